@@ -27,8 +27,8 @@ const Label = GroupName + "/hollow"
 // GroupName is the group of labels and taints.
 const GroupName = v1alpha1.GroupName
 
-// atOnce is how many requests of its own a fleet makes at a time, those of the agents apart.
-const atOnce = 64
+// maxParallel is how many requests of its own a fleet makes at a time, those of the agents apart.
+const maxParallel = 64
 
 // api is the API server as the fleet's own user, the kubelets' share of the work included, and what the agents' clients
 // are made of.
@@ -37,11 +37,11 @@ type api struct {
 	base   http.RoundTripper // of the agents: credentials, no identity
 	core   *coreclient.CoreV1Client
 	leases *coordinationclient.CoordinationV1Client
-	turns  chan struct{}
+	slots  chan struct{}
 }
 
 func newAPI(config *rest.Config) (*api, error) {
-	a := &api{turns: make(chan struct{}, atOnce)}
+	a := &api{slots: make(chan struct{}, maxParallel)}
 	agents := rest.CopyConfig(config)
 	agents.UserAgent = "evenkeel-agent/hollow"
 	agents.DisableCompression = true
@@ -67,27 +67,27 @@ func newAPI(config *rest.Config) (*api, error) {
 	return a, nil
 }
 
-// turn waits until it is the caller's turn to make a request, or ctx ends.
-func (a *api) turn(ctx context.Context) (release func(), err error) {
+// acquire waits until it is the caller's turn to make a request, or ctx ends.
+func (a *api) acquire(ctx context.Context) (release func(), err error) {
 	select {
-	case a.turns <- struct{}{}:
-		return func() { <-a.turns }, nil
+	case a.slots <- struct{}{}:
+		return func() { <-a.slots }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// as is an HTTP client that acts as a node, over connections that all nodes share.
-func (a *api) as(node string) *http.Client {
+// clientFor is an HTTP client that acts as a node, over connections that all nodes share.
+func (a *api) clientFor(node string) *http.Client {
 	identity := transport.ImpersonationConfig{UserName: "system:node:" + node, Groups: []string{"system:nodes", "system:authenticated"}}
 	return &http.Client{Transport: transport.NewImpersonatingRoundTripper(identity, a.base)}
 }
 
-// probe finds out whether agents will be able to work, and says what to do if not.
-func (a *api) probe(ctx context.Context, node string) error {
+// checkAccess finds out whether agents will be able to work, and says what to do if not.
+func (a *api) checkAccess(ctx context.Context, node string) error {
 	config := rest.CopyConfig(a.config)
 	config.QPS = -1
-	client, err := coreclient.NewForConfigAndClient(config, a.as(node))
+	client, err := coreclient.NewForConfigAndClient(config, a.clientFor(node))
 	if err != nil {
 		return fmt.Errorf("connect to the API server: %w", err)
 	}
@@ -113,8 +113,8 @@ func nodeConfigPath(node string) string {
 	return "/apis/" + v1alpha1.GroupVersion.String() + "/nodeconfigs/" + node
 }
 
-// existing returns the nodes that there are, and whether each is hollow.
-func (a *api) existing(ctx context.Context) (map[string]bool, error) {
+// listNodes returns the nodes that there are, and whether each is hollow.
+func (a *api) listNodes(ctx context.Context) (map[string]bool, error) {
 	hollow := map[string]bool{}
 	options := metav1.ListOptions{Limit: 500}
 	for {
@@ -139,7 +139,7 @@ func errNotHollow(name string) error {
 
 // register creates the Node and its Lease. One that is there and hollow is taken over: adopted.
 func (a *api) register(ctx context.Context, node *corev1.Node) (adopted bool, err error) {
-	release, err := a.turn(ctx)
+	release, err := a.acquire(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -172,7 +172,7 @@ func (a *api) register(ctx context.Context, node *corev1.Node) (adopted bool, er
 
 // deregister deletes the Node and its Lease, if they are there.
 func (a *api) deregister(ctx context.Context, node string) error {
-	release, err := a.turn(ctx)
+	release, err := a.acquire(ctx)
 	if err != nil {
 		return err
 	}
@@ -187,9 +187,9 @@ func (a *api) deregister(ctx context.Context, node string) error {
 	return nil
 }
 
-// forget deletes the NodeConfig of a node, if there is one.
-func (a *api) forget(ctx context.Context, node string) error {
-	release, err := a.turn(ctx)
+// deleteNodeConfig deletes the NodeConfig of a node, if there is one.
+func (a *api) deleteNodeConfig(ctx context.Context, node string) error {
+	release, err := a.acquire(ctx)
 	if err != nil {
 		return err
 	}

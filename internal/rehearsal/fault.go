@@ -133,8 +133,8 @@ func (f Fault) check() error {
 	return nil
 }
 
-// hits tells whether a node has the fault.
-func (f Fault) hits(node string) bool {
+// matchesNode tells whether a node has the fault.
+func (f Fault) matchesNode(node string) bool {
 	switch {
 	case len(f.Nodes) > 0:
 		return slices.Contains(f.Nodes, node)
@@ -145,8 +145,8 @@ func (f Fault) hits(node string) bool {
 	return float64(binary.BigEndian.Uint64(sum[:8]))/math.Exp2(64) < f.Share
 }
 
-// meets tells whether the fault shows with a configuration; nil is the local one.
-func (f Fault) meets(p *payload.Payload) bool {
+// matchesPayload tells whether the fault shows with a configuration; nil is the local one.
+func (f Fault) matchesPayload(p *payload.Payload) bool {
 	if p == nil {
 		return f.Kind == Slow && f.Payload == "" && f.Field == ""
 	}
@@ -168,15 +168,15 @@ func (f Fault) meets(p *payload.Payload) bool {
 
 // behaviour is how a kubelet behaves with one configuration.
 type behaviour struct {
-	rejects, crashes, sick, notReady bool
-	slower                           time.Duration
+	rejects, crashes, unhealthy, notReady bool
+	delay                                 time.Duration
 }
 
-// behave is what these faults, which all hit the node, amount to.
-func behave(faults []Fault, p *payload.Payload) behaviour {
+// behaviourOf is what these faults, which all hit the node, amount to.
+func behaviourOf(faults []Fault, p *payload.Payload) behaviour {
 	var b behaviour
 	for _, f := range faults {
-		if !f.meets(p) {
+		if !f.matchesPayload(p) {
 			continue
 		}
 		switch f.Kind {
@@ -185,11 +185,11 @@ func behave(faults []Fault, p *payload.Payload) behaviour {
 		case CrashLoop:
 			b.crashes = true
 		case Unhealthy:
-			b.sick = true
+			b.unhealthy = true
 		case NotReady:
 			b.notReady = true
 		case Slow:
-			b.slower += f.Delay
+			b.delay += f.Delay
 		}
 	}
 	return b

@@ -58,16 +58,16 @@ func TestAShareIsOfTheSameNodesAndGrowsByOthers(t *testing.T) {
 	n, m, alike := 0, 0, 0
 	for i := range 5000 {
 		name := fmt.Sprint("hollow-", i)
-		if tenth.hits(name) {
+		if tenth.matchesNode(name) {
 			n++
-			if !third.hits(name) {
+			if !third.matchesNode(name) {
 				t.Errorf("%s is in a tenth and not in a third", name)
 			}
-			if (Fault{Kind: Reject, Share: .1}).hits(name) {
+			if (Fault{Kind: Reject, Share: .1}).matchesNode(name) {
 				alike++
 			}
 		}
-		if third.hits(name) {
+		if third.matchesNode(name) {
 			m++
 		}
 	}
@@ -96,14 +96,14 @@ func TestAFaultMeetsThePayloadsThatItNames(t *testing.T) {
 		{Fault{Kind: Reject, Field: "podPidsLimit", Value: "4"}, false, false},
 		{Fault{Kind: Reject, Field: "maxPods", Value: "8"}, false, false},
 	} {
-		if got, local := tt.f.meets(&p), tt.f.meets(nil); got != tt.payload || local != tt.local {
+		if got, local := tt.f.matchesPayload(&p), tt.f.matchesPayload(nil); got != tt.payload || local != tt.local {
 			t.Errorf("%+v: meets the payload %t, the local configuration %t", tt.f, got, local)
 		}
 	}
 }
 
 func TestAPayloadLiesOverTheDefaults(t *testing.T) {
-	e, err := overlaid(map[string]any{"kind": "KubeletConfiguration", "MaxPods": int64(7), "authentication": map[string]any{"anonymous": map[string]any{"enabled": true}}})
+	e, err := effective(map[string]any{"kind": "KubeletConfiguration", "MaxPods": int64(7), "authentication": map[string]any{"anonymous": map[string]any{"enabled": true}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestAPayloadLiesOverTheDefaults(t *testing.T) {
 	if n := defaults["maxPods"]; fmt.Sprint(n) != "110" {
 		t.Errorf("the defaults were changed: %v", n)
 	}
-	if _, err := overlaid(map[string]any{"x": func() {}}); err == nil || !strings.Contains(err.Error(), "encode the payload") {
+	if _, err := effective(map[string]any{"x": func() {}}); err == nil || !strings.Contains(err.Error(), "encode the payload") {
 		t.Errorf("what cannot be encoded: %v", err)
 	}
 }

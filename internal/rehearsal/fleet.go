@@ -55,13 +55,13 @@ type Options struct {
 
 // Fleet is a running fleet. Its methods may be called concurrently.
 type Fleet struct {
-	o      Options
-	api    *api
-	dir    string
-	ours   bool // dir is
-	ctx    context.Context
-	cancel context.CancelFunc
-	all    sync.WaitGroup // of what is done in the background
+	o       Options
+	api     *api
+	dir     string
+	ownsDir bool // dir is
+	ctx     context.Context
+	cancel  context.CancelFunc
+	tasks   sync.WaitGroup // of what is done in the background
 
 	// Of all agents: thousands of it would be large.
 	protected payload.Protection
@@ -69,7 +69,7 @@ type Fleet struct {
 	mu      sync.Mutex
 	next    int
 	nodes   map[string]*node
-	made    map[string]bool // all that there ever were
+	created map[string]bool // all that there ever were
 	stopped bool
 }
 
@@ -85,15 +85,15 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 		}
 	}
 	o = o.withDefaults()
-	f := &Fleet{o: o, protected: payload.DefaultProtection(), nodes: map[string]*node{}, made: map[string]bool{}}
+	f := &Fleet{o: o, protected: payload.DefaultProtection(), nodes: map[string]*node{}, created: map[string]bool{}}
 	var err error
 	if f.api, err = newAPI(o.Config); err != nil {
 		return nil, err
 	}
-	if err := f.api.probe(ctx, o.Prefix+"0"); err != nil {
+	if err := f.api.checkAccess(ctx, o.Prefix+"0"); err != nil {
 		return nil, err
 	}
-	if f.dir, f.ours, err = stateDir(o.Dir, o.Nodes); err != nil {
+	if f.dir, f.ownsDir, err = stateDir(o.Dir, o.Nodes); err != nil {
 		return nil, err
 	}
 	f.ctx, f.cancel = context.WithCancel(ctx)
@@ -159,13 +159,13 @@ func (f *Fleet) background(fn func(context.Context)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.stopped {
-		f.all.Go(func() { fn(f.ctx) })
+		f.tasks.Go(func() { fn(f.ctx) })
 	}
 }
 
 // Add makes nodes join, and returns their names when each agent has said how it is.
 func (f *Fleet) Add(ctx context.Context, n int) ([]string, error) {
-	existing, err := f.api.existing(ctx)
+	existing, err := f.api.listNodes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -179,14 +179,14 @@ func (f *Fleet) Add(ctx context.Context, n int) ([]string, error) {
 		switch hollow, there := existing[names[i]]; {
 		case there && !hollow:
 			return nil, errNotHollow(names[i])
-		case there && f.ours: // without the state that its agent had
+		case there && f.ownsDir: // without the state that its agent had
 			return nil, fmt.Errorf("node %s exists: another evenkeel-hollow may run it; choose another name prefix, or delete what one has left behind: kubectl delete nodes -l %s=true", names[i], Label)
 		}
 	}
 	done := 0
 	begin := time.Now()
 	said := begin
-	err = each(ctx, names, func(ctx context.Context, i int, name string) error {
+	err = forEachParallel(ctx, names, func(ctx context.Context, i int, name string) error {
 		if err := f.join(ctx, name, first+i); err != nil {
 			return err
 		}
@@ -202,15 +202,15 @@ func (f *Fleet) Add(ctx context.Context, n int) ([]string, error) {
 	return names, err
 }
 
-// each calls fn for every name, some at a time, until one fails. It returns the errors.
-func each(ctx context.Context, names []string, fn func(ctx context.Context, i int, name string) error) error {
+// forEachParallel calls fn for every name, some at a time, until one fails. It returns the errors.
+func forEachParallel(ctx context.Context, names []string, fn func(ctx context.Context, i int, name string) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var mu sync.Mutex
 	var errs []error
 	var all sync.WaitGroup
 	work := make(chan int)
-	for range min(atOnce, len(names)) {
+	for range min(maxParallel, len(names)) {
 		all.Go(func() {
 			for i := range work {
 				if err := fn(ctx, i, names[i]); err != nil {
@@ -251,11 +251,11 @@ func (f *Fleet) join(ctx context.Context, name string, index int) error {
 		return err
 	}
 	n := newHollowNode(f, name)
-	n.heart.known, n.heart.ready = !adopted, !adopted
+	n.heartbeat.readyKnown, n.heartbeat.ready = !adopted, !adopted
 	f.mu.Lock()
-	f.nodes[name], f.made[name] = n, true
+	f.nodes[name], f.created[name] = n, true
 	f.mu.Unlock()
-	if n.faults(nil) {
+	if n.setFaults(nil) {
 		n.mu.Lock()
 		n.silent = true
 		n.mu.Unlock()
@@ -264,8 +264,8 @@ func (f *Fleet) join(ctx context.Context, name string, index int) error {
 	return n.startAndWait(ctx)
 }
 
-// settles is how long an agent is waited for at most: those after it wait for their turn.
-const settles = 10 * time.Second
+// startWait is how long an agent is waited for at most: those after it wait for their turn.
+const startWait = 10 * time.Second
 
 // startAndWait starts the agent, and waits until it has said how it is.
 func (n *node) startAndWait(ctx context.Context) error {
@@ -273,7 +273,7 @@ func (n *node) startAndWait(ctx context.Context) error {
 	if err != nil || reporter == nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, settles)
+	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -301,12 +301,12 @@ func (f *Fleet) node(name string) (*node, error) {
 // Remove makes nodes leave: their agents end, and their Nodes and Leases are deleted. NodeConfigs stay, as they do when a
 // real node leaves.
 func (f *Fleet) Remove(ctx context.Context, names ...string) error {
-	return each(ctx, names, func(ctx context.Context, _ int, name string) error {
+	return forEachParallel(ctx, names, func(ctx context.Context, _ int, name string) error {
 		n, err := f.node(name)
 		if err != nil {
 			return err
 		}
-		n.heart.stop()
+		n.heartbeat.stop()
 		n.stop()
 		if err := f.api.deregister(ctx, name); err != nil {
 			return err
@@ -333,7 +333,7 @@ func (f *Fleet) Status(name string) (v1alpha1.NodeConfigStatus, bool) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.status, n.told
+	return n.status, n.reported
 }
 
 // States counts the nodes by how they are: silent, ended, starting, in trial, or the reason of ConfigOK.
@@ -361,7 +361,7 @@ func (f *Fleet) SetFault(name string, fault Fault) error {
 	if fault.Kind == Silent {
 		return f.Silence(name)
 	}
-	n.faults([]Fault{fault})
+	n.setFaults([]Fault{fault})
 	return nil
 }
 
@@ -371,7 +371,7 @@ func (f *Fleet) ClearFault(name string) error {
 	if err != nil {
 		return err
 	}
-	n.faults(nil)
+	n.setFaults(nil)
 	return nil
 }
 
@@ -381,7 +381,7 @@ func (f *Fleet) SetReady(name string, ready bool) error {
 	if err != nil {
 		return err
 	}
-	n.heart.hold(!ready)
+	n.heartbeat.holdNotReady(!ready)
 	return nil
 }
 
@@ -415,11 +415,11 @@ func (f *Fleet) Stop() error {
 	f.mu.Unlock()
 	f.cancel()
 	for _, n := range nodes {
-		n.heart.stop()
+		n.heartbeat.stop()
 		n.stop()
 	}
-	f.all.Wait()
-	if !f.ours {
+	f.tasks.Wait()
+	if !f.ownsDir {
 		return nil
 	}
 	if err := os.RemoveAll(f.dir); err != nil {
@@ -431,12 +431,12 @@ func (f *Fleet) Stop() error {
 // Cleanup deletes the Nodes, Leases and NodeConfigs of all nodes that this fleet ever had. Call it after Stop.
 func (f *Fleet) Cleanup(ctx context.Context) error {
 	f.mu.Lock()
-	names := slices.Sorted(maps.Keys(f.made))
+	names := slices.Sorted(maps.Keys(f.created))
 	f.mu.Unlock()
-	return each(ctx, names, func(ctx context.Context, _ int, name string) error {
+	return forEachParallel(ctx, names, func(ctx context.Context, _ int, name string) error {
 		if err := f.api.deregister(ctx, name); err != nil {
 			return err
 		}
-		return f.api.forget(ctx, name)
+		return f.api.deleteNodeConfig(ctx, name)
 	})
 }

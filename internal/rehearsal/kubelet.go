@@ -22,8 +22,8 @@ import (
 const KubeletVersion = "v1.36.3"
 
 const (
-	startTakes = 500 * time.Millisecond // until a kubelet is healthy
-	crashTakes = 100 * time.Millisecond // until it crashes, if it does
+	startDelay = 500 * time.Millisecond // until a kubelet is healthy
+	crashDelay = 100 * time.Millisecond // until it crashes, if it does
 )
 
 // defaults are what a kubelet is configured as with no configuration at all, as far as the agent's guards look at it.
@@ -45,8 +45,8 @@ var defaults = map[string]any{
 
 // kubelet is the program of one node, and the one that runs of it. It implements agent.Kubelet.
 type kubelet struct {
-	name  string
-	heart *heart
+	name      string
+	heartbeat *heartbeat
 
 	mu      sync.Mutex
 	faults  []Fault // that hit this node
@@ -62,14 +62,14 @@ func (k *kubelet) setFaults(faults []Fault) {
 	p := k.process
 	k.mu.Unlock()
 	if p != nil {
-		p.become(k.behave(p.payload))
+		p.setBehaviour(k.behave(p.payload))
 	}
 }
 
 func (k *kubelet) behave(p *payload.Payload) behaviour {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return behave(k.faults, p)
+	return behaviourOf(k.faults, p)
 }
 
 // Identity implements agent.Kubelet.
@@ -94,15 +94,15 @@ func (k *kubelet) Check(_ context.Context, p payload.Payload) component.Verdict 
 	if k.behave(&p).rejects {
 		return component.Verdict{Outcome: component.Rejected, Stage: 1, Message: "this hollow node was told to reject it"}
 	}
-	effective, err := overlaid(p.Fields)
+	effective, err := effective(p.Fields)
 	if err != nil {
 		return component.Verdict{Outcome: component.Rejected, Stage: 1, Message: err.Error()}
 	}
 	return component.Verdict{Outcome: component.Accepted, Stage: 2, Effective: effective, Local: defaults}
 }
 
-// overlaid is what a payload makes of the defaults.
-func overlaid(fields map[string]any) (component.Effective, error) {
+// effective is what a payload makes of the defaults.
+func effective(fields map[string]any) (component.Effective, error) {
 	text, err := json.Marshal(fields)
 	if err != nil {
 		return nil, fmt.Errorf("encode the payload: %w", err)
@@ -116,15 +116,15 @@ func overlaid(fields map[string]any) (component.Effective, error) {
 	over = payload.Canonical(over)
 	delete(over, "apiVersion")
 	delete(over, "kind")
-	return overlay(defaults, over), nil
+	return merge(defaults, over), nil
 }
 
-func overlay(under, over map[string]any) map[string]any {
+func merge(under, over map[string]any) map[string]any {
 	out := maps.Clone(under)
 	for name, value := range over {
 		if fields, ok := value.(map[string]any); ok {
 			below, _ := under[name].(map[string]any)
-			value = overlay(maps.Clone(below), fields)
+			value = merge(maps.Clone(below), fields)
 		}
 		if out == nil {
 			out = map[string]any{}
@@ -163,8 +163,8 @@ func (k *kubelet) Start(_ context.Context, run component.RunConfig, _ component.
 	k.process = p
 	k.mu.Unlock()
 	b := k.behave(p.payload)
-	p.timer = time.AfterFunc(startTakes+b.slower, p.up)
-	p.settle(b)
+	p.timer = time.AfterFunc(startDelay+b.delay, p.started)
+	p.apply(b)
 	return p, nil
 }
 
@@ -189,47 +189,47 @@ type process struct {
 	done    chan struct{}
 	changed chan struct{}
 
-	mu      sync.Mutex
-	b       behaviour
-	timer   *time.Timer // until it is up
-	crash   *time.Timer
-	isUp    bool
-	healthy bool
-	ended   bool
-	exit    supervisor.Exit
+	mu        sync.Mutex
+	behaviour behaviour
+	timer     *time.Timer // until it is up
+	crash     *time.Timer
+	isUp      bool
+	healthy   bool
+	ended     bool
+	exit      supervisor.Exit
 }
 
-// up is what happens when it has started.
-func (p *process) up() {
+// started is what happens when it has started.
+func (p *process) started() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.isUp = true
-	p.settle(p.b)
+	p.apply(p.behaviour)
 }
 
-// become changes how it behaves.
-func (p *process) become(b behaviour) {
+// setBehaviour changes how it behaves.
+func (p *process) setBehaviour(b behaviour) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.settle(b)
+	p.apply(b)
 }
 
-// settle makes it as it is to be. The caller holds mu.
-func (p *process) settle(b behaviour) {
+// apply makes it as it is to be. The caller holds mu.
+func (p *process) apply(b behaviour) {
 	if p.ended {
 		return
 	}
-	p.b = b
+	p.behaviour = b
 	switch {
 	case b.crashes && p.crash == nil:
-		p.crash = time.AfterFunc(crashTakes, func() { p.end(supervisor.Exit{Code: 1}) })
+		p.crash = time.AfterFunc(crashDelay, func() { p.end(supervisor.Exit{Code: 1}) })
 	case !b.crashes && p.crash != nil:
 		p.crash.Stop()
 		p.crash = nil
 	}
-	healthy := p.isUp && !b.sick && !b.crashes
+	healthy := p.isUp && !b.unhealthy && !b.crashes
 	if healthy {
-		p.kubelet.heart.beats(!p.healthy, !b.notReady)
+		p.kubelet.heartbeat.kubeletHealthy(!p.healthy, !b.notReady)
 	}
 	if healthy != p.healthy {
 		p.healthy = healthy
@@ -257,7 +257,7 @@ func (p *process) end(exit supervisor.Exit) {
 	if p.crash != nil {
 		p.crash.Stop()
 	}
-	p.kubelet.heart.watch(false)
+	p.kubelet.heartbeat.watchLease(false)
 	close(p.done)
 }
 
@@ -291,4 +291,4 @@ func (p *process) Healthy() bool {
 func (p *process) Waiting() bool { return false }
 
 // Watch implements agent.Process: who looks closely wants to see the Lease renewed.
-func (p *process) Watch(closely bool) { p.kubelet.heart.watch(closely) }
+func (p *process) Watch(closely bool) { p.kubelet.heartbeat.watchLease(closely) }

@@ -18,37 +18,37 @@ import (
 
 // node is one hollow node: a simulated kubelet, and the agent above it while that runs.
 type node struct {
-	fleet   *Fleet
-	name    string
-	dir     string // of the agent's state
-	skew    time.Duration
-	kubelet *kubelet
-	heart   *heart
+	fleet     *Fleet
+	name      string
+	dir       string // of the agent's state
+	skew      time.Duration
+	kubelet   *kubelet
+	heartbeat *heartbeat
 
-	control sync.Mutex // of start and stop
-	cancel  context.CancelFunc
-	done    chan struct{}
+	runMu  sync.Mutex // of start and stop
+	cancel context.CancelFunc
+	done   chan struct{}
 
-	mu     sync.Mutex
-	silent bool
-	told   bool // something has been reported
-	status v1alpha1.NodeConfigStatus
-	ended  error // why the agent ended by itself
+	mu       sync.Mutex
+	silent   bool
+	reported bool // something has been reported
+	status   v1alpha1.NodeConfigStatus
+	agentErr error // why the agent ended by itself
 }
 
 func newHollowNode(f *Fleet, name string) *node {
 	skew := skewOf(name, f.o.ClockSkew)
-	h := &heart{fleet: f, name: name, period: f.o.LeasePeriod, skew: skew}
-	n := &node{fleet: f, name: name, skew: skew, dir: filepath.Join(f.dir, name), heart: h, kubelet: &kubelet{name: name, heart: h}}
-	n.faults(nil)
+	h := &heartbeat{fleet: f, name: name, period: f.o.LeasePeriod, skew: skew}
+	n := &node{fleet: f, name: name, skew: skew, dir: filepath.Join(f.dir, name), heartbeat: h, kubelet: &kubelet{name: name, heartbeat: h}}
+	n.setFaults(nil)
 	return n
 }
 
-// faults sets the node's own, and returns whether it is silent by one of those that hit it.
-func (n *node) faults(own []Fault) (silent bool) {
+// setFaults sets the node's own, and returns whether it is silent by one of those that hit it.
+func (n *node) setFaults(own []Fault) (silent bool) {
 	var hit []Fault
 	for _, f := range append(own, n.fleet.o.Faults...) {
-		if f.hits(n.name) {
+		if f.matchesNode(n.name) {
 			hit = append(hit, f)
 			silent = silent || f.Kind == Silent
 		}
@@ -59,12 +59,12 @@ func (n *node) faults(own []Fault) (silent bool) {
 
 // start starts the agent, with the state that it has. It returns nil if one runs.
 func (n *node) start() (*source.Reporter, error) {
-	n.control.Lock()
-	defer n.control.Unlock()
+	n.runMu.Lock()
+	defer n.runMu.Unlock()
 	if n.cancel != nil {
 		return nil, nil
 	}
-	client, err := source.NewClientFor(n.fleet.api.config, n.fleet.api.as(n.name))
+	client, err := source.NewClientFor(n.fleet.api.config, n.fleet.api.clientFor(n.name))
 	if err != nil {
 		return nil, err
 	}
@@ -77,13 +77,13 @@ func (n *node) start() (*source.Reporter, error) {
 	intended := source.NewNodeConfigSource(client, n.name, records, log)
 	a := agent.New(n.options(log), agent.Parts{
 		Kubelet: n.kubelet, Source: intended, Nodes: source.NewNodeWatch(client, n.name),
-		Reporter: witness{reporter, n}, SavedConfigs: records,
+		Reporter: recordingReporter{reporter, n}, Records: records,
 	})
 	ctx, cancel := context.WithCancel(n.fleet.ctx)
 	done := make(chan struct{})
 	n.cancel, n.done = cancel, done
 	n.mu.Lock()
-	n.silent, n.told, n.ended = false, false, nil
+	n.silent, n.reported, n.agentErr = false, false, nil
 	n.mu.Unlock()
 	go func() {
 		defer close(done)
@@ -96,7 +96,7 @@ func (n *node) start() (*source.Reporter, error) {
 		if err := a.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 			n.fleet.o.Log.Error("an agent ended", "node", n.name, "err", err)
 			n.mu.Lock()
-			n.ended = err
+			n.agentErr = err
 			n.mu.Unlock()
 		}
 	}()
@@ -105,8 +105,8 @@ func (n *node) start() (*source.Reporter, error) {
 
 // stop stops the agent, and the kubelet with it, and returns when they have ended.
 func (n *node) stop() {
-	n.control.Lock()
-	defer n.control.Unlock()
+	n.runMu.Lock()
+	defer n.runMu.Unlock()
 	if n.cancel == nil {
 		return
 	}
@@ -115,13 +115,13 @@ func (n *node) stop() {
 	n.cancel = nil
 }
 
-// patience is the agents' sync timeout: the API server that they all ask at once is a small one.
-const patience = 15 * time.Second
+// syncTimeout is the agents' sync timeout: the API server that they all ask at once is a small one.
+const syncTimeout = 15 * time.Second
 
 func (n *node) options(log *slog.Logger) agent.Options {
 	o := n.fleet.o
 	return agent.Options{
-		Limits: o.Limits, APILoss: "off", SyncTimeout: patience, StopGrace: time.Second, AgentVersion: o.Version,
+		Limits: o.Limits, APILoss: "off", SyncTimeout: syncTimeout, StopGrace: time.Second, AgentVersion: o.Version,
 		Remote: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeHost, BootID: "hollow", Log: log, Metrics: o.Metrics(n.name), Init: noInit{},
 		Protected: n.fleet.protected,
 		OpenStore: func(version string) (agent.Store, error) {
@@ -133,16 +133,16 @@ func (n *node) options(log *slog.Logger) agent.Options {
 // remove removes the agent's state.
 func (n *node) remove() error { return os.RemoveAll(n.dir) }
 
-// witness is the agent's reporter; it remembers what was reported.
-type witness struct {
+// recordingReporter is the agent's reporter; it remembers what was reported.
+type recordingReporter struct {
 	*source.Reporter
 	node *node
 }
 
 // Report implements agent.Reporter.
-func (w witness) Report(r source.Report) {
+func (w recordingReporter) Report(r source.Report) {
 	w.node.mu.Lock()
-	w.node.status, w.node.told = r.Status, true
+	w.node.status, w.node.reported = r.Status, true
 	w.node.mu.Unlock()
 	if w.node.skew != 0 {
 		r.Status = skewed(r.Status, w.node.skew)
@@ -166,9 +166,9 @@ func (n *node) state() string {
 	switch {
 	case n.silent:
 		return stateSilent
-	case n.ended != nil:
+	case n.agentErr != nil:
 		return stateEnded
-	case !n.told:
+	case !n.reported:
 		return stateStarting
 	case n.status.Trial != nil:
 		return stateInTrial

@@ -12,58 +12,58 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// closeBeat is how often a Lease is renewed while the agent waits for that, as kubelets do at all times.
-const closeBeat = 10 * time.Second
+// watchedLeasePeriod is how often a Lease is renewed while the agent waits for that, as kubelets do at all times.
+const watchedLeasePeriod = 10 * time.Second
 
-// heart is what the API server sees of a kubelet: the Node's condition Ready, and the Lease. It writes what changes, in the
+// heartbeat is what the API server sees of a kubelet: the Node's condition Ready, and the Lease. It writes what changes, in the
 // background, again and again until it is written. It goes on while the agent is silent: a kubelet does.
-type heart struct {
+type heartbeat struct {
 	fleet  *Fleet
 	name   string
 	period time.Duration // of the Lease; 0: it is renewed at each start, and while it is watched
 	skew   time.Duration // of the clock
 
-	mu      sync.Mutex
-	ended   bool
-	kubelet bool // it would say that it is Ready
-	held    bool // it is kept from being Ready
-	began   bool // a kubelet has been healthy
-	ready   bool // as it was written last
-	known   bool // what was written last
-	due     bool // the Lease
-	busy    bool
-	close   bool
-	timer   *time.Timer
+	mu           sync.Mutex
+	ended        bool
+	kubeletReady bool // it would say that it is Ready
+	held         bool // it is kept from being Ready
+	started      bool // a kubelet has been healthy
+	ready        bool // as it was written last
+	readyKnown   bool // what was written last
+	leaseDue     bool // the Lease
+	busy         bool
+	watched      bool
+	timer        *time.Timer
 }
 
-// beats says that the kubelet is healthy, anew if it was not, and whether the Node is Ready with it.
-func (h *heart) beats(anew, ready bool) {
+// kubeletHealthy says that the kubelet is healthy, anew if it was not, and whether the Node is Ready with it.
+func (h *heartbeat) kubeletHealthy(anew, ready bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.kubelet, h.began = ready, true
-	h.due = h.due || anew
-	h.arm()
+	h.kubeletReady, h.started = ready, true
+	h.leaseDue = h.leaseDue || anew
+	h.scheduleRenewal()
 	h.write()
 }
 
-// hold keeps the Node from being Ready, or does so no more.
-func (h *heart) hold(on bool) {
+// holdNotReady keeps the Node from being Ready, or does so no more.
+func (h *heartbeat) holdNotReady(on bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.held = on
 	h.write()
 }
 
-// watch says whether somebody waits for the Lease to be renewed.
-func (h *heart) watch(closely bool) {
+// watchLease says whether somebody waits for the Lease to be renewed.
+func (h *heartbeat) watchLease(closely bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.close = closely
-	h.arm()
+	h.watched = closely
+	h.scheduleRenewal()
 }
 
 // stop ends it.
-func (h *heart) stop() {
+func (h *heartbeat) stop() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ended = true
@@ -72,35 +72,35 @@ func (h *heart) stop() {
 	}
 }
 
-// arm has the Lease renewed when its time comes. The caller holds mu.
-func (h *heart) arm() {
+// scheduleRenewal has the Lease renewed when its time comes. The caller holds mu.
+func (h *heartbeat) scheduleRenewal() {
 	period := h.period
-	if period == 0 && h.close {
-		period = closeBeat
+	if period == 0 && h.watched {
+		period = watchedLeasePeriod
 	}
-	if h.ended || !h.began || period == 0 || h.timer != nil {
+	if h.ended || !h.started || period == 0 || h.timer != nil {
 		return
 	}
 	h.timer = time.AfterFunc(period, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.timer = nil
-		if h.period > 0 || h.close {
-			h.due = true
+		if h.period > 0 || h.watched {
+			h.leaseDue = true
 			h.write()
-			h.arm()
+			h.scheduleRenewal()
 		}
 	})
 }
 
 // write writes what is to be written, unless that is being done. The caller holds mu.
-func (h *heart) write() {
+func (h *heartbeat) write() {
 	if h.ended || h.busy || !h.pending() {
 		return
 	}
 	h.busy = true
 	h.fleet.background(func(ctx context.Context) {
-		for wait := 250 * time.Millisecond; h.once(ctx); wait = min(2*wait, 10*time.Second) {
+		for wait := 250 * time.Millisecond; h.writeOnce(ctx); wait = min(2*wait, 10*time.Second) {
 			select {
 			case <-ctx.Done():
 				return
@@ -110,17 +110,17 @@ func (h *heart) write() {
 	})
 }
 
-func (h *heart) pending() bool {
-	return h.due || (h.began || h.held) && (!h.known || h.ready != h.wanted())
+func (h *heartbeat) pending() bool {
+	return h.leaseDue || (h.started || h.held) && (!h.readyKnown || h.ready != h.desiredReady())
 }
 
-func (h *heart) wanted() bool { return h.kubelet && !h.held }
+func (h *heartbeat) desiredReady() bool { return h.kubeletReady && !h.held }
 
-// once writes what is to be written, and returns whether there is more.
-func (h *heart) once(ctx context.Context) bool {
+// writeOnce writes what is to be written, and returns whether there is more.
+func (h *heartbeat) writeOnce(ctx context.Context) bool {
 	h.mu.Lock()
-	due, ready, post := h.due, h.wanted(), !h.known || h.ready != h.wanted()
-	h.due = false
+	due, ready, post := h.leaseDue, h.desiredReady(), !h.readyKnown || h.ready != h.desiredReady()
+	h.leaseDue = false
 	h.mu.Unlock()
 	var err error
 	if post {
@@ -135,9 +135,9 @@ func (h *heart) once(ctx context.Context) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err == nil {
-		h.known, h.ready = true, ready
+		h.readyKnown, h.ready = true, ready
 	} else {
-		h.due = h.due || due
+		h.leaseDue = h.leaseDue || due
 	}
 	h.busy = !h.ended && ctx.Err() == nil && !apierrors.IsNotFound(err) && (err != nil || h.pending())
 	return h.busy
@@ -145,7 +145,7 @@ func (h *heart) once(ctx context.Context) bool {
 
 // setReady writes the Node's condition Ready, as of a time.
 func (a *api) setReady(ctx context.Context, node string, ready bool, at time.Time) error {
-	release, err := a.turn(ctx)
+	release, err := a.acquire(ctx)
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (a *api) setReady(ctx context.Context, node string, ready bool, at time.Tim
 
 // renewLease does what a kubelet does every ten seconds.
 func (a *api) renewLease(ctx context.Context, node string) error {
-	release, err := a.turn(ctx)
+	release, err := a.acquire(ctx)
 	if err != nil {
 		return err
 	}
