@@ -47,7 +47,7 @@ func TestWrongUsageIsToldWithWhatIsRight(t *testing.T) {
 		code int
 		want string
 	}{
-		{"--fault=lazy", program.ExitUsage, `--fault: fault "lazy": unknown kind "lazy"; there are reject, crashloop`},
+		{"--fault=lazy", program.ExitUsage, `--fault: fault "lazy": unknown kind "lazy": use reject, crashloop`},
 		{"--fault=slow", program.ExitUsage, "slow needs a duration: slow=5s"},
 		{"--fault=crashloop=5s", program.ExitUsage, "only slow takes a value"},
 		{"--fault=reject,share=200%", program.ExitUsage, "share must be a percentage above 0% and up to 100%"},

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestWhatAClusterConfigurationSaysAndItsDefaults(t *testing.T) {
+func TestAClusterConfigurationIsParsedAndDefaulted(t *testing.T) {
 	const v4, v3 = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n", "apiVersion: kubeadm.k8s.io/v1beta3\nkind: ClusterConfiguration\n"
 	const all = `
 kubernetesVersion: v1.37.1
@@ -55,7 +55,7 @@ proxy: {disabled: true}
 	}
 }
 
-func TestAClusterConfigurationFromWhichNothingRightIsDerivedIsAnErrorThatNamesTheField(t *testing.T) {
+func TestInvalidFieldsOfAClusterConfigurationAreNamed(t *testing.T) {
 	const (
 		oneOrTwo = ": it must be one CIDR, or an IPv4 and an IPv6 CIDR separated by a comma"
 		endpoint = ": it must be an IP address or a DNS name, optionally followed by a colon and a port from 1 to 65535"
@@ -89,7 +89,7 @@ func TestAClusterConfigurationFromWhichNothingRightIsDerivedIsAnErrorThatNamesTh
 	}
 }
 
-func TestWhatIsNoClusterConfigurationIsAnErrorThatSaysSo(t *testing.T) {
+func TestOtherKindsAndVersionsAreNotAClusterConfiguration(t *testing.T) {
 	const older = `; convert older versions with "kubeadm config migrate"`
 	for _, tt := range []struct{ name, document, want string }{
 		{"an older one", "apiVersion: kubeadm.k8s.io/v1beta2\nkind: ClusterConfiguration\n",

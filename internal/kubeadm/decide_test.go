@@ -31,7 +31,7 @@ func holding(c Component, text string) *corev1.ConfigMap {
 }
 
 // A story is what there is, what is given, and what becomes of a component.
-func TestWhatBecomesOfAConfiguration(t *testing.T) {
+func TestDecideChoosesTheActionOfEachConfiguration(t *testing.T) {
 	kubelet, proxy := Components()[0], Components()[1]
 	text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 	users := holding(kubelet, text+"maxPods: 50\n")
@@ -63,7 +63,7 @@ func TestWhatBecomesOfAConfiguration(t *testing.T) {
 		{name: "generated", c: kubelet, has: generated, action: Regenerate, why: "generated and not edited"},
 		{name: "generated, and the cluster has changed", c: kubelet, has: generated, cc: cluster.Cluster, action: Regenerate, why: "generated", next: "clusterDomain: new.example", origin: Generated},
 		{name: "supplied", c: kubelet, has: users, action: Keep, why: "it has no signature"},
-		{name: "modified", c: kubelet, has: modified, action: Keep, why: "it was edited since it was generated"},
+		{name: "modified", c: kubelet, has: modified, action: Keep, why: "the content was edited after it was generated"},
 		{name: "missing", c: kubelet, action: Generate, why: "ConfigMap kube-system/kubelet-config does not exist", next: "clusterDomain: cluster.local", origin: Generated},
 		{name: "given, over a generated one", c: kubelet, has: generated, given: input, action: Replace, why: "from new.yaml", next: "maxPods: 60", origin: UserSupplied},
 		{name: "given, over a modified one", c: kubelet, has: modified, given: input, action: Replace, why: "from new.yaml", next: "maxPods: 60", origin: UserSupplied},
@@ -71,10 +71,10 @@ func TestWhatBecomesOfAConfiguration(t *testing.T) {
 		{name: "given as it is", c: kubelet, has: holding(kubelet, text+"maxPods: 60\n"), given: input, action: Replace, why: "from new.yaml"},
 		{name: "given with a ClusterConfiguration", c: kubelet, has: users, given: both, action: Replace, why: "from new.yaml", next: "maxPods: 60", origin: UserSupplied},
 		{name: "a ClusterConfiguration alone, over a supplied one", c: kubelet, has: users, given: cluster, action: Regenerate,
-			why: "new.yaml has a ClusterConfiguration and no KubeletConfiguration: what is user-supplied gives way", next: "clusterDomain: new.example", origin: Generated},
+			why: "new.yaml has a ClusterConfiguration but no KubeletConfiguration: a generated one replaces the user-supplied one", next: "clusterDomain: new.example", origin: Generated},
 		{name: "a ClusterConfiguration alone, over a generated one", c: kubelet, has: generated, given: cluster, action: Regenerate, why: "generated", next: "clusterDomain: new.example", origin: Generated},
 
-		{name: "kube-proxy, not installed", c: proxy, action: Skip, why: "there is neither a ConfigMap nor a DaemonSet"},
+		{name: "kube-proxy, not installed", c: proxy, action: Skip, why: "neither ConfigMap nor DaemonSet kube-system/kube-proxy exists"},
 		{name: "kube-proxy, its ConfigMap missing", c: proxy, image: "kube-proxy:v1", action: Generate, why: "ConfigMap kube-system/kube-proxy does not exist", next: "bindAddress: 0.0.0.0", origin: Generated},
 		{name: "kube-proxy, of a cluster that is being made", c: proxy, options: Options{Init: true}, action: Generate, why: "does not exist", next: "bindAddress: 0.0.0.0", origin: Generated},
 		{name: "kube-proxy, with a ClusterConfiguration given", c: proxy, given: cluster, action: Generate, why: "does not exist", next: "bindAddress: 0.0.0.0", origin: Generated},
@@ -118,7 +118,7 @@ func TestWhatBecomesOfAConfiguration(t *testing.T) {
 	}
 }
 
-func TestWhatElseIsInAConfigMapStaysWithWhatAUserGives(t *testing.T) {
+func TestReplaceKeepsOtherKeysOfTheConfigMap(t *testing.T) {
 	proxy := Components()[1]
 	old := holding(proxy, "old")
 	old.Data["mine"] = "stays"
@@ -144,7 +144,7 @@ func TestWhatElseIsInAConfigMapStaysWithWhatAUserGives(t *testing.T) {
 	}
 }
 
-func TestTheVersionOfTheControlPlaneStaysItsOwn(t *testing.T) {
+func TestAStoredClusterConfigurationKeepsTheControlPlanesVersion(t *testing.T) {
 	stored := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: KubeadmConfigMap}, Data: map[string]string{KubeadmConfigKey: v1beta4("")}}
 	input := clusterConfiguration(t, "clusterName: new\n")
 	input.Document = []byte(strings.Replace(string(input.Document), "v1.37.1", "v1.40.0", 1))
@@ -158,16 +158,16 @@ func TestTheVersionOfTheControlPlaneStaysItsOwn(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 	_, _, err = Decide(&Cluster{}, &Input{File: "new.yaml", Cluster: &ClusterConfiguration{ServiceSubnet: "10.96.0.0/16"}, Endpoint: "192.0.2.10:6443"}, Options{})
-	if err == nil || err.Error() != "the ClusterConfiguration in new.yaml has no kubernetesVersion, and ConfigMap kube-system/kubeadm-config not found that has it: add it" {
+	if err == nil || err.Error() != "the ClusterConfiguration in new.yaml has no kubernetesVersion, and neither has ConfigMap kube-system/kubeadm-config: add the field" {
 		t.Errorf("%v", err)
 	}
 }
 
-func TestWhatIsMissingIsSaid(t *testing.T) {
-	if _, _, err := Decide(&Cluster{}, nil, Options{}); err == nil || !strings.Contains(err.Error(), "this is no cluster of kubeadm's, or it was deleted: give a ClusterConfiguration with --config") {
+func TestDecideNamesMissingInput(t *testing.T) {
+	if _, _, err := Decide(&Cluster{}, nil, Options{}); err == nil || !strings.Contains(err.Error(), "kubeadm did not create this cluster, or the ConfigMap was deleted; pass a ClusterConfiguration with --config") {
 		t.Errorf("%v", err)
 	}
-	if _, err := Defaults(&Cluster{}, nil, nil); err == nil || !strings.Contains(err.Error(), "this is no cluster of kubeadm's") {
+	if _, err := Defaults(&Cluster{}, nil, nil); err == nil || !strings.Contains(err.Error(), "kubeadm did not create this cluster") {
 		t.Errorf("%v", err)
 	}
 	existing := &Cluster{Configuration: clusterConfiguration(t, "")}
@@ -180,7 +180,7 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 	}
 }
 
-func TestKubeProxiesFollowTheControlPlane(t *testing.T) {
+func TestKubeProxyGetsTheControlPlanesAddress(t *testing.T) {
 	proxy := Components()[1]
 	const at = "controlPlaneEndpoint: old.example:8443\n"
 	old, err := generate(proxy, clusterConfiguration(t, at), "")
@@ -234,7 +234,7 @@ func TestServerOfFollowsTheCurrentContext(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoConfigurationAtAll(t *testing.T) {
+func TestUnreadableConfigurationsAreExplained(t *testing.T) {
 	kubelet := Components()[0]
 	for text, want := range map[string]string{
 		"apiVersion: kubelet.config.k8s.io/v9\nkind: KubeletConfiguration\n":                                                             "",
@@ -250,7 +250,7 @@ func TestWhatIsNoConfigurationAtAll(t *testing.T) {
 	}
 }
 
-func TestADamagedClusterConfigurationIsReplacedByOneThatIsGiven(t *testing.T) {
+func TestAnUnreadableClusterConfigurationIsReplacedFromTheFile(t *testing.T) {
 	for _, data := range []map[string]string{{KubeadmConfigKey: "a: b: c"}, {"x": ""}, nil} {
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: KubeadmConfigMap}, Data: data}
 		existing, err := Gather(t.Context(), fake.NewClientBuilder().WithObjects(cm).Build())
@@ -267,7 +267,7 @@ func TestADamagedClusterConfigurationIsReplacedByOneThatIsGiven(t *testing.T) {
 	}
 }
 
-func TestWhatIsOddAboutAKubeProxyIsSaid(t *testing.T) {
+func TestContradictionsAboutKubeProxyAreWarnings(t *testing.T) {
 	proxy := Components()[1]
 	cluster := func(more string) *Input {
 		return &Input{Cluster: clusterConfiguration(t, more), Endpoint: "192.0.2.10:6443"}
@@ -280,7 +280,7 @@ func TestWhatIsOddAboutAKubeProxyIsSaid(t *testing.T) {
 		want  string
 	}{
 		{"disabled, and there", holding(proxy, ""), "x", cluster("proxy: {disabled: true}\n"), "disabled in the ClusterConfiguration but configured"},
-		{"no DaemonSet", nil, "", cluster(""), "there is no DaemonSet kube-system/kube-proxy"},
+		{"no DaemonSet", nil, "", cluster(""), "DaemonSet kube-system/kube-proxy, which reads the configuration, does not exist"},
 		{"nothing", holding(proxy, ""), "x", cluster(""), ""},
 	} {
 		existing := &Cluster{ConfigMaps: map[string]*corev1.ConfigMap{}, ProxyImage: tt.image}
@@ -297,7 +297,7 @@ func TestWhatIsOddAboutAKubeProxyIsSaid(t *testing.T) {
 	}
 }
 
-func TestGatherFindsWhereTheControlPlaneIs(t *testing.T) {
+func TestGatherFindsTheControlPlanesAddress(t *testing.T) {
 	upload(t, localcluster.KubeadmConfig(addressV4, v1beta4("controlPlaneEndpoint: api.example:443\n")))
 	existing, err := Gather(t.Context(), admin)
 	if err != nil {

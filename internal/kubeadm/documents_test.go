@@ -45,7 +45,7 @@ func TestADocumentKeepsEveryByte(t *testing.T) {
 	}
 }
 
-func TestAPlaceNamesTheDocumentOnlyAmongSeveral(t *testing.T) {
+func TestPlaceNamesTheDocumentOnlyInAFileWithSeveral(t *testing.T) {
 	for _, data := range []string{kubeletDocument, "---\n" + kubeletDocument + "---\n# nothing\n...\n---\n", "\ufeff# nothing\n---\n" + kubeletDocument} {
 		if all := documents(t, data); len(all) != 1 || all[0].Place != "f.yaml" {
 			t.Errorf("%q: %+v", data, all)
@@ -61,7 +61,7 @@ func TestAFileOfCommentsHasNoDocuments(t *testing.T) {
 	}
 }
 
-func TestADocumentMayBeJSONThatIsNoYAML(t *testing.T) {
+func TestADocumentMayBeJSONThatIsNotYAML(t *testing.T) {
 	text := "{\"apiVersion\": \"v1\",\n\t\"kind\": \"A\", \"b\": \"\\ud83d\\ude00\"}"
 	all := documents(t, text+"\n---\n"+kubeletDocument)
 	if string(all[0].Text) != text+"\n" || all[0].Kind != "A" || all[0].Group != "" || all[0].Version != "v1" || len(all) != 2 {
@@ -70,7 +70,7 @@ func TestADocumentMayBeJSONThatIsNoYAML(t *testing.T) {
 }
 
 // Kubeadm has apimachinery's reader, which makes \n of every end of a line.
-func TestDocumentsAreCutWhereKubeadmCutsThem(t *testing.T) {
+func TestDocumentsAreSeparatedWhereKubeadmSeparatesThem(t *testing.T) {
 	lines := []string{"---", "--- ", "--- # c", "# c", "", " ---", "a: b", "  c", "...", "\t", "- x"}
 	rapid.Check(t, func(t *rapid.T) {
 		var text strings.Builder
@@ -113,7 +113,7 @@ func TestADocumentThatCannotBeReadIsNamed(t *testing.T) {
 		{"no apiVersion", "kind: A\n", "f.yaml: it has no apiVersion, or one that is not a string"},
 		{"no kind", "apiVersion: v1\n", "f.yaml: it has no kind, or one that is not a string"},
 		{"a kind that is a number", "apiVersion: v1\nkind: 1\n", "f.yaml: it has no kind, or one that is not a string"},
-		{"a bad apiVersion", "apiVersion: a/b/c\nkind: A\n", `f.yaml: its apiVersion "a/b/c" is none`},
+		{"a bad apiVersion", "apiVersion: a/b/c\nkind: A\n", `f.yaml: its apiVersion "a/b/c" is invalid`},
 		{"a key twice", kubeletDocument + "kind: B\n", `f.yaml: yaml: unmarshal errors: line 3: key "kind" already set in map`},
 		{"a key twice, JSON", `{"apiVersion": "v1", "kind": "A", "kind": "B"}`, `f.yaml: duplicate field "kind"`},
 		{"text after the line between", kubeletDocument + "--- {kind: A}\n", "f.yaml, document 2: only a comment may follow --- on the same line"},
@@ -135,7 +135,7 @@ func TestADocumentThatCannotBeReadIsNamed(t *testing.T) {
 	}
 }
 
-func TestWhatFollowsAnUnreadableDocumentIsYieldedAllTheSame(t *testing.T) {
+func TestDocumentsAfterAnUnreadableOneAreYielded(t *testing.T) {
 	var got []string
 	for d, err := range EachDocument("f.yaml", []byte("a: [\n---\n"+kubeletDocument+"---\n- b\n---\n"+kubeProxyDocument)) {
 		if err != nil {
@@ -156,7 +156,7 @@ func TestWhatFollowsAnUnreadableDocumentIsYieldedAllTheSame(t *testing.T) {
 	}
 }
 
-func TestParseFileTakesComponentConfigurationsOfAnyVersion(t *testing.T) {
+func TestParseFileAcceptsComponentConfigurationsOfAnyVersion(t *testing.T) {
 	future := strings.ReplaceAll(kubeProxyDocument, "v1alpha1", "v2")
 	g, err := ParseFile("f.yaml", []byte(kubeletDocument+"maxPods: 7 # seven\n---\n"+future))
 	if err != nil {
@@ -189,14 +189,14 @@ func TestParseFileReadsTheClusterConfigurationOfBothVersions(t *testing.T) {
 	}
 }
 
-func TestParseFileNamesTheClusterConfigurationThatIsWrong(t *testing.T) {
+func TestParseFileNamesAnInvalidClusterConfiguration(t *testing.T) {
 	_, err := ParseFile("f.yaml", []byte(kubeletDocument+"---\n"+kubeadms("v1beta4", "ClusterConfiguration", "networking: 7\n")))
 	if err == nil || !strings.HasPrefix(err.Error(), "f.yaml, document 2: ") {
 		t.Error(err)
 	}
 }
 
-func TestParseFileTakesTheEndpointOfAnInitConfiguration(t *testing.T) {
+func TestParseFileReadsTheEndpointOfAnInitConfiguration(t *testing.T) {
 	for _, tt := range []struct{ init, want string }{
 		{"localAPIEndpoint: {advertiseAddress: 192.0.2.7, bindPort: 7443}\nnodeRegistration: {name: a}\n", "192.0.2.7:7443"},
 		{"localAPIEndpoint: {advertiseAddress: 192.0.2.7}\n", "192.0.2.7:6443"},
@@ -214,7 +214,7 @@ func TestParseFileTakesTheEndpointOfAnInitConfiguration(t *testing.T) {
 	}
 }
 
-func TestParseFilePassesOverWhatSaysNothingOfComponents(t *testing.T) {
+func TestParseFileIgnoresKindsThatDoNotConfigureComponents(t *testing.T) {
 	join, upgrade := kubeadms("v1beta4", "JoinConfiguration", ""), kubeadms("v1beta9", "UpgradeConfiguration", "")
 	g, err := ParseFile("f.yaml", []byte(strings.Join([]string{join, kubeletDocument, upgrade, kubeadms("v1beta3", "ResetConfiguration", ""), join}, "---\n")))
 	if err != nil {
@@ -231,7 +231,7 @@ func TestParseFilePassesOverWhatSaysNothingOfComponents(t *testing.T) {
 	}
 }
 
-func TestParseFileRefusesWhatIsNotMeantForIt(t *testing.T) {
+func TestParseFileRejectsInvalidFiles(t *testing.T) {
 	nothing := "f.yaml has neither a ClusterConfiguration nor a component configuration"
 	old := " is not supported, only of v1beta3 and v1beta4; convert older versions with \"kubeadm config migrate\""
 	for _, tt := range []struct{ name, data, want string }{
@@ -242,9 +242,9 @@ func TestParseFileRefusesWhatIsNotMeantForIt(t *testing.T) {
 		{"a future InitConfiguration", kubeletDocument + "---\n" + kubeadms("v1", "InitConfiguration", ""),
 			"f.yaml, document 2: InitConfiguration of kubeadm.k8s.io/v1" + old},
 		{"an endpoint that is none", kubeadms("v1beta4", "InitConfiguration", "localAPIEndpoint: {advertiseAddress: a.example}\n"),
-			`f.yaml: its localAPIEndpoint.advertiseAddress "a.example" is no IP address`},
+			`f.yaml: its localAPIEndpoint.advertiseAddress "a.example" is not an IP address`},
 		{"a port that is none", kubeadms("v1beta4", "InitConfiguration", "localAPIEndpoint: {advertiseAddress: 192.0.2.7, bindPort: 65536}\n"),
-			"f.yaml: its localAPIEndpoint.bindPort 65536 is no port"},
+			"f.yaml: its localAPIEndpoint.bindPort 65536 is not a port"},
 		{"an endpoint of another type", kubeadms("v1beta4", "InitConfiguration", "localAPIEndpoint: [a]\n"),
 			"f.yaml: it cannot be parsed: json: cannot unmarshal array into Go struct field initConfiguration.localAPIEndpoint of type kubeadm.localAPIEndpoint"},
 		{"another kind of kubeadm's", kubeadms("v1beta4", "ClusterStatus", ""), "f.yaml: ClusterStatus of kubeadm.k8s.io/v1beta4 is not a kubeadm or component configuration"},

@@ -19,7 +19,7 @@ func derivedFrom(change func(*ClusterConfiguration)) *ClusterConfiguration {
 	return cc
 }
 
-func TestTheKubeletGetsWhatIsDerivedAndNoDefaults(t *testing.T) {
+func TestAGeneratedKubeletConfigurationHasNoDefaults(t *testing.T) {
 	cm, err := generate(Components()[0], derivedFrom(nil), "")
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ staticPodPath: /etc/kubernetes/manifests
 	}
 }
 
-func TestKubeProxyGetsWhatIsDerivedAndNoDefaults(t *testing.T) {
+func TestAGeneratedKubeProxyConfigurationHasNoDefaults(t *testing.T) {
 	cm, err := generate(Components()[1], derivedFrom(func(cc *ClusterConfiguration) {
 		cc.ServiceSubnet, cc.PodSubnet = "fd00:10::/112,10.96.0.0/16", "fd00:20::/56,10.244.0.0/16"
 	}), "[2001:db8::10]:6443")
@@ -95,7 +95,7 @@ users:
 	}
 }
 
-func TestWithoutAPodSubnetKubeProxyIsToldNone(t *testing.T) {
+func TestWithoutAPodSubnetKubeProxyHasNoClusterCIDR(t *testing.T) {
 	cm, err := generate(Components()[1], derivedFrom(nil), addressV4+":6443")
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func TestWithoutAPodSubnetKubeProxyIsToldNone(t *testing.T) {
 	}
 }
 
-func TestWhereKubeProxyReachesTheControlPlane(t *testing.T) {
+func TestTheServerInKubeProxysKubeconfig(t *testing.T) {
 	for _, tt := range []struct{ name, endpoint, controlPlaneEndpoint, want string }{
 		{"the endpoint", "192.0.2.10:7443", "", "https://192.0.2.10:7443"},
 		{"an endpoint of IPv6", "[2001:db8::10]:7443", "", "https://[2001:db8::10]:7443"},
@@ -135,7 +135,7 @@ func TestWhereKubeProxyReachesTheControlPlane(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeGeneratedIsAnErrorThatSaysWhy(t *testing.T) {
+func TestGenerateFailsWithTheReason(t *testing.T) {
 	badSubnet := func(cc *ClusterConfiguration) { cc.ServiceSubnet = "10.96.0.0" }
 	for _, tt := range []struct {
 		name      string

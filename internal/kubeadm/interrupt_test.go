@@ -134,7 +134,7 @@ func unwind(t *testing.T, c client.Client) {
 	recorded(t, c)
 }
 
-func TestAnApplyThatIsInterruptedAtAnyRequestIsCarriedOnAndUndone(t *testing.T) {
+func TestAnApplyInterruptedAtAnyRequestIsContinuedAndUndone(t *testing.T) {
 	everyCut(t, allCuts, func(t *testing.T, cut cut) bool {
 		c := world(t, oldest)
 		store(t, c, "v1.36.0", before)
@@ -153,7 +153,7 @@ func TestAnApplyThatIsInterruptedAtAnyRequestIsCarriedOnAndUndone(t *testing.T) 
 	})
 }
 
-func TestAnApplyThatIsInterruptedAtAnyRequestIsUndone(t *testing.T) {
+func TestAnApplyInterruptedAtAnyRequestIsUndone(t *testing.T) {
 	everyCut(t, deadCuts, func(t *testing.T, cut cut) bool {
 		c := world(t, before)
 		l := &line{cut: cut}
@@ -172,7 +172,7 @@ func TestAnApplyThatIsInterruptedAtAnyRequestIsUndone(t *testing.T) {
 
 // Each apply wants something else than the one before, and the last is not interrupted. Those before it that had all
 // written have records of their own; those that had not are undone with it.
-func TestAppliesThatAreInterruptedOneAfterAnotherAreUndone(t *testing.T) {
+func TestSeveralInterruptedAppliesAreUndone(t *testing.T) {
 	other := contents{"kubelet-config": "a3", "kube-proxy": "b3"}
 	carried := false
 	everyCut(t, []cut{{dead: true}}, func(t *testing.T, first cut) bool {
@@ -211,7 +211,7 @@ func complete(t *testing.T, c client.Client, want contents) int {
 	return 1
 }
 
-func TestAnUndoThatIsInterruptedAtAnyRequestIsCarriedOn(t *testing.T) {
+func TestAnUndoInterruptedAtAnyRequestIsContinued(t *testing.T) {
 	everyCut(t, allCuts, func(t *testing.T, cut cut) bool {
 		c := world(t, oldest)
 		store(t, c, "v1.36.0", before)
@@ -235,7 +235,7 @@ func TestAnUndoThatIsInterruptedAtAnyRequestIsCarriedOn(t *testing.T) {
 	})
 }
 
-func TestAnApplyAfterAnUndoThatWasInterruptedLosesNothing(t *testing.T) {
+func TestAnApplyAfterAnInterruptedUndoLosesNothing(t *testing.T) {
 	everyCut(t, deadCuts, func(t *testing.T, cut cut) bool {
 		c := world(t, oldest)
 		store(t, c, "v1.36.0", before)
@@ -304,12 +304,12 @@ func amid(t *testing.T, happens, look func(*testing.T, client.Client)) {
 	}
 }
 
-func TestAnEditAmidAnApplyIsNeverLost(t *testing.T) {
+func TestAnEditDuringAnApplyIsNeverLost(t *testing.T) {
 	amid(t, func(t *testing.T, c client.Client) {
 		edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { replaceContent(cm, configMap("kubelet-config", "theirs")) })
 	}, func(t *testing.T, c client.Client) {
 		if snapshot(t, c)["kubelet-config"].Data["config"] == "theirs" {
-			says(t, undo(t.Context(), c, false), "changed by somebody else", "kube-system/kubelet-config")
+			says(t, undo(t.Context(), c, false), "changed since the apply", "kube-system/kubelet-config")
 			return
 		}
 		if err := undo(t.Context(), c, false); err != nil {
@@ -319,7 +319,7 @@ func TestAnEditAmidAnApplyIsNeverLost(t *testing.T) {
 	})
 }
 
-func TestAnUndoAmidAnApplyLosesNothing(t *testing.T) {
+func TestAnUndoDuringAnApplyLosesNothing(t *testing.T) {
 	amid(t, func(t *testing.T, c client.Client) {
 		if err := undo(t.Context(), c, false); err != nil {
 			t.Fatal(err)
@@ -327,20 +327,20 @@ func TestAnUndoAmidAnApplyLosesNothing(t *testing.T) {
 	}, unwindAll)
 }
 
-func TestAnotherApplyAmidAnApplyLosesNothing(t *testing.T) {
+func TestAnotherApplyDuringAnApplyLosesNothing(t *testing.T) {
 	amid(t, func(t *testing.T, c client.Client) {
 		store(t, c, "v1.37.1", contents{"kubelet-config": "a3", "kube-proxy": "b3"})
 	}, unwindAll)
 }
 
-func TestAnApplyGoesOnWhenTheAPIServerIsBack(t *testing.T) {
+func TestAnApplyContinuesAfterAnOutageOfTheAPIServer(t *testing.T) {
 	c := world(t, oldest)
 	store(t, c, "v1.36.0", before)
 	_, cluster := apiServer(t)
 	stopped := between(t, "kube-proxy", cluster.StopAPIServer)
 	says(t, Store(t.Context(), stopped, "v1.37.0", to(t, c, wanted)),
 		"1 of 3 ConfigMaps were written: ConfigMap kube-system/kube-proxy cannot be deleted: ",
-		"(it may have been written nevertheless: read ConfigMap kube-system/kube-proxy: ", "run it again")
+		"(it may have been written nevertheless: read ConfigMap kube-system/kube-proxy: ", "run the command again")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := cluster.StartAPIServer(ctx); err != nil {

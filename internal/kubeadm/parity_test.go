@@ -41,7 +41,7 @@ certificatesDir: /srv/pki/
 	{name: "no kube-proxy", address: addressV4, cluster: v1beta4("proxy: {disabled: true}\n"), noProxy: true},
 }
 
-func TestWhatIsGeneratedIsWhatTheRealKubeadmGenerates(t *testing.T) {
+func TestGeneratedConfigurationsEqualThoseOfTheRealKubeadm(t *testing.T) {
 	for _, tt := range parityRows {
 		t.Run(tt.name, func(t *testing.T) {
 			config := localcluster.KubeadmConfig(tt.address, tt.cluster)
@@ -164,7 +164,7 @@ func zeroAt(component, path string) *zero {
 	return nil
 }
 
-func TestEveryDifferenceThatIsExplainedIsThere(t *testing.T) {
+func TestEveryExplainedDifferenceFromKubeadmExists(t *testing.T) {
 	uploaded := upload(t, localcluster.KubeadmConfig(addressV4, v1beta4("")))
 	for _, c := range Components() {
 		theirs := fieldsOf(t, uploaded[c.ConfigMap].Data[c.Key])
@@ -224,7 +224,7 @@ func compareEffective(t *testing.T, c Component, ours, theirs string) {
 	}
 }
 
-func TestADifferenceIsSeen(t *testing.T) {
+func TestTheParityTestFindsDifferences(t *testing.T) {
 	cc, err := parseClusterConfiguration([]byte(v1beta4("")))
 	if err != nil {
 		t.Fatal(err)

@@ -66,7 +66,7 @@ func rewrite(t *testing.T, cm *corev1.ConfigMap, c Component, text string, origi
 // gone are fields that were in a version of the format and are in no other any more.
 var gone = map[string]string{"kubelet": "dynamicConfigDir: /var/lib/kubelet/dynamic\n", "kube-proxy": "udpIdleTimeout: 0s\n"}
 
-func TestEveryOriginOfEveryComponentInEveryState(t *testing.T) {
+func TestPlanOfEveryOriginOfEveryComponentInEveryState(t *testing.T) {
 	binaries := judges(t)
 	for _, c := range Components() {
 		for _, origin := range []Origin{Generated, UserSupplied, UserModified} {
@@ -143,10 +143,10 @@ func forgetRecords(t *testing.T) {
 	}
 }
 
-func TestABinaryOfAnotherVersionIsNoJudge(t *testing.T) {
+func TestABinaryOfAnotherMinorVersionIsAnError(t *testing.T) {
 	existing := &Cluster{Configuration: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}
 	for target, want := range map[string]string{
-		"v1.38.0": "the kubelet that was given is v1.37.1, and the target is v1.38.0: pass a binary of the target version",
+		"v1.38.0": "the given kubelet is v1.37.1, but the target is v1.38.0: pass a binary of the target version",
 		"v1.37.9": "", // the format does not change within a minor version
 		"":        "",
 	} {
@@ -163,7 +163,7 @@ func TestABinaryOfAnotherVersionIsNoJudge(t *testing.T) {
 	}
 }
 
-func TestParseTargetReadsVersionsOfKubernetesAlone(t *testing.T) {
+func TestParseTargetReadsOnlyKubernetesVersions(t *testing.T) {
 	for s, want := range map[string]string{"v1.37.1": "v1.37.1", "1.38.0": "v1.38.0", "v1.38.0-rc.1": "v1.38.0-rc.1", "1.37": "", "stable": "", "": ""} {
 		got, err := ParseTarget(s)
 		if got != want || (err == nil) != (want != "") {
@@ -175,7 +175,7 @@ func TestParseTargetReadsVersionsOfKubernetesAlone(t *testing.T) {
 // mute is a kubelet that cannot be asked.
 const mute = "#!/bin/sh\ncase \"$*\" in *--version*) echo 'Kubernetes v1.37.1'; exit 0;; esac\necho 'not today' >&2\nexit 1\n"
 
-func TestWhatNobodyCouldBeAskedIsNotSaidToBeGood(t *testing.T) {
+func TestUnvalidatedConfigurationsAreNotAccepted(t *testing.T) {
 	stub := func(script string) map[string]component.Component {
 		path := filepath.Join(t.TempDir(), "kubelet")
 		if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
@@ -219,10 +219,10 @@ func TestWhatNobodyCouldBeAskedIsNotSaidToBeGood(t *testing.T) {
 	}
 }
 
-func TestAClusterConfigurationThatTheTargetsKubeadmCannotReadIsRefused(t *testing.T) {
+func TestAClusterConfigurationThatTheTargetsKubeadmCannotReadIsAnError(t *testing.T) {
 	existing := &Cluster{Configuration: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}
 	old := strings.Replace(v1beta4(""), "v1beta4", "v1beta3", 1)
-	const refused = `kubeadm 1.37 cannot read kubeadm.k8s.io/v1beta3, and f.yaml has a ClusterConfiguration of it: "kubeadm config migrate" of 1.36 makes kubeadm.k8s.io/v1beta4 of it`
+	const refused = `kubeadm 1.37 cannot read kubeadm.k8s.io/v1beta3, the version of the ClusterConfiguration in f.yaml: convert it to kubeadm.k8s.io/v1beta4 with "kubeadm config migrate" of 1.36`
 	for _, tt := range []struct{ document, target, want string }{
 		{old, "v1.37.0", refused},
 		{old, "v1.36.9", ""},

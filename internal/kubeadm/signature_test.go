@@ -92,7 +92,7 @@ func TestTheOriginOfAConfigMapAndWhy(t *testing.T) {
 	}
 }
 
-func TestWhatIsSignedIsGeneratedUntilItIsEdited(t *testing.T) {
+func TestASignedConfigMapIsGeneratedUntilItIsEdited(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		edit func(*corev1.ConfigMap)
@@ -122,7 +122,7 @@ func TestWhatIsSignedIsGeneratedUntilItIsEdited(t *testing.T) {
 	}
 }
 
-func TestToRemoveASignatureLeavesOtherAnnotations(t *testing.T) {
+func TestUnsignKeepsOtherAnnotations(t *testing.T) {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"a": "b"}}}
 	Sign(cm)
 	Unsign(cm)
@@ -132,7 +132,7 @@ func TestToRemoveASignatureLeavesOtherAnnotations(t *testing.T) {
 	Unsign(&corev1.ConfigMap{}) // nothing to remove
 }
 
-func TestWhatTheRealKubeadmUploadsIsGenerated(t *testing.T) {
+func TestUploadsOfTheRealKubeadmAreGenerated(t *testing.T) {
 	uploaded := upload(t, localcluster.KubeadmConfig(addressV4, v1beta4("")))
 	for _, c := range Components() {
 		cm := uploaded[c.ConfigMap]

@@ -47,7 +47,7 @@ func TestStoreRecordsNothingWhenNothingChanges(t *testing.T) {
 	recorded(t, c)
 }
 
-func TestStoreLeavesLabelsAndAnnotationsOfOthersAlone(t *testing.T) {
+func TestStoreKeepsLabelsAndOtherAnnotations(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a"})
 	writes := to(t, c, contents{"kubelet-config": "b"})
 	writes[0].New.Labels, writes[0].New.Annotations["somebody.example/says"] = nil, "yours"
@@ -67,7 +67,7 @@ func TestStoreWritesNothingIfOneOfTheConfigMapsIsImmutable(t *testing.T) {
 	recorded(t, c)
 }
 
-func TestStoreWritesNothingWithoutTheRightToWriteAll(t *testing.T) {
+func TestStoreWritesNothingWithoutPermissionForAllWrites(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		rule   rbacv1.PolicyRule
@@ -142,7 +142,7 @@ func userWith(t *testing.T, user string, rule rbacv1.PolicyRule) client.Client {
 	return clientOf(t, config)
 }
 
-func TestStoreWritesNothingOverWhatSomebodyElseChangedSinceItWasRead(t *testing.T) {
+func TestStoreWritesNothingIfAConfigMapChangedSinceItWasRead(t *testing.T) {
 	const next = "run the command again to see the changes"
 	for _, tt := range []struct {
 		name, wanted string
@@ -178,18 +178,18 @@ func TestStoreWritesNothingOverWhatSomebodyElseChangedSinceItWasRead(t *testing.
 	}
 }
 
-func TestStoreDoesNotWriteOverWhatSomebodyElseCreated(t *testing.T) {
+func TestStoreWritesNothingIfAConfigMapWasCreatedMeanwhile(t *testing.T) {
 	c := world(t, nil)
 	writes := to(t, c, contents{"kube-proxy": "b"})
 	if err := c.Create(t.Context(), configMap("kube-proxy", "theirs")); err != nil {
 		t.Fatal(err)
 	}
 	says(t, Store(t.Context(), c, "v1.37.0", writes),
-		"nothing was written: ConfigMap kube-system/kube-proxy was created in the meantime", "run it again")
+		"nothing was written: ConfigMap kube-system/kube-proxy was created in the meantime", "run the command again")
 	has(t, c, contents{"kube-proxy": "theirs"})
 }
 
-func TestStoreTakesNoConfigMapThatWasNotRead(t *testing.T) {
+func TestStoreRejectsAConfigMapThatWasNotRead(t *testing.T) {
 	c := world(t, contents{"kube-proxy": "b"})
 	err := Store(t.Context(), c, "v1.37.0", []Write{{Old: configMap("kube-proxy", "b"), New: configMap("kube-proxy", "b2")}})
 	says(t, err, "nothing was written: ConfigMap kube-system/kube-proxy has no resourceVersion")
@@ -198,7 +198,7 @@ func TestStoreTakesNoConfigMapThatWasNotRead(t *testing.T) {
 
 // A change that comes after the dry run is found by the write itself. What was written stays, the record lists that alone,
 // and the next Store carries on: one undo restores all.
-func TestAConflictAfterTheDryRunIsCarriedOnAndTheEditIsKept(t *testing.T) {
+func TestAfterAConflictTheNextStoreContinuesAndKeepsTheEdit(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
 	desired := contents{"kubelet-config": "a2", "kube-proxy": "b2", "kubeadm-config": "c"}
 	late := between(t, "kube-proxy", func() error {
@@ -226,13 +226,13 @@ func TestAConflictBeforeAnythingWasWrittenLeavesNoRecord(t *testing.T) {
 		return nil
 	})
 	says(t, Store(t.Context(), late, "v1.37.0", to(t, c, contents{"kubelet-config": "a2"})),
-		"0 of 1 ConfigMaps were written", "was changed by somebody else")
+		"0 of 1 ConfigMaps were written", "was changed in the meantime")
 	has(t, c, contents{"kubelet-config": "user's"})
 	recorded(t, c)
 }
 
 // The write that is refused was not made, but one before it was, by the apply that is carried on.
-func TestAConflictDoesNotForgetWhatAnInterruptedApplyHadWrittenOver(t *testing.T) {
+func TestAConflictKeepsWhatAnInterruptedApplySaved(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
 	cut := between(t, "kube-proxy", func() error { return errors.New("gone") })
 	says(t, Store(t.Context(), cut, "v1.37.0", to(t, c, contents{"kubelet-config": "a2", "kube-proxy": "b2"})), "1 of 2 ConfigMaps were written", "gone")
@@ -241,7 +241,7 @@ func TestAConflictDoesNotForgetWhatAnInterruptedApplyHadWrittenOver(t *testing.T
 		edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { replaceContent(cm, configMap("kubelet-config", "theirs")) })
 		return nil
 	})
-	says(t, Store(t.Context(), late, "v1.37.1", to(t, c, contents{"kubelet-config": "a3"})), "0 of 1 ConfigMaps were written", "was changed by somebody else")
+	says(t, Store(t.Context(), late, "v1.37.1", to(t, c, contents{"kubelet-config": "a3"})), "0 of 1 ConfigMaps were written", "was changed in the meantime")
 	recorded(t, c, "00001 v1.37.1 stopped")
 	says(t, undo(t.Context(), c, false), "changed since the apply of v1.37.1", "kube-system/kubelet-config")
 	if err := undo(t.Context(), c, true); err != nil {
@@ -250,7 +250,7 @@ func TestAConflictDoesNotForgetWhatAnInterruptedApplyHadWrittenOver(t *testing.T
 	has(t, c, contents{"kubelet-config": "a", "kube-proxy": "b"})
 }
 
-func TestOfTwoAtOnceOneIsToldAndWritesNothing(t *testing.T) {
+func TestOfTwoConcurrentStoresOneFailsAndWritesNothing(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
 	writes := to(t, c, contents{"kubelet-config": "a2"})
 	slow := between(t, "evenkeel-upgrade-00001", func() error {
@@ -265,7 +265,7 @@ func TestOfTwoAtOnceOneIsToldAndWritesNothing(t *testing.T) {
 	recorded(t, c, "00001 theirs applied", "00002 ours applied")
 }
 
-func TestWhatDoesNotFitIntoARecordIsRefusedBeforeAnythingIsWritten(t *testing.T) {
+func TestContentsThatDoNotFitIntoARecordAreAnErrorBeforeAnyWrite(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
 	for _, name := range []string{"kubelet-config", "kube-proxy"} {
 		edit(t, c, name, func(cm *corev1.ConfigMap) {

@@ -18,7 +18,7 @@ func TestUndoRestoresWhatWasThereBeforeByteForByte(t *testing.T) {
 	recorded(t, c)
 }
 
-func TestUndoTwiceWalksBackTwo(t *testing.T) {
+func TestTwoUndosRestoreTheStateBeforeTwoApplies(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "b"})
 	store(t, c, "v1.38.0", contents{"kubelet-config": "c", "kube-proxy": "d"})
@@ -34,7 +34,7 @@ func TestUndoTwiceWalksBackTwo(t *testing.T) {
 	}
 }
 
-func TestUndoNamesAllThatSomebodyElseChangedAndOverwritesOnRequest(t *testing.T) {
+func TestUndoNamesAllEditedConfigMapsAndOverwritesThemOnRequest(t *testing.T) {
 	before := contents{"kubelet-config": "a", "kube-proxy": "b", "kubeadm-config": "c"}
 	c := world(t, before)
 	store(t, c, "v1.37.0", contents{"kubelet-config": "a2", "kube-proxy": "b2", "kubeadm-config": "c2"})
@@ -54,7 +54,7 @@ func TestUndoNamesAllThatSomebodyElseChangedAndOverwritesOnRequest(t *testing.T)
 	recorded(t, c)
 }
 
-func TestUndoTakesWhatSomebodyElseRestoredAsItIs(t *testing.T) {
+func TestUndoSkipsConfigMapsThatWereRestoredByHand(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "a2", "kube-proxy": "b2"})
 	edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { replaceContent(cm, configMap("kubelet-config", "a")) })
@@ -65,7 +65,7 @@ func TestUndoTakesWhatSomebodyElseRestoredAsItIs(t *testing.T) {
 }
 
 // That somebody restored by hand what an apply had changed does not make it one that was interrupted.
-func TestAnApplyAfterARestoreByHandHasARecordOfItsOwn(t *testing.T) {
+func TestAnApplyAfterARestoreByHandHasItsOwnRecord(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "a2", "kube-proxy": "b2"})
 	edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { replaceContent(cm, configMap("kubelet-config", "a")) })
@@ -77,7 +77,7 @@ func TestAnApplyAfterARestoreByHandHasARecordOfItsOwn(t *testing.T) {
 	has(t, c, contents{"kubelet-config": "a", "kube-proxy": "b2"})
 }
 
-func TestUndoLeavesLabelsAndAnnotationsThatOthersSetSince(t *testing.T) {
+func TestUndoKeepsLabelsAndAnnotationsSetSince(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "user's"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "a"})
 	edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { cm.Labels["their"], cm.Annotations["their"] = "label", "annotation" })
@@ -100,19 +100,19 @@ func TestNothingIsRestoredIfOneOfTheConfigMapsIsImmutable(t *testing.T) {
 	recorded(t, c, "00001 v1.37.0 applied")
 }
 
-func TestAnUndoThatIsOvertakenByAnEditIsToldAndKeepsItsRecord(t *testing.T) {
+func TestAnUndoThatConflictsWithAnEditFailsAndKeepsItsRecord(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "a2", "kube-proxy": "b2"})
 	late := between(t, "kubelet-config", func() error {
 		edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { replaceContent(cm, configMap("kubelet-config", "theirs")) })
 		return nil
 	})
-	says(t, undo(t.Context(), late, false), "1 of 2 ConfigMaps were restored: ConfigMap kube-system/kubelet-config was changed by somebody else")
+	says(t, undo(t.Context(), late, false), "1 of 2 ConfigMaps were restored: ConfigMap kube-system/kubelet-config was changed in the meantime")
 	has(t, c, contents{"kubelet-config": "theirs", "kube-proxy": "b"})
 	recorded(t, c, "00001 v1.37.0 applied")
 }
 
-func TestAnUndoThatIsOvertakenByAnotherRestoresNothing(t *testing.T) {
+func TestAnUndoThatConflictsWithAnotherRestoresNothing(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "a2"})
 	r, err := LatestUndoRecord(t.Context(), c)
@@ -127,16 +127,16 @@ func TestAnUndoThatIsOvertakenByAnotherRestoresNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	says(t, Restore(t.Context(), c, r, writes),
-		"nothing was restored: record kube-system/evenkeel-upgrade-00001 was changed by another apply or undo", "run it again")
+		"nothing was restored: record kube-system/evenkeel-upgrade-00001 was changed by a concurrent apply or undo", "run the command again")
 	has(t, c, contents{"kubelet-config": "a"})
 }
 
-func TestAnUndoThatCannotDeleteItsRecordSaysWhatThatMeans(t *testing.T) {
+func TestAnUndoThatCannotDeleteItsRecordExplainsTheConsequence(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "a2"})
 	cut := between(t, "evenkeel-upgrade-00001", func() error { return errors.New("gone") })
 	says(t, undo(t.Context(), cut, false),
-		"everything was restored, but record evenkeel-upgrade-00001 may be left, ; the next undo then has nothing to do: gone")
+		"everything was restored, but undo record evenkeel-upgrade-00001 may still exist; the next undo then has nothing to do: gone")
 	has(t, c, contents{"kubelet-config": "a"})
 	if err := undo(t.Context(), c, false); err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func TestAnUndoThatCannotDeleteItsRecordSaysWhatThatMeans(t *testing.T) {
 }
 
 // The undo finds that nothing was written yet, and deletes the record: the apply must not go on without one.
-func TestAnUndoInTheMidstOfAnApplyDoesNotLoseWhatWasThereBefore(t *testing.T) {
+func TestAnUndoDuringAnApplyKeepsThePreviousContent(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a"})
 	slow := between(t, "kubelet-config", func() error { return undo(t.Context(), c, false) })
 	if err := Store(t.Context(), slow, "v1.37.0", to(t, c, contents{"kubelet-config": "a2"})); err != nil {

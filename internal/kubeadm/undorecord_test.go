@@ -27,7 +27,7 @@ func TestTheNewestTenRecordsAreKept(t *testing.T) {
 	has(t, c, contents{"kubelet-config": "2"})
 }
 
-func TestAnOldRecordThatCannotBeDeletedIsNamedAndDeletedLater(t *testing.T) {
+func TestAnOldRecordWhoseDeletionFailsIsNamedAndDeletedLater(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "0"})
 	for i := 1; i <= maxUndoRecords; i++ {
 		store(t, c, fmt.Sprintf("v1.%d", i), contents{"kubelet-config": fmt.Sprint(i)})
@@ -42,7 +42,7 @@ func TestAnOldRecordThatCannotBeDeletedIsNamedAndDeletedLater(t *testing.T) {
 	}
 }
 
-func TestACopyOfARecordByAnotherNameIsNoRecord(t *testing.T) {
+func TestACopyOfARecordUnderAnotherNameIsIgnored(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "b"})
 	r, err := LatestUndoRecord(t.Context(), c)
@@ -57,7 +57,7 @@ func TestACopyOfARecordByAnotherNameIsNoRecord(t *testing.T) {
 	recorded(t, c, "00001 v1.37.0 applied")
 }
 
-func TestARecordWithoutItsLabelIsSaidToMissIt(t *testing.T) {
+func TestARecordWithoutItsLabelIsNamed(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "b"})
 	edit(t, c, "evenkeel-upgrade-00001", func(cm *corev1.ConfigMap) { cm.Labels = nil })
@@ -79,15 +79,15 @@ func zipped(t *testing.T, text string) []byte {
 	return b.Bytes()
 }
 
-func TestARecordThatCannotBeReadIsNamedAndNothingIsWritten(t *testing.T) {
-	const giveUp = "give up what it saved with: kubectl -n kube-system delete configmap evenkeel-upgrade-00001"
+func TestADamagedRecordIsNamedAndNothingIsWritten(t *testing.T) {
+	const giveUp = "discard what it saved with: kubectl -n kube-system delete configmap evenkeel-upgrade-00001"
 	for _, tt := range []struct {
 		name  string
 		harm  func(*corev1.ConfigMap)
 		words []string
 	}{
 		{"another format", func(cm *corev1.ConfigMap) { cm.Data["format"] = "2" },
-			[]string{`record kube-system/evenkeel-upgrade-00001 has format "2", and this version knows "1": use the kubectl evenkeel that wrote it`}},
+			[]string{`record kube-system/evenkeel-upgrade-00001 has format "2", this version supports "1": use the version of kubectl evenkeel that wrote it`}},
 		{"no time", func(cm *corev1.ConfigMap) { cm.Data["time"] = "noon" }, []string{"evenkeel-upgrade-00001 is damaged", `"noon"`, giveUp}},
 		{"not there", func(cm *corev1.ConfigMap) { cm.BinaryData = nil }, []string{"is damaged (saved.json.gz: EOF)", giveUp}},
 		{"cut off", func(cm *corev1.ConfigMap) {
@@ -114,7 +114,7 @@ func TestARecordThatCannotBeReadIsNamedAndNothingIsWritten(t *testing.T) {
 }
 
 // What older versions wrote must be known again by newer ones: the digest stays what it is.
-func TestTheStateOfAConfigMapIsTheSameInEveryVersion(t *testing.T) {
+func TestTheDigestOfAConfigMapNeverChanges(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		cm   *corev1.ConfigMap
@@ -138,7 +138,7 @@ func TestTheStateOfAConfigMapIsTheSameInEveryVersion(t *testing.T) {
 	}
 }
 
-func TestARecordIsNotUnpackedWithoutBound(t *testing.T) {
+func TestTheUncompressedSizeOfARecordIsLimited(t *testing.T) {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	if _, err := z.Write(make([]byte, maxSaved+1)); err != nil {

@@ -19,7 +19,7 @@ func tree(t *testing.T, text string) map[string]any {
 	return fields
 }
 
-func TestWithoutTheZeroesOfTheRealKubeadmWhatIsGeneratedIsLeft(t *testing.T) {
+func TestARealKubeadmUploadWithoutZeroesEqualsTheGeneratedConfiguration(t *testing.T) {
 	uploaded := upload(t, localcluster.KubeadmConfig(addressV4, v1beta4("")))
 	cc := clusterConfiguration(t, "")
 	for _, c := range Components() {
@@ -34,7 +34,7 @@ func TestWithoutTheZeroesOfTheRealKubeadmWhatIsGeneratedIsLeft(t *testing.T) {
 	}
 }
 
-func TestWhatIsZeroOnPurposeStays(t *testing.T) {
+func TestOptionalZeroValuesStay(t *testing.T) {
 	text := "{eventRecordQPS: 0, registerNode: false, resolvConf: '', tracing: {}, maxPods: 5, syncFrequency: 0s, memorySwap: {swapBehavior: NoSwap}, logging: {verbosity: 0, format: json}, crashLoopBackOff: {}}"
 	want := "{eventRecordQPS: 0, registerNode: false, resolvConf: '', tracing: {}, maxPods: 5, memorySwap: {swapBehavior: NoSwap}, logging: {format: json}}"
 	fields := tree(t, text)
@@ -46,7 +46,7 @@ func TestWhatIsZeroOnPurposeStays(t *testing.T) {
 	}
 }
 
-func TestAnOverlayTakesAwayOnlyWhatAUserMeansToTakeAway(t *testing.T) {
+func TestAnOverlayResetsOnlyWhatTheUserResets(t *testing.T) {
 	const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 	for _, tt := range []struct {
 		name, now, next, want string

@@ -21,20 +21,20 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// Label is on every Node that a fleet has made, with the value "true". What does not bear it is never touched.
+// Label has the value "true" on every Node that a fleet created. Nodes without it are never changed.
 const Label = GroupName + "/hollow"
 
 // GroupName is the group of labels and taints.
 const GroupName = v1alpha1.GroupName
 
-// maxParallel is how many requests of its own a fleet makes at a time, those of the agents apart.
+// maxParallel limits the concurrent requests of a fleet, without those of its agents.
 const maxParallel = 64
 
-// api is the API server as the fleet's own user, the kubelets' share of the work included, and what the agents' clients
-// are made of.
+// api holds the clients of the fleet's own user, which also writes what kubelets would write, and the configuration of the agents'
+// clients.
 type api struct {
 	config *rest.Config
-	base   http.RoundTripper // of the agents: credentials, no identity
+	base   http.RoundTripper // of the agents: has credentials, but does not impersonate
 	core   *coreclient.CoreV1Client
 	leases *coordinationclient.CoordinationV1Client
 	slots  chan struct{}
@@ -67,7 +67,7 @@ func newAPI(config *rest.Config) (*api, error) {
 	return a, nil
 }
 
-// acquire waits until it is the caller's turn to make a request, or ctx ends.
+// acquire waits for one of maxParallel slots until ctx ends.
 func (a *api) acquire(ctx context.Context) (release func(), err error) {
 	select {
 	case a.slots <- struct{}{}:
@@ -77,13 +77,13 @@ func (a *api) acquire(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// clientFor is an HTTP client that acts as a node, over connections that all nodes share.
+// clientFor returns an HTTP client that impersonates a node, over connections that all nodes share.
 func (a *api) clientFor(node string) *http.Client {
 	identity := transport.ImpersonationConfig{UserName: "system:node:" + node, Groups: []string{"system:nodes", "system:authenticated"}}
 	return &http.Client{Transport: transport.NewImpersonatingRoundTripper(identity, a.base)}
 }
 
-// checkAccess finds out whether agents will be able to work, and says what to do if not.
+// checkAccess makes an agent's request. If it fails, the error says what to do.
 func (a *api) checkAccess(ctx context.Context, node string) error {
 	config := rest.CopyConfig(a.config)
 	config.QPS = -1
@@ -100,7 +100,7 @@ func (a *api) checkAccess(ctx context.Context, node string) error {
 	case apierrors.IsNotFound(err) && strings.Contains(err.Error(), node):
 		return nil
 	case apierrors.IsNotFound(err):
-		return errors.New("the API server knows no NodeConfigs: apply config/default first")
+		return errors.New("the API server does not serve NodeConfigs: apply config/default first")
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "impersonate"):
 		return fmt.Errorf("the kubeconfig's user may not act as nodes: grant it the verb impersonate on users (system:node:<name>) and groups (system:nodes, system:authenticated): %w", err)
 	case apierrors.IsForbidden(err):
@@ -113,14 +113,14 @@ func nodeConfigPath(node string) string {
 	return "/apis/" + v1alpha1.GroupVersion.String() + "/nodeconfigs/" + node
 }
 
-// listNodes returns the nodes that there are, and whether each is hollow.
+// listNodes returns the names of all Nodes, and whether each is hollow.
 func (a *api) listNodes(ctx context.Context) (map[string]bool, error) {
 	hollow := map[string]bool{}
 	options := metav1.ListOptions{Limit: 500}
 	for {
 		list, err := a.core.Nodes().List(ctx, options)
 		if err != nil {
-			return nil, fmt.Errorf("list the Nodes that there are: %w", err)
+			return nil, fmt.Errorf("list Nodes: %w", err)
 		}
 		for i := range list.Items {
 			hollow[list.Items[i].Name] = isHollow(&list.Items[i])
@@ -134,10 +134,10 @@ func (a *api) listNodes(ctx context.Context) (map[string]bool, error) {
 func isHollow(n *corev1.Node) bool { return n.Labels[Label] == "true" }
 
 func errNotHollow(name string) error {
-	return fmt.Errorf("node %s exists and is not hollow (it has no label %s=true): it is left alone; choose another name prefix", name, Label)
+	return fmt.Errorf("node %s exists and is not hollow (it has no label %s=true): choose another name prefix", name, Label)
 }
 
-// register creates the Node and its Lease. One that is there and hollow is taken over: adopted.
+// register creates the Node and its Lease, or adopts an existing hollow Node.
 func (a *api) register(ctx context.Context, node *corev1.Node) (adopted bool, err error) {
 	release, err := a.acquire(ctx)
 	if err != nil {
@@ -148,7 +148,7 @@ func (a *api) register(ctx context.Context, node *corev1.Node) (adopted bool, er
 	if apierrors.IsAlreadyExists(err) {
 		old, err := a.core.Nodes().Get(ctx, node.Name, metav1.GetOptions{})
 		if err != nil {
-			return false, fmt.Errorf("look at Node %s, which exists: %w", node.Name, err)
+			return false, fmt.Errorf("read the existing Node %s: %w", node.Name, err)
 		}
 		if !isHollow(old) {
 			return false, errNotHollow(node.Name)
@@ -170,7 +170,7 @@ func (a *api) register(ctx context.Context, node *corev1.Node) (adopted bool, er
 	return adopted, nil
 }
 
-// deregister deletes the Node and its Lease, if they are there.
+// deregister deletes the Node and its Lease, if they exist.
 func (a *api) deregister(ctx context.Context, node string) error {
 	release, err := a.acquire(ctx)
 	if err != nil {
@@ -187,7 +187,7 @@ func (a *api) deregister(ctx context.Context, node string) error {
 	return nil
 }
 
-// deleteNodeConfig deletes the NodeConfig of a node, if there is one.
+// deleteNodeConfig deletes the NodeConfig of a node, if it exists.
 func (a *api) deleteNodeConfig(ctx context.Context, node string) error {
 	release, err := a.acquire(ctx)
 	if err != nil {
@@ -201,7 +201,7 @@ func (a *api) deleteNodeConfig(ctx context.Context, node string) error {
 	return nil
 }
 
-// newNode is the Node that a simulated kubelet registers.
+// newNode returns the Node that a simulated kubelet registers.
 func newNode(name, zone string, labels map[string]string) *corev1.Node {
 	now := metav1.Now()
 	all := map[string]string{
@@ -214,15 +214,15 @@ func newNode(name, zone string, labels map[string]string) *corev1.Node {
 	for key, value := range labels {
 		all[key] = value
 	}
-	room := corev1.ResourceList{
+	capacity := corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("16Gi"), corev1.ResourcePods: resource.MustParse("110"),
 	}
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: all},
-		// No pod would ever run here.
+		// Pods would never run here.
 		Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: Label, Value: "true", Effect: corev1.TaintEffectNoSchedule}}},
 		Status: corev1.NodeStatus{
-			Capacity: room, Allocatable: room,
+			Capacity: capacity, Allocatable: capacity,
 			Conditions: []corev1.NodeCondition{{
 				Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "simulated by evenkeel-hollow",
 				LastHeartbeatTime: now, LastTransitionTime: now,

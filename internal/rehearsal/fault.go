@@ -14,40 +14,40 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// Kind is one way in which a simulated kubelet, or its agent, misbehaves.
+// Kind is a kind of fault of a simulated kubelet or its agent.
 type Kind string
 
 // The kinds of faults.
 const (
 	Reject    Kind = "reject"    // the dry run rejects the configuration
 	CrashLoop Kind = "crashloop" // the kubelet exits soon after each start
-	Unhealthy Kind = "unhealthy" // the kubelet is alive and never healthy
-	NotReady  Kind = "notready"  // the kubelet is healthy, and its Node not Ready
+	Unhealthy Kind = "unhealthy" // the kubelet runs but is never healthy
+	NotReady  Kind = "notready"  // the kubelet is healthy but its Node is not Ready
 	Silent    Kind = "silent"    // the agent does not run; the Node stays Ready
-	Slow      Kind = "slow"      // the kubelet takes longer until it is healthy
+	Slow      Kind = "slow"      // the kubelet takes longer to become healthy
 )
 
 var kinds = []Kind{Reject, CrashLoop, Unhealthy, NotReady, Silent, Slow}
 
-// Fault is what goes wrong, where, and with which configurations. Silent and Slow are the node's own; the others meet
-// configurations from the API alone: a node's local configuration always works.
+// Fault says what goes wrong, on which nodes, and with which configurations. Except for Silent and Slow, faults occur only with
+// configurations from the API: a node's local configuration always works.
 type Fault struct {
 	Kind  Kind
-	Delay time.Duration // of Slow: how much longer
+	Delay time.Duration // only for Slow: the additional time
 
-	// The nodes that have it: those named, or this share of all, up to 1, by a hash of kind and name, so that it is always
-	// the same ones. Neither: all.
+	// The nodes with the fault: this share of all nodes (up to 1), chosen by a hash of kind and name and so always the same ones,
+	// or these names. If neither is set, all nodes.
 	Share float64
 	Nodes []string
 
-	// The payloads that it meets: those that contain this text, and those with this value in this field, such as
-	// "logging.verbosity". Empty: all.
+	// The payloads with the fault: they contain this text, and have this value in this field, such as "logging.verbosity". If
+	// both are empty, all payloads.
 	Payload      string
 	Field, Value string
 }
 
-// ParseFault reads KIND[=DURATION][,share=PERCENT%][,node=NAME]...[,payload=TEXT][,field=PATH:VALUE]. A comma in a value is
-// written "\,". The error says what is wrong with it.
+// ParseFault parses KIND[=DURATION][,share=PERCENT%][,node=NAME]...[,payload=TEXT][,field=PATH:VALUE]. A comma in a value is
+// written "\,".
 func ParseFault(text string) (Fault, error) {
 	f, err := parseFault(text)
 	if err == nil {
@@ -66,7 +66,7 @@ func parseFault(text string) (Fault, error) {
 	if delayed {
 		var err error
 		if f.Delay, err = time.ParseDuration(delay); err != nil || f.Kind != Slow {
-			return f, fmt.Errorf("only slow takes a value, a duration: slow=5s")
+			return f, fmt.Errorf("only slow has a value, which is a duration: slow=5s")
 		}
 	}
 	for _, part := range parts[1:] {
@@ -93,13 +93,13 @@ func parseFault(text string) (Fault, error) {
 			}
 			f.Field, f.Value = path, strings.TrimSpace(want)
 		default:
-			return f, fmt.Errorf("unknown key %q; there are share, node, payload and field", key)
+			return f, fmt.Errorf("unknown key %q: use share, node, payload or field", key)
 		}
 	}
 	return f, nil
 }
 
-// splitEscaped splits at commas that no backslash precedes.
+// splitEscaped splits at commas that do not follow a backslash.
 func splitEscaped(text string) []string {
 	parts := []string{""}
 	for i := 0; i < len(text); i++ {
@@ -120,20 +120,20 @@ func splitEscaped(text string) []string {
 func (f Fault) check() error {
 	switch {
 	case !slices.Contains(kinds, f.Kind):
-		return fmt.Errorf("unknown kind %q; there are reject, crashloop, unhealthy, notready, silent and slow=DURATION", f.Kind)
+		return fmt.Errorf("unknown kind %q: use reject, crashloop, unhealthy, notready, silent or slow=DURATION", f.Kind)
 	case f.Kind == Slow && f.Delay <= 0:
 		return errors.New("slow needs a duration: slow=5s")
 	case f.Share > 0 && len(f.Nodes) > 0:
-		return errors.New("either a share of the nodes or names, not both")
+		return errors.New("set either a share of the nodes or names, not both")
 	case f.Share < 0 || f.Share > 1 || math.IsNaN(f.Share):
 		return fmt.Errorf("the share must be between 0 and 1, not %v", f.Share)
 	case f.Kind == Silent && (f.Payload != "" || f.Field != ""):
-		return errors.New("an agent that is silent sees no payload")
+		return errors.New("silent cannot be limited to payloads")
 	}
 	return nil
 }
 
-// matchesNode tells whether a node has the fault.
+// matchesNode reports whether a node has the fault.
 func (f Fault) matchesNode(node string) bool {
 	switch {
 	case len(f.Nodes) > 0:
@@ -145,7 +145,7 @@ func (f Fault) matchesNode(node string) bool {
 	return float64(binary.BigEndian.Uint64(sum[:8]))/math.Exp2(64) < f.Share
 }
 
-// matchesPayload tells whether the fault shows with a configuration; nil is the local one.
+// matchesPayload reports whether the fault occurs with a configuration; nil is the local one.
 func (f Fault) matchesPayload(p *payload.Payload) bool {
 	if p == nil {
 		return f.Kind == Slow && f.Payload == "" && f.Field == ""
@@ -166,13 +166,13 @@ func (f Fault) matchesPayload(p *payload.Payload) bool {
 	return fmt.Sprint(value) == f.Value
 }
 
-// behaviour is how a kubelet behaves with one configuration.
+// behaviour is the combined effect of faults on a kubelet with one configuration.
 type behaviour struct {
 	rejects, crashes, unhealthy, notReady bool
 	delay                                 time.Duration
 }
 
-// behaviourOf is what these faults, which all hit the node, amount to.
+// behaviourOf combines the faults of a node.
 func behaviourOf(faults []Fault, p *payload.Payload) behaviour {
 	var b behaviour
 	for _, f := range faults {

@@ -27,7 +27,7 @@ func TestAFaultIsReadAsItIsWritten(t *testing.T) {
 
 func TestAFaultThatCannotBeReadSaysWhy(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                         `unknown kind ""; there are reject,`,
+		"":                         `unknown kind "": use reject,`,
 		"lazy":                     `unknown kind "lazy"`,
 		"slow":                     "slow needs a duration: slow=5s",
 		"slow=soon":                "only slow takes a value, a duration",

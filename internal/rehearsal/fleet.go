@@ -1,8 +1,8 @@
-// Package hollow runs many nodes in one process, against any API server: the agents are the real ones, with a simulated
-// kubelet below each. It is to rehearse rollouts with.
+// Package rehearsal simulates a fleet of hollow nodes in one process, to rehearse rollouts against any API server: each node
+// has a real agent on top of a simulated kubelet, with faults on demand.
 //
-// It must not know rollouts or the controller, nor decide anything that an agent decides. A Node that it has not made
-// itself is not touched.
+// The package must not know rollouts or the controller, nor decide anything that an agent decides. It never changes a Node that
+// it has not created.
 package rehearsal
 
 import (
@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
@@ -26,58 +27,58 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// Options say what a fleet is like.
+// Options configure a fleet.
 type Options struct {
-	// Config is of a user who may create, patch and delete Nodes and the Leases of kube-node-lease, delete NodeConfigs, and
+	// Config is for a user who may create, patch and delete Nodes and the Leases of kube-node-lease, delete NodeConfigs, and
 	// impersonate nodes.
 	Config *rest.Config
-	Nodes  int    // how many there are at first
-	Prefix string // of their names; empty: "hollow-"
-	Zones  int    // zone-0, zone-1, ...; 0: the nodes have no zone
+	Nodes  int    // the initial number
+	Prefix string // of node names; empty means "hollow-"
+	Zones  int    // zone-0, zone-1, ...; 0 means no zones
 	Labels map[string]string
 	Faults []Fault
-	// Dir is where the agents keep their state; one that is kept lets them go on. Empty: a temporary one, removed by Stop.
+	// Dir holds the state of the agents, which continue with what it has. Empty means a temporary directory, which Stop removes.
 	Dir string
-	// Limits are those of the agents. What is zero in them has a short default, but for the crash loop threshold.
+	// Limits apply to the agents. Durations that are zero get a short default.
 	Limits trial.Limits
-	// LeasePeriod is how often Leases are renewed; 0: at each start of a kubelet, and every 10s during a trial. A cluster
-	// that has a controller-manager needs 10s.
+	// LeasePeriod is how often Leases are renewed; 0 means at each start of a kubelet, and every 10s during a trial. A cluster
+	// with a controller-manager needs 10s.
 	LeasePeriod time.Duration
-	// ClockSkew is how far the nodes' clocks are off: every other node's is so much ahead, the others are behind. It shows in
-	// all times that they report, but for those that a kubelet and its agent compare with each other.
+	// ClockSkew is how far the nodes' clocks are off: about half of them are ahead, the others behind. It shifts all reported
+	// times, except those that a kubelet and its agent compare with each other.
 	ClockSkew time.Duration
 	Version   string // of the agents
 	Log       *slog.Logger
-	AgentLog  *slog.Logger // of the agents; nil: discarded
-	// Metrics returns those of a node's agent; nil: all agents have the same ones, and nobody looks at them.
+	AgentLog  *slog.Logger // of the agents; nil discards their logs
+	// Metrics returns the metrics of a node's agent; nil means that all agents share unexported ones.
 	Metrics func(node string) *agent.Metrics
 }
 
-// Fleet is a running fleet. Its methods may be called concurrently.
+// Fleet is a running fleet. Its methods are safe for concurrent use.
 type Fleet struct {
 	o       Options
 	api     *api
 	dir     string
-	ownsDir bool // dir is
+	ownsDir bool // Stop removes dir
 	ctx     context.Context
 	cancel  context.CancelFunc
-	tasks   sync.WaitGroup // of what is done in the background
+	tasks   sync.WaitGroup // running in the background
 
-	// Of all agents: thousands of it would be large.
+	// Shared by all agents, because thousands of copies would be large.
 	protected payload.Protection
 
 	mu      sync.Mutex
 	next    int
 	nodes   map[string]*node
-	created map[string]bool // all that there ever were
+	created map[string]bool // all nodes ever created
 	stopped bool
 }
 
-// Start registers the nodes and starts their agents, and returns when each agent has said how it is. The error says what
-// to do; nothing is left behind then. The fleet ends with ctx, or by Stop.
+// Start registers the nodes, starts their agents, and returns when each agent has reported its status. If it fails, it removes
+// what it created, and the error says what to do. The fleet runs until ctx ends or Stop is called.
 func Start(ctx context.Context, o Options) (*Fleet, error) {
 	if o.Config == nil || o.Nodes < 0 || o.Zones < 0 {
-		return nil, errors.New("a fleet needs the configuration of an API server, and numbers of nodes and zones that are not negative")
+		return nil, errors.New("a fleet needs a client configuration, and numbers of nodes and zones that are not negative")
 	}
 	for _, f := range o.Faults {
 		if err := f.check(); err != nil {
@@ -119,7 +120,7 @@ func (o Options) withDefaults() Options {
 		o.AgentLog = slog.New(slog.DiscardHandler)
 	}
 	if o.Metrics == nil {
-		shared := agent.NewMetrics("", o.Version, "") // thousands of them would be large
+		shared := agent.NewMetrics("", o.Version, "") // because thousands of copies would be large
 		o.Metrics = func(string) *agent.Metrics { return shared }
 	}
 	for _, d := range []*time.Duration{&o.Limits.TrialDuration, &o.Limits.HealthTimeout, &o.Limits.ReadyTimeout} {
@@ -130,8 +131,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// stateDir is the directory of a fleet's state, and whether it is to be removed. Memory serves well where there is some: a
-// rehearsal outlives no machine.
+// stateDir returns the directory of a fleet's state, and whether Stop removes it. The temporary directory is in memory if there is
+// enough, because a rehearsal does not outlive the machine.
 func stateDir(dir string, nodes int) (path string, ours bool, err error) {
 	if dir != "" {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -154,7 +155,7 @@ func stateDir(dir string, nodes int) (path string, ours bool, err error) {
 	return path, true, nil
 }
 
-// background runs fn, which ends when its context does, unless the fleet has stopped.
+// background runs fn, which must return when its context ends, unless the fleet has stopped.
 func (f *Fleet) background(fn func(context.Context)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -163,7 +164,7 @@ func (f *Fleet) background(fn func(context.Context)) {
 	}
 }
 
-// Add makes nodes join, and returns their names when each agent has said how it is.
+// Add adds nodes, and returns their names when each agent has reported its status.
 func (f *Fleet) Add(ctx context.Context, n int) ([]string, error) {
 	existing, err := f.api.listNodes(ctx)
 	if err != nil {
@@ -179,8 +180,8 @@ func (f *Fleet) Add(ctx context.Context, n int) ([]string, error) {
 		switch hollow, there := existing[names[i]]; {
 		case there && !hollow:
 			return nil, errNotHollow(names[i])
-		case there && f.ownsDir: // without the state that its agent had
-			return nil, fmt.Errorf("node %s exists: another evenkeel-hollow may run it; choose another name prefix, or delete what one has left behind: kubectl delete nodes -l %s=true", names[i], Label)
+		case there && f.ownsDir: // the state of its agent is not available
+			return nil, fmt.Errorf("node %s exists, possibly from another evenkeel-hollow: choose another name prefix, or delete leftover nodes with: kubectl delete nodes -l %s=true", names[i], Label)
 		}
 	}
 	done := 0
@@ -202,42 +203,16 @@ func (f *Fleet) Add(ctx context.Context, n int) ([]string, error) {
 	return names, err
 }
 
-// forEachParallel calls fn for every name, some at a time, until one fails. It returns the errors.
+// forEachParallel calls fn for every name, maxParallel at a time, until one call fails, and returns its error.
 func forEachParallel(ctx context.Context, names []string, fn func(ctx context.Context, i int, name string) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var mu sync.Mutex
-	var errs []error
-	var all sync.WaitGroup
-	work := make(chan int)
-	for range min(maxParallel, len(names)) {
-		all.Go(func() {
-			for i := range work {
-				if err := fn(ctx, i, names[i]); err != nil {
-					mu.Lock()
-					if len(errs) == 0 || !errors.Is(err, context.Canceled) {
-						errs = append(errs, err)
-					}
-					mu.Unlock()
-					cancel()
-				}
-			}
-		})
-	}
-	for i := range names {
-		select {
-		case work <- i:
-			continue
-		case <-ctx.Done():
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	workqueue.ParallelizeUntil(ctx, maxParallel, len(names), func(i int) {
+		if err := fn(ctx, i, names[i]); err != nil {
+			cancel(err)
 		}
-		break
-	}
-	close(work)
-	all.Wait()
-	if len(errs) == 0 && ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return errors.Join(errs...)
+	})
+	return context.Cause(ctx)
 }
 
 // join registers a node and starts its agent.
@@ -264,10 +239,10 @@ func (f *Fleet) join(ctx context.Context, name string, index int) error {
 	return n.startAndWait(ctx)
 }
 
-// startWait is how long an agent is waited for at most: those after it wait for their turn.
+// startWait limits the wait for an agent's first report, because other agents wait for their turn.
 const startWait = 10 * time.Second
 
-// startAndWait starts the agent, and waits until it has said how it is.
+// startAndWait starts the agent, and waits until it has reported its status.
 func (n *node) startAndWait(ctx context.Context) error {
 	reporter, err := n.start()
 	if err != nil || reporter == nil {
@@ -293,13 +268,12 @@ func (f *Fleet) node(name string) (*node, error) {
 	defer f.mu.Unlock()
 	n := f.nodes[name]
 	if n == nil {
-		return nil, fmt.Errorf("there is no hollow node %s in this fleet", name)
+		return nil, fmt.Errorf("hollow node %s not found in this fleet", name)
 	}
 	return n, nil
 }
 
-// Remove makes nodes leave: their agents end, and their Nodes and Leases are deleted. NodeConfigs stay, as they do when a
-// real node leaves.
+// Remove stops the agents of nodes and deletes their Nodes and Leases. NodeConfigs stay, as with real nodes.
 func (f *Fleet) Remove(ctx context.Context, names ...string) error {
 	return forEachParallel(ctx, names, func(ctx context.Context, _ int, name string) error {
 		n, err := f.node(name)
@@ -318,14 +292,14 @@ func (f *Fleet) Remove(ctx context.Context, names ...string) error {
 	})
 }
 
-// Names are those of the nodes that there are, sorted.
+// Names returns the names of the current nodes, sorted.
 func (f *Fleet) Names() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Sorted(maps.Keys(f.nodes))
 }
 
-// Status is what a node's agent reported last, whether or not that is written; false if it has not reported yet.
+// Status returns the last status that a node's agent reported, even if it is not written yet; false if it has not reported.
 func (f *Fleet) Status(name string) (v1alpha1.NodeConfigStatus, bool) {
 	n, err := f.node(name)
 	if err != nil {
@@ -336,7 +310,7 @@ func (f *Fleet) Status(name string) (v1alpha1.NodeConfigStatus, bool) {
 	return n.status, n.reported
 }
 
-// States counts the nodes by how they are: silent, ended, starting, in trial, or the reason of ConfigOK.
+// States returns the number of nodes in each state: silent, ended, starting, in trial, or the reason of ConfigOK.
 func (f *Fleet) States() map[string]int {
 	f.mu.Lock()
 	nodes := slices.Collect(maps.Values(f.nodes))
@@ -348,8 +322,7 @@ func (f *Fleet) States() map[string]int {
 	return states
 }
 
-// SetFault gives a node a fault instead of those it was given before, besides those of the fleet. What runs behaves so from
-// now on.
+// SetFault replaces the node's own faults; the fleet's faults stay. The running kubelet has the fault from now on.
 func (f *Fleet) SetFault(name string, fault Fault) error {
 	if err := fault.check(); err != nil {
 		return fmt.Errorf("fault %s: %w", fault.Kind, err)
@@ -365,7 +338,7 @@ func (f *Fleet) SetFault(name string, fault Fault) error {
 	return nil
 }
 
-// ClearFault takes back what SetFault gave a node.
+// ClearFault removes the fault that SetFault set.
 func (f *Fleet) ClearFault(name string) error {
 	n, err := f.node(name)
 	if err != nil {
@@ -375,7 +348,7 @@ func (f *Fleet) ClearFault(name string) error {
 	return nil
 }
 
-// SetReady keeps a Node from being Ready, or does so no more. It is written soon.
+// SetReady forces a Node to be not Ready, or ends that. The condition is written asynchronously.
 func (f *Fleet) SetReady(name string, ready bool) error {
 	n, err := f.node(name)
 	if err != nil {
@@ -385,7 +358,7 @@ func (f *Fleet) SetReady(name string, ready bool) error {
 	return nil
 }
 
-// Silence ends a node's agent. Its Node stays as it is, so that it takes nothing up and says nothing.
+// Silence stops a node's agent, which then neither applies configuration nor reports. The Node object stays unchanged.
 func (f *Fleet) Silence(name string) error {
 	n, err := f.node(name)
 	if err != nil {
@@ -398,7 +371,7 @@ func (f *Fleet) Silence(name string) error {
 	return nil
 }
 
-// Unsilence starts a node's agent again, with the state that it has, and returns when it has said how it is.
+// Unsilence starts a node's agent again with its old state, and returns when the agent has reported its status.
 func (f *Fleet) Unsilence(ctx context.Context, name string) error {
 	n, err := f.node(name)
 	if err != nil {
@@ -407,7 +380,7 @@ func (f *Fleet) Unsilence(ctx context.Context, name string) error {
 	return n.startAndWait(ctx)
 }
 
-// Stop ends all agents, and returns when they have ended. What is in the API stays.
+// Stop stops all agents, and returns when they have ended. API objects stay.
 func (f *Fleet) Stop() error {
 	f.mu.Lock()
 	f.stopped = true

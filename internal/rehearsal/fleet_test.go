@@ -61,7 +61,7 @@ func TestEachFaultShowsAsItsReason(t *testing.T) {
 		assign(t, name, bad)
 	}
 	for i, want := range []struct{ reason, words string }{
-		{v1alpha1.ReasonValidationFailed, "told to reject it"},
+		{v1alpha1.ReasonValidationFailed, "set to reject it"},
 		{v1alpha1.ReasonCrashLooped, ""},
 		{v1alpha1.ReasonNotHealthy, ""},
 		{v1alpha1.ReasonNotReady, ""},
@@ -202,7 +202,7 @@ func TestANodeThatIsNotHollowIsLeftAlone(t *testing.T) {
 func TestTheNodesOfAnotherFleetAreLeftToIt(t *testing.T) {
 	o := options(2)
 	first := start(t, o)
-	if _, err := Start(t.Context(), o); err == nil || !strings.Contains(err.Error(), "another evenkeel-hollow may run it") {
+	if _, err := Start(t.Context(), o); err == nil || !strings.Contains(err.Error(), "possibly from another evenkeel-hollow") {
 		t.Errorf("starting: %v", err)
 	}
 	for _, name := range first.Names() {

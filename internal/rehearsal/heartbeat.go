@@ -12,31 +12,31 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// watchedLeasePeriod is how often a Lease is renewed while the agent waits for that, as kubelets do at all times.
+// watchedLeasePeriod is how often a Lease is renewed while the agent waits for a renewal. Real kubelets always use 10 s.
 const watchedLeasePeriod = 10 * time.Second
 
-// heartbeat is what the API server sees of a kubelet: the Node's condition Ready, and the Lease. It writes what changes, in the
-// background, again and again until it is written. It goes on while the agent is silent: a kubelet does.
+// heartbeat writes the Node's condition Ready and the Lease, as a kubelet does. It writes changes in the background and retries
+// until they are written. It continues while the agent is silent, because a kubelet does.
 type heartbeat struct {
 	fleet  *Fleet
 	name   string
-	period time.Duration // of the Lease; 0: it is renewed at each start, and while it is watched
-	skew   time.Duration // of the clock
+	period time.Duration // of the Lease; 0 means at each start, and while it is watched
+	skew   time.Duration // of the node's clock
 
 	mu           sync.Mutex
 	ended        bool
-	kubeletReady bool // it would say that it is Ready
-	held         bool // it is kept from being Ready
-	started      bool // a kubelet has been healthy
-	ready        bool // as it was written last
-	readyKnown   bool // what was written last
-	leaseDue     bool // the Lease
+	kubeletReady bool // the kubelet reports that it is Ready
+	held         bool // SetReady forces the Node to be not Ready
+	started      bool // a kubelet was healthy once
+	ready        bool // the value written last
+	readyKnown   bool // ready is known
+	leaseDue     bool // to renew the Lease
 	busy         bool
 	watched      bool
 	timer        *time.Timer
 }
 
-// kubeletHealthy says that the kubelet is healthy, anew if it was not, and whether the Node is Ready with it.
+// kubeletHealthy is called when the kubelet is healthy. anew says that it was not healthy before, ready what it reports.
 func (h *heartbeat) kubeletHealthy(anew, ready bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -46,7 +46,7 @@ func (h *heartbeat) kubeletHealthy(anew, ready bool) {
 	h.write()
 }
 
-// holdNotReady keeps the Node from being Ready, or does so no more.
+// holdNotReady forces the Node to be not Ready, or ends that.
 func (h *heartbeat) holdNotReady(on bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -54,7 +54,7 @@ func (h *heartbeat) holdNotReady(on bool) {
 	h.write()
 }
 
-// watchLease says whether somebody waits for the Lease to be renewed.
+// watchLease says whether the agent waits for a renewal of the Lease.
 func (h *heartbeat) watchLease(closely bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -62,7 +62,7 @@ func (h *heartbeat) watchLease(closely bool) {
 	h.scheduleRenewal()
 }
 
-// stop ends it.
+// stop ends all writes.
 func (h *heartbeat) stop() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -72,7 +72,7 @@ func (h *heartbeat) stop() {
 	}
 }
 
-// scheduleRenewal has the Lease renewed when its time comes. The caller holds mu.
+// scheduleRenewal starts the timer for the next renewal of the Lease. The caller holds mu.
 func (h *heartbeat) scheduleRenewal() {
 	period := h.period
 	if period == 0 && h.watched {
@@ -93,7 +93,7 @@ func (h *heartbeat) scheduleRenewal() {
 	})
 }
 
-// write writes what is to be written, unless that is being done. The caller holds mu.
+// write starts writing pending changes, unless that is in progress. The caller holds mu.
 func (h *heartbeat) write() {
 	if h.ended || h.busy || !h.pending() {
 		return
@@ -116,7 +116,7 @@ func (h *heartbeat) pending() bool {
 
 func (h *heartbeat) desiredReady() bool { return h.kubeletReady && !h.held }
 
-// writeOnce writes what is to be written, and returns whether there is more.
+// writeOnce writes the pending changes, and reports whether more are pending.
 func (h *heartbeat) writeOnce(ctx context.Context) bool {
 	h.mu.Lock()
 	due, ready, post := h.leaseDue, h.desiredReady(), !h.readyKnown || h.ready != h.desiredReady()
@@ -130,7 +130,7 @@ func (h *heartbeat) writeOnce(ctx context.Context) bool {
 		err = h.fleet.api.renewLease(ctx, h.name)
 	}
 	if err != nil && ctx.Err() == nil {
-		h.fleet.o.Log.Debug("a simulated kubelet cannot write; trying again", "node", h.name, "err", err)
+		h.fleet.o.Log.Debug("cannot write a simulated heartbeat; retrying", "node", h.name, "err", err)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -143,7 +143,7 @@ func (h *heartbeat) writeOnce(ctx context.Context) bool {
 	return h.busy
 }
 
-// setReady writes the Node's condition Ready, as of a time.
+// setReady writes the Node's condition Ready with the given time.
 func (a *api) setReady(ctx context.Context, node string, ready bool, at time.Time) error {
 	release, err := a.acquire(ctx)
 	if err != nil {
@@ -160,7 +160,7 @@ func (a *api) setReady(ctx context.Context, node string, ready bool, at time.Tim
 	return err
 }
 
-// renewLease does what a kubelet does every ten seconds.
+// renewLease sets the renewTime of a Node's Lease.
 func (a *api) renewLease(ctx context.Context, node string) error {
 	release, err := a.acquire(ctx)
 	if err != nil {

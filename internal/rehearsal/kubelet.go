@@ -18,7 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// KubeletVersion is what simulated kubelets say they are.
+// KubeletVersion is the version of simulated kubelets.
 const KubeletVersion = "v1.36.3"
 
 const (
@@ -26,7 +26,7 @@ const (
 	crashDelay = 100 * time.Millisecond // until it crashes, if it does
 )
 
-// defaults are what a kubelet is configured as with no configuration at all, as far as the agent's guards look at it.
+// defaults are a kubelet's default values of the fields that the agent's guards read.
 var defaults = map[string]any{
 	"address": "0.0.0.0", "port": json.Number("10250"), "readOnlyPort": json.Number("0"),
 	"healthzBindAddress": "127.0.0.1", "healthzPort": json.Number("10248"),
@@ -43,19 +43,19 @@ var defaults = map[string]any{
 	"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
 }
 
-// kubelet is the program of one node, and the one that runs of it. It implements agent.Kubelet.
+// kubelet is the simulated kubelet of one node. It implements agent.Kubelet.
 type kubelet struct {
 	name      string
 	heartbeat *heartbeat
 
 	mu      sync.Mutex
-	faults  []Fault // that hit this node
+	faults  []Fault // of this node
 	process *process
 }
 
 var _ agent.Kubelet = (*kubelet)(nil)
 
-// setFaults changes how it behaves from now on, what runs included.
+// setFaults replaces the faults, also of the running process.
 func (k *kubelet) setFaults(faults []Fault) {
 	k.mu.Lock()
 	k.faults = faults
@@ -92,7 +92,7 @@ func (k *kubelet) CheckLocal(context.Context) component.Verdict {
 // Check implements agent.Kubelet.
 func (k *kubelet) Check(_ context.Context, p payload.Payload) component.Verdict {
 	if k.behave(&p).rejects {
-		return component.Verdict{Outcome: component.Rejected, Stage: 1, Message: "this hollow node was told to reject it"}
+		return component.Verdict{Outcome: component.Rejected, Stage: 1, Words: "this hollow node is set to reject it"}
 	}
 	effective, err := effective(p.Fields)
 	if err != nil {
@@ -101,7 +101,7 @@ func (k *kubelet) Check(_ context.Context, p payload.Payload) component.Verdict 
 	return component.Verdict{Outcome: component.Accepted, Stage: 2, Effective: effective, Local: defaults}
 }
 
-// effective is what a payload makes of the defaults.
+// effective merges a payload over the defaults.
 func effective(fields map[string]any) (component.Effective, error) {
 	text, err := json.Marshal(fields)
 	if err != nil {
@@ -149,11 +149,11 @@ func (k *kubelet) Start(_ context.Context, run component.RunConfig, _ component.
 		}
 		data, err := os.ReadFile(filepath.Join(run.Dir, key))
 		if err != nil {
-			return nil, fmt.Errorf("read what was rendered: %w", err)
+			return nil, fmt.Errorf("read the rendered configuration: %w", err)
 		}
 		decoded, err := payload.Decode(key, data)
 		if err != nil {
-			return nil, fmt.Errorf("decode what was rendered: %w", err)
+			return nil, fmt.Errorf("decode the rendered configuration: %w", err)
 		}
 		p.payload = &decoded
 	}
@@ -182,16 +182,16 @@ func (k *kubelet) RuntimeReachable(context.Context, string) error { return nil }
 // RunsStaticPods implements agent.Kubelet.
 func (k *kubelet) RunsStaticPods(component.Effective) bool { return false }
 
-// process is one run of a kubelet. It has timers and no goroutine.
+// process is one run of a kubelet. It uses timers instead of goroutines.
 type process struct {
 	kubelet *kubelet
-	payload *payload.Payload // nil: local
+	payload *payload.Payload // nil for the local configuration
 	done    chan struct{}
 	changed chan struct{}
 
 	mu        sync.Mutex
 	behaviour behaviour
-	timer     *time.Timer // until it is up
+	timer     *time.Timer // calls started
 	crash     *time.Timer
 	isUp      bool
 	healthy   bool
@@ -199,7 +199,7 @@ type process struct {
 	exit      supervisor.Exit
 }
 
-// started is what happens when it has started.
+// started marks the kubelet as up.
 func (p *process) started() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -207,14 +207,14 @@ func (p *process) started() {
 	p.apply(p.behaviour)
 }
 
-// setBehaviour changes how it behaves.
+// setBehaviour changes the behaviour of the running kubelet.
 func (p *process) setBehaviour(b behaviour) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.apply(b)
 }
 
-// apply makes it as it is to be. The caller holds mu.
+// apply applies a behaviour. The caller holds mu.
 func (p *process) apply(b behaviour) {
 	if p.ended {
 		return
@@ -244,7 +244,7 @@ func (p *process) signal() {
 	}
 }
 
-// end is its exit; only the first one counts.
+// end ends the process; only the first call has an effect.
 func (p *process) end(exit supervisor.Exit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -290,5 +290,5 @@ func (p *process) Healthy() bool {
 // Waiting implements agent.Process.
 func (p *process) Waiting() bool { return false }
 
-// Watch implements agent.Process: who looks closely wants to see the Lease renewed.
+// Watch implements agent.Process. An agent that watches closely waits for renewals of the Lease.
 func (p *process) Watch(closely bool) { p.kubelet.heartbeat.watchLease(closely) }

@@ -16,7 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/source"
 )
 
-// node is one hollow node: a simulated kubelet, and the agent above it while that runs.
+// node is a hollow node: a simulated kubelet and, while it runs, an agent.
 type node struct {
 	fleet     *Fleet
 	name      string
@@ -25,15 +25,15 @@ type node struct {
 	kubelet   *kubelet
 	heartbeat *heartbeat
 
-	runMu  sync.Mutex // of start and stop
+	runMu  sync.Mutex // serializes start and stop
 	cancel context.CancelFunc
 	done   chan struct{}
 
 	mu       sync.Mutex
 	silent   bool
-	reported bool // something has been reported
+	reported bool // status is set
 	status   v1alpha1.NodeConfigStatus
-	agentErr error // why the agent ended by itself
+	agentErr error // why the agent ended without stop
 }
 
 func newHollowNode(f *Fleet, name string) *node {
@@ -44,7 +44,7 @@ func newHollowNode(f *Fleet, name string) *node {
 	return n
 }
 
-// setFaults sets the node's own, and returns whether it is silent by one of those that hit it.
+// setFaults replaces the node's own faults, and reports whether one of its faults is Silent.
 func (n *node) setFaults(own []Fault) (silent bool) {
 	var hit []Fault
 	for _, f := range append(own, n.fleet.o.Faults...) {
@@ -57,7 +57,7 @@ func (n *node) setFaults(own []Fault) (silent bool) {
 	return silent
 }
 
-// start starts the agent, with the state that it has. It returns nil if one runs.
+// start starts the agent with its old state. It returns nil if the agent already runs.
 func (n *node) start() (*source.Reporter, error) {
 	n.runMu.Lock()
 	defer n.runMu.Unlock()
@@ -94,7 +94,7 @@ func (n *node) start() (*source.Reporter, error) {
 		all.Go(func() { reporter.Run(background) })
 		all.Go(func() { intended.Run(background) })
 		if err := a.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
-			n.fleet.o.Log.Error("an agent ended", "node", n.name, "err", err)
+			n.fleet.o.Log.Error("agent ended", "node", n.name, "err", err)
 			n.mu.Lock()
 			n.agentErr = err
 			n.mu.Unlock()
@@ -103,7 +103,7 @@ func (n *node) start() (*source.Reporter, error) {
 	return reporter, nil
 }
 
-// stop stops the agent, and the kubelet with it, and returns when they have ended.
+// stop stops the agent and its kubelet, and returns when they have ended.
 func (n *node) stop() {
 	n.runMu.Lock()
 	defer n.runMu.Unlock()
@@ -115,7 +115,7 @@ func (n *node) stop() {
 	n.cancel = nil
 }
 
-// syncTimeout is the agents' sync timeout: the API server that they all ask at once is a small one.
+// syncTimeout is long because all agents ask a small API server at the same time.
 const syncTimeout = 15 * time.Second
 
 func (n *node) options(log *slog.Logger) agent.Options {
@@ -133,7 +133,7 @@ func (n *node) options(log *slog.Logger) agent.Options {
 // remove removes the agent's state.
 func (n *node) remove() error { return os.RemoveAll(n.dir) }
 
-// recordingReporter is the agent's reporter; it remembers what was reported.
+// recordingReporter is the agent's reporter; it also stores the status in its node.
 type recordingReporter struct {
 	*source.Reporter
 	node *node
@@ -150,7 +150,7 @@ func (w recordingReporter) Report(r source.Report) {
 	w.Reporter.Report(r)
 }
 
-// The states of a node that are no reason of its ConfigOK.
+// States of a node, beside the reasons of its condition ConfigOK.
 const (
 	stateStarting = "starting"
 	stateInTrial  = "in trial"
@@ -159,7 +159,7 @@ const (
 	stateUnknown  = "unknown"
 )
 
-// state is how the node is, in a word: one of the states above, or the reason of its ConfigOK.
+// state returns one of the states above, or the reason of the node's condition ConfigOK.
 func (n *node) state() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -181,7 +181,7 @@ func (n *node) state() string {
 	return stateUnknown
 }
 
-// noInit is a system without an init system.
+// noInit implements agent.Init without an init system.
 type noInit struct{}
 
 func (noInit) Ready() error        { return nil }

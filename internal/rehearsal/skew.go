@@ -9,7 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// skewOf is how far a node's clock is off: ahead or behind by so much, the same for a name each time.
+// skewOf returns the skew of a node's clock, by or -by; a name always has the same sign.
 func skewOf(name string, by time.Duration) time.Duration {
 	h := fnv.New32a()
 	h.Write([]byte(name))
@@ -19,7 +19,7 @@ func skewOf(name string, by time.Duration) time.Duration {
 	return by
 }
 
-// skewed is a status as a node reports it whose clock is off. The times of conditions the reporter sets.
+// skewed returns a status with shifted times, except those of conditions, which the reporter sets.
 func skewed(st v1alpha1.NodeConfigStatus, by time.Duration) v1alpha1.NodeConfigStatus {
 	out := *st.DeepCopy()
 	shift := func(t *metav1.Time) {

@@ -15,7 +15,7 @@ func TestACanaryCatchesABadConfigurationAndNobodyElseEverGetsIt(t *testing.T) {
 		reasons []string
 		words   string // of the node
 	}{
-		{"reject", []string{v1alpha1.ReasonValidationFailed}, "told to reject it"},
+		{"reject", []string{v1alpha1.ReasonValidationFailed}, "set to reject it"},
 		{"crashloop", []string{v1alpha1.ReasonCrashLooped}, "crash-looped"},
 		{"unhealthy", []string{v1alpha1.ReasonNotHealthy}, "healthy"},
 		// Whoever is quicker: the node itself, or the controller that looks at the Node.
