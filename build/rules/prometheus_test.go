@@ -119,7 +119,7 @@ func startPrometheus(t *testing.T) string {
 	cmd := exec.Command(binary, "--config.file="+filepath.Join(dir, "prometheus.yaml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+address, "--storage.tsdb.retention.size=64MB")
 	cmd.Stdout, cmd.Stderr = log, log
-	done, err := localcluster.Begin(cmd)
+	done, err := localcluster.StartTied(cmd)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ func TestWrongUsageIsToldWithWhatIsRight(t *testing.T) {
 	}{
 		{"--fault=lazy", program.ExitUsage, `--fault: fault "lazy": unknown kind "lazy": use reject, crashloop`},
 		{"--fault=slow", program.ExitUsage, "slow needs a duration: slow=5s"},
-		{"--fault=crashloop=5s", program.ExitUsage, "only slow takes a value"},
+		{"--fault=crashloop=5s", program.ExitUsage, "only slow has a value"},
 		{"--fault=reject,share=200%", program.ExitUsage, "share must be a percentage above 0% and up to 100%"},
 		{"--join=5", program.ExitUsage, "--join must be NODES@AFTER, such as 50@1m"},
 		{"--leave=0@1m", program.ExitUsage, "--leave must be NODES@AFTER"},

@@ -10,7 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-func TestAFaultIsReadAsItIsWritten(t *testing.T) {
+func TestParseFault(t *testing.T) {
 	for text, want := range map[string]Fault{
 		"silent":                               {Kind: Silent},
 		"crashloop,share=10%":                  {Kind: CrashLoop, Share: 0.1},
@@ -25,14 +25,14 @@ func TestAFaultIsReadAsItIsWritten(t *testing.T) {
 	}
 }
 
-func TestAFaultThatCannotBeReadSaysWhy(t *testing.T) {
+func TestInvalidFaultsAreExplained(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                         `unknown kind "": use reject,`,
 		"lazy":                     `unknown kind "lazy"`,
 		"slow":                     "slow needs a duration: slow=5s",
-		"slow=soon":                "only slow takes a value, a duration",
+		"slow=soon":                "only slow has a value, which is a duration",
 		"slow=-5s":                 "slow needs a duration",
-		"reject=5s":                "only slow takes a value, a duration",
+		"reject=5s":                "only slow has a value, which is a duration",
 		"reject,share=10":          "share must be a percentage",
 		"reject,share=0%":          "share must be a percentage",
 		"reject,share=NaN%":        "share must be a percentage",
@@ -41,8 +41,8 @@ func TestAFaultThatCannotBeReadSaysWhy(t *testing.T) {
 		"reject,payload":           `"payload" is not key=value`,
 		"reject,node=":             `"node=" is not key=value`,
 		"reject,field=maxPods":     "field must be PATH:VALUE",
-		"silent,payload=maxPods":   "an agent that is silent sees no payload",
-		"silent,field=maxPods:110": "an agent that is silent sees no payload",
+		"silent,payload=maxPods":   "silent cannot be limited to payloads",
+		"silent,field=maxPods:110": "silent cannot be limited to payloads",
 	} {
 		if got, err := ParseFault(text); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), fmt.Sprintf("%q", text)) {
 			t.Errorf("%s: got %+v, %v; want %s", text, got, err, want)
@@ -53,7 +53,7 @@ func TestAFaultThatCannotBeReadSaysWhy(t *testing.T) {
 	}
 }
 
-func TestAShareIsOfTheSameNodesAndGrowsByOthers(t *testing.T) {
+func TestALargerShareIncludesTheNodesOfASmallerOne(t *testing.T) {
 	tenth, third := Fault{Kind: CrashLoop, Share: .1}, Fault{Kind: CrashLoop, Share: .3}
 	n, m, alike := 0, 0, 0
 	for i := range 5000 {
@@ -76,7 +76,7 @@ func TestAShareIsOfTheSameNodesAndGrowsByOthers(t *testing.T) {
 	}
 }
 
-func TestAFaultMeetsThePayloadsThatItNames(t *testing.T) {
+func TestAFaultOccursOnlyWithMatchingPayloads(t *testing.T) {
 	const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 	p, err := payload.Decode("kubelet", []byte(head+"maxPods: 7\nlogging: {verbosity: 4}\n"))
 	if err != nil {
@@ -102,7 +102,7 @@ func TestAFaultMeetsThePayloadsThatItNames(t *testing.T) {
 	}
 }
 
-func TestAPayloadLiesOverTheDefaults(t *testing.T) {
+func TestAPayloadIsMergedOverTheDefaults(t *testing.T) {
 	e, err := effective(map[string]any{"kind": "KubeletConfiguration", "MaxPods": int64(7), "authentication": map[string]any{"anonymous": map[string]any{"enabled": true}}})
 	if err != nil {
 		t.Fatal(err)

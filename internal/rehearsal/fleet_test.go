@@ -20,7 +20,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-func TestAHollowNodeTakesUpWhatIsAssigned(t *testing.T) {
+func TestAHollowNodeAppliesItsAssignment(t *testing.T) {
 	o := options(2)
 	o.Zones, o.Labels = 2, map[string]string{"pool": "workers"}
 	f := start(t, o)
@@ -42,7 +42,7 @@ func TestAHollowNodeTakesUpWhatIsAssigned(t *testing.T) {
 	}
 }
 
-func TestEachFaultShowsAsItsReason(t *testing.T) {
+func TestEachFaultHasItsReason(t *testing.T) {
 	o := options(4)
 	names := []string{o.Prefix + "0", o.Prefix + "1", o.Prefix + "2", o.Prefix + "3"}
 	o.Faults = []Fault{
@@ -74,7 +74,7 @@ func TestEachFaultShowsAsItsReason(t *testing.T) {
 	isReady(t, names[3], corev1.ConditionTrue)
 }
 
-func TestASilentAgentTakesNothingUpUntilItIsBack(t *testing.T) {
+func TestASilentAgentAppliesNothingUntilItIsBack(t *testing.T) {
 	o := options(2)
 	o.Faults = []Fault{{Kind: Silent, Nodes: []string{o.Prefix + "0"}}}
 	f := start(t, o)
@@ -130,12 +130,12 @@ func TestNodesJoinAndLeave(t *testing.T) {
 	if err := kube.Get(t.Context(), client.ObjectKey{Name: joined[0]}, &v1alpha1.NodeConfig{}); err != nil {
 		t.Errorf("the NodeConfig of the node that left: %v", err)
 	}
-	if err := f.Remove(t.Context(), joined[0]); err == nil || !strings.Contains(err.Error(), "no hollow node "+joined[0]) {
+	if err := f.Remove(t.Context(), joined[0]); err == nil || !strings.Contains(err.Error(), joined[0]+" not found") {
 		t.Errorf("leaving twice: %v", err)
 	}
 }
 
-func TestANodeIsReadyAsTold(t *testing.T) {
+func TestSetReadyChangesTheNodesCondition(t *testing.T) {
 	f := start(t, options(1))
 	name := f.Names()[0]
 	for _, ready := range []bool{false, true} {
@@ -150,7 +150,7 @@ func TestANodeIsReadyAsTold(t *testing.T) {
 	}
 }
 
-func TestAFaultCanComeAndGo(t *testing.T) {
+func TestFaultsCanBeSetAndCleared(t *testing.T) {
 	f := start(t, options(1))
 	name := f.Names()[0]
 	if err := f.SetFault(name, Fault{Kind: Reject}); err != nil {
@@ -173,13 +173,13 @@ func TestAFaultCanComeAndGo(t *testing.T) {
 		"SetFault": f.SetFault(nobody, Fault{Kind: Reject}), "ClearFault": f.ClearFault(nobody), "SetReady": f.SetReady(nobody, true),
 		"Silence": f.Silence(nobody), "Unsilence": f.Unsilence(t.Context(), nobody),
 	} {
-		if err == nil || !strings.Contains(err.Error(), "no hollow node nobody") {
-			t.Errorf("%s of a node that there is not: %v", what, err)
+		if err == nil || !strings.Contains(err.Error(), "hollow node nobody not found") {
+			t.Errorf("%s of an unknown node: %v", what, err)
 		}
 	}
 }
 
-func TestANodeThatIsNotHollowIsLeftAlone(t *testing.T) {
+func TestNodesThatAreNotHollowAreNeverChanged(t *testing.T) {
 	o := options(3)
 	real := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Prefix + "1"}}
 	if err := kube.Create(t.Context(), real); err != nil {
@@ -199,7 +199,7 @@ func TestANodeThatIsNotHollowIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestTheNodesOfAnotherFleetAreLeftToIt(t *testing.T) {
+func TestNodesOfAnotherFleetAreNotAdopted(t *testing.T) {
 	o := options(2)
 	first := start(t, o)
 	if _, err := Start(t.Context(), o); err == nil || !strings.Contains(err.Error(), "possibly from another evenkeel-hollow") {
@@ -212,7 +212,7 @@ func TestTheNodesOfAnotherFleetAreLeftToIt(t *testing.T) {
 	}
 }
 
-func TestWhoMayNotActAsNodesIsToldSo(t *testing.T) {
+func TestAUserWithoutImpersonationGetsAnError(t *testing.T) {
 	path, err := cluster.ClientKubeconfig("rehearser", "rehearsers")
 	if err != nil {
 		t.Fatal(err)
@@ -226,14 +226,14 @@ func TestWhoMayNotActAsNodesIsToldSo(t *testing.T) {
 	}
 }
 
-func TestHowAFleetCannotBeStarted(t *testing.T) {
+func TestInvalidOptionsAreErrors(t *testing.T) {
 	for want, change := range map[string]func(*Options){
-		"needs the configuration":   func(o *Options) { o.Config = nil },
-		"not negative":              func(o *Options) { o.Nodes = -1 },
-		"unknown kind":              func(o *Options) { o.Faults = []Fault{{Kind: "odd"}} },
-		"connection refused":        func(o *Options) { o.Config.Host = "https://127.0.0.1:1" },
-		"make the directory of the": func(o *Options) { o.Dir = "/dev/null/x" },
-		"connect to the API server": func(o *Options) { o.Config.CAFile, o.Config.CAData = "/dev/null/x", nil },
+		"needs a client configuration": func(o *Options) { o.Config = nil },
+		"not negative":                 func(o *Options) { o.Nodes = -1 },
+		"unknown kind":                 func(o *Options) { o.Faults = []Fault{{Kind: "odd"}} },
+		"connection refused":           func(o *Options) { o.Config.Host = "https://127.0.0.1:1" },
+		"make the directory of the":    func(o *Options) { o.Dir = "/dev/null/x" },
+		"connect to the API server":    func(o *Options) { o.Config.CAFile, o.Config.CAData = "/dev/null/x", nil },
 	} {
 		o := options(1)
 		change(&o)
@@ -311,7 +311,7 @@ func TestASuccessfulChangeCostsAtMostThreeWritesAndTwoEvents(t *testing.T) {
 	}
 }
 
-func TestALeaseIsRenewedAsOftenAsToldAlsoOfASilentAgent(t *testing.T) {
+func TestLeasesAreRenewedPeriodicallyAlsoForASilentAgent(t *testing.T) {
 	o := options(1)
 	o.LeasePeriod = 100 * time.Millisecond
 	f := start(t, o)
@@ -335,7 +335,7 @@ func TestALeaseIsRenewedAsOftenAsToldAlsoOfASilentAgent(t *testing.T) {
 	watch()
 }
 
-func TestAFleetGoesOnWithWhatAnotherLeft(t *testing.T) {
+func TestAFleetContinuesWithTheStateOfAnEarlierOne(t *testing.T) {
 	o := options(1)
 	o.Dir = t.TempDir()
 	before, err := Start(t.Context(), o)
@@ -361,12 +361,12 @@ func TestAFleetGoesOnWithWhatAnotherLeft(t *testing.T) {
 }
 
 // What the user may not do is said, with the object.
-func TestWhatIsRefusedIsNamed(t *testing.T) {
+func TestErrorsNameTheRejectedRequest(t *testing.T) {
 	for _, tt := range []struct {
 		method, path, want string
 		do                 func(t *testing.T, f *Fleet) error
 	}{
-		{http.MethodGet, "/api/v1/nodes", "list the Nodes that there are", func(t *testing.T, f *Fleet) error { _, err := f.Add(t.Context(), 1); return err }},
+		{http.MethodGet, "/api/v1/nodes", "list Nodes", func(t *testing.T, f *Fleet) error { _, err := f.Add(t.Context(), 1); return err }},
 		{http.MethodPost, "/api/v1/nodes", "register Node", func(t *testing.T, f *Fleet) error { _, err := f.Add(t.Context(), 1); return err }},
 		{http.MethodPost, "/leases", "create the Lease of Node", func(t *testing.T, f *Fleet) error { _, err := f.Add(t.Context(), 1); return err }},
 		{http.MethodDelete, "/api/v1/nodes/", "delete Node", func(t *testing.T, f *Fleet) error { return f.Remove(t.Context(), f.Names()[0]) }},

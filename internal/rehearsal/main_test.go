@@ -30,7 +30,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(localcluster.ForTests(localcluster.Options{}, func(ctx context.Context, c *localcluster.Cluster) (_ int, err error) {
+	os.Exit(localcluster.RunTests(localcluster.Options{}, func(ctx context.Context, c *localcluster.Cluster) (_ int, err error) {
 		cluster = c
 		scheme := runtime.NewScheme()
 		if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {

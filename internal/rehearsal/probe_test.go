@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-func TestWhatKeepsAgentsFromWorkingIsFoundOutBeforehand(t *testing.T) {
+func TestMissingAccessIsAnErrorBeforeAnyAgentStarts(t *testing.T) {
 	for _, tt := range []struct {
 		code               int
 		reason, text, want string
@@ -36,7 +36,7 @@ func TestWhatKeepsAgentsFromWorkingIsFoundOutBeforehand(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatCannotKeepItsStateEndsAndIsCounted(t *testing.T) {
+func TestAnAgentWithoutWritableStateEndsAndIsCounted(t *testing.T) {
 	o := options(1)
 	o.Dir = t.TempDir()
 	if err := os.WriteFile(filepath.Join(o.Dir, o.Prefix+"0"), nil, 0o600); err != nil {

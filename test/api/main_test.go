@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	code := localcluster.ForTests(localcluster.Options{Manifests: nothing}, func(ctx context.Context, c *localcluster.Cluster) (int, error) {
+	code := localcluster.RunTests(localcluster.Options{Manifests: nothing}, func(ctx context.Context, c *localcluster.Cluster) (int, error) {
 		cluster = c
 		if _, err := kubectl(ctx, "apply", "-k", filepath.Join(root, "config/default")); err != nil {
 			return 0, err

@@ -154,9 +154,9 @@ func (f *timings) show(what string, floor timings) {
 	total, down := figures.Median(f.totals), figures.Median(f.downs)
 	floorTotal, floorDown := figures.Median(floor.totals), figures.Median(floor.downs)
 	limit := floorTotal + 900*time.Millisecond
-	figures.Row(what+": patch to healthy kubelet", ms(total), ms(floorTotal), "floor+0.9 s = "+ms(limit), total <= limit)
+	figures.PrintRow(what+": patch to healthy kubelet", ms(total), ms(floorTotal), "floor+0.9 s = "+ms(limit), total <= limit)
 	ratio := down.Seconds() / floorDown.Seconds()
-	figures.Row(what+": time without a healthy kubelet", ms(down), ms(floorDown), fmt.Sprintf("1.10 x (is %.2f x)", ratio), ratio <= 1.10)
+	figures.PrintRow(what+": time without a healthy kubelet", ms(down), ms(floorDown), fmt.Sprintf("1.10 x (is %.2f x)", ratio), ratio <= 1.10)
 }
 
 // change assigns a new ConfigMap and waits until it runs. It returns how long

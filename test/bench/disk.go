@@ -61,7 +61,7 @@ func diskBench(ctx context.Context) error {
 	}
 	figure, floor := figures.Median(ours), figures.Median(theirs)
 	ratio := figure.Seconds() / floor.Seconds()
-	figures.Row("checkpoint and adopt on disk", fmt.Sprintf("%.2f ms", figure.Seconds()*1000), fmt.Sprintf("%.2f ms", floor.Seconds()*1000),
+	figures.PrintRow("checkpoint and adopt on disk", fmt.Sprintf("%.2f ms", figure.Seconds()*1000), fmt.Sprintf("%.2f ms", floor.Seconds()*1000),
 		fmt.Sprintf("1.5 x (is %.2f x)", ratio), ratio <= 1.5)
 	return nil
 }

@@ -56,7 +56,7 @@ func handovers(ctx context.Context, b *bed.Bed, runs int) (err error) {
 	showGap("hand-over to the self-hosted", there, floors)
 	showGap("hand-over back to bootstrap", back, floors)
 	want := 2 * (runs + 1)
-	figures.Row("hand-overs: times that the kubelet was away", fmt.Sprint(failures), "-", fmt.Sprintf("%d, once in each", want), failures == want)
+	figures.PrintRow("hand-overs: times that the kubelet was away", fmt.Sprint(failures), "-", fmt.Sprintf("%d, once in each", want), failures == want)
 	return nil
 }
 
@@ -91,9 +91,9 @@ func (h *pair) round(ctx context.Context, size bool) (toSelf, toBoot time.Durati
 func showGap(what string, gaps, floors []time.Duration) {
 	gap, floor := figures.Median(gaps), figures.Median(floors)
 	ratio := gap.Seconds() / floor.Seconds()
-	figures.Row(what+": time without a kubelet", ms(gap), ms(floor), fmt.Sprintf("1.25 x (is %.2f x)", ratio), ratio <= 1.25)
+	figures.PrintRow(what+": time without a kubelet", ms(gap), ms(floor), fmt.Sprintf("1.25 x (is %.2f x)", ratio), ratio <= 1.25)
 	gap, floor = slices.Max(gaps), slices.Max(floors)
-	figures.Row("the longest of these", ms(gap), ms(floor), fmt.Sprintf("- (is %.2f x)", gap.Seconds()/floor.Seconds()), true)
+	figures.PrintRow("the longest of these", ms(gap), ms(floor), fmt.Sprintf("- (is %.2f x)", gap.Seconds()/floor.Seconds()), true)
 }
 
 // agent is one of the two, with a log and a runtime directory of its own.
@@ -179,8 +179,8 @@ func waiting(ctx context.Context, waiter, holder int) error {
 			return err
 		}
 		share := (cpu - before[i]).Seconds() / waitingFor.Seconds() * 100
-		figures.Row(a.what+": share of a core", fmt.Sprintf("%.3f %%", share), "-", "0.2 %", share <= 0.2)
-		figures.Row(a.what+": resident memory (VmRSS)", figures.MiB(rss), "-", "25 MiB", rss <= 25<<20)
+		figures.PrintRow(a.what+": share of a core", fmt.Sprintf("%.3f %%", share), "-", "0.2 %", share <= 0.2)
+		figures.PrintRow(a.what+": resident memory (VmRSS)", figures.MiB(rss), "-", "25 MiB", rss <= 25<<20)
 	}
 	return nil
 }

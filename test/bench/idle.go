@@ -81,9 +81,9 @@ func idling(ctx context.Context, b *bed.Bed, idle time.Duration) error {
 	if err != nil {
 		return err
 	}
-	figures.Row("idle: resident memory (VmRSS)", figures.MiB(rss), "-", "25 MiB", rss <= 25<<20)
-	figures.Row("idle: share of a core", fmt.Sprintf("%.3f %%", share), "-", "0.2 %", share <= 0.2)
-	figures.Row("idle: API requests beside the watches", fmt.Sprintf("%.2f / min", perMinute), "-", "1 / min", perMinute <= 1)
-	figures.Row("binary, stripped", fmt.Sprintf("%.1f MB", float64(info.Size())/1e6), "-", "40 MB", info.Size() <= 40e6)
+	figures.PrintRow("idle: resident memory (VmRSS)", figures.MiB(rss), "-", "25 MiB", rss <= 25<<20)
+	figures.PrintRow("idle: share of a core", fmt.Sprintf("%.3f %%", share), "-", "0.2 %", share <= 0.2)
+	figures.PrintRow("idle: API requests beside the watches", fmt.Sprintf("%.2f / min", perMinute), "-", "1 / min", perMinute <= 1)
+	figures.PrintRow("binary, stripped", fmt.Sprintf("%.1f MB", float64(info.Size())/1e6), "-", "40 MB", info.Size() <= 40e6)
 	return nil
 }

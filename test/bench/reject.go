@@ -62,12 +62,12 @@ func rejections(ctx context.Context, b *bed.Bed, runs int) error {
 			}
 		}
 		m := figures.Median(took)
-		figures.Row(kind.name+": patch to verdict", ms(m), "-", ms(kind.limit), m <= kind.limit)
+		figures.PrintRow(kind.name+": patch to verdict", ms(m), "-", ms(kind.limit), m <= kind.limit)
 	}
 	if err := b.Assign(ctx, nil); err != nil {
 		return err
 	}
 	failures := p.failed()
-	figures.Row("rejected: failures of the kubelet's healthz", fmt.Sprint(failures), "0", "0", failures == 0)
+	figures.PrintRow("rejected: failures of the kubelet's healthz", fmt.Sprint(failures), "0", "0", failures == 0)
 	return nil
 }

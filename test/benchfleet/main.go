@@ -90,7 +90,7 @@ func (b *bench) run(ctx context.Context, nodes, atOnce, rounds int, idle time.Du
 
 // limited prints a figure that has a limit, and remembers if it is over.
 func (b *bench) limited(what, figure, floor, limit string, ok bool) {
-	figures.Row(what, figure, floor, limit, ok)
+	figures.PrintRow(what, figure, floor, limit, ok)
 	if !ok {
 		b.over = append(b.over, what)
 	}

@@ -34,7 +34,7 @@ func start(log string, argv ...string) (*child, error) {
 	c.cmd.Stdout, c.cmd.Stderr = out, out
 	// SIGTERM, so that it cleans up behind itself even then.
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	c.done, err = localcluster.Begin(c.cmd)
+	c.done, err = localcluster.StartTied(c.cmd)
 	return c, err
 }
 

@@ -43,7 +43,7 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	os.Exit(localcluster.ForTests(localcluster.Options{}, func(ctx context.Context, c *localcluster.Cluster) (_ int, err error) {
+	os.Exit(localcluster.RunTests(localcluster.Options{}, func(ctx context.Context, c *localcluster.Cluster) (_ int, err error) {
 		cluster = c
 		klog.SetLogger(logr.Discard()) // watches that end with their test
 		if chromium, err = exec.LookPath("chromium"); err != nil {
@@ -89,7 +89,7 @@ func spawn(t *testing.T, name string, args ...string) *child {
 	}
 	defer log.Close()
 	c.cmd.Stdout, c.cmd.Stderr = log, log
-	if c.done, err = localcluster.Begin(c.cmd); err != nil {
+	if c.done, err = localcluster.StartTied(c.cmd); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.stop(t) })

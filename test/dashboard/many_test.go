@@ -104,7 +104,7 @@ func cost(t *testing.T, b *browser, address string, served *child) {
 		b.shows("#nodes tbody", want)
 		delays = append(delays, time.UnixMilli(value[int64](b, "window.changedAt")).Sub(begin))
 	}
-	row := func(what, figure, limit string, ok bool) { figures.Row(what, figure, "-", limit, ok) }
+	row := func(what, figure, limit string, ok bool) { figures.PrintRow(what, figure, "-", limit, ok) }
 	delay := figures.Median(delays)
 	row("from a patch to the cell's change", delay.Round(time.Millisecond).String(), "1s", delay < time.Second)
 
@@ -159,7 +159,7 @@ func cost(t *testing.T, b *browser, address string, served *child) {
 		t.Fatalf("only %d drawings were measured", len(times[0]))
 	}
 	canvas, dom := figures.Median(times[0]), figures.Median(times[1])
-	figures.Row("5,000 cells drawn anew: script", fmt.Sprintf("%.1f ms", canvas), fmt.Sprintf("%.1f ms DOM", dom), "100 ms", canvas < 100)
+	figures.PrintRow("5,000 cells drawn anew: script", fmt.Sprintf("%.1f ms", canvas), fmt.Sprintf("%.1f ms DOM", dom), "100 ms", canvas < 100)
 	memory, most, err := figures.Memory(served.cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)

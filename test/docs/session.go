@@ -151,7 +151,7 @@ func (s *Session) Keep(ctx context.Context, text string, page []string) error {
 	k.cmd.Env = []string{"TERM=dumb"}
 	k.cmd.Stdout, k.cmd.Stderr = k.out, k.out
 	var err error
-	if k.done, err = localcluster.Begin(k.cmd); err != nil {
+	if k.done, err = localcluster.StartTied(k.cmd); err != nil {
 		return err
 	}
 	select {

@@ -60,7 +60,7 @@ func newHost(t *testing.T, name string) *host {
 	if err != nil {
 		_ = os.RemoveAll(dir)
 	}
-	if errors.Is(err, sdmachine.ErrNone) {
+	if errors.Is(err, sdmachine.ErrUnsupported) {
 		t.Skip(err)
 	}
 	if err != nil {

@@ -157,7 +157,7 @@ func spawnController(flags ...string) (*process, error) {
 		"--agent-timeout=" + agentTimeout.String(), "--not-ready-grace=" + notReadyGrace.String(), "-v=1",
 	}, flags...)...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	if p.done, err = localcluster.Begin(p.cmd); err != nil {
+	if p.done, err = localcluster.StartTied(p.cmd); err != nil {
 		return nil, err
 	}
 	return p, nil

@@ -112,7 +112,7 @@ func (w *world) spawn(t *testing.T, of version, name string, args ...string) {
 	defer log.Close()
 	cmd := exec.Command(filepath.Join(of.programs, name), args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	done, err := localcluster.Begin(cmd)
+	done, err := localcluster.StartTied(cmd)
 	if err != nil {
 		t.Fatalf("%v: run make build", err)
 	}

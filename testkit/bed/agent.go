@@ -18,13 +18,13 @@ import (
 
 // Agent is an evenkeel-agent process on the node.
 type Agent struct {
-	Flags   []string // of the agent, besides those that it always has
+	Flags   []string // of the agent, in addition to those in Argv
 	Kubelet []string // the kubelet's command line, path first
-	Dir     string   // --dynamic-config-dir; empty: none
-	Log     string   // file that agent and kubelet write to
+	Dir     string   // --dynamic-config-dir; empty to omit it
+	Log     string   // log file of agent and kubelet
 	Listen  string
-	Prefix  []string // of the command line: a program that execs what follows
-	Env     []string // besides the test's own
+	Prefix  []string // of the command line: a program that executes the rest
+	Env     []string // in addition to the test's own
 
 	binary string
 	runDir string
@@ -32,8 +32,7 @@ type Agent struct {
 	done   <-chan struct{}
 }
 
-// Agent returns an agent for the node, with a dynamic directory and a log of
-// its own; it is not started yet.
+// Agent returns an agent for the node, with its own dynamic directory and log. It is not started yet.
 func (b *Bed) Agent(flags ...string) (*Agent, error) {
 	listen, err := freeAddress()
 	if err != nil {
@@ -64,7 +63,7 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// Argv is the agent's command line.
+// Argv returns the agent's command line.
 func (a *Agent) Argv() []string {
 	argv := []string{a.binary, "--listen=" + a.Listen}
 	if a.Dir != "" {
@@ -74,7 +73,7 @@ func (a *Agent) Argv() []string {
 	return append(append(argv, "--"), a.Kubelet...)
 }
 
-// Start starts the agent. It dies with the process that started it.
+// Start starts the agent. It dies with the calling process.
 func (a *Agent) Start() error {
 	log, err := os.OpenFile(a.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -86,7 +85,7 @@ func (a *Agent) Start() error {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "NOTIFY_SOCKET=") }), "RUNTIME_DIRECTORY="+a.runDir)
 	cmd.Env = append(cmd.Env, a.Env...)
-	done, err := localcluster.Begin(cmd)
+	done, err := localcluster.StartTied(cmd)
 	if err != nil {
 		return err
 	}
@@ -94,7 +93,7 @@ func (a *Agent) Start() error {
 	return nil
 }
 
-// end ends a program as an init system does, and waits.
+// end sends SIGTERM to a program, as an init system does, and waits for its end.
 func end(what string, cmd *exec.Cmd, done <-chan struct{}, within time.Duration) error {
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -109,16 +108,16 @@ func end(what string, cmd *exec.Cmd, done <-chan struct{}, within time.Duration)
 	}
 }
 
-// Pid is the agent's process ID.
+// Pid returns the agent's process ID.
 func (a *Agent) Pid() int { return a.cmd.Process.Pid }
 
 // Done is closed when the agent has ended.
 func (a *Agent) Done() <-chan struct{} { return a.done }
 
-// ExitCode is the agent's, after Done.
+// ExitCode returns the agent's exit code after Done.
 func (a *Agent) ExitCode() int { return a.cmd.ProcessState.ExitCode() }
 
-// Stop stops the agent as an init system does, and waits.
+// Stop sends SIGTERM to the agent, as an init system does, and waits for its end.
 func (a *Agent) Stop(within time.Duration) error {
 	if a.cmd == nil {
 		return nil
@@ -126,7 +125,7 @@ func (a *Agent) Stop(within time.Duration) error {
 	return end("the agent", a.cmd, a.done, within)
 }
 
-// Kill kills the agent with SIGKILL, and waits.
+// Kill kills the agent with SIGKILL, and waits for its end.
 func (a *Agent) Kill() error {
 	if err := a.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -135,8 +134,7 @@ func (a *Agent) Kill() error {
 	return nil
 }
 
-// Children returns the process IDs of the agent's children: the kubelet, and
-// dry runs while there are some.
+// Children returns the process IDs of the agent's children: the kubelet and running dry runs.
 func (a *Agent) Children() ([]int, error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", a.Pid()))
 	if err != nil {
@@ -158,8 +156,7 @@ func (a *Agent) Children() ([]int, error) {
 	return pids, nil
 }
 
-// Run runs one of the agent's other commands and returns its output and exit
-// code.
+// Run runs another command of the agent's program, and returns its output and exit code.
 func (a *Agent) Run(ctx context.Context, stdin string, args ...string) (string, int) {
 	cmd := exec.CommandContext(ctx, a.binary, args...)
 	cmd.Stdin = strings.NewReader(stdin)

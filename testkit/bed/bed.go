@@ -1,7 +1,7 @@
-// Package bed is what the end-to-end tests, the demo and the benchmarks stand
-// on: a local cluster with one real node whose kubelet an evenkeel-agent runs.
+// Package bed is the environment of the end-to-end tests, the demo and the benchmarks: a local cluster with a real node, and
+// evenkeel's programs as processes (agent, controller, kubectl plugin).
 //
-// It must not know what any of them expects.
+// The package must not know what its users expect.
 package bed
 
 import (
@@ -38,8 +38,7 @@ type Bed struct {
 	configs rest.Interface
 }
 
-// Up starts a cluster and a node; Down ends them. The error wraps
-// localcluster.ErrNoNode where this machine cannot run a node.
+// Up starts a cluster and a node; Down stops them. The error wraps localcluster.ErrNoNode if this machine cannot run a node.
 func Up(ctx context.Context, name string, log io.Writer) (*Bed, error) {
 	cluster, err := localcluster.Start(ctx, localcluster.Options{Log: log})
 	if err != nil {
@@ -100,8 +99,7 @@ func program(name string) (string, error) {
 	return "", errors.New("not inside evenkeel's module")
 }
 
-// Config returns the node's own configuration as a payload, with changes laid
-// over its top-level fields; a nil value removes a field.
+// Config returns the node's own configuration as a payload, with changed top-level fields; a nil value removes a field.
 func (b *Bed) Config(changes map[string]any) (string, error) {
 	raw, err := os.ReadFile(b.Node.KubeletConfig())
 	if err != nil {
@@ -124,7 +122,7 @@ func (b *Bed) Create(ctx context.Context, name string, data map[string]string) (
 	}, metav1.CreateOptions{})
 }
 
-// Ref names a ConfigMap as a NodeConfig does.
+// Ref returns a reference to a ConfigMap for a NodeConfig.
 func Ref(cm *corev1.ConfigMap) *v1alpha1.NodeConfigSource {
 	return &v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID}}
 }
@@ -149,7 +147,7 @@ func (b *Bed) Delete(ctx context.Context) error {
 	return b.configs.Delete().Resource("nodeconfigs").Name(b.Node.Name()).Do(ctx).Error()
 }
 
-// ConfigOK returns the condition, zero if there is none.
+// ConfigOK returns the condition, zero if the NodeConfig does not have it.
 func ConfigOK(nc *v1alpha1.NodeConfig) metav1.Condition {
 	for _, c := range nc.Status.Conditions {
 		if c.Type == v1alpha1.ConditionConfigOK {
@@ -159,7 +157,7 @@ func ConfigOK(nc *v1alpha1.NodeConfig) metav1.Condition {
 	return metav1.Condition{}
 }
 
-// Healthy asks the node's kubelet.
+// Healthy returns nil if the node's kubelet is healthy.
 func (b *Bed) Healthy(ctx context.Context) error {
 	url := fmt.Sprintf("http://127.0.0.1:%d/healthz", b.Node.HealthzPort())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -187,8 +185,7 @@ func (b *Bed) MaxPods(ctx context.Context) (int64, error) {
 	return node.Status.Capacity.Pods().Value(), nil
 }
 
-// KubeletConfigz returns what the running kubelet says of itself, through the
-// API's node proxy.
+// KubeletConfigz returns the configuration of the running kubelet, through the API's node proxy.
 func (b *Bed) KubeletConfigz(ctx context.Context) (map[string]any, error) {
 	raw, err := b.Kube.CoreV1().RESTClient().Get().Resource("nodes").Name(b.Node.Name()).SubResource("proxy").Suffix("configz").Do(ctx).Raw()
 	if err != nil {
@@ -201,8 +198,7 @@ func (b *Bed) KubeletConfigz(ctx context.Context) (map[string]any, error) {
 	return out.Config, err
 }
 
-// Eventually calls check until it returns nil, and returns its last error
-// after within.
+// Eventually calls check until it returns nil; after the time within, it returns check's last error.
 func Eventually(ctx context.Context, within time.Duration, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -214,7 +210,7 @@ func Eventually(ctx context.Context, within time.Duration, check func(context.Co
 		if err == nil {
 			return nil
 		}
-		if last == nil || ctx.Err() == nil { // that time is up says nothing
+		if last == nil || ctx.Err() == nil { // the error of a check after the deadline is the deadline's
 			last = err
 		}
 		select {

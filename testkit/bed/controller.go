@@ -14,15 +14,15 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// Controller is an evenkeel-controller process. It has the rights that config/controller grants, and no others.
+// Controller is an evenkeel-controller process with only the permissions that config/controller grants.
 type Controller struct {
-	Log string // file that it writes to
+	Log string // log file
 
 	cmd  *exec.Cmd
 	done <-chan struct{}
 }
 
-// Controller starts one, and returns when it is ready. It dies with the process that started it.
+// Controller starts a controller, and returns when it is ready. It dies with the calling process.
 func (b *Bed) Controller(ctx context.Context, flags ...string) (*Controller, error) {
 	binary, err := program("evenkeel-controller")
 	if err != nil {
@@ -51,7 +51,7 @@ func (b *Bed) Controller(ctx context.Context, flags ...string) (*Controller, err
 		"--kubeconfig=" + kubeconfig, "--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=" + probes, "-v=1",
 	}, flags...)...)
 	c.cmd.Stdout, c.cmd.Stderr = log, log
-	if c.done, err = localcluster.Begin(c.cmd); err != nil {
+	if c.done, err = localcluster.StartTied(c.cmd); err != nil {
 		return nil, err
 	}
 	err = Eventually(ctx, time.Minute, func(ctx context.Context) error {
@@ -75,12 +75,12 @@ func (b *Bed) Controller(ctx context.Context, flags ...string) (*Controller, err
 	return c, nil
 }
 
-// Stop stops the controller as its Deployment does, and waits. Calling it again does nothing.
+// Stop sends SIGTERM to the controller, and waits for its end. Further calls do nothing.
 func (c *Controller) Stop(within time.Duration) error {
 	return end("the controller", c.cmd, c.done, within)
 }
 
-// Evenkeel runs `kubectl evenkeel` as the administrator and returns its exit code. The error is that it did not run.
+// Evenkeel runs `kubectl evenkeel` as the administrator and returns its exit code. It fails if the program does not run.
 func (b *Bed) Evenkeel(ctx context.Context, out io.Writer, args ...string) (int, error) {
 	binary, err := program("kubectl-evenkeel")
 	if err != nil {

@@ -7,8 +7,7 @@ import (
 	"os"
 )
 
-// KubeletPID is the process ID of the kubelet that the agent runs. Unlike a dry
-// run it has a kubeconfig.
+// KubeletPID returns the process ID of the agent's kubelet. Unlike a dry run, the kubelet has a kubeconfig.
 func (a *Agent) KubeletPID() (int, error) {
 	children, err := a.Children()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// SetSpec writes the whole spec of the node's NodeConfig, as a person would.
+// SetSpec replaces the spec of the node's NodeConfig.
 func (b *Bed) SetSpec(ctx context.Context, spec v1alpha1.NodeConfigSpec) error {
 	patch, err := json.Marshal([]map[string]any{{"op": "add", "path": "/spec", "value": spec}})
 	if err != nil {
@@ -21,8 +21,7 @@ func (b *Bed) SetSpec(ctx context.Context, spec v1alpha1.NodeConfigSpec) error {
 	return b.configs.Patch(types.JSONPatchType).Resource("nodeconfigs").Name(b.Node.Name()).Body(patch).Do(ctx).Error()
 }
 
-// CreateNodeConfig creates the node's NodeConfig with a spec, as a person
-// would.
+// CreateNodeConfig creates the node's NodeConfig with a spec.
 func (b *Bed) CreateNodeConfig(ctx context.Context, spec v1alpha1.NodeConfigSpec) error {
 	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: b.Node.Name()}, Spec: spec}
 	nc.APIVersion, nc.Kind = v1alpha1.GroupVersion.String(), "NodeConfig"
@@ -33,8 +32,7 @@ func (b *Bed) CreateNodeConfig(ctx context.Context, spec v1alpha1.NodeConfigSpec
 	return b.configs.Post().Resource("nodeconfigs").SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
 }
 
-// WatchNodeConfig watches the node's NodeConfig from what it is at a resource
-// version.
+// WatchNodeConfig watches the node's NodeConfig from a resource version.
 func (b *Bed) WatchNodeConfig(ctx context.Context, resourceVersion string) (watch.Interface, error) {
 	options := metav1.ListOptions{
 		Watch: true, ResourceVersion: resourceVersion,

@@ -15,14 +15,13 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Proxy stands between an agent and the API server, which sees the node's own
-// identity.
+// Proxy is an HTTP proxy between an agent and the API server. It forwards requests with the node's own identity.
 type Proxy struct {
 	Kubeconfig string // for the agent's --kubeconfig
 	server     *httptest.Server
 }
 
-// Proxy starts a proxy; wrap sees every request and passes it on, or does not.
+// Proxy starts a proxy. wrap gets every request, and decides whether to forward it.
 func (b *Bed) Proxy(wrap func(next http.Handler) http.Handler) (*Proxy, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", b.Node.Kubeconfig())
 	if err != nil {
@@ -37,7 +36,7 @@ func (b *Bed) Proxy(wrap func(next http.Handler) http.Handler) (*Proxy, error) {
 		return nil, err
 	}
 	reverse := httputil.NewSingleHostReverseProxy(target)
-	quiet := log.New(io.Discard, "", 0) // requests that are cut are what it is for
+	quiet := log.New(io.Discard, "", 0) // aborted requests are expected
 	reverse.Transport, reverse.FlushInterval, reverse.ErrorLog = transport, -1, quiet
 	p := &Proxy{Kubeconfig: filepath.Join(b.Node.Dir(), "proxy.kubeconfig")}
 	p.server = httptest.NewUnstartedServer(wrap(reverse))
@@ -52,7 +51,7 @@ func (b *Bed) Proxy(wrap func(next http.Handler) http.Handler) (*Proxy, error) {
 	}, p.Kubeconfig)
 }
 
-// Close ends the proxy and every request that goes through it.
+// Close stops the proxy and aborts its requests.
 func (p *Proxy) Close() {
 	p.server.CloseClientConnections()
 	p.server.Close()

@@ -1,7 +1,7 @@
-// Package figures is what the benchmarks measure processes with, and how they print what they measured: each figure beside
-// its floor and its limit.
+// Package figures measures processes for the benchmarks (CPU time, memory), and prints results: each figure beside its floor and
+// its limit.
 //
-// It must not know what is measured.
+// The package must not know what is measured.
 package figures
 
 import (
@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Row prints one figure, its floor and what it may be.
-func Row(what, figure, floor, limit string, ok bool) {
+// PrintRow prints one figure with its floor and its limit.
+func PrintRow(what, figure, floor, limit string, ok bool) {
 	verdict := "within"
 	if !ok {
 		verdict = "OVER"
@@ -23,13 +23,13 @@ func Row(what, figure, floor, limit string, ok bool) {
 	fmt.Printf("%-58s %12s   floor %-12s limit %-22s %s\n", what, figure, floor, limit, verdict)
 }
 
-// Median is the one in the middle. It sorts the values.
+// Median sorts the values and returns the middle one.
 func Median[T int | int64 | float64 | time.Duration](values []T) T {
 	slices.Sort(values)
 	return values[len(values)/2]
 }
 
-// CPUTime is what a process has used, of user and system time.
+// CPUTime returns the user and system time that a process has used.
 func CPUTime(pid int) (time.Duration, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -44,11 +44,11 @@ func CPUTime(pid int) (time.Duration, error) {
 		}
 		ticks += n
 	}
-	const perSecond = 100 // USER_HZ, the same on every Linux that Go knows
+	const perSecond = 100 // USER_HZ, the same on every Linux that Go supports
 	return time.Duration(ticks) * time.Second / perSecond, nil
 }
 
-// Memory is what a process has in memory now (VmRSS), and the most that it has had (VmHWM), in bytes.
+// Memory returns the resident memory of a process (VmRSS) and its maximum so far (VmHWM), in bytes.
 func Memory(pid int) (now, most int64, err error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -63,10 +63,10 @@ func Memory(pid int) (now, most int64, err error) {
 		}
 	}
 	if now == 0 || most == 0 {
-		return 0, 0, fmt.Errorf("process %d has no memory: it has ended", pid)
+		return 0, 0, fmt.Errorf("process %d has ended", pid)
 	}
 	return now, most, nil
 }
 
-// MiB prints bytes.
+// MiB formats a number of bytes.
 func MiB(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }

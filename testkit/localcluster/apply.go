@@ -27,15 +27,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// kindOrder are the kinds that others need, in the order in which they must exist. All others follow, in file order.
+// kindOrder lists the kinds that must be created first, in this order. Objects of other kinds follow, in file order.
 var kindOrder = []string{
 	"Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole", "Role", "ClusterRoleBinding",
 	"RoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 }
 
 // Apply applies every object in the *.yaml files at and below dir, with server-side apply, and waits until its CRDs
-// are served. Kustomizations are skipped; every namespace gets its default service account. An admission policy may
-// take a moment longer to be enforced: the API has no sign for that.
+// are served. Kustomizations are skipped; every namespace gets its default service account. An admission policy may be enforced
+// only some time later: the API does not report that.
 func (c *Cluster) Apply(ctx context.Context, dir string) error {
 	objects, err := readManifests(dir)
 	if err != nil {
@@ -71,7 +71,7 @@ type applier struct {
 	mapper *restmapper.DeferredDiscoveryRESTMapper
 }
 
-// apply applies one object; it tries again while the API server still learns of a kind or namespace before it.
+// apply applies one object. It retries while the API server does not know the object's kind or namespace yet.
 func (a applier) apply(ctx context.Context, o *unstructured.Unstructured) error {
 	try := func(ctx context.Context) error { return a.applyOnce(ctx, o) }
 	return retry(ctx, try, func(err error) bool {
@@ -79,7 +79,7 @@ func (a applier) apply(ctx context.Context, o *unstructured.Unstructured) error 
 			a.mapper.Reset()
 			return true
 		}
-		return settling(err)
+		return isTransient(err)
 	})
 }
 
@@ -99,7 +99,7 @@ func (a applier) applyOnce(ctx context.Context, o *unstructured.Unstructured) er
 		return err
 	}
 	if !established(applied) {
-		return errNotEstablished // it was applied; once more does no harm and brings its newest status
+		return errNotEstablished // applying it again returns its newest status
 	}
 	return nil
 }
@@ -114,16 +114,16 @@ func established(crd *unstructured.Unstructured) bool {
 	})
 }
 
-// settling tells errors that pass when the API server has caught up from those that another try does not change.
-func settling(err error) bool {
-	// Admission that is still starting refuses with this; there is no reason of its own for it.
+// isTransient reports whether a retry can succeed when the API server has caught up.
+func isTransient(err error) bool {
+	// Admission that is still starting rejects requests with this message; it has no reason of its own.
 	starting := apierrors.IsForbidden(err) && strings.Contains(err.Error(), "not yet ready to handle request")
 	return starting || errors.Is(err, errNotEstablished) || apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsServiceUnavailable(err) ||
 		apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) ||
 		apierrors.IsTimeout(err) || net.IsConnectionRefused(err) || net.IsConnectionReset(err)
 }
 
-// readManifests reads the objects, in the order in which they can be applied.
+// readManifests returns the objects in the order in which they can be applied.
 func readManifests(dir string) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {

@@ -11,12 +11,12 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// StartControllers starts kube-controller-manager and kube-scheduler, whose pods are then made, bound, and given a token
-// and the authority's certificate as on every cluster, and waits until both are healthy. Those that run are left alone.
-// They outlive an API server that is stopped and started. The error carries the end of the log of the one that failed.
+// StartControllers starts kube-controller-manager and kube-scheduler, unless they run already, and waits until both are healthy.
+// From then on pods are created, bound, and get tokens as in every cluster. Restarts of the API server do not stop them. The
+// error has the end of the failed program's log.
 func (c *Cluster) StartControllers(ctx context.Context) error {
 	if err := c.startController(ctx, "kube-controller-manager",
-		// The role of the program itself is small: each controller acts as the service account that it has.
+		// The program's own role is small: each controller uses its own service account.
 		"--use-service-account-credentials=true",
 		"--service-account-private-key-file="+c.ca.file("sa.key"),
 		"--root-ca-file="+c.ca.file("ca.crt"),
@@ -27,7 +27,7 @@ func (c *Cluster) StartControllers(ctx context.Context) error {
 	return c.startController(ctx, "kube-scheduler")
 }
 
-// StopControllers stops both. It does nothing if they are stopped.
+// StopControllers stops both programs, if they run.
 func (c *Cluster) StopControllers() {
 	c.mu.Lock()
 	running := c.controllers
@@ -38,7 +38,7 @@ func (c *Cluster) StopControllers() {
 	}
 }
 
-// startController starts one of them under the user that Kubernetes has for it.
+// startController starts one of the programs with its default Kubernetes user.
 func (c *Cluster) startController(ctx context.Context, name string, flags ...string) error {
 	begin := time.Now()
 	c.mu.Lock()
@@ -86,10 +86,10 @@ func (c *Cluster) tryController(ctx context.Context, name, kubeconfig string, fl
 		"--authorization-kubeconfig=" + kubeconfig,
 		"--bind-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", port),
-		// It is on the API server's address, so that it can show the API server's certificate.
+		// It listens on the API server's address, so it can use the API server's certificate.
 		"--tls-cert-file=" + c.ca.file("apiserver.crt"),
 		"--tls-private-key-file=" + c.ca.file("apiserver.key"),
-		"--leader-elect=false", // nobody else leads, and who stops is back at once
+		"--leader-elect=false", // there is only one instance, which must start without waiting for a lease
 		"--profiling=false",
 	}, flags...)...))
 	if err != nil {
@@ -102,7 +102,7 @@ func (c *Cluster) tryController(ctx context.Context, name, kubeconfig string, fl
 	c.controllers[name] = p
 	c.mu.Unlock()
 
-	config := rest.AnonymousClientConfig(c.admin) // health is for everybody
+	config := rest.AnonymousClientConfig(c.admin) // /healthz needs no credentials
 	config.Host = fmt.Sprintf("https://127.0.0.1:%d", port)
 	client, err := newClient(config)
 	if err != nil {

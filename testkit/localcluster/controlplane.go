@@ -16,10 +16,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// startTimeout is how long one program may take until it is ready, on a machine busy with other tests.
+// startTimeout limits the time until a program is ready, on a machine that is busy with other tests.
 const startTimeout = time.Minute
 
-// startControlPlane starts etcd and, unless that is for later, the API server, on new ports.
+// startControlPlane starts etcd and, unless later is set, the API server, on new ports.
 func (c *Cluster) startControlPlane(ctx context.Context, later bool) error {
 	c.mu.Lock()
 	for _, port := range []*int{&c.etcdPort, &c.peerPort, &c.apiPort} {
@@ -84,7 +84,7 @@ func (c *Cluster) startEtcd(ctx context.Context) error {
 }
 
 // StartAPIServer starts the API server on its port, with its certificates and the data in etcd, and waits until it is
-// ready. If it runs, that is all.
+// ready. If the API server runs already, StartAPIServer only waits.
 func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	c.mu.Lock()
 	if c.stopped {
@@ -120,8 +120,8 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	return nil
 }
 
-// APIServerArgv is the command line of the API server, for who runs it in another way than StartAPIServer does. All the
-// files that it names are the program and what is in Dir.
+// APIServerArgv returns the command line of the API server, for callers that do not use StartAPIServer. It names only files in
+// Dir, and the program.
 func (c *Cluster) APIServerArgv() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,7 +134,7 @@ func (c *Cluster) apiServerArgv() []string {
 		fmt.Sprintf("--etcd-servers=http://127.0.0.1:%d", c.etcdPort),
 		"--bind-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", c.apiPort),
-		// A loopback address is not allowed in the Endpoints of the service `kubernetes`, and nobody reads them.
+		// A loopback address is not allowed in the Endpoints of the service `kubernetes`, which are not used here.
 		"--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=" + serviceRange,
 		"--tls-cert-file=" + c.ca.file("apiserver.crt"),
@@ -153,13 +153,13 @@ func (c *Cluster) apiServerArgv() []string {
 	}, c.flags...)
 }
 
-// StopAPIServer stops the API server and leaves etcd running. It does nothing if the API server is stopped.
+// StopAPIServer stops the API server and leaves etcd running. It does nothing if the API server does not run.
 func (c *Cluster) StopAPIServer() error {
 	c.mu.Lock()
 	p := c.apiserver
 	c.apiserver = nil
 	c.mu.Unlock()
-	p.stop(3 * time.Second) // every write is in etcd already: force loses nothing
+	p.stop(3 * time.Second) // every write is in etcd already, so a kill loses nothing
 	return nil
 }
 
@@ -172,7 +172,7 @@ func (c *Cluster) stopControlPlane() {
 	p.stop(3 * time.Second)
 }
 
-// ensureServiceAccount creates what the controller-manager would: without it no pod is admitted.
+// ensureServiceAccount creates the default service account, as the controller manager does. Pods are not admitted without it.
 func (c *Cluster) ensureServiceAccount(ctx context.Context, namespace string) error {
 	client, err := newClient(c.admin)
 	if err != nil {
@@ -187,7 +187,7 @@ func (c *Cluster) ensureServiceAccount(ctx context.Context, namespace string) er
 			return nil
 		}
 		return err
-	}, settling)
+	}, isTransient)
 	if err != nil {
 		return fmt.Errorf("create the service account of namespace %s: %w", namespace, err)
 	}

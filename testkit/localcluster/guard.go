@@ -13,14 +13,14 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster/sweep"
 )
 
-// guard is the process that cleans up if this one cannot.
+// guard is a process that cleans up after this process if this process cannot.
 type guard struct {
 	cmd  *exec.Cmd
 	pipe *os.File
 }
 
-// startGuard starts the guard of the cluster's directory, in a session of its own, so that no signal for this process
-// or its terminal reaches it.
+// startGuard starts the guard of the cluster's directory in its own session, so signals to this process or its terminal do not
+// reach the guard.
 func (c *Cluster) startGuard(ctx context.Context) (*guard, error) {
 	path, err := c.buildHelper(ctx, "guard")
 	if err != nil {
@@ -42,7 +42,7 @@ func (c *Cluster) startGuard(ctx context.Context) (*guard, error) {
 	}
 	cmd := exec.Command(path, c.dir, after)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = read, log, log
-	cmd.ExtraFiles = []*os.File{c.lock} // the directory is in use until the guard has ended too
+	cmd.ExtraFiles = []*os.File{c.lock} // the directory stays locked until the guard has ended
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -51,7 +51,7 @@ func (c *Cluster) startGuard(ctx context.Context) (*guard, error) {
 	return &guard{cmd: cmd, pipe: write}, nil
 }
 
-// dismiss ends the guard: at once if everything is clean, else after it has cleaned up.
+// dismiss ends the guard: immediately if everything is clean, otherwise after the guard has cleaned up.
 func (g *guard) dismiss(clean bool) error {
 	var err error
 	if clean {
@@ -74,7 +74,7 @@ func (c *Cluster) buildHelper(ctx context.Context, name string) (string, error) 
 	if fresh {
 		return target, nil
 	}
-	// Another test may build or run it at this moment: only a rename is seen whole by all.
+	// Another test may build or run the program at the same time, so replace the file atomically.
 	scratch, err := os.MkdirTemp(c.tools, ".localcluster-")
 	if err != nil {
 		return "", fmt.Errorf("build %s: %w", name, err)
@@ -93,7 +93,7 @@ func (c *Cluster) buildHelper(ctx context.Context, name string) (string, error) 
 	return target, nil
 }
 
-// newer tells if target exists and nothing in the source directories was changed after it.
+// newer reports whether target exists and is newer than all files in the source directories.
 func newer(target string, sources ...string) (bool, error) {
 	made, err := os.Stat(target)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/evenkeel/evenkeel/build/image"
 )
 
-// ImportImage makes an image of one static program of this machine, and gives it to the node's containerd, where the
-// kubelet's images are. The error names the image.
+// ImportImage makes an image with one static program of this machine, and imports it into the node's containerd, where the kubelet
+// finds it.
 func (n *Node) ImportImage(ctx context.Context, reference, pathInImage, program string) error {
 	i := image.Image{References: []string{reference}, Programs: []image.Program{{Path: pathInImage, File: program}}}
 	if err := n.importImage(ctx, i); err != nil {
@@ -32,7 +32,7 @@ func (n *Node) importImage(ctx context.Context, i image.Image) error {
 	return n.ImportArchive(ctx, file)
 }
 
-// ImportArchive gives an archive of images, such as `make image` writes, to the node's containerd. The error is ctr's.
+// ImportArchive imports an archive of images, such as `make image` writes, into the node's containerd.
 func (n *Node) ImportArchive(ctx context.Context, file string) error {
 	return n.ctr(ctx, "images", "import", "--snapshotter=overlayfs", file)
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // KubeadmConfig returns a configuration file for Kubeadm: the InitConfiguration of a control plane at this address, and
-// the document of a ClusterConfiguration. The address may be one that no interface here has; of a loopback address, kubeadm
-// makes another. What kubeadm would otherwise find out about this machine, and ask of the Internet if the
+// the document of a ClusterConfiguration. The address need not belong to an interface of this machine; kubeadm replaces a loopback
+// address. What kubeadm would otherwise find out about this machine, and ask of the Internet if the
 // ClusterConfiguration names no kubernetesVersion, is set.
 func KubeadmConfig(address, clusterConfiguration string) string {
 	return fmt.Sprintf(`apiVersion: kubeadm.k8s.io/v1beta4
@@ -23,9 +23,9 @@ nodeRegistration:
 %s`, address, clusterConfiguration)
 }
 
-// Kubeadm has the real kubeadm run commands in this cluster, one after the other, such as "init phase upload-config all",
-// "init phase addon kube-proxy" and "init phase addon coredns": what they upload is all that they do. config is the text
-// of their --config file; "" is none. The error carries what kubeadm said.
+// Kubeadm runs commands of the real kubeadm in this cluster, one after the other, such as "init phase upload-config all", "init
+// phase addon kube-proxy" and "init phase addon coredns", which only upload objects. config is the content of their --config
+// file; "" means no file. The error has kubeadm's output.
 func (c *Cluster) Kubeadm(ctx context.Context, config string, commands ...string) error {
 	for _, command := range commands {
 		kubeadm := exec.CommandContext(ctx, c.tool("kubeadm"), strings.Fields(command)...)

@@ -11,10 +11,10 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// AdminKubeconfig is the path of the kubeconfig of a member of system:masters.
+// AdminKubeconfig returns the path of the kubeconfig of a member of system:masters.
 func (c *Cluster) AdminKubeconfig() string { return filepath.Join(c.dir, "kubeconfig", "admin.conf") }
 
-// NodeKubeconfig writes a kubeconfig for the identity that the kubelet of this node has, and returns its path.
+// NodeKubeconfig writes a kubeconfig with the identity of a node's kubelet, and returns its path.
 func (c *Cluster) NodeKubeconfig(name string) (string, error) {
 	path := filepath.Join(c.dir, "kubeconfig", "node-"+name+".conf")
 	return path, c.writeKubeconfig(path, "system:node:"+name, "system:nodes")

@@ -1,12 +1,12 @@
-// Package localcluster runs a real etcd and kube-apiserver, and nodes made of a real containerd and CNI, on loopback.
-// It is for the end-to-end tests and the demo: what they see is what an unmodified Kubernetes does.
+// Package localcluster runs Kubernetes clusters on loopback for tests and the demo: a real etcd and kube-apiserver, and nodes with a
+// real containerd and CNI.
 //
-// It must not know what runs on its nodes: it prepares everything a stock kubelet needs, and starts none. Scheduler and
-// controller manager are for who asks for them (StartControllers); without, tests bind pods to a node by spec.nodeName,
+// The package must not know what runs on its nodes: it prepares everything that a stock kubelet needs, but starts no kubelet.
+// StartControllers starts the scheduler and the controller manager; without them, tests bind pods to a node by spec.nodeName,
 // with automountServiceAccountToken: false.
 //
-// Everything that it starts dies with the process that called Start, however that ends: children carry a parent-death
-// signal, and a guard process cleans up behind what leaves its parent (containerd's shims, pods, mounts).
+// Everything that a cluster starts dies with the process that called Start: children have a parent-death signal, and a guard
+// process removes what leaves its parent (containerd's shims, pods, mounts).
 package localcluster
 
 import (
@@ -24,32 +24,32 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Options says where a cluster lives. The zero value is a cluster in a temporary directory.
+// Options configure a cluster. The zero value is a cluster in a temporary directory.
 type Options struct {
-	// Dir is the working directory: absent, empty, or that of an earlier cluster, which is then made anew. Empty
-	// means a short one under os.TempDir, removed by Stop. Sockets live in it, so that a long one has no nodes.
+	// Dir is the working directory. It may be missing, empty, or of an earlier cluster, whose files are removed. "" means a
+	// temporary directory, which Stop removes. The path must be short if the cluster has nodes, because it holds sockets.
 	Dir string
 	// Tools is the directory of the upstream binaries; empty means bin/tools of the module that holds the working
 	// directory.
 	Tools string
-	// Kubelet is the kubelet of the nodes, of any version that the API server takes; empty means that of Tools.
+	// Kubelet is the kubelet of the nodes, of any version that the API server supports; empty means that of Tools.
 	Kubelet string
 	// APIServer is the API server, of 1.33 or later; empty means that of Tools.
 	APIServer string
 	// Manifests is a directory of YAML manifests to apply after start; empty means config/api of the module, if it
 	// exists.
 	Manifests string
-	// APIServerLater leaves the API server and the manifests to StartAPIServer and SetUp: only etcd is started, and
-	// files and ports are as they will be, so that nodes can be made that find nobody there yet.
+	// APIServerLater leaves the API server and the manifests to StartAPIServer and SetUp. Start then starts only etcd, but chooses
+	// all files and ports, so that nodes can start before the API server.
 	APIServerLater bool
-	// APIServerFlags are added to the API server's command line, and win over what is there: an audit log, limits for a
-	// large fleet.
+	// APIServerFlags are appended to the API server's command line and override its flags: an audit log, limits for a large
+	// fleet.
 	APIServerFlags []string
-	// Log gets a line for everything that is done; nil discards them.
+	// Log gets a line for each step; nil discards them.
 	Log io.Writer
 }
 
-// Cluster is a running etcd and kube-apiserver, and the nodes added to it. Its methods may be called concurrently.
+// Cluster is a running etcd and kube-apiserver, and the nodes added to it. Its methods are safe for concurrent use.
 type Cluster struct {
 	dir       string
 	temporary bool
@@ -61,7 +61,7 @@ type Cluster struct {
 	lock      *os.File
 	ca        *authority
 	manifests string
-	flags     []string // of the API server, besides ours
+	flags     []string // additional flags of the API server
 	ports     ports
 	guard     *guard
 	admin     *rest.Config
@@ -75,11 +75,11 @@ type Cluster struct {
 	nodes     map[string]*Node
 	stopped   bool
 
-	controllers map[string]*process // by their names
+	controllers map[string]*process // by name
 }
 
-// Start starts etcd and kube-apiserver, waits until the API is ready, and applies the manifests. If it fails, what it
-// started is stopped, and the error carries the end of the log of the program that failed.
+// Start starts etcd and kube-apiserver, waits until the API is ready, and applies the manifests. If it fails, it stops what it
+// started, and the error has the end of the failed program's log.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	module, moduleErr := moduleRoot()
 	if moduleErr != nil {
@@ -117,7 +117,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 			return nil, fmt.Errorf("upstream binary missing, run `make tools`: %w", err)
 		}
 	}
-	if err := c.takeDir(o.Dir); err != nil {
+	if err := c.lockDir(o.Dir); err != nil {
 		return nil, err
 	}
 	if err := c.start(ctx, o.APIServerLater); err != nil {
@@ -135,8 +135,8 @@ func (c *Cluster) start(ctx context.Context, later bool) error {
 	if c.ca, err = newAuthority(filepath.Join(c.dir, "pki")); err != nil {
 		return err
 	}
-	// Nobody can hold a port for another process. The ports are chosen so that only a program outside of this
-	// package can take one; once more with others is enough then.
+	// Ports cannot be reserved for another process. Only programs outside of this package can take one of these ports, so one
+	// retry with other ports is enough.
 	err = c.startControlPlane(ctx, later)
 	if errors.Is(err, errPortTaken) {
 		c.log.Info("a port was taken, trying others")
@@ -153,8 +153,8 @@ func (c *Cluster) start(ctx context.Context, later bool) error {
 	return nil
 }
 
-// SetUp makes of an API server that is ready, whoever started it, the cluster that Start returns: with a service account
-// for pods, and the manifests applied. Calling it again does no harm.
+// SetUp completes a cluster whose API server was not started by Start: it creates the service account for pods and applies the
+// manifests. It may be called again.
 func (c *Cluster) SetUp(ctx context.Context) error {
 	if err := c.ensureServiceAccount(ctx, "default"); err != nil {
 		return err
@@ -165,12 +165,12 @@ func (c *Cluster) SetUp(ctx context.Context) error {
 	return c.Apply(ctx, c.manifests)
 }
 
-// ownDirs are what a cluster makes in its directory, and removes from that of an earlier one.
+// ownDirs are the subdirectories that a cluster creates, and removes from the directory of an earlier one.
 var ownDirs = []string{"pki", "etcd", "log", "kubeconfig", "nodes"}
 
-// takeDir makes the directory and locks it. The lock is shared with the guard, so that a directory is free only when
-// its cleaning up is over.
-func (c *Cluster) takeDir(dir string) error {
+// lockDir makes the directory and locks it. The guard shares the lock, so the directory stays locked until the guard has
+// cleaned up.
+func (c *Cluster) lockDir(dir string) error {
 	var err error
 	if dir == "" {
 		c.temporary = true
@@ -181,7 +181,7 @@ func (c *Cluster) takeDir(dir string) error {
 	if err != nil {
 		return fmt.Errorf("make the cluster's directory: %w", err)
 	}
-	// The kernel shows paths without symbolic links in what is mounted.
+	// The kernel lists mounts by paths without symbolic links.
 	if c.dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return fmt.Errorf("resolve the cluster's directory: %w", err)
 	}
@@ -204,7 +204,7 @@ func (c *Cluster) takeDir(dir string) error {
 	for _, own := range ownDirs {
 		own = filepath.Join(c.dir, own)
 		if err := os.RemoveAll(own); err != nil {
-			return errors.Join(fmt.Errorf("clear what an earlier cluster left: %w", err), c.lock.Close())
+			return errors.Join(fmt.Errorf("remove the files of an earlier cluster: %w", err), c.lock.Close())
 		}
 		if err := os.Mkdir(own, 0o755); err != nil {
 			return errors.Join(fmt.Errorf("make the cluster's directory: %w", err), c.lock.Close())
@@ -213,7 +213,7 @@ func (c *Cluster) takeDir(dir string) error {
 	return nil
 }
 
-// Stop stops the nodes, the controllers, the API server and etcd, and removes a temporary directory. Calling it again does nothing.
+// Stop stops the nodes, the controllers, the API server and etcd, and removes a temporary directory. Further calls do nothing.
 func (c *Cluster) Stop() error {
 	c.mu.Lock()
 	if c.stopped {
@@ -247,10 +247,10 @@ func (c *Cluster) Stop() error {
 	return errors.Join(errs...)
 }
 
-// Dir is the cluster's directory, absolute and without symbolic links.
+// Dir returns the cluster's directory, absolute and without symbolic links.
 func (c *Cluster) Dir() string { return c.dir }
 
-// URL is the address of the API server. It stays the same over StopAPIServer and StartAPIServer.
+// URL returns the address of the API server, which StopAPIServer and StartAPIServer do not change.
 func (c *Cluster) URL() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -259,14 +259,14 @@ func (c *Cluster) URL() string {
 
 func (c *Cluster) url() string { return fmt.Sprintf("https://127.0.0.1:%d", c.apiPort) }
 
-// AdminConfig is a new client configuration of a cluster administrator, without client-side rate limits to speak of.
+// AdminConfig returns a new client configuration of a cluster administrator, with high client-side rate limits.
 func (c *Cluster) AdminConfig() *rest.Config { return rest.CopyConfig(c.admin) }
 
 func (c *Cluster) tool(name string) string { return filepath.Join(c.tools, name) }
 
 func (c *Cluster) logFile(name string) string { return filepath.Join(c.dir, "log", name+".log") }
 
-// moduleRoot is the directory of the go.mod at or above the working directory.
+// moduleRoot returns the directory of the go.mod at or above the working directory.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -16,17 +16,17 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster/sweep"
 )
 
-// The images of every node, which run without a registry.
+// The images of every node, which need no registry.
 const (
-	PauseImage = "registry.k8s.io/pause:3.6" // what containerd 1.6 makes pod sandboxes of
+	PauseImage = "registry.k8s.io/pause:3.6" // used by containerd 1.6 for pod sandboxes
 	SleepImage = "evenkeel.dev/sleep:1"      // runs until SIGTERM, then exits 0 at once
 )
 
-// ErrNoNode means that this machine cannot run a node; the error that wraps it says what is missing.
+// ErrNoNode means that this machine cannot run a node; the error that wraps it names what is missing.
 var ErrNoNode = errors.New("this machine cannot run a node")
 
-// Node is everything that a stock kubelet needs beside itself: containerd, CNI, a cgroup, certificates, configuration.
-// No kubelet is started.
+// Node is everything that a stock kubelet needs: containerd, CNI, a cgroup, certificates, configuration. It does not include a
+// running kubelet.
 type Node struct {
 	cluster    *Cluster
 	name       string
@@ -43,8 +43,8 @@ type Node struct {
 	stopped    bool
 }
 
-// NewNode makes a node and starts its containerd; the first one compiles what is in the images. The name is free
-// again after the node's Stop. The error wraps ErrNoNode if the machine lacks what a node needs.
+// NewNode makes a node and starts its containerd. The name can be used again after the node's Stop. The error wraps ErrNoNode if the
+// machine lacks something that a node needs.
 func (c *Cluster) NewNode(ctx context.Context, name string) (*Node, error) {
 	found, err := findPrograms(os.Geteuid(), append(filepath.SplitList(os.Getenv("PATH")), sbin...), cniDirs)
 	if err != nil {
@@ -54,14 +54,14 @@ func (c *Cluster) NewNode(ctx context.Context, name string) (*Node, error) {
 		return nil, fmt.Errorf("%w: run `make tools`: %w", ErrNoNode, err)
 	}
 	n := &Node{cluster: c, name: name, dir: filepath.Join(c.dir, "nodes", name), programs: found}
-	// The longest of the sockets that containerd and the kubelet make; the kernel takes 107 characters.
+	// The longest socket path of containerd and the kubelet; the kernel allows 107 characters.
 	if longest := filepath.Join(n.dir, "kubelet", "pod-resources", "kubelet.sock"); len(longest) > 107 {
 		return nil, fmt.Errorf("the cluster's directory is too long for the sockets of a node: %s", longest)
 	}
 	c.mu.Lock()
 	if c.stopped || c.nodes[name] != nil {
 		c.mu.Unlock()
-		return nil, fmt.Errorf("node %s: the cluster is stopped, or has a node of this name", name)
+		return nil, fmt.Errorf("node %s: the cluster is stopped, or already has a node of this name", name)
 	}
 	c.nodes[name] = n
 	c.mu.Unlock()
@@ -119,31 +119,31 @@ func (n *Node) start(ctx context.Context) error {
 	return nil
 }
 
-// Name is the node's name in the API.
+// Name returns the node's name in the API.
 func (n *Node) Name() string { return n.name }
 
-// Dir is the directory that holds everything of this node.
+// Dir returns the directory with all files of this node.
 func (n *Node) Dir() string { return n.dir }
 
-// KubeletPath is the path of the stock kubelet.
+// KubeletPath returns the path of the stock kubelet.
 func (n *Node) KubeletPath() string { return n.cluster.kubelet }
 
-// KubeletConfig is the path of the KubeletConfiguration that KubeletArgs names.
+// KubeletConfig returns the path of the KubeletConfiguration that KubeletArgs names.
 func (n *Node) KubeletConfig() string { return filepath.Join(n.dir, "kubelet.yaml") }
 
-// Kubeconfig is the path of the kubeconfig of the node's own identity.
+// Kubeconfig returns the path of the kubeconfig of the node's own identity.
 func (n *Node) Kubeconfig() string { return n.kubeconfig }
 
-// RuntimeEndpoint is the address of the node's containerd.
+// RuntimeEndpoint returns the address of the node's containerd.
 func (n *Node) RuntimeEndpoint() string { return "unix://" + n.socket() }
 
-// HealthzPort is the port of the kubelet's healthz on 127.0.0.1.
+// HealthzPort returns the port of the kubelet's healthz on 127.0.0.1.
 func (n *Node) HealthzPort() int { return n.healthz }
 
-// Images are PauseImage and SleepImage.
+// Images returns PauseImage and SleepImage.
 func (n *Node) Images() (pause, sleep string) { return PauseImage, SleepImage }
 
-// KubeletArgs are the flags that the node's kubelet would have on a stock node.
+// KubeletArgs returns the flags that a kubelet has on a stock node.
 func (n *Node) KubeletArgs() []string {
 	args := []string{
 		"--config=" + n.KubeletConfig(),
@@ -154,12 +154,12 @@ func (n *Node) KubeletArgs() []string {
 		"--v=2",
 	}
 	if ip := primaryIP(); ip != "" {
-		args = append(args, "--node-ip="+ip) // else the kubelet looks the node's name up in DNS
+		args = append(args, "--node-ip="+ip) // otherwise the kubelet resolves the node's name with DNS
 	}
 	return args
 }
 
-// primaryIP is the address from which this machine would reach others; "" if it would not. Nothing is sent.
+// primaryIP returns the source address for packets to other machines; "" if there is none. It sends nothing.
 func primaryIP() string {
 	conn, err := net.Dial("udp", "192.0.2.1:9")
 	if err != nil {
@@ -173,7 +173,7 @@ func primaryIP() string {
 	return address.IP.String()
 }
 
-// StartRuntime starts containerd and waits until it answers. If it runs, that is all.
+// StartRuntime starts containerd, unless it runs already, and waits until it answers.
 func (n *Node) StartRuntime(ctx context.Context) error {
 	n.mu.Lock()
 	if n.stopped {
@@ -183,7 +183,7 @@ func (n *Node) StartRuntime(ctx context.Context) error {
 	p := n.containerd
 	if !p.running() {
 		cmd := exec.Command(n.programs.containerd, "--config", filepath.Join(n.dir, "containerd.toml"))
-		// containerd finds the shim, and the shim iptables, in the PATH.
+		// containerd and the shim find their programs (the shim, iptables) in the PATH.
 		cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":"+strings.Join(sbin, ":"))
 		var err error
 		if p, err = startProcess("containerd", filepath.Join(n.dir, "log", "containerd.log"), cmd); err != nil {
@@ -202,7 +202,7 @@ func (n *Node) StartRuntime(ctx context.Context) error {
 	return nil
 }
 
-// StopRuntime stops containerd. Containers go on, as they do on every node. It does nothing if containerd is stopped.
+// StopRuntime stops containerd, if it runs. Containers keep running, as on every node.
 func (n *Node) StopRuntime() error {
 	n.mu.Lock()
 	p := n.containerd
@@ -212,7 +212,7 @@ func (n *Node) StopRuntime() error {
 	return nil
 }
 
-// RuntimePID returns the process ID of containerd; 0 if it is stopped.
+// RuntimePID returns the process ID of containerd; 0 if it does not run.
 func (n *Node) RuntimePID() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -222,9 +222,9 @@ func (n *Node) RuntimePID() int {
 	return n.containerd.cmd.Process.Pid
 }
 
-// Stop stops containerd and removes whatever is left of the node outside of its directory: every process that names
-// the directory on its command line (also a kubelet or an agent), pods, mounts, the network, the cgroup. Logs stay
-// until the cluster's directory goes. Calling it again does nothing.
+// Stop stops containerd and removes everything of the node outside of its directory: every process with the directory on its
+// command line (also a kubelet or an agent), pods, mounts, the network, the cgroup. Logs stay until the cluster's directory is
+// removed. Further calls do nothing.
 func (n *Node) Stop() error {
 	n.mu.Lock()
 	done := n.stopped

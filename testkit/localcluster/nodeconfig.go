@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// writeKubeletConfig writes what kubeadm would, with directories and ports of the node's own; and with limits at which
-// a disk that is nearly full, as those of developers are, does not evict what a test runs.
+// writeKubeletConfig writes a configuration like kubeadm's, but with the node's own directories and ports, and with low eviction
+// limits, so that a nearly full disk of a developer's machine does not evict the pods of a test.
 func (n *Node) writeKubeletConfig(port int) error {
 	path := func(name string) string { return filepath.Join(n.dir, name) }
 	if err := os.WriteFile(path("resolv.conf"), []byte("nameserver 127.0.0.1\n"), 0o644); err != nil {
@@ -37,15 +37,15 @@ func (n *Node) writeKubeletConfig(port int) error {
 		"failCgroupV1":                     false,
 		"failSwapOn":                       false,
 		"maxPods":                          110,
-		"rotateCertificates":               false, // nobody signs here
+		"rotateCertificates":               false, // nothing signs certificates here
 		"staticPodPath":                    path("manifests"),
 		"podLogsDir":                       path("log/pods"),
 		"volumePluginDir":                  path("volumeplugins"),
 		"resolvConf":                       path("resolv.conf"),
 		"clusterDomain":                    "cluster.local",
 		"clusterDNS":                       []string{"10.96.0.10"},
-		"makeIPTablesUtilChains":           false, // the machine's tables stay as they are
-		"nodeStatusUpdateFrequency":        "1s",  // tests wait for what the node says
+		"makeIPTablesUtilChains":           false, // do not change the machine's tables
+		"nodeStatusUpdateFrequency":        "1s",  // tests wait for the status
 		"nodeStatusReportFrequency":        "5m",
 		"imageGCHighThresholdPercent":      100, // the images cannot be pulled again
 		"evictionHard":                     map[string]string{"memory.available": "50Mi", "nodefs.available": "1%", "nodefs.inodesFree": "1%", "imagefs.available": "1%"},
@@ -57,8 +57,8 @@ func (n *Node) writeKubeletConfig(port int) error {
 	return os.WriteFile(n.KubeletConfig(), data, 0o644)
 }
 
-// writeContainerdConfig writes the configuration of a containerd that shares nothing with another one on the machine
-// but the directory of the shims' sockets, which is fixed.
+// writeContainerdConfig writes the configuration of a containerd that shares nothing with other instances on the machine, except
+// the directory of the shims' sockets, which is fixed.
 func (n *Node) writeContainerdConfig() error {
 	state := filepath.Join(n.dir, "containerd")
 	config := fmt.Sprintf(`version = 2

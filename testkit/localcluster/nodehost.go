@@ -14,18 +14,18 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster/sweep"
 )
 
-// What a node needs of its machine: programs, a cgroup, a network.
+// The requirements of a node on its machine: programs, a cgroup, a network.
 
 var (
 	sbin    = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
-	cniDirs = []string{"/usr/lib/cni", "/opt/cni/bin"} // Debian's packages; everybody else
+	cniDirs = []string{"/usr/lib/cni", "/opt/cni/bin"} // of Debian's packages; of everything else
 )
 
-// programs are what the machine has to have installed.
+// programs are the required programs of the machine.
 type programs struct{ containerd, ctr, runc, cni string }
 
-// findPrograms looks for everything a node needs. The error wraps ErrNoNode and names all that is missing, so that
-// whoever skips a test for it can say what to install.
+// findPrograms finds the required programs. The error wraps ErrNoNode and names everything that is missing, so the message of a
+// skipped test says what to install.
 func findPrograms(euid int, path, cni []string) (programs, error) {
 	var missing []string
 	if euid != 0 {
@@ -66,16 +66,16 @@ func hasPlugins(dir string) bool {
 	return true
 }
 
-// makeNetwork chooses a subnet for the node's pods and writes its CNI configuration. The bridge is made here and not
-// by CNI: its name says the subnet, so that to make it is to reserve the subnet on this machine.
+// makeNetwork chooses a subnet for the node's pods and writes the CNI configuration. It creates the bridge before CNI would: the
+// subnet is part of the bridge's name, so creating the bridge reserves the subnet on this machine.
 func (n *Node) makeNetwork() error {
-	const subnets = 512 // the networks of 256 addresses in 198.18.0.0/15, which nobody routes
+	const subnets = 512 // networks of 256 addresses in 198.18.0.0/15, which is not routed
 	start := rand.IntN(subnets)
 	for i := range subnets {
 		subnet := (start + i) % subnets
 		bridge := fmt.Sprintf("evkbr%d", subnet)
-		// Written before it is made: whoever cleans up must know it.
-		if err := n.record(sweep.BridgeFile, bridge); err != nil {
+		// Before the bridge exists, so that a cleanup always finds its name.
+		if err := n.writeSweepFile(sweep.BridgeFile, bridge); err != nil {
 			return err
 		}
 		err := sweep.AddBridge(bridge)
@@ -83,7 +83,7 @@ func (n *Node) makeNetwork() error {
 			n.bridge, n.subnet = bridge, fmt.Sprintf("198.%d.%d.0/24", 18+subnet/256, subnet%256)
 			return n.writeCNIConfig()
 		}
-		// Not ours: nobody may remove it for us.
+		// The bridge belongs to another node: a cleanup must not remove it.
 		if err := os.Remove(filepath.Join(n.dir, sweep.BridgeFile)); err != nil {
 			return err
 		}
@@ -95,7 +95,7 @@ func (n *Node) makeNetwork() error {
 }
 
 func (n *Node) writeCNIConfig() error {
-	// No masquerading: it would leave rules in the machine's tables, and no pod here talks to the outside.
+	// No masquerading: it would leave rules in the machine's tables, and pods do not need other networks.
 	config := fmt.Sprintf(`{
   "cniVersion": "0.4.0",
   "name": %q,
@@ -111,11 +111,11 @@ func (n *Node) writeCNIConfig() error {
 	return os.WriteFile(filepath.Join(n.dir, "cni", "10-bridge.conflist"), []byte(config), 0o644)
 }
 
-// makeCgroup makes the cgroup that is the root of all of this node's, so that two kubelets side by side don't take
-// each other's pods for orphans. The kubelet demands that it exists.
+// makeCgroup makes the root cgroup of this node, so that kubelets on the same machine do not remove each other's pods as orphans.
+// The kubelet requires that the cgroup exists.
 func (n *Node) makeCgroup() error {
-	n.cgroup = strings.Replace(n.bridge, "evkbr", "evk", 1) // the bridge is this machine's only one of its name
-	if err := n.record(sweep.CgroupFile, n.cgroup); err != nil {
+	n.cgroup = strings.Replace(n.bridge, "evkbr", "evk", 1) // the bridge's name is unique on this machine
+	if err := n.writeSweepFile(sweep.CgroupFile, n.cgroup); err != nil {
 		return err
 	}
 	mounts, err := sweep.Mounts()
@@ -127,8 +127,8 @@ func (n *Node) makeCgroup() error {
 		switch {
 		case m.Type == "cgroup2" && m.Path == "/sys/fs/cgroup":
 			for _, controller := range []string{"cpu", "cpuset", "memory", "pids", "io", "hugetlb"} {
-				// One that this kernel lacks, or that is on already, is none of our business: the kubelet says
-				// what it misses.
+				// Errors are ignored: the controller may be missing or already enabled, and the kubelet reports what it
+				// misses.
 				_ = os.WriteFile(filepath.Join(m.Path, "cgroup.subtree_control"), []byte("+"+controller), 0o644)
 			}
 		case m.Type == "cgroup":
@@ -150,7 +150,7 @@ func (n *Node) makeCgroup() error {
 	return nil
 }
 
-// inheritCPUs gives a new cpuset of the first cgroup version what its parent has; without, nothing can run in it.
+// inheritCPUs copies the parent's CPUs and memory nodes to a new cpuset of cgroup v1, which cannot run anything without them.
 func inheritCPUs(parent, dir string) error {
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		data, err := os.ReadFile(filepath.Join(parent, file))
@@ -167,6 +167,6 @@ func inheritCPUs(parent, dir string) error {
 	return nil
 }
 
-func (n *Node) record(file, content string) error {
+func (n *Node) writeSweepFile(file, content string) error {
 	return os.WriteFile(filepath.Join(n.dir, file), []byte(content), 0o644)
 }

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// authority is the cluster's one certificate authority, with its files in dir.
+// authority is the cluster's certificate authority, with its files in dir.
 type authority struct {
 	dir  string
 	cert *x509.Certificate
@@ -26,14 +26,14 @@ type authority struct {
 // pair is a certificate and its key in PEM.
 type pair struct{ cert, key []byte }
 
-// serviceIP is the first address of serviceRange, which the API server claims for itself.
+// serviceIP is the first address of serviceRange, which the API server uses itself.
 const (
 	serviceRange = "10.96.0.0/24"
 	serviceIP    = "10.96.0.1"
 )
 
-// newAuthority makes the authority and everything the API server reads: ca.crt, apiserver, kubelet-client, and the key
-// that signs service account tokens.
+// newAuthority makes the authority and the API server's files: ca.crt, apiserver, kubelet-client, and the key for service account
+// tokens.
 func newAuthority(dir string) (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -120,8 +120,8 @@ func keyPEM(key *ecdsa.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
 }
 
-// certificate is what all certificates have in common. They are valid from two days ago, so that a test may turn a
-// clock back by one.
+// certificate returns the common fields of all certificates. They are valid from two days ago, so that a test can set a clock back by
+// a day.
 func certificate(subject pkix.Name) *x509.Certificate {
 	now := time.Now()
 	return &x509.Certificate{

@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// ports hands out free TCP ports, and keeps them from every other cluster on this machine until released: each is
-// reserved with an abstract unix socket of that number, which the kernel drops with the process. They lie below the
-// range from which Linux takes the ports of outgoing connections.
+// ports allocates free TCP ports, and keeps other clusters on this machine from using them until release: an abstract unix socket
+// with the port's number reserves each port until the process ends. The ports are below the range that Linux uses for outgoing
+// connections.
 type ports struct {
 	mu   sync.Mutex
 	held []net.Listener
@@ -34,7 +34,7 @@ func (p *ports) take() (int, error) {
 			errs = append(errs, err)
 			continue
 		}
-		// All addresses: the kubelet listens on all of them, and that fails if any one is taken.
+		// On all addresses, because the kubelet listens on all of them.
 		probe, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
 		if err != nil {
 			errs = append(errs, err, reserved.Close())
@@ -54,7 +54,7 @@ func (p *ports) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range p.held {
-		_ = l.Close() // an abstract socket leaves nothing behind that could fail to go
+		_ = l.Close() // closing an abstract socket cannot leave anything behind
 	}
 	p.held = nil
 }

@@ -10,16 +10,18 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// errPortTaken means that a program stopped because somebody listens on its port.
+// errPortTaken means that a program stopped because another program listens on its port.
 var errPortTaken = errors.New("port taken")
 
-// Begin starts a program, which dies with the process that started it: by SIGKILL and in a group of its own, unless cmd's
-// SysProcAttr says otherwise. The channel is closed when it has ended; cmd's ProcessState then says how.
-func Begin(cmd *exec.Cmd) (<-chan struct{}, error) {
+// StartTied starts a program that dies with the calling process: the kernel sends it SIGKILL, unless cmd's SysProcAttr says otherwise.
+// The program has its own process group. The channel is closed when the program has ended and cmd's ProcessState is set.
+func StartTied(cmd *exec.Cmd) (<-chan struct{}, error) {
 	if cmd.SysProcAttr == nil {
-		// A group of its own: an interrupt from the terminal is for the parent, which stops its children in order.
+		// An own process group: only the parent gets an interrupt from the terminal, and stops its children in order.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	}
 	started, done := make(chan error), make(chan struct{})
@@ -48,7 +50,7 @@ type process struct {
 	done <-chan struct{}
 }
 
-// startProcess starts cmd with its output in a log file: a pipe of ours would keep `go test` waiting for survivors.
+// startProcess starts cmd with its output in a log file. With a pipe, `go test` would wait for surviving processes.
 func startProcess(name, log string, cmd *exec.Cmd) (*process, error) {
 	out, err := os.OpenFile(log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
@@ -56,14 +58,14 @@ func startProcess(name, log string, cmd *exec.Cmd) (*process, error) {
 	}
 	defer out.Close()
 	cmd.Stdout, cmd.Stderr = out, out
-	done, err := Begin(cmd)
+	done, err := StartTied(cmd)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	return &process{name: name, log: log, cmd: cmd, done: done}, nil
 }
 
-// running tells if the process has not ended; a nil process is one that was never started.
+// running reports whether the process runs. A nil process was never started.
 func (p *process) running() bool {
 	if p == nil {
 		return false
@@ -76,7 +78,7 @@ func (p *process) running() bool {
 	}
 }
 
-// stop ends the process: politely, and after the grace by force. A nil process is stopped already.
+// stop sends SIGTERM, and SIGKILL after the grace period. A nil process is already stopped.
 func (p *process) stop(grace time.Duration) {
 	if p == nil {
 		return
@@ -92,7 +94,7 @@ func (p *process) stop(grace time.Duration) {
 	}
 }
 
-// wait polls until check is happy, the process has ended, or the context has.
+// wait polls until check succeeds, the process ends, or the context ends.
 func (p *process) wait(ctx context.Context, check func(context.Context) error) error {
 	err := retry(ctx, check, func(error) bool { return p.running() })
 	if p.running() {
@@ -108,7 +110,7 @@ func (p *process) wait(ctx context.Context, check func(context.Context) error) e
 	return fmt.Errorf("%s stopped: unexpected end: %s\n%s", p.name, p.cmd.ProcessState, tail)
 }
 
-// tail is the end of the log, for an error that can be understood after the directory is gone.
+// tail returns the end of the log for an error, because the directory may be removed.
 func (p *process) tail() []byte {
 	data, err := os.ReadFile(p.log)
 	if err != nil {
@@ -121,30 +123,16 @@ func (p *process) tail() []byte {
 	return data
 }
 
-// retry tries every 50 ms until it works, or fails with an error for which again says false. When the context ends
-// first, the error is the context's and the last that says more than that.
+// retry calls try every 50 ms until it succeeds, or again returns false for its error. If the context ends first, the error has
+// also the last error of try.
 func retry(ctx context.Context, try func(context.Context) error, again func(error) bool) error {
 	var last error
-	err := poll(ctx, func() bool {
+	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		err := try(ctx)
 		if err == nil || last == nil || ctx.Err() == nil {
 			last = err
 		}
-		return err == nil || !again(err)
+		return err == nil || !again(err), nil
 	})
 	return errors.Join(err, last)
-}
-
-// poll calls done every 50 ms until it says true; the error is the context's.
-func poll(ctx context.Context, done func() bool) error {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
-		}
-	}
-	return nil
 }

@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-// startWithin is how long a cluster that tests share, and what they want of it, may take to be there.
-const startWithin = 2 * time.Minute
+// startTestTimeout limits the time to start and prepare a cluster that tests share.
+const startTestTimeout = 2 * time.Minute
 
-// ForTests is for a TestMain whose tests share a cluster: it starts one, has run prepare it and run the tests, stops it, and
-// returns run's exit code, or 1 and says why. The context is for what comes before the tests.
-func ForTests(o Options, run func(context.Context, *Cluster) (code int, err error)) int {
+// RunTests runs the tests of a TestMain with a shared cluster: it starts the cluster, calls run, which prepares the cluster and runs
+// the tests, stops the cluster, and returns run's exit code. After an error it prints the error and returns 1. The context is
+// for the preparation.
+func RunTests(o Options, run func(context.Context, *Cluster) (code int, err error)) int {
 	code, err := forTests(o, run)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -23,7 +24,7 @@ func ForTests(o Options, run func(context.Context, *Cluster) (code int, err erro
 }
 
 func forTests(o Options, run func(context.Context, *Cluster) (int, error)) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), startTestTimeout)
 	defer cancel()
 	c, err := Start(ctx, o)
 	if err != nil {

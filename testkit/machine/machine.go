@@ -1,7 +1,7 @@
-// Package machine boots the real systemd as the first process of namespaces of its own: processes, mounts, cgroups. It
-// shares the files of this machine, but for /run, the unit directories and the cgroup, which are its own.
+// Package machine boots a real systemd for tests, as the first process of its own process, mount and cgroup namespaces. The
+// "machine" shares this host's files, except for /run, the unit directories and its cgroup.
 //
-// It must not know what units are for.
+// The package must not know what units are for.
 package machine
 
 import (
@@ -20,23 +20,23 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// ErrNone means that this machine cannot have another one in it; the error that wraps it says why.
-var ErrNone = errors.New("no machine with systemd can run here")
+// ErrUnsupported means that systemd cannot be booted on this host; the error that wraps it says why.
+var ErrUnsupported = errors.New("systemd cannot be booted here")
 
 //go:embed boot.sh
 var boot string
 
-// Where systemd looks for units, by precedence. They are the machine's own: see Path.
+// Unit directories of systemd, by precedence. The machine has its own ones: see Path.
 const (
 	Etc = "/etc/systemd/system"
 	Run = "/run/systemd/system"
 	Lib = "/usr/lib/systemd/system"
 )
 
-// targets are those that services need, by default or as a kubelet's does. The first is what the machine boots to.
+// targets are the targets that services depend on. The machine boots to the first one.
 var targets = []string{"machine", "sysinit", "basic", "shutdown", "network-online", "multi-user", "sockets"}
 
-// The system bus: its policy, which Policy adds to, is that everybody may do everything.
+// The system bus. By default everyone may do everything; Policy restricts that.
 const (
 	busConfig = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
 <busconfig>
@@ -57,18 +57,18 @@ ExecReload=/bin/kill -HUP $MAINPID
 `
 )
 
-// programs are what a machine is made of.
+// programs are the required programs.
 var programs = []string{"unshare", "nsenter", "mount", "systemctl", "busctl"}
 
-// View is by which paths systemd knows the unit directories.
+// View says under which paths systemd sees the unit directories.
 type View bool
 
 const (
-	Inside  View = false // /etc/systemd/system and so on: for programs that run on the machine
-	Outside View = true  // those that they have outside of it: for a test that is systemd's client from there
+	Inside  View = false // as /etc/systemd/system and so on, for programs that run on the machine
+	Outside View = true  // under their paths on the host, for tests that are clients of systemd from there
 )
 
-// Machine is a machine that runs.
+// Machine is a running machine.
 type Machine struct {
 	dir     string
 	cgroups []string
@@ -77,22 +77,22 @@ type Machine struct {
 	init    int
 }
 
-// Start boots a machine whose own files, and what systemd says, are in dir, which must be short: it holds sockets. Cgroups
-// are those of the host that its programs may use. Stop ends it, and so does the end of this process. The error wraps
-// ErrNone where none can run.
+// Start boots a machine with its own files and its log in dir, whose path must be short because it holds sockets. Its programs may
+// use the given cgroups of the host. The machine ends with Stop, or with this process. The error wraps
+// ErrNone if this host cannot run a machine.
 func Start(ctx context.Context, dir string, view View, cgroups ...string) (*Machine, error) {
 	if os.Geteuid() != 0 {
-		return nil, fmt.Errorf("%w: it needs root", ErrNone)
+		return nil, fmt.Errorf("%w: it needs root", ErrUnsupported)
 	}
 	for _, name := range programs {
 		if _, err := exec.LookPath(name); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrNone, err)
+			return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
 		}
 	}
 	systemd := "/usr/lib/systemd/systemd"
 	if _, err := os.Stat(systemd); err != nil {
 		if systemd, err = exec.LookPath("/lib/systemd/systemd"); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrNone, err)
+			return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
 		}
 	}
 	m := &Machine{dir: dir}
@@ -121,11 +121,11 @@ func Start(ctx context.Context, dir string, view View, cgroups ...string) (*Mach
 	return m, nil
 }
 
-// makeBus has systemd start the system bus, as it does on every node.
+// makeBus writes the units with which systemd starts the system bus.
 func (m *Machine) makeBus() error {
 	daemon, err := exec.LookPath("dbus-daemon")
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNone, err)
+		return fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}
 	return errors.Join(
 		os.MkdirAll(m.Path("/run/dbus"), 0o755), m.writeBusConfig(""),
@@ -140,8 +140,7 @@ func (m *Machine) writeBusConfig(policy string) error {
 	return os.WriteFile(m.Path("/run/dbus/system.conf"), fmt.Appendf(nil, busConfig, policy), 0o644)
 }
 
-// Policy lays a policy of the bus, a <policy> element of its configuration, over the one that allows everything. An
-// empty one takes it away.
+// Policy adds a <policy> element to the configuration of the bus, which otherwise allows everything. An empty string removes it.
 func (m *Machine) Policy(ctx context.Context, policy string) error {
 	if err := m.writeBusConfig(policy); err != nil {
 		return err
@@ -158,12 +157,12 @@ func (m *Machine) busctl(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// makeCgroups makes the cgroup that is the machine's root of all cgroups: with controllers of the first version in each of
-// their hierarchies, else where systemd has its own.
+// makeCgroups makes the machine's root cgroup: with controllers of cgroup v1 in each of their hierarchies, otherwise only in those
+// that systemd uses.
 func (m *Machine) makeCgroups(controllers bool) error {
 	hierarchies := []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd"}
 	if entries, err := os.ReadDir("/sys/fs/cgroup"); err != nil {
-		return fmt.Errorf("%w: %w", ErrNone, err)
+		return fmt.Errorf("%w: %w", ErrUnsupported, err)
 	} else if _, second := os.Stat("/sys/fs/cgroup/cgroup.procs"); controllers && second != nil {
 		for _, e := range entries {
 			hierarchies = append(hierarchies, filepath.Join("/sys/fs/cgroup", e.Name()))
@@ -176,17 +175,17 @@ func (m *Machine) makeCgroups(controllers bool) error {
 		}
 		path := filepath.Join(h, fmt.Sprintf("evkmachine-%d-%s", os.Getpid(), filepath.Base(m.dir)))
 		if err := os.Mkdir(path, 0o755); err != nil {
-			return fmt.Errorf("%w: %w", ErrNone, err)
+			return fmt.Errorf("%w: %w", ErrUnsupported, err)
 		}
 		m.cgroups = append(m.cgroups, path)
-		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} { // without, nothing can run in a cpuset of the first version
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} { // an empty cpuset of cgroup v1 cannot run anything
 			if data, err := os.ReadFile(filepath.Join(h, file)); err == nil {
-				_ = os.WriteFile(filepath.Join(path, file), data, 0o644) // then joining it fails, which says so
+				_ = os.WriteFile(filepath.Join(path, file), data, 0o644) // if this fails, joining the cgroup fails with an error
 			}
 		}
 	}
 	if len(m.cgroups) == 0 {
-		return fmt.Errorf("%w: no cgroups are mounted", ErrNone)
+		return fmt.Errorf("%w: no cgroups are mounted", ErrUnsupported)
 	}
 	return nil
 }
@@ -199,7 +198,7 @@ func (m *Machine) start(systemd string, view View, cgroups []string) error {
 		}
 		units = append(units, d)
 	}
-	units = append(units, "/run/systemd/transient") // where systemd itself puts those that are made over D-Bus
+	units = append(units, "/run/systemd/transient") // for units that are created over D-Bus
 	log, err := os.OpenFile(m.Log(), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
@@ -210,11 +209,11 @@ func (m *Machine) start(systemd string, view View, cgroups []string) error {
 	m.cmd = exec.Command("/bin/sh", "-ec", script)
 	m.cmd.Env = append(os.Environ(), "DIR="+m.dir, "CGROUPS="+strings.Join(m.cgroups, " "), "BOOT="+boot, "SYSTEMD="+systemd, "UNITS="+strings.Join(units, ":"), "SHARED="+strings.Join(cgroups, " "))
 	m.cmd.Stdout, m.cmd.Stderr = log, log
-	m.done, err = localcluster.Begin(m.cmd)
+	m.done, err = localcluster.StartTied(m.cmd)
 	return err
 }
 
-// bootTime is how long a boot may take.
+// bootTime is the maximum duration of a boot.
 const bootTime = 30 * time.Second
 
 // waitForBoot waits until systemd answers.
@@ -225,21 +224,21 @@ func (m *Machine) waitForBoot(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		if m.findInit() {
-			if _, err := m.busctl(ctx, "status", "org.freedesktop.systemd1"); err == nil { // it has a name on the bus
+			if _, err := m.busctl(ctx, "status", "org.freedesktop.systemd1"); err == nil { // systemd has its name on the bus
 				return nil
 			}
 		}
 		select {
 		case <-m.done:
-			return fmt.Errorf("%w: systemd ended: %s", ErrNone, m.said())
+			return fmt.Errorf("%w: systemd ended: %s", ErrUnsupported, m.logTail())
 		case <-ctx.Done():
-			return fmt.Errorf("%w: systemd does not answer within %s: %s", ErrNone, bootTime, m.said())
+			return fmt.Errorf("%w: systemd does not answer within %s: %s", ErrUnsupported, bootTime, m.logTail())
 		case <-tick.C:
 		}
 	}
 }
 
-// findInit finds the machine's first process: the child of unshare.
+// findInit finds the machine's first process, the child of unshare.
 func (m *Machine) findInit() bool {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", m.cmd.Process.Pid))
 	if err != nil {
@@ -249,8 +248,8 @@ func (m *Machine) findInit() bool {
 	return err == nil
 }
 
-// said is the end of what systemd said.
-func (m *Machine) said() string {
+// logTail returns the end of systemd's log.
+func (m *Machine) logTail() string {
 	raw, err := os.ReadFile(m.Log())
 	if err != nil {
 		return err.Error()
@@ -258,26 +257,26 @@ func (m *Machine) said() string {
 	return strings.TrimSpace(string(raw[max(0, len(raw)-2000):]))
 }
 
-// Log is the file with what systemd and its services say.
+// Log returns the path of the log of systemd and its services.
 func (m *Machine) Log() string { return filepath.Join(m.dir, "machine.log") }
 
-// Path is where a file of the machine's own, in /run or a unit directory, is outside of it.
+// Path returns the host path of the machine's own file in /run or a unit directory.
 func (m *Machine) Path(inside string) string { return filepath.Join(m.dir, inside) }
 
-// Proc is the machine's /proc, as it is outside of it.
+// Proc returns the host path of the machine's /proc.
 func (m *Machine) Proc() string { return fmt.Sprintf("/proc/%d/root/proc", m.init) }
 
-// Bus is the socket of the system bus.
+// Bus returns the host path of the system bus's socket.
 func (m *Machine) Bus() string { return m.Path("/run/dbus/system_bus_socket") }
 
-// Command is a program that is to run on the machine.
+// Command returns a command that runs on the machine.
 func (m *Machine) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, "nsenter", append([]string{
 		"--target", fmt.Sprint(m.init), "--pid", "--mount", "--cgroup", "--ipc", "--uts", "--", name,
 	}, args...)...)
 }
 
-// Systemctl runs systemctl on the machine and returns what it said.
+// Systemctl runs systemctl on the machine and returns its output.
 func (m *Machine) Systemctl(ctx context.Context, args ...string) (string, error) {
 	out, err := m.Command(ctx, "systemctl", args...).CombinedOutput()
 	if err != nil {
@@ -286,14 +285,14 @@ func (m *Machine) Systemctl(ctx context.Context, args ...string) (string, error)
 	return string(out), nil
 }
 
-// Stop ends the machine as a power cut does, and removes its cgroup. Calling it again does nothing.
+// Stop ends the machine like a power cut, and removes its cgroup. Further calls do nothing.
 func (m *Machine) Stop() error {
-	_ = m.cmd.Process.Kill() // and with unshare all that runs in its namespaces
+	_ = m.cmd.Process.Kill() // which ends all processes in the namespaces of unshare
 	<-m.done
 	return m.removeCgroups()
 }
 
-// removeCgroups waits for the last process to be gone.
+// removeCgroups removes the cgroups as soon as their last process has ended.
 func (m *Machine) removeCgroups() error {
 	var errs []error
 	for _, root := range m.cgroups {
@@ -314,7 +313,7 @@ func (m *Machine) removeCgroups() error {
 	return errors.Join(errs...)
 }
 
-// removeTree removes a cgroup and those in it.
+// removeTree removes a cgroup and its descendants.
 func removeTree(root string) error {
 	var dirs []string
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

@@ -47,7 +47,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(localcluster.ForTests(localcluster.Options{}, func(ctx context.Context, c *localcluster.Cluster) (_ int, err error) {
+	os.Exit(localcluster.RunTests(localcluster.Options{}, func(ctx context.Context, c *localcluster.Cluster) (_ int, err error) {
 		cluster = c
 		ctrllog.SetLogger(logr.Discard())
 		klog.SetLogger(logr.Discard())

@@ -33,7 +33,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(localcluster.ForTests(localcluster.Options{}, func(_ context.Context, c *localcluster.Cluster) (_ int, err error) {
+	os.Exit(localcluster.RunTests(localcluster.Options{}, func(_ context.Context, c *localcluster.Cluster) (_ int, err error) {
 		cluster = c
 		if admin, err = NewClient(cluster.AdminKubeconfig(), "test"); err != nil {
 			return 0, err

@@ -1,8 +1,8 @@
-// Command guard waits until the process that runs a local cluster is gone, and cleans up behind it. Its standard input
-// is a pipe that only that process holds open: the kernel closes it, however the process ends. A process that has
-// cleaned up itself says so first.
+// Command guard removes what a local cluster leaves behind when the process that runs it ends. Its standard input is a pipe that
+// only that process holds open, so the kernel closes the pipe however the process ends. A process that has cleaned up itself
+// says so on the pipe first.
 //
-// It must not need anything of the process that started it but the cluster's directory.
+// The guard must not need anything from that process except the cluster's directory.
 package main
 
 import (
@@ -22,7 +22,7 @@ func main() {
 		os.Exit(2)
 	}
 	dir := os.Args[1]
-	spared := sweep.Ancestors() // now: later they may be gone, and others have their numbers
+	spared := sweep.Ancestors() // now, because later other processes may have their process IDs
 	said, err := io.ReadAll(os.Stdin)
 	if err == nil && string(said) == sweep.Done {
 		return

@@ -1,4 +1,4 @@
-// Command sleep is the only program in the images of localcluster's pods: it does nothing until it is told to end.
+// Command sleep is the only program in the images of localcluster's pods: it waits for SIGTERM or SIGINT.
 package main
 
 import (

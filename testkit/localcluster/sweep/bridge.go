@@ -8,19 +8,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AddBridge makes a network bridge. The error is unix.EEXIST if there is an interface of that name.
+// AddBridge creates a network bridge. The error is unix.EEXIST if an interface of that name exists.
 func AddBridge(name string) error {
 	return withSocket(name, func(socket int) error { return bridgeCall(socket, unix.SIOCBRADDBR, name) })
 }
 
-// RemoveBridge takes a network bridge down and removes it; one that is not there is fine.
+// RemoveBridge takes a network bridge down and removes it. A missing bridge is not an error.
 func RemoveBridge(name string) error {
 	return withSocket(name, func(socket int) error {
 		request, err := unix.NewIfreq(name)
 		if err != nil {
 			return err
 		}
-		request.SetUint16(0) // no flag: not up, without which it cannot go
+		request.SetUint16(0) // without IFF_UP, because a bridge that is up cannot be removed
 		err = unix.IoctlIfreq(socket, unix.SIOCSIFFLAGS, request)
 		if err == nil {
 			err = bridgeCall(socket, unix.SIOCBRDELBR, name)
@@ -44,7 +44,7 @@ func withSocket(name string, do func(socket int) error) error {
 	return nil
 }
 
-// bridgeCall passes a bare name, which x/sys has no wrapper for.
+// bridgeCall passes a plain name; x/sys has no wrapper for that.
 func bridgeCall(socket int, call uint, name string) error {
 	bytes, err := unix.BytePtrFromString(name)
 	if err != nil {

@@ -1,6 +1,7 @@
-// Package sweep removes what a local cluster leaves outside of its directory and its children: shims and pods that
-// left their parent, mounts, cgroups, a bridge. It works from the directory alone, because the process that made it
-// all may be dead; it must not know how any of it is made.
+// Package sweep removes what a dead local cluster left on the machine: containerd shims, pods, mounts, cgroups, network bridges. It
+// works from the cluster's directory alone, because the process that made it may be dead.
+//
+// The package must not know how any of it is made.
 package sweep
 
 import (
@@ -19,19 +20,19 @@ import (
 )
 
 const (
-	// Done is what the owner of a cluster tells the guard when it has cleaned up itself.
+	// Done is what the owner of a cluster sends to the guard when it has cleaned up itself.
 	Done = "done"
-	// CgroupFile, in a node's directory, holds the name of the cgroup that all its pods are in.
+	// CgroupFile in a node's directory contains the name of its root cgroup.
 	CgroupFile = "cgroup"
-	// BridgeFile, in a node's directory, holds the name of the node's bridge, which is its CNI network's as well.
+	// BridgeFile in a node's directory contains the name of its bridge and CNI network.
 	BridgeFile = "bridge"
-	// patience is how long killed processes may take to go.
-	patience = 10 * time.Second
+	// timeout limits the time until killed processes have ended.
+	timeout = 10 * time.Second
 )
 
-// Cluster removes everything of the cluster in dir, but not dir itself. Processes in spared live.
+// Cluster removes everything of the cluster in dir, but not dir itself, and does not kill the processes in spared.
 func Cluster(dir string, spared []int) error {
-	errs := []error{killNamed(dir, spared)}
+	errs := []error{killProcesses(dir, spared)}
 	nodes, err := filepath.Glob(filepath.Join(dir, "nodes", "*"))
 	errs = append(errs, err)
 	for _, node := range nodes {
@@ -40,12 +41,11 @@ func Cluster(dir string, spared []int) error {
 	return errors.Join(errs...)
 }
 
-// Node removes everything of the node in dir, but not dir itself: first what could make new things, then the things.
-// It kills every process that names a path in dir on its command line, so also a kubelet or an agent of this node,
-// but never the caller and its ancestors.
+// Node removes everything of the node in dir, but not dir itself. First it kills every process with a path in dir on its command
+// line, also a kubelet or an agent of this node, but never the caller and its ancestors.
 func Node(dir string) error {
 	return errors.Join(
-		killNamed(dir, Ancestors()),
+		killProcesses(dir, Ancestors()),
 		removeCgroup(dir),
 		unmount(dir),
 		removeShimSockets(dir),
@@ -54,7 +54,7 @@ func Node(dir string) error {
 	)
 }
 
-// Ancestors are this process and those above it.
+// Ancestors returns the process IDs of this process and its ancestors.
 func Ancestors() []int {
 	var pids []int
 	for pid := os.Getpid(); pid > 0; {
@@ -63,7 +63,7 @@ func Ancestors() []int {
 		if err != nil {
 			break
 		}
-		// The second field, a name in brackets, may hold anything; the parent is the second after it.
+		// The second field, a name in brackets, may contain any character; the parent is the second field after it.
 		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 		if pid, err = strconv.Atoi(string(fields[1])); err != nil {
 			break
@@ -72,7 +72,7 @@ func Ancestors() []int {
 	return pids
 }
 
-// Processes are those with a path in dir, or dir itself, on their command line.
+// Processes returns the IDs of processes with dir, or a path in it, on their command line.
 func Processes(dir string) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -95,14 +95,14 @@ func Processes(dir string) ([]int, error) {
 	return pids, nil
 }
 
-func killNamed(dir string, spared []int) error {
+func killProcesses(dir string, spared []int) error {
 	return killAll(dir, func() ([]int, error) {
 		pids, err := Processes(dir)
 		return slices.DeleteFunc(pids, func(pid int) bool { return slices.Contains(spared, pid) }), err
 	})
 }
 
-// killAll kills what find finds until it finds nothing more: what dies may just have started another.
+// killAll kills the processes that find returns, until it returns none: a dying process may have started another.
 func killAll(dir string, find func() ([]int, error)) error {
 	return eventually(func() error {
 		pids, err := find()
@@ -112,14 +112,14 @@ func killAll(dir string, find func() ([]int, error)) error {
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // fails only if it has ended
 		}
-		return fmt.Errorf("processes of %s do not end: %v", dir, pids)
+		return fmt.Errorf("processes of %s did not end: %v", dir, pids)
 	})
 }
 
 func eventually(try func() error) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(timeout)
 	for {
 		err := try()
 		if err == nil || time.Now().After(deadline) {
@@ -131,7 +131,7 @@ func eventually(try func() error) error {
 
 // removeCgroup kills what runs in the node's cgroup and removes it, in every hierarchy.
 func removeCgroup(dir string) error {
-	name, err := record(dir, CgroupFile)
+	name, err := readSweepFile(dir, CgroupFile)
 	if err != nil || name == "" {
 		return err
 	}
@@ -165,7 +165,7 @@ func cgroupProcesses(root string) ([]int, error) {
 			return nil // the cgroup is gone, or is a threaded one
 		}
 		for _, field := range strings.Fields(string(data)) {
-			// Zero is a process outside of this PID namespace; to kill it would be to kill our own group.
+			// Zero is a process outside of this PID namespace; kill(0) would kill our own group.
 			if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
 				pids = append(pids, pid)
 			}
@@ -175,7 +175,7 @@ func cgroupProcesses(root string) ([]int, error) {
 	return pids, err
 }
 
-// removeDirs removes a tree of directories without touching the files in it: those of a cgroup go with it.
+// removeDirs removes a tree of directories without removing files: the files of a cgroup disappear with it.
 func removeDirs(root string) error {
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, os.ErrNotExist) {
@@ -200,7 +200,7 @@ func removeDirs(root string) error {
 // Mount is one line of /proc/self/mountinfo.
 type Mount struct{ Path, Type string }
 
-// Mounts are the mounts that this process sees, in the order in which they were made.
+// Mounts returns the mounts that this process sees, in the order in which they were made.
 func Mounts() ([]Mount, error) {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -242,8 +242,8 @@ func unmount(dir string) error {
 	})
 }
 
-// removeShimSockets removes the sockets of killed shims, which containerd puts into a directory that all of its
-// instances share; each is named in a file beside its container.
+// removeShimSockets removes the sockets of killed shims. They are in a directory that all containerd instances share; a file beside
+// each container has the socket's path.
 func removeShimSockets(dir string) error {
 	files, err := filepath.Glob(filepath.Join(dir, "containerd", "state", "io.containerd.runtime.v2.task", "*", "*", "address"))
 	errs := []error{err}
@@ -258,16 +258,16 @@ func removeShimSockets(dir string) error {
 	return errors.Join(errs...)
 }
 
-// removeNetwork removes the node's bridge, and the results that CNI keeps for the node's pods.
+// removeNetwork removes the node's bridge, and CNI's stored results for the node's pods.
 func removeNetwork(dir string) error {
-	name, err := record(dir, BridgeFile)
+	name, err := readSweepFile(dir, BridgeFile)
 	if err != nil || name == "" {
 		return err
 	}
 	results, err := filepath.Glob(filepath.Join("/var/lib/cni/results", name+"-*"))
 	errs := []error{RemoveBridge(name), err}
 	for _, result := range results {
-		// Every sandbox has a second one, of its loopback interface, under a name that all nodes share.
+		// Every sandbox has a second result, for its loopback interface, under a name that all nodes share.
 		sandbox := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(result), name+"-"), "-eth0")
 		loopback := filepath.Join(filepath.Dir(result), "cni-loopback-"+sandbox+"-lo")
 		errs = append(errs, removeFile(result), removeFile(loopback))
@@ -294,8 +294,8 @@ func removeFile(path string) error {
 	return nil
 }
 
-// record reads a file that a node writes before it makes what the file names; none means that there is nothing.
-func record(dir, name string) (string, error) {
+// readSweepFile reads a file that a node writes before it creates what the file names; "" means that there is nothing to remove.
+func readSweepFile(dir, name string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(dir, name))
 	if errors.Is(err, os.ErrNotExist) {
 		return "", nil
