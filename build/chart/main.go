@@ -1,6 +1,7 @@
-// Command chart makes the templates of charts/evenkeel of the manifests in config: so there is one source of both.
+// Command chart generates the Helm chart's templates (charts/evenkeel) from the manifests in config, so that there is one source
+// for both.
 //
-// It must not know what the manifests are for: only which words of them are values.
+// It must not know what the manifests are for, only which parts of them are values.
 package main
 
 import (
@@ -10,18 +11,18 @@ import (
 	"strings"
 )
 
-// value is a part of a manifest that the chart's user chooses. It occurs once.
+// value is a part of a manifest that a value of the chart replaces. It occurs once in the manifest.
 type value struct{ from, to string }
 
-// template is one of the chart's, made of a manifest.
+// template is a template of the chart, generated from a manifest.
 type template struct {
-	file   string // in the chart's templates, and after config/ of the manifest
+	file   string // the path in the chart's templates, and of the manifest below config/
 	source string
-	when   string // the condition for it; empty: always
+	when   string // its condition; empty means always
 	values []value
 }
 
-// keep has Helm leave an object when the release goes: with it would go what people have written.
+// keep makes Helm keep an object when the release is uninstalled, because users' objects would be deleted with it.
 const keep = "    helm.sh/resource-policy: keep\n"
 
 func image(name string) []value {
@@ -80,7 +81,7 @@ var templates = []template{
 	})},
 }
 
-// render returns the templates by their names. The error names the manifest that has changed.
+// render returns the templates by name. The error names the manifest that has changed.
 func render(config string) (map[string]string, error) {
 	made := map[string]string{}
 	for _, t := range templates {
@@ -90,11 +91,11 @@ func render(config string) (map[string]string, error) {
 		}
 		text := string(raw)
 		if strings.Contains(text, "{{") {
-			return nil, fmt.Errorf("%s has a {{ of its own", t.source)
+			return nil, fmt.Errorf("%s contains {{", t.source)
 		}
 		for _, v := range t.values {
 			if n := strings.Count(text, v.from); n != 1 {
-				return nil, fmt.Errorf("%s has %q %d times, and it is to be a value", t.source, v.from, n)
+				return nil, fmt.Errorf("%s contains %q %d times, want once: it becomes a value", t.source, v.from, n)
 			}
 			text = strings.Replace(text, v.from, v.to, 1)
 		}

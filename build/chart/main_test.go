@@ -161,8 +161,8 @@ func TestAManifestThatChangesUnderAValueIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]string{
-		strings.Replace(string(raw), "replicas: 2", "replicas: 3", 1): `controller/deployment.yaml has "  replicas: 2\n" 0 times, and it is to be a value`,
-		string(raw) + "# {{ }}\n":                                     "controller/deployment.yaml has a {{ of its own",
+		strings.Replace(string(raw), "replicas: 2", "replicas: 3", 1): `controller/deployment.yaml contains "  replicas: 2\n" 0 times, want once: it becomes a value`,
+		string(raw) + "# {{ }}\n":                                     "controller/deployment.yaml contains {{",
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)

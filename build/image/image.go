@@ -1,5 +1,7 @@
-// Package image makes container images of static programs from nothing, without a container engine: archives of the OCI
-// image layout, which containerd imports and registries take. It must not know what the programs do.
+// Package image builds container images of static programs without a container engine: archives of the OCI image layout, which
+// containerd imports and registries accept.
+//
+// The package must not know what the programs do.
 package image
 
 import (
@@ -18,37 +20,37 @@ import (
 	"strings"
 )
 
-// Image is what goes into an archive. The same programs make the same bytes: nothing in it has a time.
+// Image describes an image. The same programs give the same bytes, because nothing in the archive has a time.
 type Image struct {
-	// References are its names, with registry and tag: evenkeel.dev/kubelet:v1.36.3.
+	// References are the image's names, with registry and tag: evenkeel.dev/kubelet:v1.36.3.
 	References []string
-	// Programs are all that is in it, a layer each: what did not change is not pulled again. The first is its entrypoint.
-	// Those of other architectures make it an image for all of them; each has the same paths, in the same order.
+	// Programs are the only files of the image. Each is a layer, so unchanged programs are not pulled again. The first one is the
+	// entrypoint. Programs of several architectures make a multi-platform image; all have the same paths in the same order.
 	Programs []Program
-	// User is who runs them, as UID:GID; empty: root.
+	// User runs the programs, as UID:GID; empty means root.
 	User   string
 	Labels map[string]string
 }
 
-// Program is a static program, of this machine's file File.
+// Program is a static program, read from File.
 type Program struct{ Path, File string }
 
-// What the OCI image specification calls the parts of an image.
+// Names of the OCI image specification.
 const (
 	typeIndex    = "application/vnd.oci.image.index.v1+json"
 	typeManifest = "application/vnd.oci.image.manifest.v1+json"
 	typeConfig   = "application/vnd.oci.image.config.v1+json"
 	typeLayer    = "application/vnd.oci.image.layer.v1.tar+gzip"
 
-	// annotationName is where containerd looks for the whole name, annotationRef where the specification puts it.
+	// annotationName has the full name for containerd, annotationRef is the specification's annotation.
 	annotationName = "io.containerd.image.name"
 	annotationRef  = "org.opencontainers.image.ref.name"
 )
 
-// searchPath is that of every process in the image, also of those that it starts elsewhere.
+// searchPath is the PATH of every process in the image, also of those that it starts elsewhere.
 const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// descriptor is how one part of an image names another.
+// descriptor is a reference from one part of an image to another.
 type descriptor struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      string            `json:"digest"`
@@ -57,8 +59,8 @@ type descriptor struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// Archive returns the image as an archive, and the architectures of its programs, sorted. The error names the program that
-// cannot be read, is not static, or is there for one architecture and not for another.
+// Archive returns the image as an archive, and the sorted architectures of its programs. It fails if a program cannot be read, is
+// not static, or is missing for one of the architectures.
 func (i Image) Archive() (archive []byte, architectures []string, err error) {
 	if len(i.Programs) == 0 || len(i.References) == 0 {
 		return nil, nil, errors.New("an image needs a name and a program")
@@ -78,7 +80,7 @@ func (i Image) Archive() (archive []byte, architectures []string, err error) {
 			variants[architecture] = &variant{}
 		}
 		if slices.Contains(variants[architecture].paths, p.Path) {
-			return nil, nil, fmt.Errorf("for %s there are two programs at %s", architecture, p.Path)
+			return nil, nil, fmt.Errorf("two programs for %s have the path %s", architecture, p.Path)
 		}
 		if err := variants[architecture].add(&blobs, p.Path, program); err != nil {
 			return nil, nil, err
@@ -89,7 +91,7 @@ func (i Image) Archive() (archive []byte, architectures []string, err error) {
 	var manifests []descriptor
 	for _, architecture := range architectures {
 		if paths := variants[architecture].paths; !slices.Equal(paths, first.paths) {
-			return nil, nil, fmt.Errorf("for %s there is %s, for %s %s", architectures[0], strings.Join(first.paths, " "), architecture, strings.Join(paths, " "))
+			return nil, nil, fmt.Errorf("the programs differ: %s has %s, %s has %s", architectures[0], strings.Join(first.paths, " "), architecture, strings.Join(paths, " "))
 		}
 		manifest, err := i.manifest(&blobs, architecture, variants[architecture])
 		if err != nil {
@@ -119,11 +121,11 @@ func (i Image) Archive() (archive []byte, architectures []string, err error) {
 	return archive, architectures, err
 }
 
-// variant is what the image is for one architecture.
+// variant is the image for one architecture.
 type variant struct {
 	paths    []string
 	layers   []descriptor
-	unpacked []string // the layers' digests before they were compressed
+	unpacked []string // digests of the uncompressed layers
 }
 
 // add adds a layer with one program.
@@ -165,15 +167,15 @@ func index(manifests []descriptor) map[string]any {
 	return map[string]any{"schemaVersion": 2, "mediaType": typeIndex, "manifests": manifests}
 }
 
-// architectureOf is what a program runs on, as images call it. The error says why it would not run in an image that has
-// nothing else.
+// architectureOf returns a program's architecture, in the terms of images. It fails if the program would not run in an image
+// without other files.
 func architectureOf(program []byte) (string, error) {
 	f, err := elf.NewFile(bytes.NewReader(program))
 	if err != nil {
-		return "", fmt.Errorf("is no program: %w", err)
+		return "", fmt.Errorf("is not a program: %w", err)
 	}
 	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
-		return "", errors.New("needs a dynamic linker, which the image has not: build it with CGO_ENABLED=0")
+		return "", errors.New("needs a dynamic linker, which the image does not have: build it with CGO_ENABLED=0")
 	}
 	switch f.Machine {
 	case elf.EM_X86_64:
@@ -181,10 +183,10 @@ func architectureOf(program []byte) (string, error) {
 	case elf.EM_AARCH64:
 		return "arm64", nil
 	}
-	return "", fmt.Errorf("is for %s, of which no node is known", f.Machine)
+	return "", fmt.Errorf("is for the unsupported machine %s", f.Machine)
 }
 
-// blobs are the parts that are named by their digest, sorted, each once.
+// blobs are the parts that are named by their digest, sorted and unique.
 type blobs []entry
 
 func (b *blobs) add(mediaType string, data []byte) descriptor {
@@ -220,7 +222,7 @@ type entry struct {
 	data []byte
 }
 
-// tarball is an archive of files that are root's and without a time.
+// tarball is an archive of files that belong to root and have no time.
 func tarball(entries ...entry) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)

@@ -232,10 +232,10 @@ func TestAnImageIsRefusedForWhatWouldNotRunInIt(t *testing.T) {
 	}{
 		{nil, "an image needs a name and a program"},
 		{[]string{"/none/such"}, "open /none/such: no such file or directory"},
-		{[]string{script}, script + " is no program: "},
-		{[]string{amd64, dynamic}, dynamic + " needs a dynamic linker, which the image has not: build it with CGO_ENABLED=0"},
-		{[]string{odd}, odd + " is for EM_RISCV, of which no node is known"},
-		{[]string{amd64, amd64}, "for amd64 there are two programs at /x"},
+		{[]string{script}, script + " is not a program: "},
+		{[]string{amd64, dynamic}, dynamic + " needs a dynamic linker, which the image does not have: build it with CGO_ENABLED=0"},
+		{[]string{odd}, odd + " is for the unsupported machine EM_RISCV"},
+		{[]string{amd64, amd64}, "two programs for amd64 have the path /x"},
 	} {
 		i := Image{References: []string{"evenkeel.dev/x:1"}}
 		for _, p := range tt.programs {

@@ -12,8 +12,8 @@ import (
 	packageurl "github.com/package-url/packageurl-go"
 )
 
-// billOf is the bill of materials of a program, as CycloneDX has it: the modules that are in it, from what the Go linker
-// noted in the program itself. So it cannot tell another story than the program, and needs no network.
+// billOf returns the bill of materials of a program in the CycloneDX format. It reads the modules from the build information in the
+// program, so it always fits the program and needs no network.
 func (r *release) billOf(name string, program []byte) ([]byte, error) {
 	build, err := buildinfo.Read(bytes.NewReader(program))
 	if err != nil {
@@ -42,7 +42,7 @@ func (r *release) billOf(name string, program []byte) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// component is a module, or a program of one, at a version.
+// component is a module or a program, with its version.
 func component(kind cyclonedx.ComponentType, name, version, module string) cyclonedx.Component {
 	url := packageurl.NewPackageURL(packageurl.TypeGolang, strings.TrimSuffix(path.Dir(module), "."), path.Base(module), version, nil, "").ToString()
 	return cyclonedx.Component{BOMRef: url, Type: kind, Name: name, Version: version, PackageURL: url}

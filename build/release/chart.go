@@ -15,14 +15,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// chartDir is the chart's, below the source.
+// chartDir is the chart's directory in the source.
 const chartDir = "charts/evenkeel"
 
-// packChart makes the chart's archive, as `helm package` does, but without the time of the day in it.
+// packChart makes the chart's archive as `helm package` does, but with the commit's time.
 func (r *release) packChart() error {
 	source := os.DirFS(chartDir)
 	if _, err := fs.Stat(source, "Chart.yaml"); errors.Is(err, fs.ErrNotExist) {
-		return nil // there is none
+		return nil // no chart
 	}
 	var out bytes.Buffer
 	packed := gzip.NewWriter(&out)
@@ -32,7 +32,7 @@ func (r *release) packChart() error {
 			return err
 		}
 		if !entry.Type().IsRegular() {
-			return fmt.Errorf("%s is no plain file", path.Join(chartDir, name))
+			return fmt.Errorf("%s is not a regular file", path.Join(chartDir, name))
 		}
 		data, err := fs.ReadFile(source, name)
 		if err == nil && name == "Chart.yaml" {
@@ -54,7 +54,7 @@ func (r *release) packChart() error {
 	return r.write(fmt.Sprintf("evenkeel-%s.tgz", trimV(r.version)), out.Bytes(), 0o644)
 }
 
-// versioned is a Chart.yaml with the version of this release.
+// versioned returns a Chart.yaml with the version of this release.
 func (r *release) versioned(chart []byte) ([]byte, error) {
 	fields := map[string]any{}
 	if err := yaml.Unmarshal(chart, &fields); err != nil {
@@ -64,7 +64,7 @@ func (r *release) versioned(chart []byte) ([]byte, error) {
 	return yaml.Marshal(fields)
 }
 
-// sum writes the digests of all files of the release, as sha256sum does.
+// sum writes the digests of all files of the release, in the format of sha256sum.
 func (r *release) sum() error {
 	files, err := os.ReadDir(r.out)
 	if err != nil {

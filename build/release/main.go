@@ -1,7 +1,7 @@
-// Command release makes of compiled programs all that is released besides: packages, bills of materials, manifests, the
-// chart, and the digests of all files. It is a module of its own, so that what it needs is no part of evenkeel.
+// Command release builds the files of a release from compiled programs: packages (deb, rpm), bills of materials, manifests, the
+// Helm chart, and the digests of all files. It is a separate module, so that evenkeel does not depend on its libraries.
 //
-// The same source makes the same bytes: every time is that of the commit, and nothing of the machine goes into a file.
+// The same source gives the same bytes: every time is the commit's, and the files contain nothing from the machine.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// release is what is made, from the directory of the source that is the working directory.
+// release is a release of the source in the working directory.
 type release struct {
 	version  string // v1.2.3
 	registry string
@@ -49,7 +49,7 @@ func run(args []string) error {
 		return err
 	}
 	if *epoch <= 0 {
-		return errors.New("the time of the commit is not known: give SOURCE_DATE_EPOCH, in seconds since 1970")
+		return errors.New("the time of the commit is unknown: set SOURCE_DATE_EPOCH to seconds since 1970")
 	}
 	if *check {
 		if *tagged {
@@ -58,7 +58,7 @@ func run(args []string) error {
 		return nil
 	}
 	if r.programs == "" || r.out == "" {
-		return errors.New("-programs and -out are needed")
+		return errors.New("-programs and -out are required")
 	}
 	r.time = time.Unix(*epoch, 0).UTC()
 	for _, step := range []struct {
@@ -69,7 +69,7 @@ func run(args []string) error {
 		{"packages", r.makePackages},
 		{"manifests", r.renderManifests},
 		{"chart", r.packChart},
-		{"digests", r.sum}, // the last: of all files
+		{"digests", r.sum}, // last, because it covers all files
 	} {
 		if err := step.make(); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
@@ -78,29 +78,29 @@ func run(args []string) error {
 	return nil
 }
 
-// checkVersion says why something cannot be the version of images, packages and a chart at once.
+// checkVersion returns an error if images, packages and charts cannot all have the version.
 func checkVersion(version string) error {
 	if !regexp.MustCompile(`\Av(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z]+(\.[0-9A-Za-z]+)*)?\z`).MatchString(version) {
-		return fmt.Errorf("%q is no version to release: check out a tag such as v1.2.3, or give VERSION=v1.2.3 or VERSION=v1.2.3-rc.1", version)
+		return fmt.Errorf("%q is not a release version: check out a tag such as v1.2.3, or set VERSION=v1.2.3 or VERSION=v1.2.3-rc.1", version)
 	}
 	return nil
 }
 
-// checkTag says what keeps the working directory from being what the tag names.
+// checkTag returns an error if the working directory differs from the tag.
 func checkTag(version string) error {
 	changed, err := git("status", "--porcelain")
 	if err != nil {
 		return err
 	}
 	if changed != "" {
-		return fmt.Errorf("not committed:\n%s\ncommit it, or give VERSION=v1.2.3 to release it all the same", changed)
+		return fmt.Errorf("not committed:\n%s\ncommit it, or set VERSION=v1.2.3 to release it anyway", changed)
 	}
 	tag, err := git("describe", "--tags", "--exact-match")
 	switch {
 	case err != nil:
-		return fmt.Errorf("what is checked out has not the tag %s: git tag %s, or give VERSION=v1.2.3 (%w)", version, version, err)
+		return fmt.Errorf("the checked-out commit does not have the tag %s: run git tag %s, or set VERSION=v1.2.3 (%w)", version, version, err)
 	case tag != version:
-		return fmt.Errorf("what is checked out has the tag %s, not %s", tag, version)
+		return fmt.Errorf("the checked-out commit has the tag %s, not %s", tag, version)
 	}
 	return nil
 }
@@ -118,12 +118,12 @@ func git(args ...string) (string, error) {
 	return strings.TrimRight(string(out), "\n"), nil
 }
 
-// platform is one that programs were compiled for.
+// platform is an operating system and architecture with compiled programs.
 type platform struct{ os, arch string }
 
 func (p platform) String() string { return p.os + "_" + p.arch }
 
-// platforms are those that there are programs for, in the order of their names.
+// platforms returns the platforms in the programs' directory, by name.
 func (r *release) platforms() ([]platform, error) {
 	dirs, err := os.ReadDir(r.programs)
 	if err != nil {
@@ -133,14 +133,14 @@ func (r *release) platforms() ([]platform, error) {
 	for _, dir := range dirs {
 		system, arch, ok := strings.Cut(dir.Name(), "_")
 		if !ok {
-			return nil, fmt.Errorf("%s is no platform: OS_ARCH is needed", filepath.Join(r.programs, dir.Name()))
+			return nil, fmt.Errorf("%s is not a platform: want OS_ARCH", filepath.Join(r.programs, dir.Name()))
 		}
 		all = append(all, platform{system, arch})
 	}
 	return all, nil
 }
 
-// copyPrograms puts every program, and its bill of materials, where all is that is released.
+// copyPrograms copies every program, and writes its bill of materials, to the directory of the release.
 func (r *release) copyPrograms() error {
 	platforms, err := r.platforms()
 	if err != nil {
@@ -170,7 +170,7 @@ func (r *release) copyPrograms() error {
 	return nil
 }
 
-// write writes a file of the release, with this mode whatever the umask is.
+// write writes a file of the release; the mode does not depend on the umask.
 func (r *release) write(name string, data []byte, mode os.FileMode) error {
 	path := filepath.Join(r.out, name)
 	return errors.Join(os.WriteFile(path, data, mode), os.Chmod(path, mode))

@@ -12,10 +12,10 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 )
 
-// ownImages are the images that have the release's version; others have their own.
+// ownImages are the images that get the release's version.
 var ownImages = []string{"agent", "controller"}
 
-// renderManifests makes one file of each kustomization below config, for whoever has no kustomize, with the images of this release.
+// renderManifests writes one file for each kustomization below config, for users without kustomize, with the images of this release.
 func (r *release) renderManifests() error {
 	dirs, err := kustomizations("config")
 	if err != nil {
@@ -45,7 +45,7 @@ func (r *release) renderManifests() error {
 	return nil
 }
 
-// kustomizations are the directories below dir that have one. Examples are for who reads them.
+// kustomizations returns the directories below dir that have a kustomization, without the examples.
 func kustomizations(dir string) (dirs []string, err error) {
 	err = filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
 		switch {

@@ -13,7 +13,7 @@ import (
 	_ "github.com/goreleaser/nfpm/v2/rpm"
 )
 
-// shells are those that the plugin has completions for.
+// shells are the shells with completions of the plugin.
 var shells = []string{"bash", "fish", "zsh"}
 
 // makePackages makes a deb and an rpm of each packaging/NAME/nfpm.yaml for each Linux.
@@ -75,13 +75,13 @@ func (r *release) makePackage(description, format string, p platform, completion
 	return r.write(packager.ConventionalFileName(info), out.Bytes(), 0o644)
 }
 
-// complete has the plugin that runs on this machine write its completions, a file for each shell.
+// complete runs the plugin of this machine's platform to write its completions, one file for each shell.
 func (r *release) complete(dir string) error {
 	plugin := filepath.Join(r.programs, platform{runtime.GOOS, runtime.GOARCH}.String(), "kubectl-evenkeel")
 	for _, shell := range shells {
 		out, err := exec.Command(plugin, "completion", shell).Output()
 		if err != nil {
-			return fmt.Errorf("completions come from the plugin of this machine's platform, which has to be there: %w", err)
+			return fmt.Errorf("the plugin for this machine's platform is required for its completions: %w", err)
 		}
 		if err := os.WriteFile(filepath.Join(dir, shell), out, 0o644); err != nil {
 			return err

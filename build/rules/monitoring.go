@@ -1,7 +1,7 @@
 // Package rules generates the PrometheusRule from the alerting rules, and checks in its tests that the metrics, alerts,
 // dashboard and their documentation agree.
 //
-// It must not know how anything is measured.
+// The package must not know how anything is measured.
 package rules
 
 import "bytes"
@@ -26,7 +26,7 @@ metadata:
 spec:
 `
 
-// PrometheusRule returns the operator's object for a rule file: its spec is that file.
+// PrometheusRule returns the Prometheus Operator's object for a rule file, which is the object's spec.
 func PrometheusRule(rules []byte) []byte {
 	out := bytes.NewBufferString(head)
 	for line := range bytes.Lines(rules) {

@@ -17,6 +17,7 @@ import (
 // Action is what an upgrade does with one configuration.
 type Action string
 
+// The actions.
 const (
 	Keep       Action = "keep"       // leave a configuration that a user supplied or modified unchanged
 	Regenerate Action = "regenerate" // replace it with one generated from the ClusterConfiguration

@@ -13,6 +13,7 @@ import (
 // Validation is the verdict of the target version's own binary on a configuration.
 type Validation string
 
+// The verdicts.
 const (
 	Accepted     Validation = "Accepted"
 	Rejected     Validation = "Rejected"
@@ -23,6 +24,7 @@ const (
 // Manual says whether a configuration must be migrated by hand before the upgrade.
 type Manual string
 
+// The values of Manual.
 const (
 	ManualYes     Manual = "Yes"
 	ManualNo      Manual = "No"

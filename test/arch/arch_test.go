@@ -173,7 +173,7 @@ func complaints(p pack) []string {
 				continue // the standard library's, or the project's
 			}
 			if !slices.ContainsFunc(allowed, func(m string) bool { return within(imported, m) }) {
-				complain("imports %s: add its module to external in test/arch if a library has to be there", imported)
+				complain("imports %s: add its module to external in test/arch if the package needs it", imported)
 			}
 		}
 	}
@@ -219,8 +219,8 @@ func TestEachRuleOfTheArchitectureFindsItsViolation(t *testing.T) {
 		{"empty name", pack{ImportPath: "internal/node/agent/util"}, "internal/node/agent/util has the name util, which says nothing"},
 		{"forbidden", pack{ImportPath: "internal/node/agent", Deps: []string{"@internal/fleet/rollout"}}, "internal/node/agent depends on internal/fleet/rollout: a node must work without the fleet's code, and with any controller's version"},
 		{"module", pack{ImportPath: "internal/node/hostns", Imports: []string{"os", "golang.org/x/sys/unix"}}, ""},
-		{"another module", pack{ImportPath: "internal/node/hostns", Imports: []string{"golang.org/x/net/http2"}}, "internal/node/hostns imports golang.org/x/net/http2: add its module to external in test/arch if a library has to be there"},
-		{"module in a core", pack{ImportPath: "internal/node/trial", Imports: []string{"k8s.io/apimachinery/pkg/types"}}, "internal/node/trial imports k8s.io/apimachinery/pkg/types: add its module to external in test/arch if a library has to be there"},
+		{"another module", pack{ImportPath: "internal/node/hostns", Imports: []string{"golang.org/x/net/http2"}}, "internal/node/hostns imports golang.org/x/net/http2: add its module to external in test/arch if the package needs it"},
+		{"module in a core", pack{ImportPath: "internal/node/trial", Imports: []string{"k8s.io/apimachinery/pkg/types"}}, "internal/node/trial imports k8s.io/apimachinery/pkg/types: add its module to external in test/arch if the package needs it"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := tt.p

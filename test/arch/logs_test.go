@@ -15,13 +15,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// speakers are what is in the logs of evenkeel-agent and evenkeel-controller.
-var speakers = []string{
+// loggingPackages write to the logs of evenkeel-agent and evenkeel-controller.
+var loggingPackages = []string{
 	"cmd/evenkeel-agent", "cmd/evenkeel-controller", "internal/node/agent", "internal/fleet/controller", "internal/node/source", "internal/node/supervisor",
 	"internal/component", "internal/node/checkpoint", "internal/node/lockfile", "internal/node", "internal/node/hostns",
 }
 
-// attributes returns the names of the attributes of log lines in a file, and where each is.
+// attributes returns the positions of the attributes of log lines in a file, by name.
 func attributes(name string, source any) (map[string][]string, error) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, name, source, 0)
@@ -38,8 +38,8 @@ func attributes(name string, source any) (map[string][]string, error) {
 		if !ok || !isLog(method.X) {
 			return true
 		}
-		first, speaks := map[string]int{"Debug": 1, "Info": 1, "Warn": 1, "Error": 1, "Log": 3, "With": 0}[method.Sel.Name]
-		if !speaks {
+		first, logs := map[string]int{"Debug": 1, "Info": 1, "Warn": 1, "Error": 1, "Log": 3, "With": 0}[method.Sel.Name]
+		if !logs {
 			return true
 		}
 		for i := first; i < len(call.Args); i += 2 {
@@ -57,7 +57,7 @@ func attributes(name string, source any) (map[string][]string, error) {
 	return out, nil
 }
 
-// isLog tells whether an expression is a logger: they are all called so.
+// isLog reports whether an expression is a logger, by its name.
 func isLog(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -71,15 +71,15 @@ func isLog(e ast.Expr) bool {
 	return false
 }
 
-// synonyms are what nobody should have to grep for as well.
+// synonyms maps attribute names that must not be used to the ones to use, so that one search finds all lines.
 var synonyms = map[string]string{
 	"error": "err", "configMap": "namespace and name", "configmap": "namespace and name", "ns": "namespace", "UID": "uid",
 	"nodeName": "node", "nodeConfig": "node", "ncr": "rollout", "rolloutName": "rollout", "rolloutRevision": "revision", "attempted": "uid",
 }
 
-func TestLogLinesCallTheSameThingTheSame(t *testing.T) {
+func TestLogAttributesHaveOneName(t *testing.T) {
 	used := map[string][]string{}
-	for _, dir := range speakers {
+	for _, dir := range loggingPackages {
 		err := filepath.WalkDir(filepath.Join("../..", dir), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err
@@ -96,7 +96,7 @@ func TestLogLinesCallTheSameThingTheSame(t *testing.T) {
 	}
 	for wrong, right := range synonyms {
 		if where := used[wrong]; len(where) > 0 {
-			t.Errorf("the attribute is called %s, not %s: %s", right, wrong, strings.Join(where, ", "))
+			t.Errorf("use the attribute %s instead of %s: %s", right, wrong, strings.Join(where, ", "))
 		}
 	}
 	text, err := os.ReadFile("../../docs/operating.md")
@@ -113,16 +113,16 @@ func TestLogLinesCallTheSameThingTheSame(t *testing.T) {
 		cell, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " |")
 		for _, match := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cell, -1) {
 			if documented++; len(used[match[1]]) == 0 {
-				t.Errorf("docs/operating.md has the attribute %s, which no log line has", match[1])
+				t.Errorf("docs/operating.md documents the attribute %s, but no log line has it", match[1])
 			}
 		}
 	}
 	if documented < 8 {
-		t.Errorf("docs/operating.md has %d attributes under Logs", documented)
+		t.Errorf("docs/operating.md documents only %d attributes under Logs", documented)
 	}
 }
 
-func TestAttributesAreFoundWhereverTheyAre(t *testing.T) {
+func TestAttributesAreFoundInAllFormsOfLogCalls(t *testing.T) {
 	const source = `package p
 func f() {
 	log := o.logger().With("node", node)

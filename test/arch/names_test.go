@@ -15,12 +15,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// named are the constants of the API by which programs decide: their names begin with one of these, or they are of one of
-// these types.
-var named = []string{"Reason", "Outcome", "Halt", "Condition", "RolloutPhase"}
+// decisive are prefixes of names, and types, of API constants by which programs decide.
+var decisive = []string{"Reason", "Outcome", "Halt", "Condition", "RolloutPhase"}
 
-// otherwise are literals that are no name of the API, and only look like one.
-var otherwise = map[string]string{
+// coincidences are literals that equal an API constant but mean something else.
+var coincidences = map[string]string{
 	`internal/node/trial/observed.go: "Invalid"`:      "a kind of intent",
 	`internal/fleet/describe/node.go: "Revoked"`:      "a heading",
 	`internal/node/inspect/status.go: "Revoked"`:      "a heading",
@@ -28,12 +27,12 @@ var otherwise = map[string]string{
 	`internal/fleet/dashboard/rollouts.go: "Invalid"`: "a heading",
 }
 
-// literal is a string in a file: of a constant that has a name, with its type, or another one.
+// literal is a string literal in a file. If it is the value of a constant, constant and kind are the constant's name and type.
 type literal struct {
 	value, constant, kind string
 }
 
-// literals returns the strings of a file.
+// literals returns the string literals of a file.
 func literals(name string, source any) ([]literal, error) {
 	file, err := parser.ParseFile(token.NewFileSet(), name, source, parser.SkipObjectResolution)
 	if err != nil {
@@ -73,26 +72,26 @@ func kindName(kind *ast.Ident) string {
 	return kind.Name
 }
 
-// namesOfTheAPI returns the values of the constants that a prefix or a type stands for, for each of named.
-func namesOfTheAPI(t *testing.T) map[string][]string {
+// apiConstants returns the values of the API constants by prefix or type, for each of decisive.
+func apiConstants(t *testing.T) map[string][]string {
 	out := map[string][]string{}
-	each(t, "api/v1alpha1", func(_ string, l literal) {
-		for _, prefix := range named {
+	forEachLiteral(t, "api/v1alpha1", func(_ string, l literal) {
+		for _, prefix := range decisive {
 			if l.kind == prefix || l.kind == "" && strings.HasPrefix(l.constant, prefix) {
 				out[prefix] = append(out[prefix], l.value)
 			}
 		}
 	})
-	for _, prefix := range named {
+	for _, prefix := range decisive {
 		if len(out[prefix]) < 3 {
-			t.Fatalf("api/v1alpha1 has the constants %q of %s", out[prefix], prefix)
+			t.Fatalf("api/v1alpha1 has only the constants %q of %s", out[prefix], prefix)
 		}
 	}
 	return out
 }
 
-// each calls f for the strings of all files in a directory but those of tests.
-func each(t *testing.T, dir string, f func(file string, l literal)) {
+// forEachLiteral calls f for the string literals of all non-test files below a directory.
+func forEachLiteral(t *testing.T, dir string, f func(file string, l literal)) {
 	t.Helper()
 	err := filepath.WalkDir(filepath.Join("../..", dir), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
@@ -110,47 +109,47 @@ func each(t *testing.T, dir string, f func(file string, l literal)) {
 	}
 }
 
-// What decides by an outcome, a reason, a condition or a phase has to name the constant: so a misspelled one does not
-// compile, and a search finds all of them. The cores know nothing but the standard library and have constants of their own.
-func TestNamesOfTheAPIAreNoLiteralsElsewhere(t *testing.T) {
-	names := slices.Concat(slices.Collect(maps.Values(namesOfTheAPI(t)))...)
-	unused := maps.Clone(otherwise)
+// Code that decides by an outcome, a reason, a condition or a phase must use the constant, so that a misspelled one does not
+// compile and a search finds all uses. The cores import only the standard library, and have their own constants.
+func TestAPIConstantsAreNotRepeatedAsLiterals(t *testing.T) {
+	names := slices.Concat(slices.Collect(maps.Values(apiConstants(t)))...)
+	unused := maps.Clone(coincidences)
 	for _, dir := range []string{"internal", "cmd", "config"} {
-		each(t, dir, func(file string, l literal) {
+		forEachLiteral(t, dir, func(file string, l literal) {
 			where := file + ": " + strconv.Quote(l.value)
-			if _, fine := otherwise[where]; fine {
+			if _, fine := coincidences[where]; fine {
 				delete(unused, where)
 				return
 			}
 			ofCore := slices.ContainsFunc(cores, func(dir string) bool { return within(file, dir) }) && l.constant != ""
 			if slices.Contains(names, l.value) && !ofCore {
-				t.Errorf("%s is a literal: use the constant of api/v1alpha1 (in a core: a constant)", where)
+				t.Errorf("%s is a literal: use the constant of api/v1alpha1 (in a core, define a constant)", where)
 			}
 		})
 	}
 	for where := range unused {
-		t.Errorf("%s is excepted, and is not there", where)
+		t.Errorf("%s is listed in coincidences, but does not exist", where)
 	}
 }
 
-// The constants of the cores that stand for names of the API, by how their names begin or their type.
-var ofCores = map[string]map[string]string{
+// coreConstants maps prefixes of names, and types, of the cores' constants to those of the API.
+var coreConstants = map[string]map[string]string{
 	"internal/fleet/rollout": {"Phase": "RolloutPhase", "Halt": "Halt", "condition": "Condition", "agent": "Reason"},
 	"internal/node/trial":    {"reason": "Reason", "Failure": "Reason"},
 }
 
-func TestTheCoresCallThingsAsTheAPIDoes(t *testing.T) {
-	names := namesOfTheAPI(t)
-	for dir, prefixes := range ofCores {
+func TestConstantsOfTheCoresEqualThoseOfTheAPI(t *testing.T) {
+	names := apiConstants(t)
+	for dir, prefixes := range coreConstants {
 		found := map[string][]string{}
-		each(t, dir, func(file string, l literal) {
+		forEachLiteral(t, dir, func(file string, l literal) {
 			for prefix, of := range prefixes {
 				if l.kind != prefix && (l.kind != "" || !strings.HasPrefix(l.constant, prefix)) {
 					continue
 				}
 				found[prefix] = append(found[prefix], l.value)
 				if !slices.Contains(names[of], l.value) {
-					t.Errorf("%s has %s = %q, which the API does not have", file, l.constant, l.value)
+					t.Errorf("%s has %s = %q, but the API has no such constant", file, l.constant, l.value)
 				}
 			}
 		})
@@ -162,7 +161,7 @@ func TestTheCoresCallThingsAsTheAPIDoes(t *testing.T) {
 	}
 }
 
-func TestLiteralsAreToldFromConstants(t *testing.T) {
+func TestLiteralsAndConstantsAreDistinguished(t *testing.T) {
 	const source = `package p
 const A, B = "a", "b"
 const C Kind = "c"

@@ -34,7 +34,7 @@ func idling(ctx context.Context, b *bed.Bed, idle time.Duration) error {
 	if err := start(ctx, b, a); err != nil {
 		return err
 	}
-	defer a.Stop(time.Minute)
+	defer func() { _ = a.Stop(time.Minute) }()
 	data, err := b.Config(map[string]any{"maxPods": 150})
 	if err != nil {
 		return err

@@ -42,7 +42,7 @@ func bench(ctx context.Context, runs int, idle time.Duration, only string) error
 	if err != nil {
 		return err
 	}
-	defer b.Down()
+	defer func() { _ = b.Down() }()
 	for _, part := range []struct {
 		name string
 		run  func() error

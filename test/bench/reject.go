@@ -19,7 +19,7 @@ func rejections(ctx context.Context, b *bed.Bed, runs int) error {
 	if err := start(ctx, b, a); err != nil {
 		return err
 	}
-	defer a.Stop(time.Minute)
+	defer func() { _ = a.Stop(time.Minute) }()
 	p := feelPulse(ctx, b.Node.HealthzPort())
 	defer p.end()
 	for _, kind := range []struct {

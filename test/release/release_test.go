@@ -174,17 +174,17 @@ func TestOnlyWhatIsTaggedAndCommittedIsReleasedUnlessAVersionIsGiven(t *testing.
 		}
 	}
 	for _, version := range []string{"", "e7cd8bc", "1.2.3", "v1.2", "v1.2.3-4-gabcdef0", "v1.2.3-dirty-", "v01.2.3", "v1.2.3+x", "v1.2.3\n"} {
-		refused("is no version to release: check out a tag such as v1.2.3, or give VERSION=v1.2.3", "-check", "-version="+version)
+		refused("is not a release version: check out a tag such as v1.2.3, or set VERSION=v1.2.3", "-check", "-version="+version)
 	}
-	refused("the time of the commit is not known: give SOURCE_DATE_EPOCH", "-check", "-version=v1.2.3", "-time=0")
+	refused("the time of the commit is unknown: set SOURCE_DATE_EPOCH", "-check", "-version=v1.2.3", "-time=0")
 	accepted("-check", "-version=v1.2.3-rc.1")
 	refused("git status --porcelain: fatal: not a git repository", "-check", "-tagged", "-version=v1.2.3")
 	git("init", "-q")
 	git("commit", "-q", "--allow-empty", "-m", "x")
-	refused("what is checked out has not the tag v1.2.3: git tag v1.2.3, or give VERSION=v1.2.3 (git describe", "-check", "-tagged", "-version=v1.2.3")
+	refused("the checked-out commit does not have the tag v1.2.3: run git tag v1.2.3, or set VERSION=v1.2.3 (git describe", "-check", "-tagged", "-version=v1.2.3")
 	git("tag", "v1.2.3")
 	accepted("-check", "-tagged", "-version=v1.2.3")
-	refused("what is checked out has the tag v1.2.3, not v1.2.4", "-check", "-tagged", "-version=v1.2.4")
+	refused("the checked-out commit has the tag v1.2.3, not v1.2.4", "-check", "-tagged", "-version=v1.2.4")
 	if err := os.WriteFile(filepath.Join(dir, "new.go"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -199,13 +199,13 @@ func TestAReleaseFailsBeforeItIsHalf(t *testing.T) {
 		prepare    string // in a directory of its own, whose programs/ is a copy of the links to the real ones
 	}{
 		{"no programs", "programs: open programs: no such file or directory", "rm -r programs"},
-		{"a directory that is no platform", "programs: programs/linux is no platform: OS_ARCH is needed", "mkdir programs/linux"},
+		{"a directory that is no platform", "programs: programs/linux is not a platform: want OS_ARCH", "mkdir programs/linux"},
 		{"what is no program", "programs: evenkeel-agent: unrecognized file format", "rm programs/" + here + "/evenkeel-agent; echo x >programs/" + here + "/evenkeel-agent"},
-		{"no plugin to ask for completions", "packages: completions come from the plugin of this machine's platform, which has to be there", "rm programs/" + here + "/kubectl-evenkeel"},
+		{"no plugin to ask for completions", "packages: the plugin for this machine's platform is required for its completions", "rm programs/" + here + "/kubectl-evenkeel"},
 		{"no program for a package", "packages: packaging/evenkeel-agent/nfpm.yaml for " + here, "rm programs/" + here + "/evenkeel-agent"},
 		{"a kustomization that names what is not there", "manifests: config/api: ", "rm config/api/namespace.yaml"},
 		{"a chart that is none", "chart: Chart.yaml: ", "mkdir -p charts/evenkeel; echo '{' >charts/evenkeel/Chart.yaml"},
-		{"a chart with a link", "chart: charts/evenkeel/x is no plain file", "mkdir -p charts/evenkeel; echo 'name: evenkeel' >charts/evenkeel/Chart.yaml; ln -s / charts/evenkeel/x"},
+		{"a chart with a link", "chart: charts/evenkeel/x is not a regular file", "mkdir -p charts/evenkeel; echo 'name: evenkeel' >charts/evenkeel/Chart.yaml; ln -s / charts/evenkeel/x"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -219,7 +219,7 @@ func TestAReleaseFailsBeforeItIsHalf(t *testing.T) {
 			}
 		})
 	}
-	if said, err := makeRelease(t, t.TempDir(), "-version="+version, "-time=1"); err == nil || !strings.Contains(said, "-programs and -out are needed") {
+	if said, err := makeRelease(t, t.TempDir(), "-version="+version, "-time=1"); err == nil || !strings.Contains(said, "-programs and -out are required") {
 		t.Errorf("without a directory: %v, %s", err, said)
 	}
 }

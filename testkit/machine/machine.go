@@ -63,6 +63,7 @@ var programs = []string{"unshare", "nsenter", "mount", "systemctl", "busctl"}
 // View says under which paths systemd sees the unit directories.
 type View bool
 
+// The views.
 const (
 	Inside  View = false // as /etc/systemd/system and so on, for programs that run on the machine
 	Outside View = true  // under their paths on the host, for tests that are clients of systemd from there

@@ -22,7 +22,7 @@ func TestAMachineRunsTheUnitsOfItsOwnAndLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.Stop()
+	defer func() { _ = m.Stop() }()
 	if err := os.WriteFile(m.Path(machine.Etc+"/a.service"), []byte("[Service]\nExecStart=/bin/sleep inf\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
-// Command build writes an image of static programs into a directory, as an archive named after the image and what it runs
-// on: `make image`. A program is there once for each architecture, under the same name in different directories.
+// Command pack writes a container image of static programs as an archive into a directory: `make image`. The archive is named after
+// the image and its architecture. Programs of several architectures have the same name in different directories.
 package main
 
 import (
@@ -39,12 +39,12 @@ func run(args []string, out io.Writer) error {
 		return err
 	}
 	if flags.NArg() < 2 {
-		return fmt.Errorf("give a reference and at least one program, not %q", flags.Args())
+		return fmt.Errorf("want a reference and at least one program, not %q", flags.Args())
 	}
 	reference := flags.Arg(0)
 	name, tag, ok := strings.Cut(path.Base(reference), ":")
 	if !ok || strings.Contains(reference, "@") {
-		return fmt.Errorf("the reference %s has no tag: REGISTRY/NAME:TAG is needed", reference)
+		return fmt.Errorf("the reference %s has no tag: want REGISTRY/NAME:TAG", reference)
 	}
 	i.References = []string{reference}
 	for _, program := range flags.Args()[1:] {
@@ -58,7 +58,7 @@ func run(args []string, out io.Writer) error {
 		return fmt.Errorf("make %s: %w", reference, err)
 	}
 	file := filepath.Join(*dir, fmt.Sprintf("evenkeel-%s-%s-%s.tar", name, tag, strings.Join(architectures, "-")))
-	if err := errors.Join(os.WriteFile(file, archive, 0o644), os.Chmod(file, 0o644)); err != nil { // whatever the umask is
+	if err := errors.Join(os.WriteFile(file, archive, 0o644), os.Chmod(file, 0o644)); err != nil { // independent of the umask
 		return fmt.Errorf("make %s: %w", reference, err)
 	}
 	_, err = fmt.Fprintln(out, "built", file, reference)

@@ -56,7 +56,7 @@ func TestAnArchiveIsNamedAfterImageAndArchitecture(t *testing.T) {
 		args string
 		want string
 	}{
-		{"evenkeel.dev/kubelet:v1", "give a reference and at least one program"},
+		{"evenkeel.dev/kubelet:v1", "want a reference and at least one program"},
 		{"evenkeel.dev/kubelet agent", "the reference evenkeel.dev/kubelet has no tag"},
 		{"evenkeel.dev:5000/kubelet agent", "the reference evenkeel.dev:5000/kubelet has no tag"},
 		{"evenkeel.dev/kubelet:v1@sha256:0 agent", "has no tag"},
