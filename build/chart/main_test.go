@@ -128,7 +128,7 @@ func unfolded(v any) any {
 
 var lineEnds = regexp.MustCompile(`\s*\n\s*`)
 
-func TestTheChartIsMadeOfTheManifestsAsTheyAre(t *testing.T) {
+func TestTheChartIsGeneratedFromTheManifests(t *testing.T) {
 	made, err := render(root + "/config")
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +150,7 @@ func TestTheChartIsMadeOfTheManifestsAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestAManifestThatChangesUnderAValueIsNamed(t *testing.T) {
+func TestAChangedManifestWithoutItsValueIsNamed(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(root+"/config")); err != nil {
 		t.Fatal(err)
@@ -173,7 +173,7 @@ func TestAManifestThatChangesUnderAValueIsNamed(t *testing.T) {
 	}
 }
 
-func TestHelmAndKustomizeMakeTheSameObjects(t *testing.T) {
+func TestHelmAndKustomizeRenderTheSameObjects(t *testing.T) {
 	want := objects(t, must(t, os.DevNull, root+"/bin/tools/kubectl", "kustomize", root+"/config/default"))
 	got := rendered(t)
 	if len(want) < 20 {
@@ -184,7 +184,7 @@ func TestHelmAndKustomizeMakeTheSameObjects(t *testing.T) {
 	}
 }
 
-func TestHelmHasNothingToSayAgainstTheChart(t *testing.T) {
+func TestHelmLintAcceptsTheChart(t *testing.T) {
 	if out := must(t, os.DevNull, helm, "lint", "--strict", chart); !strings.Contains(out, "0 chart(s) failed") {
 		t.Error(out)
 	}
@@ -206,7 +206,7 @@ func at(t *testing.T, o map[string]any, fields ...string) any {
 	return o[fields[len(fields)-1]]
 }
 
-func TestValuesAreWhatTheySay(t *testing.T) {
+func TestEachValueChangesItsObjects(t *testing.T) {
 	const installer, uninstaller, controller = "DaemonSet evenkeel-install/evenkeel-installer", "DaemonSet evenkeel-install/evenkeel-uninstaller", "Deployment evenkeel-system/evenkeel-controller"
 	pod := []string{"spec", "template", "spec"}
 	container := func(fields ...string) []string { return append(append(slices.Clone(pod), "containers"), fields...) }
@@ -241,7 +241,7 @@ func TestValuesAreWhatTheySay(t *testing.T) {
 	}
 }
 
-func TestAValueThatThereIsNotIsRefused(t *testing.T) {
+func TestUnknownValuesAreRejected(t *testing.T) {
 	for set, want := range map[string]string{
 		"image.tga=v1":                   "tga",
 		"namespace=mine":                 "namespace",
@@ -254,7 +254,7 @@ func TestAValueThatThereIsNotIsRefused(t *testing.T) {
 	}
 }
 
-func TestARealClusterTakesTheChartUpgradesItsCRDsAndKeepsThem(t *testing.T) {
+func TestTheChartIsInstalledUpgradedAndUninstalledOnARealCluster(t *testing.T) {
 	c, err := localcluster.Start(t.Context(), localcluster.Options{Manifests: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)

@@ -153,7 +153,7 @@ func blob(t *testing.T, files map[string][]byte, d descriptor, into any) []byte 
 	return nil
 }
 
-func TestProgramsOfTwoArchitecturesAreOneImageOfBoth(t *testing.T) {
+func TestProgramsOfTwoArchitecturesMakeAMultiPlatformImage(t *testing.T) {
 	i := Image{References: []string{"evenkeel.dev/x:1"}, Programs: []Program{
 		{"/one", program(t, elf.EM_X86_64, "one")}, {"/two", program(t, elf.EM_X86_64, "two")},
 		{"/one", program(t, elf.EM_AARCH64, "one")}, {"/two", program(t, elf.EM_AARCH64, "two")},
@@ -194,7 +194,7 @@ func TestProgramsOfTwoArchitecturesAreOneImageOfBoth(t *testing.T) {
 	}
 }
 
-func TestTheSameProgramsMakeTheSameBytes(t *testing.T) {
+func TestTheSameProgramsGiveTheSameBytes(t *testing.T) {
 	i := Image{References: []string{"evenkeel.dev/x:1"}, Labels: map[string]string{"a": "1", "b": "2", "c": "3"}}
 	var first []byte
 	for range 5 {
@@ -213,7 +213,7 @@ func TestTheSameProgramsMakeTheSameBytes(t *testing.T) {
 	}
 }
 
-func TestAnImageIsRefusedForWhatWouldNotRunInIt(t *testing.T) {
+func TestProgramsThatWouldNotRunInAnImageAreRejected(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "script")
 	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ type firing struct {
 }
 
 // A Prometheus scrapes a controller and the agents of three nodes, one of which went back from a configuration.
-func TestARealPrometheusSaysWhichNodeWentBackAndWhichRolloutWasStopped(t *testing.T) {
+func TestARealPrometheusFiresForARolledBackNodeAndAHaltedRollout(t *testing.T) {
 	address := startPrometheus(t)
 	var got map[string]firing
 	err := eventually(time.Minute, func() error {

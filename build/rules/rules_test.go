@@ -52,12 +52,12 @@ func alerts(t *testing.T) []alert {
 	return out
 }
 
-func TestPrometheusTakesTheRulesAndEachAlertFiresWhenItShould(t *testing.T) {
+func TestPrometheusAcceptsTheRulesAndAlertsFireAsTested(t *testing.T) {
 	promtool(t, "", "check", "rules", filepath.Join(root, Rules))
 	promtool(t, "", "test", "rules", "testdata/rules.test.yaml")
 }
 
-func TestEachAlertIsTestedWhereItFiresAndWhereItDoesNot(t *testing.T) {
+func TestEachAlertHasAFiringAndASilentTestCase(t *testing.T) {
 	text, err := os.ReadFile("testdata/rules.test.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func TestEachAlertIsTestedWhereItFiresAndWhereItDoesNot(t *testing.T) {
 	}
 }
 
-func TestEachAlertSaysWhatItIsAndWhatToDo(t *testing.T) {
+func TestEachAlertHasASeverityADescriptionAndARunbook(t *testing.T) {
 	anchors := map[string]bool{}
 	for line := range strings.Lines(read(t, "docs/troubleshooting.md")) {
 		if title := strings.TrimLeft(line, "#"); title != line {
@@ -132,7 +132,7 @@ func TestEachAlertSaysWhatItIsAndWhatToDo(t *testing.T) {
 }
 
 // Every reason of ConfigOK that says that something is wrong is some alert's.
-func TestNoReasonGoesUnnoticed(t *testing.T) {
+func TestEveryReasonOfConfigOKFalseHasAnAlert(t *testing.T) {
 	noticed := regexp.MustCompile(`reason=~?"([^"]*)"`)
 	var reasons []string
 	for _, a := range alerts(t) {
@@ -152,7 +152,7 @@ func TestNoReasonGoesUnnoticed(t *testing.T) {
 	}
 }
 
-func TestThePrometheusRuleIsTheRuleFile(t *testing.T) {
+func TestThePrometheusRuleEqualsTheRuleFile(t *testing.T) {
 	text := read(t, PrometheusRuleFile)
 	if text != string(PrometheusRule([]byte(read(t, Rules)))) {
 		t.Error(PrometheusRuleFile + " is not what rules.yaml makes: make generate")
@@ -169,7 +169,7 @@ func TestThePrometheusRuleIsTheRuleFile(t *testing.T) {
 }
 
 // Debian's Prometheus knows no service discovery of Kubernetes: all else in the example is for promtool to judge.
-func TestPrometheusTakesTheScrapeConfiguration(t *testing.T) {
+func TestPrometheusAcceptsTheScrapeConfiguration(t *testing.T) {
 	var config map[string]any
 	if err := yaml.Unmarshal([]byte(read(t, "config/monitoring/scrape.yaml")), &config); err != nil {
 		t.Fatal(err)
@@ -199,7 +199,7 @@ func TestPrometheusTakesTheScrapeConfiguration(t *testing.T) {
 	promtool(t, "", "check", "config", "--syntax-only", file)
 }
 
-func TestTheMonitorsFindWhatThereIs(t *testing.T) {
+func TestTheMonitorsSelectExistingPodsAndPorts(t *testing.T) {
 	type monitor struct {
 		Spec struct {
 			Selector struct {
@@ -253,7 +253,7 @@ func TestTheMonitorsFindWhatThereIs(t *testing.T) {
 }
 
 // What is not the Prometheus Operator's, the API server judges.
-func TestTheProxyIsTakenByTheAPIServer(t *testing.T) {
+func TestTheAPIServerAcceptsTheProxy(t *testing.T) {
 	kubectl := func(args ...string) string {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), filepath.Join(root, "bin/tools/kubectl"), append(args, "--kubeconfig", kubeconfig)...)
@@ -279,7 +279,7 @@ func TestTheProxyIsTakenByTheAPIServer(t *testing.T) {
 	}
 }
 
-func TestTheDashboardAsksForWhatThereIs(t *testing.T) {
+func TestTheDashboardUsesOnlyExistingMetrics(t *testing.T) {
 	var dashboard struct {
 		Panels []struct {
 			ID      int    `json:"id"`

@@ -95,7 +95,7 @@ func told(t *testing.T, text string) map[string]metric {
 	return out
 }
 
-func TestTheTableIsWhatTheProgramsSay(t *testing.T) {
+func TestTheTableOfMetricsEqualsThoseOfThePrograms(t *testing.T) {
 	for program, of := range map[string]string{"agent": nodes[0], "controller": "controller"} {
 		t.Run(program, func(t *testing.T) {
 			text, err := scrape(of)
@@ -204,7 +204,7 @@ func complaints(expr string, known map[string]metric) []string {
 	return out
 }
 
-func TestWhatIsNotInTheTableIsFound(t *testing.T) {
+func TestMissingRowsOfTheTableAreFound(t *testing.T) {
 	table := map[string]metric{
 		"evenkeel_nodes":        {Type: "gauge", Labels: map[string][]string{"status": {"True", "False"}, "reason": nil}},
 		"evenkeel_took_seconds": {Type: "histogram", Labels: map[string][]string{}},

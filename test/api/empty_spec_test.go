@@ -33,7 +33,7 @@ func assignable(t *testing.T, name string, generation int64) {
 	}
 }
 
-func TestANodeConfigWithoutASpecHasAnEmptyOneThatAJSONPatchCanAddTo(t *testing.T) {
+func TestANodeConfigWithoutASpecGetsAnEmptyOne(t *testing.T) {
 	for who, body := range map[string]string{
 		"a node":              "metadata: {name: bare}",
 		"a node that says so": "metadata: {name: bare}\nspec: {}",
@@ -53,7 +53,7 @@ func TestANodeConfigWithoutASpecHasAnEmptyOneThatAJSONPatchCanAddTo(t *testing.T
 }
 
 // The CRD of an earlier release has no default: objects are stored without a spec, and stay so until they are written.
-func TestANodeConfigThatAnEarlierCRDStoredWithoutASpecCanBeAssignedToAfterTheUpgrade(t *testing.T) {
+func TestAfterAnUpgradeAStoredNodeConfigWithoutASpecCanBeAssigned(t *testing.T) {
 	const schema = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/default"
 	mustKubectl(t, "patch", "crd", "nodeconfigs.evenkeel.dev", "--type=json", "-p", fmt.Sprintf(`[{"op": "remove", "path": %q}]`, schema))
 	upgraded := false
@@ -104,7 +104,7 @@ func TestANodeConfigThatAnEarlierCRDStoredWithoutASpecCanBeAssignedToAfterTheUpg
 	assignable(t, "earlier", 2)
 }
 
-func TestAJSONPatchCanAddToEveryPartOfARolloutThatHasAllDefaults(t *testing.T) {
+func TestAJSONPatchCanAddToEveryPartOfADefaultedRollout(t *testing.T) {
 	for path, value := range map[string]string{
 		"/spec/strategy/maxDomainsInFlight": `1`,
 		"/spec/strategy/steps":              `[{"nodes": 1}]`,

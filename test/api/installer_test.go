@@ -35,7 +35,7 @@ func installers(t *testing.T) map[string]appsv1.DaemonSet {
 	return all
 }
 
-func TestTheInstallersGoWhereALabelSaysSoAndNeverByThemselves(t *testing.T) {
+func TestInstallerPodsRunOnlyOnLabeledNodes(t *testing.T) {
 	for verb, d := range installers(t) {
 		verb = strings.TrimSuffix(verb, "er")
 		pod := d.Spec.Template.Spec
@@ -83,7 +83,7 @@ func TestTheInstallersGoWhereALabelSaysSoAndNeverByThemselves(t *testing.T) {
 	}
 }
 
-func TestTheNamespaceOfTheInstallersTakesThemAndTheControllerKeepsToTheRestrictedProfile(t *testing.T) {
+func TestPodSecurityAdmitsInstallersAndTheRestrictedController(t *testing.T) {
 	core := kubernetes.NewForConfigOrDie(cluster.AdminConfig())
 	create := func(namespace string, spec corev1.PodSpec) error {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "p-", Namespace: namespace}, Spec: *spec.DeepCopy()}

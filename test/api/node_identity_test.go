@@ -44,7 +44,7 @@ func TestANodeCreatesItsOwnEmptyNodeConfigAndReportsInIt(t *testing.T) {
 	}
 }
 
-func TestANodeCreatesNothingButItsOwnEmptyNodeConfig(t *testing.T) {
+func TestANodeCreatesOnlyItsOwnEmptyNodeConfig(t *testing.T) {
 	for name, test := range map[string]struct {
 		object string
 		want   string
@@ -92,7 +92,7 @@ func TestANodeCreatesNothingButItsOwnEmptyNodeConfig(t *testing.T) {
 	}
 }
 
-func TestAMemberOfSystemNodesThatIsNoNodeIsRefused(t *testing.T) {
+func TestAMemberOfSystemNodesThatIsNotANodeIsRejected(t *testing.T) {
 	for _, user := range []string{"mallory", "system:nodes:mallory"} {
 		_, err := as(t, user, "system:nodes").Create(t.Context(), parse("metadata: {name: mallory}"), metav1.CreateOptions{})
 		wantRefused(t, err, http.StatusForbidden, user+" tried to CREATE NodeConfig mallory, but is in the group "+
@@ -100,7 +100,7 @@ func TestAMemberOfSystemNodesThatIsNoNodeIsRefused(t *testing.T) {
 	}
 }
 
-func TestANodeReportsForNoOther(t *testing.T) {
+func TestANodeCannotWriteAnotherNodesStatus(t *testing.T) {
 	given(t, "metadata: {name: other}")
 	node := asNode(t, "self")
 	const want = "system:node:self tried to UPDATE NodeConfig other, but a node may only create and report"
@@ -119,7 +119,7 @@ func TestANodeReportsForNoOther(t *testing.T) {
 	}
 }
 
-func TestANodesReportChangesNothingButTheStatus(t *testing.T) {
+func TestANodesReportChangesOnlyTheStatus(t *testing.T) {
 	before := given(t, "metadata: {name: self, labels: {pool: gold}}\nspec: {configSource: {local: {}}}")
 	o := before.DeepCopy()
 	o.SetLabels(map[string]string{"pool": "forged"})
@@ -145,7 +145,7 @@ func TestANodesReportChangesNothingButTheStatus(t *testing.T) {
 }
 
 // Who reads all NodeConfigs, as the controller does, reads none if one cannot be decoded.
-func TestANodeCannotReportWhatNoClientCanRead(t *testing.T) {
+func TestANodeCannotReportInvalidTimes(t *testing.T) {
 	given(t, "metadata: {name: self}")
 	const refused = `system:node:self reported a time that is not written as 2006-01-02T15:04:05Z in the status of NodeConfig self`
 	report := func(status string) error {
@@ -180,7 +180,7 @@ func TestANodeCannotReportWhatNoClientCanRead(t *testing.T) {
 	}
 }
 
-func TestRBACGivesANodeNoWriteButCreateAndStatus(t *testing.T) {
+func TestRBACAllowsANodeOnlyCreateAndStatus(t *testing.T) {
 	given(t, "metadata: {name: self}")
 	const want = `User "system:node:self" cannot `
 	for name, write := range mainResourceWrites("self", "self") {
@@ -354,7 +354,7 @@ func TestAnAdministratorWritesSpecsAndMayWriteStatus(t *testing.T) {
 	}
 }
 
-func TestAStrangerWritesNothing(t *testing.T) {
+func TestAUserWithoutARoleWritesNothing(t *testing.T) {
 	_, err := as(t, "stranger").Create(t.Context(), parse("metadata: {name: stranger}"), metav1.CreateOptions{})
 	wantRefused(t, err, http.StatusForbidden, `User "stranger" cannot create resource "nodeconfigs"`)
 }

@@ -112,14 +112,14 @@ func wantNoReads(t *testing.T, node, name string) {
 	}
 }
 
-func TestWithoutARightOfItsOwnANodeReadsNoConfigMapOfKubeSystem(t *testing.T) {
+func TestWithoutItsOwnRoleANodeReadsNoConfigMapOfKubeSystem(t *testing.T) {
 	givenConfigMaps(t)
 	for _, name := range append(inKubeSystem, "kubelet-none") {
 		wantNoReads(t, "one", name)
 	}
 }
 
-func TestTheSharedRoleOpensEveryConfigMapOfKubeSystemToEveryNode(t *testing.T) {
+func TestTheSharedRoleLetsEveryNodeReadAllConfigMapsOfKubeSystem(t *testing.T) {
 	givenConfigMaps(t)
 	granted(t, "-k", filepath.Join(root, "config/configmap-source"), "one", "two")
 	for _, node := range []string{"one", "two"} {
@@ -137,7 +137,7 @@ func TestTheSharedRoleOpensEveryConfigMapOfKubeSystemToEveryNode(t *testing.T) {
 	wantRefused(t, err, http.StatusForbidden, `cannot delete resource "configmaps"`)
 }
 
-func TestWithARoleOfItsOwnEachNodeReadsItsConfigMapAndNothingElse(t *testing.T) {
+func TestWithItsOwnRoleANodeReadsOnlyItsConfigMap(t *testing.T) {
 	givenConfigMaps(t)
 	manifest := filepath.Join(t.TempDir(), "rbac.yaml")
 	agent := exec.CommandContext(t.Context(), "go", "run", root+"/cmd/evenkeel-agent", "rbac", "two", "one", "none")

@@ -43,7 +43,7 @@ func bound(t *testing.T, user, clusterRole string) (*kubernetes.Clientset, *dyna
 	return kubernetes.NewForConfigOrDie(config), client
 }
 
-func TestAnOperatorDoesWhatTheCommandLineNeedsAndNoMore(t *testing.T) {
+func TestTheOperatorRoleAllowsExactlyWhatTheCLINeeds(t *testing.T) {
 	const user = "olga"
 	mustKubectl(t, "create", "rolebinding", user, "-n", v1alpha1.SystemNamespace, "--role=evenkeel-operator", "--user="+user)
 	t.Cleanup(func() {
@@ -132,7 +132,7 @@ func TestAnOperatorDoesWhatTheCommandLineNeedsAndNoMore(t *testing.T) {
 	}
 }
 
-func TestWhoMayLookAtTheClusterSeesRolloutsAndWritesNone(t *testing.T) {
+func TestTheViewRoleReadsRolloutsAndWritesNothing(t *testing.T) {
 	core, client := bound(t, "vera", "evenkeel-view")
 	given(t, "metadata: {name: self}")
 	givenRollout(t, "seen", "")
@@ -155,7 +155,7 @@ func TestWhoMayLookAtTheClusterSeesRolloutsAndWritesNone(t *testing.T) {
 }
 
 // The label is Kubernetes' contract: a controller of it, which does not run here, adds the rules to the built-in role.
-func TestTheRoleToLookIsPartOfViewAndTheRoleToRollOutOfNone(t *testing.T) {
+func TestTheViewerRoleIsAggregatedAndTheOperatorRoleIsNot(t *testing.T) {
 	roles := kubernetes.NewForConfigOrDie(cluster.AdminConfig()).RbacV1().ClusterRoles()
 	viewed, err := roles.List(t.Context(), metav1.ListOptions{LabelSelector: "rbac.authorization.k8s.io/aggregate-to-view=true"})
 	if err != nil {

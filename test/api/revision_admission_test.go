@@ -52,7 +52,7 @@ func revisionsOf(t *testing.T, namespace, account string) dynamic.ResourceInterf
 	return revisionsAs(t, config)
 }
 
-func TestTheConfigMapsOfRevisionsAreTheControllers(t *testing.T) {
+func TestOnlyTheControllerWritesRevisionConfigMaps(t *testing.T) {
 	config, err := configFor(configMapWriter)
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func TestTheConfigMapsOfRevisionsAreTheControllers(t *testing.T) {
 	}
 }
 
-func TestATrialThatTakesCenturiesIsNotReported(t *testing.T) {
+func TestATrialDurationOfCenturiesIsRejected(t *testing.T) {
 	given(t, "metadata: {name: patient}")
 	report := func(seconds string) error {
 		return errorOf(asNode(t, "patient").Patch(t.Context(), "patient", types.MergePatchType,

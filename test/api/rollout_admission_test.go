@@ -13,7 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 )
 
-func TestTheAdmissionPolicyRefusesRolloutsThatTheSchemaCannot(t *testing.T) {
+func TestTheAdmissionPolicyRejectsRolloutsThatTheSchemaAccepts(t *testing.T) {
 	const (
 		labels = ` has a key or a value that no label of a node can have: a key is such as topology.kubernetes.io/zone, a value has at most 63 letters`
 		down   = `: a step says how many nodes shall be updated when it is done, not how many more`
@@ -69,7 +69,7 @@ func typed(t *testing.T, spec string) *v1alpha1.NodeConfigRollout {
 	return out
 }
 
-func TestAnApprovalIsJudgedWhenItIsWrittenAndNotLater(t *testing.T) {
+func TestAnApprovalIsValidatedOnlyWhenItIsWritten(t *testing.T) {
 	givenRollout(t, "approved", `strategy: {steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}, {pause: {}}]}, approval: {revision: 1, step: 3}`)
 	patch := func(body string) error {
 		_, err := rolloutsAsAdmin(t).Patch(t.Context(), "approved", types.MergePatchType, []byte(body), metav1.PatchOptions{})
@@ -87,7 +87,7 @@ func TestAnApprovalIsJudgedWhenItIsWrittenAndNotLater(t *testing.T) {
 	}
 }
 
-func TestANodeReadsNoRolloutAndWritesNone(t *testing.T) {
+func TestANodeCannotReadOrWriteRollouts(t *testing.T) {
 	givenRollout(t, "guarded", "")
 	node := rolloutsAs(t, "system:node:self", "system:nodes")
 	ctx := t.Context()

@@ -18,7 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-func TestKubectlGetShowsHowFarARolloutIs(t *testing.T) {
+func TestKubectlGetShowsTheProgressOfARollout(t *testing.T) {
 	givenRollout(t, "shown", "")
 	writeStatus(t, "shown", v1alpha1.NodeConfigRolloutStatus{
 		Phase: v1alpha1.RolloutAwaitingApproval, Message: "waits for an approval", StepsDone: "2/5", Updated: "812/5000",
@@ -142,7 +142,7 @@ func TestTheStatusOfARolloutIsASubresourceAndSurvives(t *testing.T) {
 	}
 }
 
-func TestAStatusOfARolloutBeyondItsBoundsIsRefused(t *testing.T) {
+func TestARolloutStatusBeyondItsBoundsIsRejected(t *testing.T) {
 	givenRollout(t, "bounds", "")
 	for name, test := range map[string]struct{ status, want string }{
 		"failed nodes":         {`{"failedNodes":[` + strings.Repeat(`{"name":"a"},`, 10) + `{"name":"b"}]}`, `status.failedNodes: Too many: 11`},
@@ -182,7 +182,7 @@ func TestKubectlExplainsRollouts(t *testing.T) {
 	}
 }
 
-func TestTheExamplesAreAcceptedAndHoldConfigurationsThatCanBeRead(t *testing.T) {
+func TestTheExamplesAreValid(t *testing.T) {
 	examples, err := filepath.Glob(filepath.Join(root, "config/examples/*.yaml"))
 	if err != nil || len(examples) != 2 {
 		t.Fatalf("got examples %q, error %v, want 2", examples, err)

@@ -67,7 +67,7 @@ func givenRollout(t *testing.T, name, spec string) *unstructured.Unstructured {
 
 const upstream = `apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration`
 
-func TestARolloutThatCannotWorkIsRefusedInWords(t *testing.T) {
+func TestInvalidRolloutsAreRejectedWithAMessage(t *testing.T) {
 	const (
 		fromZero  = `must be a number from 0 to 1000000, without quotes, or a percentage from 0% to 100%`
 		fromOne   = `must be a number from 1 to 1000000, without quotes, or a percentage from 1% to 100%`
@@ -175,7 +175,7 @@ func TestARolloutThatCannotWorkIsRefusedInWords(t *testing.T) {
 	}
 }
 
-func TestEveryPercentageOfAStepIsToldFromWhatIsNone(t *testing.T) {
+func TestThePercentageOfAStepIsValidated(t *testing.T) {
 	admin := rolloutsAsAdmin(t)
 	for nodes, valid := range map[string]bool{
 		"1%": true, "9%": true, "10%": true, "19%": true, "55%": true, "90%": true, "99%": true, "100%": true,

@@ -16,7 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-func TestAnInvalidSpecIsRefusedInWords(t *testing.T) {
+func TestInvalidSpecsAreRejectedWithAMessage(t *testing.T) {
 	long := strings.Repeat("a", 254)
 	for name, test := range map[string]struct {
 		spec string
@@ -153,7 +153,7 @@ func TestAnInvalidSpecIsRefusedInWords(t *testing.T) {
 	}
 }
 
-func TestAValidSpecIsStoredAsItWasWritten(t *testing.T) {
+func TestAValidSpecIsStoredUnchanged(t *testing.T) {
 	for name, spec := range map[string]string{
 		"nothing":         `{}`,
 		"explicitly null": `{configSource: null}`,
@@ -297,7 +297,7 @@ func fullStatus() *v1alpha1.NodeConfigStatus {
 	return status
 }
 
-func TestAStatusBeyondItsBoundsIsRefused(t *testing.T) {
+func TestAStatusBeyondItsBoundsIsRejected(t *testing.T) {
 	given(t, "metadata: {name: bounds}")
 	for name, test := range map[string]struct {
 		status v1alpha1.NodeConfigStatus

@@ -44,7 +44,7 @@ func selfHosted(t *testing.T, dir string) *appsv1.DaemonSet {
 	return nil
 }
 
-func TestTheSelfHostedKubeletIsWhatTheAPIServerTakes(t *testing.T) {
+func TestTheAPIServerAcceptsTheSelfHostedKubelet(t *testing.T) {
 	d := selfHosted(t, "config/self-hosted")
 	pod := d.Spec.Template.Spec
 	c := pod.Containers[0]
@@ -79,7 +79,7 @@ func tolerates(tol corev1.Toleration, taint corev1.Taint) bool {
 		(tol.Operator == corev1.TolerationOpExists && (tol.Key == "" || tol.Key == taint.Key) || tol.Key == taint.Key && tol.Value == taint.Value)
 }
 
-func TestTheSelfHostedKubeletIsTheOneOfTheImageThatIsMade(t *testing.T) {
+func TestTheSelfHostedKubeletUsesTheImageOfTheRelease(t *testing.T) {
 	mod, err := os.ReadFile(filepath.Join(root, "tools/go.mod"))
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestTheSelfHostedKubeletIsTheOneOfTheImageThatIsMade(t *testing.T) {
 }
 
 // What the agent's part of the command line names is on the host, and where a probe or the lock is, the kubelet makes it.
-func TestTheSelfHostedKubeletsPathsAreThoseOfTheHost(t *testing.T) {
+func TestTheSelfHostedKubeletUsesTheHostsPaths(t *testing.T) {
 	c := selfHosted(t, "config/self-hosted").Spec.Template.Spec
 	for _, volume := range c.Volumes {
 		at := slices.IndexFunc(c.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volume.Name })
@@ -138,7 +138,7 @@ func TestTheExampleReplacesTheKubeletsCommandLineAndKeepsTheAgents(t *testing.T)
 	}
 }
 
-func TestTheSelfHostedKubeletGoesAndComesAsOneThing(t *testing.T) {
+func TestTheSelfHostedKubeletIsReplacedAsAWhole(t *testing.T) {
 	daemonSets := kubernetes.NewForConfigOrDie(cluster.AdminConfig()).AppsV1().DaemonSets("kube-system")
 	mustKubectl(t, "apply", "-k", filepath.Join(root, "config/self-hosted"))
 	if _, err := daemonSets.Get(t.Context(), "evenkeel-kubelet", metav1.GetOptions{}); err != nil {
@@ -153,7 +153,7 @@ func TestTheSelfHostedKubeletGoesAndComesAsOneThing(t *testing.T) {
 	}
 }
 
-func TestTheSelfHostedKubeletIsBoundToTheNodesWhoseOwnGivesWayAndToNoOther(t *testing.T) {
+func TestTheSelfHostedKubeletRunsOnlyOnBootstrapNodes(t *testing.T) {
 	c, err := localcluster.Start(t.Context(), localcluster.Options{Manifests: filepath.Join(root, "config/self-hosted")})
 	if err != nil {
 		t.Fatal(err)

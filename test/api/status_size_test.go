@@ -208,7 +208,7 @@ func TestEachTextOfAStatusIsBoundedInBytes(t *testing.T) {
 }
 
 // A character may take more bytes in JSON than in the string: a status of them must not be larger than another.
-func TestNoCharacterMakesAStatusLarger(t *testing.T) {
+func TestEscapedCharactersDoNotExceedTheLargestStatus(t *testing.T) {
 	given(t, "metadata: {name: largest}")
 	for name, char := range map[string]string{
 		"angle brackets": "<", "ampersands": "&", "bells": "\a", "backspaces": "\b", "form feeds": "\f", "vertical tabs": "\v",
@@ -313,7 +313,7 @@ func TestANodeCannotFillItsNodeConfigWithManagedFields(t *testing.T) {
 }
 
 // What others wrote into a NodeConfig is not held against the node.
-func TestANodeReportsBesideAnyMetadataOfOthers(t *testing.T) {
+func TestANodeReportsDespiteLargeMetadata(t *testing.T) {
 	given(t, "metadata: {name: beside}\nspec: {configSource: {local: {}}}")
 	labels := map[string]string{}
 	for i := range 500 {

@@ -11,7 +11,7 @@ import (
 
 const line = `{"kind":"Event","level":"Metadata","stage":"ResponseComplete","verb":"patch","userAgent":"evenkeel-agent/hollow","objectRef":{"resource":"nodeconfigs","name":"hollow-7","subresource":"status"},"responseStatus":{"code":200},"requestReceivedTimestamp":"2030-01-01T00:00:01.000000Z","stageTimestamp":"2030-01-01T00:00:02.500000Z"}`
 
-func TestRequestsAreCountedOnceByWhoMadeThem(t *testing.T) {
+func TestRequestsAreCountedOncePerUser(t *testing.T) {
 	a := &auditLog{path: filepath.Join(t.TempDir(), "audit.log")}
 	refused := strings.Replace(line, `"code":200`, `"code":429`, 1)
 	read := strings.Replace(strings.Replace(line, `"patch"`, `"get"`, 1), "evenkeel-agent/", "evenkeel-controller/", 1)
@@ -50,7 +50,7 @@ func TestRequestsAreCountedOnceByWhoMadeThem(t *testing.T) {
 	}
 }
 
-func TestALogThatCannotBeReadIsNamed(t *testing.T) {
+func TestAnUnreadableAuditLogIsNamed(t *testing.T) {
 	a := &auditLog{path: filepath.Join(t.TempDir(), "audit.log")}
 	if err := a.read(); !os.IsNotExist(err) {
 		t.Errorf("none: %v", err)

@@ -137,9 +137,9 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 // exit as soon as it has started.
 var crashesAtItsStart = map[string]any{"kubeReserved": map[string]string{"memory": "100Ti"}}
 
-// TestWhatNoDryRunCanSeeIsRolledBackInItsTrial: these pass both stages of the
+// TestAConfigurationThatPassesTheDryRunIsRolledBackInItsTrial: these pass both stages of the
 // dry run.
-func TestWhatNoDryRunCanSeeIsRolledBackInItsTrial(t *testing.T) {
+func TestAConfigurationThatPassesTheDryRunIsRolledBackInItsTrial(t *testing.T) {
 	n := newNode(t, "trial", "--config-trial-duration=1s", "--crash-loop-threshold=1", "--health-timeout=2s", "--ready-timeout=6s",
 		"--protected-fields=-healthzPort")
 	n.up()

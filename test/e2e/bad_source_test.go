@@ -63,7 +63,7 @@ func (n *node) deleteConfigMap(cm *corev1.ConfigMap) {
 	}
 }
 
-func TestASourceThatIsNotCorrectChangesNothing(t *testing.T) {
+func TestAnInvalidSourceChangesNothing(t *testing.T) {
 	n := newNode(t, "source", "--config-trial-duration=1s")
 	n.up()
 	n.is(localInit)
@@ -194,7 +194,7 @@ func (n *node) open(namespace string) {
 	}
 }
 
-func TestACorrectSourceStaysCorrectWhateverBecomesOfItsObject(t *testing.T) {
+func TestAnAppliedSourceStaysValidWithoutItsObject(t *testing.T) {
 	n := newNode(t, "drift", "--config-trial-duration=1s")
 	n.up()
 	first := n.configMap("first", map[string]any{"maxPods": 103})

@@ -240,7 +240,7 @@ func (n *node) localInvalid(proven *corev1.ConfigMap) {
 	n.Flags, n.Dir = flags, dir
 }
 
-func TestCheckSaysWhatTheKubeletOfThisNodeSays(t *testing.T) {
+func TestCheckReturnsTheVerdictOfTheNodesKubelet(t *testing.T) {
 	n := newNode(t, "check") // no agent runs, and no kubelet
 	write := func(name, data string) string {
 		file := filepath.Join(t.TempDir(), name)
@@ -419,7 +419,7 @@ func (n *node) records() map[string]string {
 	return records
 }
 
-func TestANodeThatOptsOutForgetsNothingAndComesBackAtOnce(t *testing.T) {
+func TestANodeThatOptsOutKeepsItsStateAndCanReturn(t *testing.T) {
 	n := newNode(t, "pause", "--config-trial-duration=1s")
 	n.up()
 	cm := n.configMap("a", map[string]any{"maxPods": 133})

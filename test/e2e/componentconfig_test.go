@@ -199,7 +199,7 @@ func containerdHas(t *testing.T) string {
 	return all.String()
 }
 
-func TestTheKubeProxyOfAnImageJudgesWhatAnUpgradeBrings(t *testing.T) {
+func TestTheKubeProxyOfAnImageValidatesAnUpgrade(t *testing.T) {
 	const image = "registry.k8s.io/kube-proxy:v1.37.1"
 	n := newNode(t, "image")
 	n.byKubeadm()

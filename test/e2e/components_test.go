@@ -53,7 +53,7 @@ func (b *bench) runs(code int, stdin, words string, args ...string) string {
 
 const proxyHeader = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
 
-func TestCheckSaysWhatAKubeProxySays(t *testing.T) {
+func TestCheckReturnsTheVerdictOfAKubeProxy(t *testing.T) {
 	b := newBench(t)
 	proxy := tool("kube-proxy")
 	file := filepath.Join(t.TempDir(), "config.conf")

@@ -191,7 +191,7 @@ func TestAKubeletThatIgnoresSIGTERMIsKilledAfterItsGrace(t *testing.T) {
 	kubelet.gone(0)
 }
 
-func TestADryRunThatHangsIsNoVerdictAndWhatRunsGoesOn(t *testing.T) {
+func TestADryRunThatHangsIsInconclusive(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "hang", "--config-trial-duration=1s")
 	n.wrap(`[ $mode != run ] && has 'maxPods: 123' && sleep 1000`)

@@ -64,7 +64,7 @@ func notRecorded(using string) (status, reason, words string) {
 	return "Unknown", "SyncFailed", using + ": failed to sync, desired config unclear, cause: cannot "
 }
 
-func TestAFullDiskTakesUpNothingNewAndStopsNothing(t *testing.T) {
+func TestAFullDiskBlocksChangesAndStopsNothing(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "full", "--config-trial-duration=1s")
 	n.onDiskOfItsOwn()
@@ -100,7 +100,7 @@ func TestAFullDiskTakesUpNothingNewAndStopsNothing(t *testing.T) {
 	n.recorded(string(next.UID), string(next.UID))
 }
 
-func TestAReadOnlyDiskTakesUpNothingNewAndStopsNothing(t *testing.T) {
+func TestAReadOnlyDiskBlocksChangesAndStopsNothing(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "readonly", "--config-trial-duration=1s")
 	n.onDiskOfItsOwn()
@@ -222,7 +222,7 @@ func stateFiles(cm *corev1.ConfigMap) []string {
 	}
 }
 
-func TestWhateverHappensToItsFilesANodeStartsSaysSoAndHeals(t *testing.T) {
+func TestANodeStartsWithDamagedFilesReportsAndRepairsThem(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "damaged", "--config-trial-duration=1s", "--crash-loop-threshold=0")
 	n.wrap(crashes)

@@ -83,7 +83,7 @@ func (n *node) origins(page agent.Configz, want map[string]component.Origin) {
 	}
 }
 
-func TestADropInIsLaidOverWhatTheNodeHas(t *testing.T) {
+func TestADropInIsMergedOverTheNodesConfiguration(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "dropin", "--config-trial-duration=2s")
 	n.own("10-pods.conf", "maxPods: 90\n")
@@ -179,7 +179,7 @@ func TestADropInIsLaidOverWhatTheNodeHas(t *testing.T) {
 	})
 }
 
-func TestADropInThatIsNoGoodIsRejectedOrRolledBack(t *testing.T) {
+func TestABadDropInIsRejectedOrRolledBack(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "baddropin", "--config-trial-duration=2s", "--crash-loop-threshold=1")
 	n.own("10-images.conf", "imageGCLowThresholdPercent: 95\n")
@@ -284,7 +284,7 @@ var ofFlags = map[string]string{
 	"image-gc-high-threshold": "imageGCHighThresholdPercent",
 }
 
-func TestADropInIsLaidOverFlagsWhereTheKubeletHasNoFile(t *testing.T) {
+func TestADropInIsMergedOverFlagsIfTheKubeletHasNoFile(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "nofile", "--config-trial-duration=1s")
 	raw, err := os.ReadFile(n.Node.KubeletConfig())

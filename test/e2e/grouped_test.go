@@ -68,7 +68,7 @@ func (n *node) onTrial(cm *corev1.ConfigMap, duration time.Duration, threshold i
 	}
 }
 
-func TestAGroupedConfigurationIsWhatItsUpstreamTwinIs(t *testing.T) {
+func TestAGroupedConfigurationEqualsItsUpstreamForm(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "grouped", "--config-trial-duration=10m", "--crash-loop-threshold=3")
 	n.up()

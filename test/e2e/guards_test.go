@@ -79,7 +79,7 @@ func (n *node) policies(static bool, aside int) []string {
 	return moved
 }
 
-func TestPodsSurviveAChangeAndHoldOffOneThatWouldKillThem(t *testing.T) {
+func TestPodsSurviveAChangeAndBlockOneThatWouldKillThem(t *testing.T) {
 	n := newNode(t, "pods", "--config-trial-duration=1s")
 	n.up()
 	n.runPods("1", "2", "3", "4", "5")
@@ -125,7 +125,7 @@ func TestPodsSurviveAChangeAndHoldOffOneThatWouldKillThem(t *testing.T) {
 	n.evicts()
 }
 
-func TestPodsAreLostOnPurposeOnly(t *testing.T) {
+func TestPodsAreLostOnlyIfAllowed(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "podloss", "--config-trial-duration=8s")
 	n.up()

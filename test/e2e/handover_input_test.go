@@ -109,7 +109,7 @@ func TestAKubeletsOwnLockFlagsAreTheAgents(t *testing.T) {
 	other.takesOver(v1alpha1.RunModeSelfHosted)
 }
 
-func TestAnAgentThatCouldNotRunAKubeletTakesItFromNobody(t *testing.T) {
+func TestAnAgentThatCannotRunAKubeletDoesNotTakeTheLock(t *testing.T) {
 	t.Parallel()
 	boot, self := handover(t, newNode(t, "handinput"))
 	boot.up()
@@ -151,7 +151,7 @@ func TestAnAgentThatCouldNotRunAKubeletTakesItFromNobody(t *testing.T) {
 	boot.runs(0, "", []string{"probe", "--help"}, "Exit codes: 0 it is, 1 it is not or does not answer, 3 usage.", "maxSurge")
 }
 
-func TestALockThatIsHeldByNoKubeletIsSaidLoudlyAndTakenWhenItIsFree(t *testing.T) {
+func TestALockHeldByAnotherProgramIsReportedAndTakenWhenItIsFree(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "foreign")
 	n.contends()

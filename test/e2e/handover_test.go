@@ -62,7 +62,7 @@ func TestABootstrapKubeletHandsOverAndComesBackWithTheUpdatedConfigurationWithou
 	boot.neverTwo()
 }
 
-func TestATrialOutlivesAHandOverAndNothingIsHeldAgainstIt(t *testing.T) {
+func TestATrialContinuesAfterAHandOver(t *testing.T) {
 	t.Parallel()
 	boot, self := handover(t, newNode(t, "handtrial"), "--config-trial-duration=5m", "--crash-loop-threshold=0")
 	boot.wrap(strict)
@@ -134,7 +134,7 @@ func TestABadConfigurationIsRolledBackByTheSelfHostedKubeletAndStaysBadForBootst
 	boot.neverTwo()
 }
 
-func TestAConfigurationThatIsAssignedDuringAHandOverIsTakenUpByTheNext(t *testing.T) {
+func TestAConfigurationAssignedDuringAHandOverIsAppliedAfterIt(t *testing.T) {
 	t.Parallel()
 	flags := []string{"--config-trial-duration=1s", "--crash-loop-threshold=0"}
 	boot, self := handover(t, newNode(t, "handchange"), flags...)
@@ -176,7 +176,7 @@ func TestAnOlderKubeletThanTheStateSaysSoAndRunsTheNode(t *testing.T) {
 	}
 }
 
-func TestASelfHostedKubeletThatIsNeverHealthyIsLeftAndDoesNotTakeTheNodeAgain(t *testing.T) {
+func TestAnUnhealthySelfHostedKubeletReturnsTheNodeForGood(t *testing.T) {
 	t.Parallel()
 	boot, self := handover(t, newNode(t, "giveup"), "--health-timeout=2s")
 	boot.wrap(strict + "\n[ $mode = run ] && [ -e \"$dir/sick\" ] && exec sleep 1000")

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestTheUnitOfTheBootstrapKubeletIsOneThatSystemdTakes(t *testing.T) {
+func TestSystemdAcceptsTheUnitOfTheBootstrapKubelet(t *testing.T) {
 	t.Parallel()
 	systemdTakes(t, "evenkeel-bootstrap.service", "evenkeel-bootstrap.service", "evenkeel-bootstrap.service", nil,
 		"Type=exec", "NotifyAccess=main", "KillMode=mixed", "Restart=always", "RestartSec=2", "StartLimitIntervalSec=0", "Conflicts=kubelet.service",
@@ -15,7 +15,7 @@ func TestTheUnitOfTheBootstrapKubeletIsOneThatSystemdTakes(t *testing.T) {
 	)
 }
 
-func TestTheCommandLineOfTheBootstrapUnitIsOneThatTheAgentTakes(t *testing.T) {
+func TestTheAgentAcceptsTheCommandLineOfTheBootstrapUnit(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "unitflags")
 	raw, err := os.ReadFile("../../config/systemd/evenkeel-bootstrap.service")

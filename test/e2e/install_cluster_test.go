@@ -13,7 +13,7 @@ import (
 
 // The real installer, DaemonSets, controllers, scheduler, containerd, kubelets and systemd: two nodes, of which the second
 // does not come back under the agent.
-func TestEvenkeelIsInstalledOnAClusterNodeByNodeAndTakenAwayAgain(t *testing.T) {
+func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	t.Parallel()
 	first := newCluster(t, "ci-a")
 	second := nodeOn(t, first.Cluster, "ci-b")

@@ -171,7 +171,7 @@ func (h *host) invocation() string {
 	return h.systemctl("show", "kubelet", "--property=InvocationID", "--value")
 }
 
-func TestANodeGetsTheAgentWithOneCommandAndLosesItWithAnother(t *testing.T) {
+func TestTheAgentIsInstalledAndUninstalledOnANode(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "install")
 	plain := h.invocation()

@@ -243,7 +243,7 @@ func (n *node) start() {
 	}
 }
 
-func TestAnotherVersionOfTheKubeletStartsWithACleanSlate(t *testing.T) {
+func TestAnotherVersionOfTheKubeletResetsVerdicts(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "upgrade", "--config-trial-duration=1s", "--crash-loop-threshold=0")
 	n.wrap(crashes)
@@ -290,7 +290,7 @@ func TestAnotherVersionOfTheKubeletStartsWithACleanSlate(t *testing.T) {
 	}
 }
 
-func TestAKubeletThatCannotBeRunIsAClearErrorAtTheStart(t *testing.T) {
+func TestAKubeletThatCannotRunIsAnErrorAtStart(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "nobinary")
 	for _, c := range []struct {
@@ -317,7 +317,7 @@ func TestAKubeletThatCannotBeRunIsAClearErrorAtTheStart(t *testing.T) {
 	}
 }
 
-func TestAKubeletThatVanishesIsAwaitedAndNoConfigurationIsBlamed(t *testing.T) {
+func TestAMissingKubeletBinaryIsAwaitedAndIsNotAFailure(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "vanished", "--config-trial-duration=5m", "--crash-loop-threshold=1")
 	n.wrap("")
@@ -372,7 +372,7 @@ func TestSIGTERMStopsTheKubeletAndExitsZero(t *testing.T) {
 	}
 }
 
-func TestTwoNodesOfOneClusterGoTheirOwnWays(t *testing.T) {
+func TestTwoNodesOfAClusterAreIndependent(t *testing.T) {
 	t.Parallel()
 	one := newNode(t, "pair-1", "--config-trial-duration=1s", "--crash-loop-threshold=0")
 	two := newNode(t, "pair-2", "--config-trial-duration=1s", "--crash-loop-threshold=0")

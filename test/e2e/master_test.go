@@ -125,7 +125,7 @@ func (m *master) serves() {
 }
 
 // A master comes up with minimal flags and an init file, and its API server with it; then it is configured as any node.
-func TestAMasterComesUpBeforeItsAPIServerAndThenTakesUpItsConfigMap(t *testing.T) {
+func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t, "master", "--config-trial-duration=2s", "--crash-loop-threshold=0")
 	const unread = "using current (%s): failed to sync, desired config unclear, cause: ConfigMap kube-system/kubelet-master cannot be read: "

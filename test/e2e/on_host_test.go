@@ -168,7 +168,7 @@ while :; do sleep 600 & wait $!; done
 // hostPIDs is hostPID: true.
 const hostPIDs = "--with-ns=pid:/proc/1/ns/pid"
 
-func TestAContainerGoesOnOnTheHost(t *testing.T) {
+func TestAnAgentInAContainerRunsOnTheHost(t *testing.T) {
 	m := newMachine(t)
 	bin := m.alone + "/bin"
 	c := m.run("pod", map[string]string{"agent": hostAgent, "kubelet": "#!/bin/sh\n"}, []string{"--privileged", hostPIDs},
@@ -221,7 +221,7 @@ func TestAContainerGoesOnOnTheHost(t *testing.T) {
 	}
 }
 
-func TestAContainerThatMayNotGetOnTheHostSaysWhatItLacks(t *testing.T) {
+func TestAContainerWithoutHostAccessNamesWhatIsMissing(t *testing.T) {
 	m := newMachine(t)
 	for name, tt := range map[string]struct {
 		flags []string
@@ -243,7 +243,7 @@ func TestAContainerThatMayNotGetOnTheHostSaysWhatItLacks(t *testing.T) {
 	}
 }
 
-func TestAPodGoesOnOnTheHostOfItsNode(t *testing.T) {
+func TestAnAgentInAPodRunsOnItsHost(t *testing.T) {
 	n := newNode(t, "on-host")
 	const image = "evenkeel.dev/on-host:1"
 	if err := n.Node.ImportImage(t.Context(), image, "/evenkeel-agent", n.Binary); err != nil {

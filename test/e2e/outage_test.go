@@ -33,7 +33,7 @@ func (n *node) undisturbed(pid int, cm *corev1.ConfigMap) func(context.Context) 
 	}
 }
 
-func TestWhileTheAPIIsAwayTheTrialStandsStillAndNothingRollsBack(t *testing.T) {
+func TestAnAPIOutagePausesTheTrialWithoutARollback(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t, "outage", "--config-trial-duration=12s", "--ready-timeout=10s", "--health-timeout=2s", "--crash-loop-threshold=0")
 	n.up()
@@ -85,7 +85,7 @@ func TestWhileTheAPIIsAwayTheTrialStandsStillAndNothingRollsBack(t *testing.T) {
 	n.is(allChecksPassed(cm))
 }
 
-func TestWhileContainerdIsAwayNoVerdictIsGiven(t *testing.T) {
+func TestAnOutageOfContainerdGivesNoVerdict(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "noruntime", "--config-trial-duration=10s", "--ready-timeout=8s", "--health-timeout=2s", "--crash-loop-threshold=0")
 	n.up()
@@ -284,7 +284,7 @@ func TestAnAPIThatAnswersWithErrorsChangesNothingAndRecovers(t *testing.T) {
 	n.recorded(string(cm.UID), string(cm.UID))
 }
 
-func TestAWatchThatExpiresIsBegunAnew(t *testing.T) {
+func TestAnExpiredWatchIsRestarted(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "gone", "--config-trial-duration=1s")
 	f := &fault{}
@@ -342,7 +342,7 @@ func TestASlowAPIDelaysButDoesNotHarm(t *testing.T) {
 	n.healthyWith(good)
 }
 
-func TestAnAPIThatNeverAnswersHoldsNothingUp(t *testing.T) {
+func TestAnAPIThatNeverAnswersDoesNotBlockTheAgent(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "mute", "--config-trial-duration=1s", "--sync-timeout=1s")
 	f := &fault{}

@@ -86,7 +86,7 @@ func (o *own) promoted(revision string) {
 	})
 }
 
-func TestANodeFollowsTheConfigMapOfItsOwn(t *testing.T) {
+func TestANodeFollowsItsOwnConfigMap(t *testing.T) {
 	n := newNode(t, "own", "--config-source=configmap", "--config-namespace=evenkeel-system", "--config-trial-duration=1s")
 	o := &own{node: n, namespace: v1alpha1.SystemNamespace}
 	n.up()

@@ -34,7 +34,7 @@ func (o *own) returns(revision string, maxPods int) {
 	}
 }
 
-func TestTheNewestEditRunsAndContentsThatWereJudgedAreNotTriedAgain(t *testing.T) {
+func TestTheNewestEditRunsAndRejectedContentsAreNotRetried(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "edits", "--config-source=configmap", "--config-namespace=evenkeel-system", "--config-trial-duration=1s", "--crash-loop-threshold=0")
 	o := &own{node: n, namespace: v1alpha1.SystemNamespace}

@@ -98,7 +98,7 @@ func (n *node) hides(secrets ...string) {
 	}
 }
 
-func TestAPayloadThatChangesAProtectedFieldIsRefusedAndDisturbsNothing(t *testing.T) {
+func TestAPayloadThatChangesAProtectedFieldIsRejected(t *testing.T) {
 	n := newNode(t, "protected", "--config-trial-duration=1s")
 	n.local(map[string]any{"staticPodURLHeader": map[string]any{"X-Token": []string{"s3cret-of-the-node"}}})
 	n.up()
@@ -183,8 +183,8 @@ func TestAPayloadThatChangesAProtectedFieldIsRefusedAndDisturbsNothing(t *testin
 	n.hides("s3cret")
 }
 
-// TestAFieldWithALimitIsFreeUpToIt has nodes whose kubelet has no flag for verbosity, which would override what is pushed.
-func TestAFieldWithALimitIsFreeUpToIt(t *testing.T) {
+// TestAFieldWithALimitCanBeChangedUpToIt has nodes whose kubelet has no flag for verbosity, which would override what is pushed.
+func TestAFieldWithALimitCanBeChangedUpToIt(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "limit", "--config-trial-duration=1s")
 	n.Kubelet = slices.DeleteFunc(slices.Clone(n.Kubelet), func(arg string) bool { return strings.HasPrefix(arg, "--v=") })
@@ -239,7 +239,7 @@ func (n *node) withFlags(flags ...string) {
 	n.up()
 }
 
-func TestTheNodeSaysWhichFieldsItProtects(t *testing.T) {
+func TestANodeReportsItsProtectedFields(t *testing.T) {
 	n := newNode(t, "list", "--config-trial-duration=1s")
 	n.up()
 	free, err := net.Listen("tcp", "127.0.0.1:0")

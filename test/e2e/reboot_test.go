@@ -94,7 +94,7 @@ func TestAnUncleanRebootInATrialCountsAndACleanOneDoesNot(t *testing.T) {
 	n.verdictIsFinal(cm)
 }
 
-func TestAfterItsTrialNoRebootIsHeldAgainstAConfiguration(t *testing.T) {
+func TestRebootsAfterATrialAreNotFailures(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "reboots", "--config-trial-duration=1s", "--crash-loop-threshold=0")
 	n.boot(1)
@@ -116,7 +116,7 @@ func TestAfterItsTrialNoRebootIsHeldAgainstAConfiguration(t *testing.T) {
 	n.recorded(string(cm.UID), string(cm.UID))
 }
 
-func TestWithTheAPIAwayANodeBootsWithItsCheckpointBeforeTheSyncTimeout(t *testing.T) {
+func TestWithoutTheAPIANodeBootsWithItsCheckpointBeforeTheSyncTimeout(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t, "alone", "--config-trial-duration=1s", "--crash-loop-threshold=0", "--sync-timeout=1h")
 	n.boot(1)

@@ -156,7 +156,7 @@ func (w *writes) upTo(n *node, version string) ([]v1alpha1.NodeConfigStatus, []c
 	return status, conditions
 }
 
-func TestWhatTheAgentTellsOfAChangeAndHowOften(t *testing.T) {
+func TestEventsAndStatusWritesOfAChange(t *testing.T) {
 	n := newNode(t, "report", "--config-trial-duration=3s", "--crash-loop-threshold=0")
 	n.up()
 	n.is(localInit)

@@ -155,7 +155,7 @@ func TestAnAssignmentThatChangesInATrial(t *testing.T) {
 	n.metrics(`evenkeel_kubelet_starts_total{cause="boot"} 1`, `evenkeel_kubelet_starts_total{cause="change"} 1`)
 }
 
-func TestABadConfigurationIsLiftedByAHigherAttempt(t *testing.T) {
+func TestAHigherAttemptRetriesABadConfiguration(t *testing.T) {
 	n := newNode(t, "attempt", "--config-trial-duration=1s", "--crash-loop-threshold=0", "--protected-fields=-tlsCertFile,-tlsPrivateKeyFile")
 	n.up()
 	crt, key := filepath.Join(n.Node.Dir(), "serving.crt"), filepath.Join(n.Node.Dir(), "serving.key")

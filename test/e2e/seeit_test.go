@@ -233,7 +233,7 @@ func (n *node) asTheKubeletSays() {
 	}
 }
 
-func TestStatusSaysWhatTheAgentSaysAndManagesWithout(t *testing.T) {
+func TestStatusWorksWithAndWithoutTheAgent(t *testing.T) {
 	n := newNode(t, "tells", "--config-trial-duration=1s")
 	n.wrap(`while [ $mode = stage1 ] && [ -e "$dir/wait" ]; do sleep 0.1; done`)
 	n.up()

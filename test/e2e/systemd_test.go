@@ -115,7 +115,7 @@ func (m *serviceManager) fed(interval time.Duration, from, to time.Time) {
 	}
 }
 
-func TestSystemdHearsReadyWhenTheKubeletIsHealthyAndIsFedAllTheTime(t *testing.T) {
+func TestSystemdIsNotifiedAndItsWatchdogIsFed(t *testing.T) {
 	t.Parallel()
 	const interval = 3 * time.Second
 	n := newNode(t, "notify", "--config-trial-duration=1s", "--crash-loop-threshold=1")
@@ -163,7 +163,7 @@ func TestSystemdHearsReadyWhenTheKubeletIsHealthyAndIsFedAllTheTime(t *testing.T
 	n.exitsWith(0)
 }
 
-func TestAHungKubeletOnTrialIsTheAgentsToJudgeNotSystemds(t *testing.T) {
+func TestTheAgentAndNotSystemdHandlesAHungKubeletOnTrial(t *testing.T) {
 	t.Parallel()
 	const interval = 2 * time.Second
 	n := newNode(t, "hung", "--config-trial-duration=5m", "--health-timeout=6s", "--stop-grace=2s")
@@ -181,7 +181,7 @@ func TestAHungKubeletOnTrialIsTheAgentsToJudgeNotSystemds(t *testing.T) {
 	m.fed(interval, begin, time.Now())
 }
 
-func TestTheUnitOfTheReadmeIsOneThatSystemdTakes(t *testing.T) {
+func TestSystemdAcceptsTheUnitOfTheReadme(t *testing.T) {
 	t.Parallel()
 	const base = `[Unit]
 Description=kubelet: The Kubernetes Node Agent

@@ -90,11 +90,11 @@ func olderKubelet(t *testing.T, i int) kubeletProgram {
 var core = []string{
 	"TestAGoodChangeShowsInTheNodeAndBecomesLastKnownGood",
 	"TestARejectedPayloadNeverTouchesTheKubelet",
-	"TestWhatNoDryRunCanSeeIsRolledBackInItsTrial",
-	"TestADropInIsLaidOverWhatTheNodeHas",
-	"TestAPayloadThatChangesAProtectedFieldIsRefusedAndDisturbsNothing",
-	"TestAFieldWithALimitIsFreeUpToIt",
-	"TestSystemdHearsReadyWhenTheKubeletIsHealthyAndIsFedAllTheTime",
+	"TestAConfigurationThatPassesTheDryRunIsRolledBackInItsTrial",
+	"TestADropInIsMergedOverTheNodesConfiguration",
+	"TestAPayloadThatChangesAProtectedFieldIsRejected",
+	"TestAFieldWithALimitCanBeChangedUpToIt",
+	"TestSystemdIsNotifiedAndItsWatchdogIsFed",
 	"TestAStockKubeletAndAnAgentWithTheSameLockFileExcludeEachOther",
 	"TestDefaultsAreAConfigurationOfTheComponentThatPrintedThem",
 }
@@ -205,9 +205,9 @@ func TestARealUpgradeOverManyVersionsAndBack(t *testing.T) {
 	n.lastKnownGood(gone)
 }
 
-// TestWhatCrashesWithAnotherVersionOfTheKubeletGoesBackToLocal, and runs again with the version that proved it, in either
+// TestAConfigurationThatCrashesAnotherKubeletVersionIsReplacedByLocal, and runs again with the version that proved it, in either
 // direction.
-func TestWhatCrashesWithAnotherVersionOfTheKubeletGoesBackToLocal(t *testing.T) {
+func TestAConfigurationThatCrashesAnotherKubeletVersionIsReplacedByLocal(t *testing.T) {
 	t.Parallel()
 	newest, err := askKubelet(tool("kubelet"))
 	if err != nil {

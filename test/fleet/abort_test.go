@@ -9,7 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-func TestAnAbortTakesBackWhatWasNotTakenUpAndGoesBackIfAsked(t *testing.T) {
+func TestAbortRevokesPendingAssignmentsAndCanReturnToThePreviousRevision(t *testing.T) {
 	t.Parallel()
 	for _, rollback := range []bool{false, true} {
 		t.Run(fmt.Sprintf("rollback=%t", rollback), func(t *testing.T) {
@@ -78,7 +78,7 @@ approval: {revision: 1, step: 2}
 	}
 }
 
-func TestAnAbortOfTheFirstRevisionLeavesNodesAsTheyWere(t *testing.T) {
+func TestAbortOfTheFirstRevisionLeavesNodesUnchanged(t *testing.T) {
 	t.Parallel()
 	s := play(t, "abort-first", 4)
 	silent := s.node(0)
@@ -120,7 +120,7 @@ strategy:
 	})
 }
 
-func TestUndoIsAnOldContentWithTheNextNumberAndIsTriedAgain(t *testing.T) {
+func TestUndoCreatesARevisionWithOldContentThatIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	s := play(t, "undo", 4)
 	s.label("canary", "yes", s.nodes(0, 2)...)

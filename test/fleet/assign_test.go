@@ -60,7 +60,7 @@ func (s *scenario) assign(code int, args []string, words ...string) string {
 	return out
 }
 
-func TestANodeIsAssignedAFileAndTheCommandSaysWhatBecameOfIt(t *testing.T) {
+func TestAssignReportsTheResultOnTheNode(t *testing.T) {
 	t.Parallel()
 	s := play(t, "assign", 3, faulty("crashloop,field=maxPods:7", "reject,field=maxPods:8"))
 	node := s.node(0)
@@ -122,7 +122,7 @@ func TestANodeIsAssignedAFileAndTheCommandSaysWhatBecameOfIt(t *testing.T) {
 	s.assign(0, []string{s.node(2), "--local"}, "node assign-2 runs its local configuration, and nothing is assigned to it: nothing changes\n")
 }
 
-func TestAnAssignmentToASilentAgentIsTakenUpWhenItRunsAgain(t *testing.T) {
+func TestASilentAgentAppliesItsAssignmentWhenItRunsAgain(t *testing.T) {
 	t.Parallel()
 	s := play(t, "assignsilent", 1)
 	node := s.node(0)
@@ -137,7 +137,7 @@ func TestAnAssignmentToASilentAgentIsTakenUpWhenItRunsAgain(t *testing.T) {
 	s.assign(0, []string{node, "-f", file, "--drop-in"}, "its last-known-good configuration")
 }
 
-func TestInterruptingAnAssignmentStopsNothingOnTheNode(t *testing.T) {
+func TestInterruptingAssignDoesNotStopTheNode(t *testing.T) {
 	t.Parallel()
 	s := play(t, "assignstop", 1, func(o *rehearsal.Options) { o.Limits.TrialDuration = 3 * time.Second })
 	node := s.node(0)
@@ -164,7 +164,7 @@ func TestInterruptingAnAssignmentStopsNothingOnTheNode(t *testing.T) {
 	s.assign(0, []string{node, "-f", file, "--drop-in"}, "its last-known-good configuration")
 }
 
-func TestARolloutLeavesTheNodeAloneThatAPersonHasAssignedSomething(t *testing.T) {
+func TestARolloutLeavesAManuallyAssignedNodeAlone(t *testing.T) {
 	t.Parallel()
 	s := play(t, "assignrolled", 2)
 	r := s.roll("maxPods: 101", "strategy: {steps: [{nodes: 100%}]}")

@@ -32,7 +32,7 @@ func (r *rollout) invalid(words ...string) {
 	}
 }
 
-func TestATemplateThatCannotBeUsedSaysWhyAndChangesNothing(t *testing.T) {
+func TestAnInvalidTemplateIsReportedAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := play(t, "badinput", 3)
 	r := s.roll("maxPods: 101", `
@@ -95,7 +95,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 	s.same("run the second revision", s.running(r.complete(2)), s.nodes(0, 3))
 }
 
-func TestASelectorThatMatchesNothingIsSaidAndServesWhoComes(t *testing.T) {
+func TestASelectorWithoutNodesIsReportedAndServesLaterNodes(t *testing.T) {
 	t.Parallel()
 	s := play(t, "nobody", 1)
 	r := s.roll("maxPods: 101", `
@@ -126,7 +126,7 @@ func (s *scenario) answers(nc *v1alpha1.NodeConfig) {
 	s.do(kube.Status().Update(s.t.Context(), nc))
 }
 
-func TestAnAgentOfAnOlderVersionIsServedLikeTheOthers(t *testing.T) {
+func TestAnAgentOfAnOlderVersionIsServed(t *testing.T) {
 	t.Parallel()
 	s := play(t, "oldagent", 3, faulty("silent,node=oldagent-2"))
 	old := s.node(2)
@@ -161,7 +161,7 @@ func (s *scenario) deploy(dir string) {
 	s.do(cluster.Apply(s.t.Context(), filepath.Join(root, dir)))
 }
 
-func TestAControllerThatMayNotMakeRevisionsSaysSo(t *testing.T) { // it is everybody's right that is gone
+func TestAControllerWithoutPermissionForRevisionsReportsIt(t *testing.T) { // it is everybody's right that is gone
 	s := play(t, "norights", 2)
 	defer s.deploy("config/controller")
 	s.patch(schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"}, v1alpha1.SystemNamespace, "evenkeel-controller",
@@ -182,7 +182,7 @@ const crdSchema = "/spec/versions/0/schema/openAPIV3Schema/properties"
 
 var crd = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 
-func TestACRDOfNodeConfigsThatIsTooOldIsSaid(t *testing.T) { // it is everybody's
+func TestAnOutdatedCRDOfNodeConfigsIsReported(t *testing.T) { // it is everybody's
 	s := play(t, "oldcrd", 2)
 	defer s.deploy("config/api")
 	r := s.roll("maxPods: 101", `
@@ -216,7 +216,7 @@ strategy: {maxUnavailable: 1, steps: [{nodes: 100%}]}
 	}
 }
 
-func TestACRDOfRolloutsThatIsTooOldIsSaidAndNothingIsAssigned(t *testing.T) { // it is everybody's
+func TestAnOutdatedCRDOfRolloutsIsReportedAndNothingIsAssigned(t *testing.T) { // it is everybody's
 	s := play(t, "oldrollouts", 2)
 	defer s.deploy("config/api")
 	s.patch(crd, "", "nodeconfigrollouts.evenkeel.dev", `[{"op":"remove","path":"`+crdSchema+`/status/properties/startTime"}]`)

@@ -31,7 +31,7 @@ func (s *scenario) pods(node string, n int) (remove func()) {
 	}
 }
 
-func TestANodeThatIsBlockedByItsPodsDoesNotStopARolloutAndIsOfferedItAgain(t *testing.T) {
+func TestANodeBlockedByItsPodsDoesNotStopARolloutAndIsRetried(t *testing.T) {
 	t.Parallel()
 	s := play(t, "blocked", 3)
 	full := s.node(0)

@@ -8,7 +8,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-func TestACanaryCatchesABadConfigurationAndNobodyElseEverGetsIt(t *testing.T) {
+func TestACanaryStopsABadConfigurationBeforeOtherNodes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		kind    string

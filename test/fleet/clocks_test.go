@@ -17,7 +17,7 @@ func offBy(d time.Duration) func(*rehearsal.Options) {
 	return func(o *rehearsal.Options) { o.ClockSkew = d }
 }
 
-func TestClocksThatAreAnHourOffChangeNothing(t *testing.T) {
+func TestClockSkewOfAnHourChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := play(t, "clocks", 6, offBy(time.Hour), faulty("notready,field=maxPods:7"))
 	r := s.roll("maxPods: 101", `
@@ -52,7 +52,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 2}, {nodes: 100%}]}
 	}
 }
 
-func TestANodeThatClaimsToHaveBeenFineForYearsSoaksAllTheSame(t *testing.T) {
+func TestANodesReportedTimesDoNotShortenTheSoak(t *testing.T) {
 	t.Parallel()
 	s := play(t, "liar", 3)
 	s.label("first", "yes", s.node(0))
@@ -71,7 +71,7 @@ strategy: {maxUnavailable: 100%, canarySelector: {matchLabels: {first: "yes"}}, 
 	s.same("were given the revision", s.everGiven(ref), []string{s.node(0)})
 }
 
-func TestASoakGoesOnUnderAnotherLeader(t *testing.T) {
+func TestASoakContinuesUnderAnotherLeader(t *testing.T) {
 	s := play(t, "heir", 1)
 	r := s.roll("maxPods: 101", `
 soakSeconds: 600

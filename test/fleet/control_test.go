@@ -118,7 +118,7 @@ strategy:
 	}
 }
 
-func TestARevisionThatIsRetriedIsTriedOnTheNodesThatAreNamed(t *testing.T) {
+func TestRetryTriesTheRevisionOnTheNamedNodes(t *testing.T) {
 	t.Parallel()
 	s := play(t, "retry", 4)
 	s.fault("reject", s.node(0), s.node(1))

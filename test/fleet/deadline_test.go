@@ -28,7 +28,7 @@ func (s *scenario) plugin(code int, args ...string) string {
 	return string(out)
 }
 
-func TestARolloutThatDoesNotMoveIsStuckButNotWhileItIsPaused(t *testing.T) {
+func TestARolloutWithoutProgressIsStuckUnlessItIsPaused(t *testing.T) {
 	t.Parallel()
 	s := play(t, "deadline", 3)
 	r := s.roll("maxPods: 101", `

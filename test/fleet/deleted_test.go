@@ -46,7 +46,7 @@ func (s *scenario) configMap(name string) *corev1.ConfigMap {
 	return cm
 }
 
-func TestDeletingARolloutLeavesItsNodesWhereTheyAre(t *testing.T) {
+func TestDeletingARolloutLeavesItsNodesUnchanged(t *testing.T) {
 	t.Parallel()
 	s := play(t, "deleted", 4)
 	r := s.roll("maxPods: 101", `

@@ -21,7 +21,7 @@ func (s *scenario) byHand(node, source string) int64 {
 	return nc.Generation
 }
 
-func TestANodeThatAPersonSetsInTheMiddleIsTheirsUntilTheyHandItBack(t *testing.T) {
+func TestAManuallyAssignedNodeIsNotServedUntilItIsReturned(t *testing.T) {
 	t.Parallel()
 	s := play(t, "byhand", 4)
 	s.label("canary", "yes", s.node(0))
@@ -56,7 +56,7 @@ strategy:
 	s.same("run the revision", s.running(ref), s.nodes(0, 4))
 }
 
-func TestARolloutThatSomebodyEditsAllTheTimeGoesOn(t *testing.T) {
+func TestARolloutContinuesDespiteConstantEdits(t *testing.T) {
 	t.Parallel()
 	s := play(t, "edited", 8)
 	r := s.roll("maxPods: 101", `
@@ -85,7 +85,7 @@ strategy: {maxUnavailable: 2, steps: [{nodes: 100%}]}
 	}
 }
 
-func TestAnAPIServerThatGoesAwayInTheMiddleIsNobodysFault(t *testing.T) { // nobody else can use it meanwhile
+func TestAnOutageOfTheAPIServerIsNotAFailure(t *testing.T) { // nobody else can use it meanwhile
 	// A simulated kubelet that cannot write tries again within 10s, and until then its Node and Lease are old.
 	patient := func(o *rehearsal.Options) { o.Limits.ReadyTimeout = 30 * time.Second }
 	s := play(t, "apigone", 8, patient)

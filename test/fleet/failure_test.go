@@ -9,7 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-func TestAsManyFailuresAsMaxFailuresSaysStopARolloutAndFewerDoNot(t *testing.T) {
+func TestARolloutHaltsAtMaxFailures(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, most string
@@ -58,7 +58,7 @@ failurePolicy: {maxFailures: %s}
 	}
 }
 
-func TestARevisionThatFailsAfterSeveralNodesIsTakenBackFromAllOfThem(t *testing.T) {
+func TestARevisionThatFailsAfterSeveralNodesIsRevokedOnAll(t *testing.T) {
 	t.Parallel()
 	s := play(t, "rollback", 8, faulty("crashloop,field=maxPods:7,node=rollback-4,node=rollback-5"))
 	s.label("canary", "yes", s.nodes(0, 4)...)
@@ -111,7 +111,7 @@ approval: {revision: 1, step: 2}
 	})
 }
 
-func TestAFixedTemplateAfterAStopStartsAnew(t *testing.T) {
+func TestACorrectedTemplateStartsANewRevision(t *testing.T) {
 	t.Parallel()
 	s := play(t, "fixed", 4, faulty("reject,field=maxPods:7"))
 	r := s.roll("maxPods: 7", `

@@ -86,7 +86,7 @@ func (r *slowRoad) delay(request *http.Request) {
 	<-r.arrive
 }
 
-func TestALeaderThatIsFrozenInTheMiddleOfABatchGivesNobodyWhatWasStopped(t *testing.T) { // nobody else has a controller meanwhile
+func TestAFrozenLeaderDoesNotAssignAStoppedRevision(t *testing.T) { // nobody else has a controller meanwhile
 	s := play(t, "frozen", 8)
 	alone(t)
 	road := newSlowRoad(t, 2)

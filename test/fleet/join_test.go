@@ -6,7 +6,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-func TestWhatANodeGetsThatJoinsInTheMiddleIsForNewNodesToSay(t *testing.T) {
+func TestNewNodesDecidesWhatAJoiningNodeGets(t *testing.T) {
 	t.Parallel()
 	for _, newNodes := range []v1alpha1.NewNodes{v1alpha1.NewNodesLastSucceeded, v1alpha1.NewNodesTarget} {
 		t.Run(string(newNodes), func(t *testing.T) {

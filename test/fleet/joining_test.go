@@ -29,7 +29,7 @@ func selects(n int32) check {
 	}
 }
 
-func TestNodesThatJoinAreServedBeforeDuringAndAfterARollout(t *testing.T) {
+func TestJoiningNodesAreServedBeforeDuringAndAfterARollout(t *testing.T) {
 	t.Parallel()
 	s := play(t, "joining", 3)
 	r := s.roll("maxPods: 101", `
@@ -131,7 +131,7 @@ failurePolicy: {maxFailures: 5}
 	}
 }
 
-func TestNodesThatJoinAndFailStopJoiningAndNotTheRollout(t *testing.T) {
+func TestFailingNewNodesStopOnlyTheServiceOfNewNodes(t *testing.T) {
 	t.Parallel()
 	late := []string{"joinbad-2", "joinbad-3", "joinbad-4", "joinbad-5"}
 	s := play(t, "joinbad", 2, faulty("crashloop,node="+strings.Join(late, ",node=")))

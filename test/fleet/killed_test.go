@@ -28,7 +28,7 @@ func alone(t *testing.T) {
 	})
 }
 
-func TestAControllerThatIsKilledFiftyTimesNeverOverspendsItsBudget(t *testing.T) { // nobody else has a controller meanwhile
+func TestAControllerThatIsKilledFiftyTimesNeverExceedsItsBudget(t *testing.T) { // nobody else has a controller meanwhile
 	const kills, budget = 50, 3
 	s := play(t, "killed", 30)
 	alone(t)
@@ -67,7 +67,7 @@ strategy: {maxUnavailable: 3, steps: [{nodes: 1}, {nodes: 100%}]}
 	}
 }
 
-func TestOfTwoControllersOneWritesAndTheOtherTakesOver(t *testing.T) { // nobody else has a controller meanwhile
+func TestOnlyTheLeaderWritesAndAnotherControllerTakesOver(t *testing.T) { // nobody else has a controller meanwhile
 	s := play(t, "leaders", 6)
 	alone(t)
 	// One that another test killed has left its lease, for 15 s.

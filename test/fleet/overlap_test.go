@@ -7,7 +7,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-func TestOfTwoRolloutsTheHigherPriorityHasTheNodesButForThoseInFlight(t *testing.T) {
+func TestTheRolloutWithTheHigherPriorityOwnsTheNodes(t *testing.T) {
 	t.Parallel()
 	s := play(t, "overlap", 5, faulty("slow=3s,field=maxPods:101"))
 	low := s.roll("maxPods: 101", `
@@ -47,7 +47,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 	}
 }
 
-func TestOfEqualRolloutsTheOlderOneHasTheNodes(t *testing.T) {
+func TestOfEqualRolloutsTheOlderOwnsTheNodes(t *testing.T) {
 	t.Parallel()
 	s := play(t, "older", 2)
 	spec := `

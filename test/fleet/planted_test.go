@@ -27,7 +27,7 @@ func (r *rollout) plant(name, number string) *corev1.ConfigMap {
 	return cm
 }
 
-func TestAPlantedConfigMapIsNeverRolledOut(t *testing.T) {
+func TestAForgedConfigMapIsNeverRolledOut(t *testing.T) {
 	t.Parallel()
 	s := play(t, "planted", 2)
 	r := s.roll("maxPods: 101", `
@@ -97,7 +97,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 	}
 }
 
-func TestGoingBackTakesNoConfigMapThatStandsInForTheLastOneThatSucceeded(t *testing.T) {
+func TestAReturnNeverUsesAForgedConfigMap(t *testing.T) {
 	t.Parallel()
 	s := play(t, "standin", 2)
 	r := s.roll("maxPods: 101", `

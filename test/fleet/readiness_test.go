@@ -39,7 +39,7 @@ func (s *scenario) ready(ready bool, nodes ...string) {
 	}
 }
 
-func TestANodeThatIsNotReadyBeforeIsPassedOverAndServedWhenItIs(t *testing.T) {
+func TestANodeThatIsNotReadyIsServedWhenItIsReady(t *testing.T) {
 	t.Parallel()
 	s := play(t, "notready-before", 4)
 	s.ready(false, s.node(0))
@@ -61,7 +61,7 @@ strategy: {maxUnavailable: 1, steps: [{nodes: 100%}]}
 	}
 }
 
-func TestANodeThatGoesNotReadyAfterItWasAssignedHasFailed(t *testing.T) {
+func TestANodeThatBecomesNotReadyAfterItsAssignmentHasFailed(t *testing.T) {
 	t.Parallel()
 	s := play(t, "notready-after", 4)
 	s.label("canary", "yes", s.node(2))
@@ -92,7 +92,7 @@ strategy:
 	})
 }
 
-func TestAnOutageOfADomainStopsTheRolloutAndBlamesNobody(t *testing.T) {
+func TestAnOutageOfADomainStopsTheRolloutWithoutFailures(t *testing.T) {
 	t.Parallel()
 	s := play(t, "outage", 12, zones(2))
 	r := s.roll("maxPods: 101", `

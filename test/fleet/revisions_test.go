@@ -50,7 +50,7 @@ func counting(c *starts) func(*rehearsal.Options) {
 	return func(o *rehearsal.Options) { o.AgentLog = slog.New(slog.NewTextHandler(c, nil)) }
 }
 
-func TestARevisionThatIsDeletedByHandIsMadeAnewAndTakenUpWithoutARestart(t *testing.T) {
+func TestADeletedRevisionIsRecreated(t *testing.T) {
 	t.Parallel()
 	started := &starts{}
 	s := play(t, "remade", 3, counting(started))
@@ -85,7 +85,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 	}
 }
 
-func TestAnOlderRevisionThatIsGoneIsReportedAndCannotBeReturnedTo(t *testing.T) {
+func TestAMissingOlderRevisionIsReported(t *testing.T) {
 	t.Parallel()
 	s := play(t, "gone", 3)
 	r := s.roll("maxPods: 101", `

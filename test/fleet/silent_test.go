@@ -8,7 +8,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-func TestWhatASilentAgentDoesNotTakeUpIsTakenBackAndTriedAgainLater(t *testing.T) {
+func TestAnAssignmentOfASilentAgentIsRevokedAndRetriedLater(t *testing.T) {
 	t.Parallel()
 	// The last one has no agent at all.
 	s := play(t, "silent", 6, faulty("silent,node=silent-5"))

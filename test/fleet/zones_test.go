@@ -8,7 +8,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-func TestTheCapsOfZonesHold(t *testing.T) {
+func TestTheLimitsOfZonesHold(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, spec                    string

@@ -127,7 +127,7 @@ const (
 	takeAway = "rm /etc/systemd/system/*.d/90-evenkeel.conf"
 )
 
-func TestThePackageOfAnAgentThatRunsAKubeletGoesOnlyWhenTheAgentHasGone(t *testing.T) {
+func TestThePackageOfARunningAgentCannotBeRemoved(t *testing.T) {
 	for _, name := range []string{"dpkg", "rpm"} {
 		t.Run(name, func(t *testing.T) {
 			m := newManager(t, name)
@@ -190,7 +190,7 @@ func TestThePackageOfAnAgentThatRunsAKubeletGoesOnlyWhenTheAgentHasGone(t *testi
 	}
 }
 
-func TestThePackageLeavesAgentsOfAnotherPlaceAloneAndStaysIfAPersonsUnitStartsIts(t *testing.T) {
+func TestThePackageIgnoresOtherAgentsAndStaysIfAUnitStartsItsOwn(t *testing.T) {
 	for _, name := range []string{"dpkg", "rpm"} {
 		t.Run(name, func(t *testing.T) {
 			m := newManager(t, name)
@@ -215,7 +215,7 @@ func TestThePackageLeavesAgentsOfAnotherPlaceAloneAndStaysIfAPersonsUnitStartsIt
 	}
 }
 
-func TestThePackageOfThePluginBringsItsCompletions(t *testing.T) {
+func TestThePluginsPackageHasItsCompletions(t *testing.T) {
 	for name, zsh := range map[string]string{"dpkg": "vendor-completions", "rpm": "site-functions"} {
 		t.Run(name, func(t *testing.T) {
 			m := newManager(t, name)
@@ -246,7 +246,7 @@ func TestThePackageOfThePluginBringsItsCompletions(t *testing.T) {
 	}
 }
 
-func TestAPackageSaysWhatItIs(t *testing.T) {
+func TestPackagesHaveTheirMetadata(t *testing.T) {
 	for _, tt := range []struct {
 		program string
 		args    []string

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestTheSameSourceMakesTheSameBytes(t *testing.T) {
+func TestTheSameSourceGivesTheSameBytes(t *testing.T) {
 	// Elsewhere, later, under another mask and clock, by way of a path of another length, and with other wishes for Go.
 	again, err := release(filepath.Join(t.TempDir(), "in", "another", "place"), "umask 077; export TZ=Pacific/Chatham LC_ALL=C HOSTNAME=other GOFLAGS=-tags=other GOFIPS140=latest GOAMD64=v3 GOARM64=v9.0")
 	if err != nil {
@@ -48,7 +48,7 @@ func mode(t *testing.T, path string) os.FileMode {
 	return info.Mode()
 }
 
-func TestWhatIsReleasedIsCountedAndSummed(t *testing.T) {
+func TestTheReleaseHasAllFilesAndTheirDigests(t *testing.T) {
 	all := slices.Sorted(maps.Keys(files(t, made)))
 	of := "-" + version + "-linux-" + runtime.GOARCH
 	for _, want := range []string{
@@ -69,7 +69,7 @@ func TestWhatIsReleasedIsCountedAndSummed(t *testing.T) {
 	}
 }
 
-func TestAProgramIsStaticAndSaysWhatItWasMadeOf(t *testing.T) {
+func TestProgramsAreStaticAndHaveABillOfMaterials(t *testing.T) {
 	for _, name := range []string{"evenkeel-agent", "evenkeel-controller", "kubectl-evenkeel"} {
 		program := filepath.Join(made, name+"-"+version+"-linux-"+runtime.GOARCH)
 		args := []string{"version", "-o", "json"}
@@ -155,7 +155,7 @@ func makeRelease(t *testing.T, dir string, args ...string) (string, error) {
 	return string(said), err
 }
 
-func TestOnlyWhatIsTaggedAndCommittedIsReleasedUnlessAVersionIsGiven(t *testing.T) {
+func TestOnlyATaggedCommitIsReleasedUnlessAVersionIsSet(t *testing.T) {
 	dir := t.TempDir()
 	git := func(args ...string) {
 		t.Helper()
@@ -191,7 +191,7 @@ func TestOnlyWhatIsTaggedAndCommittedIsReleasedUnlessAVersionIsGiven(t *testing.
 	refused("not committed:\n?? new.go\ncommit it, or give VERSION=v1.2.3", "-check", "-tagged", "-version=v1.2.3")
 }
 
-func TestAReleaseFailsBeforeItIsHalf(t *testing.T) {
+func TestAFailedReleaseNamesItsStep(t *testing.T) {
 	programs, source := filepath.Join(made, "../../bin/programs"), filepath.Join(made, "../..")
 	here := "linux_" + runtime.GOARCH
 	for _, tt := range []struct {

@@ -247,7 +247,7 @@ func (w *world) nodeConfigs(t *testing.T, pool string) []v1alpha1.NodeConfig {
 	return of
 }
 
-func TestTheVersionBeforeWorksWithThisOne(t *testing.T) {
+func TestThePreviousVersionWorksWithThisOne(t *testing.T) {
 	before := previous(t)
 	w := start(t, before)
 	t.Run("the API of before, its controller, these agents", func(t *testing.T) { rollsOut(t, w, "a", this, before) })

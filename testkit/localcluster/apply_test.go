@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-func TestManifestsAreAppliedWhateverTheirOrder(t *testing.T) {
+func TestManifestsAreAppliedInAnyOrder(t *testing.T) {
 	c := startCluster(t, Options{Manifests: "testdata/manifests"})
 	client, err := dynamic.NewForConfig(c.AdminConfig())
 	if err != nil {
@@ -95,7 +95,7 @@ func TestManifestsThatCannotBeReadAreNamed(t *testing.T) {
 	}
 }
 
-func TestObjectsThatOthersNeedComeFirst(t *testing.T) {
+func TestRequiredObjectsComeFirst(t *testing.T) {
 	objects, err := readManifests("testdata/manifests")
 	if err != nil {
 		t.Fatal(err)

@@ -49,7 +49,7 @@ func TestAClusterIsReadyAndLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestIdentitiesAreThoseOfKubernetes(t *testing.T) {
+func TestKubeconfigsHaveTheIdentitiesOfKubernetes(t *testing.T) {
 	c := startCluster(t, Options{})
 	for _, name := range []string{"node-a", "node-b"} {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -123,7 +123,7 @@ func TestTheAPIServerComesBackAtItsAddressWithItsData(t *testing.T) {
 	}
 }
 
-func TestAnAPIServerThatComesLaterFindsEverythingAsItWillBe(t *testing.T) {
+func TestAnAPIServerCanBeStartedLater(t *testing.T) {
 	c := startCluster(t, Options{APIServerLater: true, Manifests: "testdata/manifests"})
 	url := c.URL()
 	if _, err := admin(t, c).Discovery().ServerVersion(); !net.IsConnectionRefused(err) {
@@ -182,7 +182,7 @@ func TestTwoClustersRunSideBySide(t *testing.T) {
 	}
 }
 
-func TestADirectoryIsOneClustersAtATimeAndCanBeUsedAgain(t *testing.T) {
+func TestADirectoryIsLockedAndCanBeReused(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cluster")
 	first := startCluster(t, Options{Dir: dir})
 	if _, err := Start(t.Context(), Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "in use by another cluster") {
@@ -203,7 +203,7 @@ func TestADirectoryIsOneClustersAtATimeAndCanBeUsedAgain(t *testing.T) {
 	}
 }
 
-func TestADirectoryOfSomebodyElseIsRefused(t *testing.T) {
+func TestADirectoryWithOtherFilesIsRejected(t *testing.T) {
 	dir := t.TempDir()
 	precious := filepath.Join(dir, "etcd")
 	if err := os.WriteFile(precious, nil, 0o600); err != nil {
@@ -220,7 +220,7 @@ func TestADirectoryOfSomebodyElseIsRefused(t *testing.T) {
 	}
 }
 
-func TestStartSaysWhatIsMissing(t *testing.T) {
+func TestStartNamesMissingPrograms(t *testing.T) {
 	if _, err := Start(t.Context(), Options{Tools: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "make tools") {
 		t.Errorf("without tools: %v", err)
 	}
@@ -309,7 +309,7 @@ func TestATakenPortIsTriedOnceMoreWithAnother(t *testing.T) {
 	}
 }
 
-func TestAnotherAPIServerTakesThePlaceOfThatOfTheTools(t *testing.T) {
+func TestTheAPIServerCanBeReplaced(t *testing.T) {
 	mark, other := filepath.Join(t.TempDir(), "ran"), filepath.Join(t.TempDir(), "other-apiserver")
 	module, err := moduleRoot()
 	if err != nil {
@@ -328,7 +328,7 @@ func TestAnotherAPIServerTakesThePlaceOfThatOfTheTools(t *testing.T) {
 	}
 }
 
-func TestFlagsOfTheAPIServerAreAddedToOurs(t *testing.T) {
+func TestFlagsOfTheAPIServerAreAppended(t *testing.T) {
 	c := startCluster(t, Options{APIServerLater: true, APIServerFlags: []string{"--profiling=true"}})
 	if argv := c.APIServerArgv(); argv[len(argv)-1] != "--profiling=true" {
 		t.Errorf("the command line is %q", argv)

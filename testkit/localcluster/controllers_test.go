@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-func TestPodsOfADaemonSetAndADeploymentAreMadeAndBoundAndHaveTokens(t *testing.T) {
+func TestPodsOfADaemonSetAndADeploymentRunWithTokens(t *testing.T) {
 	c := startCluster(t, Options{})
 	client := admin(t, c)
 	n := startNode(t, c, "node-a")

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestAnImageIsMadeOfAProgramThatIsThere(t *testing.T) {
+func TestImportImageNamesAnInvalidProgram(t *testing.T) {
 	dir, none := t.TempDir(), filepath.Join(t.TempDir(), "none")
 	program := filepath.Join(dir, "program")
 	static := smallProgram(t)
@@ -51,7 +51,7 @@ func smallProgram(t *testing.T) string {
 	return program
 }
 
-func TestTheImagesThatAreMadeRunTheirPrograms(t *testing.T) {
+func TestImportedImagesRunTheirPrograms(t *testing.T) {
 	c := startCluster(t, Options{})
 	n := startNode(t, c, "node-a")
 	dir := t.TempDir()

@@ -9,7 +9,7 @@ import (
 
 const anyCluster = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.37.1\n"
 
-func TestKubeadmUploadsWhatAClusterOfItsOwnHas(t *testing.T) {
+func TestKubeadmUploadsItsConfigurations(t *testing.T) {
 	c := startCluster(t, Options{})
 	err := c.Kubeadm(t.Context(), KubeadmConfig("192.0.2.10", anyCluster),
 		"init phase upload-config all", "init phase addon kube-proxy", "init phase addon coredns")
@@ -26,7 +26,7 @@ func TestKubeadmUploadsWhatAClusterOfItsOwnHas(t *testing.T) {
 	}
 }
 
-func TestWhatKubeadmRefusesIsSaidInItsWords(t *testing.T) {
+func TestErrorsOfKubeadmHaveItsOutput(t *testing.T) {
 	c := startCluster(t, Options{APIServerLater: true})
 	bad := strings.Replace(anyCluster, "v1.37.1", "latest-but-one", 1)
 	err := c.Kubeadm(t.Context(), KubeadmConfig("192.0.2.10", bad), "init phase upload-config kubeadm")

@@ -164,7 +164,7 @@ func TestANodeWhoseRuntimeDoesNotStartLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestAMachineThatCannotRunANodeIsToldWhatItLacks(t *testing.T) {
+func TestMissingRequirementsOfANodeAreNamed(t *testing.T) {
 	empty := t.TempDir()
 	_, err := findPrograms(1000, []string{empty}, []string{empty})
 	if !errors.Is(err, ErrNoNode) {

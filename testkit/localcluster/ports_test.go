@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestPortsAreNeverGivenTwice(t *testing.T) {
+func TestPortsAreNeverAllocatedTwice(t *testing.T) {
 	var one, two ports
 	defer one.release()
 	defer two.release()

@@ -9,7 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/machine"
 )
 
-func TestAMachineRunsTheUnitsOfItsOwnAndLeavesNothing(t *testing.T) {
+func TestAMachineRunsItsOwnUnitsAndLeavesNothing(t *testing.T) {
 	dir, err := os.MkdirTemp("", "evkm-")
 	if err != nil {
 		t.Fatal(err)
