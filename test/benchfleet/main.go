@@ -20,12 +20,12 @@ import (
 
 // The limits.
 const (
-	mostWrites  = 4.0       // to the API per node and successful rollout, Events apart
-	mostEvents  = 2.0       // the same
-	mostRatio   = 1.5       // of an unlimited rollout to patching by hand
-	mostMemory  = 150 << 20 // of the controller, with memoryNodes
+	maxWrites   = 4.0       // to the API per node and successful rollout, Events apart
+	maxEvents   = 2.0       // the same
+	maxRatio    = 1.5       // of an unlimited rollout to patching by hand
+	maxMemory   = 150 << 20 // of the controller, with memoryNodes
 	memoryNodes = 5000
-	mostPlan    = 100 * time.Millisecond // for planNodes
+	maxPlan     = 100 * time.Millisecond // for planNodes
 	planNodes   = 100_000
 )
 
@@ -53,7 +53,7 @@ func main() {
 // bench is one run.
 type bench struct {
 	apiserver []string // more flags for it
-	over      []string // limits that were broken
+	exceeded  []string // limits that were broken
 }
 
 func (b *bench) run(ctx context.Context, nodes, atOnce, rounds int, idle time.Duration, only string) error {
@@ -82,8 +82,8 @@ func (b *bench) run(ctx context.Context, nodes, atOnce, rounds int, idle time.Du
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
 	}
-	if len(b.over) > 0 {
-		return fmt.Errorf("over their limits: %q", b.over)
+	if len(b.exceeded) > 0 {
+		return fmt.Errorf("over their limits: %q", b.exceeded)
 	}
 	return nil
 }
@@ -92,7 +92,7 @@ func (b *bench) run(ctx context.Context, nodes, atOnce, rounds int, idle time.Du
 func (b *bench) limited(what, figure, floor, limit string, ok bool) {
 	figures.PrintRow(what, figure, floor, limit, ok)
 	if !ok {
-		b.over = append(b.over, what)
+		b.exceeded = append(b.exceeded, what)
 	}
 }
 

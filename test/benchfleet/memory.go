@@ -51,7 +51,7 @@ func (b *bench) growth(ctx context.Context, nodes int) (err error) {
 		}
 		limit, ok := "-", true
 		if size <= memoryNodes {
-			limit, ok = figures.MiB(mostMemory), most <= mostMemory
+			limit, ok = figures.MiB(maxMemory), most <= maxMemory
 		}
 		b.limited(fmt.Sprintf("controller: most memory, %d Nodes, %d NodeConfigs", size, size), figures.MiB(most), "-", limit, ok)
 		note("", "%s after half a minute; everything was seen after %s", figures.MiB(now), seconds(started))
@@ -118,7 +118,7 @@ func nodeName(i int) string { return fmt.Sprintf("node-%06d.example.com", i) }
 
 func (w *world) make(ctx context.Context, i int) error {
 	name := nodeName(i)
-	if err := w.admin.Create(ctx, realistic(name, i)); err != nil {
+	if err := w.admin.Create(ctx, realisticNode(name, i)); err != nil {
 		return err
 	}
 	ref := v1alpha1.ConfigMapReference{Namespace: v1alpha1.SystemNamespace, Name: "paused-0123456789ab", UID: "7f1d2c3b-0000-4000-8000-0123456789ab", SHA256: strings.Repeat("0123456789abcdef", 4)}
@@ -147,8 +147,8 @@ func (w *world) make(ctx context.Context, i int) error {
 	return w.admin.Status().Update(ctx, nc)
 }
 
-// realistic is a Node as large as those of real clusters: it lists images.
-func realistic(name string, i int) *corev1.Node {
+// realisticNode is a Node as large as those of real clusters: it lists images.
+func realisticNode(name string, i int) *corev1.Node {
 	now := metav1.Now()
 	n := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{

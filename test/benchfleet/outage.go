@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	outage     = 25 * time.Second // the back-off of everything that waits is at its longest
-	outages    = 3
-	mostBehind = 5 * time.Second // the controller, after the API server is ready
+	outage    = 25 * time.Second // the back-off of everything that waits is at its longest
+	outages   = 3
+	maxBehind = 5 * time.Second // the controller, after the API server is ready
 )
 
 // outages measures how soon the controller sees everything again after the API server was away: until then it decides
@@ -81,7 +81,7 @@ func (b *bench) outages(ctx context.Context, nodes int) (err error) {
 	most := slices.Max(behind)
 	floor := floors[slices.Index(behind, most)]
 	b.limited(fmt.Sprintf("controller: sees %d nodes again, after the API server is ready", nodes),
-		fmt.Sprintf("%s (%.2f x)", seconds(most), float64(floor+most)/float64(floor)), seconds(floor), seconds(mostBehind), most <= mostBehind)
+		fmt.Sprintf("%s (%.2f x)", seconds(most), float64(floor+most)/float64(floor)), seconds(floor), seconds(maxBehind), most <= maxBehind)
 	note("", "the most of %d outages of %s; the floor is the API server's start", outages, outage)
 	return nil
 }

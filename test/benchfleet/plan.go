@@ -74,7 +74,7 @@ func (b *bench) plans(ctx context.Context) error {
 			return fmt.Errorf("the plan %s has %d moves, want %d: it is not what was to be measured", c.what, moves, c.moves)
 		}
 		b.limited(fmt.Sprintf("Plan, %d nodes: %s", planNodes, c.what), tenths(took), tenths(floor),
-			fmt.Sprintf("%s (is %.0f x floor)", tenths(mostPlan), took.Seconds()/floor.Seconds()), took <= mostPlan)
+			fmt.Sprintf("%s (is %.0f x floor)", tenths(maxPlan), took.Seconds()/floor.Seconds()), took <= maxPlan)
 	}
 	return nil
 }

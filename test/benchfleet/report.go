@@ -29,7 +29,7 @@ func (b *bench) report(ctx context.Context, f *fleet) error {
 	for _, p := range append(f.rollouts, f.paced) {
 		most, now, started = max(most, p.most), max(now, p.now), max(started, p.started)
 	}
-	b.limited("controller: most memory in a rollout (VmHWM)", figures.MiB(most), "-", figures.MiB(mostMemory), most <= mostMemory || f.nodes > memoryNodes)
+	b.limited("controller: most memory in a rollout (VmHWM)", figures.MiB(most), "-", figures.MiB(maxMemory), most <= maxMemory || f.nodes > memoryNodes)
 	note("controller: memory after it (VmRSS)", "%s", figures.MiB(now))
 	note("controller: from its start to having seen everything", "%s", seconds(started))
 	note("a rollout, "+usual+" at a time", "%s", seconds(f.paced.settled))
@@ -58,10 +58,10 @@ func (b *bench) report(ctx context.Context, f *fleet) error {
 		note("memory of "+name, "%s, at most %s", figures.MiB(now), figures.MiB(most))
 	}
 	requests := []string{}
-	for _, k := range sorted(f.rest.requests) {
-		requests = append(requests, fmt.Sprintf("%.1f %s %s", float64(f.rest.requests[k])/f.rest.took.Minutes(), k.verb, k.resource))
+	for _, k := range sorted(f.idle.requests) {
+		requests = append(requests, fmt.Sprintf("%.1f %s %s", float64(f.idle.requests[k])/f.idle.took.Minutes(), k.verb, k.resource))
 	}
-	note("at rest: the controller's share of a core", "%.3f %% over %s", f.rest.share*100, f.rest.took.Round(time.Second))
+	note("at rest: the controller's share of a core", "%.3f %% over %s", f.idle.share*100, f.idle.took.Round(time.Second))
 	note("at rest: its requests per minute", "%s", strings.Join(requests, ", "))
 	return f.storage(ctx, "hollow-0")
 }
@@ -83,7 +83,7 @@ func (b *bench) ratio(f *fleet) {
 	}
 	rounds := time.Duration(len(f.rollouts))
 	b.limited("unlimited rollout: created to last assignment", seconds(rolled/rounds), seconds(byHand/rounds),
-		fmt.Sprintf("%.1f x (is %.2f x)", mostRatio, ratio), ratio <= mostRatio)
+		fmt.Sprintf("%.1f x (is %.2f x)", maxRatio, ratio), ratio <= maxRatio)
 }
 
 // writes prints what was written in rollouts, as the API server has counted it.
@@ -124,7 +124,7 @@ func (b *bench) writes(fleet int, rollouts []phase, limited bool) {
 		what string
 		n    int
 		most float64
-	}{{"API writes per node and rollout", writes, mostWrites}, {"Events per node and rollout", events, mostEvents}} {
+	}{{"API writes per node and rollout", writes, maxWrites}, {"Events per node and rollout", events, maxEvents}} {
 		per := float64(sum.n) / nodes
 		if limited {
 			b.limited(sum.what, fmt.Sprintf("%.3f", per), "-", fmt.Sprint(sum.most), per <= sum.most)

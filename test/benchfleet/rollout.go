@@ -32,9 +32,9 @@ type fleet struct {
 	nodes   int
 	changes int // that there were: each has another payload
 
-	hands, rollouts []phase // all at once
-	paced           phase   // a rollout as people do it
-	rest            calm    // after that
+	hands, rollouts []phase    // all at once
+	paced           phase      // a rollout as people do it
+	idle            idlePeriod // after that
 }
 
 // Budgets of rollouts.
@@ -48,7 +48,7 @@ type phase struct {
 	first   time.Duration // from the start to the answer to the first patch
 	written time.Duration // and to the last one
 	settled time.Duration // until the last node had proven it
-	used    spent
+	used    cpuTime
 	counts  map[key]int // writes
 	refused map[key]int
 	now     int64 // of the controller, in bytes, in the end
@@ -56,8 +56,8 @@ type phase struct {
 	started time.Duration
 }
 
-// calm is a while in which nothing happened.
-type calm struct {
+// idlePeriod is a while in which nothing happened.
+type idlePeriod struct {
 	share    float64 // of a processor, that the controller used
 	requests map[key]int
 	took     time.Duration
@@ -78,7 +78,7 @@ func (b *bench) rollouts(ctx context.Context, nodes, rounds int, idle time.Durat
 		return err
 	}
 	defer func() { err = errors.Join(err, f.hollow.stop()) }()
-	if err := f.hollow.says(ctx, "nodes have joined", 2*time.Minute+time.Duration(nodes)*patience); err != nil {
+	if err := f.hollow.says(ctx, "nodes have joined", 2*time.Minute+time.Duration(nodes)*nodeTimeout); err != nil {
 		return err
 	}
 	_, most, err := figures.Memory(f.hollow.pid())
@@ -228,7 +228,7 @@ func (f *fleet) roll(ctx context.Context, budget string, idle time.Duration) (p 
 	if err := f.admin.Create(ctx, o); err != nil {
 		return phase{}, err
 	}
-	err = eventually(ctx, 2*time.Minute+time.Duration(f.nodes)*patience, 250*time.Millisecond, func() error {
+	err = eventually(ctx, 2*time.Minute+time.Duration(f.nodes)*nodeTimeout, 250*time.Millisecond, func() error {
 		if err := f.admin.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}
@@ -244,7 +244,7 @@ func (f *fleet) roll(ctx context.Context, budget string, idle time.Duration) (p 
 		return phase{}, err
 	}
 	p.started = started
-	if f.rest, err = f.calm(ctx, idle, c); err != nil {
+	if f.idle, err = f.calm(ctx, idle, c); err != nil {
 		return phase{}, err
 	}
 	if p.now, p.most, err = figures.Memory(c.pid()); err != nil {
@@ -254,7 +254,7 @@ func (f *fleet) roll(ctx context.Context, budget string, idle time.Duration) (p 
 }
 
 // end waits until everything has settled, and takes down what it took.
-func (f *fleet) end(ctx context.Context, begin time.Time, before spent, writer string, c *child) (phase, error) {
+func (f *fleet) end(ctx context.Context, begin time.Time, before cpuTime, writer string, c *child) (phase, error) {
 	p := phase{settled: time.Since(begin)}
 	if err := f.quiet(ctx); err != nil {
 		return phase{}, err
@@ -286,25 +286,25 @@ func (f *fleet) end(ctx context.Context, begin time.Time, before spent, writer s
 }
 
 // calm watches the controller while nothing happens.
-func (f *fleet) calm(ctx context.Context, idle time.Duration, c *child) (calm, error) {
+func (f *fleet) calm(ctx context.Context, idle time.Duration, c *child) (idlePeriod, error) {
 	before, err := figures.CPUTime(c.pid())
 	if err != nil {
-		return calm{}, err
+		return idlePeriod{}, err
 	}
 	begin := time.Now()
 	select {
 	case <-ctx.Done():
-		return calm{}, ctx.Err()
+		return idlePeriod{}, ctx.Err()
 	case <-time.After(idle):
 	}
 	after, err := figures.CPUTime(c.pid())
 	if err != nil {
-		return calm{}, err
+		return idlePeriod{}, err
 	}
-	r := calm{took: time.Since(begin)}
+	r := idlePeriod{took: time.Since(begin)}
 	r.share = (after - before).Seconds() / r.took.Seconds()
 	if err := f.audit.read(); err != nil {
-		return calm{}, err
+		return idlePeriod{}, err
 	}
 	r.requests = f.audit.count(begin, time.Now(), func(r *request) bool { return r.program == "evenkeel-controller" && r.verb != "watch" })
 	return r, nil

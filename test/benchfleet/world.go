@@ -164,7 +164,7 @@ func (w *world) view(ctx context.Context) *view {
 
 // all waits until there are so many nodes of which something is true.
 func (v *view) all(ctx context.Context, nodes int, is func(seen) bool) error {
-	return eventually(ctx, time.Duration(nodes)*patience+2*time.Minute, 200*time.Millisecond, func() error {
+	return eventually(ctx, time.Duration(nodes)*nodeTimeout+2*time.Minute, 200*time.Millisecond, func() error {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		n := 0
@@ -180,8 +180,8 @@ func (v *view) all(ctx context.Context, nodes int, is func(seen) bool) error {
 	}, nil)
 }
 
-// patience is how long each node may take at most, of what all do at once.
-const patience = 150 * time.Millisecond
+// nodeTimeout is how long each node may take at most, of what all do at once.
+const nodeTimeout = 150 * time.Millisecond
 
 // quiet waits until nobody has written anything for some seconds but Leases.
 func (w *world) quiet(ctx context.Context) error {
@@ -202,11 +202,11 @@ func (w *world) quiet(ctx context.Context) error {
 	}, nil)
 }
 
-// spent is what processes have used of the processors.
-type spent map[string]time.Duration
+// cpuTime is what processes have used of the processors.
+type cpuTime map[string]time.Duration
 
-func (w *world) spent(children ...*child) (spent, error) {
-	out := spent{}
+func (w *world) spent(children ...*child) (cpuTime, error) {
+	out := cpuTime{}
 	pids := map[string]int{}
 	for name, pid := range w.servers {
 		pids[name] = pid

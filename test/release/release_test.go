@@ -188,7 +188,7 @@ func TestOnlyATaggedCommitIsReleasedUnlessAVersionIsSet(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "new.go"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	refused("not committed:\n?? new.go\ncommit it, or give VERSION=v1.2.3", "-check", "-tagged", "-version=v1.2.3")
+	refused("not committed:\n?? new.go\ncommit it, or set VERSION=v1.2.3", "-check", "-tagged", "-version=v1.2.3")
 }
 
 func TestAFailedReleaseNamesItsStep(t *testing.T) {
