@@ -1,5 +1,5 @@
-// Package api_test holds evenkeel's API to its word on a real API server: what config/default makes the server accept,
-// refuse and show, and what a node's identity may do there. It must not know the agent: it plays its part by hand.
+// Package api_test tests evenkeel's API on a real API server: what the manifests in config make the server accept, reject and show,
+// and what each identity may do. It must not know the agent: the tests make its requests themselves.
 package api_test
 
 import (

@@ -1,5 +1,5 @@
-// Package arch tests the architecture: which package may import which other package of the project, which modules of others
-// each package may import, and which habits all packages share. It must not know what any of them does.
+// Package arch tests rules for the source code: which packages and external modules each package may import, and conventions of all
+// packages. It must not know what the packages do.
 package arch
 
 import (

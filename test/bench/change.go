@@ -18,13 +18,12 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 
-// pulse asks a kubelet's healthz every few milliseconds and remembers when it
-// last failed.
+// pulse polls a kubelet's healthz every few milliseconds and stores when it failed last.
 type pulse struct {
 	mu       sync.Mutex
 	healthy  bool
-	answered time.Time // when it last was healthy
-	goneFrom time.Time // when it last was healthy before downAt
+	answered time.Time // when it was last healthy
+	goneFrom time.Time // when it was last healthy before downAt
 	downAt   time.Time
 	upAt     time.Time
 	failures int
@@ -86,8 +85,8 @@ func (p *pulse) failed() int {
 	return p.failures
 }
 
-// next waits until the kubelet has been down and up again since a time, and
-// returns when it was up and how long it was down, from its last answer on.
+// next waits until the kubelet was down and up again since a time. It returns when the kubelet was up, and the time since its
+// last answer before that.
 func (p *pulse) next(ctx context.Context, since time.Time) (up time.Time, down time.Duration, err error) {
 	err = bed.Eventually(ctx, time.Minute, func(context.Context) error {
 		p.mu.Lock()
@@ -101,8 +100,7 @@ func (p *pulse) next(ctx context.Context, since time.Time) (up time.Time, down t
 	return up, down, err
 }
 
-// changes measures from the patch to a healthy kubelet, and the time without
-// one.
+// changes measures the time from the patch to a healthy kubelet, and the time without one.
 func changes(ctx context.Context, b *bed.Bed, runs int) error {
 	floor, err := byHand(ctx, b, runs)
 	if err != nil {
@@ -119,7 +117,7 @@ func changes(ctx context.Context, b *bed.Bed, runs int) error {
 	p := feelPulse(ctx, b.Node.HealthzPort())
 	defer p.end()
 	var whole, dropin timings
-	for i := range runs + 1 { // the first ones prove the harness to the agent
+	for i := range runs + 1 { // the first one includes the agent's test of its dry run
 		data, err := b.Config(map[string]any{"maxPods": 130 + i})
 		if err != nil {
 			return err
@@ -140,10 +138,10 @@ func changes(ctx context.Context, b *bed.Bed, runs int) error {
 	return nil
 }
 
-// timings are those of one way to change a node.
+// timings are the measurements of one way to change a node.
 type timings struct{ totals, downs []time.Duration }
 
-// add takes down a change, unless it is the first one.
+// add adds a change, unless it is the first one.
 func (f *timings) add(i int, total, down time.Duration) {
 	if i > 0 {
 		f.totals, f.downs = append(f.totals, total), append(f.downs, down)
@@ -159,8 +157,7 @@ func (f *timings) show(what string, floor timings) {
 	figures.PrintRow(what+": time without a healthy kubelet", ms(down), ms(floorDown), fmt.Sprintf("1.10 x (is %.2f x)", ratio), ratio <= 1.10)
 }
 
-// change assigns a new ConfigMap and waits until it runs. It returns how long
-// that took, and how long there was no healthy kubelet.
+// change assigns a new ConfigMap and waits until it runs. It returns the duration, and the time without a healthy kubelet.
 func change(ctx context.Context, b *bed.Bed, p *pulse, name string, data map[string]string) (took, down time.Duration, err error) {
 	cm, err := b.Create(ctx, name, data)
 	if err != nil {
@@ -177,12 +174,11 @@ func change(ctx context.Context, b *bed.Bed, p *pulse, name string, data map[str
 	if err := settle(ctx, b, string(cm.UID)); err != nil {
 		return 0, 0, err
 	}
-	// No node is changed all the time: the agent's ten requests a second are not what is measured.
+	// A pause, because the agent's limit of ten requests per second is not what is measured.
 	return up.Sub(begin), down, pause(ctx, time.Second)
 }
 
-// settle waits until the change is reported, so that the next one is not
-// measured together with it.
+// settle waits until the change is reported, so that it does not affect the next measurement.
 func settle(ctx context.Context, b *bed.Bed, uid string) error {
 	return bed.Eventually(ctx, time.Minute, func(ctx context.Context) error {
 		nc, err := b.Get(ctx)
@@ -215,7 +211,7 @@ func start(ctx context.Context, b *bed.Bed, a *bed.Agent) error {
 	})
 }
 
-// byHand is the floor: the same kubelet stopped and started with a new file.
+// byHand measures the floor: the same kubelet, stopped and started with a new file.
 func byHand(ctx context.Context, b *bed.Bed, runs int) (t timings, err error) {
 	p := feelPulse(ctx, b.Node.HealthzPort())
 	defer p.end()
@@ -267,6 +263,6 @@ func terminate(cmd *exec.Cmd) error {
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	_ = cmd.Wait() // whatever it says, it is gone
+	_ = cmd.Wait() // the process has ended, whatever its exit status
 	return nil
 }

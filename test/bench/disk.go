@@ -15,8 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 
-// diskBench measures checkpointing and adopting a configuration on disk,
-// beside the same bytes written by hand with the same fsyncs.
+// diskBench measures the checkpoint of a configuration on disk. The floor is writing the same bytes with the same fsyncs.
 func diskBench(ctx context.Context) error {
 	const rounds = 60
 	dir, err := os.MkdirTemp(".", "bench-disk-") // not a tmpfs
@@ -66,8 +65,7 @@ func diskBench(ctx context.Context) error {
 	return nil
 }
 
-// adopt checkpoints a configuration and adopts it, and returns the files that
-// this writes.
+// adopt checkpoints and adopts a configuration, and returns the files that it writes.
 func adopt(store *checkpoint.Store, dir string, i int, object []byte) ([]string, error) {
 	revision := fmt.Sprintf("revision-%d", i)
 	sum, err := store.Put(revision, object)
@@ -98,7 +96,7 @@ func read(files []string) (map[string][]byte, error) {
 	return out, nil
 }
 
-// replace is the floor: a file replaced by hand, as durably.
+// replace measures the floor: an equally durable replacement of a file.
 func replace(dir, name string, data []byte) error {
 	temp := filepath.Join(dir, name+".tmp")
 	f, err := os.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)

@@ -14,19 +14,19 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 
-// waitingFor is how long processor time is taken of an agent that waits: a hundredth of a second is all that can be told.
+// waitingFor is how long the CPU time of a waiting agent is measured, whose resolution is a hundredth of a second.
 const waitingFor = time.Minute
 
-// pair is the two agents of a node: the one of its init system, and a self-hosted one without its pod.
+// pair has the two agents of a node: the one of its init system, and a self-hosted one without its pod.
 type pair struct {
 	bed        *bed.Bed
 	boot, self *bed.Agent
 }
 
-// handovers measures the time without a kubelet when agents hand a node over, and what an agent costs that waits for it.
+// handovers measures the time without a kubelet during a handover, and the cost of a waiting agent.
 func handovers(ctx context.Context, b *bed.Bed, runs int) (err error) {
 	h := pair{}
-	if h.bed, err = bed.On(ctx, b.Cluster, "bench-handover"); err != nil { // with nothing assigned: no change falls into a gap
+	if h.bed, err = bed.On(ctx, b.Cluster, "bench-handover"); err != nil { // without an assignment, so that no change happens during a handover
 		return err
 	}
 	if h.boot, err = h.agent("bootstrap", "--bootstrap"); err != nil {
@@ -38,8 +38,8 @@ func handovers(ctx context.Context, b *bed.Bed, runs int) (err error) {
 	defer func() { err = errors.Join(err, h.self.Stop(time.Minute), h.boot.Stop(time.Minute)) }()
 	var floors, there, back []time.Duration
 	failures := 0
-	for i := range runs + 1 { // the first ones prove the harness to the agents
-		// The floor is taken in each round: the machine is not always as busy.
+	for i := range runs + 1 { // the first one includes the agent's test of its dry runs
+		// The floor is measured in each round, because the load of the machine changes.
 		floor, err := byHand(ctx, h.bed, 1)
 		if err != nil {
 			return fmt.Errorf("the floor: %w", err)
@@ -60,7 +60,7 @@ func handovers(ctx context.Context, b *bed.Bed, runs int) (err error) {
 	return nil
 }
 
-// round hands the node over and back, and returns both gaps and how often the kubelet was away. It can take the agents'
+// round hands the node over and back, and returns both gaps and the number of outages of the kubelet. It can measure the agents'
 // size in between.
 func (h *pair) round(ctx context.Context, size bool) (toSelf, toBoot time.Duration, failed int, err error) {
 	if err := start(ctx, h.bed, h.boot); err != nil {
@@ -96,7 +96,7 @@ func showGap(what string, gaps, floors []time.Duration) {
 	figures.PrintRow("the longest of these", ms(gap), ms(floor), fmt.Sprintf("- (is %.2f x)", gap.Seconds()/floor.Seconds()), true)
 }
 
-// agent is one of the two, with a log and a runtime directory of its own.
+// agent returns one of the two agents, with its own log and runtime directory.
 func (h *pair) agent(name string, flags ...string) (*bed.Agent, error) {
 	dir := filepath.Join(h.bed.Node.Dir(), "run-"+name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -114,7 +114,7 @@ func (h *pair) agent(name string, flags ...string) (*bed.Agent, error) {
 	return a, nil
 }
 
-// gap is how long the kubelet is away when something is done to an agent. It returns when the next one has settled.
+// gap measures how long the kubelet is away after an action on an agent. It returns when the other agent runs stably.
 func gap(ctx context.Context, p *pulse, do func() error) (time.Duration, error) {
 	begin := time.Now()
 	if err := do(); err != nil {
@@ -124,8 +124,7 @@ func gap(ctx context.Context, p *pulse, do func() error) (time.Duration, error) 
 	return down, errors.Join(err, pause(ctx, time.Second))
 }
 
-// bootWaits starts the bootstrap agent again when it has gone, as its init system does, and returns when it waits
-// and has settled.
+// bootWaits restarts the bootstrap agent after its end, as its init system does, and returns when it waits for the lock.
 func (h *pair) bootWaits(ctx context.Context) error {
 	select {
 	case <-h.boot.Done():
@@ -149,9 +148,9 @@ func (h *pair) bootWaits(ctx context.Context) error {
 	return pause(ctx, time.Second)
 }
 
-// waiting takes the size of an agent that waits, and of the agent that it waits for.
+// waiting measures the size of a waiting agent, and of the agent that has the lock.
 func waiting(ctx context.Context, waiter, holder int) error {
-	if err := pause(ctx, 5*time.Second); err != nil { // both have just been started
+	if err := pause(ctx, 5*time.Second); err != nil { // because both have just started
 		return err
 	}
 	agents := []struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 
-// idling takes the agent's size after it had nothing to do for a while.
+// idling measures the agent's size after it was idle for a while.
 func idling(ctx context.Context, b *bed.Bed, idle time.Duration) error {
 	var requests atomic.Int64
 	proxy, err := b.Proxy(func(next http.Handler) http.Handler {

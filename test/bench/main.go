@@ -1,5 +1,5 @@
-// Command bench measures the agent's speed and size, each beside a floor from
-// the same run. It asserts nothing: machines are noisy, figures are for people.
+// Command bench measures the agent's speed and size, and prints each figure beside a floor from the same run. It asserts nothing,
+// because machines are noisy.
 package main
 
 import (

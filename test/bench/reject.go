@@ -9,8 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 
-// rejections measures how long a verdict takes, and that the kubelet does not
-// notice.
+// rejections measures the time to a verdict, and checks that the kubelet keeps running.
 func rejections(ctx context.Context, b *bed.Bed, runs int) error {
 	a, err := b.Agent("--config-trial-duration=1h")
 	if err != nil {

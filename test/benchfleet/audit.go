@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// asController is the identity that config/controller grants what the controller needs, and no more.
+// asController is the identity of config/controller, which has only the permissions that the controller needs.
 const asController = "system:serviceaccount:evenkeel-system:evenkeel-controller"
 
-// auditPolicy has the API server note every write, and all that the controller asks for.
+// auditPolicy makes the API server log every write, and all requests of the controller.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted]
@@ -28,7 +28,7 @@ rules:
 - level: None
 `
 
-// auditLog is what the API server itself says that it was asked to do.
+// auditLog is the API server's audit log.
 type auditLog struct {
 	path     string
 	offset   int64
@@ -37,7 +37,7 @@ type auditLog struct {
 
 // request is one answered request.
 type request struct {
-	program  string // of the user agent: evenkeel-controller, evenkeel-agent, ...
+	program  string // from the user agent: evenkeel-controller, evenkeel-agent, ...
 	verb     string
 	resource string // with the subresource
 	code     int
@@ -50,11 +50,11 @@ func newAuditLog(dir string) (*auditLog, []string, error) {
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 		return nil, nil, err
 	}
-	// A log that is rotated away (the default is after 100 MB) would not be counted.
+	// A rotated log (by default after 100 MB) would not be counted.
 	return &auditLog{path: path}, []string{"--audit-policy-file=" + policy, "--audit-log-path=" + path, "--audit-log-maxsize=100000"}, nil
 }
 
-// read reads what has been added.
+// read reads the lines that were added.
 func (a *auditLog) read() error {
 	file, err := os.Open(a.path)
 	if err != nil {
@@ -68,7 +68,7 @@ func (a *auditLog) read() error {
 	for {
 		line, err := in.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return nil // half a line is read when it is whole
+			return nil // an incomplete line is read when it is complete
 		}
 		if err != nil {
 			return err
@@ -118,10 +118,10 @@ func (r *request) write() bool {
 // taken tells a request that was carried out.
 func (r *request) taken() bool { return r.code >= 200 && r.code < 300 }
 
-// key is what requests are counted by.
+// key identifies requests that are counted together.
 type key struct{ program, verb, resource string }
 
-// count counts requests received in a time.
+// count counts the requests received in a period.
 func (a *auditLog) count(from, to time.Time, which func(*request) bool) map[key]int {
 	out := map[key]int{}
 	for i := range a.requests {

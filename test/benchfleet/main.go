@@ -20,9 +20,9 @@ import (
 
 // The limits.
 const (
-	maxWrites   = 4.0       // to the API per node and successful rollout, Events apart
+	maxWrites   = 4.0       // to the API per node and successful rollout, without Events
 	maxEvents   = 2.0       // the same
-	maxRatio    = 1.5       // of an unlimited rollout to patching by hand
+	maxRatio    = 1.5       // of the time of an unlimited rollout to that of patching without a controller
 	maxMemory   = 150 << 20 // of the controller, with memoryNodes
 	memoryNodes = 5000
 	maxPlan     = 100 * time.Millisecond // for planNodes
@@ -52,8 +52,8 @@ func main() {
 
 // bench is one run.
 type bench struct {
-	apiserver []string // more flags for it
-	exceeded  []string // limits that were broken
+	apiserver []string // additional flags
+	exceeded  []string // figures that exceed their limit
 }
 
 func (b *bench) run(ctx context.Context, nodes, atOnce, rounds int, idle time.Duration, only string) error {
@@ -88,7 +88,7 @@ func (b *bench) run(ctx context.Context, nodes, atOnce, rounds int, idle time.Du
 	return nil
 }
 
-// limited prints a figure that has a limit, and remembers if it is over.
+// limited prints a figure with its limit, and adds it to exceeded if it is over.
 func (b *bench) limited(what, figure, floor, limit string, ok bool) {
 	figures.PrintRow(what, figure, floor, limit, ok)
 	if !ok {
@@ -96,12 +96,12 @@ func (b *bench) limited(what, figure, floor, limit string, ok bool) {
 	}
 }
 
-// note prints a figure that has none.
+// note prints a figure without a limit.
 func note(what, format string, args ...any) {
 	fmt.Printf("%-58s %s\n", what, fmt.Sprintf(format, args...))
 }
 
-// program is one of evenkeel's own, as make build leaves it.
+// program returns the path of one of evenkeel's programs, as built by `make build`.
 func program(name string) (string, error) {
 	path, err := filepath.Abs(filepath.Join("bin", name))
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 
-// growth measures how the controller grows with what there is to see: Nodes as large as real ones, and NodeConfigs as
-// agents leave them. A rollout that is paused has all of them looked at.
+// growth measures the controller's memory with realistic Nodes and NodeConfigs. A paused rollout makes the controller read all of
+// them.
 func (b *bench) growth(ctx context.Context, nodes int) (err error) {
 	w, err := up(ctx, b.apiserver)
 	defer func() { err = errors.Join(err, w.down()) }()
@@ -64,7 +64,7 @@ func (b *bench) growth(ctx context.Context, nodes int) (err error) {
 	return w.storage(ctx, nodeName(0))
 }
 
-// look has a controller see everything, and returns how large it is.
+// look starts a controller, waits until it has read everything, and returns its memory.
 func (w *world) look(ctx context.Context, o *v1alpha1.NodeConfigRollout, nodes int) (now, most int64, started time.Duration, err error) {
 	c, started, err := w.controller(ctx)
 	if err != nil {
@@ -85,13 +85,13 @@ func (w *world) look(ctx context.Context, o *v1alpha1.NodeConfigRollout, nodes i
 	select {
 	case <-ctx.Done():
 		return 0, 0, 0, ctx.Err()
-	case <-time.After(30 * time.Second): // what is free goes back to the kernel by and by
+	case <-time.After(30 * time.Second): // the runtime returns free memory to the kernel gradually
 	}
 	now, most, err = figures.Memory(c.pid())
 	return now, most, started, err
 }
 
-// populate makes Nodes and NodeConfigs, from one number to another.
+// populate creates the Nodes and NodeConfigs of a range of numbers.
 func (w *world) populate(ctx context.Context, from, to int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -147,7 +147,7 @@ func (w *world) make(ctx context.Context, i int) error {
 	return w.admin.Status().Update(ctx, nc)
 }
 
-// realisticNode is a Node as large as those of real clusters: it lists images.
+// realisticNode returns a Node as large as those of real clusters, with images.
 func realisticNode(name string, i int) *corev1.Node {
 	now := metav1.Now()
 	n := &corev1.Node{
@@ -188,7 +188,7 @@ func realisticNode(name string, i int) *corev1.Node {
 	return n
 }
 
-// storage prints how large what is stored is: the API server keeps custom resources as JSON.
+// storage prints the size of stored objects: the API server stores custom resources as JSON.
 func (w *world) storage(ctx context.Context, nodeConfig string) error {
 	kube, err := kubernetes.NewForConfig(w.cluster.AdminConfig())
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	outage    = 25 * time.Second // the back-off of everything that waits is at its longest
+	outage    = 25 * time.Second // every back-off reaches its maximum
 	outages   = 3
-	maxBehind = 5 * time.Second // the controller, after the API server is ready
+	maxBehind = 5 * time.Second // of the controller behind the readiness of the API server
 )
 
-// outages measures how soon the controller sees everything again after the API server was away: until then it decides
-// nothing. The floor is when the API server is ready.
+// outages measures the time until the controller has read everything again after an outage of the API server; until then it
+// decides nothing. The floor is the time until the API server is ready.
 func (b *bench) outages(ctx context.Context, nodes int) (err error) {
 	w, err := up(ctx, b.apiserver)
 	defer func() { err = errors.Join(err, w.down()) }()
@@ -35,7 +35,7 @@ func (b *bench) outages(ctx context.Context, nodes int) (err error) {
 	if err := l.Close(); err != nil {
 		return err
 	}
-	// It does not wait for a lease: one that has lost its lease is started anew, and how soon is for its Deployment.
+	// Without a lease: a controller that loses its lease is restarted by its Deployment, which is not measured.
 	c, err := w.run("evenkeel-controller", "--kubeconfig="+w.config, "--metrics-bind-address=0", "--health-probe-bind-address="+probes, "--leader-elect=false")
 	if err != nil {
 		return err

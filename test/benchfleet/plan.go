@@ -9,7 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 
-// plans measures rollout.Plan, beside one look at every node.
+// plans measures rollout.Plan. The floor is one iteration over all nodes.
 func (b *bench) plans(ctx context.Context) error {
 	const runs = 15
 	epoch := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -15,7 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// child is a program that runs, and dies with this one.
+// child is a running program that dies with this process.
 type child struct {
 	name string
 	cmd  *exec.Cmd
@@ -23,7 +23,7 @@ type child struct {
 	done <-chan struct{}
 }
 
-// start starts a program. What it says goes to a file.
+// start starts a program with its output in a file.
 func start(log string, argv ...string) (*child, error) {
 	out, err := os.Create(log)
 	if err != nil {
@@ -32,7 +32,7 @@ func start(log string, argv ...string) (*child, error) {
 	defer out.Close()
 	c := &child{name: filepath.Base(argv[0]), cmd: exec.Command(argv[0], argv[1:]...), log: log}
 	c.cmd.Stdout, c.cmd.Stderr = out, out
-	// SIGTERM, so that it cleans up behind itself even then.
+	// SIGTERM, so that the program can clean up.
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	c.done, err = localcluster.StartTied(c.cmd)
 	return c, err
@@ -40,7 +40,7 @@ func start(log string, argv ...string) (*child, error) {
 
 func (c *child) pid() int { return c.cmd.Process.Pid }
 
-// says waits until it has said something.
+// says waits until the output contains words.
 func (c *child) says(ctx context.Context, text string, within time.Duration) error {
 	return eventually(ctx, within, 50*time.Millisecond, func() error {
 		raw, err := os.ReadFile(c.log)
@@ -54,9 +54,9 @@ func (c *child) says(ctx context.Context, text string, within time.Duration) err
 	}, c.done)
 }
 
-// stop has it end, and returns what it ended with.
+// stop ends the program, and returns its error.
 func (c *child) stop() error {
-	_ = c.cmd.Process.Signal(syscall.SIGTERM) // one that has ended is waited for all the same
+	_ = c.cmd.Process.Signal(syscall.SIGTERM) // fails only if the program has ended
 	select {
 	case <-c.done:
 	case <-time.After(2 * time.Minute):
@@ -70,7 +70,7 @@ func (c *child) stop() error {
 	return nil
 }
 
-// eventually tries until there is no error, over gives up, or the time is over.
+// eventually calls try until it succeeds, over is closed, or the time is over.
 func eventually(ctx context.Context, within, every time.Duration, try func() error, over <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -91,7 +91,7 @@ func eventually(ctx context.Context, within, every time.Duration, try func() err
 	}
 }
 
-// find returns the process of a program that has something on its command line.
+// find returns the process of a program with a text on its command line.
 func find(name, argument string) (int, error) {
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 
-// report prints what rollouts have cost.
+// report prints the cost of rollouts.
 func (b *bench) report(ctx context.Context, f *fleet) error {
 	n := float64(f.nodes)
 	if len(f.rollouts) > 0 {
@@ -66,7 +66,7 @@ func (b *bench) report(ctx context.Context, f *fleet) error {
 	return f.storage(ctx, "hollow-0")
 }
 
-// ratio prints how soon rollouts were written that nothing limits, beside patching by hand.
+// ratio prints the time of unlimited rollouts. The floor is patching without a controller.
 func (b *bench) ratio(f *fleet) {
 	var byHand, rolled time.Duration
 	for _, p := range f.hands {
@@ -86,7 +86,7 @@ func (b *bench) ratio(f *fleet) {
 		fmt.Sprintf("%.1f x (is %.2f x)", maxRatio, ratio), ratio <= maxRatio)
 }
 
-// writes prints what was written in rollouts, as the API server has counted it.
+// writes prints the number of writes in rollouts, from the audit log.
 func (b *bench) writes(fleet int, rollouts []phase, limited bool) {
 	counts, refused := map[key]int{}, map[key]int{}
 	var took time.Duration
@@ -106,7 +106,7 @@ func (b *bench) writes(fleet int, rollouts []phase, limited bool) {
 		whose := "not evenkeel's"
 		switch {
 		case k.program != "evenkeel-agent" && k.program != "evenkeel-controller": // a simulated kubelet, or this program
-		case k.program == "evenkeel-controller" && k.resource == "leases": // it leads, whether or not there is a rollout
+		case k.program == "evenkeel-controller" && k.resource == "leases": // leader election, with or without a rollout
 			whose = "the controller's lease"
 		case k.program == "evenkeel-controller" && k.resource != "nodeconfigs":
 			whose = "the controller's own"

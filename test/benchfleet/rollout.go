@@ -24,16 +24,16 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 
-// fleet is a world with agents, and what was measured of it.
+// fleet is a world with agents, and its measurements.
 type fleet struct {
 	*world
 	*view
 	hollow  *child
 	nodes   int
-	changes int // that there were: each has another payload
+	changes int // number of changes so far; each has another payload
 
 	hands, rollouts []phase    // all at once
-	paced           phase      // a rollout as people do it
+	paced           phase      // a rollout in steps
 	idle            idlePeriod // after that
 }
 
@@ -47,23 +47,23 @@ const (
 type phase struct {
 	first   time.Duration // from the start to the answer to the first patch
 	written time.Duration // and to the last one
-	settled time.Duration // until the last node had proven it
+	settled time.Duration // until the last node had finished its trial
 	used    cpuTime
 	counts  map[key]int // writes
 	refused map[key]int
 	now     int64 // of the controller, in bytes, in the end
-	most    int64 // and at most
+	most    int64 // and the maximum
 	started time.Duration
 }
 
-// idlePeriod is a while in which nothing happened.
+// idlePeriod has the measurements of a period without changes.
 type idlePeriod struct {
-	share    float64 // of a processor, that the controller used
+	share    float64 // of a CPU, used by the controller
 	requests map[key]int
 	took     time.Duration
 }
 
-// rollouts patches nodes by hand and rolls out at once in rounds, if there are any; then, 10% at a time, as is usual.
+// rollouts alternates rounds of patching without a controller and of unlimited rollouts, and then rolls out 10% at a time.
 func (b *bench) rollouts(ctx context.Context, nodes, rounds int, idle time.Duration) (err error) {
 	w, err := up(ctx, b.apiserver)
 	defer func() { err = errors.Join(err, w.down()) }()
@@ -92,7 +92,7 @@ func (b *bench) rollouts(ctx context.Context, nodes, rounds int, idle time.Durat
 	if err := f.all(ctx, nodes, func(seen) bool { return true }); err != nil {
 		return err
 	}
-	// So that everything that is measured begins with nodes that have proven a ConfigMap.
+	// Every measurement begins with nodes that have finished the trial of a ConfigMap.
 	if rounds > 0 {
 		_, err = f.byHand(ctx)
 	} else {
@@ -130,13 +130,13 @@ func (f *fleet) measureRollout(ctx context.Context) error {
 	return err
 }
 
-// kubelet is a payload that no node has had.
+// kubelet returns a payload that no node has had yet.
 func (f *fleet) kubelet() string {
 	f.changes++
 	return fmt.Sprintf(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":%d}`, 110+f.changes)
 }
 
-// byHand gives every node the same, as fast as the API server allows, and waits until the agents have answered.
+// byHand assigns a payload to every node as fast as the API server allows, and waits for the agents' reports.
 func (f *fleet) byHand(ctx context.Context) (phase, error) {
 	data := f.kubelet()
 	cm := &corev1.ConfigMap{
@@ -184,7 +184,7 @@ func (f *fleet) byHand(ctx context.Context) (phase, error) {
 	return f.end(ctx, begin, before, "benchfleet", nil)
 }
 
-// assign writes what the controller would write.
+// assign makes the controller's write.
 func (f *fleet) assign(ctx context.Context, name string, known seen, ref v1alpha1.ConfigMapReference) error {
 	by := &v1alpha1.RolloutReference{Name: "by-hand", Revision: int64(f.changes), Attempt: 1, AssignedAt: metav1.Now()}
 	if s := known.spec.ConfigSource; s != nil {
@@ -201,8 +201,7 @@ func (f *fleet) assign(ctx context.Context, name string, known seen, ref v1alpha
 	return f.hand.Patch(ctx, &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch(types.JSONPatchType, patch))
 }
 
-// roll rolls a configuration out by a controller that has just started, in one step; then it watches the controller at
-// rest.
+// roll rolls a configuration out in one step, with a new controller, and then measures the idle controller.
 func (f *fleet) roll(ctx context.Context, budget string, idle time.Duration) (p phase, err error) {
 	c, started, err := f.controller(ctx)
 	if err != nil {
@@ -253,7 +252,7 @@ func (f *fleet) roll(ctx context.Context, budget string, idle time.Duration) (p 
 	return p, f.admin.Delete(ctx, o)
 }
 
-// end waits until everything has settled, and takes down what it took.
+// end waits until all nodes have finished, and stores the measurements.
 func (f *fleet) end(ctx context.Context, begin time.Time, before cpuTime, writer string, c *child) (phase, error) {
 	p := phase{settled: time.Since(begin)}
 	if err := f.quiet(ctx); err != nil {
@@ -310,7 +309,7 @@ func (f *fleet) calm(ctx context.Context, idle time.Duration, c *child) (idlePer
 	return r, nil
 }
 
-// sorted are keys by their count, the highest first.
+// sorted returns the keys by count, the highest first.
 func sorted(counts map[key]int) []key {
 	return slices.SortedFunc(maps.Keys(counts), func(a, b key) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a.program+a.verb+a.resource, b.program+b.verb+b.resource))

@@ -27,19 +27,19 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// world is an API server with what is measured in front of it.
+// world is an API server and its clients.
 type world struct {
 	dir     string
 	cluster *localcluster.Cluster
 	admin   client.WithWatch
-	hand    client.Client // what patches by hand, with the controller's identity: the API server treats both alike
+	hand    client.Client // patches nodes with the controller's identity, so that the API server treats both alike
 	audit   *auditLog
 	config  string         // the controller's kubeconfig
 	servers map[string]int // process IDs of the API server and etcd
 	logs    int
 }
 
-// up starts an API server. Call down in any case.
+// up starts an API server. Call down even if it fails.
 func up(ctx context.Context, more []string) (w *world, err error) {
 	ctrllog.SetLogger(logr.Discard())
 	w = &world{servers: map[string]int{}}
@@ -104,11 +104,11 @@ func (w *world) run(name string, args ...string) (*child, error) {
 	return start(filepath.Join(w.dir, fmt.Sprintf("%s-%d.log", name, w.logs)), append([]string{path}, args...)...)
 }
 
-// controller starts the controller, and returns when it has seen everything, and after how long.
+// controller starts the controller, and returns when it has read everything, with the duration.
 func (w *world) controller(ctx context.Context) (*child, time.Duration, error) {
 	begin := time.Now()
 	c, err := w.run("evenkeel-controller", "--kubeconfig="+w.config, "--metrics-bind-address=0", "--health-probe-bind-address=0",
-		"--agent-timeout=30m") // all agents at once are more than a small API server answers in a minute
+		"--agent-timeout=30m") // a small API server cannot answer all agents within a minute
 	if err != nil {
 		return nil, 0, err
 	}
@@ -118,15 +118,15 @@ func (w *world) controller(ctx context.Context) (*child, time.Duration, error) {
 	return c, time.Since(begin), nil
 }
 
-// seen is what is known of one NodeConfig.
+// seen is the known state of a NodeConfig.
 type seen struct {
 	uid        types.UID
 	generation int64
 	spec       v1alpha1.NodeConfigSpec
-	proven     types.UID // its last-known-good, once that is active and the status answers the spec
+	proven     types.UID // its last-known-good, once it is active and the status is of the current spec
 }
 
-// view is every NodeConfig, by one watch.
+// view has the state of all NodeConfigs, from one watch.
 type view struct {
 	mu    sync.Mutex
 	nodes map[string]seen
@@ -162,7 +162,7 @@ func (w *world) view(ctx context.Context) *view {
 	return v
 }
 
-// all waits until there are so many nodes of which something is true.
+// all waits until a number of nodes meets a condition.
 func (v *view) all(ctx context.Context, nodes int, is func(seen) bool) error {
 	return eventually(ctx, time.Duration(nodes)*nodeTimeout+2*time.Minute, 200*time.Millisecond, func() error {
 		v.mu.Lock()
@@ -180,10 +180,10 @@ func (v *view) all(ctx context.Context, nodes int, is func(seen) bool) error {
 	}, nil)
 }
 
-// nodeTimeout is how long each node may take at most, of what all do at once.
+// nodeTimeout is the allowed time per node for actions of all nodes.
 const nodeTimeout = 150 * time.Millisecond
 
-// quiet waits until nobody has written anything for some seconds but Leases.
+// quiet waits until nothing except Leases was written for some seconds.
 func (w *world) quiet(ctx context.Context) error {
 	const still = 3 * time.Second
 	return eventually(ctx, 5*time.Minute, 500*time.Millisecond, func() error {
@@ -202,7 +202,7 @@ func (w *world) quiet(ctx context.Context) error {
 	}, nil)
 }
 
-// cpuTime is what processes have used of the processors.
+// cpuTime returns the CPU time that processes have used.
 type cpuTime map[string]time.Duration
 
 func (w *world) spent(children ...*child) (cpuTime, error) {
@@ -224,5 +224,5 @@ func (w *world) spent(children ...*child) (cpuTime, error) {
 	return out, nil
 }
 
-// patchers is how many patch by hand at a time: as many as the controller.
+// patchers is the number of parallel patches, the same as the controller's.
 const patchers = controller.DefaultWriters

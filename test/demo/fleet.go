@@ -26,7 +26,7 @@ const (
 	pool        = "demo"
 )
 
-// fleet is what the last act adds to the node.
+// fleet is the simulated fleet of the last part.
 type fleet struct {
 	nodes      *rehearsal.Fleet
 	controller *bed.Controller
@@ -51,7 +51,7 @@ func (s *show) gather(ctx context.Context) (err error) {
 	s.fleet.nodes, err = rehearsal.Start(ctx, rehearsal.Options{
 		Config: s.Cluster.AdminConfig(), Nodes: hollowNodes, Zones: 3, Labels: map[string]string{poolLabel: pool},
 		Limits: trial.Limits{TrialDuration: 2 * time.Second, CrashLoopThreshold: 1},
-		// They crash as the real kubelet does.
+		// The nodes crash like the real kubelet.
 		Faults: []rehearsal.Fault{{Kind: rehearsal.CrashLoop, Payload: "kubeReserved"}},
 	})
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *show) pushFile(ctx context.Context, name, fields string, flags ...strin
 	return s.evenkeel(ctx, 0, append([]string{"push", "demo", "-f", file, "--drop-in", "--yes"}, flags...)...)
 }
 
-// evenkeel shows a command and what it prints, as it is printed. It must exit with code.
+// evenkeel shows a command and its output. The exit code must be code.
 func (s *show) evenkeel(ctx context.Context, code int, args ...string) error {
 	say("$ kubectl evenkeel %s", strings.Join(args, " "))
 	from, to := io.Pipe()

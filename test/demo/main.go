@@ -1,9 +1,7 @@
-// Command demo shows evenkeel at work on a real local node: a good change,
-// three bad ones that never reach the kubelet, one that crash-loops and is
-// rolled back, and a node that keeps its configuration without the API; then a
-// fleet that takes a good change, and stops at its first node at a bad one. All
-// are drop-ins, laid over the node's own configuration. It ends with exit status
-// 0 only if each step really happened.
+// Command demo demonstrates evenkeel on a real local node: a good change, three bad ones that are rejected before they reach the
+// kubelet, one that crash-loops and is rolled back, and a node that keeps its configuration without the API. Then a simulated
+// fleet applies a good change, and a rollout of a bad one stops at its first node. All changes are drop-ins over the node's own
+// configuration. The exit status is 0 only if every step happened.
 package main
 
 import (

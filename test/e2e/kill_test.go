@@ -37,7 +37,7 @@ func (n *node) watchProcess(pid int) process {
 	return process{n, pid, fd}
 }
 
-// gone fails the test if the process still runs after a while.
+// gone fails the test if the process still runs after the time within.
 func (p process) gone(within time.Duration) {
 	p.n.t.Helper()
 	for begin := time.Now(); ; {

@@ -106,8 +106,7 @@ func (n *node) healthyWith(cm *corev1.ConfigMap) {
 	n.healthyOn(want)
 }
 
-// healthyOn waits until the kubelet is healthy with a command line that holds
-// words: the path of its configuration.
+// healthyOn waits until the kubelet is healthy with a command line that contains want, the path of its configuration.
 func (n *node) healthyOn(want string) {
 	n.t.Helper()
 	n.eventually("the kubelet is healthy with "+want, func(ctx context.Context) error {
@@ -223,7 +222,7 @@ func (n *node) exitsWith(code int) {
 	}
 }
 
-// lastWord demands that the agent ended with one line that holds words.
+// lastWord checks that the last line of the agent's log contains words.
 func (n *node) lastWord(words string) {
 	n.t.Helper()
 	raw, err := os.ReadFile(n.Log)

@@ -1,5 +1,4 @@
-// Package e2e tests the agent with real parts: etcd, kube-apiserver,
-// containerd and stock kubelets.
+// Package e2e tests the agent end to end, with a real etcd, kube-apiserver, containerd and stock kubelets.
 package e2e
 
 import (
@@ -154,7 +153,7 @@ func (n *node) ready(ctx context.Context) error {
 	return errors.New("not Ready")
 }
 
-// patience is how long a test waits for what is to come: what takes that long on a busy machine has not come. How long it
+// patience limits how long a test waits for a condition, on a busy machine. How long it
 // does take is for test/bench to say.
 const patience = 3 * time.Minute
 

@@ -18,8 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 )
 
-// undisturbed demands that a kubelet runs on, that nothing was promoted, and
-// that no verdict was given.
+// undisturbed checks that the kubelet keeps running, and that there is no promotion and no verdict.
 func (n *node) undisturbed(pid int, cm *corev1.ConfigMap) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if now, err := n.KubeletPID(); err != nil || now != pid {

@@ -100,7 +100,7 @@ func (m *serviceManager) awaits(state string, since time.Time) message {
 	return found[0]
 }
 
-// fed demands that the watchdog was fed in time between two moments.
+// fed checks that the watchdog was notified in time between two moments.
 func (m *serviceManager) fed(interval time.Duration, from, to time.Time) {
 	m.t.Helper()
 	last := from

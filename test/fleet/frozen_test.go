@@ -86,7 +86,7 @@ func (r *slowRoad) delay(request *http.Request) {
 	<-r.arrive
 }
 
-func TestAFrozenLeaderDoesNotAssignAStoppedRevision(t *testing.T) { // nobody else has a controller meanwhile
+func TestAFrozenLeaderDoesNotAssignAStoppedRevision(t *testing.T) { // not parallel: it stops the shared controller
 	s := play(t, "frozen", 8)
 	alone(t)
 	road := newSlowRoad(t, 2)

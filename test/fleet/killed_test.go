@@ -14,7 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// alone has no controller run but those that the test starts.
+// alone stops the shared controller until the test ends.
 func alone(t *testing.T) {
 	t.Helper()
 	if err := shared.stop(); err != nil {
@@ -28,7 +28,7 @@ func alone(t *testing.T) {
 	})
 }
 
-func TestAControllerThatIsKilledFiftyTimesNeverExceedsItsBudget(t *testing.T) { // nobody else has a controller meanwhile
+func TestAControllerThatIsKilledFiftyTimesNeverExceedsItsBudget(t *testing.T) { // not parallel: it stops the shared controller
 	const kills, budget = 50, 3
 	s := play(t, "killed", 30)
 	alone(t)
@@ -67,10 +67,10 @@ strategy: {maxUnavailable: 3, steps: [{nodes: 1}, {nodes: 100%}]}
 	}
 }
 
-func TestOnlyTheLeaderWritesAndAnotherControllerTakesOver(t *testing.T) { // nobody else has a controller meanwhile
+func TestOnlyTheLeaderWritesAndAnotherControllerTakesOver(t *testing.T) { // not parallel: it stops the shared controller
 	s := play(t, "leaders", 6)
 	alone(t)
-	// One that another test killed has left its lease, for 15 s.
+	// A killed controller of another test leaves its lease.
 	left := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}}
 	s.do(client.IgnoreNotFound(kube.Delete(t.Context(), left)))
 	begin := func(lease string) *process {

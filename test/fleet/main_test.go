@@ -1,6 +1,6 @@
-// Package fleet_test rehearses rollouts: the real evenkeel-controller and real agents over simulated kubelets, against a
-// real API server. Each scenario has nodes and a rollout of its own, and most share one controller. What must never
-// happen is judged by all that a watch has seen, not by how it ends.
+// Package fleet_test tests rollouts end to end: the real evenkeel-controller and real agents with simulated kubelets, on a real API
+// server. Each scenario has its own nodes and rollout; most share one controller. Invariants are checked for every state that a
+// watch has seen, not only for the last one.
 package fleet_test
 
 import (

@@ -130,7 +130,7 @@ func (s *scenario) page() map[string]int {
 
 // TestWhatIsShownIsWhatTheControllerDoesWithOtherTimesInAnotherNamespace: a node whose agent does not answer is silent after
 // --agent-timeout, and a revision is in --namespace. What the command line and the page show must go by both.
-func TestWhatIsShownIsWhatTheControllerDoesWithOtherTimesInAnotherNamespace(t *testing.T) { // nobody else has a controller meanwhile
+func TestWhatIsShownIsWhatTheControllerDoesWithOtherTimesInAnotherNamespace(t *testing.T) { // not parallel: it stops the shared controller
 	s := play(t, "settings", 4)
 	alone(t)
 	openElsewhere(t)

@@ -1,5 +1,5 @@
-// Package release holds what is released to what is said of it: that the same source makes the same bytes, that
-// packages come and go as they should, and that nothing unknown is in it.
+// Package release tests the files of a release: the same source gives the same bytes, packages can be installed and removed, and
+// bills of materials are complete.
 package release
 
 import (

@@ -1,6 +1,5 @@
-// Package skew_test runs the programs of the version before beside those of this one, as an upgrade does: the agents of the
-// version before with this controller and CRD, and the reverse. What the version before is says the file previous; `make
-// previous` builds it.
+// Package skew_test tests version skew: it runs the previous version's agents with this version's controller and CRDs, and the reverse,
+// as during an upgrade. The file previous names the previous version; `make previous` builds it.
 package skew_test
 
 import (
