@@ -92,7 +92,7 @@ func (k *kubelet) CheckLocal(context.Context) component.Verdict {
 // Check implements agent.Kubelet.
 func (k *kubelet) Check(_ context.Context, p payload.Payload) component.Verdict {
 	if k.behave(&p).rejects {
-		return component.Verdict{Outcome: component.Rejected, Stage: 1, Words: "this hollow node is set to reject it"}
+		return component.Verdict{Outcome: component.Rejected, Stage: 1, Message: "this hollow node is set to reject it"}
 	}
 	effective, err := effective(p.Fields)
 	if err != nil {

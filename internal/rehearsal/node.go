@@ -77,7 +77,7 @@ func (n *node) start() (*source.Reporter, error) {
 	intended := source.NewNodeConfigSource(client, n.name, records, log)
 	a := agent.New(n.options(log), agent.Parts{
 		Kubelet: n.kubelet, Source: intended, Nodes: source.NewNodeWatch(client, n.name),
-		Reporter: recordingReporter{reporter, n}, Records: records,
+		Reporter: recordingReporter{reporter, n}, SavedConfigs: records,
 	})
 	ctx, cancel := context.WithCancel(n.fleet.ctx)
 	done := make(chan struct{})

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -8,6 +9,14 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
+
+func TestSleepEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if sleep(ctx, time.Hour, nil, nil) {
+		t.Error("sleep did not notice the end of its context")
+	}
+}
 
 func TestBackoffStartsAgainAfterAnOutage(t *testing.T) {
 	retry := newBackoff(time.Minute)
