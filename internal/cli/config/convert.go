@@ -1,0 +1,196 @@
+package config
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/kubeadm"
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+func (a *app) configConvertCommand() *cobra.Command {
+	var form, output string
+	cmd := &cobra.Command{
+		Use:   "convert --form=grouped|flat FILE",
+		Short: "Turn a kubelet configuration into the grouped form, or back",
+		Long: `Turn a KubeletConfiguration into evenkeel's grouped form, or back into upstream's flat one, which the kubelet reads.
+
+FILE holds one KubeletConfiguration, in either form, in YAML or JSON; - is standard input. What comes out is YAML, and has
+every value that went in. COMMENTS ARE LOST. What the other form has no place for is an error:
+
+  trial                  of the grouped form: the flat one has none
+  unknown fields         of the flat form: this version knows of no group for them
+
+A file that has the form already is printed as it is, byte for byte. Whether the values are good, nobody is asked: that
+is "config validate".`,
+		Example: `  kubectl evenkeel config convert --form=grouped kubelet.yaml --output workers.yaml
+  kubectl evenkeel config convert --form=flat workers.yaml | diff kubelet.yaml -`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("%s needs one file, or - for standard input: see its --help", cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.configConvert(cmd.Context(), form, args[0], output)
+		},
+	}
+	cmd.Flags().StringVar(&form, "form", "", "the form that is wanted: grouped or flat")
+	_ = cmd.RegisterFlagCompletionFunc("form", cobra.FixedCompletions([]string{"grouped", "flat"}, cobra.ShellCompDirectiveNoFileComp))
+	outputFlag(cmd, &output)
+	return cmd
+}
+
+func (a *app) configConvert(ctx context.Context, form, file, output string) error {
+	switch form {
+	case "grouped", "flat":
+	case "":
+		return errors.New("give --form=grouped or --form=flat")
+	default:
+		return fmt.Errorf("unknown form %q: use grouped or flat", form)
+	}
+	data, called, err := a.input(ctx, file)
+	if err != nil {
+		return err
+	}
+	d, err := oneKubeletConfiguration(called, data)
+	if err != nil {
+		return err
+	}
+	if otherForm(d) == form {
+		if data, err = convert(d); err != nil {
+			return fmt.Errorf("%s: %w; nothing was written", called, err)
+		}
+	} else if _, err := decode(data); err != nil {
+		return fmt.Errorf("%s: %w; nothing was written", called, err)
+	}
+	return a.output(output, data)
+}
+
+// oneKubeletConfiguration returns the only document of a file.
+func oneKubeletConfiguration(file string, data []byte) (kubeadm.Document, error) {
+	none := kubeadm.Document{}
+	all, err := kubeadm.Documents(file, data)
+	switch {
+	case err != nil:
+		return none, err
+	case len(all) == 0:
+		return none, fmt.Errorf("%s is empty: it must hold a KubeletConfiguration", file)
+	case len(all) > 1:
+		return none, fmt.Errorf("%s holds %d documents: convert takes one, a KubeletConfiguration; put it into a file of its own",
+			file, len(all))
+	case all[0].Kind != payload.KubeletKind:
+		return none, fmt.Errorf("%s holds %s of %s: there is a grouped form of the KubeletConfiguration only",
+			file, all[0].Kind, all[0].APIVersion)
+	}
+	return all[0], nil
+}
+
+// convert returns the other form of a KubeletConfiguration. The error says what would be lost.
+func convert(d kubeadm.Document) ([]byte, error) {
+	p, err := decode(d.Text)
+	if err != nil {
+		return nil, err
+	}
+	given, err := exactly(d.Text)
+	if err != nil {
+		return nil, err
+	}
+	fields, err := exactly(p.Upstream)
+	if err != nil {
+		return nil, err
+	}
+	if !d.IsGrouped() {
+		fields = payload.Group(fields)
+	}
+	_, trial := given["trial"]
+	ungrouped, homeless := fields["ungrouped"].(map[string]any)
+	switch {
+	case d.IsGrouped() && trial:
+		return nil, errors.New("its trial has no place in the flat form: take it out of the file, and put what it asks for " +
+			"into spec.trial of the rollout or NodeConfig, or stay with the grouped form")
+	case !d.IsGrouped() && homeless:
+		return nil, fmt.Errorf("the grouped form has no place for %s, as far as this version knows: "+
+			"leave it out, or stay with the flat form",
+			strings.Join(paths(ungrouped), ", "))
+	}
+	text, err := component.Effective(fields).YAML()
+	if err != nil {
+		return nil, err
+	}
+	back, err := decode(text)
+	if err != nil { // such as an unknown field within a struct, or more than 1 MiB
+		return nil, fmt.Errorf("the %s form cannot have it: %w", otherForm(d), err)
+	}
+	if !alike(p.Fields, back.Fields) { // such as a key << in JSON, which YAML takes for an order
+		return nil, errors.New("as YAML it would not mean the same")
+	}
+	return text, nil
+}
+
+// alike tells whether two configurations have the same values, however their numbers are written.
+func alike(a, b map[string]any) bool {
+	textA, errA := json.Marshal(a)
+	textB, errB := json.Marshal(b)
+	return errA == nil && errB == nil && bytes.Equal(textA, textB)
+}
+
+func otherForm(d kubeadm.Document) string {
+	if d.IsGrouped() {
+		return "flat"
+	}
+	return "grouped"
+}
+
+// decode is payload.Decode for a file: the error says what is wrong, and nothing of keys.
+func decode(text []byte) (payload.Payload, error) {
+	p, err := payload.Decode(payload.KeyKubelet, text)
+	if refused := (*payload.Error)(nil); errors.As(err, &refused) {
+		return p, errors.New(refused.Message)
+	}
+	return p, err
+}
+
+// exactly returns the fields of a document with their numbers as they are written.
+func exactly(text []byte) (map[string]any, error) {
+	if !json.Valid(text) {
+		var err error
+		if text, err = yaml.YAMLToJSON(text); err != nil {
+			return nil, err
+		}
+	}
+	var fields map[string]any
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	return fields, d.Decode(&fields)
+}
+
+// paths names upstream fields that are in no group, sorted. Of a struct that is a group they are those within it.
+func paths(ungrouped map[string]any) []string {
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(ungrouped)) {
+		isGroup := slices.ContainsFunc(payload.Fields, func(f payload.Field) bool { return strings.HasPrefix(f.Path, name+".") })
+		inner, _ := ungrouped[name].(map[string]any)
+		switch {
+		case !isGroup:
+			names = append(names, name)
+		case len(inner) == 0:
+			names = append(names, name+" with nothing in it")
+		default:
+			for _, field := range slices.Sorted(maps.Keys(inner)) {
+				names = append(names, name+"."+field)
+			}
+		}
+	}
+	return names
+}

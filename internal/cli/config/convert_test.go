@@ -1,0 +1,135 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/internal/kubeadm"
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+// thereAndBack converts a flat KubeletConfiguration into the grouped form and back, and fails if it means another then.
+func thereAndBack(t rapid.TB, flat []byte) {
+	t.Helper()
+	want, err := decode(flat)
+	if err != nil {
+		t.Fatalf("%v: %s", err, flat)
+	}
+	text := flat
+	for range 2 {
+		d, err := kubeadm.Documents("f.yaml", text)
+		if err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		if text, err = convert(d[0]); err != nil {
+			t.Fatalf("%v: %s", err, d[0].Text)
+		}
+	}
+	got, err := decode(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want.Fields, got.Fields); diff != "" {
+		t.Fatalf("%s\n%s", diff, text)
+	}
+	if !strings.HasPrefix(string(text), "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n") {
+		t.Fatalf("apiVersion and kind come first: %s", text)
+	}
+}
+
+func TestAConfigurationWithEveryFieldSurvivesConversionThereAndBack(t *testing.T) {
+	text, err := os.ReadFile("../payload/testdata/printed-full.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var printed map[string]any
+	if err := json.Unmarshal(text, &printed); err != nil {
+		t.Fatal(err)
+	}
+	fields := payload.Canonical(printed)
+	fields["apiVersion"], fields["kind"] = payload.UpstreamAPIVersion, payload.KubeletKind
+	flat, err := json.Marshal(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(fields) < 100 {
+		t.Errorf("only %d fields", len(fields))
+	}
+	thereAndBack(t, flat)
+}
+
+func TestAnyValueOfAnyFieldSurvivesConversionThereAndBack(t *testing.T) {
+	guarded := map[string]bool{
+		"staticPodPath": true, "authentication.x509.clientCAFile": true, "tlsCertFile": true, "tlsPrivateKeyFile": true,
+		"resolvConf": true, "volumePluginDir": true, "podLogsDir": true, "healthzPort": true,
+	}
+	values := []any{
+		nil, true, false, 0, -7, int64(1)<<62 + 1, 0.1, 1e-9, 2.5e30, []any{}, []any{nil, "a", map[string]any{}}, map[string]any{},
+		"", " ", "yes", "null", "~", "1e3", "0x1f", "012", "1:30", "<<", "=", "- a", "# a", "a: b", "a\nb\n", "\ta", "2026-01-02", "\u2028", "ü😀", "\x01", "*a", "&a b",
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		fields := map[string]any{"apiVersion": payload.UpstreamAPIVersion, "kind": payload.KubeletKind}
+		for _, f := range rapid.SliceOfN(rapid.SampledFrom(payload.Fields), 0, 20).Draw(t, "fields") {
+			if guarded[f.Path] {
+				continue
+			}
+			var value any = rapid.SampledFrom(values).Draw(t, f.Path)
+			if key := rapid.SampledFrom([]string{"", "memory.available", "yes", "1", "1.0", "a b"}).Draw(t, "key"); key != "" && !strings.Contains(f.Path, ".") {
+				value = map[string]any{key: value}
+			}
+			set(fields, strings.Split(f.Path, "."), value)
+		}
+		flat, err := json.Marshal(fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+		thereAndBack(t, flat)
+	})
+}
+
+// set sets the field at path; structs on the way are made.
+func set(fields map[string]any, path []string, value any) {
+	for ; len(path) > 1; path = path[1:] {
+		inner, ok := fields[path[0]].(map[string]any)
+		if !ok {
+			inner = map[string]any{}
+			fields[path[0]] = inner
+		}
+		fields = inner
+	}
+	fields[path[0]] = value
+}
+
+func TestAConfigurationOfNoFieldsIsConverted(t *testing.T) {
+	evenkeel(t, "config", "convert", "--form=grouped", write(t, header)).says(t, "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\n")
+	thereAndBack(t, []byte(header))
+}
+
+func TestANumberThatFitsNoFloatIsConvertedDigitByDigit(t *testing.T) {
+	flat := header + "kubeAPIBurst: 18446744073709551615\nmaxOpenFiles: 9223372036854775807\n"
+	evenkeel(t, "config", "convert", "--form=grouped", write(t, flat)).says(t,
+		"cluster:\n kubeAPIBurst: 18446744073709551615\nresources:\n maxOpenFiles: 9223372036854775807\n")
+}
+
+func TestWhatIsTooLargeInTheOtherFormIsNotConverted(t *testing.T) {
+	gates := map[string]bool{}
+	for i := range 45_000 { // in YAML each is a line of its own
+		gates[fmt.Sprintf("Gate%010d", i)] = true
+	}
+	text, err := json.Marshal(map[string]any{"apiVersion": payload.UpstreamAPIVersion, "kind": payload.KubeletKind, "featureGates": gates})
+	if err != nil || len(text) > payload.MaxSize {
+		t.Fatal(len(text), err)
+	}
+	path := filepath.Join(t.TempDir(), "large.json")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	evenkeel(t, "config", "convert", "--form=grouped", path).refuses(t, "large.json: the grouped form cannot have it: larger than 1 MiB; nothing was written")
+}

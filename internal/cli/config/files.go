@@ -1,0 +1,64 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/evenkeel/evenkeel/internal/kubeadm"
+)
+
+// outputFlag adds --output to a command that writes a file. It has no -o, which is a format elsewhere.
+func outputFlag(cmd *cobra.Command, path *string) {
+	cmd.Flags().StringVar(path, "output", "", "the file to write, which must not exist yet; standard output if it is not given")
+	_ = cmd.MarkFlagFilename("output", "yaml", "yml", "json")
+}
+
+// output writes data to a new file, or to standard output if path is "" or "-". The error says what is in the way; then
+// there is no file that was not there before.
+func (a *app) output(path string, data []byte) error {
+	if path == "" || path == "-" {
+		if _, err := a.Out.Write(data); err != nil {
+			return fmt.Errorf("write to standard output: %w", err)
+		}
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return fmt.Errorf("--output: %s already exists: remove it, or name another; nothing was written", path)
+	case err != nil:
+		return fmt.Errorf("--output: %w; nothing was written", err)
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("--output: %w; what was written is removed", errors.Join(err, os.Remove(path)))
+	}
+	return nil
+}
+
+// input returns the bytes of a file, or of standard input if it is "-", and what to call it. More than a file of
+// configurations may have is not read to its end.
+func (a *app) input(ctx context.Context, file string) (data []byte, called string, err error) {
+	in, called := a.In, file
+	if file == "-" {
+		called = "standard input"
+	} else {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, called, fmt.Errorf("read a configuration: %w", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	data, err = reading(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(in, kubeadm.MaxFile+1)) })
+	if err != nil {
+		return nil, called, fmt.Errorf("read a configuration from %s: %w", called, err)
+	}
+	return data, called, nil
+}

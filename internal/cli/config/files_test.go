@@ -1,0 +1,75 @@
+package config
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+
+	"github.com/evenkeel/evenkeel/internal/kubeadm"
+)
+
+func TestOutputMakesAFileThatCanBeReadAndNotRun(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out.yaml")
+	if err := (&app{}).output(path, []byte("a: b\n")); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mode := info.Mode().Perm(); mode&0o600 != 0o600 || mode&^0o644 != 0 {
+		t.Errorf("its mode is %s", mode)
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "a: b\n" {
+		t.Errorf("it holds %q, %v", text, err)
+	}
+}
+
+func TestOutputLeavesWhatIsThereAlone(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "out.yaml"), filepath.Join(dir, "link")
+	if err := os.WriteFile(file, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(dir, "elsewhere"), link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{file, link, dir} {
+		err := (&app{}).output(path, []byte("new"))
+		if want := "--output: " + path + " already exists: remove it, or name another; nothing was written"; err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "old" {
+		t.Errorf("it holds %q, %v", text, err)
+	}
+	if all, err := os.ReadDir(dir); err != nil || len(all) != 2 {
+		t.Errorf("there are %v, %v", all, err)
+	}
+}
+
+func TestOutputWithoutAFileGoesToStandardOutput(t *testing.T) {
+	for _, path := range []string{"", "-"} {
+		var out bytes.Buffer
+		a := &app{IOStreams: genericclioptions.IOStreams{Out: &out}}
+		if err := a.output(path, []byte("a: b\n")); err != nil || out.String() != "a: b\n" {
+			t.Errorf("%q: %q, %v", path, out.String(), err)
+		}
+	}
+}
+
+func TestInputEndsWhereAFileIsTooLarge(t *testing.T) {
+	endless := strings.NewReader(strings.Repeat("#", 2*kubeadm.MaxFile))
+	a := &app{IOStreams: genericclioptions.IOStreams{In: endless}}
+	data, called, err := a.input(t.Context(), "-")
+	if err != nil || called != "standard input" || len(data) != kubeadm.MaxFile+1 {
+		t.Errorf("%d bytes of %s, %v", len(data), called, err)
+	}
+	if _, err := kubeadm.Documents(called, data); err == nil || err.Error() != "standard input: larger than 4 MiB" {
+		t.Error(err)
+	}
+}

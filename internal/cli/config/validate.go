@@ -1,0 +1,252 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/kubeadm"
+	"github.com/evenkeel/evenkeel/internal/printable"
+)
+
+// Exit codes of config validate.
+const (
+	exitAccepted = 0
+	exitRejected = 1
+	exitUntold   = 2
+	exitUsage    = 3
+)
+
+// validateOptions is what the flags of config validate ask for.
+type validateOptions struct {
+	programs componentFlags
+	output   printing.Format
+}
+
+func (a *app) configValidateCommand() *cobra.Command {
+	var o validateOptions
+	cmd := &cobra.Command{
+		Use:   "validate FILE...",
+		Short: "Have configurations judged by the components that would run with them",
+		Long: `Have the configurations in files judged, each by its component's own binary, before anything reaches a cluster.
+
+A file holds one or more documents, in YAML or JSON; - is standard input. No cluster is needed. Judged are
+
+  KubeletConfiguration      by the kubelet, upstream and in evenkeel's grouped form
+  KubeProxyConfiguration    by kube-proxy
+
+What is judged is the version whose binary is given: with the one that an upgrade will bring, it is seen which fields and
+feature gates are gone there. What a component only warns about or ignores without a word, such as a field that it does
+not know, is rejected. A drop-in is judged as if it were all of a configuration. What depends on the host is not judged,
+which is said under the verdict. kubeadm's own kinds may be in the files: they are not judged, and do not count.
+
+Exit codes:
+  0  all are accepted
+  1  one is rejected, or is none that could be read
+  2  none is rejected, but one could not be judged: its component's binary was not given or does not work;
+     or there was nothing to judge
+  3  wrong usage: flags, no file, a file that cannot be read, a kind that is not known; nothing was judged`,
+		Example: `  # What the kubelet of the next version says
+  kubectl evenkeel config validate kubelet.yaml --component-binary kubelet=./v1.37/kubelet
+
+  # All that kubeadm is given, in a CI job
+  kubectl evenkeel config validate kubeadm.yaml -o json \
+    --component-binary kubelet=kubelet --component-image kube-proxy=registry.k8s.io/kube-proxy:v1.37.1`,
+		Args: func(cmd *cobra.Command, files []string) error {
+			again := slices.Index(files, "-") + 1
+			switch {
+			case len(files) == 0:
+				return &exit{exitUsage, fmt.Errorf("%s needs files, or - for standard input: see its --help", cmd.CommandPath())}
+			case slices.Contains(files[again:], "-") && again > 0:
+				return &exit{exitUsage, errors.New("- is given twice: standard input can be read once")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, files []string) error { return a.configValidate(cmd.Context(), files, o) },
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exit{exitUsage, err} })
+	o.programs.add(cmd)
+	printing.FormatFlag(cmd, &o.output, printing.JSON, printing.YAML)
+	return cmd
+}
+
+// outcome is what became of a document that was to be judged; the first three are component.Outcome's.
+type outcome string
+
+const (
+	accepted     outcome = "accepted"
+	rejected     outcome = "rejected"
+	couldNotTell outcome = "could not tell"
+	unvalidated  outcome = "unvalidated" // nobody was there to ask
+	notJudged    outcome = "not judged"  // nobody is to be asked
+)
+
+// judgement is one document, and what its component says of it.
+type judgement struct {
+	Place      string   `json:"place"`
+	APIVersion string   `json:"apiVersion,omitempty"`
+	Kind       string   `json:"kind,omitempty"`
+	Component  string   `json:"component,omitempty"`
+	Version    string   `json:"componentVersion,omitempty"` // of the binary that judged it
+	Verdict    outcome  `json:"verdict"`
+	Words      string   `json:"words,omitempty"` // the component's, or why it was not asked
+	Warnings   []string `json:"warnings,omitempty"`
+}
+
+func (j judgement) String() string {
+	by := j.Component
+	switch {
+	case j.Version != "":
+		by += " " + j.Version
+	case by == "":
+		by = j.Kind
+	}
+	parts := []string{j.Place, by, string(j.Verdict), j.Words}
+	return printable.Line(strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ": "))
+}
+
+// judgements is what config validate prints as JSON.
+type judgements struct {
+	Verdict   outcome     `json:"verdict"`
+	Documents []judgement `json:"documents"`
+}
+
+// overall is what the judgements amount to.
+func overall(all []judgement) outcome {
+	has := func(which ...outcome) bool {
+		return slices.ContainsFunc(all, func(j judgement) bool { return slices.Contains(which, j.Verdict) })
+	}
+	switch {
+	case has(rejected):
+		return rejected
+	case has(couldNotTell, unvalidated):
+		return couldNotTell
+	case has(accepted):
+		return accepted
+	default:
+		return notJudged
+	}
+}
+
+// submission is a document that is to be judged, or why it cannot be.
+type submission struct {
+	kubeadm.Document
+	unreadable error
+}
+
+func (a *app) configValidate(ctx context.Context, files []string, o validateOptions) error {
+	all, err := a.submissions(ctx, files)
+	switch {
+	case ctx.Err() != nil:
+		return &exit{exitUntold, errors.New("interrupted: nothing was judged")}
+	case err != nil:
+		return &exit{exitUsage, fmt.Errorf("%w; nothing was judged", err)}
+	}
+	components, done, err := o.programs.open(a.ErrOut)
+	defer done()
+	if err != nil {
+		return &exit{exitUsage, fmt.Errorf("%w; nothing was judged", err)}
+	}
+	result := judgements{Documents: []judgement{}}
+	for _, s := range all {
+		j := judge(ctx, s, components)
+		if ctx.Err() != nil {
+			return &exit{exitUntold, fmt.Errorf("interrupted at %s", s.Place)}
+		}
+		result.Documents = append(result.Documents, j)
+		if o.output == "" {
+			a.printJudgement(j)
+		}
+	}
+	result.Verdict = overall(result.Documents)
+	if o.output != "" {
+		if err := printing.Encode(a.Out, o.output, result); err != nil {
+			return &exit{exitUntold, err}
+		}
+	}
+	switch result.Verdict {
+	case accepted:
+		return nil
+	case rejected:
+		return &exit{exitRejected, nil}
+	case notJudged:
+		return &exit{exitUntold, errors.New("there was nothing to judge: no file holds a component's configuration")}
+	default:
+		return &exit{exitUntold, nil}
+	}
+}
+
+// submissions reads files. The error is for a file that cannot be read, and for a document of a kind that is not known.
+func (a *app) submissions(ctx context.Context, files []string) ([]submission, error) {
+	var all []submission
+	for _, file := range files {
+		data, called, err := a.input(ctx, file)
+		if err != nil {
+			return nil, err
+		}
+		before := len(all)
+		for d, err := range kubeadm.EachDocument(called, data) {
+			_, isComponents := d.Component()
+			if err == nil && !isComponents && !d.IsGrouped() && !d.IsKubeadmKind() {
+				return nil, d.UnknownKindError()
+			}
+			all = append(all, submission{d, err})
+		}
+		if len(all) == before {
+			all = append(all, submission{kubeadm.Document{Place: called}, errors.New("there is nothing in it")})
+		}
+	}
+	return all, nil
+}
+
+// judge has a document judged by its component.
+func judge(ctx context.Context, s submission, components map[string]component.Component) judgement {
+	j := judgement{Place: s.Place, APIVersion: s.APIVersion, Kind: s.Kind}
+	text := s.Text
+	switch known, isComponents := s.Component(); {
+	case s.unreadable != nil:
+		j.Verdict, j.Words = rejected, s.unreadable.Error()
+		return j
+	case s.IsKubeadmKind():
+		j.Verdict, j.Words = notJudged, "it is kubeadm's own, kubeadm config validate judges it"
+		return j
+	case isComponents:
+		j.Component = known.Name
+	default:
+		j.Component = "kubelet"
+		p, err := decode(text)
+		if err != nil {
+			j.Verdict, j.Words = rejected, "the grouped form: "+err.Error()
+			return j
+		}
+		text = p.Upstream
+	}
+	c := components[j.Component]
+	if c == nil {
+		j.Verdict, j.Words = unvalidated, fmt.Sprintf("give --%s %s=PATH", componentBinary, j.Component)
+		return j
+	}
+	v, objections := component.ValidationErrors(ctx, c, text)
+	j.Verdict, j.Words, j.Warnings = outcome(v.Outcome.String()), v.Message, v.Warnings
+	if len(objections) > 0 {
+		j.Words = strings.Join(objections, "; ")
+	}
+	var err error
+	if j.Version, err = c.Version(ctx); err != nil {
+		j.Warnings = append(j.Warnings, fmt.Sprintf("the version of this %s is not known: %v", j.Component, err))
+	}
+	return j
+}
+
+func (a *app) printJudgement(j judgement) {
+	fmt.Fprintln(a.Out, j)
+	for _, warning := range j.Warnings {
+		fmt.Fprintln(a.Out, " ", printable.Line(warning))
+	}
+}

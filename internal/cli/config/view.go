@@ -1,0 +1,160 @@
+package config
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"github.com/evenkeel/evenkeel/internal/kubeadm"
+	"github.com/evenkeel/evenkeel/internal/printable"
+)
+
+func (a *app) configViewCommand() *cobra.Command {
+	cmd := group(&cobra.Command{Use: "view", Short: "Print configurations of the cluster", Example: `  kubectl evenkeel config view upgradeable --component-binary kubelet=./kubelet`})
+	cmd.AddCommand(a.configViewUpgradeableCommand())
+	return cmd
+}
+
+func (a *app) configViewUpgradeableCommand() *cobra.Command {
+	var components componentFlags
+	var output string
+	cmd := &cobra.Command{
+		Use:   "upgradeable [VERSION]",
+		Short: "Print the component configurations that have to be migrated by hand before an upgrade",
+		Long: `Print the component configurations of the cluster that have to be migrated by hand before an upgrade: what a user
+supplied or changed and the target version's own binary does not accept. They are YAML documents, each under a comment
+that says why, and go, once migrated, to "upgrade apply --config". If there are none, nothing is printed.
+
+What is unvalidated, since neither the target's binary nor its image was given, is said on standard error.`,
+		Example: `  kubectl evenkeel config view upgradeable --component-binary kubelet=./kubelet --output old.yaml`,
+		Args:    oneVersionAtMost,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			target, err := optionalVersion(args)
+			if err != nil {
+				return err
+			}
+			return a.configViewUpgradeable(cmd.Context(), target, components, output)
+		},
+	}
+	components.add(cmd)
+	outputFlag(cmd, &output)
+	return cmd
+}
+
+func (a *app) configViewUpgradeable(ctx context.Context, target string, components componentFlags, output string) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	p, err := a.makePlan(ctx, c, target, upgradeFlags{components: components}, kubeadm.Options{})
+	if err != nil {
+		return err
+	}
+	a.warn(p)
+	var documents bytes.Buffer
+	for i, change := range p.Changes {
+		row := p.Components[i]
+		if change.Action != kubeadm.Keep || row.ManualUpgrade != kubeadm.ManualYes {
+			continue
+		}
+		fmt.Fprintf(&documents, "---\n# ConfigMap kube-system/%s, %s: %s:\n", row.ConfigMap, row.Origin, printable.Line(refusal(row)))
+		for _, words := range row.Objections {
+			fmt.Fprintf(&documents, "#   %s\n", printable.Line(words))
+		}
+		text := string(change.Current)
+		if change.Unreadable != "" { // what can be read holds nothing that a terminal would obey
+			text = strings.Map(func(r rune) rune {
+				if r == '\n' || r == '\t' || unicode.IsPrint(r) {
+					return r
+				}
+				return -1
+			}, text)
+		}
+		documents.WriteString(strings.TrimSuffix(text, "\n") + "\n")
+	}
+	if documents.Len() == 0 {
+		return nil
+	}
+	return a.output(output, documents.Bytes())
+}
+
+func (a *app) configPrintCommand() *cobra.Command {
+	cmd := group(&cobra.Command{Use: "print", Short: "Print configurations that are generated", Example: `  kubectl evenkeel config print component-defaults`})
+	cmd.AddCommand(a.configPrintDefaultsCommand())
+	return cmd
+}
+
+func (a *app) configPrintDefaultsCommand() *cobra.Command {
+	var only []string
+	var file, output string
+	cmd := &cobra.Command{
+		Use:   "component-defaults",
+		Short: "Print the component configurations that are generated for this cluster's settings",
+		Long: `Print the component configurations that are generated for a cluster's settings, as YAML documents: what follows from the
+ClusterConfiguration, and no defaults of the components.
+
+The ClusterConfiguration is that of --config, and no cluster is asked then; else the cluster's.`,
+		Example: `  # What would be generated for this cluster
+  kubectl evenkeel config print component-defaults
+
+  # The kubelet's, for a cluster that is not there yet
+  kubectl evenkeel config print component-defaults --component kubelet --config cluster.yaml --output kubelet.yaml`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("%s takes no arguments; one component is --component %s: see its --help", cmd.CommandPath(), args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.configPrintDefaults(cmd.Context(), only, file, output)
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&only, "component", nil, "only this component: kubelet or kube-proxy; can be repeated (default all)")
+	f.StringVar(&file, "config", "", "file with a ClusterConfiguration; - is standard input")
+	outputFlag(cmd, &output)
+	return cmd
+}
+
+func (a *app) configPrintDefaults(ctx context.Context, only []string, file, output string) error {
+	var all []string
+	for _, c := range kubeadm.Components() {
+		all = append(all, c.Name)
+	}
+	for _, name := range only {
+		if !slices.Contains(all, name) {
+			return fmt.Errorf("--component: there is no component %q; there are %s", name, strings.Join(all, ", "))
+		}
+	}
+	given, err := a.given(ctx, file)
+	if err != nil {
+		return err
+	}
+	have := &kubeadm.Cluster{}
+	switch {
+	case given == nil:
+		c, err := a.client()
+		if err != nil {
+			return err
+		}
+		if have, err = kubeadm.Gather(ctx, c); err != nil {
+			return err
+		}
+	case given.Cluster == nil:
+		return fmt.Errorf("%s holds no ClusterConfiguration, which the component configurations are generated from", file)
+	default:
+		for _, note := range given.Notes {
+			fmt.Fprintln(a.ErrOut, "note:", printable.Line(note))
+		}
+	}
+	documents, err := kubeadm.Defaults(have, given, only)
+	if err != nil {
+		return err
+	}
+	return a.output(output, documents)
+}

@@ -1,0 +1,67 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
+)
+
+func (a *app) nodeCommand() *cobra.Command {
+	var output printing.Format
+	cmd := &cobra.Command{
+		Use:   "node NAME",
+		Short: "Say why a node is as it is, and what happens next",
+		Example: `  kubectl evenkeel node worker-17
+  kubectl evenkeel node worker-17 -o json`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 || args[0] == "" {
+				return fmt.Errorf("%s needs the name of one node: kubectl evenkeel nodes shows them", cmd.CommandPath())
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completeNode,
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.node(cmd.Context(), args[0], output) },
+	}
+	printing.FormatFlag(cmd, &output, printing.JSON, printing.YAML)
+	return cmd
+}
+
+func (a *app) node(ctx context.Context, name string, output printing.Format) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	view, err := query.ViewNode(ctx, c, name)
+	if err != nil {
+		return err
+	}
+	v := describe.NodeOf(view, now)
+	if output != "" {
+		return printing.Encode(a.Out, output, v)
+	}
+	if v.AgentVersion != "" && v.AgentVersion != a.version {
+		fmt.Fprintf(a.ErrOut, "note: the agent is of another version (%s) than this program (%s)\n", printable.Line(v.AgentVersion), a.version)
+	}
+	tw := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(tw, "Node:\t%s\n", printable.Line(v.Name))
+	for _, l := range v.Lines(now) {
+		fmt.Fprintf(tw, "%s:\t%s\n", l.Key, l.Text)
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(a.Out, "\nWhat happens next:")
+	for _, s := range v.Next {
+		fmt.Fprintf(a.Out, "  - %s\n", printable.Line(s))
+	}
+	return nil
+}

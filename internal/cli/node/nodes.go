@@ -1,0 +1,269 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/cli-runtime/pkg/printers"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/internal/printable"
+)
+
+// nodesOptions is what the flags of nodes ask for.
+type nodesOptions struct {
+	selector, rollout string
+	failed, problems  bool
+	output            printing.Format
+}
+
+func (a *app) nodesCommand() *cobra.Command {
+	var o nodesOptions
+	cmd := &cobra.Command{
+		Use:   "nodes",
+		Short: "Show what every node is assigned, runs and falls back to",
+		Long: `Show what every node is assigned, runs and falls back to, one line a node.
+
+ASSIGNED is a rollout and its revision, the name of a ConfigMap that a person assigned, or local. CONFIGOK is the status
+of the node's condition and its reason. TRIAL is how long the trial has been going on, and how long it takes at least.
+SINCE is how long CONFIGOK has been what it is. Nodes without an agent are shown too.
+
+-o wide adds the versions of kubelet and agent, where the agent takes configuration from, and what kind of agent runs:
+Host, started by the init system for good; Bootstrap, until a self-hosted one takes over; SelfHosted, in a pod.`,
+		Example: `  # All nodes
+  kubectl evenkeel nodes
+
+  # Those of a pool that are not fine
+  kubectl evenkeel nodes -l node-restriction.kubernetes.io/pool=workers --problems
+
+  # How a rollout sees its nodes; those on which it failed
+  kubectl evenkeel nodes --rollout workers
+  kubectl evenkeel nodes --rollout workers --failed`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.nodes(cmd.Context(), o) },
+	}
+	f := cmd.Flags()
+	f.StringVarP(&o.selector, "selector", "l", "", "only nodes with these labels")
+	f.StringVar(&o.rollout, "rollout", "", "only nodes that this rollout selects, and how they stand to it")
+	f.BoolVar(&o.failed, "failed", false, "only nodes whose configuration failed: ConfigOK is False, or with --rollout those that failed in it")
+	f.BoolVar(&o.problems, "problems", false, "only nodes that are not fine, whatever the reason")
+	printing.FormatFlag(cmd, &o.output, printing.Wide, printing.JSON, printing.YAML, printing.Name)
+	_ = cmd.RegisterFlagCompletionFunc("rollout", func(cmd *cobra.Command, _ []string, so string) ([]string, cobra.ShellCompDirective) {
+		return a.completeRollout(cmd, nil, so)
+	})
+	return cmd
+}
+
+func (a *app) nodes(ctx context.Context, o nodesOptions) error {
+	switch {
+	case o.failed && o.problems:
+		return errors.New("--failed and --problems are two questions: give one; --problems has the failed nodes too")
+	case o.selector != "" && o.rollout != "":
+		return errors.New("--selector and --rollout both choose nodes: give one")
+	}
+	selector, err := labels.Parse(o.selector)
+	if err != nil {
+		return fmt.Errorf("--selector %q: %w", o.selector, err)
+	}
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	out := &nodeRows{w: a.Out, format: o.output, standing: o.rollout != "", agents: map[string]int{}, modes: map[string]int{}, Items: []describe.Row{}}
+	show := func(row describe.Row) error {
+		failed := row.ConfigOK.Status == string(metav1.ConditionFalse)
+		if o.rollout != "" {
+			failed = row.State == rollout.Failed.String()
+		}
+		bad := failed || len(row.Problems) > 0 || row.State == rollout.Stale.String() || row.State == rollout.Blocked.String()
+		if o.failed && !failed || o.problems && !bad {
+			return nil
+		}
+		return out.add(row)
+	}
+	if o.rollout != "" {
+		if err := a.rolloutNodes(ctx, c, o.rollout, show); err != nil {
+			return err
+		}
+		return out.end(a.ErrOut)
+	}
+	for p, err := range query.Pairs(ctx, c, selector) {
+		if err != nil {
+			return err
+		}
+		if err := show(describe.RowOf(p, time.Now())); err != nil {
+			return err
+		}
+	}
+	return out.end(a.ErrOut)
+}
+
+// rolloutNodes shows the nodes that a rollout selects, and how they stand to it.
+func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, show func(describe.Row) error) error {
+	r, err := query.Rollout(ctx, c, name)
+	if err != nil {
+		return err
+	}
+	var rows []describe.Row
+	f, err := query.Gather(ctx, c, r, func(p query.Pair) { rows = append(rows, describe.RowOf(p, time.Now())) })
+	if err != nil {
+		return err
+	}
+	plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
+	for i, row := range rows {
+		s := plan.NodeState(i)
+		row.State, row.Why = s.State.String(), describe.JoinWords(s.Reason, s.Message)
+		if err := show(row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nodeRows prints nodes: a table page by page, JSON and YAML when all are there.
+type nodeRows struct {
+	w        io.Writer
+	format   printing.Format
+	standing bool
+	table    interface {
+		io.Writer
+		Flush() error
+	}
+	n int
+	// agents counts nodes by the version of their agent.
+	agents map[string]int
+	// modes counts nodes by what kind of agent runs there.
+	modes map[string]int
+	Items []describe.Row `json:"items"`
+}
+
+func (r *nodeRows) add(row describe.Row) error {
+	r.n++
+	if row.AgentVersion != "" {
+		r.agents[row.AgentVersion]++
+	}
+	if row.RunMode != "" {
+		r.modes[row.RunMode]++
+	}
+	switch r.format {
+	case printing.JSON, printing.YAML:
+		r.Items = append(r.Items, row)
+		return nil
+	case printing.Name:
+		_, err := fmt.Fprintf(r.w, "node/%s\n", row.Name)
+		return err
+	}
+	if r.table == nil {
+		tw := printers.GetNewTabWriter(r.w) // it keeps the columns' widths from page to page
+		r.table = tw
+		fmt.Fprintln(tw, strings.Join(r.header(), "\t"))
+	}
+	cells := r.cells(row)
+	for i := range cells {
+		cells[i] = describe.Dash(printable.Line(cells[i]))
+	}
+	fmt.Fprintln(r.table, strings.Join(cells, "\t"))
+	if r.n%query.PageSize == 0 {
+		return r.table.Flush()
+	}
+	return nil
+}
+
+func (r *nodeRows) end(errOut io.Writer) error {
+	switch {
+	case r.format == printing.JSON || r.format == printing.YAML:
+		return printing.Encode(r.w, r.format, r)
+	case r.n == 0 && r.format != printing.Name:
+		fmt.Fprintln(errOut, "no nodes")
+	case r.table != nil:
+		if err := r.table.Flush(); err != nil {
+			return err
+		}
+		for _, note := range []string{versionNote(r.agents), bootstrapNote(r.modes)} {
+			if note != "" {
+				fmt.Fprintln(errOut, note)
+			}
+		}
+	}
+	return nil
+}
+
+// versionNote says which agents run another version than most; "" if they all run one.
+func versionNote(agents map[string]int) string {
+	versions := mostFirst(agents)
+	if len(versions) < 2 {
+		return ""
+	}
+	others, all := 0, 0
+	for i, v := range versions {
+		if all += agents[v]; i > 0 {
+			others += agents[v]
+		}
+	}
+	return printable.Line(fmt.Sprintf("note: %d of %d agents run another version (%s) than most (%s): -o wide shows which", others, all, printable.Few(versions[1:]), versions[0]))
+}
+
+// bootstrapNote says on how many nodes the self-hosted kubelet does not run; "" if there are none.
+func bootstrapNote(modes map[string]int) string {
+	waits := modes[string(v1alpha1.RunModeBootstrap)]
+	if waits == 0 {
+		return ""
+	}
+	all := 0
+	for _, n := range modes {
+		all += n
+	}
+	return fmt.Sprintf("note: the bootstrap kubelet runs on %d of %d nodes, and no self-hosted one: -o wide shows which", waits, all)
+}
+
+func (r *nodeRows) header() []string {
+	out := []string{"NAME", "ASSIGNED", "ACTIVE", "LAST-KNOWN-GOOD", "CONFIGOK", "TRIAL", "SINCE"}
+	if r.standing {
+		out = append(out, "STATE")
+	}
+	if r.format == printing.Wide {
+		out = append(out, "ZONE", "KUBELET", "AGENT", "SOURCE", "RUN-MODE", "PROBLEMS")
+		if r.standing {
+			out = append(out, "WHY")
+		}
+	}
+	return out
+}
+
+func (r *nodeRows) cells(row describe.Row) []string {
+	ok := "no agent yet"
+	if row.ConfigOK.Status != "" {
+		ok = row.ConfigOK.Status + "/" + row.ConfigOK.Reason
+	}
+	trial := "-"
+	if t := row.Trial; t != nil {
+		trial = describe.Span(time.Duration(t.ElapsedSeconds)*time.Second) + "/" + describe.Span(time.Duration(t.DurationSeconds)*time.Second)
+	}
+	since := ""
+	if t := row.ConfigOK.Since; t != nil {
+		since = describe.Age(*t, time.Now())
+	}
+	out := []string{row.Name, row.Assigned, row.Active, row.LastKnownGood, ok, trial, since}
+	if r.standing {
+		out = append(out, row.State)
+	}
+	if r.format == printing.Wide {
+		out = append(out, row.Zone, row.ComponentVersion, row.AgentVersion, row.RemoteConfig, row.RunMode, printing.Cell(strings.Join(row.Problems, "; ")))
+		if r.standing {
+			out = append(out, printing.Cell(row.Why))
+		}
+	}
+	return out
+}

@@ -1,0 +1,244 @@
+package rollout
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/steer"
+)
+
+// Here are the races that no transcript can provoke; the API is the fake one of controller-runtime.
+
+func fakeAPI(t *testing.T, funcs interceptor.Funcs) client.WithWatch {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	r := &v1alpha1.NodeConfigRollout{}
+	r.Name = "workers"
+	r.Spec.Template.Kubelet = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration"}`)}
+	r.Spec.AllNodes = true
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(r).WithInterceptorFuncs(funcs).Build()
+}
+
+func quiet() (*app, *bytes.Buffer) {
+	var out bytes.Buffer
+	return &app{IOStreams: genericclioptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: io.Discard}}, &out
+}
+
+// between edits the rollout behind the back of the first patch after it.
+func between(times int, edit func(*v1alpha1.NodeConfigRollout)) interceptor.Funcs {
+	return interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, p client.Patch, o ...client.PatchOption) error {
+		if times > 0 {
+			times--
+			var r v1alpha1.NodeConfigRollout
+			if err := c.Get(ctx, client.ObjectKey{Name: "workers"}, &r); err != nil {
+				return err
+			}
+			edit(&r)
+			if err := c.Update(ctx, &r); err != nil {
+				return err
+			}
+		}
+		return c.Patch(ctx, obj, p, o...)
+	}}
+}
+
+func read(t *testing.T, c client.Client) *v1alpha1.NodeConfigRollout {
+	t.Helper()
+	r := &v1alpha1.NodeConfigRollout{}
+	if err := c.Get(t.Context(), client.ObjectKey{Name: "workers"}, r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestAnEditKeepsWhatSomebodyElseWroteMeanwhile(t *testing.T) {
+	c := fakeAPI(t, between(3, func(r *v1alpha1.NodeConfigRollout) { r.Spec.Priority++ }))
+	a, out := quiet()
+	err := a.said(steer.Edit(t.Context(), c, "workers", func(r *v1alpha1.NodeConfigRollout) (string, error) {
+		r.Spec.Paused = true
+		return "paused", nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := read(t, c); !r.Spec.Paused || r.Spec.Priority != 3 {
+		t.Errorf("paused is %v and priority %d, want both edits", r.Spec.Paused, r.Spec.Priority)
+	}
+	if got := out.String(); got != "rollout workers paused\n" {
+		t.Errorf("it prints %q, want one line", got)
+	}
+}
+
+func TestAnEditThatAlwaysComesTooLateSaysSo(t *testing.T) {
+	c := fakeAPI(t, between(1000, func(r *v1alpha1.NodeConfigRollout) { r.Spec.Priority++ }))
+	a, _ := quiet()
+	err := a.said(steer.Edit(t.Context(), c, "workers", func(r *v1alpha1.NodeConfigRollout) (string, error) {
+		r.Spec.Paused = true
+		return "paused", nil
+	}))
+	if !apierrors.IsConflict(err) || read(t, c).Spec.Paused {
+		t.Errorf("the error is %v and paused %v, want a conflict and nothing written", err, read(t, c).Spec.Paused)
+	}
+}
+
+func TestAPushWritesOnlyWhatItShowed(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		edit func(*v1alpha1.NodeConfigRollout)
+		want string // of the error
+	}{
+		{"somebody writes a label", func(r *v1alpha1.NodeConfigRollout) { r.Labels = map[string]string{"a": "b"} }, ""},
+		{"somebody writes the spec", func(r *v1alpha1.NodeConfigRollout) { r.Spec.Priority++ }, "changed by somebody else meanwhile: nothing was written"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := fakeAPI(t, between(1, tt.edit))
+			a, _ := quiet()
+			old := read(t, c)
+			wanted := old.DeepCopy()
+			wanted.Spec.Paused = true
+			err := a.write(t.Context(), c, "workers", old, wanted)
+			if r := read(t, c); r.Spec.Paused != (tt.want == "") {
+				t.Errorf("paused is %v after the error %v", r.Spec.Paused, err)
+			}
+			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("the error is %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestAPushOfWhatSomebodyElseHasJustCreatedWritesNothing(t *testing.T) {
+	c := fakeAPI(t, interceptor.Funcs{})
+	a, _ := quiet()
+	wanted := &v1alpha1.NodeConfigRollout{}
+	wanted.Name = "workers"
+	err := a.write(t.Context(), c, "workers", nil, wanted)
+	if err == nil || !strings.Contains(err.Error(), "was created by somebody else meanwhile: nothing was written") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestAnOlderCRDIsNamed(t *testing.T) {
+	refused := apierrors.NewBadRequest(`strict decoding error: unknown field "spec.frozen"`)
+	c := fakeAPI(t, interceptor.Funcs{Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+		return refused
+	}})
+	a, _ := quiet()
+	err := a.said(steer.Edit(t.Context(), c, "workers", func(r *v1alpha1.NodeConfigRollout) (string, error) {
+		r.Spec.Frozen = true
+		return "frozen", nil
+	}))
+	if err == nil || !strings.Contains(describe.WithAdvice(err, a.version).Error(), "the cluster's CRDs are older than this kubectl-evenkeel") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestAWatchResumesAfterAnErrorThatMayPass(t *testing.T) {
+	refusedAt := func(n int) error {
+		switch n {
+		case 2:
+			return &url.Error{Op: "Get", URL: "https://api", Err: syscall.ECONNREFUSED}
+		case 3:
+			return apierrors.NewResourceExpired("too old")
+		case 5:
+			return apierrors.NewForbidden(schema.GroupResource{Group: v1alpha1.GroupName, Resource: "nodeconfigrollouts"}, "workers", errors.New("no"))
+		}
+		return nil
+	}
+	watches := 0
+	api := fakeAPI(t, interceptor.Funcs{Watch: func(_ context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) (apiwatch.Interface, error) {
+		watches++
+		if err := refusedAt(watches); err != nil {
+			return nil, err
+		}
+		w := apiwatch.NewFakeWithChanSize(2, false)
+		r := moving()
+		r.Status.Message = []string{"", "first", "", "", "fourth"}[watches]
+		w.Modify(r)
+		if watches == 4 {
+			w.Error(&apierrors.NewResourceExpired("too old").ErrStatus)
+		}
+		w.Stop()
+		return w, nil
+	}})
+	var messages, failures []string
+	for u := range watchRollout(t.Context(), listsFirst{api}, "workers") {
+		switch {
+		case u.over:
+			if !apierrors.IsForbidden(u.err) {
+				t.Errorf("the watch ends with %v, want it forbidden", u.err)
+			}
+		case u.err != nil:
+			failures = append(failures, u.err.Error())
+		case u.object.Status.Message != "":
+			messages = append(messages, u.object.Status.Message)
+		}
+	}
+	if got := strings.Join(messages, " "); got != "first fourth" {
+		t.Errorf("the watch sends %q, want the message of each watch request", got)
+	}
+	if len(failures) != 2 || !strings.Contains(failures[0], "connection refused") || !strings.Contains(failures[1], "too old") {
+		t.Errorf("the watch sends the errors %q", failures)
+	}
+}
+
+// listsFirst adapts the fake API: its watches do not send the existing objects, and its lists cannot select by name.
+type listsFirst struct{ client.WithWatch }
+
+func (c listsFirst) List(ctx context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	return c.WithWatch.List(ctx, list)
+}
+
+func (listsFirst) IsWatchListSemanticsUnSupported() bool { return true }
+
+func TestATemplateIsTheSameInWhateverFormItIsWritten(t *testing.T) {
+	template, err := templateOf("kubelet", []byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: 5\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	json := `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":5}`
+	if !same(template, policy.Content{Key: "kubelet", Data: json}) {
+		t.Error("JSON and YAML of one content differ")
+	}
+	if same(template, policy.Content{Key: "kubelet-dropin", Data: json}) {
+		t.Error("a drop-in is the same as a whole configuration")
+	}
+	if same(template, policy.Content{Key: "kubelet", Data: strings.Replace(json, "5", "6", 1)}) {
+		t.Error("another content is the same")
+	}
+}
+
+func TestAnUndoOverwritesNoPushThatItHasNotSeen(t *testing.T) {
+	c := fakeAPI(t, between(1, func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Template.Kubelet = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":7}`)}
+	}))
+	a, out := quiet()
+	err := a.putBack(t.Context(), c, read(t, c), policy.Content{Key: "kubelet", Data: header + "maxPods: 5\n"}, 3, false)
+	if err == nil || !strings.Contains(err.Error(), `rollout "workers" was changed by somebody else meanwhile`) || out.Len() > 0 {
+		t.Errorf("the error is %v, and it prints %q", err, out)
+	}
+	if got := string(read(t, c).Spec.Template.Kubelet.Raw); !strings.Contains(got, `"maxPods":7`) {
+		t.Errorf("the template is %s, want what was pushed", got)
+	}
+}

@@ -1,0 +1,211 @@
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
+)
+
+func (a *app) historyCommand() *cobra.Command {
+	var f printing.Format
+	var number int64
+	cmd := &cobra.Command{
+		Use:   "history NAME",
+		Short: "List a rollout's revisions and what became of them, or show the content of one",
+		Example: `  kubectl evenkeel rollout history workers
+  kubectl evenkeel rollout history workers --revision 3 > kubelet.yaml`,
+		Args: oneRollout, ValidArgsFunction: a.completeRollout,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			one := cmd.Flags().Changed("revision")
+			if one && number < 1 {
+				return fmt.Errorf("--revision must be a number from 1, not %d", number)
+			}
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			r, err := query.Rollout(cmd.Context(), c, args[0])
+			if err != nil {
+				return err
+			}
+			all, err := query.Revisions(cmd.Context(), c, r)
+			if err != nil {
+				return err
+			}
+			if objects, err := query.Labelled(cmd.Context(), c, policy.SettingsOf(r, nil).Namespace, r.Name); err == nil {
+				if words := describe.IgnoredConfigMaps(r, objects); words != "" {
+					fmt.Fprintf(a.ErrOut, "note: %s\n", printable.Line(words))
+				}
+			}
+			if one {
+				return a.printRevision(f, r, all, number)
+			}
+			return a.printHistory(f, r, all)
+		},
+	}
+	printing.FormatFlag(cmd, &f, printing.Wide, printing.JSON, printing.YAML, printing.Name)
+	cmd.Flags().Int64Var(&number, "revision", 0, "show the content of this revision; with -o its ConfigMap")
+	return cmd
+}
+
+func (a *app) printRevision(f printing.Format, r *v1alpha1.NodeConfigRollout, all []query.Revision, number int64) error {
+	content, err := query.ContentAt(r, all, number)
+	if err != nil {
+		return err
+	}
+	if f != "" && f != printing.Wide {
+		at := slices.IndexFunc(all, func(p query.Revision) bool { return p.Number == number })
+		object := all[at].Object
+		object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+		return printing.Object(a.Out, f, object)
+	}
+	_, err = fmt.Fprintf(a.Out, "# revision %d of rollout %s, data key %s, sha256 %s\n%s\n", number, r.Name, content.Key, content.SHA256,
+		strings.TrimSuffix(content.Data, "\n"))
+	return err
+}
+
+func (a *app) printHistory(f printing.Format, r *v1alpha1.NodeConfigRollout, all []query.Revision) error {
+	switch f {
+	case printing.JSON:
+		data, err := json.MarshalIndent(all, "", "    ")
+		fmt.Fprintf(a.Out, "%s\n", printing.Encoded(f, data))
+		return err
+	case printing.YAML:
+		data, err := yaml.Marshal(all)
+		fmt.Fprintf(a.Out, "%s", printing.Encoded(f, data))
+		return err
+	case printing.Name:
+		for _, p := range all {
+			if !p.Gone {
+				fmt.Fprintf(a.Out, "configmap/%s\n", p.ConfigMap)
+			}
+		}
+		return nil
+	}
+	if len(all) == 0 {
+		fmt.Fprintf(a.ErrOut, "rollout %s has no revisions yet; is evenkeel-controller running?\n", r.Name)
+		return nil
+	}
+	header := []string{"REVISION", "OUTCOME", "REASON", "UPDATED", "FAILED", "STARTED", "ENDED", "CONFIGMAP"}
+	if f == printing.Wide {
+		header = append(header, "MESSAGE")
+	}
+	var rows [][]string
+	now := time.Now()
+	ago := func(t *metav1.Time) string {
+		if t == nil {
+			return ""
+		}
+		return describe.Age(*t, now) + " ago"
+	}
+	for _, p := range all {
+		name := p.ConfigMap
+		if p.Gone {
+			name += " (gone)"
+		}
+		row := []string{fmt.Sprint(p.Number), p.Outcome, p.Reason, fmt.Sprint(p.Updated), fmt.Sprint(p.Failed), ago(p.StartTime), ago(p.EndTime), name}
+		if f == printing.Wide {
+			row = append(row, p.Message)
+		}
+		rows = append(rows, row)
+	}
+	return printing.Table(a.Out, header, rows)
+}
+
+func (a *app) diffCommand() *cobra.Command {
+	var from, to int64
+	cmd := &cobra.Command{
+		Use:   "diff NAME",
+		Short: "Show what differs between two revisions, field by field",
+		Long: `Show what differs between two revisions, field by field.
+
+Without --from it is the revision that succeeded last, and without --to the one that is being rolled out.`,
+		Example: `  kubectl evenkeel rollout diff workers
+  kubectl evenkeel rollout diff workers --from 3 --to 5`,
+		Args: oneRollout, ValidArgsFunction: a.completeRollout,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, flag := range []string{"from", "to"} {
+				if n, _ := cmd.Flags().GetInt64(flag); cmd.Flags().Changed(flag) && n < 1 {
+					return fmt.Errorf("--%s must be a number from 1, not %d", flag, n)
+				}
+			}
+			return a.diffRevisions(cmd.Context(), args[0], from, to)
+		},
+	}
+	cmd.Flags().Int64Var(&from, "from", 0, "number of the older revision")
+	cmd.Flags().Int64Var(&to, "to", 0, "number of the newer revision")
+	return cmd
+}
+
+// diffRevisions prints what differs between two revisions of a rollout; 0 is the current and the update revision.
+func (a *app) diffRevisions(ctx context.Context, name string, from, to int64) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	r, err := query.Rollout(ctx, c, name)
+	if err != nil {
+		return err
+	}
+	all, err := query.Revisions(ctx, c, r)
+	if err != nil {
+		return err
+	}
+	if !query.Observed(r) {
+		fmt.Fprintf(a.ErrOut, "note: %s\n", query.Unobserved)
+	}
+	if to == 0 {
+		if r.Status.UpdateRevision == nil {
+			return fmt.Errorf("rollout %q has no revision yet (%s): kubectl evenkeel rollout status %s", name, describe.OrUnknown(r.Status.Phase), name)
+		}
+		to = r.Status.UpdateRevision.Number
+	}
+	var before, after policy.Content
+	if after, err = query.ContentAt(r, all, to); err != nil {
+		return err
+	}
+	older := "local (no revision has succeeded)"
+	if from == 0 && r.Status.CurrentRevision != nil {
+		from = r.Status.CurrentRevision.Number
+	}
+	if from == to {
+		fmt.Fprintf(a.Out, "revision %d is both: it has succeeded, and nothing else is being rolled out; compare with an older one by --from (%s)\n", to, query.Available(all))
+		return nil
+	}
+	if from != 0 {
+		older = fmt.Sprintf("revision %d", from)
+		if before, err = query.ContentAt(r, all, from); err != nil {
+			return err
+		}
+	}
+	words, err := describe.ContentDiff(before, after)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.Out, "%s -> revision %d\n", older, to)
+	a.printDiff(words)
+	return nil
+}
+
+// printDiff prints what contentDiff says.
+func (a *app) printDiff(words string) {
+	if words == "" {
+		words = "no field differs"
+	}
+	fmt.Fprintln(a.Out, describe.Printable(strings.TrimSuffix(words, "\n")))
+}

@@ -1,0 +1,405 @@
+package rollout
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
+)
+
+const (
+	unlimited = 1 << 20 // a width
+	mostOpen  = 15      // nodes that the live view shows one by one
+	mostZones = 12
+)
+
+// view is what is shown of one rollout. It is a value: lines draws it.
+type view struct {
+	rollout *v1alpha1.NodeConfigRollout
+	nodes   []liveNode // nil: not asked for, or not known yet
+	trouble string     // why this may be old
+	noNodes string     // why nodes cannot be shown
+	now     time.Time
+	style   printing.Style
+	wide    bool
+}
+
+// lines draws the view, no line wider than width.
+func (v view) lines(width int) []string {
+	st := &v.rollout.Status
+	lines := []string{v.title()}
+	if !query.Observed(v.rollout) {
+		lines = append(lines, wrap(v.style.Yellow, query.Unobserved, width)...)
+	} else if st.Message != "" {
+		lines = append(lines, wrap(func(s string) string { return s }, printable.Line(st.Message), width)...)
+	}
+	if v.trouble != "" {
+		lines = append(lines, v.style.Yellow("the API server does not answer, what is shown is old: "+printable.Line(v.trouble)))
+	}
+	if v.noNodes != "" {
+		lines = append(lines, v.style.Yellow("nodes are not shown: "+printable.Line(v.noNodes)))
+	}
+	if st.UpdateRevision == nil {
+		return clipped(lines, width)
+	}
+	lines = append(lines, "", "Steps  "+v.steps(), "Nodes  "+v.counts())
+	if v.wide {
+		lines = append(lines, v.conditions()...)
+	}
+	if v.nodes == nil {
+		lines = append(lines, v.failed()...)
+	} else {
+		lines = append(lines, v.zones()...)
+		lines = append(lines, v.open()...)
+	}
+	return clipped(lines, width)
+}
+
+func (v view) title() string {
+	st := &v.rollout.Status
+	title := v.style.Bold(v.rollout.Name)
+	if r := st.UpdateRevision; r != nil {
+		title += fmt.Sprintf("  revision %d (%s)", r.Number, printable.Line(r.ConfigMapRef.Name))
+		if st.Attempt > 1 {
+			title += fmt.Sprintf(", attempt %d", st.Attempt)
+		}
+	}
+	title += "  " + v.style.Phase(v1alpha1.RolloutPhase(printable.Line(describe.OrUnknown(st.Phase))))
+	if st.Halt != nil {
+		title += v.style.Dim("  stopped " + describe.Age(st.Halt.Time, v.now) + " ago")
+	} else if st.StartTime != nil {
+		title += v.style.Dim("  started " + describe.Age(*st.StartTime, v.now) + " ago")
+	}
+	return title
+}
+
+// steps shows the steps, those that are done and the current one marked.
+func (v view) steps() string {
+	all, err := describe.StepsOf(v.rollout)
+	if err != nil {
+		return printable.Line(err.Error())
+	}
+	st := &v.rollout.Status
+	words := make([]string, len(all))
+	for i, s := range all {
+		w := describe.StepWords(s)
+		switch {
+		case i < int(st.Step):
+			words[i] = v.style.Green("✓ " + w)
+		case i == int(st.Step):
+			if s.IsPause() && s.Pause > 0 && st.StepTime != nil {
+				if left := st.StepTime.Add(s.Pause).Sub(v.now); left > 0 {
+					w += " (" + duration.HumanDuration(left) + " left)"
+				}
+			}
+			words[i] = v.style.Bold("▶ " + w)
+		default:
+			words[i] = v.style.Dim(w)
+		}
+	}
+	return strings.Join(words, "  ")
+}
+
+func (v view) counts() string {
+	n := &v.rollout.Status.Nodes
+	parts := []string{cmp.Or(printable.Line(v.rollout.Status.Updated), fmt.Sprint(n.Updated)) + " updated"}
+	for _, c := range []struct {
+		n     int32
+		words string
+		color func(string) string
+	}{
+		{n.Pending, "pending", nil}, {n.Assigned, "assigned", nil}, {n.Trial, "in trial", nil}, {n.Soaking, "soaking", nil},
+		{n.Failed, "failed", v.style.Red}, {n.Blocked, "blocked", v.style.Yellow}, {n.RollingBack, "going back", v.style.Yellow}, {n.Skipped, "skipped", nil},
+		{n.Stale, "stale", v.style.Yellow}, {n.Conflicted, "of other rollouts", nil}, {n.Manual, "manual", nil},
+		{n.Unavailable, "unavailable", v.style.Yellow},
+	} {
+		if c.n > 0 {
+			words := fmt.Sprintf("%d %s", c.n, c.words)
+			if c.color != nil {
+				words = c.color(words)
+			}
+			parts = append(parts, words)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (v view) conditions() []string {
+	lines := []string{""}
+	for _, c := range v.rollout.Status.Conditions {
+		lines = append(lines, fmt.Sprintf("%-12s %-8s %s: %s", printable.Line(c.Type), printable.Line(string(c.Status)), printable.Line(c.Reason), printable.Line(c.Message)))
+	}
+	if r := v.rollout.Status.CurrentRevision; r != nil {
+		lines = append(lines, fmt.Sprintf("Succeeded last: revision %d (%s)", r.Number, printable.Line(r.ConfigMapRef.Name)))
+	}
+	return lines
+}
+
+// failed are the failed nodes that the status names.
+func (v view) failed() []string {
+	var lines []string
+	for i, n := range v.rollout.Status.FailedNodes {
+		if i == 0 {
+			lines = append(lines, "")
+		}
+		lines = append(lines, fmt.Sprintf("%s  %s  %s", printable.Line(n.Name), v.style.Red(printable.Line(n.Reason)), printable.Line(n.Message)))
+	}
+	if more := int(v.rollout.Status.Nodes.Failed) - len(v.rollout.Status.FailedNodes); more > 0 && len(lines) > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more that failed", more))
+	}
+	return lines
+}
+
+// zone counts the nodes of one.
+type zone struct {
+	name                       string
+	all, updated, open, failed int
+}
+
+func (z *zone) label() string { return cmp.Or(printable.Line(z.name), "no zone") }
+
+// zones draws a bar for each zone; of many zones those with something open.
+func (v view) zones() []string {
+	byName := map[string]*zone{}
+	for _, n := range v.nodes {
+		z := byName[n.zone]
+		if z == nil {
+			z = &zone{name: n.zone}
+			byName[n.zone] = z
+		}
+		z.all++
+		switch {
+		case n.state == nodeUpdated:
+			z.updated++
+		case n.state == nodeFailed:
+			z.failed++
+		case n.state.inFlight():
+			z.open++
+		}
+	}
+	var zones []*zone
+	longest := 0
+	for _, z := range byName {
+		zones = append(zones, z)
+	}
+	slices.SortFunc(zones, func(a, b *zone) int { return cmp.Compare(a.name, b.name) })
+	if len(zones) > mostZones {
+		slices.SortStableFunc(zones, func(a, b *zone) int { return cmp.Compare(b.open+b.failed, a.open+a.failed) })
+	}
+	shown := zones[:min(len(zones), mostZones)]
+	for _, z := range shown {
+		longest = max(longest, len(z.label()))
+	}
+	lines := []string{""}
+	for _, z := range shown {
+		line := fmt.Sprintf("%-*s %s %d/%d", longest, z.label(), v.bar(z.updated, z.open, z.failed, z.all), z.updated, z.all)
+		if z.open > 0 {
+			line += fmt.Sprintf(", %d in flight", z.open)
+		}
+		if z.failed > 0 {
+			line += ", " + v.style.Red(fmt.Sprintf("%d failed", z.failed))
+		}
+		lines = append(lines, line)
+	}
+	if more := len(zones) - len(shown); more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more zones", more))
+	}
+	return lines
+}
+
+const barWidth = 30
+
+// bar draws parts of a whole. What there is at all is seen, be it one of thousands.
+func (v view) bar(updated, open, failed, all int) string {
+	cells := func(n int) int {
+		if n == 0 {
+			return 0
+		}
+		return max(1, n*barWidth/all)
+	}
+	f, o := cells(failed), cells(open)
+	u := min(cells(updated), barWidth-f-o)
+	rest := max(0, barWidth-u-o-f)
+	return v.style.Green(strings.Repeat("█", max(0, u))) + v.style.Yellow(strings.Repeat("▒", o)) +
+		v.style.Red(strings.Repeat("✗", f)) + v.style.Dim(strings.Repeat("░", rest))
+}
+
+// open lists the nodes that failed or are in flight, failed ones first.
+func (v view) open() []string {
+	var open []liveNode
+	longest := 0
+	for _, n := range v.nodes {
+		if n.state == nodeFailed || n.state.inFlight() {
+			open = append(open, n)
+		}
+	}
+	slices.SortFunc(open, func(a, b liveNode) int {
+		return cmp.Or(cmp.Compare(b.state, a.state), cmp.Compare(a.name, b.name))
+	})
+	shown := open[:min(len(open), mostOpen)]
+	if len(shown) == 0 {
+		return nil
+	}
+	for _, n := range shown {
+		longest = max(longest, len(n.name))
+	}
+	lines := []string{""}
+	for _, n := range shown {
+		words := fmt.Sprintf("%-9s", n.state)
+		if n.state == nodeFailed {
+			words = v.style.Red(words)
+		}
+		line := fmt.Sprintf("%-*s %s", longest, n.name, words)
+		if !n.since.IsZero() {
+			line += fmt.Sprintf(" %5s", duration.HumanDuration(max(0, v.now.Sub(n.since))))
+		}
+		lines = append(lines, strings.TrimRight(line+"  "+printable.Line(n.why), " "))
+	}
+	if more := len(open) - len(shown); more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more: kubectl evenkeel nodes", more))
+	}
+	return lines
+}
+
+// wrap breaks words into at most three lines.
+func wrap(color func(string) string, words string, width int) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(words) {
+		if line != "" && len(line)+1+len(word) > width && len(lines) < 2 {
+			lines, line = append(lines, color(line)), ""
+		}
+		line = strings.TrimPrefix(line+" "+word, " ")
+	}
+	return append(lines, color(line))
+}
+
+// clipped cuts each line to a width, colors not counted.
+func clipped(lines []string, width int) []string {
+	for i, line := range lines {
+		if visible(line) > width {
+			lines[i] = cut(line, width-1) + "…\x1b[0m"
+		}
+	}
+	return lines
+}
+
+// cut returns the beginning of a line that takes so much room.
+func cut(line string, width int) string {
+	room, escape := width, false
+	for at, r := range line {
+		switch {
+		case r == '\x1b':
+			escape = true
+		case escape:
+			escape = r != 'm'
+		case room == 0:
+			return line[:at]
+		default:
+			room--
+		}
+	}
+	return line
+}
+
+// visible counts the characters of a line that take room.
+func visible(line string) int {
+	n, escape := 0, false
+	for _, r := range line {
+		switch {
+		case r == '\x1b':
+			escape = true
+		case escape:
+			escape = r != 'm'
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+// live redraws a view in place.
+type live struct {
+	out      io.Writer
+	screen   func() (width, height int, ok bool)
+	view     view
+	trouble  string
+	ticker   *time.Ticker
+	drawn    int
+	found    <-chan found
+	wanted   chan *v1alpha1.NodeConfigRollout
+	nodesErr string
+}
+
+// newLive begins a live view, which ends with ctx.
+func newLive(ctx context.Context, c client.Client, out io.Writer, screen func() (int, int, bool), wide bool) *live {
+	wanted := make(chan *v1alpha1.NodeConfigRollout, 1)
+	return &live{
+		out: out, screen: screen, view: view{style: true, wide: wide}, ticker: time.NewTicker(time.Second),
+		found: lookAtNodes(ctx, c, wanted), wanted: wanted,
+	}
+}
+
+func (l *live) show(r *v1alpha1.NodeConfigRollout) {
+	l.view.rollout, l.trouble = r, ""
+	l.redraw()
+}
+
+func (l *live) redraw() {
+	if l.view.rollout == nil {
+		return
+	}
+	select {
+	case <-l.wanted: // an older one that nobody has looked at
+	default:
+	}
+	l.wanted <- l.view.rollout
+	select {
+	case f := <-l.found:
+		l.nodesErr, l.view.noNodes = "", ""
+		switch {
+		case f.err == nil:
+			l.view.nodes = f.nodes
+		case query.Passing(f.err):
+			l.nodesErr = f.err.Error()
+		default:
+			l.view.noNodes = f.err.Error()
+		}
+	default:
+	}
+	width, height, ok := l.screen()
+	if !ok || width < 20 {
+		width, height = 80, 24
+	}
+	l.view.now, l.view.trouble = time.Now(), cmp.Or(l.trouble, l.nodesErr)
+	lines := l.view.lines(width)
+	lines = lines[:min(len(lines), max(1, height-1))]
+	var b strings.Builder
+	if l.drawn > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA", l.drawn)
+	}
+	for _, line := range lines {
+		b.WriteString("\r\x1b[2K" + line + "\n")
+	}
+	b.WriteString("\x1b[J")
+	_, _ = io.WriteString(l.out, b.String())
+	l.drawn = len(lines)
+}
+
+// end leaves what was drawn last on the terminal.
+func (l *live) end() {
+	l.redraw()
+	l.ticker.Stop()
+}

@@ -1,0 +1,159 @@
+package rollout
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+)
+
+// nodeState is how a node looks in the live view, by what its NodeConfig says alone. The controller, who knows more,
+// counts; this is to see where.
+type nodeState uint8
+
+// In the order in which they are opened, the last one first.
+const (
+	nodePending nodeState = iota
+	nodeUpdated
+	nodeSoaking
+	nodeAssigned
+	nodeTrial
+	nodeReturning
+	nodeFailed
+)
+
+var nodeStateNames = [...]string{"Pending", "Updated", "Soaking", "Assigned", "Trial", "Returning", "Failed"}
+
+func (s nodeState) String() string { return nodeStateNames[s] }
+
+func (s nodeState) inFlight() bool { return s >= nodeSoaking && s <= nodeReturning }
+
+// liveNode is what the live view keeps of a node.
+type liveNode struct {
+	name, zone string
+	state      nodeState
+	since      time.Time
+	why        string
+}
+
+// found is a look at a rollout's nodes.
+type found struct {
+	nodes []liveNode
+	err   error
+}
+
+// lookAtNodes looks at the nodes of the rollouts that are wanted, in pages and with a rest after each look that is long
+// beside it, until ctx ends.
+func lookAtNodes(ctx context.Context, c client.Client, wanted <-chan *v1alpha1.NodeConfigRollout) <-chan found {
+	out := make(chan found, 1)
+	go func() {
+		for {
+			var r *v1alpha1.NodeConfigRollout
+			select {
+			case <-ctx.Done():
+				return
+			case r = <-wanted:
+			}
+			begin := time.Now()
+			var f found
+			f.nodes, f.err = liveNodes(ctx, c, r)
+			select {
+			case out <- f:
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case <-time.After(max(3*time.Second, 10*time.Since(begin))):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out
+}
+
+// liveNodes reads a rollout's nodes: of the Nodes their metadata, and NodeConfigs, in pages.
+func liveNodes(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) ([]liveNode, error) {
+	selection, err := policy.SelectionOf(r)
+	if err != nil {
+		return nil, err
+	}
+	key := cmp.Or(r.Spec.Strategy.TopologyKey, corev1.LabelTopologyZone)
+	nodes, index := []liveNode{}, map[string]int{}
+	for n, err := range query.Metadata(ctx, c, corev1.SchemeGroupVersion.WithKind("NodeList"), client.MatchingLabelsSelector{Selector: selection.Nodes}) {
+		if err != nil {
+			return nil, fmt.Errorf("list Nodes: %w", err)
+		}
+		index[n.Name] = len(nodes)
+		nodes = append(nodes, liveNode{name: n.Name, zone: n.Labels[key]})
+	}
+	for nc, err := range query.Configs(ctx, c) {
+		if err != nil {
+			return nil, fmt.Errorf("list NodeConfigs: %w", err)
+		}
+		if at, ok := index[nc.Name]; ok {
+			nodes[at].look(r, nc)
+		}
+	}
+	for _, f := range r.Status.FailedNodes {
+		if at, ok := index[f.Name]; ok {
+			nodes[at].state, nodes[at].why = nodeFailed, f.Reason+": "+f.Message
+		}
+	}
+	return nodes, nil
+}
+
+// look fills in what a NodeConfig says of its node.
+func (n *liveNode) look(r *v1alpha1.NodeConfigRollout, nc *v1alpha1.NodeConfig) {
+	target, st := r.Status.UpdateRevision, &nc.Status
+	if nc.Spec.ConfigSource == nil || nc.Spec.ConfigSource.RolloutRef == nil || target == nil {
+		return
+	}
+	ref := nc.Spec.ConfigSource.RolloutRef
+	if ref.Name != r.Name {
+		return
+	}
+	taken := st.ObservedGeneration >= nc.Generation
+	if ref.Revision != target.Number {
+		if r.Status.Halt != nil && (!taken || st.Trial != nil) {
+			n.state, n.since, n.why = nodeReturning, ref.AssignedAt.Time, fmt.Sprintf("to revision %d", ref.Revision)
+		}
+		return
+	}
+	n.since = ref.AssignedAt.Time
+	want := target.ConfigMapRef
+	if !taken {
+		n.state, n.why = nodeAssigned, "its agent has not taken it up"
+		return
+	}
+	if t := st.Trial; t != nil {
+		n.state, n.why = nodeTrial, fmt.Sprintf("healthy %ds of %ds", t.HealthySeconds, t.DurationSeconds)
+		if t.Restarts > 0 {
+			n.why += fmt.Sprintf(", %d restarts", t.Restarts)
+		}
+		return
+	}
+	for _, b := range st.BadConfigs {
+		if b.UID == want.UID {
+			n.state, n.why = nodeFailed, cmp.Or(st.Error, b.Reason)
+			return
+		}
+	}
+	good := st.LastKnownGood
+	if good == nil || good.UID != want.UID && (want.SHA256 == "" || good.SHA256 != want.SHA256) {
+		n.state, n.why = nodeTrial, cmp.Or(st.Error, "not decided yet")
+		return
+	}
+	n.state = nodeUpdated
+	mark := policy.ObservationOf(nc) // since when it is fine is the controller's to say
+	if soak := time.Duration(r.Spec.SoakSeconds) * time.Second; mark.Rollout == ref.Name && mark.Revision == ref.Revision && !mark.HealthySince.IsZero() && time.Since(mark.HealthySince) < soak {
+		n.state, n.why = nodeSoaking, fmt.Sprintf("healthy since its trial, for %s in all", soak)
+	}
+}

@@ -1,0 +1,105 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+)
+
+// paged is an API that has two pages of Nodes and of NodeConfigs, and tells what it was asked for.
+func paged(asked *[]string, fail string) interceptor.Funcs {
+	return interceptor.Funcs{List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+		options := (&client.ListOptions{}).ApplyOptions(o)
+		question := fmt.Sprintf("%T limit %d continue %q", list, options.Limit, options.Continue)
+		*asked = append(*asked, question)
+		if fail != "" && strings.Contains(question, fail) {
+			return errors.New("no")
+		}
+		page := 1
+		if options.Continue == "" {
+			page = 0
+			list.SetContinue("more")
+		}
+		switch list := list.(type) {
+		case *metav1.PartialObjectMetadataList:
+			list.Items = []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{
+				Name: []string{"node-a", "node-b"}[page], Labels: map[string]string{"topology.kubernetes.io/zone": []string{"a", "b"}[page]},
+			}}}
+		case *v1alpha1.NodeConfigList:
+			nc := v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: []string{"node-b", "node-c"}[page], Generation: 2}}
+			nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{RolloutRef: &v1alpha1.RolloutReference{Name: "workers", Revision: 4}}
+			list.Items = []v1alpha1.NodeConfig{nc}
+		}
+		return nil
+	}}
+}
+
+func TestTheLiveViewReadsNodesInPagesAndOfNodesTheirMetadata(t *testing.T) {
+	var asked []string
+	nodes, err := liveNodes(t.Context(), fakeAPI(t, paged(&asked, "")), moving())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, n := range nodes {
+		got = append(got, n.name+" "+n.zone+" "+n.state.String())
+	}
+	if diff := cmp.Diff([]string{"node-a a Pending", "node-b b Assigned"}, got); diff != "" {
+		t.Errorf("nodes (-want +got)\n%s", diff)
+	}
+	want := []string{
+		`*v1.PartialObjectMetadataList limit 500 continue ""`, `*v1.PartialObjectMetadataList limit 500 continue "more"`,
+		`*v1alpha1.NodeConfigList limit 500 continue ""`, `*v1alpha1.NodeConfigList limit 500 continue "more"`,
+	}
+	if diff := cmp.Diff(want, asked); diff != "" {
+		t.Errorf("lists (-want +got)\n%s", diff)
+	}
+}
+
+func TestNodesThatCannotBeReadAreTold(t *testing.T) {
+	for fail, want := range map[string]string{"Metadata": "list Nodes: no", "NodeConfig": "list NodeConfigs: no"} {
+		var asked []string
+		if _, err := liveNodes(t.Context(), fakeAPI(t, paged(&asked, fail)), moving()); err == nil || err.Error() != want {
+			t.Errorf("the error is %v, want %q", err, want)
+		}
+	}
+	r := moving()
+	r.Spec.AllNodes = false
+	if _, err := liveNodes(t.Context(), fakeAPI(t, interceptor.Funcs{}), r); err == nil || !strings.Contains(err.Error(), "nodeSelector is empty") {
+		t.Errorf("the error is %v, want that of the selector", err)
+	}
+}
+
+func TestRolloutsAreListedInPages(t *testing.T) {
+	var continued []string
+	c := fakeAPI(t, interceptor.Funcs{List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+		options := (&client.ListOptions{}).ApplyOptions(o)
+		continued = append(continued, fmt.Sprintf("%d %s", options.Limit, options.Continue))
+		if options.Continue == "" {
+			list.SetContinue("more")
+		}
+		return nil
+	}})
+	if _, err := query.Rollouts(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := query.RolloutNames(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := query.Labelled(t.Context(), c, "evenkeel-system", "workers"); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"500 ", "500 more", "500 ", "500 more", "500 ", "500 more"}, strings.Split(strings.Join(continued, ","), ",")); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,308 @@
+package rollout
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+)
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) *metav1.Time { return &metav1.Time{Time: noon.Add(-d)} }
+
+// moving is a rollout in the middle of its steps.
+func moving() *v1alpha1.NodeConfigRollout {
+	r := &v1alpha1.NodeConfigRollout{}
+	r.Name, r.Generation = "workers", 3
+	one, tenth := intstr.FromInt32(1), intstr.FromString("10%")
+	r.Spec.AllNodes = true
+	r.Spec.Strategy.Steps = []v1alpha1.RolloutStep{
+		{Nodes: &one}, {Pause: &v1alpha1.RolloutPause{Duration: &metav1.Duration{Duration: 10 * time.Minute}}}, {Nodes: &tenth}, {Pause: &v1alpha1.RolloutPause{}},
+	}
+	r.Status = v1alpha1.NodeConfigRolloutStatus{
+		ObservedGeneration: 3, Phase: v1alpha1.RolloutProgressing, Message: "3 nodes are in flight", Attempt: 2, Step: 2, Updated: "61/120",
+		StartTime:      ago(12 * time.Minute),
+		UpdateRevision: &v1alpha1.RolloutRevision{Number: 4, ConfigMapRef: v1alpha1.ConfigMapReference{Name: "workers-7f9c4d1a2b", UID: "u4", SHA256: "s4"}},
+		Nodes:          v1alpha1.RolloutCounts{Selected: 120, Pending: 56, Assigned: 1, Trial: 2, Updated: 60, Failed: 1, Unavailable: 4},
+	}
+	return r
+}
+
+// fleet120 are the nodes of moving: three zones of 40.
+func fleet120() []liveNode {
+	var nodes []liveNode
+	for i := range 120 {
+		n := liveNode{name: fmt.Sprintf("node-%03d", i), zone: string(rune('a' + i%3))}
+		switch {
+		case i < 60:
+			n.state = nodeUpdated
+		case i == 60:
+			n.state, n.why = nodeFailed, "CrashLooped: current (UID: u4)\x1b[2J crash-looped"
+		case i == 61:
+			n.state, n.since, n.why = nodeAssigned, noon.Add(-4*time.Second), "its agent has not taken it up"
+		case i < 64:
+			n.state, n.since, n.why = nodeTrial, noon.Add(-2*time.Minute), "healthy 90s of 600s"
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes
+}
+
+func check(t *testing.T, got []string, want string) {
+	t.Helper()
+	if diff := cmp.Diff(strings.Split(strings.Trim(want, "\n"), "\n"), got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestTheLiveViewOpensOnlyNodesThatFailedOrAreInFlight(t *testing.T) {
+	check(t, view{rollout: moving(), nodes: fleet120(), now: noon}.lines(100), `
+workers  revision 4 (workers-7f9c4d1a2b), attempt 2  Progressing  started 12m ago
+3 nodes are in flight
+
+Steps  ✓ 1 node  ✓ pause 10m  ▶ 10%  pause
+Nodes  61/120 updated, 56 pending, 1 assigned, 2 in trial, 1 failed, 4 unavailable
+
+a ███████████████▒✗░░░░░░░░░░░░░ 20/40, 1 in flight, 1 failed
+b ███████████████▒░░░░░░░░░░░░░░ 20/40, 1 in flight
+c ███████████████▒░░░░░░░░░░░░░░ 20/40, 1 in flight
+
+node-060 Failed     CrashLooped: current (UID: u4)\x1b[2J crash-looped
+node-062 Trial        2m  healthy 90s of 600s
+node-063 Trial        2m  healthy 90s of 600s
+node-061 Assigned     4s  its agent has not taken it up
+`)
+}
+
+func TestTheLiveViewKeepsToTheTerminal(t *testing.T) {
+	r := moving()
+	r.Status.Message = strings.Repeat("it goes on and on ", 20)
+	lines := view{rollout: r, nodes: fleet120(), now: noon, style: true}.lines(40)
+	for _, line := range lines {
+		if n := visible(line); n > 40 {
+			t.Errorf("a line takes %d: %q", n, line)
+		}
+		if strings.Contains(line, "\x1b") && !strings.HasSuffix(strings.TrimRight(line, " "), "\x1b[0m") && strings.Contains(line, "…") {
+			t.Errorf("a line that was cut leaves its color on: %q", line)
+		}
+	}
+	if got := lines[3]; !strings.HasSuffix(got, "…\x1b[0m") {
+		t.Errorf("the third line of a long message is %q, want it cut", got)
+	}
+}
+
+func TestTheLiveViewBoundsZonesAndNodes(t *testing.T) {
+	var nodes []liveNode
+	for i := range 40 {
+		n := liveNode{name: fmt.Sprintf("node-%02d", i), zone: fmt.Sprintf("zone-%02d", i/2)}
+		if i >= 20 {
+			n.state = nodeTrial
+		}
+		nodes = append(nodes, n)
+	}
+	lines := view{rollout: moving(), nodes: nodes, now: noon}.lines(unlimited)
+	all := strings.Join(lines, "\n")
+	for _, want := range []string{"and 8 more zones", "and 5 more: kubectl evenkeel nodes", "zone-19 "} {
+		if !strings.Contains(all, want) {
+			t.Errorf("no %q in\n%s", want, all)
+		}
+	}
+	if n := strings.Count(all, " Trial"); n != mostOpen {
+		t.Errorf("%d nodes are open, want %d", n, mostOpen)
+	}
+}
+
+func TestTheViewSaysWhatCannotBeBelieved(t *testing.T) {
+	r := moving()
+	r.Generation = 4
+	v := view{rollout: r, now: noon, trouble: "connection refused"}
+	check(t, v.lines(unlimited)[:3], `
+workers  revision 4 (workers-7f9c4d1a2b), attempt 2  Progressing  started 12m ago
+the controller has not observed this change yet; is evenkeel-controller running?
+the API server does not answer, what is shown is old: connection refused
+`)
+}
+
+func TestAStopShowsHowLongAgoItWas(t *testing.T) {
+	r := moving()
+	r.Status.Phase, r.Status.Halt = v1alpha1.RolloutHalted, &v1alpha1.RolloutHalt{Time: *ago(6 * time.Second)}
+	if got, want := (view{rollout: r, now: noon}).title(), "workers  revision 4 (workers-7f9c4d1a2b), attempt 2  Halted  stopped 6s ago"; got != want {
+		t.Errorf("the title is %q, want %q", got, want)
+	}
+}
+
+func TestOnlyWhatMayPassIsAnAPIServerThatDoesNotAnswer(t *testing.T) {
+	for _, tt := range []struct {
+		err              error
+		noNodes, trouble string
+	}{
+		{apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no")), "nodes is forbidden: no", ""},
+		{apierrors.NewTooManyRequestsError("busy"), "", "Too many requests: busy"},
+	} {
+		news := make(chan found, 1)
+		news <- found{err: tt.err}
+		l := &live{out: io.Discard, screen: func() (int, int, bool) { return 80, 24, true }, found: news, wanted: make(chan *v1alpha1.NodeConfigRollout, 1)}
+		l.show(moving())
+		if l.view.noNodes != tt.noNodes || l.view.trouble != tt.trouble {
+			t.Errorf("nodes are not shown for %q, and the server does not answer for %q; want %q and %q", l.view.noNodes, l.view.trouble, tt.noNodes, tt.trouble)
+		}
+	}
+}
+
+func TestAPauseShowsWhatIsLeftOfIt(t *testing.T) {
+	r := moving()
+	r.Status.Step, r.Status.StepTime = 1, ago(4*time.Minute)
+	if got, want := (view{rollout: r, now: noon}).steps(), "✓ 1 node  ▶ pause 10m (6m left)  10%  pause"; got != want {
+		t.Errorf("steps are %q, want %q", got, want)
+	}
+	bad := intstr.FromString("many")
+	r.Spec.Strategy.Steps[0].Nodes = &bad
+	if got := (view{rollout: r, now: noon}).steps(); !strings.Contains(got, `"many" is neither`) {
+		t.Errorf("steps that make no sense are %q", got)
+	}
+}
+
+func TestFailedNodesAreNamedWithHowManyMoreThereAre(t *testing.T) {
+	r := moving()
+	r.Status.Nodes.Failed = 3
+	r.Status.FailedNodes = []v1alpha1.FailedNode{{Name: "node-7", Reason: "Timeout", Message: "took\ntoo long"}}
+	lines := view{rollout: r, now: noon}.lines(unlimited)
+	check(t, lines[len(lines)-2:], `
+node-7  Timeout  took too long
+and 2 more that failed
+`)
+}
+
+func TestANodeLooksAsItsNodeConfigSays(t *testing.T) {
+	assigned := func(revision int64) *v1alpha1.NodeConfig {
+		nc := &v1alpha1.NodeConfig{}
+		nc.Generation, nc.Status.ObservedGeneration = 2, 2
+		nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{RolloutRef: &v1alpha1.RolloutReference{Name: "workers", Revision: revision, AssignedAt: *ago(time.Minute)}}
+		return nc
+	}
+	good := func(uid, sha string) func(*v1alpha1.NodeConfig) {
+		return func(nc *v1alpha1.NodeConfig) {
+			now := metav1.Now()
+			nc.Status.LastKnownGood = &v1alpha1.LastKnownGoodConfig{Since: &now}
+			nc.Status.LastKnownGood.SHA256 = sha
+			if uid != "" {
+				nc.Status.LastKnownGood.UID = "u4"
+			}
+		}
+	}
+	for _, tt := range []struct {
+		name     string
+		revision int64
+		edit     func(*v1alpha1.NodeConfig)
+		rollout  func(*v1alpha1.NodeConfigRollout)
+		want     nodeState
+		why      string
+	}{
+		{name: "nothing assigned", revision: 4, edit: func(nc *v1alpha1.NodeConfig) { nc.Spec.ConfigSource = nil }, want: nodePending},
+		{name: "of another rollout", revision: 4, edit: func(nc *v1alpha1.NodeConfig) { nc.Spec.ConfigSource.RolloutRef.Name = "x" }, want: nodePending},
+		{name: "the one before", revision: 3, want: nodePending},
+		{name: "not taken up", revision: 4, edit: func(nc *v1alpha1.NodeConfig) { nc.Generation = 3 }, want: nodeAssigned, why: "its agent has not taken it up"},
+		{name: "in trial", revision: 4, edit: func(nc *v1alpha1.NodeConfig) {
+			nc.Status.Trial = &v1alpha1.Trial{HealthySeconds: 5, DurationSeconds: 10, Restarts: 2}
+		}, want: nodeTrial, why: "healthy 5s of 10s, 2 restarts"},
+		{name: "bad", revision: 4, edit: func(nc *v1alpha1.NodeConfig) {
+			nc.Status.BadConfigs = []v1alpha1.BadConfig{{UID: "u4", Reason: "crash-looped"}}
+		}, want: nodeFailed, why: "crash-looped"},
+		{name: "not decided", revision: 4, want: nodeTrial, why: "not decided yet"},
+		{name: "proven", revision: 4, edit: good("u4", ""), want: nodeUpdated},
+		{name: "proven by its payload", revision: 4, edit: good("", "s4"), want: nodeUpdated},
+		{name: "soaking", revision: 4, edit: func(nc *v1alpha1.NodeConfig) {
+			good("u4", "")(nc)
+			nc.Status.LastKnownGood.Since = nil // the node's clock does not count
+			text, err := policy.ObservationText(rollout.Observation{Rollout: nc.Spec.ConfigSource.RolloutRef.Name, Revision: 4, Attempt: 1, HealthySince: time.Now().Add(-time.Minute)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			nc.Annotations = map[string]string{v1alpha1.AnnotationObserved: text}
+		}, rollout: func(r *v1alpha1.NodeConfigRollout) { r.Spec.SoakSeconds = 3600 },
+			want: nodeSoaking, why: "healthy since its trial, for 1h0m0s in all"},
+		{name: "on its way back", revision: 3, edit: func(nc *v1alpha1.NodeConfig) { nc.Generation = 3 },
+			rollout: func(r *v1alpha1.NodeConfigRollout) { r.Status.Halt = &v1alpha1.RolloutHalt{} }, want: nodeReturning, why: "to revision 3"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r, nc := moving(), assigned(tt.revision)
+			if tt.edit != nil {
+				tt.edit(nc)
+			}
+			if tt.rollout != nil {
+				tt.rollout(r)
+			}
+			var n liveNode
+			n.look(r, nc)
+			if n.state != tt.want || n.why != tt.why {
+				t.Errorf("it is %s (%q), want %s (%q)", n.state, n.why, tt.want, tt.why)
+			}
+		})
+	}
+}
+
+func TestTheVerdictOfEachPhase(t *testing.T) {
+	type verdictOf struct {
+		code int
+		over bool
+	}
+	paused := goal{paused: true}
+	for _, tt := range []struct {
+		phase       v1alpha1.RolloutPhase
+		end, paused verdictOf
+	}{
+		{v1alpha1.RolloutComplete, verdictOf{0, true}, verdictOf{0, true}},
+		{v1alpha1.RolloutHalted, verdictOf{2, true}, verdictOf{2, true}},
+		{v1alpha1.RolloutRollingBack, verdictOf{2, false}, verdictOf{2, false}},
+		{v1alpha1.RolloutRolledBack, verdictOf{2, true}, verdictOf{2, true}},
+		{v1alpha1.RolloutInvalid, verdictOf{2, true}, verdictOf{2, true}},
+		{v1alpha1.RolloutStuck, verdictOf{2, true}, verdictOf{2, true}},
+		{v1alpha1.RolloutAwaitingApproval, verdictOf{4, true}, verdictOf{0, true}},
+		{v1alpha1.RolloutWaiting, verdictOf{0, false}, verdictOf{0, true}},
+		{v1alpha1.RolloutPaused, verdictOf{0, false}, verdictOf{0, true}},
+		{v1alpha1.RolloutFrozen, verdictOf{0, false}, verdictOf{0, false}},
+		{v1alpha1.RolloutProgressing, verdictOf{0, false}, verdictOf{0, false}},
+		{v1alpha1.RolloutNoNodes, verdictOf{0, false}, verdictOf{0, false}},
+		{"", verdictOf{0, false}, verdictOf{0, false}},
+	} {
+		r := moving()
+		r.Status.Phase = tt.phase
+		for _, g := range []struct {
+			goal goal
+			want verdictOf
+		}{{goal{}, tt.end}, {paused, tt.paused}} {
+			var got verdictOf
+			if got.code, got.over = verdict(r, g.goal); got != g.want {
+				t.Errorf("%s for %+v is %+v, want %+v", tt.phase, g.goal, got, g.want)
+			}
+		}
+		r.Generation++
+		if code, over := verdict(r, paused); code != 0 || over {
+			t.Errorf("%s of an older spec is %d, over %v, want nothing to be believed", tt.phase, code, over)
+		}
+	}
+}
+
+func TestACompleteRolloutWithTooManyFailedNodesIsNoSuccess(t *testing.T) {
+	r := moving()
+	r.Status.Phase = v1alpha1.RolloutComplete
+	for reason, want := range map[string]int{"NodesFailed": ExitComplete, rollout.DegradedTooMany: ExitHalted} {
+		r.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionDegraded, Status: metav1.ConditionTrue, Reason: reason}}
+		if code, over := verdict(r, goal{}); code != want || !over {
+			t.Errorf("%s is %d, over %v, want %d", reason, code, over, want)
+		}
+	}
+}

@@ -1,0 +1,407 @@
+package rollout
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
+)
+
+// planOptions is what the flags of rollout plan ask for.
+type planOptions struct {
+	file                        string
+	output                      printing.Format
+	simulate                    bool
+	failing, notReady, silent   string
+	blocked                     string
+	trial                       time.Duration
+	seed                        uint64
+	nodes, zones                int
+	simulationFlag, madeUpNodes bool // whether any flag was given that needs --simulate; --nodes
+}
+
+// onlySimulated are the flags that mean nothing without --simulate.
+var onlySimulated = []string{"fail-rate", "not-ready-rate", "silent-rate", "blocked-rate", "seed"}
+
+func (a *app) planCommand() *cobra.Command {
+	var o planOptions
+	cmd := &cobra.Command{
+		Use:   "plan NAME | -f FILE",
+		Short: "Show what a rollout would do: order, batches, time, conflicts",
+		Long: `Show what a rollout would do from here on: which nodes get the revision in which order and batches, how long that
+takes if every node is healthy, and which nodes it passes over and why. Nothing is changed.
+
+A rollout from a file need not be stored. If one of its name is, the file is taken as its new version.
+
+With --simulate, nodes fail as often as the flags say, and the progress is drawn over time, with what a bad configuration
+would reach before it is stopped. With --nodes, the nodes are made up and no cluster is needed. The same --seed gives the
+same result.`,
+		Example: `  # What happens next
+  kubectl evenkeel rollout plan workers
+
+  # What a change would do
+  kubectl evenkeel rollout plan -f workers.yaml
+
+  # How far a configuration gets that breaks one node in twenty, on 5000 nodes in 3 zones
+  kubectl evenkeel rollout plan -f workers.yaml --simulate --fail-rate 5% --nodes 5000 --zones 3`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRollout,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.simulationFlag = slices.ContainsFunc(onlySimulated, cmd.Flags().Changed)
+			o.madeUpNodes = cmd.Flags().Changed("nodes")
+			if cmd.Flags().Changed("zones") && !o.madeUpNodes {
+				return errors.New("--zones needs --nodes")
+			}
+			return a.plan(cmd.Context(), args, o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&o.file, "filename", "f", "", "a file with a NodeConfigRollout")
+	printing.FormatFlag(cmd, &o.output, printing.JSON, printing.YAML) // with every node of every batch
+	f.BoolVar(&o.simulate, "simulate", false, "let nodes fail as often as the flags say")
+	f.StringVar(&o.failing, "fail-rate", "0%", "share of nodes that fail their trial")
+	f.StringVar(&o.notReady, "not-ready-rate", "0%", "share of nodes that go NotReady in their trial")
+	f.StringVar(&o.blocked, "blocked-rate", "0%", "share of nodes that refuse the configuration because of their pods")
+	f.StringVar(&o.silent, "silent-rate", "0%", "share of nodes whose agent does not answer")
+	f.DurationVar(&o.trial, "trial-duration", 0, "how long a trial takes, if neither spec.trial nor the configuration says (default: as agents report, or 10m)")
+	f.Uint64Var(&o.seed, "seed", 1, "which nodes fail")
+	f.IntVar(&o.nodes, "nodes", 0, "make up so many nodes instead of reading them from the cluster")
+	f.IntVar(&o.zones, "zones", 1, "in so many zones")
+	return cmd
+}
+
+func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
+	model, err := o.model()
+	if err != nil {
+		return err
+	}
+	switch {
+	case (len(args) == 0) == (o.file == ""):
+		return errors.New("give either the name of a rollout, or -f with a file that holds one")
+	case o.madeUpNodes && o.file == "":
+		return errors.New("--nodes needs -f: with made-up nodes nothing is read from the cluster")
+	case o.madeUpNodes && (o.nodes < 1 || o.nodes > 100_000):
+		return fmt.Errorf("--nodes %d: use 1 to 100000", o.nodes)
+	case o.madeUpNodes && (o.zones < 1 || o.zones > o.nodes):
+		return fmt.Errorf("--zones %d: use 1 to the number of nodes", o.zones)
+	case o.simulationFlag && !o.simulate:
+		return fmt.Errorf("--%s need --simulate", strings.Join(onlySimulated, ", --"))
+	}
+	f, r, err := a.planned(ctx, args, o)
+	if err != nil {
+		return err
+	}
+	a.warnOfSelector(r)
+	v, err := newPlanView(ctx, f, model)
+	if err != nil {
+		return err
+	}
+	if o.simulate {
+		v.Simulation = newSimulationView(v.run, model)
+	}
+	if o.output != "" {
+		return printing.Encode(a.Out, o.output, v)
+	}
+	v.print(a.Out)
+	if o.simulate {
+		out, colors := a.colored()
+		v.Simulation.print(out, colors)
+	}
+	return nil
+}
+
+// planned reads what the arguments name, and the rollout's nodes or some that are made up.
+func (a *app) planned(ctx context.Context, args []string, o planOptions) (f *query.Fleet, r *v1alpha1.NodeConfigRollout, err error) {
+	if o.file != "" {
+		data, err := os.ReadFile(o.file)
+		if err != nil {
+			return nil, nil, err
+		}
+		if r, err = parseRollout(data); err != nil {
+			return nil, nil, fmt.Errorf("file %s: %w", o.file, err)
+		}
+		if o.madeUpNodes {
+			f, err = makeUp(r, o.nodes, o.zones)
+			return f, r, err
+		}
+	}
+	c, err := a.client()
+	if err != nil {
+		return nil, nil, err
+	}
+	if r == nil {
+		if r, err = query.Rollout(ctx, c, args[0]); err != nil {
+			return nil, nil, err
+		}
+	}
+	f, err = query.Gather(ctx, c, r, nil)
+	return f, r, err
+}
+
+// parseRollout reads a manifest. The error says what is wrong with it.
+func parseRollout(data []byte) (*v1alpha1.NodeConfigRollout, error) {
+	if refused := payload.CheckOneDocument(data); refused != nil {
+		return nil, errors.New(refused.Message)
+	}
+	var r v1alpha1.NodeConfigRollout
+	if err := yaml.Unmarshal(data, &r.TypeMeta); err != nil {
+		return nil, fmt.Errorf("it is no NodeConfigRollout: %w", err)
+	}
+	if r.APIVersion != v1alpha1.GroupVersion.String() || r.Kind != "NodeConfigRollout" {
+		return nil, fmt.Errorf("it is no NodeConfigRollout of %s, but %s %s", v1alpha1.GroupVersion, describe.Dash(r.APIVersion), describe.Dash(r.Kind))
+	}
+	if err := yaml.UnmarshalStrict(data, &r); err != nil {
+		return nil, err
+	}
+	if r.Name == "" {
+		return nil, errors.New("metadata.name is missing")
+	}
+	return &r, nil
+}
+
+// showPlan writes what a rollout, stored or not yet, would do: order, batches, time, conflicts.
+func (a *app) showPlan(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout, w io.Writer) error {
+	f, err := query.Gather(ctx, c, r, nil)
+	if err != nil {
+		return err
+	}
+	model, err := planOptions{}.model()
+	if err != nil {
+		return err
+	}
+	v, err := newPlanView(ctx, f, model)
+	if err != nil {
+		return err
+	}
+	v.print(w)
+	return nil
+}
+
+// planView is a plan, as it is printed.
+type planView struct {
+	Rollout         string                 `json:"rollout"`
+	Revision        int64                  `json:"revision"`
+	New             bool                   `json:"new"` // the revision has not been made yet
+	Phase           string                 `json:"phase"`
+	Message         string                 `json:"message"`
+	Nodes           v1alpha1.RolloutCounts `json:"nodes"`
+	Batches         []batchView            `json:"batches"`
+	DurationSeconds int64                  `json:"durationSeconds"`
+	TrialSeconds    int64                  `json:"trialSeconds"`
+	Approvals       int                    `json:"approvals"`
+	PassedOver      []passedOver           `json:"passedOver,omitempty"`
+	End             string                 `json:"end"` // the phase then
+	EndMessage      string                 `json:"endMessage"`
+	Limited         bool                   `json:"limited,omitempty"` // it is not the end
+	Simulation      *simulationView        `json:"simulation,omitempty"`
+
+	steps []rollout.Step
+	run   rollout.Run // with the model's failures
+}
+
+// batchView is nodes that are written to at a time.
+type batchView struct {
+	AfterSeconds int64          `json:"afterSeconds"`
+	Step         int            `json:"step"` // counted from 1
+	Kind         string         `json:"kind"`
+	Nodes        []string       `json:"nodes"`
+	Zones        map[string]int `json:"zones"`
+}
+
+// passedOver is nodes that a rollout does not touch, for one reason.
+type passedOver struct {
+	State string   `json:"state"`
+	Why   string   `json:"why"`
+	Nodes []string `json:"nodes"`
+}
+
+// newPlanView plans for a fleet of which every node is healthy, and plays the model as well.
+func newPlanView(ctx context.Context, f *query.Fleet, m rollout.Model) (*planView, error) {
+	if f.Policy.Invalid != "" {
+		return nil, fmt.Errorf("rollout %s: the template cannot be used: %s", f.Policy.Name, f.Policy.Invalid)
+	}
+	m.Interrupted = func() bool { return ctx.Err() != nil }
+	m.Trial = trialOf(f, m.Trial)
+	m.Fail = min(m.Fail, m.Trial/2)
+	m.TakeUp = min(m.TakeUp, f.Policy.AgentTimeout/2) // a healthy agent answers in time
+	v := &planView{
+		Rollout: f.Policy.Name, Revision: f.Policy.Target.Number, New: f.Policy.Target.UID == policy.UIDNotCreated, Batches: []batchView{},
+		TrialSeconds: int64(m.Trial.Seconds()), steps: f.Policy.Steps,
+	}
+	now := rollout.Plan(f.Policy, f.Progress, f.Nodes)
+	v.Phase, v.Message, v.Nodes = now.Phase, now.Message, policy.CountsOf(now.Counts)
+	v.passOver(f, now)
+
+	healthy := m
+	healthy.Failing, healthy.Breaks, healthy.Silent = 0, 0, 0
+	run := rollout.Simulate(f.Policy, f.Progress, f.Nodes, healthy)
+	v.DurationSeconds, v.Approvals = int64(run.End.Sub(run.Start).Seconds()), run.Approvals
+	v.End, v.EndMessage, v.Limited = run.Final.Phase, run.Final.Message, run.Limited
+	for _, b := range run.Batches {
+		v.Batches = append(v.Batches, batchOf(f, run, b))
+	}
+	v.run = rollout.Simulate(f.Policy, f.Progress, f.Nodes, m)
+	return v, ctx.Err()
+}
+
+// trialOf is how long a trial takes: what is asked of it, else what is asked for, else the longest that an agent
+// has reported of a trial, else the agents' default.
+func trialOf(f *query.Fleet, otherwise time.Duration) time.Duration {
+	if d := f.Template.Trial.Duration; d != nil {
+		return *d
+	}
+	var seen time.Duration
+	for i := range f.Nodes {
+		seen = max(seen, f.Nodes[i].TrialLength)
+	}
+	return cmp.Or(otherwise, seen, 10*time.Minute)
+}
+
+func batchOf(f *query.Fleet, run rollout.Run, b rollout.Batch) batchView {
+	out := batchView{AfterSeconds: int64(b.At.Sub(run.Start).Seconds()), Step: min(b.Step+1, len(f.Policy.Steps)), Kind: b.Kind.String(), Zones: map[string]int{}}
+	for _, i := range b.Nodes {
+		out.Nodes = append(out.Nodes, f.Nodes[i].Name)
+		out.Zones[describe.Dash(f.Zones[i])]++
+	}
+	return out
+}
+
+// passOver fills in the nodes that the rollout does not touch now.
+func (v *planView) passOver(f *query.Fleet, now rollout.Result) {
+	index := map[passedKey]int{}
+	for i, state := range now.States {
+		switch state {
+		case rollout.Failed, rollout.Skipped, rollout.Stale, rollout.Conflicted, rollout.Manual, rollout.Blocked:
+		default:
+			continue
+		}
+		s := now.NodeState(i)
+		key := passedKey{state, s.Reason}
+		if s.Reason == "" { // the words are the same for many nodes
+			key.why = s.Message
+		}
+		at, ok := index[key]
+		if !ok {
+			at = len(v.PassedOver)
+			index[key] = at
+			v.PassedOver = append(v.PassedOver, passedOver{State: state.String(), Why: describe.JoinWords(s.Reason, s.Message)})
+		}
+		v.PassedOver[at].Nodes = append(v.PassedOver[at].Nodes, f.Nodes[i].Name)
+	}
+}
+
+type passedKey struct {
+	state rollout.State
+	why   string
+}
+
+func (v *planView) print(w io.Writer) {
+	made := ""
+	if v.New {
+		made = " (new)"
+	}
+	flying := ""
+	if n := v.Nodes.Assigned + v.Nodes.Trial + v.Nodes.Soaking; n > 0 {
+		flying = fmt.Sprintf(", %d in flight", n)
+	}
+	fmt.Fprintf(w, "Rollout %s, revision %d%s: %d nodes selected, %d of them updated%s, %d to come, %d passed over\n",
+		v.Rollout, v.Revision, made, v.Nodes.Selected, v.Nodes.Updated, flying, v.Nodes.Pending, v.passed())
+	if len(v.Batches) == 0 {
+		fmt.Fprintf(w, "Nothing is assigned: %s: %s\n", v.Phase, printable.Line(v.Message))
+	} else {
+		v.printBatches(w)
+	}
+	if v.Limited {
+		fmt.Fprintf(w, "It is not done within %s; a higher strategy.maxUnavailable would be faster.\n", describe.Span(mostTime))
+	} else if len(v.Batches) > 0 {
+		fmt.Fprintf(w, "If every node is healthy, it ends after about %s: %s. A trial takes %s.\n", longSpan(v.DurationSeconds), v.End, longSpan(v.TrialSeconds))
+	}
+	if v.Approvals > 0 {
+		fmt.Fprintf(w, "Somebody must approve %s on the way (kubectl evenkeel rollout promote %s); the time until then comes on top.\n", times(v.Approvals), v.Rollout)
+	}
+	if len(v.PassedOver) > 0 {
+		fmt.Fprintln(w, "\nPassed over:")
+		for _, p := range v.PassedOver {
+			fmt.Fprintf(w, "  %d %s (%s): %s\n", len(p.Nodes), p.State, someOf(p.Nodes), printable.Line(p.Why))
+		}
+	}
+}
+
+func (v *planView) passed() (n int) {
+	for _, p := range v.PassedOver {
+		n += len(p.Nodes)
+	}
+	return n
+}
+
+// mostBatches is how many batches are shown to people.
+const mostBatches = 20
+
+func (v *planView) printBatches(w io.Writer) {
+	fmt.Fprintln(w)
+	tw := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
+	fmt.Fprintln(tw, "BATCH\tSTEP\tAFTER\tNODES\tZONES\tWHICH")
+	for i, b := range v.Batches {
+		if left := len(v.Batches) - i; i >= mostBatches-1 && left > 1 && i != len(v.Batches)-1 {
+			if i == mostBatches-1 {
+				fmt.Fprintf(tw, "...\t\t\t\t\t%d batches more; -o json shows all\n", left-1)
+			}
+			continue
+		}
+		number := fmt.Sprint(i + 1)
+		if b.Kind != rollout.Assign.String() {
+			number += " " + b.Kind
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%d\t%s\t%s\n", number, describe.StepWords(v.steps[b.Step-1]), longSpan(b.AfterSeconds), len(b.Nodes), zoneCounts(b.Zones), someOf(b.Nodes))
+	}
+	tw.Flush()
+	fmt.Fprintln(w)
+}
+
+func zoneCounts(zones map[string]int) string {
+	if _, unknown := zones["-"]; unknown && len(zones) == 1 {
+		return "-"
+	}
+	var out []string
+	for _, z := range slices.Sorted(maps.Keys(zones)) {
+		out = append(out, fmt.Sprintf("%s:%d", z, zones[z]))
+	}
+	return strings.Join(out, " ")
+}
+
+// someOf names the first few.
+func someOf(names []string) string {
+	const most = 3
+	if len(names) > most {
+		return strings.Join(names[:most], ", ") + ", ..."
+	}
+	return strings.Join(names, ", ")
+}
+
+func longSpan(seconds int64) string { return describe.Span(time.Duration(seconds) * time.Second) }
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}

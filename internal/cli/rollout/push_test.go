@@ -1,0 +1,109 @@
+package rollout
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+func TestStepsAreReadAsTheyAreWritten(t *testing.T) {
+	for _, tt := range []struct{ in, want string }{
+		{"1", `[{"nodes":1}]`},
+		{"1,pause:10m,10%,pause,100%", `[{"nodes":1},{"pause":{"duration":"10m0s"}},{"nodes":"10%"},{"pause":{}},{"nodes":"100%"}]`},
+		{" 5 , pause:1h30m , 100% ", `[{"nodes":5},{"pause":{"duration":"1h30m0s"}},{"nodes":"100%"}]`},
+	} {
+		steps, err := parseSteps(tt.in)
+		if err != nil {
+			t.Errorf("%q: %v", tt.in, err)
+		}
+		got, err := json.Marshal(steps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != tt.want {
+			t.Errorf("%q is %s, want %s", tt.in, got, tt.want)
+		}
+	}
+}
+
+func TestTheStepsThatThereWereCanBeGivenAgain(t *testing.T) {
+	for _, steps := range []string{"1", "1,pause:10m0s,10%,pause,100%", "pause,5"} {
+		parsed, err := parseSteps(steps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := stepsFlag(parsed); got != steps {
+			t.Errorf("the steps of %s are given again as %s", steps, got)
+		}
+	}
+	none := &v1alpha1.NodeConfigRollout{}
+	have, err := describe.StepsOf(none)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if none.Spec.Strategy.Steps, err = parseSteps(stepsFlag(nil)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := describe.StepsOf(none); err != nil || !slices.Equal(got, have) {
+		t.Errorf("without any they are %v, and given again %v (%v)", have, got, err)
+	}
+}
+
+func TestWhatComesBackBringsItsOwnTrial(t *testing.T) {
+	beside := &v1alpha1.TrialTerms{AllowPodLoss: true}
+	for data, want := range map[string]string{
+		"kind: KubeletConfiguration\napiVersion: evenkeel.dev/v1alpha1\ntrial: {crashLoopThreshold: 1}\n": "it says how its trial goes, so spec.trial was removed; ",
+		"kind: KubeletConfiguration\napiVersion: evenkeel.dev/v1alpha1\n":                                 "",
+	} {
+		spec := &v1alpha1.NodeConfigRolloutSpec{Trial: beside}
+		template, err := templateOf(payload.KeyKubelet, []byte(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := restore(spec, template, policy.Content{Key: payload.KeyKubelet, Data: data})
+		if said != want || (spec.Trial == nil) != (want != "") || spec.Template.Kubelet == nil {
+			t.Errorf("%s: said %q, want %q; spec %+v", data, said, want, spec)
+		}
+	}
+}
+
+func TestStepsThatMakeNoSenseAreRefusedByTheirPlace(t *testing.T) {
+	for _, tt := range []struct{ in, want string }{
+		{"", `step 0: "" is neither`},
+		{"1,,2", `step 1: "" is neither`},
+		{"0", `step 0: "0" is neither`},
+		{"1,0%", `step 1: "0%" is neither`},
+		{"101%", `step 0: "101%" is neither`},
+		{"-1", `step 0: "-1" is neither`},
+		{"1.5", `step 0: "1.5" is neither`},
+		{"+1", `step 0: "+1" is neither`},
+		{"01%", `step 0: "01%" is neither`},
+		{"99999999999", `is neither`},
+		{"1,pause:", `step 1 ("pause:"): "" is no duration`},
+		{"1,pause:10", `step 1 ("pause:10"): "10" is no duration`},
+		{"1,pause:0s", `"0s" is no duration`},
+		{"1,pause:-5m", `"-5m" is no duration`},
+		{"pauses", `step 0: "pauses" is neither`},
+		{strings.Repeat("1,", v1alpha1.MaxSteps) + "1", fmt.Sprintf("%d steps are more than %d", v1alpha1.MaxSteps+1, v1alpha1.MaxSteps)},
+	} {
+		steps, err := parseSteps(tt.in)
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%q is %v with error %v, want %q", tt.in, steps, err, tt.want)
+		}
+	}
+}
+
+func TestAFieldThatNoKubeletHasIsToldWithTheOneThatIsLikeIt(t *testing.T) {
+	got := strings.Join(unknownFields(map[string]any{"apiVersion": "v", "kind": "k", "maxPods": 1, "featureGates": nil, "mayPods": 1, "PodPidsLimit": 1}), "\n")
+	if strings.Count(got, "note: ") != 2 || !strings.Contains(got, `no field "mayPods" is known of a KubeletConfiguration: `) ||
+		!strings.Contains(got, `no field "PodPidsLimit" is known of a KubeletConfiguration, podPidsLimit is meant, perhaps: `) {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,163 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+)
+
+func (a *app) rolloutCommand() *cobra.Command {
+	cmd := group(&cobra.Command{
+		Use:   "rollout",
+		Short: "See and steer rollouts",
+		Long: `See and steer rollouts.
+
+What steers a rollout is written into its spec, and evenkeel-controller does it: each command says what was written and
+what comes next, and doing it twice changes nothing.`,
+		Example: `  kubectl evenkeel rollout list
+  kubectl evenkeel rollout status workers -w
+  kubectl evenkeel rollout promote workers`,
+	})
+	cmd.AddCommand(a.listCommand(), a.statusCommand(), a.historyCommand(), a.diffCommand(), a.planCommand())
+	cmd.AddCommand(a.pauseCommands()...)
+	cmd.AddCommand(a.promoteCommand(), a.abortCommand(), a.retryCommand(), a.undoCommand())
+	return cmd
+}
+
+// group has a command that only holds others say what it does not hold.
+func group(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("unknown command %q for %q: see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
+		}
+		return cmd.Help()
+	}
+	return cmd
+}
+
+func (a *app) listCommand() *cobra.Command {
+	var f printing.Format
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the rollouts",
+		Example: `  kubectl evenkeel rollout list
+  kubectl evenkeel rollout list -o wide`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			list, err := query.Rollouts(cmd.Context(), c)
+			if err != nil {
+				return fmt.Errorf("list rollouts: %w", err)
+			}
+			return a.printList(f, list)
+		},
+	}
+	printing.FormatFlag(cmd, &f, printing.Wide, printing.JSON, printing.YAML, printing.Name)
+	return cmd
+}
+
+func (a *app) printList(f printing.Format, list *v1alpha1.NodeConfigRolloutList) error {
+	switch {
+	case f == printing.Name:
+		for i := range list.Items {
+			if err := printing.Object(a.Out, f, &list.Items[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	case f != "" && f != printing.Wide:
+		return printing.Object(a.Out, f, list)
+	case len(list.Items) == 0:
+		fmt.Fprintln(a.ErrOut, "There are no rollouts: make one with: kubectl evenkeel push")
+		return nil
+	}
+	header := []string{"NAME", "REVISION", "STATUS", "STEP", "UPDATED", "FAILED", "AGE"}
+	if f == printing.Wide {
+		header = append(header, "NODES", "MESSAGE")
+	}
+	var rows [][]string
+	for i := range list.Items {
+		r := &list.Items[i]
+		st := &r.Status
+		revision := ""
+		if st.UpdateRevision != nil {
+			revision = fmt.Sprint(st.UpdateRevision.Number)
+		}
+		phase, message := string(st.Phase), st.Message
+		if !query.Observed(r) {
+			phase, message = "Unseen", query.Unobserved
+		}
+		row := []string{r.Name, revision, phase, st.StepsDone, st.Updated, fmt.Sprint(st.Nodes.Failed), describe.Age(r.CreationTimestamp, time.Now())}
+		if f == printing.Wide {
+			row = append(row, describe.SelectorWords(&r.Spec), message)
+		}
+		rows = append(rows, row)
+	}
+	return printing.Table(a.Out, header, rows)
+}
+
+// oneRollout is for commands that need the name of one rollout, and rolloutAndMore for those that take others after it.
+func oneRollout(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return fmt.Errorf("%s takes one rollout, not %s", cmd.CommandPath(), strings.Join(args, " "))
+	}
+	return rolloutAndMore(cmd, args)
+}
+
+func rolloutAndMore(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 || args[0] == "" {
+		return fmt.Errorf("%s needs the name of a rollout: kubectl evenkeel rollout list shows them", cmd.CommandPath())
+	}
+	return nil
+}
+
+// completeRollout completes the name of a rollout as the first argument.
+func (a *app) completeRollout(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.complete(cmd, query.RolloutNames)
+}
+
+// completeNode completes the name of a node as the first argument.
+func (a *app) completeNode(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.complete(cmd, query.NodeNames)
+}
+
+// completeRetry completes the name of a rollout, and after it those of nodes.
+func (a *app) completeRetry(cmd *cobra.Command, args []string, so string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return a.completeRollout(cmd, nil, so)
+	}
+	return a.completeNode(cmd, nil, so)
+}
+
+func (a *app) complete(cmd *cobra.Command, all func(context.Context, client.Reader) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+	c, err := a.client()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Second)
+	defer cancel()
+	names, err := all(ctx, c)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

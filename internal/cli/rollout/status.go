@@ -1,0 +1,339 @@
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
+)
+
+func (a *app) statusCommand() *cobra.Command {
+	var f printing.Format
+	var w waiting
+	var until string
+	cmd := &cobra.Command{
+		Use:   "status NAME",
+		Short: "Show how far a rollout is, or wait for it",
+		Long: `Show how far a rollout is, or wait for it.
+
+Without -w and --for it prints what is and ends: with 0 if the rollout is complete or still going, with 2 if it is
+halted, rolled back, invalid or stuck, or complete with more failed nodes than its policy tolerates, with 4 if it waits for approval.
+
+With -w it goes on until the rollout is complete (0), halted, rolled back, invalid or stuck (2), or waits for approval
+(4); a rollback is followed to its end. --for ends it earlier, with 0, and implies -w:
+  --for=complete   the same as -w
+  --for=paused     at a pause of the steps, or when the rollout was paused
+  --for=step=N     when step N has begun, counted from 0; N = number of steps: when all are done
+With --timeout it ends with 3 when that is over. An API server that goes away for a while is waited for.
+
+A status that answers an older spec is not believed: -w waits until the controller has seen the change.
+
+On a terminal -w shows a live view. Elsewhere, or with NO_COLOR, it prints a line for each change, with -o json an object
+a line.`,
+		Example: `  kubectl evenkeel rollout status workers
+  kubectl evenkeel rollout status workers -w --timeout 1h
+
+  # In a pipeline: let the canaries run, look at them, go on
+  kubectl evenkeel rollout status workers --for=paused --timeout 30m
+  kubectl evenkeel rollout promote workers
+  kubectl evenkeel rollout status workers --for=complete --timeout 6h`,
+		Args:              oneRollout,
+		ValidArgsFunction: a.completeRollout,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var err error
+			if w.until, err = parseGoal(until); err != nil {
+				return err
+			}
+			wait, timed := cmd.Flags().Changed("watch"), cmd.Flags().Changed("timeout")
+			switch {
+			case timed && !wait && until == "":
+				return errors.New("--timeout needs -w or --for: without them nothing is waited for")
+			case timed && w.timeout <= 0:
+				return fmt.Errorf("--timeout must be more than nothing, such as 30m, not %s", w.timeout)
+			}
+			if w.watch || until != "" {
+				return a.await(cmd.Context(), args[0], f, w)
+			}
+			return a.status(cmd.Context(), args[0], f)
+		},
+	}
+	printing.FormatFlag(cmd, &f, printing.Wide, printing.JSON, printing.YAML, printing.Name)
+	cmd.Flags().BoolVarP(&w.watch, "watch", "w", false, "go on until the rollout is complete, stopped or waits for approval")
+	cmd.Flags().StringVar(&until, "for", "", "go on until: complete, paused, or step=N")
+	cmd.Flags().DurationVar(&w.timeout, "timeout", 0, "with -w or --for: end with exit code 3 after this long, such as 30m")
+	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{"complete", "paused", "step="}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// waiting is what to wait for, and for how long.
+type waiting struct {
+	watch   bool
+	until   goal
+	timeout time.Duration // 0: for ever
+}
+
+// goal is what --for names. The zero value is the end of the rollout.
+type goal struct {
+	paused bool
+	steps  bool // that step has begun
+	step   int
+}
+
+// parseGoal reads the value of --for. The error says what it may be.
+func parseGoal(s string) (goal, error) {
+	switch s {
+	case "", "complete":
+		return goal{}, nil
+	case "paused":
+		return goal{paused: true}, nil
+	}
+	if n, ok := strings.CutPrefix(s, "step="); ok {
+		step, err := strconv.Atoi(n)
+		if err == nil && step >= 0 && step <= v1alpha1.MaxSteps {
+			return goal{step: step, steps: true}, nil
+		}
+		return goal{}, fmt.Errorf("--for=%s: steps are counted from 0, to at most %d", s, v1alpha1.MaxSteps)
+	}
+	return goal{}, fmt.Errorf("--for must be complete, paused or step=N, not %q", s)
+}
+
+// check says what is wrong with a goal for this rollout.
+func (g goal) check(r *v1alpha1.NodeConfigRollout) error {
+	steps, err := describe.StepsOf(r)
+	if err != nil {
+		return err
+	}
+	if g.steps && g.step > len(steps) {
+		return fmt.Errorf("rollout %q has no step %d: its %d steps are counted from 0, and step=%d is when all are done", r.Name, g.step, len(steps), len(steps))
+	}
+	return nil
+}
+
+// reached tells whether a rollout is where the goal is.
+func (g goal) reached(r *v1alpha1.NodeConfigRollout) bool {
+	switch {
+	case r.Status.Phase == v1alpha1.RolloutComplete:
+		return true
+	case describe.Stopped(r.Status.Phase):
+		return false
+	case g.steps:
+		return int(r.Status.Step) >= g.step
+	case !g.paused:
+		return false
+	}
+	switch r.Status.Phase {
+	case v1alpha1.RolloutPaused, v1alpha1.RolloutAwaitingApproval, v1alpha1.RolloutWaiting:
+		return true
+	}
+	return r.Spec.Paused
+}
+
+// tooManyFailed tells whether more nodes have failed than the rollout's policy tolerates.
+func tooManyFailed(r *v1alpha1.NodeConfigRollout) bool {
+	c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionDegraded)
+	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == rollout.DegradedTooMany
+}
+
+// verdict is the exit code of a rollout's status, and whether waiting for it is over.
+func verdict(r *v1alpha1.NodeConfigRollout, g goal) (code int, over bool) {
+	switch p := r.Status.Phase; {
+	case !query.Observed(r):
+		return ExitComplete, false
+	case p == v1alpha1.RolloutComplete && tooManyFailed(r):
+		return ExitHalted, true // on nodes that came later
+	case g.reached(r):
+		return ExitComplete, true
+	case describe.Stopped(p):
+		return ExitHalted, p != v1alpha1.RolloutRollingBack
+	case p == v1alpha1.RolloutAwaitingApproval:
+		return ExitApproval, true
+	}
+	return ExitComplete, false
+}
+
+// status shows a rollout once.
+func (a *app) status(ctx context.Context, name string, f printing.Format) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	r, err := query.Rollout(ctx, c, name)
+	if err != nil {
+		return err
+	}
+	a.noteController(ctx, c, policy.SettingsOf(r, nil))
+	if f != "" && f != printing.Wide {
+		err = printing.Object(a.Out, f, r)
+	} else {
+		out, colors := a.colored()
+		v := view{rollout: r, now: time.Now(), style: printing.Style(colors), wide: f == printing.Wide}
+		_, err = fmt.Fprintln(out, strings.Join(v.lines(unlimited), "\n"))
+	}
+	if err != nil {
+		return err
+	}
+	if code, _ := verdict(r, goal{}); code != ExitComplete {
+		return &exit{code: code}
+	}
+	return nil
+}
+
+// await follows a rollout until the goal is reached, it cannot be any more, or time is up.
+func (a *app) await(ctx context.Context, name string, f printing.Format, w waiting) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	interrupted := ctx
+	if w.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, w.timeout)
+		defer cancel()
+	}
+	follow, stop := context.WithCancel(ctx)
+	defer stop()
+	r, err := query.Rollout(ctx, c, name)
+	if err == nil {
+		err = w.until.check(r)
+	}
+	if err != nil {
+		return a.ended(interrupted, ctx, w, name, nil, err)
+	}
+	a.noteController(ctx, c, policy.SettingsOf(r, nil))
+	out := a.follower(follow, c, f)
+	var late <-chan time.Time
+	if query.Observed(r) {
+		out.show(r)
+	} else {
+		late = time.After(time.Second) // the controller is given its moment
+	}
+	for updates := watchRollout(follow, c, name); ; {
+		if code, over := verdict(r, w.until); over {
+			out.end()
+			if code == ExitComplete {
+				return nil
+			}
+			return &exit{code: code}
+		}
+		select {
+		case u, open := <-updates:
+			switch {
+			case !open:
+				out.end()
+				return a.ended(interrupted, ctx, w, name, r, ctx.Err())
+			case u.err != nil && u.over:
+				out.end()
+				return a.ended(interrupted, ctx, w, name, r, u.err)
+			case u.err != nil:
+				out.trouble(u.err)
+			default:
+				r = u.object
+				out.show(r)
+			}
+		case <-late:
+			if !query.Observed(r) {
+				out.show(r)
+			}
+		case <-out.tick():
+			out.redraw()
+		}
+	}
+}
+
+// ended is the error of a wait that ended before its goal.
+func (a *app) ended(interrupted, ctx context.Context, w waiting, name string, r *v1alpha1.NodeConfigRollout, err error) error {
+	switch {
+	case interrupted.Err() != nil:
+		return fmt.Errorf("interrupted; the rollout goes on: kubectl evenkeel rollout status %s -w", name)
+	case ctx.Err() != nil:
+		last := "nothing was seen of it"
+		if r != nil {
+			last = plainLine(r)
+		}
+		return &exit{code: ExitTimeout, err: fmt.Errorf("timed out after %s: %s", w.timeout, last)}
+	}
+	return err
+}
+
+// plainLine sums a rollout up in one line.
+func plainLine(r *v1alpha1.NodeConfigRollout) string {
+	st := &r.Status
+	if !query.Observed(r) {
+		return fmt.Sprintf("%s: %s", r.Name, query.Unobserved)
+	}
+	var b strings.Builder
+	b.WriteString(r.Name)
+	if st.UpdateRevision != nil {
+		fmt.Fprintf(&b, " revision %d", st.UpdateRevision.Number)
+		if st.Attempt > 1 {
+			fmt.Fprintf(&b, " attempt %d", st.Attempt)
+		}
+	}
+	fmt.Fprintf(&b, ": %s", describe.OrUnknown(st.Phase))
+	if st.StepsDone != "" {
+		fmt.Fprintf(&b, ", %s steps done", st.StepsDone)
+	}
+	if st.Updated != "" {
+		fmt.Fprintf(&b, ", %s updated", st.Updated)
+	}
+	if n := inFlight(&st.Nodes); n > 0 {
+		fmt.Fprintf(&b, ", %d in flight", n)
+	}
+	if st.Nodes.Failed > 0 {
+		fmt.Fprintf(&b, ", %d failed", st.Nodes.Failed)
+	}
+	if st.Message != "" {
+		fmt.Fprintf(&b, ": %s", st.Message)
+	}
+	return printable.Line(b.String())
+}
+
+func inFlight(n *v1alpha1.RolloutCounts) int32 { return n.Assigned + n.Trial + n.Soaking }
+
+// bare is a rollout without what only servers read.
+func bare(r *v1alpha1.NodeConfigRollout) *v1alpha1.NodeConfigRollout {
+	r = r.DeepCopy()
+	r.ManagedFields = nil
+	return r
+}
+
+// jsonLine is a rollout as one line of JSON.
+func jsonLine(r *v1alpha1.NodeConfigRollout) (string, error) {
+	line, err := json.Marshal(bare(r))
+	return string(printable.JSON(line)), err
+}
+
+// yamlDocument is a rollout as a YAML document of a stream.
+func yamlDocument(r *v1alpha1.NodeConfigRollout) (string, error) {
+	line, err := jsonLine(r)
+	if err != nil || !payload.Indentable([]byte(line)) {
+		return "---\n" + line, err // JSON is YAML, too
+	}
+	text, err := yaml.Marshal(bare(r))
+	return "---\n" + strings.TrimSuffix(string(printing.Encoded(printing.YAML, text)), "\n"), err
+}
+
+// noteController says if evenkeel-controller seems to be gone: nothing that is shown would change then.
+func (a *app) noteController(ctx context.Context, c client.Client, settings policy.Settings) {
+	if words := describe.ControllerSilent(query.ControllerRenewal(ctx, c, settings.Namespace), settings.Namespace, time.Now()); words != "" {
+		fmt.Fprintln(a.ErrOut, "note:", words)
+	}
+}

@@ -1,0 +1,164 @@
+package rollout
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet/steer"
+	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
+)
+
+func (a *app) undoCommand() *cobra.Command {
+	var number int64
+	var inline bool
+	cmd := &cobra.Command{
+		Use:   "undo NAME",
+		Short: "Make the content of an older revision the target again",
+		Long: `Make the content of an older revision the target again.
+
+It takes the next number and is rolled out by the same steps. Without --to-revision it is the revision that succeeded
+last, or, if that is the target itself, the one that succeeded before it. To take nodes off a revision at once, without
+steps: abort --rollback.
+
+A rollout whose template names a ConfigMap follows that ConfigMap: restore its content instead, or give --inline to put
+the old content into the rollout, in place of the reference.`,
+		Example: `  kubectl evenkeel rollout undo workers
+  kubectl evenkeel rollout undo workers --to-revision 3`,
+		Args: oneRollout, ValidArgsFunction: a.completeRollout,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("to-revision") && number < 1 {
+				return fmt.Errorf("--to-revision must be a number from 1, not %d", number)
+			}
+			return a.undo(cmd.Context(), args[0], number, inline)
+		},
+	}
+	cmd.Flags().Int64Var(&number, "to-revision", 0, "number of the revision to return to")
+	cmd.Flags().BoolVar(&inline, "inline", false, "put the content into the rollout in place of a reference to a ConfigMap")
+	return cmd
+}
+
+func (a *app) undo(ctx context.Context, name string, number int64, inline bool) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	// Which revision was the last one is the status's to say; a revision that is named needs nobody's word.
+	look := query.Rollout
+	if number == 0 {
+		look = query.ObservedRollout
+	}
+	r, err := look(ctx, c, name)
+	if err != nil {
+		return err
+	}
+	all, err := query.Revisions(ctx, c, r)
+	if err != nil {
+		return err
+	}
+	if number == 0 {
+		if number = steer.PreviousRevision(r); number == 0 {
+			return nothingBefore(r, all)
+		}
+	}
+	content, err := query.ContentAt(r, all, number)
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		if p.Number == number && describe.Stopped(v1alpha1.RolloutPhase(p.Outcome)) {
+			fmt.Fprintf(a.ErrOut, "note: revision %d did not succeed, it was %s: %s\n", number, p.Outcome, printable.Line(cmp.Or(p.Message, "nobody knows why any more")))
+		}
+	}
+	return a.putBack(ctx, c, r, content, number, inline)
+}
+
+// putBack makes the content of a revision the template of a rollout, if that is still the one that is known.
+func (a *app) putBack(ctx context.Context, c client.Client, known *v1alpha1.NodeConfigRollout, content policy.Content, number int64, inline bool) error {
+	template, err := templateOf(content.Key, []byte(content.Data))
+	if err != nil {
+		return err
+	}
+	return a.said(steer.Edit(ctx, c, known.Name, func(r *v1alpha1.NodeConfigRollout) (string, error) {
+		if r.UID != known.UID || !equality.Semantic.DeepEqual(r.Spec.Template, known.Spec.Template) {
+			return "", fmt.Errorf("was changed by somebody else meanwhile; see kubectl evenkeel rollout diff %s, and undo again if that is still wanted", r.Name)
+		}
+		if ref := r.Spec.Template.ConfigMapRef; ref != nil && !inline {
+			return "", fmt.Errorf("follows ConfigMap %s/%s: restore its content (kubectl evenkeel rollout history %s --revision %d shows it), "+
+				"or give --inline to put that into the rollout in place of the reference", ref.Namespace, ref.Name, r.Name, number)
+		}
+		if same(r.Spec.Template, content) {
+			return fmt.Sprintf("has the content of revision %d already: nothing changes", number), nil
+		}
+		dropped := restore(&r.Spec, template, content)
+		return fmt.Sprintf("undone: the content of revision %d is the target again, under the next number; %s%s", number, dropped, steer.Next(r)), nil
+	}))
+}
+
+// restore makes a content, as a template, that of a rollout. Terms beside it give way to its own: what it says then.
+func restore(spec *v1alpha1.NodeConfigRolloutSpec, template v1alpha1.RolloutTemplate, content policy.Content) string {
+	spec.Template = template
+	if _, err := content.TrialTerms(spec.Trial); err == nil {
+		return ""
+	}
+	spec.Trial = nil
+	return "it says how its trial goes, so spec.trial was removed; "
+}
+
+// nothingBefore is the error of an undo that finds nothing to go back to.
+func nothingBefore(r *v1alpha1.NodeConfigRollout, all []query.Revision) error {
+	target := r.Status.UpdateRevision
+	if target == nil {
+		return fmt.Errorf("rollout %q has no revision yet (%s): kubectl evenkeel rollout status %s", r.Name, describe.OrUnknown(r.Status.Phase), r.Name)
+	}
+	others := slices.DeleteFunc(slices.Clone(all), func(p query.Revision) bool { return p.Gone || p.ConfigMap == target.ConfigMapRef.Name })
+	advice := "push another configuration"
+	if len(others) > 0 {
+		advice = fmt.Sprintf("choose one with --to-revision (there are %s), or %s", query.Available(others), advice)
+	}
+	if r.Status.Halt == nil || !r.Status.Halt.Rollback {
+		advice += fmt.Sprintf("; kubectl evenkeel rollout abort %s --rollback takes the nodes back to what they had", r.Name)
+	}
+	return fmt.Errorf("rollout %q has no revision that succeeded before revision %d: %s", r.Name, target.Number, advice)
+}
+
+// same tells whether a template holds a content.
+func same(t v1alpha1.RolloutTemplate, content policy.Content) bool {
+	if t.ConfigMapRef != nil {
+		return false
+	}
+	has, err := policy.ContentOf(t, nil)
+	return err == nil && has.Key == content.Key && sameData(has.Data, content.Data)
+}
+
+// sameData tells whether two texts of YAML or JSON say the same.
+func sameData(a, b string) bool {
+	inA, errA := yaml.YAMLToJSON([]byte(a))
+	inB, errB := yaml.YAMLToJSON([]byte(b))
+	return errA == nil && errB == nil && string(inA) == string(inB)
+}
+
+// templateOf makes a template of a payload.
+func templateOf(key string, data []byte) (v1alpha1.RolloutTemplate, error) {
+	object, err := yaml.YAMLToJSON(data)
+	if err != nil {
+		return v1alpha1.RolloutTemplate{}, fmt.Errorf("turn the configuration into JSON: %w", err)
+	}
+	raw := &runtime.RawExtension{Raw: object}
+	if key == payload.KeyKubeletDropin {
+		return v1alpha1.RolloutTemplate{KubeletDropIn: raw}, nil
+	}
+	return v1alpha1.RolloutTemplate{Kubelet: raw}, nil
+}
