@@ -3,22 +3,18 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
@@ -72,7 +68,7 @@ func TestAnAssignmentThatSomebodyReplacesEndsTheWait(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	a.halts(t, ExitError, []string{"node replaced-a is assigned ConfigMap evenkeel-system/replaced."}, "error: node replaced-a was assigned another configuration in the meantime: kubectl evenkeel node replaced-a says what")
+	a.halts(t, command.ExitError, []string{"node replaced-a is assigned ConfigMap evenkeel-system/replaced."}, "error: node replaced-a was assigned something else meanwhile: kubectl evenkeel node replaced-a says what")
 }
 
 func TestANodeConfigThatIsDeletedEndsTheWait(t *testing.T) {
@@ -83,7 +79,7 @@ func TestANodeConfigThatIsDeletedEndsTheWait(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	a.halts(t, ExitError, nil, "error: NodeConfig deleted-a was deleted: the node keeps what it runs")
+	a.halts(t, command.ExitError, nil, "error: NodeConfig deleted-a was deleted: the node keeps what it runs")
 }
 
 func TestAGuardsRefusalEndsTheWaitAndSaysWhatToDo(t *testing.T) {
@@ -96,26 +92,23 @@ func TestAGuardsRefusalEndsTheWaitAndSaysWhatToDo(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	a.halts(t, ExitHalted, nil, "error: node guarded-a refused the configuration (NeedsDrain): it contradicts cpu_manager_state; its kubelet was not stopped: it runs its local configuration\n",
+	a.halts(t, command.ExitHalted, nil, "error: node guarded-a refused it (NeedsDrain): it contradicts cpu_manager_state; its kubelet was not stopped: it runs its local configuration\n",
 		"refused until the node is cordoned and drained: kubectl drain guarded-a\n", "what it is assigned stays so until you assign another one, or --local")
 }
 
-func TestWhatSomebodyElseHasWrittenSinceIsNotOverwritten(t *testing.T) {
+func TestAnAssignmentDoesNotOverwriteAConcurrentChangeOfTheSpec(t *testing.T) {
 	givenNode(t, "raced-a", "raced", "z1")
-	givenConfig(t, "raced-a", nil, nil)
-	data := header + "maxPods: 51\n"
-	content := policy.Content{Key: payload.KeyKubelet, Data: data, SHA256: payload.Digest(payload.KeyKubelet, []byte(data))}
-	w := assign{node: "raced-a", file: givenFile(t, "raced", "maxPods: 51\n"), until: untilProven}
-	it, err := lookAt(t.Context(), admin, w, content)
-	if err != nil {
-		t.Fatal(err)
+	known := givenConfig(t, "raced-a", nil, nil)
+	assign := func(nc *v1alpha1.NodeConfig, options ...client.PatchOption) error {
+		_, err := steer.Assign(t.Context(), admin, nc, &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}, nil, options...)
+		return err
 	}
-	revoked := it.config.DeepCopy()
+	revoked := known.DeepCopy()
 	revoked.Spec.Revoked = append(revoked.Spec.Revoked, "u")
 	if err := admin.Update(t.Context(), revoked); err != nil {
 		t.Fatal(err)
 	}
-	for what, err := range map[string]error{"the rehearsal": it.rehearse(t.Context(), admin), "the write": func() error { _, _, err := it.write(t.Context(), admin); return err }()} {
+	for what, err := range map[string]error{"the dry run": assign(known, client.DryRunAll), "the write": assign(known)} {
 		if !errors.Is(err, steer.ErrChanged) || !strings.Contains(err.Error(), "nothing was assigned; run the command again") {
 			t.Errorf("%s: the error is %v", what, err)
 		}
@@ -124,35 +117,12 @@ func TestWhatSomebodyElseHasWrittenSinceIsNotOverwritten(t *testing.T) {
 	if err := admin.Get(t.Context(), client.ObjectKey{Name: "raced-a"}, now); err != nil || now.Spec.ConfigSource != nil || len(now.Spec.Revoked) != 1 {
 		t.Errorf("the spec is %+v, error %v", now.Spec, err)
 	}
-	// A status that the agent writes meanwhile is no reason.
-	if it, err = lookAt(t.Context(), admin, w, content); err != nil {
-		t.Fatal(err)
-	}
+	known = now.DeepCopy()
 	now.Status.Error = "a notice"
 	if err := admin.Status().Update(t.Context(), now); err != nil {
 		t.Fatal(err)
 	}
-	if _, stored, err := it.write(t.Context(), admin); err != nil || len(stored.Spec.Revoked) != 1 || stored.Spec.ConfigSource.ConfigMapRef.SHA256 != content.SHA256 {
-		t.Errorf("it stores %+v, error %v", stored, err)
-	}
-}
-
-func TestAWriteOfWhichNobodyKnowsSaysWhatToDo(t *testing.T) {
-	const words = "the assignment may have been written: run the command again, which follows it if it was"
-	for _, tt := range []struct {
-		err  error
-		want bool
-	}{
-		{&url.Error{Op: "Patch", URL: "https://api", Err: syscall.ECONNRESET}, true},
-		{apierrors.NewInternalError(errors.New("etcd")), true},
-		{context.Canceled, true},
-		{fmt.Errorf("NodeConfig a: %w", steer.ErrChanged), false},
-		{apierrors.NewBadRequest("no"), false},
-		{nil, false},
-	} {
-		got := doubtful(tt.err)
-		if (got != nil && strings.Contains(got.Error(), words)) != tt.want || !errors.Is(got, tt.err) {
-			t.Errorf("%v becomes %v", tt.err, got)
-		}
+	if err := assign(known); err != nil {
+		t.Errorf("after a change of the status alone: %v", err)
 	}
 }

@@ -12,52 +12,11 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
-	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 
-func TestOutcomesAreNamedAsTheComponentsAre(t *testing.T) {
-	for theirs, ours := range map[component.Outcome]outcome{component.Accepted: accepted, component.Rejected: rejected, component.CouldNotTell: couldNotTell} {
-		if theirs.String() != string(ours) {
-			t.Errorf("%s is not %s", theirs, ours)
-		}
-	}
-}
-
-func TestTheWorstJudgementDecides(t *testing.T) {
-	for _, tt := range []struct {
-		all  []outcome
-		want outcome
-	}{
-		{nil, notJudged},
-		{[]outcome{notJudged}, notJudged},
-		{[]outcome{notJudged, accepted}, accepted},
-		{[]outcome{accepted, unvalidated, accepted}, couldNotTell},
-		{[]outcome{couldNotTell, accepted}, couldNotTell},
-		{[]outcome{couldNotTell, unvalidated, rejected, accepted, notJudged}, rejected},
-	} {
-		var all []judgement
-		for _, one := range tt.all {
-			all = append(all, judgement{Verdict: one})
-		}
-		if got := overall(all); got != tt.want {
-			t.Errorf("%v: %s, want %s", tt.all, got, tt.want)
-		}
-	}
-}
-
-// On a host with cgroup v1 the real kubelet's verdict has such a warning; this one may have v2.
-func TestWhatTheHostKeptFromBeingJudgedIsSaidUnderTheVerdict(t *testing.T) {
-	var out bytes.Buffer
-	a := &app{IOStreams: genericclioptions.IOStreams{Out: &out}}
-	a.printJudgement(judgement{
-		Place: "f.yaml, document 2", Kind: "KubeletConfiguration", Component: "kubelet", Version: "v1.36.3", Verdict: accepted,
-		Warnings: []string{"not judged: failCgroupV1\nis true\x1b[2J"},
-	})
-	if want := "f.yaml, document 2: kubelet v1.36.3: accepted\n  not judged: failCgroupV1 is true\\x1b[2J\n"; out.String() != want {
-		t.Errorf("got %q, want %q", out.String(), want)
-	}
-}
+// validateUnknown is the exit code of "config validate" for a configuration that could not be judged.
+const validateUnknown = 2
 
 // validateUntil runs config validate until begun says so, and interrupts it then.
 func validateUntil(t *testing.T, begun func() bool, in io.Reader, args ...string) answer {
@@ -92,7 +51,7 @@ func TestValidateThatIsInterruptedCouldNotTell(t *testing.T) {
 	begun := func() bool { _, err := os.Stat(seen); return err == nil }
 	file := write(t, header)
 	got := validateUntil(t, begun, nil, file, "--component-binary=kubelet="+kubelet)
-	if got.code != exitUntold || got.out != "" || got.err != "error: interrupted at "+file+"\n" {
+	if got.code != validateUnknown || got.out != "" || got.err != "error: interrupted at "+file+"\n" {
 		t.Errorf("%+v", got)
 	}
 	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) != 0 {
@@ -104,7 +63,7 @@ func TestValidateThatIsInterruptedWhileItWaitsForItsInput(t *testing.T) {
 	in, nobody := io.Pipe()
 	defer nobody.Close()
 	got := validateUntil(t, func() bool { return true }, in, "-")
-	if got.code != exitUntold || got.out != "" || got.err != "error: interrupted: nothing was judged\n" {
+	if got.code != validateUnknown || got.out != "" || got.err != "error: interrupted: nothing was judged\n" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -118,7 +77,7 @@ func TestValidateReportsAnOutputThatCannotBeWritten(t *testing.T) {
 	var errOut strings.Builder
 	code := Run(t.Context(), program.NewInfo("kubectl-evenkeel", "v0.0.0-test", ""), []string{"config", "validate", write(t, header), "-o", "json"},
 		genericclioptions.IOStreams{Out: full, ErrOut: &errOut})
-	if code != exitUntold || errOut.String() != "error: write /dev/full: no space left on device\n" {
+	if code != validateUnknown || errOut.String() != "error: write /dev/full: no space left on device\n" {
 		t.Errorf("%d, %s", code, errOut.String())
 	}
 }

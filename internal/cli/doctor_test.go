@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	cmddoctor "github.com/evenkeel/evenkeel/internal/cli/doctor"
 	"github.com/evenkeel/evenkeel/internal/fleet/doctor"
 )
 
@@ -42,7 +43,7 @@ func findings(t *testing.T, code int) map[string][]doctor.Finding {
 	if a.code != code || a.err != "" {
 		t.Fatalf("exit %d, want %d: %s%s", a.code, code, a.out, a.err)
 	}
-	var d diagnosis
+	var d cmddoctor.Report
 	if err := json.Unmarshal([]byte(a.out), &d); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestDoctorTellsAControllerThatDiedFromAClockThatIsWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	lease := givenLease(t, admin, "pod-1_42", 1)
-	if f := diagnose(t, exitHands)["controller"]; f.Severity != doctor.Error || !strings.HasPrefix(f.Wrong, "pod-1_42 has not renewed it since ") {
+	if f := diagnose(t, cmddoctor.ExitProblems)["controller"]; f.Severity != doctor.Error || !strings.HasPrefix(f.Wrong, "pod-1_42 has not renewed it since ") {
 		t.Errorf("of a lease that nobody renews: %+v", f)
 	}
 
@@ -97,7 +98,7 @@ func TestDoctorTellsAControllerThatDiedFromAClockThatIsWrong(t *testing.T) {
 			}
 		}
 	}()
-	f, found := diagnose(t, exitHands)["controller"] // its rights are missing
+	f, found := diagnose(t, cmddoctor.ExitProblems)["controller"] // its rights are missing
 	if found {
 		t.Errorf("of a controller that works: %+v", f)
 	}
@@ -111,7 +112,7 @@ func TestDoctorSaysWhichAgentsAreSilentAndWhichConfigMapsWereMadeAnew(t *testing
 	cm := givenRevision(t, "doctored", 1, "maxPods: 7\n")
 	givenNode(t, "patient-1", "doctored", "")
 	givenConfig(t, "patient-1", byPerson(cm), nil)
-	if f := diagnose(t, exitWell); f["sources"].Nodes != 0 || f["silent"].Nodes != 0 || f["no-agent"].Nodes != 0 {
+	if f := diagnose(t, cmddoctor.ExitHealthy); f["sources"].Nodes != 0 || f["silent"].Nodes != 0 || f["no-agent"].Nodes != 0 {
 		t.Errorf("of a node that is well: %v", f)
 	}
 	givenNode(t, "patient-2", "doctored", "")
@@ -123,8 +124,8 @@ func TestDoctorSaysWhichAgentsAreSilentAndWhichConfigMapsWereMadeAnew(t *testing
 	if err := admin.Update(t.Context(), failed); err != nil {
 		t.Fatal(err)
 	}
-	found := diagnose(t, exitHands)
-	if f := found["sources"]; f.Nodes != 1 || f.Names[0] != "patient-2" || !strings.Contains(f.Wrong, "was deleted and created again") {
+	found := diagnose(t, cmddoctor.ExitProblems)
+	if f := found["sources"]; f.Nodes != 1 || f.Names[0] != "patient-2" || !strings.Contains(f.Wrong, "was made anew: it has the UID "+string(cm.UID)+", not another") {
 		t.Errorf("of a ConfigMap that was made anew: %+v", f)
 	}
 	if f := found["install"]; f.Severity != doctor.Warning || f.Names[0] != "patient-3" || f.Wrong != "kubectl evenkeel install failed: no systemd" {
@@ -138,11 +139,11 @@ func TestDoctorSaysWhichAgentsAreSilentAndWhichConfigMapsWereMadeAnew(t *testing
 	if err := admin.Update(t.Context(), waits); err != nil {
 		t.Fatal(err)
 	}
-	if f := findings(t, exitHands)["install"]; len(f) != 2 || f[1].Names[0] != "patient-4" || f[1].Wrong != "is labelled evenkeel.dev/agent=uninstall, but DaemonSet evenkeel-install/evenkeel-uninstaller does not exist" {
+	if f := findings(t, cmddoctor.ExitProblems)["install"]; len(f) != 2 || f[1].Names[0] != "patient-4" || f[1].Wrong != "is labelled evenkeel.dev/agent=uninstall, and there is no DaemonSet evenkeel-install/evenkeel-uninstaller" {
 		t.Errorf("of a node that waits for what is not there: %+v", f)
 	}
 	givenRollout(t, "doctored", "doctored", pods(7), nil)
-	if f := diagnose(t, exitHands)["no-agent"]; f.Severity != doctor.Warning || f.Names[0] != "patient-3" {
+	if f := diagnose(t, cmddoctor.ExitProblems)["no-agent"]; f.Severity != doctor.Warning || f.Names[0] != "patient-3" {
 		t.Errorf("of a node without an agent that a rollout selects: %+v", f)
 	}
 }

@@ -17,8 +17,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/config"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/cli/rollout"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
@@ -106,10 +107,10 @@ func TestNoTextOfOthersTakesMuchMemory(t *testing.T) {
 		},
 		"what a program printed":  func(text string, _ bool) { _, _ = payload.DecodeMapping([]byte(text)) },
 		"a component's documents": func(text string, _ bool) { _, _ = kubeadm.Documents("f", []byte(text)) },
-		"a rollout's manifest":    func(text string, _ bool) { _, _ = parseRollout([]byte(text)) },
+		"a rollout's manifest":    func(text string, _ bool) { _, _ = rollout.ParseManifest([]byte(text)) },
 		"a file to convert": func(text string, _ bool) {
-			if d, err := oneKubeletConfiguration("f", []byte(text)); err == nil {
-				_, _ = convert(d)
+			for _, form := range []string{"flat", "grouped"} {
+				_, _ = config.Convert("f", []byte(text), form)
 			}
 		},
 		"a rollout's template": func(text string, isJSON bool) {
@@ -121,7 +122,7 @@ func TestNoTextOfOthersTakesMuchMemory(t *testing.T) {
 			if isJSON {
 				_ = printing.Object(io.Discard, printing.YAML, rolloutOf(text))
 				_ = printing.Object(io.Discard, printing.JSON, rolloutOf(text))
-				_, _ = yamlDocument(rolloutOf(text))
+				_, _ = printing.Document(rolloutOf(text))
 			}
 		},
 		"a kubelet's answer": func(text string, isJSON bool) {
@@ -166,7 +167,7 @@ func TestARolloutThatIsNestedTooDeepIsPrintedOnOneLine(t *testing.T) {
 			t.Errorf("%s: %d lines: %.200s", f, lines, out.String())
 		}
 	}
-	if line, err := yamlDocument(r); err != nil || strings.Count(line, "\n") != 1 || !strings.Contains(line, deep) {
+	if line, err := printing.Document(r); err != nil || strings.Count(line, "\n") != 1 || !strings.Contains(line, deep) {
 		t.Errorf("%v, %.200s", err, line)
 	}
 }

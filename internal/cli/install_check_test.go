@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/fleet/installer"
 )
 
@@ -109,16 +110,16 @@ func TestWhoMayInstallHasTheRoleAndWhoHasNotChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.eventually("she may look", func(context.Context) (bool, error) {
-		return evenkeelAs(t, kubeconfig, "install", "a", "--dry-run").code == ExitComplete, nil
+		return evenkeelAs(t, kubeconfig, "install", "a", "--dry-run").code == command.ExitComplete, nil
 	})
-	evenkeelAs(t, kubeconfig, "install", "a", "b", "--yes").halts(t, ExitError, []string{"in this order: a, b"},
-		`begin with node a: nodes "a" is forbidden: User "ines" cannot patch resource "nodes"`, "ask an administrator for this permission")
+	evenkeelAs(t, kubeconfig, "install", "a", "b", "--yes").halts(t, command.ExitError, []string{"in this order: a, b"},
+		`begin with node a: nodes "a" is forbidden: User "ines" cannot patch resource "nodes"`, "ask an administrator for this right")
 	c.wantLabels(nil)
 	if err := c.Delete(t.Context(), looks); err != nil {
 		t.Fatal(err)
 	}
 	c.eventually("she may not any more", func(context.Context) (bool, error) {
-		return evenkeelAs(t, kubeconfig, "install", "a", "--dry-run").code == ExitError, nil
+		return evenkeelAs(t, kubeconfig, "install", "a", "--dry-run").code == command.ExitError, nil
 	})
 	evenkeelAs(t, kubeconfig, "install", "a", "--yes").refuses(t, "ask an administrator for this permission")
 
@@ -128,12 +129,12 @@ func TestWhoMayInstallHasTheRoleAndWhoHasNotChangesNothing(t *testing.T) {
 		give(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "ines", Namespace: namespace}, RoleRef: role("Role"), Subjects: ines})
 	}
 	c.eventually("she may", func(context.Context) (bool, error) {
-		return evenkeelAs(t, kubeconfig, "install", "a", "--dry-run").code == ExitComplete, nil
+		return evenkeelAs(t, kubeconfig, "install", "a", "--dry-run").code == command.ExitComplete, nil
 	})
 	evenkeelAs(t, kubeconfig, "install", "a", "--yes").says(t, "1 of 1 node installed")
 	c.plays("b", takenBack)
 	failed := evenkeelAs(t, kubeconfig, "install", "b", "--yes")
-	failed.halts(t, ExitHalted, []string{"b: FAILED"}, "failed on b")
+	failed.halts(t, command.ExitHalted, []string{"b: FAILED"}, "failed on b")
 	c.plays("b", comesBack)
 	next := comesBack
 	next.version = "v1.1.0"

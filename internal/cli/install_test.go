@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/internal/cli/install"
 	"github.com/evenkeel/evenkeel/internal/fleet/installer"
 )
 
@@ -46,7 +48,7 @@ func TestInstallGoesToOneNodeAfterAnother(t *testing.T) {
 		"in this order: b, c, a-control")
 	c.wantLabels(nil)
 
-	c.evenkeel("install", "-l", "pool=workers").halts(t, ExitError, nil, "give --yes to do it, or --dry-run; nothing was written")
+	c.evenkeel("install", "-l", "pool=workers").halts(t, command.ExitError, nil, "give --yes to do it, or --dry-run; nothing was written")
 	c.wantLabels(nil)
 
 	c.evenkeel("install", "-l", "pool=workers", "--yes").says(t,
@@ -92,7 +94,7 @@ func TestTheFirstNodeThatDoesNotComeBackStopsIt(t *testing.T) {
 	}
 	got := c.evenkeel("install", "--all-nodes", "--yes")
 	const why = "it was tried and taken back: the kubelet did not come back: /healthz: connection refused"
-	got.halts(t, ExitHalted,
+	got.halts(t, command.ExitHalted,
 		[]string{"a: installed v1.0.0", "b: FAILED: " + why, "what its pod said at its end:", "level=INFO msg=restarting", "the Node's last Events:",
 			"Warning EvenkeelInstallFailed the kubelet was not healthy for 2m0s"},
 		"1 of 3 nodes installed, 1 not begun with; failed on b", "kubectl evenkeel install --retry b")
@@ -104,7 +106,7 @@ func TestTheFirstNodeThatDoesNotComeBackStopsIt(t *testing.T) {
 	c.eventually("its pod is gone", func(context.Context) (bool, error) { return len(c.pods()) == 1, nil })
 
 	// Again it goes on with the others, and leaves that one alone.
-	c.evenkeel("install", "--all-nodes", "--yes").halts(t, ExitHalted, []string{"b: FAILED: " + why, "in this order: c", "c: installed v1.0.0"}, "2 of 3 nodes installed; failed on b")
+	c.evenkeel("install", "--all-nodes", "--yes").halts(t, command.ExitHalted, []string{"b: FAILED: " + why, "in this order: c", "c: installed v1.0.0"}, "2 of 3 nodes installed; failed on b")
 	c.wantLabels(map[string]string{"a": "install", "b": "install-failed", "c": "install"})
 	c.went(1, "a", "c")
 
@@ -129,7 +131,7 @@ func TestANodeThatIsNotDoneInTimeStopsItToo(t *testing.T) {
 			c := newCrew(t)
 			c.node(name, tt.play)
 			c.node("z", comesBack)
-			c.evenkeel("install", "--all-nodes", "--yes", "--timeout", "3s").halts(t, ExitTimeout,
+			c.evenkeel("install", "--all-nodes", "--yes", "--timeout", "3s").halts(t, command.ExitTimeout,
 				[]string{name + ": FAILED: it has not come to its end within 3s: " + tt.words}, "failed on "+name)
 			c.wantLabels(map[string]string{name: "install-failed"})
 		})
@@ -144,13 +146,13 @@ func TestANodeIsDoneWhenItHasBeenForAWhile(t *testing.T) {
 	falters := takenBack
 	falters.falters = true
 	c.plays("a", falters)
-	(<-r.ended).halts(t, ExitHalted, []string{`"state": "Failed"`}, "a: its turn has come", "a: FAILED: it was tried and taken back", "failed on a")
+	(<-r.ended).halts(t, command.ExitHalted, []string{`"state": "Failed"`}, "a: its turn has come", "a: FAILED: it was tried and taken back", "failed on a")
 }
 
 func TestAnImageThatCannotBeHadStopsItBeforeAnyKubeletIsTouched(t *testing.T) {
 	c := newCrew(t)
 	c.node("a", part{waiting: "ImagePullBackOff: Back-off pulling image"})
-	c.evenkeel("install", "a", "--yes").halts(t, ExitHalted, []string{"a: FAILED: its pod waits: ImagePullBackOff: Back-off pulling image"}, "failed on a")
+	c.evenkeel("install", "a", "--yes").halts(t, command.ExitHalted, []string{"a: FAILED: its pod waits: ImagePullBackOff: Back-off pulling image"}, "failed on a")
 	c.wantLabels(map[string]string{"a": "install-failed"})
 }
 
@@ -249,8 +251,8 @@ func TestWhoInterruptsItLeavesWhatHasBegunAndNothingElse(t *testing.T) {
 	})
 	r.interrupt()
 	got := <-r.ended
-	got.halts(t, ExitError, []string{"begun: comes to its end without this command: installed, or back as before", "pending, waiting: nothing has begun there"},
-		"the command was interrupted: run it again")
+	got.halts(t, command.ExitError, []string{"begun: comes to its end without this command: installed, or back as before", "pending, waiting: nothing has begun there"},
+		"it was interrupted: run it again")
 	c.wantLabels(map[string]string{"begun": "install"})
 
 	// It has come to its end, and the next time is found there.
@@ -308,7 +310,7 @@ func TestANodeThatFailsElsewhereBeforeItsTurnIsLeftAloneWithoutRetry(t *testing.
 		t.Fatal(err)
 	}
 	c.plays("a", comesBack)
-	(<-r.ended).halts(t, ExitHalted, []string{"b: FAILED: another command saw it fail"}, "1 of 2 nodes installed", "failed on b")
+	(<-r.ended).halts(t, command.ExitHalted, []string{"b: FAILED: another command saw it fail"}, "1 of 2 nodes installed", "failed on b")
 	c.wantLabels(map[string]string{"a": "install", "b": "install-failed"})
 }
 
@@ -317,11 +319,11 @@ func TestInstallPrintsWhatBecameOfNodesForPrograms(t *testing.T) {
 	c.node("a", comesBack)
 	c.node("b", takenBack)
 	got := c.evenkeel("install", "a", "b", "--yes", "-o", "json")
-	var r workReport
+	var r install.Report
 	if err := json.Unmarshal([]byte(got.out), &r); err != nil {
 		t.Fatalf("%v: %s", err, got.out)
 	}
-	if got.code != ExitHalted || len(r.Nodes) != 2 || r.Nodes[0] != (nodeReport{"a", installer.Done, "v1.0.0"}) ||
+	if got.code != command.ExitHalted || len(r.Nodes) != 2 || r.Nodes[0] != (install.NodeReport{Name: "a", State: installer.Done, Why: "v1.0.0"}) ||
 		r.Nodes[1].State != installer.Failed || !strings.HasPrefix(r.Nodes[1].Why, "it was tried and taken back") || r.Image != "evenkeel.dev/agent:v1.0.0" {
 		t.Errorf("exit %d, %+v", got.code, r)
 	}

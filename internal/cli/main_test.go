@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/program"
@@ -104,8 +105,8 @@ func (a answer) says(t *testing.T, lines ...string) {
 // refuses fails unless the command failed with exit code 1, said all of these words, and nothing else on stdout.
 func (a answer) refuses(t *testing.T, words ...string) {
 	t.Helper()
-	if a.code != ExitError || a.out != "" {
-		t.Errorf("exit %d, want %d, and nothing but errors: %s", a.code, ExitError, a.out)
+	if a.code != command.ExitError || a.out != "" {
+		t.Errorf("exit %d, want %d, and nothing but errors: %s", a.code, command.ExitError, a.out)
 	}
 	for _, w := range words {
 		if !strings.Contains(a.err, w) {

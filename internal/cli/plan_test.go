@@ -1,11 +1,7 @@
 package cli
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
-	"io"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	rolloutcmd "github.com/evenkeel/evenkeel/internal/cli/rollout"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
@@ -44,7 +41,7 @@ func TestPlanWithoutAClusterShowsOrderBatchesAndTime(t *testing.T) {
 		"4 100% 6m15s ",
 		"If every node is healthy, it ends after about ", ": Complete. A trial takes 2m.\n",
 		"Somebody must approve once on the way (kubectl evenkeel rollout promote planned); the time until then comes on top.\n")
-	var v planView
+	var v rolloutcmd.PlanReport
 	if err := json.Unmarshal([]byte(evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "20", "--zones", "2", "-o", "json").out), &v); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +75,7 @@ func TestPlanOfMoreBatchesThanFitShowsTheFirstAndTheLast(t *testing.T) {
 func TestPlanSimulatesFailuresAndShowsHowFarTheyReach(t *testing.T) {
 	file := write(t, planned+"  failurePolicy: {maxFailures: 2%}\n")
 	args := []string{"rollout", "plan", "-f", file, "--nodes", "500", "--zones", "3", "--simulate", "--fail-rate", "20%", "--seed", "7"}
-	var v planView
+	var v rolloutcmd.PlanReport
 	if err := json.Unmarshal([]byte(evenkeel(t, append(args, "-o", "json")...).out), &v); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +86,7 @@ func TestPlanSimulatesFailuresAndShowsHowFarTheyReach(t *testing.T) {
 	got := evenkeel(t, args...)
 	got.says(t, "Simulated: 20% of the nodes fail their trial, 0% go NotReady in it, 0% have a silent agent (seed 7)\n",
 		"nodes over time: ─ updated . unavailable x failed\n", "In the end Halted, after ", "Updated ", "Touched ", ": the blast radius\n",
-		"Stopped after "+longSpan(*s.StoppedAfter)+"\n", "Failed at the stop ", "Failed in the end ")
+		"Stopped after "+report.Span(time.Duration(*s.StoppedAfter)*time.Second)+"\n", "Failed at the stop ", "Failed in the end ")
 	if again := evenkeel(t, args...); again.out != got.out {
 		t.Errorf("the same seed gives something else: %s", again.out)
 	}
@@ -104,25 +101,6 @@ func TestPlanSimulatesFailuresAndShowsHowFarTheyReach(t *testing.T) {
 	evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "50", "--simulate", "--silent-rate", "100%").says(t, "100% have a silent agent", "Updated 0 of 50 (0.0%)\n")
 	evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "50", "--simulate", "--not-ready-rate", "100%").says(t, "In the end Halted", "Touched 1 of 50 (2.0%): the blast radius\n", "Failed at the stop 1 of 50 (2.0%)\n")
 	evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "50", "--simulate").says(t, "In the end Complete", "Touched 50 of 50 (100.0%)\n", "Failed in the end 0 of 50 (0.0%)\n")
-}
-
-func TestPlanDrawsWithColorsWhereTheyAreWanted(t *testing.T) {
-	m := rollout.Model{TakeUp: time.Second, Trial: time.Minute, Fail: time.Second, Failing: 0.5}
-	r, err := parseRollout([]byte(planned))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := makeUp(r, 10, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var plain, colored bytes.Buffer
-	v := newSimulationView(rollout.Simulate(f.Policy, f.Progress, f.Nodes, m), m)
-	v.print(&plain, false)
-	v.print(&colored, true)
-	if strings.Contains(plain.String(), "\x1b") || !strings.Contains(colored.String(), "\x1b") {
-		t.Errorf("plain:\n%q\ncolored:\n%q", plain.String(), colored.String())
-	}
 }
 
 func TestPlanOfWhatIsStoredGoesOnFromWhereItIs(t *testing.T) {
@@ -168,15 +146,8 @@ func TestPlanOfWhatIsStoredGoesOnFromWhereItIs(t *testing.T) {
 	evenkeel(t, "rollout", "plan", "-f", file, "--trial-duration", "1h").says(t, "Rollout stored, revision 3 (new): 6 nodes selected, 0 of them updated, 3 to come, 3 passed over\n", "A trial takes 2m.\n")
 	evenkeel(t, "rollout", "plan", "-f", write(t, strings.ReplaceAll(planned, "planned", "stored")+"  paused: true\n")).says(t, "Nothing is assigned: Paused: spec.paused")
 
-	var shown bytes.Buffer
-	a := &app{}
-	r, err := parseRollout([]byte(strings.NewReplacer("name: planned", "name: fresh", "planned", "stored").Replace(planned)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.showPlan(t.Context(), admin, r, &shown); err != nil || !strings.Contains(shown.String(), "Rollout fresh, revision 1 (new): 6 nodes selected") || !strings.Contains(squeeze(shown.String()), " Conflicted (stored-") {
-		t.Errorf("%v: %s", err, shown.String())
-	}
+	fresh := strings.NewReplacer("name: planned", "name: fresh", "planned", "stored").Replace(planned)
+	evenkeel(t, "rollout", "plan", "-f", write(t, fresh)).says(t, "Rollout fresh, revision 1 (new): 6 nodes selected", " Conflicted (stored-")
 }
 
 func TestPlanOfARevisionThatComesBackTakesTheNextNumber(t *testing.T) {
@@ -226,40 +197,12 @@ func TestPlanRefusesWhatItCannotPlan(t *testing.T) {
 		})
 	}
 	evenkeelAs(t, userOf(t, "nobody"), "rollout", "plan", "-f", file).refuses(t, "list rollouts", "forbidden")
-	if err := (&app{}).showPlan(t.Context(), admin, &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "unsaid"}}, io.Discard); err == nil || !strings.Contains(err.Error(), "rollout unsaid: spec.nodeSelector is empty") {
-		t.Errorf("of a rollout without a selector: %v", err)
-	}
-	stop, cancel := context.WithCancel(t.Context())
-	cancel()
-	r, err := parseRollout([]byte(planned))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := makeUp(r, 5, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := newPlanView(stop, f, rollout.Model{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("interrupted: %v", err)
-	}
 	grant(t, "sees-rollouts", "nodeconfigrollouts", v1alpha1.GroupVersion.Group)
 	evenkeelAs(t, userOf(t, "sees-rollouts"), "rollout", "plan", "-f", file).refuses(t, "revisions of rollout", "forbidden")
 	create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "planned-a", Labels: map[string]string{"pool": "planned"}}})
 	grant(t, "sees-maps", "configmaps", "")
 	bind(t, "sees-maps", "sees-rollouts", "nodeconfigrollouts", v1alpha1.GroupVersion.Group)
 	evenkeelAs(t, userOf(t, "sees-maps"), "rollout", "plan", "-f", file).refuses(t, "list nodes", "forbidden")
-}
-
-func TestThePlotOfOneNodeIsOneLineHigh(t *testing.T) {
-	v := simulationView{DurationSeconds: 600, Samples: []sampleView{{}, {AfterSeconds: 300, Nodes: v1alpha1.RolloutCounts{Updated: 1}}}}
-	lines := strings.Split(v.plot(false), "\n")
-	if len(lines) != 4 || !strings.Contains(lines[0], "1┤") || !strings.Contains(lines[1], "0┼") || !strings.HasPrefix(lines[2], "    0s ") {
-		t.Errorf("the plot is\n%s", strings.Join(lines, "\n"))
-	}
-	done := simulationView{DurationSeconds: 1, Samples: []sampleView{{Nodes: v1alpha1.RolloutCounts{Updated: 1}}}}
-	if lines := strings.Split(done.plot(false), "\n"); !strings.HasPrefix(lines[len(lines)-2], "    0s ") {
-		t.Errorf("the plot of what is done is\n%s", strings.Join(lines, "\n"))
-	}
 }
 
 func TestATrialTakesAsLongAsIsAskedBesideTheTemplate(t *testing.T) {
@@ -269,18 +212,5 @@ func TestATrialTakesAsLongAsIsAskedBesideTheTemplate(t *testing.T) {
 	got := evenkeelAs(t, "/nowhere", "rollout", "plan", "-f", both, "--nodes", "20")
 	if want := "rollout planned: the template cannot be used: spec.trial and the payload (trial.configTrialDuration) both have trial settings: remove one of them"; got.code != 1 || !strings.Contains(got.err, want) {
 		t.Errorf("exit %d: %s, want %q", got.code, got.err, want)
-	}
-}
-
-func TestATrialTakesAsLongAsAgentsReport(t *testing.T) {
-	f := &query.Fleet{Nodes: []rollout.Node{{TrialLength: time.Minute}, {TrialLength: 2 * time.Minute}, {}}}
-	if got := trialOf(f, 0); got != 2*time.Minute {
-		t.Errorf("it is %s, want the longest", got)
-	}
-	if got := trialOf(f, 5*time.Minute); got != 5*time.Minute {
-		t.Errorf("it is %s, want what is asked for", got)
-	}
-	if got := trialOf(&query.Fleet{}, 0); got != 10*time.Minute {
-		t.Errorf("it is %s, want the default", got)
 	}
 }

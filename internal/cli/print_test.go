@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 	"time"
@@ -76,16 +74,4 @@ func TestAClockThatIsBehindShowsNoTimeBelowZero(t *testing.T) {
 	})
 	evenkeel(t, "nodes", "-l", "pool=ahead").says(t, "True/AllChecksPassed - 0s\n")
 	evenkeel(t, "node", "ahead").says(t, "AllChecksPassed, since 0s ago: ")
-}
-
-func TestReadingStandardInputEndsWhenItIsInterrupted(t *testing.T) {
-	a, _ := quiet()
-	in, out := io.Pipe()
-	defer out.Close()
-	a.In = in
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := a.read(ctx, "-"); err == nil || !strings.Contains(err.Error(), "interrupted: nothing was written") {
-		t.Errorf("the error is %v", err)
-	}
 }

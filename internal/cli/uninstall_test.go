@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/command"
 )
 
 // rollout makes a rollout whose status says a phase.
@@ -109,9 +110,9 @@ func TestANodeThatDoesNotComeBackKeepsItsAgentAndTheClusterItsController(t *test
 	c.node("b", comesBack)
 	c.evenkeel("install", "--all-nodes", "--yes").says(t, "2 of 2 nodes installed")
 	c.plays("a", takenBack)
-	c.evenkeel("uninstall", "--yes").halts(t, ExitHalted, []string{"a: FAILED: it was tried and taken back"}, "0 of 2 nodes uninstalled, 1 not begun with; failed on a, which has its agent still")
+	c.evenkeel("uninstall", "--yes").halts(t, command.ExitHalted, []string{"a: FAILED: it was tried and taken back"}, "0 of 2 nodes uninstalled, 1 not begun with; failed on a, which has its agent still")
 	c.wantLabels(map[string]string{"a": "uninstall-failed", "b": "install"})
-	c.evenkeel("uninstall", "--yes").halts(t, ExitHalted, []string{"a: FAILED", "b: uninstalled"}, "1 of 2 nodes uninstalled; failed on a")
+	c.evenkeel("uninstall", "--yes").halts(t, command.ExitHalted, []string{"a: FAILED", "b: uninstalled"}, "1 of 2 nodes uninstalled; failed on a")
 	c.wantLabels(map[string]string{"a": "uninstall-failed"})
 	if !c.exists(&appsv1.Deployment{}, v1alpha1.SystemNamespace, "evenkeel-controller") {
 		t.Error("the controller is gone")
@@ -124,7 +125,7 @@ func TestANodeThatDoesNotComeBackKeepsItsAgentAndTheClusterItsController(t *test
 func TestACordonedNodeKeepsTheClustersPart(t *testing.T) {
 	c := newCrew(t)
 	c.node("a", comesBack, func(n *corev1.Node) { n.Spec.Unschedulable = true; n.Labels[v1alpha1.LabelAgent] = "install" })
-	c.evenkeel("uninstall", "--yes").halts(t, ExitError, []string{"a: passed over: it is cordoned", "0 of 1 node uninstalled, 1 passed over"},
+	c.evenkeel("uninstall", "--yes").halts(t, command.ExitError, []string{"a: passed over: it is cordoned", "0 of 1 node uninstalled, 1 passed over"},
 		"1 node still labelled evenkeel.dev/agent (a): the controller and the installer stay until they are done; run it again then")
 }
 

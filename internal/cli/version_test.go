@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/internal/cli/version"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 
@@ -26,10 +28,10 @@ func leaseOf(t *testing.T, holder string, labels map[string]string) {
 }
 
 // inCluster is what the JSON says of the cluster. Other tests' nodes are gone by then.
-func inCluster(t *testing.T) versions {
+func inCluster(t *testing.T) version.Report {
 	t.Helper()
 	said := evenkeel(t, "version", "-o", "json")
-	var v versions
+	var v version.Report
 	if err := json.Unmarshal([]byte(said.out), &v); err != nil || said.code != 0 {
 		t.Fatalf("exit %d, %v: %s%s", said.code, err, said.out, said.err)
 	}
@@ -48,8 +50,8 @@ func TestTheVersionsOfTheClusterAreThoseOfWhoLeadsAndOfTheAgents(t *testing.T) {
 		givenConfig(t, fmt.Sprintf("counted-%d", i), nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = version })
 	}
 	leaseOf(t, "pod-1_42", map[string]string{v1alpha1.LabelVersion: "v0.3.0"})
-	want := versions{
-		Controller: &controllerVersion{"v0.3.0"}, Agents: []agentVersion{{"v0.3.0", 2}, {"", 1}, {"v0.2.0", 1}},
+	want := version.Report{
+		Controller: &version.Controller{Version: "v0.3.0"}, Agents: []version.Agents{{Version: "v0.3.0", Nodes: 2}, {Nodes: 1}, {Version: "v0.2.0", Nodes: 1}},
 	}
 	if diff := cmp.Diff(want, inCluster(t)); diff != "" {
 		t.Error(diff)
@@ -71,9 +73,9 @@ func TestAControllerIsShownThatHoldsTheLeaseWhateverItSaysOfItself(t *testing.T)
 	for _, tt := range []struct {
 		name, holder string
 		labels       map[string]string
-		want         *controllerVersion
+		want         *version.Controller
 	}{
-		{"one that does not say", "pod-1_42", nil, &controllerVersion{""}},
+		{"one that does not say", "pod-1_42", nil, &version.Controller{Version: ""}},
 		{"one that has gone", "", map[string]string{v1alpha1.LabelVersion: "v0.3.0"}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -93,12 +95,12 @@ func TestWithoutAClusterTheProgramStillSaysWhatItIs(t *testing.T) {
 			t.Errorf("%q: got %+v", args, got)
 		}
 	}
-	if got := evenkeelAs(t, "/none", "version"); got.code != ExitError || !strings.HasPrefix(got.out, line) || got.err == "" {
+	if got := evenkeelAs(t, "/none", "version"); got.code != command.ExitError || !strings.HasPrefix(got.out, line) || got.err == "" {
 		t.Errorf("with a kubeconfig that is not there: %+v", got)
 	}
 	got := evenkeelAs(t, userOf(t, "nobody-at-all"), "version")
-	if got.code != ExitError || !strings.HasPrefix(got.out, line) || !strings.Contains(got.err, "ask the cluster (--client does not): ") ||
-		!strings.Contains(got.err, "ask an administrator for this permission") {
+	if got.code != command.ExitError || !strings.HasPrefix(got.out, line) || !strings.Contains(got.err, "ask the cluster (--client does not): ") ||
+		!strings.Contains(got.err, "ask an administrator for this right") {
 		t.Errorf("without rights: %+v", got)
 	}
 	evenkeel(t, "version", "-o", "wide").refuses(t, "must be one of json, yaml")

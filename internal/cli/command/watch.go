@@ -3,151 +3,118 @@ package command
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
-	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
-// update is what became of a followed object: a newer version of it, or an error. With over nothing comes after it.
-type update[T client.Object] struct {
-	object T
-	err    error
-	over   bool
+// Update is a newer version of a watched object, or an error. Nothing follows an update with Last.
+type Update[T client.Object] struct {
+	Object T
+	Err    error
+	Last   bool
 }
 
-// watched is one object that is followed.
-type watched[T client.Object] struct {
-	what    string // in errors, such as: rollout "workers"
-	deleted string // what its deletion means
-	watch   query.Watch[T]
+// Watched is an object to watch.
+type Watched[T client.Object] struct {
+	What    string // in errors, such as: rollout "workers"
+	Name    string
+	List    client.ObjectList // an empty list of the object's kind
+	Read    func(context.Context) (T, error)
+	Deleted string // in the error when the object is deleted: what follows from that
 }
 
-// watchRollout follows a rollout; see follow.
-func watchRollout(ctx context.Context, c client.WithWatch, name string) <-chan update[*v1alpha1.NodeConfigRollout] {
-	return watched[*v1alpha1.NodeConfigRollout]{
-		what: fmt.Sprintf("rollout %q", name), deleted: "its nodes stay as they are",
-		watch: query.Watch[*v1alpha1.NodeConfigRollout]{
-			Object: &v1alpha1.NodeConfigRollout{}, NewList: func() client.ObjectList { return &v1alpha1.NodeConfigRolloutList{} }, Name: name,
-		},
-	}.follow(ctx, c)
-}
-
-// follow sends the newest version of the object, and each later one, until ctx ends or an error is final; then it closes the
-// channel. After an error that may pass it tries again.
-func (w watched[T]) follow(ctx context.Context, c client.WithWatch) <-chan update[T] {
-	out := make(chan update[T])
-	ctx, stop := context.WithCancel(ctx)
-	send := func(u update[T]) {
-		select {
-		case out <- u:
-		case <-ctx.Done():
-		}
-		if u.over {
-			stop()
-		}
-	}
-	deleted := func() { send(update[T]{err: fmt.Errorf("%s was deleted: %s", w.what, w.deleted), over: true}) }
-	w.watch.Update = func(o T) {
-		if r, ok := any(o).(*v1alpha1.NodeConfigRollout); ok {
-			query.FromServer(r)
-		}
-		send(update[T]{object: o})
-	}
-	w.watch.Replace = func(objects []T) {
-		if len(objects) == 0 {
-			deleted()
-			return
-		}
-		w.watch.Update(objects[0])
-	}
-	w.watch.Delete = func(T) { deleted() }
-	w.watch.Answered = func(err error) {
-		if err != nil {
-			send(update[T]{err: fmt.Errorf("watch %s: %w", w.what, err), over: !query.Passing(err)})
-		}
-	}
+// Follow watches an object from a resource version on until ctx ends, and then closes the channel. After a transient error
+// it sends the error and tries again.
+func (w Watched[T]) Follow(ctx context.Context, c client.WithWatch, version string) <-chan Update[T] {
+	out := make(chan Update[T])
 	go func() {
 		defer close(out)
-		defer stop()
-		w.watch.Run(ctx, c)
+		send := func(u Update[T]) bool {
+			select {
+			case out <- u:
+				return !u.Last
+			case <-ctx.Done():
+				return false
+			}
+		}
+		wait := time.Duration(0)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(wait):
+			}
+			err := w.once(ctx, c, &version, send)
+			if err == nil && version == "" { // read what changed between two watches
+				var o T
+				if o, err = w.Read(ctx); err == nil {
+					version = o.GetResourceVersion()
+					if !send(Update[T]{Object: o}) {
+						return
+					}
+				}
+			}
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err == nil:
+				wait = 0
+			case report.Passing(err):
+				version = ""
+				wait = min(max(2*wait, 500*time.Millisecond), 5*time.Second)
+				if !send(Update[T]{Err: err}) {
+					return
+				}
+			default:
+				send(Update[T]{Err: err, Last: true})
+				return
+			}
+		}
 	}()
 	return out
 }
 
-// follower shows a rollout while it is waited for.
-type follower struct {
-	out, errOut io.Writer
-	line        func(*v1alpha1.NodeConfigRollout) (string, error)
-	last        string // what was said last
-	troubled    bool
-	live        *live // on a terminal; nil: lines
-}
-
-func (a *app) follower(ctx context.Context, c client.Client, f printing.Format) *follower {
-	o := &follower{out: a.Out, errOut: a.ErrOut}
-	switch f {
-	case printing.JSON:
-		o.line = jsonLine
-	case printing.YAML:
-		o.line = yamlDocument
-	case printing.Name:
-		o.line = func(r *v1alpha1.NodeConfigRollout) (string, error) {
-			return "nodeconfigrollout." + v1alpha1.GroupName + "/" + r.Name, nil
-		}
-	default:
-		o.line = func(r *v1alpha1.NodeConfigRollout) (string, error) { return plainLine(r), nil }
-		if _, _, ok := a.screen(); ok {
-			o.live = newLive(ctx, c, a.terminal, a.screen, f == printing.Wide)
-		}
-	}
-	return o
-}
-
-// show shows a newer version of the rollout.
-func (o *follower) show(r *v1alpha1.NodeConfigRollout) {
-	o.troubled = false
-	if o.live != nil {
-		o.live.show(r)
-		return
-	}
-	line, err := o.line(r)
-	if err != nil {
-		line = fmt.Sprintf("%s: %v", r.Name, err)
-	}
-	if line != o.last {
-		fmt.Fprintln(o.out, line)
-		o.last = line
-	}
-}
-
-// trouble says, once, that the API server does not answer.
-func (o *follower) trouble(err error) {
-	if o.live != nil {
-		o.live.trouble = err.Error()
-		o.live.redraw()
-	} else if !o.troubled {
-		fmt.Fprintf(o.errOut, "waiting for the API server: %s\n", printable.Line(err.Error()))
-	}
-	o.troubled = true
-}
-
-func (o *follower) tick() <-chan time.Time {
-	if o.live == nil {
+// once sends the updates of one watch until the watch ends. Without a version it does nothing: the caller must read the object
+// first. It clears version when the watch has started.
+func (w Watched[T]) once(ctx context.Context, c client.WithWatch, version *string, send func(Update[T]) bool) error {
+	if *version == "" {
 		return nil
 	}
-	return o.live.ticker.C
-}
-
-func (o *follower) redraw() { o.live.redraw() }
-
-func (o *follower) end() {
-	if o.live != nil {
-		o.live.end()
+	events, err := c.Watch(ctx, w.List, &client.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("metadata.name", w.Name),
+		Raw:           &metav1.ListOptions{ResourceVersion: *version},
+	})
+	if err != nil {
+		return fmt.Errorf("watch %s: %w", w.What, err)
 	}
+	defer events.Stop()
+	*version = ""
+	for event := range events.ResultChan() {
+		switch event.Type {
+		case apiwatch.Added, apiwatch.Modified:
+			o, ok := event.Object.(T)
+			if !ok {
+				return fmt.Errorf("watch %s: the server sent a %T", w.What, event.Object)
+			}
+			if r, ok := event.Object.(*v1alpha1.NodeConfigRollout); ok {
+				report.FromServer(r)
+			}
+			if !send(Update[T]{Object: o}) {
+				return nil
+			}
+		case apiwatch.Deleted:
+			return fmt.Errorf("%s was deleted: %s", w.What, w.Deleted)
+		case apiwatch.Error:
+			err := apierrors.FromObject(event.Object)
+			if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+				return nil
+			}
+			return fmt.Errorf("watch %s: %w", w.What, err)
+		}
+	}
+	return nil
 }

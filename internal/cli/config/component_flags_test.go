@@ -24,7 +24,7 @@ func flagged(t *testing.T, args ...string) componentFlags {
 func TestComponentsAreOpenedByNameAndLeaveNothing(t *testing.T) {
 	scratch := t.TempDir()
 	t.Setenv("TMPDIR", scratch)
-	f := flagged(t, "--component-binary", "kubelet=../../bin/tools/kubelet", "--component-binary=kube-proxy=../../bin/tools/kube-proxy")
+	f := flagged(t, "--component-binary", "kubelet=../../../bin/tools/kubelet", "--component-binary=kube-proxy=../../../bin/tools/kube-proxy")
 	all, done, err := f.open(io.Discard)
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ func TestNoComponentsNeedNoDirectory(t *testing.T) {
 func TestComponentsAreNotOpenedByHalf(t *testing.T) {
 	scratch := t.TempDir()
 	t.Setenv("TMPDIR", scratch)
-	f := flagged(t, "--component-binary=kube-proxy=../../bin/tools/kube-proxy", "--component-binary=kubelet=/nowhere/kubelet")
+	f := flagged(t, "--component-binary=kube-proxy=../../../bin/tools/kube-proxy", "--component-binary=kubelet=/nowhere/kubelet")
 	all, done, err := f.open(io.Discard)
 	done()
 	if want := "--component-binary=kubelet=/nowhere/kubelet: there is no kubelet at /nowhere/kubelet: file does not exist"; all != nil || err == nil || err.Error() != want {

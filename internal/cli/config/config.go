@@ -1,3 +1,7 @@
+// Package config has the commands about configuration files and about kubeadm's component configurations: "config" and
+// "upgrade" with their subcommands.
+//
+// It must not decide how a component configuration is upgraded: internal/kubeadm does.
 package config
 
 import (
@@ -9,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
@@ -16,8 +21,13 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-func (a *app) configCommand() *cobra.Command {
-	cmd := group(&cobra.Command{
+// app runs the commands of this package.
+type app struct{ *command.Env }
+
+// Command returns "config" and its subcommands.
+func Command(env *command.Env) *cobra.Command {
+	a := &app{env}
+	cmd := command.Group(&cobra.Command{
 		Use: "config", Short: "Look at configurations, judge, convert and generate them",
 		Example: `  kubectl evenkeel config diff node/worker-17 rollout/workers
   kubectl evenkeel config diff old.yaml new.yaml
@@ -117,13 +127,13 @@ func (a *app) readSide(ctx context.Context, name string, live bool) (query.Side,
 	case (kind == "node" || kind == "rollout") && rest == "" && name != kind:
 		return query.Side{}, fmt.Errorf("%q lacks a name: %s/NAME", name, kind)
 	case kind == "node" && live:
-		config, err := a.config.ToRESTConfig()
+		config, err := a.Connection.ToRESTConfig()
 		if err != nil {
 			return query.Side{}, err
 		}
 		return query.LiveSide(ctx, config, rest)
 	case kind == "node", kind == "rollout":
-		c, err := a.client()
+		c, err := a.Client()
 		if err != nil {
 			return query.Side{}, err
 		}

@@ -59,22 +59,32 @@ func (a *app) configConvert(ctx context.Context, form, file, output string) erro
 	default:
 		return fmt.Errorf("unknown form %q: use grouped or flat", form)
 	}
-	data, called, err := a.input(ctx, file)
+	data, called, err := a.ReadFile(ctx, file, kubeadm.MaxFile+1)
 	if err != nil {
 		return err
 	}
-	d, err := oneKubeletConfiguration(called, data)
-	if err != nil {
+	if data, err = Convert(called, data, form); err != nil {
 		return err
-	}
-	if otherForm(d) == form {
-		if data, err = convert(d); err != nil {
-			return fmt.Errorf("%s: %w; nothing was written", called, err)
-		}
-	} else if _, err := decode(data); err != nil {
-		return fmt.Errorf("%s: %w; nothing was written", called, err)
 	}
 	return a.output(output, data)
+}
+
+// Convert returns the KubeletConfiguration in data in a form, "grouped" or "flat"; a file that has the form already is returned
+// unchanged. The error names the file.
+func Convert(file string, data []byte, form string) ([]byte, error) {
+	d, err := oneKubeletConfiguration(file, data)
+	if err != nil {
+		return nil, err
+	}
+	if otherForm(d) == form {
+		data, err = convert(d)
+	} else {
+		_, err = decode(data)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; nothing was written", file, err)
+	}
+	return data, nil
 }
 
 // oneKubeletConfiguration returns the only document of a file.

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,6 +13,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
+
+const header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 
 // thereAndBack converts a flat KubeletConfiguration into the grouped form and back, and fails if it means another then.
 func thereAndBack(t rapid.TB, flat []byte) {
@@ -45,7 +46,7 @@ func thereAndBack(t rapid.TB, flat []byte) {
 }
 
 func TestAConfigurationWithEveryFieldSurvivesConversionThereAndBack(t *testing.T) {
-	text, err := os.ReadFile("../payload/testdata/printed-full.json")
+	text, err := os.ReadFile("../../payload/testdata/printed-full.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,14 +109,19 @@ func set(fields map[string]any, path []string, value any) {
 }
 
 func TestAConfigurationOfNoFieldsIsConverted(t *testing.T) {
-	evenkeel(t, "config", "convert", "--form=grouped", write(t, header)).says(t, "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\n")
+	const want = "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\n"
+	if got, err := Convert("f", []byte(header), "grouped"); err != nil || string(got) != want {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
 	thereAndBack(t, []byte(header))
 }
 
 func TestANumberThatFitsNoFloatIsConvertedDigitByDigit(t *testing.T) {
 	flat := header + "kubeAPIBurst: 18446744073709551615\nmaxOpenFiles: 9223372036854775807\n"
-	evenkeel(t, "config", "convert", "--form=grouped", write(t, flat)).says(t,
-		"cluster:\n kubeAPIBurst: 18446744073709551615\nresources:\n maxOpenFiles: 9223372036854775807\n")
+	got, err := Convert("f", []byte(flat), "grouped")
+	if want := "cluster:\n  kubeAPIBurst: 18446744073709551615\nresources:\n  maxOpenFiles: 9223372036854775807\n"; err != nil || !strings.HasSuffix(string(got), want) {
+		t.Errorf("got %q, %v, want at its end %q", got, err, want)
+	}
 }
 
 func TestWhatIsTooLargeInTheOtherFormIsNotConverted(t *testing.T) {
@@ -127,9 +133,8 @@ func TestWhatIsTooLargeInTheOtherFormIsNotConverted(t *testing.T) {
 	if err != nil || len(text) > payload.MaxSize {
 		t.Fatal(len(text), err)
 	}
-	path := filepath.Join(t.TempDir(), "large.json")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
+	const want = "large.json: the grouped form cannot have it: larger than 1 MiB; nothing was written"
+	if _, err := Convert("large.json", text, "grouped"); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
 	}
-	evenkeel(t, "config", "convert", "--form=grouped", path).refuses(t, "large.json: the grouped form cannot have it: larger than 1 MiB; nothing was written")
 }

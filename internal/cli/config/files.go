@@ -1,16 +1,12 @@
 package config
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 
 	"github.com/spf13/cobra"
-
-	"github.com/evenkeel/evenkeel/internal/kubeadm"
 )
 
 // outputFlag adds --output to a command that writes a file. It has no -o, which is a format elsewhere.
@@ -40,25 +36,4 @@ func (a *app) output(path string, data []byte) error {
 		return fmt.Errorf("--output: %w; what was written is removed", errors.Join(err, os.Remove(path)))
 	}
 	return nil
-}
-
-// input returns the bytes of a file, or of standard input if it is "-", and what to call it. More than a file of
-// configurations may have is not read to its end.
-func (a *app) input(ctx context.Context, file string) (data []byte, called string, err error) {
-	in, called := a.In, file
-	if file == "-" {
-		called = "standard input"
-	} else {
-		f, err := os.Open(file)
-		if err != nil {
-			return nil, called, fmt.Errorf("read a configuration: %w", err)
-		}
-		defer f.Close()
-		in = f
-	}
-	data, err = reading(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(in, kubeadm.MaxFile+1)) })
-	if err != nil {
-		return nil, called, fmt.Errorf("read a configuration from %s: %w", called, err)
-	}
-	return data, called, nil
 }

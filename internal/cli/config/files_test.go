@@ -9,12 +9,13 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
+	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
 )
 
 func TestOutputMakesAFileThatCanBeReadAndNotRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.yaml")
-	if err := (&app{}).output(path, []byte("a: b\n")); err != nil {
+	if err := (&app{&command.Env{}}).output(path, []byte("a: b\n")); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(path)
@@ -39,7 +40,7 @@ func TestOutputLeavesWhatIsThereAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{file, link, dir} {
-		err := (&app{}).output(path, []byte("new"))
+		err := (&app{&command.Env{}}).output(path, []byte("new"))
 		if want := "--output: " + path + " already exists: remove it, or name another; nothing was written"; err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
@@ -55,7 +56,7 @@ func TestOutputLeavesWhatIsThereAlone(t *testing.T) {
 func TestOutputWithoutAFileGoesToStandardOutput(t *testing.T) {
 	for _, path := range []string{"", "-"} {
 		var out bytes.Buffer
-		a := &app{IOStreams: genericclioptions.IOStreams{Out: &out}}
+		a := &app{&command.Env{IOStreams: genericclioptions.IOStreams{Out: &out}}}
 		if err := a.output(path, []byte("a: b\n")); err != nil || out.String() != "a: b\n" {
 			t.Errorf("%q: %q, %v", path, out.String(), err)
 		}
@@ -64,8 +65,8 @@ func TestOutputWithoutAFileGoesToStandardOutput(t *testing.T) {
 
 func TestInputEndsWhereAFileIsTooLarge(t *testing.T) {
 	endless := strings.NewReader(strings.Repeat("#", 2*kubeadm.MaxFile))
-	a := &app{IOStreams: genericclioptions.IOStreams{In: endless}}
-	data, called, err := a.input(t.Context(), "-")
+	a := &command.Env{IOStreams: genericclioptions.IOStreams{In: endless}}
+	data, called, err := a.ReadFile(t.Context(), "-", kubeadm.MaxFile+1)
 	if err != nil || called != "standard input" || len(data) != kubeadm.MaxFile+1 {
 		t.Errorf("%d bytes of %s, %v", len(data), called, err)
 	}

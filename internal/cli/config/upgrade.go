@@ -9,13 +9,16 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-func (a *app) upgradeCommand() *cobra.Command {
-	cmd := group(&cobra.Command{
+// UpgradeCommand returns "upgrade" and its subcommands.
+func UpgradeCommand(env *command.Env) *cobra.Command {
+	a := &app{env}
+	cmd := command.Group(&cobra.Command{
 		Use: "upgrade", Short: "Bring kubeadm's component configurations to another version of Kubernetes",
 		Long: `Bring kubeadm's component configurations to another version of Kubernetes.
 
@@ -84,7 +87,7 @@ func (a *app) given(ctx context.Context, file string) (*kubeadm.Input, error) {
 	if file == "" {
 		return nil, nil
 	}
-	data, called, err := a.input(ctx, file)
+	data, called, err := a.ReadFile(ctx, file, kubeadm.MaxFile+1)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +152,7 @@ Exit codes:
 }
 
 func (a *app) upgradePlan(ctx context.Context, target string, u upgradeFlags, output printing.Format) error {
-	c, err := a.client()
+	c, err := a.Client()
 	if err != nil {
 		return err
 	}
@@ -165,8 +168,8 @@ func (a *app) upgradePlan(ctx context.Context, target string, u upgradeFlags, ou
 	switch {
 	case err != nil:
 		return err
-	case p.NeedsManualUpgrade():
-		return &exit{code: ExitHalted}
+	case p.NeedsHands():
+		return &command.Exit{Code: command.ExitHalted}
 	}
 	return nil
 }
@@ -262,8 +265,8 @@ func refusal(r kubeadm.Row) string {
 
 // settled is an error if a plan must not be carried out.
 func settled(p *kubeadm.Plan) error {
-	if p.NeedsManualUpgrade() {
-		return &exit{ExitHalted, errors.New("something has to be migrated by hand first; nothing was written")}
+	if p.NeedsHands() {
+		return &command.Exit{Code: command.ExitHalted, Err: errors.New("something has to be migrated by hand first; nothing was written")}
 	}
 	for _, r := range p.NotValidated() {
 		return fmt.Errorf("whether %s accepts its configuration could not be told: mend that, or leave the flag out and store it unvalidated; nothing was written", r.ValidatedBy)

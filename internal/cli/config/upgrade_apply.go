@@ -12,15 +12,13 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/cli/rollout"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
-	"github.com/evenkeel/evenkeel/internal/payload"
-	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // upgrade is what the command line of an upgrade asks for.
@@ -29,7 +27,7 @@ type upgrade struct {
 	target      string
 	init        bool
 	yes, dryRun bool
-	rollout     push // its name is empty: none
+	rollout     rollout.Push // without a name: no rollout
 }
 
 func (a *app) upgradeApplyCommand() *cobra.Command {
@@ -68,7 +66,7 @@ kube-proxies that run read what is stored within minutes, on all nodes at a time
 			if u.target, err = kubeadm.ParseTarget(args[0]); err != nil {
 				return err
 			}
-			u.rollout.given = cmd.Flags().Changed
+			u.rollout.Changed = cmd.Flags().Changed
 			return a.upgrade(cmd.Context(), u)
 		},
 	}
@@ -76,10 +74,10 @@ kube-proxies that run read what is stored within minutes, on all nodes at a time
 	u.add(cmd)
 	f.BoolVarP(&u.yes, "yes", "y", false, "do not ask")
 	f.BoolVar(&u.dryRun, "dry-run", false, "show what it would do, and write nothing")
-	f.StringVar(&u.rollout.name, "rollout", "", "name of the rollout that takes the kubelet's configuration to the nodes")
-	f.BoolVar(&u.rollout.dropIn, "drop-in", true, "the rollout lays the configuration over each node's local one; false: it takes its place")
-	u.rollout.addStrategy(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("rollout", a.completeRollout)
+	f.StringVar(&u.rollout.Name, "rollout", "", "name of the rollout that takes the kubelet's configuration to the nodes")
+	f.BoolVar(&u.rollout.DropIn, "drop-in", true, "the rollout lays the configuration over each node's local one; false: it takes its place")
+	u.rollout.AddStrategyFlags(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("rollout", a.CompleteRollout)
 	return cmd
 }
 
@@ -109,7 +107,7 @@ func (a *app) upgrade(ctx context.Context, u upgrade) error {
 	if err := u.check(); err != nil {
 		return err
 	}
-	c, err := a.client()
+	c, err := a.Client()
 	if err != nil {
 		return err
 	}
@@ -131,18 +129,18 @@ func (a *app) upgrade(ctx context.Context, u upgrade) error {
 	if err := kubeadm.DryRun(ctx, c, writes); err != nil {
 		return err
 	}
-	r, err := a.handOver(ctx, c, &u, plan)
+	change, err := a.changeRollout(ctx, c, &u, plan)
 	if err != nil {
 		return err
 	}
 	switch {
-	case len(writes) == 0 && r == nil:
+	case len(writes) == 0 && change == nil:
 		return nil // that nothing changes was said
 	case u.dryRun:
 		fmt.Fprintln(a.Out, "dry run: nothing was written")
 		return nil
 	}
-	if err := a.confirm(ctx, question(writes, r), u.yes, u.config == "-"); err != nil {
+	if err := a.Confirm(ctx, question(writes, u.rollout.Name, change), u.yes, u.config == "-"); err != nil {
 		return err
 	}
 	if len(writes) > 0 {
@@ -151,10 +149,10 @@ func (a *app) upgrade(ctx context.Context, u upgrade) error {
 		}
 		fmt.Fprintf(a.Out, "stored: %s; kubectl evenkeel upgrade undo restores what was there\n", names(writes))
 	}
-	if r == nil {
+	if change == nil {
 		return nil
 	}
-	if err := a.write(ctx, c, u.rollout.name, r.old, r.wanted); err != nil {
+	if err := change.Write(ctx, a.Env, c); err != nil {
 		return fmt.Errorf("the ConfigMaps are as they should be; the rollout is not, run it again: %w", err)
 	}
 	return nil
@@ -165,18 +163,18 @@ func (u *upgrade) check() error {
 	if u.init {
 		return nil
 	}
-	if u.rollout.name == "" {
-		for _, flag := range strategyFlags {
-			if u.rollout.given(flag) {
+	if u.rollout.Name == "" {
+		for _, flag := range rollout.StrategyFlags {
+			if u.rollout.Changed(flag) {
 				return fmt.Errorf("--%s is for the rollout: name it with --rollout", flag)
 			}
 		}
 		return nil
 	}
-	if problems := validation.IsDNS1123Label(u.rollout.name); len(problems) > 0 {
-		return fmt.Errorf("--rollout: %q cannot be the name of a rollout: %s", u.rollout.name, problems[0])
+	if problems := validation.IsDNS1123Label(u.rollout.Name); len(problems) > 0 {
+		return fmt.Errorf("--rollout: %q cannot be the name of a rollout: %s", u.rollout.Name, problems[0])
 	}
-	return u.rollout.flags(&v1alpha1.NodeConfigRolloutSpec{})
+	return u.rollout.ApplyFlags(&v1alpha1.NodeConfigRolloutSpec{})
 }
 
 // showWrites prints what each ConfigMap's documents become, field by field.
@@ -304,60 +302,47 @@ func names(writes []kubeadm.Write) string {
 	return strings.Join(all, ", ")
 }
 
-func question(writes []kubeadm.Write, r *handedOver) string {
+func question(writes []kubeadm.Write, name string, change *rollout.Change) string {
 	var parts []string
 	if len(writes) > 0 {
 		parts = append(parts, "Store "+names(writes))
 	}
-	if r != nil {
-		verb := "update"
-		if r.old == nil {
-			verb = "create"
-		}
-		parts = append(parts, verb+" rollout "+r.wanted.Name)
+	if change != nil {
+		parts = append(parts, strings.ToLower(change.Verb())+" rollout "+name)
 	}
 	words := strings.Join(parts, ", ")
 	return strings.ToUpper(words[:1]) + words[1:] + "?"
 }
 
-// handedOver is what becomes of the rollout that takes the kubelet's configuration to the nodes.
-type handedOver struct {
-	old, wanted *v1alpha1.NodeConfigRollout
-}
-
-// handOver rehearses what becomes of the rollout, and shows it; nil if none was asked for, or nothing changes.
-func (a *app) handOver(ctx context.Context, c client.Client, u *upgrade, plan *kubeadm.Plan) (*handedOver, error) {
+// changeRollout rehearses and prints the change of the rollout that takes the kubelet's configuration to the nodes; nil if no
+// rollout was asked for, or if nothing changes.
+func (a *app) changeRollout(ctx context.Context, c client.Client, u *upgrade, plan *kubeadm.Plan) (*rollout.Change, error) {
 	p := u.rollout
-	if p.name == "" {
+	if p.Name == "" {
 		return nil, nil
 	}
 	kubelet := &plan.Changes[slices.IndexFunc(plan.Changes, func(c kubeadm.Change) bool { return c.Component.Name == "kubelet" })]
-	old := &v1alpha1.NodeConfigRollout{}
-	err := c.Get(ctx, client.ObjectKey{Name: p.name}, old)
-	switch {
-	case apierrors.IsNotFound(err):
-		old = nil
-	case err != nil:
-		return nil, fmt.Errorf("read rollout %q: %w", p.name, err)
+	old, err := p.Stored(ctx, c)
+	if err != nil {
+		return nil, err
 	}
-	p.file = "the kubelet configuration"
-	p.dropIn = p.dropIn && (old == nil || p.given("drop-in"))
+	p.File = "the kubelet configuration"
+	p.DropIn = p.DropIn && (old == nil || p.Changed("drop-in"))
 	data := kubelet.Next
-	if p.dropIn || old != nil && old.Spec.Template.KubeletDropIn != nil && !p.given("drop-in") {
+	if p.DropIn || old != nil && old.Spec.Template.KubeletDropIn != nil && !p.Changed("drop-in") {
 		if data, err = kubelet.Overlay(); err != nil {
 			return nil, err
 		}
 	}
-	wanted, content, err := p.apply(old, data)
+	change, err := p.Change(old, data)
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(a.Out, "\nRollout %s:\n", p.name)
-	changed, err := a.rehearsePush(ctx, c, p, old, wanted, content)
-	if err != nil || old != nil && len(changed) == 0 {
+	fmt.Fprintf(a.Out, "\nRollout %s:\n", p.Name)
+	if differs, err := p.Rehearse(ctx, a.Env, c, change); err != nil || !differs {
 		return nil, err
 	}
-	if content.Key == payload.KeyKubeletDropin {
+	if change.IsDropIn() {
 		var stay []string
 		before, after := documentFields(string(kubelet.Current)), documentFields(string(data))
 		for _, gone := range describe.Changes(kubeadm.WithoutZeroes(kubelet.Component, before), after) {
@@ -369,5 +354,5 @@ func (a *app) handOver(ctx context.Context, c client.Client, u *upgrade, plan *k
 			fmt.Fprintf(a.Out, "note: the new configuration no longer has %s: what a node has there stays, since the rollout lays it over\n", strings.Join(stay, ", "))
 		}
 	}
-	return &handedOver{old, wanted}, nil
+	return change, nil
 }

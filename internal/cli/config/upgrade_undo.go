@@ -37,7 +37,7 @@ its first revision, rollout abort --rollback.`,
 }
 
 func (a *app) upgradeUndo(ctx context.Context, yes, dryRun, overwrite bool) error {
-	c, err := a.client()
+	c, err := a.Client()
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (a *app) upgradeUndo(ctx context.Context, yes, dryRun, overwrite bool) erro
 	if len(writes) > 0 {
 		question = "Restore " + names(writes) + "?"
 	}
-	if err := a.confirm(ctx, question, yes, false); err != nil {
+	if err := a.Confirm(ctx, question, yes, false); err != nil {
 		return err
 	}
 	if err := kubeadm.Restore(ctx, c, record, writes); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
@@ -62,15 +63,15 @@ Exit codes:
 			again := slices.Index(files, "-") + 1
 			switch {
 			case len(files) == 0:
-				return &exit{exitUsage, fmt.Errorf("%s needs files, or - for standard input: see its --help", cmd.CommandPath())}
+				return &command.Exit{Code: exitUsage, Err: fmt.Errorf("%s needs files, or - for standard input: see its --help", cmd.CommandPath())}
 			case slices.Contains(files[again:], "-") && again > 0:
-				return &exit{exitUsage, errors.New("- is given twice: standard input can be read once")}
+				return &command.Exit{Code: exitUsage, Err: errors.New("- is given twice: standard input can be read once")}
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, files []string) error { return a.configValidate(cmd.Context(), files, o) },
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exit{exitUsage, err} })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &command.Exit{Code: exitUsage, Err: err} })
 	o.programs.add(cmd)
 	printing.FormatFlag(cmd, &o.output, printing.JSON, printing.YAML)
 	return cmd
@@ -144,20 +145,20 @@ func (a *app) configValidate(ctx context.Context, files []string, o validateOpti
 	all, err := a.submissions(ctx, files)
 	switch {
 	case ctx.Err() != nil:
-		return &exit{exitUntold, errors.New("interrupted: nothing was judged")}
+		return &command.Exit{Code: exitUntold, Err: errors.New("interrupted: nothing was judged")}
 	case err != nil:
-		return &exit{exitUsage, fmt.Errorf("%w; nothing was judged", err)}
+		return &command.Exit{Code: exitUsage, Err: fmt.Errorf("%w; nothing was judged", err)}
 	}
 	components, done, err := o.programs.open(a.ErrOut)
 	defer done()
 	if err != nil {
-		return &exit{exitUsage, fmt.Errorf("%w; nothing was judged", err)}
+		return &command.Exit{Code: exitUsage, Err: fmt.Errorf("%w; nothing was judged", err)}
 	}
 	result := judgements{Documents: []judgement{}}
 	for _, s := range all {
 		j := judge(ctx, s, components)
 		if ctx.Err() != nil {
-			return &exit{exitUntold, fmt.Errorf("interrupted at %s", s.Place)}
+			return &command.Exit{Code: exitUntold, Err: fmt.Errorf("interrupted at %s", s.Place)}
 		}
 		result.Documents = append(result.Documents, j)
 		if o.output == "" {
@@ -167,18 +168,18 @@ func (a *app) configValidate(ctx context.Context, files []string, o validateOpti
 	result.Verdict = overall(result.Documents)
 	if o.output != "" {
 		if err := printing.Encode(a.Out, o.output, result); err != nil {
-			return &exit{exitUntold, err}
+			return &command.Exit{Code: exitUntold, Err: err}
 		}
 	}
 	switch result.Verdict {
 	case accepted:
 		return nil
 	case rejected:
-		return &exit{exitRejected, nil}
+		return &command.Exit{Code: exitRejected}
 	case notJudged:
-		return &exit{exitUntold, errors.New("there was nothing to judge: no file holds a component's configuration")}
+		return &command.Exit{Code: exitUntold, Err: errors.New("there was nothing to judge: no file holds a component's configuration")}
 	default:
-		return &exit{exitUntold, nil}
+		return &command.Exit{Code: exitUntold}
 	}
 }
 
@@ -186,7 +187,7 @@ func (a *app) configValidate(ctx context.Context, files []string, o validateOpti
 func (a *app) submissions(ctx context.Context, files []string) ([]submission, error) {
 	var all []submission
 	for _, file := range files {
-		data, called, err := a.input(ctx, file)
+		data, called, err := a.ReadFile(ctx, file, kubeadm.MaxFile+1)
 		if err != nil {
 			return nil, err
 		}

@@ -10,12 +10,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 func (a *app) configViewCommand() *cobra.Command {
-	cmd := group(&cobra.Command{Use: "view", Short: "Print configurations of the cluster", Example: `  kubectl evenkeel config view upgradeable --component-binary kubelet=./kubelet`})
+	cmd := command.Group(&cobra.Command{Use: "view", Short: "Print configurations of the cluster", Example: `  kubectl evenkeel config view upgradeable --component-binary kubelet=./kubelet`})
 	cmd.AddCommand(a.configViewUpgradeableCommand())
 	return cmd
 }
@@ -47,7 +49,7 @@ What is unvalidated, since neither the target's binary nor its image was given, 
 }
 
 func (a *app) configViewUpgradeable(ctx context.Context, target string, components componentFlags, output string) error {
-	c, err := a.client()
+	c, err := a.Client()
 	if err != nil {
 		return err
 	}
@@ -84,7 +86,7 @@ func (a *app) configViewUpgradeable(ctx context.Context, target string, componen
 }
 
 func (a *app) configPrintCommand() *cobra.Command {
-	cmd := group(&cobra.Command{Use: "print", Short: "Print configurations that are generated", Example: `  kubectl evenkeel config print component-defaults`})
+	cmd := command.Group(&cobra.Command{Use: "print", Short: "Print configurations that are generated", Example: `  kubectl evenkeel config print component-defaults`})
 	cmd.AddCommand(a.configPrintDefaultsCommand())
 	return cmd
 }
@@ -138,7 +140,7 @@ func (a *app) configPrintDefaults(ctx context.Context, only []string, file, outp
 	have := &kubeadm.Cluster{}
 	switch {
 	case given == nil:
-		c, err := a.client()
+		c, err := a.Client()
 		if err != nil {
 			return err
 		}

@@ -1,3 +1,6 @@
+// Package doctor has the command "doctor", which prints the problems of evenkeel in a cluster.
+//
+// It must not look for problems itself: internal/fleet/doctor does.
 package doctor
 
 import (
@@ -8,21 +11,27 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/doctor"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
+// app runs the commands of this package.
+type app struct{ *command.Env }
+
 // Exit codes of doctor.
 const (
-	exitWell    = 0
-	exitUnseen  = 1
-	exitHands   = 2
-	exitMisused = 3
+	ExitHealthy  = 0
+	ExitUnknown  = 1
+	ExitProblems = 2
+	ExitUsage    = 3
 )
 
-func (a *app) doctorCommand() *cobra.Command {
+// Command returns "doctor".
+func Command(env *command.Env) *cobra.Command {
+	a := &app{env}
 	var output printing.Format
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -51,19 +60,19 @@ Exit codes:
   kubectl evenkeel doctor -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := cobra.NoArgs(cmd, args); err != nil {
-				return &exit{exitMisused, err}
+				return &command.Exit{Code: ExitUsage, Err: err}
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context(), output) },
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exit{exitMisused, err} })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &command.Exit{Code: ExitUsage, Err: err} })
 	printing.FormatFlag(cmd, &output, printing.JSON, printing.YAML)
 	return cmd
 }
 
-// diagnosis is what doctor says.
-type diagnosis struct {
+// Report is what doctor says.
+type Report struct {
 	Nodes    int              `json:"nodes"`
 	Agents   int              `json:"agents"`
 	Rollouts int              `json:"rollouts"`
@@ -71,7 +80,7 @@ type diagnosis struct {
 }
 
 func (a *app) doctor(ctx context.Context, f printing.Format) error {
-	c, err := a.client()
+	c, err := a.Client()
 	if err != nil {
 		return err
 	}
@@ -79,7 +88,7 @@ func (a *app) doctor(ctx context.Context, f printing.Format) error {
 	if err != nil {
 		return err
 	}
-	d := diagnosis{Rollouts: len(facts.Rollouts), Findings: doctor.Judge(facts)}
+	d := Report{Rollouts: len(facts.Rollouts), Findings: doctor.Judge(facts)}
 	for _, n := range facts.Nodes {
 		if n.Exists {
 			d.Nodes++
@@ -96,14 +105,14 @@ func (a *app) doctor(ctx context.Context, f printing.Format) error {
 	} else {
 		err = d.print(a.Out)
 	}
-	if code := d.code(); err == nil && code != exitWell {
-		return &exit{code: code}
+	if code := d.code(); err == nil && code != ExitHealthy {
+		return &command.Exit{Code: code}
 	}
 	return err
 }
 
 // count returns how many findings are of a severity.
-func (d diagnosis) count(s doctor.Severity) int {
+func (d Report) count(s doctor.Severity) int {
 	n := 0
 	for _, f := range d.Findings {
 		if f.Severity == s {
@@ -113,18 +122,18 @@ func (d diagnosis) count(s doctor.Severity) int {
 	return n
 }
 
-func (d diagnosis) code() int {
+func (d Report) code() int {
 	switch {
 	case d.count(doctor.Error)+d.count(doctor.Warning) > 0:
-		return exitHands
+		return ExitProblems
 	case d.count(doctor.Unknown) > 0:
-		return exitUnseen
+		return ExitUnknown
 	}
-	return exitWell
+	return ExitHealthy
 }
 
 // print writes each finding, what to do about it in a line below, and how it stands in all.
-func (d diagnosis) print(w io.Writer) error {
+func (d Report) print(w io.Writer) error {
 	var out strings.Builder
 	for _, f := range d.Findings {
 		fmt.Fprintf(&out, "%-8s %s: %s\n", f.Severity, printable.Line(f.About()), printable.Line(f.Wrong))
@@ -135,8 +144,8 @@ func (d diagnosis) print(w io.Writer) error {
 	if len(d.Findings) > 0 {
 		out.WriteByte('\n')
 	}
-	verdict := map[int]string{exitWell: "all is well", exitUnseen: "what could be looked at is well", exitHands: "this needs hands"}[d.code()]
-	fmt.Fprintf(&out, "%s, %s, %s: %s", describe.Count(d.Nodes, "node"), describe.Count(d.Agents, "agent"), describe.Count(d.Rollouts, "rollout"), verdict)
+	verdict := map[int]string{ExitHealthy: "all is well", ExitUnknown: "what could be looked at is well", ExitProblems: "this needs hands"}[d.code()]
+	fmt.Fprintf(&out, "%d nodes, %d agents, %d rollouts: %s", d.Nodes, d.Agents, d.Rollouts, verdict)
 	var counts []string
 	for _, s := range []doctor.Severity{doctor.Error, doctor.Warning, doctor.Unknown, doctor.Note} {
 		if n := d.count(s); n > 0 {

@@ -8,6 +8,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/installer"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -40,9 +41,9 @@ func (a *app) conclude(ctx context.Context, c client.Client, out io.Writer, p *i
 		"see `journalctl -u kubelet` there; when it is repaired: kubectl evenkeel %s --retry %s; without --retry the command goes on with the other nodes",
 		words, printable.Few(failed), kept, p.Policy.Operation.Verb, strings.Join(failed[:min(len(failed), 10)], " "))
 	if p.Progress.Outcome() == installer.TimedOut {
-		return &exit{ExitTimeout, verdict}
+		return &command.Exit{Code: command.ExitTimeout, Err: verdict}
 	}
-	return &exit{ExitHalted, verdict}
+	return &command.Exit{Code: command.ExitHalted, Err: verdict}
 }
 
 // mostEvents is how many Events are shown of a node.

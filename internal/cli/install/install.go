@@ -1,3 +1,6 @@
+// Package install has the commands "install" and "uninstall", which bring evenkeel's agent to nodes and remove it.
+//
+// It must not decide which node is next: internal/fleet/installer does.
 package install
 
 import (
@@ -15,12 +18,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/installer"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
+
+// app runs the commands of this package.
+type app struct{ *command.Env }
 
 // installFlags are what install and uninstall have in common.
 type installFlags struct {
@@ -45,7 +52,9 @@ func (o *installFlags) add(cmd *cobra.Command) {
 	printing.FormatFlag(cmd, &o.output, printing.JSON, printing.YAML)
 }
 
-func (a *app) installCommand() *cobra.Command {
+// Command returns "install".
+func Command(env *command.Env) *cobra.Command {
+	a := &app{env}
 	var o installFlags
 	cmd := &cobra.Command{
 		Use:   "install [NODE...]",
@@ -77,7 +86,7 @@ Exit codes:
 
   # Go on after a stop, or upgrade
   kubectl evenkeel install`,
-		ValidArgsFunction: a.completeNodes,
+		ValidArgsFunction: a.CompleteNodes,
 		RunE:              func(cmd *cobra.Command, args []string) error { return a.install(cmd.Context(), args, o) },
 	}
 	o.add(cmd)
@@ -86,17 +95,12 @@ Exit codes:
 	return cmd
 }
 
-// completeNodes completes names of nodes.
-func (a *app) completeNodes(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return a.complete(cmd, query.NodeNames)
-}
-
 func (a *app) install(ctx context.Context, names []string, o installFlags) error {
 	selector, err := o.choice(names)
 	if err != nil {
 		return err
 	}
-	c, err := a.client()
+	c, err := a.Client()
 	if err != nil {
 		return err
 	}
@@ -128,7 +132,7 @@ func (o installFlags) choice(names []string) (labels.Selector, error) {
 	if given > 1 {
 		return nil, errors.New("names of nodes, --selector and --all-nodes each choose nodes: give one of them")
 	}
-	if _, err := parseAmount(o.maxUnavailable, 1); err != nil {
+	if _, err := command.ParseAmount(o.maxUnavailable, 1); err != nil {
 		return nil, fmt.Errorf("--max-unavailable: %w", err)
 	}
 	if o.timeout <= 0 {
@@ -166,7 +170,7 @@ func (a *app) carry(ctx context.Context, c client.Client, op installer.Operation
 	if o.output != "" {
 		out = a.ErrOut
 	}
-	most, err := parseAmount(o.maxUnavailable, 1)
+	most, err := command.ParseAmount(o.maxUnavailable, 1)
 	if err != nil {
 		return err
 	}
@@ -189,7 +193,7 @@ func (a *app) carry(ctx context.Context, c client.Client, op installer.Operation
 		}
 	}
 	if o.output != "" {
-		if err := printing.Encode(a.Out, o.output, workReportOf(p)); err != nil {
+		if err := printing.Encode(a.Out, o.output, reportOf(p)); err != nil {
 			return err
 		}
 	}
@@ -206,7 +210,7 @@ func (a *app) confirmRestarts(ctx context.Context, p *installer.Pacer, yes bool)
 		return nil
 	}
 	question := fmt.Sprintf("%s evenkeel's agent on %s, %d at a time? Each kubelet restarts once; pods go on.", strings.ToUpper(p.Policy.Operation.Verb[:1])+p.Policy.Operation.Verb[1:], nodesWord(n), p.Policy.MaxUnavailable)
-	return a.confirm(ctx, question, yes, false)
+	return a.Confirm(ctx, question, yes, false)
 }
 
 // sayNode prints the state of a node.
@@ -278,22 +282,22 @@ func interrupted(out io.Writer, p *installer.Pacer, why error) error {
 	return why
 }
 
-// workReport is what -o prints.
-type workReport struct {
+// Report is what -o prints.
+type Report struct {
 	Image string       `json:"image"`
-	Nodes []nodeReport `json:"nodes"`
+	Nodes []NodeReport `json:"nodes"`
 }
 
-type nodeReport struct {
+type NodeReport struct {
 	Name  string          `json:"name"`
 	State installer.Stage `json:"state"`
 	Why   string          `json:"why,omitempty"`
 }
 
-func workReportOf(p *installer.Pacer) workReport {
-	r := workReport{Image: p.Policy.Desired.Image, Nodes: []nodeReport{}}
+func reportOf(p *installer.Pacer) Report {
+	r := Report{Image: p.Policy.Desired.Image, Nodes: []NodeReport{}}
 	for _, n := range p.Progress.Nodes {
-		r.Nodes = append(r.Nodes, nodeReport{n.Name, n.State.Stage, n.State.Why})
+		r.Nodes = append(r.Nodes, NodeReport{n.Name, n.State.Stage, n.State.Why})
 	}
 	return r
 }

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/fleet/installer"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -22,7 +23,9 @@ type uninstallFlags struct {
 	purge, force bool
 }
 
-func (a *app) uninstallCommand() *cobra.Command {
+// UninstallCommand returns "uninstall".
+func UninstallCommand(env *command.Env) *cobra.Command {
+	a := &app{env}
 	var o uninstallFlags
 	cmd := &cobra.Command{
 		Use:   "uninstall [NODE...]",
@@ -46,7 +49,7 @@ Exit codes are those of "install".`,
 
   # All of it
   kubectl evenkeel uninstall`,
-		ValidArgsFunction: a.completeNodes,
+		ValidArgsFunction: a.CompleteNodes,
 		RunE:              func(cmd *cobra.Command, args []string) error { return a.uninstall(cmd.Context(), args, o) },
 	}
 	o.add(cmd)
@@ -65,7 +68,7 @@ func (a *app) uninstall(ctx context.Context, names []string, o uninstallFlags) e
 	if err != nil {
 		return err
 	}
-	c, err := a.client()
+	c, err := a.Client()
 	if err != nil {
 		return err
 	}
@@ -145,7 +148,7 @@ func (a *app) uninstallCluster(ctx context.Context, c client.Client, out io.Writ
 	if o.purge {
 		question = "Delete evenkeel's controller, installer, NodeConfigs and rollouts?"
 	}
-	if err := a.confirm(ctx, question, o.yes, false); err != nil {
+	if err := a.Confirm(ctx, question, o.yes, false); err != nil {
 		return err
 	}
 	if err := installer.RemoveFromCluster(ctx, c, rollouts, o.purge, func(done string) { fmt.Fprintln(out, done) }); err != nil {

@@ -13,7 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
@@ -21,7 +22,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-func (a *app) assignCommand() *cobra.Command {
+// AssignCommand returns "assign".
+func AssignCommand(env *command.Env) *cobra.Command {
+	a := &app{env}
 	var w assign
 	cmd := &cobra.Command{
 		Use:   "assign NODE {-f FILE [--drop-in] | --local}",
@@ -57,7 +60,7 @@ when --timeout is over or the agent does not answer. --for ends it earlier, with
 			}
 			return nil
 		},
-		ValidArgsFunction: a.completeNode,
+		ValidArgsFunction: a.CompleteNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			w.node = args[0]
 			if err := w.check(cmd.Flags().Changed("timeout")); err != nil {
@@ -70,7 +73,7 @@ when --timeout is over or the agent does not answer. --for ends it earlier, with
 	f.StringVarP(&w.file, "filename", "f", "", "file with the configuration; - is standard input")
 	f.BoolVar(&w.dropIn, "drop-in", false, "the file is partial: lay it over the node's local configuration")
 	f.BoolVar(&w.local, "local", false, "assign the node's local configuration; the node forgets its last-known-good")
-	w.terms.add(cmd)
+	w.terms.Add(cmd)
 	f.BoolVarP(&w.yes, "yes", "y", false, "do not ask")
 	f.BoolVar(&w.dryRun, "dry-run", false, "show what would change, and write nothing")
 	f.StringVar(&w.until, "for", untilProven, "wait until: proven, trial, assigned")
@@ -92,7 +95,7 @@ const (
 type assign struct {
 	node, file, until          string
 	dropIn, local, yes, dryRun bool
-	terms                      trialFlags
+	terms                      command.TrialFlags
 	timeout                    time.Duration // 0: as long as it takes
 	agentTimeout               time.Duration
 }
@@ -101,7 +104,7 @@ func (w *assign) check(timed bool) error {
 	switch {
 	case w.local && (w.file != "" || w.dropIn):
 		return errors.New("--local is the node's own configuration: it goes with neither -f nor --drop-in")
-	case w.local && w.terms.any():
+	case w.local && w.terms.Changed():
 		return errors.New("--local has no trial: it goes with none of --trial-duration, --crash-loop-threshold and --allow-pod-loss")
 	case !w.local && w.file == "":
 		return errors.New("assign needs -f FILE with a kubelet configuration (-f - for standard input), or --local for the node's own one")
@@ -130,7 +133,7 @@ func (a *app) assign(ctx context.Context, w assign) error {
 	if err != nil {
 		return err
 	}
-	asked, err := w.terms.over(nil)
+	asked, err := w.terms.Merge(nil)
 	if err != nil {
 		return err
 	}
@@ -139,7 +142,7 @@ func (a *app) assign(ctx context.Context, w assign) error {
 			return fmt.Errorf("%s: %w; nothing was changed", w.file, err)
 		}
 	}
-	c, err := a.client()
+	c, err := a.Client()
 	if err != nil {
 		return err
 	}
@@ -148,7 +151,7 @@ func (a *app) assign(ctx context.Context, w assign) error {
 		return err
 	}
 	it.asked = asked
-	other := w.terms.any() && !equality.Semantic.DeepEqual(it.config.Spec.Trial, asked)
+	other := w.terms.Changed() && !equality.Semantic.DeepEqual(it.config.Spec.Trial, asked)
 	if source := it.assigned(); source != nil && !other {
 		return a.follow(ctx, c, w, it, source)
 	}
@@ -169,7 +172,7 @@ func (a *app) assign(ctx context.Context, w assign) error {
 	if w.local {
 		question = fmt.Sprintf("Take node %s back to its local configuration?", w.node)
 	}
-	if err := a.confirm(ctx, question, w.yes, w.file == "-"); err != nil {
+	if err := a.Confirm(ctx, question, w.yes, w.file == "-"); err != nil {
 		return err
 	}
 	source, stored, err := it.write(ctx, c)
@@ -193,7 +196,7 @@ func (a *app) contentFor(ctx context.Context, w assign) (policy.Content, error) 
 	if w.local {
 		return policy.Content{}, nil
 	}
-	data, err := a.read(ctx, w.file)
+	data, _, err := a.ReadFile(ctx, w.file, payload.MaxSize+1)
 	if err != nil {
 		return policy.Content{}, err
 	}
@@ -205,7 +208,7 @@ func (a *app) contentFor(ctx context.Context, w assign) (policy.Content, error) 
 	if err != nil {
 		return policy.Content{}, fmt.Errorf("%s: %w; nothing was changed", w.file, err)
 	}
-	for _, note := range unknownFields(decoded.Fields) {
+	for _, note := range command.UnknownFields(decoded.Fields) {
 		fmt.Fprintln(a.ErrOut, note)
 	}
 	return policy.Content{Key: key, Data: string(data), SHA256: decoded.SHA256}, nil
@@ -304,7 +307,7 @@ func (it *assignment) known(ctx context.Context, c client.Reader) error {
 	if it.kept != nil {
 		for _, uid := range nc.Spec.Revoked {
 			if uid == it.kept.UID {
-				return &exit{ExitHalted, fmt.Errorf("this configuration is revoked on node %s: spec.revoked of its NodeConfig lists %s; nothing was changed", nc.Name, uid)}
+				return &command.Exit{Code: command.ExitHalted, Err: fmt.Errorf("this configuration is revoked on node %s: spec.revoked of its NodeConfig lists %s; nothing was changed", nc.Name, uid)}
 			}
 		}
 	}
@@ -319,8 +322,8 @@ func (it *assignment) known(ctx context.Context, c client.Reader) error {
 		if !same || bad.Provisional {
 			continue
 		}
-		return &exit{ExitHalted, fmt.Errorf("node %s has found this configuration bad before: %s; it would not try it again, and nothing was changed\nto have it tried again, run on the node: evenkeel-agent forget %s",
-			nc.Name, printable.Line(bad.Reason), printable.Line(bad.Revision))}
+		return &command.Exit{Code: command.ExitHalted, Err: fmt.Errorf("node %s has found this configuration bad before: %s; it would not try it again, and nothing was changed\nto have it tried again, run on the node: evenkeel-agent forget %s",
+			nc.Name, report.OneLine(bad.Reason), report.OneLine(bad.Revision))}
 	}
 	return nil
 }
@@ -348,8 +351,8 @@ func (a *app) showAssignment(ctx context.Context, c client.Client, it *assignmen
 	if err != nil {
 		return fmt.Errorf("compare the configurations: %w", err)
 	}
-	fmt.Fprintf(a.Out, "Node %s runs %s. What changes:\n", nc.Name, describe.Runs(nc))
-	a.printDiff(words)
+	fmt.Fprintf(a.Out, "Node %s runs %s. What changes:\n", nc.Name, report.Runs(nc))
+	a.PrintDiff(words)
 	if !equality.Semantic.DeepEqual(nc.Spec.Trial, it.asked) {
 		fmt.Fprintf(a.Out, "spec.trial: %s -> %s\n", shownTerms(nc.Spec.Trial), shownTerms(it.asked))
 	}
@@ -358,9 +361,9 @@ func (a *app) showAssignment(ctx context.Context, c client.Client, it *assignmen
 
 func shownTerms(t *v1alpha1.TrialTerms) string {
 	if t == nil {
-		return shown(nil)
+		return printing.Value(nil)
 	}
-	return shown(t)
+	return printing.Value(t)
 }
 
 // notes are what a person should know before a node is assigned something.

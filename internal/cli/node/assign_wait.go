@@ -8,9 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/describe"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
-	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
 // answerWithin is how long an agent that runs may take to answer before it is said that it has not.
@@ -31,12 +30,14 @@ func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assign, from 
 	defer silent.Stop()
 	defer late.Stop()
 
-	updates := watched[*v1alpha1.NodeConfig]{
-		what: "NodeConfig " + from.Name, deleted: "the node keeps what it runs",
-		watch: query.Watch[*v1alpha1.NodeConfig]{
-			Object: &v1alpha1.NodeConfig{}, NewList: func() client.ObjectList { return &v1alpha1.NodeConfigList{} }, Name: from.Name,
+	updates := command.Watched[*v1alpha1.NodeConfig]{
+		What: "NodeConfig " + from.Name, Name: from.Name, List: &v1alpha1.NodeConfigList{},
+		Read: func(ctx context.Context) (*v1alpha1.NodeConfig, error) {
+			nc := &v1alpha1.NodeConfig{}
+			return nc, c.Get(ctx, client.ObjectKey{Name: from.Name}, nc)
 		},
-	}.follow(follow, c)
+		Deleted: "the node keeps what it runs",
+	}.Follow(follow, c, from.ResourceVersion)
 	generation, last, troubled := from.Generation, "", false
 	for o := describe.OutcomeOf(from, source, generation); ; {
 		if words := "node " + w.node + " " + o.Words; (o.Reason != "" || o.Stage == describe.StageReplaced) && words != last {
@@ -54,19 +55,19 @@ func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assign, from 
 			switch {
 			case !open:
 				return w.ended(interrupted, o)
-			case u.over && ctx.Err() == nil:
-				return u.err
-			case u.err != nil && !u.over:
+			case u.Last && ctx.Err() == nil:
+				return u.Err
+			case u.Err != nil && !u.Last:
 				if !troubled {
-					fmt.Fprintf(a.ErrOut, "waiting for the API server: %s\n", printable.Line(u.err.Error()))
+					fmt.Fprintf(a.ErrOut, "waiting for the API server: %s\n", report.OneLine(u.Err.Error()))
 				}
 				troubled = true
-			case u.err == nil:
+			case u.Err == nil:
 				if troubled { // while the API server is away no agent can answer
 					troubled = false
 					silent.Reset(w.agentTimeout)
 				}
-				o = describe.OutcomeOf(u.object, source, generation)
+				o = report.OutcomeOf(u.Object, source, generation)
 			}
 		case <-late.C:
 			if o.Stage == describe.StageUnanswered {
@@ -81,8 +82,8 @@ func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assign, from 
 				if source.ConfigMapRef != nil {
 					back = "; to take it back: kubectl evenkeel assign " + w.node + " --local"
 				}
-				return &exit{ExitTimeout, fmt.Errorf("the agent of node %s has not answered for %s: does it run? The configuration %s assigned, and the node takes it up when its agent runs%s",
-					w.node, describe.Span(w.agentTimeout), did, back)}
+				return &command.Exit{Code: command.ExitTimeout, Err: fmt.Errorf("the agent of node %s has not answered for %s: does it run? The configuration %s assigned, and the node takes it up when its agent runs%s",
+					w.node, report.Span(w.agentTimeout), did, back)}
 			}
 		}
 	}
@@ -99,9 +100,9 @@ func (w *assign) outcome(o describe.Outcome) (over bool, err error) {
 		return true, nil
 	case describe.StageTrial:
 		return w.until == untilTrial, nil
-	case describe.StageRefused, describe.StageRolledBack, describe.StageStuck:
-		return true, &exit{ExitHalted, fmt.Errorf("%s\nwhat it is assigned stays so until you assign another one, or --local; kubectl evenkeel node %s says more", words, w.node)}
-	case describe.StageReplaced:
+	case report.StageRefused, report.StageRolledBack, report.StageStuck:
+		return true, &command.Exit{Code: command.ExitHalted, Err: fmt.Errorf("%s\nwhat it is assigned stays so until you assign another one, or --local; kubectl evenkeel node %s says more", words, w.node)}
+	case report.StageReplaced:
 		return true, fmt.Errorf("%s: kubectl evenkeel node %s says what", words, w.node)
 	}
 	return false, nil
@@ -116,5 +117,5 @@ func (w *assign) ended(interrupted context.Context, o describe.Outcome) error {
 	if interrupted.Err() != nil {
 		return fmt.Errorf("interrupted; %s", next)
 	}
-	return &exit{ExitTimeout, fmt.Errorf("timed out after %s: node %s %s; %s", w.timeout, w.node, o.Words, next)}
+	return &command.Exit{Code: command.ExitTimeout, Err: fmt.Errorf("timed out after %s: node %s %s; %s", w.timeout, w.node, o.Words, next)}
 }

@@ -1,3 +1,6 @@
+// Package node has the commands about nodes: "node", "nodes" and "assign".
+//
+// It must not talk to an agent: it reads and writes NodeConfigs.
 package node
 
 import (
@@ -8,13 +11,19 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-func (a *app) nodeCommand() *cobra.Command {
+// app runs the commands of this package.
+type app struct{ *command.Env }
+
+// Command returns "node".
+func Command(env *command.Env) *cobra.Command {
+	a := &app{env}
 	var output printing.Format
 	cmd := &cobra.Command{
 		Use:   "node NAME",
@@ -27,7 +36,7 @@ func (a *app) nodeCommand() *cobra.Command {
 			}
 			return nil
 		},
-		ValidArgsFunction: a.completeNode,
+		ValidArgsFunction: a.CompleteNode,
 		RunE:              func(cmd *cobra.Command, args []string) error { return a.node(cmd.Context(), args[0], output) },
 	}
 	printing.FormatFlag(cmd, &output, printing.JSON, printing.YAML)
@@ -35,7 +44,7 @@ func (a *app) nodeCommand() *cobra.Command {
 }
 
 func (a *app) node(ctx context.Context, name string, output printing.Format) error {
-	c, err := a.client()
+	c, err := a.Client()
 	if err != nil {
 		return err
 	}
@@ -48,8 +57,8 @@ func (a *app) node(ctx context.Context, name string, output printing.Format) err
 	if output != "" {
 		return printing.Encode(a.Out, output, v)
 	}
-	if v.AgentVersion != "" && v.AgentVersion != a.version {
-		fmt.Fprintf(a.ErrOut, "note: the agent is of another version (%s) than this program (%s)\n", printable.Line(v.AgentVersion), a.version)
+	if v.AgentVersion != "" && v.AgentVersion != a.Program.Version {
+		fmt.Fprintf(a.ErrOut, "note: the agent is of another version (%s) than this program (%s)\n", report.OneLine(v.AgentVersion), a.Program.Version)
 	}
 	tw := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(tw, "Node:\t%s\n", printable.Line(v.Name))

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
@@ -29,7 +30,9 @@ type nodesOptions struct {
 	output            printing.Format
 }
 
-func (a *app) nodesCommand() *cobra.Command {
+// NodesCommand returns "nodes".
+func NodesCommand(env *command.Env) *cobra.Command {
+	a := &app{env}
 	var o nodesOptions
 	cmd := &cobra.Command{
 		Use:   "nodes",
@@ -61,7 +64,7 @@ Host, started by the init system for good; Bootstrap, until a self-hosted one ta
 	f.BoolVar(&o.problems, "problems", false, "only nodes that are not fine, whatever the reason")
 	printing.FormatFlag(cmd, &o.output, printing.Wide, printing.JSON, printing.YAML, printing.Name)
 	_ = cmd.RegisterFlagCompletionFunc("rollout", func(cmd *cobra.Command, _ []string, so string) ([]string, cobra.ShellCompDirective) {
-		return a.completeRollout(cmd, nil, so)
+		return a.CompleteRollout(cmd, nil, so)
 	})
 	return cmd
 }
@@ -77,7 +80,7 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 	if err != nil {
 		return fmt.Errorf("--selector %q: %w", o.selector, err)
 	}
-	c, err := a.client()
+	c, err := a.Client()
 	if err != nil {
 		return err
 	}
@@ -202,7 +205,7 @@ func (r *nodeRows) end(errOut io.Writer) error {
 
 // versionNote says which agents run another version than most; "" if they all run one.
 func versionNote(agents map[string]int) string {
-	versions := mostFirst(agents)
+	versions := printing.MostFirst(agents)
 	if len(versions) < 2 {
 		return ""
 	}

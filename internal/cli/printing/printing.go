@@ -5,9 +5,11 @@ package printing
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -191,4 +193,39 @@ func Encode(w io.Writer, f Format, v any) error {
 		_, err = w.Write(printable.JSON(text.Bytes()))
 	}
 	return err
+}
+
+// Line returns an object as one line of JSON.
+func Line(object any) (string, error) {
+	line, err := json.Marshal(object)
+	return string(printable.JSON(line)), err
+}
+
+// Document returns an object as a YAML document of a stream.
+func Document(object any) (string, error) {
+	line, err := Line(object)
+	if err != nil || !payload.Indentable([]byte(line)) {
+		return "---\n" + line, err // JSON is YAML, too
+	}
+	text, err := yaml.Marshal(object)
+	return "---\n" + strings.TrimSuffix(string(Encoded(YAML, text)), "\n"), err
+}
+
+// Value returns the value of a field for people: JSON, or "unset" for nil.
+func Value(v any) string {
+	if v == nil {
+		return "unset"
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	return string(text)
+}
+
+// MostFirst returns the keys of counts, the highest count first.
+func MostFirst(counts map[string]int) []string {
+	return slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	})
 }

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
 )
@@ -42,7 +42,7 @@ func fakeAPI(t *testing.T, funcs interceptor.Funcs) client.WithWatch {
 
 func quiet() (*app, *bytes.Buffer) {
 	var out bytes.Buffer
-	return &app{IOStreams: genericclioptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: io.Discard}}, &out
+	return &app{&command.Env{IOStreams: genericclioptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: io.Discard}}}, &out
 }
 
 // between edits the rollout behind the back of the first patch after it.
@@ -109,7 +109,7 @@ func TestAPushWritesOnlyWhatItShowed(t *testing.T) {
 		want string // of the error
 	}{
 		{"somebody writes a label", func(r *v1alpha1.NodeConfigRollout) { r.Labels = map[string]string{"a": "b"} }, ""},
-		{"somebody writes the spec", func(r *v1alpha1.NodeConfigRollout) { r.Spec.Priority++ }, "changed by somebody else meanwhile: nothing was written"},
+		{"somebody writes the spec", func(r *v1alpha1.NodeConfigRollout) { r.Spec.Priority++ }, "somebody else changed it in the meantime: nothing was written"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := fakeAPI(t, between(1, tt.edit))
@@ -117,7 +117,7 @@ func TestAPushWritesOnlyWhatItShowed(t *testing.T) {
 			old := read(t, c)
 			wanted := old.DeepCopy()
 			wanted.Spec.Paused = true
-			err := a.write(t.Context(), c, "workers", old, wanted)
+			err := (&Change{old: old, desired: wanted}).Write(t.Context(), a.Env, c)
 			if r := read(t, c); r.Spec.Paused != (tt.want == "") {
 				t.Errorf("paused is %v after the error %v", r.Spec.Paused, err)
 			}
@@ -133,8 +133,8 @@ func TestAPushOfWhatSomebodyElseHasJustCreatedWritesNothing(t *testing.T) {
 	a, _ := quiet()
 	wanted := &v1alpha1.NodeConfigRollout{}
 	wanted.Name = "workers"
-	err := a.write(t.Context(), c, "workers", nil, wanted)
-	if err == nil || !strings.Contains(err.Error(), "was created by somebody else meanwhile: nothing was written") {
+	err := (&Change{desired: wanted}).Write(t.Context(), a.Env, c)
+	if err == nil || !strings.Contains(err.Error(), `somebody else created rollout "workers" in the meantime: nothing was written`) {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -149,7 +149,7 @@ func TestAnOlderCRDIsNamed(t *testing.T) {
 		r.Spec.Frozen = true
 		return "frozen", nil
 	}))
-	if err == nil || !strings.Contains(describe.WithAdvice(err, a.version).Error(), "the cluster's CRDs are older than this kubectl-evenkeel") {
+	if err == nil || !strings.Contains(report.Explain(err, a.Program.Version).Error(), "the cluster's CRDs are older than this kubectl-evenkeel") {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -185,14 +185,14 @@ func TestAWatchResumesAfterAnErrorThatMayPass(t *testing.T) {
 	var messages, failures []string
 	for u := range watchRollout(t.Context(), listsFirst{api}, "workers") {
 		switch {
-		case u.over:
-			if !apierrors.IsForbidden(u.err) {
-				t.Errorf("the watch ends with %v, want it forbidden", u.err)
+		case u.Last:
+			if !apierrors.IsForbidden(u.Err) {
+				t.Errorf("it ends with %v, want it forbidden", u.Err)
 			}
-		case u.err != nil:
-			failures = append(failures, u.err.Error())
-		case u.object.Status.Message != "":
-			messages = append(messages, u.object.Status.Message)
+		case u.Err != nil:
+			failures = append(failures, u.Err.Error())
+		case u.Object.Status.Message != "":
+			messages = append(messages, u.Object.Status.Message)
 		}
 	}
 	if got := strings.Join(messages, " "); got != "first fourth" {
@@ -234,7 +234,7 @@ func TestAnUndoOverwritesNoPushThatItHasNotSeen(t *testing.T) {
 		r.Spec.Template.Kubelet = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":7}`)}
 	}))
 	a, out := quiet()
-	err := a.putBack(t.Context(), c, read(t, c), policy.Content{Key: "kubelet", Data: header + "maxPods: 5\n"}, 3, false)
+	err := a.putBack(t.Context(), c, read(t, c), policy.Content{Key: "kubelet", Data: "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 5\n"}, 3, false)
 	if err == nil || !strings.Contains(err.Error(), `rollout "workers" was changed by somebody else meanwhile`) || out.Len() > 0 {
 		t.Errorf("the error is %v, and it prints %q", err, out)
 	}

@@ -29,13 +29,13 @@ func (a *app) historyCommand() *cobra.Command {
 		Short: "List a rollout's revisions and what became of them, or show the content of one",
 		Example: `  kubectl evenkeel rollout history workers
   kubectl evenkeel rollout history workers --revision 3 > kubelet.yaml`,
-		Args: oneRollout, ValidArgsFunction: a.completeRollout,
+		Args: oneRollout, ValidArgsFunction: a.CompleteRollout,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			one := cmd.Flags().Changed("revision")
 			if one && number < 1 {
 				return fmt.Errorf("--revision must be a number from 1, not %d", number)
 			}
-			c, err := a.client()
+			c, err := a.Client()
 			if err != nil {
 				return err
 			}
@@ -137,7 +137,7 @@ func (a *app) diffCommand() *cobra.Command {
 Without --from it is the revision that succeeded last, and without --to the one that is being rolled out.`,
 		Example: `  kubectl evenkeel rollout diff workers
   kubectl evenkeel rollout diff workers --from 3 --to 5`,
-		Args: oneRollout, ValidArgsFunction: a.completeRollout,
+		Args: oneRollout, ValidArgsFunction: a.CompleteRollout,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, flag := range []string{"from", "to"} {
 				if n, _ := cmd.Flags().GetInt64(flag); cmd.Flags().Changed(flag) && n < 1 {
@@ -154,7 +154,7 @@ Without --from it is the revision that succeeded last, and without --to the one 
 
 // diffRevisions prints what differs between two revisions of a rollout; 0 is the current and the update revision.
 func (a *app) diffRevisions(ctx context.Context, name string, from, to int64) error {
-	c, err := a.client()
+	c, err := a.Client()
 	if err != nil {
 		return err
 	}
@@ -198,14 +198,6 @@ func (a *app) diffRevisions(ctx context.Context, name string, from, to int64) er
 		return err
 	}
 	fmt.Fprintf(a.Out, "%s -> revision %d\n", older, to)
-	a.printDiff(words)
+	a.PrintDiff(words)
 	return nil
-}
-
-// printDiff prints what contentDiff says.
-func (a *app) printDiff(words string) {
-	if words == "" {
-		words = "no field differs"
-	}
-	fmt.Fprintln(a.Out, describe.Printable(strings.TrimSuffix(words, "\n")))
 }

@@ -15,9 +15,9 @@ import (
 func (a *app) intentCommand(use, short, long, example string, change steer.Change) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Long: short + ".\n\n" + long, Example: "  kubectl evenkeel rollout " + example,
-		Args: oneRollout, ValidArgsFunction: a.completeRollout,
+		Args: oneRollout, ValidArgsFunction: a.CompleteRollout,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.client()
+			c, err := a.Client()
 			if err != nil {
 				return err
 			}
@@ -56,7 +56,7 @@ It passes the pause that the rollout is at. With --full it passes this and every
 budgets and the failure policy still hold.`,
 		Example: `  kubectl evenkeel rollout promote workers
   kubectl evenkeel rollout promote workers --full`,
-		Args: oneRollout, ValidArgsFunction: a.completeRollout,
+		Args: oneRollout, ValidArgsFunction: a.CompleteRollout,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.intend(cmd.Context(), args[0], revision, steer.Promote(full))
 		},
@@ -78,7 +78,7 @@ Nodes that run it keep it; with --rollback they go back to the revision that suc
 already, or complete, can be rolled back with it too.`,
 		Example: `  kubectl evenkeel rollout abort workers
   kubectl evenkeel rollout abort workers --rollback`,
-		Args: oneRollout, ValidArgsFunction: a.completeRollout,
+		Args: oneRollout, ValidArgsFunction: a.CompleteRollout,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.intend(cmd.Context(), args[0], revision, steer.Abort(rollback))
 		},
@@ -103,7 +103,7 @@ Without nodes all try it again on which it failed.`,
 			if len(nodes) > v1alpha1.MaxRetryNodes {
 				return fmt.Errorf("%d nodes are more than the %d that can be named: name none to retry all that failed", len(nodes), v1alpha1.MaxRetryNodes)
 			}
-			c, err := a.client()
+			c, err := a.Client()
 			if err != nil {
 				return err
 			}
@@ -115,7 +115,7 @@ Without nodes all try it again on which it failed.`,
 
 // intend writes an intent about the revision that is rolled out, and says what that did.
 func (a *app) intend(ctx context.Context, name string, revision int64, change steer.Change) error {
-	c, err := a.client()
+	c, err := a.Client()
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
@@ -299,7 +300,7 @@ func TestTheVerdictOfEachPhase(t *testing.T) {
 func TestACompleteRolloutWithTooManyFailedNodesIsNoSuccess(t *testing.T) {
 	r := moving()
 	r.Status.Phase = v1alpha1.RolloutComplete
-	for reason, want := range map[string]int{"NodesFailed": ExitComplete, rollout.DegradedTooMany: ExitHalted} {
+	for reason, want := range map[string]int{"NodesFailed": command.ExitComplete, rollout.DegradedTooMany: command.ExitHalted} {
 		r.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionDegraded, Status: metav1.ConditionTrue, Reason: reason}}
 		if code, over := verdict(r, goal{}); code != want || !over {
 			t.Errorf("%s is %d, over %v, want %d", reason, code, over, want)

@@ -64,7 +64,7 @@ same result.`,
 
   # How far a configuration gets that breaks one node in twenty, on 5000 nodes in 3 zones
   kubectl evenkeel rollout plan -f workers.yaml --simulate --fail-rate 5% --nodes 5000 --zones 3`,
-		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.completeRollout,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.CompleteRollout,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.simulationFlag = slices.ContainsFunc(onlySimulated, cmd.Flags().Changed)
 			o.madeUpNodes = cmd.Flags().Changed("nodes")
@@ -110,8 +110,8 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 	if err != nil {
 		return err
 	}
-	a.warnOfSelector(r)
-	v, err := newPlanView(ctx, f, model)
+	warnOfSelector(a.Env, r)
+	v, err := newPlanReport(ctx, f, model)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 	}
 	v.print(a.Out)
 	if o.simulate {
-		out, colors := a.colored()
+		out, colors := a.Colored()
 		v.Simulation.print(out, colors)
 	}
 	return nil
@@ -136,7 +136,7 @@ func (a *app) planned(ctx context.Context, args []string, o planOptions) (f *que
 		if err != nil {
 			return nil, nil, err
 		}
-		if r, err = parseRollout(data); err != nil {
+		if r, err = ParseManifest(data); err != nil {
 			return nil, nil, fmt.Errorf("file %s: %w", o.file, err)
 		}
 		if o.madeUpNodes {
@@ -144,7 +144,7 @@ func (a *app) planned(ctx context.Context, args []string, o planOptions) (f *que
 			return f, r, err
 		}
 	}
-	c, err := a.client()
+	c, err := a.Client()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -157,8 +157,8 @@ func (a *app) planned(ctx context.Context, args []string, o planOptions) (f *que
 	return f, r, err
 }
 
-// parseRollout reads a manifest. The error says what is wrong with it.
-func parseRollout(data []byte) (*v1alpha1.NodeConfigRollout, error) {
+// ParseManifest reads the manifest of a rollout. The error says what is wrong with it.
+func ParseManifest(data []byte) (*v1alpha1.NodeConfigRollout, error) {
 	if refused := payload.CheckOneDocument(data); refused != nil {
 		return nil, errors.New(refused.Message)
 	}
@@ -179,8 +179,8 @@ func parseRollout(data []byte) (*v1alpha1.NodeConfigRollout, error) {
 }
 
 // showPlan writes what a rollout, stored or not yet, would do: order, batches, time, conflicts.
-func (a *app) showPlan(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout, w io.Writer) error {
-	f, err := query.Gather(ctx, c, r, nil)
+func showPlan(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout, w io.Writer) error {
+	f, err := report.Gather(ctx, c, r, nil)
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (a *app) showPlan(ctx context.Context, c client.Client, r *v1alpha1.NodeCon
 	if err != nil {
 		return err
 	}
-	v, err := newPlanView(ctx, f, model)
+	v, err := newPlanReport(ctx, f, model)
 	if err != nil {
 		return err
 	}
@@ -196,8 +196,8 @@ func (a *app) showPlan(ctx context.Context, c client.Client, r *v1alpha1.NodeCon
 	return nil
 }
 
-// planView is a plan, as it is printed.
-type planView struct {
+// PlanReport is a plan, as it is printed.
+type PlanReport struct {
 	Rollout         string                 `json:"rollout"`
 	Revision        int64                  `json:"revision"`
 	New             bool                   `json:"new"` // the revision has not been made yet
@@ -234,8 +234,8 @@ type passedOver struct {
 	Nodes []string `json:"nodes"`
 }
 
-// newPlanView plans for a fleet of which every node is healthy, and plays the model as well.
-func newPlanView(ctx context.Context, f *query.Fleet, m rollout.Model) (*planView, error) {
+// newPlanReport plans for a fleet of which every node is healthy, and plays the model as well.
+func newPlanReport(ctx context.Context, f *report.Fleet, m rollout.Model) (*PlanReport, error) {
 	if f.Policy.Invalid != "" {
 		return nil, fmt.Errorf("rollout %s: the template cannot be used: %s", f.Policy.Name, f.Policy.Invalid)
 	}
@@ -243,7 +243,7 @@ func newPlanView(ctx context.Context, f *query.Fleet, m rollout.Model) (*planVie
 	m.Trial = trialOf(f, m.Trial)
 	m.Fail = min(m.Fail, m.Trial/2)
 	m.TakeUp = min(m.TakeUp, f.Policy.AgentTimeout/2) // a healthy agent answers in time
-	v := &planView{
+	v := &PlanReport{
 		Rollout: f.Policy.Name, Revision: f.Policy.Target.Number, New: f.Policy.Target.UID == policy.UIDNotCreated, Batches: []batchView{},
 		TrialSeconds: int64(m.Trial.Seconds()), steps: f.Policy.Steps,
 	}
@@ -286,7 +286,7 @@ func batchOf(f *query.Fleet, run rollout.Run, b rollout.Batch) batchView {
 }
 
 // passOver fills in the nodes that the rollout does not touch now.
-func (v *planView) passOver(f *query.Fleet, now rollout.Result) {
+func (v *PlanReport) passOver(f *report.Fleet, now rollout.Result) {
 	index := map[passedKey]int{}
 	for i, state := range now.States {
 		switch state {
@@ -314,7 +314,7 @@ type passedKey struct {
 	why   string
 }
 
-func (v *planView) print(w io.Writer) {
+func (v *PlanReport) print(w io.Writer) {
 	made := ""
 	if v.New {
 		made = " (new)"
@@ -346,7 +346,7 @@ func (v *planView) print(w io.Writer) {
 	}
 }
 
-func (v *planView) passed() (n int) {
+func (v *PlanReport) passed() (n int) {
 	for _, p := range v.PassedOver {
 		n += len(p.Nodes)
 	}
@@ -356,7 +356,7 @@ func (v *planView) passed() (n int) {
 // mostBatches is how many batches are shown to people.
 const mostBatches = 20
 
-func (v *planView) printBatches(w io.Writer) {
+func (v *PlanReport) printBatches(w io.Writer) {
 	fmt.Fprintln(w)
 	tw := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(tw, "BATCH\tSTEP\tAFTER\tNODES\tZONES\tWHICH")

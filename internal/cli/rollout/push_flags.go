@@ -3,24 +3,22 @@ package rollout
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/cli/command"
 )
 
-// strategyFlags are the flags of addStrategy.
-var strategyFlags = []string{"drop-in", "selector", "all-nodes", "steps", "max-unavailable", "max-joining", "max-failures", "on-failure", "inline",
+// StrategyFlags are the flags of AddStrategyFlags, and --drop-in.
+var StrategyFlags = []string{"drop-in", "selector", "all-nodes", "steps", "max-unavailable", "max-joining", "max-failures", "on-failure", "inline",
 	"trial-duration", "crash-loop-threshold", "allow-pod-loss"}
 
-// addStrategy adds the flags that say to which nodes a rollout goes, and how.
-func (p *push) addStrategy(cmd *cobra.Command) {
+// AddStrategyFlags adds the flags that say which nodes a rollout goes to, and how.
+func (p *Push) AddStrategyFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&p.selector, "selector", "l", "", "labels of the nodes, such as node-restriction.kubernetes.io/pool=workers")
 	f.BoolVar(&p.allNodes, "all-nodes", false, "every node is meant")
@@ -29,17 +27,17 @@ func (p *push) addStrategy(cmd *cobra.Command) {
 	f.StringVar(&p.maxJoining, "max-joining", "", "how many nodes that joined may be in flight at a time, such as 5 or 10%")
 	f.StringVar(&p.maxFailures, "max-failures", "", "how many failed nodes stop the rollout, such as 1 or 2%")
 	f.StringVar(&p.onFailure, "on-failure", "", "what a stop does: pause or rollback")
-	p.terms.add(cmd)
+	p.trial.Add(cmd)
 	f.BoolVar(&p.inline, "inline", false, "replace a template that names a ConfigMap")
 	_ = cmd.RegisterFlagCompletionFunc("on-failure", cobra.FixedCompletions([]string{"pause", "rollback"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// flags writes what was given into a spec. The error names the flag.
-func (p push) flags(s *v1alpha1.NodeConfigRolloutSpec) error {
-	if p.given("selector") && p.allNodes {
+// ApplyFlags writes the flags that were given into a spec. The error names the flag.
+func (p Push) ApplyFlags(s *v1alpha1.NodeConfigRolloutSpec) error {
+	if p.Changed("selector") && p.allNodes {
 		return errors.New("--selector and --all-nodes contradict each other: give one")
 	}
-	if p.given("selector") {
+	if p.Changed("selector") {
 		selector, err := metav1.ParseToLabelSelector(p.selector)
 		if err != nil {
 			return fmt.Errorf("--selector: %w", err)
@@ -52,35 +50,35 @@ func (p push) flags(s *v1alpha1.NodeConfigRolloutSpec) error {
 	if p.allNodes {
 		s.NodeSelector, s.AllNodes = metav1.LabelSelector{}, true
 	}
-	if p.given("steps") {
+	if p.Changed("steps") {
 		steps, err := parseSteps(p.steps)
 		if err != nil {
 			return err
 		}
 		s.Strategy.Steps = steps
 	}
-	if p.given("max-unavailable") {
-		v, err := parseAmount(p.maxUnavailable, 0)
+	if p.Changed("max-unavailable") {
+		v, err := command.ParseAmount(p.maxUnavailable, 0)
 		if err != nil {
 			return fmt.Errorf("--max-unavailable: %w", err)
 		}
 		s.Strategy.MaxUnavailable = &v
 	}
-	if p.given("max-joining") {
-		v, err := parseAmount(p.maxJoining, 0)
+	if p.Changed("max-joining") {
+		v, err := command.ParseAmount(p.maxJoining, 0)
 		if err != nil {
 			return fmt.Errorf("--max-joining: %w", err)
 		}
 		s.Strategy.MaxJoining = &v
 	}
-	if p.given("max-failures") {
-		v, err := parseAmount(p.maxFailures, 1)
+	if p.Changed("max-failures") {
+		v, err := command.ParseAmount(p.maxFailures, 1)
 		if err != nil {
 			return fmt.Errorf("--max-failures: %w", err)
 		}
 		s.FailurePolicy.MaxFailures = &v
 	}
-	if p.given("on-failure") {
+	if p.Changed("on-failure") {
 		switch strings.ToLower(p.onFailure) {
 		case "pause":
 			s.FailurePolicy.Action = v1alpha1.FailureActionPause
@@ -91,64 +89,8 @@ func (p push) flags(s *v1alpha1.NodeConfigRolloutSpec) error {
 		}
 	}
 	var err error
-	s.Trial, err = p.terms.over(s.Trial)
+	s.Trial, err = p.trial.Merge(s.Trial)
 	return err
-}
-
-// trialFlags are the flags that ask something of the trial on each node.
-type trialFlags struct {
-	duration, threshold string
-	podLoss             bool
-	given               func(flag string) bool
-}
-
-func (t *trialFlags) add(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVar(&t.duration, "trial-duration", "", "how long the kubelet must be healthy with it on a node, such as 30m; empty: as the node's agent has it")
-	f.StringVar(&t.threshold, "crash-loop-threshold", "", "how often the kubelet may be started again in its trial, 0 to 10; empty: as the node's agent has it")
-	f.BoolVar(&t.podLoss, "allow-pod-loss", false, "nodes may take it up although their kubelets end pods for it")
-	t.given = f.Changed
-}
-
-// any reports whether one was given.
-func (t trialFlags) any() bool {
-	return t.given("trial-duration") || t.given("crash-loop-threshold") || t.given("allow-pod-loss")
-}
-
-// over returns the terms that were given, and those that there are where none was; nil if that is none. The error names the
-// flag.
-func (t trialFlags) over(old *v1alpha1.TrialTerms) (*v1alpha1.TrialTerms, error) {
-	terms := v1alpha1.TrialTerms{}
-	if old != nil {
-		terms = *old
-	}
-	if t.given("trial-duration") {
-		terms.ConfigTrialDuration = nil
-		if t.duration != "" {
-			d, err := time.ParseDuration(t.duration)
-			if err != nil || d <= 0 || d > payload.MaxTrialDuration {
-				return nil, fmt.Errorf("--trial-duration must be more than nothing and at most 168h, such as 30m, not %q", t.duration)
-			}
-			terms.ConfigTrialDuration = &metav1.Duration{Duration: d}
-		}
-	}
-	if t.given("crash-loop-threshold") {
-		terms.CrashLoopThreshold = nil
-		if t.threshold != "" {
-			n, err := strconv.ParseInt(t.threshold, 10, 32)
-			if err != nil || n < 0 || n > payload.MaxCrashLoopThreshold {
-				return nil, fmt.Errorf("--crash-loop-threshold must be a number from 0 to %d, not %q", payload.MaxCrashLoopThreshold, t.threshold)
-			}
-			terms.CrashLoopThreshold = new(int32(n))
-		}
-	}
-	if t.given("allow-pod-loss") {
-		terms.AllowPodLoss = t.podLoss
-	}
-	if terms == (v1alpha1.TrialTerms{}) {
-		return nil, nil
-	}
-	return &terms, nil
 }
 
 // parseSteps reads the value of --steps.
@@ -171,7 +113,7 @@ func parseSteps(s string) ([]v1alpha1.RolloutStep, error) {
 			}
 			steps = append(steps, v1alpha1.RolloutStep{Pause: &v1alpha1.RolloutPause{Duration: &metav1.Duration{Duration: d}}})
 		default:
-			v, err := parseAmount(word, 1)
+			v, err := command.ParseAmount(word, 1)
 			if err != nil {
 				return nil, fmt.Errorf("--steps: step %d: %w; nor is it pause or pause:10m", i, err)
 			}
@@ -198,17 +140,4 @@ func stepsFlag(steps []v1alpha1.RolloutStep) string {
 		}
 	}
 	return strings.Join(words, ",")
-}
-
-// parseAmount reads a number or a percentage, of at least least.
-func parseAmount(s string, least int) (intstr.IntOrString, error) {
-	number, percent := strings.CutSuffix(s, "%")
-	n, err := strconv.ParseInt(number, 10, 32)
-	if err != nil || int(n) < least || percent && n > 100 || number != strconv.FormatInt(n, 10) {
-		return intstr.IntOrString{}, fmt.Errorf("%q is neither a number from %d nor a percentage up to 100%%", s, least)
-	}
-	if percent {
-		return intstr.FromString(s), nil
-	}
-	return intstr.FromInt32(int32(n)), nil
 }

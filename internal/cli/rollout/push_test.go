@@ -99,11 +99,3 @@ func TestStepsThatMakeNoSenseAreRefusedByTheirPlace(t *testing.T) {
 		}
 	}
 }
-
-func TestAFieldThatNoKubeletHasIsToldWithTheOneThatIsLikeIt(t *testing.T) {
-	got := strings.Join(unknownFields(map[string]any{"apiVersion": "v", "kind": "k", "maxPods": 1, "featureGates": nil, "mayPods": 1, "PodPidsLimit": 1}), "\n")
-	if strings.Count(got, "note: ") != 2 || !strings.Contains(got, `no field "mayPods" is known of a KubeletConfiguration: `) ||
-		!strings.Contains(got, `no field "PodPidsLimit" is known of a KubeletConfiguration, podPidsLimit is meant, perhaps: `) {
-		t.Errorf("got %q", got)
-	}
-}

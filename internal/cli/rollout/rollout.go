@@ -1,22 +1,29 @@
+// Package rollout has the commands that create, show and steer rollouts: "push" and "rollout" with its subcommands.
+//
+// It must not decide what a rollout does: it prints plans and status, and writes specs.
 package rollout
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 )
 
-func (a *app) rolloutCommand() *cobra.Command {
-	cmd := group(&cobra.Command{
+// app runs the commands of this package.
+type app struct{ *command.Env }
+
+// Command returns "rollout" and its subcommands.
+func Command(env *command.Env) *cobra.Command {
+	a := &app{env}
+	cmd := command.Group(&cobra.Command{
 		Use:   "rollout",
 		Short: "See and steer rollouts",
 		Long: `See and steer rollouts.
@@ -33,18 +40,6 @@ what comes next, and doing it twice changes nothing.`,
 	return cmd
 }
 
-// group has a command that only holds others say what it does not hold.
-func group(cmd *cobra.Command) *cobra.Command {
-	cmd.Args = cobra.ArbitraryArgs
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return fmt.Errorf("unknown command %q for %q: see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
-		}
-		return cmd.Help()
-	}
-	return cmd
-}
-
 func (a *app) listCommand() *cobra.Command {
 	var f printing.Format
 	cmd := &cobra.Command{
@@ -54,7 +49,7 @@ func (a *app) listCommand() *cobra.Command {
   kubectl evenkeel rollout list -o wide`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.client()
+			c, err := a.Client()
 			if err != nil {
 				return err
 			}
@@ -124,40 +119,10 @@ func rolloutAndMore(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// completeRollout completes the name of a rollout as the first argument.
-func (a *app) completeRollout(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return a.complete(cmd, query.RolloutNames)
-}
-
-// completeNode completes the name of a node as the first argument.
-func (a *app) completeNode(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return a.complete(cmd, query.NodeNames)
-}
-
 // completeRetry completes the name of a rollout, and after it those of nodes.
 func (a *app) completeRetry(cmd *cobra.Command, args []string, so string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
-		return a.completeRollout(cmd, nil, so)
+		return a.CompleteRollout(cmd, nil, so)
 	}
-	return a.completeNode(cmd, nil, so)
-}
-
-func (a *app) complete(cmd *cobra.Command, all func(context.Context, client.Reader) ([]string, error)) ([]string, cobra.ShellCompDirective) {
-	c, err := a.client()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Second)
-	defer cancel()
-	names, err := all(ctx, c)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return a.CompleteNode(cmd, nil, so)
 }

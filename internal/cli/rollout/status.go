@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -12,17 +11,14 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
-	"github.com/evenkeel/evenkeel/internal/payload"
-	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 func (a *app) statusCommand() *cobra.Command {
@@ -56,7 +52,7 @@ a line.`,
   kubectl evenkeel rollout promote workers
   kubectl evenkeel rollout status workers --for=complete --timeout 6h`,
 		Args:              oneRollout,
-		ValidArgsFunction: a.completeRollout,
+		ValidArgsFunction: a.CompleteRollout,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if w.until, err = parseGoal(until); err != nil {
@@ -155,23 +151,23 @@ func tooManyFailed(r *v1alpha1.NodeConfigRollout) bool {
 // verdict is the exit code of a rollout's status, and whether waiting for it is over.
 func verdict(r *v1alpha1.NodeConfigRollout, g goal) (code int, over bool) {
 	switch p := r.Status.Phase; {
-	case !query.Observed(r):
-		return ExitComplete, false
+	case !report.Seen(r):
+		return command.ExitComplete, false
 	case p == v1alpha1.RolloutComplete && tooManyFailed(r):
-		return ExitHalted, true // on nodes that came later
+		return command.ExitHalted, true // on nodes that came later
 	case g.reached(r):
-		return ExitComplete, true
-	case describe.Stopped(p):
-		return ExitHalted, p != v1alpha1.RolloutRollingBack
+		return command.ExitComplete, true
+	case report.Stopped(p):
+		return command.ExitHalted, p != v1alpha1.RolloutRollingBack
 	case p == v1alpha1.RolloutAwaitingApproval:
-		return ExitApproval, true
+		return command.ExitApproval, true
 	}
-	return ExitComplete, false
+	return command.ExitComplete, false
 }
 
 // status shows a rollout once.
 func (a *app) status(ctx context.Context, name string, f printing.Format) error {
-	c, err := a.client()
+	c, err := a.Client()
 	if err != nil {
 		return err
 	}
@@ -179,26 +175,26 @@ func (a *app) status(ctx context.Context, name string, f printing.Format) error 
 	if err != nil {
 		return err
 	}
-	a.noteController(ctx, c, policy.SettingsOf(r, nil))
+	a.WarnIfControllerSilent(ctx, c, policy.SettingsOf(r, nil))
 	if f != "" && f != printing.Wide {
 		err = printing.Object(a.Out, f, r)
 	} else {
-		out, colors := a.colored()
+		out, colors := a.Colored()
 		v := view{rollout: r, now: time.Now(), style: printing.Style(colors), wide: f == printing.Wide}
 		_, err = fmt.Fprintln(out, strings.Join(v.lines(unlimited), "\n"))
 	}
 	if err != nil {
 		return err
 	}
-	if code, _ := verdict(r, goal{}); code != ExitComplete {
-		return &exit{code: code}
+	if code, _ := verdict(r, goal{}); code != command.ExitComplete {
+		return &command.Exit{Code: code}
 	}
 	return nil
 }
 
 // await follows a rollout until the goal is reached, it cannot be any more, or time is up.
 func (a *app) await(ctx context.Context, name string, f printing.Format, w waiting) error {
-	c, err := a.client()
+	c, err := a.Client()
 	if err != nil {
 		return err
 	}
@@ -217,7 +213,7 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 	if err != nil {
 		return a.ended(interrupted, ctx, w, name, nil, err)
 	}
-	a.noteController(ctx, c, policy.SettingsOf(r, nil))
+	a.WarnIfControllerSilent(ctx, c, policy.SettingsOf(r, nil))
 	out := a.follower(follow, c, f)
 	var late <-chan time.Time
 	if query.Observed(r) {
@@ -228,10 +224,10 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 	for updates := watchRollout(follow, c, name); ; {
 		if code, over := verdict(r, w.until); over {
 			out.end()
-			if code == ExitComplete {
+			if code == command.ExitComplete {
 				return nil
 			}
-			return &exit{code: code}
+			return &command.Exit{Code: code}
 		}
 		select {
 		case u, open := <-updates:
@@ -239,13 +235,13 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 			case !open:
 				out.end()
 				return a.ended(interrupted, ctx, w, name, r, ctx.Err())
-			case u.err != nil && u.over:
+			case u.Err != nil && u.Last:
 				out.end()
-				return a.ended(interrupted, ctx, w, name, r, u.err)
-			case u.err != nil:
-				out.trouble(u.err)
+				return a.ended(interrupted, ctx, w, name, r, u.Err)
+			case u.Err != nil:
+				out.trouble(u.Err)
 			default:
-				r = u.object
+				r = u.Object
 				out.show(r)
 			}
 		case <-late:
@@ -268,7 +264,7 @@ func (a *app) ended(interrupted, ctx context.Context, w waiting, name string, r 
 		if r != nil {
 			last = plainLine(r)
 		}
-		return &exit{code: ExitTimeout, err: fmt.Errorf("timed out after %s: %s", w.timeout, last)}
+		return &command.Exit{Code: command.ExitTimeout, Err: fmt.Errorf("timed out after %s: %s", w.timeout, last)}
 	}
 	return err
 }
@@ -307,33 +303,3 @@ func plainLine(r *v1alpha1.NodeConfigRollout) string {
 }
 
 func inFlight(n *v1alpha1.RolloutCounts) int32 { return n.Assigned + n.Trial + n.Soaking }
-
-// bare is a rollout without what only servers read.
-func bare(r *v1alpha1.NodeConfigRollout) *v1alpha1.NodeConfigRollout {
-	r = r.DeepCopy()
-	r.ManagedFields = nil
-	return r
-}
-
-// jsonLine is a rollout as one line of JSON.
-func jsonLine(r *v1alpha1.NodeConfigRollout) (string, error) {
-	line, err := json.Marshal(bare(r))
-	return string(printable.JSON(line)), err
-}
-
-// yamlDocument is a rollout as a YAML document of a stream.
-func yamlDocument(r *v1alpha1.NodeConfigRollout) (string, error) {
-	line, err := jsonLine(r)
-	if err != nil || !payload.Indentable([]byte(line)) {
-		return "---\n" + line, err // JSON is YAML, too
-	}
-	text, err := yaml.Marshal(bare(r))
-	return "---\n" + strings.TrimSuffix(string(printing.Encoded(printing.YAML, text)), "\n"), err
-}
-
-// noteController says if evenkeel-controller seems to be gone: nothing that is shown would change then.
-func (a *app) noteController(ctx context.Context, c client.Client, settings policy.Settings) {
-	if words := describe.ControllerSilent(query.ControllerRenewal(ctx, c, settings.Namespace), settings.Namespace, time.Now()); words != "" {
-		fmt.Fprintln(a.ErrOut, "note:", words)
-	}
-}

@@ -37,7 +37,7 @@ A rollout whose template names a ConfigMap follows that ConfigMap: restore its c
 the old content into the rollout, in place of the reference.`,
 		Example: `  kubectl evenkeel rollout undo workers
   kubectl evenkeel rollout undo workers --to-revision 3`,
-		Args: oneRollout, ValidArgsFunction: a.completeRollout,
+		Args: oneRollout, ValidArgsFunction: a.CompleteRollout,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("to-revision") && number < 1 {
 				return fmt.Errorf("--to-revision must be a number from 1, not %d", number)
@@ -51,7 +51,7 @@ the old content into the rollout, in place of the reference.`,
 }
 
 func (a *app) undo(ctx context.Context, name string, number int64, inline bool) error {
-	c, err := a.client()
+	c, err := a.Client()
 	if err != nil {
 		return err
 	}

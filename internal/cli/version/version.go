@@ -1,11 +1,11 @@
+// Package version has the command "version", which prints the versions of this program, the controller and the agents.
+//
+// It must not fail on a cluster in which some of them do not run.
 package version
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -14,31 +14,37 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 
+// app runs the commands of this package.
+type app struct{ *command.Env }
+
 // versions are those of this program and of what runs in the cluster.
-type versions struct {
+type Report struct {
 	Client program.Info `json:"client"`
 	// Controller is the one that holds the lease; nil if none does, or if that may not be read.
-	Controller *controllerVersion `json:"controller,omitempty"`
-	// Agents are the agents' versions, most nodes first. Nodes without an agent are under "".
-	Agents []agentVersion `json:"agents,omitempty"`
+	Controller *Controller `json:"controller,omitempty"`
+	// Agents are the agents' Report, most nodes first. Nodes without an agent are under "".
+	Agents []Agents `json:"agents,omitempty"`
 }
 
-type controllerVersion struct {
+type Controller struct {
 	Version string `json:"version"` // empty if it does not say
 }
 
-type agentVersion struct {
+type Agents struct {
 	Version string `json:"version"`
 	Nodes   int    `json:"nodes"`
 }
 
-func (a *app) versionCommand() *cobra.Command {
+// Command returns "version".
+func Command(env *command.Env) *cobra.Command {
+	a := &app{env}
 	var output printing.Format
 	var clientOnly bool
 	cmd := &cobra.Command{
@@ -63,14 +69,14 @@ the status of their NodeConfig.`,
 
 // showVersions shows what this program is before it asks the cluster, unless the answer is one document.
 func (a *app) showVersions(ctx context.Context, clientOnly bool, f printing.Format) error {
-	v := &versions{Client: a.program}
+	v := &Report{Client: a.Program}
 	if f == "" {
 		if err := v.Client.Print(a.Out, false); err != nil {
 			return err
 		}
 	}
 	if !clientOnly {
-		c, err := a.client()
+		c, err := a.Client()
 		if err != nil {
 			return err
 		}
@@ -78,7 +84,7 @@ func (a *app) showVersions(ctx context.Context, clientOnly bool, f printing.Form
 		if err != nil {
 			return fmt.Errorf("ask the cluster (--client does not): %w", err)
 		}
-		a.noteController(ctx, c, settings)
+		a.WarnIfControllerSilent(ctx, c, settings)
 	}
 	if f != "" {
 		return printing.Encode(a.Out, f, v)
@@ -91,7 +97,7 @@ func (a *app) showVersions(ctx context.Context, clientOnly bool, f printing.Form
 }
 
 // ask fills in what runs in the cluster, and returns the settings of its controller.
-func (v *versions) ask(ctx context.Context, c client.Client) (policy.Settings, error) {
+func (v *Report) ask(ctx context.Context, c client.Client) (policy.Settings, error) {
 	nodes := map[string]int{}
 	for nc, err := range query.Configs(ctx, c) {
 		if err != nil {
@@ -99,8 +105,8 @@ func (v *versions) ask(ctx context.Context, c client.Client) (policy.Settings, e
 		}
 		nodes[nc.Status.AgentVersion]++
 	}
-	for _, version := range mostFirst(nodes) {
-		v.Agents = append(v.Agents, agentVersion{version, nodes[version]})
+	for _, version := range printing.MostFirst(nodes) {
+		v.Agents = append(v.Agents, Agents{version, nodes[version]})
 	}
 	settings := policy.DefaultSettings
 	if rollouts, err := query.Rollouts(ctx, c); err == nil { // who may not list rollouts sees the usual namespace
@@ -115,12 +121,12 @@ func (v *versions) ask(ctx context.Context, c client.Client) (policy.Settings, e
 		return settings, err
 	}
 	if holder := lease.Spec.HolderIdentity; holder != nil && *holder != "" {
-		v.Controller = &controllerVersion{lease.Labels[v1alpha1.LabelVersion]}
+		v.Controller = &Controller{lease.Labels[v1alpha1.LabelVersion]}
 	}
 	return settings, nil
 }
 
-func (v *versions) rows() [][]string {
+func (v *Report) rows() [][]string {
 	var rows [][]string
 	if v.Controller != nil {
 		rows = append(rows, []string{"controller", v.Controller.Version, ""})
@@ -133,11 +139,4 @@ func (v *versions) rows() [][]string {
 		rows = append(rows, []string{what, one.Version, strconv.Itoa(one.Nodes)})
 	}
 	return rows
-}
-
-// mostFirst returns what was counted, the most frequent first.
-func mostFirst(counted map[string]int) []string {
-	return slices.SortedFunc(maps.Keys(counted), func(a, b string) int {
-		return cmp.Or(cmp.Compare(counted[b], counted[a]), cmp.Compare(a, b))
-	})
 }

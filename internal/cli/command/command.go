@@ -1,0 +1,207 @@
+// Package command holds what all commands of kubectl-evenkeel share: streams, the connection to the API server, exit codes,
+// confirmation, completion, and flags that several commands have.
+//
+// It must not know any single command.
+package command
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/program"
+)
+
+// Exit codes, for scripts.
+const (
+	ExitComplete = 0
+	ExitError    = 1 // wrong usage, or the API server refuses or does not answer
+	ExitHalted   = 2 // the rollout is halted or degraded
+	ExitTimeout  = 3
+	ExitApproval = 4 // the rollout waits for approval
+)
+
+// Exit is an error with an exit code of its own. Without Err nothing more is printed: the command has shown what is wrong.
+type Exit struct {
+	Code int
+	Err  error
+}
+
+func (e *Exit) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("exit %d", e.Code)
+	}
+	return e.Err.Error()
+}
+
+func (e *Exit) Unwrap() error { return e.Err }
+
+// Env is the environment of a command.
+type Env struct {
+	genericclioptions.IOStreams // Out and ErrOut escape control characters, see printable.Writer
+	// Terminal is the stream under Out, for colors and cursor movements. Everything else that is written to it must be made
+	// printable first.
+	Terminal   io.Writer
+	Connection *genericclioptions.ConfigFlags
+	Program    program.Info
+}
+
+// Client returns a client for the API server that the kubeconfig and the flags name. It has no cache: lists are read in
+// pages.
+func (e *Env) Client() (client.WithWatch, error) {
+	config, err := e.Connection.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = "kubectl-evenkeel/" + e.Program.Version
+	config.QPS, config.Burst = 50, 100
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		v1alpha1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme, metav1.AddMetaToScheme, appsv1.AddToScheme, discoveryv1.AddToScheme,
+	} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	return client.NewWithWatch(config, client.Options{Scheme: scheme})
+}
+
+// Colored returns the stream for output with colors, and whether colors may be used.
+func (e *Env) Colored() (w io.Writer, colors bool) {
+	if _, _, ok := e.Screen(); ok {
+		return e.Terminal, true
+	}
+	return e.Out, false
+}
+
+// Screen returns the size of the terminal that output goes to. ok is false if output goes elsewhere, or if the environment
+// asks for plain output.
+func (e *Env) Screen() (width, height int, ok bool) {
+	f, isFile := e.Terminal.(*os.File)
+	if !isFile || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return 0, 0, false
+	}
+	width, height, err := term.GetSize(int(f.Fd()))
+	return width, height, err == nil
+}
+
+// Confirm asks a question, unless yes is true. The error says why the command must not continue. stdinUsed reports whether
+// the command has read standard input for something else.
+func (e *Env) Confirm(ctx context.Context, question string, yes, stdinUsed bool) error {
+	if yes {
+		return nil
+	}
+	if in, ok := e.In.(*os.File); stdinUsed || !ok || !term.IsTerminal(int(in.Fd())) {
+		return errors.New("cannot ask for confirmation: standard input is not a terminal; use --yes, or --dry-run to only look; nothing was written")
+	}
+	fmt.Fprintf(e.Out, "%s [y/N] ", question)
+	answer, err := Interruptible(ctx, func() (string, error) { return bufio.NewReader(e.In).ReadString('\n') })
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	}
+	return errors.New("not confirmed: nothing was written")
+}
+
+// Interruptible calls read, which may block forever, and returns early with an error when ctx ends.
+func Interruptible[T any](ctx context.Context, read func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() { // a blocked read cannot be cancelled: it ends with the program
+		value, err := read()
+		done <- result{value, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return *new(T), errors.New("interrupted: nothing was written")
+	case r := <-done:
+		return r.value, r.err
+	}
+}
+
+// WarnIfControllerSilent prints a note if evenkeel-controller does not renew its lease: the status is old then.
+func (e *Env) WarnIfControllerSilent(ctx context.Context, c client.Client, settings policy.Settings) {
+	if words := report.ControllerSilent(ctx, c, settings.Namespace, time.Now()); words != "" {
+		fmt.Fprintln(e.ErrOut, "note:", words)
+	}
+}
+
+// PrintDiff prints the differences between two configurations, as report.ContentDiff returns them.
+func (e *Env) PrintDiff(words string) {
+	if words == "" {
+		words = "no field differs"
+	}
+	fmt.Fprintln(e.Out, report.Printable(strings.TrimSuffix(words, "\n")))
+}
+
+// Group makes cmd a command that only has subcommands: an unknown subcommand is an error.
+func Group(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("unknown command %q for %q: see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
+		}
+		return cmd.Help()
+	}
+	return cmd
+}
+
+// CompleteRollout completes the name of a rollout as the first argument.
+func (e *Env) CompleteRollout(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return e.complete(cmd, report.RolloutNames)
+}
+
+// CompleteNode completes the name of a node as the first argument.
+func (e *Env) CompleteNode(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return e.complete(cmd, report.NodeNames)
+}
+
+// CompleteNodes completes the name of a node as any argument.
+func (e *Env) CompleteNodes(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return e.complete(cmd, report.NodeNames)
+}
+
+func (e *Env) complete(cmd *cobra.Command, names func(context.Context, client.Reader) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+	c, err := e.Client()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), 3*time.Second)
+	defer cancel()
+	all, err := names(ctx, c)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return all, cobra.ShellCompDirectiveNoFileComp
+}

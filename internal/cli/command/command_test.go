@@ -1,0 +1,29 @@
+package command
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+)
+
+func TestReadingStandardInputEndsWhenInterrupted(t *testing.T) {
+	in, out := io.Pipe()
+	defer out.Close()
+	e := &Env{IOStreams: genericclioptions.IOStreams{In: in}}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := e.ReadFile(ctx, "-", 1); err == nil || !strings.Contains(err.Error(), "interrupted: nothing was written") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestUnknownFieldsNamesASimilarField(t *testing.T) {
+	got := strings.Join(UnknownFields(map[string]any{"apiVersion": "v", "kind": "k", "maxPods": 1, "featureGates": nil, "mayPods": 1, "PodPidsLimit": 1}), "\n")
+	if strings.Count(got, "note: ") != 2 || !strings.Contains(got, `unknown field "mayPods" of KubeletConfiguration: `) ||
+		!strings.Contains(got, `unknown field "PodPidsLimit" of KubeletConfiguration (did you mean podPidsLimit?): `) {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,35 @@
+package node
+
+import (
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/internal/fleet/steer"
+)
+
+func TestAWriteOfWhichNobodyKnowsSaysWhatToDo(t *testing.T) {
+	const words = "the assignment may have been written: run the command again, which follows it if it was"
+	for _, tt := range []struct {
+		err  error
+		want bool
+	}{
+		{&url.Error{Op: "Patch", URL: "https://api", Err: syscall.ECONNRESET}, true},
+		{apierrors.NewInternalError(errors.New("etcd")), true},
+		{context.Canceled, true},
+		{fmt.Errorf("NodeConfig a: %w", steer.ErrChanged), false},
+		{apierrors.NewBadRequest("no"), false},
+		{nil, false},
+	} {
+		got := doubtful(tt.err)
+		if (got != nil && strings.Contains(got.Error(), words)) != tt.want || !errors.Is(got, tt.err) {
+			t.Errorf("%v becomes %v", tt.err, got)
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/internal/cli/printing"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
+)
+
+// watchRollout follows one rollout from a version of it that was read; see follow.
+func watchRollout(ctx context.Context, c client.WithWatch, from *v1alpha1.NodeConfigRollout) <-chan command.Update[*v1alpha1.NodeConfigRollout] {
+	return command.Watched[*v1alpha1.NodeConfigRollout]{
+		What: fmt.Sprintf("rollout %q", from.Name), Name: from.Name, List: &v1alpha1.NodeConfigRolloutList{},
+		Read: func(ctx context.Context) (*v1alpha1.NodeConfigRollout, error) {
+			return report.Rollout(ctx, c, from.Name)
+		},
+		Deleted: "its nodes stay as they are",
+	}.Follow(ctx, c, from.ResourceVersion)
+}
+
+// follower shows a rollout while it is waited for.
+type follower struct {
+	out, errOut io.Writer
+	line        func(*v1alpha1.NodeConfigRollout) (string, error)
+	last        string // what was said last
+	troubled    bool
+	live        *live // on a terminal; nil: lines
+}
+
+func (a *app) follower(ctx context.Context, c client.Client, f printing.Format) *follower {
+	o := &follower{out: a.Out, errOut: a.ErrOut}
+	switch f {
+	case printing.JSON:
+		o.line = func(r *v1alpha1.NodeConfigRollout) (string, error) { return printing.Line(withoutManagedFields(r)) }
+	case printing.YAML:
+		o.line = func(r *v1alpha1.NodeConfigRollout) (string, error) { return printing.Document(withoutManagedFields(r)) }
+	case printing.Name:
+		o.line = func(r *v1alpha1.NodeConfigRollout) (string, error) {
+			return "nodeconfigrollout." + v1alpha1.GroupName + "/" + r.Name, nil
+		}
+	default:
+		o.line = func(r *v1alpha1.NodeConfigRollout) (string, error) { return plainLine(r), nil }
+		if _, _, ok := a.Screen(); ok {
+			o.live = newLive(ctx, c, a.Terminal, a.Screen, f == printing.Wide)
+		}
+	}
+	return o
+}
+
+// show shows a newer version of the rollout.
+func (o *follower) show(r *v1alpha1.NodeConfigRollout) {
+	o.troubled = false
+	if o.live != nil {
+		o.live.show(r)
+		return
+	}
+	line, err := o.line(r)
+	if err != nil {
+		line = fmt.Sprintf("%s: %v", r.Name, err)
+	}
+	if line != o.last {
+		fmt.Fprintln(o.out, line)
+		o.last = line
+	}
+}
+
+// trouble says, once, that the API server does not answer.
+func (o *follower) trouble(err error) {
+	if o.live != nil {
+		o.live.trouble = err.Error()
+		o.live.redraw()
+	} else if !o.troubled {
+		fmt.Fprintf(o.errOut, "waiting for the API server: %s\n", report.OneLine(err.Error()))
+	}
+	o.troubled = true
+}
+
+func (o *follower) tick() <-chan time.Time {
+	if o.live == nil {
+		return nil
+	}
+	return o.live.ticker.C
+}
+
+func (o *follower) redraw() { o.live.redraw() }
+
+func (o *follower) end() {
+	if o.live != nil {
+		o.live.end()
+	}
+}
+
+func withoutManagedFields(r *v1alpha1.NodeConfigRollout) *v1alpha1.NodeConfigRollout {
+	r = r.DeepCopy()
+	r.ManagedFields = nil
+	return r
+}

@@ -1,0 +1,93 @@
+package rollout
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+)
+
+const planned = `apiVersion: evenkeel.dev/v1alpha1
+kind: NodeConfigRollout
+metadata: {name: planned}
+spec:
+  allNodes: true
+  template: {kubelet: {apiVersion: evenkeel.dev/v1alpha1, kind: KubeletConfiguration, resources: {maxPods: 120}}}
+`
+
+func TestPlanDrawsWithColorsWhereTheyAreWanted(t *testing.T) {
+	m := rollout.Model{TakeUp: time.Second, Trial: time.Minute, Fail: time.Second, Failing: 0.5}
+	r, err := ParseManifest([]byte(planned))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := makeUp(r, 10, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var plain, colored bytes.Buffer
+	v := newSimulationView(rollout.Simulate(f.Policy, f.Progress, f.Nodes, m), m)
+	v.print(&plain, false)
+	v.print(&colored, true)
+	if strings.Contains(plain.String(), "\x1b") || !strings.Contains(colored.String(), "\x1b") {
+		t.Errorf("plain:\n%q\ncolored:\n%q", plain.String(), colored.String())
+	}
+}
+
+func TestThePlotOfOneNodeIsOneLineHigh(t *testing.T) {
+	v := simulationView{DurationSeconds: 600, Samples: []sampleView{{}, {AfterSeconds: 300, Nodes: v1alpha1.RolloutCounts{Updated: 1}}}}
+	lines := strings.Split(v.plot(false), "\n")
+	if len(lines) != 4 || !strings.Contains(lines[0], "1┤") || !strings.Contains(lines[1], "0┼") || !strings.HasPrefix(lines[2], "    0s ") {
+		t.Errorf("the plot is\n%s", strings.Join(lines, "\n"))
+	}
+	done := simulationView{DurationSeconds: 1, Samples: []sampleView{{Nodes: v1alpha1.RolloutCounts{Updated: 1}}}}
+	if lines := strings.Split(done.plot(false), "\n"); !strings.HasPrefix(lines[len(lines)-2], "    0s ") {
+		t.Errorf("the plot of what is done is\n%s", strings.Join(lines, "\n"))
+	}
+}
+
+func TestATrialTakesAsLongAsAgentsReport(t *testing.T) {
+	f := &report.Fleet{Nodes: []rollout.Node{{TrialLength: time.Minute}, {TrialLength: 2 * time.Minute}, {}}}
+	if got := trialOf(f, 0); got != 2*time.Minute {
+		t.Errorf("it is %s, want the longest", got)
+	}
+	if got := trialOf(f, 5*time.Minute); got != 5*time.Minute {
+		t.Errorf("it is %s, want what is asked for", got)
+	}
+	if got := trialOf(&report.Fleet{}, 0); got != 10*time.Minute {
+		t.Errorf("it is %s, want the default", got)
+	}
+}
+
+func TestAPlanOfARolloutWithoutSelectorIsAnError(t *testing.T) {
+	err := showPlan(t.Context(), fakeAPI(t, interceptor.Funcs{}), &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "empty"}}, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "rollout empty: spec.nodeSelector is empty") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestAnInterruptedPlanIsAnError(t *testing.T) {
+	stop, cancel := context.WithCancel(t.Context())
+	cancel()
+	r, err := ParseManifest([]byte(planned))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := makeUp(r, 5, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newPlanReport(stop, f, rollout.Model{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
+	}
+}
