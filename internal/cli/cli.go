@@ -52,27 +52,27 @@ func Run(ctx context.Context, info program.Info, args []string, streams genericc
 func rootCommand(env *command.Env) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-evenkeel",
-		Short: "Roll kubelet configuration over a fleet, and see how it is",
-		Long: `Roll kubelet configuration over a fleet, see how it is, and manage the component configurations of kubeadm.
+		Short: "Roll out kubelet configuration to a fleet of nodes",
+		Long: `Roll out kubelet configuration to a fleet of nodes, show its state, and manage kubeadm's component configurations.
 
 Exit codes:
-  0  done; of "rollout status": complete, or without -w still going
-  1  wrong usage, or the API server refuses or does not answer
-  2  the rollout is halted, rolled back, invalid or stuck; of "upgrade": something has to be migrated by hand; of "install" and "uninstall": a node has failed;
-     of "assign": the node has refused the configuration or gone back
-  3  --timeout is over, or an agent does not answer
-  4  the rollout waits for somebody to approve ("rollout promote")
-"config validate" and "doctor" have codes of their own.
+  0  success; "rollout status": complete, or in progress if -w is not set
+  1  wrong usage, or the API server refuses the request or does not answer
+  2  the rollout is halted, rolled back, invalid or stuck; "upgrade": a configuration must be migrated by hand;
+     "install" and "uninstall": a node failed; "assign": the node refused the configuration or rolled back
+  3  --timeout expired, or an agent does not answer
+  4  the rollout waits for approval ("rollout promote")
+"config validate" and "doctor" have other exit codes.
 
-kubectl's flags for the connection work here too: --server, --token, --as, --request-timeout and the others.
-Output has colors on a terminal only, and none if NO_COLOR is set.`,
-		Example: `  # Give one node a few fields over its own configuration, and wait until it has proven them
+kubectl's connection flags work here too: --server, --token, --as, --request-timeout and others.
+Output is colored on a terminal only, and never if NO_COLOR is set.`,
+		Example: `  # Change a few fields on one node, and wait for the outcome
   kubectl evenkeel assign worker-17 -f more-pods.yaml --drop-in
 
-  # Give the nodes of a pool a configuration, one node first
+  # Roll a configuration out to a pool, one node first
   kubectl evenkeel push workers -f kubelet.yaml --selector node-restriction.kubernetes.io/pool=workers --steps 1,pause,10%,100%
 
-  # Watch it, and let it go on
+  # Watch the rollout, and approve the next steps
   kubectl evenkeel rollout status workers -w
   kubectl evenkeel rollout promote workers
 
@@ -107,11 +107,11 @@ Output has colors on a terminal only, and none if NO_COLOR is set.`,
 	return root
 }
 
-// help is cobra's, but to ask for what there is not is wrong usage.
+// help is cobra's help, except that an unknown command is an error.
 func help(cmd *cobra.Command, args []string) error {
 	about, rest, err := cmd.Root().Find(args)
 	if err != nil || len(rest) > 0 {
-		return fmt.Errorf("there is no command %q: see kubectl evenkeel --help", strings.Join(args, " "))
+		return fmt.Errorf("unknown command %q: see kubectl evenkeel --help", strings.Join(args, " "))
 	}
 	about.InitDefaultHelpFlag()
 	return about.Help()

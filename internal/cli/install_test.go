@@ -48,7 +48,7 @@ func TestInstallGoesToOneNodeAfterAnother(t *testing.T) {
 		"in this order: b, c, a-control")
 	c.wantLabels(nil)
 
-	c.evenkeel("install", "-l", "pool=workers").halts(t, command.ExitError, nil, "give --yes to do it, or --dry-run; nothing was written")
+	c.evenkeel("install", "-l", "pool=workers").halts(t, command.ExitError, nil, "use --yes, or --dry-run to only look; nothing was written")
 	c.wantLabels(nil)
 
 	c.evenkeel("install", "-l", "pool=workers", "--yes").says(t,

@@ -33,14 +33,14 @@ spec:
 func TestPlanWithoutAClusterShowsOrderBatchesAndTime(t *testing.T) {
 	file := write(t, planned)
 	evenkeelAs(t, "/nowhere", "rollout", "plan", "-f", file, "--nodes", "20", "--zones", "2").says(t,
-		"Rollout planned, revision 1 (new): 20 nodes selected, 0 of them updated, 20 to come, 0 passed over\n",
+		"Rollout planned, revision 1 (new): 20 nodes selected, 0 updated, 20 to come, 0 excluded\n",
 		"BATCH STEP AFTER NODES ZONES WHICH\n",
 		"1 1 node 0s 1 zone-",
 		"2 100% 2m5s 4 zone-",
 		"3 100% 4m10s 4 zone-",
 		"4 100% 6m15s ",
 		"If every node is healthy, it ends after about ", ": Complete. A trial takes 2m.\n",
-		"Somebody must approve once on the way (kubectl evenkeel rollout promote planned); the time until then comes on top.\n")
+		"It waits for approval once (kubectl evenkeel rollout promote planned), which is not included.\n")
 	var v rolloutcmd.PlanReport
 	if err := json.Unmarshal([]byte(evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "20", "--zones", "2", "-o", "json").out), &v); err != nil {
 		t.Fatal(err)
@@ -62,14 +62,14 @@ func TestPlanWithoutAClusterShowsOrderBatchesAndTime(t *testing.T) {
 func TestPlanOfMoreBatchesThanFitShowsTheFirstAndTheLast(t *testing.T) {
 	file := write(t, strings.Replace(planned, "maxUnavailable: 20%", "maxUnavailable: 1", 1))
 	got := evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "40")
-	got.says(t, "\n19 100% ", "... 20 batches more; -o json shows all\n", "40 100% ")
+	got.says(t, "\n19 100% ", "... 20 more batches; -o json has all\n", "40 100% ")
 	if n := strings.Count(got.out, "zone-1:1"); n != 20 {
 		t.Errorf("%d batches are shown, want 20:\n%s", n, got.out)
 	}
 	evenkeel(t, "rollout", "plan", "-f", write(t, strings.Replace(planned, "maxUnavailable: 20%", "maxUnavailable: 0", 1)), "--nodes", "5").says(t,
-		"Nothing is assigned: Progressing: ", "maxUnavailable is 0")
+		"No node is assigned the revision: Progressing: ", "maxUnavailable is 0")
 	slow := strings.NewReplacer("maxUnavailable: 20%", "maxUnavailable: 1", "configTrialDuration: 2m", "configTrialDuration: 24h").Replace(planned)
-	evenkeel(t, "rollout", "plan", "-f", write(t, slow), "--nodes", "40").says(t, "It is not done within 720h; a higher strategy.maxUnavailable would be faster.\n")
+	evenkeel(t, "rollout", "plan", "-f", write(t, slow), "--nodes", "40").says(t, "The rollout is not complete within 720h; increase strategy.maxUnavailable to make it faster.\n")
 }
 
 func TestPlanSimulatesFailuresAndShowsHowFarTheyReach(t *testing.T) {
@@ -84,9 +84,9 @@ func TestPlanSimulatesFailuresAndShowsHowFarTheyReach(t *testing.T) {
 		t.Fatalf("simulated: %+v", s)
 	}
 	got := evenkeel(t, args...)
-	got.says(t, "Simulated: 20% of the nodes fail their trial, 0% go NotReady in it, 0% have a silent agent (seed 7)\n",
-		"nodes over time: ─ updated . unavailable x failed\n", "In the end Halted, after ", "Updated ", "Touched ", ": the blast radius\n",
-		"Stopped after "+report.Span(time.Duration(*s.StoppedAfter)*time.Second)+"\n", "Failed at the stop ", "Failed in the end ")
+	got.says(t, "Simulated: 20% of the nodes fail their trial, 0% become NotReady, 0% have a silent agent (seed 7)\n",
+		"nodes over time: ─ updated . unavailable x failed\n", "Result Halted, after ", "Updated ", "Reached ", ": the blast radius\n",
+		"Stopped after "+report.Span(time.Duration(*s.StoppedAfter)*time.Second)+"\n", "Failed at the stop ", "Failed at the end ")
 	if again := evenkeel(t, args...); again.out != got.out {
 		t.Errorf("the same seed gives something else: %s", again.out)
 	}
@@ -99,8 +99,8 @@ func TestPlanSimulatesFailuresAndShowsHowFarTheyReach(t *testing.T) {
 	named := strings.Replace(planned, "kubelet: {apiVersion", "configMapRef: {namespace: x, name: y}\n    # {", 1)
 	evenkeel(t, "rollout", "plan", "-f", write(t, strings.Replace(named, "topologyKey: topology.kubernetes.io/zone\n    maxDomainsInFlight: 1", "", 1)), "--nodes", "5").says(t, "A trial takes 10m.\n")
 	evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "50", "--simulate", "--silent-rate", "100%").says(t, "100% have a silent agent", "Updated 0 of 50 (0.0%)\n")
-	evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "50", "--simulate", "--not-ready-rate", "100%").says(t, "In the end Halted", "Touched 1 of 50 (2.0%): the blast radius\n", "Failed at the stop 1 of 50 (2.0%)\n")
-	evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "50", "--simulate").says(t, "In the end Complete", "Touched 50 of 50 (100.0%)\n", "Failed in the end 0 of 50 (0.0%)\n")
+	evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "50", "--simulate", "--not-ready-rate", "100%").says(t, "Result Halted", "Reached 1 of 50 (2.0%): the blast radius\n", "Failed at the stop 1 of 50 (2.0%)\n")
+	evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "50", "--simulate").says(t, "Result Complete", "Reached 50 of 50 (100.0%)\n", "Failed at the end 0 of 50 (0.0%)\n")
 }
 
 func TestPlanOfWhatIsStoredGoesOnFromWhereItIs(t *testing.T) {
@@ -138,13 +138,13 @@ func TestPlanOfWhatIsStoredGoesOnFromWhereItIs(t *testing.T) {
 		r.Spec.NodeSelector.MatchLabels["taken"] = "yes"
 	})
 	evenkeel(t, "rollout", "plan", "stored").says(t,
-		"Rollout stored, revision 2: 6 nodes selected, 1 of them updated, 2 to come, 3 passed over\n",
+		"Rollout stored, revision 2: 6 nodes selected, 1 updated, 2 to come, 3 excluded\n",
 		"1 100% 0s 2 z1:2 stored-", "If every node is healthy, it ends after about 10m5s: Complete. A trial takes 10m.\n",
-		"Passed over:\n", "1 Manual (stored-b): a person wrote its source", "1 Conflicted (stored-c): rollout first-come has it\n", "1 Stale (stored-d): it has no NodeConfig")
+		"Excluded:\n", "1 Manual (stored-b): a person wrote its source", "1 Conflicted (stored-c): rollout first-come has it\n", "1 Stale (stored-d): it has no NodeConfig")
 
 	file := write(t, strings.ReplaceAll(planned, "planned", "stored"))
-	evenkeel(t, "rollout", "plan", "-f", file, "--trial-duration", "1h").says(t, "Rollout stored, revision 3 (new): 6 nodes selected, 0 of them updated, 3 to come, 3 passed over\n", "A trial takes 2m.\n")
-	evenkeel(t, "rollout", "plan", "-f", write(t, strings.ReplaceAll(planned, "planned", "stored")+"  paused: true\n")).says(t, "Nothing is assigned: Paused: spec.paused")
+	evenkeel(t, "rollout", "plan", "-f", file, "--trial-duration", "1h").says(t, "Rollout stored, revision 3 (new): 6 nodes selected, 0 updated, 3 to come, 3 excluded\n", "A trial takes 2m.\n")
+	evenkeel(t, "rollout", "plan", "-f", write(t, strings.ReplaceAll(planned, "planned", "stored")+"  paused: true\n")).says(t, "No node is assigned the revision: Paused: spec.paused")
 
 	fresh := strings.NewReplacer("name: planned", "name: fresh", "planned", "stored").Replace(planned)
 	evenkeel(t, "rollout", "plan", "-f", write(t, fresh)).says(t, "Rollout fresh, revision 1 (new): 6 nodes selected", " Conflicted (stored-")
@@ -157,7 +157,7 @@ func TestPlanOfARevisionThatComesBackTakesTheNextNumber(t *testing.T) {
 		r.Status.CurrentRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: refTo(second)}
 		r.Status.UpdateRevision = r.Status.CurrentRevision
 	})
-	evenkeel(t, "rollout", "plan", "returning").says(t, "Rollout returning, revision 3: 0 nodes selected", "Nothing is assigned: NoNodes: ")
+	evenkeel(t, "rollout", "plan", "returning").says(t, "Rollout returning, revision 3: 0 nodes selected", "No node is assigned the revision: NoNodes: ")
 }
 
 func TestPlanRefusesWhatItCannotPlan(t *testing.T) {
@@ -167,12 +167,12 @@ func TestPlanRefusesWhatItCannotPlan(t *testing.T) {
 		args string
 		want []string
 	}{
-		{"", []string{"give either the name of a rollout, or -f"}},
-		{"x -f " + file, []string{"give either the name of a rollout, or -f"}},
+		{"", []string{"specify either the name of a rollout, or -f"}},
+		{"x -f " + file, []string{"specify either the name of a rollout, or -f"}},
 		{"nowhere", []string{`"nowhere"`}},
 		{"-f /nowhere.yaml", []string{"/nowhere.yaml"}},
 		{"-f " + write(t, ""), []string{"kubelet.yaml: empty"}},
-		{"-f " + write(t, "- a"), []string{"it is no NodeConfigRollout"}},
+		{"-f " + write(t, "- a"), []string{"not a NodeConfigRollout"}},
 		{"-f " + write(t, "kind: Pod\napiVersion: v1"), []string{"but v1 Pod"}},
 		{"-f " + edit("spec:", "spec:\n  nonsense: 1"), []string{"unknown field", "nonsense"}},
 		{"-f " + edit("name: planned", "labels: {}"), []string{"metadata.name is missing"}},
@@ -188,7 +188,7 @@ func TestPlanRefusesWhatItCannotPlan(t *testing.T) {
 		{"-f " + file + " --fail-rate 5%", []string{"need --simulate"}},
 		{"-f " + file + " --simulate --fail-rate 5", []string{`--fail-rate "5": use a percentage`}},
 		{"-f " + file + " --simulate --silent-rate 101%", []string{`--silent-rate "101%"`}},
-		{"-f " + file + " --simulate --fail-rate 60% --silent-rate 60%", []string{"120% together"}},
+		{"-f " + file + " --simulate --fail-rate 60% --silent-rate 60%", []string{"is 120%"}},
 		{"-f " + file + " --trial-duration -1m", []string{"is negative"}},
 		{"-f " + file + " -o wide", []string{"json"}},
 	} {

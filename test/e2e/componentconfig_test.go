@@ -146,7 +146,7 @@ func TestAnUpgradesKubeletConfigurationReachesARealNodeAndComesBack(t *testing.T
 	n.undone(generated)
 	const nothing = `rollout "workers" has no revision that succeeded before revision 1: push another configuration`
 	n.evenkeel(1, []string{"rollout", "undo", "workers"},
-		nothing+"; kubectl evenkeel rollout abort workers --rollback takes the nodes back to what they had\n")
+		nothing+"; kubectl evenkeel rollout abort workers --rollback returns the nodes to their previous configuration\n")
 	kubelet.end(t)
 	n.evenkeel(0, []string{"rollout", "abort", "workers", "--rollback"}, "revision 1 stops, and its nodes roll back")
 	n.rolled(2, "RolledBack")
@@ -155,7 +155,7 @@ func TestAnUpgradesKubeletConfigurationReachesARealNodeAndComesBack(t *testing.T
 	n.evenkeel(1, []string{"rollout", "undo", "workers"}, nothing+"\n")
 
 	// The same again is stored; that it does not reach the nodes is said, with what helps.
-	n.upgrade(team, "rollout workers has this already: nothing changes; it is rolled back at revision 1 (Aborted): "+
+	n.upgrade(team, "rollout workers already has this configuration: nothing changes; it is rolled back at revision 1 (Aborted): "+
 		"push a fixed configuration, or kubectl evenkeel rollout retry workers\n")
 	n.evenkeel(0, []string{"rollout", "retry", "workers"})
 	n.rolled(0, "Complete", "1/1")

@@ -75,7 +75,7 @@ func read(t *testing.T, c client.Client) *v1alpha1.NodeConfigRollout {
 func TestAnEditKeepsWhatSomebodyElseWroteMeanwhile(t *testing.T) {
 	c := fakeAPI(t, between(3, func(r *v1alpha1.NodeConfigRollout) { r.Spec.Priority++ }))
 	a, out := quiet()
-	err := a.said(steer.Edit(t.Context(), c, "workers", func(r *v1alpha1.NodeConfigRollout) (string, error) {
+	err := a.print(steer.Edit(t.Context(), c, "workers", func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		r.Spec.Paused = true
 		return "paused", nil
 	}))
@@ -93,7 +93,7 @@ func TestAnEditKeepsWhatSomebodyElseWroteMeanwhile(t *testing.T) {
 func TestAnEditThatAlwaysComesTooLateSaysSo(t *testing.T) {
 	c := fakeAPI(t, between(1000, func(r *v1alpha1.NodeConfigRollout) { r.Spec.Priority++ }))
 	a, _ := quiet()
-	err := a.said(steer.Edit(t.Context(), c, "workers", func(r *v1alpha1.NodeConfigRollout) (string, error) {
+	err := a.print(steer.Edit(t.Context(), c, "workers", func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		r.Spec.Paused = true
 		return "paused", nil
 	}))
@@ -145,7 +145,7 @@ func TestAnOlderCRDIsNamed(t *testing.T) {
 		return refused
 	}})
 	a, _ := quiet()
-	err := a.said(steer.Edit(t.Context(), c, "workers", func(r *v1alpha1.NodeConfigRollout) (string, error) {
+	err := a.print(steer.Edit(t.Context(), c, "workers", func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		r.Spec.Frozen = true
 		return "frozen", nil
 	}))
@@ -235,7 +235,7 @@ func TestAnUndoOverwritesNoPushThatItHasNotSeen(t *testing.T) {
 	}))
 	a, out := quiet()
 	err := a.putBack(t.Context(), c, read(t, c), policy.Content{Key: "kubelet", Data: "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 5\n"}, 3, false)
-	if err == nil || !strings.Contains(err.Error(), `rollout "workers" was changed by somebody else meanwhile`) || out.Len() > 0 {
+	if err == nil || !strings.Contains(err.Error(), `rollout "workers" was changed by somebody else in the meantime`) || out.Len() > 0 {
 		t.Errorf("the error is %v, and it prints %q", err, out)
 	}
 	if got := string(read(t, c).Spec.Template.Kubelet.Raw); !strings.Contains(got, `"maxPods":7`) {

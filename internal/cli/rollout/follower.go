@@ -14,22 +14,22 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
-// watchRollout follows one rollout from a version of it that was read; see follow.
+// watchRollout watches a rollout after a version that was read; see command.Watched.
 func watchRollout(ctx context.Context, c client.WithWatch, from *v1alpha1.NodeConfigRollout) <-chan command.Update[*v1alpha1.NodeConfigRollout] {
 	return command.Watched[*v1alpha1.NodeConfigRollout]{
 		What: fmt.Sprintf("rollout %q", from.Name), Name: from.Name, List: &v1alpha1.NodeConfigRolloutList{},
 		Read: func(ctx context.Context) (*v1alpha1.NodeConfigRollout, error) {
 			return report.Rollout(ctx, c, from.Name)
 		},
-		Deleted: "its nodes stay as they are",
+		Deleted: "its nodes keep their configuration",
 	}.Follow(ctx, c, from.ResourceVersion)
 }
 
-// follower shows a rollout while it is waited for.
+// follower prints a rollout while a command waits for it.
 type follower struct {
 	out, errOut io.Writer
 	line        func(*v1alpha1.NodeConfigRollout) (string, error)
-	last        string // what was said last
+	last        string // the line that was printed last
 	troubled    bool
 	live        *live // on a terminal; nil: lines
 }
@@ -54,7 +54,7 @@ func (a *app) follower(ctx context.Context, c client.Client, f printing.Format) 
 	return o
 }
 
-// show shows a newer version of the rollout.
+// show prints a newer version of the rollout.
 func (o *follower) show(r *v1alpha1.NodeConfigRollout) {
 	o.troubled = false
 	if o.live != nil {
@@ -71,7 +71,7 @@ func (o *follower) show(r *v1alpha1.NodeConfigRollout) {
 	}
 }
 
-// trouble says, once, that the API server does not answer.
+// trouble prints, once, that the API server does not answer.
 func (o *follower) trouble(err error) {
 	if o.live != nil {
 		o.live.trouble = err.Error()

@@ -26,7 +26,7 @@ func (a *app) historyCommand() *cobra.Command {
 	var number int64
 	cmd := &cobra.Command{
 		Use:   "history NAME",
-		Short: "List a rollout's revisions and what became of them, or show the content of one",
+		Short: "List the revisions of a rollout and their outcomes, or print one revision",
 		Example: `  kubectl evenkeel rollout history workers
   kubectl evenkeel rollout history workers --revision 3 > kubelet.yaml`,
 		Args: oneRollout, ValidArgsFunction: a.CompleteRollout,
@@ -59,7 +59,7 @@ func (a *app) historyCommand() *cobra.Command {
 		},
 	}
 	printing.FormatFlag(cmd, &f, printing.Wide, printing.JSON, printing.YAML, printing.Name)
-	cmd.Flags().Int64Var(&number, "revision", 0, "show the content of this revision; with -o its ConfigMap")
+	cmd.Flags().Int64Var(&number, "revision", 0, "print the configuration of this revision; with -o print its ConfigMap")
 	return cmd
 }
 
@@ -131,10 +131,10 @@ func (a *app) diffCommand() *cobra.Command {
 	var from, to int64
 	cmd := &cobra.Command{
 		Use:   "diff NAME",
-		Short: "Show what differs between two revisions, field by field",
-		Long: `Show what differs between two revisions, field by field.
+		Short: "Compare two revisions, field by field",
+		Long: `Compare two revisions of a rollout, field by field.
 
-Without --from it is the revision that succeeded last, and without --to the one that is being rolled out.`,
+--from defaults to the last revision that succeeded, and --to to the revision that is being rolled out.`,
 		Example: `  kubectl evenkeel rollout diff workers
   kubectl evenkeel rollout diff workers --from 3 --to 5`,
 		Args: oneRollout, ValidArgsFunction: a.CompleteRollout,
@@ -152,7 +152,7 @@ Without --from it is the revision that succeeded last, and without --to the one 
 	return cmd
 }
 
-// diffRevisions prints what differs between two revisions of a rollout; 0 is the current and the update revision.
+// diffRevisions compares two revisions of a rollout. from 0 is the current revision, and to 0 is the update revision.
 func (a *app) diffRevisions(ctx context.Context, name string, from, to int64) error {
 	c, err := a.Client()
 	if err != nil {
@@ -184,7 +184,7 @@ func (a *app) diffRevisions(ctx context.Context, name string, from, to int64) er
 		from = r.Status.CurrentRevision.Number
 	}
 	if from == to {
-		fmt.Fprintf(a.Out, "revision %d is both: it has succeeded, and nothing else is being rolled out; compare with an older one by --from (%s)\n", to, query.Available(all))
+		fmt.Fprintf(a.Out, "revision %d has succeeded, and no other revision is being rolled out; compare it with an older one: --from (%s)\n", to, report.Kept(all))
 		return nil
 	}
 	if from != 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
 )
 
-// intentCommand is a command that edits a rollout's spec by what the spec alone says.
+// intentCommand returns a command that edits a rollout's spec whatever its status is.
 func (a *app) intentCommand(use, short, long, example string, change steer.Change) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Long: short + ".\n\n" + long, Example: "  kubectl evenkeel rollout " + example,
@@ -21,27 +21,27 @@ func (a *app) intentCommand(use, short, long, example string, change steer.Chang
 			if err != nil {
 				return err
 			}
-			return a.said(steer.Edit(cmd.Context(), c, args[0], change))
+			return a.print(steer.Edit(cmd.Context(), c, args[0], change))
 		},
 	}
 }
 
 func (a *app) pauseCommands() []*cobra.Command {
 	return []*cobra.Command{
-		a.intentCommand("pause NAME", "Stop giving nodes the revision",
-			"Nodes in flight go on, nodes that join are served, and a rollback is finished. To stop these too: freeze.",
+		a.intentCommand("pause NAME", "Stop assigning the revision to more nodes",
+			"Nodes in flight finish, nodes that join still get a configuration, and a rollback continues. Use freeze to stop these too.",
 			"pause workers", steer.Pause),
-		a.intentCommand("resume NAME", "Take back a pause", "It does not lift a stop, an approval that is missing, or a freeze.",
+		a.intentCommand("resume NAME", "Resume a paused rollout", "A halt, a missing approval and a freeze stay.",
 			"resume workers", steer.Resume),
-		a.intentCommand("freeze NAME", "Stop everything, rollback and nodes that join included", "Take it back with unfreeze.",
+		a.intentCommand("freeze NAME", "Stop all writes to nodes, including a rollback and nodes that join", "Use unfreeze to continue.",
 			"freeze workers", steer.Freeze),
-		a.intentCommand("unfreeze NAME", "Take back a freeze", "A pause stays.", "unfreeze workers", steer.Unfreeze),
+		a.intentCommand("unfreeze NAME", "End a freeze", "A pause stays.", "unfreeze workers", steer.Unfreeze),
 	}
 }
 
-// revisionFlag adds --revision to a command that is about the revision that is rolled out.
+// revisionFlag adds --revision to a command that changes the state of the revision that is being rolled out.
 func revisionFlag(cmd *cobra.Command, revision *int64) {
-	cmd.Flags().Int64Var(revision, "revision", 0, "only if this is the revision that is rolled out")
+	cmd.Flags().Int64Var(revision, "revision", 0, "only if this revision is being rolled out")
 }
 
 func (a *app) promoteCommand() *cobra.Command {
@@ -49,11 +49,11 @@ func (a *app) promoteCommand() *cobra.Command {
 	var revision int64
 	cmd := &cobra.Command{
 		Use:   "promote NAME",
-		Short: "Let a rollout that waits at a pause go on",
-		Long: `Let a rollout that waits at a pause of its steps go on.
+		Short: "Approve the next steps of a rollout that waits at a pause",
+		Long: `Approve the next steps of a rollout that waits at a pause.
 
-It passes the pause that the rollout is at. With --full it passes this and every later pause, wherever the rollout is;
-budgets and the failure policy still hold.`,
+The rollout continues after the pause that it has reached. With --full it continues after every later pause too, at any
+step; budgets and the failure policy still apply.`,
 		Example: `  kubectl evenkeel rollout promote workers
   kubectl evenkeel rollout promote workers --full`,
 		Args: oneRollout, ValidArgsFunction: a.CompleteRollout,
@@ -61,7 +61,7 @@ budgets and the failure policy still hold.`,
 			return a.intend(cmd.Context(), args[0], revision, steer.Promote(full))
 		},
 	}
-	cmd.Flags().BoolVar(&full, "full", false, "pass every later pause as well")
+	cmd.Flags().BoolVar(&full, "full", false, "also continue after every later pause")
 	revisionFlag(cmd, &revision)
 	return cmd
 }
@@ -71,11 +71,11 @@ func (a *app) abortCommand() *cobra.Command {
 	var revision int64
 	cmd := &cobra.Command{
 		Use:   "abort NAME",
-		Short: "Stop a revision for good",
-		Long: `Stop a revision for good.
+		Short: "Stop a revision permanently",
+		Long: `Stop a revision permanently.
 
-Nodes that run it keep it; with --rollback they go back to the revision that succeeded last. A rollout that is stopped
-already, or complete, can be rolled back with it too.`,
+Nodes that run it keep it. With --rollback they return to the last revision that succeeded; this also works on a rollout
+that has stopped or is complete.`,
 		Example: `  kubectl evenkeel rollout abort workers
   kubectl evenkeel rollout abort workers --rollback`,
 		Args: oneRollout, ValidArgsFunction: a.CompleteRollout,
@@ -83,7 +83,7 @@ already, or complete, can be rolled back with it too.`,
 			return a.intend(cmd.Context(), args[0], revision, steer.Abort(rollback))
 		},
 	}
-	cmd.Flags().BoolVar(&rollback, "rollback", false, "take the nodes back to the revision that succeeded last")
+	cmd.Flags().BoolVar(&rollback, "rollback", false, "return the nodes to the last revision that succeeded")
 	revisionFlag(cmd, &revision)
 	return cmd
 }
@@ -91,39 +91,39 @@ already, or complete, can be rolled back with it too.`,
 func (a *app) retryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "retry NAME [NODE...]",
-		Short: "Have nodes on which a revision failed try it again, and lift its stop",
-		Long: `Have nodes on which a revision failed try it again, and lift its stop, an abort included.
+		Short: "Try a revision again on nodes on which it failed, and lift its stop",
+		Long: `Try a revision again on nodes on which it failed, and lift its stop. This also lifts an abort.
 
-Without nodes all try it again on which it failed.`,
+Without node names, all nodes on which the revision failed try it again.`,
 		Example: `  kubectl evenkeel rollout retry workers
   kubectl evenkeel rollout retry workers node-7 node-12`,
 		Args: rolloutAndMore, ValidArgsFunction: a.completeRetry,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			nodes := slices.Compact(slices.Sorted(slices.Values(args[1:])))
 			if len(nodes) > v1alpha1.MaxRetryNodes {
-				return fmt.Errorf("%d nodes are more than the %d that can be named: name none to retry all that failed", len(nodes), v1alpha1.MaxRetryNodes)
+				return fmt.Errorf("%d nodes are more than the limit of %d: name no nodes to retry all that failed", len(nodes), v1alpha1.MaxRetryNodes)
 			}
 			c, err := a.Client()
 			if err != nil {
 				return err
 			}
-			return a.said(steer.EditObserved(cmd.Context(), c, args[0], 0, steer.Retry(cmd.Context(), c, nodes)))
+			return a.print(steer.Intend(cmd.Context(), c, args[0], 0, steer.Retry(cmd.Context(), c, nodes)))
 		},
 	}
 	return cmd
 }
 
-// intend writes an intent about the revision that is rolled out, and says what that did.
+// intend changes the spec for the revision that is being rolled out, and prints what happens next.
 func (a *app) intend(ctx context.Context, name string, revision int64, change steer.Change) error {
 	c, err := a.Client()
 	if err != nil {
 		return err
 	}
-	return a.said(steer.EditObserved(ctx, c, name, revision, change))
+	return a.print(steer.Intend(ctx, c, name, revision, change))
 }
 
-// said prints what an edit said.
-func (a *app) said(words string, err error) error {
+// print prints the message of an edit, unless it failed.
+func (a *app) print(words string, err error) error {
 	if err == nil {
 		fmt.Fprintln(a.Out, words)
 	}

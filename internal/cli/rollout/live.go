@@ -21,22 +21,22 @@ import (
 
 const (
 	unlimited = 1 << 20 // a width
-	mostOpen  = 15      // nodes that the live view shows one by one
+	mostOpen  = 15      // nodes with a line of their own
 	mostZones = 12
 )
 
-// view is what is shown of one rollout. It is a value: lines draws it.
+// view has what the output about one rollout needs; lines formats it.
 type view struct {
 	rollout *v1alpha1.NodeConfigRollout
-	nodes   []liveNode // nil: not asked for, or not known yet
-	trouble string     // why this may be old
-	noNodes string     // why nodes cannot be shown
+	nodes   []liveNode // nil: not needed, or not known yet
+	trouble string     // why the view may be old
+	noNodes string     // why the nodes cannot be read
 	now     time.Time
 	style   printing.Style
 	wide    bool
 }
 
-// lines draws the view, no line wider than width.
+// lines returns the lines of the view, at most width wide.
 func (v view) lines(width int) []string {
 	st := &v.rollout.Status
 	lines := []string{v.title()}
@@ -46,7 +46,7 @@ func (v view) lines(width int) []string {
 		lines = append(lines, wrap(func(s string) string { return s }, printable.Line(st.Message), width)...)
 	}
 	if v.trouble != "" {
-		lines = append(lines, v.style.Yellow("the API server does not answer, what is shown is old: "+printable.Line(v.trouble)))
+		lines = append(lines, v.style.Yellow("the API server does not answer, this view is old: "+report.OneLine(v.trouble)))
 	}
 	if v.noNodes != "" {
 		lines = append(lines, v.style.Yellow("nodes are not shown: "+printable.Line(v.noNodes)))
@@ -85,7 +85,7 @@ func (v view) title() string {
 	return title
 }
 
-// steps shows the steps, those that are done and the current one marked.
+// steps returns the steps, with marks at the current step and those before it.
 func (v view) steps() string {
 	all, err := describe.StepsOf(v.rollout)
 	if err != nil {
@@ -121,8 +121,8 @@ func (v view) counts() string {
 		color func(string) string
 	}{
 		{n.Pending, "pending", nil}, {n.Assigned, "assigned", nil}, {n.Trial, "in trial", nil}, {n.Soaking, "soaking", nil},
-		{n.Failed, "failed", v.style.Red}, {n.Blocked, "blocked", v.style.Yellow}, {n.RollingBack, "going back", v.style.Yellow}, {n.Skipped, "skipped", nil},
-		{n.Stale, "stale", v.style.Yellow}, {n.Conflicted, "of other rollouts", nil}, {n.Manual, "manual", nil},
+		{n.Failed, "failed", v.style.Red}, {n.Blocked, "blocked", v.style.Yellow}, {n.RollingBack, "rolling back", v.style.Yellow}, {n.Skipped, "skipped", nil},
+		{n.Stale, "stale", v.style.Yellow}, {n.Conflicted, "in other rollouts", nil}, {n.Manual, "manual", nil},
 		{n.Unavailable, "unavailable", v.style.Yellow},
 	} {
 		if c.n > 0 {
@@ -142,12 +142,12 @@ func (v view) conditions() []string {
 		lines = append(lines, fmt.Sprintf("%-12s %-8s %s: %s", printable.Line(c.Type), printable.Line(string(c.Status)), printable.Line(c.Reason), printable.Line(c.Message)))
 	}
 	if r := v.rollout.Status.CurrentRevision; r != nil {
-		lines = append(lines, fmt.Sprintf("Succeeded last: revision %d (%s)", r.Number, printable.Line(r.ConfigMapRef.Name)))
+		lines = append(lines, fmt.Sprintf("Last succeeded: revision %d (%s)", r.Number, report.OneLine(r.ConfigMapRef.Name)))
 	}
 	return lines
 }
 
-// failed are the failed nodes that the status names.
+// failed returns the failed nodes that the status names.
 func (v view) failed() []string {
 	var lines []string
 	for i, n := range v.rollout.Status.FailedNodes {
@@ -157,12 +157,12 @@ func (v view) failed() []string {
 		lines = append(lines, fmt.Sprintf("%s  %s  %s", printable.Line(n.Name), v.style.Red(printable.Line(n.Reason)), printable.Line(n.Message)))
 	}
 	if more := int(v.rollout.Status.Nodes.Failed) - len(v.rollout.Status.FailedNodes); more > 0 && len(lines) > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more that failed", more))
+		lines = append(lines, fmt.Sprintf("and %d more failed nodes", more))
 	}
 	return lines
 }
 
-// zone counts the nodes of one.
+// zone counts the nodes of one zone.
 type zone struct {
 	name                       string
 	all, updated, open, failed int
@@ -170,7 +170,7 @@ type zone struct {
 
 func (z *zone) label() string { return cmp.Or(printable.Line(z.name), "no zone") }
 
-// zones draws a bar for each zone; of many zones those with something open.
+// zones returns a bar for each zone; if there are too many, zones with nodes in flight or failed come first.
 func (v view) zones() []string {
 	byName := map[string]*zone{}
 	for _, n := range v.nodes {
@@ -221,7 +221,7 @@ func (v view) zones() []string {
 
 const barWidth = 30
 
-// bar draws parts of a whole. What there is at all is seen, be it one of thousands.
+// bar returns a bar of the shares of nodes. Each share above 0 has at least one cell.
 func (v view) bar(updated, open, failed, all int) string {
 	cells := func(n int) int {
 		if n == 0 {
@@ -236,7 +236,7 @@ func (v view) bar(updated, open, failed, all int) string {
 		v.style.Red(strings.Repeat("✗", f)) + v.style.Dim(strings.Repeat("░", rest))
 }
 
-// open lists the nodes that failed or are in flight, failed ones first.
+// open lists nodes that failed or are in flight, failed nodes first.
 func (v view) open() []string {
 	var open []liveNode
 	longest := 0
@@ -268,12 +268,12 @@ func (v view) open() []string {
 		lines = append(lines, strings.TrimRight(line+"  "+printable.Line(n.why), " "))
 	}
 	if more := len(open) - len(shown); more > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more: kubectl evenkeel nodes", more))
+		lines = append(lines, fmt.Sprintf("and %d more; see kubectl evenkeel nodes", more))
 	}
 	return lines
 }
 
-// wrap breaks words into at most three lines.
+// wrap breaks text into at most three lines.
 func wrap(color func(string) string, words string, width int) []string {
 	var lines []string
 	line := ""
@@ -286,7 +286,7 @@ func wrap(color func(string) string, words string, width int) []string {
 	return append(lines, color(line))
 }
 
-// clipped cuts each line to a width, colors not counted.
+// clipped cuts each line to a width. Color codes have no width.
 func clipped(lines []string, width int) []string {
 	for i, line := range lines {
 		if visible(line) > width {
@@ -296,7 +296,7 @@ func clipped(lines []string, width int) []string {
 	return lines
 }
 
-// cut returns the beginning of a line that takes so much room.
+// cut returns the beginning of a line, width characters wide.
 func cut(line string, width int) string {
 	room, escape := width, false
 	for at, r := range line {
@@ -314,7 +314,7 @@ func cut(line string, width int) string {
 	return line
 }
 
-// visible counts the characters of a line that take room.
+// visible returns the width of a line.
 func visible(line string) int {
 	n, escape := 0, false
 	for _, r := range line {
@@ -330,7 +330,7 @@ func visible(line string) int {
 	return n
 }
 
-// live redraws a view in place.
+// live draws a view in place, again and again.
 type live struct {
 	out      io.Writer
 	screen   func() (width, height int, ok bool)
@@ -338,17 +338,17 @@ type live struct {
 	trouble  string
 	ticker   *time.Ticker
 	drawn    int
-	found    <-chan found
-	wanted   chan *v1alpha1.NodeConfigRollout
+	found    <-chan liveResult
+	requests chan *v1alpha1.NodeConfigRollout
 	nodesErr string
 }
 
-// newLive begins a live view, which ends with ctx.
+// newLive starts a live view, which ends with ctx.
 func newLive(ctx context.Context, c client.Client, out io.Writer, screen func() (int, int, bool), wide bool) *live {
-	wanted := make(chan *v1alpha1.NodeConfigRollout, 1)
+	requests := make(chan *v1alpha1.NodeConfigRollout, 1)
 	return &live{
 		out: out, screen: screen, view: view{style: true, wide: wide}, ticker: time.NewTicker(time.Second),
-		found: lookAtNodes(ctx, c, wanted), wanted: wanted,
+		found: lookAtNodes(ctx, c, requests), requests: requests,
 	}
 }
 
@@ -362,10 +362,10 @@ func (l *live) redraw() {
 		return
 	}
 	select {
-	case <-l.wanted: // an older one that nobody has looked at
+	case <-l.requests: // replace an older request
 	default:
 	}
-	l.wanted <- l.view.rollout
+	l.requests <- l.view.rollout
 	select {
 	case f := <-l.found:
 		l.nodesErr, l.view.noNodes = "", ""
@@ -398,7 +398,7 @@ func (l *live) redraw() {
 	l.drawn = len(lines)
 }
 
-// end leaves what was drawn last on the terminal.
+// end draws the view for the last time.
 func (l *live) end() {
 	l.redraw()
 	l.ticker.Stop()

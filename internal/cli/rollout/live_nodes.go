@@ -14,28 +14,28 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 )
 
-// nodeState is how a node looks in the live view, by what its NodeConfig says alone. The controller, who knows more,
-// counts; this is to see where.
+// nodeState is the state of a node in the live view, derived from its NodeConfig alone. The counts in the rollout's status, by
+// the controller, are more exact.
 type nodeState uint8
 
-// In the order in which they are opened, the last one first.
+// The live view lists the last state first.
 const (
 	nodePending nodeState = iota
 	nodeUpdated
 	nodeSoaking
 	nodeAssigned
 	nodeTrial
-	nodeReturning
+	nodeRollingBack
 	nodeFailed
 )
 
-var nodeStateNames = [...]string{"Pending", "Updated", "Soaking", "Assigned", "Trial", "Returning", "Failed"}
+var nodeStateNames = [...]string{"Pending", "Updated", "Soaking", "Assigned", "Trial", "RollingBack", "Failed"}
 
 func (s nodeState) String() string { return nodeStateNames[s] }
 
-func (s nodeState) inFlight() bool { return s >= nodeSoaking && s <= nodeReturning }
+func (s nodeState) inFlight() bool { return s >= nodeSoaking && s <= nodeRollingBack }
 
-// liveNode is what the live view keeps of a node.
+// liveNode is a node in the live view.
 type liveNode struct {
 	name, zone string
 	state      nodeState
@@ -43,26 +43,26 @@ type liveNode struct {
 	why        string
 }
 
-// found is a look at a rollout's nodes.
-type found struct {
+// liveResult is the result of reading a rollout's nodes.
+type liveResult struct {
 	nodes []liveNode
 	err   error
 }
 
-// lookAtNodes looks at the nodes of the rollouts that are wanted, in pages and with a rest after each look that is long
-// beside it, until ctx ends.
-func lookAtNodes(ctx context.Context, c client.Client, wanted <-chan *v1alpha1.NodeConfigRollout) <-chan found {
-	out := make(chan found, 1)
+// lookAtNodes reads the nodes of the requested rollouts until ctx ends. It waits ten times as long as it reads, to load the API
+// server little.
+func lookAtNodes(ctx context.Context, c client.Client, requests <-chan *v1alpha1.NodeConfigRollout) <-chan liveResult {
+	out := make(chan liveResult, 1)
 	go func() {
 		for {
 			var r *v1alpha1.NodeConfigRollout
 			select {
 			case <-ctx.Done():
 				return
-			case r = <-wanted:
+			case r = <-requests:
 			}
 			begin := time.Now()
-			var f found
+			var f liveResult
 			f.nodes, f.err = liveNodes(ctx, c, r)
 			select {
 			case out <- f:
@@ -79,7 +79,7 @@ func lookAtNodes(ctx context.Context, c client.Client, wanted <-chan *v1alpha1.N
 	return out
 }
 
-// liveNodes reads a rollout's nodes: of the Nodes their metadata, and NodeConfigs, in pages.
+// liveNodes reads the metadata of a rollout's Nodes, and their NodeConfigs, in pages.
 func liveNodes(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) ([]liveNode, error) {
 	selection, err := policy.SelectionOf(r)
 	if err != nil {
@@ -110,7 +110,7 @@ func liveNodes(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollo
 	return nodes, nil
 }
 
-// look fills in what a NodeConfig says of its node.
+// look sets the state of a node from its NodeConfig.
 func (n *liveNode) look(r *v1alpha1.NodeConfigRollout, nc *v1alpha1.NodeConfig) {
 	target, st := r.Status.UpdateRevision, &nc.Status
 	if nc.Spec.ConfigSource == nil || nc.Spec.ConfigSource.RolloutRef == nil || target == nil {
@@ -123,14 +123,14 @@ func (n *liveNode) look(r *v1alpha1.NodeConfigRollout, nc *v1alpha1.NodeConfig) 
 	taken := st.ObservedGeneration >= nc.Generation
 	if ref.Revision != target.Number {
 		if r.Status.Halt != nil && (!taken || st.Trial != nil) {
-			n.state, n.since, n.why = nodeReturning, ref.AssignedAt.Time, fmt.Sprintf("to revision %d", ref.Revision)
+			n.state, n.since, n.why = nodeRollingBack, ref.AssignedAt.Time, fmt.Sprintf("to revision %d", ref.Revision)
 		}
 		return
 	}
 	n.since = ref.AssignedAt.Time
 	want := target.ConfigMapRef
 	if !taken {
-		n.state, n.why = nodeAssigned, "its agent has not taken it up"
+		n.state, n.why = nodeAssigned, "waiting for its agent"
 		return
 	}
 	if t := st.Trial; t != nil {
@@ -152,8 +152,8 @@ func (n *liveNode) look(r *v1alpha1.NodeConfigRollout, nc *v1alpha1.NodeConfig) 
 		return
 	}
 	n.state = nodeUpdated
-	mark := policy.ObservationOf(nc) // since when it is fine is the controller's to say
+	mark := policy.ObservationOf(nc) // the controller records since when the node is healthy
 	if soak := time.Duration(r.Spec.SoakSeconds) * time.Second; mark.Rollout == ref.Name && mark.Revision == ref.Revision && !mark.HealthySince.IsZero() && time.Since(mark.HealthySince) < soak {
-		n.state, n.why = nodeSoaking, fmt.Sprintf("healthy since its trial, for %s in all", soak)
+		n.state, n.why = nodeSoaking, fmt.Sprintf("healthy since its trial, must stay so for %s", soak)
 	}
 }

@@ -53,7 +53,7 @@ func fleet120() []liveNode {
 		case i == 60:
 			n.state, n.why = nodeFailed, "CrashLooped: current (UID: u4)\x1b[2J crash-looped"
 		case i == 61:
-			n.state, n.since, n.why = nodeAssigned, noon.Add(-4*time.Second), "its agent has not taken it up"
+			n.state, n.since, n.why = nodeAssigned, noon.Add(-4*time.Second), "waiting for its agent"
 		case i < 64:
 			n.state, n.since, n.why = nodeTrial, noon.Add(-2*time.Minute), "healthy 90s of 600s"
 		}
@@ -84,7 +84,7 @@ c ███████████████▒░░░░░░░░░░
 node-060 Failed     CrashLooped: current (UID: u4)\x1b[2J crash-looped
 node-062 Trial        2m  healthy 90s of 600s
 node-063 Trial        2m  healthy 90s of 600s
-node-061 Assigned     4s  its agent has not taken it up
+node-061 Assigned     4s  waiting for its agent
 `)
 }
 
@@ -116,7 +116,7 @@ func TestTheLiveViewBoundsZonesAndNodes(t *testing.T) {
 	}
 	lines := view{rollout: moving(), nodes: nodes, now: noon}.lines(unlimited)
 	all := strings.Join(lines, "\n")
-	for _, want := range []string{"and 8 more zones", "and 5 more: kubectl evenkeel nodes", "zone-19 "} {
+	for _, want := range []string{"and 8 more zones", "and 5 more; see kubectl evenkeel nodes", "zone-19 "} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no %q in\n%s", want, all)
 		}
@@ -132,8 +132,8 @@ func TestTheViewSaysWhatCannotBeBelieved(t *testing.T) {
 	v := view{rollout: r, now: noon, trouble: "connection refused"}
 	check(t, v.lines(unlimited)[:3], `
 workers  revision 4 (workers-7f9c4d1a2b), attempt 2  Progressing  started 12m ago
-the controller has not observed this change yet; is evenkeel-controller running?
-the API server does not answer, what is shown is old: connection refused
+the controller has not seen this change yet; is evenkeel-controller running?
+the API server does not answer, this view is old: connection refused
 `)
 }
 
@@ -153,9 +153,9 @@ func TestOnlyWhatMayPassIsAnAPIServerThatDoesNotAnswer(t *testing.T) {
 		{apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no")), "nodes is forbidden: no", ""},
 		{apierrors.NewTooManyRequestsError("busy"), "", "Too many requests: busy"},
 	} {
-		news := make(chan found, 1)
-		news <- found{err: tt.err}
-		l := &live{out: io.Discard, screen: func() (int, int, bool) { return 80, 24, true }, found: news, wanted: make(chan *v1alpha1.NodeConfigRollout, 1)}
+		news := make(chan liveResult, 1)
+		news <- liveResult{err: tt.err}
+		l := &live{out: io.Discard, screen: func() (int, int, bool) { return 80, 24, true }, found: news, requests: make(chan *v1alpha1.NodeConfigRollout, 1)}
 		l.show(moving())
 		if l.view.noNodes != tt.noNodes || l.view.trouble != tt.trouble {
 			t.Errorf("nodes are not shown for %q, and the server does not answer for %q; want %q and %q", l.view.noNodes, l.view.trouble, tt.noNodes, tt.trouble)
@@ -183,7 +183,7 @@ func TestFailedNodesAreNamedWithHowManyMoreThereAre(t *testing.T) {
 	lines := view{rollout: r, now: noon}.lines(unlimited)
 	check(t, lines[len(lines)-2:], `
 node-7  Timeout  took too long
-and 2 more that failed
+and 2 more failed nodes
 `)
 }
 
@@ -215,7 +215,7 @@ func TestANodeLooksAsItsNodeConfigSays(t *testing.T) {
 		{name: "nothing assigned", revision: 4, edit: func(nc *v1alpha1.NodeConfig) { nc.Spec.ConfigSource = nil }, want: nodePending},
 		{name: "of another rollout", revision: 4, edit: func(nc *v1alpha1.NodeConfig) { nc.Spec.ConfigSource.RolloutRef.Name = "x" }, want: nodePending},
 		{name: "the one before", revision: 3, want: nodePending},
-		{name: "not taken up", revision: 4, edit: func(nc *v1alpha1.NodeConfig) { nc.Generation = 3 }, want: nodeAssigned, why: "its agent has not taken it up"},
+		{name: "not taken up", revision: 4, edit: func(nc *v1alpha1.NodeConfig) { nc.Generation = 3 }, want: nodeAssigned, why: "waiting for its agent"},
 		{name: "in trial", revision: 4, edit: func(nc *v1alpha1.NodeConfig) {
 			nc.Status.Trial = &v1alpha1.Trial{HealthySeconds: 5, DurationSeconds: 10, Restarts: 2}
 		}, want: nodeTrial, why: "healthy 5s of 10s, 2 restarts"},
@@ -234,9 +234,9 @@ func TestANodeLooksAsItsNodeConfigSays(t *testing.T) {
 			}
 			nc.Annotations = map[string]string{v1alpha1.AnnotationObserved: text}
 		}, rollout: func(r *v1alpha1.NodeConfigRollout) { r.Spec.SoakSeconds = 3600 },
-			want: nodeSoaking, why: "healthy since its trial, for 1h0m0s in all"},
+			want: nodeSoaking, why: "healthy since its trial, must stay so for 1h0m0s"},
 		{name: "on its way back", revision: 3, edit: func(nc *v1alpha1.NodeConfig) { nc.Generation = 3 },
-			rollout: func(r *v1alpha1.NodeConfigRollout) { r.Status.Halt = &v1alpha1.RolloutHalt{} }, want: nodeReturning, why: "to revision 3"},
+			rollout: func(r *v1alpha1.NodeConfigRollout) { r.Status.Halt = &v1alpha1.RolloutHalt{} }, want: nodeRollingBack, why: "to revision 3"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r, nc := moving(), assigned(tt.revision)
@@ -286,12 +286,12 @@ func TestTheVerdictOfEachPhase(t *testing.T) {
 			want verdictOf
 		}{{goal{}, tt.end}, {paused, tt.paused}} {
 			var got verdictOf
-			if got.code, got.over = verdict(r, g.goal); got != g.want {
+			if got.code, got.over = exitCode(r, g.goal); got != g.want {
 				t.Errorf("%s for %+v is %+v, want %+v", tt.phase, g.goal, got, g.want)
 			}
 		}
 		r.Generation++
-		if code, over := verdict(r, paused); code != 0 || over {
+		if code, over := exitCode(r, paused); code != 0 || over {
 			t.Errorf("%s of an older spec is %d, over %v, want nothing to be believed", tt.phase, code, over)
 		}
 	}
@@ -302,7 +302,7 @@ func TestACompleteRolloutWithTooManyFailedNodesIsNoSuccess(t *testing.T) {
 	r.Status.Phase = v1alpha1.RolloutComplete
 	for reason, want := range map[string]int{"NodesFailed": command.ExitComplete, rollout.DegradedTooMany: command.ExitHalted} {
 		r.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionDegraded, Status: metav1.ConditionTrue, Reason: reason}}
-		if code, over := verdict(r, goal{}); code != want || !over {
+		if code, over := exitCode(r, goal{}); code != want || !over {
 			t.Errorf("%s is %d, over %v, want %d", reason, code, over, want)
 		}
 	}

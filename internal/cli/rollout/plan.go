@@ -27,7 +27,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// planOptions is what the flags of rollout plan ask for.
+// planOptions has the flags of "rollout plan".
 type planOptions struct {
 	file                        string
 	output                      printing.Format
@@ -37,32 +37,32 @@ type planOptions struct {
 	trial                       time.Duration
 	seed                        uint64
 	nodes, zones                int
-	simulationFlag, madeUpNodes bool // whether any flag was given that needs --simulate; --nodes
+	simulationFlag, madeUpNodes bool // a flag that needs --simulate was given; --nodes was given
 }
 
-// onlySimulated are the flags that mean nothing without --simulate.
+// onlySimulated are the flags that need --simulate.
 var onlySimulated = []string{"fail-rate", "not-ready-rate", "silent-rate", "blocked-rate", "seed"}
 
 func (a *app) planCommand() *cobra.Command {
 	var o planOptions
 	cmd := &cobra.Command{
 		Use:   "plan NAME | -f FILE",
-		Short: "Show what a rollout would do: order, batches, time, conflicts",
-		Long: `Show what a rollout would do from here on: which nodes get the revision in which order and batches, how long that
-takes if every node is healthy, and which nodes it passes over and why. Nothing is changed.
+		Short: "Show what a rollout would do: order, batches, duration, conflicts",
+		Long: `Show what a rollout would do from now on: the order and the batches in which nodes get the revision, how long that takes
+if every node is healthy, and which nodes are excluded and why. Nothing is changed.
 
-A rollout from a file need not be stored. If one of its name is, the file is taken as its new version.
+With -f, the rollout does not have to exist. If it does, the file is its new version.
 
-With --simulate, nodes fail as often as the flags say, and the progress is drawn over time, with what a bad configuration
-would reach before it is stopped. With --nodes, the nodes are made up and no cluster is needed. The same --seed gives the
-same result.`,
-		Example: `  # What happens next
+With --simulate, nodes fail at the given rates; the output has a graph of the progress and the number of nodes that a bad
+configuration reaches before the rollout stops. With --nodes, the nodes are simulated too and no cluster is needed. The
+same --seed gives the same result.`,
+		Example: `  # Plan the rest of a rollout
   kubectl evenkeel rollout plan workers
 
-  # What a change would do
+  # Plan a change of a rollout
   kubectl evenkeel rollout plan -f workers.yaml
 
-  # How far a configuration gets that breaks one node in twenty, on 5000 nodes in 3 zones
+  # Simulate a configuration that breaks one node in twenty, on 5000 nodes in 3 zones
   kubectl evenkeel rollout plan -f workers.yaml --simulate --fail-rate 5% --nodes 5000 --zones 3`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.CompleteRollout,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -77,15 +77,15 @@ same result.`,
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "filename", "f", "", "a file with a NodeConfigRollout")
 	printing.FormatFlag(cmd, &o.output, printing.JSON, printing.YAML) // with every node of every batch
-	f.BoolVar(&o.simulate, "simulate", false, "let nodes fail as often as the flags say")
-	f.StringVar(&o.failing, "fail-rate", "0%", "share of nodes that fail their trial")
-	f.StringVar(&o.notReady, "not-ready-rate", "0%", "share of nodes that go NotReady in their trial")
-	f.StringVar(&o.blocked, "blocked-rate", "0%", "share of nodes that refuse the configuration because of their pods")
-	f.StringVar(&o.silent, "silent-rate", "0%", "share of nodes whose agent does not answer")
-	f.DurationVar(&o.trial, "trial-duration", 0, "how long a trial takes, if neither spec.trial nor the configuration says (default: as agents report, or 10m)")
-	f.Uint64Var(&o.seed, "seed", 1, "which nodes fail")
-	f.IntVar(&o.nodes, "nodes", 0, "make up so many nodes instead of reading them from the cluster")
-	f.IntVar(&o.zones, "zones", 1, "in so many zones")
+	f.BoolVar(&o.simulate, "simulate", false, "simulate failures at the rates of the other flags")
+	f.StringVar(&o.failing, "fail-rate", "0%", "percentage of nodes that fail their trial")
+	f.StringVar(&o.notReady, "not-ready-rate", "0%", "percentage of nodes that become NotReady in their trial")
+	f.StringVar(&o.blocked, "blocked-rate", "0%", "percentage of nodes that refuse the configuration because of their pods")
+	f.StringVar(&o.silent, "silent-rate", "0%", "percentage of nodes whose agent does not answer")
+	f.DurationVar(&o.trial, "trial-duration", 0, "duration of a trial if neither spec.trial nor the configuration sets it (default: as agents report, or 10m)")
+	f.Uint64Var(&o.seed, "seed", 1, "seed of the choice of nodes that fail")
+	f.IntVar(&o.nodes, "nodes", 0, "simulate this many nodes instead of reading nodes from the cluster")
+	f.IntVar(&o.zones, "zones", 1, "number of zones of the simulated nodes")
 	return cmd
 }
 
@@ -96,9 +96,9 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 	}
 	switch {
 	case (len(args) == 0) == (o.file == ""):
-		return errors.New("give either the name of a rollout, or -f with a file that holds one")
+		return errors.New("specify either the name of a rollout, or -f with the manifest of one")
 	case o.madeUpNodes && o.file == "":
-		return errors.New("--nodes needs -f: with made-up nodes nothing is read from the cluster")
+		return errors.New("--nodes needs -f: with simulated nodes, nothing is read from the cluster")
 	case o.madeUpNodes && (o.nodes < 1 || o.nodes > 100_000):
 		return fmt.Errorf("--nodes %d: use 1 to 100000", o.nodes)
 	case o.madeUpNodes && (o.zones < 1 || o.zones > o.nodes):
@@ -129,8 +129,8 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 	return nil
 }
 
-// planned reads what the arguments name, and the rollout's nodes or some that are made up.
-func (a *app) planned(ctx context.Context, args []string, o planOptions) (f *query.Fleet, r *v1alpha1.NodeConfigRollout, err error) {
+// planned reads the rollout that the arguments name, and reads or simulates its nodes.
+func (a *app) planned(ctx context.Context, args []string, o planOptions) (f *report.Fleet, r *v1alpha1.NodeConfigRollout, err error) {
 	if o.file != "" {
 		data, err := os.ReadFile(o.file)
 		if err != nil {
@@ -164,10 +164,10 @@ func ParseManifest(data []byte) (*v1alpha1.NodeConfigRollout, error) {
 	}
 	var r v1alpha1.NodeConfigRollout
 	if err := yaml.Unmarshal(data, &r.TypeMeta); err != nil {
-		return nil, fmt.Errorf("it is no NodeConfigRollout: %w", err)
+		return nil, fmt.Errorf("not a NodeConfigRollout: %w", err)
 	}
 	if r.APIVersion != v1alpha1.GroupVersion.String() || r.Kind != "NodeConfigRollout" {
-		return nil, fmt.Errorf("it is no NodeConfigRollout of %s, but %s %s", v1alpha1.GroupVersion, describe.Dash(r.APIVersion), describe.Dash(r.Kind))
+		return nil, fmt.Errorf("not a NodeConfigRollout of %s, but %s %s", v1alpha1.GroupVersion, report.Dash(r.APIVersion), report.Dash(r.Kind))
 	}
 	if err := yaml.UnmarshalStrict(data, &r); err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func ParseManifest(data []byte) (*v1alpha1.NodeConfigRollout, error) {
 	return &r, nil
 }
 
-// showPlan writes what a rollout, stored or not yet, would do: order, batches, time, conflicts.
+// showPlan prints the plan of a rollout, which does not have to exist yet.
 func showPlan(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout, w io.Writer) error {
 	f, err := report.Gather(ctx, c, r, nil)
 	if err != nil {
@@ -196,11 +196,11 @@ func showPlan(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollou
 	return nil
 }
 
-// PlanReport is a plan, as it is printed.
+// PlanReport is the output of "rollout plan".
 type PlanReport struct {
 	Rollout         string                 `json:"rollout"`
 	Revision        int64                  `json:"revision"`
-	New             bool                   `json:"new"` // the revision has not been made yet
+	New             bool                   `json:"new"` // the revision does not exist yet
 	Phase           string                 `json:"phase"`
 	Message         string                 `json:"message"`
 	Nodes           v1alpha1.RolloutCounts `json:"nodes"`
@@ -208,17 +208,17 @@ type PlanReport struct {
 	DurationSeconds int64                  `json:"durationSeconds"`
 	TrialSeconds    int64                  `json:"trialSeconds"`
 	Approvals       int                    `json:"approvals"`
-	PassedOver      []passedOver           `json:"passedOver,omitempty"`
-	End             string                 `json:"end"` // the phase then
+	PassedOver      []excludedNodes        `json:"passedOver,omitempty"`
+	End             string                 `json:"end"` // the last phase
 	EndMessage      string                 `json:"endMessage"`
-	Limited         bool                   `json:"limited,omitempty"` // it is not the end
+	Limited         bool                   `json:"limited,omitempty"` // the plan does not reach the end
 	Simulation      *simulationView        `json:"simulation,omitempty"`
 
 	steps []rollout.Step
-	run   rollout.Run // with the model's failures
+	run   rollout.Run // with the failures of the model
 }
 
-// batchView is nodes that are written to at a time.
+// batchView is a batch of nodes that are written to at the same time.
 type batchView struct {
 	AfterSeconds int64          `json:"afterSeconds"`
 	Step         int            `json:"step"` // counted from 1
@@ -227,14 +227,14 @@ type batchView struct {
 	Zones        map[string]int `json:"zones"`
 }
 
-// passedOver is nodes that a rollout does not touch, for one reason.
-type passedOver struct {
+// excludedNodes are nodes that a rollout excludes for the same reason.
+type excludedNodes struct {
 	State string   `json:"state"`
 	Why   string   `json:"why"`
 	Nodes []string `json:"nodes"`
 }
 
-// newPlanReport plans for a fleet of which every node is healthy, and plays the model as well.
+// newPlanReport plans for a fleet of healthy nodes, and simulates the model too.
 func newPlanReport(ctx context.Context, f *report.Fleet, m rollout.Model) (*PlanReport, error) {
 	if f.Policy.Invalid != "" {
 		return nil, fmt.Errorf("rollout %s: the template cannot be used: %s", f.Policy.Name, f.Policy.Invalid)
@@ -249,7 +249,7 @@ func newPlanReport(ctx context.Context, f *report.Fleet, m rollout.Model) (*Plan
 	}
 	now := rollout.Plan(f.Policy, f.Progress, f.Nodes)
 	v.Phase, v.Message, v.Nodes = now.Phase, now.Message, policy.CountsOf(now.Counts)
-	v.passOver(f, now)
+	v.addExcluded(f, now)
 
 	healthy := m
 	healthy.Failing, healthy.Breaks, healthy.Silent = 0, 0, 0
@@ -263,9 +263,9 @@ func newPlanReport(ctx context.Context, f *report.Fleet, m rollout.Model) (*Plan
 	return v, ctx.Err()
 }
 
-// trialOf is how long a trial takes: what is asked of it, else what is asked for, else the longest that an agent
-// has reported of a trial, else the agents' default.
-func trialOf(f *query.Fleet, otherwise time.Duration) time.Duration {
+// trialOf returns the duration of a trial: the one in the template or in spec.trial, else the flag's, else the longest that an
+// agent has reported, else the agents' default.
+func trialOf(f *report.Fleet, flag time.Duration) time.Duration {
 	if d := f.Template.Trial.Duration; d != nil {
 		return *d
 	}
@@ -273,7 +273,7 @@ func trialOf(f *query.Fleet, otherwise time.Duration) time.Duration {
 	for i := range f.Nodes {
 		seen = max(seen, f.Nodes[i].TrialLength)
 	}
-	return cmp.Or(otherwise, seen, 10*time.Minute)
+	return cmp.Or(flag, seen, 10*time.Minute)
 }
 
 func batchOf(f *query.Fleet, run rollout.Run, b rollout.Batch) batchView {
@@ -285,9 +285,9 @@ func batchOf(f *query.Fleet, run rollout.Run, b rollout.Batch) batchView {
 	return out
 }
 
-// passOver fills in the nodes that the rollout does not touch now.
-func (v *PlanReport) passOver(f *report.Fleet, now rollout.Result) {
-	index := map[passedKey]int{}
+// addExcluded fills in the nodes that the rollout excludes now.
+func (v *PlanReport) addExcluded(f *report.Fleet, now rollout.Result) {
+	index := map[excludedKey]int{}
 	for i, state := range now.States {
 		switch state {
 		case rollout.Failed, rollout.Skipped, rollout.Stale, rollout.Conflicted, rollout.Manual, rollout.Blocked:
@@ -295,21 +295,21 @@ func (v *PlanReport) passOver(f *report.Fleet, now rollout.Result) {
 			continue
 		}
 		s := now.NodeState(i)
-		key := passedKey{state, s.Reason}
-		if s.Reason == "" { // the words are the same for many nodes
+		key := excludedKey{state, s.Reason}
+		if s.Reason == "" { // the text is the same for many nodes
 			key.why = s.Message
 		}
 		at, ok := index[key]
 		if !ok {
 			at = len(v.PassedOver)
 			index[key] = at
-			v.PassedOver = append(v.PassedOver, passedOver{State: state.String(), Why: describe.JoinWords(s.Reason, s.Message)})
+			v.PassedOver = append(v.PassedOver, excludedNodes{State: state.String(), Why: report.JoinWords(s.Reason, s.Message)})
 		}
 		v.PassedOver[at].Nodes = append(v.PassedOver[at].Nodes, f.Nodes[i].Name)
 	}
 }
 
-type passedKey struct {
+type excludedKey struct {
 	state rollout.State
 	why   string
 }
@@ -323,37 +323,37 @@ func (v *PlanReport) print(w io.Writer) {
 	if n := v.Nodes.Assigned + v.Nodes.Trial + v.Nodes.Soaking; n > 0 {
 		flying = fmt.Sprintf(", %d in flight", n)
 	}
-	fmt.Fprintf(w, "Rollout %s, revision %d%s: %d nodes selected, %d of them updated%s, %d to come, %d passed over\n",
-		v.Rollout, v.Revision, made, v.Nodes.Selected, v.Nodes.Updated, flying, v.Nodes.Pending, v.passed())
+	fmt.Fprintf(w, "Rollout %s, revision %d%s: %d nodes selected, %d updated%s, %d to come, %d excluded\n",
+		v.Rollout, v.Revision, made, v.Nodes.Selected, v.Nodes.Updated, flying, v.Nodes.Pending, v.excluded())
 	if len(v.Batches) == 0 {
-		fmt.Fprintf(w, "Nothing is assigned: %s: %s\n", v.Phase, printable.Line(v.Message))
+		fmt.Fprintf(w, "No node is assigned the revision: %s: %s\n", v.Phase, report.OneLine(v.Message))
 	} else {
 		v.printBatches(w)
 	}
 	if v.Limited {
-		fmt.Fprintf(w, "It is not done within %s; a higher strategy.maxUnavailable would be faster.\n", describe.Span(mostTime))
+		fmt.Fprintf(w, "The rollout is not complete within %s; increase strategy.maxUnavailable to make it faster.\n", report.Span(mostTime))
 	} else if len(v.Batches) > 0 {
 		fmt.Fprintf(w, "If every node is healthy, it ends after about %s: %s. A trial takes %s.\n", longSpan(v.DurationSeconds), v.End, longSpan(v.TrialSeconds))
 	}
 	if v.Approvals > 0 {
-		fmt.Fprintf(w, "Somebody must approve %s on the way (kubectl evenkeel rollout promote %s); the time until then comes on top.\n", times(v.Approvals), v.Rollout)
+		fmt.Fprintf(w, "It waits for approval %s (kubectl evenkeel rollout promote %s), which is not included.\n", times(v.Approvals), v.Rollout)
 	}
 	if len(v.PassedOver) > 0 {
-		fmt.Fprintln(w, "\nPassed over:")
+		fmt.Fprintln(w, "\nExcluded:")
 		for _, p := range v.PassedOver {
 			fmt.Fprintf(w, "  %d %s (%s): %s\n", len(p.Nodes), p.State, someOf(p.Nodes), printable.Line(p.Why))
 		}
 	}
 }
 
-func (v *PlanReport) passed() (n int) {
+func (v *PlanReport) excluded() (n int) {
 	for _, p := range v.PassedOver {
 		n += len(p.Nodes)
 	}
 	return n
 }
 
-// mostBatches is how many batches are shown to people.
+// mostBatches is the largest number of batches in the table.
 const mostBatches = 20
 
 func (v *PlanReport) printBatches(w io.Writer) {
@@ -363,7 +363,7 @@ func (v *PlanReport) printBatches(w io.Writer) {
 	for i, b := range v.Batches {
 		if left := len(v.Batches) - i; i >= mostBatches-1 && left > 1 && i != len(v.Batches)-1 {
 			if i == mostBatches-1 {
-				fmt.Fprintf(tw, "...\t\t\t\t\t%d batches more; -o json shows all\n", left-1)
+				fmt.Fprintf(tw, "...\t\t\t\t\t%d more batches; -o json has all\n", left-1)
 			}
 			continue
 		}
@@ -388,7 +388,7 @@ func zoneCounts(zones map[string]int) string {
 	return strings.Join(out, " ")
 }
 
-// someOf names the first few.
+// someOf returns the first names.
 func someOf(names []string) string {
 	const most = 3
 	if len(names) > most {

@@ -32,24 +32,24 @@ func PushCommand(env *command.Env) *cobra.Command {
 		Short: "Create or update a rollout from a kubelet configuration file",
 		Long: `Create or update a rollout from a kubelet configuration file.
 
-It shows what changes field by field and what the rollout will do, asks, and writes. What is not given stays as it is:
-for a rollout that exists, -f alone is enough. A new one needs --selector or --all-nodes.
+The command prints the changed fields and the plan of the rollout, and asks for confirmation before it writes. Settings
+without a flag do not change: for an existing rollout, -f is enough. A new rollout needs --selector or --all-nodes.
 
-The file holds a KubeletConfiguration, upstream or grouped, in YAML or JSON. With --drop-in it is partial, and laid over
-each node's local configuration; a rollout that was made so stays so, unless --drop-in=false is given.
+The file holds a KubeletConfiguration, upstream or grouped, in YAML or JSON. With --drop-in it is partial, and is merged
+over each node's local configuration. A rollout that was created with --drop-in keeps it, unless --drop-in=false is given.
 
-Steps are numbers of nodes, percentages, and pauses, with commas between them. "pause" waits for "rollout promote",
-"pause:10m" for ten minutes.`,
-		Example: `  # A new rollout: one node, ten minutes, a tenth, wait for promote, all
+Steps are a comma-separated list of numbers of nodes, percentages, and pauses. "pause" waits for "rollout promote",
+"pause:10m" waits for ten minutes.`,
+		Example: `  # Create a rollout: one node, a pause of ten minutes, 10%, a pause until "promote", all nodes
   kubectl evenkeel push workers -f kubelet.yaml --selector node-restriction.kubernetes.io/pool=workers --steps 1,pause:10m,10%,pause,100%
 
-  # Another configuration for the same nodes, by the same steps
+  # Roll out another configuration to the same nodes, by the same steps
   kubectl evenkeel push workers -f kubelet.yaml
 
-  # A few fields over what each node has, for every node, from a script
+  # Change a few fields on every node, from a script
   kubectl evenkeel push limits -f fields.yaml --drop-in --all-nodes --yes
 
-  # Only see what it would do
+  # Print the plan only
   kubectl evenkeel push workers -f kubelet.yaml --dry-run`,
 		Args: oneRollout, ValidArgsFunction: a.CompleteRollout,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -59,10 +59,10 @@ Steps are numbers of nodes, percentages, and pauses, with commas between them. "
 	}
 	f := cmd.Flags()
 	f.StringVarP(&p.File, "filename", "f", "", "file with the configuration; - is standard input")
-	f.BoolVar(&p.DropIn, "drop-in", false, "the file is partial: lay it over each node's local configuration")
+	f.BoolVar(&p.DropIn, "drop-in", false, "the file is partial: merge it over each node's local configuration")
 	p.AddStrategyFlags(cmd)
-	f.BoolVarP(&p.yes, "yes", "y", false, "do not ask")
-	f.BoolVar(&p.dryRun, "dry-run", false, "show what it would do, and write nothing")
+	f.BoolVarP(&p.yes, "yes", "y", false, "do not ask for confirmation")
+	f.BoolVar(&p.dryRun, "dry-run", false, "print the plan, and write nothing")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
 	return cmd
 }

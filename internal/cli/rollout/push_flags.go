@@ -21,12 +21,12 @@ var StrategyFlags = []string{"drop-in", "selector", "all-nodes", "steps", "max-u
 func (p *Push) AddStrategyFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&p.selector, "selector", "l", "", "labels of the nodes, such as node-restriction.kubernetes.io/pool=workers")
-	f.BoolVar(&p.allNodes, "all-nodes", false, "every node is meant")
+	f.BoolVar(&p.allNodes, "all-nodes", false, "select every node")
 	f.StringVar(&p.steps, "steps", "", "steps, such as 1,pause:10m,10%,pause,100%")
-	f.StringVar(&p.maxUnavailable, "max-unavailable", "", "how many nodes may be in flight or failed at a time, such as 5 or 10%")
-	f.StringVar(&p.maxJoining, "max-joining", "", "how many nodes that joined may be in flight at a time, such as 5 or 10%")
-	f.StringVar(&p.maxFailures, "max-failures", "", "how many failed nodes stop the rollout, such as 1 or 2%")
-	f.StringVar(&p.onFailure, "on-failure", "", "what a stop does: pause or rollback")
+	f.StringVar(&p.maxUnavailable, "max-unavailable", "", "how many nodes may be in flight or failed at the same time, such as 5 or 10%")
+	f.StringVar(&p.maxJoining, "max-joining", "", "how many nodes that joined may be in flight at the same time, such as 5 or 10%")
+	f.StringVar(&p.maxFailures, "max-failures", "", "number of failed nodes that stops the rollout, such as 1 or 2%")
+	f.StringVar(&p.onFailure, "on-failure", "", "what happens at that number: pause or rollback")
 	p.trial.Add(cmd)
 	f.BoolVar(&p.inline, "inline", false, "replace a template that names a ConfigMap")
 	_ = cmd.RegisterFlagCompletionFunc("on-failure", cobra.FixedCompletions([]string{"pause", "rollback"}, cobra.ShellCompDirectiveNoFileComp))
@@ -35,7 +35,7 @@ func (p *Push) AddStrategyFlags(cmd *cobra.Command) {
 // ApplyFlags writes the flags that were given into a spec. The error names the flag.
 func (p Push) ApplyFlags(s *v1alpha1.NodeConfigRolloutSpec) error {
 	if p.Changed("selector") && p.allNodes {
-		return errors.New("--selector and --all-nodes contradict each other: give one")
+		return errors.New("--selector and --all-nodes cannot be used together")
 	}
 	if p.Changed("selector") {
 		selector, err := metav1.ParseToLabelSelector(p.selector)
@@ -43,7 +43,7 @@ func (p Push) ApplyFlags(s *v1alpha1.NodeConfigRolloutSpec) error {
 			return fmt.Errorf("--selector: %w", err)
 		}
 		if len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
-			return errors.New("--selector is empty: give labels, or --all-nodes if every node is meant")
+			return errors.New("--selector is empty: use labels, or --all-nodes for every node")
 		}
 		s.NodeSelector, s.AllNodes = *selector, false
 	}
@@ -93,11 +93,11 @@ func (p Push) ApplyFlags(s *v1alpha1.NodeConfigRolloutSpec) error {
 	return err
 }
 
-// parseSteps reads the value of --steps.
+// parseSteps parses the value of --steps.
 func parseSteps(s string) ([]v1alpha1.RolloutStep, error) {
 	words := strings.Split(s, ",")
 	if len(words) > v1alpha1.MaxSteps {
-		return nil, fmt.Errorf("--steps: %d steps are more than %d", len(words), v1alpha1.MaxSteps)
+		return nil, fmt.Errorf("--steps: %d steps are more than the limit of %d", len(words), v1alpha1.MaxSteps)
 	}
 	var steps []v1alpha1.RolloutStep
 	for i, word := range words {
@@ -109,13 +109,13 @@ func parseSteps(s string) ([]v1alpha1.RolloutStep, error) {
 		case timed:
 			d, err := time.ParseDuration(length)
 			if err != nil || d <= 0 {
-				return nil, fmt.Errorf("--steps: step %d (%q): %q is no duration, such as 10m or 1h30m", i, word, length)
+				return nil, fmt.Errorf("--steps: step %d (%q): %q is not a duration, such as 10m or 1h30m", i, word, length)
 			}
 			steps = append(steps, v1alpha1.RolloutStep{Pause: &v1alpha1.RolloutPause{Duration: &metav1.Duration{Duration: d}}})
 		default:
 			v, err := command.ParseAmount(word, 1)
 			if err != nil {
-				return nil, fmt.Errorf("--steps: step %d: %w; nor is it pause or pause:10m", i, err)
+				return nil, fmt.Errorf("--steps: step %d: %w, nor pause or pause:10m", i, err)
 			}
 			steps = append(steps, v1alpha1.RolloutStep{Nodes: &v})
 		}
@@ -123,9 +123,9 @@ func parseSteps(s string) ([]v1alpha1.RolloutStep, error) {
 	return steps, nil
 }
 
-// stepsFlag is the value of --steps that means these steps.
+// stepsFlag returns the value of --steps for these steps.
 func stepsFlag(steps []v1alpha1.RolloutStep) string {
-	if len(steps) == 0 { // what the controller makes of none
+	if len(steps) == 0 { // the default
 		return "1,10%,100%"
 	}
 	var words []string

@@ -59,7 +59,7 @@ func TestTheStepsThatThereWereCanBeGivenAgain(t *testing.T) {
 func TestWhatComesBackBringsItsOwnTrial(t *testing.T) {
 	beside := &v1alpha1.TrialTerms{AllowPodLoss: true}
 	for data, want := range map[string]string{
-		"kind: KubeletConfiguration\napiVersion: evenkeel.dev/v1alpha1\ntrial: {crashLoopThreshold: 1}\n": "it says how its trial goes, so spec.trial was removed; ",
+		"kind: KubeletConfiguration\napiVersion: evenkeel.dev/v1alpha1\ntrial: {crashLoopThreshold: 1}\n": "it has a trial section, so spec.trial was removed; ",
 		"kind: KubeletConfiguration\napiVersion: evenkeel.dev/v1alpha1\n":                                 "",
 	} {
 		spec := &v1alpha1.NodeConfigRolloutSpec{Trial: beside}
@@ -86,12 +86,12 @@ func TestStepsThatMakeNoSenseAreRefusedByTheirPlace(t *testing.T) {
 		{"+1", `step 0: "+1" is neither`},
 		{"01%", `step 0: "01%" is neither`},
 		{"99999999999", `is neither`},
-		{"1,pause:", `step 1 ("pause:"): "" is no duration`},
-		{"1,pause:10", `step 1 ("pause:10"): "10" is no duration`},
-		{"1,pause:0s", `"0s" is no duration`},
-		{"1,pause:-5m", `"-5m" is no duration`},
+		{"1,pause:", `step 1 ("pause:"): "" is not a duration`},
+		{"1,pause:10", `step 1 ("pause:10"): "10" is not a duration`},
+		{"1,pause:0s", `"0s" is not a duration`},
+		{"1,pause:-5m", `"-5m" is not a duration`},
 		{"pauses", `step 0: "pauses" is neither`},
-		{strings.Repeat("1,", v1alpha1.MaxSteps) + "1", fmt.Sprintf("%d steps are more than %d", v1alpha1.MaxSteps+1, v1alpha1.MaxSteps)},
+		{strings.Repeat("1,", v1alpha1.MaxSteps) + "1", fmt.Sprintf("%d steps are more than the limit of %d", v1alpha1.MaxSteps+1, v1alpha1.MaxSteps)},
 	} {
 		steps, err := parseSteps(tt.in)
 		if err == nil || !strings.Contains(err.Error(), tt.want) {

@@ -25,11 +25,11 @@ func Command(env *command.Env) *cobra.Command {
 	a := &app{env}
 	cmd := command.Group(&cobra.Command{
 		Use:   "rollout",
-		Short: "See and steer rollouts",
-		Long: `See and steer rollouts.
+		Short: "Show and control rollouts",
+		Long: `Show and control rollouts.
 
-What steers a rollout is written into its spec, and evenkeel-controller does it: each command says what was written and
-what comes next, and doing it twice changes nothing.`,
+The commands that control a rollout write its spec, and evenkeel-controller acts on it. Each command prints what it wrote
+and what happens next. Running a command twice changes nothing.`,
 		Example: `  kubectl evenkeel rollout list
   kubectl evenkeel rollout status workers -w
   kubectl evenkeel rollout promote workers`,
@@ -44,7 +44,7 @@ func (a *app) listCommand() *cobra.Command {
 	var f printing.Format
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the rollouts",
+		Short: "List rollouts",
 		Example: `  kubectl evenkeel rollout list
   kubectl evenkeel rollout list -o wide`,
 		Args: cobra.NoArgs,
@@ -76,7 +76,7 @@ func (a *app) printList(f printing.Format, list *v1alpha1.NodeConfigRolloutList)
 	case f != "" && f != printing.Wide:
 		return printing.Object(a.Out, f, list)
 	case len(list.Items) == 0:
-		fmt.Fprintln(a.ErrOut, "There are no rollouts: make one with: kubectl evenkeel push")
+		fmt.Fprintln(a.ErrOut, "No rollouts found; create one with: kubectl evenkeel push")
 		return nil
 	}
 	header := []string{"NAME", "REVISION", "STATUS", "STEP", "UPDATED", "FAILED", "AGE"}
@@ -104,7 +104,7 @@ func (a *app) printList(f printing.Format, list *v1alpha1.NodeConfigRolloutList)
 	return printing.Table(a.Out, header, rows)
 }
 
-// oneRollout is for commands that need the name of one rollout, and rolloutAndMore for those that take others after it.
+// oneRollout accepts the name of one rollout.
 func oneRollout(cmd *cobra.Command, args []string) error {
 	if len(args) > 1 {
 		return fmt.Errorf("%s takes one rollout, not %s", cmd.CommandPath(), strings.Join(args, " "))
@@ -112,9 +112,10 @@ func oneRollout(cmd *cobra.Command, args []string) error {
 	return rolloutAndMore(cmd, args)
 }
 
+// rolloutAndMore accepts the name of a rollout and more arguments after it.
 func rolloutAndMore(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 || args[0] == "" {
-		return fmt.Errorf("%s needs the name of a rollout: kubectl evenkeel rollout list shows them", cmd.CommandPath())
+		return fmt.Errorf("%s needs the name of a rollout: list them with: kubectl evenkeel rollout list", cmd.CommandPath())
 	}
 	return nil
 }

@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// answerTime is how long a simulated agent takes to take up what it is given.
+	// answerTime is how long a simulated agent takes to start a trial.
 	answerTime = 5 * time.Second
 	// failTime is how far into its trial a simulated node fails, unless the trial is short.
 	failTime = time.Minute
-	// mostTime is how far ahead a plan looks.
+	// mostTime is the longest duration of a plan.
 	mostTime = 30 * 24 * time.Hour
 )
 
-// model is what the flags ask of the nodes. The error names the flag.
+// model returns the behaviour of simulated nodes. The error names the flag.
 func (o planOptions) model() (rollout.Model, error) {
 	m := rollout.Model{Seed: o.seed, TakeUp: answerTime, Trial: o.trial, Fail: failTime, Approve: true, Limit: mostTime}
 	if o.trial < 0 {
@@ -49,14 +49,14 @@ func (o planOptions) model() (rollout.Model, error) {
 		*f.to = share / 100
 	}
 	if sum := m.Failing + m.Breaks + m.Silent + m.Blocked; sum > 1 {
-		return m, fmt.Errorf("--fail-rate, --not-ready-rate, --silent-rate and --blocked-rate are %.4g%% together: a node has only one fate", 100*sum)
+		return m, fmt.Errorf("the sum of --fail-rate, --not-ready-rate, --silent-rate and --blocked-rate is %.4g%%: it must be at most 100%%", 100*sum)
 	}
 	return m, nil
 }
 
-// makeUp returns a fleet of healthy nodes that run their local configuration, for a rollout that has not begun. What a
-// ConfigMap holds that the template names does not matter then.
-func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*query.Fleet, error) {
+// makeUp returns a fleet of simulated healthy nodes that run their local configuration, for a rollout that has not begun. A
+// ConfigMap that the template names is not read.
+func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*report.Fleet, error) {
 	now := time.Now()
 	r = r.DeepCopy()
 	r.CreationTimestamp.Time, r.Status = now, v1alpha1.NodeConfigRolloutStatus{}
@@ -86,7 +86,7 @@ func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*query.Fleet, erro
 	return f, nil
 }
 
-// simulationView is what came of nodes that fail, as it is printed.
+// simulationView is the result of a simulation.
 type simulationView struct {
 	FailRate     float64 `json:"failRate"` // shares from 0 to 1
 	NotReadyRate float64 `json:"notReadyRate"`
@@ -94,12 +94,12 @@ type simulationView struct {
 	BlockedRate  float64 `json:"blockedRate"`
 	Seed         uint64  `json:"seed"`
 
-	Phase           string       `json:"phase"` // in the end
+	Phase           string       `json:"phase"` // at the end
 	Message         string       `json:"message"`
 	DurationSeconds int64        `json:"durationSeconds"`
 	Members         int          `json:"members"`
 	Updated         int          `json:"updated"`
-	Touched         int          `json:"touched"` // were given the revision at any time
+	Touched         int          `json:"touched"` // nodes that received the revision
 	StoppedAfter    *int64       `json:"stoppedAfterSeconds,omitempty"`
 	FailedAtStop    int          `json:"failedAtStop"`
 	FailedInTheEnd  int          `json:"failedInTheEnd"`
@@ -107,7 +107,7 @@ type simulationView struct {
 	Samples         []sampleView `json:"samples"`
 }
 
-// sampleView is how the rollout was at a time.
+// sampleView is the state of the rollout at one time.
 type sampleView struct {
 	AfterSeconds int64                  `json:"afterSeconds"`
 	Phase        string                 `json:"phase"`
@@ -138,7 +138,7 @@ func (v *simulationView) print(w io.Writer, colors bool) {
 	if v.BlockedRate > 0 {
 		blocked = fmt.Sprintf(", %.4g%% are blocked by their pods", 100*v.BlockedRate)
 	}
-	fmt.Fprintf(w, "\nSimulated: %.4g%% of the nodes fail their trial, %.4g%% go NotReady in it, %.4g%% have a silent agent%s (seed %d)\n\n",
+	fmt.Fprintf(w, "\nSimulated: %.4g%% of the nodes fail their trial, %.4g%% become NotReady, %.4g%% have a silent agent%s (seed %d)\n\n",
 		100*v.FailRate, 100*v.NotReadyRate, 100*v.SilentRate, blocked, v.Seed)
 	if plot := v.plot(colors); plot != "" {
 		fmt.Fprintln(w, plot)
@@ -147,20 +147,20 @@ func (v *simulationView) print(w io.Writer, colors bool) {
 	line := func(key, format string, args ...any) {
 		fmt.Fprintf(w, "%-22s"+format+"\n", append([]any{key}, args...)...)
 	}
-	line("In the end", "%s, after %s", v.Phase, longSpan(v.DurationSeconds))
+	line("Result", "%s, after %s", v.Phase, longSpan(v.DurationSeconds))
 	if v.Limited {
-		line("", "it was not over then")
+		line("", "not complete within that time")
 	}
 	line("", "%s", printable.Line(v.Message))
 	line("Updated", "%s", v.share(v.Updated))
 	if v.StoppedAfter == nil {
-		line("Touched", "%s", v.share(v.Touched))
+		line("Reached", "%s", v.share(v.Touched))
 	} else {
-		line("Touched", "%s: the blast radius", v.share(v.Touched))
+		line("Reached", "%s: the blast radius", v.share(v.Touched))
 		line("Stopped after", "%s", longSpan(*v.StoppedAfter))
 		line("Failed at the stop", "%s", v.share(v.FailedAtStop))
 	}
-	line("Failed in the end", "%s", v.share(v.FailedInTheEnd))
+	line("Failed at the end", "%s", v.share(v.FailedInTheEnd))
 }
 
 func (v *simulationView) share(n int) string {
@@ -175,7 +175,7 @@ const (
 	plotHeight = 12
 )
 
-// plot draws updated, unavailable and failed nodes over time; empty if no time has passed.
+// plot returns a graph of updated, unavailable and failed nodes over time; "" if no time has passed.
 func (v *simulationView) plot(colors bool) string {
 	if v.DurationSeconds == 0 || len(v.Samples) == 0 {
 		return ""

@@ -27,27 +27,28 @@ func (a *app) statusCommand() *cobra.Command {
 	var until string
 	cmd := &cobra.Command{
 		Use:   "status NAME",
-		Short: "Show how far a rollout is, or wait for it",
-		Long: `Show how far a rollout is, or wait for it.
+		Short: "Show the progress of a rollout, or wait for it",
+		Long: `Show the progress of a rollout, or wait for it.
 
-Without -w and --for it prints what is and ends: with 0 if the rollout is complete or still going, with 2 if it is
-halted, rolled back, invalid or stuck, or complete with more failed nodes than its policy tolerates, with 4 if it waits for approval.
+Without -w and --for it prints the status once. The exit code is 0 if the rollout is complete or in progress, 2 if it is
+halted, rolled back, invalid or stuck, or complete with more failed nodes than its policy tolerates, and 4 if it waits for
+approval.
 
-With -w it goes on until the rollout is complete (0), halted, rolled back, invalid or stuck (2), or waits for approval
-(4); a rollback is followed to its end. --for ends it earlier, with 0, and implies -w:
+With -w it waits until the rollout is complete (0), halted, rolled back, invalid or stuck (2), or waits for approval (4).
+It follows a rollback to its end. --for implies -w and ends the wait earlier, with exit code 0:
   --for=complete   the same as -w
-  --for=paused     at a pause of the steps, or when the rollout was paused
-  --for=step=N     when step N has begun, counted from 0; N = number of steps: when all are done
-With --timeout it ends with 3 when that is over. An API server that goes away for a while is waited for.
+  --for=paused     at a pause of the steps, or when the rollout is paused
+  --for=step=N     when step N, counted from 0, has begun; if N is the number of steps: when all steps are done
+When --timeout expires, the exit code is 3. While the API server does not answer, -w tries again.
 
-A status that answers an older spec is not believed: -w waits until the controller has seen the change.
+-w ignores a status that the controller wrote for an older spec, and waits for a newer one.
 
-On a terminal -w shows a live view. Elsewhere, or with NO_COLOR, it prints a line for each change, with -o json an object
-a line.`,
+On a terminal -w shows a live view. Elsewhere, or with NO_COLOR, it prints a line for each change; with -o json, one object
+per line.`,
 		Example: `  kubectl evenkeel rollout status workers
   kubectl evenkeel rollout status workers -w --timeout 1h
 
-  # In a pipeline: let the canaries run, look at them, go on
+  # In a pipeline: wait for the canaries, check them, continue
   kubectl evenkeel rollout status workers --for=paused --timeout 30m
   kubectl evenkeel rollout promote workers
   kubectl evenkeel rollout status workers --for=complete --timeout 6h`,
@@ -61,9 +62,9 @@ a line.`,
 			wait, timed := cmd.Flags().Changed("watch"), cmd.Flags().Changed("timeout")
 			switch {
 			case timed && !wait && until == "":
-				return errors.New("--timeout needs -w or --for: without them nothing is waited for")
+				return errors.New("--timeout needs -w or --for")
 			case timed && w.timeout <= 0:
-				return fmt.Errorf("--timeout must be more than nothing, such as 30m, not %s", w.timeout)
+				return fmt.Errorf("--timeout must be longer than 0, such as 30m, not %s", w.timeout)
 			}
 			if w.watch || until != "" {
 				return a.await(cmd.Context(), args[0], f, w)
@@ -72,28 +73,28 @@ a line.`,
 		},
 	}
 	printing.FormatFlag(cmd, &f, printing.Wide, printing.JSON, printing.YAML, printing.Name)
-	cmd.Flags().BoolVarP(&w.watch, "watch", "w", false, "go on until the rollout is complete, stopped or waits for approval")
-	cmd.Flags().StringVar(&until, "for", "", "go on until: complete, paused, or step=N")
-	cmd.Flags().DurationVar(&w.timeout, "timeout", 0, "with -w or --for: end with exit code 3 after this long, such as 30m")
+	cmd.Flags().BoolVarP(&w.watch, "watch", "w", false, "wait until the rollout is complete, stopped or waits for approval")
+	cmd.Flags().StringVar(&until, "for", "", "wait until: complete, paused, or step=N")
+	cmd.Flags().DurationVar(&w.timeout, "timeout", 0, "with -w or --for: stop waiting after this long, such as 30m, with exit code 3")
 	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{"complete", "paused", "step="}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-// waiting is what to wait for, and for how long.
+// waiting has the flags about what to wait for, and for how long.
 type waiting struct {
 	watch   bool
 	until   goal
-	timeout time.Duration // 0: for ever
+	timeout time.Duration // 0: no limit
 }
 
-// goal is what --for names. The zero value is the end of the rollout.
+// goal is the value of --for. The zero value is the end of the rollout.
 type goal struct {
 	paused bool
-	steps  bool // that step has begun
+	steps  bool // until step has begun
 	step   int
 }
 
-// parseGoal reads the value of --for. The error says what it may be.
+// parseGoal parses the value of --for.
 func parseGoal(s string) (goal, error) {
 	switch s {
 	case "", "complete":
@@ -111,19 +112,19 @@ func parseGoal(s string) (goal, error) {
 	return goal{}, fmt.Errorf("--for must be complete, paused or step=N, not %q", s)
 }
 
-// check says what is wrong with a goal for this rollout.
+// check returns an error if the rollout has no such step.
 func (g goal) check(r *v1alpha1.NodeConfigRollout) error {
 	steps, err := describe.StepsOf(r)
 	if err != nil {
 		return err
 	}
 	if g.steps && g.step > len(steps) {
-		return fmt.Errorf("rollout %q has no step %d: its %d steps are counted from 0, and step=%d is when all are done", r.Name, g.step, len(steps), len(steps))
+		return fmt.Errorf("rollout %q has no step %d: it has %d steps, counted from 0; step=%d waits until all are done", r.Name, g.step, len(steps), len(steps))
 	}
 	return nil
 }
 
-// reached tells whether a rollout is where the goal is.
+// reached reports whether a rollout has reached the goal.
 func (g goal) reached(r *v1alpha1.NodeConfigRollout) bool {
 	switch {
 	case r.Status.Phase == v1alpha1.RolloutComplete:
@@ -142,19 +143,19 @@ func (g goal) reached(r *v1alpha1.NodeConfigRollout) bool {
 	return r.Spec.Paused
 }
 
-// tooManyFailed tells whether more nodes have failed than the rollout's policy tolerates.
+// tooManyFailed reports whether more nodes have failed than the rollout's policy tolerates.
 func tooManyFailed(r *v1alpha1.NodeConfigRollout) bool {
 	c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionDegraded)
 	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == rollout.DegradedTooMany
 }
 
-// verdict is the exit code of a rollout's status, and whether waiting for it is over.
-func verdict(r *v1alpha1.NodeConfigRollout, g goal) (code int, over bool) {
+// exitCode returns the exit code for a rollout's status, and whether the wait for the goal has ended.
+func exitCode(r *v1alpha1.NodeConfigRollout, g goal) (code int, done bool) {
 	switch p := r.Status.Phase; {
 	case !report.Seen(r):
 		return command.ExitComplete, false
 	case p == v1alpha1.RolloutComplete && tooManyFailed(r):
-		return command.ExitHalted, true // on nodes that came later
+		return command.ExitHalted, true // nodes that joined after the last step failed
 	case g.reached(r):
 		return command.ExitComplete, true
 	case report.Stopped(p):
@@ -186,13 +187,13 @@ func (a *app) status(ctx context.Context, name string, f printing.Format) error 
 	if err != nil {
 		return err
 	}
-	if code, _ := verdict(r, goal{}); code != command.ExitComplete {
+	if code, _ := exitCode(r, goal{}); code != command.ExitComplete {
 		return &command.Exit{Code: code}
 	}
 	return nil
 }
 
-// await follows a rollout until the goal is reached, it cannot be any more, or time is up.
+// await shows a rollout until it has reached the goal, cannot reach it any more, or the time is up.
 func (a *app) await(ctx context.Context, name string, f printing.Format, w waiting) error {
 	c, err := a.Client()
 	if err != nil {
@@ -219,10 +220,10 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 	if query.Observed(r) {
 		out.show(r)
 	} else {
-		late = time.After(time.Second) // the controller is given its moment
+		late = time.After(time.Second) // give the controller a moment to answer
 	}
-	for updates := watchRollout(follow, c, name); ; {
-		if code, over := verdict(r, w.until); over {
+	for updates := watchRollout(follow, c, r); ; {
+		if code, over := exitCode(r, w.until); over {
 			out.end()
 			if code == command.ExitComplete {
 				return nil
@@ -254,13 +255,13 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 	}
 }
 
-// ended is the error of a wait that ended before its goal.
+// ended returns the error of a wait that did not reach its goal.
 func (a *app) ended(interrupted, ctx context.Context, w waiting, name string, r *v1alpha1.NodeConfigRollout, err error) error {
 	switch {
 	case interrupted.Err() != nil:
-		return fmt.Errorf("interrupted; the rollout goes on: kubectl evenkeel rollout status %s -w", name)
+		return fmt.Errorf("interrupted; the rollout continues: kubectl evenkeel rollout status %s -w", name)
 	case ctx.Err() != nil:
-		last := "nothing was seen of it"
+		last := "its status is not known"
 		if r != nil {
 			last = plainLine(r)
 		}
@@ -269,7 +270,7 @@ func (a *app) ended(interrupted, ctx context.Context, w waiting, name string, r 
 	return err
 }
 
-// plainLine sums a rollout up in one line.
+// plainLine returns the status of a rollout as one line.
 func plainLine(r *v1alpha1.NodeConfigRollout) string {
 	st := &r.Status
 	if !query.Observed(r) {

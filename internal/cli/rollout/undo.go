@@ -26,15 +26,15 @@ func (a *app) undoCommand() *cobra.Command {
 	var inline bool
 	cmd := &cobra.Command{
 		Use:   "undo NAME",
-		Short: "Make the content of an older revision the target again",
-		Long: `Make the content of an older revision the target again.
+		Short: "Roll out the configuration of an older revision again",
+		Long: `Roll out the configuration of an older revision again.
 
-It takes the next number and is rolled out by the same steps. Without --to-revision it is the revision that succeeded
-last, or, if that is the target itself, the one that succeeded before it. To take nodes off a revision at once, without
-steps: abort --rollback.
+It becomes a new revision with the next number, and is rolled out by the same steps. --to-revision defaults to the last
+revision that succeeded, or to the one before it if that is the target already. To take nodes off a revision at once,
+without steps, use abort --rollback.
 
-A rollout whose template names a ConfigMap follows that ConfigMap: restore its content instead, or give --inline to put
-the old content into the rollout, in place of the reference.`,
+If the rollout's template names a ConfigMap, restore the content of that ConfigMap instead, or use --inline to put the old
+configuration into the rollout in place of the reference.`,
 		Example: `  kubectl evenkeel rollout undo workers
   kubectl evenkeel rollout undo workers --to-revision 3`,
 		Args: oneRollout, ValidArgsFunction: a.CompleteRollout,
@@ -46,7 +46,7 @@ the old content into the rollout, in place of the reference.`,
 		},
 	}
 	cmd.Flags().Int64Var(&number, "to-revision", 0, "number of the revision to return to")
-	cmd.Flags().BoolVar(&inline, "inline", false, "put the content into the rollout in place of a reference to a ConfigMap")
+	cmd.Flags().BoolVar(&inline, "inline", false, "put the configuration into the rollout in place of a reference to a ConfigMap")
 	return cmd
 }
 
@@ -55,8 +55,8 @@ func (a *app) undo(ctx context.Context, name string, number int64, inline bool) 
 	if err != nil {
 		return err
 	}
-	// Which revision was the last one is the status's to say; a revision that is named needs nobody's word.
-	look := query.Rollout
+	// The default revision depends on the status, which must not be old.
+	look := report.Rollout
 	if number == 0 {
 		look = query.ObservedRollout
 	}
@@ -78,47 +78,47 @@ func (a *app) undo(ctx context.Context, name string, number int64, inline bool) 
 		return err
 	}
 	for _, p := range all {
-		if p.Number == number && describe.Stopped(v1alpha1.RolloutPhase(p.Outcome)) {
-			fmt.Fprintf(a.ErrOut, "note: revision %d did not succeed, it was %s: %s\n", number, p.Outcome, printable.Line(cmp.Or(p.Message, "nobody knows why any more")))
+		if p.Revision == number && report.Stopped(v1alpha1.RolloutPhase(p.Outcome)) {
+			fmt.Fprintf(a.ErrOut, "note: revision %d did not succeed, it was %s: %s\n", number, p.Outcome, report.OneLine(cmp.Or(p.Message, "the reason is not known")))
 		}
 	}
 	return a.putBack(ctx, c, r, content, number, inline)
 }
 
-// putBack makes the content of a revision the template of a rollout, if that is still the one that is known.
+// putBack makes content the template of a rollout, unless the template has changed since known was read.
 func (a *app) putBack(ctx context.Context, c client.Client, known *v1alpha1.NodeConfigRollout, content policy.Content, number int64, inline bool) error {
 	template, err := templateOf(content.Key, []byte(content.Data))
 	if err != nil {
 		return err
 	}
-	return a.said(steer.Edit(ctx, c, known.Name, func(r *v1alpha1.NodeConfigRollout) (string, error) {
+	return a.print(steer.Edit(ctx, c, known.Name, func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		if r.UID != known.UID || !equality.Semantic.DeepEqual(r.Spec.Template, known.Spec.Template) {
-			return "", fmt.Errorf("was changed by somebody else meanwhile; see kubectl evenkeel rollout diff %s, and undo again if that is still wanted", r.Name)
+			return "", fmt.Errorf("was changed by somebody else in the meantime; look at it with kubectl evenkeel rollout diff %s, and run undo again if it is still needed", r.Name)
 		}
 		if ref := r.Spec.Template.ConfigMapRef; ref != nil && !inline {
-			return "", fmt.Errorf("follows ConfigMap %s/%s: restore its content (kubectl evenkeel rollout history %s --revision %d shows it), "+
-				"or give --inline to put that into the rollout in place of the reference", ref.Namespace, ref.Name, r.Name, number)
+			return "", fmt.Errorf("follows ConfigMap %s/%s: restore its content (kubectl evenkeel rollout history %s --revision %d prints it), "+
+				"or use --inline to put it into the rollout in place of the reference", ref.Namespace, ref.Name, r.Name, number)
 		}
 		if same(r.Spec.Template, content) {
-			return fmt.Sprintf("has the content of revision %d already: nothing changes", number), nil
+			return fmt.Sprintf("already has the configuration of revision %d: nothing changes", number), nil
 		}
 		dropped := restore(&r.Spec, template, content)
-		return fmt.Sprintf("undone: the content of revision %d is the target again, under the next number; %s%s", number, dropped, steer.Next(r)), nil
+		return fmt.Sprintf("undone: the configuration of revision %d is the target again, with the next number; %s%s", number, dropped, steer.Next(r)), nil
 	}))
 }
 
-// restore makes a content, as a template, that of a rollout. Terms beside it give way to its own: what it says then.
+// restore sets the template of a rollout. It removes spec.trial if content has a trial section of its own, and returns a note.
 func restore(spec *v1alpha1.NodeConfigRolloutSpec, template v1alpha1.RolloutTemplate, content policy.Content) string {
 	spec.Template = template
 	if _, err := content.TrialTerms(spec.Trial); err == nil {
 		return ""
 	}
 	spec.Trial = nil
-	return "it says how its trial goes, so spec.trial was removed; "
+	return "it has a trial section, so spec.trial was removed; "
 }
 
-// nothingBefore is the error of an undo that finds nothing to go back to.
-func nothingBefore(r *v1alpha1.NodeConfigRollout, all []query.Revision) error {
+// nothingBefore returns the error of an undo without an earlier revision that succeeded.
+func nothingBefore(r *v1alpha1.NodeConfigRollout, all []report.Past) error {
 	target := r.Status.UpdateRevision
 	if target == nil {
 		return fmt.Errorf("rollout %q has no revision yet (%s): kubectl evenkeel rollout status %s", r.Name, describe.OrUnknown(r.Status.Phase), r.Name)
@@ -129,12 +129,12 @@ func nothingBefore(r *v1alpha1.NodeConfigRollout, all []query.Revision) error {
 		advice = fmt.Sprintf("choose one with --to-revision (there are %s), or %s", query.Available(others), advice)
 	}
 	if r.Status.Halt == nil || !r.Status.Halt.Rollback {
-		advice += fmt.Sprintf("; kubectl evenkeel rollout abort %s --rollback takes the nodes back to what they had", r.Name)
+		advice += fmt.Sprintf("; kubectl evenkeel rollout abort %s --rollback returns the nodes to their previous configuration", r.Name)
 	}
 	return fmt.Errorf("rollout %q has no revision that succeeded before revision %d: %s", r.Name, target.Number, advice)
 }
 
-// same tells whether a template holds a content.
+// same reports whether a template holds content.
 func same(t v1alpha1.RolloutTemplate, content policy.Content) bool {
 	if t.ConfigMapRef != nil {
 		return false
@@ -143,18 +143,18 @@ func same(t v1alpha1.RolloutTemplate, content policy.Content) bool {
 	return err == nil && has.Key == content.Key && sameData(has.Data, content.Data)
 }
 
-// sameData tells whether two texts of YAML or JSON say the same.
+// sameData reports whether two documents in YAML or JSON have the same content.
 func sameData(a, b string) bool {
 	inA, errA := yaml.YAMLToJSON([]byte(a))
 	inB, errB := yaml.YAMLToJSON([]byte(b))
 	return errA == nil && errB == nil && string(inA) == string(inB)
 }
 
-// templateOf makes a template of a payload.
+// templateOf returns a template that holds a payload.
 func templateOf(key string, data []byte) (v1alpha1.RolloutTemplate, error) {
 	object, err := yaml.YAMLToJSON(data)
 	if err != nil {
-		return v1alpha1.RolloutTemplate{}, fmt.Errorf("turn the configuration into JSON: %w", err)
+		return v1alpha1.RolloutTemplate{}, fmt.Errorf("convert the configuration to JSON: %w", err)
 	}
 	raw := &runtime.RawExtension{Raw: object}
 	if key == payload.KeyKubeletDropin {
