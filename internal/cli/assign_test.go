@@ -68,7 +68,7 @@ func TestAnAssignmentThatSomebodyReplacesEndsTheWait(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	a.halts(t, command.ExitError, []string{"node replaced-a is assigned ConfigMap evenkeel-system/replaced."}, "error: node replaced-a was assigned something else meanwhile: kubectl evenkeel node replaced-a says what")
+	a.halts(t, command.ExitError, []string{"node replaced-a is assigned ConfigMap evenkeel-system/replaced."}, "error: node replaced-a was assigned something else meanwhile; for details: kubectl evenkeel node replaced-a")
 }
 
 func TestANodeConfigThatIsDeletedEndsTheWait(t *testing.T) {
@@ -79,7 +79,7 @@ func TestANodeConfigThatIsDeletedEndsTheWait(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	a.halts(t, command.ExitError, nil, "error: NodeConfig deleted-a was deleted: the node keeps what it runs")
+	a.halts(t, command.ExitError, nil, "error: NodeConfig deleted-a was deleted: the node keeps its configuration")
 }
 
 func TestAGuardsRefusalEndsTheWaitAndSaysWhatToDo(t *testing.T) {
@@ -93,7 +93,7 @@ func TestAGuardsRefusalEndsTheWaitAndSaysWhatToDo(t *testing.T) {
 		}
 	})
 	a.halts(t, command.ExitHalted, nil, "error: node guarded-a refused it (NeedsDrain): it contradicts cpu_manager_state; its kubelet was not stopped: it runs its local configuration\n",
-		"refused until the node is cordoned and drained: kubectl drain guarded-a\n", "what it is assigned stays so until you assign another one, or --local")
+		"refused until the node is cordoned and drained: kubectl drain guarded-a\n", "the assignment stays until you assign another configuration, or --local")
 }
 
 func TestAnAssignmentDoesNotOverwriteAConcurrentChangeOfTheSpec(t *testing.T) {

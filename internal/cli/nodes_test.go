@@ -59,7 +59,7 @@ func TestNodesShowsWhatEachIsAssignedRunsAndFallsBackTo(t *testing.T) {
 	}
 	evenkeel(t, "nodes", "-l", "pool="+pool, "-o", "yaml", "--failed").says(t,
 		"items:\n- active: "+old.Name, "configOK:", "reason: CrashLooped", "name: table-b")
-	if got := evenkeel(t, "nodes", "-l", "pool=nobody"); got.code != 0 || got.out != "" || got.err != "no nodes\n" {
+	if got := evenkeel(t, "nodes", "-l", "pool=nobody"); got.code != 0 || got.out != "" || got.err != "No nodes found\n" {
 		t.Errorf("no nodes: %+v", got)
 	}
 }
@@ -188,14 +188,14 @@ func TestAgentsOfAnotherVersionAreTold(t *testing.T) {
 		givenNode(t, name, "versions", "z1")
 		givenConfig(t, name, nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = version })
 	}
-	const want = "note: 1 of 3 agents run another version (v0.1.0) than most (v0.2.0): -o wide shows which\n"
+	const want = "note: the version of 1 of 3 agents (v0.1.0) differs from most (v0.2.0): -o wide lists it\n"
 	if got := evenkeel(t, "nodes", "-l", "pool=versions"); got.err != want || got.code != 0 {
 		t.Errorf("got %+v, want %q", got, want)
 	}
 	if got := evenkeel(t, "nodes", "-l", "pool=versions", "-o", "json"); got.err != "" {
 		t.Errorf("as JSON: %q", got.err)
 	}
-	if got := evenkeel(t, "node", "versions-2"); got.err != "note: the agent is of another version (v0.1.0) than this program (v0.0.0-test)\n" {
+	if got := evenkeel(t, "node", "versions-2"); got.err != "note: the version of the agent (v0.1.0) differs from the version of this program (v0.0.0-test)\n" {
 		t.Errorf("of one node: %q", got.err)
 	}
 	givenNode(t, "same-version", "same-version", "z1")
@@ -220,7 +220,7 @@ func TestWhichKindOfAgentRunsIsShownWithItsVersions(t *testing.T) {
 	wide := evenkeel(t, "nodes", "-l", "pool=kinds", "-o", "wide")
 	wide.says(t, "ZONE KUBELET AGENT SOURCE RUN-MODE PROBLEMS\n", "z1 v1.37.0 v0.1.0 NodeConfig SelfHosted -\n",
 		"z1 v1.36.3 v0.1.0 NodeConfig Bootstrap -\n", "z1 v1.36.3 v0.1.0 NodeConfig Host -\n")
-	const want = "note: the bootstrap kubelet runs on 1 of 3 nodes, and no self-hosted one: -o wide shows which\n"
+	const want = "note: the bootstrap kubelet still runs on 1 of 3 nodes: -o wide lists the run mode\n"
 	if got := evenkeel(t, "nodes", "-l", "pool=kinds"); got.err != want || wide.err != want {
 		t.Errorf("the notes are %q and %q, want %q", got.err, wide.err, want)
 	}

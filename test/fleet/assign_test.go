@@ -67,8 +67,8 @@ func TestAssignReportsTheResultOnTheNode(t *testing.T) {
 	good := s.file("more-pods", "maxPods: 120")
 
 	s.assign(0, []string{node, "-f", good, "--drop-in", "--dry-run"},
-		"Node assign-0 runs its local configuration", "What changes:\n",
-		"the node's local configuration -> a drop-in, merged over the node's local configuration\nmaxPods: unset -> 120\n", "dry run: nothing was written\n")
+		"Node assign-0 runs its local configuration", "Changes:\n",
+		"the node's local configuration -> a drop-in, laid over the node's local configuration\nmaxPods: unset -> 120\n", "dry run: nothing was written\n")
 	if n := len(s.kept(t.Context(), "more-pods")); n != 0 || s.nodeConfig(node).Generation != 1 {
 		t.Errorf("a dry run left %d ConfigMaps", n)
 	}
@@ -85,7 +85,7 @@ func TestAssignReportsTheResultOnTheNode(t *testing.T) {
 	}
 
 	// Once more changes nothing, and another node is given the same object.
-	s.assign(0, []string{node, "-f", good, "--drop-in"}, "node assign-0 is assigned this already, and runs ConfigMap ", ": nothing changes\n")
+	s.assign(0, []string{node, "-f", good, "--drop-in"}, "node assign-0 already has this assignment, and runs ConfigMap ", ": nothing changes\n")
 	s.assign(0, []string{s.node(1), "-f", good, "--drop-in", "--yes", "--for=trial"}, "node assign-1 runs ConfigMap evenkeel-system/"+kept[0].Name)
 	if n := len(s.kept(t.Context(), "more-pods")); n != 1 || s.nodeConfig(node).Generation != before.Generation {
 		t.Errorf("there are %d ConfigMaps and generation %d, want 1 and %d", n, s.nodeConfig(node).Generation, before.Generation)
@@ -94,14 +94,14 @@ func TestAssignReportsTheResultOnTheNode(t *testing.T) {
 	// A bad one: the node goes back by itself, and remembers it, under another name too.
 	bad := s.file("few-pods", "maxPods: 7")
 	s.assign(2, []string{node, "-f", bad, "--drop-in", "--yes"}, "maxPods: 120 -> 7\n", "node assign-0 is assigned ",
-		"error: node assign-0 rolled back to ConfigMap evenkeel-system/"+kept[0].Name, " (CrashLooped): ", "evenkeel-agent forget ",
-		"what it is assigned stays so until you assign another one, or --local")
+		"error: node assign-0 went back to ConfigMap evenkeel-system/"+kept[0].Name, " (CrashLooped): ", "evenkeel-agent forget ",
+		"the assignment stays until you assign another configuration, or --local")
 	generation := s.nodeConfig(node).Generation
-	s.assign(2, []string{node, "-f", bad, "--drop-in", "--yes"}, "node assign-0 is assigned this already: nothing is written\n", "error: node assign-0 rolled back to ")
+	s.assign(2, []string{node, "-f", bad, "--drop-in", "--yes"}, "node assign-0 already has this assignment: nothing is written\n", "error: node assign-0 went back to ")
 	s.assign(0, []string{node, "-f", good, "--drop-in", "--yes"}, "note: node assign-0: ConfigOK is not True\n",
-		"note: node assign-0 is assigned ConfigMap evenkeel-system/assign-few-pods.", "which it does not run; this replaces it\n", "no field differs\n", "its last-known-good configuration\n")
+		"note: node assign-0 does not run its present assignment, ConfigMap evenkeel-system/assign-few-pods.", "; this replaces it\n", "no field differs\n", "its last-known-good configuration\n")
 	for _, again := range []string{bad, s.file("same-pods", "maxPods: 7")} {
-		s.assign(2, []string{node, "-f", again, "--drop-in", "--yes"}, "error: node assign-0 has found this configuration bad before: ", "crash-looped", "nothing was changed\n", "evenkeel-agent forget ")
+		s.assign(2, []string{node, "-f", again, "--drop-in", "--yes"}, "error: this configuration failed on node assign-0 before: ", "crash-looped", "nothing was changed\n", "evenkeel-agent forget ")
 	}
 	if now := s.nodeConfig(node).Generation; now != generation+1 {
 		t.Errorf("generation %d, want %d: what was found bad is not assigned again", now, generation+1)
@@ -112,14 +112,14 @@ func TestAssignReportsTheResultOnTheNode(t *testing.T) {
 		"error: node assign-0 refused the configuration (ValidationFailed): ", "its kubelet was not stopped: it runs ConfigMap evenkeel-system/"+kept[0].Name)
 
 	// And back.
-	s.assign(0, []string{node, "--local", "--yes"}, "note: node assign-0 forgets its last-known-good configuration, ConfigMap evenkeel-system/"+kept[0].Name,
-		"a drop-in, merged over the node's local configuration -> the node's local configuration\nmaxPods: 120 -> unset\n",
+	s.assign(0, []string{node, "--local", "--yes"}, "note: node assign-0 will forget its last-known-good configuration, ConfigMap evenkeel-system/"+kept[0].Name,
+		"a drop-in, laid over the node's local configuration -> the node's local configuration\nmaxPods: 120 -> unset\n",
 		"node assign-0 is assigned its local configuration\n", "node assign-0 runs its local configuration")
-	s.assign(0, []string{node, "--local"}, "node assign-0 is assigned this already, and runs its local configuration", ": nothing changes\n")
+	s.assign(0, []string{node, "--local"}, "node assign-0 already has this assignment, and runs its local configuration", ": nothing changes\n")
 	if nc := s.nodeConfig(node); nc.Spec.ConfigSource.Local == nil || nc.Status.Active != nil || nc.Status.LastKnownGood != nil {
 		t.Errorf("it is assigned %+v and runs %+v", nc.Spec.ConfigSource, nc.Status)
 	}
-	s.assign(0, []string{s.node(2), "--local"}, "node assign-2 runs its local configuration, and nothing is assigned to it: nothing changes\n")
+	s.assign(0, []string{s.node(2), "--local"}, "node assign-2 has no assignment and runs its local configuration: nothing changes\n")
 }
 
 func TestASilentAgentAppliesItsAssignmentWhenItRunsAgain(t *testing.T) {
@@ -129,10 +129,10 @@ func TestASilentAgentAppliesItsAssignmentWhenItRunsAgain(t *testing.T) {
 	s.do(s.fleet.Silence(node))
 	file := s.file("more-pods", "maxPods: 121")
 	s.assign(3, []string{node, "-f", file, "--drop-in", "--yes", "--agent-timeout=1s"}, "node assignsilent-0 is assigned ConfigMap ",
-		"error: the agent of node assignsilent-0 has not answered for 1s: does it run? The configuration is assigned, and the node takes it up when its agent runs; "+
-			"to take it back: kubectl evenkeel assign assignsilent-0 --local\n")
-	s.assign(3, []string{node, "-f", file, "--drop-in", "--timeout=1s"}, "node assignsilent-0 is assigned this already: nothing is written\n",
-		"error: timed out after 1s: node assignsilent-0 has not answered yet; the assignment stays")
+		"error: the agent of node assignsilent-0 has not answered for 1s: is it running? The configuration is assigned; the node starts it when its agent runs; "+
+			"to undo the assignment: kubectl evenkeel assign assignsilent-0 --local\n")
+	s.assign(3, []string{node, "-f", file, "--drop-in", "--timeout=1s"}, "node assignsilent-0 already has this assignment: nothing is written\n",
+		"error: timed out after 1s: node assignsilent-0 is waited for: its agent has not answered yet; the assignment stays")
 	s.do(s.fleet.Unsilence(t.Context(), node))
 	s.assign(0, []string{node, "-f", file, "--drop-in"}, "its last-known-good configuration")
 }
@@ -158,7 +158,7 @@ func TestInterruptingAssignDoesNotStopTheNode(t *testing.T) {
 	s.until("the trial has begun", func() (string, bool) { return said(), strings.Contains(said(), " on trial: ") })
 	s.do(cmd.Process.Signal(syscall.SIGINT))
 	_ = cmd.Wait() // its code is looked at
-	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(said(), "error: interrupted; the trial goes on, and if it fails the node goes back by itself: kubectl evenkeel node "+node) {
+	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(said(), "error: interrupted; the trial continues, and if it fails the node rolls back by itself: kubectl evenkeel node "+node) {
 		t.Errorf("exit code %d: %s", code, said())
 	}
 	s.assign(0, []string{node, "-f", file, "--drop-in"}, "its last-known-good configuration")
@@ -171,8 +171,8 @@ func TestARolloutLeavesAManuallyAssignedNodeAlone(t *testing.T) {
 	ref := r.complete(1)
 	node := s.node(0)
 	s.assign(0, []string{node, "-f", s.file("pods", "maxPods: 111"), "--drop-in", "--yes"},
-		"note: rollout assignrolled has given node assignrolled-0 its revision 1; from now on it leaves the node alone; to hand the node back: kubectl patch nodeconfig assignrolled-0 --type=json",
-		"Node assignrolled-0 runs ConfigMap evenkeel-system/"+ref.Name+" (assignrolled/1). What changes:\n", "a whole configuration -> a drop-in",
+		"note: rollout assignrolled has assigned revision 1 to node assignrolled-0; from now on it will not change the node; to return the node to the rollout: kubectl patch nodeconfig assignrolled-0 --type=json",
+		"Node assignrolled-0 runs ConfigMap evenkeel-system/"+ref.Name+" (assignrolled/1). Changes:\n", "a whole configuration -> a drop-in",
 		"its last-known-good configuration")
 	generation := s.nodeConfig(node).Generation
 	r.push("maxPods: 102")
@@ -187,5 +187,5 @@ func TestARolloutLeavesAManuallyAssignedNodeAlone(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	r.await(at(2, v1alpha1.RolloutComplete), updated(2))
-	s.assign(0, []string{node, "--local", "--dry-run"}, "note: rollout assignrolled has given node assignrolled-0 its revision 2", "dry run")
+	s.assign(0, []string{node, "--local", "--dry-run"}, "note: rollout assignrolled has assigned revision 2 to node assignrolled-0", "dry run")
 }

@@ -25,60 +25,60 @@ import (
 // AssignCommand returns "assign".
 func AssignCommand(env *command.Env) *cobra.Command {
 	a := &app{env}
-	var w assign
+	var o assignOptions
 	cmd := &cobra.Command{
 		Use:   "assign NODE {-f FILE [--drop-in] | --local}",
-		Short: "Give one node a kubelet configuration, and wait until it has proven it",
-		Long: `Give one node a kubelet configuration from a file, or its local one, and wait for the outcome.
+		Short: "Assign a kubelet configuration to one node, and wait for the outcome",
+		Long: `Assign a kubelet configuration from a file, or the local configuration, to one node, and wait for the outcome.
 
-It shows what changes field by field, asks, keeps the content of the file in an immutable ConfigMap of evenkeel-system,
-and writes spec.configSource of the node's NodeConfig. The node's kubelet validates the configuration, runs it on trial,
-and the node goes back by itself if it is bad. Interrupting the command stops none of that. Run again with the same file,
-it writes nothing and follows the node.
+The command prints the changed fields, asks for confirmation, stores the file in an immutable ConfigMap of evenkeel-system,
+and writes spec.configSource of the node's NodeConfig. The node's kubelet validates the configuration and runs it on trial;
+if the trial fails, the node rolls back by itself, even if you interrupt the command. If you run the command again with the
+same file, it writes nothing and follows the node.
 
-A rollout that selects the node leaves it alone from then on. For many nodes use "push".
+A rollout that selects the node no longer changes it. For many nodes use "push".
 
-It ends with 0 when the configuration has passed its trial, with 2 when the node has refused it or gone back, and with 3
-when --timeout is over or the agent does not answer. --for ends it earlier, with 0:
-  --for=proven     the same as nothing
-  --for=trial      as soon as the kubelet runs with it, on trial
-  --for=assigned   as soon as it is written: nothing is waited for`,
-		Example: `  # A few fields over what the node has
+The exit code is 0 when the configuration has passed its trial, 2 when the node refused it or rolled back, and 3 when
+--timeout has expired or the agent does not answer. --for ends the wait earlier, with exit code 0:
+  --for=proven     when the trial has passed (default)
+  --for=trial      when the kubelet runs the configuration on trial
+  --for=assigned   when the assignment is written`,
+		Example: `  # Change a few fields of the node's configuration
   kubectl evenkeel assign worker-17 -f more-pods.yaml --drop-in
 
-  # A whole configuration, which replaces the node's own
+  # Replace the node's whole configuration
   kubectl evenkeel assign worker-17 -f kubelet.yaml
 
-  # Back to the node's own configuration
+  # Return to the node's own configuration
   kubectl evenkeel assign worker-17 --local
 
-  # Only see what would change
+  # Print the changes only
   kubectl evenkeel assign worker-17 -f more-pods.yaml --drop-in --dry-run`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 || args[0] == "" {
-				return fmt.Errorf("%s needs the name of one node: kubectl evenkeel nodes shows them; for many nodes there is kubectl evenkeel push", cmd.CommandPath())
+				return fmt.Errorf("%s needs the name of one node: list them with: kubectl evenkeel nodes; for many nodes use kubectl evenkeel push", cmd.CommandPath())
 			}
 			return nil
 		},
 		ValidArgsFunction: a.CompleteNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			w.node = args[0]
-			if err := w.check(cmd.Flags().Changed("timeout")); err != nil {
+			o.node = args[0]
+			if err := o.check(cmd.Flags().Changed("timeout")); err != nil {
 				return err
 			}
-			return a.assign(cmd.Context(), w)
+			return a.assign(cmd.Context(), o)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&w.file, "filename", "f", "", "file with the configuration; - is standard input")
-	f.BoolVar(&w.dropIn, "drop-in", false, "the file is partial: lay it over the node's local configuration")
-	f.BoolVar(&w.local, "local", false, "assign the node's local configuration; the node forgets its last-known-good")
-	w.terms.Add(cmd)
-	f.BoolVarP(&w.yes, "yes", "y", false, "do not ask")
-	f.BoolVar(&w.dryRun, "dry-run", false, "show what would change, and write nothing")
-	f.StringVar(&w.until, "for", untilProven, "wait until: proven, trial, assigned")
-	f.DurationVar(&w.timeout, "timeout", 0, "end with exit code 3 after waiting this long, such as 30m")
-	f.DurationVar(&w.agentTimeout, "agent-timeout", time.Minute, "end with exit code 3 if the node's agent does not answer for this long")
+	f.StringVarP(&o.file, "filename", "f", "", "file with the configuration; - is standard input")
+	f.BoolVar(&o.dropIn, "drop-in", false, "the file is partial: merge it over the node's local configuration")
+	f.BoolVar(&o.local, "local", false, "assign the node's local configuration; the node forgets its last-known-good")
+	o.trial.Add(cmd)
+	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask for confirmation")
+	f.BoolVar(&o.dryRun, "dry-run", false, "print the changes, and write nothing")
+	f.StringVar(&o.until, "for", untilProven, "wait until: proven, trial, assigned")
+	f.DurationVar(&o.timeout, "timeout", 0, "stop waiting after this long, such as 30m, with exit code 3")
+	f.DurationVar(&o.agentTimeout, "agent-timeout", time.Minute, "stop waiting if the node's agent does not answer for this long, with exit code 3")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
 	_ = cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{untilProven, untilTrial, untilAssigned}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -91,71 +91,71 @@ const (
 	untilAssigned = "assigned"
 )
 
-// assign is what the command line of an assign asks for.
-type assign struct {
+// assignOptions has the arguments and flags of "assign".
+type assignOptions struct {
 	node, file, until          string
 	dropIn, local, yes, dryRun bool
-	terms                      command.TrialFlags
-	timeout                    time.Duration // 0: as long as it takes
+	trial                      command.TrialFlags
+	timeout                    time.Duration // 0: no limit
 	agentTimeout               time.Duration
 }
 
-func (w *assign) check(timed bool) error {
+func (o *assignOptions) check(timed bool) error {
 	switch {
-	case w.local && (w.file != "" || w.dropIn):
-		return errors.New("--local is the node's own configuration: it goes with neither -f nor --drop-in")
-	case w.local && w.terms.Changed():
-		return errors.New("--local has no trial: it goes with none of --trial-duration, --crash-loop-threshold and --allow-pod-loss")
-	case !w.local && w.file == "":
-		return errors.New("assign needs -f FILE with a kubelet configuration (-f - for standard input), or --local for the node's own one")
-	case w.until != untilProven && w.until != untilTrial && w.until != untilAssigned:
-		return fmt.Errorf("--for must be proven, trial or assigned, not %q", w.until)
-	case timed && w.timeout <= 0:
-		return fmt.Errorf("--timeout must be more than nothing, such as 30m, not %s", w.timeout)
-	case w.agentTimeout <= 0:
-		return fmt.Errorf("--agent-timeout must be more than nothing, such as 1m, not %s", w.agentTimeout)
+	case o.local && (o.file != "" || o.dropIn):
+		return errors.New("--local cannot be used with -f or --drop-in")
+	case o.local && o.trial.Changed():
+		return errors.New("--local has no trial: it cannot be used with --trial-duration, --crash-loop-threshold or --allow-pod-loss")
+	case !o.local && o.file == "":
+		return errors.New("assign needs -f FILE with a kubelet configuration (-f - for standard input), or --local for the node's own configuration")
+	case o.until != untilProven && o.until != untilTrial && o.until != untilAssigned:
+		return fmt.Errorf("--for must be proven, trial or assigned, not %q", o.until)
+	case timed && o.timeout <= 0:
+		return fmt.Errorf("--timeout must be longer than 0, such as 30m, not %s", o.timeout)
+	case o.agentTimeout <= 0:
+		return fmt.Errorf("--agent-timeout must be longer than 0, such as 1m, not %s", o.agentTimeout)
 	}
 	return nil
 }
 
-// assignment is one change of what a node is assigned, before it is made.
+// assignment is a change of a node's assignment that has not been written yet.
 type assignment struct {
 	node    *describe.Node
 	config  *v1alpha1.NodeConfig
 	content policy.Content    // zero: local
 	name    string            // of the ConfigMap that holds the content
-	kept    *corev1.ConfigMap // nil if it is not there yet
-	asked   *v1alpha1.TrialTerms
+	stored  *corev1.ConfigMap // nil if it does not exist yet
+	trial   *v1alpha1.TrialTerms
 }
 
-func (a *app) assign(ctx context.Context, w assign) error {
-	content, err := a.contentFor(ctx, w)
+func (a *app) assign(ctx context.Context, o assignOptions) error {
+	content, err := a.contentFor(ctx, o)
 	if err != nil {
 		return err
 	}
-	asked, err := w.terms.Merge(nil)
+	trial, err := o.trial.Merge(nil)
 	if err != nil {
 		return err
 	}
-	if !w.local {
-		if _, err := content.TrialTerms(asked); err != nil {
-			return fmt.Errorf("%s: %w; nothing was changed", w.file, err)
+	if !o.local {
+		if _, err := content.TrialTerms(trial); err != nil {
+			return fmt.Errorf("%s: %w; nothing was changed", o.file, err)
 		}
 	}
 	c, err := a.Client()
 	if err != nil {
 		return err
 	}
-	it, err := lookAt(ctx, c, w, content)
+	it, err := gather(ctx, c, o, content)
 	if err != nil {
 		return err
 	}
-	it.asked = asked
-	other := w.terms.Changed() && !equality.Semantic.DeepEqual(it.config.Spec.Trial, asked)
-	if source := it.assigned(); source != nil && !other {
-		return a.follow(ctx, c, w, it, source)
+	it.trial = trial
+	newTrial := o.trial.Changed() && !equality.Semantic.DeepEqual(it.config.Spec.Trial, trial)
+	if source := it.assigned(); source != nil && !newTrial {
+		return a.follow(ctx, c, o, it, source)
 	}
-	if err := it.known(ctx, c); err != nil {
+	if err := it.checkVerdicts(ctx, c); err != nil {
 		return err
 	}
 	if err := a.showAssignment(ctx, c, it); err != nil {
@@ -164,15 +164,15 @@ func (a *app) assign(ctx context.Context, w assign) error {
 	if err := it.rehearse(ctx, c); err != nil {
 		return err
 	}
-	if w.dryRun {
+	if o.dryRun {
 		fmt.Fprintln(a.Out, "dry run: nothing was written")
 		return nil
 	}
-	question := fmt.Sprintf("Assign this to node %s?", w.node)
-	if w.local {
-		question = fmt.Sprintf("Take node %s back to its local configuration?", w.node)
+	question := fmt.Sprintf("Assign this to node %s?", o.node)
+	if o.local {
+		question = fmt.Sprintf("Return node %s to its local configuration?", o.node)
 	}
-	if err := a.Confirm(ctx, question, w.yes, w.file == "-"); err != nil {
+	if err := a.Confirm(ctx, question, o.yes, o.file == "-"); err != nil {
 		return err
 	}
 	source, stored, err := it.write(ctx, c)
@@ -181,32 +181,32 @@ func (a *app) assign(ctx context.Context, w assign) error {
 	}
 	it.config = stored
 	if ref := source.ConfigMapRef; ref != nil {
-		fmt.Fprintf(a.Out, "node %s is assigned ConfigMap %s/%s\n", w.node, ref.Namespace, ref.Name)
+		fmt.Fprintf(a.Out, "node %s is assigned ConfigMap %s/%s\n", o.node, ref.Namespace, ref.Name)
 	} else {
-		fmt.Fprintf(a.Out, "node %s is assigned its local configuration\n", w.node)
+		fmt.Fprintf(a.Out, "node %s is assigned its local configuration\n", o.node)
 	}
-	if w.until == untilAssigned {
+	if o.until == untilAssigned {
 		return nil
 	}
-	return a.awaitNode(ctx, c, w, stored, source, false)
+	return a.awaitNode(ctx, c, o, stored, source, false)
 }
 
-// contentFor reads and decodes the file that is to be assigned; zero if that is none.
-func (a *app) contentFor(ctx context.Context, w assign) (policy.Content, error) {
-	if w.local {
+// contentFor reads and decodes the file to assign; it returns the zero value for --local.
+func (a *app) contentFor(ctx context.Context, o assignOptions) (policy.Content, error) {
+	if o.local {
 		return policy.Content{}, nil
 	}
-	data, _, err := a.ReadFile(ctx, w.file, payload.MaxSize+1)
+	data, _, err := a.ReadFile(ctx, o.file, payload.MaxSize+1)
 	if err != nil {
 		return policy.Content{}, err
 	}
 	key := payload.KeyKubelet
-	if w.dropIn {
+	if o.dropIn {
 		key = payload.KeyKubeletDropin
 	}
 	decoded, err := payload.Decode(key, data)
 	if err != nil {
-		return policy.Content{}, fmt.Errorf("%s: %w; nothing was changed", w.file, err)
+		return policy.Content{}, fmt.Errorf("%s: %w; nothing was changed", o.file, err)
 	}
 	for _, note := range command.UnknownFields(decoded.Fields) {
 		fmt.Fprintln(a.ErrOut, note)
@@ -214,10 +214,10 @@ func (a *app) contentFor(ctx context.Context, w assign) (policy.Content, error) 
 	return policy.Content{Key: key, Data: string(data), SHA256: decoded.SHA256}, nil
 }
 
-// lookAt finds out what there is to know before a node is assigned something. The error says why it cannot be, or why
-// that would have no effect.
-func lookAt(ctx context.Context, c client.Client, w assign, content policy.Content) (*assignment, error) {
-	view, err := query.ViewNode(ctx, c, w.node)
+// gather reads what the command needs to know before it assigns something to a node. It returns an error if the assignment is
+// impossible, or would have no effect.
+func gather(ctx context.Context, c client.Client, o assignOptions, content policy.Content) (*assignment, error) {
+	node, err := report.Look(ctx, c, o.node, time.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -225,29 +225,29 @@ func lookAt(ctx context.Context, c client.Client, w assign, content policy.Conte
 	it := &assignment{node: node, config: node.Config(), content: content}
 	switch nc := it.config; {
 	case nc == nil:
-		return nil, fmt.Errorf("node %s has no NodeConfig: no agent runs there; put one on it with: kubectl evenkeel install %[1]s; nothing was changed", w.node)
-	case !query.HasReported(nc):
-		return nil, fmt.Errorf("no agent has ever reported on node %s: put one on it with: kubectl evenkeel install %[1]s; nothing was changed", w.node)
+		return nil, fmt.Errorf("node %s has no NodeConfig: no agent runs there; install one with: kubectl evenkeel install %[1]s; nothing was changed", o.node)
+	case !report.HasReported(nc):
+		return nil, fmt.Errorf("no agent has ever reported from node %s: install one with: kubectl evenkeel install %[1]s; nothing was changed", o.node)
 	case nc.Status.RemoteConfig == v1alpha1.RemoteConfigDisabled:
-		return nil, fmt.Errorf("the agent of node %s has opted out of remote configuration (--remote-config=false, or no --dynamic-config-dir): it would not look at the assignment; nothing was changed", w.node)
+		return nil, fmt.Errorf("the agent of node %s does not accept remote configuration (--remote-config=false, or no --dynamic-config-dir): it would ignore the assignment; nothing was changed", o.node)
 	case nc.Status.RemoteConfig == v1alpha1.RemoteConfigConfigMap:
-		return nil, fmt.Errorf("node %s follows a ConfigMap of its own, kubelet-%[1]s: edit that one; it would not look at the assignment; nothing was changed", w.node)
+		return nil, fmt.Errorf("node %s follows its own ConfigMap, kubelet-%[1]s, and would ignore the assignment: edit that ConfigMap; nothing was changed", o.node)
 	}
-	if w.local {
+	if o.local {
 		return it, nil
 	}
-	it.name = steer.ContentName(w.file, content.SHA256)
-	it.kept, err = steer.FindContent(ctx, c, it.name, content)
+	it.name = steer.ContentName(o.file, content.SHA256)
+	it.stored, err = steer.Find(ctx, c, it.name, content)
 	return it, err
 }
 
-// assigned returns the source that assigns the same already, nil if there is none.
+// assigned returns the node's source if it already assigns the same content, else nil.
 func (it *assignment) assigned() *v1alpha1.NodeConfigSource {
 	nc := it.config
 	source := nc.Spec.ConfigSource
 	switch {
 	case it.content.Key == "" && source == nil:
-		// Nothing is assigned. That means local, unless the node still runs something; a rollout may still write it.
+		// No source means local, unless the node still runs a ConfigMap or a rollout may assign one.
 		if nc.Status.Active == nil && nc.Status.LastKnownGood == nil && it.node.Rollout == "" {
 			return &v1alpha1.NodeConfigSource{}
 		}
@@ -273,48 +273,47 @@ func (it *assignment) assigned() *v1alpha1.NodeConfigSource {
 	return source
 }
 
-// follow is for a node that is assigned the same already: nothing is written.
-func (a *app) follow(ctx context.Context, c client.WithWatch, w assign, it *assignment, source *v1alpha1.NodeConfigSource) error {
+// follow waits for a node that already has the assignment. It writes nothing.
+func (a *app) follow(ctx context.Context, c client.WithWatch, o assignOptions, it *assignment, source *v1alpha1.NodeConfigSource) error {
 	nc := it.config
 	by := ""
 	if source.RolloutRef != nil {
-		by = fmt.Sprintf(" by revision %d of rollout %s", source.RolloutRef.Revision, source.RolloutRef.Name)
+		by = fmt.Sprintf(" from revision %d of rollout %s", source.RolloutRef.Revision, source.RolloutRef.Name)
 	}
-	if nc.Spec.ConfigSource == nil { // what is not assigned is local
-		fmt.Fprintf(a.Out, "node %s runs its local configuration, and nothing is assigned to it: nothing changes\n", w.node)
+	if nc.Spec.ConfigSource == nil {
+		fmt.Fprintf(a.Out, "node %s has no assignment and runs its local configuration: nothing changes\n", o.node)
 		return nil
 	}
-	switch o := describe.OutcomeOf(nc, source, nc.Generation); {
-	case o.Stage == describe.StageProven:
-		fmt.Fprintln(a.Out, printable.Line(fmt.Sprintf("node %s is assigned this already%s, and %s: nothing changes", w.node, by, o.Words)))
+	switch outcome := report.OutcomeOf(nc, source, nc.Generation); {
+	case outcome.Stage == report.StageProven:
+		fmt.Fprintln(a.Out, report.OneLine(fmt.Sprintf("node %s already has this assignment%s, and %s: nothing changes", o.node, by, outcome.Words)))
 		return nil
 	default:
-		fmt.Fprintln(a.Out, printable.Line(fmt.Sprintf("node %s is assigned this already%s: nothing is written", w.node, by)))
+		fmt.Fprintln(a.Out, report.OneLine(fmt.Sprintf("node %s already has this assignment%s: nothing is written", o.node, by)))
 	}
-	if w.dryRun || w.until == untilAssigned {
+	if o.dryRun || o.until == untilAssigned {
 		return nil
 	}
-	return a.awaitNode(ctx, c, w, nc, source, true)
+	return a.awaitNode(ctx, c, o, nc, source, true)
 }
 
-// known returns an error if the node would not run the content because of what it remembers: it exits with the code of the
-// outcome that this had.
-func (it *assignment) known(ctx context.Context, c client.Reader) error {
+// checkVerdicts returns an error if the node would not run the content because it is revoked or failed there before.
+func (it *assignment) checkVerdicts(ctx context.Context, c client.Reader) error {
 	if it.content.Key == "" {
 		return nil
 	}
 	nc := it.config
-	if it.kept != nil {
+	if it.stored != nil {
 		for _, uid := range nc.Spec.Revoked {
-			if uid == it.kept.UID {
+			if uid == it.stored.UID {
 				return &command.Exit{Code: command.ExitHalted, Err: fmt.Errorf("this configuration is revoked on node %s: spec.revoked of its NodeConfig lists %s; nothing was changed", nc.Name, uid)}
 			}
 		}
 	}
 	for _, bad := range nc.Status.BadConfigs {
-		same := it.kept != nil && bad.UID == it.kept.UID
+		same := it.stored != nil && bad.UID == it.stored.UID
 		if !same && bad.UID != "" {
-			// What cannot be read, because it is gone or is not for this user, decides nothing: the node says it then.
+			// A ConfigMap that is gone or forbidden decides nothing here: the node has the last word.
 			cm := &corev1.ConfigMap{}
 			err := c.Get(ctx, client.ObjectKey{Namespace: bad.Namespace, Name: bad.Name}, cm)
 			same = err == nil && cm.UID == bad.UID && payload.Digest(it.content.Key, []byte(cm.Data[it.content.Key])) == it.content.SHA256
@@ -322,13 +321,13 @@ func (it *assignment) known(ctx context.Context, c client.Reader) error {
 		if !same || bad.Provisional {
 			continue
 		}
-		return &command.Exit{Code: command.ExitHalted, Err: fmt.Errorf("node %s has found this configuration bad before: %s; it would not try it again, and nothing was changed\nto have it tried again, run on the node: evenkeel-agent forget %s",
+		return &command.Exit{Code: command.ExitHalted, Err: fmt.Errorf("this configuration failed on node %s before: %s; the node would not try it again; nothing was changed\nto try it again, run on the node: evenkeel-agent forget %s",
 			nc.Name, report.OneLine(bad.Reason), report.OneLine(bad.Revision))}
 	}
 	return nil
 }
 
-// showAssignment shows what changes, and says what to know before.
+// showAssignment prints notes about the node, and the changed fields.
 func (a *app) showAssignment(ctx context.Context, c client.Client, it *assignment) error {
 	nc := it.config
 	for _, note := range it.notes() {
@@ -341,54 +340,54 @@ func (a *app) showAssignment(ctx context.Context, c client.Client, it *assignmen
 		var unreadable *query.Unreadable
 		switch {
 		case errors.As(err, &unreadable):
-			fmt.Fprintf(a.ErrOut, "note: what node %s runs cannot be compared: %s\n", nc.Name, printable.Line(err.Error()))
+			fmt.Fprintf(a.ErrOut, "note: cannot compare with the configuration of node %s: %s\n", nc.Name, report.OneLine(err.Error()))
 			return nil
 		case err != nil:
-			return fmt.Errorf("read what node %s runs: %w", nc.Name, err)
+			return fmt.Errorf("read the configuration of node %s: %w", nc.Name, err)
 		}
 	}
 	words, err := describe.NodeContentDiff(before, it.content)
 	if err != nil {
 		return fmt.Errorf("compare the configurations: %w", err)
 	}
-	fmt.Fprintf(a.Out, "Node %s runs %s. What changes:\n", nc.Name, report.Runs(nc))
+	fmt.Fprintf(a.Out, "Node %s runs %s. Changes:\n", nc.Name, report.Runs(nc))
 	a.PrintDiff(words)
-	if !equality.Semantic.DeepEqual(nc.Spec.Trial, it.asked) {
-		fmt.Fprintf(a.Out, "spec.trial: %s -> %s\n", shownTerms(nc.Spec.Trial), shownTerms(it.asked))
+	if !equality.Semantic.DeepEqual(nc.Spec.Trial, it.trial) {
+		fmt.Fprintf(a.Out, "spec.trial: %s -> %s\n", trialValue(nc.Spec.Trial), trialValue(it.trial))
 	}
 	return nil
 }
 
-func shownTerms(t *v1alpha1.TrialTerms) string {
+func trialValue(t *v1alpha1.TrialTerms) string {
 	if t == nil {
 		return printing.Value(nil)
 	}
 	return printing.Value(t)
 }
 
-// notes are what a person should know before a node is assigned something.
+// notes returns what a person should know before assigning something to the node.
 func (it *assignment) notes() []string {
 	var notes []string
 	nc, name := it.config, it.config.Name
 	for _, problem := range it.node.Problems {
 		notes = append(notes, fmt.Sprintf("node %s: %s", name, problem))
 	}
-	handOver := fmt.Sprintf("; to hand the node back: kubectl patch nodeconfig %s --type=json -p '[{\"op\": \"remove\", \"path\": \"/spec/configSource\"}]'", name)
+	handOver := fmt.Sprintf("; to return the node to the rollout: kubectl patch nodeconfig %s --type=json -p '[{\"op\": \"remove\", \"path\": \"/spec/configSource\"}]'", name)
 	by := (*v1alpha1.RolloutReference)(nil)
 	if nc.Spec.ConfigSource != nil {
 		by = nc.Spec.ConfigSource.RolloutRef
 	}
 	switch rollout := it.node.Rollout; {
 	case by != nil && by.Name == rollout:
-		notes = append(notes, fmt.Sprintf("rollout %s has given node %s its revision %d; from now on it leaves the node alone%s", rollout, name, by.Revision, handOver))
+		notes = append(notes, fmt.Sprintf("rollout %s has assigned revision %[3]d to node %[2]s; from now on it will not change the node%[4]s", rollout, name, by.Revision, handOver))
 	case rollout != "":
-		notes = append(notes, fmt.Sprintf("rollout %s selects node %s; it leaves alone what a person has assigned%s", rollout, name, handOver))
+		notes = append(notes, fmt.Sprintf("rollout %s selects node %s; it does not change an assignment by a person%s", rollout, name, handOver))
 	}
 	if ref := assignedRef(nc); ref != nil && (nc.Status.Active == nil || nc.Status.Active.UID != ref.UID) {
-		notes = append(notes, fmt.Sprintf("node %s is assigned ConfigMap %s/%s, which it does not run; this replaces it", name, ref.Namespace, ref.Name))
+		notes = append(notes, fmt.Sprintf("node %s does not run its present assignment, ConfigMap %s/%s; this replaces it", name, ref.Namespace, ref.Name))
 	}
 	if it.content.Key == "" && nc.Status.LastKnownGood != nil {
-		notes = append(notes, fmt.Sprintf("node %s forgets its last-known-good configuration, ConfigMap %s/%s", name, nc.Status.LastKnownGood.Namespace, nc.Status.LastKnownGood.Name))
+		notes = append(notes, fmt.Sprintf("node %s will forget its last-known-good configuration, ConfigMap %s/%s", name, nc.Status.LastKnownGood.Namespace, nc.Status.LastKnownGood.Name))
 	}
 	return notes
 }
@@ -400,49 +399,49 @@ func assignedRef(nc *v1alpha1.NodeConfig) *v1alpha1.ConfigMapReference {
 	return nc.Spec.ConfigSource.ConfigMapRef
 }
 
-// rehearse has the API server judge both writes, so that a right that is missing is known before anybody is asked.
+// rehearse sends both writes as dry runs, so that a missing right is known before the question.
 func (it *assignment) rehearse(ctx context.Context, c client.Client) error {
 	source := &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}
 	if it.content.Key != "" {
-		cm := it.kept
+		cm := it.stored
 		if cm == nil {
 			var err error
-			if cm, err = steer.CreateContent(ctx, c, it.name, it.content, client.DryRunAll); err != nil {
-				return lacking(err)
+			if cm, err = steer.Keep(ctx, c, it.name, it.content, client.DryRunAll); err != nil {
+				return withRole(err)
 			}
 		}
 		source = steer.SourceOf(cm, it.content)
 	}
-	_, err := steer.Assign(ctx, c, it.config, source, it.asked, client.DryRunAll)
-	return lacking(err)
+	_, err := steer.Assign(ctx, c, it.config, source, it.trial, client.DryRunAll)
+	return withRole(err)
 }
 
-// lacking adds to a refusal for lack of a right where the right is granted.
-func lacking(err error) error {
+// withRole adds the role that grants the right to an error about a missing right.
+func withRole(err error) error {
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf("%w; nothing was changed; the roles evenkeel-operator grant this (ClusterRole, and Role in %s)", err, v1alpha1.SystemNamespace)
 	}
 	return err
 }
 
-// write stores the content and assigns it. It returns what is assigned, and what is stored.
+// write stores the content and assigns it. It returns the source, and the NodeConfig as it is stored.
 func (it *assignment) write(ctx context.Context, c client.Client) (*v1alpha1.NodeConfigSource, *v1alpha1.NodeConfig, error) {
 	if it.content.Key == "" {
 		source := &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}
-		stored, err := steer.Assign(ctx, c, it.config, source, it.asked)
-		return source, stored, doubtful(err)
+		stored, err := steer.Assign(ctx, c, it.config, source, it.trial)
+		return source, stored, maybeWritten(err)
 	}
 	cm, err := steer.CreateContent(ctx, c, it.name, it.content)
 	if err != nil {
 		return nil, nil, err
 	}
-	source := steer.SourceOf(cm, it.content)
-	stored, err := steer.Assign(ctx, c, it.config, source, it.asked)
-	return source, stored, doubtful(err)
+	source := steer.RefTo(cm, it.content)
+	stored, err := steer.Assign(ctx, c, it.config, source, it.trial)
+	return source, stored, maybeWritten(err)
 }
 
-// doubtful adds to an error of which nobody knows whether the write took effect what to do.
-func doubtful(err error) error {
+// maybeWritten adds what to do to an error after which the write may have taken effect.
+func maybeWritten(err error) error {
 	var status apierrors.APIStatus
 	if err == nil || errors.Is(err, steer.ErrChanged) || errors.As(err, &status) && status.Status().Code < 500 {
 		return err

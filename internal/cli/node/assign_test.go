@@ -14,7 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
 )
 
-func TestAWriteOfWhichNobodyKnowsSaysWhatToDo(t *testing.T) {
+func TestAnErrorAfterWhichTheWriteMayHaveTakenEffectSaysWhatToDo(t *testing.T) {
 	const words = "the assignment may have been written: run the command again, which follows it if it was"
 	for _, tt := range []struct {
 		err  error
@@ -27,7 +27,7 @@ func TestAWriteOfWhichNobodyKnowsSaysWhatToDo(t *testing.T) {
 		{apierrors.NewBadRequest("no"), false},
 		{nil, false},
 	} {
-		got := doubtful(tt.err)
+		got := maybeWritten(tt.err)
 		if (got != nil && strings.Contains(got.Error(), words)) != tt.want || !errors.Is(got, tt.err) {
 			t.Errorf("%v becomes %v", tt.err, got)
 		}

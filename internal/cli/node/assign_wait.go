@@ -12,12 +12,12 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/report"
 )
 
-// answerWithin is how long an agent that runs may take to answer before it is said that it has not.
+// answerWithin is how long the command waits for the agent's answer before it prints that there is none.
 const answerWithin = 5 * time.Second
 
-// awaitNode follows what a node makes of a source that was written, until the outcome is clear, or time is up. already says
-// that it was written by an earlier command.
-func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assign, from *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, already bool) error {
+// awaitNode follows a node after its source was written, until the outcome is known or the time is up. already reports whether
+// an earlier command wrote the source.
+func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assignOptions, from *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, already bool) error {
 	interrupted := ctx
 	if w.timeout > 0 {
 		var cancel context.CancelFunc
@@ -36,7 +36,7 @@ func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assign, from 
 			nc := &v1alpha1.NodeConfig{}
 			return nc, c.Get(ctx, client.ObjectKey{Name: from.Name}, nc)
 		},
-		Deleted: "the node keeps what it runs",
+		Deleted: "the node keeps its configuration",
 	}.Follow(follow, c, from.ResourceVersion)
 	generation, last, troubled := from.Generation, "", false
 	for o := describe.OutcomeOf(from, source, generation); ; {
@@ -63,15 +63,15 @@ func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assign, from 
 				}
 				troubled = true
 			case u.Err == nil:
-				if troubled { // while the API server is away no agent can answer
+				if troubled { // without the API server no agent can answer
 					troubled = false
 					silent.Reset(w.agentTimeout)
 				}
 				o = report.OutcomeOf(u.Object, source, generation)
 			}
 		case <-late.C:
-			if o.Stage == describe.StageUnanswered {
-				fmt.Fprintf(a.Out, "node %s: its agent has not answered yet; it is waited for, for %s\n", w.node, describe.Span(w.agentTimeout))
+			if o.Stage == report.StageUnanswered {
+				fmt.Fprintf(a.Out, "node %s: its agent has not answered yet; waiting for up to %s\n", w.node, report.Span(w.agentTimeout))
 			}
 		case <-silent.C:
 			if o.Stage == describe.StageUnanswered && !troubled {
@@ -80,17 +80,17 @@ func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assign, from 
 					did = "was"
 				}
 				if source.ConfigMapRef != nil {
-					back = "; to take it back: kubectl evenkeel assign " + w.node + " --local"
+					back = "; to undo the assignment: kubectl evenkeel assign " + w.node + " --local"
 				}
-				return &command.Exit{Code: command.ExitTimeout, Err: fmt.Errorf("the agent of node %s has not answered for %s: does it run? The configuration %s assigned, and the node takes it up when its agent runs%s",
+				return &command.Exit{Code: command.ExitTimeout, Err: fmt.Errorf("the agent of node %s has not answered for %s: is it running? The configuration %s assigned; the node starts it when its agent runs%s",
 					w.node, report.Span(w.agentTimeout), did, back)}
 			}
 		}
 	}
 }
 
-// outcome reports whether nothing more is waited for, and the error that the command ends with then.
-func (w *assign) outcome(o describe.Outcome) (over bool, err error) {
+// outcome reports whether the wait has ended, and the error of the command.
+func (w *assignOptions) outcome(o report.Outcome) (done bool, err error) {
 	words := fmt.Sprintf("node %s %s", w.node, o.Words)
 	if o.Advice != "" {
 		words += "\n" + o.Advice
@@ -101,18 +101,18 @@ func (w *assign) outcome(o describe.Outcome) (over bool, err error) {
 	case describe.StageTrial:
 		return w.until == untilTrial, nil
 	case report.StageRefused, report.StageRolledBack, report.StageStuck:
-		return true, &command.Exit{Code: command.ExitHalted, Err: fmt.Errorf("%s\nwhat it is assigned stays so until you assign another one, or --local; kubectl evenkeel node %s says more", words, w.node)}
+		return true, &command.Exit{Code: command.ExitHalted, Err: fmt.Errorf("%s\nthe assignment stays until you assign another configuration, or --local; for details: kubectl evenkeel node %s", words, w.node)}
 	case report.StageReplaced:
-		return true, fmt.Errorf("%s: kubectl evenkeel node %s says what", words, w.node)
+		return true, fmt.Errorf("%s; for details: kubectl evenkeel node %s", words, w.node)
 	}
 	return false, nil
 }
 
-// ended is the error of a wait that ended before its outcome was clear.
-func (w *assign) ended(interrupted context.Context, o describe.Outcome) error {
-	next := fmt.Sprintf("the assignment stays and the node goes on by itself: kubectl evenkeel node %s", w.node)
-	if o.Stage == describe.StageTrial {
-		next = "the trial goes on, and if it fails the node goes back by itself: kubectl evenkeel node " + w.node
+// ended returns the error of a wait that ended before the outcome was known.
+func (w *assignOptions) ended(interrupted context.Context, o report.Outcome) error {
+	next := fmt.Sprintf("the assignment stays and the node continues by itself: kubectl evenkeel node %s", w.node)
+	if o.Stage == report.StageTrial {
+		next = "the trial continues, and if it fails the node rolls back by itself: kubectl evenkeel node " + w.node
 	}
 	if interrupted.Err() != nil {
 		return fmt.Errorf("interrupted; %s", next)

@@ -27,12 +27,12 @@ func Command(env *command.Env) *cobra.Command {
 	var output printing.Format
 	cmd := &cobra.Command{
 		Use:   "node NAME",
-		Short: "Say why a node is as it is, and what happens next",
+		Short: "Show the state of one node, the reason, and what happens next",
 		Example: `  kubectl evenkeel node worker-17
   kubectl evenkeel node worker-17 -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 || args[0] == "" {
-				return fmt.Errorf("%s needs the name of one node: kubectl evenkeel nodes shows them", cmd.CommandPath())
+				return fmt.Errorf("%s needs the name of one node: list them with: kubectl evenkeel nodes", cmd.CommandPath())
 			}
 			return nil
 		},
@@ -58,7 +58,7 @@ func (a *app) node(ctx context.Context, name string, output printing.Format) err
 		return printing.Encode(a.Out, output, v)
 	}
 	if v.AgentVersion != "" && v.AgentVersion != a.Program.Version {
-		fmt.Fprintf(a.ErrOut, "note: the agent is of another version (%s) than this program (%s)\n", report.OneLine(v.AgentVersion), a.Program.Version)
+		fmt.Fprintf(a.ErrOut, "note: the version of the agent (%s) differs from the version of this program (%s)\n", report.OneLine(v.AgentVersion), a.Program.Version)
 	}
 	tw := tabwriter.NewWriter(a.Out, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(tw, "Node:\t%s\n", printable.Line(v.Name))

@@ -23,7 +23,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// nodesOptions is what the flags of nodes ask for.
+// nodesOptions has the flags of "nodes".
 type nodesOptions struct {
 	selector, rollout string
 	failed, problems  bool
@@ -36,22 +36,22 @@ func NodesCommand(env *command.Env) *cobra.Command {
 	var o nodesOptions
 	cmd := &cobra.Command{
 		Use:   "nodes",
-		Short: "Show what every node is assigned, runs and falls back to",
-		Long: `Show what every node is assigned, runs and falls back to, one line a node.
+		Short: "List nodes with their assigned, active and last-known-good configurations",
+		Long: `List nodes with their assigned, active and last-known-good configurations, one line for each node.
 
 ASSIGNED is a rollout and its revision, the name of a ConfigMap that a person assigned, or local. CONFIGOK is the status
-of the node's condition and its reason. TRIAL is how long the trial has been going on, and how long it takes at least.
-SINCE is how long CONFIGOK has been what it is. Nodes without an agent are shown too.
+and the reason of the node's ConfigOK condition. TRIAL is the age of the trial and its shortest duration. SINCE is the time
+since CONFIGOK changed. Nodes without an agent are listed too.
 
--o wide adds the versions of kubelet and agent, where the agent takes configuration from, and what kind of agent runs:
-Host, started by the init system for good; Bootstrap, until a self-hosted one takes over; SelfHosted, in a pod.`,
+-o wide adds the versions of kubelet and agent, the source of the agent's configuration, and the agent's run mode: Host, a
+service of the host; Bootstrap, until a self-hosted agent takes over; SelfHosted, in a pod.`,
 		Example: `  # All nodes
   kubectl evenkeel nodes
 
-  # Those of a pool that are not fine
+  # Nodes of a pool that have problems
   kubectl evenkeel nodes -l node-restriction.kubernetes.io/pool=workers --problems
 
-  # How a rollout sees its nodes; those on which it failed
+  # Nodes of a rollout with their state in it; nodes on which it failed
   kubectl evenkeel nodes --rollout workers
   kubectl evenkeel nodes --rollout workers --failed`,
 		Args: cobra.NoArgs,
@@ -59,9 +59,9 @@ Host, started by the init system for good; Bootstrap, until a self-hosted one ta
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.selector, "selector", "l", "", "only nodes with these labels")
-	f.StringVar(&o.rollout, "rollout", "", "only nodes that this rollout selects, and how they stand to it")
-	f.BoolVar(&o.failed, "failed", false, "only nodes whose configuration failed: ConfigOK is False, or with --rollout those that failed in it")
-	f.BoolVar(&o.problems, "problems", false, "only nodes that are not fine, whatever the reason")
+	f.StringVar(&o.rollout, "rollout", "", "only nodes that this rollout selects, with their state in it")
+	f.BoolVar(&o.failed, "failed", false, "only nodes whose configuration failed: ConfigOK is False, or with --rollout, the node failed in it")
+	f.BoolVar(&o.problems, "problems", false, "only nodes with any kind of problem")
 	printing.FormatFlag(cmd, &o.output, printing.Wide, printing.JSON, printing.YAML, printing.Name)
 	_ = cmd.RegisterFlagCompletionFunc("rollout", func(cmd *cobra.Command, _ []string, so string) ([]string, cobra.ShellCompDirective) {
 		return a.CompleteRollout(cmd, nil, so)
@@ -72,9 +72,9 @@ Host, started by the init system for good; Bootstrap, until a self-hosted one ta
 func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 	switch {
 	case o.failed && o.problems:
-		return errors.New("--failed and --problems are two questions: give one; --problems has the failed nodes too")
+		return errors.New("--failed and --problems cannot be used together; --problems includes failed nodes")
 	case o.selector != "" && o.rollout != "":
-		return errors.New("--selector and --rollout both choose nodes: give one")
+		return errors.New("--selector and --rollout cannot be used together")
 	}
 	selector, err := labels.Parse(o.selector)
 	if err != nil {
@@ -84,8 +84,8 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 	if err != nil {
 		return err
 	}
-	out := &nodeRows{w: a.Out, format: o.output, standing: o.rollout != "", agents: map[string]int{}, modes: map[string]int{}, Items: []describe.Row{}}
-	show := func(row describe.Row) error {
+	out := &nodeRows{w: a.Out, format: o.output, inRollout: o.rollout != "", agents: map[string]int{}, modes: map[string]int{}, Items: []report.Row{}}
+	show := func(row report.Row) error {
 		failed := row.ConfigOK.Status == string(metav1.ConditionFalse)
 		if o.rollout != "" {
 			failed = row.State == rollout.Failed.String()
@@ -113,9 +113,9 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 	return out.end(a.ErrOut)
 }
 
-// rolloutNodes shows the nodes that a rollout selects, and how they stand to it.
-func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, show func(describe.Row) error) error {
-	r, err := query.Rollout(ctx, c, name)
+// rolloutNodes shows the nodes that a rollout selects, with their state in it.
+func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, show func(report.Row) error) error {
+	r, err := report.Rollout(ctx, c, name)
 	if err != nil {
 		return err
 	}
@@ -135,19 +135,19 @@ func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, sh
 	return nil
 }
 
-// nodeRows prints nodes: a table page by page, JSON and YAML when all are there.
+// nodeRows prints nodes: a table page by page, or JSON or YAML when all nodes are read.
 type nodeRows struct {
-	w        io.Writer
-	format   printing.Format
-	standing bool
-	table    interface {
+	w         io.Writer
+	format    printing.Format
+	inRollout bool
+	table     interface {
 		io.Writer
 		Flush() error
 	}
 	n int
-	// agents counts nodes by the version of their agent.
+	// agents counts nodes by agent version.
 	agents map[string]int
-	// modes counts nodes by what kind of agent runs there.
+	// modes counts nodes by run mode.
 	modes map[string]int
 	Items []describe.Row `json:"items"`
 }
@@ -169,7 +169,7 @@ func (r *nodeRows) add(row describe.Row) error {
 		return err
 	}
 	if r.table == nil {
-		tw := printers.GetNewTabWriter(r.w) // it keeps the columns' widths from page to page
+		tw := printers.GetNewTabWriter(r.w) // it keeps the widths of the columns from page to page
 		r.table = tw
 		fmt.Fprintln(tw, strings.Join(r.header(), "\t"))
 	}
@@ -189,7 +189,7 @@ func (r *nodeRows) end(errOut io.Writer) error {
 	case r.format == printing.JSON || r.format == printing.YAML:
 		return printing.Encode(r.w, r.format, r)
 	case r.n == 0 && r.format != printing.Name:
-		fmt.Fprintln(errOut, "no nodes")
+		fmt.Fprintln(errOut, "No nodes found")
 	case r.table != nil:
 		if err := r.table.Flush(); err != nil {
 			return err
@@ -203,7 +203,7 @@ func (r *nodeRows) end(errOut io.Writer) error {
 	return nil
 }
 
-// versionNote says which agents run another version than most; "" if they all run one.
+// versionNote returns a note about agents whose version differs from most; "" if all have the same version.
 func versionNote(agents map[string]int) string {
 	versions := printing.MostFirst(agents)
 	if len(versions) < 2 {
@@ -215,10 +215,10 @@ func versionNote(agents map[string]int) string {
 			others += agents[v]
 		}
 	}
-	return printable.Line(fmt.Sprintf("note: %d of %d agents run another version (%s) than most (%s): -o wide shows which", others, all, printable.Few(versions[1:]), versions[0]))
+	return report.OneLine(fmt.Sprintf("note: the version of %d of %d agents (%s) differs from most (%s): -o wide lists it", others, all, report.Few(versions[1:]), versions[0]))
 }
 
-// bootstrapNote says on how many nodes the self-hosted kubelet does not run; "" if there are none.
+// bootstrapNote returns a note about nodes on which the bootstrap kubelet runs; "" if there are none.
 func bootstrapNote(modes map[string]int) string {
 	waits := modes[string(v1alpha1.RunModeBootstrap)]
 	if waits == 0 {
@@ -228,17 +228,17 @@ func bootstrapNote(modes map[string]int) string {
 	for _, n := range modes {
 		all += n
 	}
-	return fmt.Sprintf("note: the bootstrap kubelet runs on %d of %d nodes, and no self-hosted one: -o wide shows which", waits, all)
+	return fmt.Sprintf("note: the bootstrap kubelet still runs on %d of %d nodes: -o wide lists the run mode", waits, all)
 }
 
 func (r *nodeRows) header() []string {
 	out := []string{"NAME", "ASSIGNED", "ACTIVE", "LAST-KNOWN-GOOD", "CONFIGOK", "TRIAL", "SINCE"}
-	if r.standing {
+	if r.inRollout {
 		out = append(out, "STATE")
 	}
 	if r.format == printing.Wide {
 		out = append(out, "ZONE", "KUBELET", "AGENT", "SOURCE", "RUN-MODE", "PROBLEMS")
-		if r.standing {
+		if r.inRollout {
 			out = append(out, "WHY")
 		}
 	}
@@ -259,12 +259,12 @@ func (r *nodeRows) cells(row describe.Row) []string {
 		since = describe.Age(*t, time.Now())
 	}
 	out := []string{row.Name, row.Assigned, row.Active, row.LastKnownGood, ok, trial, since}
-	if r.standing {
+	if r.inRollout {
 		out = append(out, row.State)
 	}
 	if r.format == printing.Wide {
 		out = append(out, row.Zone, row.ComponentVersion, row.AgentVersion, row.RemoteConfig, row.RunMode, printing.Cell(strings.Join(row.Problems, "; ")))
-		if r.standing {
+		if r.inRollout {
 			out = append(out, printing.Cell(row.Why))
 		}
 	}
