@@ -40,11 +40,11 @@ func TestInstallGoesToOneNodeAfterAnother(t *testing.T) {
 	c.node("other", comesBack, withLabel("pool", "others"))
 
 	c.evenkeel("install", "-l", "pool=workers", "--dry-run").says(t,
-		"7 nodes, 1 at a time, with evenkeel.dev/agent:v1.0.0: 3 to install, 4 passed over",
-		"cordoned: passed over: it is cordoned",
-		"down: passed over: it is not Ready",
-		"pivoted: passed over: its kubelet runs in a pod that has the agent already",
-		`windows: passed over: its label kubernetes.io/os is "windows", and evenkeel is for linux`,
+		"7 nodes, 1 at a time, with evenkeel.dev/agent:v1.0.0: 3 to install, 4 skipped",
+		"cordoned: skipped: it is cordoned",
+		"down: skipped: it is not Ready",
+		"pivoted: skipped: its kubelet runs in a pod that has the agent already",
+		`windows: skipped: its label kubernetes.io/os is "windows", and evenkeel is for linux`,
 		"in this order: b, c, a-control")
 	c.wantLabels(nil)
 
@@ -53,7 +53,7 @@ func TestInstallGoesToOneNodeAfterAnother(t *testing.T) {
 
 	c.evenkeel("install", "-l", "pool=workers", "--yes").says(t,
 		"b: its turn has come", "b: installed v1.0.0, after", "c: installed v1.0.0, after", "a-control: installed v1.0.0, after",
-		"3 of 7 nodes installed, 4 passed over")
+		"3 of 7 nodes installed, 4 skipped")
 	c.wantLabels(map[string]string{"a-control": "install", "b": "install", "c": "install"})
 	c.went(1, "b", "c", "a-control")
 
@@ -95,9 +95,9 @@ func TestTheFirstNodeThatDoesNotComeBackStopsIt(t *testing.T) {
 	got := c.evenkeel("install", "--all-nodes", "--yes")
 	const why = "it was tried and taken back: the kubelet did not come back: /healthz: connection refused"
 	got.halts(t, command.ExitHalted,
-		[]string{"a: installed v1.0.0", "b: FAILED: " + why, "what its pod said at its end:", "level=INFO msg=restarting", "the Node's last Events:",
+		[]string{"a: installed v1.0.0", "b: FAILED: " + why, "last output of its pod:", "level=INFO msg=restarting", "last Events of the Node:",
 			"Warning EvenkeelInstallFailed the kubelet was not healthy for 2m0s"},
-		"1 of 3 nodes installed, 1 not begun with; failed on b", "kubectl evenkeel install --retry b")
+		"1 of 3 nodes installed, 1 not started; failed on b", "kubectl evenkeel install --retry b")
 	c.wantLabels(map[string]string{"a": "install", "b": "install-failed"})
 	node := &corev1.Node{}
 	if err := c.Get(t.Context(), client.ObjectKey{Name: "b"}, node); err != nil || node.Annotations[v1alpha1.AnnotationAgentFailed] != why {
@@ -251,7 +251,7 @@ func TestWhoInterruptsItLeavesWhatHasBegunAndNothingElse(t *testing.T) {
 	})
 	r.interrupt()
 	got := <-r.ended
-	got.halts(t, command.ExitError, []string{"begun: comes to its end without this command: installed, or back as before", "pending, waiting: nothing has begun there"},
+	got.halts(t, command.ExitError, []string{"begun: finishes without this command: installed, or restored", "pending, waiting: not started"},
 		"it was interrupted: run it again")
 	c.wantLabels(map[string]string{"begun": "install"})
 
@@ -277,7 +277,7 @@ func TestWhatIsInTheMiddleOfItIsWaitedForFirst(t *testing.T) {
 	r := c.begin("install", "--all-nodes", "--yes")
 	c.eventually("it was looked at", func(context.Context) (bool, error) { c.mu.Lock(); defer c.mu.Unlock(); return c.most == 1, nil })
 	c.plays("m", comesBack)
-	(<-r.ended).says(t, "1 to install, 1 in the middle of it", "m: ", "m: installed v1.0.0", "a: its turn has come", "2 of 2 nodes installed")
+	(<-r.ended).says(t, "1 to install, 1 in progress", "m: ", "m: installed v1.0.0", "a: its turn has come", "2 of 2 nodes installed")
 	c.went(1, "m", "a")
 }
 
@@ -297,7 +297,7 @@ func TestANodeThatChangesBeforeItsTurnIsJudgedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.plays("a", comesBack)
-	(<-r.ended).says(t, "a: installed", "b: passed over: it is cordoned", "1 of 2 nodes installed, 1 passed over")
+	(<-r.ended).says(t, "a: installed", "b: skipped: it is cordoned", "1 of 2 nodes installed, 1 skipped")
 }
 
 func TestANodeThatFailsElsewhereBeforeItsTurnIsLeftAloneWithoutRetry(t *testing.T) {

@@ -110,7 +110,7 @@ func TestANodeThatDoesNotComeBackKeepsItsAgentAndTheClusterItsController(t *test
 	c.node("b", comesBack)
 	c.evenkeel("install", "--all-nodes", "--yes").says(t, "2 of 2 nodes installed")
 	c.plays("a", takenBack)
-	c.evenkeel("uninstall", "--yes").halts(t, command.ExitHalted, []string{"a: FAILED: it was tried and taken back"}, "0 of 2 nodes uninstalled, 1 not begun with; failed on a, which has its agent still")
+	c.evenkeel("uninstall", "--yes").halts(t, command.ExitHalted, []string{"a: FAILED: it was tried and taken back"}, "0 of 2 nodes uninstalled, 1 not started; failed on a, which has its agent still")
 	c.wantLabels(map[string]string{"a": "uninstall-failed", "b": "install"})
 	c.evenkeel("uninstall", "--yes").halts(t, command.ExitHalted, []string{"a: FAILED", "b: uninstalled"}, "1 of 2 nodes uninstalled; failed on a")
 	c.wantLabels(map[string]string{"a": "uninstall-failed"})
@@ -125,8 +125,8 @@ func TestANodeThatDoesNotComeBackKeepsItsAgentAndTheClusterItsController(t *test
 func TestACordonedNodeKeepsTheClustersPart(t *testing.T) {
 	c := newCrew(t)
 	c.node("a", comesBack, func(n *corev1.Node) { n.Spec.Unschedulable = true; n.Labels[v1alpha1.LabelAgent] = "install" })
-	c.evenkeel("uninstall", "--yes").halts(t, command.ExitError, []string{"a: passed over: it is cordoned", "0 of 1 node uninstalled, 1 passed over"},
-		"1 node still labelled evenkeel.dev/agent (a): the controller and the installer stay until they are done; run it again then")
+	c.evenkeel("uninstall", "--yes").halts(t, command.ExitError, []string{"a: skipped: it is cordoned", "0 of 1 node uninstalled, 1 skipped"},
+		"1 node still labelled evenkeel.dev/agent (a): the controller and the installer remain until these are done; run the command again then")
 }
 
 func TestUninstallDoesNotGetInTheWayOfARollout(t *testing.T) {
@@ -137,7 +137,7 @@ func TestUninstallDoesNotGetInTheWayOfARollout(t *testing.T) {
 	c.rollout("frozen", v1alpha1.RolloutFrozen, func(s *v1alpha1.NodeConfigRolloutSpec) { s.Frozen = true })
 	c.rollout("held", v1alpha1.RolloutProgressing, func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = true })
 	c.rollout("done", v1alpha1.RolloutComplete, nil)
-	c.evenkeel("uninstall", "a", "--yes").refuses(t, "rollouts are going on (back, going): pause them first (kubectl evenkeel rollout pause back), or give --force; nothing was changed")
+	c.evenkeel("uninstall", "a", "--yes").refuses(t, "rollouts are in progress (back, going): pause them first (kubectl evenkeel rollout pause back), or use --force; nothing was changed")
 	c.wantLabels(nil)
 	c.evenkeel("uninstall", "a", "--yes", "--force").says(t, "1 of 1 node uninstalled")
 }
@@ -155,9 +155,9 @@ func TestPurgeShowsWhatIsLostAndDeletesTheAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.rollout("kept", v1alpha1.RolloutComplete, nil)
-	const loss = "--purge deletes for good: 1 NodeConfigs, of which 1 assign a configuration (a); 1 rollouts (kept)"
+	const loss = "--purge permanently deletes 1 NodeConfigs, of which 1 assign a configuration (a), and 1 rollouts (kept)"
 	c.evenkeel("uninstall", "--purge", "--dry-run").says(t, loss, "kubectl get nodeconfigs,nodeconfigrollouts -o yaml > evenkeel.yaml")
-	c.evenkeel("uninstall", "--purge", "a").refuses(t, "--purge is for all nodes")
+	c.evenkeel("uninstall", "--purge", "a").refuses(t, "--purge cannot be used with node names or --selector")
 	t.Cleanup(func() {
 		if err := c.cluster.Apply(context.Background(), "../../config/api"); err != nil {
 			t.Error(err)
@@ -174,7 +174,7 @@ func TestPurgeShowsWhatIsLostAndDeletesTheAPI(t *testing.T) {
 	if err := c.cluster.Apply(t.Context(), "../../config/installer"); err != nil {
 		t.Fatal(err)
 	}
-	c.evenkeel("install", "a", "--yes").refuses(t, "the cluster has no CustomResourceDefinition nodeconfigs.evenkeel.dev, so agents cannot report: apply evenkeel's manifests first: kubectl apply -k config/default")
-	c.evenkeel("uninstall", "--purge", "--yes").says(t, "--purge deletes for good: 0 NodeConfigs; 0 rollouts", "evenkeel-installer deleted")
+	c.evenkeel("install", "a", "--yes").refuses(t, "the cluster has no CustomResourceDefinition nodeconfigs.evenkeel.dev, and agents nowhere to report to: apply evenkeel's manifests first: kubectl apply -k config/default")
+	c.evenkeel("uninstall", "--purge", "--yes").says(t, "--purge permanently deletes 0 NodeConfigs, and 0 rollouts", "evenkeel-installer deleted")
 	c.wantLabels(nil)
 }

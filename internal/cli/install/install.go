@@ -29,7 +29,7 @@ import (
 // app runs the commands of this package.
 type app struct{ *command.Env }
 
-// installFlags are what install and uninstall have in common.
+// installFlags are the flags that install and uninstall share.
 type installFlags struct {
 	selector       string
 	allNodes       bool
@@ -44,11 +44,11 @@ type installFlags struct {
 func (o *installFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&o.selector, "selector", "l", "", "labels of the nodes, such as node-restriction.kubernetes.io/pool=workers")
-	f.StringVar(&o.maxUnavailable, "max-unavailable", "1", "how many nodes at a time, such as 5 or 10%")
-	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long one node may take; longer than it takes its agent to go back, which is some minutes")
-	f.BoolVar(&o.retry, "retry", false, "try nodes again on which it has failed")
-	f.BoolVar(&o.dryRun, "dry-run", false, "show which nodes it would go to, and change nothing")
-	f.BoolVar(&o.yes, "yes", false, "do not ask")
+	f.StringVar(&o.maxUnavailable, "max-unavailable", "1", "largest number of nodes in progress at the same time, such as 5 or 10%")
+	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "time limit for one node; it must be longer than a rollback on the node, which takes some minutes")
+	f.BoolVar(&o.retry, "retry", false, "try failed nodes again")
+	f.BoolVar(&o.dryRun, "dry-run", false, "print the nodes, and change nothing")
+	f.BoolVar(&o.yes, "yes", false, "do not ask for confirmation")
 	printing.FormatFlag(cmd, &o.output, printing.JSON, printing.YAML)
 }
 
@@ -58,40 +58,39 @@ func Command(env *command.Env) *cobra.Command {
 	var o installFlags
 	cmd := &cobra.Command{
 		Use:   "install [NODE...]",
-		Short: "Put evenkeel's agent in front of the kubelets of nodes, one node after another",
-		Long: `Put evenkeel's agent in front of the kubelets of nodes, one node after another; or upgrade it there.
+		Short: "Install or upgrade evenkeel's agent on nodes, one node after another",
+		Long: `Install or upgrade evenkeel's agent on nodes, one node after another.
 
-A node is given the label evenkeel.dev/agent=install. That brings the installer's pod to it, which restarts the kubelet
-once, sees it come back healthy and the Node Ready, and else puts everything back as it was. Only when the Node is Ready
-and its agent has reported does the next node have its turn. The first node that does not come back stops it.
+The command labels a node evenkeel.dev/agent=install. The installer's pod then starts on the node and restarts the kubelet
+once, under the agent. If the kubelet is not healthy or the Node is not Ready afterwards, the pod restores the node. The
+next node starts when the Node is Ready and its agent has reported. After the first node that fails, no other node starts.
 
-Nodes that are done are seen as done, so that to run it again is to go on where it stopped. A node on which it has failed
-is left alone until --retry. A node that is cordoned or not Ready is passed over, and named. Without nodes, --selector and
---all-nodes it goes to those that are labelled already. To upgrade evenkeel, apply the next version's manifests, then run
-that: no kubelet restarts before.
+Run the command again to continue: it skips nodes that are done, and nodes that failed unless --retry is given. Nodes that
+are cordoned or not Ready are skipped too, and listed. Without node names, --selector and --all-nodes, the command handles
+the nodes that have the label. To upgrade evenkeel, apply the manifests of the new version and run the command again; no
+kubelet restarts before that.
 
-Interrupt it at any time: a node on which nothing has begun is let go, one that is in the middle of it comes to its end by
-itself.
+If you interrupt the command, nodes in progress finish by themselves, and no other node is changed.
 
 Exit codes:
-  0  every node that could be gone to is done
-  1  wrong usage, the cluster lacks something, or the API server refuses or does not answer
-  2  a node has failed, now or before
-  3  a node has not come to its end within --timeout`,
-		Example: `  # One node, to see
+  0  all nodes that were not skipped are done
+  1  wrong usage, the cluster lacks something, or the API server refuses the request or does not answer
+  2  a node failed, now or before
+  3  a node did not finish within --timeout`,
+		Example: `  # Install the agent on one node
   kubectl evenkeel install worker-1
 
-  # A pool, three at a time
+  # Install the agent on a pool, three nodes at a time
   kubectl evenkeel install --selector node-restriction.kubernetes.io/pool=workers --max-unavailable 3
 
-  # Go on after a stop, or upgrade
+  # Continue, or upgrade
   kubectl evenkeel install`,
 		ValidArgsFunction: a.CompleteNodes,
 		RunE:              func(cmd *cobra.Command, args []string) error { return a.install(cmd.Context(), args, o) },
 	}
 	o.add(cmd)
-	cmd.Flags().BoolVar(&o.allNodes, "all-nodes", false, "every node is meant")
-	cmd.Flags().StringVar(&o.version, "agent-version", "", "the version that agents are to report, if the image's tag does not name it; any is any")
+	cmd.Flags().BoolVar(&o.allNodes, "all-nodes", false, "select every node")
+	cmd.Flags().StringVar(&o.version, "agent-version", "", "version that the agents must report, if it is not the tag of the image; \"any\" accepts every version")
 	return cmd
 }
 
@@ -118,10 +117,10 @@ func (a *app) install(ctx context.Context, names []string, o installFlags) error
 	default:
 		w.Version = o.version
 	}
-	return a.carry(ctx, c, installer.Install, w, names, selector, o)
+	return a.run(ctx, c, installer.Install, w, names, selector, o)
 }
 
-// choice returns which nodes are chosen beside those that are named; those that have been before, if nothing is said.
+// choice returns the selector of the nodes; nil if nodes are named. The default are the nodes that have the label.
 func (o installFlags) choice(names []string) (labels.Selector, error) {
 	given := 0
 	for _, one := range []bool{len(names) > 0, o.selector != "", o.allNodes} {
@@ -130,13 +129,13 @@ func (o installFlags) choice(names []string) (labels.Selector, error) {
 		}
 	}
 	if given > 1 {
-		return nil, errors.New("names of nodes, --selector and --all-nodes each choose nodes: give one of them")
+		return nil, errors.New("use only one of node names, --selector and --all-nodes")
 	}
 	if _, err := command.ParseAmount(o.maxUnavailable, 1); err != nil {
 		return nil, fmt.Errorf("--max-unavailable: %w", err)
 	}
 	if o.timeout <= 0 {
-		return nil, fmt.Errorf("--timeout must be more than 0, not %s", o.timeout)
+		return nil, fmt.Errorf("--timeout must be longer than 0, not %s", o.timeout)
 	}
 	switch {
 	case len(names) > 0:
@@ -153,8 +152,8 @@ func (o installFlags) choice(names []string) (labels.Selector, error) {
 	return selector, nil
 }
 
-// carry takes the chosen nodes through an operation, when that is confirmed, and shows how.
-func (a *app) carry(ctx context.Context, c client.Client, op installer.Operation, desired installer.Desired, names []string, selector labels.Selector, o installFlags) error {
+// run asks for confirmation, runs an operation on the selected nodes, and prints their progress.
+func (a *app) run(ctx context.Context, c client.Client, op installer.Operation, desired installer.Desired, names []string, selector labels.Selector, o installFlags) error {
 	nodes, err := op.Nodes(ctx, c, names, selector)
 	if err != nil {
 		return err
@@ -164,9 +163,9 @@ func (a *app) carry(ctx context.Context, c client.Client, op installer.Operation
 	case o.selector != "":
 		return fmt.Errorf("--selector %s selects no node", o.selector)
 	case op == installer.Install && !o.allNodes:
-		return fmt.Errorf("no node is labelled %s yet: name nodes, or give --selector or --all-nodes", v1alpha1.LabelAgent)
+		return fmt.Errorf("no node has the label %s yet: name nodes, or use --selector or --all-nodes", v1alpha1.LabelAgent)
 	}
-	out := a.Out // what people read, as long as it is not in the way of what programs do
+	out := a.Out // of messages; with -o only the result goes to standard output
 	if o.output != "" {
 		out = a.ErrOut
 	}
@@ -203,13 +202,13 @@ func (a *app) carry(ctx context.Context, c client.Client, op installer.Operation
 	return a.conclude(ctx, c, out, p)
 }
 
-// confirmRestarts asks, unless nothing is to begin.
+// confirmRestarts asks for confirmation if there are nodes that have not started.
 func (a *app) confirmRestarts(ctx context.Context, p *installer.Pacer, yes bool) error {
 	n := len(p.Progress.In(installer.ToDo))
 	if n == 0 {
 		return nil
 	}
-	question := fmt.Sprintf("%s evenkeel's agent on %s, %d at a time? Each kubelet restarts once; pods go on.", strings.ToUpper(p.Policy.Operation.Verb[:1])+p.Policy.Operation.Verb[1:], nodesWord(n), p.Policy.MaxUnavailable)
+	question := fmt.Sprintf("%s evenkeel's agent on %s, %d at a time? Each kubelet restarts once; pods keep running.", strings.ToUpper(p.Policy.Operation.Verb[:1])+p.Policy.Operation.Verb[1:], nodesWord(n), p.Policy.MaxUnavailable)
 	return a.Confirm(ctx, question, yes, false)
 }
 
@@ -221,33 +220,25 @@ func sayNode(out io.Writer, op installer.Operation, n installer.NodeProgress) {
 	}
 	switch s := n.State; s.Stage {
 	case installer.Done:
-		fmt.Fprintf(out, "%s: %s\n", n.Name, printable.Line(joinWith(op.Past, s.Why))+took)
+		fmt.Fprintf(out, "%s: %s\n", n.Name, report.OneLine(strings.TrimSpace(op.Past+" "+s.Why))+took)
 	case installer.Failed:
 		fmt.Fprintf(out, "%s: FAILED: %s\n", n.Name, printable.Line(s.Why)+took)
 	case installer.Skipped:
-		fmt.Fprintf(out, "%s: passed over: %s\n", n.Name, printable.Line(s.Why))
+		fmt.Fprintf(out, "%s: skipped: %s\n", n.Name, report.OneLine(s.Why))
 	default:
 		fmt.Fprintf(out, "%s: %s\n", n.Name, printable.Line(s.Why))
 	}
 }
 
-// joinWith puts what is known more about something after it.
-func joinWith(what, more string) string {
-	if more == "" {
-		return what
-	}
-	return what + " " + more
-}
-
-// showWork prints how many nodes are in each stage, and the order of those that begin.
+// showWork prints how many nodes are in each stage, and the order in which nodes start.
 func showWork(out io.Writer, p *installer.Pacer) {
 	counts := []string{}
 	for _, s := range []struct {
 		Stage installer.Stage
 		words string
 	}{
-		{installer.ToDo, "to " + p.Policy.Operation.Verb}, {installer.Doing, "in the middle of it"}, {installer.Done, p.Policy.Operation.Past + " already"},
-		{installer.Failed, "failed before"}, {installer.Skipped, "passed over"},
+		{installer.ToDo, "to " + p.Policy.Operation.Verb}, {installer.Doing, "in progress"}, {installer.Done, p.Policy.Operation.Past + " already"},
+		{installer.Failed, "failed before"}, {installer.Skipped, "skipped"},
 	} {
 		if n := len(p.Progress.In(s.Stage)); n > 0 {
 			counts = append(counts, fmt.Sprintf("%d %s", n, s.words))
@@ -274,15 +265,15 @@ func nodesWord(n int) string {
 // interrupted explains what happens to the nodes of a command that ends early, and returns why it ends.
 func interrupted(out io.Writer, p *installer.Pacer, why error) error {
 	if on := p.Progress.In(installer.Doing); len(on) > 0 {
-		fmt.Fprintf(out, "%s: comes to its end without this command: %s, or back as before\n", printable.Few(on), p.Policy.Operation.Past)
+		fmt.Fprintf(out, "%s: finishes without this command: %s, or restored\n", report.Few(on), p.Policy.Operation.Past)
 	}
 	if left := p.Progress.In(installer.ToDo); len(left) > 0 {
-		fmt.Fprintf(out, "%s: nothing has begun there\n", printable.Few(left))
+		fmt.Fprintf(out, "%s: not started\n", report.Few(left))
 	}
 	return why
 }
 
-// Report is what -o prints.
+// Report is the output of -o json.
 type Report struct {
 	Image string       `json:"image"`
 	Nodes []NodeReport `json:"nodes"`

@@ -17,7 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// uninstallFlags are what uninstall has beside the others.
+// uninstallFlags are the flags of uninstall.
 type uninstallFlags struct {
 	installFlags
 	purge, force bool
@@ -29,40 +29,40 @@ func UninstallCommand(env *command.Env) *cobra.Command {
 	var o uninstallFlags
 	cmd := &cobra.Command{
 		Use:   "uninstall [NODE...]",
-		Short: "Take evenkeel's agent away from the kubelets of nodes, and then evenkeel from the cluster",
-		Long: `Take evenkeel's agent away from the kubelets of nodes, one node after another, and then evenkeel from the cluster.
+		Short: "Remove evenkeel's agent from nodes, and then evenkeel from the cluster",
+		Long: `Remove evenkeel's agent from nodes, one node after another, and then evenkeel from the cluster.
 
-A node is given the label evenkeel.dev/agent=uninstall. That brings a pod to it, which puts the kubelet's unit back as it
-was, restarts the kubelet once, and sees it come back healthy with the node's own configuration. Then the label goes, and
-the next node has its turn. The first node that does not come back stops it. To run it again is to go on where it stopped.
+The command labels a node evenkeel.dev/agent=uninstall. A pod then starts on the node, restores the kubelet's unit, restarts
+the kubelet once, and checks that it is healthy with the node's own configuration. Then the label is removed and the next
+node starts. After the first node that fails, no other node starts. Run the command again to continue.
 
-With nodes or --selector that is all. Without, it goes to all nodes that "install" has labelled, and when none is left
-rollouts are paused, and the controller and the installer deleted. The API stays, with every NodeConfig and rollout: to
-install again is to go on with them. --purge deletes it too, after it has shown what is lost with it. What else there is,
-rights and policies that nobody uses any more, goes with the manifests or the chart that brought it.
+With node names or --selector, only those nodes change. Without, the command handles all nodes that "install" has labelled,
+then pauses all rollouts, and deletes the controller and the installer. The API with all NodeConfigs and rollouts remains
+for a later install; --purge deletes it too, after it has listed what will be lost. To remove roles and policies, delete
+the manifests or the chart that created them.
 
-It refuses while a rollout gives nodes a configuration: those nodes would lose it half-way.
+The command refuses to run while a rollout is in progress: its nodes would lose the configuration halfway.
 
 Exit codes are those of "install".`,
-		Example: `  # One node
+		Example: `  # Remove the agent from one node
   kubectl evenkeel uninstall worker-1
 
-  # All of it
+  # Remove evenkeel from all nodes and from the cluster
   kubectl evenkeel uninstall`,
 		ValidArgsFunction: a.CompleteNodes,
 		RunE:              func(cmd *cobra.Command, args []string) error { return a.uninstall(cmd.Context(), args, o) },
 	}
 	o.add(cmd)
 	f := cmd.Flags()
-	f.BoolVar(&o.purge, "purge", false, "at the end delete evenkeel's CustomResourceDefinitions, and with them all NodeConfigs and rollouts")
-	f.BoolVar(&o.force, "force", false, "do it while a rollout is going on")
+	f.BoolVar(&o.purge, "purge", false, "at the end delete evenkeel's CustomResourceDefinitions, and so all NodeConfigs and rollouts")
+	f.BoolVar(&o.force, "force", false, "continue even if a rollout is in progress")
 	return cmd
 }
 
 func (a *app) uninstall(ctx context.Context, names []string, o uninstallFlags) error {
 	whole := len(names) == 0 && o.selector == ""
 	if o.purge && !whole {
-		return errors.New("--purge is for all nodes: give no nodes and no --selector with it")
+		return errors.New("--purge cannot be used with node names or --selector")
 	}
 	selector, err := o.choice(names)
 	if err != nil {
@@ -77,8 +77,8 @@ func (a *app) uninstall(ctx context.Context, names []string, o uninstallFlags) e
 		return err
 	}
 	if going := installer.ActiveRollouts(rollouts); len(going) > 0 && !o.force {
-		return fmt.Errorf("rollouts are going on (%s): pause them first (kubectl evenkeel rollout pause %s), or give --force; nothing was changed",
-			printable.Few(going), going[0])
+		return fmt.Errorf("rollouts are in progress (%s): pause them first (kubectl evenkeel rollout pause %s), or use --force; nothing was changed",
+			report.Few(going), going[0])
 	}
 	out := a.Out
 	if o.output != "" {
@@ -92,17 +92,17 @@ func (a *app) uninstall(ctx context.Context, names []string, o uninstallFlags) e
 	w, err := installer.DesiredOf(ctx, c, installer.Uninstall)
 	switch {
 	case err == nil:
-		if err := a.carry(ctx, c, installer.Uninstall, w, names, selector, o.installFlags); err != nil || !whole {
+		if err := a.run(ctx, c, installer.Uninstall, w, names, selector, o.installFlags); err != nil || !whole {
 			return err
 		}
-	case !whole || !errors.Is(err, installer.ErrApplyFirst): // else it was deleted, after the last node
+	case !whole || !errors.Is(err, installer.ErrApplyFirst): // otherwise an earlier run deleted it
 		return err
 	}
 	if left, lookErr := installer.LabelledNodes(ctx, c); lookErr != nil {
 		return lookErr
 	} else if len(left) > 0 && !o.dryRun {
-		return errors.Join(err, fmt.Errorf("%s still labelled %s (%s): the controller and the installer stay until they are done; run it again then",
-			nodesWord(len(left)), v1alpha1.LabelAgent, printable.Few(left)))
+		return errors.Join(err, fmt.Errorf("%s still labelled %s (%s): the controller and the installer remain until these are done; run the command again then",
+			nodesWord(len(left)), v1alpha1.LabelAgent, report.Few(left)))
 	}
 	if o.dryRun {
 		fmt.Fprintln(out, "then rollouts would be paused, and the controller and the installer deleted")
@@ -111,7 +111,7 @@ func (a *app) uninstall(ctx context.Context, names []string, o uninstallFlags) e
 	return a.uninstallCluster(ctx, c, out, rollouts, o)
 }
 
-// showLoss says what --purge deletes for good.
+// showLoss lists what --purge deletes permanently.
 func showLoss(ctx context.Context, c client.Client, out io.Writer, rollouts []v1alpha1.NodeConfigRollout) error {
 	all, assigned := 0, []string{}
 	for nc, err := range query.Configs(ctx, c) {
@@ -126,7 +126,7 @@ func showLoss(ctx context.Context, c client.Client, out io.Writer, rollouts []v1
 			assigned = append(assigned, nc.Name)
 		}
 	}
-	fmt.Fprintf(out, "--purge deletes for good: %d NodeConfigs", all)
+	fmt.Fprintf(out, "--purge permanently deletes %d NodeConfigs", all)
 	if len(assigned) > 0 {
 		fmt.Fprintf(out, ", of which %d assign a configuration (%s)", len(assigned), printable.Few(assigned))
 	}
@@ -134,15 +134,15 @@ func showLoss(ctx context.Context, c client.Client, out io.Writer, rollouts []v1
 	for _, r := range rollouts {
 		names = append(names, r.Name)
 	}
-	fmt.Fprintf(out, "; %d rollouts", len(names))
+	fmt.Fprintf(out, ", and %d rollouts", len(names))
 	if len(names) > 0 {
 		fmt.Fprintf(out, " (%s)", printable.Few(names))
 	}
-	fmt.Fprintf(out, "\nkeep them with: kubectl get nodeconfigs,nodeconfigrollouts -o yaml > evenkeel.yaml\n")
+	fmt.Fprintf(out, "\nto save them: kubectl get nodeconfigs,nodeconfigrollouts -o yaml > evenkeel.yaml\n")
 	return nil
 }
 
-// uninstallCluster takes away what runs in the cluster when no node needs it any more.
+// uninstallCluster removes what runs in the cluster, after the last node.
 func (a *app) uninstallCluster(ctx context.Context, c client.Client, out io.Writer, rollouts []v1alpha1.NodeConfigRollout, o uninstallFlags) error {
 	question := "Pause all rollouts, and delete evenkeel's controller and installer?"
 	if o.purge {
@@ -155,10 +155,10 @@ func (a *app) uninstallCluster(ctx context.Context, c client.Client, out io.Writ
 		return err
 	}
 	if !o.purge {
-		fmt.Fprintf(out, "what is left in the cluster runs nothing; it goes with: kubectl delete -k config/controller; kubectl delete -k config/installer\n"+
-			"the API stays, with NodeConfigs and rollouts: kubectl evenkeel uninstall --purge deletes it\n")
+		fmt.Fprintf(out, "nothing of evenkeel runs any more; delete the rest with: kubectl delete -k config/controller; kubectl delete -k config/installer\n"+
+			"the API remains, with NodeConfigs and rollouts; delete it with: kubectl evenkeel uninstall --purge\n")
 		return nil
 	}
-	fmt.Fprintln(out, "what is left in the cluster runs nothing; it goes with: kubectl delete -k config/default")
+	fmt.Fprintln(out, "nothing of evenkeel runs any more; delete the rest with: kubectl delete -k config/default")
 	return nil
 }
