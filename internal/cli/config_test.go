@@ -60,7 +60,7 @@ func TestConfigDiffOfADropInComparesWhatItNames(t *testing.T) {
 		r.Spec.Template = v1alpha1.RolloutTemplate{KubeletDropIn: &runtime.RawExtension{Raw: []byte(pods(120))}}
 	})
 	evenkeel(t, "config", "diff", "rollout/dropped", write(t, header+"maxPods: 110\npodsPerCore: 7\n")).says(t,
-		"maxPods: 120 -> 110\nnot compared: 1 fields that are only in one, since a configuration as written is set beside a drop-in\n")
+		"maxPods: 120 -> 110\nnot compared: 1 fields that only one of them has, because a configuration as it is written is compared with a drop-in\n")
 }
 
 func TestConfigDiffComparesFilesOfEitherFormAndHidesSecrets(t *testing.T) {
@@ -97,10 +97,10 @@ func TestConfigDiffRefusesWhatItCannotRead(t *testing.T) {
 		want []string
 	}{
 		{"nowhere.yaml", []string{"nowhere.yaml", "node/NAME"}},
-		{write(t, "kind: Pod\napiVersion: v1\n"), []string{"is no KubeletConfiguration"}},
-		{write(t, "a: ["), []string{"is no KubeletConfiguration"}},
-		{"node/nowhere", []string{`node "nowhere" does not exist`}},
-		{"node/runs-nothing", []string{"the agent of node runs-nothing has not reported", "--live"}},
+		{write(t, "kind: Pod\napiVersion: v1\n"), []string{"is not a KubeletConfiguration"}},
+		{write(t, "a: ["), []string{"is not a KubeletConfiguration"}},
+		{"node/nowhere", []string{`there is no node "nowhere"`}},
+		{"node/runs-nothing", []string{"node runs-nothing has no agent yet", "--live"}},
 		{"node/runs-local", []string{"node runs-local runs its local configuration", "--live"}},
 		{"node/runs-gone", []string{"node runs-gone runs ConfigMap evenkeel-system/nowhere", "which was deleted", "--live"}},
 		{"node/runs-anew", []string{"which was deleted; the node keeps a copy", "--live"}},
@@ -119,7 +119,7 @@ func TestConfigDiffRefusesWhatItCannotRead(t *testing.T) {
 	})
 	evenkeel(t, "config", "diff", fine, "rollout/templateless").refuses(t, "templateless", "evenkeel-system/nowhere")
 	evenkeel(t, "config", "diff", fine, fine, "--form", "round").refuses(t, `unknown form "round"`)
-	evenkeel(t, "config", "diff", fine, fine, "--live").refuses(t, "neither is node/NAME")
+	evenkeel(t, "config", "diff", fine, fine, "--live").refuses(t, "--live needs node/NAME")
 	evenkeel(t, "config", "diff", fine, fine, "-o", "xml").refuses(t, "json")
 	grant(t, "sees-rollouts-only", "nodeconfigrollouts", v1alpha1.GroupVersion.Group)
 	evenkeelAs(t, userOf(t, "sees-rollouts-only"), "config", "diff", fine, "rollout/unreadable@3").refuses(t, "list the ConfigMaps of the revisions", "forbidden")
@@ -182,8 +182,8 @@ func TestConfigDiffAsksAKubeletWhatIsEffective(t *testing.T) {
 	answering(t, givenNode(t, "lively", "lively", "z1"), `{"kubeletconfig": {"maxPods": 110, "podsPerCore": 0, "evictionHard": {"memory.available": "1Mi", "nodefs.available": "10%"}}}`)
 	file := write(t, header+"maxPods: 120\nevictionHard: {memory.available: 1Mi}\nserializeImagePulls: false\n")
 	evenkeel(t, "config", "diff", "--live", "node/lively", file).says(t,
-		"--- node/lively (the kubelet's /configz)\n", "maxPods: 110 -> 120\n", "serializeImagePulls: unset -> false\n",
-		"not compared: 2 fields that are only in one, since the effective configuration is set beside a configuration as written\n")
+		"--- node/lively (its kubelet's /configz)\n", "maxPods: 110 -> 120\n", "serializeImagePulls: unset -> false\n",
+		"not compared: 2 fields that only one of them has, because what is effective is compared with a configuration as it is written\n")
 	evenkeel(t, "config", "diff", "--live", file, "node/lively").says(t, "maxPods: 120 -> 110\n", "serializeImagePulls: false -> unset\n", "not compared: 2 fields")
 
 	answering(t, givenNode(t, "odd", "lively", "z1"), `hello`)

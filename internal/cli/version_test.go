@@ -99,7 +99,7 @@ func TestWithoutAClusterTheProgramStillSaysWhatItIs(t *testing.T) {
 		t.Errorf("with a kubeconfig that is not there: %+v", got)
 	}
 	got := evenkeelAs(t, userOf(t, "nobody-at-all"), "version")
-	if got.code != command.ExitError || !strings.HasPrefix(got.out, line) || !strings.Contains(got.err, "ask the cluster (--client does not): ") ||
+	if got.code != command.ExitError || !strings.HasPrefix(got.out, line) || !strings.Contains(got.err, "read the versions in the cluster (not needed with --client): ") ||
 		!strings.Contains(got.err, "ask an administrator for this right") {
 		t.Errorf("without rights: %+v", got)
 	}

@@ -217,10 +217,10 @@ func TestTheKubeProxyOfAnImageValidatesAnUpgrade(t *testing.T) {
 	const words = "KubeProxyConfiguration.KubeProxyLinuxConfiguration.OOMScoreAdj: Invalid value: 2000: " +
 		"must be within the range [-1000, 1000]"
 	good, bad := n.file(proxyHeader+"mode: nftables\n"), n.file(proxyHeader+"oomScoreAdj: 2000\n")
-	n.evenkeel(0, []string{"upgrade", "plan", by}, "Component configurations for v1.37.1", "Nothing needs hands")
-	n.evenkeel(0, []string{"upgrade", "plan", by, "--config=" + good}, "Nothing needs hands")
+	n.evenkeel(0, []string{"upgrade", "plan", by}, "Component configurations for v1.37.1", "Nothing must be migrated by hand")
+	n.evenkeel(0, []string{"upgrade", "plan", by, "--config=" + good}, "Nothing must be migrated by hand")
 	n.evenkeel(2, []string{"upgrade", "plan", by, "--config=" + bad},
-		"  what is given is rejected by kube-proxy v1.37.1:\n    "+words, "By hand, before the upgrade: kube-proxy.")
+		"  the configuration of --config is rejected by kube-proxy v1.37.1:\n    "+words, "To migrate by hand before the upgrade: kube-proxy.")
 	n.evenkeel(0, []string{"config", "validate", by, good}, ": kube-proxy v1.37.1: accepted\n")
 	n.evenkeel(1, []string{"config", "validate", by, bad}, ": kube-proxy v1.37.1: rejected: "+words)
 

@@ -20,24 +20,24 @@ const (
 	componentImage  = "component-image"
 )
 
-// componentFlags is what --component-binary and --component-image give: the program of each component that is to judge
-// its configuration. Its zero value has none.
+// componentFlags are --component-binary and --component-image: the program of each component that validates its configuration.
+// The zero value has none.
 type componentFlags struct {
-	programs map[string]componentProgram // by the component's name
+	programs map[string]componentProgram // by component name
 }
 
-// componentProgram is how a component can be run.
+// componentProgram is where the program of a component is.
 type componentProgram struct {
 	flag  string
-	where string // a path, or an image's reference
+	where string // a path, or the reference of an image
 }
 
-// add gives a command the flags. A value that cannot be is wrong usage.
+// add adds the flags to a command.
 func (f *componentFlags) add(cmd *cobra.Command) {
 	cmd.Flags().Var(&programFlag{f, componentBinary, "PATH"}, componentBinary,
-		"the program that judges a component's configuration, such as kubelet=/usr/bin/kubelet; may be repeated")
+		"the program that validates a component's configuration, such as kubelet=/usr/bin/kubelet; can be repeated")
 	cmd.Flags().Var(&programFlag{f, componentImage, "REF"}, componentImage,
-		"a container image with that program, such as kube-proxy=registry.k8s.io/kube-proxy:v1.37.1; may be repeated")
+		"a container image with that program, such as kube-proxy=registry.k8s.io/kube-proxy:v1.37.1; can be repeated")
 	for _, flag := range []string{componentBinary, componentImage} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			var begun []string
@@ -65,11 +65,11 @@ func (p *programFlag) Set(s string) error {
 	case !assigned || where == "":
 		return fmt.Errorf("must be %s, such as kubelet=%s", p.Type(), p.where)
 	case !known:
-		return fmt.Errorf("there is no component %q; there are %s", name, strings.Join(component.Names(), ", "))
+		return fmt.Errorf("unknown component %q: use one of %s", name, strings.Join(component.Names(), ", "))
 	case twice && before.flag != p.flag:
-		return fmt.Errorf("--%s=%s=%s is given too: one of them can judge", before.flag, name, before.where)
+		return fmt.Errorf("--%s=%s=%s is given too: use one of them", before.flag, name, before.where)
 	case twice:
-		return fmt.Errorf("%s is given already, as %s", name, before.where)
+		return fmt.Errorf("%s was given already, as %s", name, before.where)
 	case p.all.programs == nil:
 		p.all.programs = map[string]componentProgram{}
 	}
@@ -77,17 +77,17 @@ func (p *programFlag) Set(s string) error {
 	return nil
 }
 
-// open returns the components that can be asked, by name. Their warnings go to warn. done, which is to be called whatever
-// the error, removes what they leave on disk. The error names the flag whose program is none.
+// open returns the components by name. Their warnings go to warn. The caller must call done, also after an error, to remove
+// temporary files. The error names the flag.
 func (f *componentFlags) open(warn io.Writer) (components map[string]component.Component, done func(), err error) {
 	if len(f.programs) == 0 {
 		return nil, func() {}, nil
 	}
 	dir, err := os.MkdirTemp("", "evenkeel-")
 	if err != nil {
-		return nil, func() {}, fmt.Errorf("no directory for the components' throw-away files: %w", err)
+		return nil, func() {}, fmt.Errorf("create a directory for temporary files: %w", err)
 	}
-	done = func() { _ = os.RemoveAll(dir) } // it is where the system removes what is left, too
+	done = func() { _ = os.RemoveAll(dir) } // the system cleans up its temporary directory
 	log := slog.New(slog.NewTextHandler(warn, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	components = map[string]component.Component{}
 	for _, name := range slices.Sorted(maps.Keys(f.programs)) {

@@ -28,7 +28,7 @@ type app struct{ *command.Env }
 func Command(env *command.Env) *cobra.Command {
 	a := &app{env}
 	cmd := command.Group(&cobra.Command{
-		Use: "config", Short: "Look at configurations, judge, convert and generate them",
+		Use: "config", Short: "Compare, validate, convert and generate configurations",
 		Example: `  kubectl evenkeel config diff node/worker-17 rollout/workers
   kubectl evenkeel config diff old.yaml new.yaml
   kubectl evenkeel config validate kubelet.yaml --component-binary kubelet=/usr/bin/kubelet
@@ -39,7 +39,7 @@ func Command(env *command.Env) *cobra.Command {
 	return cmd
 }
 
-// diffOptions is what the flags of config diff ask for.
+// diffOptions has the flags of "config diff".
 type diffOptions struct {
 	live   bool
 	form   string
@@ -53,25 +53,25 @@ func (a *app) configDiffCommand() *cobra.Command {
 		Short: "Compare two configurations, field by field",
 		Long: `Compare two configurations, field by field. Each is one of
 
-  node/NAME              what the node runs, as its NodeConfig says: the ConfigMap of its active revision
-  rollout/NAME           the rollout's template, as it is now
-  rollout/NAME@REVISION  a revision of it, by its number
-  PATH                   a file with a KubeletConfiguration, upstream or grouped (./node/x if it is named like that)
+  node/NAME              the ConfigMap of the active revision in the node's NodeConfig
+  rollout/NAME           the present template of the rollout
+  rollout/NAME@REVISION  the revision of the rollout with this number
+  PATH                   a file with a KubeletConfiguration, upstream or grouped (use ./node/x for a path like node/x)
 
-With --live, what a node runs is asked of its kubelet, through the API server: the effective configuration, with
-defaults, flags and the node's own files. That needs the right to get nodes/proxy.
+With --live, the command asks the node's kubelet, through the API server, for its effective configuration, which includes
+defaults, flags and the node's own files. This needs the right to get nodes/proxy.
 
-A drop-in names only what it changes, and a configuration less than what is effective: of two of such different kinds,
-only the fields are compared that the one names which names less. Values that may be secret are masked.
+A drop-in has fewer fields than a configuration, and a configuration fewer than the effective one. If the two are of
+different kinds, only the fields of the smaller kind are compared. Values that may be secret are masked.
 
-The exit code is 0 whether there are differences or not; scripts read -o json.`,
+The exit code is 0 with and without differences; scripts should read -o json.`,
 		Example: `  # What the next rollout changes on a node
   kubectl evenkeel config diff node/worker-17 rollout/workers
 
   # What changed between two revisions
   kubectl evenkeel config diff rollout/workers@3 rollout/workers@4
 
-  # Whether a node's kubelet really has what the file says
+  # Check whether a node's kubelet uses the values of a file
   kubectl evenkeel config diff --live node/worker-17 kubelet.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
@@ -82,8 +82,8 @@ The exit code is 0 whether there are differences or not; scripts read -o json.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.configDiff(cmd.Context(), args[0], args[1], o) },
 	}
 	f := cmd.Flags()
-	f.BoolVar(&o.live, "live", false, "ask the kubelet of a node for what is effective there")
-	f.StringVar(&o.form, "form", "flat", "names of fields: flat, as upstream has them, or grouped")
+	f.BoolVar(&o.live, "live", false, "ask the node's kubelet for its effective configuration")
+	f.StringVar(&o.form, "form", "flat", "names of fields: flat (upstream) or grouped")
 	printing.FormatFlag(cmd, &o.output, printing.JSON, printing.YAML)
 	return cmd
 }
@@ -93,7 +93,7 @@ func (a *app) configDiff(ctx context.Context, nameA, nameB string, o diffOptions
 	case o.form != "flat" && o.form != "grouped":
 		return fmt.Errorf("unknown form %q: use flat or grouped", o.form)
 	case o.live && !strings.HasPrefix(nameA, "node/") && !strings.HasPrefix(nameB, "node/"):
-		return errors.New("--live is for nodes: neither is node/NAME")
+		return errors.New("--live needs node/NAME")
 	}
 	var d describe.Comparison
 	var err error
@@ -115,13 +115,13 @@ func (a *app) configDiff(ctx context.Context, nameA, nameB string, o diffOptions
 		fmt.Fprintln(a.Out, "no differences")
 	}
 	if d.NotCompared > 0 {
-		fmt.Fprintf(a.Out, "not compared: %d fields that are only in one, since %s is set beside %s\n", d.NotCompared, max(d.A.Extent, d.B.Extent), min(d.A.Extent, d.B.Extent))
+		fmt.Fprintf(a.Out, "not compared: %d fields that only one of them has, because %s is compared with %s\n", d.NotCompared, max(d.A.Extent, d.B.Extent), min(d.A.Extent, d.B.Extent))
 	}
 	return nil
 }
 
-// readSide reads the configuration that an argument names.
-func (a *app) readSide(ctx context.Context, name string, live bool) (query.Side, error) {
+// readSide reads one of the two configurations.
+func (a *app) readSide(ctx context.Context, name string, live bool) (report.Side, error) {
 	kind, rest, _ := strings.Cut(name, "/")
 	switch {
 	case (kind == "node" || kind == "rollout") && rest == "" && name != kind:
@@ -149,11 +149,11 @@ func (a *app) readSide(ctx context.Context, name string, live bool) (query.Side,
 func filePayload(path string) (payload.Payload, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return payload.Payload{}, fmt.Errorf("%w (node/NAME and rollout/NAME[@REVISION] name what is in the cluster)", err)
+		return payload.Payload{}, fmt.Errorf("%w (use node/NAME or rollout/NAME[@REVISION] for configurations in the cluster)", err)
 	}
 	p, err := payload.Decode(payload.KeyKubelet, data)
 	if refused := (*payload.Error)(nil); errors.As(err, &refused) {
-		return p, fmt.Errorf("file %s is no KubeletConfiguration: %s", path, refused.Message)
+		return p, fmt.Errorf("file %s is not a KubeletConfiguration: %s", path, refused.Message)
 	}
 	return p, err
 }

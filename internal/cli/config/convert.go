@@ -22,17 +22,16 @@ func (a *app) configConvertCommand() *cobra.Command {
 	var form, output string
 	cmd := &cobra.Command{
 		Use:   "convert --form=grouped|flat FILE",
-		Short: "Turn a kubelet configuration into the grouped form, or back",
-		Long: `Turn a KubeletConfiguration into evenkeel's grouped form, or back into upstream's flat one, which the kubelet reads.
+		Short: "Convert a kubelet configuration to the grouped form, or back",
+		Long: `Convert a KubeletConfiguration to evenkeel's grouped form, or back to upstream's flat form, which the kubelet reads.
 
-FILE holds one KubeletConfiguration, in either form, in YAML or JSON; - is standard input. What comes out is YAML, and has
-every value that went in. COMMENTS ARE LOST. What the other form has no place for is an error:
+FILE holds one KubeletConfiguration, in either form, in YAML or JSON; - is standard input. The output is YAML with all
+values of the input. COMMENTS ARE LOST. Fields that do not exist in the other form are an error:
 
-  trial                  of the grouped form: the flat one has none
-  unknown fields         of the flat form: this version knows of no group for them
+  trial                  exists in the grouped form only
+  unknown fields         of the flat form: this version has no group for them
 
-A file that has the form already is printed as it is, byte for byte. Whether the values are good, nobody is asked: that
-is "config validate".`,
+A file that already has the form is printed unchanged. The values are not validated: use "config validate".`,
 		Example: `  kubectl evenkeel config convert --form=grouped kubelet.yaml --output workers.yaml
   kubectl evenkeel config convert --form=flat workers.yaml | diff kubelet.yaml -`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -45,7 +44,7 @@ is "config validate".`,
 			return a.configConvert(cmd.Context(), form, args[0], output)
 		},
 	}
-	cmd.Flags().StringVar(&form, "form", "", "the form that is wanted: grouped or flat")
+	cmd.Flags().StringVar(&form, "form", "", "form of the output: grouped or flat")
 	_ = cmd.RegisterFlagCompletionFunc("form", cobra.FixedCompletions([]string{"grouped", "flat"}, cobra.ShellCompDirectiveNoFileComp))
 	outputFlag(cmd, &output)
 	return cmd
@@ -55,7 +54,7 @@ func (a *app) configConvert(ctx context.Context, form, file, output string) erro
 	switch form {
 	case "grouped", "flat":
 	case "":
-		return errors.New("give --form=grouped or --form=flat")
+		return errors.New("use --form=grouped or --form=flat")
 	default:
 		return fmt.Errorf("unknown form %q: use grouped or flat", form)
 	}
@@ -97,16 +96,16 @@ func oneKubeletConfiguration(file string, data []byte) (kubeadm.Document, error)
 	case len(all) == 0:
 		return none, fmt.Errorf("%s is empty: it must hold a KubeletConfiguration", file)
 	case len(all) > 1:
-		return none, fmt.Errorf("%s holds %d documents: convert takes one, a KubeletConfiguration; put it into a file of its own",
+		return none, fmt.Errorf("%s holds %d documents: convert needs a file with one KubeletConfiguration only",
 			file, len(all))
 	case all[0].Kind != payload.KubeletKind:
-		return none, fmt.Errorf("%s holds %s of %s: there is a grouped form of the KubeletConfiguration only",
+		return none, fmt.Errorf("%s holds %s of %s: only KubeletConfiguration has a grouped form",
 			file, all[0].Kind, all[0].APIVersion)
 	}
 	return all[0], nil
 }
 
-// convert returns the other form of a KubeletConfiguration. The error says what would be lost.
+// convert returns the other form of a KubeletConfiguration. The error names what would be lost.
 func convert(d kubeadm.Document) ([]byte, error) {
 	p, err := decode(d.Text)
 	if err != nil {
@@ -127,11 +126,11 @@ func convert(d kubeadm.Document) ([]byte, error) {
 	ungrouped, homeless := fields["ungrouped"].(map[string]any)
 	switch {
 	case d.IsGrouped() && trial:
-		return nil, errors.New("its trial has no place in the flat form: take it out of the file, and put what it asks for " +
-			"into spec.trial of the rollout or NodeConfig, or stay with the grouped form")
+		return nil, errors.New("the flat form has no trial section: move it " +
+			"to spec.trial of the rollout or NodeConfig, or keep the grouped form")
 	case !d.IsGrouped() && homeless:
-		return nil, fmt.Errorf("the grouped form has no place for %s, as far as this version knows: "+
-			"leave it out, or stay with the flat form",
+		return nil, fmt.Errorf("the grouped form of this version does not have %s: "+
+			"remove it, or keep the flat form",
 			strings.Join(paths(ungrouped), ", "))
 	}
 	text, err := component.Effective(fields).YAML()
@@ -140,15 +139,15 @@ func convert(d kubeadm.Document) ([]byte, error) {
 	}
 	back, err := decode(text)
 	if err != nil { // such as an unknown field within a struct, or more than 1 MiB
-		return nil, fmt.Errorf("the %s form cannot have it: %w", otherForm(d), err)
+		return nil, fmt.Errorf("the %s form is not valid: %w", otherForm(d), err)
 	}
-	if !alike(p.Fields, back.Fields) { // such as a key << in JSON, which YAML takes for an order
-		return nil, errors.New("as YAML it would not mean the same")
+	if !alike(p.Fields, back.Fields) { // such as a key << in JSON, which is a merge in YAML
+		return nil, errors.New("the YAML would have another meaning")
 	}
 	return text, nil
 }
 
-// alike tells whether two configurations have the same values, however their numbers are written.
+// alike reports whether two configurations have the same values, whatever the format of numbers.
 func alike(a, b map[string]any) bool {
 	textA, errA := json.Marshal(a)
 	textB, errB := json.Marshal(b)
@@ -162,7 +161,7 @@ func otherForm(d kubeadm.Document) string {
 	return "grouped"
 }
 
-// decode is payload.Decode for a file: the error says what is wrong, and nothing of keys.
+// decode is payload.Decode for a file: its error does not mention a key of a ConfigMap.
 func decode(text []byte) (payload.Payload, error) {
 	p, err := payload.Decode(payload.KeyKubelet, text)
 	if refused := (*payload.Error)(nil); errors.As(err, &refused) {
@@ -171,7 +170,7 @@ func decode(text []byte) (payload.Payload, error) {
 	return p, err
 }
 
-// exactly returns the fields of a document with their numbers as they are written.
+// exactly returns the fields of a document without converting numbers.
 func exactly(text []byte) (map[string]any, error) {
 	if !json.Valid(text) {
 		var err error
@@ -185,7 +184,7 @@ func exactly(text []byte) (map[string]any, error) {
 	return fields, d.Decode(&fields)
 }
 
-// paths names upstream fields that are in no group, sorted. Of a struct that is a group they are those within it.
+// paths returns the sorted paths of upstream fields without a group. If a struct is a group, it returns the fields within it.
 func paths(ungrouped map[string]any) []string {
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(ungrouped)) {
@@ -195,7 +194,7 @@ func paths(ungrouped map[string]any) []string {
 		case !isGroup:
 			names = append(names, name)
 		case len(inner) == 0:
-			names = append(names, name+" with nothing in it")
+			names = append(names, name+" (empty)")
 		default:
 			for _, field := range slices.Sorted(maps.Keys(inner)) {
 				names = append(names, name+"."+field)

@@ -133,7 +133,7 @@ func TestWhatIsTooLargeInTheOtherFormIsNotConverted(t *testing.T) {
 	if err != nil || len(text) > payload.MaxSize {
 		t.Fatal(len(text), err)
 	}
-	const want = "large.json: the grouped form cannot have it: larger than 1 MiB; nothing was written"
+	const want = "large.json: the grouped form is not valid: larger than 1 MiB; nothing was written"
 	if _, err := Convert("large.json", text, "grouped"); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

@@ -11,12 +11,11 @@ import (
 
 // outputFlag adds --output to a command that writes a file. It has no -o, which is a format elsewhere.
 func outputFlag(cmd *cobra.Command, path *string) {
-	cmd.Flags().StringVar(path, "output", "", "the file to write, which must not exist yet; standard output if it is not given")
+	cmd.Flags().StringVar(path, "output", "", "file to write, which must not exist yet (default standard output)")
 	_ = cmd.MarkFlagFilename("output", "yaml", "yml", "json")
 }
 
-// output writes data to a new file, or to standard output if path is "" or "-". The error says what is in the way; then
-// there is no file that was not there before.
+// output writes data to a new file, or to standard output if path is "" or "-". After an error it leaves no new file behind.
 func (a *app) output(path string, data []byte) error {
 	if path == "" || path == "-" {
 		if _, err := a.Out.Write(data); err != nil {
@@ -27,13 +26,13 @@ func (a *app) output(path string, data []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return fmt.Errorf("--output: %s already exists: remove it, or name another; nothing was written", path)
+		return fmt.Errorf("--output: %s already exists: remove it, or choose another name; nothing was written", path)
 	case err != nil:
 		return fmt.Errorf("--output: %w; nothing was written", err)
 	}
 	_, err = f.Write(data)
 	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("--output: %w; what was written is removed", errors.Join(err, os.Remove(path)))
+		return fmt.Errorf("--output: %w; the partial file was removed", errors.Join(err, os.Remove(path)))
 	}
 	return nil
 }

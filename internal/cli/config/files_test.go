@@ -13,7 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
 )
 
-func TestOutputMakesAFileThatCanBeReadAndNotRun(t *testing.T) {
+func TestOutputCreatesAFileThatIsReadableAndNotExecutable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.yaml")
 	if err := (&app{&command.Env{}}).output(path, []byte("a: b\n")); err != nil {
 		t.Fatal(err)
@@ -30,7 +30,7 @@ func TestOutputMakesAFileThatCanBeReadAndNotRun(t *testing.T) {
 	}
 }
 
-func TestOutputLeavesWhatIsThereAlone(t *testing.T) {
+func TestOutputOverwritesNothing(t *testing.T) {
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "out.yaml"), filepath.Join(dir, "link")
 	if err := os.WriteFile(file, []byte("old"), 0o600); err != nil {
@@ -41,7 +41,7 @@ func TestOutputLeavesWhatIsThereAlone(t *testing.T) {
 	}
 	for _, path := range []string{file, link, dir} {
 		err := (&app{&command.Env{}}).output(path, []byte("new"))
-		if want := "--output: " + path + " already exists: remove it, or name another; nothing was written"; err == nil || err.Error() != want {
+		if want := "--output: " + path + " already exists: remove it, or choose another name; nothing was written"; err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}

@@ -19,14 +19,14 @@ import (
 func UpgradeCommand(env *command.Env) *cobra.Command {
 	a := &app{env}
 	cmd := command.Group(&cobra.Command{
-		Use: "upgrade", Short: "Bring kubeadm's component configurations to another version of Kubernetes",
-		Long: `Bring kubeadm's component configurations to another version of Kubernetes.
+		Use: "upgrade", Short: "Upgrade kubeadm's component configurations to another version of Kubernetes",
+		Long: `Upgrade kubeadm's component configurations to another version of Kubernetes.
 
-On a cluster as kubeadm lays it out the configurations of kubelet and kube-proxy are in ConfigMaps of kube-system. What
-was generated there, and nobody has changed, is generated anew; what somebody supplied or changed is theirs to migrate,
-if the target version's own binary no longer accepts it. The Corefile of CoreDNS is shown and never touched.
+kubeadm stores the configurations of kubelet and kube-proxy in ConfigMaps of kube-system. Configurations that were generated
+and never changed are generated again. Configurations that a user supplied or changed must be migrated by hand if the binary
+of the target version does not accept them. The Corefile of CoreDNS is listed and never changed.
 
-The control plane itself, the DaemonSet of kube-proxy and the programs on the nodes are kubeadm's to upgrade.`,
+Use kubeadm to upgrade the control plane, the DaemonSet of kube-proxy and the programs on the nodes.`,
 		Example: `  kubectl evenkeel upgrade plan v1.37.0 --component-binary kubelet=./kubelet --component-binary kube-proxy=./kube-proxy
   kubectl evenkeel upgrade apply v1.37.0 --component-binary kubelet=./kubelet --component-binary kube-proxy=./kube-proxy
   kubectl evenkeel upgrade undo`,
@@ -35,7 +35,7 @@ The control plane itself, the DaemonSet of kube-proxy and the programs on the no
 	return cmd
 }
 
-// upgradeFlags are what plan, apply and others look at.
+// upgradeFlags are the flags that the commands share.
 type upgradeFlags struct {
 	config     string
 	components componentFlags
@@ -47,14 +47,14 @@ func (u *upgradeFlags) add(cmd *cobra.Command) {
 	u.components.add(cmd)
 }
 
-// onceFlag is a file's name, given once: a second one would take the first one's place without a word.
+// onceFlag is the name of a file. Giving it twice is an error.
 type onceFlag struct{ value *string }
 
 func (f *onceFlag) String() string { return "" }
 func (f *onceFlag) Type() string   { return "FILE" }
 func (f *onceFlag) Set(s string) error {
 	if *f.value != "" {
-		return fmt.Errorf("%s is given already: put all documents into one file", *f.value)
+		return fmt.Errorf("%s was given already: put all documents into one file", *f.value)
 	}
 	*f.value = s
 	return nil
@@ -74,7 +74,7 @@ func oneVersionAtMost(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// optionalVersion is the target that the arguments name, "" if none.
+// optionalVersion returns the target version; "" if there is no argument.
 func optionalVersion(args []string) (string, error) {
 	if len(args) == 0 {
 		return "", nil
@@ -82,8 +82,8 @@ func optionalVersion(args []string) (string, error) {
 	return kubeadm.ParseTarget(args[0])
 }
 
-// given reads --config; nil if it was not given.
-func (a *app) given(ctx context.Context, file string) (*kubeadm.Input, error) {
+// given reads the file of --config; nil without --config.
+func (a *app) given(ctx context.Context, file string) (*kubeadm.Given, error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -94,7 +94,7 @@ func (a *app) given(ctx context.Context, file string) (*kubeadm.Input, error) {
 	return kubeadm.ParseFile(called, data)
 }
 
-// makePlan gathers, decides and has the result judged.
+// makePlan reads the cluster, makes the plan and validates its result.
 func (a *app) makePlan(ctx context.Context, c client.Reader, target string, u upgradeFlags, o kubeadm.Options) (*kubeadm.Plan, error) {
 	given, err := a.given(ctx, u.config)
 	if err != nil {
@@ -117,25 +117,24 @@ func (a *app) upgradePlanCommand() *cobra.Command {
 	var output printing.Format
 	cmd := &cobra.Command{
 		Use:   "plan [VERSION]",
-		Short: "Show what an upgrade makes of the component configurations, and what needs hands",
-		Long: `Show what an upgrade makes of the component configurations, and what needs hands. Nothing is written.
+		Short: "Show how an upgrade changes the component configurations, and which ones must be migrated by hand",
+		Long: `Show how an upgrade changes the component configurations, and which ones must be migrated by hand. Nothing is written.
 
---config may hold a ClusterConfiguration, component configurations, or both. What is in it takes the place of what the
-cluster has; what is not comes from the cluster. With a ClusterConfiguration it is all that there will be: component
-configurations that do not come with it are generated from it, whatever the cluster has.
+--config may hold a ClusterConfiguration, component configurations, or both, which replace those of the cluster. If it has a
+ClusterConfiguration, component configurations that are not in the file are generated from it, whatever the cluster has.
 
-Whether a configuration is good for the target version is for that version's own binary to say, or its image, run by the
-containerd of this machine. Without it a configuration is unvalidated, and the version that the target prefers unknown.
-VERSION may be left out: it is what the binaries are.
+A configuration is validated by the binary of the target version, or by its image, which the containerd of this machine
+runs. Without binary and image, the configuration is unvalidated, and the preferred version is unknown. VERSION defaults to
+the version of the binaries.
 
 Exit codes:
-  0  nothing needs hands, as far as could be told: what is unvalidated is said on standard error
+  0  nothing must be migrated by hand; unvalidated configurations are listed on standard error
   1  wrong usage, or the cluster cannot be read
-  2  something has to be migrated by hand before the upgrade`,
-		Example: `  # What has to be done before an upgrade to 1.37
+  2  a configuration must be migrated by hand before the upgrade`,
+		Example: `  # Plan an upgrade to 1.37
   kubectl evenkeel upgrade plan v1.37.0 --component-binary kubelet=./kubelet --component-image kube-proxy=registry.k8s.io/kube-proxy:v1.37.0
 
-  # The same with a new kubelet configuration
+  # Plan it with a new kubelet configuration
   kubectl evenkeel upgrade plan v1.37.0 --config kubelet.yaml --component-binary kubelet=./kubelet`,
 		Args: oneVersionAtMost,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -174,7 +173,7 @@ func (a *app) upgradePlan(ctx context.Context, target string, u upgradeFlags, ou
 	return nil
 }
 
-// showUpgrade prints a plan for people: a table, then what is to be said of each, then what to do.
+// showUpgrade prints a plan for people: a table, then the details of each component, then what to do.
 func (a *app) showUpgrade(p *kubeadm.Plan, given string) error {
 	fmt.Fprintln(a.Out, printable.Line(headline(p)))
 	fmt.Fprintln(a.Out)
@@ -207,25 +206,25 @@ func (a *app) showUpgrade(p *kubeadm.Plan, given string) error {
 	hands, unknown := by[kubeadm.ManualYes], by[kubeadm.ManualUnknown]
 	switch {
 	case len(hands) > 0:
-		fmt.Fprintf(a.Out, "By hand, before the upgrade: %s.\n", strings.Join(hands, ", "))
+		fmt.Fprintf(a.Out, "To migrate by hand before the upgrade: %s.\n", strings.Join(hands, ", "))
 	case len(unknown) == 0:
-		fmt.Fprintln(a.Out, "Nothing needs hands.")
+		fmt.Fprintln(a.Out, "Nothing must be migrated by hand.")
 	}
 	if len(unknown) > 0 {
-		fmt.Fprintf(a.Out, "Whether it needs hands could not be told: %s.\n", strings.Join(unknown, ", "))
+		fmt.Fprintf(a.Out, "Unknown whether to migrate by hand: %s.\n", strings.Join(unknown, ", "))
 	}
 	switch {
 	case view:
-		fmt.Fprintln(a.Out, "kubectl evenkeel config view upgradeable prints what is in the cluster; migrated, it goes to --config.")
+		fmt.Fprintln(a.Out, "Print the configuration of the cluster with: kubectl evenkeel config view upgradeable; migrate it, and pass it with --config.")
 	case len(hands) > 0 && given != "":
-		fmt.Fprintf(a.Out, "Mend %s, and try again.\n", printable.Line(given))
+		fmt.Fprintf(a.Out, "Correct %s, and try again.\n", report.OneLine(given))
 	case len(hands) > 0:
-		fmt.Fprintln(a.Out, "Mend the ClusterConfiguration, or give the configuration with --config.")
+		fmt.Fprintln(a.Out, "Correct the ClusterConfiguration, or pass the configuration with --config.")
 	}
 	return nil
 }
 
-// warn prints what a plan could not find out, and what it passed over.
+// warn prints the notes and warnings of a plan.
 func (a *app) warn(p *kubeadm.Plan) {
 	for _, note := range p.Notes {
 		fmt.Fprintln(a.ErrOut, "note:", printable.Line(note))
@@ -248,28 +247,28 @@ func headline(p *kubeadm.Plan) string {
 	return line
 }
 
-// refusal says who has something against a configuration.
+// refusal returns which configuration is rejected, and by which binary.
 func refusal(r kubeadm.Row) string {
-	what := "what the cluster has"
+	what := "the cluster's configuration"
 	switch r.Action {
 	case kubeadm.Replace:
-		what = "what is given"
+		what = "the configuration of --config"
 	case kubeadm.Generate, kubeadm.Regenerate:
-		what = "what is generated from the ClusterConfiguration"
+		what = "the configuration generated from the ClusterConfiguration"
 	}
 	if r.ValidatedBy == "" {
-		return what + " is none"
+		return what + " cannot be read"
 	}
 	return fmt.Sprintf("%s is rejected by %s", what, r.ValidatedBy)
 }
 
-// settled is an error if a plan must not be carried out.
-func settled(p *kubeadm.Plan) error {
+// checkComplete returns an error if a plan must not be carried out.
+func checkComplete(p *kubeadm.Plan) error {
 	if p.NeedsHands() {
-		return &command.Exit{Code: command.ExitHalted, Err: errors.New("something has to be migrated by hand first; nothing was written")}
+		return &command.Exit{Code: command.ExitHalted, Err: errors.New("a configuration must be migrated by hand first; nothing was written")}
 	}
-	for _, r := range p.NotValidated() {
-		return fmt.Errorf("whether %s accepts its configuration could not be told: mend that, or leave the flag out and store it unvalidated; nothing was written", r.ValidatedBy)
+	for _, r := range p.Unsettled() {
+		return fmt.Errorf("unknown whether %s accepts its configuration: solve this, or omit the flag to store the configuration unvalidated; nothing was written", r.ValidatedBy)
 	}
 	return nil
 }

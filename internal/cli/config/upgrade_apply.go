@@ -21,7 +21,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
 )
 
-// upgrade is what the command line of an upgrade asks for.
+// upgrade has the arguments and flags of "upgrade apply" and "config upload".
 type upgrade struct {
 	upgradeFlags
 	target      string
@@ -37,22 +37,22 @@ func (a *app) upgradeApplyCommand() *cobra.Command {
 		Short: "Store the component configurations for another version of Kubernetes",
 		Long: `Store the component configurations for another version of Kubernetes.
 
-It does what "upgrade plan" shows, with the same --config: what was generated is generated anew and signed; what is given
-is stored as the user's, unsigned; what a user supplied or changed stays. It refuses, with exit code 2, while something
-has to be migrated by hand. It shows what changes, field by field, asks, and writes. To run it again does no harm, also
-after it was interrupted. "upgrade undo" restores what was there before.
+The command does what "upgrade plan" shows, with the same --config: generated configurations are generated again and signed;
+configurations in --config are stored unsigned, as the user's; configurations that a user supplied or changed stay. While a
+configuration must be migrated by hand, it writes nothing and exits with code 2. It prints the changed fields and asks for
+confirmation. It is safe to run it again, also after an interruption. "upgrade undo" restores the previous content.
 
-kubelet-config is what kubeadm gives to nodes that join or are upgraded; kubelets that run do not read it. With --rollout
-the new kubelet configuration is handed to a NodeConfigRollout, which takes it to the nodes step by step, judged, tried
-and rolled back by each of them. A rollout that there is keeps its nodes and steps, and is a drop-in or not as it was. A
-new one needs --selector or --all-nodes, and lays the configuration over what each node has (as --drop-in does for push),
-since kubeadm sets some fields on each node itself, such as resolvConf.
+kubeadm gives kubelet-config to nodes that join or are upgraded; running kubelets do not read it. With --rollout, the new
+kubelet configuration is also rolled out by a NodeConfigRollout: step by step, with validation, trial and rollback on each
+node. An existing rollout keeps its nodes and steps, and stays a drop-in or a whole configuration. A new rollout needs
+--selector or --all-nodes, and is a drop-in (see "push"), because kubeadm sets some fields on each node itself, such as
+resolvConf.
 
-kube-proxies that run read what is stored within minutes, on all nodes at a time.`,
-		Example: `  # See what it would do
+Running kube-proxies read the stored configuration within minutes, on all nodes.`,
+		Example: `  # Print the changes only
   kubectl evenkeel upgrade apply v1.37.0 --dry-run
 
-  # Migrate the kubelet's configuration, and take it to the workers by a rollout
+  # Store the migrated kubelet configuration, and roll it out to the workers
   kubectl evenkeel upgrade apply v1.37.0 --config kubelet.yaml --component-binary kubelet=./kubelet \
     --rollout workers --selector node-restriction.kubernetes.io/pool=workers --steps 1,pause,10%,100%`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -72,10 +72,10 @@ kube-proxies that run read what is stored within minutes, on all nodes at a time
 	}
 	f := cmd.Flags()
 	u.add(cmd)
-	f.BoolVarP(&u.yes, "yes", "y", false, "do not ask")
-	f.BoolVar(&u.dryRun, "dry-run", false, "show what it would do, and write nothing")
-	f.StringVar(&u.rollout.Name, "rollout", "", "name of the rollout that takes the kubelet's configuration to the nodes")
-	f.BoolVar(&u.rollout.DropIn, "drop-in", true, "the rollout lays the configuration over each node's local one; false: it takes its place")
+	f.BoolVarP(&u.yes, "yes", "y", false, "do not ask for confirmation")
+	f.BoolVar(&u.dryRun, "dry-run", false, "print the changes, and write nothing")
+	f.StringVar(&u.rollout.Name, "rollout", "", "name of a rollout for the kubelet's configuration")
+	f.BoolVar(&u.rollout.DropIn, "drop-in", true, "the rollout merges the configuration over each node's local one; false: it replaces the local one")
 	u.rollout.AddStrategyFlags(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("rollout", a.CompleteRollout)
 	return cmd
@@ -85,21 +85,21 @@ func (a *app) configUploadCommand() *cobra.Command {
 	u := upgrade{init: true}
 	cmd := &cobra.Command{
 		Use:   "upload",
-		Short: "Store the component configurations of a cluster that is being made",
-		Long: `Store the component configurations of a cluster that is being made: what "upgrade apply" does, at the version that the
-cluster has, and also where kube-proxy is not installed yet.
+		Short: "Store the component configurations of a new cluster",
+		Long: `Store the component configurations of a new cluster: like "upgrade apply" for the version of the cluster, also if
+kube-proxy is not installed yet.
 
-They are generated from the ClusterConfiguration of --config, else of the cluster's ConfigMap kubeadm-config, and signed;
-component configurations that --config holds are stored as the user's, unsigned. It shows what changes, asks, and writes.
-The rights by which joining nodes read the ConfigMaps are made by kubeadm's phases upload-config and addon.`,
+They are generated from the ClusterConfiguration of --config, or of the cluster's ConfigMap kubeadm-config, and signed;
+component configurations in --config are stored unsigned, as the user's. The command prints the changes and asks for
+confirmation. kubeadm's phases upload-config and addon create the roles with which joining nodes read the ConfigMaps.`,
 		Example: `  kubectl evenkeel config upload --config cluster.yaml --component-binary kubelet=/usr/bin/kubelet`,
 		Args:    noArguments,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.upgrade(cmd.Context(), u) },
 	}
 	f := cmd.Flags()
 	u.add(cmd)
-	f.BoolVarP(&u.yes, "yes", "y", false, "do not ask")
-	f.BoolVar(&u.dryRun, "dry-run", false, "show what it would do, and write nothing")
+	f.BoolVarP(&u.yes, "yes", "y", false, "do not ask for confirmation")
+	f.BoolVar(&u.dryRun, "dry-run", false, "print the changes, and write nothing")
 	return cmd
 }
 
@@ -118,12 +118,12 @@ func (a *app) upgrade(ctx context.Context, u upgrade) error {
 	if err := a.showUpgrade(plan, u.config); err != nil {
 		return err
 	}
-	if err := settled(plan); err != nil {
+	if err := checkComplete(plan); err != nil {
 		return err
 	}
 	writes := plan.Writes()
 	if len(writes) == 0 {
-		fmt.Fprintln(a.Out, "The cluster has all of this already: no ConfigMap changes.")
+		fmt.Fprintln(a.Out, "The cluster already has these configurations: no ConfigMap changes.")
 	}
 	a.showWrites(writes, plan.RunningProxy != "")
 	if err := kubeadm.DryRun(ctx, c, writes); err != nil {
@@ -135,7 +135,7 @@ func (a *app) upgrade(ctx context.Context, u upgrade) error {
 	}
 	switch {
 	case len(writes) == 0 && change == nil:
-		return nil // that nothing changes was said
+		return nil // a message about this has been printed
 	case u.dryRun:
 		fmt.Fprintln(a.Out, "dry run: nothing was written")
 		return nil
@@ -147,18 +147,18 @@ func (a *app) upgrade(ctx context.Context, u upgrade) error {
 		if err := kubeadm.Store(ctx, c, cmp.Or(plan.Target, plan.Current), writes); err != nil {
 			return err
 		}
-		fmt.Fprintf(a.Out, "stored: %s; kubectl evenkeel upgrade undo restores what was there\n", names(writes))
+		fmt.Fprintf(a.Out, "stored: %s; restore the previous content with: kubectl evenkeel upgrade undo\n", names(writes))
 	}
 	if change == nil {
 		return nil
 	}
 	if err := change.Write(ctx, a.Env, c); err != nil {
-		return fmt.Errorf("the ConfigMaps are as they should be; the rollout is not, run it again: %w", err)
+		return fmt.Errorf("the ConfigMaps are stored, but not the rollout; run the command again: %w", err)
 	}
 	return nil
 }
 
-// check looks at flags alone.
+// check validates the flags.
 func (u *upgrade) check() error {
 	if u.init {
 		return nil
@@ -166,30 +166,30 @@ func (u *upgrade) check() error {
 	if u.rollout.Name == "" {
 		for _, flag := range rollout.StrategyFlags {
 			if u.rollout.Changed(flag) {
-				return fmt.Errorf("--%s is for the rollout: name it with --rollout", flag)
+				return fmt.Errorf("--%s needs --rollout", flag)
 			}
 		}
 		return nil
 	}
 	if problems := validation.IsDNS1123Label(u.rollout.Name); len(problems) > 0 {
-		return fmt.Errorf("--rollout: %q cannot be the name of a rollout: %s", u.rollout.Name, problems[0])
+		return fmt.Errorf("--rollout: %q is not a valid name of a rollout: %s", u.rollout.Name, problems[0])
 	}
 	return u.rollout.ApplyFlags(&v1alpha1.NodeConfigRolloutSpec{})
 }
 
-// showWrites prints what each ConfigMap's documents become, field by field.
+// showWrites prints the changed fields of each ConfigMap.
 func (a *app) showWrites(writes []kubeadm.Write, proxies bool) {
 	for _, w := range writes {
 		a.showWrite(w)
 	}
 	for _, w := range writes {
 		if proxies && w.Name() == "kube-proxy" {
-			fmt.Fprintln(a.ErrOut, "warning: the kube-proxies that run read kube-system/kube-proxy within minutes of a change, on all nodes, and restart by themselves")
+			fmt.Fprintln(a.ErrOut, "warning: running kube-proxies read kube-system/kube-proxy within minutes after a change, on all nodes, and restart by themselves")
 		}
 	}
 }
 
-// showWrite prints what becomes of one ConfigMap.
+// showWrite prints the changes of one ConfigMap.
 func (a *app) showWrite(w kubeadm.Write) {
 	old, now := orEmpty(w.Old), orEmpty(w.New)
 	switch {
@@ -213,16 +213,16 @@ func (a *app) showWrite(w kubeadm.Write) {
 	}
 	binary := map[string]string{}
 	for key := range old.BinaryData {
-		binary[key] = "is gone"
+		binary[key] = "is removed"
 	}
 	for key, value := range now.BinaryData {
 		switch before, there := old.BinaryData[key]; {
 		case !there:
-			binary[key] = "is new"
+			binary[key] = "is added"
 		case bytes.Equal(before, value):
 			delete(binary, key)
 		default:
-			binary[key] = "is another"
+			binary[key] = "is changed"
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(binary)) {
@@ -235,11 +235,11 @@ func (a *app) showWrite(w kubeadm.Write) {
 	case w.Old == nil || was != is:
 		fmt.Fprintf(a.Out, "  marked as %s\n", is)
 	case maps.Equal(old.Data, now.Data) && len(binary) == 0:
-		fmt.Fprintln(a.Out, "  its signatures alone")
+		fmt.Fprintln(a.Out, "  only its signatures")
 	}
 }
 
-// showDocument prints what becomes of one document. What only says that a field has its default is counted.
+// showDocument prints the changed fields of one document. Fields with a zero value, which means the default, are only counted.
 func (a *app) showDocument(name, key, old, now string) {
 	before, after := documentFields(old), documentFields(now)
 	all := describe.Changes(before, after)
@@ -248,20 +248,20 @@ func (a *app) showDocument(name, key, old, now string) {
 			before, after = kubeadm.WithoutZeroes(c, before), kubeadm.WithoutZeroes(c, after)
 		}
 	}
-	said := map[string]bool{}
-	for _, c := range describe.Changes(before, after) {
-		said[c.Field] = true
+	shown := map[string]bool{}
+	for _, c := range report.Changes(before, after) {
+		shown[c.Field] = true
 	}
 	silent := 0
 	for _, c := range all {
-		if !said[c.Field] {
+		if !shown[c.Field] {
 			silent++
 			continue
 		}
 		fmt.Fprintf(a.Out, "  %s: %s\n", printable.Line(key), printable.Line(c.String()))
 	}
 	if silent > 0 {
-		fmt.Fprintf(a.Out, "  %s: %d more that say nothing, before or after (0s, null, \"\"): they have the component's defaults\n", printable.Line(key), silent)
+		fmt.Fprintf(a.Out, "  %s: %d more fields with a zero value before or after (0s, null, \"\"), which means the component's default\n", report.OneLine(key), silent)
 	}
 	if len(all) == 0 {
 		fmt.Fprintf(a.Out, "  %s: only comments, order or formatting\n", printable.Line(key))
@@ -275,8 +275,7 @@ func orEmpty(cm *corev1.ConfigMap) *corev1.ConfigMap {
 	return cm
 }
 
-// documentFields are the fields of a document, or all of the text under one name. Of a kubeconfig nothing is shown of who
-// its users are but for their names.
+// documentFields returns the fields of a document, or the whole text as one field. It masks the users of a kubeconfig.
 func documentFields(text string) map[string]any {
 	fields, err := kubeadm.Fields([]byte(text))
 	if err != nil {
@@ -351,7 +350,7 @@ func (a *app) changeRollout(ctx context.Context, c client.Client, u *upgrade, pl
 			}
 		}
 		if len(stay) > 0 {
-			fmt.Fprintf(a.Out, "note: the new configuration no longer has %s: what a node has there stays, since the rollout lays it over\n", strings.Join(stay, ", "))
+			fmt.Fprintf(a.Out, "note: the new configuration does not have %s any more: nodes keep their values, because the rollout is a drop-in\n", strings.Join(stay, ", "))
 		}
 	}
 	return change, nil

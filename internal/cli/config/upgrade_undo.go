@@ -15,13 +15,13 @@ func (a *app) upgradeUndoCommand() *cobra.Command {
 	var yes, dryRun, overwrite bool
 	cmd := &cobra.Command{
 		Use:   "undo",
-		Short: "Restore what the last upgrade apply changed",
-		Long: `Restore what the last "upgrade apply" or "config upload" changed: the content and the signatures of its ConfigMaps; one
-that there was none of is deleted. Done again, it restores what the one before changed: the last ten are kept.
+		Short: "Restore the ConfigMaps of the last upgrade apply",
+		Long: `Restore the content and the signatures of the ConfigMaps that the last "upgrade apply" or "config upload" changed, and
+delete those that it created. Run it again to undo the change before: the last ten changes are kept.
 
-It shows what changes, asks, and writes. If somebody has changed a ConfigMap since, it refuses, unless --overwrite is given.
-A rollout that was handed the kubelet's configuration goes its own way back: kubectl evenkeel rollout undo, or, if that was
-its first revision, rollout abort --rollback.`,
+The command prints the changes and asks for confirmation. If somebody has changed a ConfigMap since, it refuses, unless
+--overwrite is given. It does not change a rollout of the kubelet's configuration: use kubectl evenkeel rollout undo, or
+rollout abort --rollback for the first revision.`,
 		Example: `  kubectl evenkeel upgrade undo --dry-run
   kubectl evenkeel upgrade undo`,
 		Args: noArguments,
@@ -30,9 +30,9 @@ its first revision, rollout abort --rollback.`,
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVarP(&yes, "yes", "y", false, "do not ask")
-	f.BoolVar(&dryRun, "dry-run", false, "show what it would do, and write nothing")
-	f.BoolVar(&overwrite, "overwrite", false, "restore also what somebody has changed since")
+	f.BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
+	f.BoolVar(&dryRun, "dry-run", false, "print the changes, and write nothing")
+	f.BoolVar(&overwrite, "overwrite", false, "also restore ConfigMaps that somebody has changed since")
 	return cmd
 }
 
@@ -46,20 +46,20 @@ func (a *app) upgradeUndo(ctx context.Context, yes, dryRun, overwrite bool) erro
 		return err
 	}
 	if record == nil {
-		return errors.New("there is nothing to undo: no upgrade has changed a ConfigMap, or all were undone")
+		return errors.New("nothing to undo: no upgrade has changed a ConfigMap, or all changes were undone")
 	}
 	writes, err := record.Undo(ctx, c, overwrite)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.Out, "Back to what was there before %s\n", printable.Line(record.String()))
+	fmt.Fprintf(a.Out, "Restore the state before %s\n", report.OneLine(record.String()))
 	have, err := kubeadm.Gather(ctx, c)
 	if err != nil {
 		return err
 	}
 	a.showWrites(writes, have.ProxyImage != "")
 	if len(writes) == 0 {
-		fmt.Fprintln(a.Out, "All of it is there already: only the record of that apply goes.")
+		fmt.Fprintln(a.Out, "The ConfigMaps already have this content: only the record of the change is removed.")
 	}
 	if err := kubeadm.DryRun(ctx, c, writes); err != nil {
 		return err

@@ -20,11 +20,11 @@ import (
 const (
 	exitAccepted = 0
 	exitRejected = 1
-	exitUntold   = 2
+	exitUnknown  = 2
 	exitUsage    = 3
 )
 
-// validateOptions is what the flags of config validate ask for.
+// validateOptions has the flags of "config validate".
 type validateOptions struct {
 	programs componentFlags
 	output   printing.Format
@@ -34,29 +34,29 @@ func (a *app) configValidateCommand() *cobra.Command {
 	var o validateOptions
 	cmd := &cobra.Command{
 		Use:   "validate FILE...",
-		Short: "Have configurations judged by the components that would run with them",
-		Long: `Have the configurations in files judged, each by its component's own binary, before anything reaches a cluster.
+		Short: "Validate configurations with the binaries of their components",
+		Long: `Validate the configurations in files, each with its component's own binary, before they reach a cluster.
 
-A file holds one or more documents, in YAML or JSON; - is standard input. No cluster is needed. Judged are
+A file holds one or more documents, in YAML or JSON; - is standard input. No cluster is needed. Validated are
 
   KubeletConfiguration      by the kubelet, upstream and in evenkeel's grouped form
   KubeProxyConfiguration    by kube-proxy
 
-What is judged is the version whose binary is given: with the one that an upgrade will bring, it is seen which fields and
-feature gates are gone there. What a component only warns about or ignores without a word, such as a field that it does
-not know, is rejected. A drop-in is judged as if it were all of a configuration. What depends on the host is not judged,
-which is said under the verdict. kubeadm's own kinds may be in the files: they are not judged, and do not count.
+The result is for the version of the binary: use the binary of the next version to find fields and feature gates that an
+upgrade removes. Mistakes that a component only warns about or ignores, such as an unknown field, are rejected too. A
+drop-in is validated as if it were a whole configuration. Settings that depend on the host are not validated; the output
+lists them under the verdict. kubeadm's own kinds are allowed in the files, but not validated, and do not count.
 
 Exit codes:
-  0  all are accepted
-  1  one is rejected, or is none that could be read
-  2  none is rejected, but one could not be judged: its component's binary was not given or does not work;
-     or there was nothing to judge
-  3  wrong usage: flags, no file, a file that cannot be read, a kind that is not known; nothing was judged`,
-		Example: `  # What the kubelet of the next version says
+  0  all configurations are accepted
+  1  a configuration is rejected or cannot be read
+  2  no configuration is rejected, but one could not be judged because its component's binary was not given or does not
+     work; or there was nothing to judge
+  3  wrong usage: flags, no file, an unreadable file, an unknown kind; nothing was judged`,
+		Example: `  # Validate with the kubelet of the next version
   kubectl evenkeel config validate kubelet.yaml --component-binary kubelet=./v1.37/kubelet
 
-  # All that kubeadm is given, in a CI job
+  # Validate all of kubeadm's configuration in a CI job
   kubectl evenkeel config validate kubeadm.yaml -o json \
     --component-binary kubelet=kubelet --component-image kube-proxy=registry.k8s.io/kube-proxy:v1.37.1`,
 		Args: func(cmd *cobra.Command, files []string) error {
@@ -65,7 +65,7 @@ Exit codes:
 			case len(files) == 0:
 				return &command.Exit{Code: exitUsage, Err: fmt.Errorf("%s needs files, or - for standard input: see its --help", cmd.CommandPath())}
 			case slices.Contains(files[again:], "-") && again > 0:
-				return &command.Exit{Code: exitUsage, Err: errors.New("- is given twice: standard input can be read once")}
+				return &command.Exit{Code: exitUsage, Err: errors.New("- is given twice: standard input can be read only once")}
 			}
 			return nil
 		},
@@ -77,26 +77,26 @@ Exit codes:
 	return cmd
 }
 
-// outcome is what became of a document that was to be judged; the first three are component.Outcome's.
+// outcome is the result for a document; the first three are those of component.Outcome.
 type outcome string
 
 const (
 	accepted     outcome = "accepted"
 	rejected     outcome = "rejected"
 	couldNotTell outcome = "could not tell"
-	unvalidated  outcome = "unvalidated" // nobody was there to ask
-	notJudged    outcome = "not judged"  // nobody is to be asked
+	unvalidated  outcome = "unvalidated" // there is no binary of its component
+	notJudged    outcome = "not judged"  // it is not a component's configuration
 )
 
-// judgement is one document, and what its component says of it.
+// judgement is the result for one document.
 type judgement struct {
 	Place      string   `json:"place"`
 	APIVersion string   `json:"apiVersion,omitempty"`
 	Kind       string   `json:"kind,omitempty"`
 	Component  string   `json:"component,omitempty"`
-	Version    string   `json:"componentVersion,omitempty"` // of the binary that judged it
+	Version    string   `json:"componentVersion,omitempty"` // of the binary
 	Verdict    outcome  `json:"verdict"`
-	Words      string   `json:"words,omitempty"` // the component's, or why it was not asked
+	Words      string   `json:"words,omitempty"` // the message of the component, or why it was not asked
 	Warnings   []string `json:"warnings,omitempty"`
 }
 
@@ -112,13 +112,13 @@ func (j judgement) String() string {
 	return printable.Line(strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ": "))
 }
 
-// judgements is what config validate prints as JSON.
+// judgements is the output of "config validate -o json".
 type judgements struct {
 	Verdict   outcome     `json:"verdict"`
 	Documents []judgement `json:"documents"`
 }
 
-// overall is what the judgements amount to.
+// overall returns the verdict on all documents.
 func overall(all []judgement) outcome {
 	has := func(which ...outcome) bool {
 		return slices.ContainsFunc(all, func(j judgement) bool { return slices.Contains(which, j.Verdict) })
@@ -135,7 +135,7 @@ func overall(all []judgement) outcome {
 	}
 }
 
-// submission is a document that is to be judged, or why it cannot be.
+// submission is a document to judge, or the reason why it cannot be read.
 type submission struct {
 	kubeadm.Document
 	unreadable error
@@ -145,7 +145,7 @@ func (a *app) configValidate(ctx context.Context, files []string, o validateOpti
 	all, err := a.submissions(ctx, files)
 	switch {
 	case ctx.Err() != nil:
-		return &command.Exit{Code: exitUntold, Err: errors.New("interrupted: nothing was judged")}
+		return &command.Exit{Code: exitUnknown, Err: errors.New("interrupted: nothing was judged")}
 	case err != nil:
 		return &command.Exit{Code: exitUsage, Err: fmt.Errorf("%w; nothing was judged", err)}
 	}
@@ -158,7 +158,7 @@ func (a *app) configValidate(ctx context.Context, files []string, o validateOpti
 	for _, s := range all {
 		j := judge(ctx, s, components)
 		if ctx.Err() != nil {
-			return &command.Exit{Code: exitUntold, Err: fmt.Errorf("interrupted at %s", s.Place)}
+			return &command.Exit{Code: exitUnknown, Err: fmt.Errorf("interrupted at %s", s.Place)}
 		}
 		result.Documents = append(result.Documents, j)
 		if o.output == "" {
@@ -168,7 +168,7 @@ func (a *app) configValidate(ctx context.Context, files []string, o validateOpti
 	result.Verdict = overall(result.Documents)
 	if o.output != "" {
 		if err := printing.Encode(a.Out, o.output, result); err != nil {
-			return &command.Exit{Code: exitUntold, Err: err}
+			return &command.Exit{Code: exitUnknown, Err: err}
 		}
 	}
 	switch result.Verdict {
@@ -177,13 +177,13 @@ func (a *app) configValidate(ctx context.Context, files []string, o validateOpti
 	case rejected:
 		return &command.Exit{Code: exitRejected}
 	case notJudged:
-		return &command.Exit{Code: exitUntold, Err: errors.New("there was nothing to judge: no file holds a component's configuration")}
+		return &command.Exit{Code: exitUnknown, Err: errors.New("nothing to judge: no file holds a component's configuration")}
 	default:
-		return &command.Exit{Code: exitUntold}
+		return &command.Exit{Code: exitUnknown}
 	}
 }
 
-// submissions reads files. The error is for a file that cannot be read, and for a document of a kind that is not known.
+// submissions reads files. It returns an error for an unreadable file, and for a document of an unknown kind.
 func (a *app) submissions(ctx context.Context, files []string) ([]submission, error) {
 	var all []submission
 	for _, file := range files {
@@ -200,13 +200,13 @@ func (a *app) submissions(ctx context.Context, files []string) ([]submission, er
 			all = append(all, submission{d, err})
 		}
 		if len(all) == before {
-			all = append(all, submission{kubeadm.Document{Place: called}, errors.New("there is nothing in it")})
+			all = append(all, submission{kubeadm.Document{Place: called}, errors.New("the file is empty")})
 		}
 	}
 	return all, nil
 }
 
-// judge has a document judged by its component.
+// judge validates a document with its component.
 func judge(ctx context.Context, s submission, components map[string]component.Component) judgement {
 	j := judgement{Place: s.Place, APIVersion: s.APIVersion, Kind: s.Kind}
 	text := s.Text
@@ -214,8 +214,8 @@ func judge(ctx context.Context, s submission, components map[string]component.Co
 	case s.unreadable != nil:
 		j.Verdict, j.Words = rejected, s.unreadable.Error()
 		return j
-	case s.IsKubeadmKind():
-		j.Verdict, j.Words = notJudged, "it is kubeadm's own, kubeadm config validate judges it"
+	case s.IsKubeadms():
+		j.Verdict, j.Words = notJudged, "this is kubeadm's own configuration: use kubeadm config validate"
 		return j
 	case isComponents:
 		j.Component = known.Name
@@ -230,7 +230,7 @@ func judge(ctx context.Context, s submission, components map[string]component.Co
 	}
 	c := components[j.Component]
 	if c == nil {
-		j.Verdict, j.Words = unvalidated, fmt.Sprintf("give --%s %s=PATH", componentBinary, j.Component)
+		j.Verdict, j.Words = unvalidated, fmt.Sprintf("use --%s %s=PATH", componentBinary, j.Component)
 		return j
 	}
 	v, objections := component.ValidationErrors(ctx, c, text)
@@ -240,7 +240,7 @@ func judge(ctx context.Context, s submission, components map[string]component.Co
 	}
 	var err error
 	if j.Version, err = c.Version(ctx); err != nil {
-		j.Warnings = append(j.Warnings, fmt.Sprintf("the version of this %s is not known: %v", j.Component, err))
+		j.Warnings = append(j.Warnings, fmt.Sprintf("the version of this %s is unknown: %v", j.Component, err))
 	}
 	return j
 }

@@ -27,12 +27,12 @@ func (a *app) configViewUpgradeableCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "upgradeable [VERSION]",
-		Short: "Print the component configurations that have to be migrated by hand before an upgrade",
-		Long: `Print the component configurations of the cluster that have to be migrated by hand before an upgrade: what a user
-supplied or changed and the target version's own binary does not accept. They are YAML documents, each under a comment
-that says why, and go, once migrated, to "upgrade apply --config". If there are none, nothing is printed.
+		Short: "Print the component configurations that must be migrated by hand before an upgrade",
+		Long: `Print the component configurations of the cluster that must be migrated by hand before an upgrade: a user supplied or
+changed them, and the binary of the target version does not accept them. The output are YAML documents with the reason in a
+comment. Pass the migrated documents to "upgrade apply --config". If there are none, nothing is printed.
 
-What is unvalidated, since neither the target's binary nor its image was given, is said on standard error.`,
+Configurations without a binary or image of the target version are listed on standard error as unvalidated.`,
 		Example: `  kubectl evenkeel config view upgradeable --component-binary kubelet=./kubelet --output old.yaml`,
 		Args:    oneVersionAtMost,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -68,8 +68,8 @@ func (a *app) configViewUpgradeable(ctx context.Context, target string, componen
 		for _, words := range row.Objections {
 			fmt.Fprintf(&documents, "#   %s\n", printable.Line(words))
 		}
-		text := string(change.Current)
-		if change.Unreadable != "" { // what can be read holds nothing that a terminal would obey
+		text := string(change.Now)
+		if change.Damage != "" { // remove control characters, which a valid document cannot have
 			text = strings.Map(func(r rune) rune {
 				if r == '\n' || r == '\t' || unicode.IsPrint(r) {
 					return r
@@ -86,7 +86,7 @@ func (a *app) configViewUpgradeable(ctx context.Context, target string, componen
 }
 
 func (a *app) configPrintCommand() *cobra.Command {
-	cmd := command.Group(&cobra.Command{Use: "print", Short: "Print configurations that are generated", Example: `  kubectl evenkeel config print component-defaults`})
+	cmd := command.Group(&cobra.Command{Use: "print", Short: "Print generated configurations", Example: `  kubectl evenkeel config print component-defaults`})
 	cmd.AddCommand(a.configPrintDefaultsCommand())
 	return cmd
 }
@@ -97,18 +97,18 @@ func (a *app) configPrintDefaultsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "component-defaults",
 		Short: "Print the component configurations that are generated for this cluster's settings",
-		Long: `Print the component configurations that are generated for a cluster's settings, as YAML documents: what follows from the
-ClusterConfiguration, and no defaults of the components.
+		Long: `Print the component configurations that are generated for a cluster's settings, as YAML documents. They have the fields
+that follow from the ClusterConfiguration, without the defaults of the components.
 
-The ClusterConfiguration is that of --config, and no cluster is asked then; else the cluster's.`,
-		Example: `  # What would be generated for this cluster
+The ClusterConfiguration comes from --config, or from the cluster if --config is not set.`,
+		Example: `  # Print the generated configurations for this cluster
   kubectl evenkeel config print component-defaults
 
-  # The kubelet's, for a cluster that is not there yet
+  # Print the kubelet's configuration for a new cluster
   kubectl evenkeel config print component-defaults --component kubelet --config cluster.yaml --output kubelet.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fmt.Errorf("%s takes no arguments; one component is --component %s: see its --help", cmd.CommandPath(), args[0])
+				return fmt.Errorf("%s takes no arguments; to choose a component use --component %s: see its --help", cmd.CommandPath(), args[0])
 			}
 			return nil
 		},
@@ -130,7 +130,7 @@ func (a *app) configPrintDefaults(ctx context.Context, only []string, file, outp
 	}
 	for _, name := range only {
 		if !slices.Contains(all, name) {
-			return fmt.Errorf("--component: there is no component %q; there are %s", name, strings.Join(all, ", "))
+			return fmt.Errorf("--component: unknown component %q: use one of %s", name, strings.Join(all, ", "))
 		}
 	}
 	given, err := a.given(ctx, file)
@@ -148,7 +148,7 @@ func (a *app) configPrintDefaults(ctx context.Context, only []string, file, outp
 			return err
 		}
 	case given.Cluster == nil:
-		return fmt.Errorf("%s holds no ClusterConfiguration, which the component configurations are generated from", file)
+		return fmt.Errorf("%s holds no ClusterConfiguration, which is needed to generate component configurations", file)
 	default:
 		for _, note := range given.Notes {
 			fmt.Fprintln(a.ErrOut, "note:", printable.Line(note))

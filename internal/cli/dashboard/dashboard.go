@@ -23,19 +23,20 @@ func Command(env *command.Env) *cobra.Command {
 	port := dashboard.DefaultPort
 	cmd := &cobra.Command{
 		Use:   "dashboard",
-		Short: "Serve a page that shows the fleet and its rollouts as they are now",
-		Long: `Serve a page that shows the fleet and its rollouts as they are now, and lets rollouts be paused, promoted and aborted.
+		Short: "Serve a web page with the live state of the fleet and its rollouts",
+		Long: `Serve a web page with the live state of the fleet and its rollouts. On the page you can pause, promote and abort rollouts.
 
-It listens on 127.0.0.1 alone, acts with your kubeconfig and your rights, and answers only who opens the address that is
-printed: the token in it is made anew each time, and worth your rights. It ends with Ctrl-C.
+The server listens on 127.0.0.1 only, and acts with your kubeconfig and your permissions. It answers only requests with the
+token in the printed URL, which is new each time. Anyone with this URL can act with your permissions while the command runs.
+Stop the command with Ctrl-C.
 
-To look from another machine, forward the port: ssh -L 8085:127.0.0.1:8085 HOST, and open the address there.`,
+To open the page on another machine, forward the port: ssh -L 8085:127.0.0.1:8085 HOST, and open the URL there.`,
 		Example: `  kubectl evenkeel dashboard
   kubectl evenkeel dashboard --port 0 --context staging`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), port) },
 	}
-	cmd.Flags().IntVar(&port, "port", port, "port of 127.0.0.1 to listen on; 0 is any that is free")
+	cmd.Flags().IntVar(&port, "port", port, "port on 127.0.0.1; 0 chooses a free port")
 	return cmd
 }
 

@@ -35,23 +35,23 @@ func Command(env *command.Env) *cobra.Command {
 	var output printing.Format
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Look for what is wrong with evenkeel in this cluster, and say what to do about it",
-		Long: `Look for what is wrong with evenkeel in this cluster, and say what to do about it.
+		Short: "Find problems of evenkeel in this cluster, and show how to solve them",
+		Long: `Find problems of evenkeel in this cluster, and show how to solve them.
 
-It looks at the CRDs, admission policies and rights, as this build expects them; at the controller's lease; at what the
-agents report; at the ConfigMaps that are assigned; and at the rollouts. It writes nothing. What you may not look at is said,
-and all else is looked at.
+The command checks that CRDs, admission policies and roles are the ones that this build expects; and it checks the
+controller's lease, the agents' reports, the assigned ConfigMaps, and the rollouts. It writes nothing. Objects that you are
+not allowed to read are listed, and everything else is checked.
 
-  error    something does not work, or is open that should not be
-  warning  somebody has to do something, and it can wait
-  unknown  it could not be looked at
-  note     good to know; nobody has to do anything
+  error    something does not work, or is not protected
+  warning  a person must act, but not at once
+  unknown  it could not be checked
+  note     information; no action is needed
 
-A controller that seems to be gone is watched for as long as its lease lasts, 15s: clocks may differ.
+A controller that seems to be gone is watched for the duration of its lease, 15s, because clocks may differ.
 
 Exit codes:
-  0  all is well; there may be notes
-  1  something could not be looked at, and what could is well; or the API server does not answer
+  0  no problems; there may be notes
+  1  something could not be checked, and there are no problems otherwise; or the API server does not answer
   2  there are errors or warnings
   3  wrong usage`,
 		Example: `  kubectl evenkeel doctor
@@ -71,7 +71,7 @@ Exit codes:
 	return cmd
 }
 
-// Report is what doctor says.
+// Report is the output of "doctor".
 type Report struct {
 	Nodes    int              `json:"nodes"`
 	Agents   int              `json:"agents"`
@@ -111,7 +111,7 @@ func (a *app) doctor(ctx context.Context, f printing.Format) error {
 	return err
 }
 
-// count returns how many findings are of a severity.
+// count returns the number of findings of a severity.
 func (d Report) count(s doctor.Severity) int {
 	n := 0
 	for _, f := range d.Findings {
@@ -132,7 +132,7 @@ func (d Report) code() int {
 	return ExitHealthy
 }
 
-// print writes each finding, what to do about it in a line below, and how it stands in all.
+// print prints each finding with what to do in the line below it, and a summary.
 func (d Report) print(w io.Writer) error {
 	var out strings.Builder
 	for _, f := range d.Findings {
@@ -144,7 +144,7 @@ func (d Report) print(w io.Writer) error {
 	if len(d.Findings) > 0 {
 		out.WriteByte('\n')
 	}
-	verdict := map[int]string{ExitHealthy: "all is well", ExitUnknown: "what could be looked at is well", ExitProblems: "this needs hands"}[d.code()]
+	verdict := map[int]string{ExitHealthy: "no problems", ExitUnknown: "no problems in what could be checked", ExitProblems: "problems found"}[d.code()]
 	fmt.Fprintf(&out, "%d nodes, %d agents, %d rollouts: %s", d.Nodes, d.Agents, d.Rollouts, verdict)
 	var counts []string
 	for _, s := range []doctor.Severity{doctor.Error, doctor.Warning, doctor.Unknown, doctor.Note} {

@@ -27,16 +27,18 @@ type app struct{ *command.Env }
 // versions are those of this program and of what runs in the cluster.
 type Report struct {
 	Client program.Info `json:"client"`
-	// Controller is the one that holds the lease; nil if none does, or if that may not be read.
+	// Controller is the controller that holds the lease; nil if there is none, or if the lease is forbidden.
 	Controller *Controller `json:"controller,omitempty"`
-	// Agents are the agents' Report, most nodes first. Nodes without an agent are under "".
+	// Agents are the agents' versions, the most frequent first. An empty version counts nodes without an agent.
 	Agents []Agents `json:"agents,omitempty"`
 }
 
+// Controller is the controller that holds the lease.
 type Controller struct {
-	Version string `json:"version"` // empty if it does not say
+	Version string `json:"version"` // empty if it is not known
 }
 
+// Agents counts the nodes whose agents have one version.
 type Agents struct {
 	Version string `json:"version"`
 	Nodes   int    `json:"nodes"`
@@ -52,22 +54,21 @@ func Command(env *command.Env) *cobra.Command {
 		Short: "Show the versions of this program, and of the controller and the agents in the cluster",
 		Long: `Show the versions of this program, and of the controller and the agents in the cluster.
 
-The controller is the one that works: others wait for its lease. Agents are counted by the version that they wrote into
-the status of their NodeConfig.`,
-		Example: `  # All
+The controller is the one that holds the lease. Agents are counted by the version in the status of their NodeConfigs.`,
+		Example: `  # All versions
   kubectl evenkeel version
 
-  # This program alone; no cluster
+  # The version of this program; no cluster is needed
   kubectl evenkeel version --client`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.showVersions(cmd.Context(), clientOnly, output) },
 	}
-	cmd.Flags().BoolVar(&clientOnly, "client", false, "only of this program; no cluster is asked")
+	cmd.Flags().BoolVar(&clientOnly, "client", false, "only the version of this program; the cluster is not read")
 	printing.FormatFlag(cmd, &output, printing.JSON, printing.YAML)
 	return cmd
 }
 
-// showVersions shows what this program is before it asks the cluster, unless the answer is one document.
+// showVersions prints the version of this program before it reads the cluster, unless the output is one document.
 func (a *app) showVersions(ctx context.Context, clientOnly bool, f printing.Format) error {
 	v := &Report{Client: a.Program}
 	if f == "" {
@@ -82,7 +83,7 @@ func (a *app) showVersions(ctx context.Context, clientOnly bool, f printing.Form
 		}
 		settings, err := v.ask(ctx, c)
 		if err != nil {
-			return fmt.Errorf("ask the cluster (--client does not): %w", err)
+			return fmt.Errorf("read the versions in the cluster (not needed with --client): %w", err)
 		}
 		a.WarnIfControllerSilent(ctx, c, settings)
 	}
@@ -96,7 +97,7 @@ func (a *app) showVersions(ctx context.Context, clientOnly bool, f printing.Form
 	return nil
 }
 
-// ask fills in what runs in the cluster, and returns the settings of its controller.
+// ask reads the versions in the cluster, and returns the settings of the controller.
 func (v *Report) ask(ctx context.Context, c client.Client) (policy.Settings, error) {
 	nodes := map[string]int{}
 	for nc, err := range query.Configs(ctx, c) {
@@ -109,7 +110,7 @@ func (v *Report) ask(ctx context.Context, c client.Client) (policy.Settings, err
 		v.Agents = append(v.Agents, Agents{version, nodes[version]})
 	}
 	settings := policy.DefaultSettings
-	if rollouts, err := query.Rollouts(ctx, c); err == nil { // who may not list rollouts sees the usual namespace
+	if rollouts, err := report.Rollouts(ctx, c); err == nil { // without the right to list rollouts, use the default namespace
 		settings = policy.SettingsIn(rollouts.Items)
 	}
 	lease := &coordinationv1.Lease{}
