@@ -41,7 +41,7 @@ func runMain(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-func TestWrongUsageIsToldWithWhatIsRight(t *testing.T) {
+func TestWrongUsageNamesTheRightOne(t *testing.T) {
 	for _, tt := range []struct {
 		args string
 		code int
@@ -55,12 +55,12 @@ func TestWrongUsageIsToldWithWhatIsRight(t *testing.T) {
 		{"--leave=0@1m", program.ExitUsage, "--leave must be NODES@AFTER"},
 		{"--nodes=-1", program.ExitUsage, "--nodes must not be negative"},
 		{"--zones=-1", program.ExitUsage, "--zones must not be negative"},
-		{"--trial-duration=0s", program.ExitUsage, "--trial-duration must be more than nothing"},
+		{"--trial-duration=0s", program.ExitUsage, "--trial-duration must be longer than 0"},
 		{"--clock-skew=-1h", program.ExitUsage, "--clock-skew must not be negative"},
 		{"--lease-period=-1s", program.ExitUsage, "--lease-period must not be negative"},
 		{"--crash-loop-threshold=11", program.ExitUsage, "must be 0 to 10"},
 		{"--name-prefix=Big_", program.ExitUsage, `--name-prefix "Big_"`},
-		{"--label=pool", program.ExitUsage, `--label "pool": it is not key=value`},
+		{"--label=pool", program.ExitUsage, `--label "pool": not key=value`},
 		{"--label=a=b/c", program.ExitUsage, `--label "a=b/c": a valid label`},
 		{"--bogus", program.ExitUsage, "unknown flag: --bogus; see evenkeel-hollow --help"},
 		{"run", program.ExitUsage, `evenkeel-hollow takes no arguments, got ["run"]`},
@@ -76,7 +76,7 @@ func TestWrongUsageIsToldWithWhatIsRight(t *testing.T) {
 	}
 }
 
-func TestItSaysItsVersionAndWhatItCan(t *testing.T) {
+func TestVersionAndHelp(t *testing.T) {
 	for arg, want := range map[string]string{"--version": version, "--help": "--fault=crashloop,share=10%"} {
 		out, err := runMain(t, arg).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), want) {
@@ -85,7 +85,7 @@ func TestItSaysItsVersionAndWhatItCan(t *testing.T) {
 	}
 }
 
-// aCluster is one of the test's own, and a client of its administrator.
+// aCluster starts a cluster for the test, and returns it with an administrator client.
 func aCluster(t *testing.T) (*localcluster.Cluster, client.Client) {
 	t.Helper()
 	cluster, err := localcluster.Start(t.Context(), localcluster.Options{})
@@ -108,7 +108,7 @@ func aCluster(t *testing.T) (*localcluster.Cluster, client.Client) {
 	return cluster, kube
 }
 
-func TestNodesComeAndGoAndNothingIsLeftBehind(t *testing.T) {
+func TestNodesJoinAndLeaveAndAreCleanedUp(t *testing.T) {
 	cluster, kube := aCluster(t)
 	dir := filepath.Join(t.TempDir(), "state")
 	cmd := runMain(t, "--kubeconfig="+cluster.AdminKubeconfig(), "--nodes=5", "--zones=2", "--label=pool=a", "--dir="+dir,
@@ -148,11 +148,11 @@ func TestNodesComeAndGoAndNothingIsLeftBehind(t *testing.T) {
 		t.Errorf("left behind: %s", left)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "hollow-1")); err != nil {
-		t.Errorf("the state that was to be kept: %v", err)
+		t.Errorf("the state must be kept: %v", err)
 	}
 }
 
-// left is what there is of hollow nodes, once that does not change any more.
+// left describes the hollow nodes that still exist after at most 10 s; "" if there are none.
 func left(ctx context.Context, kube client.Client) string {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -172,7 +172,7 @@ func left(ctx context.Context, kube client.Client) string {
 
 var leaseList = schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "v1", Kind: "LeaseList"}
 
-func TestNothingIsLeftBehindWhenTheReaderGoesOrTheAPIServerIsAwayForAWhile(t *testing.T) {
+func TestCleanupAfterABrokenPipeOrAnOutageOfTheAPIServer(t *testing.T) {
 	cluster, kube := aCluster(t)
 	start := func(args ...string) (cmd *exec.Cmd, stdout, stderr *bufio.Scanner) {
 		cmd = runMain(t, append(args, "--kubeconfig="+cluster.AdminKubeconfig())...)
@@ -198,10 +198,10 @@ func TestNothingIsLeftBehindWhenTheReaderGoesOrTheAPIServerIsAwayForAWhile(t *te
 	}
 	told := false
 	for !told && stderr.Scan() {
-		told = strings.Contains(stderr.Text(), "not all nodes have joined or left that should")
+		told = strings.Contains(stderr.Text(), "some nodes did not join or leave")
 	}
 	if !told {
-		t.Error("it does not tell that no node could join")
+		t.Error("no error about the nodes that could not join")
 	}
 	if err := cluster.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)

@@ -46,26 +46,26 @@ type options struct {
 }
 
 func (o *options) bind(f *pflag.FlagSet) {
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster; else as kubectl finds it")
-	f.IntVar(&o.nodes, "nodes", 10, "how many nodes there are at first")
-	f.StringVar(&o.prefix, "name-prefix", "hollow-", "what the nodes' names begin with; a number follows")
-	f.IntVar(&o.zones, "zones", 0, "how many zones they are in: zone-0, zone-1, ...; 0: none")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster (default: the one that kubectl uses)")
+	f.IntVar(&o.nodes, "nodes", 10, "number of nodes at the start")
+	f.StringVar(&o.prefix, "name-prefix", "hollow-", "prefix of the names of nodes; a number follows")
+	f.IntVar(&o.zones, "zones", 0, "number of zones: zone-0, zone-1, ...; 0: no zones")
 	f.StringArrayVar(&o.labels, "label", nil, "label of every Node, key=value; repeatable")
-	f.StringArrayVar(&o.faults, "fault", nil, "what goes wrong; see above; repeatable")
-	f.DurationVar(&o.trialDuration, "trial-duration", 5*time.Second, "how long a kubelet must be healthy with a configuration for it to become last-known-good")
-	f.DurationVar(&o.healthTimeout, "health-timeout", 5*time.Second, "how long a kubelet may be unhealthy in a trial")
-	f.DurationVar(&o.readyTimeout, "ready-timeout", 15*time.Second, "how long a node may be not Ready in a trial")
+	f.StringArrayVar(&o.faults, "fault", nil, "a fault, see above; repeatable")
+	f.DurationVar(&o.trialDuration, "trial-duration", 5*time.Second, "how long a kubelet must be healthy with a configuration before it is last-known-good")
+	f.DurationVar(&o.healthTimeout, "health-timeout", 5*time.Second, "how long a kubelet may be unhealthy during a trial")
+	f.DurationVar(&o.readyTimeout, "ready-timeout", 15*time.Second, "how long a node may be not Ready during a trial")
 	f.IntVar(&o.threshold, "crash-loop-threshold", 3, "unexpected restarts that a trial tolerates, 0 to 10")
-	f.DurationVar(&o.leasePeriod, "lease-period", 0, "how often Leases are renewed; 0: only when a kubelet starts and in trials")
-	f.DurationVar(&o.clockSkew, "clock-skew", 0, "how far the nodes' clocks are off, such as 1h: some are so much ahead, the others behind")
-	f.StringArrayVar(&o.join, "join", nil, "NODES@AFTER, such as 50@1m: so many more nodes join then; repeatable")
-	f.StringArrayVar(&o.leave, "leave", nil, "NODES@AFTER: so many nodes leave then; repeatable")
-	f.StringVar(&o.dir, "dir", "", "directory for the agents' state, kept; else a temporary one")
-	f.BoolVar(&o.cleanup, "cleanup", true, "at the end, delete the Nodes, Leases and NodeConfigs of these nodes")
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "log what each agent says")
+	f.DurationVar(&o.leasePeriod, "lease-period", 0, "how often Leases are renewed; 0: only when a kubelet starts and during trials")
+	f.DurationVar(&o.clockSkew, "clock-skew", 0, "error of the nodes' clocks, such as 1h: some clocks are ahead, the others behind")
+	f.StringArrayVar(&o.join, "join", nil, "NODES@AFTER, such as 50@1m: 50 nodes join after one minute; repeatable")
+	f.StringArrayVar(&o.leave, "leave", nil, "NODES@AFTER: nodes leave after this time; repeatable")
+	f.StringVar(&o.dir, "dir", "", "directory for the agents' state, which is kept (default: a temporary directory)")
+	f.BoolVar(&o.cleanup, "cleanup", true, "delete the Nodes, Leases and NodeConfigs of these nodes at the end")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "print the logs of the agents")
 }
 
-// change is so many nodes that join, or leave if negative, after some time.
+// change is a number of nodes that join, or leave if it is negative, after a time.
 type change struct {
 	nodes int
 	after time.Duration
@@ -92,7 +92,7 @@ func (o *options) changes() ([]change, error) {
 	return changes, nil
 }
 
-// fleet is what the flags say of the fleet, without what is read from files.
+// fleet returns the options of the fleet that do not need a file.
 func (o *options) fleet() (rehearsal.Options, error) {
 	out := rehearsal.Options{
 		Nodes: o.nodes, Prefix: o.prefix, Zones: o.zones, Labels: map[string]string{}, LeasePeriod: o.leasePeriod, ClockSkew: o.clockSkew, Version: version,
@@ -105,14 +105,14 @@ func (o *options) fleet() (rehearsal.Options, error) {
 	}
 	for name, d := range map[string]time.Duration{"trial-duration": o.trialDuration, "health-timeout": o.healthTimeout, "ready-timeout": o.readyTimeout} {
 		if d <= 0 {
-			return out, program.Usage("--%s must be more than nothing, is %s", name, d)
+			return out, program.Usage("--%s must be longer than 0, is %s", name, d)
 		}
 	}
 	if o.leasePeriod < 0 {
 		return out, program.Usage("--lease-period must not be negative, is %s", o.leasePeriod)
 	}
 	if o.clockSkew < 0 {
-		return out, program.Usage("--clock-skew must not be negative, is %s: some clocks are ahead by it, others behind", o.clockSkew)
+		return out, program.Usage("--clock-skew must not be negative, is %s: it is used in both directions", o.clockSkew)
 	}
 	if o.threshold < 0 || o.threshold > 10 {
 		return out, program.Usage("--crash-loop-threshold must be 0 to 10, not %d", o.threshold)
@@ -124,7 +124,7 @@ func (o *options) fleet() (rehearsal.Options, error) {
 		key, value, ok := strings.Cut(label, "=")
 		wrong := slices.Concat(validation.IsQualifiedName(key), validation.IsValidLabelValue(value))
 		if !ok {
-			wrong = []string{"it is not key=value"}
+			wrong = []string{"not key=value"}
 		}
 		if len(wrong) > 0 {
 			return out, program.Usage("--label %q: %s", label, strings.Join(wrong, "; "))
@@ -165,12 +165,12 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 	if o.verbose {
 		fo.AgentLog = fo.Log
 	} else {
-		klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // client-go's own, of every request that an agent gives up
+		klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // client-go logs every request that an agent cancels
 	}
 	f, err := rehearsal.Start(ctx, fo)
 	if err != nil {
 		if ctx.Err() != nil {
-			fo.Log.Info("told to stop while nodes were joining", "err", err)
+			fo.Log.Info("stopped while nodes were joining", "err", err)
 			return nil
 		}
 		return err
@@ -190,7 +190,7 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 // every is how often the nodes are counted.
 const every = 2 * time.Second
 
-// play carries the changes out when their time comes, and prints what becomes of the nodes, until ctx ends.
+// play makes the changes at their times, and prints how many nodes are in each state, until ctx ends.
 func play(ctx context.Context, f *rehearsal.Fleet, changes []change, out io.Writer, log *slog.Logger) error {
 	begin, before := time.Now(), ""
 	tick := time.NewTicker(every)
@@ -198,7 +198,7 @@ func play(ctx context.Context, f *rehearsal.Fleet, changes []change, out io.Writ
 	for {
 		if now := summary(f.States()); now != before {
 			if _, err := fmt.Fprintf(out, "%7s  %s\n", time.Since(begin).Round(time.Second), now); err != nil {
-				return fmt.Errorf("print: %w", err)
+				return fmt.Errorf("print the states of nodes: %w", err)
 			}
 			before = now
 		}
@@ -212,7 +212,7 @@ func play(ctx context.Context, f *rehearsal.Fleet, changes []change, out io.Writ
 		case <-tick.C:
 		case <-due:
 			if err := carryOut(ctx, f, changes[0]); err != nil && ctx.Err() == nil {
-				log.Error("not all nodes have joined or left that should", "err", err) // the others are still there
+				log.Error("some nodes did not join or leave", "err", err) // the other nodes keep running
 			}
 			changes = changes[1:]
 		}
