@@ -19,8 +19,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// givenFile writes a configuration, whose ConfigMap goes with the test.
-func givenFile(t *testing.T, name, config string) string {
+// writeConfig writes a configuration to a file. The test removes the ConfigMap that assign makes of it.
+func writeConfig(t *testing.T, name, config string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name+".yaml")
 	if err := os.WriteFile(path, []byte(header+config), 0o600); err != nil {
@@ -36,10 +36,10 @@ func givenFile(t *testing.T, name, config string) string {
 	return path
 }
 
-// whileAssigning assigns a file to a node, and does something as soon as that is written and until it is done.
-func whileAssigning(t *testing.T, node, file string, do func(*v1alpha1.NodeConfig)) answer {
+// whileAssigning runs assign, calls do when the assignment is written, and returns the result.
+func whileAssigning(t *testing.T, node, file string, do func(*v1alpha1.NodeConfig)) result {
 	t.Helper()
-	said := make(chan answer, 1)
+	said := make(chan result, 1)
 	go func() { said <- evenkeel(t, "assign", node, "-f", file, "--yes") }()
 	nc := &v1alpha1.NodeConfig{}
 	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
@@ -47,58 +47,58 @@ func whileAssigning(t *testing.T, node, file string, do func(*v1alpha1.NodeConfi
 		return err == nil && nc.Spec.ConfigSource != nil && nc.Spec.ConfigSource.ConfigMapRef != nil, err
 	})
 	if err != nil {
-		t.Fatalf("it is not assigned: %v", err)
+		t.Fatalf("the assignment was not written: %v", err)
 	}
 	do(nc)
 	select {
 	case a := <-said:
 		return a
 	case <-time.After(time.Minute):
-		t.Fatal("the command does not end")
-		return answer{}
+		t.Fatal("the command did not end")
+		return result{}
 	}
 }
 
-func TestAnAssignmentThatSomebodyReplacesEndsTheWait(t *testing.T) {
-	givenNode(t, "replaced-a", "replaced", "z1")
-	givenConfig(t, "replaced-a", nil, nil)
-	a := whileAssigning(t, "replaced-a", givenFile(t, "replaced", "maxPods: 50\n"), func(nc *v1alpha1.NodeConfig) {
+func TestAssignStopsWaitingWhenTheAssignmentIsReplaced(t *testing.T) {
+	createNode(t, "replaced-a", "replaced", "z1")
+	createNodeConfig(t, "replaced-a", nil, nil)
+	a := whileAssigning(t, "replaced-a", writeConfig(t, "replaced", "maxPods: 50\n"), func(nc *v1alpha1.NodeConfig) {
 		nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}
 		if err := admin.Update(t.Context(), nc); err != nil {
 			t.Error(err)
 		}
 	})
-	a.halts(t, command.ExitError, []string{"node replaced-a is assigned ConfigMap evenkeel-system/replaced."}, "error: node replaced-a was assigned something else meanwhile; for details: kubectl evenkeel node replaced-a")
+	a.wantExit(t, command.ExitError, []string{"node replaced-a is assigned ConfigMap evenkeel-system/replaced."}, "error: node replaced-a was assigned something else meanwhile; for details: kubectl evenkeel node replaced-a")
 }
 
-func TestANodeConfigThatIsDeletedEndsTheWait(t *testing.T) {
-	givenNode(t, "deleted-a", "deleted", "z1")
-	givenConfig(t, "deleted-a", nil, nil)
-	a := whileAssigning(t, "deleted-a", givenFile(t, "deleted", "maxPods: 50\n"), func(nc *v1alpha1.NodeConfig) {
+func TestAssignStopsWaitingWhenTheNodeConfigIsDeleted(t *testing.T) {
+	createNode(t, "deleted-a", "deleted", "z1")
+	createNodeConfig(t, "deleted-a", nil, nil)
+	a := whileAssigning(t, "deleted-a", writeConfig(t, "deleted", "maxPods: 50\n"), func(nc *v1alpha1.NodeConfig) {
 		if err := admin.Delete(t.Context(), nc); err != nil {
 			t.Error(err)
 		}
 	})
-	a.halts(t, command.ExitError, nil, "error: NodeConfig deleted-a was deleted: the node keeps its configuration")
+	a.wantExit(t, command.ExitError, nil, "error: NodeConfig deleted-a was deleted: the node keeps its configuration")
 }
 
-func TestAGuardsRefusalEndsTheWaitAndSaysWhatToDo(t *testing.T) {
-	givenNode(t, "guarded-a", "guarded", "z1")
-	givenConfig(t, "guarded-a", nil, nil)
-	a := whileAssigning(t, "guarded-a", givenFile(t, "guarded", "maxPods: 50\n"), func(nc *v1alpha1.NodeConfig) {
+func TestAssignShowsWhatToDoWhenTheNodeRefuses(t *testing.T) {
+	createNode(t, "guarded-a", "guarded", "z1")
+	createNodeConfig(t, "guarded-a", nil, nil)
+	a := whileAssigning(t, "guarded-a", writeConfig(t, "guarded", "maxPods: 50\n"), func(nc *v1alpha1.NodeConfig) {
 		nc.Status.ObservedGeneration = nc.Generation
 		failing(&nc.Status, v1alpha1.ReasonNeedsDrain, "it contradicts cpu_manager_state")
 		if err := admin.Status().Update(t.Context(), nc); err != nil {
 			t.Error(err)
 		}
 	})
-	a.halts(t, command.ExitHalted, nil, "error: node guarded-a refused it (NeedsDrain): it contradicts cpu_manager_state; its kubelet was not stopped: it runs its local configuration\n",
+	a.wantExit(t, command.ExitHalted, nil, "error: node guarded-a refused it (NeedsDrain): it contradicts cpu_manager_state; its kubelet was not stopped: it runs its local configuration\n",
 		"refused until the node is cordoned and drained: kubectl drain guarded-a\n", "the assignment stays until you assign another configuration, or --local")
 }
 
-func TestAnAssignmentDoesNotOverwriteAConcurrentChangeOfTheSpec(t *testing.T) {
-	givenNode(t, "raced-a", "raced", "z1")
-	known := givenConfig(t, "raced-a", nil, nil)
+func TestAssignDoesNotOverwriteAConcurrentChangeOfTheSpec(t *testing.T) {
+	createNode(t, "raced-a", "raced", "z1")
+	known := createNodeConfig(t, "raced-a", nil, nil)
 	assign := func(nc *v1alpha1.NodeConfig, options ...client.PatchOption) error {
 		_, err := steer.Assign(t.Context(), admin, nc, &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}, nil, options...)
 		return err

@@ -31,22 +31,22 @@ func write(t *testing.T, text string) string {
 }
 
 func TestConfigDiffComparesANodeWithARolloutAndItsRevisions(t *testing.T) {
-	first, second := givenRevision(t, "compared", 1, "maxPods: 110\n"), givenRevision(t, "compared", 2, "maxPods: 120\npodsPerCore: 7\n")
-	givenRollout(t, "compared", "compared", pods(130), func(r *v1alpha1.NodeConfigRollout) {
+	first, second := createRevision(t, "compared", 1, "maxPods: 110\n"), createRevision(t, "compared", 2, "maxPods: 120\npodsPerCore: 7\n")
+	createRollout(t, "compared", "compared", pods(130), func(r *v1alpha1.NodeConfigRollout) {
 		r.Status.History = []v1alpha1.RolloutOutcome{succeededAs(2, second), succeededAs(1, first)}
 	})
-	givenNode(t, "compared-a", "compared", "z1")
-	givenConfig(t, "compared-a", byRollout("compared", 2, second, first), func(st *v1alpha1.NodeConfigStatus) { st.Active = runs(first) })
+	createNode(t, "compared-a", "compared", "z1")
+	createNodeConfig(t, "compared-a", byRollout("compared", 2, second, first), func(st *v1alpha1.NodeConfigStatus) { st.Active = runs(first) })
 
 	got := evenkeel(t, "config", "diff", "node/compared-a", "rollout/compared@2")
 	want := fmt.Sprintf("--- node/compared-a (ConfigMap evenkeel-system/%s)\n+++ rollout/compared@2 (ConfigMap evenkeel-system/%s)\nmaxPods: 110 -> 120\npodsPerCore: unset -> 7\n", first.Name, second.Name)
 	if got.out != want || got.code != 0 {
 		t.Errorf("got %+v, want %s", got, want)
 	}
-	evenkeel(t, "config", "diff", "rollout/compared@2", "rollout/compared", "--form", "grouped").says(t,
+	evenkeel(t, "config", "diff", "rollout/compared@2", "rollout/compared", "--form", "grouped").wantOutput(t,
 		"+++ rollout/compared (spec.template)\n", "resources.maxPods: 120 -> 130\n", "resources.podsPerCore: 7 -> unset\n")
-	evenkeel(t, "config", "diff", "node/compared-a", "rollout/compared@1").says(t, "no differences\n")
-	var d describe.Comparison
+	evenkeel(t, "config", "diff", "node/compared-a", "rollout/compared@1").wantOutput(t, "no differences\n")
+	var d report.Comparison
 	if err := json.Unmarshal([]byte(evenkeel(t, "config", "diff", "rollout/compared@1", "rollout/compared", "-o", "json").out), &d); err != nil {
 		t.Fatal(err)
 	}
@@ -55,29 +55,29 @@ func TestConfigDiffComparesANodeWithARolloutAndItsRevisions(t *testing.T) {
 	}
 }
 
-func TestConfigDiffOfADropInComparesWhatItNames(t *testing.T) {
-	givenRollout(t, "dropped", "dropped", "", func(r *v1alpha1.NodeConfigRollout) {
+func TestConfigDiffOfADropInComparesOnlyItsFields(t *testing.T) {
+	createRollout(t, "dropped", "dropped", "", func(r *v1alpha1.NodeConfigRollout) {
 		r.Spec.Template = v1alpha1.RolloutTemplate{KubeletDropIn: &runtime.RawExtension{Raw: []byte(pods(120))}}
 	})
-	evenkeel(t, "config", "diff", "rollout/dropped", write(t, header+"maxPods: 110\npodsPerCore: 7\n")).says(t,
+	evenkeel(t, "config", "diff", "rollout/dropped", write(t, header+"maxPods: 110\npodsPerCore: 7\n")).wantOutput(t,
 		"maxPods: 120 -> 110\nnot compared: 1 fields that only one of them has, because a configuration as it is written is compared with a drop-in\n")
 }
 
-func TestConfigDiffComparesFilesOfEitherFormAndHidesSecrets(t *testing.T) {
+func TestConfigDiffComparesBothFormsAndMasksSecrets(t *testing.T) {
 	upstream := write(t, header+"maxPods: 110\nstaticPodURL: https://pods.example/a?token=hush\nstaticPodURLHeader: {Authorization: [hush]}\n")
 	grouped := write(t, "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nresources: {maxPods: 120}\ntrial: {configTrialDuration: 5m, crashLoopThreshold: 1, allowPodLoss: true}\n"+
 		"staticPods: {staticPodURL: 'https://pods.example/a?token=shout', staticPodURLHeader: {Authorization: [shout]}}\n")
 	got := evenkeel(t, "config", "diff", upstream, grouped)
-	got.says(t, "maxPods: 110 -> 120\n", "staticPodURL: masked -> masked\n", "staticPodURLHeader.Authorization: masked -> masked\n",
+	got.wantOutput(t, "maxPods: 110 -> 120\n", "staticPodURL: masked -> masked\n", "staticPodURLHeader.Authorization: masked -> masked\n",
 		"trial.allowPodLoss: unset -> true\n", "trial.configTrialDuration: unset -> \"5m0s\"\n", "trial.crashLoopThreshold: unset -> 1\n")
 	if strings.Contains(got.out, "hush") || strings.Contains(got.out, "shout") {
 		t.Errorf("a secret is shown: %s", got.out)
 	}
 }
 
-func TestConfigDiffRefusesWhatItCannotRead(t *testing.T) {
-	rev := givenRevision(t, "unreadable", 3, "maxPods: 110\n")
-	givenRollout(t, "unreadable", "unreadable", pods(130), func(r *v1alpha1.NodeConfigRollout) {
+func TestConfigDiffOfUnreadableConfigurationsIsAnError(t *testing.T) {
+	rev := createRevision(t, "unreadable", 3, "maxPods: 110\n")
+	createRollout(t, "unreadable", "unreadable", pods(130), func(r *v1alpha1.NodeConfigRollout) {
 		r.Status.History = []v1alpha1.RolloutOutcome{succeededAs(3, rev), {Revision: 2, ConfigMap: "unreadable-0000000000", Outcome: "Succeeded"}}
 	})
 	fine := write(t, header)
@@ -88,10 +88,10 @@ func TestConfigDiffRefusesWhatItCannotRead(t *testing.T) {
 	bad := create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: rev.Namespace, Name: "broken-payload"}, Data: map[string]string{"kubelet": "a: ["}})
 	broken.Name, broken.UID = bad.Name, bad.UID
 	for name, active := range map[string]*v1alpha1.ConfigRevision{"runs-gone": &gone, "runs-edited": &edited, "runs-broken": &broken, "runs-anew": &anew, "runs-local": nil} {
-		givenNode(t, name, "unreadable", "z1")
-		givenConfig(t, name, nil, func(st *v1alpha1.NodeConfigStatus) { st.Active = active })
+		createNode(t, name, "unreadable", "z1")
+		createNodeConfig(t, name, nil, func(st *v1alpha1.NodeConfigStatus) { st.Active = active })
 	}
-	givenNode(t, "runs-nothing", "unreadable", "z1")
+	createNode(t, "runs-nothing", "unreadable", "z1")
 	for _, tt := range []struct {
 		a    string
 		want []string
@@ -111,27 +111,27 @@ func TestConfigDiffRefusesWhatItCannotRead(t *testing.T) {
 		{"rollout/unreadable@7", []string{"no revision 7", "3"}},
 		{"rollout/unreadable@x", []string{`"x" is not a revision number`}},
 	} {
-		evenkeel(t, "config", "diff", tt.a, fine).refuses(t, tt.want...)
-		evenkeel(t, "config", "diff", fine, tt.a).refuses(t, tt.want...)
+		evenkeel(t, "config", "diff", tt.a, fine).wantError(t, tt.want...)
+		evenkeel(t, "config", "diff", fine, tt.a).wantError(t, tt.want...)
 	}
-	givenRollout(t, "templateless", "unreadable", "", func(r *v1alpha1.NodeConfigRollout) {
+	createRollout(t, "templateless", "unreadable", "", func(r *v1alpha1.NodeConfigRollout) {
 		r.Spec.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: "evenkeel-system", Name: "nowhere"}}
 	})
-	evenkeel(t, "config", "diff", fine, "rollout/templateless").refuses(t, "templateless", "evenkeel-system/nowhere")
-	evenkeel(t, "config", "diff", fine, fine, "--form", "round").refuses(t, `unknown form "round"`)
-	evenkeel(t, "config", "diff", fine, fine, "--live").refuses(t, "--live needs node/NAME")
-	evenkeel(t, "config", "diff", fine, fine, "-o", "xml").refuses(t, "json")
+	evenkeel(t, "config", "diff", fine, "rollout/templateless").wantError(t, "templateless", "evenkeel-system/nowhere")
+	evenkeel(t, "config", "diff", fine, fine, "--form", "round").wantError(t, `unknown form "round"`)
+	evenkeel(t, "config", "diff", fine, fine, "--live").wantError(t, "--live needs node/NAME")
+	evenkeel(t, "config", "diff", fine, fine, "-o", "xml").wantError(t, "json")
 	grant(t, "sees-rollouts-only", "nodeconfigrollouts", v1alpha1.GroupVersion.Group)
-	evenkeelAs(t, userOf(t, "sees-rollouts-only"), "config", "diff", fine, "rollout/unreadable@3").refuses(t, "list the ConfigMaps of the revisions", "forbidden")
+	evenkeelAs(t, userOf(t, "sees-rollouts-only"), "config", "diff", fine, "rollout/unreadable@3").wantError(t, "list the ConfigMaps of the revisions", "forbidden")
 	for _, what := range []string{"node/x", "rollout/x"} {
-		evenkeelAs(t, fine, "config", "diff", fine, what).refuses(t, fine)
-		evenkeelAs(t, fine, "config", "diff", fine, "--live", "node/x").refuses(t, fine)
+		evenkeelAs(t, fine, "config", "diff", fine, what).wantError(t, fine)
+		evenkeelAs(t, fine, "config", "diff", fine, "--live", "node/x").wantError(t, fine)
 	}
-	evenkeelAs(t, userOf(t, "nobody"), "config", "diff", fine, "node/x").refuses(t, "get node x", "forbidden")
+	evenkeelAs(t, userOf(t, "nobody"), "config", "diff", fine, "node/x").wantError(t, "get node x", "forbidden")
 	grant(t, "sees-nodes-too", "nodes", "")
 	grant(t, "sees-no-maps", "nodeconfigs", v1alpha1.GroupVersion.Group)
 	bind(t, "sees-no-maps", "sees-nodes-too", "nodes", "")
-	evenkeelAs(t, userOf(t, "sees-no-maps"), "config", "diff", fine, "node/runs-edited").refuses(t, "read the configuration of node runs-edited", "forbidden")
+	evenkeelAs(t, userOf(t, "sees-no-maps"), "config", "diff", fine, "node/runs-edited").wantError(t, "get what node runs-edited runs", "forbidden")
 }
 
 // kubelet answers /configz like a kubelet, at an address that the API server connects to.
@@ -167,7 +167,7 @@ func kubelet(t *testing.T, answer string) (address string, port int32) {
 	return address, int32(listener.Addr().(*net.TCPAddr).Port)
 }
 
-// answering makes a Node one that the API server finds a kubelet at.
+// answering sets the address of a Node to a server that answers like its kubelet.
 func answering(t *testing.T, node *corev1.Node, answer string) {
 	t.Helper()
 	address, port := kubelet(t, answer)
@@ -178,24 +178,24 @@ func answering(t *testing.T, node *corev1.Node, answer string) {
 	}
 }
 
-func TestConfigDiffAsksAKubeletWhatIsEffective(t *testing.T) {
-	answering(t, givenNode(t, "lively", "lively", "z1"), `{"kubeletconfig": {"maxPods": 110, "podsPerCore": 0, "evictionHard": {"memory.available": "1Mi", "nodefs.available": "10%"}}}`)
+func TestConfigDiffLiveReadsTheEffectiveConfiguration(t *testing.T) {
+	answering(t, createNode(t, "lively", "lively", "z1"), `{"kubeletconfig": {"maxPods": 110, "podsPerCore": 0, "evictionHard": {"memory.available": "1Mi", "nodefs.available": "10%"}}}`)
 	file := write(t, header+"maxPods: 120\nevictionHard: {memory.available: 1Mi}\nserializeImagePulls: false\n")
-	evenkeel(t, "config", "diff", "--live", "node/lively", file).says(t,
+	evenkeel(t, "config", "diff", "--live", "node/lively", file).wantOutput(t,
 		"--- node/lively (its kubelet's /configz)\n", "maxPods: 110 -> 120\n", "serializeImagePulls: unset -> false\n",
 		"not compared: 2 fields that only one of them has, because what is effective is compared with a configuration as it is written\n")
-	evenkeel(t, "config", "diff", "--live", file, "node/lively").says(t, "maxPods: 120 -> 110\n", "serializeImagePulls: false -> unset\n", "not compared: 2 fields")
+	evenkeel(t, "config", "diff", "--live", file, "node/lively").wantOutput(t, "maxPods: 120 -> 110\n", "serializeImagePulls: false -> unset\n", "not compared: 2 fields")
 
-	answering(t, givenNode(t, "odd", "lively", "z1"), `hello`)
-	evenkeel(t, "config", "diff", "--live", "node/odd", file).refuses(t, "/configz of the kubelet of node odd is not a configuration", "hello")
-	evenkeel(t, "config", "diff", "--live", "node/nowhere", file).refuses(t, `node "nowhere" does not exist`)
-	givenNode(t, "silent", "lively", "z1")
-	evenkeel(t, "config", "diff", "--live", "node/silent", file).refuses(t, "cannot reach the kubelet of node silent", "omit --live")
+	answering(t, createNode(t, "odd", "lively", "z1"), `hello`)
+	evenkeel(t, "config", "diff", "--live", "node/odd", file).wantError(t, "node odd does not answer /configz with a configuration", "hello")
+	evenkeel(t, "config", "diff", "--live", "node/nowhere", file).wantError(t, `there is no node "nowhere"`)
+	createNode(t, "silent", "lively", "z1")
+	evenkeel(t, "config", "diff", "--live", "node/silent", file).wantError(t, "does not get an answer from the kubelet of node silent", "leave --live out")
 	grant(t, "sees-all-nodes", "nodes", "")
-	evenkeelAs(t, userOf(t, "sees-all-nodes"), "config", "diff", "--live", "node/lively", file).refuses(t, "--live needs permission to get nodes/proxy of node lively", "ask an administrator")
+	evenkeelAs(t, userOf(t, "sees-all-nodes"), "config", "diff", "--live", "node/lively", file).wantError(t, "--live needs the right to get nodes/proxy of node lively", "ask an administrator")
 }
 
-func TestContentDiffSaysWhatChanges(t *testing.T) {
+func TestContentDiff(t *testing.T) {
 	whole := func(text string) policy.Content {
 		return policy.Content{Key: payload.KeyKubelet, Data: header + text}
 	}

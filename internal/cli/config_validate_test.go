@@ -19,7 +19,7 @@ import (
 const validateUnknown = 2
 
 // validateUntil runs config validate until begun says so, and interrupts it then.
-func validateUntil(t *testing.T, begun func() bool, in io.Reader, args ...string) answer {
+func validateUntil(t *testing.T, begun func() bool, in io.Reader, args ...string) result {
 	t.Helper()
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
@@ -38,10 +38,10 @@ func validateUntil(t *testing.T, begun func() bool, in io.Reader, args ...string
 		}
 	}
 	interrupt()
-	return answer{<-code, out.String(), errOut.String()}
+	return result{<-code, out.String(), errOut.String()}
 }
 
-func TestValidateThatIsInterruptedCouldNotTell(t *testing.T) {
+func TestInterruptedValidateHasNoVerdict(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	seen := filepath.Join(t.TempDir(), "seen")
 	kubelet := filepath.Join(t.TempDir(), "kubelet")
@@ -59,7 +59,7 @@ func TestValidateThatIsInterruptedCouldNotTell(t *testing.T) {
 	}
 }
 
-func TestValidateThatIsInterruptedWhileItWaitsForItsInput(t *testing.T) {
+func TestValidateIsInterruptedWhileReadingStandardInput(t *testing.T) {
 	in, nobody := io.Pipe()
 	defer nobody.Close()
 	got := validateUntil(t, func() bool { return true }, in, "-")
@@ -68,7 +68,7 @@ func TestValidateThatIsInterruptedWhileItWaitsForItsInput(t *testing.T) {
 	}
 }
 
-func TestValidateReportsAnOutputThatCannotBeWritten(t *testing.T) {
+func TestValidateReportsAWriteError(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -17,8 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/doctor"
 )
 
-// givenLease creates the controller's lease, last renewed an hour ago.
-func givenLease(t *testing.T, c client.Client, holder string, seconds int32) *coordinationv1.Lease {
+// createLease creates the controller's lease, last renewed an hour ago.
+func createLease(t *testing.T, c client.Client, holder string, seconds int32) *coordinationv1.Lease {
 	t.Helper()
 	renewed := metav1.NewMicroTime(time.Now().Add(-time.Hour))
 	lease := &coordinationv1.Lease{
@@ -66,12 +66,12 @@ func diagnose(t *testing.T, code int) map[string]doctor.Finding {
 	return out
 }
 
-func TestDoctorTellsAControllerThatDiedFromAClockThatIsWrong(t *testing.T) {
+func TestDoctorDistinguishesADeadControllerFromAWrongClock(t *testing.T) {
 	scheme := admin.Scheme()
 	if err := coordinationv1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	lease := givenLease(t, admin, "pod-1_42", 1)
+	lease := createLease(t, admin, "pod-1_42", 1)
 	if f := diagnose(t, cmddoctor.ExitProblems)["controller"]; f.Severity != doctor.Error || !strings.HasPrefix(f.Wrong, "pod-1_42 has not renewed it since ") {
 		t.Errorf("of a lease that nobody renews: %+v", f)
 	}
@@ -108,18 +108,18 @@ func TestDoctorTellsAControllerThatDiedFromAClockThatIsWrong(t *testing.T) {
 	}
 }
 
-func TestDoctorSaysWhichAgentsAreSilentAndWhichConfigMapsWereMadeAnew(t *testing.T) {
-	cm := givenRevision(t, "doctored", 1, "maxPods: 7\n")
-	givenNode(t, "patient-1", "doctored", "")
-	givenConfig(t, "patient-1", byPerson(cm), nil)
+func TestDoctorListsSilentAgentsAndRecreatedConfigMaps(t *testing.T) {
+	cm := createRevision(t, "doctored", 1, "maxPods: 7\n")
+	createNode(t, "patient-1", "doctored", "")
+	createNodeConfig(t, "patient-1", byPerson(cm), nil)
 	if f := diagnose(t, cmddoctor.ExitHealthy); f["sources"].Nodes != 0 || f["silent"].Nodes != 0 || f["no-agent"].Nodes != 0 {
 		t.Errorf("of a node that is well: %v", f)
 	}
-	givenNode(t, "patient-2", "doctored", "")
+	createNode(t, "patient-2", "doctored", "")
 	other := byPerson(cm)
 	other.ConfigMapRef.UID, other.ConfigMapRef.SHA256 = "another", ""
-	givenConfig(t, "patient-2", other, nil)
-	failed := givenNode(t, "patient-3", "doctored", "")
+	createNodeConfig(t, "patient-2", other, nil)
+	failed := createNode(t, "patient-3", "doctored", "")
 	failed.Labels[v1alpha1.LabelAgent], failed.Annotations = v1alpha1.AgentInstallFailed, map[string]string{v1alpha1.AnnotationAgentFailed: "no systemd"}
 	if err := admin.Update(t.Context(), failed); err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestDoctorSaysWhichAgentsAreSilentAndWhichConfigMapsWereMadeAnew(t *testing
 	if f := found["no-agent"]; f.Severity != doctor.Note || f.Names[0] != "patient-3" {
 		t.Errorf("of a node without an agent: %+v", f)
 	}
-	waits := givenNode(t, "patient-4", "doctored", "")
+	waits := createNode(t, "patient-4", "doctored", "")
 	waits.Labels[v1alpha1.LabelAgent] = v1alpha1.AgentUninstall
 	if err := admin.Update(t.Context(), waits); err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestDoctorSaysWhichAgentsAreSilentAndWhichConfigMapsWereMadeAnew(t *testing
 	if f := findings(t, cmddoctor.ExitProblems)["install"]; len(f) != 2 || f[1].Names[0] != "patient-4" || f[1].Wrong != "is labelled evenkeel.dev/agent=uninstall, and there is no DaemonSet evenkeel-install/evenkeel-uninstaller" {
 		t.Errorf("of a node that waits for what is not there: %+v", f)
 	}
-	givenRollout(t, "doctored", "doctored", pods(7), nil)
+	createRollout(t, "doctored", "doctored", pods(7), nil)
 	if f := diagnose(t, cmddoctor.ExitProblems)["no-agent"]; f.Severity != doctor.Warning || f.Names[0] != "patient-3" {
 		t.Errorf("of a node without an agent that a rollout selects: %+v", f)
 	}

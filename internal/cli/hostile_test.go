@@ -26,7 +26,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// hostile are values of about 1 MiB, or that grow to far more; in YAML a header that is not theirs goes before them.
+// hostile returns values of about 1 MiB, or that expand to far more. YAML values need a header before them.
 func hostile() (asJSON, asYAML map[string]string) {
 	const size = payload.MaxSize - 4<<10
 	const deepest = 9_000 // decoders refuse 10,000 levels by themselves
@@ -75,9 +75,9 @@ func keys(n int) string {
 	return strings.TrimSuffix(b.String(), ",")
 }
 
-// TestNoTextOfOthersTakesMuchMemory feeds all that decodes what somebody else wrote, or writes it anew.
-func TestNoTextOfOthersTakesMuchMemory(t *testing.T) {
-	// What may be allocated in all, in MiB. The controller's container has 256 MiB; what is printed, an operator's machine.
+// TestMemoryOfHostileInputIsLimited feeds everything that decodes or prints input of other people.
+func TestMemoryOfHostileInputIsLimited(t *testing.T) {
+	// Limits of all allocations in MiB. The controller's container has 256 MiB; printing happens on an operator's machine.
 	const decoded, printed = 224, 1024
 	asJSON, asYAML := hostile()
 	texts := map[string]string{}
@@ -147,14 +147,14 @@ func TestNoTextOfOthersTakesMuchMemory(t *testing.T) {
 				take(text, !strings.HasPrefix(name, "YAML"))
 				runtime.ReadMemStats(&after)
 				if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > most {
-					t.Errorf("it took %d MiB", took)
+					t.Errorf("%d MiB were allocated", took)
 				}
 			})
 		}
 	}
 }
 
-func TestARolloutThatIsNestedTooDeepIsPrintedOnOneLine(t *testing.T) {
+func TestADeeplyNestedRolloutIsPrintedOnOneLine(t *testing.T) {
 	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
 	deep := strings.Repeat("[", 9000) + strings.Repeat("]", 9000)
 	r.Spec.Template.Kubelet = &apiruntime.RawExtension{Raw: []byte(`{"x":` + deep + `}`)}

@@ -17,7 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/installer"
 )
 
-func (c *crew) crd() *unstructured.Unstructured {
+func (c *installCluster) crd() *unstructured.Unstructured {
 	c.t.Helper()
 	crd := &unstructured.Unstructured{}
 	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
@@ -27,8 +27,8 @@ func (c *crew) crd() *unstructured.Unstructured {
 	return crd
 }
 
-func TestInstallRefusesAClusterThatLacksWhatAgentsNeed(t *testing.T) {
-	c := newCrew(t)
+func TestInstallNeedsTheCRDAndRoles(t *testing.T) {
+	c := newInstallCluster(t)
 	c.node("a", comesBack)
 	crd := c.crd()
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
@@ -46,18 +46,18 @@ func TestInstallRefusesAClusterThatLacksWhatAgentsNeed(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	c.evenkeel("install", "a", "--yes").refuses(t,
+	c.evenkeel("install", "a", "--yes").wantError(t,
 		"the CustomResourceDefinition nodeconfigs.evenkeel.dev is older than this program, and lacks status.badConfigs.reason, status.runMode: apply evenkeel's manifests first: kubectl apply -k config/default")
 	c.wantLabels(nil)
 }
 
-func TestInstallRefusesAClusterWithoutItsDaemonSets(t *testing.T) {
+func TestInstallNeedsTheDaemonSets(t *testing.T) {
 	for _, command := range []string{"install", "uninstall"} {
-		evenkeel(t, command, "a", "--yes").refuses(t, "there is no DaemonSet evenkeel-install/evenkeel-"+command+"er: apply evenkeel's manifests first: kubectl apply -k config/default")
+		evenkeel(t, command, "a", "--yes").wantError(t, "there is no DaemonSet evenkeel-install/evenkeel-"+command+"er: apply evenkeel's manifests first: kubectl apply -k config/default")
 	}
 }
 
-func TestTheCommandLineOfInstallIsJudgedBeforeAnythingElse(t *testing.T) {
+func TestInstallChecksItsFlagsFirst(t *testing.T) {
 	for _, tt := range []struct {
 		args []string
 		want string
@@ -71,12 +71,12 @@ func TestTheCommandLineOfInstallIsJudgedBeforeAnythingElse(t *testing.T) {
 		{[]string{"uninstall", "-l", "b", "--purge"}, "--purge cannot be used with node names or --selector"},
 		{[]string{"install", "-o", "wide"}, "must be one of json, yaml"},
 	} {
-		evenkeel(t, tt.args...).refuses(t, tt.want)
+		evenkeel(t, tt.args...).wantError(t, tt.want)
 	}
 }
 
-func TestWhoMayInstallHasTheRoleAndWhoHasNotChangesNothing(t *testing.T) {
-	c := newCrew(t)
+func TestInstallNeedsTheInstallerRole(t *testing.T) {
+	c := newInstallCluster(t)
 	c.controller()
 	c.node("a", comesBack)
 	c.node("b", comesBack)
@@ -112,7 +112,7 @@ func TestWhoMayInstallHasTheRoleAndWhoHasNotChangesNothing(t *testing.T) {
 	c.eventually("she may look", func(context.Context) (bool, error) {
 		return evenkeelAs(t, kubeconfig, "install", "a", "--dry-run").code == command.ExitComplete, nil
 	})
-	evenkeelAs(t, kubeconfig, "install", "a", "b", "--yes").halts(t, command.ExitError, []string{"in this order: a, b"},
+	evenkeelAs(t, kubeconfig, "install", "a", "b", "--yes").wantExit(t, command.ExitError, []string{"in this order: a, b"},
 		`begin with node a: nodes "a" is forbidden: User "ines" cannot patch resource "nodes"`, "ask an administrator for this right")
 	c.wantLabels(nil)
 	if err := c.Delete(t.Context(), looks); err != nil {
@@ -121,7 +121,7 @@ func TestWhoMayInstallHasTheRoleAndWhoHasNotChangesNothing(t *testing.T) {
 	c.eventually("she may not any more", func(context.Context) (bool, error) {
 		return evenkeelAs(t, kubeconfig, "install", "a", "--dry-run").code == command.ExitError, nil
 	})
-	evenkeelAs(t, kubeconfig, "install", "a", "--yes").refuses(t, "ask an administrator for this permission")
+	evenkeelAs(t, kubeconfig, "install", "a", "--yes").wantError(t, "ask an administrator for this right")
 
 	// Who has the roles, as their comment says to give them.
 	give(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "ines"}, RoleRef: role("ClusterRole"), Subjects: ines})
@@ -131,21 +131,21 @@ func TestWhoMayInstallHasTheRoleAndWhoHasNotChangesNothing(t *testing.T) {
 	c.eventually("she may", func(context.Context) (bool, error) {
 		return evenkeelAs(t, kubeconfig, "install", "a", "--dry-run").code == command.ExitComplete, nil
 	})
-	evenkeelAs(t, kubeconfig, "install", "a", "--yes").says(t, "1 of 1 node installed")
+	evenkeelAs(t, kubeconfig, "install", "a", "--yes").wantOutput(t, "1 of 1 node installed")
 	c.plays("b", takenBack)
 	failed := evenkeelAs(t, kubeconfig, "install", "b", "--yes")
-	failed.halts(t, command.ExitHalted, []string{"b: FAILED"}, "failed on b")
+	failed.wantExit(t, command.ExitHalted, []string{"b: FAILED"}, "failed on b")
 	c.plays("b", comesBack)
 	next := comesBack
 	next.version = "v1.1.0"
 	c.plays("a", next)
 	c.image("evenkeel.dev/agent:v1.1.0")
-	evenkeelAs(t, kubeconfig, "install", "a", "--yes").says(t, "a: installed v1.1.0")
-	evenkeelAs(t, kubeconfig, "uninstall", "--yes").says(t, "a: uninstalled", "rollout done paused", "evenkeel-uninstaller deleted")
+	evenkeelAs(t, kubeconfig, "install", "a", "--yes").wantOutput(t, "a: installed v1.1.0")
+	evenkeelAs(t, kubeconfig, "uninstall", "--yes").wantOutput(t, "a: uninstalled", "rollout done paused", "evenkeel-uninstaller deleted")
 	c.wantLabels(nil)
 
 	// And no more than that.
-	config, err := configOf(kubeconfig)
+	config, err := restConfig(kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}

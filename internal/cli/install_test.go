@@ -28,8 +28,8 @@ func withLabel(key, value string) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Labels[key] = value }
 }
 
-func TestInstallGoesToOneNodeAfterAnother(t *testing.T) {
-	c := newCrew(t)
+func TestInstallChangesOneNodeAfterAnother(t *testing.T) {
+	c := newInstallCluster(t)
 	c.node("a-control", comesBack, withLabel("node-role.kubernetes.io/control-plane", ""))
 	c.node("b", comesBack)
 	c.node("c", comesBack)
@@ -39,7 +39,7 @@ func TestInstallGoesToOneNodeAfterAnother(t *testing.T) {
 	c.node("windows", comesBack, withLabel(corev1.LabelOSStable, "windows"))
 	c.node("other", comesBack, withLabel("pool", "others"))
 
-	c.evenkeel("install", "-l", "pool=workers", "--dry-run").says(t,
+	c.evenkeel("install", "-l", "pool=workers", "--dry-run").wantOutput(t,
 		"7 nodes, 1 at a time, with evenkeel.dev/agent:v1.0.0: 3 to install, 4 skipped",
 		"cordoned: skipped: it is cordoned",
 		"down: skipped: it is not Ready",
@@ -48,30 +48,30 @@ func TestInstallGoesToOneNodeAfterAnother(t *testing.T) {
 		"in this order: b, c, a-control")
 	c.wantLabels(nil)
 
-	c.evenkeel("install", "-l", "pool=workers").halts(t, command.ExitError, nil, "use --yes, or --dry-run to only look; nothing was written")
+	c.evenkeel("install", "-l", "pool=workers").wantExit(t, command.ExitError, nil, "use --yes, or --dry-run to only look; nothing was written")
 	c.wantLabels(nil)
 
-	c.evenkeel("install", "-l", "pool=workers", "--yes").says(t,
+	c.evenkeel("install", "-l", "pool=workers", "--yes").wantOutput(t,
 		"b: its turn has come", "b: installed v1.0.0, after", "c: installed v1.0.0, after", "a-control: installed v1.0.0, after",
 		"3 of 7 nodes installed, 4 skipped")
 	c.wantLabels(map[string]string{"a-control": "install", "b": "install", "c": "install"})
-	c.went(1, "b", "c", "a-control")
+	c.wantOrder(1, "b", "c", "a-control")
 
 	// Again: they are done. And without a choice it is about those that are labelled.
 	again := c.evenkeel("install", "--yes")
-	again.says(t, "3 nodes, 1 at a time, with evenkeel.dev/agent:v1.0.0: 3 installed already", "3 of 3 nodes installed")
-	c.went(0)
+	again.wantOutput(t, "3 nodes, 1 at a time, with evenkeel.dev/agent:v1.0.0: 3 installed already", "3 of 3 nodes installed")
+	c.wantOrder(0)
 }
 
-func TestSeveralNodesAtATimeAreNeverMore(t *testing.T) {
-	c := newCrew(t)
+func TestInstallNeverExceedsMaxUnavailable(t *testing.T) {
+	c := newInstallCluster(t)
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
 		c.node(name, comesBack)
 	}
 	c.mu.Lock()
 	c.together = 2
 	c.mu.Unlock()
-	c.evenkeel("install", "--all-nodes", "--max-unavailable", "40%", "--yes", "-o", "json").says(t, `"state": "Done"`)
+	c.evenkeel("install", "--all-nodes", "--max-unavailable", "40%", "--yes", "-o", "json").wantOutput(t, `"state": "Done"`)
 	c.mu.Lock()
 	if c.most != 2 || len(c.order) != 5 {
 		t.Errorf("%d at a time, %q; want 2 and all", c.most, c.order)
@@ -79,8 +79,8 @@ func TestSeveralNodesAtATimeAreNeverMore(t *testing.T) {
 	c.mu.Unlock()
 }
 
-func TestTheFirstNodeThatDoesNotComeBackStopsIt(t *testing.T) {
-	c := newCrew(t)
+func TestInstallStopsAtTheFirstFailedNode(t *testing.T) {
+	c := newInstallCluster(t)
 	c.node("a", comesBack)
 	c.node("b", takenBack)
 	c.node("c", comesBack)
@@ -94,7 +94,7 @@ func TestTheFirstNodeThatDoesNotComeBackStopsIt(t *testing.T) {
 	}
 	got := c.evenkeel("install", "--all-nodes", "--yes")
 	const why = "it was tried and taken back: the kubelet did not come back: /healthz: connection refused"
-	got.halts(t, command.ExitHalted,
+	got.wantExit(t, command.ExitHalted,
 		[]string{"a: installed v1.0.0", "b: FAILED: " + why, "last output of its pod:", "level=INFO msg=restarting", "last Events of the Node:",
 			"Warning EvenkeelInstallFailed the kubelet was not healthy for 2m0s"},
 		"1 of 3 nodes installed, 1 not started; failed on b", "kubectl evenkeel install --retry b")
@@ -106,19 +106,19 @@ func TestTheFirstNodeThatDoesNotComeBackStopsIt(t *testing.T) {
 	c.eventually("its pod is gone", func(context.Context) (bool, error) { return len(c.pods()) == 1, nil })
 
 	// Again it goes on with the others, and leaves that one alone.
-	c.evenkeel("install", "--all-nodes", "--yes").halts(t, command.ExitHalted, []string{"b: FAILED: " + why, "in this order: c", "c: installed v1.0.0"}, "2 of 3 nodes installed; failed on b")
+	c.evenkeel("install", "--all-nodes", "--yes").wantExit(t, command.ExitHalted, []string{"b: FAILED: " + why, "in this order: c", "c: installed v1.0.0"}, "2 of 3 nodes installed; failed on b")
 	c.wantLabels(map[string]string{"a": "install", "b": "install-failed", "c": "install"})
-	c.went(1, "a", "c")
+	c.wantOrder(1, "a", "c")
 
 	c.plays("b", comesBack)
-	c.evenkeel("install", "--retry", "b", "--yes").says(t, "b: installed v1.0.0", "1 of 1 node installed")
+	c.evenkeel("install", "--retry", "b", "--yes").wantOutput(t, "b: installed v1.0.0", "1 of 1 node installed")
 	c.wantLabels(map[string]string{"a": "install", "b": "install", "c": "install"})
 	if err := c.Get(t.Context(), client.ObjectKey{Name: "b"}, node); err != nil || len(node.Annotations[v1alpha1.AnnotationAgentFailed]) > 0 {
 		t.Errorf("its annotations are %v (%v), want none of why", node.Annotations, err)
 	}
 }
 
-func TestANodeThatIsNotDoneInTimeStopsItToo(t *testing.T) {
+func TestInstallStopsAtATimeout(t *testing.T) {
 	for name, tt := range map[string]struct {
 		play  part
 		words string
@@ -128,41 +128,41 @@ func TestANodeThatIsNotDoneInTimeStopsItToo(t *testing.T) {
 		"slow":      {part{waiting: "ContainerCreating"}, "its pod waits: ContainerCreating"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCrew(t)
+			c := newInstallCluster(t)
 			c.node(name, tt.play)
 			c.node("z", comesBack)
-			c.evenkeel("install", "--all-nodes", "--yes", "--timeout", "3s").halts(t, command.ExitTimeout,
+			c.evenkeel("install", "--all-nodes", "--yes", "--timeout", "3s").wantExit(t, command.ExitTimeout,
 				[]string{name + ": FAILED: it has not come to its end within 3s: " + tt.words}, "failed on "+name)
 			c.wantLabels(map[string]string{name: "install-failed"})
 		})
 	}
 }
 
-func TestANodeIsDoneWhenItHasBeenForAWhile(t *testing.T) {
-	c := newCrew(t)
+func TestInstallWaitsUntilANodeStaysReady(t *testing.T) {
+	c := newInstallCluster(t)
 	c.node("a", comesBack)
 	r := c.begin("install", "a", "--yes", "-o", "json")
 	c.eventually("its pod was ready", func(context.Context) (bool, error) { c.mu.Lock(); defer c.mu.Unlock(); return len(c.order) == 1, nil })
 	falters := takenBack
 	falters.falters = true
 	c.plays("a", falters)
-	(<-r.ended).halts(t, command.ExitHalted, []string{`"state": "Failed"`}, "a: its turn has come", "a: FAILED: it was tried and taken back", "failed on a")
+	(<-r.ended).wantExit(t, command.ExitHalted, []string{`"state": "Failed"`}, "a: its turn has come", "a: FAILED: it was tried and taken back", "failed on a")
 }
 
-func TestAnImageThatCannotBeHadStopsItBeforeAnyKubeletIsTouched(t *testing.T) {
-	c := newCrew(t)
+func TestInstallStopsAtAnImagePullErrorBeforeAnyRestart(t *testing.T) {
+	c := newInstallCluster(t)
 	c.node("a", part{waiting: "ImagePullBackOff: Back-off pulling image"})
-	c.evenkeel("install", "a", "--yes").halts(t, command.ExitHalted, []string{"a: FAILED: its pod waits: ImagePullBackOff: Back-off pulling image"}, "failed on a")
+	c.evenkeel("install", "a", "--yes").wantExit(t, command.ExitHalted, []string{"a: FAILED: its pod waits: ImagePullBackOff: Back-off pulling image"}, "failed on a")
 	c.wantLabels(map[string]string{"a": "install-failed"})
 }
 
-func TestAnUpgradeRestartsNoKubeletBeforeItsTurn(t *testing.T) {
-	c := newCrew(t)
+func TestUpgradeRestartsNoKubeletBeforeItsTurn(t *testing.T) {
+	c := newInstallCluster(t)
 	c.node("a", comesBack)
 	c.node("b", comesBack)
-	c.evenkeel("install", "--all-nodes", "--yes").says(t, "2 of 2 nodes installed")
+	c.evenkeel("install", "--all-nodes", "--yes").wantOutput(t, "2 of 2 nodes installed")
 	before := c.pods()
-	c.went(1, "a", "b")
+	c.wantOrder(1, "a", "b")
 
 	next := comesBack
 	next.version = "v1.1.0"
@@ -172,20 +172,20 @@ func TestAnUpgradeRestartsNoKubeletBeforeItsTurn(t *testing.T) {
 	if got := c.pods(); got["a"] != before["a"] || got["b"] != before["b"] {
 		t.Errorf("pods were %v, and are %v with the next manifests", before, got)
 	}
-	c.evenkeel("install", "--yes").says(t, "with evenkeel.dev/agent:v1.1.0: 2 to install", "a: installed v1.1.0", "b: installed v1.1.0", "2 of 2 nodes installed")
-	c.went(1, "a", "b")
+	c.evenkeel("install", "--yes").wantOutput(t, "with evenkeel.dev/agent:v1.1.0: 2 to install", "a: installed v1.1.0", "b: installed v1.1.0", "2 of 2 nodes installed")
+	c.wantOrder(1, "a", "b")
 	if got := c.pods(); got["a"] == before["a"] || got["b"] == before["b"] {
 		t.Errorf("pods were %v, and are %v after the upgrade", before, got)
 	}
 	c.wantLabels(map[string]string{"a": "install", "b": "install"})
 }
 
-func TestAnInstallerThatWasDeletedAndMadeAnewWaitsOnEachNodeForItsTurn(t *testing.T) {
-	c := newCrew(t)
+func TestPodsOfARecreatedInstallerWaitForTheirTurn(t *testing.T) {
+	c := newInstallCluster(t)
 	c.node("a", comesBack)
 	c.node("b", comesBack)
-	c.evenkeel("install", "--all-nodes", "--yes").says(t, "2 of 2 nodes installed")
-	c.went(1, "a", "b")
+	c.evenkeel("install", "--all-nodes", "--yes").wantOutput(t, "2 of 2 nodes installed")
+	c.wantOrder(1, "a", "b")
 	before := c.turn("a")
 	if before == "" || c.turn("b") != before {
 		t.Errorf("turns are %q and %q", before, c.turn("b"))
@@ -226,16 +226,16 @@ func TestAnInstallerThatWasDeletedAndMadeAnewWaitsOnEachNodeForItsTurn(t *testin
 		}
 		return running == 2 && len(pods.Items) == 2, err
 	})
-	c.went(0)
-	c.evenkeel("install", "--yes").says(t, "with evenkeel.dev/agent:v1.1.0: 2 to install", "a: installed v1.1.0", "b: installed v1.1.0", "2 of 2 nodes installed")
-	c.went(1, "a", "b")
+	c.wantOrder(0)
+	c.evenkeel("install", "--yes").wantOutput(t, "with evenkeel.dev/agent:v1.1.0: 2 to install", "a: installed v1.1.0", "b: installed v1.1.0", "2 of 2 nodes installed")
+	c.wantOrder(1, "a", "b")
 	if after := c.pods(); len(after) != 2 || c.turn("a") != w.Revision || c.turn("b") != w.Revision {
 		t.Errorf("turns are %q and %q, want %q; pods %v", c.turn("a"), c.turn("b"), w.Revision, after)
 	}
 }
 
-func TestWhoInterruptsItLeavesWhatHasBegunAndNothingElse(t *testing.T) {
-	c := newCrew(t)
+func TestInterruptedInstallReleasesNodesThatHaveNotStarted(t *testing.T) {
+	c := newInstallCluster(t)
 	c.node("begun", part{said: "runs"})
 	c.node("pending", part{})
 	c.node("waiting", comesBack)
@@ -251,7 +251,7 @@ func TestWhoInterruptsItLeavesWhatHasBegunAndNothingElse(t *testing.T) {
 	})
 	r.interrupt()
 	got := <-r.ended
-	got.halts(t, command.ExitError, []string{"begun: finishes without this command: installed, or restored", "pending, waiting: not started"},
+	got.wantExit(t, command.ExitError, []string{"begun: finishes without this command: installed, or restored", "pending, waiting: not started"},
 		"it was interrupted: run it again")
 	c.wantLabels(map[string]string{"begun": "install"})
 
@@ -263,11 +263,11 @@ func TestWhoInterruptsItLeavesWhatHasBegunAndNothingElse(t *testing.T) {
 		return slices.ContainsFunc(list.Items, func(pod corev1.Pod) bool { return pod.Spec.NodeName == "begun" && installer.PodReady(&pod) }), err
 	})
 	c.plays("pending", comesBack)
-	c.evenkeel("install", "--all-nodes", "--yes").says(t, "2 to install, 1 installed already", "3 of 3 nodes installed")
+	c.evenkeel("install", "--all-nodes", "--yes").wantOutput(t, "2 to install, 1 installed already", "3 of 3 nodes installed")
 }
 
-func TestWhatIsInTheMiddleOfItIsWaitedForFirst(t *testing.T) {
-	c := newCrew(t)
+func TestInstallWaitsForNodesInProgressFirst(t *testing.T) {
+	c := newInstallCluster(t)
 	c.node("a", comesBack)
 	c.node("m", part{said: "runs"})
 	if err := installer.SetLabel(t.Context(), c, "m", v1alpha1.AgentInstall, ""); err != nil {
@@ -277,12 +277,12 @@ func TestWhatIsInTheMiddleOfItIsWaitedForFirst(t *testing.T) {
 	r := c.begin("install", "--all-nodes", "--yes")
 	c.eventually("it was looked at", func(context.Context) (bool, error) { c.mu.Lock(); defer c.mu.Unlock(); return c.most == 1, nil })
 	c.plays("m", comesBack)
-	(<-r.ended).says(t, "1 to install, 1 in progress", "m: ", "m: installed v1.0.0", "a: its turn has come", "2 of 2 nodes installed")
-	c.went(1, "m", "a")
+	(<-r.ended).wantOutput(t, "1 to install, 1 in progress", "m: ", "m: installed v1.0.0", "a: its turn has come", "2 of 2 nodes installed")
+	c.wantOrder(1, "m", "a")
 }
 
-func TestANodeThatChangesBeforeItsTurnIsJudgedAgain(t *testing.T) {
-	c := newCrew(t)
+func TestInstallChecksANodeAgainBeforeItsTurn(t *testing.T) {
+	c := newInstallCluster(t)
 	c.node("a", part{said: "runs"})
 	c.node("b", comesBack)
 	r := c.begin("install", "--all-nodes", "--yes")
@@ -297,11 +297,11 @@ func TestANodeThatChangesBeforeItsTurnIsJudgedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.plays("a", comesBack)
-	(<-r.ended).says(t, "a: installed", "b: skipped: it is cordoned", "1 of 2 nodes installed, 1 skipped")
+	(<-r.ended).wantOutput(t, "a: installed", "b: skipped: it is cordoned", "1 of 2 nodes installed, 1 skipped")
 }
 
-func TestANodeThatFailsElsewhereBeforeItsTurnIsLeftAloneWithoutRetry(t *testing.T) {
-	c := newCrew(t)
+func TestInstallSkipsANodeThatFailedInTheMeantime(t *testing.T) {
+	c := newInstallCluster(t)
 	c.node("a", part{said: "runs"})
 	c.node("b", comesBack)
 	r := c.begin("install", "--all-nodes", "--yes")
@@ -310,12 +310,12 @@ func TestANodeThatFailsElsewhereBeforeItsTurnIsLeftAloneWithoutRetry(t *testing.
 		t.Fatal(err)
 	}
 	c.plays("a", comesBack)
-	(<-r.ended).halts(t, command.ExitHalted, []string{"b: FAILED: another command saw it fail"}, "1 of 2 nodes installed", "failed on b")
+	(<-r.ended).wantExit(t, command.ExitHalted, []string{"b: FAILED: another command saw it fail"}, "1 of 2 nodes installed", "failed on b")
 	c.wantLabels(map[string]string{"a": "install", "b": "install-failed"})
 }
 
-func TestInstallPrintsWhatBecameOfNodesForPrograms(t *testing.T) {
-	c := newCrew(t)
+func TestInstallPrintsJSON(t *testing.T) {
+	c := newInstallCluster(t)
 	c.node("a", comesBack)
 	c.node("b", takenBack)
 	got := c.evenkeel("install", "a", "b", "--yes", "-o", "json")

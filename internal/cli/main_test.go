@@ -28,7 +28,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// cluster has evenkeel's API, and neither agents nor a controller: the tests play their parts.
+// cluster has evenkeel's API, but no agents and no controller: the tests write what these would write.
 var (
 	cluster *localcluster.Cluster
 	admin   client.Client
@@ -51,8 +51,8 @@ func runTests(m *testing.M) (code int, err error) {
 	}
 	defer func() {
 		err = errors.Join(err, cluster.Stop())
-		if crews.cluster != nil {
-			err = errors.Join(err, crews.cluster.Stop())
+		if installClusters.cluster != nil {
+			err = errors.Join(err, installClusters.cluster.Stop())
 		}
 	}()
 	scheme := runtime.NewScheme()
@@ -66,35 +66,35 @@ func runTests(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// answer is what a command said.
-type answer struct {
+// result is the exit code and the output of a command.
+type result struct {
 	code     int
 	out, err string
 }
 
 // evenkeel runs a command line as administrator.
-func evenkeel(t *testing.T, args ...string) answer {
+func evenkeel(t *testing.T, args ...string) result {
 	t.Helper()
 	return evenkeelAs(t, cluster.AdminKubeconfig(), args...)
 }
 
-func evenkeelAs(t *testing.T, kubeconfig string, args ...string) answer {
+func evenkeelAs(t *testing.T, kubeconfig string, args ...string) result {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	streams := genericclioptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &errOut}
 	code := Run(t.Context(), program.NewInfo("kubectl-evenkeel", "v0.0.0-test", "0123abcd"), append(args, "--kubeconfig", kubeconfig), streams)
-	return answer{code, out.String(), errOut.String()}
+	return result{code, out.String(), errOut.String()}
 }
 
-// says fails unless the command succeeded and printed these lines, white space apart, in this order.
-func (a answer) says(t *testing.T, lines ...string) {
+// wantOutput fails unless the command succeeded and printed these lines in this order. Runs of spaces are equal.
+func (a result) wantOutput(t *testing.T, lines ...string) {
 	t.Helper()
 	if a.code != 0 {
 		t.Fatalf("exit %d: %s", a.code, a.err)
 	}
-	rest := squeeze(a.out)
+	rest := squeezeSpaces(a.out)
 	for _, line := range lines {
-		_, after, found := strings.Cut(rest, squeeze(line))
+		_, after, found := strings.Cut(rest, squeezeSpaces(line))
 		if !found {
 			t.Fatalf("no %q (in this order) in:\n%s", line, a.out)
 		}
@@ -102,8 +102,8 @@ func (a answer) says(t *testing.T, lines ...string) {
 	}
 }
 
-// refuses fails unless the command failed with exit code 1, said all of these words, and nothing else on stdout.
-func (a answer) refuses(t *testing.T, words ...string) {
+// wantError fails unless the command failed with exit code 1, an error with all of these texts, and no output.
+func (a result) wantError(t *testing.T, words ...string) {
 	t.Helper()
 	if a.code != command.ExitError || a.out != "" {
 		t.Errorf("exit %d, want %d, and nothing but errors: %s", a.code, command.ExitError, a.out)
@@ -115,16 +115,16 @@ func (a answer) refuses(t *testing.T, words ...string) {
 	}
 }
 
-// halts fails unless the command ended with this code, printed these lines, white space apart, in this order, and then all of
-// these words as its error.
-func (a answer) halts(t *testing.T, code int, lines []string, words ...string) {
+// wantExit fails unless the command ended with this code, printed these lines in this order, and an error with all of these
+// texts.
+func (a result) wantExit(t *testing.T, code int, lines []string, words ...string) {
 	t.Helper()
 	if a.code != code {
 		t.Errorf("exit %d, want %d: %s", a.code, code, a.err)
 	}
 	printed := a
 	printed.code = 0
-	printed.says(t, lines...)
+	printed.wantOutput(t, lines...)
 	for _, w := range words {
 		if !strings.Contains(a.err, w) {
 			t.Errorf("no %q in: %s", w, a.err)
@@ -132,8 +132,8 @@ func (a answer) halts(t *testing.T, code int, lines []string, words ...string) {
 	}
 }
 
-// squeeze makes one space of every run of white space in a line.
-func squeeze(s string) string {
+// squeezeSpaces replaces runs of spaces by one space.
+func squeezeSpaces(s string) string {
 	lines := strings.Split(s, "\n")
 	for i := range lines {
 		lines[i] = strings.Join(strings.Fields(lines[i]), " ")
@@ -155,8 +155,8 @@ func create[T client.Object](t *testing.T, o T) T {
 	return o
 }
 
-// givenNode creates a Node that is Ready, of this pool.
-func givenNode(t *testing.T, name, pool, zone string) *corev1.Node {
+// createNode creates a Ready Node of a pool.
+func createNode(t *testing.T, name, pool, zone string) *corev1.Node {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": pool, corev1.LabelTopologyZone: zone}}}
 	node.Status.NodeInfo.KubeletVersion = "v1.36.3"
@@ -164,8 +164,8 @@ func givenNode(t *testing.T, name, pool, zone string) *corev1.Node {
 	return create(t, node)
 }
 
-// givenConfig creates a NodeConfig and has an agent report on it. The status answers the spec, and says ConfigOK.
-func givenConfig(t *testing.T, name string, source *v1alpha1.NodeConfigSource, report func(*v1alpha1.NodeConfigStatus)) *v1alpha1.NodeConfig {
+// createNodeConfig creates a NodeConfig with an up-to-date status whose ConfigOK is True.
+func createNodeConfig(t *testing.T, name string, source *v1alpha1.NodeConfigSource, report func(*v1alpha1.NodeConfigStatus)) *v1alpha1.NodeConfig {
 	t.Helper()
 	nc := create(t, &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NodeConfigSpec{ConfigSource: source}})
 	nc.Status = v1alpha1.NodeConfigStatus{
@@ -192,8 +192,8 @@ func failing(st *v1alpha1.NodeConfigStatus, reason, words string) {
 
 const header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 
-// givenRevision creates the ConfigMap of a rollout's revision.
-func givenRevision(t *testing.T, name string, number int64, config string) *corev1.ConfigMap {
+// createRevision creates the ConfigMap of a rollout's revision.
+func createRevision(t *testing.T, name string, number int64, config string) *corev1.ConfigMap {
 	t.Helper()
 	data := header + config
 	return create(t, &corev1.ConfigMap{
@@ -205,7 +205,7 @@ func givenRevision(t *testing.T, name string, number int64, config string) *core
 	})
 }
 
-// succeededAs is an entry of a rollout's history about a revision that succeeded.
+// succeededAs returns an entry of a rollout's history for a revision that succeeded.
 func succeededAs(number int64, cm *corev1.ConfigMap) v1alpha1.RolloutOutcome {
 	return v1alpha1.RolloutOutcome{Revision: number, ConfigMap: cm.Name, UID: cm.UID, SHA256: digestOf(cm), Outcome: "Succeeded"}
 }
@@ -221,7 +221,7 @@ func refTo(cm *corev1.ConfigMap) v1alpha1.ConfigMapReference {
 	return v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: digestOf(cm)}
 }
 
-// byRollout is a source that a rollout assigned 12 minutes ago; previous, which may be nil, was assigned before.
+// byRollout returns a source that a rollout assigned 12 minutes ago. previous is the source before it, or nil.
 func byRollout(name string, number int64, cm, previous *corev1.ConfigMap) *v1alpha1.NodeConfigSource {
 	ref := refTo(cm)
 	s := &v1alpha1.NodeConfigSource{ConfigMapRef: &ref, RolloutRef: &v1alpha1.RolloutReference{
@@ -238,7 +238,7 @@ func byPerson(cm *corev1.ConfigMap) *v1alpha1.NodeConfigSource {
 	return &v1alpha1.NodeConfigSource{ConfigMapRef: &ref}
 }
 
-// runs is a ConfigMap as a node reports it.
+// runs returns a ConfigMap as a node reports it.
 func runs(cm *corev1.ConfigMap) *v1alpha1.ConfigRevision {
 	return &v1alpha1.ConfigRevision{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: digestOf(cm), Revision: string(cm.UID)}
 }
@@ -248,8 +248,8 @@ func proven(cm *corev1.ConfigMap) *v1alpha1.LastKnownGoodConfig {
 	return &v1alpha1.LastKnownGoodConfig{ConfigRevision: *runs(cm), Since: &since}
 }
 
-// givenRollout creates a rollout for a pool whose template sets maxPods.
-func givenRollout(t *testing.T, name, pool, config string, change func(*v1alpha1.NodeConfigRollout)) *v1alpha1.NodeConfigRollout {
+// createRollout creates a rollout for a pool whose template sets maxPods.
+func createRollout(t *testing.T, name, pool, config string, change func(*v1alpha1.NodeConfigRollout)) *v1alpha1.NodeConfigRollout {
 	t.Helper()
 	r := &v1alpha1.NodeConfigRollout{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -283,7 +283,7 @@ func grant(t *testing.T, user, resource, group string) {
 	bind(t, user, user, resource, group)
 }
 
-// bind gives a user the role of grant that bears another's name, and waits until the API server knows.
+// bind binds a role of grant to a user, and waits until the API server knows.
 func bind(t *testing.T, user, role, resource, group string) {
 	t.Helper()
 	create(t, &rbacv1.ClusterRoleBinding{
@@ -303,7 +303,7 @@ func bind(t *testing.T, user, role, resource, group string) {
 	}
 }
 
-// userOf returns the kubeconfig of a user.
+// userOf returns the path of a kubeconfig of a user.
 func userOf(t *testing.T, name string) string {
 	t.Helper()
 	kubeconfig, err := cluster.ClientKubeconfig(name)

@@ -12,11 +12,11 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 )
 
-// rolledOut creates a rollout of a ConfigMap that is its revision 1 and its target, for a pool of its own name.
-func rolledOut(t *testing.T, name string, change func(*v1alpha1.NodeConfigRollout)) *corev1.ConfigMap {
+// createRolledOut creates a rollout for a pool with the same name, whose target is revision 1.
+func createRolledOut(t *testing.T, name string, change func(*v1alpha1.NodeConfigRollout)) *corev1.ConfigMap {
 	t.Helper()
-	rev := givenRevision(t, name, 1, "maxPods: 110\n")
-	givenRollout(t, name, name, "", func(r *v1alpha1.NodeConfigRollout) {
+	rev := createRevision(t, name, 1, "maxPods: 110\n")
+	createRollout(t, name, name, "", func(r *v1alpha1.NodeConfigRollout) {
 		r.Spec.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: rev.Namespace, Name: rev.Name}}
 		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: refTo(rev)}
 		begun := metav1.NewTime(time.Now().Add(-10 * time.Minute))
@@ -28,18 +28,18 @@ func rolledOut(t *testing.T, name string, change func(*v1alpha1.NodeConfigRollou
 	return rev
 }
 
-func TestNodeInItsTrialSaysWhenItEndsAndWhatThen(t *testing.T) {
-	rev := rolledOut(t, "trying", nil)
-	givenRollout(t, "other", "trying", pods(1), nil)
-	givenNode(t, "trying-a", "trying", "z1")
+func TestNodeOnTrialShowsTheEndOfTheTrial(t *testing.T) {
+	rev := createRolledOut(t, "trying", nil)
+	createRollout(t, "other", "trying", pods(1), nil)
+	createNode(t, "trying-a", "trying", "z1")
 	start := metav1.NewTime(time.Now().Add(-7 * time.Minute))
-	givenConfig(t, "trying-a", byRollout("trying", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
+	createNodeConfig(t, "trying-a", byRollout("trying", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
 		st.Active = runs(rev)
 		st.Trial = &v1alpha1.Trial{StartTime: &start, HealthySeconds: 60, DurationSeconds: 600, Restarts: 1, CrashLoopThreshold: 3}
 		st.OverriddenFields = []string{"maxPods", "podsPerCore"}
 	})
-	evenkeel(t, "rollout", "plan", "trying").says(t, "1 nodes selected, 0 updated, 1 in flight, 0 to come, 0 excluded\n", "No node is assigned the revision: Progressing: ")
-	evenkeel(t, "node", "trying-a").says(t,
+	evenkeel(t, "rollout", "plan", "trying").wantOutput(t, "1 nodes selected, 0 updated, 1 in flight, 0 to come, 0 excluded\n", "No node is assigned the revision: Progressing: ")
+	evenkeel(t, "node", "trying-a").wantOutput(t,
 		"Node: trying-a\nZone: z1\n",
 		"Assigned: revision 1 of rollout trying, attempt 1, 12m ago: ConfigMap evenkeel-system/"+rev.Name+"\n",
 		"Runs: trying/1: ConfigMap evenkeel-system/"+rev.Name,
@@ -56,19 +56,19 @@ func TestNodeInItsTrialSaysWhenItEndsAndWhatThen(t *testing.T) {
 		"- rollout trying waits for the node: on trial\n")
 }
 
-func TestNodeThatFailedSaysHowToTryAgain(t *testing.T) {
+func TestFailedNodeShowsHowToRetry(t *testing.T) {
 	halted := metav1.NewTime(time.Now().Add(-12*time.Minute - 30*time.Second))
-	rev := rolledOut(t, "broken", func(r *v1alpha1.NodeConfigRollout) {
+	rev := createRolledOut(t, "broken", func(r *v1alpha1.NodeConfigRollout) {
 		r.Status.Halt = &v1alpha1.RolloutHalt{Revision: 1, Attempt: 1, Reason: "TooManyFailures", Message: "failed on 1 node", Time: halted}
 	})
-	givenNode(t, "broken-a", "broken", "z1")
-	givenNode(t, "broken-b", "broken", "z1")
-	givenConfig(t, "broken-a", byRollout("broken", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
+	createNode(t, "broken-a", "broken", "z1")
+	createNode(t, "broken-b", "broken", "z1")
+	createNodeConfig(t, "broken-a", byRollout("broken", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
 		failing(st, v1alpha1.ReasonCrashLooped, "the kubelet exited:\n\x1b[31m4 times")
 		st.BadConfigs = []v1alpha1.BadConfig{{UID: rev.UID, Revision: string(rev.UID), Namespace: rev.Namespace, Name: rev.Name, Time: &halted, Reason: "crash-looped"}}
 	})
-	givenConfig(t, "broken-b", nil, nil)
-	evenkeel(t, "node", "broken-a").says(t,
+	createNodeConfig(t, "broken-b", nil, nil)
+	evenkeel(t, "node", "broken-a").wantOutput(t,
 		"Runs: local: its own file (init)\n",
 		"ConfigOK: False, CrashLooped,",
 		"Error: the kubelet exited: \\x1b[31m4 times\n",
@@ -76,7 +76,7 @@ func TestNodeThatFailedSaysHowToTryAgain(t *testing.T) {
 		"State: Failed: CrashLooped: the kubelet exited: \\x1b[31m4 times\n",
 		"- rollout broken does not change the node; to retry, while other nodes wait: kubectl evenkeel rollout retry broken broken-a\n",
 		"- rollout broken is Halted: ")
-	evenkeel(t, "node", "broken-b").says(t,
+	evenkeel(t, "node", "broken-b").wantOutput(t,
 		"Assigned: local (nothing is assigned)\n", "State: Pending: the revision is stopped\n",
 		"- rollout broken does not assign revision 1 while it is Halted\n", "- rollout broken is Halted: ")
 
@@ -87,11 +87,11 @@ func TestNodeThatFailedSaysHowToTryAgain(t *testing.T) {
 	if v.Name != "broken-a" || v.Rollout != "broken" || v.State != "Failed" || v.Phase != "Halted" || v.Spec == nil || v.Status == nil || len(v.Next) != 2 {
 		t.Errorf("as JSON: %+v", v)
 	}
-	evenkeel(t, "node", "broken-a", "-o", "yaml").says(t, "name: broken-a\n", "rollout: broken\n", "state: Failed\n")
+	evenkeel(t, "node", "broken-a", "-o", "yaml").wantOutput(t, "name: broken-a\n", "rollout: broken\n", "state: Failed\n")
 }
 
-func TestNodeSaysWhatHappensNextInEveryCase(t *testing.T) {
-	rev := rolledOut(t, "cases", nil)
+func TestNodeShowsWhatHappensNext(t *testing.T) {
+	rev := createRolledOut(t, "cases", nil)
 	report := func(reason string) func(*v1alpha1.NodeConfigStatus) {
 		return func(st *v1alpha1.NodeConfigStatus) { failing(st, reason, "why") }
 	}
@@ -125,40 +125,40 @@ func TestNodeSaysWhatHappensNextInEveryCase(t *testing.T) {
 		}, "- the node keeps local until another configuration is assigned; to retry this one, run on the node: evenkeel-agent forget r1\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			givenNode(t, tt.name, tt.pool, "z1")
-			givenConfig(t, tt.name, tt.source, tt.report)
-			evenkeel(t, "node", tt.name).says(t, tt.want)
+			createNode(t, tt.name, tt.pool, "z1")
+			createNodeConfig(t, tt.name, tt.source, tt.report)
+			evenkeel(t, "node", tt.name).wantOutput(t, tt.want)
 		})
 	}
 	t.Run("no agent", func(t *testing.T) {
-		givenNode(t, "bare", "cases", "z1")
-		evenkeel(t, "node", "bare").says(t, "Assigned: nothing: there is no NodeConfig\n", "Problems: no agent yet: no NodeConfig\n",
-			"State: Stale", "- nothing until evenkeel-agent runs on the node and reports\n", "- rollout cases skips the node: it has no NodeConfig")
+		createNode(t, "bare", "cases", "z1")
+		evenkeel(t, "node", "bare").wantOutput(t, "Assigned: nothing: it has no NodeConfig\n", "Problems: no agent yet: no NodeConfig\n",
+			"State: Stale", "- nothing, until evenkeel-agent runs there and reports\n", "- rollout cases passes it over: it has no NodeConfig")
 	})
 	t.Run("no Node", func(t *testing.T) {
-		givenConfig(t, "left", nil, nil)
-		evenkeel(t, "node", "left").says(t, "Problems: the Node does not exist\n", "- nothing: the Node does not exist.")
+		createNodeConfig(t, "left", nil, nil)
+		evenkeel(t, "node", "left").wantOutput(t, "Problems: there is no Node of this name\n", "- nothing: there is no Node of this name.")
 	})
 	t.Run("a rollout without its template", func(t *testing.T) {
-		givenRollout(t, "hollow", "hollow", "", func(r *v1alpha1.NodeConfigRollout) {
+		createRollout(t, "hollow", "hollow", "", func(r *v1alpha1.NodeConfigRollout) {
 			r.Spec.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: "evenkeel-system", Name: "nowhere"}}
 		})
-		givenNode(t, "hollow-a", "hollow", "z1")
-		givenConfig(t, "hollow-a", nil, nil)
-		evenkeel(t, "node", "hollow-a").says(t, "- the plan of rollout hollow is not known: the template of rollout hollow: ", "evenkeel-system/nowhere")
+		createNode(t, "hollow-a", "hollow", "z1")
+		createNodeConfig(t, "hollow-a", nil, nil)
+		evenkeel(t, "node", "hollow-a").wantOutput(t, "- what rollout hollow does cannot be told: the template of rollout hollow: ", "evenkeel-system/nowhere")
 	})
 }
 
-func TestNodeRefusesWhatItCannotShow(t *testing.T) {
-	evenkeel(t, "node", "nowhere").refuses(t, `node "nowhere" does not exist`, "kubectl evenkeel nodes")
-	evenkeel(t, "node").refuses(t, "needs the name of one node")
-	evenkeel(t, "node", "x", "-o", "wide").refuses(t, "json")
-	evenkeelAs(t, userOf(t, "nobody"), "node", "x").refuses(t, "get node x", "forbidden")
+func TestNodeErrors(t *testing.T) {
+	evenkeel(t, "node", "nowhere").wantError(t, `there is no node "nowhere"`, "kubectl evenkeel nodes")
+	evenkeel(t, "node").wantError(t, "needs the name of one node")
+	evenkeel(t, "node", "x", "-o", "wide").wantError(t, "json")
+	evenkeelAs(t, userOf(t, "nobody"), "node", "x").wantError(t, "get node x", "forbidden")
 	grant(t, "sees-nodes-only", "nodes", "")
-	evenkeelAs(t, userOf(t, "sees-nodes-only"), "node", "x").refuses(t, "get NodeConfig x", "forbidden")
-	givenNode(t, "seen", "seen", "z1")
-	givenConfig(t, "seen", nil, nil)
+	evenkeelAs(t, userOf(t, "sees-nodes-only"), "node", "x").wantError(t, "get NodeConfig x", "forbidden")
+	createNode(t, "seen", "seen", "z1")
+	createNodeConfig(t, "seen", nil, nil)
 	grant(t, "sees-configs", "nodeconfigs", v1alpha1.GroupVersion.Group)
 	bind(t, "sees-configs", "sees-nodes-only", "nodes", "")
-	evenkeelAs(t, userOf(t, "sees-configs"), "node", "seen").refuses(t, "list rollouts", "forbidden")
+	evenkeelAs(t, userOf(t, "sees-configs"), "node", "seen").wantError(t, "list rollouts", "forbidden")
 }

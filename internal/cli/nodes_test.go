@@ -19,27 +19,27 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 )
 
-func TestNodesShowsWhatEachIsAssignedRunsAndFallsBackTo(t *testing.T) {
+func TestNodesListsConfigurations(t *testing.T) {
 	const pool = "table"
-	old, current := givenRevision(t, "table", 1, "maxPods: 110\n"), givenRevision(t, "table", 2, "maxPods: 120\n")
-	manual := givenRevision(t, "by-hand", 1, "maxPods: 130\n")
+	old, current := createRevision(t, "table", 1, "maxPods: 110\n"), createRevision(t, "table", 2, "maxPods: 120\n")
+	manual := createRevision(t, "by-hand", 1, "maxPods: 130\n")
 	for _, name := range []string{"table-a", "table-b", "table-c", "table-d", "table-e"} {
-		givenNode(t, name, pool, "z1")
+		createNode(t, name, pool, "z1")
 	}
 	start := metav1.NewTime(time.Now().Add(-3*time.Minute - 12*time.Second))
-	givenConfig(t, "table-a", byRollout("table", 2, current, old), func(st *v1alpha1.NodeConfigStatus) {
+	createNodeConfig(t, "table-a", byRollout("table", 2, current, old), func(st *v1alpha1.NodeConfigStatus) {
 		st.Active, st.LastKnownGood = runs(current), proven(old)
 		st.Trial = &v1alpha1.Trial{StartTime: &start, HealthySeconds: 180, DurationSeconds: 600, CrashLoopThreshold: 3}
 	})
-	givenConfig(t, "table-b", byPerson(manual), func(st *v1alpha1.NodeConfigStatus) {
+	createNodeConfig(t, "table-b", byPerson(manual), func(st *v1alpha1.NodeConfigStatus) {
 		st.Active, st.LastKnownGood = runs(old), proven(old)
 		failing(st, v1alpha1.ReasonCrashLooped, "the kubelet exited 4 times")
 	})
-	givenConfig(t, "table-d", nil, nil)
+	createNodeConfig(t, "table-d", nil, nil)
 	create(t, &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "table-e"}})
 
 	got := evenkeel(t, "nodes", "-l", "pool="+pool)
-	got.says(t,
+	got.wantOutput(t,
 		"NAME ASSIGNED ACTIVE LAST-KNOWN-GOOD CONFIGOK TRIAL SINCE\n",
 		"table-a table/2 table/2 table/1 True/AllChecksPassed 3m1",
 		"s/10m 120m\n",
@@ -48,7 +48,7 @@ func TestNodesShowsWhatEachIsAssignedRunsAndFallsBackTo(t *testing.T) {
 		"table-d local local local True/AllChecksPassed - 120m\n",
 		"table-e local - - no agent yet - -\n",
 	)
-	evenkeel(t, "nodes", "-l", "pool="+pool, "-o", "wide").says(t,
+	evenkeel(t, "nodes", "-l", "pool="+pool, "-o", "wide").wantOutput(t,
 		"ZONE KUBELET AGENT SOURCE RUN-MODE PROBLEMS\n", "table-b", "z1 v1.36.3 v0.1.0 NodeConfig Host ConfigOK is not True\n",
 		"table-c", "z1 v1.36.3 - - - no agent yet: no NodeConfig\n")
 	if got := evenkeel(t, "nodes", "-l", "pool="+pool, "-o", "name", "--failed"); got.out != "node/table-b\n" {
@@ -57,38 +57,38 @@ func TestNodesShowsWhatEachIsAssignedRunsAndFallsBackTo(t *testing.T) {
 	if got := evenkeel(t, "nodes", "-l", "pool="+pool, "-o", "name", "--problems"); got.out != "node/table-b\nnode/table-c\nnode/table-e\n" {
 		t.Errorf("problems: %+v", got)
 	}
-	evenkeel(t, "nodes", "-l", "pool="+pool, "-o", "yaml", "--failed").says(t,
+	evenkeel(t, "nodes", "-l", "pool="+pool, "-o", "yaml", "--failed").wantOutput(t,
 		"items:\n- active: "+old.Name, "configOK:", "reason: CrashLooped", "name: table-b")
 	if got := evenkeel(t, "nodes", "-l", "pool=nobody"); got.code != 0 || got.out != "" || got.err != "No nodes found\n" {
 		t.Errorf("no nodes: %+v", got)
 	}
 }
 
-func TestNodesOfARolloutHaveTheirStateInIt(t *testing.T) {
+func TestNodesOfARolloutShowTheirState(t *testing.T) {
 	const pool = "standing"
-	rev := givenRevision(t, "standing", 1, "maxPods: 110\n")
-	givenRollout(t, "standing", pool, pods(110), func(r *v1alpha1.NodeConfigRollout) {
+	rev := createRevision(t, "standing", 1, "maxPods: 110\n")
+	createRollout(t, "standing", pool, pods(110), func(r *v1alpha1.NodeConfigRollout) {
 		r.Spec.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: rev.Namespace, Name: rev.Name}}
 		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: refTo(rev)}
 		r.Status.Attempt = 1
 	})
 	for _, name := range []string{"standing-a", "standing-b", "standing-c"} {
-		givenNode(t, name, pool, "z1")
+		createNode(t, name, pool, "z1")
 	}
-	givenNode(t, "unselected", "another", "z1")
-	givenConfig(t, "standing-a", byRollout("standing", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
+	createNode(t, "unselected", "another", "z1")
+	createNodeConfig(t, "standing-a", byRollout("standing", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
 		st.Active, st.LastKnownGood = runs(rev), proven(rev)
 	})
-	givenConfig(t, "standing-b", byRollout("standing", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
+	createNodeConfig(t, "standing-b", byRollout("standing", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
 		failing(st, v1alpha1.ReasonNotHealthy, "it was not healthy for 2m")
 	})
-	evenkeel(t, "nodes", "--rollout", "standing").says(t,
+	evenkeel(t, "nodes", "--rollout", "standing").wantOutput(t,
 		"NAME ASSIGNED ACTIVE LAST-KNOWN-GOOD CONFIGOK TRIAL SINCE STATE\n",
 		"standing-a standing/1 standing/1 standing/1 True/AllChecksPassed - 120m Updated\n",
 		"standing-b standing/1 local local False/NotHealthy - 120m Failed\n",
 		"standing-c - - - no agent yet - - Stale\n")
-	evenkeel(t, "nodes", "--rollout", "standing", "-o", "wide").says(t, "PROBLEMS WHY\n", "ConfigOK is not True NotHealthy: it was not healthy for 2m\n")
-	var list struct{ Items []describe.Row }
+	evenkeel(t, "nodes", "--rollout", "standing", "-o", "wide").wantOutput(t, "PROBLEMS WHY\n", "ConfigOK is not True NotHealthy: it was not healthy for 2m\n")
+	var list struct{ Items []report.Row }
 	got := evenkeel(t, "nodes", "--rollout", "standing", "--failed", "-o", "json")
 	if err := json.Unmarshal([]byte(got.out), &list); err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func TestNodesOfARolloutHaveTheirStateInIt(t *testing.T) {
 	}
 }
 
-func TestNodesAndTheirConfigsMeetOverPages(t *testing.T) {
+func TestNodesJoinsPagesOfNodesAndNodeConfigs(t *testing.T) {
 	const pool = "many"
 	for i := range query.PageSize + 5 {
 		name := fmt.Sprintf("many-%04d", i)
@@ -118,8 +118,8 @@ func TestNodesAndTheirConfigsMeetOverPages(t *testing.T) {
 		if i%2 == 0 {
 			want = fmt.Sprintf("many-%04d local - - no agent yet - -", i)
 		}
-		if squeeze(line) != want {
-			t.Fatalf("line %d: got %q, want %q", i, squeeze(line), want)
+		if squeezeSpaces(line) != want {
+			t.Fatalf("line %d: got %q, want %q", i, squeezeSpaces(line), want)
 		}
 	}
 	for failing := 1; failing <= 4; failing++ { // two pages of each
@@ -137,14 +137,14 @@ func TestNodesAndTheirConfigsMeetOverPages(t *testing.T) {
 	}
 }
 
-func TestNodesRefusesWhatItCannotDo(t *testing.T) {
-	evenkeel(t, "nodes", "-l", "a in (").refuses(t, `--selector "a in ("`)
-	evenkeel(t, "nodes", "-o", "xml").refuses(t, `xml`)
-	evenkeel(t, "nodes", "--rollout", "nowhere").refuses(t, `"nowhere"`)
-	evenkeel(t, "nodes", "--failed", "--problems").refuses(t, "failed", "problems")
-	evenkeelAs(t, userOf(t, "nobody"), "nodes").refuses(t, "list nodes", "forbidden")
+func TestNodesErrors(t *testing.T) {
+	evenkeel(t, "nodes", "-l", "a in (").wantError(t, `--selector "a in ("`)
+	evenkeel(t, "nodes", "-o", "xml").wantError(t, `xml`)
+	evenkeel(t, "nodes", "--rollout", "nowhere").wantError(t, `"nowhere"`)
+	evenkeel(t, "nodes", "--failed", "--problems").wantError(t, "failed", "problems")
+	evenkeelAs(t, userOf(t, "nobody"), "nodes").wantError(t, "list nodes", "forbidden")
 	grant(t, "sees-nodes", "nodes", "")
-	evenkeelAs(t, userOf(t, "sees-nodes"), "nodes").refuses(t, "list NodeConfigs", "forbidden")
+	evenkeelAs(t, userOf(t, "sees-nodes"), "nodes").wantError(t, "list NodeConfigs", "forbidden")
 }
 
 var errList = errors.New("the list fails")
@@ -162,31 +162,31 @@ func (f *failingList) List(ctx context.Context, list client.ObjectList, options 
 	return f.Client.List(ctx, list, options...)
 }
 
-func TestNodesWithoutARolloutThatCanBePlannedSayWhy(t *testing.T) {
-	givenRollout(t, "unplanned", "unplanned", "", func(r *v1alpha1.NodeConfigRollout) {
+func TestNodesOfAnInvalidRolloutShowTheReason(t *testing.T) {
+	createRollout(t, "unplanned", "unplanned", "", func(r *v1alpha1.NodeConfigRollout) {
 		r.Spec.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: "evenkeel-system", Name: "nowhere"}}
 	})
-	evenkeel(t, "nodes", "--rollout", "unplanned").refuses(t, "the template of rollout unplanned", "evenkeel-system/nowhere")
+	evenkeel(t, "nodes", "--rollout", "unplanned").wantError(t, "the template of rollout unplanned", "evenkeel-system/nowhere")
 }
 
-func TestNodesNameAConfigMapOfTheNodesOwn(t *testing.T) {
+func TestNodesShowANodesOwnConfigMap(t *testing.T) {
 	own := create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "evenkeel-system", Name: "kubelet-owner-a"}, Data: map[string]string{"kubelet": header}})
-	givenNode(t, "owner-a", "owner", "z1")
-	givenNode(t, "owner-b", "owner", "z1")
-	givenConfig(t, "owner-a", nil, func(st *v1alpha1.NodeConfigStatus) {
+	createNode(t, "owner-a", "owner", "z1")
+	createNode(t, "owner-b", "owner", "z1")
+	createNodeConfig(t, "owner-a", nil, func(st *v1alpha1.NodeConfigStatus) {
 		st.RemoteConfig, st.Active, st.Assigned = v1alpha1.RemoteConfigConfigMap, runs(own), &v1alpha1.AssignedConfig{ConfigRevision: *runs(own)}
 	})
-	givenConfig(t, "owner-b", nil, func(st *v1alpha1.NodeConfigStatus) { st.RemoteConfig = v1alpha1.RemoteConfigConfigMap })
-	evenkeel(t, "nodes", "-l", "pool=owner", "-o", "wide").says(t,
+	createNodeConfig(t, "owner-b", nil, func(st *v1alpha1.NodeConfigStatus) { st.RemoteConfig = v1alpha1.RemoteConfigConfigMap })
+	evenkeel(t, "nodes", "-l", "pool=owner", "-o", "wide").wantOutput(t,
 		"owner-a kubelet-owner-a kubelet-owner-a local True/AllChecksPassed", "ConfigMap Host", "owner-b local local local", "ConfigMap Host")
-	evenkeel(t, "node", "owner-a").says(t, "Assigned: kubelet-owner-a, not by its NodeConfig\n", "Runs: kubelet-owner-a: ConfigMap evenkeel-system/kubelet-owner-a")
+	evenkeel(t, "node", "owner-a").wantOutput(t, "Assigned: kubelet-owner-a, not by its NodeConfig\n", "Runs: kubelet-owner-a: ConfigMap evenkeel-system/kubelet-owner-a")
 }
 
-func TestAgentsOfAnotherVersionAreTold(t *testing.T) {
+func TestNodesNotesDifferentAgentVersions(t *testing.T) {
 	for i, version := range []string{"v0.2.0", "v0.2.0", "v0.1.0"} {
 		name := fmt.Sprintf("versions-%d", i)
-		givenNode(t, name, "versions", "z1")
-		givenConfig(t, name, nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = version })
+		createNode(t, name, "versions", "z1")
+		createNodeConfig(t, name, nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = version })
 	}
 	const want = "note: the version of 1 of 3 agents (v0.1.0) differs from most (v0.2.0): -o wide lists it\n"
 	if got := evenkeel(t, "nodes", "-l", "pool=versions"); got.err != want || got.code != 0 {
@@ -198,27 +198,27 @@ func TestAgentsOfAnotherVersionAreTold(t *testing.T) {
 	if got := evenkeel(t, "node", "versions-2"); got.err != "note: the version of the agent (v0.1.0) differs from the version of this program (v0.0.0-test)\n" {
 		t.Errorf("of one node: %q", got.err)
 	}
-	givenNode(t, "same-version", "same-version", "z1")
-	givenConfig(t, "same-version", nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = "v0.0.0-test" })
+	createNode(t, "same-version", "same-version", "z1")
+	createNodeConfig(t, "same-version", nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = "v0.0.0-test" })
 	if got := evenkeel(t, "node", "same-version"); got.err != "" {
 		t.Errorf("of the same version: %q", got.err)
 	}
 }
 
-func TestWhichKindOfAgentRunsIsShownWithItsVersions(t *testing.T) {
+func TestNodesShowsVersionsAndRunMode(t *testing.T) {
 	for name, mode := range map[string]v1alpha1.RunMode{
 		"kinds-a": v1alpha1.RunModeSelfHosted, "kinds-b": v1alpha1.RunModeBootstrap, "kinds-c": v1alpha1.RunModeHost,
 	} {
-		givenNode(t, name, "kinds", "z1")
-		givenConfig(t, name, nil, func(st *v1alpha1.NodeConfigStatus) {
+		createNode(t, name, "kinds", "z1")
+		createNodeConfig(t, name, nil, func(st *v1alpha1.NodeConfigStatus) {
 			if st.RunMode = mode; mode == v1alpha1.RunModeSelfHosted {
 				st.ComponentVersion = "v1.37.0" // newer than what the Node says
 			}
 		})
 	}
-	givenNode(t, "kinds-d", "kinds", "z1") // without an agent
+	createNode(t, "kinds-d", "kinds", "z1") // without an agent
 	wide := evenkeel(t, "nodes", "-l", "pool=kinds", "-o", "wide")
-	wide.says(t, "ZONE KUBELET AGENT SOURCE RUN-MODE PROBLEMS\n", "z1 v1.37.0 v0.1.0 NodeConfig SelfHosted -\n",
+	wide.wantOutput(t, "ZONE KUBELET AGENT SOURCE RUN-MODE PROBLEMS\n", "z1 v1.37.0 v0.1.0 NodeConfig SelfHosted -\n",
 		"z1 v1.36.3 v0.1.0 NodeConfig Bootstrap -\n", "z1 v1.36.3 v0.1.0 NodeConfig Host -\n")
 	const want = "note: the bootstrap kubelet still runs on 1 of 3 nodes: -o wide lists the run mode\n"
 	if got := evenkeel(t, "nodes", "-l", "pool=kinds"); got.err != want || wide.err != want {
@@ -232,6 +232,6 @@ func TestWhichKindOfAgentRunsIsShownWithItsVersions(t *testing.T) {
 	if row := list.Items[0]; row.RunMode != "SelfHosted" || row.ComponentVersion != "v1.37.0" || row.AgentVersion != "v0.1.0" {
 		t.Errorf("as JSON: %+v", row)
 	}
-	evenkeel(t, "node", "kinds-a").says(t, "Agent: v0.1.0, kubelet v1.37.0, source NodeConfig, run mode SelfHosted: in a pod\n")
-	evenkeel(t, "node", "kinds-b").says(t, "Agent: v0.1.0, kubelet v1.36.3, source NodeConfig, run mode Bootstrap: on the host, until a self-hosted kubelet takes over\n")
+	evenkeel(t, "node", "kinds-a").wantOutput(t, "Agent: v0.1.0, kubelet v1.37.0, source NodeConfig, run mode SelfHosted: in a pod\n")
+	evenkeel(t, "node", "kinds-b").wantOutput(t, "Agent: v0.1.0, kubelet v1.36.3, source NodeConfig, run mode Bootstrap: on the host, until a self-hosted kubelet takes over\n")
 }

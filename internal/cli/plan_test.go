@@ -30,9 +30,9 @@ spec:
     steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]
 `
 
-func TestPlanWithoutAClusterShowsOrderBatchesAndTime(t *testing.T) {
+func TestPlanOfSimulatedNodes(t *testing.T) {
 	file := write(t, planned)
-	evenkeelAs(t, "/nowhere", "rollout", "plan", "-f", file, "--nodes", "20", "--zones", "2").says(t,
+	evenkeelAs(t, "/nowhere", "rollout", "plan", "-f", file, "--nodes", "20", "--zones", "2").wantOutput(t,
 		"Rollout planned, revision 1 (new): 20 nodes selected, 0 updated, 20 to come, 0 excluded\n",
 		"BATCH STEP AFTER NODES ZONES WHICH\n",
 		"1 1 node 0s 1 zone-",
@@ -59,20 +59,20 @@ func TestPlanWithoutAClusterShowsOrderBatchesAndTime(t *testing.T) {
 	}
 }
 
-func TestPlanOfMoreBatchesThanFitShowsTheFirstAndTheLast(t *testing.T) {
+func TestPlanShortensAListOfManyBatches(t *testing.T) {
 	file := write(t, strings.Replace(planned, "maxUnavailable: 20%", "maxUnavailable: 1", 1))
 	got := evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "40")
-	got.says(t, "\n19 100% ", "... 20 more batches; -o json has all\n", "40 100% ")
+	got.wantOutput(t, "\n19 100% ", "... 20 more batches; -o json has all\n", "40 100% ")
 	if n := strings.Count(got.out, "zone-1:1"); n != 20 {
 		t.Errorf("%d batches are shown, want 20:\n%s", n, got.out)
 	}
-	evenkeel(t, "rollout", "plan", "-f", write(t, strings.Replace(planned, "maxUnavailable: 20%", "maxUnavailable: 0", 1)), "--nodes", "5").says(t,
+	evenkeel(t, "rollout", "plan", "-f", write(t, strings.Replace(planned, "maxUnavailable: 20%", "maxUnavailable: 0", 1)), "--nodes", "5").wantOutput(t,
 		"No node is assigned the revision: Progressing: ", "maxUnavailable is 0")
 	slow := strings.NewReplacer("maxUnavailable: 20%", "maxUnavailable: 1", "configTrialDuration: 2m", "configTrialDuration: 24h").Replace(planned)
-	evenkeel(t, "rollout", "plan", "-f", write(t, slow), "--nodes", "40").says(t, "The rollout is not complete within 720h; increase strategy.maxUnavailable to make it faster.\n")
+	evenkeel(t, "rollout", "plan", "-f", write(t, slow), "--nodes", "40").wantOutput(t, "The rollout is not complete within 720h; increase strategy.maxUnavailable to make it faster.\n")
 }
 
-func TestPlanSimulatesFailuresAndShowsHowFarTheyReach(t *testing.T) {
+func TestPlanSimulatesFailures(t *testing.T) {
 	file := write(t, planned+"  failurePolicy: {maxFailures: 2%}\n")
 	args := []string{"rollout", "plan", "-f", file, "--nodes", "500", "--zones", "3", "--simulate", "--fail-rate", "20%", "--seed", "7"}
 	var v rolloutcmd.PlanReport
@@ -84,7 +84,7 @@ func TestPlanSimulatesFailuresAndShowsHowFarTheyReach(t *testing.T) {
 		t.Fatalf("simulated: %+v", s)
 	}
 	got := evenkeel(t, args...)
-	got.says(t, "Simulated: 20% of the nodes fail their trial, 0% become NotReady, 0% have a silent agent (seed 7)\n",
+	got.wantOutput(t, "Simulated: 20% of the nodes fail their trial, 0% become NotReady, 0% have a silent agent (seed 7)\n",
 		"nodes over time: ─ updated . unavailable x failed\n", "Result Halted, after ", "Updated ", "Reached ", ": the blast radius\n",
 		"Stopped after "+report.Span(time.Duration(*s.StoppedAfter)*time.Second)+"\n", "Failed at the stop ", "Failed at the end ")
 	if again := evenkeel(t, args...); again.out != got.out {
@@ -97,35 +97,35 @@ func TestPlanSimulatesFailuresAndShowsHowFarTheyReach(t *testing.T) {
 		t.Error("another seed gives the same")
 	}
 	named := strings.Replace(planned, "kubelet: {apiVersion", "configMapRef: {namespace: x, name: y}\n    # {", 1)
-	evenkeel(t, "rollout", "plan", "-f", write(t, strings.Replace(named, "topologyKey: topology.kubernetes.io/zone\n    maxDomainsInFlight: 1", "", 1)), "--nodes", "5").says(t, "A trial takes 10m.\n")
-	evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "50", "--simulate", "--silent-rate", "100%").says(t, "100% have a silent agent", "Updated 0 of 50 (0.0%)\n")
-	evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "50", "--simulate", "--not-ready-rate", "100%").says(t, "Result Halted", "Reached 1 of 50 (2.0%): the blast radius\n", "Failed at the stop 1 of 50 (2.0%)\n")
-	evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "50", "--simulate").says(t, "Result Complete", "Reached 50 of 50 (100.0%)\n", "Failed at the end 0 of 50 (0.0%)\n")
+	evenkeel(t, "rollout", "plan", "-f", write(t, strings.Replace(named, "topologyKey: topology.kubernetes.io/zone\n    maxDomainsInFlight: 1", "", 1)), "--nodes", "5").wantOutput(t, "A trial takes 10m.\n")
+	evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "50", "--simulate", "--silent-rate", "100%").wantOutput(t, "100% have a silent agent", "Updated 0 of 50 (0.0%)\n")
+	evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "50", "--simulate", "--not-ready-rate", "100%").wantOutput(t, "Result Halted", "Reached 1 of 50 (2.0%): the blast radius\n", "Failed at the stop 1 of 50 (2.0%)\n")
+	evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "50", "--simulate").wantOutput(t, "Result Complete", "Reached 50 of 50 (100.0%)\n", "Failed at the end 0 of 50 (0.0%)\n")
 }
 
-func TestPlanOfWhatIsStoredGoesOnFromWhereItIs(t *testing.T) {
-	first, second := givenRevision(t, "stored", 1, "maxPods: 110\n"), givenRevision(t, "stored", 2, "maxPods: 120\n")
+func TestPlanOfAnExistingRolloutStartsAtItsState(t *testing.T) {
+	first, second := createRevision(t, "stored", 1, "maxPods: 110\n"), createRevision(t, "stored", 2, "maxPods: 120\n")
 	now := func(st *v1alpha1.NodeConfigStatus) { st.Active, st.LastKnownGood = runs(second), proven(second) }
 	for _, name := range []string{"stored-a", "stored-b", "stored-c", "stored-d", "stored-e", "stored-f"} {
-		node := givenNode(t, name, "stored", "z1")
+		node := createNode(t, name, "stored", "z1")
 		switch name {
 		case "stored-a":
-			givenConfig(t, name, byRollout("stored", 2, second, first), now)
+			createNodeConfig(t, name, byRollout("stored", 2, second, first), now)
 		case "stored-b":
-			givenConfig(t, name, byPerson(first), nil)
+			createNodeConfig(t, name, byPerson(first), nil)
 		case "stored-c":
-			givenConfig(t, name, nil, nil)
+			createNodeConfig(t, name, nil, nil)
 			node.Labels["taken"] = "yes"
 			if err := admin.Update(t.Context(), node); err != nil {
 				t.Fatal(err)
 			}
 		case "stored-d": // it has no agent
 		default:
-			givenConfig(t, name, nil, nil)
+			createNodeConfig(t, name, nil, nil)
 		}
 	}
 	// The nodes are older than the rollout: they do not join it.
-	givenRollout(t, "stored", "stored", "", func(r *v1alpha1.NodeConfigRollout) {
+	createRollout(t, "stored", "stored", "", func(r *v1alpha1.NodeConfigRollout) {
 		r.Spec.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: second.Namespace, Name: second.Name}}
 		all := intstr.FromString("100%")
 		r.Spec.Strategy = v1alpha1.RolloutStrategy{MaxUnavailable: &all, Steps: []v1alpha1.RolloutStep{{Nodes: &all}}}
@@ -133,34 +133,34 @@ func TestPlanOfWhatIsStoredGoesOnFromWhereItIs(t *testing.T) {
 		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: refTo(second)}
 		r.Status.Attempt = 1
 	})
-	givenRollout(t, "first-come", "stored", pods(5), func(r *v1alpha1.NodeConfigRollout) {
+	createRollout(t, "first-come", "stored", pods(5), func(r *v1alpha1.NodeConfigRollout) {
 		r.Spec.Priority = 9
 		r.Spec.NodeSelector.MatchLabels["taken"] = "yes"
 	})
-	evenkeel(t, "rollout", "plan", "stored").says(t,
+	evenkeel(t, "rollout", "plan", "stored").wantOutput(t,
 		"Rollout stored, revision 2: 6 nodes selected, 1 updated, 2 to come, 3 excluded\n",
 		"1 100% 0s 2 z1:2 stored-", "If every node is healthy, it ends after about 10m5s: Complete. A trial takes 10m.\n",
 		"Excluded:\n", "1 Manual (stored-b): a person wrote its source", "1 Conflicted (stored-c): rollout first-come has it\n", "1 Stale (stored-d): it has no NodeConfig")
 
 	file := write(t, strings.ReplaceAll(planned, "planned", "stored"))
-	evenkeel(t, "rollout", "plan", "-f", file, "--trial-duration", "1h").says(t, "Rollout stored, revision 3 (new): 6 nodes selected, 0 updated, 3 to come, 3 excluded\n", "A trial takes 2m.\n")
-	evenkeel(t, "rollout", "plan", "-f", write(t, strings.ReplaceAll(planned, "planned", "stored")+"  paused: true\n")).says(t, "No node is assigned the revision: Paused: spec.paused")
+	evenkeel(t, "rollout", "plan", "-f", file, "--trial-duration", "1h").wantOutput(t, "Rollout stored, revision 3 (new): 6 nodes selected, 0 updated, 3 to come, 3 excluded\n", "A trial takes 2m.\n")
+	evenkeel(t, "rollout", "plan", "-f", write(t, strings.ReplaceAll(planned, "planned", "stored")+"  paused: true\n")).wantOutput(t, "No node is assigned the revision: Paused: spec.paused")
 
 	fresh := strings.NewReplacer("name: planned", "name: fresh", "planned", "stored").Replace(planned)
-	evenkeel(t, "rollout", "plan", "-f", write(t, fresh)).says(t, "Rollout fresh, revision 1 (new): 6 nodes selected", " Conflicted (stored-")
+	evenkeel(t, "rollout", "plan", "-f", write(t, fresh)).wantOutput(t, "Rollout fresh, revision 1 (new): 6 nodes selected", " Conflicted (stored-")
 }
 
-func TestPlanOfARevisionThatComesBackTakesTheNextNumber(t *testing.T) {
-	first, second := givenRevision(t, "returning", 1, "maxPods: 110\n"), givenRevision(t, "returning", 2, "maxPods: 120\n")
-	givenRollout(t, "returning", "returning", "", func(r *v1alpha1.NodeConfigRollout) {
+func TestPlanOfAnOldConfigurationHasTheNextNumber(t *testing.T) {
+	first, second := createRevision(t, "returning", 1, "maxPods: 110\n"), createRevision(t, "returning", 2, "maxPods: 120\n")
+	createRollout(t, "returning", "returning", "", func(r *v1alpha1.NodeConfigRollout) {
 		r.Spec.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: first.Namespace, Name: first.Name}}
 		r.Status.CurrentRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: refTo(second)}
 		r.Status.UpdateRevision = r.Status.CurrentRevision
 	})
-	evenkeel(t, "rollout", "plan", "returning").says(t, "Rollout returning, revision 3: 0 nodes selected", "No node is assigned the revision: NoNodes: ")
+	evenkeel(t, "rollout", "plan", "returning").wantOutput(t, "Rollout returning, revision 3: 0 nodes selected", "No node is assigned the revision: NoNodes: ")
 }
 
-func TestPlanRefusesWhatItCannotPlan(t *testing.T) {
+func TestPlanErrors(t *testing.T) {
 	file := write(t, planned)
 	edit := func(old, new string) string { return write(t, strings.Replace(planned, old, new, 1)) }
 	for _, tt := range []struct {
@@ -193,21 +193,21 @@ func TestPlanRefusesWhatItCannotPlan(t *testing.T) {
 		{"-f " + file + " -o wide", []string{"json"}},
 	} {
 		t.Run(tt.args, func(t *testing.T) {
-			evenkeel(t, append([]string{"rollout", "plan"}, strings.Fields(tt.args)...)...).refuses(t, tt.want...)
+			evenkeel(t, append([]string{"rollout", "plan"}, strings.Fields(tt.args)...)...).wantError(t, tt.want...)
 		})
 	}
-	evenkeelAs(t, userOf(t, "nobody"), "rollout", "plan", "-f", file).refuses(t, "list rollouts", "forbidden")
+	evenkeelAs(t, userOf(t, "nobody"), "rollout", "plan", "-f", file).wantError(t, "list rollouts", "forbidden")
 	grant(t, "sees-rollouts", "nodeconfigrollouts", v1alpha1.GroupVersion.Group)
-	evenkeelAs(t, userOf(t, "sees-rollouts"), "rollout", "plan", "-f", file).refuses(t, "revisions of rollout", "forbidden")
+	evenkeelAs(t, userOf(t, "sees-rollouts"), "rollout", "plan", "-f", file).wantError(t, "revisions of rollout", "forbidden")
 	create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "planned-a", Labels: map[string]string{"pool": "planned"}}})
 	grant(t, "sees-maps", "configmaps", "")
 	bind(t, "sees-maps", "sees-rollouts", "nodeconfigrollouts", v1alpha1.GroupVersion.Group)
-	evenkeelAs(t, userOf(t, "sees-maps"), "rollout", "plan", "-f", file).refuses(t, "list nodes", "forbidden")
+	evenkeelAs(t, userOf(t, "sees-maps"), "rollout", "plan", "-f", file).wantError(t, "list nodes", "forbidden")
 }
 
-func TestATrialTakesAsLongAsIsAskedBesideTheTemplate(t *testing.T) {
+func TestPlanUsesTheDurationInSpecTrial(t *testing.T) {
 	file := write(t, strings.NewReplacer(", trial: {configTrialDuration: 2m}", "", "  strategy:", "  trial: {configTrialDuration: 7m}\n  strategy:").Replace(planned))
-	evenkeelAs(t, "/nowhere", "rollout", "plan", "-f", file, "--nodes", "20").says(t, "A trial takes 7m.\n")
+	evenkeelAs(t, "/nowhere", "rollout", "plan", "-f", file, "--nodes", "20").wantOutput(t, "A trial takes 7m.\n")
 	both := write(t, strings.Replace(planned, "  strategy:", "  trial: {configTrialDuration: 7m}\n  strategy:", 1))
 	got := evenkeelAs(t, "/nowhere", "rollout", "plan", "-f", both, "--nodes", "20")
 	if want := "rollout planned: the template cannot be used: spec.trial and the payload (trial.configTrialDuration) both have trial settings: remove one of them"; got.code != 1 || !strings.Contains(got.err, want) {

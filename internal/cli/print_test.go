@@ -15,15 +15,15 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-func TestNothingThatAnAgentReportsReachesTheTerminalAsACommand(t *testing.T) {
+func TestControlCharactersInStatusAreEscaped(t *testing.T) {
 	const evil = "v1\x1b[31m\n\u009b2J\u202ex\u2066\u200b\u2028\U000e0041\x7f"
-	rev := rolledOut(t, "hostile", func(r *v1alpha1.NodeConfigRollout) {
+	rev := createRolledOut(t, "hostile", func(r *v1alpha1.NodeConfigRollout) {
 		r.Status.Message, r.Status.Updated, r.Status.Phase = evil, evil, v1alpha1.RolloutProgressing
 		r.Status.FailedNodes = []v1alpha1.FailedNode{{Name: evil, Reason: evil, Message: evil}}
 		r.Status.History = []v1alpha1.RolloutOutcome{{Revision: 7, ConfigMap: "hostile-7", Outcome: "Halted", Message: evil}}
 	})
-	givenNode(t, "hostile-a", "hostile", "z1")
-	givenConfig(t, "hostile-a", byRollout("hostile", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
+	createNode(t, "hostile-a", "hostile", "z1")
+	createNodeConfig(t, "hostile-a", byRollout("hostile", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
 		failing(st, v1alpha1.ReasonCrashLooped, evil)
 		st.Conditions[0].Message, st.AgentVersion, st.ComponentVersion = evil, evil, evil
 		st.Active = &v1alpha1.ConfigRevision{Namespace: evil, Name: evil, UID: "u", SHA256: strings.Repeat("0", 64), Revision: evil}
@@ -32,8 +32,8 @@ func TestNothingThatAnAgentReportsReachesTheTerminalAsACommand(t *testing.T) {
 		st.BadConfigs = []v1alpha1.BadConfig{{UID: "u", Namespace: evil, Name: evil, Revision: evil, Reason: evil}}
 		st.OverriddenFields = []string{evil}
 	})
-	content := givenRevision(t, "reordered", 1, fmt.Sprintf("# a\u202eb\u200bc\u2066\nmaxPods: 7\nclusterDomain: %q\n", evil))
-	givenRollout(t, "reordered", "reordered", "", func(r *v1alpha1.NodeConfigRollout) {
+	content := createRevision(t, "reordered", 1, fmt.Sprintf("# a\u202eb\u200bc\u2066\nmaxPods: 7\nclusterDomain: %q\n", evil))
+	createRollout(t, "reordered", "reordered", "", func(r *v1alpha1.NodeConfigRollout) {
 		r.Spec.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: content.Namespace, Name: content.Name}}
 		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: refTo(content)}
 	})
@@ -67,11 +67,11 @@ func TestNothingThatAnAgentReportsReachesTheTerminalAsACommand(t *testing.T) {
 	}
 }
 
-func TestAClockThatIsBehindShowsNoTimeBelowZero(t *testing.T) {
-	givenNode(t, "ahead", "ahead", "z1")
-	givenConfig(t, "ahead", nil, func(st *v1alpha1.NodeConfigStatus) {
+func TestAgesAreNeverNegative(t *testing.T) {
+	createNode(t, "ahead", "ahead", "z1")
+	createNodeConfig(t, "ahead", nil, func(st *v1alpha1.NodeConfigStatus) {
 		st.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now().Add(time.Minute))
 	})
-	evenkeel(t, "nodes", "-l", "pool=ahead").says(t, "True/AllChecksPassed - 0s\n")
-	evenkeel(t, "node", "ahead").says(t, "AllChecksPassed, since 0s ago: ")
+	evenkeel(t, "nodes", "-l", "pool=ahead").wantOutput(t, "True/AllChecksPassed - 0s\n")
+	evenkeel(t, "node", "ahead").wantOutput(t, "AllChecksPassed, since 0s ago: ")
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 )
 
-// rollout makes a rollout whose status says a phase.
-func (c *crew) rollout(name string, phase v1alpha1.RolloutPhase, change func(*v1alpha1.NodeConfigRolloutSpec)) {
+// rollout creates a rollout in a phase.
+func (c *installCluster) rollout(name string, phase v1alpha1.RolloutPhase, change func(*v1alpha1.NodeConfigRolloutSpec)) {
 	c.t.Helper()
 	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	r.Spec.AllNodes = true
@@ -32,7 +32,7 @@ func (c *crew) rollout(name string, phase v1alpha1.RolloutPhase, change func(*v1
 	}
 }
 
-func (c *crew) exists(object client.Object, namespace, name string) bool {
+func (c *installCluster) exists(object client.Object, namespace, name string) bool {
 	c.t.Helper()
 	err := c.Get(c.t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, object)
 	if client.IgnoreNotFound(err) != nil {
@@ -41,8 +41,8 @@ func (c *crew) exists(object client.Object, namespace, name string) bool {
 	return err == nil
 }
 
-// controller makes the Deployment of the controller, without pods.
-func (c *crew) controller() {
+// controller creates the Deployment of the controller, without pods.
+func (c *installCluster) controller() {
 	c.t.Helper()
 	none, is := int32(0), map[string]string{"is": "controller"}
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "evenkeel-controller"}}
@@ -59,22 +59,22 @@ func (c *crew) controller() {
 	})
 }
 
-func TestUninstallGoesToTheNodesFirstAndThenToTheCluster(t *testing.T) {
-	c := newCrew(t)
+func TestUninstallChangesTheNodesBeforeTheCluster(t *testing.T) {
+	c := newInstallCluster(t)
 	c.controller()
 	for _, name := range []string{"a", "b"} {
 		c.node(name, comesBack)
 	}
 	c.node("other", comesBack)
-	c.evenkeel("install", "a", "b", "--yes").says(t, "2 of 2 nodes installed")
+	c.evenkeel("install", "a", "b", "--yes").wantOutput(t, "2 of 2 nodes installed")
 	c.rollout("done", v1alpha1.RolloutComplete, nil)
 	c.rollout("held", v1alpha1.RolloutPaused, func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = true })
-	c.went(1, "a", "b")
+	c.wantOrder(1, "a", "b")
 
-	c.evenkeel("uninstall", "--dry-run").says(t, "2 nodes, 1 at a time, with evenkeel.dev/agent:v1.0.0: 2 to uninstall", "then rollouts would be paused")
+	c.evenkeel("uninstall", "--dry-run").wantOutput(t, "2 nodes, 1 at a time, with evenkeel.dev/agent:v1.0.0: 2 to uninstall", "then rollouts would be paused")
 	c.wantLabels(map[string]string{"a": "install", "b": "install"})
 
-	c.evenkeel("uninstall", "--yes").says(t, "a: uninstalled, after", "b: uninstalled, after", "2 of 2 nodes uninstalled",
+	c.evenkeel("uninstall", "--yes").wantOutput(t, "a: uninstalled, after", "b: uninstalled, after", "2 of 2 nodes uninstalled",
 		"rollout done paused", "evenkeel-system/evenkeel-controller deleted", "evenkeel-install/evenkeel-installer deleted", "evenkeel-install/evenkeel-uninstaller deleted",
 		"kubectl evenkeel uninstall --purge deletes it")
 	c.wantLabels(nil)
@@ -87,65 +87,65 @@ func TestUninstallGoesToTheNodesFirstAndThenToTheCluster(t *testing.T) {
 		t.Errorf("the rollout is %+v; it is to be paused, and NodeConfigs are to stay", r.Spec)
 	}
 	// Again there is nothing to do.
-	c.evenkeel("uninstall", "--yes").says(t, "evenkeel-install/evenkeel-installer deleted")
+	c.evenkeel("uninstall", "--yes").wantOutput(t, "evenkeel-install/evenkeel-installer deleted")
 }
 
-func TestUninstallOfSomeNodesLeavesTheClusterAlone(t *testing.T) {
-	c := newCrew(t)
+func TestUninstallOfSomeNodesDoesNotChangeTheCluster(t *testing.T) {
+	c := newInstallCluster(t)
 	c.controller()
 	c.node("a", comesBack)
 	c.node("b", comesBack)
-	c.evenkeel("install", "--all-nodes", "--yes").says(t, "2 of 2 nodes installed")
-	c.evenkeel("uninstall", "a", "--yes").says(t, "a: uninstalled", "1 of 1 node uninstalled")
+	c.evenkeel("install", "--all-nodes", "--yes").wantOutput(t, "2 of 2 nodes installed")
+	c.evenkeel("uninstall", "a", "--yes").wantOutput(t, "a: uninstalled", "1 of 1 node uninstalled")
 	c.wantLabels(map[string]string{"b": "install"})
 	if !c.exists(&appsv1.Deployment{}, v1alpha1.SystemNamespace, "evenkeel-controller") {
 		t.Error("the controller is gone")
 	}
 }
 
-func TestANodeThatDoesNotComeBackKeepsItsAgentAndTheClusterItsController(t *testing.T) {
-	c := newCrew(t)
+func TestUninstallStopsAtAFailedNode(t *testing.T) {
+	c := newInstallCluster(t)
 	c.controller()
 	c.node("a", comesBack)
 	c.node("b", comesBack)
-	c.evenkeel("install", "--all-nodes", "--yes").says(t, "2 of 2 nodes installed")
+	c.evenkeel("install", "--all-nodes", "--yes").wantOutput(t, "2 of 2 nodes installed")
 	c.plays("a", takenBack)
-	c.evenkeel("uninstall", "--yes").halts(t, command.ExitHalted, []string{"a: FAILED: it was tried and taken back"}, "0 of 2 nodes uninstalled, 1 not started; failed on a, which has its agent still")
+	c.evenkeel("uninstall", "--yes").wantExit(t, command.ExitHalted, []string{"a: FAILED: it was tried and taken back"}, "0 of 2 nodes uninstalled, 1 not started; failed on a, which has its agent still")
 	c.wantLabels(map[string]string{"a": "uninstall-failed", "b": "install"})
-	c.evenkeel("uninstall", "--yes").halts(t, command.ExitHalted, []string{"a: FAILED", "b: uninstalled"}, "1 of 2 nodes uninstalled; failed on a")
+	c.evenkeel("uninstall", "--yes").wantExit(t, command.ExitHalted, []string{"a: FAILED", "b: uninstalled"}, "1 of 2 nodes uninstalled; failed on a")
 	c.wantLabels(map[string]string{"a": "uninstall-failed"})
 	if !c.exists(&appsv1.Deployment{}, v1alpha1.SystemNamespace, "evenkeel-controller") {
 		t.Error("the controller is gone")
 	}
 	c.plays("a", comesBack)
-	c.evenkeel("uninstall", "--retry", "--yes").says(t, "a: uninstalled", "evenkeel-controller deleted")
+	c.evenkeel("uninstall", "--retry", "--yes").wantOutput(t, "a: uninstalled", "evenkeel-controller deleted")
 	c.wantLabels(nil)
 }
 
-func TestACordonedNodeKeepsTheClustersPart(t *testing.T) {
-	c := newCrew(t)
+func TestUninstallOfTheClusterWaitsForCordonedNodes(t *testing.T) {
+	c := newInstallCluster(t)
 	c.node("a", comesBack, func(n *corev1.Node) { n.Spec.Unschedulable = true; n.Labels[v1alpha1.LabelAgent] = "install" })
-	c.evenkeel("uninstall", "--yes").halts(t, command.ExitError, []string{"a: skipped: it is cordoned", "0 of 1 node uninstalled, 1 skipped"},
+	c.evenkeel("uninstall", "--yes").wantExit(t, command.ExitError, []string{"a: skipped: it is cordoned", "0 of 1 node uninstalled, 1 skipped"},
 		"1 node still labelled evenkeel.dev/agent (a): the controller and the installer remain until these are done; run the command again then")
 }
 
-func TestUninstallDoesNotGetInTheWayOfARollout(t *testing.T) {
-	c := newCrew(t)
+func TestUninstallRefusesDuringARollout(t *testing.T) {
+	c := newInstallCluster(t)
 	c.node("a", comesBack)
 	c.rollout("going", v1alpha1.RolloutProgressing, nil)
 	c.rollout("back", v1alpha1.RolloutRollingBack, func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = true })
 	c.rollout("frozen", v1alpha1.RolloutFrozen, func(s *v1alpha1.NodeConfigRolloutSpec) { s.Frozen = true })
 	c.rollout("held", v1alpha1.RolloutProgressing, func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = true })
 	c.rollout("done", v1alpha1.RolloutComplete, nil)
-	c.evenkeel("uninstall", "a", "--yes").refuses(t, "rollouts are in progress (back, going): pause them first (kubectl evenkeel rollout pause back), or use --force; nothing was changed")
+	c.evenkeel("uninstall", "a", "--yes").wantError(t, "rollouts are in progress (back, going): pause them first (kubectl evenkeel rollout pause back), or use --force; nothing was changed")
 	c.wantLabels(nil)
-	c.evenkeel("uninstall", "a", "--yes", "--force").says(t, "1 of 1 node uninstalled")
+	c.evenkeel("uninstall", "a", "--yes", "--force").wantOutput(t, "1 of 1 node uninstalled")
 }
 
-func TestPurgeShowsWhatIsLostAndDeletesTheAPI(t *testing.T) {
-	c := newCrew(t)
+func TestPurgeListsObjectsAndDeletesTheAPI(t *testing.T) {
+	c := newInstallCluster(t)
 	c.node("a", comesBack)
-	c.evenkeel("install", "a", "--yes").says(t, "1 of 1 node installed")
+	c.evenkeel("install", "a", "--yes").wantOutput(t, "1 of 1 node installed")
 	nc := &v1alpha1.NodeConfig{}
 	if !c.exists(nc, "", "a") {
 		t.Fatal("there is no NodeConfig")
@@ -156,14 +156,14 @@ func TestPurgeShowsWhatIsLostAndDeletesTheAPI(t *testing.T) {
 	}
 	c.rollout("kept", v1alpha1.RolloutComplete, nil)
 	const loss = "--purge permanently deletes 1 NodeConfigs, of which 1 assign a configuration (a), and 1 rollouts (kept)"
-	c.evenkeel("uninstall", "--purge", "--dry-run").says(t, loss, "kubectl get nodeconfigs,nodeconfigrollouts -o yaml > evenkeel.yaml")
-	c.evenkeel("uninstall", "--purge", "a").refuses(t, "--purge cannot be used with node names or --selector")
+	c.evenkeel("uninstall", "--purge", "--dry-run").wantOutput(t, loss, "kubectl get nodeconfigs,nodeconfigrollouts -o yaml > evenkeel.yaml")
+	c.evenkeel("uninstall", "--purge", "a").wantError(t, "--purge cannot be used with node names or --selector")
 	t.Cleanup(func() {
 		if err := c.cluster.Apply(context.Background(), "../../config/api"); err != nil {
 			t.Error(err)
 		}
 	})
-	c.evenkeel("uninstall", "--purge", "--yes").says(t, loss, "a: uninstalled", "nodeconfigrollouts.evenkeel.dev deleted, with all objects",
+	c.evenkeel("uninstall", "--purge", "--yes").wantOutput(t, loss, "a: uninstalled", "nodeconfigrollouts.evenkeel.dev deleted, with all objects",
 		"nodeconfigs.evenkeel.dev deleted, with all objects", "kubectl delete -k config/default")
 	c.eventually("the API is gone", func(ctx context.Context) (bool, error) {
 		err := c.List(ctx, &v1alpha1.NodeConfigList{})
@@ -174,7 +174,7 @@ func TestPurgeShowsWhatIsLostAndDeletesTheAPI(t *testing.T) {
 	if err := c.cluster.Apply(t.Context(), "../../config/installer"); err != nil {
 		t.Fatal(err)
 	}
-	c.evenkeel("install", "a", "--yes").refuses(t, "the cluster has no CustomResourceDefinition nodeconfigs.evenkeel.dev, and agents nowhere to report to: apply evenkeel's manifests first: kubectl apply -k config/default")
-	c.evenkeel("uninstall", "--purge", "--yes").says(t, "--purge permanently deletes 0 NodeConfigs, and 0 rollouts", "evenkeel-installer deleted")
+	c.evenkeel("install", "a", "--yes").wantError(t, "the cluster has no CustomResourceDefinition nodeconfigs.evenkeel.dev, and agents nowhere to report to: apply evenkeel's manifests first: kubectl apply -k config/default")
+	c.evenkeel("uninstall", "--purge", "--yes").wantOutput(t, "--purge permanently deletes 0 NodeConfigs, and 0 rollouts", "evenkeel-installer deleted")
 	c.wantLabels(nil)
 }

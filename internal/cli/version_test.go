@@ -17,7 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 
-// leaseOf is the controller's, as its holder of a version renews it; nobody holds it if holder is "".
+// leaseOf creates the controller's lease. Without a holder, the lease is free.
 func leaseOf(t *testing.T, holder string, labels map[string]string) {
 	t.Helper()
 	now := metav1.NewMicroTime(time.Now())
@@ -27,7 +27,7 @@ func leaseOf(t *testing.T, holder string, labels map[string]string) {
 	})
 }
 
-// inCluster is what the JSON says of the cluster. Other tests' nodes are gone by then.
+// inCluster returns the versions in the cluster from the JSON output.
 func inCluster(t *testing.T) version.Report {
 	t.Helper()
 	said := evenkeel(t, "version", "-o", "json")
@@ -42,12 +42,12 @@ func inCluster(t *testing.T) version.Report {
 	return v
 }
 
-func TestTheVersionsOfTheClusterAreThoseOfWhoLeadsAndOfTheAgents(t *testing.T) {
+func TestVersionShowsTheLeaderAndTheAgents(t *testing.T) {
 	if got := inCluster(t); got.Controller != nil || got.Agents != nil {
 		t.Fatalf("of an empty cluster it says %+v", got)
 	}
 	for i, version := range []string{"v0.2.0", "v0.3.0", "v0.3.0", ""} {
-		givenConfig(t, fmt.Sprintf("counted-%d", i), nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = version })
+		createNodeConfig(t, fmt.Sprintf("counted-%d", i), nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = version })
 	}
 	leaseOf(t, "pod-1_42", map[string]string{v1alpha1.LabelVersion: "v0.3.0"})
 	want := version.Report{
@@ -56,20 +56,20 @@ func TestTheVersionsOfTheClusterAreThoseOfWhoLeadsAndOfTheAgents(t *testing.T) {
 	if diff := cmp.Diff(want, inCluster(t)); diff != "" {
 		t.Error(diff)
 	}
-	evenkeel(t, "version").says(t, "kubectl-evenkeel v0.0.0-test\ncommit 0123abcd\nbuilt with go", "\nkubelets 1.30 to 1.",
+	evenkeel(t, "version").wantOutput(t, "kubectl-evenkeel v0.0.0-test\ncommit 0123abcd\nbuilt with go", "\nkubelets 1.30 to 1.",
 		"\n\nIN THE CLUSTER VERSION NODES\ncontroller v0.3.0 -\nagent v0.3.0 2\nno agent yet - 1\nagent v0.2.0 1\n")
-	evenkeel(t, "version", "-o", "yaml").says(t, "agents:\n- nodes: 2\n version: v0.3.0", "controller:\n version: v0.3.0\n")
+	evenkeel(t, "version", "-o", "yaml").wantOutput(t, "agents:\n- nodes: 2\n version: v0.3.0", "controller:\n version: v0.3.0\n")
 
 	// Who may look at NodeConfigs, and not at the lease, is told of the agents alone.
 	grant(t, "looks", "nodeconfigs", v1alpha1.GroupVersion.Group)
 	got := evenkeelAs(t, userOf(t, "looks"), "version")
-	got.says(t, "IN THE CLUSTER VERSION NODES\nagent v0.3.0 2\n")
+	got.wantOutput(t, "IN THE CLUSTER VERSION NODES\nagent v0.3.0 2\n")
 	if strings.Contains(got.out, "controller") || got.err != "" {
 		t.Errorf("without a right to the lease: %+v", got)
 	}
 }
 
-func TestAControllerIsShownThatHoldsTheLeaseWhateverItSaysOfItself(t *testing.T) {
+func TestVersionShowsTheHolderOfTheLease(t *testing.T) {
 	for _, tt := range []struct {
 		name, holder string
 		labels       map[string]string
@@ -87,7 +87,7 @@ func TestAControllerIsShownThatHoldsTheLeaseWhateverItSaysOfItself(t *testing.T)
 	}
 }
 
-func TestWithoutAClusterTheProgramStillSaysWhatItIs(t *testing.T) {
+func TestVersionWithoutACluster(t *testing.T) {
 	const line = "kubectl-evenkeel v0.0.0-test\n"
 	for _, args := range [][]string{{"version", "--client"}, {"version", "--client", "-o", "json"}} {
 		got := evenkeelAs(t, "/none", args...)
@@ -103,6 +103,6 @@ func TestWithoutAClusterTheProgramStillSaysWhatItIs(t *testing.T) {
 		!strings.Contains(got.err, "ask an administrator for this right") {
 		t.Errorf("without rights: %+v", got)
 	}
-	evenkeel(t, "version", "-o", "wide").refuses(t, "must be one of json, yaml")
-	evenkeel(t, "version", "v1").refuses(t, `unknown command "v1" for "kubectl evenkeel version"`)
+	evenkeel(t, "version", "-o", "wide").wantError(t, "must be one of json, yaml")
+	evenkeel(t, "version", "v1").wantError(t, `unknown command "v1" for "kubectl evenkeel version"`)
 }

@@ -21,7 +21,7 @@ func flagged(t *testing.T, args ...string) componentFlags {
 	return f
 }
 
-func TestComponentsAreOpenedByNameAndLeaveNothing(t *testing.T) {
+func TestComponentsLeaveNoTemporaryFiles(t *testing.T) {
 	scratch := t.TempDir()
 	t.Setenv("TMPDIR", scratch)
 	f := flagged(t, "--component-binary", "kubelet=../../../bin/tools/kubelet", "--component-binary=kube-proxy=../../../bin/tools/kube-proxy")
@@ -47,7 +47,7 @@ func TestComponentsAreOpenedByNameAndLeaveNothing(t *testing.T) {
 	}
 }
 
-func TestNoComponentsNeedNoDirectory(t *testing.T) {
+func TestWithoutComponentsThereIsNoTemporaryDirectory(t *testing.T) {
 	t.Setenv("TMPDIR", "/nowhere")
 	f := flagged(t)
 	all, done, err := f.open(io.Discard)
@@ -57,7 +57,7 @@ func TestNoComponentsNeedNoDirectory(t *testing.T) {
 	}
 }
 
-func TestComponentsAreNotOpenedByHalf(t *testing.T) {
+func TestAMissingComponentIsAnError(t *testing.T) {
 	scratch := t.TempDir()
 	t.Setenv("TMPDIR", scratch)
 	f := flagged(t, "--component-binary=kube-proxy=../../../bin/tools/kube-proxy", "--component-binary=kubelet=/nowhere/kubelet")

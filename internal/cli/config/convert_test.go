@@ -45,7 +45,7 @@ func thereAndBack(t rapid.TB, flat []byte) {
 	}
 }
 
-func TestAConfigurationWithEveryFieldSurvivesConversionThereAndBack(t *testing.T) {
+func TestConversionKeepsEveryField(t *testing.T) {
 	text, err := os.ReadFile("../../payload/testdata/printed-full.json")
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestAConfigurationWithEveryFieldSurvivesConversionThereAndBack(t *testing.T
 	thereAndBack(t, flat)
 }
 
-func TestAnyValueOfAnyFieldSurvivesConversionThereAndBack(t *testing.T) {
+func TestConversionKeepsAnyValueOfAnyField(t *testing.T) {
 	guarded := map[string]bool{
 		"staticPodPath": true, "authentication.x509.clientCAFile": true, "tlsCertFile": true, "tlsPrivateKeyFile": true,
 		"resolvConf": true, "volumePluginDir": true, "podLogsDir": true, "healthzPort": true,
@@ -108,7 +108,7 @@ func set(fields map[string]any, path []string, value any) {
 	fields[path[0]] = value
 }
 
-func TestAConfigurationOfNoFieldsIsConverted(t *testing.T) {
+func TestConversionOfAnEmptyConfiguration(t *testing.T) {
 	const want = "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\n"
 	if got, err := Convert("f", []byte(header), "grouped"); err != nil || string(got) != want {
 		t.Errorf("got %q, %v, want %q", got, err, want)
@@ -116,7 +116,7 @@ func TestAConfigurationOfNoFieldsIsConverted(t *testing.T) {
 	thereAndBack(t, []byte(header))
 }
 
-func TestANumberThatFitsNoFloatIsConvertedDigitByDigit(t *testing.T) {
+func TestConversionKeepsLargeNumbers(t *testing.T) {
 	flat := header + "kubeAPIBurst: 18446744073709551615\nmaxOpenFiles: 9223372036854775807\n"
 	got, err := Convert("f", []byte(flat), "grouped")
 	if want := "cluster:\n  kubeAPIBurst: 18446744073709551615\nresources:\n  maxOpenFiles: 9223372036854775807\n"; err != nil || !strings.HasSuffix(string(got), want) {
@@ -124,7 +124,7 @@ func TestANumberThatFitsNoFloatIsConvertedDigitByDigit(t *testing.T) {
 	}
 }
 
-func TestWhatIsTooLargeInTheOtherFormIsNotConverted(t *testing.T) {
+func TestConversionLimitsTheSizeOfTheResult(t *testing.T) {
 	gates := map[string]bool{}
 	for i := range 45_000 { // in YAML each is a line of its own
 		gates[fmt.Sprintf("Gate%010d", i)] = true

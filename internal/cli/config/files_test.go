@@ -63,7 +63,7 @@ func TestOutputWithoutAFileGoesToStandardOutput(t *testing.T) {
 	}
 }
 
-func TestInputEndsWhereAFileIsTooLarge(t *testing.T) {
+func TestInputIsLimited(t *testing.T) {
 	endless := strings.NewReader(strings.Repeat("#", 2*kubeadm.MaxFile))
 	a := &command.Env{IOStreams: genericclioptions.IOStreams{In: endless}}
 	data, called, err := a.ReadFile(t.Context(), "-", kubeadm.MaxFile+1)

@@ -10,7 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 )
 
-func TestOutcomesAreNamedAsTheComponentsAre(t *testing.T) {
+func TestOutcomesHaveTheNamesOfComponentOutcomes(t *testing.T) {
 	for theirs, ours := range map[component.Outcome]outcome{component.Accepted: accepted, component.Rejected: rejected, component.CouldNotTell: couldNotTell} {
 		if theirs.String() != string(ours) {
 			t.Errorf("%s is not %s", theirs, ours)
@@ -18,7 +18,7 @@ func TestOutcomesAreNamedAsTheComponentsAre(t *testing.T) {
 	}
 }
 
-func TestTheWorstJudgementDecides(t *testing.T) {
+func TestTheWorstVerdictDecides(t *testing.T) {
 	for _, tt := range []struct {
 		all  []outcome
 		want outcome
@@ -41,7 +41,7 @@ func TestTheWorstJudgementDecides(t *testing.T) {
 }
 
 // On a host with cgroup v1 the real kubelet's verdict has such a warning; this one may have v2.
-func TestWhatTheHostKeptFromBeingJudgedIsSaidUnderTheVerdict(t *testing.T) {
+func TestWarningsAreUnderTheVerdict(t *testing.T) {
 	var out bytes.Buffer
 	a := &app{&command.Env{IOStreams: genericclioptions.IOStreams{Out: &out}}}
 	a.printJudgement(judgement{

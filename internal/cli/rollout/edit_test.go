@@ -72,7 +72,7 @@ func read(t *testing.T, c client.Client) *v1alpha1.NodeConfigRollout {
 	return r
 }
 
-func TestAnEditKeepsWhatSomebodyElseWroteMeanwhile(t *testing.T) {
+func TestAnEditKeepsConcurrentChanges(t *testing.T) {
 	c := fakeAPI(t, between(3, func(r *v1alpha1.NodeConfigRollout) { r.Spec.Priority++ }))
 	a, out := quiet()
 	err := a.print(steer.Edit(t.Context(), c, "workers", func(r *v1alpha1.NodeConfigRollout) (string, error) {
@@ -90,7 +90,7 @@ func TestAnEditKeepsWhatSomebodyElseWroteMeanwhile(t *testing.T) {
 	}
 }
 
-func TestAnEditThatAlwaysComesTooLateSaysSo(t *testing.T) {
+func TestAnEditGivesUpAfterManyConflicts(t *testing.T) {
 	c := fakeAPI(t, between(1000, func(r *v1alpha1.NodeConfigRollout) { r.Spec.Priority++ }))
 	a, _ := quiet()
 	err := a.print(steer.Edit(t.Context(), c, "workers", func(r *v1alpha1.NodeConfigRollout) (string, error) {
@@ -102,7 +102,7 @@ func TestAnEditThatAlwaysComesTooLateSaysSo(t *testing.T) {
 	}
 }
 
-func TestAPushWritesOnlyWhatItShowed(t *testing.T) {
+func TestAPushWritesOnlyTheChangeItShowed(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		edit func(*v1alpha1.NodeConfigRollout)
@@ -128,7 +128,7 @@ func TestAPushWritesOnlyWhatItShowed(t *testing.T) {
 	}
 }
 
-func TestAPushOfWhatSomebodyElseHasJustCreatedWritesNothing(t *testing.T) {
+func TestAPushDoesNotOverwriteARolloutCreatedMeanwhile(t *testing.T) {
 	c := fakeAPI(t, interceptor.Funcs{})
 	a, _ := quiet()
 	wanted := &v1alpha1.NodeConfigRollout{}
@@ -139,7 +139,7 @@ func TestAPushOfWhatSomebodyElseHasJustCreatedWritesNothing(t *testing.T) {
 	}
 }
 
-func TestAnOlderCRDIsNamed(t *testing.T) {
+func TestAnOlderCRDIsExplained(t *testing.T) {
 	refused := apierrors.NewBadRequest(`strict decoding error: unknown field "spec.frozen"`)
 	c := fakeAPI(t, interceptor.Funcs{Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
 		return refused
@@ -154,7 +154,7 @@ func TestAnOlderCRDIsNamed(t *testing.T) {
 	}
 }
 
-func TestAWatchResumesAfterAnErrorThatMayPass(t *testing.T) {
+func TestAWatchIsRestarted(t *testing.T) {
 	refusedAt := func(n int) error {
 		switch n {
 		case 2:
@@ -203,16 +203,7 @@ func TestAWatchResumesAfterAnErrorThatMayPass(t *testing.T) {
 	}
 }
 
-// listsFirst adapts the fake API: its watches do not send the existing objects, and its lists cannot select by name.
-type listsFirst struct{ client.WithWatch }
-
-func (c listsFirst) List(ctx context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	return c.WithWatch.List(ctx, list)
-}
-
-func (listsFirst) IsWatchListSemanticsUnSupported() bool { return true }
-
-func TestATemplateIsTheSameInWhateverFormItIsWritten(t *testing.T) {
+func TestTemplatesInJSONAndYAMLAreEqual(t *testing.T) {
 	template, err := templateOf("kubelet", []byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: 5\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -229,7 +220,7 @@ func TestATemplateIsTheSameInWhateverFormItIsWritten(t *testing.T) {
 	}
 }
 
-func TestAnUndoOverwritesNoPushThatItHasNotSeen(t *testing.T) {
+func TestAnUndoDoesNotOverwriteAConcurrentPush(t *testing.T) {
 	c := fakeAPI(t, between(1, func(r *v1alpha1.NodeConfigRollout) {
 		r.Spec.Template.Kubelet = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":7}`)}
 	}))

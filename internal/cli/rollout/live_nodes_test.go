@@ -44,7 +44,7 @@ func paged(asked *[]string, fail string) interceptor.Funcs {
 	}}
 }
 
-func TestTheLiveViewReadsNodesInPagesAndOfNodesTheirMetadata(t *testing.T) {
+func TestTheLiveViewReadsPagesAndNodeMetadataOnly(t *testing.T) {
 	var asked []string
 	nodes, err := liveNodes(t.Context(), fakeAPI(t, paged(&asked, "")), moving())
 	if err != nil {
@@ -66,7 +66,7 @@ func TestTheLiveViewReadsNodesInPagesAndOfNodesTheirMetadata(t *testing.T) {
 	}
 }
 
-func TestNodesThatCannotBeReadAreTold(t *testing.T) {
+func TestTheLiveViewShowsErrorsOfReadingNodes(t *testing.T) {
 	for fail, want := range map[string]string{"Metadata": "list Nodes: no", "NodeConfig": "list NodeConfigs: no"} {
 		var asked []string
 		if _, err := liveNodes(t.Context(), fakeAPI(t, paged(&asked, fail)), moving()); err == nil || err.Error() != want {

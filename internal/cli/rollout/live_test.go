@@ -69,7 +69,7 @@ func check(t *testing.T, got []string, want string) {
 	}
 }
 
-func TestTheLiveViewOpensOnlyNodesThatFailedOrAreInFlight(t *testing.T) {
+func TestTheLiveViewListsFailedNodesAndNodesInFlight(t *testing.T) {
 	check(t, view{rollout: moving(), nodes: fleet120(), now: noon}.lines(100), `
 workers  revision 4 (workers-7f9c4d1a2b), attempt 2  Progressing  started 12m ago
 3 nodes are in flight
@@ -88,7 +88,7 @@ node-061 Assigned     4s  waiting for its agent
 `)
 }
 
-func TestTheLiveViewKeepsToTheTerminal(t *testing.T) {
+func TestTheLiveViewFitsTheTerminal(t *testing.T) {
 	r := moving()
 	r.Status.Message = strings.Repeat("it goes on and on ", 20)
 	lines := view{rollout: r, nodes: fleet120(), now: noon, style: true}.lines(40)
@@ -105,7 +105,7 @@ func TestTheLiveViewKeepsToTheTerminal(t *testing.T) {
 	}
 }
 
-func TestTheLiveViewBoundsZonesAndNodes(t *testing.T) {
+func TestTheLiveViewLimitsZonesAndNodes(t *testing.T) {
 	var nodes []liveNode
 	for i := range 40 {
 		n := liveNode{name: fmt.Sprintf("node-%02d", i), zone: fmt.Sprintf("zone-%02d", i/2)}
@@ -126,7 +126,7 @@ func TestTheLiveViewBoundsZonesAndNodes(t *testing.T) {
 	}
 }
 
-func TestTheViewSaysWhatCannotBeBelieved(t *testing.T) {
+func TestTheViewMarksOldData(t *testing.T) {
 	r := moving()
 	r.Generation = 4
 	v := view{rollout: r, now: noon, trouble: "connection refused"}
@@ -137,7 +137,7 @@ the API server does not answer, this view is old: connection refused
 `)
 }
 
-func TestAStopShowsHowLongAgoItWas(t *testing.T) {
+func TestTheViewShowsTheAgeOfAHalt(t *testing.T) {
 	r := moving()
 	r.Status.Phase, r.Status.Halt = v1alpha1.RolloutHalted, &v1alpha1.RolloutHalt{Time: *ago(6 * time.Second)}
 	if got, want := (view{rollout: r, now: noon}).title(), "workers  revision 4 (workers-7f9c4d1a2b), attempt 2  Halted  stopped 6s ago"; got != want {
@@ -145,7 +145,7 @@ func TestAStopShowsHowLongAgoItWas(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatMayPassIsAnAPIServerThatDoesNotAnswer(t *testing.T) {
+func TestOnlyTransientErrorsMeanThatTheAPIServerIsAway(t *testing.T) {
 	for _, tt := range []struct {
 		err              error
 		noNodes, trouble string
@@ -163,7 +163,7 @@ func TestOnlyWhatMayPassIsAnAPIServerThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-func TestAPauseShowsWhatIsLeftOfIt(t *testing.T) {
+func TestTheViewShowsTheRestOfAPause(t *testing.T) {
 	r := moving()
 	r.Status.Step, r.Status.StepTime = 1, ago(4*time.Minute)
 	if got, want := (view{rollout: r, now: noon}).steps(), "✓ 1 node  ▶ pause 10m (6m left)  10%  pause"; got != want {
@@ -176,7 +176,7 @@ func TestAPauseShowsWhatIsLeftOfIt(t *testing.T) {
 	}
 }
 
-func TestFailedNodesAreNamedWithHowManyMoreThereAre(t *testing.T) {
+func TestTheViewCountsMoreFailedNodes(t *testing.T) {
 	r := moving()
 	r.Status.Nodes.Failed = 3
 	r.Status.FailedNodes = []v1alpha1.FailedNode{{Name: "node-7", Reason: "Timeout", Message: "took\ntoo long"}}
@@ -187,7 +187,7 @@ and 2 more failed nodes
 `)
 }
 
-func TestANodeLooksAsItsNodeConfigSays(t *testing.T) {
+func TestNodeStatesFromNodeConfigs(t *testing.T) {
 	assigned := func(revision int64) *v1alpha1.NodeConfig {
 		nc := &v1alpha1.NodeConfig{}
 		nc.Generation, nc.Status.ObservedGeneration = 2, 2
@@ -255,7 +255,7 @@ func TestANodeLooksAsItsNodeConfigSays(t *testing.T) {
 	}
 }
 
-func TestTheVerdictOfEachPhase(t *testing.T) {
+func TestTheExitCodeOfEachPhase(t *testing.T) {
 	type verdictOf struct {
 		code int
 		over bool
@@ -297,7 +297,7 @@ func TestTheVerdictOfEachPhase(t *testing.T) {
 	}
 }
 
-func TestACompleteRolloutWithTooManyFailedNodesIsNoSuccess(t *testing.T) {
+func TestACompleteRolloutWithTooManyFailedNodesExitsWithHalted(t *testing.T) {
 	r := moving()
 	r.Status.Phase = v1alpha1.RolloutComplete
 	for reason, want := range map[string]int{"NodesFailed": command.ExitComplete, rollout.DegradedTooMany: command.ExitHalted} {

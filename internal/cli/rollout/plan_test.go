@@ -25,7 +25,7 @@ spec:
   template: {kubelet: {apiVersion: evenkeel.dev/v1alpha1, kind: KubeletConfiguration, resources: {maxPods: 120}}}
 `
 
-func TestPlanDrawsWithColorsWhereTheyAreWanted(t *testing.T) {
+func TestTheGraphHasColorsOnlyOnRequest(t *testing.T) {
 	m := rollout.Model{TakeUp: time.Second, Trial: time.Minute, Fail: time.Second, Failing: 0.5}
 	r, err := ParseManifest([]byte(planned))
 	if err != nil {
@@ -44,7 +44,7 @@ func TestPlanDrawsWithColorsWhereTheyAreWanted(t *testing.T) {
 	}
 }
 
-func TestThePlotOfOneNodeIsOneLineHigh(t *testing.T) {
+func TestTheGraphOfOneNodeIsOneLineHigh(t *testing.T) {
 	v := simulationView{DurationSeconds: 600, Samples: []sampleView{{}, {AfterSeconds: 300, Nodes: v1alpha1.RolloutCounts{Updated: 1}}}}
 	lines := strings.Split(v.plot(false), "\n")
 	if len(lines) != 4 || !strings.Contains(lines[0], "1┤") || !strings.Contains(lines[1], "0┼") || !strings.HasPrefix(lines[2], "    0s ") {
@@ -56,7 +56,7 @@ func TestThePlotOfOneNodeIsOneLineHigh(t *testing.T) {
 	}
 }
 
-func TestATrialTakesAsLongAsAgentsReport(t *testing.T) {
+func TestTheDurationOfATrialComesFromAgents(t *testing.T) {
 	f := &report.Fleet{Nodes: []rollout.Node{{TrialLength: time.Minute}, {TrialLength: 2 * time.Minute}, {}}}
 	if got := trialOf(f, 0); got != 2*time.Minute {
 		t.Errorf("it is %s, want the longest", got)

@@ -13,7 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-func TestStepsAreReadAsTheyAreWritten(t *testing.T) {
+func TestParseSteps(t *testing.T) {
 	for _, tt := range []struct{ in, want string }{
 		{"1", `[{"nodes":1}]`},
 		{"1,pause:10m,10%,pause,100%", `[{"nodes":1},{"pause":{"duration":"10m0s"}},{"nodes":"10%"},{"pause":{}},{"nodes":"100%"}]`},
@@ -33,7 +33,7 @@ func TestStepsAreReadAsTheyAreWritten(t *testing.T) {
 	}
 }
 
-func TestTheStepsThatThereWereCanBeGivenAgain(t *testing.T) {
+func TestStepsFlagIsTheInverseOfParseSteps(t *testing.T) {
 	for _, steps := range []string{"1", "1,pause:10m0s,10%,pause,100%", "pause,5"} {
 		parsed, err := parseSteps(steps)
 		if err != nil {
@@ -56,7 +56,7 @@ func TestTheStepsThatThereWereCanBeGivenAgain(t *testing.T) {
 	}
 }
 
-func TestWhatComesBackBringsItsOwnTrial(t *testing.T) {
+func TestRestoreRemovesAConflictingTrial(t *testing.T) {
 	beside := &v1alpha1.TrialTerms{AllowPodLoss: true}
 	for data, want := range map[string]string{
 		"kind: KubeletConfiguration\napiVersion: evenkeel.dev/v1alpha1\ntrial: {crashLoopThreshold: 1}\n": "it has a trial section, so spec.trial was removed; ",
@@ -74,7 +74,7 @@ func TestWhatComesBackBringsItsOwnTrial(t *testing.T) {
 	}
 }
 
-func TestStepsThatMakeNoSenseAreRefusedByTheirPlace(t *testing.T) {
+func TestParseStepsNamesTheWrongStep(t *testing.T) {
 	for _, tt := range []struct{ in, want string }{
 		{"", `step 0: "" is neither`},
 		{"1,,2", `step 1: "" is neither`},

@@ -30,9 +30,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// crew is a cluster with all of evenkeel's manifests and Kubernetes' own controllers. Nodes, their kubelets and what runs in
-// the installer's pods are the test's.
-type crew struct {
+// installCluster is a cluster with all of evenkeel's manifests and with Kubernetes' controllers. The test simulates the nodes, the
+// kubelets and the installer's pods.
+type installCluster struct {
 	client.Client
 	cluster *localcluster.Cluster
 	t       *testing.T
@@ -46,7 +46,7 @@ type crew struct {
 	failed   error
 }
 
-// part is what a node's kubelet reports of a pod.
+// part is how a simulated kubelet and its pod behave.
 type part struct {
 	ready    bool
 	version  string // that the agent reports; empty: none does
@@ -63,21 +63,21 @@ var (
 	takenBack = part{exit: 2, said: "level=INFO msg=restarting\nevenkeel-agent: the kubelet did not come back: /healthz: connection refused", restarts: 1}
 )
 
-var crews struct {
+var installClusters struct {
 	once    sync.Once
 	cluster *localcluster.Cluster
 	client  client.Client
 	err     error
 }
 
-// newCrew begins with no node. The cluster is that of all tests that use one.
-func newCrew(t *testing.T) *crew {
+// newInstallCluster returns the cluster without nodes. All tests share one cluster.
+func newInstallCluster(t *testing.T) *installCluster {
 	t.Helper()
-	crews.once.Do(func() { crews.cluster, crews.client, crews.err = crewCluster() })
-	if crews.err != nil {
-		t.Fatal(crews.err)
+	installClusters.once.Do(func() { installClusters.cluster, installClusters.client, installClusters.err = startInstallCluster() })
+	if installClusters.err != nil {
+		t.Fatal(installClusters.err)
 	}
-	c := &crew{Client: crews.client, cluster: crews.cluster, t: t, play: map[string]part{}}
+	c := &installCluster{Client: installClusters.client, cluster: installClusters.cluster, t: t, play: map[string]part{}}
 	if err := c.cluster.Apply(t.Context(), "../../config/installer"); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func newCrew(t *testing.T) *crew {
 	return c
 }
 
-func crewCluster() (*localcluster.Cluster, client.Client, error) {
+func startInstallCluster() (*localcluster.Cluster, client.Client, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	cluster, err := localcluster.Start(ctx, localcluster.Options{})
@@ -133,8 +133,8 @@ func crewCluster() (*localcluster.Cluster, client.Client, error) {
 	return cluster, c, errors.Join(err, newErr)
 }
 
-// node adds a node that is Ready, and says what its kubelet will report of an installer.
-func (c *crew) node(name string, play part, change ...func(*corev1.Node)) {
+// node adds a Ready node whose installer pod behaves like play.
+func (c *installCluster) node(name string, play part, change ...func(*corev1.Node)) {
 	c.t.Helper()
 	c.plays(name, play)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": "workers", corev1.LabelOSStable: "linux"}}}
@@ -148,14 +148,14 @@ func (c *crew) node(name string, play part, change ...func(*corev1.Node)) {
 	}
 }
 
-func (c *crew) plays(name string, play part) {
+func (c *installCluster) plays(name string, play part) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.play[name] = play
 }
 
-// waitsFor reports whether as many nodes as are to be busy at a time are not yet, so that none may become ready.
-func (c *crew) waitsFor(pods []corev1.Pod) bool {
+// waitsFor reports whether fewer nodes are in progress than the test expects; then no pod becomes ready yet.
+func (c *installCluster) waitsFor(pods []corev1.Pod) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ready := 0
@@ -167,8 +167,8 @@ func (c *crew) waitsFor(pods []corev1.Pod) bool {
 	return len(pods)-ready < min(c.together, len(c.play)-ready)
 }
 
-// kubelets reports of all pods of installers what their nodes' parts are, once.
-func (c *crew) kubelets(ctx context.Context) error {
+// kubelets updates the status of all installer pods once, as their nodes' parts say.
+func (c *installCluster) kubelets(ctx context.Context) error {
 	pods := &corev1.PodList{}
 	if err := c.List(ctx, pods, client.InNamespace(v1alpha1.InstallNamespace)); err != nil {
 		return err
@@ -205,8 +205,8 @@ func (c *crew) kubelets(ctx context.Context) error {
 	return nil
 }
 
-// report writes a pod's status, and what an agent that comes back with it reports.
-func (c *crew) report(ctx context.Context, pod *corev1.Pod, play part) error {
+// report writes a pod's status, and the report of the agent if it started.
+func (c *installCluster) report(ctx context.Context, pod *corev1.Pod, play part) error {
 	if play.version != "" && pod.Labels["app.kubernetes.io/name"] == installer.Install.DaemonSet {
 		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: pod.Spec.NodeName}}
 		if err := c.Get(ctx, client.ObjectKeyFromObject(nc), nc); client.IgnoreNotFound(err) != nil {
@@ -250,8 +250,8 @@ func (c *crew) report(ctx context.Context, pod *corev1.Pod, play part) error {
 	return c.Status().Patch(ctx, pod, client.MergeFrom(before))
 }
 
-// image gives both DaemonSets an image, as the next manifests do, and waits until the controllers have seen it.
-func (c *crew) image(image string) {
+// image sets the image of both DaemonSets, like new manifests, and waits until the controllers have seen it.
+func (c *installCluster) image(image string) {
 	c.t.Helper()
 	patch := fmt.Sprintf(`[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":%q},
 		{"op":"replace","path":"/spec/template/spec/containers/0/readinessProbe/periodSeconds","value":1}]`, image)
@@ -267,7 +267,7 @@ func (c *crew) image(image string) {
 	})
 }
 
-func (c *crew) eventually(what string, check func(context.Context) (bool, error)) {
+func (c *installCluster) eventually(what string, check func(context.Context) (bool, error)) {
 	c.t.Helper()
 	if err := wait.PollUntilContextTimeout(c.t.Context(), 50*time.Millisecond, 20*time.Second, true, check); err != nil {
 		c.t.Fatalf("waiting until %s: %v", what, err)
@@ -275,31 +275,31 @@ func (c *crew) eventually(what string, check func(context.Context) (bool, error)
 }
 
 // evenkeel runs a command line as administrator.
-func (c *crew) evenkeel(args ...string) answer {
+func (c *installCluster) evenkeel(args ...string) result {
 	c.t.Helper()
 	return evenkeelAs(c.t, c.cluster.AdminKubeconfig(), args...)
 }
 
-// running is a command that runs beside the test.
+// running is a command that runs in the background.
 type running struct {
 	interrupt context.CancelFunc
-	ended     chan answer
+	ended     chan result
 }
 
-func (c *crew) begin(args ...string) running {
+func (c *installCluster) begin(args ...string) running {
 	ctx, cancel := context.WithCancel(c.t.Context())
-	r := running{cancel, make(chan answer, 1)}
+	r := running{cancel, make(chan result, 1)}
 	go func() {
 		var out, errOut bytes.Buffer
 		streams := genericclioptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &errOut}
 		code := Run(ctx, program.NewInfo("kubectl-evenkeel", "v0.0.0-test", "0123abcd"), append(args, "--kubeconfig", c.cluster.AdminKubeconfig()), streams)
-		r.ended <- answer{code, out.String(), errOut.String()}
+		r.ended <- result{code, out.String(), errOut.String()}
 	}()
 	return r
 }
 
-// labels are the values of LabelAgent, by node.
-func (c *crew) labels() map[string]string {
+// labels returns the values of LabelAgent by node.
+func (c *installCluster) labels() map[string]string {
 	c.t.Helper()
 	list := &corev1.NodeList{}
 	if err := c.List(c.t.Context(), list); err != nil {
@@ -314,8 +314,8 @@ func (c *crew) labels() map[string]string {
 	return found
 }
 
-// turn is what a Node says of whose turn it is.
-func (c *crew) turn(name string) string {
+// turn returns the annotation of a Node about its turn.
+func (c *installCluster) turn(name string) string {
 	node := &corev1.Node{}
 	if err := c.Get(context.Background(), client.ObjectKey{Name: name}, node); err != nil {
 		return err.Error()
@@ -323,15 +323,15 @@ func (c *crew) turn(name string) string {
 	return node.Annotations[v1alpha1.AnnotationAgentTurn]
 }
 
-func (c *crew) wantLabels(want map[string]string) {
+func (c *installCluster) wantLabels(want map[string]string) {
 	c.t.Helper()
 	if got := c.labels(); !maps.Equal(got, want) {
 		c.t.Errorf("labels are %v, want %v", got, want)
 	}
 }
 
-// pods are the UIDs of the pods of installers, by node.
-func (c *crew) pods() map[string]types.UID {
+// pods returns the UIDs of the installer pods by node.
+func (c *installCluster) pods() map[string]types.UID {
 	c.t.Helper()
 	list := &corev1.PodList{}
 	if err := c.List(c.t.Context(), list, client.InNamespace(v1alpha1.InstallNamespace)); err != nil {
@@ -345,7 +345,7 @@ func (c *crew) pods() map[string]types.UID {
 }
 
 // went demands that pods became ready in an order, and never more than so many were busy at a time.
-func (c *crew) went(most int, order ...string) {
+func (c *installCluster) wantOrder(most int, order ...string) {
 	c.t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -357,6 +357,6 @@ func (c *crew) went(most int, order ...string) {
 
 var rawMaxPods = runtime.RawExtension{Raw: []byte(pods(120))}
 
-func configOf(kubeconfig string) (*rest.Config, error) {
+func restConfig(kubeconfig string) (*rest.Config, error) {
 	return clientcmd.BuildConfigFromFlags("", kubeconfig)
 }
