@@ -203,10 +203,10 @@ func (a *app) showUpgrade(p *kubeadm.Plan, given string) error {
 	}
 	a.warn(p)
 	fmt.Fprintln(a.Out)
-	hands, unknown := by[kubeadm.ManualYes], by[kubeadm.ManualUnknown]
+	manual, unknown := by[kubeadm.ManualYes], by[kubeadm.ManualUnknown]
 	switch {
-	case len(hands) > 0:
-		fmt.Fprintf(a.Out, "To migrate by hand before the upgrade: %s.\n", strings.Join(hands, ", "))
+	case len(manual) > 0:
+		fmt.Fprintf(a.Out, "To migrate by hand before the upgrade: %s.\n", strings.Join(manual, ", "))
 	case len(unknown) == 0:
 		fmt.Fprintln(a.Out, "Nothing must be migrated by hand.")
 	}
@@ -216,9 +216,9 @@ func (a *app) showUpgrade(p *kubeadm.Plan, given string) error {
 	switch {
 	case view:
 		fmt.Fprintln(a.Out, "Print the configuration of the cluster with: kubectl evenkeel config view upgradeable; migrate it, and pass it with --config.")
-	case len(hands) > 0 && given != "":
+	case len(manual) > 0 && given != "":
 		fmt.Fprintf(a.Out, "Correct %s, and try again.\n", report.OneLine(given))
-	case len(hands) > 0:
+	case len(manual) > 0:
 		fmt.Fprintln(a.Out, "Correct the ClusterConfiguration, or pass the configuration with --config.")
 	}
 	return nil

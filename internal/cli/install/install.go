@@ -279,6 +279,7 @@ type Report struct {
 	Nodes []NodeReport `json:"nodes"`
 }
 
+// NodeReport is the state of one node.
 type NodeReport struct {
 	Name  string          `json:"name"`
 	State installer.Stage `json:"state"`

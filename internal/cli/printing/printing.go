@@ -1,6 +1,6 @@
-// Package printing prints what commands show: tables, objects as JSON and YAML, colors.
+// Package printing formats the output of commands: tables, objects as JSON and YAML, colors.
 //
-// It must not know any command, nor where output goes: writers are handed to it.
+// It must not know any command, nor where output goes: callers pass a writer.
 package printing
 
 import (
@@ -23,9 +23,10 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// Format is the value of -o. Empty is for people.
+// Format is the value of -o. The zero value is output for people.
 type Format string
 
+// The values of -o.
 const (
 	Wide Format = "wide"
 	JSON Format = "json"
@@ -33,7 +34,7 @@ const (
 	Name Format = "name"
 )
 
-// FormatFlag adds -o to a command that can print in these formats. A value that is none of them is wrong usage.
+// FormatFlag adds -o with these formats to a command. Another value is wrong usage.
 func FormatFlag(cmd *cobra.Command, f *Format, all ...Format) {
 	names := make([]string, len(all))
 	for i, one := range all {
@@ -58,8 +59,8 @@ func (v *formatValue) Set(s string) error {
 	return nil
 }
 
-// Object prints an object, or a list of them, as JSON, YAML or names. What may not be printed is written with an escape
-// sequence of the format, so that what is printed means the same.
+// Object prints an object or a list of objects as JSON, YAML or names. Characters that are not printable become escape
+// sequences of the format.
 func Object(w io.Writer, f Format, object runtime.Object) error {
 	var p printers.ResourcePrinter
 	switch f {
@@ -81,7 +82,7 @@ func Object(w io.Writer, f Format, object runtime.Object) error {
 			return err
 		}
 		if !payload.Indentable(line) {
-			_, err := w.Write(printable.JSON(line)) // that is YAML, too
+			_, err := w.Write(printable.JSON(line)) // valid YAML, too
 			return err
 		}
 	}
@@ -93,7 +94,7 @@ func Object(w io.Writer, f Format, object runtime.Object) error {
 	return err
 }
 
-// Encoded returns JSON or YAML without what may not be printed, and with the same meaning.
+// Encoded returns JSON or YAML with the same meaning and printable characters only.
 func Encoded(f Format, text []byte) []byte {
 	switch f {
 	case JSON:
@@ -105,15 +106,15 @@ func Encoded(f Format, text []byte) []byte {
 	}
 }
 
-// sameYAML returns one YAML document without what may not be printed. If there is any such, it has the form of JSON, which is
-// YAML too: where a plain text of YAML has it, there is no escape sequence for it.
+// sameYAML returns a YAML document with printable characters only. If the document has other characters, the result has the
+// form of JSON, which is YAML too, because a plain scalar of YAML has no escape sequences.
 func sameYAML(document []byte) []byte {
 	if printable.Clean(document) {
 		return document
 	}
 	text, err := yaml.YAMLToJSON(document)
 	if err != nil {
-		return document // the writer makes it printable
+		return document // the writer escapes it
 	}
 	var indented bytes.Buffer
 	if err := json.Indent(&indented, text, "", "  "); err != nil {
@@ -138,7 +139,7 @@ func Table(w io.Writer, header []string, rows [][]string) error {
 	return out.Flush()
 }
 
-// Style colors words; its zero value leaves them as they are.
+// Style colors text; the zero value does not.
 type Style bool
 
 func (s Style) with(code, words string) string {
@@ -148,10 +149,19 @@ func (s Style) with(code, words string) string {
 	return "\x1b[" + code + "m" + words + "\x1b[0m"
 }
 
-func (s Style) Bold(words string) string   { return s.with("1", words) }
-func (s Style) Dim(words string) string    { return s.with("2", words) }
-func (s Style) Red(words string) string    { return s.with("31", words) }
-func (s Style) Green(words string) string  { return s.with("32", words) }
+// Bold returns bold text.
+func (s Style) Bold(words string) string { return s.with("1", words) }
+
+// Dim returns dim text.
+func (s Style) Dim(words string) string { return s.with("2", words) }
+
+// Red returns red text.
+func (s Style) Red(words string) string { return s.with("31", words) }
+
+// Green returns green text.
+func (s Style) Green(words string) string { return s.with("32", words) }
+
+// Yellow returns yellow text.
 func (s Style) Yellow(words string) string { return s.with("33", words) }
 
 // Phase colors a phase by how good it is.
@@ -165,7 +175,7 @@ func (s Style) Phase(p v1alpha1.RolloutPhase) string {
 	return s.Yellow(string(p))
 }
 
-// Cell keeps what may have many lines and tabs to one of a bounded length.
+// Cell returns text as one line of limited length, for the cell of a table.
 func Cell(s string) string {
 	s = printable.Line(s)
 	const most = 120
@@ -205,7 +215,7 @@ func Line(object any) (string, error) {
 func Document(object any) (string, error) {
 	line, err := Line(object)
 	if err != nil || !payload.Indentable([]byte(line)) {
-		return "---\n" + line, err // JSON is YAML, too
+		return "---\n" + line, err // JSON is valid YAML, too
 	}
 	text, err := yaml.Marshal(object)
 	return "---\n" + strings.TrimSuffix(string(Encoded(YAML, text)), "\n"), err

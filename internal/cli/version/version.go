@@ -24,7 +24,7 @@ import (
 // app runs the commands of this package.
 type app struct{ *command.Env }
 
-// versions are those of this program and of what runs in the cluster.
+// Report is the output of "version".
 type Report struct {
 	Client program.Info `json:"client"`
 	// Controller is the controller that holds the lease; nil if there is none, or if the lease is forbidden.
