@@ -35,11 +35,7 @@ func (a *app) historyCommand() *cobra.Command {
 			if one && number < 1 {
 				return fmt.Errorf("--revision must be a number from 1, not %d", number)
 			}
-			c, err := a.Client()
-			if err != nil {
-				return err
-			}
-			r, err := query.Rollout(cmd.Context(), c, args[0])
+			c, r, err := a.load(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -154,11 +150,7 @@ func (a *app) diffCommand() *cobra.Command {
 
 // diffRevisions compares two revisions of a rollout. from 0 is the current revision, and to 0 is the update revision.
 func (a *app) diffRevisions(ctx context.Context, name string, from, to int64) error {
-	c, err := a.Client()
-	if err != nil {
-		return err
-	}
-	r, err := query.Rollout(ctx, c, name)
+	c, r, err := a.load(ctx, name)
 	if err != nil {
 		return err
 	}

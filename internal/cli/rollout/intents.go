@@ -4,39 +4,56 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
 )
 
-// intentCommand returns a command that edits a rollout's spec whatever its status is.
-func (a *app) intentCommand(use, short, long, example string, change steer.Change) *cobra.Command {
+// editCommand returns a command that changes the spec of a rollout by edit, and prints what happens next.
+func (a *app) editCommand(use, long, examples string, edit func(ctx context.Context, c client.Client, args []string) (string, error)) *cobra.Command {
+	short, _, _ := strings.Cut(long, ".\n")
 	return &cobra.Command{
-		Use: use, Short: short, Long: short + ".\n\n" + long, Example: "  kubectl evenkeel rollout " + example,
-		Args: oneRollout, ValidArgsFunction: a.CompleteRollout,
+		Use: use, Short: short, Long: long, Example: examples, Args: oneRollout, ValidArgsFunction: a.CompleteRollout,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.Client()
 			if err != nil {
 				return err
 			}
-			return a.print(steer.Edit(cmd.Context(), c, args[0], change))
+			return a.print(edit(cmd.Context(), c, args))
 		},
 	}
 }
 
-func (a *app) pauseCommands() []*cobra.Command {
-	return []*cobra.Command{
-		a.intentCommand("pause NAME", "Stop assigning the revision to more nodes",
-			"Nodes in flight finish, nodes that join still get a configuration, and a rollback continues. Use freeze to stop these too.",
-			"pause workers", steer.Pause),
-		a.intentCommand("resume NAME", "Resume a paused rollout", "A halt, a missing approval and a freeze stay.",
-			"resume workers", steer.Resume),
-		a.intentCommand("freeze NAME", "Stop all writes to nodes, including a rollback and nodes that join", "Use unfreeze to continue.",
-			"freeze workers", steer.Freeze),
-		a.intentCommand("unfreeze NAME", "End a freeze", "A pause stays.", "unfreeze workers", steer.Unfreeze),
+// simpleCommands returns the commands that change the spec whatever the status is.
+func (a *app) simpleCommands() []*cobra.Command {
+	var all []*cobra.Command
+	for _, s := range []struct {
+		name, long string
+		change     steer.Change
+	}{
+		{"pause", `Stop assigning the revision to more nodes.
+
+Nodes in flight finish, nodes that join still get a configuration, and a rollback continues. Use freeze to stop these too.`, steer.Pause},
+		{"resume", `Resume a paused rollout.
+
+A halt, a missing approval and a freeze stay.`, steer.Resume},
+		{"freeze", `Stop all writes to nodes, including a rollback and nodes that join.
+
+Use unfreeze to continue.`, steer.Freeze},
+		{"unfreeze", `End a freeze.
+
+A pause stays.`, steer.Unfreeze},
+	} {
+		all = append(all, a.editCommand(s.name+" NAME", s.long, "  kubectl evenkeel rollout "+s.name+" workers",
+			func(ctx context.Context, c client.Client, args []string) (string, error) {
+				return steer.Edit(ctx, c, args[0], s.change)
+			}))
 	}
+	return all
 }
 
 // revisionFlag adds --revision to a command that changes the state of the revision that is being rolled out.
@@ -47,20 +64,14 @@ func revisionFlag(cmd *cobra.Command, revision *int64) {
 func (a *app) promoteCommand() *cobra.Command {
 	var full bool
 	var revision int64
-	cmd := &cobra.Command{
-		Use:   "promote NAME",
-		Short: "Approve the next steps of a rollout that waits at a pause",
-		Long: `Approve the next steps of a rollout that waits at a pause.
+	cmd := a.editCommand("promote NAME", `Approve the next steps of a rollout that waits at a pause.
 
 The rollout continues after the pause that it has reached. With --full it continues after every later pause too, at any
-step; budgets and the failure policy still apply.`,
-		Example: `  kubectl evenkeel rollout promote workers
+step; budgets and the failure policy still apply.`, `  kubectl evenkeel rollout promote workers
   kubectl evenkeel rollout promote workers --full`,
-		Args: oneRollout, ValidArgsFunction: a.CompleteRollout,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.intend(cmd.Context(), args[0], revision, steer.Promote(full))
-		},
-	}
+		func(ctx context.Context, c client.Client, args []string) (string, error) {
+			return steer.Intend(ctx, c, args[0], revision, steer.Promote(full))
+		})
 	cmd.Flags().BoolVar(&full, "full", false, "also continue after every later pause")
 	revisionFlag(cmd, &revision)
 	return cmd
@@ -69,63 +80,39 @@ step; budgets and the failure policy still apply.`,
 func (a *app) abortCommand() *cobra.Command {
 	var rollback bool
 	var revision int64
-	cmd := &cobra.Command{
-		Use:   "abort NAME",
-		Short: "Stop a revision permanently",
-		Long: `Stop a revision permanently.
+	cmd := a.editCommand("abort NAME", `Stop a revision permanently.
 
 Nodes that run it keep it. With --rollback they return to the last revision that succeeded; this also works on a rollout
-that has stopped or is complete.`,
-		Example: `  kubectl evenkeel rollout abort workers
+that has stopped or is complete.`, `  kubectl evenkeel rollout abort workers
   kubectl evenkeel rollout abort workers --rollback`,
-		Args: oneRollout, ValidArgsFunction: a.CompleteRollout,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.intend(cmd.Context(), args[0], revision, steer.Abort(rollback))
-		},
-	}
+		func(ctx context.Context, c client.Client, args []string) (string, error) {
+			return steer.Intend(ctx, c, args[0], revision, steer.Abort(rollback))
+		})
 	cmd.Flags().BoolVar(&rollback, "rollback", false, "return the nodes to the last revision that succeeded")
 	revisionFlag(cmd, &revision)
 	return cmd
 }
 
 func (a *app) retryCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "retry NAME [NODE...]",
-		Short: "Try a revision again on nodes on which it failed, and lift its stop",
-		Long: `Try a revision again on nodes on which it failed, and lift its stop. This also lifts an abort.
+	cmd := a.editCommand("retry NAME [NODE...]", `Try a revision again on nodes on which it failed, and lift its stop.
 
-Without node names, all nodes on which the revision failed try it again.`,
-		Example: `  kubectl evenkeel rollout retry workers
+This also lifts an abort. Without node names, all nodes on which the revision failed try it again.`, `  kubectl evenkeel rollout retry workers
   kubectl evenkeel rollout retry workers node-7 node-12`,
-		Args: rolloutAndMore, ValidArgsFunction: a.completeRetry,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		func(ctx context.Context, c client.Client, args []string) (string, error) {
 			nodes := slices.Compact(slices.Sorted(slices.Values(args[1:])))
 			if len(nodes) > v1alpha1.MaxRetryNodes {
-				return fmt.Errorf("%d nodes are more than the limit of %d: name no nodes to retry all that failed", len(nodes), v1alpha1.MaxRetryNodes)
+				return "", fmt.Errorf("%d nodes are more than the limit of %d: name no nodes to retry all that failed", len(nodes), v1alpha1.MaxRetryNodes)
 			}
-			c, err := a.Client()
-			if err != nil {
-				return err
-			}
-			return a.print(steer.Intend(cmd.Context(), c, args[0], 0, steer.Retry(cmd.Context(), c, nodes)))
-		},
-	}
+			return steer.Intend(ctx, c, args[0], 0, steer.Retry(ctx, c, nodes))
+		})
+	cmd.Args, cmd.ValidArgsFunction = rolloutAndMore, a.completeRetry
 	return cmd
 }
 
-// intend changes the spec for the revision that is being rolled out, and prints what happens next.
-func (a *app) intend(ctx context.Context, name string, revision int64, change steer.Change) error {
-	c, err := a.Client()
-	if err != nil {
-		return err
-	}
-	return a.print(steer.Intend(ctx, c, name, revision, change))
-}
-
 // print prints the message of an edit, unless it failed.
-func (a *app) print(words string, err error) error {
+func (a *app) print(message string, err error) error {
 	if err == nil {
-		fmt.Fprintln(a.Out, words)
+		fmt.Fprintln(a.Out, message)
 	}
 	return err
 }

@@ -257,7 +257,7 @@ func (v view) open() []string {
 	}
 	lines := []string{""}
 	for _, n := range shown {
-		words := fmt.Sprintf("%-9s", n.state)
+		words := fmt.Sprintf("%-11s", n.state)
 		if n.state == nodeFailed {
 			words = v.style.Red(words)
 		}

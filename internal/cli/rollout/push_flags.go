@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
@@ -57,26 +58,23 @@ func (p Push) ApplyFlags(s *v1alpha1.NodeConfigRolloutSpec) error {
 		}
 		s.Strategy.Steps = steps
 	}
-	if p.Changed("max-unavailable") {
-		v, err := command.ParseAmount(p.maxUnavailable, 0)
-		if err != nil {
-			return fmt.Errorf("--max-unavailable: %w", err)
+	for _, f := range []struct {
+		name, value string
+		least       int
+		field       **intstr.IntOrString
+	}{
+		{"max-unavailable", p.maxUnavailable, 0, &s.Strategy.MaxUnavailable},
+		{"max-joining", p.maxJoining, 0, &s.Strategy.MaxJoining},
+		{"max-failures", p.maxFailures, 1, &s.FailurePolicy.MaxFailures},
+	} {
+		if !p.Changed(f.name) {
+			continue
 		}
-		s.Strategy.MaxUnavailable = &v
-	}
-	if p.Changed("max-joining") {
-		v, err := command.ParseAmount(p.maxJoining, 0)
+		v, err := command.ParseAmount(f.value, f.least)
 		if err != nil {
-			return fmt.Errorf("--max-joining: %w", err)
+			return fmt.Errorf("--%s: %w", f.name, err)
 		}
-		s.Strategy.MaxJoining = &v
-	}
-	if p.Changed("max-failures") {
-		v, err := command.ParseAmount(p.maxFailures, 1)
-		if err != nil {
-			return fmt.Errorf("--max-failures: %w", err)
-		}
-		s.FailurePolicy.MaxFailures = &v
+		*f.field = &v
 	}
 	if p.Changed("on-failure") {
 		switch strings.ToLower(p.onFailure) {

@@ -4,11 +4,13 @@
 package rollout
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
@@ -35,7 +37,7 @@ and what happens next. Running a command twice changes nothing.`,
   kubectl evenkeel rollout promote workers`,
 	})
 	cmd.AddCommand(a.listCommand(), a.statusCommand(), a.historyCommand(), a.diffCommand(), a.planCommand())
-	cmd.AddCommand(a.pauseCommands()...)
+	cmd.AddCommand(a.simpleCommands()...)
 	cmd.AddCommand(a.promoteCommand(), a.abortCommand(), a.retryCommand(), a.undoCommand())
 	return cmd
 }
@@ -126,4 +128,14 @@ func (a *app) completeRetry(cmd *cobra.Command, args []string, so string) ([]str
 		return a.CompleteRollout(cmd, nil, so)
 	}
 	return a.CompleteNode(cmd, nil, so)
+}
+
+// load reads a rollout.
+func (a *app) load(ctx context.Context, name string) (client.WithWatch, *v1alpha1.NodeConfigRollout, error) {
+	c, err := a.Client()
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := report.Rollout(ctx, c, name)
+	return c, r, err
 }

@@ -168,11 +168,7 @@ func exitCode(r *v1alpha1.NodeConfigRollout, g goal) (code int, done bool) {
 
 // status shows a rollout once.
 func (a *app) status(ctx context.Context, name string, f printing.Format) error {
-	c, err := a.Client()
-	if err != nil {
-		return err
-	}
-	r, err := query.Rollout(ctx, c, name)
+	c, r, err := a.load(ctx, name)
 	if err != nil {
 		return err
 	}
