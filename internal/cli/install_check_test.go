@@ -63,11 +63,11 @@ func TestInstallChecksItsFlagsFirst(t *testing.T) {
 		want string
 	}{
 		{[]string{"install", "a", "--all-nodes"}, "use only one of node names, --selector and --all-nodes"},
-		{[]string{"install", "-l", "a=b", "--all-nodes"}, "each choose nodes"},
+		{[]string{"install", "-l", "a=b", "--all-nodes"}, "use only one of node names, --selector and --all-nodes"},
 		{[]string{"install", "a", "--max-unavailable", "0"}, `--max-unavailable: "0" is neither a number from 1 nor a percentage up to 100%`},
-		{[]string{"install", "a", "--timeout", "0s"}, "--timeout must be more than 0, not 0s"},
+		{[]string{"install", "a", "--timeout", "0s"}, "--timeout must be longer than 0, not 0s"},
 		{[]string{"install", "-l", "(a"}, `--selector "(a": `},
-		{[]string{"uninstall", "a", "-l", "b"}, "each choose nodes"},
+		{[]string{"uninstall", "a", "-l", "b"}, "use only one of node names, --selector and --all-nodes"},
 		{[]string{"uninstall", "-l", "b", "--purge"}, "--purge cannot be used with node names or --selector"},
 		{[]string{"install", "-o", "wide"}, "must be one of json, yaml"},
 	} {

@@ -76,7 +76,7 @@ func TestUninstallChangesTheNodesBeforeTheCluster(t *testing.T) {
 
 	c.evenkeel("uninstall", "--yes").wantOutput(t, "a: uninstalled, after", "b: uninstalled, after", "2 of 2 nodes uninstalled",
 		"rollout done paused", "evenkeel-system/evenkeel-controller deleted", "evenkeel-install/evenkeel-installer deleted", "evenkeel-install/evenkeel-uninstaller deleted",
-		"kubectl evenkeel uninstall --purge deletes it")
+		"delete it with: kubectl evenkeel uninstall --purge")
 	c.wantLabels(nil)
 	c.eventually("no pod is left", func(context.Context) (bool, error) { return len(c.pods()) == 0, nil })
 	if c.exists(&appsv1.Deployment{}, v1alpha1.SystemNamespace, "evenkeel-controller") || c.exists(&appsv1.DaemonSet{}, v1alpha1.InstallNamespace, "evenkeel-installer") {
@@ -110,7 +110,7 @@ func TestUninstallStopsAtAFailedNode(t *testing.T) {
 	c.node("b", comesBack)
 	c.evenkeel("install", "--all-nodes", "--yes").wantOutput(t, "2 of 2 nodes installed")
 	c.plays("a", takenBack)
-	c.evenkeel("uninstall", "--yes").wantExit(t, command.ExitHalted, []string{"a: FAILED: it was tried and taken back"}, "0 of 2 nodes uninstalled, 1 not started; failed on a, which has its agent still")
+	c.evenkeel("uninstall", "--yes").wantExit(t, command.ExitHalted, []string{"a: FAILED: it was tried and taken back"}, "0 of 2 nodes uninstalled, 1 not started; failed on a, which still has its agent")
 	c.wantLabels(map[string]string{"a": "uninstall-failed", "b": "install"})
 	c.evenkeel("uninstall", "--yes").wantExit(t, command.ExitHalted, []string{"a: FAILED", "b: uninstalled"}, "1 of 2 nodes uninstalled; failed on a")
 	c.wantLabels(map[string]string{"a": "uninstall-failed"})
