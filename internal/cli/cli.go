@@ -23,7 +23,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/node"
 	"github.com/evenkeel/evenkeel/internal/cli/rollout"
 	"github.com/evenkeel/evenkeel/internal/cli/version"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
@@ -44,7 +44,7 @@ func Run(ctx context.Context, info program.Info, args []string, streams genericc
 		code, err = exit.Code, exit.Err
 	}
 	if err != nil {
-		fmt.Fprintln(env.ErrOut, "error:", report.Printable(report.Explain(err, info.Version).Error()))
+		fmt.Fprintln(env.ErrOut, "error:", describe.Printable(describe.WithAdvice(err, info.Version).Error()))
 	}
 	return code
 }

@@ -46,7 +46,7 @@ func TestConfigDiffComparesANodeWithARolloutAndItsRevisions(t *testing.T) {
 	evenkeel(t, "config", "diff", "rollout/compared@2", "rollout/compared", "--form", "grouped").wantOutput(t,
 		"+++ rollout/compared (spec.template)\n", "resources.maxPods: 120 -> 130\n", "resources.podsPerCore: 7 -> unset\n")
 	evenkeel(t, "config", "diff", "node/compared-a", "rollout/compared@1").wantOutput(t, "no differences\n")
-	var d report.Comparison
+	var d describe.Comparison
 	if err := json.Unmarshal([]byte(evenkeel(t, "config", "diff", "rollout/compared@1", "rollout/compared", "-o", "json").out), &d); err != nil {
 		t.Fatal(err)
 	}

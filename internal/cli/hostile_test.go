@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"

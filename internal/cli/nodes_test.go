@@ -88,7 +88,7 @@ func TestNodesOfARolloutShowTheirState(t *testing.T) {
 		"standing-b standing/1 local local False/NotHealthy - 120m Failed\n",
 		"standing-c - - - no agent yet - - Stale\n")
 	evenkeel(t, "nodes", "--rollout", "standing", "-o", "wide").wantOutput(t, "PROBLEMS WHY\n", "ConfigOK is not True NotHealthy: it was not healthy for 2m\n")
-	var list struct{ Items []report.Row }
+	var list struct{ Items []describe.Row }
 	got := evenkeel(t, "nodes", "--rollout", "standing", "--failed", "-o", "json")
 	if err := json.Unmarshal([]byte(got.out), &list); err != nil {
 		t.Fatal(err)

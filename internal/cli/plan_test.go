@@ -12,7 +12,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	rolloutcmd "github.com/evenkeel/evenkeel/internal/cli/rollout"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
@@ -86,7 +86,7 @@ func TestPlanSimulatesFailures(t *testing.T) {
 	got := evenkeel(t, args...)
 	got.wantOutput(t, "Simulated: 20% of the nodes fail their trial, 0% become NotReady, 0% have a silent agent (seed 7)\n",
 		"nodes over time: ─ updated . unavailable x failed\n", "Result Halted, after ", "Updated ", "Reached ", ": the blast radius\n",
-		"Stopped after "+report.Span(time.Duration(*s.StoppedAfter)*time.Second)+"\n", "Failed at the stop ", "Failed at the end ")
+		"Stopped after "+describe.Span(time.Duration(*s.StoppedAfter)*time.Second)+"\n", "Failed at the stop ", "Failed at the end ")
 	if again := evenkeel(t, args...); again.out != got.out {
 		t.Errorf("the same seed gives something else: %s", again.out)
 	}

@@ -26,8 +26,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 
@@ -146,17 +147,17 @@ func Interruptible[T any](ctx context.Context, read func() (T, error)) (T, error
 
 // WarnIfControllerSilent prints a note if evenkeel-controller does not renew its lease: the status is old then.
 func (e *Env) WarnIfControllerSilent(ctx context.Context, c client.Client, settings policy.Settings) {
-	if words := report.ControllerSilent(ctx, c, settings.Namespace, time.Now()); words != "" {
+	if words := describe.ControllerSilent(query.ControllerRenewal(ctx, c, settings.Namespace), settings.Namespace, time.Now()); words != "" {
 		fmt.Fprintln(e.ErrOut, "note:", words)
 	}
 }
 
-// PrintDiff prints the differences between two configurations, as report.ContentDiff returns them.
+// PrintDiff prints the differences between two configurations, as describe.ContentDiff returns them.
 func (e *Env) PrintDiff(words string) {
 	if words == "" {
 		words = "no field differs"
 	}
-	fmt.Fprintln(e.Out, report.Printable(strings.TrimSuffix(words, "\n")))
+	fmt.Fprintln(e.Out, describe.Printable(strings.TrimSuffix(words, "\n")))
 }
 
 // Group makes cmd a command that only has subcommands: an unknown subcommand is an error.
@@ -176,7 +177,7 @@ func (e *Env) CompleteRollout(cmd *cobra.Command, args []string, _ string) ([]st
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return e.complete(cmd, report.RolloutNames)
+	return e.complete(cmd, query.RolloutNames)
 }
 
 // CompleteNode completes the name of a node as the first argument.
@@ -184,12 +185,12 @@ func (e *Env) CompleteNode(cmd *cobra.Command, args []string, _ string) ([]strin
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return e.complete(cmd, report.NodeNames)
+	return e.complete(cmd, query.NodeNames)
 }
 
 // CompleteNodes completes the name of a node as any argument.
 func (e *Env) CompleteNodes(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return e.complete(cmd, report.NodeNames)
+	return e.complete(cmd, query.NodeNames)
 }
 
 func (e *Env) complete(cmd *cobra.Command, names func(context.Context, client.Reader) ([]string, error)) ([]string, cobra.ShellCompDirective) {

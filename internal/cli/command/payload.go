@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // ReadFile returns at most limit bytes of a file, or of standard input if file is "-", and the name of the file for messages.
@@ -50,7 +50,7 @@ func UnknownFields(fields map[string]any) []string {
 		if similar != "" {
 			hint = " (did you mean " + similar + "?)"
 		}
-		notes = append(notes, fmt.Sprintf("note: unknown field %q of KubeletConfiguration%s: a kubelet without this field rejects the configuration, on the first node", report.OneLine(name), hint))
+		notes = append(notes, fmt.Sprintf("note: unknown field %q of KubeletConfiguration%s: a kubelet without this field rejects the configuration, on the first node", printable.Line(name), hint))
 	}
 	return notes
 }

@@ -121,7 +121,7 @@ func (a *app) configDiff(ctx context.Context, nameA, nameB string, o diffOptions
 }
 
 // readSide reads one of the two configurations.
-func (a *app) readSide(ctx context.Context, name string, live bool) (report.Side, error) {
+func (a *app) readSide(ctx context.Context, name string, live bool) (query.Side, error) {
 	kind, rest, _ := strings.Cut(name, "/")
 	switch {
 	case (kind == "node" || kind == "rollout") && rest == "" && name != kind:

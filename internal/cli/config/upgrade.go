@@ -83,7 +83,7 @@ func optionalVersion(args []string) (string, error) {
 }
 
 // given reads the file of --config; nil without --config.
-func (a *app) given(ctx context.Context, file string) (*kubeadm.Given, error) {
+func (a *app) given(ctx context.Context, file string) (*kubeadm.Input, error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -167,7 +167,7 @@ func (a *app) upgradePlan(ctx context.Context, target string, u upgradeFlags, ou
 	switch {
 	case err != nil:
 		return err
-	case p.NeedsHands():
+	case p.NeedsManualUpgrade():
 		return &command.Exit{Code: command.ExitHalted}
 	}
 	return nil
@@ -217,7 +217,7 @@ func (a *app) showUpgrade(p *kubeadm.Plan, given string) error {
 	case view:
 		fmt.Fprintln(a.Out, "Print the configuration of the cluster with: kubectl evenkeel config view upgradeable; migrate it, and pass it with --config.")
 	case len(manual) > 0 && given != "":
-		fmt.Fprintf(a.Out, "Correct %s, and try again.\n", report.OneLine(given))
+		fmt.Fprintf(a.Out, "Correct %s, and try again.\n", printable.Line(given))
 	case len(manual) > 0:
 		fmt.Fprintln(a.Out, "Correct the ClusterConfiguration, or pass the configuration with --config.")
 	}
@@ -264,10 +264,10 @@ func refusal(r kubeadm.Row) string {
 
 // checkComplete returns an error if a plan must not be carried out.
 func checkComplete(p *kubeadm.Plan) error {
-	if p.NeedsHands() {
+	if p.NeedsManualUpgrade() {
 		return &command.Exit{Code: command.ExitHalted, Err: errors.New("a configuration must be migrated by hand first; nothing was written")}
 	}
-	for _, r := range p.Unsettled() {
+	for _, r := range p.NotValidated() {
 		return fmt.Errorf("unknown whether %s accepts its configuration: solve this, or omit the flag to store the configuration unvalidated; nothing was written", r.ValidatedBy)
 	}
 	return nil

@@ -17,8 +17,9 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/rollout"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // upgrade has the arguments and flags of "upgrade apply" and "config upload".
@@ -249,7 +250,7 @@ func (a *app) showDocument(name, key, old, now string) {
 		}
 	}
 	shown := map[string]bool{}
-	for _, c := range report.Changes(before, after) {
+	for _, c := range describe.Changes(before, after) {
 		shown[c.Field] = true
 	}
 	silent := 0
@@ -261,7 +262,7 @@ func (a *app) showDocument(name, key, old, now string) {
 		fmt.Fprintf(a.Out, "  %s: %s\n", printable.Line(key), printable.Line(c.String()))
 	}
 	if silent > 0 {
-		fmt.Fprintf(a.Out, "  %s: %d more fields with a zero value before or after (0s, null, \"\"), which means the component's default\n", report.OneLine(key), silent)
+		fmt.Fprintf(a.Out, "  %s: %d more fields with a zero value before or after (0s, null, \"\"), which means the component's default\n", printable.Line(key), silent)
 	}
 	if len(all) == 0 {
 		fmt.Fprintf(a.Out, "  %s: only comments, order or formatting\n", printable.Line(key))

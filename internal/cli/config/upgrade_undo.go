@@ -52,7 +52,7 @@ func (a *app) upgradeUndo(ctx context.Context, yes, dryRun, overwrite bool) erro
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.Out, "Restore the state before %s\n", report.OneLine(record.String()))
+	fmt.Fprintf(a.Out, "Restore the state before %s\n", printable.Line(record.String()))
 	have, err := kubeadm.Gather(ctx, c)
 	if err != nil {
 		return err

@@ -214,7 +214,7 @@ func judge(ctx context.Context, s submission, components map[string]component.Co
 	case s.unreadable != nil:
 		j.Verdict, j.Words = rejected, s.unreadable.Error()
 		return j
-	case s.IsKubeadms():
+	case s.IsKubeadmKind():
 		j.Verdict, j.Words = notJudged, "this is kubeadm's own configuration: use kubeadm config validate"
 		return j
 	case isComponents:

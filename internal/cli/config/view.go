@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -68,8 +67,8 @@ func (a *app) configViewUpgradeable(ctx context.Context, target string, componen
 		for _, words := range row.Objections {
 			fmt.Fprintf(&documents, "#   %s\n", printable.Line(words))
 		}
-		text := string(change.Now)
-		if change.Damage != "" { // remove control characters, which a valid document cannot have
+		text := string(change.Current)
+		if change.Unreadable != "" { // remove control characters, which a valid document cannot have
 			text = strings.Map(func(r rune) rune {
 				if r == '\n' || r == '\t' || unicode.IsPrint(r) {
 					return r

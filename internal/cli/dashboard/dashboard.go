@@ -55,7 +55,7 @@ func (a *app) serve(ctx context.Context, port int) error {
 			name = *c
 		}
 	}
-	s, err := dashboard.Listen(ctx, dashboard.Options{Config: config, Context: report.OneLine(name), Port: port, Version: a.Program.Version, Log: a.ErrOut})
+	s, err := dashboard.Listen(ctx, dashboard.Options{Config: config, Context: printable.Line(name), Port: port, Version: a.Program.Version, Log: a.ErrOut})
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func (a *app) conclude(ctx context.Context, c client.Client, out io.Writer, p *i
 	}
 	verdict := fmt.Errorf("%s; failed on %s, which %s unless a message above says otherwise\n"+
 		"look at `journalctl -u kubelet` there; after the repair: kubectl evenkeel %s --retry %s; without --retry the command continues with the other nodes",
-		words, report.Few(failed), kept, p.Policy.Operation.Verb, strings.Join(failed[:min(len(failed), 10)], " "))
+		words, printable.Few(failed), kept, p.Policy.Operation.Verb, strings.Join(failed[:min(len(failed), 10)], " "))
 	if p.Progress.Outcome() == installer.TimedOut {
 		return &command.Exit{Code: command.ExitTimeout, Err: verdict}
 	}
@@ -59,7 +59,7 @@ func showFailure(ctx context.Context, c client.Client, out io.Writer, n installe
 	}
 	events, err := installer.Events(ctx, c, n.Name, n.Begun, mostEvents)
 	if err != nil {
-		fmt.Fprintf(out, "cannot read its Events: %s\n", report.OneLine(err.Error()))
+		fmt.Fprintf(out, "cannot read its Events: %s\n", printable.Line(err.Error()))
 		return
 	}
 	for i, e := range events {

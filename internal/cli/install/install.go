@@ -22,7 +22,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/installer"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -220,11 +219,11 @@ func sayNode(out io.Writer, op installer.Operation, n installer.NodeProgress) {
 	}
 	switch s := n.State; s.Stage {
 	case installer.Done:
-		fmt.Fprintf(out, "%s: %s\n", n.Name, report.OneLine(strings.TrimSpace(op.Past+" "+s.Why))+took)
+		fmt.Fprintf(out, "%s: %s\n", n.Name, printable.Line(strings.TrimSpace(op.Past+" "+s.Why))+took)
 	case installer.Failed:
 		fmt.Fprintf(out, "%s: FAILED: %s\n", n.Name, printable.Line(s.Why)+took)
 	case installer.Skipped:
-		fmt.Fprintf(out, "%s: skipped: %s\n", n.Name, report.OneLine(s.Why))
+		fmt.Fprintf(out, "%s: skipped: %s\n", n.Name, printable.Line(s.Why))
 	default:
 		fmt.Fprintf(out, "%s: %s\n", n.Name, printable.Line(s.Why))
 	}
@@ -265,10 +264,10 @@ func nodesWord(n int) string {
 // interrupted explains what happens to the nodes of a command that ends early, and returns why it ends.
 func interrupted(out io.Writer, p *installer.Pacer, why error) error {
 	if on := p.Progress.In(installer.Doing); len(on) > 0 {
-		fmt.Fprintf(out, "%s: finishes without this command: %s, or restored\n", report.Few(on), p.Policy.Operation.Past)
+		fmt.Fprintf(out, "%s: finishes without this command: %s, or restored\n", printable.Few(on), p.Policy.Operation.Past)
 	}
 	if left := p.Progress.In(installer.ToDo); len(left) > 0 {
-		fmt.Fprintf(out, "%s: not started\n", report.Few(left))
+		fmt.Fprintf(out, "%s: not started\n", printable.Few(left))
 	}
 	return why
 }

@@ -78,7 +78,7 @@ func (a *app) uninstall(ctx context.Context, names []string, o uninstallFlags) e
 	}
 	if going := installer.ActiveRollouts(rollouts); len(going) > 0 && !o.force {
 		return fmt.Errorf("rollouts are in progress (%s): pause them first (kubectl evenkeel rollout pause %s), or use --force; nothing was changed",
-			report.Few(going), going[0])
+			printable.Few(going), going[0])
 	}
 	out := a.Out
 	if o.output != "" {
@@ -102,7 +102,7 @@ func (a *app) uninstall(ctx context.Context, names []string, o uninstallFlags) e
 		return lookErr
 	} else if len(left) > 0 && !o.dryRun {
 		return errors.Join(err, fmt.Errorf("%s still labelled %s (%s): the controller and the installer remain until these are done; run the command again then",
-			nodesWord(len(left)), v1alpha1.LabelAgent, report.Few(left)))
+			nodesWord(len(left)), v1alpha1.LabelAgent, printable.Few(left)))
 	}
 	if o.dryRun {
 		fmt.Fprintln(out, "then rollouts would be paused, and the controller and the installer deleted")

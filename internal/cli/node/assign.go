@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -217,7 +219,7 @@ func (a *app) contentFor(ctx context.Context, o assignOptions) (policy.Content, 
 // gather reads what the command needs to know before it assigns something to a node. It returns an error if the assignment is
 // impossible, or would have no effect.
 func gather(ctx context.Context, c client.Client, o assignOptions, content policy.Content) (*assignment, error) {
-	node, err := report.Look(ctx, c, o.node, time.Now())
+	view, err := query.ViewNode(ctx, c, o.node)
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +228,7 @@ func gather(ctx context.Context, c client.Client, o assignOptions, content polic
 	switch nc := it.config; {
 	case nc == nil:
 		return nil, fmt.Errorf("node %s has no NodeConfig: no agent runs there; install one with: kubectl evenkeel install %[1]s; nothing was changed", o.node)
-	case !report.HasReported(nc):
+	case !query.HasReported(nc):
 		return nil, fmt.Errorf("no agent has ever reported from node %s: install one with: kubectl evenkeel install %[1]s; nothing was changed", o.node)
 	case nc.Status.RemoteConfig == v1alpha1.RemoteConfigDisabled:
 		return nil, fmt.Errorf("the agent of node %s does not accept remote configuration (--remote-config=false, or no --dynamic-config-dir): it would ignore the assignment; nothing was changed", o.node)
@@ -237,7 +239,7 @@ func gather(ctx context.Context, c client.Client, o assignOptions, content polic
 		return it, nil
 	}
 	it.name = steer.ContentName(o.file, content.SHA256)
-	it.stored, err = steer.Find(ctx, c, it.name, content)
+	it.stored, err = steer.FindContent(ctx, c, it.name, content)
 	return it, err
 }
 
@@ -284,12 +286,12 @@ func (a *app) follow(ctx context.Context, c client.WithWatch, o assignOptions, i
 		fmt.Fprintf(a.Out, "node %s has no assignment and runs its local configuration: nothing changes\n", o.node)
 		return nil
 	}
-	switch outcome := report.OutcomeOf(nc, source, nc.Generation); {
-	case outcome.Stage == report.StageProven:
-		fmt.Fprintln(a.Out, report.OneLine(fmt.Sprintf("node %s already has this assignment%s, and %s: nothing changes", o.node, by, outcome.Words)))
+	switch outcome := describe.OutcomeOf(nc, source, nc.Generation); {
+	case outcome.Stage == describe.StageProven:
+		fmt.Fprintln(a.Out, printable.Line(fmt.Sprintf("node %s already has this assignment%s, and %s: nothing changes", o.node, by, outcome.Words)))
 		return nil
 	default:
-		fmt.Fprintln(a.Out, report.OneLine(fmt.Sprintf("node %s already has this assignment%s: nothing is written", o.node, by)))
+		fmt.Fprintln(a.Out, printable.Line(fmt.Sprintf("node %s already has this assignment%s: nothing is written", o.node, by)))
 	}
 	if o.dryRun || o.until == untilAssigned {
 		return nil
@@ -322,7 +324,7 @@ func (it *assignment) checkVerdicts(ctx context.Context, c client.Reader) error 
 			continue
 		}
 		return &command.Exit{Code: command.ExitHalted, Err: fmt.Errorf("this configuration failed on node %s before: %s; the node would not try it again; nothing was changed\nto try it again, run on the node: evenkeel-agent forget %s",
-			nc.Name, report.OneLine(bad.Reason), report.OneLine(bad.Revision))}
+			nc.Name, printable.Line(bad.Reason), printable.Line(bad.Revision))}
 	}
 	return nil
 }
@@ -340,7 +342,7 @@ func (a *app) showAssignment(ctx context.Context, c client.Client, it *assignmen
 		var unreadable *query.Unreadable
 		switch {
 		case errors.As(err, &unreadable):
-			fmt.Fprintf(a.ErrOut, "note: cannot compare with the configuration of node %s: %s\n", nc.Name, report.OneLine(err.Error()))
+			fmt.Fprintf(a.ErrOut, "note: cannot compare with the configuration of node %s: %s\n", nc.Name, printable.Line(err.Error()))
 			return nil
 		case err != nil:
 			return fmt.Errorf("read the configuration of node %s: %w", nc.Name, err)
@@ -350,7 +352,7 @@ func (a *app) showAssignment(ctx context.Context, c client.Client, it *assignmen
 	if err != nil {
 		return fmt.Errorf("compare the configurations: %w", err)
 	}
-	fmt.Fprintf(a.Out, "Node %s runs %s. Changes:\n", nc.Name, report.Runs(nc))
+	fmt.Fprintf(a.Out, "Node %s runs %s. Changes:\n", nc.Name, describe.Runs(nc))
 	a.PrintDiff(words)
 	if !equality.Semantic.DeepEqual(nc.Spec.Trial, it.trial) {
 		fmt.Fprintf(a.Out, "spec.trial: %s -> %s\n", trialValue(nc.Spec.Trial), trialValue(it.trial))
@@ -406,7 +408,7 @@ func (it *assignment) rehearse(ctx context.Context, c client.Client) error {
 		cm := it.stored
 		if cm == nil {
 			var err error
-			if cm, err = steer.Keep(ctx, c, it.name, it.content, client.DryRunAll); err != nil {
+			if cm, err = steer.CreateContent(ctx, c, it.name, it.content, client.DryRunAll); err != nil {
 				return withRole(err)
 			}
 		}
@@ -435,7 +437,7 @@ func (it *assignment) write(ctx context.Context, c client.Client) (*v1alpha1.Nod
 	if err != nil {
 		return nil, nil, err
 	}
-	source := steer.RefTo(cm, it.content)
+	source := steer.SourceOf(cm, it.content)
 	stored, err := steer.Assign(ctx, c, it.config, source, it.trial)
 	return source, stored, maybeWritten(err)
 }

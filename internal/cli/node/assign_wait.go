@@ -9,7 +9,9 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // answerWithin is how long the command waits for the agent's answer before it prints that there is none.
@@ -31,13 +33,11 @@ func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assignOptions
 	defer late.Stop()
 
 	updates := command.Watched[*v1alpha1.NodeConfig]{
-		What: "NodeConfig " + from.Name, Name: from.Name, List: &v1alpha1.NodeConfigList{},
-		Read: func(ctx context.Context) (*v1alpha1.NodeConfig, error) {
-			nc := &v1alpha1.NodeConfig{}
-			return nc, c.Get(ctx, client.ObjectKey{Name: from.Name}, nc)
+		What: "NodeConfig " + from.Name, Deleted: "the node keeps its configuration",
+		Watch: query.Watch[*v1alpha1.NodeConfig]{
+			Object: &v1alpha1.NodeConfig{}, NewList: func() client.ObjectList { return &v1alpha1.NodeConfigList{} }, Name: from.Name,
 		},
-		Deleted: "the node keeps its configuration",
-	}.Follow(follow, c, from.ResourceVersion)
+	}.Follow(follow, c)
 	generation, last, troubled := from.Generation, "", false
 	for o := describe.OutcomeOf(from, source, generation); ; {
 		if words := "node " + w.node + " " + o.Words; (o.Reason != "" || o.Stage == describe.StageReplaced) && words != last {
@@ -59,7 +59,7 @@ func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assignOptions
 				return u.Err
 			case u.Err != nil && !u.Last:
 				if !troubled {
-					fmt.Fprintf(a.ErrOut, "waiting for the API server: %s\n", report.OneLine(u.Err.Error()))
+					fmt.Fprintf(a.ErrOut, "waiting for the API server: %s\n", printable.Line(u.Err.Error()))
 				}
 				troubled = true
 			case u.Err == nil:
@@ -67,11 +67,11 @@ func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assignOptions
 					troubled = false
 					silent.Reset(w.agentTimeout)
 				}
-				o = report.OutcomeOf(u.Object, source, generation)
+				o = describe.OutcomeOf(u.Object, source, generation)
 			}
 		case <-late.C:
-			if o.Stage == report.StageUnanswered {
-				fmt.Fprintf(a.Out, "node %s: its agent has not answered yet; waiting for up to %s\n", w.node, report.Span(w.agentTimeout))
+			if o.Stage == describe.StageUnanswered {
+				fmt.Fprintf(a.Out, "node %s: its agent has not answered yet; waiting for up to %s\n", w.node, describe.Span(w.agentTimeout))
 			}
 		case <-silent.C:
 			if o.Stage == describe.StageUnanswered && !troubled {
@@ -83,14 +83,14 @@ func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assignOptions
 					back = "; to undo the assignment: kubectl evenkeel assign " + w.node + " --local"
 				}
 				return &command.Exit{Code: command.ExitTimeout, Err: fmt.Errorf("the agent of node %s has not answered for %s: is it running? The configuration %s assigned; the node starts it when its agent runs%s",
-					w.node, report.Span(w.agentTimeout), did, back)}
+					w.node, describe.Span(w.agentTimeout), did, back)}
 			}
 		}
 	}
 }
 
 // outcome reports whether the wait has ended, and the error of the command.
-func (w *assignOptions) outcome(o report.Outcome) (done bool, err error) {
+func (w *assignOptions) outcome(o describe.Outcome) (done bool, err error) {
 	words := fmt.Sprintf("node %s %s", w.node, o.Words)
 	if o.Advice != "" {
 		words += "\n" + o.Advice
@@ -100,18 +100,18 @@ func (w *assignOptions) outcome(o report.Outcome) (done bool, err error) {
 		return true, nil
 	case describe.StageTrial:
 		return w.until == untilTrial, nil
-	case report.StageRefused, report.StageRolledBack, report.StageStuck:
+	case describe.StageRefused, describe.StageRolledBack, describe.StageStuck:
 		return true, &command.Exit{Code: command.ExitHalted, Err: fmt.Errorf("%s\nthe assignment stays until you assign another configuration, or --local; for details: kubectl evenkeel node %s", words, w.node)}
-	case report.StageReplaced:
+	case describe.StageReplaced:
 		return true, fmt.Errorf("%s; for details: kubectl evenkeel node %s", words, w.node)
 	}
 	return false, nil
 }
 
 // ended returns the error of a wait that ended before the outcome was known.
-func (w *assignOptions) ended(interrupted context.Context, o report.Outcome) error {
+func (w *assignOptions) ended(interrupted context.Context, o describe.Outcome) error {
 	next := fmt.Sprintf("the assignment stays and the node continues by itself: kubectl evenkeel node %s", w.node)
-	if o.Stage == report.StageTrial {
+	if o.Stage == describe.StageTrial {
 		next = "the trial continues, and if it fails the node rolls back by itself: kubectl evenkeel node " + w.node
 	}
 	if interrupted.Err() != nil {

@@ -84,8 +84,8 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 	if err != nil {
 		return err
 	}
-	out := &nodeRows{w: a.Out, format: o.output, inRollout: o.rollout != "", agents: map[string]int{}, modes: map[string]int{}, Items: []report.Row{}}
-	show := func(row report.Row) error {
+	out := &nodeRows{w: a.Out, format: o.output, inRollout: o.rollout != "", agents: map[string]int{}, modes: map[string]int{}, Items: []describe.Row{}}
+	show := func(row describe.Row) error {
 		failed := row.ConfigOK.Status == string(metav1.ConditionFalse)
 		if o.rollout != "" {
 			failed = row.State == rollout.Failed.String()
@@ -114,8 +114,8 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 }
 
 // rolloutNodes shows the nodes that a rollout selects, with their state in it.
-func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, show func(report.Row) error) error {
-	r, err := report.Rollout(ctx, c, name)
+func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, show func(describe.Row) error) error {
+	r, err := query.Rollout(ctx, c, name)
 	if err != nil {
 		return err
 	}
@@ -215,7 +215,7 @@ func versionNote(agents map[string]int) string {
 			others += agents[v]
 		}
 	}
-	return report.OneLine(fmt.Sprintf("note: the version of %d of %d agents (%s) differs from most (%s): -o wide lists it", others, all, report.Few(versions[1:]), versions[0]))
+	return printable.Line(fmt.Sprintf("note: the version of %d of %d agents (%s) differs from most (%s): -o wide lists it", others, all, printable.Few(versions[1:]), versions[0]))
 }
 
 // bootstrapNote returns a note about nodes on which the bootstrap kubelet runs; "" if there are none.

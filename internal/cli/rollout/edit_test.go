@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -149,7 +151,7 @@ func TestAnOlderCRDIsExplained(t *testing.T) {
 		r.Spec.Frozen = true
 		return "frozen", nil
 	}))
-	if err == nil || !strings.Contains(report.Explain(err, a.Program.Version).Error(), "the cluster's CRDs are older than this kubectl-evenkeel") {
+	if err == nil || !strings.Contains(describe.WithAdvice(err, a.Program.Version).Error(), "the cluster's CRDs are older than this kubectl-evenkeel") {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -187,7 +189,7 @@ func TestAWatchIsRestarted(t *testing.T) {
 		switch {
 		case u.Last:
 			if !apierrors.IsForbidden(u.Err) {
-				t.Errorf("it ends with %v, want it forbidden", u.Err)
+				t.Errorf("the watch ends with %v, want it forbidden", u.Err)
 			}
 		case u.Err != nil:
 			failures = append(failures, u.Err.Error())
@@ -202,6 +204,15 @@ func TestAWatchIsRestarted(t *testing.T) {
 		t.Errorf("the watch sends the errors %q", failures)
 	}
 }
+
+// listsFirst adapts the fake API: its watches do not send the existing objects, and its lists cannot select by name.
+type listsFirst struct{ client.WithWatch }
+
+func (c listsFirst) List(ctx context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	return c.WithWatch.List(ctx, list)
+}
+
+func (listsFirst) IsWatchListSemanticsUnSupported() bool { return true }
 
 func TestTemplatesInJSONAndYAMLAreEqual(t *testing.T) {
 	template, err := templateOf("kubelet", []byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: 5\n"))

@@ -11,18 +11,18 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// watchRollout watches a rollout after a version that was read; see command.Watched.
-func watchRollout(ctx context.Context, c client.WithWatch, from *v1alpha1.NodeConfigRollout) <-chan command.Update[*v1alpha1.NodeConfigRollout] {
+// watchRollout watches a rollout; see command.Watched.
+func watchRollout(ctx context.Context, c client.WithWatch, name string) <-chan command.Update[*v1alpha1.NodeConfigRollout] {
 	return command.Watched[*v1alpha1.NodeConfigRollout]{
-		What: fmt.Sprintf("rollout %q", from.Name), Name: from.Name, List: &v1alpha1.NodeConfigRolloutList{},
-		Read: func(ctx context.Context) (*v1alpha1.NodeConfigRollout, error) {
-			return report.Rollout(ctx, c, from.Name)
+		What: fmt.Sprintf("rollout %q", name), Deleted: "its nodes keep their configuration",
+		Watch: query.Watch[*v1alpha1.NodeConfigRollout]{
+			Object: &v1alpha1.NodeConfigRollout{}, NewList: func() client.ObjectList { return &v1alpha1.NodeConfigRolloutList{} }, Name: name,
 		},
-		Deleted: "its nodes keep their configuration",
-	}.Follow(ctx, c, from.ResourceVersion)
+	}.Follow(ctx, c)
 }
 
 // follower prints a rollout while a command waits for it.
@@ -77,7 +77,7 @@ func (o *follower) trouble(err error) {
 		o.live.trouble = err.Error()
 		o.live.redraw()
 	} else if !o.troubled {
-		fmt.Fprintf(o.errOut, "waiting for the API server: %s\n", report.OneLine(err.Error()))
+		fmt.Fprintf(o.errOut, "waiting for the API server: %s\n", printable.Line(err.Error()))
 	}
 	o.troubled = true
 }

@@ -176,7 +176,7 @@ func (a *app) diffRevisions(ctx context.Context, name string, from, to int64) er
 		from = r.Status.CurrentRevision.Number
 	}
 	if from == to {
-		fmt.Fprintf(a.Out, "revision %d has succeeded, and no other revision is being rolled out; compare it with an older one: --from (%s)\n", to, report.Kept(all))
+		fmt.Fprintf(a.Out, "revision %d has succeeded, and no other revision is being rolled out; compare it with an older one: --from (%s)\n", to, query.Available(all))
 		return nil
 	}
 	if from != 0 {

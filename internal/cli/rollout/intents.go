@@ -70,7 +70,7 @@ The rollout continues after the pause that it has reached. With --full it contin
 step; budgets and the failure policy still apply.`, `  kubectl evenkeel rollout promote workers
   kubectl evenkeel rollout promote workers --full`,
 		func(ctx context.Context, c client.Client, args []string) (string, error) {
-			return steer.Intend(ctx, c, args[0], revision, steer.Promote(full))
+			return steer.EditObserved(ctx, c, args[0], revision, steer.Promote(full))
 		})
 	cmd.Flags().BoolVar(&full, "full", false, "also continue after every later pause")
 	revisionFlag(cmd, &revision)
@@ -86,7 +86,7 @@ Nodes that run it keep it. With --rollback they return to the last revision that
 that has stopped or is complete.`, `  kubectl evenkeel rollout abort workers
   kubectl evenkeel rollout abort workers --rollback`,
 		func(ctx context.Context, c client.Client, args []string) (string, error) {
-			return steer.Intend(ctx, c, args[0], revision, steer.Abort(rollback))
+			return steer.EditObserved(ctx, c, args[0], revision, steer.Abort(rollback))
 		})
 	cmd.Flags().BoolVar(&rollback, "rollback", false, "return the nodes to the last revision that succeeded")
 	revisionFlag(cmd, &revision)
@@ -103,7 +103,7 @@ This also lifts an abort. Without node names, all nodes on which the revision fa
 			if len(nodes) > v1alpha1.MaxRetryNodes {
 				return "", fmt.Errorf("%d nodes are more than the limit of %d: name no nodes to retry all that failed", len(nodes), v1alpha1.MaxRetryNodes)
 			}
-			return steer.Intend(ctx, c, args[0], 0, steer.Retry(ctx, c, nodes))
+			return steer.EditObserved(ctx, c, args[0], 0, steer.Retry(ctx, c, nodes))
 		})
 	cmd.Args, cmd.ValidArgsFunction = rolloutAndMore, a.completeRetry
 	return cmd

@@ -46,7 +46,7 @@ func (v view) lines(width int) []string {
 		lines = append(lines, wrap(func(s string) string { return s }, printable.Line(st.Message), width)...)
 	}
 	if v.trouble != "" {
-		lines = append(lines, v.style.Yellow("the API server does not answer, this view is old: "+report.OneLine(v.trouble)))
+		lines = append(lines, v.style.Yellow("the API server does not answer, this view is old: "+printable.Line(v.trouble)))
 	}
 	if v.noNodes != "" {
 		lines = append(lines, v.style.Yellow("nodes are not shown: "+printable.Line(v.noNodes)))
@@ -142,7 +142,7 @@ func (v view) conditions() []string {
 		lines = append(lines, fmt.Sprintf("%-12s %-8s %s: %s", printable.Line(c.Type), printable.Line(string(c.Status)), printable.Line(c.Reason), printable.Line(c.Message)))
 	}
 	if r := v.rollout.Status.CurrentRevision; r != nil {
-		lines = append(lines, fmt.Sprintf("Last succeeded: revision %d (%s)", r.Number, report.OneLine(r.ConfigMapRef.Name)))
+		lines = append(lines, fmt.Sprintf("Last succeeded: revision %d (%s)", r.Number, printable.Line(r.ConfigMapRef.Name)))
 	}
 	return lines
 }

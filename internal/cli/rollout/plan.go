@@ -130,7 +130,7 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 }
 
 // planned reads the rollout that the arguments name, and reads or simulates its nodes.
-func (a *app) planned(ctx context.Context, args []string, o planOptions) (f *report.Fleet, r *v1alpha1.NodeConfigRollout, err error) {
+func (a *app) planned(ctx context.Context, args []string, o planOptions) (f *query.Fleet, r *v1alpha1.NodeConfigRollout, err error) {
 	if o.file != "" {
 		data, err := os.ReadFile(o.file)
 		if err != nil {
@@ -167,7 +167,7 @@ func ParseManifest(data []byte) (*v1alpha1.NodeConfigRollout, error) {
 		return nil, fmt.Errorf("not a NodeConfigRollout: %w", err)
 	}
 	if r.APIVersion != v1alpha1.GroupVersion.String() || r.Kind != "NodeConfigRollout" {
-		return nil, fmt.Errorf("not a NodeConfigRollout of %s, but %s %s", v1alpha1.GroupVersion, report.Dash(r.APIVersion), report.Dash(r.Kind))
+		return nil, fmt.Errorf("not a NodeConfigRollout of %s, but %s %s", v1alpha1.GroupVersion, describe.Dash(r.APIVersion), describe.Dash(r.Kind))
 	}
 	if err := yaml.UnmarshalStrict(data, &r); err != nil {
 		return nil, err
@@ -180,7 +180,7 @@ func ParseManifest(data []byte) (*v1alpha1.NodeConfigRollout, error) {
 
 // showPlan prints the plan of a rollout, which does not have to exist yet.
 func showPlan(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout, w io.Writer) error {
-	f, err := report.Gather(ctx, c, r, nil)
+	f, err := query.Gather(ctx, c, r, nil)
 	if err != nil {
 		return err
 	}
@@ -235,7 +235,7 @@ type excludedNodes struct {
 }
 
 // newPlanReport plans for a fleet of healthy nodes, and simulates the model too.
-func newPlanReport(ctx context.Context, f *report.Fleet, m rollout.Model) (*PlanReport, error) {
+func newPlanReport(ctx context.Context, f *query.Fleet, m rollout.Model) (*PlanReport, error) {
 	if f.Policy.Invalid != "" {
 		return nil, fmt.Errorf("rollout %s: the template cannot be used: %s", f.Policy.Name, f.Policy.Invalid)
 	}
@@ -265,7 +265,7 @@ func newPlanReport(ctx context.Context, f *report.Fleet, m rollout.Model) (*Plan
 
 // trialOf returns the duration of a trial: the one in the template or in spec.trial, else the flag's, else the longest that an
 // agent has reported, else the agents' default.
-func trialOf(f *report.Fleet, flag time.Duration) time.Duration {
+func trialOf(f *query.Fleet, flag time.Duration) time.Duration {
 	if d := f.Template.Trial.Duration; d != nil {
 		return *d
 	}
@@ -286,7 +286,7 @@ func batchOf(f *query.Fleet, run rollout.Run, b rollout.Batch) batchView {
 }
 
 // addExcluded fills in the nodes that the rollout excludes now.
-func (v *PlanReport) addExcluded(f *report.Fleet, now rollout.Result) {
+func (v *PlanReport) addExcluded(f *query.Fleet, now rollout.Result) {
 	index := map[excludedKey]int{}
 	for i, state := range now.States {
 		switch state {
@@ -303,7 +303,7 @@ func (v *PlanReport) addExcluded(f *report.Fleet, now rollout.Result) {
 		if !ok {
 			at = len(v.PassedOver)
 			index[key] = at
-			v.PassedOver = append(v.PassedOver, excludedNodes{State: state.String(), Why: report.JoinWords(s.Reason, s.Message)})
+			v.PassedOver = append(v.PassedOver, excludedNodes{State: state.String(), Why: describe.JoinWords(s.Reason, s.Message)})
 		}
 		v.PassedOver[at].Nodes = append(v.PassedOver[at].Nodes, f.Nodes[i].Name)
 	}
@@ -326,12 +326,12 @@ func (v *PlanReport) print(w io.Writer) {
 	fmt.Fprintf(w, "Rollout %s, revision %d%s: %d nodes selected, %d updated%s, %d to come, %d excluded\n",
 		v.Rollout, v.Revision, made, v.Nodes.Selected, v.Nodes.Updated, flying, v.Nodes.Pending, v.excluded())
 	if len(v.Batches) == 0 {
-		fmt.Fprintf(w, "No node is assigned the revision: %s: %s\n", v.Phase, report.OneLine(v.Message))
+		fmt.Fprintf(w, "No node is assigned the revision: %s: %s\n", v.Phase, printable.Line(v.Message))
 	} else {
 		v.printBatches(w)
 	}
 	if v.Limited {
-		fmt.Fprintf(w, "The rollout is not complete within %s; increase strategy.maxUnavailable to make it faster.\n", report.Span(mostTime))
+		fmt.Fprintf(w, "The rollout is not complete within %s; increase strategy.maxUnavailable to make it faster.\n", describe.Span(mostTime))
 	} else if len(v.Batches) > 0 {
 		fmt.Fprintf(w, "If every node is healthy, it ends after about %s: %s. A trial takes %s.\n", longSpan(v.DurationSeconds), v.End, longSpan(v.TrialSeconds))
 	}

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/report"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
@@ -57,14 +57,14 @@ func TestTheGraphOfOneNodeIsOneLineHigh(t *testing.T) {
 }
 
 func TestTheDurationOfATrialComesFromAgents(t *testing.T) {
-	f := &report.Fleet{Nodes: []rollout.Node{{TrialLength: time.Minute}, {TrialLength: 2 * time.Minute}, {}}}
+	f := &query.Fleet{Nodes: []rollout.Node{{TrialLength: time.Minute}, {TrialLength: 2 * time.Minute}, {}}}
 	if got := trialOf(f, 0); got != 2*time.Minute {
 		t.Errorf("it is %s, want the longest", got)
 	}
 	if got := trialOf(f, 5*time.Minute); got != 5*time.Minute {
 		t.Errorf("it is %s, want what is asked for", got)
 	}
-	if got := trialOf(&report.Fleet{}, 0); got != 10*time.Minute {
+	if got := trialOf(&query.Fleet{}, 0); got != 10*time.Minute {
 		t.Errorf("it is %s, want the default", got)
 	}
 }

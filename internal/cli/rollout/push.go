@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -102,7 +104,7 @@ func (a *app) push(ctx context.Context, p Push) error {
 	if err != nil {
 		return err
 	}
-	if decoded, err := report.PayloadOf(change.content); err == nil {
+	if decoded, err := query.PayloadOf(change.content); err == nil {
 		for _, note := range command.UnknownFields(decoded.Fields) {
 			fmt.Fprintln(a.ErrOut, note)
 		}
@@ -181,7 +183,7 @@ func (p Push) Change(old *v1alpha1.NodeConfigRollout, data []byte) (*Change, err
 	if err := p.ApplyFlags(&r.Spec); err != nil {
 		return nil, err
 	}
-	if _, err := report.StepsOf(r); err != nil {
+	if _, err := describe.StepsOf(r); err != nil {
 		return nil, err
 	}
 	if _, err := content.TrialTerms(r.Spec.Trial); err != nil {
@@ -211,13 +213,13 @@ func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, c
 			if steer.Halted(old) {
 				hint = "it is " + steer.HaltWords(old)
 			}
-			fmt.Fprintf(env.Out, "rollout %s already has this configuration: nothing changes; %s\n", p.Name, report.OneLine(hint))
+			fmt.Fprintf(env.Out, "rollout %s already has this configuration: nothing changes; %s\n", p.Name, printable.Line(hint))
 			return false, nil
 		}
 		if err == nil {
 			var unreadable error
-			if before, unreadable = report.ContentIn(ctx, c, old.Spec.Template); unreadable != nil { // it is replaced anyway
-				fmt.Fprintf(env.ErrOut, "note: cannot compare with the present configuration: %s\n", report.OneLine(unreadable.Error()))
+			if before, unreadable = query.ContentIn(ctx, c, old.Spec.Template); unreadable != nil { // it is replaced anyway
+				fmt.Fprintf(env.ErrOut, "note: cannot compare with the present configuration: %s\n", printable.Line(unreadable.Error()))
 				before = policy.Content{}
 			}
 		}
@@ -241,7 +243,7 @@ func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, c
 // warnOfSelector prints a warning if nodes can choose by themselves whether a rollout selects them.
 func warnOfSelector(env *command.Env, r *v1alpha1.NodeConfigRollout) {
 	if words := policy.SelfSelectionWarning(&r.Spec); words != "" {
-		fmt.Fprintln(env.ErrOut, "warning:", report.OneLine(words))
+		fmt.Fprintln(env.ErrOut, "warning:", printable.Line(words))
 	}
 }
 
@@ -283,7 +285,7 @@ func (change *Change) Write(ctx context.Context, env *command.Env, c client.Clie
 }
 
 func showChanges(env *command.Env, isNew bool, changes []steer.Operation, before, after policy.Content) error {
-	words, err := report.ContentDiff(before, after)
+	words, err := describe.ContentDiff(before, after)
 	if err != nil {
 		return fmt.Errorf("compare the configurations: %w", err)
 	}
@@ -295,7 +297,7 @@ func showChanges(env *command.Env, isNew bool, changes []steer.Operation, before
 	env.PrintDiff(words)
 	for _, change := range changes {
 		if !strings.HasPrefix(change.Path, "/spec/template") {
-			fmt.Fprintf(env.Out, "%s: %s -> %s\n", report.OneLine(strings.ReplaceAll(change.Path[1:], "/", ".")), report.OneLine(printing.Value(change.From)), report.OneLine(printing.Value(change.Value)))
+			fmt.Fprintf(env.Out, "%s: %s -> %s\n", printable.Line(strings.ReplaceAll(change.Path[1:], "/", ".")), printable.Line(printing.Value(change.From)), printable.Line(printing.Value(change.Value)))
 		}
 	}
 	return nil

@@ -136,6 +136,6 @@ func (a *app) load(ctx context.Context, name string) (client.WithWatch, *v1alpha
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := report.Rollout(ctx, c, name)
+	r, err := query.Rollout(ctx, c, name)
 	return c, r, err
 }

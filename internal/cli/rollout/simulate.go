@@ -56,7 +56,7 @@ func (o planOptions) model() (rollout.Model, error) {
 
 // makeUp returns a fleet of simulated healthy nodes that run their local configuration, for a rollout that has not begun. A
 // ConfigMap that the template names is not read.
-func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*report.Fleet, error) {
+func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*query.Fleet, error) {
 	now := time.Now()
 	r = r.DeepCopy()
 	r.CreationTimestamp.Time, r.Status = now, v1alpha1.NodeConfigRolloutStatus{}

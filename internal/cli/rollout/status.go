@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/printable"
+
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -152,13 +154,13 @@ func tooManyFailed(r *v1alpha1.NodeConfigRollout) bool {
 // exitCode returns the exit code for a rollout's status, and whether the wait for the goal has ended.
 func exitCode(r *v1alpha1.NodeConfigRollout, g goal) (code int, done bool) {
 	switch p := r.Status.Phase; {
-	case !report.Seen(r):
+	case !query.Observed(r):
 		return command.ExitComplete, false
 	case p == v1alpha1.RolloutComplete && tooManyFailed(r):
 		return command.ExitHalted, true // nodes that joined after the last step failed
 	case g.reached(r):
 		return command.ExitComplete, true
-	case report.Stopped(p):
+	case describe.Stopped(p):
 		return command.ExitHalted, p != v1alpha1.RolloutRollingBack
 	case p == v1alpha1.RolloutAwaitingApproval:
 		return command.ExitApproval, true
@@ -218,7 +220,7 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 	} else {
 		late = time.After(time.Second) // give the controller a moment to answer
 	}
-	for updates := watchRollout(follow, c, r); ; {
+	for updates := watchRollout(follow, c, name); ; {
 		if code, over := exitCode(r, w.until); over {
 			out.end()
 			if code == command.ExitComplete {

@@ -56,7 +56,7 @@ func (a *app) undo(ctx context.Context, name string, number int64, inline bool) 
 		return err
 	}
 	// The default revision depends on the status, which must not be old.
-	look := report.Rollout
+	look := query.Rollout
 	if number == 0 {
 		look = query.ObservedRollout
 	}
@@ -78,8 +78,8 @@ func (a *app) undo(ctx context.Context, name string, number int64, inline bool) 
 		return err
 	}
 	for _, p := range all {
-		if p.Revision == number && report.Stopped(v1alpha1.RolloutPhase(p.Outcome)) {
-			fmt.Fprintf(a.ErrOut, "note: revision %d did not succeed, it was %s: %s\n", number, p.Outcome, report.OneLine(cmp.Or(p.Message, "the reason is not known")))
+		if p.Number == number && describe.Stopped(v1alpha1.RolloutPhase(p.Outcome)) {
+			fmt.Fprintf(a.ErrOut, "note: revision %d did not succeed, it was %s: %s\n", number, p.Outcome, printable.Line(cmp.Or(p.Message, "the reason is not known")))
 		}
 	}
 	return a.putBack(ctx, c, r, content, number, inline)
@@ -118,7 +118,7 @@ func restore(spec *v1alpha1.NodeConfigRolloutSpec, template v1alpha1.RolloutTemp
 }
 
 // nothingBefore returns the error of an undo without an earlier revision that succeeded.
-func nothingBefore(r *v1alpha1.NodeConfigRollout, all []report.Past) error {
+func nothingBefore(r *v1alpha1.NodeConfigRollout, all []query.Revision) error {
 	target := r.Status.UpdateRevision
 	if target == nil {
 		return fmt.Errorf("rollout %q has no revision yet (%s): kubectl evenkeel rollout status %s", r.Name, describe.OrUnknown(r.Status.Phase), r.Name)

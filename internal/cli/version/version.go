@@ -110,7 +110,7 @@ func (v *Report) ask(ctx context.Context, c client.Client) (policy.Settings, err
 		v.Agents = append(v.Agents, Agents{version, nodes[version]})
 	}
 	settings := policy.DefaultSettings
-	if rollouts, err := report.Rollouts(ctx, c); err == nil { // without the right to list rollouts, use the default namespace
+	if rollouts, err := query.Rollouts(ctx, c); err == nil { // without the right to list rollouts, use the default namespace
 		settings = policy.SettingsIn(rollouts.Items)
 	}
 	lease := &coordinationv1.Lease{}
