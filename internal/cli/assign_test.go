@@ -68,7 +68,7 @@ func TestAssignStopsWaitingWhenTheAssignmentIsReplaced(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	a.wantExit(t, command.ExitError, []string{"node replaced-a is assigned ConfigMap evenkeel-system/replaced."}, "error: node replaced-a was assigned something else meanwhile; for details: kubectl evenkeel node replaced-a")
+	a.wantExit(t, command.ExitError, []string{"node replaced-a is assigned ConfigMap evenkeel-system/replaced."}, "error: node replaced-a was assigned another configuration in the meantime; for details: kubectl evenkeel node replaced-a")
 }
 
 func TestAssignStopsWaitingWhenTheNodeConfigIsDeleted(t *testing.T) {

@@ -32,7 +32,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 
 	// Promote: cancelled, then confirmed.
 	b.take("promote")
-	b.shows("#confirm", "Promote: workers, revision 1?", "passes the pause that it waits at", "kubectl evenkeel rollout promote workers")
+	b.shows("#confirm", "Promote: workers, revision 1?", "passes its current pause", "kubectl evenkeel rollout promote workers")
 	b.click("#confirm-no")
 	b.waits(`!document.getElementById("confirm").open`)
 	if a := rolloutNow(t, "workers").Spec.Approval; a != nil {

@@ -132,7 +132,7 @@ func TestASilentAgentAppliesItsAssignmentWhenItRunsAgain(t *testing.T) {
 		"error: the agent of node assignsilent-0 has not answered for 1s: is it running? The configuration is assigned; the node starts it when its agent runs; "+
 			"to undo the assignment: kubectl evenkeel assign assignsilent-0 --local\n")
 	s.assign(3, []string{node, "-f", file, "--drop-in", "--timeout=1s"}, "node assignsilent-0 already has this assignment: nothing is written\n",
-		"error: timed out after 1s: node assignsilent-0 is waited for: its agent has not answered yet; the assignment stays")
+		"error: timed out after 1s: node assignsilent-0 has not answered yet; the assignment stays")
 	s.do(s.fleet.Unsilence(t.Context(), node))
 	s.assign(0, []string{node, "-f", file, "--drop-in"}, "its last-known-good configuration")
 }

@@ -67,7 +67,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 		{"a ConfigMap without the key", ref("evenkeel-system", "badinput-typo"), []string{
 			"ConfigMap evenkeel-system/badinput-typo", `"kublet"`, "nothing changes until the template is corrected"}},
 		{"a ConfigMap of another namespace", ref("kube-system", "secret"), []string{
-			"ConfigMap kube-system/secret cannot be read", "forbidden", "give the controller's ServiceAccount get, list and watch on it"}},
+			"ConfigMap kube-system/secret cannot be read", "forbidden", "grant the controller's ServiceAccount get, list and watch on it"}},
 		{"a name that somebody else's ConfigMap has", clash, []string{
 			"ConfigMap evenkeel-system/" + clashName + " exists", "it is not a revision of this rollout; delete it, or give the rollout another name"}},
 	} {

@@ -21,7 +21,7 @@ func TestImportImageNamesAnInvalidProgram(t *testing.T) {
 	static := smallProgram(t)
 	for _, tt := range []struct{ dir, program, want string }{
 		{dir, program, "import image evenkeel.dev/x:1: open " + program + ": no such file or directory"},
-		{dir, "images_test.go", "import image evenkeel.dev/x:1: images_test.go is no program: "},
+		{dir, "images_test.go", "import image evenkeel.dev/x:1: images_test.go is not a program: "},
 		{none, static, "import image evenkeel.dev/x:1: open " + none + "/image.tar: no such file or directory"},
 		{dir, static, "import image evenkeel.dev/x:1: ctr images import --snapshotter=overlayfs " + dir + "/image.tar: exit status 1"},
 	} {
