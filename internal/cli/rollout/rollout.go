@@ -1,4 +1,5 @@
-// Package rollout has the commands that create, show and steer rollouts: "push" and "rollout" with its subcommands.
+// Package rollout has the commands that create, show and steer rollouts, "push" and "rollout" with its subcommands, and the
+// live view of a rollout on a terminal.
 //
 // It must not decide what a rollout does: it prints plans and status, and writes specs.
 package rollout

@@ -1,5 +1,5 @@
-// Package install adds evenkeel-agent to the systemd unit of a node's kubelet, checks that the kubelet and its node become
-// healthy, and removes the agent again.
+// Package install writes the systemd drop-in that makes the unit of a node's kubelet run evenkeel-agent, checks that the
+// kubelet and its node become healthy, and removes the drop-in again.
 //
 // It changes one drop-in file of the unit. A change is recorded on disk before it begins. A new drop-in is tried first
 // in /run, which a reboot clears and a guard unit cleans up if the installer is killed. A node that does not become

@@ -1,5 +1,5 @@
-// Package source is the agent's client of the API server: it watches the intended configuration (a NodeConfig, or a
-// node's own ConfigMap) and the Node, its Lease and its pods, and writes status, conditions and Events.
+// Package source is the agent's client of the API server: it reads the intended configuration (a NodeConfig, or a node's own
+// ConfigMap), the Node with its conditions, its Lease and its pods, and writes status, conditions and Events.
 //
 // It must not know what a configuration does, whether the configuration works, or what the node runs: source returns what is
 // intended, or why that is unknown. It makes no decisions. No method blocks its caller, except where its comment says so:
