@@ -102,7 +102,9 @@ func TestAFrozenLeaderDoesNotAssignAStoppedRevision(t *testing.T) { // not paral
 		return p
 	}
 	former := begin("--kubeconfig=" + road.kubeconfig)
-	s.until("it leads", func() (string, bool) { return former.said(""), strings.Contains(former.said(""), "all watches are synced") })
+	s.until("it leads", func() (string, bool) {
+		return former.said(""), strings.Contains(former.said(""), "all watches are synced")
+	})
 	next := begin()
 	r := s.roll("maxPods: 101", `
 strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}

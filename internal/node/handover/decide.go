@@ -10,6 +10,7 @@ import (
 // Action is what an agent does about the node that it may run.
 type Action int
 
+// The actions.
 const (
 	Run       Action = iota // ask for the node's lock, or go on running the node
 	StandBack               // do not ask for the lock: this attempt gave the node up not long ago

@@ -11,6 +11,7 @@ package handover
 // Failure is why an agent does not run the node, or does not run it any longer.
 type Failure int
 
+// The failures.
 const (
 	Unusable      Failure = iota + 1 // the lock file cannot be used
 	Lost                             // the lock file was replaced, and another process has the lock on the new one

@@ -37,7 +37,7 @@ func Forget(out io.Writer, dir, revision string) error {
 	if err != nil {
 		return err
 	}
-	defer lock.Release()
+	defer func() { _ = lock.Release() }() // the kernel releases it when this process exits
 	store, err := checkpoint.Open(atomicfile.OS{}, dir, view.Version, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
