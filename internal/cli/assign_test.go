@@ -92,7 +92,7 @@ func TestAssignShowsWhatToDoWhenTheNodeRefuses(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	a.wantExit(t, command.ExitHalted, nil, "error: node guarded-a refused it (NeedsDrain): it contradicts cpu_manager_state; its kubelet was not stopped: it runs its local configuration\n",
+	a.wantExit(t, command.ExitHalted, nil, "error: node guarded-a refused the configuration (NeedsDrain): it contradicts cpu_manager_state; its kubelet was not stopped: it runs its local configuration\n",
 		"refused until the node is cordoned and drained: kubectl drain guarded-a\n", "the assignment stays until you assign another configuration, or --local")
 }
 

@@ -60,7 +60,7 @@ func TestConfigDiffOfADropInComparesOnlyItsFields(t *testing.T) {
 		r.Spec.Template = v1alpha1.RolloutTemplate{KubeletDropIn: &runtime.RawExtension{Raw: []byte(pods(120))}}
 	})
 	evenkeel(t, "config", "diff", "rollout/dropped", write(t, header+"maxPods: 110\npodsPerCore: 7\n")).wantOutput(t,
-		"maxPods: 120 -> 110\nnot compared: 1 fields that only one of them has, because a configuration as it is written is compared with a drop-in\n")
+		"maxPods: 120 -> 110\nnot compared: 1 fields that only one of them has, because a configuration as written is compared with a drop-in\n")
 }
 
 func TestConfigDiffComparesBothFormsAndMasksSecrets(t *testing.T) {
@@ -100,7 +100,7 @@ func TestConfigDiffOfUnreadableConfigurationsIsAnError(t *testing.T) {
 		{write(t, "kind: Pod\napiVersion: v1\n"), []string{"is not a KubeletConfiguration"}},
 		{write(t, "a: ["), []string{"is not a KubeletConfiguration"}},
 		{"node/nowhere", []string{`there is no node "nowhere"`}},
-		{"node/runs-nothing", []string{"node runs-nothing has no agent yet", "--live"}},
+		{"node/runs-nothing", []string{"the agent of node runs-nothing has not reported what it runs", "--live"}},
 		{"node/runs-local", []string{"node runs-local runs its local configuration", "--live"}},
 		{"node/runs-gone", []string{"node runs-gone runs ConfigMap evenkeel-system/nowhere", "which was deleted", "--live"}},
 		{"node/runs-anew", []string{"which was deleted; the node keeps a copy", "--live"}},
@@ -131,7 +131,7 @@ func TestConfigDiffOfUnreadableConfigurationsIsAnError(t *testing.T) {
 	grant(t, "sees-nodes-too", "nodes", "")
 	grant(t, "sees-no-maps", "nodeconfigs", v1alpha1.GroupVersion.Group)
 	bind(t, "sees-no-maps", "sees-nodes-too", "nodes", "")
-	evenkeelAs(t, userOf(t, "sees-no-maps"), "config", "diff", fine, "node/runs-edited").wantError(t, "get what node runs-edited runs", "forbidden")
+	evenkeelAs(t, userOf(t, "sees-no-maps"), "config", "diff", fine, "node/runs-edited").wantError(t, "read the configuration of node runs-edited", "forbidden")
 }
 
 // kubelet answers /configz like a kubelet, at an address that the API server connects to.
@@ -182,7 +182,7 @@ func TestConfigDiffLiveReadsTheEffectiveConfiguration(t *testing.T) {
 	answering(t, createNode(t, "lively", "lively", "z1"), `{"kubeletconfig": {"maxPods": 110, "podsPerCore": 0, "evictionHard": {"memory.available": "1Mi", "nodefs.available": "10%"}}}`)
 	file := write(t, header+"maxPods: 120\nevictionHard: {memory.available: 1Mi}\nserializeImagePulls: false\n")
 	evenkeel(t, "config", "diff", "--live", "node/lively", file).wantOutput(t,
-		"--- node/lively (its kubelet's /configz)\n", "maxPods: 110 -> 120\n", "serializeImagePulls: unset -> false\n",
+		"--- node/lively (the kubelet's /configz)\n", "maxPods: 110 -> 120\n", "serializeImagePulls: unset -> false\n",
 		"not compared: 2 fields that only one of them has, because what is effective is compared with a configuration as it is written\n")
 	evenkeel(t, "config", "diff", "--live", file, "node/lively").wantOutput(t, "maxPods: 120 -> 110\n", "serializeImagePulls: false -> unset\n", "not compared: 2 fields")
 

@@ -252,7 +252,7 @@ func TestInterruptedInstallReleasesNodesThatHaveNotStarted(t *testing.T) {
 	r.interrupt()
 	got := <-r.ended
 	got.wantExit(t, command.ExitError, []string{"begun: finishes without this command: installed, or restored", "pending, waiting: not started"},
-		"it was interrupted: run it again")
+		"the command was interrupted: run it again")
 	c.wantLabels(map[string]string{"begun": "install"})
 
 	// It has come to its end, and the next time is found there.

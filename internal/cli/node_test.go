@@ -103,7 +103,7 @@ func TestNodeShowsWhatHappensNext(t *testing.T) {
 		want       string
 	}{
 		{"updated", "cases", byRollout("cases", 1, rev, nil), fine, "- nothing: the node runs the target of rollout cases (revision 1)\n"},
-		{"by-hand", "cases", byPerson(rev), fine, "- rollout cases skips the node: a person wrote its source; remove spec.configSource"},
+		{"by-hand", "cases", byPerson(rev), fine, "- rollout cases skips the node: a person set its configuration; remove spec.configSource"},
 		{"alone", "nobody", byPerson(rev), fine, "- no rollout selects the node; to assign a configuration: kubectl evenkeel assign "},
 		{"explicit", "nobody", &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}, nil, "Assigned: local, by a person\n"},
 		{"opted-out", "cases", nil, func(st *v1alpha1.NodeConfigStatus) { st.RemoteConfig = v1alpha1.RemoteConfigDisabled }, "- nothing: remote configuration is disabled on the node"},
@@ -132,12 +132,12 @@ func TestNodeShowsWhatHappensNext(t *testing.T) {
 	}
 	t.Run("no agent", func(t *testing.T) {
 		createNode(t, "bare", "cases", "z1")
-		evenkeel(t, "node", "bare").wantOutput(t, "Assigned: nothing: it has no NodeConfig\n", "Problems: no agent yet: no NodeConfig\n",
-			"State: Stale", "- nothing, until evenkeel-agent runs there and reports\n", "- rollout cases passes it over: it has no NodeConfig")
+		evenkeel(t, "node", "bare").wantOutput(t, "Assigned: nothing: there is no NodeConfig\n", "Problems: no agent yet: no NodeConfig\n",
+			"State: Stale", "- nothing until evenkeel-agent runs on the node and reports\n", "- rollout cases skips the node: no NodeConfig")
 	})
 	t.Run("no Node", func(t *testing.T) {
 		createNodeConfig(t, "left", nil, nil)
-		evenkeel(t, "node", "left").wantOutput(t, "Problems: there is no Node of this name\n", "- nothing: there is no Node of this name.")
+		evenkeel(t, "node", "left").wantOutput(t, "Problems: the Node does not exist\n", "- nothing: the Node does not exist.")
 	})
 	t.Run("a rollout without its template", func(t *testing.T) {
 		createRollout(t, "hollow", "hollow", "", func(r *v1alpha1.NodeConfigRollout) {
@@ -145,7 +145,7 @@ func TestNodeShowsWhatHappensNext(t *testing.T) {
 		})
 		createNode(t, "hollow-a", "hollow", "z1")
 		createNodeConfig(t, "hollow-a", nil, nil)
-		evenkeel(t, "node", "hollow-a").wantOutput(t, "- what rollout hollow does cannot be told: the template of rollout hollow: ", "evenkeel-system/nowhere")
+		evenkeel(t, "node", "hollow-a").wantOutput(t, "- the plan of rollout hollow is not known: the template of rollout hollow: ", "evenkeel-system/nowhere")
 	})
 }
 

@@ -140,7 +140,7 @@ func TestPlanOfAnExistingRolloutStartsAtItsState(t *testing.T) {
 	evenkeel(t, "rollout", "plan", "stored").wantOutput(t,
 		"Rollout stored, revision 2: 6 nodes selected, 1 updated, 2 to come, 3 excluded\n",
 		"1 100% 0s 2 z1:2 stored-", "If every node is healthy, it ends after about 10m5s: Complete. A trial takes 10m.\n",
-		"Excluded:\n", "1 Manual (stored-b): a person wrote its source", "1 Conflicted (stored-c): rollout first-come has it\n", "1 Stale (stored-d): it has no NodeConfig")
+		"Excluded:\n", "1 Manual (stored-b): a person set its configuration", "1 Conflicted (stored-c): rollout first-come has the node\n", "1 Stale (stored-d): no NodeConfig")
 
 	file := write(t, strings.ReplaceAll(planned, "planned", "stored"))
 	evenkeel(t, "rollout", "plan", "-f", file, "--trial-duration", "1h").wantOutput(t, "Rollout stored, revision 3 (new): 6 nodes selected, 0 updated, 3 to come, 3 excluded\n", "A trial takes 2m.\n")

@@ -174,7 +174,7 @@ func TestPurgeListsObjectsAndDeletesTheAPI(t *testing.T) {
 	if err := c.cluster.Apply(t.Context(), "../../config/installer"); err != nil {
 		t.Fatal(err)
 	}
-	c.evenkeel("install", "a", "--yes").wantError(t, "the cluster has no CustomResourceDefinition nodeconfigs.evenkeel.dev, and agents nowhere to report to: apply evenkeel's manifests first: kubectl apply -k config/default")
+	c.evenkeel("install", "a", "--yes").wantError(t, "the cluster has no CustomResourceDefinition nodeconfigs.evenkeel.dev, so agents cannot report: apply evenkeel's manifests first: kubectl apply -k config/default")
 	c.evenkeel("uninstall", "--purge", "--yes").wantOutput(t, "--purge permanently deletes 0 NodeConfigs, and 0 rollouts", "evenkeel-installer deleted")
 	c.wantLabels(nil)
 }
