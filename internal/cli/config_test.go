@@ -99,7 +99,7 @@ func TestConfigDiffOfUnreadableConfigurationsIsAnError(t *testing.T) {
 		{"nowhere.yaml", []string{"nowhere.yaml", "node/NAME"}},
 		{write(t, "kind: Pod\napiVersion: v1\n"), []string{"is not a KubeletConfiguration"}},
 		{write(t, "a: ["), []string{"is not a KubeletConfiguration"}},
-		{"node/nowhere", []string{`there is no node "nowhere"`}},
+		{"node/nowhere", []string{`node "nowhere" does not exist`}},
 		{"node/runs-nothing", []string{"the agent of node runs-nothing has not reported what it runs", "--live"}},
 		{"node/runs-local", []string{"node runs-local runs its local configuration", "--live"}},
 		{"node/runs-gone", []string{"node runs-gone runs ConfigMap evenkeel-system/nowhere", "which was deleted", "--live"}},
@@ -183,12 +183,12 @@ func TestConfigDiffLiveReadsTheEffectiveConfiguration(t *testing.T) {
 	file := write(t, header+"maxPods: 120\nevictionHard: {memory.available: 1Mi}\nserializeImagePulls: false\n")
 	evenkeel(t, "config", "diff", "--live", "node/lively", file).wantOutput(t,
 		"--- node/lively (the kubelet's /configz)\n", "maxPods: 110 -> 120\n", "serializeImagePulls: unset -> false\n",
-		"not compared: 2 fields that only one of them has, because what is effective is compared with a configuration as it is written\n")
+		"not compared: 2 fields that only one of them has, because the effective configuration is compared with a configuration as written\n")
 	evenkeel(t, "config", "diff", "--live", file, "node/lively").wantOutput(t, "maxPods: 120 -> 110\n", "serializeImagePulls: false -> unset\n", "not compared: 2 fields")
 
 	answering(t, createNode(t, "odd", "lively", "z1"), `hello`)
 	evenkeel(t, "config", "diff", "--live", "node/odd", file).wantError(t, "node odd does not answer /configz with a configuration", "hello")
-	evenkeel(t, "config", "diff", "--live", "node/nowhere", file).wantError(t, `there is no node "nowhere"`)
+	evenkeel(t, "config", "diff", "--live", "node/nowhere", file).wantError(t, `node "nowhere" does not exist`)
 	createNode(t, "silent", "lively", "z1")
 	evenkeel(t, "config", "diff", "--live", "node/silent", file).wantError(t, "does not get an answer from the kubelet of node silent", "leave --live out")
 	grant(t, "sees-all-nodes", "nodes", "")

@@ -150,7 +150,7 @@ func TestNodeShowsWhatHappensNext(t *testing.T) {
 }
 
 func TestNodeErrors(t *testing.T) {
-	evenkeel(t, "node", "nowhere").wantError(t, `there is no node "nowhere"`, "kubectl evenkeel nodes")
+	evenkeel(t, "node", "nowhere").wantError(t, `node "nowhere" does not exist`, "kubectl evenkeel nodes")
 	evenkeel(t, "node").wantError(t, "needs the name of one node")
 	evenkeel(t, "node", "x", "-o", "wide").wantError(t, "json")
 	evenkeelAs(t, userOf(t, "nobody"), "node", "x").wantError(t, "get node x", "forbidden")
