@@ -187,12 +187,12 @@ func TestConfigDiffLiveReadsTheEffectiveConfiguration(t *testing.T) {
 	evenkeel(t, "config", "diff", "--live", file, "node/lively").wantOutput(t, "maxPods: 120 -> 110\n", "serializeImagePulls: false -> unset\n", "not compared: 2 fields")
 
 	answering(t, createNode(t, "odd", "lively", "z1"), `hello`)
-	evenkeel(t, "config", "diff", "--live", "node/odd", file).wantError(t, "node odd does not answer /configz with a configuration", "hello")
+	evenkeel(t, "config", "diff", "--live", "node/odd", file).wantError(t, "/configz of the kubelet of node odd is not a configuration", "hello")
 	evenkeel(t, "config", "diff", "--live", "node/nowhere", file).wantError(t, `node "nowhere" does not exist`)
 	createNode(t, "silent", "lively", "z1")
-	evenkeel(t, "config", "diff", "--live", "node/silent", file).wantError(t, "does not get an answer from the kubelet of node silent", "leave --live out")
+	evenkeel(t, "config", "diff", "--live", "node/silent", file).wantError(t, "the API server cannot reach the kubelet of node silent", "omit --live")
 	grant(t, "sees-all-nodes", "nodes", "")
-	evenkeelAs(t, userOf(t, "sees-all-nodes"), "config", "diff", "--live", "node/lively", file).wantError(t, "--live needs the right to get nodes/proxy of node lively", "ask an administrator")
+	evenkeelAs(t, userOf(t, "sees-all-nodes"), "config", "diff", "--live", "node/lively", file).wantError(t, "--live needs permission to get nodes/proxy of node lively", "ask an administrator")
 }
 
 func TestContentDiff(t *testing.T) {
