@@ -61,7 +61,7 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 		{"wrong apiVersion", one(config(map[string]any{"apiVersion": "kubelet.config.k8s.io/v1"})), `ConfigMap evenkeel-system/payload-7: key "kubelet": apiVersion is "kubelet.config.k8s.io/v1" and kind is "KubeletConfiguration", but must be `},
 		{"duplicate key", one(whole + "maxPods: 3\n"), `ConfigMap evenkeel-system/payload-8: key "kubelet": duplicate key: `},
 		{"relative path", one(config(map[string]any{"resolvConf": "resolv.conf"})), `ConfigMap evenkeel-system/payload-9: key "kubelet": resolvConf is the relative path "resolv.conf"; paths must be absolute`},
-		{"health endpoint off", one(config(map[string]any{"healthzPort": 0})), `ConfigMap evenkeel-system/payload-10: key "kubelet": healthzPort is 0, which switches the health endpoint off`},
+		{"health endpoint off", one(config(map[string]any{"healthzPort": 0})), `ConfigMap evenkeel-system/payload-10: key "kubelet": healthzPort is 0, which disables the health endpoint`},
 		{"unknown field", one(config(map[string]any{"maxPodz": 3})), `strict decoding error: unknown field "maxPodz"`},
 		{"wrong case", one(config(map[string]any{"MaxPods": 3})), `strict decoding error: unknown field "MaxPods"`},
 		{"value out of range", one(config(map[string]any{"imageGCHighThresholdPercent": 101})), `invalid configuration: imageGCHighThresholdPercent`},

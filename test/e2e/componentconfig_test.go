@@ -178,7 +178,7 @@ func TestAnUpgradesKubeletConfigurationReachesARealNodeAndComesBack(t *testing.T
 		}
 		hasIt()
 		n.undone(stored)
-		n.evenkeel(0, []string{"rollout", "undo", "workers"}, fmt.Sprintf("the content of revision %d is the target", 1+2*i))
+		n.evenkeel(0, []string{"rollout", "undo", "workers"}, fmt.Sprintf("the configuration of revision %d is the target", 1+2*i))
 		n.rolled(0, "Complete", "1/1")
 		hasIt()
 	}
