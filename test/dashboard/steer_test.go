@@ -49,7 +49,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	}
 
 	// Pause and resume.
-	b.shows("[data-rollout=workers]", "AwaitingApproval", "3/5 steps are done")
+	b.shows("[data-rollout=workers]", "AwaitingApproval", "3/5 steps done")
 	b.take("pause")
 	b.click("#confirm-yes")
 	b.shows("[data-rollout=workers] .done", "paused: nodes in flight go on")
