@@ -52,7 +52,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.shows("[data-rollout=workers]", "AwaitingApproval", "3/5 steps done")
 	b.take("pause")
 	b.click("#confirm-yes")
-	b.shows("[data-rollout=workers] .done", "paused: nodes in flight go on")
+	b.shows("[data-rollout=workers] .done", "paused: nodes in flight finish")
 	if !rolloutNow(t, "workers").Spec.Paused {
 		t.Error("it is not paused")
 	}
