@@ -97,12 +97,12 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.scheme("light")
 	// Hollow nodes have no kubelet that could be asked: that is told, and what was known stays.
 	b.click("#ask-kubelet")
-	b.shows("#node", "Effective", "the API server does not get an answer from the kubelet of node hollow-3")
+	b.shows("#node", "Effective", "the API server cannot reach the kubelet of node hollow-3")
 	b.click("#node-close")
 	b.waits(`document.getElementById("node").hidden`)
 
 	b.take("abort-rollback")
-	b.shows("#confirm", "Abort and roll back: workers, revision 2?", "go back to the revision that succeeded last")
+	b.shows("#confirm", "Abort and roll back: workers, revision 2?", "return to the last succeeded revision")
 	b.click("#confirm-yes")
 	b.shows("[data-rollout=workers]", "RolledBack")
 	if a := rolloutNow(t, "workers").Spec.Abort; a == nil || !a.Rollback || a.Revision != 2 {
@@ -151,7 +151,7 @@ func TestWithoutTheRightNothingIsOfferedAndThePageSaysWhy(t *testing.T) {
 	// Who is given the right need not load the page again.
 	userWith(t, "looker", "evenkeel-operator")
 	b.waits(`!document.getElementById("do-readonly-pause").hasAttribute("aria-disabled")`)
-	b.waits(`!document.getElementById("notes").textContent.includes("Nodes cannot be listed")`)
+	b.waits(`!document.getElementById("notes").textContent.includes("You are not allowed to list and watch Nodes")`)
 	b.shows("#fleet-words", "12 nodes in 3 zones")
 }
 

@@ -68,7 +68,7 @@ func TestAssignReportsTheResultOnTheNode(t *testing.T) {
 
 	s.assign(0, []string{node, "-f", good, "--drop-in", "--dry-run"},
 		"Node assign-0 runs its local configuration", "Changes:\n",
-		"the node's local configuration -> a drop-in, laid over the node's local configuration\nmaxPods: unset -> 120\n", "dry run: nothing was written\n")
+		"the node's local configuration -> a drop-in, merged over the node's local configuration\nmaxPods: unset -> 120\n", "dry run: nothing was written\n")
 	if n := len(s.kept(t.Context(), "more-pods")); n != 0 || s.nodeConfig(node).Generation != 1 {
 		t.Errorf("a dry run left %d ConfigMaps", n)
 	}
@@ -94,10 +94,10 @@ func TestAssignReportsTheResultOnTheNode(t *testing.T) {
 	// A bad one: the node goes back by itself, and remembers it, under another name too.
 	bad := s.file("few-pods", "maxPods: 7")
 	s.assign(2, []string{node, "-f", bad, "--drop-in", "--yes"}, "maxPods: 120 -> 7\n", "node assign-0 is assigned ",
-		"error: node assign-0 went back to ConfigMap evenkeel-system/"+kept[0].Name, " (CrashLooped): ", "evenkeel-agent forget ",
+		"error: node assign-0 rolled back to ConfigMap evenkeel-system/"+kept[0].Name, " (CrashLooped): ", "evenkeel-agent forget ",
 		"the assignment stays until you assign another configuration, or --local")
 	generation := s.nodeConfig(node).Generation
-	s.assign(2, []string{node, "-f", bad, "--drop-in", "--yes"}, "node assign-0 already has this assignment: nothing is written\n", "error: node assign-0 went back to ")
+	s.assign(2, []string{node, "-f", bad, "--drop-in", "--yes"}, "node assign-0 already has this assignment: nothing is written\n", "error: node assign-0 rolled back to ")
 	s.assign(0, []string{node, "-f", good, "--drop-in", "--yes"}, "note: node assign-0: ConfigOK is not True\n",
 		"note: node assign-0 does not run its present assignment, ConfigMap evenkeel-system/assign-few-pods.", "; this replaces it\n", "no field differs\n", "its last-known-good configuration\n")
 	for _, again := range []string{bad, s.file("same-pods", "maxPods: 7")} {
@@ -113,7 +113,7 @@ func TestAssignReportsTheResultOnTheNode(t *testing.T) {
 
 	// And back.
 	s.assign(0, []string{node, "--local", "--yes"}, "note: node assign-0 will forget its last-known-good configuration, ConfigMap evenkeel-system/"+kept[0].Name,
-		"a drop-in, laid over the node's local configuration -> the node's local configuration\nmaxPods: 120 -> unset\n",
+		"a drop-in, merged over the node's local configuration -> the node's local configuration\nmaxPods: 120 -> unset\n",
 		"node assign-0 is assigned its local configuration\n", "node assign-0 runs its local configuration")
 	s.assign(0, []string{node, "--local"}, "node assign-0 already has this assignment, and runs its local configuration", ": nothing changes\n")
 	if nc := s.nodeConfig(node); nc.Spec.ConfigSource.Local == nil || nc.Status.Active != nil || nc.Status.LastKnownGood != nil {
