@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -187,16 +188,21 @@ func (s *scenario) most(what func(*v1alpha1.NodeConfig) bool) int {
 // mostOf is how many different values the nodes ever had at the same time that were something: their names, their zones.
 func (s *scenario) mostOf(what func(*v1alpha1.NodeConfig) bool, value func(*v1alpha1.NodeConfig) string) int {
 	s.t.Helper()
-	most := 0
-	s.replay(func(_ string, now map[string]*v1alpha1.NodeConfig) {
-		values := map[string]bool{}
+	most, when := 0, ""
+	s.replay(func(name string, now map[string]*v1alpha1.NodeConfig) {
+		values, which := map[string]bool{}, []string(nil)
 		for _, nc := range now {
 			if what(nc) {
 				values[value(nc)] = true
+				which = append(which, fmt.Sprintf("%s (resourceVersion %s, generation %d, observed %d)", nc.Name, nc.ResourceVersion, nc.Generation, nc.Status.ObservedGeneration))
 			}
 		}
-		most = max(most, len(values))
+		if len(values) > most {
+			slices.Sort(which)
+			most, when = len(values), fmt.Sprintf("after a change of %s: %s", name, strings.Join(which, ", "))
+		}
 	})
+	s.t.Logf("the most at once: %d, %s", most, when) // printed if the test fails
 	return most
 }
 
