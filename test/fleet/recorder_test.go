@@ -217,15 +217,16 @@ func runs(nc *v1alpha1.NodeConfig, uid types.UID) bool {
 	return nc.Status.Active != nil && nc.Status.Active.UID == uid
 }
 
-// unproven tells whether a node has been given a ConfigMap by a rollout that it has not proven: it has not taken it up, it
-// is in its trial, or it has failed.
+// unproven reports whether a rollout assigned a ConfigMap to a node that the node has not proven: the node has not adopted
+// it, is in its trial, or has failed. The observed generation does not count: it is 0 while an agent that has proven the
+// ConfigMap cannot read its NodeConfig, as after an outage of the API server.
 func unproven(nc *v1alpha1.NodeConfig) bool {
 	s, st := nc.Spec.ConfigSource, &nc.Status
 	if s == nil || s.ConfigMapRef == nil || s.RolloutRef == nil {
 		return false
 	}
 	good := st.LastKnownGood
-	return !runs(nc, s.ConfigMapRef.UID) || good == nil || good.UID != s.ConfigMapRef.UID || unsettled(nc)
+	return !runs(nc, s.ConfigMapRef.UID) || good == nil || good.UID != s.ConfigMapRef.UID || st.Trial != nil
 }
 
 // unsettled tells whether a node has not taken up what it was given, or is in its trial.
