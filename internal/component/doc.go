@@ -1,5 +1,5 @@
-// Package component runs the binary of a Kubernetes node component (kubelet, kube-proxy) to validate a configuration
-// with it (the dry run), and to read its version and its defaults. The binary is a file or part of a container image.
+// Package component finds the binary of a Kubernetes node component (kubelet, kube-proxy), in a file or in a container
+// image, and runs it to validate a configuration (the dry run) and to read its version and its defaults.
 //
 // For the kubelet that the agent runs, the package also parses and builds the command line, checks a configuration
 // with the node's own flags and drop-ins, compares it with the local configuration, and reads the health endpoint,

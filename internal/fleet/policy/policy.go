@@ -1,5 +1,6 @@
 // Package policy converts API objects into the input of rollout.Plan: a rollout with its template, its revisions and the
-// controller's settings into rollout.Policy and rollout.Progress, and a Node with its NodeConfig into rollout.Node.
+// controller's settings into rollout.Policy and rollout.Progress, and a Node (its zone, its kind of machine, its conditions)
+// with its NodeConfig into rollout.Node.
 //
 // The controller, the CLI and the dashboard call the same functions, so that their plans are equal. The package must not read
 // or write anything: its callers pass the objects.

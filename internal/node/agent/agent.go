@@ -1,6 +1,6 @@
 // Package agent is the loop that runs on a node: it observes the kubelet, checks whether the node and its pods permit a change
-// (the guards), calls trial.Decide, saves the decision, starts and restarts the kubelet, and reports. How observations are
-// gathered and decisions carried out belongs here, and the agent's metrics, Events and HTTP endpoints.
+// (the guards), calls trial.Decide, saves the decision, starts and restarts the kubelet, and reports status, metrics and the
+// agent's own health (/healthz, /configz). How observations are gathered and decisions carried out belongs here.
 //
 // It must not know how a kubelet is validated, how files are made durable, or how the API is watched. It must never
 // decide by itself which configuration runs: that is package trial.

@@ -1,6 +1,6 @@
-// Package handover passes a node between agents, such as that of a bootstrap kubelet and that of a self-hosted one: the
-// node's lock and the queue for it, giving way to another agent, giving the node up when no kubelet gets healthy, and the
-// probe that tells a pod's runtime how the agent is.
+// Package handover passes a node between agents, such as that of a bootstrap kubelet and that of a self-hosted one: who
+// waits for the node's lock, giving way to another agent, giving the node up when no kubelet gets healthy, and the probe
+// command that asks whichever agent runs the node for its health.
 //
 // Hold takes the locks. DecideStart and DecideTenure decide, without I/O or a clock, whether an agent may run the node.
 //

@@ -1,5 +1,6 @@
-// Package lockfile locks a file exclusively with flock(2), waits for the lock, and notices other processes that wait for
-// it. It is the lock of the stock kubelet (--lock-file), so an agent and a kubelet exclude each other.
+// Package lockfile opens and locks a file with flock(2), refuses one that other users could have tampered with (owner and
+// permissions of the file and its directory), waits for the lock, and notices other processes that wait for it. It is the
+// lock of the stock kubelet (--lock-file), so an agent and a kubelet exclude each other.
 //
 // It must not know who takes a lock, or why. It never reads or writes the content of the file.
 package lockfile
