@@ -3,89 +3,95 @@ package controller
 import (
 	"context"
 	"encoding/json"
-	"log/slog"
-	"slices"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
-// reasonless refuses what a CRD without the reasons of outcomes does not know.
-type reasonless struct {
-	client.Client
-	refused int
-}
-
-func (c *reasonless) Status() client.SubResourceWriter { return reasonlessStatus{c.Client.Status(), c} }
-
-type reasonlessStatus struct {
-	client.SubResourceWriter
-	of *reasonless
-}
-
-func (s reasonlessStatus) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-	data, err := p.Data(o)
-	if err != nil {
-		return err
-	}
-	var operations []struct {
-		Path  string
-		Value json.RawMessage
-	}
-	if err := json.Unmarshal(data, &operations); err != nil {
-		return err
-	}
-	for _, op := range operations {
-		var st v1alpha1.NodeConfigRolloutStatus
-		if op.Path != "/status" {
-			continue
-		}
-		if err := json.Unmarshal(op.Value, &st); err != nil {
-			return err
-		}
-		if slices.ContainsFunc(st.History, func(h v1alpha1.RolloutOutcome) bool { return h.Reason != "" }) {
-			s.of.refused++
-			return apierrors.NewBadRequest(`strict decoding error: unknown field "status.history[0].reason"`)
-		}
-	}
-	return s.SubResourceWriter.Patch(ctx, o, p, opts...)
-}
-
-func TestWithAnOlderCRDAnOutcomeIsRecordedWithoutItsReason(t *testing.T) {
-	world(t)
-	roll(t, "older")
-	o := rolloutNamed(t, "older")
-	c, err := New(own(), Options{MetricsAddress: "0", ProbeAddress: "0", Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
+// wantSchema waits until the API server accepts a status with all fields except these, which it must refuse.
+func wantSchema(t *testing.T, rollout string, unknown ...string) {
+	t.Helper()
+	status, err := json.Marshal([]operation{{"add", "/status", v1alpha1.NodeConfigRolloutStatus{
+		Controller: policy.DefaultSettings.Publish(), History: []v1alpha1.RolloutOutcome{{Revision: 1, Reason: v1alpha1.HaltInconclusive}},
+	}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	api := &reasonless{Client: c.client}
-	c.client = api
-	c.fleet.setRollout(o)
-	r := c.fleet.rollouts[o.Name]
-	policy := rollout.Policy{
-		Claim: rollout.Claim{Name: o.Name}, Now: time.Now().Truncate(time.Second),
-		Target: rollout.Revision{Number: 1, Namespace: "n", Name: "older-1", UID: "u", SHA256: digest("older")},
-	}
-	result := rollout.Result{
-		Phase: rollout.PhaseHalted,
-		Next: rollout.Progress{Revision: 1, Attempt: 1, Halt: &rollout.Halt{
-			Revision: 1, Attempt: 1, Reason: rollout.HaltInconclusive, Message: "2 nodes went NotReady", Time: policy.Now,
-		}},
-	}
-	for range 2 { // what is recorded is not written again
-		if _, err := c.recordStatus(t.Context(), r, &planInput{object: r.object, policy: policy}, &result); err != nil {
-			t.Fatal(err)
+	strict := client.WithFieldValidation(admin, metav1.FieldValidationStrict)
+	eventually(t, func() error {
+		o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: rollout}}
+		err := strict.Status().Patch(context.Background(), o, client.RawPatch(types.JSONPatchType, status), client.DryRunAll)
+		if len(unknown) == 0 {
+			return err
 		}
-	}
-	st := rolloutNamed(t, "older").Status
-	if h := st.History; len(h) != 1 || h[0].Outcome != v1alpha1.OutcomeHalted || h[0].Reason != "" || h[0].Message != "Inconclusive: 2 nodes went NotReady" || api.refused != 1 {
-		t.Errorf("refused %d times, and the history is %+v", api.refused, h)
+		for _, field := range unknown {
+			if err == nil || !strings.Contains(err.Error(), `unknown field "`+field+`"`) {
+				return fmt.Errorf("the API server still knows %s: %v", field, err)
+			}
+		}
+		return nil
+	})
+}
+
+// The CRD of an older release lacks the reason of an outcome, or the controller's settings, or both.
+func TestWithAnOlderCRDTheStatusIsWrittenWithoutUnknownFields(t *testing.T) {
+	settings := []string{"status", "properties", "controller"}
+	reason := []string{"status", "properties", "history", "items", "properties", "reason"}
+	for name, tt := range map[string]struct {
+		missing [][]string
+		unknown []string
+	}{
+		"reason":              {[][]string{reason}, []string{"status.history[0].reason"}},
+		"settings":            {[][]string{settings}, []string{"status.controller"}},
+		"reason and settings": {[][]string{reason, settings}, []string{"status.history[0].reason", "status.controller"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			world(t)
+			roll(t, "older")
+			for _, path := range tt.missing {
+				defer func() { wantSchema(t, "older") }()
+				defer without(t, "nodeconfigrollouts.evenkeel.dev", path...)()
+			}
+			wantSchema(t, "older", tt.unknown...)
+			c := newController(t, own())
+			c.fleet.setRollout(rolloutNamed(t, "older"))
+			r := c.fleet.rollouts["older"]
+			halted := rollout.Policy{
+				Claim: rollout.Claim{Name: "older"}, Now: time.Now().Truncate(time.Second),
+				Target: rollout.Revision{Number: 1, Namespace: "n", Name: "older-1", UID: "u", SHA256: digest("older")},
+			}
+			result := rollout.Result{
+				Phase: rollout.PhaseHalted,
+				Next: rollout.Progress{Revision: 1, Attempt: 1, Halt: &rollout.Halt{
+					Revision: 1, Attempt: 1, Reason: rollout.HaltInconclusive, Message: "2 nodes went NotReady", Time: halted.Now,
+				}},
+			}
+			var written []string
+			for range 2 {
+				if _, err := c.recordStatus(t.Context(), r, &planInput{object: r.object, policy: halted}, &result); err != nil {
+					t.Fatal(err)
+				}
+				written = append(written, rolloutNamed(t, "older").ResourceVersion)
+			}
+			if written[0] != written[1] {
+				t.Error("a recorded status was written again")
+			}
+			st := rolloutNamed(t, "older").Status
+			if h := st.History; len(h) != 1 || h[0].Outcome != v1alpha1.OutcomeHalted || h[0].Message != "Inconclusive: 2 nodes went NotReady" {
+				t.Errorf("the history is %+v", h)
+			}
+			if has := st.Controller != nil; has != (name == "reason") {
+				t.Errorf("the status has the controller's settings: %t", has)
+			}
+		})
 	}
 }

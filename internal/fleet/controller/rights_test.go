@@ -140,8 +140,8 @@ func change(t *testing.T, o *unstructured.Unstructured, f func(*unstructured.Uns
 	})
 }
 
-// without takes a field out of a CRD's schema, as if it were of a time when there was none, and waits until that is in
-// force. It returns what brings it back.
+// without removes a field from a CRD's schema, as in an older release. undo restores the CRD. The API server applies both
+// changes with a short delay.
 func without(t *testing.T, crd string, path ...string) (undo func()) {
 	t.Helper()
 	o := object("apiextensions.k8s.io", "CustomResourceDefinition", crd)
