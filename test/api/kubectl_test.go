@@ -38,6 +38,16 @@ func TestApplyingConfigDefaultAgainChangesNothing(t *testing.T) {
 	}
 }
 
+func TestServerSideApplyAfterClientSideApplyNeedsForceConflicts(t *testing.T) {
+	manifests := filepath.Join(t.TempDir(), "release.yaml")
+	mustKubectl(t, "kustomize", filepath.Join(root, "config/default"), "--output="+manifests)
+	apply := []string{"apply", "--server-side", "--dry-run=server", "-f", manifests}
+	if _, err := kubectl(t.Context(), apply...); err == nil || !strings.Contains(err.Error(), `conflict with "kubectl-client-side-apply"`) {
+		t.Errorf("got %v, want conflicts with the fields of TestMain's apply -k", err)
+	}
+	mustKubectl(t, append(apply, "--force-conflicts")...)
+}
+
 func TestKubectlGetShowsWhatANodeRuns(t *testing.T) {
 	given(t, "metadata: {name: shown}")
 	started := metav1.NewTime(time.Now().Add(-100 * time.Minute))
