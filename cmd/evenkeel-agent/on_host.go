@@ -16,7 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 
-// exitNotOnHost says that on-host cannot get on the host.
+// exitNotOnHost is the exit code if on-host cannot enter the namespaces of the host.
 const exitNotOnHost = 6
 
 func onHostCommand() *cobra.Command {

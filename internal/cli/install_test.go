@@ -52,7 +52,7 @@ func TestInstallChangesOneNodeAfterAnother(t *testing.T) {
 	c.wantLabels(nil)
 
 	c.evenkeel("install", "-l", "pool=workers", "--yes").wantOutput(t,
-		"b: its turn has come", "b: installed v1.0.0, after", "c: installed v1.0.0, after", "a-control: installed v1.0.0, after",
+		"b: started", "b: installed v1.0.0, after", "c: installed v1.0.0, after", "a-control: installed v1.0.0, after",
 		"3 of 7 nodes installed, 4 skipped")
 	c.wantLabels(map[string]string{"a-control": "install", "b": "install", "c": "install"})
 	c.wantOrder(1, "b", "c", "a-control")
@@ -93,7 +93,7 @@ func TestInstallStopsAtTheFirstFailedNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := c.evenkeel("install", "--all-nodes", "--yes")
-	const why = "it was tried and taken back: the kubelet did not come back: /healthz: connection refused"
+	const why = "tried and rolled back: the kubelet did not come back: /healthz: connection refused"
 	got.wantExit(t, command.ExitHalted,
 		[]string{"a: installed v1.0.0", "b: FAILED: " + why, "last output of its pod:", "level=INFO msg=restarting", "last Events of the Node:",
 			"Warning EvenkeelInstallFailed the kubelet was not healthy for 2m0s"},
@@ -132,7 +132,7 @@ func TestInstallStopsAtATimeout(t *testing.T) {
 			c.node(name, tt.play)
 			c.node("z", comesBack)
 			c.evenkeel("install", "--all-nodes", "--yes", "--timeout", "3s").wantExit(t, command.ExitTimeout,
-				[]string{name + ": FAILED: it has not come to its end within 3s: " + tt.words}, "failed on "+name)
+				[]string{name + ": FAILED: not finished within 3s: " + tt.words}, "failed on "+name)
 			c.wantLabels(map[string]string{name: "install-failed"})
 		})
 	}
@@ -146,7 +146,7 @@ func TestInstallWaitsUntilANodeStaysReady(t *testing.T) {
 	falters := takenBack
 	falters.falters = true
 	c.plays("a", falters)
-	(<-r.ended).wantExit(t, command.ExitHalted, []string{`"state": "Failed"`}, "a: its turn has come", "a: FAILED: it was tried and taken back", "failed on a")
+	(<-r.ended).wantExit(t, command.ExitHalted, []string{`"state": "Failed"`}, "a: started", "a: FAILED: tried and rolled back", "failed on a")
 }
 
 func TestInstallStopsAtAnImagePullErrorBeforeAnyRestart(t *testing.T) {
@@ -277,7 +277,7 @@ func TestInstallWaitsForNodesInProgressFirst(t *testing.T) {
 	r := c.begin("install", "--all-nodes", "--yes")
 	c.eventually("it was looked at", func(context.Context) (bool, error) { c.mu.Lock(); defer c.mu.Unlock(); return c.most == 1, nil })
 	c.plays("m", comesBack)
-	(<-r.ended).wantOutput(t, "1 to install, 1 in progress", "m: ", "m: installed v1.0.0", "a: its turn has come", "2 of 2 nodes installed")
+	(<-r.ended).wantOutput(t, "1 to install, 1 in progress", "m: ", "m: installed v1.0.0", "a: started", "2 of 2 nodes installed")
 	c.wantOrder(1, "m", "a")
 }
 
@@ -324,7 +324,7 @@ func TestInstallPrintsJSON(t *testing.T) {
 		t.Fatalf("%v: %s", err, got.out)
 	}
 	if got.code != command.ExitHalted || len(r.Nodes) != 2 || r.Nodes[0] != (install.NodeReport{Name: "a", State: installer.Done, Why: "v1.0.0"}) ||
-		r.Nodes[1].State != installer.Failed || !strings.HasPrefix(r.Nodes[1].Why, "it was tried and taken back") || r.Image != "evenkeel.dev/agent:v1.0.0" {
+		r.Nodes[1].State != installer.Failed || !strings.HasPrefix(r.Nodes[1].Why, "tried and rolled back") || r.Image != "evenkeel.dev/agent:v1.0.0" {
 		t.Errorf("exit %d, %+v", got.code, r)
 	}
 	if !strings.Contains(got.err, "a: installed v1.0.0") {

@@ -110,7 +110,7 @@ func TestUninstallStopsAtAFailedNode(t *testing.T) {
 	c.node("b", comesBack)
 	c.evenkeel("install", "--all-nodes", "--yes").wantOutput(t, "2 of 2 nodes installed")
 	c.plays("a", takenBack)
-	c.evenkeel("uninstall", "--yes").wantExit(t, command.ExitHalted, []string{"a: FAILED: it was tried and taken back"}, "0 of 2 nodes uninstalled, 1 not started; failed on a, which still has its agent")
+	c.evenkeel("uninstall", "--yes").wantExit(t, command.ExitHalted, []string{"a: FAILED: tried and rolled back"}, "0 of 2 nodes uninstalled, 1 not started; failed on a, which still has its agent")
 	c.wantLabels(map[string]string{"a": "uninstall-failed", "b": "install"})
 	c.evenkeel("uninstall", "--yes").wantExit(t, command.ExitHalted, []string{"a: FAILED", "b: uninstalled"}, "1 of 2 nodes uninstalled; failed on a")
 	c.wantLabels(map[string]string{"a": "uninstall-failed"})

@@ -38,7 +38,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, said, code := plugin(t, first, "install", "--all-nodes", "--yes")
-	if code != 2 || !strings.Contains(out, a.Node.Name()+": installed") || !strings.Contains(out, b.Node.Name()+": FAILED: it was tried and taken back") ||
+	if code != 2 || !strings.Contains(out, a.Node.Name()+": installed") || !strings.Contains(out, b.Node.Name()+": FAILED: tried and rolled back") ||
 		!strings.Contains(out, "EvenkeelInstallFailed") || !strings.Contains(said, "failed on "+b.Node.Name()) {
 		t.Errorf("exit code %d", code)
 	}

@@ -80,13 +80,13 @@ func (n *NodeProgress) judgeInProgress(p Policy, node Node, now time.Time) {
 			return
 		}
 		if n.State.Stage == ToDo || n.State.Stage == Skipped {
-			n.State = State{Stage: Skipped, Why: "somebody else has changed its label " + v1alpha1.LabelAgent + " meanwhile"}
+			n.State = State{Stage: Skipped, Why: "its label " + v1alpha1.LabelAgent + " was changed by another client"}
 		}
 	}
 	n.waitUntilStable(p.Desired.ReadyFor, now)
 	if n.State.Stage == Doing && now.Sub(n.Begun) > p.Timeout {
 		n.TimedOut = true
-		n.State.Stage, n.State.Why = Failed, fmt.Sprintf("it has not come to its end within %s: %s", p.Timeout, n.State.Why)
+		n.State.Stage, n.State.Why = Failed, fmt.Sprintf("not finished within %s: %s", p.Timeout, n.State.Why)
 	}
 }
 
@@ -100,7 +100,7 @@ func (n *NodeProgress) waitUntilStable(readyFor time.Duration, now time.Time) {
 		n.doneSince = now
 	}
 	if now.Sub(n.doneSince) < readyFor {
-		n.State = State{Stage: Doing, Why: fmt.Sprintf("its kubelet is back, and is to be so for %s", readyFor)}
+		n.State = State{Stage: Doing, Why: fmt.Sprintf("its kubelet is back, and must stay so for %s", readyFor)}
 	}
 }
 
@@ -135,7 +135,7 @@ func (d *Decision) begin(p Policy, nodes map[string]Node, now time.Time) {
 			}
 		}
 	}
-	n.State = State{Stage: Doing, Why: "its turn has come"}
+	n.State = State{Stage: Doing, Why: "started"}
 	n.Begun = now
 	d.Steps = append(d.Steps, step)
 }

@@ -15,7 +15,7 @@ import (
 func (p Policy) judge(n Node) State {
 	switch {
 	case n.Label == p.Operation.failed:
-		return State{Stage: Failed, Why: cmp.Or(n.Failure, "it is labelled so, and not why")}
+		return State{Stage: Failed, Why: cmp.Or(n.Failure, "an earlier attempt failed; its reason was not recorded")}
 	case n.Label != p.Operation.label:
 		return p.judgeUntouched(n)
 	case len(n.Pods) > 0 && n.podOf(p.Desired.Revision) == nil:
@@ -91,9 +91,9 @@ func (n Node) started() bool {
 
 // finalExits are the exit codes of an installer for which a retry does not help.
 var finalExits = map[int32]string{
-	2: "it was tried and taken back",
-	3: "it was given a wrong command line",
-	6: "it cannot get on the host",
+	2: "tried and rolled back",
+	3: "the command line of its installer is wrong",
+	6: "its installer cannot run on the host",
 }
 
 // mostRestarts is the number of restarts after errors that changed nothing on the node.
@@ -122,7 +122,7 @@ func (p *Pod) judge() State {
 			s.Stage = Failed
 		}
 	default:
-		s.Why = "its pod runs, and has not seen the kubelet come back yet"
+		s.Why = "its pod runs; the kubelet is not back yet"
 	}
 	return s
 }

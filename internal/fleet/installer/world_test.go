@@ -25,7 +25,7 @@ type world struct {
 // simulated is a node.
 type simulated struct {
 	Node
-	does    string // what becomes of a pod of the newest revision
+	does    string // how a pod of the newest revision behaves
 	podAge  int    // seconds
 	removed bool
 }
