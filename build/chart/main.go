@@ -1,5 +1,5 @@
-// Command chart generates the Helm chart's templates (charts/evenkeel) from the manifests in config, so that there is one source
-// for both.
+// Command chart generates the Helm chart's templates (charts/evenkeel) from the manifests in config, so that kustomize and Helm install
+// the same objects.
 //
 // It must not know what the manifests are for, only which parts of them are values.
 package main

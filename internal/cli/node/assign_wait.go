@@ -14,7 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// answerWithin is how long the command waits for the agent's answer before it prints that there is none.
+// answerWithin is the time after which the command prints that the agent has not answered yet.
 const answerWithin = 5 * time.Second
 
 // awaitNode follows a node after its source was written, until the outcome is known or the time is up. already reports whether

@@ -60,7 +60,7 @@ func (v *Node) next(now time.Time) []string {
 	nc := v.view.Config
 	switch {
 	case v.view.Node == nil:
-		say("nothing: the Node does not exist. The controller deletes the NodeConfig after an hour, unless a person wrote its source")
+		say("nothing: the Node does not exist. The controller deletes the NodeConfig after an hour, unless its configuration was assigned by hand")
 		return out
 	case nc == nil || !query.HasReported(nc):
 		say("nothing until evenkeel-agent runs on the node and reports")

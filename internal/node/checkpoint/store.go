@@ -3,7 +3,7 @@
 // directory belong here. It implements "On-disk", "Finding and checkpointing intended configuration" and "How to
 // version tracking files" of the proposal "Dynamic Kubelet Configuration" (2017).
 //
-// It must not know why a state follows another, what a payload means, or that there is an API.
+// It must not know why the state changes, what a payload means, or the Kubernetes API.
 //
 // Every file is replaced durably. A corrupt file is set aside and reported, and never counts as empty. Only one
 // process at a time may have a Store of a directory open; ReadOnly and RequestForget may be used at the same time.

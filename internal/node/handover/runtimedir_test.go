@@ -142,7 +142,7 @@ func TestADirectoryThatCannotBeHeldIsNotLeftBehind(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(full, syscall.MNT_DETACH) })
 	if _, err := makeRuntimeDir(full); !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("got %v, want that there is no space", err)
+		t.Errorf("got %v, want ENOSPC", err)
 	}
 	if left, err := os.ReadDir(full); err != nil || len(left) > 0 {
 		t.Errorf("%v is left, %v", left, err)

@@ -88,8 +88,8 @@ func (c *change) desired() dropIns {
 	return dropIns{lasting: c.To}
 }
 
-// writeFiles writes the desired content, durably. During a trial the final file stays unchanged, and a temporary file
-// checks that there is room for it: without room, a trial is useless.
+// writeFiles writes the desired content, durably. During a trial the final file stays unchanged. A temporary file
+// beside it proves that the disk has room for the final file, which is written only after the trial.
 func (c *change) writeFiles(fsys atomicfile.FS, desired dropIns) error {
 	path := c.DropIn
 	var err error
