@@ -95,7 +95,7 @@ var external = map[string]string{
 	"internal/payload":          "go.yaml.in/yaml/v2 k8s.io/api sigs.k8s.io/json sigs.k8s.io/yaml",
 	"internal/program":          "github.com/spf13/cobra github.com/spf13/pflag",
 	"internal/rehearsal":        "golang.org/x/sys k8s.io/api k8s.io/apimachinery k8s.io/client-go",
-	"testkit":                   "golang.org/x/sys k8s.io/api k8s.io/apimachinery k8s.io/client-go sigs.k8s.io/yaml",
+	"testkit":                   "github.com/cockroachdb/datadriven golang.org/x/sys k8s.io/api k8s.io/apimachinery k8s.io/client-go sigs.k8s.io/yaml",
 }
 
 // pack is a package as `go list` describes it.

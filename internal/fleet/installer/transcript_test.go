@@ -8,24 +8,17 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/evenkeel/evenkeel/testkit/transcript"
 )
 
-// TestTranscripts tells how an operation goes: commands change the cluster, and `run` writes down what is decided.
+// TestTranscripts runs the transcripts of operations: commands change the cluster, and `run` prints the decisions.
 // Rewrite them with: go test ./internal/fleet/installer -run Transcripts -rewrite
 func TestTranscripts(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		w := newWorld()
-		datadriven.RunTest(t, path, func(t *testing.T, td *datadriven.TestData) string {
-			var out strings.Builder
-			if err := w.command(td, &out); err != nil {
-				t.Fatalf("%s: %v", td.Pos, err)
-			}
-			return out.String()
-		})
-	})
+	transcript.Run(t, func(*testing.T) transcript.Command { return newWorld().command })
 }
 
-func (w *world) command(td *datadriven.TestData, out *strings.Builder) error {
+func (w *world) command(_ *testing.T, td *datadriven.TestData, out *strings.Builder) error {
 	most := time.Hour
 	for _, arg := range td.CmdArgs {
 		value := strings.Join(arg.Vals, ",")

@@ -8,21 +8,14 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/evenkeel/evenkeel/testkit/transcript"
 )
 
-// TestTranscripts tells stories: each command changes the world, and `run` writes down what the rollout makes of it.
+// TestTranscripts runs the transcripts of rollouts: commands change the world, and `run` prints what the rollout does.
 // Rewrite them with: go test ./internal/fleet/rollout -run Transcripts -rewrite
 func TestTranscripts(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		w := newWorld()
-		datadriven.RunTest(t, path, func(t *testing.T, td *datadriven.TestData) string {
-			var out strings.Builder
-			if err := w.command(t, td, &out); err != nil {
-				t.Fatalf("%s: %v", td.Pos, err)
-			}
-			return out.String()
-		})
-	})
+	transcript.Run(t, func(*testing.T) transcript.Command { return newWorld().command })
 }
 
 func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Builder) error {

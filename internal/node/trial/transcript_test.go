@@ -3,7 +3,6 @@ package trial
 import (
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,24 +10,21 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/evenkeel/evenkeel/testkit/transcript"
 )
 
 // TestTranscripts runs testdata/*.txt. Each command changes the node; the output below it shows what the node does,
 // remembers and reports. Run with -rewrite after a change, and review the difference.
 func TestTranscripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no transcripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			n := newNodeSim(t)
-			datadriven.RunTest(t, file, func(t *testing.T, td *datadriven.TestData) string {
-				n.t = t
-				return n.run(td)
-			})
-		})
-	}
+	transcript.Run(t, func(t *testing.T) transcript.Command {
+		n := newNodeSim(t)
+		return func(t *testing.T, td *datadriven.TestData, out *strings.Builder) error {
+			n.t = t
+			out.WriteString(n.run(td))
+			return nil
+		}
+	})
 }
 
 // commands are the commands of the transcripts.
