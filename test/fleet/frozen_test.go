@@ -2,13 +2,8 @@ package fleet_test
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -22,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // slowRoad stands between a controller and the API server, and keeps its assignments after the first few on their way.
@@ -41,29 +37,20 @@ func newSlowRoad(t *testing.T, first int) *slowRoad {
 		UserName: "system:serviceaccount:evenkeel-system:evenkeel-controller",
 		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:evenkeel-system", "system:authenticated"},
 	}
-	transport, err := rest.TransportFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	target, err := url.Parse(config.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	forward := httputil.NewSingleHostReverseProxy(target)
-	forward.Transport, forward.FlushInterval = transport, -1
 	r := &slowRoad{first: first, kept: make(chan struct{}), arrive: make(chan struct{})}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		if request.Method == http.MethodPatch && strings.Contains(request.URL.Path, "/nodeconfigs/") && strings.Contains(request.Header.Get("Content-Type"), "json-patch") {
-			r.delay(request)
-		}
-		forward.ServeHTTP(w, request)
-	}))
-	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
-	r.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: a, cluster: {server: %q}}]\ncontexts: [{name: a, context: {cluster: a}}]\ncurrent-context: a\n", server.URL)
-	if err := os.WriteFile(r.kubeconfig, []byte(text), 0o600); err != nil {
+	proxy, err := localcluster.StartProxy(config, filepath.Join(t.TempDir(), "kubeconfig"), func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+			if request.Method == http.MethodPatch && strings.Contains(request.URL.Path, "/nodeconfigs/") && strings.Contains(request.Header.Get("Content-Type"), "json-patch") {
+				r.delay(request)
+			}
+			next.ServeHTTP(w, request)
+		})
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(proxy.Close)
+	r.kubeconfig = proxy.Kubeconfig
 	return r
 }
 

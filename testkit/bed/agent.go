@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
@@ -169,4 +172,13 @@ func (a *Agent) Run(ctx context.Context, stdin string, args ...string) (string, 
 		return string(out), exit.ExitCode()
 	}
 	return err.Error(), -1
+}
+
+// Proxy starts a proxy between an agent and the API server, with the node's own identity.
+func (b *Bed) Proxy(wrap func(next http.Handler) http.Handler) (*localcluster.Proxy, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", b.Node.Kubeconfig())
+	if err != nil {
+		return nil, err
+	}
+	return localcluster.StartProxy(config, filepath.Join(b.Node.Dir(), "proxy.kubeconfig"), wrap)
 }

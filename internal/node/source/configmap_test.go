@@ -304,7 +304,7 @@ func TestConfigMapNeedsRole(t *testing.T) {
 	}
 	cm := createConfigMap(t, namespace, own.Name, false, map[string]string{"kubelet": kubelet110})
 	p := newProxy(t, node)
-	s := startOwn(t, newClient(t, p.kubeconfig), own, &disk{})
+	s := startOwn(t, newClient(t, p.Kubeconfig), own, &disk{})
 	a := awaitAnswer(t, s, "the refusal", cause(trial.Unanswered, "(403)"))
 	want := fmt.Sprintf("ConfigMap %s/kubelet-%s cannot be read: forbidden to this node (403): apply what `evenkeel-agent rbac %s --config-namespace=%s` prints, "+
 		"or config/configmap-source, which lets every node read that whole namespace", namespace, node, node, namespace)
@@ -341,7 +341,7 @@ func ownBehindProxy(t *testing.T) (string, *corev1.ConfigMap, *proxy, *ConfigMap
 	node := newName("node")
 	cm := createOwn(t, node, kubelet110)
 	p := newProxy(t, node)
-	s := startOwn(t, newClient(t, p.kubeconfig), ownOf(t, node), &disk{})
+	s := startOwn(t, newClient(t, p.Kubeconfig), ownOf(t, node), &disk{})
 	awaitAnswer(t, s, "the object", kind(trial.Assigned))
 	return node, cm, p, s
 }
@@ -355,7 +355,7 @@ func TestConfigMapOutageIsUnansweredAndChangesNothing(t *testing.T) {
 		node, _, p, s := ownBehindProxy(t)
 		before := s.Current()
 		p.fail(all(status))
-		p.server.CloseClientConnections()
+		p.CloseConnections()
 		a := awaitAnswer(t, s, words, kind(trial.Unanswered))
 		if want := "ConfigMap evenkeel-system/kubelet-" + node + " cannot be read: " + words; a.Cause != want || a.Config.Revision != "" {
 			t.Errorf("answer %+v, want %q", a, want)
@@ -371,7 +371,7 @@ func TestConfigMapChangesInAnOutageAreSeenAfterIt(t *testing.T) {
 	_, cm, p, s := ownBehindProxy(t)
 	outage := func(change func()) {
 		p.fail(all(http.StatusServiceUnavailable))
-		p.server.CloseClientConnections()
+		p.CloseConnections()
 		awaitAnswer(t, s, "an outage", kind(trial.Unanswered))
 		change()
 		p.fail(nil)
@@ -428,12 +428,12 @@ func TestConfigMapIsReturnedAgainIfItsCheckpointIsUnusable(t *testing.T) {
 	node := newName("node")
 	cm, p := createOwn(t, node, kubelet110), newProxy(t, node)
 	raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name})
-	s := startOwn(t, newClient(t, p.kubeconfig), ownOf(t, node), &disk{checkpoints: map[string][]byte{revisionOf(cm, kubelet110): raw}})
+	s := startOwn(t, newClient(t, p.Kubeconfig), ownOf(t, node), &disk{checkpoints: map[string][]byte{revisionOf(cm, kubelet110): raw}})
 	if a := awaitAnswer(t, s, "the object", kind(trial.Assigned)); a.ConfigMap != nil {
 		t.Fatalf("answer %+v, want nothing to write", a)
 	}
 	p.fail(all(http.StatusServiceUnavailable))
-	p.server.CloseClientConnections()
+	p.CloseConnections()
 	awaitAnswer(t, s, "an outage", kind(trial.Unanswered))
 	s.Refresh()
 	p.fail(nil)

@@ -43,7 +43,7 @@ func TestCheckpointedUIDUnderAnotherNameIsInvalidWithoutRequest(t *testing.T) {
 	ref["configMapRef"].(map[string]any)["uid"] = other.UID
 	assign(t, node, ref)
 	p := newProxy(t, node)
-	s := startSource(t, newClient(t, p.kubeconfig), node, &disk{checkpoints: map[string][]byte{string(other.UID): raw}})
+	s := startSource(t, newClient(t, p.Kubeconfig), node, &disk{checkpoints: map[string][]byte{string(other.UID): raw}})
 	awaitAnswer(t, s, "the verdict", cause(trial.Invalid,
 		"uid "+string(other.UID)+" names another object: ConfigMap evenkeel-system/"+other.Name+", not evenkeel-system/"+cm.Name))
 	if n := p.count("configmaps"); n != 0 {
@@ -135,7 +135,7 @@ func TestNewestAssignmentWinsDuringRetries(t *testing.T) {
 	p := newProxy(t, node)
 	p.fail(of("/configmaps/"+bad.Name, 503))
 	assign(t, node, refTo(bad))
-	s := startSource(t, newClient(t, p.kubeconfig), node, &disk{})
+	s := startSource(t, newClient(t, p.Kubeconfig), node, &disk{})
 	awaitAnswer(t, s, "the failure", cause(trial.Unanswered, "ConfigMap evenkeel-system/"+bad.Name+" cannot be read: the API server failed (503): made up; retrying"))
 	await(t, "a retry", func() int { return p.count("/configmaps/" + bad.Name) }, func(n int) bool { return n >= 2 })
 	assign(t, node, refTo(good))
@@ -154,7 +154,7 @@ func TestDownloadIsRetriedUntilItSucceeds(t *testing.T) {
 		p := newProxy(t, node)
 		p.fail(of("/configmaps/", status))
 		assign(t, node, refTo(cm))
-		s := startSource(t, newClient(t, p.kubeconfig), node, &disk{})
+		s := startSource(t, newClient(t, p.Kubeconfig), node, &disk{})
 		awaitAnswer(t, s, "the failure", cause(trial.Unanswered, "ConfigMap evenkeel-system/"+cm.Name))
 		p.fail(nil)
 		awaitAnswer(t, s, "the answer", kind(trial.Assigned))
@@ -195,14 +195,14 @@ func TestImmutableObjectIsNotWatched(t *testing.T) {
 	p := newProxy(t, node)
 	assign(t, node, refTo(cm))
 	records := &disk{}
-	s := startSource(t, newClient(t, p.kubeconfig), node, records)
+	s := startSource(t, newClient(t, p.Kubeconfig), node, records)
 	a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
 	records.mu.Lock()
 	records.checkpoints = map[string][]byte{string(cm.UID): a.ConfigMap}
 	records.mu.Unlock()
 
 	q := newProxy(t, node)
-	again := startSource(t, newClient(t, q.kubeconfig), node, records)
+	again := startSource(t, newClient(t, q.Kubeconfig), node, records)
 	awaitAnswer(t, again, "the checkpoint", kind(trial.Assigned))
 	deleteConfigMap(t, cm)
 	// Later answers follow the deletion.
@@ -226,7 +226,7 @@ func TestWatcherListsWithoutSendInitialEvents(t *testing.T) {
 	}
 	p.fail(fault)
 	assign(t, node, refTo(cm))
-	s := startSource(t, newClient(t, p.kubeconfig), node, &disk{})
+	s := startSource(t, newClient(t, p.Kubeconfig), node, &disk{})
 	awaitAnswer(t, s, "a list that fails", cause(trial.Unanswered, "failed (503)"))
 	p.mu.Lock()
 	list = 0

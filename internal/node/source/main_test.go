@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -230,8 +226,7 @@ func deleteNodeConfig(t *testing.T, node string) {
 
 // proxy forwards requests to the API server with the identity of a node, counts them, and injects failures.
 type proxy struct {
-	kubeconfig string
-	server     *httptest.Server
+	*localcluster.Proxy
 
 	mu       sync.Mutex
 	requests []string // "GET /api/v1/...", with " watch" after it if it is one
@@ -251,41 +246,35 @@ func newProxy(t *testing.T, node string) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	transport, err := rest.TransportFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	target, err := url.Parse(config.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	forward := httputil.NewSingleHostReverseProxy(target)
-	forward.Transport, forward.FlushInterval = transport, -1
-	forward.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
 	p := &proxy{}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch status := p.take(r); status {
-		case 0:
-			forward.ServeHTTP(w, r)
-		case hang:
-			<-r.Context().Done()
-		case nonsense:
-			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprint(w, `{"kind":"NodeConfig","apiVersion":"evenkeel.dev/v1alpha1","metadata":{}}`)
-		case expire:
-			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprint(w, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","message":"too old","reason":"Expired","code":410}}`)
-		default:
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(status)
-			fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"made up","reason":%q,"code":%d}`, reasonOf(status), status)
-		}
-	}))
-	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
-	p.server = server
-	p.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
-	writeKubeconfig(t, p.kubeconfig, server.URL)
+	p.Proxy, err = localcluster.StartProxy(config, filepath.Join(t.TempDir(), "kubeconfig"), func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serve(next, w, r) })
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
 	return p
+}
+
+func (p *proxy) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	status := p.take(r)
+	if status != 0 {
+		w.Header().Set("Content-Type", "application/json")
+	}
+	switch status {
+	case 0:
+		next.ServeHTTP(w, r)
+	case hang:
+		<-r.Context().Done()
+	case nonsense:
+		fmt.Fprint(w, `{"kind":"NodeConfig","apiVersion":"evenkeel.dev/v1alpha1","metadata":{}}`)
+	case expire:
+		fmt.Fprint(w, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","message":"too old","reason":"Expired","code":410}}`)
+	default:
+		w.WriteHeader(status)
+		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"made up","reason":%q,"code":%d}`, reasonOf(status), status)
+	}
 }
 
 func writeKubeconfig(t *testing.T, path, server string) {

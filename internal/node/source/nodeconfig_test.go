@@ -37,7 +37,7 @@ func TestAssignmentIsDownloadedOnce(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	p := newProxy(t, node)
 	assign(t, node, refTo(cm))
-	s := startSource(t, newClient(t, p.kubeconfig), node, &disk{})
+	s := startSource(t, newClient(t, p.Kubeconfig), node, &disk{})
 	a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
 	if a.Payload.SHA256 != payload.Digest("kubelet", []byte(kubelet110)) || a.PayloadErr != nil || a.Notice != "" {
 		t.Errorf("answer %+v, want the payload of %s", a, cm.Name)
@@ -87,7 +87,7 @@ func TestVerifiedCheckpointIsNotDownloaded(t *testing.T) {
 	raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name})
 	p := newProxy(t, node)
 	assign(t, node, refTo(cm))
-	s := startSource(t, newClient(t, p.kubeconfig), node, &disk{checkpoints: map[string][]byte{string(cm.UID): raw}})
+	s := startSource(t, newClient(t, p.Kubeconfig), node, &disk{checkpoints: map[string][]byte{string(cm.UID): raw}})
 	a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
 	if a.ConfigMap != nil || a.Payload.SHA256 == "" {
 		t.Errorf("answer %+v, want the payload of the checkpoint and nothing to write", a)
@@ -139,7 +139,7 @@ func TestRevokedIsNilUntilNodeConfigIsKnown(t *testing.T) {
 	setSpec(t, node, map[string]any{"revoked": []string{"a", "b"}})
 	p := newProxy(t, node)
 	p.fail(all(503))
-	s := startSource(t, newClient(t, p.kubeconfig), node, &disk{})
+	s := startSource(t, newClient(t, p.Kubeconfig), node, &disk{})
 	if a := awaitAnswer(t, s, "the failure", cause(trial.Unanswered, "503")); a.Revoked != nil {
 		t.Errorf("revoked is %v without an answer, want it unknown", *a.Revoked)
 	}
@@ -185,7 +185,7 @@ func TestDeletedNodeConfigThatCannotBeCreatedIsUnansweredWithCause(t *testing.T)
 	node, cm := newName("node"), newConfigMap(t)
 	assign(t, node, refTo(cm))
 	p := newProxy(t, node)
-	s := startSource(t, newClient(t, p.kubeconfig), node, &disk{})
+	s := startSource(t, newClient(t, p.Kubeconfig), node, &disk{})
 	awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
 	p.fail(all(403))
 	deleteNodeConfig(t, node)
@@ -223,7 +223,7 @@ func TestEditWithSameAssignmentDownloadsNothing(t *testing.T) {
 	given := map[string]any{"name": "workers", "revision": 3, "attempt": 2, "assignedAt": "2026-01-02T03:04:05Z"}
 	source["rolloutRef"] = given
 	assign(t, node, source)
-	s := startSource(t, newClient(t, p.kubeconfig), node, &disk{})
+	s := startSource(t, newClient(t, p.Kubeconfig), node, &disk{})
 	awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
 	given["revision"] = 4 // its content was the target before
 	assign(t, node, source)
@@ -240,7 +240,7 @@ func TestFirstEndsWithItsContext(t *testing.T) {
 	node := newName("node")
 	p := newProxy(t, node)
 	p.fail(all(hang))
-	s := startSource(t, newClient(t, p.kubeconfig), node, &disk{})
+	s := startSource(t, newClient(t, p.Kubeconfig), node, &disk{})
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	a := s.First(ctx) // the API server never answers

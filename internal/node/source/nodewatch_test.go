@@ -55,7 +55,7 @@ func setPhase(t *testing.T, name, phase, reason string) {
 func TestNodeWatchBetweenStartAndStop(t *testing.T) {
 	node := newName("node")
 	p := newProxy(t, node)
-	c := newClient(t, p.kubeconfig)
+	c := newClient(t, p.Kubeconfig)
 	w := NewNodeWatch(c, node)
 	see := func(what string, done func(NodeState) bool) NodeState {
 		t.Helper()
@@ -136,7 +136,7 @@ func TestNodeWatchKeepsItsStateInAnOutage(t *testing.T) {
 	createNode(t, node)
 	setConditions(t, node, map[string]string{"Ready": "True"})
 	p := newProxy(t, node)
-	w := NewNodeWatch(newClient(t, p.kubeconfig), node)
+	w := NewNodeWatch(newClient(t, p.Kubeconfig), node)
 	w.Start(t.Context())
 	defer w.Stop()
 	await(t, "the node", w.Current, func(s NodeState) bool { return s.Complete && s.Ready })
@@ -145,7 +145,7 @@ func TestNodeWatchKeepsItsStateInAnOutage(t *testing.T) {
 	}
 	for _, status := range []int{401, 403, 503} {
 		p.fail(all(status))
-		p.server.CloseClientConnections()
+		p.CloseConnections()
 		s := await(t, "the failure", w.Current, func(s NodeState) bool { return !s.Reachable })
 		if !s.Ready || !s.Exists || !strings.HasPrefix(s.Cause, "the state of node "+node+" cannot be read: ") {
 			t.Errorf("state %+v, want the last one and a cause", s)
@@ -180,7 +180,7 @@ func TestSnapshotReadsPodsInPages(t *testing.T) {
 		createPod(t, node, newName("many"))
 	}
 	p := newProxy(t, node)
-	s := newClient(t, p.kubeconfig).Snapshot(t.Context(), node)
+	s := newClient(t, p.Kubeconfig).Snapshot(t.Context(), node)
 	if len(s.Pods) != 55 || p.count("/pods") != 2 {
 		t.Errorf("%d pods in %d requests, want 55 in 2: %s", len(s.Pods), p.count("/pods"), s.Cause)
 	}

@@ -18,7 +18,7 @@ func assigned(t *testing.T) (string, *proxy, *NodeConfigSource) {
 	node, cm := newName("node"), newConfigMap(t)
 	p := newProxy(t, node)
 	assign(t, node, refTo(cm))
-	s := startSource(t, newClient(t, p.kubeconfig), node, &disk{})
+	s := startSource(t, newClient(t, p.Kubeconfig), node, &disk{})
 	awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
 	return node, p, s
 }
@@ -62,7 +62,7 @@ func TestFailureIsUnansweredWithCauseUntilItEnds(t *testing.T) {
 		node, p, s := assigned(t)
 		before := s.Current()
 		p.fail(all(c.status))
-		p.server.CloseClientConnections()
+		p.CloseConnections()
 		a := awaitAnswer(t, s, c.words, kind(trial.Unanswered))
 		if want := "NodeConfig " + node + " " + c.words; a.Cause != want {
 			t.Errorf("cause %q, want %q", a.Cause, want)
@@ -86,7 +86,7 @@ func TestReconnectedWatchGivesNoNewAnswer(t *testing.T) {
 	}())
 	seen := kinds(t, s)
 	before := p.count("nodeconfigs", "watch")
-	p.server.CloseClientConnections()
+	p.CloseConnections()
 	await(t, "another watch", func() int { return p.count("nodeconfigs", "watch") }, func(n int) bool { return n > before })
 	setSpec(t, node, map[string]any{})
 	awaitAnswer(t, s, "what came after", kind(trial.Unassigned))
@@ -108,7 +108,7 @@ func TestExpiredWatchIsOpenedAgain(t *testing.T) {
 			}
 			return 0
 		})
-		p.server.CloseClientConnections()
+		p.CloseConnections()
 		setSpec(t, node, map[string]any{})
 		awaitAnswer(t, s, "what was missed", kind(trial.Unassigned))
 	}
@@ -119,7 +119,7 @@ func TestSlowAPIServerIsUnanswered(t *testing.T) {
 	assign(t, node, refTo(cm))
 	p := newProxy(t, node)
 	p.fail(all(hang))
-	c := newClient(t, p.kubeconfig)
+	c := newClient(t, p.Kubeconfig)
 	c.timeout = time.Second
 	s := startSource(t, c, node, &disk{})
 	a := awaitAnswer(t, s, "the end of patience", func(a Answer) bool { return strings.HasSuffix(a.Cause, "retrying") })
@@ -141,13 +141,13 @@ func TestUnexpectedKindIsUnanswered(t *testing.T) {
 		}
 		return nonsense
 	})
-	p.server.CloseClientConnections()
+	p.CloseConnections()
 	awaitAnswer(t, s, "a list that is none", cause(trial.Unanswered, "decode the list"))
 	p.fail(all(nonsense))
 	awaitAnswer(t, s, "a watch that is none", func(a Answer) bool {
 		return a.Kind == trial.Unanswered && !strings.Contains(a.Cause, "decode the list")
 	})
-	if s := newClient(t, p.kubeconfig).Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, "decode the answer") {
+	if s := newClient(t, p.Kubeconfig).Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, "decode the answer") {
 		t.Errorf("snapshot %+v", s)
 	}
 	p.fail(of("/configmaps/", nonsense))
@@ -246,7 +246,7 @@ func TestRetriesEndWithTheirContext(t *testing.T) {
 	assign(t, node, refTo(cm))
 	p := newProxy(t, node)
 	p.fail(of("/api/v1/", 503))
-	c := newClient(t, p.kubeconfig)
+	c := newClient(t, p.Kubeconfig)
 	r := NewReporter(c, node, "evenkeel-agent", quiet())
 	stopReporter := background(t, r.Run)
 	r.Report(Report{Condition: NodeCondition{"True", "r", "m"}})
@@ -272,7 +272,7 @@ func TestIdleSourceSendsNoRequests(t *testing.T) {
 	}
 	node, p, s := assigned(t)
 	nc := getNodeConfig(t, node)
-	r := NewReporter(newClient(t, p.kubeconfig), node, "evenkeel-agent", quiet())
+	r := NewReporter(newClient(t, p.Kubeconfig), node, "evenkeel-agent", quiet())
 	background(t, r.Run)
 	report := Report{NodeConfigUID: nc.UID, Status: someStatus("a"), Condition: NodeCondition{"True", "r", "m"}}
 	r.Report(report)

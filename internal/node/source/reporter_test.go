@@ -30,7 +30,7 @@ func reporting(t *testing.T) (string, *proxy, *Reporter) {
 	node := newName("node")
 	setSpec(t, node, map[string]any{})
 	p := newProxy(t, node)
-	r := NewReporter(newClient(t, p.kubeconfig), node, "evenkeel-agent", quiet())
+	r := NewReporter(newClient(t, p.Kubeconfig), node, "evenkeel-agent", quiet())
 	background(t, r.Run)
 	return node, p, r
 }
@@ -102,7 +102,7 @@ func TestUnchangedReportIsNotWritten(t *testing.T) {
 	}
 
 	// Another agent reads what the first one wrote.
-	again := NewReporter(newClient(t, p.kubeconfig), node, "evenkeel-agent", quiet())
+	again := NewReporter(newClient(t, p.Kubeconfig), node, "evenkeel-agent", quiet())
 	background(t, again.Run)
 	again.Report(report)
 	report.KubeletStart = start.Add(time.Minute)

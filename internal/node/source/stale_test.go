@@ -53,7 +53,7 @@ func TestStaleAssignmentIsInvalid(t *testing.T) {
 				d.adopted[string(cm.UID)] = test.adopted
 			}
 			p := newProxy(t, node)
-			s := startSource(t, newClient(t, p.kubeconfig), node, d)
+			s := startSource(t, newClient(t, p.Kubeconfig), node, d)
 			if test.want == "" {
 				if a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned)); a.Stale || (a.ConfigMap == nil) != test.kept {
 					t.Errorf("answer %+v", a)
@@ -120,7 +120,7 @@ func TestOnlyAdoptedAssignmentIsAnsweredWithoutAPI(t *testing.T) {
 	p := newProxy(t, node)
 	p.fail(of("/configmaps/", 503))
 	d := &disk{checkpoints: map[string][]byte{string(cm.UID): raw}, adopted: map[string]int64{}}
-	s := startSource(t, newClient(t, p.kubeconfig), node, d)
+	s := startSource(t, newClient(t, p.Kubeconfig), node, d)
 	awaitAnswer(t, s, "that it cannot be told", cause(trial.Unanswered, "ConfigMap evenkeel-system/"+cm.Name+" cannot be read"))
 	d.mu.Lock()
 	d.adopted[string(cm.UID)] = 1

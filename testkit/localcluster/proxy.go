@@ -1,4 +1,4 @@
-package bed
+package localcluster
 
 import (
 	"crypto/tls"
@@ -8,25 +8,21 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"path/filepath"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Proxy is an HTTP proxy between an agent and the API server. It forwards requests with the node's own identity.
+// Proxy is an HTTP proxy between a client and the API server.
 type Proxy struct {
-	Kubeconfig string // for the agent's --kubeconfig
+	Kubeconfig string // for the client
 	server     *httptest.Server
 }
 
-// Proxy starts a proxy. wrap gets every request, and decides whether to forward it.
-func (b *Bed) Proxy(wrap func(next http.Handler) http.Handler) (*Proxy, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", b.Node.Kubeconfig())
-	if err != nil {
-		return nil, err
-	}
+// StartProxy starts a proxy that forwards requests with the identity of config, and writes a kubeconfig for its clients. wrap
+// gets every request, and decides whether to forward it.
+func StartProxy(config *rest.Config, kubeconfig string, wrap func(next http.Handler) http.Handler) (*Proxy, error) {
 	transport, err := rest.TransportFor(config)
 	if err != nil {
 		return nil, err
@@ -38,8 +34,7 @@ func (b *Bed) Proxy(wrap func(next http.Handler) http.Handler) (*Proxy, error) {
 	reverse := httputil.NewSingleHostReverseProxy(target)
 	quiet := log.New(io.Discard, "", 0) // aborted requests are expected
 	reverse.Transport, reverse.FlushInterval, reverse.ErrorLog = transport, -1, quiet
-	p := &Proxy{Kubeconfig: filepath.Join(b.Node.Dir(), "proxy.kubeconfig")}
-	p.server = httptest.NewUnstartedServer(wrap(reverse))
+	p := &Proxy{Kubeconfig: kubeconfig, server: httptest.NewUnstartedServer(wrap(reverse))}
 	p.server.EnableHTTP2, p.server.Config.ErrorLog = true, quiet
 	p.server.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	p.server.StartTLS()
@@ -51,8 +46,11 @@ func (b *Bed) Proxy(wrap func(next http.Handler) http.Handler) (*Proxy, error) {
 	}, p.Kubeconfig)
 }
 
+// CloseConnections closes the connections of all clients, and so aborts their requests.
+func (p *Proxy) CloseConnections() { p.server.CloseClientConnections() }
+
 // Close stops the proxy and aborts its requests.
 func (p *Proxy) Close() {
-	p.server.CloseClientConnections()
+	p.CloseConnections()
 	p.server.Close()
 }
