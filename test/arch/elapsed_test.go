@@ -13,7 +13,7 @@ import (
 
 // How long something takes depends on the machine, so no test compares time.Since, or a variable assigned from it, with a
 // limit. Allowed are the condition of a for loop, which polls, and code whose time testing/synctest simulates: function
-// literals passed to synctest.Test, or to a function of the same package that calls synctest.Test.
+// literals passed to synctest.Test, or to a function of the same package that calls it, also through another such function.
 func TestNoTestAssertsAnElapsedTime(t *testing.T) {
 	packages := map[string][]*ast.File{}
 	files := token.NewFileSet()
@@ -43,13 +43,20 @@ func TestNoTestAssertsAnElapsedTime(t *testing.T) {
 
 // elapsedComparisons returns the positions of comparisons with an elapsed time in the test files of one package.
 func elapsedComparisons(files []*ast.File) (found []token.Pos) {
-	simulators := map[string]bool{} // functions that call synctest.Test
-	for _, file := range files {
-		for _, decl := range file.Decls {
-			for n := range ast.Preorder(decl) {
-				if call, ok := n.(*ast.CallExpr); ok && calls(call, "synctest", "Test") {
-					if f, ok := decl.(*ast.FuncDecl); ok {
-						simulators[f.Name.Name] = true
+	simulators := map[string]bool{} // functions that call synctest.Test, or another such function
+	simulates := func(call *ast.CallExpr) bool {
+		name, ok := call.Fun.(*ast.Ident)
+		return calls(call, "synctest", "Test") || ok && simulators[name.Name]
+	}
+	for before := -1; before < len(simulators); {
+		before = len(simulators)
+		for _, file := range files {
+			for _, decl := range file.Decls {
+				for n := range ast.Preorder(decl) {
+					if call, ok := n.(*ast.CallExpr); ok && simulates(call) {
+						if f, ok := decl.(*ast.FuncDecl); ok {
+							simulators[f.Name.Name] = true
+						}
 					}
 				}
 			}
@@ -62,8 +69,7 @@ func elapsedComparisons(files []*ast.File) (found []token.Pos) {
 			visit = func(n ast.Node) bool {
 				switch n := n.(type) {
 				case *ast.CallExpr:
-					name, ok := n.Fun.(*ast.Ident)
-					return !calls(n, "synctest", "Test") && (!ok || !simulators[name.Name])
+					return !simulates(n)
 				case *ast.ForStmt: // without its condition
 					ast.Inspect(n.Body, visit)
 					return false
@@ -143,9 +149,11 @@ func TestComparisonsOfElapsedTimesAreFound(t *testing.T) {
 		{"a poll", `for time.Since(begin) < limit { poll() }`, 0},
 		{"in synctest.Test", `synctest.Test(t, func(t *testing.T) { if time.Since(begin) > limit { t.Error() } })`, 0},
 		{"in a function that simulates", `simulate(t, func() { if time.Since(begin) > limit { t.Error() } })`, 0},
+		{"in a function that simulates through another one", `prepare(t, func() { if time.Since(begin) > limit { t.Error() } })`, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			source := "package p\nfunc TestIt(t *testing.T) {" + tt.body + "}\n" +
+				"func prepare(t *testing.T, f func()) { simulate(t, f) }\n" +
 				"func simulate(t *testing.T, f func()) { synctest.Test(t, func(*testing.T) { f() }) }\n"
 			file, err := parser.ParseFile(token.NewFileSet(), "p_test.go", source, parser.SkipObjectResolution)
 			if err != nil {

@@ -11,9 +11,7 @@ import (
 )
 
 func TestGoodConfigIsAdoptedTriedAndPromoted(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.runs("")
+	inStartedWorld(t, func(w *world) {
 		w.wantConfigOK("True | using current (init): current is set to the local default, and an init config was provided (LocalInit)")
 		w.assign("uid-good", good)
 		w.runs("good")
@@ -46,9 +44,7 @@ func wantEvents(t *testing.T, w *world, want ...string) {
 }
 
 func TestConfigOKIsReportedBeforeTheStartAndThenOnChange(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.runs("")
+	inStartedWorld(t, func(w *world) {
 		w.assign("uid-good", good)
 		w.runs("good")
 		w.promoted("uid-good")
@@ -80,9 +76,7 @@ func TestConfigOKIsReportedBeforeTheStartAndThenOnChange(t *testing.T) {
 }
 
 func TestRejectedConfigDoesNotTouchTheRunningKubelet(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.runs("")
+	inStartedWorld(t, func(w *world) {
 		w.assign("uid-typo", typo)
 		w.pass(time.Minute)
 		w.wantStarts("")
@@ -98,9 +92,7 @@ func TestRejectedConfigDoesNotTouchTheRunningKubelet(t *testing.T) {
 }
 
 func TestInvalidPayloadIsRejectedWithoutADryRun(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.runs("")
+	inStartedWorld(t, func(w *world) {
 		cm := configMap("uid-relative", good)
 		cm.Data["kubelet"] += "staticPodPath: manifests\n"
 		w.assignObject(cm)
@@ -116,9 +108,7 @@ func TestInvalidPayloadIsRejectedWithoutADryRun(t *testing.T) {
 }
 
 func TestNewestAssignmentDoesNotWaitForAnOlderDryRun(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.runs("")
+	inStartedWorld(t, func(w *world) {
 		w.assign("uid-slow", conf{name: "slow", hangs: true})
 		w.pass(2 * time.Second)
 		w.assign("uid-good", good)
@@ -167,9 +157,7 @@ func TestIdleAgentDecidesRarely(t *testing.T) {
 }
 
 func TestAgentDecidesRarelyWhileNoKubeletMayRun(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		withGood(w)
+	inGoodWorld(t, func(w *world) {
 		w.kubelet.set(func(s *kubeletState) { s.identity, s.confs["good"] = "inode-2", conf{name: "good", hangs: true} })
 		w.pass(11 * time.Second)
 		w.dies(exitOne)
@@ -190,9 +178,7 @@ func TestAgentDecidesRarelyWhileNoKubeletMayRun(t *testing.T) {
 }
 
 func TestUndecidedDryRunIsRepeatedAfterHalfAMinute(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.runs("")
+	inStartedWorld(t, func(w *world) {
 		w.assign("uid-good", conf{name: "good", doubtful: true})
 		w.pass(25 * time.Second)
 		w.wantConfigOK("Unknown | using last-known-good (init): could not validate current (UID: uid-good): the runtime cannot be reached (CouldNotValidate)")
@@ -210,9 +196,7 @@ func TestUndecidedDryRunIsRepeatedAfterHalfAMinute(t *testing.T) {
 }
 
 func TestSamePayloadWithANewUIDNeedsNoRestart(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.runs("")
+	inStartedWorld(t, func(w *world) {
 		w.assign("uid-1", conf{name: "good", healthz: 20248})
 		w.runs("good")
 		w.pass(15 * time.Second)
@@ -247,9 +231,7 @@ func TestRepeatedAssignmentIsValidatedAgain(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				w.start()
-				w.runs("")
+			inStartedWorld(t, func(w *world) {
 				w.assign("uid-typo", typo, 1)
 				w.pass(5 * time.Second)
 				w.kubelet.set(func(s *kubeletState) { s.confs["typo"] = conf{name: "typo"} }) // what it named is there now
@@ -268,9 +250,7 @@ func TestRepeatedAssignmentIsValidatedAgain(t *testing.T) {
 }
 
 func TestReturnToAnEarlierConfigCountsPresentPods(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.runs("")
+	inStartedWorld(t, func(w *world) {
 		w.assign("uid-few", conf{name: "few", maxPods: 3})
 		w.runs("few")
 		w.promoted("uid-few")
@@ -303,9 +283,7 @@ func TestStartWaitsForTheAPIUpToTheSyncTimeoutAndStartsOnce(t *testing.T) {
 			"Unknown | using last-known-good (UID: uid-good): failed to sync, desired config unclear, cause: referenced ConfigMap not found (SyncFailed)"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				w.start()
-				withGood(w)
+			inGoodWorld(t, func(w *world) {
 				w.stop()
 				w.assign("uid-better", better)
 				w.api.set(tt.api)
@@ -326,9 +304,7 @@ func TestStartWaitsForTheAPIUpToTheSyncTimeoutAndStartsOnce(t *testing.T) {
 }
 
 func TestSavedConfigIsNotDownloadedAgain(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		withGood(w)
+	inGoodWorld(t, func(w *world) {
 		w.stop()
 		edited := configMap("uid-good", conf{name: "good"})
 		edited.Data["kubelet"] += "maxPods: 7\n"

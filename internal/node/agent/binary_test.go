@@ -43,9 +43,7 @@ func TestReplacedBinaryIsExaminedAndHasItsOwnRecords(t *testing.T) {
 }
 
 func TestMissingBinaryKeepsTheRunningKubelet(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.runs("")
+	inStartedWorld(t, func(w *world) {
 		w.kubelet.set(func(s *kubeletState) { s.identityErr = errors.New("no such file or directory") })
 		w.pass(time.Minute)
 		w.wantStarts("")
@@ -139,9 +137,7 @@ func TestVerdictOnTheRunningConfigIsKept(t *testing.T) {
 // TestBinaryReplacedBeforeARestartCausesAnotherDecision: the change stops the old kubelet, and then the state of the
 // new version counts.
 func TestBinaryReplacedBeforeARestartCausesAnotherDecision(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.runs("")
+	inStartedWorld(t, func(w *world) {
 		w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode-2", "v1.37.0" })
 		w.assign("uid-good", conf{name: "good"})
 		w.runs("good")
@@ -184,9 +180,7 @@ func TestLongStopDoesNotCountForTheNextKubelet(t *testing.T) {
 
 // TestLocalIsValidatedWithTheNewBinary: the trial of last-known-good with another version falls back to local.
 func TestLocalIsValidatedWithTheNewBinary(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		withGood(w)
+	inGoodWorld(t, func(w *world) {
 		w.promoted("uid-good")
 		w.kubelet.set(func(s *kubeletState) {
 			s.identity, s.version = "inode-2", "v1.37.0"

@@ -17,9 +17,7 @@ import (
 )
 
 func TestConfigWaitsWhileMorePodsThanMaxPodsRun(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.runs("")
+	inStartedWorld(t, func(w *world) {
 		w.pods("a", "b", "c", "d")
 		w.assign("uid-few", conf{name: "few", maxPods: 3})
 		w.pass(30 * time.Second)
@@ -40,9 +38,7 @@ func TestConfigWaitsWhileMorePodsThanMaxPodsRun(t *testing.T) {
 }
 
 func TestAllowPodLossDisablesThePodGuard(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.runs("")
+	inStartedWorld(t, func(w *world) {
 		w.pods("a", "b", "c", "d")
 		w.api.set(func(api *simAPI) { api.asked = trial.RequestedTerms{AllowPodLoss: true} })
 		w.assign("uid-few", conf{name: "few", maxPods: 3})
@@ -194,9 +190,7 @@ func TestConfigWithNewlyProtectedFieldsIsNotStartedAgain(t *testing.T) {
 }
 
 func TestConfigKeepsItsOwnTrialTermsWhenFlagsChange(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.runs("")
+	inStartedWorld(t, func(w *world) {
 		w.api.set(func(api *simAPI) { api.asked = trial.RequestedTerms{Duration: 3 * time.Minute, Starts: 1} })
 		w.assign("uid-good", good)
 		w.runs("good")
@@ -219,9 +213,7 @@ func TestConfigKeepsItsOwnTrialTermsWhenFlagsChange(t *testing.T) {
 }
 
 func TestGuardRefusesAnotherAttemptToo(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		withGood(w)
+	inGoodWorld(t, func(w *world) {
 		w.assign("uid-few", conf{name: "few", maxPods: 3, crashes: time.Second}, 1)
 		w.pass(20 * time.Second)
 		w.kubelet.set(func(s *kubeletState) { s.confs["few"] = conf{name: "few", maxPods: 3} })
@@ -273,9 +265,7 @@ func TestContradictingManagerStateNeedsADrainedNode(t *testing.T) {
 }
 
 func TestRollbackMovesManagerStateAndACrashDoesNot(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		withGood(w)
+	inGoodWorld(t, func(w *world) {
 		w.assign("uid-sick", sick)
 		w.until("it runs", func() bool { return len(w.kubelet.get().starts) == 3 })
 		w.kubelet.set(func(s *kubeletState) {
@@ -294,9 +284,7 @@ func TestRollbackMovesManagerStateAndACrashDoesNot(t *testing.T) {
 }
 
 func TestConfigWaitsWhilePodsCannotBeCounted(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.runs("")
+	inStartedWorld(t, func(w *world) {
 		w.assign("uid-good", conf{name: "good", hangs: true})
 		w.pass(time.Second)
 		w.kubelet.set(func(s *kubeletState) { s.confs["good"] = good })
@@ -431,9 +419,7 @@ func (n fixedNodes) Snapshot(context.Context) source.NodeState {
 // The Lease may have been renewed before its base was read; the watch has seen that renewal, and then polls once a
 // minute.
 func TestOverdueLeaseRestartsTheWatchOnce(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.runs("")
+	inStartedWorld(t, func(w *world) {
 		w.assign("r1", conf{name: "late", loses: true})
 		w.runs("late")
 		before := w.nodes.starts

@@ -7,9 +7,7 @@ import (
 )
 
 func TestLogLinesContainUIDAndRollout(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		withGood(w)
+	inGoodWorld(t, func(w *world) {
 		w.assign("uid-crasher", crasher, 1)
 		w.pass(30 * time.Second)
 		for _, about := range []string{"uid=uid-crasher", "namespace=evenkeel-system", "name=crasher", "rollout="} {

@@ -34,9 +34,7 @@ func TestLastKnownGoodIsOnTrialAgainWithAnotherKubeletVersion(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				w.start()
-				withGood(w)
+			inGoodWorld(t, func(w *world) {
 				crashing := func(after time.Duration) func(*kubeletState) {
 					return func(s *kubeletState) {
 						c := s.confs["good"]
@@ -93,9 +91,7 @@ func TestExitOfTheOldBinaryDoesNotCountForTheNewOne(t *testing.T) {
 func TestTrialAtTheStartNeedsAReadyNode(t *testing.T) {
 	ready := func(w *world, is bool) { w.api.set(func(api *simAPI) { api.ready = is }) }
 	t.Run("the node was Ready", func(t *testing.T) {
-		inWorld(t, func(w *world) {
-			w.start()
-			withGood(w)
+		inGoodWorld(t, func(w *world) {
 			w.another("v1.37.0", func(s *kubeletState) {
 				c := s.confs["good"]
 				c.loses = true // its Lease
@@ -124,9 +120,7 @@ func TestTrialAtTheStartNeedsAReadyNode(t *testing.T) {
 // TestRollbackUsesADownloadedAgainLastKnownGood: its checkpoint is missing when it is assigned again, and the
 // download has other metadata.
 func TestRollbackUsesADownloadedAgainLastKnownGood(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		withGood(w)
+	inGoodWorld(t, func(w *world) {
 		w.assign("uid-better", better)
 		w.runs("better")
 		if err := w.disk.Remove(goodFile); err != nil {

@@ -81,9 +81,7 @@ func TestAllocatablePodsCountForAKubeletWithoutADump(t *testing.T) {
 }
 
 func TestConfigThatAloneEndsItsDryRunsIsRejected(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.runs("")
+	inStartedWorld(t, func(w *world) {
 		w.assign("uid-alone", conf{name: "alone", alone: true})
 		w.pass(10 * time.Second)
 		w.wantConfigOK("Unknown | using last-known-good (init): could not validate current (UID: uid-alone): it was killed (CouldNotValidate)")
@@ -104,9 +102,7 @@ func TestConfigThatAloneEndsItsDryRunsIsRejected(t *testing.T) {
 }
 
 func TestUndecidedDryRunIsRepeatedIfLocalFailsToo(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.runs("")
+	inStartedWorld(t, func(w *world) {
 		w.assign("uid-doubtful", conf{name: "doubtful", doubtful: true})
 		w.pass(3 * time.Hour)
 		if s := w.status(); len(s.BadConfigs) != 0 {

@@ -38,9 +38,7 @@ func TestDrainedNodeMustAlsoBeCordoned(t *testing.T) {
 func TestLocalIsValidatedAgainWhenTheAssignmentEnds(t *testing.T) {
 	for name, unknownBefore := range map[string]bool{"another was assigned": false, "nobody could be asked": true} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				w.start()
-				withGood(w)
+			inGoodWorld(t, func(w *world) {
 				starts := []string{"", "good"}
 				if unknownBefore {
 					w.stop()
@@ -67,9 +65,7 @@ func TestRuntimeOutageExcusesOnlyConfigsWithThatRuntime(t *testing.T) {
 		"":                       "", // the same as local: no verdict while it is away
 		"unix:///run/other.sock": "CrashLooped",
 	} {
-		inWorld(t, func(w *world) {
-			w.start()
-			withGood(w)
+		inGoodWorld(t, func(w *world) {
 			w.assign("uid-moved", conf{name: "moved", socket: socket})
 			w.runs("moved")
 			w.kubelet.set(func(s *kubeletState) {
@@ -87,9 +83,7 @@ func TestRuntimeOutageExcusesOnlyConfigsWithThatRuntime(t *testing.T) {
 
 // A lost last-known-good is recovered from the promotions. Another file may be in its place.
 func TestPayloadWithAnotherDigestIsNotRun(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		withGood(w)
+	inGoodWorld(t, func(w *world) {
 		w.stop()
 		w.disk.Plant(dir+"/last-known-good", []byte("{"))
 		w.disk.Plant(dir+"/current", []byte("{"))
@@ -111,9 +105,7 @@ func TestPayloadWithAnotherDigestIsNotRun(t *testing.T) {
 }
 
 func TestRepeatedlyLostCheckpointIsDownloadedWithPauses(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.runs("")
+	inStartedWorld(t, func(w *world) {
 		w.disk.FailRead(goodFile, syscall.EIO)
 		w.assign("uid-good", good)
 		w.pass(time.Second)

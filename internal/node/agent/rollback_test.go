@@ -20,9 +20,7 @@ var (
 )
 
 func TestCrashLoopRollsBackAfterThresholdPlusOneStarts(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		withGood(w)
+	inGoodWorld(t, func(w *world) {
 		w.assign("uid-crasher", crasher)
 		w.pass(30 * time.Second)
 		w.wantStarts("", "good", "crasher", "crasher", "crasher", "good")
@@ -42,9 +40,7 @@ func TestCrashLoopRollsBackAfterThresholdPlusOneStarts(t *testing.T) {
 }
 
 func TestRollbackWaitsForNeitherTheAPINorADryRun(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		withGood(w)
+	inGoodWorld(t, func(w *world) {
 		w.assign("uid-sick", conf{name: "sick", crashes: 10 * time.Second})
 		w.runs("sick")
 		w.kill() // what the agent knew of the good one goes with it
@@ -81,9 +77,7 @@ func TestExitWithStatusZeroIsUnexpectedWithoutSIGTERM(t *testing.T) {
 		{"nothing follows", 0, 3},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				w.start()
-				w.runs("")
+			inStartedWorld(t, func(w *world) {
 				w.assign("uid-good", good)
 				w.runs("good")
 				w.dies(exitZero)
@@ -110,9 +104,7 @@ func TestExitWithStatusZeroIsUnexpectedWithoutSIGTERM(t *testing.T) {
 }
 
 func TestFailedStartsAreRetriedWithBackoffAndFailNoTrial(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		withGood(w)
+	inGoodWorld(t, func(w *world) {
 		w.assign("uid-better", better)
 		w.runs("better")
 		w.kubelet.set(func(s *kubeletState) { s.spawnErr = errNoBinary })
@@ -132,9 +124,7 @@ func TestFailedStartsAreRetriedWithBackoffAndFailNoTrial(t *testing.T) {
 }
 
 func TestCrashLoopWithoutAFallbackIsADeadEnd(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.runs("")
+	inStartedWorld(t, func(w *world) {
 		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{crashes: time.Second} })
 		w.dies(exitOne)
 		w.pass(time.Minute)
@@ -189,9 +179,7 @@ func TestSIGTERMAtAnyTimeStopsCleanly(t *testing.T) {
 }
 
 func TestActionIsNotCarriedOutAfterSIGTERM(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.runs("")
+	inStartedWorld(t, func(w *world) {
 		w.reporter.onReport = func(report source.Report) {
 			if report.Status.Active != nil { // decided, recorded, and not carried out yet
 				w.cancel()
@@ -236,9 +224,7 @@ func TestOutagesFailNoTrial(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				w.start()
-				withGood(w)
+			inGoodWorld(t, func(w *world) {
 				w.assign("uid-better", better)
 				w.runs("better")
 				w.pass(5 * time.Second)
@@ -256,9 +242,7 @@ func TestOutagesFailNoTrial(t *testing.T) {
 
 // An undecided dry run must not make a kubelet crash for ever.
 func TestRollbackWorksWithUndecidedDryRuns(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		withGood(w)
+	inGoodWorld(t, func(w *world) {
 		w.assign("uid-better", better)
 		w.runs("better")
 		w.stop()
@@ -290,9 +274,7 @@ func TestElapsedTimeIsMonotonic(t *testing.T) {
 }
 
 func TestNoKubeletIsStartedWhileTheNodeShutsDown(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.runs("")
+	inStartedWorld(t, func(w *world) {
 		w.kubelet.set(func(s *kubeletState) { s.shuttingDown = true })
 		w.dies(exitOne)
 		w.pass(20 * time.Second)

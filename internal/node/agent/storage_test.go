@@ -14,9 +14,7 @@ import (
 const goodFile = dir + "/checkpoints/uid-good"
 
 func TestCorruptCheckpointOfCurrentIsDownloadedAgain(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		withGood(w)
+	inGoodWorld(t, func(w *world) {
 		w.assign("uid-better", better)
 		w.promoted("uid-better")
 		w.assign("uid-third", conf{name: "third"})
@@ -45,9 +43,7 @@ func TestCorruptCheckpointOfCurrentIsDownloadedAgain(t *testing.T) {
 }
 
 func TestMissingCheckpointMattersAtTheNextStartOnly(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		withGood(w)
+	inGoodWorld(t, func(w *world) {
 		w.assign("uid-better", better)
 		w.runs("better")
 		if err := w.disk.Remove(dir + "/checkpoints/uid-better"); err != nil {
@@ -68,9 +64,7 @@ func TestMissingCheckpointMattersAtTheNextStartOnly(t *testing.T) {
 
 // The object's metadata have changed since, and therefore the file's digest.
 func TestRollbackUsesACheckpointDownloadedAgain(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		withGood(w)
+	inGoodWorld(t, func(w *world) {
 		w.stop()
 		w.disk.Plant(goodFile, []byte("garbage"))
 		w.api.set(func(api *simAPI) { api.object.ResourceVersion = "8" })
@@ -86,9 +80,7 @@ func TestRollbackUsesACheckpointDownloadedAgain(t *testing.T) {
 func TestCorruptRecordIsReportedSetAsideAndWrittenAgain(t *testing.T) {
 	for record, runs := range map[string]string{"current": "good", "last-known-good": "better", "v1.36.3/trial": "better", "v1.36.3/startups": "better", "v1.36.3/bad-configs": "better"} {
 		t.Run(record, func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				w.start()
-				withGood(w)
+			inGoodWorld(t, func(w *world) {
 				w.assign("uid-better", better)
 				w.runs("better")
 				w.stop()
@@ -114,9 +106,7 @@ func TestCorruptRecordIsReportedSetAsideAndWrittenAgain(t *testing.T) {
 func TestAssignmentIsNotAdoptedUntilItCanBeSaved(t *testing.T) {
 	for _, op := range []crashfs.Op{crashfs.Rename, crashfs.Create, crashfs.Write} {
 		t.Run(string(op), func(t *testing.T) {
-			inWorld(t, func(w *world) {
-				w.start()
-				withGood(w)
+			inGoodWorld(t, func(w *world) {
 				w.disk.FailFrom(1, syscall.ENOSPC, op)
 				w.assign("uid-better", better)
 				w.pass(time.Minute)
@@ -141,9 +131,7 @@ func TestAssignmentIsNotAdoptedUntilItCanBeSaved(t *testing.T) {
 }
 
 func TestFailedSaveBlocksTheAssignmentAndIsLoggedOnce(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		withGood(w)
+	inGoodWorld(t, func(w *world) {
 		w.disk.FailRead(dir+"/current", syscall.EIO) // what cannot be read is not replaced
 		w.assign("uid-better", better)
 		w.pass(time.Minute)
@@ -163,9 +151,7 @@ func TestFailedSaveBlocksTheAssignmentAndIsLoggedOnce(t *testing.T) {
 }
 
 func TestVerdictIsNotWithdrawnUntilItCanBeSaved(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		withGood(w)
+	inGoodWorld(t, func(w *world) {
 		w.assign("uid-typo", typo)
 		w.pass(20 * time.Second)
 		w.disk.FailRead(dir+"/current", syscall.EIO) // what cannot be read is not replaced
@@ -184,9 +170,7 @@ func TestVerdictIsNotWithdrawnUntilItCanBeSaved(t *testing.T) {
 }
 
 func TestARollbackNeedsNoDisk(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		withGood(w)
+	inGoodWorld(t, func(w *world) {
 		w.assign("uid-crasher", crasher)
 		w.runs("crasher")
 		w.disk.FailFrom(1, syscall.EROFS)
@@ -204,9 +188,7 @@ func TestARollbackNeedsNoDisk(t *testing.T) {
 }
 
 func TestFailedRenderKeepsTheRunningKubelet(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		withGood(w)
+	inGoodWorld(t, func(w *world) {
 		w.disk.FailFrom(1, syscall.ENOSPC, crashfs.Mkdir) // records can be replaced
 		w.assign("uid-better", better)
 		w.pass(20 * time.Second)

@@ -62,6 +62,26 @@ func inWorld(t *testing.T, test func(w *world)) {
 	})
 }
 
+// inStartedWorld runs a test on a node whose kubelet runs its local configuration.
+func inStartedWorld(t *testing.T, test func(w *world)) {
+	t.Helper()
+	inWorld(t, func(w *world) {
+		w.start()
+		w.runs("")
+		test(w)
+	})
+}
+
+// inGoodWorld runs a test on a node that has a last-known-good configuration.
+func inGoodWorld(t *testing.T, test func(w *world)) {
+	t.Helper()
+	inWorld(t, func(w *world) {
+		w.start()
+		withGood(w)
+		test(w)
+	})
+}
+
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, disk: crashfs.New(), boot: "boot-1", log: &lines{}, names: map[string]string{}}
 	w.kubelet = newSimKubelet(w)
