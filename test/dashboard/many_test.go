@@ -170,7 +170,7 @@ func cost(t *testing.T, b *browser, address string, served *child) {
 		t.Fatal(err)
 	}
 	const rest = 20 * time.Second
-	time.Sleep(rest)
+	time.Sleep(rest) // the CPU time of these seconds is measured
 	after, err := figures.CPUTime(served.cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)

@@ -42,7 +42,7 @@ strategy: {maxUnavailable: 3, steps: [{nodes: 1}, {nodes: 100%}]}
 		p, err := spawnController("--leader-elect=false")
 		s.do(err)
 		// It is up after some 100 ms, and a node is updated within two seconds.
-		time.Sleep(time.Duration(random.Int64N(int64(1100 * time.Millisecond)))) // the moment is the test
+		time.Sleep(time.Duration(random.Int64N(int64(1100 * time.Millisecond)))) // kills it at a random moment
 		s.do(p.kill())
 		if st := r.object().Status; at(revisions, v1alpha1.RolloutComplete)(&st) == nil {
 			revisions++

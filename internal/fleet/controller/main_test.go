@@ -395,7 +395,7 @@ func quiet(t *testing.T, w *writes) {
 	t.Helper()
 	eventually(t, func() error {
 		before := w.count.Load()
-		<-time.After(2 * time.Second)
+		<-time.After(2 * time.Second) // the test is that nothing happens
 		if w.count.Load() != before {
 			return fmt.Errorf("the controller still writes: %v", w.paths())
 		}

@@ -138,7 +138,7 @@ func TestNoPlanUsesObjectsFromBeforeAnOutage(t *testing.T) {
 		}
 		return nil
 	})
-	time.Sleep(3 * silent) // in which an agent is silent for too long, to who sees nothing
+	time.Sleep(3 * silent) // longer than the limit for silent agents: the test is that nothing happens
 	ready(t, "s1", corev1.ConditionTrue)
 	if nc := nodeConfig(t, "s2"); nc.Generation != 2 {
 		t.Errorf("s2 was written to while it could not be seen: %+v", nc.Spec)

@@ -30,13 +30,13 @@ const (
 	endedWords   = `msg="the node's lock was taken by a process that has ended, and another one has the file from it, so that this node may have no kubelet: find that one (fuser -v FILE), and end it" file=/run/lock/kubelet took="process 7, which has ended"`
 )
 
-// wantWarnings waits so many minutes, and counts the lines with ERROR since the queue began.
+// wantWarnings lets these minutes pass, and counts the lines with ERROR since the queue began.
 func (q *queue) wantWarnings(t *testing.T, log *bytes.Buffer, minutes time.Duration, foreign, ended int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go q.watch(ctx)
-		time.Sleep(warnInterval*minutes + time.Second)
+		time.Sleep(warnInterval*minutes + time.Second) // on the bubble's clock
 		cancel()
 		synctest.Wait()
 	})

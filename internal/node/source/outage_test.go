@@ -282,7 +282,7 @@ func TestIdleSourceSendsNoRequests(t *testing.T) {
 		return []int{p.count("nodeconfigs", "watch"), p.count("configmaps", "watch"), p.count("PATCH", "/nodes/")}
 	}, func(n []int) bool { return n[0] > 0 && n[1] > 0 && n[2] > 0 })
 	before := p.count()
-	timer := time.NewTimer(20 * time.Second)
+	timer := time.NewTimer(20 * time.Second) // the test is that nothing happens
 	defer timer.Stop()
 	<-timer.C
 	if n := p.count() - before; n != 0 {

@@ -41,7 +41,7 @@ func TestRepeatedReportKeepsItsBackoff(t *testing.T) {
 			t.Errorf("%d attempts, want a second one without a delay for a different report", n)
 		}
 		open.Store(true)
-		time.Sleep(time.Second) // by the bubble's clock
+		time.Sleep(time.Second) // on the bubble's clock
 		if n := attempts.Load(); n != 3 {
 			t.Errorf("%d attempts within a second, want one more", n)
 		}
