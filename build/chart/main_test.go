@@ -255,15 +255,7 @@ func TestUnknownValuesAreRejected(t *testing.T) {
 }
 
 func TestTheChartIsInstalledUpgradedAndUninstalledOnARealCluster(t *testing.T) {
-	c, err := localcluster.Start(t.Context(), localcluster.Options{Manifests: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	c := localcluster.StartForTest(t, localcluster.Options{Manifests: t.TempDir()})
 	kubectl := func(args ...string) string { return must(t, c.AdminKubeconfig(), root+"/bin/tools/kubectl", args...) }
 	must(t, c.AdminKubeconfig(), helm, "install", "evenkeel", chart, "-n", "kube-system", "--timeout", "1m")
 	kubectl("wait", "--for=condition=Established", "crd/nodeconfigs.evenkeel.dev", "--timeout=30s")

@@ -88,15 +88,7 @@ func TestVersionAndHelp(t *testing.T) {
 // aCluster starts a cluster for the test, and returns it with an administrator client.
 func aCluster(t *testing.T) (*localcluster.Cluster, client.Client) {
 	t.Helper()
-	cluster, err := localcluster.Start(t.Context(), localcluster.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	cluster := localcluster.StartForTest(t, localcluster.Options{})
 	scheme := runtime.NewScheme()
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)

@@ -154,15 +154,7 @@ func TestTheSelfHostedKubeletIsReplacedAsAWhole(t *testing.T) {
 }
 
 func TestTheSelfHostedKubeletRunsOnlyOnBootstrapNodes(t *testing.T) {
-	c, err := localcluster.Start(t.Context(), localcluster.Options{Manifests: filepath.Join(root, "config/self-hosted")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	c := localcluster.StartForTest(t, localcluster.Options{Manifests: filepath.Join(root, "config/self-hosted")})
 	if err := c.StartControllers(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +169,8 @@ func TestTheSelfHostedKubeletRunsOnlyOnBootstrapNodes(t *testing.T) {
 			{Key: "component", Value: "kubelet", Effect: corev1.TaintEffectNoSchedule},
 			{Key: "component", Value: "kubelet", Effect: corev1.TaintEffectNoExecute},
 		}}}
-		if node, err = client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+		node, err := client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
+		if err != nil {
 			t.Fatal(err)
 		}
 		node.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi"), "pods": resource.MustParse("10")}
@@ -186,7 +179,7 @@ func TestTheSelfHostedKubeletRunsOnlyOnBootstrapNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	err = wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
 		d, err := client.AppsV1().DaemonSets("kube-system").Get(ctx, "evenkeel-kubelet", metav1.GetOptions{})
 		if err != nil {
 			return false, err

@@ -96,17 +96,7 @@ func TestWhatCannotBeShownIsSaidAtTheStart(t *testing.T) {
 	port := taken.Addr().(*net.TCPAddr).Port
 	broken := t.TempDir() + "/kubeconfig"
 	write(t, broken, "clusters: [")
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	bare, err := localcluster.Start(ctx, localcluster.Options{Manifests: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := bare.Stop(); err != nil {
-			t.Error(err)
-		}
-	}()
+	bare := localcluster.StartForTest(t, localcluster.Options{Manifests: t.TempDir()})
 	for _, tt := range []struct {
 		name string
 		args []string

@@ -66,15 +66,7 @@ func newNode(t *testing.T, name string, flags ...string) *node {
 // newCluster starts a cluster of the test's own, with a node.
 func newCluster(t *testing.T, name string, flags ...string) *node {
 	t.Helper()
-	cluster, err := localcluster.Start(t.Context(), localcluster.Options{Kubelet: underTest.path, APIServer: *apiServerFlag})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	cluster := localcluster.StartForTest(t, localcluster.Options{Kubelet: underTest.path, APIServer: *apiServerFlag})
 	return nodeOn(t, cluster, name, flags...)
 }
 

@@ -29,15 +29,7 @@ type master struct {
 // newMaster makes a node that finds no API server yet: it has minimal flags and an init file.
 func newMaster(t *testing.T, name string, flags ...string) *master {
 	t.Helper()
-	cluster, err := localcluster.Start(t.Context(), localcluster.Options{APIServerLater: true, Kubelet: underTest.path})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	cluster := localcluster.StartForTest(t, localcluster.Options{APIServerLater: true, Kubelet: underTest.path})
 	n := nodeOn(t, cluster, name, flags...)
 	m := &master{own{node: n, namespace: metav1.NamespaceSystem}, filepath.Join(n.Node.Dir(), "manifests")}
 	init := filepath.Join(n.Node.Dir(), "init")

@@ -68,15 +68,7 @@ func start(t *testing.T, api version) *world {
 	klog.SetLogger(logr.Discard())
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
-	cluster, err := localcluster.Start(ctx, localcluster.Options{Manifests: filepath.Join(api.config, "api")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	cluster := localcluster.StartForTest(t, localcluster.Options{Manifests: filepath.Join(api.config, "api")})
 	if err := cluster.Apply(ctx, filepath.Join(api.config, "controller")); err != nil {
 		t.Fatal(err)
 	}

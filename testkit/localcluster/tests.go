@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"testing"
 	"time"
 )
 
@@ -32,4 +33,21 @@ func forTests(o Options, run func(context.Context, *Cluster) (int, error)) (code
 	}
 	defer func() { err = errors.Join(err, c.Stop()) }()
 	return run(ctx, c)
+}
+
+// StartForTest starts a cluster for one test, and stops it when the test ends.
+func StartForTest(t testing.TB, o Options) *Cluster {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startTestTimeout)
+	defer cancel()
+	c, err := Start(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
 }

@@ -33,18 +33,11 @@ func says(err error, want ...string) error {
 }
 
 func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
-	bare, err := localcluster.Start(t.Context(), localcluster.Options{Manifests: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := bare.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	bare := localcluster.StartForTest(t, localcluster.Options{Manifests: t.TempDir()})
 	was, wasAdmin := cluster, admin
 	cluster = bare
 	t.Cleanup(func() { cluster, admin = was, wasAdmin })
+	var err error
 	if admin, err = client.New(bare.AdminConfig(), client.Options{Scheme: wasAdmin.Scheme()}); err != nil {
 		t.Fatal(err)
 	}

@@ -25,13 +25,7 @@ func newKubelets(t *testing.T) *kubelets {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cluster, err := localcluster.Start(ctx, localcluster.Options{APIServerLater: true})
-	do(t, err)
-	t.Cleanup(func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	cluster := localcluster.StartForTest(t, localcluster.Options{APIServerLater: true})
 	node, err := cluster.NewNode(ctx, "contended")
 	do(t, err)
 	return &kubelets{node: node}
