@@ -22,7 +22,7 @@ func (n *node) onDiskOfItsOwn() {
 		n.t.Fatal(err)
 	}
 	if err := unix.Mount("tmpfs", n.Dir, "tmpfs", 0, "size=1m,mode=0700"); err != nil {
-		n.t.Skip("no file system can be mounted here: ", err)
+		n.t.Fatal(err)
 	}
 }
 
@@ -59,29 +59,39 @@ func unless(err, expected error) error {
 	return fmt.Errorf("expected %w, got %w", expected, err)
 }
 
-// notRecorded is ConfigOK while cannot write to the disk.
-func notRecorded(using string) (status, reason, words string) {
-	return "Unknown", "SyncFailed", using + ": failed to sync, desired config unclear, cause: cannot "
+// notRecorded is ConfigOK while the agent cannot write to the disk.
+func notRecorded(active *corev1.ConfigMap) (status, reason, words string) {
+	return "Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: cannot ", active.UID)
+}
+
+// newNodeOnOwnDisk starts a node whose state is on a file system of its own, with a last-known-good configuration.
+func newNodeOnOwnDisk(t *testing.T, name string) (n *node, good *corev1.ConfigMap) {
+	n = newNode(t, name, "--config-trial-duration=1s")
+	n.onDiskOfItsOwn()
+	n.up()
+	good = n.configMap("good", map[string]any{"maxPods": 120})
+	n.assign(good)
+	n.lastKnownGood(good)
+	return n, good
+}
+
+// assignUnrecorded assigns a configuration that the node cannot record for this cause.
+func (n *node) assignUnrecorded(active *corev1.ConfigMap, cause string) (next *corev1.ConfigMap) {
+	n.t.Helper()
+	next = n.configMap("next", map[string]any{"maxPods": 121})
+	n.assign(next)
+	if nc := n.says(notRecorded(active)); !strings.Contains(nc.Status.Error, cause) {
+		n.t.Errorf("error is %q, want %q in it", nc.Status.Error, cause)
+	}
+	return next
 }
 
 func TestAFullDiskBlocksChangesAndStopsNothing(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, "full", "--config-trial-duration=1s")
-	n.onDiskOfItsOwn()
-	n.up()
-	good := n.configMap("good", map[string]any{"maxPods": 120})
-	n.assign(good)
-	n.lastKnownGood(good)
-
+	n, good := newNodeOnOwnDisk(t, "full")
 	undisturbed := n.steady()
 	empty := n.fill()
-	next := n.configMap("next", map[string]any{"maxPods": 121})
-	n.assign(next)
-	status, reason, words := notRecorded(fmt.Sprintf("using current (UID: %s)", good.UID))
-	nc := n.says(status, reason, words)
-	if !strings.Contains(nc.Status.Error, "no space left on device") {
-		t.Errorf("error is %q", nc.Status.Error)
-	}
+	next := n.assignUnrecorded(good, "no space left on device")
 	undisturbed.end(t)
 	n.recorded(string(good.UID), string(good.UID))
 
@@ -92,7 +102,7 @@ func TestAFullDiskBlocksChangesAndStopsNothing(t *testing.T) {
 	n.stop()
 	n.start()
 	n.healthyWith(good)
-	n.says(status, reason, words)
+	n.says(notRecorded(good))
 
 	empty()
 	n.is(allChecksPassed(next))
@@ -102,13 +112,7 @@ func TestAFullDiskBlocksChangesAndStopsNothing(t *testing.T) {
 
 func TestAReadOnlyDiskBlocksChangesAndStopsNothing(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, "readonly", "--config-trial-duration=1s")
-	n.onDiskOfItsOwn()
-	n.up()
-	good := n.configMap("good", map[string]any{"maxPods": 120})
-	n.assign(good)
-	n.lastKnownGood(good)
-
+	n, good := newNodeOnOwnDisk(t, "readonly")
 	// The kubelet holds its lock file open for writing, so that the file system
 	// cannot be made read-only as a whole; for the agent it is.
 	undisturbed := n.steady()
@@ -118,13 +122,7 @@ func TestAReadOnlyDiskBlocksChangesAndStopsNothing(t *testing.T) {
 	if err := unix.Mount("", n.Dir, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
 		t.Fatal(err)
 	}
-	next := n.configMap("next", map[string]any{"maxPods": 121})
-	n.assign(next)
-	status, reason, words := notRecorded(fmt.Sprintf("using current (UID: %s)", good.UID))
-	nc := n.says(status, reason, words)
-	if !strings.Contains(nc.Status.Error, "read-only file system") {
-		t.Errorf("error is %q", nc.Status.Error)
-	}
+	next := n.assignUnrecorded(good, "read-only file system")
 	undisturbed.end(t)
 
 	// An agent that cannot lock its directory must not start a second kubelet.

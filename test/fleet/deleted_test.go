@@ -49,14 +49,7 @@ func (s *scenario) configMap(name string) *corev1.ConfigMap {
 func TestDeletingARolloutLeavesItsNodesUnchanged(t *testing.T) {
 	t.Parallel()
 	s := play(t, "deleted", 4)
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}
-`)
-	r.await(at(1, v1alpha1.RolloutAwaitingApproval))
-	r.approve(1, 1)
-	first := r.complete(1)
-	r.push("maxPods: 102")
-	second := r.await(at(2, v1alpha1.RolloutAwaitingApproval)).UpdateRevision.ConfigMapRef
+	r, first, second := s.rollWithPausedUpdate()
 	before := s.nodeConfigs()
 
 	r.delete()

@@ -88,14 +88,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 func TestAMissingOlderRevisionIsReported(t *testing.T) {
 	t.Parallel()
 	s := play(t, "gone", 3)
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}
-`)
-	r.await(at(1, v1alpha1.RolloutAwaitingApproval))
-	r.approve(1, 1)
-	first := r.complete(1)
-	r.push("maxPods: 102")
-	second := r.await(at(2, v1alpha1.RolloutAwaitingApproval)).UpdateRevision.ConfigMapRef
+	r, first, second := s.rollWithPausedUpdate()
 	s.removeConfigMap(first.Name)
 	r.told("RevisionGone", "ConfigMap evenkeel-system/"+first.Name+" of revision 1 is gone")
 	r.await(that("it is Degraded for that", func(st *v1alpha1.NodeConfigRolloutStatus) bool {

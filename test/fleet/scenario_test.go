@@ -392,6 +392,20 @@ func (r *rollout) await(checks ...check) *v1alpha1.NodeConfigRolloutStatus {
 	}
 }
 
+// rollWithPausedUpdate makes a rollout whose first revision is complete, and whose second one waits for approval with one node
+// updated.
+func (s *scenario) rollWithPausedUpdate() (r *rollout, first, second v1alpha1.ConfigMapReference) {
+	s.t.Helper()
+	r = s.roll("maxPods: 101", `
+strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}
+`)
+	r.await(at(1, v1alpha1.RolloutAwaitingApproval))
+	r.approve(1, 1)
+	first = r.complete(1)
+	r.push("maxPods: 102")
+	return r, first, r.await(at(2, v1alpha1.RolloutAwaitingApproval)).UpdateRevision.ConfigMapRef
+}
+
 // complete waits until a revision is complete, and returns its ConfigMap.
 func (r *rollout) complete(revision int64) v1alpha1.ConfigMapReference {
 	r.t.Helper()
