@@ -1,0 +1,146 @@
+package docs
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// flagTables maps the sections that have a table of flags to the command. A section with a "partial" table shows selected flags;
+// the others show all flags of their command.
+var flagTables = map[string]struct {
+	command string
+	partial bool
+}{
+	"docs/cli.md#assign":                {command: "kubectl-evenkeel assign"},
+	"docs/cli.md#push":                  {command: "kubectl-evenkeel push"},
+	"docs/cli.md#config validate":       {command: "kubectl-evenkeel config validate"},
+	"docs/dashboard.md#":                {command: "kubectl-evenkeel dashboard"},
+	"docs/operating.md#Flags":           {command: "evenkeel-agent", partial: true},
+	"docs/operating.md#The node's lock": {command: "evenkeel-agent", partial: true},
+	"docs/operating.md#The controller":  {command: "evenkeel-controller"},
+	"docs/rehearsal.md#plan --simulate": {command: "kubectl-evenkeel rollout plan", partial: true},
+}
+
+// flagRow is a flag in a table of flags; value is empty if the table has no column for defaults.
+type flagRow struct{ name, value string }
+
+var documentedFlag = regexp.MustCompile("`(--?[a-z][a-z-]*)")
+
+// readFlagTables returns the flags of each section's table.
+func readFlagTables(page, text string) map[string][]flagRow {
+	tables := map[string][]flagRow{}
+	section, header := "", []string(nil)
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "##") {
+			section = title
+		}
+		if !strings.HasPrefix(line, "|") {
+			header = nil
+			continue
+		}
+		cells := strings.Split(strings.ReplaceAll(strings.Trim(line, "|"), `\|`, "/"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		if header == nil {
+			header = cells
+		}
+		if header[0] != "flag" {
+			continue
+		}
+		var values []string
+		if header[1] == "default" {
+			values = strings.Split(strings.ReplaceAll(cells[1], "`", ""), ", ")
+		}
+		for i, m := range documentedFlag.FindAllStringSubmatch(cells[0], -1) {
+			f := flagRow{name: m[1]}
+			if values != nil {
+				f.value = values[min(i, len(values)-1)]
+			}
+			if rows := tables[page+"#"+section]; !slices.Contains(rows, f) {
+				tables[page+"#"+section] = append(rows, f)
+			}
+		}
+	}
+	return tables
+}
+
+// helpFlag matches a flag in a command's help: its short and long names, and its text.
+var helpFlag = regexp.MustCompile(`(?m)^ +(?:(-\w), )?(--[a-z-]+)(?: [a-zA-Z=]+)? {2,}(.*)$`)
+
+var helpDefault = regexp.MustCompile(`\(default "?([^"]*?)"?\)$`)
+
+func TestTablesOfFlagsAgreeWithTheHelpOfTheirCommands(t *testing.T) {
+	if err := programs(); err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for section, rows := range readFlagTables("docs/"+filepath.Base(page), string(text)) {
+			table, ok := flagTables[section]
+			if !ok {
+				t.Errorf("%s has a table of flags: add its command to flagTables", section)
+				continue
+			}
+			found++
+			if err := compareFlags(table.command, table.partial, rows); err != nil {
+				t.Errorf("%s: %v", section, err)
+			}
+		}
+	}
+	if found != len(flagTables) {
+		t.Errorf("%d tables of flags, want %d", found, len(flagTables))
+	}
+}
+
+// compareFlags compares the rows of a table with the help of its command.
+func compareFlags(command string, partial bool, rows []flagRow) error {
+	words := strings.Fields(command)
+	help, err := exec.Command(filepath.Join(built, words[0]), append(words[1:], "--help")...).Output()
+	if err != nil {
+		return fmt.Errorf("%s --help: %w", command, err)
+	}
+	own, _, _ := strings.Cut(string(help), "\nGlobal Flags:\n")
+	for _, m := range helpFlag.FindAllStringSubmatch(string(help), -1) {
+		short, long, text := m[1], m[2], m[3]
+		i := slices.IndexFunc(rows, func(f flagRow) bool { return f.name == long || f.name == short && short != "" })
+		switch {
+		case i < 0 && (partial || long == "--help" || long == "--version" || !strings.Contains(own, m[0])):
+		case i < 0:
+			return fmt.Errorf("the table lacks %s", long)
+		case !hasDefault(text, rows[i].value):
+			return fmt.Errorf("%s has the default %q, but the help says: %s", long, rows[i].value, text)
+		}
+		if i >= 0 {
+			rows = slices.Delete(rows, i, i+1)
+		}
+	}
+	if len(rows) > 0 {
+		return fmt.Errorf("%s --help does not have %v", command, rows)
+	}
+	return nil
+}
+
+// hasDefault reports whether the help of a flag gives this default: in parentheses, or in words if it depends on the environment.
+// Help texts omit the default 0.
+func hasDefault(help, value string) bool {
+	if m := helpDefault.FindStringSubmatch(help); m != nil && value != "" {
+		return value == m[1] || value+"0s" == m[1]
+	}
+	return value == "0" || strings.Contains(help, value)
+}
