@@ -37,7 +37,7 @@ func TestTheAgentItselfStartedByAnotherTest(t *testing.T) {
 func onNode(t *testing.T, dir, script string, args ...string) (said string, code int) {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("needs namespaces and mounts of its own, and so root")
+		t.Skip("only root can make namespaces and mounts")
 	}
 	exe, err := os.Executable()
 	if err != nil {

@@ -51,7 +51,7 @@ func (c *Cluster) NewNode(ctx context.Context, name string) (*Node, error) {
 		return nil, err
 	}
 	if _, err := os.Stat(c.kubelet); err != nil {
-		return nil, fmt.Errorf("%w: run `make tools`: %w", ErrNoNode, err)
+		return nil, fmt.Errorf("run `make tools`: %w", err)
 	}
 	n := &Node{cluster: c, name: name, dir: filepath.Join(c.dir, "nodes", name), programs: found}
 	// The longest socket path of containerd and the kubelet; the kernel allows 107 characters.

@@ -80,7 +80,7 @@ type Machine struct {
 
 // Start boots a machine with its own files and its log in dir, whose path must be short because it holds sockets. Its programs may
 // use the given cgroups of the host. The machine ends with Stop, or with this process. The error wraps
-// ErrNone if this host cannot run a machine.
+// ErrUnsupported if this host lacks root, a program or cgroups.
 func Start(ctx context.Context, dir string, view View, cgroups ...string) (*Machine, error) {
 	if os.Geteuid() != 0 {
 		return nil, fmt.Errorf("%w: it needs root", ErrUnsupported)
@@ -231,9 +231,9 @@ func (m *Machine) waitForBoot(ctx context.Context) error {
 		}
 		select {
 		case <-m.done:
-			return fmt.Errorf("%w: systemd ended: %s", ErrUnsupported, m.logTail())
+			return fmt.Errorf("systemd ended: %s", m.logTail())
 		case <-ctx.Done():
-			return fmt.Errorf("%w: systemd does not answer within %s: %s", ErrUnsupported, bootTime, m.logTail())
+			return fmt.Errorf("systemd does not answer within %s: %s", bootTime, m.logTail())
 		case <-tick.C:
 		}
 	}

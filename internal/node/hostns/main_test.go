@@ -106,7 +106,7 @@ func start(t *testing.T, cmd *exec.Cmd) *process {
 func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("needs namespaces and mounts of its own, and so root")
+		t.Skip("only root can make namespaces and mounts")
 	}
 }
 

@@ -217,7 +217,7 @@ func TestTrialWithoutRecordIsRefusedWithRemedy(t *testing.T) {
 
 func TestUnusableProgramDirectoryIsRefusedWithRemedy(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("needs mounts, and so root")
+		t.Skip("only root can mount")
 	}
 	n := newNode(t)
 	dir := filepath.Join(n.dir, "bin")

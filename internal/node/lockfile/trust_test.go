@@ -15,7 +15,7 @@ const untrusted = 54321
 func sharedDir(t *testing.T, mode os.FileMode) string {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("needs to give files to other users")
+		t.Skip("only root can give files to other users")
 	}
 	dir, err := os.MkdirTemp("/tmp", "lockfile-")
 	do(t, err)
