@@ -27,7 +27,7 @@ func checkCommand() *cobra.Command {
 	var dropin, anywhere, selfTest bool
 	cmd := &cobra.Command{
 		Use:   "check FILE|- [flags] -- BINARY [KUBELET FLAGS]\n  evenkeel-agent check --self-test [flags] -- KUBELET [KUBELET FLAGS]",
-		Short: "Ask a component's own binary whether it accepts a configuration",
+		Short: "Validate a configuration with the component's own binary",
 		Long: `check asks the very binary that would run with it what it makes of a
 configuration. Nothing that runs is touched.
 

@@ -15,7 +15,7 @@ func defaultsCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
 		Use:   "defaults [flags] -- BINARY",
-		Short: "Print what a component runs with where its configuration says nothing",
+		Short: "Print the defaults of a component, as a configuration file",
 		Long: `defaults asks a component's own binary what an empty configuration amounts to,
 and prints that as a configuration file, which the same binary accepts. Any
 version's binary will do; nothing of this host or of a cluster goes into it, and

@@ -12,12 +12,12 @@ func forgetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forget REVISION --dynamic-config-dir DIR",
 		Short: "Forget that a configuration is bad, so that it is tried again",
-		Long: `forget is the repair for a dead end: a configuration was held to be bad, but it
-was not the cause. If an agent runs it is left a request, which it carries out
-within seconds; else the record is changed here. Revisions are listed by status
-and in the NodeConfig's status.badConfigs.
+		Long: `forget removes the record that a configuration is bad, if something else caused
+the failure. If an agent runs, it executes the request within seconds; otherwise
+forget changes the record itself. status and the NodeConfig's status.badConfigs list
+the revisions.
 
-Exit codes: 0 forgotten or asked for, 1 no such record or another error, 3 usage.`,
+Exit codes: 0 forgotten or requested, 1 no such record or another error, 3 usage.`,
 		Example: `  evenkeel-agent forget 6d1e1c3a-2a0e-4f6c-9d0e-0a1b2c3d4e5f --dynamic-config-dir=/var/lib/evenkeel`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 || dir == "" {

@@ -69,27 +69,26 @@ func installCommand() *cobra.Command {
 	c := &nodeChange{}
 	cmd := &cobra.Command{
 		Use:   "install [flags] [-- AGENT FLAGS]",
-		Short: "Put the agent in front of this node's kubelet; taken back if that does not work",
-		Long: `install makes evenkeel-agent the parent of the kubelet that systemd runs here. It
-writes one file, /etc/systemd/system/UNIT.d/90-evenkeel.conf, in which the
-agent is given the very command line that the unit has for its kubelet, has
-systemd read it, restarts the unit, and watches the kubelet come back and its
-node be Ready. If that does not happen within --timeout the file is taken away
-again and the kubelet restarted with what it had before. Until the kubelet is well
-the file is in /run, as 90-evenkeel.trial.conf: a reboot forgets it, and systemd
-takes it away if install is killed.
+		Short: "Run this node's kubelet under the agent; roll back if that fails",
+		Long: `install makes evenkeel-agent the parent of the kubelet that systemd runs on this
+node. It writes one drop-in, /etc/systemd/system/UNIT.d/90-evenkeel.conf, which
+starts the agent with the existing command line of the unit. It reloads systemd,
+restarts the unit, and waits until the kubelet is healthy and the Node is Ready.
+If that does not happen within --timeout, it removes the drop-in and restarts the
+plain kubelet. Until the kubelet is healthy the drop-in is in /run, as
+90-evenkeel.trial.conf: a reboot discards it, and systemd removes it if install is
+killed.
 
-Nothing is changed on a node that is not healthy before, with a unit that cannot
-be wrapped, or with a kubelet or flags that the agent would not take. Run again
-it changes nothing, or brings the file up to date. A run that was interrupted is
-completed or taken back by the next one.
+Nothing changes if the node is unhealthy, if the unit cannot be wrapped, or if the
+agent would refuse the kubelet or the flags. A repeated install changes nothing,
+or updates the drop-in. The next run completes or rolls back an interrupted one.
 
 AGENT FLAGS are put in front of the kubelet's command line; see evenkeel-agent
---help. Without -- those of an earlier install stay. --dynamic-config-dir is
-` + memoryDir + ` if they do not say.
+--help. Without --, the flags of an earlier install are kept. The default of
+--dynamic-config-dir is ` + memoryDir + `.
 
 Exit codes: 0 done, or nothing to do, 1 error and nothing was changed, 2 tried and
-taken back, 3 usage.`,
+rolled back, 3 usage.`,
 		Example: `  evenkeel-agent install --dry-run
   evenkeel-agent install
   evenkeel-agent install -- --config-trial-duration=5m --protected-fields=+maxPods`,

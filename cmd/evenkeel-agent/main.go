@@ -34,32 +34,32 @@ func command() *cobra.Command {
 	root := program.Root(&cobra.Command{
 		Use:   "evenkeel-agent [flags] -- KUBELET [KUBELET FLAGS]",
 		Short: "Run a stock kubelet with live, safe configuration",
-		Long: `evenkeel-agent runs the node's stock kubelet with the command line that it has,
-and gives it the configuration that the node's NodeConfig assigns, or that a
-ConfigMap of the node's own holds: validated by that very kubelet before it is
-touched, tried, and rolled back by the node itself, with no network, if it is
-bad.
+		Long: `evenkeel-agent starts the node's stock kubelet with its existing command line, and
+gives it the configuration that the node's NodeConfig, or a ConfigMap of the node,
+assigns. The same kubelet binary validates a configuration before the running
+kubelet is changed. Each configuration runs on trial; if it fails, the node rolls
+back by itself, without network.
 
-Put it in front of the kubelet's command line; nothing else changes.
+Put the agent in front of the kubelet's command line; nothing else changes.
 
-Exit codes: 0 stopped as asked, 1 error, 3 usage, 4 the node's local
-configuration is invalid, 5 another agent works on --dynamic-config-dir.
-With --lock-file also: 0 left because another kubelet wants the node
-(--bootstrap), 7 the lock file cannot be used, 8 the lock file was replaced, and
-another process has the new one, 9 no kubelet was healthy for --give-up-after, so
-that the node was left to the agent that waits for it.`,
-		Example: `  # What the unit of a kubeadm node becomes:
+Exit codes: 0 stopped as requested, 1 error, 3 usage, 4 the node's local
+configuration is invalid, 5 another agent uses --dynamic-config-dir.
+With --lock-file also: 0 left the node to another kubelet (--bootstrap), 7 the lock
+file cannot be used, 8 the lock file was replaced and another process holds the new
+file, 9 no kubelet was healthy for --give-up-after and another agent waits for
+the node.`,
+		Example: `  # The command line of a kubeadm node's unit:
   evenkeel-agent --dynamic-config-dir=/var/lib/evenkeel -- \
     /usr/bin/kubelet --kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml
 
-  # Until a self-hosted kubelet, whose agent has the same --lock-file and no --bootstrap, wants the node:
+  # Run the kubelet until a self-hosted kubelet with the same --lock-file starts:
   evenkeel-agent --dynamic-config-dir=/var/lib/evenkeel --lock-file=/run/evenkeel/lock/kubelet.lock --bootstrap -- \
     /usr/bin/kubelet --kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml
 
-  # What runs, and why; no API needed:
+  # Show what runs, and why, without the API:
   evenkeel-agent status --dynamic-config-dir=/var/lib/evenkeel
 
-  # Would this node accept it?
+  # Check whether this node accepts a configuration:
   evenkeel-agent check kubelet.yaml -- /usr/bin/kubelet --config=/var/lib/kubelet/config.yaml`,
 		Version: version,
 		Args:    cobra.ArbitraryArgs,

@@ -23,7 +23,7 @@ func onHostCommand() *cobra.Command {
 	var o onHostOptions
 	cmd := &cobra.Command{
 		Use:   "on-host [flags] -- AGENT {[AGENT FLAGS] -- KUBELET [KUBELET FLAGS] | COMMAND [ARGS]}",
-		Short: "In a pod: go on as an agent on the host, with programs of the image",
+		Short: "In a pod: become an agent on the host, with the image's programs",
 		Long: `on-host is the first thing that a pod with a self-hosted kubelet runs. It copies
 agent and kubelet of the pod's image to --bin-dir on the host, enters the
 namespaces of the host's first process, and becomes the agent there: the same

@@ -17,7 +17,7 @@ func probeCommand() *cobra.Command {
 	var ready bool
 	cmd := &cobra.Command{
 		Use:   "probe [--socket PATH] [--ready]",
-		Short: "Ask an agent on this host whether it is alive; for the exec probes of a pod",
+		Short: "Report whether an agent on this host is alive; for the exec probes of a pod",
 		Long: `probe asks the agent that was given --probe-socket PATH, and prints its answer.
 Without --socket it is $EVENKEEL_PROBE_SOCKET: the command line of an exec probe
 cannot tell one pod from another.

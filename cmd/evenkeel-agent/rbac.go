@@ -18,25 +18,25 @@ func rbacCommand() *cobra.Command {
 	var namespace string
 	cmd := &cobra.Command{
 		Use:   "rbac NODE... [--config-namespace NS]",
-		Short: "Print what lets each node read the ConfigMap of its own, and no other",
-		Long: `rbac prints a Role and a RoleBinding for each node whose agent is run with
---config-source=configmap: they let the node read the ConfigMap kubelet-NODE, and
+		Short: "Print RBAC rules that let each node read only its own ConfigMap",
+		Long: `rbac prints a Role and a RoleBinding for each node whose agent runs with
+--config-source=configmap. They let the node read the ConfigMap kubelet-NODE and
 no other. The same nodes give the same output, in any order.
 
-The manifest config/configmap-source gives all nodes that right at once, and
-with it every ConfigMap of the namespace.
+The manifest config/configmap-source lets all nodes read every ConfigMap of
+the namespace.
 
 Exit codes: 0 printed, 1 error, 3 usage.`,
-		Example: `  # For all nodes that there are:
+		Example: `  # For all nodes:
   evenkeel-agent rbac $(kubectl get nodes -o jsonpath='{.items[*].metadata.name}') | kubectl apply -f -
 
-  # Take it back from one of them:
+  # Remove the rules of one node:
   evenkeel-agent rbac worker-1 | kubectl delete -f -`,
 		RunE: func(cmd *cobra.Command, nodes []string) error {
 			return rbac(cmd.OutOrStdout(), namespace, nodes)
 		},
 	}
-	cmd.Flags().StringVar(&namespace, "config-namespace", defaultConfigNamespace, "as the agents have it")
+	cmd.Flags().StringVar(&namespace, "config-namespace", defaultConfigNamespace, "the --config-namespace of the agents")
 	return cmd
 }
 

@@ -11,15 +11,14 @@ func statusCommand() *cobra.Command {
 	var dir, output, form string
 	cmd := &cobra.Command{
 		Use:   "status --dynamic-config-dir DIR",
-		Short: "Say what this node runs and why, from disk; no API needed",
-		Long: `status says what this node runs and why, from disk; no API is needed, and no
-agent. It may be called beside one; then it also says what differs from the
-local configuration and, with --effective, every field of the configuration
-that is effective, its value and where that comes from: a flag of the kubelet,
-a drop-in or another remote configuration, the node's local configuration, or
-the kubelet's defaults.
+		Short: "Show what this node runs and why, from disk; no API needed",
+		Long: `status shows what this node runs and why, from disk, without the API or a running
+agent. If an agent runs, it also shows the differences from the local configuration
+and, with --effective, every field of the effective configuration with its value
+and origin: a flag of the kubelet, a drop-in or another remote configuration, the
+node's local configuration, or the kubelet's defaults.
 
-Exit codes: 0 said, 1 the directory cannot be read, 3 usage.`,
+Exit codes: 0 printed, 1 the directory cannot be read, 3 usage.`,
 		Example: `  evenkeel-agent status --dynamic-config-dir=/var/lib/evenkeel --effective=grouped
   evenkeel-agent status --dynamic-config-dir=/var/lib/evenkeel -o json`,
 		Args: program.NoArgs,

@@ -11,18 +11,18 @@ func uninstallCommand() *cobra.Command {
 	c := &nodeChange{}
 	cmd := &cobra.Command{
 		Use:   "uninstall [flags]",
-		Short: "Take the agent away again: the kubelet runs as it did before",
-		Long: `uninstall removes the one file that install has written, has systemd read its
-files, restarts the kubelet's unit, and watches the kubelet come back. If it was
-healthy before and does not come back within --timeout, the file is put back.
-On a node without that file there is nothing to do.
+		Short: "Remove the agent: the kubelet runs as before",
+		Long: `uninstall removes the drop-in that install has written, reloads systemd, restarts
+the kubelet's unit, and waits until the kubelet is healthy. If it was healthy
+before and is not healthy again within --timeout, the drop-in is restored.
+On a node without the drop-in there is nothing to do.
 
-A file that was edited since is removed only with --force, and so is one without
-which the kubelet would not start. What the agent remembers (` + memoryDir + `) stays,
-but for --purge.
+A drop-in that was edited, or without which the kubelet would not start, is removed
+only with --force. The agent's directory (` + memoryDir + `) stays, unless
+--purge is set.
 
 Exit codes: 0 done, or nothing to do, 1 error and nothing was changed, 2 tried and
-put back, 3 usage.`,
+restored, 3 usage.`,
 		Example: `  evenkeel-agent uninstall
   evenkeel-agent uninstall --purge`,
 		Args: program.NoArgs,

@@ -338,7 +338,7 @@ func TestCheckReturnsTheVerdictOfTheNodesKubelet(t *testing.T) {
 		n.runs(3, "", args, "evenkeel-agent: ", words)
 	}
 	n.runs(0, "", []string{"version"}, "evenkeel-agent ")
-	n.runs(0, "", []string{"--help"}, "Exit codes: 0 stopped as asked, 1 error, 3 usage, 4 the node's local", "5 another agent works on --dynamic-config-dir.", "Examples:")
+	n.runs(0, "", []string{"--help"}, "Exit codes: 0 stopped as requested, 1 error, 3 usage, 4 the node's local", "5 another agent uses --dynamic-config-dir.", "Examples:")
 	n.runs(0, "", []string{"check", "--help"}, "Exit codes: 0 accepted, 1 rejected or refused, 2 could not tell, 3 usage.", "Examples:")
 	n.runs(0, "", []string{"status", "--help"}, "Exit codes: ", "Examples:")
 	n.runs(0, "", []string{"forget", "--help"}, "Exit codes: ", "Examples:")
