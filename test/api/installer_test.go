@@ -91,7 +91,7 @@ func TestPodSecurityAdmitsInstallersAndTheRestrictedController(t *testing.T) {
 		_, err := core.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}
-	// Nobody makes the accounts here that every namespace has.
+	// No controller runs here that creates the default ServiceAccount of a namespace.
 	for _, namespace := range []string{v1alpha1.InstallNamespace, v1alpha1.SystemNamespace} {
 		mustKubectl(t, "create", "serviceaccount", "default", "-n", namespace)
 		t.Cleanup(func() {

@@ -31,7 +31,7 @@ func TestApplyingConfigDefaultAgainChangesNothing(t *testing.T) {
 		t.Errorf("got %d objects, want %d, and at least the 14 of config/api", len(lines), want)
 	}
 	for _, line := range lines {
-		// kubectl always sends the selector of a PodDisruptionBudget anew, changed or not.
+		// kubectl always sends the selector of a PodDisruptionBudget again, changed or not.
 		if !strings.HasSuffix(line, " unchanged") && line != "poddisruptionbudget.policy/evenkeel-controller configured" {
 			t.Errorf("got %q, want it unchanged", line)
 		}

@@ -17,7 +17,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// The ConfigMaps that the tests look at, besides those that kube-system has of its own.
+// inKubeSystem are the ConfigMaps that the tests use, besides those that every kube-system has.
 var inKubeSystem = []string{"kubelet-one", "kubelet-two", "coredns"}
 
 // givenConfigMaps creates them until the test ends.
@@ -75,7 +75,7 @@ func only(name string) metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()}
 }
 
-// begun is a watch that begins with all that there is, as the agent's does.
+// begun is a watch that begins with all existing objects, like the agent's.
 func begun(name string) metav1.ListOptions {
 	o, begin := only(name), true
 	o.SendInitialEvents, o.ResourceVersionMatch, o.AllowWatchBookmarks = &begin, metav1.ResourceVersionMatchNotOlderThan, true
@@ -155,7 +155,7 @@ func TestWithItsOwnRoleANodeReadsOnlyItsConfigMap(t *testing.T) {
 	// That there is no object is an answer, not a refusal.
 	none, err := configMapsAs(t, "none").List(t.Context(), only("kubelet-none"))
 	if err != nil || len(none.Items) != 0 {
-		t.Errorf("a node without a ConfigMap of its own sees %v, error %v, want none", none, err)
+		t.Errorf("a node without its own ConfigMap sees %v, error %v, want none", none, err)
 	}
 	for _, name := range []string{"kubelet-two", "coredns", "kubelet-none"} {
 		wantNoReads(t, "one", name)

@@ -95,7 +95,7 @@ func TestOnlyTheControllerWritesRevisionConfigMaps(t *testing.T) {
 	if _, err := admin.Get(ctx, "revision-1", metav1.GetOptions{}); err != nil {
 		t.Errorf("the revision is gone: %v", err)
 	}
-	// What is no revision is nobody's business here.
+	// The policy accepts every write to ConfigMaps that are not revisions.
 	for what, send := range map[string]func() error{
 		"change one's own": func() error { return patch(writer, "mine", []byte(`{"data":{"kubelet":"c: d"}}`)) },
 		"another label": func() error {

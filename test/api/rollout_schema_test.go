@@ -134,7 +134,7 @@ func TestInvalidRolloutsAreRejectedWithAMessage(t *testing.T) {
 		"a trial of more than a week":    {`trial: {configTrialDuration: 168h1s}`, []string{`spec.trial.configTrialDuration: `, trial}},
 		"a threshold below zero":         {`trial: {crashLoopThreshold: -1}`, []string{`spec.trial.crashLoopThreshold in body should be greater than or equal to 0`}},
 		"a threshold that is never over": {`trial: {crashLoopThreshold: 11}`, []string{`spec.trial.crashLoopThreshold in body should be less than or equal to 10`}},
-		"a term that there is not":       {`trial: {duration: 30m}`, []string{`unknown field "spec.trial.duration"`}},
+		"an unknown trial term":          {`trial: {duration: 30m}`, []string{`unknown field "spec.trial.duration"`}},
 
 		// What no client could decode would blind the controller to all rollouts.
 		"more nodes than are counted":   {`strategy: {maxUnavailable: 3000000000}`, []string{`spec.strategy.maxUnavailable: `, fromZero}},

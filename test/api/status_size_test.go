@@ -160,7 +160,7 @@ func eachString(object map[string]any, path string, visit func(path string, long
 	walk(object, path, func(any) {})
 }
 
-// Each text has a bound of its own in bytes, not only in characters.
+// Each text has its own limit in bytes, not only in characters.
 func TestEachTextOfAStatusIsBoundedInBytes(t *testing.T) {
 	given(t, "metadata: {name: texts}")
 	id := v1alpha1.MaxIdentifierLength

@@ -15,7 +15,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// browser is one page in a Chromium of its own.
+// browser is one page in its own Chromium.
 type browser struct {
 	t   *testing.T
 	ctx context.Context
@@ -34,7 +34,7 @@ func open(t *testing.T, address string) *browser {
 	ctx, cancel := chromedp.NewContext(alloc, chromedp.WithErrorf(func(string, ...any) {}))
 	b := &browser{t, ctx}
 	t.Cleanup(func() {
-		_ = chromedp.Cancel(ctx) // it may have died: the test says so already
+		_ = chromedp.Cancel(ctx) // it may have died: the test reports that already
 		cancel()
 		stop()
 	})

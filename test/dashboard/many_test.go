@@ -130,7 +130,7 @@ func cost(t *testing.T, b *browser, address string, served *child) {
 	response.Body.Close()
 	row("the snapshot", fmt.Sprintf("%d kB", bytes/1000), "512 kB", bytes < 512_000)
 
-	// All cells drawn anew, and the same as 5,000 elements, laid out.
+	// Redraw all cells, and compare with the layout of 5,000 DOM elements.
 	b.do(chromedp.Evaluate[chromedp.Void](`void (document.getElementById("search").value = "", document.getElementById("search").dispatchEvent(new Event("input")))`))
 	script := `(async () => {
 	  const pause = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));

@@ -36,7 +36,7 @@ func (b *browser) focused() string {
 	return value[string](b, `document.activeElement.id || document.activeElement.textContent`)
 }
 
-func TestEverythingIsDoneByKeysAlone(t *testing.T) {
+func TestThePageWorksWithTheKeyboardAlone(t *testing.T) {
 	b := small(t)
 	// Everything that can be clicked is come to, each with a focus that is seen.
 	var stops []string
@@ -78,7 +78,7 @@ func TestEverythingIsDoneByKeysAlone(t *testing.T) {
 	b.press(kb.Enter)
 	b.shows("#node", "seen-004", "Status")
 	if at := b.focused(); at != "node-title" {
-		t.Errorf("the focus is on %q, want it where the node is told of", at)
+		t.Errorf("the focus is on %q, want it on the node's description", at)
 	}
 	b.press(kb.Escape)
 	b.waits(`document.getElementById("node").hidden && document.activeElement.id === "map"`)
@@ -88,7 +88,7 @@ func TestEverythingIsDoneByKeysAlone(t *testing.T) {
 	b.press(kb.Escape)
 	b.waits(`document.activeElement.id === "fail-waiting-seen-004"`)
 
-	// An action: asked, taken back, asked, done; the focus comes back to where it was.
+	// An action: ask, cancel, ask again, confirm. The focus returns to the button.
 	b.do(focus("[id='do-waiting-pause']"))
 	b.press(kb.Enter)
 	b.waits(`document.getElementById("confirm").open && document.activeElement.id === "confirm-no"`)
@@ -119,7 +119,7 @@ func TestEverythingIsDoneByKeysAlone(t *testing.T) {
 	b.shows("#nodes-words", "1 node")
 }
 
-func TestAQuestionThatIsAskedAgainAtOnceIsAnsweredOnce(t *testing.T) {
+func TestARepeatedConfirmationIsAnsweredOnce(t *testing.T) {
 	b := small(t)
 	b.waits(`document.getElementById("do-waiting-pause") !== null`)
 	// All within one task of the page, so that the event of the first closing comes after the second question.
@@ -148,7 +148,7 @@ func TestAQuestionThatIsAskedAgainAtOnceIsAnsweredOnce(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatComesLateLeavesTheNextQuestionAlone(t *testing.T) {
+func TestALateAnswerDoesNotChangeTheNextConfirmation(t *testing.T) {
 	b := small(t)
 	b.waits(`document.getElementById("do-waiting-pause") !== null`)
 	value[bool](b, `(() => {
@@ -165,7 +165,7 @@ func TestAnAnswerThatComesLateLeavesTheNextQuestionAlone(t *testing.T) {
 	b.waits(`document.getElementById("confirm").open && !document.getElementById("confirm-yes").disabled && document.getElementById("confirm-error").textContent === ""`)
 }
 
-func TestWhoDoesNotSeeThePageIsToldWhatIsOnIt(t *testing.T) {
+func TestScreenReadersGetTheContentOfThePage(t *testing.T) {
 	b := small(t)
 	b.click("[id='row-seen-007']")
 	b.shows("#node", "Status", "healthy for 90 s of 600 s")
@@ -209,7 +209,7 @@ func TestWhoDoesNotSeeThePageIsToldWhatIsOnIt(t *testing.T) {
 	if n := value[int](b, `document.querySelectorAll("img:not(h1 img)").length`); n > 0 || value[string](b, "document.title") == "taken" {
 		t.Errorf("what a node has written became %d elements", n)
 	}
-	// What changes is said.
+	// Changes are announced.
 	nc := nodeConfig(t, "seen-000")
 	crashed(&nc.Status)
 	if err := admin.Status().Update(t.Context(), nc); err != nil {
@@ -218,7 +218,7 @@ func TestWhoDoesNotSeeThePageIsToldWhatIsOnIt(t *testing.T) {
 	b.shows("#said", "seen-000: Failed")
 }
 
-func TestDarkAndLightAreBothRead(t *testing.T) {
+func TestBothColorSchemesAreLegible(t *testing.T) {
 	b := small(t)
 	b.click("[id='row-seen-004']")
 	b.shows("#node", "Status")
@@ -234,7 +234,7 @@ func TestDarkAndLightAreBothRead(t *testing.T) {
 		b.waits(fmt.Sprintf(`innerWidth === %d && document.documentElement.scrollWidth <= innerWidth`, width))
 	}
 	if moving := value[int](b, `[...document.querySelectorAll("*")].filter((e) => getComputedStyle(e).transitionDuration.split(", ").some((d) => d !== "0s") || getComputedStyle(e).animationName !== "none").length`); moving > 0 {
-		t.Errorf("%d elements move for who does not want it", moving)
+		t.Errorf("%d elements are animated although reduced motion is set", moving)
 	}
 }
 

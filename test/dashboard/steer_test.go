@@ -95,7 +95,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.scheme("dark")
 	b.picture("dashboard-dark")
 	b.scheme("light")
-	// Hollow nodes have no kubelet that could be asked: that is told, and what was known stays.
+	// Hollow nodes have no kubelet to query: the page reports that and keeps the known values.
 	b.click("#ask-kubelet")
 	b.shows("#node", "Effective", "the API server cannot reach the kubelet of node hollow-3")
 	b.click("#node-close")
@@ -117,7 +117,7 @@ func (b *browser) take(verb string) {
 	b.click(fmt.Sprintf("[id='do-workers-%s']", verb))
 }
 
-func TestWithoutTheRightNothingIsOfferedAndThePageSaysWhy(t *testing.T) {
+func TestWithoutPermissionNoActionIsOfferedAndThePageSaysWhy(t *testing.T) {
 	if chromium == "" {
 		t.Skip("there is no chromium")
 	}
@@ -155,7 +155,7 @@ func TestWithoutTheRightNothingIsOfferedAndThePageSaysWhy(t *testing.T) {
 	b.shows("#fleet-words", "12 nodes in 3 zones")
 }
 
-// userWith is the kubeconfig of a user who has these ClusterRoles.
+// userWith returns the kubeconfig of a user with these ClusterRoles.
 func userWith(t *testing.T, name string, roles ...string) string {
 	t.Helper()
 	for _, role := range roles {

@@ -13,7 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-func TestAnAPIServerThatGoesAwayIsSaidUntilItIsBack(t *testing.T) {
+func TestAnUnreachableAPIServerIsReportedUntilItReturns(t *testing.T) {
 	b := small(t)
 	b.shows("#link", "live")
 	if err := cluster.StopAPIServer(); err != nil {
@@ -40,7 +40,7 @@ func TestAnAPIServerThatGoesAwayIsSaidUntilItIsBack(t *testing.T) {
 	b.waits(`document.getElementById("troubles").textContent === "" && document.getElementById("link-words").textContent === "live"`)
 }
 
-func TestATabThatNobodySeesKeepsNoConnectionAndGoesOnWhereItWas(t *testing.T) {
+func TestAHiddenTabDropsItsConnectionAndContinuesWhenShown(t *testing.T) {
 	b := small(t)
 	b.do(chromedp.Evaluate[chromedp.Void](`void (() => {
 	  window.streams = [];
@@ -68,7 +68,7 @@ func TestATabThatNobodySeesKeepsNoConnectionAndGoesOnWhereItWas(t *testing.T) {
 	b.shows("#link", "live")
 }
 
-func TestThePageSaysWhenItsCommandHasEndedAndWhenItHasNoToken(t *testing.T) {
+func TestThePageReportsAnEndedCommandAndAMissingToken(t *testing.T) {
 	if chromium == "" {
 		t.Skip("there is no chromium")
 	}
@@ -87,7 +87,7 @@ func TestThePageSaysWhenItsCommandHasEndedAndWhenItHasNoToken(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeShownIsSaidAtTheStart(t *testing.T) {
+func TestStartErrorsNameTheirCause(t *testing.T) {
 	taken, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -102,10 +102,10 @@ func TestWhatCannotBeShownIsSaidAtTheStart(t *testing.T) {
 		args []string
 		says []string
 	}{
-		{"a port that is taken", []string{"--kubeconfig=" + cluster.AdminKubeconfig(), fmt.Sprintf("--port=%d", port)}, []string{fmt.Sprintf("port %d is in use: choose another with --port", port)}},
-		{"a port that there is not", []string{"--kubeconfig=" + cluster.AdminKubeconfig(), "--port=70000"}, []string{"--port must be from 0 to 65535, not 70000"}},
-		{"a kubeconfig that is broken", []string{"--kubeconfig=" + broken}, []string{"error: error loading config file", broken}},
-		{"a kubeconfig that is not there", []string{"--kubeconfig=" + broken + "-not"}, []string{broken + "-not", "no such file"}},
+		{"a port in use", []string{"--kubeconfig=" + cluster.AdminKubeconfig(), fmt.Sprintf("--port=%d", port)}, []string{fmt.Sprintf("port %d is in use: choose another with --port", port)}},
+		{"an invalid port", []string{"--kubeconfig=" + cluster.AdminKubeconfig(), "--port=70000"}, []string{"--port must be from 0 to 65535, not 70000"}},
+		{"a broken kubeconfig", []string{"--kubeconfig=" + broken}, []string{"error: error loading config file", broken}},
+		{"a missing kubeconfig", []string{"--kubeconfig=" + broken + "-not"}, []string{broken + "-not", "no such file"}},
 		{"a cluster without evenkeel's API", []string{"--kubeconfig=" + bare.AdminKubeconfig()}, []string{"list NodeConfigs", "the cluster does not serve evenkeel.dev/v1alpha1: install evenkeel's API with: kubectl apply -k config/default"}},
 		{"a user without any right", []string{"--kubeconfig=" + userWith(t, "nobody")}, []string{"list NodeConfigs", `User "nobody" cannot list resource "nodeconfigs"`, "ask an administrator for this permission"}},
 		{"an API server that is not there", []string{"--kubeconfig=" + cluster.AdminKubeconfig(), "--server=https://127.0.0.1:1"}, []string{"the API server cannot be reached"}},
@@ -115,7 +115,7 @@ func TestWhatCannotBeShownIsSaidAtTheStart(t *testing.T) {
 			select {
 			case <-c.done:
 			case <-time.After(within):
-				t.Fatalf("it goes on: %s", c.said(t))
+				t.Fatalf("the command still runs: %s", c.said(t))
 			}
 			said := c.said(t)
 			if code := c.cmd.ProcessState.ExitCode(); code != 1 {

@@ -111,8 +111,8 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 		return
 	}
 
-	// A field that a flag of the kubelet overrides is taken up, and said. It may
-	// be a mebibyte long.
+	// A field that a flag of the kubelet overrides is adopted and reported. A
+	// payload may be a mebibyte long.
 	data := config(map[string]any{"maxPods": 120, "podPidsLimit": 4096})
 	good := n.create("overridden", one(data+"#"+strings.Repeat(" all's well ", (aMebibyte-len(data))/12)+"\n"))
 	n.assign(good)

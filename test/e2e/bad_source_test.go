@@ -144,9 +144,9 @@ func TestAnInvalidSourceChangesNothing(t *testing.T) {
 	n.invalidAtStart(good)
 }
 
-// invalidAtStart makes the source unclear while another configuration than
-// last-known-good is in its trial: that goes on, but the next start is with
-// last-known-good, as the proposal has it, until the source is clear.
+// invalidAtStart makes the source unclear while a configuration other than
+// last-known-good is on trial. The trial continues, but the next start uses
+// last-known-good, as the proposal requires, until the source is clear.
 func (n *node) invalidAtStart(lastKnownGood *corev1.ConfigMap) {
 	n.t.Helper()
 	trying := n.configMap("trying", map[string]any{"maxPods": 107})
@@ -216,7 +216,7 @@ func TestAnAppliedSourceStaysValidWithoutItsObject(t *testing.T) {
 	n.status("Why: "+using(second)+": all checks passed", "Error: "+edited, fmt.Sprintf("Runs: evenkeel-system/drift-second (UID: %s)", second.UID))
 	kubelet.end(t)
 	n.keepsThrough(second, func() {}, edited)
-	n.keepsThrough(second, func() { // while nobody looks
+	n.keepsThrough(second, func() { // while no agent watches
 		n.edit(second, func(cm *corev1.ConfigMap) { cm.Data["kubelet"] += "podPidsLimit: 1001\n" })
 	}, edited)
 	kubelet = n.steady()

@@ -93,7 +93,7 @@ func (n *node) ends(code int, words string) {
 	select {
 	case <-n.Done():
 	case <-time.After(patience):
-		n.t.Fatal("the agent goes on")
+		n.t.Fatal("the agent still runs")
 	}
 	if n.ExitCode() != code {
 		n.t.Errorf("exit code %d, want %d", n.ExitCode(), code)
@@ -108,7 +108,7 @@ func (n *node) stop() {
 	}
 }
 
-func TestTheCommandsTellWhatRunsAndRepairIt(t *testing.T) {
+func TestTheCommandsShowAndRepairTheState(t *testing.T) {
 	n := newNode(t, "commands", "--config-trial-duration=3s", "--crash-loop-threshold=0", "--protected-fields=-tlsCertFile,-tlsPrivateKeyFile")
 	n.runs(1, "", []string{"status", "--dynamic-config-dir=" + n.Dir}, "evenkeel-agent: ", "no such file or directory")
 	if err := os.Mkdir(n.Dir, 0o700); err != nil {
@@ -216,7 +216,7 @@ func (n *node) localInvalid(proven *corev1.ConfigMap) {
 	n.is(notice(proven, "failed to validate local (init): "+words))
 	n.eventually("the kubelet is healthy with last-known-good", n.Healthy)
 	kubelet := n.steady()
-	// Nobody can tell whether that is the candidate's fault.
+	// The cause may be the candidate or something else.
 	doubtful := n.configMap("doubtful", map[string]any{"imageGCHighThresholdPercent": 102})
 	n.assign(doubtful)
 	lastKnownGood := fmt.Sprintf("using last-known-good (UID: %s)", proven.UID)
@@ -386,7 +386,7 @@ func TestANodeThatOptedOutFetchesNothing(t *testing.T) {
 	disabled()
 	n.said("DYNAMIC CONFIGURATION IS OFF: --dynamic-config-dir is not set; this node runs its local configuration only")
 
-	// It opts in again: what was assigned all the time is taken up.
+	// It opts in again and adopts the assigned configuration.
 	n.Flags, n.Dir = []string{"--config-trial-duration=1s"}, filepath.Join(n.Node.Dir(), "evenkeel")
 	n.up()
 	nc := n.is(allChecksPassed(cm))
@@ -405,7 +405,7 @@ func (n *node) records() map[string]string {
 		case err != nil:
 			return err
 		case d.IsDir() && name == "rendered":
-			return filepath.SkipDir // made anew at each start
+			return filepath.SkipDir // rewritten at each start
 		case d.IsDir(), name == "running", filepath.Ext(name) == ".lock":
 			return nil
 		}

@@ -154,7 +154,7 @@ func TestAnUpgradesKubeletConfigurationReachesARealNodeAndComesBack(t *testing.T
 	n.differ(n.kubeletHas(map[string]any{"maxPods": 110}), local)
 	n.evenkeel(1, []string{"rollout", "undo", "workers"}, nothing+"\n")
 
-	// The same again is stored; that it does not reach the nodes is said, with what helps.
+	// The same configuration is stored again; the command says that it does not reach the nodes, and what to do.
 	n.upgrade(team, "rollout workers already has this configuration: nothing changes; it is rolled back at revision 1 (Aborted): "+
 		"push a fixed configuration, or kubectl evenkeel rollout retry workers\n")
 	n.evenkeel(0, []string{"rollout", "retry", "workers"})

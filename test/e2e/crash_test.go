@@ -166,7 +166,7 @@ func TestAKubeletThatIgnoresSIGTERMIsKilledAfterItsGrace(t *testing.T) {
 		return nil
 	})
 	good := n.configMap("good", map[string]any{"maxPods": 124})
-	n.assign(good) // retargeted while the trial of a kubelet goes on that is not healthy
+	n.assign(good) // a new target during the trial of an unhealthy kubelet
 	n.is(allChecksPassed(good))
 	n.healthyWith(good)
 	n.logged(`msg="kubelet stopped for a change"`, `exit="signal: killed"`)

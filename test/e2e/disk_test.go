@@ -14,8 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// onDiskOfItsOwn puts --dynamic-config-dir on a small file system. Whoever
-// stops the node unmounts it.
+// onDiskOfItsOwn puts --dynamic-config-dir on a small file system. Stopping the
+// node unmounts it.
 func (n *node) onDiskOfItsOwn() {
 	n.t.Helper()
 	if err := os.Mkdir(n.Dir, 0o700); err != nil {
@@ -26,8 +26,8 @@ func (n *node) onDiskOfItsOwn() {
 	}
 }
 
-// fill leaves nothing of the disk, and returns what gives it back. What the agent
-// says for status goes first: it gives up that itself, and there would be room.
+// fill fills the disk, and returns a function that frees it. It deletes the file for the status
+// command first: the agent would delete that file itself, which would free space.
 func (n *node) fill() (empty func()) {
 	n.t.Helper()
 	if err := os.Remove(filepath.Join(n.Dir, "running")); err != nil {
@@ -64,7 +64,7 @@ func notRecorded(active *corev1.ConfigMap) (status, reason, words string) {
 	return "Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: cannot ", active.UID)
 }
 
-// newNodeOnOwnDisk starts a node whose state is on a file system of its own, with a last-known-good configuration.
+// newNodeOnOwnDisk starts a node whose state is on its own file system, with a last-known-good configuration.
 func newNodeOnOwnDisk(t *testing.T, name string) (n *node, good *corev1.ConfigMap) {
 	n = newNode(t, name, "--config-trial-duration=1s")
 	n.onDiskOfItsOwn()
@@ -95,8 +95,8 @@ func TestAFullDiskBlocksChangesAndStopsNothing(t *testing.T) {
 	undisturbed.end(t)
 	n.recorded(string(good.UID), string(good.UID))
 
-	// A kubelet that crashes, and an agent that is started, go on with what
-	// there is.
+	// A crash of the kubelet and a restart of the agent do not change the
+	// configuration.
 	n.kill(n.kubeletPID())
 	n.healthyWith(good)
 	n.stop()
@@ -271,7 +271,7 @@ func TestANodeStartsWithDamagedFilesReportsAndRepairsThem(t *testing.T) {
 					}
 					heals(t)
 					if rendered {
-						return // it is written anew at each start, and never read
+						return // it is rewritten at each start, and never read
 					}
 					want := damage.setAside || checkpoint && damage.name == "empty"
 					if _, err := os.Stat(path + ".corrupt"); errors.Is(err, fs.ErrNotExist) == want {

@@ -68,8 +68,8 @@ func handover(t *testing.T, n *node, flags ...string) (boot, self *node) {
 	return n, n.rival("self-hosted", flags...)
 }
 
-// strict has each kubelet hold a second lock for as long as it lives, which nobody waits for, and write down when it
-// could not be had and when it was started.
+// strict makes each kubelet hold a second lock for its whole life, without waiting for it, and record its start and
+// every failure to get the lock.
 const strict = `if [ $mode = run ]; then
 	date +%s%N >>"$dir/begun"
 	exec 9>>"$dir/strict"

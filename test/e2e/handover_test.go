@@ -187,7 +187,7 @@ func TestAnUnhealthySelfHostedKubeletReturnsTheNodeForGood(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Nobody waits: it is all that the node has.
+	// No other agent waits, so this one keeps the node.
 	self.start()
 	boot.exitsWith(0)
 	self.holds(self.Pid())
@@ -199,7 +199,7 @@ func TestAnUnhealthySelfHostedKubeletReturnsTheNodeForGood(t *testing.T) {
 			return nil
 		}
 	})
-	// The init system starts bootstrap, whose kubelet has what the other one lacks.
+	// The init system starts bootstrap, whose kubelet is healthy.
 	boot.start()
 	boot.waits(self.Pid(), "evenkeel-agent")
 	if err := os.Remove(boot.beside("sick")); err != nil {
@@ -209,7 +209,7 @@ func TestAnUnhealthySelfHostedKubeletReturnsTheNodeForGood(t *testing.T) {
 	self.said("no kubelet was healthy for 5s")
 	boot.takesOver(v1alpha1.RunModeBootstrap)
 
-	// The kubelet that is healthy now would start the container anew.
+	// The healthy kubelet would restart the container of the self-hosted agent.
 	steady := boot.steady()
 	self.start()
 	self.exitsWith(9)

@@ -79,7 +79,7 @@ func newSystemdNode(n *node) *systemdNode {
 			t.Error(err)
 		}
 	})
-	if err := n.Node.StopRuntime(); err != nil { // it goes on inside
+	if err := n.Node.StopRuntime(); err != nil { // it is started again inside
 		t.Fatal(err)
 	}
 	s.m, err = systemd.Start(t.Context(), dir, systemd.Inside)

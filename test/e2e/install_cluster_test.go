@@ -32,7 +32,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	a, b := nodes[0], nodes[1]
 	before := unitFiles(t, b)
 
-	// What the agent remembers cannot be where it is to be.
+	// A file in the place of the agent's directory makes the installation fail.
 	obstacle := filepath.Join(b.dir, "var-lib", "evenkeel")
 	if err := os.WriteFile(obstacle, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 		t.Errorf("its unit's files were\n%sand are\n%s", before, after)
 	}
 
-	// Again: it goes on, and that one is left alone; repaired, it is tried again.
+	// A second run skips the failed node. After its repair, --retry installs it.
 	_, pid := b.runs()
 	if _, _, code := plugin(t, first, "install", "--all-nodes", "--yes"); code != 2 {
 		t.Errorf("exit code %d, want 2: one has failed before", code)

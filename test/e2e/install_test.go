@@ -231,7 +231,7 @@ func TestTheAgentIsInstalledAndUninstalledOnANode(t *testing.T) {
 	h.eventually("the one that stays is ready", func(ctx context.Context) error {
 		out, err := exec.CommandContext(ctx, h.Binary, "probe", "--ready", "--socket="+socket).CombinedOutput()
 		if err == nil && !strings.Contains(string(out), "nothing to do") {
-			err = errors.New("it says something else")
+			err = errors.New("the message differs")
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)

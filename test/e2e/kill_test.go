@@ -140,7 +140,7 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("EVENKEEL_SEED=%d", seed) // what is assigned, and when; the machine adds chance of its own
+	t.Logf("EVENKEEL_SEED=%d", seed) // decides what is assigned and when; the machine's timing varies as well
 	r := rand.New(rand.NewPCG(seed, 0))
 	upTo := func(most time.Duration) *time.Timer { return time.NewTimer(time.Duration(r.Int64N(int64(most)))) }
 

@@ -20,8 +20,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 )
 
-// wrapper is the beginning of a shell script that stands in the kubelet's
-// place. What follows may misbehave; else it becomes the real one, by exec.
+// wrapper is the beginning of a shell script that replaces the kubelet. The rest
+// of the script may misbehave; otherwise it executes the real kubelet.
 const wrapper = `#!/bin/sh
 real='%s' dir='%s' config='' mode=run
 for arg; do
@@ -143,7 +143,7 @@ func (n *node) askAgent(ctx context.Context, path string) ([]byte, error) {
 	return raw, err
 }
 
-// agentSays waits until the agent itself says so of ConfigOK.
+// agentSays waits until the agent's own report has this ConfigOK.
 func (n *node) agentSays(status, reason, words string) agent.Configz {
 	n.t.Helper()
 	var z agent.Configz

@@ -122,7 +122,7 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 	m := newMaster(t, "master", "--config-trial-duration=2s", "--crash-loop-threshold=0")
 	const unread = "using current (%s): failed to sync, desired config unclear, cause: ConfigMap kube-system/kubelet-master cannot be read: "
 
-	// Nobody listens where the kubeconfig points; the init file's static pods run.
+	// No server listens at the kubeconfig's address; the init file's static pods run.
 	m.place(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "first"},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "sleep", Image: localcluster.SleepImage}}},

@@ -19,8 +19,8 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/bed"
 )
 
-// machine is a containerd with a first process, processes and mounts of its own: what a container that shares the
-// host's processes sees is that, and not the machine of the test.
+// machine is a containerd with its own PID namespace and mount namespace. A container with hostPID sees these, and not
+// those of the machine that runs the test.
 type machine struct {
 	t     *testing.T
 	dir   string // seen inside and outside
@@ -118,7 +118,7 @@ func (m *machine) processes() string {
 	return m.inside("sh", "-c", `for p in /proc/[0-9]*; do tr '\0' ' ' <$p/cmdline; echo; done 2>/dev/null; true`)
 }
 
-// container is one that runs. When ended is closed, said is what it has said.
+// container is a running container. When ended is closed, said holds its output.
 type container struct {
 	said  bytes.Buffer
 	ended chan struct{}
@@ -155,7 +155,7 @@ func (m *machine) run(name string, files map[string]string, flags []string, argv
 	return c
 }
 
-// hostAgent stands in for the agent: it says where it is, mounts something, and leaves a process behind.
+// hostAgent replaces the agent: it prints where it runs, mounts a file system, and leaves a process behind.
 const hostAgent = `#!/bin/sh
 alone=${1#--alone=}
 {
@@ -201,7 +201,7 @@ func TestAnAgentInAContainerRunsOnTheHost(t *testing.T) {
 		t.Errorf("it says %q, want %q", got, want)
 	}
 	if got := m.inside("cat", m.alone+"/mounted/file"); got != "hello\n" {
-		t.Errorf("what it has mounted holds %q on the host", got)
+		t.Errorf("its mount holds %q on the host", got)
 	}
 	if got := m.inside("cat", "/proc/"+pid+"/cgroup"); !strings.Contains(got, machineName+"/pod") {
 		t.Errorf("it has left the cgroup of its container:\n%s", got)
@@ -220,7 +220,7 @@ func TestAnAgentInAContainerRunsOnTheHost(t *testing.T) {
 		t.Errorf("what it left behind outlives the container:\n%s", left)
 	}
 	if got := m.inside("cat", m.alone+"/mounted/file"); got != "hello\n" {
-		t.Errorf("what it has mounted is gone with the container: %q", got)
+		t.Errorf("its mount is gone with the container: %q", got)
 	}
 }
 
@@ -298,7 +298,7 @@ func TestAnAgentInAPodRunsOnItsHost(t *testing.T) {
 		t.Errorf("it is not in the cgroup of its pod:\n%s", got)
 	}
 	if got := m.inside("cat", m.alone+"/mounted/file"); got != "hello\n" {
-		t.Errorf("what it has mounted holds %q on the host", got)
+		t.Errorf("its mount holds %q on the host", got)
 	}
 	if err := pods.Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -313,6 +313,6 @@ func TestAnAgentInAPodRunsOnItsHost(t *testing.T) {
 		t.Errorf("processes of the pod live on:\n%s", got)
 	}
 	if got := m.inside("cat", m.alone+"/mounted/file"); got != "hello\n" {
-		t.Errorf("what it has mounted is gone with the pod: %q", got)
+		t.Errorf("its mount is gone with the pod: %q", got)
 	}
 }

@@ -274,9 +274,8 @@ func TestAnAPIThatAnswersWithErrorsChangesNothingAndRecovers(t *testing.T) {
 			f.begin(nil)
 			n.is(allChecksPassed(cm))
 			undisturbed.check(t)
-			// A watch that ends within a second of its beginning is begun anew
-			// with a growing delay.
-			n.throughout(1200*time.Millisecond, "it goes on", n.Healthy)
+			// A watch that ends within a second is restarted with a growing delay.
+			n.throughout(1200*time.Millisecond, "the kubelet stays healthy", n.Healthy)
 		})
 	}
 	undisturbed.end(t)
@@ -311,7 +310,7 @@ func TestAnExpiredWatchIsRestarted(t *testing.T) {
 		return nil
 	})
 	cm := n.configMap("a", map[string]any{"maxPods": 120})
-	n.assign(cm) // nobody sees it yet
+	n.assign(cm) // the agent does not see it yet
 	f.begin(nil)
 	n.is(allChecksPassed(cm))
 	n.lastKnownGood(cm)

@@ -45,7 +45,7 @@ func TestTheNewestEditRunsAndRejectedContentsAreNotRetried(t *testing.T) {
 	o.runsRevision(first, 120)
 	o.promoted(first)
 
-	// Edits that the node cannot see: it goes on, and then runs the newest alone.
+	// Edits during an outage: the node keeps its configuration, and afterwards runs only the newest content.
 	undisturbed := n.steady()
 	f.begin(func(w http.ResponseWriter, r *http.Request) bool {
 		code(http.StatusServiceUnavailable)(w, r)
@@ -79,7 +79,7 @@ func TestTheNewestEditRunsAndRejectedContentsAreNotRetried(t *testing.T) {
 
 	o.returns(first, 120)
 
-	// What was found to be bad is refused from then on: no restart, and the reason is that of then.
+	// A content that was found bad stays refused: no restart, and the original reason.
 	bad := o.edit(overReserved(126))
 	cause := fmt.Sprintf("current (UID: %s) crash-looped: 1 starts in its trial, last: exit status 1", bad)
 	using := fmt.Sprintf("using last-known-good (UID: %s): ", first)

@@ -170,8 +170,8 @@ func TestAPayloadThatChangesAProtectedFieldIsRejected(t *testing.T) {
 	n.is(rejected(cased, local, `strict decoding error: unknown field "StaticPodPath"`))
 	kubelet.end(t)
 
-	// What is free is taken up, with the same header in the payload, and with none
-	// in a drop-in.
+	// Fields that are not protected are adopted: with the same header in the payload,
+	// and without a header in a drop-in.
 	free := n.configMap("free", map[string]any{"maxPods": 120})
 	n.assign(free)
 	n.is(allChecksPassed(free))
@@ -193,7 +193,7 @@ func TestAFieldWithALimitCanBeChangedUpToIt(t *testing.T) {
 	n.is(localInit)
 	using := "using last-known-good (init)"
 	for i, c := range []struct {
-		fields, words string // empty words: it is taken up
+		fields, words string // empty words: it is adopted
 		has           map[string]any
 	}{
 		{"logging: {verbosity: 10}\n", "logging.verbosity would be 10, but is 2 locally (free up to 7 or the local value)", nil},
@@ -355,7 +355,7 @@ func ok(res *http.Response) error {
 // ends with 1, as do most of the others.
 const (
 	printsNoConfiguration = `[ $mode = stage1 ] && { "$real" "$@" 2>&1 | grep -vE 'config(uration)?=<' | grep -v '^	' >&2; exit 1; }`
-	// The configuration in a form that nobody knows.
+	// The configuration in an unknown form.
 	printsAnotherForm = `[ $mode = stage1 ] && { "$real" "$@" 2>&1 | sed 's/^	\(.*\)/	<field>\1<\/field>/' >&2; exit 1; }`
 	// A field of a newer kubelet, in what the payload makes effective.
 	printsANewField = `[ $mode = stage1 ] && has 'maxPods: 123' && { "$real" "$@" 2>&1 | sed 's/"MaxPods": *123/"NewField":true,&/; s/\\"MaxPods\\": *123/\\"NewField\\":true,&/; s/^	maxPods: 123$/&\n	NewField: true/' >&2; exit 1; }`
@@ -411,7 +411,7 @@ func TestAKubeletThatDoesNotPrintItsConfigurationIsComparedByText(t *testing.T) 
 	n.lastKnownGood(loses)
 	n.runsWith(125)
 
-	// So is one whose form nobody knows.
+	// So is a configuration in an unknown form.
 	n.stop()
 	n.wrap(printsAnotherForm)
 	n.start()

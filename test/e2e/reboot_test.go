@@ -35,7 +35,7 @@ func (n *node) bootedWith(number int) {
 	})
 }
 
-// counted demands how many starts are on record in a trial that goes on.
+// counted requires this number of recorded starts in a running trial.
 func (n *node) counted(starts int, clean bool) {
 	n.t.Helper()
 	s := n.onDisk()

@@ -244,7 +244,7 @@ func TestEventsAndStatusWritesOfAChange(t *testing.T) {
 
 func TestLocalIsInitOrDefault(t *testing.T) {
 	n := newNode(t, "local")
-	// Without a file of its own this node has drop-ins, which belong to both.
+	// The node has drop-ins, which apply to init and default, and no configuration file.
 	whole, err := os.ReadFile(n.Node.KubeletConfig())
 	if err != nil {
 		t.Fatal(err)

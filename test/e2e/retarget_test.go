@@ -60,7 +60,7 @@ func TestAnAssignmentThatChangesInATrial(t *testing.T) {
 	n.recorded(string(b.UID), "")
 	n.eventually("the kubelet is healthy with it", n.Healthy)
 
-	// A bad one while that is in its trial, which goes on.
+	// A bad configuration during that trial, which continues.
 	kubelet := n.steady()
 	bad := n.configMap("bad", map[string]any{"maxPodz": 3})
 	n.assign(bad)
@@ -92,7 +92,7 @@ func TestAnAssignmentThatChangesInATrial(t *testing.T) {
 	}
 	kubelet.end(t)
 
-	// Also in a trial, which goes on under the new name.
+	// Also during a trial, which continues under the new name.
 	c := n.configMap("c", map[string]any{"maxPods": 123})
 	n.assign(c)
 	n.is(allChecksPassed(c))
@@ -144,7 +144,7 @@ func TestAnAssignmentThatChangesInATrial(t *testing.T) {
 	n.up()
 	n.is(want{"False", "ValidationFailed", "using last-known-good (init)", cause, cause + `: strict decoding error: unknown field "maxPodz"`})
 
-	// Of several in a row only the last is taken up, with one restart.
+	// Of several in quick succession only the last is adopted, with one restart.
 	var last *corev1.ConfigMap
 	for i := range 4 {
 		last = n.configMap(fmt.Sprint("burst-", i), map[string]any{"maxPods": 130 + i})

@@ -28,7 +28,7 @@ const (
 	versionTwo = "v1.37.1"
 )
 
-// pivot is a node whose first process stands in for the init system: it runs containerd and, as the unit says, the
+// pivot is a node whose first process plays the init system: it runs containerd and, as the unit says, the
 // bootstrap agent. It has a /var/lib that lasts, a /run that does not, and the paths of the unit and of the DaemonSet.
 type pivot struct {
 	*node
@@ -57,7 +57,7 @@ func newPivot(t *testing.T, name string, flags ...string) *pivot {
 		t.Fatal(err)
 	}
 	p.importImages()
-	if err := n.Node.StopRuntime(); err != nil { // it goes on inside
+	if err := n.Node.StopRuntime(); err != nil { // it is started again inside
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -296,9 +296,9 @@ func (p *pivot) podsGo(tag string) {
 	})
 }
 
-// neverRestarted demands that no kubelet's container ended before its pod: whoever waits is alive. One that was never started
-// does not count: the kubelet that was to start it, of a pod that was deleted, was gone before containerd had done so. Nor
-// does one of which there is nothing but a log file, which a kubelet counts too: one that has ended stays on record.
+// neverRestarted requires that no kubelet's container ended before its pod. A container that never started does not
+// count: its pod was deleted and its kubelet ended before containerd had started it. A container that left only a log file
+// does not count either, although the kubelet counts it: containers that have ended stay listed.
 func (p *pivot) neverRestarted() {
 	p.t.Helper()
 	for _, tag := range []string{versionOne, versionTwo} {
@@ -340,7 +340,7 @@ func (p *pivot) runBy(uid types.UID, cm *corev1.ConfigMap) {
 	})
 }
 
-// isRun waits for that, and until the API says so.
+// isRun waits until the configuration runs in this mode, and until the API reports it.
 func (p *pivot) isRun(mode v1alpha1.RunMode, uid types.UID, cm *corev1.ConfigMap) {
 	p.t.Helper()
 	p.runBy(uid, cm)
@@ -382,7 +382,7 @@ func (p *pivot) bootstrapWaits() {
 	})
 }
 
-// startsWork creates the pod that is to run whatever becomes of kubelets.
+// startsWork creates a pod that must keep running while kubelets restart.
 func (p *pivot) startsWork() {
 	p.t.Helper()
 	automount := false

@@ -164,7 +164,7 @@ func updateSurges(p *pivot) {
 	p.untouched()
 }
 
-// backByRace is the proposal's upgrade in its first order, here back to v1: whoever is first at the lock.
+// backByRace is the proposal's upgrade in its first order, here back to v1: the first process at the lock wins.
 func backByRace(p *pivot) {
 	p.apply("-v1", versionOne)
 	uid := p.podReady(versionOne)

@@ -18,7 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/bed"
 )
 
-// serviceManager stands in for systemd at the other end of NOTIFY_SOCKET.
+// serviceManager plays systemd at the other end of NOTIFY_SOCKET.
 type serviceManager struct {
 	t *testing.T
 

@@ -120,7 +120,7 @@ func TestOlderVersionsPassTheCoreOfThisSuite(t *testing.T) {
 	t.Run(oldest.version+" with kube-apiserver "+versions[0], func(t *testing.T) { passesTheCore(t, oldest.path, servers[0]) })
 }
 
-// passesTheCore runs the core of this suite, in a process of its own, with another kubelet and another API server.
+// passesTheCore runs the core of this suite, in its own process, with another kubelet and another API server.
 func passesTheCore(t *testing.T, kubelet, server string) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^("+strings.Join(core, "|")+")$", "-test.v", "-test.timeout=15m",
 		"-kubelet="+kubelet, "-apiserver="+server)

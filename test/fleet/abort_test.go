@@ -145,7 +145,7 @@ approval: {revision: 1, step: 2}
 		return strings.Join(on, " "), slices.Equal(on, s.nodes(0, 4))
 	})
 
-	// Back to the first content: every node has it, so that nothing is to be done.
+	// Back to the first content: every node has it, so nothing changes.
 	r.push("maxPods: 101")
 	r.await(at(3, v1alpha1.RolloutAwaitingApproval), updated(4)) // the steps stand
 	r.approve(3, 2)

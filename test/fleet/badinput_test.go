@@ -17,7 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 )
 
-// invalid waits until the rollout is Invalid, and says so with these words.
+// invalid waits until the rollout is Invalid, with these words in its message.
 func (r *rollout) invalid(words ...string) {
 	r.t.Helper()
 	st := r.await(that("it is invalid", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Phase == v1alpha1.RolloutInvalid }))

@@ -38,7 +38,7 @@ strategy:
 			r.push("maxPods: 7")
 			st := r.await(at(2, v1alpha1.RolloutHalted))
 			bad := st.UpdateRevision.ConfigMapRef
-			s.same("ever given the bad one", s.everGiven(bad), canaries)
+			s.same("ever assigned the bad revision", s.everGiven(bad), canaries)
 			if h := st.Halt; h == nil || h.Reason != "TooManyFailures" || h.Revision != 2 || h.Rollback {
 				t.Errorf("the stop is %+v", h)
 			}
@@ -52,7 +52,7 @@ strategy:
 				t.Errorf("Degraded is %+v", x)
 			}
 			if len(st.FailedNodes) == 0 {
-				t.Error("nobody is said to have failed")
+				t.Error("no node is listed as failed")
 			}
 			for _, f := range st.FailedNodes {
 				if !slices.Contains(canaries, f.Name) || !slices.Contains(c.reasons, f.Reason) || !strings.Contains(strings.ToLower(f.Message), c.words) {
@@ -66,19 +66,19 @@ strategy:
 				t.Errorf("the history is %+v", h)
 			}
 
-			// Under Pause the canaries keep their assignment; what they run is what was good.
-			s.until("everybody runs the first revision", func() (string, bool) {
+			// Under Pause the canaries keep their assignment, but run the good revision.
+			s.until("every node runs the first revision", func() (string, bool) {
 				on := s.running(good)
 				return strings.Join(on, " "), slices.Equal(on, s.nodes(0, 8))
 			})
 			st = r.looked()
-			// But what one had not taken up when the other failed is taken back.
+			// A canary that had not adopted it when the other one failed loses its assignment.
 			have := append(s.given(bad), s.revoking(bad)...)
 			slices.Sort(have)
-			s.same("assigned the bad one, or taken off it", have, canaries)
-			s.same("ever given the bad one", s.everGiven(bad), canaries)
+			s.same("the bad revision is assigned or being revoked", have, canaries)
+			s.same("ever assigned the bad revision", s.everGiven(bad), canaries)
 			if len(s.given(bad)) == 0 {
-				t.Error("nobody keeps it")
+				t.Error("no node keeps the bad revision")
 			}
 			if st.Phase != v1alpha1.RolloutHalted {
 				t.Errorf("it did not stay halted: %s", st.Message)

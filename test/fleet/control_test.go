@@ -75,10 +75,10 @@ strategy:
 	if st.StepsDone != "1/7" || st.Step != 1 || !strings.Contains(st.Message, "1/7 steps done; waiting for approval: kubectl evenkeel rollout promote promote") {
 		t.Errorf("step %d, %s: %s", st.Step, st.StepsDone, st.Message)
 	}
-	r.approve(2, 6) // of a revision that there is not
+	r.approve(2, 6) // a revision that does not exist
 	r.looked()
 	if got := s.everGiven(ref); len(got) != 1 {
-		t.Errorf("at the first pause %v were given it", got)
+		t.Errorf("at the first pause it was assigned to %v", got)
 	}
 
 	r.approve(1, 1)
@@ -101,7 +101,7 @@ strategy:
 		}
 	}
 	if third == "" {
-		t.Error("nobody was given it after the timed pause")
+		t.Error("no node was assigned it after the timed pause")
 	}
 
 	r.approve(1, 6) // promote --full

@@ -32,24 +32,24 @@ strategy:
   steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]
 `)
 	ref := r.await(at(1, v1alpha1.RolloutAwaitingApproval)).UpdateRevision.ConfigMapRef
-	theirs := []string{s.node(0), s.node(3)} // one that has the revision, one that does not
+	manual := []string{s.node(0), s.node(3)} // one that has the revision, one that does not
 	generation := map[string]int64{}
-	for _, name := range theirs {
+	for _, name := range manual {
 		generation[name] = s.byHand(name, `{"configSource":{"local":{}}}`)
 	}
-	r.await(that("two are theirs", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Manual == 2 }))
+	r.await(that("two nodes are manual", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Manual == 2 }))
 	r.approve(1, 1)
 	st := r.await(at(1, v1alpha1.RolloutComplete), updated(2))
 	if st.Updated != "2/2" || st.Nodes.Manual != 2 || st.Nodes.Failed != 0 {
 		t.Errorf("the counts are %s, %+v", st.Updated, st.Nodes)
 	}
 	r.looked()
-	for _, name := range theirs {
+	for _, name := range manual {
 		if nc := s.nodeConfig(name); nc.Generation != generation[name] || nc.Spec.ConfigSource.Local == nil {
 			t.Errorf("%s was overwritten: %+v", name, nc.Spec)
 		}
 	}
-	for _, name := range theirs {
+	for _, name := range manual {
 		s.byHand(name, `{}`)
 	}
 	r.await(at(1, v1alpha1.RolloutComplete), updated(4))
@@ -85,7 +85,7 @@ strategy: {maxUnavailable: 2, steps: [{nodes: 100%}]}
 	}
 }
 
-func TestAnOutageOfTheAPIServerIsNotAFailure(t *testing.T) { // nobody else can use it meanwhile
+func TestAnOutageOfTheAPIServerIsNotAFailure(t *testing.T) { // not parallel: all tests share the API server
 	// A simulated kubelet that cannot write tries again within 10s, and until then its Node and Lease are old.
 	patient := func(o *rehearsal.Options) { o.Limits.ReadyTimeout = 30 * time.Second }
 	s := play(t, "apigone", 8, patient)

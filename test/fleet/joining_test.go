@@ -39,7 +39,7 @@ strategy:
 `)
 	r.await(at(1, v1alpha1.RolloutAwaitingApproval), selects(3))
 
-	// Before anything has succeeded there is nothing for it but to wait for its turn.
+	// While no revision has succeeded, the new node waits for its turn.
 	early := s.join(1)
 	r.await(at(1, v1alpha1.RolloutAwaitingApproval), selects(4), updated(1))
 	st := r.looked()
@@ -118,7 +118,7 @@ failurePolicy: {maxFailures: 5}
 		return len(st.FailedNodes) == 1 && st.FailedNodes[0].Name == s.node(4)
 	}))
 	leave(4, 3)
-	r.await(that("nobody has failed", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
+	r.await(that("no node has failed", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
 		return st.Nodes.Failed == 0 && len(st.FailedNodes) == 0
 	}))
 	r.await(that("a node is updated", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Updated > 0 }))

@@ -220,7 +220,7 @@ func (p *process) kill() error {
 	return nil
 }
 
-// said is the end of what it has logged about something.
+// said returns the last log lines that contain about.
 func (p *process) said(about string) string {
 	const most = 60
 	data, err := os.ReadFile(p.log)

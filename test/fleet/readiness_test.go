@@ -15,7 +15,7 @@ import (
 // longTrials last long enough to be caught in.
 func longTrials(o *rehearsal.Options) { o.Limits.TrialDuration = 3 * time.Second }
 
-// ready makes Nodes Ready, or not, and waits until the API says so.
+// ready makes Nodes Ready or NotReady, and waits until the API shows it.
 func (s *scenario) ready(ready bool, nodes ...string) {
 	s.t.Helper()
 	for _, name := range nodes {
@@ -85,7 +85,7 @@ strategy:
 		t.Errorf("failed: %+v", f)
 	}
 	s.same("ever given the revision", s.everGiven(st.UpdateRevision.ConfigMapRef), []string{s.node(2)})
-	// It did not take it up, and what was stopped must not reach it when it comes back.
+	// The node did not adopt the revision, and must not get the stopped revision when it returns.
 	s.until("the assignment is taken back", func() (string, bool) {
 		nc := s.nodeConfig(s.node(2))
 		return "not yet", nc.Spec.ConfigSource == nil && slices.Contains(nc.Spec.Revoked, st.UpdateRevision.ConfigMapRef.UID)

@@ -29,11 +29,11 @@ type recorder struct {
 type version struct {
 	name   string
 	config *v1alpha1.NodeConfig // nil: it was deleted
-	at     int                  // the moment: of versions that were listed, nobody knows which was written first
+	at     int                  // the moment; the order of versions from one list is unknown
 }
 
-// record records from now on until ctx ends. After an outage, in which not every version may have been seen, it begins
-// with what there was at one moment.
+// record records versions until ctx ends. After an outage, which can hide versions, it starts again with the objects of
+// one list.
 func record(ctx context.Context) (*recorder, error) {
 	r := &recorder{now: map[string]bool{}}
 	from, err := r.list(ctx)
@@ -55,7 +55,7 @@ func record(ctx context.Context) (*recorder, error) {
 	return r, nil
 }
 
-// list takes down all that there is, as one change, and returns the resource version of that.
+// list records all existing objects as one change, and returns the list's resource version.
 func (r *recorder) list(ctx context.Context) (string, error) {
 	list := &v1alpha1.NodeConfigList{}
 	if err := kube.List(ctx, list); err != nil {
@@ -229,7 +229,7 @@ func unproven(nc *v1alpha1.NodeConfig) bool {
 	return !runs(nc, s.ConfigMapRef.UID) || good == nil || good.UID != s.ConfigMapRef.UID || st.Trial != nil
 }
 
-// unsettled tells whether a node has not taken up what it was given, or is in its trial.
+// unsettled reports whether a node has not adopted its assignment yet, or is in its trial.
 func unsettled(nc *v1alpha1.NodeConfig) bool {
 	return nc.Status.ObservedGeneration != nc.Generation || nc.Status.Trial != nil
 }

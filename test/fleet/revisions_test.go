@@ -16,7 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rehearsal"
 )
 
-// removeConfigMap deletes one of evenkeel-system by hand.
+// removeConfigMap deletes a ConfigMap of evenkeel-system.
 func (s *scenario) removeConfigMap(name string) {
 	s.t.Helper()
 	s.do(kube.Delete(s.t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: name}}))
@@ -63,7 +63,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 		t.Errorf("%d starts of 3 kubelets, by 1 change", before)
 	}
 	s.removeConfigMap(was.Name)
-	st := r.await(at(1, v1alpha1.RolloutComplete), that("it is made anew", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
+	st := r.await(at(1, v1alpha1.RolloutComplete), that("it is created again", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
 		return st.UpdateRevision.ConfigMapRef.UID != was.UID
 	}))
 	is := st.UpdateRevision.ConfigMapRef
@@ -115,7 +115,7 @@ func TestAMissingOlderRevisionIsReported(t *testing.T) {
 	if out := s.plugin(1, "rollout", "undo", r.as, "--to-revision=1"); !strings.Contains(out, "revision 1") || !strings.Contains(out, "gone") {
 		t.Errorf("undo says: %s", out)
 	}
-	// What was on nodes stays there, and a new revision goes on from it.
+	// Nodes keep their configuration, and a new revision starts from it.
 	r.push("maxPods: 103")
 	r.await(at(3, v1alpha1.RolloutAwaitingApproval))
 	r.approve(3, 1)

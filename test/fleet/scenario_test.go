@@ -421,8 +421,8 @@ func (r *rollout) dump(st *v1alpha1.NodeConfigRolloutStatus) string {
 	return fmt.Sprintf("%s\n%s\nthe controller says:\n%s", text, r.table(), shared.said(r.as))
 }
 
-// looked returns when the controller has decided, and done, all that follows from what there is now: two harmless edits
-// have been answered, the second one after what was decided at the first one was done.
+// looked returns when the controller has planned with the present objects and has carried out that plan: it has answered
+// two harmless edits, and the answer to the second one follows the moves of the first plan.
 func (r *rollout) looked() *v1alpha1.NodeConfigRolloutStatus {
 	r.t.Helper()
 	var st *v1alpha1.NodeConfigRolloutStatus

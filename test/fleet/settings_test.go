@@ -128,9 +128,9 @@ func (s *scenario) page() map[string]int {
 	return nil
 }
 
-// TestWhatIsShownIsWhatTheControllerDoesWithOtherTimesInAnotherNamespace: a node whose agent does not answer is silent after
+// TestThePlanShownIsTheControllersWithOtherTimesInAnotherNamespace: a node whose agent does not answer is silent after
 // --agent-timeout, and a revision is in --namespace. What the command line and the page show must go by both.
-func TestWhatIsShownIsWhatTheControllerDoesWithOtherTimesInAnotherNamespace(t *testing.T) { // not parallel: it stops the shared controller
+func TestThePlanShownIsTheControllersWithOtherTimesInAnotherNamespace(t *testing.T) { // not parallel: it stops the shared controller
 	s := play(t, "settings", 4)
 	alone(t)
 	openElsewhere(t)

@@ -93,7 +93,7 @@ func (w *world) upgrade(to version) {
 	}
 }
 
-// spawn starts a program, which is stopped, and must stop as it was told to, when the test ends.
+// spawn starts a program. The end of the test stops it, and requires a clean exit.
 func (w *world) spawn(t *testing.T, of version, name string, args ...string) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(t.TempDir(), name+".log"))
@@ -128,7 +128,7 @@ func (w *world) spawn(t *testing.T, of version, name string, args ...string) {
 	})
 }
 
-// await polls until done says so.
+// await polls until done returns true.
 func (w *world) await(t *testing.T, what string, done func() (now string, ok bool)) {
 	t.Helper()
 	for deadline := time.Now().Add(within); ; <-time.After(often) {
