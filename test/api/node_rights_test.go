@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// What follows is Kubernetes' own doing, the Node authorizer's and NodeRestriction's. The agent rests on it, so that a
-// release that changes it must be seen here.
+// The Node authorizer and the NodeRestriction admission plugin of Kubernetes decide these rights. The agent needs them, so
+// these tests detect a Kubernetes release that changes them.
 
 func TestANodeReadsItsOwnNodeLeaseAndPodsAndWritesItsConditionAndEvents(t *testing.T) {
 	node := kubernetes.NewForConfigOrDie(nodeConfig(t, "rights"))

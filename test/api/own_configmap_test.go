@@ -37,8 +37,8 @@ func givenConfigMaps(t *testing.T) {
 	}
 }
 
-// granted applies manifests until the test ends, and waits until the nodes may read what is theirs, and in the end until
-// they may not any more.
+// granted applies manifests until the test ends, and waits until the nodes may read their own ConfigMaps. At the end it
+// waits until they no longer may.
 func granted(t *testing.T, how, manifests string, nodes ...string) {
 	t.Helper()
 	awaitGrant := func(ctx context.Context, granted bool) {

@@ -201,7 +201,7 @@ func TestTheExamplesAreValid(t *testing.T) {
 		if _, err := payload.Decode(key, raw.Raw); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
-		// What is written in the file is what the server keeps: no field is misspelt or has another meaning there.
+		// The server stores exactly the content of the file: no field is misspelt or has another meaning.
 		data, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

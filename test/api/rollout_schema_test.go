@@ -136,7 +136,7 @@ func TestInvalidRolloutsAreRejectedWithAMessage(t *testing.T) {
 		"a threshold that is never over": {`trial: {crashLoopThreshold: 11}`, []string{`spec.trial.crashLoopThreshold in body should be less than or equal to 10`}},
 		"an unknown trial term":          {`trial: {duration: 30m}`, []string{`unknown field "spec.trial.duration"`}},
 
-		// What no client could decode would blind the controller to all rollouts.
+		// A value that no client can decode would make every list of rollouts fail in the controller.
 		"more nodes than are counted":   {`strategy: {maxUnavailable: 3000000000}`, []string{`spec.strategy.maxUnavailable: `, fromZero}},
 		"more of a step than counted":   {`strategy: {steps: [{nodes: 3000000000}]}`, []string{`spec.strategy.steps[0].nodes: `, fromOne}},
 		"a priority beyond its number":  {`priority: 3000000000`, []string{`spec.priority`}},

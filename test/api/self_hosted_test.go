@@ -93,7 +93,7 @@ func TestTheSelfHostedKubeletUsesTheImageOfTheRelease(t *testing.T) {
 	}
 }
 
-// What the agent's part of the command line names is on the host, and where a probe or the lock is, the kubelet makes it.
+// The agent's flags name paths on the host; the kubelet creates the directories of the probe socket and of the lock.
 func TestTheSelfHostedKubeletUsesTheHostsPaths(t *testing.T) {
 	c := selfHosted(t, "config/self-hosted").Spec.Template.Spec
 	for _, volume := range c.Volumes {

@@ -312,7 +312,7 @@ func TestANodeCannotFillItsNodeConfigWithManagedFields(t *testing.T) {
 	}
 }
 
-// What others wrote into a NodeConfig is not held against the node.
+// Content that other clients wrote into a NodeConfig does not count against the node's limit.
 func TestANodeReportsDespiteLargeMetadata(t *testing.T) {
 	given(t, "metadata: {name: beside}\nspec: {configSource: {local: {}}}")
 	labels := map[string]string{}

@@ -119,7 +119,7 @@ func (b *browser) press(keys ...string) {
 	}
 }
 
-// scheme sets whether the user likes it dark. Nothing moves, so that what is measured next is what stays.
+// scheme sets the preferred color scheme. Animations are off, so that the next measurement is the final state.
 func (b *browser) scheme(name string) {
 	b.t.Helper()
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{

@@ -18,7 +18,8 @@ var measured = flag.Bool("figures", false, "print what the page costs with 5,000
 
 const many = 5000
 
-// fleetOf is a fleet of which some are not fine. Agents beyond so many are left out: each costs two more requests.
+// fleetOf returns n nodes, some of them with problems. The first ones have an agent, which
+// costs two more requests each.
 func fleetOf(n, agents int) []seeded {
 	zones := []string{"eu-west-1a", "eu-west-1b", "eu-west-1c"}
 	nodes := make([]seeded, n)
@@ -55,7 +56,7 @@ func TestFiveThousandNodesAreShownAndFollowed(t *testing.T) {
 	b.waits(`document.querySelector("#map canvas").width > 0 && document.querySelectorAll("#nodes tbody tr").length === 50`)
 	b.picture("dashboard-5000")
 
-	// What changes is on the page, alone.
+	// Only the changed parts of the page are updated.
 	observe(b)
 	nc := nodeConfig(t, "node-0017")
 	b.do(focus("#search"))
@@ -108,7 +109,7 @@ func cost(t *testing.T, b *browser, address string, served *child) {
 	delay := figures.Median(delays)
 	row("from a patch to the cell's change", delay.Round(time.Millisecond).String(), "1s", delay < time.Second)
 
-	// What the page is sent first.
+	// The first message to the page.
 	base, token, _ := strings.Cut(address, "#")
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"api/feed?seen=0", nil)
 	if err != nil {

@@ -199,7 +199,7 @@ func TestScreenReadersGetTheContentOfThePage(t *testing.T) {
 			t.Errorf("there is no %q in:\n%s", want, strings.Join(all, "\n"))
 		}
 	}
-	// What a node writes is text, of which nothing is hidden and nothing reorders what is beside it.
+	// Text from a node is shown as text: no character is hidden or changes the order of its neighbours.
 	const hostile = `<img src=x onerror="document.title='taken'">`
 	seed(t, admin, []seeded{{"joined-1", "zone-a", true, func(st *v1alpha1.NodeConfigStatus) { crashed(st); st.Error = hostile + "\u202e\u200b\U000e0041" }}})
 	b.shows("#fleet-words", "31 nodes")
@@ -207,7 +207,7 @@ func TestScreenReadersGetTheContentOfThePage(t *testing.T) {
 	b.click("[id='row-joined-1']")
 	b.shows("#node", hostile+`\u202e\u200b\U000e0041`)
 	if n := value[int](b, `document.querySelectorAll("img:not(h1 img)").length`); n > 0 || value[string](b, "document.title") == "taken" {
-		t.Errorf("what a node has written became %d elements", n)
+		t.Errorf("text from a node became %d elements", n)
 	}
 	// Changes are announced.
 	nc := nodeConfig(t, "seen-000")
@@ -238,7 +238,7 @@ func TestBothColorSchemesAreLegible(t *testing.T) {
 	}
 }
 
-// contrast says which texts have less than 4.5 to 1 to what is behind them, and which cells less than 3 to 1 (WCAG 2, AA).
+// contrast returns the texts with a contrast below 4.5:1 to their background, and the cells below 3:1 (WCAG 2, AA).
 const contrast = `(() => {
   const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
   const rgba = (color) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };

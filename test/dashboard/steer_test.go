@@ -25,7 +25,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.shows("#rollouts", "There are no rollouts")
 	b.waits(`!location.href.includes("#")`) // the token is in no history
 
-	// What happens is seen without anything being done.
+	// The page shows changes without any action.
 	push(t, "workers", 120)
 	b.shows("[data-rollout=workers]", "AwaitingApproval", "revision 1", "1 updated", "17 pending", "maxPods: unset -> 120", "0 of 9 allowed")
 	b.shows("#legend", "Pending\n17")
@@ -36,7 +36,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.click("#confirm-no")
 	b.waits(`!document.getElementById("confirm").open`)
 	if a := rolloutNow(t, "workers").Spec.Approval; a != nil {
-		t.Errorf("what was cancelled has written %+v", a)
+		t.Errorf("a cancelled action has written %+v", a)
 	}
 	b.take("promote")
 	b.click("#confirm-yes")
@@ -45,7 +45,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 		t.Errorf("the approval is %+v", a)
 	}
 	if said := served.said(t); !strings.Contains(said, "rollout workers promoted") {
-		t.Errorf("the command does not say what was done: %s", said)
+		t.Errorf("the command does not log the action: %s", said)
 	}
 
 	// Pause and resume.

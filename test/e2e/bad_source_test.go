@@ -21,7 +21,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/bed"
 )
 
-// unclear is ConfigOK where it cannot be told what is wanted.
+// unclear is ConfigOK when the desired configuration is unknown.
 func unclear(using, cause string) want {
 	cause = "failed to sync, desired config unclear, cause: " + cause
 	return want{"Unknown", "SyncFailed", using, cause, cause}
@@ -325,7 +325,7 @@ func (n *node) nodeConfigDeleted(cm *corev1.ConfigMap) {
 	n.is(allChecksPassed(cm))
 	kubelet.check(n.t)
 
-	// A person who replaces it, before the agent makes one again.
+	// A user creates it again, before the agent does.
 	if err := n.Delete(n.t.Context()); err != nil {
 		n.t.Fatal(err)
 	}
@@ -340,7 +340,7 @@ func (n *node) nodeConfigDeleted(cm *corev1.ConfigMap) {
 	n.recorded(string(cm.UID), string(cm.UID))
 	kubelet.end(n.t)
 
-	// A person who removes what this object has assigned means local.
+	// A user who removes the assignment of this object returns the node to local.
 	if err := n.SetSpec(n.t.Context(), v1alpha1.NodeConfigSpec{}); err != nil {
 		n.t.Fatal(err)
 	}
@@ -348,7 +348,7 @@ func (n *node) nodeConfigDeleted(cm *corev1.ConfigMap) {
 	n.recorded("", "")
 }
 
-// answered waits until the status answers a generation of the spec.
+// answered waits until the status has observed a generation of the spec.
 func (n *node) answered(generation int64) {
 	n.t.Helper()
 	n.eventually(fmt.Sprintf("the status answers generation %d", generation), func(ctx context.Context) error {

@@ -375,7 +375,7 @@ func TestANodeThatOptedOutFetchesNothing(t *testing.T) {
 			t.Errorf("checkpoints are %q, %v", found, err)
 		}
 		if page := n.page(""); page.Source.Kind != "init" {
-			t.Errorf("what runs is %+v", page.Source)
+			t.Errorf("the running configuration is %+v", page.Source)
 		}
 		n.stop()
 	}

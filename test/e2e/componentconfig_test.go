@@ -73,7 +73,7 @@ func (n *node) file(content string) string {
 	return path
 }
 
-// upgrade applies a user's kubelet configuration, and hands it to a rollout, of which the words are said.
+// upgrade applies a user's kubelet configuration, and hands it to a rollout, which must report these words.
 func (n *node) upgrade(kubelet, words string) {
 	n.t.Helper()
 	n.evenkeel(0, []string{"upgrade", "apply", "v1.37.1", "--config=" + n.file(kubelet), "--rollout=workers", "--all-nodes", "--yes",
@@ -93,7 +93,7 @@ func (n *node) uploaded() *corev1.ConfigMap {
 	return cm
 }
 
-// undone takes an upgrade back, to what was in the ConfigMap.
+// undone undoes an upgrade, and expects the ConfigMap's former content.
 func (n *node) undone(was *corev1.ConfigMap) {
 	n.t.Helper()
 	n.evenkeel(0, []string{"upgrade", "undo", "--yes"}, "restored")
@@ -134,7 +134,7 @@ func TestAnUpgradesKubeletConfigurationReachesARealNodeAndComesBack(t *testing.T
 	}
 	generated := n.uploaded()
 	if origin, why := kubeadm.OriginOf(generated); origin != kubeadm.Generated {
-		t.Fatalf("what kubeadm uploaded is %s (%s)", origin, why)
+		t.Fatalf("kubeadm's upload is %s (%s)", origin, why)
 	}
 	const team = "# the platform team's\n" + upstream + "maxPods:   95 # as agreed\nregistryBurst: 21\n"
 

@@ -274,7 +274,7 @@ func TestADeadEndIsReportedAndForgetRepairsIt(t *testing.T) {
 	n.healthyWith(good)
 	n.verdictIsFinal(bad)
 
-	n.crashing("maxPods: 121") // what was good is not any more
+	n.crashing("maxPods: 121") // the last-known-good configuration now fails as well
 	n.kill(n.kubeletPID())
 	n.is(deadEnd(lkg, "exit status 9"))
 	n.event("Warning", "DeadEnd", lkg+" keeps failing and there is nothing to fall back to")

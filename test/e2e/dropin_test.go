@@ -61,7 +61,7 @@ func (n *node) kubeletHas(want map[string]any) component.Effective {
 	return all
 }
 
-// differ demands that two configurations differ in these fields alone.
+// differ requires that two configurations differ in these fields alone.
 func (n *node) differ(a, b component.Effective, fields ...string) {
 	n.t.Helper()
 	var found []string
@@ -73,7 +73,7 @@ func (n *node) differ(a, b component.Effective, fields ...string) {
 	}
 }
 
-// origins demands where fields come from; "": they are defaults.
+// origins requires where fields come from; "": they are defaults.
 func (n *node) origins(page agent.Configz, want map[string]component.Origin) {
 	n.t.Helper()
 	for field, origin := range want {
@@ -116,9 +116,9 @@ func TestADropInIsMergedOverTheNodesConfiguration(t *testing.T) {
 	if d := page.Differs; len(d) != 2 || d[0].String() != `evictionHard[imagefs.available] would be "2%", but is "1%" locally` || d[1].String() != "maxPods would be 77, but is 90 locally" {
 		t.Errorf("/configz says that these differ from local: %v", d)
 	}
-	for _, d := range payload.Diff(n.kubeletHas(laidOver), page.Effective) { // what was judged is what runs
-		if d.Value != "unset" && d.Field != "apiVersion" && d.Field != "kind" { // the kubelet leaves out what is empty
-			t.Errorf("of what the kubelet says, %s; the agent's /configz has that", d)
+	for _, d := range payload.Diff(n.kubeletHas(laidOver), page.Effective) { // the judged configuration is the running one
+		if d.Value != "unset" && d.Field != "apiVersion" && d.Field != "kind" { // the kubelet omits empty values
+			t.Errorf("the kubelet's configuration differs from the agent's /configz: %s", d)
 		}
 	}
 
@@ -261,7 +261,7 @@ func TestAKubeletThatIsTooOldForDropInsRejectsThemAndTakesWholePayloads(t *testi
 	n.lastKnownGood(over)
 	n.kubeletHas(map[string]any{"maxPods": 77})
 
-	// Back again: what was proven is nothing to that kubelet.
+	// Back again: a proof by another kubelet version does not count.
 	n.stop()
 	n.asVersion("v1.29.15")
 	n.start()

@@ -71,7 +71,7 @@ func (n *node) is(w want) *v1alpha1.NodeConfig {
 	return nc
 }
 
-// nodeSays tells whether the Node's own condition is that.
+// nodeSays compares the Node's own condition.
 func (n *node) nodeSays(ctx context.Context, w want) error {
 	c, err := n.nodeCondition(ctx)
 	if err != nil {

@@ -48,7 +48,7 @@ func (n *node) groupedConfigMap(name string, trial, changes map[string]any) *cor
 	return n.create(name, map[string]string{payload.KeyKubelet: n.groupedConfig(trial, changes)})
 }
 
-// onTrial waits until the status shows the trial of a ConfigMap, and demands its
+// onTrial waits until the status shows the trial of a ConfigMap, and requires its
 // terms.
 func (n *node) onTrial(cm *corev1.ConfigMap, duration time.Duration, threshold int64) {
 	n.t.Helper()
@@ -181,7 +181,7 @@ func (n *node) refusesGrouped(running *corev1.ConfigMap) {
 		}
 		kubelet.check(n.t)
 	}
-	// What it leaves to the kubelet is judged like the upstream form.
+	// The kubelet judges the rest like the upstream form.
 	cm := n.groupedConfigMap("banana", nil, map[string]any{"evictionHard": map[string]string{"memory.available": "banana"}})
 	n.assign(cm)
 	n.is(rejected(cm, using, "quantities must match the regular expression"))

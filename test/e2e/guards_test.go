@@ -148,7 +148,7 @@ func TestPodsAreLostOnlyIfAllowed(t *testing.T) {
 		t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
 	}
 
-	// What no guard can foretell ends the trial: CPUs for one of the two pods.
+	// No guard can predict this loss, so it ends the trial: CPUs for one of the two pods.
 	obj, err := n.Kube.CoreV1().Nodes().Get(t.Context(), n.Node.Name(), getOptions)
 	if err != nil {
 		t.Fatal(err)
@@ -164,7 +164,7 @@ func TestPodsAreLostOnlyIfAllowed(t *testing.T) {
 	n.podsLeft(1, before)
 }
 
-// podsLeft waits until so many of the node's pods run, as they did before.
+// podsLeft waits until this number of the node's pods run, without a restart.
 func (n *node) podsLeft(want int, before map[string]string) {
 	n.t.Helper()
 	n.eventually(fmt.Sprintf("%d pods are left", want), func(context.Context) error {

@@ -77,7 +77,7 @@ const strict = `if [ $mode = run ]; then
 fi
 `
 
-// neverTwo demands that no kubelet was started while another one lived.
+// neverTwo requires that no kubelet was started while another one lived.
 func (n *node) neverTwo() {
 	n.t.Helper()
 	if two, err := os.ReadFile(n.beside("two")); !errors.Is(err, os.ErrNotExist) {
@@ -156,7 +156,7 @@ func (n *node) takesOver(mode v1alpha1.RunMode) {
 	})
 }
 
-// waits waits until the agent waits for its turn, behind a process, and demands that it does nothing else.
+// waits waits until the agent waits for its turn, behind a process, and requires that it does nothing else.
 func (n *node) waits(behind int, name string) {
 	n.t.Helper()
 	want := fmt.Sprintf("waiting for the lock %s, held by process %d (%s)\n", n.lockFile(), behind, name)

@@ -161,7 +161,7 @@ func TestALockHeldByAnotherProgramIsReportedAndTakenWhenItIsFree(t *testing.T) {
 	n.waits(foreign.Process.Pid, "sleep")
 	n.logged("level=ERROR", "held by what is neither a kubelet nor an evenkeel-agent", fmt.Sprintf(`holder="process %d (sleep)"`, foreign.Process.Pid))
 	if _, err := os.Stat(n.Dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("who waits has made %s: %v", n.Dir, err)
+		t.Errorf("the waiting agent has created %s: %v", n.Dir, err)
 	}
 	n.end(foreign)
 	n.takesOver(v1alpha1.RunModeSelfHosted)

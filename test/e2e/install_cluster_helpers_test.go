@@ -93,7 +93,7 @@ func newSystemdNode(n *node) *systemdNode {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A hierarchy is mounted from where who mounts it is: not in the machine's cgroups, but in the host's.
+	// The root of a mounted hierarchy is the cgroup of the process that mounts it: the host's, not the machine's.
 	prepare := exec.CommandContext(t.Context(), "nsenter", "--target="+strings.Split(s.m.Proc(), "/")[2], "--mount", "--pid", "sh", "-ec", cgroupsOfHost, dir)
 	prepare.Stdin = bytes.NewReader(mounts)
 	if out, err := prepare.CombinedOutput(); err != nil {
@@ -143,7 +143,7 @@ func (s *systemdNode) runs() (argv []string, pid string) {
 	return strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00"), pid
 }
 
-// wantsPlain demands that the kubelet's unit runs the kubelet, as its file says, and that nothing else is in its directory.
+// wantsPlain requires that the kubelet's unit runs the kubelet, as its file says, and that nothing else is in its directory.
 func (s *systemdNode) wantsPlain() {
 	s.t.Helper()
 	argv, _ := s.runs()
@@ -155,7 +155,7 @@ func (s *systemdNode) wantsPlain() {
 	}
 }
 
-// wantsWrapped demands that the unit runs the agent of the image, and that the kubelet is its child.
+// wantsWrapped requires that the unit runs the agent of the image, and that the kubelet is its child.
 func (s *systemdNode) wantsWrapped() {
 	s.t.Helper()
 	argv, pid := s.runs()

@@ -77,7 +77,7 @@ func (n *node) thaw(pid int) {
 	}
 }
 
-// killAgent kills the agent with SIGKILL, and demands that nothing of it is
+// killAgent kills the agent with SIGKILL, and requires that nothing of it is
 // left: no kubelet, no dry run.
 func (n *node) killAgent() {
 	n.t.Helper()
@@ -122,7 +122,7 @@ func (n *node) kubelets() (pids []string) {
 	return pids
 }
 
-// witness crashes with 123 pods, and writes down each start of the kubelet with
+// witness crashes with 123 pods, and records each start of the kubelet with
 // a configuration that is on record as bad at that moment.
 const witness = `if [ $mode = run ]; then
 	revision=$(basename "$(dirname "$config")")

@@ -217,7 +217,7 @@ func TestAnAgentInAContainerRunsOnTheHost(t *testing.T) {
 		t.Errorf("the container ended with %v, and said %s", c.err, c.said.String())
 	}
 	if left := m.processes(); strings.Contains(left, "sleep 4711") {
-		t.Errorf("what it left behind outlives the container:\n%s", left)
+		t.Errorf("its process outlives the container:\n%s", left)
 	}
 	if got := m.inside("cat", m.alone+"/mounted/file"); got != "hello\n" {
 		t.Errorf("its mount is gone with the container: %q", got)

@@ -101,7 +101,7 @@ func TestANodeFollowsItsOwnConfigMap(t *testing.T) {
 	o.runsRevision(second, 121)
 	o.promoted(second)
 
-	// What changes nothing: metadata, what the NodeConfig assigns, and a content that the kubelet refuses.
+	// Without effect: metadata, the NodeConfig's assignment, and a content that the kubelet refuses.
 	pid := n.kubeletPID()
 	if _, err := n.Kube.CoreV1().ConfigMaps(o.object.Namespace).Patch(t.Context(), o.object.Name, types.MergePatchType,
 		[]byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{}); err != nil {
@@ -118,7 +118,7 @@ func TestANodeFollowsItsOwnConfigMap(t *testing.T) {
 		t.Errorf("bad configs are %+v, error %v", nc.Status.BadConfigs, err)
 	}
 
-	// The agent starts again with what is on disk, and back to it without a new trial.
+	// The agent restarts with the configuration on disk, without a new trial.
 	o.runsRevision(o.edit(map[string]any{"maxPods": 121}), 121)
 	n.stop()
 	n.up()

@@ -61,7 +61,7 @@ func TestTheNewestEditRunsAndRejectedContentsAreNotRetried(t *testing.T) {
 	o.runsRevision(newest, 123)
 	o.promoted(newest)
 	if now := o.changes(); now != changes+1 {
-		t.Errorf("the kubelet was started %v times for what was edited during the outage", now-changes)
+		t.Errorf("the kubelet was started %v times for the edits during the outage", now-changes)
 	}
 	if s := n.onDisk(); len(s.Bad) != 0 {
 		t.Errorf("bad are %+v", s.Bad)

@@ -65,7 +65,7 @@ func (n *node) events(reason, words string) (messages []string) {
 	return messages
 }
 
-// hides demands that no secret is in anything that the node says.
+// hides requires that no output of the node contains a secret.
 func (n *node) hides(secrets ...string) {
 	n.t.Helper()
 	nc, err := n.Get(n.t.Context())
@@ -183,7 +183,7 @@ func TestAPayloadThatChangesAProtectedFieldIsRejected(t *testing.T) {
 	n.hides("s3cret")
 }
 
-// TestAFieldWithALimitCanBeChangedUpToIt has nodes whose kubelet has no flag for verbosity, which would override what is pushed.
+// TestAFieldWithALimitCanBeChangedUpToIt has nodes whose kubelet has no verbosity flag, which would override the pushed value.
 func TestAFieldWithALimitCanBeChangedUpToIt(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "limit", "--config-trial-duration=1s")
@@ -329,7 +329,7 @@ func TestANodeReportsItsProtectedFields(t *testing.T) {
 	n.ends(3, `evenkeel-agent: --protected-fields: unknown field "bogus"`)
 }
 
-// resumes demands that the agent, just started, has gone on with what was
+// resumes requires that the agent, just started, has gone on with what was
 // last-known-good already.
 func (n *node) resumes(cm *corev1.ConfigMap, w want) {
 	n.t.Helper()

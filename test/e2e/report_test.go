@@ -83,7 +83,7 @@ type writes struct {
 	node    []corev1.NodeCondition
 }
 
-// writes begins to collect what is written from now on.
+// writes collects all writes from now on.
 func (n *node) writes() *writes {
 	n.t.Helper()
 	w := &writes{}

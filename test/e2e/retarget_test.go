@@ -115,7 +115,7 @@ func TestAnAssignmentThatChangesInATrial(t *testing.T) {
 	}
 	n.lastKnownGood(b)
 
-	// Local makes the node forget what was good.
+	// Local makes the node forget its last-known-good configuration.
 	n.assign(nil)
 	nc = n.is(localInit)
 	if nc.Status.LastKnownGood != nil || nc.Status.Active != nil || nc.Status.Assigned != nil {
@@ -124,7 +124,7 @@ func TestAnAssignmentThatChangesInATrial(t *testing.T) {
 	n.recorded("", "")
 	n.eventually("the kubelet is healthy with local", n.Healthy)
 
-	// What is bad stays bad, under any name.
+	// A bad content stays bad under any name.
 	kubelet = n.steady()
 	n.assign(bad)
 	n.is(rejected(bad, "using last-known-good (init)", `strict decoding error: unknown field "maxPodz"`))

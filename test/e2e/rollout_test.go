@@ -102,7 +102,7 @@ func (p *pair) config(n *node) *v1alpha1.NodeConfig {
 	return nc
 }
 
-// haveMaxPods demands what both kubelets say of themselves.
+// haveMaxPods requires these values in the /configz of both kubelets.
 func (p *pair) haveMaxPods(want float64) {
 	p.t.Helper()
 	for _, n := range p.nodes {

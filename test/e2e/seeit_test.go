@@ -63,7 +63,7 @@ func (n *node) wantRows(form string, want ...string) {
 	}
 }
 
-// wantFields demands values and origins of effective fields; "default" is no
+// wantFields requires values and origins of effective fields; "default" is no
 // origin.
 func wantFields(t *testing.T, z agent.Configz, want map[string][2]any) {
 	t.Helper()
@@ -161,7 +161,7 @@ func TestEveryEffectiveFieldIsShownWithWhereItComesFrom(t *testing.T) {
 	}
 }
 
-// seen demands that /configz and status show the node's configuration with
+// seen requires that /configz and status show the node's configuration with
 // maxPods 60, podPidsLimit 4001 and no clusterDNS, in both forms.
 func (n *node) seen(whole *corev1.ConfigMap) {
 	n.t.Helper()
@@ -249,7 +249,7 @@ func TestStatusWorksWithAndWithoutTheAgent(t *testing.T) {
 	n.is(w)
 	n.status(named, "Why: "+w.message+": "+w.cause, fmt.Sprintf("Current: evenkeel-system/tells-a (UID: %s)", cm.UID), "Agent: runs")
 
-	// What the agent keeps for status gets lost, or is nonsense.
+	// The agent's file for the status command is lost or damaged.
 	running := filepath.Join(n.Dir, "running")
 	for about, spoil := range map[string]func() error{
 		"the agent has not said yet what it runs; this is what the records say": func() error { return os.Remove(running) },
@@ -271,7 +271,7 @@ func TestStatusWorksWithAndWithoutTheAgent(t *testing.T) {
 	n.is(allChecksPassed(cm))
 	n.status(named, "Why: "+using(cm)+": all checks passed")
 
-	// What an agent said that has ended is not said of the next one.
+	// The file of an agent that has ended does not describe the next agent.
 	n.stop()
 	if err := os.WriteFile(n.beside("wait"), nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -148,7 +148,7 @@ func (p *pivot) boot() {
 	p.m.first = cmd.Process.Pid
 }
 
-// powerOff ends everything of the node at once; what is in /run is lost.
+// powerOff ends all processes of the node at once; the content of /run is lost.
 func (p *pivot) powerOff() {
 	p.t.Helper()
 	if p.m.first == 0 {
@@ -422,7 +422,7 @@ func (p *pivot) work(ctx context.Context) (workload, error) {
 	return workload{}, fmt.Errorf("containerd runs no %s:\n%s", id, out)
 }
 
-// untouched demands that the workload is the container and the process that it was.
+// untouched requires that the workload is still the same container and process.
 func (p *pivot) untouched() {
 	p.t.Helper()
 	if got, err := p.work(p.t.Context()); err != nil || got != p.worker {

@@ -48,7 +48,7 @@ func (p *pivot) processesOf(name string) []nodeProcess {
 	})
 }
 
-// of tells whether a process is a pod's; without a UID, whether it is of no pod.
+// of reports whether a process is a pod's; without a UID, whether it is of no pod.
 func (q nodeProcess) of(uid types.UID) bool {
 	if uid == "" {
 		return !strings.Contains(q.cgroup, "/pod")
@@ -90,7 +90,7 @@ func (p *pivot) watchKubelets() {
 	})
 }
 
-// neverTwoKubelets demands that there were none.
+// neverTwoKubelets requires that there were none.
 func (p *pivot) neverTwoKubelets() {
 	p.t.Helper()
 	p.two.end()

@@ -276,7 +276,7 @@ func powerCut(p *pivot) {
 	if got := p.countLog("this agent has the node's lock"); got != had+1 {
 		p.t.Errorf("bootstrap has had the lock %d times, want 1", got-had)
 	}
-	// What is assigned is still the bad one.
+	// The bad configuration is still assigned.
 	words := fmt.Sprintf("using last-known-good (UID: %s): failed to sync", p.current.UID)
 	p.agentSays("Unknown", "SyncFailed", words)
 	if err := p.Cluster.StartAPIServer(p.t.Context()); err != nil {

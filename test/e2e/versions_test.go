@@ -175,7 +175,7 @@ func TestARealUpgradeOverManyVersionsAndBack(t *testing.T) {
 	n.assign(gone)
 	n.is(allChecksPassed(gone))
 
-	// What was proven is nothing to the new one, which has no such gate.
+	// The proof does not count for the new kubelet, which has no such gate.
 	runs(newest)
 	n.healthyWith(nil)
 	nc := n.is(rejected(gone, "using (init)", "unrecognized feature gate: MemoryManager"))

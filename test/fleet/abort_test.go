@@ -47,7 +47,7 @@ approval: {revision: 1, step: 2}
 			r.looked()
 			src := s.nodeConfig(silent).Spec.ConfigSource
 			if src == nil || src.ConfigMapRef.UID != first.UID || src.RolloutRef.Name != r.as || src.RolloutRef.Revision != 1 {
-				t.Errorf("the silent node has %+v, want what it had: %+v", src, first)
+				t.Errorf("the silent node has %+v, want its previous source %+v", src, first)
 			}
 			updated := s.everGiven(second)
 			updated = slices.DeleteFunc(updated, func(n string) bool { return n == silent })
@@ -172,7 +172,7 @@ approval: {revision: 1, step: 2}
 			tried[v.name] = true
 		}
 	}
-	if len(tried) != 4 { // who had proven it as well: it is not last-known-good there any more
+	if len(tried) != 4 { // also nodes that had proven it: it is no longer their last-known-good
 		t.Errorf("not all nodes tried it: %v", tried)
 	}
 	for _, name := range s.nodes(0, 4) {

@@ -104,7 +104,7 @@ func TestAssignReportsTheResultOnTheNode(t *testing.T) {
 		s.assign(2, []string{node, "-f", again, "--drop-in", "--yes"}, "error: this configuration failed on node assign-0 before: ", "crash-looped", "nothing was changed\n", "evenkeel-agent forget ")
 	}
 	if now := s.nodeConfig(node).Generation; now != generation+1 {
-		t.Errorf("generation %d, want %d: what was found bad is not assigned again", now, generation+1)
+		t.Errorf("generation %d, want %d: a bad configuration is not assigned again", now, generation+1)
 	}
 
 	// One that the kubelet rejects.

@@ -91,7 +91,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 		}
 	}
 	s.removeConfigMap(clashName)
-	r.looked() // at once: what is in the way is looked for now and then only
+	r.looked() // the controller checks for the obstacle only at intervals; this makes it check now
 	s.same("run the second revision", s.running(r.complete(2)), s.nodes(0, 3))
 }
 
@@ -155,7 +155,7 @@ func (s *scenario) patch(gvk schema.GroupVersionKind, namespace, name, patch str
 	s.do(kube.Patch(s.t.Context(), o, client.RawPatch(types.JSONPatchType, []byte(patch))))
 }
 
-// deploy applies what is deployed again.
+// deploy applies the manifests of a directory again.
 func (s *scenario) deploy(dir string) {
 	s.t.Helper()
 	s.do(cluster.Apply(s.t.Context(), filepath.Join(root, dir)))

@@ -12,7 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// pods puts pods on a node, until they are taken away with what is returned.
+// pods puts pods on a node, and returns a function that removes them.
 func (s *scenario) pods(node string, n int) (remove func()) {
 	s.t.Helper()
 	var all []*corev1.Pod

@@ -91,7 +91,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 	if is := mark(); is != was {
 		t.Errorf("the mark is %s, was %s", is, was)
 	}
-	// As if it had been recorded a soak ago: what is recorded counts.
+	// Set the recorded time back by one soak: only the recorded time counts.
 	began := time.Now().Add(-601 * time.Second).UTC().Format(time.RFC3339)
 	text := was[:strings.Index(was, `"fineSince":"`)+len(`"fineSince":"`)] + began + `"}`
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnnotationObserved, text)

@@ -28,7 +28,7 @@ strategy: {maxUnavailable: 4, steps: [{nodes: 100%}]}
 	second := st.UpdateRevision.ConfigMapRef
 	had := s.given(second)
 	if len(had) == 0 || len(had) == 4 {
-		t.Fatalf("%v have the second revision: nothing can be told from that", had)
+		t.Fatalf("%v have the second revision: the test shows nothing", had)
 	}
 
 	_, err := s.fleet.Add(t.Context(), 1) // joins while it is paused

@@ -102,7 +102,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 		t.Fatal("nothing was assigned")
 	}
 	s.do(former.cmd.Process.Signal(syscall.SIGSTOP))
-	// What happens when its lease is over, without the wait.
+	// End its lease now, without waiting for it to expire.
 	lease := &coordinationv1.Lease{}
 	s.do(kube.Get(t.Context(), types.NamespacedName{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}, lease))
 	s.do(kube.Patch(t.Context(), lease, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"holderIdentity":""}}`))))
@@ -112,7 +112,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 	r.looked()
 	had := s.everGiven(ref)
 	if len(had) > 2 {
-		t.Fatalf("%v were given it before: nothing can be told from that", had)
+		t.Fatalf("%v were assigned it before: the test shows nothing", had)
 	}
 
 	close(road.arrive)
@@ -143,7 +143,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 		}
 	})
 	if len(ran) > len(had) {
-		t.Errorf("%v ran what was stopped, given before to %v alone", ran, had)
+		t.Errorf("%v ran the stopped revision, which only %v were assigned before", ran, had)
 	}
 	if st := r.looked(); st.Phase != v1alpha1.RolloutHalted || st.Nodes.Failed != 0 {
 		t.Errorf("the status says %+v", st)

@@ -17,7 +17,7 @@ func (s *scenario) join(n int) []string {
 	return names
 }
 
-// selects wants so many nodes to be selected, and each to be counted once.
+// selects requires this number of selected nodes, each counted once.
 func selects(n int32) check {
 	return func(st *v1alpha1.NodeConfigRolloutStatus) error {
 		c := st.Nodes
@@ -51,7 +51,7 @@ strategy:
 	r.complete(1)
 	s.same("run the first revision", s.running(first), s.nodes(0, 4))
 
-	// While another one is under way it gets what is proven, at once, and the other one in its turn.
+	// During the second revision a new node gets the proven first one at once, and the second one in its turn.
 	r.push("maxPods: 102")
 	second := r.await(at(2, v1alpha1.RolloutAwaitingApproval), updated(1)).UpdateRevision.ConfigMapRef
 	late := s.join(1)

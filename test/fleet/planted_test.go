@@ -84,10 +84,10 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 	plant("planted-instead", "1")
 	refused("ConfigMap evenkeel-system/"+first.Name+" of revision 1 of rollout \"planted\" was deleted", "--to-revision=1")
 
-	// What is real can be returned to, all the same.
+	// A return to a genuine revision still works.
 	s.plugin(0, "rollout", "undo", r.as)
 	if again := r.complete(4); again != second {
-		t.Errorf("revision 4 is %+v, want what revision 2 was, %+v", again, second)
+		t.Errorf("revision 4 is %+v, want the content of revision 2, %+v", again, second)
 	}
 	s.same("run what the second revision was", s.running(second), s.nodes(0, 2))
 	for _, cm := range planted {
@@ -114,7 +114,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 	r.await(that("the second revision is stopped", func(st *status) bool { return st.Halt != nil && st.Halt.Revision == 2 }))
 	r.looked()
 	if got := s.everGiven(v1alpha1.ConfigMapReference{UID: stand.UID}); len(got) > 0 {
-		t.Errorf("%v were given what was planted", got)
+		t.Errorf("%v were assigned the forged ConfigMap", got)
 	}
 	s.same("were given the second revision", s.everGiven(second), s.nodes(0, 2))
 }

@@ -79,8 +79,8 @@ func (r *recorder) list(ctx context.Context) (string, error) {
 	return list.ResourceVersion, nil
 }
 
-// watch takes down what is written from a resource version on. It returns from where to go on, empty if that is not there
-// any more.
+// watch records all writes after a resource version. It returns the resource version to continue from; empty if the server
+// no longer has it.
 func (r *recorder) watch(ctx context.Context, from string) string {
 	if from == "" {
 		return ""
@@ -110,7 +110,7 @@ func (r *recorder) watch(ctx context.Context, from string) string {
 	return from
 }
 
-// of returns what was seen of the nodes of a scenario.
+// of returns the recorded versions of a scenario's nodes.
 func (r *recorder) of(s *scenario) []version {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,7 +123,7 @@ func (r *recorder) of(s *scenario) []version {
 	return out
 }
 
-// owns tells whether a node is one of the scenario's.
+// owns reports whether a node is one of the scenario's.
 func (s *scenario) owns(node string) bool {
 	number, ok := strings.CutPrefix(node, s.name+"-")
 	_, err := strconv.Atoi(number)
@@ -152,7 +152,7 @@ func (s *scenario) replay(visit func(name string, now map[string]*v1alpha1.NodeC
 	}
 }
 
-// caughtUp waits until the watch has told what is in the API now.
+// caughtUp waits until the watch has delivered the present state of the API.
 func (s *scenario) caughtUp() {
 	s.t.Helper()
 	want := s.nodeConfigs()
@@ -206,13 +206,13 @@ func (s *scenario) mostOf(what func(*v1alpha1.NodeConfig) bool, value func(*v1al
 	return most
 }
 
-// gives tells whether a NodeConfig assigns a ConfigMap.
+// gives reports whether a NodeConfig assigns a ConfigMap.
 func gives(nc *v1alpha1.NodeConfig, uid types.UID) bool {
 	s := nc.Spec.ConfigSource
 	return s != nil && s.ConfigMapRef != nil && s.ConfigMapRef.UID == uid
 }
 
-// runs tells whether a node's kubelet runs a ConfigMap.
+// runs reports whether a node's kubelet runs a ConfigMap.
 func runs(nc *v1alpha1.NodeConfig, uid types.UID) bool {
 	return nc.Status.Active != nil && nc.Status.Active.UID == uid
 }

@@ -160,7 +160,7 @@ func (s *scenario) nodeConfig(node string) *v1alpha1.NodeConfig {
 	return nc
 }
 
-// those are the nodes of which something is so now, sorted.
+// those returns the nodes that satisfy a condition now, sorted.
 func (s *scenario) those(what func(*v1alpha1.NodeConfig) bool) []string {
 	s.t.Helper()
 	all := s.nodeConfigs()
@@ -331,10 +331,9 @@ func (r *rollout) object() *v1alpha1.NodeConfigRollout {
 	return o
 }
 
-// check tells whether a status is as it should be: nil, or what it is instead.
-// status is a rollout's.
 type status = v1alpha1.NodeConfigRolloutStatus
 
+// check compares a status with an expectation: nil, or an error with the actual value.
 type check func(*v1alpha1.NodeConfigRolloutStatus) error
 
 // at wants a revision in a phase.
@@ -357,7 +356,7 @@ func that(what string, so func(*v1alpha1.NodeConfigRolloutStatus) bool) check {
 	}
 }
 
-// updated wants so many nodes to be updated.
+// updated requires this number of updated nodes.
 func updated(n int32) check {
 	return that(fmt.Sprintf("%d nodes are updated", n), func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Updated == n })
 }

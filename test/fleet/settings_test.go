@@ -129,7 +129,7 @@ func (s *scenario) page() map[string]int {
 }
 
 // TestThePlanShownIsTheControllersWithOtherTimesInAnotherNamespace: a node whose agent does not answer is silent after
-// --agent-timeout, and a revision is in --namespace. What the command line and the page show must go by both.
+// --agent-timeout, and a revision is in --namespace. The command line and the page must use both.
 func TestThePlanShownIsTheControllersWithOtherTimesInAnotherNamespace(t *testing.T) { // not parallel: it stops the shared controller
 	s := play(t, "settings", 4)
 	alone(t)

@@ -256,10 +256,10 @@ func TestThePreviousVersionWorksWithThisOne(t *testing.T) {
 //	100 overriddenFields      2,700   the paths of a kubelet's fields
 //	the rest                  3,000   three revisions, a rollout, a trial
 //
-// What is left up to 65,536 is for words that JSON writes with escape sequences, and for longer paths: of the keys of a map
-// that a flag replaces. Only a payload that is made for it, with hundreds of bytes in each of a hundred such keys, or with
-// thousands of < in each of ten rejected configurations, makes that agent write more. Its status is refused then, and the
-// Node's condition ConfigOK and its Events say what the NodeConfig does not.
+// The rest up to 65,536 is for text that JSON writes with escape sequences, and for longer paths: the keys of a map that a
+// flag replaces. Only a payload made for the purpose, with hundreds of bytes in each of a hundred such keys, or with
+// thousands of < in each of ten rejected configurations, makes that agent write more. The API server then refuses the
+// status, and only the Node's condition ConfigOK and its Events have the state.
 func largest(t *testing.T, w *world, before version) {
 	t.Helper()
 	const node = "largest"

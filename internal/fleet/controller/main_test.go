@@ -407,7 +407,7 @@ func quiet(t *testing.T, w *writes) {
 	w.count.Store(0)
 }
 
-// idle tells whether a controller has looked at all that was due.
+// idle reports whether a controller has looked at all that was due.
 func idle(c *running) error {
 	c.fleet.mu.Lock()
 	defer c.fleet.mu.Unlock()
@@ -436,7 +436,7 @@ func told(t *testing.T, rollout, want string) error {
 	return fmt.Errorf("no Event says %q of %s, but:\n%s", want, rollout, strings.Join(all, "\n"))
 }
 
-// holds tells whether somebody has the lease who says to be of this version.
+// holds reports whether somebody has the lease who says to be of this version.
 func holds(t *testing.T, version string) error {
 	t.Helper()
 	lease := &coordinationv1.Lease{}
