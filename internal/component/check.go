@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -30,7 +31,14 @@ func (h *DryRunner) probe(ctx context.Context) (capabilities, error) {
 		return h.probed, nil
 	}
 	removeLeftovers(h.scratch, h.log)
-	a := h.runEmpty(ctx, payload.UpstreamAPIVersion)
+	var a result
+	var apiVersion string
+	for _, apiVersion = range h.apiVersions {
+		a = h.runEmpty(ctx, apiVersion)
+		if !strings.Contains(a.message, fmt.Sprintf("is registered for version %q", apiVersion)) {
+			break
+		}
+	}
 	if a.outcome != Accepted {
 		return capabilities{id: id}, fmt.Errorf("the dry run does not work with this kubelet: %s", a.message)
 	}
@@ -38,7 +46,7 @@ func (h *DryRunner) probe(ctx context.Context) (capabilities, error) {
 	go func() {
 		unknownFieldResult <- h.run(ctx, dryRun{stage: 1, config: wholeConfig(unknownFieldConfig(h.missingRuntime()))})
 	}()
-	shape, err := h.learnShape(ctx, a.dumps, payload.UpstreamAPIVersion)
+	shape, err := h.learnShape(ctx, a.dumps, apiVersion)
 	unknownField := <-unknownFieldResult
 	if err == nil && unknownField.outcome == CouldNotTell {
 		err = errors.New(unknownField.message)
@@ -46,7 +54,10 @@ func (h *DryRunner) probe(ctx context.Context) (capabilities, error) {
 	if err != nil {
 		return capabilities{id: id}, fmt.Errorf("cannot find out how this kubelet reports its configuration: %w", err)
 	}
-	h.probed = capabilities{id: id, shape: shape, ignoresUnknown: unknownField.outcome == Accepted && unknownField.strictError == ""}
+	h.probed = capabilities{
+		id: id, apiVersion: apiVersion, shape: shape,
+		ignoresUnknown: unknownField.outcome == Accepted && unknownField.strictError == "",
+	}
 	return h.probed, nil
 }
 

@@ -70,10 +70,11 @@ type DryRunner struct {
 	// the first use.
 	Protected payload.Protection
 
-	k       *Kubelet
-	scratch string
-	log     *slog.Logger
-	slots   chan struct{}
+	k           *Kubelet
+	apiVersions []string // those that probe tries, one after the other
+	scratch     string
+	log         *slog.Logger
+	slots       chan struct{}
 
 	mu           sync.Mutex
 	probed       capabilities // results for a binary that ends after stage 1
@@ -90,13 +91,17 @@ func NewDryRunner(k *Kubelet, scratchDir string, log *slog.Logger) *DryRunner {
 	if absolute, err := filepath.Abs(scratchDir); err == nil {
 		scratchDir = absolute
 	}
-	return &DryRunner{Deadline: dryRunDeadline, k: k, scratch: scratchDir, log: log, slots: make(chan struct{}, maxParallel)}
+	return &DryRunner{
+		Deadline: dryRunDeadline, k: k, apiVersions: []string{payload.UpstreamAPIVersion}, scratch: scratchDir, log: log,
+		slots: make(chan struct{}, maxParallel),
+	}
 }
 
 // capabilities describe a binary whose dry run ends after stage 1.
 type capabilities struct {
-	id    Identity
-	shape *dumpShape // form of its dump; nil: it prints none
+	id         Identity
+	apiVersion string     // the first accepted one
+	shape      *dumpShape // form of its dump; nil: it prints none
 	// ignoresUnknown: the binary silently ignores unknown fields.
 	ignoresUnknown bool
 }

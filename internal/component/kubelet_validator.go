@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
@@ -18,14 +17,10 @@ import (
 type kubeletValidator struct {
 	plain    *DryRunner
 	cgroupV1 *DryRunner // with --fail-cgroupv1=false
-
-	mu        sync.Mutex
-	probed    Identity
-	preferred string // of the probed binary
-	shape     *dumpShape
 }
 
-// kubeletVersions are the versions that probe tries, in the order of Kubernetes' version priority.
+// kubeletVersions are the versions that probe tries, in the order of Kubernetes' version priority. The kubelet does not
+// report the version that it prefers.
 var kubeletVersions = []string{"v2", "v1", "v1beta3", "v1beta2", "v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"}
 
 func newKubelet(path, scratchDir string, log *slog.Logger) *binary {
@@ -33,71 +28,42 @@ func newKubelet(path, scratchDir string, log *slog.Logger) *binary {
 	// because the kubelet makes paths absolute.
 	plain := &Kubelet{Path: path}
 	cgroupV1 := &Kubelet{Path: path, flags: []flag{{name: "fail-cgroupv1", value: "false", tokens: []string{"--fail-cgroupv1=false"}}}}
-	return &binary{
-		name: "kubelet", kind: payload.KubeletKind, runner: program{"kubelet", path},
-		validator: &kubeletValidator{plain: NewDryRunner(plain, scratchDir, log), cgroupV1: NewDryRunner(cgroupV1, scratchDir, log)},
-	}
-}
-
-// probe tries an empty configuration in one version after the other, because the kubelet does not report the version
-// that it prefers. The first accepted one also shows that the binary stops at the end of stage 1.
-func (k *kubeletValidator) probe(ctx context.Context) (string, error) {
-	id, err := k.plain.k.Identity()
-	if err != nil {
-		return "", err
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.probed == id {
-		return k.preferred, nil
-	}
-	removeLeftovers(k.plain.scratch, k.plain.log)
+	v := &kubeletValidator{plain: NewDryRunner(plain, scratchDir, log), cgroupV1: NewDryRunner(cgroupV1, scratchDir, log)}
 	group, _, _ := strings.Cut(payload.UpstreamAPIVersion, "/")
-	var a result
-	for _, version := range kubeletVersions {
-		apiVersion := group + "/" + version
-		if a = k.plain.runEmpty(ctx, apiVersion); a.outcome == Accepted {
-			shape, err := k.plain.learnShape(ctx, a.dumps, apiVersion)
-			if err != nil {
-				return "", fmt.Errorf("cannot find out how this kubelet reports its configuration: %w", err)
-			}
-			k.probed, k.preferred, k.shape = id, apiVersion, shape
-			return apiVersion, nil
-		}
-		if !strings.Contains(a.message, fmt.Sprintf("is registered for version %q", apiVersion)) {
-			break
-		}
+	v.plain.apiVersions = make([]string, len(kubeletVersions))
+	for i, version := range kubeletVersions {
+		v.plain.apiVersions[i] = group + "/" + version
 	}
-	return "", fmt.Errorf("the dry run does not work with this kubelet: %s", a.message)
+	return &binary{name: "kubelet", kind: payload.KubeletKind, runner: program{"kubelet", path}, validator: v}
 }
 
-func (k *kubeletValidator) dumpShape() *dumpShape {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.shape
+func (k *kubeletValidator) probe(ctx context.Context) (string, error) {
+	caps, err := k.plain.probe(ctx)
+	return caps.apiVersion, err
 }
 
 func (k *kubeletValidator) validate(ctx context.Context, data []byte) (result, string) {
-	version, err := k.probe(ctx)
+	caps, err := k.plain.probe(ctx)
 	if err != nil {
 		return result{message: err.Error()}, ""
 	}
-	a, unchecked := k.validateOnHost(ctx, data, emptyConfig(version, payload.KubeletKind))
+	a, unchecked := k.validateOnHost(ctx, caps, data)
 	if a.effective != nil {
-		a.effective["apiVersion"], a.effective["kind"] = version, payload.KubeletKind
+		a.effective["apiVersion"], a.effective["kind"] = caps.apiVersion, payload.KubeletKind
 	}
 	return a, unchecked
 }
 
-func (k *kubeletValidator) validateOnHost(ctx context.Context, data, empty []byte) (result, string) {
-	a := k.run(ctx, k.plain, data)
+func (k *kubeletValidator) validateOnHost(ctx context.Context, caps capabilities, data []byte) (result, string) {
+	a := k.run(ctx, k.plain, caps.shape, data)
 	if a.outcome != Rejected {
 		return a, ""
 	}
-	if bare := k.run(ctx, k.plain, empty); bare.outcome != Rejected {
+	empty := emptyConfig(caps.apiVersion, payload.KubeletKind)
+	if bare := k.run(ctx, k.plain, caps.shape, empty); bare.outcome != Rejected {
 		return a, "" // the host is not the cause
 	}
-	a = k.run(ctx, k.cgroupV1, data)
+	a = k.run(ctx, k.cgroupV1, caps.shape, data)
 	switch {
 	case a.outcome == Accepted:
 		// Only the flag made the difference.
@@ -112,12 +78,12 @@ func (k *kubeletValidator) validateOnHost(ctx context.Context, data, empty []byt
 	}
 }
 
-func (k *kubeletValidator) run(ctx context.Context, h *DryRunner, data []byte) result {
+func (k *kubeletValidator) run(ctx context.Context, h *DryRunner, shape *dumpShape, data []byte) result {
 	config := wholeConfig(data)
 	if err := k.checkClientCAFile(config); err != nil {
 		return result{message: oneLine(err.Error())}
 	}
-	a := h.run(ctx, dryRun{stage: 1, config: config, withFlags: true, shape: k.dumpShape()})
+	a := h.run(ctx, dryRun{stage: 1, config: config, withFlags: true, shape: shape})
 	if a.effective == nil {
 		return a
 	}
