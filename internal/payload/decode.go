@@ -114,32 +114,6 @@ func CheckOneDocument(data []byte) *Error {
 	}
 }
 
-// plain converts numbers to int64, or to float64 if they are not integers of that size.
-func plain(value any) any {
-	switch v := value.(type) {
-	case map[string]any:
-		fields := make(map[string]any, len(v))
-		for key, inner := range v {
-			fields[key] = plain(inner)
-		}
-		return fields
-	case []any:
-		list := make([]any, len(v))
-		for i, inner := range v {
-			list[i] = plain(inner)
-		}
-		return list
-	case json.Number:
-		if i, err := v.Int64(); err == nil {
-			return i
-		}
-		f, _ := v.Float64() // toJSON rejects numbers out of range
-		return f
-	default:
-		return value
-	}
-}
-
 // singleLine formats an error as one line that fits a status.
 func singleLine(text string) string {
 	return printable.Truncate(strings.Join(strings.Fields(text), " "), 300)

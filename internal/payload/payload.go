@@ -16,6 +16,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	kjson "sigs.k8s.io/json"
 )
 
 // Data keys of a ConfigMap; exactly one of them is required.
@@ -145,15 +146,21 @@ func (p *Payload) decode() *Error {
 		return &Error{Problem: ProblemKind, Message: words}
 	}
 	displayPath := func(path string) string { return path }
-	if fields[keyAPIVersion] == GroupedAPIVersion {
+	grouped := fields[keyAPIVersion] == GroupedAPIVersion
+	if grouped {
 		displayPath = GroupedPath
 		if fields, p.Trial, refused = flatten(fields); refused != nil {
 			return refused
 		}
-		text, err := json.Marshal(fields)
-		if err != nil {
-			return syntaxError(err)
-		}
+	}
+	text, err := json.Marshal(fields)
+	if err == nil {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(text, &p.Fields)
+	}
+	if err != nil {
+		return syntaxError(err)
+	}
+	if grouped {
 		if len(text) > MaxSize {
 			return &Error{Problem: ProblemTooLarge, Message: "larger than 1 MiB in the upstream form"}
 		}
@@ -163,7 +170,6 @@ func (p *Payload) decode() *Error {
 		}
 		p.Upstream = text
 	}
-	p.Fields = plain(fields).(map[string]any)
 	return checkFields(p.Fields, displayPath)
 }
 
