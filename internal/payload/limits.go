@@ -31,9 +31,6 @@ func CheckLimits(data []byte) *Error {
 		return refused
 	}
 	if json.Valid(data) {
-		if depth, _ := jsonShape(data); depth > maxDepth {
-			return nestedTooDeep()
-		}
 		var value any
 		dec := json.NewDecoder(bytes.NewReader(data))
 		dec.UseNumber()
@@ -56,11 +53,32 @@ func CheckLimits(data []byte) *Error {
 	}
 }
 
-// Indentable reports whether JSON may be indented, as JSON or YAML: the size of nested text grows with the square of
-// its depth.
+// Indentable reports whether JSON may be indented by two spaces for each level, as JSON or YAML: the size of nested text
+// grows with the square of its depth.
 func Indentable(text []byte) bool {
-	_, indented := jsonShape(text)
-	return indented <= maxRendered+8*len(text)
+	const indent = 2
+	size, depth, quoted := 0, 0, false
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		size++
+		switch {
+		case quoted && c == '\\':
+			i++
+			size++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+			size += 1 + indent*depth
+		case c == '}' || c == ']':
+			depth--
+			size += 1 + indent*max(depth, 0)
+		case c == ',':
+			size += 1 + indent*max(depth, 0)
+		}
+	}
+	return size <= maxRendered+8*len(text)
 }
 
 // tooManyValues rejects text that needs much memory to decode. It counts single characters, including those in strings
@@ -83,41 +101,13 @@ func tooManyValues(data []byte) *Error {
 	return &Error{Problem: ProblemTooLarge, Message: fmt.Sprintf("too many values: its text has more than %d commas, colons, brackets and dashes", maxSeparators)}
 }
 
-// jsonShape returns the depth of JSON, and its size in bytes when indented by two spaces for each level.
-func jsonShape(text []byte) (deepest, indented int) {
-	const indent = 2
-	depth, quoted := 0, false
-	for i := 0; i < len(text); i++ {
-		c := text[i]
-		indented++
-		switch {
-		case quoted && c == '\\':
-			i++
-			indented++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			depth++
-			deepest = max(deepest, depth)
-			indented += 1 + indent*depth
-		case c == '}' || c == ']':
-			depth--
-			indented += 1 + indent*max(depth, 0)
-		case c == ',':
-			indented += 1 + indent*max(depth, 0)
-		}
-	}
-	return deepest, indented
-}
-
 // tooMuch rejects a decoded value that is nested too deep, or whose fields would be too large if listed with their
 // paths.
 func tooMuch(value any) *Error {
 	m := measure{left: maxRendered}
 	switch m.visit(value, 0, 0); {
 	case m.deep:
-		return nestedTooDeep()
+		return &Error{Problem: ProblemTooDeep, Message: fmt.Sprintf("nested more than %d levels deep", maxDepth)}
 	case m.left < 0:
 		return &Error{Problem: ProblemTooLarge, Message: fmt.Sprintf("the fields with their full paths exceed %d MiB: "+
 			"shorten the keys of nested mappings", maxRendered>>20)}
@@ -168,10 +158,6 @@ func isNest(value any) bool {
 		return true
 	}
 	return false
-}
-
-func nestedTooDeep() *Error {
-	return &Error{Problem: ProblemTooDeep, Message: fmt.Sprintf("nested more than %d levels deep", maxDepth)}
 }
 
 var yamlName = regexp.MustCompile(`[&*][-0-9A-Z_a-z]+`)
