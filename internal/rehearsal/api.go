@@ -27,7 +27,7 @@ const Label = GroupName + "/hollow"
 // GroupName is the group of labels and taints.
 const GroupName = v1alpha1.GroupName
 
-// maxParallel limits the concurrent requests of a fleet, without those of its agents.
+// maxParallel limits how many nodes join or leave at the same time, and how many heartbeats are written at the same time.
 const maxParallel = 64
 
 // api holds the clients of the fleet's own user, which also writes what kubelets would write, and the configuration of the agents'
@@ -37,7 +37,7 @@ type api struct {
 	base   http.RoundTripper // of the agents: has credentials, but does not impersonate
 	core   *coreclient.CoreV1Client
 	leases *coordinationclient.CoordinationV1Client
-	slots  chan struct{}
+	slots  chan struct{} // maxParallel ones, for heartbeats
 }
 
 func newAPI(config *rest.Config) (*api, error) {
@@ -65,16 +65,6 @@ func newAPI(config *rest.Config) (*api, error) {
 		return nil, fmt.Errorf("connect to the API server: %w", err)
 	}
 	return a, nil
-}
-
-// acquire waits for one of maxParallel slots until ctx ends.
-func (a *api) acquire(ctx context.Context) (release func(), err error) {
-	select {
-	case a.slots <- struct{}{}:
-		return func() { <-a.slots }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 }
 
 // clientFor returns an HTTP client that impersonates a node, over connections that all nodes share.
@@ -139,11 +129,6 @@ func errNotHollow(name string) error {
 
 // register creates the Node and its Lease, or adopts an existing hollow Node.
 func (a *api) register(ctx context.Context, node *corev1.Node) (adopted bool, err error) {
-	release, err := a.acquire(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer release()
 	_, err = a.core.Nodes().Create(ctx, node, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		old, err := a.core.Nodes().Get(ctx, node.Name, metav1.GetOptions{})
@@ -172,15 +157,10 @@ func (a *api) register(ctx context.Context, node *corev1.Node) (adopted bool, er
 
 // deregister deletes the Node and its Lease, if they exist.
 func (a *api) deregister(ctx context.Context, node string) error {
-	release, err := a.acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
 	if err := a.core.Nodes().Delete(ctx, node, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete Node %s: %w", node, err)
 	}
-	err = a.leases.Leases(corev1.NamespaceNodeLease).Delete(ctx, node, metav1.DeleteOptions{})
+	err := a.leases.Leases(corev1.NamespaceNodeLease).Delete(ctx, node, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete the Lease of Node %s: %w", node, err)
 	}
@@ -189,12 +169,7 @@ func (a *api) deregister(ctx context.Context, node string) error {
 
 // deleteNodeConfig deletes the NodeConfig of a node, if it exists.
 func (a *api) deleteNodeConfig(ctx context.Context, node string) error {
-	release, err := a.acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
-	err = a.core.RESTClient().Delete().AbsPath(nodeConfigPath(node)).Do(ctx).Error()
+	err := a.core.RESTClient().Delete().AbsPath(nodeConfigPath(node)).Do(ctx).Error()
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete NodeConfig %s: %w", node, err)
 	}

@@ -122,13 +122,7 @@ func (h *heartbeat) writeOnce(ctx context.Context) bool {
 	due, ready, post := h.leaseDue, h.desiredReady(), !h.readyKnown || h.ready != h.desiredReady()
 	h.leaseDue = false
 	h.mu.Unlock()
-	var err error
-	if post {
-		err = h.fleet.api.setReady(ctx, h.name, ready, time.Now().Add(h.skew))
-	}
-	if err == nil && due {
-		err = h.fleet.api.renewLease(ctx, h.name)
-	}
+	err := h.send(ctx, post, ready, due)
 	if err != nil && ctx.Err() == nil {
 		h.fleet.o.Log.Debug("cannot write a simulated heartbeat; retrying", "node", h.name, "err", err)
 	}
@@ -143,31 +137,41 @@ func (h *heartbeat) writeOnce(ctx context.Context) bool {
 	return h.busy
 }
 
+// send writes the condition Ready if post is set, and renews the Lease if due is set.
+func (h *heartbeat) send(ctx context.Context, post, ready, due bool) error {
+	api := h.fleet.api
+	select {
+	case api.slots <- struct{}{}:
+		defer func() { <-api.slots }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if post {
+		if err := api.setReady(ctx, h.name, ready, time.Now().Add(h.skew)); err != nil {
+			return err
+		}
+	}
+	if due {
+		return api.renewLease(ctx, h.name)
+	}
+	return nil
+}
+
 // setReady writes the Node's condition Ready with the given time.
 func (a *api) setReady(ctx context.Context, node string, ready bool, at time.Time) error {
-	release, err := a.acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
 	status, reason := corev1.ConditionTrue, "KubeletReady"
 	if !ready {
 		status, reason = corev1.ConditionFalse, "KubeletNotReady"
 	}
 	now := at.UTC().Format(time.RFC3339)
 	patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":%q,"reason":%q,"message":"simulated by evenkeel-hollow","lastHeartbeatTime":%q,"lastTransitionTime":%q}]}}`, status, reason, now, now)
-	_, err = a.core.Nodes().Patch(ctx, node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+	_, err := a.core.Nodes().Patch(ctx, node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 	return err
 }
 
 // renewLease sets the renewTime of a Node's Lease.
 func (a *api) renewLease(ctx context.Context, node string) error {
-	release, err := a.acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
 	patch := fmt.Sprintf(`{"spec":{"renewTime":%q}}`, time.Now().UTC().Format(metav1.RFC3339Micro))
-	_, err = a.leases.Leases(corev1.NamespaceNodeLease).Patch(ctx, node, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := a.leases.Leases(corev1.NamespaceNodeLease).Patch(ctx, node, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	return err
 }
