@@ -77,9 +77,6 @@ type Fleet struct {
 // Start registers the nodes, starts their agents, and returns when each agent has reported its status. If it fails, it removes
 // what it created, and the error says what to do. The fleet runs until ctx ends or Stop is called.
 func Start(ctx context.Context, o Options) (*Fleet, error) {
-	if o.Config == nil || o.Nodes < 0 || o.Zones < 0 {
-		return nil, errors.New("a fleet needs a client configuration, and numbers of nodes and zones that are not negative")
-	}
 	for _, f := range o.Faults {
 		if err := f.check(); err != nil {
 			return nil, fmt.Errorf("fault %s: %w", f.Kind, err)
@@ -231,9 +228,7 @@ func (f *Fleet) join(ctx context.Context, name string, index int) error {
 	f.nodes[name], f.created[name] = n, true
 	f.mu.Unlock()
 	if n.setFaults(nil) {
-		n.mu.Lock()
-		n.silent = true
-		n.mu.Unlock()
+		n.silence()
 		return nil
 	}
 	return n.startAndWait(ctx)
@@ -364,10 +359,7 @@ func (f *Fleet) Silence(name string) error {
 	if err != nil {
 		return err
 	}
-	n.mu.Lock()
-	n.silent = true
-	n.mu.Unlock()
-	n.stop()
+	n.silence()
 	return nil
 }
 

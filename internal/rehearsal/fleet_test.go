@@ -228,12 +228,10 @@ func TestAUserWithoutImpersonationGetsAnError(t *testing.T) {
 
 func TestInvalidOptionsAreErrors(t *testing.T) {
 	for want, change := range map[string]func(*Options){
-		"needs a client configuration": func(o *Options) { o.Config = nil },
-		"not negative":                 func(o *Options) { o.Nodes = -1 },
-		"unknown kind":                 func(o *Options) { o.Faults = []Fault{{Kind: "odd"}} },
-		"connection refused":           func(o *Options) { o.Config.Host = "https://127.0.0.1:1" },
-		"make the directory of the":    func(o *Options) { o.Dir = "/dev/null/x" },
-		"connect to the API server":    func(o *Options) { o.Config.CAFile, o.Config.CAData = "/dev/null/x", nil },
+		"unknown kind":              func(o *Options) { o.Faults = []Fault{{Kind: "odd"}} },
+		"connection refused":        func(o *Options) { o.Config.Host = "https://127.0.0.1:1" },
+		"make the directory of the": func(o *Options) { o.Dir = "/dev/null/x" },
+		"connect to the API server": func(o *Options) { o.Config.CAFile, o.Config.CAData = "/dev/null/x", nil },
 	} {
 		o := options(1)
 		change(&o)

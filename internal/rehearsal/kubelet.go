@@ -1,7 +1,6 @@
 package rehearsal
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -107,10 +106,8 @@ func effective(fields map[string]any) (component.Effective, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the payload: %w", err)
 	}
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.UseNumber()
-	var over map[string]any
-	if err := dec.Decode(&over); err != nil {
+	over, err := payload.DecodeMapping(text)
+	if err != nil {
 		return nil, fmt.Errorf("decode the payload: %w", err)
 	}
 	over = payload.Canonical(over)
@@ -120,14 +117,12 @@ func effective(fields map[string]any) (component.Effective, error) {
 }
 
 func merge(under, over map[string]any) map[string]any {
-	out := maps.Clone(under)
+	out := map[string]any{}
+	maps.Copy(out, under)
 	for name, value := range over {
 		if fields, ok := value.(map[string]any); ok {
 			below, _ := under[name].(map[string]any)
-			value = merge(maps.Clone(below), fields)
-		}
-		if out == nil {
-			out = map[string]any{}
+			value = merge(below, fields)
 		}
 		out[name] = value
 	}

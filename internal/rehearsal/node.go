@@ -115,6 +115,14 @@ func (n *node) stop() {
 	n.cancel = nil
 }
 
+// silence stops the agent, if it runs, and shows the node as silent.
+func (n *node) silence() {
+	n.mu.Lock()
+	n.silent = true
+	n.mu.Unlock()
+	n.stop()
+}
+
 // syncTimeout is long because all agents ask a small API server at the same time.
 const syncTimeout = 15 * time.Second
 
