@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evenkeel/evenkeel/internal/program"
+	"github.com/evenkeel/evenkeel/internal/rehearsal"
 )
 
 // version is set by the linker.
@@ -21,7 +22,7 @@ func main() {
 }
 
 func command() *cobra.Command {
-	o := &options{}
+	o := &options{Options: rehearsal.Options{Version: version}}
 	root := program.Root(&cobra.Command{
 		Use:   "evenkeel-hollow [flags]",
 		Short: "Run many simulated nodes with real agents, to rehearse rollouts",

@@ -19,48 +19,37 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
-	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/program"
 	"github.com/evenkeel/evenkeel/internal/rehearsal"
 )
 
-// options are the flags.
+// options are the flags. Those of the fleet are bound to its options.
 type options struct {
-	kubeconfig    string
-	nodes         int
-	prefix        string
-	zones         int
-	labels        []string
-	faults        []string
-	trialDuration time.Duration
-	healthTimeout time.Duration
-	readyTimeout  time.Duration
-	threshold     int
-	leasePeriod   time.Duration
-	clockSkew     time.Duration
-	join, leave   []string
-	dir           string
-	cleanup       bool
-	verbose       bool
+	rehearsal.Options
+	kubeconfig     string
+	labels, faults []string
+	join, leave    []string
+	cleanup        bool
+	verbose        bool
 }
 
 func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster (default: the one that kubectl uses)")
-	f.IntVar(&o.nodes, "nodes", 10, "number of nodes at the start")
-	f.StringVar(&o.prefix, "name-prefix", "hollow-", "prefix of the names of nodes; a number follows")
-	f.IntVar(&o.zones, "zones", 0, "number of zones: zone-0, zone-1, ...; 0: no zones")
+	f.IntVar(&o.Nodes, "nodes", 10, "number of nodes at the start")
+	f.StringVar(&o.Prefix, "name-prefix", "hollow-", "prefix of the names of nodes; a number follows")
+	f.IntVar(&o.Zones, "zones", 0, "number of zones: zone-0, zone-1, ...; 0: no zones")
 	f.StringArrayVar(&o.labels, "label", nil, "label of every Node, key=value; repeatable")
 	f.StringArrayVar(&o.faults, "fault", nil, "a fault, see above; repeatable")
-	f.DurationVar(&o.trialDuration, "trial-duration", 5*time.Second, "how long a kubelet must be healthy with a configuration before it is last-known-good")
-	f.DurationVar(&o.healthTimeout, "health-timeout", 5*time.Second, "how long a kubelet may be unhealthy during a trial")
-	f.DurationVar(&o.readyTimeout, "ready-timeout", 15*time.Second, "how long a node may be not Ready during a trial")
-	f.IntVar(&o.threshold, "crash-loop-threshold", 3, "unexpected restarts that a trial tolerates, 0 to 10")
-	f.DurationVar(&o.leasePeriod, "lease-period", 0, "how often Leases are renewed; 0: only when a kubelet starts and during trials")
-	f.DurationVar(&o.clockSkew, "clock-skew", 0, "error of the nodes' clocks, such as 1h: some clocks are ahead, the others behind")
+	f.DurationVar(&o.Limits.TrialDuration, "trial-duration", 5*time.Second, "how long a kubelet must be healthy with a configuration before it is last-known-good")
+	f.DurationVar(&o.Limits.HealthTimeout, "health-timeout", 5*time.Second, "how long a kubelet may be unhealthy during a trial")
+	f.DurationVar(&o.Limits.ReadyTimeout, "ready-timeout", 15*time.Second, "how long a node may be not Ready during a trial")
+	f.IntVar(&o.Limits.CrashLoopThreshold, "crash-loop-threshold", 3, "unexpected restarts that a trial tolerates, 0 to 10")
+	f.DurationVar(&o.LeasePeriod, "lease-period", 0, "how often Leases are renewed; 0: only when a kubelet starts and during trials")
+	f.DurationVar(&o.ClockSkew, "clock-skew", 0, "error of the nodes' clocks, such as 1h: some clocks are ahead, the others behind")
 	f.StringArrayVar(&o.join, "join", nil, "NODES@AFTER, such as 50@1m: 50 nodes join after one minute; repeatable")
 	f.StringArrayVar(&o.leave, "leave", nil, "NODES@AFTER: nodes leave after this time; repeatable")
-	f.StringVar(&o.dir, "dir", "", "directory for the agents' state, which is kept (default: a temporary directory)")
+	f.StringVar(&o.Dir, "dir", "", "directory for the agents' state, which is kept (default: a temporary directory)")
 	f.BoolVar(&o.cleanup, "cleanup", true, "delete the Nodes, Leases and NodeConfigs of these nodes at the end")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "print the logs of the agents")
 }
@@ -92,34 +81,33 @@ func (o *options) changes() ([]change, error) {
 	return changes, nil
 }
 
-// fleet returns the options of the fleet that do not need a file.
-func (o *options) fleet() (rehearsal.Options, error) {
-	out := rehearsal.Options{
-		Nodes: o.nodes, Prefix: o.prefix, Zones: o.zones, Labels: map[string]string{}, LeasePeriod: o.leasePeriod, ClockSkew: o.clockSkew, Version: version,
-		Limits: trial.Limits{TrialDuration: o.trialDuration, HealthTimeout: o.healthTimeout, ReadyTimeout: o.readyTimeout, CrashLoopThreshold: o.threshold},
-	}
-	for name, n := range map[string]int{"nodes": o.nodes, "zones": o.zones} {
+// check checks the values of the flags, and completes the options of the fleet.
+func (o *options) check() error {
+	for name, n := range map[string]int{"nodes": o.Nodes, "zones": o.Zones} {
 		if n < 0 {
-			return out, program.Usage("--%s must not be negative, is %d", name, n)
+			return program.Usage("--%s must not be negative, is %d", name, n)
 		}
 	}
-	for name, d := range map[string]time.Duration{"trial-duration": o.trialDuration, "health-timeout": o.healthTimeout, "ready-timeout": o.readyTimeout} {
+	for name, d := range map[string]time.Duration{
+		"trial-duration": o.Limits.TrialDuration, "health-timeout": o.Limits.HealthTimeout, "ready-timeout": o.Limits.ReadyTimeout,
+	} {
 		if d <= 0 {
-			return out, program.Usage("--%s must be longer than 0, is %s", name, d)
+			return program.Usage("--%s must be longer than 0, is %s", name, d)
 		}
 	}
-	if o.leasePeriod < 0 {
-		return out, program.Usage("--lease-period must not be negative, is %s", o.leasePeriod)
+	if o.LeasePeriod < 0 {
+		return program.Usage("--lease-period must not be negative, is %s", o.LeasePeriod)
 	}
-	if o.clockSkew < 0 {
-		return out, program.Usage("--clock-skew must not be negative, is %s: it is used in both directions", o.clockSkew)
+	if o.ClockSkew < 0 {
+		return program.Usage("--clock-skew must not be negative, is %s: it is used in both directions", o.ClockSkew)
 	}
-	if o.threshold < 0 || o.threshold > 10 {
-		return out, program.Usage("--crash-loop-threshold must be 0 to 10, not %d", o.threshold)
+	if t := o.Limits.CrashLoopThreshold; t < 0 || t > 10 {
+		return program.Usage("--crash-loop-threshold must be 0 to 10, not %d", t)
 	}
-	if wrong := validation.IsDNS1123Subdomain(o.prefix + "0"); len(wrong) > 0 {
-		return out, program.Usage("--name-prefix %q: %s", o.prefix, strings.Join(wrong, "; "))
+	if wrong := validation.IsDNS1123Subdomain(o.Prefix + "0"); len(wrong) > 0 {
+		return program.Usage("--name-prefix %q: %s", o.Prefix, strings.Join(wrong, "; "))
 	}
+	o.Labels = map[string]string{}
 	for _, label := range o.labels {
 		key, value, ok := strings.Cut(label, "=")
 		wrong := slices.Concat(validation.IsQualifiedName(key), validation.IsValidLabelValue(value))
@@ -127,23 +115,22 @@ func (o *options) fleet() (rehearsal.Options, error) {
 			wrong = []string{"not key=value"}
 		}
 		if len(wrong) > 0 {
-			return out, program.Usage("--label %q: %s", label, strings.Join(wrong, "; "))
+			return program.Usage("--label %q: %s", label, strings.Join(wrong, "; "))
 		}
-		out.Labels[key] = value
+		o.Labels[key] = value
 	}
 	for _, text := range o.faults {
 		f, err := rehearsal.ParseFault(text)
 		if err != nil {
-			return out, program.Usage("--fault: %w", err)
+			return program.Usage("--fault: %w", err)
 		}
-		out.Faults = append(out.Faults, f)
+		o.Faults = append(o.Faults, f)
 	}
-	return out, nil
+	return nil
 }
 
 func (o *options) run(ctx context.Context, out io.Writer) (err error) {
-	fo, err := o.fleet()
-	if err != nil {
+	if err := o.check(); err != nil {
 		return err
 	}
 	changes, err := o.changes()
@@ -152,25 +139,25 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 	}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
-	fo.Config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	o.Config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
 	if err != nil {
 		return fmt.Errorf("read the kubeconfig, see --kubeconfig: %w", err)
 	}
-	if o.dir != "" {
-		if fo.Dir, err = filepath.Abs(o.dir); err != nil {
+	if o.Dir != "" {
+		if o.Dir, err = filepath.Abs(o.Dir); err != nil {
 			return fmt.Errorf("--dir: %w", err)
 		}
 	}
-	fo.Log = slog.New(slog.NewTextHandler(printable.NewWriter(os.Stderr), nil))
+	o.Log = slog.New(slog.NewTextHandler(printable.NewWriter(os.Stderr), nil))
 	if o.verbose {
-		fo.AgentLog = fo.Log
+		o.AgentLog = o.Log
 	} else {
 		klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // client-go logs every request that an agent cancels
 	}
-	f, err := rehearsal.Start(ctx, fo)
+	f, err := rehearsal.Start(ctx, o.Options)
 	if err != nil {
 		if ctx.Err() != nil {
-			fo.Log.Info("stopped while nodes were joining", "err", err)
+			o.Log.Info("stopped while nodes were joining", "err", err)
 			return nil
 		}
 		return err
@@ -178,13 +165,13 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 	defer func() {
 		err = errors.Join(err, f.Stop())
 		if o.cleanup {
-			fo.Log.Info("cleaning up")
+			o.Log.Info("cleaning up")
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
 			defer cancel()
 			err = errors.Join(err, f.Cleanup(ctx))
 		}
 	}()
-	return play(ctx, f, changes, out, fo.Log)
+	return play(ctx, f, changes, out, o.Log)
 }
 
 // every is how often the nodes are counted.
