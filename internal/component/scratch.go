@@ -4,18 +4,17 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"math/big"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
+
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 )
@@ -27,25 +26,16 @@ var servingCert = sync.OnceValues(func() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		Subject:      pkix.Name{CommonName: "evenkeel dry run"},
-		NotBefore:    now.Add(-time.Hour),
-		NotAfter:     now.AddDate(10, 0, 0), // the agent may run for years
-	}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
 	if err != nil {
 		return nil, err
 	}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
+	certificate, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "evenkeel-dry-run"}, key) // valid for 10 years
 	if err != nil {
 		return nil, err
 	}
-	return map[string][]byte{
-		"kubelet.crt": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}),
-		"kubelet.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
-	}, nil
+	certPEM, err := cert.EncodeCertificates(certificate)
+	return map[string][]byte{"kubelet.crt": certPEM, "kubelet.key": keyPEM}, err
 })
 
 // makeScratch creates the temporary directory of one dry run, with subdirectories.
