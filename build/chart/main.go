@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -43,14 +44,6 @@ func resources(of, block string) value {
 
 const small = "          requests:\n            cpu: 10m\n            memory: 32Mi\n"
 
-func join(lists ...[]value) []value {
-	var all []value
-	for _, l := range lists {
-		all = append(all, l...)
-	}
-	return all
-}
-
 var templates = []template{
 	{file: "namespace.yaml", source: "api/namespace.yaml", when: `ne .Release.Namespace "evenkeel-system"`, values: []value{
 		{"  name: evenkeel-system\n", "  name: evenkeel-system\n  annotations:\n" + keep},
@@ -64,7 +57,7 @@ var templates = []template{
 	{file: "revision-admission.yaml", source: "api/revision-admission.yaml"},
 	{file: "controller-rbac.yaml", source: "controller/rbac.yaml"},
 	{file: "controller-flowschema.yaml", source: "controller/flowschema.yaml"},
-	{file: "controller-deployment.yaml", source: "controller/deployment.yaml", values: join(image("controller"), []value{
+	{file: "controller-deployment.yaml", source: "controller/deployment.yaml", values: slices.Concat(image("controller"), []value{
 		secrets("evenkeel-controller"),
 		{"  replicas: 2\n", "  replicas: {{ .Values.controller.replicas }}\n"},
 		{"        - --log-format=json\n", "        - --log-format=json\n        {{- range .Values.controller.args }}\n        - {{ quote . }}\n        {{- end }}\n"},
@@ -72,11 +65,11 @@ var templates = []template{
 	})},
 	{file: "installer-namespace.yaml", source: "installer/namespace.yaml", when: ".Values.installer.enabled"},
 	{file: "installer-people-rbac.yaml", source: "installer/people-rbac.yaml", when: ".Values.installer.enabled"},
-	{file: "installer.yaml", source: "installer/installer.yaml", when: ".Values.installer.enabled", values: join(image("agent"), []value{
+	{file: "installer.yaml", source: "installer/installer.yaml", when: ".Values.installer.enabled", values: slices.Concat(image("agent"), []value{
 		secrets("evenkeel-installer"), resources("installer", small),
 		{"        # [\"--\", \"--config-trial-duration=20m\"].\n", "        # [\"--\", \"--config-trial-duration=20m\"].\n        {{- with .Values.installer.agentFlags }}\n        args: {{ toJson (prepend . \"--\") }}\n        {{- end }}\n"},
 	})},
-	{file: "uninstaller.yaml", source: "installer/uninstaller.yaml", when: ".Values.installer.enabled", values: join(image("agent"), []value{
+	{file: "uninstaller.yaml", source: "installer/uninstaller.yaml", when: ".Values.installer.enabled", values: slices.Concat(image("agent"), []value{
 		secrets("evenkeel-installer"), resources("installer", small),
 	})},
 }
