@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -156,14 +157,8 @@ func (f Fault) matchesPayload(p *payload.Payload) bool {
 	if f.Field == "" {
 		return true
 	}
-	var value any = p.Fields
-	for name := range strings.SplitSeq(f.Field, ".") {
-		fields, ok := value.(map[string]any)
-		if value, ok = fields[name], ok && fields[name] != nil; !ok {
-			return false
-		}
-	}
-	return fmt.Sprint(value) == f.Value
+	value, _ := component.Effective(p.Fields).Field(f.Field)
+	return value != nil && fmt.Sprint(value) == f.Value
 }
 
 // behaviour is the combined effect of faults on a kubelet with one configuration.
