@@ -3,7 +3,6 @@ package component
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"reflect"
 	"strings"
@@ -46,32 +45,17 @@ func (k *Kubelet) hasFile(config configuration) bool {
 	return file != ""
 }
 
-// merged merges layers like the kubelet: mappings key by key, other values are replaced. Null values stay.
+// merged merges layers like the kubelet.
 func merged(layers []layer) map[string]any {
 	fields := map[string]any{}
 	for _, l := range layers {
-		fieldsByName := l.fields
+		over := l.fields
 		if l.anyCase {
-			fieldsByName = payload.Canonical(fieldsByName)
+			over = payload.Canonical(over)
 		}
-		mergeInto(fields, fieldsByName)
+		fields = payload.Merge(fields, over)
 	}
 	return fields
-}
-
-func mergeInto(fields, patch map[string]any) {
-	for name, value := range patch {
-		if inner, ok := value.(map[string]any); ok {
-			target, _ := fields[name].(map[string]any)
-			target = maps.Clone(target)
-			if target == nil {
-				target = map[string]any{}
-			}
-			mergeInto(target, inner)
-			value = target
-		}
-		fields[name] = value
-	}
 }
 
 // agentFields are the configuration fields that the agent uses, with the kubelet's flag and default; nil where the

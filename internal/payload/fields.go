@@ -1,6 +1,9 @@
 package payload
 
-import "strings"
+import (
+	"maps"
+	"strings"
+)
 
 // Field is a field of the upstream KubeletConfiguration.
 type Field struct {
@@ -273,4 +276,19 @@ func (n *name) find(key string) (string, *name) {
 		}
 	}
 	return "", nil
+}
+
+// Merge returns a configuration with another one merged over it, as the kubelet merges drop-ins: mappings key by key, other
+// values are replaced. Null values stay.
+func Merge(under, over map[string]any) map[string]any {
+	merged := map[string]any{}
+	maps.Copy(merged, under)
+	for name, value := range over {
+		if fields, ok := value.(map[string]any); ok {
+			below, _ := under[name].(map[string]any)
+			value = Merge(below, fields)
+		}
+		merged[name] = value
+	}
+	return merged
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -113,20 +112,7 @@ func effective(fields map[string]any) (component.Effective, error) {
 	over = payload.Canonical(over)
 	delete(over, "apiVersion")
 	delete(over, "kind")
-	return merge(defaults, over), nil
-}
-
-func merge(under, over map[string]any) map[string]any {
-	out := map[string]any{}
-	maps.Copy(out, under)
-	for name, value := range over {
-		if fields, ok := value.(map[string]any); ok {
-			below, _ := under[name].(map[string]any)
-			value = merge(below, fields)
-		}
-		out[name] = value
-	}
-	return out
+	return payload.Merge(defaults, over), nil
 }
 
 // Files implements agent.Kubelet.
