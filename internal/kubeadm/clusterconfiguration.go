@@ -12,7 +12,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	netutils "k8s.io/utils/net"
-	kjson "sigs.k8s.io/json"
 )
 
 // ClusterConfiguration holds the fields of kubeadm's ClusterConfiguration (v1beta3 or v1beta4) from which component
@@ -64,10 +63,7 @@ func parseClusterConfiguration(document []byte) (*ClusterConfiguration, error) {
 			Disabled bool `json:"disabled"`
 		} `json:"proxy"`
 	}{}
-	text, err := toJSON(document)
-	if err == nil {
-		err = kjson.UnmarshalCaseSensitivePreserveInts(text, &read)
-	}
+	all, err := decodeInto(document, &read)
 	if err != nil {
 		return nil, fmt.Errorf("ClusterConfiguration: %w", err)
 	}
@@ -85,10 +81,6 @@ func parseClusterConfiguration(document []byte) (*ClusterConfiguration, error) {
 		DNSDomain:            cmp.Or(read.Networking.DNSDomain, "cluster.local"),
 		ProxyDisabled:        read.Proxy.Disabled && read.APIVersion == kubeadmV1beta4,
 		Document:             document,
-	}
-	var all map[string]any
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &all); err != nil {
-		return nil, fmt.Errorf("ClusterConfiguration: %w", err)
 	}
 	for _, path := range slices.Sorted(maps.Keys(knownFields)) {
 		within := all

@@ -97,7 +97,7 @@ func TestOtherKindsAndVersionsAreNotAClusterConfiguration(t *testing.T) {
 		{"another kind", "apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\n",
 			`InitConfiguration "kubeadm.k8s.io/v1beta4" is not a ClusterConfiguration of`},
 		{"another group", "apiVersion: v1\nkind: ClusterConfiguration\n", `ClusterConfiguration "v1" is not a ClusterConfiguration of`},
-		{"a text", "nonsense\n", "ClusterConfiguration: json: cannot unmarshal string"},
+		{"a text", "nonsense\n", "ClusterConfiguration: must be a mapping of fields, not \"nonsense\""},
 		{"nothing", "# nothing\n", "ClusterConfiguration: empty"},
 		{"no YAML", "a: [\n", "ClusterConfiguration: neither JSON nor YAML"},
 	} {

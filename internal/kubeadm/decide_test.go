@@ -240,7 +240,7 @@ func TestUnreadableConfigurationsAreExplained(t *testing.T) {
 		"apiVersion: kubelet.config.k8s.io/v9\nkind: KubeletConfiguration\n":                                                             "",
 		`{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "staticPodURLHeader": {"x": ["\ud83d\ude00"]}}`: "",
 		"apiVersion: v1\nkind: ConfigMap\n": "it is ConfigMap of v1, not KubeletConfiguration of kubelet.config.k8s.io",
-		"null":                              "it cannot be parsed: it is not a mapping of fields",
+		"null":                              "it cannot be parsed: empty",
 		"a: b: c":                           "it cannot be parsed: neither JSON nor YAML",
 		"":                                  "it cannot be parsed: empty",
 	} {

@@ -14,7 +14,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
@@ -146,47 +145,30 @@ func (d *Document) read(text []byte) error {
 	return nil
 }
 
-// toJSON returns a document as JSON. Duplicate keys are rejected: parsers differ in which of them they use.
-func toJSON(text []byte) ([]byte, error) {
-	if json.Valid(text) {
-		if refused := payload.CheckLimits(text); refused != nil {
-			return nil, errors.New(refused.Message)
-		}
-		var value any
-		strict, err := kjson.UnmarshalStrict(text, &value)
-		if err == nil && len(strict) > 0 {
-			err = strict[0]
-		}
-		return text, err
-	}
+// Fields returns the fields of one document, YAML or JSON; numbers are json.Number. Duplicate keys are rejected: parsers differ
+// in which of them they use. The error says why the text is not a document.
+func Fields(text []byte) (map[string]any, error) {
 	if bytes.HasPrefix(text, []byte("---")) {
 		return nil, errors.New("only a comment may follow --- on the same line")
 	}
-	refused := payload.CheckOneDocument(text)
-	switch {
-	case refused != nil && refused.Problem == payload.ProblemDocuments:
+	fields, err := payload.DecodeMapping(text)
+	if refused := (*payload.Error)(nil); errors.As(err, &refused) && refused.Problem == payload.ProblemDocuments {
 		return nil, errors.New("another document follows without a line --- between them")
-	case refused != nil:
-		return nil, errors.New(refused.Message)
 	}
-	asJSON, err := yaml.YAMLToJSONStrict(text)
-	if err != nil {
-		return nil, errors.New(strings.Join(strings.Fields(err.Error()), " ")) // the error has a line for each key
-	}
-	return asJSON, nil
+	return fields, err
 }
 
-// Fields returns the fields of one document, YAML or JSON. The error says why it is none.
-func Fields(text []byte) (map[string]any, error) {
-	asJSON, err := toJSON(text)
+// decodeInto decodes a document into a struct, and returns all its fields.
+func decodeInto(text []byte, into any) (map[string]any, error) {
+	fields, err := Fields(text)
 	if err != nil {
 		return nil, err
 	}
-	var fields map[string]any
-	if err := json.Unmarshal(asJSON, &fields); err != nil || fields == nil {
-		return nil, errors.New("it is not a mapping of fields")
+	asJSON, err := json.Marshal(fields)
+	if err != nil {
+		return nil, err
 	}
-	return fields, nil
+	return fields, kjson.UnmarshalCaseSensitivePreserveInts(asJSON, into)
 }
 
 // Component returns the component that the document's group and kind belong to; ok is false if no component has them. The
@@ -317,12 +299,8 @@ type localAPIEndpoint struct {
 // endpointOf returns the host:port of an InitConfiguration's API server; "" if it leaves the address to kubeadm. The error names
 // the field that is wrong.
 func endpointOf(text []byte) (string, error) {
-	asJSON, err := toJSON(text)
-	if err != nil {
-		return "", err
-	}
 	var init initConfiguration
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(asJSON, &init); err != nil {
+	if _, err := decodeInto(text, &init); err != nil {
 		return "", fmt.Errorf("it cannot be parsed: %w", err)
 	}
 	e := init.LocalAPIEndpoint

@@ -107,14 +107,14 @@ func TestDocumentsAreSeparatedWhereKubeadmSeparatesThem(t *testing.T) {
 func TestADocumentThatCannotBeReadIsNamed(t *testing.T) {
 	for _, tt := range []struct{ name, data, want string }{
 		{"no YAML", kubeletDocument + "---\n" + kubeletDocument + "maxPods: [\n", "f.yaml, document 2: neither JSON nor YAML: yaml: line 3: did not find expected node content"},
-		{"a list", "- a\n", "f.yaml: it is not a mapping of fields"},
-		{"null", "null", "f.yaml: it is not a mapping of fields"},
-		{"a word", "word\n---\n" + kubeletDocument, "f.yaml, document 1: it is not a mapping of fields"},
+		{"a list", "- a\n", "f.yaml: must be a mapping of fields, not a list"},
+		{"null", "null", "f.yaml: empty"},
+		{"a word", "word\n---\n" + kubeletDocument, `f.yaml, document 1: must be a mapping of fields, not "word"`},
 		{"no apiVersion", "kind: A\n", "f.yaml: it has no apiVersion, or one that is not a string"},
 		{"no kind", "apiVersion: v1\n", "f.yaml: it has no kind, or one that is not a string"},
 		{"a kind that is a number", "apiVersion: v1\nkind: 1\n", "f.yaml: it has no kind, or one that is not a string"},
 		{"a bad apiVersion", "apiVersion: a/b/c\nkind: A\n", `f.yaml: its apiVersion "a/b/c" is invalid`},
-		{"a key twice", kubeletDocument + "kind: B\n", `f.yaml: yaml: unmarshal errors: line 3: key "kind" already set in map`},
+		{"a key twice", kubeletDocument + "kind: B\n", `f.yaml: duplicate key: yaml: unmarshal errors: line 3: key "kind" already set in map`},
 		{"a key twice, JSON", `{"apiVersion": "v1", "kind": "A", "kind": "B"}`, `f.yaml: duplicate field "kind"`},
 		{"text after the line between", kubeletDocument + "--- {kind: A}\n", "f.yaml, document 2: only a comment may follow --- on the same line"},
 		{"no line between", kubeletDocument + "...\n" + kubeletDocument, "f.yaml: another document follows without a line --- between them"},
@@ -149,7 +149,7 @@ func TestDocumentsAfterAnUnreadableOneAreYielded(t *testing.T) {
 	want := []string{
 		"f.yaml, document 1: neither JSON nor YAML: yaml: line 1: did not find expected node content",
 		"f.yaml, document 2: KubeletConfiguration",
-		"f.yaml, document 3: it is not a mapping of fields",
+		"f.yaml, document 3: must be a mapping of fields, not a list",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -44,10 +44,8 @@ func zeroFields(c Component) map[string]any {
 	if c.Name == "kube-proxy" {
 		empty = &kubeproxyv1alpha1.KubeProxyConfiguration{}
 	}
-	all := map[string]any{}
-	if text, err := json.Marshal(empty); err == nil {
-		_ = json.Unmarshal(text, &all) // cannot fail
-	}
+	text, _ := json.Marshal(empty) // cannot fail
+	all, _ := Fields(text)
 	return all
 }
 

@@ -5,15 +5,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 func tree(t *testing.T, text string) map[string]any {
 	t.Helper()
-	var fields map[string]any
-	if err := yaml.Unmarshal([]byte(text), &fields); err != nil {
+	fields, err := Fields([]byte(text))
+	if err != nil {
 		t.Fatal(err)
 	}
 	return fields
