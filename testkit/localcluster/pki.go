@@ -13,6 +13,9 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 )
 
 // authority is the cluster's certificate authority, with its files in dir.
@@ -39,18 +42,14 @@ func newAuthority(dir string) (*authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the authority: %w", err)
 	}
-	template := certificate(pkix.Name{CommonName: "evenkeel-localcluster"})
-	template.IsCA, template.BasicConstraintsValid = true, true
-	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	ca, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "evenkeel-localcluster", NotBefore: validFrom()}, key)
 	if err != nil {
 		return nil, fmt.Errorf("make the authority: %w", err)
 	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
+	a := &authority{dir: dir, cert: ca, key: key}
+	if a.pem, err = cert.EncodeCertificates(ca); err != nil {
 		return nil, fmt.Errorf("make the authority: %w", err)
 	}
-	a := &authority{dir: dir, cert: cert, key: key, pem: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
 
 	server := certificate(pkix.Name{CommonName: "kube-apiserver"})
 	server.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
@@ -64,13 +63,9 @@ func newAuthority(dir string) (*authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	tokenKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	tokenKey, err := keyutil.MakeEllipticPrivateKeyPEM()
 	if err != nil {
 		return nil, fmt.Errorf("make the service account key: %w", err)
-	}
-	tokenPEM, err := keyPEM(tokenKey)
-	if err != nil {
-		return nil, err
 	}
 	for name, data := range map[string][]byte{
 		"ca.crt":             a.pem,
@@ -78,7 +73,7 @@ func newAuthority(dir string) (*authority, error) {
 		"apiserver.key":      serverPair.key,
 		"kubelet-client.crt": kubeletClient.cert,
 		"kubelet-client.key": kubeletClient.key,
-		"sa.key":             tokenPEM,
+		"sa.key":             tokenKey,
 	} {
 		if err := os.WriteFile(a.file(name), data, 0o600); err != nil {
 			return nil, fmt.Errorf("write certificates: %w", err)
@@ -105,29 +100,20 @@ func (a *authority) issue(template *x509.Certificate) (pair, error) {
 	if err != nil {
 		return pair{}, fmt.Errorf("issue a certificate for %s: %w", template.Subject.CommonName, err)
 	}
-	encoded, err := keyPEM(key)
-	if err != nil {
-		return pair{}, err
-	}
-	return pair{cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key: encoded}, nil
+	encoded, err := keyutil.MarshalPrivateKeyToPEM(key)
+	return pair{cert: pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: der}), key: encoded}, err
 }
 
-func keyPEM(key *ecdsa.PrivateKey) ([]byte, error) {
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return nil, fmt.Errorf("encode a key: %w", err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
-}
+// validFrom is two days ago, so that a test can set a clock back by a day.
+func validFrom() time.Time { return time.Now().Add(-48 * time.Hour) }
 
-// certificate returns the common fields of all certificates. They are valid from two days ago, so that a test can set a clock back by
-// a day.
+// certificate returns the common fields of the certificates that the authority issues.
 func certificate(subject pkix.Name) *x509.Certificate {
 	now := time.Now()
 	return &x509.Certificate{
 		SerialNumber: new(big.Int).SetInt64(now.UnixNano()),
 		Subject:      subject,
-		NotBefore:    now.Add(-48 * time.Hour),
+		NotBefore:    validFrom(),
 		NotAfter:     now.AddDate(1, 0, 0),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 	}
