@@ -9,7 +9,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/localcluster/sweep"
 )
 
 // ErrUnsupported means that systemd cannot be booted on this host; the error that wraps it says why.
@@ -297,39 +297,8 @@ func (m *Machine) Stop() error {
 func (m *Machine) removeCgroups() error {
 	var errs []error
 	for _, root := range m.cgroups {
-		deadline := time.Now().Add(10 * time.Second)
-		for {
-			err := removeTree(root)
-			if err == nil {
-				break
-			}
-			if time.Now().After(deadline) {
-				errs = append(errs, err)
-				break
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
+		errs = append(errs, sweep.RemoveCgroup(root))
 	}
 	m.cgroups = nil
 	return errors.Join(errs...)
-}
-
-// removeTree removes a cgroup and its descendants.
-func removeTree(root string) error {
-	var dirs []string
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			dirs = append(dirs, path)
-		}
-		return err
-	})
-	for i := len(dirs) - 1; i >= 0; i-- {
-		if removed := os.Remove(dirs[i]); removed != nil && err == nil {
-			err = removed
-		}
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }

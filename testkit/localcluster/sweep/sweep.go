@@ -146,7 +146,7 @@ func removeCgroup(dir string) error {
 		}
 		root := filepath.Join(m.Path, name)
 		errs = append(errs, killAll(dir, func() ([]int, error) { return cgroupProcesses(root) }))
-		errs = append(errs, eventually(func() error { return removeDirs(root) }))
+		errs = append(errs, RemoveCgroup(root))
 	}
 	return errors.Join(errs...)
 }
@@ -173,6 +173,11 @@ func cgroupProcesses(root string) ([]int, error) {
 		return nil
 	})
 	return pids, err
+}
+
+// RemoveCgroup removes a cgroup and its descendants as soon as their last process has ended.
+func RemoveCgroup(root string) error {
+	return eventually(func() error { return removeDirs(root) })
 }
 
 // removeDirs removes a tree of directories without removing files: the files of a cgroup disappear with it.
