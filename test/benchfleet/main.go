@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"syscall"
 	"time"
@@ -99,16 +98,4 @@ func (b *bench) limited(what, figure, floor, limit string, ok bool) {
 // note prints a figure without a limit.
 func note(what, format string, args ...any) {
 	fmt.Printf("%-58s %s\n", what, fmt.Sprintf(format, args...))
-}
-
-// program returns the path of one of evenkeel's programs, as built by `make build`.
-func program(name string) (string, error) {
-	path, err := filepath.Abs(filepath.Join("bin", name))
-	if err != nil {
-		return "", err
-	}
-	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("%w; run make build, and this in the module's directory", err)
-	}
-	return path, nil
 }

@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"slices"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 const (
@@ -44,17 +45,7 @@ func (b *bench) outages(ctx context.Context, nodes int) (err error) {
 	if err := c.says(ctx, "all watches are synced", 5*time.Minute); err != nil {
 		return err
 	}
-	ready := func() error {
-		r, err := http.Get("http://" + probes + "/readyz")
-		if err != nil {
-			return err
-		}
-		defer r.Body.Close()
-		if r.StatusCode != http.StatusOK {
-			return errors.New(r.Status)
-		}
-		return nil
-	}
+	ready := func() error { return localcluster.Probe(ctx, "http://"+probes+"/readyz") }
 	var floors, behind []time.Duration
 	for range outages {
 		if err := w.cluster.StopAPIServer(); err != nil {

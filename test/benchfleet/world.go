@@ -23,6 +23,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/controller"
+	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/figures"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
@@ -96,7 +97,7 @@ func (w *world) down() error {
 
 // run starts one of evenkeel's programs.
 func (w *world) run(name string, args ...string) (*child, error) {
-	path, err := program(name)
+	path, err := bed.Program(name)
 	if err != nil {
 		return nil, err
 	}

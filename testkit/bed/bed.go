@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -57,7 +56,7 @@ func On(ctx context.Context, cluster *localcluster.Cluster, name string) (*Bed, 
 	admin := rest.CopyConfig(cluster.AdminConfig())
 	admin.QPS = -1 // polling in tests is bounded by deadlines
 	var err error
-	if b.Binary, err = program("evenkeel-agent"); err != nil {
+	if b.Binary, err = Program("evenkeel-agent"); err != nil {
 		return nil, err
 	}
 	if b.Kube, err = kubernetes.NewForConfig(admin); err != nil {
@@ -80,23 +79,17 @@ func On(ctx context.Context, cluster *localcluster.Cluster, name string) (*Bed, 
 // Down stops everything.
 func (b *Bed) Down() error { return b.Cluster.Stop() }
 
-// program finds one of this module's programs in bin.
-func program(name string) (string, error) {
-	dir, err := os.Getwd()
+// Program returns the path of one of evenkeel's programs, as built by `make build`.
+func Program(name string) (string, error) {
+	module, err := localcluster.ModuleRoot()
 	if err != nil {
 		return "", err
 	}
-	for ; dir != "/"; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil {
-			continue
-		}
-		binary := filepath.Join(dir, "bin", name)
-		if _, err := os.Stat(binary); err != nil {
-			return "", fmt.Errorf("%w; run make build", err)
-		}
-		return binary, nil
+	path := filepath.Join(module, "bin", name)
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("%w; run make build", err)
 	}
-	return "", errors.New("not inside evenkeel's module")
+	return path, nil
 }
 
 // Config returns the node's own configuration as a payload, with changed top-level fields; a nil value removes a field.
@@ -159,21 +152,7 @@ func ConfigOK(nc *v1alpha1.NodeConfig) metav1.Condition {
 
 // Healthy returns nil if the node's kubelet is healthy.
 func (b *Bed) Healthy(ctx context.Context) error {
-	url := fmt.Sprintf("http://127.0.0.1:%d/healthz", b.Node.HealthzPort())
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	res, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("healthz: %s", res.Status)
-	}
-	return nil
+	return localcluster.Probe(ctx, fmt.Sprintf("http://127.0.0.1:%d/healthz", b.Node.HealthzPort()))
 }
 
 // MaxPods returns the capacity that the node reports for pods.

@@ -3,9 +3,7 @@ package bed
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +22,7 @@ type Controller struct {
 
 // Controller starts a controller, and returns when it is ready. It dies with the calling process.
 func (b *Bed) Controller(ctx context.Context, flags ...string) (*Controller, error) {
-	binary, err := program("evenkeel-controller")
+	binary, err := Program("evenkeel-controller")
 	if err != nil {
 		return nil, err
 	}
@@ -55,19 +53,7 @@ func (b *Bed) Controller(ctx context.Context, flags ...string) (*Controller, err
 		return nil, err
 	}
 	err = Eventually(ctx, time.Minute, func(ctx context.Context) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+probes+"/readyz", nil)
-		if err != nil {
-			return err
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			return fmt.Errorf("the controller is not ready: %s", response.Status)
-		}
-		return nil
+		return localcluster.Probe(ctx, "http://"+probes+"/readyz")
 	})
 	if err != nil {
 		return nil, errors.Join(err, c.Stop(time.Minute))
@@ -82,7 +68,7 @@ func (c *Controller) Stop(within time.Duration) error {
 
 // Evenkeel runs `kubectl evenkeel` as the administrator and returns its exit code. It fails if the program does not run.
 func (b *Bed) Evenkeel(ctx context.Context, out io.Writer, args ...string) (int, error) {
-	binary, err := program("kubectl-evenkeel")
+	binary, err := Program("kubectl-evenkeel")
 	if err != nil {
 		return 0, err
 	}

@@ -233,7 +233,7 @@ func TestStartNamesMissingPrograms(t *testing.T) {
 // tools makes a directory of the real tools, in which some are scripts instead.
 func tools(t *testing.T, scripts map[string]string) string {
 	t.Helper()
-	module, err := moduleRoot()
+	module, err := ModuleRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,7 +311,7 @@ func TestATakenPortIsTriedOnceMoreWithAnother(t *testing.T) {
 
 func TestTheAPIServerCanBeReplaced(t *testing.T) {
 	mark, other := filepath.Join(t.TempDir(), "ran"), filepath.Join(t.TempDir(), "other-apiserver")
-	module, err := moduleRoot()
+	module, err := ModuleRoot()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os/exec"
 	"path/filepath"
 	"time"
@@ -61,21 +60,7 @@ func (c *Cluster) startEtcd(ctx context.Context) error {
 	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	err = p.wait(ctx, func(ctx context.Context) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, client+"/health", nil)
-		if err != nil {
-			return err
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			return fmt.Errorf("etcd answers %s", response.Status)
-		}
-		return nil
-	})
+	err = p.wait(ctx, func(ctx context.Context) error { return Probe(ctx, client+"/health") })
 	if err != nil {
 		return err
 	}

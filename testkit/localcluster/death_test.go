@@ -87,7 +87,7 @@ func TestNothingOutlivesAProcessThatIsKilled(t *testing.T) {
 
 func TestTheGuardRefusesOtherArguments(t *testing.T) {
 	c := &Cluster{dir: t.TempDir()}
-	module, err := moduleRoot()
+	module, err := ModuleRoot()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func TestImportImageNamesAnInvalidProgram(t *testing.T) {
 // smallProgram is a small static program.
 func smallProgram(t *testing.T) string {
 	t.Helper()
-	module, err := moduleRoot()
+	module, err := ModuleRoot()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,9 +81,9 @@ type Cluster struct {
 // Start starts etcd and kube-apiserver, waits until the API is ready, and applies the manifests. If it fails, it stops what it
 // started, and the error has the end of the failed program's log.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
-	module, moduleErr := moduleRoot()
-	if moduleErr != nil {
-		return nil, moduleErr
+	module, err := ModuleRoot()
+	if err != nil {
+		return nil, err
 	}
 	if o.Tools == "" {
 		o.Tools = filepath.Join(module, "bin", "tools")
@@ -266,8 +266,8 @@ func (c *Cluster) tool(name string) string { return filepath.Join(c.tools, name)
 
 func (c *Cluster) logFile(name string) string { return filepath.Join(c.dir, "log", name+".log") }
 
-// moduleRoot returns the directory of the go.mod at or above the working directory.
-func moduleRoot() (string, error) {
+// ModuleRoot returns the directory of the go.mod at or above the working directory.
+func ModuleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", fmt.Errorf("find the module: %w", err)
