@@ -1,7 +1,6 @@
 package component
 
 import (
-	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -104,14 +103,6 @@ func decodeEffective(text []byte) (Effective, error) {
 		return nil, err
 	}
 	return payload.Canonical(fields), nil
-}
-
-// decodeJSON decodes numbers as json.Number.
-func decodeJSON(text []byte) (e Effective, err error) {
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.UseNumber()
-	err = dec.Decode(&e)
-	return e, err
 }
 
 // leaves calls visit with the path of every field that is set. A mapping is walked, a list is one value, and null is

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -71,8 +72,8 @@ func withoutRejectedGates(data []byte, message string) (refused []string, remain
 	if err != nil {
 		return nil, nil
 	}
-	fields, err := decodeJSON(asJSON)
-	if err != nil {
+	var fields map[string]any
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(asJSON, &fields); err != nil {
 		return nil, nil
 	}
 	gates, _ := fields["featureGates"].(map[string]any)

@@ -75,7 +75,7 @@ var external = map[string]string{
 	"internal/cli/printing":     "github.com/spf13/cobra k8s.io/apimachinery k8s.io/cli-runtime sigs.k8s.io/yaml",
 	"internal/cli/rollout":      "github.com/guptarohit/asciigraph github.com/spf13/cobra k8s.io/api k8s.io/apimachinery sigs.k8s.io/controller-runtime sigs.k8s.io/yaml",
 	"internal/cli/version":      "github.com/spf13/cobra k8s.io/api k8s.io/apimachinery sigs.k8s.io/controller-runtime",
-	"internal/component":        "golang.org/x/sys google.golang.org/grpc k8s.io/client-go k8s.io/cri-api sigs.k8s.io/yaml",
+	"internal/component":        "golang.org/x/sys google.golang.org/grpc k8s.io/client-go k8s.io/cri-api sigs.k8s.io/json sigs.k8s.io/yaml",
 	"internal/fleet/controller": "github.com/go-logr/logr github.com/prometheus/client_golang k8s.io/api k8s.io/apimachinery k8s.io/client-go sigs.k8s.io/controller-runtime",
 	"internal/fleet/dashboard":  "k8s.io/api k8s.io/apimachinery k8s.io/client-go sigs.k8s.io/controller-runtime",
 	"internal/fleet/doctor":     "k8s.io/api k8s.io/apimachinery sigs.k8s.io/controller-runtime",
