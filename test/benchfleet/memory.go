@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -95,22 +95,11 @@ func (w *world) look(ctx context.Context, o *v1alpha1.NodeConfigRollout, nodes i
 func (w *world) populate(ctx context.Context, from, to int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	work := make(chan int)
-	var all sync.WaitGroup
-	for range patchers {
-		all.Go(func() {
-			for i := range work {
-				if err := w.make(ctx, i); err != nil && ctx.Err() == nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	for i := from; i < to && ctx.Err() == nil; i++ {
-		work <- i
-	}
-	close(work)
-	all.Wait()
+	workqueue.ParallelizeUntil(ctx, patchers, to-from, func(i int) {
+		if err := w.make(ctx, from+i); err != nil {
+			cancel(err)
+		}
+	})
 	return context.Cause(ctx)
 }
 

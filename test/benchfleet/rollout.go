@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -155,28 +155,13 @@ func (f *fleet) byHand(ctx context.Context) (phase, error) {
 		return phase{}, err
 	}
 	begin := time.Now()
-	work := make(chan string)
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	var errs []error
-	for range patchers {
-		all.Go(func() {
-			for name := range work {
-				if err := f.assign(ctx, name, nodes[name], ref); err != nil {
-					mu.Lock()
-					errs = append(errs, err)
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	for name := range nodes {
-		work <- name
-	}
-	close(work)
-	all.Wait()
-	if len(errs) > 0 {
-		return phase{}, errs[0]
+	names := slices.Collect(maps.Keys(nodes))
+	errs := make([]error, len(names))
+	workqueue.ParallelizeUntil(ctx, patchers, len(names), func(i int) {
+		errs[i] = f.assign(ctx, names[i], nodes[names[i]], ref)
+	})
+	if err := cmp.Or(ctx.Err(), cmp.Or(errs...)); err != nil {
+		return phase{}, err
 	}
 	if err := f.all(ctx, f.nodes, func(s seen) bool { return s.proven == cm.UID }); err != nil {
 		return phase{}, err
