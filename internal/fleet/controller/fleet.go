@@ -9,10 +9,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
@@ -76,12 +76,6 @@ func newFleet(self string, tick time.Duration) *fleet {
 		now: time.Now, tick: tick, self: self, nodes: map[string]*nodeEntry{}, rollouts: map[string]*rolloutEntry{},
 		revisions: map[string]map[string]*corev1.ConfigMap{}, changed: make(chan struct{}, 1),
 	}
-}
-
-// older reports whether resource version a is older than b. A version that cannot be compared counts as newer.
-func older(a, b string) bool {
-	c, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && c < 0
 }
 
 // schedule makes a rollout due soon. The caller holds mu.
@@ -162,7 +156,7 @@ func (f *fleet) setConfig(nc *v1alpha1.NodeConfig) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.entry(nc.Name)
-	if n.config != nil && older(nc.ResourceVersion, n.config.ResourceVersion) {
+	if n.config != nil && query.Older(nc.ResourceVersion, n.config.ResourceVersion) {
 		return
 	}
 	n.config = nc
@@ -279,7 +273,7 @@ func (f *fleet) setRollout(o *v1alpha1.NodeConfigRollout) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := f.rollouts[o.Name]
-	if r != nil && older(o.ResourceVersion, r.object.ResourceVersion) {
+	if r != nil && query.Older(o.ResourceVersion, r.object.ResourceVersion) {
 		return
 	}
 	if r != nil && r.object.UID == o.UID && r.object.Generation == o.Generation {
@@ -323,7 +317,7 @@ func (f *fleet) setRevision(cm *corev1.ConfigMap) {
 	if f.revisions[owner] == nil {
 		f.revisions[owner] = map[string]*corev1.ConfigMap{}
 	}
-	if was := f.revisions[owner][cm.Name]; was != nil && (was.ResourceVersion == cm.ResourceVersion || older(cm.ResourceVersion, was.ResourceVersion)) {
+	if was := f.revisions[owner][cm.Name]; was != nil && (was.ResourceVersion == cm.ResourceVersion || query.Older(cm.ResourceVersion, was.ResourceVersion)) {
 		return
 	}
 	f.revisions[owner][cm.Name] = cm

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 )
 
 // errUnread means that a ConfigMap has not been read yet. All rollouts become due when it has.
@@ -86,23 +87,23 @@ func (n *templateSources) start(ctx context.Context, key types.NamespacedName) {
 		n.changed()
 	}
 	var now *corev1.ConfigMap // from this connection
-	f := feed{
-		api: n.api, list: &corev1.ConfigMapList{},
-		options: client.ListOptions{Namespace: key.Namespace, FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, key.Name)},
-		synced:  func() { update(func() { w.object, w.read, w.err = now, true, nil }) },
-		lost: func(err error) {
+	f := query.Feed{
+		API: n.api, List: &corev1.ConfigMapList{},
+		Options: client.ListOptions{Namespace: key.Namespace, FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, key.Name)},
+		Synced:  func() { update(func() { w.object, w.read, w.err = now, true, nil }) },
+		Lost: func(err error) {
 			now = nil
 			update(func() { w.read, w.err = false, err })
 		},
-		set: typed(func(cm *corev1.ConfigMap) {
+		Set: query.Typed(func(cm *corev1.ConfigMap) {
 			policy.StripMeta(&cm.ObjectMeta, nil)
 			now = cm
 			update(func() { w.object = cm })
 		}),
-		remove: func(client.Object) {
+		Remove: func(client.Object) {
 			now = nil
 			update(func() { w.object = nil })
 		},
 	}
-	go f.run(ctx)
+	go f.Run(ctx)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
@@ -25,13 +26,16 @@ import (
 //   - An assignment contains the term. An agent reads the ConfigMap before it accepts the assignment, and rejects it if the
 //     ConfigMap has a higher term. This covers a batch that was suspended in the middle.
 
+// claimTimeout is how long one attempt to claim the term may take.
+const claimTimeout = 15 * time.Second
+
 // claimTerm finds the term of this leader, which is higher than all before, and writes it to the ConfigMaps of all
 // revisions. It returns false if ctx ends first. Without an election the term is 0.
 func (c *Controller) claimTerm(ctx context.Context) (term int64, ok bool) {
 	if c.election == nil {
 		return 0, true
 	}
-	delay := backoff{}
+	delay := query.Backoff{}
 	for {
 		term, err := c.tryClaimTerm(ctx)
 		if err == nil {
@@ -44,7 +48,7 @@ func (c *Controller) claimTerm(ctx context.Context) (term int64, ok bool) {
 		select {
 		case <-ctx.Done():
 			return 0, false
-		case <-time.After(delay.next(err)):
+		case <-time.After(delay.Next(err)):
 		}
 	}
 }
@@ -54,7 +58,7 @@ func (c *Controller) tryClaimTerm(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
 	rollouts := &v1alpha1.NodeConfigRolloutList{}
 	if err := c.client.List(ctx, rollouts); err != nil {

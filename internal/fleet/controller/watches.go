@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 )
 
 // syncState records which watched kinds are synced: all their objects are known. The controller plans only while all kinds
@@ -73,37 +74,28 @@ func (c *Controller) runWatches(ctx context.Context) {
 	revisions, _ := labels.NewRequirement(v1alpha1.LabelRollout, selection.Exists, nil) // a constant, which is valid
 	f := c.fleet
 	var all sync.WaitGroup
-	for kind, feed := range map[string]*feed{
-		kindRollouts: {list: &v1alpha1.NodeConfigRolloutList{}, set: typed(f.setRollout), remove: typed(f.deleteRollout)},
-		kindConfigs: {list: &v1alpha1.NodeConfigList{}, set: typed(f.setConfig),
-			remove: func(o client.Object) { f.deleteConfig(o.GetName(), o.GetUID()) }},
-		kindNodes: {list: &corev1.NodeList{}, set: typed(f.setNode), remove: func(o client.Object) { f.deleteNode(o.GetName()) }},
-		kindRevisions: {list: &corev1.ConfigMapList{}, set: typed(f.setRevision), remove: typed(f.deleteRevision),
-			options: client.ListOptions{Namespace: c.settings.Namespace, LabelSelector: labels.NewSelector().Add(*revisions)}},
+	for kind, feed := range map[string]*query.Feed{
+		kindRollouts: {List: &v1alpha1.NodeConfigRolloutList{}, Set: query.Typed(f.setRollout), Remove: query.Typed(f.deleteRollout)},
+		kindConfigs: {List: &v1alpha1.NodeConfigList{}, Set: query.Typed(f.setConfig),
+			Remove: func(o client.Object) { f.deleteConfig(o.GetName(), o.GetUID()) }},
+		kindNodes: {List: &corev1.NodeList{}, Set: query.Typed(f.setNode), Remove: func(o client.Object) { f.deleteNode(o.GetName()) }},
+		kindRevisions: {List: &corev1.ConfigMapList{}, Set: query.Typed(f.setRevision), Remove: query.Typed(f.deleteRevision),
+			Options: client.ListOptions{Namespace: c.settings.Namespace, LabelSelector: labels.NewSelector().Add(*revisions)}},
 	} {
-		feed.api, feed.retry = c.watching, c.watches.retry[kind]
-		feed.known = func() []client.Object { return f.known(kind) }
-		feed.synced = func() {
+		feed.API, feed.Retry = c.watching, c.watches.retry[kind]
+		feed.Known = func() []client.Object { return f.known(kind) }
+		feed.Synced = func() {
 			c.watchErrors.set(kind, nil)
 			c.watches.synced(kind)
 			f.scheduleAll()
 		}
-		feed.lost = func(err error) {
+		feed.Lost = func(err error) {
 			c.watches.lost(kind)
 			if err != nil && ctx.Err() == nil {
 				c.watchErrors.set(kind, advise(kind, err))
 			}
 		}
-		all.Go(func() { feed.run(ctx) })
+		all.Go(func() { feed.Run(ctx) })
 	}
 	all.Wait()
-}
-
-// typed passes the objects of a feed to a function of their type.
-func typed[T client.Object](to func(T)) func(client.Object) {
-	return func(o client.Object) {
-		if o, ok := o.(T); ok {
-			to(o)
-		}
-	}
 }

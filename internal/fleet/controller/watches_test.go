@@ -20,6 +20,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 )
 
 // restarted is an API server as one that has just started looks to who watches: it accepts a watch from a resource version
@@ -212,7 +213,7 @@ func TestObjectsDeletedDuringAnOutageAreRemoved(t *testing.T) {
 func TestAnAPIServerWithoutStreamingListsIsListed(t *testing.T) {
 	world(t)
 	var names []string
-	for i := range pageSize + 3 {
+	for i := range query.PageSize + 3 {
 		names = append(names, fmt.Sprintf("p%d", i))
 	}
 	var all sync.WaitGroup
@@ -255,29 +256,4 @@ func TestAnAPIServerWithoutStreamingListsIsListed(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-func TestBackoffGrowsToALimit(t *testing.T) {
-	refused := errors.New("connection refused")
-	forbidden := apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("x").GroupResource(), "", errors.New("no"))
-	p := backoff{}
-	within := func(what string, err error, least, most time.Duration) {
-		t.Helper()
-		if d := p.next(err); d < least || d > most*6/5 {
-			t.Errorf("%s: after %s, want %s to %s", what, d, least, most)
-		}
-	}
-	within("the first time", refused, 250*time.Millisecond, 250*time.Millisecond)
-	for range 20 {
-		p.next(refused)
-	}
-	within("nobody answers", refused, longestUnanswered, longestUnanswered)
-	within("it has just started", forbidden, 250*time.Millisecond, 250*time.Millisecond)
-	for range 20 {
-		p.next(forbidden)
-	}
-	within("it goes on refusing", forbidden, longestRefused, longestRefused)
-	p = backoff{}
-	within("it says when", apierrors.NewTooManyRequests("busy", 3), 3*time.Second, 3*time.Second)
-	within("it says in an hour", apierrors.NewTooManyRequests("busy", 3600), longestRefused, longestRefused)
 }

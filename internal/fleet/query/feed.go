@@ -1,4 +1,4 @@
-package controller
+package query
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,38 +19,45 @@ import (
 const (
 	// syncTimeout is how long the API server may be silent while it sends the existing objects.
 	syncTimeout = 15 * time.Second
-	// pageSize is how many objects one request lists, for an API server without streaming lists.
-	pageSize = 500
 	// The longest delays between two attempts: when the API server does not answer, which costs it nothing, and when it
 	// refuses.
 	longestUnanswered = time.Second
 	longestRefused    = 5 * time.Second
 )
 
-// feed keeps one watch open.
+// Feed keeps one watch open.
 //
 // Every connection begins with all existing objects, as of that moment. A watch that resumes from a resource version may be
 // accepted by an API server that has just started, and end a moment later because the version is too old: in between, old
 // state looks current. So after a watch has ended the objects count as incomplete until the next connection is synced.
-type feed struct {
-	api     client.WithWatch
-	list    client.ObjectList // of the kind, empty
-	options client.ListOptions
-	retry   <-chan struct{} // the API server may answer again; nil: no such signal
+type Feed struct {
+	API     client.WithWatch
+	List    client.ObjectList // of the kind, empty
+	Options client.ListOptions
+	Retry   <-chan struct{} // the API server may answer again; nil: no such signal
 
-	set    func(client.Object)
-	remove func(client.Object)
-	// known returns the objects that are known, of which run removes those that no longer exist; nil: none to remove.
-	known func() []client.Object
-	// synced is called when all existing objects were set, and lost when that no longer holds; err is nil if the watch
+	Set    func(client.Object)
+	Remove func(client.Object)
+	// Known returns the objects that are known, of which Run removes those that no longer exist; nil: none to remove.
+	Known func() []client.Object
+	// Synced is called when all existing objects were set, and Lost when that no longer holds; err is nil if the watch
 	// reached its time limit.
-	synced func()
-	lost   func(err error)
+	Synced func()
+	Lost   func(err error)
 }
 
-// run watches until ctx ends. It calls the functions of f one at a time, and never after it has returned.
-func (f *feed) run(ctx context.Context) {
-	delay := backoff{}
+// Typed passes the objects of a feed to a function of their type.
+func Typed[T client.Object](to func(T)) func(client.Object) {
+	return func(o client.Object) {
+		if o, ok := o.(T); ok {
+			to(o)
+		}
+	}
+}
+
+// Run watches until ctx ends. It calls the functions of f one at a time, and never after it has returned.
+func (f *Feed) Run(ctx context.Context) {
+	delay := Backoff{}
 	for {
 		began := time.Now()
 		synced, err := f.connect(ctx)
@@ -57,15 +65,15 @@ func (f *feed) run(ctx context.Context) {
 			return
 		}
 		if synced && time.Since(began) > time.Second {
-			f.lost(nil)
-			delay = backoff{}
+			f.Lost(nil)
+			delay = Backoff{}
 			continue
 		}
-		f.lost(err)
-		timer := time.NewTimer(delay.next(err))
+		f.Lost(err)
+		timer := time.NewTimer(delay.Next(err))
 		select {
 		case <-timer.C:
-		case <-f.retry:
+		case <-f.Retry:
 		case <-ctx.Done():
 		}
 		timer.Stop()
@@ -73,7 +81,7 @@ func (f *feed) run(ctx context.Context) {
 }
 
 // connect watches over one connection. It reports whether all existing objects were set.
-func (f *feed) connect(ctx context.Context) (synced bool, err error) {
+func (f *Feed) connect(ctx context.Context) (synced bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	deadline := time.AfterFunc(syncTimeout, func() { cancel(errSilent) })
@@ -82,13 +90,13 @@ func (f *feed) connect(ctx context.Context) (synced bool, err error) {
 	add := func(o client.Object) {
 		deadline.Reset(syncTimeout)
 		exists[client.ObjectKeyFromObject(o)] = true
-		f.set(o)
+		f.Set(o)
 	}
 	finish := func(version string) {
 		deadline.Stop()
 		f.removeOthers(exists, version)
 		exists, synced = nil, true
-		f.synced()
+		f.Synced()
 	}
 	begin := true
 	err = f.watch(ctx, metav1.ListOptions{SendInitialEvents: &begin, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}, func(e watch.EventType, o client.Object) {
@@ -103,7 +111,7 @@ func (f *feed) connect(ctx context.Context) (synced bool, err error) {
 		case e == watch.Deleted:
 			deadline.Reset(syncTimeout)
 			delete(exists, client.ObjectKeyFromObject(o))
-			f.remove(o)
+			f.Remove(o)
 		default:
 			add(o)
 		}
@@ -122,22 +130,22 @@ func (f *feed) connect(ctx context.Context) (synced bool, err error) {
 }
 
 // removeOthers removes known objects that did not exist at a resource version.
-func (f *feed) removeOthers(exists map[client.ObjectKey]bool, version string) {
-	if f.known == nil {
+func (f *Feed) removeOthers(exists map[client.ObjectKey]bool, version string) {
+	if f.Known == nil {
 		return
 	}
-	for _, o := range f.known() {
-		if !exists[client.ObjectKeyFromObject(o)] && !older(version, o.GetResourceVersion()) {
-			f.remove(o)
+	for _, o := range f.Known() {
+		if !exists[client.ObjectKeyFromObject(o)] && !Older(version, o.GetResourceVersion()) {
+			f.Remove(o)
 		}
 	}
 }
 
 // listAll lists the stored objects, never those of a watch cache, and returns the resource version of the list.
-func (f *feed) listAll(ctx context.Context, add func(client.Object)) (version string, err error) {
-	for options := (metav1.ListOptions{Limit: pageSize}); ; {
-		list := f.list.DeepCopyObject().(client.ObjectList)
-		if err := f.api.List(ctx, list, f.within(options)); err != nil {
+func (f *Feed) listAll(ctx context.Context, add func(client.Object)) (version string, err error) {
+	for options := (metav1.ListOptions{Limit: PageSize}); ; {
+		list := f.List.DeepCopyObject().(client.ObjectList)
+		if err := f.API.List(ctx, list, f.within(options)); err != nil {
 			return "", err
 		}
 		err := meta.EachListItem(list, func(item runtime.Object) error {
@@ -150,21 +158,27 @@ func (f *feed) listAll(ctx context.Context, add func(client.Object)) (version st
 	}
 }
 
-func (f *feed) apply(e watch.EventType, o client.Object) {
+// Older reports whether resource version a is older than b. A version that cannot be compared counts as newer.
+func Older(a, b string) bool {
+	c, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && c < 0
+}
+
+func (f *Feed) apply(e watch.EventType, o client.Object) {
 	switch e {
 	case watch.Bookmark:
 	case watch.Deleted:
-		f.remove(o)
+		f.Remove(o)
 	default:
-		f.set(o)
+		f.Set(o)
 	}
 }
 
-func (f *feed) watch(ctx context.Context, options metav1.ListOptions, handle func(watch.EventType, client.Object)) error {
+func (f *Feed) watch(ctx context.Context, options metav1.ListOptions, handle func(watch.EventType, client.Object)) error {
 	// Each new watch costs the API server a full list: the watches should not end at the same time.
 	timeout := int64(wait.Jitter(time.Hour, 0.5).Seconds())
 	options.TimeoutSeconds, options.AllowWatchBookmarks = &timeout, true
-	w, err := f.api.Watch(ctx, f.list.DeepCopyObject().(client.ObjectList), f.within(options))
+	w, err := f.API.Watch(ctx, f.List.DeepCopyObject().(client.ObjectList), f.within(options))
 	if err != nil {
 		return err
 	}
@@ -189,8 +203,8 @@ func (f *feed) watch(ctx context.Context, options metav1.ListOptions, handle fun
 	}
 }
 
-func (f *feed) within(raw metav1.ListOptions) *client.ListOptions {
-	o := f.options
+func (f *Feed) within(raw metav1.ListOptions) *client.ListOptions {
+	o := f.Options
 	o.Raw, o.Limit, o.Continue = &raw, raw.Limit, raw.Continue
 	return &o
 }
@@ -200,13 +214,14 @@ var (
 	errEnded  = errors.New("the watch ended before all objects were received")
 )
 
-// backoff returns the delays between attempts: short at first, then longer, up to a few seconds.
-type backoff struct {
+// Backoff returns the delays between attempts: short at first, then longer, up to a few seconds.
+type Backoff struct {
 	delay    time.Duration
 	answered bool // the API server answered the last attempt
 }
 
-func (b *backoff) next(err error) time.Duration {
+// Next returns the delay after a failed attempt.
+func (b *Backoff) Next(err error) time.Duration {
 	longest := longestUnanswered
 	answered := false
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
