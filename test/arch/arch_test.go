@@ -81,7 +81,7 @@ var external = map[string]string{
 	"internal/fleet/doctor":     "k8s.io/api k8s.io/apimachinery sigs.k8s.io/controller-runtime",
 	"internal/fleet/installer":  "k8s.io/api k8s.io/apimachinery sigs.k8s.io/controller-runtime",
 	"internal/fleet/describe":   "k8s.io/api k8s.io/apimachinery k8s.io/client-go",
-	"internal/fleet/query":      "k8s.io/api k8s.io/apimachinery k8s.io/client-go k8s.io/klog/v2 sigs.k8s.io/controller-runtime",
+	"internal/fleet/query":      "k8s.io/api k8s.io/apimachinery k8s.io/client-go sigs.k8s.io/controller-runtime",
 	"internal/fleet/steer":      "k8s.io/api k8s.io/apimachinery sigs.k8s.io/controller-runtime",
 	"internal/fleet/policy":     "k8s.io/api k8s.io/apimachinery sigs.k8s.io/yaml",
 	"internal/kubeadm":          "k8s.io/api k8s.io/apimachinery k8s.io/client-go k8s.io/kube-proxy k8s.io/kubelet k8s.io/utils sigs.k8s.io/controller-runtime sigs.k8s.io/json sigs.k8s.io/yaml",

@@ -4,9 +4,10 @@ import (
 	"context"
 	"fmt"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 )
 
@@ -19,9 +20,10 @@ type Update[T client.Object] struct {
 
 // Watched is an object to watch.
 type Watched[T client.Object] struct {
+	List    client.ObjectList // of the kind, empty
+	Name    string
 	What    string // in errors, such as: rollout "workers"
 	Deleted string // in the error when the object is deleted: what follows from that
-	Watch   query.Watch[T]
 }
 
 // Follow sends the newest version of the object and each later one, until ctx ends or an error is final; then it closes the
@@ -39,29 +41,30 @@ func (w Watched[T]) Follow(ctx context.Context, c client.WithWatch) <-chan Updat
 		}
 	}
 	deleted := func() { send(Update[T]{Err: fmt.Errorf("%s was deleted: %s", w.What, w.Deleted), Last: true}) }
-	w.Watch.Update = func(o T) {
-		if r, ok := any(o).(*v1alpha1.NodeConfigRollout); ok {
-			query.FromServer(r)
-		}
-		send(Update[T]{Object: o})
-	}
-	w.Watch.Replace = func(objects []T) {
-		if len(objects) == 0 {
-			deleted()
-			return
-		}
-		w.Watch.Update(objects[0])
-	}
-	w.Watch.Delete = func(T) { deleted() }
-	w.Watch.Answered = func(err error) {
-		if err != nil {
-			send(Update[T]{Err: fmt.Errorf("watch %s: %w", w.What, err), Last: !query.Passing(err)})
-		}
+	exists := false // on the present connection
+	feed := query.Feed{
+		API: c, List: w.List, Options: client.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, w.Name)},
+		Set: query.Typed(func(o T) {
+			exists = true
+			send(Update[T]{Object: o})
+		}),
+		Remove: func(client.Object) { deleted() },
+		Synced: func() {
+			if !exists {
+				deleted()
+			}
+		},
+		Lost: func(err error) {
+			exists = false
+			if err != nil {
+				send(Update[T]{Err: fmt.Errorf("watch %s: %w", w.What, err), Last: !query.Passing(err)})
+			}
+		},
 	}
 	go func() {
 		defer close(out)
 		defer stop()
-		w.Watch.Run(ctx, c)
+		feed.Run(ctx)
 	}()
 	return out
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -33,10 +32,7 @@ func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assignOptions
 	defer late.Stop()
 
 	updates := command.Watched[*v1alpha1.NodeConfig]{
-		What: "NodeConfig " + from.Name, Deleted: "the node keeps its configuration",
-		Watch: query.Watch[*v1alpha1.NodeConfig]{
-			Object: &v1alpha1.NodeConfig{}, NewList: func() client.ObjectList { return &v1alpha1.NodeConfigList{} }, Name: from.Name,
-		},
+		List: &v1alpha1.NodeConfigList{}, Name: from.Name, What: "NodeConfig " + from.Name, Deleted: "the node keeps its configuration",
 	}.Follow(follow, c)
 	generation, last, troubled := from.Generation, "", false
 	for o := describe.OutcomeOf(from, source, generation); ; {

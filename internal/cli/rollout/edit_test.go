@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
@@ -174,10 +175,12 @@ func TestAWatchIsRestarted(t *testing.T) {
 		if err := refusedAt(watches); err != nil {
 			return nil, err
 		}
-		w := apiwatch.NewFakeWithChanSize(2, false)
-		r := moving()
+		w := apiwatch.NewFakeWithChanSize(3, false)
+		r, end := moving(), moving()
 		r.Status.Message = []string{"", "first", "", "", "fourth"}[watches]
-		w.Modify(r)
+		end.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+		w.Add(r)
+		w.Action(apiwatch.Bookmark, end)
 		if watches == 4 {
 			w.Error(&apierrors.NewResourceExpired("too old").ErrStatus)
 		}
@@ -185,7 +188,7 @@ func TestAWatchIsRestarted(t *testing.T) {
 		return w, nil
 	}})
 	var messages, failures []string
-	for u := range watchRollout(t.Context(), listsFirst{api}, "workers") {
+	for u := range watchRollout(t.Context(), api, "workers") {
 		switch {
 		case u.Last:
 			if !apierrors.IsForbidden(u.Err) {
@@ -200,19 +203,12 @@ func TestAWatchIsRestarted(t *testing.T) {
 	if got := strings.Join(messages, " "); got != "first fourth" {
 		t.Errorf("the watch sends %q, want the message of each watch request", got)
 	}
-	if len(failures) != 2 || !strings.Contains(failures[0], "connection refused") || !strings.Contains(failures[1], "too old") {
-		t.Errorf("the watch sends the errors %q", failures)
+	for i, want := range []string{"ended the watch", "connection refused", "too old", "too old"} {
+		if len(failures) != 4 || !strings.Contains(failures[i], want) {
+			t.Fatalf("the watch sends the errors %q", failures)
+		}
 	}
 }
-
-// listsFirst adapts the fake API: its watches do not send the existing objects, and its lists cannot select by name.
-type listsFirst struct{ client.WithWatch }
-
-func (c listsFirst) List(ctx context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	return c.WithWatch.List(ctx, list)
-}
-
-func (listsFirst) IsWatchListSemanticsUnSupported() bool { return true }
 
 func TestTemplatesInJSONAndYAMLAreEqual(t *testing.T) {
 	template, err := templateOf("kubelet", []byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: 5\n"))

@@ -11,17 +11,13 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // watchRollout watches a rollout; see command.Watched.
 func watchRollout(ctx context.Context, c client.WithWatch, name string) <-chan command.Update[*v1alpha1.NodeConfigRollout] {
 	return command.Watched[*v1alpha1.NodeConfigRollout]{
-		What: fmt.Sprintf("rollout %q", name), Deleted: "its nodes keep their configuration",
-		Watch: query.Watch[*v1alpha1.NodeConfigRollout]{
-			Object: &v1alpha1.NodeConfigRollout{}, NewList: func() client.ObjectList { return &v1alpha1.NodeConfigRolloutList{} }, Name: name,
-		},
+		List: &v1alpha1.NodeConfigRolloutList{}, Name: name, What: fmt.Sprintf("rollout %q", name), Deleted: "its nodes keep their configuration",
 	}.Follow(ctx, c)
 }
 

@@ -241,6 +241,7 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 				out.trouble(u.Err)
 			default:
 				r = u.Object
+				query.FromServer(r)
 				out.show(r)
 			}
 		case <-late:

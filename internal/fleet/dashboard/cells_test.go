@@ -39,22 +39,20 @@ func configOf(name string, ok metav1.ConditionStatus, reason string) *v1alpha1.N
 
 // known makes objects known to a cluster, as its watches would.
 func known(w *cluster, objects ...client.Object) {
-	var nodes []*corev1.Node
-	var configs []*v1alpha1.NodeConfig
-	var rollouts []*v1alpha1.NodeConfigRollout
+	feeds := w.feeds()
 	for _, o := range objects {
-		switch o := o.(type) {
+		switch o.(type) {
 		case *corev1.Node:
-			nodes = append(nodes, o)
+			feeds[kindNodes].Set(o)
 		case *v1alpha1.NodeConfig:
-			configs = append(configs, o)
+			feeds[kindConfigs].Set(o)
 		case *v1alpha1.NodeConfigRollout:
-			rollouts = append(rollouts, o)
+			feeds[kindRollouts].Set(o)
 		}
 	}
-	w.watchNodes().Replace(nodes)
-	w.watchConfigs().Replace(configs)
-	w.watchRollouts().Replace(rollouts)
+	for _, feed := range feeds {
+		feed.Synced()
+	}
 }
 
 func TestANodeOfNoRolloutIsShownAsItSaysItself(t *testing.T) {

@@ -59,51 +59,54 @@ func newCluster(api client.WithWatch) *cluster {
 // watch keeps the cache current until ctx ends.
 func (w *cluster) watch(ctx context.Context) {
 	var all sync.WaitGroup
-	all.Go(func() { w.watchNodes().Run(ctx, w.api) })
-	all.Go(func() { w.watchConfigs().Run(ctx, w.api) })
-	all.Go(func() { w.watchRollouts().Run(ctx, w.api) })
+	for _, feed := range w.feeds() {
+		all.Go(func() { feed.Run(ctx) })
+	}
 	all.Go(func() { w.ping(ctx) })
 	all.Wait()
 }
 
-func (w *cluster) watchNodes() query.Watch[*corev1.Node] {
-	return watchKind(w, kindNodes, w.nodes, func() client.ObjectList { return &corev1.NodeList{} }, policy.StripNode)
+// feeds returns the watches of all kinds, by kind.
+func (w *cluster) feeds() map[string]*query.Feed {
+	return map[string]*query.Feed{
+		kindNodes:    feedOf(w, kindNodes, w.nodes, &corev1.NodeList{}, policy.StripNode),
+		kindConfigs:  feedOf(w, kindConfigs, w.configs, &v1alpha1.NodeConfigList{}, policy.StripNodeConfig),
+		kindRollouts: feedOf(w, kindRollouts, w.rollouts, &v1alpha1.NodeConfigRolloutList{}, policy.StripRollout),
+	}
 }
 
-func (w *cluster) watchConfigs() query.Watch[*v1alpha1.NodeConfig] {
-	return watchKind(w, kindConfigs, w.configs, func() client.ObjectList { return &v1alpha1.NodeConfigList{} }, policy.StripNodeConfig)
-}
-
-func (w *cluster) watchRollouts() query.Watch[*v1alpha1.NodeConfigRollout] {
-	return watchKind(w, kindRollouts, w.rollouts, func() client.ObjectList { return &v1alpha1.NodeConfigRolloutList{} }, policy.StripRollout)
-}
-
-// watchKind returns a watch that keeps the items of one kind current. strip removes the fields that the page does not show.
-func watchKind[T any, P interface {
-	*T
-	client.Object
-}](w *cluster, kind string, items map[string]P, newList func() client.ObjectList, strip func(P)) query.Watch[P] {
+// feedOf returns a watch that keeps the items of one kind current. strip removes the fields that the page does not show.
+func feedOf[T client.Object](w *cluster, kind string, items map[string]T, list client.ObjectList, strip func(T)) *query.Feed {
 	change := func(do func()) {
 		w.mu.Lock()
 		do()
 		w.mu.Unlock()
 		w.wake()
 	}
-	return query.Watch[P]{
-		Object: new(T), NewList: newList,
-		Replace: func(objects []P) {
-			change(func() {
-				clear(items)
-				for _, o := range objects {
-					strip(o)
-					items[o.GetName()] = o
-				}
-				w.listed[kind] = true
-			})
+	return &query.Feed{
+		API: w.api, List: list,
+		Set: query.Typed(func(o T) {
+			strip(o)
+			change(func() { items[o.GetName()] = o })
+		}),
+		Remove: func(o client.Object) { change(func() { delete(items, o.GetName()) }) },
+		Known: func() (known []client.Object) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			for _, o := range items {
+				known = append(known, o)
+			}
+			return known
 		},
-		Update:   func(o P) { strip(o); change(func() { items[o.GetName()] = o }) },
-		Delete:   func(o P) { change(func() { delete(items, o.GetName()) }) },
-		Answered: func(err error) { w.record(kind, err) },
+		Synced: func() {
+			w.record(kind, nil)
+			change(func() { w.listed[kind] = true })
+		},
+		Lost: func(err error) {
+			if err != nil {
+				w.record(kind, err)
+			}
+		},
 	}
 }
 

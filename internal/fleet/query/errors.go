@@ -22,6 +22,8 @@ func Passing(err error) bool {
 	case errors.As(err, &status):
 		code := status.Status().Code
 		return code >= 500 || code == 429 || apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
+	case errors.Is(err, errSilent), errors.Is(err, errEnded):
+		return true
 	case errors.Is(err, context.Canceled):
 		return false
 	}

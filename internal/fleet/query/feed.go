@@ -58,7 +58,7 @@ func Typed[T client.Object](to func(T)) func(client.Object) {
 // Run watches until ctx ends. It calls the functions of f one at a time, and never after it has returned.
 func (f *Feed) Run(ctx context.Context) {
 	delay := Backoff{}
-	for {
+	for ctx.Err() == nil {
 		began := time.Now()
 		synced, err := f.connect(ctx)
 		if ctx.Err() != nil {
@@ -211,7 +211,7 @@ func (f *Feed) within(raw metav1.ListOptions) *client.ListOptions {
 
 var (
 	errSilent = fmt.Errorf("the API server sent nothing for %s", syncTimeout)
-	errEnded  = errors.New("the watch ended before all objects were received")
+	errEnded  = errors.New("the API server ended the watch")
 )
 
 // Backoff returns the delays between attempts: short at first, then longer, up to a few seconds.

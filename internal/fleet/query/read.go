@@ -115,9 +115,8 @@ func Pairs(ctx context.Context, c client.Reader, selector labels.Selector) iter.
 }
 
 // FromServer sets the kind of a rollout, which decoding drops.
-func FromServer(r *v1alpha1.NodeConfigRollout) client.Object {
+func FromServer(r *v1alpha1.NodeConfigRollout) {
 	r.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeConfigRollout"))
-	return r
 }
 
 // PageSize is the number of objects in a page.
