@@ -355,16 +355,9 @@ func (a *app) showAssignment(ctx context.Context, c client.Client, it *assignmen
 	fmt.Fprintf(a.Out, "Node %s runs %s. Changes:\n", nc.Name, describe.Runs(nc))
 	a.PrintDiff(words)
 	if !equality.Semantic.DeepEqual(nc.Spec.Trial, it.trial) {
-		fmt.Fprintf(a.Out, "spec.trial: %s -> %s\n", trialValue(nc.Spec.Trial), trialValue(it.trial))
+		fmt.Fprintf(a.Out, "spec.trial: %s -> %s\n", printing.Value(nc.Spec.Trial), printing.Value(it.trial))
 	}
 	return nil
-}
-
-func trialValue(t *v1alpha1.TrialTerms) string {
-	if t == nil {
-		return printing.Value(nil)
-	}
-	return printing.Value(t)
 }
 
 // notes returns what a person should know before assigning something to the node.

@@ -59,51 +59,24 @@ func (v *formatValue) Set(s string) error {
 	return nil
 }
 
-// Object prints an object or a list of objects as JSON, YAML or names. Characters that are not printable become escape
-// sequences of the format.
+// Object prints an object or a list of objects as JSON, YAML or names, without managed fields. An object that is too deep to be
+// indented is printed as one line of JSON, which is valid YAML, too.
 func Object(w io.Writer, f Format, object runtime.Object) error {
-	var p printers.ResourcePrinter
-	switch f {
-	case JSON:
-		p = &printers.JSONPrinter{}
-	case YAML:
-		p = &printers.YAMLPrinter{}
-	default:
-		p = &printers.NamePrinter{}
-	}
-	print := func(p printers.ResourcePrinter) ([]byte, error) {
-		var text bytes.Buffer
-		err := (&printers.OmitManagedFieldsPrinter{Delegate: p}).PrintObj(object, &text)
-		return text.Bytes(), err
-	}
-	if f != Name {
-		line, err := print(printers.ResourcePrinterFunc(func(o runtime.Object, w io.Writer) error { return json.NewEncoder(w).Encode(o) }))
+	p := printers.ResourcePrinterFunc(func(o runtime.Object, w io.Writer) error {
+		if f == Name {
+			return (&printers.NamePrinter{}).PrintObj(o, w)
+		}
+		line, err := Line(o)
 		if err != nil {
 			return err
 		}
-		if !payload.Indentable(line) {
-			_, err := w.Write(printable.JSON(line)) // valid YAML, too
+		if !payload.Indentable([]byte(line)) {
+			_, err := fmt.Fprintln(w, line)
 			return err
 		}
-	}
-	text, err := print(p)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(Encoded(f, text))
-	return err
-}
-
-// Encoded returns JSON or YAML with the same meaning and printable characters only.
-func Encoded(f Format, text []byte) []byte {
-	switch f {
-	case JSON:
-		return printable.JSON(text)
-	case YAML:
-		return sameYAML(text)
-	default:
-		return text
-	}
+		return Encode(w, f, o)
+	})
+	return (&printers.OmitManagedFieldsPrinter{Delegate: p}).PrintObj(object, w)
 }
 
 // sameYAML returns a YAML document with printable characters only. If the document has other characters, the result has the
@@ -176,16 +149,9 @@ func (s Style) Phase(p v1alpha1.RolloutPhase) string {
 }
 
 // Cell returns text as one line of limited length, for the cell of a table.
-func Cell(s string) string {
-	s = printable.Line(s)
-	const most = 120
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "..."
-	}
-	return s
-}
+func Cell(s string) string { return printable.Truncate(printable.Line(s), 120) }
 
-// Encode writes a value as JSON or YAML.
+// Encode writes a value as JSON or YAML. Characters that are not printable become escape sequences of the format.
 func Encode(w io.Writer, f Format, v any) error {
 	if f == YAML {
 		text, err := yaml.Marshal(v)
@@ -212,23 +178,20 @@ func Line(object any) (string, error) {
 }
 
 // Document returns an object as a YAML document of a stream.
-func Document(object any) (string, error) {
-	line, err := Line(object)
-	if err != nil || !payload.Indentable([]byte(line)) {
-		return "---\n" + line, err // JSON is valid YAML, too
-	}
-	text, err := yaml.Marshal(object)
-	return "---\n" + strings.TrimSuffix(string(Encoded(YAML, text)), "\n"), err
+func Document(object runtime.Object) (string, error) {
+	var text strings.Builder
+	err := Object(&text, YAML, object)
+	return "---\n" + strings.TrimSuffix(text.String(), "\n"), err
 }
 
 // Value returns the value of a field for people: JSON, or "unset" for nil.
 func Value(v any) string {
-	if v == nil {
-		return "unset"
-	}
 	text, err := json.Marshal(v)
-	if err != nil {
+	switch {
+	case err != nil:
 		return fmt.Sprint(v)
+	case string(text) == "null":
+		return "unset"
 	}
 	return string(text)
 }

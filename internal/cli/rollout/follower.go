@@ -34,9 +34,13 @@ func (a *app) follower(ctx context.Context, c client.Client, f printing.Format) 
 	o := &follower{out: a.Out, errOut: a.ErrOut}
 	switch f {
 	case printing.JSON:
-		o.line = func(r *v1alpha1.NodeConfigRollout) (string, error) { return printing.Line(withoutManagedFields(r)) }
+		o.line = func(r *v1alpha1.NodeConfigRollout) (string, error) {
+			r = r.DeepCopy()
+			r.ManagedFields = nil
+			return printing.Line(r)
+		}
 	case printing.YAML:
-		o.line = func(r *v1alpha1.NodeConfigRollout) (string, error) { return printing.Document(withoutManagedFields(r)) }
+		o.line = func(r *v1alpha1.NodeConfigRollout) (string, error) { return printing.Document(r) }
 	case printing.Name:
 		o.line = func(r *v1alpha1.NodeConfigRollout) (string, error) {
 			return "nodeconfigrollout." + v1alpha1.GroupName + "/" + r.Name, nil
@@ -91,10 +95,4 @@ func (o *follower) end() {
 	if o.live != nil {
 		o.live.end()
 	}
-}
-
-func withoutManagedFields(r *v1alpha1.NodeConfigRollout) *v1alpha1.NodeConfigRollout {
-	r = r.DeepCopy()
-	r.ManagedFields = nil
-	return r
 }

@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
@@ -77,14 +75,8 @@ func (a *app) printRevision(f printing.Format, r *v1alpha1.NodeConfigRollout, al
 
 func (a *app) printHistory(f printing.Format, r *v1alpha1.NodeConfigRollout, all []query.Revision) error {
 	switch f {
-	case printing.JSON:
-		data, err := json.MarshalIndent(all, "", "    ")
-		fmt.Fprintf(a.Out, "%s\n", printing.Encoded(f, data))
-		return err
-	case printing.YAML:
-		data, err := yaml.Marshal(all)
-		fmt.Fprintf(a.Out, "%s", printing.Encoded(f, data))
-		return err
+	case printing.JSON, printing.YAML:
+		return printing.Encode(a.Out, f, all)
 	case printing.Name:
 		for _, p := range all {
 			if !p.Gone {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 const (
@@ -74,12 +75,7 @@ func (g group) example() string {
 
 // cut returns one line of at most 200 bytes.
 func cut(words string) string {
-	words = strings.Join(strings.Fields(words), " ")
-	const most = 200
-	if len(words) > most {
-		words = strings.ToValidUTF8(words[:most], "") + "..."
-	}
-	return words
+	return printable.Truncate(strings.Join(strings.Fields(words), " "), 200)
 }
 
 // see returns the command that describes the first node.
