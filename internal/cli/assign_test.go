@@ -99,8 +99,8 @@ func TestAssignShowsWhatToDoWhenTheNodeRefuses(t *testing.T) {
 func TestAssignDoesNotOverwriteAConcurrentChangeOfTheSpec(t *testing.T) {
 	createNode(t, "raced-a", "raced", "z1")
 	known := createNodeConfig(t, "raced-a", nil, nil)
-	assign := func(nc *v1alpha1.NodeConfig, options ...client.PatchOption) error {
-		_, err := steer.Assign(t.Context(), admin, nc, &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}, nil, options...)
+	assign := func(nc *v1alpha1.NodeConfig, c client.Client) error {
+		_, err := steer.Assign(t.Context(), c, nc, &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}, nil)
 		return err
 	}
 	revoked := known.DeepCopy()
@@ -108,7 +108,7 @@ func TestAssignDoesNotOverwriteAConcurrentChangeOfTheSpec(t *testing.T) {
 	if err := admin.Update(t.Context(), revoked); err != nil {
 		t.Fatal(err)
 	}
-	for what, err := range map[string]error{"the dry run": assign(known, client.DryRunAll), "the write": assign(known)} {
+	for what, err := range map[string]error{"the dry run": assign(known, client.NewDryRunClient(admin)), "the write": assign(known, admin)} {
 		if !errors.Is(err, steer.ErrChanged) || !strings.Contains(err.Error(), "nothing was assigned; run the command again") {
 			t.Errorf("%s: the error is %v", what, err)
 		}
@@ -122,7 +122,7 @@ func TestAssignDoesNotOverwriteAConcurrentChangeOfTheSpec(t *testing.T) {
 	if err := admin.Status().Update(t.Context(), now); err != nil {
 		t.Fatal(err)
 	}
-	if err := assign(known); err != nil {
+	if err := assign(known, admin); err != nil {
 		t.Errorf("after a change of the status alone: %v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
@@ -177,11 +178,14 @@ func (a *app) assign(ctx context.Context, o assignOptions) error {
 	if err := a.Confirm(ctx, question, o.yes, o.file == "-"); err != nil {
 		return err
 	}
-	source, stored, err := it.write(ctx, c)
+	source, err := it.store(ctx, c)
 	if err != nil {
 		return err
 	}
-	it.config = stored
+	stored, err := steer.Assign(ctx, c, it.config, source, it.trial)
+	if err != nil {
+		return maybeWritten(err)
+	}
 	if ref := source.ConfigMapRef; ref != nil {
 		fmt.Fprintf(a.Out, "node %s is assigned ConfigMap %s/%s\n", o.node, ref.Namespace, ref.Name)
 	} else {
@@ -245,34 +249,28 @@ func gather(ctx context.Context, c client.Client, o assignOptions, content polic
 
 // assigned returns the node's source if it already assigns the same content, else nil.
 func (it *assignment) assigned() *v1alpha1.NodeConfigSource {
-	nc := it.config
-	source := nc.Spec.ConfigSource
+	st, source, local := &it.config.Status, it.config.Spec.ConfigSource, it.content.Key == ""
 	switch {
-	case it.content.Key == "" && source == nil:
+	case source == nil:
 		// No source means local, unless the node still runs a ConfigMap or a rollout may assign one.
-		if nc.Status.Active == nil && nc.Status.LastKnownGood == nil && it.node.Rollout == "" {
+		if local && st.Active == nil && st.LastKnownGood == nil && it.node.Rollout == "" {
 			return &v1alpha1.NodeConfigSource{}
 		}
-		return nil
-	case source == nil:
-		return nil
-	case it.content.Key == "":
+	case local:
 		if source.Local != nil && source.RolloutRef == nil {
 			return source
 		}
-		return nil
-	case source.ConfigMapRef == nil:
-		return nil
+	case source.ConfigMapRef != nil:
+		ref := source.ConfigMapRef
+		sum := ref.SHA256
+		if sum == "" && st.Assigned != nil && st.Assigned.UID == ref.UID {
+			sum = st.Assigned.SHA256
+		}
+		if sum == it.content.SHA256 {
+			return source
+		}
 	}
-	ref := source.ConfigMapRef
-	sum := ref.SHA256
-	if known := nc.Status.Assigned; sum == "" && known != nil && known.UID == ref.UID {
-		sum = known.SHA256
-	}
-	if sum != it.content.SHA256 {
-		return nil
-	}
-	return source
+	return nil
 }
 
 // follow waits for a node that already has the assignment. It writes nothing.
@@ -286,13 +284,11 @@ func (a *app) follow(ctx context.Context, c client.WithWatch, o assignOptions, i
 		fmt.Fprintf(a.Out, "node %s has no assignment and runs its local configuration: nothing changes\n", o.node)
 		return nil
 	}
-	switch outcome := describe.OutcomeOf(nc, source, nc.Generation); {
-	case outcome.Stage == describe.StageProven:
+	if outcome := describe.OutcomeOf(nc, source, nc.Generation); outcome.Stage == describe.StageProven {
 		fmt.Fprintln(a.Out, printable.Line(fmt.Sprintf("node %s already has this assignment%s, and %s: nothing changes", o.node, by, outcome.Words)))
 		return nil
-	default:
-		fmt.Fprintln(a.Out, printable.Line(fmt.Sprintf("node %s already has this assignment%s: nothing is written", o.node, by)))
 	}
+	fmt.Fprintln(a.Out, printable.Line(fmt.Sprintf("node %s already has this assignment%s: nothing is written", o.node, by)))
 	if o.dryRun || o.until == untilAssigned {
 		return nil
 	}
@@ -305,12 +301,8 @@ func (it *assignment) checkVerdicts(ctx context.Context, c client.Reader) error 
 		return nil
 	}
 	nc := it.config
-	if it.stored != nil {
-		for _, uid := range nc.Spec.Revoked {
-			if uid == it.stored.UID {
-				return &command.Exit{Code: command.ExitHalted, Err: fmt.Errorf("this configuration is revoked on node %s: spec.revoked of its NodeConfig lists %s; nothing was changed", nc.Name, uid)}
-			}
-		}
+	if it.stored != nil && slices.Contains(nc.Spec.Revoked, it.stored.UID) {
+		return &command.Exit{Code: command.ExitHalted, Err: fmt.Errorf("this configuration is revoked on node %s: spec.revoked of its NodeConfig lists %s; nothing was changed", nc.Name, it.stored.UID)}
 	}
 	for _, bad := range nc.Status.BadConfigs {
 		same := it.stored != nil && bad.UID == it.stored.UID
@@ -396,18 +388,17 @@ func assignedRef(nc *v1alpha1.NodeConfig) *v1alpha1.ConfigMapReference {
 
 // rehearse sends both writes as dry runs, so that a missing right is known before the question.
 func (it *assignment) rehearse(ctx context.Context, c client.Client) error {
-	source := &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}
-	if it.content.Key != "" {
-		cm := it.stored
-		if cm == nil {
-			var err error
-			if cm, err = steer.CreateContent(ctx, c, it.name, it.content, client.DryRunAll); err != nil {
-				return withRole(err)
-			}
+	c = client.NewDryRunClient(c)
+	var source *v1alpha1.NodeConfigSource
+	if it.stored != nil {
+		source = steer.SourceOf(it.stored, it.content)
+	} else {
+		var err error
+		if source, err = it.store(ctx, c); err != nil {
+			return withRole(err)
 		}
-		source = steer.SourceOf(cm, it.content)
 	}
-	_, err := steer.Assign(ctx, c, it.config, source, it.trial, client.DryRunAll)
+	_, err := steer.Assign(ctx, c, it.config, source, it.trial)
 	return withRole(err)
 }
 
@@ -419,26 +410,22 @@ func withRole(err error) error {
 	return err
 }
 
-// write stores the content and assigns it. It returns the source, and the NodeConfig as it is stored.
-func (it *assignment) write(ctx context.Context, c client.Client) (*v1alpha1.NodeConfigSource, *v1alpha1.NodeConfig, error) {
+// store stores the content, if it is not stored yet, and returns the source that names it.
+func (it *assignment) store(ctx context.Context, c client.Client) (*v1alpha1.NodeConfigSource, error) {
 	if it.content.Key == "" {
-		source := &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}
-		stored, err := steer.Assign(ctx, c, it.config, source, it.trial)
-		return source, stored, maybeWritten(err)
+		return &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}, nil
 	}
 	cm, err := steer.CreateContent(ctx, c, it.name, it.content)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	source := steer.SourceOf(cm, it.content)
-	stored, err := steer.Assign(ctx, c, it.config, source, it.trial)
-	return source, stored, maybeWritten(err)
+	return steer.SourceOf(cm, it.content), nil
 }
 
 // maybeWritten adds what to do to an error after which the write may have taken effect.
 func maybeWritten(err error) error {
 	var status apierrors.APIStatus
-	if err == nil || errors.Is(err, steer.ErrChanged) || errors.As(err, &status) && status.Status().Code < 500 {
+	if errors.Is(err, steer.ErrChanged) || errors.As(err, &status) && status.Status().Code < 500 {
 		return err
 	}
 	return fmt.Errorf("%w\nthe assignment may have been written: run the command again, which follows it if it was", err)

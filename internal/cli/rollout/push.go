@@ -203,11 +203,11 @@ func (p Push) Change(old *v1alpha1.NodeConfigRollout, data []byte) (*Change, err
 func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, change *Change) (differs bool, err error) {
 	var changes []steer.Operation
 	var before policy.Content
-	old, desired := change.old, change.desired
+	old, desired, dry := change.old, change.desired, client.NewDryRunClient(c)
 	if old == nil {
-		err = c.Create(ctx, desired.DeepCopy(), client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
+		err = dry.Create(ctx, desired.DeepCopy(), client.FieldValidation(metav1.FieldValidationStrict))
 	} else {
-		changes, err = change.patch(ctx, c, client.DryRunAll)
+		changes, err = change.patch(ctx, dry)
 		if err == nil && len(changes) == 0 {
 			hint := "kubectl evenkeel rollout status " + p.Name
 			if steer.Halted(old) {
@@ -248,9 +248,9 @@ func warnOfSelector(env *command.Env, r *v1alpha1.NodeConfigRollout) {
 }
 
 // patch sends a change of an existing rollout, again after conflicts with writes that left the spec alone.
-func (change *Change) patch(ctx context.Context, c client.Client, options ...client.PatchOption) ([]steer.Operation, error) {
+func (change *Change) patch(ctx context.Context, c client.Client) ([]steer.Operation, error) {
 	for try := 1; ; try++ {
-		operations, err := steer.Patch(ctx, c, change.old, change.desired, options...)
+		operations, err := steer.Patch(ctx, c, change.old, change.desired)
 		if !apierrors.IsConflict(err) || try == steer.MostConflicts {
 			return operations, err
 		}

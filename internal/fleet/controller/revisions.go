@@ -91,14 +91,13 @@ func (c *Controller) ensureRevision(ctx context.Context, o *v1alpha1.NodeConfigR
 }
 
 func (c *Controller) createRevision(ctx context.Context, o *v1alpha1.NodeConfigRollout, key client.ObjectKey, content policy.Content, number int64) (*corev1.ConfigMap, error) {
-	immutable := true
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: key.Namespace, Name: key.Name,
 			Labels:      map[string]string{v1alpha1.LabelRollout: o.Name, v1alpha1.LabelRevision: strconv.FormatInt(number, 10)},
 			Annotations: map[string]string{annotationSHA256: content.SHA256},
 		},
-		Immutable: &immutable,
+		Immutable: new(true),
 		Data:      map[string]string{content.Key: content.Data},
 	}
 	if c.term != 0 {

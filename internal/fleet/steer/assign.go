@@ -65,16 +65,15 @@ func FindContent(ctx context.Context, c client.Reader, name string, content poli
 }
 
 // CreateContent creates the immutable ConfigMap for content, or returns the existing one. Only a person deletes it.
-func CreateContent(ctx context.Context, c client.Client, name string, content policy.Content, options ...client.CreateOption) (*corev1.ConfigMap, error) {
-	immutable := true
+func CreateContent(ctx context.Context, c client.Client, name string, content policy.Content) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: name, Labels: map[string]string{
 			"app.kubernetes.io/part-of": "evenkeel", "app.kubernetes.io/managed-by": "kubectl-evenkeel",
 		}},
-		Immutable: &immutable,
+		Immutable: new(true),
 		Data:      map[string]string{content.Key: content.Data},
 	}
-	err := c.Create(ctx, cm, options...)
+	err := c.Create(ctx, cm)
 	if apierrors.IsAlreadyExists(err) {
 		if cm, err = FindContent(ctx, c, name, content); cm == nil && err == nil {
 			err = errors.New("it was deleted in the meantime: run the command again")
@@ -95,7 +94,7 @@ func SourceOf(cm *corev1.ConfigMap, content policy.Content) *v1alpha1.NodeConfig
 
 // Assign writes the source of one node and the settings of its trial, which may be nil, and returns the stored NodeConfig. The
 // error is ErrChanged if the spec was changed since it was read; changes of the status do not matter.
-func Assign(ctx context.Context, c client.Client, nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, trial *v1alpha1.TrialTerms, options ...client.PatchOption) (*v1alpha1.NodeConfig, error) {
+func Assign(ctx context.Context, c client.Client, nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, trial *v1alpha1.TrialTerms) (*v1alpha1.NodeConfig, error) {
 	spec := nc.Spec
 	spec.ConfigSource, spec.Trial, spec.TakenBack = source, trial, nil
 	patch, err := json.Marshal([]Operation{
@@ -107,8 +106,7 @@ func Assign(ctx context.Context, c client.Client, nc *v1alpha1.NodeConfig, sourc
 		return nil, err
 	}
 	got := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: nc.Name}}
-	options = append(options, client.FieldValidation(metav1.FieldValidationStrict))
-	err = c.Patch(ctx, got, client.RawPatch(types.JSONPatchType, patch), options...)
+	err = c.Patch(ctx, got, client.RawPatch(types.JSONPatchType, patch), client.FieldValidation(metav1.FieldValidationStrict))
 	if err == nil {
 		return got, nil
 	}

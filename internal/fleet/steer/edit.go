@@ -39,7 +39,7 @@ const MostConflicts = 10
 
 // Patch writes the differences between two specs of a rollout and returns them. The error is a conflict if the rollout was
 // changed since before was read. Without differences it writes nothing.
-func Patch(ctx context.Context, c client.Client, before, after *v1alpha1.NodeConfigRollout, options ...client.PatchOption) ([]Operation, error) {
+func Patch(ctx context.Context, c client.Client, before, after *v1alpha1.NodeConfigRollout) ([]Operation, error) {
 	changes, err := differences(before, after)
 	if err != nil || len(changes) == 0 {
 		return nil, err
@@ -49,8 +49,7 @@ func Patch(ctx context.Context, c client.Client, before, after *v1alpha1.NodeCon
 	if err != nil {
 		return nil, err
 	}
-	options = append(options, client.FieldValidation(metav1.FieldValidationStrict))
-	return changes, c.Patch(ctx, after.DeepCopy(), client.RawPatch(types.JSONPatchType, data), options...)
+	return changes, c.Patch(ctx, after.DeepCopy(), client.RawPatch(types.JSONPatchType, data), client.FieldValidation(metav1.FieldValidationStrict))
 }
 
 // differences returns the operations that turn the spec of before into that of after.
