@@ -278,20 +278,21 @@ type Condition struct {
 }
 
 // Observation is what a plan remembers about one node and its assignment. A node cannot change it. It is valid only for the
-// source with the same Rollout, Revision and Attempt.
+// source with the same Rollout, Revision and Attempt. It is stored as JSON.
 type Observation struct {
-	Rollout           string
-	Revision, Attempt int64
-	HealthySince      time.Time // when the node was first seen with the revision proven, Ready and ConfigOK True; zero: it is not
-	Failed            int64     // the attempt in which the node failed; 0: it has not
-	Joined            bool      // the node got the source as a new node
+	Rollout      string    `json:"rollout"`
+	Revision     int64     `json:"revision"`
+	Attempt      int64     `json:"attempt"`
+	HealthySince time.Time `json:"fineSince,omitzero"`        // when the node was first seen with the revision proven, Ready and ConfigOK True; zero: it is not
+	Failed       int64     `json:"failedInAttempt,omitempty"` // the attempt in which the node failed; 0: it has not
+	Joined       bool      `json:"joined,omitempty"`          // the node got the source as a new node
 
 	// If the target was taken back from the node because the node refused it for its pods. Revision and Attempt are then those
 	// of the rollout, whatever the node's source is.
-	Blocked time.Time // when it was taken back; zero: it was not
-	Offers  int       // how often the target was offered
-	Reason  string    // of the refusal, in CamelCase
-	Message string    // from the node
+	Blocked time.Time `json:"blockedAt,omitzero"` // when it was taken back; zero: it was not
+	Offers  int       `json:"offers,omitempty"`   // how often the target was offered
+	Reason  string    `json:"reason,omitempty"`   // of the refusal, in CamelCase
+	Message string    `json:"message,omitempty"`  // from the node
 }
 
 // NewObservation is an observation to record for a node. Without a Rollout, the existing one is removed.
