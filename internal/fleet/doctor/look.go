@@ -135,8 +135,7 @@ func (l *look) parts(ctx context.Context) error {
 }
 
 func (l *look) rollouts(ctx context.Context) error {
-	for r, err := range query.Pages(ctx, l, func() *v1alpha1.NodeConfigRolloutList { return &v1alpha1.NodeConfigRolloutList{} },
-		func(list *v1alpha1.NodeConfigRolloutList) []v1alpha1.NodeConfigRollout { return list.Items }) {
+	for r, err := range query.Pages[*v1alpha1.NodeConfigRollout](ctx, l, &v1alpha1.NodeConfigRolloutList{}) {
 		switch {
 		case err == nil:
 			l.f.Rollouts = append(l.f.Rollouts, *r)
@@ -167,8 +166,7 @@ func (l *look) nodes(ctx context.Context) error {
 		}
 	}
 	selections := policy.SelectionsOf(l.f.Rollouts)
-	for n, err := range query.Pages(ctx, l, func() *corev1.NodeList { return &corev1.NodeList{} },
-		func(list *corev1.NodeList) []corev1.Node { return list.Items }) {
+	for n, err := range query.Pages[*corev1.Node](ctx, l, &corev1.NodeList{}) {
 		switch {
 		case err == nil:
 			of := node(n.Name)

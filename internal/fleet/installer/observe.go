@@ -23,7 +23,7 @@ import (
 // Nodes reads the nodes with these names, or all that a selector matches. A name without a Node is an error.
 func (o Operation) Nodes(ctx context.Context, c client.Reader, names []string, selector labels.Selector) ([]Node, error) {
 	pods := map[string][]corev1.Pod{}
-	for pod, err := range query.Pages(ctx, c, func() *corev1.PodList { return &corev1.PodList{} }, func(l *corev1.PodList) []corev1.Pod { return l.Items }, o.itsPods()...) {
+	for pod, err := range query.Pages[*corev1.Pod](ctx, c, &corev1.PodList{}, o.itsPods()...) {
 		if err != nil {
 			return nil, fmt.Errorf("list the pods in %s: %w", v1alpha1.InstallNamespace, err)
 		}
@@ -58,8 +58,7 @@ func (o Operation) pairs(ctx context.Context, c client.Reader, selector labels.S
 		return query.Pairs(ctx, c, selector)
 	}
 	return func(yield func(query.Pair, error) bool) {
-		for node, err := range query.Pages(ctx, c, func() *corev1.NodeList { return &corev1.NodeList{} },
-			func(l *corev1.NodeList) []corev1.Node { return l.Items }, client.MatchingLabelsSelector{Selector: selector}) {
+		for node, err := range query.Pages[*corev1.Node](ctx, c, &corev1.NodeList{}, client.MatchingLabelsSelector{Selector: selector}) {
 			if !yield(query.Pair{Node: node}, err) {
 				return
 			}

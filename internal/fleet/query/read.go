@@ -14,30 +14,36 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// Pages yields the objects of a list, page by page, in the order of their names. An error ends it.
-func Pages[T any, L client.ObjectList](ctx context.Context, c client.Reader, empty func() L, items func(L) []T, options ...client.ListOption) iter.Seq2[*T, error] {
-	return func(yield func(*T, error) bool) {
+// Pages yields the objects of a list, page by page, in the order of their names. list is empty. An error ends it.
+func Pages[T client.Object](ctx context.Context, c client.Reader, list client.ObjectList, options ...client.ListOption) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
 		for token := ""; ; {
-			list := empty()
-			if err := c.List(ctx, list, append([]client.ListOption{client.Limit(PageSize), client.Continue(token)}, options...)...); err != nil {
-				yield(nil, err)
+			page := list.DeepCopyObject().(client.ObjectList)
+			err := c.List(ctx, page, append([]client.ListOption{client.Limit(PageSize), client.Continue(token)}, options...)...)
+			var items []runtime.Object
+			if err == nil {
+				items, err = meta.ExtractList(page)
+			}
+			if err != nil {
+				yield(*new(T), err)
 				return
 			}
-			all := items(list)
-			for i := range all {
-				if !yield(&all[i], nil) {
+			for _, o := range items {
+				if !yield(o.(T), nil) {
 					return
 				}
 			}
-			if token = list.GetContinue(); token == "" {
+			if token = page.GetContinue(); token == "" {
 				return
 			}
 		}
@@ -46,18 +52,14 @@ func Pages[T any, L client.ObjectList](ctx context.Context, c client.Reader, emp
 
 // Metadata yields the metadata of the objects of a list.
 func Metadata(ctx context.Context, c client.Reader, kind schema.GroupVersionKind, options ...client.ListOption) iter.Seq2[*metav1.PartialObjectMetadata, error] {
-	empty := func() *metav1.PartialObjectMetadataList {
-		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(kind)
-		return list
-	}
-	return Pages(ctx, c, empty, func(l *metav1.PartialObjectMetadataList) []metav1.PartialObjectMetadata { return l.Items }, options...)
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(kind)
+	return Pages[*metav1.PartialObjectMetadata](ctx, c, list, options...)
 }
 
 // Configs yields all NodeConfigs.
 func Configs(ctx context.Context, c client.Reader) iter.Seq2[*v1alpha1.NodeConfig, error] {
-	return Pages(ctx, c, func() *v1alpha1.NodeConfigList { return &v1alpha1.NodeConfigList{} },
-		func(l *v1alpha1.NodeConfigList) []v1alpha1.NodeConfig { return l.Items })
+	return Pages[*v1alpha1.NodeConfig](ctx, c, &v1alpha1.NodeConfigList{})
 }
 
 // Pair is a node and its NodeConfig. Either may be nil, not both.
@@ -70,8 +72,7 @@ type Pair struct {
 // without a Node. At most one page of each kind is in memory.
 func Pairs(ctx context.Context, c client.Reader, selector labels.Selector) iter.Seq2[Pair, error] {
 	return func(yield func(Pair, error) bool) {
-		nextNode, stopNodes := iter.Pull2(Pages(ctx, c, func() *corev1.NodeList { return &corev1.NodeList{} },
-			func(l *corev1.NodeList) []corev1.Node { return l.Items }, client.MatchingLabelsSelector{Selector: selector}))
+		nextNode, stopNodes := iter.Pull2(Pages[*corev1.Node](ctx, c, &corev1.NodeList{}, client.MatchingLabelsSelector{Selector: selector}))
 		defer stopNodes()
 		nextConfig, stopConfigs := iter.Pull2(Configs(ctx, c))
 		defer stopConfigs()
@@ -126,8 +127,7 @@ const PageSize = 500
 func Rollouts(ctx context.Context, c client.Reader) (*v1alpha1.NodeConfigRolloutList, error) {
 	all := &v1alpha1.NodeConfigRolloutList{Items: []v1alpha1.NodeConfigRollout{}}
 	all.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeConfigRolloutList"))
-	for r, err := range Pages(ctx, c, func() *v1alpha1.NodeConfigRolloutList { return &v1alpha1.NodeConfigRolloutList{} },
-		func(l *v1alpha1.NodeConfigRolloutList) []v1alpha1.NodeConfigRollout { return l.Items }) {
+	for r, err := range Pages[*v1alpha1.NodeConfigRollout](ctx, c, &v1alpha1.NodeConfigRolloutList{}) {
 		if err != nil {
 			return nil, err
 		}
