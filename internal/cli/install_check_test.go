@@ -14,14 +14,14 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
-	"github.com/evenkeel/evenkeel/internal/fleet/installer"
+	"github.com/evenkeel/evenkeel/internal/fleet/doctor"
 )
 
 func (c *installCluster) crd() *unstructured.Unstructured {
 	c.t.Helper()
 	crd := &unstructured.Unstructured{}
 	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
-	if err := c.Get(c.t.Context(), client.ObjectKey{Name: installer.CRDName}, crd); err != nil {
+	if err := c.Get(c.t.Context(), client.ObjectKey{Name: doctor.CRDName}, crd); err != nil {
 		c.t.Fatal(err)
 	}
 	return crd

@@ -21,6 +21,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/doctor"
 	"github.com/evenkeel/evenkeel/internal/fleet/installer"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -102,7 +103,7 @@ func (a *app) install(ctx context.Context, names []string, o installFlags) error
 	if err != nil {
 		return err
 	}
-	if err := installer.CheckCRD(ctx, c); err != nil {
+	if err := doctor.CheckCRD(ctx, c); err != nil {
 		return err
 	}
 	w, err := installer.DesiredOf(ctx, c, installer.Install)

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"reflect"
@@ -9,10 +10,13 @@ import (
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 const (
@@ -168,29 +172,63 @@ func compareCRDs(want, got map[string]any) (lacks, more []string) {
 	if !served {
 		return []string{"does not serve " + v1alpha1.GroupVersion.Version}, nil
 	}
-	only := func(a, b map[string]bool) []string {
-		var out []string
-		for _, path := range slices.Sorted(maps.Keys(a)) {
-			parent := path[:max(0, strings.LastIndexAny(path, ".!"))]
-			if !b[path] && (parent == "" || b[parent]) { // a missing parent is enough
-				out = append(out, path)
-			}
-		}
-		return out
-	}
-	for _, path := range only(wants, has) {
+	for _, path := range missing(wants, has) {
 		if field, rule, isRule := strings.Cut(path, "!"); isRule {
 			lacks = append(lacks, fmt.Sprintf("is older than this build: it lacks the rule %q of %s", rule, cmp.Or(field, "the object")))
 		} else {
 			lacks = append(lacks, "is older than this build: it lacks "+path)
 		}
 	}
-	for _, path := range only(has, wants) {
+	for _, path := range missing(has, wants) {
 		if !strings.Contains(path, "!") {
 			more = append(more, path)
 		}
 	}
 	return lacks, more
+}
+
+// missing returns the paths of a schema that another one lacks. Of what is below a missing path it returns nothing.
+func missing(wants, has map[string]bool) []string {
+	var out []string
+	for _, path := range slices.Sorted(maps.Keys(wants)) {
+		parent := path[:max(0, strings.LastIndexAny(path, ".!"))]
+		if !has[path] && (parent == "" || has[parent]) {
+			out = append(out, path)
+		}
+	}
+	return out
+}
+
+// CRDName is the name of the CustomResourceDefinition of NodeConfigs.
+const CRDName = "nodeconfigs." + v1alpha1.GroupName
+
+// CheckCRD returns an error if the cluster's CRD of NodeConfigs lacks fields that this program knows: the API server would drop
+// them from the agents' reports.
+func CheckCRD(ctx context.Context, c client.Reader) error {
+	parts, err := Manifests()
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(parts, func(p Part) bool { return p.Want.GetName() == CRDName })
+	want, got := parts[i].Want, &unstructured.Unstructured{}
+	got.SetGroupVersionKind(want.GroupVersionKind())
+	const first = "apply evenkeel's manifests first: " + applyAll
+	switch err := c.Get(ctx, client.ObjectKeyFromObject(want), got); {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("the cluster has no CustomResourceDefinition %s, so agents cannot report: %s", CRDName, first)
+	case err != nil:
+		return fmt.Errorf("read the CustomResourceDefinition %s: %w", CRDName, err)
+	}
+	served := false
+	lacks := missing(schemaOf(want.Object, nil), schemaOf(got.Object, &served))
+	lacks = slices.DeleteFunc(lacks, func(path string) bool { return strings.Contains(path, "!") })
+	switch {
+	case !served:
+		return fmt.Errorf("the CustomResourceDefinition %s does not serve %s: %s", CRDName, v1alpha1.GroupVersion.Version, first)
+	case len(lacks) > 0:
+		return fmt.Errorf("the CustomResourceDefinition %s is older than this program, and lacks %s: %s", CRDName, printable.Few(lacks), first)
+	}
+	return nil
 }
 
 // schemaOf returns the paths of all fields of a CRD, and their validation rules as PATH!RULE.
