@@ -286,48 +286,33 @@ func wrap(color func(string) string, words string, width int) []string {
 	return append(lines, color(line))
 }
 
-// clipped cuts each line to a width. Color codes have no width.
+// clipped cuts each line to a width.
 func clipped(lines []string, width int) []string {
 	for i, line := range lines {
-		if visible(line) > width {
-			lines[i] = cut(line, width-1) + "…\x1b[0m"
-		}
+		lines[i] = clip(line, width)
 	}
 	return lines
 }
 
-// cut returns the beginning of a line, width characters wide.
-func cut(line string, width int) string {
-	room, escape := width, false
+// clip cuts a line to a width. Color codes have no width.
+func clip(line string, width int) string {
+	last, n, escape := 0, 0, false // where the last character begins that fits
 	for at, r := range line {
 		switch {
 		case r == '\x1b':
 			escape = true
 		case escape:
 			escape = r != 'm'
-		case room == 0:
-			return line[:at]
 		default:
-			room--
+			if n++; n == width {
+				last = at
+			}
 		}
 	}
-	return line
-}
-
-// visible returns the width of a line.
-func visible(line string) int {
-	n, escape := 0, false
-	for _, r := range line {
-		switch {
-		case r == '\x1b':
-			escape = true
-		case escape:
-			escape = r != 'm'
-		default:
-			n++
-		}
+	if n <= width {
+		return line
 	}
-	return n
+	return line[:last] + "…\x1b[0m"
 }
 
 // live draws a view in place, again and again.

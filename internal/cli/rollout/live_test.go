@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -92,8 +94,9 @@ func TestTheLiveViewFitsTheTerminal(t *testing.T) {
 	r := moving()
 	r.Status.Message = strings.Repeat("it goes on and on ", 20)
 	lines := view{rollout: r, nodes: fleet120(), now: noon, style: true}.lines(40)
+	colors := regexp.MustCompile("\x1b\\[[0-9;]*m")
 	for _, line := range lines {
-		if n := visible(line); n > 40 {
+		if n := utf8.RuneCountInString(colors.ReplaceAllString(line, "")); n > 40 {
 			t.Errorf("a line takes %d: %q", n, line)
 		}
 		if strings.Contains(line, "\x1b") && !strings.HasSuffix(strings.TrimRight(line, " "), "\x1b[0m") && strings.Contains(line, "…") {
