@@ -73,12 +73,7 @@ The exit code is 0 with and without differences; scripts should read -o json.`,
 
   # Check whether a node's kubelet uses the values of a file
   kubectl evenkeel config diff --live node/worker-17 kubelet.yaml`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return fmt.Errorf("%s needs two configurations, such as node/NAME kubelet.yaml: see its --help", cmd.CommandPath())
-			}
-			return nil
-		},
+		Args: command.Args(2, 2, "needs two configurations, such as node/NAME kubelet.yaml: see its --help"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.configDiff(cmd.Context(), args[0], args[1], o) },
 	}
 	f := cmd.Flags()

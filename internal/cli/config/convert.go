@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -34,12 +35,7 @@ values of the input. COMMENTS ARE LOST. Fields that do not exist in the other fo
 A file that already has the form is printed unchanged. The values are not validated: use "config validate".`,
 		Example: `  kubectl evenkeel config convert --form=grouped kubelet.yaml --output workers.yaml
   kubectl evenkeel config convert --form=flat workers.yaml | diff kubelet.yaml -`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return fmt.Errorf("%s needs one file, or - for standard input: see its --help", cmd.CommandPath())
-			}
-			return nil
-		},
+		Args: command.Args(1, 1, "needs one file, or - for standard input: see its --help"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.configConvert(cmd.Context(), form, args[0], output)
 		},

@@ -60,19 +60,10 @@ func (f *onceFlag) Set(s string) error {
 	return nil
 }
 
-func noArguments(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return fmt.Errorf("%s takes no arguments: see its --help", cmd.CommandPath())
-	}
-	return nil
-}
-
-func oneVersionAtMost(cmd *cobra.Command, args []string) error {
-	if len(args) > 1 {
-		return fmt.Errorf("%s needs one version at most, such as v1.37.0: see its --help", cmd.CommandPath())
-	}
-	return nil
-}
+var (
+	noArguments      = command.Args(0, 0, "takes no arguments: see its --help")
+	oneVersionAtMost = command.Args(0, 1, "needs one version at most, such as v1.37.0: see its --help")
+)
 
 // optionalVersion returns the target version; "" if there is no argument.
 func optionalVersion(args []string) (string, error) {

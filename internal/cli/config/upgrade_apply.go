@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/rollout"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
@@ -56,12 +57,7 @@ Running kube-proxies read the stored configuration within minutes, on all nodes.
   # Store the migrated kubelet configuration, and roll it out to the workers
   kubectl evenkeel upgrade apply v1.37.0 --config kubelet.yaml --component-binary kubelet=./kubelet \
     --rollout workers --selector node-restriction.kubernetes.io/pool=workers --steps 1,pause,10%,100%`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return fmt.Errorf("%s needs the version of Kubernetes, such as v1.37.0: see its --help", cmd.CommandPath())
-			}
-			return nil
-		},
+		Args: command.Args(1, 1, "needs the version of Kubernetes, such as v1.37.0: see its --help"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if u.target, err = kubeadm.ParseTarget(args[0]); err != nil {

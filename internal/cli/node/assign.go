@@ -57,12 +57,7 @@ The exit code is 0 when the configuration has passed its trial, 2 when the node 
 
   # Print the changes only
   kubectl evenkeel assign worker-17 -f more-pods.yaml --drop-in --dry-run`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 || args[0] == "" {
-				return fmt.Errorf("%s needs the name of one node: list them with: kubectl evenkeel nodes; for many nodes use kubectl evenkeel push", cmd.CommandPath())
-			}
-			return nil
-		},
+		Args:              command.Args(1, 1, "needs the name of one node: list them with: kubectl evenkeel nodes; for many nodes use kubectl evenkeel push"),
 		ValidArgsFunction: a.CompleteNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.node = args[0]

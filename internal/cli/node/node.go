@@ -30,12 +30,7 @@ func Command(env *command.Env) *cobra.Command {
 		Short: "Show the state of one node, the reason, and what happens next",
 		Example: `  kubectl evenkeel node worker-17
   kubectl evenkeel node worker-17 -o json`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 || args[0] == "" {
-				return fmt.Errorf("%s needs the name of one node: list them with: kubectl evenkeel nodes", cmd.CommandPath())
-			}
-			return nil
-		},
+		Args:              command.Args(1, 1, "needs the name of one node: list them with: kubectl evenkeel nodes"),
 		ValidArgsFunction: a.CompleteNode,
 		RunE:              func(cmd *cobra.Command, args []string) error { return a.node(cmd.Context(), args[0], output) },
 	}
