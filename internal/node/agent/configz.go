@@ -19,53 +19,28 @@ import (
 // page is the content of /configz and /healthz. It is safe for concurrent use.
 type page struct {
 	mu      sync.Mutex
-	state   pageContent
+	configz Configz
+	started bool      // a kubelet has been started
 	last    time.Time // of the last decision
 	healthy bool      // at that time
 }
 
-type pageContent struct {
-	status     trial.Status
-	verdict    verdict
-	overridden []string
-	limits     []component.Limit
-	version    string
-	remote     v1alpha1.RemoteConfig
-	runMode    v1alpha1.RunMode
-	running    bool
-}
-
-func (p *page) set(s pageContent) {
+func (p *page) set(c Configz, started bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.state = s
+	p.configz, p.started = c, started
+}
+
+func (p *page) get() (c Configz, started bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.configz, p.started
 }
 
 func (p *page) decided(now time.Time, healthy bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.last, p.healthy = now, healthy
-}
-
-// stuck returns the age of the last decision, and whether it is too old.
-func (p *page) stuck() (age time.Duration, stuck bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	age = time.Since(p.last)
-	return age, !p.last.IsZero() && age > stuckAfter
-}
-
-// Alive reports whether the agent decides. An agent that has not decided for minutes hangs, and only a new one can
-// help its node.
-func (a *Agent) Alive() bool {
-	_, stuck := a.page.stuck()
-	return !stuck
-}
-
-func (p *page) get() pageContent {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.state
 }
 
 // stuckAfter is the maximum age of the last decision: the agent decides at least every ten seconds, but stopping a
@@ -131,14 +106,6 @@ func (c Configz) Grouped() Configz {
 	return c
 }
 
-func (s pageContent) configz() Configz {
-	return Configz{
-		Source: configzSource(s.status), Remote: s.remote, RunMode: s.runMode, ConfigOK: s.status.Condition, Error: s.status.Error, Component: s.version,
-		Effective: presentable(s.verdict.Effective), Origins: s.verdict.Origins, Differs: s.verdict.differs, Overridden: s.overridden,
-		Limits: s.limits,
-	}
-}
-
 // presentable returns a configuration without secrets and unset fields; nil for nil.
 func presentable(e component.Effective) component.Effective {
 	if e == nil {
@@ -151,11 +118,17 @@ func presentable(e component.Effective) component.Effective {
 
 // Health returns an error if the last decision is too old. It does not check the kubelet.
 func (a *Agent) Health() error {
-	if age, stuck := a.page.stuck(); stuck {
+	a.page.mu.Lock()
+	defer a.page.mu.Unlock()
+	if age := time.Since(a.page.last); !a.page.last.IsZero() && age > stuckAfter {
 		return fmt.Errorf("no decision for %s", age.Round(time.Second))
 	}
 	return nil
 }
+
+// Alive reports whether the agent decides. An agent that has not decided for minutes hangs, and only a new one can
+// help its node.
+func (a *Agent) Alive() bool { return a.Health() == nil }
 
 // Healthy reports whether the kubelet was healthy at the last decision.
 func (a *Agent) Healthy() bool {
@@ -176,19 +149,19 @@ func (a *Agent) Handler(ask func(context.Context, component.Effective) (componen
 	})
 	mux.Handle("GET /metrics", a.o.Metrics.Handler())
 	mux.HandleFunc("GET /configz", func(w http.ResponseWriter, r *http.Request) {
-		s, form := a.page.get(), r.URL.Query().Get("form")
+		out, started := a.page.get()
+		form := r.URL.Query().Get("form")
 		switch {
 		case form != "" && form != "flat" && form != "grouped":
 			http.Error(w, fmt.Sprintf("form must be flat or grouped, not %q", form), http.StatusBadRequest)
 			return
-		case !s.running:
+		case !started:
 			http.Error(w, "no kubelet has been started yet", http.StatusServiceUnavailable)
 			return
 		}
-		out := s.configz()
 		if ask == nil {
 			out.KubeletSays = "the agent has no credentials for the kubelet"
-		} else if effective, err := ask(r.Context(), s.verdict.Effective); err != nil {
+		} else if effective, err := ask(r.Context(), out.Effective); err != nil {
 			out.KubeletSays = err.Error()
 		} else {
 			out.Kubelet = presentable(effective)

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
@@ -109,7 +110,7 @@ func (m *Metrics) health(healthy bool) {
 }
 
 // status sets the gauges. object returns the resource version and key of a configuration.
-func (m *Metrics) status(st trial.Status, f statusDetails, object func(trial.Config) (resourceVersion, key string)) {
+func (m *Metrics) status(st trial.Status, reported v1alpha1.NodeConfigStatus, object func(trial.Config) (resourceVersion, key string)) {
 	set := func(g *prometheus.GaugeVec, c *trial.Config) {
 		g.Reset()
 		switch {
@@ -140,7 +141,7 @@ func (m *Metrics) status(st trial.Status, f statusDetails, object func(trial.Con
 	m.condition.Reset()
 	m.condition.WithLabelValues(m.node, st.Condition.Status, st.Condition.Reason, rollout).Set(1)
 	m.info.Reset()
-	m.info.WithLabelValues(m.node, string(f.runMode), string(f.remote), f.componentVersion).Set(1)
+	m.info.WithLabelValues(m.node, string(reported.RunMode), string(reported.RemoteConfig), reported.ComponentVersion).Set(1)
 	m.trialStart.Set(0)
 	var p trial.Progress
 	if st.Trial != nil {

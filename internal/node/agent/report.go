@@ -1,8 +1,8 @@
 package agent
 
 import (
+	"bytes"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -56,21 +56,22 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 	if d.Status.Active.IsLocal() {
 		overridden = nil
 	}
-	f := statusDetails{
-		generation: a.assignment.answer.Generation, remote: a.o.Remote, runMode: a.o.RunMode,
-		componentVersion: a.binary.version, agentVersion: a.o.AgentVersion, overridden: overridden, limits: a.validations.limits(), workloadPods: a.node.workloadPods,
-	}
 	st := d.Status
 	if a.disk.failure != "" && st.Error == "" {
 		st.Error = "cannot save the node's state: " + a.disk.failure
 	}
+	limits := a.validations.limits()
+	status := nodeConfigStatus(st, limits, v1alpha1.NodeConfigStatus{
+		ObservedGeneration: a.assignment.answer.Generation, RemoteConfig: a.o.Remote, RunMode: a.o.RunMode,
+		ComponentVersion: a.binary.version, AgentVersion: a.o.AgentVersion, OverriddenFields: overridden, WorkloadPods: a.node.workloadPods,
+	})
 	if a.p.Reporter != nil {
 		a.p.Reporter.Report(source.Report{
-			NodeConfigUID: a.assignment.answer.NodeConfigUID, Status: nodeConfigStatus(st, f), KubeletStart: a.kubelet.started,
+			NodeConfigUID: a.assignment.answer.NodeConfigUID, Status: status, KubeletStart: a.kubelet.started,
 			Condition: source.NodeCondition{Status: metav1.ConditionStatus(st.Condition.Status), Reason: st.Condition.Cause, Message: st.Condition.Message},
 		})
 	}
-	a.o.Metrics.status(st, f, a.object)
+	a.o.Metrics.status(st, status, a.object)
 	if st.Condition != a.reports.condition {
 		if slices.Contains(refusals, st.Condition.Reason) {
 			a.reportEvent(a.log(a.assignment.config), trial.Event{Warning: true, Reason: "ConfigRefused", Message: st.Condition.Cause})
@@ -81,21 +82,23 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 		}
 		a.reports.condition = st.Condition
 	}
-	a.page.set(pageContent{status: st, verdict: shown, overridden: overridden, limits: f.limits, version: a.binary.version, remote: a.o.Remote, runMode: a.o.RunMode, running: a.state.Run.Started})
-	a.saveRunning()
+	c := Configz{
+		Source: configzSource(st), Remote: a.o.Remote, RunMode: a.o.RunMode, ConfigOK: st.Condition, Error: st.Error, Component: a.binary.version,
+		Effective: presentable(shown.Effective), Origins: shown.Origins, Differs: shown.differs, Overridden: overridden, Limits: limits,
+	}
+	a.page.set(c, a.state.Run.Started)
+	a.saveRunning(c)
 }
 
 // saveRunning saves the content of /configz for `evenkeel-agent status`.
-func (a *Agent) saveRunning() {
+func (a *Agent) saveRunning(c Configz) {
 	if a.o.SaveRunning == nil {
 		return
 	}
-	now := a.page.get()
-	about := fmt.Sprint(now.status.Active.Revision, now.status.Condition, now.status.Error, now.limits, now.overridden, now.running, a.kubelet.started)
-	if about == a.reports.saved {
+	text, err := json.Marshal(c)
+	if err == nil && bytes.Equal(text, a.reports.saved) {
 		return
 	}
-	text, err := json.Marshal(now.configz())
 	if err == nil {
 		err = a.o.SaveRunning(text)
 	}
@@ -103,7 +106,7 @@ func (a *Agent) saveRunning() {
 		a.o.Log.Warn("cannot save the description of the running kubelet; evenkeel-agent status shows less", "err", err)
 	}
 	if a.reports.saveFailed = err != nil; err == nil {
-		a.reports.saved = about
+		a.reports.saved = text
 	}
 }
 
@@ -155,6 +158,6 @@ type reports struct {
 	ready      bool // to the init system
 	condition  trial.Condition
 	objects    map[string][2]string // resource version and key of ConfigMaps, by revision
-	saved      string               // what the description for Options.SaveRunning was about
+	saved      []byte               // the last description for Options.SaveRunning
 	saveFailed bool
 }

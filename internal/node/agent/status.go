@@ -12,47 +12,24 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
-// statusDetails are the parts of a status that are not part of the decision.
-type statusDetails struct {
-	generation       int64
-	remote           v1alpha1.RemoteConfig
-	runMode          v1alpha1.RunMode
-	componentVersion string
-	agentVersion     string
-	overridden       []string
-	limits           []component.Limit
-	workloadPods     *int64
-}
-
-// nodeConfigStatus converts a decision's status to the API's.
-func nodeConfigStatus(st trial.Status, f statusDetails) v1alpha1.NodeConfigStatus {
-	out := v1alpha1.NodeConfigStatus{
-		ObservedGeneration: f.generation,
-		LastKnownGood:      lastKnownGood(st.LastKnownGood),
-		Local:              v1alpha1.LocalConfigDefault,
-		Error:              st.Error,
-		RemoteConfig:       f.remote,
-		RunMode:            f.runMode,
-		ComponentVersion:   f.componentVersion,
-		AgentVersion:       f.agentVersion,
-		OverriddenFields:   f.overridden,
-		WorkloadPods:       f.workloadPods,
-		Conditions: []metav1.Condition{{
-			Type:               v1alpha1.ConditionConfigOK,
-			Status:             metav1.ConditionStatus(st.Condition.Status),
-			ObservedGeneration: f.generation,
-			Reason:             st.Condition.Reason,
-			Message:            st.Condition.Message + ": " + st.Condition.Cause,
-		}},
-	}
-	if len(f.limits) > 0 {
+// nodeConfigStatus adds a decision's status, and the limits of the kubelet, to a status that has the other fields.
+func nodeConfigStatus(st trial.Status, limits []component.Limit, out v1alpha1.NodeConfigStatus) v1alpha1.NodeConfigStatus {
+	out.LastKnownGood, out.Local, out.Error = lastKnownGood(st.LastKnownGood), v1alpha1.LocalConfigDefault, st.Error
+	out.Conditions = []metav1.Condition{{
+		Type:               v1alpha1.ConditionConfigOK,
+		Status:             metav1.ConditionStatus(st.Condition.Status),
+		ObservedGeneration: out.ObservedGeneration,
+		Reason:             st.Condition.Reason,
+		Message:            st.Condition.Message + ": " + st.Condition.Cause,
+	}}
+	if len(limits) > 0 {
 		var words []string
-		for _, limit := range f.limits {
+		for _, limit := range limits {
 			words = append(words, limit.Message)
 		}
 		out.Conditions = append(out.Conditions, metav1.Condition{
-			Type: v1alpha1.ConditionKubeletLimited, Status: metav1.ConditionTrue, ObservedGeneration: f.generation,
-			Reason: f.limits[0].Reason, Message: strings.Join(words, "; "),
+			Type: v1alpha1.ConditionKubeletLimited, Status: metav1.ConditionTrue, ObservedGeneration: out.ObservedGeneration,
+			Reason: limits[0].Reason, Message: strings.Join(words, "; "),
 		})
 	}
 	if st.Local == trial.Init {

@@ -34,7 +34,9 @@ func TestStatusContainsTheWholeDecision(t *testing.T) {
 			{Revision: "d", UID: "d", Time: at, Reason: "lost the API"},
 		},
 	}
-	f := statusDetails{generation: 4, remote: "NodeConfig", runMode: "Host", componentVersion: "v1.36.3", agentVersion: "v0.1.0", overridden: []string{"maxPods"}}
+	others := v1alpha1.NodeConfigStatus{
+		ObservedGeneration: 4, RemoteConfig: "NodeConfig", RunMode: "Host", ComponentVersion: "v1.36.3", AgentVersion: "v0.1.0", OverriddenFields: []string{"maxPods"},
+	}
 	b, a := api("b"), api("a")
 	want := v1alpha1.NodeConfigStatus{
 		ObservedGeneration: 4,
@@ -51,14 +53,14 @@ func TestStatusContainsTheWholeDecision(t *testing.T) {
 		RemoteConfig: "NodeConfig", RunMode: "Host", ComponentVersion: "v1.36.3", AgentVersion: "v0.1.0", OverriddenFields: []string{"maxPods"},
 		Conditions: []metav1.Condition{{Type: "ConfigOK", Status: "False", ObservedGeneration: 4, Reason: "CrashLooped", Message: "using b: a crash-looped"}},
 	}
-	if diff := cmp.Diff(want, nodeConfigStatus(st, f)); diff != "" {
+	if diff := cmp.Diff(want, nodeConfigStatus(st, nil, others)); diff != "" {
 		t.Error(diff)
 	}
 }
 
 func TestStatusOfLocalContainsNoConfig(t *testing.T) {
 	for local, want := range map[trial.Local]v1alpha1.LocalConfig{trial.Init: v1alpha1.LocalConfigInit, trial.Default: v1alpha1.LocalConfigDefault} {
-		got := nodeConfigStatus(trial.Status{Local: local, Assigned: &trial.Config{Revision: "a", UID: "a"}}, statusDetails{})
+		got := nodeConfigStatus(trial.Status{Local: local, Assigned: &trial.Config{Revision: "a", UID: "a"}}, nil, v1alpha1.NodeConfigStatus{})
 		if got.Local != want || got.Active != nil || got.LastKnownGood != nil || got.Trial != nil || got.BadConfigs != nil || got.Assigned.RolloutRef != nil {
 			t.Errorf("%s: %+v", local, got)
 		}
