@@ -112,8 +112,8 @@ func (o *options) check() error {
 	switch {
 	case o.dynamicConfigDir != "" && !filepath.IsAbs(o.dynamicConfigDir):
 		return program.Usage("--dynamic-config-dir must be an absolute path, not %q", o.dynamicConfigDir)
-	case o.probeSocket != "" && (!filepath.IsAbs(o.probeSocket) || len(o.probeSocket) > handover.MaxSocketPath):
-		return program.Usage("--probe-socket must be an absolute path of at most %d bytes, not %q", handover.MaxSocketPath, o.probeSocket)
+	case o.probeSocket != "" && (!filepath.IsAbs(o.probeSocket) || len(o.probeSocket) > supervisor.MaxSocketPath):
+		return program.Usage("--probe-socket must be an absolute path of at most %d bytes, not %q", supervisor.MaxSocketPath, o.probeSocket)
 	case o.configSource != fromNodeConfig && o.configSource != fromConfigMap:
 		return program.Usage("--config-source must be nodeconfig or configmap, not %q", o.configSource)
 	case o.configSource != fromConfigMap && o.given("config-namespace"):

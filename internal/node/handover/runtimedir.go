@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
+	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 )
 
 // runtimeDirLock is held by an agent in a directory that it made for itself. If it is free, the agent was killed.
@@ -20,11 +21,11 @@ type RuntimeDir struct {
 	lock *lockfile.Lock // nil: the directory is the init system's
 }
 
-// OpenRuntimeDir returns the directory that the init system names in $RUNTIME_DIRECTORY, or else makes one, and removes those
-// of agents that were killed.
+// OpenRuntimeDir returns the directory that the init system names in $RUNTIME_DIRECTORY. If it names none, or one whose path is
+// too long for sockets, OpenRuntimeDir makes one, and removes those of agents that were killed.
 func OpenRuntimeDir() (RuntimeDir, error) {
-	if dir := os.Getenv("RUNTIME_DIRECTORY"); dir != "" {
-		dir, _, _ = strings.Cut(dir, ":")
+	dir, _, _ := strings.Cut(os.Getenv("RUNTIME_DIRECTORY"), ":")
+	if dir != "" && len(supervisor.NotifySocket(dir)) <= supervisor.MaxSocketPath {
 		return RuntimeDir{Path: dir}, os.MkdirAll(dir, 0o700)
 	}
 	for _, parent := range []string{"/run", os.TempDir()} {

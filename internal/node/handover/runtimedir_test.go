@@ -115,20 +115,22 @@ func TestARuntimeDirectoryIsTheInitSystemsOrOurs(t *testing.T) {
 	if !there(t, given) {
 		t.Error("what the init system made was removed")
 	}
-	t.Setenv("RUNTIME_DIRECTORY", "")
-	dir, err = OpenRuntimeDir()
-	if err != nil || !strings.HasPrefix(filepath.Base(dir.Path), "evenkeel-") {
-		t.Fatalf("got %s, %v", dir.Path, err)
-	}
-	if info, err := os.Stat(dir.Path); err != nil || info.Mode() != fs.ModeDir|0o700 {
-		t.Errorf("it is %v, %v", info, err)
-	}
-	if _, err := lockfile.TryAcquire(filepath.Join(dir.Path, runtimeDirLock)); !errors.Is(err, lockfile.ErrHeld) {
-		t.Errorf("it is not held: %v", err)
-	}
-	dir.Remove()
-	if there(t, dir.Path) {
-		t.Error("it is there after its end")
+	for _, none := range []string{"", filepath.Join(given, strings.Repeat("x", 100))} { // the second is too long for sockets
+		t.Setenv("RUNTIME_DIRECTORY", none)
+		dir, err = OpenRuntimeDir()
+		if err != nil || !strings.HasPrefix(filepath.Base(dir.Path), "evenkeel-") {
+			t.Fatalf("got %s, %v", dir.Path, err)
+		}
+		if info, err := os.Stat(dir.Path); err != nil || info.Mode() != fs.ModeDir|0o700 {
+			t.Errorf("it is %v, %v", info, err)
+		}
+		if _, err := lockfile.TryAcquire(filepath.Join(dir.Path, runtimeDirLock)); !errors.Is(err, lockfile.ErrHeld) {
+			t.Errorf("it is not held: %v", err)
+		}
+		dir.Remove()
+		if there(t, dir.Path) {
+			t.Error("it is there after its end")
+		}
 	}
 }
 

@@ -11,9 +11,6 @@ import (
 	"time"
 )
 
-// MaxSocketPath is the longest path of a Unix socket, in bytes.
-const MaxSocketPath = 107
-
 // listenUnix makes a socket that only its owner may use, and its directory. It replaces a socket that an ended agent left
 // behind.
 func listenUnix(path string) (net.Listener, error) {

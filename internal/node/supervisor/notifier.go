@@ -32,7 +32,6 @@ type Notifier struct {
 	systemd     string        // the socket of systemd; empty: none
 	interval    time.Duration // of the watchdog of systemd; 0: none
 	childSocket string
-	private     string // the directory of childSocket if Close must remove it
 
 	feed    chan struct{} // wakes feedWatchdog
 	closing chan struct{}
@@ -50,19 +49,20 @@ type Notifier struct {
 // is one. Close stops that.
 //
 // The notify socket of the child is created in dir, which is created if needed and must belong to this process alone. It
-// should be on a tmpfs, so that a full or read-only disk does not prevent a child from starting. If dir is empty, or too
-// long for a socket address, a new directory in /run or in the directory for temporary files is used, which Close
-// removes.
+// should be on a tmpfs, so that a full or read-only disk does not prevent a child from starting. NotifySocket must fit
+// into a socket address.
 func NewNotifier(dir string, log *slog.Logger) (*Notifier, error) {
-	n := &Notifier{
-		log:     log,
-		systemd: os.Getenv("NOTIFY_SOCKET"),
-		feed:    make(chan struct{}, 1),
-		closing: make(chan struct{}),
-		closed:  make(chan struct{}),
-	}
-	if err := n.placeSocket(dir); err != nil {
+	dir, err := filepath.Abs(dir) // NOTIFY_SOCKET must be absolute
+	if err != nil {
 		return nil, fmt.Errorf("directory of the notify socket: %w", err)
+	}
+	n := &Notifier{
+		log:         log,
+		systemd:     os.Getenv("NOTIFY_SOCKET"),
+		childSocket: NotifySocket(dir),
+		feed:        make(chan struct{}, 1),
+		closing:     make(chan struct{}),
+		closed:      make(chan struct{}),
 	}
 	if n.systemd != "" {
 		interval, err := daemon.SdWatchdogEnabled(false)
@@ -79,37 +79,8 @@ func NewNotifier(dir string, log *slog.Logger) (*Notifier, error) {
 	return n, nil
 }
 
-func (n *Notifier) placeSocket(dir string) error {
-	const name = "notify.sock"
-	if dir != "" {
-		abs, err := filepath.Abs(dir) // NOTIFY_SOCKET must be absolute
-		if err != nil {
-			return err
-		}
-		if n.childSocket = filepath.Join(abs, name); len(n.childSocket) <= maxSocketPath {
-			return nil
-		}
-	}
-	private, err := makePrivate("/run", os.TempDir())
-	if err != nil {
-		return err
-	}
-	n.private, n.childSocket = private, filepath.Join(private, name)
-	return nil
-}
-
-// makePrivate creates a directory in the first of parents where that is possible.
-func makePrivate(parents ...string) (dir string, err error) {
-	for _, parent := range parents {
-		if dir, err = os.MkdirTemp(parent, "evenkeel-"); err == nil {
-			return dir, nil
-		}
-	}
-	return "", err
-}
-
-// Watchdog returns the interval of the watchdog of systemd; 0: none.
-func (n *Notifier) Watchdog() time.Duration { return n.interval }
+// NotifySocket is the path of the child's notify socket in a directory.
+func NotifySocket(dir string) string { return filepath.Join(dir, "notify.sock") }
 
 // Ready tells systemd that the service is up.
 func (n *Notifier) Ready() error { return n.send(daemon.SdNotifyReady) }
@@ -141,9 +112,6 @@ func (n *Notifier) Status(text string) error { return n.send("STATUS=" + oneLine
 func (n *Notifier) Close() {
 	n.once.Do(func() { close(n.closing) })
 	<-n.closed
-	if n.private != "" {
-		_ = os.RemoveAll(n.private)
-	}
 }
 
 func (n *Notifier) attach(p *Process) error {

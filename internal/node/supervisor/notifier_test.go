@@ -46,8 +46,8 @@ func TestChildGetsItsOwnSocketAndWatchdog(t *testing.T) {
 	sd := newSystemd(t, time.Minute)
 	n, _ := newNotifier(t)
 	sd.wants(t, "WATCHDOG=1")
-	if n.Watchdog() != time.Minute {
-		t.Errorf("systemd's watchdog is %v, want 1m", n.Watchdog())
+	if n.interval != time.Minute {
+		t.Errorf("systemd's watchdog is %v, want 1m", n.interval)
 	}
 	p := startSpeaker(t, n, "speaker", time.Hour) // lowered to what systemd wants
 	p.say(t, "env NOTIFY_SOCKET", "env WATCHDOG_USEC", "env WATCHDOG_PID")
@@ -142,8 +142,8 @@ func TestWatchdogOfAnotherProcessIsNotFed(t *testing.T) {
 	sd := newSystemd(t, interval)
 	t.Setenv("WATCHDOG_PID", "1")
 	n, log := newNotifier(t)
-	if n.Watchdog() != 0 || log.count("WARN") != 0 {
-		t.Errorf("watchdog %v and %d warnings, want neither", n.Watchdog(), log.count("WARN"))
+	if n.interval != 0 || log.count("WARN") != 0 {
+		t.Errorf("watchdog %v and %d warnings, want neither", n.interval, log.count("WARN"))
 	}
 	sd.silence(t, quiet)
 }
@@ -152,8 +152,8 @@ func TestInvalidWatchdogIntervalIsLoggedAndIgnored(t *testing.T) {
 	newSystemd(t, interval)
 	t.Setenv("WATCHDOG_USEC", "soon")
 	n, log := newNotifier(t)
-	if n.Watchdog() != 0 || log.count("not feeding the service manager's watchdog") != 1 {
-		t.Errorf("watchdog %v, said %d times; want none, said once", n.Watchdog(), log.count("not feeding"))
+	if n.interval != 0 || log.count("not feeding the service manager's watchdog") != 1 {
+		t.Errorf("watchdog %v, said %d times; want none, said once", n.interval, log.count("not feeding"))
 	}
 }
 
@@ -166,8 +166,8 @@ func TestNotifierWithoutSystemd(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n.Watchdog() != 0 {
-		t.Errorf("watchdog %v, want none", n.Watchdog())
+	if n.interval != 0 {
+		t.Errorf("watchdog %v, want none", n.interval)
 	}
 	p := startSpeaker(t, n, "speaker", time.Hour)
 	p.say(t, "STATUS=x\nWATCHDOG=1", "READY=1")
@@ -220,33 +220,8 @@ func TestSystemdThatDoesNotReadBlocksForALimitedTime(t *testing.T) {
 	p.Stop(time.Hour) // returns when the child has ended, long before
 }
 
-func TestPrivateDirectoryReplacesLongOrEmptyOne(t *testing.T) {
+func TestDirectoryWithoutAnAbsolutePathIsAnError(t *testing.T) {
 	withoutSystemd(t)
-	for _, dir := range []string{"", filepath.Join(shortDir(t), strings.Repeat("x", 100))} {
-		n, err := NewNotifier(dir, (&logBuffer{}).logger())
-		if err != nil {
-			t.Fatal(err)
-		}
-		info, err := os.Stat(filepath.Dir(n.childSocket))
-		if err != nil || info.Mode().Perm() != 0o700 || len(n.childSocket) > maxSocketPath {
-			t.Errorf("socket %s, its directory %v (%v), want a short path in one of mode 0700", n.childSocket, info, err)
-		}
-		p := startSpeaker(t, n, "speaker", 0)
-		p.say(t, "READY=1")
-		waitFor(t, "ready", p.Ready)
-		p.Stop(deadline)
-		n.Close()
-		if _, err := os.Stat(filepath.Dir(n.childSocket)); !os.IsNotExist(err) {
-			t.Errorf("Close left %s: %v", filepath.Dir(n.childSocket), err)
-		}
-	}
-}
-
-func TestDirectoryThatCannotBeCreatedIsAnError(t *testing.T) {
-	withoutSystemd(t)
-	if _, err := makePrivate("/dev/null", "/dev/null/x"); err == nil {
-		t.Error("a directory in /dev/null")
-	}
 	nowhere := filepath.Join(shortDir(t), "gone")
 	if err := os.Mkdir(nowhere, 0o700); err != nil {
 		t.Fatal(err)

@@ -20,8 +20,8 @@ import (
 // maxDatagram is the limit of systemd itself.
 const maxDatagram = 4096
 
-// maxSocketPath is the capacity of sockaddr_un, without the final NUL.
-const maxSocketPath = 107
+// MaxSocketPath is the longest path of a Unix socket, in bytes: the capacity of sockaddr_un, without the final NUL.
+const MaxSocketPath = 107
 
 // notifySocket receives the notifications of one child.
 //

@@ -27,7 +27,7 @@ type Command struct {
 	// process.
 	Stdout, Stderr *os.File
 
-	// Watchdog is the interval in which the child must send WATCHDOG=1; 0: none. Start lowers it to Notifier.Watchdog,
+	// Watchdog is the interval in which the child must send WATCHDOG=1; 0: none. Start lowers it to systemd's interval,
 	// because systemd receives the messages of the child. A kubelet refuses to start with one second or less.
 	Watchdog time.Duration
 }
