@@ -222,14 +222,12 @@ func (t *trialTerms) read() (duration time.Duration, threshold int, err error) {
 		return
 	}
 	if t.Duration != "" {
-		if duration, err = time.ParseDuration(t.Duration); err != nil {
-			return 0, -1, fmt.Errorf("configTrialDuration: %w", err)
-		}
+		err = readDuration("configTrialDuration", t.Duration, &duration)
 	}
 	if t.Threshold != nil {
 		threshold = max(*t.Threshold, 0)
 	}
-	return duration, threshold, nil
+	return duration, threshold, err
 }
 
 func encodeBad(s trial.State, h header) any {
@@ -322,25 +320,6 @@ func decodeTrial(data []byte, r record, s *trial.State) error {
 		return err
 	}
 	t := v.Trial
-	healthy, err := time.ParseDuration(t.Healthy)
-	if err != nil {
-		return fmt.Errorf("observedHealthy: %w", err)
-	}
-	unhealthy, err := orZero(t.Unhealthy)
-	if err != nil {
-		return fmt.Errorf("observedUnhealthy: %w", err)
-	}
-	notReady, err := orZero(t.NotReady)
-	if err != nil {
-		return fmt.Errorf("observedNotReady: %w", err)
-	}
-	lived, err := orZero(t.Lived)
-	if err != nil {
-		return fmt.Errorf("longestLife: %w", err)
-	}
-	if err := checkRevision(t.Revision); err != nil {
-		return err
-	}
 	duration, threshold, err := t.Terms.read()
 	if err != nil {
 		return err
@@ -350,25 +329,31 @@ func decodeTrial(data []byte, r record, s *trial.State) error {
 		kept = trial.Terms{Duration: duration, Threshold: max(threshold, 0), AllowPodLoss: t.Terms.AllowPodLoss}
 	}
 	s.Trial = &trial.Trial{
-		Revision: t.Revision, Terms: kept, Local: t.Local, StartTime: t.StartTime, Healthy: healthy, Unhealthy: unhealthy, NotReady: notReady, LongestUptime: lived, BootID: t.BootID, Clean: t.Clean,
+		Revision: t.Revision, Terms: kept, Local: t.Local, StartTime: t.StartTime, BootID: t.BootID, Clean: t.Clean,
 		Baseline: t.Baseline, Fallback: t.Fallback, APILostEarly: t.APILostEarly, APIProbed: t.APIProbed,
+	}
+	return errors.Join(
+		checkRevision(t.Revision),
+		readDuration("observedHealthy", t.Healthy, &s.Trial.Healthy),
+		readDuration("observedUnhealthy", cmp.Or(t.Unhealthy, "0s"), &s.Trial.Unhealthy),
+		readDuration("observedNotReady", cmp.Or(t.NotReady, "0s"), &s.Trial.NotReady),
+		readDuration("longestLife", cmp.Or(t.Lived, "0s"), &s.Trial.LongestUptime),
+	)
+}
+
+func readDuration(key, text string, into *time.Duration) (err error) {
+	if *into, err = time.ParseDuration(text); err != nil {
+		return fmt.Errorf("%s: %w", key, err)
 	}
 	return nil
 }
 
-// orEmpty and orZero convert durations that most records omit.
+// orEmpty converts a duration that most records omit.
 func orEmpty(d time.Duration) string {
 	if d == 0 {
 		return ""
 	}
 	return d.String()
-}
-
-func orZero(s string) (time.Duration, error) {
-	if s == "" {
-		return 0, nil
-	}
-	return time.ParseDuration(s)
 }
 
 // orNil returns nil for an empty list.
