@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"reflect"
 	"sync"
 	"time"
 
@@ -172,18 +171,13 @@ func (c *Client) once(ctx context.Context, r request, into runtime.Object) ([]by
 	if err := result.Error(); err != nil {
 		return nil, err
 	}
-	if into != nil {
-		// Result.Into would leave into unchanged, without an error, if the answer is of another kind.
-		got, err := result.Get()
-		if err != nil {
+	raw, err := result.Raw()
+	if err == nil && into != nil {
+		if err := runtime.DecodeInto(codecs.UniversalDeserializer(), raw, into); err != nil { // also if the answer is of another kind
 			return nil, fmt.Errorf("decode the answer: %w", err)
 		}
-		if reflect.TypeOf(got) != reflect.TypeOf(into) {
-			return nil, fmt.Errorf("decode the answer: unexpected kind %q", reflect.TypeOf(got).Elem().Name())
-		}
-		reflect.ValueOf(into).Elem().Set(reflect.ValueOf(got).Elem())
 	}
-	return result.Raw()
+	return raw, err
 }
 
 // noteReachable records whether the API server answers, so that waiting retries start as soon as it is back.

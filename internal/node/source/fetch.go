@@ -116,16 +116,10 @@ func (f *fetch) download(ctx context.Context) (resolution, *corev1.ConfigMap) {
 	retry := newBackoff(time.Minute)
 	for {
 		recovered := f.client.recovered()
-		raw, err := f.client.do(ctx, request{verb: "GET", gv: coreV1, namespace: f.ref.Namespace, resource: "configmaps", name: f.ref.Name}, nil)
+		cm := &corev1.ConfigMap{}
+		raw, err := f.client.do(ctx, request{verb: "GET", gv: coreV1, namespace: f.ref.Namespace, resource: "configmaps", name: f.ref.Name}, cm)
 		if ctx.Err() != nil {
 			return resolution{}, nil
-		}
-		cm := &corev1.ConfigMap{}
-		if err == nil {
-			err = json.Unmarshal(raw, cm)
-		}
-		if err == nil && cm.Kind != "ConfigMap" {
-			err = fmt.Errorf("the answer is of kind %q", cm.Kind)
 		}
 		switch {
 		case err == nil && cm.UID != f.ref.UID:

@@ -163,7 +163,7 @@ func TestNodeWatchKeepsItsStateInAnOutage(t *testing.T) {
 		t.Errorf("snapshot %+v, want the failure", s)
 	}
 	p.fail(of("/pods", nonsense))
-	if s := w.client.Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, `decode the answer: unexpected kind "NodeConfig"`) {
+	if s := w.client.Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, "decode the answer: unable to decode evenkeel.dev/v1alpha1, Kind=NodeConfig into ") {
 		t.Errorf("snapshot %+v, want a decoding error", s)
 	}
 	for part, seen := range map[string]bool{"/leases/": true, "/pods": true, "/nodes/": false} {

@@ -153,7 +153,7 @@ func TestUnexpectedKindIsUnanswered(t *testing.T) {
 	p.fail(of("/configmaps/", nonsense))
 	awaitAnswer(t, s, "the recovery", kind(trial.Assigned))
 	assign(t, node, refTo(newConfigMap(t)))
-	awaitAnswer(t, s, "a ConfigMap that is none", cause(trial.Unanswered, `the answer is of kind "NodeConfig"; retrying`))
+	awaitAnswer(t, s, "a ConfigMap that is none", cause(trial.Unanswered, "decode the answer: unable to decode evenkeel.dev/v1alpha1, Kind=NodeConfig into *v1.ConfigMap; retrying"))
 	p.fail(nil)
 	awaitAnswer(t, s, "the recovery", kind(trial.Assigned))
 }
