@@ -30,19 +30,6 @@ type Checkpoints interface {
 	Adopted(revision string, attempt int64) bool
 }
 
-// resolution is the result of resolving one reference to a ConfigMap.
-type resolution struct {
-	kind       trial.IntentKind // Unanswered, Invalid or Assigned
-	cause      string
-	noneSoon   bool
-	changed    bool   // Invalid, because the content is not the recorded one
-	stale      bool   // Invalid, because the assignment is outdated
-	raw        []byte // nil: the node has a checkpoint
-	payload    payload.Payload
-	payloadErr error
-	notice     string
-}
-
 // assignment is what a NodeConfig assigns, with what decides whether the node may adopt it.
 type assignment struct {
 	ref     v1alpha1.ConfigMapReference
@@ -52,12 +39,12 @@ type assignment struct {
 }
 
 // fetch resolves one reference, and then only watches the object. It downloads an object only if the node has no
-// checkpoint of it.
+// checkpoint of it. Its Answers are Unanswered, Invalid or Assigned, and have only the fields that depend on the object.
 type fetch struct {
 	client      *Client
 	checkpoints Checkpoints
 	assignment
-	report func(resolution)
+	report func(Answer)
 }
 
 func (f *fetch) object() string {
@@ -68,7 +55,7 @@ func (f *fetch) object() string {
 func (f *fetch) run(ctx context.Context) {
 	retry := newBackoff(time.Minute)
 	for {
-		var result resolution
+		var result Answer
 		var cm *corev1.ConfigMap
 		if f.rollout == "" || f.checkpoints.Adopted(string(f.ref.UID), f.attempt) {
 			result, cm = f.fromDisk()
@@ -81,10 +68,10 @@ func (f *fetch) run(ctx context.Context) {
 			return
 		}
 		f.report(result)
-		if result.kind == trial.Invalid && checkpointed {
+		if result.Kind == trial.Invalid && checkpointed {
 			return // a checkpoint does not change
 		}
-		if result.kind == trial.Assigned && cm.Immutable != nil && *cm.Immutable {
+		if result.Kind == trial.Assigned && cm.Immutable != nil && *cm.Immutable {
 			return
 		}
 		if !f.watch(ctx, result, cm) || !sleep(ctx, retry.Step(), nil, nil) {
@@ -94,14 +81,14 @@ func (f *fetch) run(ctx context.Context) {
 }
 
 // fromDisk resolves the reference from a checkpoint; without one the ConfigMap is nil.
-func (f *fetch) fromDisk() (resolution, *corev1.ConfigMap) {
+func (f *fetch) fromDisk() (Answer, *corev1.ConfigMap) {
 	raw, ok := f.checkpoints.Checkpoint(string(f.ref.UID))
 	if !ok {
-		return resolution{}, nil
+		return Answer{}, nil
 	}
 	cm := &corev1.ConfigMap{}
 	if err := json.Unmarshal(raw, cm); err != nil || cm.UID != f.ref.UID {
-		return resolution{}, nil
+		return Answer{}, nil
 	}
 	if cm.Namespace != f.ref.Namespace || cm.Name != f.ref.Name {
 		return invalid("invalid NodeConfigSource, uid %s names another object: ConfigMap %s/%s, not %s/%s",
@@ -112,44 +99,44 @@ func (f *fetch) fromDisk() (resolution, *corev1.ConfigMap) {
 
 // download retries until the answer is definite, and reports why there is none yet. If the object does not exist, the
 // ConfigMap is nil.
-func (f *fetch) download(ctx context.Context) (resolution, *corev1.ConfigMap) {
+func (f *fetch) download(ctx context.Context) (Answer, *corev1.ConfigMap) {
 	retry := newBackoff(time.Minute)
 	for {
 		recovered := f.client.recovered()
 		cm := &corev1.ConfigMap{}
 		raw, err := f.client.do(ctx, request{verb: "GET", gv: coreV1, namespace: f.ref.Namespace, resource: "configmaps", name: f.ref.Name}, cm)
 		if ctx.Err() != nil {
-			return resolution{}, nil
+			return Answer{}, nil
 		}
 		switch {
 		case err == nil && cm.UID != f.ref.UID:
 			return invalid("invalid NodeConfigSource, uid %s names another object than %s, whose uid is %s", f.ref.UID, f.object(), cm.UID), cm
 		case err == nil:
 			result := f.check(cm)
-			if checkpointed, old := f.fromDisk(); old == nil || checkpointed.kind != trial.Assigned {
-				result.raw = raw
+			if checkpointed, old := f.fromDisk(); old == nil || checkpointed.Kind != trial.Assigned {
+				result.ConfigMap = raw
 			}
-			if cause := f.stale(cm); result.kind == trial.Assigned && cause != "" {
+			if cause := f.stale(cm); result.Kind == trial.Assigned && cause != "" {
 				result = invalid("%s", cause)
-				result.stale = true
+				result.Stale = true
 			}
 			return result, cm
 		case apierrors.IsNotFound(err):
 			// The checkpoint is what was assigned, and without the object no stop of the revision can be found.
-			if checkpointed, old := f.fromDisk(); old != nil && checkpointed.kind == trial.Assigned {
-				checkpointed.notice = f.object() + " was deleted; the copy on this node's disk is used"
+			if checkpointed, old := f.fromDisk(); old != nil && checkpointed.Kind == trial.Assigned {
+				checkpointed.Notice = f.object() + " was deleted; the copy on this node's disk is used"
 				return checkpointed, old
 			}
 			return invalid("referenced %s not found", f.object()), nil
 		}
-		f.report(resolution{
-			kind:     trial.Unanswered,
+		f.report(Answer{
+			Kind:     trial.Unanswered,
 			noneSoon: unavailable(err),
-			cause: describeError(err, f.object(), fmt.Sprintf(
+			Cause: describeError(err, f.object(), fmt.Sprintf(
 				"grant the group system:nodes get, list and watch on configmaps in namespace %s", f.ref.Namespace)),
 		})
 		if !sleep(ctx, retryDelay(err, retry.Step()), recovered, nil) {
-			return resolution{}, nil
+			return Answer{}, nil
 		}
 		resetIfRecovered(&retry, time.Minute, recovered)
 	}
@@ -172,7 +159,7 @@ func (f *fetch) stale(cm *corev1.ConfigMap) string {
 }
 
 // check compares the object with the reference and with the recorded payload.
-func (f *fetch) check(cm *corev1.ConfigMap) resolution {
+func (f *fetch) check(cm *corev1.ConfigMap) Answer {
 	p, err := payload.FromConfigMap(cm)
 	digest := p.SHA256
 	if err != nil && len(cm.Data) == 1 {
@@ -186,15 +173,15 @@ func (f *fetch) check(cm *corev1.ConfigMap) resolution {
 	if recorded := f.checkpoints.Payload(string(f.ref.UID)); recorded != "" && recorded != digest {
 		result := invalid("%s (UID: %s) was changed: this node recorded payload %s for that UID, but now it is %s; create a new ConfigMap to change it",
 			f.object(), f.ref.UID, recorded, cmp.Or(digest, "none"))
-		result.changed = true
+		result.Changed = true
 		return result
 	}
-	return resolution{kind: trial.Assigned, payload: p, payloadErr: err}
+	return Answer{Kind: trial.Assigned, Payload: p, PayloadErr: err}
 }
 
 // watch reports changes of the object. A valid object stays valid whatever happens to it. watch returns true when an
 // invalid object has changed, and false when ctx has ended.
-func (f *fetch) watch(ctx context.Context, result resolution, checked *corev1.ConfigMap) (again bool) {
+func (f *fetch) watch(ctx context.Context, result Answer, checked *corev1.ConfigMap) (again bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var mu sync.Mutex
@@ -204,15 +191,15 @@ func (f *fetch) watch(ctx context.Context, result resolution, checked *corev1.Co
 		if again {
 			return
 		}
-		if result.kind == trial.Invalid {
+		if result.Kind == trial.Invalid {
 			if version(cm) != version(checked) {
 				again = true
 				cancel()
 			}
 			return
 		}
-		if notice := f.notice(cm, checked); notice != result.notice {
-			result.notice = notice
+		if notice := f.notice(cm, checked); notice != result.Notice {
+			result.Notice = notice
 			f.report(result)
 		}
 	}
@@ -255,6 +242,6 @@ func version(cm *corev1.ConfigMap) string {
 	return string(cm.UID) + "/" + cm.ResourceVersion
 }
 
-func invalid(format string, args ...any) resolution {
-	return resolution{kind: trial.Invalid, cause: fmt.Sprintf(format, args...)}
+func invalid(format string, args ...any) Answer {
+	return Answer{Kind: trial.Invalid, Cause: fmt.Sprintf(format, args...)}
 }

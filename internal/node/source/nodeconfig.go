@@ -26,7 +26,7 @@ type NodeConfigSource struct {
 	seen      bool // the NodeConfig existed
 	createErr error
 	assigned  assignment // the assignment that resolved belongs to
-	resolved  resolution
+	resolved  Answer     // of fetch; the zero value: there is none yet
 }
 
 // NewNodeConfigSource returns a source that has no answer until Run.
@@ -125,9 +125,9 @@ func assignmentOf(object *v1alpha1.NodeConfig) *assignment {
 func (s *NodeConfigSource) fetch(ctx context.Context, all *sync.WaitGroup, a assignment) context.CancelFunc {
 	ctx, cancel := context.WithCancel(ctx)
 	s.mu.Lock()
-	s.assigned, s.resolved = a, resolution{}
+	s.assigned, s.resolved = a, Answer{}
 	s.mu.Unlock()
-	f := fetch{client: s.client, checkpoints: s.checkpoints, assignment: a, report: func(resolved resolution) {
+	f := fetch{client: s.client, checkpoints: s.checkpoints, assignment: a, report: func(resolved Answer) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if ctx.Err() == nil && s.assigned == a {
@@ -142,7 +142,7 @@ func (s *NodeConfigSource) fetch(ctx context.Context, all *sync.WaitGroup, a ass
 func (s *NodeConfigSource) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.assigned, s.resolved = assignment{}, resolution{}
+	s.assigned, s.resolved = assignment{}, Answer{}
 }
 
 // create begins to create the NodeConfig, until the returned function is called.
@@ -188,31 +188,31 @@ func (s *NodeConfigSource) compose() (Answer, bool) {
 	if s.revokedOnly {
 		return Answer{NodeConfigUID: object.UID, Revoked: &revoked}, true
 	}
-	a := Answer{Config: configOf(object.Spec.ConfigSource), Generation: object.Generation, NodeConfigUID: object.UID, Revoked: &revoked}
-	a.Kind, a.Cause = validate(object.Spec.ConfigSource)
-	a.Config.AssignedBy = string(object.UID)
-	if a.Kind == trial.Unassigned {
-		a.Cause = name + " assigns nothing, so the node keeps its configuration; assign a configuration, or `local: {}`"
+	assigns := Answer{Config: configOf(object.Spec.ConfigSource), Generation: object.Generation, NodeConfigUID: object.UID, Revoked: &revoked}
+	assigns.Kind, assigns.Cause = validate(object.Spec.ConfigSource)
+	assigns.Config.AssignedBy = string(object.UID)
+	if assigns.Kind == trial.Unassigned {
+		assigns.Cause = name + " assigns nothing, so the node keeps its configuration; assign a configuration, or `local: {}`"
 		if t := object.Spec.TakenBack; t != nil {
-			a.TakenBack = trial.RolloutRef{Name: t.Rollout, Revision: t.Revision, Attempt: t.Attempt, AssignedAt: t.AssignedAt.UTC()}
+			assigns.TakenBack = trial.RolloutRef{Name: t.Rollout, Revision: t.Revision, Attempt: t.Attempt, AssignedAt: t.AssignedAt.UTC()}
 		}
 	}
-	if a.Kind != trial.Assigned {
-		return a, true
+	if assigns.Kind != trial.Assigned {
+		return assigns, true
 	}
-	resolved := s.resolved
-	if resolved.kind == trial.Unanswered && resolved.cause == "" {
+	a := s.resolved
+	if a.Kind == trial.Unanswered && a.Cause == "" {
 		return Answer{}, false // not resolved yet
 	}
-	a.Kind, a.Cause, a.Changed, a.Stale, a.noneSoon = resolved.kind, resolved.cause, resolved.changed, resolved.stale, resolved.noneSoon
-	a.ConfigMap, a.Payload, a.PayloadErr, a.Notice = resolved.raw, resolved.payload, resolved.payloadErr, resolved.notice
-	a.Config.Payload, a.Config.Dropin = resolved.payload.SHA256, resolved.payload.Key == payload.KeyKubeletDropin
+	a.Config, a.Generation, a.NodeConfigUID, a.Revoked = assigns.Config, assigns.Generation, assigns.NodeConfigUID, assigns.Revoked
+	a.Config.Payload, a.Config.Dropin = a.Payload.SHA256, a.Payload.Key == payload.KeyKubeletDropin
 	if a.Kind != trial.Assigned {
 		return a, true
 	}
-	requested, err := payload.ResolveTrial(resolved.payload.Trial, object.Spec.Trial)
+	requested, err := payload.ResolveTrial(a.Payload.Trial, object.Spec.Trial)
 	if err != nil {
-		return Answer{Kind: trial.Invalid, Cause: err.Error(), Config: a.Config, Generation: a.Generation, NodeConfigUID: a.NodeConfigUID, Revoked: a.Revoked}, true
+		assigns.Kind, assigns.Cause, assigns.Config = trial.Invalid, err.Error(), a.Config
+		return assigns, true
 	}
 	a.Config.RequestedTerms = asked(requested)
 	return a, true
