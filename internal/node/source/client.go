@@ -11,10 +11,8 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/flowcontrol"
@@ -215,46 +213,4 @@ func (c *Client) KubeletTransport() (http.RoundTripper, error) {
 	transport.CertFile, transport.KeyFile, transport.CertData, transport.KeyData = config.CertFile, config.KeyFile, config.CertData, config.KeyData
 	transport.Insecure, transport.CAFile, transport.CAData, transport.ServerName, transport.Proxy = true, "", nil, "", nil
 	return rest.TransportFor(transport)
-}
-
-// newBackoff returns delays from half a second up to limit, with jitter.
-func newBackoff(limit time.Duration) wait.Backoff {
-	return wait.Backoff{Duration: 400 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 30, Cap: limit}
-}
-
-// overloadedDelay is the least delay before a retry at an overloaded API server; with jitter up to three times as long.
-const overloadedDelay = 5 * time.Second
-
-// retryDelay returns the delay after err, which is d for most errors: thousands of agents that retry at once keep an API
-// server overloaded. The first retries are not delayed: an API server that has just received a CRD also answers 429, and
-// is ready a second later.
-func retryDelay(err error, d time.Duration) time.Duration {
-	if apierrors.IsTooManyRequests(err) && d > time.Second {
-		return max(d, wait.Jitter(overloadedDelay, 2))
-	}
-	return d
-}
-
-// resetIfRecovered starts the backoff again if the API server has answered after an outage since recovered was created:
-// what it refuses just after its start it may accept a second later.
-func resetIfRecovered(retry *wait.Backoff, limit time.Duration, recovered <-chan struct{}) {
-	select {
-	case <-recovered:
-		*retry = newBackoff(limit)
-	default:
-	}
-}
-
-// sleep waits for d, or until wake or again is ready. It returns false if ctx has ended.
-func sleep(ctx context.Context, d time.Duration, wake, again <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-wake:
-	case <-again:
-	case <-ctx.Done():
-		return false
-	}
-	return ctx.Err() == nil
 }

@@ -37,9 +37,8 @@ type nodeConfigCreator struct {
 
 // run tries after delay, and then until ctx ends: an existing NodeConfig may be deleted before the watch shows it.
 func (c *nodeConfigCreator) run(ctx context.Context, delay time.Duration) {
-	retry := newBackoff(c.maxDelay)
-	for recovered := c.client.recovered(); sleep(ctx, delay, recovered, nil); delay = retry.Step() {
-		recovered = c.client.recovered()
+	retry := newRetry(c.client, c.maxDelay)
+	for ok := sleep(ctx, delay, retry.recovered, nil); ok; ok = retry.wait(ctx, nil, nil) {
 		_, err := c.client.do(ctx, newNodeConfig(c.node), nil)
 		if ctx.Err() != nil {
 			return

@@ -87,13 +87,12 @@ func (r *Reporter) writeEvents(ctx context.Context) {
 			return
 		case <-r.events.signal:
 		}
-		retry := newBackoff(time.Minute)
+		retry := newRetry(r.client, time.Minute)
 		for {
 			e, ok := r.events.next()
 			if !ok {
 				break
 			}
-			recovered := r.client.recovered()
 			err := r.client.writeEvent(ctx, r.node, r.component, e)
 			if ctx.Err() != nil {
 				return
@@ -106,7 +105,7 @@ func (r *Reporter) writeEvents(ctx context.Context) {
 				continue
 			}
 			r.log.Debug("cannot write an event, retrying", "event", e.reason, "err", err)
-			if !sleep(ctx, retryDelay(err, retry.Step()), recovered, nil) {
+			if !retry.wait(ctx, err, nil) {
 				return
 			}
 		}

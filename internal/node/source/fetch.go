@@ -53,7 +53,7 @@ func (f *fetch) object() string {
 
 // run calls report with each new result, until ctx ends or no further result is possible.
 func (f *fetch) run(ctx context.Context) {
-	retry := newBackoff(time.Minute)
+	retry := newRetry(f.client, time.Minute)
 	for {
 		var result Answer
 		var cm *corev1.ConfigMap
@@ -74,7 +74,7 @@ func (f *fetch) run(ctx context.Context) {
 		if result.Kind == trial.Assigned && cm.Immutable != nil && *cm.Immutable {
 			return
 		}
-		if !f.watch(ctx, result, cm) || !sleep(ctx, retry.Step(), nil, nil) {
+		if !f.watch(ctx, result, cm) || !retry.wait(ctx, nil, nil) {
 			return
 		}
 	}
@@ -100,9 +100,8 @@ func (f *fetch) fromDisk() (Answer, *corev1.ConfigMap) {
 // download retries until the answer is definite, and reports why there is none yet. If the object does not exist, the
 // ConfigMap is nil.
 func (f *fetch) download(ctx context.Context) (Answer, *corev1.ConfigMap) {
-	retry := newBackoff(time.Minute)
+	retry := newRetry(f.client, time.Minute)
 	for {
-		recovered := f.client.recovered()
 		cm := &corev1.ConfigMap{}
 		raw, err := f.client.do(ctx, request{verb: "GET", gv: coreV1, namespace: f.ref.Namespace, resource: "configmaps", name: f.ref.Name}, cm)
 		if ctx.Err() != nil {
@@ -135,10 +134,9 @@ func (f *fetch) download(ctx context.Context) (Answer, *corev1.ConfigMap) {
 			Cause: describeError(err, f.object(), fmt.Sprintf(
 				"grant the group system:nodes get, list and watch on configmaps in namespace %s", f.ref.Namespace)),
 		})
-		if !sleep(ctx, retryDelay(err, retry.Step()), recovered, nil) {
+		if !retry.wait(ctx, err, nil) {
 			return Answer{}, nil
 		}
-		resetIfRecovered(&retry, time.Minute, recovered)
 	}
 }
 

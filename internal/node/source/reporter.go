@@ -143,7 +143,7 @@ func (w *writer) run(ctx context.Context) {
 			return
 		case <-w.signal:
 		}
-		retry, warned := newBackoff(time.Minute), false
+		retry, warned := newRetry(w.client, time.Minute), false
 		for {
 			w.mu.Lock()
 			report := w.newest
@@ -151,7 +151,6 @@ func (w *writer) run(ctx context.Context) {
 			if report == nil {
 				break
 			}
-			recovered := w.client.recovered()
 			err := w.write(ctx, *report)
 			if ctx.Err() != nil {
 				return
@@ -168,13 +167,12 @@ func (w *writer) run(ctx context.Context) {
 				w.log.Warn("cannot report, retrying", "err", err)
 				warned = true
 			}
-			if !sleep(ctx, retryDelay(err, retry.Step()), recovered, w.signal) {
+			if !retry.wait(ctx, err, w.signal) {
 				return
 			}
-			resetIfRecovered(&retry, time.Minute, recovered)
 			w.mu.Lock()
 			if !w.newest.equal(*report) {
-				retry = newBackoff(time.Minute)
+				retry.reset()
 			}
 			w.mu.Unlock()
 		}

@@ -39,26 +39,24 @@ type watcher struct {
 // run watches until ctx ends. It calls replace, apply and fail one at a time, and not after it has returned. A watch
 // that ended and can be opened again is not a failure.
 func (w *watcher) run(ctx context.Context) {
-	retry := newBackoff(w.maxDelay)
+	retry := newRetry(w.client, w.maxDelay)
 	for {
-		recovered := w.client.recovered()
 		began := time.Now()
 		synced, err := w.once(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if synced && time.Since(began) > time.Second {
-			retry = newBackoff(w.maxDelay)
+			retry.reset()
 			continue
 		}
 		if !synced {
 			w.client.noteReachable(err)
 			w.fail(err)
 		}
-		if !sleep(ctx, retryDelay(err, retry.Step()), recovered, nil) {
+		if !retry.wait(ctx, err, nil) {
 			return
 		}
-		resetIfRecovered(&retry, w.maxDelay, recovered)
 	}
 }
 

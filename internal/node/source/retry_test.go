@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,21 +19,36 @@ func TestSleepEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestBackoffStartsAgainAfterAnOutage(t *testing.T) {
-	retry := newBackoff(time.Minute)
-	for range 10 {
-		retry.Step()
-	}
-	away, back := make(chan struct{}), make(chan struct{})
-	close(back)
-	resetIfRecovered(&retry, time.Minute, away)
-	if d := retry.Step(); d < 20*time.Second {
-		t.Errorf("during the outage the next delay is %s", d)
-	}
-	resetIfRecovered(&retry, time.Minute, back)
-	if d := retry.Step(); d > time.Second {
-		t.Errorf("after the outage the next delay is %s", d)
-	}
+func TestDelaysStartAgainAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, err := NewClient("kubeconfig", "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		outage := errors.New("refused")
+		client.noteReachable(outage)
+		retry := newRetry(client, time.Minute)
+		next := func() time.Duration {
+			begin := time.Now()
+			if !retry.wait(t.Context(), outage, nil) {
+				t.Error("the context has ended")
+			}
+			return time.Since(begin)
+		}
+		for range 10 {
+			next()
+		}
+		if d := next(); d < 20*time.Second {
+			t.Errorf("during the outage the next delay is %s", d)
+		}
+		client.noteReachable(nil)
+		if d := next(); d > 0 {
+			t.Errorf("after the outage the next attempt is delayed by %s", d)
+		}
+		if d := next(); d > time.Second {
+			t.Errorf("after the outage the next delay is %s", d)
+		}
+	})
 }
 
 func TestOverloadedAPIServerGetsLongerDelays(t *testing.T) {
