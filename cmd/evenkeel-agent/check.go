@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -142,9 +143,9 @@ func checkSelf(ctx context.Context, out io.Writer, o *options, argv []string) er
 		}
 		switch {
 		case t.Unknown:
-			return program.WithExitCode(exitCouldNotTell, fmt.Errorf("could not tell: %s", t.Message))
+			return couldNotTell(errors.New(t.Message))
 		case !t.Supported:
-			return program.WithExitCode(program.ExitError, fmt.Errorf("this kubelet cannot be driven: %s", t.Message))
+			return fmt.Errorf("this kubelet cannot be driven: %s", t.Message)
 		case len(t.Limits) > 0:
 			fmt.Fprintf(out, "kubelet %s can be driven, with limits\n", t.Version)
 		default:
@@ -162,7 +163,7 @@ func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key
 	}
 	p, err := payload.Decode(key, data)
 	if err != nil {
-		return program.WithExitCode(program.ExitError, fmt.Errorf("rejected: %w", err))
+		return fmt.Errorf("rejected: %w", err)
 	}
 	return withHarness(o, argv, func(h *component.DryRunner, host *agent.HostKubelet) error {
 		v := host.Check(ctx, p)
@@ -170,9 +171,9 @@ func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key
 		case v.Outcome != component.Accepted:
 		case !compared:
 			warn(out, v)
-			return program.WithExitCode(exitCouldNotTell, fmt.Errorf("could not tell: %s", words))
+			return couldNotTell(errors.New(words))
 		case words != "":
-			return program.WithExitCode(program.ExitError, fmt.Errorf("refused: %s", words))
+			return fmt.Errorf("refused: %s", words)
 		}
 		return say(out, v)
 	})
@@ -188,7 +189,7 @@ func checkAnywhere(ctx context.Context, out io.Writer, in io.Reader, name, file 
 		if name == kubelet { // it may be in the grouped form
 			p, err := payload.Decode(payload.KeyKubelet, data)
 			if err != nil {
-				return program.WithExitCode(program.ExitError, fmt.Errorf("rejected: %w", err))
+				return fmt.Errorf("rejected: %w", err)
 			}
 			data = p.Upstream
 		}
@@ -214,7 +215,7 @@ func withComponent(name string, argv []string, do func(component.Component) erro
 func inScratch(do func(dir string) error) error {
 	dir, err := os.MkdirTemp("", "evenkeel-check-")
 	if err != nil {
-		return program.WithExitCode(exitCouldNotTell, fmt.Errorf("could not tell: %w", err))
+		return couldNotTell(err)
 	}
 	defer os.RemoveAll(dir)
 	return do(dir)
@@ -252,10 +253,14 @@ func say(out io.Writer, v component.Verdict) error {
 		}
 		return nil
 	case component.Rejected:
-		return program.WithExitCode(program.ExitError, fmt.Errorf("rejected: %s", v.Message))
+		return fmt.Errorf("rejected: %s", v.Message)
 	default:
-		return program.WithExitCode(exitCouldNotTell, fmt.Errorf("could not tell: %s", v.Message))
+		return couldNotTell(errors.New(v.Message))
 	}
+}
+
+func couldNotTell(err error) error {
+	return program.WithExitCode(exitCouldNotTell, fmt.Errorf("could not tell: %w", err))
 }
 
 func warn(out io.Writer, v component.Verdict) {

@@ -43,9 +43,6 @@ Exit codes: 0 printed, 2 could not tell, 3 usage.`,
 }
 
 func printDefaults(ctx context.Context, out io.Writer, c component.Component) error {
-	couldNotTell := func(err error) error {
-		return program.WithExitCode(exitCouldNotTell, fmt.Errorf("could not tell: %w", err))
-	}
 	version, err := c.Version(ctx)
 	if err != nil {
 		return couldNotTell(err)

@@ -144,11 +144,8 @@ func (c *nodeChange) run(ctx context.Context, out io.Writer, do func(*install.Ho
 		case <-time.After(lookForTurn):
 		}
 	}
-	if errors.Is(err, install.ErrTakenBack) {
-		return program.WithExitCode(exitTakenBack, err) // also with --stay: whoever has started it sees by the code that it is over
-	}
 	if err != nil {
-		return err
+		return withChangeCode(err)
 	}
 	if _, err := fmt.Fprintln(out, words); err != nil {
 		return err
@@ -158,6 +155,15 @@ func (c *nodeChange) run(ctx context.Context, out io.Writer, do func(*install.Ho
 		<-ctx.Done()
 	}
 	return nil
+}
+
+// withChangeCode gives the error of a change its exit code: what is wrong is the node's, and no wrong usage of this command. A
+// change that was taken back has its own also with --stay: whoever has started it sees by the code that it is over.
+func withChangeCode(err error) error {
+	if errors.Is(err, install.ErrTakenBack) {
+		return program.WithExitCode(exitTakenBack, err)
+	}
+	return program.WithExitCode(program.ExitError, err)
 }
 
 // withMemory gives the agent a place for what it remembers, without which it does nothing.
@@ -197,9 +203,13 @@ func (c *nodeChange) host(manager install.Manager, out io.Writer) (*install.Host
 		return nil, fmt.Errorf("which program this is: %w", err)
 	}
 	return &install.Host{
-		Manager:    manager,
-		Check:      checkAgent,
-		CheckPlain: checkPlain,
+		Manager: manager,
+		Check: func(ctx context.Context, flags, argv []string) (install.Checked, error) {
+			return checkAgent(ctx, flags, argv, false)
+		},
+		CheckPlain: func(ctx context.Context, flags, argv []string) (install.Checked, error) {
+			return checkAgent(ctx, flags, argv, true)
+		},
 		API: func(t install.Target) (install.API, error) {
 			client, err := source.NewClient(t.Kubeconfig, "evenkeel-agent/"+version)
 			return install.NodeAPI{Client: client, Node: t.Node}, err
@@ -215,26 +225,9 @@ func (c *nodeChange) host(manager install.Manager, out io.Writer) (*install.Host
 	}, nil
 }
 
-// checkAgent judges what the agent would at its start, and changes nothing. What is wrong is the node's, and no wrong usage
-// of this command.
-func checkAgent(ctx context.Context, flags, argv []string) (install.Checked, error) {
-	return judged(judgeAgent(ctx, flags, argv, false))
-}
-
-// checkPlain judges what the kubelet would at its start without the agent: it has its own file then, and nobody starts a
-// proven one if that is invalid.
-func checkPlain(ctx context.Context, flags, argv []string) (install.Checked, error) {
-	return judged(judgeAgent(ctx, flags, argv, true))
-}
-
-func judged(checked install.Checked, err error) (install.Checked, error) {
-	if coded := (*program.Exit)(nil); errors.As(err, &coded) {
-		err = coded.Err
-	}
-	return checked, err
-}
-
-func judgeAgent(ctx context.Context, flags, argv []string, plain bool) (install.Checked, error) {
+// checkAgent judges what the agent would at its start or, with plain, what the kubelet would without the agent: it has its own
+// file then, and nobody starts a proven one if that is invalid. Nothing is changed.
+func checkAgent(ctx context.Context, flags, argv []string, plain bool) (install.Checked, error) {
 	var checked install.Checked
 	o, err := parseAgentFlags(flags)
 	if err != nil {

@@ -59,8 +59,8 @@ func TestACommandLineThatTheAgentWouldNotTakeIsNoWrongUsageOfInstall(t *testing.
 		{[]string{kubelet, "--exit-on-lock-contention"}, "the kubelet's --exit-on-lock-contention needs a --lock-file, as it does without an agent"},
 		{[]string{kubelet}, "there is no kubelet at " + kubelet + ": file does not exist"},
 	} {
-		_, err := checkAgent(t.Context(), []string{"--listen="}, c.argv)
-		if coded := (*program.Exit)(nil); err == nil || err.Error() != c.want || errors.As(err, &coded) {
+		_, err := checkAgent(t.Context(), []string{"--listen="}, c.argv, false)
+		if coded := (*program.Exit)(nil); err == nil || err.Error() != c.want || !errors.As(withChangeCode(err), &coded) || coded.Code != program.ExitError {
 			t.Errorf("%q: %v, want %s", c.argv, err, c.want)
 		}
 	}
@@ -85,10 +85,10 @@ func TestWhatTheAgentMakesUpForDoesNotCountWithoutIt(t *testing.T) {
 		{"--init-config-dir=" + init, "http://127.0.0.1:10333/healthz"},
 		{"--local-invalid=degrade", "http://127.0.0.1:10248/healthz"},
 	} {
-		if with, err := checkAgent(t.Context(), []string{c.flag}, argv); err != nil || with.Target.Healthz != c.healthz {
+		if with, err := checkAgent(t.Context(), []string{c.flag}, argv, false); err != nil || with.Target.Healthz != c.healthz {
 			t.Errorf("%s, with the agent: %+v, %v", c.flag, with, err)
 		}
-		if _, err := checkPlain(t.Context(), []string{c.flag}, argv); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := checkAgent(t.Context(), []string{c.flag}, argv, true); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s, without it: %v, want %s", c.flag, err, want)
 		}
 	}
