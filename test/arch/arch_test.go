@@ -87,6 +87,7 @@ var external = map[string]string{
 	"internal/kubeadm":          "k8s.io/api k8s.io/apimachinery k8s.io/client-go k8s.io/kube-proxy k8s.io/kubelet k8s.io/utils sigs.k8s.io/controller-runtime sigs.k8s.io/json sigs.k8s.io/yaml",
 	"internal/node/agent":       "github.com/prometheus/client_golang golang.org/x/net k8s.io/api k8s.io/apimachinery",
 	"internal/node/checkpoint":  "k8s.io/apimachinery",
+	"internal/node/handover":    "k8s.io/apimachinery",
 	"internal/node/hostns":      "golang.org/x/sys",
 	"internal/node/install":     "github.com/coreos/go-systemd/v22 github.com/godbus/dbus/v5 golang.org/x/sys",
 	"internal/node/lockfile":    "golang.org/x/sys",

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
@@ -137,37 +139,19 @@ func (h Holder) holdDirectory(ctx context.Context, timeout time.Duration, run fu
 	if errors.Is(err, lockfile.ErrHeld) && timeout > 0 {
 		h.Service.Starting("waiting for the previous agent to end")
 		h.Log.Info("waiting for the previous agent to end", "err", err, "atMost", timeout)
-		lock, err = acquireWithin(ctx, timeout, path)
+		_ = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, timeout, false, func(context.Context) (bool, error) {
+			lock, err = lockfile.TryAcquire(path)
+			return !errors.Is(err, lockfile.ErrHeld), nil
+		}) // its error says only that err stays
 	}
 	switch {
-	case errors.Is(err, lockfile.ErrHeld):
-		return fail(DirectoryHeld, fmt.Errorf("another agent works on %s: %w", h.Dir, err))
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
+	case errors.Is(err, lockfile.ErrHeld):
+		return fail(DirectoryHeld, fmt.Errorf("another agent works on %s: %w", h.Dir, err))
 	case err != nil:
 		return fmt.Errorf("--dynamic-config-dir: %w", err)
 	}
 	defer func() { _ = lock.Release() }() // the end of the process releases it, too
 	return run(ctx)
-}
-
-// acquireWithin tries to take a lock until the timeout. Its error is then that of the last attempt, or that of ctx.
-func acquireWithin(ctx context.Context, timeout time.Duration, path string) (*lockfile.Lock, error) {
-	const interval = 100 * time.Millisecond
-	timer, ticker := time.NewTimer(timeout), time.NewTicker(interval)
-	defer timer.Stop()
-	defer ticker.Stop()
-	for {
-		lock, err := lockfile.TryAcquire(path)
-		if !errors.Is(err, lockfile.ErrHeld) {
-			return lock, err
-		}
-		select {
-		case <-ticker.C:
-		case <-timer.C:
-			return nil, err
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
 }

@@ -23,10 +23,6 @@ func AskProbe(ctx context.Context, out io.Writer, socket string, ready bool) err
 	if ready {
 		path = "/readyz"
 	}
-	return ask(ctx, out, socket, path)
-}
-
-func ask(ctx context.Context, out io.Writer, socket, path string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+path, nil)
 	if err != nil {
 		return err

@@ -3,6 +3,8 @@ package handover
 import (
 	"errors"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -62,8 +64,10 @@ func TestAnAgentThatWaitsIsAliveAndReadyAndOneThatStartsIsAlive(t *testing.T) {
 			t.Errorf("%s is %v, %v, want %v", path, info, err, mode)
 		}
 	}
-	if err := ask(t.Context(), &strings.Builder{}, socket, "/metrics"); err == nil || err.Error() != "404 page not found" {
-		t.Errorf("another path: %v", err)
+	other := httptest.NewRecorder()
+	tell.Probe.ServeHTTP(other, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if other.Code != http.StatusNotFound {
+		t.Errorf("another path: %d", other.Code)
 	}
 	stop()
 	if _, words := asked(t, socket, false); !strings.HasPrefix(words, "no agent answers on "+socket+": dial unix "+socket+": ") {
