@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,10 +28,7 @@ func (e *HeldError) Error() string {
 func (e *HeldError) Unwrap() error { return ErrHeld }
 
 // Lock is held until Release, or until the process ends, however it ends.
-type Lock struct {
-	mu   sync.Mutex
-	file *os.File // nil once released
-}
+type Lock struct{ file *os.File }
 
 // TryAcquire locks the file at path without waiting, and creates the file if needed. If the lock is taken the error is a
 // HeldError, which names the file and, if the kernel shows it, the holder.
@@ -52,7 +48,7 @@ func TryAcquire(path string) (*Lock, error) {
 		_ = file.Close() // nothing was written or locked
 		return nil, err
 	}
-	return &Lock{file: file}, nil
+	return &Lock{file}, nil
 }
 
 // open opens a lock file.
@@ -74,18 +70,9 @@ func open(path string) (*os.File, error) {
 
 var errNotRegular = errors.New("it is not a regular file")
 
-// Release unlocks the file; further calls do nothing. The file stays: if it were deleted, two processes could lock
-// different files of the same name.
-func (l *Lock) Release() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.file == nil {
-		return nil
-	}
-	file := l.file
-	l.file = nil
-	return unlock(file)
-}
+// Release unlocks the file; call it once. The file stays: if it were deleted, two processes could lock different files of
+// the same name.
+func (l *Lock) Release() error { return unlock(l.file) }
 
 // unlock unlocks and closes the file.
 func unlock(file *os.File) error {
