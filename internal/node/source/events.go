@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,16 +27,8 @@ const (
 	Warning Severity = "Warning"
 )
 
-// eventQueue holds the events that are not written yet, the oldest first.
-type eventQueue struct {
-	mu     sync.Mutex
-	items  []queuedEvent
-	serial int
-	signal chan struct{}
-}
-
 type queuedEvent struct {
-	serial          int
+	serial          int64
 	at              time.Time
 	severity        Severity
 	reason, message string
@@ -46,37 +37,17 @@ type queuedEvent struct {
 // Event queues an Event on the Node. An Event that cannot be written within 30 minutes is dropped, and so are the oldest
 // ones beyond 50.
 func (r *Reporter) Event(severity Severity, reason, message string) {
-	q := &r.events
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.serial++
-	q.items = append(q.items, queuedEvent{q.serial, time.Now(), severity, reason, message})
-	if dropped := len(q.items) - maxEvents; dropped > 0 {
-		q.items = q.items[dropped:]
-	}
-	signal(q.signal)
-}
-
-// next drops events that are too old, and returns the oldest of the others.
-func (q *eventQueue) next() (queuedEvent, bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for len(q.items) > 0 && time.Since(q.items[0].at) > maxEventAge {
-		q.items = q.items[1:]
-	}
-	if len(q.items) == 0 {
-		q.items = nil
-		return queuedEvent{}, false
-	}
-	return q.items[0], true
-}
-
-// done removes an event from the queue, if it is still there.
-func (q *eventQueue) done(e queuedEvent) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.items) > 0 && q.items[0].serial == e.serial {
-		q.items = q.items[1:]
+	e := queuedEvent{r.serial.Add(1), time.Now(), severity, reason, message}
+	for {
+		select {
+		case r.events <- e:
+			return
+		default:
+		}
+		select {
+		case <-r.events:
+		default:
+		}
 	}
 }
 
@@ -85,29 +56,27 @@ func (r *Reporter) writeEvents(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.events.signal:
+		case e := <-r.events:
+			r.writeEvent(ctx, e)
 		}
-		retry := newRetry(r.client, time.Minute)
-		for {
-			e, ok := r.events.next()
-			if !ok {
-				break
-			}
-			err := r.client.writeEvent(ctx, r.node, r.component, e)
-			if ctx.Err() != nil {
-				return
-			}
-			if err == nil || !worthRetrying(err) {
-				r.events.done(e)
-				if err != nil {
-					r.log.Warn("the API server refused an event", "event", e.reason, "message", e.message, "err", err)
-				}
-				continue
-			}
-			r.log.Debug("cannot write an event, retrying", "event", e.reason, "err", err)
-			if !retry.wait(ctx, err, nil) {
-				return
-			}
+	}
+}
+
+// writeEvent writes an Event, and retries until the Event is too old or there are too many newer ones.
+func (r *Reporter) writeEvent(ctx context.Context, e queuedEvent) {
+	retry := newRetry(r.client, time.Minute)
+	for time.Since(e.at) <= maxEventAge && len(r.events) < maxEvents {
+		err := r.client.writeEvent(ctx, r.node, r.component, e)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		if !worthRetrying(err) {
+			r.log.Warn("the API server refused an event", "event", e.reason, "message", e.message, "err", err)
+			return
+		}
+		r.log.Debug("cannot write an event, retrying", "event", e.reason, "err", err)
+		if !retry.wait(ctx, err, nil) {
+			return
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -50,17 +51,17 @@ type Reporter struct {
 	status    statusWriter
 	condition conditionWriter
 	writers   [2]*writer
-	events    eventQueue
+	events    chan queuedEvent // not written yet, the oldest first
+	serial    atomic.Int64     // of the last event
 }
 
 // NewReporter returns a reporter that writes nothing until Run. component names the agent in Events.
 func NewReporter(client *Client, node, component string, log *slog.Logger) *Reporter {
-	r := &Reporter{client: client, node: node, component: component, log: log}
+	r := &Reporter{client: client, node: node, component: component, log: log, events: make(chan queuedEvent, maxEvents)}
 	r.status = statusWriter{client: client, node: node, now: time.Now}
 	r.condition = conditionWriter{client: client, node: node, now: time.Now}
 	r.writers[0] = newWriter(client, log.With("what", "the status of the NodeConfig"), r.status.write)
 	r.writers[1] = newWriter(client, log.With("what", "the condition of the Node"), r.condition.write)
-	r.events.signal = make(chan struct{}, 1)
 	return r
 }
 

@@ -268,9 +268,14 @@ func TestEventsSurviveAnOutageUpToTheirLimits(t *testing.T) {
 			t.Errorf("event %s was written, although 50 newer ones were queued", e.Message)
 		}
 	}
-	q := eventQueue{items: []queuedEvent{{serial: 1, at: time.Now().Add(-time.Hour)}, {serial: 2, at: time.Now()}}}
-	if e, ok := q.next(); !ok || e.serial != 2 {
-		t.Errorf("next is %+v, %v, want the recent one", e, ok)
+}
+
+func TestEventThatIsTooOldIsDropped(t *testing.T) {
+	node, _, r := reporting(t)
+	r.events <- queuedEvent{at: time.Now().Add(-time.Hour), severity: Normal, reason: "R", message: "old"}
+	r.Event(Normal, "R", "recent")
+	if got := awaitEvents(t, node, 1); len(got) != 1 || got[0].Message != "recent" {
+		t.Errorf("events %+v, want the recent one alone", got)
 	}
 }
 
