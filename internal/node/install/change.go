@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -94,7 +93,7 @@ func (c *change) writeFiles(fsys atomicfile.FS, desired dropIns) error {
 	path := c.DropIn
 	var err error
 	if desired.trial != nil {
-		if err = makeDirOf(fsys, path); err == nil {
+		if err = makeDir(fsys, filepath.Dir(path), 0o755); err == nil {
 			err = atomicfile.Write(fsys, path+".room"+atomicfile.TempSuffix, []byte(*desired.trial), 0o644)
 		}
 	} else {
@@ -191,7 +190,7 @@ func writeDropIn(fsys atomicfile.FS, path string, desired *string) error {
 	case desired != nil && same(there, desired):
 		return nil
 	case desired != nil:
-		if err := makeDirOf(fsys, path); err != nil {
+		if err := makeDir(fsys, filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
 		return atomicfile.Write(fsys, path, []byte(*desired), 0o644)
@@ -208,10 +207,9 @@ func writeDropIn(fsys atomicfile.FS, path string, desired *string) error {
 	return fsys.SyncDir(dir)
 }
 
-// makeDirOf creates the directory of a drop-in, durably.
-func makeDirOf(fsys atomicfile.FS, path string) error {
-	dir := filepath.Dir(path)
-	if err := fsys.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+// makeDir creates a directory, durably. One that exists may not be durable yet.
+func makeDir(fsys atomicfile.FS, dir string, mode fs.FileMode) error {
+	if err := fsys.Mkdir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return fsys.SyncDir(filepath.Dir(dir))
@@ -227,11 +225,3 @@ func sweep(fsys atomicfile.FS, path string) error {
 }
 
 func same(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }
-
-// makeStateDir creates the directory of the records, durably.
-func makeStateDir(dir string) error {
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return atomicfile.OS{}.SyncDir(filepath.Dir(dir))
-}

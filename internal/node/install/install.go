@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 )
 
@@ -70,7 +71,7 @@ func (h *Host) locked(ctx context.Context, r Request, do func() (string, error))
 	if r.DryRun {
 		return do()
 	}
-	if err := makeStateDir(h.StateDir); err != nil {
+	if err := makeDir(atomicfile.OS{}, h.StateDir, 0o700); err != nil {
 		return "", fmt.Errorf("directory for the install records: %w", err)
 	}
 	lock, err := lockfile.TryAcquire(h.store().lock())

@@ -26,7 +26,7 @@ func (n *node) kubeadmCommand() string {
 // onTrial starts an agent that never becomes ready, with a guard and the lock, as a run that will be killed.
 func (n *node) onTrial() (*change, *lockfile.Lock) {
 	n.t.Helper()
-	if err := makeStateDir(n.StateDir); err != nil {
+	if err := makeDir(atomicfile.OS{}, n.StateDir, 0o700); err != nil {
 		n.t.Fatal(err)
 	}
 	lock, err := lockfile.TryAcquire(n.store().lock())

@@ -28,8 +28,8 @@ func (h *Host) watch(ctx context.Context, c *change, timing Timing) error {
 	defer tick.Stop()
 	for {
 		seen.check(ctx)
-		fixedSettings := seen.err == nil && time.Since(seen.since) >= timing.HealthyFor
-		if fixedSettings && seen.node == nil {
+		settled := seen.err == nil && time.Since(seen.since) >= timing.HealthyFor
+		if settled && seen.node == nil {
 			return nil
 		}
 		select {
@@ -37,7 +37,7 @@ func (h *Host) watch(ctx context.Context, c *change, timing Timing) error {
 			return fmt.Errorf("interrupted: %w", context.Cause(ctx))
 		case <-deadline.C:
 			switch why := cmp.Or(seen.err, seen.node); {
-			case fixedSettings && errors.Is(why, errUnreachable):
+			case settled && errors.Is(why, errUnreachable):
 				h.printf("%s is healthy; cannot see whether its node is Ready: %v", c.Unit, why)
 				return nil
 			case why != nil:
