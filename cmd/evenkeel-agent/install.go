@@ -247,7 +247,7 @@ func checkAgent(ctx context.Context, flags, argv []string, plain bool) (install.
 	if c.Bootstrap {
 		return checked, errors.New("the kubelet has --exit-on-lock-contention: it gives its node away to who asks, and install is for a kubelet that stays")
 	}
-	checked.Limits = install.Limits{StopGrace: o.stopGrace, HealthTimeout: o.healthTimeout, StateDir: o.dynamicConfigDir}
+	checked.Limits = install.Limits{StopGrace: o.agent.StopGrace, HealthTimeout: o.agent.Limits.HealthTimeout, StateDir: o.dynamicConfigDir}
 	if checked.Target.Node, err = o.node(k); err != nil {
 		return checked, err
 	}

@@ -25,7 +25,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
-	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
 // defaultGiveUp is several times what a bad configuration needs to be rolled back.
@@ -42,19 +41,14 @@ type options struct {
 	configNamespace  string
 	protectedFields  string
 	listen           string
-	trialDuration    time.Duration
-	threshold        int
-	syncTimeout      time.Duration
-	healthTimeout    time.Duration
-	readyTimeout     time.Duration
-	stopGrace        time.Duration
-	apiLoss          string
 	localInvalid     string
 	log              program.Log
 	lockFile         string
 	bootstrap        bool
 	giveUp           time.Duration
 	probeSocket      string
+
+	agent agent.Options // those that are flags
 
 	given func(flag string) bool // on the command line
 }
@@ -75,13 +69,13 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.configNamespace, "config-namespace", defaultConfigNamespace, "namespace of the ConfigMap kubelet-<node-name>; the node needs the right to read it: see evenkeel-agent rbac --help")
 	o.bindProtected(f)
 	f.StringVar(&o.listen, "listen", "127.0.0.1:10269", "address for /healthz, /metrics and /configz; empty: none")
-	f.DurationVar(&o.trialDuration, "config-trial-duration", 10*time.Minute, "how long the kubelet must be observed healthy with a configuration for it to become last-known-good")
-	f.IntVar(&o.threshold, "crash-loop-threshold", 3, "unexpected restarts that a trial tolerates, 0 to 10")
-	f.DurationVar(&o.syncTimeout, "sync-timeout", 2*time.Second, "how long a start waits for the API to say what is intended")
-	f.DurationVar(&o.healthTimeout, "health-timeout", 2*time.Minute, "how long the kubelet may be alive but not healthy in a trial")
-	f.DurationVar(&o.readyTimeout, "ready-timeout", 2*time.Minute, "how long a node that was Ready may be not Ready in a trial; its Lease is renewed every 10s: give it several")
-	f.DurationVar(&o.stopGrace, "stop-grace", 30*time.Second, "how long the kubelet has to stop before it is killed")
-	f.StringVar(&o.apiLoss, "api-loss-rollback", "auto", "go back to last-known-good once if the API is lost soon after a change: on, off, or auto (where static pods run)")
+	f.DurationVar(&o.agent.Limits.TrialDuration, "config-trial-duration", 10*time.Minute, "how long the kubelet must be observed healthy with a configuration for it to become last-known-good")
+	f.IntVar(&o.agent.Limits.CrashLoopThreshold, "crash-loop-threshold", 3, "unexpected restarts that a trial tolerates, 0 to 10")
+	f.DurationVar(&o.agent.SyncTimeout, "sync-timeout", 2*time.Second, "how long a start waits for the API to say what is intended")
+	f.DurationVar(&o.agent.Limits.HealthTimeout, "health-timeout", 2*time.Minute, "how long the kubelet may be alive but not healthy in a trial")
+	f.DurationVar(&o.agent.Limits.ReadyTimeout, "ready-timeout", 2*time.Minute, "how long a node that was Ready may be not Ready in a trial; its Lease is renewed every 10s: give it several")
+	f.DurationVar(&o.agent.StopGrace, "stop-grace", 30*time.Second, "how long the kubelet has to stop before it is killed")
+	f.StringVar(&o.agent.APILoss, "api-loss-rollback", "auto", "go back to last-known-good once if the API is lost soon after a change: on, off, or auto (where static pods run)")
 	f.StringVar(&o.localInvalid, "local-invalid", "refuse", "what to do if the node's local configuration is invalid: refuse to start, or degrade to a proven configuration")
 	f.StringVar(&o.lockFile, "lock-file", "", "run a kubelet only while holding flock(2) on this file, as a kubelet with the same flag would: of all agents and kubelets that are given it one runs, the others wait; its directory must be there")
 	f.BoolVar(&o.bootstrap, "bootstrap", false, "leave, with exit code 0, as soon as another process opens the --lock-file: this kubelet runs until a self-hosted one wants the node")
@@ -118,23 +112,23 @@ func (o *options) check() error {
 		return program.Usage("--config-source must be nodeconfig or configmap, not %q", o.configSource)
 	case o.configSource != fromConfigMap && o.given("config-namespace"):
 		return program.Usage("--config-namespace is for --config-source=configmap only: the NodeConfig names the namespace itself")
-	case o.given("give-up-after") && o.giveUp != 0 && o.giveUp <= o.healthTimeout:
-		return program.Usage("--give-up-after (%s) must be longer than --health-timeout (%s): a trial is to be rolled back first", o.giveUp, o.healthTimeout)
-	case o.threshold < 0 || o.threshold > 10:
-		return program.Usage("--crash-loop-threshold must be 0 to 10, not %d", o.threshold)
-	case o.apiLoss != "auto" && o.apiLoss != "on" && o.apiLoss != "off":
-		return program.Usage("--api-loss-rollback must be auto, on or off, not %q", o.apiLoss)
+	case o.given("give-up-after") && o.giveUp != 0 && o.giveUp <= o.agent.Limits.HealthTimeout:
+		return program.Usage("--give-up-after (%s) must be longer than --health-timeout (%s): a trial is to be rolled back first", o.giveUp, o.agent.Limits.HealthTimeout)
+	case o.agent.Limits.CrashLoopThreshold < 0 || o.agent.Limits.CrashLoopThreshold > 10:
+		return program.Usage("--crash-loop-threshold must be 0 to 10, not %d", o.agent.Limits.CrashLoopThreshold)
+	case o.agent.APILoss != "auto" && o.agent.APILoss != "on" && o.agent.APILoss != "off":
+		return program.Usage("--api-loss-rollback must be auto, on or off, not %q", o.agent.APILoss)
 	case o.localInvalid != "refuse" && o.localInvalid != "degrade":
 		return program.Usage("--local-invalid must be refuse or degrade, not %q", o.localInvalid)
 	}
 	for name, d := range map[string]time.Duration{
-		"config-trial-duration": o.trialDuration, "sync-timeout": o.syncTimeout, "stop-grace": o.stopGrace,
+		"config-trial-duration": o.agent.Limits.TrialDuration, "sync-timeout": o.agent.SyncTimeout, "stop-grace": o.agent.StopGrace,
 	} {
 		if d < 0 {
 			return program.Usage("--%s must not be negative, is %s", name, d)
 		}
 	}
-	for name, d := range map[string]time.Duration{"health-timeout": o.healthTimeout, "ready-timeout": o.readyTimeout} {
+	for name, d := range map[string]time.Duration{"health-timeout": o.agent.Limits.HealthTimeout, "ready-timeout": o.agent.Limits.ReadyTimeout} {
 		if d <= 0 {
 			return program.Usage("--%s must be more than nothing, is %s", name, d)
 		}
@@ -260,15 +254,11 @@ func (o *options) agentOptions(node string, service *handover.Service, mode v1al
 	if err != nil {
 		log.Warn("cannot tell one boot from another", "err", err)
 	}
-	out := agent.Options{
-		Limits: trial.Limits{
-			TrialDuration: o.trialDuration, CrashLoopThreshold: o.threshold,
-			HealthTimeout: o.healthTimeout, ReadyTimeout: o.readyTimeout, DegradeLocal: o.localInvalid == "degrade",
-		},
-		APILoss: o.apiLoss, SyncTimeout: o.syncTimeout, StopGrace: o.stopGrace, AgentVersion: version,
-		Remote: v1alpha1.RemoteConfigNodeConfig, RunMode: mode, BootID: strings.TrimSpace(string(bootID)),
-		Log: log, Init: service, ShuttingDown: supervisor.ShuttingDown, Metrics: agent.NewMetrics(node, version, program.NewInfo("evenkeel-agent", version, commit).Commit),
-	}
+	out := o.agent
+	out.Limits.DegradeLocal = o.localInvalid == "degrade"
+	out.AgentVersion, out.Metrics = version, agent.NewMetrics(node, version, program.NewInfo("evenkeel-agent", version, commit).Commit)
+	out.Remote, out.RunMode, out.BootID = v1alpha1.RemoteConfigNodeConfig, mode, strings.TrimSpace(string(bootID))
+	out.Log, out.Init, out.ShuttingDown = log, service, supervisor.ShuttingDown
 	if o.dynamicConfigDir != "" {
 		out.SaveRunning = func(about []byte) error {
 			return checkpoint.SetRunning(atomicfile.OS{}, o.dynamicConfigDir, about)
@@ -363,7 +353,7 @@ func (o *options) giveUpAfter() time.Duration {
 	if o.given("give-up-after") || o.giveUp == 0 {
 		return o.giveUp
 	}
-	return max(o.giveUp, 2*o.healthTimeout)
+	return max(o.giveUp, 2*o.agent.Limits.HealthTimeout)
 }
 
 // attemptID identifies this agent with its flags, its kubelet and the local configuration, in this boot.
