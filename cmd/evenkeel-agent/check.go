@@ -108,7 +108,7 @@ func addComponentFlag(flags *pflag.FlagSet, name *string) {
 }
 
 // withHarness makes the harness of this node's kubelet, for as long as do goes on.
-func withHarness(o *options, argv []string, do func(h *component.DryRunner, host *agent.HostKubelet) error) error {
+func withHarness(o *options, argv []string, do func(host *agent.HostKubelet) error) error {
 	k, err := component.ParseKubelet(argv)
 	if err != nil {
 		return program.Usage("%w", err)
@@ -116,25 +116,19 @@ func withHarness(o *options, argv []string, do func(h *component.DryRunner, host
 	if _, err := k.Identity(); err != nil {
 		return program.Usage("%w", err)
 	}
-	initFile, err := o.initFile()
-	if err != nil {
-		return program.Usage("%w", err)
-	}
-	protected, err := o.protection()
-	if err != nil {
-		return err
-	}
 	return inScratch(func(scratch string) error {
-		h := component.NewDryRunner(k, scratch, slog.New(slog.DiscardHandler))
-		h.Protected = protected
-		return do(h, &agent.HostKubelet{Kubelet: k, Harness: h, InitFile: initFile})
+		host, err := o.hostKubelet(k, scratch, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return program.Usage("%w", err)
+		}
+		return do(host)
 	})
 }
 
 // checkSelf reports whether this node's kubelet can be driven.
 func checkSelf(ctx context.Context, out io.Writer, o *options, argv []string) error {
-	return withHarness(o, argv, func(h *component.DryRunner, host *agent.HostKubelet) error {
-		t := h.SelfTest(ctx, host.InitFile)
+	return withHarness(o, argv, func(host *agent.HostKubelet) error {
+		t := host.Harness.SelfTest(ctx, host.InitFile)
 		for _, step := range t.Steps {
 			fmt.Fprintf(out, "%-8s%s: %s\n", map[bool]string{true: "ok", false: "not ok"}[step.OK], step.Name, step.Message)
 		}
@@ -165,9 +159,9 @@ func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key
 	if err != nil {
 		return fmt.Errorf("rejected: %w", err)
 	}
-	return withHarness(o, argv, func(h *component.DryRunner, host *agent.HostKubelet) error {
+	return withHarness(o, argv, func(host *agent.HostKubelet) error {
 		v := host.Check(ctx, p)
-		switch words, compared := v.CheckProtected(h.Protected); {
+		switch words, compared := v.CheckProtected(host.Harness.Protected); {
 		case v.Outcome != component.Accepted:
 		case !compared:
 			warn(out, v)

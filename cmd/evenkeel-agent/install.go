@@ -17,7 +17,6 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/handover"
 	"github.com/evenkeel/evenkeel/internal/node/install"
 	"github.com/evenkeel/evenkeel/internal/node/source"
@@ -254,12 +253,11 @@ func checkAgent(ctx context.Context, flags, argv []string, plain bool) (install.
 	if checked.Target.Kubeconfig = k.Kubeconfig; o.kubeconfig != "" {
 		checked.Target.Kubeconfig = o.kubeconfig
 	}
-	initFile, err := o.initFile()
-	if err != nil {
-		return checked, err
-	}
 	err = inScratch(func(scratch string) error {
-		host := &agent.HostKubelet{Kubelet: k, Harness: component.NewDryRunner(k, scratch, slog.New(slog.DiscardHandler)), InitFile: initFile}
+		host, err := o.hostKubelet(k, scratch, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return err
+		}
 		v, err := host.Prepare(ctx)
 		switch {
 		case err != nil:

@@ -165,20 +165,16 @@ func start(ctx context.Context, o *options, argv []string) error {
 	if err != nil {
 		return err
 	}
-	protected, err := o.protection()
-	if err != nil {
-		return err
-	}
 	log := o.log.Logger().With("node", node)
-	initFile, err := o.initFile()
-	if err != nil {
-		return err
-	}
 	runDir, err := handover.OpenRuntimeDir()
 	if err != nil {
 		return err
 	}
 	defer runDir.Remove()
+	host, err := o.hostKubelet(kubelet, filepath.Join(runDir.Path, "dry-run"), log)
+	if err != nil {
+		return err
+	}
 	supervisor.ProtectFromOOM(log)
 	notifier, err := supervisor.NewNotifier(runDir.Path, log)
 	if err != nil {
@@ -189,22 +185,14 @@ func start(ctx context.Context, o *options, argv []string) error {
 	service := &handover.Service{Notifier: notifier}
 	service.Starting("looking at the local configuration")
 	defer service.Probe.Serve(o.probeSocket, log)()
-	host := &agent.HostKubelet{
-		Kubelet:  kubelet,
-		Harness:  component.NewDryRunner(kubelet, filepath.Join(runDir.Path, "dry-run"), log),
-		InitFile: initFile,
-		LockFile: handover.KubeletLock(o.dynamicConfigDir, contended),
-		Notifier: notifier,
-		Log:      log,
-	}
-	host.Harness.Protected = protected
+	host.LockFile, host.Notifier = handover.KubeletLock(o.dynamicConfigDir, contended), notifier
 	if contended.Path != "" {
 		if err := o.prepare(ctx, host, log); err != nil {
 			return err
 		}
 	}
 	ao := o.agentOptions(node, service, contended.Mode, log)
-	ao.Protected = protected
+	ao.Protected = host.Harness.Protected
 	ended := func(err error) error { return err }
 	if contended.Mode == v1alpha1.RunModeSelfHosted {
 		id, err := o.attemptID(host, ao.BootID)
@@ -227,6 +215,19 @@ func start(ctx context.Context, o *options, argv []string) error {
 		}
 		return ended(o.serve(ctx, ao, host, node, own, service, log))
 	}))
+}
+
+// hostKubelet is this node's kubelet, with the local configuration and the protected fields of the flags.
+func (o *options) hostKubelet(k *component.Kubelet, scratch string, log *slog.Logger) (*agent.HostKubelet, error) {
+	initFile, err := o.initFile()
+	if err != nil {
+		return nil, err
+	}
+	h := component.NewDryRunner(k, scratch, log)
+	if h.Protected, err = o.protection(); err != nil {
+		return nil, err
+	}
+	return &agent.HostKubelet{Kubelet: k, Harness: h, InitFile: initFile, Log: log}, nil
 }
 
 // prepare does what needs no lock, so that an agent that could not run a kubelet takes it from nobody.
