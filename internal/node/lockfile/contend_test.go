@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -180,9 +181,10 @@ func TestOldOpenDoesNotCount(t *testing.T) {
 	path := lockPath(t)
 	_, kill := startHolder(t, path)
 	waits := make(chan struct{})
+	waiting := sync.OnceFunc(func() { close(waits) }) // also called when the holder is found to have ended
 	got := make(chan *Claim, 1)
 	go func() {
-		claim, err := Contender{Path: path, Yield: true}.Acquire(t.Context(), func(error) { close(waits) })
+		claim, err := Contender{Path: path, Yield: true}.Acquire(t.Context(), func(error) { waiting() })
 		if err != nil {
 			t.Error(err)
 		}
