@@ -19,7 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 
-// kubelet is the component that a node's agent runs, so that it is judged with the node's flags and configuration.
+// kubelet is the component that a node's agent runs: check uses the node's flags and local configuration for it.
 const kubelet = "kubelet"
 
 func checkCommand() *cobra.Command {
@@ -29,19 +29,19 @@ func checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check FILE|- [flags] -- BINARY [KUBELET FLAGS]\n  evenkeel-agent check --self-test [flags] -- KUBELET [KUBELET FLAGS]",
 		Short: "Validate a configuration with the component's own binary",
-		Long: `check asks the very binary that would run with it what it makes of a
-configuration. Nothing that runs is touched.
+		Long: `check validates a configuration with the component's own binary. Running
+processes are not affected.
 
-FILE is a whole configuration of the component; - is the standard input.
+FILE is a complete configuration of the component; - is the standard input.
 
-kubelet     The dry run that a configuration goes through before it is taken up,
-            with this node's kubelet, flags, local configuration and protected
-            fields. What depends on the pods that run is not judged. The file
-            may also be in the grouped form or, with --drop-in, a drop-in.
-            With --anywhere it is judged as any other component's.
-any other   The component's own validation, with its defaults laid under the
-            configuration. No flags are taken, and nothing of this host is
-            judged or changed: any version's binary will do.
+kubelet     The dry run that precedes the adoption of a configuration, with this
+            node's kubelet, flags, local configuration and protected fields.
+            Conditions that depend on running pods are not checked. The file may
+            also be in the grouped form or, with --drop-in, a drop-in.
+            --anywhere ignores this node, as for other components.
+any other   The component's own validation, after its defaults are applied. It
+            accepts no flags, and neither reads nor changes this host: use the
+            binary of any version.
 
 A field that the component does not know is rejected.
 
@@ -52,16 +52,16 @@ node's kubelet flags, before you upgrade to another kubelet binary.
 Exit codes: 0 accepted, 1 rejected or refused, 2 could not tell, 3 usage. With
 --self-test: 0 the kubelet can be driven, also if something is limited, 1 it
 cannot, 2 could not tell.`,
-		Example: `  # Would this node take it up?
+		Example: `  # Would this node adopt it?
   evenkeel-agent check kubelet.yaml -- /usr/bin/kubelet --config=/var/lib/kubelet/config.yaml
 
-  # Can evenkeel drive the kubelet that this node is to be upgraded to?
+  # Can evenkeel drive the kubelet of a planned upgrade?
   evenkeel-agent check --self-test -- ./kubelet-v1.37.1 --config=/var/lib/kubelet/config.yaml
 
-  # Would the kubelet that the nodes are to be upgraded to?
+  # Would the kubelet of a planned upgrade accept it?
   evenkeel-agent check --anywhere kubelet.yaml -- ./kubelet-v1.37.1
 
-  # Would the kube-proxy that the cluster is to be upgraded to still accept what is in use?
+  # Would the kube-proxy of a planned upgrade accept the cluster's configuration?
   kubectl -n kube-system get configmap kube-proxy -o 'jsonpath={.data.config\.conf}' |
     evenkeel-agent check --component=kube-proxy - -- ./kube-proxy-v1.37.1`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -88,23 +88,23 @@ cannot, 2 could not tell.`,
 			}
 			for _, flag := range []string{"init-config-dir", "drop-in", "protected-fields"} {
 				if cmd.Flags().Changed(flag) {
-					return program.Usage("--%s is for the kubelet of this node: nothing of a node is judged here", flag)
+					return program.Usage("--%s is for the kubelet of this node; this validation ignores the node", flag)
 				}
 			}
 			return checkAnywhere(cmd.Context(), cmd.OutOrStdout(), cmd.InOrStdin(), name, file, argv)
 		},
 	}
-	cmd.Flags().StringVar(&o.initConfigDir, "init-config-dir", "", "as the agent has it; for the kubelet")
-	cmd.Flags().BoolVar(&dropin, "drop-in", false, "FILE is laid over the local configuration, as the data key kubelet-dropin is; for the kubelet")
+	cmd.Flags().StringVar(&o.initConfigDir, "init-config-dir", "", "the agent's --init-config-dir (kubelet only)")
+	cmd.Flags().BoolVar(&dropin, "drop-in", false, "FILE is a drop-in, merged over the local configuration (kubelet only)")
 	cmd.Flags().BoolVar(&selfTest, "self-test", false, "report whether evenkeel can drive this kubelet, and what is limited with it")
-	cmd.Flags().BoolVar(&anywhere, "anywhere", false, "judge the configuration alone, with nothing of this host: any version's kubelet will do")
+	cmd.Flags().BoolVar(&anywhere, "anywhere", false, "ignore this node: validate the configuration alone, with a kubelet of any version")
 	o.bindProtected(cmd.Flags())
 	addComponentFlag(cmd.Flags(), &name)
 	return cmd
 }
 
 func addComponentFlag(flags *pflag.FlagSet, name *string) {
-	flags.StringVar(name, "component", kubelet, "whose configuration it is: "+strings.Join(component.Names(), " or "))
+	flags.StringVar(name, "component", kubelet, "component of the configuration: "+strings.Join(component.Names(), " or "))
 }
 
 // withHarness makes the harness of this node's kubelet, for as long as do goes on.
@@ -125,7 +125,7 @@ func withHarness(o *options, argv []string, do func(host *agent.HostKubelet) err
 	})
 }
 
-// checkSelf reports whether this node's kubelet can be driven.
+// checkSelf reports whether evenkeel can drive this node's kubelet.
 func checkSelf(ctx context.Context, out io.Writer, o *options, argv []string) error {
 	return withHarness(o, argv, func(host *agent.HostKubelet) error {
 		t := host.Harness.SelfTest(ctx, host.InitFile)
@@ -149,7 +149,7 @@ func checkSelf(ctx context.Context, out io.Writer, o *options, argv []string) er
 	})
 }
 
-// checkNode judges a configuration of this node's kubelet as the agent does.
+// checkNode validates a configuration of this node's kubelet as the agent does.
 func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key, file string, argv []string) error {
 	data, err := readConfig(in, file)
 	if err != nil {
@@ -173,7 +173,7 @@ func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key
 	})
 }
 
-// checkAnywhere judges a configuration of a component, with nothing of this host.
+// checkAnywhere validates a configuration of a component without regard to this host.
 func checkAnywhere(ctx context.Context, out io.Writer, in io.Reader, name, file string, argv []string) error {
 	return withComponent(name, argv, func(c component.Component) error {
 		data, err := readConfig(in, file)
@@ -191,7 +191,7 @@ func checkAnywhere(ctx context.Context, out io.Writer, in io.Reader, name, file 
 	})
 }
 
-// withComponent makes the component that a command line names, for as long as do goes on.
+// withComponent calls do with the component that a command line names.
 func withComponent(name string, argv []string, do func(component.Component) error) error {
 	return inScratch(func(scratch string) error {
 		c, err := component.New(name, argv[0], scratch, slog.New(slog.DiscardHandler))
@@ -199,13 +199,13 @@ func withComponent(name string, argv []string, do func(component.Component) erro
 			return program.Usage("%w", err)
 		}
 		if len(argv) > 1 {
-			return program.Usage("the %s is run with no flags but our own here: leave %q away", name, argv[1:])
+			return program.Usage("the %s takes no flags here: remove %q", name, argv[1:])
 		}
 		return do(c)
 	})
 }
 
-// inScratch makes a directory for a dry run's throw-away files, for as long as do goes on.
+// inScratch calls do with a temporary directory for a dry run.
 func inScratch(do func(dir string) error) error {
 	dir, err := os.MkdirTemp("", "evenkeel-check-")
 	if err != nil {
@@ -215,7 +215,7 @@ func inScratch(do func(dir string) error) error {
 	return do(dir)
 }
 
-// readConfig reads a file, or the standard input, as far as it can be a payload and a little further.
+// readConfig reads a file, or the standard input, up to one byte more than a payload may have.
 func readConfig(in io.Reader, file string) ([]byte, error) {
 	if file != "-" {
 		f, err := os.Open(file)
@@ -232,7 +232,7 @@ func readConfig(in io.Reader, file string) ([]byte, error) {
 	return data, nil
 }
 
-// say prints a verdict; the error, with its exit code, is all but an acceptance.
+// say prints a verdict. Any verdict but an acceptance is returned as an error with its exit code.
 func say(out io.Writer, v component.Verdict) error {
 	for _, field := range v.Overridden {
 		fmt.Fprintf(out, "overridden by a flag of the kubelet: %s\n", printable.Line(field))
@@ -241,7 +241,7 @@ func say(out io.Writer, v component.Verdict) error {
 	switch v.Outcome {
 	case component.Accepted:
 		if v.Message != "" {
-			fmt.Fprintf(out, "accepted, as far as could be seen: %s\n", printable.Line(v.Message))
+			fmt.Fprintf(out, "accepted; not everything could be checked: %s\n", printable.Line(v.Message))
 		} else {
 			fmt.Fprintln(out, "accepted")
 		}

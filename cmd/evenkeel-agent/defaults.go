@@ -16,16 +16,15 @@ func defaultsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "defaults [flags] -- BINARY",
 		Short: "Print the defaults of a component, as a configuration file",
-		Long: `defaults asks a component's own binary what an empty configuration amounts to,
-and prints that as a configuration file, which the same binary accepts. Any
-version's binary will do; nothing of this host or of a cluster goes into it, and
-nothing that runs is touched.
+		Long: `defaults prints a component's defaults, independent of host and cluster, as a
+configuration file that the same binary accepts. Use the binary of any version.
+Running processes are not affected.
 
-What a component makes only when it starts, such as the kubelet's certificate,
-is empty here.
+Values that a component creates only when it starts, such as the kubelet's
+certificate, are empty.
 
 Exit codes: 0 printed, 2 could not tell, 3 usage.`,
-		Example: `  # What would change with an upgrade that nobody asked for?
+		Example: `  # What changes with an upgrade?
   diff <(evenkeel-agent defaults -- ./kubelet-v1.36.3) <(evenkeel-agent defaults -- ./kubelet-v1.37.1)
 
   evenkeel-agent defaults --component=kube-proxy -- /usr/local/bin/kube-proxy > kube-proxy.yaml`,

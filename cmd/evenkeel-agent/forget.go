@@ -26,6 +26,6 @@ Exit codes: 0 forgotten or requested, 1 no such record or another error, 3 usage
 			return inspect.Forget(cmd.OutOrStdout(), dir, args[0])
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dynamic-config-dir", "", "the agent's directory")
+	cmd.Flags().StringVar(&dir, "dynamic-config-dir", "", "the agent's --dynamic-config-dir")
 	return cmd
 }

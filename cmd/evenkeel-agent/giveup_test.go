@@ -25,5 +25,5 @@ func TestANodeIsGivenUpAfterATrialHadItsTime(t *testing.T) {
 		}
 	}
 	_, err := runs(t, "--give-up-after=2m", "--", "/not/there")
-	wantUsage(t, err, "--give-up-after (2m0s) must be longer than --health-timeout (2m0s): a trial is to be rolled back first")
+	wantUsage(t, err, "--give-up-after (2m0s) must be longer than --health-timeout (2m0s): a trial must be able to roll back first")
 }

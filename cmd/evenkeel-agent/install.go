@@ -24,28 +24,29 @@ import (
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 
-// exitTakenBack is that of install and uninstall when they have put back what was there; else 2 is check's.
-const exitTakenBack = 2
+// exitRolledBack is the exit code of install and uninstall after a rollback. Other commands use 2 as exitCouldNotTell.
+const exitRolledBack = 2
 
-// The places of a node.
+// Paths on a node.
 const (
 	systemBus      = "/run/dbus/system_bus_socket"
 	systemdPrivate = "/run/systemd/private"
 	unitDir        = "/etc/systemd/system"
 	trialDir       = "/run/systemd/system"
 	installDir     = "/var/lib/evenkeel-install"
-	memoryDir      = "/var/lib/evenkeel"
+	stateDir       = "/var/lib/evenkeel"
 	selinuxEnforce = "/sys/fs/selinux/enforce"
 )
 
-// unitDirs are where unit files are that may name a copy of the agent.
+// unitDirs are the directories with unit files that may name a copy of the agent.
 var unitDirs = []string{unitDir, trialDir, "/usr/local/lib/systemd/system", "/usr/lib/systemd/system"}
 
-// settleTime is how long a kubelet must be healthy to be back.
-const settleTime = 10 * time.Second
+// healthyFor is how long the kubelet must stay healthy for a change to succeed.
+const healthyFor = 10 * time.Second
 
-// lookForTurn is how often a node that waits for its turn looks: each time the kubelet's dry run costs a second of a CPU.
-const lookForTurn = 30 * time.Second
+// turnInterval is how often a node that waits for its turn checks it. Each check runs the kubelet's dry run, which takes a
+// second of CPU time.
+const turnInterval = 30 * time.Second
 
 // nodeChange are the flags of install and uninstall.
 type nodeChange struct {
@@ -57,11 +58,11 @@ type nodeChange struct {
 
 func (c *nodeChange) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.request.Unit, "unit", "kubelet.service", "the kubelet's unit")
-	f.DurationVar(&c.request.Timing.Timeout, "timeout", 2*time.Minute, "how long the kubelet has to come back; then what was there before is put back")
-	f.BoolVar(&c.request.DryRun, "dry-run", false, "say what would be done, and change nothing")
-	f.StringVar(&c.request.Attempt, "attempt", "", "name of this attempt: one that was taken back is not repeated under the same name; in a pod, its UID")
-	f.BoolVar(&c.stay, "stay", false, "when it is done, stay until SIGTERM; in a pod of a DaemonSet")
-	f.StringVar(&c.probeSocket, "probe-socket", "", "Unix socket to answer evenkeel-agent probe on; empty: none")
+	f.DurationVar(&c.request.Timing.Timeout, "timeout", 2*time.Minute, "how long the kubelet has to become healthy; after that, the change is rolled back")
+	f.BoolVar(&c.request.DryRun, "dry-run", false, "print what would change, and change nothing")
+	f.StringVar(&c.request.Attempt, "attempt", "", "name of this attempt: a failed attempt of this name is not repeated; in a pod, its UID")
+	f.BoolVar(&c.stay, "stay", false, "after success, keep running until SIGTERM; for the pods of a DaemonSet")
+	f.StringVar(&c.probeSocket, "probe-socket", "", "Unix socket that answers evenkeel-agent probe; empty: none")
 }
 
 func installCommand() *cobra.Command {
@@ -84,7 +85,7 @@ or updates the drop-in. The next run completes or rolls back an interrupted one.
 
 AGENT FLAGS are put in front of the kubelet's command line; see evenkeel-agent
 --help. Without --, the flags of an earlier install are kept. The default of
---dynamic-config-dir is ` + memoryDir + `.
+--dynamic-config-dir is ` + stateDir + `.
 
 Exit codes: 0 done, or nothing to do, 1 error and nothing was changed, 2 tried and
 rolled back, 3 usage.`,
@@ -101,24 +102,24 @@ rolled back, 3 usage.`,
 		},
 	}
 	c.bind(cmd.Flags())
-	cmd.Flags().StringVar(&c.request.Turn, "turn", "", "change an agent that is there only when the Node's annotation "+v1alpha1.AnnotationAgentTurn+" is this, and with --stay wait for that; in a pod, its controller-revision-hash")
-	cmd.Flags().StringVar(&c.binDir, "bin-dir", "", "directory for the agent's program (default: where it is if programs stay there, else /usr/local/bin)")
+	cmd.Flags().StringVar(&c.request.Turn, "turn", "", "replace an existing agent only when the Node's annotation "+v1alpha1.AnnotationAgentTurn+" has this value; with --stay, wait for it; in a pod, its controller-revision-hash")
+	cmd.Flags().StringVar(&c.binDir, "bin-dir", "", "directory for the agent's program (default: its present directory if that is permanent, otherwise /usr/local/bin)")
 	return cmd
 }
 
-// run changes the node, and stays if that is asked for.
+// run changes the node and, with --stay, keeps running until ctx ends.
 func (c *nodeChange) run(ctx context.Context, out io.Writer, do func(*install.Host, context.Context, install.Request) (string, error)) error {
 	if c.request.Timing.Timeout <= 0 {
-		return program.Usage("--timeout must be more than nothing, is %s", c.request.Timing.Timeout)
+		return program.Usage("--timeout must be greater than 0, not %s", c.request.Timing.Timeout)
 	}
-	c.request.Timing.HealthyFor, c.request.Timing.Poll = min(settleTime, c.request.Timing.Timeout/2), time.Second
-	if c.request.Flags = withMemory(c.request.Flags); !c.request.Keep {
+	c.request.Timing.HealthyFor, c.request.Timing.Poll = min(healthyFor, c.request.Timing.Timeout/2), time.Second
+	if c.request.Flags = withStateDir(c.request.Flags); !c.request.Keep {
 		if _, err := parseAgentFlags(c.request.Flags); err != nil {
 			return err
 		}
 	}
 	p := &handover.Probe{}
-	p.Set("at work on the node", false)
+	p.Set("changing the node", false)
 	log := slog.New(slog.NewTextHandler(printable.NewWriter(os.Stderr), nil))
 	defer p.Serve(c.probeSocket, log)()
 	manager, err := install.Dial(ctx, systemBus, systemdPrivate)
@@ -140,7 +141,7 @@ func (c *nodeChange) run(ctx context.Context, out io.Writer, do func(*install.Ho
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(lookForTurn):
+		case <-time.After(turnInterval):
 		}
 	}
 	if err != nil {
@@ -156,22 +157,22 @@ func (c *nodeChange) run(ctx context.Context, out io.Writer, do func(*install.Ho
 	return nil
 }
 
-// withChangeCode gives the error of a change its exit code: what is wrong is the node's, and no wrong usage of this command. A
-// change that was taken back has its own also with --stay: whoever has started it sees by the code that it is over.
+// withChangeCode gives the error of a change its exit code: never that of wrong usage, because the cause is on the node. A
+// rollback has an exit code of its own, also with --stay, so that the installer sees that the attempt is over.
 func withChangeCode(err error) error {
 	if errors.Is(err, install.ErrTakenBack) {
-		return program.WithExitCode(exitTakenBack, err)
+		return program.WithExitCode(exitRolledBack, err)
 	}
 	return program.WithExitCode(program.ExitError, err)
 }
 
-// withMemory gives the agent a place for what it remembers, without which it does nothing.
-func withMemory(flags []string) []string {
+// withStateDir adds the default --dynamic-config-dir, without which dynamic configuration is off.
+func withStateDir(flags []string) []string {
 	const name = "--dynamic-config-dir"
 	if slices.ContainsFunc(flags, func(f string) bool { return f == name || strings.HasPrefix(f, name+"=") }) {
 		return flags
 	}
-	return append([]string{name + "=" + memoryDir}, flags...)
+	return append([]string{name + "=" + stateDir}, flags...)
 }
 
 // parseAgentFlags reads flags as the agent would.
@@ -185,9 +186,9 @@ func parseAgentFlags(flags []string) (*options, error) {
 	}
 	switch {
 	case set.NArg() > 0:
-		return nil, program.Usage("flags of the agent: %q is none", set.Arg(0))
+		return nil, program.Usage("flags of the agent: %q is not a flag", set.Arg(0))
 	case o.bootstrap || o.lockFile != "":
-		return nil, program.Usage("flags of the agent: --lock-file and --bootstrap are for the unit of a self-hosted kubelet's node, which install does not make")
+		return nil, program.Usage("flags of the agent: install does not support --lock-file and --bootstrap, which are for nodes with a self-hosted kubelet")
 	}
 	if err := o.check(); err != nil {
 		return nil, err
@@ -199,7 +200,7 @@ func parseAgentFlags(flags []string) (*options, error) {
 func (c *nodeChange) host(manager install.Manager, out io.Writer) (*install.Host, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("which program this is: %w", err)
+		return nil, fmt.Errorf("cannot determine the path of this program: %w", err)
 	}
 	return &install.Host{
 		Manager: manager,
@@ -220,12 +221,12 @@ func (c *nodeChange) host(manager install.Manager, out io.Writer) (*install.Host
 		},
 		Journal: install.Journal,
 		Place:   install.Program{Path: self, BinDir: c.binDir, Enforce: selinuxEnforce}.Place,
-		FS:      atomicfile.OS{}, UnitDir: unitDir, TrialDir: trialDir, StateDir: installDir, DefaultAgentDir: memoryDir, Proc: "/proc", Out: out,
+		FS:      atomicfile.OS{}, UnitDir: unitDir, TrialDir: trialDir, StateDir: installDir, DefaultAgentDir: stateDir, Proc: "/proc", Out: out,
 	}, nil
 }
 
-// checkAgent judges what the agent would at its start or, with plain, what the kubelet would without the agent: it has its own
-// file then, and nobody starts a proven one if that is invalid. Nothing is changed.
+// checkAgent makes the checks of the agent's start, and changes nothing. With plain it makes those of a kubelet without the
+// agent, which has only its own file and no proven configuration to replace an invalid one.
 func checkAgent(ctx context.Context, flags, argv []string, plain bool) (install.Checked, error) {
 	var checked install.Checked
 	o, err := parseAgentFlags(flags)
@@ -244,7 +245,7 @@ func checkAgent(ctx context.Context, flags, argv []string, plain bool) (install.
 		return checked, err
 	}
 	if c.Bootstrap {
-		return checked, errors.New("the kubelet has --exit-on-lock-contention: it gives its node away to who asks, and install is for a kubelet that stays")
+		return checked, errors.New("install does not support a kubelet with --exit-on-lock-contention: it releases its node to other processes")
 	}
 	checked.Limits = install.Limits{StopGrace: o.agent.StopGrace, HealthTimeout: o.agent.Limits.HealthTimeout, StateDir: o.dynamicConfigDir}
 	if checked.Target.Node, err = o.node(k); err != nil {
@@ -265,7 +266,7 @@ func checkAgent(ctx context.Context, flags, argv []string, plain bool) (install.
 		case v.Outcome == component.Rejected && o.localInvalid != "degrade":
 			return fmt.Errorf("its local configuration (%s) is rejected: %s", o.localFile(k), v.Message)
 		case v.Outcome == component.CouldNotTell:
-			return fmt.Errorf("it cannot be told whether its local configuration (%s) is valid: %s", o.localFile(k), v.Message)
+			return fmt.Errorf("its local configuration (%s) cannot be validated: %s", o.localFile(k), v.Message)
 		}
 		checked.Target.Healthz, checked.Warnings = k.HealthzURL(v.EffectiveOrAssumed()), v.Warnings
 		return nil

@@ -17,15 +17,15 @@ func TestInstallAndUninstallRefuseWrongUsageBeforeTheyLookAtTheNode(t *testing.T
 	}{
 		{[]string{"install", "kubelet"}, `install takes no arguments, got "kubelet" (flags of the agent go after --)`},
 		{[]string{"install", "kubelet", "--", "--listen="}, `install takes no arguments, got "kubelet" (flags of the agent go after --)`},
-		{[]string{"install", "--timeout=0s"}, "--timeout must be more than nothing, is 0s"},
+		{[]string{"install", "--timeout=0s"}, "--timeout must be greater than 0, not 0s"},
 		{[]string{"install", "--", "--no-such-flag"}, "flags of the agent: unknown flag: --no-such-flag"},
-		{[]string{"install", "--", "--listen=", "/usr/bin/kubelet"}, `flags of the agent: "/usr/bin/kubelet" is none`},
-		{[]string{"install", "--", "--lock-file=/run/lock/x"}, "flags of the agent: --lock-file and --bootstrap are for the unit of a self-hosted kubelet's node"},
+		{[]string{"install", "--", "--listen=", "/usr/bin/kubelet"}, `flags of the agent: "/usr/bin/kubelet" is not a flag`},
+		{[]string{"install", "--", "--lock-file=/run/lock/x"}, "flags of the agent: install does not support --lock-file and --bootstrap, which are for nodes with a self-hosted kubelet"},
 		{[]string{"install", "--", "--dynamic-config-dir=relative"}, `--dynamic-config-dir must be an absolute path, not "relative"`},
 		{[]string{"install", "--", "--protected-fields=+nothing.such"}, "--protected-fields: "},
 		{[]string{"install", "--force"}, "unknown flag: --force; see evenkeel-agent install --help"},
 		{[]string{"uninstall", "kubelet"}, "evenkeel-agent uninstall takes no arguments"},
-		{[]string{"uninstall", "--timeout=-1s"}, "--timeout must be more than nothing, is -1s"},
+		{[]string{"uninstall", "--timeout=-1s"}, "--timeout must be greater than 0, not -1s"},
 	} {
 		_, err := runs(t, c.args...)
 		wantUsage(t, err, c.want)
@@ -42,7 +42,7 @@ func TestTheAgentRemembersUnlessItIsToldWhere(t *testing.T) {
 		if c.flags != "" {
 			flags = []string{c.flags}
 		}
-		if got := withMemory(flags); len(got) != 1 || got[0] != c.want {
+		if got := withStateDir(flags); len(got) != 1 || got[0] != c.want {
 			t.Errorf("%q becomes %q, want %q", flags, got, c.want)
 		}
 	}
@@ -55,8 +55,8 @@ func TestACommandLineThatTheAgentWouldNotTakeIsNoWrongUsageOfInstall(t *testing.
 		want string
 	}{
 		{[]string{kubelet, "stray"}, `kubelet command line: the kubelet takes only flags, but "stray" is not a flag`},
-		{[]string{kubelet, "--exit-on-lock-contention", "--lock-file=/run/x"}, "the kubelet has --exit-on-lock-contention: it gives its node away to who asks, and install is for a kubelet that stays"},
-		{[]string{kubelet, "--exit-on-lock-contention"}, "the kubelet's --exit-on-lock-contention needs a --lock-file, as it does without an agent"},
+		{[]string{kubelet, "--exit-on-lock-contention", "--lock-file=/run/x"}, "install does not support a kubelet with --exit-on-lock-contention: it releases its node to other processes"},
+		{[]string{kubelet, "--exit-on-lock-contention"}, "the kubelet's --exit-on-lock-contention needs --lock-file"},
 		{[]string{kubelet}, "there is no kubelet at " + kubelet + ": file does not exist"},
 	} {
 		_, err := checkAgent(t.Context(), []string{"--listen="}, c.argv, false)

@@ -24,30 +24,29 @@ func onHostCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "on-host [flags] -- AGENT {[AGENT FLAGS] -- KUBELET [KUBELET FLAGS] | COMMAND [ARGS]}",
 		Short: "In a pod: become an agent on the host, with the image's programs",
-		Long: `on-host is the first thing that a pod with a self-hosted kubelet runs. It copies
-agent and kubelet of the pod's image to --bin-dir on the host, enters the
+		Long: `on-host is the entrypoint of a pod with a self-hosted kubelet. It copies the agent
+and the kubelet from the pod's image to --bin-dir on the host, enters the
 namespaces of the host's first process, and becomes the agent there: the same
 process, with the same process ID and the same standard output, in the cgroup of
-its container. So it stops with its pod.
+its container. It therefore stops with its pod.
 
-An agent that is to carry out one of its commands, such as install, has no
-kubelet of the image's: the agent alone is copied, and what follows the command
-is the command's, another -- included.
+A command of the agent, such as install, needs no kubelet: only the agent is
+copied. All arguments after the command belong to it, including a second --.
 
-The pod needs hostPID: true and securityContext.privileged: true. No directory
-of the host has to be mounted. AGENT and KUBELET are absolute paths in the image,
-of programs that need no libraries.
+The pod needs hostPID: true and securityContext.privileged: true. It needs no
+directory of the host. AGENT and KUBELET are absolute paths in the image, of
+statically linked programs.
 
-The environment is kept, but for KUBERNETES_SERVICE_* and KUBERNETES_PORT*, and
-for PATH, which becomes that of the host's services.
+The environment is kept, except KUBERNETES_SERVICE_*, KUBERNETES_PORT* and PATH,
+which becomes that of the host's services.
 
-Exit codes: those of the agent; before it runs 1 error, 3 usage, 6 it cannot get
-on the host, and what the pod lacks for it.`,
+Exit codes: those of the agent; before the agent runs: 1 error, 3 usage, 6 cannot
+enter the host's namespaces (the message names the permission that is missing).`,
 		Example: `  evenkeel-agent on-host -- \
     /evenkeel-agent --dynamic-config-dir=/var/lib/evenkeel --lock-file=/run/evenkeel/lock/kubelet.lock -- \
     /kubelet --kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml
 
-  # The agent of the image puts itself in front of the kubelet that the host has:
+  # Put the image's agent in front of the host's kubelet:
   evenkeel-agent on-host -- /evenkeel-agent install --stay`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 0 || !hostns.IsCommandLine(args) {
@@ -57,7 +56,7 @@ on the host, and what the pod lacks for it.`,
 		},
 	}
 	cmd.Flags().StringVar(&o.binDir, "bin-dir", "/var/lib/evenkeel-bin", "directory on the host for the copies of the programs")
-	cmd.Flags().IntVar(&o.keep, "keep", 3, "how many copies of each to keep; what runs, or a unit names, stays anyway")
+	cmd.Flags().IntVar(&o.keep, "keep", 3, "how many copies of each program to keep; copies in use, or named by a unit, are always kept")
 	return cmd
 }
 
@@ -66,7 +65,7 @@ type onHostOptions struct {
 	keep   int
 }
 
-// run becomes the agent of a command line. It returns only if that fails, or if ctx has ended before.
+// run becomes the agent of a command line. It returns only if that fails, or if ctx ended before.
 func (o *onHostOptions) run(ctx context.Context, args []string) error {
 	switch {
 	case !filepath.IsAbs(o.binDir):
@@ -79,8 +78,8 @@ func (o *onHostOptions) run(ctx context.Context, args []string) error {
 		return program.Usage("%w", err)
 	}
 	defer line.Close()
-	// From here on a signal ends the process, which leaves nothing half-done: a signal that was caught just before the exec
-	// would be lost.
+	// From here on a signal ends the process, which leaves nothing incomplete. If signals were still caught, one just before
+	// the exec would be lost.
 	signal.Reset(syscall.SIGTERM, syscall.SIGINT)
 	if ctx.Err() != nil {
 		return nil

@@ -18,17 +18,16 @@ func probeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "probe [--socket PATH] [--ready]",
 		Short: "Report whether an agent on this host is alive; for the exec probes of a pod",
-		Long: `probe asks the agent that was given --probe-socket PATH, and prints its answer.
-Without --socket it is $EVENKEEL_PROBE_SOCKET: the command line of an exec probe
-cannot tell one pod from another.
+		Long: `probe asks the agent with --probe-socket PATH, and prints its answer. The default
+of --socket is $EVENKEEL_PROBE_SOCKET, because the exec probes of all pods of a
+DaemonSet have the same command line.
 
-An agent that waits for the node's lock is alive and, to --ready, ready: it has
-checked all that it can and takes over as soon as the lock is free. So a rolling
-update of a DaemonSet with maxSurge goes on from a new pod that waits to the old
-one that is to end. An agent that has the lock is ready when its kubelet is
-healthy; it is not alive when it has not decided anything for two minutes.
+An agent that waits for the node's lock is alive and ready: it has finished its
+checks. A rolling update with maxSurge can then delete the old pod. An agent that
+has the lock is ready when its kubelet is healthy, and not alive if it has made no
+decision for two minutes.
 
-Exit codes: 0 it is, 1 it is not or does not answer, 3 usage.`,
+Exit codes: 0 alive (with --ready: ready), 1 not, or no answer, 3 usage.`,
 		Example: `  evenkeel-agent probe --socket=/run/evenkeel/probe/bootstrap.sock --ready`,
 		Args:    program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -36,12 +35,12 @@ Exit codes: 0 it is, 1 it is not or does not answer, 3 usage.`,
 				socket = os.Getenv(probeSocketVar)
 			}
 			if socket == "" {
-				return program.Usage("--socket is missing, and there is no %s: give the --probe-socket that the agent has", probeSocketVar)
+				return program.Usage("--socket is missing, and %s is not set: use the agent's --probe-socket", probeSocketVar)
 			}
 			return handover.AskProbe(cmd.Context(), cmd.OutOrStdout(), socket, ready)
 		},
 	}
 	cmd.Flags().StringVar(&socket, "socket", "", "the agent's --probe-socket (default: $"+probeSocketVar+")")
-	cmd.Flags().BoolVar(&ready, "ready", false, "ask whether it is ready, too")
+	cmd.Flags().BoolVar(&ready, "ready", false, "also ask whether the agent is ready")
 	return cmd
 }

@@ -9,7 +9,7 @@ import (
 func TestProbeTakesASocket(t *testing.T) {
 	t.Setenv("EVENKEEL_PROBE_SOCKET", "")
 	_, err := runs(t, "probe")
-	wantUsage(t, err, "--socket is missing, and there is no EVENKEEL_PROBE_SOCKET: give the --probe-socket that the agent has")
+	wantUsage(t, err, "--socket is missing, and EVENKEEL_PROBE_SOCKET is not set: use the agent's --probe-socket")
 	socket := filepath.Join(t.TempDir(), "probe.sock")
 	t.Setenv("EVENKEEL_PROBE_SOCKET", socket)
 	if _, err := runs(t, "probe"); err == nil || !strings.HasPrefix(err.Error(), "no agent answers on "+socket+": ") {

@@ -30,8 +30,8 @@ func TestWhatIsWrongWithTheSourceOfConfigurationIsAUsageError(t *testing.T) {
 		want string
 	}{
 		{[]string{"--config-source=file"}, `--config-source must be nodeconfig or configmap, not "file"`},
-		{[]string{"--config-namespace=kube-system"}, "--config-namespace is for --config-source=configmap only: the NodeConfig names the namespace itself"},
-		{[]string{"--config-source=nodeconfig", "--config-namespace=a"}, "--config-namespace is for --config-source=configmap only: the NodeConfig names the namespace itself"},
+		{[]string{"--config-namespace=kube-system"}, "--config-namespace is for --config-source=configmap only: a NodeConfig names the namespace itself"},
+		{[]string{"--config-source=nodeconfig", "--config-namespace=a"}, "--config-namespace is for --config-source=configmap only: a NodeConfig names the namespace itself"},
 		{[]string{"--config-source=configmap", "--config-namespace=a.b"}, `--config-source=configmap: namespace "a.b": must be at most 63 lower-case letters, digits and dashes`},
 		{[]string{"--config-source=configmap", "--config-namespace="}, `--config-source=configmap: namespace "": must be`},
 		{[]string{"--config-source=configmap", "--node-name=a_b"}, `--config-source=configmap: node "a_b": the name of the ConfigMap, kubelet-<node-name>, must be at most 253 lower-case letters, digits, dashes and dots`},

@@ -27,7 +27,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 )
 
-// defaultGiveUp is several times what a bad configuration needs to be rolled back.
+// defaultGiveUp is several times as long as the rollback of a bad configuration takes.
 const defaultGiveUp = 5 * time.Minute
 
 // options are the agent's flags.
@@ -50,7 +50,7 @@ type options struct {
 
 	agent agent.Options // those that are flags
 
-	given func(flag string) bool // on the command line
+	given func(flag string) bool // reports whether the command line has the flag
 }
 
 // The values of --config-source.
@@ -60,36 +60,36 @@ const (
 )
 
 func (o *options) bind(f *pflag.FlagSet) {
-	f.StringVar(&o.dynamicConfigDir, "dynamic-config-dir", "", "directory for what the node must remember (checkpoints, last-known-good, bad configs); unset: dynamic configuration is off")
+	f.StringVar(&o.dynamicConfigDir, "dynamic-config-dir", "", "state directory: checkpoints, last-known-good, bad configurations; unset: dynamic configuration is off")
 	f.StringVar(&o.initConfigDir, "init-config-dir", "", "directory with the node's own configuration, in a file named kubelet; it replaces the kubelet's --config")
-	f.StringVar(&o.nodeName, "node-name", "", "name of this node; else the kubelet's --hostname-override, else the host's name")
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig to talk to the API with; else the kubelet's own")
-	f.BoolVar(&o.remoteConfig, "remote-config", true, "take configuration from the API; false: this node opts out and runs its local configuration")
-	f.StringVar(&o.configSource, "config-source", fromNodeConfig, "where configuration is taken from: nodeconfig, what this node's NodeConfig assigns, or configmap, what the ConfigMap kubelet-<node-name> holds")
-	f.StringVar(&o.configNamespace, "config-namespace", defaultConfigNamespace, "namespace of the ConfigMap kubelet-<node-name>; the node needs the right to read it: see evenkeel-agent rbac --help")
+	f.StringVar(&o.nodeName, "node-name", "", "name of this node; if empty, the kubelet's --hostname-override, or else the host's name")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig for the API; if empty, the kubelet's own")
+	f.BoolVar(&o.remoteConfig, "remote-config", true, "run configurations from the API; false: this node opts out and runs its local configuration")
+	f.StringVar(&o.configSource, "config-source", fromNodeConfig, "source of the configuration: nodeconfig, the one that this node's NodeConfig assigns, or configmap, the ConfigMap kubelet-<node-name>")
+	f.StringVar(&o.configNamespace, "config-namespace", defaultConfigNamespace, "namespace of the ConfigMap kubelet-<node-name>; the node needs permission to read it: see evenkeel-agent rbac --help")
 	o.bindProtected(f)
 	f.StringVar(&o.listen, "listen", "127.0.0.1:10269", "address for /healthz, /metrics and /configz; empty: none")
-	f.DurationVar(&o.agent.Limits.TrialDuration, "config-trial-duration", 10*time.Minute, "how long the kubelet must be observed healthy with a configuration for it to become last-known-good")
+	f.DurationVar(&o.agent.Limits.TrialDuration, "config-trial-duration", 10*time.Minute, "how long the kubelet must be observed healthy before its configuration becomes last-known-good")
 	f.IntVar(&o.agent.Limits.CrashLoopThreshold, "crash-loop-threshold", 3, "unexpected restarts that a trial tolerates, 0 to 10")
-	f.DurationVar(&o.agent.SyncTimeout, "sync-timeout", 2*time.Second, "how long a start waits for the API to say what is intended")
+	f.DurationVar(&o.agent.SyncTimeout, "sync-timeout", 2*time.Second, "how long a start waits for the assigned configuration")
 	f.DurationVar(&o.agent.Limits.HealthTimeout, "health-timeout", 2*time.Minute, "how long the kubelet may be alive but not healthy in a trial")
-	f.DurationVar(&o.agent.Limits.ReadyTimeout, "ready-timeout", 2*time.Minute, "how long a node that was Ready may be not Ready in a trial; its Lease is renewed every 10s: give it several")
+	f.DurationVar(&o.agent.Limits.ReadyTimeout, "ready-timeout", 2*time.Minute, "how long a node that was Ready may be NotReady in a trial; allow several renewals of its Lease (one every 10s)")
 	f.DurationVar(&o.agent.StopGrace, "stop-grace", 30*time.Second, "how long the kubelet has to stop before it is killed")
 	f.StringVar(&o.agent.APILoss, "api-loss-rollback", "auto", "go back to last-known-good once if the API is lost soon after a change: on, off, or auto (where static pods run)")
 	f.StringVar(&o.localInvalid, "local-invalid", "refuse", "what to do if the node's local configuration is invalid: refuse to start, or degrade to a proven configuration")
-	f.StringVar(&o.lockFile, "lock-file", "", "run a kubelet only while holding flock(2) on this file, as a kubelet with the same flag would: of all agents and kubelets that are given it one runs, the others wait; its directory must be there")
-	f.BoolVar(&o.bootstrap, "bootstrap", false, "leave, with exit code 0, as soon as another process opens the --lock-file: this kubelet runs until a self-hosted one wants the node")
-	f.DurationVar(&o.giveUp, "give-up-after", defaultGiveUp, "with --lock-file and without --bootstrap: after how long without a healthy kubelet the node is left to another agent that waits for the lock, with exit code 9; 0: never (default: twice the --health-timeout if that is longer)")
-	f.StringVar(&o.probeSocket, "probe-socket", "", "Unix socket to answer evenkeel-agent probe on, also while waiting for the lock; empty: none")
+	f.StringVar(&o.lockFile, "lock-file", "", "run a kubelet only while holding flock(2) on this file, as the kubelet's flag does: only one agent or kubelet with this file runs; the others wait; the directory must exist")
+	f.BoolVar(&o.bootstrap, "bootstrap", false, "exit with code 0 when another process opens --lock-file; for the bootstrap kubelet")
+	f.DurationVar(&o.giveUp, "give-up-after", defaultGiveUp, "with --lock-file and without --bootstrap: how long no kubelet may be healthy before the agent releases the lock to a waiting agent (exit code 9); 0: never (default: twice the --health-timeout if that is longer)")
+	f.StringVar(&o.probeSocket, "probe-socket", "", "Unix socket that answers evenkeel-agent probe, also while the agent waits for the lock; empty: none")
 	o.log.Bind(f)
 }
 
 func (o *options) bindProtected(f *pflag.FlagSet) {
 	o.given = f.Changed
-	f.StringVar(&o.protectedFields, "protected-fields", "", "fields that no payload may make different from the local configuration: +maxPods,-tlsMinVersion changes the default list (docs/protected-fields.md), a list without signs replaces it, an empty one protects nothing (default: the default list)")
+	f.StringVar(&o.protectedFields, "protected-fields", "", "fields that no payload may change from their local values: +maxPods,-tlsMinVersion changes the default list (docs/protected-fields.md), a list without signs replaces it, an empty list protects nothing (default: the default list)")
 }
 
-// protection is what --protected-fields says.
+// protection returns the fields that --protected-fields protects.
 func (o *options) protection() (payload.Protection, error) {
 	if !o.given("protected-fields") {
 		return payload.DefaultProtection(), nil
@@ -111,9 +111,9 @@ func (o *options) check() error {
 	case o.configSource != fromNodeConfig && o.configSource != fromConfigMap:
 		return program.Usage("--config-source must be nodeconfig or configmap, not %q", o.configSource)
 	case o.configSource != fromConfigMap && o.given("config-namespace"):
-		return program.Usage("--config-namespace is for --config-source=configmap only: the NodeConfig names the namespace itself")
+		return program.Usage("--config-namespace is for --config-source=configmap only: a NodeConfig names the namespace itself")
 	case o.given("give-up-after") && o.giveUp != 0 && o.giveUp <= o.agent.Limits.HealthTimeout:
-		return program.Usage("--give-up-after (%s) must be longer than --health-timeout (%s): a trial is to be rolled back first", o.giveUp, o.agent.Limits.HealthTimeout)
+		return program.Usage("--give-up-after (%s) must be longer than --health-timeout (%s): a trial must be able to roll back first", o.giveUp, o.agent.Limits.HealthTimeout)
 	case o.agent.Limits.CrashLoopThreshold < 0 || o.agent.Limits.CrashLoopThreshold > 10:
 		return program.Usage("--crash-loop-threshold must be 0 to 10, not %d", o.agent.Limits.CrashLoopThreshold)
 	case o.agent.APILoss != "auto" && o.agent.APILoss != "on" && o.agent.APILoss != "off":
@@ -125,22 +125,22 @@ func (o *options) check() error {
 		"config-trial-duration": o.agent.Limits.TrialDuration, "sync-timeout": o.agent.SyncTimeout, "stop-grace": o.agent.StopGrace,
 	} {
 		if d < 0 {
-			return program.Usage("--%s must not be negative, is %s", name, d)
+			return program.Usage("--%s must not be negative: %s", name, d)
 		}
 	}
 	for name, d := range map[string]time.Duration{"health-timeout": o.agent.Limits.HealthTimeout, "ready-timeout": o.agent.Limits.ReadyTimeout} {
 		if d <= 0 {
-			return program.Usage("--%s must be more than nothing, is %s", name, d)
+			return program.Usage("--%s must be greater than 0, not %s", name, d)
 		}
 	}
 	return o.log.Check()
 }
 
-// run is the agent itself.
+// run runs the agent until ctx ends.
 func run(ctx context.Context, o *options, argv []string) error {
 	err := start(ctx, o, argv)
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-		return nil // told to stop before there was anything to stop
+		return nil // stopped before there was a kubelet
 	}
 	return err
 }
@@ -183,7 +183,7 @@ func start(ctx context.Context, o *options, argv []string) error {
 	defer notifier.Close()
 
 	service := &handover.Service{Notifier: notifier}
-	service.Starting("looking at the local configuration")
+	service.Starting("validating the local configuration")
 	defer service.Probe.Serve(o.probeSocket, log)()
 	host.LockFile, host.Notifier = handover.KubeletLock(o.dynamicConfigDir, contended), notifier
 	if contended.Path != "" {
@@ -210,14 +210,14 @@ func start(ctx context.Context, o *options, argv []string) error {
 	return exitCode(holder.Hold(ctx, func(ctx context.Context) error {
 		if o.dynamicConfigDir != "" {
 			if err := checkpoint.ClearRunning(atomicfile.OS{}, o.dynamicConfigDir); err != nil {
-				log.Warn("cannot remove what the agent before has said; status may repeat it", "err", err)
+				log.Warn("cannot remove the previous agent's description of what runs; status may still show it", "err", err)
 			}
 		}
 		return ended(o.serve(ctx, ao, host, node, own, service, log))
 	}))
 }
 
-// hostKubelet is this node's kubelet, with the local configuration and the protected fields of the flags.
+// hostKubelet returns this node's kubelet, with the local configuration and the protected fields of the flags.
 func (o *options) hostKubelet(k *component.Kubelet, scratch string, log *slog.Logger) (*agent.HostKubelet, error) {
 	initFile, err := o.initFile()
 	if err != nil {
@@ -230,7 +230,7 @@ func (o *options) hostKubelet(k *component.Kubelet, scratch string, log *slog.Lo
 	return &agent.HostKubelet{Kubelet: k, Harness: h, InitFile: initFile, Log: log}, nil
 }
 
-// prepare does what needs no lock, so that an agent that could not run a kubelet takes it from nobody.
+// prepare does what needs no lock, so that an agent that cannot run a kubelet never takes the lock from another agent.
 func (o *options) prepare(ctx context.Context, host *agent.HostKubelet, log *slog.Logger) error {
 	v, err := host.Prepare(ctx)
 	switch {
@@ -241,19 +241,19 @@ func (o *options) prepare(ctx context.Context, host *agent.HostKubelet, log *slo
 	case v.Outcome == component.Rejected && o.localInvalid != "degrade":
 		return o.refuse(fmt.Errorf("%w: %s", agent.ErrLocalInvalid, v.Message), host.Kubelet)
 	}
-	log.Info("looked at the local configuration", "verdict", v.Outcome.String(), "words", v.Message, "warnings", v.Warnings)
+	log.Info("validated the local configuration", "verdict", v.Outcome.String(), "words", v.Message, "warnings", v.Warnings)
 	return nil
 }
 
-// refuse is the error for a node that has nothing to fall back to.
+// refuse returns the error of a node that has no fallback.
 func (o *options) refuse(invalid error, k *component.Kubelet) error {
-	return program.WithExitCode(exitLocalInvalid, fmt.Errorf("%w\nthis is what the node would fall back to: mend it (%s), or see --local-invalid", invalid, o.localFile(k)))
+	return program.WithExitCode(exitLocalInvalid, fmt.Errorf("%w\nthe node has no other fallback: correct %s, or see --local-invalid", invalid, o.localFile(k)))
 }
 
 func (o *options) agentOptions(node string, service *handover.Service, mode v1alpha1.RunMode, log *slog.Logger) agent.Options {
 	bootID, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		log.Warn("cannot tell one boot from another", "err", err)
+		log.Warn("cannot read the boot ID; reboots are not detected", "err", err)
 	}
 	out := o.agent
 	out.Limits.DegradeLocal = o.localInvalid == "degrade"
@@ -279,10 +279,10 @@ func (o *options) agentOptions(node string, service *handover.Service, mode v1al
 	return out
 }
 
-// dynamic tells whether anything remote may be run.
+// dynamic reports whether configurations from the API may run.
 func (o *options) dynamic() bool { return o.dynamicConfigDir != "" && o.remoteConfig }
 
-// own is the ConfigMap that this node has of its own; zero if that is not its source.
+// own returns the ConfigMap kubelet-<node-name>; zero if it is not the source.
 func (o *options) own(node string) (source.NodeConfigMap, error) {
 	if o.configSource != fromConfigMap {
 		return source.NodeConfigMap{}, nil
@@ -294,7 +294,7 @@ func (o *options) own(node string) (source.NodeConfigMap, error) {
 	return own, nil
 }
 
-// serve runs the agent and what serves it until ctx ends or the agent gives up.
+// serve runs the agent, with its clients and server, until ctx ends or the agent gives up.
 func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostKubelet, node string, own source.NodeConfigMap, service *handover.Service, log *slog.Logger) error {
 	switch {
 	case o.dynamicConfigDir == "":
@@ -349,7 +349,7 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 	return err
 }
 
-// giveUpAfter is --give-up-after: a trial must have had the time to roll back.
+// giveUpAfter returns --give-up-after. The default leaves a trial enough time to roll back.
 func (o *options) giveUpAfter() time.Duration {
 	if o.given("give-up-after") || o.giveUp == 0 {
 		return o.giveUp
@@ -366,7 +366,7 @@ func (o *options) attemptID(host *agent.HostKubelet, bootID string) (string, err
 	return handover.AttemptID(append([]string{bootID, version, identity, host.LocalDigest()}, os.Args[1:]...)...), nil
 }
 
-// contention is the node's lock, as the flags of agent and kubelet name it.
+// contention returns the node's lock that the flags of agent and kubelet name.
 func (o *options) contention(k *component.Kubelet) (handover.Lock, error) {
 	lock, err := handover.Flags{LockFile: o.lockFile, Bootstrap: o.bootstrap, Dir: o.dynamicConfigDir}.Lock(k)
 	if err != nil {
@@ -390,7 +390,7 @@ func (o *options) node(k *component.Kubelet) (string, error) {
 	host, err := os.Hostname()
 	name := strings.ToLower(strings.TrimSpace(cmp.Or(o.nodeName, k.HostnameOverride, host))) // as the kubelet does
 	if name == "" {
-		return "", fmt.Errorf("cannot tell the node's name, give --node-name: %w", err)
+		return "", fmt.Errorf("cannot determine the node's name, set --node-name: %w", err)
 	}
 	return name, nil
 }
@@ -424,14 +424,14 @@ func (o *options) localFile(k *component.Kubelet) string {
 	return "the kubelet's flags"
 }
 
-// warnIfOlder says what it means that a newer kubelet has run here.
+// warnIfOlder logs a warning if a newer kubelet has run on this node.
 func warnIfOlder(dir, ours string, log *slog.Logger) {
 	view, err := checkpoint.ReadOnly(atomicfile.OS{}, dir, "")
 	if err != nil {
-		return // it is opened next, which says what is wrong with it
+		return // the directory is opened next, and that error says what is wrong
 	}
 	if newest := view.NewerThan(ours); newest != "" {
-		log.Warn("this kubelet is older than another that has run on this node: it goes on with the same configuration, which it judges anew; "+
-			"what the newer one found bad or proven does not count for it, and is kept", "version", ours, "newer", newest)
+		log.Warn("this kubelet is older than one that has run on this node: it validates the current configuration again; "+
+			"the records of the newer version are kept, but do not apply to this one", "version", ours, "newer", newest)
 	}
 }

@@ -44,8 +44,8 @@ Exit codes: 0 printed, 1 the directory cannot be read, 3 usage.`,
 			return s.Print(cmd.OutOrStdout(), form)
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dynamic-config-dir", "", "the agent's directory")
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or nothing for people")
-	cmd.Flags().StringVar(&form, "effective", "", "show the effective configuration too, with its names as upstream has them (flat) or as evenkeel groups them (grouped)")
+	cmd.Flags().StringVar(&dir, "dynamic-config-dir", "", "the agent's --dynamic-config-dir")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "output format: json (default: text)")
+	cmd.Flags().StringVar(&form, "effective", "", "also show the effective configuration, with upstream field names (flat) or in evenkeel's groups (grouped)")
 	return cmd
 }

@@ -18,7 +18,7 @@ before and is not healthy again within --timeout, the drop-in is restored.
 On a node without the drop-in there is nothing to do.
 
 A drop-in that was edited, or without which the kubelet would not start, is removed
-only with --force. The agent's directory (` + memoryDir + `) stays, unless
+only with --force. The agent's directory (` + stateDir + `) stays, unless
 --purge is set.
 
 Exit codes: 0 done, or nothing to do, 1 error and nothing was changed, 2 tried and
@@ -31,7 +31,7 @@ restored, 3 usage.`,
 		},
 	}
 	c.bind(cmd.Flags())
-	cmd.Flags().BoolVar(&c.request.Force, "force", false, "also a file that was edited, or without which the kubelet would not start; it is not put back")
-	cmd.Flags().BoolVar(&c.request.Purge, "purge", false, "remove what the agent remembers as well")
+	cmd.Flags().BoolVar(&c.request.Force, "force", false, "also remove an edited drop-in, or one that the kubelet needs to start; never roll back")
+	cmd.Flags().BoolVar(&c.request.Purge, "purge", false, "also remove the agent's state directory")
 	return cmd
 }

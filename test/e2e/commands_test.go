@@ -201,7 +201,7 @@ func (n *node) localInvalid(proven *corev1.ConfigMap) {
 		n.t.Fatal(err)
 	}
 	n.ends(4, "evenkeel-agent: the local configuration is invalid: invalid configuration: imageGCHighThresholdPercent (--image-gc-high-threshold) 101 must be between 0 and 100, inclusive")
-	n.said("this is what the node would fall back to: mend it (" + file + "), or see --local-invalid")
+	n.said("the node has no other fallback: correct " + file + ", or see --local-invalid")
 	if err := n.Healthy(n.t.Context()); err == nil {
 		n.t.Error("a kubelet runs")
 	}
@@ -293,13 +293,13 @@ func TestCheckReturnsTheVerdictOfTheNodesKubelet(t *testing.T) {
 		{"nothing is protected", 0, config(map[string]any{"readOnlyPort": 10255}), "- --protected-fields=", n.Kubelet, "accepted\n"},
 		{"a field that this node protects besides", 1, good, "- --protected-fields=+maxPods", n.Kubelet, "evenkeel-agent: refused: protected field maxPods would be 131, but is 110 locally\n"},
 		{"no such field to protect", 3, good, "- --protected-fields=bogus", n.Kubelet, `evenkeel-agent: --protected-fields: unknown field "bogus"`},
-		{"a drop-in of a kube-proxy", 3, good, "- --component=kube-proxy --drop-in", []string{tool("kube-proxy")}, "evenkeel-agent: --drop-in is for the kubelet of this node: nothing of a node is judged here\n"},
+		{"a drop-in of a kube-proxy", 3, good, "- --component=kube-proxy --drop-in", []string{tool("kube-proxy")}, "evenkeel-agent: --drop-in is for the kubelet of this node; this validation ignores the node\n"},
 		{"anywhere, grouped", 0, "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nresources: {maxPods: 7, cgroups: {failCgroupV1: false}}\n", "- --anywhere", []string{underTest.path}, "accepted\n"},
 		{"anywhere, with what is wrong", 1, "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nmaxPods: 7\n", "- --anywhere", []string{underTest.path}, `evenkeel-agent: rejected: key "kubelet": maxPods: maxPods belongs in resources: resources.maxPods` + "\n"},
-		{"anywhere, with flags of a node", 3, good, "- --anywhere", []string{underTest.path, "--v=2"}, `evenkeel-agent: the kubelet is run with no flags but our own here: leave ["--v=2"] away` + "\n"},
-		{"a drop-in, anywhere", 3, good, "- --anywhere --drop-in", []string{underTest.path}, "evenkeel-agent: --drop-in is for the kubelet of this node: nothing of a node is judged here\n"},
+		{"anywhere, with flags of a node", 3, good, "- --anywhere", []string{underTest.path, "--v=2"}, `evenkeel-agent: the kubelet takes no flags here: remove ["--v=2"]` + "\n"},
+		{"a drop-in, anywhere", 3, good, "- --anywhere --drop-in", []string{underTest.path}, "evenkeel-agent: --drop-in is for the kubelet of this node; this validation ignores the node\n"},
 		{"a ConfigMap", 1, "apiVersion: v1\nkind: ConfigMap\n", "-", []string{underTest.path}, "pass the value of its data key, not the ConfigMap\n"},
-		{"protected fields of a kube-proxy", 3, good, "- --component=kube-proxy --protected-fields=", []string{tool("kube-proxy")}, "evenkeel-agent: --protected-fields is for the kubelet of this node: nothing of a node is judged here\n"},
+		{"protected fields of a kube-proxy", 3, good, "- --component=kube-proxy --protected-fields=", []string{tool("kube-proxy")}, "evenkeel-agent: --protected-fields is for the kubelet of this node; this validation ignores the node\n"},
 		{"accepted, from a file", 0, "", write("good", good), n.Kubelet, "accepted\n"},
 		{"accepted, from the standard input", 0, good, "-", n.Kubelet, "accepted\n"},
 		{"a flag that overrides", 0, good, "-", append(slices.Clone(n.Kubelet), "--max-pods=50"), "overridden by a flag of the kubelet: maxPods\naccepted\n"},
@@ -324,8 +324,8 @@ func TestCheckReturnsTheVerdictOfTheNodesKubelet(t *testing.T) {
 		"unknown flag: --no-such-flag; see evenkeel-agent --help":                                       {"--no-such-flag", "--", n.Kubelet[0]},
 		"unknown flag: --no-such-flag; see evenkeel-agent check --help":                                 {"check", "-", "--no-such-flag"},
 		"--crash-loop-threshold must be 0 to 10, not 11":                                                {"--crash-loop-threshold=11", "--", n.Kubelet[0]},
-		"--config-trial-duration must not be negative, is -1s":                                          {"--config-trial-duration=-1s", "--", n.Kubelet[0]},
-		"--health-timeout must be more than nothing, is 0s":                                             {"--health-timeout=0", "--", n.Kubelet[0]},
+		"--config-trial-duration must not be negative: -1s":                                             {"--config-trial-duration=-1s", "--", n.Kubelet[0]},
+		"--health-timeout must be greater than 0, not 0s":                                               {"--health-timeout=0", "--", n.Kubelet[0]},
 		`--local-invalid must be refuse or degrade, not "no"`:                                           {"--local-invalid=no", "--", n.Kubelet[0]},
 		`--dynamic-config-dir must be an absolute path, not "here"`:                                     {"--dynamic-config-dir=here", "--", n.Kubelet[0]},
 		"unknown flag: --config; see evenkeel-agent --help (the kubelet's command line goes after --)":  {"--dynamic-config-dir=/nowhere", n.Kubelet[0], "--config=x"},
@@ -333,7 +333,7 @@ func TestCheckReturnsTheVerdictOfTheNodesKubelet(t *testing.T) {
 	}
 	dir := t.TempDir()
 	lock := filepath.Join(dir, "kubelet.lock")
-	usage["the kubelet's --lock-file "+lock+" is the one that the agent gives it: choose another path"] = []string{"--dynamic-config-dir=" + dir, "--", n.Kubelet[0], "--lock-file=" + lock}
+	usage["the kubelet's --lock-file "+lock+" is the agent's own lock file for its kubelet: choose another path"] = []string{"--dynamic-config-dir=" + dir, "--", n.Kubelet[0], "--lock-file=" + lock}
 	for words, args := range usage {
 		n.runs(3, "", args, "evenkeel-agent: ", words)
 	}

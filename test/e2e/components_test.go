@@ -81,7 +81,7 @@ func TestCheckReturnsTheVerdictOfAKubeProxy(t *testing.T) {
 		{"another component's binary", 2, proxyHeader, []string{"-", "--", underTest.path}, "",
 			"evenkeel-agent: could not tell: the dry run does not work with this kube-proxy: failed to parse kubelet flag: unknown flag: --write-config-to\n"},
 		{"with flags", 3, proxyHeader, []string{"-", "--", proxy, "--v=2"}, "",
-			`evenkeel-agent: the kube-proxy is run with no flags but our own here: leave ["--v=2"] away` + "\n"},
+			`evenkeel-agent: the kube-proxy takes no flags here: remove ["--v=2"]` + "\n"},
 		{"with a local configuration", 3, proxyHeader, []string{"--init-config-dir=/", "-", "--", proxy}, "", "evenkeel-agent: --init-config-dir is for the kubelet"},
 		{"no such file", 3, "", []string{"/not/there", "--", proxy}, "", "evenkeel-agent: cannot read the configuration: open /not/there: no such file or directory\n"},
 		{"a directory", 3, "", []string{"/", "--", proxy}, "", "evenkeel-agent: cannot read the configuration: read /: is a directory\n"},
@@ -97,7 +97,7 @@ func TestCheckReturnsTheVerdictOfAKubeProxy(t *testing.T) {
 	}
 	b.runs(3, proxyHeader, `evenkeel-agent: there is no component "kube-dns"; there are kube-proxy, kubelet`, "check", "--component=kube-dns", "-", "--", proxy)
 	b.runs(1, "maxPods: 3\n", `evenkeel-agent: rejected: key "kubelet": `, "check", "--component=kubelet", "-", "--", underTest.path)
-	for _, words := range []string{"Exit codes: 0 accepted, 1 rejected or refused, 2 could not tell, 3 usage.", "Examples:", "whose configuration it is: kube-proxy or kubelet"} {
+	for _, words := range []string{"Exit codes: 0 accepted, 1 rejected or refused, 2 could not tell, 3 usage.", "Examples:", "component of the configuration: kube-proxy or kubelet"} {
 		if help := b.runs(0, "", "", "check", "--help"); !strings.Contains(help, words) {
 			t.Errorf("the help does not say %q but:\n%s", words, help)
 		}
@@ -151,7 +151,7 @@ func TestDefaultsAreAConfigurationOfTheComponentThatPrintedThem(t *testing.T) {
 		{2, []string{"--component=kube-proxy", "--", script}, "could not tell: cannot read the defaults of the kube-proxy: the dry run does not work with this kube-proxy: the kube-proxy ended with exit code 0, but wrote no configuration"},
 		{3, []string{"--component=kube-dns", "--", underTest.path}, `there is no component "kube-dns"; there are kube-proxy, kubelet`},
 		{3, []string{"--", "/not/there"}, "there is no kubelet at /not/there"},
-		{3, []string{"--", underTest.path, "--v=2"}, `the kubelet is run with no flags but our own here: leave ["--v=2"] away`},
+		{3, []string{"--", underTest.path, "--v=2"}, `the kubelet takes no flags here: remove ["--v=2"]`},
 		{3, []string{"--component=kube-proxy"}, "defaults takes -- and the path of a kube-proxy"},
 		{3, []string{"kubelet", "--", underTest.path}, "defaults takes -- and the path of a kubelet"},
 	} {

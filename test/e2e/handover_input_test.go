@@ -134,7 +134,7 @@ func TestAnAgentThatCannotRunAKubeletDoesNotTakeTheLock(t *testing.T) {
 		{"a directory as lock file", append(without("--lock-file"), "--lock-file="+boot.Node.Dir()), argv, 7, "evenkeel-agent: --lock-file cannot be used: lock file: "},
 		{"a lock file whose directory is missing", append(without("--lock-file"), "--lock-file="+missing+"/lock"), argv, 7, "its directory does not exist"},
 		{"no such kubelet", flags, slices.Concat([]string{missing}, argv[1:]), 1, "there is no kubelet at " + missing},
-		{"an invalid local configuration", flags, append(slices.Clone(argv), "--config="+config), 4, "this is what the node would fall back to: mend it (" + config + ")"},
+		{"an invalid local configuration", flags, append(slices.Clone(argv), "--config="+config), 4, "the node has no other fallback: correct " + config},
 		{"without the lock", without("--lock-file"), argv, 5, "evenkeel-agent: another agent works on " + boot.Dir},
 	} {
 		self.Flags, self.Kubelet = c.flags, c.kubelet
@@ -159,7 +159,7 @@ func TestALockHeldByAnotherProgramIsReportedAndTakenWhenItIsFree(t *testing.T) {
 	n.holds(foreign.Process.Pid)
 	n.start()
 	n.waits(foreign.Process.Pid, "sleep")
-	n.logged("level=ERROR", "held by what is neither a kubelet nor an evenkeel-agent", fmt.Sprintf(`holder="process %d (sleep)"`, foreign.Process.Pid))
+	n.logged("level=ERROR", "another program holds the node's lock", fmt.Sprintf(`holder="process %d (sleep)"`, foreign.Process.Pid))
 	if _, err := os.Stat(n.Dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the waiting agent has created %s: %v", n.Dir, err)
 	}

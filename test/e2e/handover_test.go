@@ -27,7 +27,7 @@ func TestABootstrapKubeletHandsOverAndComesBackWithTheUpdatedConfigurationWithou
 	boot.exitsWith(0)
 	self.takesOver(v1alpha1.RunModeSelfHosted)
 	t.Logf("bootstrap to self-hosted: the health endpoint was away for %s", gap().Round(time.Millisecond))
-	boot.said("another is to run this node")
+	boot.said("another process requested the node")
 	if stopped, started := boot.logTime(`msg="kubelet stopped"`), self.logTime(`msg="kubelet started"`); !stopped.Before(started) {
 		t.Errorf("one kubelet stopped at %s, the next was started at %s", stopped, started)
 	}
@@ -143,7 +143,7 @@ func TestAConfigurationAssignedDuringAHandOverIsAppliedAfterIt(t *testing.T) {
 	boot.up()
 	cm := boot.configMap("a", map[string]any{"maxPods": 120})
 	self.start()
-	boot.said("another is to run this node")
+	boot.said("another process requested the node")
 	boot.assign(cm)
 	boot.exitsWith(0)
 	self.is(allChecksPassed(cm))
@@ -213,7 +213,7 @@ func TestAnUnhealthySelfHostedKubeletReturnsTheNodeForGood(t *testing.T) {
 	steady := boot.steady()
 	self.start()
 	self.exitsWith(9)
-	self.said("had the node and was never healthy, so that it was given up at ")
+	self.said("this kubelet was never healthy and released the node at ")
 	steady.end(t)
 	// Another attempt is free to.
 	self.Flags = append(self.Flags, "-v=1")

@@ -84,7 +84,7 @@ func podTakesOver(p *pivot) {
 	p.isRun(v1alpha1.RunModeSelfHosted, uid, nil)
 	p.t.Logf("bootstrap to self-hosted: the health endpoint was away for %s", gap().Round(time.Millisecond))
 	p.bootstrapWaits()
-	for _, words := range []string{"another is to run this node", "init: the bootstrap agent ended with 0"} {
+	for _, words := range []string{"another process requested the node", "init: the bootstrap agent ended with 0"} {
 		if got := p.countLog(words); got != 1 {
 			p.t.Errorf("the log says %q %d times, want once", words, got)
 		}
@@ -192,12 +192,12 @@ func bootstrapWinsTheRace(p *pivot) {
 	p.runBy("", p.current)
 	p.t.Logf("bootstrap wins the race: the health endpoint was away for %s", gap().Round(time.Millisecond))
 	// That agent was in line before it fell asleep: bootstrap may have left for it once, in vain.
-	left := p.countLog("another is to run this node")
+	left := p.countLog("another process requested the node")
 	gap = p.gap()
 	p.signal(agent, syscall.SIGCONT)
 	p.isRun(v1alpha1.RunModeSelfHosted, uid, p.current)
 	p.t.Logf("bootstrap is asked to leave: the health endpoint was away for %s", gap().Round(time.Millisecond))
-	if got := p.countLog("another is to run this node"); got != left+1 {
+	if got := p.countLog("another process requested the node"); got != left+1 {
 		p.t.Errorf("bootstrap was asked to leave %d times, want 1", got-left)
 	}
 	p.bootstrapWaits()
@@ -234,10 +234,10 @@ func changeInAHandOver(p *pivot) {
 
 	// And the other way.
 	p.current = p.configMap("c", map[string]any{"maxPods": 140})
-	left := p.countLog("another is to run this node")
+	left := p.countLog("another process requested the node")
 	p.labelled(true)
 	p.eventually("bootstrap is asked to leave", func(context.Context) error {
-		if p.countLog("another is to run this node") == left {
+		if p.countLog("another process requested the node") == left {
 			return errors.New("it is not")
 		}
 		return nil

@@ -13,12 +13,12 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 )
 
-// Attempt is a self-hosted agent with its kubelet, in one boot: the unit that runs the node or gives it up. It gathers the
+// Attempt is a self-hosted agent with its kubelet, in one boot: it runs the node, or gives it up. It gathers the
 // facts for DecideStart and DecideTenure, and carries out what they decide.
 type Attempt struct {
 	Limit time.Duration // how long no kubelet may be healthy (--give-up-after); 0: for ever
 	Lock  string        // path of the node's lock
-	Dir   string        // --dynamic-config-dir; empty: nothing is remembered
+	Dir   string        // --dynamic-config-dir; empty: nothing is recorded
 	ID    string        // an attempt with another ID is another attempt
 	Log   *slog.Logger
 
@@ -37,13 +37,13 @@ func (a *Attempt) CheckStart(now time.Time) error {
 	}
 	last, err := checkpoint.LastGivenUp(atomicfile.OS{}, a.Dir)
 	if err != nil {
-		a.Log.Warn("cannot tell whether this kubelet has failed before", "err", err)
+		a.Log.Warn("cannot read whether this kubelet has failed before", "err", err)
 	}
 	d := DecideStart(StartFacts{Now: now, Attempt: a.ID, Last: last})
 	if d.Action == Run {
 		return nil
 	}
-	return fail(GaveUp, fmt.Errorf("%s; mend its flags, image or local configuration, or delete the pod to try now", d.Reason))
+	return fail(GaveUp, fmt.Errorf("%s; correct the flags, the image or the local configuration; delete the pod to retry now", d.Reason))
 }
 
 // CheckTenure returns a GaveUp error once this agent is to leave the node to another one. It is for agent.Options.GiveUp.
@@ -58,23 +58,23 @@ func (a *Attempt) CheckTenure(now time.Time, healthy bool) error {
 	if d.Action == Run {
 		return nil
 	}
-	return fail(GaveUp, fmt.Errorf("%s: the node is left to the agent that waits for its lock", d.Reason))
+	return fail(GaveUp, fmt.Errorf("%s: the agent that waits for the lock takes over the node", d.Reason))
 }
 
-// Ended remembers how the attempt went, and returns the error to end with. Only the agent that has the node's lock may call
+// Ended records whether the attempt gave the node up, and returns the error for the process to end with. Only the agent that has the node's lock may call
 // Ended.
 func (a *Attempt) Ended(err error, now time.Time) error {
 	var failed *Error
 	gaveUp := errors.As(err, &failed) && failed.Failure == GaveUp
 	if a.Dir != "" {
 		if err := a.remember(gaveUp, now); err != nil {
-			a.Log.Error("cannot remember whether this kubelet gave the node up; it may take it again soon", "err", err)
+			a.Log.Error("cannot record whether this kubelet released the node; it may request the node again too soon", "err", err)
 		}
 	}
 	if !gaveUp {
 		return err
 	}
-	return fmt.Errorf("%w; see what the kubelet says above", err)
+	return fmt.Errorf("%w; see the kubelet's log above", err)
 }
 
 func (a *Attempt) remember(gaveUp bool, now time.Time) error {

@@ -36,10 +36,10 @@ func TestAnAttemptThatGaveTheNodeUpIsRememberedOnDisk(t *testing.T) {
 		t.Error(err)
 	}
 	gaveUp := fail(GaveUp, errors.New("no kubelet was healthy"))
-	wantGaveUp(t, a.Ended(gaveUp, now), "no kubelet was healthy; see what the kubelet says above")
+	wantGaveUp(t, a.Ended(gaveUp, now), "no kubelet was healthy; see the kubelet's log above")
 	remembered(checkpoint.GivenUp{By: "a", At: now, Times: 1})
-	wantGaveUp(t, a.CheckStart(now.Add(59*time.Minute)), "this kubelet had the node and was never healthy, so that it was given up at 2030-01-02T03:04:05Z: "+
-		"not tried again before 2030-01-02T04:04:05Z; mend its flags, image or local configuration, or delete the pod to try now")
+	wantGaveUp(t, a.CheckStart(now.Add(59*time.Minute)), "this kubelet was never healthy and released the node at 2030-01-02T03:04:05Z; "+
+		"next attempt at 2030-01-02T04:04:05Z; correct the flags, the image or the local configuration; delete the pod to retry now")
 	if err := (&Attempt{Dir: a.Dir, ID: "b", Log: a.Log}).CheckStart(now); err != nil {
 		t.Errorf("another attempt: %v", err)
 	}
@@ -60,7 +60,7 @@ func TestADiskThatCannotRememberAnAttemptIsNoReasonToKeepOrRefuseTheNode(t *test
 	if err := os.WriteFile(filepath.Join(dir, "given-up"), []byte("no JSON"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.CheckStart(time.Now()); err != nil || !strings.Contains(log.String(), "cannot tell whether this kubelet has failed before") {
+	if err := a.CheckStart(time.Now()); err != nil || !strings.Contains(log.String(), "cannot read whether this kubelet has failed before") {
 		t.Errorf("got %v, and the log is %s", err, log.String())
 	}
 	if err := a.Ended(nil, time.Now()); err != nil {
@@ -71,7 +71,7 @@ func TestADiskThatCannotRememberAnAttemptIsNoReasonToKeepOrRefuseTheNode(t *test
 	}
 	a.Dir = filepath.Join(dir, "gone")
 	wantGaveUp(t, a.Ended(fail(GaveUp, errors.New("no kubelet")), time.Now()), "no kubelet")
-	if !strings.Contains(log.String(), "cannot remember whether this kubelet gave the node up") {
+	if !strings.Contains(log.String(), "cannot record whether this kubelet released the node") {
 		t.Errorf("the log is %s", log.String())
 	}
 	a.Dir = "" // no --dynamic-config-dir
@@ -99,5 +99,5 @@ func TestTheKernelSaysWhetherAnotherAgentWaitsForTheNode(t *testing.T) {
 	if err := a.CheckTenure(now.Add(90*time.Second), false); err != nil {
 		t.Errorf("within the limit: %v", err)
 	}
-	wantGaveUp(t, a.CheckTenure(now.Add(2*time.Minute), false), "no kubelet was healthy for 1m0s: the node is left to the agent that waits for its lock")
+	wantGaveUp(t, a.CheckTenure(now.Add(2*time.Minute), false), "no kubelet was healthy for 1m0s: the agent that waits for the lock takes over the node")
 }

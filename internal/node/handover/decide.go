@@ -7,7 +7,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 )
 
-// Action is what an agent does about the node that it may run.
+// Action is what an agent does about the node's lock.
 type Action int
 
 // The actions.
@@ -19,7 +19,7 @@ const (
 
 func (a Action) String() string { return [...]string{"Run", "StandBack", "GiveUp"}[a] }
 
-// Decision is what to do, and why.
+// Decision is an Action with its reason.
 type Decision struct {
 	Action Action
 	Reason string
@@ -28,10 +28,10 @@ type Decision struct {
 
 const (
 	// firstPause is how long an attempt leaves the node alone after it gave the node up for the first time. The pause
-	// doubles with each further time in a row, because a kubelet that never got healthy rarely recovers by itself.
+	// doubles with each further time in a row, because a kubelet that was never healthy rarely recovers by itself.
 	firstPause   = time.Hour
 	longestPause = 24 * time.Hour
-	// steady is how long a kubelet must be healthy to count as healthy: a kubelet that crashes again and again is healthy
+	// steady is how long a kubelet must be healthy to count as healthy: a kubelet that crashes repeatedly is healthy
 	// in between.
 	steady = 30 * time.Second
 )
@@ -58,17 +58,17 @@ func DecideStart(f StartFacts) Decision {
 	case !f.Now.Before(again):
 		return Decision{Action: Run, Reason: "the pause since this attempt gave the node up is over"}
 	}
-	return Decision{Action: StandBack, Reason: fmt.Sprintf("this kubelet had the node and was never healthy, so that it was given up at %s: not tried again before %s",
+	return Decision{Action: StandBack, Reason: fmt.Sprintf("this kubelet was never healthy and released the node at %s; next attempt at %s",
 		f.Last.At.Format(time.RFC3339), again.Format(time.RFC3339))}
 }
 
-// pauseAfter is how long an attempt that gave the node up so many times in a row leaves the node alone.
+// pauseAfter returns how long an attempt leaves the node alone that gave it up this many times in a row.
 func pauseAfter(times int) time.Duration {
 	return min(firstPause<<min(max(times-1, 0), 10), longestPause)
 }
 
-// TenureFacts are what an agent that has the node's lock knows. That the container runtime does not answer is not among
-// them: this kubelet may be the only one that looks for the runtime in the wrong place.
+// TenureFacts are what an agent that has the node's lock knows. They leave out whether the container runtime answers: the
+// cause may be this kubelet's configuration, which names the wrong endpoint.
 type TenureFacts struct {
 	Now     time.Time     // by the monotonic clock
 	Limit   time.Duration // how long no kubelet may be healthy (--give-up-after); 0: for ever
@@ -76,15 +76,15 @@ type TenureFacts struct {
 	Waited  bool          // another agent waits for the node's lock; false if Healthy, or without a Limit
 }
 
-// Tenure is what is remembered of the time in which an agent has the lock. The zero value is its beginning.
+// Tenure is the history of one agent's hold of the lock. The zero value is its beginning.
 type Tenure struct {
 	HealthySince time.Time // zero: the kubelet is not healthy
 	CountedSince time.Time // the time without a healthy kubelet counts from here; never later than HealthySince + steady
 }
 
 // DecideTenure decides whether an agent goes on running the node: Run or GiveUp. A kubelet can pass every dry run and never
-// get healthy, and nothing from the cluster reaches a node without a kubelet to repair that. Without another agent that
-// waits, this agent is all that the node has.
+// become healthy, and the cluster cannot repair a node without a kubelet. If no other agent waits, this agent goes on: the
+// node has no alternative.
 func DecideTenure(t Tenure, f TenureFacts) Decision {
 	switch {
 	case !f.Healthy:
@@ -107,12 +107,12 @@ func DecideTenure(t Tenure, f TenureFacts) Decision {
 		return Decision{Run, fmt.Sprintf("the kubelet is not healthy, for less than the limit of %s", f.Limit), t}
 	case !f.Waited:
 		t.CountedSince = f.Now
-		return Decision{Run, fmt.Sprintf("no kubelet was healthy for %s, but no other agent waits for the lock: the time counts from now again", f.Limit), t}
+		return Decision{Run, fmt.Sprintf("no kubelet was healthy for %s, but no other agent waits for the lock: the limit starts again", f.Limit), t}
 	}
 	return Decision{GiveUp, fmt.Sprintf("no kubelet was healthy for %s", f.Limit), t}
 }
 
-// nextGivenUp returns what to remember of an attempt that has ended: the zero value forgets earlier ones.
+// nextGivenUp returns the record of an attempt that has ended: the zero value removes earlier records.
 func nextGivenUp(last checkpoint.GivenUp, attempt string, gaveUp bool, now time.Time) checkpoint.GivenUp {
 	switch {
 	case !gaveUp:

@@ -1,20 +1,20 @@
-// Package handover passes a node between agents, such as that of a bootstrap kubelet and that of a self-hosted one: who
-// waits for the node's lock, giving way to another agent, giving the node up when no kubelet gets healthy, and the probe
-// command that asks whichever agent runs the node for its health.
+// Package handover passes a node from one agent to another, such as from a bootstrap kubelet's to a self-hosted kubelet's: it
+// waits for the node's lock, releases it to another agent, gives the node up if no kubelet becomes healthy, and answers the
+// probes of the agent's pod.
 //
 // Hold takes the locks. DecideStart and DecideTenure decide, without I/O or a clock, whether an agent may run the node.
 //
-// The package must not know which configuration the agent runs, or why. It does not end the process: a Failure tells the
-// caller which exit code is due.
+// The package must not know which configuration the agent runs, or why. It does not end the process: the caller maps a
+// Failure to an exit code.
 package handover
 
-// Failure is why an agent does not run the node, or does not run it any longer.
+// Failure is the reason why an agent does not run the node, or stopped running it.
 type Failure int
 
 // The failures.
 const (
 	Unusable      Failure = iota + 1 // the lock file cannot be used
-	Lost                             // the lock file was replaced, and another process has the lock on the new one
+	Lost                             // the lock file was replaced, and another process holds the lock of the new file
 	DirectoryHeld                    // another agent works on the directory
 	GaveUp                           // no kubelet of this agent was healthy
 )

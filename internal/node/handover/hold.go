@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// knockInterval is how often a waiting agent without --bootstrap opens the lock file, which asks a bootstrap kubelet to
-	// leave.
+	// knockInterval is how often a waiting agent without --bootstrap opens the lock file, which requests the node
+	// from a bootstrap kubelet.
 	knockInterval = 2 * time.Second
 	// predecessorTimeout is how long an agent that has the node's lock waits for its predecessor to release the directory:
 	// twice the time that a kubelet has to stop. The wait is rarely needed, because the node's lock is released last.
@@ -49,12 +49,12 @@ func (h Holder) Hold(ctx context.Context, run func(context.Context) error) error
 	}
 	defer func() {
 		if err := claim.Release(); err != nil {
-			h.Log.Error("cannot release the node's lock; it is free when this process has ended", "err", err)
+			h.Log.Error("cannot release the node's lock; it is released when this process ends", "err", err)
 		}
 	}()
 	select {
-	case <-claim.Contended(): // another process was in the queue behind this one: there is no kubelet to stop yet
-		h.Log.Info("giving the lock on at once: another is to run this node", "why", claim.Why())
+	case <-claim.Contended(): // another process was behind this one in the queue: no kubelet runs yet
+		h.Log.Info("releasing the lock: another process requested the node", "why", claim.Why())
 		return h.released(claim, nil)
 	default:
 	}
@@ -63,11 +63,11 @@ func (h Holder) Hold(ctx context.Context, run func(context.Context) error) error
 	go func() {
 		select {
 		case <-claim.Contended():
-			level := slog.LevelInfo
+			level, message := slog.LevelInfo, "stopping the kubelet: another process requested the node"
 			if errors.Is(claim.Why(), lockfile.ErrLost) {
-				level = slog.LevelError
+				level, message = slog.LevelError, "stopping the kubelet: another process has the node's lock"
 			}
-			h.Log.Log(ctx, level, "stopping the kubelet: another is to run this node", "why", claim.Why())
+			h.Log.Log(ctx, level, message, "why", claim.Why())
 			cancel()
 		case <-ctx.Done():
 		}
@@ -87,7 +87,7 @@ func (h Holder) released(claim *lockfile.Claim, err error) error {
 	case errors.Is(why, lockfile.ErrLost):
 		return fail(Lost, fmt.Errorf("%s: %w", h.Lock.Flag, why))
 	case errors.Is(err, context.Canceled):
-		return nil // asked to leave before there was a kubelet to stop
+		return nil // another process requested the node before this one started a kubelet
 	}
 	return err
 }
@@ -142,7 +142,7 @@ func (h Holder) holdDirectory(ctx context.Context, timeout time.Duration, run fu
 		_ = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, timeout, false, func(context.Context) (bool, error) {
 			lock, err = lockfile.TryAcquire(path)
 			return !errors.Is(err, lockfile.ErrHeld), nil
-		}) // its error says only that err stays
+		}) // err has the cause
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:

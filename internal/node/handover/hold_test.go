@@ -144,7 +144,7 @@ func TestAnAgentThatIsAskedToLeaveAsItGetsTheLockStartsNothing(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("it ended with %v, want no error", err)
 	}
-	if words := `msg="giving the lock on at once: another is to run this node" why="lock file ` + path; !strings.Contains(log.String(), words) {
+	if words := `msg="releasing the lock: another process requested the node" why="lock file ` + path; !strings.Contains(log.String(), words) {
 		t.Errorf("the log does not say %s:\n%s", words, &log)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {

@@ -24,13 +24,13 @@ type Flags struct {
 	Dir       string // --dynamic-config-dir
 }
 
-// Lock returns the node's lock, or an error that says which flag is wrong. The kubelet's own --lock-file becomes the agent's,
+// Lock returns the node's lock, or an error that names the wrong flag. The kubelet's own --lock-file becomes the agent's,
 // and its --exit-on-lock-contention means --bootstrap: both are the same feature.
 func (f Flags) Lock(k *component.Kubelet) (Lock, error) {
 	l := Lock{Flag: "--lock-file", Path: f.LockFile, Bootstrap: f.Bootstrap || k.ExitOnLockContention, Mode: v1alpha1.RunModeHost}
 	switch {
 	case f.LockFile != "" && k.LockFile != "":
-		return l, fmt.Errorf("--lock-file is given twice: to the agent, and to its kubelet (%s), whose lock the agent takes: give one",
+		return l, fmt.Errorf("--lock-file is given twice, to the agent and to its kubelet (%s): remove one of them",
 			k.LockFile)
 	case f.LockFile != "" && !filepath.IsAbs(f.LockFile):
 		return l, fmt.Errorf("--lock-file must be an absolute path, not %q", f.LockFile)
@@ -43,9 +43,9 @@ func (f Flags) Lock(k *component.Kubelet) (Lock, error) {
 		}
 		l.Flag, l.Path = "the kubelet's --lock-file", path
 	case f.Bootstrap:
-		return l, errors.New("--bootstrap needs --lock-file: without a lock nobody could ask this kubelet to leave")
+		return l, errors.New("--bootstrap needs --lock-file: without a lock no process could request the node")
 	case k.ExitOnLockContention:
-		return l, errors.New("the kubelet's --exit-on-lock-contention needs a --lock-file, as it does without an agent")
+		return l, errors.New("the kubelet's --exit-on-lock-contention needs --lock-file")
 	}
 	if l.Bootstrap {
 		l.Mode = v1alpha1.RunModeBootstrap
@@ -53,9 +53,9 @@ func (f Flags) Lock(k *component.Kubelet) (Lock, error) {
 	switch path := filepath.Clean(l.Path); {
 	case f.Dir == "" || l.Path == "":
 	case path == KubeletLock(f.Dir, l):
-		return l, fmt.Errorf("%s %s is the one that the agent gives it: choose another path", l.Flag, l.Path)
+		return l, fmt.Errorf("%s %s is the agent's own lock file for its kubelet: choose another path", l.Flag, l.Path)
 	case filepath.Dir(path) == filepath.Clean(f.Dir):
-		return l, fmt.Errorf("%s %s is in --dynamic-config-dir, where only who has the lock may write: choose another directory",
+		return l, fmt.Errorf("%s %s is in --dynamic-config-dir, which only the lock's holder may write to: choose another directory",
 			l.Flag, l.Path)
 	}
 	return l, nil

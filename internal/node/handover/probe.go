@@ -16,8 +16,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 )
 
-// AskProbe asks the agent that answers on a socket whether it is alive or, with ready, whether it is ready. It prints the
-// answer yes, and returns no as an error.
+// AskProbe asks the agent that answers on a socket whether it is alive and, with ready, whether it is ready. It prints a
+// positive answer, and returns a negative one as an error.
 func AskProbe(ctx context.Context, out io.Writer, socket string, ready bool) error {
 	path := "/healthz"
 	if ready {
@@ -38,7 +38,7 @@ func AskProbe(ctx context.Context, out io.Writer, socket string, ready bool) err
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, 4<<10))
 	if err != nil {
-		return fmt.Errorf("the agent on %s did not finish its answer: %w", socket, err)
+		return fmt.Errorf("the agent on %s did not complete its answer: %w", socket, err)
 	}
 	if res.StatusCode != http.StatusOK {
 		return errors.New(strings.TrimSpace(string(text)))
@@ -52,12 +52,12 @@ type Probe struct {
 	mu    sync.Mutex
 	state string
 	ready bool
-	agent RunningAgent // while it runs; nil: not yet, or not any more
+	agent RunningAgent // nil: it has not started, or has ended
 }
 
 // RunningAgent is an agent that has started to decide what its kubelet runs.
 type RunningAgent interface {
-	Health() error // why it is not alive
+	Health() error // nil: it is alive
 	Healthy() bool // reports whether its kubelet is healthy
 }
 
@@ -102,7 +102,7 @@ func (p *Probe) Serve(path string, log *slog.Logger) (stop func()) {
 	}
 	listener, err := listenUnix(path)
 	if err != nil {
-		log.Error("cannot answer probes; going on without", "err", err)
+		log.Error("cannot answer probes; continuing without them", "err", err)
 		return func() {}
 	}
 	server := agent.NewServer(p)
@@ -124,10 +124,10 @@ type Service struct {
 	Probe Probe
 }
 
-// Starting reports what the agent does before it has a kubelet. It is not ready.
+// Starting reports what the agent does before it has a kubelet. The agent is not ready.
 func (s *Service) Starting(state string) { s.report(state, false) }
 
-// Waiting reports what the agent waits for when it has done all that it can without the node's lock. It is ready.
+// Waiting reports what the agent waits for, after it has done everything that needs no lock. The agent is ready.
 func (s *Service) Waiting(state string) { s.report(state, true) }
 
 func (s *Service) report(state string, ready bool) {

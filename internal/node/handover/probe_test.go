@@ -78,7 +78,7 @@ func TestAnAgentThatWaitsIsAliveAndReadyAndOneThatStartsIsAlive(t *testing.T) {
 func TestAProbeThatCannotBeAnsweredDoesNotKeepTheNodeFromItsKubelet(t *testing.T) {
 	var log strings.Builder
 	(&Probe{}).Serve("/proc/version/probe.sock", slog.New(slog.NewTextHandler(&log, nil)))()
-	if !strings.Contains(log.String(), "cannot answer probes; going on without") {
+	if !strings.Contains(log.String(), "cannot answer probes; continuing without them") {
 		t.Errorf("the log is %s", log.String())
 	}
 	(&Probe{}).Serve("", nil)() // no socket: nothing

@@ -19,11 +19,11 @@ type queue struct {
 	log     *slog.Logger
 
 	mu     sync.Mutex
-	holder lockfile.Process // of the lock, when it was reported last
+	holder lockfile.Process // of the lock, at the last report
 }
 
-// report reports the holder that an attempt to take the lock has found. It is not looked up again: the path may name another
-// file by now.
+// report reports the holder that an attempt to take the lock has found. It does not look the holder up again: the path may
+// name another file by now.
 func (q *queue) report(err error) {
 	held := &lockfile.HeldError{}
 	_ = errors.As(err, &held) // it always is one
@@ -38,7 +38,7 @@ func (q *queue) report(err error) {
 // warnInterval is how often an agent logs that a process that will not run the node holds its lock.
 const warnInterval = time.Minute
 
-// watch logs, as long as the wait goes on, that the holder will not run the node.
+// watch logs during the wait that the holder will not run the node.
 func (q *queue) watch(ctx context.Context) {
 	ticker := time.NewTicker(warnInterval)
 	defer ticker.Stop()
@@ -54,8 +54,8 @@ func (q *queue) watch(ctx context.Context) {
 		q.mu.Unlock()
 		q.warnOfForeign(holder)
 		if hasEnded(holder) && holder == before {
-			q.log.Error("the node's lock was taken by a process that has ended, and another one has the file from it, "+
-				"so that this node may have no kubelet: find that one (fuser -v FILE), and end it", "file", q.path, "took", holder.String())
+			q.log.Error("a child of an ended process still holds the node's lock; this node may have no kubelet; "+
+				"run fuser -v FILE and end that process", "file", q.path, "took", holder.String())
 		}
 		before = holder
 	}
@@ -63,8 +63,8 @@ func (q *queue) watch(ctx context.Context) {
 
 func (q *queue) warnOfForeign(holder lockfile.Process) {
 	if isForeign(holder) {
-		q.log.Error("the node's lock is held by what is neither a kubelet nor an evenkeel-agent, "+
-			"so that this node may have no kubelet: end that process, or give kubelets and agents another --lock-file", "file", q.path, "holder", holder.String())
+		q.log.Error("another program holds the node's lock; this node may have no kubelet; "+
+			"end that process, or give kubelets and agents another --lock-file", "file", q.path, "holder", holder.String())
 	}
 }
 

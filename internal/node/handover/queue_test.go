@@ -26,8 +26,8 @@ func newQueue(t *testing.T) (*queue, *bytes.Buffer) {
 }
 
 const (
-	foreignWords = `msg="the node's lock is held by what is neither a kubelet nor an evenkeel-agent, so that this node may have no kubelet: end that process, or give kubelets and agents another --lock-file" file=/run/lock/kubelet holder="process 7 (sleep)"`
-	endedWords   = `msg="the node's lock was taken by a process that has ended, and another one has the file from it, so that this node may have no kubelet: find that one (fuser -v FILE), and end it" file=/run/lock/kubelet took="process 7, which has ended"`
+	foreignWords = `msg="another program holds the node's lock; this node may have no kubelet; end that process, or give kubelets and agents another --lock-file" file=/run/lock/kubelet holder="process 7 (sleep)"`
+	endedWords   = `msg="a child of an ended process still holds the node's lock; this node may have no kubelet; run fuser -v FILE and end that process" file=/run/lock/kubelet took="process 7, which has ended"`
 )
 
 // wantWarnings lets these minutes pass, and counts the lines with ERROR since the queue began.

@@ -11,7 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 )
 
-// runtimeDirLock is held by an agent in a directory that it made for itself. If it is free, the agent was killed.
+// runtimeDirLock is the name of the lock that an agent holds in a directory of its own. If the lock is free, the agent was killed.
 const runtimeDirLock = "rundir.lock"
 
 // RuntimeDir is a directory for files that need not outlive the agent. It is on a tmpfs where there is one, so that a full
@@ -68,7 +68,7 @@ func removeStaleDirs(parent string) {
 	dirs, _ := filepath.Glob(filepath.Join(parent, "evenkeel-*")) // the pattern is valid
 	for _, dir := range dirs {
 		path := filepath.Join(dir, runtimeDirLock)
-		if !isOwn(dir, fs.ModeDir|0o700) || !isOwn(path, 0o600) { // of an agent from before there was a lock, or not of an agent
+		if !isOwn(dir, fs.ModeDir|0o700) || !isOwn(path, 0o600) { // made by an agent without this lock, or by another program
 			continue
 		}
 		if lock, err := lockfile.TryAcquire(path); err == nil {

@@ -23,11 +23,11 @@ func listenUnix(path string) (net.Listener, error) {
 	case err != nil:
 		return nil, wrap(err)
 	case info.Mode().Type() != fs.ModeSocket:
-		return nil, fmt.Errorf("--probe-socket: %s is there and is no socket: name another path", path)
+		return nil, fmt.Errorf("--probe-socket: %s exists and is not a socket: choose another path", path)
 	default:
 		if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
 			_ = conn.Close()
-			return nil, fmt.Errorf("--probe-socket: another process answers on %s: give each agent a path of its own", path)
+			return nil, fmt.Errorf("--probe-socket: another process answers on %s: give each agent its own path", path)
 		}
 		if err := os.Remove(path); err != nil {
 			return nil, wrap(err)

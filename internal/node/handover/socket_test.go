@@ -83,7 +83,7 @@ func TestASocketThatIsLeftBehindIsReplacedAndOneInUseIsNot(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer old.Close()
-	if _, err := listenUnix(socket); err == nil || err.Error() != "--probe-socket: another process answers on "+socket+": give each agent a path of its own" {
+	if _, err := listenUnix(socket); err == nil || err.Error() != "--probe-socket: another process answers on "+socket+": give each agent its own path" {
 		t.Errorf("in use: %v", err)
 	}
 	old.SetUnlinkOnClose(false) // as one that was killed
@@ -100,7 +100,7 @@ func TestASocketThatIsLeftBehindIsReplacedAndOneInUseIsNot(t *testing.T) {
 	if err := os.WriteFile(socket, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := listenUnix(socket); err == nil || err.Error() != "--probe-socket: "+socket+" is there and is no socket: name another path" {
+	if _, err := listenUnix(socket); err == nil || err.Error() != "--probe-socket: "+socket+" exists and is not a socket: choose another path" {
 		t.Errorf("a file: %v", err)
 	}
 	if _, err := listenUnix(filepath.Join(socket, "a", "probe.sock")); err == nil || !strings.HasPrefix(err.Error(), "--probe-socket: mkdir ") {

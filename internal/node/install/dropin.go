@@ -27,37 +27,38 @@ const flagsMark = "# The agent's flags: "
 // and the like) would hide volumes from the pods; system call filters, NoNewPrivileges= and capabilities would also
 // apply to the kubelet, its mount helpers and its credential plugins; RestrictSUIDSGID= breaks fsGroup.
 const fixedSettings = `[Unit]
-# A node without a kubelet is lost: systemd must never give up on it.
+# systemd must never stop restarting the kubelet: a node needs it.
 StartLimitIntervalSec=0
 
 [Service]
-# Up means that the kubelet is healthy. The agent passes the kubelet's own messages on; nobody else has a say.
+# The unit is active when the kubelet is healthy. The agent forwards the kubelet's notifications; systemd accepts them from
+# the agent only.
 Type=notify
 NotifyAccess=main
 
 ExecStart=
 ExecStart=%s
 
-# Only the agent gets SIGTERM, and stops the kubelet; what is left after TimeoutStopSec is killed.
+# Only the agent gets SIGTERM; it stops the kubelet. systemd kills the remaining processes after TimeoutStopSec.
 KillMode=mixed
 
-# The kubelet dies with its agent: bring both back, soon.
+# The kubelet ends when its agent ends. Restart both quickly.
 Restart=always
 RestartSec=1
 
-# When memory runs out the agent and the kubelet go last, and a dry run that is killed ends neither.
+# When memory runs out, the agent and the kubelet are killed last, and the kill of a dry run stops neither.
 OOMScoreAdjust=-999
 OOMPolicy=continue
 
-# Longer than --stop-grace, so that the kubelet has its time to stop.
+# Longer than --stop-grace, so that the kubelet has time to stop.
 TimeoutStopSec=%d
 
-# Longer than it takes to find that a configuration on trial does not work, to go back, and to find that the one
-# before does not either: a dry run and --health-timeout for each. A trial at boot must come to its end.
+# Enough for a trial at boot to finish: to detect that the configuration on trial does not work, to fall back, and to detect
+# that the previous configuration does not work either. Each takes a dry run and --health-timeout.
 TimeoutStartSec=%d
 
-# What need not last, on a tmpfs: a full disk stops neither a kubelet nor a dry run. Below, what must last: writable also
-# where the unit protects the system from its service.
+# Temporary files; on a tmpfs, so that a full disk stops neither the kubelet nor a dry run. The state directory is below;
+# it is writable even if the unit protects the file system.
 RuntimeDirectory=evenkeel
 RuntimeDirectoryMode=0700
 `
@@ -93,8 +94,8 @@ func (w wrapper) render() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	body := "# Do not edit: what you want to add goes into a file of your own, such as 95-local.conf beside this one. Changed the\n" +
-		"# kubelet's own unit? Run `evenkeel-agent install` again: this has a copy of its command line, from\n" +
+	body := "# Do not edit. Put additions into your own file, such as 95-local.conf in this directory. If the kubelet's own unit\n" +
+		"# changes, run `evenkeel-agent install` again: this file has a copy of the kubelet's command line from\n" +
 		"# " + w.before.file + "\n" + flagsMark + string(flags) + "\n\n" +
 		fmt.Sprintf(fixedSettings, line, max(60, seconds(w.limits.StopGrace)+30), max(600, 5*seconds(w.limits.HealthTimeout)))
 	if name, err := filepath.Rel("/var/lib", w.limits.StateDir); w.limits.StateDir != "" && err == nil && filepath.IsLocal(name) {
