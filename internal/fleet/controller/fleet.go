@@ -285,7 +285,7 @@ func (f *fleet) setRollout(o *v1alpha1.NodeConfigRollout) {
 		f.rollouts[o.Name] = r
 	}
 	r.object = o
-	r.selection, _ = policy.SelectionOf(o) // policy.Of reports the error
+	r.selection, _ = policy.SelectionOf(o) // policy.Build reports the error
 	for name, n := range f.nodes {
 		f.selectNode(r, name, n)
 	}

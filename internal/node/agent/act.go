@@ -129,7 +129,7 @@ func (a *Agent) moveManagerState(action trial.Action, effective component.Effect
 	}
 }
 
-// updateWatch watches the node closely while decisions depend on it.
+// watch watches the node closely while decisions depend on it.
 func (a *Agent) watch(ctx context.Context, d trial.Decision) {
 	a.o.Init.Cover(d.Next.Trial != nil)
 	if a.kubelet.process != nil {
