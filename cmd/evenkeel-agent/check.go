@@ -107,8 +107,8 @@ func addComponentFlag(flags *pflag.FlagSet, name *string) {
 	flags.StringVar(name, "component", kubelet, "component of the configuration: "+strings.Join(component.Names(), " or "))
 }
 
-// withHarness makes the harness of this node's kubelet, for as long as do goes on.
-func withHarness(o *options, argv []string, do func(host *agent.HostKubelet) error) error {
+// withHostKubelet calls do with this node's kubelet.
+func withHostKubelet(o *options, argv []string, do func(host *agent.HostKubelet) error) error {
 	k, err := component.ParseKubelet(argv)
 	if err != nil {
 		return program.Usage("%w", err)
@@ -127,8 +127,8 @@ func withHarness(o *options, argv []string, do func(host *agent.HostKubelet) err
 
 // checkSelf reports whether evenkeel can drive this node's kubelet.
 func checkSelf(ctx context.Context, out io.Writer, o *options, argv []string) error {
-	return withHarness(o, argv, func(host *agent.HostKubelet) error {
-		t := host.Harness.SelfTest(ctx, host.InitFile)
+	return withHostKubelet(o, argv, func(host *agent.HostKubelet) error {
+		t := host.DryRunner.SelfTest(ctx, host.InitFile)
 		for _, step := range t.Steps {
 			fmt.Fprintf(out, "%-8s%s: %s\n", map[bool]string{true: "ok", false: "not ok"}[step.OK], step.Name, step.Message)
 		}
@@ -159,9 +159,9 @@ func checkNode(ctx context.Context, out io.Writer, in io.Reader, o *options, key
 	if err != nil {
 		return fmt.Errorf("rejected: %w", err)
 	}
-	return withHarness(o, argv, func(host *agent.HostKubelet) error {
+	return withHostKubelet(o, argv, func(host *agent.HostKubelet) error {
 		v := host.Check(ctx, p)
-		switch words, compared := v.CheckProtected(host.Harness.Protected); {
+		switch words, compared := v.CheckProtected(host.DryRunner.Protected); {
 		case v.Outcome != component.Accepted:
 		case !compared:
 			warn(out, v)

@@ -192,7 +192,7 @@ func start(ctx context.Context, o *options, argv []string) error {
 		}
 	}
 	ao := o.agentOptions(node, service, contended.Mode, log)
-	ao.Protected = host.Harness.Protected
+	ao.Protected = host.DryRunner.Protected
 	ended := func(err error) error { return err }
 	if contended.Mode == v1alpha1.RunModeSelfHosted {
 		id, err := o.attemptID(host, ao.BootID)
@@ -227,7 +227,7 @@ func (o *options) hostKubelet(k *component.Kubelet, scratch string, log *slog.Lo
 	if h.Protected, err = o.protection(); err != nil {
 		return nil, err
 	}
-	return &agent.HostKubelet{Kubelet: k, Harness: h, InitFile: initFile, Log: log}, nil
+	return &agent.HostKubelet{Kubelet: k, DryRunner: h, InitFile: initFile, Log: log}, nil
 }
 
 // prepare does what needs no lock, so that an agent that cannot run a kubelet never takes the lock from another agent.

@@ -33,9 +33,9 @@ type Revision struct {
 	EndTime   *metav1.Time `json:"endTime,omitempty"`
 	Message   string       `json:"message,omitempty"`
 
-	Object *corev1.ConfigMap `json:"-"` // nil: gone
-	named  *corev1.ConfigMap // the ConfigMap that now has the name of the revision's ConfigMap
-	claims []string          // other ConfigMaps that are labelled with the number
+	Object   *corev1.ConfigMap `json:"-"` // nil: gone
+	sameName *corev1.ConfigMap // the ConfigMap that now has the name of the revision's ConfigMap
+	claims   []string          // other ConfigMaps that are labelled with the number
 }
 
 // Revisions returns the revisions that a rollout's status lists, the oldest first. It ignores the labels of ConfigMaps: everyone
@@ -87,9 +87,9 @@ func revisionsOf(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.Confi
 		p := all[number]
 		// Content that becomes the target again keeps its ConfigMap, which then has the newer number.
 		is, recorded := policy.Numbered(&r.Status, number)
-		p.named, p.UID, p.SHA256 = objects[p.ConfigMap], is.UID, is.SHA256
-		if recorded && is.Is(p.named) {
-			p.Object = p.named
+		p.sameName, p.UID, p.SHA256 = objects[p.ConfigMap], is.UID, is.SHA256
+		if recorded && is.Is(p.sameName) {
+			p.Object = p.sameName
 		}
 		p.Gone = p.Object == nil
 		for _, name := range slices.Sorted(maps.Keys(objects)) {
@@ -130,12 +130,12 @@ func ContentAt(r *v1alpha1.NodeConfigRollout, all []Revision, number int64) (pol
 	case len(p.claims) > 0 && p.Object != nil:
 		return policy.Content{}, fmt.Errorf("revision %d of rollout %q has several ConfigMaps: the rollout's status lists %s, but not %s: "+
 			"find out who created the latter, and delete it", number, r.Name, what, printable.Few(p.claims))
-	case p.named == nil:
+	case p.sameName == nil:
 		return refuse("%s of revision %d of rollout %q was deleted", what, number, r.Name)
 	case p.UID == "" || p.SHA256 == "":
 		return refuse("an earlier version of evenkeel-controller recorded revision %d of rollout %q without a checksum, so %s may have changed: "+
 			"review it, and push its content if it is right", number, r.Name, what)
-	case p.named.UID != p.UID:
+	case p.sameName.UID != p.UID:
 		return refuse("%s of revision %d of rollout %q was deleted and created again: it has another UID than the rollout's status lists", what, number, r.Name)
 	case p.Object == nil:
 		return refuse("%s of revision %d of rollout %q was changed: its payload has another SHA-256 than the rollout's status lists", what, number, r.Name)

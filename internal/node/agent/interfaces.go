@@ -44,7 +44,8 @@ type Process interface {
 	Stop(grace time.Duration) supervisor.Exit
 	Healthy() bool // READY, watchdog and healthz agree
 	Waiting() bool // for its lock
-	Watch(paceChanged bool)
+	// Watch sets how often the health of a healthy kubelet is probed: closely while a decision depends on it.
+	Watch(closely bool)
 }
 
 // Store saves the node's state.

@@ -22,11 +22,11 @@ const watchdog = 30 * time.Second
 // HostKubelet is the stock kubelet of this node, run as a child process of the agent.
 type HostKubelet struct {
 	*component.Kubelet
-	Harness  *component.DryRunner
-	InitFile string // the local configuration, if it is not the kubelet's own --config
-	LockFile string // for each kubelet to lock; empty: none
-	Notifier *supervisor.Notifier
-	Log      *slog.Logger
+	DryRunner *component.DryRunner
+	InitFile  string // the local configuration, if it is not the kubelet's own --config
+	LockFile  string // for each kubelet to lock; empty: none
+	Notifier  *supervisor.Notifier
+	Log       *slog.Logger
 
 	mu          sync.Mutex
 	preparation preparation
@@ -53,7 +53,7 @@ func (h *HostKubelet) Prepare(ctx context.Context) (component.Verdict, error) {
 		return component.Verdict{}, err
 	}
 	local := h.LocalDigest() // before the dry run: a later edit must be validated again
-	found := preparation{identity: identity, version: version, local: local, verdict: h.Harness.CheckLocal(ctx, h.InitFile)}
+	found := preparation{identity: identity, version: version, local: local, verdict: h.DryRunner.CheckLocal(ctx, h.InitFile)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.preparation = found
@@ -133,7 +133,7 @@ func (h *HostKubelet) CheckLocal(ctx context.Context) component.Verdict {
 	if found.verdict.Outcome != component.CouldNotTell && found.local == h.LocalDigest() {
 		return found.verdict
 	}
-	return h.Harness.CheckLocal(ctx, h.InitFile)
+	return h.DryRunner.CheckLocal(ctx, h.InitFile)
 }
 
 // LocalDigest implements Kubelet.
@@ -141,7 +141,7 @@ func (h *HostKubelet) LocalDigest() string { return h.Kubelet.LocalDigest(h.Init
 
 // Check implements Kubelet.
 func (h *HostKubelet) Check(ctx context.Context, p payload.Payload) component.Verdict {
-	return h.Harness.Check(ctx, candidate(p), h.InitFile)
+	return h.DryRunner.Check(ctx, candidate(p), h.InitFile)
 }
 
 // Files implements Kubelet.
@@ -182,7 +182,7 @@ func (h *HostKubelet) Start(ctx context.Context, run component.RunConfig, effect
 	if err != nil {
 		return nil, err
 	}
-	k := &kubeletProcess{Process: p, changed: make(chan struct{}, 1), paceChanged: make(chan struct{}, 1)}
+	k := &kubeletProcess{Process: p, changed: make(chan struct{}, 1), intervalChanged: make(chan struct{}, 1)}
 	// Without a health endpoint, READY and the watchdog decide.
 	if url := h.HealthzURL(effective); effective != nil && url != "" {
 		k.health = component.NewHealth(url)
@@ -194,21 +194,21 @@ func (h *HostKubelet) Start(ctx context.Context, run component.RunConfig, effect
 // kubeletProcess is a running kubelet with its health.
 type kubeletProcess struct {
 	*supervisor.Process
-	health      *component.Health // nil: the configuration disables the endpoint
-	ok          atomic.Bool       // the result of the last probe of healthz
-	wasHealthy  bool
-	close       atomic.Bool
-	paceChanged chan struct{}
-	changed     chan struct{}
+	health          *component.Health // nil: the configuration disables the endpoint
+	ok              atomic.Bool       // the result of the last probe of healthz
+	wasHealthy      bool
+	closely         atomic.Bool // probe at closeInterval
+	intervalChanged chan struct{}
+	changed         chan struct{}
 }
 
 // Intervals between health probes: short after a start and during a trial, long for a kubelet that has been healthy.
 const (
-	minProbePace     = 20 * time.Millisecond
-	maxUnhealthyPace = 500 * time.Millisecond
-	trialPace        = 2 * time.Second
-	idlePace         = 10 * time.Second
-	probeTimeout     = 2 * time.Second
+	minProbeInterval     = 20 * time.Millisecond
+	maxUnhealthyInterval = 500 * time.Millisecond
+	closeInterval        = 2 * time.Second
+	idleInterval         = 10 * time.Second
+	probeTimeout         = 2 * time.Second
 )
 
 // probe probes the kubelet's health until it exits.
@@ -216,7 +216,7 @@ func (k *kubeletProcess) probe(ctx context.Context) {
 	if k.health != nil {
 		defer k.health.Close()
 	}
-	pace := minProbePace
+	interval := minProbeInterval
 	for {
 		ask, cancel := context.WithTimeout(ctx, probeTimeout)
 		ok := k.health == nil || k.health.Healthz(ask) == nil
@@ -228,13 +228,13 @@ func (k *kubeletProcess) probe(ctx context.Context) {
 		}
 		switch {
 		case !k.wasHealthy:
-			pace = min(pace*3/2, maxUnhealthyPace)
-		case k.close.Load():
-			pace = trialPace
+			interval = min(interval*3/2, maxUnhealthyInterval)
+		case k.closely.Load():
+			interval = closeInterval
 		default:
-			pace = idlePace
+			interval = idleInterval
 		}
-		timer := time.NewTimer(pace)
+		timer := time.NewTimer(interval)
 		select {
 		case <-k.Done():
 			timer.Stop()
@@ -243,8 +243,8 @@ func (k *kubeletProcess) probe(ctx context.Context) {
 			timer.Stop()
 			return
 		case <-k.Process.Changed():
-			pace = minProbePace
-		case <-k.paceChanged:
+			interval = minProbeInterval
+		case <-k.intervalChanged:
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -265,8 +265,8 @@ func (k *kubeletProcess) Healthy() bool {
 func (k *kubeletProcess) Waiting() bool { return !k.Ready() && lockfile.Waiting(k.Pid()) }
 
 // Watch implements Process.
-func (k *kubeletProcess) Watch(paceChanged bool) {
-	if k.close.Swap(paceChanged) != paceChanged {
-		signal(k.paceChanged)
+func (k *kubeletProcess) Watch(closely bool) {
+	if k.closely.Swap(closely) != closely {
+		signal(k.intervalChanged)
 	}
 }

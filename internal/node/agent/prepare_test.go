@@ -38,7 +38,7 @@ func newAskedKubelet(t *testing.T) *askedKubelet {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	c.host = &HostKubelet{Kubelet: k, Harness: component.NewDryRunner(k, filepath.Join(c.dir, "scratch"), log), Log: log}
+	c.host = &HostKubelet{Kubelet: k, DryRunner: component.NewDryRunner(k, filepath.Join(c.dir, "scratch"), log), Log: log}
 	return c
 }
 
