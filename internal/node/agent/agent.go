@@ -97,14 +97,16 @@ func (a *Agent) initialSync(ctx context.Context) {
 	a.validations.wait(ctx, "")
 }
 
-// pass is one pass of the agent's loop: gather, observe, decide and save, report, act, and wait for a change.
+// pass is one pass of the agent's loop: gather, save the download, observe, decide and save, report, act, and wait for a change.
 func (a *Agent) pass(ctx context.Context) error {
 	if a.kubelet.process == nil { // a running kubelet has the version that it was started with
 		if err := a.refreshVersion(ctx); err != nil {
 			a.o.Log.Error("cannot examine the kubelet's binary", "err", err)
 		}
 	}
-	a.gather(ctx)
+	a.gather()
+	a.saveDownload()
+	a.restartNodeWatch(ctx)
 	o := a.observe(ctx)
 	a.dropOutdatedVerdicts(o)
 	o.Verdicts = a.evaluateGuards(o.Intent)

@@ -10,12 +10,11 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
-// gather updates what observe reads: the source's answer and its saved ConfigMap, requests to forget, the verdict on the local
-// configuration, and the state of the node.
-func (a *Agent) gather(ctx context.Context) {
+// gather updates what observe reads: the source's answer, requests to forget, the verdict on the local configuration, and the
+// state of the node.
+func (a *Agent) gather() {
 	if a.disk.store != nil && a.p.Source != nil {
 		a.takeAnswer()
-		a.saveDownload()
 	}
 	a.disk.requested = nil
 	if a.disk.store != nil && !a.disk.waits(time.Now()) {
@@ -25,7 +24,7 @@ func (a *Agent) gather(ctx context.Context) {
 		a.validations.local = local
 	}
 	if a.p.Nodes != nil {
-		a.updateNode(ctx)
+		a.updateNode()
 	}
 }
 
@@ -70,6 +69,9 @@ func (a *Agent) takeAnswer() {
 
 // saveDownload saves the ConfigMap that the source has downloaded.
 func (a *Agent) saveDownload() {
+	if a.disk.store == nil || a.p.Source == nil {
+		return
+	}
 	revision := a.assignment.config.Revision
 	a.assignment.saveErr = nil
 	if a.assignment.answer.Kind != trial.Assigned || a.assignment.answer.ConfigMap == nil || a.assignment.saved.Revision == revision {
@@ -94,18 +96,25 @@ func (a *Agent) checkpoint(revision string) error {
 }
 
 // updateNode counts workload pods. In a trial it also updates what is known about the Node's Lease.
-func (a *Agent) updateNode(ctx context.Context) {
+func (a *Agent) updateNode() {
 	s := a.node.view.now(a.p.Nodes)
 	if s.Reachable && s.Complete {
 		_, workload := countActive(s.Pods)
 		a.node.workloadPods = &workload
 	}
-	if a.state.Trial == nil {
+	if a.state.Trial != nil {
+		a.kubelet.lease.update(s)
+	}
+}
+
+// restartNodeWatch restarts the watch in a trial if the Node's Lease is overdue: the watch has already seen the renewal, and
+// polls rarely.
+func (a *Agent) restartNodeWatch(ctx context.Context) {
+	if a.p.Nodes == nil || a.state.Trial == nil || !a.node.watching {
 		return
 	}
-	a.kubelet.lease.update(s)
-	if a.node.watching && !a.kubelet.lease.renewed(s) && a.kubelet.lease.overdue() {
-		a.p.Nodes.Start(ctx) // the watch has already seen the renewal, and polls rarely
+	if !a.kubelet.lease.renewed(a.node.view.now(a.p.Nodes)) && a.kubelet.lease.overdue() {
+		a.p.Nodes.Start(ctx)
 	}
 }
 

@@ -99,7 +99,8 @@ func (r *invariants) atRest() {
 // fixedPoint makes another decision with no time elapsed.
 func (r *invariants) fixedPoint() {
 	a := r.w.agent
-	a.gather(context.Background())
+	a.gather()
+	a.saveDownload()
 	o := a.observe(context.Background())
 	a.dropOutdatedVerdicts(o)
 	o.Verdicts = a.evaluateGuards(o.Intent)
