@@ -42,19 +42,31 @@ var cores = []string{"internal/node/trial", "internal/fleet/rollout"}
 // testkit may import them.
 var supports = []string{"testkit", "build"}
 
-// forbidden are imports, also indirect ones, with the reason why not. From "." means every package.
-var forbidden = []struct{ from, to, reason string }{
-	{"internal/node", "internal/fleet", "a node must work without the fleet's code, and with any controller's version"},
-	{"internal/fleet", "internal/node", "the controller and the CLI see a node through the API only, whatever version its agent has"},
-	{"internal/cli", "internal/rehearsal", "hollow nodes run on Linux only, the CLI on macOS and Windows too"},
-	{"internal/cli", "internal/node", "the CLI is built for macOS and Windows; node code is for Linux"},
-	{"internal/node/agent", "internal/node/handover", "handover decides on an agent's behalf, and imports it"},
-	{"internal/node/install", "internal/node/handover", "an install only needs the lock file"},
-	{"cmd/evenkeel-agent", "sigs.k8s.io/controller-runtime", "its caches and clients cost each node memory"},
-	{"cmd/evenkeel-agent", "k8s.io/client-go/informers", "an informer factory links the types of every API group into the program"},
-	{"cmd/evenkeel-agent", "k8s.io/client-go/kubernetes", "the typed clientset links the types of every API group into the program"},
-	{"cmd", "testing", "test code does not belong into programs"},
-	{".", "k8s.io/kubernetes", "it is no library; only the modules in tools/ pin it, to build programs"},
+// forbidden are imports, also indirect ones, with the reason why not. From "." means every package. With tests, the rule also
+// holds for the direct imports of tests.
+var forbidden = []struct {
+	from, to, reason string
+	tests            bool
+}{
+	{"internal/node", "internal/fleet", "a node must work without the fleet's code, and with any controller's version", true},
+	{"internal/fleet", "internal/node", "the controller and the CLI see a node through the API only, whatever version its agent has", true},
+	{"internal/cli", "internal/rehearsal", "hollow nodes run on Linux only, the CLI on macOS and Windows too", false},
+	{"internal/cli", "internal/node", "the CLI is built for macOS and Windows; node code is for Linux", false},
+	{"cmd/kubectl-evenkeel", "internal/rehearsal", "hollow nodes run on Linux only, the CLI on macOS and Windows too", false},
+	{"cmd/kubectl-evenkeel", "internal/node", "the CLI is built for macOS and Windows; node code is for Linux", false},
+	{"cmd/evenkeel-agent", "internal/fleet", "a node must work without the fleet's code, and with any controller's version", false},
+	{"cmd/evenkeel-controller", "internal/node", "the controller sees a node through the API only, whatever version its agent has", false},
+	{"internal/component", "internal/node/trial", "a dry run gives verdicts; the caller decides what they mean", false},
+	{"internal/component", "internal/fleet", "a dry run must work without the fleet's code", false},
+	{"internal/payload", "internal/node", "node and fleet share the rules for payloads", false},
+	{"internal/payload", "internal/fleet", "node and fleet share the rules for payloads", false},
+	{"internal/node/agent", "internal/node/handover", "handover decides on an agent's behalf, and imports it", false},
+	{"internal/node/install", "internal/node/handover", "an install only needs the lock file", false},
+	{"cmd/evenkeel-agent", "sigs.k8s.io/controller-runtime", "its caches and clients cost each node memory", false},
+	{"cmd/evenkeel-agent", "k8s.io/client-go/informers", "an informer factory links the types of every API group into the program", false},
+	{"cmd/evenkeel-agent", "k8s.io/client-go/kubernetes", "the typed clientset links the types of every API group into the program", false},
+	{"cmd", "testing", "test code does not belong into programs", false},
+	{".", "k8s.io/kubernetes", "it is no library; only the modules in tools/ pin it, to build programs", false},
 }
 
 // external are the modules, or directories of modules, that packages import besides the standard library. A package that is
@@ -173,6 +185,11 @@ func complaints(p pack) []string {
 				complain("depends on %s: %s", strings.TrimPrefix(dep, module), f.reason)
 			}
 		}
+		for _, imported := range slices.Concat(p.TestImports, p.XTestImports) {
+			if f.tests && within(strings.TrimPrefix(imported, module), f.to) {
+				complain("imports %s in a test: %s", strings.TrimPrefix(imported, module), f.reason)
+			}
+		}
 	}
 	if !within(path, "test") {
 		allowed := strings.Fields(external[path])
@@ -229,6 +246,8 @@ func TestEachRuleOfTheArchitectureFindsItsViolation(t *testing.T) {
 		{"no layer, with the beginning of a name", pack{ImportPath: "internal/node/trials"}, "internal/node/trials is in no layer: add it to layers in test/arch"},
 		{"empty name", pack{ImportPath: "internal/node/agent/util"}, "internal/node/agent/util has the name util, which says nothing"},
 		{"forbidden", pack{ImportPath: "internal/node/agent", Deps: []string{"@internal/fleet/rollout"}}, "internal/node/agent depends on internal/fleet/rollout: a node must work without the fleet's code, and with any controller's version"},
+		{"forbidden in a test", pack{ImportPath: "internal/fleet/doctor", TestImports: []string{"@internal/node/trial"}}, "internal/fleet/doctor imports internal/node/trial in a test: the controller and the CLI see a node through the API only, whatever version its agent has"},
+		{"forbidden for programs only", pack{ImportPath: "cmd/evenkeel-agent", TestImports: []string{"@internal/fleet/policy"}}, ""},
 		{"module", pack{ImportPath: "internal/node/hostns", Imports: []string{"os", "golang.org/x/sys/unix"}}, ""},
 		{"another module", pack{ImportPath: "internal/node/hostns", Imports: []string{"golang.org/x/net/http2"}}, "internal/node/hostns imports golang.org/x/net/http2: add its module to external in test/arch if the package needs it"},
 		{"module in a core", pack{ImportPath: "internal/node/trial", Imports: []string{"k8s.io/apimachinery/pkg/types"}}, "internal/node/trial imports k8s.io/apimachinery/pkg/types: add its module to external in test/arch if the package needs it"},

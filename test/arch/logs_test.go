@@ -17,8 +17,7 @@ import (
 
 // loggingPackages write to the logs of evenkeel-agent and evenkeel-controller.
 var loggingPackages = []string{
-	"cmd/evenkeel-agent", "cmd/evenkeel-controller", "internal/node/agent", "internal/fleet/controller", "internal/node/source", "internal/node/supervisor",
-	"internal/component", "internal/node/checkpoint", "internal/node/lockfile", "internal/node", "internal/node/hostns",
+	"cmd/evenkeel-agent", "cmd/evenkeel-controller", "internal/component", "internal/fleet/controller", "internal/node",
 }
 
 // attributes returns the positions of the attributes of log lines in a file, by name.
