@@ -87,7 +87,7 @@ type NodeConfigSpec struct {
 	ConfigSource *NodeConfigSource `json:"configSource,omitempty"`
 
 	// takenBack names an assignment that a rollout withdrew from a node that had
-	// no source before. A node that took up this assignment returns to its
+	// no source before. A node that adopted this assignment returns to its
 	// last-known-good configuration and forgets nothing. Ignored if configSource
 	// is set. Written by the controller.
 	// +optional
@@ -129,7 +129,7 @@ type TrialTerms struct {
 	// +kubebuilder:validation:Maximum=10
 	CrashLoopThreshold *int32 `json:"crashLoopThreshold,omitempty"`
 
-	// allowPodLoss allows the node to take up a configuration with which the
+	// allowPodLoss allows the node to adopt a configuration with which the
 	// kubelet terminates running pods. Defaults to false.
 	// +optional
 	AllowPodLoss bool `json:"allowPodLoss,omitempty"`

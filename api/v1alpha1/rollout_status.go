@@ -117,7 +117,7 @@ type RolloutController struct {
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace"`
 
-	// agentTimeout is how long an agent may take to take up an assignment while
+	// agentTimeout is how long an agent may take to adopt an assignment while
 	// its Node is Ready.
 	// +required
 	AgentTimeout metav1.Duration `json:"agentTimeout"`
@@ -199,7 +199,7 @@ type RolloutCounts struct {
 	// pending is the number of nodes to which the revision has not been assigned.
 	Pending int32 `json:"pending"`
 	// assigned is the number of nodes to which the revision was assigned and whose
-	// agents have not taken it up.
+	// agents have not adopted it.
 	Assigned int32 `json:"assigned"`
 	// trial is the number of nodes that run the revision on trial or have not
 	// decided yet.

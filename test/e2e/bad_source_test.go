@@ -305,7 +305,7 @@ func (n *node) nodeConfigDeleted(cm *corev1.ConfigMap) {
 	n.is(n.assignsNothing(cm))
 	n.recorded(string(cm.UID), string(cm.UID))
 
-	// A rollout gives it the same, and takes that back although the node has taken it up.
+	// A rollout gives it the same, and takes that back although the node has adopted it.
 	ref := &v1alpha1.RolloutReference{Name: "workers", Revision: 1, Attempt: 1, AssignedAt: metav1.Now()}
 	source := bed.Ref(cm)
 	source.RolloutRef = ref

@@ -27,7 +27,7 @@ func (t *TrialFlags) Add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&t.duration, "trial-duration", "", "how long the kubelet must stay healthy on trial, such as 30m; empty: the agent's default")
 	f.StringVar(&t.threshold, "crash-loop-threshold", "", "how many unexpected restarts of the kubelet a trial tolerates, 0 to 10; empty: the agent's default")
-	f.BoolVar(&t.podLoss, "allow-pod-loss", false, "let nodes take it up even if their kubelets end pods because of it")
+	f.BoolVar(&t.podLoss, "allow-pod-loss", false, "let nodes adopt it even if their kubelets end pods because of it")
 	t.changed = f.Changed
 }
 

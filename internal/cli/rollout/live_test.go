@@ -218,7 +218,7 @@ func TestNodeStatesFromNodeConfigs(t *testing.T) {
 		{name: "nothing assigned", revision: 4, edit: func(nc *v1alpha1.NodeConfig) { nc.Spec.ConfigSource = nil }, want: nodePending},
 		{name: "of another rollout", revision: 4, edit: func(nc *v1alpha1.NodeConfig) { nc.Spec.ConfigSource.RolloutRef.Name = "x" }, want: nodePending},
 		{name: "the one before", revision: 3, want: nodePending},
-		{name: "not taken up", revision: 4, edit: func(nc *v1alpha1.NodeConfig) { nc.Generation = 3 }, want: nodeAssigned, why: "waiting for its agent"},
+		{name: "not adopted", revision: 4, edit: func(nc *v1alpha1.NodeConfig) { nc.Generation = 3 }, want: nodeAssigned, why: "waiting for its agent"},
 		{name: "in trial", revision: 4, edit: func(nc *v1alpha1.NodeConfig) {
 			nc.Status.Trial = &v1alpha1.Trial{HealthySeconds: 5, DurationSeconds: 10, Restarts: 2}
 		}, want: nodeTrial, why: "healthy 5s of 10s, 2 restarts"},

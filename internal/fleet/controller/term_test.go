@@ -236,7 +236,7 @@ func TestALeaderWritesItsTermBeforeItWatches(t *testing.T) {
 	if second.watches.complete() {
 		t.Error("it has looked")
 	}
-	// A node that lost its disk takes up again what a rollout that is gone had assigned to it.
+	// A node that lost its disk adopts again what a rollout that is gone had assigned to it.
 	if now := v1alpha1.TermOf(revisions(t, "gone")["1"].Annotations); now != left || left == 0 {
 		t.Errorf("the revision of a rollout that is gone has term %d, had %d", now, left)
 	}

@@ -52,7 +52,7 @@ func TestTheOutcomeOfAnAssignmentIsWhatTheNodeSays(t *testing.T) {
 			with: v1alpha1.NodeConfigStatus{Active: object("new"), LastKnownGood: &v1alpha1.LastKnownGoodConfig{ConfigRevision: v1alpha1.ConfigRevision{UID: "x", SHA256: "sha-new"}}}},
 		{name: "local", source: local, status: "True", reason: "LocalInit",
 			stage: StageProven, words: "runs its local configuration"},
-		{name: "local, not taken up", source: local, with: v1alpha1.NodeConfigStatus{Active: object("old")}, status: "True", reason: "AllChecksPassed", stage: StageUndecided},
+		{name: "local, not adopted", source: local, with: v1alpha1.NodeConfigStatus{Active: object("old")}, status: "True", reason: "AllChecksPassed", stage: StageUndecided},
 		{name: "local is invalid", source: local, with: v1alpha1.NodeConfigStatus{Active: object("old"), Error: "bad"}, status: "False", reason: "LocalInvalid",
 			stage: StageStuck, words: "must be repaired by a person (LocalInvalid): bad; it runs ConfigMap evenkeel-system/cm-old"},
 		{name: "rejected", with: v1alpha1.NodeConfigStatus{Error: `unknown field "maxPodz"`}, status: "False", reason: "ValidationFailed", stage: StageRefused,

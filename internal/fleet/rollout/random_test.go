@@ -275,7 +275,7 @@ func (w *world) wrong(m Move, r Result) string {
 	case (m.Kind == TakeBack || m.Kind == GoBack) && !given:
 		return "it does not have the revision"
 	case m.Kind == TakeBack && n.Observed == n.Generation && n.Reason != "WouldEvictPods":
-		return "it has taken it up"
+		return "it has adopted it"
 	case m.Kind == Assign && n.Reason != "WouldEvictPods" && w.refused[n.Name].of == (attempt{p.Target.Number, r.Next.Attempt}) && w.now.Before(w.refused[n.Name].at.Add(time.Minute)):
 		return "it has just refused it"
 	case (m.Kind == Assign || m.Kind == Join) && !n.Ready && !given: // given: its ConfigMap was created again
@@ -306,7 +306,7 @@ func (w *world) spent() spending {
 		}
 		s.members[n.Domain]++
 		if left, is := w.refused[n.Name]; is && n.Generation == left.generation && n.Observed != n.Generation && !n.Created.After(left.at) {
-			s.all++ // it may not know that the revision was taken back, and take it up
+			s.all++ // it may not know that the revision was taken back, and adopt it
 			s.domain[n.Domain]++
 			s.inFlight[n.Domain] = true
 			continue

@@ -149,7 +149,7 @@ type event struct {
 	seq       int // keeps the order of what happens at the same time
 	node      int
 	kind      eventKind
-	// of is the generation that is taken up, or the trial that ends.
+	// of is the generation that is adopted, or the trial that ends.
 	of int64
 }
 

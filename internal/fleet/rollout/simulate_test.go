@@ -134,7 +134,7 @@ func TestASimulationStartsFromTheNodesState(t *testing.T) {
 	p, nodes := simulatedFleet(5, func(p *Policy) { p.Steps = []Step{{Nodes: Amount{Value: 100, Percent: true}}} })
 	p.MaxUnavailable = Amount{Value: 5}
 	target := Source{Kind: SourceConfigMap, UID: "u1", SHA256: "s1", Rollout: "workers", Revision: 1, Attempt: 1, AssignedAt: simulationStart}
-	nodes[0].Source, nodes[0].Generation = target, 2 // not taken up
+	nodes[0].Source, nodes[0].Generation = target, 2 // not adopted
 	nodes[1].Source, nodes[1].Active, nodes[1].InTrial, nodes[1].TrialLength = target, Ref{"u1", "s1"}, true, time.Minute
 	nodes[2].LastKnownGood = Ref{"u0", "s1"} // it has proven the same content
 	nodes[2].Active = nodes[2].LastKnownGood

@@ -21,7 +21,7 @@ func TestStaleAssignmentIsInvalid(t *testing.T) {
 	for name, test := range map[string]struct {
 		annotations   map[string]any
 		attempt, term int64
-		adopted       int64 // the attempt that the node has taken up; 0: none
+		adopted       int64 // the attempt that the node has adopted; 0: none
 		kept          bool  // the node has a checkpoint
 		want          string
 	}{
@@ -126,5 +126,5 @@ func TestOnlyAdoptedAssignmentIsAnsweredWithoutAPI(t *testing.T) {
 	d.adopted[string(cm.UID)] = 1
 	d.mu.Unlock()
 	s.Refresh()
-	awaitAnswer(t, s, "what was taken up", kind(trial.Assigned))
+	awaitAnswer(t, s, "what was adopted", kind(trial.Assigned))
 }

@@ -209,7 +209,7 @@ func TestStaleAssignmentAtStartKeepsTheAdoptedConfig(t *testing.T) {
 			n.pass(wait)
 		}
 		n.sigterm()
-		n.intent = Intent{Kind: Invalid, Cause: "not taken up", Reason: reason, Config: randomConfig(2, 0)}
+		n.intent = Intent{Kind: Invalid, Cause: "not adopted", Reason: reason, Config: randomConfig(2, 0)}
 		n.start()
 		if got := n.state.Run.Config.Revision; got != want {
 			t.Errorf("with reason %q, %s runs, want %s", reason, got, want)

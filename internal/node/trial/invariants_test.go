@@ -414,7 +414,7 @@ func (r *invariants) localOnlyIfAssigned(before State, o Observed, d Decision) {
 			r.n.must(o.Storage == "", "last-known-good was forgotten, and that could not be recorded")
 		default:
 			r.n.seen["forgot at a removal"]++
-			r.n.must(removed && from != "" && !taken && !revoked && o.Storage == "", "last-known-good was forgotten, current was taken up from %q: %+v", from, in)
+			r.n.must(removed && from != "" && !taken && !revoked && o.Storage == "", "last-known-good was forgotten, current was adopted from %q: %+v", from, in)
 		}
 		return
 	}
