@@ -1,0 +1,4 @@
+package admission
+
+// CPUSet is a set of CPU numbers.
+type CPUSet map[int]struct{}
