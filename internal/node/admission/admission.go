@@ -1,7 +1,17 @@
 // Package admission predicts which pods a starting kubelet would reject or kill: the kubelet's admission handlers, its
 // allocatable, eviction thresholds, cgroups and state files, for the kubelets 1.33 to 1.37. All of it is pure: it reads no
 // file and no clock and asks no API server; the caller gathers the Input. A prediction errs to one side: a pod that it does
-// not name survives, a pod that it names may survive. docs/kubelets.md lists the known causes of wrong refusals.
+// not name survives, a pod that it names may survive.
+//
+// A pod may be named although it would survive
+//   - because the order of admission is not known: all pods must fit together, and under the old and the new allocatable;
+//   - because it is being resized, or an in-place resize is pending: the larger of spec, allocation and status counts;
+//   - because of overhead, which 1.36 and later count twice for some pods;
+//   - because a pod with a shortage of resources is one of several, of which the kubelet rejects only some;
+//   - because a usage is within a tenth of an eviction threshold, or the pods use nearly as much as a lower limit allows;
+//   - because a device plugin may register again before admission;
+//   - because the topology of the machine is not known in detail: alignment, memory of several NUMA nodes, full-pcpus-only;
+//   - because a static pod of 1.33 or 1.34 may be admitted before the kubelet has seen the Node's labels.
 package admission
 
 import (
@@ -85,7 +95,8 @@ type Machine struct {
 	NoAppArmor     bool // the kernel has AppArmor disabled
 	// CgroupDriver is the driver that the container runtime reports: "systemd" or "cgroupfs"; empty: it reports none, and the
 	// configuration's field counts.
-	CgroupDriver string
+	CgroupDriver   string
+	IgnoreEviction bool // the kubelet's flag --experimental-allocatable-ignore-eviction is set
 	// NodeLabels are the labels of the kubelet's flag --node-labels.
 	NodeLabels map[string]string
 }

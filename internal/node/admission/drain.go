@@ -1,0 +1,197 @@
+package admission
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/evenkeel/evenkeel/internal/component"
+)
+
+// NeedsDrain returns why the kubelet must not be restarted with the new configuration while containers run; empty: it may
+// be. The cgroups of the pods would change, or the kubelet would refuse one of its state files and stop.
+func NeedsDrain(in Input) []string {
+	if !containersRun(in) {
+		return nil
+	}
+	var reasons []string
+	if in.Before != nil {
+		reasons = append(reasons, cgroupChanges(in)...)
+		reasons = append(reasons, userNamespaceChange(in)...)
+	}
+	if reason := cpuStateRefused(in); reason != "" {
+		reasons = append(reasons, "cpu_manager_state: "+reason)
+	}
+	if reason := memoryStateRefused(in); reason != "" {
+		reasons = append(reasons, "memory_manager_state: "+reason)
+	}
+	return reasons
+}
+
+// containersRun reports whether a container of a pod may run.
+func containersRun(in Input) bool {
+	if in.Running == nil {
+		return len(activePods(in, gatesOf(in.After, in.Minor))) > 0
+	}
+	for _, containers := range in.Running {
+		if len(containers) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// cgroupChanges compares what names the cgroups of pods. The kubelet kills a running pod whose cgroup does not exist.
+func cgroupChanges(in Input) (reasons []string) {
+	differs := func(field string, before, after any) {
+		if before != after {
+			reasons = append(reasons, fmt.Sprintf("%s changes from %v to %v: running pods are in the old cgroups", field, before, after))
+		}
+	}
+	differs("cgroupRoot", textOr(in.Before, "cgroupRoot", "/"), textOr(in.After, "cgroupRoot", "/"))
+	differs("cgroupsPerQOS", boolOr(in.Before, "cgroupsPerQOS", true), boolOr(in.After, "cgroupsPerQOS", true))
+	differs("cgroupDriver", cgroupDriver(in, in.Before), cgroupDriver(in, in.After))
+	return reasons
+}
+
+// cgroupDriver returns the driver that the kubelet uses: the container runtime's if that reports one.
+func cgroupDriver(in Input, config component.Effective) string {
+	if in.Machine.CgroupDriver != "" && gatesOf(config, in.Minor).on("KubeletCgroupDriverFromCRI") {
+		return in.Machine.CgroupDriver
+	}
+	return textOr(config, "cgroupDriver", "cgroupfs")
+}
+
+// userNamespaceChange compares the length of user namespaces with which the kubelet recorded those of running pods.
+func userNamespaceChange(in Input) []string {
+	const field, length = "userNamespaces.idsPerPod", 65536
+	before, after := intOr(in.Before, field, length), intOr(in.After, field, length)
+	if before == after || !slices.ContainsFunc(in.Pods, func(p *corev1.Pod) bool { return p != nil && p.Spec.HostUsers != nil && !*p.Spec.HostUsers }) {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s changes from %d to %d: the kubelet does not start with the user namespaces of present pods", field, before, after)}
+}
+
+const strictReservation = "strict-cpu-reservation"
+
+func isStrict(config component.Effective) bool {
+	options, _ := texts(config, "cpuManagerPolicyOptions")
+	return options[strictReservation] == "true"
+}
+
+// cpuStateRefused returns why the kubelet would refuse cpu_manager_state; empty: it accepts the file
+// (pkg/kubelet/cm/cpumanager/policy_static.go, validateState).
+func cpuStateRefused(in Input) string {
+	state := in.CPUState
+	if state == nil {
+		return ""
+	}
+	if policy := textOr(in.After, "cpuManagerPolicy", "none"); policy != state.Policy {
+		return fmt.Sprintf("the file is of policy %q, the configuration has %q", state.Policy, policy)
+	}
+	if state.Policy != "static" {
+		return ""
+	}
+	assigned := CPUSet{}
+	entries := 0
+	for _, containers := range state.Assigned {
+		for _, cpus := range containers {
+			entries++
+			assigned = assigned.plus(cpus)
+		}
+	}
+	strict := isStrict(in.After)
+	switch {
+	case len(state.Default) == 0 && entries == 0:
+		return ""
+	case len(state.Default) == 0:
+		return "the default set of CPUs is empty"
+	case assigned.overlaps(state.Default):
+		return "assigned CPUs are also in the default set"
+	}
+	before := in.Before
+	if before == nil {
+		before = in.After
+	}
+	cpus, err := ParseCPUSet(in.After.String("reservedSystemCPUs"))
+	switch known := err == nil && len(cpus) > 0; {
+	case !known && before.String("reservedSystemCPUs") == "" && in.After.String("reservedSystemCPUs") == "" &&
+		reservedCPUs(before) == reservedCPUs(in.After) && isStrict(before) == strict:
+		return onlineDiffers(in, state, assigned, nil, strict)
+	case !known && entries == 0 && !strict && !isStrict(before):
+		return onlineDiffers(in, state, assigned, nil, false)
+	case !known:
+		return "the reservation of CPUs changes"
+	case strict && cpus.overlaps(state.Default):
+		return "reserved CPUs are in the default set, and strict-cpu-reservation excludes them"
+	case !strict && !state.Default.contains(cpus):
+		return "reserved CPUs belong to containers, or do not exist"
+	case len(in.Machine.OnlineCPUs) == 0 && (strict || isStrict(before)) &&
+		(strict != isStrict(before) || before.String("reservedSystemCPUs") != in.After.String("reservedSystemCPUs")):
+		return "the reservation of CPUs changes with strict-cpu-reservation"
+	}
+	return onlineDiffers(in, state, assigned, cpus, strict)
+}
+
+// onlineDiffers compares the CPUs in the file with those of the machine; reserved is nil if they are not known.
+func onlineDiffers(in Input, state *CPUState, assigned, reserved CPUSet, strict bool) string {
+	if len(in.Machine.OnlineCPUs) == 0 || strict && reserved == nil {
+		return ""
+	}
+	expected := in.Machine.OnlineCPUs
+	if strict {
+		expected = expected.minus(reserved)
+	}
+	if !assigned.plus(state.Default).equal(expected) {
+		return "the machine's available CPUs are not those of the file"
+	}
+	return ""
+}
+
+// memoryStateRefused returns why the kubelet would refuse memory_manager_state; empty: it accepts the file. Of what the
+// kubelet compares, only the reservations of each NUMA node depend on the configuration
+// (pkg/kubelet/cm/memorymanager/policy_static.go, validateState).
+func memoryStateRefused(in Input) string {
+	state := in.MemoryState
+	if state == nil {
+		return ""
+	}
+	if policy := textOr(in.After, "memoryManagerPolicy", "None"); policy != state.Policy {
+		return fmt.Sprintf("the file is of policy %q, the configuration has %q", state.Policy, policy)
+	}
+	if state.Policy != "Static" {
+		return ""
+	}
+	expected := reservedMemory(in.After)
+	for _, id := range slices.Sorted(maps.Keys(state.NUMA)) {
+		for _, name := range sorted(state.NUMA[id]) {
+			if was, is := state.NUMA[id][name].SystemReserved, expected[id][name]; was != uint64(is) {
+				return fmt.Sprintf("reservedMemory of %s on NUMA node %d changes from %d to %d bytes", name, id, was, is)
+			}
+		}
+	}
+	return ""
+}
+
+// reservedMemory returns the reservations by NUMA node.
+func reservedMemory(config component.Effective) map[int]amounts {
+	byNode := map[int]amounts{}
+	for _, entry := range list(config, "reservedMemory") {
+		fields, _ := entry.(map[string]any)
+		number, _ := fields["numaNode"].(json.Number)
+		id, _ := number.Int64()
+		limits, _ := textsOf(fields["limits"])
+		if byNode[int(id)] == nil {
+			byNode[int(id)] = amounts{}
+		}
+		for name, text := range limits {
+			if q, err := parseQuantity(text); err == nil {
+				byNode[int(id)][corev1.ResourceName(name)] = amount(corev1.ResourceName(name), q)
+			}
+		}
+	}
+	return byNode
+}
