@@ -50,9 +50,6 @@ func Predict(in Input) []Loss {
 			losses = append(losses, Loss{UID: p.UID, Namespace: p.Namespace, Name: p.Name, Reason: c.reason, Message: c.message})
 		}
 	}
-	slices.SortFunc(losses, func(a, b Loss) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
-	})
 	return losses
 }
 

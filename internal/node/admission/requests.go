@@ -1,6 +1,9 @@
 package admission
 
 import (
+	"cmp"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,8 +28,8 @@ type pod struct {
 	freeable  amounts // the least that preemption of the pod frees, as preemption computes it
 }
 
-// activePods returns the pods that count as users of the node: those that admission handles, and terminal ones whose
-// containers still run.
+// activePods returns the pods that count as users of the node, sorted by namespace and name: those that admission handles,
+// and terminal ones whose containers still run.
 func activePods(in Input, g gates) []*pod {
 	var active []*pod
 	for _, p := range in.Pods {
@@ -53,6 +56,9 @@ func activePods(in Input, g gates) []*pod {
 		a.request, a.freeable = requests(p, a.allocated, g)
 		active = append(active, a)
 	}
+	slices.SortStableFunc(active, func(a, b *pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
 	return active
 }
 
