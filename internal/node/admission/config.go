@@ -119,12 +119,18 @@ func threshold(value string, capacity int64) int64 {
 	return amount("", q)
 }
 
-// maxQuantityLength limits the text of a quantity: the parser's time grows with the exponent.
-const maxQuantityLength = 64
+// Limits of a quantity's text. The parser computes every digit that an exponent stands for: 1e999999999 takes it minutes.
+const (
+	maxQuantityLength = 64
+	maxExponentDigits = 2
+)
 
 func parseQuantity(text string) (resource.Quantity, error) {
 	if len(text) > maxQuantityLength {
 		return resource.Quantity{}, fmt.Errorf("quantity of %d bytes", len(text))
+	}
+	if i := strings.IndexAny(text, "eE"); i >= 0 && len(strings.TrimLeft(text[i+1:], "+-0")) > maxExponentDigits {
+		return resource.Quantity{}, fmt.Errorf("quantity with the exponent %s", text[i+1:])
 	}
 	return resource.ParseQuantity(text)
 }

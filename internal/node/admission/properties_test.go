@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -217,16 +216,13 @@ func TestHostileObjectsAreNoProblem(t *testing.T) {
 		{"500 pods with 200 containers", aNode(), nothingReserved, many(), 500},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			for _, minor := range []int{math.MinInt, 0, 33, 37, 99, math.MaxInt} {
+			for _, minor := range []int{math.MinInt, 33, 37, math.MaxInt} {
 				in := Input{Minor: minor, After: config(t, tt.config), Node: tt.node, Pods: tt.pods,
 					CPUState: &CPUState{}, MemoryState: &MemoryState{}, Devices: Devices{Allocated: []DeviceAllocation{{}}}}
-				start := time.Now()
-				if got := len(Predict(in)); got != tt.want {
-					t.Errorf("1.%d: %d losses, want %d: %+v", minor, got, tt.want, Predict(in))
-				}
-				NeedsDrain(in)
-				if taken := time.Since(start); taken > 20*time.Second {
-					t.Errorf("1.%d took %s", minor, taken)
+				var losses []Loss
+				inLittleTime(t, func() { losses = Predict(in); NeedsDrain(in) })
+				if len(losses) != tt.want {
+					t.Errorf("1.%d: %d losses, want %d: %.1000s", minor, len(losses), tt.want, told(losses))
 				}
 			}
 		})

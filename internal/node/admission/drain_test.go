@@ -1,0 +1,113 @@
+package admission
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func TestNeedsDrainNamesEachCause(t *testing.T) {
+	cpu := func(assigned CPUSet) func(*Input) {
+		return func(in *Input) {
+			online := CPUSet{0: {}, 1: {}, 2: {}, 3: {}}
+			in.Machine.OnlineCPUs = online
+			in.CPUState = &CPUState{Policy: "static", Default: online.minus(assigned), Assigned: map[types.UID]map[string]CPUSet{}}
+			if len(assigned) > 0 {
+				in.CPUState.Assigned["uid-a"] = map[string]CPUSet{"c": assigned}
+			}
+		}
+	}
+	memory := func(in *Input) {
+		in.MemoryState = &MemoryState{Policy: "Static", NUMA: map[int]map[corev1.ResourceName]MemoryTable{0: {"memory": {SystemReserved: 1 << 30}}}}
+	}
+	const (
+		static    = `"cpuManagerPolicy":"static"`
+		strict    = static + `,"cpuManagerPolicyOptions":{"strict-cpu-reservation":"true"}`
+		reserved1 = `"memoryManagerPolicy":"Static","reservedMemory":[{"numaNode":0,"limits":{"memory":"1Gi"}}]`
+		reserved2 = `"memoryManagerPolicy":"Static","reservedMemory":[{"numaNode":0,"limits":{"memory":"2Gi"}}]`
+	)
+	for _, tt := range []struct {
+		name          string
+		before, after string
+		input         func(*Input)
+		want          string // part of the only reason; empty: none
+	}{
+		{"nothing", `{}`, `{"maxPods":5}`, nil, ""},
+		{"defaults written out", `{}`, `{"cgroupRoot":"/","cgroupsPerQOS":true,"cgroupDriver":"cgroupfs"}`, nil, ""},
+		{"cgroupRoot", `{}`, `{"cgroupRoot":"/x"}`, nil, "cgroupRoot changes from / to /x"},
+		{"cgroupsPerQOS", `{}`, `{"cgroupsPerQOS":false}`, nil, "cgroupsPerQOS changes"},
+		{"cgroupDriver", `{}`, `{"cgroupDriver":"systemd"}`, nil, "cgroupDriver changes"},
+		{"cgroupDriver that the runtime decides", `{}`, `{"cgroupDriver":"systemd"}`, func(in *Input) { in.Machine.CgroupDriver = "systemd" }, ""},
+		{"cgroupRoot and no containers", `{}`, `{"cgroupRoot":"/x"}`, func(in *Input) { in.Running = map[types.UID]map[string]bool{} }, ""},
+		{"configuration that runs is not known", `null`, `{"cgroupRoot":"/x"}`, nil, ""},
+		{"CPU policy", `{` + static + `}`, `{}`, cpu(nil), `the file is of policy "static"`},
+		{"reserved CPUs that are free", `{` + static + `,"reservedSystemCPUs":"0"}`, `{` + static + `,"reservedSystemCPUs":"0-1"}`, cpu(CPUSet{3: {}}), ""},
+		{"reserved CPUs that are assigned", `{` + static + `,"reservedSystemCPUs":"0"}`, `{` + static + `,"reservedSystemCPUs":"0,3"}`, cpu(CPUSet{3: {}}), "reserved CPUs belong to containers"},
+		{"number of reserved CPUs", `{` + static + `,"kubeReserved":{"cpu":"1"}}`, `{` + static + `,"kubeReserved":{"cpu":"1500m"}}`, cpu(CPUSet{3: {}}), "the reservation of CPUs changes"},
+		{"reservation within a CPU", `{` + static + `,"kubeReserved":{"cpu":"600m"}}`, `{` + static + `,"kubeReserved":{"cpu":"900m"}}`, cpu(CPUSet{3: {}}), ""},
+		{"number of reserved CPUs and no entries", `{` + static + `,"kubeReserved":{"cpu":"1"}}`, `{` + static + `,"kubeReserved":{"cpu":"2"}}`, cpu(nil), ""},
+		{"strict reservation", `{` + static + `,"reservedSystemCPUs":"0"}`, `{` + strict + `,"reservedSystemCPUs":"0"}`, cpu(nil), "strict-cpu-reservation excludes them"},
+		{"CPU that went offline", `{` + static + `,"reservedSystemCPUs":"0"}`, `{` + static + `,"reservedSystemCPUs":"0"}`, func(in *Input) {
+			cpu(nil)(in)
+			in.Machine.OnlineCPUs = CPUSet{0: {}, 1: {}}
+		}, "the machine's available CPUs"},
+		{"memory policy", `{}`, `{}`, memory, `the file is of policy "Static"`},
+		{"reservedMemory", `{` + reserved1 + `}`, `{` + reserved2 + `}`, memory, "reservedMemory of memory on NUMA node 0"},
+		{"reservedMemory that stays", `{` + reserved1 + `}`, `{` + reserved1 + `,"maxPods":5}`, memory, ""},
+		{"user namespaces", `{}`, `{"userNamespaces":{"idsPerPod":131072}}`, func(in *Input) { in.Pods[0].Spec.HostUsers = new(false) }, "idsPerPod changes"},
+		{"user namespaces and no pod with one", `{}`, `{"userNamespaces":{"idsPerPod":131072}}`, nil, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in := Input{Minor: 36, Before: config(t, tt.before), After: config(t, tt.after), Node: aNode(), Pods: []*corev1.Pod{aPod("a", nil)}}
+			if tt.input != nil {
+				tt.input(&in)
+			}
+			reasons := NeedsDrain(in)
+			if tt.want == "" && len(reasons) > 0 || tt.want != "" && (len(reasons) != 1 || !strings.Contains(reasons[0], tt.want)) {
+				t.Errorf("got %q, want %q", reasons, tt.want)
+			}
+		})
+	}
+}
+
+func TestGatesFollowTheVersion(t *testing.T) {
+	for _, tt := range []struct {
+		minor        int
+		config, gate string
+		want         bool
+	}{
+		{33, `{}`, "PodLevelResources", false},
+		{34, `{}`, "PodLevelResources", true},
+		{33, `{"featureGates":{"AllAlpha":true}}`, "PodLevelResources", true},
+		{33, `{"featureGates":{"AllAlpha":true,"PodLevelResources":false}}`, "PodLevelResources", false},
+		{34, `{"featureGates":{"AllBeta":false}}`, "PodLevelResources", false},
+		{35, `{"featureGates":{"AllBeta":false}}`, "InPlacePodVerticalScaling", true}, // locked
+		{37, `{"featureGates":{"AllBeta":true}}`, "PodLevelResourceManagers", true},
+		{33, `{"featureGates":{"NodeDeclaredFeatures":true}}`, "NodeDeclaredFeatures", false}, // unknown to 1.33
+		{32, `{}`, "KubeletCgroupDriverFromCRI", true},
+		{40, `{}`, "NodeDeclaredFeatures", true},
+	} {
+		if got := gatesOf(config(t, tt.config), tt.minor).on(tt.gate); got != tt.want {
+			t.Errorf("1.%d with %s: %s is %v, want %v", tt.minor, tt.config, tt.gate, got, tt.want)
+		}
+	}
+}
+
+func TestAllocatableIsTheKubelets(t *testing.T) {
+	// The kubelet computes with float32 percentages: 10% is 0.10000000149.
+	capacity := amounts{"cpu": 2000, "memory": 8 << 30, "ephemeral-storage": 100 << 30, "hugepages-2Mi": 1 << 30}
+	a := allocatable(config(t, `{"evictionHard":{"memory.available":"100Mi","nodefs.available":"10%"},"kubeReserved":{"cpu":"100m","memory":"1Gi"},"systemReserved":{"cpu":"200m","ephemeral-storage":"1Gi"},"maxPods":110,"podsPerCore":10}`), capacity, false)
+	share := float32(10) / 100
+	storage := int64(99)<<30 - int64(float64(int64(100)<<30)*float64(share))
+	want := amounts{"cpu": 1700, "memory": 6<<30 - 100<<20, "ephemeral-storage": storage, "hugepages-2Mi": 1 << 30, "pods": 20}
+	for name, value := range want {
+		if a[name] != value {
+			t.Errorf("%s is %d, want %d", name, a[name], value)
+		}
+	}
+	if storage == 99<<30-10<<30 {
+		t.Error("the test does not tell the kubelet's rounding from an exact one")
+	}
+}

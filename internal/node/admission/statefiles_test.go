@@ -1,0 +1,155 @@
+package admission
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func quoted(text string) string {
+	b, _ := json.Marshal(text)
+	return string(b)
+}
+
+const (
+	devicesFile = `{"Data":{"PodDeviceEntries":[{"PodUID":"u","ContainerName":"c","ResourceName":"example.com/gpu","DeviceIDs":{"-1":["x"],"0":["x","y"]},"AllocResp":"AA=="}],"RegisteredDevices":{"example.com/gpu":["x","y"],"b.com/b":null}},"Checksum":1,"New":{}}`
+	cpuFile     = `{"policyName":"static","defaultCpuSet":"0-1,4","entries":{"u":{"c":"2-3"}},"checksum":5}`
+	memoryFile  = `{"policyName":"Static","machineState":{"0":{"numberOfAssignments":1,"memoryMap":{"memory":{"total":9,"systemReserved":2,"allocatable":7,"reserved":3,"free":4},"hugepages-2Mi":null},"cells":[0]},"1":null},"entries":{"u":{"c":[{"numaAffinity":[0],"type":"memory","size":3}]}},"checksum":5}`
+)
+
+var allocatedFile = `{"data":` + quoted(`{"entries":{"u":{"ContainerResources":{"c":{"limits":{},"requests":{"cpu":"500m"}},"d":{}},"PodLevelResources":{"requests":{"cpu":"2"}},"EmptyDirVolumeLimits":{"v":"1Gi"}},"w":{"ContainerResources":null,"PodLevelResources":null}}}`) + `,"checksum":3}`
+
+func TestTheKubeletsFilesAreDecoded(t *testing.T) {
+	allocated, err := DecodeAllocated([]byte(allocatedFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.ResourceRequirements{Requests: quantities("cpu", "2")}
+	want := map[types.UID]Allocation{
+		"u": {Containers: map[string]corev1.ResourceRequirements{"c": {Requests: quantities("cpu", "500m")}, "d": {}}, Pod: pod},
+		"w": {Containers: map[string]corev1.ResourceRequirements{}},
+	}
+	if diff := cmp.Diff(want, allocated); diff != "" {
+		t.Errorf("allocated_pods_state (-want, +got):\n%s", diff)
+	}
+	devices, err := DecodeDevices([]byte(devicesFile))
+	if diff := cmp.Diff(Devices{[]corev1.ResourceName{"b.com/b", "example.com/gpu"}, []DeviceAllocation{{"u", "c", "example.com/gpu", 2}}}, devices); diff != "" || err != nil {
+		t.Errorf("kubelet_internal_checkpoint: %v (-want, +got):\n%s", err, diff)
+	}
+	wantCPU := &CPUState{"static", CPUSet{0: {}, 1: {}, 4: {}}, map[types.UID]map[string]CPUSet{"u": {"c": {2: {}, 3: {}}}}}
+	wantMemory := &MemoryState{"Static", map[int]map[corev1.ResourceName]MemoryTable{0: {"memory": {2, 4}}, 1: {}}, map[types.UID]map[string]bool{"u": {"c": true}}}
+	// 1.37 writes the content also into data, and reads it from there.
+	for version, files := range map[string][2]string{
+		"1.33": {cpuFile, memoryFile},
+		"1.37": {`{"policyName":"none","entries":{"old":{"c":"9"}},"data":` + quoted(cpuFile) + `,"dataChecksum":1}`, `{"policyName":"None","entries":{"old":{"c":[]}},"data":` + quoted(memoryFile) + `}`},
+	} {
+		cpu, err := DecodeCPUState([]byte(files[0]))
+		if diff := cmp.Diff(wantCPU, cpu); diff != "" || err != nil {
+			t.Errorf("%s: cpu_manager_state: %v (-want, +got):\n%s", version, err, diff)
+		}
+		memory, err := DecodeMemoryState([]byte(files[1]))
+		if diff := cmp.Diff(wantMemory, memory); diff != "" || err != nil {
+			t.Errorf("%s: memory_manager_state: %v (-want, +got):\n%s", version, err, diff)
+		}
+	}
+}
+
+// decoders are the decoders by name, with their errors only.
+var decoders = map[string]func([]byte) error{
+	"allocated": func(b []byte) error { _, err := DecodeAllocated(b); return err },
+	"devices":   func(b []byte) error { _, err := DecodeDevices(b); return err },
+	"cpu":       func(b []byte) error { _, err := DecodeCPUState(b); return err },
+	"memory":    func(b []byte) error { _, err := DecodeMemoryState(b); return err },
+}
+
+func TestBrokenFilesAreErrorsInLittleTime(t *testing.T) {
+	inData := func(inner string) string { return `{"data":` + quoted(inner) + `}` }
+	entry := func(quantity string) string {
+		return inData(`{"entries":{"u":{"ContainerResources":{"c":{"requests":{"cpu":"` + quantity + `"}}}}}}`)
+	}
+	for _, tt := range []struct{ name, decoder, text, want string }{
+		{"empty", "allocated", ``, "unexpected end"},
+		{"no data", "allocated", `{}`, "data: unexpected end"},
+		{"broken data", "allocated", `{"data":"{"}`, "data: unexpected end"},
+		{"broken quantity", "allocated", entry("lots"), "quantities must match"},
+		{"long quantity", "allocated", entry(strings.Repeat("9", 1000)), "quantity of 1000 bytes"},
+		{"deep", "devices", strings.Repeat("[", 1000) + strings.Repeat("]", 1000), "nested 1000 levels deep"},
+		{"deep in data", "memory", inData(strings.Repeat("[", 1000)), "data: nested 1000 levels deep"},
+		{"large", "cpu", strings.Repeat(" ", maxStateFile+1), "more than 33554432"},
+		{"CPU number", "cpu", `{"defaultCpuSet":"70000"}`, "value out of range"},
+		{"negative CPU", "cpu", `{"defaultCpuSet":"-1"}`, "invalid syntax"},
+		{"reversed range", "cpu", `{"defaultCpuSet":"3-1"}`, "range"},
+		{"repeated ranges", "cpu", `{"defaultCpuSet":"` + strings.Repeat("0-65535,", 60000) + `0"}`, "more than 65536"},
+		{"list instead of an object", "memory", `{"machineState":[1]}`, "cannot unmarshal"},
+		{"NUMA node", "memory", `{"machineState":{"x":{}}}`, "cannot unmarshal"},
+		{"negative bytes", "memory", `{"machineState":{"0":{"memoryMap":{"memory":{"free":-1}}}}}`, "cannot unmarshal"},
+		{"many CPUs", "cpu", `{"entries":{"u":{` + manyEntries(40) + `}}}`, "more than 1048576 CPUs"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var err error
+			inLittleTime(t, func() { err = decoders[tt.decoder]([]byte(tt.text)) })
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// inLittleTime fails the test if the function has not returned after 20 seconds, which is far above what it takes.
+func inLittleTime(t *testing.T, run func()) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	done := make(chan struct{})
+	go func() { defer close(done); run() }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		t.Fatal("does not return")
+	}
+}
+
+func manyEntries(n int) string {
+	var entries []string
+	for i := range n {
+		entries = append(entries, fmt.Sprintf(`"c%d":"0-65535"`, i))
+	}
+	return strings.Join(entries, ",")
+}
+
+// A quantity with a large exponent must not make the parser compute all its digits.
+func TestQuantitiesWithLargeExponentsAreFast(t *testing.T) {
+	for _, text := range []string{"1e9", "1e999999999", "1e-999999999", "9e9223372036854775807", "1.5e2147483647", "-1e2147483647", "1e+0000999999999", "1e99", "1e-99"} {
+		inLittleTime(t, func() {
+			if q, err := parseQuantity(text); err == nil {
+				amount(corev1.ResourceCPU, q)
+				amount(corev1.ResourceMemory, q)
+				largestOf(corev1.ResourceList{"cpu": q}, quantities("cpu", "1"))
+			}
+		})
+	}
+}
+
+func FuzzDecoders(f *testing.F) {
+	for _, text := range []string{allocatedFile, devicesFile, cpuFile, memoryFile, `{"data":` + quoted(cpuFile) + `}`} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		in := Input{Minor: 35, After: config(t, `{"cpuManagerPolicy":"static","memoryManagerPolicy":"Static","cpuManagerPolicyOptions":{"full-pcpus-only":"true"}}`), Node: aNode()}
+		in.Pods = []*corev1.Pod{aPod("a", nil, guaranteed("1"))}
+		in.Allocated, _ = DecodeAllocated(data)
+		in.Devices, _ = DecodeDevices(data)
+		in.CPUState, _ = DecodeCPUState(data)
+		in.MemoryState, _ = DecodeMemoryState(data)
+		Predict(in)
+		NeedsDrain(in)
+	})
+}
