@@ -12,6 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/internal/component"
 )
 
 func quoted(text string) string {
@@ -138,18 +141,39 @@ func TestQuantitiesWithLargeExponentsAreFast(t *testing.T) {
 	}
 }
 
+// useFile decodes the file with every decoder, and predicts with what they return.
+func useFile(after component.Effective, data []byte) {
+	in := Input{Minor: 35, After: after, Node: aNode(), Pods: []*corev1.Pod{aPod("a", nil, guaranteed("1"), func(p *corev1.Pod) { p.UID = "u" })}}
+	in.Allocated, _ = DecodeAllocated(data)
+	in.Devices, _ = DecodeDevices(data)
+	in.CPUState, _ = DecodeCPUState(data)
+	in.MemoryState, _ = DecodeMemoryState(data)
+	Predict(in)
+	NeedsDrain(in)
+}
+
+var stateFiles = []string{allocatedFile, devicesFile, cpuFile, memoryFile, `{"data":` + quoted(cpuFile) + `}`, `{"data":` + quoted(memoryFile) + `}`}
+
+const staticPolicies = `{"cpuManagerPolicy":"static","memoryManagerPolicy":"Static","cpuManagerPolicyOptions":{"full-pcpus-only":"true"}}`
+
 func FuzzDecoders(f *testing.F) {
-	for _, text := range []string{allocatedFile, devicesFile, cpuFile, memoryFile, `{"data":` + quoted(cpuFile) + `}`} {
+	after := config(f, staticPolicies)
+	for _, text := range stateFiles {
 		f.Add([]byte(text))
 	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		in := Input{Minor: 35, After: config(t, `{"cpuManagerPolicy":"static","memoryManagerPolicy":"Static","cpuManagerPolicyOptions":{"full-pcpus-only":"true"}}`), Node: aNode()}
-		in.Pods = []*corev1.Pod{aPod("a", nil, guaranteed("1"))}
-		in.Allocated, _ = DecodeAllocated(data)
-		in.Devices, _ = DecodeDevices(data)
-		in.CPUState, _ = DecodeCPUState(data)
-		in.MemoryState, _ = DecodeMemoryState(data)
-		Predict(in)
-		NeedsDrain(in)
+	f.Fuzz(func(t *testing.T, data []byte) { useFile(after, data) })
+}
+
+func TestDamagedFilesDoNotPanic(t *testing.T) {
+	after := config(t, staticPolicies)
+	tokens := []string{"", "null", "{}", "[]", "-1", "1e99", `"0-9"`, `"x"`, "18446744073709551615", `"9E"`, ",", "true"}
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.SampledFrom(stateFiles).Draw(t, "file")
+		for range rapid.IntRange(1, 3).Draw(t, "damages") {
+			from := rapid.IntRange(0, len(text)).Draw(t, "from")
+			to := min(len(text), from+rapid.IntRange(0, 12).Draw(t, "length"))
+			text = text[:from] + rapid.SampledFrom(tokens).Draw(t, "token") + text[to:]
+		}
+		useFile(after, []byte(text))
 	})
 }
