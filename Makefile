@@ -17,7 +17,7 @@ AS_ROOT := $(if $(SUDO),$(SUDO) env PATH="$$PATH" CGO_ENABLED=0 GOMODCACHE="$$(g
 
 export CGO_ENABLED := 0
 
-.PHONY: help build tools kubelets previous programs cli-programs image release deps demo test matrix e2e bench bench-fleet lint generate clean
+.PHONY: help build tools kubelets previous programs cli-programs image release deps demo test matrix admission e2e bench bench-fleet lint generate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -196,6 +196,13 @@ e2e: tools $(OLDEST_KUBELET) $(filter %/$(KUBELET)/kubelet,$(KUBELETS)) deps bui
 
 bench: tools deps build ## measure speed and size, each beside its floor from the same run
 	@$(AS_ROOT) go run ./test/bench
+
+# Seeds SEED to SEED+PAIRS-1. With VERSIONS=v1.36.3, only that kubelet runs, for instance to repeat one pair.
+PAIRS ?= 200
+SEED ?= 1
+VERSIONS ?= all
+admission: tools $(KUBELETS) deps ## compare the predicted losses of PAIRS random restarts (default: 200) with those of all kubelets
+	@$(AS_ROOT) go test -timeout 90m -count=1 -parallel 8 -v ./test/admission -kubelets=$(VERSIONS) -seed=$(SEED) -pairs=$(PAIRS)
 
 NODES ?= 5000
 bench-fleet: tools build ## measure the controller with NODES hollow nodes (default: 5000; takes 30 minutes); fail if a limit is exceeded

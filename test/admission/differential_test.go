@@ -228,7 +228,7 @@ func (n *node) wants(planned component.Effective) {
 // describe returns everything that a prediction depended on, and how to run the pair again.
 func describe(n *node, seed uint64, obj *corev1.Node, pods []*corev1.Pod, running component.Effective, after world, predicted, lost map[string]string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "run it again: go test ./test/admission -count=1 -v -kubelets=%s -seed=%d -pairs=1\n", n.kubelet.version, seed)
+	fmt.Fprintf(&b, "run it again: make admission VERSIONS=%s SEED=%d PAIRS=1\n", n.kubelet.version, seed)
 	fmt.Fprintf(&b, "predicted: %s\nrejected: %s\n", asYAML(predicted), asYAML(lost))
 	old := map[string]any{}
 	for name := range after.config {

@@ -310,7 +310,7 @@ func setTolerations(d *dice, spec *corev1.PodSpec, before, after []corev1.Taint)
 		tolerate(taint)
 	}
 	for _, taint := range after {
-		if d.chance(80) {
+		if d.chance(85) {
 			tolerate(taint)
 		}
 	}

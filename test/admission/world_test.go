@@ -69,7 +69,7 @@ func worldOf(seed uint64) world {
 		perCore = 2 + d.IntN(3)
 	}
 	sysctls := []string{"net.core.*"}
-	if d.chance(15) {
+	if d.chance(10) {
 		sysctls = oneOf(d, []string{}, []string{"net.core.somaxconn"}, []string{"net.ipv4.*"})
 	}
 	w.config = map[string]any{
@@ -90,16 +90,16 @@ func worldOf(seed uint64) world {
 		"serializeImagePulls":  d.chance(50),
 	}
 
-	if d.chance(20) {
+	if d.chance(6) {
 		w.labels[tierLabel] = "b"
 	}
-	if d.chance(20) {
+	if d.chance(5) {
 		w.labels[genLabel] = oneOf(d, "1", "3")
 	}
-	if d.chance(80) {
+	if d.chance(95) {
 		w.labels[gpuLabel] = "yes"
 	}
-	if d.chance(40) {
+	if d.chance(30) {
 		w.taints = append(w.taints, corev1.Taint{
 			Key:    oneOf(d, "evenkeel.test/a", "evenkeel.test/b"),
 			Value:  oneOf(d, "1", "2"),
