@@ -88,6 +88,7 @@ func (n *node) pair(seed uint64, sum *tally) {
 	before, after := worldOf(seed-1), worldOf(seed)
 	n.reach(before)
 	pods, unplaced := n.place(seed, before, after)
+	n.reports(before)
 	n.set(after)
 	placed := slices.DeleteFunc(slices.Clone(pods), func(name string) bool { return unplaced[name] })
 
@@ -111,12 +112,16 @@ func (n *node) pair(seed uint64, sum *tally) {
 	lost := n.admitted(placed...)
 	n.wants(planned)
 	if len(lost) == 0 && len(predicted) > 0 {
-		// Whether the kubelet admits the pods can depend on when it learns its new allocatable resources, so try again.
+		// The kubelet may have admitted the pods with the old allocatable, so try again when the Node has the new one.
+		n.reports(after)
 		n.restart(after)
 		lost = n.admitted(placed...)
 	}
 
 	n.t.Logf("seed %d: %d pods, predicted %v, lost %v", seed, len(pods), reasons(predicted), reasons(lost))
+	if len(lost) == 0 && len(predicted) > 0 {
+		n.t.Logf("seed %d: a truly safe pair was refused\n%s", seed, describe(n, seed, obj, all, running, after, predicted, lost))
+	}
 	for name := range lost {
 		if _, ok := predicted[name]; !ok {
 			n.t.Errorf("seed %d: the kubelet rejected %s (%s), which was not predicted\n%s", seed, name, lost[name],

@@ -273,6 +273,28 @@ func (n *node) object() *corev1.Node {
 	return obj
 }
 
+// reports waits until the Node has the allocatable of a world, which the kubelet writes after its start.
+func (n *node) reports(w world) {
+	n.t.Helper()
+	n.eventually("the Node has its new allocatable", func(context.Context) error {
+		status := n.object().Status
+		if got, want := status.Allocatable.Pods().Value(), int64(w.pods(status.Capacity.Cpu().Value())); got != want {
+			return fmt.Errorf("pods are %d, want %d", got, want)
+		}
+		for name, want := range w.allocatable(status.Capacity) {
+			got := status.Allocatable[name]
+			value, rounding := got.Value(), int64(2<<20)
+			if name == corev1.ResourceCPU {
+				value, rounding = got.MilliValue(), 0
+			}
+			if value < want-rounding || value > want+rounding {
+				return fmt.Errorf("%s is %d, want %d", name, value, want)
+			}
+		}
+		return nil
+	})
+}
+
 // pods returns all pods of the node.
 func (n *node) pods(ctx context.Context) ([]*corev1.Pod, error) {
 	list, err := shared.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.host.Name()})
