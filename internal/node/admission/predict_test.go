@@ -161,6 +161,11 @@ func TestEachCauseOfALossIsPredicted(t *testing.T) {
 			want: "a PodLevelResourcesNotSupported", in: map[int]string{33: ""}},
 		{name: "overhead", pods: []*corev1.Pod{aPod("a", quantities("cpu", "1"), func(p *corev1.Pod) { p.Spec.Overhead = quantities("cpu", "600m") })},
 			in: map[int]string{36: "a OutOfcpu", 37: "a OutOfcpu"}},
+		{name: "overhead that the status has too", pods: []*corev1.Pod{aPod("a", quantities("cpu", "1"), func(p *corev1.Pod) {
+			p.Spec.Overhead = quantities("cpu", "450m")
+			p.Status.AllocatedResources = quantities("cpu", "1450m")
+			p.Status.Resources = &corev1.ResourceRequirements{Requests: quantities("cpu", "1450m")}
+		})}},
 		{name: "extended resource that the node does not have", pods: []*corev1.Pod{aPod("a", quantities("example.com/x", "5"))}},
 		{name: "extended resource", node: func(n *corev1.Node) {
 			n.Status.Capacity["example.com/x"], n.Status.Allocatable["example.com/x"] = resource.MustParse("1"), resource.MustParse("1")

@@ -94,6 +94,13 @@ func requests(p *corev1.Pod, allocated Allocation, g gates) (request, freeable a
 	if podLevels {
 		request.raise(resources.PodRequests(&largest, resources.PodResourcesOptions{}))
 	}
+	if podLevelStatus {
+		// The kubelet's status has the overhead in it, and the kubelet adds it once more to the requests of other pods. The
+		// computation from the status below has it twice already.
+		for name, q := range p.Spec.Overhead {
+			request[name] = add(request[name], amount(name, q))
+		}
+	}
 	dra := g.on("DRANodeAllocatableResources") && len(p.Status.NodeAllocatableResourceClaimStatuses) > 0
 	if dra || podLevelStatus && (p.Status.Resources != nil || p.Status.AllocatedResources != nil) {
 		request.raise(resources.PodRequests(&largest, resources.PodResourcesOptions{
@@ -102,12 +109,6 @@ func requests(p *corev1.Pod, allocated Allocation, g gates) (request, freeable a
 			UseDRANodeAllocatableResourceClaimStatus:       dra,
 			SkipPodLevelResources:                          !podLevels,
 		}))
-	}
-	if podLevelStatus {
-		// The status then has the overhead in it, and the kubelet adds it once more to the requests of other pods.
-		for name, q := range p.Spec.Overhead {
-			request[name] = add(request[name], amount(name, q))
-		}
 	}
 	return request, freed(p, allocated, podLevels)
 }
