@@ -33,7 +33,7 @@ type Input struct {
 	// Allocated is the kubelet's allocated_pods_state, by the UID that the kubelet uses; nil: there is none.
 	Allocated map[types.UID]Allocation
 	// Running names the containers that run now, according to the container runtime, by the UID that the kubelet uses: for a
-	// static pod the mirror pod's annotation kubernetes.io/config.hash. nil: not known; then no container counts as running
+	// static pod the mirror pod's annotation kubernetes.io/config.mirror. nil: not known; then no container counts as running
 	// where that matters, which is for devices.
 	Running map[types.UID]map[string]bool
 	Devices Devices
