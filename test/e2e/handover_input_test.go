@@ -147,8 +147,8 @@ func TestAnAgentThatCannotRunAKubeletDoesNotTakeTheLock(t *testing.T) {
 	boot.holds(boot.Pid())
 	boot.runs(1, "", []string{"probe", "--socket=" + self.socket()}, "evenkeel-agent: no agent answers on "+self.socket())
 	boot.runs(0, "", []string{"probe", "--socket=" + boot.socket(), "--ready"}, "running\n")
-	boot.runs(0, "", []string{"--help"}, "--lock-file", "--bootstrap", "--probe-socket", "7 the lock file cannot be used", "8 the lock file was replaced")
-	boot.runs(0, "", []string{"probe", "--help"}, "Exit codes: 0 it is, 1 it is not or does not answer, 3 usage.", "maxSurge")
+	boot.runs(0, "", []string{"--help"}, "--lock-file", "--bootstrap", "--probe-socket", "cannot be used, 8 the lock file was replaced")
+	boot.runs(0, "", []string{"probe", "--help"}, "Exit codes: 0 alive (with --ready: ready), 1 not, or no answer, 3 usage.", "maxSurge")
 }
 
 func TestALockHeldByAnotherProgramIsReportedAndTakenWhenItIsFree(t *testing.T) {

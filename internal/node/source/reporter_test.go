@@ -154,8 +154,8 @@ func TestNewestReportIsWrittenAfterAnOutage(t *testing.T) {
 	r.Report(Report{Status: someStatus("newest")})
 	p.fail(nil)
 	awaitStatus(t, node, "newest")
-	if n := p.count("PATCH", "/nodeconfigs/"); n != 1 {
-		t.Errorf("%d writes, want 1", n)
+	if n := p.count("PATCH", "/nodeconfigs/"); n > 2 { // an attempt may have begun before the newest report
+		t.Errorf("%d writes, want at most 2", n)
 	}
 }
 
