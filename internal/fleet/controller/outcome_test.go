@@ -1,9 +1,11 @@
 package controller
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +65,8 @@ func TestWithAnOlderCRDTheStatusIsWrittenWithoutUnknownFields(t *testing.T) {
 			}
 			wantSchema(t, "older", tt.unknown...)
 			c := newController(t, own())
+			var log bytes.Buffer
+			c.log = slog.New(slog.NewTextHandler(&log, nil))
 			c.fleet.setRollout(rolloutNamed(t, "older"))
 			r := c.fleet.rollouts["older"]
 			halted := rollout.Policy{
@@ -88,6 +92,16 @@ func TestWithAnOlderCRDTheStatusIsWrittenWithoutUnknownFields(t *testing.T) {
 			st := rolloutNamed(t, "older").Status
 			if h := st.History; len(h) != 1 || h[0].Outcome != v1alpha1.OutcomeHalted || h[0].Message != "Inconclusive: 2 nodes went NotReady" {
 				t.Errorf("the history is %+v", h)
+			}
+			if has := st.History[0].Reason == v1alpha1.HaltInconclusive; has != (name == "settings") {
+				t.Errorf("the history has the reason: %t", has)
+			}
+			warned := 0
+			if name != "reason" {
+				warned = 1
+			}
+			if n := strings.Count(log.String(), "the CRD of NodeConfigRollouts is older than this controller"); n != warned {
+				t.Errorf("%d warnings, want %d:\n%s", n, warned, log.String())
 			}
 			if has := st.Controller != nil; has != (name == "reason") {
 				t.Errorf("the status has the controller's settings: %t", has)

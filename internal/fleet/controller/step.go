@@ -179,12 +179,7 @@ func (c *Controller) recordStatus(ctx context.Context, r *rolloutEntry, in *plan
 	}
 	if changed {
 		got, err := c.patchStatus(ctx, o, &st)
-		if unknownField(err) && removeReasons(&st) { // an older CRD: the reason is still in the message
-			got, err = c.patchStatus(ctx, o, &st)
-		}
-		if unknownField(err) && strings.Contains(err.Error(), `"status.controller"`) { // an older CRD: other programs use default settings
-			c.noSettingsField.Store(true)
-			st.Controller = nil
+		for unknownField(err) && c.removeUnknown(&st, err) {
 			got, err = c.patchStatus(ctx, o, &st)
 		}
 		if err != nil {
@@ -197,6 +192,21 @@ func (c *Controller) recordStatus(ctx context.Context, r *rolloutEntry, in *plan
 	}
 	r.progress = &result.Next
 	return time.Time{}, nil
+}
+
+// removeUnknown removes the fields from a status that an older CRD lacks according to an error, and reports whether there was
+// one. The reason of an outcome is still in its message. Without the settings, other programs use the defaults.
+func (c *Controller) removeUnknown(st *v1alpha1.NodeConfigRolloutStatus, err error) (removed bool) {
+	if strings.Contains(err.Error(), `"status.history[`) {
+		removed = removeReasons(st)
+	}
+	if st.Controller != nil && strings.Contains(err.Error(), `"status.controller"`) {
+		st.Controller, removed = nil, true
+		if !c.noSettingsField.Swap(true) {
+			c.log.Warn("the status of rollouts does not contain this controller's times and namespace, so kubectl evenkeel and the dashboard use the defaults: the CRD of NodeConfigRollouts is older than this controller; run kubectl apply -k config/default, then restart the controller")
+		}
+	}
+	return removed
 }
 
 // patchStatus writes a rollout's status if the rollout has not changed, and returns the stored rollout.
