@@ -179,7 +179,7 @@ func TestPlanErrors(t *testing.T) {
 		{"-f " + edit("nodeSelector: {matchLabels: {pool: planned}}", "priority: 1"), []string{"rollout planned: spec.nodeSelector is empty"}},
 		{"-f " + edit("20%", "200%"), []string{"spec.strategy.maxUnavailable", "200%"}},
 		{"-f " + edit("20%", "200%") + " --nodes 5", []string{"spec.strategy.maxUnavailable", "200%"}},
-		{"-f " + edit("resources: {maxPods: 120}", "nonsense: {}") + " --nodes 5", []string{"rollout planned: the template cannot be used: spec.template.kubelet", "nonsense"}},
+		{"-f " + edit("resources: {maxPods: 120}", "nonsense: {}") + " --nodes 5", []string{"rollout planned is invalid: spec.template.kubelet", "nonsense"}},
 		{"-f " + edit("kubelet: {apiVersion", "configMapRef: {namespace: evenkeel-system, name: nowhere}\n    #"), []string{"the template of rollout planned", "evenkeel-system/nowhere"}},
 		{"planned --nodes 5", []string{"--nodes needs -f"}},
 		{"-f " + file + " --nodes 0", []string{"--nodes 0: use 1 to 100000"}},
@@ -210,7 +210,7 @@ func TestPlanUsesTheDurationInSpecTrial(t *testing.T) {
 	evenkeelAs(t, "/nowhere", "rollout", "plan", "-f", file, "--nodes", "20").wantOutput(t, "A trial takes 7m.\n")
 	both := write(t, strings.Replace(planned, "  strategy:", "  trial: {configTrialDuration: 7m}\n  strategy:", 1))
 	got := evenkeelAs(t, "/nowhere", "rollout", "plan", "-f", both, "--nodes", "20")
-	if want := "rollout planned: the template cannot be used: spec.trial and the payload (trial.configTrialDuration) both have trial settings: remove one of them"; got.code != 1 || !strings.Contains(got.err, want) {
+	if want := "rollout planned is invalid: spec.trial and the payload (trial.configTrialDuration) both have trial settings: remove one of them"; got.code != 1 || !strings.Contains(got.err, want) {
 		t.Errorf("exit %d: %s, want %q", got.code, got.err, want)
 	}
 }

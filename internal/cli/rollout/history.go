@@ -41,7 +41,11 @@ func (a *app) historyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if objects, err := query.Labelled(cmd.Context(), c, policy.SettingsOf(r, nil).Namespace, r.Name); err == nil {
+			settings, err := query.Settings(cmd.Context(), c, r)
+			if err != nil {
+				return err
+			}
+			if objects, err := query.Labelled(cmd.Context(), c, settings.Namespace, r.Name); err == nil {
 				if words := describe.IgnoredConfigMaps(r, objects); words != "" {
 					fmt.Fprintf(a.ErrOut, "note: %s\n", printable.Line(words))
 				}

@@ -111,22 +111,34 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 		return err
 	}
 	warnOfSelector(a.Env, r)
+	invalid := checkValid(f)
+	if o.file != "" && invalid != nil { // there is nothing to plan yet
+		return invalid
+	}
 	v, err := newPlanReport(ctx, f, model)
 	if err != nil {
 		return err
 	}
-	if o.simulate {
+	if o.simulate && invalid == nil {
 		v.Simulation = newSimulationView(v.run, model)
 	}
 	if o.output != "" {
-		return printing.Encode(a.Out, o.output, v)
+		return errors.Join(printing.Encode(a.Out, o.output, v), invalid)
 	}
 	v.print(a.Out)
-	if o.simulate {
+	if v.Simulation != nil {
 		out, colors := a.Colored()
 		v.Simulation.print(out, colors)
 	}
-	return nil
+	return invalid
+}
+
+// checkValid returns an error for a rollout whose spec or template is invalid.
+func checkValid(f *query.Fleet) error {
+	if f.Policy.Invalid == "" {
+		return nil
+	}
+	return fmt.Errorf("rollout %s is invalid: %s", f.Policy.Name, f.Policy.Invalid)
 }
 
 // planned reads the rollout that the arguments name, and reads or simulates its nodes.
@@ -184,6 +196,9 @@ func showPlan(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollou
 	if err != nil {
 		return err
 	}
+	if err := checkValid(f); err != nil {
+		return err
+	}
 	model, err := planOptions{}.model()
 	if err != nil {
 		return err
@@ -236,9 +251,6 @@ type excludedNodes struct {
 
 // newPlanReport plans for a fleet of healthy nodes, and simulates the model too.
 func newPlanReport(ctx context.Context, f *query.Fleet, m rollout.Model) (*PlanReport, error) {
-	if f.Policy.Invalid != "" {
-		return nil, fmt.Errorf("rollout %s: the template cannot be used: %s", f.Policy.Name, f.Policy.Invalid)
-	}
 	m.Interrupted = func() bool { return ctx.Err() != nil }
 	m.Trial = trialOf(f, m.Trial)
 	m.Fail = min(m.Fail, m.Trial/2)
@@ -250,6 +262,10 @@ func newPlanReport(ctx context.Context, f *query.Fleet, m rollout.Model) (*PlanR
 	now := rollout.Plan(f.Policy, f.Progress, f.Nodes)
 	v.Phase, v.Message, v.Nodes = now.Phase, now.Message, policy.CountsOf(now.Counts)
 	v.addExcluded(f, now)
+	if f.Policy.Invalid != "" { // nothing will change
+		v.End, v.EndMessage = now.Phase, now.Message
+		return v, nil
+	}
 
 	healthy := m
 	healthy.Failing, healthy.Breaks, healthy.Silent = 0, 0, 0

@@ -67,10 +67,7 @@ func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*query.Fleet, erro
 		}
 		r.Spec.Template = v1alpha1.RolloutTemplate{KubeletDropIn: &runtime.RawExtension{Raw: empty}}
 	}
-	f, err := query.NewFleet(r, now)
-	if err != nil {
-		return nil, err
-	}
+	f := query.NewFleet(r, now)
 	before := now.Add(-time.Hour)
 	for i := range nodes {
 		n := rollout.Node{

@@ -13,12 +13,12 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
@@ -174,7 +174,7 @@ func (a *app) status(ctx context.Context, name string, f printing.Format) error 
 	if err != nil {
 		return err
 	}
-	a.WarnIfControllerSilent(ctx, c, policy.SettingsOf(r, nil))
+	a.warnIfControllerSilent(ctx, c, r)
 	if f != "" && f != printing.Wide {
 		err = printing.Object(a.Out, f, r)
 	} else {
@@ -189,6 +189,13 @@ func (a *app) status(ctx context.Context, name string, f printing.Format) error 
 		return &command.Exit{Code: code}
 	}
 	return nil
+}
+
+// warnIfControllerSilent warns about a rollout's controller that does not renew its Lease.
+func (a *app) warnIfControllerSilent(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) {
+	if settings, err := query.Settings(ctx, c, r); err == nil {
+		a.WarnIfControllerSilent(ctx, c, settings)
+	}
 }
 
 // await shows a rollout until it has reached the goal, cannot reach it any more, or the time is up.
@@ -212,7 +219,7 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 	if err != nil {
 		return a.ended(interrupted, ctx, w, name, nil, err)
 	}
-	a.WarnIfControllerSilent(ctx, c, policy.SettingsOf(r, nil))
+	a.warnIfControllerSilent(ctx, c, r)
 	out := a.follower(follow, c, f)
 	var late <-chan time.Time
 	if query.Observed(r) {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -83,26 +82,9 @@ func (f *fleet) setClockOffset(r *rolloutEntry) {
 
 // offsetOf returns how far the newest time that is recorded for a rollout is ahead of the clock.
 func (f *fleet) offsetOf(r *rolloutEntry) time.Duration {
-	st := &r.object.Status
-	newest := time.Time{}
-	at := func(t time.Time) {
-		if t.After(newest) {
-			newest = t
-		}
-	}
-	for _, t := range []*metav1.Time{st.StartTime, st.AttemptTime, st.StepTime, st.ProgressTime} {
-		at(policy.TimeOf(t))
-	}
-	if h := st.Halt; h != nil {
-		at(h.Time.Time)
-	}
+	newest := policy.RecordedInStatus(&r.object.Status)
 	for _, n := range r.nodes {
-		if n.observed.Source.Rollout == r.name {
-			at(n.observed.Source.AssignedAt)
-		}
-		if n.observed.Observation.Rollout == r.name {
-			at(n.observed.Observation.HealthySince)
-		}
+		newest = policy.Latest(newest, policy.RecordedOnNode(r.name, &n.observed))
 	}
 	return max(0, newest.Sub(f.now().Truncate(time.Second)))
 }

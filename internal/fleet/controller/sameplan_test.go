@@ -14,6 +14,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -37,7 +38,8 @@ func TestTheControllerAndTheCLIPlanTheSame(t *testing.T) {
 	seen := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) { comparePlans(t, seen) })
 	// A generator that never draws a case proves nothing about it.
-	for _, what := range []string{"moves", "stopped", "last succeeded", "by history", "other namespace", "other times", "new rollout", "invalid", "late", "conflicted"} {
+	for _, what := range []string{"moves", "stopped", "last succeeded", "by history", "other namespace", "other times", "new rollout", "invalid", "late", "conflicted",
+		"missing ConfigMap", "template ConfigMap", "invalid spec", "invalid selector", "invalid with nodes", "new leader"} {
 		if seen[what] == 0 {
 			t.Errorf("of the plans that were compared none has: %s; %v", what, seen)
 		}
@@ -75,7 +77,6 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 		}
 		shown.Policy.Target.UID = wants.Target.UID
 	}
-	wants.Since = time.Time{} // only the controller knows since when it has seen everything
 	same := func(what string, shown, is any) {
 		if diff := gocmp.Diff(shown, is, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(rollout.Result{}, "NodeState")); diff != "" {
 			t.Fatalf("%s: shown (-), by the controller (+):\n%s", what, diff)
@@ -92,6 +93,10 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 		"by history":      wants.LastSucceeded.Number > 0 && r.object.Status.CurrentRevision == nil,
 		"other namespace": d.settings.Namespace != v1alpha1.SystemNamespace, "other times": d.settings.Times != policy.DefaultTimes,
 		"new rollout": r.object.Status.UpdateRevision == nil, "invalid": wants.Invalid != "",
+		"missing ConfigMap":  r.object.Spec.Template.ConfigMapRef != nil && d.source == nil,
+		"template ConfigMap": r.object.Spec.Template.ConfigMapRef != nil && wants.Invalid == "",
+		"invalid spec":       d.invalid == 1, "invalid selector": d.invalid == 2,
+		"invalid with nodes": wants.Invalid != "" && len(nodes) > 0, "new leader": !wants.Since.IsZero(),
 		"late": result.Counts.Stale > 0 || result.Counts.Failed > 0, "conflicted": result.Counts.Conflicted > 0,
 	} {
 		if is {
@@ -111,6 +116,10 @@ type drawnFleet struct {
 	configMaps []*corev1.ConfigMap // all that exist
 	nodes      []*corev1.Node
 	configs    []*v1alpha1.NodeConfig
+
+	source  *corev1.ConfigMap // that the template of "r" names; nil: there is none
+	invalid int               // what is wrong with the spec of "r": 1 an amount, 2 the selector
+	since   time.Time         // since when the leader has its Lease; zero: it has none
 }
 
 func (d *drawnFleet) chance(one int, what string) bool {
@@ -147,8 +156,32 @@ func (d *drawnFleet) draw() {
 	if len(d.rollouts) == 1 { // what was never published is not known
 		d.rollouts[0].Status.Controller = d.settings.Publish()
 	}
+	d.drawInvalid(&d.rollouts[0].Spec)
+	if d.chance(3, "lease") {
+		d.since = d.ago("acquired").Time
+	}
 	for i := range d.number(0, 8, "nodes") {
 		d.drawNode(fmt.Sprintf("node-%d", i))
+	}
+}
+
+// drawInvalid draws mistakes in the spec of "r", and a template in a ConfigMap that may be missing.
+func (d *drawnFleet) drawInvalid(s *v1alpha1.NodeConfigRolloutSpec) {
+	if d.chance(4, "template in a ConfigMap") {
+		content, err := policy.ContentOf(contentNumber(d.number(0, contents-1, "content of the ConfigMap")), nil)
+		if err != nil {
+			d.Fatal(err)
+		}
+		s.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: "team", Name: "kubelet"}}
+		if !d.chance(2, "missing") {
+			d.source = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "kubelet"}, Data: map[string]string{content.Key: content.Data}}
+		}
+	}
+	switch d.invalid = max(0, d.number(-10, 2, "mistake in the spec")); d.invalid {
+	case 1:
+		s.Strategy.MaxUnavailable = new(intstr.FromString("many"))
+	case 2:
+		s.AllNodes, s.NodeSelector = false, metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "Like"}}}
 	}
 }
 
@@ -314,7 +347,7 @@ func (d *drawnFleet) drawNode(name string) {
 // api is an API server with the objects that were drawn. It lists in the order of names.
 func (d *drawnFleet) api() client.WithWatch {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			d.Fatal(err)
 		}
@@ -325,6 +358,15 @@ func (d *drawnFleet) api() client.WithWatch {
 	}
 	for _, cm := range d.configMaps {
 		b = b.WithObjects(cm.DeepCopy())
+	}
+	if d.source != nil {
+		b = b.WithObjects(d.source.DeepCopy())
+	}
+	if !d.since.IsZero() {
+		b = b.WithObjects(&coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: d.settings.Namespace, Name: v1alpha1.ControllerLease},
+			Spec:       coordinationv1.LeaseSpec{AcquireTime: new(metav1.NewMicroTime(d.since))},
+		})
 	}
 	for _, n := range d.nodes {
 		b = b.WithObjects(n.DeepCopy())
@@ -356,12 +398,16 @@ func (d *drawnFleet) controller(api client.WithWatch, now time.Time) *Controller
 		settings: d.settings, writers: 1, client: api, fleet: newFleet("", time.Second), recorder: events.NewFakeRecorder(100),
 		log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
-	c.fleet.now = func() time.Time { return now }
+	c.fleet.now, c.fleet.since = func() time.Time { return now }, d.since
 	var err error
 	if c.metrics, err = newMeters(prometheus.NewRegistry(), "v1", "", newCollector(c.fleet, c.newProblems("", ""), c.newProblems("", ""))); err != nil {
 		d.Fatal(err)
 	}
 	c.sources = newTemplateSources(api, func() {})
+	if d.source != nil {
+		d.read(api, d.source)
+	}
+	c.sources.all[types.NamespacedName{Namespace: "team", Name: "kubelet"}] = &templateSource{read: true, object: d.source}
 	for i := range d.rollouts {
 		o := d.read(api, &v1alpha1.NodeConfigRollout{ObjectMeta: d.rollouts[i].ObjectMeta}).(*v1alpha1.NodeConfigRollout)
 		policy.StripRollout(o)

@@ -173,7 +173,11 @@ func (s *Server) detail(ctx context.Context, name string, now time.Time) (*rollo
 		return nil, err
 	}
 	d.Actions = offered(r, d.MayNot)
-	if words := describe.ControllerSilent(query.ControllerRenewal(ctx, s.api, policy.SettingsOf(r, nil).Namespace), policy.SettingsOf(r, nil).Namespace, now); words != "" {
+	settings, err := query.Settings(ctx, s.api, r)
+	if err != nil {
+		return nil, err
+	}
+	if words := describe.ControllerSilent(query.ControllerRenewal(ctx, s.api, settings.Namespace), settings.Namespace, now); words != "" {
 		d.Notes = append(d.Notes, words)
 	}
 	all, err := query.Revisions(ctx, s.api, r)

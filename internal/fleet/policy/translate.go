@@ -207,6 +207,38 @@ func ProgressOf(st *v1alpha1.NodeConfigRolloutStatus) rollout.Progress {
 	return p
 }
 
+// RecordedInStatus returns the newest time that the controller recorded in a rollout's status.
+func RecordedInStatus(st *v1alpha1.NodeConfigRolloutStatus) time.Time {
+	var newest time.Time
+	for _, t := range []*metav1.Time{st.StartTime, st.AttemptTime, st.StepTime, st.ProgressTime} {
+		newest = Latest(newest, TimeOf(t))
+	}
+	if h := st.Halt; h != nil {
+		newest = Latest(newest, h.Time.Time)
+	}
+	return newest
+}
+
+// RecordedOnNode returns the newest time that the controller recorded on a node for a rollout.
+func RecordedOnNode(name string, n *rollout.Node) time.Time {
+	var newest time.Time
+	if n.Source.Rollout == name {
+		newest = n.Source.AssignedAt
+	}
+	if n.Observation.Rollout == name {
+		newest = Latest(newest, n.Observation.HealthySince)
+	}
+	return newest
+}
+
+// Latest returns the later one of two times.
+func Latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
 // TimeOf converts an optional time; nil becomes the zero value.
 func TimeOf(t *metav1.Time) time.Time {
 	if t == nil {

@@ -2,12 +2,12 @@ package query
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -27,8 +27,8 @@ type Fleet struct {
 }
 
 // Gather reads the input of a rollout's plan. A rollout that is not stored replaces the stored one of its name. visit, if not
-// nil, is called for each node that the rollout selects, in the order of Fleet.Nodes. An unusable template is no error: the
-// policy says so.
+// nil, is called for each node that the rollout selects, in the order of Fleet.Nodes. An invalid spec, an unusable template
+// and a missing ConfigMap of the template are no errors: Policy.Invalid says why, as in the controller.
 func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout, visit func(Pair)) (*Fleet, error) {
 	list, err := Rollouts(ctx, c)
 	if err != nil {
@@ -36,10 +36,8 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 	}
 	now := time.Now()
 	r, all := inPlace(r, list.Items, now)
-	selection, err := selectionOf(r)
-	if err != nil {
-		return nil, err
-	}
+	now = policy.Latest(now, policy.RecordedInStatus(&r.Status)) // this machine's clock may be behind the controller's
+	selection, invalid := policy.SelectionOf(r)                  // Policy.Invalid reports the error
 	in := policy.Input{Rollout: r, Settings: policy.SettingsOf(r, all), Now: now}
 	if in.Template, err = templateIn(ctx, c, r); err != nil {
 		return nil, fmt.Errorf("the template of rollout %s: %w", r.Name, err)
@@ -49,6 +47,10 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 	}
 	f := &Fleet{Template: in.Template}
 	others := policy.SelectionsOf(all)
+	if invalid != nil { // no node is selected
+		f.build(ctx, c, in)
+		return f, nil
+	}
 	listed := selection.Nodes
 	first := r.Status.UpdateRevision == nil
 	if first { // its number depends on assignments of an earlier rollout of the same name, to any node
@@ -70,36 +72,33 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 		}
 		n.WentNotReady = wentNotReady(p.Node, now)
 		selection.Place(&n, p.Node, rollout.Holder(policy.ClaimsOn(others, p.Node), &n))
+		in.Now = policy.Latest(in.Now, policy.RecordedOnNode(r.Name, &n))
 		f.Nodes = append(f.Nodes, n)
 		f.Zones = append(f.Zones, p.Node.Labels[corev1.LabelTopologyZone])
 		if visit != nil {
 			visit(p)
 		}
 	}
-	f.Policy, f.Progress = policy.Build(in)
+	f.build(ctx, c, in)
 	return f, nil
+}
+
+// build sets the policy and the progress. The controller observes at least since it acquired its Lease, on the clock of its
+// machine; only the controller knows about later gaps. Without permission to read the Lease, Policy.Since stays zero.
+func (f *Fleet) build(ctx context.Context, c client.Reader, in policy.Input) {
+	f.Policy, f.Progress = policy.Build(in)
+	if l := controllerLease(ctx, c, in.Settings.Namespace); l != nil && l.Spec.AcquireTime != nil {
+		f.Policy.Since = l.Spec.AcquireTime.Time
+	}
 }
 
 // NewFleet returns the fleet of a rollout that has not begun, without nodes and with the controller's default settings. It reads
 // nothing.
-func NewFleet(r *v1alpha1.NodeConfigRollout, now time.Time) (*Fleet, error) {
-	if _, err := selectionOf(r); err != nil {
-		return nil, err
-	}
+func NewFleet(r *v1alpha1.NodeConfigRollout, now time.Time) *Fleet {
 	in := policy.Input{Rollout: r, Template: policy.TemplateOf(r, nil), Settings: policy.DefaultSettings, Now: now}
 	f := &Fleet{Template: in.Template}
 	f.Policy, f.Progress = policy.Build(in)
-	return f, nil
-}
-
-// selectionOf returns the selection of a rollout. The error lists the mistakes in the spec.
-func selectionOf(r *v1alpha1.NodeConfigRollout) (policy.Selection, error) {
-	selection, selectErr := policy.SelectionOf(r)
-	_, specErr := policy.FromSpec(r, policy.Times{}, time.Time{})
-	if err := errors.Join(selectErr, specErr); err != nil {
-		return selection, fmt.Errorf("rollout %s: %w", r.Name, err)
-	}
-	return selection, nil
+	return f
 }
 
 // templateIn returns the template of a rollout. It reads the template's ConfigMap if there is a reference to one.
@@ -109,7 +108,7 @@ func templateIn(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRoll
 		return policy.TemplateOf(r, nil), nil
 	}
 	source, err := templateSource(ctx, c, ref)
-	if err != nil {
+	if err != nil && !apierrors.IsNotFound(err) {
 		return policy.Template{}, err
 	}
 	return policy.TemplateOf(r, source), nil

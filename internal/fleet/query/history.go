@@ -36,16 +36,26 @@ type Revision struct {
 	Object   *corev1.ConfigMap `json:"-"` // nil: gone
 	sameName *corev1.ConfigMap // the ConfigMap that now has the name of the revision's ConfigMap
 	claims   []string          // other ConfigMaps that are labelled with the number
+
+	namespace string // of the ConfigMap
 }
 
 // Revisions returns the revisions that a rollout's status lists, the oldest first. It ignores the labels of ConfigMaps: everyone
 // with the permission to create a ConfigMap can set them.
 func Revisions(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout) ([]Revision, error) {
-	objects, err := Labelled(ctx, c, policy.SettingsOf(r, nil).Namespace, r.Name)
+	settings, err := Settings(ctx, c, r)
 	if err != nil {
 		return nil, err
 	}
-	return revisionsOf(r, objects), nil
+	objects, err := Labelled(ctx, c, settings.Namespace, r.Name)
+	if err != nil {
+		return nil, err
+	}
+	all := revisionsOf(r, objects)
+	for i := range all {
+		all[i].namespace = settings.Namespace
+	}
+	return all, nil
 }
 
 // revisionsOf returns the revisions that a status lists, given the ConfigMaps that are labelled with the rollout, by name.
@@ -122,7 +132,7 @@ func ContentAt(r *v1alpha1.NodeConfigRollout, all []Revision, number int64) (pol
 		return policy.Content{}, fmt.Errorf("the status of rollout %q lists no revision %d; available revisions: %s", r.Name, number, Available(all))
 	}
 	p := all[at]
-	what := fmt.Sprintf("ConfigMap %s/%s", policy.SettingsOf(r, nil).Namespace, cmp.Or(p.ConfigMap, "(unknown)"))
+	what := fmt.Sprintf("ConfigMap %s/%s", p.namespace, cmp.Or(p.ConfigMap, "(unknown)"))
 	refuse := func(format string, args ...any) (policy.Content, error) {
 		return policy.Content{}, fmt.Errorf(format+"; available revisions: %s", append(args, Available(all))...)
 	}

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 )
 
 // Pages yields the objects of a list, page by page, in the order of their names. list is empty. An error ends it.
@@ -222,9 +223,31 @@ func IsReady(node *corev1.Node) bool {
 // ControllerRenewal returns when evenkeel-controller last renewed its Lease in a namespace; zero if there is no Lease, or it
 // cannot be read.
 func ControllerRenewal(ctx context.Context, c client.Reader, namespace string) time.Time {
-	lease := &coordinationv1.Lease{}
-	if c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.ControllerLease}, lease) != nil || lease.Spec.RenewTime == nil {
+	lease := controllerLease(ctx, c, namespace)
+	if lease == nil || lease.Spec.RenewTime == nil {
 		return time.Time{}
 	}
 	return lease.Spec.RenewTime.Time
+}
+
+// controllerLease reads the Lease of evenkeel-controller; nil if there is none, or it cannot be read.
+func controllerLease(ctx context.Context, c client.Reader, namespace string) *coordinationv1.Lease {
+	lease := &coordinationv1.Lease{}
+	if c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.ControllerLease}, lease) != nil {
+		return nil
+	}
+	return lease
+}
+
+// Settings returns the settings of the controller that runs a rollout. It reads the other rollouts if the controller has not
+// processed this one yet.
+func Settings(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout) (policy.Settings, error) {
+	if r.Status.Controller != nil {
+		return policy.SettingsOf(r, nil), nil
+	}
+	all, err := Rollouts(ctx, c)
+	if err != nil {
+		return policy.Settings{}, fmt.Errorf("list rollouts: %w", err)
+	}
+	return policy.SettingsOf(r, all.Items), nil
 }

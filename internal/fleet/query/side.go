@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -130,7 +131,8 @@ func RolloutSide(ctx context.Context, c client.Reader, arg string) (Side, error)
 		if content, err = ContentAt(r, all, revision); err != nil {
 			return Side{}, err
 		}
-		source = fmt.Sprintf("ConfigMap %s/%s", policy.SettingsOf(r, nil).Namespace, policy.RevisionName(name, content.SHA256))
+		at := slices.IndexFunc(all, func(p Revision) bool { return p.Number == revision })
+		source = fmt.Sprintf("ConfigMap %s/%s", all[at].namespace, all[at].ConfigMap)
 	}
 	p, err := PayloadOf(content)
 	return SideOf("rollout/"+arg, source, p), err
