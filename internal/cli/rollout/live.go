@@ -122,7 +122,7 @@ func (v view) counts() string {
 	}{
 		{n.Pending, "pending", nil}, {n.Assigned, "assigned", nil}, {n.Trial, "in trial", nil}, {n.Soaking, "soaking", nil},
 		{n.Failed, "failed", v.style.Red}, {n.Blocked, "blocked", v.style.Yellow}, {n.RollingBack, "rolling back", v.style.Yellow}, {n.Skipped, "skipped", nil},
-		{n.Stale, "stale", v.style.Yellow}, {n.Conflicted, "in other rollouts", nil}, {n.Manual, "manual", nil},
+		{n.Stale, "stale", v.style.Yellow}, {n.Conflicted, "conflicted", nil}, {n.Manual, "manual", nil},
 		{n.Unavailable, "unavailable", v.style.Yellow},
 	} {
 		if c.n > 0 {
@@ -257,7 +257,7 @@ func (v view) open() []string {
 	}
 	lines := []string{""}
 	for _, n := range shown {
-		words := fmt.Sprintf("%-11s", n.state)
+		words := fmt.Sprintf("%-12s", n.state)
 		if n.state == nodeFailed {
 			words = v.style.Red(words)
 		}

@@ -29,7 +29,7 @@ const (
 	nodeFailed
 )
 
-var nodeStateNames = [...]string{"Pending", "Updated", "Soaking", "Assigned", "Trial", string(v1alpha1.RolloutRollingBack), "Failed"}
+var nodeStateNames = [...]string{"Pending", "Updated", "Soaking", "Assigned", "Trial", "Rolling back", "Failed"}
 
 func (s nodeState) String() string { return nodeStateNames[s] }
 

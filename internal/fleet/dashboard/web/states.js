@@ -8,7 +8,7 @@ export const states = [
   { id: "trial", name: "In trial", means: "the configuration runs on trial", flight: true },
   { id: "soaking", name: "Soaking", means: "the trial was passed; the soak time is not over", flight: true },
   { id: "failed", name: "Failed", means: "the configuration failed on the node, or changes protected fields", bad: true },
-  { id: "silent", name: "Silent", means: "its agent does not answer", bad: true },
+  { id: "stale", name: "Stale", means: "its agent does not answer", bad: true },
   { id: "passed-over", name: "Skipped", means: "a person assigned its configuration, or the node takes it from elsewhere" },
   { id: "no-agent", name: "No agent", means: "no agent has reported from the node" },
   { id: "unknown", name: "Unknown", means: "its agent cannot determine the state", bad: true },
@@ -47,7 +47,7 @@ export function drawCell(g, state, down, x, y, size, color, ink) {
     case "trial": solid(); g.beginPath(); g.arc(x + size / 2, y + size / 2, size * 0.22, 0, 7); g.fill(); break;
     case "soaking": solid(); strokes([0.25, 0.36, 0.75, 0.36], [0.25, 0.64, 0.75, 0.64]); break;
     case "failed": solid(); g.lineWidth = line * 1.3; strokes([0.28, 0.28, 0.72, 0.72], [0.72, 0.28, 0.28, 0.72]); break;
-    case "silent": solid(); g.lineWidth = line * 1.3; strokes([0.5, 0.22, 0.5, 0.56], [0.5, 0.78, 0.5, 0.78]); break;
+    case "stale": solid(); g.lineWidth = line * 1.3; strokes([0.5, 0.22, 0.5, 0.56], [0.5, 0.78, 0.5, 0.78]); break;
     case "blocked": hollow(); strokes([0.38, 0.3, 0.38, 0.7], [0.62, 0.3, 0.62, 0.7]); break;
     case "passed-over": hollow(); strokes([0.28, 0.5, 0.72, 0.5]); break;
     case "no-agent": g.beginPath(); g.arc(x + size / 2, y + size / 2, size * 0.16, 0, 7); g.fill(); break;
