@@ -22,6 +22,14 @@ const (
 	AnnotationAgentTurn = "evenkeel.dev/agent-turn"
 )
 
+// Exit codes of a pod's evenkeel-agent install or uninstall, for which a retry does not help. kubectl evenkeel reads them from
+// the pod's status.
+const (
+	InstallExitRolledBack = 2 // the change was rolled back
+	InstallExitUsage      = 3 // the command line is wrong
+	InstallExitNotOnHost  = 6 // the namespaces of the host cannot be entered
+)
+
 // Values of LabelAgent. The last two schedule no pod: a failed installation is retried only when a person asks for it.
 const (
 	AgentInstall         = "install"

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/handover"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
@@ -22,5 +23,12 @@ func TestEachFailureToRunTheNodeHasAnExitCode(t *testing.T) {
 		if got := exitCode(err); got != err {
 			t.Errorf("%v becomes %v", err, got)
 		}
+	}
+}
+
+// The installer of nodes reads the exit codes from pods.
+func TestAUsageErrorEndsWithTheExitCodeThatTheInstallerKnows(t *testing.T) {
+	if program.ExitUsage != v1alpha1.InstallExitUsage {
+		t.Errorf("a usage error ends with %d, the installer expects %d", program.ExitUsage, v1alpha1.InstallExitUsage)
 	}
 }

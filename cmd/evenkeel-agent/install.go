@@ -25,7 +25,7 @@ import (
 )
 
 // exitRolledBack is the exit code of install and uninstall after a rollback. Other commands use 2 as exitCouldNotTell.
-const exitRolledBack = 2
+const exitRolledBack = v1alpha1.InstallExitRolledBack
 
 // Paths on a node.
 const (

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/hostns"
 	"github.com/evenkeel/evenkeel/internal/node/install"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -17,7 +18,7 @@ import (
 )
 
 // exitNotOnHost is the exit code if on-host cannot enter the namespaces of the host.
-const exitNotOnHost = 6
+const exitNotOnHost = v1alpha1.InstallExitNotOnHost
 
 func onHostCommand() *cobra.Command {
 	var o onHostOptions

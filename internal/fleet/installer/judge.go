@@ -91,9 +91,9 @@ func (n Node) started() bool {
 
 // finalExits are the exit codes of an installer for which a retry does not help.
 var finalExits = map[int32]string{
-	2: "tried and rolled back",
-	3: "the command line of its installer is wrong",
-	6: "its installer cannot run on the host",
+	v1alpha1.InstallExitRolledBack: "tried and rolled back",
+	v1alpha1.InstallExitUsage:      "the command line of its installer is wrong",
+	v1alpha1.InstallExitNotOnHost:  "its installer cannot run on the host",
 }
 
 // mostRestarts is the number of restarts after errors that changed nothing on the node.
