@@ -230,12 +230,10 @@ func (f *fleet) scheduleClaims(n *nodeEntry) {
 func (f *fleet) trackReady(n *nodeEntry) {
 	first := n.observed.Name == ""
 	ready, since := false, f.now()
-	for i := range n.node.Status.Conditions {
-		if c := &n.node.Status.Conditions[i]; c.Type == corev1.NodeReady {
-			ready = c.Status == corev1.ConditionTrue
-			if at := c.LastTransitionTime.Time; first && c.Status == corev1.ConditionUnknown && at.Before(since) {
-				since = at
-			}
+	if c := policy.ReadyCondition(n.node); c != nil {
+		ready = c.Status == corev1.ConditionTrue
+		if at := c.LastTransitionTime.Time; first && c.Status == corev1.ConditionUnknown && at.Before(since) {
+			since = at
 		}
 	}
 	if !ready && (first || n.observed.Ready) {

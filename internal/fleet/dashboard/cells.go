@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,7 +32,7 @@ const (
 	stateTrial
 	stateSoaking
 	stateFailed
-	stateSilent
+	stateStale
 	statePassedOver
 	stateNoAgent
 	stateUnknown
@@ -40,7 +41,7 @@ const (
 
 var stateOf = map[rollout.State]state{
 	rollout.Pending: statePending, rollout.Assigned: stateAssigned, rollout.Trial: stateTrial, rollout.Soaking: stateSoaking,
-	rollout.Updated: stateFine, rollout.Failed: stateFailed, rollout.Skipped: statePassedOver, rollout.Stale: stateSilent,
+	rollout.Updated: stateFine, rollout.Failed: stateFailed, rollout.Skipped: statePassedOver, rollout.Stale: stateStale,
 	rollout.Conflicted: statePassedOver, rollout.Manual: statePassedOver, rollout.Blocked: stateBlocked,
 }
 
@@ -180,12 +181,38 @@ type cachedList struct {
 	err   error
 }
 
-// cachedReader is a cluster that also caches the ConfigMaps of revisions for some seconds: snapshots are frequent, and these
-// ConfigMaps are not watched.
+// cachedLease is the answer to a read of the controller's Lease, which is kept for some time.
+type cachedLease struct {
+	until time.Time
+	lease coordinationv1.Lease
+	err   error
+}
+
+// cachedReader is a cluster that also caches the ConfigMaps of revisions and the controller's Lease for some seconds: snapshots
+// are frequent, and these objects are not watched.
 type cachedReader struct{ *cluster }
 
-// cacheDuration is how long ConfigMaps of revisions are cached.
+// cacheDuration is how long ConfigMaps of revisions and Leases are cached.
 const cacheDuration = 15 * time.Second
+
+func (r cachedReader) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	lease, ok := object.(*coordinationv1.Lease)
+	if !ok {
+		return r.cluster.Get(ctx, key, object, options...)
+	}
+	r.mu.Lock()
+	l, known := r.leases[key.Namespace]
+	r.mu.Unlock()
+	if !known || time.Now().After(l.until) {
+		l = cachedLease{until: time.Now().Add(cacheDuration)}
+		l.err = r.api.Get(ctx, key, &l.lease, options...)
+		r.mu.Lock()
+		r.leases[key.Namespace] = l
+		r.mu.Unlock()
+	}
+	l.lease.DeepCopyInto(lease)
+	return l.err
+}
 
 func (r cachedReader) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
 	configMaps, ok := list.(*corev1.ConfigMapList)

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -108,6 +109,26 @@ func TestANodeOfARolloutIsShownAsTheRolloutSeesIt(t *testing.T) {
 	}
 	if len(got.Rollouts) != 1 || got.Rollouts[0].Budget == nil || got.Rollouts[0].Budget.Of != 1 {
 		t.Errorf("the rollouts are %+v, notes %q", got.Rollouts, got.Notes)
+	}
+}
+
+func TestARolloutWithoutItsTemplateShowsItsNodes(t *testing.T) {
+	for name, damage := range map[string]func(*v1alpha1.NodeConfigRolloutSpec){
+		"missing ConfigMap": func(s *v1alpha1.NodeConfigRolloutSpec) {
+			s.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: "team", Name: "nowhere"}}
+		},
+		"invalid spec": func(s *v1alpha1.NodeConfigRolloutSpec) { s.Strategy.MaxUnavailable = new(intstr.FromString("many")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := served(t, true)
+			r := waiting()
+			damage(&r.Spec)
+			known(s.cluster, r, nodeOf("worker", "z", true), configOf("worker", metav1.ConditionTrue, "AllChecksPassed"))
+			got := s.cluster.snapshot(t.Context(), time.Now())
+			if c := got.Cells["worker"]; c.Rollout != "workers" || c.State != statePending || len(got.Notes) > 0 {
+				t.Errorf("the node is %+v, the notes are %q", c, got.Notes)
+			}
+		})
 	}
 }
 

@@ -33,7 +33,9 @@ type cluster struct {
 	failing map[string]failure
 	// configMaps has the ConfigMaps of revisions; see cachedReader.
 	configMaps map[string]cachedList
-	changed    chan struct{}
+	// leases has the controller's Lease by namespace; see cachedReader.
+	leases  map[string]cachedLease
+	changed chan struct{}
 }
 
 // failure is why a kind cannot be read, and since when.
@@ -52,7 +54,7 @@ const (
 func newCluster(api client.WithWatch) *cluster {
 	return &cluster{
 		api: api, nodes: map[string]*corev1.Node{}, configs: map[string]*v1alpha1.NodeConfig{}, rollouts: map[string]*v1alpha1.NodeConfigRollout{},
-		listed: map[string]bool{}, failing: map[string]failure{}, configMaps: map[string]cachedList{}, changed: make(chan struct{}, 1),
+		listed: map[string]bool{}, failing: map[string]failure{}, configMaps: map[string]cachedList{}, leases: map[string]cachedLease{}, changed: make(chan struct{}, 1),
 	}
 }
 

@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -107,19 +107,24 @@ func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 	}
 	n := &st.Nodes
 	for _, c := range []countView{
-		{"Updated", n.Updated}, {"Soaking", n.Soaking}, {"Trial", n.Trial}, {"Assigned", n.Assigned}, {"Pending", n.Pending}, {"Failed", n.Failed},
-		{"Blocked", n.Blocked}, {"Going back", n.RollingBack}, {"Silent", n.Stale}, {"Skipped", n.Skipped}, {"Of other rollouts", n.Conflicted}, {"Manual", n.Manual},
+		{rollout.Updated.String(), n.Updated}, {rollout.Soaking.String(), n.Soaking}, {rollout.Trial.String(), n.Trial},
+		{rollout.Assigned.String(), n.Assigned}, {rollout.Pending.String(), n.Pending}, {rollout.Failed.String(), n.Failed},
+		{rollout.Blocked.String(), n.Blocked}, {"Rolling back", n.RollingBack}, {rollout.Stale.String(), n.Stale},
+		{rollout.Skipped.String(), n.Skipped}, {rollout.Conflicted.String(), n.Conflicted}, {rollout.Manual.String(), n.Manual},
 	} {
 		if c.N > 0 {
 			v.Counts = append(v.Counts, c)
 		}
 	}
-	most := cmp.Or(r.Spec.FailurePolicy.MaxFailures, &intstr.IntOrString{Type: intstr.Int, IntVal: 1})
-	v.Failures = failuresView{N: n.Failed, Most: printable.Line(most.String())}
+	v.Failures = failuresView{N: n.Failed, Most: printable.Line(maxFailures(r))}
 	for _, f := range st.FailedNodes {
 		v.Failures.Nodes = append(v.Failures.Nodes, failedNode{printable.Line(f.Name), printable.Line(f.Reason), brief(f.Message)})
 	}
 	return v
+}
+
+func maxFailures(r *v1alpha1.NodeConfigRollout) string {
+	return cmp.Or(r.Spec.FailurePolicy.MaxFailures, &policy.DefaultMaxFailures).String()
 }
 
 // toneOf returns the color class of a phase.
@@ -205,15 +210,9 @@ func rulesOf(r *v1alpha1.NodeConfigRollout) []describe.Line {
 	if err != nil {
 		return []describe.Line{{Key: "Invalid", Text: printable.Line(err.Error())}}
 	}
-	amount := func(v *intstr.IntOrString, otherwise string) string {
-		if v == nil {
-			return otherwise
-		}
-		return v.String()
-	}
 	out := []describe.Line{
 		{Key: "Nodes", Text: describe.SelectorWords(&r.Spec)},
-		{Key: "Unavailable at most", Text: amount(r.Spec.Strategy.MaxUnavailable, "10%")},
+		{Key: "Unavailable at most", Text: cmp.Or(r.Spec.Strategy.MaxUnavailable, &policy.DefaultMaxUnavailable).String()},
 	}
 	if v := r.Spec.Strategy.MaxUnavailablePerDomain; v != nil {
 		out = append(out, describe.Line{Key: "of one " + r.Spec.Strategy.TopologyKey, Text: v.String()})
@@ -222,7 +221,7 @@ func rulesOf(r *v1alpha1.NodeConfigRollout) []describe.Line {
 	if p.RollbackOnFailure {
 		then = "the rollout halts, and its nodes roll back"
 	}
-	out = append(out, describe.Line{Key: "Failures", Text: "at " + amount(r.Spec.FailurePolicy.MaxFailures, "1") + " " + then})
+	out = append(out, describe.Line{Key: "Failures", Text: "at " + maxFailures(r) + " " + then})
 	if p.Soak > 0 {
 		out = append(out, describe.Line{Key: "Soaking", Text: duration.HumanDuration(p.Soak)})
 	}

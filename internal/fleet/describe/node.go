@@ -131,6 +131,9 @@ func (v *Node) nextOfRollout() []string {
 		return []string{fmt.Sprintf("the plan of rollout %s is not known: %s", v.Rollout, v.view.Err)}
 	}
 	target := fmt.Sprintf("revision %d", v.view.Fleet.Policy.Target.Number)
+	if v.view.Fleet.Policy.Target.Number == 0 { // the rollout is invalid from its beginning
+		target = "a revision"
+	}
 	var out []string
 	switch v.State {
 	case rollout.Pending.String():

@@ -69,11 +69,11 @@ func OutcomeOf(nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, gener
 		o.Stage, o.Words = StageUndecided, fmt.Sprintf("has no final verdict yet (%s): %s; %s", ok.Reason, why, runs)
 		return o
 	}
-	switch ok.Reason {
-	case v1alpha1.ReasonCrashLooped, v1alpha1.ReasonNotHealthy, v1alpha1.ReasonNotReady, v1alpha1.ReasonWorkloadHarmed, v1alpha1.ReasonLostAPI:
+	switch {
+	case IsTrialFailure(ok.Reason):
 		o.Stage = StageRolledBack
 		o.Words = fmt.Sprintf("rolled back to %s (%s): %s", configName(nc, st.Active), ok.Reason, why)
-	case v1alpha1.ReasonDeadEnd, v1alpha1.ReasonLocalInvalid:
+	case ok.Reason == v1alpha1.ReasonDeadEnd, ok.Reason == v1alpha1.ReasonLocalInvalid:
 		o.Stage = StageStuck
 		o.Words = fmt.Sprintf("must be repaired by a person (%s): %s; %s", ok.Reason, why, runs)
 	default:
@@ -84,6 +84,15 @@ func OutcomeOf(nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, gener
 	v := Node{Row: RowOf(p, time.Time{}), view: &query.NodeView{Pair: p}}
 	o.Advice = v.advice(st)
 	return o
+}
+
+// IsTrialFailure reports whether a reason of ConfigOK is that of a failed trial.
+func IsTrialFailure(reason string) bool {
+	switch reason {
+	case v1alpha1.ReasonCrashLooped, v1alpha1.ReasonNotHealthy, v1alpha1.ReasonNotReady, v1alpha1.ReasonWorkloadHarmed, v1alpha1.ReasonLostAPI:
+		return true
+	}
+	return false
 }
 
 // running sets the outcome on a node whose ConfigOK is True.

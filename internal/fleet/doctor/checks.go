@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -100,20 +101,15 @@ func deadEnd(f *Facts) []Finding {
 		func(n *Node) bool { return n.Reason == v1alpha1.ReasonDeadEnd })
 }
 
-// failures are the reasons of failed trials.
-var failures = []string{
-	v1alpha1.ReasonCrashLooped, v1alpha1.ReasonNotHealthy, v1alpha1.ReasonNotReady, v1alpha1.ReasonWorkloadHarmed, v1alpha1.ReasonLostAPI,
-}
-
 func fallenBack(f *Facts) []Finding {
 	return byReason(f, Warning, "went back to last-known-good", "push a fixed configuration, or repair the node and retry",
-		func(n *Node) bool { return n.Exists && n.Status == "False" && slices.Contains(failures, n.Reason) })
+		func(n *Node) bool { return n.Exists && n.Status == "False" && describe.IsTrialFailure(n.Reason) })
 }
 
 func refused(f *Facts) []Finding {
 	return byReason(f, Warning, "refuses the assigned configuration and keeps the previous one", "its output says what to do",
 		func(n *Node) bool {
-			return n.Exists && n.Status == "False" && n.Reason != v1alpha1.ReasonDeadEnd && !slices.Contains(failures, n.Reason)
+			return n.Exists && n.Status == "False" && n.Reason != v1alpha1.ReasonDeadEnd && !describe.IsTrialFailure(n.Reason)
 		})
 }
 

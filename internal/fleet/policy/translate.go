@@ -21,6 +21,12 @@ var defaultSteps = []rollout.Step{
 	{Nodes: rollout.Amount{Value: 100, Percent: true}},
 }
 
+// Defaults of optional fields. The CRD has the same.
+var (
+	DefaultMaxUnavailable = intstr.FromString("10%")
+	DefaultMaxFailures    = intstr.FromInt32(1)
+)
+
 // FromSpec converts a rollout's spec: a policy without revisions. The error names the invalid field; the CRD and the
 // admission policy refuse the same values.
 func FromSpec(r *v1alpha1.NodeConfigRollout, t Times, now time.Time) (rollout.Policy, error) {
@@ -36,30 +42,28 @@ func FromSpec(r *v1alpha1.NodeConfigRollout, t Times, now time.Time) (rollout.Po
 		AgentTimeout:      t.Agent, NotReadyGrace: t.NotReady,
 	}
 	var err error
-	amount := func(field string, v *intstr.IntOrString, otherwise rollout.Amount) rollout.Amount {
-		if v == nil {
-			return otherwise
-		}
+	amount := func(field string, v *intstr.IntOrString, otherwise intstr.IntOrString) rollout.Amount {
+		v = cmp.Or(v, &otherwise)
 		a, e := amountOf(*v)
 		if e != nil && err == nil {
 			err = fmt.Errorf("spec.%s: %w", field, e)
 		}
 		return a
 	}
-	p.MaxUnavailable = amount("strategy.maxUnavailable", s.Strategy.MaxUnavailable, rollout.Amount{Value: 10, Percent: true})
+	p.MaxUnavailable = amount("strategy.maxUnavailable", s.Strategy.MaxUnavailable, DefaultMaxUnavailable)
 	if v := s.Strategy.MaxJoining; v != nil {
-		a := amount("strategy.maxJoining", v, rollout.Amount{})
+		a := amount("strategy.maxJoining", v, intstr.IntOrString{})
 		p.MaxJoining = &a
 	}
 	if v := s.Strategy.MaxUnavailablePerDomain; v != nil {
-		a := amount("strategy.maxUnavailablePerDomain", v, rollout.Amount{})
+		a := amount("strategy.maxUnavailablePerDomain", v, intstr.IntOrString{})
 		p.MaxUnavailablePerDomain = &a
 	}
 	if v := s.Strategy.MaxDomainsInFlight; v != nil {
 		p.MaxDomainsInFlight = int(*v)
 	}
-	p.MaxFailures = amount("failurePolicy.maxFailures", s.FailurePolicy.MaxFailures, rollout.Amount{Value: 1})
-	p.RollbackMaxUnavailable = amount("rollback.maxUnavailable", s.Rollback.MaxUnavailable, rollout.Amount{Value: 25, Percent: true})
+	p.MaxFailures = amount("failurePolicy.maxFailures", s.FailurePolicy.MaxFailures, DefaultMaxFailures)
+	p.RollbackMaxUnavailable = amount("rollback.maxUnavailable", s.Rollback.MaxUnavailable, intstr.FromString("25%"))
 	p.Steps = defaultSteps
 	if len(s.Strategy.Steps) > 0 {
 		p.Steps = nil
@@ -67,7 +71,7 @@ func FromSpec(r *v1alpha1.NodeConfigRollout, t Times, now time.Time) (rollout.Po
 	for i, step := range s.Strategy.Steps {
 		var out rollout.Step
 		if step.Nodes != nil {
-			out.Nodes = amount(fmt.Sprintf("strategy.steps[%d].nodes", i), step.Nodes, rollout.Amount{})
+			out.Nodes = amount(fmt.Sprintf("strategy.steps[%d].nodes", i), step.Nodes, intstr.IntOrString{})
 		} else if step.Pause != nil && step.Pause.Duration != nil {
 			out.Pause = step.Pause.Duration.Duration
 		}
@@ -119,11 +123,8 @@ func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 		Name: node.Name, Created: node.CreationTimestamp.Time,
 		MachineKind: info.Architecture + " " + info.OperatingSystem + " " + info.KubeletVersion + " " + node.Labels[corev1.LabelInstanceTypeStable],
 	}
-	for i := range node.Status.Conditions {
-		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {
-			n.Ready = c.Status == corev1.ConditionTrue
-		}
-	}
+	ready := ReadyCondition(node)
+	n.Ready = ready != nil && ready.Status == corev1.ConditionTrue
 	if nc == nil {
 		return n
 	}
@@ -156,6 +157,16 @@ func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 		n.Provisional = n.Provisional || b.Provisional && string(b.UID) == n.Source.UID
 	}
 	return n
+}
+
+// ReadyCondition returns the condition Ready of a Node; nil if it has none.
+func ReadyCondition(node *corev1.Node) *corev1.NodeCondition {
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			return c
+		}
+	}
+	return nil
 }
 
 func refOf(r *v1alpha1.ConfigRevision) rollout.Ref {

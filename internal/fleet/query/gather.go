@@ -145,10 +145,8 @@ func wentNotReady(node *corev1.Node, now time.Time) time.Time {
 	if IsReady(node) {
 		return time.Time{}
 	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.LastTransitionTime.Time.Before(now) {
-			return c.LastTransitionTime.Time
-		}
+	if c := policy.ReadyCondition(node); c != nil && c.LastTransitionTime.Time.Before(now) {
+		return c.LastTransitionTime.Time
 	}
 	return now
 }

@@ -212,12 +212,8 @@ func HasReported(nc *v1alpha1.NodeConfig) bool {
 
 // IsReady reports whether a Node is Ready.
 func IsReady(node *corev1.Node) bool {
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
+	c := policy.ReadyCondition(node)
+	return c != nil && c.Status == corev1.ConditionTrue
 }
 
 // ControllerRenewal returns when evenkeel-controller last renewed its Lease in a namespace; zero if there is no Lease, or it
