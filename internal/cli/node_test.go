@@ -145,7 +145,7 @@ func TestNodeShowsWhatHappensNext(t *testing.T) {
 		})
 		createNode(t, "hollow-a", "hollow", "z1")
 		createNodeConfig(t, "hollow-a", nil, nil)
-		evenkeel(t, "node", "hollow-a").wantOutput(t, "- the plan of rollout hollow is not known: the template of rollout hollow: ", "evenkeel-system/nowhere")
+		evenkeel(t, "node", "hollow-a").wantOutput(t, "- rollout hollow does not assign a revision while it is Invalid\n", "- rollout hollow is Invalid: spec.template.configMapRef: ConfigMap evenkeel-system/nowhere does not exist")
 	})
 }
 

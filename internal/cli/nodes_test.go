@@ -166,7 +166,7 @@ func TestNodesOfAnInvalidRolloutShowTheReason(t *testing.T) {
 	createRollout(t, "unplanned", "unplanned", "", func(r *v1alpha1.NodeConfigRollout) {
 		r.Spec.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: "evenkeel-system", Name: "nowhere"}}
 	})
-	evenkeel(t, "nodes", "--rollout", "unplanned").wantError(t, "the template of rollout unplanned", "evenkeel-system/nowhere")
+	evenkeel(t, "nodes", "--rollout", "unplanned").wantExit(t, 0, nil, "rollout unplanned is invalid: spec.template.configMapRef: ConfigMap evenkeel-system/nowhere does not exist")
 }
 
 func TestNodesShowANodesOwnConfigMap(t *testing.T) {

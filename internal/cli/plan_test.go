@@ -150,6 +150,33 @@ func TestPlanOfAnExistingRolloutStartsAtItsState(t *testing.T) {
 	evenkeel(t, "rollout", "plan", "-f", write(t, fresh)).wantOutput(t, "Rollout fresh, revision 1 (new): 6 nodes selected", " Conflicted (stored-")
 }
 
+// The controller keeps the target of such a rollout, and so do plan and nodes.
+func TestARolloutWithoutItsTemplateShowsItsNodes(t *testing.T) {
+	target := createRevision(t, "lost", 2, "maxPods: 120\n")
+	for _, name := range []string{"lost-a", "lost-b"} {
+		createNode(t, name, "lost", "z1")
+	}
+	createNodeConfig(t, "lost-a", byRollout("lost", 2, target, nil), func(st *v1alpha1.NodeConfigStatus) {
+		st.Active, st.LastKnownGood = runs(target), proven(target)
+	})
+	createNodeConfig(t, "lost-b", nil, nil)
+	createRollout(t, "lost", "lost", "", func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: target.Namespace, Name: "nowhere"}}
+		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: refTo(target)}
+		r.Status.Attempt = 1
+	})
+	got := evenkeel(t, "rollout", "plan", "lost")
+	for _, want := range []string{"Rollout lost, revision 2: 2 nodes selected, 1 updated, 1 to come, 0 excluded", "No node is assigned the revision: Invalid: spec.template.configMapRef: ConfigMap "} {
+		if !strings.Contains(got.out, want) {
+			t.Errorf("the plan lacks %q:\n%s", want, got.out)
+		}
+	}
+	if want := "rollout lost is invalid: spec.template.configMapRef: ConfigMap "; got.code != 1 || !strings.Contains(got.err, want) {
+		t.Errorf("exit code %d, want 1 and %q: %s", got.code, want, got.err)
+	}
+	evenkeel(t, "nodes", "--rollout", "lost").wantOutput(t, "lost-a lost/2 ", " Updated\n", "lost-b local ", " Pending\n")
+}
+
 func TestPlanOfAnOldConfigurationHasTheNextNumber(t *testing.T) {
 	first, second := createRevision(t, "returning", 1, "maxPods: 110\n"), createRevision(t, "returning", 2, "maxPods: 120\n")
 	createRollout(t, "returning", "returning", "", func(r *v1alpha1.NodeConfigRollout) {
@@ -176,11 +203,11 @@ func TestPlanErrors(t *testing.T) {
 		{"-f " + write(t, "kind: Pod\napiVersion: v1"), []string{"but v1 Pod"}},
 		{"-f " + edit("spec:", "spec:\n  nonsense: 1"), []string{"unknown field", "nonsense"}},
 		{"-f " + edit("name: planned", "labels: {}"), []string{"metadata.name is missing"}},
-		{"-f " + edit("nodeSelector: {matchLabels: {pool: planned}}", "priority: 1"), []string{"rollout planned: spec.nodeSelector is empty"}},
+		{"-f " + edit("nodeSelector: {matchLabels: {pool: planned}}", "priority: 1"), []string{"rollout planned is invalid: spec.nodeSelector is empty"}},
 		{"-f " + edit("20%", "200%"), []string{"spec.strategy.maxUnavailable", "200%"}},
 		{"-f " + edit("20%", "200%") + " --nodes 5", []string{"spec.strategy.maxUnavailable", "200%"}},
 		{"-f " + edit("resources: {maxPods: 120}", "nonsense: {}") + " --nodes 5", []string{"rollout planned is invalid: spec.template.kubelet", "nonsense"}},
-		{"-f " + edit("kubelet: {apiVersion", "configMapRef: {namespace: evenkeel-system, name: nowhere}\n    #"), []string{"the template of rollout planned", "evenkeel-system/nowhere"}},
+		{"-f " + edit("kubelet: {apiVersion", "configMapRef: {namespace: evenkeel-system, name: nowhere}\n    #"), []string{"rollout planned is invalid: spec.template.configMapRef: ConfigMap evenkeel-system/nowhere does not exist"}},
 		{"planned --nodes 5", []string{"--nodes needs -f"}},
 		{"-f " + file + " --nodes 0", []string{"--nodes 0: use 1 to 100000"}},
 		{"-f " + file + " --zones 3", []string{"--zones needs --nodes"}},

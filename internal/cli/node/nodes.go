@@ -124,6 +124,9 @@ func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, sh
 	if err != nil {
 		return err
 	}
+	if f.Policy.Invalid != "" {
+		fmt.Fprintf(a.ErrOut, "note: rollout %s is invalid: %s\n", r.Name, printable.Line(f.Policy.Invalid))
+	}
 	plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
 	for i, row := range rows {
 		s := plan.NodeState(i)

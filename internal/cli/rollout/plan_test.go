@@ -71,7 +71,7 @@ func TestTheDurationOfATrialComesFromAgents(t *testing.T) {
 
 func TestAPlanOfARolloutWithoutSelectorIsAnError(t *testing.T) {
 	err := showPlan(t.Context(), fakeAPI(t, interceptor.Funcs{}), &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "empty"}}, io.Discard)
-	if err == nil || !strings.Contains(err.Error(), "rollout empty: spec.nodeSelector is empty") {
+	if err == nil || !strings.Contains(err.Error(), "rollout empty is invalid: spec.nodeSelector is empty") {
 		t.Errorf("the error is %v", err)
 	}
 }
