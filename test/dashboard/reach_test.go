@@ -257,11 +257,11 @@ const contrast = `(() => {
   }
   if (seen.size < 60) out.push("only " + seen.size + " texts were looked at");
   const style = getComputedStyle(document.documentElement), bg = behind(document.getElementById("map"));
-  for (const s of ["fine", "pending", "assigned", "trial", "soaking", "failed", "silent", "passed-over", "no-agent", "unknown"]) {
+  for (const s of ["fine", "pending", "assigned", "trial", "soaking", "failed", "stale", "passed-over", "no-agent", "unknown"]) {
     const r = ratio(rgba(style.getPropertyValue("--s-" + s)), bg);
     if (r < 3) out.push(r.toFixed(2) + " for cells that are " + s);
     const sign = ratio(rgba(style.getPropertyValue("--s-" + s)), rgba(style.getPropertyValue("--s-ink")));
-    if (sign < 3 && ["trial", "soaking", "failed", "silent"].includes(s)) out.push(sign.toFixed(2) + " for the sign of " + s);
+    if (sign < 3 && ["trial", "soaking", "failed", "stale"].includes(s)) out.push(sign.toFixed(2) + " for the sign of " + s);
   }
   return out;
 })()`

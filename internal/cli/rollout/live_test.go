@@ -83,10 +83,10 @@ a ███████████████▒✗░░░░░░░░░
 b ███████████████▒░░░░░░░░░░░░░░ 20/40, 1 in flight
 c ███████████████▒░░░░░░░░░░░░░░ 20/40, 1 in flight
 
-node-060 Failed       CrashLooped: current (UID: u4)\x1b[2J crash-looped
-node-062 Trial          2m  healthy 90s of 600s
-node-063 Trial          2m  healthy 90s of 600s
-node-061 Assigned       4s  waiting for its agent
+node-060 Failed        CrashLooped: current (UID: u4)\x1b[2J crash-looped
+node-062 Trial           2m  healthy 90s of 600s
+node-063 Trial           2m  healthy 90s of 600s
+node-061 Assigned        4s  waiting for its agent
 `)
 }
 
