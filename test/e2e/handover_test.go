@@ -169,7 +169,7 @@ func TestAnOlderKubeletThanTheStateSaysSoAndRunsTheNode(t *testing.T) {
 
 	self.stop()
 	boot.healthyWith(cm)
-	boot.logged("level=WARN", "this kubelet is older than another that has run on this node", "version="+underTest.version, "newer=v1.37.99")
+	boot.logged("level=WARN", "this kubelet is older than one that has run on this node", "version="+underTest.version, "newer=v1.37.99")
 	boot.is(allChecksPassed(cm))
 	if n := self.countLog("this kubelet is older"); n != 0 {
 		t.Errorf("the newer one says %d times that it is older", n)

@@ -197,7 +197,7 @@ func TestARealUpgradeOverManyVersionsAndBack(t *testing.T) {
 		t.Errorf("the version is %q, bad are %+v", nc.Status.ComponentVersion, nc.Status.BadConfigs)
 	}
 	n.healthyWith(nil)
-	n.logged("level=WARN", "this kubelet is older than another that has run on this node", "version="+oldest.version, "newer="+newest.version)
+	n.logged("level=WARN", "this kubelet is older than one that has run on this node", "version="+oldest.version, "newer="+newest.version)
 	n.assign(gone)
 	n.is(allChecksPassed(gone))
 	n.healthyWith(gone)
