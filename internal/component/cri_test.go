@@ -31,6 +31,7 @@ func (c *cri) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.
 func (c *cri) RuntimeConfig(ctx context.Context, _ *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
 	if c.hangs {
 		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err() // an answer could still reach the client before its own deadline
 	}
 	linux := &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS}
 	return &runtimeapi.RuntimeConfigResponse{Linux: linux}, c.config
