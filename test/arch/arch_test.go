@@ -98,7 +98,7 @@ var external = map[string]string{
 	"internal/fleet/steer":      "k8s.io/api k8s.io/apimachinery sigs.k8s.io/controller-runtime",
 	"internal/fleet/policy":     "k8s.io/api k8s.io/apimachinery sigs.k8s.io/yaml",
 	"internal/kubeadm":          "k8s.io/api k8s.io/apimachinery k8s.io/client-go k8s.io/kube-proxy k8s.io/kubelet k8s.io/utils sigs.k8s.io/controller-runtime sigs.k8s.io/json sigs.k8s.io/yaml",
-	"internal/node/admission":   "k8s.io/api k8s.io/apimachinery k8s.io/component-helpers k8s.io/klog/v2",
+	"internal/node/admission":   "k8s.io/api k8s.io/apimachinery k8s.io/component-helpers k8s.io/klog/v2 k8s.io/utils",
 	"internal/node/agent":       "github.com/prometheus/client_golang golang.org/x/net k8s.io/api k8s.io/apimachinery",
 	"internal/node/checkpoint":  "k8s.io/apimachinery",
 	"internal/node/handover":    "k8s.io/apimachinery",

@@ -17,6 +17,7 @@ package admission
 import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
 
 	"github.com/evenkeel/evenkeel/internal/component"
 )
@@ -51,7 +52,7 @@ type Allocation struct {
 	Pod        *corev1.ResourceRequirements // pod-level resources; nil: none recorded
 }
 
-// Devices is the device manager's checkpoint, kubelet_internal_checkpoint. The zero value means that there is none.
+// Devices is the device manager's checkpoint, kubelet_internal_checkpoint. The zero value means no checkpoint.
 type Devices struct {
 	Registered []corev1.ResourceName // resources with a registered plugin
 	Allocated  []DeviceAllocation
@@ -67,9 +68,9 @@ type DeviceAllocation struct {
 
 // CPUState is the CPU manager's state file.
 type CPUState struct {
-	Policy   string // "none" or "static"
-	Default  CPUSet // CPUs that no container has exclusively
-	Assigned map[types.UID]map[string]CPUSet
+	Policy   string        // "none" or "static"
+	Default  cpuset.CPUSet // CPUs that no container has exclusively
+	Assigned map[types.UID]map[string]cpuset.CPUSet
 }
 
 // MemoryState is the memory manager's state file.
@@ -89,7 +90,7 @@ type Machine struct {
 	// Capacity has the resources that the starting kubelet would measure: cpu, memory, ephemeral-storage, hugepages-*.
 	// Where the Node's capacity is smaller, that counts.
 	Capacity       corev1.ResourceList
-	OnlineCPUs     CPUSet
+	OnlineCPUs     cpuset.CPUSet
 	ThreadsPerCore int
 	NUMANodes      int
 	NoAppArmor     bool // the kernel has AppArmor disabled

@@ -82,9 +82,9 @@ func reserved(config component.Effective, name corev1.ResourceName) int64 {
 	kube, _ := texts(config, "kubeReserved")
 	system, _ := texts(config, "systemReserved")
 	sum := int64(0)
-	if cpus, _ := ParseCPUSet(config.String("reservedSystemCPUs")); name == corev1.ResourceCPU && len(cpus) > 0 {
+	if cpus, _ := ParseCPUSet(config.String("reservedSystemCPUs")); name == corev1.ResourceCPU && !cpus.IsEmpty() {
 		// The kubelet replaces both reservations (cmd/kubelet/app/server.go).
-		return int64(len(cpus)) * 1000
+		return int64(cpus.Size()) * 1000
 	}
 	for _, reservation := range []map[string]string{kube, system} {
 		text, ok := reservation[string(name)]

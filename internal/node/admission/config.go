@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -62,17 +63,11 @@ func textsOf(v any) (map[string]string, bool) {
 
 // listed reports whether a list of text contains the value. missing is the answer if the list is not set.
 func listed(config component.Effective, path, value string, missing bool) bool {
-	v, _ := config.Field(path)
-	list, ok := v.([]any)
-	if !ok {
+	entries := list(config, path)
+	if entries == nil {
 		return missing
 	}
-	for _, entry := range list {
-		if entry == value {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(entries, any(value))
 }
 
 func list(config component.Effective, path string) []any {

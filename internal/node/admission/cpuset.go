@@ -4,87 +4,36 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"k8s.io/utils/cpuset"
 )
 
-// CPUSet is a set of CPU numbers.
-type CPUSet map[int]struct{}
+// Limits of a list of CPUs. Linux supports 8192 CPUs.
+const (
+	maxCPUBits = 13
+	maxCPUs    = 1 << maxCPUBits // also of CPUs that a list repeats
+)
 
-// maxCPU limits the CPUs of a list, also those that it repeats; Linux supports 8192.
-const maxCPU = 1 << 16
-
-// ParseCPUSet parses a list of CPUs and ranges, such as "0-3,7".
-func ParseCPUSet(text string) (CPUSet, error) {
-	set, numbers := CPUSet{}, 0
+// ParseCPUSet parses a list of CPUs and ranges, such as "0-3,7". It limits the list before the library builds the set, of
+// which "0-4000000000" would need hundreds of gigabytes.
+func ParseCPUSet(text string) (cpuset.CPUSet, error) {
 	if text = strings.TrimSpace(text); text == "" {
-		return set, nil
+		return cpuset.New(), nil
 	}
+	total := 0
 	for part := range strings.SplitSeq(text, ",") {
-		low, high, isRange := strings.Cut(strings.TrimSpace(part), "-")
+		first, last, isRange := strings.Cut(part, "-")
 		if !isRange {
-			high = low
+			last = first
 		}
-		first, err := strconv.ParseUint(low, 10, 16)
-		if err != nil {
-			return nil, fmt.Errorf("list of CPUs: %w", err)
+		low, errLow := strconv.ParseUint(first, 10, maxCPUBits)
+		high, errHigh := strconv.ParseUint(last, 10, maxCPUBits)
+		if errLow != nil || errHigh != nil {
+			return cpuset.New(), fmt.Errorf("list of CPUs: %.20q is not a CPU or range below %d", part, maxCPUs)
 		}
-		last, err := strconv.ParseUint(high, 10, 16)
-		if err != nil {
-			return nil, fmt.Errorf("list of CPUs: %w", err)
-		}
-		if last < first {
-			return nil, fmt.Errorf("list of CPUs: range %q", part)
-		}
-		if numbers += int(last-first) + 1; numbers > maxCPU {
-			return nil, fmt.Errorf("list of CPUs: more than %d", maxCPU)
-		}
-		for cpu := int(first); cpu <= int(last); cpu++ {
-			set[cpu] = struct{}{}
+		if total += 1 + max(0, int(high)-int(low)); total > maxCPUs {
+			return cpuset.New(), fmt.Errorf("list of CPUs: more than %d", maxCPUs)
 		}
 	}
-	return set, nil
-}
-
-// contains reports whether every CPU of other is in the set.
-func (s CPUSet) contains(other CPUSet) bool {
-	for cpu := range other {
-		if _, ok := s[cpu]; !ok {
-			return false
-		}
-	}
-	return true
-}
-
-// overlaps reports whether the sets have a CPU in common.
-func (s CPUSet) overlaps(other CPUSet) bool {
-	for cpu := range other {
-		if _, ok := s[cpu]; ok {
-			return true
-		}
-	}
-	return false
-}
-
-func (s CPUSet) equal(other CPUSet) bool { return len(s) == len(other) && s.contains(other) }
-
-// plus returns the CPUs that are in either set.
-func (s CPUSet) plus(other CPUSet) CPUSet {
-	sum := make(CPUSet, len(s)+len(other))
-	for cpu := range s {
-		sum[cpu] = struct{}{}
-	}
-	for cpu := range other {
-		sum[cpu] = struct{}{}
-	}
-	return sum
-}
-
-// minus returns the CPUs of the set that are not in other.
-func (s CPUSet) minus(other CPUSet) CPUSet {
-	rest := CPUSet{}
-	for cpu := range s {
-		if _, ok := other[cpu]; !ok {
-			rest[cpu] = struct{}{}
-		}
-	}
-	return rest
+	return cpuset.Parse(text)
 }

@@ -36,30 +36,27 @@ func (n *node) devices(p *pod) *cause {
 	if len(n.plugins.resources) == 0 {
 		return nil
 	}
-	for _, containers := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range containers {
-			c := &containers[i]
-			limits := c.Resources.Limits
-			if replaced, ok := p.allocated.Containers[c.Name]; ok && len(replaced.Limits) > 0 {
-				limits = replaced.Limits
+	for c := range allContainers(p.Pod) {
+		limits := c.Resources.Limits
+		if replaced, ok := p.allocated.Containers[c.Name]; ok && len(replaced.Limits) > 0 {
+			limits = replaced.Limits
+		}
+		for _, name := range sorted(limits) {
+			if !n.plugins.resources[name] || n.fromClaim(p, c.Name, name) {
+				continue
 			}
-			for _, name := range sorted(limits) {
-				if !n.plugins.resources[name] || n.fromClaim(p, c.Name, name) {
-					continue
-				}
-				limit, count := limits[name], n.plugins.allocated[deviceKey{p.uid, c.Name, name}]
-				if count > 0 && limit.CmpInt64(int64(count)) != 0 {
-					return because("UnexpectedAdmissionError", "container %s has %d devices of %s and a limit of %s", c.Name, count, name, limit.String())
-				}
-				if !n.running[p.uid][c.Name] {
-					return because("UnexpectedAdmissionError", "container %s needs %s and does not run; the device plugin registers only after the start", c.Name, name)
-				}
-				if count == 0 && limit.Sign() > 0 {
-					return because("OutOf"+string(name), "container %s needs %s and has no devices in the kubelet's checkpoint", c.Name, name)
-				}
-				if n.gates.minor < 35 && restarted(p, c.Name) {
-					return because("UnexpectedAdmissionError", "container %s needs %s and was restarted; the kubelet may look at its exited predecessor", c.Name, name)
-				}
+			limit, count := limits[name], n.plugins.allocated[deviceKey{p.uid, c.Name, name}]
+			if count > 0 && limit.CmpInt64(int64(count)) != 0 {
+				return because("UnexpectedAdmissionError", "container %s has %d devices of %s and a limit of %s", c.Name, count, name, limit.String())
+			}
+			if !n.running[p.uid][c.Name] {
+				return because("UnexpectedAdmissionError", "container %s needs %s and does not run; the device plugin registers only after the start", c.Name, name)
+			}
+			if count == 0 && limit.Sign() > 0 {
+				return because("OutOf"+string(name), "container %s needs %s and has no devices in the kubelet's checkpoint", c.Name, name)
+			}
+			if n.gates.minor < 35 && restarted(p, c.Name) {
+				return because("UnexpectedAdmissionError", "container %s needs %s and was restarted; the kubelet may look at its exited predecessor", c.Name, name)
 			}
 		}
 	}
@@ -68,7 +65,7 @@ func (n *node) devices(p *pod) *cause {
 
 // usesDevices reports whether a container has a limit of a plugin's resource.
 func (n *node) usesDevices(p *pod) bool {
-	return len(n.plugins.resources) > 0 && anyContainer(p, func(c *corev1.Container) bool {
+	return len(n.plugins.resources) > 0 && hasAny(allContainers(p.Pod), func(c *corev1.Container) bool {
 		for name := range c.Resources.Limits {
 			if n.plugins.resources[name] {
 				return true
@@ -92,12 +89,5 @@ func (n *node) fromClaim(p *pod, container string, name corev1.ResourceName) boo
 }
 
 func restarted(p *pod, container string) bool {
-	for _, statuses := range [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
-		for i := range statuses {
-			if statuses[i].Name == container && statuses[i].RestartCount > 0 {
-				return true
-			}
-		}
-	}
-	return false
+	return hasAny(allStatuses(p.Pod), func(s *corev1.ContainerStatus) bool { return s.Name == container && s.RestartCount > 0 })
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/cpuset"
 
 	"github.com/evenkeel/evenkeel/internal/component"
 )
@@ -95,21 +96,18 @@ func cpuStateRefused(in Input) string {
 	if state.Policy != "static" {
 		return ""
 	}
-	assigned := CPUSet{}
-	entries := 0
+	var entries []cpuset.CPUSet
 	for _, containers := range state.Assigned {
-		for _, cpus := range containers {
-			entries++
-			assigned = assigned.plus(cpus)
-		}
+		entries = slices.AppendSeq(entries, maps.Values(containers))
 	}
+	assigned := cpuset.New().Union(entries...)
 	strict := isStrict(in.After)
 	switch {
-	case len(state.Default) == 0 && entries == 0:
+	case state.Default.IsEmpty() && len(entries) == 0:
 		return ""
-	case len(state.Default) == 0:
+	case state.Default.IsEmpty():
 		return "the default set of CPUs is empty"
-	case assigned.overlaps(state.Default):
+	case overlap(assigned, state.Default):
 		return "assigned CPUs are also in the default set"
 	}
 	before := in.Before
@@ -117,35 +115,37 @@ func cpuStateRefused(in Input) string {
 		before = in.After
 	}
 	cpus, err := ParseCPUSet(in.After.String("reservedSystemCPUs"))
-	switch known := err == nil && len(cpus) > 0; {
+	switch known := err == nil && !cpus.IsEmpty(); {
 	case !known && before.String("reservedSystemCPUs") == "" && in.After.String("reservedSystemCPUs") == "" &&
 		reservedCPUs(before) == reservedCPUs(in.After) && isStrict(before) == strict:
-		return onlineDiffers(in, state, assigned, nil, strict)
-	case !known && entries == 0 && !strict && !isStrict(before):
-		return onlineDiffers(in, state, assigned, nil, false)
+		return onlineDiffers(in, state, assigned, cpuset.CPUSet{}, strict)
+	case !known && len(entries) == 0 && !strict && !isStrict(before):
+		return onlineDiffers(in, state, assigned, cpuset.CPUSet{}, false)
 	case !known:
 		return "the reservation of CPUs changes"
-	case strict && cpus.overlaps(state.Default):
+	case strict && overlap(cpus, state.Default):
 		return "reserved CPUs are in the default set, and strict-cpu-reservation excludes them"
-	case !strict && !state.Default.contains(cpus):
+	case !strict && !cpus.IsSubsetOf(state.Default):
 		return "reserved CPUs belong to containers, or do not exist"
-	case len(in.Machine.OnlineCPUs) == 0 && (strict || isStrict(before)) &&
+	case in.Machine.OnlineCPUs.IsEmpty() && (strict || isStrict(before)) &&
 		(strict != isStrict(before) || before.String("reservedSystemCPUs") != in.After.String("reservedSystemCPUs")):
 		return "the reservation of CPUs changes with strict-cpu-reservation"
 	}
 	return onlineDiffers(in, state, assigned, cpus, strict)
 }
 
-// onlineDiffers compares the CPUs in the file with those of the machine; reserved is nil if they are not known.
-func onlineDiffers(in Input, state *CPUState, assigned, reserved CPUSet, strict bool) string {
-	if len(in.Machine.OnlineCPUs) == 0 || strict && reserved == nil {
+func overlap(a, b cpuset.CPUSet) bool { return !a.Intersection(b).IsEmpty() }
+
+// onlineDiffers compares the CPUs in the file with those of the machine; reserved is empty if they are not known.
+func onlineDiffers(in Input, state *CPUState, assigned, reserved cpuset.CPUSet, strict bool) string {
+	if in.Machine.OnlineCPUs.IsEmpty() || strict && reserved.IsEmpty() {
 		return ""
 	}
 	expected := in.Machine.OnlineCPUs
 	if strict {
-		expected = expected.minus(reserved)
+		expected = expected.Difference(reserved)
 	}
-	if !assigned.plus(state.Default).equal(expected) {
+	if !assigned.Union(state.Default).Equals(expected) {
 		return "the machine's available CPUs are not those of the file"
 	}
 	return ""

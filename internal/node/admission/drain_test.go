@@ -6,16 +6,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
 )
 
 func TestNeedsDrainNamesEachCause(t *testing.T) {
-	cpu := func(assigned CPUSet) func(*Input) {
+	cpu := func(assigned cpuset.CPUSet) func(*Input) {
 		return func(in *Input) {
-			online := CPUSet{0: {}, 1: {}, 2: {}, 3: {}}
+			online := cpuset.New(0, 1, 2, 3)
 			in.Machine.OnlineCPUs = online
-			in.CPUState = &CPUState{Policy: "static", Default: online.minus(assigned), Assigned: map[types.UID]map[string]CPUSet{}}
-			if len(assigned) > 0 {
-				in.CPUState.Assigned["uid-a"] = map[string]CPUSet{"c": assigned}
+			in.CPUState = &CPUState{Policy: "static", Default: online.Difference(assigned), Assigned: map[types.UID]map[string]cpuset.CPUSet{}}
+			if !assigned.IsEmpty() {
+				in.CPUState.Assigned["uid-a"] = map[string]cpuset.CPUSet{"c": assigned}
 			}
 		}
 	}
@@ -42,16 +43,16 @@ func TestNeedsDrainNamesEachCause(t *testing.T) {
 		{"cgroupDriver that the runtime decides", `{}`, `{"cgroupDriver":"systemd"}`, func(in *Input) { in.Machine.CgroupDriver = "systemd" }, ""},
 		{"cgroupRoot and no containers", `{}`, `{"cgroupRoot":"/x"}`, func(in *Input) { in.Running = map[types.UID]map[string]bool{} }, ""},
 		{"configuration that runs is not known", `null`, `{"cgroupRoot":"/x"}`, nil, ""},
-		{"CPU policy", `{` + static + `}`, `{}`, cpu(nil), `the file is of policy "static"`},
-		{"reserved CPUs that are free", `{` + static + `,"reservedSystemCPUs":"0"}`, `{` + static + `,"reservedSystemCPUs":"0-1"}`, cpu(CPUSet{3: {}}), ""},
-		{"reserved CPUs that are assigned", `{` + static + `,"reservedSystemCPUs":"0"}`, `{` + static + `,"reservedSystemCPUs":"0,3"}`, cpu(CPUSet{3: {}}), "reserved CPUs belong to containers"},
-		{"number of reserved CPUs", `{` + static + `,"kubeReserved":{"cpu":"1"}}`, `{` + static + `,"kubeReserved":{"cpu":"1500m"}}`, cpu(CPUSet{3: {}}), "the reservation of CPUs changes"},
-		{"reservation within a CPU", `{` + static + `,"kubeReserved":{"cpu":"600m"}}`, `{` + static + `,"kubeReserved":{"cpu":"900m"}}`, cpu(CPUSet{3: {}}), ""},
-		{"number of reserved CPUs and no entries", `{` + static + `,"kubeReserved":{"cpu":"1"}}`, `{` + static + `,"kubeReserved":{"cpu":"2"}}`, cpu(nil), ""},
-		{"strict reservation", `{` + static + `,"reservedSystemCPUs":"0"}`, `{` + strict + `,"reservedSystemCPUs":"0"}`, cpu(nil), "strict-cpu-reservation excludes them"},
+		{"CPU policy", `{` + static + `}`, `{}`, cpu(cpuset.New()), `the file is of policy "static"`},
+		{"reserved CPUs that are free", `{` + static + `,"reservedSystemCPUs":"0"}`, `{` + static + `,"reservedSystemCPUs":"0-1"}`, cpu(cpuset.New(3)), ""},
+		{"reserved CPUs that are assigned", `{` + static + `,"reservedSystemCPUs":"0"}`, `{` + static + `,"reservedSystemCPUs":"0,3"}`, cpu(cpuset.New(3)), "reserved CPUs belong to containers"},
+		{"number of reserved CPUs", `{` + static + `,"kubeReserved":{"cpu":"1"}}`, `{` + static + `,"kubeReserved":{"cpu":"1500m"}}`, cpu(cpuset.New(3)), "the reservation of CPUs changes"},
+		{"reservation within a CPU", `{` + static + `,"kubeReserved":{"cpu":"600m"}}`, `{` + static + `,"kubeReserved":{"cpu":"900m"}}`, cpu(cpuset.New(3)), ""},
+		{"number of reserved CPUs and no entries", `{` + static + `,"kubeReserved":{"cpu":"1"}}`, `{` + static + `,"kubeReserved":{"cpu":"2"}}`, cpu(cpuset.New()), ""},
+		{"strict reservation", `{` + static + `,"reservedSystemCPUs":"0"}`, `{` + strict + `,"reservedSystemCPUs":"0"}`, cpu(cpuset.New()), "strict-cpu-reservation excludes them"},
 		{"CPU that went offline", `{` + static + `,"reservedSystemCPUs":"0"}`, `{` + static + `,"reservedSystemCPUs":"0"}`, func(in *Input) {
-			cpu(nil)(in)
-			in.Machine.OnlineCPUs = CPUSet{0: {}, 1: {}}
+			cpu(cpuset.New())(in)
+			in.Machine.OnlineCPUs = cpuset.New(0, 1)
 		}, "the machine's available CPUs"},
 		{"memory policy", `{}`, `{}`, memory, `the file is of policy "Static"`},
 		{"reservedMemory", `{` + reserved1 + `}`, `{` + reserved2 + `}`, memory, "reservedMemory of memory on NUMA node 0"},

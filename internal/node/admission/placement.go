@@ -2,6 +2,8 @@ package admission
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -145,9 +147,7 @@ func initialNode(n *corev1.Node, flag map[string]string) *corev1.Node {
 			labels[name] = value
 		}
 	}
-	for name, value := range flag {
-		labels[name] = value
-	}
+	maps.Copy(labels, flag)
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels}}
 }
 
@@ -247,52 +247,28 @@ func (n *node) missingFeature(p *pod) string {
 		if !ofRuntime {
 			return true
 		}
-		for _, declared := range n.Status.DeclaredFeatures {
-			if declared == gate {
-				return true
-			}
-		}
-		return false
+		return slices.Contains(n.Status.DeclaredFeatures, gate)
 	}
-	if name := "RestartAllContainersOnContainerExits"; !available(name, false) && anyContainer(p, restartsAll) {
+	if name := "RestartAllContainersOnContainerExits"; !available(name, false) && hasAny(allContainers(p.Pod), restartsAll) {
 		return name
 	}
 	if name := "UserNamespacesHostNetworkSupport"; n.gates.minor >= 36 && p.Spec.HostNetwork && p.Spec.HostUsers != nil && !*p.Spec.HostUsers && !available(name, true) {
 		return name
 	}
-	if name := "VolumeBindMountOptions"; n.gates.minor >= 37 && !available(name, true) && anyContainer(p, hasMountOptions) {
+	if name := "VolumeBindMountOptions"; n.gates.minor >= 37 && !available(name, true) && hasAny(allContainers(p.Pod), hasMountOptions) {
 		return name
 	}
 	return ""
 }
 
-func anyContainer(p *pod, has func(*corev1.Container) bool) bool {
-	for _, containers := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range containers {
-			if has(&containers[i]) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 func restartsAll(c *corev1.Container) bool {
-	for _, rule := range c.RestartPolicyRules {
-		if rule.Action == corev1.ContainerRestartRuleActionRestartAllContainers {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.RestartPolicyRules, func(rule corev1.ContainerRestartRule) bool {
+		return rule.Action == corev1.ContainerRestartRuleActionRestartAllContainers
+	})
 }
 
 func hasMountOptions(c *corev1.Container) bool {
-	for i := range c.VolumeMounts {
-		if len(c.VolumeMounts[i].BindMountOptions) > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return len(m.BindMountOptions) > 0 })
 }
 
 func needsAppArmor(p *pod) bool {
@@ -302,7 +278,7 @@ func needsAppArmor(p *pod) bool {
 	if s := p.Spec.SecurityContext; s != nil && confined(s.AppArmorProfile) {
 		return true
 	}
-	if anyContainer(p, func(c *corev1.Container) bool {
+	if hasAny(allContainers(p.Pod), func(c *corev1.Container) bool {
 		return c.SecurityContext != nil && confined(c.SecurityContext.AppArmorProfile)
 	}) {
 		return true

@@ -37,16 +37,16 @@ type node struct {
 func Predict(in Input) []Loss {
 	g := gatesOf(in.After, in.Minor)
 	pods := activePods(in, g)
-	explain := func(*pod) *cause { return because("InvalidNodeInfo", "the API server has no Node object") }
+	causeOf := func(*pod) *cause { return because("InvalidNodeInfo", "the API server has no Node object") }
 	if in.Node != nil {
-		explain = newNode(in, g, pods).explain
+		causeOf = newNode(in, g, pods).causeOf
 	}
 	var losses []Loss
 	for _, p := range pods {
 		if !p.reported {
 			continue
 		}
-		if c := explain(p); c != nil {
+		if c := causeOf(p); c != nil {
 			losses = append(losses, Loss{UID: p.UID, Namespace: p.Namespace, Name: p.Name, Reason: c.reason, Message: c.message})
 		}
 	}
@@ -86,8 +86,8 @@ func newNode(in Input, g gates, pods []*pod) *node {
 	return n
 }
 
-// explain returns why the pod is lost; nil: it survives. The order is the kubelet's, 1.33 to 1.37.
-func (n *node) explain(p *pod) *cause {
+// causeOf returns why the pod is lost; nil: it survives. The order is the kubelet's, 1.33 to 1.37.
+func (n *node) causeOf(p *pod) *cause {
 	for _, handler := range []func(*pod) *cause{
 		n.evicted,
 		n.sysctls,

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
 
 	"github.com/evenkeel/evenkeel/internal/component"
 )
@@ -241,12 +242,12 @@ func TestEachCauseOfALossIsPredicted(t *testing.T) {
 			n.Status.Capacity[corev1.ResourceCPU], n.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("8"), resource.MustParse("8")
 		}, input: func(in *Input) {
 			in.Machine.ThreadsPerCore = 2
-			in.CPUState = &CPUState{Policy: "static", Default: CPUSet{0: {}, 1: {}, 2: {}, 3: {}}, Assigned: map[types.UID]map[string]CPUSet{"uid-a": {"c": {4: {}, 5: {}, 6: {}, 7: {}}}}}
+			in.CPUState = &CPUState{Policy: "static", Default: cpuset.New(0, 1, 2, 3), Assigned: map[types.UID]map[string]cpuset.CPUSet{"uid-a": {"c": cpuset.New(4, 5, 6, 7)}}}
 		}, pods: []*corev1.Pod{aPod("a", nil, guaranteed("4")), aPod("b", nil, guaranteed("500m"))}, want: "a SMTAlignmentError", in: map[int]string{37: ""}},
 		{name: "CPUs of a pod that is not in the state", config: `{"evictionHard":{},"cpuManagerPolicy":"static","systemReserved":{"cpu":"1"}}`, node: func(n *corev1.Node) {
 			n.Status.Capacity[corev1.ResourceCPU], n.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("8"), resource.MustParse("8")
 		}, input: func(in *Input) {
-			in.CPUState = &CPUState{Policy: "static", Default: CPUSet{0: {}, 1: {}}, Assigned: map[types.UID]map[string]CPUSet{"uid-a": {"c": {2: {}}}}}
+			in.CPUState = &CPUState{Policy: "static", Default: cpuset.New(0, 1), Assigned: map[types.UID]map[string]cpuset.CPUSet{"uid-a": {"c": cpuset.New(2)}}}
 		}, pods: []*corev1.Pod{aPod("a", nil, guaranteed("1")), aPod("b", nil, guaranteed("2"))}, want: "b UnexpectedAdmissionError"},
 		{name: "new alignment", config: `{"evictionHard":{},"memoryManagerPolicy":"Static","topologyManagerPolicy":"single-numa-node"}`, input: func(in *Input) {
 			in.Machine.NUMANodes = 2

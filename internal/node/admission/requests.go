@@ -2,6 +2,7 @@ package admission
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,9 +13,6 @@ import (
 
 // criticalPriority is the lowest priority of critical pods (pkg/apis/scheduling, SystemCriticalPriority).
 const criticalPriority = 2_000_000_000
-
-// mirrorAnnotation marks mirror pods; its value is the UID of the static pod.
-const mirrorAnnotation = corev1.MirrorPodAnnotationKey
 
 // pod is a pod of the node with what the rules derive from it.
 type pod struct {
@@ -36,13 +34,14 @@ func activePods(in Input, g gates) []*pod {
 		if p == nil {
 			continue
 		}
-		static, isMirror := p.Annotations[mirrorAnnotation]
+		// The annotation's value is the UID of the static pod.
+		static, isMirror := p.Annotations[corev1.MirrorPodAnnotationKey]
 		uid := p.UID
 		if isMirror && static != "" {
 			uid = types.UID(static)
 		}
 		terminal := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-		if terminal && !hasRunningContainer(p) && len(in.Running[uid]) == 0 {
+		if terminal && !hasAny(allStatuses(p), isRunning) && len(in.Running[uid]) == 0 {
 			continue
 		}
 		a := &pod{
@@ -62,16 +61,39 @@ func activePods(in Input, g gates) []*pod {
 	return active
 }
 
-func hasRunningContainer(p *corev1.Pod) bool {
-	for _, statuses := range [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
-		for i := range statuses {
-			if statuses[i].State.Running != nil {
-				return true
+// allContainers returns the init containers and containers of the pod, and allStatuses their statuses.
+func allContainers(p *corev1.Pod) iter.Seq[*corev1.Container] {
+	return pointers(p.Spec.InitContainers, p.Spec.Containers)
+}
+
+func allStatuses(p *corev1.Pod) iter.Seq[*corev1.ContainerStatus] {
+	return pointers(p.Status.InitContainerStatuses, p.Status.ContainerStatuses)
+}
+
+// pointers returns pointers to the entries of the lists, which are too large to copy.
+func pointers[T any](lists ...[]T) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		for _, list := range lists {
+			for i := range list {
+				if !yield(&list[i]) {
+					return
+				}
 			}
+		}
+	}
+}
+
+// hasAny reports whether the condition is true of any entry.
+func hasAny[T any](entries iter.Seq[*T], condition func(*T) bool) bool {
+	for entry := range entries {
+		if condition(entry) {
+			return true
 		}
 	}
 	return false
 }
+
+func isRunning(s *corev1.ContainerStatus) bool { return s.State.Running != nil }
 
 // requests returns the most that admission may count for a pod, and the least that preemption frees by killing it.
 //
@@ -214,24 +236,22 @@ func (p *pod) qos() corev1.PodQOSClass {
 	if resources.IsPodLevelResourcesSet(p.Pod) {
 		parts = append(parts, *p.Spec.Resources)
 	} else {
-		for _, containers := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-			for i := range containers {
-				parts = append(parts, containers[i].Resources)
-			}
+		for c := range allContainers(p.Pod) {
+			parts = append(parts, c.Resources)
 		}
 	}
 	class := corev1.PodQOSGuaranteed
-	any := false
+	hasResources := false
 	for _, r := range parts {
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 			requested, limit := positive(r.Requests, name), positive(r.Limits, name)
-			any = any || requested != nil || limit != nil
+			hasResources = hasResources || requested != nil || limit != nil
 			if limit == nil || requested != nil && requested.Cmp(*limit) != 0 {
 				class = corev1.PodQOSBurstable
 			}
 		}
 	}
-	if !any {
+	if !hasResources {
 		return corev1.PodQOSBestEffort
 	}
 	return class

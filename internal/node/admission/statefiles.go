@@ -6,45 +6,22 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
 )
 
 // Limits of the kubelet's files. 500 pods with 200 containers each need less than 30 MB of allocated_pods_state.
 const (
-	maxStateFile  = 32 << 20 // bytes
-	maxStateDepth = 20       // levels of objects and lists
-	maxAssigned   = 1 << 20  // CPUs of all containers together
+	maxStateFile = 32 << 20 // bytes
+	maxAssigned  = 1 << 20  // CPUs of all containers together
 )
 
-// decode decodes JSON of limited size and depth. Unknown fields are ignored. Checksums are the kubelet's business: it
-// refuses a file with a wrong one itself.
+// decode decodes JSON of limited size into a type that is not recursive, so that no nesting needs a deep stack. Unknown
+// fields are ignored. Checksums are the kubelet's business: it refuses a file with a wrong one itself.
 func decode(data []byte, into any) error {
 	if len(data) > maxStateFile {
 		return fmt.Errorf("%d bytes, more than %d", len(data), maxStateFile)
 	}
-	if depth := depthOf(data); depth > maxStateDepth {
-		return fmt.Errorf("nested %d levels deep, more than %d", depth, maxStateDepth)
-	}
 	return json.Unmarshal(data, into)
-}
-
-// depthOf returns the nesting of JSON.
-func depthOf(data []byte) (deepest int) {
-	depth, quoted := 0, false
-	for i := 0; i < len(data); i++ {
-		switch c := data[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			depth++
-			deepest = max(deepest, depth)
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return deepest
 }
 
 // DecodeAllocated decodes allocated_pods_state.
@@ -138,50 +115,45 @@ func DecodeDevices(data []byte) (Devices, error) {
 	return devices, nil
 }
 
-// embedded decodes the field data, which kubelets from 1.37 write beside the fields of older ones, and which counts.
-func embedded(data string, into any) error {
-	if data == "" {
-		return nil
+// decodeManagerState decodes the state of the CPU or memory manager. Kubelets from 1.37 write all of it into the field data
+// too, and read it from there.
+func decodeManagerState[T any](data []byte) (content T, err error) {
+	var file struct{ Data string }
+	if err := decode(data, &file); err != nil {
+		return content, err
 	}
-	if err := decode([]byte(data), into); err != nil {
-		return fmt.Errorf("data: %w", err)
+	if file.Data == "" {
+		return content, decode(data, &content)
 	}
-	return nil
+	if err := decode([]byte(file.Data), &content); err != nil {
+		return content, fmt.Errorf("data: %w", err)
+	}
+	return content, nil
 }
 
 // DecodeCPUState decodes cpu_manager_state.
 func DecodeCPUState(data []byte) (*CPUState, error) {
-	var file struct{ Data string }
-	var content struct {
+	content, err := decodeManagerState[struct {
 		PolicyName    string
 		DefaultCPUSet string
 		Entries       map[types.UID]map[string]string
-	}
-	for _, into := range []any{&file, &content} {
-		if err := decode(data, into); err != nil {
-			return nil, fmt.Errorf("cpu_manager_state: %w", err)
-		}
-	}
-	if file.Data != "" {
-		content.Entries = nil
-	}
-	if err := embedded(file.Data, &content); err != nil {
+	}](data)
+	if err != nil {
 		return nil, fmt.Errorf("cpu_manager_state: %w", err)
 	}
-	state := &CPUState{Policy: content.PolicyName, Assigned: make(map[types.UID]map[string]CPUSet, len(content.Entries))}
-	var err error
+	state := &CPUState{Policy: content.PolicyName, Assigned: make(map[types.UID]map[string]cpuset.CPUSet, len(content.Entries))}
 	if state.Default, err = ParseCPUSet(content.DefaultCPUSet); err != nil {
 		return nil, fmt.Errorf("cpu_manager_state: %w", err)
 	}
 	total := 0
 	for uid, containers := range content.Entries {
-		state.Assigned[uid] = make(map[string]CPUSet, len(containers))
+		state.Assigned[uid] = make(map[string]cpuset.CPUSet, len(containers))
 		for name, text := range containers {
 			cpus, err := ParseCPUSet(text)
 			if err != nil {
 				return nil, fmt.Errorf("cpu_manager_state: pod %s, container %s: %w", uid, name, err)
 			}
-			if total += len(cpus); total > maxAssigned {
+			if total += cpus.Size(); total > maxAssigned {
 				return nil, fmt.Errorf("cpu_manager_state: more than %d CPUs assigned", maxAssigned)
 			}
 			state.Assigned[uid][name] = cpus
@@ -192,23 +164,14 @@ func DecodeCPUState(data []byte) (*CPUState, error) {
 
 // DecodeMemoryState decodes memory_manager_state.
 func DecodeMemoryState(data []byte) (*MemoryState, error) {
-	var file struct{ Data string }
-	var content struct {
+	content, err := decodeManagerState[struct {
 		PolicyName   string
-		MachineState map[int]*struct {
-			MemoryMap map[corev1.ResourceName]*MemoryTable
+		MachineState map[int]struct {
+			MemoryMap map[corev1.ResourceName]MemoryTable
 		}
 		Entries map[types.UID]map[string][]struct{}
-	}
-	for _, into := range []any{&file, &content} {
-		if err := decode(data, into); err != nil {
-			return nil, fmt.Errorf("memory_manager_state: %w", err)
-		}
-	}
-	if file.Data != "" {
-		content.MachineState, content.Entries = nil, nil
-	}
-	if err := embedded(file.Data, &content); err != nil {
+	}](data)
+	if err != nil {
 		return nil, fmt.Errorf("memory_manager_state: %w", err)
 	}
 	state := &MemoryState{
@@ -217,15 +180,7 @@ func DecodeMemoryState(data []byte) (*MemoryState, error) {
 		Assigned: make(map[types.UID]map[string]bool, len(content.Entries)),
 	}
 	for id, machine := range content.MachineState {
-		tables := map[corev1.ResourceName]MemoryTable{}
-		if machine != nil {
-			for name, table := range machine.MemoryMap {
-				if table != nil {
-					tables[name] = *table
-				}
-			}
-		}
-		state.NUMA[id] = tables
+		state.NUMA[id] = machine.MemoryMap
 	}
 	for uid, containers := range content.Entries {
 		state.Assigned[uid] = make(map[string]bool, len(containers))

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -47,15 +48,15 @@ func TestTheKubeletsFilesAreDecoded(t *testing.T) {
 	if diff := cmp.Diff(Devices{[]corev1.ResourceName{"b.com/b", "example.com/gpu"}, []DeviceAllocation{{"u", "c", "example.com/gpu", 2}}}, devices); diff != "" || err != nil {
 		t.Errorf("kubelet_internal_checkpoint: %v (-want, +got):\n%s", err, diff)
 	}
-	wantCPU := &CPUState{"static", CPUSet{0: {}, 1: {}, 4: {}}, map[types.UID]map[string]CPUSet{"u": {"c": {2: {}, 3: {}}}}}
-	wantMemory := &MemoryState{"Static", map[int]map[corev1.ResourceName]MemoryTable{0: {"memory": {2, 4}}, 1: {}}, map[types.UID]map[string]bool{"u": {"c": true}}}
+	wantCPU := &CPUState{"static", cpuset.New(0, 1, 4), map[types.UID]map[string]cpuset.CPUSet{"u": {"c": cpuset.New(2, 3)}}}
+	wantMemory := &MemoryState{"Static", map[int]map[corev1.ResourceName]MemoryTable{0: {"memory": {2, 4}, "hugepages-2Mi": {}}, 1: nil}, map[types.UID]map[string]bool{"u": {"c": true}}}
 	// 1.37 writes the content also into data, and reads it from there.
 	for version, files := range map[string][2]string{
 		"1.33": {cpuFile, memoryFile},
 		"1.37": {`{"policyName":"none","entries":{"old":{"c":"9"}},"data":` + quoted(cpuFile) + `,"dataChecksum":1}`, `{"policyName":"None","entries":{"old":{"c":[]}},"data":` + quoted(memoryFile) + `}`},
 	} {
 		cpu, err := DecodeCPUState([]byte(files[0]))
-		if diff := cmp.Diff(wantCPU, cpu); diff != "" || err != nil {
+		if diff := cmp.Diff(wantCPU, cpu, cmp.Comparer(cpuset.CPUSet.Equals)); diff != "" || err != nil {
 			t.Errorf("%s: cpu_manager_state: %v (-want, +got):\n%s", version, err, diff)
 		}
 		memory, err := DecodeMemoryState([]byte(files[1]))
@@ -84,17 +85,20 @@ func TestBrokenFilesAreErrorsInLittleTime(t *testing.T) {
 		{"broken data", "allocated", `{"data":"{"}`, "data: unexpected end"},
 		{"broken quantity", "allocated", entry("lots"), "quantities must match"},
 		{"long quantity", "allocated", entry(strings.Repeat("9", 1000)), "quantity of 1000 bytes"},
-		{"deep", "devices", strings.Repeat("[", 1000) + strings.Repeat("]", 1000), "nested 1000 levels deep"},
-		{"deep in data", "memory", inData(strings.Repeat("[", 1000)), "data: nested 1000 levels deep"},
+		{"deep", "devices", `{"Data":{"New":` + strings.Repeat("[", 1<<20) + strings.Repeat("]", 1<<20) + `}}`, "exceeded max depth"},
+		{"deep in data", "memory", inData(strings.Repeat("[", 1<<20)), "data: invalid character '[' exceeded max depth"},
 		{"large", "cpu", strings.Repeat(" ", maxStateFile+1), "more than 33554432"},
-		{"CPU number", "cpu", `{"defaultCpuSet":"70000"}`, "value out of range"},
-		{"negative CPU", "cpu", `{"defaultCpuSet":"-1"}`, "invalid syntax"},
+		{"CPU number", "cpu", `{"defaultCpuSet":"8192"}`, `"8192" is not a CPU or range below 8192`},
+		{"no CPU", "cpu", `{"defaultCpuSet":"x"}`, `"x" is not a CPU`},
+		{"four billion CPUs", "cpu", `{"defaultCpuSet":"0-4000000000"}`, `"0-4000000000" is not a CPU`},
+		{"empty part", "cpu", `{"defaultCpuSet":"0,,1"}`, `"" is not a CPU`},
+		{"negative CPU", "cpu", `{"defaultCpuSet":"-1"}`, `"-1" is not a CPU`},
 		{"reversed range", "cpu", `{"defaultCpuSet":"3-1"}`, "range"},
-		{"repeated ranges", "cpu", `{"defaultCpuSet":"` + strings.Repeat("0-65535,", 60000) + `0"}`, "more than 65536"},
+		{"repeated ranges", "cpu", `{"defaultCpuSet":"` + strings.Repeat("0-8191,", 60000) + `0"}`, "more than 8192"},
 		{"list instead of an object", "memory", `{"machineState":[1]}`, "cannot unmarshal"},
 		{"NUMA node", "memory", `{"machineState":{"x":{}}}`, "cannot unmarshal"},
 		{"negative bytes", "memory", `{"machineState":{"0":{"memoryMap":{"memory":{"free":-1}}}}}`, "cannot unmarshal"},
-		{"many CPUs", "cpu", `{"entries":{"u":{` + manyEntries(40) + `}}}`, "more than 1048576 CPUs"},
+		{"many CPUs", "cpu", `{"entries":{"u":{` + manyEntries(200) + `}}}`, "more than 1048576 CPUs"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var err error
@@ -123,7 +127,7 @@ func inLittleTime(t *testing.T, run func()) {
 func manyEntries(n int) string {
 	var entries []string
 	for i := range n {
-		entries = append(entries, fmt.Sprintf(`"c%d":"0-65535"`, i))
+		entries = append(entries, fmt.Sprintf(`"c%d":"0-8191"`, i))
 	}
 	return strings.Join(entries, ",")
 }

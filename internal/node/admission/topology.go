@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resources "k8s.io/component-helpers/resource"
+	"k8s.io/utils/cpuset"
 
 	"github.com/evenkeel/evenkeel/internal/component"
 )
@@ -45,12 +46,12 @@ func exclusiveOf(in Input, n *node, total amounts, pods []*pod) exclusive {
 		e.fullCores = options["full-pcpus-only"] == "true"
 		e.reservedCPUs = reservedCPUs(in.After)
 		all := total[corev1.ResourceCPU] / 1000
-		if len(in.Machine.OnlineCPUs) > 0 {
-			all = int64(len(in.Machine.OnlineCPUs))
+		if !in.Machine.OnlineCPUs.IsEmpty() {
+			all = int64(in.Machine.OnlineCPUs.Size())
 		}
 		e.shared = all
-		if in.CPUState != nil && in.CPUState.Policy == "static" && len(in.CPUState.Default) > 0 {
-			e.cpu, e.shared = in.CPUState, int64(len(in.CPUState.Default))
+		if in.CPUState != nil && in.CPUState.Policy == "static" && !in.CPUState.Default.IsEmpty() {
+			e.cpu, e.shared = in.CPUState, int64(in.CPUState.Default.Size())
 		}
 		e.shared = max(0, e.shared-e.reservedCPUs)
 	}
@@ -120,7 +121,7 @@ func (n *node) missingCPUs(e exclusive, p *pod) int64 {
 	if !e.staticCPU || !n.exclusivePod(p) {
 		return 0
 	}
-	assigned := map[string]CPUSet(nil)
+	var assigned map[string]cpuset.CPUSet
 	if e.cpu != nil {
 		assigned = e.cpu.Assigned[p.uid]
 	}
@@ -142,7 +143,7 @@ func (n *node) missingCPUs(e exclusive, p *pod) int64 {
 			regular = add(regular, p.ownsCPUs(c))
 		}
 	}
-	if len(assigned) == 0 && len(p.Spec.InitContainers) > 0 && !anyContainer(p, func(c *corev1.Container) bool { return isSidecar(c) }) {
+	if len(assigned) == 0 && len(p.Spec.InitContainers) > 0 && !hasAny(allContainers(p.Pod), isSidecar) {
 		return max(initial, regular)
 	}
 	return add(initial, regular)
@@ -154,19 +155,16 @@ func (n *node) missingMemory(e exclusive, p *pod) amounts {
 		return nil
 	}
 	var missing amounts
-	for _, containers := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range containers {
-			c := &containers[i]
-			if e.memory != nil && e.memory.Assigned[p.uid][c.Name] {
-				continue
-			}
-			for name, q := range p.granted(c) {
-				if name == corev1.ResourceMemory || isHugePages(name) {
-					if missing == nil {
-						missing = amounts{}
-					}
-					missing[name] = add(missing[name], amount(name, q))
+	for c := range allContainers(p.Pod) {
+		if e.memory != nil && e.memory.Assigned[p.uid][c.Name] {
+			continue
+		}
+		for name, q := range p.granted(c) {
+			if name == corev1.ResourceMemory || isHugePages(name) {
+				if missing == nil {
+					missing = amounts{}
 				}
+				missing[name] = add(missing[name], amount(name, q))
 			}
 		}
 	}
@@ -204,7 +202,7 @@ func (n *node) hinted(e exclusive, p *pod) bool {
 	if n.usesDevices(p) {
 		return true
 	}
-	return n.exclusivePod(p) && (e.staticMemory || e.staticCPU && anyContainer(p, func(c *corev1.Container) bool { return p.ownsCPUs(c) > 0 }))
+	return n.exclusivePod(p) && (e.staticMemory || e.staticCPU && hasAny(allContainers(p.Pod), func(c *corev1.Container) bool { return p.ownsCPUs(c) > 0 }))
 }
 
 // wholeCores applies the option full-pcpus-only of 1.33 to 1.36, which check running containers too: the shared pool must
@@ -214,14 +212,14 @@ func (n *node) wholeCores(e exclusive, p *pod) *cause {
 		return nil
 	}
 	if e.threadsPerCore <= 0 {
-		if anyContainer(p, func(c *corev1.Container) bool { return p.ownsCPUs(c) > 0 }) {
+		if hasAny(allContainers(p.Pod), func(c *corev1.Container) bool { return p.ownsCPUs(c) > 0 }) {
 			return because("SMTAlignmentError", "the number of threads per core is not known")
 		}
 		return nil
 	}
 	// The siblings of the reserved CPUs do not count.
 	available := e.shared - e.reservedCPUs*int64(e.threadsPerCore-1)
-	if anyContainer(p, func(c *corev1.Container) bool {
+	if hasAny(allContainers(p.Pod), func(c *corev1.Container) bool {
 		cpus := p.ownsCPUs(c)
 		return cpus > 0 && (cpus%int64(e.threadsPerCore) != 0 || cpus > available)
 	}) {
