@@ -57,11 +57,14 @@ const (
 // A guard refuses the assigned configuration. A refusal is not a verdict: nothing enters badConfigs, and the agent decides
 // again when the node's pods, cordon or local configuration change.
 const (
-	// ReasonWouldEvictPods means that more pods run than the new maxPods allows, and the trial settings do not allow pod
-	// loss. False.
+	// ReasonWouldEvictPods means that the kubelet would reject or end pods of the node with the configuration, and the trial
+	// settings do not allow pod loss. False.
 	ReasonWouldEvictPods = "WouldEvictPods"
-	// ReasonNeedsDrain means that the configuration contradicts a state file of the CPU or memory manager, and the node is
-	// not cordoned and drained. False.
+	// ReasonRestartWouldEvictPods means that the kubelet would reject or end pods of the node after any restart, whatever the
+	// configuration, and the trial settings do not allow pod loss. False.
+	ReasonRestartWouldEvictPods = "RestartWouldEvictPods"
+	// ReasonNeedsDrain means that the configuration contradicts a state file of the CPU or memory manager or changes the cgroups
+	// of running pods, and the node is not cordoned and drained. False.
 	ReasonNeedsDrain = "NeedsDrain"
 	// ReasonProtectedFields means that the configuration would give a field that this node protects another value than the
 	// local configuration has. False.
@@ -105,7 +108,7 @@ const (
 var ConfigOKReasons = []string{
 	ReasonAllChecksPassed, ReasonLocalInit, ReasonLocalDefault,
 	ReasonSyncFailed, ReasonObjectChanged, ReasonStaleAssignment, ReasonCouldNotValidate, ReasonInconclusive, ReasonWaitingForLock,
-	ReasonValidationFailed, ReasonWouldEvictPods, ReasonNeedsDrain, ReasonProtectedFields,
+	ReasonValidationFailed, ReasonWouldEvictPods, ReasonRestartWouldEvictPods, ReasonNeedsDrain, ReasonProtectedFields,
 	ReasonCrashLooped, ReasonNotHealthy, ReasonNotReady, ReasonWorkloadHarmed, ReasonLostAPI,
 	ReasonRevoked, ReasonDeadEnd, ReasonLocalInvalid,
 }

@@ -223,8 +223,8 @@ type RolloutCounts struct {
 	// manual is the number of nodes with a source that a person wrote.
 	Manual int32 `json:"manual"`
 	// blocked is the number of nodes that refuse the revision because of their
-	// pods (WouldEvictPods or NeedsDrain). They keep their configuration and have
-	// not failed.
+	// pods (WouldEvictPods, RestartWouldEvictPods or NeedsDrain). They keep their
+	// configuration and have not failed.
 	// +optional
 	Blocked int32 `json:"blocked,omitempty"`
 	// unavailable is the number of nodes that count against maxUnavailable.

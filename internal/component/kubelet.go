@@ -100,3 +100,9 @@ func (k *Kubelet) VersionWithLock(ctx context.Context, lockFile string) (version
 	version, err = k.Version(ctx)
 	return version, false, err
 }
+
+// Flag returns the value of a flag in Args, by its name without dashes; "" if it is not given.
+func (k *Kubelet) Flag(name string) string {
+	value, _ := last(k.flags, name)
+	return value
+}

@@ -63,26 +63,35 @@ func socketPath(endpoint string) (string, error) {
 }
 
 // RuntimeReachable returns nil if the container runtime answers a request for its version, which is the kubelet's
-// first request; a hanging runtime still accepts connections. Like the kubelet on Linux, it supports only unix
-// sockets, with or without the scheme.
+// first request; a hanging runtime still accepts connections.
 func RuntimeReachable(ctx context.Context, endpoint string) error {
-	path, err := socketPath(endpoint)
+	conn, err := DialRuntime(endpoint)
 	if err != nil {
 		return err
 	}
+	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
 	defer cancel()
+	if _, err := runtimeapi.NewRuntimeServiceClient(conn).Version(ctx, &runtimeapi.VersionRequest{}); err != nil {
+		return fmt.Errorf("the container runtime does not answer: %w", err)
+	}
+	return nil
+}
+
+// DialRuntime returns a connection to the container runtime, which is made with the first request. Like the kubelet on
+// Linux, it supports only unix sockets. Close the connection.
+func DialRuntime(endpoint string) (*grpc.ClientConn, error) {
+	path, err := socketPath(endpoint)
+	if err != nil {
+		return nil, err
+	}
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	}
 	conn, err := grpc.NewClient("passthrough:///runtime", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"), grpc.WithContextDialer(dial))
 	if err != nil {
-		return fmt.Errorf("the container runtime cannot be reached: %w", err)
+		return nil, fmt.Errorf("the container runtime cannot be reached: %w", err)
 	}
-	defer conn.Close()
-	if _, err := runtimeapi.NewRuntimeServiceClient(conn).Version(ctx, &runtimeapi.VersionRequest{}); err != nil {
-		return fmt.Errorf("the container runtime does not answer: %w", err)
-	}
-	return nil
+	return conn, nil
 }

@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -210,54 +209,13 @@ func TestARuntimeIsReachableWhenItsSocketAnswers(t *testing.T) {
 	}
 }
 
-func TestAStateFileOfAnotherPolicyIsAConflict(t *testing.T) {
-	k := &Kubelet{RootDir: t.TempDir()}
-	cpu, memory := filepath.Join(k.RootDir, "cpu_manager_state"), filepath.Join(k.RootDir, "memory_manager_state")
-	conflicts := func(eff Effective) []string {
-		t.Helper()
-		found, err := k.StateConflicts(eff)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var message []string
-		for _, c := range found {
-			message = append(message, c.String())
-		}
-		return message
-	}
-	if got := conflicts(nil); got != nil {
-		t.Errorf("no files, but %q", got)
-	}
-	write(t, cpu, `{"policyName":"static","defaultCpuSet":"0-1","checksum":1}`, 0o600)
-	write(t, memory, `{"policyName":"None","machineState":{},"checksum":1}`, 0o600)
-	for _, tt := range []struct {
-		eff  Effective
-		want []string
-	}{
-		{Effective{"CPUManagerPolicy": "static", "MemoryManagerPolicy": "None"}, nil},
-		{Effective{"CPUManagerPolicy": "none", "MemoryManagerPolicy": "Static"}, []string{
-			`cpuManagerPolicy is "none" but ` + cpu + ` was written by "static"`,
-			`memoryManagerPolicy is "Static" but ` + memory + ` was written by "None"`}},
-		{nil, []string{`cpuManagerPolicy is "none" but ` + cpu + ` was written by "static"`}},
-	} {
-		if diff := cmp.Diff(tt.want, conflicts(tt.eff)); diff != "" {
-			t.Errorf("%v: -want +got\n%s", tt.eff, diff)
-		}
-	}
-	write(t, memory, "garbage", 0o600)
-	found, err := k.StateConflicts(nil)
-	if err == nil || !strings.Contains(err.Error(), memory) || len(found) != 1 {
-		t.Errorf("garbage: conflicts %v, error %v", found, err)
-	}
-}
-
 func TestStateFilesAreMovedAsideAndNeverOverwritten(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	file := filepath.Join(dir, "cpu_manager_state")
 	for i, want := range []string{"", "-1", "-2"} {
 		write(t, file, fmt.Sprint(i), 0o600)
-		moved, err := MoveAside([]StateConflict{{File: filepath.Join(dir, "gone")}, {File: file}}, now)
+		moved, err := MoveAside([]string{filepath.Join(dir, "gone"), file}, now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -275,7 +233,7 @@ func TestStateFilesAreMovedAsideAndNeverOverwritten(t *testing.T) {
 	write(t, file, "", 0o600)
 	other := filepath.Join(dir, "other")
 	write(t, other, "", 0o600)
-	moved, err := MoveAside([]StateConflict{{File: file}, {File: other + "/x"}}, now)
+	moved, err := MoveAside([]string{file, other + "/x"}, now)
 	if want := "could not move the state file " + other + "/x aside: not a directory"; err == nil || err.Error() != want || len(moved) != 1 {
 		t.Errorf("moved %q, error %v", moved, err)
 	}

@@ -81,6 +81,11 @@ func (k *Kubelet) readFiles(v *Verdict, config configuration) {
 		return // addOrigins reports it
 	}
 	v.Written, v.Assumed = Effective{}, Effective{}
+	for _, path := range podFields {
+		if value, _ := lookupLayers(layers, splitPath(path)); value != nil {
+			v.Written[path] = value
+		}
+	}
 	for _, f := range agentFields {
 		value, _ := lookupLayers(layers, splitPath(f.path))
 		if value != nil {
@@ -100,11 +105,19 @@ func (k *Kubelet) readFiles(v *Verdict, config configuration) {
 	}
 }
 
+// podFields are the configuration fields on which it depends whether the pods of the node survive a restart.
+var podFields = []string{
+	"allowedUnsafeSysctls", "cgroupDriver", "cgroupRoot", "cgroupsPerQOS", "cpuManagerPolicy", "cpuManagerPolicyOptions", "enforceNodeAllocatable",
+	"evictionHard", "evictionSoft", "featureGates", "kubeReserved", "localStorageCapacityIsolation", "maxPods", "memoryManagerPolicy",
+	"mergeDefaultEvictionSettings", "podsPerCore", "reservedMemory", "reservedSystemCPUs", "systemReserved", "topologyManagerPolicy",
+	"topologyManagerPolicyOptions", "topologyManagerScope", "userNamespaces",
+}
+
 // ChangedPodFields returns the pod-related fields whose values in the files differ between two configurations, so that the
 // effective values may differ. If the files of either are unknown, it returns all of them.
 func (v Verdict) ChangedPodFields(other Verdict) []string {
 	var fields []string
-	for _, path := range []string{"cpuManagerPolicy", "maxPods", "memoryManagerPolicy", "podsPerCore"} {
+	for _, path := range podFields {
 		if v.Written == nil || other.Written == nil || !reflect.DeepEqual(v.Written[path], other.Written[path]) {
 			fields = append(fields, path)
 		}

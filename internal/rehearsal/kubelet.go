@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/node/admission"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
@@ -149,13 +150,16 @@ func (k *kubelet) Start(_ context.Context, run component.RunConfig, _ component.
 	return p, nil
 }
 
-// Conflicts implements agent.Kubelet.
-func (k *kubelet) StateConflicts(component.Effective) ([]component.StateConflict, error) {
+// Describe implements agent.Kubelet. Nothing of this machine matters to a hollow kubelet.
+func (k *kubelet) Describe(context.Context, *admission.Input) error { return nil }
+
+// StateConflicts implements agent.Kubelet.
+func (k *kubelet) StateConflicts(*admission.Input) ([]admission.StateConflict, error) {
 	return nil, nil
 }
 
 // MoveAside implements agent.Kubelet.
-func (k *kubelet) MoveAside([]component.StateConflict, time.Time) ([]string, error) { return nil, nil }
+func (k *kubelet) MoveAside([]admission.StateConflict, time.Time) ([]string, error) { return nil, nil }
 
 // RuntimeReachable implements agent.Kubelet.
 func (k *kubelet) RuntimeReachable(context.Context, string) error { return nil }

@@ -98,7 +98,9 @@ func (v *Node) advice(st *v1alpha1.NodeConfigStatus) string {
 	}
 	switch v.ConfigOK.Reason {
 	case v1alpha1.ReasonWouldEvictPods:
-		return "refused while more pods run than the new maxPods allows: move some away, or set trial.allowPodLoss in the payload"
+		return "refused while the kubelet would end pods with the configuration: change it, move these pods away, or set trial.allowPodLoss in the payload"
+	case v1alpha1.ReasonRestartWouldEvictPods:
+		return "refused while any restart of the kubelet would end pods, whatever the configuration: correct what the message names (labels, taints, pressure), or move these pods away"
 	case v1alpha1.ReasonNeedsDrain:
 		return "refused until the node is cordoned and drained: kubectl drain " + v.Name
 	case v1alpha1.ReasonProtectedFields:

@@ -170,7 +170,10 @@ func (d *planner) blocked() string {
 		}
 	}
 	if asks[agentEvicts] {
-		todo = append(todo, "raise maxPods or set trial.allowPodLoss in the configuration, or move pods away (WouldEvictPods)")
+		todo = append(todo, "change the configuration, set trial.allowPodLoss in it, or move the pods away (WouldEvictPods)")
+	}
+	if asks[agentRestartEvicts] {
+		todo = append(todo, "correct the node or move the pods away: any restart would end them (RestartWouldEvictPods)")
 	}
 	if asks[agentNeedsDrain] {
 		todo = append(todo, "cordon and drain the node (NeedsDrain)")

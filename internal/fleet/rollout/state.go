@@ -20,6 +20,7 @@ const (
 	agentNotReady        = "NotReady"
 	agentLostAPI         = "LostAPI"
 	agentEvicts          = "WouldEvictPods"
+	agentRestartEvicts   = "RestartWouldEvictPods"
 	agentNeedsDrain      = "NeedsDrain"
 	agentStale           = "StaleAssignment"
 )
@@ -320,7 +321,7 @@ func (d *planner) countNode(n *Node, s NodeState) {
 // refuses reports whether a node's guards refuse its assignment because of its pods. It accepts the assignment when its
 // pods have changed.
 func (n *Node) refuses() bool {
-	return n.Observed == n.Generation && n.OK == "False" && (n.Reason == agentEvicts || n.Reason == agentNeedsDrain) &&
+	return n.Observed == n.Generation && n.OK == "False" && (n.Reason == agentEvicts || n.Reason == agentRestartEvicts || n.Reason == agentNeedsDrain) &&
 		n.Source.Kind == SourceConfigMap && n.Active.SHA256 != n.Source.SHA256
 }
 

@@ -12,24 +12,43 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 )
 
-// NeedsDrain returns why the kubelet must not be restarted with the new configuration while containers run; empty: it may
-// be. The cgroups of the pods would change, or the kubelet would refuse one of its state files and stop.
+// NeedsDrain returns why the kubelet must not be restarted with the new configuration unless the node is drained; empty: it
+// may be. The cgroups of running pods would change, or the kubelet would refuse one of its state files and stop.
 func NeedsDrain(in Input) []string {
-	if !containersRun(in) {
-		return nil
-	}
 	var reasons []string
-	if in.Before != nil {
+	if in.Before != nil && containersRun(in) {
 		reasons = append(reasons, cgroupChanges(in)...)
 		reasons = append(reasons, userNamespaceChange(in)...)
 	}
-	if reason := cpuStateRefused(in); reason != "" {
-		reasons = append(reasons, "cpu_manager_state: "+reason)
-	}
-	if reason := memoryStateRefused(in); reason != "" {
-		reasons = append(reasons, "memory_manager_state: "+reason)
+	for _, c := range StateConflicts(in) {
+		reasons = append(reasons, c.Reason)
 	}
 	return reasons
+}
+
+// The state files of the CPU and memory managers, in the kubelet's root directory.
+const (
+	CPUStateFile    = "cpu_manager_state"
+	MemoryStateFile = "memory_manager_state"
+)
+
+// StateConflict is a state file with which the kubelet would refuse to start.
+type StateConflict struct {
+	File   string // CPUStateFile or MemoryStateFile
+	Reason string
+}
+
+// StateConflicts returns the state files that the kubelet refuses with the new configuration. It uses Before, After, Minor,
+// CPUState, MemoryState and Machine.OnlineCPUs.
+func StateConflicts(in Input) []StateConflict {
+	var conflicts []StateConflict
+	if reason := cpuStateRefused(in); reason != "" {
+		conflicts = append(conflicts, StateConflict{CPUStateFile, reason})
+	}
+	if reason := memoryStateRefused(in); reason != "" {
+		conflicts = append(conflicts, StateConflict{MemoryStateFile, reason})
+	}
+	return conflicts
 }
 
 // containersRun reports whether a container of a pod may run.
@@ -91,7 +110,7 @@ func cpuStateRefused(in Input) string {
 		return ""
 	}
 	if policy := textOr(in.After, "cpuManagerPolicy", "none"); policy != state.Policy {
-		return fmt.Sprintf("the file is of policy %q, the configuration has %q", state.Policy, policy)
+		return fmt.Sprintf("cpuManagerPolicy is %q but %s was written by %q", policy, CPUStateFile, state.Policy)
 	}
 	if state.Policy != "static" {
 		return ""
@@ -160,7 +179,7 @@ func memoryStateRefused(in Input) string {
 		return ""
 	}
 	if policy := textOr(in.After, "memoryManagerPolicy", "None"); policy != state.Policy {
-		return fmt.Sprintf("the file is of policy %q, the configuration has %q", state.Policy, policy)
+		return fmt.Sprintf("memoryManagerPolicy is %q but %s was written by %q", policy, MemoryStateFile, state.Policy)
 	}
 	if state.Policy != "Static" {
 		return ""

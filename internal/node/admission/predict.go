@@ -203,7 +203,7 @@ func (n *node) resources(p *pod) *cause {
 		if !p.needs(s.resource) {
 			continue
 		}
-		message := fmt.Sprintf("all pods need %s of %s, allocatable is %s", s.format(s.need), s.resource, s.format(s.allocatable))
+		message := fmt.Sprintf("%s: %s needed by all pods together, %s allocatable", s.resource, s.format(s.need), s.format(s.allocatable))
 		switch {
 		case !p.critical && s.hasCritical:
 			return because("OutOf"+string(s.resource), "%s; a critical pod may preempt others", message)

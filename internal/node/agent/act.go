@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/node/admission"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
@@ -112,7 +113,8 @@ func (a *Agent) moveManagerState(action trial.Action, effective component.Effect
 	if action.Config.IsLocal() && !a.kubelet.ranRemote && len(a.disk.store.Rendered()) == 0 {
 		return
 	}
-	conflicts, err := a.p.Kubelet.StateConflicts(effective)
+	in := admission.Input{Minor: a.minor(), Before: a.kubelet.verdict.EffectiveOrAssumed(), After: effective}
+	conflicts, err := a.p.Kubelet.StateConflicts(&in)
 	if err != nil {
 		a.o.Log.Warn("cannot read the state of the CPU and memory managers", "err", err)
 		return

@@ -262,7 +262,7 @@ func TestReturnToAnEarlierConfigCountsPresentPods(t *testing.T) {
 		w.assign("uid-few", conf{name: "few", maxPods: 3})
 		w.pass(time.Minute)
 		w.wantStarts("", "few", "good")
-		w.wantConfigOK("False | using last-known-good (UID: uid-good): refused current (UID: uid-few): 4 pods run on this node and maxPods would be 3: the kubelet would kill the excess pods; move them to other nodes first, or set trial.allowPodLoss in the configuration (WouldEvictPods)")
+		w.wantConfigOK("False | using last-known-good (UID: uid-good): refused current (UID: uid-few): the kubelet would end 4 of the node's 4 pods: default/a, default/b, default/c, default/d: OutOfpods (pods: 4 needed by all pods together, 3 allocatable); move them to other nodes first, or set trial.allowPodLoss in the configuration (WouldEvictPods)")
 	})
 }
 

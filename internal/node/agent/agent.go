@@ -37,6 +37,7 @@ type Agent struct {
 	assignment  assignment
 	validations validations
 	node        node
+	guard       guard
 	reports     reports
 	page        page
 }
@@ -109,7 +110,7 @@ func (a *Agent) pass(ctx context.Context) error {
 	a.restartNodeWatch(ctx)
 	o := a.observe(ctx)
 	a.dropOutdatedVerdicts(o)
-	o.Verdicts = a.evaluateGuards(o.Intent)
+	o.Verdicts = a.verdicts()
 	if a.o.GiveUp != nil {
 		if err := a.o.GiveUp(o.Now, o.Child.Healthy); err != nil {
 			a.reportEvent(a.o.Log, trial.Event{Warning: true, Reason: "KubeletGivenUp", Message: err.Error()})
@@ -117,6 +118,7 @@ func (a *Agent) pass(ctx context.Context) error {
 			return err
 		}
 	}
+	a.guardRestart(ctx, o)
 	before := a.state.Run
 	d := a.decide(&o)
 	if d.Action.Kind == trial.Refuse {
@@ -193,6 +195,9 @@ func (a *Agent) stop() {
 
 // wait waits until a decision may have another result.
 func (a *Agent) wait(ctx context.Context, wake time.Duration) {
+	if kept := a.guardWait(); kept > 0 {
+		wake = min(wake, kept)
+	}
 	timer := time.NewTimer(wake)
 	defer timer.Stop()
 	var done, changed, intent, node <-chan struct{}
@@ -208,6 +213,7 @@ func (a *Agent) wait(ctx context.Context, wake time.Duration) {
 	case <-changed:
 	case <-intent:
 	case <-node:
+		a.guard.changed = true
 	case <-a.validations.changed:
 	case <-done:
 		a.handleExit(ctx)

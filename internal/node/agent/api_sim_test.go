@@ -3,11 +3,13 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -36,7 +38,11 @@ type simAPI struct {
 	pressure      []string
 	unschedulable bool
 	pods          []source.Pod
-	allocatable   int64 // pods
+	allocatable   int64 // pods; 0: the Node does not say
+	labels        map[string]string
+	selector      map[string]string // of all pods
+	unlistable    bool              // the pods, in Bound alone
+	bounds        int               // calls of Bound
 	snapshots     int
 }
 
@@ -300,10 +306,38 @@ func (api *simAPI) node() source.NodeState {
 		return source.NodeState{Cause: "the API server does not answer"}
 	}
 	return source.NodeState{
-		AllocatablePods: api.allocatable,
-		Reachable:       true, Complete: true, Exists: true, Ready: api.ready, Unschedulable: api.unschedulable,
+		Labels: api.labels, Reachable: true, Complete: true, Exists: true, Ready: api.ready, Unschedulable: api.unschedulable,
 		Pressure: api.pressure, LeaseRenewed: renewed, Pods: api.pods,
 	}
+}
+
+func (n *simNodes) Bound(context.Context) (*corev1.Node, []*corev1.Pod, error) {
+	api := n.api
+	api.mu.Lock()
+	defer api.mu.Unlock()
+	api.bounds++
+	if !api.up || api.hangs || api.unlistable {
+		return nil, nil, errors.New("the API server does not answer")
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: api.labels}, Spec: corev1.NodeSpec{Unschedulable: api.unschedulable}}
+	node.Status.Capacity = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("16Gi")}
+	node.Status.Allocatable = node.Status.Capacity.DeepCopy()
+	if api.allocatable > 0 {
+		node.Status.Allocatable[corev1.ResourcePods] = *resource.NewQuantity(api.allocatable, resource.DecimalSI)
+	}
+	var pods []*corev1.Pod
+	for _, p := range api.pods {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: p.UID, Namespace: p.Namespace, Name: p.Name}}
+		if p.OwnerKind != "" {
+			pod.OwnerReferences = []metav1.OwnerReference{{Kind: p.OwnerKind, Controller: new(true)}}
+		}
+		if p.Static {
+			pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "static-" + p.Name}
+		}
+		pod.Status.Phase, pod.Spec.NodeSelector = corev1.PodPhase(p.Phase), api.selector
+		pods = append(pods, pod)
+	}
+	return node, pods, nil
 }
 
 func (n *simNodes) Start(context.Context) {

@@ -1,13 +1,23 @@
 package agent
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/node/source"
+	"github.com/evenkeel/evenkeel/internal/node/admission"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // dropOutdatedVerdicts drops verdicts that must be found again. Those found with another local configuration matter only if
@@ -19,18 +29,13 @@ func (a *Agent) dropOutdatedVerdicts(o trial.Observed) {
 	a.validations.dropUndecided(o.Now, a.state.Run.Config.Revision, a.kubelet.process != nil)
 }
 
-// evaluateGuards returns the verdicts of the dry runs. The guards are evaluated for the configuration that is to be adopted.
-func (a *Agent) evaluateGuards(in trial.Intent) map[string]trial.Verdict {
+// verdicts returns the verdicts of the dry runs.
+func (a *Agent) verdicts() map[string]trial.Verdict {
 	verdicts := map[string]trial.Verdict{}
 	for revision, v := range a.validations.all() {
 		verdicts[revision] = trialVerdict(v)
 		if a.validations.unavailable[revision] {
 			verdicts[revision] = trial.Verdict{Outcome: trial.Unavailable, Message: v.Message}
-		}
-		if revision != "" && verdicts[revision].Outcome == trial.Accepted && in.Kind == trial.Assigned && in.Config.Revision == revision && !a.isRunning(revision) {
-			if guard := a.guard(v.Verdict, in.Config.RequestedTerms.AllowPodLoss); guard.Outcome != trial.NotValidated {
-				verdicts[revision] = guard
-			}
 		}
 	}
 	return verdicts
@@ -51,55 +56,186 @@ func trialVerdict(v verdict) trial.Verdict {
 	return out
 }
 
-// guard returns a refusal if a configuration that the kubelet accepts would cost pods. The zero value means that it
-// would not. It is evaluated for each decision, because pods, cordon and state files change.
-func (a *Agent) guard(v component.Verdict, allowPodLoss bool) trial.Verdict {
+// guard is the last refusal of the pod guard.
+type guard struct {
+	key     guardKey
+	refusal trial.Verdict // zero: none
+	at      time.Time
+	changed bool // the node or its pods have changed since
+}
+
+// guardKey is what a refusal is about.
+type guardKey struct {
+	revision     string
+	attempt      int64
+	allowPodLoss bool
+}
+
+// How long a refusal is kept: while a node is blocked, each change of a pod leads to a decision.
+const (
+	guardInterval = 10 * time.Second // after a change of the node or its pods
+	guardRecheck  = time.Minute      // without a change: files, usage and devices are not watched
+)
+
+// guardTimeout limits how long an unresponsive API server or container runtime delays the agent's loop.
+const guardTimeout = 2 * time.Second
+
+// guardRestart adds a refusal to the verdicts if the decision on these observations would restart the kubelet for a change, and
+// the restart would cost pods. Because a decision has no effects, the guard can be evaluated last, immediately before the
+// decision that is carried out. Rollbacks and restarts after a crash are never refused, nor is a return to the local configuration
+// from one that is on trial.
+func (a *Agent) guardRestart(ctx context.Context, o trial.Observed) {
 	if a.p.Nodes == nil {
+		return
+	}
+	action := trial.Decide(a.state, o).Action
+	if action.Cause != trial.CauseChange || action.Config.IsLocal() && (a.state.Trial != nil || !o.Child.Healthy) {
+		a.guard = guard{}
+		return
+	}
+	c := action.Config
+	terms := o.Intent.Config
+	key := guardKey{c.Revision, terms.Rollout.Attempt, terms.RequestedTerms.AllowPodLoss}
+	if key != a.guard.key || a.guardWait() <= 0 {
+		a.guard = guard{key: key, refusal: a.refusal(ctx, c, key.allowPodLoss), at: time.Now()}
+	}
+	if a.guard.refusal.Outcome != trial.NotValidated {
+		o.Verdicts[c.Revision] = a.guard.refusal
+	}
+}
+
+// guardWait returns how long the last refusal is still kept; 0 if there is none.
+func (a *Agent) guardWait() time.Duration {
+	keep := guardRecheck
+	if a.guard.changed {
+		keep = guardInterval
+	}
+	if a.guard.refusal.Outcome == trial.NotValidated {
+		return 0
+	}
+	return max(0, keep-time.Since(a.guard.at))
+}
+
+// refusal returns why the kubelet must not be restarted with a configuration that it accepts: pods would be lost, or it is not
+// known whether they would. The zero value means that it may be.
+func (a *Agent) refusal(ctx context.Context, c trial.Config, allowPodLoss bool) trial.Verdict {
+	if s := a.node.view.now(a.p.Nodes); !c.IsLocal() && !s.Reachable { // also the baseline of the trial comes from there
+		return cannotTell(c, "cannot count the pods of this node: "+s.Cause)
+	}
+	v := a.verdictFor(c)
+	in := admission.Input{Minor: a.minor(), Before: a.kubelet.verdict.EffectiveOrAssumed(), After: v.EffectiveOrAssumed()}
+	if a.kubelet.process == nil {
+		in.Before = a.verdictFor(a.state.Current.Config).EffectiveOrAssumed()
+	}
+	if err := a.describe(ctx, &in); err != nil {
+		return cannotTell(c, "cannot tell whether the pods of this node survive a restart: "+err.Error())
+	}
+	if reasons := admission.NeedsDrain(in); len(reasons) > 0 && !isDrained(in) {
+		return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonNeedsDrain,
+			Message: strings.Join(reasons, "; ") + "; cordon and drain the node first"}
+	}
+	if allowPodLoss {
 		return trial.Verdict{}
 	}
-	s := a.node.view.now(a.p.Nodes)
-	if !s.Reachable {
-		return trial.Verdict{Outcome: trial.CouldNotTell, Message: "cannot count the pods of this node: " + s.Cause}
-	}
-	pods, others := countActive(s.Pods)
-	if !allowPodLoss {
-		if refused := a.guardPodCount(v, s, pods); refused.Outcome != trial.NotValidated {
-			return refused
+	printed := v.Effective != nil
+	if !printed {
+		if fields := v.ChangedPodFields(a.kubelet.verdict.Verdict); len(fields) > 0 {
+			return wouldEvict("this kubelet does not print its configuration, so the loss of pods cannot be predicted, and the configuration changes " +
+				strings.Join(fields, ", ") + ": omit that, or set trial.allowPodLoss in the configuration")
 		}
-	}
-	conflicts, err := a.p.Kubelet.StateConflicts(v.EffectiveOrAssumed())
-	if err != nil {
-		return trial.Verdict{Outcome: trial.CouldNotTell, Message: err.Error()}
-	}
-	if len(conflicts) > 0 && !(s.Unschedulable && others == 0) {
-		words := make([]string, len(conflicts))
-		for i, c := range conflicts {
-			words[i] = c.String()
+		if in.Node == nil || in.Node.Status.Allocatable.Pods().IsZero() {
+			return cannotTell(c, "the kubelet did not print its maxPods")
 		}
-		return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonNeedsDrain,
-			Message: strings.Join(words, "; ") + "; cordon and drain the node first"}
+		in.After = in.Before
+	}
+	return a.predict(in)
+}
+
+// predict returns a refusal if pods would be lost. The losses that a restart without a change has too do not matter if no kubelet
+// runs: one is started anyway.
+func (a *Agent) predict(in admission.Input) trial.Verdict {
+	unchanged := in
+	unchanged.After = in.Before
+	var anyway []admission.Loss
+	if in.Before != nil {
+		anyway = admission.Predict(unchanged)
+	}
+	if a.kubelet.process != nil && len(anyway) > 0 {
+		return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonRestartWouldEvictPods, Message: fmt.Sprintf(
+			"any restart of the kubelet would end %d of the node's %d pods, and the configuration is not the cause: %s; correct that, move the pods to other nodes, or set trial.allowPodLoss",
+			len(anyway), len(in.Pods), describeLosses(anyway))}
+	}
+	lost := slices.DeleteFunc(admission.Predict(in), func(l admission.Loss) bool {
+		return slices.ContainsFunc(anyway, func(other admission.Loss) bool { return other.UID == l.UID })
+	})
+	if len(lost) > 0 {
+		return wouldEvict(fmt.Sprintf("the kubelet would end %d of the node's %d pods: %s; move them to other nodes first, or set trial.allowPodLoss in the configuration",
+			len(lost), len(in.Pods), describeLosses(lost)))
 	}
 	return trial.Verdict{}
 }
 
-// guardPodCount refuses a configuration with which the kubelet would kill pods because of maxPods. If the kubelet
-// does not print its configuration, the Node's allocatable pods count, unless the configuration changes them.
-func (a *Agent) guardPodCount(v component.Verdict, s source.NodeState, pods int64) trial.Verdict {
-	most, ok := v.Effective.Int("maxPods")
-	if v.Effective == nil {
-		if fields := v.ChangedPodFields(a.kubelet.verdict.Verdict); len(fields) > 0 {
-			return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonWouldEvictPods,
-				Message: "this kubelet does not print its configuration, so maxPods cannot be checked, and the configuration changes " +
-					strings.Join(fields, ", ") + ": omit that, or set trial.allowPodLoss in the configuration"}
+// describe sets what a prediction depends on: the Node and its pods from the API server, and the facts of this machine.
+func (a *Agent) describe(ctx context.Context, in *admission.Input) error {
+	ctx, cancel := context.WithTimeout(ctx, guardTimeout)
+	defer cancel()
+	var node *corev1.Node
+	var pods []*corev1.Pod
+	var podsErr error
+	listed := make(chan struct{})
+	go func() {
+		defer close(listed)
+		node, pods, podsErr = a.p.Nodes.Bound(ctx)
+	}()
+	err := a.p.Kubelet.Describe(ctx, in)
+	<-listed
+	in.Node, in.Pods = node, pods
+	return errors.Join(podsErr, err)
+}
+
+func cannotTell(c trial.Config, message string) trial.Verdict {
+	if c.IsLocal() { // an undecided dry run does not keep a node from its local configuration
+		return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonCouldNotValidate, Message: message}
+	}
+	return trial.Verdict{Outcome: trial.CouldNotTell, Message: message}
+}
+
+func wouldEvict(message string) trial.Verdict {
+	return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonWouldEvictPods, Message: message}
+}
+
+// isDrained reports whether the node is cordoned, and only static pods and pods of DaemonSets are left.
+func isDrained(in admission.Input) bool {
+	return in.Node != nil && in.Node.Spec.Unschedulable && !slices.ContainsFunc(in.Pods, func(p *corev1.Pod) bool {
+		_, static := p.Annotations[corev1.MirrorPodAnnotationKey]
+		owner := metav1.GetControllerOfNoCopy(p)
+		ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+		return !ended && !static && (owner == nil || owner.Kind != "DaemonSet")
+	})
+}
+
+// describeLosses names the pods of each cause.
+func describeLosses(losses []admission.Loss) string {
+	var causes []string
+	pods := map[string][]string{}
+	for _, l := range losses {
+		cause := l.Reason + " (" + l.Message + ")"
+		if pods[cause] == nil {
+			causes = append(causes, cause)
 		}
-		most, ok = s.AllocatablePods, s.AllocatablePods > 0
+		pods[cause] = append(pods[cause], l.Namespace+"/"+l.Name)
 	}
-	switch {
-	case !ok:
-		return trial.Verdict{Outcome: trial.CouldNotTell, Message: "the kubelet did not print its maxPods"}
-	case pods > most:
-		return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonWouldEvictPods,
-			Message: fmt.Sprintf("%d pods run on this node and maxPods would be %d: the kubelet would kill the excess pods; move them to other nodes first, or set trial.allowPodLoss in the configuration", pods, most)}
+	for i, cause := range causes {
+		causes[i] = printable.Few(pods[cause]) + ": " + cause
 	}
-	return trial.Verdict{}
+	return printable.Few(causes)
+}
+
+// minor returns the minor version of the kubelet's binary. An unreadable version counts as the newest.
+func (a *Agent) minor() int {
+	v, err := utilversion.ParseGeneric(a.binary.version)
+	if err != nil {
+		return math.MaxInt
+	}
+	return int(v.Minor())
 }

@@ -21,7 +21,7 @@ func TestConfigWaitsWhileMorePodsThanMaxPodsRun(t *testing.T) {
 		w.pods("a", "b", "c", "d")
 		w.assign("uid-few", conf{name: "few", maxPods: 3})
 		w.pass(30 * time.Second)
-		w.wantConfigOK("False | using last-known-good (init): refused current (UID: uid-few): 4 pods run on this node and maxPods would be 3: the kubelet would kill the excess pods; move them to other nodes first, or set trial.allowPodLoss in the configuration (WouldEvictPods)")
+		w.wantConfigOK("False | using last-known-good (init): refused current (UID: uid-few): the kubelet would end 4 of the node's 4 pods: default/a, default/b, default/c, default/d: OutOfpods (pods: 4 needed by all pods together, 3 allocatable); move them to other nodes first, or set trial.allowPodLoss in the configuration (WouldEvictPods)")
 		if s := w.status(); len(s.BadConfigs) > 0 || !w.nodes.watching() {
 			t.Errorf("bad: %+v, watching: %t", s.BadConfigs, w.nodes.watching())
 		}
@@ -78,6 +78,7 @@ func TestWithoutADumpNothingIsAdoptedIfFieldsAreProtected(t *testing.T) {
 			w.options = func(o *Options) { o.Protected = protected }
 			w.start()
 			w.runs("")
+			w.api.set(func(api *simAPI) { api.allocatable = 0 })
 			w.assign("uid-dumb", conf{name: "dumb", noDump: true})
 			w.pass(5 * time.Second)
 			want := "False | using last-known-good (init): refused current (UID: uid-dumb): the kubelet did not print the effective configuration, so protected fields cannot be compared; see --protected-fields (ProtectedFields)"
@@ -233,15 +234,15 @@ func TestGuardRefusesAnotherAttemptToo(t *testing.T) {
 }
 
 func TestContradictingManagerStateNeedsADrainedNode(t *testing.T) {
-	conflict := component.StateConflict{File: "/var/lib/kubelet/cpu_manager_state", Field: "cpuManagerPolicy", FilePolicy: "none", Policy: "static"}
+	const file = "/var/lib/kubelet/cpu_manager_state"
 	inWorld(t, func(w *world) {
-		w.kubelet.set(func(s *kubeletState) { s.conflicts["static"] = []component.StateConflict{conflict} })
+		w.kubelet.set(func(s *kubeletState) { s.cpuState = "none" })
 		w.start()
 		w.runs("")
 		w.pods("a")
 		w.assign("uid-static", conf{name: "static", policy: "static"})
 		w.pass(10 * time.Second)
-		refused := "False | using last-known-good (init): refused current (UID: uid-static): cpuManagerPolicy is \"static\" but /var/lib/kubelet/cpu_manager_state was written by \"none\"; cordon and drain the node first (NeedsDrain)"
+		refused := "False | using last-known-good (init): refused current (UID: uid-static): cpuManagerPolicy is \"static\" but cpu_manager_state was written by \"none\"; cordon and drain the node first (NeedsDrain)"
 		w.wantConfigOK(refused)
 		w.api.set(func(api *simAPI) { api.unschedulable = true })
 		w.pass(5 * time.Second)
@@ -252,10 +253,10 @@ func TestContradictingManagerStateNeedsADrainedNode(t *testing.T) {
 		})
 		w.runs("static")
 		w.wantStarts("", "static")
-		if got := w.kubelet.get().moved; !slices.Equal(got, []string{conflict.File + ".evenkeel"}) {
+		if got := w.kubelet.get().moved; !slices.Equal(got, []string{file + ".evenkeel"}) {
 			t.Errorf("moved aside: %q", got)
 		}
-		if !slices.Contains(w.reporter.told(), "Warning StateMovedAside: the CPU or memory manager's state contradicted the configuration and was moved to "+conflict.File+".evenkeel") {
+		if !slices.Contains(w.reporter.told(), "Warning StateMovedAside: the CPU or memory manager's state contradicted the configuration and was moved to "+file+".evenkeel") {
 			t.Errorf("%q", w.reporter.told())
 		}
 		if n := w.kubelet.checked("static"); n != 1 {
@@ -268,9 +269,7 @@ func TestRollbackMovesManagerStateAndACrashDoesNot(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
 		w.assign("uid-sick", sick)
 		w.until("it runs", func() bool { return len(w.kubelet.get().starts) == 3 })
-		w.kubelet.set(func(s *kubeletState) {
-			s.conflicts[""] = []component.StateConflict{{File: "/var/lib/kubelet/memory_manager_state"}}
-		})
+		w.kubelet.set(func(s *kubeletState) { s.cpuState = "static" })
 		w.dies(exitOne)
 		w.pass(5 * time.Second)
 		if got := w.kubelet.get().moved; len(got) > 0 {

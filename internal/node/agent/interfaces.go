@@ -5,8 +5,11 @@ import (
 	"log/slog"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/node/admission"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
@@ -29,8 +32,13 @@ type Kubelet interface {
 	Files(p payload.Payload) (map[string][]byte, error)
 	// Start starts the kubelet with the rendered files; without a Dir, with the local configuration.
 	Start(ctx context.Context, run component.RunConfig, effective component.Effective) (Process, error)
-	StateConflicts(effective component.Effective) ([]component.StateConflict, error)
-	MoveAside(conflicts []component.StateConflict, now time.Time) ([]string, error)
+	// Describe sets the fields of in that are read from this machine.
+	Describe(ctx context.Context, in *admission.Input) error
+	// StateConflicts returns the kubelet's state files with which it would not start with in.After. It sets the fields of in on
+	// which that depends.
+	StateConflicts(in *admission.Input) ([]admission.StateConflict, error)
+	// MoveAside renames those files, and returns their new names.
+	MoveAside(conflicts []admission.StateConflict, now time.Time) ([]string, error)
 	// RuntimeReachable returns an error if the container runtime does not answer.
 	RuntimeReachable(ctx context.Context, endpoint string) error
 	RunsStaticPods(effective component.Effective) bool
@@ -77,6 +85,8 @@ type Nodes interface {
 	Stop()
 	Current() source.NodeState // zero while it does not watch
 	Changed() <-chan struct{}
+	// Bound returns the Node, nil if it does not exist, and all pods that are bound to it, as the API server has them now.
+	Bound(ctx context.Context) (*corev1.Node, []*corev1.Pod, error)
 }
 
 // Reporter writes to the API. It never blocks, and handles errors itself.

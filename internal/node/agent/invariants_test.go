@@ -103,7 +103,8 @@ func (r *invariants) fixedPoint() {
 	a.saveDownload()
 	o := a.observe(context.Background())
 	a.dropOutdatedVerdicts(o)
-	o.Verdicts = a.evaluateGuards(o.Intent)
+	o.Verdicts = a.verdicts()
+	a.guardRestart(context.Background(), o)
 	o.Elapsed = 0
 	d := trial.Decide(a.state, o)
 	if len(d.Validate) > 0 || !o.Child.Alive {

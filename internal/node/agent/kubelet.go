@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/node/admission"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
+	"github.com/evenkeel/evenkeel/internal/node/machine"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -153,9 +156,29 @@ func candidate(p payload.Payload) component.Candidate {
 	return component.Candidate{Data: p.Upstream, Dropin: p.Key == payload.KeyKubeletDropin}
 }
 
+// Describe implements Kubelet.
+func (h *HostKubelet) Describe(ctx context.Context, in *admission.Input) error {
+	return h.machine().Describe(ctx, in)
+}
+
+// StateConflicts implements Kubelet.
+func (h *HostKubelet) StateConflicts(in *admission.Input) ([]admission.StateConflict, error) {
+	err := h.machine().StateFiles(in)
+	return admission.StateConflicts(*in), err
+}
+
+func (h *HostKubelet) machine() machine.Machine {
+	ignore := h.Flag("experimental-allocatable-ignore-eviction")
+	return machine.Machine{KubeletDir: h.RootDir, NodeLabels: h.Flag("node-labels"), IgnoreEviction: ignore != "" && ignore != "false"}
+}
+
 // MoveAside implements Kubelet.
-func (h *HostKubelet) MoveAside(conflicts []component.StateConflict, now time.Time) ([]string, error) {
-	return component.MoveAside(conflicts, now)
+func (h *HostKubelet) MoveAside(conflicts []admission.StateConflict, now time.Time) ([]string, error) {
+	files := make([]string, len(conflicts))
+	for i, c := range conflicts {
+		files[i] = filepath.Join(h.RootDir, c.File)
+	}
+	return component.MoveAside(files, now)
 }
 
 // RuntimeReachable implements Kubelet.

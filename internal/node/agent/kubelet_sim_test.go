@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/node/admission"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -64,7 +65,8 @@ type kubeletState struct {
 	spawnErr          error
 	filesErr          error
 	confs             map[string]conf // by name; "" is local
-	conflicts         map[string][]component.StateConflict
+	cpuState          string          // the policy in cpu_manager_state; empty: there is no file
+	describeErr       error
 	runtimeDown       bool
 	shuttingDown      bool
 	staticPods        bool
@@ -83,7 +85,7 @@ type kubeletState struct {
 
 // clone returns a copy that shares nothing with s.
 func (s kubeletState) clone() kubeletState {
-	s.confs, s.conflicts, s.checks, s.healthy = maps.Clone(s.confs), maps.Clone(s.conflicts), maps.Clone(s.checks), maps.Clone(s.healthy)
+	s.confs, s.checks, s.healthy = maps.Clone(s.confs), maps.Clone(s.checks), maps.Clone(s.healthy)
 	s.starts, s.ports, s.moved = slices.Clone(s.starts), slices.Clone(s.ports), slices.Clone(s.moved)
 	return s
 }
@@ -104,7 +106,7 @@ var _ Kubelet = (*simKubelet)(nil)
 func newSimKubelet(w *world) *simKubelet {
 	k := &simKubelet{w: w}
 	k.s = kubeletState{
-		identity: "inode-1", version: "v1.36.3", confs: map[string]conf{"": {}}, conflicts: map[string][]component.StateConflict{},
+		identity: "inode-1", version: "v1.36.3", confs: map[string]conf{"": {}},
 		checks: map[string]int{}, healthy: map[string]time.Duration{}, exitCode: 1, stopTakes: 50 * time.Millisecond,
 	}
 	return k
@@ -286,19 +288,27 @@ func (k *simKubelet) Start(_ context.Context, run component.RunConfig, effective
 	return p, nil
 }
 
-func (k *simKubelet) StateConflicts(effective component.Effective) ([]component.StateConflict, error) {
-	return k.get().conflicts[effective.String("cpuManagerPolicy")], nil
+func (k *simKubelet) Describe(ctx context.Context, in *admission.Input) error {
+	_, err := k.StateConflicts(in)
+	return cmp.Or(k.get().describeErr, err)
 }
 
-func (k *simKubelet) MoveAside(conflicts []component.StateConflict, _ time.Time) ([]string, error) {
+func (k *simKubelet) StateConflicts(in *admission.Input) ([]admission.StateConflict, error) {
+	if policy := k.get().cpuState; policy != "" {
+		in.CPUState = &admission.CPUState{Policy: policy}
+	}
+	return admission.StateConflicts(*in), nil
+}
+
+func (k *simKubelet) MoveAside(conflicts []admission.StateConflict, _ time.Time) ([]string, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var moved []string
 	for _, c := range conflicts {
-		moved = append(moved, c.File+".evenkeel")
+		moved = append(moved, "/var/lib/kubelet/"+c.File+".evenkeel")
 	}
 	k.s.moved = append(k.s.moved, moved...)
-	k.s.conflicts = map[string][]component.StateConflict{}
+	k.s.cpuState = ""
 	return moved, nil
 }
 

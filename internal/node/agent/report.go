@@ -111,7 +111,7 @@ func (a *Agent) saveRunning(c Configz) {
 }
 
 // refusals are reasons that get an Event although they are neither a verdict nor a transition.
-var refusals = []string{v1alpha1.ReasonWouldEvictPods, v1alpha1.ReasonNeedsDrain, v1alpha1.ReasonProtectedFields, v1alpha1.ReasonRevoked}
+var refusals = []string{v1alpha1.ReasonWouldEvictPods, v1alpha1.ReasonRestartWouldEvictPods, v1alpha1.ReasonNeedsDrain, v1alpha1.ReasonProtectedFields, v1alpha1.ReasonRevoked}
 
 // reportEvent writes a log line and an Event on the Node.
 func (a *Agent) reportEvent(log *slog.Logger, e trial.Event) {

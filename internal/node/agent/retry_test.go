@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
@@ -16,9 +15,7 @@ import (
 
 func TestDrainedNodeMustAlsoBeCordoned(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.kubelet.set(func(s *kubeletState) {
-			s.conflicts["static"] = []component.StateConflict{{File: "/var/lib/kubelet/cpu_manager_state", Field: "cpuManagerPolicy", FilePolicy: "none", Policy: "static"}}
-		})
+		w.kubelet.set(func(s *kubeletState) { s.cpuState = "none" })
 		w.start()
 		w.runs("")
 		w.api.set(func(api *simAPI) { // the next pod can come at any moment

@@ -85,7 +85,7 @@ func inGoodWorld(t *testing.T, test func(w *world)) {
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, disk: crashfs.New(), boot: "boot-1", log: &lines{}, names: map[string]string{}}
 	w.kubelet = newSimKubelet(w)
-	w.api = &simAPI{w: w, uid: "nc-1", up: true, ready: true}
+	w.api = &simAPI{w: w, uid: "nc-1", up: true, ready: true, allocatable: 110}
 	w.reporter = &simReporter{w: w}
 	return w
 }

@@ -127,6 +127,7 @@ type request struct {
 	subresource string
 	query       map[string]string
 	contentType string // of body; empty: JSON
+	accept      string // encoding of the answer; empty: JSON
 	body        any    // encoded as JSON
 }
 
@@ -157,6 +158,9 @@ func (c *Client) once(ctx context.Context, r request, into runtime.Object) ([]by
 	}
 	for key, value := range r.query {
 		q.Param(key, value)
+	}
+	if r.accept != "" {
+		q.SetHeader("Accept", r.accept+","+runtime.ContentTypeJSON)
 	}
 	if r.body != nil {
 		body, err := json.Marshal(r.body)

@@ -198,6 +198,9 @@ func (s *NodeConfigSource) compose() (Answer, bool) {
 		}
 	}
 	if assigns.Kind != trial.Assigned {
+		if t := object.Spec.Trial; t != nil {
+			assigns.Config.RequestedTerms.AllowPodLoss = t.AllowPodLoss // also a return to the local configuration is a restart
+		}
 		return assigns, true
 	}
 	a := s.resolved

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -30,8 +31,9 @@ type NodeState struct {
 	Ready         bool
 	Unschedulable bool
 	Pressure      []string // pressure conditions with status True, sorted
-	// AllocatablePods is the number of pods that the Node allows; 0 if it does not say.
-	AllocatablePods int64
+	// Labels and Taints matter to the admission of pods: a change of them leads to another decision about a refused restart.
+	Labels map[string]string
+	Taints []corev1.Taint
 	// LeaseRenewed is the renewTime of the Lease of the node, empty if there is none. It comes from the clock of that
 	// machine: compare it only with an earlier value.
 	LeaseRenewed string
@@ -280,14 +282,11 @@ func (c *Client) lease(ctx context.Context, name string) (string, error) {
 }
 
 func (s *NodeState) setNode(n *node) {
-	s.Exists, s.Ready, s.Unschedulable, s.Pressure, s.AllocatablePods = n != nil, false, false, nil, 0
+	s.Exists, s.Ready, s.Unschedulable, s.Pressure, s.Labels, s.Taints = n != nil, false, false, nil, nil, nil
 	if n == nil {
 		return
 	}
-	s.Unschedulable = n.Spec.Unschedulable
-	if pods, ok := n.Status.Allocatable["pods"]; ok {
-		s.AllocatablePods = pods.Value()
-	}
+	s.Unschedulable, s.Labels, s.Taints = n.Spec.Unschedulable, n.Labels, n.Spec.Taints
 	for _, c := range n.Status.Conditions {
 		switch {
 		case c.Status != "True":

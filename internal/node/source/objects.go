@@ -2,7 +2,6 @@ package source
 
 import (
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,11 +22,11 @@ type node struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
-		Unschedulable bool `json:"unschedulable,omitempty"`
+		Unschedulable bool           `json:"unschedulable,omitempty"`
+		Taints        []corev1.Taint `json:"taints,omitempty"`
 	} `json:"spec"`
 	Status struct {
-		Conditions  []nodeCondition              `json:"conditions,omitempty"`
-		Allocatable map[string]resource.Quantity `json:"allocatable,omitempty"`
+		Conditions []nodeCondition `json:"conditions,omitempty"`
 	} `json:"status"`
 }
 

@@ -87,7 +87,7 @@ func (d *decider) adopt() bool {
 		d.markBad(c, ValidationFailed, fmt.Sprintf("failed to validate current (UID: %s)", c.Revision), v.Message)
 		d.event(true, eventConfigRejected, "failed to validate current (UID: %s): %s", c.Revision, v.Message)
 	case Refused, Protected:
-		d.blocked = guardBlocker(c, v)
+		d.blocked = d.guardBlocker(c, v)
 	case Accepted:
 		d.adoptConfig(c)
 	default:
@@ -178,6 +178,10 @@ func (d *decider) adoptLocal() bool {
 		d.blocked = blocker{status: "False", reason: reasonLocalInvalid, cause: fmt.Sprintf("failed to validate current (%s)", d.o.Local), detail: v.Message}
 		return true
 	}
+	if v.Outcome == Refused {
+		d.blocked = d.guardBlocker(Config{}, v)
+		return true
+	}
 	if !s.Current.IsLocal() {
 		d.event(false, eventConfigChanged, "now using current (%s)", d.o.Local)
 	}
@@ -230,8 +234,11 @@ func (d *decider) requestVerdict(c Config) bool {
 	return !d.starting
 }
 
-func guardBlocker(c Config, v Verdict) blocker {
-	return blocker{status: "False", reason: v.Guard, cause: fmt.Sprintf("refused current (UID: %s): %s", c.Revision, v.Message), pods: v.Outcome == Refused}
+func (d *decider) guardBlocker(c Config, v Verdict) blocker {
+	if v.Guard == reasonCouldNotValidate {
+		return blocker{status: "Unknown", reason: v.Guard, cause: fmt.Sprintf("could not validate current %s: %s", label(c, d.o.Local), v.Message), pods: true}
+	}
+	return blocker{status: "False", reason: v.Guard, cause: fmt.Sprintf("refused current %s: %s", label(c, d.o.Local), v.Message), pods: v.Outcome == Refused}
 }
 
 // blockOnStorage delays an adoption until the disk accepts writes.

@@ -96,7 +96,7 @@ func (d *decider) chooseConfig() bool {
 			if s.Current.Same(c) && d.blocked.status == "" {
 				d.blocked = blocker{status: "Unknown", reason: reasonSyncFailed, cause: "failed to sync, desired config unclear, cause: " + v.Message}
 				if v.Outcome == Protected {
-					d.blocked = guardBlocker(c, v)
+					d.blocked = d.guardBlocker(c, v)
 				}
 			}
 			continue
