@@ -41,6 +41,7 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 		return // the agent ends: the next start decides the same again
 	}
 	log := a.log(action.Config).With("cause", action.Cause)
+	a.noteRestart(ctx, action.Cause)
 	if a.kubelet.process != nil {
 		begin := time.Now()
 		exit := a.kubelet.process.Stop(a.o.StopGrace)
@@ -159,4 +160,7 @@ type kubelet struct {
 	started    time.Time
 	wasHealthy bool // at the last decision
 	ranRemote  bool // this agent has started a kubelet with an assigned configuration
+	// before receives the pods that were active before a restart whose cost is to be reported; nil: there is none.
+	before      chan []string
+	beforeCause trial.Cause
 }

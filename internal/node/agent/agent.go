@@ -126,7 +126,7 @@ func (a *Agent) pass(ctx context.Context) error {
 		a.flush(ctx)
 		return fmt.Errorf("%w: %s", ErrLocalInvalid, d.Action.Message)
 	}
-	a.reportEvents(d, o)
+	a.reportEvents(ctx, d, o)
 	run, err := a.render(d.Action)
 	if err != nil {
 		a.log(d.Action.Config).Error("cannot prepare the start of a configuration; continuing without it", "err", err)

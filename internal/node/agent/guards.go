@@ -88,12 +88,13 @@ func (a *Agent) guardRestart(ctx context.Context, o trial.Observed) {
 	if a.p.Nodes == nil {
 		return
 	}
-	action := trial.Decide(a.state, o).Action
-	if action.Cause != trial.CauseChange || action.Config.IsLocal() && (a.state.Trial != nil || !o.Child.Healthy) {
+	d := trial.Decide(a.state, o)
+	c, cause := d.Action.Config, d.Action.Cause
+	adopts := cause == trial.CauseChange || cause == trial.CauseBoot && !d.Next.Current.Same(a.state.Current.Config)
+	if !adopts || c.IsLocal() && (a.state.Trial != nil || !o.Child.Healthy) {
 		a.guard = guard{}
 		return
 	}
-	c := action.Config
 	terms := o.Intent.Config
 	key := guardKey{c.Revision, terms.Rollout.Attempt, terms.RequestedTerms.AllowPodLoss}
 	if key != a.guard.key || a.guardWait() <= 0 {
@@ -122,7 +123,10 @@ func (a *Agent) refusal(ctx context.Context, c trial.Config, allowPodLoss bool) 
 	if s := a.node.view.now(a.p.Nodes); !c.IsLocal() && !s.Reachable { // also the baseline of the trial comes from there
 		return cannotTell(c, "cannot count the pods of this node: "+s.Cause)
 	}
-	v := a.verdictFor(c)
+	v, _ := a.validations.get(c.Revision)
+	if c.IsLocal() {
+		v = a.validations.local
+	}
 	in := admission.Input{Minor: a.minor(), Before: a.kubelet.verdict.EffectiveOrAssumed(), After: v.EffectiveOrAssumed()}
 	if a.kubelet.process == nil {
 		in.Before = a.verdictFor(a.state.Current.Config).EffectiveOrAssumed()
@@ -148,27 +152,21 @@ func (a *Agent) refusal(ctx context.Context, c trial.Config, allowPodLoss bool) 
 		}
 		in.After = in.Before
 	}
-	return a.predict(in)
+	return predict(in)
 }
 
-// predict returns a refusal if pods would be lost. The losses that a restart without a change has too do not matter if no kubelet
-// runs: one is started anyway.
-func (a *Agent) predict(in admission.Input) trial.Verdict {
+// predict returns a refusal if pods would be lost with the present configuration already, or else with the new one.
+func predict(in admission.Input) trial.Verdict {
 	unchanged := in
 	unchanged.After = in.Before
-	var anyway []admission.Loss
 	if in.Before != nil {
-		anyway = admission.Predict(unchanged)
+		if lost := admission.Predict(unchanged); len(lost) > 0 {
+			return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonRestartWouldEvictPods, Message: fmt.Sprintf(
+				"any restart of the kubelet would end %d of the node's %d pods, and the configuration is not the cause: %s; correct that, move the pods to other nodes, or set trial.allowPodLoss",
+				len(lost), len(in.Pods), describeLosses(lost))}
+		}
 	}
-	if a.kubelet.process != nil && len(anyway) > 0 {
-		return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonRestartWouldEvictPods, Message: fmt.Sprintf(
-			"any restart of the kubelet would end %d of the node's %d pods, and the configuration is not the cause: %s; correct that, move the pods to other nodes, or set trial.allowPodLoss",
-			len(anyway), len(in.Pods), describeLosses(anyway))}
-	}
-	lost := slices.DeleteFunc(admission.Predict(in), func(l admission.Loss) bool {
-		return slices.ContainsFunc(anyway, func(other admission.Loss) bool { return other.UID == l.UID })
-	})
-	if len(lost) > 0 {
+	if lost := admission.Predict(in); len(lost) > 0 {
 		return wouldEvict(fmt.Sprintf("the kubelet would end %d of the node's %d pods: %s; move them to other nodes first, or set trial.allowPodLoss in the configuration",
 			len(lost), len(in.Pods), describeLosses(lost)))
 	}

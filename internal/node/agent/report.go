@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"log/slog"
 	"slices"
@@ -15,7 +16,7 @@ import (
 )
 
 // reportEvents reports what has just happened.
-func (a *Agent) reportEvents(d trial.Decision, o trial.Observed) {
+func (a *Agent) reportEvents(ctx context.Context, d trial.Decision, o trial.Observed) {
 	a.page.decided(o.Now, o.Child.Healthy)
 	a.o.Metrics.health(o.Child.Healthy)
 	for _, e := range d.Events {
@@ -26,6 +27,7 @@ func (a *Agent) reportEvents(d trial.Decision, o trial.Observed) {
 	}
 	if o.Child.Healthy && !a.kubelet.wasHealthy {
 		a.log(a.state.Run.Config).Info("the kubelet is healthy", "took", o.Now.Sub(a.kubelet.started))
+		a.reportLosses(ctx)
 	}
 	a.kubelet.wasHealthy = o.Child.Healthy
 	if o.Child.Healthy && d.Action.Kind == trial.None && !a.assignment.since.IsZero() && a.isRunning(a.assignment.config.Revision) {

@@ -1,0 +1,211 @@
+package agent
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/node/source"
+)
+
+var onlyOnZoneA = map[string]string{"zone": "a"}
+
+// inChangedWorld runs a test in which good runs, and the label that the pods a and b select has changed since.
+func inChangedWorld(t *testing.T, test func(w *world)) {
+	t.Helper()
+	inGoodWorld(t, func(w *world) {
+		w.promoted("uid-good")
+		w.pods("a", "b")
+		w.api.set(func(api *simAPI) { api.selector, api.labels = onlyOnZoneA, map[string]string{"zone": "b"} })
+		test(w)
+	})
+}
+
+const restartRefused = "any restart of the kubelet would end 2 of the node's 2 pods, and the configuration is not the cause: " +
+	"default/a, default/b: NodeAffinity (the node's labels do not match the pod's node selector or affinity); " +
+	"correct that, move the pods to other nodes, or set trial.allowPodLoss (RestartWouldEvictPods)"
+
+func TestARestartThatCostsPodsWhateverTheConfigurationIsRefused(t *testing.T) {
+	inChangedWorld(t, func(w *world) {
+		w.assign("uid-next", conf{name: "next"})
+		w.pass(20 * time.Second)
+		w.wantConfigOK("False | using last-known-good (UID: uid-good): refused current (UID: uid-next): " + restartRefused)
+		w.wantStarts("", "good")
+		if s := w.status(); len(s.BadConfigs) > 0 {
+			t.Errorf("bad: %+v", s.BadConfigs)
+		}
+		if !strings.Contains(strings.Join(w.reporter.told(), "\n"), "Warning ConfigRefused: refused current (UID: uid-next): any restart") {
+			t.Errorf("events are %q", w.reporter.told())
+		}
+		w.api.set(func(api *simAPI) { api.labels = onlyOnZoneA })
+		w.runs("next")
+		w.wantStarts("", "good", "next")
+	})
+}
+
+func TestAllowPodLossAllowsARestartThatCostsPods(t *testing.T) {
+	inChangedWorld(t, func(w *world) {
+		w.assign("uid-next", conf{name: "next"})
+		w.pass(time.Second)
+		w.api.set(func(api *simAPI) { api.asked.AllowPodLoss = true; api.generation++ })
+		w.runs("next") // at once, although the refusal is fresh
+		w.wantStarts("", "good", "next")
+	})
+}
+
+func TestAReturnToLocalIsGuardedToo(t *testing.T) {
+	inChangedWorld(t, func(w *world) {
+		w.assignLocal()
+		w.pass(20 * time.Second)
+		w.wantConfigOK("False | using last-known-good (UID: uid-good): refused current (init): " + restartRefused)
+		w.wantStarts("", "good")
+		w.api.set(func(api *simAPI) { api.unlistable = true })
+		w.pass(2 * guardRecheck)
+		w.wantConfigOK("Unknown | using last-known-good (UID: uid-good): could not validate current (init): " +
+			"cannot tell whether the pods of this node survive a restart: the API server does not answer (CouldNotValidate)")
+		w.api.set(func(api *simAPI) { api.unlistable, api.pods = false, nil })
+		w.runs("")
+		w.wantStarts("", "good", "")
+	})
+}
+
+func TestAReturnToLocalFromATrialIsNotGuarded(t *testing.T) {
+	inChangedWorld(t, func(w *world) {
+		w.api.set(func(api *simAPI) { api.asked.AllowPodLoss = true })
+		w.assign("uid-next", conf{name: "next"})
+		w.runs("next")
+		w.assignLocal()
+		w.runs("")
+		w.wantStarts("", "good", "next", "")
+	})
+}
+
+func TestARollbackIsNotGuardedAndItsCostIsReported(t *testing.T) {
+	inGoodWorld(t, func(w *world) {
+		w.promoted("uid-good")
+		w.pods("a", "b")
+		w.assign("uid-sick", sick)
+		w.until("it runs", func() bool { return len(w.kubelet.get().starts) == 3 })
+		w.api.set(func(api *simAPI) { api.selector, api.labels = onlyOnZoneA, map[string]string{"zone": "b"} })
+		w.runs("good")
+		w.api.set(func(api *simAPI) {
+			api.pods[1].Phase, api.pods[1].Reason, api.pods[1].Message = "Failed", "NodeAffinity", "Pod was rejected: Predicate NodeAffinity failed"
+		})
+		w.pass(lossDelay + time.Second)
+		w.wantStarts("", "good", "sick", "good")
+		if !strings.Contains(strings.Join(w.reporter.told(), "\n"), "Warning PodsLost: the restart of the kubelet (rollback) ended 1 of 2 pods: pod default/b: NodeAffinity") {
+			t.Errorf("events are %q", w.reporter.told())
+		}
+	})
+}
+
+func TestARestartAfterACrashIsNotGuardedAndItsCostIsReported(t *testing.T) {
+	inChangedWorld(t, func(w *world) {
+		w.dies(exitOne)
+		w.runs("good")
+		w.dies(exitOne) // before it is healthy for long: both restarts have one report
+		w.runs("good")
+		w.api.set(func(api *simAPI) {
+			api.pods[0].Phase, api.pods[0].Reason = "Failed", "Evicted"
+		})
+		w.pass(2 * lossDelay)
+		if got := strings.Count(strings.Join(w.reporter.told(), "\n"), "PodsLost: the restart of the kubelet (crash) ended 1 of 2 pods: pod default/a: Evicted"); got == 0 {
+			t.Errorf("events are %q", w.reporter.told())
+		}
+	})
+}
+
+func TestNothingIsAdoptedWhileItIsNotKnownWhetherPodsSurvive(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fail, heal func(w *world)
+		words      string
+	}{
+		"the pods cannot be listed": {
+			func(w *world) { w.api.set(func(api *simAPI) { api.unlistable = true }) },
+			func(w *world) { w.api.set(func(api *simAPI) { api.unlistable = false }) },
+			"the API server does not answer"},
+		"a file of the kubelet cannot be read": {
+			func(w *world) { w.kubelet.set(func(s *kubeletState) { s.describeErr = errors.New("allocated_pods_state: it is garbage") }) },
+			func(w *world) { w.kubelet.set(func(s *kubeletState) { s.describeErr = nil }) },
+			"allocated_pods_state: it is garbage"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inGoodWorld(t, func(w *world) {
+				tt.fail(w)
+				w.assign("uid-next", conf{name: "next"})
+				w.pass(20 * time.Second)
+				w.wantConfigOK("Unknown | using last-known-good (UID: uid-good): could not validate current (UID: uid-next): " +
+					"cannot tell whether the pods of this node survive a restart: " + tt.words + " (CouldNotValidate)")
+				w.wantStarts("", "good")
+				tt.heal(w)
+				w.runs("next")
+			})
+		})
+	}
+}
+
+// Without a running kubelet one is started anyway, and with the configuration of before.
+func TestTheGuardHoldsAtTheAgentsStartToo(t *testing.T) {
+	inChangedWorld(t, func(w *world) {
+		w.stop()
+		w.assign("uid-next", conf{name: "next"})
+		w.start()
+		w.runs("good")
+		w.pass(guardRecheck)
+		w.wantConfigOK("False | using last-known-good (UID: uid-good): refused current (UID: uid-next): " + restartRefused)
+		w.wantStarts("", "good", "good")
+	})
+}
+
+// While a node is blocked, each change of a pod leads to a decision, and the whole pods must not be listed for each.
+func TestARefusalIsKeptForAWhile(t *testing.T) {
+	inChangedWorld(t, func(w *world) {
+		w.assign("uid-next", conf{name: "next"})
+		w.pass(time.Minute)
+		counted := func(d time.Duration, each func()) int {
+			w.api.mu.Lock()
+			before := w.api.bounds
+			w.api.mu.Unlock()
+			for range int(d / time.Second) {
+				each()
+				w.pass(time.Second)
+			}
+			w.api.mu.Lock()
+			defer w.api.mu.Unlock()
+			return w.api.bounds - before
+		}
+		if got := counted(10*time.Minute, func() {}); got < 8 || got > 12 {
+			t.Errorf("%d lists in 10 min without a change, want one a minute", got)
+		}
+		if got := counted(10*time.Minute, func() {
+			w.api.set(func(api *simAPI) { api.pods[0].Reason += "x" })
+		}); got < 40 || got > 62 {
+			t.Errorf("%d lists in 10 min with a change each second, want one each 10 s", got)
+		}
+	})
+}
+
+// Pods of which the guard cannot know are no reason to wait: those that appear after its look are judged by the trial.
+func TestTheGuardSeesThePodsOfTheMomentOfTheRestart(t *testing.T) {
+	inGoodWorld(t, func(w *world) {
+		w.promoted("uid-good")
+		w.pods("a")
+		w.api.set(func(api *simAPI) { api.labels = map[string]string{"zone": "b"} })
+		w.assign("uid-next", conf{name: "next"})
+		w.pass(100 * time.Millisecond) // the dry run is in progress, the pods are counted
+		w.api.set(func(api *simAPI) {
+			api.selector = onlyOnZoneA
+			api.pods = append(api.pods, source.Pod{UID: "pod-late", Namespace: "default", Name: "late", Phase: "Pending"})
+		})
+		w.pass(20 * time.Second)
+		if ok := w.configOK(); !strings.Contains(ok, "default/a, default/late: NodeAffinity") {
+			t.Error(ok)
+		}
+		w.wantStarts("", "good")
+		if w.status().Conditions[0].Reason != v1alpha1.ReasonRestartWouldEvictPods {
+			t.Errorf("%+v", w.status().Conditions)
+		}
+	})
+}
