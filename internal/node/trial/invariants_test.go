@@ -468,7 +468,7 @@ func (r *invariants) atRest() {
 	}
 	n.must(!bad && !s.IsRevoked(c), "%s runs, which it must not", label(c, n.local))
 	n.must(s.Current.Same(c) || s.LastKnownGood.Same(c) || c.IsLocal(), "%s runs, which is neither current, last-known-good nor local", label(c, n.local))
-	if n.intent.Kind == Nil && n.storage == "" && n.verdicts[""].Outcome != Rejected {
+	if n.intent.Kind == Nil && n.storage == "" && n.verdicts[""].Outcome != Rejected && n.verdicts[""].Outcome != Refused {
 		n.must(s.Current.IsLocal() && s.LastKnownGood.IsLocal(), "local is assigned, and it is not adopted: %+v", s)
 	}
 	st := n.last.Status

@@ -288,7 +288,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			n.start()
 		},
 		"local": n.change(func() {
-			n.dryRuns[""] = Verdict{Outcome: rapid.SampledFrom([]Outcome{Accepted, Accepted, Accepted, Rejected, CouldNotTell}).Draw(n.r, "local")}
+			n.dryRuns[""] = Verdict{Outcome: rapid.SampledFrom([]Outcome{Accepted, Accepted, Accepted, Rejected, CouldNotTell, Refused}).Draw(n.r, "local"), Guard: "RestartWouldEvictPods"}
 		}),
 		"forget": n.change(func() {
 			if len(n.state.Bad) > 0 {
