@@ -127,7 +127,9 @@ func TestNothingIsAdoptedWhileItIsNotKnownWhetherPodsSurvive(t *testing.T) {
 			func(w *world) { w.api.set(func(api *simAPI) { api.unlistable = false }) },
 			"the API server does not answer"},
 		"a file of the kubelet cannot be read": {
-			func(w *world) { w.kubelet.set(func(s *kubeletState) { s.describeErr = errors.New("allocated_pods_state: it is garbage") }) },
+			func(w *world) {
+				w.kubelet.set(func(s *kubeletState) { s.describeErr = errors.New("allocated_pods_state: it is garbage") })
+			},
 			func(w *world) { w.kubelet.set(func(s *kubeletState) { s.describeErr = nil }) },
 			"allocated_pods_state: it is garbage"},
 	} {

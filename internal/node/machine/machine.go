@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/admission"
 )
@@ -71,7 +73,7 @@ const maxFile = 32<<20 + 1
 
 // read decodes a file into result; a missing file leaves it as it is.
 func read[T any](path string, result *T, decode func([]byte) (T, error)) error {
-	file, err := os.Open(path)
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // opening a pipe must not wait for its writer
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -81,6 +81,9 @@ func TestNodeWatchBetweenStartAndStop(t *testing.T) {
 	asAdmin(t, request{verb: "PATCH", gv: coreV1, resource: "nodes", name: node, contentType: string(types.MergePatchType),
 		body: map[string]any{"spec": map[string]any{"unschedulable": true}}})
 	see("the cordon", func(s NodeState) bool { return s.Unschedulable })
+	asAdmin(t, request{verb: "PATCH", gv: coreV1, resource: "nodes", name: node, contentType: string(types.MergePatchType),
+		body: map[string]any{"metadata": map[string]any{"labels": map[string]any{"zone": "b"}}}})
+	see("the label", func(s NodeState) bool { return s.Labels["zone"] == "b" })
 	setConditions(t, node, map[string]string{"Ready": "Unknown"})
 	see("its loss", func(s NodeState) bool { return !s.Ready })
 
