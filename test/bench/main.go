@@ -17,7 +17,7 @@ import (
 func main() {
 	runs := flag.Int("runs", 10, "how often each change is made; medians are printed")
 	idle := flag.Duration("idle", 10*time.Minute, "how long the agent idles before its size is taken")
-	only := flag.String("only", "", "measure only disk, change, reject, handover or idle")
+	only := flag.String("only", "", "measure only disk, change, reject, guard, handover or idle")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	err := bench(ctx, *runs, *idle, *only)
@@ -49,6 +49,7 @@ func bench(ctx context.Context, runs int, idle time.Duration, only string) error
 	}{
 		{"change", func() error { return changes(ctx, b, runs) }},
 		{"reject", func() error { return rejections(ctx, b, runs) }},
+		{"guard", func() error { return guards(ctx, b, runs) }},
 		{"handover", func() error { return handovers(ctx, b, runs) }},
 		{"idle", func() error { return idling(ctx, b, idle) }},
 	} {

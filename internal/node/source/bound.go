@@ -14,7 +14,7 @@ import (
 )
 
 // podsPerPage limits how many whole pods one answer contains, so that their encoded form does not take much memory.
-const podsPerPage = 100
+const podsPerPage = 250
 
 // Bound reads the Node, nil if it does not exist, and all pods that are bound to it, without their managed fields and annotations,
 // except the annotation that marks a mirror pod.

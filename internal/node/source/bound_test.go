@@ -21,7 +21,7 @@ func TestBoundReadsTheNodeAndAllItsPodsWhole(t *testing.T) {
 	createNode(t, node)
 	asAdmin(t, request{verb: "PATCH", gv: coreV1, resource: "nodes", name: node, contentType: string(types.MergePatchType), body: map[string]any{
 		"metadata": map[string]any{"labels": map[string]any{"zone": "a"}}, "spec": map[string]any{"unschedulable": true}}})
-	const many = 5*podsPerPage - 1
+	const many = 2*podsPerPage - 1
 	for range many {
 		createPod(t, node, newName("pod"))
 	}

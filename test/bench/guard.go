@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/node/admission"
+	"github.com/evenkeel/evenkeel/internal/node/machine"
+	"github.com/evenkeel/evenkeel/internal/node/source"
+	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/figures"
+)
+
+// guarded is the number of pods on the node.
+const guarded = 110
+
+// guards measures the pod guard, which delays each change: it reads the Node, its pods and the machine, and predicts twice. The
+// floor is the time of the two requests alone.
+func guards(ctx context.Context, b *bed.Bed, runs int) (err error) {
+	a, err := b.Agent()
+	if err != nil {
+		return err
+	}
+	if err := start(ctx, b, a); err != nil {
+		return err
+	}
+	if err := a.Stop(time.Minute); err != nil { // its kubelet registered the node; nothing must run the pods
+		return err
+	}
+	pods := b.Kube.CoreV1().Pods(metav1.NamespaceDefault)
+	defer func() {
+		now := int64(0)
+		err = errors.Join(err, pods.DeleteCollection(context.WithoutCancel(ctx), metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{LabelSelector: "bench=guard"}))
+	}()
+	for i := range guarded {
+		if _, err := pods.Create(ctx, guardedPod(b.Node.Name(), i), metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	host := machine.Machine{KubeletDir: b.Node.Dir() + "/kubelet"}
+	config := component.Effective{
+		"containerRuntimeEndpoint": b.Node.RuntimeEndpoint(), "maxPods": json.Number("110"),
+		"evictionHard": map[string]any{"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+	}
+	var took, floor []time.Duration
+	for i := range runs + 1 {
+		client, err := source.NewClient(b.Node.Kubeconfig(), "bench") // a new one each time, because of its rate limit
+		if err != nil {
+			return err
+		}
+		if _, err := client.NodeAnnotation(ctx, b.Node.Name(), "none"); err != nil { // connects
+			return err
+		}
+		watch := source.NewNodeWatch(client, b.Node.Name())
+		begin := time.Now()
+		if _, _, err := watch.Bound(ctx); err != nil {
+			return err
+		}
+		requests := time.Since(begin)
+		begin = time.Now()
+		in := admission.Input{Minor: 37, Before: config, After: config}
+		listed := make(chan error, 1)
+		go func() {
+			var err error
+			in.Node, in.Pods, err = watch.Bound(ctx)
+			listed <- err
+		}()
+		described := in
+		if err := errors.Join(host.Describe(ctx, &described), <-listed); err != nil {
+			return err
+		}
+		described.Node, described.Pods = in.Node, in.Pods
+		for range 2 {
+			if lost := admission.Predict(described); len(lost) > 0 || len(described.Pods) != guarded {
+				return fmt.Errorf("%d pods, lost would be %v", len(described.Pods), lost)
+			}
+		}
+		if i > 0 {
+			took, floor = append(took, time.Since(begin)), append(floor, requests)
+		}
+	}
+	m, f := figures.Median(took), figures.Median(floor)
+	figures.PrintRow(fmt.Sprintf("pod guard, %d pods", guarded), ms(m), ms(f), "20 ms", m <= 20*time.Millisecond)
+	return nil
+}
+
+// guardedPod is a pod of the usual size.
+func guardedPod(node string, i int) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("guard-%d", i), Labels: map[string]string{"bench": "guard", "app": fmt.Sprint("app-", i%7)}},
+		Spec:       corev1.PodSpec{NodeName: node, AutomountServiceAccountToken: new(bool)},
+	}
+	for c := range 2 {
+		container := corev1.Container{Name: fmt.Sprint("c", c), Image: "registry.example.com/team/program:v1.2.3"}
+		container.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1m"), corev1.ResourceMemory: resource.MustParse("1Mi")}
+		for e := range 20 {
+			container.Env = append(container.Env, corev1.EnvVar{Name: fmt.Sprint("VARIABLE_", e), Value: "a value of the usual length"})
+		}
+		p.Spec.Containers = append(p.Spec.Containers, container)
+	}
+	return p
+}
