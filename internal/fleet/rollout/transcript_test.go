@@ -169,7 +169,7 @@ func (w *world) setNode(name, value string) error {
 	n, a := w.node(name), w.agents[name]
 	verb, content, _ := strings.Cut(value, ":")
 	switch verb {
-	case "crash", "reject", "hang", "notready", "evict", "drain", "well":
+	case "crash", "reject", "hang", "notready", "evict", "drain", "relabelled", "well":
 		a.does[content] = verb
 	case "silent", "speaks":
 		a.silent = verb == "silent"

@@ -189,7 +189,10 @@ func (a *agent) accept(n *Node, now time.Time) {
 	case n.Active.SHA256 == s.SHA256:
 		n.Active = ref
 	case a.does[s.SHA256] == "evict":
-		a.setConfigOK(n, now, "False", "WouldEvictPods", "130 pods run on this node and maxPods would be 120")
+		a.setConfigOK(n, now, "False", "WouldEvictPods", "the kubelet would end 2 of the node's 130 pods")
+		return
+	case a.does[s.SHA256] == "relabelled":
+		a.setConfigOK(n, now, "False", "RestartWouldEvictPods", "any restart of the kubelet would end 1 of the node's 9 pods")
 		return
 	case a.does[s.SHA256] == "drain":
 		a.setConfigOK(n, now, "False", "NeedsDrain", "cpu_manager_state")
