@@ -101,6 +101,16 @@ type NodeConfigStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	WorkloadPods *int64 `json:"workloadPods,omitempty"`
 
+	// podsUnreadyOnRestart is the number of pods that a restart of the kubelet
+	// would make unready until their next probe, as the agent counted them last.
+	// Up to kubelet 1.34, and later with the feature gate
+	// ChangeContainerStatusOnKubeletRestart, these are the Ready pods with a
+	// readiness or startup probe; otherwise only static pods. Absent if the number
+	// is not known. Written by the agent.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	PodsUnreadyOnRestart *int64 `json:"podsUnreadyOnRestart,omitempty"`
+
 	// conditions holds ConfigOK. It is True if the assigned configuration is in
 	// use and works, False if not, and Unknown if the agent cannot tell what is
 	// assigned or whether it is valid. It also holds KubeletLimited, with status

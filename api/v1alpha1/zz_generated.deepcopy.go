@@ -490,6 +490,11 @@ func (in *NodeConfigStatus) DeepCopyInto(out *NodeConfigStatus) {
 		*out = new(int64)
 		**out = **in
 	}
+	if in.PodsUnreadyOnRestart != nil {
+		in, out := &in.PodsUnreadyOnRestart, &out.PodsUnreadyOnRestart
+		*out = new(int64)
+		**out = **in
+	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]v1.Condition, len(*in))

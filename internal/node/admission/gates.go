@@ -12,16 +12,18 @@ const (
 type stage int
 
 const (
-	absent  stage = iota // the kubelet does not know the gate; the feature does not exist
-	alpha                // off
-	beta                 // on
-	betaOff              // off
-	locked               // on, and configuration cannot change it
+	absent     stage = iota // the kubelet does not know the gate; the feature does not exist
+	alpha                   // off
+	beta                    // on
+	betaOff                 // off
+	deprecated              // off, also with AllAlpha and AllBeta
+	locked                  // on, and configuration cannot change it
 )
 
 // gateStages has the gates that admission depends on, for 1.33, 1.34, 1.35, 1.36 and 1.37. The source is
 // defaultVersionedKubernetesFeatureGates in pkg/features/kube_features.go of each version.
 var gateStages = map[string][newestMinor - oldestMinor + 1]stage{
+	"ChangeContainerStatusOnKubeletRestart":   {locked, locked, deprecated, deprecated, deprecated}, // 1.33 and 1.34: without a gate
 	"DRAExtendedResource":                     {absent, alpha, alpha, beta, locked},
 	"DRANodeAllocatableResources":             {absent, absent, absent, alpha, alpha},
 	"HugepageAwareEviction":                   {absent, absent, absent, absent, beta},
@@ -61,6 +63,9 @@ func (g gates) on(name string) bool {
 	}
 	if on, ok := g.set[name].(bool); ok {
 		return on
+	}
+	if stage == deprecated {
+		return false
 	}
 	all := "AllBeta"
 	if stage == alpha {
