@@ -108,6 +108,7 @@ func (a *Agent) pass(ctx context.Context) error {
 	a.gather()
 	a.saveDownload()
 	a.restartNodeWatch(ctx)
+	a.recountPods(ctx)
 	o := a.observe(ctx)
 	a.dropOutdatedVerdicts(o)
 	o.Verdicts = a.verdicts()

@@ -95,12 +95,11 @@ func (a *Agent) checkpoint(revision string) error {
 	return err
 }
 
-// updateNode counts workload pods. In a trial it also updates what is known about the Node's Lease.
+// updateNode counts the pods. In a trial it also updates what is known about the Node's Lease.
 func (a *Agent) updateNode() {
 	s := a.node.view.now(a.p.Nodes)
 	if s.Reachable && s.Complete {
-		_, workload := countActive(s.Pods)
-		a.node.workloadPods = &workload
+		a.node.counts = countPodsForStatus(s.Pods)
 	}
 	if a.state.Trial != nil {
 		a.kubelet.lease.update(s)

@@ -29,15 +29,16 @@ type conf struct {
 	crashes      time.Duration // after this long; 0: it does not
 	sick         bool          // alive, never healthy
 	maxPods      int
-	healthz      int    // port
-	readOnlyPort int    // protected
-	noDump       bool   // the dry run does not print the configuration
-	silent       bool   // the same, and the text is compared
-	differs      string // silent: why the text may not be adopted
-	alone        bool   // it kills the dry run, and local does not
-	policy       string // of the CPU manager
-	loses        bool   // it never renews the node's Lease
-	socket       string // of the runtime, if it is another one
+	healthz      int            // port
+	readOnlyPort int            // protected
+	noDump       bool           // the dry run does not print the configuration
+	silent       bool           // the same, and the text is compared
+	differs      string         // silent: why the text may not be adopted
+	alone        bool           // it kills the dry run, and local does not
+	policy       string         // of the CPU manager
+	loses        bool           // it never renews the node's Lease
+	socket       string         // of the runtime, if it is another one
+	gates        map[string]any // feature gates
 }
 
 func (c conf) text() string {
@@ -54,7 +55,7 @@ func (c conf) effective() component.Effective {
 	return component.Effective{
 		"hairpinMode": c.name, "maxPods": number(c.maxPods, 110), "healthzPort": number(c.healthz, 10248),
 		"containerRuntimeEndpoint": cmp.Or(c.socket, "unix:///run/containerd/containerd.sock"), "cpuManagerPolicy": c.policy,
-		"readOnlyPort": json.Number(fmt.Sprint(c.readOnlyPort)),
+		"readOnlyPort": json.Number(fmt.Sprint(c.readOnlyPort)), "featureGates": c.gates,
 	}
 }
 

@@ -62,10 +62,15 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 	if a.disk.failure != "" && st.Error == "" {
 		st.Error = "cannot save the node's state: " + a.disk.failure
 	}
+	var workload, unready *int64
+	if c := a.node.counts; c != nil {
+		workload, unready = &c.workload, new(c.unreadyOnRestart(shown.EffectiveOrAssumed(), a.binary.version))
+	}
 	limits := a.validations.limits()
 	status := nodeConfigStatus(st, limits, v1alpha1.NodeConfigStatus{
 		ObservedGeneration: a.assignment.answer.Generation, RemoteConfig: a.o.Remote, RunMode: a.o.RunMode,
-		ComponentVersion: a.binary.version, AgentVersion: a.o.AgentVersion, OverriddenFields: overridden, WorkloadPods: a.node.workloadPods,
+		ComponentVersion: a.binary.version, AgentVersion: a.o.AgentVersion, OverriddenFields: overridden,
+		WorkloadPods: workload, PodsUnreadyOnRestart: unready,
 	})
 	if a.p.Reporter != nil {
 		a.p.Reporter.Report(source.Report{

@@ -89,3 +89,71 @@ func TestFirstReportContainsTheNumberOfWorkloadPods(t *testing.T) {
 		}
 	})
 }
+
+func unreadyOf(s v1alpha1.NodeConfigStatus) int64 {
+	if s.PodsUnreadyOnRestart == nil {
+		return -1
+	}
+	return *s.PodsUnreadyOnRestart
+}
+
+// probedPods are two pods that a restart of every kubelet or of an old one makes unready, and several that none does.
+func (w *world) probedPods() {
+	w.pods("static", "ready", "not-ready", "not-probed", "deleted", "failed")
+	w.api.set(func(api *simAPI) {
+		for i := range api.pods {
+			p := &api.pods[i]
+			p.Static, p.Deleting = p.Name == "static", p.Name == "deleted"
+			p.Ready, p.Probed = p.Name != "not-ready", p.Name != "not-probed"
+			if p.Name == "failed" {
+				p.Phase = "Failed"
+			}
+		}
+	})
+}
+
+func TestStatusSaysHowManyPodsARestartMakesUnready(t *testing.T) {
+	on := map[string]any{"ChangeContainerStatusOnKubeletRestart": true}
+	for _, tt := range []struct {
+		version string
+		gates   map[string]any
+		want    int64
+	}{
+		{"v1.33.13", nil, 2}, {"v1.34.4-eks-1a2b3c", nil, 2}, {"v1.35.4", nil, 1}, {"v1.36.3", on, 2}, {"v1.37.1", nil, 1},
+		{"unknown", nil, 2}, // an answer that errs to the cautious side
+	} {
+		inWorld(t, func(w *world) {
+			w.kubelet.set(func(s *kubeletState) { s.version, s.confs[""] = tt.version, conf{gates: tt.gates} })
+			w.probedPods()
+			w.start()
+			w.runs("")
+			if got := unreadyOf(w.reporter.all()[0].Status); got != tt.want {
+				t.Errorf("%s with %v: %d pods, want %d", tt.version, tt.gates, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestIdleAgentCountsPodsAgainWhereARestartMakesThemUnready(t *testing.T) {
+	for version, want := range map[string]int64{"v1.34.4": 2, "v1.36.3": 0} {
+		inWorld(t, func(w *world) {
+			w.kubelet.set(func(s *kubeletState) { s.version = version })
+			w.start() // an empty node
+			w.runs("")
+			w.probedPods()
+			before := w.api.snapshots
+			w.pass(2 * recountInterval)
+			if got := unreadyOf(w.reporter.last().Status); got != want {
+				t.Errorf("%s: %d pods, want %d", version, got, want)
+			}
+			if n := w.api.snapshots - before; n > 2 || (n > 0) != (want > 0) {
+				t.Errorf("%s: %d requests", version, n)
+			}
+			w.apiUp(false)
+			w.pass(2 * recountInterval)
+			if got := unreadyOf(w.reporter.last().Status); got != want {
+				t.Errorf("%s: %d pods without the API, want the last count, %d", version, got, want)
+			}
+		})
+	}
+}

@@ -50,6 +50,8 @@ type Pod struct {
 	Static          bool   // a mirror pod
 	Deleting        bool
 	RestartsAlways  bool // restartPolicy: Always
+	Ready           bool
+	Probed          bool // a container or a sidecar has a readiness or startup probe
 }
 
 // NodeWatch watches a node, its Lease and its pods, between Start and Stop.
@@ -309,6 +311,9 @@ func podOf(p *pod) Pod {
 		out.OwnerKind = owner.Kind
 	}
 	_, out.Static = p.Annotations["kubernetes.io/config.mirror"]
+	out.Ready = slices.Contains(p.Status.Conditions, podCondition{"Ready", "True"})
+	probed := func(c container) bool { return c.ReadinessProbe != nil || c.StartupProbe != nil }
+	out.Probed = slices.ContainsFunc(p.Spec.Containers, probed) || slices.ContainsFunc(p.Spec.InitContainers, probed) // only sidecars may have probes
 	return out
 }
 

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -186,5 +187,27 @@ func TestSnapshotReadsPodsInPages(t *testing.T) {
 	s := newClient(t, p.Kubeconfig).Snapshot(t.Context(), node)
 	if len(s.Pods) != 55 || p.count("/pods") != 2 {
 		t.Errorf("%d pods in %d requests, want 55 in 2: %s", len(s.Pods), p.count("/pods"), s.Cause)
+	}
+}
+
+func TestPodIsProbedIfAContainerOrASidecarIs(t *testing.T) {
+	for text, want := range map[string]Pod{
+		`{"spec": {"containers": [{"name": "a"}]}}`:                                                                                                                  {},
+		`{"spec": {"containers": [{"livenessProbe": {"httpGet": {"port": 1}}}]}}`:                                                                                    {},
+		`{"spec": {"containers": [{"name": "a"}, {"readinessProbe": {"httpGet": {"port": 1}}}]}}`:                                                                    {Probed: true},
+		`{"spec": {"containers": [{"startupProbe": {"exec": {"command": ["true"]}}}]}}`:                                                                              {Probed: true},
+		`{"spec": {"initContainers": [{"restartPolicy": "Always", "startupProbe": {"grpc": {"port": 1}}}]}}`:                                                         {Probed: true},
+		`{"spec": {"initContainers": [{"restartPolicy": "Always", "readinessProbe": {"httpGet": {"port": 1}}}]}}`:                                                    {Probed: true},
+		`{"status": {"conditions": [{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`: {Ready: true},
+		`{"status": {"conditions": [{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "True"}]}}`:                                          {},
+		`{"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}`:                                                                                       {},
+	} {
+		p := &pod{}
+		if err := json.Unmarshal([]byte(text), p); err != nil {
+			t.Fatal(err)
+		}
+		if got := podOf(p); got != want {
+			t.Errorf("%s: %+v, want %+v", text, got, want)
+		}
 	}
 }

@@ -43,13 +43,26 @@ type pod struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
-		RestartPolicy string `json:"restartPolicy,omitempty"`
+		RestartPolicy  string      `json:"restartPolicy,omitempty"`
+		Containers     []container `json:"containers,omitempty"`
+		InitContainers []container `json:"initContainers,omitempty"`
 	} `json:"spec"`
 	Status struct {
-		Phase   string `json:"phase,omitempty"`
-		Reason  string `json:"reason,omitempty"`
-		Message string `json:"message,omitempty"`
+		Phase      string         `json:"phase,omitempty"`
+		Reason     string         `json:"reason,omitempty"`
+		Message    string         `json:"message,omitempty"`
+		Conditions []podCondition `json:"conditions,omitempty"`
 	} `json:"status"`
+}
+
+type container struct {
+	ReadinessProbe *struct{} `json:"readinessProbe,omitempty"`
+	StartupProbe   *struct{} `json:"startupProbe,omitempty"`
+}
+
+type podCondition struct {
+	Type   string `json:"type"`
+	Status string `json:"status"`
 }
 
 type lease struct {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -194,6 +195,7 @@ type statusWriter struct {
 	written v1alpha1.NodeConfigStatus
 	// refused is the status that the API server refused, if written is its minimalStatus.
 	refused *v1alpha1.NodeConfigStatus
+	at      time.Time // of the last write by this process
 	now     func() time.Time
 }
 
@@ -219,8 +221,12 @@ func (w *statusWriter) write(ctx context.Context, r Report) error {
 			c.LastTransitionTime = old.LastTransitionTime
 		}
 	}
-	if equalStatus(status, w.written) || w.refused != nil && equalStatus(status, *w.refused) {
-		return nil
+	unready := status.PodsUnreadyOnRestart
+	for _, last := range []*v1alpha1.NodeConfigStatus{&w.written, w.refused} {
+		if last != nil && equalStatus(status, *last) &&
+			(unready == nil || reflect.DeepEqual(unready, last.PodsUnreadyOnRestart) || now.Sub(w.at) < countInterval) {
+			return nil
+		}
 	}
 	full := status
 	err := w.patch(ctx, status)
@@ -235,7 +241,7 @@ func (w *statusWriter) write(ctx context.Context, r Report) error {
 		w.uid = "" // read the object again before the next write
 		return fmt.Errorf("write the status of NodeConfig %s: %w", w.node, err)
 	}
-	w.written, w.refused = status, nil
+	w.written, w.refused, w.at = status, nil, now.Time
 	if refused {
 		w.refused = &full
 	}
@@ -253,10 +259,13 @@ func (w *statusWriter) patch(ctx context.Context, status v1alpha1.NodeConfigStat
 	return err
 }
 
-// equalStatus reports whether two statuses are equal as JSON, except for the progress of a trial and the number of pods.
+// countInterval is the shortest time between two writes of which the second only changes status.podsUnreadyOnRestart.
+const countInterval = 30 * time.Minute
+
+// equalStatus reports whether two statuses are equal as JSON, except for the progress of a trial and the numbers of pods.
 func equalStatus(a, b v1alpha1.NodeConfigStatus) bool {
 	plain := func(s v1alpha1.NodeConfigStatus) string {
-		s.WorkloadPods = nil
+		s.WorkloadPods, s.PodsUnreadyOnRestart = nil, nil
 		if s.Trial != nil {
 			t := *s.Trial
 			t.HealthySeconds, t.Restarts = 0, 0

@@ -330,3 +330,46 @@ func TestChangedNumberOfPodsAloneIsNotWritten(t *testing.T) {
 		t.Errorf("the status says %v workload pods, want 3", s.WorkloadPods)
 	}
 }
+
+func TestChangedNumberOfUnreadyPodsIsWrittenButNotOften(t *testing.T) {
+	node := newName("node")
+	setSpec(t, node, map[string]any{})
+	p := newProxy(t, node)
+	now := time.Now()
+	w := &statusWriter{client: newClient(t, p.Kubeconfig), node: node, now: func() time.Time { return now }}
+	stored := func() int64 {
+		n := getNodeConfig(t, node).Status.PodsUnreadyOnRestart
+		if n == nil {
+			return -1
+		}
+		return *n
+	}
+	for _, tt := range []struct {
+		about  string
+		later  time.Duration
+		pods   *int64
+		stored int64
+	}{
+		{"the first number", 0, new(int64(3)), 3},
+		{"another number soon after that", countInterval - time.Second, new(int64(4)), 3},
+		{"the number after the interval", time.Second, new(int64(4)), 4},
+		{"an unknown number", countInterval, nil, 4},
+		{"a known number again", 0, new(int64(5)), 5},
+	} {
+		now = now.Add(tt.later)
+		status := someStatus("a")
+		status.PodsUnreadyOnRestart = tt.pods
+		if err := w.write(t.Context(), Report{Status: status}); err != nil {
+			t.Fatal(err)
+		}
+		if got := stored(); got != tt.stored {
+			t.Errorf("%s: the status says %d, want %d", tt.about, got, tt.stored)
+		}
+	}
+	agent := &statusWriter{client: w.client, node: node, now: w.now} // after a restart
+	status := someStatus("a")
+	status.PodsUnreadyOnRestart = new(int64(6))
+	if err := agent.write(t.Context(), Report{Status: status}); err != nil || stored() != 6 {
+		t.Errorf("after a restart of the agent the status says %d (%v), want 6", stored(), err)
+	}
+}
