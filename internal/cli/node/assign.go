@@ -368,6 +368,9 @@ func (it *assignment) notes() []string {
 	if ref := assignedRef(nc); ref != nil && (nc.Status.Active == nil || nc.Status.Active.UID != ref.UID) {
 		notes = append(notes, fmt.Sprintf("node %s does not run its present assignment, ConfigMap %s/%s; this replaces it", name, ref.Namespace, ref.Name))
 	}
+	if cost := it.node.RestartCost(); cost != nil {
+		notes = append(notes, cost.String())
+	}
 	if it.content.Key == "" && nc.Status.LastKnownGood != nil {
 		notes = append(notes, fmt.Sprintf("node %s will forget its last-known-good configuration, ConfigMap %s/%s", name, nc.Status.LastKnownGood.Namespace, nc.Status.LastKnownGood.Name))
 	}

@@ -227,6 +227,7 @@ type PlanReport struct {
 	End             string                 `json:"end"` // the last phase
 	EndMessage      string                 `json:"endMessage"`
 	Limited         bool                   `json:"limited,omitempty"` // the plan does not reach the end
+	RestartCost     *describe.RestartCost  `json:"restartCost,omitempty"`
 	Simulation      *simulationView        `json:"simulation,omitempty"`
 
 	steps []rollout.Step
@@ -275,6 +276,7 @@ func newPlanReport(ctx context.Context, f *query.Fleet, m rollout.Model) (*PlanR
 	for _, b := range run.Batches {
 		v.Batches = append(v.Batches, batchOf(f, run, b))
 	}
+	v.RestartCost = describe.RestartCostOf(restartsOf(f, run))
 	v.run = rollout.Simulate(f.Policy, f.Progress, f.Nodes, m)
 	return v, ctx.Err()
 }
@@ -297,6 +299,24 @@ func batchOf(f *query.Fleet, run rollout.Run, b rollout.Batch) batchView {
 	for _, i := range b.Nodes {
 		out.Nodes = append(out.Nodes, f.Nodes[i].Name)
 		out.Zones[describe.Dash(f.Zones[i])]++
+	}
+	return out
+}
+
+// restartsOf returns the restarts of the nodes that restart their kubelets in a run, once for each node.
+func restartsOf(f *query.Fleet, run rollout.Run) []query.Restart {
+	var out []query.Restart
+	counted := map[int]bool{}
+	for _, b := range run.Batches {
+		if b.Kind == rollout.TakeBack || b.Kind == rollout.Renew {
+			continue
+		}
+		for _, i := range b.Nodes {
+			if !counted[i] {
+				out = append(out, f.Restarts[i])
+			}
+			counted[i] = true
+		}
 	}
 	return out
 }
@@ -353,6 +373,9 @@ func (v *PlanReport) print(w io.Writer) {
 	}
 	if v.Approvals > 0 {
 		fmt.Fprintf(w, "It waits for approval %s (kubectl evenkeel rollout promote %s), which is not included.\n", times(v.Approvals), v.Rollout)
+	}
+	if v.RestartCost != nil {
+		fmt.Fprintf(w, "Note: %s.\n", v.RestartCost)
 	}
 	if len(v.PassedOver) > 0 {
 		fmt.Fprintln(w, "\nExcluded:")

@@ -78,7 +78,7 @@ func makeUp(r *v1alpha1.NodeConfigRollout, nodes, zones int) (*query.Fleet, erro
 		if r.Spec.Strategy.TopologyKey != "" {
 			n.Domain = zone
 		}
-		f.Nodes, f.Zones = append(f.Nodes, n), append(f.Zones, zone)
+		f.Nodes, f.Zones, f.Restarts = append(f.Nodes, n), append(f.Zones, zone), append(f.Restarts, query.Restart{})
 	}
 	return f, nil
 }

@@ -32,7 +32,18 @@ type action struct {
 	// of is the part of the rollout that must not have changed since the user saw it. In an emergency, pausing and aborting must not
 	// fail because the rollout has moved to the next step.
 	of scope
+	// restarts says where the action restarts kubelets.
+	restarts restarts
 }
+
+// restarts names the nodes whose kubelets restart, for the page.
+type restarts string
+
+const (
+	restartsNone    restarts = ""
+	restartsPending restarts = "pending" // nodes to which the revision is still to come
+	restartsBack    restarts = "back"    // nodes that have the revision
+)
 
 // scope is the part of a rollout that an action refers to.
 type scope int
@@ -45,17 +56,17 @@ const (
 
 var actions = []action{
 	{"pause", "Pause", "No further nodes get the revision. Nodes in flight finish, nodes that join get it, and a rollback finishes.",
-		"pause", false, steer.Pause, false, ofRollout},
+		"pause", false, steer.Pause, false, ofRollout, restartsNone},
 	{"resume", "Resume", "The pause ends. A halt, a freeze, or a missing approval stays.",
-		"resume", false, steer.Resume, false, ofRevision},
+		"resume", false, steer.Resume, false, ofRevision, restartsPending},
 	{"promote", "Promote", "The rollout passes its current pause and continues with the next step. Limits and the failure policy still apply.",
-		"promote", false, steer.Promote(false), true, ofStep},
+		"promote", false, steer.Promote(false), true, ofStep, restartsPending},
 	{"promote-full", "Promote to the end", "The rollout passes this and every later pause. Limits and the failure policy still apply.",
-		"promote --full", false, steer.Promote(true), true, ofStep},
+		"promote --full", false, steer.Promote(true), true, ofStep, restartsPending},
 	{"abort", "Abort", "The revision is stopped permanently. Nodes that run it keep it.",
-		"abort", true, steer.Abort(false), true, ofRevision},
+		"abort", true, steer.Abort(false), true, ofRevision, restartsNone},
 	{"abort-rollback", "Abort and roll back", "The revision is stopped permanently, and its nodes return to the last succeeded revision.",
-		"abort --rollback", true, steer.Abort(true), true, ofRevision},
+		"abort --rollback", true, steer.Abort(true), true, ofRevision, restartsBack},
 }
 
 // actionView is an action as the page shows it.
@@ -66,13 +77,15 @@ type actionView struct {
 	Command string `json:"command"`
 	Grave   bool   `json:"grave,omitempty"`
 	Not     string `json:"not,omitempty"` // why it is not available; empty: it is
+	// Restarts is the key in rolloutView.RestartCosts of the nodes whose kubelets restart; empty: none do.
+	Restarts restarts `json:"restarts,omitempty"`
 }
 
 // offered returns the actions on a rollout. It tries each on a copy.
 func offered(r *v1alpha1.NodeConfigRollout, mayNot string) []actionView {
 	var out []actionView
 	for _, a := range actions {
-		v := actionView{Verb: a.verb, Title: a.title, Means: a.means, Command: "kubectl evenkeel rollout " + a.command + " " + r.Name, Grave: a.grave}
+		v := actionView{Verb: a.verb, Title: a.title, Means: a.means, Command: "kubectl evenkeel rollout " + a.command + " " + r.Name, Grave: a.grave, Restarts: a.restarts}
 		copied := r.DeepCopy()
 		words, err := "has no revision", error(nil)
 		if r.Status.UpdateRevision != nil || !a.observed {

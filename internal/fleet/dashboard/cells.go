@@ -157,10 +157,31 @@ func (w *cluster) setRolloutStates(ctx context.Context, r *v1alpha1.NodeConfigRo
 		}
 		p.Cells[c.Name] = c
 	}
+	v.RestartCosts = restartCosts(f, plan)
 	v.Budget = &budget{Used: plan.Counts.Unavailable, Of: plan.Counts.Budget}
 	if plan.RequeueAfter > 0 && (p.wake == 0 || plan.RequeueAfter < p.wake) {
 		p.wake = plan.RequeueAfter
 	}
+}
+
+// restartCosts says what restarts cost the pods of the nodes that are to get the revision, and of those that have it.
+func restartCosts(f *query.Fleet, plan rollout.Result) map[restarts]string {
+	nodes := map[restarts][]query.Restart{}
+	for i, state := range plan.States {
+		switch state {
+		case rollout.Pending:
+			nodes[restartsPending] = append(nodes[restartsPending], f.Restarts[i])
+		case rollout.Assigned, rollout.Trial, rollout.Soaking, rollout.Updated:
+			nodes[restartsBack] = append(nodes[restartsBack], f.Restarts[i])
+		}
+	}
+	costs := map[restarts]string{}
+	for which, restarts := range nodes {
+		if cost := describe.RestartCostOf(restarts); cost != nil {
+			costs[which] = "Note: " + cost.String() + "."
+		}
+	}
+	return costs
 }
 
 // brief shortens a text for a table's cell.

@@ -36,7 +36,9 @@ type rolloutView struct {
 	Paused   bool         `json:"paused,omitempty"`
 	Started  *time.Time   `json:"started,omitempty"`
 	Stopped  *time.Time   `json:"stopped,omitempty"`
-	Version  string       `json:"version"` // resource version; the page reads the details again when it changes
+	// RestartCosts says what restarts cost pods, where they do.
+	RestartCosts map[restarts]string `json:"restartCosts,omitempty"`
+	Version      string              `json:"version"` // resource version; the page reads the details again when it changes
 }
 
 type stepView struct {

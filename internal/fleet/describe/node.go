@@ -53,6 +53,9 @@ func NodeOf(view *query.NodeView, now time.Time) *Node {
 // Config returns the NodeConfig; nil if there is none.
 func (v *Node) Config() *v1alpha1.NodeConfig { return v.view.Config }
 
+// RestartCost returns what a restart of the node's kubelet costs its pods; nil if it costs nothing.
+func (v *Node) RestartCost() *RestartCost { return RestartCostOf([]query.Restart{v.view.Restart()}) }
+
 // next says what happens to the node next, in sentences.
 func (v *Node) next(now time.Time) []string {
 	var out []string
@@ -257,6 +260,9 @@ func (v *Node) statusLines(line func(key, format string, args ...any), ago func(
 		line("Revoked", "UID: %s", uid)
 	}
 	line("Agent", "%s, kubelet %s, source %s, run mode %s", Dash(v.AgentVersion), Dash(v.ComponentVersion), cmp.Or(v.RemoteConfig, "NodeConfig"), runMode(st.RunMode))
+	if c := v.RestartCost(); c != nil && c.Nodes > 0 {
+		line("On restart", "%s unready until the next probe, as last counted", Count(int(c.PodsUnready), "pod"))
+	}
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionKubeletLimited); c != nil && c.Status == metav1.ConditionTrue {
 		line("Kubelet", "limited (%s): %s", c.Reason, c.Message)
 	}

@@ -23,6 +23,7 @@ type Fleet struct {
 	Progress rollout.Progress
 	Nodes    []rollout.Node
 	Zones    []string        // of Nodes, in their order
+	Restarts []Restart       // of Nodes, in their order
 	Template policy.Template // what the rollout's template holds
 }
 
@@ -75,6 +76,7 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 		in.Now = policy.Latest(in.Now, policy.RecordedOnNode(r.Name, &n))
 		f.Nodes = append(f.Nodes, n)
 		f.Zones = append(f.Zones, p.Node.Labels[corev1.LabelTopologyZone])
+		f.Restarts = append(f.Restarts, p.Restart())
 		if visit != nil {
 			visit(p)
 		}

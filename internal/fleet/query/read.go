@@ -5,6 +5,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,6 +68,25 @@ func Configs(ctx context.Context, c client.Reader) iter.Seq2[*v1alpha1.NodeConfi
 type Pair struct {
 	Node   *corev1.Node
 	Config *v1alpha1.NodeConfig
+}
+
+// Restart is what a node reports about the cost of a restart of its kubelet.
+type Restart struct {
+	Kubelet     string // the version
+	PodsUnready *int64 // pods that lose Ready until their next probe; nil: not known
+}
+
+// Restart returns what the node reports about the cost of a restart.
+func (p Pair) Restart() Restart {
+	var r Restart
+	if p.Node != nil {
+		r.Kubelet = p.Node.Status.NodeInfo.KubeletVersion
+	}
+	if p.Config != nil {
+		st := &p.Config.Status
+		r.Kubelet, r.PodsUnready = cmp.Or(st.ComponentVersion, r.Kubelet), st.PodsUnreadyOnRestart
+	}
+	return r
 }
 
 // Pairs yields the selected nodes with their NodeConfigs, by name. A selector that selects every node also yields NodeConfigs

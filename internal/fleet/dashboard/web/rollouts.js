@@ -163,6 +163,8 @@ export class Rollouts {
     this.asked = { r, a }; // of the dialog
     $("confirm-title").textContent = `${a.title}: ${r.name}, revision ${r.revision}?`;
     $("confirm-means").textContent = a.means;
+    $("confirm-cost").textContent = r.restartCosts?.[a.restarts] ?? "";
+    $("confirm-cost").hidden = !$("confirm-cost").textContent;
     $("confirm-command").textContent = a.command;
     $("confirm-error").textContent = "";
     const yes = $("confirm-yes");
