@@ -99,7 +99,11 @@ func (a *Agent) checkpoint(revision string) error {
 func (a *Agent) updateNode() {
 	s := a.node.view.now(a.p.Nodes)
 	if s.Reachable && s.Complete {
-		a.node.counts = countPodsForStatus(s.Pods)
+		counts := countPodsForStatus(s.Pods)
+		if c := a.node.counts; c != nil && time.Since(a.kubelet.started) < probeTime {
+			counts.probed, counts.probedStatic = max(counts.probed, c.probed), max(counts.probedStatic, c.probedStatic)
+		}
+		a.node.counts = counts
 	}
 	if a.state.Trial != nil {
 		a.kubelet.lease.update(s)

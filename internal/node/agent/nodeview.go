@@ -5,11 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/version"
-	"k8s.io/apimachinery/pkg/util/wait"
-
-	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/node/admission"
 	"github.com/evenkeel/evenkeel/internal/node/source"
 )
 
@@ -19,43 +14,6 @@ type node struct {
 	counts   *podCounts // when the pods were counted last; nil: never
 	recount  time.Time  // when to count them again
 	watching bool
-}
-
-// podCounts are numbers of active pods for the status.
-type podCounts struct {
-	workload             int64 // neither static nor of a DaemonSet
-	probed, probedStatic int64 // Ready and with a readiness or startup probe: all, and the static ones
-}
-
-func countPodsForStatus(pods []source.Pod) *podCounts {
-	c := &podCounts{}
-	_, c.workload = countActive(pods)
-	for _, p := range pods {
-		if p.Probed && p.Ready && !p.Deleting && isActive(p) {
-			c.probed++
-			if p.Static {
-				c.probedStatic++
-			}
-		}
-	}
-	return c
-}
-
-// unreadyOnRestart returns the number of pods that a start of the kubelet makes unready until their next probe.
-func (c *podCounts) unreadyOnRestart(config component.Effective, version string) int64 {
-	if admission.ResetsReadiness(config, minorOf(version)) {
-		return c.probed
-	}
-	return c.probedStatic
-}
-
-// minorOf returns the minor version in a kubelet's version, such as v1.36.3; 0 if it cannot be parsed.
-func minorOf(kubeletVersion string) int {
-	v, err := version.ParseGeneric(kubeletVersion)
-	if err != nil {
-		return 0
-	}
-	return int(v.Minor())
 }
 
 // view is the last known state of the node: from the watch or, while it does not watch or has not seen everything,
@@ -108,29 +66,6 @@ func (a *Agent) countPods(ctx context.Context) <-chan struct{} {
 		a.node.view.set(a.p.Nodes.Snapshot(ctx))
 	}()
 	return done
-}
-
-// recountInterval is the time between two counts of pods while nothing else counts them.
-const recountInterval = time.Hour
-
-// recountPods counts the pods from time to time where a restart makes more pods unready than the static ones: on an idle node
-// the last count may be from the start of the machine, when no pods ran.
-func (a *Agent) recountPods(ctx context.Context) {
-	if a.p.Nodes == nil || time.Now().Before(a.node.recount) {
-		return
-	}
-	first := a.node.recount.IsZero()
-	a.node.recount = time.Now().Add(wait.Jitter(recountInterval, 0.2))
-	if first || a.node.watching || a.kubelet.process == nil || !admission.ResetsReadiness(a.kubelet.verdict.EffectiveOrAssumed(), minorOf(a.binary.version)) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, max(a.o.SyncTimeout, countTimeout))
-	go func() {
-		defer cancel()
-		if s := a.p.Nodes.Snapshot(ctx); s.Reachable {
-			a.node.view.set(s)
-		}
-	}()
 }
 
 // leaseGrace is the time after which the Lease is taken as the base, if the API was not reachable at the start.

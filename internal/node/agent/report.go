@@ -64,7 +64,7 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 	}
 	var workload, unready *int64
 	if c := a.node.counts; c != nil {
-		workload, unready = &c.workload, new(c.unreadyOnRestart(shown.EffectiveOrAssumed(), a.binary.version))
+		workload, unready = &c.workload, new(c.unreadyOnRestart(shown.EffectiveOrAssumed(), a.minor()))
 	}
 	limits := a.validations.limits()
 	status := nodeConfigStatus(st, limits, v1alpha1.NodeConfigStatus{

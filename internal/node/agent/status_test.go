@@ -120,7 +120,7 @@ func TestStatusSaysHowManyPodsARestartMakesUnready(t *testing.T) {
 		want    int64
 	}{
 		{"v1.33.13", nil, 2}, {"v1.34.4-eks-1a2b3c", nil, 2}, {"v1.35.4", nil, 1}, {"v1.36.3", on, 2}, {"v1.37.1", nil, 1},
-		{"unknown", nil, 2}, // an answer that errs to the cautious side
+		{"unknown", nil, 1}, // as the guards take it
 	} {
 		inWorld(t, func(w *world) {
 			w.kubelet.set(func(s *kubeletState) { s.version, s.confs[""] = tt.version, conf{gates: tt.gates} })
@@ -156,4 +156,28 @@ func TestIdleAgentCountsPodsAgainWhereARestartMakesThemUnready(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestPodsThatTheLastRestartMadeUnreadyCount(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.kubelet.set(func(s *kubeletState) { s.version = "v1.34.4" })
+		w.probedPods()
+		w.start()
+		w.runs("")
+		w.assign("a", conf{name: "a"})
+		w.runs("a")
+		w.api.set(func(api *simAPI) {
+			for i := range api.pods {
+				api.pods[i].Ready = false
+			}
+		})
+		w.pass(limits.TrialDuration + time.Second)
+		if s := w.reporter.last().Status; s.Trial != nil || unreadyOf(s) != 2 {
+			t.Errorf("after the trial the status says %d pods, want 2; trial %+v", unreadyOf(s), s.Trial)
+		}
+		w.pass(2 * recountInterval) // something else makes them unready
+		if got := unreadyOf(w.reporter.last().Status); got != 0 {
+			t.Errorf("later it says %d pods, want 0", got)
+		}
+	})
 }
