@@ -102,11 +102,15 @@ type NodeConfigStatus struct {
 	WorkloadPods *int64 `json:"workloadPods,omitempty"`
 
 	// podsUnreadyOnRestart is the number of pods that a restart of the kubelet
-	// would make unready until their next probe, as the agent counted them last.
-	// Up to kubelet 1.34, and later with the feature gate
-	// ChangeContainerStatusOnKubeletRestart, these are the Ready pods with a
-	// readiness or startup probe; otherwise only static pods. Absent if the number
-	// is not known. Written by the agent.
+	// would make unready until their next probe, as the agent counted them last:
+	// at its start, before and during a trial, and about every hour where the
+	// number is not of static pods alone. Up to kubelet 1.34, and later with the
+	// feature gate ChangeContainerStatusOnKubeletRestart, these are the Ready pods
+	// with a readiness or startup probe; otherwise only the static ones of them.
+	// The version is that of the binary that starts next, the gate that of the
+	// running configuration. A change of this number alone updates the status at
+	// most every 30 minutes. Absent if the number is not known. Written by the
+	// agent.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	PodsUnreadyOnRestart *int64 `json:"podsUnreadyOnRestart,omitempty"`

@@ -22,7 +22,7 @@ func small(t *testing.T) *browser {
 	}
 	cleared(t)
 	seed(t, admin, some("seen", 30))
-	givenRollout(t, "waiting")
+	givenRollout(t, "waiting", "nobody")
 	address, _ := serve(t, cluster.AdminKubeconfig())
 	b := open(t, address)
 	b.shows("#fleet-words", "30 nodes in 3 zones")

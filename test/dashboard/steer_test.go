@@ -8,6 +8,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
@@ -123,7 +125,7 @@ func TestWithoutPermissionNoActionIsOfferedAndThePageSaysWhy(t *testing.T) {
 	}
 	cleared(t)
 	seed(t, admin, some("seen", 12))
-	givenRollout(t, "readonly")
+	givenRollout(t, "readonly", "nobody")
 	kubeconfig := userWith(t, "looker", "evenkeel-view")
 	address, _ := serve(t, kubeconfig)
 	b := open(t, address)
@@ -173,4 +175,27 @@ func userWith(t *testing.T, name string, roles ...string) string {
 		t.Fatal(err)
 	}
 	return kubeconfig
+}
+
+func TestAConfirmationSaysWhichPodsARestartMakesUnready(t *testing.T) {
+	if chromium == "" {
+		t.Skip("there is no chromium")
+	}
+	cleared(t)
+	reports := func(pods int64) func(*v1alpha1.NodeConfigStatus) {
+		return func(st *v1alpha1.NodeConfigStatus) { st.PodsUnreadyOnRestart = &pods }
+	}
+	seed(t, admin, []seeded{{"costly-1", "z", true, reports(4)}, {"costly-2", "z", true, reports(3)}, {"costly-3", "z", true, reports(0)}})
+	givenRollout(t, "workers", "seeded")
+	address, _ := serve(t, cluster.AdminKubeconfig())
+	b := open(t, address)
+	b.shows("[data-rollout=workers]", "Promote", "History")
+	b.shows("#fleet-words", "3 nodes")
+	b.take("promote")
+	b.shows("#confirm", "passes its current pause", "Note: a restart of the kubelet makes pods unready until their next probe: 7 pods on 2 nodes.")
+	b.click("#confirm-no")
+	b.take("pause") // it restarts nothing
+	b.shows("#confirm", "No further nodes get the revision")
+	b.waits(`document.getElementById("confirm-cost").hidden`)
+	b.click("#confirm-no")
 }
