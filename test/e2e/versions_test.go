@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -15,12 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
-
-	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // kubeletFlag is how `make e2e KUBELET=...` has the tests run with another kubelet.
@@ -169,11 +162,9 @@ func TestARealUpgradeOverManyVersionsAndBack(t *testing.T) {
 	}
 	n.Kubelet[0] = oldest.path
 	n.up()
-	n.runProbedPod("probed")
 	both := n.configMap("both", map[string]any{"maxPods": 120})
 	n.assign(both)
 	n.lastKnownGood(both)
-	n.podsUnreadyOnRestart(1)
 	gone := n.configMap("gone", map[string]any{"maxPods": 121, "featureGates": map[string]any{"MemoryManager": true}})
 	n.assign(gone)
 	n.lastKnownGood(gone)
@@ -191,7 +182,6 @@ func TestARealUpgradeOverManyVersionsAndBack(t *testing.T) {
 	if nc.Status.ComponentVersion != newest.version || nc.Status.Active != nil {
 		t.Errorf("the version is %q, active %+v", nc.Status.ComponentVersion, nc.Status.Active)
 	}
-	n.podsUnreadyOnRestart(0)
 	n.assign(both)
 	n.is(allChecksPassed(both))
 	n.lastKnownGood(both)
@@ -206,7 +196,6 @@ func TestARealUpgradeOverManyVersionsAndBack(t *testing.T) {
 	if nc.Status.ComponentVersion != oldest.version || len(nc.Status.BadConfigs) != 1 {
 		t.Errorf("the version is %q, bad are %+v", nc.Status.ComponentVersion, nc.Status.BadConfigs)
 	}
-	n.podsUnreadyOnRestart(1)
 	n.healthyWith(nil)
 	n.logged("level=WARN", "this kubelet is older than one that has run on this node", "version="+oldest.version, "newer="+newest.version)
 	n.assign(gone)
@@ -214,55 +203,6 @@ func TestARealUpgradeOverManyVersionsAndBack(t *testing.T) {
 	n.healthyWith(gone)
 	n.kubeletHas(map[string]any{"maxPods": 121})
 	n.lastKnownGood(gone)
-}
-
-// runProbedPod starts a pod with a readiness probe, and waits until it is Ready.
-func (n *node) runProbedPod(name string) {
-	n.t.Helper()
-	pods := n.Kube.CoreV1().Pods(metav1.NamespaceDefault)
-	pod, err := pods.Create(n.t.Context(), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: n.Node.Name() + "-" + name},
-		Spec: corev1.PodSpec{
-			NodeName: n.Node.Name(), AutomountServiceAccountToken: new(bool),
-			Containers: []corev1.Container{{
-				Name: "sleep", Image: localcluster.SleepImage,
-				ReadinessProbe: &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
-					Host: "127.0.0.1", Port: intstr.FromInt(n.Node.HealthzPort()), Path: "/healthz", // of the kubelet
-				}}},
-			}},
-		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	n.eventually("the probed pod is Ready", func(ctx context.Context) error {
-		pod, err := pods.Get(ctx, pod.Name, getOptions)
-		if err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-		}) {
-			return fmt.Errorf("its status is %+v", pod.Status)
-		}
-		return nil
-	})
-}
-
-// podsUnreadyOnRestart checks the number that the agent reports.
-func (n *node) podsUnreadyOnRestart(want int64) {
-	n.t.Helper()
-	nc, err := n.Get(n.t.Context())
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	got := int64(-1)
-	if c := nc.Status.PodsUnreadyOnRestart; c != nil {
-		got = *c
-	}
-	if got != want {
-		n.t.Errorf("with kubelet %s the status says that a restart makes %d pods unready, want %d", nc.Status.ComponentVersion, got, want)
-	}
 }
 
 // TestAConfigurationThatCrashesAnotherKubeletVersionIsReplacedByLocal, and runs again with the version that proved it, in either

@@ -1,0 +1,161 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
+)
+
+// TestTheStatusSaysHowManyPodsARestartMakesUnready compares the number with the pods that lose Ready in a real restart.
+func TestTheStatusSaysHowManyPodsARestartMakesUnready(t *testing.T) {
+	newest, err := askKubelet(tool("kubelet"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name    string
+		kubelet kubeletProgram
+		lose    []string // without the name of the node
+	}{
+		{"unready-old", olderKubelet(t, 0), []string{"probed", "static"}},
+		{"unready-new", newest, []string{"static"}},
+	} {
+		t.Run(tt.kubelet.version, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t, tt.name, "--config-trial-duration=1s")
+			n.Kubelet[0] = tt.kubelet.path
+			n.up()
+			n.runReadyPods()
+			cm := n.configMap("change", map[string]any{"maxPods": 120})
+			lost := n.losesReady()
+			n.assign(cm)
+			n.lastKnownGood(cm)
+			nc := n.is(allChecksPassed(cm))
+			if got := nc.Status.PodsUnreadyOnRestart; got == nil || *got != int64(len(tt.lose)) {
+				t.Errorf("the status does not say %d pods", len(tt.lose))
+				if got != nil {
+					t.Errorf("it says %d", *got)
+				}
+			}
+			if got := lost(); !slices.Equal(got, tt.lose) {
+				t.Errorf("the pods %q lost Ready, want %q", got, tt.lose)
+			}
+		})
+	}
+}
+
+// probePeriod is long enough for everybody to see a pod that is unready until its next probe.
+const probePeriod = 5
+
+// runReadyPods starts a pod with a readiness probe, one without, and a static pod with a probe, and waits until they are Ready,
+// and so old that a kubelet of 1.35 or later leaves them Ready.
+func (n *node) runReadyPods() {
+	n.t.Helper()
+	pod := func(name string, probed bool) *corev1.Pod {
+		p := &corev1.Pod{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+			Spec:       corev1.PodSpec{AutomountServiceAccountToken: new(bool), Containers: []corev1.Container{{Name: "sleep", Image: localcluster.SleepImage}}},
+		}
+		if probed {
+			p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: probePeriod, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
+				Host: "127.0.0.1", Port: intstr.FromInt(n.Node.HealthzPort()), Path: "/healthz", // of the kubelet
+			}}}
+		}
+		return p
+	}
+	for name, probed := range map[string]bool{"probed": true, "plain": false} {
+		p := pod(n.Node.Name()+"-"+name, probed)
+		p.Spec.NodeName = n.Node.Name()
+		if _, err := n.Kube.CoreV1().Pods(p.Namespace).Create(n.t.Context(), p, metav1.CreateOptions{}); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+	raw, err := json.Marshal(pod("static", true))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(n.Node.Dir(), "manifests", "static.json"), raw, 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+	n.eventually("the pods are Ready, and old enough", func(ctx context.Context) error {
+		states, err := n.readiness(ctx)
+		if err != nil {
+			return err
+		}
+		for _, s := range states {
+			if s.unready || s.since.Add(15*time.Second).After(time.Now()) {
+				return fmt.Errorf("the pods are %v", states)
+			}
+		}
+		if len(states) != 3 {
+			return fmt.Errorf("the pods are %v", states)
+		}
+		return nil
+	})
+}
+
+type readiness struct {
+	unready bool
+	since   time.Time
+}
+
+// readiness returns the state of the pods of runReadyPods.
+func (n *node) readiness(ctx context.Context) (map[string]readiness, error) {
+	list, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.Node.Name()})
+	if err != nil {
+		return nil, err
+	}
+	states := map[string]readiness{}
+	for _, pod := range list.Items {
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodReady {
+				states[pod.Name] = readiness{c.Status != corev1.ConditionTrue, c.LastTransitionTime.Time}
+			}
+		}
+	}
+	return states, nil
+}
+
+// losesReady watches the pods of runReadyPods. The function that it returns waits until they are Ready again after a restart, and
+// returns the names of those that were not.
+func (n *node) losesReady() func() []string {
+	n.t.Helper()
+	before, err := n.readiness(n.t.Context())
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return func() []string {
+		n.t.Helper()
+		time.Sleep((probePeriod + 2) * time.Second) // a pod may lose Ready late
+		lost := map[string]bool{}
+		n.eventually("the pods are Ready", func(ctx context.Context) error {
+			now, err := n.readiness(ctx)
+			if err != nil {
+				return err
+			}
+			for name, s := range now {
+				if s.unready {
+					return fmt.Errorf("%s is not Ready", name)
+				}
+				if !s.since.Equal(before[name].since) { // it was not Ready in between
+					lost[map[string]string{n.Node.Name() + "-probed": "probed", "static-" + n.Node.Name(): "static"}[name]] = true
+				}
+			}
+			return nil
+		})
+		return slices.Sorted(maps.Keys(lost))
+	}
+}
