@@ -108,7 +108,7 @@ func TestNodeShowsWhatHappensNext(t *testing.T) {
 		{"explicit", "nobody", &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}, nil, "Assigned: local, by a person\n"},
 		{"opted-out", "cases", nil, func(st *v1alpha1.NodeConfigStatus) { st.RemoteConfig = v1alpha1.RemoteConfigDisabled }, "- nothing: remote configuration is disabled on the node"},
 		{"its-own", "cases", nil, func(st *v1alpha1.NodeConfigStatus) { st.RemoteConfig = v1alpha1.RemoteConfigConfigMap }, "- the node follows its own ConfigMap, kubelet-its-own; rollouts skip it\n"},
-		{"too-full", "cases", byRollout("cases", 1, rev, nil), report(v1alpha1.ReasonWouldEvictPods), "- refused while more pods run than the new maxPods allows"},
+		{"too-full", "cases", byRollout("cases", 1, rev, nil), report(v1alpha1.ReasonWouldEvictPods), "- refused while the kubelet would end pods with the configuration"},
 		{"undrained", "cases", byRollout("cases", 1, rev, nil), report(v1alpha1.ReasonNeedsDrain), "- refused until the node is cordoned and drained: kubectl drain undrained\n"},
 		{"protected", "cases", byRollout("cases", 1, rev, nil), report(v1alpha1.ReasonProtectedFields), "- refused while the configuration changes fields that this node protects"},
 		{"revoked", "cases", byRollout("cases", 1, rev, nil), report(v1alpha1.ReasonRevoked), "- nothing until another configuration is assigned: this one is revoked on the node\n"},
