@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/testkit/auditlog"
 	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 
@@ -59,7 +60,7 @@ func (b *bench) report(ctx context.Context, f *fleet) error {
 	}
 	requests := []string{}
 	for _, k := range sorted(f.idle.requests) {
-		requests = append(requests, fmt.Sprintf("%.1f %s %s", float64(f.idle.requests[k])/f.idle.took.Minutes(), k.verb, k.resource))
+		requests = append(requests, fmt.Sprintf("%.1f %s %s", float64(f.idle.requests[k])/f.idle.took.Minutes(), k.Verb, k.Resource))
 	}
 	note("at rest: the controller's share of a core", "%.3f %% over %s", f.idle.share*100, f.idle.took.Round(time.Second))
 	note("at rest: its requests per minute", "%s", strings.Join(requests, ", "))
@@ -88,7 +89,7 @@ func (b *bench) ratio(f *fleet) {
 
 // writes prints the number of writes in rollouts, from the audit log.
 func (b *bench) writes(fleet int, rollouts []phase, limited bool) {
-	counts, refused := map[key]int{}, map[key]int{}
+	counts, refused := map[auditlog.Key]int{}, map[auditlog.Key]int{}
 	var took time.Duration
 	for _, p := range rollouts {
 		took += p.settled
@@ -105,20 +106,20 @@ func (b *bench) writes(fleet int, rollouts []phase, limited bool) {
 		n := counts[k]
 		whose := "not evenkeel's"
 		switch {
-		case k.program != "evenkeel-agent" && k.program != "evenkeel-controller": // a simulated kubelet, or this program
-		case k.program == "evenkeel-controller" && k.resource == "leases": // leader election, with or without a rollout
+		case k.Program != "evenkeel-agent" && k.Program != "evenkeel-controller": // a simulated kubelet, or this program
+		case k.Program == "evenkeel-controller" && k.Resource == "leases": // leader election, with or without a rollout
 			whose = "the controller's lease"
-		case k.program == "evenkeel-controller" && k.resource != "nodeconfigs":
+		case k.Program == "evenkeel-controller" && k.Resource != "nodeconfigs":
 			whose = "the controller's own"
 			own += n
-		case k.resource == "events":
+		case k.Resource == "events":
 			whose = "event"
 			events += n
 		default:
 			whose = "write"
 			writes += n
 		}
-		note("  "+k.String(), "%9d  %.3f per node, %s, %d refused", n, float64(n)/nodes, whose, refused[k])
+		note("  "+label(k), "%9d  %.3f per node, %s, %d refused", n, float64(n)/nodes, whose, refused[k])
 	}
 	for _, sum := range []struct {
 		what string

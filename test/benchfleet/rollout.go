@@ -21,6 +21,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/auditlog"
 	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 
@@ -49,8 +50,8 @@ type phase struct {
 	written time.Duration // and to the last one
 	settled time.Duration // until the last node had finished its trial
 	used    cpuTime
-	counts  map[key]int // writes
-	refused map[key]int
+	counts  map[auditlog.Key]int // writes
+	refused map[auditlog.Key]int
 	now     int64 // of the controller, in bytes, in the end
 	most    int64 // and the maximum
 	started time.Duration
@@ -59,7 +60,7 @@ type phase struct {
 // idlePeriod has the measurements of a period without changes.
 type idlePeriod struct {
 	share    float64 // of a CPU, used by the controller
-	requests map[key]int
+	requests map[auditlog.Key]int
 	took     time.Duration
 }
 
@@ -255,14 +256,14 @@ func (f *fleet) end(ctx context.Context, begin time.Time, before cpuTime, writer
 	for name := range p.used {
 		p.used[name] -= before[name]
 	}
-	p.counts = f.audit.count(begin, end, (*request).write)
-	p.refused = f.audit.count(begin, end, func(r *request) bool { return r.write() && !r.taken() })
-	f.audit.count(begin, end, func(r *request) bool {
-		if r.program == writer && r.verb == "patch" && r.resource == "nodeconfigs" && r.taken() {
+	p.counts = f.audit.Count(begin, end, (*auditlog.Request).Write)
+	p.refused = f.audit.Count(begin, end, func(r *auditlog.Request) bool { return r.Write() && !r.Succeeded() })
+	f.audit.Count(begin, end, func(r *auditlog.Request) bool {
+		if r.Program == writer && r.Verb == "patch" && r.Resource == "nodeconfigs" && r.Succeeded() {
 			if p.written == 0 {
-				p.first = r.answered.Sub(begin)
+				p.first = r.Answered.Sub(begin)
 			}
-			p.written = max(p.written, r.answered.Sub(begin))
+			p.written = max(p.written, r.Answered.Sub(begin))
 		}
 		return false
 	})
@@ -287,20 +288,20 @@ func (f *fleet) calm(ctx context.Context, idle time.Duration, c *child) (idlePer
 	}
 	r := idlePeriod{took: time.Since(begin)}
 	r.share = (after - before).Seconds() / r.took.Seconds()
-	if err := f.audit.read(); err != nil {
+	if err := f.audit.Read(); err != nil {
 		return idlePeriod{}, err
 	}
-	r.requests = f.audit.count(begin, time.Now(), func(r *request) bool { return r.program == "evenkeel-controller" && r.verb != "watch" })
+	r.requests = f.audit.Count(begin, time.Now(), func(r *auditlog.Request) bool { return r.Program == "evenkeel-controller" && r.Verb != "watch" })
 	return r, nil
 }
 
 // sorted returns the keys by count, the highest first.
-func sorted(counts map[key]int) []key {
-	return slices.SortedFunc(maps.Keys(counts), func(a, b key) int {
-		return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a.program+a.verb+a.resource, b.program+b.verb+b.resource))
+func sorted(counts map[auditlog.Key]int) []auditlog.Key {
+	return slices.SortedFunc(maps.Keys(counts), func(a, b auditlog.Key) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a.Program+a.Verb+a.Resource, b.Program+b.Verb+b.Resource))
 	})
 }
 
-func (k key) String() string {
-	return strings.TrimPrefix(k.program, "evenkeel-") + " " + k.verb + " " + k.resource
+func label(k auditlog.Key) string {
+	return strings.TrimPrefix(k.Program, "evenkeel-") + " " + k.Verb + " " + k.Resource
 }

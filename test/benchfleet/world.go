@@ -23,10 +23,26 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/controller"
+	"github.com/evenkeel/evenkeel/testkit/auditlog"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/figures"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
+
+// asController is the identity of config/controller, which has only the permissions that the controller needs.
+const asController = "system:serviceaccount:evenkeel-system:evenkeel-controller"
+
+// auditPolicy makes the API server log every write, and all requests of the controller.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
+rules:
+- level: Metadata
+  users: ["` + asController + `"]
+- level: Metadata
+  verbs: [create, update, patch, delete]
+- level: None
+`
 
 // world is an API server and its clients.
 type world struct {
@@ -34,7 +50,7 @@ type world struct {
 	cluster *localcluster.Cluster
 	admin   client.WithWatch
 	hand    client.Client // patches nodes with the controller's identity, so that the API server treats both alike
-	audit   *auditLog
+	audit   *auditlog.Log
 	config  string         // the controller's kubeconfig
 	servers map[string]int // process IDs of the API server and etcd
 	logs    int
@@ -51,7 +67,7 @@ func up(ctx context.Context, more []string) (w *world, err error) {
 		return w, err
 	}
 	var flags []string
-	if w.audit, flags, err = newAuditLog(w.dir); err != nil {
+	if w.audit, flags, err = auditlog.New(w.dir, auditPolicy); err != nil {
 		return w, err
 	}
 	if w.cluster, err = localcluster.Start(ctx, localcluster.Options{Dir: filepath.Join(w.dir, "cluster"), APIServerFlags: append(flags, more...)}); err != nil {
@@ -188,13 +204,13 @@ const nodeTimeout = 150 * time.Millisecond
 func (w *world) quiet(ctx context.Context) error {
 	const still = 3 * time.Second
 	return eventually(ctx, 5*time.Minute, 500*time.Millisecond, func() error {
-		if err := w.audit.read(); err != nil {
+		if err := w.audit.Read(); err != nil {
 			return err
 		}
-		for i := len(w.audit.requests) - 1; i >= 0; i-- {
-			if r := &w.audit.requests[i]; r.write() && r.resource != "leases" {
-				if ago := time.Since(r.answered); ago < still {
-					return fmt.Errorf("%s wrote %s %s ago", r.program, r.resource, ago)
+		for i := len(w.audit.Requests) - 1; i >= 0; i-- {
+			if r := &w.audit.Requests[i]; r.Write() && r.Resource != "leases" {
+				if ago := time.Since(r.Answered); ago < still {
+					return fmt.Errorf("%s wrote %s %s ago", r.Program, r.Resource, ago)
 				}
 				return nil
 			}

@@ -1,4 +1,4 @@
-package main
+package auditlog
 
 import (
 	"maps"
@@ -12,7 +12,7 @@ import (
 const line = `{"kind":"Event","level":"Metadata","stage":"ResponseComplete","verb":"patch","userAgent":"evenkeel-agent/hollow","objectRef":{"resource":"nodeconfigs","name":"hollow-7","subresource":"status"},"responseStatus":{"code":200},"requestReceivedTimestamp":"2030-01-01T00:00:01.000000Z","stageTimestamp":"2030-01-01T00:00:02.500000Z"}`
 
 func TestRequestsAreCountedOncePerUser(t *testing.T) {
-	a := &auditLog{path: filepath.Join(t.TempDir(), "audit.log")}
+	a := &Log{path: filepath.Join(t.TempDir(), "audit.log")}
 	refused := strings.Replace(line, `"code":200`, `"code":429`, 1)
 	read := strings.Replace(strings.Replace(line, `"patch"`, `"get"`, 1), "evenkeel-agent/", "evenkeel-controller/", 1)
 	later := strings.Replace(line, "00:00:01", "00:01:00", 1)
@@ -26,39 +26,39 @@ func TestRequestsAreCountedOncePerUser(t *testing.T) {
 			t.Fatal(err)
 		}
 		file.Close()
-		if err := a.read(); err != nil {
+		if err := a.Read(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	begin := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	status := key{"evenkeel-agent", "patch", "nodeconfigs/status"}
+	status := Key{"evenkeel-agent", "patch", "nodeconfigs/status"}
 	for _, tt := range []struct {
 		what  string
-		which func(*request) bool
-		want  map[key]int
+		which func(*Request) bool
+		want  map[Key]int
 	}{
-		{"writes", (*request).write, map[key]int{status: 2}},
-		{"writes that were carried out", func(r *request) bool { return r.write() && r.taken() }, map[key]int{status: 1}},
-		{"everything", func(*request) bool { return true }, map[key]int{status: 2, {"evenkeel-controller", "get", "nodeconfigs/status"}: 1}},
+		{"writes", (*Request).Write, map[Key]int{status: 2}},
+		{"writes that were carried out", func(r *Request) bool { return r.Write() && r.Succeeded() }, map[Key]int{status: 1}},
+		{"everything", func(*Request) bool { return true }, map[Key]int{status: 2, {"evenkeel-controller", "get", "nodeconfigs/status"}: 1}},
 	} {
-		if got := a.count(begin, begin.Add(time.Minute), tt.which); !maps.Equal(got, tt.want) {
+		if got := a.Count(begin, begin.Add(time.Minute), tt.which); !maps.Equal(got, tt.want) {
 			t.Errorf("%s: %v, want %v", tt.what, got, tt.want)
 		}
 	}
-	if r := a.requests[0]; r.answered.Sub(begin) != 2500*time.Millisecond {
+	if r := a.Requests[0]; r.Answered.Sub(begin) != 2500*time.Millisecond {
 		t.Errorf("a request is %+v", r)
 	}
 }
 
 func TestAnUnreadableAuditLogIsNamed(t *testing.T) {
-	a := &auditLog{path: filepath.Join(t.TempDir(), "audit.log")}
-	if err := a.read(); !os.IsNotExist(err) {
+	a := &Log{path: filepath.Join(t.TempDir(), "audit.log")}
+	if err := a.Read(); !os.IsNotExist(err) {
 		t.Errorf("none: %v", err)
 	}
 	if err := os.WriteFile(a.path, []byte("{\"verb\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.read(); err == nil || !strings.Contains(err.Error(), a.path) {
+	if err := a.Read(); err == nil || !strings.Contains(err.Error(), a.path) {
 		t.Errorf("not JSON: %v, want the file's name", err)
 	}
 }

@@ -1,0 +1,125 @@
+// Package auditlog reads the audit log of a test's API server and counts its requests, for the benchmarks.
+//
+// The package must not know which requests matter: its user gives the audit policy.
+package auditlog
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Log is the API server's audit log.
+type Log struct {
+	Requests []Request
+
+	path   string
+	offset int64
+}
+
+// Request is a logged stage of a request.
+type Request struct {
+	Program  string // from the user agent: kubelet, evenkeel-controller, ...
+	Verb     string
+	Resource string // with the subresource
+	Code     int    // 0 if the stage is RequestReceived
+	Received time.Time
+	Answered time.Time // when the stage was reached
+}
+
+// New writes an audit policy to a directory, and returns its log and the flags of the API server.
+func New(dir, policy string) (*Log, []string, error) {
+	file, path := filepath.Join(dir, "audit-policy.yaml"), filepath.Join(dir, "audit.log")
+	if err := os.WriteFile(file, []byte(policy), 0o600); err != nil {
+		return nil, nil, err
+	}
+	// A rotated log (by default after 100 MB) would not be counted.
+	return &Log{path: path}, []string{"--audit-policy-file=" + file, "--audit-log-path=" + path, "--audit-log-maxsize=100000"}, nil
+}
+
+// Read reads the lines that were added.
+func (l *Log) Read() error {
+	file, err := os.Open(l.path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if _, err := file.Seek(l.offset, io.SeekStart); err != nil {
+		return err
+	}
+	in := bufio.NewReaderSize(file, 1<<20)
+	for {
+		line, err := in.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil // an incomplete line is read when it is complete
+		}
+		if err != nil {
+			return err
+		}
+		l.offset += int64(len(line))
+		r, err := parse(bytes.TrimSpace(line))
+		if err != nil {
+			return fmt.Errorf("%s: %w", l.path, err)
+		}
+		l.Requests = append(l.Requests, r)
+	}
+}
+
+func parse(line []byte) (Request, error) {
+	var event struct {
+		Verb      string `json:"verb"`
+		UserAgent string `json:"userAgent"`
+		ObjectRef struct {
+			Resource    string `json:"resource"`
+			Subresource string `json:"subresource"`
+		} `json:"objectRef"`
+		ResponseStatus struct {
+			Code int `json:"code"`
+		} `json:"responseStatus"`
+		Received time.Time `json:"requestReceivedTimestamp"`
+		Stage    time.Time `json:"stageTimestamp"`
+	}
+	if err := json.Unmarshal(line, &event); err != nil {
+		return Request{}, fmt.Errorf("%w in %.80q", err, line)
+	}
+	r := Request{Verb: event.Verb, Resource: event.ObjectRef.Resource, Code: event.ResponseStatus.Code, Received: event.Received, Answered: event.Stage}
+	r.Program, _, _ = strings.Cut(event.UserAgent, "/")
+	if sub := event.ObjectRef.Subresource; sub != "" {
+		r.Resource += "/" + sub
+	}
+	return r, nil
+}
+
+// Write reports whether a request writes.
+func (r *Request) Write() bool {
+	switch r.Verb {
+	case "create", "update", "patch", "delete":
+		return true
+	}
+	return false
+}
+
+// Succeeded reports whether a request was carried out.
+func (r *Request) Succeeded() bool { return r.Code >= 200 && r.Code < 300 }
+
+// Key identifies requests that are counted together.
+type Key struct{ Program, Verb, Resource string }
+
+// Count counts the requests received in a period.
+func (l *Log) Count(from, to time.Time, which func(*Request) bool) map[Key]int {
+	out := map[Key]int{}
+	for i := range l.Requests {
+		r := &l.Requests[i]
+		if !r.Received.Before(from) && r.Received.Before(to) && which(r) {
+			out[Key{r.Program, r.Verb, r.Resource}]++
+		}
+	}
+	return out
+}
