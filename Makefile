@@ -17,10 +17,10 @@ AS_ROOT := $(if $(SUDO),$(SUDO) env PATH="$$PATH" CGO_ENABLED=0 GOMODCACHE="$$(g
 
 export CGO_ENABLED := 0
 
-.PHONY: help build tools kubelets previous programs cli-programs image release deps demo test matrix admission e2e bench bench-fleet lint generate clean
+.PHONY: help build tools kubelets previous programs cli-programs image release deps demo test matrix admission e2e bench bench-restart bench-fleet lint generate clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The commit is set with -X, and not by Go (-buildvcs), so that the same source gives the same bytes, with or without a git
 # repository.
@@ -196,6 +196,13 @@ e2e: tools $(OLDEST_KUBELET) $(filter %/$(KUBELET)/kubelet,$(KUBELETS)) deps bui
 
 bench: tools deps build ## measure speed and size, each beside its floor from the same run
 	@$(AS_ROOT) go run ./test/bench
+
+# With VERSIONS=v1.36.3, only that kubelet is measured. ROUNDS repeats each restart; a round takes two and a half minutes for each
+# kubelet, and from 1.35 on as many with the gate.
+PODS ?= 60
+ROUNDS ?= 1
+bench-restart: tools $(KUBELETS) deps build ## measure what a restart of each kubelet costs PODS probed pods (default: 60; takes half an hour)
+	@$(AS_ROOT) go run ./test/bench -only=restart -kubelets=$(VERSIONS) -pods=$(PODS) -rounds=$(ROUNDS)
 
 # Seeds SEED to SEED+PAIRS-1. With VERSIONS=v1.36.3, only that kubelet runs, for instance to repeat one pair.
 PAIRS ?= 200

@@ -17,10 +17,18 @@ import (
 func main() {
 	runs := flag.Int("runs", 10, "how often each change is made; medians are printed")
 	idle := flag.Duration("idle", 10*time.Minute, "how long the agent idles before its size is taken")
-	only := flag.String("only", "", "measure only disk, change, reject, guard, handover or idle")
+	only := flag.String("only", "", "measure only disk, change, reject, guard, handover, idle or restart, which is measured only if it is named")
+	kubelets := flag.String("kubelets", "all", "versions of kubelets for restart, such as v1.33.13,v1.36.3")
+	pods := flag.Int("pods", 60, "number of probed pods for restart")
+	rounds := flag.Int("rounds", 1, "number of restarts of each kind and kubelet for restart")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := bench(ctx, *runs, *idle, *only)
+	var err error
+	if *only == "restart" {
+		err = restarts(ctx, *kubelets, *pods, *rounds)
+	} else {
+		err = bench(ctx, *runs, *idle, *only)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)

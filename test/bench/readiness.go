@@ -1,0 +1,119 @@
+package main
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// sighting is the state of a pod that was seen at a time. A pod that is gone was deleted: it has no endpoint.
+type sighting struct {
+	at       time.Time
+	ready    bool
+	gone     bool
+	restarts int // of its containers, since the pod was created
+}
+
+// readiness is what a watch of pods has shown, by the pods' names: the kubelet may delete the mirror pod of a static pod and create it
+// again, which is the same pod for a Service.
+type readiness map[string][]sighting
+
+// see adds an event of a watch.
+func (r readiness) see(name string, s sighting) { r[name] = append(r[name], s) }
+
+// list adds all pods that exist, when a watch starts. Changes that happened since the previous watch ended count from now on.
+func (r readiness) list(at time.Time, pods map[string]sighting) {
+	for _, name := range slices.Collect(maps.Keys(r)) {
+		if _, ok := pods[name]; !ok && !r[name][len(r[name])-1].gone {
+			r.see(name, sighting{at: at, gone: true})
+		}
+	}
+	for name, s := range pods {
+		s.at = at
+		r.see(name, s)
+	}
+}
+
+// ready reports whether a pod was Ready at its last event.
+func (r readiness) ready(name string) bool {
+	s := r[name]
+	return len(s) > 0 && s[len(s)-1].ready
+}
+
+// cost is what a period cost some pods.
+type cost struct {
+	pods     int           // that existed at its start
+	lost     int           // of them, that were not Ready for a time
+	long     int           // of the lost, for at least a second at once
+	unready  time.Duration // the sum over the pods
+	longest  time.Duration
+	restarts int // of containers
+}
+
+func (c *cost) add(other cost) {
+	c.pods += other.pods
+	c.lost += other.lost
+	c.long += other.long
+	c.unready += other.unready
+	c.longest = max(c.longest, other.longest)
+	c.restarts += other.restarts
+}
+
+// cost returns what a period cost the named pods.
+func (r readiness) cost(names []string, from, to time.Time) cost {
+	var sum cost
+	for _, name := range names {
+		sum.add(costOfPod(r[name], from, to))
+	}
+	return sum
+}
+
+// costOfPod returns what a period cost one pod. A pod that is deleted counts until its deletion, or if a pod of that name follows,
+// until that is Ready.
+func costOfPod(all []sighting, from, to time.Time) cost {
+	next := slices.IndexFunc(all, func(s sighting) bool { return s.at.After(from) })
+	if next < 0 {
+		next = len(all)
+	}
+	if next == 0 || all[next-1].gone {
+		return cost{}
+	}
+	last := all[next-1]
+	last.at = from
+	c := cost{pods: 1}
+	restarts, since := last.restarts, from // since when the pod is not Ready, unless last.ready
+	end := func(at time.Time) {
+		d := at.Sub(since)
+		if d > 0 {
+			c.lost = 1
+			c.unready += d
+			c.longest = max(c.longest, d)
+		}
+		if d >= time.Second {
+			c.long = 1
+		}
+	}
+	for _, s := range all[next:] {
+		if s.at.After(to) {
+			break
+		}
+		switch {
+		case last.ready && !s.ready:
+			since = s.at
+		case !last.ready && s.ready:
+			end(s.at)
+		}
+		if !s.gone {
+			c.restarts += max(0, s.restarts-restarts)
+			restarts = s.restarts
+		}
+		last = s
+	}
+	switch {
+	case last.gone:
+		end(last.at)
+	case !last.ready:
+		end(to)
+	}
+	return c
+}

@@ -1,0 +1,306 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/auditlog"
+	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
+)
+
+// statusGate is a deprecated gate of 1.35 and later. With it, a starting kubelet sets containers not ready, as up to 1.34.
+const statusGate = "ChangeContainerStatusOnKubeletRestart"
+
+// firstMinute is how long requests are counted.
+const firstMinute = time.Minute
+
+// auditPolicy makes the API server log each request of the node's identity when it is received, so that a watch counts when it starts.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [ResponseStarted, ResponseComplete]
+rules:
+- level: Metadata
+  userGroups: ["system:nodes"]
+- level: None
+`
+
+// variant is a kubelet, with or without statusGate.
+type variant struct {
+	path, version string
+	gate          bool
+}
+
+func (v variant) String() string {
+	if v.gate {
+		return v.version + ", gate on"
+	}
+	return v.version
+}
+
+// variants returns the kubelets that a list of versions or "all" names, the oldest first.
+func variants(ctx context.Context, versions string) ([]variant, error) {
+	root, err := localcluster.ModuleRoot()
+	if err != nil {
+		return nil, err
+	}
+	tools := filepath.Join(root, "bin", "tools")
+	paths, err := filepath.Glob(filepath.Join(tools, "kubelets", "*", "kubelet"))
+	if err != nil {
+		return nil, err
+	}
+	var out []variant
+	for _, path := range append(paths, filepath.Join(tools, "kubelet")) { // Glob sorts
+		raw, err := exec.CommandContext(ctx, path, "--version").Output()
+		if err != nil {
+			return nil, fmt.Errorf("run `make tools`: %s: %w", path, err)
+		}
+		v := variant{path: path, version: strings.TrimSpace(strings.TrimPrefix(string(raw), "Kubernetes "))}
+		if versions != "all" && !slices.Contains(strings.Split(versions, ","), v.version) {
+			continue
+		}
+		var minor int
+		if _, err := fmt.Sscanf(v.version, "v1.%d.", &minor); err != nil {
+			return nil, fmt.Errorf("%s has version %q: %w", path, v.version, err)
+		}
+		out = append(out, v)
+		if minor >= 35 {
+			v.gate = true
+			out = append(out, v)
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("there is no kubelet %s in %s", versions, tools)
+	}
+	return out, nil
+}
+
+// restarts measures what a restart of each kubelet costs its pods and the API server. The floor of a change by evenkeel is a plain
+// restart: the same kubelet without an agent, stopped and started again.
+func restarts(ctx context.Context, versions string, pods, rounds int) error {
+	all, err := variants(ctx, versions)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "evk-serve-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	program := filepath.Join(dir, "serve")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "./test/bench/serve")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the program of the pods: %w\n%s", err, out)
+	}
+	fmt.Printf("%d pods with probes and a static pod, %d processors\n\n", pods, runtime.NumCPU())
+	var found []measurement
+	for _, v := range all {
+		began := time.Now()
+		r := restartRun{variant: v, program: program, count: pods, rounds: rounds}
+		ms, err := r.measure(ctx)
+		found = append(found, ms...)
+		if err != nil {
+			printRestarts(found)
+			return fmt.Errorf("%s: %w", v, err)
+		}
+		fmt.Fprintf(os.Stderr, "%s: measured in %.0f s\n", v, time.Since(began).Seconds())
+	}
+	printRestarts(found)
+	return nil
+}
+
+// What a measurement is of.
+const (
+	plainRestart = "plain restart"
+	goodChange   = "good change"
+)
+
+// measurement is a restart and the minute after it.
+type measurement struct {
+	variant  variant
+	what     string
+	load     string        // of the machine, in the minute before
+	down     time.Duration // without healthz
+	costs    map[string]cost
+	requests map[string]int // in firstMinute, by program
+}
+
+// restartRun measures one variant on a node of its own.
+type restartRun struct {
+	variant variant
+	program string // of the pods
+	count   int    // of the pods
+	rounds  int    // number of restarts of each kind
+
+	bed   *bed.Bed
+	audit *auditlog.Log
+	pods  *probedPods
+}
+
+func (r *restartRun) measure(ctx context.Context) (found []measurement, err error) {
+	dir, err := os.MkdirTemp("", "evk-audit-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	var flags []string
+	if r.audit, flags, err = auditlog.New(dir, auditPolicy); err != nil {
+		return nil, err
+	}
+	cluster, err := localcluster.Start(ctx, localcluster.Options{Kubelet: r.variant.path, APIServerFlags: flags})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, cluster.Stop()) }()
+	if r.bed, err = bed.On(ctx, cluster, "restart"); err != nil {
+		return nil, err
+	}
+	if err := r.bed.Node.ImportImage(ctx, serveImage, "/serve", r.program); err != nil {
+		return nil, err
+	}
+	if err := r.configure(); err != nil {
+		return nil, err
+	}
+	kubelet, err := r.startKubelet(ctx) // after an error, the cluster's Stop ends it
+	if err != nil {
+		return nil, err
+	}
+	if r.pods, err = createPods(ctx, r.bed, r.count); err != nil {
+		return nil, err
+	}
+	watching, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.pods.watch(watching)
+	}()
+	defer func() { stop(); <-done }()
+
+	for range r.rounds {
+		m, err := r.period(ctx, plainRestart, func(p *pulse) (time.Duration, error) {
+			begin := time.Now()
+			if err := terminate(kubelet); err != nil {
+				return 0, err
+			}
+			if kubelet, err = r.startKubelet(ctx); err != nil {
+				return 0, err
+			}
+			_, down, err := p.next(ctx, begin)
+			return down, err
+		})
+		if err != nil {
+			return found, err
+		}
+		found = append(found, m)
+	}
+	if err := terminate(kubelet); err != nil {
+		return found, err
+	}
+	changed, err := r.changeByAgent(ctx)
+	return append(found, changed...), err
+}
+
+// configure writes the node's own configuration: intervals of the status as on a real node, and the gate.
+func (r *restartRun) configure() error {
+	changes := map[string]any{"nodeStatusUpdateFrequency": "10s"}
+	if r.variant.gate {
+		changes["featureGates"] = map[string]bool{statusGate: true}
+	}
+	data, err := r.bed.Config(changes)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(r.bed.Node.KubeletConfig(), []byte(data), 0o644)
+}
+
+// startKubelet starts the kubelet without an agent.
+func (r *restartRun) startKubelet(ctx context.Context) (*exec.Cmd, error) {
+	log, err := os.OpenFile(filepath.Join(r.bed.Node.Dir(), "log", "kubelet.log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.CommandContext(ctx, r.bed.Node.KubeletPath(), r.bed.Node.KubeletArgs()...)
+	cmd.Stdout, cmd.Stderr = log, log
+	return cmd, cmd.Start()
+}
+
+// changeByAgent measures good changes of a node with an agent.
+func (r *restartRun) changeByAgent(ctx context.Context) (found []measurement, err error) {
+	a, err := r.bed.Agent("--config-trial-duration=1h")
+	if err != nil {
+		return nil, err
+	}
+	if err := start(ctx, r.bed, a); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, a.Stop(time.Minute)) }()
+	for i := range r.rounds {
+		data, err := r.bed.Config(map[string]any{"containerLogMaxFiles": 7 + i})
+		if err != nil {
+			return found, err
+		}
+		m, err := r.period(ctx, goodChange, func(p *pulse) (time.Duration, error) {
+			_, down, err := change(ctx, r.bed, p, fmt.Sprintf("good-%d", i), map[string]string{"kubelet": data})
+			return down, err
+		})
+		if err != nil {
+			return found, err
+		}
+		found = append(found, m)
+	}
+	return found, nil
+}
+
+// settled is how long all pods are Ready before a restart. A kubelet of 1.35 or later sets containers not ready that started less than
+// 10 s before it.
+const settled = 15 * time.Second
+
+// period measures from a restart until a minute has passed and all pods are Ready again.
+func (r *restartRun) period(ctx context.Context, what string, restart func(*pulse) (time.Duration, error)) (measurement, error) {
+	if err := r.pods.becomeReady(ctx); err != nil {
+		return measurement{}, err
+	}
+	if err := pause(ctx, settled); err != nil {
+		return measurement{}, err
+	}
+	load, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return measurement{}, err
+	}
+	m := measurement{variant: r.variant, what: what, requests: map[string]int{}}
+	m.load, _, _ = strings.Cut(string(load), " ")
+	p := feelPulse(ctx, r.bed.Node.HealthzPort())
+	if err := pause(ctx, time.Second); err != nil { // until the kubelet has answered
+		return measurement{}, err
+	}
+	begin := time.Now()
+	m.down, err = restart(p)
+	p.end()
+	if err != nil {
+		return measurement{}, fmt.Errorf("%s: %w", what, err)
+	}
+	if err := pause(ctx, time.Until(begin.Add(firstMinute))); err != nil {
+		return measurement{}, err
+	}
+	if err := r.pods.becomeReady(ctx); err != nil {
+		return measurement{}, fmt.Errorf("after %s: %w", what, err)
+	}
+	m.costs = r.pods.costs(begin, time.Now())
+	if err := r.audit.Read(); err != nil {
+		return measurement{}, err
+	}
+	for k, n := range r.audit.Count(begin, begin.Add(firstMinute), func(*auditlog.Request) bool { return true }) {
+		m.requests[k.Program] += n
+	}
+	return m, nil
+}
