@@ -97,9 +97,14 @@ func userNamespaceChange(in Input) []string {
 
 const strictReservation = "strict-cpu-reservation"
 
-func isStrict(config component.Effective) bool {
+// cpuOptions returns the options of the static CPU policy. Which CPUs a number of reserved CPUs stands for depends on them.
+func cpuOptions(config component.Effective) map[string]string {
 	options, _ := texts(config, "cpuManagerPolicyOptions")
-	return options[strictReservation] == "true"
+	return options
+}
+
+func isStrict(config component.Effective) bool {
+	return cpuOptions(config)[strictReservation] == "true"
 }
 
 // cpuStateRefused returns why the kubelet would refuse cpu_manager_state; empty: it accepts the file
@@ -122,7 +127,7 @@ func cpuStateRefused(in Input) string {
 	assigned := cpuset.New().Union(entries...)
 	strict := isStrict(in.After)
 	switch {
-	case state.Default.IsEmpty() && len(entries) == 0:
+	case state.Default.IsEmpty() && len(state.Assigned) == 0:
 		return ""
 	case state.Default.IsEmpty():
 		return "the default set of CPUs is empty"
@@ -136,7 +141,7 @@ func cpuStateRefused(in Input) string {
 	cpus, err := ParseCPUSet(in.After.String("reservedSystemCPUs"))
 	switch known := err == nil && !cpus.IsEmpty(); {
 	case !known && before.String("reservedSystemCPUs") == "" && in.After.String("reservedSystemCPUs") == "" &&
-		reservedCPUs(before) == reservedCPUs(in.After) && isStrict(before) == strict:
+		reservedCPUs(before) == reservedCPUs(in.After) && maps.Equal(cpuOptions(before), cpuOptions(in.After)):
 		return onlineDiffers(in, state, assigned, cpuset.CPUSet{}, strict)
 	case !known && len(entries) == 0 && !strict && !isStrict(before):
 		return onlineDiffers(in, state, assigned, cpuset.CPUSet{}, false)
@@ -171,8 +176,9 @@ func onlineDiffers(in Input, state *CPUState, assigned, reserved cpuset.CPUSet, 
 }
 
 // memoryStateRefused returns why the kubelet would refuse memory_manager_state; empty: it accepts the file. Of what the
-// kubelet compares, only the reservations of each NUMA node depend on the configuration
-// (pkg/kubelet/cm/memorymanager/policy_static.go, validateState).
+// kubelet compares, only the reservations depend on the configuration: in total with the node's
+// (pkg/kubelet/cm/memorymanager/memory_manager.go, validateReservedMemory), and on each NUMA node with those of the file
+// (policy_static.go, validateState).
 func memoryStateRefused(in Input) string {
 	state := in.MemoryState
 	if state == nil {
@@ -184,6 +190,9 @@ func memoryStateRefused(in Input) string {
 	if state.Policy != "Static" {
 		return ""
 	}
+	if in.Before != nil && in.Node != nil && memoryAddsUp(in, in.Before) && !memoryAddsUp(in, in.After) {
+		return "reservedMemory has to change with kubeReserved, systemReserved and the eviction threshold of memory: they must add up"
+	}
 	expected := reservedMemory(in.After)
 	for _, id := range slices.Sorted(maps.Keys(state.NUMA)) {
 		for _, name := range sorted(state.NUMA[id]) {
@@ -193,6 +202,20 @@ func memoryStateRefused(in Input) string {
 		}
 	}
 	return ""
+}
+
+// memoryAddsUp reports whether reservedMemory has exactly the memory that the node reserves.
+func memoryAddsUp(in Input, config component.Effective) bool {
+	total := capacity(in)[corev1.ResourceMemory]
+	need := reserved(config, corev1.ResourceMemory)
+	if value, ok := evictionHard(config)["memory.available"]; ok && !in.Machine.IgnoreEviction {
+		need = add(need, threshold(value, total))
+	}
+	has := int64(0)
+	for _, ofNode := range reservedMemory(config) {
+		has = add(has, ofNode[corev1.ResourceMemory])
+	}
+	return has == need
 }
 
 // reservedMemory returns the reservations by NUMA node.

@@ -20,6 +20,12 @@ func TestNeedsDrainNamesEachCause(t *testing.T) {
 			}
 		}
 	}
+	strictly := func(free string) func(*Input) {
+		return func(in *Input) {
+			cpu(cpuset.New())(in)
+			in.CPUState.Default, _ = ParseCPUSet(free)
+		}
+	}
 	memory := func(in *Input) {
 		in.MemoryState = &MemoryState{Policy: "Static", NUMA: map[int]map[corev1.ResourceName]MemoryTable{0: {"memory": {SystemReserved: 1 << 30}}}}
 	}
@@ -27,6 +33,7 @@ func TestNeedsDrainNamesEachCause(t *testing.T) {
 		static    = `"cpuManagerPolicy":"static"`
 		strict    = static + `,"cpuManagerPolicyOptions":{"strict-cpu-reservation":"true"}`
 		reserved1 = `"memoryManagerPolicy":"Static","reservedMemory":[{"numaNode":0,"limits":{"memory":"1Gi"}}]`
+		gib       = `"kubeReserved":{"memory":"1Gi"},"evictionHard":{}`
 		reserved2 = `"memoryManagerPolicy":"Static","reservedMemory":[{"numaNode":0,"limits":{"memory":"2Gi"}}]`
 	)
 	for _, tt := range []struct {
@@ -50,12 +57,41 @@ func TestNeedsDrainNamesEachCause(t *testing.T) {
 		{"reservation within a CPU", `{` + static + `,"kubeReserved":{"cpu":"600m"}}`, `{` + static + `,"kubeReserved":{"cpu":"900m"}}`, cpu(cpuset.New(3)), ""},
 		{"number of reserved CPUs and no entries", `{` + static + `,"kubeReserved":{"cpu":"1"}}`, `{` + static + `,"kubeReserved":{"cpu":"2"}}`, cpu(cpuset.New()), ""},
 		{"strict reservation", `{` + static + `,"reservedSystemCPUs":"0"}`, `{` + strict + `,"reservedSystemCPUs":"0"}`, cpu(cpuset.New()), "strict-cpu-reservation excludes them"},
+		{"options with unknown reserved CPUs", `{` + static + `,"kubeReserved":{"cpu":"1"}}`, `{` + static + `,"kubeReserved":{"cpu":"1"},"cpuManagerPolicyOptions":{"distribute-cpus-across-cores":"true"}}`, cpu(cpuset.New(3)), "the reservation of CPUs changes"},
+		{"options with known reserved CPUs", `{` + static + `,"reservedSystemCPUs":"0"}`, `{` + static + `,"reservedSystemCPUs":"0","cpuManagerPolicyOptions":{"distribute-cpus-across-cores":"true"}}`, cpu(cpuset.New(3)), ""},
+		{"reserved CPUs that become known", `{` + static + `,"kubeReserved":{"cpu":"1"}}`, `{` + static + `,"reservedSystemCPUs":"0"}`, cpu(cpuset.New(3)), ""},
+		{"reserved CPUs that become unknown", `{` + static + `,"reservedSystemCPUs":"0"}`, `{` + static + `,"kubeReserved":{"cpu":"1"}}`, cpu(cpuset.New(3)), "the reservation of CPUs changes"},
+		{"reserved CPUs that do not exist", `{` + static + `,"reservedSystemCPUs":"0"}`, `{` + static + `,"reservedSystemCPUs":"0,9"}`, cpu(cpuset.New(3)), "or do not exist"},
+		{"other strict reservation", `{` + strict + `,"reservedSystemCPUs":"0"}`, `{` + strict + `,"reservedSystemCPUs":"0-1"}`, strictly("1-3"), "strict-cpu-reservation excludes them"},
+		{"smaller strict reservation", `{` + strict + `,"reservedSystemCPUs":"0-1"}`, `{` + strict + `,"reservedSystemCPUs":"0"}`, strictly("2-3"), "the machine's available CPUs"},
+		{"smaller strict reservation of an unknown machine", `{` + strict + `,"reservedSystemCPUs":"0-1"}`, `{` + strict + `,"reservedSystemCPUs":"0"}`, func(in *Input) {
+			strictly("2-3")(in)
+			in.Machine.OnlineCPUs = cpuset.New()
+		}, "changes with strict-cpu-reservation"},
+		{"strict reservation that stays", `{` + strict + `,"reservedSystemCPUs":"0-1"}`, `{` + strict + `,"reservedSystemCPUs":"0-1"}`, strictly("2-3"), ""},
+		{"strict reservation of unknown CPUs that stays", `{` + strict + `,"kubeReserved":{"cpu":"1"}}`, `{` + strict + `,"kubeReserved":{"cpu":"1"}}`, strictly("2-3"), ""},
+		{"no strict reservation any more", `{` + strict + `,"reservedSystemCPUs":"0-1"}`, `{` + static + `,"reservedSystemCPUs":"0-1"}`, strictly("2-3"), "belong to containers, or do not exist"},
+		{"overlapping CPUs", `{` + static + `,"reservedSystemCPUs":"0"}`, `{` + static + `,"reservedSystemCPUs":"0"}`, func(in *Input) {
+			cpu(cpuset.New(3))(in)
+			in.CPUState.Default = cpuset.New(0, 1, 2, 3)
+		}, "also in the default set"},
+		{"assignments without default set", `{` + static + `,"reservedSystemCPUs":"0"}`, `{` + static + `,"reservedSystemCPUs":"0"}`, func(in *Input) {
+			cpu(cpuset.New(3))(in)
+			in.CPUState.Default = cpuset.New()
+		}, "default set of CPUs is empty"},
+		{"new state", `{` + static + `,"reservedSystemCPUs":"0"}`, `{` + static + `,"reservedSystemCPUs":"1"}`, func(in *Input) { in.CPUState = &CPUState{Policy: "static"} }, ""},
+		{"state of policy none", `{}`, `{"kubeReserved":{"cpu":"1"}}`, func(in *Input) { in.CPUState = &CPUState{Policy: "none"} }, ""},
 		{"CPU that went offline", `{` + static + `,"reservedSystemCPUs":"0"}`, `{` + static + `,"reservedSystemCPUs":"0"}`, func(in *Input) {
 			cpu(cpuset.New())(in)
 			in.Machine.OnlineCPUs = cpuset.New(0, 1)
 		}, "the machine's available CPUs"},
 		{"memory policy", `{}`, `{}`, memory, `the file is of policy "Static"`},
 		{"reservedMemory", `{` + reserved1 + `}`, `{` + reserved2 + `}`, memory, "reservedMemory of memory on NUMA node 0"},
+		{"reservedMemory of another NUMA node", `{` + reserved1 + `}`, `{"memoryManagerPolicy":"Static","reservedMemory":[{"numaNode":1,"limits":{"memory":"1Gi"}}]}`, memory, "reservedMemory of memory on NUMA node 0"},
+		{"reservation without reservedMemory", `{` + reserved1 + `,` + gib + `}`, `{` + reserved1 + `,` + gib + `,"systemReserved":{"memory":"1Mi"}}`, memory, "they must add up"},
+		{"threshold without reservedMemory", `{` + reserved1 + `,` + gib + `}`, `{` + reserved1 + `,"kubeReserved":{"memory":"1Gi"},"evictionHard":{"memory.available":"1Mi"}}`, memory, "they must add up"},
+		{"threshold of the kubelet that ignores it", `{` + reserved1 + `,` + gib + `}`, `{` + reserved1 + `,"kubeReserved":{"memory":"1Gi"},"evictionHard":{"memory.available":"1Mi"}}`, func(in *Input) { memory(in); in.Machine.IgnoreEviction = true }, ""},
+		{"memory state of policy None", `{}`, `{"kubeReserved":{"memory":"1Gi"}}`, func(in *Input) { in.MemoryState = &MemoryState{Policy: "None"} }, ""},
 		{"reservedMemory that stays", `{` + reserved1 + `}`, `{` + reserved1 + `,"maxPods":5}`, memory, ""},
 		{"user namespaces", `{}`, `{"userNamespaces":{"idsPerPod":131072}}`, func(in *Input) { in.Pods[0].Spec.HostUsers = new(false) }, "idsPerPod changes"},
 		{"user namespaces and no pod with one", `{}`, `{"userNamespaces":{"idsPerPod":131072}}`, nil, ""},

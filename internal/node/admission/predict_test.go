@@ -2,7 +2,6 @@ package admission
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -119,32 +118,24 @@ func TestEachCauseOfALossIsPredicted(t *testing.T) {
 		p.Spec.Resources = &corev1.ResourceRequirements{Requests: quantities("cpu", "1500m")}
 	}
 
-	for _, tt := range []struct {
-		name   string
-		config string
-		node   func(*corev1.Node)
-		pods   []*corev1.Pod
-		input  func(*Input)
-		want   string         // for every version
-		in     map[int]string // instead of want, for some versions
-	}{
+	for _, tt := range []prediction{
 		{name: "all fit", pods: []*corev1.Pod{aPod("a", half), aPod("b", half), aPod("c", half), aPod("d", half)}},
-		{name: "kubeReserved", config: `{"evictionHard":{},"kubeReserved":{"cpu":"1"}}`, pods: []*corev1.Pod{aPod("a", quantities("cpu", "600m")), aPod("b", quantities("cpu", "1")), aPod("zero", nil)},
+		{name: "kubeReserved", after: `{"evictionHard":{},"kubeReserved":{"cpu":"1"}}`, pods: []*corev1.Pod{aPod("a", quantities("cpu", "600m")), aPod("b", quantities("cpu", "1")), aPod("zero", nil)},
 			want: "a OutOfcpu, b OutOfcpu"},
-		{name: "systemReserved of memory", config: `{"evictionHard":{},"systemReserved":{"memory":"3Gi"}}`, pods: []*corev1.Pod{aPod("a", quantities("memory", "1Gi")), aPod("b", quantities("memory", "1")), aPod("cpu", quantities("cpu", "1"))},
+		{name: "systemReserved of memory", after: `{"evictionHard":{},"systemReserved":{"memory":"3Gi"}}`, pods: []*corev1.Pod{aPod("a", quantities("memory", "1Gi")), aPod("b", quantities("memory", "1")), aPod("cpu", quantities("cpu", "1"))},
 			want: "a OutOfmemory, b OutOfmemory"},
-		{name: "eviction threshold in percent", config: `{"evictionHard":{"memory.available":"60%"}}`, pods: []*corev1.Pod{aPod("a", quantities("memory", "2Gi"))}, want: "a OutOfmemory"},
-		{name: "default thresholds", config: `{}`, pods: []*corev1.Pod{aPod("a", quantities("memory", "4Gi"))}, want: "a OutOfmemory"},
-		{name: "reservedSystemCPUs instead of kubeReserved", config: `{"evictionHard":{},"reservedSystemCPUs":"0","kubeReserved":{"cpu":"2"}}`, pods: []*corev1.Pod{aPod("a", quantities("cpu", "1"))}},
-		{name: "ephemeral storage", config: `{"evictionHard":{"nodefs.available":"10%"}}`, pods: []*corev1.Pod{aPod("a", quantities("ephemeral-storage", "91Gi"))}, want: "a OutOfephemeral-storage"},
+		{name: "eviction threshold in percent", after: `{"evictionHard":{"memory.available":"60%"}}`, pods: []*corev1.Pod{aPod("a", quantities("memory", "2Gi"))}, want: "a OutOfmemory"},
+		{name: "default thresholds", after: `{}`, pods: []*corev1.Pod{aPod("a", quantities("memory", "4Gi"))}, want: "a OutOfmemory"},
+		{name: "reservedSystemCPUs instead of kubeReserved", after: `{"evictionHard":{},"reservedSystemCPUs":"0","kubeReserved":{"cpu":"2"}}`, pods: []*corev1.Pod{aPod("a", quantities("cpu", "1"))}},
+		{name: "ephemeral storage", after: `{"evictionHard":{"nodefs.available":"10%"}}`, pods: []*corev1.Pod{aPod("a", quantities("ephemeral-storage", "91Gi"))}, want: "a OutOfephemeral-storage"},
 		{name: "the old allocatable counts too", node: func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("1") }, pods: []*corev1.Pod{aPod("a", quantities("cpu", "1100m"))}, want: "a OutOfcpu"},
 		{name: "huge pages", node: func(n *corev1.Node) { n.Status.Capacity["hugepages-2Mi"] = resource.MustParse("1Gi") }, pods: []*corev1.Pod{aPod("a", quantities("memory", "3500Mi"))}, want: "a OutOfmemory"},
-		{name: "maxPods", config: `{"evictionHard":{},"maxPods":1}`, pods: []*corev1.Pod{aPod("a", nil), aPod("b", nil)}, want: "a OutOfpods, b OutOfpods"},
-		{name: "podsPerCore", config: `{"evictionHard":{},"maxPods":110,"podsPerCore":1}`, pods: []*corev1.Pod{aPod("a", nil), aPod("b", nil), aPod("c", nil)}, want: "a OutOfpods, b OutOfpods, c OutOfpods"},
-		{name: "podsPerCore that suffices", config: `{"evictionHard":{},"maxPods":110,"podsPerCore":1}`, pods: []*corev1.Pod{aPod("a", nil), aPod("b", nil)}},
-		{name: "terminal and terminating pods", config: `{"evictionHard":{},"maxPods":1}`, pods: []*corev1.Pod{aPod("a", nil), aPod("gone", nil, func(p *corev1.Pod) { p.Status.Phase, p.Status.ContainerStatuses = corev1.PodSucceeded, nil }),
+		{name: "maxPods", after: `{"evictionHard":{},"maxPods":1}`, pods: []*corev1.Pod{aPod("a", nil), aPod("b", nil)}, want: "a OutOfpods, b OutOfpods"},
+		{name: "podsPerCore", after: `{"evictionHard":{},"maxPods":110,"podsPerCore":1}`, pods: []*corev1.Pod{aPod("a", nil), aPod("b", nil), aPod("c", nil)}, want: "a OutOfpods, b OutOfpods, c OutOfpods"},
+		{name: "podsPerCore that suffices", after: `{"evictionHard":{},"maxPods":110,"podsPerCore":1}`, pods: []*corev1.Pod{aPod("a", nil), aPod("b", nil)}},
+		{name: "terminal and terminating pods", after: `{"evictionHard":{},"maxPods":1}`, pods: []*corev1.Pod{aPod("a", nil), aPod("gone", nil, func(p *corev1.Pod) { p.Status.Phase, p.Status.ContainerStatuses = corev1.PodSucceeded, nil }),
 			aPod("going", nil, func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} })}, want: "a OutOfpods"},
-		{name: "sidecar and init container", config: `{"evictionHard":{},"systemReserved":{"cpu":"1"}}`, pods: []*corev1.Pod{aPod("a", quantities("cpu", "100m"), func(p *corev1.Pod) {
+		{name: "sidecar and init container", after: `{"evictionHard":{},"systemReserved":{"cpu":"1"}}`, pods: []*corev1.Pod{aPod("a", quantities("cpu", "100m"), func(p *corev1.Pod) {
 			always := corev1.ContainerRestartPolicyAlways
 			p.Spec.InitContainers = []corev1.Container{
 				{Name: "s", RestartPolicy: &always, Resources: corev1.ResourceRequirements{Requests: quantities("cpu", "500m")}},
@@ -158,7 +149,7 @@ func TestEachCauseOfALossIsPredicted(t *testing.T) {
 			p.Status.ContainerStatuses[0].AllocatedResources = quantities("cpu", "2100m")
 		})}, want: "a OutOfcpu"},
 		{name: "pod-level resources", pods: []*corev1.Pod{aPod("a", half, podLevel), aPod("b", quantities("cpu", "1"))}, want: "a OutOfcpu, b OutOfcpu", in: map[int]string{33: ""}},
-		{name: "pod-level resources without their gate", config: `{"evictionHard":{},"featureGates":{"PodLevelResources":false}}`, pods: []*corev1.Pod{aPod("a", half, podLevel)},
+		{name: "pod-level resources without their gate", after: `{"evictionHard":{},"featureGates":{"PodLevelResources":false}}`, pods: []*corev1.Pod{aPod("a", half, podLevel)},
 			want: "a PodLevelResourcesNotSupported", in: map[int]string{33: ""}},
 		{name: "overhead", pods: []*corev1.Pod{aPod("a", quantities("cpu", "1"), func(p *corev1.Pod) { p.Spec.Overhead = quantities("cpu", "600m") })},
 			in: map[int]string{36: "a OutOfcpu", 37: "a OutOfcpu"}},
@@ -172,10 +163,10 @@ func TestEachCauseOfALossIsPredicted(t *testing.T) {
 			n.Status.Capacity["example.com/x"], n.Status.Allocatable["example.com/x"] = resource.MustParse("1"), resource.MustParse("1")
 		}, pods: []*corev1.Pod{aPod("a", quantities("example.com/x", "1")), aPod("b", quantities("example.com/x", "1"))}, want: "a OutOfexample.com/x, b OutOfexample.com/x"},
 
-		{name: "critical pod", config: `{"evictionHard":{},"kubeReserved":{"cpu":"1"}}`, pods: []*corev1.Pod{aPod("a", half), aPod("crit", quantities("cpu", "1"), critical), aPod("zero", nil)}, want: "a OutOfcpu"},
-		{name: "critical pods alone do not fit", config: `{"evictionHard":{},"kubeReserved":{"cpu":"1"}}`, pods: []*corev1.Pod{aPod("a", half, critical), aPod("b", quantities("cpu", "1"), static)},
+		{name: "critical pod", after: `{"evictionHard":{},"kubeReserved":{"cpu":"1"}}`, pods: []*corev1.Pod{aPod("a", half), aPod("crit", quantities("cpu", "1"), critical), aPod("zero", nil)}, want: "a OutOfcpu"},
+		{name: "critical pods alone do not fit", after: `{"evictionHard":{},"kubeReserved":{"cpu":"1"}}`, pods: []*corev1.Pod{aPod("a", half, critical), aPod("b", quantities("cpu", "1"), static)},
 			want: "a UnexpectedAdmissionError, b UnexpectedAdmissionError"},
-		{name: "critical pod of lower priority", config: `{"evictionHard":{},"kubeReserved":{"cpu":"1"}}`, pods: []*corev1.Pod{aPod("a", half), aPod("high", quantities("cpu", "300m"), func(p *corev1.Pod) { p.Spec.Priority = new(int32(2_000_001_000)) }), aPod("low", half, critical)},
+		{name: "critical pod of lower priority", after: `{"evictionHard":{},"kubeReserved":{"cpu":"1"}}`, pods: []*corev1.Pod{aPod("a", half), aPod("high", quantities("cpu", "300m"), func(p *corev1.Pod) { p.Spec.Priority = new(int32(2_000_001_000)) }), aPod("low", half, critical)},
 			want: "a OutOfcpu, low Preempting"},
 
 		{name: "node selector", pods: []*corev1.Pod{aPod("a", half, selects("disk", "hdd")), aPod("b", half, selects("disk", "ssd"))}, want: "a NodeAffinity"},
@@ -190,7 +181,7 @@ func TestEachCauseOfALossIsPredicted(t *testing.T) {
 			want: "a NodePorts, b NodePorts"},
 		{name: "NoExecute taint", node: taint(corev1.TaintEffectNoExecute), pods: []*corev1.Pod{aPod("a", half), aPod("b", half, toleration(corev1.Toleration{Operator: corev1.TolerationOpExists})), aPod("c", half, static)}, want: "a TaintToleration"},
 		{name: "NoSchedule taint", node: taint(corev1.TaintEffectNoSchedule), pods: []*corev1.Pod{aPod("a", half)}},
-		{name: "comparing toleration", config: `{"evictionHard":{},"featureGates":{"TaintTolerationComparisonOperators":true}}`, node: taint(corev1.TaintEffectNoExecute),
+		{name: "comparing toleration", after: `{"evictionHard":{},"featureGates":{"TaintTolerationComparisonOperators":true}}`, node: taint(corev1.TaintEffectNoExecute),
 			pods: []*corev1.Pod{aPod("a", half, toleration(corev1.Toleration{Key: "gone", Operator: corev1.TolerationOpLt, Value: "5"}))},
 			in:   map[int]string{33: "a TaintToleration", 34: "a TaintToleration"}},
 		{name: "comparing toleration without its gate", node: taint(corev1.TaintEffectNoExecute), pods: []*corev1.Pod{aPod("a", half, toleration(corev1.Toleration{Key: "gone", Operator: corev1.TolerationOpLt, Value: "5"}))}, want: "a TaintToleration"},
@@ -202,7 +193,7 @@ func TestEachCauseOfALossIsPredicted(t *testing.T) {
 		})}, want: "a SupplementalGroupsPolicyNotSupported"},
 
 		{name: "unsafe sysctl", pods: []*corev1.Pod{aPod("a", half, sysctl("net.core.somaxconn")), aPod("b", half, sysctl("net.ipv4.tcp_syncookies"))}, want: "a SysctlForbidden"},
-		{name: "allowed sysctl", config: `{"evictionHard":{},"allowedUnsafeSysctls":["net.core.*","kernel.msgmax"]}`, pods: []*corev1.Pod{aPod("a", half, sysctl("net/core/somaxconn")), aPod("b", half, sysctl("kernel.msgmax"), func(p *corev1.Pod) { p.Spec.HostIPC = true })}, want: "b SysctlForbidden"},
+		{name: "allowed sysctl", after: `{"evictionHard":{},"allowedUnsafeSysctls":["net.core.*","kernel.msgmax"]}`, pods: []*corev1.Pod{aPod("a", half, sysctl("net/core/somaxconn")), aPod("b", half, sysctl("kernel.msgmax"), func(p *corev1.Pod) { p.Spec.HostIPC = true })}, want: "b SysctlForbidden"},
 		{name: "sysctl of newer kubelets", pods: []*corev1.Pod{aPod("a", half, sysctl("net.ipv4.tcp_notsent_lowat"))}, want: "a SysctlForbidden", in: map[int]string{37: ""}},
 		{name: "sysctl of newer kernels", node: func(n *corev1.Node) { n.Status.NodeInfo.KernelVersion = "4.14.0" }, pods: []*corev1.Pod{aPod("a", half, sysctl("net.ipv4.tcp_rmem")), aPod("b", half, sysctl("net.ipv4.tcp_fin_timeout"))}, want: "a SysctlForbidden"},
 
@@ -216,7 +207,7 @@ func TestEachCauseOfALossIsPredicted(t *testing.T) {
 			})}, want: "a AppArmor"},
 		{name: "declared feature", pods: []*corev1.Pod{aPod("a", half, func(p *corev1.Pod) {
 			container(p).RestartPolicyRules = []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestartAllContainers}}
-		})}, config: `{"evictionHard":{},"featureGates":{"RestartAllContainersOnContainerExits":false}}`, want: "a PodFeatureUnsupported", in: map[int]string{33: "", 34: "", 35: ""}},
+		})}, after: `{"evictionHard":{},"featureGates":{"RestartAllContainersOnContainerExits":false}}`, want: "a PodFeatureUnsupported", in: map[int]string{33: "", 34: "", 35: ""}},
 
 		{name: "device of a running container", input: func(in *Input) {
 			in.Devices = Devices{Registered: []corev1.ResourceName{"example.com/gpu"}, Allocated: []DeviceAllocation{{"uid-a", "c", "example.com/gpu", 1}, {"uid-b", "c", "example.com/gpu", 1}}}
@@ -227,57 +218,36 @@ func TestEachCauseOfALossIsPredicted(t *testing.T) {
 			in.Running = map[types.UID]map[string]bool{"uid-a": {"c": true}}
 		}, pods: []*corev1.Pod{aPod("a", half, gpu, func(p *corev1.Pod) { p.Status.ContainerStatuses[0].RestartCount = 1 })}, in: map[int]string{33: "a UnexpectedAdmissionError", 34: "a UnexpectedAdmissionError"}},
 
-		{name: "memory crosses a threshold", config: `{"evictionHard":{"memory.available":"1Gi"}}`, input: func(in *Input) { in.Usage.Memory = Level{4 << 30, 900 << 20} }, pods: []*corev1.Pod{aPod("a", half), aPod("b", half, critical)}, want: "a Evicted"},
-		{name: "disk crosses a soft threshold", config: `{"evictionHard":{},"evictionSoft":{"nodefs.available":"20%"}}`, input: func(in *Input) { in.Usage.NodeFS = Level{100, 19} }, pods: []*corev1.Pod{aPod("a", half)}, want: "a Evicted"},
-		{name: "disk crosses no threshold", config: `{"evictionHard":{"nodefs.available":"10%"}}`, input: func(in *Input) { in.Usage.NodeFS = Level{100, 12} }, pods: []*corev1.Pod{aPod("a", half)}},
+		{name: "memory crosses a threshold", after: `{"evictionHard":{"memory.available":"1Gi"}}`, input: func(in *Input) { in.Usage.Memory = Level{4 << 30, 900 << 20} }, pods: []*corev1.Pod{aPod("a", half), aPod("b", half, critical)}, want: "a Evicted"},
+		{name: "disk crosses a soft threshold", after: `{"evictionHard":{},"evictionSoft":{"nodefs.available":"20%"}}`, input: func(in *Input) { in.Usage.NodeFS = Level{100, 19} }, pods: []*corev1.Pod{aPod("a", half)}, want: "a Evicted"},
+		{name: "disk crosses no threshold", after: `{"evictionHard":{"nodefs.available":"10%"}}`, input: func(in *Input) { in.Usage.NodeFS = Level{100, 12} }, pods: []*corev1.Pod{aPod("a", half)}},
 		{name: "condition without a measurement", node: func(n *corev1.Node) {
 			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionTrue}}
 		}, pods: []*corev1.Pod{aPod("a", half), aPod("b", nil)}, want: "b Evicted"},
-		{name: "limit of all pods", config: `{"evictionHard":{},"kubeReserved":{"memory":"2Gi"}}`, input: func(in *Input) {
+		{name: "limit of all pods", after: `{"evictionHard":{},"kubeReserved":{"memory":"2Gi"}}`, input: func(in *Input) {
 			in.Usage.KubepodsWorkingSet = 2 << 30
 			in.Before = component.Effective{"evictionHard": map[string]any{}}
 		}, pods: []*corev1.Pod{aPod("a", nil), aPod("b", nil, critical)}, want: "a OOMKilled, b OOMKilled"},
 
-		{name: "full cores", config: `{"evictionHard":{},"cpuManagerPolicy":"static","cpuManagerPolicyOptions":{"full-pcpus-only":"true"},"systemReserved":{"cpu":"500m"}}`, node: func(n *corev1.Node) {
+		{name: "full cores", after: `{"evictionHard":{},"cpuManagerPolicy":"static","cpuManagerPolicyOptions":{"full-pcpus-only":"true"},"systemReserved":{"cpu":"500m"}}`, node: func(n *corev1.Node) {
 			n.Status.Capacity[corev1.ResourceCPU], n.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("8"), resource.MustParse("8")
 		}, input: func(in *Input) {
 			in.Machine.ThreadsPerCore = 2
 			in.CPUState = &CPUState{Policy: "static", Default: cpuset.New(0, 1, 2, 3), Assigned: map[types.UID]map[string]cpuset.CPUSet{"uid-a": {"c": cpuset.New(4, 5, 6, 7)}}}
 		}, pods: []*corev1.Pod{aPod("a", nil, guaranteed("4")), aPod("b", nil, guaranteed("500m"))}, want: "a SMTAlignmentError", in: map[int]string{37: ""}},
-		{name: "CPUs of a pod that is not in the state", config: `{"evictionHard":{},"cpuManagerPolicy":"static","systemReserved":{"cpu":"1"}}`, node: func(n *corev1.Node) {
+		{name: "CPUs of a pod that is not in the state", after: `{"evictionHard":{},"cpuManagerPolicy":"static","systemReserved":{"cpu":"1"}}`, node: func(n *corev1.Node) {
 			n.Status.Capacity[corev1.ResourceCPU], n.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("8"), resource.MustParse("8")
 		}, input: func(in *Input) {
 			in.CPUState = &CPUState{Policy: "static", Default: cpuset.New(0, 1), Assigned: map[types.UID]map[string]cpuset.CPUSet{"uid-a": {"c": cpuset.New(2)}}}
 		}, pods: []*corev1.Pod{aPod("a", nil, guaranteed("1")), aPod("b", nil, guaranteed("2"))}, want: "b UnexpectedAdmissionError"},
-		{name: "new alignment", config: `{"evictionHard":{},"memoryManagerPolicy":"Static","topologyManagerPolicy":"single-numa-node"}`, input: func(in *Input) {
+		{name: "new alignment", after: `{"evictionHard":{},"memoryManagerPolicy":"Static","topologyManagerPolicy":"single-numa-node"}`, input: func(in *Input) {
 			in.Machine.NUMANodes = 2
 			in.Before = component.Effective{"evictionHard": map[string]any{}, "memoryManagerPolicy": "Static"}
 			in.MemoryState = &MemoryState{Policy: "Static", Assigned: map[types.UID]map[string]bool{"uid-a": {"c": true}}}
 		}, pods: []*corev1.Pod{aPod("a", nil, guaranteed("500m")), aPod("b", half)}, want: "a TopologyAffinityError"},
 		{name: "no Node", input: func(in *Input) { in.Node = nil }, pods: []*corev1.Pod{aPod("a", nil)}, want: "a InvalidNodeInfo"},
 	} {
-		for _, minor := range allMinors {
-			t.Run(fmt.Sprintf("%s, 1.%d", tt.name, minor), func(t *testing.T) {
-				text := tt.config
-				if text == "" {
-					text = nothingReserved
-				}
-				in := Input{Minor: minor, After: config(t, text), Node: aNode(), Pods: tt.pods}
-				if tt.node != nil {
-					tt.node(in.Node)
-				}
-				if tt.input != nil {
-					tt.input(&in)
-				}
-				want := tt.want
-				if special, ok := tt.in[minor]; ok {
-					want = special
-				}
-				if losses := Predict(in); told(losses) != want {
-					t.Errorf("got %q, want %q; %+v", told(losses), want, losses)
-				}
-			})
-		}
+		tt.run(t)
 	}
 }
 

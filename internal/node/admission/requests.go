@@ -27,7 +27,8 @@ type pod struct {
 }
 
 // activePods returns the pods that count as users of the node, sorted by namespace and name: those that admission handles,
-// and terminal ones whose containers still run.
+// and terminal ones whose containers still run. A static pod has neither the phase nor the deletion of its mirror pod:
+// the kubelet admits it again even if it rejected it before.
 func activePods(in Input, g gates) []*pod {
 	var active []*pod
 	for _, p := range in.Pods {
@@ -41,7 +42,7 @@ func activePods(in Input, g gates) []*pod {
 			uid = types.UID(static)
 		}
 		terminal := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-		if terminal && !hasAny(allStatuses(p), isRunning) && len(in.Running[uid]) == 0 {
+		if terminal && !isMirror && !hasAny(allStatuses(p), isRunning) && len(in.Running[uid]) == 0 {
 			continue
 		}
 		a := &pod{
@@ -49,7 +50,7 @@ func activePods(in Input, g gates) []*pod {
 			uid:       uid,
 			static:    isMirror,
 			critical:  isMirror || p.Spec.Priority != nil && *p.Spec.Priority >= criticalPriority,
-			reported:  !terminal && p.DeletionTimestamp == nil,
+			reported:  !terminal && (isMirror || p.DeletionTimestamp == nil),
 			allocated: in.Allocated[uid],
 		}
 		a.request, a.freeable = requests(p, a.allocated, g)

@@ -25,6 +25,7 @@ type exclusive struct {
 	oneNUMANode             bool
 	aligned                 bool // policy restricted or single-numa-node, on a machine where that matters
 	alignmentChanged        bool
+	byPod                   bool // pods with pod-level resources get CPUs and memory as a whole
 }
 
 func exclusiveOf(in Input, n *node, total amounts, pods []*pod) exclusive {
@@ -40,10 +41,11 @@ func exclusiveOf(in Input, n *node, total amounts, pods []*pod) exclusive {
 	case "restricted", "single-numa-node":
 		e.aligned = true
 	}
-	e.alignmentChanged = alignmentOf(in.After) != alignmentOf(n.before) || !maps.Equal(alignmentOptions(in.After), alignmentOptions(n.before))
+	e.alignmentChanged = alignmentOf(in.After) != alignmentOf(n.before) ||
+		!maps.Equal(alignmentOptions(in.After), alignmentOptions(n.before)) || !maps.Equal(cpuOptions(in.After), cpuOptions(n.before))
+	e.byPod = n.gates.on("PodLevelResourceManagers") && alignmentOf(in.After)[1] == "pod"
 	if e.staticCPU {
-		options, _ := texts(in.After, "cpuManagerPolicyOptions")
-		e.fullCores = options["full-pcpus-only"] == "true"
+		e.fullCores = cpuOptions(in.After)["full-pcpus-only"] == "true"
 		e.reservedCPUs = reservedCPUs(in.After)
 		all := total[corev1.ResourceCPU] / 1000
 		if !in.Machine.OnlineCPUs.IsEmpty() {
@@ -53,7 +55,9 @@ func exclusiveOf(in Input, n *node, total amounts, pods []*pod) exclusive {
 		if in.CPUState != nil && in.CPUState.Policy == "static" && !in.CPUState.Default.IsEmpty() {
 			e.cpu, e.shared = in.CPUState, int64(in.CPUState.Default.Size())
 		}
-		e.shared = max(0, e.shared-e.reservedCPUs)
+		if e.cpu == nil || !isStrict(in.After) { // with that option the shared CPUs are without the reserved ones
+			e.shared = max(0, e.shared-e.reservedCPUs)
+		}
 	}
 	if e.staticMemory && in.MemoryState != nil && in.MemoryState.Policy == "Static" {
 		e.memory = in.MemoryState
@@ -180,6 +184,9 @@ func (n *node) topology(p *pod) *cause {
 		if hinted := n.hinted(e, p); hinted && (e.alignmentChanged || missingCPUs > 0 || len(missingMemory) > 0) {
 			return because("TopologyAffinityError", "the topology manager may find no alignment for the pod's CPUs, memory or devices")
 		}
+	}
+	if e.byPod && (e.staticCPU || e.staticMemory) && n.exclusivePod(p) && resources.IsPodLevelResourcesSet(p.Pod) {
+		return because("UnexpectedAdmissionError", "the kubelet assigns CPUs and memory for pod-level resources again at each start, and may find none")
 	}
 	if e.staticCPU && e.fullCores && n.gates.minor < 37 {
 		if c := n.wholeCores(e, p); c != nil {
