@@ -78,6 +78,7 @@ func TestPodsThatCountAsUsers(t *testing.T) {
 	deleted := func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
 	for _, tt := range []prediction{
 		{name: "terminating", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, deleted)}, want: "a OutOfcpu"},
+		{name: "terminating before it started", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, deleted, func(p *corev1.Pod) { p.Status = corev1.PodStatus{} })}, want: "a OutOfcpu"},
 		{name: "terminal", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, ended)}},
 		{name: "terminal with a running container", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })}, want: "a OutOfcpu"},
 		{name: "terminal with a container that only the runtime knows", pods: []*corev1.Pod{aPod("a", oneCPU), aPod("b", oneCPU, ended)}, want: "a OutOfcpu",
@@ -111,6 +112,7 @@ func TestRequestsOfPods(t *testing.T) {
 		{name: "huge pages that the node does not have", pods: []*corev1.Pod{aPod("a", quantities("hugepages-1Gi", "1Gi"))}, want: "a OutOfhugepages-1Gi"},
 		{name: "ephemeral storage", after: `{"evictionHard":{},"kubeReserved":{"ephemeral-storage":"50Gi"}}`, pods: []*corev1.Pod{aPod("a", quantities("ephemeral-storage", "51Gi")), aPod("b", quantities("ephemeral-storage", "0"))}, want: "a OutOfephemeral-storage"},
 		{name: "extended resource that is used up", node: capacities("example.com/x", "0"), pods: []*corev1.Pod{aPod("a", quantities("example.com/x", "1"))}, want: "a OutOfexample.com/x"},
+		{name: "resource that admission does not compare", pods: []*corev1.Pod{aPod("a", quantities("tapes", "1"))}},
 		{name: "cpu before memory", pods: []*corev1.Pod{aPod("a", quantities("cpu", "3", "memory", "5Gi"))}, want: "a OutOfcpu"},
 		{name: "pods before cpu", after: `{"evictionHard":{},"maxPods":0}`, pods: []*corev1.Pod{aPod("a", cpu("3"))}, want: "a OutOfpods"},
 		{name: "pod-level requests", pods: []*corev1.Pod{aPod("a", nil, withPodLevel(cpu("2100m")))}, want: "a OutOfcpu", in: map[int]string{33: ""}},
@@ -170,6 +172,12 @@ func TestPreemption(t *testing.T) {
 		{name: "too little to preempt, because less is allocated", pods: []*corev1.Pod{aPod("a", cpu("1")), aPod("b", cpu("1500m"), critical)}, input: func(in *Input) {
 			in.Allocated = map[types.UID]Allocation{"uid-a": {Containers: map[string]corev1.ResourceRequirements{"c": {Requests: cpu("100m")}}}}
 		}, want: "a OutOfcpu, b UnexpectedAdmissionError"},
+		{name: "a higher pod that does not need the resource", pods: []*corev1.Pod{aPod("a", cpu("1"), critical), aPod("b", nil, priority(2_000_000_001)), aPod("c", cpu("1500m"))}, want: "c OutOfcpu"},
+		{name: "enough to preempt in two containers", pods: []*corev1.Pod{aPod("a", cpu("400m"), func(p *corev1.Pod) { p.Spec.Containers = append(p.Spec.Containers, p.Spec.Containers[0]) }), aPod("b", cpu("2"), critical)}, want: "a OutOfcpu"},
+		{name: "enough to preempt in pod-level requests", pods: []*corev1.Pod{aPod("a", nil, withPodLevel(cpu("1"))), aPod("b", cpu("1500m"), critical)}, want: "a OutOfcpu", in: map[int]string{33: ""}},
+		{name: "too little to preempt in pod-level requests, because less is allocated", pods: []*corev1.Pod{aPod("a", nil, withPodLevel(cpu("1"))), aPod("b", cpu("1500m"), critical)}, input: func(in *Input) {
+			in.Allocated = map[types.UID]Allocation{"uid-a": {Pod: &corev1.ResourceRequirements{Requests: cpu("100m")}}}
+		}, want: "a OutOfcpu, b UnexpectedAdmissionError", in: map[int]string{33: ""}},
 		{name: "a lack of another resource", pods: []*corev1.Pod{aPod("a", quantities("memory", "1Gi"), critical), aPod("b", quantities("memory", "1Gi"), priority(2_000_000_001)), aPod("c", cpu("3"))}, want: "c OutOfcpu"},
 		{name: "pods", after: `{"evictionHard":{},"maxPods":1}`, pods: []*corev1.Pod{aPod("a", nil), aPod("b", nil, critical)}, want: "a OutOfpods"},
 		{name: "a critical pod on a full node with the wrong label", pods: []*corev1.Pod{aPod("a", cpu("1500m")), aPod("b", cpu("1"), critical, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "hdd"} })},
@@ -191,19 +199,30 @@ func TestDevices(t *testing.T) {
 		initContainer("i", nil, false)(p)
 		p.Spec.InitContainers[0].Resources.Limits = quantities("example.com/gpu", "1")
 	}
-	claimed := func(p *corev1.Pod) {
-		p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{RequestMappings: []corev1.ContainerExtendedResourceRequest{{ContainerName: "c", ResourceName: "example.com/gpu"}}}
+	claimed := func(container, resource string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{RequestMappings: []corev1.ContainerExtendedResourceRequest{{ContainerName: container, ResourceName: resource}}}
+		}
 	}
+	notRunning := func(in *Input) { has("c", 1)(in); in.Running = nil }
 	for _, tt := range []prediction{
 		{name: "running", pods: []*corev1.Pod{aPod("a", nil, gpu)}, input: has("c", 1)},
 		{name: "other number", pods: []*corev1.Pod{aPod("a", nil, gpu)}, input: has("c", 2), want: "a UnexpectedAdmissionError"},
 		{name: "running without devices", pods: []*corev1.Pod{aPod("a", nil, gpu)}, input: has("d", 1), want: "a OutOfexample.com/gpu"},
 		{name: "completed init container", pods: []*corev1.Pod{aPod("a", nil, initGPU)}, input: has("i", 1), want: "a UnexpectedAdmissionError"},
-		{name: "running containers are not known", pods: []*corev1.Pod{aPod("a", nil, gpu)}, input: func(in *Input) { has("c", 1)(in); in.Running = nil }, want: "a UnexpectedAdmissionError"},
+		{name: "running containers are not known", pods: []*corev1.Pod{aPod("a", nil, gpu)}, input: notRunning, want: "a UnexpectedAdmissionError"},
 		{name: "plugin that is gone", pods: []*corev1.Pod{aPod("a", nil, gpu)}, input: func(in *Input) { has("c", 1)(in); in.Devices.Registered, in.Running = nil, nil }, want: "a UnexpectedAdmissionError"},
 		{name: "no plugin", pods: []*corev1.Pod{aPod("a", nil, gpu)}},
-		{name: "claim", pods: []*corev1.Pod{aPod("a", nil, gpu, claimed)}, input: func(in *Input) { has("d", 1)(in); in.Running = nil },
-			want: "a UnexpectedAdmissionError", in: map[int]string{36: "", 37: ""}},
+		{name: "claim", pods: []*corev1.Pod{aPod("a", nil, gpu, claimed("c", "example.com/gpu"))}, input: notRunning, want: "a UnexpectedAdmissionError", in: map[int]string{36: "", 37: ""}},
+		{name: "claim with its gate", after: `{"evictionHard":{},"featureGates":{"DRAExtendedResource":true}}`, pods: []*corev1.Pod{aPod("a", nil, gpu, claimed("c", "example.com/gpu"))}, input: notRunning,
+			in: map[int]string{33: "a UnexpectedAdmissionError", 34: "a UnexpectedAdmissionError"}},
+		{name: "claim of another container or resource", pods: []*corev1.Pod{aPod("a", nil, gpu, claimed("d", "example.com/gpu")), aPod("b", nil, gpu, claimed("c", "example.com/x"))}, input: notRunning,
+			want: "a UnexpectedAdmissionError, b UnexpectedAdmissionError"},
+		{name: "plugin that nobody uses yet", pods: []*corev1.Pod{aPod("a", nil, gpu)}, input: func(in *Input) { in.Devices.Registered = []corev1.ResourceName{"example.com/gpu"} }, want: "a UnexpectedAdmissionError"},
+		{name: "allocated limit", pods: []*corev1.Pod{aPod("a", nil, gpu)}, input: func(in *Input) {
+			has("c", 2)(in)
+			in.Allocated = map[types.UID]Allocation{"uid-a": {Containers: map[string]corev1.ResourceRequirements{"c": {Limits: quantities("example.com/gpu", "2")}}}}
+		}},
 		{name: "plugins' resources do not count as extended ones", node: capacities("example.com/gpu", "0"), pods: []*corev1.Pod{aPod("a", quantities("example.com/gpu", "1"), gpu)}, input: has("c", 1)},
 	} {
 		tt.run(t)
@@ -259,6 +278,8 @@ func TestPlacement(t *testing.T) {
 		{name: "port without protocol", pods: []*corev1.Pod{aPod("a", nil, ports(port(80, corev1.ProtocolTCP))), aPod("b", nil, ports(port(80, "")))}, want: "a NodePorts, b NodePorts"},
 		{name: "port of a sidecar", pods: []*corev1.Pod{aPod("a", nil, ports(port(80, corev1.ProtocolTCP))), aPod("b", nil, initPort(true))}, want: "a NodePorts, b NodePorts"},
 		{name: "port of an init container", pods: []*corev1.Pod{aPod("a", nil, ports(port(80, corev1.ProtocolTCP))), aPod("b", nil, initPort(false))}},
+		{name: "port of one address twice", pods: []*corev1.Pod{aPod("a", nil, ports(corev1.ContainerPort{HostPort: 80, HostIP: "10.0.0.1"})), aPod("b", nil, ports(corev1.ContainerPort{HostPort: 80, HostIP: "10.0.0.1"}))}, want: "a NodePorts, b NodePorts"},
+		{name: "ports of the pods only", pods: []*corev1.Pod{aPod("a", nil, ports(port(0, ""))), aPod("b", nil, ports(port(0, "")))}},
 		{name: "port twice in one pod", pods: []*corev1.Pod{aPod("a", nil, ports(port(80, corev1.ProtocolTCP), port(80, corev1.ProtocolTCP)))}},
 		{name: "taint of static pods", node: func(n *corev1.Node) {
 			n.Spec.Taints = []corev1.Taint{{Key: "t", Effect: corev1.TaintEffectNoExecute}}
@@ -269,6 +290,9 @@ func TestPlacement(t *testing.T) {
 		})}, want: "a NodeAffinity"},
 		{name: "label of a flag", pods: []*corev1.Pod{aPod("a", nil, static, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} })},
 			input: func(in *Input) { in.Machine.NodeLabels = map[string]string{"disk": "ssd"} }},
+		{name: "groups of the image", pods: []*corev1.Pod{aPod("a", nil, func(p *corev1.Pod) {
+			p.Spec.SecurityContext = &corev1.PodSecurityContext{SupplementalGroupsPolicy: new(corev1.SupplementalGroupsPolicyMerge)}
+		})}},
 		{name: "groups", pods: []*corev1.Pod{aPod("a", nil, strict)}, node: func(n *corev1.Node) { n.Status.Features = &corev1.NodeFeatures{SupplementalGroupsPolicy: new(true)} }},
 		{name: "groups that the runtime lost", pods: []*corev1.Pod{aPod("a", nil, strict)}, node: func(n *corev1.Node) { n.Status.Features = &corev1.NodeFeatures{SupplementalGroupsPolicy: new(false)} }, want: "a SupplementalGroupsPolicyNotSupported"},
 
@@ -284,12 +308,17 @@ func TestPlacement(t *testing.T) {
 		{name: "user namespace in the host's network", after: userNamespaces, pods: []*corev1.Pod{aPod("a", nil, hostUsers)}, in: map[int]string{36: "a PodFeatureUnsupported", 37: "a PodFeatureUnsupported"}},
 		{name: "user namespace in the host's network that is declared", after: userNamespaces, node: declares("UserNamespacesHostNetworkSupport"), pods: []*corev1.Pod{aPod("a", nil, hostUsers)}},
 		{name: "user namespace in the host's network without the gate", node: declares("UserNamespacesHostNetworkSupport"), pods: []*corev1.Pod{aPod("a", nil, hostUsers)}, in: map[int]string{36: "a PodFeatureUnsupported", 37: "a PodFeatureUnsupported"}},
+		{name: "user namespace in the host's network with the gate of 1.35", after: `{"evictionHard":{},"featureGates":{"NodeDeclaredFeatures":true}}`, pods: []*corev1.Pod{aPod("a", nil, hostUsers)}, in: map[int]string{36: "a PodFeatureUnsupported", 37: "a PodFeatureUnsupported"}},
 		{name: "mount options", after: mounts, pods: []*corev1.Pod{aPod("a", nil, mount)}, in: map[int]string{37: "a PodFeatureUnsupported"}},
 		{name: "mount options that are declared", after: mounts, node: declares("VolumeBindMountOptions"), pods: []*corev1.Pod{aPod("a", nil, mount)}},
 		{name: "no declared features", after: `{"evictionHard":{},"featureGates":{"NodeDeclaredFeatures":false}}`, pods: []*corev1.Pod{aPod("a", nil, hostUsers)}, in: map[int]string{37: "a PodFeatureUnsupported"}},
 
 		{name: "AppArmor of a static pod that runs", pods: []*corev1.Pod{aPod("a", nil, static, confined), aPod("b", nil, static, annotated), aPod("c", nil, static)}, input: noAppArmor, want: "a AppArmor, b AppArmor"},
 		{name: "AppArmor of a pod that has no phase yet", pods: []*corev1.Pod{aPod("a", nil, confined, func(p *corev1.Pod) { p.Status.Phase = "" })}, input: noAppArmor, want: "a AppArmor"},
+		{name: "AppArmor unconfined", pods: []*corev1.Pod{aPod("a", nil, static, func(p *corev1.Pod) {
+			p.Spec.SecurityContext = &corev1.PodSecurityContext{AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}}
+			p.Annotations["container.apparmor.security.beta.kubernetes.io/c"] = "unconfined"
+		})}, input: noAppArmor},
 		{name: "AppArmor that the kernel has", pods: []*corev1.Pod{aPod("a", nil, static, confined)}},
 	} {
 		tt.run(t)
@@ -320,7 +349,7 @@ func TestPressure(t *testing.T) {
 		{name: "soft", after: `{"evictionHard":{},"evictionSoft":{"memory.available":"1Gi"}}`, input: memory(gib - 1), pods: pods, want: all},
 		{name: "of the old configuration", before: gi, after: nothingReserved, input: memory(gib - 1), pods: []*corev1.Pod{aPod("a", nil)}, want: none},
 		{name: "percentage", after: `{"evictionHard":{"memory.available":"25%"}}`, input: memory(gib - 1), pods: pods, want: all},
-		{name: "no threshold", after: `{"evictionHard":{"memory.available":"0%"}}`, input: memory(0), pods: pods, want: none},
+		{name: "no threshold", after: `{"evictionHard":{"memory.available":"0%"}}`, input: memory(-1), pods: pods, want: none},
 		{name: "huge pages", after: gi, node: capacities("hugepages-2Mi", "1Gi"), input: memory(2*gib - 1), pods: []*corev1.Pod{aPod("a", nil)}, in: map[int]string{37: "a Evicted"}},
 		{name: "images", after: `{"evictionHard":{"imagefs.available":"15%"}}`, input: func(in *Input) { in.Usage.ImageFS = Level{100, 14} }, pods: pods, want: all},
 		{name: "inodes", after: `{"evictionHard":{"nodefs.inodesFree":"5%"}}`, input: func(in *Input) { in.Usage.NodeFSInodes = Level{100, 4} }, pods: pods, want: all},
@@ -331,6 +360,9 @@ func TestPressure(t *testing.T) {
 		{name: "memory condition", node: condition(corev1.NodeMemoryPressure, corev1.ConditionTrue), pods: append([]*corev1.Pod{tolerant}, pods...), want: "b Evicted"},
 		{name: "disk condition", node: condition(corev1.NodeDiskPressure, corev1.ConditionTrue), pods: pods, want: all},
 		{name: "process condition", node: condition(corev1.NodePIDPressure, corev1.ConditionTrue), pods: pods, want: all},
+		{name: "two conditions", node: func(n *corev1.Node) {
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionTrue}, {Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue}}
+		}, pods: pods, want: all},
 		{name: "false condition", node: condition(corev1.NodePIDPressure, corev1.ConditionFalse), pods: pods, want: none},
 		{name: "condition and a measurement", node: condition(corev1.NodeMemoryPressure, corev1.ConditionTrue), input: memory(4 * gib), pods: pods, want: none},
 
@@ -365,6 +397,20 @@ func TestStaticPolicies(t *testing.T) {
 	hasFour := map[types.UID]map[string]cpuset.CPUSet{"uid-a": {"c": cpuset.New(4, 5, 6, 7)}}
 	a := aPod("a", nil, guaranteed("4"))
 	small := func(name string) *corev1.Pod { return aPod(name, nil, guaranteed("500m")) }
+	inits := func(cpus ...string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			for i, cpu := range cpus {
+				list := quantities("cpu", cpu, "memory", "64Mi")
+				p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: fmt.Sprint("i", i), Resources: corev1.ResourceRequirements{Requests: list, Limits: list}})
+			}
+		}
+	}
+	second := func(cpu string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			list := quantities("cpu", cpu, "memory", "64Mi")
+			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "d", Resources: corev1.ResourceRequirements{Requests: list, Limits: list}})
+		}
+	}
 	memory := func(free uint64, numa int, assigned ...types.UID) func(*Input) {
 		return func(in *Input) {
 			in.MemoryState = &MemoryState{Policy: "Static", NUMA: map[int]map[corev1.ResourceName]MemoryTable{}, Assigned: map[types.UID]map[string]bool{}}
@@ -389,11 +435,31 @@ func TestStaticPolicies(t *testing.T) {
 		{name: "CPUs that an init container leaves to the container", after: `{"evictionHard":{},` + static + `}`, node: eight, pods: []*corev1.Pod{aPod("b", nil, guaranteed("3"), func(p *corev1.Pod) {
 			p.Spec.InitContainers = []corev1.Container{{Name: "i", Resources: p.Spec.Containers[0].Resources}}
 		})}, input: cpu("0-3", hasFour)},
+		{name: "CPUs of several init containers", after: `{"evictionHard":{},` + static + `}`, node: eight, pods: []*corev1.Pod{aPod("b", nil, guaranteed("1"), inits("3", "3"))}, input: cpu("0-3", hasFour)},
+		{name: "CPUs of several containers", after: `{"evictionHard":{},` + static + `}`, node: eight, pods: []*corev1.Pod{aPod("b", nil, guaranteed("2"), second("2"))}, input: cpu("0-3", hasFour), want: "b UnexpectedAdmissionError"},
+		{name: "CPUs of several pods", after: `{"evictionHard":{},` + static + `}`, node: eight, pods: []*corev1.Pod{aPod("b", nil, guaranteed("2")), aPod("c", nil, guaranteed("2"))}, input: cpu("0-3", hasFour), want: "b UnexpectedAdmissionError, c UnexpectedAdmissionError"},
+		{name: "CPUs that a sidecar has", after: `{"evictionHard":{},` + static + `}`, node: eight, pods: []*corev1.Pod{aPod("a", nil, guaranteed("3"), inits("1"), func(p *corev1.Pod) {
+			p.Spec.InitContainers[0].RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+		})}, input: cpu("0", map[types.UID]map[string]cpuset.CPUSet{"uid-a": {"c": cpuset.New(4, 5, 6), "i0": cpuset.New(7)}})},
+		{name: "CPUs of an init container beside a sidecar", after: `{"evictionHard":{},` + static + `}`, node: eight, pods: []*corev1.Pod{aPod("b", nil, guaranteed("1"), inits("1", "2"), func(p *corev1.Pod) {
+			p.Spec.InitContainers[0].RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+		})}, input: cpu("0-3", hasFour), want: "b UnexpectedAdmissionError"},
+		{name: "CPUs that are allocated", after: `{"evictionHard":{},` + static + `}`, node: eight, pods: []*corev1.Pod{aPod("b", nil, guaranteed("3"))}, input: func(in *Input) {
+			cpu("0-3", hasFour)(in)
+			in.Allocated = map[types.UID]Allocation{"uid-b": {Containers: map[string]corev1.ResourceRequirements{"c": {Requests: quantities("cpu", "4")}}}}
+		}, want: "b UnexpectedAdmissionError"},
 		{name: "part of a CPU", after: `{"evictionHard":{},` + static + `}`, node: eight, pods: []*corev1.Pod{a, aPod("b", nil, guaranteed("3500m"))}, input: cpu("0", hasFour), want: "a OutOfcpu, b OutOfcpu"},
 		{name: "burstable", after: `{"evictionHard":{},` + static + `}`, node: eight, pods: []*corev1.Pod{a, aPod("b", quantities("cpu", "2"))}, input: cpu("0", hasFour)},
 		{name: "pod-level resources", after: `{"evictionHard":{},` + static + `}`, node: eight, pods: []*corev1.Pod{a, aPod("b", nil, guaranteed("2"), func(p *corev1.Pod) {
 			p.Spec.Resources = &p.Spec.Containers[0].Resources
 		})}, input: cpu("0", hasFour), in: map[int]string{33: "b UnexpectedAdmissionError"}},
+		{name: "class of the status", after: `{"evictionHard":{},` + static + `}`, node: eight, pods: []*corev1.Pod{a, aPod("b", nil, guaranteed("2"), func(p *corev1.Pod) { p.Status.QOSClass = corev1.PodQOSBurstable })}, input: cpu("0", hasFour)},
+		{name: "request below the limit", after: `{"evictionHard":{},` + static + `}`, node: eight, pods: []*corev1.Pod{a, aPod("b", nil, guaranteed("2"), func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Limits = quantities("cpu", "2", "memory", "65Mi")
+		})}, input: cpu("0", hasFour)},
+		{name: "class of pod-level resources", after: `{"evictionHard":{},"cpuManagerPolicy":"static","systemReserved":{"cpu":"1"},"featureGates":{"PodLevelResourceManagers":true}}`, node: eight, pods: []*corev1.Pod{a, aPod("b", nil, guaranteed("2"), func(p *corev1.Pod) {
+			p.Spec.Resources = &corev1.ResourceRequirements{Requests: quantities("cpu", "2", "memory", "65Mi"), Limits: quantities("cpu", "3", "memory", "65Mi")}
+		})}, input: cpu("0", hasFour)},
 		{name: "pod-level resources as a whole", node: eight, pods: []*corev1.Pod{aPod("b", nil, guaranteed("2"), func(p *corev1.Pod) {
 			p.Spec.Resources = &p.Spec.Containers[0].Resources
 		})}, after: `{"evictionHard":{},` + static + `,"topologyManagerScope":"pod","featureGates":{"PodLevelResourceManagers":true}}`, input: cpu("0-7", nil),
@@ -401,6 +467,7 @@ func TestStaticPolicies(t *testing.T) {
 
 		{name: "full cores", after: full, node: eight, pods: []*corev1.Pod{a}, input: cpu("0-3", hasFour), want: "a SMTAlignmentError", in: map[int]string{37: ""}},
 		{name: "full cores with enough free ones", after: full, node: capacities("cpu", "12"), pods: []*corev1.Pod{a}, input: cpu("0-3,8-11", hasFour)},
+		{name: "full cores beside a reserved thread", after: full, node: capacities("cpu", "12"), pods: []*corev1.Pod{a}, input: cpu("0-3,8", hasFour), want: "a SMTAlignmentError", in: map[int]string{37: ""}},
 		{name: "half a core", after: full, node: capacities("cpu", "12"), pods: []*corev1.Pod{aPod("a", nil, guaranteed("3"))}, input: cpu("0-3,8-11", map[types.UID]map[string]cpuset.CPUSet{"uid-a": {"c": cpuset.New(4, 5, 6)}}), want: "a SMTAlignmentError", in: map[int]string{37: ""}},
 		{name: "full cores of unknown size", after: full, node: capacities("cpu", "12"), pods: []*corev1.Pod{a, small("b")}, input: func(in *Input) { cpu("0-3,8-11", hasFour)(in); in.Machine.ThreadsPerCore = 0 }, want: "a SMTAlignmentError", in: map[int]string{37: ""}},
 
@@ -412,6 +479,8 @@ func TestStaticPolicies(t *testing.T) {
 		{name: "alignment with other options of CPUs", before: aligned("restricted"), after: aligned("restricted")[:len(aligned("restricted"))-1] + `,"cpuManagerPolicyOptions":{"align-by-socket":"true"}}`, node: eight, pods: []*corev1.Pod{a}, input: cpu("0-3", hasFour), want: "a TopologyAffinityError"},
 		{name: "alignment with other options", before: aligned("restricted"), after: aligned("restricted")[:len(aligned("restricted"))-1] + `,"topologyManagerPolicyOptions":{"prefer-closest-numa-nodes":"true"}}`, node: eight, pods: []*corev1.Pod{a}, input: cpu("0-3", hasFour), want: "a TopologyAffinityError"},
 		{name: "alignment of a pod that has not started", before: aligned("restricted"), after: aligned("restricted"), node: eight, pods: []*corev1.Pod{aPod("b", nil, guaranteed("1"))}, input: cpu("0-3", hasFour), want: "b TopologyAffinityError"},
+		{name: "alignment of missing CPUs", before: `{"evictionHard":{},` + static + `,"topologyManagerPolicy":"restricted"}`, after: `{"evictionHard":{},` + static + `,"topologyManagerPolicy":"restricted"}`, node: eight, pods: []*corev1.Pod{aPod("b", nil, guaranteed("1"))}, input: cpu("0-3", hasFour), want: "b TopologyAffinityError"},
+		{name: "alignment of missing memory", before: aligned("restricted"), after: aligned("restricted"), node: eight, pods: []*corev1.Pod{small("b")}, input: cpu("0-3", hasFour), want: "b TopologyAffinityError"},
 		{name: "alignment of devices", before: aligned("none"), after: aligned("restricted"), node: eight, pods: []*corev1.Pod{aPod("a", nil, func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits = quantities("example.com/gpu", "1") })}, input: func(in *Input) {
 			cpu("0-3", nil)(in)
 			in.Devices = Devices{Allocated: []DeviceAllocation{{"uid-a", "c", "example.com/gpu", 1}}}
@@ -422,6 +491,10 @@ func TestStaticPolicies(t *testing.T) {
 		{name: "memory on one NUMA node", after: wantsMemory, pods: []*corev1.Pod{small("a"), small("b")}, input: memory(64<<20, 1, "uid-a")},
 		{name: "no memory on one NUMA node", after: wantsMemory, pods: []*corev1.Pod{small("a"), small("b")}, input: memory(64<<20-1, 1, "uid-a"), want: "b UnexpectedAdmissionError"},
 		{name: "memory on two NUMA nodes", after: wantsMemory, pods: []*corev1.Pod{small("a"), small("b")}, input: memory(1<<40, 2, "uid-a"), want: "b UnexpectedAdmissionError"},
+		{name: "memory of several containers", after: wantsMemory, pods: []*corev1.Pod{aPod("b", nil, guaranteed("500m"), second("500m"))}, input: memory(127<<20, 1), want: "b UnexpectedAdmissionError"},
+		{name: "huge pages", after: wantsMemory, node: capacities("hugepages-2Mi", "1Gi"), pods: []*corev1.Pod{aPod("b", nil, guaranteed("500m"), func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Requests["hugepages-2Mi"] = resource.MustParse("2Mi")
+		})}, input: memory(1<<40, 1), want: "b UnexpectedAdmissionError"},
 		{name: "memory of burstable pods", after: wantsMemory, pods: []*corev1.Pod{aPod("b", quantities("memory", "64Mi"))}, input: memory(0, 2)},
 		{name: "memory of a completed init container", after: wantsMemory, pods: []*corev1.Pod{aPod("a", nil, guaranteed("500m"), func(p *corev1.Pod) {
 			p.Spec.InitContainers = []corev1.Container{{Name: "i", Resources: p.Spec.Containers[0].Resources}}

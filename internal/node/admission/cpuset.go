@@ -31,7 +31,7 @@ func ParseCPUSet(text string) (cpuset.CPUSet, error) {
 		if errLow != nil || errHigh != nil {
 			return cpuset.New(), fmt.Errorf("list of CPUs: %.20q is not a CPU or range below %d", part, maxCPUs)
 		}
-		if total += 1 + max(0, int(high)-int(low)); total > maxCPUs {
+		if total += 1 + int(high) - int(low); total > maxCPUs {
 			return cpuset.New(), fmt.Errorf("list of CPUs: more than %d", maxCPUs)
 		}
 	}

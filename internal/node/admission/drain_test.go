@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 )
@@ -80,7 +81,13 @@ func TestNeedsDrainNamesEachCause(t *testing.T) {
 			in.CPUState.Default = cpuset.New()
 		}, "default set of CPUs is empty"},
 		{"new state", `{` + static + `,"reservedSystemCPUs":"0"}`, `{` + static + `,"reservedSystemCPUs":"1"}`, func(in *Input) { in.CPUState = &CPUState{Policy: "static"} }, ""},
-		{"state of policy none", `{}`, `{"kubeReserved":{"cpu":"1"}}`, func(in *Input) { in.CPUState = &CPUState{Policy: "none"} }, ""},
+		{"state of policy none", `{}`, `{"kubeReserved":{"cpu":"1"}}`, func(in *Input) {
+			cpu(cpuset.New(3))(in)
+			in.CPUState.Policy = "none"
+		}, ""},
+		{"strict reservation of another number of CPUs", `{` + strict + `,"kubeReserved":{"cpu":"1"}}`, `{` + strict + `,"kubeReserved":{"cpu":"2"}}`, cpu(cpuset.New()), "the reservation of CPUs changes"},
+		{"strict reservation that begins", `{` + static + `,"kubeReserved":{"cpu":"1"}}`, `{` + strict + `,"kubeReserved":{"cpu":"1"}}`, cpu(cpuset.New()), "the reservation of CPUs changes"},
+		{"strict reservation that ends", `{` + strict + `,"kubeReserved":{"cpu":"1"}}`, `{` + static + `,"kubeReserved":{"cpu":"1"}}`, strictly("1-3"), "the reservation of CPUs changes"},
 		{"CPU that went offline", `{` + static + `,"reservedSystemCPUs":"0"}`, `{` + static + `,"reservedSystemCPUs":"0"}`, func(in *Input) {
 			cpu(cpuset.New())(in)
 			in.Machine.OnlineCPUs = cpuset.New(0, 1)
@@ -91,9 +98,10 @@ func TestNeedsDrainNamesEachCause(t *testing.T) {
 		{"reservation without reservedMemory", `{` + reserved1 + `,` + gib + `}`, `{` + reserved1 + `,` + gib + `,"systemReserved":{"memory":"1Mi"}}`, memory, "they must add up"},
 		{"threshold without reservedMemory", `{` + reserved1 + `,` + gib + `}`, `{` + reserved1 + `,"kubeReserved":{"memory":"1Gi"},"evictionHard":{"memory.available":"1Mi"}}`, memory, "they must add up"},
 		{"threshold of the kubelet that ignores it", `{` + reserved1 + `,` + gib + `}`, `{` + reserved1 + `,"kubeReserved":{"memory":"1Gi"},"evictionHard":{"memory.available":"1Mi"}}`, func(in *Input) { memory(in); in.Machine.IgnoreEviction = true }, ""},
-		{"memory state of policy None", `{}`, `{"kubeReserved":{"memory":"1Gi"}}`, func(in *Input) { in.MemoryState = &MemoryState{Policy: "None"} }, ""},
+		{"memory state of policy None", `{}`, `{"kubeReserved":{"memory":"1Gi"}}`, func(in *Input) { memory(in); in.MemoryState.Policy = "None" }, ""},
 		{"reservedMemory that stays", `{` + reserved1 + `}`, `{` + reserved1 + `,"maxPods":5}`, memory, ""},
 		{"user namespaces", `{}`, `{"userNamespaces":{"idsPerPod":131072}}`, func(in *Input) { in.Pods[0].Spec.HostUsers = new(false) }, "idsPerPod changes"},
+		{"user namespaces that stay", `{}`, `{"userNamespaces":{"idsPerPod":65536}}`, func(in *Input) { in.Pods[0].Spec.HostUsers = new(false) }, ""},
 		{"user namespaces and no pod with one", `{}`, `{"userNamespaces":{"idsPerPod":131072}}`, nil, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -106,6 +114,16 @@ func TestNeedsDrainNamesEachCause(t *testing.T) {
 				t.Errorf("got %q, want %q", reasons, tt.want)
 			}
 		})
+	}
+}
+
+func TestTheDriverOfTheRuntimeCountsWithItsGate(t *testing.T) {
+	const off = `{"featureGates":{"KubeletCgroupDriverFromCRI":false},"cgroupDriver":"cgroupfs"}`
+	for minor, want := range map[int]int{33: 1, 34: 0} {
+		in := Input{Minor: minor, Before: config(t, `{}`), After: config(t, off), Node: aNode(), Pods: []*corev1.Pod{aPod("a", nil)}, Machine: Machine{CgroupDriver: "systemd"}}
+		if reasons := NeedsDrain(in); len(reasons) != want {
+			t.Errorf("1.%d: got %q, want %d reasons", minor, reasons, want)
+		}
 	}
 }
 
@@ -128,6 +146,29 @@ func TestGatesFollowTheVersion(t *testing.T) {
 	} {
 		if got := gatesOf(config(t, tt.config), tt.minor).on(tt.gate); got != tt.want {
 			t.Errorf("1.%d with %s: %s is %v, want %v", tt.minor, tt.config, tt.gate, got, tt.want)
+		}
+	}
+}
+
+func TestQuantitiesAreAmounts(t *testing.T) {
+	for _, tt := range []struct {
+		name corev1.ResourceName
+		text string
+		want int64
+	}{
+		{"cpu", "1500m", 1500}, {"cpu", "1u", 1}, {"memory", "1500m", 2}, {"memory", "1Gi", 1 << 30}, {"cpu", "-1", 0}, {"memory", "-9E", 0},
+		{"memory", "1e30", maxAmount}, {"cpu", "1e30", maxAmount}, {"cpu", "8E", maxAmount}, {"cpu", "2305843009213692", 2305843009213692000},
+	} {
+		if got := amount(tt.name, resource.MustParse(tt.text)); got != tt.want {
+			t.Errorf("%s of %s is %d, want %d", tt.text, tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestThresholdsAreTheKubelets(t *testing.T) {
+	for value, want := range map[string]int64{"0%": 0, "100%": 0, "50%": 500, "3.3%": 32, "7": 7, "1Ki": 1024, "x": 1000, "-1%": 1000, "NaN%": 1000, "101%": 1000, "": 1000} {
+		if got := threshold(value, 1000); got != want {
+			t.Errorf("%q of 1000 is %d, want %d", value, got, want)
 		}
 	}
 }

@@ -66,6 +66,18 @@ func TestTheKubeletsFilesAreDecoded(t *testing.T) {
 	}
 }
 
+func TestAListOfAllCPUsIsParsed(t *testing.T) {
+	if set, err := ParseCPUSet(" 0-8190,8191\n"); err != nil || set.Size() != 8192 {
+		t.Errorf("%d CPUs, %v", set.Size(), err)
+	}
+	if _, err := ParseCPUSet("0-8191,0"); err == nil {
+		t.Error("8193 CPUs are parsed")
+	}
+	if set, err := ParseCPUSet(""); err != nil || !set.Equals(cpuset.New()) {
+		t.Errorf("an empty list: %v, %v", set, err)
+	}
+}
+
 // decoders are the decoders by name, with their errors only.
 var decoders = map[string]func([]byte) error{
 	"allocated": func(b []byte) error { _, err := DecodeAllocated(b); return err },
