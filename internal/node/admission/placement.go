@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -151,48 +152,36 @@ func initialNode(n *corev1.Node, flag map[string]string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels}}
 }
 
-// hostPort is a port of the node.
+// hostPort is a port of the node on an address; without an address it stands for the port on any of them.
 type hostPort struct {
 	protocol corev1.Protocol
-	port     int32
+	number   int32
+	address  string
 }
 
-// portUser is a pod that has a host port on an address.
-type portUser struct {
-	*pod
-	address string
-}
-
-type portUsers map[hostPort][]portUser
+// portUsers has two pods of those that have a host port: enough to find another pod than a given one.
+type portUsers map[hostPort][2]*pod
 
 const anyAddress = "0.0.0.0"
 
-// hostPorts calls visit for each host port of containers and sidecars.
-func hostPorts(p *pod, visit func(hostPort, string)) {
-	for i := range p.Spec.Containers {
-		containerPorts(&p.Spec.Containers[i], visit)
-	}
-	for i := range p.Spec.InitContainers {
-		if isSidecar(&p.Spec.InitContainers[i]) {
-			containerPorts(&p.Spec.InitContainers[i], visit)
+// hostPorts returns the host ports of containers and sidecars.
+func hostPorts(p *pod) (ports []hostPort) {
+	add := func(c *corev1.Container) {
+		for _, port := range c.Ports {
+			if port.HostPort > 0 {
+				ports = append(ports, hostPort{cmp.Or(port.Protocol, corev1.ProtocolTCP), port.HostPort, cmp.Or(port.HostIP, anyAddress)})
+			}
 		}
 	}
-}
-
-func containerPorts(c *corev1.Container, visit func(hostPort, string)) {
-	for _, port := range c.Ports {
-		if port.HostPort <= 0 {
-			continue
-		}
-		protocol, address := port.Protocol, port.HostIP
-		if protocol == "" {
-			protocol = corev1.ProtocolTCP
-		}
-		if address == "" {
-			address = anyAddress
-		}
-		visit(hostPort{protocol, port.HostPort}, address)
+	for c := range pointers(p.Spec.Containers) {
+		add(c)
 	}
+	for c := range pointers(p.Spec.InitContainers) {
+		if isSidecar(c) {
+			add(c)
+		}
+	}
+	return ports
 }
 
 func isSidecar(c *corev1.Container) bool {
@@ -202,21 +191,36 @@ func isSidecar(c *corev1.Container) bool {
 func portsOf(pods []*pod) portUsers {
 	users := portUsers{}
 	for _, p := range pods {
-		hostPorts(p, func(port hostPort, address string) { users[port] = append(users[port], portUser{p, address}) })
+		for _, port := range hostPorts(p) {
+			for _, address := range []string{port.address, ""} {
+				port.address = address
+				if known := users[port]; known[0] == nil {
+					users[port] = [2]*pod{p}
+				} else if known[0] != p {
+					users[port] = [2]*pod{known[0], p}
+				}
+			}
+		}
 	}
 	return users
 }
 
 // conflict returns a host port of the pod that another pod has too, and that pod; nil if there is none.
 func (u portUsers) conflict(p *pod) (number int32, other *pod) {
-	hostPorts(p, func(port hostPort, address string) {
-		for _, user := range u[port] {
-			if other == nil && user.pod != p && (user.address == address || user.address == anyAddress || address == anyAddress) {
-				number, other = port.port, user.pod
+	for _, port := range hostPorts(p) {
+		addresses := []string{port.address, anyAddress}
+		if port.address == anyAddress {
+			addresses = []string{""}
+		}
+		for _, port.address = range addresses {
+			for _, user := range u[port] {
+				if user != nil && user != p {
+					return port.number, user
+				}
 			}
 		}
-	})
-	return number, other
+	}
+	return 0, nil
 }
 
 // lateHandlers applies the handlers after the predicates: AppArmor, pod-level resources and declared features.

@@ -3,7 +3,6 @@ package admission
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -177,56 +176,6 @@ func TestAPredictionDoesNotChangeItsInput(t *testing.T) {
 			t.Errorf("changed:\n%s", diff)
 		}
 	})
-}
-
-func TestHostileObjectsAreNoProblem(t *testing.T) {
-	huge := resource.MustParse("9E")
-	negative := resource.MustParse("-9E")
-	many := func() []*corev1.Pod {
-		var pods []*corev1.Pod
-		for i := range 500 {
-			p := aPod(fmt.Sprint("p", i), nil)
-			p.Spec.Containers, p.Status.ContainerStatuses = nil, nil
-			for c := range 200 {
-				name := fmt.Sprint("c", c)
-				p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: name, Resources: corev1.ResourceRequirements{Requests: quantities("cpu", "1m", "memory", "1")}})
-				p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: name, AllocatedResources: quantities("cpu", "1m")})
-			}
-			pods = append(pods, p)
-		}
-		return pods
-	}
-	for _, tt := range []struct {
-		name   string
-		node   *corev1.Node
-		config string
-		pods   []*corev1.Pod
-		want   int
-	}{
-		{"empty Node", &corev1.Node{}, `{}`, []*corev1.Pod{aPod("a", nil), aPod("b", quantities("cpu", "1"))}, 2},
-		{"empty pods", aNode(), `{}`, []*corev1.Pod{nil, {}}, 0},
-		{"empty configuration", aNode(), `{}`, []*corev1.Pod{aPod("a", quantities("cpu", "1"))}, 0},
-		{"no configuration", aNode(), `null`, []*corev1.Pod{aPod("a", quantities("cpu", "1"))}, 0},
-		{"fields of other types", aNode(), `{"maxPods":"x","podsPerCore":[],"kubeReserved":3,"evictionHard":{"memory.available":true,"nodefs.available":"NaN%"},"featureGates":[1],"allowedUnsafeSysctls":[1,null],"reservedMemory":[1,{"numaNode":"x","limits":[]}],"reservedSystemCPUs":"-"}`,
-			[]*corev1.Pod{aPod("a", quantities("cpu", "1"))}, 0},
-		{"huge configuration", aNode(), `{"podsPerCore":9223372036854775807,"maxPods":-5,"evictionHard":{"memory.available":"99999999999999999999999E"}}`, []*corev1.Pod{aPod("a", nil)}, 1},
-		{"huge quantities", aNode(), `{}`, []*corev1.Pod{aPod("a", corev1.ResourceList{"cpu": huge, "memory": huge}), aPod("b", corev1.ResourceList{"cpu": huge, "memory": huge})}, 2},
-		{"negative quantities", aNode(), nothingReserved, []*corev1.Pod{aPod("a", corev1.ResourceList{"cpu": negative}), aPod("b", quantities("cpu", "3"))}, 1},
-		{"negative capacity", aNode(func(n *corev1.Node) { n.Status.Capacity["cpu"], n.Status.Allocatable["cpu"] = negative, negative }), nothingReserved, []*corev1.Pod{aPod("a", quantities("cpu", "1m"))}, 1},
-		{"500 pods with 200 containers", aNode(), nothingReserved, many(), 500},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			for _, minor := range []int{math.MinInt, 33, 37, math.MaxInt} {
-				in := Input{Minor: minor, After: config(t, tt.config), Node: tt.node, Pods: tt.pods,
-					CPUState: &CPUState{}, MemoryState: &MemoryState{}, Devices: Devices{Allocated: []DeviceAllocation{{}}}}
-				var losses []Loss
-				inLittleTime(t, func() { losses = Predict(in); NeedsDrain(in) })
-				if len(losses) != tt.want {
-					t.Errorf("1.%d: %d losses, want %d: %.1000s", minor, len(losses), tt.want, told(losses))
-				}
-			}
-		})
-	}
 }
 
 // BenchmarkPredict has a full node: 110 pods with two containers, a sidecar and a status each.

@@ -9,10 +9,12 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// Limits of the kubelet's files. 500 pods with 200 containers each need less than 30 MB of allocated_pods_state.
+// Limits of the kubelet's files. 500 pods with 200 containers each need less than 30 MB of allocated_pods_state, with
+// 800,000 values.
 const (
-	maxStateFile = 32 << 20 // bytes
-	maxAssigned  = 1 << 20  // CPUs of all containers together
+	maxStateFile   = 32 << 20 // bytes
+	maxStateValues = 1 << 20  // a decoder needs some hundred bytes for each, however short
+	maxAssigned    = 1 << 20  // CPUs of all containers together
 )
 
 // decode decodes JSON of limited size into a type that is not recursive, so that no nesting needs a deep stack. Unknown
@@ -20,6 +22,15 @@ const (
 func decode(data []byte, into any) error {
 	if len(data) > maxStateFile {
 		return fmt.Errorf("%d bytes, more than %d", len(data), maxStateFile)
+	}
+	values := 0
+	for _, c := range data {
+		if c == ',' || c == '{' || c == '[' {
+			values++
+		}
+	}
+	if values > maxStateValues {
+		return fmt.Errorf("%d values, more than %d", values, maxStateValues)
 	}
 	return json.Unmarshal(data, into)
 }

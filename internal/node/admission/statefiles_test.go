@@ -66,6 +66,15 @@ func TestTheKubeletsFilesAreDecoded(t *testing.T) {
 	}
 }
 
+// The last one of a repeated key counts, as it does for the kubelet.
+func TestRepeatedKeysAreDecodedLikeTheKubelet(t *testing.T) {
+	state, err := DecodeCPUState([]byte(`{"policyName":"none","policyName":"static","entries":{"u":{"c":"1"},"u":{"d":"2"}},"defaultCpuSet":"x","DEFAULTCPUSET":"0"}`))
+	want := &CPUState{"static", cpuset.New(0), map[types.UID]map[string]cpuset.CPUSet{"u": {"d": cpuset.New(2)}}}
+	if diff := cmp.Diff(want, state, cmp.Comparer(cpuset.CPUSet.Equals)); diff != "" || err != nil {
+		t.Errorf("%v (-want, +got):\n%s", err, diff)
+	}
+}
+
 func TestAListOfAllCPUsIsParsed(t *testing.T) {
 	if set, err := ParseCPUSet(" 0-8190,8191\n"); err != nil || set.Size() != 8192 {
 		t.Errorf("%d CPUs, %v", set.Size(), err)
@@ -97,9 +106,14 @@ func TestBrokenFilesAreErrorsInLittleTime(t *testing.T) {
 		{"broken data", "allocated", `{"data":"{"}`, "data: unexpected end"},
 		{"broken quantity", "allocated", entry("lots"), "quantities must match"},
 		{"long quantity", "allocated", entry(strings.Repeat("9", 1000)), "quantity of 1000 bytes"},
-		{"deep", "devices", `{"Data":{"New":` + strings.Repeat("[", 1<<20) + strings.Repeat("]", 1<<20) + `}}`, "exceeded max depth"},
-		{"deep in data", "memory", inData(strings.Repeat("[", 1<<20)), "data: invalid character '[' exceeded max depth"},
+		{"deep", "devices", `{"Data":{"New":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}}`, "exceeded max depth"},
+		{"deep in data", "memory", inData(strings.Repeat("[", 20_000)), "data: invalid character '[' exceeded max depth"},
 		{"large", "cpu", strings.Repeat(" ", maxStateFile+1), "more than 33554432"},
+		{"many values", "devices", `{"Data":{"PodDeviceEntries":[{}` + strings.Repeat(",{}", 1<<19) + `]}}`, "1048580 values, more than 1048576"},
+		{"not a number", "devices", `{"Data":NaN}`, "invalid character"},
+		{"number that is not one in data", "memory", inData(`{"machineState":{"0":{"memoryMap":{"memory":{"free":NaN}}}}}`), "invalid character"},
+		{"more bytes than there can be", "memory", `{"machineState":{"0":{"memoryMap":{"memory":{"free":18446744073709551616}}}}}`, "cannot unmarshal"},
+		{"NUMA node that is no number", "memory", `{"machineState":{"99999999999999999999":{}}}`, "cannot unmarshal"},
 		{"CPU number", "cpu", `{"defaultCpuSet":"8192"}`, `"8192" is not a CPU or range below 8192`},
 		{"no CPU", "cpu", `{"defaultCpuSet":"x"}`, `"x" is not a CPU`},
 		{"four billion CPUs", "cpu", `{"defaultCpuSet":"0-4000000000"}`, `"0-4000000000" is not a CPU`},
@@ -171,6 +185,36 @@ func useFile(after component.Effective, data []byte) {
 var stateFiles = []string{allocatedFile, devicesFile, cpuFile, memoryFile, `{"data":` + quoted(cpuFile) + `}`, `{"data":` + quoted(memoryFile) + `}`}
 
 const staticPolicies = `{"cpuManagerPolicy":"static","memoryManagerPolicy":"Static","cpuManagerPolicyOptions":{"full-pcpus-only":"true"}}`
+
+func FuzzCPUSet(f *testing.F) {
+	for _, text := range []string{"", "0-3,7", " 1\n", "0-4000000000", "3-1", "8191-0,0-8191", "-", ",", "+1", "0-8191,0-8191"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		set, err := ParseCPUSet(text)
+		if again, errAgain := ParseCPUSet(set.String()); err == nil && (errAgain != nil || !again.Equals(set) || set.Size() > maxCPUs) {
+			t.Errorf("%q is %v, and again %v, %v", text, set, again, errAgain)
+		}
+	})
+}
+
+func FuzzQuantity(f *testing.F) {
+	for _, text := range []string{"1", "1e30", "-9E", "1e999999999", "0.5", "1Ki", "100%", "3.3%", "NaN%"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if q, err := parseQuantity(text); err == nil {
+			for _, name := range []corev1.ResourceName{"cpu", "memory"} {
+				if a := amount(name, q); a < 0 || a > maxAmount {
+					t.Errorf("%q of %s is %d", text, name, a)
+				}
+			}
+		}
+		if least := threshold(text, 1<<40); least < 0 {
+			t.Errorf("the threshold %q is %d", text, least)
+		}
+	})
+}
 
 func FuzzDecoders(f *testing.F) {
 	after := config(f, staticPolicies)
