@@ -85,9 +85,10 @@ func (s *tally) String() string {
 // pair runs one pair: pods and a change.
 func (n *node) pair(seed uint64, sum *tally) {
 	n.t.Helper()
-	before, after := worldOf(seed-1), worldOf(seed)
+	before, after := worldOf(seed-1, n.kubelet.minor), worldOf(seed, n.kubelet.minor)
 	n.reach(before)
 	pods, unplaced := n.place(seed, before, after)
+	n.resize(seed, before)
 	n.reports(before)
 	n.set(after)
 	placed := slices.DeleteFunc(slices.Clone(pods), func(name string) bool { return unplaced[name] })
@@ -191,20 +192,24 @@ func (n *node) place(seed uint64, before, after world) (names []string, unplaced
 		if i > 0 {
 			<-tick.C
 		}
-		if _, err := shared.kube.CoreV1().Pods(namespace).Create(n.t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		name, err := n.create(pod)
+		if err != nil {
 			n.t.Fatalf("seed %d: %v\n%s", seed, err, asYAML(pod.Spec))
 		}
-		names = append(names, pod.Name)
+		names = append(names, name)
 	}
 	n.eventually("the pods run", func(ctx context.Context) error {
 		pods, err := n.pods(ctx)
 		if err != nil {
 			return err
 		}
+		if len(pods) < len(names) {
+			return fmt.Errorf("%d of %d pods are in the API", len(pods), len(names))
+		}
 		unplaced = map[string]bool{}
 		for _, pod := range pods {
 			switch {
-			case pod.Status.Phase == corev1.PodFailed:
+			case pod.Status.Phase == corev1.PodFailed, pod.Status.Phase == corev1.PodSucceeded: // preempted
 				unplaced[pod.Name] = true
 				n.t.Logf("seed %d: %s did not run before the restart: %s: %s", seed, pod.Name, pod.Status.Reason, pod.Status.Message)
 			case pod.Status.Phase != corev1.PodRunning:

@@ -284,8 +284,11 @@ func (n *node) reports(w world) {
 		for name, want := range w.allocatable(status.Capacity) {
 			got := status.Allocatable[name]
 			value, rounding := got.Value(), int64(2<<20)
-			if name == corev1.ResourceCPU {
+			switch name {
+			case corev1.ResourceCPU:
 				value, rounding = got.MilliValue(), 0
+			case extended:
+				rounding = 0
 			}
 			if value < want-rounding || value > want+rounding {
 				return fmt.Errorf("%s is %d, want %d", name, value, want)
@@ -323,8 +326,10 @@ func (n *node) set(w world) {
 		n.t.Fatal(err)
 	}
 	n.eventually("the Node is changed", func(ctx context.Context) error {
-		_, err := shared.kube.CoreV1().Nodes().Patch(ctx, n.host.Name(), types.MergePatchType, patch, metav1.PatchOptions{})
-		return err
+		if _, err := shared.kube.CoreV1().Nodes().Patch(ctx, n.host.Name(), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			return err
+		}
+		return n.setExtended(ctx, w.extended)
 	})
 }
 
@@ -334,6 +339,9 @@ func (n *node) remove(names []string, lost map[string]string) {
 	n.t.Helper()
 	pods := shared.kube.CoreV1().Pods(namespace)
 	for _, name := range names {
+		if err := os.Remove(n.manifest(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			n.t.Fatal(err)
+		}
 		grace := int64(1)
 		if lost[name] != "" {
 			grace = 0

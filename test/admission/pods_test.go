@@ -119,6 +119,14 @@ func podsOf(seed uint64, node string, minor int, capacity corev1.ResourceList, b
 			total -= share
 		}
 	}
+	extra := newRand(seed, extraStream)
+	if left := total(extra, 1, old[extended], young[extended]); extra.chance(40) {
+		for i := 0; left > 0; i = extra.IntN(count) {
+			shares[i][extended]++
+			left--
+		}
+	}
+	staticPod := extra.IntN(3 * count) // an index, in one pair of three
 	var pods []*corev1.Pod
 	for i := range count {
 		pod := podOf(d, minor, shares[i], before, after)
@@ -126,6 +134,9 @@ func podsOf(seed uint64, node string, minor int, capacity corev1.ResourceList, b
 		pod.Spec.NodeName = node
 		if d.chance(15) {
 			hostPort(d, pod, i)
+		}
+		if i == staticPod {
+			makeStatic(pod)
 		}
 		pods = append(pods, pod)
 	}
@@ -188,13 +199,14 @@ func podOf(d *dice, minor int, share amounts, before, after world) *corev1.Pod {
 	case shape == 4 && share[corev1.ResourceCPU] > 2*overhead[corev1.ResourceCPU] && share[corev1.ResourceMemory] > 2*overhead[corev1.ResourceMemory]:
 		spec.RuntimeClassName = new(overheadClass)
 		spec.Containers = []corev1.Container{run("one", share.minus(overhead))}
-	case shape == 5 && minor >= 34 && share[corev1.ResourceCPU] > 0 && share[corev1.ResourceEphemeralStorage] == 0:
+	case shape == 5 && minor >= 34 && share[corev1.ResourceCPU] > 0 && share[corev1.ResourceEphemeralStorage] == 0 && share[extended] == 0 && !before.disables("PodLevelResources"):
 		spec.Resources = &corev1.ResourceRequirements{Requests: share.list()}
 		spec.Containers = []corev1.Container{run("one", third), run("two", nil)}
 	default:
 		spec.Containers = []corev1.Container{run("one", share)}
 	}
 	setLimits(d, spec)
+	limitExtended(spec)
 	switch {
 	case d.chance(12):
 		spec.PriorityClassName = oneOf(d, "system-node-critical", "system-cluster-critical")

@@ -7,13 +7,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// world is the random state of a node that depends on a seed only: the configuration of its kubelet, labels and taints. The pair of a
+// world is the random state of a node that depends on a seed only: the configuration of its kubelet, labels, taints and the amount of an extended resource. The pair of a
 // seed starts in the world of the previous seed, so consecutive pairs need one restart each, and any pair can run alone.
 type world struct {
 	seed   uint64
 	config map[string]any // fields of the KubeletConfiguration; a world sets the same fields as any other
 	labels map[string]string
 	taints []corev1.Taint
+	// extended is the Node's capacity of the extended resource.
+	extended int64
 }
 
 // The labels of worlds. A missing one is removed.
@@ -27,6 +29,8 @@ const (
 const (
 	worldStream = iota + 1
 	podStream
+	extraStream  // extended resources, feature gates, static pods
+	resizeStream // in-place resizes
 )
 
 func newRand(seed, stream uint64) *dice { return &dice{rand.New(rand.NewPCG(seed, stream))} }
@@ -39,7 +43,7 @@ func (d *dice) chance(percent int) bool { return d.IntN(100) < percent }
 // oneOf returns one of the values.
 func oneOf[T any](d *dice, values ...T) T { return values[d.IntN(len(values))] }
 
-func worldOf(seed uint64) world {
+func worldOf(seed uint64, minor int) world {
 	d := newRand(seed, worldStream)
 	w := world{seed: seed, labels: map[string]string{tierLabel: "a", genLabel: "2"}}
 
@@ -106,6 +110,7 @@ func worldOf(seed uint64) world {
 			Effect: oneOf(d, corev1.TaintEffectNoExecute, corev1.TaintEffectNoExecute, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule),
 		})
 	}
+	w.addExtras(minor)
 	return w
 }
 
@@ -116,6 +121,7 @@ func (w world) allocatable(capacity corev1.ResourceList) map[corev1.ResourceName
 		corev1.ResourceCPU:              capacity.Cpu().MilliValue(),
 		corev1.ResourceMemory:           capacity.Memory().Value(),
 		corev1.ResourceEphemeralStorage: capacity.StorageEphemeral().Value(),
+		extended:                        w.extended,
 	}
 	for _, field := range []string{"kubeReserved", "systemReserved"} {
 		for name, v := range w.config[field].(map[string]any) {
