@@ -64,8 +64,12 @@ func limitExtended(spec *corev1.PodSpec) {
 	}
 }
 
-// makeStatic turns a pod into one of a manifest, which cannot name other objects.
-func makeStatic(pod *corev1.Pod) {
+// makeStatic turns a pod into one of a manifest, which cannot name other objects. Before 1.35 a kubelet may admit it before it has
+// seen the Node's labels, so that the prediction refuses each pair with a selector.
+func makeStatic(pod *corev1.Pod, minor int) {
+	if minor < 35 {
+		pod.Spec.NodeSelector, pod.Spec.Affinity = nil, nil
+	}
 	pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 	pod.Labels = map[string]string{staticLabel: "yes"}
 	pod.Spec.PriorityClassName, pod.Spec.RuntimeClassName = "", nil

@@ -136,7 +136,7 @@ func podsOf(seed uint64, node string, minor int, capacity corev1.ResourceList, b
 			hostPort(d, pod, i)
 		}
 		if i == staticPod {
-			makeStatic(pod)
+			makeStatic(pod, minor)
 		}
 		pods = append(pods, pod)
 	}

@@ -7,8 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// world is the random state of a node that depends on a seed only: the configuration of its kubelet, labels, taints and the amount of an extended resource. The pair of a
-// seed starts in the world of the previous seed, so consecutive pairs need one restart each, and any pair can run alone.
+// world is the random state of a node that depends on a seed and the kubelet's version only: the configuration of its kubelet, labels,
+// taints and the amount of an extended resource. The pair of a seed starts in the world of the previous seed, so consecutive pairs need
+// one restart each, and any pair can run alone.
 type world struct {
 	seed   uint64
 	config map[string]any // fields of the KubeletConfiguration; a world sets the same fields as any other

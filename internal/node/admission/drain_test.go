@@ -51,7 +51,7 @@ func TestNeedsDrainNamesEachCause(t *testing.T) {
 		{"cgroupDriver that the runtime decides", `{}`, `{"cgroupDriver":"systemd"}`, func(in *Input) { in.Machine.CgroupDriver = "systemd" }, ""},
 		{"cgroupRoot and no containers", `{}`, `{"cgroupRoot":"/x"}`, func(in *Input) { in.Running = map[types.UID]map[string]bool{} }, ""},
 		{"configuration that runs is not known", `null`, `{"cgroupRoot":"/x"}`, nil, ""},
-		{"CPU policy", `{` + static + `}`, `{}`, cpu(cpuset.New()), `the file is of policy "static"`},
+		{"CPU policy", `{` + static + `}`, `{}`, cpu(cpuset.New()), `cpu_manager_state was written by "static"`},
 		{"reserved CPUs that are free", `{` + static + `,"reservedSystemCPUs":"0"}`, `{` + static + `,"reservedSystemCPUs":"0-1"}`, cpu(cpuset.New(3)), ""},
 		{"reserved CPUs that are assigned", `{` + static + `,"reservedSystemCPUs":"0"}`, `{` + static + `,"reservedSystemCPUs":"0,3"}`, cpu(cpuset.New(3)), "reserved CPUs belong to containers"},
 		{"number of reserved CPUs", `{` + static + `,"kubeReserved":{"cpu":"1"}}`, `{` + static + `,"kubeReserved":{"cpu":"1500m"}}`, cpu(cpuset.New(3)), "the reservation of CPUs changes"},
@@ -92,7 +92,7 @@ func TestNeedsDrainNamesEachCause(t *testing.T) {
 			cpu(cpuset.New())(in)
 			in.Machine.OnlineCPUs = cpuset.New(0, 1)
 		}, "the machine's available CPUs"},
-		{"memory policy", `{}`, `{}`, memory, `the file is of policy "Static"`},
+		{"memory policy", `{}`, `{}`, memory, `memory_manager_state was written by "Static"`},
 		{"reservedMemory", `{` + reserved1 + `}`, `{` + reserved2 + `}`, memory, "reservedMemory of memory on NUMA node 0"},
 		{"reservedMemory of another NUMA node", `{` + reserved1 + `}`, `{"memoryManagerPolicy":"Static","reservedMemory":[{"numaNode":1,"limits":{"memory":"1Gi"}}]}`, memory, "reservedMemory of memory on NUMA node 0"},
 		{"reservation without reservedMemory", `{` + reserved1 + `,` + gib + `}`, `{` + reserved1 + `,` + gib + `,"systemReserved":{"memory":"1Mi"}}`, memory, "they must add up"},
