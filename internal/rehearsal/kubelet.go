@@ -259,6 +259,9 @@ func (p *process) Exit() supervisor.Exit {
 	return p.exit
 }
 
+// LastErrors implements agent.Process.
+func (p *process) LastErrors() string { return "" }
+
 // Stop implements agent.Process.
 func (p *process) Stop(time.Duration) supervisor.Exit {
 	p.end(supervisor.Exit{Code: -1, Signal: "terminated", Stopped: true})

@@ -24,7 +24,7 @@ const module = "github.com/evenkeel/evenkeel/"
 var layers = [][]string{
 	{"api", "config", "internal/node/trial", "internal/fleet/rollout", "internal/atomicfile", "internal/printable"},
 	{"internal/payload"},
-	{"internal/component", "internal/fleet/policy", "internal/node/checkpoint", "internal/node/hostns", "internal/node/lockfile", "internal/node/source", "internal/node/supervisor"},
+	{"internal/component", "internal/fleet/policy", "internal/node/checkpoint", "internal/node/hostns", "internal/node/lockfile", "internal/node/relay", "internal/node/source", "internal/node/supervisor"},
 	{"internal/node/admission"},
 	{"internal/node/machine"},
 	{"internal/program", "internal/kubeadm", "internal/fleet/query", "internal/node/agent", "internal/node/install"},
@@ -107,6 +107,7 @@ var external = map[string]string{
 	"internal/node/hostns":      "golang.org/x/sys",
 	"internal/node/install":     "github.com/coreos/go-systemd/v22 github.com/godbus/dbus/v5 golang.org/x/sys",
 	"internal/node/lockfile":    "golang.org/x/sys",
+	"internal/node/relay":       "golang.org/x/sys",
 	"internal/node/source":      "k8s.io/api k8s.io/apimachinery k8s.io/client-go",
 	"internal/node/supervisor":  "github.com/coreos/go-systemd/v22 golang.org/x/sys",
 	"internal/payload":          "go.yaml.in/yaml/v2 k8s.io/api sigs.k8s.io/json sigs.k8s.io/yaml",

@@ -224,7 +224,7 @@ func (a *Agent) wait(ctx context.Context, wake time.Duration) {
 // handleExit notes an unexpected exit. After one with status 0 it waits for a moment: the init system may be stopping
 // everything, and its SIGTERM for the agent follows.
 func (a *Agent) handleExit(ctx context.Context) {
-	exit := a.kubelet.process.Exit()
+	exit, lastErrors := a.kubelet.process.Exit(), a.kubelet.process.LastErrors()
 	a.kubelet.process = nil
 	if exit.Code == 0 {
 		select {
@@ -237,5 +237,5 @@ func (a *Agent) handleExit(ctx context.Context) {
 		return
 	}
 	a.log(a.state.Run.Config).Warn("the kubelet exited unexpectedly", "exit", exit.String())
-	a.kubelet.exit = &trial.Child{Exited: true, Spawned: true, Exit: exit.String()}
+	a.kubelet.exit = &trial.Child{Exited: true, Spawned: true, Exit: exit.String(), LastErrors: lastErrors}
 }

@@ -49,6 +49,8 @@ type Process interface {
 	Done() <-chan struct{}
 	Changed() <-chan struct{} // its health may have changed
 	Exit() supervisor.Exit    // after Done
+	// LastErrors returns, after Done, the last errors that the kubelet logged, as one line without credentials; empty: none.
+	LastErrors() string
 	Stop(grace time.Duration) supervisor.Exit
 	Healthy() bool // READY, watchdog and healthz agree
 	Waiting() bool // for its lock

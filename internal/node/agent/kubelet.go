@@ -14,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/admission"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 	"github.com/evenkeel/evenkeel/internal/node/machine"
+	"github.com/evenkeel/evenkeel/internal/node/relay"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -199,13 +200,21 @@ func (h *HostKubelet) RunsStaticPods(effective component.Effective) bool {
 func (h *HostKubelet) Start(ctx context.Context, run component.RunConfig, effective component.Effective) (Process, error) {
 	run.InitFile = h.InitFile
 	argv := h.Argv(run, h.lockFile())
+	output, stderr := h.relayOutput()
 	p, err := supervisor.Start(supervisor.Command{
-		Path: argv[0], Args: argv[1:], Stdout: os.Stdout, Stderr: os.Stderr, Watchdog: watchdog,
+		Path: argv[0], Args: argv[1:], Stdout: os.Stdout, Stderr: stderr, Watchdog: watchdog,
 	}, h.Notifier)
 	if err != nil {
+		if output != nil {
+			output.Close()
+		}
 		return nil, err
 	}
-	k := &kubeletProcess{Process: p, changed: make(chan struct{}, 1), intervalChanged: make(chan struct{}, 1)}
+	k := &kubeletProcess{
+		Process: p, output: output, collected: make(chan struct{}), copied: make(chan struct{}),
+		changed: make(chan struct{}, 1), intervalChanged: make(chan struct{}, 1),
+	}
+	go k.collect()
 	// Without a health endpoint, READY and the watchdog decide.
 	if url := h.HealthzURL(effective); effective != nil && url != "" {
 		k.health = component.NewHealth(url)
@@ -214,15 +223,63 @@ func (h *HostKubelet) Start(ctx context.Context, run component.RunConfig, effect
 	return k, nil
 }
 
-// kubeletProcess is a running kubelet with its health.
+// relayOutput returns the file for the kubelet's log. The log passes through a relay, which keeps the last errors. Without
+// one, which the node may have no memory for, the kubelet runs all the same, and writes to this process's stderr itself.
+func (h *HostKubelet) relayOutput() (*relay.Relay, *os.File) {
+	output, err := relay.Start(os.Stderr, h.Log)
+	if err != nil {
+		h.Log.Warn("cannot keep the kubelet's last errors: if it exits, the status does not say why", "err", err)
+		return nil, os.Stderr
+	}
+	return output, output.Input()
+}
+
+// kubeletProcess is a running kubelet with its health and its log.
 type kubeletProcess struct {
 	*supervisor.Process
+	output          *relay.Relay  // nil: the log is not relayed
+	collected       chan struct{} // closed when lastErrors is set, after the exit
+	lastErrors      string
+	copied          chan struct{}     // closed when the log has been copied, after the exit
 	health          *component.Health // nil: the configuration disables the endpoint
 	ok              atomic.Bool       // the result of the last probe of healthz
 	wasHealthy      bool
 	closely         atomic.Bool // probe at closeInterval
 	intervalChanged chan struct{}
 	changed         chan struct{}
+}
+
+const (
+	maxLastErrors = 1 << 10 // bytes
+	// relayTimeout limits how long an exit waits for the relay, twice: a slow journal must not delay the next start.
+	relayTimeout = time.Second
+)
+
+// collect keeps the last errors of a kubelet that has exited, and releases its relay.
+func (k *kubeletProcess) collect() {
+	defer close(k.copied)
+	<-k.Done()
+	if k.output == nil {
+		close(k.collected)
+		return
+	}
+	defer k.output.Close()
+	k.lastErrors = component.LastErrors(k.output.Lines(relayTimeout), maxLastErrors)
+	close(k.collected)
+	k.output.Drain(relayTimeout)
+}
+
+// LastErrors implements Process.
+func (k *kubeletProcess) LastErrors() string {
+	<-k.collected
+	return k.lastErrors
+}
+
+// Stop implements Process. It also waits until the log has been copied: in a container, the relay ends with the agent.
+func (k *kubeletProcess) Stop(grace time.Duration) supervisor.Exit {
+	exit := k.Process.Stop(grace)
+	<-k.copied
+	return exit
 }
 
 // Intervals between health probes: short after a start and during a trial, long for a kubelet that has been healthy.

@@ -72,6 +72,7 @@ type kubeletState struct {
 	shuttingDown      bool
 	staticPods        bool
 	exitCode          int
+	lastErrors        string // before each exit
 	stopTakes         time.Duration
 
 	starts  []string // names, in their order
@@ -405,6 +406,8 @@ func (p *simProcess) Exit() supervisor.Exit {
 	defer p.kubelet.mu.Unlock()
 	return p.exit
 }
+
+func (p *simProcess) LastErrors() string { return p.kubelet.get().lastErrors }
 
 func (p *simProcess) Stop(time.Duration) supervisor.Exit {
 	select {

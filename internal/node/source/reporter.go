@@ -71,7 +71,8 @@ func NewReporter(client *Client, node, component string, log *slog.Logger) *Repo
 func (r *Reporter) SetClock(now func() time.Time) { r.status.now, r.condition.now = now, now }
 
 // Report sets the state to write. Only the newest report counts. It is written if it differs from the last one in more
-// than the progress of a trial, and retried until it is written or replaced.
+// than the progress of a trial, or if the trial has reached another tenth of its duration, and retried until it is
+// written or replaced.
 func (r *Reporter) Report(report Report) {
 	bounded := report
 	bounded.Status = boundStatus(report.Status)
@@ -223,7 +224,7 @@ func (w *statusWriter) write(ctx context.Context, r Report) error {
 	}
 	unready := status.PodsUnreadyOnRestart
 	for _, last := range []*v1alpha1.NodeConfigStatus{&w.written, w.refused} {
-		if last != nil && equalStatus(status, *last) &&
+		if last != nil && equalStatus(status, *last) && !progressed(status.Trial, last.Trial) &&
 			(unready == nil || reflect.DeepEqual(unready, last.PodsUnreadyOnRestart) || now.Sub(w.at) < countInterval) {
 			return nil
 		}
@@ -278,6 +279,12 @@ func equalStatus(a, b v1alpha1.NodeConfigStatus) bool {
 		return string(raw)
 	}
 	return plain(a) == plain(b)
+}
+
+// progressed reports whether a trial has reached another tenth of its duration since it was written.
+func progressed(now, written *v1alpha1.Trial) bool {
+	return now != nil && written != nil && now.DurationSeconds > 0 &&
+		now.HealthySeconds*10/now.DurationSeconds > written.HealthySeconds*10/now.DurationSeconds
 }
 
 // conditionWriter writes the condition of the Node. Only one goroutine uses it.

@@ -23,8 +23,8 @@ type Command struct {
 	Args []string // without argv[0]
 	Env  []string // nil: the environment of this process; NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID are always replaced
 
-	// Stdout and Stderr are inherited by the child; nil: /dev/null. With a pipe, the output would be lost with this
-	// process.
+	// Stdout and Stderr are inherited by the child; nil: /dev/null. With a pipe that this process reads, the child would wait
+	// for this process, and output would be lost with it: see package relay.
 	Stdout, Stderr *os.File
 
 	// Watchdog is the interval in which the child must send WATCHDOG=1; 0: none. Start lowers it to systemd's interval,

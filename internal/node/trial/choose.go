@@ -197,8 +197,10 @@ func (d *decider) nextWake() time.Duration {
 		return wake
 	}
 	wake = 5 * time.Second
+	terms, healthy := d.next.Trial.Terms, d.next.Trial.Healthy+run.UnsavedHealthy
+	step := max(terms.Duration/progressSteps, time.Second) // Progress is reported in seconds
 	for _, left := range []time.Duration{
-		d.next.Trial.Terms.Duration - d.next.Trial.Healthy - run.UnsavedHealthy, l.HealthTimeout - run.Unhealthy, l.ReadyTimeout - run.NotReady,
+		terms.Duration - healthy, step - healthy%step, l.HealthTimeout - run.Unhealthy, l.ReadyTimeout - run.NotReady,
 		d.stableTime() - run.HealthyFor,
 	} {
 		if left > 0 {

@@ -13,6 +13,8 @@ const (
 	healthySaveStep = 20 * time.Second
 	// unhealthySaveStep is the same limit for the time in which the kubelet was not healthy, or the node not Ready.
 	unhealthySaveStep = 10 * time.Second
+	// progressSteps is how often a decision is made for the progress of a trial, so that the status can show it.
+	progressSteps = 10
 	// stableAfter is how long a kubelet must be healthy until its crashes are forgotten.
 	stableAfter = time.Minute
 
@@ -63,7 +65,7 @@ func (d *decider) updateClocks() bool {
 			run.HealthyFor += gap
 		}
 		if run.HealthyFor >= stableAfter {
-			run.Crashes, run.Counted, run.LastExit = 0, 0, ""
+			run.Crashes, run.Counted, run.LastExit, run.LastErrors = 0, 0, "", ""
 		}
 		if run.Crashes == 0 {
 			run.DeadEnd = false

@@ -107,7 +107,7 @@ func (d *decider) recoverFromCrash() bool {
 	case d.needsTrial():
 		d.beginTrial()
 	case unclean && !d.forbidden(s.Current.Config):
-		s.Run.LastExit = "the node went down without a clean shutdown"
+		s.Run.LastExit, s.Run.LastErrors = "the node went down without a clean shutdown", ""
 		d.editTrial(func(t *Trial) { t.LongestUptime = stableAfter }) // its uptime is not known
 		d.countCrash()
 	}

@@ -16,7 +16,7 @@ func (d *decider) judgeFallback() {
 		if d.rejectLastKnownGood(failure, words) {
 			return
 		}
-		d.reportDeadEnd(words)
+		d.reportDeadEnd(words, d.lastErrors(failure))
 	}
 	doubt := func(b BadConfig) bool {
 		return b.Provisional && (b.matches(s.Current.Config) || b.matches(s.LastKnownGood.Config))
@@ -142,21 +142,22 @@ func (d *decider) rejectLastKnownGood(failure Failure, words string) bool {
 		return true // an outage leads to no verdict, and local would not do better
 	}
 	reason := fmt.Sprintf("last-known-good %s, which has not passed a trial with this kubelet version, failed: %s", label(c, d.o.Local), words)
-	d.markBad(c, failure, reason, "")
+	detail := d.lastErrors(failure)
+	d.markBad(c, failure, reason, detail)
 	d.startCause = CauseRollback
-	d.event(true, eventConfigRolledBack, "%s; going back to local %s", reason, label(Config{}, d.o.Local))
+	d.event(true, eventConfigRolledBack, "%s; going back to local %s%s", reason, label(Config{}, d.o.Local), quoted(detail))
 	d.events[len(d.events)-1].Failure = failure
 	return true
 }
 
-func (d *decider) reportDeadEnd(words string) {
+func (d *decider) reportDeadEnd(words, detail string) {
 	s, c := d.next, d.next.Run.Config
 	stays := s.Current.Same(c) || s.LastKnownGood.Same(c) || c.IsLocal()
 	if s.Run.DeadEnd || !stays || d.forbidden(c) { // a forbidden configuration is about to be replaced
 		return
 	}
 	d.next.Run.DeadEnd = true
-	d.event(true, eventDeadEnd, "%s keeps failing and there is nothing to fall back to: %s; the agent keeps restarting it", label(d.next.Run.Config, d.o.Local), words)
+	d.event(true, eventDeadEnd, "%s keeps failing and there is nothing to fall back to: %s; the agent keeps restarting it%s", label(d.next.Run.Config, d.o.Local), words, quoted(detail))
 }
 
 // localCanRun reports whether local is not known to be invalid.

@@ -19,7 +19,8 @@ func (d *decider) handleExit() bool {
 	if !o.Child.Exited || !run.Started {
 		return true
 	}
-	run.LastExit, run.Healthy, run.HealthyFor, run.ReadyFor = o.Child.Exit, false, 0, 0
+	run.LastExit, run.LastErrors = o.Child.Exit, o.Child.LastErrors
+	run.Healthy, run.HealthyFor, run.ReadyFor = false, 0, 0
 	run.Crashes++
 	if o.Child.Spawned && !d.outage() {
 		run.Counted++
@@ -112,15 +113,16 @@ func (d *decider) promote() {
 
 // fail records a verdict on the configuration on trial and rolls back.
 func (d *decider) fail(f Failure, words string) {
+	detail := d.lastErrors(f)
 	s := &d.next
 	c := s.Current.Config
 	if s.LastKnownGood.Same(c) && !d.localCanRun() {
 		if f == CrashLooped || f == NotHealthy {
-			d.reportDeadEnd(words)
+			d.reportDeadEnd(words, detail)
 		}
 		return
 	}
-	d.markBad(c, f, fmt.Sprintf("current (UID: %s) %s", c.Revision, words), "")
+	d.markBad(c, f, fmt.Sprintf("current (UID: %s) %s", c.Revision, words), detail)
 	if d.next.Bad[0].Provisional {
 		d.editTrial(func(t *Trial) {
 			t.noteUptime(s.Run.Uptime)
@@ -131,8 +133,24 @@ func (d *decider) fail(f Failure, words string) {
 	}
 	s.Run.UnsavedHealthy = 0
 	d.startCause = CauseRollback
-	d.event(true, eventConfigRolledBack, "current (UID: %s) %s; going back to %s", c.Revision, words, d.fallbackLabel())
+	d.event(true, eventConfigRolledBack, "current (UID: %s) %s; going back to %s%s", c.Revision, words, d.fallbackLabel(), quoted(detail))
 	d.events[len(d.events)-1].Failure = f
+}
+
+// lastErrors returns what the kubelet logged before its last exit, if exits are the failure.
+func (d *decider) lastErrors(f Failure) string {
+	if f != CrashLooped {
+		return ""
+	}
+	return d.next.Run.LastErrors
+}
+
+// quoted returns the end of an event's message with the last errors.
+func quoted(lastErrors string) string {
+	if lastErrors == "" {
+		return ""
+	}
+	return "; the kubelet's last errors: " + lastErrors
 }
 
 func joinFirst(list []string) string {

@@ -32,6 +32,7 @@ type nodeSim struct {
 	dryRuns         map[string]Verdict // the results of dry runs; accepted if missing
 	node            Node
 	healthy         bool              // whether a running kubelet is healthy
+	lastErrors      string            // that the kubelet logs before an exit
 	unhealthyConfig func(Config) bool // configurations with which a kubelet is never healthy; nil: none
 	waiting         bool
 	validationHangs bool // dry runs do not end
@@ -299,7 +300,7 @@ func (n *nodeSim) convergeAfter(d time.Duration) {
 
 // exit ends the kubelet unexpectedly.
 func (n *nodeSim) exit(words string, spawned bool) {
-	n.child = Child{Exited: true, Spawned: spawned, Exit: words}
+	n.child = Child{Exited: true, Spawned: spawned, Exit: words, LastErrors: n.lastErrors}
 	n.converge()
 }
 

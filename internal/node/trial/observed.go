@@ -98,6 +98,8 @@ type Child struct {
 	Exited  bool // unexpectedly, since the last decision
 	Spawned bool // of Exited: the process had started
 	Exit    string
+	// LastErrors are the last errors that it logged before, in one line; empty: none are known.
+	LastErrors string
 }
 
 // Node is the node's state in the API, and the state of what the kubelet depends on.

@@ -91,12 +91,7 @@ type BadConfig struct {
 }
 
 // String returns the reason and the detail.
-func (b BadConfig) String() string {
-	if b.Detail == "" {
-		return b.Reason
-	}
-	return b.Reason + ": " + b.Detail
-}
+func (b BadConfig) String() string { return withDetail(b.Reason, b.Detail) }
 
 // Promotion records that a payload passed its whole trial with this version of the component.
 type Promotion struct {
@@ -168,6 +163,8 @@ type Run struct {
 	Counted  int           // those of Crashes that were not caused by an outage
 	Delay    time.Duration // remaining time until the restart after a crash
 	LastExit string
+	// LastErrors are the last errors that the kubelet logged before LastExit; empty: none are known.
+	LastErrors string
 
 	Healthy        bool          // at the last decision
 	SinceStart     time.Duration // of the process, since the last change of Config
@@ -186,6 +183,17 @@ type Run struct {
 	Waited         time.Duration // since the trial became inconclusive
 	Retries        int           // how often the trial was resumed although its fallback failed
 	DeadEnd        bool
+}
+
+// exitReason returns the last exit with the kubelet's last errors before it.
+func (r Run) exitReason() string { return withDetail(r.LastExit, r.LastErrors) }
+
+// withDetail adds the kubelet's own words to a reason, if there are any.
+func withDetail(reason, detail string) string {
+	if detail == "" {
+		return reason
+	}
+	return reason + ": " + detail
 }
 
 // Same reports whether r contains the configuration c.
@@ -220,7 +228,7 @@ func (s State) OnTrial(c Config) bool {
 
 // ForNewVersion returns the part of r that stays valid when the component's binary is replaced by another version.
 func (r Run) ForNewVersion() Run {
-	return Run{Started: r.Started, Config: r.Config, Local: r.Local, Deferred: r.Deferred, LastExit: r.LastExit}
+	return Run{Started: r.Started, Config: r.Config, Local: r.Local, Deferred: r.Deferred, LastExit: r.LastExit, LastErrors: r.LastErrors}
 }
 
 // MustPersist reports whether next, which follows s, has another current configuration or withdraws a verdict. Such a

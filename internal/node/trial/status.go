@@ -58,7 +58,7 @@ func (d *decider) status() Status {
 	case st.Condition.Status != "True":
 		st.Error = st.Condition.Cause
 	case s.Run.Crashes > 0 && !s.Run.Healthy:
-		st.Error = "the kubelet exited unexpectedly: " + s.Run.LastExit
+		st.Error = "the kubelet exited unexpectedly: " + s.Run.exitReason()
 	case d.o.Verdicts[""].Outcome == Rejected: // the kubelet runs all the same, because of --local-invalid=degrade
 		st.Error = fmt.Sprintf("failed to validate local (%s): %s", d.o.Local, d.o.Verdicts[""].Message)
 	default:
@@ -76,7 +76,7 @@ func (d *decider) condition(st *Status) string {
 	runs := d.conditionMessage()
 	if s.Run.DeadEnd {
 		set("False", reasonDeadEnd, runs, fmt.Sprintf("%s keeps failing and there is nothing to fall back to", label(run, d.o.Local)))
-		return s.Run.LastExit
+		return s.Run.exitReason()
 	}
 	if d.blocked.status != "" {
 		set(d.blocked.status, d.blocked.reason, runs, d.blocked.cause)
@@ -131,7 +131,7 @@ func (d *decider) assignedCondition(set func(status, reason, message, cause stri
 			other = "local"
 		}
 		set("Unknown", string(Inconclusive), runs, fmt.Sprintf("the trial of current (UID: %s) was inconclusive: %s failed too", c.Revision, other))
-		return s.Run.LastExit
+		return s.Run.exitReason()
 	}
 	if t := s.Trial; t != nil && t.Fallback == APIProbe {
 		set("Unknown", string(LostAPI), runs, fmt.Sprintf("the API was lost soon after current (UID: %s) was started", c.Revision))

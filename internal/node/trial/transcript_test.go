@@ -127,7 +127,8 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 	"sick-local": func(n *nodeSim, _ *datadriven.TestData) { // local is never healthy
 		n.unhealthyConfig = func(c Config) bool { return c.IsLocal() }
 	},
-	"idle": func(n *nodeSim, td *datadriven.TestData) {},
+	"last-errors": func(n *nodeSim, td *datadriven.TestData) { n.lastErrors = words(td, "words") }, // before each exit from now on
+	"idle":        func(n *nodeSim, td *datadriven.TestData) {},
 	"exit": func(n *nodeSim, td *datadriven.TestData) {
 		text := words(td, "words")
 		if status := words(td, "status"); status != "" {

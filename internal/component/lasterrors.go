@@ -1,0 +1,100 @@
+package component
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
+)
+
+// LastErrors returns the last errors in lines of a component's log, which are errors in one of klog's formats, "Error: ..."
+// or other text, as one line of at most limit bytes. Errors are separated by "; ", and the oldest ones are left out.
+// Credentials are masked.
+func LastErrors(log []byte, limit int) string {
+	const separator, cut = "; ", "..."
+	var found []string
+	lines := strings.Split(strings.ToValidUTF8(string(log), "?"), "\n")
+	for i := 0; i < len(lines); i++ {
+		line := strings.TrimSuffix(lines[i], "\r")
+		var more []string // the value of `key=<`
+		for ; i+1 < len(lines) && (strings.HasPrefix(lines[i+1], "\t") || strings.HasPrefix(lines[i+1], " >")); i++ {
+			if value, ok := strings.CutPrefix(lines[i+1], "\t"); ok {
+				more = append(more, value)
+			}
+		}
+		if strings.TrimSpace(line) == "" {
+			continue // also the rest of an entry whose first line was left out
+		}
+		text := printable.Line(payload.MaskText(errorText(line, strings.Join(more, "\n"))))
+		found = append(slices.DeleteFunc(found, func(s string) bool { return s == text }), text)
+	}
+	out := ""
+	for _, text := range slices.Backward(found) {
+		switch {
+		case out == "" && len(text) > limit:
+			return cut + strings.ToValidUTF8(text[len(text)-limit+len(cut):], "")
+		case out == "":
+			out = text
+		case len(text)+len(separator)+len(out) > limit:
+			return out
+		default:
+			out = text + separator + out
+		}
+	}
+	return out
+}
+
+// errorText returns the message and the error of a line. more are the further lines of a value.
+func errorText(line, more string) string {
+	var message, err string
+	if header := klogHeader.FindString(line); header != "" {
+		rest := line[len(header):]
+		quoted, notStructured := strconv.QuotedPrefix(rest)
+		if notStructured != nil {
+			return rest
+		}
+		message, _ = strconv.Unquote(quoted)
+		for pairs := rest[len(quoted):]; ; {
+			key, after, ok := strings.Cut(strings.TrimLeft(pairs, " "), "=")
+			if !ok {
+				break
+			}
+			var value string
+			if value, pairs = firstValue(after); value == "<" {
+				value = more
+			}
+			if key == "err" || key == "panic" {
+				err = value
+			}
+		}
+		if err == "" {
+			message = strings.TrimSuffix(rest, "=<")
+			if more != "" {
+				message += "=" + more
+			}
+		}
+	} else {
+		var fields struct {
+			Message string `json:"msg"`
+			Err     any    `json:"err"`
+		}
+		if json.Unmarshal([]byte(line), &fields) != nil || fields.Message == "" {
+			return strings.TrimPrefix(line, "Error: ")
+		}
+		message = fields.Message
+		if text, ok := fields.Err.(string); ok {
+			err = text
+		}
+	}
+	switch {
+	case err == "":
+		return message
+	case message == "command failed":
+		return err
+	default:
+		return message + ": " + err
+	}
+}

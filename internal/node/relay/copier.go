@@ -1,0 +1,110 @@
+package relay
+
+import (
+	"os"
+	"os/signal"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// processName is argv[0] of a copying process.
+const processName = "evenkeel-log"
+
+// sharedFD is the descriptor of the shared memory in a copying process.
+const sharedFD = 3
+
+// init makes this program a copying process if it was started as one. It does not return then, so most packages
+// of the program are never initialized: that saves memory and time. Nothing else may start in this way.
+func init() {
+	if len(os.Args) == 1 && os.Args[0] == processName {
+		os.Exit(copyOutput())
+	}
+}
+
+// Pieces of output between the reader and the writer. They let the reader see the end of a child's output although the
+// destination is slow.
+const (
+	pieces    = 8
+	pieceSize = 32 << 10
+)
+
+// copyOutput copies stdin to stderr until its end, and keeps the last lines in the shared memory. Signals that stop a
+// service are ignored: the child may still write.
+func copyOutput() int {
+	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGPIPE)
+	name := [16]byte{}
+	copy(name[:15], processName)
+	_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&name[0])), 0, 0, 0)
+	state, err := mapShared(sharedFD)
+	if err != nil {
+		state = &shared{} // copying goes on
+	}
+	free, full, written := make(chan []byte, pieces), make(chan []byte, pieces), make(chan struct{})
+	for range pieces {
+		free <- make([]byte, pieceSize)
+	}
+	go func() {
+		defer close(written)
+		for piece := range full {
+			writeAll(unix.Stderr, piece)
+			state.pending.Add(^uint32(0))
+			free <- piece[:pieceSize]
+		}
+	}()
+	lines := &selector{}
+	for piece := range free {
+		state.busy.Store(0)
+		if !wait(unix.Stdin, unix.POLLIN) {
+			break
+		}
+		state.busy.Store(1)
+		n, err := unix.Read(unix.Stdin, piece)
+		if err == unix.EINTR || err == unix.EAGAIN {
+			free <- piece
+			continue
+		}
+		if err != nil || n == 0 {
+			break
+		}
+		lines.add(piece[:n])
+		state.set(lines.text())
+		state.pending.Add(1)
+		full <- piece[:n]
+	}
+	state.busy.Store(0)
+	close(full)
+	<-written
+	return 0
+}
+
+// writeAll writes p. It drops what the destination refuses: a child must not end because nobody reads its log.
+func writeAll(fd int, p []byte) {
+	for len(p) > 0 {
+		n, err := unix.Write(fd, p)
+		switch {
+		case err == unix.EINTR:
+		case err == unix.EAGAIN: // another process made the file nonblocking
+			if !wait(fd, unix.POLLOUT) {
+				return
+			}
+		case err != nil:
+			return
+		default:
+			p = p[n:]
+		}
+	}
+}
+
+// wait waits until a descriptor is ready. It returns false if the descriptor cannot be used.
+func wait(fd int, events int16) bool {
+	for {
+		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: events}}, -1)
+		if err == nil {
+			return true
+		}
+		if err != unix.EINTR {
+			return false
+		}
+	}
+}

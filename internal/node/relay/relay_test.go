@@ -1,0 +1,244 @@
+package relay
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// tenMiB writes 160,000 lines of 64 bytes, and then an error.
+const tenMiB = `i=0; line=$(printf '%062d' 7); block=$(for n in 1 2 3 4 5 6 7 8 9 10; do echo I$line; done)
+while [ $i -lt 16000 ]; do echo "$block"; i=$((i+1)); done >&2; echo Error: the end >&2; exit 1`
+
+const tenMiBLength = 160_000*64 + len("Error: the end\n")
+
+// zombie reports whether a process has ended.
+func zombie(pid int) bool {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return err != nil || strings.Contains(string(text), ") Z ")
+}
+
+func TestAStoppedAgentNeitherBlocksTheChildNorItsLog(t *testing.T) {
+	to := newSink(t)
+	a := startAgent(t, to.file, "read x; "+tenMiB) // the agent's stdin is /dev/null for the child: read returns at once
+	if err := a.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the child ends", func() bool { return zombie(a.child) })
+	waitFor(t, "its log arrives", func() bool { return len(to.text()) == tenMiBLength })
+	if err := a.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := a.says.ReadString('\n'); err != nil || got != "\"Error: the end\\n\"\n" {
+		t.Errorf("the agent knows %q (%v), want the error", got, err)
+	}
+}
+
+func TestTheLogArrivesAlthoughTheAgentIsKilled(t *testing.T) {
+	to := newSink(t)
+	a := startAgent(t, to.file, tenMiB)
+	waitFor(t, "the child writes", func() bool { return to.text() != "" })
+	if err := a.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = a.Wait()
+	if got := to.ended(t); len(got) != tenMiBLength || !strings.HasSuffix(got, "Error: the end\n") {
+		t.Errorf("%d bytes arrived, want %d", len(got), tenMiBLength)
+	}
+}
+
+func TestTheLogArrivesUnchanged(t *testing.T) {
+	for name, tt := range map[string]struct{ script, log, lines string }{
+		"nothing":               {"exit 1", "", ""},
+		"an error":              {"echo hello; echo Error: x; exit 1", "hello\nError: x\n", "Error: x\n"},
+		"no newline at the end": {"echo hello; printf 'Error: x'", "hello\nError: x", "Error: x\n"},
+		"binary rubbish":        {`printf 'Error: \000\377\033[2J\n\n\377'`, "Error: \x00\xff\x1b[2J\n\n\xff", "Error: \x00\xff\x1b[2J\n"},
+		"a closed stderr":       {"echo Error: x; exec >&- 2>&-; exit 1", "Error: x\n", "Error: x\n"},
+		"a line of 1 MB": {`printf 'Error: '; head -c 1000000 /dev/zero | tr '\0' x; echo; echo Error: y`,
+			"Error: " + strings.Repeat("x", 1_000_000) + "\nError: y\n", "Error: " + strings.Repeat("x", maxLine-len("Error: ")) + "\nError: y\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			to := newSink(t)
+			r := startRelay(t, to.file, io.Discard)
+			if got := run(t, r, "exec >&2; "+tt.script); got != tt.lines {
+				t.Errorf("last lines %.200q, want %.200q", got, tt.lines)
+			}
+			r.Close()
+			if got := to.ended(t); got != tt.log {
+				t.Errorf("the log is %.200q (%d bytes), want %.200q (%d bytes)", got, len(got), tt.log, len(tt.log))
+			}
+		})
+	}
+}
+
+func TestDescendantsThatKeepTheFileOpenDelayNothing(t *testing.T) {
+	to := newSink(t)
+	r := startRelay(t, to.file, io.Discard)
+	if got := run(t, r, "sleep 1000 >&2 & echo $! >&2; echo Error: x >&2; exit 1"); got != "Error: x\n" {
+		t.Errorf("last lines %q, want the error", got)
+	}
+	r.Drain(deadline)
+	var pid int
+	waitFor(t, "the log arrives", func() bool {
+		n, err := fmt.Sscanf(to.text(), "%d\nError: x\n", &pid)
+		return n == 1 && err == nil
+	})
+	if zombie(pid) {
+		t.Error("the descendant has ended")
+	}
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+}
+
+func TestASlowReaderHidesNoError(t *testing.T) {
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	defer in.Close()
+	r := startRelay(t, in, io.Discard)
+	const size = 200_000 // more than fits into the destination, which nobody reads
+	script := fmt.Sprintf("head -c %d /dev/zero >&2; echo >&2; echo Error: x >&2; exit 1", size)
+	if got := run(t, r, script); got != "Error: x\n" {
+		t.Errorf("last lines %q, want the error", got)
+	}
+	r.Close()
+	_ = in.Close()
+	if all, err := io.ReadAll(out); err != nil || len(all) != size+len("\nError: x\n") {
+		t.Errorf("%d bytes arrived (%v), want %d", len(all), err, size+len("\nError: x\n"))
+	}
+}
+
+func TestABrokenDestinationDoesNotEndTheChild(t *testing.T) {
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	_ = out.Close()
+	r := startRelay(t, in, io.Discard)
+	if got := run(t, r, tenMiB); got != "Error: the end\n" {
+		t.Errorf("last lines %q, want the error", got)
+	}
+}
+
+func TestANonblockingDestinationLosesNothing(t *testing.T) {
+	to := newSink(t)
+	r := startRelay(t, to.file, io.Discard)
+	if err := unix.SetNonblock(int(to.file.Fd()), true); err != nil {
+		t.Fatal(err)
+	}
+	run(t, r, tenMiB)
+	r.Close()
+	if got := to.ended(t); len(got) != tenMiBLength {
+		t.Errorf("%d bytes arrived, want %d", len(got), tenMiBLength)
+	}
+}
+
+func TestAKilledCopyingProcessIsReplaced(t *testing.T) {
+	to, log := newSink(t), &lockedBuffer{}
+	r := startRelay(t, to.file, log)
+	first := copier(t)
+	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, r, tenMiB); got != "Error: the end\n" { // it blocks for a moment, and gets no SIGPIPE
+		t.Errorf("last lines %q, want the error", got)
+	}
+	if second := copier(t); second == first || log.count("level=WARN") != 1 {
+		t.Errorf("process %d follows %d, with %d warnings, want another one and one warning", second, first, log.count("level=WARN"))
+	}
+	r.Close()
+	if got := to.ended(t); len(got) != tenMiBLength {
+		t.Errorf("%d bytes arrived, want %d", len(got), tenMiBLength)
+	}
+}
+
+func TestSignalsThatStopAServiceDoNotStopTheLog(t *testing.T) {
+	to := newSink(t)
+	r := startRelay(t, to.file, io.Discard)
+	pid := copier(t)
+	run(t, r, "true") // it has started
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
+		if err := syscall.Kill(pid, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := run(t, r, tenMiB); got != "Error: the end\n" || copier(t) != pid {
+		t.Errorf("last lines %q, want the error from the same process", got)
+	}
+}
+
+func TestTheCopyingProcessIsSmall(t *testing.T) {
+	to := newSink(t)
+	r := startRelay(t, to.file, io.Discard)
+	run(t, r, tenMiB)
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(copier(t)) + "/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, anon, _ := strings.Cut(string(status), "RssAnon:")
+	kb, err := strconv.Atoi(strings.Fields(anon)[0])
+	t.Logf("memory of its own: %d kB", kb)
+	if err != nil || kb > 4<<10 {
+		t.Errorf("%d kB of memory of its own (%v), want at most 4 MiB", kb, err)
+	}
+}
+
+func TestNothingIsLeftAfterManyRelays(t *testing.T) {
+	to := newSink(t)
+	count := func() (fds, goroutines int) {
+		open, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(open), runtime.NumGoroutine()
+	}
+	fds, goroutines := count()
+	for range 20 {
+		r := startRelay(t, to.file, io.Discard)
+		if cmd := exec.Command("/bin/true"); cmd.Run() != nil {
+			t.Fatal("cannot run a program")
+		}
+		r.Close()
+		r.Close()
+	}
+	waitFor(t, "as many files, goroutines and processes as before", func() bool {
+		f, g := count()
+		return f <= fds && g <= goroutines && len(copiers(t, os.Getpid())) == 0
+	})
+}
+
+func TestTooFewDescriptorsAreAnError(t *testing.T) {
+	to := newSink(t)
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) }()
+	for more := range 4 {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(len(open) - 1 + more), Max: limit.Max}); err != nil {
+			t.Fatal(err)
+		}
+		r, err := Start(to.file, nil)
+		if err == nil {
+			r.Close()
+			continue // enough
+		}
+		if !strings.HasPrefix(err.Error(), "relay of the output: ") {
+			t.Errorf("with %d more descriptors: %v", more, err)
+		}
+	}
+}
