@@ -19,14 +19,17 @@ func LastErrors(log []byte, limit int) string {
 	lines := strings.Split(strings.ToValidUTF8(string(log), "?"), "\n")
 	for i := 0; i < len(lines); i++ {
 		line := strings.TrimSuffix(lines[i], "\r")
+		if continues(line) { // the first line of the entry was left out
+			continue
+		}
 		var more []string // the value of `key=<`
-		for ; i+1 < len(lines) && (strings.HasPrefix(lines[i+1], "\t") || strings.HasPrefix(lines[i+1], " >")); i++ {
+		for ; i+1 < len(lines) && continues(lines[i+1]); i++ {
 			if value, ok := strings.CutPrefix(lines[i+1], "\t"); ok {
 				more = append(more, value)
 			}
 		}
 		if strings.TrimSpace(line) == "" {
-			continue // also the rest of an entry whose first line was left out
+			continue
 		}
 		text := printable.Line(payload.MaskText(errorText(line, strings.Join(more, "\n"))))
 		found = append(slices.DeleteFunc(found, func(s string) bool { return s == text }), text)
@@ -45,6 +48,11 @@ func LastErrors(log []byte, limit int) string {
 		}
 	}
 	return out
+}
+
+// continues reports whether a line belongs to the entry before it.
+func continues(line string) bool {
+	return strings.HasPrefix(line, "\t") || strings.HasPrefix(line, " >")
 }
 
 // errorText returns the message and the error of a line. more are the further lines of a value.
