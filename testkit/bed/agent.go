@@ -137,7 +137,8 @@ func (a *Agent) Kill() error {
 	return nil
 }
 
-// Children returns the process IDs of the agent's children: the kubelet and running dry runs.
+// Children returns the process IDs of the agent's children: the kubelet and running dry runs, but not the process that
+// copies the kubelet's log.
 func (a *Agent) Children() ([]int, error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", a.Pid()))
 	if err != nil {
@@ -151,12 +152,17 @@ func (a *Agent) Children() ([]int, error) {
 		}
 		for _, field := range strings.Fields(string(raw)) {
 			var pid int
-			if _, err := fmt.Sscan(field, &pid); err == nil {
+			if _, err := fmt.Sscan(field, &pid); err == nil && !copiesLog(pid) {
 				pids = append(pids, pid)
 			}
 		}
 	}
 	return pids, nil
+}
+
+func copiesLog(pid int) bool {
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return err == nil && string(line) == "evenkeel-log\x00"
 }
 
 // Run runs another command of the agent's program, and returns its output and exit code.

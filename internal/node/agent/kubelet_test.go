@@ -10,7 +10,9 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -106,6 +108,77 @@ func TestKubeletWithoutHealthEndpointIsHealthyAfterREADY(t *testing.T) {
 		return err == nil && r.Body.Close() == nil
 	})
 	eventually(t, "it is healthy", p.Healthy)
+}
+
+// kubeletScript makes a shell script the kubelet.
+func kubeletScript(t *testing.T, h *HostKubelet, script string) {
+	t.Helper()
+	h.Kubelet.Path = t.TempDir() + "/kubelet"
+	if err := os.WriteFile(h.Kubelet.Path, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLastErrorsOfAKubeletThatExits(t *testing.T) {
+	for name, tt := range map[string]struct{ script, want string }{
+		"nothing":  {"exit 1", ""},
+		"an error": {`echo 'E1122 07:10:36.358684   21610 run.go:72] "command failed" err="no cgroup"' >&2; exit 1`, "no cgroup"},
+		"a token":  {"echo Error: https://user:secret@host refuses >&2; exit 1", "https://masked@host refuses"},
+		"a flood": {`for i in $(seq 1000); do echo "Error: $i"; done >&2; echo 'panic: oh
+goroutine 1 [running]:' >&2; seq 100000 >&2; exit 2`, "; 999; 1000; panic: oh"},
+		"a child that stays": {"sleep 1000 >&2 & echo Error: x $! >&2; exit 1", "x "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := hostKubelet(t)
+			kubeletScript(t, h, tt.script)
+			p, err := h.Start(t.Context(), component.RunConfig{}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := p.LastErrors()
+			var pid int
+			if _, err := fmt.Sscanf(got, "x %d", &pid); err == nil {
+				got = "x "
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+			if len(got) > maxLastErrors || tt.want == "" && got != "" || !strings.HasSuffix(got, tt.want) || p.Exit().At.IsZero() {
+				t.Errorf("the last errors are %q, want %q", got, tt.want)
+			}
+			p.Stop(0)
+		})
+	}
+}
+
+func TestAKubeletWithoutARelayRuns(t *testing.T) {
+	h := hostKubelet(t)
+	kubeletScript(t, h, "echo Error: not kept >&2; exit 3")
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: uint64(len(open) - 1), Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	output, stderr := h.relayOutput()
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if output != nil || stderr != os.Stderr {
+		t.Fatal("without descriptors there is a relay")
+	}
+	p, err := h.Start(t.Context(), component.RunConfig{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &kubeletProcess{Process: p.(*kubeletProcess).Process, collected: make(chan struct{}), copied: make(chan struct{})}
+	go k.collect()
+	if got := k.LastErrors(); got != "" || k.Stop(0).Code != 3 {
+		t.Errorf("%v, %q", k.Exit(), got)
+	}
 }
 
 func TestFailedStartReturnsTheReason(t *testing.T) {

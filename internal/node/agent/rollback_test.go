@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -36,6 +37,41 @@ func TestCrashLoopRollsBackAfterThresholdPlusOneStarts(t *testing.T) {
 		w.assign("uid-crasher", crasher) // again
 		w.pass(30 * time.Second)
 		w.wantStarts("", "good", "crasher", "crasher", "crasher", "good")
+	})
+}
+
+func TestWhyAKubeletDiedIsReported(t *testing.T) {
+	inGoodWorld(t, func(w *world) {
+		const why = "failed to run Kubelet: cgroup does not exist"
+		w.kubelet.set(func(s *kubeletState) { s.lastErrors = why })
+		w.assign("uid-crasher", crasher)
+		var early string
+		w.until("it is rolled back", func() bool {
+			if s := w.status(); len(s.BadConfigs) == 0 {
+				early = cmp.Or(s.Error, early)
+			}
+			return len(w.status().BadConfigs) > 0
+		})
+		if want := "the kubelet exited unexpectedly: exit status 1: " + why; early != want {
+			t.Errorf("the error in the trial was %q, want %q", early, want)
+		}
+		const verdict = "current (UID: uid-crasher) crash-looped: 3 starts in its trial, last: exit status 1"
+		check := func() {
+			t.Helper()
+			if s := w.status(); s.Error != verdict+": "+why || s.BadConfigs[0].Reason != s.Error {
+				t.Errorf("error %q, badConfigs %+v, want %q", s.Error, s.BadConfigs, verdict+": "+why)
+			}
+			w.wantConfigOK("False | using last-known-good (UID: uid-good): " + verdict + " (CrashLooped)")
+		}
+		check()
+		if want := verdict + "; going back to last-known-good (UID: uid-good); the kubelet's last errors: " + why; w.found(want) != 1 {
+			t.Errorf("%d log lines, want one with %q", w.found(want), want)
+		}
+		w.pass(time.Minute)
+		w.kill() // the reason is on disk
+		w.start()
+		w.pass(time.Minute)
+		check()
 	})
 }
 

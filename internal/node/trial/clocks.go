@@ -25,6 +25,8 @@ const (
 
 	initialBackoff  = 250 * time.Millisecond
 	maxTrialBackoff = 8 * time.Second
+	maxStarts       = 11               // of a trial with the highest threshold
+	staleErrors     = 30               // exits after which the reported errors of a crash loop are replaced
 	maxBackoff      = 10 * time.Second // RestartSec of the stock kubelet's unit
 
 	apiLossWindow = 2 * time.Minute  // only a loss this soon after the start can be caused by the configuration

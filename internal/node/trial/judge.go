@@ -19,7 +19,11 @@ func (d *decider) handleExit() bool {
 	if !o.Child.Exited || !run.Started {
 		return true
 	}
-	run.LastExit, run.LastErrors = o.Child.Exit, o.Child.LastErrors
+	// In a long crash loop, the details of the errors can differ each time: the status must not change at each exit.
+	if run.LastExit != o.Child.Exit || run.Crashes <= maxStarts || run.Crashes%staleErrors == 0 {
+		run.LastErrors = o.Child.LastErrors
+	}
+	run.LastExit = o.Child.Exit
 	run.Healthy, run.HealthyFor, run.ReadyFor = false, 0, 0
 	run.Crashes++
 	if o.Child.Spawned && !d.outage() {
@@ -137,12 +141,12 @@ func (d *decider) fail(f Failure, words string) {
 	d.events[len(d.events)-1].Failure = f
 }
 
-// lastErrors returns what the kubelet logged before its last exit, if exits are the failure.
+// lastErrors returns what the kubelet logged before the exit that is the failure, if it is one.
 func (d *decider) lastErrors(f Failure) string {
 	if f != CrashLooped {
 		return ""
 	}
-	return d.next.Run.LastErrors
+	return d.o.Child.LastErrors
 }
 
 // quoted returns the end of an event's message with the last errors.
