@@ -1,0 +1,65 @@
+package source
+
+import (
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+func TestProgressOfATrialIsWrittenAtEachTenth(t *testing.T) {
+	node, p, r := reporting(t)
+	createNode(t, node)
+	report := Report{Status: someStatus("a")}
+	at := func(seconds int64) {
+		report.Status.Trial = &v1alpha1.Trial{DurationSeconds: 50, HealthySeconds: seconds}
+		r.Report(report)
+		r.Flush(t.Context())
+	}
+	for second := range int64(50) {
+		at(second)
+	}
+	if n := p.count("PATCH"); n != 1+9 {
+		t.Errorf("%d writes, want the first one and 9 of progress", n)
+	}
+	at(20) // the agent was killed, and counts from an older record
+	at(49)
+	if s := getNodeConfig(t, node).Status; p.count("PATCH") != 10 || s.Trial.HealthySeconds != 45 {
+		t.Errorf("%d writes and %d healthy seconds, want still 10 and 45", p.count("PATCH"), s.Trial.HealthySeconds)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	at := func(seconds, of int64) *v1alpha1.Trial {
+		return &v1alpha1.Trial{HealthySeconds: seconds, DurationSeconds: of}
+	}
+	for name, tt := range map[string]struct {
+		now, written *v1alpha1.Trial
+		want         bool
+	}{
+		"no trial":                        {nil, nil, false},
+		"a trial that began":              {at(0, 600), nil, false}, // another difference
+		"less than a tenth":               {at(59, 600), at(0, 600), false},
+		"a tenth":                         {at(60, 600), at(59, 600), true},
+		"several":                         {at(500, 600), at(59, 600), true},
+		"backwards":                       {at(10, 600), at(500, 600), false},
+		"no duration":                     {at(10, 0), at(0, 0), false},
+		"an older one without a duration": {at(10, 20), at(0, 0), true},
+	} {
+		if got := progressed(tt.now, tt.written); got != tt.want {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+func TestProgressOfARefusedStatusIsTriedAgainAtEachTenthOnly(t *testing.T) {
+	w := statusWriter{uid: "u", now: time.Now, written: someStatus("minimal")}
+	refused := someStatus("full")
+	refused.Trial = &v1alpha1.Trial{HealthySeconds: 5, DurationSeconds: 100}
+	w.refused = &refused
+	again := *refused.DeepCopy()
+	again.Trial.HealthySeconds = 9
+	if err := w.write(t.Context(), Report{NodeConfigUID: "u", Status: again}); err != nil {
+		t.Errorf("it was written: %v", err)
+	}
+}
