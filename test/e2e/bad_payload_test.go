@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -157,10 +158,12 @@ func TestAConfigurationThatPassesTheDryRunIsRolledBackInItsTrial(t *testing.T) {
 		changes map[string]any
 		reason  string
 		words   string
+		why     string // the kubelet's own words
 	}{
-		{"more memory reserved than the node has", crashesAtItsStart, "CrashLooped", "crash-looped: 2 starts in its trial, last: exit status 1"},
-		{"a health endpoint at the port of somebody else", map[string]any{"healthzPort": taken.Addr().(*net.TCPAddr).Port}, "NotHealthy", "was not healthy for 2s"},
-		{"a content type that the API does not speak", map[string]any{"contentType": "application/nonsense"}, "NotReady", "left the node not ready for 6s"},
+		{"more memory reserved than the node has", crashesAtItsStart, "CrashLooped", "crash-looped: 2 starts in its trial, last: exit status 1",
+			`Failed to start ContainerManager: invalid Node Allocatable configuration`},
+		{"a health endpoint at the port of somebody else", map[string]any{"healthzPort": taken.Addr().(*net.TCPAddr).Port}, "NotHealthy", "was not healthy for 2s", ""},
+		{"a content type that the API does not speak", map[string]any{"contentType": "application/nonsense"}, "NotReady", "left the node not ready for 6s", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := n.in(t)
@@ -173,6 +176,9 @@ func TestAConfigurationThatPassesTheDryRunIsRolledBackInItsTrial(t *testing.T) {
 			}
 			n.recorded(string(cm.UID), string(good.UID))
 			n.event("Warning", "ConfigRolledBack", cause+fmt.Sprintf("; going back to last-known-good (UID: %s)", good.UID))
+			if c.why != "" {
+				n.showsWhy(nc, c.why)
+			}
 			n.eventually("the kubelet is healthy, and its node Ready", func(ctx context.Context) error {
 				if err := n.Healthy(ctx); err != nil {
 					return err
@@ -188,6 +194,24 @@ func TestAConfigurationThatPassesTheDryRunIsRolledBackInItsTrial(t *testing.T) {
 			n.is(want{"False", c.reason, fmt.Sprintf("using last-known-good (UID: %s)", good.UID), cause, cause})
 			kubelet.end(t)
 		})
+	}
+}
+
+// showsWhy requires that everything that shows the bad configuration contains the kubelet's own reason.
+func (n *node) showsWhy(nc *v1alpha1.NodeConfig, why string) {
+	n.t.Helper()
+	n.event("Warning", "ConfigRolledBack", why)
+	status, _ := n.Run(n.t.Context(), "", "status", "--dynamic-config-dir="+n.Dir)
+	var described bytes.Buffer
+	if _, err := n.Evenkeel(n.t.Context(), &described, "node", n.Node.Name()); err != nil {
+		n.t.Fatal(err)
+	}
+	for where, text := range map[string]string{
+		"status.error": nc.Status.Error, "badConfigs": nc.Status.BadConfigs[0].Reason, "evenkeel-agent status": status, "kubectl evenkeel node": described.String(),
+	} {
+		if !strings.Contains(text, why) {
+			n.t.Errorf("%s does not contain %q:\n%s", where, why, text)
+		}
 	}
 }
 
