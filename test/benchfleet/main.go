@@ -19,7 +19,8 @@ import (
 
 // The limits.
 const (
-	maxWrites   = 4.0       // to the API per node and successful rollout, without Events
+	maxWrites   = 4.0       // to the API per node and successful rollout, without Events and the progress of trials
+	maxProgress = 10.0      // statuses per node and trial that differ in its progress only
 	maxEvents   = 2.0       // the same
 	maxRatio    = 1.5       // of the time of an unlimited rollout to that of patching without a controller
 	maxMemory   = 150 << 20 // of the controller, with memoryNodes

@@ -101,7 +101,7 @@ func (b *bench) writes(fleet int, rollouts []phase, limited bool) {
 		}
 	}
 	nodes := float64(fleet * len(rollouts))
-	writes, events, own := 0, 0, 0
+	writes, progress, events, own := 0, 0, 0, 0
 	for _, k := range sorted(counts) {
 		n := counts[k]
 		whose := "not evenkeel's"
@@ -112,6 +112,9 @@ func (b *bench) writes(fleet int, rollouts []phase, limited bool) {
 		case k.Program == "evenkeel-controller" && k.Resource != "nodeconfigs":
 			whose = "the controller's own"
 			own += n
+		case strings.HasSuffix(k.Resource, auditlog.OfProgress):
+			whose = "progress"
+			progress += n
 		case k.Resource == "events":
 			whose = "event"
 			events += n
@@ -125,7 +128,7 @@ func (b *bench) writes(fleet int, rollouts []phase, limited bool) {
 		what string
 		n    int
 		most float64
-	}{{"API writes per node and rollout", writes, maxWrites}, {"Events per node and rollout", events, maxEvents}} {
+	}{{"API writes per node and rollout", writes, maxWrites}, {"writes of progress per node and trial", progress, maxProgress}, {"Events per node and rollout", events, maxEvents}} {
 		per := float64(sum.n) / nodes
 		if limited {
 			b.limited(sum.what, fmt.Sprintf("%.3f", per), "-", fmt.Sprint(sum.most), per <= sum.most)

@@ -39,6 +39,9 @@ omitStages: [RequestReceived, ResponseStarted]
 rules:
 - level: Metadata
   users: ["` + asController + `"]
+- level: Request # for auditlog.OfProgress
+  verbs: [patch]
+  resources: [{group: evenkeel.dev, resources: [nodeconfigs/status]}]
 - level: Metadata
   verbs: [create, update, patch, delete]
 - level: None

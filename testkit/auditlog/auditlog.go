@@ -20,9 +20,14 @@ import (
 type Log struct {
 	Requests []Request
 
-	path   string
-	offset int64
+	path     string
+	offset   int64
+	statuses map[string]string // the last one of each NodeConfig, as plainStatus returns it
 }
+
+// OfProgress ends the Resource of a NodeConfig's status that differs from the one before in the progress of a trial only. The
+// policy must log these patches at the level Request.
+const OfProgress = " (progress of a trial)"
 
 // Request is a logged stage of a request.
 type Request struct {
@@ -64,7 +69,7 @@ func (l *Log) Read() error {
 			return err
 		}
 		l.offset += int64(len(line))
-		r, err := parse(bytes.TrimSpace(line))
+		r, err := l.parse(bytes.TrimSpace(line))
 		if err != nil {
 			return fmt.Errorf("%s: %w", l.path, err)
 		}
@@ -72,14 +77,16 @@ func (l *Log) Read() error {
 	}
 }
 
-func parse(line []byte) (Request, error) {
+func (l *Log) parse(line []byte) (Request, error) {
 	var event struct {
 		Verb      string `json:"verb"`
 		UserAgent string `json:"userAgent"`
 		ObjectRef struct {
 			Resource    string `json:"resource"`
 			Subresource string `json:"subresource"`
+			Name        string `json:"name"`
 		} `json:"objectRef"`
+		RequestObject  json.RawMessage `json:"requestObject"`
 		ResponseStatus struct {
 			Code int `json:"code"`
 		} `json:"responseStatus"`
@@ -94,7 +101,41 @@ func parse(line []byte) (Request, error) {
 	if sub := event.ObjectRef.Subresource; sub != "" {
 		r.Resource += "/" + sub
 	}
+	if status, ok := plainStatus(event.RequestObject); ok && r.Succeeded() {
+		if l.statuses[event.ObjectRef.Name] == status {
+			r.Resource += OfProgress
+		}
+		if l.statuses == nil {
+			l.statuses = map[string]string{}
+		}
+		l.statuses[event.ObjectRef.Name] = status
+	}
 	return r, nil
+}
+
+// plainStatus returns the status in an agent's JSON patch, as text without the progress of a trial and the numbers of pods. It
+// returns false for other requests.
+func plainStatus(patch json.RawMessage) (string, bool) {
+	var operations []struct {
+		Path  string `json:"path"`
+		Value any    `json:"value"`
+	}
+	if json.Unmarshal(patch, &operations) != nil {
+		return "", false
+	}
+	for _, o := range operations {
+		if status, ok := o.Value.(map[string]any); ok && o.Path == "/status" {
+			delete(status, "workloadPods")
+			delete(status, "podsUnreadyOnRestart")
+			if trial, ok := status["trial"].(map[string]any); ok {
+				delete(trial, "healthySeconds")
+				delete(trial, "restarts")
+			}
+			text, err := json.Marshal(status)
+			return string(text), err == nil
+		}
+	}
+	return "", false
 }
 
 // Write reports whether a request writes.

@@ -50,6 +50,27 @@ func TestRequestsAreCountedOncePerUser(t *testing.T) {
 	}
 }
 
+func TestStatusesOfProgressAreCountedSeparately(t *testing.T) {
+	a := &Log{}
+	patch := func(node, status string) string {
+		line := strings.Replace(line, "hollow-7", node, 1)
+		return strings.TrimSuffix(line, "}") + `,"requestObject":[{"op":"test","path":"/metadata/uid","value":"u"},{"op":"add","path":"/status","value":` + status + `}]}`
+	}
+	for _, tt := range []struct{ line, want string }{
+		{patch("a", `{"error":"x","trial":{"healthySeconds":0,"durationSeconds":5}}`), "nodeconfigs/status"},
+		{patch("b", `{"error":"x","trial":{"healthySeconds":1,"durationSeconds":5}}`), "nodeconfigs/status"},
+		{patch("a", `{"error":"x","trial":{"healthySeconds":1,"durationSeconds":5,"restarts":1},"workloadPods":3}`), "nodeconfigs/status" + OfProgress},
+		{strings.Replace(patch("a", `{"error":"x","trial":{"healthySeconds":2,"durationSeconds":5}}`), `"code":200`, `"code":409`, 1), "nodeconfigs/status"},
+		{patch("a", `{"error":"y","trial":{"healthySeconds":2,"durationSeconds":5}}`), "nodeconfigs/status"},
+		{patch("a", `{"error":"y"}`), "nodeconfigs/status"},
+		{line, "nodeconfigs/status"},
+	} {
+		if r, err := a.parse([]byte(tt.line)); err != nil || r.Resource != tt.want {
+			t.Errorf("%s: %q (%v), want %q", tt.line, r.Resource, err, tt.want)
+		}
+	}
+}
+
 func TestAnUnreadableAuditLogIsNamed(t *testing.T) {
 	a := &Log{path: filepath.Join(t.TempDir(), "audit.log")}
 	if err := a.Read(); !os.IsNotExist(err) {
