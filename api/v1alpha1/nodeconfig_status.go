@@ -190,8 +190,8 @@ type Trial struct {
 	StartTime *metav1.Time `json:"startTime,omitempty"`
 
 	// healthySeconds is how long the agent has observed the kubelet to be healthy
-	// with this configuration, when the status was last written. The passing of
-	// time alone does not update the status. Written by the agent.
+	// with this configuration, when the status was last written. That is at least
+	// once in each tenth of durationSeconds. Written by the agent.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	HealthySeconds int64 `json:"healthySeconds"`

@@ -201,6 +201,7 @@ func TestAConfigurationThatPassesTheDryRunIsRolledBackInItsTrial(t *testing.T) {
 func (n *node) showsWhy(nc *v1alpha1.NodeConfig, why string) {
 	n.t.Helper()
 	n.event("Warning", "ConfigRolledBack", why)
+	n.t.Log(nc.Status.Error)
 	status, _ := n.Run(n.t.Context(), "", "status", "--dynamic-config-dir="+n.Dir)
 	var described bytes.Buffer
 	if _, err := n.Evenkeel(n.t.Context(), &described, "node", n.Node.Name()); err != nil {
