@@ -76,7 +76,7 @@ func startAgent(t *testing.T, to *os.File, script string) *agent {
 	}
 	t.Cleanup(func() { _ = stdin.Close(); _ = a.Process.Kill(); _ = a.Wait() })
 	a.says = bufio.NewReader(stdout)
-	line, err := a.says.ReadString('\n')
+	line, _ := a.says.ReadString('\n')
 	if a.child, err = strconv.Atoi(strings.TrimSpace(line)); err != nil {
 		t.Fatalf("the agent says %q", line)
 	}
