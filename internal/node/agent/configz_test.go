@@ -185,7 +185,7 @@ func TestMetricsContainAssignedActiveAndLastKnownGood(t *testing.T) {
 		w.pass(5 * time.Second)
 		want("in its trial", map[string]string{
 			"node_config_assigned" + source("good", "uid-good"): "1", "node_config_active" + source("good", "uid-good"): "1", "node_config_active" + source("", ""): "",
-			"node_config_last_known_good" + source("", ""): "1", "trial_duration_seconds": "40", "trial_healthy_seconds": "5", "trial_restarts": "0",
+			"node_config_last_known_good" + source("", ""): "1", "trial_duration_seconds": "40", "trial_healthy_seconds": "4", "trial_restarts": "0",
 			"validation_duration_seconds_count": "2", "change_duration_seconds_count": "1", "change_duration_seconds_sum": "0.65",
 		})
 		w.promoted("uid-good")
