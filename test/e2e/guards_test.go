@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +22,32 @@ import (
 func refused(cm *corev1.ConfigMap, guard, using, words string) want {
 	cause := fmt.Sprintf("refused current (UID: %s): %s", cm.UID, words)
 	return want{"False", guard, using, cause, cause}
+}
+
+// evicts is ConfigOK for a configuration with which the kubelet would end these of the node's pods, all for the same cause.
+func (n *node) evicts(cm *corev1.ConfigMap, using string, of int, cause string, pods ...string) want {
+	return refused(cm, "WouldEvictPods", using, fmt.Sprintf(
+		"the kubelet would end %s; move them to other nodes first, or set trial.allowPodLoss in the configuration", n.lost(of, cause, pods)))
+}
+
+// anyRestartEvicts is ConfigOK while any restart of the kubelet would end these of the node's pods.
+func (n *node) anyRestartEvicts(cm *corev1.ConfigMap, using string, of int, cause string, pods ...string) want {
+	return refused(cm, "RestartWouldEvictPods", using, fmt.Sprintf(
+		"any restart of the kubelet would end %s; correct that, move the pods to other nodes, or set trial.allowPodLoss",
+		strings.Replace(n.lost(of, cause, pods), "pods:", "pods, and the configuration is not the cause:", 1)))
+}
+
+func (n *node) lost(of int, cause string, pods []string) string {
+	names := make([]string, len(pods))
+	for i, name := range pods {
+		names[i] = metav1.NamespaceDefault + "/" + n.Node.Name() + "-" + name
+	}
+	return fmt.Sprintf("%d of the node's %d pods: %s: %s", len(pods), of, strings.Join(names, ", "), cause)
+}
+
+// shortage is the cause of a loss: all pods together need more than there would be.
+func shortage(resource, need, allocatable string) string {
+	return fmt.Sprintf("OutOf%[1]s (%[1]s: %[2]s needed by all pods together, %[3]s allocatable)", resource, need, allocatable)
 }
 
 // static is a configuration with static CPU and memory managers: they need
@@ -100,15 +125,13 @@ func TestPodsSurviveAChangeAndBlockOneThatWouldKillThem(t *testing.T) {
 	few := n.configMap("few", map[string]any{"maxPods": 3})
 	n.assign(few)
 	lastKnownGood := fmt.Sprintf("using last-known-good (UID: %s)", good.UID)
-	nc := n.is(refused(few, "WouldEvictPods", lastKnownGood,
-		"5 pods run on this node and maxPods would be 3: the kubelet would kill the excess pods; move them to other nodes first, or set trial.allowPodLoss in the configuration"))
+	nc := n.is(n.evicts(few, lastKnownGood, 5, shortage("pods", "5", "3"), "1", "2", "3", "4", "5"))
 	if len(nc.Status.BadConfigs) != 0 || len(n.onDisk().Bad) != 0 {
 		t.Errorf("a refusal is no verdict, but badConfigs are %+v, on disk %+v", nc.Status.BadConfigs, n.onDisk().Bad)
 	}
 	n.recorded(string(good.UID), string(good.UID))
 	n.deletePods("1")
-	n.is(refused(few, "WouldEvictPods", lastKnownGood,
-		"4 pods run on this node and maxPods would be 3: the kubelet would kill the excess pods; move them to other nodes first, or set trial.allowPodLoss in the configuration"))
+	n.is(n.evicts(few, lastKnownGood, 4, shortage("pods", "4", "3"), "2", "3", "4", "5"))
 	kubelet.end(t)
 	n.deletePods("2")
 	n.is(allChecksPassed(few))
@@ -122,7 +145,7 @@ func TestPodsSurviveAChangeAndBlockOneThatWouldKillThem(t *testing.T) {
 	}
 
 	n.needsDrain(few)
-	n.evicts()
+	n.putsUnderPressure()
 }
 
 func TestPodsAreLostOnlyIfAllowed(t *testing.T) {
@@ -134,8 +157,7 @@ func TestPodsAreLostOnlyIfAllowed(t *testing.T) {
 	kubelet := n.steady()
 	asked := n.groupedConfigMap("asked", nil, map[string]any{"maxPods": 2})
 	n.assign(asked)
-	n.is(refused(asked, "WouldEvictPods", "using last-known-good (init)",
-		"4 pods run on this node and maxPods would be 2: the kubelet would kill the excess pods; move them to other nodes first, or set trial.allowPodLoss in the configuration"))
+	n.is(n.evicts(asked, "using last-known-good (init)", 4, shortage("pods", "4", "2"), "1", "2", "3", "4"))
 	kubelet.end(t)
 
 	cm := n.groupedConfigMap("allowed", map[string]any{"allowPodLoss": true}, map[string]any{"maxPods": 2})
@@ -192,7 +214,7 @@ func (n *node) needsDrain(running *corev1.ConfigMap) {
 	n.assign(cm)
 	var words []string
 	for _, m := range managers {
-		words = append(words, fmt.Sprintf("%s is %q but %s was written by %q", m.field, m.static, filepath.Join(n.Node.Dir(), "kubelet", m.file), m.none))
+		words = append(words, fmt.Sprintf("%s is %q but %s was written by %q", m.field, m.static, m.file, m.none))
 	}
 	w := refused(cm, "NeedsDrain", fmt.Sprintf("using last-known-good (UID: %s)", running.UID), strings.Join(words, "; ")+"; cordon and drain the node first")
 	n.is(w)
@@ -214,47 +236,20 @@ func (n *node) needsDrain(running *corev1.ConfigMap) {
 	n.cordon(false)
 }
 
-// evicts assigns what makes a healthy kubelet of a Ready node kill pods.
-func (n *node) evicts() {
+// putsUnderPressure assigns a threshold that the usage of the machine's memory crosses already.
+func (n *node) putsUnderPressure() {
 	n.t.Helper()
-	if err := n.Stop(time.Minute); err != nil {
-		n.t.Fatal(err)
-	}
-	n.Flags = []string{"--config-trial-duration=1m"}
-	n.up()
 	n.runPods("victim")
-	cm := n.configMap("evicts", map[string]any{"evictionHard": map[string]string{"memory.available": "99%"}})
+	before := n.containers()
+	kubelet := n.steady()
+	cm := n.configMap("pressure", map[string]any{"evictionHard": map[string]string{"memory.available": "99%"}})
 	n.assign(cm)
-	n.is(allChecksPassed(cm))
-	var nc *v1alpha1.NodeConfig
-	n.eventually("the trial fails", func(ctx context.Context) (err error) {
-		if nc, err = n.Get(ctx); err != nil {
-			return err
-		}
-		if c := bed.ConfigOK(nc); c.Reason != "WorkloadHarmed" {
-			return fmt.Errorf("%s, %s, %s", c.Status, c.Reason, c.Message)
-		}
-		return nil
-	})
-	c := bed.ConfigOK(nc)
-	prefix := fmt.Sprintf("using last-known-good (init): current (UID: %s) harmed the workload: ", cm.UID)
-	if words, ok := strings.CutPrefix(c.Message, prefix); c.Status != "False" || !ok || words != "MemoryPressure turned True" && words != "pod default/pods-victim: Evicted" {
-		n.t.Errorf("ConfigOK is %s, %q", c.Status, c.Message)
+	n.says("False", "WouldEvictPods", fmt.Sprintf("refused current (UID: %s): the kubelet would end 1 of the node's 1 pods: "+
+		"default/pods-victim: Evicted (the usage crosses evictionHard memory.available (99%%, ", cm.UID))
+	kubelet.end(n.t)
+	if after := n.containers(); !maps.Equal(before, after) {
+		n.t.Errorf("containers are %v, were %v", after, before)
 	}
-	n.recorded(string(cm.UID), "")
-	n.eventually("the kubelet is healthy again", n.Healthy)
-	n.eventually("the pressure is gone", func(ctx context.Context) error {
-		obj, err := n.Kube.CoreV1().Nodes().Get(ctx, n.Node.Name(), getOptions)
-		if err != nil {
-			return err
-		}
-		for _, c := range obj.Status.Conditions {
-			if c.Type == corev1.NodeMemoryPressure && c.Status != corev1.ConditionFalse {
-				return fmt.Errorf("MemoryPressure is %s", c.Status)
-			}
-		}
-		return nil
-	})
 }
 
 // TestAFirstStartThatFailsLeavesNoStateThatStopsTheLocalConfiguration: the

@@ -384,7 +384,7 @@ func TestAKubeletThatDoesNotPrintItsConfigurationIsComparedByText(t *testing.T) 
 	}{
 		{dropin("readOnlyPort: 10255\n"), "ProtectedFields", "protected field readOnlyPort would be 10255, but is 0 locally (compared by text)"},
 		{dropin("authentication: null\n"), "ProtectedFields", "protected field authentication would be null, but is a mapping locally (compared by text)"},
-		{dropin("maxPods: 124\n"), "WouldEvictPods", "this kubelet does not print its configuration, so maxPods cannot be checked, and the configuration changes maxPods: omit that, or set trial.allowPodLoss in the configuration"},
+		{dropin("maxPods: 124\n"), "WouldEvictPods", "this kubelet does not print its configuration, so the loss of pods cannot be predicted, and the configuration changes maxPods: omit that, or set trial.allowPodLoss in the configuration"},
 	} {
 		cm := n.create(fmt.Sprint(i), tt.data)
 		n.assign(cm)
