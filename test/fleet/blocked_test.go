@@ -47,7 +47,7 @@ strategy:
 		return st.Nodes.Blocked == 1 && st.Nodes.Failed == 0 && strings.Contains(st.Message, full+" WouldEvictPods")
 	}))
 	ref := st.UpdateRevision.ConfigMapRef
-	if !strings.Contains(st.Message, "raise maxPods or set trial.allowPodLoss") {
+	if !strings.Contains(st.Message, "change the configuration, set trial.allowPodLoss in it, or move the pods away (WouldEvictPods)") {
 		t.Errorf("it says: %s", st.Message)
 	}
 	if x := condition(st, v1alpha1.ConditionDegraded); x.Status != "True" || x.Reason != "NodesBlocked" || !strings.Contains(x.Message, full) {
