@@ -292,8 +292,14 @@ const podCPU = 10
 // runPods starts pods that sleep on the node, and waits until they run.
 func (n *node) runPods(names ...string) {
 	n.t.Helper()
+	n.runPodsWith(func(*corev1.PodSpec) {}, names...)
+}
+
+// runPodsWith is runPods with a change of each pod.
+func (n *node) runPodsWith(change func(*corev1.PodSpec), names ...string) {
+	n.t.Helper()
 	for _, name := range names {
-		_, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Create(n.t.Context(), &corev1.Pod{
+		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: n.Node.Name() + "-" + name},
 			Spec: corev1.PodSpec{
 				NodeName: n.Node.Name(), AutomountServiceAccountToken: new(bool),
@@ -302,8 +308,9 @@ func (n *node) runPods(names ...string) {
 					Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(podCPU, resource.DecimalSI)}},
 				}},
 			},
-		}, metav1.CreateOptions{})
-		if err != nil {
+		}
+		change(&pod.Spec)
+		if _, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Create(n.t.Context(), pod, metav1.CreateOptions{}); err != nil {
 			n.t.Fatal(err)
 		}
 	}

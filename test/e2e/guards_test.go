@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,32 +21,6 @@ import (
 func refused(cm *corev1.ConfigMap, guard, using, words string) want {
 	cause := fmt.Sprintf("refused current (UID: %s): %s", cm.UID, words)
 	return want{"False", guard, using, cause, cause}
-}
-
-// evicts is ConfigOK for a configuration with which the kubelet would end these of the node's pods, all for the same cause.
-func (n *node) evicts(cm *corev1.ConfigMap, using string, of int, cause string, pods ...string) want {
-	return refused(cm, "WouldEvictPods", using, fmt.Sprintf(
-		"the kubelet would end %s; move them to other nodes first, or set trial.allowPodLoss in the configuration", n.lost(of, cause, pods)))
-}
-
-// anyRestartEvicts is ConfigOK while any restart of the kubelet would end these of the node's pods.
-func (n *node) anyRestartEvicts(cm *corev1.ConfigMap, using string, of int, cause string, pods ...string) want {
-	return refused(cm, "RestartWouldEvictPods", using, fmt.Sprintf(
-		"any restart of the kubelet would end %s; correct that, move the pods to other nodes, or set trial.allowPodLoss",
-		strings.Replace(n.lost(of, cause, pods), "pods:", "pods, and the configuration is not the cause:", 1)))
-}
-
-func (n *node) lost(of int, cause string, pods []string) string {
-	names := make([]string, len(pods))
-	for i, name := range pods {
-		names[i] = metav1.NamespaceDefault + "/" + n.Node.Name() + "-" + name
-	}
-	return fmt.Sprintf("%d of the node's %d pods: %s: %s", len(pods), of, strings.Join(names, ", "), cause)
-}
-
-// shortage is the cause of a loss: all pods together need more than there would be.
-func shortage(resource, need, allocatable string) string {
-	return fmt.Sprintf("OutOf%[1]s (%[1]s: %[2]s needed by all pods together, %[3]s allocatable)", resource, need, allocatable)
 }
 
 // static is a configuration with static CPU and memory managers: they need
@@ -117,9 +90,7 @@ func TestPodsSurviveAChangeAndBlockOneThatWouldKillThem(t *testing.T) {
 	n.assign(good)
 	n.is(allChecksPassed(good))
 	n.lastKnownGood(good)
-	if after := n.containers(); !maps.Equal(before, after) {
-		t.Errorf("containers are %v, were %v", after, before)
-	}
+	n.sameContainers(before)
 
 	kubelet := n.steady()
 	few := n.configMap("few", map[string]any{"maxPods": 3})
@@ -136,72 +107,13 @@ func TestPodsSurviveAChangeAndBlockOneThatWouldKillThem(t *testing.T) {
 	n.deletePods("2")
 	n.is(allChecksPassed(few))
 	n.lastKnownGood(few)
-	after := n.containers()
 	for _, gone := range []string{"pods-1", "pods-2"} {
 		delete(before, gone)
 	}
-	if !maps.Equal(before, after) {
-		t.Errorf("containers are %v, were %v", after, before)
-	}
+	n.sameContainers(before)
 
 	n.needsDrain(few)
 	n.putsUnderPressure()
-}
-
-func TestPodsAreLostOnlyIfAllowed(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, "podloss", "--config-trial-duration=8s")
-	n.up()
-	n.runPods("1", "2", "3", "4")
-	before := n.containers()
-	kubelet := n.steady()
-	asked := n.groupedConfigMap("asked", nil, map[string]any{"maxPods": 2})
-	n.assign(asked)
-	n.is(n.evicts(asked, "using last-known-good (init)", 4, shortage("pods", "4", "2"), "1", "2", "3", "4"))
-	kubelet.end(t)
-
-	cm := n.groupedConfigMap("allowed", map[string]any{"allowPodLoss": true}, map[string]any{"maxPods": 2})
-	n.assign(cm)
-	n.is(allChecksPassed(cm))
-	n.podsLeft(2, before)
-	n.lastKnownGood(cm)
-	nc := n.is(allChecksPassed(cm))
-	if len(nc.Status.BadConfigs) != 0 {
-		t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
-	}
-
-	// No guard can predict this loss, so it ends the trial: CPUs for one of the two pods.
-	obj, err := n.Kube.CoreV1().Nodes().Get(t.Context(), n.Node.Name(), getOptions)
-	if err != nil {
-		t.Fatal(err)
-	}
-	harms := n.groupedConfigMap("harms", map[string]any{"configTrialDuration": "5m"},
-		map[string]any{"maxPods": 2, "systemReserved": map[string]string{"cpu": fmt.Sprintf("%dm", obj.Status.Capacity.Cpu().MilliValue()-podCPU*3/2)}})
-	n.assign(harms)
-	nc = n.says("False", "WorkloadHarmed", fmt.Sprintf("using last-known-good (UID: %s): current (UID: %s) harmed the workload: pod default/podloss-", cm.UID, harms.UID))
-	if why := bed.ConfigOK(nc).Message; !strings.HasSuffix(why, ": OutOfcpu") && !strings.HasSuffix(why, ": ended by the kubelet") {
-		t.Errorf("ConfigOK is %q", why)
-	}
-	n.healthyWith(cm)
-	n.podsLeft(1, before)
-}
-
-// podsLeft waits until this number of the node's pods run, without a restart.
-func (n *node) podsLeft(want int, before map[string]string) {
-	n.t.Helper()
-	n.eventually(fmt.Sprintf("%d pods are left", want), func(context.Context) error {
-		now := n.containers()
-		left := 0
-		for pod, state := range now {
-			if before[pod] == state {
-				left++
-			}
-		}
-		if left != want {
-			return fmt.Errorf("containers are %v, were %v", now, before)
-		}
-		return nil
-	})
 }
 
 // needsDrain changes the policies of the CPU and memory managers, on a node with
@@ -247,9 +159,7 @@ func (n *node) putsUnderPressure() {
 	n.says("False", "WouldEvictPods", fmt.Sprintf("refused current (UID: %s): the kubelet would end 1 of the node's 1 pods: "+
 		"default/pods-victim: Evicted (the usage crosses evictionHard memory.available (99%%, ", cm.UID))
 	kubelet.end(n.t)
-	if after := n.containers(); !maps.Equal(before, after) {
-		n.t.Errorf("containers are %v, were %v", after, before)
-	}
+	n.sameContainers(before)
 }
 
 // TestAFirstStartThatFailsLeavesNoStateThatStopsTheLocalConfiguration: the

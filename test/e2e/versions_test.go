@@ -97,6 +97,8 @@ var core = []string{
 	"TestSystemdIsNotifiedAndItsWatchdogIsFed",
 	"TestAStockKubeletAndAnAgentWithTheSameLockFileExcludeEachOther",
 	"TestDefaultsAreAConfigurationOfTheComponentThatPrintedThem",
+	"TestAConfigurationThatLeavesNoRoomForThePodsIsRefused",
+	"TestNothingRestartsWhileAnyRestartWouldCostPods",
 }
 
 // TestOlderVersionsPassTheCoreOfThisSuite runs it with the oldest kubelet; in the matrix with those between that and the

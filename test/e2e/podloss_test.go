@@ -1,0 +1,278 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/internal/printable"
+)
+
+// evicts is ConfigOK for a configuration with which the kubelet would end these of the node's pods, all for the same cause.
+func (n *node) evicts(cm *corev1.ConfigMap, using string, of int, cause string, pods ...string) want {
+	return refused(cm, "WouldEvictPods", using, fmt.Sprintf(
+		"the kubelet would end %s; move them to other nodes first, or set trial.allowPodLoss in the configuration", n.lost(of, cause, pods)))
+}
+
+// anyRestartEvicts is ConfigOK while any restart of the kubelet would end these of the node's pods.
+func (n *node) anyRestartEvicts(cm *corev1.ConfigMap, using string, of int, cause string, pods ...string) want {
+	return refused(cm, "RestartWouldEvictPods", using, fmt.Sprintf(
+		"any restart of the kubelet would end %s; correct that, move the pods to other nodes, or set trial.allowPodLoss",
+		strings.Replace(n.lost(of, cause, pods), "pods:", "pods, and the configuration is not the cause:", 1)))
+}
+
+func (n *node) lost(of int, cause string, pods []string) string {
+	names := make([]string, len(pods))
+	for i, name := range pods {
+		names[i] = metav1.NamespaceDefault + "/" + n.Node.Name() + "-" + name
+	}
+	return fmt.Sprintf("%d of the node's %d pods: %s: %s", len(pods), of, printable.Few(names), cause)
+}
+
+// shortage is the cause of a loss: all pods together need more than there would be.
+func shortage(resource, need, allocatable string) string {
+	return fmt.Sprintf("OutOf%[1]s (%[1]s: %[2]s needed by all pods together, %[3]s allocatable)", resource, need, allocatable)
+}
+
+func TestPodsAreLostOnlyIfAllowed(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "podloss", "--config-trial-duration=8s")
+	n.up()
+	n.runPodsWith(func(spec *corev1.PodSpec) {
+		spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{
+			EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(1<<20, resource.BinarySI)},
+		}}}
+		spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "scratch", MountPath: "/scratch"}}
+	}, "1", "2", "3", "4")
+	before := n.containers()
+	kubelet := n.steady()
+	asked := n.groupedConfigMap("asked", nil, map[string]any{"maxPods": 2})
+	n.assign(asked)
+	n.is(n.evicts(asked, "using last-known-good (init)", 4, shortage("pods", "4", "2"), "1", "2", "3", "4"))
+	kubelet.end(t)
+
+	cm := n.groupedConfigMap("allowed", map[string]any{"allowPodLoss": true}, map[string]any{"maxPods": 2})
+	n.assign(cm)
+	n.is(allChecksPassed(cm))
+	n.podsLeft(2, before)
+	n.lastKnownGood(cm)
+	nc := n.is(allChecksPassed(cm))
+	if len(nc.Status.BadConfigs) != 0 {
+		t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
+	}
+
+	// No guard can predict this loss, so it ends the trial: a pod writes more to a volume than its limit.
+	harms := n.groupedConfigMap("harms", map[string]any{"configTrialDuration": "5m"}, map[string]any{"maxPods": 2, "volumeStatsAggPeriod": "1s"})
+	n.assign(harms)
+	n.is(allChecksPassed(harms))
+	n.healthyWith(harms)
+	victim := n.oneOf(before)
+	scratch := filepath.Join(n.Node.Dir(), "kubelet", "pods", string(victim.UID), "volumes", "kubernetes.io~empty-dir", "scratch")
+	if err := os.WriteFile(filepath.Join(scratch, "data"), make([]byte, 2<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	n.is(rolledBack(harms, "WorkloadHarmed", fmt.Sprintf("(UID: %s)", cm.UID), "harmed the workload: pod default/"+victim.Name+": Evicted"))
+	n.healthyWith(cm)
+	n.podsLeft(1, before)
+}
+
+// oneOf returns a pod that still runs as before.
+func (n *node) oneOf(before map[string]string) *corev1.Pod {
+	n.t.Helper()
+	for name, state := range n.containers() {
+		if before[name] != state {
+			continue
+		}
+		pod, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Get(n.t.Context(), name, getOptions)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		return pod
+	}
+	n.t.Fatal("no pod is left")
+	return nil
+}
+
+// podsLeft waits until this number of the node's pods run, without a restart, and the others have ended.
+func (n *node) podsLeft(want int, before map[string]string) {
+	n.t.Helper()
+	n.eventually(fmt.Sprintf("%d pods are left", want), func(ctx context.Context) error {
+		now := n.containers()
+		left := 0
+		for pod, state := range now {
+			if before[pod] == state {
+				left++
+			}
+		}
+		ended, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Failed,spec.nodeName=" + n.Node.Name()})
+		if err != nil {
+			return err
+		}
+		if left != want || len(ended.Items) != len(before)-want {
+			return fmt.Errorf("containers are %v, were %v; %d pods failed", now, before, len(ended.Items))
+		}
+		return nil
+	})
+}
+
+// cpus returns how many CPUs the node has.
+func (n *node) cpus() int64 {
+	n.t.Helper()
+	obj, err := n.Kube.CoreV1().Nodes().Get(n.t.Context(), n.Node.Name(), getOptions)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return obj.Status.Capacity.Cpu().Value()
+}
+
+// sameContainers requires that these containers run as before, and that no others do.
+func (n *node) sameContainers(before map[string]string) {
+	n.t.Helper()
+	if after := n.containers(); !maps.Equal(before, after) {
+		n.t.Errorf("containers are %v, were %v", after, before)
+	}
+}
+
+func TestAConfigurationThatLeavesNoRoomForThePodsIsRefused(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "noroom", "--config-trial-duration=1s", "--protected-fields=-cgroupRoot")
+	n.up()
+	cpus := n.cpus()
+	var small []string
+	for i := range cpus + 3 {
+		small = append(small, fmt.Sprintf("%03d", i))
+	}
+	n.runPods(small...)
+	large := cpus * 600 // thousandths of a CPU
+	n.runPodsWith(func(spec *corev1.PodSpec) {
+		spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = *resource.NewMilliQuantity(large, resource.DecimalSI)
+	}, "large")
+	all := append(small, "large")
+	before := n.containers()
+	kubelet := n.steady()
+
+	const local = "using last-known-good (init)"
+	crowded := n.configMap("crowded", map[string]any{"podsPerCore": 1})
+	n.assign(crowded)
+	n.is(n.evicts(crowded, local, len(all), shortage("pods", fmt.Sprint(len(all)), fmt.Sprint(cpus)), all...))
+
+	// The kubelet's own share and the request of the large pod are more than all CPUs.
+	reserves := n.configMap("reserves", map[string]any{"kubeReserved": map[string]string{"cpu": fmt.Sprintf("%dm", cpus*500)}})
+	n.assign(reserves)
+	need := large + int64(len(small))*podCPU
+	n.is(n.evicts(reserves, local, len(all), shortage("cpu", fmt.Sprintf("%dm", need), fmt.Sprintf("%dm", cpus*500)), all...))
+
+	n.movesCgroups()
+	kubelet.end(t)
+	n.sameContainers(before)
+
+	n.assign(reserves)
+	n.deletePods("large")
+	n.is(allChecksPassed(reserves))
+	n.lastKnownGood(reserves)
+	delete(before, n.Node.Name()+"-large")
+	n.sameContainers(before)
+
+	n.assign(crowded)
+	n.is(n.evicts(crowded, fmt.Sprintf("using last-known-good (UID: %s)", reserves.UID), len(small), shortage("pods", fmt.Sprint(len(small)), fmt.Sprint(cpus)), small...))
+	n.deletePods(small[cpus:]...)
+	n.is(allChecksPassed(crowded))
+	n.lastKnownGood(crowded)
+	for _, name := range small[cpus:] {
+		delete(before, n.Node.Name()+"-"+name)
+	}
+	n.sameContainers(before)
+}
+
+// movesCgroups assigns another parent of the pods' cgroups, one that exists: a kubelet starts with it.
+func (n *node) movesCgroups() {
+	n.t.Helper()
+	data, err := n.Config(nil)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	var local struct{ CgroupRoot string }
+	if err := yaml.Unmarshal([]byte(data), &local); err != nil {
+		n.t.Fatal(err)
+	}
+	other := local.CgroupRoot + "/kubepods"
+	cm := n.configMap("moves", map[string]any{"cgroupRoot": other})
+	n.assign(cm)
+	n.is(refused(cm, "NeedsDrain", "using last-known-good (init)", fmt.Sprintf(
+		"cgroupRoot changes from %s to %s: running pods are in the old cgroups; cordon and drain the node first", local.CgroupRoot, other)))
+}
+
+const labelsDiffer = "NodeAffinity (the node's labels do not match the pod's node selector or affinity)"
+
+// label sets the label zone of the Node.
+func (n *node) label(zone string) {
+	n.t.Helper()
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{"zone":%q}}}`, zone)
+	if _, err := n.Kube.CoreV1().Nodes().Patch(n.t.Context(), n.Node.Name(), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// runsOnlyInZoneA is for runPodsWith: the pod selects nodes of the zone a.
+func runsOnlyInZoneA(spec *corev1.PodSpec) { spec.NodeSelector = map[string]string{"zone": "a"} }
+
+func TestNothingRestartsWhileAnyRestartWouldCostPods(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "relabel", "--config-trial-duration=1s")
+	n.up()
+	n.label("a")
+	n.runPods("any")
+	n.runPodsWith(runsOnlyInZoneA, "picky")
+	before := n.containers()
+	n.label("b")
+	kubelet := n.steady()
+	cm := n.configMap("harmless", map[string]any{"containerLogMaxFiles": 4})
+	n.assign(cm)
+	nc := n.is(n.anyRestartEvicts(cm, "using last-known-good (init)", 2, labelsDiffer, "picky"))
+	if len(nc.Status.BadConfigs) != 0 {
+		t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
+	}
+	n.event("Warning", "ConfigRefused", "the configuration is not the cause: default/relabel-picky: NodeAffinity")
+	n.sameContainers(before)
+	kubelet.end(t)
+	n.label("a")
+	n.is(allChecksPassed(cm))
+	n.lastKnownGood(cm)
+	n.sameContainers(before)
+}
+
+func TestARollbackThatCostsPodsIsNotDelayedAndItsCostIsReported(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "costly", "--config-trial-duration=10m", "--crash-loop-threshold=0")
+	n.up()
+	n.label("a")
+	n.runPods("any")
+	n.runPodsWith(runsOnlyInZoneA, "picky")
+	before := n.containers()
+	cm := n.configMap("bad", map[string]any{"containerLogMaxFiles": 4})
+	n.assign(cm)
+	n.onTrial(cm, 10*time.Minute, 0)
+	n.healthyWith(cm)
+	n.sameContainers(before)
+	n.label("b")
+	n.kill(n.kubeletPID())
+	crashed := time.Now()
+	n.is(rolledBack(cm, "CrashLooped", "(init)", "crash-looped: 1 starts in its trial, last: signal: killed"))
+	n.healthyWith(nil)
+	if took := time.Since(crashed); took > 20*time.Second {
+		t.Errorf("the kubelet ran again after %s", took)
+	}
+	n.event("Warning", "PodsLost", "the restart of the kubelet (rollback) ended 1 of 2 pods: pod default/costly-picky: NodeAffinity")
+	n.podsLeft(1, before)
+}
