@@ -164,36 +164,28 @@ func TestAConfigurationThatLeavesNoRoomForThePodsIsRefused(t *testing.T) {
 	kubelet := n.steady()
 
 	const local = "using last-known-good (init)"
-	crowded := n.configMap("crowded", map[string]any{"podsPerCore": 1})
-	n.assign(crowded)
-	n.is(n.evicts(crowded, local, len(all), shortage("pods", fmt.Sprint(len(all)), fmt.Sprint(cpus)), all...))
-
 	// The kubelet's own share and the request of the large pod are more than all CPUs.
 	reserves := n.configMap("reserves", map[string]any{"kubeReserved": map[string]string{"cpu": fmt.Sprintf("%dm", cpus*500)}})
 	n.assign(reserves)
 	need := large + int64(len(small))*podCPU
 	n.is(n.evicts(reserves, local, len(all), shortage("cpu", fmt.Sprintf("%dm", need), fmt.Sprintf("%dm", cpus*500)), all...))
-
 	n.movesCgroups()
-	kubelet.end(t)
-	n.sameContainers(before)
-
-	n.assign(reserves)
-	n.deletePods("large")
-	n.is(allChecksPassed(reserves))
-	n.lastKnownGood(reserves)
-	delete(before, n.Node.Name()+"-large")
-	n.sameContainers(before)
-
+	crowded := n.configMap("crowded", map[string]any{"podsPerCore": 1})
 	n.assign(crowded)
-	n.is(n.evicts(crowded, fmt.Sprintf("using last-known-good (UID: %s)", reserves.UID), len(small), shortage("pods", fmt.Sprint(len(small)), fmt.Sprint(cpus)), small...))
-	n.deletePods(small[cpus:]...)
-	n.is(allChecksPassed(crowded))
-	n.lastKnownGood(crowded)
-	for _, name := range small[cpus:] {
+	n.is(n.evicts(crowded, local, len(all), shortage("pods", fmt.Sprint(len(all)), fmt.Sprint(cpus)), all...))
+	n.sameContainers(before)
+	kubelet.end(t)
+
+	n.deletePods(all[cpus:]...)
+	for _, name := range all[cpus:] {
 		delete(before, n.Node.Name()+"-"+name)
 	}
-	n.sameContainers(before)
+	for _, cm := range []*corev1.ConfigMap{crowded, reserves} {
+		n.assign(cm)
+		n.is(allChecksPassed(cm))
+		n.lastKnownGood(cm)
+		n.sameContainers(before)
+	}
 }
 
 // movesCgroups assigns another parent of the pods' cgroups, one that exists: a kubelet starts with it.
