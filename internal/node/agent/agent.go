@@ -119,7 +119,7 @@ func (a *Agent) pass(ctx context.Context) error {
 			return err
 		}
 	}
-	a.guardRestart(ctx, o)
+	a.guardRestart(ctx, &o)
 	before := a.state.Run
 	d := a.decide(&o)
 	if d.Action.Kind == trial.Refuse {

@@ -84,11 +84,11 @@ const guardTimeout = 2 * time.Second
 // the restart would cost pods. Because a decision has no effects, the guard can be evaluated last, immediately before the
 // decision that is carried out. Rollbacks and restarts after a crash are never refused, nor is a return to the local configuration
 // from one that is on trial.
-func (a *Agent) guardRestart(ctx context.Context, o trial.Observed) {
+func (a *Agent) guardRestart(ctx context.Context, o *trial.Observed) {
 	if a.p.Nodes == nil {
 		return
 	}
-	d := trial.Decide(a.state, o)
+	d := trial.Decide(a.state, *o)
 	c, cause := d.Action.Config, d.Action.Cause
 	adopts := cause == trial.CauseChange || cause == trial.CauseBoot && !d.Next.Current.Same(a.state.Current.Config)
 	if !adopts || c.IsLocal() && (a.state.Trial != nil || !o.Child.Healthy) {
@@ -98,7 +98,11 @@ func (a *Agent) guardRestart(ctx context.Context, o trial.Observed) {
 	terms := o.Intent.Config
 	key := guardKey{c.Revision, terms.Rollout.Attempt, terms.RequestedTerms.AllowPodLoss}
 	if key != a.guard.key || a.guardWait() <= 0 {
-		a.guard = guard{key: key, refusal: a.refusal(ctx, c, key.allowPodLoss), at: time.Now()}
+		refusal, pods := a.refusal(ctx, c, key.allowPodLoss)
+		a.guard = guard{key: key, refusal: refusal, at: time.Now()}
+		if refusal.Outcome == trial.NotValidated {
+			o.Node.Pods = pods // the baseline of the trial: a pod that has ended since the dry run is not lost
+		}
 	}
 	if a.guard.refusal.Outcome != trial.NotValidated {
 		o.Verdicts[c.Revision] = a.guard.refusal
@@ -118,10 +122,10 @@ func (a *Agent) guardWait() time.Duration {
 }
 
 // refusal returns why the kubelet must not be restarted with a configuration that it accepts: pods would be lost, or it is not
-// known whether they would. The zero value means that it may be.
-func (a *Agent) refusal(ctx context.Context, c trial.Config, allowPodLoss bool) trial.Verdict {
-	if s := a.node.view.now(a.p.Nodes); !c.IsLocal() && !s.Reachable { // also the baseline of the trial comes from there
-		return cannotTell(c, "cannot count the pods of this node: "+s.Cause)
+// known whether they would. The zero value means that it may be; then the UIDs of the active pods are returned, too.
+func (a *Agent) refusal(ctx context.Context, c trial.Config, allowPodLoss bool) (trial.Verdict, []string) {
+	if s := a.node.view.now(a.p.Nodes); !c.IsLocal() && !s.Reachable { // an API server that does not answer must not delay each pass
+		return cannotTell(c, "cannot count the pods of this node: "+s.Cause), nil
 	}
 	v, _ := a.validations.get(c.Revision)
 	if c.IsLocal() {
@@ -132,43 +136,44 @@ func (a *Agent) refusal(ctx context.Context, c trial.Config, allowPodLoss bool) 
 		in.Before = a.verdictFor(a.state.Current.Config).EffectiveOrAssumed()
 	}
 	if err := a.describe(ctx, &in); err != nil {
-		return cannotTell(c, "cannot tell whether the pods of this node survive a restart: "+err.Error())
+		return cannotTell(c, "cannot tell whether the pods of this node survive a restart: "+err.Error()), nil
 	}
 	if reasons := admission.NeedsDrain(in); len(reasons) > 0 && !isDrained(in) {
 		return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonNeedsDrain,
-			Message: strings.Join(reasons, "; ") + "; cordon and drain the node first"}
+			Message: strings.Join(reasons, "; ") + "; cordon and drain the node first"}, nil
 	}
+	active := activeUIDs(in.Pods)
 	if allowPodLoss {
-		return trial.Verdict{}
+		return trial.Verdict{}, active
 	}
 	printed := v.Effective != nil
 	if !printed {
 		if fields := v.ChangedPodFields(a.kubelet.verdict.Verdict); len(fields) > 0 {
 			return wouldEvict("this kubelet does not print its configuration, so the loss of pods cannot be predicted, and the configuration changes " +
-				strings.Join(fields, ", ") + ": omit that, or set trial.allowPodLoss in the configuration")
+				strings.Join(fields, ", ") + ": omit that, or set trial.allowPodLoss in the configuration"), nil
 		}
 		if in.Node == nil || in.Node.Status.Allocatable.Pods().IsZero() {
-			return cannotTell(c, "the kubelet did not print its maxPods")
+			return cannotTell(c, "the kubelet did not print its maxPods"), nil
 		}
 		in.After = in.Before
 	}
-	return predict(in)
+	return predict(in, len(active)), active
 }
 
 // predict returns a refusal if pods would be lost with the present configuration already, or else with the new one.
-func predict(in admission.Input) trial.Verdict {
+func predict(in admission.Input, active int) trial.Verdict {
 	unchanged := in
 	unchanged.After = in.Before
 	if in.Before != nil {
 		if lost := admission.Predict(unchanged); len(lost) > 0 {
 			return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonRestartWouldEvictPods, Message: fmt.Sprintf(
 				"any restart of the kubelet would end %d of the node's %d pods, and the configuration is not the cause: %s; correct that, move the pods to other nodes, or set trial.allowPodLoss",
-				len(lost), len(in.Pods), describeLosses(lost))}
+				len(lost), active, describeLosses(lost))}
 		}
 	}
 	if lost := admission.Predict(in); len(lost) > 0 {
 		return wouldEvict(fmt.Sprintf("the kubelet would end %d of the node's %d pods: %s; move them to other nodes first, or set trial.allowPodLoss in the configuration",
-			len(lost), len(in.Pods), describeLosses(lost)))
+			len(lost), active, describeLosses(lost)))
 	}
 	return trial.Verdict{}
 }
@@ -207,9 +212,23 @@ func isDrained(in admission.Input) bool {
 	return in.Node != nil && in.Node.Spec.Unschedulable && !slices.ContainsFunc(in.Pods, func(p *corev1.Pod) bool {
 		_, static := p.Annotations[corev1.MirrorPodAnnotationKey]
 		owner := metav1.GetControllerOfNoCopy(p)
-		ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-		return !ended && !static && (owner == nil || owner.Kind != "DaemonSet")
+		return !hasEnded(p) && !static && (owner == nil || owner.Kind != "DaemonSet")
 	})
+}
+
+func hasEnded(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
+func activeUIDs(pods []*corev1.Pod) []string {
+	var uids []string
+	for _, p := range pods {
+		if !hasEnded(p) {
+			uids = append(uids, string(p.UID))
+		}
+	}
+	slices.Sort(uids)
+	return uids
 }
 
 // describeLosses names the pods of each cause.

@@ -104,7 +104,7 @@ func (r *invariants) fixedPoint() {
 	o := a.observe(context.Background())
 	a.dropOutdatedVerdicts(o)
 	o.Verdicts = a.verdicts()
-	a.guardRestart(context.Background(), o)
+	a.guardRestart(context.Background(), &o)
 	o.Elapsed = 0
 	d := trial.Decide(a.state, o)
 	if len(d.Validate) > 0 || !o.Child.Alive {

@@ -211,3 +211,17 @@ func TestTheGuardSeesThePodsOfTheMomentOfTheRestart(t *testing.T) {
 		}
 	})
 }
+
+// A pod that has ended between the dry run and the restart is no loss of the trial.
+func TestTheBaselineOfATrialIsOfTheMomentOfTheRestart(t *testing.T) {
+	inGoodWorld(t, func(w *world) {
+		w.promoted("uid-good")
+		w.pods("a", "b")
+		w.assign("uid-next", conf{name: "next"})
+		w.pass(100 * time.Millisecond) // the dry run is in progress, the pods are counted
+		w.api.set(func(api *simAPI) { api.pods[1].Phase, api.pods[1].Reason = "Failed", "Evicted" })
+		w.runs("next")
+		w.promoted("uid-next")
+		w.wantStarts("", "good", "next")
+	})
+}
