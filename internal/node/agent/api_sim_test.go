@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -307,7 +308,7 @@ func (api *simAPI) node() source.NodeState {
 	}
 	return source.NodeState{
 		Labels: api.labels, Reachable: true, Complete: true, Exists: true, Ready: api.ready, Unschedulable: api.unschedulable,
-		Pressure: api.pressure, LeaseRenewed: renewed, Pods: api.pods,
+		Pressure: api.pressure, LeaseRenewed: renewed, Pods: slices.Clone(api.pods),
 	}
 }
 
