@@ -120,7 +120,8 @@ func (n *node) resize(seed uint64, before world) {
 		c := pod.Spec.Containers[0]
 		now := c.Resources.Requests.Cpu().MilliValue()
 		_, limited := c.Resources.Limits[corev1.ResourceCPU]
-		if now < 4 || limited || isStatic(pod) || pod.Spec.Resources != nil || pod.Status.Phase != corev1.PodRunning || d.chance(30) {
+		critical := pod.Spec.Priority != nil && *pod.Spec.Priority > 0 // its resize could preempt another pod before the restart
+		if now < 4 || limited || critical || isStatic(pod) || pod.Spec.Resources != nil || pod.Status.Phase != corev1.PodRunning || d.chance(30) {
 			continue
 		}
 		want := *resource.NewMilliQuantity(oneOf(d, now/2, now/2, now/3, now+1, 2*now), resource.DecimalSI)
