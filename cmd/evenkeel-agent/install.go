@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,8 +19,10 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/handover"
 	"github.com/evenkeel/evenkeel/internal/node/install"
+	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/program"
@@ -60,6 +64,7 @@ func (c *nodeChange) bind(f *pflag.FlagSet) {
 	f.StringVar(&c.request.Unit, "unit", "kubelet.service", "the kubelet's unit")
 	f.DurationVar(&c.request.Timing.Timeout, "timeout", 2*time.Minute, "how long the kubelet has to become healthy; after that, the change is rolled back")
 	f.BoolVar(&c.request.DryRun, "dry-run", false, "print what would change, and change nothing")
+	f.BoolVar(&c.request.AllowPodLoss, "allow-pod-loss", false, "restart the kubelet even if it would then end pods, for example because a node label changed after they were scheduled")
 	f.StringVar(&c.request.Attempt, "attempt", "", "name of this attempt: a failed attempt of this name is not repeated; in a pod, its UID")
 	f.BoolVar(&c.stay, "stay", false, "after success, keep running until SIGTERM; for the pods of a DaemonSet")
 	f.StringVar(&c.probeSocket, "probe-socket", "", "Unix socket that answers evenkeel-agent probe; empty: none")
@@ -79,8 +84,9 @@ plain kubelet. Until the kubelet is healthy the drop-in is in /run, as
 90-evenkeel.trial.conf: a reboot discards it, and systemd removes it if install is
 killed.
 
-Nothing changes if the node is unhealthy, if the unit cannot be wrapped, or if the
-agent would refuse the kubelet or the flags. A repeated install changes nothing,
+Nothing changes if the node is unhealthy, if the unit cannot be wrapped, if the
+agent would refuse the kubelet or the flags, or if the restart would end pods. A
+repeated install changes nothing,
 or updates the drop-in. The next run completes or rolls back an interrupted one.
 
 AGENT FLAGS are put in front of the kubelet's command line; see evenkeel-agent
@@ -225,6 +231,26 @@ func (c *nodeChange) host(manager install.Manager, out io.Writer) (*install.Host
 	}, nil
 }
 
+// running returns the configuration that a running agent's kubelet has; nil if no agent runs, or it does not say.
+func running(dir string) component.Effective {
+	if dir == "" || !lockfile.Held(checkpoint.AgentLock(dir)) {
+		return nil
+	}
+	text, err := checkpoint.Running(atomicfile.OS{}, dir)
+	if err != nil {
+		return nil
+	}
+	var saved struct {
+		Effective component.Effective `json:"effective"`
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if d.Decode(&saved) != nil {
+		return nil
+	}
+	return saved.Effective
+}
+
 // checkAgent makes the checks of the agent's start, and changes nothing. With plain it makes those of a kubelet without the
 // agent, which has only its own file and no proven configuration to replace an invalid one.
 func checkAgent(ctx context.Context, flags, argv []string, plain bool) (install.Checked, error) {
@@ -269,6 +295,19 @@ func checkAgent(ctx context.Context, flags, argv []string, plain bool) (install.
 			return fmt.Errorf("its local configuration (%s) cannot be validated: %s", o.localFile(k), v.Message)
 		}
 		checked.Target.Healthz, checked.Warnings = k.HealthzURL(v.EffectiveOrAssumed()), v.Warnings
+		if checked.Target.Kubeconfig != "" {
+			checked.Losses = func(ctx context.Context) (string, error) {
+				client, err := source.NewClient(checked.Target.Kubeconfig, "evenkeel-agent/"+version)
+				if err != nil {
+					return "", err
+				}
+				before, after := running(o.dynamicConfigDir), v.EffectiveOrAssumed()
+				if before != nil && !plain {
+					after = before // the agent runs it again
+				}
+				return host.Losses(ctx, source.NewNodeWatch(client, checked.Target.Node), before, after)
+			}
+		}
 		return nil
 	})
 	return checked, err

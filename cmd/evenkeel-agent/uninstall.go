@@ -17,9 +17,9 @@ the kubelet's unit, and waits until the kubelet is healthy. If it was healthy
 before and is not healthy again within --timeout, the drop-in is restored.
 On a node without the drop-in there is nothing to do.
 
-A drop-in that was edited, or without which the kubelet would not start, is removed
-only with --force. The agent's directory (` + stateDir + `) stays, unless
---purge is set.
+Nothing changes if the restart would end pods. A drop-in that was edited, or
+without which the kubelet would not start, is removed only with --force. The
+agent's directory (` + stateDir + `) stays, unless --purge is set.
 
 Exit codes: 0 done, or nothing to do, 1 error and nothing was changed, 2 tried and
 restored, 3 usage.`,

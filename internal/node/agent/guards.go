@@ -135,7 +135,7 @@ func (a *Agent) refusal(ctx context.Context, c trial.Config, allowPodLoss bool) 
 	if a.kubelet.process == nil {
 		in.Before = a.verdictFor(a.state.Current.Config).EffectiveOrAssumed()
 	}
-	if err := a.describe(ctx, &in); err != nil {
+	if err := describe(ctx, a.p.Nodes, a.p.Kubelet, &in); err != nil {
 		return cannotTell(c, "cannot tell whether the pods of this node survive a restart: "+err.Error()), nil
 	}
 	if reasons := admission.NeedsDrain(in); len(reasons) > 0 && !isDrained(in) {
@@ -179,7 +179,7 @@ func predict(in admission.Input, active int) trial.Verdict {
 }
 
 // describe sets what a prediction depends on: the Node and its pods from the API server, and the facts of this machine.
-func (a *Agent) describe(ctx context.Context, in *admission.Input) error {
+func describe(ctx context.Context, nodes Nodes, kubelet Kubelet, in *admission.Input) error {
 	ctx, cancel := context.WithTimeout(ctx, guardTimeout)
 	defer cancel()
 	var node *corev1.Node
@@ -188,9 +188,9 @@ func (a *Agent) describe(ctx context.Context, in *admission.Input) error {
 	listed := make(chan struct{})
 	go func() {
 		defer close(listed)
-		node, pods, podsErr = a.p.Nodes.Bound(ctx)
+		node, pods, podsErr = nodes.Bound(ctx)
 	}()
-	err := a.p.Kubelet.Describe(ctx, in)
+	err := kubelet.Describe(ctx, in)
 	<-listed
 	in.Node, in.Pods = node, pods
 	return errors.Join(podsErr, err)
@@ -248,9 +248,26 @@ func describeLosses(losses []admission.Loss) string {
 	return printable.Few(causes)
 }
 
-// minor returns the minor version of the kubelet's binary. An unreadable version counts as the newest.
-func (a *Agent) minor() int {
-	v, err := utilversion.ParseGeneric(a.binary.version)
+// Losses describes the pods that a restart of this kubelet would end, with their causes; empty: none. before is the configuration
+// that it runs with, nil if that is not known, and after the one that it starts with. The error says what cannot be read.
+func (h *HostKubelet) Losses(ctx context.Context, nodes Nodes, before, after component.Effective) (string, error) {
+	version, err := h.Version(ctx)
+	if err != nil {
+		return "", err
+	}
+	in := admission.Input{Minor: minorOf(version), Before: before, After: after}
+	if err := describe(ctx, nodes, h, &in); err != nil {
+		return "", err
+	}
+	return describeLosses(admission.Predict(in)), nil
+}
+
+// minor returns the minor version of the kubelet's binary.
+func (a *Agent) minor() int { return minorOf(a.binary.version) }
+
+// minorOf returns the minor version. An unreadable version counts as the newest.
+func minorOf(version string) int {
+	v, err := utilversion.ParseGeneric(version)
 	if err != nil {
 		return math.MaxInt
 	}

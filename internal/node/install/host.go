@@ -41,6 +41,9 @@ type Checked struct {
 	Target   Target
 	Limits   Limits
 	Warnings []string
+	// Losses describes the pods that the restart of the kubelet would end, with their causes; empty: none. nil: the kubelet has
+	// no API server.
+	Losses func(context.Context) (string, error)
 }
 
 // Host is the node, and what install needs to know about the agent.

@@ -26,15 +26,16 @@ var ErrNotItsTurn = errors.New("not this node's turn")
 
 // Request is the requested change.
 type Request struct {
-	Unit    string   // name
-	Flags   []string // of the agent
-	Keep    bool     // keep the flags of the present drop-in
-	Attempt string   // a failed attempt of this name is not repeated; empty: always try
-	Turn    string   // the Node must name it before an existing agent is changed; empty: no condition
-	DryRun  bool
-	Force   bool // of uninstall: also an edited drop-in, and without taking it back
-	Purge   bool // of uninstall: also the agent's state
-	Timing  Timing
+	Unit         string   // name
+	Flags        []string // of the agent
+	Keep         bool     // keep the flags of the present drop-in
+	Attempt      string   // a failed attempt of this name is not repeated; empty: always try
+	Turn         string   // the Node must name it before an existing agent is changed; empty: no condition
+	DryRun       bool
+	AllowPodLoss bool // restart the kubelet although pods would be lost
+	Force        bool // of uninstall: also an edited drop-in, and without taking it back
+	Purge        bool // of uninstall: also the agent's state
+	Timing       Timing
 }
 
 // DropIn returns the path of the drop-in of a unit.
@@ -121,6 +122,9 @@ func (h *Host) install(ctx context.Context, r Request) (string, error) {
 		}
 	}
 	if err := h.checkHealthyBefore(ctx, unit, p.checked.Target); err != nil {
+		return "", err
+	}
+	if err := r.checkPods(ctx, p.checked); err != nil {
 		return "", err
 	}
 	if r.DryRun {
@@ -337,6 +341,22 @@ func (h *Host) checkHealthyBefore(ctx context.Context, u Unit, t Target) error {
 		return fmt.Errorf("Node %s does not exist in the API: set the name under which the kubelet registers (-- --node-name=NAME): %s", t.Node, nothing)
 	case !state.Ready:
 		return fmt.Errorf("node %s is not Ready before the install: %s", t.Node, nothing)
+	}
+	return nil
+}
+
+// checkPods refuses a restart of the kubelet that would cost pods. A starting kubelet admits all pods of its node again.
+func (r Request) checkPods(ctx context.Context, checked Checked) error {
+	const nothing = "nothing was changed"
+	if r.AllowPodLoss || checked.Losses == nil {
+		return nil
+	}
+	lost, err := checked.Losses(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot tell whether the pods of node %s survive a restart of its kubelet (%w): %s; --allow-pod-loss restarts it anyway", checked.Target.Node, err, nothing)
+	}
+	if lost != "" {
+		return fmt.Errorf("a restart of the kubelet would end pods of node %s: %s: %s; correct that, move the pods to other nodes, or use --allow-pod-loss", checked.Target.Node, lost, nothing)
 	}
 	return nil
 }

@@ -196,11 +196,13 @@ type node struct {
 	out     *strings.Builder
 	manager *Systemd
 
-	mu     sync.Mutex
-	state  source.NodeState
-	renews bool // the Lease, each time that it is looked at
-	turn   string
-	events []string
+	mu      sync.Mutex
+	state   source.NodeState
+	renews  bool // the Lease, each time that it is looked at
+	turn    string
+	events  []string
+	lost    string // the pods that a restart would end
+	lostErr error
 }
 
 // timing is for a machine whose programs start quickly.
@@ -393,6 +395,7 @@ func (n *node) check(_ context.Context, flags, kubelet []string) (Checked, error
 	return Checked{
 		Target: Target{Node: "n", Kubeconfig: flagValue(kubelet, "kubeconfig"), Healthz: flagValue(kubelet, "healthz")},
 		Limits: Limits{StopGrace: 30 * time.Second, HealthTimeout: 2 * time.Minute, StateDir: flagValue(flags, "dynamic-config-dir")},
+		Losses: func(context.Context) (string, error) { return n.lost, n.lostErr },
 	}, nil
 }
 

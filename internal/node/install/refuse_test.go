@@ -112,6 +112,30 @@ func TestUnhealthyNodeIsRefused(t *testing.T) {
 	}
 }
 
+func TestARestartThatCostsPodsIsRefused(t *testing.T) {
+	n := newNode(t)
+	n.lost = "default/a: NodeAffinity (its label has changed)"
+	n.refused("a restart of the kubelet would end pods of node n: default/a: NodeAffinity (its label has changed): nothing was changed; correct that, move the pods to other nodes, or use --allow-pod-loss")
+	n.lost, n.lostErr = "", errors.New("the pods cannot be listed")
+	n.refused("cannot tell whether the pods of node n survive a restart of its kubelet (the pods cannot be listed): nothing was changed; --allow-pod-loss restarts it anyway")
+	r := n.request()
+	r.AllowPodLoss = true
+	if _, err := n.Install(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	with, running := n.command(), n.invocation()
+	if _, err := n.uninstall(); err == nil || !strings.Contains(err.Error(), "cannot tell whether the pods of node n survive") {
+		t.Errorf("uninstall: %v", err)
+	}
+	n.lost, n.lostErr = "default/a: NodeAffinity", nil
+	if _, err := n.uninstall(); err == nil || !strings.Contains(err.Error(), "would end pods of node n: default/a: NodeAffinity") || n.command() != with || n.invocation() != running {
+		t.Errorf("uninstall: %v", err)
+	}
+	if _, err := n.Uninstall(t.Context(), r); err != nil {
+		t.Errorf("uninstall that allows it: %v", err)
+	}
+}
+
 // mayNot makes D-Bus deny a method of systemd until the test ends.
 func (n *node) mayNot(member string) {
 	n.t.Helper()

@@ -82,6 +82,11 @@ func (h *Host) uninstall(ctx context.Context, r Request) (string, error) {
 		if err == nil {
 			c.Target, agentDir = checked.Target, checked.Limits.StateDir
 		}
+		if err == nil && !r.Force && u.Running() {
+			if err := r.checkPods(ctx, checked); err != nil {
+				return "", err
+			}
+		}
 		c.Healthy = err == nil && !r.Force && u.Running() && h.anyHealthy(ctx, c.Target, with)
 	}
 	if r.DryRun {
