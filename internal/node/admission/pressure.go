@@ -33,13 +33,16 @@ var implied = map[string][]string{
 	"containerfs.inodesFree": {"nodefs.inodesFree", "imagefs.inodesFree"},
 }
 
-// marginDivisor sets how far above a threshold a level already counts as crossed, since levels move between the look and
-// the restart: by a tenth of the threshold.
-const marginDivisor = 10
+// A level that is this part of the threshold above it already counts as crossed, since levels move between the look and the
+// restart. Filesystems fill slowly, and often stay near a threshold, because the kubelet removes images only near it.
+const (
+	marginDivisor           = 10
+	marginDivisorFilesystem = 50
+)
 
 // pressure is what makes a starting kubelet evict.
 type pressure struct {
-	crossed    []string // thresholds that the usage crosses
+	crossed    []string // thresholds that the usage crosses or nearly crosses
 	conditions map[corev1.NodeConditionType]bool
 }
 
@@ -70,7 +73,11 @@ func pressureOf(in Input, g gates, capacity amounts) pressure {
 				if !ok {
 					continue
 				}
-				if least := threshold(value, level.Capacity); least > 0 && level.Available < add(least, least/marginDivisor) {
+				divisor := int64(marginDivisor)
+				if s.condition == corev1.NodeDiskPressure {
+					divisor = marginDivisorFilesystem
+				}
+				if least := threshold(value, level.Capacity); least > 0 && level.Available < add(least, least/divisor) {
 					p.crossed = append(p.crossed, fmt.Sprintf("%s %s (%s, %d of %d available)", kind, name, value, level.Available, level.Capacity))
 				}
 			}
@@ -136,7 +143,7 @@ func (n *node) evicted(p *pod) *cause {
 		return nil
 	}
 	if len(n.pressure.crossed) > 0 {
-		return because("Evicted", "the usage crosses %s", strings.Join(n.pressure.crossed, ", "))
+		return because("Evicted", "the usage crosses, or nearly crosses, %s", strings.Join(n.pressure.crossed, ", "))
 	}
 	switch conditions := n.pressure.conditions; {
 	case len(conditions) == 0:
