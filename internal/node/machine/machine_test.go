@@ -89,6 +89,11 @@ func TestCapacityAndUsageAreMeasuredLikeTheKubelet(t *testing.T) {
 			"sys/fs/cgroup/kubepods.slice/memory.current": "314572800\n",
 			"sys/fs/cgroup/kubepods.slice/memory.stat":    "anon 1\ninactive_file 104857600\n",
 		}, memory: 612, kubepods: 200},
+		"systemd, in a cgroup root": {files: map[string]string{
+			"sys/fs/cgroup/memory.stat": "inactive_file 104857600\n",
+			"sys/fs/cgroup/all_of.slice/all_of-it.slice/all_of-it-kubepods.slice/memory.current": "104857600\n",
+			"sys/fs/cgroup/all_of.slice/all_of-it.slice/all_of-it-kubepods.slice/memory.stat":    "inactive_file 0\n",
+		}, cgroupRoot: "/all-of/it", memory: 612, kubepods: 100},
 		"cgroup v1, in a cgroup root": {files: map[string]string{
 			"sys/fs/cgroup/memory/memory.stat":                          "inactive_file 1\ntotal_inactive_file 104857600\n",
 			"sys/fs/cgroup/memory/memory.usage_in_bytes":                "209715200\n",

@@ -61,15 +61,26 @@ func (m Machine) usage(config component.Effective) admission.Usage {
 			u.Memory = admission.Level{Capacity: total, Available: max(0, total-max(0, used-inactive))}
 		}
 	}
-	root := config.String("cgroupRoot")
-	for _, name := range []string{"kubepods.slice", "kubepods"} { // of the drivers systemd and cgroupfs
-		if used, inactive := m.cgroupMemory(filepath.Join("/", root, name)); used > 0 {
+	for _, name := range kubepods(config.String("cgroupRoot")) {
+		if used, inactive := m.cgroupMemory(name); used > 0 {
 			u.KubepodsWorkingSet = max(0, used-inactive)
 			break
 		}
 	}
 	u.PIDs = m.pids()
 	return u
+}
+
+// kubepods returns the names that the cgroup of all pods has with the drivers systemd and cgroupfs.
+func kubepods(root string) []string {
+	parts := append(strings.FieldsFunc(root, func(r rune) bool { return r == '/' }), "kubepods")
+	slice, unit := "", ""
+	for _, part := range parts {
+		unit += strings.ReplaceAll(part, "-", "_")
+		slice += "/" + unit + ".slice"
+		unit += "-"
+	}
+	return []string{slice, "/" + strings.Join(parts, "/")}
 }
 
 // cgroupMemory returns the memory that a cgroup uses, and how much of it is inactive page cache, in bytes; 0: unknown. The root
