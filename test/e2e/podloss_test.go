@@ -28,7 +28,7 @@ func (n *node) evicts(cm *corev1.ConfigMap, using string, of int, cause string, 
 // anyRestartEvicts is ConfigOK while any restart of the kubelet would end these of the node's pods.
 func (n *node) anyRestartEvicts(cm *corev1.ConfigMap, using string, of int, cause string, pods ...string) want {
 	return refused(cm, "RestartWouldEvictPods", using, fmt.Sprintf(
-		"any restart of the kubelet would end %s; correct that, move the pods to other nodes, or set trial.allowPodLoss",
+		"any restart of the kubelet would end %s; correct the cause, move the pods to other nodes, or set trial.allowPodLoss",
 		strings.Replace(n.lost(of, cause, pods), "pods:", "pods, and the configuration is not the cause:", 1)))
 }
 
@@ -206,7 +206,7 @@ func (n *node) movesCgroups() {
 		"cgroupRoot changes from %s to %s: running pods are in the old cgroups; cordon and drain the node first", local.CgroupRoot, other)))
 }
 
-const labelsDiffer = "NodeAffinity (the node's labels do not match the pod's node selector or affinity)"
+const labelsDiffer = "NodeAffinity (the pod's node selector needs zone=a, and the node has zone=b)"
 
 // label sets the label zone of the Node.
 func (n *node) label(zone string) {

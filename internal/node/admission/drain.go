@@ -120,6 +120,14 @@ func cpuStateRefused(in Input) string {
 	if state.Policy != "static" {
 		return ""
 	}
+	if reason := staticStateRefused(in, state); reason != "" {
+		return "the kubelet would not start with " + CPUStateFile + ": " + reason
+	}
+	return ""
+}
+
+// staticStateRefused returns why the static policy would refuse the state; empty: it accepts it.
+func staticStateRefused(in Input, state *CPUState) string {
 	var entries []cpuset.CPUSet
 	for _, containers := range state.Assigned {
 		entries = slices.AppendSeq(entries, maps.Values(containers))
@@ -191,13 +199,13 @@ func memoryStateRefused(in Input) string {
 		return ""
 	}
 	if in.Before != nil && in.Node != nil && memoryAddsUp(in, in.Before) && !memoryAddsUp(in, in.After) {
-		return "reservedMemory has to change with kubeReserved, systemReserved and the eviction threshold of memory: they must add up"
+		return "the kubelet would not start: reservedMemory must be the sum of kubeReserved, systemReserved and the eviction threshold of memory, and they no longer add up"
 	}
 	expected := reservedMemory(in.After)
 	for _, id := range slices.Sorted(maps.Keys(state.NUMA)) {
 		for _, name := range sorted(state.NUMA[id]) {
 			if was, is := state.NUMA[id][name].SystemReserved, expected[id][name]; was != uint64(is) {
-				return fmt.Sprintf("reservedMemory of %s on NUMA node %d changes from %d to %d bytes", name, id, was, is)
+				return fmt.Sprintf("the kubelet would not start with %s: reservedMemory of %s on NUMA node %d changes from %d to %d bytes", MemoryStateFile, name, id, was, is)
 			}
 		}
 	}

@@ -121,7 +121,7 @@ func (n *node) placement(p *pod) *cause {
 			}
 		}
 		if err != nil || !matches {
-			return because("NodeAffinity", "the node's labels do not match the pod's node selector or affinity")
+			return because("NodeAffinity", "%s", n.unmatched(p))
 		}
 	}
 	if p.Spec.NodeName != "" && p.Spec.NodeName != n.Name {
@@ -137,6 +137,19 @@ func (n *node) placement(p *pod) *cause {
 		}
 	}
 	return nil
+}
+
+// unmatched says which label the pod misses on the node: the first by name of its node selector, otherwise one of its affinity.
+func (n *node) unmatched(p *pod) string {
+	for _, key := range slices.Sorted(maps.Keys(p.Spec.NodeSelector)) {
+		switch label, ok := n.Labels[key]; {
+		case !ok:
+			return fmt.Sprintf("the pod's node selector needs %s=%s, and the node has no label %s", key, p.Spec.NodeSelector[key], key)
+		case label != p.Spec.NodeSelector[key]:
+			return fmt.Sprintf("the pod's node selector needs %s=%s, and the node has %s=%s", key, p.Spec.NodeSelector[key], key, label)
+		}
+	}
+	return "the node's labels do not match the pod's required node affinity"
 }
 
 // initialNode returns the Node that a kubelet knows before it has seen the API server's: default labels, and those of a

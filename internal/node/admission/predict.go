@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	scheduling "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
@@ -203,7 +204,7 @@ func (n *node) resources(p *pod) *cause {
 		if !p.needs(s.resource) {
 			continue
 		}
-		message := fmt.Sprintf("%s: %s needed by all pods together, %s allocatable", s.resource, s.format(s.need), s.format(s.allocatable))
+		message := fmt.Sprintf("%s: %s needed by all pods together, %s allocatable", s.resource, written(s.resource, s.need), written(s.resource, s.allocatable))
 		switch {
 		case !p.critical && s.hasCritical:
 			return because("OutOf"+string(s.resource), "%s; a critical pod may preempt others", message)
@@ -218,11 +219,20 @@ func (n *node) resources(p *pod) *cause {
 	return nil
 }
 
-func (s shortage) format(value int64) string {
-	if s.resource == corev1.ResourceCPU {
+// written returns an amount as `kubectl describe node` writes it: 1500m CPUs, 1887436Ki bytes.
+func written(name corev1.ResourceName, value int64) string {
+	switch {
+	case name == corev1.ResourceCPU:
 		return fmt.Sprintf("%dm", value)
+	case name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage || isHugePages(name):
+		return resource.NewQuantity(value, resource.BinarySI).String()
 	}
 	return fmt.Sprint(value)
+}
+
+// mebibytes returns a measured number of bytes, rounded down: 1843Mi, 5Gi.
+func mebibytes(bytes int64) string {
+	return resource.NewQuantity(bytes>>20<<20, resource.BinarySI).String()
 }
 
 func sorted[V any](m map[corev1.ResourceName]V) []corev1.ResourceName {

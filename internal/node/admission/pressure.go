@@ -2,6 +2,7 @@ package admission
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -10,12 +11,23 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 )
 
-// signals are the eviction signals that the agent can measure, with the Node's condition that each sets.
-var signals = []struct {
+// signal is an eviction signal.
+type signal struct {
 	name      string
-	condition corev1.NodeConditionType
+	condition corev1.NodeConditionType // that it sets
 	level     func(Usage) Level
-}{
+}
+
+// written returns an amount of what the signal measures: bytes, inodes or process IDs.
+func (s signal) written(value int64) string {
+	if s.condition == corev1.NodePIDPressure || strings.HasSuffix(s.name, "inodesFree") {
+		return fmt.Sprint(value)
+	}
+	return mebibytes(value)
+}
+
+// signals are those that the agent can measure.
+var signals = []signal{
 	{"memory.available", corev1.NodeMemoryPressure, func(u Usage) Level { return u.Memory }},
 	{"nodefs.available", corev1.NodeDiskPressure, func(u Usage) Level { return u.NodeFS }},
 	{"nodefs.inodesFree", corev1.NodeDiskPressure, func(u Usage) Level { return u.NodeFSInodes }},
@@ -33,8 +45,9 @@ var implied = map[string][]string{
 	"containerfs.inodesFree": {"nodefs.inodesFree", "imagefs.inodesFree"},
 }
 
-// A level that is this part of the threshold above it already counts as crossed, since levels move between the look and the
-// restart. Filesystems fill slowly, and often stay near a threshold, because the kubelet removes images only near it.
+// A level that exceeds the threshold by less than a tenth of it already counts as crossed, since levels move between the look and
+// the restart. Filesystems fill slowly, and often stay near a threshold, because the kubelet removes images only near it: for
+// them it is a fiftieth.
 const (
 	marginDivisor           = 10
 	marginDivisorFilesystem = 50
@@ -78,7 +91,7 @@ func pressureOf(in Input, g gates, capacity amounts) pressure {
 					divisor = marginDivisorFilesystem
 				}
 				if least := threshold(value, level.Capacity); least > 0 && level.Available < add(least, least/divisor) {
-					p.crossed = append(p.crossed, fmt.Sprintf("%s %s (%s, %d of %d available)", kind, name, value, level.Available, level.Capacity))
+					p.crossed = append(p.crossed, fmt.Sprintf("%s %s (%s, %s of %s available)", kind, name, value, s.written(level.Available), s.written(level.Capacity)))
 				}
 			}
 		}
@@ -114,7 +127,7 @@ func kubepodsCrossed(in Input, capacity amounts) string {
 		return ""
 	}
 	if least := threshold(value, limit); least > 0 && limit-in.Usage.KubepodsWorkingSet < add(least, least/marginDivisor) {
-		return fmt.Sprintf("evictionHard memory.available for all pods (%s, %d of %d bytes used)", value, in.Usage.KubepodsWorkingSet, limit)
+		return fmt.Sprintf("evictionHard memory.available for all pods (%s, %s of %s used)", value, mebibytes(in.Usage.KubepodsWorkingSet), mebibytes(limit))
 	}
 	return ""
 }
@@ -134,7 +147,7 @@ func overLimit(in Input, capacity amounts) string {
 			return ""
 		}
 	}
-	return fmt.Sprintf("the memory limit of all pods becomes %d bytes, and they use %d", limit, in.Usage.KubepodsWorkingSet)
+	return fmt.Sprintf("the memory limit of all pods becomes %s, and they use %s", mebibytes(limit), mebibytes(in.Usage.KubepodsWorkingSet))
 }
 
 // evicted applies the eviction manager's admission, and its eviction of running pods while a threshold is crossed.
@@ -153,5 +166,5 @@ func (n *node) evicted(p *pod) *cause {
 			return nil
 		}
 	}
-	return because("Evicted", "the node has a condition of pressure")
+	return because("Evicted", "the Node has the condition %s", slices.Sorted(maps.Keys(n.pressure.conditions))[0])
 }

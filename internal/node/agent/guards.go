@@ -167,7 +167,7 @@ func predict(in admission.Input, active int) trial.Verdict {
 	if in.Before != nil {
 		if lost := admission.Predict(unchanged); len(lost) > 0 {
 			return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonRestartWouldEvictPods, Message: fmt.Sprintf(
-				"any restart of the kubelet would end %d of the node's %d pods, and the configuration is not the cause: %s; correct that, move the pods to other nodes, or set trial.allowPodLoss",
+				"any restart of the kubelet would end %d of the node's %d pods, and the configuration is not the cause: %s; correct the cause, move the pods to other nodes, or set trial.allowPodLoss",
 				len(lost), active, describeLosses(lost))}
 		}
 	}

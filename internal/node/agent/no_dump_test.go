@@ -56,7 +56,7 @@ func TestAllocatablePodsCountForAKubeletWithoutADump(t *testing.T) {
 		want        string // "" if it is adopted
 	}{
 		{"as many as run", 3, 0, ""},
-		{"fewer than run", 2, 0, "False | using last-known-good (init): refused current (UID: uid-quiet): any restart of the kubelet would end 3 of the node's 3 pods, and the configuration is not the cause: default/a, default/b, default/c: OutOfpods (pods: 3 needed by all pods together, 2 allocatable); correct that, move the pods to other nodes, or set trial.allowPodLoss (RestartWouldEvictPods)"},
+		{"fewer than run", 2, 0, "False | using last-known-good (init): refused current (UID: uid-quiet): any restart of the kubelet would end 3 of the node's 3 pods, and the configuration is not the cause: default/a, default/b, default/c: OutOfpods (pods: 3 needed by all pods together, 2 allocatable); correct the cause, move the pods to other nodes, or set trial.allowPodLoss (RestartWouldEvictPods)"},
 		{"it does not say", 0, 0, "Unknown | using last-known-good (init): could not validate current (UID: uid-quiet): the kubelet did not print its maxPods (CouldNotValidate)"},
 		{"the configuration changes it", 110, 110, "False | using last-known-good (init): refused current (UID: uid-quiet): this kubelet does not print its configuration, so the loss of pods cannot be predicted, and the configuration changes maxPods: omit that, or set trial.allowPodLoss in the configuration (WouldEvictPods)"},
 	} {

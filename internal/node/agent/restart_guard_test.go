@@ -24,8 +24,8 @@ func inChangedWorld(t *testing.T, test func(w *world)) {
 }
 
 const restartRefused = "any restart of the kubelet would end 2 of the node's 2 pods, and the configuration is not the cause: " +
-	"default/a, default/b: NodeAffinity (the node's labels do not match the pod's node selector or affinity); " +
-	"correct that, move the pods to other nodes, or set trial.allowPodLoss (RestartWouldEvictPods)"
+	"default/a, default/b: NodeAffinity (the pod's node selector needs zone=a, and the node has zone=b); " +
+	"correct the cause, move the pods to other nodes, or set trial.allowPodLoss (RestartWouldEvictPods)"
 
 func TestARestartThatCostsPodsWhateverTheConfigurationIsRefused(t *testing.T) {
 	inChangedWorld(t, func(w *world) {

@@ -356,7 +356,7 @@ func (r Request) checkPods(ctx context.Context, checked Checked) error {
 		return fmt.Errorf("cannot tell whether the pods of node %s survive a restart of its kubelet (%w): %s; --allow-pod-loss restarts it anyway", checked.Target.Node, err, nothing)
 	}
 	if lost != "" {
-		return fmt.Errorf("a restart of the kubelet would end pods of node %s: %s: %s; correct that, move the pods to other nodes, or use --allow-pod-loss", checked.Target.Node, lost, nothing)
+		return fmt.Errorf("a restart of the kubelet would end pods of node %s: %s: %s; correct the cause, move the pods to other nodes, or use --allow-pod-loss", checked.Target.Node, lost, nothing)
 	}
 	return nil
 }

@@ -115,7 +115,7 @@ func TestUnhealthyNodeIsRefused(t *testing.T) {
 func TestARestartThatCostsPodsIsRefused(t *testing.T) {
 	n := newNode(t)
 	n.lost = "default/a: NodeAffinity (its label has changed)"
-	n.refused("a restart of the kubelet would end pods of node n: default/a: NodeAffinity (its label has changed): nothing was changed; correct that, move the pods to other nodes, or use --allow-pod-loss")
+	n.refused("a restart of the kubelet would end pods of node n: default/a: NodeAffinity (its label has changed): nothing was changed; correct the cause, move the pods to other nodes, or use --allow-pod-loss")
 	n.lost, n.lostErr = "", errors.New("the pods cannot be listed")
 	n.refused("cannot tell whether the pods of node n survive a restart of its kubelet (the pods cannot be listed): nothing was changed; --allow-pod-loss restarts it anyway")
 	r := n.request()
