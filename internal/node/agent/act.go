@@ -41,7 +41,6 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 		return // the agent ends: the next start decides the same again
 	}
 	log := a.log(action.Config).With("cause", action.Cause)
-	a.noteRestart(ctx, action.Cause)
 	if a.kubelet.process != nil {
 		begin := time.Now()
 		exit := a.kubelet.process.Stop(a.o.StopGrace)
@@ -52,9 +51,7 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 		}
 	}
 	a.kubelet.lease = &leaseObserver{since: time.Now()}
-	if a.p.Nodes != nil && a.state.Trial != nil { // also for last-known-good, which must prove to be better
-		go a.kubelet.lease.readBase(ctx, a.p.Nodes) // after the old kubelet's last renewal and before the new one's first
-	}
+	a.observeStart(ctx, action.Cause)
 	if err := a.start(ctx, action, run); err != nil {
 		log.Error("the kubelet cannot be started", "err", err)
 		a.kubelet.exit = &trial.Child{Exited: true, Exit: err.Error()}
@@ -160,7 +157,7 @@ type kubelet struct {
 	started    time.Time
 	wasHealthy bool // at the last decision
 	ranRemote  bool // this agent has started a kubelet with an assigned configuration
-	// before receives the pods that were active before a restart whose cost is to be reported; nil: there is none.
+	// before receives the pods that were active before the last restart; nil: its cost is reported already, or will be.
 	before      chan []string
 	beforeCause trial.Cause
 }

@@ -44,6 +44,7 @@ type simAPI struct {
 	selector      map[string]string // of all pods
 	unlistable    bool              // the pods, in Bound alone
 	bounds        int               // calls of Bound
+	late          []source.Pod      // bound to the node just after Bound has answered
 	snapshots     int
 }
 
@@ -338,6 +339,7 @@ func (n *simNodes) Bound(context.Context) (*corev1.Node, []*corev1.Pod, error) {
 		pod.Status.Phase, pod.Spec.NodeSelector = corev1.PodPhase(p.Phase), api.selector
 		pods = append(pods, pod)
 	}
+	api.pods, api.late = append(api.pods, api.late...), nil
 	return node, pods, nil
 }
 

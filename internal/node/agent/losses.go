@@ -13,17 +13,23 @@ import (
 // after its containers have ended.
 const lossDelay = 30 * time.Second
 
-// noteRestart begins to observe what a restart costs that the guard never refuses: a rollback, or a restart after a crash. The
-// start of the kubelet does not wait for it.
-func (a *Agent) noteRestart(ctx context.Context, cause trial.Cause) {
-	if a.p.Nodes == nil || a.kubelet.before != nil || cause == trial.CauseChange || cause == trial.CauseBoot {
+// observeStart requests the state of the node while the kubelet starts, which does not wait for it: in a trial as the base of the
+// Lease, and at a restart to report what it costs. The guard never refuses a rollback or a restart after a crash, and does not see
+// pods that are bound after its last look.
+func (a *Agent) observeStart(ctx context.Context, cause trial.Cause) {
+	if a.p.Nodes == nil || cause == trial.CauseBoot && a.state.Trial == nil {
 		return
 	}
-	before := make(chan []string, 1)
-	a.kubelet.before, a.kubelet.beforeCause = before, cause
+	lease, before := a.kubelet.lease, make(chan []string, 1)
+	if cause != trial.CauseBoot {
+		a.kubelet.beforeCause = cause
+		if a.kubelet.before == nil { // otherwise the kubelet was not healthy since, and both restarts have one report
+			a.kubelet.before = before
+		}
+	}
 	go func() {
 		var active []string
-		for _, p := range a.p.Nodes.Snapshot(ctx).Pods {
+		for _, p := range lease.readBase(ctx, a.p.Nodes).Pods {
 			if isActive(p) {
 				active = append(active, string(p.UID))
 			}
@@ -32,7 +38,7 @@ func (a *Agent) noteRestart(ctx context.Context, cause trial.Cause) {
 	}()
 }
 
-// reportLosses reports the pods that such a restart has cost, once the kubelet is healthy.
+// reportLosses reports the pods that the restart has cost, once the kubelet is healthy.
 func (a *Agent) reportLosses(ctx context.Context) {
 	before, cause := a.kubelet.before, a.kubelet.beforeCause
 	if before == nil {
@@ -46,7 +52,11 @@ func (a *Agent) reportLosses(ctx context.Context) {
 			return
 		case <-time.After(lossDelay):
 		}
-		if lost := lostPods(a.p.Nodes.Snapshot(ctx).Pods, active); len(lost) > 0 {
+		s := a.p.Nodes.Current() // a trial watches the pods
+		if !s.Complete {
+			s = a.p.Nodes.Snapshot(ctx)
+		}
+		if lost := lostPods(s.Pods, active); len(lost) > 0 {
 			a.reportEvent(a.o.Log, trial.Event{Warning: true, Reason: "PodsLost", Message: fmt.Sprintf(
 				"the restart of the kubelet (%s) ended %d of %d pods: %s", cause, len(lost), len(active), printable.Few(lost))})
 		}

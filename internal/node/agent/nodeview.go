@@ -82,10 +82,13 @@ type leaseObserver struct {
 	time string
 }
 
-func (l *leaseObserver) readBase(ctx context.Context, nodes Nodes) {
-	if s := nodes.Snapshot(ctx); s.Reachable {
+// readBase must run after the old kubelet's last renewal and before the new one's first. It returns the state that it has read.
+func (l *leaseObserver) readBase(ctx context.Context, nodes Nodes) source.NodeState {
+	s := nodes.Snapshot(ctx)
+	if s.Reachable {
 		l.set(s.LeaseRenewed)
 	}
+	return s
 }
 
 func (l *leaseObserver) set(renewed string) {

@@ -212,6 +212,28 @@ func TestTheGuardSeesThePodsOfTheMomentOfTheRestart(t *testing.T) {
 	})
 }
 
+// The trial does not know such a pod, but its loss is reported.
+func TestALostPodThatTheGuardDidNotSeeIsReported(t *testing.T) {
+	inGoodWorld(t, func(w *world) {
+		w.promoted("uid-good")
+		w.pods("a")
+		w.api.set(func(api *simAPI) {
+			api.late = []source.Pod{{UID: "pod-late", Namespace: "default", Name: "late", Phase: "Pending"}}
+		})
+		w.assign("uid-next", conf{name: "next"})
+		w.runs("next")
+		w.api.set(func(api *simAPI) {
+			p := &api.pods[1]
+			p.Phase, p.Reason, p.Message = "Failed", "OutOfpods", "Pod was rejected: Node didn't have enough resource: pods"
+		})
+		w.pass(lossDelay + time.Second)
+		if !strings.Contains(strings.Join(w.reporter.told(), "\n"), "Warning PodsLost: the restart of the kubelet (change) ended 1 of 2 pods: pod default/late: OutOfpods") {
+			t.Errorf("events are %q", w.reporter.told())
+		}
+		w.promoted("uid-next")
+	})
+}
+
 // A pod that has ended between the dry run and the restart is no loss of the trial.
 func TestTheBaselineOfATrialIsOfTheMomentOfTheRestart(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
