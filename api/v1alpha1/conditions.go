@@ -55,7 +55,7 @@ const (
 )
 
 // A guard refuses the assigned configuration. A refusal is not a verdict: nothing enters badConfigs, and the agent decides
-// again when the node's pods, cordon or local configuration change.
+// again when the node, its pods or the local configuration change, and periodically.
 const (
 	// ReasonWouldEvictPods means that the kubelet would reject or end pods of the node with the configuration, and the trial
 	// settings do not allow pod loss. False.

@@ -27,9 +27,8 @@ func (m Machine) capacity(in *admission.Input) {
 	}
 	set(corev1.ResourceCPU, int64(in.Machine.OnlineCPUs.Size()), resource.DecimalSI)
 	set(corev1.ResourceMemory, m.meminfo()["MemTotal"], resource.BinarySI)
-	if disk, _ := filesystem(m.KubeletDir); disk.Capacity > 0 {
-		set(corev1.ResourceEphemeralStorage, disk.Capacity, resource.BinarySI)
-	}
+	disk, _ := filesystem(m.KubeletDir)
+	set(corev1.ResourceEphemeralStorage, disk.Capacity, resource.BinarySI)
 	in.Machine.Capacity = capacity
 	in.Machine.ThreadsPerCore = m.cpus("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list").Size()
 	nodes, _ := filepath.Glob(m.Root + "/sys/devices/system/node/node[0-9]*") // the pattern is valid
