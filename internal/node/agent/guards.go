@@ -78,7 +78,7 @@ const (
 )
 
 // guardTimeout limits how long an unresponsive API server or container runtime delays the agent's loop.
-const guardTimeout = 2 * time.Second
+const guardTimeout = 5 * time.Second
 
 // guardRestart adds a refusal to the verdicts if the decision on these observations would restart the kubelet for a change, and
 // the restart would cost pods. Because a decision has no effects, the guard can be evaluated last, immediately before the

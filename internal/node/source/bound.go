@@ -27,18 +27,14 @@ func (c *Client) bound(ctx context.Context, name string) (*corev1.Node, []*corev
 		return errors.New(describeError(err, "the pods of node "+name, "nodes have this right by default; check the authorizers and RBAC"))
 	}
 	n := &corev1.Node{}
-	err := c.whole(ctx, request{verb: "GET", gv: coreV1, resource: "nodes", name: name}, n)
-	if apierrors.IsNotFound(err) {
-		n, err = nil, nil
-	}
-	if err != nil {
-		return nil, nil, explain(err)
-	}
+	read := make(chan error, 1)
+	go func() { read <- c.whole(ctx, request{verb: "GET", gv: coreV1, resource: "nodes", name: name}, n) }()
 	var pods []*corev1.Pod
 	query := map[string]string{"fieldSelector": fields.OneTermEqualSelector("spec.nodeName", name).String(), "limit": strconv.Itoa(podsPerPage)}
 	for more := true; more; {
 		page := &corev1.PodList{}
 		if err := c.whole(ctx, request{verb: "GET", gv: coreV1, resource: "pods", query: query}, page); err != nil {
+			<-read
 			return nil, nil, explain(err)
 		}
 		for i := range page.Items {
@@ -52,6 +48,13 @@ func (c *Client) bound(ctx context.Context, name string) (*corev1.Node, []*corev
 		}
 		query["continue"] = page.Continue
 		more = page.Continue != ""
+	}
+	err := <-read
+	if apierrors.IsNotFound(err) {
+		return nil, pods, nil
+	}
+	if err != nil {
+		return nil, nil, explain(err)
 	}
 	return n, pods, nil
 }
