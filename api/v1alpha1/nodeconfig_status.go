@@ -115,6 +115,20 @@ type NodeConfigStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	PodsUnreadyOnRestart *int64 `json:"podsUnreadyOnRestart,omitempty"`
 
+	// preflight is the agent's answer to the request in the annotation
+	// evenkeel.dev/preflight of this NodeConfig. Absent if it has answered none.
+	// Written by the agent.
+	// +optional
+	Preflight *PreflightAnswer `json:"preflight,omitempty"`
+
+	// capabilities lists what this agent supports and older agents do not, such as
+	// Preflight. Written by the agent.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=20
+	// +kubebuilder:validation:items:MaxLength=63
+	Capabilities []string `json:"capabilities,omitempty"`
+
 	// conditions holds ConfigOK. It is True if the assigned configuration is in
 	// use and works, False if not, and Unknown if the agent cannot tell what is
 	// assigned or whether it is valid. It also holds KubeletLimited, with status
@@ -126,6 +140,49 @@ type NodeConfigStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=8
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// CapabilityPreflight is the capability to answer preflight requests.
+const CapabilityPreflight = "Preflight"
+
+// AnnotationPreflight is the annotation of a NodeConfig that asks the node's agent whether it would adopt a revision. Its
+// value is a PreflightRequest as JSON. Only evenkeel-controller writes it.
+const AnnotationPreflight = "evenkeel.dev/preflight"
+
+// PreflightVerdict is an agent's answer to a preflight request.
+type PreflightVerdict string
+
+// The answers to a preflight request.
+const (
+	PreflightAccepted PreflightVerdict = "Accepted" // the agent would adopt the revision
+	PreflightRefused  PreflightVerdict = "Refused"  // it would not; the reason is one of ConfigOK
+	PreflightUnknown  PreflightVerdict = "Unknown"  // it cannot tell
+)
+
+// PreflightAnswer is an agent's answer to a preflight request.
+type PreflightAnswer struct {
+	// uid is the uid of the request. Written by the agent.
+	// +required
+	// +kubebuilder:validation:MaxLength=128
+	UID string `json:"uid"`
+
+	// verdict is Accepted, Refused or Unknown. Written by the agent.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Verdict PreflightVerdict `json:"verdict"`
+
+	// reason is the reason that the condition ConfigOK would have. Absent if the
+	// verdict is Accepted. Written by the agent.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Reason string `json:"reason,omitempty"`
+
+	// message explains the reason, in the kubelet's own words if the kubelet
+	// rejects the revision. An agent writes at most 1024 bytes. Written by the
+	// agent.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
 }
 
 // ConfigRevision identifies one configuration that came from a ConfigMap.

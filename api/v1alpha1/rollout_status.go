@@ -88,6 +88,40 @@ type NodeConfigRolloutStatus struct {
 	// +kubebuilder:validation:MaxItems=10
 	FailedNodes []FailedNode `json:"failedNodes,omitempty"`
 
+	// drainingNodes lists the first few nodes that carry the taint
+	// evenkeel.dev/draining because of this rollout. The controller removes the
+	// taint when the node runs the revision, or when the drain is given up.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=10
+	DrainingNodes []DrainingNode `json:"drainingNodes,omitempty"`
+
+	// nextWindowTime is when nodes may be assigned the revision again. Absent if
+	// they may now.
+	// +optional
+	NextWindowTime *metav1.Time `json:"nextWindowTime,omitempty"`
+
+	// preflight counts the answers of the nodes that were asked about
+	// updateRevision. Absent if they were not asked.
+	// +optional
+	Preflight *RolloutPreflight `json:"preflight,omitempty"`
+
+	// gates holds the last evaluation of each gate.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=10
+	Gates []GateStatus `json:"gates,omitempty"`
+
+	// requests lists what people asked of this rollout and is in force: who asked,
+	// and why.
+	// +optional
+	// +listType=map
+	// +listMapKey=kind
+	// +kubebuilder:validation:MaxItems=4
+	Requests []RolloutRequest `json:"requests,omitempty"`
+
 	// halt describes the stop of updateRevision. Absent if the revision was not
 	// stopped. A stop stays until the template changes or the revision is retried.
 	// +optional
@@ -187,10 +221,14 @@ const (
 	HaltInconclusive = "Inconclusive"
 	// HaltAborted means that a person stopped the revision with spec.abort.
 	HaltAborted = "Aborted"
+	// HaltGateFailed means that the value of a gate did not pass as often as the gate allows.
+	HaltGateFailed = "GateFailed"
+	// HaltPreflightRefused means that maxFailures nodes or more refused the revision before any node was assigned it.
+	HaltPreflightRefused = "PreflightRefused"
 )
 
 // HaltReasons lists all reasons of a stop.
-var HaltReasons = []string{HaltTooManyFailures, HaltInconclusive, HaltAborted}
+var HaltReasons = []string{HaltTooManyFailures, HaltInconclusive, HaltAborted, HaltGateFailed, HaltPreflightRefused}
 
 // RolloutCounts counts nodes by state. All counts except selected, unavailable and rollingBack add up to selected.
 type RolloutCounts struct {
@@ -227,6 +265,9 @@ type RolloutCounts struct {
 	// configuration and have not failed.
 	// +optional
 	Blocked int32 `json:"blocked,omitempty"`
+	// draining is the number of nodes that are being drained for the revision.
+	// +optional
+	Draining int32 `json:"draining,omitempty"`
 	// unavailable is the number of nodes that count against maxUnavailable.
 	Unavailable int32 `json:"unavailable"`
 	// rollingBack is the number of nodes that are returning from a stopped
@@ -249,6 +290,145 @@ type FailedNode struct {
 	Message string `json:"message,omitempty"`
 }
 
+// DrainingNode is a node that carries the taint evenkeel.dev/draining.
+type DrainingNode struct {
+	// name is the name of the node.
+	// +required
+	Name string `json:"name"`
+	// since is the time when the drain began.
+	// +required
+	Since metav1.Time `json:"since"`
+	// message says what the drain waits for.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+}
+
+// RolloutPreflight counts the answers of nodes that were asked about a revision.
+type RolloutPreflight struct {
+	// revision is the number of the revision.
+	// +required
+	Revision int64 `json:"revision"`
+	// attempt is the attempt at the revision.
+	// +required
+	Attempt int64 `json:"attempt"`
+	// startTime is the time when the first node was asked.
+	// +required
+	StartTime metav1.Time `json:"startTime"`
+	// endTime is the time when all nodes had answered or were too late. Absent
+	// until then.
+	// +optional
+	EndTime *metav1.Time `json:"endTime,omitempty"`
+	// accepted is the number of nodes that accept the revision.
+	Accepted int32 `json:"accepted"`
+	// refused is the number of nodes that refuse it, except for their pods.
+	Refused int32 `json:"refused"`
+	// blocked is the number of nodes that refuse it because of their pods.
+	Blocked int32 `json:"blocked"`
+	// unanswered is the number of nodes that have not answered.
+	Unanswered int32 `json:"unanswered"`
+	// unsupported is the number of nodes whose agent is too old to answer.
+	Unsupported int32 `json:"unsupported"`
+	// refusals groups the nodes that refuse the revision, most nodes first.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	Refusals []PreflightRefusal `json:"refusals,omitempty"`
+}
+
+// PreflightRefusal is a group of nodes that refuse a revision for the same reason.
+type PreflightRefusal struct {
+	// reason is the reason in one word, as in the condition ConfigOK.
+	// +required
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason"`
+	// message is the explanation of the first of these nodes, in its own words.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// nodes is the number of nodes.
+	// +required
+	Nodes int32 `json:"nodes"`
+	// examples are the names of the first few of these nodes.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	Examples []string `json:"examples,omitempty"`
+}
+
+// GateState is the result of a gate's last evaluation.
+type GateState string
+
+// The results of an evaluation.
+const (
+	GatePassing GateState = "Passing" // the value meets the condition
+	GateFailing GateState = "Failing" // the value does not meet the condition
+	GateEmpty   GateState = "NoData"  // the result is empty or NaN
+	GateError   GateState = "Error"   // the gate could not be evaluated
+	GatePending GateState = "Pending" // the gate has not been evaluated
+)
+
+// GateStatus is the last evaluation of a gate.
+type GateStatus struct {
+	// name is the name of the gate.
+	// +required
+	Name string `json:"name"`
+	// state is Passing, Failing, NoData, Error or Pending.
+	// +required
+	State GateState `json:"state"`
+	// value is the value of the query, as a decimal number. Absent if there is
+	// none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	Value string `json:"value,omitempty"`
+	// time is the time of the evaluation.
+	// +optional
+	Time *metav1.Time `json:"time,omitempty"`
+	// failures is the number of failed evaluations in a row.
+	// +optional
+	Failures int32 `json:"failures,omitempty"`
+	// step is the step after which the gate passed last.
+	// +optional
+	Step int32 `json:"step,omitempty"`
+	// message explains the state in a sentence.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+}
+
+// RequestKind is the kind of a person's request.
+type RequestKind string
+
+// The kinds of requests.
+const (
+	RequestApproval RequestKind = "Approval" // spec.approval
+	RequestAbort    RequestKind = "Abort"    // spec.abort
+	RequestPause    RequestKind = "Pause"    // spec.paused
+	RequestFreeze   RequestKind = "Freeze"   // spec.frozen
+)
+
+// RolloutRequest is a request of a person.
+type RolloutRequest struct {
+	// kind is Approval, Abort, Pause or Freeze.
+	// +required
+	Kind RequestKind `json:"kind"`
+	// user is the name of the user. Absent if it is not known.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	User string `json:"user,omitempty"`
+	// verified reports whether the API server wrote the user's name. Otherwise the
+	// name is what the client claimed.
+	// +optional
+	Verified bool `json:"verified,omitempty"`
+	// reason is what the person gave as the reason.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Reason string `json:"reason,omitempty"`
+	// time is when the controller first saw the request.
+	// +required
+	Time metav1.Time `json:"time"`
+}
+
 // RolloutHalt is the stop of a revision.
 type RolloutHalt struct {
 	// revision is the number of the stopped revision.
@@ -258,7 +438,8 @@ type RolloutHalt struct {
 	// stop.
 	// +required
 	Attempt int64 `json:"attempt"`
-	// reason is TooManyFailures, Inconclusive or Aborted.
+	// reason is TooManyFailures, Inconclusive, Aborted, GateFailed or
+	// PreflightRefused.
 	// +required
 	Reason string `json:"reason"`
 	// message explains the stop in a sentence.
@@ -297,9 +478,9 @@ type RolloutOutcome struct {
 	// +required
 	Outcome string `json:"outcome"`
 	// reason is the reason of the stop if the outcome is Halted or RolledBack:
-	// TooManyFailures, Inconclusive or Aborted. If it is absent with these
-	// outcomes, an earlier version of the controller wrote this entry, and message
-	// begins with the reason.
+	// TooManyFailures, Inconclusive, Aborted, GateFailed or PreflightRefused. If
+	// it is absent with these outcomes, an earlier version of the controller wrote
+	// this entry, and message begins with the reason.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason,omitempty"`

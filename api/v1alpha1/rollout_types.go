@@ -112,10 +112,34 @@ type NodeConfigRolloutSpec struct {
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
+	// pausedReason is why the rollout is paused, for people. It has no effect if
+	// paused is false.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	PausedReason string `json:"pausedReason,omitempty"`
+
+	// pausedBy is the name of the user who paused the rollout. See
+	// status.requests for whether it was verified.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	PausedBy string `json:"pausedBy,omitempty"`
+
 	// frozen stops all writes to NodeConfigs, including rollbacks and assignments
 	// to nodes that join. Defaults to false.
 	// +optional
 	Frozen bool `json:"frozen,omitempty"`
+
+	// frozenReason is why the rollout is frozen, for people. It has no effect if
+	// frozen is false.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	FrozenReason string `json:"frozenReason,omitempty"`
+
+	// frozenBy is the name of the user who froze the rollout. See
+	// status.requests for whether it was verified.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	FrozenBy string `json:"frozenBy,omitempty"`
 
 	// newNodes is the revision for nodes that join before the target revision has
 	// succeeded. LastSucceeded is the newest revision that succeeded. Target is
@@ -307,7 +331,271 @@ type RolloutStrategy struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))",message="matchExpressions: operators are In and NotIn, with values, and Exists and DoesNotExist, without"
 	CanarySelector *metav1.LabelSelector `json:"canarySelector,omitempty"`
+
+	// drain decides whether nodes are drained before they are updated. Never
+	// drains no node. WhenBlocked drains a node whose agent refuses the revision
+	// because of the node's pods. Always drains each node before it is assigned
+	// the revision. WhenBlocked and Always require that the controller may evict
+	// pods and patch Nodes (config/drain). Defaults to Never.
+	// +optional
+	Drain DrainMode `json:"drain,omitempty"`
+
+	// drainOptions holds the settings for draining. It has no effect if drain is
+	// Never.
+	// +optional
+	DrainOptions *DrainOptions `json:"drainOptions,omitempty"`
+
+	// respectDisruptionBudgets treats a restart of the kubelet as a disruption of
+	// each pod that the restart makes unready: a node whose pods'
+	// PodDisruptionBudgets allow no such disruption waits. Kubelets up to 1.34, and
+	// later ones with the feature gate ChangeContainerStatusOnKubeletRestart, make
+	// probed pods unready. Requires that the controller may list pods and
+	// PodDisruptionBudgets (config/drain). Defaults to true for such kubelets if
+	// the controller may, and to false otherwise.
+	// +optional
+	RespectDisruptionBudgets *bool `json:"respectDisruptionBudgets,omitempty"`
+
+	// windows are the times at which nodes may be assigned the revision. Nodes in
+	// flight continue, and rollbacks and nodes that join are not restricted. Absent
+	// means at any time.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=10
+	Windows []MaintenanceWindow `json:"windows,omitempty"`
+
+	// preflight decides whether every node's agent judges the revision before any
+	// node is assigned it. Report asks all nodes and reports their answers in
+	// status.preflight. Require also stops the revision if maxFailures nodes or
+	// more refuse it for another reason than their pods. Defaults to Off.
+	// +optional
+	Preflight PreflightMode `json:"preflight,omitempty"`
+
+	// gates are metrics that must pass for the rollout to continue.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=10
+	Gates []RolloutGate `json:"gates,omitempty"`
 }
+
+// DrainMode decides whether nodes are drained before they are updated.
+// +kubebuilder:validation:Enum=Never;WhenBlocked;Always
+type DrainMode string
+
+const (
+	// DrainNever drains no node.
+	DrainNever DrainMode = "Never"
+	// DrainWhenBlocked drains nodes whose agents refuse the revision because of the nodes' pods.
+	DrainWhenBlocked DrainMode = "WhenBlocked"
+	// DrainAlways drains each node before it is assigned the revision.
+	DrainAlways DrainMode = "Always"
+)
+
+// DrainOptions holds the settings for draining nodes.
+type DrainOptions struct {
+	// timeoutSeconds is how long the drain of a node may take. Then it is given
+	// up, and the node is Blocked. Defaults to 900. From 10 to 86400.
+	// +optional
+	// +kubebuilder:default=900
+	// +kubebuilder:validation:Minimum=10
+	// +kubebuilder:validation:Maximum=86400
+	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
+
+	// ignoredPods selects pods by their labels that are not evicted and not waited
+	// for. If the revision needs an empty node, such a pod makes the node Blocked.
+	// Pods of DaemonSets and static pods are never evicted.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))",message="matchExpressions: operators are In and NotIn, with values, and Exists and DoesNotExist, without"
+	IgnoredPods *metav1.LabelSelector `json:"ignoredPods,omitempty"`
+
+	// unmanagedPods decides about pods without a controller, which nothing
+	// creates again. Refuse does not drain a node with such a pod. Evict evicts
+	// them. Defaults to Refuse.
+	// +optional
+	// +kubebuilder:default=Refuse
+	UnmanagedPods DrainPolicy `json:"unmanagedPods,omitempty"`
+
+	// localData decides about pods with an emptyDir volume, whose content is lost.
+	// Refuse does not drain a node with such a pod. Evict evicts them. Defaults to
+	// Refuse.
+	// +optional
+	// +kubebuilder:default=Refuse
+	LocalData DrainPolicy `json:"localData,omitempty"`
+
+	// releaseAfter decides when new pods may be scheduled to the node again.
+	// Healthy means when the kubelet runs the revision and the node is Ready. Trial
+	// means when the trial has passed. Defaults to Healthy.
+	// +optional
+	// +kubebuilder:default=Healthy
+	ReleaseAfter DrainRelease `json:"releaseAfter,omitempty"`
+}
+
+// DrainPolicy decides about pods that a drain would not evict without being told to.
+// +kubebuilder:validation:Enum=Refuse;Evict
+type DrainPolicy string
+
+const (
+	// DrainRefuse does not drain a node with such a pod.
+	DrainRefuse DrainPolicy = "Refuse"
+	// DrainEvict evicts such pods.
+	DrainEvict DrainPolicy = "Evict"
+)
+
+// DrainRelease decides when new pods may be scheduled to a drained node again.
+// +kubebuilder:validation:Enum=Healthy;Trial
+type DrainRelease string
+
+const (
+	// ReleaseHealthy is when the kubelet runs the revision and the node is Ready.
+	ReleaseHealthy DrainRelease = "Healthy"
+	// ReleaseTrial is when the trial has passed.
+	ReleaseTrial DrainRelease = "Trial"
+)
+
+// MaintenanceWindow is a time that repeats, at which nodes may be assigned a revision.
+type MaintenanceWindow struct {
+	// schedule is when the window opens, in the cron format: minute, hour, day of
+	// the month, month and day of the week, such as "0 22 * * 1-5".
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	Schedule string `json:"schedule"`
+
+	// duration is how long the window stays open, such as 6h. From 1m to 168h.
+	// +required
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}([.][0-9]{1,9})?(h|m|s))+$') && duration(self) >= duration('1m') && duration(self) <= duration('168h')",message="must be a duration from 1m to 168h in h, m and s, such as 6h or 1h30m"
+	Duration metav1.Duration `json:"duration"`
+
+	// timeZone is the time zone of the schedule, from the IANA database, such as
+	// Europe/Berlin. Defaults to UTC.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	TimeZone string `json:"timeZone,omitempty"`
+
+	// finish decides about the end of the window. Anytime allows an assignment as
+	// long as the window is open. Within allows an assignment only if the trial can
+	// end before the window closes. Defaults to Anytime.
+	// +optional
+	// +kubebuilder:default=Anytime
+	Finish WindowFinish `json:"finish,omitempty"`
+}
+
+// WindowFinish decides about assignments near the end of a window.
+// +kubebuilder:validation:Enum=Anytime;Within
+type WindowFinish string
+
+const (
+	// FinishAnytime allows assignments as long as the window is open.
+	FinishAnytime WindowFinish = "Anytime"
+	// FinishWithin allows assignments only if the trial can end before the window closes.
+	FinishWithin WindowFinish = "Within"
+)
+
+// PreflightMode decides whether agents judge a revision before any node is assigned it.
+// +kubebuilder:validation:Enum=Off;Report;Require
+type PreflightMode string
+
+const (
+	// PreflightOff asks no node.
+	PreflightOff PreflightMode = "Off"
+	// PreflightReport asks all nodes, and continues whatever they answer.
+	PreflightReport PreflightMode = "Report"
+	// PreflightRequire stops the revision if too many nodes refuse it.
+	PreflightRequire PreflightMode = "Require"
+)
+
+// RolloutGate is a metric that must pass for a rollout to continue.
+type RolloutGate struct {
+	// name is the name of the gate in this rollout.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="must be a DNS label: lower-case letters, digits and dashes"
+	Name string `json:"name"`
+
+	// prometheus is the query and its condition.
+	// +required
+	Prometheus PrometheusGate `json:"prometheus"`
+
+	// interval is the time between two evaluations, such as 1m. From 10s to 24h.
+	// Defaults to 1m.
+	// +optional
+	// +kubebuilder:default="1m"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]{1,5}([.][0-9]{1,9})?(h|m|s))+$') && duration(self) >= duration('10s') && duration(self) <= duration('24h')",message="must be a duration from 10s to 24h in h, m and s, such as 1m"
+	Interval *metav1.Duration `json:"interval,omitempty"`
+
+	// every decides when the gate is evaluated. Step means after each step, before
+	// the next one begins. Always means also while nodes are being updated.
+	// Defaults to Step.
+	// +optional
+	// +kubebuilder:default=Step
+	Every GateEvery `json:"every,omitempty"`
+
+	// failures is the number of failed evaluations in a row that stops the
+	// revision. Defaults to 1. From 1 to 100.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	Failures int32 `json:"failures,omitempty"`
+
+	// noData decides about an evaluation without a number: an empty result or NaN.
+	// Wait waits for a number. Fail counts it as a failed evaluation. Defaults to
+	// Wait.
+	// +optional
+	// +kubebuilder:default=Wait
+	NoData GateNoData `json:"noData,omitempty"`
+}
+
+// PrometheusGate is a query to a Prometheus server, and a condition for its value.
+type PrometheusGate struct {
+	// server is the name of the Prometheus server, as the controller's flag
+	// --prometheus-server defines it.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Server string `json:"server"`
+
+	// query is an instant query in PromQL whose result is a scalar, or a vector
+	// with at most one element.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=4096
+	Query string `json:"query"`
+
+	// passes is the condition that the value must meet: <, <=, >, >=, == or !=, and
+	// a number, such as "< 0.01".
+	// +required
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(<|<=|>|>=|==|!=) ?-?[0-9]+([.][0-9]+)?(e[-+]?[0-9]{1,3})?$')",message="must be one of <, <=, >, >=, == and !=, and a number, such as \"< 0.01\""
+	Passes string `json:"passes"`
+}
+
+// GateEvery decides when a gate is evaluated.
+// +kubebuilder:validation:Enum=Step;Always
+type GateEvery string
+
+const (
+	// GateEveryStep is after each step, before the next one begins.
+	GateEveryStep GateEvery = "Step"
+	// GateAlways is at any time while the revision is rolled out.
+	GateAlways GateEvery = "Always"
+)
+
+// GateNoData decides about an evaluation without a number.
+// +kubebuilder:validation:Enum=Wait;Fail
+type GateNoData string
+
+const (
+	// GateNoDataWait waits for a number.
+	GateNoDataWait GateNoData = "Wait"
+	// GateNoDataFail counts it as a failed evaluation.
+	GateNoDataFail GateNoData = "Fail"
+)
 
 // RolloutStep is one step of a rollout: a number of nodes, or a pause.
 //
@@ -391,6 +679,17 @@ type RolloutApproval struct {
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Step int32 `json:"step"`
+
+	// reason is why the step is approved, for people.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Reason string `json:"reason,omitempty"`
+
+	// requestedBy is the name of the user who approved the step. See
+	// status.requests for whether it was verified.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	RequestedBy string `json:"requestedBy,omitempty"`
 }
 
 // RolloutAbort stops a revision permanently.
@@ -405,6 +704,17 @@ type RolloutAbort struct {
 	// that succeeded. Defaults to false.
 	// +optional
 	Rollback bool `json:"rollback,omitempty"`
+
+	// reason is why the revision is stopped, for people.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Reason string `json:"reason,omitempty"`
+
+	// requestedBy is the name of the user who stopped the revision. See
+	// status.requests for whether it was verified.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	RequestedBy string `json:"requestedBy,omitempty"`
 }
 
 // RolloutRetry makes nodes try a revision again.
