@@ -41,8 +41,19 @@ func (d *planner) result() Result {
 	if d.joiningMessage != "" {
 		message += "; " + d.joiningMessage
 	}
+	var draining []int
+	for i := range d.nodes {
+		if n := &d.nodes[i]; n.Drain.Rollout != "" && n.Drain.Rollout == d.p.ID && len(draining) < MostFailed {
+			draining = append(draining, i)
+		}
+	}
+	for _, t := range d.taints { // what begins is shown before it begins
+		if n := &d.nodes[t.Node]; n.Drain.Rollout == "" && len(draining) < MostFailed {
+			draining = append(draining, t.Node)
+		}
+	}
 	return Result{
-		Observations: d.observations, Next: d.next, Moves: d.moves, States: d.states, Counts: d.counts, Failed: d.failed,
+		Observations: d.observations, Next: d.next, Moves: d.moves, Taints: d.taints, Evict: d.evict, HandOver: d.handOver, Draining: draining, States: d.states, Counts: d.counts, Failed: d.failed,
 		NodeState: func(i int) NodeState { return d.nodeState(&d.nodes[i]) },
 		Phase:     phase, Message: message, Conditions: d.conditions(phase, message), Events: d.events, RequeueAfter: d.requeueAfter,
 	}
@@ -141,7 +152,7 @@ func (d *planner) summary() string {
 		n    int
 		what string
 	}{
-		{c.Assigned + c.Trial, "in flight"}, {c.Soaking, "soaking"}, {c.Failed, "failed"}, {c.Blocked, "blocked"}, {c.Skipped, "skipped"},
+		{c.Draining, "draining"}, {c.Assigned + c.Trial, "in flight"}, {c.Soaking, "soaking"}, {c.Failed, "failed"}, {c.Blocked, "blocked"}, {c.Skipped, "skipped"},
 		{c.Stale, "with a silent agent"}, {c.Conflicted, "in other rollouts"}, {c.Manual, "set by hand"},
 	} {
 		if x.n > 0 {
@@ -177,6 +188,15 @@ func (d *planner) blocked() string {
 	}
 	if asks[agentNeedsDrain] {
 		todo = append(todo, "cordon and drain the node (NeedsDrain)")
+	}
+	if asks[DrainTimeout] {
+		todo = append(todo, "find out which PodDisruptionBudget or pod hinders the drain: kubectl evenkeel node NODE (DrainTimeout)")
+	}
+	if asks[DrainRefused] {
+		todo = append(todo, "move the pod away, or set drainOptions.unmanagedPods or drainOptions.localData (DrainRefused)")
+	}
+	if asks[DrainIgnoredPods] {
+		todo = append(todo, "move the pod away, or change drainOptions.ignoredPods (DrainIgnoredPods)")
 	}
 	return fmt.Sprintf("%s blocked by pods: %s: %s", plural(d.counts.Blocked, "node"), strings.Join(names, ", "), strings.Join(todo, "; "))
 }

@@ -202,6 +202,7 @@ func (d *planner) assign() {
 		n, s := &d.nodes[i], d.states[i]
 		switch {
 		case d.moved[i], d.newcomers[i], probing && !d.namedByRetry(n):
+		case n.Drain.Rollout != "" && !d.hasTarget(n): // the record of another drain has to be removed first
 		case s == Pending && n.Observed == n.Generation, s == Failed && n.Ready && d.retries(n),
 			s == Blocked && !d.hasTarget(n) && n.Observed == n.Generation && !d.p.Now.Before(d.nextOffer(n)):
 			candidates = append(candidates, i)
@@ -213,15 +214,16 @@ func (d *planner) assign() {
 	room := d.allowed() - (d.assigned - d.counts.Failed - d.refusing)
 	var given []string
 	if len(candidates) > 0 && room > 0 && d.counts.Budget > 0 {
+		before := len(d.moves)
 		picked := d.pick(candidates, room)
-		for _, m := range d.moves[len(d.moves)-picked:] {
+		for _, m := range d.moves[before:] {
 			if d.states[m.Node] != Blocked { // another offer is not reported
 				given = append(given, d.nodes[m.Node].Name)
 			}
 		}
 		d.makeRoom(min(room, len(candidates)) - picked - d.freeing)
 	}
-	moving := d.counts.Assigned + d.counts.Trial + d.counts.Soaking
+	moving := d.counts.Assigned + d.counts.Trial + d.counts.Soaking + d.counts.Draining + len(d.drainsBegun)
 	switch {
 	case len(given) > 0:
 		d.events = append(d.events, NodesAssigned(&d.p, &d.next, given))
@@ -246,7 +248,7 @@ func (d *planner) assign() {
 func (d *planner) makeRoom(most int) {
 	var refusing []int
 	for i := range d.nodes {
-		if n := &d.nodes[i]; d.states[i] == Blocked && d.assignedTarget(n) && !d.moved[i] && d.previousSource(n).SHA256 != d.p.Target.SHA256 {
+		if n := &d.nodes[i]; d.states[i] == Blocked && d.p.Drain == DrainNever && d.assignedTarget(n) && !d.moved[i] && d.previousSource(n).SHA256 != d.p.Target.SHA256 {
 			refusing = append(refusing, i)
 		}
 	}
@@ -255,15 +257,25 @@ func (d *planner) makeRoom(most int) {
 		return cmp.Or(x.Source.AssignedAt.Compare(y.Source.AssignedAt), cmp.Compare(x.Name, y.Name))
 	})
 	for _, i := range refusing[:min(max(0, most), len(refusing))] {
-		n := &d.nodes[i]
-		m := Observation{Rollout: d.p.Name, Revision: d.next.Revision, Attempt: d.next.Attempt, Blocked: d.p.Now, Offers: 1, Reason: n.Reason, Message: truncate(n.Error)}
-		if d.wasBlocked(n) {
-			m.Offers += n.Observation.Offers
-		}
-		d.observations = slices.DeleteFunc(d.observations, func(x NewObservation) bool { return x.Node == i })
-		d.observations = append(d.observations, NewObservation{i, m})
-		d.unassign(i, TakeBack, d.previousSource(n), false)
+		d.takeBackBlocked(i, d.nodes[i].Reason, d.nodes[i].Error)
 	}
+}
+
+// takeBackBlocked takes the target back from a node that refuses it.
+func (d *planner) takeBackBlocked(i int, reason, message string) {
+	d.observeBlocked(i, reason, message)
+	d.unassign(i, TakeBack, d.previousSource(&d.nodes[i]), false)
+}
+
+// observeBlocked records that a node cannot get the target because of its pods.
+func (d *planner) observeBlocked(i int, reason, message string) {
+	n := &d.nodes[i]
+	m := Observation{Rollout: d.p.Name, Revision: d.next.Revision, Attempt: d.next.Attempt, Blocked: d.p.Now, Offers: 1, Reason: reason, Message: truncate(message)}
+	if d.wasBlocked(n) {
+		m.Offers += n.Observation.Offers
+	}
+	d.observations = slices.DeleteFunc(d.observations, func(x NewObservation) bool { return x.Node == i })
+	d.observations = append(d.observations, NewObservation{i, m})
 }
 
 // truncate shortens a node's message to what an observation holds.
@@ -305,7 +317,7 @@ func (d *planner) probing() bool {
 	for i := range d.nodes {
 		n, s := &d.nodes[i], d.states[i]
 		toBeOffered := s == Blocked && !d.hasTarget(n) && n.Observation.Attempt < d.next.Attempt
-		if (s <= Soaking || s == Failed || toBeOffered) && d.namedByRetry(n) {
+		if (s <= Soaking || s == Draining || s == Failed || toBeOffered) && d.namedByRetry(n) {
 			return true
 		}
 	}
@@ -361,7 +373,11 @@ func (d *planner) pick(candidates []int, room int) int {
 			flying++
 		}
 		d.countMove(n, cost)
-		d.assignRevision(i, Assign, d.p.Target)
+		if d.p.Drain == DrainAlways {
+			d.beginDrain(i)
+		} else {
+			d.assignRevision(i, Assign, d.p.Target)
+		}
 		picked++
 	}
 	return picked

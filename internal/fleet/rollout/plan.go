@@ -19,7 +19,8 @@ func Plan(p Policy, was Progress, nodes []Node) Result {
 	d.takeBack()           // assignments that agents have not accepted
 	d.goBack()             // roll back nodes from a stopped revision
 	d.join()               // assign a revision to new nodes
-	d.assign()             // assign the target to the next nodes, within the budgets
+	d.assign()             // assign the target to the next nodes, or begin to drain them, within the budgets
+	d.drain()              // evict pods, give up, and let pods return
 	d.renew()              // assignments of earlier leaders that agents reject
 	d.checkDeadline()      // is the rollout stuck?
 	return d.result()
@@ -54,6 +55,12 @@ type planner struct {
 	complete     bool
 	stuck        bool
 	waitReason   string // why no candidate moves; empty if there is none
+
+	taints      []Taint
+	evict       []int
+	handOver    string
+	drainsBegun []string // nodes whose drain begins
+	drained     []string // drained nodes that are assigned the target
 
 	newcomers      map[int]bool // new nodes that get the target later
 	joiningMessage string       // why new nodes wait, and what to do
@@ -115,7 +122,7 @@ func (d *planner) advance() {
 		d.next.StepTime, d.next.ProgressTime = d.p.Now, d.p.Now
 	}
 	c := d.counts
-	d.complete = d.next.Step == len(d.p.Steps) && c.Pending+c.Assigned+c.Trial+c.Soaking+c.Blocked == 0 && c.Updated > 0 &&
+	d.complete = d.next.Step == len(d.p.Steps) && c.Pending+c.Assigned+c.Trial+c.Soaking+c.Blocked+c.Draining == 0 && c.Updated > 0 &&
 		(d.next.Succeeded || d.fewMissing())
 	if d.complete && !d.next.Succeeded {
 		d.next.Succeeded = true
@@ -138,7 +145,7 @@ func (d *planner) stepDone(s Step) bool {
 	if c.Updated >= s.Nodes.roundUp(c.Members) {
 		return c.Updated > 0
 	}
-	return c.Updated > 0 && c.Pending+c.Assigned+c.Trial+c.Soaking+c.Blocked == 0 && d.fewMissing()
+	return c.Updated > 0 && c.Pending+c.Assigned+c.Trial+c.Soaking+c.Blocked+c.Draining == 0 && d.fewMissing()
 }
 
 // fewMissing reports whether so few nodes are missing that the rollout can continue or complete without them: in any fleet,
@@ -167,7 +174,7 @@ func (d *planner) checkDeadline() {
 	begun := slices.ContainsFunc(d.moves, func(m Move) bool { // another offer to a Blocked node is no progress
 		return (m.Kind == Assign || m.Kind == Join) && d.states[m.Node] != Blocked
 	})
-	if d.next.ProgressTime.IsZero() || begun || d.was.Waiting && !d.next.Waiting || d.counts.Updated != d.was.Updated && d.next.Revision == d.was.Revision {
+	if d.next.ProgressTime.IsZero() || begun || d.drainBegun() || d.was.Waiting && !d.next.Waiting || d.counts.Updated != d.was.Updated && d.next.Revision == d.was.Revision {
 		d.next.ProgressTime = now
 	}
 	d.next.Updated = d.counts.Updated
@@ -177,6 +184,11 @@ func (d *planner) checkDeadline() {
 	end := d.since(d.next.ProgressTime).Add(d.p.ProgressDeadline)
 	d.stuck = !now.Before(end)
 	d.requeueAt(end)
+}
+
+// drainBegun reports whether the drain of a node begins that was not Blocked.
+func (d *planner) drainBegun() bool {
+	return slices.ContainsFunc(d.taints, func(t Taint) bool { return t.Drain.Since.Equal(d.p.Now) && d.states[t.Node] != Blocked })
 }
 
 // pausing reports whether the current step is a pause.

@@ -89,6 +89,8 @@ func (d *planner) nodeState(n *Node) NodeState {
 		return NodeState{State: Skipped, Message: "its agent has opted out of remote configuration"}
 	case n.OtherSource != "":
 		return NodeState{State: Skipped, Message: fmt.Sprintf("its configuration comes from its own %s", n.OtherSource)}
+	case d.isDraining(n):
+		return d.draining(n)
 	case d.hasTarget(n):
 		return d.assignedNodeState(n)
 	case !n.Ready && d.returning(n):
@@ -240,7 +242,7 @@ func (d *planner) updateObservations() {
 		switch {
 		case d.returning(n): // from an earlier revision: its place in the budget depends on the observation
 			continue
-		case d.wasBlocked(n) && (s == Blocked || s == Assigned || s == Trial): // Offers counts until the node accepts
+		case d.wasBlocked(n) && (s == Blocked || s == Draining || s == Assigned || s == Trial): // Offers counts until the node accepts
 			continue
 		case s == Failed && n.Source.Attempt < d.next.Attempt && d.failedIn(n) < d.next.Attempt:
 			want.Failed = d.failedIn(n)
@@ -280,7 +282,7 @@ func (d *planner) carryObservation(i int) {
 // countNode adds a node to the counts and budgets.
 func (d *planner) countNode(n *Node, s NodeState) {
 	c := &d.counts
-	*[...]*int{&c.Pending, &c.Assigned, &c.Trial, &c.Soaking, &c.Updated, &c.Failed, &c.Skipped, &c.Stale, &c.Conflicted, &c.Manual, &c.Blocked}[s.State]++
+	*[...]*int{&c.Pending, &c.Assigned, &c.Trial, &c.Soaking, &c.Updated, &c.Failed, &c.Skipped, &c.Stale, &c.Conflicted, &c.Manual, &c.Blocked, &c.Draining}[s.State]++
 	if s.State == Conflicted || s.State == Manual || n.OtherSource != "" {
 		return
 	}
@@ -304,6 +306,9 @@ func (d *planner) countNode(n *Node, s NodeState) {
 		}
 		if d.rollingBack(n) {
 			d.moving++
+		}
+		if s.State == Draining {
+			d.assigned++ // it gets the target next
 		}
 		return
 	case s.State == Skipped:
@@ -396,7 +401,7 @@ func (d *planner) countsInFlight(n *Node, s State) bool {
 		return true
 	}
 	switch s {
-	case Assigned, Trial, Soaking:
+	case Assigned, Trial, Soaking, Draining:
 		return true
 	case Pending, Blocked: // it may still accept what it refuses
 		return n.Source.Rollout == d.p.Name && (n.inFlight() || n.refuses())

@@ -143,6 +143,12 @@ func (w *world) setPolicy(key, value string) error {
 		p.NewNodesTarget = value == "target"
 	case "soak":
 		p.Soak, _ = time.ParseDuration(value)
+	case "drain":
+		p.Drain = map[string]DrainMode{"never": DrainNever, "when-blocked": DrainWhenBlocked, "always": DrainAlways}[value]
+	case "drain-timeout":
+		p.DrainTimeout, _ = time.ParseDuration(value)
+	case "release-after":
+		p.ReleaseAfterTrial = value == "trial"
 	case "deadline":
 		p.ProgressDeadline, _ = time.ParseDuration(value)
 	case "invalid":
@@ -171,6 +177,12 @@ func (w *world) setNode(name, value string) error {
 	switch verb {
 	case "crash", "reject", "hang", "notready", "evict", "drain", "relabelled", "well":
 		a.does[content] = verb
+	case "stays":
+		a.stays = content
+	case "refused":
+		a.refused = content
+	case "ignored":
+		a.ignored = content == "true"
 	case "silent", "speaks":
 		a.silent = verb == "silent"
 	case "down", "up":

@@ -58,6 +58,7 @@ type Retry struct {
 // Policy is the specification of one rollout, and the time of the plan.
 type Policy struct {
 	Claim
+	ID string // of this rollout, in the records of drains
 	// Now never goes back, and is not before any time that was recorded for this rollout.
 	Now time.Time
 
@@ -79,6 +80,9 @@ type Policy struct {
 	MaxUnavailablePerDomain *Amount
 	MaxDomainsInFlight      int // 0: no limit
 	Steps                   []Step
+	Drain                   DrainMode
+	DrainTimeout            time.Duration
+	ReleaseAfterTrial       bool // a drained node is open to new pods after the trial, not as soon as it is healthy
 	Soak                    time.Duration
 	NodeTimeout             time.Duration // in addition to the length of the trial
 	ProgressDeadline        time.Duration
@@ -138,6 +142,8 @@ type Node struct {
 	// the node is Ready again.
 	WentNotReady time.Time
 	Observation  Observation
+	Drain        Drain
+	DrainReport  *DrainReport // of the last eviction pass; nil: none is known
 
 	// Of its NodeConfig.
 	HasConfig   bool
@@ -175,10 +181,11 @@ const (
 	Stale
 	Conflicted
 	Manual
-	Blocked // its guards refuse the target because of its pods; the kubelet was not restarted
+	Blocked  // its guards refuse the target because of its pods; the kubelet was not restarted
+	Draining // its pods are being evicted
 )
 
-var stateNames = [...]string{"Pending", "Assigned", "Trial", "Soaking", "Updated", "Failed", "Skipped", "Stale", "Conflicted", "Manual", "Blocked"}
+var stateNames = [...]string{"Pending", "Assigned", "Trial", "Soaking", "Updated", "Failed", "Skipped", "Stale", "Conflicted", "Manual", "Blocked", "Draining"}
 
 func (s State) String() string { return stateNames[s] }
 
@@ -246,7 +253,7 @@ type Move struct {
 
 // Counts are numbers of nodes, by state.
 type Counts struct {
-	Selected, Pending, Assigned, Trial, Soaking, Updated, Failed, Skipped, Stale, Conflicted, Manual, Blocked int
+	Selected, Pending, Assigned, Trial, Soaking, Updated, Failed, Skipped, Stale, Conflicted, Manual, Blocked, Draining int
 	// Members are the nodes that this rollout may update. Percentages refer to them.
 	Members int
 	// Unavailable nodes use up the Budget, which is maxUnavailable as a number.
@@ -301,12 +308,16 @@ type NewObservation struct {
 	Observation Observation
 }
 
-// Result is what Plan decides. First record Observations, then Next, then make the Moves in their order. It is safe to make
-// a move twice.
+// Result is what Plan decides. First record Observations, then Next, then make the Moves in their order, then write the
+// Taints, then evict. It is safe to do any of it twice.
 type Result struct {
 	Observations []NewObservation
 	Next         Progress
 	Moves        []Move
+	Taints       []Taint
+	Evict        []int                 // indexes of nodes over which an eviction pass is due
+	HandOver     string                // the leader's own node, if the leader has to hand over before it is drained
+	Draining     []int                 // indexes of nodes with a record of this rollout's drain, at most MostFailed
 	NodeState    func(i int) NodeState // of a node
 	States       []State               // of all
 	Counts       Counts

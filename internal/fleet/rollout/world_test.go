@@ -31,7 +31,15 @@ type agent struct {
 	does    map[string]string // how a payload ends here: reject, evict, drain, crash, hang, notready; else well
 	bad     map[string]int64  // attempts by payload
 	adopted time.Time
+
+	pods    int    // that an eviction ends
+	stays   string // why they cannot be evicted now; empty: they can
+	refused string // why the node must not be drained
+	ignored bool   // a pod stays that a drain leaves alone
 }
+
+// isEmpty reports whether a node is drained, as its agent sees it.
+func (a *agent) isEmpty(n *Node) bool { return n.Drain.Rollout != "" && a.pods == 0 && !a.ignored }
 
 const trialLength = time.Minute
 
@@ -40,7 +48,7 @@ var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 func newWorld() *world {
 	w := &world{now: epoch, agents: map[string]*agent{}, healthy: map[string]healthRecord{}, refused: map[string]refusal{}, joinInProgress: map[string]int64{}, terms: map[string]int64{}}
 	w.policy = Policy{
-		Claim:          Claim{Name: "workers", Created: epoch},
+		Claim: Claim{Name: "workers", Created: epoch}, ID: "id-of-workers", DrainTimeout: 5 * time.Minute,
 		MaxUnavailable: Amount{10, true}, MaxFailures: Amount{Value: 1}, RollbackMaxUnavailable: Amount{25, true},
 		Steps:       []Step{{Nodes: Amount{Value: 1}}, {Nodes: Amount{10, true}}, {Nodes: Amount{100, true}}},
 		NodeTimeout: 15 * time.Minute, ProgressDeadline: time.Hour, AgentTimeout: time.Minute, NotReadyGrace: 30 * time.Second,
@@ -53,7 +61,7 @@ func (w *world) add(n, zones int) {
 	for range n {
 		i := len(w.agents) + 1
 		name := fmt.Sprintf("n%d", i)
-		w.agents[name] = &agent{does: map[string]string{}, bad: map[string]int64{}}
+		w.agents[name] = &agent{does: map[string]string{}, bad: map[string]int64{}, pods: 2}
 		w.nodes = append(w.nodes, Node{
 			Name: name, Created: w.now.Add(-time.Hour), Domain: fmt.Sprintf("z%d", i%zones), MachineKind: "amd64",
 			Ready: true, HasConfig: true, Generation: 1, Observed: 1, Reported: true, OK: "True",
@@ -94,8 +102,44 @@ func (w *world) plan() Result {
 	w.progress = r.Next
 	w.remember(r)
 	w.write(r.Moves)
+	w.drain(r)
 	w.last = r
 	return r
+}
+
+// drain writes taints and evicts pods. The pods of a node end before the next pass, and others come when the node is open again.
+func (w *world) drain(r Result) {
+	for _, taint := range r.Taints {
+		n := &w.nodes[taint.Node]
+		n.Drain = taint.Drain
+		if n.Drain.Rollout == "" {
+			n.DrainReport, w.agents[n.Name].pods = nil, 2
+		}
+	}
+	for _, i := range r.Evict {
+		n := &w.nodes[i]
+		a := w.agents[n.Name]
+		report := &DrainReport{Time: w.now, Refused: a.refused}
+		if a.pods > 0 {
+			report.Left, report.Pods, report.Waiting = a.pods, []string{"default/web-" + n.Name}, a.stays
+		}
+		if a.ignored {
+			report.Ignored = []string{"default/cache-" + n.Name}
+		}
+		if a.refused == "" && a.stays == "" {
+			a.pods = 0
+		}
+		n.DrainReport = report
+	}
+	if r.HandOver != "" {
+		for i := range w.nodes {
+			w.nodes[i].DrainReport = nil // the next leader has made no pass
+		}
+		w.policy.Term++
+		for uid := range w.terms {
+			w.terms[uid] = w.policy.Term
+		}
+	}
 }
 
 // record keeps what a plan remembers of nodes.
@@ -188,6 +232,8 @@ func (a *agent) accept(n *Node, now time.Time) {
 		return
 	case n.Active.SHA256 == s.SHA256:
 		n.Active = ref
+	case a.isEmpty(n) && slices.Contains([]string{"evict", "relabelled", "drain"}, a.does[s.SHA256]):
+		n.Active, n.InTrial, n.TrialLength, a.adopted = ref, true, trialLength, now
 	case a.does[s.SHA256] == "evict":
 		a.setConfigOK(n, now, "False", "WouldEvictPods", "the kubelet would end 2 of the node's 130 pods")
 		return
@@ -255,6 +301,24 @@ func (w *world) describe(r Result) []string {
 	for _, k := range []MoveKind{TakeBack, GoBack, Join, Assign, Renew} {
 		if len(moves[k]) > 0 {
 			out = append(out, fmt.Sprintf("> %s %s", k, strings.Join(moves[k], " ")))
+		}
+	}
+	taints := map[string][]string{}
+	for _, taint := range r.Taints {
+		verb := "Release"
+		if taint.Drain.HandedOver {
+			verb = "HandOver"
+		} else if taint.Drain.Rollout != "" {
+			verb = "Drain"
+		}
+		taints[verb] = append(taints[verb], w.nodes[taint.Node].Name)
+	}
+	for _, i := range r.Evict {
+		taints["Evict"] = append(taints["Evict"], w.nodes[i].Name)
+	}
+	for _, verb := range []string{"Drain", "HandOver", "Evict", "Release"} {
+		if len(taints[verb]) > 0 {
+			out = append(out, fmt.Sprintf("> %s %s", verb, strings.Join(taints[verb], " ")))
 		}
 	}
 	return append(out, fmt.Sprintf("%s step %d/%d: %s", r.Phase, r.Next.Step, len(w.policy.Steps), r.Message))

@@ -1,0 +1,210 @@
+package rollout
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// DrainMode decides whether nodes are drained before they are updated.
+type DrainMode uint8
+
+// The modes of draining.
+const (
+	DrainNever       DrainMode = iota
+	DrainWhenBlocked           // nodes that refuse the target because of their pods
+	DrainAlways                // each node, before it is assigned the target
+)
+
+// Drain is what a Node itself records about a drain: the taint that keeps new pods away, and its value. Zero: there is none.
+type Drain struct {
+	Rollout           string // Policy.ID of the rollout that drains the node
+	Revision, Attempt int64
+	Since             time.Time
+	HandedOver        bool // the leader that ran on this node has handed over for it
+}
+
+// DrainReport is the result of an eviction pass over a node.
+type DrainReport struct {
+	Time    time.Time
+	Left    int      // pods that have still to go
+	Pods    []string // the first few of them, as namespace/name
+	Ignored []string // the first few pods that are left alone because of their labels
+	Refused string   // why the node cannot be drained, with the name of the pod; empty: it can
+	Waiting string   // why pods are still there: the answer of the API server; empty: they are ending
+}
+
+// Taint is the record of a drain that a Node is to have. Zero: its record is to be removed.
+type Taint struct {
+	Node  int // index into the nodes of the plan
+	Drain Drain
+}
+
+// Reasons for which a drain is given up. The node is Blocked.
+const (
+	DrainTimeout     = "DrainTimeout"     // it took too long
+	DrainRefused     = "DrainRefused"     // a pod must not be evicted
+	DrainIgnoredPods = "DrainIgnoredPods" // the node must be empty, and a pod is left alone because of its labels
+)
+
+// evictionInterval is the time between two eviction passes over a node.
+const evictionInterval = 5 * time.Second
+
+// drainingFor reports whether a node carries the record of a drain for the current attempt of the target. A record in the
+// future, or from before the Node was created, is not the controller's.
+func (d *planner) drainingFor(n *Node) bool {
+	r := n.Drain
+	return r.Rollout != "" && r.Rollout == d.p.ID && r.Revision == d.next.Revision && r.Attempt == d.next.Attempt &&
+		!r.Since.After(d.p.Now) && r.Since.After(n.Created)
+}
+
+// isDraining reports whether a node that does not run the target is being drained for it.
+func (d *planner) isDraining(n *Node) bool {
+	givenUp := d.wasBlocked(n) && !n.Observation.Blocked.Before(n.Drain.Since)
+	return d.p.Drain != DrainNever && d.drainingFor(n) && !givenUp && !d.stopped() && (!d.hasTarget(n) || n.refuses())
+}
+
+// draining derives the state of a node that is being drained.
+func (d *planner) draining(n *Node) NodeState {
+	d.requeueAt(n.Drain.Since.Add(d.p.DrainTimeout))
+	return NodeState{State: Draining, Message: "being drained since " + n.Drain.Since.UTC().Format(time.RFC3339) + ": " + drainWaits(n)}
+}
+
+// drainWaits says what a drain waits for.
+func drainWaits(n *Node) string {
+	switch r := n.DrainReport; {
+	case r == nil:
+		return "its pods are about to be evicted"
+	case r.Refused != "":
+		return r.Refused
+	case r.Left == 0 && n.refuses():
+		return "its pods are gone, and its agent has not adopted the revision yet: " + n.Error
+	case r.Left == 0 && r.Waiting != "":
+		return r.Waiting
+	case r.Left == 0:
+		return "its pods are gone"
+	case r.Waiting != "":
+		return fmt.Sprintf("%s to evict (%s): %s", plural(r.Left, "pod"), strings.Join(r.Pods, ", "), r.Waiting)
+	default:
+		return fmt.Sprintf("%s to end: %s", plural(r.Left, "pod"), strings.Join(r.Pods, ", "))
+	}
+}
+
+// drained reports whether a node's pods are gone, as far as an eviction pass since the drain began has seen.
+func (n *Node) drained() bool {
+	r := n.DrainReport
+	return r != nil && !r.Time.Before(n.Drain.Since) && r.Left == 0 && r.Refused == "" && r.Waiting == ""
+}
+
+// beginDrain records that a node is to be drained.
+func (d *planner) beginDrain(i int) {
+	d.taints = append(d.taints, Taint{i, Drain{Rollout: d.p.ID, Revision: d.next.Revision, Attempt: d.next.Attempt, Since: d.p.Now}})
+	d.drainsBegun = append(d.drainsBegun, d.nodes[i].Name)
+}
+
+// drain begins and continues drains, and ends those that are done, or for which there is no reason any more.
+func (d *planner) drain() {
+	for i := range d.nodes {
+		n, s := &d.nodes[i], d.states[i]
+		begun := d.drainingFor(n)
+		switch {
+		case s == Draining && !d.stopped():
+			if reason, message := d.drainFails(n); reason != "" {
+				d.giveUp(i, reason, message)
+				continue
+			}
+			d.continueDrain(i)
+		case n.Drain.Rollout == d.p.ID && n.Drain.Rollout != "" && !(begun && d.holdsTaint(n, s)):
+			d.taints = append(d.taints, Taint{Node: i})
+		case s == Blocked && d.p.Drain != DrainNever && d.assignedTarget(n) && n.refuses() && n.Drain.Rollout == "" && !d.stopped() && !d.moved[i] &&
+			(!d.wasBlocked(n) || !d.p.Now.Before(d.nextOffer(n))):
+			d.beginDrain(i)
+		}
+	}
+	if len(d.drained) > 0 {
+		d.events = append(d.events, NodesAssigned(&d.p, &d.next, d.drained))
+	}
+	if names := d.drainsBegun; len(names) > 0 {
+		d.event(false, "DrainStarted", "%s drained for revision %d: %s", isBeing(len(names)), d.next.Revision, JoinNames(names))
+	}
+}
+
+// isBeing begins a sentence about nodes.
+func isBeing(n int) string {
+	if n == 1 {
+		return "1 node is being"
+	}
+	return fmt.Sprintf("%d nodes are being", n)
+}
+
+// continueDrain does the next step of a drain: hand over, evict, or assign the target to the drained node.
+func (d *planner) continueDrain(i int) {
+	n := &d.nodes[i]
+	switch {
+	case n.Last && !n.Drain.HandedOver && d.p.Term != 0:
+		r := n.Drain
+		r.HandedOver = true
+		d.taints = append(d.taints, Taint{i, r})
+		d.handOver = n.Name
+		return
+	case d.hasTarget(n): // its agent adopts the target when its pods are gone
+	case n.drained() && n.Ready && n.Observed == n.Generation && !d.moved[i]:
+		d.assignRevision(i, Assign, d.p.Target)
+		d.drained = append(d.drained, n.Name)
+		return
+	}
+	due := d.p.Now
+	if r := n.DrainReport; r != nil {
+		due = r.Time.Add(evictionInterval)
+	}
+	if d.p.Now.Before(due) {
+		d.requeueAt(due)
+		return
+	}
+	d.evict = append(d.evict, i)
+	d.requeueAt(d.p.Now.Add(evictionInterval))
+}
+
+// drainFails returns why a drain is given up; empty: it continues.
+func (d *planner) drainFails(n *Node) (reason, message string) {
+	r := n.DrainReport
+	if r != nil && r.Time.Before(n.Drain.Since) {
+		r = nil // of an earlier drain
+	}
+	switch {
+	case r != nil && r.Refused != "":
+		return DrainRefused, "the node cannot be drained: " + r.Refused
+	case n.refuses() && n.Reason == agentNeedsDrain && n.drained() && len(r.Ignored) > 0:
+		return DrainIgnoredPods, fmt.Sprintf("the revision needs an empty node, and drainOptions.ignoredPods leaves %s alone: %s", strings.Join(r.Ignored, ", "), n.Error)
+	case !d.p.Now.Before(n.Drain.Since.Add(d.p.DrainTimeout)):
+		return DrainTimeout, fmt.Sprintf("the drain was given up after %s: %s", d.p.DrainTimeout, drainWaits(n))
+	}
+	return "", ""
+}
+
+// giveUp ends a drain that cannot succeed: the node is Blocked, and keeps what it runs.
+func (d *planner) giveUp(i int, reason, message string) {
+	n := &d.nodes[i]
+	d.event(true, "DrainGivenUp", "node %s: %s: %s", n.Name, reason, message)
+	d.taints = append(d.taints, Taint{Node: i})
+	if d.assignedTarget(n) && !d.moved[i] && d.previousSource(n).SHA256 != d.p.Target.SHA256 {
+		d.takeBackBlocked(i, reason, message)
+		return
+	}
+	d.observeBlocked(i, reason, message)
+}
+
+// holdsTaint reports whether a node that has accepted the target, or is to accept it, is not yet open to new pods.
+func (d *planner) holdsTaint(n *Node, s State) bool {
+	switch {
+	case !d.hasTarget(n) || d.p.Drain == DrainNever:
+		return false
+	case s == Assigned:
+		return !n.stale() || d.next.Halt == nil
+	case s == Trial && d.p.ReleaseAfterTrial:
+		return true
+	case s == Trial:
+		return !(n.Observed == n.Generation && n.Active.SHA256 == d.p.Target.SHA256 && n.healthy())
+	}
+	return false
+}
