@@ -176,6 +176,7 @@ func (d *planner) drainFails(n *Node) (reason, message string) {
 		return DrainRefused, "the node cannot be drained: " + r.Refused
 	case n.refuses() && n.Reason == agentNeedsDrain && n.drained() && len(r.Ignored) > 0:
 		return DrainIgnoredPods, fmt.Sprintf("the revision needs an empty node, and drainOptions.ignoredPods leaves %s alone: %s", strings.Join(r.Ignored, ", "), n.Error)
+	case n.drained() && n.Ready && !d.hasTarget(n): // it is assigned the target now
 	case !d.p.Now.Before(n.Drain.Since.Add(d.p.DrainTimeout)):
 		return DrainTimeout, fmt.Sprintf("the drain was given up after %s: %s", d.p.DrainTimeout, drainWaits(n))
 	}

@@ -202,7 +202,7 @@ func (d *planner) assign() {
 		n, s := &d.nodes[i], d.states[i]
 		switch {
 		case d.moved[i], d.newcomers[i], probing && !d.namedByRetry(n):
-		case n.Drain.Rollout != "" && !d.hasTarget(n): // the record of another drain has to be removed first
+		case n.Drain.Rollout != "" && (s == Pending || s == Failed || s == Blocked && !d.hasTarget(n)): // of an earlier drain, removed first
 		case s == Pending && n.Observed == n.Generation, s == Failed && n.Ready && d.retries(n),
 			s == Blocked && !d.hasTarget(n) && n.Observed == n.Generation && !d.p.Now.Before(d.nextOffer(n)):
 			candidates = append(candidates, i)

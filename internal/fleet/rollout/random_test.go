@@ -34,6 +34,7 @@ func TestEveryHealthyFleetCompletes(t *testing.T) {
 			clear(a.does)
 		}
 		w.policy.MaxUnavailable.Value = max(1, w.policy.MaxUnavailable.Value)
+		w.policy.DrainTimeout += time.Minute
 		if a := w.policy.MaxUnavailablePerDomain; a != nil {
 			a.Value = max(1, a.Value)
 		}
@@ -89,6 +90,9 @@ func randomWorld(t *rapid.T) *world {
 	p.MaxDomainsInFlight = rapid.IntRange(0, 3).Draw(t, "maxDomainsInFlight")
 	p.MaxFailures = Amount{rapid.IntRange(1, 4).Draw(t, "maxFailures"), false}
 	p.RollbackOnFailure = rapid.Bool().Draw(t, "rollback")
+	p.Drain = rapid.SampledFrom([]DrainMode{DrainNever, DrainNever, DrainWhenBlocked, DrainAlways}).Draw(t, "drain")
+	p.DrainTimeout = time.Duration(rapid.IntRange(10, 300).Draw(t, "drain timeout")) * time.Second
+	p.ReleaseAfterTrial = rapid.Bool().Draw(t, "release after trial")
 	p.Soak = time.Duration(rapid.IntRange(0, 120).Draw(t, "soak")) * time.Second
 	p.Steps = nil
 	for range rapid.IntRange(1, 5).Draw(t, "steps") {
@@ -124,7 +128,22 @@ func (w *world) happen(t *rapid.T) {
 		n = &w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(t, "node")]
 	}
 	yes := rapid.Bool().Draw(t, "yes")
-	switch what := rapid.IntRange(0, 20).Draw(t, "what"); what {
+	switch what := rapid.IntRange(0, 22).Draw(t, "what"); what {
+	case 21: // what hinders a drain
+		if n != nil {
+			a := w.agents[n.Name]
+			a.stays, a.refused, a.ignored = "", "", false
+			switch rapid.IntRange(0, 5).Draw(t, "hindrance") {
+			case 0:
+				a.stays = "its budget allows no disruption"
+			case 1:
+				a.refused = "a pod without a controller"
+			case 2:
+				a.ignored = true
+			}
+		}
+	case 22:
+		p.Drain = rapid.SampledFrom([]DrainMode{DrainNever, DrainWhenBlocked, DrainAlways}).Draw(t, "drain")
 	case 0, 1:
 		w.target(rapid.SampledFrom(contents).Draw(t, "content"))
 	case 2:
@@ -189,7 +208,7 @@ func (w *world) happen(t *rapid.T) {
 // settle plans until nothing more is to be done now: what is taken back makes room for others, but that ends.
 func (w *world) settle(t *rapid.T) {
 	for pass := 0; w.referee(t) > 0; pass++ {
-		if pass == 3 {
+		if pass == 6 {
 			t.Fatalf("deciding again changes something again and again: %+v", w.last.Moves)
 		}
 	}
@@ -220,7 +239,9 @@ func (w *world) referee(t *rapid.T) int {
 	}
 	w.record(r)
 	w.progress = r.Next
+	w.drainsRight(t, r)
 	w.write(r.Moves)
+	w.drain(r)
 	for _, m := range r.Moves {
 		if o := &old[m.Node]; m.Kind == TakeBack && o.Observed == o.Generation && o.Reason == "WouldEvictPods" && r.Next.Halt == nil {
 			w.refused[o.Name] = refusal{attempt{p.Target.Number, r.Next.Attempt}, w.now, o.Generation + 1}
@@ -229,7 +250,8 @@ func (w *world) referee(t *rapid.T) int {
 	w.carryObservation(r.Moves, old)
 	w.joinsInTurn(t, r, old)
 	after := w.spent()
-	if slices.ContainsFunc(r.Moves, func(m Move) bool { return m.Kind == Assign }) {
+	begun := slices.ContainsFunc(r.Taints, func(t Taint) bool { return t.Drain.Since.Equal(w.now) })
+	if begun || slices.ContainsFunc(r.Moves, func(m Move) bool { return m.Kind == Assign }) {
 		for _, m := range r.Moves { // no budget is asked for those that join
 			if n := &old[m.Node]; m.Kind == Join {
 				before.all++
@@ -242,12 +264,56 @@ func (w *world) referee(t *rapid.T) int {
 	if room := max(1, p.RollbackMaxUnavailable.roundDown(r.Counts.Members)); slices.ContainsFunc(r.Moves, func(m Move) bool { return m.Kind == GoBack && w.isHealthy(&old[m.Node]) }) && r.Counts.RollingBack > room {
 		t.Fatalf("%d healthy nodes go back, %d may", r.Counts.RollingBack, room)
 	}
-	if sum := r.Counts.Pending + r.Counts.Assigned + r.Counts.Trial + r.Counts.Soaking + r.Counts.Updated + r.Counts.Failed + r.Counts.Skipped + r.Counts.Stale + r.Counts.Conflicted + r.Counts.Manual + r.Counts.Blocked; sum != len(w.nodes) {
+	if sum := r.Counts.Pending + r.Counts.Assigned + r.Counts.Trial + r.Counts.Soaking + r.Counts.Updated + r.Counts.Failed + r.Counts.Skipped + r.Counts.Stale + r.Counts.Conflicted + r.Counts.Manual + r.Counts.Blocked + r.Counts.Draining; sum != len(w.nodes) {
 		t.Fatalf("the states of %d nodes add up to %d", len(w.nodes), sum)
 	}
 	w.remember(r)
 	w.last = r
-	return len(r.Moves)
+	return len(r.Moves) + len(r.Taints) + len(r.Evict)
+}
+
+// drainsRight holds drains against the rules, by the records on the nodes alone.
+func (w *world) drainsRight(t *rapid.T, r Result) {
+	p := &w.policy
+	stopped := p.Paused || p.Frozen || p.Invalid != "" || r.Next.Halt != nil
+	writes := map[int]Taint{}
+	for _, taint := range r.Taints {
+		if _, twice := writes[taint.Node]; twice {
+			t.Fatalf("the record of %s is written twice", w.nodes[taint.Node].Name)
+		}
+		writes[taint.Node] = taint
+	}
+	evicts := map[int]bool{}
+	for _, i := range r.Evict {
+		evicts[i] = true
+	}
+	for i := range w.nodes {
+		n, was := &w.nodes[i], w.nodes[i].Drain
+		write, written := writes[i]
+		begins := written && write.Drain.Rollout != "" && was.Rollout == ""
+		foreign := n.Owner != "" || n.OtherSource != "" || n.Source.Kind != SourceNone && n.Source.Rollout == ""
+		of := was.Revision == p.Target.Number && was.Attempt == r.Next.Attempt
+		accepted := n.Source.Rollout == p.Name && n.Source.SHA256 == p.Target.SHA256 && !n.refuses()
+		switch {
+		case (begins || evicts[i]) && (stopped || p.Drain == DrainNever || foreign):
+			t.Fatalf("pods of %s are evicted: stopped %v, drain %d, foreign %v", n.Name, stopped, p.Drain, foreign)
+		case evicts[i] && (was.Rollout != p.ID || !of || written):
+			t.Fatalf("pods of %s are evicted, and its record is %+v", n.Name, was)
+		case begins && p.Drain == DrainWhenBlocked && !n.refuses():
+			t.Fatalf("%s is drained although it does not refuse the revision", n.Name)
+		case was.Rollout != "" && !written && (stopped && !accepted || !of || foreign || p.Drain == DrainNever):
+			t.Fatalf("%s keeps the record of a drain that has ended: %+v", n.Name, was)
+		case was.Rollout != "" && !written && !accepted && !w.now.Before(was.Since.Add(p.DrainTimeout)) && !slices.ContainsFunc(r.Moves, func(m Move) bool { return m.Node == i && m.Kind == Assign }):
+			t.Fatalf("the drain of %s does not end", n.Name)
+		}
+	}
+	for _, m := range r.Moves {
+		n, a := &w.nodes[m.Node], w.agents[w.nodes[m.Node].Name]
+		again := n.Source.Rollout == p.Name && n.Source.SHA256 == m.Source.SHA256 // a retry, or its ConfigMap was created again
+		if m.Kind == Assign && p.Drain == DrainAlways && !again && (n.Drain.Rollout != p.ID || a.pods > 0) {
+			t.Fatalf("%s is assigned the revision with %d pods: %+v", n.Name, a.pods, n.Drain)
+		}
+	}
 }
 
 // wrong says which rule a move breaks.
@@ -307,6 +373,12 @@ func (w *world) spent() spending {
 		s.members[n.Domain]++
 		if left, is := w.refused[n.Name]; is && n.Generation == left.generation && n.Observed != n.Generation && !n.Created.After(left.at) {
 			s.all++ // it may not know that the revision was taken back, and adopt it
+			s.domain[n.Domain]++
+			s.inFlight[n.Domain] = true
+			continue
+		}
+		if n.Drain.Rollout == p.ID && n.Drain.Revision == p.Target.Number && n.Drain.Attempt == w.progress.Attempt && n.Source.SHA256 != p.Target.SHA256 {
+			s.all++
 			s.domain[n.Domain]++
 			s.inFlight[n.Domain] = true
 			continue
