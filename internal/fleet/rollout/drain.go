@@ -55,13 +55,18 @@ const evictionInterval = 5 * time.Second
 func (d *planner) drainingFor(n *Node) bool {
 	r := n.Drain
 	return r.Rollout != "" && r.Rollout == d.p.ID && r.Revision == d.next.Revision && r.Attempt == d.next.Attempt &&
-		!r.Since.After(d.p.Now) && r.Since.After(n.Created)
+		!r.Since.After(d.p.Now) && !r.Since.Before(n.Created)
 }
 
 // isDraining reports whether a node that does not run the target is being drained for it.
 func (d *planner) isDraining(n *Node) bool {
 	givenUp := d.wasBlocked(n) && !n.Observation.Blocked.Before(n.Drain.Since)
-	return d.p.Drain != DrainNever && d.drainingFor(n) && !givenUp && !d.stopped() && (!d.hasTarget(n) || n.refuses())
+	return d.p.Drain != DrainNever && d.drainingFor(n) && !givenUp && !d.stopped() && (n.refuses() || d.toAssign(n))
+}
+
+// toAssign reports whether a node that is being drained has yet to be assigned the target, for the first time or again.
+func (d *planner) toAssign(n *Node) bool {
+	return !d.hasTarget(n) || !n.refuses() && !d.proven(n) && n.Source.Attempt < d.next.Attempt
 }
 
 // draining derives the state of a node that is being drained.
@@ -96,6 +101,11 @@ func (n *Node) drained() bool {
 	return r != nil && !r.Time.Before(n.Drain.Since) && r.Left == 0 && r.Refused == "" && r.Waiting == ""
 }
 
+// canGiveUp reports whether the target can be taken back from a node. Otherwise a drain that is given up would begin again at once.
+func (d *planner) canGiveUp(n *Node) bool {
+	return !d.hasTarget(n) || d.previousSource(n).SHA256 != d.p.Target.SHA256
+}
+
 // beginDrain records that a node is to be drained.
 func (d *planner) beginDrain(i int) {
 	d.taints = append(d.taints, Taint{i, Drain{Rollout: d.p.ID, Revision: d.next.Revision, Attempt: d.next.Attempt, Since: d.p.Now}})
@@ -116,8 +126,7 @@ func (d *planner) drain() {
 			d.continueDrain(i)
 		case n.Drain.Rollout == d.p.ID && n.Drain.Rollout != "" && !(begun && d.holdsTaint(n, s)):
 			d.taints = append(d.taints, Taint{Node: i})
-		case s == Blocked && d.p.Drain != DrainNever && d.assignedTarget(n) && n.refuses() && n.Drain.Rollout == "" && !d.stopped() && !d.moved[i] &&
-			(!d.wasBlocked(n) || !d.p.Now.Before(d.nextOffer(n))):
+		case s == Blocked && d.p.Drain != DrainNever && d.assignedTarget(n) && n.refuses() && n.Drain.Rollout == "" && !d.stopped() && !d.moved[i] && d.canGiveUp(n):
 			d.beginDrain(i)
 		}
 	}
@@ -147,7 +156,7 @@ func (d *planner) continueDrain(i int) {
 		d.taints = append(d.taints, Taint{i, r})
 		d.handOver = n.Name
 		return
-	case d.hasTarget(n): // its agent adopts the target when its pods are gone
+	case !d.toAssign(n): // its agent adopts the target when its pods are gone
 	case n.drained() && n.Ready && n.Observed == n.Generation && !d.moved[i]:
 		d.assignRevision(i, Assign, d.p.Target)
 		d.drained = append(d.drained, n.Name)
@@ -176,7 +185,7 @@ func (d *planner) drainFails(n *Node) (reason, message string) {
 		return DrainRefused, "the node cannot be drained: " + r.Refused
 	case n.refuses() && n.Reason == agentNeedsDrain && n.drained() && len(r.Ignored) > 0:
 		return DrainIgnoredPods, fmt.Sprintf("the revision needs an empty node, and drainOptions.ignoredPods leaves %s alone: %s", strings.Join(r.Ignored, ", "), n.Error)
-	case n.drained() && n.Ready && !d.hasTarget(n): // it is assigned the target now
+	case n.drained() && n.Ready && d.toAssign(n): // it is assigned the target now
 	case !d.p.Now.Before(n.Drain.Since.Add(d.p.DrainTimeout)):
 		return DrainTimeout, fmt.Sprintf("the drain was given up after %s: %s", d.p.DrainTimeout, drainWaits(n))
 	}
@@ -188,7 +197,7 @@ func (d *planner) giveUp(i int, reason, message string) {
 	n := &d.nodes[i]
 	d.event(true, "DrainGivenUp", "node %s: %s: %s", n.Name, reason, message)
 	d.taints = append(d.taints, Taint{Node: i})
-	if d.assignedTarget(n) && !d.moved[i] && d.previousSource(n).SHA256 != d.p.Target.SHA256 {
+	if d.assignedTarget(n) && d.canGiveUp(n) {
 		d.takeBackBlocked(i, reason, message)
 		return
 	}

@@ -373,7 +373,7 @@ func (d *planner) pick(candidates []int, room int) int {
 			flying++
 		}
 		d.countMove(n, cost)
-		if d.p.Drain == DrainAlways {
+		if d.p.Drain == DrainAlways && d.canGiveUp(n) {
 			d.beginDrain(i)
 		} else {
 			d.assignRevision(i, Assign, d.p.Target)

@@ -208,8 +208,8 @@ func (w *world) happen(t *rapid.T) {
 // settle plans until nothing more is to be done now: what is taken back makes room for others, but that ends.
 func (w *world) settle(t *rapid.T) {
 	for pass := 0; w.referee(t) > 0; pass++ {
-		if pass == 6 {
-			t.Fatalf("deciding again changes something again and again: %+v", w.last.Moves)
+		if pass == 3+3*len(w.nodes) { // drains that are refused at once make room for others
+			t.Fatalf("deciding again changes something again and again: moves %+v, taints %+v, evictions %v", w.last.Moves, w.last.Taints, w.last.Evict)
 		}
 	}
 	again := Plan(w.policy, w.progress, w.nodes)
@@ -293,7 +293,7 @@ func (w *world) drainsRight(t *rapid.T, r Result) {
 		begins := written && write.Drain.Rollout != "" && was.Rollout == ""
 		foreign := n.Owner != "" || n.OtherSource != "" || n.Source.Kind != SourceNone && n.Source.Rollout == ""
 		of := was.Revision == p.Target.Number && was.Attempt == r.Next.Attempt
-		accepted := n.Source.Rollout == p.Name && n.Source.SHA256 == p.Target.SHA256 && !n.refuses()
+		accepted := n.Source.Rollout == p.Name && n.Source.SHA256 == p.Target.SHA256 && n.Source.Attempt == r.Next.Attempt && !n.refuses()
 		switch {
 		case (begins || evicts[i]) && (stopped || p.Drain == DrainNever || foreign):
 			t.Fatalf("pods of %s are evicted: stopped %v, drain %d, foreign %v", n.Name, stopped, p.Drain, foreign)
@@ -340,7 +340,7 @@ func (w *world) wrong(m Move, r Result) string {
 		return "the rollout is paused"
 	case (m.Kind == TakeBack || m.Kind == GoBack) && !given:
 		return "it does not have the revision"
-	case m.Kind == TakeBack && n.Observed == n.Generation && n.Reason != "WouldEvictPods":
+	case m.Kind == TakeBack && n.Observed == n.Generation && n.Reason != "WouldEvictPods" && !(n.Source.Attempt < r.Next.Attempt && n.Drain.Rollout == p.ID):
 		return "it has adopted it"
 	case m.Kind == Assign && n.Reason != "WouldEvictPods" && w.refused[n.Name].of == (attempt{p.Target.Number, r.Next.Attempt}) && w.now.Before(w.refused[n.Name].at.Add(time.Minute)):
 		return "it has just refused it"
@@ -384,8 +384,8 @@ func (w *world) spent() spending {
 			continue
 		}
 		if n.Source.Rollout != p.Name || n.Source.Kind != SourceConfigMap || n.Source.SHA256 != p.Target.SHA256 {
-			// In flight for an earlier revision, at most: it was counted then.
-			if n.Ready && n.Source.Rollout == p.Name && (n.Observed == n.Generation && n.InTrial || n.Observed != n.Generation && w.now.Before(n.Source.AssignedAt.Add(p.AgentTimeout))) {
+			// In flight for an earlier revision, at most, or refusing it: it was counted then.
+			if n.Ready && n.Source.Rollout == p.Name && (n.Observed == n.Generation && (n.InTrial || n.OK == "False" && n.Reason == "WouldEvictPods") || n.Observed != n.Generation && w.now.Before(n.Source.AssignedAt.Add(p.AgentTimeout))) {
 				s.inFlight[n.Domain] = true
 			}
 			continue

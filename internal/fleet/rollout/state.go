@@ -242,7 +242,9 @@ func (d *planner) updateObservations() {
 		switch {
 		case d.returning(n): // from an earlier revision: its place in the budget depends on the observation
 			continue
-		case d.wasBlocked(n) && (s == Blocked || s == Draining || s == Assigned || s == Trial): // Offers counts until the node accepts
+		case s == Draining: // what is recorded of the attempt before the drain still counts
+			continue
+		case d.wasBlocked(n) && (s == Blocked || s == Assigned || s == Trial): // Offers counts until the node accepts
 			continue
 		case s == Failed && n.Source.Attempt < d.next.Attempt && d.failedIn(n) < d.next.Attempt:
 			want.Failed = d.failedIn(n)
