@@ -160,6 +160,12 @@ type RolloutController struct {
 	// the revision counts as failed on this node.
 	// +required
 	NotReadyGrace metav1.Duration `json:"notReadyGrace"`
+
+	// drain reports whether the controller may list and evict pods, list
+	// PodDisruptionBudgets and patch Nodes (config/drain). Absent if it may not, or
+	// if no rollout needs it.
+	// +optional
+	Drain bool `json:"drain,omitempty"`
 }
 
 // RolloutRevision is one content of a rollout's template.

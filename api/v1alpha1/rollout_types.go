@@ -20,6 +20,11 @@ const (
 // evenkeel-controller writes it.
 const AnnotationObserved = "evenkeel.dev/observed"
 
+// TaintDraining is the key of the taint that keeps new pods away from a Node while a rollout drains it, with the effect
+// NoSchedule. Its value says which rollout drains the Node, for which revision, and since when. Only evenkeel-controller
+// writes it.
+const TaintDraining = "evenkeel.dev/draining"
+
 // Limits of a NodeConfigRollout, as in its CRD. Texts are counted in characters. Every writer of a status must respect them.
 const (
 	MaxSteps             = 30

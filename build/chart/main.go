@@ -63,6 +63,8 @@ var templates = []template{
 		{"        - --log-format=json\n", "        - --log-format=json\n        {{- range .Values.controller.args }}\n        - {{ quote . }}\n        {{- end }}\n"},
 		resources("controller", "          requests:\n            cpu: 50m\n            memory: 128Mi\n          limits:\n            memory: 256Mi\n"),
 	})},
+	{file: "drain-rbac.yaml", source: "drain/rbac.yaml", when: ".Values.drain.enabled"},
+	{file: "drain-node-taints.yaml", source: "drain/node-taints.yaml", when: ".Values.drain.enabled"},
 	{file: "installer-namespace.yaml", source: "installer/namespace.yaml", when: ".Values.installer.enabled"},
 	{file: "installer-people-rbac.yaml", source: "installer/people-rbac.yaml", when: ".Values.installer.enabled"},
 	{file: "installer.yaml", source: "installer/installer.yaml", when: ".Values.installer.enabled", values: slices.Concat(image("agent"), []value{

@@ -37,8 +37,8 @@ func (c *Controller) report(o *v1alpha1.NodeConfigRollout, e rollout.Event) {
 	c.log.Info(e.Message, "rollout", o.Name, "event", e.Reason)
 }
 
-// reportDeleted reports which revisions the nodes of deleted rollouts keep.
-func (c *Controller) reportDeleted() {
+// reportDeleted reports which revisions the nodes of deleted rollouts keep. It reports whether a rollout was deleted.
+func (c *Controller) reportDeleted() bool {
 	deleted, nodes := c.fleet.takeDeleted()
 	for _, o := range deleted {
 		c.metrics.forget(o.Name)
@@ -57,14 +57,15 @@ func (c *Controller) reportDeleted() {
 		}
 		c.report(o, rollout.Event{Reason: "RolloutDeleted", Message: message})
 	}
+	return len(deleted) > 0
 }
 
-// cleanUp deletes unused revisions and orphaned NodeConfigs.
+// cleanUp deletes unused revisions and orphaned NodeConfigs, and ends drains without a rollout.
 func (c *Controller) cleanUp(ctx context.Context, now time.Time) {
 	if !c.watches.complete() {
 		return
 	}
-	if err := errors.Join(c.deleteUnusedRevisions(ctx), c.deleteOrphans(ctx, now)); err != nil && ctx.Err() == nil {
+	if err := errors.Join(c.deleteUnusedRevisions(ctx), c.deleteOrphans(ctx, now), c.releaseOrphans(ctx)); err != nil && ctx.Err() == nil {
 		c.log.Warn("cannot clean up; retrying", "err", err)
 	}
 }

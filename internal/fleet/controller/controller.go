@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/tools/leaderelection"
@@ -74,6 +75,10 @@ type Controller struct {
 	// The API server has older CRDs, without a field for:
 	noTermField     atomic.Bool // the term
 	noSettingsField atomic.Bool // the controller's settings
+
+	kubernetes   kubernetes.Interface // to drain nodes
+	passes       sync.WaitGroup       // eviction passes
+	drainChecked time.Time            // when the permissions for drains were checked; of the loop
 
 	fleet       *fleet
 	clock       *clock
@@ -150,6 +155,9 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
 	c.config = writing
+	if c.kubernetes, err = kubernetes.NewForConfig(writing); err != nil {
+		return nil, fmt.Errorf("make a client for drains: %w", err)
+	}
 	if c.http, err = rest.HTTPClientFor(writing); err != nil {
 		return nil, fmt.Errorf("make a client for the time: %w", err)
 	}
@@ -237,6 +245,7 @@ func (c *Controller) work(ctx context.Context) error {
 	watching, end := context.WithCancel(ctx)
 	var watches sync.WaitGroup
 	defer watches.Wait()
+	defer c.passes.Wait()
 	defer end()
 	watches.Go(func() { c.runWatches(watching) })
 	for !c.watches.complete() {

@@ -41,6 +41,8 @@ type nodeEntry struct {
 	observed rollout.Node         // derived from both
 	// wentNotReady is when the Node was last seen to become NotReady; zero: never.
 	wentNotReady time.Time
+	drainReport  *rollout.DrainReport // of the last eviction pass of this leader
+	draining     bool                 // an eviction pass is running
 	claims       []rollout.Claim // of the rollouts that select the node
 	holder       string          // the one among them that has the node
 	// uncertainUntil is until when a write whose outcome is unknown may still take effect; zero: there is none.
@@ -146,7 +148,7 @@ func (f *fleet) deleteNode(name string) {
 	for _, r := range f.rollouts {
 		f.selectNode(r, name, n)
 	}
-	n.observed, n.wentNotReady = rollout.Node{}, time.Time{}
+	n.observed, n.wentNotReady, n.drainReport = rollout.Node{}, time.Time{}, nil
 	f.removeIfEmpty(name)
 }
 
@@ -176,6 +178,30 @@ func (f *fleet) deleteConfig(name string, uid types.UID) {
 	f.removeIfEmpty(name)
 }
 
+// beginPass notes that an eviction pass over a node begins. It returns false if one is running.
+func (f *fleet) beginPass(name string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.nodes[name]
+	if n == nil || n.draining {
+		return false
+	}
+	n.draining = true
+	return true
+}
+
+// endPass keeps the result of an eviction pass.
+func (f *fleet) endPass(name string, report rollout.DrainReport) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.nodes[name]
+	if n == nil {
+		return
+	}
+	n.draining, n.drainReport = false, &report
+	f.refresh(n)
+}
+
 func (f *fleet) removeIfEmpty(name string) {
 	if n := f.nodes[name]; n.node == nil && n.config == nil {
 		delete(f.nodes, name)
@@ -199,6 +225,10 @@ func (f *fleet) refresh(n *nodeEntry) {
 	f.trackReady(n)
 	observed := policy.NodeOf(n.node, n.config)
 	observed.Last, observed.WentNotReady = n.node.Name == f.self, n.wentNotReady
+	if observed.Drain.Rollout == "" {
+		n.drainReport = nil
+	}
+	observed.DrainReport = n.drainReport
 	same := reflect.DeepEqual(&observed, &n.observed)
 	n.observed = observed
 	if !f.updateHolder(n) && !same {

@@ -114,6 +114,11 @@ func (f *fleet) planNodes(r *rolloutEntry, generation int64, nodes []rollout.Nod
 		if !n.WentNotReady.IsZero() {
 			n.WentNotReady = n.WentNotReady.Add(r.clockOffset)
 		}
+		if report := n.DrainReport; report != nil && r.clockOffset != 0 {
+			moved := *report
+			moved.Time = moved.Time.Add(r.clockOffset)
+			n.DrainReport = &moved
+		}
 		r.selection.Place(&n, entry.node, entry.holder)
 		nodes = append(nodes, n)
 	}
@@ -230,6 +235,26 @@ func (f *fleet) orphans(now time.Time) []*v1alpha1.NodeConfig {
 		}
 	}
 	return all
+}
+
+// orphanedDrains returns the nodes whose taint of a drain no rollout removes: the rollout does not exist any more, or does not
+// select the node.
+func (f *fleet) orphanedDrains() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var names []string
+	for name, n := range f.nodes {
+		if n.node == nil || n.observed.Drain.Rollout == "" {
+			continue
+		}
+		if !slices.ContainsFunc(n.claims, func(c rollout.Claim) bool {
+			return policy.DrainID(f.rollouts[c.Name].object.UID) == n.observed.Drain.Rollout
+		}) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // known returns the objects of a kind that is watched.

@@ -28,7 +28,9 @@ func (c *Controller) loop(ctx context.Context) {
 		case <-cleanUp.C:
 			c.cleanUp(ctx, c.fleet.now())
 		}
-		c.reportDeleted()
+		if c.reportDeleted() {
+			c.cleanUp(ctx, c.fleet.now())
+		}
 		if !c.watches.complete() {
 			continue // all rollouts become due when the watches are complete
 		}

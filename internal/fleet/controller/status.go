@@ -44,6 +44,7 @@ func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.
 	if next.Halt != nil && o.Status.Halt != nil && len(st.FailedNodes) < len(o.Status.FailedNodes) {
 		st.FailedNodes = o.Status.FailedNodes // the nodes were rolled back; keep the cause of the stop
 	}
+	st.DrainingNodes = drainingNodes(p, result, nodes)
 	st.Halt = nil
 	if h := next.Halt; h != nil {
 		st.Halt = &v1alpha1.RolloutHalt{
@@ -69,6 +70,22 @@ func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.
 		st.History = nil
 	}
 	return st
+}
+
+// drainingNodes returns the first nodes with the taint of a drain of the rollout, or that are about to get it.
+func drainingNodes(p *rollout.Policy, result *rollout.Result, nodes []rollout.Node) []v1alpha1.DrainingNode {
+	var all []v1alpha1.DrainingNode
+	for _, i := range result.Draining {
+		n := &nodes[i]
+		d := v1alpha1.DrainingNode{Name: n.Name, Since: metav1.NewTime(n.Drain.Since), Message: "the drain begins"}
+		if n.Drain.Rollout == "" {
+			d.Since = metav1.NewTime(p.Now)
+		} else {
+			d.Message = policy.Cut(result.NodeState(i).Message, v1alpha1.MaxOutcomeMessage)
+		}
+		all = append(all, d)
+	}
+	return all
 }
 
 // completeHistory adds UID and sha256 to history entries that an earlier version wrote.
@@ -194,6 +211,9 @@ func decisionsOf(st *v1alpha1.NodeConfigRolloutStatus) *v1alpha1.NodeConfigRollo
 	out.Message, out.Updated, out.Nodes, out.ProgressTime, out.FailedNodes = "", "", v1alpha1.RolloutCounts{}, nil, nil
 	for i := range out.Conditions {
 		out.Conditions[i].Message = ""
+	}
+	for i := range out.DrainingNodes {
+		out.DrainingNodes[i].Message = ""
 	}
 	return out
 }

@@ -50,15 +50,19 @@ func (c *Controller) step(ctx context.Context, r *rolloutEntry) (next time.Time,
 		return time.Time{}, err
 	}
 	result := c.plan(in)
-	next, err = c.record(ctx, r, in, result)
-	if err != nil || len(result.Moves) == 0 {
+	if next, err = c.record(ctx, r, in, result); err != nil {
 		return next, err
 	}
-	finished, err := c.move(ctx, r, in, result)
-	if err == nil && !finished {
-		next = c.fleet.now()
+	if len(result.Moves) > 0 {
+		finished, err := c.move(ctx, r, in, result)
+		if err != nil {
+			return next, err
+		}
+		if !finished {
+			next = c.fleet.now()
+		}
 	}
-	return next, err
+	return next, c.drain(ctx, in, result)
 }
 
 // errEdited means that a rollout's spec changed during gather.
@@ -74,6 +78,11 @@ func (c *Controller) gather(ctx context.Context, r *rolloutEntry) (*planInput, e
 	}
 	if r.progress == nil {
 		c.fleet.setClockOffset(r)
+	}
+	if policy.Drains(&in.object.Spec) {
+		if err := c.checkDrainPermission(ctx); err != nil {
+			return nil, err
+		}
 	}
 	var err error
 	if in.policy, in.progress, err = c.policyOf(ctx, r, in.object); err != nil {

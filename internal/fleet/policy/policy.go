@@ -47,6 +47,9 @@ func Build(in Input) (rollout.Policy, rollout.Progress) {
 		_, err = SelectionOf(r)
 	}
 	if err == nil {
+		err = checkDrain(&r.Spec, in.Settings)
+	}
+	if err == nil {
 		err = in.Template.Err
 	}
 	if err == nil {
@@ -176,7 +179,7 @@ func CountsOf(c rollout.Counts) v1alpha1.RolloutCounts {
 	return v1alpha1.RolloutCounts{
 		Selected: int32(c.Selected), Pending: int32(c.Pending), Assigned: int32(c.Assigned), Trial: int32(c.Trial),
 		Soaking: int32(c.Soaking), Updated: int32(c.Updated), Failed: int32(c.Failed), Skipped: int32(c.Skipped),
-		Stale: int32(c.Stale), Conflicted: int32(c.Conflicted), Manual: int32(c.Manual), Blocked: int32(c.Blocked),
+		Stale: int32(c.Stale), Conflicted: int32(c.Conflicted), Manual: int32(c.Manual), Blocked: int32(c.Blocked), Draining: int32(c.Draining),
 		Unavailable: int32(c.Unavailable), RollingBack: int32(c.RollingBack),
 	}
 }

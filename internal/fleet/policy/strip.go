@@ -23,7 +23,13 @@ func StripMeta(m *metav1.ObjectMeta, labels map[string]string) {
 // StripNode removes from a Node what neither NodeOf nor selectors read.
 func StripNode(n *corev1.Node) {
 	StripMeta(&n.ObjectMeta, n.Labels)
-	n.Spec = corev1.NodeSpec{}
+	var taints []corev1.Taint
+	for _, t := range n.Spec.Taints {
+		if t.Key == v1alpha1.TaintDraining {
+			taints = append(taints, corev1.Taint{Key: v1alpha1.TaintDraining, Value: t.Value, Effect: t.Effect})
+		}
+	}
+	n.Spec = corev1.NodeSpec{Taints: taints}
 	info := n.Status.NodeInfo
 	var ready []corev1.NodeCondition
 	for _, c := range n.Status.Conditions {

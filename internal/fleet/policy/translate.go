@@ -40,7 +40,9 @@ func FromSpec(r *v1alpha1.NodeConfigRollout, t Times, now time.Time) (rollout.Po
 
 		RollbackOnFailure: s.FailurePolicy.Action == v1alpha1.FailureActionRollback,
 		AgentTimeout:      t.Agent, NotReadyGrace: t.NotReady,
+		ID: DrainID(r.UID),
 	}
+	setDrain(&p, &s.Strategy)
 	var err error
 	amount := func(field string, v *intstr.IntOrString, otherwise intstr.IntOrString) rollout.Amount {
 		v = cmp.Or(v, &otherwise)
@@ -125,6 +127,7 @@ func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 	}
 	ready := ReadyCondition(node)
 	n.Ready = ready != nil && ready.Status == corev1.ConditionTrue
+	n.Drain = DrainOf(node)
 	if nc == nil {
 		return n
 	}

@@ -38,6 +38,7 @@ type simAPI struct {
 	ready         bool
 	pressure      []string
 	unschedulable bool
+	taints        []corev1.Taint
 	pods          []source.Pod
 	allocatable   int64 // pods; 0: the Node does not say
 	labels        map[string]string
@@ -308,7 +309,7 @@ func (api *simAPI) node() source.NodeState {
 		return source.NodeState{Cause: "the API server does not answer"}
 	}
 	return source.NodeState{
-		Labels: api.labels, Reachable: true, Complete: true, Exists: true, Ready: api.ready, Unschedulable: api.unschedulable,
+		Labels: api.labels, Reachable: true, Complete: true, Exists: true, Ready: api.ready, Unschedulable: api.unschedulable, Taints: api.taints,
 		Pressure: api.pressure, LeaseRenewed: renewed, Pods: slices.Clone(api.pods),
 	}
 }
@@ -321,7 +322,7 @@ func (n *simNodes) Bound(context.Context) (*corev1.Node, []*corev1.Pod, error) {
 	if !api.up || api.hangs || api.unlistable {
 		return nil, nil, errors.New("the API server does not answer")
 	}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: api.labels}, Spec: corev1.NodeSpec{Unschedulable: api.unschedulable}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: api.labels}, Spec: corev1.NodeSpec{Unschedulable: api.unschedulable, Taints: api.taints}}
 	node.Status.Capacity = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("16Gi")}
 	node.Status.Allocatable = node.Status.Capacity.DeepCopy()
 	if api.allocatable > 0 {

@@ -207,12 +207,19 @@ func wouldEvict(message string) trial.Verdict {
 	return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonWouldEvictPods, Message: message}
 }
 
-// isDrained reports whether the node is cordoned, and only static pods and pods of DaemonSets are left.
+// isDrained reports whether new pods are kept away, by a cordon or by a rollout that drains the node, and only static pods and pods
+// of DaemonSets are left.
 func isDrained(in admission.Input) bool {
-	return in.Node != nil && in.Node.Spec.Unschedulable && !slices.ContainsFunc(in.Pods, func(p *corev1.Pod) bool {
+	return in.Node != nil && isCordoned(in.Node) && !slices.ContainsFunc(in.Pods, func(p *corev1.Pod) bool {
 		_, static := p.Annotations[corev1.MirrorPodAnnotationKey]
 		owner := metav1.GetControllerOfNoCopy(p)
 		return !hasEnded(p) && !static && (owner == nil || owner.Kind != "DaemonSet")
+	})
+}
+
+func isCordoned(node *corev1.Node) bool {
+	return node.Spec.Unschedulable || slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == v1alpha1.TaintDraining && t.Effect == corev1.TaintEffectNoSchedule
 	})
 }
 

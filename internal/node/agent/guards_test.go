@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
@@ -234,6 +237,18 @@ func TestGuardRefusesAnotherAttemptToo(t *testing.T) {
 }
 
 func TestContradictingManagerStateNeedsADrainedNode(t *testing.T) {
+	t.Run("cordoned by a person", func(t *testing.T) {
+		contradictingState(t, func(api *simAPI) { api.unschedulable = true })
+	})
+	t.Run("drained by a rollout", func(t *testing.T) {
+		contradictingState(t, func(api *simAPI) {
+			api.taints = []corev1.Taint{{Key: v1alpha1.TaintDraining, Value: "1.1.1.a", Effect: corev1.TaintEffectNoSchedule}}
+		})
+	})
+}
+
+// contradictingState changes the CPU manager's policy on a node that is then cordoned in some way, and drained.
+func contradictingState(t *testing.T, cordon func(*simAPI)) {
 	const file = "/var/lib/kubelet/cpu_manager_state"
 	inWorld(t, func(w *world) {
 		w.kubelet.set(func(s *kubeletState) { s.cpuState = "none" })
@@ -244,7 +259,7 @@ func TestContradictingManagerStateNeedsADrainedNode(t *testing.T) {
 		w.pass(10 * time.Second)
 		refused := "False | using last-known-good (init): refused current (UID: uid-static): cpuManagerPolicy is \"static\" but cpu_manager_state was written by \"none\"; cordon and drain the node first (NeedsDrain)"
 		w.wantConfigOK(refused)
-		w.api.set(func(api *simAPI) { api.unschedulable = true })
+		w.api.set(cordon)
 		w.pass(5 * time.Second)
 		w.wantConfigOK(refused)
 		w.wantStarts("")

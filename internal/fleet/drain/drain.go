@@ -1,0 +1,240 @@
+// Package drain empties nodes of their pods through the Eviction API, and writes the taint that keeps new pods away meanwhile. It
+// decides nothing: rollout.Plan says which nodes are drained, and when a drain is given up.
+//
+// Which pods have to go is decided by the filters of kubectl drain. Its loop is not used: it waits, it evicts by name without a
+// UID, and it can delete pods.
+package drain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	kubectldrain "k8s.io/kubectl/pkg/drain"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+)
+
+// maxNamed is how many pods a report names.
+const maxNamed = 5
+
+// pageSize is how many pods one request lists.
+const pageSize = 250
+
+// maxParallel is how many pods of a node are evicted at the same time.
+const maxParallel = 8
+
+// Pass makes one eviction pass over a node: it lists the node's pods and requests the eviction of those that have to go. It waits
+// for no pod. If one pod must not be evicted, none is. It never deletes a pod. The report's Time is not set.
+func Pass(ctx context.Context, api kubernetes.Interface, node string, options v1alpha1.DrainOptions) rollout.DrainReport {
+	ignored, err := metav1.LabelSelectorAsSelector(options.IgnoredPods)
+	if err != nil {
+		return rollout.DrainReport{Refused: "drainOptions.ignoredPods is invalid: " + err.Error()}
+	}
+	view := &view{Interface: api, ignored: ignored}
+	helper := &kubectldrain.Helper{
+		Ctx: ctx, Client: view, ChunkSize: pageSize, IgnoreAllDaemonSets: true, GracePeriodSeconds: -1,
+		Force: options.UnmanagedPods == v1alpha1.DrainEvict, DeleteEmptyDirData: options.LocalData == v1alpha1.DrainEvict,
+	}
+	list, errs := helper.GetPodsForDeletion(node)
+	report := rollout.DrainReport{Ignored: few(view.leftAlone)}
+	switch {
+	case view.failed != nil:
+		report.Waiting = view.failed.Error()
+		return report
+	case len(errs) > 0:
+		report.Refused = refusal(errs)
+		return report
+	}
+	pods := list.Pods()
+	report.Left = len(pods)
+	var names []string
+	for i := range pods {
+		names = append(names, pods[i].Namespace+"/"+pods[i].Name)
+	}
+	report.Pods = few(names)
+	evictAll(ctx, api, pods, &report)
+	return report
+}
+
+// evictAll requests the evictions of pods and completes the report.
+func evictAll(ctx context.Context, api kubernetes.Interface, pods []corev1.Pod, report *rollout.DrainReport) {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	slots := make(chan struct{}, maxParallel)
+	for i := range pods {
+		pod := &pods[i]
+		if pod.DeletionTimestamp != nil {
+			continue // it is ending
+		}
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			waiting, refused := evict(ctx, api, pod)
+			mu.Lock()
+			defer mu.Unlock()
+			if waiting != "" && (report.Waiting == "" || waiting < report.Waiting) {
+				report.Waiting = waiting
+			}
+			if refused != "" && (report.Refused == "" || refused < report.Refused) {
+				report.Refused = refused
+			}
+		})
+	}
+	all.Wait()
+}
+
+// evict requests the eviction of a pod. It returns why the pod stays for now, or why it cannot be evicted at all.
+func evict(ctx context.Context, api kubernetes.Interface, pod *corev1.Pod) (waiting, refused string) {
+	name := pod.Namespace + "/" + pod.Name
+	err := api.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
+	})
+	switch {
+	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err): // gone, or another pod has its name now
+		return "", ""
+	case apierrors.IsTooManyRequests(err):
+		return name + ": " + describe(err), ""
+	case apierrors.IsInternalError(err) && strings.Contains(err.Error(), "more than one PodDisruptionBudget"):
+		return "", name + " has more than one PodDisruptionBudget, with which the API server evicts no pod: keep one of them"
+	}
+	return name + ": " + describe(err), ""
+}
+
+// describe returns an API error with the causes that it has.
+func describe(err error) string {
+	status := apierrors.APIStatus(nil)
+	if !errors.As(err, &status) || status.Status().Details == nil {
+		return err.Error()
+	}
+	out := err.Error()
+	for _, cause := range status.Status().Details.Causes {
+		if cause.Message != "" {
+			out += " " + cause.Message
+		}
+	}
+	return out
+}
+
+// adviceOfKubectl are the flags of kubectl drain that its errors name, and what they are called here.
+var adviceOfKubectl = strings.NewReplacer(
+	"cannot delete ", "", "(use --force to override)", "(drainOptions.unmanagedPods: Evict would evict them)",
+	"(use --delete-emptydir-data to override)", "(drainOptions.localData: Evict would evict them)",
+)
+
+// refusal returns why pods must not be evicted.
+func refusal(errs []error) string {
+	var texts []string
+	for _, err := range errs {
+		texts = append(texts, adviceOfKubectl.Replace(err.Error()))
+	}
+	slices.Sort(texts)
+	return policy.Cut(strings.Join(texts, "; "), v1alpha1.MaxOutcomeMessage)
+}
+
+// few returns the first names in their order.
+func few(names []string) []string {
+	slices.Sort(names)
+	return names[:min(len(names), maxNamed)]
+}
+
+// MayDrain reports whether a client may do what a drain needs. The permissions are in config/drain.
+func MayDrain(ctx context.Context, api kubernetes.Interface) (bool, error) {
+	for _, need := range []authorizationv1.ResourceAttributes{
+		{Verb: "list", Resource: "pods"},
+		{Verb: "create", Resource: "pods", Subresource: "eviction"},
+		{Verb: "get", Group: "apps", Resource: "daemonsets"},
+		{Verb: "list", Group: "policy", Resource: "poddisruptionbudgets"},
+		{Verb: "patch", Resource: "nodes"},
+	} {
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &need}}
+		answer, err := api.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		if err != nil {
+			return false, fmt.Errorf("ask whether this controller may %s %s: %w", need.Verb, need.Resource, err)
+		}
+		if !answer.Status.Allowed {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// attempts is how often a taint is written if the Node changes at the same time: kubelets write it often.
+const attempts = 5
+
+// Write sets the record of a drain on a Node, or removes it if d is zero. Other taints stay as they are. A Node that is gone is
+// no error.
+func Write(ctx context.Context, api kubernetes.Interface, name string, d rollout.Drain) error {
+	for attempt := 1; ; attempt++ {
+		err := write(ctx, api, name, d)
+		if err == nil || apierrors.IsNotFound(err) {
+			return nil
+		}
+		if conflict(err) && attempt < attempts && ctx.Err() == nil {
+			time.Sleep(time.Duration(attempt) * 20 * time.Millisecond)
+			continue
+		}
+		return fmt.Errorf("write the taint %s of Node %s: %w", v1alpha1.TaintDraining, name, err)
+	}
+}
+
+// conflict reports whether a patch failed because the Node has changed: the API server answers a failed test of a JSON patch with
+// the code 422.
+func conflict(err error) bool {
+	status := apierrors.APIStatus(nil)
+	return apierrors.IsConflict(err) || errors.As(err, &status) && status.Status().Code == http.StatusUnprocessableEntity
+}
+
+func write(ctx context.Context, api kubernetes.Interface, name string, d rollout.Drain) error {
+	node, err := api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	taints := []corev1.Taint{}
+	for _, t := range node.Spec.Taints {
+		if t.Key != v1alpha1.TaintDraining {
+			taints = append(taints, t)
+		}
+	}
+	if d.Rollout != "" {
+		taints = append(taints, policy.DrainTaint(d))
+	}
+	if len(taints) == len(node.Spec.Taints) && policy.DrainOf(node) == d {
+		return nil
+	}
+	patch, err := json.Marshal([]map[string]any{
+		{"op": "test", "path": "/metadata/uid", "value": node.UID},
+		{"op": "test", "path": "/metadata/resourceVersion", "value": node.ResourceVersion},
+		{"op": "add", "path": "/spec/taints", "value": taints},
+	})
+	if err != nil {
+		return fmt.Errorf("encode the patch: %w", err)
+	}
+	_, err = api.CoreV1().Nodes().Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: "evenkeel-controller"})
+	return err
+}
+
+// isIgnored reports whether a pod is left alone: it has ended, or the selector says so.
+func isIgnored(p *corev1.Pod, selector labels.Selector) (ended, ignored bool) {
+	ended = p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	_, static := p.Annotations[corev1.MirrorPodAnnotationKey]
+	owner := metav1.GetControllerOfNoCopy(p)
+	return ended, !ended && !static && (owner == nil || owner.Kind != "DaemonSet") && selector.Matches(labels.Set(p.Labels))
+}

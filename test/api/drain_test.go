@@ -1,0 +1,250 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/drain"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	decision "github.com/evenkeel/evenkeel/internal/fleet/rollout"
+)
+
+// theController returns a client with the rights of the controller, which may drain nodes until the test ends.
+func theController(t *testing.T) kubernetes.Interface {
+	t.Helper()
+	config := cluster.AdminConfig()
+	config.QPS = -1
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:evenkeel-system:evenkeel-controller",
+		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:evenkeel-system", "system:authenticated"},
+	}
+	client := kubernetes.NewForConfigOrDie(config)
+	if may, err := drain.MayDrain(t.Context(), client); err != nil || may {
+		t.Fatalf("before config/drain is applied, the controller may drain: %v, %v", may, err)
+	}
+	manifests := filepath.Join(root, "config/drain")
+	mustKubectl(t, "apply", "-k", manifests)
+	t.Cleanup(func() {
+		if out, err := kubectl(context.Background(), "delete", "-k", manifests); err != nil {
+			t.Error(out, err)
+		}
+	})
+	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
+		return drain.MayDrain(ctx, client)
+	})
+	if err != nil {
+		t.Fatalf("config/drain does not let the controller drain nodes: %v", err)
+	}
+	return client
+}
+
+// givenNode creates a Node until the test ends.
+func givenNode(t *testing.T, name string) {
+	t.Helper()
+	nodes := kubernetes.NewForConfigOrDie(cluster.AdminConfig()).CoreV1().Nodes()
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"example.com/note": "x"}},
+		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: "example.com/theirs", Effect: corev1.TaintEffectNoSchedule}}},
+	}
+	if _, err := nodes.Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := nodes.Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestTheControllerChangesOnlyItsOwnTaintsOfNodes(t *testing.T) {
+	controller := theController(t)
+	givenNode(t, "tainted")
+	ctx := t.Context()
+	nodes := controller.CoreV1().Nodes()
+	patch := func(text string) error {
+		return errorOf(nodes.Patch(ctx, "tainted", types.StrategicMergePatchType, []byte(text), metav1.PatchOptions{}))
+	}
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, timeout, true, func(context.Context) (bool, error) { // the policy takes effect a moment later
+		_, err := nodes.Patch(ctx, "tainted", types.StrategicMergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		return apierrors.IsForbidden(err), nil
+	})
+	if err != nil {
+		t.Fatal("the policy does not take effect")
+	}
+	for what, text := range map[string]string{
+		"unschedulable": `{"spec":{"unschedulable":true}}`, "labels": `{"metadata":{"labels":{"a":"c"}}}`,
+		"annotations": `{"metadata":{"annotations":{"example.com/note":null}}}`, "finalizers": `{"metadata":{"finalizers":["example.com/f"]}}`,
+		"taints": `{"spec":{"taints":[{"key":"example.com/more","effect":"NoExecute"}]}}`, "providerID": `{"spec":{"providerID":"p"}}`,
+	} {
+		wantRefused(t, patch(text), http.StatusForbidden, "tried to change "+what+" of Node tainted", "it may only change taints and annotations of evenkeel.dev/")
+	}
+	if err := patch(`{"metadata":{"annotations":{"evenkeel.dev/note":"y"}}}`); err != nil {
+		t.Errorf("its own annotation: %v", err)
+	}
+
+	d := decision.Drain{Rollout: policy.DrainID("u"), Revision: 3, Attempt: 2, Since: time.Unix(1_800_000_000, 0).UTC()}
+	for _, want := range []decision.Drain{d, d, {Rollout: d.Rollout, Revision: 3, Attempt: 2, Since: d.Since, HandedOver: true}, {}, {}} {
+		if err := drain.Write(ctx, controller, "tainted", want); err != nil {
+			t.Fatal(err)
+		}
+		node, err := nodes.Get(ctx, "tainted", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := policy.DrainOf(node); got != want {
+			t.Errorf("the Node records %+v, want %+v", got, want)
+		}
+		if !slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "example.com/theirs" }) {
+			t.Errorf("another taint is gone: %+v", node.Spec.Taints)
+		}
+	}
+	if err := drain.Write(ctx, controller, "no-such-node", d); err != nil {
+		t.Errorf("a Node that is gone: %v", err)
+	}
+}
+
+func TestAnEvictionPassEvictsWhatMayGo(t *testing.T) {
+	controller := theController(t)
+	admin := kubernetes.NewForConfigOrDie(cluster.AdminConfig())
+	ctx := t.Context()
+	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "logs"}, Spec: appsv1.DaemonSetSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "logs"}},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "logs"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none"}}}},
+	}}
+	if _, err := admin.AppsV1().DaemonSets("default").Create(ctx, set, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"one", "two", "none"} {
+		budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: policyv1.PodDisruptionBudgetSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"budget": "both"}}}}
+		if name == "none" {
+			budget.Spec.Selector.MatchLabels["budget"] = "one"
+		}
+		if _, err := admin.PolicyV1().PodDisruptionBudgets("default").Create(ctx, budget, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		all := metav1.ListOptions{}
+		if err := admin.PolicyV1().PodDisruptionBudgets("default").DeleteCollection(context.Background(), metav1.DeleteOptions{}, all); err != nil {
+			t.Error(err)
+		}
+		if err := admin.AppsV1().DaemonSets("default").Delete(context.Background(), "logs", metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	type pod struct {
+		name, kind, labels string // kind of its controller; labels as k=v
+		change             func(*corev1.Pod)
+	}
+	replicated := func(name, labels string, change func(*corev1.Pod)) pod {
+		return pod{name, "ReplicaSet", labels, change}
+	}
+	emptyDir := func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	}
+	slow := func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(300)) }
+	ignoreCache := v1alpha1.DrainOptions{IgnoredPods: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "cache"}}}
+	for i, c := range []struct {
+		what    string
+		pods    []pod
+		done    string // a pod of them that has ended
+		options v1alpha1.DrainOptions
+		want    decision.DrainReport // Waiting and Refused: parts
+		stay    []string
+	}{
+		{what: "nothing", want: decision.DrainReport{}},
+		{what: "replicated pods go", pods: []pod{replicated("a", "", nil), replicated("b", "", nil)}, want: decision.DrainReport{Left: 2, Pods: []string{"a", "b"}}},
+		{what: "DaemonSets and static pods stay", pods: []pod{{"ds", "DaemonSet", "", nil}, replicated("a", "", nil)}, want: decision.DrainReport{Left: 1, Pods: []string{"a"}}, stay: []string{"ds"}},
+		{what: "one without a controller", pods: []pod{{"bare", "", "", nil}, replicated("a", "", nil)}, want: decision.DrainReport{Left: 1, Pods: []string{"a"}, Refused: "Pods that declare no controller (drainOptions.unmanagedPods: Evict would evict them): default/bare"}, stay: []string{"a", "bare"}},
+		{what: "one without a controller may go", pods: []pod{{"bare", "", "", nil}}, options: v1alpha1.DrainOptions{UnmanagedPods: v1alpha1.DrainEvict}, want: decision.DrainReport{Left: 1, Pods: []string{"bare"}}},
+		{what: "local data", pods: []pod{replicated("data", "", emptyDir)}, want: decision.DrainReport{Refused: "Pods with local storage (drainOptions.localData: Evict would evict them): default/data"}, stay: []string{"data"}},
+		{what: "local data may go", pods: []pod{replicated("data", "", emptyDir)}, options: v1alpha1.DrainOptions{LocalData: v1alpha1.DrainEvict}, want: decision.DrainReport{Left: 1, Pods: []string{"data"}}},
+		{what: "ignored pods", pods: []pod{{"cache", "", "app=cache", emptyDir}, replicated("a", "", nil)}, options: ignoreCache, want: decision.DrainReport{Left: 1, Pods: []string{"a"}, Ignored: []string{"cache"}}, stay: []string{"cache"}},
+		{what: "one that has ended", pods: []pod{{"ended", "", "", emptyDir}}, done: "ended", want: decision.DrainReport{}, stay: []string{"ended"}},
+		{what: "a budget", pods: []pod{replicated("a", "budget=one", nil)}, want: decision.DrainReport{Left: 1, Pods: []string{"a"}, Waiting: "default/%s-a: Cannot evict pod as it would violate the pod's disruption budget. The disruption budget none is still being processed by the server."}, stay: []string{"a"}},
+		{what: "two budgets", pods: []pod{replicated("a", "budget=both", nil)}, want: decision.DrainReport{Left: 1, Pods: []string{"a"}, Refused: "has more than one PodDisruptionBudget"}, stay: []string{"a"}},
+		{what: "one that ends slowly", pods: []pod{replicated("slow", "", slow)}, want: decision.DrainReport{Left: 1, Pods: []string{"slow"}}, stay: []string{"slow"}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			node := fmt.Sprintf("drained-%d", i)
+			name := func(short string) string { return node + "-" + short }
+			for _, p := range c.pods {
+				made := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name(p.name)}, Spec: corev1.PodSpec{
+					NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none"}}, TerminationGracePeriodSeconds: new(int64(0)),
+				}}
+				if key, value, ok := strings.Cut(p.labels, "="); ok {
+					made.Labels = map[string]string{key: value}
+				}
+				if p.kind != "" {
+					made.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: p.kind, Name: "logs", UID: "u", Controller: new(true)}}
+				}
+				if p.change != nil {
+					p.change(made)
+				}
+				if _, err := admin.CoreV1().Pods("default").Create(ctx, made, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				phase := corev1.PodRunning
+				if p.name == c.done {
+					phase = corev1.PodSucceeded
+				}
+				status := []byte(fmt.Sprintf(`{"status":{"phase":%q,"conditions":[{"type":"Ready","status":"True"}]}}`, phase))
+				if _, err := admin.CoreV1().Pods("default").Patch(ctx, made.Name, types.StrategicMergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() {
+					err := admin.CoreV1().Pods("default").Delete(context.Background(), made.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+					if err != nil && !apierrors.IsNotFound(err) {
+						t.Error(err)
+					}
+				})
+			}
+			got := drain.Pass(ctx, controller, node, c.options)
+			prefixed := func(names []string) (out []string) {
+				for _, n := range names {
+					out = append(out, "default/"+name(n))
+				}
+				return out
+			}
+			waiting := c.want.Waiting
+			if strings.Contains(waiting, "%s") {
+				waiting = fmt.Sprintf(waiting, node)
+			}
+			refused := strings.ReplaceAll(c.want.Refused, "default/", "default/"+node+"-")
+			if c.want.Refused == "" && got.Left != c.want.Left || !slices.Equal(got.Ignored, prefixed(c.want.Ignored)) || got.Refused == "" && !slices.Equal(got.Pods, prefixed(c.want.Pods)) ||
+				(waiting == "") != (got.Waiting == "") || !strings.Contains(got.Waiting, waiting) || (refused == "") != (got.Refused == "") || !strings.Contains(got.Refused, refused) {
+				t.Errorf("the pass reports %+v, want %+v", got, c.want)
+			}
+			left, err := admin.CoreV1().Pods("default").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var names []string
+			for _, p := range left.Items {
+				names = append(names, strings.TrimPrefix(p.Name, node+"-"))
+			}
+			slices.Sort(names)
+			if !slices.Equal(names, c.stay) {
+				t.Errorf("left are %v, want %v", names, c.stay)
+			}
+		})
+	}
+}
