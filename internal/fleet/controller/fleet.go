@@ -43,8 +43,8 @@ type nodeEntry struct {
 	wentNotReady time.Time
 	drainReport  *rollout.DrainReport // of the last eviction pass of this leader
 	draining     bool                 // an eviction pass is running
-	claims       []rollout.Claim // of the rollouts that select the node
-	holder       string          // the one among them that has the node
+	claims       []rollout.Claim      // of the rollouts that select the node
+	holder       string               // the one among them that has the node
 	// uncertainUntil is until when a write whose outcome is unknown may still take effect; zero: there is none.
 	uncertainUntil time.Time
 }

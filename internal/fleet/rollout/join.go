@@ -138,13 +138,17 @@ func (d *planner) joinFailed(n *Node) string {
 	case answered && n.OK == "False" && !n.Provisional:
 		return n.Reason
 	case !n.Ready:
-		end := d.since(n.WentNotReady).Add(d.p.NotReadyGrace)
+		judged, is := d.judgedNotReadySince(n)
+		if !is {
+			return ""
+		}
+		end := judged.Add(d.p.NotReadyGrace)
 		d.requeueAt(end)
 		if !d.p.Now.Before(end) {
 			return FailedNotReady
 		}
 	case answered && n.Reason != agentInconclusive && n.Reason != agentLostAPI:
-		end := given.Add(d.p.NodeTimeout + n.TrialLength)
+		end := given.Add(d.p.NodeTimeout + n.TrialLength + d.excused(n))
 		d.requeueAt(end)
 		if !d.p.Now.Before(end) {
 			return FailedTimeout

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"cmp"
+	"fmt"
 	"hash/fnv"
 	"slices"
 	"time"
@@ -231,6 +232,8 @@ func (d *planner) assign() {
 		d.waitReason = d.blocked()
 	case probing:
 		d.waitReason = "other nodes wait for the retried nodes"
+	case len(candidates) == 0 && !d.fewMissing() && moving == 0 && !d.next.Succeeded && d.resting > 0:
+		d.waitReason = fmt.Sprintf("too many nodes are under maintenance (%d), NotReady or have a silent agent to continue without them", d.resting)
 	case len(candidates) == 0 && !d.fewMissing() && moving == 0 && !d.next.Succeeded:
 		d.waitReason = "too many nodes are NotReady or have a silent agent to continue without them"
 	case len(candidates) == 0:
@@ -406,6 +409,8 @@ func (d *planner) order(nodes []int) []int {
 		}
 		all[k] = candidate{node: i, rank: 2, domain: h, hash: d.hash(n.Name)}
 		switch {
+		case d.isBeingEmptied(n):
+			all[k].rank = -2 // a person has done what the message asked for
 		case d.states[i] == Failed:
 			all[k].rank = -1
 		case d.states[i] == Blocked:

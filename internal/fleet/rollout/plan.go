@@ -38,6 +38,7 @@ type planner struct {
 	// Of the nodes that have the target:
 	assigned int // counted by the step
 	missing  int // members that cannot get the target now
+	resting  int // of these, members under maintenance
 	failures int // counted towards the stop
 	refusing int // Blocked, and still assigned the target
 	freeing  int // Blocked, the assignment was taken back, and the agent is expected to confirm soon

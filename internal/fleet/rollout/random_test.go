@@ -128,7 +128,17 @@ func (w *world) happen(t *rapid.T) {
 		n = &w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(t, "node")]
 	}
 	yes := rapid.Bool().Draw(t, "yes")
-	switch what := rapid.IntRange(0, 22).Draw(t, "what"); what {
+	switch what := rapid.IntRange(0, 25).Draw(t, "what"); what {
+	case 23, 24:
+		if n != nil {
+			w.setMaintenance(n, rapid.SampledFrom([]string{"", Cordoned, "condition MaintenanceInProgress"}).Draw(t, "maintenance"))
+		}
+	case 25: // an announced reboot
+		if n != nil && n.Ready {
+			w.setMaintenance(n, Cordoned)
+			w.now = w.now.Add(time.Second)
+			w.setNotReady(n, true)
+		}
 	case 21: // what hinders a drain
 		if n != nil {
 			a := w.agents[n.Name]
@@ -344,6 +354,8 @@ func (w *world) wrong(m Move, r Result) string {
 		return "it has adopted it"
 	case m.Kind == Assign && n.Reason != "WouldEvictPods" && w.refused[n.Name].of == (attempt{p.Target.Number, r.Next.Attempt}) && w.now.Before(w.refused[n.Name].at.Add(time.Minute)):
 		return "it has just refused it"
+	case (m.Kind == Assign || m.Kind == Join) && n.Maintenance != "" && !given && n.Drain.Rollout != p.ID:
+		return "others work on the node: " + n.Maintenance
 	case (m.Kind == Assign || m.Kind == Join) && !n.Ready && !given: // given: its ConfigMap was created again
 		return "the node is NotReady"
 	case m.Kind == TakeBack && m.Source.Kind == SourceNone && n.Source.Previous != nil:
@@ -401,8 +413,16 @@ func (w *world) spent() spending {
 		s.domain[n.Domain]++
 		down := !n.Ready && !w.now.Before(n.WentNotReady.Add(p.NotReadyGrace))
 		blocked := n.Observed == n.Generation && n.OK == "False" && n.Reason == "WouldEvictPods"
+		pause := w.pauses[n.Name]
+		if verdict := n.Observed == n.Generation && n.OK == "False" && !blocked; !pause.since.IsZero() && !verdict {
+			s.inFlight[n.Domain] = true // it goes on after its maintenance
+			continue
+		}
+		if down && pause.ended.After(n.WentNotReady) {
+			down = !w.now.Before(pause.ended.Add(p.NotReadyGrace))
+		}
 		failed := down || n.Observed == n.Generation && n.OK == "False" && !blocked || !blocked &&
-			!w.now.Before(n.Source.AssignedAt.Add(p.NodeTimeout+n.TrialLength))
+			!w.now.Before(n.Source.AssignedAt.Add(p.NodeTimeout+n.TrialLength+pause.total))
 		if !failed {
 			s.inFlight[n.Domain] = true
 		}
@@ -506,8 +526,42 @@ func (w *world) carryObservation(moves []Move, old []Node) {
 	}
 }
 
+// pauseRecord is the maintenance of a node since it was assigned something: the test keeps it.
+type pauseRecord struct {
+	of           attempt
+	since, ended time.Time // since is zero without maintenance that counts
+	total        time.Duration
+}
+
+// watchMaintenance sees on which nodes others work, in another way than the planner does.
+func (w *world) watchMaintenance() {
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		of := attempt{n.Source.Revision, n.Source.Attempt}
+		is := w.pauses[n.Name]
+		if is.of != of {
+			is = pauseRecord{of: of}
+		}
+		switch {
+		case n.Maintenance == "" && !is.since.IsZero():
+			is.total, is.ended, is.since = is.total+w.now.Sub(is.since), w.now, time.Time{}
+		case n.Maintenance != "" && is.since.IsZero() && (n.Ready || n.MaintenanceSince.Before(n.WentNotReady)):
+			is.since = later(n.MaintenanceSince, n.Source.AssignedAt)
+		}
+		w.pauses[n.Name] = is
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
 // watch sees which nodes are fine now, in another way than the planner does: the test keeps it.
 func (w *world) watch() {
+	w.watchMaintenance()
 	p := &w.policy
 	for i := range w.nodes {
 		n := &w.nodes[i]

@@ -93,6 +93,8 @@ func (d *planner) nodeState(n *Node) NodeState {
 		return d.draining(n)
 	case d.hasTarget(n):
 		return d.assignedNodeState(n)
+	case d.isPassedOver(n) && !d.returning(n):
+		return NodeState{State: Skipped, Message: "under maintenance (" + n.Maintenance + "): chosen when that ends"}
 	case !n.Ready && d.returning(n):
 		return NodeState{State: Skipped, Message: "NotReady; " + waitsForAnswer}
 	case !n.Ready:
@@ -141,7 +143,11 @@ func (d *planner) assignedNodeState(n *Node) NodeState {
 	case !n.Ready && (!d.assignedTarget(n) || n.Created.After(n.Source.AssignedAt)):
 		return NodeState{State: Skipped, Message: "NotReady before the revision was assigned, or created again since"}
 	case !n.Ready: // it was Ready when it was assigned: only Ready nodes are
-		if end := d.since(n.WentNotReady).Add(d.p.NotReadyGrace); now.Before(end) {
+		judged, is := d.judgedNotReadySince(n)
+		if !is {
+			return NodeState{State: Skipped, Message: "NotReady under maintenance (" + n.Maintenance + ") that began before"}
+		}
+		if end := judged.Add(d.p.NotReadyGrace); now.Before(end) {
 			d.requeueAt(end)
 			break
 		}
@@ -153,14 +159,14 @@ func (d *planner) assignedNodeState(n *Node) NodeState {
 	case n.stale():
 		return NodeState{State: Assigned, Message: "its agent rejects the assignment: the controller that made it no longer leads, or the revision was stopped"}
 	case !answered:
-		end := assigned.Add(d.p.AgentTimeout)
+		end := assigned.Add(d.p.AgentTimeout + d.excused(n))
 		if n.Ready && !now.Before(end) {
 			return NodeState{State: Stale, Message: fmt.Sprintf("its agent has not accepted the assignment within %s", d.p.AgentTimeout)}
 		}
 		d.requeueAt(end)
 		return NodeState{State: Assigned, Message: "its agent has not answered yet"}
 	}
-	end := assigned.Add(d.p.NodeTimeout + n.TrialLength)
+	end := assigned.Add(d.p.NodeTimeout + n.TrialLength + d.excused(n))
 	late := !now.Before(end)
 	d.requeueAt(end)
 	switch {
@@ -238,7 +244,8 @@ func (d *planner) updateObservations() {
 		if !d.hasTarget(n) || s == Conflicted || s == Manual {
 			continue
 		}
-		want := Observation{Rollout: d.p.Name, Revision: n.Source.Revision, Attempt: n.Source.Attempt, Joined: n.joined()}
+		base := Observation{Rollout: d.p.Name, Revision: n.Source.Revision, Attempt: n.Source.Attempt, Joined: n.joined()}
+		want, m := base, d.maintenance(n)
 		switch {
 		case d.returning(n): // from an earlier revision: its place in the budget depends on the observation
 			continue
@@ -255,8 +262,14 @@ func (d *planner) updateObservations() {
 		case d.observationApplies(n):
 		case n.Observation.Rollout == d.p.Name && !n.Observation.Blocked.IsZero() && n.Observation.Revision != d.next.Revision: // of an earlier revision
 			want = Observation{}
-		default:
+		case m == Maintenance{}:
 			continue
+		}
+		if m != (Maintenance{}) {
+			if want == (Observation{}) {
+				want = base
+			}
+			want.Maintenance = m
 		}
 		if want != n.Observation {
 			d.observations = append(d.observations, NewObservation{i, want})
@@ -300,6 +313,9 @@ func (d *planner) countNode(n *Node, s NodeState) {
 	}
 	if s.State == Skipped || s.State == Stale {
 		d.missing++
+	}
+	if s.State == Skipped && n.Maintenance != "" {
+		d.resting++
 	}
 	switch {
 	case !d.hasTarget(n):
@@ -371,6 +387,9 @@ func (d *planner) nextOffer(n *Node) time.Time {
 	if n.Observation.Attempt < d.next.Attempt {
 		return d.next.AttemptTime
 	}
+	if d.isBeingEmptied(n) && n.MaintenanceSince.After(n.Observation.Blocked) { // cordoned since
+		return n.MaintenanceSince
+	}
 	return n.Observation.Blocked.Add(min(longestOffer, shortestOffer<<min(max(n.Observation.Offers-1, 0), 10)))
 }
 
@@ -409,6 +428,8 @@ func (d *planner) countsInFlight(n *Node, s State) bool {
 		return n.Source.Rollout == d.p.Name && (n.inFlight() || n.refuses())
 	case Stale:
 		return d.hasTarget(n) // until the assignment is taken back
+	case Skipped: // it continues after its maintenance
+		return d.assignedTarget(n) && !d.maintenance(n).Since.IsZero() && !n.Created.After(n.Source.AssignedAt)
 	}
 	return false
 }

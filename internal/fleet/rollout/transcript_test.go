@@ -177,6 +177,8 @@ func (w *world) setNode(name, value string) error {
 	switch verb {
 	case "crash", "reject", "hang", "notready", "evict", "drain", "relabelled", "well":
 		a.does[content] = verb
+	case "maintenance", "cordon", "uncordon":
+		w.setMaintenance(n, map[string]string{"maintenance": content, "cordon": Cordoned}[verb])
 	case "stays":
 		a.stays = content
 	case "refused":

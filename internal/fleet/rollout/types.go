@@ -142,8 +142,12 @@ type Node struct {
 	// the node is Ready again.
 	WentNotReady time.Time
 	Observation  Observation
-	Drain        Drain
-	DrainReport  *DrainReport // of the last eviction pass; nil: none is known
+	// Maintenance says that others work on the node, and where they say so; empty: nobody does. MaintenanceSince is when the
+	// caller first saw it.
+	Maintenance      string
+	MaintenanceSince time.Time
+	Drain            Drain
+	DrainReport      *DrainReport // of the last eviction pass; nil: none is known
 
 	// Of its NodeConfig.
 	HasConfig   bool
@@ -293,6 +297,8 @@ type Observation struct {
 	HealthySince time.Time `json:"fineSince,omitzero"`        // when the node was first seen with the revision proven, Ready and ConfigOK True; zero: it is not
 	Failed       int64     `json:"failedInAttempt,omitempty"` // the attempt in which the node failed; 0: it has not
 	Joined       bool      `json:"joined,omitempty"`          // the node got the source as a new node
+
+	Maintenance Maintenance `json:"maintenance,omitzero"` // of the node, since the source was assigned
 
 	// If the target was taken back from the node because the node refused it for its pods. Revision and Attempt are then those
 	// of the rollout, whatever the node's source is.

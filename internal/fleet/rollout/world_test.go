@@ -20,6 +20,7 @@ type world struct {
 	healthy        map[string]healthRecord
 	refused        map[string]refusal
 	joinInProgress map[string]int64 // by node: the generation that was written because it had joined
+	pauses         map[string]pauseRecord
 	terms          map[string]int64 // that ConfigMaps name, by UID
 
 	succeeded []Revision // newest last
@@ -46,7 +47,7 @@ const trialLength = time.Minute
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newWorld() *world {
-	w := &world{now: epoch, agents: map[string]*agent{}, healthy: map[string]healthRecord{}, refused: map[string]refusal{}, joinInProgress: map[string]int64{}, terms: map[string]int64{}}
+	w := &world{now: epoch, agents: map[string]*agent{}, healthy: map[string]healthRecord{}, refused: map[string]refusal{}, joinInProgress: map[string]int64{}, pauses: map[string]pauseRecord{}, terms: map[string]int64{}}
 	w.policy = Policy{
 		Claim: Claim{Name: "workers", Created: epoch}, ID: "id-of-workers", DrainTimeout: 5 * time.Minute,
 		MaxUnavailable: Amount{10, true}, MaxFailures: Amount{Value: 1}, RollbackMaxUnavailable: Amount{25, true},
@@ -155,6 +156,17 @@ func (w *world) setNotReady(n *Node, is bool) {
 		n.WentNotReady = w.now
 	}
 	n.Ready = !is
+}
+
+// setMaintenance lets others begin to work on a node, or end, as the controller sees it now.
+func (w *world) setMaintenance(n *Node, what string) {
+	switch {
+	case what == "":
+		n.MaintenanceSince = time.Time{}
+	case n.Maintenance == "":
+		n.MaintenanceSince = w.now
+	}
+	n.Maintenance = what
 }
 
 // remember keeps what the controller keeps of a result, besides Progress.
