@@ -166,6 +166,15 @@ type RolloutController struct {
 	// if no rollout needs it.
 	// +optional
 	Drain bool `json:"drain,omitempty"`
+
+	// maintenance lists the keys of taints and the types of Node conditions,
+	// besides those that evenkeel knows, with which others announce that they work
+	// on a node.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=50
+	// +kubebuilder:validation:items:MaxLength=317
+	Maintenance []string `json:"maintenance,omitempty"`
 }
 
 // RolloutRevision is one content of a rollout's template.

@@ -35,6 +35,7 @@ type options struct {
 	agentTimeout   time.Duration
 	notReadyGrace  time.Duration
 	writers        int
+	maintenance    []string
 	log            program.Log
 }
 
@@ -49,11 +50,15 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.DurationVar(&o.agentTimeout, "agent-timeout", policy.DefaultTimes.Agent, "how long an agent may take to accept an assignment while the Node is Ready; then the assignment is taken back")
 	f.DurationVar(&o.notReadyGrace, "not-ready-grace", policy.DefaultTimes.NotReady, "how long a node may be NotReady after an assignment before it counts as failed")
 	f.IntVar(&o.writers, "writers", controller.DefaultWriters, "number of parallel writes to NodeConfigs")
+	f.StringSliceVar(&o.maintenance, "maintenance", nil, "key of a taint or type of a Node condition that announces maintenance of a node, besides the usual ones: such nodes are not updated; may be repeated")
 	o.log.Bind(f)
 }
 
 // shortestLease is long enough for a write to end between the loss of the Lease and the next leader.
 const shortestLease = 15 * time.Second
+
+// maxMaintenance is how many keys and types the status of a rollout can hold.
+const maxMaintenance = 50
 
 // check validates the flags.
 func (o *options) check() error {
@@ -68,6 +73,14 @@ func (o *options) check() error {
 		return program.Usage("--not-ready-grace must be at least 0, not %s", o.notReadyGrace)
 	case o.writers < 1 || o.writers > 1000:
 		return program.Usage("--writers must be 1 to 1000, not %d", o.writers)
+	}
+	for _, key := range o.maintenance {
+		if len(validation.IsQualifiedName(key)) > 0 {
+			return program.Usage("--maintenance must be the key of a taint or the type of a condition, such as example.com/repair, not %q", key)
+		}
+	}
+	if len(o.maintenance) > maxMaintenance {
+		return program.Usage("--maintenance may be given at most %d times, not %d", maxMaintenance, len(o.maintenance))
 	}
 	for flag, address := range map[string]string{"metrics-bind-address": o.metricsAddress, "health-probe-bind-address": o.probeAddress} {
 		if _, _, err := net.SplitHostPort(address); address != "0" && err != nil {
@@ -111,6 +124,7 @@ func run(ctx context.Context, o *options) error {
 		Namespace: o.namespace, NodeName: o.nodeName, Writers: o.writers,
 		Version: version, Commit: program.NewInfo("evenkeel-controller", version, commit).Commit,
 		Times:          policy.Times{Agent: o.agentTimeout, NotReady: o.notReadyGrace},
+		Maintenance:    o.maintenance,
 		LeaderElection: o.leaderElect, LeaseDuration: o.leaseDuration,
 		MetricsAddress: o.metricsAddress, ProbeAddress: o.probeAddress,
 		Log: log, Registry: metrics.Registry,

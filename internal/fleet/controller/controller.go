@@ -34,13 +34,15 @@ import (
 
 // Options configure a controller. Log and Registry are required.
 type Options struct {
-	Namespace string        // of revisions and of the Lease; empty: evenkeel-system
-	NodeName  string        // of the node that the controller runs on: it is updated last
-	Version   string        // of the program, for the Lease and a metric
-	Commit    string        // of the program, for the metric
-	Times     policy.Times  // zero: DefaultTimes
-	Writers   int           // parallel writes; 0: DefaultWriters
-	Tick      time.Duration // from a change to the step; 0: DefaultTick
+	Namespace string       // of revisions and of the Lease; empty: evenkeel-system
+	NodeName  string       // of the node that the controller runs on: it is updated last
+	Version   string       // of the program, for the Lease and a metric
+	Commit    string       // of the program, for the metric
+	Times     policy.Times // zero: DefaultTimes
+	Writers   int          // parallel writes; 0: DefaultWriters
+	// Maintenance are keys of taints and types of Node conditions, besides the usual ones, that announce maintenance of a node.
+	Maintenance []string
+	Tick        time.Duration // from a change to the step; 0: DefaultTick
 
 	LeaderElection bool
 	LeaseDuration  time.Duration // 0: DefaultLeaseDuration; a leader that cannot renew for two thirds of it stops
@@ -98,11 +100,11 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	lease := cmp.Or(o.LeaseDuration, DefaultLeaseDuration)
 	renew, retry := lease*2/3, lease*2/15
 	c := &Controller{
-		settings: policy.Settings{Namespace: o.Namespace, Times: cmp.Or(o.Times, policy.DefaultTimes)}, writers: cmp.Or(o.Writers, DefaultWriters),
+		settings: policy.Settings{Namespace: o.Namespace, Times: cmp.Or(o.Times, policy.DefaultTimes), Maintenance: o.Maintenance}, writers: cmp.Or(o.Writers, DefaultWriters),
 		watches: newSyncState(kindRollouts, kindConfigs, kindNodes, kindRevisions),
 		log:     o.Log, fleet: newFleet(o.NodeName, cmp.Or(o.Tick, DefaultTick)), clock: newClock(),
 	}
-	c.fleet.now = c.clock.now
+	c.fleet.now, c.fleet.maintenance = c.clock.now, o.Maintenance
 	c.watchErrors, c.writeErrors = c.newProblems("cannot watch", "what"), c.newProblems("cannot write", "rollout")
 	var err error
 	if c.metrics, err = newMeters(o.Registry, o.Version, o.Commit, newCollector(c.fleet, c.watchErrors, c.writeErrors)); err != nil {

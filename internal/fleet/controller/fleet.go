@@ -21,13 +21,15 @@ import (
 // the answer to one of the controller's own writes, so that a late watch does not undo a write. Objects are stripped when
 // they are added. They are shared and never changed.
 type fleet struct {
-	mu       sync.Mutex
-	now      func() time.Time
-	tick     time.Duration // from the first change to the step, so that many changes cause one step
-	self     string        // the controller's own node
-	nodes    map[string]*nodeEntry
-	rollouts map[string]*rolloutEntry
-	since    time.Time // since when all watches have been complete
+	mu   sync.Mutex
+	now  func() time.Time
+	tick time.Duration // from the first change to the step, so that many changes cause one step
+	self string        // the controller's own node
+	// maintenance are further taints and conditions that announce maintenance.
+	maintenance []string
+	nodes       map[string]*nodeEntry
+	rollouts    map[string]*rolloutEntry
+	since       time.Time // since when all watches have been complete
 	// revisions are the ConfigMaps of revisions, by rollout and name.
 	revisions map[string]map[string]*corev1.ConfigMap
 	deleted   []*v1alpha1.NodeConfigRollout // not reported yet
@@ -41,10 +43,12 @@ type nodeEntry struct {
 	observed rollout.Node         // derived from both
 	// wentNotReady is when the Node was last seen to become NotReady; zero: never.
 	wentNotReady time.Time
-	drainReport  *rollout.DrainReport // of the last eviction pass of this leader
-	draining     bool                 // an eviction pass is running
-	claims       []rollout.Claim      // of the rollouts that select the node
-	holder       string               // the one among them that has the node
+	// maintenanceSince is when maintenance of the node was first seen; zero: there is none.
+	maintenanceSince time.Time
+	drainReport      *rollout.DrainReport // of the last eviction pass of this leader
+	draining         bool                 // an eviction pass is running
+	claims           []rollout.Claim      // of the rollouts that select the node
+	holder           string               // the one among them that has the node
 	// uncertainUntil is until when a write whose outcome is unknown may still take effect; zero: there is none.
 	uncertainUntil time.Time
 }
@@ -148,7 +152,7 @@ func (f *fleet) deleteNode(name string) {
 	for _, r := range f.rollouts {
 		f.selectNode(r, name, n)
 	}
-	n.observed, n.wentNotReady, n.drainReport = rollout.Node{}, time.Time{}, nil
+	n.observed, n.wentNotReady, n.maintenanceSince, n.drainReport = rollout.Node{}, time.Time{}, time.Time{}, nil
 	f.removeIfEmpty(name)
 }
 
@@ -225,6 +229,7 @@ func (f *fleet) refresh(n *nodeEntry) {
 	f.trackReady(n)
 	observed := policy.NodeOf(n.node, n.config)
 	observed.Last, observed.WentNotReady = n.node.Name == f.self, n.wentNotReady
+	f.trackMaintenance(n, &observed)
 	if observed.Drain.Rollout == "" {
 		n.drainReport = nil
 	}
@@ -269,6 +274,18 @@ func (f *fleet) trackReady(n *nodeEntry) {
 	if !ready && (first || n.observed.Ready) {
 		n.wentNotReady = since
 	}
+}
+
+// trackMaintenance records when maintenance of a node was first seen: the order of that and of NotReady matters.
+func (f *fleet) trackMaintenance(n *nodeEntry, observed *rollout.Node) {
+	observed.Maintenance = policy.MaintenanceOf(n.node, f.maintenance)
+	switch {
+	case observed.Maintenance == "":
+		n.maintenanceSince = time.Time{}
+	case n.maintenanceSince.IsZero():
+		n.maintenanceSince = f.now()
+	}
+	observed.MaintenanceSince = n.maintenanceSince
 }
 
 // selectNode updates whether a rollout selects a node. The caller holds mu.

@@ -114,6 +114,9 @@ func (f *fleet) planNodes(r *rolloutEntry, generation int64, nodes []rollout.Nod
 		if !n.WentNotReady.IsZero() {
 			n.WentNotReady = n.WentNotReady.Add(r.clockOffset)
 		}
+		if !n.MaintenanceSince.IsZero() { // as recorded
+			n.MaintenanceSince = n.MaintenanceSince.Add(r.clockOffset).Truncate(time.Second)
+		}
 		if report := n.DrainReport; report != nil && r.clockOffset != 0 {
 			moved := *report
 			moved.Time = moved.Time.Add(r.clockOffset)

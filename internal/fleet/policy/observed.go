@@ -20,6 +20,7 @@ func ObservationOf(nc *v1alpha1.NodeConfig) rollout.Observation {
 // ObservationText returns an observation as the annotation stores it.
 func ObservationText(o rollout.Observation) (string, error) {
 	o.HealthySince, o.Blocked = o.HealthySince.UTC(), o.Blocked.UTC()
+	o.Maintenance.Since, o.Maintenance.Ended = o.Maintenance.Since.UTC(), o.Maintenance.Ended.UTC()
 	text, err := json.Marshal(o)
 	if err != nil {
 		return "", fmt.Errorf("encode an observation: %w", err)

@@ -22,6 +22,9 @@ type Settings struct {
 	Namespace string // of the revisions' ConfigMaps and of the controller's Lease
 	Times     Times
 	Drain     bool // the controller may evict pods and patch Nodes
+	// Maintenance are keys of taints and types of conditions, besides the usual ones, with which others announce that they work
+	// on a node.
+	Maintenance []string
 }
 
 // DefaultSettings are the defaults of the controller's flags.
@@ -31,7 +34,7 @@ var DefaultSettings = Settings{Namespace: v1alpha1.SystemNamespace, Times: Defau
 func (s Settings) Publish() *v1alpha1.RolloutController {
 	return &v1alpha1.RolloutController{
 		Namespace: s.Namespace, AgentTimeout: metav1.Duration{Duration: s.Times.Agent}, NotReadyGrace: metav1.Duration{Duration: s.Times.NotReady},
-		Drain: s.Drain,
+		Drain: s.Drain, Maintenance: s.Maintenance,
 	}
 }
 
@@ -39,7 +42,7 @@ func (s Settings) Publish() *v1alpha1.RolloutController {
 // rollouts, and may not have processed this one yet. Without any, it returns the defaults.
 func SettingsOf(r *v1alpha1.NodeConfigRollout, others []v1alpha1.NodeConfigRollout) Settings {
 	if c := r.Status.Controller; c != nil {
-		return Settings{Namespace: c.Namespace, Times: Times{Agent: c.AgentTimeout.Duration, NotReady: c.NotReadyGrace.Duration}, Drain: c.Drain}
+		return Settings{Namespace: c.Namespace, Times: Times{Agent: c.AgentTimeout.Duration, NotReady: c.NotReadyGrace.Duration}, Drain: c.Drain, Maintenance: c.Maintenance}
 	}
 	return SettingsIn(others)
 }

@@ -25,19 +25,24 @@ func StripNode(n *corev1.Node) {
 	StripMeta(&n.ObjectMeta, n.Labels)
 	var taints []corev1.Taint
 	for _, t := range n.Spec.Taints {
+		kept := corev1.Taint{Key: intern(t.Key)}
 		if t.Key == v1alpha1.TaintDraining {
-			taints = append(taints, corev1.Taint{Key: v1alpha1.TaintDraining, Value: t.Value, Effect: t.Effect})
+			kept.Value, kept.Effect = t.Value, t.Effect
 		}
+		taints = append(taints, kept)
 	}
-	n.Spec = corev1.NodeSpec{Taints: taints}
+	n.Spec = corev1.NodeSpec{Taints: taints, Unschedulable: n.Spec.Unschedulable}
 	info := n.Status.NodeInfo
-	var ready []corev1.NodeCondition
+	var conditions []corev1.NodeCondition
 	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			ready = []corev1.NodeCondition{{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime}}
+		switch {
+		case c.Type == corev1.NodeReady:
+			conditions = append(conditions, corev1.NodeCondition{Type: corev1.NodeReady, Status: intern(c.Status), LastTransitionTime: c.LastTransitionTime})
+		case c.Status == corev1.ConditionTrue: // it may announce maintenance
+			conditions = append(conditions, corev1.NodeCondition{Type: intern(c.Type), Status: corev1.ConditionTrue})
 		}
 	}
-	n.Status = corev1.NodeStatus{Conditions: ready, NodeInfo: corev1.NodeSystemInfo{
+	n.Status = corev1.NodeStatus{Conditions: conditions, NodeInfo: corev1.NodeSystemInfo{
 		KubeletVersion: intern(info.KubeletVersion), Architecture: intern(info.Architecture), OperatingSystem: intern(info.OperatingSystem),
 	}}
 }

@@ -72,6 +72,9 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 			continue
 		}
 		n.WentNotReady = wentNotReady(p.Node, now)
+		if n.Maintenance = policy.MaintenanceOf(p.Node, in.Settings.Maintenance); n.Maintenance != "" && n.Ready {
+			n.MaintenanceSince = now // of earlier maintenance only what the controller has recorded is known
+		}
 		selection.Place(&n, p.Node, rollout.Holder(policy.ClaimsOn(others, p.Node), &n))
 		in.Now = policy.Latest(in.Now, policy.RecordedOnNode(r.Name, &n))
 		f.Nodes = append(f.Nodes, n)
