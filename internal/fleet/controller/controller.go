@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,6 +75,7 @@ type Controller struct {
 	// The API server has older CRDs, without a field for:
 	noTermField     atomic.Bool // the term
 	noSettingsField atomic.Bool // the controller's settings
+	noRequestsField atomic.Bool // who asked for what
 
 	fleet       *fleet
 	clock       *clock
@@ -104,7 +106,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), admissionv1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("make a scheme: %w", err)
 	}
 	config = rest.CopyConfig(config)
@@ -202,6 +204,8 @@ func mapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	m.Add(v1alpha1.GroupVersion.WithKind("NodeConfigRollout"), meta.RESTScopeRoot)
 	m.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
 	m.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
+	m.Add(admissionv1.SchemeGroupVersion.WithKind("MutatingAdmissionPolicy"), meta.RESTScopeRoot)
+	m.Add(admissionv1.SchemeGroupVersion.WithKind("MutatingAdmissionPolicyBinding"), meta.RESTScopeRoot)
 	return m, nil
 }
 
