@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/controller"
+	"github.com/evenkeel/evenkeel/internal/fleet/notify"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
@@ -35,6 +37,7 @@ type options struct {
 	agentTimeout   time.Duration
 	notReadyGrace  time.Duration
 	writers        int
+	notify         []string
 	log            program.Log
 }
 
@@ -49,6 +52,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.DurationVar(&o.agentTimeout, "agent-timeout", policy.DefaultTimes.Agent, "how long an agent may take to accept an assignment while the Node is Ready; then the assignment is taken back")
 	f.DurationVar(&o.notReadyGrace, "not-ready-grace", policy.DefaultTimes.NotReady, "how long a node may be NotReady after an assignment before it counts as failed")
 	f.IntVar(&o.writers, "writers", controller.DefaultWriters, "number of parallel writes to NodeConfigs")
+	f.StringArrayVar(&o.notify, "notify", nil, "webhook that is told about rollouts, as NAME=URL[,key-file=FILE][,ca-file=FILE]; may be repeated")
 	o.log.Bind(f)
 }
 
@@ -74,7 +78,26 @@ func (o *options) check() error {
 			return program.Usage("--%s must be host:port, :port or 0, not %q", flag, address)
 		}
 	}
+	if _, err := o.receivers(); err != nil {
+		return err
+	}
 	return o.log.Check()
+}
+
+// receivers returns the webhooks of --notify.
+func (o *options) receivers() ([]notify.Receiver, error) {
+	var all []notify.Receiver
+	for i, text := range o.notify {
+		r, err := notify.ParseReceiver(text)
+		if err != nil { // without the text: the URL can contain a secret
+			return nil, program.Usage("--notify, number %d: %v", i+1, err)
+		}
+		if slices.ContainsFunc(all, func(x notify.Receiver) bool { return x.Name == r.Name }) {
+			return nil, program.Usage("--notify: two receivers have the name %s", r.Name)
+		}
+		all = append(all, r)
+	}
+	return all, nil
 }
 
 func (o *options) config() (*rest.Config, error) {
@@ -97,6 +120,10 @@ func run(ctx context.Context, o *options) error {
 	if err := o.check(); err != nil {
 		return err
 	}
+	receivers, err := o.receivers()
+	if err != nil {
+		return err
+	}
 	config, err := o.config()
 	if err != nil {
 		return err
@@ -111,6 +138,7 @@ func run(ctx context.Context, o *options) error {
 		Namespace: o.namespace, NodeName: o.nodeName, Writers: o.writers,
 		Version: version, Commit: program.NewInfo("evenkeel-controller", version, commit).Commit,
 		Times:          policy.Times{Agent: o.agentTimeout, NotReady: o.notReadyGrace},
+		Notify:         receivers,
 		LeaderElection: o.leaderElect, LeaseDuration: o.leaseDuration,
 		MetricsAddress: o.metricsAddress, ProbeAddress: o.probeAddress,
 		Log: log, Registry: metrics.Registry,

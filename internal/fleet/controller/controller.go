@@ -28,6 +28,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/notify"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
@@ -41,6 +42,8 @@ type Options struct {
 	Times     policy.Times  // zero: DefaultTimes
 	Writers   int           // parallel writes; 0: DefaultWriters
 	Tick      time.Duration // from a change to the step; 0: DefaultTick
+
+	Notify []notify.Receiver // of notifications about rollouts
 
 	LeaderElection bool
 	LeaseDuration  time.Duration // 0: DefaultLeaseDuration; a leader that cannot renew for two thirds of it stops
@@ -69,6 +72,7 @@ type Controller struct {
 	client   client.Client // without a cache
 	recorder events.EventRecorder
 	metrics  *meters
+	notifier *notify.Notifier
 	election *election // nil: the controller does not wait for the Lease
 	term     int64     // of this leader; 0: without an election
 
@@ -104,6 +108,9 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	var err error
 	if c.metrics, err = newMeters(o.Registry, o.Version, o.Commit, newCollector(c.fleet, c.watchErrors, c.writeErrors)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	if c.notifier, err = notify.New(o.Notify, "evenkeel-controller/"+o.Version, o.Log, o.Registry); err != nil {
+		return nil, err
 	}
 	scheme := runtime.NewScheme()
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), admissionv1.AddToScheme(scheme)); err != nil {
@@ -243,6 +250,7 @@ func (c *Controller) work(ctx context.Context) error {
 	defer watches.Wait()
 	defer end()
 	watches.Go(func() { c.runWatches(watching) })
+	watches.Go(func() { c.notifier.Run(watching) })
 	for !c.watches.complete() {
 		select {
 		case <-ctx.Done():

@@ -156,6 +156,7 @@ func (c *Controller) record(ctx context.Context, r *rolloutEntry, in *planInput,
 	if result.RequeueAfter > 0 {
 		next = earliest(next, planned.Add(result.RequeueAfter))
 	}
+	next = earliest(next, c.notifier.Rollout(c.fleet.object(r), len(result.Moves) > 0, c.fleet.now()))
 	if in.policy.Invalid != "" {
 		next = earliest(next, planned.Add(invalidInterval))
 	}
