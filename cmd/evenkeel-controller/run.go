@@ -52,7 +52,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.DurationVar(&o.agentTimeout, "agent-timeout", policy.DefaultTimes.Agent, "how long an agent may take to accept an assignment while the Node is Ready; then the assignment is taken back")
 	f.DurationVar(&o.notReadyGrace, "not-ready-grace", policy.DefaultTimes.NotReady, "how long a node may be NotReady after an assignment before it counts as failed")
 	f.IntVar(&o.writers, "writers", controller.DefaultWriters, "number of parallel writes to NodeConfigs")
-	f.StringArrayVar(&o.notify, "notify", nil, "webhook that is told about rollouts, as NAME=URL[,key-file=FILE][,ca-file=FILE]; may be repeated")
+	f.StringArrayVar(&o.notify, "notify", nil, "webhook that is told about rollouts, as NAME=URL[,key-file=FILE][,ca-file=FILE]; may be repeated; default: none")
 	o.log.Bind(f)
 }
 

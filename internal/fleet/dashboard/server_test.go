@@ -161,7 +161,7 @@ func TestWhatCannotBeReadIsRefusedAndChangesNothing(t *testing.T) {
 		{"/api/rollouts/workers/delete", "{}", 404, `there is no action \"delete\"`},
 		{"/api/rollouts/workers/pause", "paused", 400, "cannot parse the request"},
 		{"/api/rollouts/workers/pause", `{"paused":true}`, 400, "unknown field"},
-		{"/api/rollouts/workers/pause", `{"revision":` + strings.Repeat("1", 2000) + `}`, 400, "cannot parse the request"},
+		{"/api/rollouts/workers/pause", `{"revision":` + strings.Repeat("1", 5000) + `}`, 400, "cannot parse the request"},
 		{"/api/rollouts/others/pause", "{}", 409, `rollout \"others\" does not exist; existing rollouts: workers`},
 		{"/api/rollouts/workers/promote", `{"revision":7,"step":1}`, 409, "is at revision 3, not 7"},
 		{"/api/rollouts/workers/promote", `{"revision":3,"step":0}`, 409, "has changed since the page was updated"},
