@@ -53,7 +53,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	// Pause and resume.
 	b.shows("[data-rollout=workers]", "AwaitingApproval", "3/5 steps done")
 	b.take("pause")
-	b.waits(`document.getElementById("confirm-reason").value = "a storm"`)
+	b.waits(`(document.getElementById("confirm-reason").value = "a storm") === "a storm"`)
 	b.click("#confirm-yes")
 	b.shows("[data-rollout=workers] .done", "paused: nodes in flight finish")
 	if s := rolloutNow(t, "workers").Spec; !s.Paused || s.PausedReason != "a storm" || s.PausedBy == "" {
