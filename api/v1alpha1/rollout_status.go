@@ -427,6 +427,13 @@ type RolloutRequest struct {
 	// kind is Approval, Abort, Pause or Freeze.
 	// +required
 	Kind RequestKind `json:"kind"`
+	// revision is the number of the revision that an Approval or an Abort is
+	// about.
+	// +optional
+	Revision int64 `json:"revision,omitempty"`
+	// step is the step that an Approval is about, counted from 0.
+	// +optional
+	Step *int32 `json:"step,omitempty"`
 	// user is the name of the user. Absent if it is not known.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
@@ -515,4 +522,9 @@ type RolloutOutcome struct {
 	// failed is the number of nodes on which the revision had failed at endTime.
 	// +optional
 	Failed int32 `json:"failed,omitempty"`
+	// requests are the approval and the abort of the revision at endTime.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2
+	Requests []RolloutRequest `json:"requests,omitempty"`
 }

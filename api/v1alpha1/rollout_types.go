@@ -34,6 +34,7 @@ const (
 	MaxRolloutNameLength = 63
 	MaxRolloutMessage    = 4096
 	MaxOutcomeMessage    = 1024
+	MaxRequestText       = 256 // of a user's name and of a reason, in characters
 	MaxFailedMessage     = 1024
 )
 

@@ -55,6 +55,8 @@ var templates = []template{
 	{file: "people-rbac.yaml", source: "api/people-rbac.yaml"},
 	{file: "rollout-admission.yaml", source: "api/rollout-admission.yaml"},
 	{file: "revision-admission.yaml", source: "api/revision-admission.yaml"},
+	{file: "actors-policy.yaml", source: "actors/policy.yaml", when: ".Values.actors.enabled"},
+	{file: "actors-rbac.yaml", source: "actors/rbac.yaml", when: ".Values.actors.enabled"},
 	{file: "controller-rbac.yaml", source: "controller/rbac.yaml"},
 	{file: "controller-flowschema.yaml", source: "controller/flowschema.yaml"},
 	{file: "controller-deployment.yaml", source: "controller/deployment.yaml", values: slices.Concat(image("controller"), []value{

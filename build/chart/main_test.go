@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -181,6 +182,16 @@ func TestHelmAndKustomizeRenderTheSameObjects(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(- kustomize, + helm)\n%s", diff)
+	}
+}
+
+func TestAComponentHasTheSameObjectsInTheChart(t *testing.T) {
+	for component, value := range map[string]string{"actors": "actors.enabled=true"} {
+		want := objects(t, must(t, os.DevNull, root+"/bin/tools/kubectl", "kustomize", root+"/config/default"))
+		maps.Copy(want, objects(t, must(t, os.DevNull, root+"/bin/tools/kubectl", "kustomize", root+"/config/"+component)))
+		if diff := cmp.Diff(want, rendered(t, "--set", value)); diff != "" {
+			t.Errorf("%s (- kustomize, + helm)\n%s", component, diff)
+		}
 	}
 }
 

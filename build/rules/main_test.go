@@ -27,6 +27,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/controller"
+	"github.com/evenkeel/evenkeel/internal/fleet/notify"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/rehearsal"
@@ -89,6 +90,7 @@ func run(m *testing.M) (code int, err error) {
 	defer exporter.Close()
 
 	c, err := controller.New(cluster.AdminConfig(), controller.Options{
+		Notify:  []notify.Receiver{{Name: "down", URL: "http://127.0.0.1:1"}},
 		Version: "v0.1.0", LeaderElection: true, MetricsAddress: "0", ProbeAddress: "0",
 		Log: slog.New(slog.DiscardHandler), Registry: metrics.Registry,
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/controller"
+	"github.com/evenkeel/evenkeel/internal/fleet/notify"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
@@ -36,6 +38,7 @@ type options struct {
 	notReadyGrace  time.Duration
 	writers        int
 	maintenance    []string
+	notify         []string
 	log            program.Log
 }
 
@@ -51,6 +54,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.DurationVar(&o.notReadyGrace, "not-ready-grace", policy.DefaultTimes.NotReady, "how long a node may be NotReady after an assignment before it counts as failed")
 	f.IntVar(&o.writers, "writers", controller.DefaultWriters, "number of parallel writes to NodeConfigs")
 	f.StringSliceVar(&o.maintenance, "maintenance", nil, "key of a taint or type of a Node condition that announces maintenance of a node, besides the usual ones: such nodes are not updated; may be repeated")
+	f.StringArrayVar(&o.notify, "notify", nil, "webhook that is told about rollouts, as NAME=URL[,key-file=FILE][,ca-file=FILE]; may be repeated; default: none")
 	o.log.Bind(f)
 }
 
@@ -87,7 +91,26 @@ func (o *options) check() error {
 			return program.Usage("--%s must be host:port, :port or 0, not %q", flag, address)
 		}
 	}
+	if _, err := o.receivers(); err != nil {
+		return err
+	}
 	return o.log.Check()
+}
+
+// receivers returns the webhooks of --notify.
+func (o *options) receivers() ([]notify.Receiver, error) {
+	var all []notify.Receiver
+	for i, text := range o.notify {
+		r, err := notify.ParseReceiver(text)
+		if err != nil { // without the text: the URL can contain a secret
+			return nil, program.Usage("--notify, number %d: %v", i+1, err)
+		}
+		if slices.ContainsFunc(all, func(x notify.Receiver) bool { return x.Name == r.Name }) {
+			return nil, program.Usage("--notify: two receivers have the name %s", r.Name)
+		}
+		all = append(all, r)
+	}
+	return all, nil
 }
 
 func (o *options) config() (*rest.Config, error) {
@@ -110,6 +133,10 @@ func run(ctx context.Context, o *options) error {
 	if err := o.check(); err != nil {
 		return err
 	}
+	receivers, err := o.receivers()
+	if err != nil {
+		return err
+	}
 	config, err := o.config()
 	if err != nil {
 		return err
@@ -125,6 +152,7 @@ func run(ctx context.Context, o *options) error {
 		Version: version, Commit: program.NewInfo("evenkeel-controller", version, commit).Commit,
 		Times:          policy.Times{Agent: o.agentTimeout, NotReady: o.notReadyGrace},
 		Maintenance:    o.maintenance,
+		Notify:         receivers,
 		LeaderElection: o.leaderElect, LeaseDuration: o.leaseDuration,
 		MetricsAddress: o.metricsAddress, ProbeAddress: o.probeAddress,
 		Log: log, Registry: metrics.Registry,

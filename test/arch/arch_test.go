@@ -24,7 +24,7 @@ const module = "github.com/evenkeel/evenkeel/"
 var layers = [][]string{
 	{"api", "config", "internal/node/trial", "internal/fleet/rollout", "internal/atomicfile", "internal/printable"},
 	{"internal/payload"},
-	{"internal/component", "internal/fleet/policy", "internal/node/checkpoint", "internal/node/hostns", "internal/node/lockfile", "internal/node/relay", "internal/node/source", "internal/node/supervisor"},
+	{"internal/component", "internal/fleet/notify", "internal/fleet/policy", "internal/node/checkpoint", "internal/node/hostns", "internal/node/lockfile", "internal/node/relay", "internal/node/source", "internal/node/supervisor"},
 	{"internal/node/admission"},
 	{"internal/node/machine"},
 	{"internal/program", "internal/kubeadm", "internal/fleet/query", "internal/node/agent", "internal/node/install"},
@@ -95,6 +95,7 @@ var external = map[string]string{
 	"internal/fleet/doctor":     "k8s.io/api k8s.io/apimachinery sigs.k8s.io/controller-runtime",
 	"internal/fleet/installer":  "k8s.io/api k8s.io/apimachinery sigs.k8s.io/controller-runtime",
 	"internal/fleet/describe":   "k8s.io/api k8s.io/apimachinery k8s.io/client-go",
+	"internal/fleet/notify":     "github.com/prometheus/client_golang k8s.io/apimachinery",
 	"internal/fleet/query":      "k8s.io/api k8s.io/apimachinery k8s.io/client-go sigs.k8s.io/controller-runtime",
 	"internal/fleet/steer":      "k8s.io/api k8s.io/apimachinery sigs.k8s.io/controller-runtime",
 	"internal/fleet/policy":     "k8s.io/api k8s.io/apimachinery sigs.k8s.io/yaml",

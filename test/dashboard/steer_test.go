@@ -53,11 +53,13 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	// Pause and resume.
 	b.shows("[data-rollout=workers]", "AwaitingApproval", "3/5 steps done")
 	b.take("pause")
+	b.waits(`(document.getElementById("confirm-reason").value = "a storm") === "a storm"`)
 	b.click("#confirm-yes")
 	b.shows("[data-rollout=workers] .done", "paused: nodes in flight finish")
-	if !rolloutNow(t, "workers").Spec.Paused {
-		t.Error("it is not paused")
+	if s := rolloutNow(t, "workers").Spec; !s.Paused || s.PausedReason != "a storm" || s.PausedBy == "" {
+		t.Errorf("it is paused: %t, by %q: %q", s.Paused, s.PausedBy, s.PausedReason)
 	}
+	b.shows("[data-rollout=workers] .requests", "paused by ", "(claimed): a storm")
 	b.waits(`document.getElementById("do-workers-pause").getAttribute("aria-disabled") === "true" && document.getElementById("do-workers-pause").title.includes("is paused already")`)
 	b.take("resume")
 	b.click("#confirm-yes")

@@ -34,26 +34,48 @@ func (a *app) simpleCommands() []*cobra.Command {
 	for _, s := range []struct {
 		name, long string
 		change     steer.Change
+		request    func(steer.By) steer.Change // with --reason
 	}{
 		{"pause", `Stop assigning the revision to more nodes.
 
-Nodes in flight finish, nodes that join still get a configuration, and a rollback continues. Use freeze to stop these too.`, steer.Pause},
+Nodes in flight finish, nodes that join still get a configuration, and a rollback continues. Use freeze to stop these too.`, nil, steer.Pause},
 		{"resume", `Resume a paused rollout.
 
-A halt, a missing approval and a freeze stay.`, steer.Resume},
+A halt, a missing approval and a freeze stay.`, steer.Resume, nil},
 		{"freeze", `Stop all writes to nodes, including a rollback and nodes that join.
 
-Use unfreeze to continue.`, steer.Freeze},
+Use unfreeze to continue.`, nil, steer.Freeze},
 		{"unfreeze", `End a freeze.
 
-A pause stays.`, steer.Unfreeze},
+A pause stays.`, steer.Unfreeze, nil},
 	} {
-		all = append(all, a.editCommand(s.name+" NAME", s.long, "  kubectl evenkeel rollout "+s.name+" workers",
-			func(ctx context.Context, c client.Client, args []string) (string, error) {
-				return steer.Edit(ctx, c, args[0], s.change)
-			}))
+		var reason string
+		example := "  kubectl evenkeel rollout " + s.name + " workers"
+		if s.request != nil {
+			example += "\n" + example + ` --reason "incident 4711"`
+		}
+		cmd := a.editCommand(s.name+" NAME", s.long, example, func(ctx context.Context, c client.Client, args []string) (string, error) {
+			change := s.change
+			if s.request != nil {
+				by, err := steer.ByMe(ctx, c, reason)
+				if err != nil {
+					return "", err
+				}
+				change = s.request(by)
+			}
+			return steer.Edit(ctx, c, args[0], change)
+		})
+		if s.request != nil {
+			reasonFlag(cmd, &reason)
+		}
+		all = append(all, cmd)
 	}
 	return all
+}
+
+// reasonFlag adds --reason to a command whose request the rollout shows with the user's name.
+func reasonFlag(cmd *cobra.Command, reason *string) {
+	cmd.Flags().StringVar(reason, "reason", "", "why, for other people: shown with your name in the rollout's status")
 }
 
 // revisionFlag adds --revision to a command that changes the state of the revision that is being rolled out.
@@ -64,32 +86,44 @@ func revisionFlag(cmd *cobra.Command, revision *int64) {
 func (a *app) promoteCommand() *cobra.Command {
 	var full bool
 	var revision int64
+	var reason string
 	cmd := a.editCommand("promote NAME", `Approve the next steps of a rollout that waits at a pause.
 
 The rollout continues after the pause that it has reached. With --full it continues after every later pause too, at any
 step; budgets and the failure policy still apply.`, `  kubectl evenkeel rollout promote workers
   kubectl evenkeel rollout promote workers --full`,
 		func(ctx context.Context, c client.Client, args []string) (string, error) {
-			return steer.EditObserved(ctx, c, args[0], revision, steer.Promote(full))
+			by, err := steer.ByMe(ctx, c, reason)
+			if err != nil {
+				return "", err
+			}
+			return steer.EditObserved(ctx, c, args[0], revision, steer.Promote(full, by))
 		})
 	cmd.Flags().BoolVar(&full, "full", false, "also continue after every later pause")
 	revisionFlag(cmd, &revision)
+	reasonFlag(cmd, &reason)
 	return cmd
 }
 
 func (a *app) abortCommand() *cobra.Command {
 	var rollback bool
 	var revision int64
+	var reason string
 	cmd := a.editCommand("abort NAME", `Stop a revision permanently.
 
 Nodes that run it keep it. With --rollback they return to the last revision that succeeded; this also works on a rollout
 that has stopped or is complete.`, `  kubectl evenkeel rollout abort workers
-  kubectl evenkeel rollout abort workers --rollback`,
+  kubectl evenkeel rollout abort workers --rollback --reason "wrong eviction threshold"`,
 		func(ctx context.Context, c client.Client, args []string) (string, error) {
-			return steer.EditObserved(ctx, c, args[0], revision, steer.Abort(rollback))
+			by, err := steer.ByMe(ctx, c, reason)
+			if err != nil {
+				return "", err
+			}
+			return steer.EditObserved(ctx, c, args[0], revision, steer.Abort(rollback, by))
 		})
 	cmd.Flags().BoolVar(&rollback, "rollback", false, "return the nodes to the last revision that succeeded")
 	revisionFlag(cmd, &revision)
+	reasonFlag(cmd, &reason)
 	return cmd
 }
 

@@ -55,6 +55,9 @@ func (v view) lines(width int) []string {
 		return clipped(lines, width)
 	}
 	lines = append(lines, "", "Steps  "+v.steps(), "Nodes  "+v.counts())
+	for _, r := range st.Requests {
+		lines = append(lines, "Asked  "+describe.RequestAge(r, v.now))
+	}
 	if v.wide {
 		lines = append(lines, v.conditions()...)
 	}

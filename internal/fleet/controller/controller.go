@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +29,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/notify"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
@@ -43,6 +45,8 @@ type Options struct {
 	// Maintenance are keys of taints and types of Node conditions, besides the usual ones, that announce maintenance of a node.
 	Maintenance []string
 	Tick        time.Duration // from a change to the step; 0: DefaultTick
+
+	Notify []notify.Receiver // of notifications about rollouts
 
 	LeaderElection bool
 	LeaseDuration  time.Duration // 0: DefaultLeaseDuration; a leader that cannot renew for two thirds of it stops
@@ -71,12 +75,14 @@ type Controller struct {
 	client   client.Client // without a cache
 	recorder events.EventRecorder
 	metrics  *meters
+	notifier *notify.Notifier
 	election *election // nil: the controller does not wait for the Lease
 	term     int64     // of this leader; 0: without an election
 
 	// The API server has older CRDs, without a field for:
 	noTermField     atomic.Bool // the term
 	noSettingsField atomic.Bool // the controller's settings
+	noRequestsField atomic.Bool // who asked for what
 
 	kubernetes   kubernetes.Interface // to drain nodes
 	passes       sync.WaitGroup       // eviction passes
@@ -110,8 +116,11 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	if c.metrics, err = newMeters(o.Registry, o.Version, o.Commit, newCollector(c.fleet, c.watchErrors, c.writeErrors)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
+	if c.notifier, err = notify.New(o.Notify, "evenkeel-controller/"+o.Version, o.Log, o.Registry); err != nil {
+		return nil, err
+	}
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), admissionv1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("make a scheme: %w", err)
 	}
 	config = rest.CopyConfig(config)
@@ -212,6 +221,8 @@ func mapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	m.Add(v1alpha1.GroupVersion.WithKind("NodeConfigRollout"), meta.RESTScopeRoot)
 	m.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
 	m.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
+	m.Add(admissionv1.SchemeGroupVersion.WithKind("MutatingAdmissionPolicy"), meta.RESTScopeRoot)
+	m.Add(admissionv1.SchemeGroupVersion.WithKind("MutatingAdmissionPolicyBinding"), meta.RESTScopeRoot)
 	return m, nil
 }
 
@@ -250,6 +261,7 @@ func (c *Controller) work(ctx context.Context) error {
 	defer c.passes.Wait()
 	defer end()
 	watches.Go(func() { c.runWatches(watching) })
+	watches.Go(func() { c.notifier.Run(watching) })
 	for !c.watches.complete() {
 		select {
 		case <-ctx.Done():

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +24,8 @@ import (
 func wantSchema(t *testing.T, rollout string, unknown ...string) {
 	t.Helper()
 	status, err := json.Marshal([]operation{{"add", "/status", v1alpha1.NodeConfigRolloutStatus{
-		Controller: policy.DefaultSettings.Publish(), History: []v1alpha1.RolloutOutcome{{Revision: 1, Reason: v1alpha1.HaltInconclusive}},
+		Controller: policy.DefaultSettings.Publish(), History: []v1alpha1.RolloutOutcome{{Revision: 1, Reason: v1alpha1.HaltInconclusive, Requests: []v1alpha1.RolloutRequest{{Kind: v1alpha1.RequestAbort, Time: metav1.Now()}}}},
+		Requests: []v1alpha1.RolloutRequest{{Kind: v1alpha1.RequestAbort, Time: metav1.Now()}},
 	}}})
 	if err != nil {
 		t.Fatal(err)
@@ -44,17 +46,23 @@ func wantSchema(t *testing.T, rollout string, unknown ...string) {
 	})
 }
 
-// The CRD of an older release lacks the reason of an outcome, or the controller's settings, or both.
+// The CRD of an older release lacks requests, the reason of an outcome, or the controller's settings.
 func TestWithAnOlderCRDTheStatusIsWrittenWithoutUnknownFields(t *testing.T) {
 	settings := []string{"status", "properties", "controller"}
 	reason := []string{"status", "properties", "history", "items", "properties", "reason"}
+	requests := []string{"status", "properties", "requests"}
+	requestsOf := []string{"status", "properties", "history", "items", "properties", "requests"}
 	for name, tt := range map[string]struct {
-		missing [][]string
-		unknown []string
+		missing  [][]string
+		unknown  []string
+		warnings int
 	}{
-		"reason":              {[][]string{reason}, []string{"status.history[0].reason"}},
-		"settings":            {[][]string{settings}, []string{"status.controller"}},
-		"reason and settings": {[][]string{reason, settings}, []string{"status.history[0].reason", "status.controller"}},
+		"reason":              {[][]string{reason}, []string{"status.history[0].reason"}, 0},
+		"settings":            {[][]string{settings}, []string{"status.controller"}, 1},
+		"reason and settings": {[][]string{reason, settings}, []string{"status.history[0].reason", "status.controller"}, 1},
+		"requests":            {[][]string{requests, requestsOf}, []string{"status.requests", "status.history[0].requests"}, 1},
+		"all of them": {[][]string{reason, settings, requests, requestsOf},
+			[]string{"status.history[0].reason", "status.controller", "status.requests", "status.history[0].requests"}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			world(t)
@@ -71,6 +79,7 @@ func TestWithAnOlderCRDTheStatusIsWrittenWithoutUnknownFields(t *testing.T) {
 			r := c.fleet.rollouts["older"]
 			halted := rollout.Policy{
 				Claim: rollout.Claim{Name: "older"}, Now: time.Now().Truncate(time.Second),
+				Abort:  rollout.Abort{Revision: 1, Request: rollout.Request{User: "ann"}},
 				Target: rollout.Revision{Number: 1, Namespace: "n", Name: "older-1", UID: "u", SHA256: digest("older")},
 			}
 			result := rollout.Result{
@@ -93,17 +102,20 @@ func TestWithAnOlderCRDTheStatusIsWrittenWithoutUnknownFields(t *testing.T) {
 			if h := st.History; len(h) != 1 || h[0].Outcome != v1alpha1.OutcomeHalted || h[0].Message != "Inconclusive: 2 nodes went NotReady" {
 				t.Errorf("the history is %+v", h)
 			}
-			if has := st.History[0].Reason == v1alpha1.HaltInconclusive; has != (name == "settings") {
+			lacks := func(field string) bool { return slices.Contains(tt.unknown, field) }
+			if has := st.History[0].Reason == v1alpha1.HaltInconclusive; has == lacks("status.history[0].reason") {
 				t.Errorf("the history has the reason: %t", has)
 			}
-			warned := 0
-			if name != "reason" {
-				warned = 1
+			if has := len(st.Requests) == 1; has == lacks("status.requests") {
+				t.Errorf("the status has the requests: %t", has)
 			}
-			if n := strings.Count(log.String(), "the CRD of NodeConfigRollouts is older than this controller"); n != warned {
-				t.Errorf("%d warnings, want %d:\n%s", n, warned, log.String())
+			if has := len(st.History[0].Requests) == 1; has == lacks("status.history[0].requests") {
+				t.Errorf("the history has the requests: %t", has)
 			}
-			if has := st.Controller != nil; has != (name == "reason") {
+			if n := strings.Count(log.String(), "the CRD of NodeConfigRollouts is older than this controller"); n != tt.warnings {
+				t.Errorf("%d warnings, want %d:\n%s", n, tt.warnings, log.String())
+			}
+			if has := st.Controller != nil; has == lacks("status.controller") {
 				t.Errorf("the status has the controller's settings: %t", has)
 			}
 		})

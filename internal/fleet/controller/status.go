@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -33,6 +34,7 @@ func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.
 	st.Attempt, st.Step, st.StepsDone = next.Attempt, int32(next.Step), fmt.Sprintf("%d/%d", min(next.Step, len(p.Steps)), len(p.Steps))
 	st.AttemptTime, st.StartTime, st.StepTime, st.ProgressTime = apiTime(next.AttemptTime), apiTime(next.Started), apiTime(next.StepTime), apiTime(next.ProgressTime)
 	st.Updated = fmt.Sprintf("%d/%d", c.Updated, c.Members)
+	st.Requests = policy.RequestsOf(&o.Status, p)
 	st.Nodes = policy.CountsOf(*c)
 	st.FailedNodes = nil
 	for _, i := range result.Failed[:min(len(result.Failed), v1alpha1.MaxFailedNodes)] {
@@ -126,8 +128,18 @@ func recordSuperseded(st *v1alpha1.NodeConfigRolloutStatus, p *rollout.Policy) {
 	addOutcome(st, v1alpha1.RolloutOutcome{
 		Revision: was.Number, ConfigMap: was.ConfigMapRef.Name, UID: was.ConfigMapRef.UID, SHA256: was.ConfigMapRef.SHA256, Outcome: v1alpha1.OutcomeSuperseded,
 		Message:   fmt.Sprintf("replaced by revision %d", p.Target.Number),
-		StartTime: st.StartTime, EndTime: apiTime(p.Now), Updated: st.Nodes.Updated, Failed: st.Nodes.Failed,
+		StartTime: st.StartTime, EndTime: apiTime(p.Now), Updated: st.Nodes.Updated, Failed: st.Nodes.Failed, Requests: requestsAbout(st, was.Number),
 	})
+}
+
+// requestsAbout returns the requests in a status about a revision, for its outcome.
+func requestsAbout(st *v1alpha1.NodeConfigRolloutStatus, revision int64) (out []v1alpha1.RolloutRequest) {
+	for _, r := range st.Requests {
+		if r.Revision == revision {
+			out = append(out, r)
+		}
+	}
+	return out
 }
 
 // recordOutcome adds the outcome of the target once it has succeeded or was stopped.
@@ -135,7 +147,7 @@ func recordOutcome(st *v1alpha1.NodeConfigRolloutStatus, p *rollout.Policy, resu
 	next := &result.Next
 	out := v1alpha1.RolloutOutcome{
 		Revision: next.Revision, ConfigMap: p.Target.Name, UID: types.UID(p.Target.UID), SHA256: p.Target.SHA256, StartTime: st.StartTime, EndTime: apiTime(p.Now),
-		Updated: st.Nodes.Updated, Failed: st.Nodes.Failed,
+		Updated: st.Nodes.Updated, Failed: st.Nodes.Failed, Requests: requestsAbout(st, next.Revision),
 	}
 	switch h := next.Halt; {
 	case next.Revision == 0:
@@ -153,14 +165,19 @@ func recordOutcome(st *v1alpha1.NodeConfigRolloutStatus, p *rollout.Policy, resu
 	addOutcome(st, out)
 }
 
-// removeReasons removes the reasons of outcomes, and reports whether there were any.
-func removeReasons(st *v1alpha1.NodeConfigRolloutStatus) bool {
-	had := false
+// removeUnknownOfHistory removes the fields from outcomes that an older CRD lacks according to an error, and reports whether
+// there were any.
+func removeUnknownOfHistory(st *v1alpha1.NodeConfigRolloutStatus, err string) (removed bool) {
 	for i := range st.History {
-		had = had || st.History[i].Reason != ""
-		st.History[i].Reason = ""
+		h := &st.History[i]
+		if h.Reason != "" && strings.Contains(err, `].reason"`) {
+			h.Reason, removed = "", true
+		}
+		if h.Requests != nil && strings.Contains(err, `].requests"`) {
+			h.Requests, removed = nil, true
+		}
 	}
-	return had
+	return removed
 }
 
 // addOutcome adds an outcome to the history, newest first, one for each revision. An existing entry changes only if the outcome
@@ -208,6 +225,7 @@ func changesOf(was, is *v1alpha1.NodeConfigRolloutStatus) (changed, decided bool
 func decisionsOf(st *v1alpha1.NodeConfigRolloutStatus) *v1alpha1.NodeConfigRolloutStatus {
 	out := st.DeepCopy()
 	out.Controller = nil // for other programs
+	out.Requests = nil   // for people
 	out.Message, out.Updated, out.Nodes, out.ProgressTime, out.FailedNodes = "", "", v1alpha1.RolloutCounts{}, nil, nil
 	for i := range out.Conditions {
 		out.Conditions[i].Message = ""

@@ -109,6 +109,7 @@ func (c *Controller) policyOf(ctx context.Context, r *rolloutEntry, o *v1alpha1.
 		return rollout.Policy{}, rollout.Progress{}, err
 	}
 	in.Now, _ = c.fleet.timeOf(r)
+	in.Verifies = policy.HasNewUser(o) && !c.noRequestsField.Load() && c.usersAreVerified(ctx)
 	if o.Status.UpdateRevision == nil {
 		in.Assigned = c.fleet.assignedNumbers(o.Name)
 	}
@@ -164,6 +165,7 @@ func (c *Controller) record(ctx context.Context, r *rolloutEntry, in *planInput,
 	if result.RequeueAfter > 0 {
 		next = earliest(next, planned.Add(result.RequeueAfter))
 	}
+	next = earliest(next, c.notifier.Rollout(c.fleet.object(r), len(result.Moves) > 0, c.fleet.now()))
 	if in.policy.Invalid != "" {
 		next = earliest(next, planned.Add(invalidInterval))
 	}
@@ -176,6 +178,9 @@ func (c *Controller) recordStatus(ctx context.Context, r *rolloutEntry, in *plan
 	st := statusOf(o, &in.policy, result, in.nodes, c.fleet.identifyHistory(o))
 	if st.Controller = nil; !c.noSettingsField.Load() {
 		st.Controller = c.settings.Publish()
+	}
+	if c.noRequestsField.Load() {
+		st.Requests = nil
 	}
 	changed, decided := changesOf(&o.Status, &st)
 	interval := countsInterval
@@ -207,7 +212,13 @@ func (c *Controller) recordStatus(ctx context.Context, r *rolloutEntry, in *plan
 // one. The reason of an outcome is still in its message. Without the settings, other programs use the defaults.
 func (c *Controller) removeUnknown(st *v1alpha1.NodeConfigRolloutStatus, err error) (removed bool) {
 	if strings.Contains(err.Error(), `"status.history[`) {
-		removed = removeReasons(st)
+		removed = removeUnknownOfHistory(st, err.Error())
+	}
+	if st.Requests != nil && strings.Contains(err.Error(), `"status.requests"`) {
+		st.Requests, removed = nil, true
+		if !c.noRequestsField.Swap(true) {
+			c.log.Warn("the status of rollouts does not say who asked for what: the CRD of NodeConfigRollouts is older than this controller; run kubectl apply -k config/default, then restart the controller")
+		}
 	}
 	if st.Controller != nil && strings.Contains(err.Error(), `"status.controller"`) {
 		st.Controller, removed = nil, true

@@ -26,7 +26,9 @@ type action struct {
 	means   string // an explanation, in a sentence or two
 	command string // the equivalent command, without the rollout's name
 	grave   bool   // it cannot simply be undone
-	change  steer.Change
+	change  func(steer.By) steer.Change
+	// reason is whether the rollout shows a reason for the action.
+	reason bool
 	// observed requires a status for the newest spec.
 	observed bool
 	// of is the part of the rollout that must not have changed since the user saw it. In an emergency, pausing and aborting must not
@@ -56,17 +58,17 @@ const (
 
 var actions = []action{
 	{"pause", "Pause", "No further nodes get the revision. Nodes in flight finish, nodes that join get it, and a rollback finishes.",
-		"pause", false, steer.Pause, false, ofRollout, restartsNone},
+		"pause", false, steer.Pause, true, false, ofRollout, restartsNone},
 	{"resume", "Resume", "The pause ends. A halt, a freeze, or a missing approval stays.",
-		"resume", false, steer.Resume, false, ofRevision, restartsPending},
+		"resume", false, func(steer.By) steer.Change { return steer.Resume }, false, false, ofRevision, restartsPending},
 	{"promote", "Promote", "The rollout passes its current pause and continues with the next step. Limits and the failure policy still apply.",
-		"promote", false, steer.Promote(false), true, ofStep, restartsPending},
+		"promote", false, func(by steer.By) steer.Change { return steer.Promote(false, by) }, true, true, ofStep, restartsPending},
 	{"promote-full", "Promote to the end", "The rollout passes this and every later pause. Limits and the failure policy still apply.",
-		"promote --full", false, steer.Promote(true), true, ofStep, restartsPending},
+		"promote --full", false, func(by steer.By) steer.Change { return steer.Promote(true, by) }, true, true, ofStep, restartsPending},
 	{"abort", "Abort", "The revision is stopped permanently. Nodes that run it keep it.",
-		"abort", true, steer.Abort(false), true, ofRevision, restartsNone},
+		"abort", true, func(by steer.By) steer.Change { return steer.Abort(false, by) }, true, true, ofRevision, restartsNone},
 	{"abort-rollback", "Abort and roll back", "The revision is stopped permanently, and its nodes return to the last succeeded revision.",
-		"abort --rollback", true, steer.Abort(true), true, ofRevision, restartsBack},
+		"abort --rollback", true, func(by steer.By) steer.Change { return steer.Abort(true, by) }, true, true, ofRevision, restartsBack},
 }
 
 // actionView is an action as the page shows it.
@@ -76,7 +78,8 @@ type actionView struct {
 	Means   string `json:"means"`
 	Command string `json:"command"`
 	Grave   bool   `json:"grave,omitempty"`
-	Not     string `json:"not,omitempty"` // why it is not available; empty: it is
+	Not     string `json:"not,omitempty"`    // why it is not available; empty: it is
+	Reason  bool   `json:"reason,omitempty"` // the page asks for a reason
 	// Restarts is the key in rolloutView.RestartCosts of the nodes whose kubelets restart; empty: none do.
 	Restarts restarts `json:"restarts,omitempty"`
 }
@@ -85,11 +88,11 @@ type actionView struct {
 func offered(r *v1alpha1.NodeConfigRollout, mayNot string) []actionView {
 	var out []actionView
 	for _, a := range actions {
-		v := actionView{Verb: a.verb, Title: a.title, Means: a.means, Command: "kubectl evenkeel rollout " + a.command + " " + r.Name, Grave: a.grave, Restarts: a.restarts}
+		v := actionView{Verb: a.verb, Title: a.title, Means: a.means, Command: "kubectl evenkeel rollout " + a.command + " " + r.Name, Grave: a.grave, Reason: a.reason, Restarts: a.restarts}
 		copied := r.DeepCopy()
 		words, err := "has no revision", error(nil)
 		if r.Status.UpdateRevision != nil || !a.observed {
-			words, err = a.change(copied)
+			words, err = a.change(steer.By{})(copied)
 		}
 		switch {
 		case mayNot != "":
@@ -124,10 +127,16 @@ func (s *Server) mayNot(ctx context.Context, name string) (string, error) {
 	return words + ": ask an administrator for the role evenkeel-operator", nil
 }
 
-// request is the body of a request for an action: the state of the rollout that the user saw.
-type request struct {
+// seen is the state of the rollout that the user saw.
+type seen struct {
 	Revision int64 `json:"revision"`
 	Step     int32 `json:"step"`
+}
+
+// request is the body of a request for an action.
+type request struct {
+	seen
+	Reason string `json:"reason"`
 }
 
 // act handles a request for an action.
@@ -139,13 +148,18 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var o request
-	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10))
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4<<10))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&o); err != nil {
 		s.fail(w, http.StatusBadRequest, fmt.Errorf("cannot parse the request: %w", err))
 		return
 	}
-	words, err := carryOut(r.Context(), s.api, name, actions[i], o)
+	by, err := steer.ByMe(r.Context(), s.api, o.Reason)
+	if err != nil {
+		s.fail(w, http.StatusBadRequest, err)
+		return
+	}
+	words, err := carryOut(r.Context(), s.api, name, actions[i], by, o.seen)
 	if err != nil {
 		s.logf("%s of rollout %s: %v", verb, name, err)
 		s.fail(w, http.StatusConflict, describe.WithAdvice(err, s.o.Version))
@@ -159,16 +173,16 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 var errMoved = errors.New("has changed since the page was updated: review it and try again")
 
 // carryOut applies an action, if the rollout has not changed since the user saw it.
-func carryOut(ctx context.Context, c client.Client, name string, a action, o request) (string, error) {
+func carryOut(ctx context.Context, c client.Client, name string, a action, by steer.By, o seen) (string, error) {
 	change := func(r *v1alpha1.NodeConfigRollout) (string, error) {
-		now := request{Step: r.Status.Step}
+		now := seen{Step: r.Status.Step}
 		if u := r.Status.UpdateRevision; u != nil {
 			now.Revision = u.Number
 		}
 		if a.of >= ofRevision && now.Revision != o.Revision || a.of == ofStep && now.Step != o.Step {
 			return "", errMoved
 		}
-		return a.change(r)
+		return a.change(by)(r)
 	}
 	if a.observed {
 		return steer.EditObserved(ctx, c, name, o.Revision, change)

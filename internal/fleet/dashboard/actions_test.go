@@ -106,6 +106,56 @@ func TestAnActionWritesWhatTheCommandLineWrites(t *testing.T) {
 	}
 }
 
+func TestAnActionWritesItsReason(t *testing.T) {
+	for verb, want := range map[string]func(*v1alpha1.NodeConfigRolloutSpec) string{
+		"pause":          func(s *v1alpha1.NodeConfigRolloutSpec) string { return s.PausedReason },
+		"promote":        func(s *v1alpha1.NodeConfigRolloutSpec) string { return s.Approval.Reason },
+		"promote-full":   func(s *v1alpha1.NodeConfigRolloutSpec) string { return s.Approval.Reason },
+		"abort":          func(s *v1alpha1.NodeConfigRolloutSpec) string { return s.Abort.Reason },
+		"abort-rollback": func(s *v1alpha1.NodeConfigRolloutSpec) string { return s.Abort.Reason },
+	} {
+		t.Run(verb, func(t *testing.T) {
+			s, _ := served(t, true, waiting())
+			post := func(reason string) (int, string) {
+				return answer(s, asked(http.MethodPost, "/api/rollouts/workers/"+verb, `{"revision":3,"step":1,"reason":"`+reason+`"}`))
+			}
+			if code, body := post(strings.Repeat("é", 257)); code != 400 || !strings.Contains(body, "the reason has 257 characters, more than the limit of 256") {
+				t.Errorf("a long reason: %d %s", code, body)
+			}
+			if code, body := post("a storm"); code != 200 {
+				t.Fatalf("the answer is %d %s", code, body)
+			}
+			var r v1alpha1.NodeConfigRollout
+			if err := s.api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r); err != nil {
+				t.Fatal(err)
+			}
+			if got := want(&r.Spec); got != "a storm" {
+				t.Errorf("the reason is %q", got)
+			}
+		})
+	}
+}
+
+func TestRequestsAreShownWithTheirNames(t *testing.T) {
+	r := waiting()
+	r.Status.Requests = []v1alpha1.RolloutRequest{
+		{Kind: v1alpha1.RequestPause, User: "ann\x1b[2J", Reason: "a storm", Time: metav1.Now()},
+		{Kind: v1alpha1.RequestAbort, Revision: 3, User: "bob", Verified: true, Time: metav1.Now()},
+	}
+	v := viewOf(r, metav1.Now().Time)
+	if len(v.Requests) != 2 || strings.Contains(v.Requests[0].Words, "\x1b") || !strings.HasSuffix(v.Requests[0].Words, " (claimed): a storm") || v.Requests[1].Words != "aborted by bob" {
+		t.Errorf("it shows %+v", v.Requests)
+	}
+	s, _ := served(t, true, r)
+	d, err := s.detail(t.Context(), "workers", metav1.Now().Time)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := d.History[0].Requested; len(got) != 1 || got[0] != "aborted by bob" {
+		t.Errorf("the history shows %q", got)
+	}
+}
+
 func TestAnEmergencyDoesNotWaitForAStepThatHasPassed(t *testing.T) {
 	for verb, seen := range map[string]string{"pause": `{"revision":2}`, "abort": `{"revision":3,"step":0}`, "abort-rollback": `{"revision":3,"step":0}`} {
 		s, _ := served(t, true, waiting())

@@ -36,6 +36,8 @@ type rolloutView struct {
 	Paused   bool         `json:"paused,omitempty"`
 	Started  *time.Time   `json:"started,omitempty"`
 	Stopped  *time.Time   `json:"stopped,omitempty"`
+	// Requests say who asked for what, and why.
+	Requests []requestView `json:"requests,omitempty"`
 	// RestartCosts says what restarts cost pods, where they do.
 	RestartCosts map[restarts]string `json:"restartCosts,omitempty"`
 	Version      string              `json:"version"` // resource version; the page reads the details again when it changes
@@ -45,6 +47,11 @@ type stepView struct {
 	Words string     `json:"words"`
 	State string     `json:"state"`           // done, now or next
 	Until *time.Time `json:"until,omitempty"` // the end of a timed pause
+}
+
+type requestView struct {
+	Words string    `json:"words"`
+	Time  time.Time `json:"time"`
 }
 
 type countView struct {
@@ -107,6 +114,9 @@ func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 			v.Steps = append(v.Steps, step)
 		}
 	}
+	for _, x := range st.Requests {
+		v.Requests = append(v.Requests, requestView{describe.RequestWords(x), x.Time.Time})
+	}
 	n := &st.Nodes
 	for _, c := range []countView{
 		{rollout.Updated.String(), n.Updated}, {rollout.Soaking.String(), n.Soaking}, {rollout.Trial.String(), n.Trial},
@@ -159,6 +169,8 @@ type pastView struct {
 	query.Revision
 	Ago   string `json:"ago,omitempty"`
 	Ended string `json:"ended,omitempty"`
+	// Requested describes the requests about the revision.
+	Requested []string `json:"requested,omitempty"`
 }
 
 // changesView lists the changes of a revision.
@@ -199,6 +211,9 @@ func (s *Server) detail(ctx context.Context, name string, now time.Time) (*rollo
 		}
 		if p.EndTime != nil {
 			v.Ended = describe.Age(*p.EndTime, now) + " ago"
+		}
+		for _, x := range p.Requests {
+			v.Requested = append(v.Requested, describe.RequestWords(x))
 		}
 		d.History = append(d.History, v)
 	}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,7 +31,7 @@ import (
 func served(t *testing.T, may bool, objects ...client.Object) (*Server, *strings.Builder) {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.NodeConfigRollout{}).
@@ -160,7 +161,7 @@ func TestWhatCannotBeReadIsRefusedAndChangesNothing(t *testing.T) {
 		{"/api/rollouts/workers/delete", "{}", 404, `there is no action \"delete\"`},
 		{"/api/rollouts/workers/pause", "paused", 400, "cannot parse the request"},
 		{"/api/rollouts/workers/pause", `{"paused":true}`, 400, "unknown field"},
-		{"/api/rollouts/workers/pause", `{"revision":` + strings.Repeat("1", 2000) + `}`, 400, "cannot parse the request"},
+		{"/api/rollouts/workers/pause", `{"revision":` + strings.Repeat("1", 5000) + `}`, 400, "cannot parse the request"},
 		{"/api/rollouts/others/pause", "{}", 409, `rollout \"others\" does not exist; existing rollouts: workers`},
 		{"/api/rollouts/workers/promote", `{"revision":7,"step":1}`, 409, "is at revision 3, not 7"},
 		{"/api/rollouts/workers/promote", `{"revision":3,"step":0}`, 409, "has changed since the page was updated"},

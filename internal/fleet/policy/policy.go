@@ -35,6 +35,9 @@ type Input struct {
 	Assigned []int64
 	Settings Settings
 	Now      time.Time
+	// Verifies is whether the API server writes the user's name into requests that the status does not record yet. Only the
+	// controller knows.
+	Verifies bool
 }
 
 // Build returns the policy of a rollout, and the progress in its status. If the spec or the template is invalid,
@@ -58,6 +61,7 @@ func Build(in Input) (rollout.Policy, rollout.Progress) {
 	if err != nil {
 		p.Invalid, p.Target = err.Error(), RevisionOf(r.Status.UpdateRevision)
 	}
+	verifyRequests(&p, &r.Status, in.Verifies)
 	p.LastSucceeded = lastSucceeded(&r.Status, in.Revisions, p.Target)
 	p.Stopped = stopped(&r.Status, in.Revisions, p.Target)
 	return p, ProgressOf(&r.Status)

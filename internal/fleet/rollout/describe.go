@@ -72,13 +72,13 @@ func (d *planner) describe() (phase, message string) {
 	case h != nil:
 		return d.describeHalt(revision, h)
 	case d.p.Frozen:
-		return PhaseFrozen, "spec.frozen: no node moves, not even new nodes; " + d.summary() + "; continue with: kubectl evenkeel rollout unfreeze " + d.p.Name
+		return PhaseFrozen, d.p.frozenWords() + "no node moves, not even new nodes; " + d.summary() + "; continue with: kubectl evenkeel rollout unfreeze " + d.p.Name
 	case d.counts.Members == 0:
 		return PhaseNoNodes, d.noNodesMessage()
 	case d.complete:
 		return PhaseComplete, revision + ": " + d.summary()
 	case d.p.Paused:
-		return PhasePaused, fmt.Sprintf("spec.paused; %s: %s; continue with: kubectl evenkeel rollout resume %s", revision, d.summary(), d.p.Name)
+		return PhasePaused, fmt.Sprintf("spec.paused%s; %s: %s; continue with: kubectl evenkeel rollout resume %s", d.p.Pauser.words(), revision, d.summary(), d.p.Name)
 	case d.pausing() && d.p.Steps[d.next.Step].Pause == 0:
 		return PhaseAwaitingApproval, fmt.Sprintf("%s: %s steps done; waiting for approval: kubectl evenkeel rollout promote %s; %s", revision, d.steps(), d.p.Name, d.summary())
 	case d.pausing():
@@ -99,7 +99,7 @@ func (d *planner) waitSuffix() string {
 func (d *planner) describeHalt(revision string, h *Halt) (phase, message string) {
 	what := fmt.Sprintf("%s was stopped (%s): %s", revision, h.Reason, h.Message)
 	if d.p.Frozen {
-		what += "; spec.frozen: no node moves"
+		what += "; " + d.p.frozenWords() + "no node moves"
 	}
 	again := fmt.Sprintf("; push a fixed configuration, or: kubectl evenkeel rollout retry %s", d.p.Name)
 	if d.lastGood().Number != 0 && !d.lastGood().Gone {

@@ -161,11 +161,11 @@ func (w *world) happen(t *rapid.T) {
 	case 3:
 		p.Frozen = yes
 	case 4:
-		p.Abort = Abort{p.Target.Number, yes}
+		p.Abort = Abort{Revision: p.Target.Number, Rollback: yes}
 	case 5:
 		p.Abort, p.Retry = Abort{}, Retry{Revision: p.Target.Number, Attempt: w.progress.Attempt + 1}
 	case 6:
-		p.Approval = Approval{p.Target.Number, rapid.IntRange(0, 5).Draw(t, "step")}
+		p.Approval = Approval{Revision: p.Target.Number, Step: rapid.IntRange(0, 5).Draw(t, "step")}
 	case 7:
 		w.add(1, 2)
 		for range rapid.IntRange(0, 3).Draw(t, "more") {

@@ -74,10 +74,20 @@ func (w *world) set(cmd, key, value string) error {
 		}
 	case "approve":
 		step, err := strconv.Atoi(key)
-		p.Approval = Approval{p.Target.Number, step}
+		p.Approval = Approval{Revision: p.Target.Number, Step: step}
 		return err
 	case "abort":
-		p.Abort = Abort{p.Target.Number, key == "rollback"}
+		p.Abort = Abort{p.Target.Number, key == "rollback", p.Pauser}
+	case "by": // of the pause, the freeze, and an abort that follows
+		switch key {
+		case "user":
+			p.Pauser.User = value
+		case "verified":
+			p.Pauser.Verified = value == "true"
+		case "reason":
+			p.Pauser.Reason = strings.ReplaceAll(value, "_", " ")
+		}
+		p.Freezer = p.Pauser
 	case "retry":
 		p.Abort = Abort{}
 		p.Retry = Retry{p.Target.Number, w.progress.Attempt + 1, nil}

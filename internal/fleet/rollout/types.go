@@ -40,12 +40,14 @@ func (s Step) IsPause() bool { return s.Nodes == Amount{} }
 type Approval struct {
 	Revision int64
 	Step     int
+	Request
 }
 
 // Abort stops a revision.
 type Abort struct {
 	Revision int64
 	Rollback bool
+	Request
 }
 
 // Retry starts another attempt of a revision.
@@ -72,8 +74,9 @@ type Policy struct {
 	// Since is since when the fleet has been observed without a gap. Timeouts do not begin earlier.
 	Since time.Time
 
-	Paused, Frozen bool
-	NewNodesTarget bool // new nodes get Target, not LastSucceeded
+	Paused, Frozen  bool
+	Pauser, Freezer Request // who paused and froze the rollout, and why
+	NewNodesTarget  bool    // new nodes get Target, not LastSucceeded
 
 	MaxUnavailable          Amount
 	MaxJoining              *Amount // nil: as MaxUnavailable

@@ -116,6 +116,12 @@ func Edit(ctx context.Context, c client.Client, name string, change Change) (str
 			return "", fmt.Errorf("rollout %q %w; nothing was changed", name, err)
 		}
 		_, err = Patch(ctx, c, r, edited)
+		if lacksBy(err) {
+			if withoutBy(&edited.Spec) {
+				words += "; the reason was not stored, because the cluster's CRDs are older than this command: kubectl apply -k config/default"
+			}
+			_, err = Patch(ctx, c, r, edited)
+		}
 		if apierrors.IsConflict(err) && try < MostConflicts {
 			continue
 		}

@@ -21,11 +21,15 @@ import (
 type Change func(*v1alpha1.NodeConfigRollout) (string, error)
 
 // Pause stops assigning the revision to further nodes.
-func Pause(r *v1alpha1.NodeConfigRollout) (string, error) {
+func Pause(by By) Change {
+	return func(r *v1alpha1.NodeConfigRollout) (string, error) { return pause(r, by) }
+}
+
+func pause(r *v1alpha1.NodeConfigRollout, by By) (string, error) {
 	if r.Spec.Paused {
 		return "is paused already: nothing changes", nil
 	}
-	r.Spec.Paused = true
+	r.Spec.Paused, r.Spec.PausedBy, r.Spec.PausedReason = true, by.User, by.Reason
 	if Halted(r) {
 		return "paused; the rollout is " + HaltWords(r), nil
 	}
@@ -33,12 +37,14 @@ func Pause(r *v1alpha1.NodeConfigRollout) (string, error) {
 }
 
 // Freeze stops all assignments, including those of rollbacks and to nodes that join.
-func Freeze(r *v1alpha1.NodeConfigRollout) (string, error) {
-	if r.Spec.Frozen {
-		return "is frozen already: nothing changes", nil
+func Freeze(by By) Change {
+	return func(r *v1alpha1.NodeConfigRollout) (string, error) {
+		if r.Spec.Frozen {
+			return "is frozen already: nothing changes", nil
+		}
+		r.Spec.Frozen, r.Spec.FrozenBy, r.Spec.FrozenReason = true, by.User, by.Reason
+		return "frozen: the controller writes no NodeConfigs; continue with: kubectl evenkeel rollout unfreeze " + r.Name, nil
 	}
-	r.Spec.Frozen = true
-	return "frozen: the controller writes no NodeConfigs; continue with: kubectl evenkeel rollout unfreeze " + r.Name, nil
 }
 
 // Unfreeze ends a freeze.
@@ -46,7 +52,7 @@ func Unfreeze(r *v1alpha1.NodeConfigRollout) (string, error) {
 	if !r.Spec.Frozen {
 		return "is not frozen: nothing changes", nil
 	}
-	r.Spec.Frozen = false
+	r.Spec.Frozen, r.Spec.FrozenBy, r.Spec.FrozenReason = false, "", ""
 	return "unfrozen; " + nextUnlessHalted(r), nil
 }
 
@@ -54,7 +60,7 @@ func Unfreeze(r *v1alpha1.NodeConfigRollout) (string, error) {
 func Resume(r *v1alpha1.NodeConfigRollout) (string, error) {
 	switch {
 	case r.Spec.Paused:
-		r.Spec.Paused = false
+		r.Spec.Paused, r.Spec.PausedBy, r.Spec.PausedReason = false, "", ""
 		return "resumed; " + nextUnlessHalted(r), nil
 	case Halted(r):
 		return "", haltedError(r)
@@ -106,11 +112,11 @@ func orUndo(r *v1alpha1.NodeConfigRollout) string {
 }
 
 // Promote lets a rollout pass the pause at which it waits; with full, every later pause as well.
-func Promote(full bool) Change {
-	return func(r *v1alpha1.NodeConfigRollout) (string, error) { return promote(r, full) }
+func Promote(full bool, by By) Change {
+	return func(r *v1alpha1.NodeConfigRollout) (string, error) { return promote(r, full, by) }
 }
 
-func promote(r *v1alpha1.NodeConfigRollout, full bool) (string, error) {
+func promote(r *v1alpha1.NodeConfigRollout, full bool, by By) (string, error) {
 	steps, err := describe.StepsOf(r)
 	if err != nil {
 		return "", err
@@ -132,7 +138,7 @@ func promote(r *v1alpha1.NodeConfigRollout, full bool) (string, error) {
 	if p := r.Spec.Approval; p != nil && p.Revision == revision && int(p.Step) >= target {
 		return fmt.Sprintf("has the approval of revision %d up to %s already: nothing changes", revision, describe.StepName(steps, min(int(p.Step), last))), nil
 	}
-	r.Spec.Approval = &v1alpha1.RolloutApproval{Revision: revision, Step: int32(target)}
+	r.Spec.Approval = &v1alpha1.RolloutApproval{Revision: revision, Step: int32(target), RequestedBy: by.User, Reason: by.Reason}
 	words := fmt.Sprintf("promoted: revision %d passes %s", revision, describe.StepName(steps, target))
 	if full {
 		words = fmt.Sprintf("promoted: revision %d passes every pause", revision)
@@ -141,11 +147,11 @@ func promote(r *v1alpha1.NodeConfigRollout, full bool) (string, error) {
 }
 
 // Abort stops the revision permanently; with rollback, its nodes return to the last succeeded revision.
-func Abort(rollback bool) Change {
-	return func(r *v1alpha1.NodeConfigRollout) (string, error) { return abort(r, rollback) }
+func Abort(rollback bool, by By) Change {
+	return func(r *v1alpha1.NodeConfigRollout) (string, error) { return abort(r, rollback, by) }
 }
 
-func abort(r *v1alpha1.NodeConfigRollout, rollback bool) (string, error) {
+func abort(r *v1alpha1.NodeConfigRollout, rollback bool, by By) (string, error) {
 	st := &r.Status
 	revision := st.UpdateRevision.Number
 	there := r.Spec.Abort != nil && r.Spec.Abort.Revision == revision
@@ -157,7 +163,7 @@ func abort(r *v1alpha1.NodeConfigRollout, rollback bool) (string, error) {
 	case st.Phase == v1alpha1.RolloutComplete && !rollback:
 		return "", fmt.Errorf("is complete: there is nothing to stop; to roll back: kubectl evenkeel rollout abort %s --rollback%s", r.Name, orUndo(r))
 	}
-	r.Spec.Abort = &v1alpha1.RolloutAbort{Revision: revision, Rollback: rollback}
+	r.Spec.Abort = &v1alpha1.RolloutAbort{Revision: revision, Rollback: rollback, RequestedBy: by.User, Reason: by.Reason}
 	words := fmt.Sprintf("aborted: revision %d stops, and nodes that run it keep it; ", revision)
 	if rollback {
 		words = fmt.Sprintf("aborted: revision %d stops, and its nodes roll back; ", revision)

@@ -107,6 +107,7 @@ export class Rollouts {
     const d = this.detail?.name === r.name ? this.detail : null;
     return [
       r.message && h("p", { class: "message" }, r.message),
+      r.requests && h("ul", { class: "requests", "aria-label": "Requests" }, r.requests.map((q) => h("li", {}, q.words, h("span", { class: "muted" }, ` · ${ago(q.time)} ago`)))),
       r.steps && [h("h4", {}, "Steps"), h("ol", { class: "steps" }, r.steps.map((s) =>
         h("li", { "data-state": s.state, "aria-current": s.state === "now" ? "step" : null },
           h("span", { class: "mark", "aria-hidden": "true" }, s.state === "done" ? "✓" : s.state === "now" ? "▶" : ""),
@@ -145,7 +146,7 @@ export class Rollouts {
   history(r, d) {
     return h("div", { class: "scroll" }, h("table", { class: "history", "aria-label": "Revisions of " + r.name },
       h("thead", {}, h("tr", {}, ["Revision", "Outcome", "Nodes", "Started"].map((t) => h("th", { scope: "col" }, t)))),
-      h("tbody", {}, [...d.history].reverse().map((p) => h("tr", {}, h("th", { scope: "row" }, String(p.revision)), h("td", { title: p.message }, p.outcome ?? "", p.reason && `: ${p.reason}`, p.gone ? " (gone)" : ""),
+      h("tbody", {}, [...d.history].reverse().map((p) => h("tr", {}, h("th", { scope: "row" }, String(p.revision)), h("td", { title: p.message }, p.outcome ?? "", p.reason && `: ${p.reason}`, p.gone ? " (gone)" : "", p.requested?.map((q) => h("span", { class: "muted requested" }, q))),
         h("td", {}, [p.updated && `${p.updated} updated`, p.failed && `${p.failed} failed`].filter(Boolean).join(", ")), h("td", {}, p.ago ?? ""))))));
   }
 
@@ -167,6 +168,8 @@ export class Rollouts {
     $("confirm-cost").hidden = !$("confirm-cost").textContent;
     $("confirm-command").textContent = a.command;
     $("confirm-error").textContent = "";
+    $("confirm-reason").value = "";
+    $("confirm-reason-label").hidden = !a.reason;
     const yes = $("confirm-yes");
     yes.textContent = a.title;
     yes.disabled = false;
@@ -183,7 +186,7 @@ export class Rollouts {
     $("confirm-error").textContent = "";
     try {
       const response = await ask(`api/rollouts/${encodeURIComponent(r.name)}/${a.verb}`, {
-        method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ revision: r.revision ?? 0, step: r.step }),
+        method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ revision: r.revision ?? 0, step: r.step, reason: a.reason ? $("confirm-reason").value : "" }),
       });
       this.done = (await response.json()).words;
       this.doneAt = Date.now();

@@ -1,0 +1,136 @@
+package notify
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+var began = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+
+func at(seconds int) metav1.Time {
+	return metav1.NewTime(began.Add(time.Duration(seconds) * time.Second))
+}
+
+// rolloutIn returns a rollout in a phase, at revision 3.
+func rolloutIn(phase v1alpha1.RolloutPhase, with ...func(*v1alpha1.NodeConfigRolloutStatus)) *v1alpha1.NodeConfigRollout {
+	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "workers", UID: "uid"}}
+	st := &r.Status
+	st.Phase, st.Message, st.Attempt, st.UpdateRevision = phase, "what happens", 1, &v1alpha1.RolloutRevision{Number: 3}
+	st.StepTime, st.ProgressTime = new(at(10)), new(at(20))
+	for _, f := range with {
+		f(st)
+	}
+	return r
+}
+
+func halted(st *v1alpha1.NodeConfigRolloutStatus) {
+	st.Halt = &v1alpha1.RolloutHalt{Revision: 3, Attempt: 1, Reason: v1alpha1.HaltTooManyFailures, Time: at(30)}
+}
+
+func is(kind, reason string) func(*v1alpha1.NodeConfigRolloutStatus) {
+	return func(st *v1alpha1.NodeConfigRolloutStatus) {
+		st.Conditions = append(st.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: kind + " message", LastTransitionTime: at(40)})
+	}
+}
+
+func counts(blocked, trial, draining int32) func(*v1alpha1.NodeConfigRolloutStatus) {
+	return func(st *v1alpha1.NodeConfigRolloutStatus) {
+		st.Nodes.Blocked, st.Nodes.Trial, st.Nodes.Draining = blocked, trial, draining
+	}
+}
+
+func TestEventsOfAState(t *testing.T) {
+	stamp := func(seconds int) string { return fmt.Sprint(began.Unix() + int64(seconds)) }
+	for name, tt := range map[string]struct {
+		r      *v1alpha1.NodeConfigRollout
+		moving bool
+		want   []string // id: message
+	}{
+		"progressing":                    {rolloutIn(v1alpha1.RolloutProgressing), false, nil},
+		"halted":                         {rolloutIn(v1alpha1.RolloutHalted, halted), false, []string{"uid.3.1.Halted." + stamp(30) + ": what happens"}},
+		"rolling back":                   {rolloutIn(v1alpha1.RolloutRollingBack, halted), true, []string{"uid.3.1.Halted." + stamp(30) + ": what happens"}},
+		"halted is degraded, said once":  {rolloutIn(v1alpha1.RolloutHalted, halted, is(v1alpha1.ConditionDegraded, "NodesFailed")), false, []string{"uid.3.1.Halted." + stamp(30) + ": what happens"}},
+		"waiting for an approval":        {rolloutIn(v1alpha1.RolloutAwaitingApproval), false, []string{"uid.3.1.AwaitingApproval." + stamp(10) + ": what happens"}},
+		"at a timed pause":               {rolloutIn(v1alpha1.RolloutWaiting), false, nil},
+		"complete":                       {rolloutIn(v1alpha1.RolloutComplete, is(v1alpha1.ConditionComplete, "AllUpdated")), false, []string{"uid.3.1.Complete." + stamp(40) + ": what happens"}},
+		"blocked":                        {rolloutIn(v1alpha1.RolloutProgressing, counts(1, 0, 0)), false, []string{"uid.3.1.Blocked." + stamp(20) + ": what happens"}},
+		"blocked and stuck":              {rolloutIn(v1alpha1.RolloutStuck, counts(1, 0, 0)), false, []string{"uid.3.1.Blocked." + stamp(20) + ": what happens"}},
+		"blocked, another node in trial": {rolloutIn(v1alpha1.RolloutProgressing, counts(1, 1, 0)), false, nil},
+		"blocked, another node drains":   {rolloutIn(v1alpha1.RolloutProgressing, counts(1, 0, 1)), false, nil},
+		"blocked, other nodes move":      {rolloutIn(v1alpha1.RolloutProgressing, counts(1, 0, 0)), true, nil},
+		"blocked and paused":             {rolloutIn(v1alpha1.RolloutPaused, counts(1, 0, 0)), false, nil},
+		"degraded": {rolloutIn(v1alpha1.RolloutProgressing, is(v1alpha1.ConditionDegraded, "NodesFailed")), false,
+			[]string{"uid.3.1.Degraded-NodesFailed." + stamp(40) + ": Degraded message"}},
+		"complete and degraded": {rolloutIn(v1alpha1.RolloutComplete, is(v1alpha1.ConditionComplete, "AllUpdated"), is(v1alpha1.ConditionDegraded, "AgentsSilent")), false,
+			[]string{"uid.3.1.Complete." + stamp(40) + ": what happens", "uid.3.1.Degraded-AgentsSilent." + stamp(40) + ": Degraded message"}},
+		"without a revision": {rolloutIn(v1alpha1.RolloutInvalid, is(v1alpha1.ConditionDegraded, "TemplateInvalid"), func(st *v1alpha1.NodeConfigRolloutStatus) { st.UpdateRevision = nil }), false,
+			[]string{"uid.0.1.Degraded-TemplateInvalid." + stamp(40) + ": Degraded message"}},
+		"without a status": {&v1alpha1.NodeConfigRollout{}, false, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, e := range EventsOf(tt.r, tt.moving) {
+				got = append(got, e.ID+": "+e.Data.Message)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("(-want, +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestTheFormatOfAnEvent(t *testing.T) {
+	r := rolloutIn(v1alpha1.RolloutHalted, halted, func(st *v1alpha1.NodeConfigRolloutStatus) {
+		st.FailedNodes = []v1alpha1.FailedNode{{Name: "node-7", Message: "not sent"}}
+		st.Requests = []v1alpha1.RolloutRequest{{Kind: v1alpha1.RequestPause, User: "ann", Reason: "a storm", Time: at(5)}}
+	})
+	got, err := json.MarshalIndent(EventsOf(r, false)[0], "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, nodes, _ := strings.Cut(string(got), `"nodes": {`)
+	_, tail, _ := strings.Cut(nodes, "},")
+	want := `{
+ "specversion": "1.0",
+ "id": "uid.3.1.Halted.1772600797",
+ "source": "/apis/evenkeel.dev/v1alpha1/nodeconfigrollouts/workers",
+ "type": "dev.evenkeel.rollout.halted",
+ "subject": "workers",
+ "time": "2026-03-04T05:06:37Z",
+ "datacontenttype": "application/json",
+ "data": {
+  "kind": "Halted",
+  "rollout": "workers",
+  "uid": "uid",
+  "revision": 3,
+  "attempt": 1,
+  "phase": "Halted",
+  "reason": "TooManyFailures",
+  "message": "what happens",
+  "step": 0,
+  
+  "failedNodes": [
+   "node-7"
+  ],
+  "requests": [
+   {
+    "kind": "Pause",
+    "user": "ann",
+    "reason": "a storm",
+    "time": "2026-03-04T05:06:12Z"
+   }
+  ]
+ }
+}`
+	if diff := cmp.Diff(want, head+tail); diff != "" {
+		t.Errorf("(-want, +got)\n%s", diff)
+	}
+}

@@ -1,0 +1,238 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+const (
+	mostQueued   = 100             // events for one receiver that wait
+	mostAge      = 24 * time.Hour  // of an event in the queue
+	firstBackoff = time.Second     // after a failure; it doubles with each
+	mostBackoff  = 5 * time.Minute // between two attempts
+	// blockedFor is how long a rollout must be blocked: a blocked node makes place for the next one within seconds.
+	blockedFor = time.Minute
+	mostSent   = 50 // events of a rollout that are remembered as sent
+)
+
+// Notifier sends events to receivers. Its methods may be called concurrently.
+type Notifier struct {
+	queues  []*queue
+	metrics *meters
+
+	mu   sync.Mutex
+	sent map[string]*sent // by the name of the rollout
+}
+
+// sent are the events of an attempt at a rollout's revision that were queued.
+type sent struct {
+	uid               types.UID
+	revision, attempt int64
+	ids               []string
+	blockedSince      time.Time // since when this process sees the rollout blocked; zero: it is not
+}
+
+// New returns a Notifier for receivers with different names. agent is the User-Agent of its requests.
+func New(receivers []Receiver, agent string, log *slog.Logger, registry prometheus.Registerer) (*Notifier, error) {
+	n := &Notifier{sent: map[string]*sent{}}
+	var err error
+	if n.metrics, err = newMeters(registry, receivers); err != nil {
+		return nil, err
+	}
+	for _, r := range receivers {
+		n.queues = append(n.queues, &queue{
+			client: client{receiver: r, agent: agent}, metrics: n.metrics, log: log.With("receiver", r.Name), wake: make(chan struct{}, 1), backoff: firstBackoff,
+		})
+	}
+	return n, nil
+}
+
+// Rollout queues the events of a rollout's present state that were not queued before. It does not wait for receivers. moving
+// reports whether nodes are about to be moved. Call it again at the returned time, on the clock of now; zero: after the next change.
+func (n *Notifier) Rollout(r *v1alpha1.NodeConfigRollout, moving bool, now time.Time) (again time.Time) {
+	if len(n.queues) == 0 {
+		return time.Time{}
+	}
+	events := EventsOf(r, moving)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := n.sentOf(r)
+	if i := slices.IndexFunc(events, func(e Event) bool { return e.Data.Kind == Blocked }); i < 0 {
+		s.blockedSince = time.Time{}
+	} else if s.blockedSince.IsZero() {
+		s.blockedSince = now
+	}
+	for _, e := range events {
+		if e.Data.Kind == Blocked && now.Sub(s.blockedSince) < blockedFor {
+			again = s.blockedSince.Add(blockedFor)
+			continue
+		}
+		if slices.Contains(s.ids, e.ID) {
+			continue
+		}
+		s.ids = append(s.ids, e.ID)
+		s.ids = s.ids[max(0, len(s.ids)-mostSent):]
+		for _, q := range n.queues {
+			q.add(e, time.Now())
+		}
+	}
+	return again
+}
+
+// sentOf returns what was sent for the attempt of a rollout. The caller holds mu.
+func (n *Notifier) sentOf(r *v1alpha1.NodeConfigRollout) *sent {
+	is := &sent{uid: r.UID, attempt: r.Status.Attempt}
+	if u := r.Status.UpdateRevision; u != nil {
+		is.revision = u.Number
+	}
+	if s := n.sent[r.Name]; s != nil && s.uid == is.uid && s.revision == is.revision && s.attempt == is.attempt {
+		return s
+	}
+	n.sent[r.Name] = is
+	return is
+}
+
+// Forget forgets a deleted rollout.
+func (n *Notifier) Forget(rollout string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.sent, rollout)
+}
+
+// Run sends events until ctx ends. Then it drops those that wait: the next leader sends the present states again.
+func (n *Notifier) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	for _, q := range n.queues {
+		all.Go(func() { q.run(ctx) })
+	}
+	all.Wait()
+}
+
+// queue holds the events for one receiver.
+type queue struct {
+	client  client
+	metrics *meters
+	log     *slog.Logger
+	wake    chan struct{}
+	backoff time.Duration // after the next failure
+
+	mu      sync.Mutex
+	waiting []queued
+	failing bool // the last attempt failed
+}
+
+type queued struct {
+	event Event
+	since time.Time
+}
+
+// add queues an event. A full queue drops its oldest event.
+func (q *queue) add(e Event, now time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting) == mostQueued {
+		q.drop(q.waiting[0].event, droppedFull)
+		q.waiting = q.waiting[1:]
+	}
+	q.waiting = append(q.waiting, queued{e, now})
+	q.metrics.pending(q.client.receiver, len(q.waiting))
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// drop logs and counts an event that is not sent.
+func (q *queue) drop(e Event, reason string) {
+	q.metrics.drop(q.client.receiver, reason)
+	q.log.Warn("notification dropped", "rollout", e.Subject, "type", e.Type, "id", e.ID, "reason", reason)
+}
+
+// next returns the oldest event, without those that are too old.
+func (q *queue) next(now time.Time) (Event, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.waiting) > 0 && now.Sub(q.waiting[0].since) > mostAge {
+		q.drop(q.waiting[0].event, droppedOld)
+		q.waiting = q.waiting[1:]
+	}
+	q.metrics.pending(q.client.receiver, len(q.waiting))
+	if len(q.waiting) == 0 {
+		return Event{}, false
+	}
+	return q.waiting[0].event, true
+}
+
+// done removes an event, unless the queue has dropped it in the meantime.
+func (q *queue) done(e Event) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting) > 0 && q.waiting[0].event.ID == e.ID {
+		q.waiting = q.waiting[1:]
+	}
+	q.metrics.pending(q.client.receiver, len(q.waiting))
+}
+
+// run sends the events of the queue, one after another, until ctx ends.
+func (q *queue) run(ctx context.Context) {
+	defer q.client.close()
+	for ctx.Err() == nil {
+		e, ok := q.next(time.Now())
+		if !ok {
+			select {
+			case <-ctx.Done():
+			case <-q.wake:
+			}
+			continue
+		}
+		err := q.send(ctx, e)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil, errors.Is(err, errRejected):
+			q.done(e)
+			q.backoff = firstBackoff
+			continue
+		}
+		// Up to a quarter more, so that many controllers do not ask at the same time.
+		pause := q.backoff + rand.N(q.backoff/4)
+		q.backoff = min(2*q.backoff, mostBackoff)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// send makes one attempt to send an event, and reports its outcome.
+func (q *queue) send(ctx context.Context, e Event) error {
+	body, err := e.encode()
+	if err == nil {
+		err = q.client.send(ctx, body)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err() // no failure of the receiver
+	}
+	q.metrics.attempt(q.client.receiver, err)
+	switch {
+	case errors.Is(err, errRejected):
+		q.log.Warn("notification rejected", "rollout", e.Subject, "type", e.Type, "id", e.ID, "err", err)
+		q.metrics.drop(q.client.receiver, droppedRejected)
+	case err != nil && !q.failing: // once, not at every attempt
+		q.log.Warn("cannot send notifications; retrying", "rollout", e.Subject, "type", e.Type, "err", err)
+	case err == nil && q.failing:
+		q.log.Info("notifications are sent again")
+	}
+	q.failing = err != nil && !errors.Is(err, errRejected)
+	return err
+}

@@ -1,0 +1,281 @@
+package notify
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// world is a Notifier in a synctest bubble, with receivers that a test answers for.
+type world struct {
+	*Notifier
+	t        *testing.T
+	log      bytes.Buffer
+	registry *prometheus.Registry
+	requests map[string][]string           // by receiver: when, and the ID
+	answer   func(receiver, id string) int // 0: the connection fails
+}
+
+func newWorld(t *testing.T, names ...string) *world {
+	w := &world{t: t, registry: prometheus.NewRegistry(), requests: map[string][]string{}, answer: func(string, string) int { return 200 }}
+	var receivers []Receiver
+	for _, name := range names {
+		receivers = append(receivers, Receiver{Name: name, URL: "http://" + name + "/a-secret"})
+	}
+	n, err := New(receivers, "test", slog.New(slog.NewTextHandler(&w.log, nil)), w.registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Notifier = n
+	began := time.Now()
+	for _, q := range n.queues {
+		q.client.http = &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+			var e Event
+			if err := json.NewDecoder(r.Body).Decode(&e); err != nil {
+				t.Error(err)
+			}
+			name := r.URL.Host
+			w.requests[name] = append(w.requests[name], fmt.Sprintf("%s %s", time.Since(began).Round(time.Second), e.ID))
+			if code := w.answer(name, e.ID); code != 0 {
+				return &http.Response{StatusCode: code, Body: io.NopCloser(strings.NewReader(""))}, nil
+			}
+			return nil, errors.New("connection refused")
+		})}
+	}
+	return w
+}
+
+// run runs the Notifier for a time.
+func (w *world) run(f time.Duration) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), f)
+	defer cancel()
+	w.Run(ctx)
+}
+
+func (w *world) add(events ...string) {
+	for _, id := range events {
+		w.queues[0].add(Event{ID: id, Subject: "workers"}, time.Now())
+	}
+}
+
+// metric returns the value of the series with this name whose labels include these values.
+func (w *world) metric(name string, labels ...string) float64 {
+	w.t.Helper()
+	families, err := w.registry.Gather()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			var values []string
+			for _, l := range m.GetLabel() {
+				values = append(values, l.GetValue())
+			}
+			if f.GetName() == name && slices.Equal(values, labels) {
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	w.t.Fatalf("there is no series %s%q", name, labels)
+	return 0
+}
+
+func TestAnEventIsQueuedOnceForEachReceiver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a", "b")
+		r := rolloutIn(v1alpha1.RolloutAwaitingApproval)
+		for range 3 {
+			w.Rollout(r, false, time.Now())
+		}
+		w.run(time.Second)
+		r.Status.StepTime = new(at(50))
+		w.Rollout(r, false, time.Now()) // the next pause
+		w.Rollout(rolloutIn(v1alpha1.RolloutHalted, halted), false, time.Now())
+		w.Forget("workers")
+		w.Rollout(rolloutIn(v1alpha1.RolloutHalted, halted), false, time.Now()) // created again under the same name
+		w.run(time.Second)
+		want := []string{
+			"0s uid.3.1.AwaitingApproval.1772600777", "1s uid.3.1.AwaitingApproval.1772600817", "1s uid.3.1.Halted.1772600797", "1s uid.3.1.Halted.1772600797",
+		}
+		for _, name := range []string{"a", "b"} {
+			if !slices.Equal(w.requests[name], want) {
+				t.Errorf("%s received %q, want %q", name, w.requests[name], want)
+			}
+		}
+	})
+}
+
+// A new leader knows nothing of what an earlier one has sent: it sends the same events, which receivers know by their IDs.
+func TestANewLeaderSendsTheSameEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := rolloutIn(v1alpha1.RolloutComplete, is(v1alpha1.ConditionComplete, "AllUpdated"), is(v1alpha1.ConditionDegraded, "AgentsSilent"))
+		var received [][]string
+		for range 2 {
+			w := newWorld(t, "a")
+			w.Rollout(r, false, time.Now())
+			w.run(time.Second)
+			received = append(received, w.requests["a"])
+			time.Sleep(time.Hour)
+		}
+		if len(received[0]) != 2 || !slices.Equal(received[0], received[1]) {
+			t.Errorf("the leaders sent %q", received)
+		}
+	})
+}
+
+func TestBlockedIsSentAfterAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		blocked := rolloutIn(v1alpha1.RolloutProgressing, counts(1, 0, 0))
+		began := time.Now()
+		if again := w.Rollout(blocked, false, began); !again.Equal(began.Add(time.Minute)) {
+			t.Errorf("the next look is at %s", again)
+		}
+		w.Rollout(rolloutIn(v1alpha1.RolloutProgressing, counts(1, 1, 0)), false, began.Add(50*time.Second)) // another node got the revision
+		if again := w.Rollout(blocked, false, began.Add(70*time.Second)); !again.Equal(began.Add(130 * time.Second)) {
+			t.Errorf("the next look is at %s", again)
+		}
+		w.run(time.Second)
+		if len(w.requests["a"]) != 0 {
+			t.Errorf("too early: %q", w.requests["a"])
+		}
+		if again := w.Rollout(blocked, false, began.Add(130*time.Second)); !again.IsZero() {
+			t.Errorf("the next look is at %s", again)
+		}
+		w.run(time.Second)
+		if want := []string{"1s uid.3.1.Blocked.1772600787"}; !slices.Equal(w.requests["a"], want) {
+			t.Errorf("got %q, want %q", w.requests["a"], want)
+		}
+	})
+}
+
+func TestAFailureIsRetriedWithBackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		up := time.Now().Add(time.Hour)
+		w.answer = func(string, string) int {
+			if time.Now().Before(up) {
+				return 0
+			}
+			return 200
+		}
+		w.add("1", "2")
+		w.run(2 * time.Hour)
+		var times []time.Duration
+		for _, r := range w.requests["a"] {
+			at, _, _ := strings.Cut(r, " ")
+			d, err := time.ParseDuration(at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			times = append(times, d)
+		}
+		pause := firstBackoff
+		for i, r := range w.requests["a"][:len(times)-2] {
+			got := times[i+1] - times[i]
+			if got < pause-time.Second || got > pause+pause/4+time.Second {
+				t.Errorf("%s: %s until the next attempt, want about %s", r, got, pause)
+			}
+			pause = min(2*pause, mostBackoff)
+		}
+		n := len(times)
+		if n < 15 || n > 30 || times[n-2] < time.Hour || times[n-1] != times[n-2] || !strings.HasSuffix(w.requests["a"][n-1], " 2") {
+			t.Errorf("got %q, want the second event right after the first one", w.requests["a"])
+		}
+		if log := w.log.String(); strings.Count(log, "cannot send notifications; retrying") != 1 || strings.Count(log, "notifications are sent again") != 1 || strings.Contains(log, "a-secret") {
+			t.Errorf("the log is\n%s", log)
+		}
+		if ok, failed := w.metric("evenkeel_notification_attempts_total", "a", "ok"), w.metric("evenkeel_notification_attempts_total", "a", "error"); ok != 2 || failed != float64(n-2) {
+			t.Errorf("counted %v ok and %v failed attempts of %d", ok, failed, n)
+		}
+	})
+}
+
+func TestAReceiverThatIsDownDoesNotDelayAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "down", "up")
+		w.answer = func(name, _ string) int { return map[string]int{"up": 200}[name] }
+		w.Rollout(rolloutIn(v1alpha1.RolloutHalted, halted), false, time.Now())
+		w.run(10 * time.Second)
+		if len(w.requests["up"]) != 1 || len(w.requests["down"]) < 3 {
+			t.Errorf("got %q", w.requests)
+		}
+	})
+}
+
+func TestAFullQueueDropsItsOldestEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		for i := range mostQueued + 3 {
+			w.add(fmt.Sprint(i))
+		}
+		if n := w.metric("evenkeel_notifications_pending", "a"); n != mostQueued {
+			t.Errorf("%v are pending", n)
+		}
+		w.run(time.Second)
+		if got := w.requests["a"]; len(got) != mostQueued || got[0] != "0s 3" {
+			t.Errorf("%d were sent, the first is %s", len(got), got[0])
+		}
+		if n := w.metric("evenkeel_notifications_dropped_total", droppedFull, "a"); n != 3 || strings.Count(w.log.String(), "notification dropped") != 3 {
+			t.Errorf("%v are counted as dropped\n%s", n, w.log.String())
+		}
+		if n := w.metric("evenkeel_notifications_pending", "a"); n != 0 {
+			t.Errorf("%v are pending", n)
+		}
+	})
+}
+
+func TestAnOldEventIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		w.add("old")
+		time.Sleep(mostAge + time.Second)
+		w.add("new")
+		w.run(time.Second)
+		if got := w.requests["a"]; len(got) != 1 || !strings.HasSuffix(got[0], " new") {
+			t.Errorf("got %q", got)
+		}
+		if n := w.metric("evenkeel_notifications_dropped_total", droppedOld, "a"); n != 1 {
+			t.Errorf("%v are counted as dropped", n)
+		}
+	})
+}
+
+func TestARejectedEventDoesNotHinderTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "a")
+		w.answer = func(_, id string) int { return map[string]int{"1": 422, "2": 200}[id] }
+		w.add("1", "2")
+		w.run(time.Second)
+		if want := []string{"0s 1", "0s 2"}; !slices.Equal(w.requests["a"], want) {
+			t.Errorf("got %q, want %q", w.requests["a"], want)
+		}
+		if n := w.metric("evenkeel_notifications_dropped_total", droppedRejected, "a"); n != 1 || !strings.Contains(w.log.String(), "notification rejected") {
+			t.Errorf("%v are counted as dropped\n%s", n, w.log.String())
+		}
+	})
+}
+
+func TestWithoutReceiversNothingIsRemembered(t *testing.T) {
+	w := newWorld(t)
+	w.Rollout(rolloutIn(v1alpha1.RolloutHalted, halted), false, time.Now())
+	if len(w.sent) > 0 {
+		t.Error("it remembers events")
+	}
+	w.run(time.Millisecond)
+}

@@ -1,0 +1,205 @@
+package notify
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Receiver is a webhook, as the controller's flag --notify defines it.
+type Receiver struct {
+	Name    string // for logs and metrics: the URL can contain a secret
+	URL     string
+	KeyFile string // with the key of the signature; empty: events are not signed
+	CAFile  string // with the CA certificates for the server; empty: those of the system
+}
+
+var receiverName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+// ParseReceiver parses NAME=URL[,key-file=FILE][,ca-file=FILE].
+func ParseReceiver(s string) (Receiver, error) {
+	name, rest, ok := strings.Cut(s, "=")
+	if !ok || !receiverName.MatchString(name) {
+		return Receiver{}, fmt.Errorf("must be NAME=URL[,key-file=FILE][,ca-file=FILE], with a name of lower-case letters, digits and dashes")
+	}
+	r := Receiver{Name: name}
+	files := map[string]*string{"key-file": &r.KeyFile, "ca-file": &r.CAFile}
+	for {
+		i := strings.LastIndex(rest, ",")
+		key, file, ok := strings.Cut(rest[i+1:], "=")
+		into := files[key]
+		if i < 0 || !ok || into == nil { // a comma of the URL
+			break
+		}
+		if file == "" || *into != "" {
+			return Receiver{}, fmt.Errorf("%s: %s must name one file", name, key)
+		}
+		*into, rest = file, rest[:i]
+	}
+	u, err := url.Parse(rest)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.Fragment != "" {
+		return Receiver{}, fmt.Errorf("%s: the URL must begin with https:// or http:// and have a host and no fragment", name)
+	}
+	if r.CAFile != "" && u.Scheme != "https" {
+		return Receiver{}, fmt.Errorf("%s: a ca-file needs an https:// URL", name)
+	}
+	r.URL = rest
+	return r, nil
+}
+
+const (
+	// SignatureHeader is the header with the signature of an event: "sha256=" and the HMAC-SHA256 of the body in hexadecimal.
+	SignatureHeader = "Evenkeel-Signature"
+
+	contentType   = "application/cloudevents+json; charset=utf-8"
+	requestTime   = 10 * time.Second // for one request, with the answer
+	mostAnswer    = 64 << 10         // bytes of an answer that are read
+	mostHeaders   = 64 << 10         // bytes of an answer's headers
+	mostFileBytes = 1 << 20
+)
+
+// errRejected means that the receiver does not want this event, whenever it comes.
+var errRejected = errors.New("the receiver rejected the event")
+
+// client sends events to one receiver.
+type client struct {
+	receiver Receiver
+	agent    string // User-Agent
+	ca       []byte // of transport
+	http     *http.Client
+}
+
+// send sends an event once. It reads the files each time, so that they can be changed.
+func (c *client) send(ctx context.Context, body []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.receiver.URL, bytes.NewReader(body))
+	if err != nil {
+		return withoutURL(err)
+	}
+	request.Header.Set("Content-Type", contentType)
+	request.Header.Set("User-Agent", c.agent)
+	if c.receiver.KeyFile != "" {
+		key, err := readKey(c.receiver.KeyFile)
+		if err != nil {
+			return fmt.Errorf("sign the event: %w", err) // never unsigned
+		}
+		request.Header.Set(SignatureHeader, Sign(key, body))
+	}
+	if err := c.connect(); err != nil {
+		return err
+	}
+	answer, err := c.http.Do(request)
+	if err != nil {
+		return withoutURL(err)
+	}
+	defer answer.Body.Close()
+	// So that the connection can be used again. An error does not matter: the status says whether the event has arrived.
+	_, _ = io.CopyN(io.Discard, answer.Body, mostAnswer)
+	switch code := answer.StatusCode; {
+	case code >= 200 && code < 300:
+		return nil
+	case code >= 300 && code < 400:
+		return fmt.Errorf("the receiver answered %s: redirects are not followed, configure the final URL", status(code))
+	case code == http.StatusBadRequest, code == http.StatusRequestEntityTooLarge, code == http.StatusUnsupportedMediaType, code == http.StatusUnprocessableEntity:
+		return fmt.Errorf("%w: %s", errRejected, status(code))
+	default:
+		return fmt.Errorf("the receiver answered %s", status(code))
+	}
+}
+
+// status describes a status code without the receiver's own words.
+func status(code int) string {
+	return strings.TrimSpace(fmt.Sprintf("%d %s", code, http.StatusText(code)))
+}
+
+// connect makes the HTTP client, and again when the CA certificates have changed.
+func (c *client) connect() error {
+	var ca []byte
+	if c.receiver.CAFile != "" {
+		var err error
+		if ca, err = readFile(c.receiver.CAFile); err != nil {
+			return fmt.Errorf("read the CA certificates: %w", err)
+		}
+	}
+	if c.http != nil && bytes.Equal(ca, c.ca) {
+		return nil
+	}
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: requestTime,
+		MaxResponseHeaderBytes: mostHeaders, DisableCompression: true, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
+	}
+	if ca != nil {
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(ca) {
+			return fmt.Errorf("%s contains no PEM certificate", c.receiver.CAFile)
+		}
+		transport.TLSClientConfig.RootCAs = pool
+	}
+	c.close()
+	c.ca, c.http = ca, &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return nil
+}
+
+func (c *client) close() {
+	if c.http != nil {
+		c.http.CloseIdleConnections()
+	}
+}
+
+// Sign returns the value of SignatureHeader for a body.
+func Sign(key, body []byte) string {
+	mac := hmac.New(sha256.New, key)
+	mac.Write(body) // never fails
+	return "sha256=" + hex.EncodeToString(mac.Sum(nil))
+}
+
+// readKey returns the content of a key file without the line end that editors add.
+func readKey(file string) ([]byte, error) {
+	key, err := readFile(file)
+	if err != nil {
+		return nil, err
+	}
+	key = bytes.TrimSuffix(bytes.TrimSuffix(key, []byte("\n")), []byte("\r"))
+	if len(key) < minKey {
+		return nil, fmt.Errorf("the key in %s has %d bytes, want at least %d: create one with: openssl rand -hex 32", file, len(key), minKey)
+	}
+	return key, nil
+}
+
+// minKey is the length of the shortest key: a receiver must not accept what others can guess.
+const minKey = 16
+
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, mostFileBytes+1))
+	if err == nil && len(data) > mostFileBytes {
+		err = fmt.Errorf("%s is larger than %d bytes", name, mostFileBytes)
+	}
+	return data, err
+}
+
+// withoutURL removes the URL from an error: it can contain a secret, and errors are logged.
+func withoutURL(err error) error {
+	if u := (*url.Error)(nil); errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}

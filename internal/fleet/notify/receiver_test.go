@@ -1,0 +1,251 @@
+package notify
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestParseReceiver(t *testing.T) {
+	for text, want := range map[string]Receiver{
+		"ops=https://example.com/hook":             {Name: "ops", URL: "https://example.com/hook"},
+		"ops=http://10.0.0.1:8080":                 {Name: "ops", URL: "http://10.0.0.1:8080"},
+		"o-1=https://e/?a=b,c=d":                   {Name: "o-1", URL: "https://e/?a=b,c=d"},
+		"ops=https://e/,key-file=/k":               {Name: "ops", URL: "https://e/", KeyFile: "/k"},
+		"ops=https://e/,ca-file=/c,key-file=/k":    {Name: "ops", URL: "https://e/", KeyFile: "/k", CAFile: "/c"},
+		"ops=https://e/a,b,key-file=/k,ca-file=/c": {Name: "ops", URL: "https://e/a,b", KeyFile: "/k", CAFile: "/c"},
+	} {
+		if got, err := ParseReceiver(text); err != nil || got != want {
+			t.Errorf("%s: got %+v, error %v", text, got, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"":                                  "must be NAME=URL",
+		"https://secret.example.com":        "must be NAME=URL",
+		"=https://e":                        "must be NAME=URL",
+		"Ops=https://e":                     "lower-case",
+		"ops=ftp://secret":                  "ops: the URL must begin with https://",
+		"ops=https:///secret":               "have a host",
+		"ops=https://e/#secret":             "no fragment",
+		"ops=https://e%zz/secret":           "the URL must begin",
+		"ops=https://e,key-file=":           "ops: key-file must name one file",
+		"ops=https://e,ca-file=a,ca-file=b": "ops: ca-file must name one file",
+		"ops=http://e,ca-file=/c":           "ops: a ca-file needs an https:// URL",
+	} {
+		_, err := ParseReceiver(text)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: error %v, want %q", text, err, want)
+		}
+	}
+}
+
+// write writes a file of a test and returns its path.
+func write(t *testing.T, name, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	rewrite(t, path, content)
+	return path
+}
+
+func rewrite(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sender returns a client for a handler, and a function that returns what it received last.
+func sender(t *testing.T, r Receiver, answer http.HandlerFunc) (*client, func() (*http.Request, string)) {
+	t.Helper()
+	var last atomic.Pointer[http.Request]
+	var body atomic.Value
+	body.Store("")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		data, _ := io.ReadAll(r.Body)
+		body.Store(string(data))
+		last.Store(r)
+		answer(w, r)
+	}))
+	t.Cleanup(server.Close)
+	r.URL = server.URL + "/a-secret"
+	c := &client{receiver: r, agent: "evenkeel-controller/v1"}
+	t.Cleanup(c.close)
+	return c, func() (*http.Request, string) { return last.Load(), body.Load().(string) }
+}
+
+func answers(code int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+}
+
+func TestAnEventArrivesWithItsSignature(t *testing.T) {
+	key := write(t, "key", "0123456789abcdef\n")
+	c, received := sender(t, Receiver{KeyFile: key}, answers(http.StatusAccepted))
+	if err := c.send(t.Context(), []byte(`{"id":"1"}`)); err != nil {
+		t.Fatal(err)
+	}
+	r, body := received()
+	// printf '{"id":"1"}' | openssl dgst -sha256 -hmac 0123456789abcdef
+	const signature = "sha256=4883735ecc1a7c87abe469367b9a53985bc6659fdf34419bf61569c2a176a20e"
+	if r.Method != http.MethodPost || body != `{"id":"1"}` || r.Header.Get("Content-Type") != "application/cloudevents+json; charset=utf-8" ||
+		r.UserAgent() != "evenkeel-controller/v1" || r.Header.Get("Evenkeel-Signature") != signature {
+		t.Errorf("got %s %q with %v", r.Method, body, r.Header)
+	}
+
+	rewrite(t, key, "another key, of more bytes")
+	if err := c.send(t.Context(), []byte(`{"id":"1"}`)); err != nil {
+		t.Fatal(err)
+	}
+	if r, _ := received(); r.Header.Get(SignatureHeader) != Sign([]byte("another key, of more bytes"), []byte(`{"id":"1"}`)) {
+		t.Error("the changed key is not used")
+	}
+
+	c, received = sender(t, Receiver{}, answers(http.StatusOK))
+	if err := c.send(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if r, _ := received(); r.Header.Get(SignatureHeader) != "" {
+		t.Error("an event is signed without a key")
+	}
+}
+
+func TestWithoutAUsableKeyNothingIsSent(t *testing.T) {
+	for name, tt := range map[string]struct{ file, want string }{
+		"missing":   {filepath.Join(t.TempDir(), "none"), "no such file"},
+		"short":     {write(t, "key", "too short\n"), "has 9 bytes, want at least 16: create one with: openssl rand -hex 32"},
+		"empty":     {write(t, "key", "\n"), "has 0 bytes"},
+		"directory": {t.TempDir(), "is a directory"},
+		"large":     {write(t, "key", strings.Repeat("k", mostFileBytes+1)), "is larger than 1048576 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, received := sender(t, Receiver{KeyFile: tt.file}, answers(http.StatusOK))
+			err := c.send(t.Context(), nil)
+			if err == nil || !strings.Contains(err.Error(), "sign the event: ") || !strings.Contains(err.Error(), tt.want) || errors.Is(err, errRejected) {
+				t.Errorf("error %v, want %q", err, tt.want)
+			}
+			if r, _ := received(); r != nil {
+				t.Error("an unsigned event was sent")
+			}
+		})
+	}
+}
+
+func TestAnswersOfReceivers(t *testing.T) {
+	for name, tt := range map[string]struct {
+		answer   http.HandlerFunc
+		want     string // of the error; empty: it has arrived
+		rejected bool
+	}{
+		"200": {answers(200), "", false},
+		"204": {answers(204), "", false},
+		"302": {func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/a-secret" {
+				t.Error("the redirect was followed")
+			}
+			http.Redirect(w, r, "/elsewhere", http.StatusFound)
+		}, "the receiver answered 302 Found: redirects are not followed, configure the final URL", false},
+		"307": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+		}, "the receiver answered 307 Temporary Redirect", false},
+		"400": {answers(400), "the receiver rejected the event: 400 Bad Request", true},
+		"401": {answers(401), "the receiver answered 401 Unauthorized", false},
+		"404": {answers(404), "the receiver answered 404 Not Found", false},
+		"413": {answers(413), "the receiver rejected the event: 413", true},
+		"429": {answers(429), "the receiver answered 429 Too Many Requests", false},
+		"500": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "\x1b[31mwords of the receiver", 500) }, "the receiver answered 500 Internal Server Error", false},
+		"599": {answers(599), "the receiver answered 599", false},
+		"an answer without end": {func(w http.ResponseWriter, _ *http.Request) {
+			for chunk := make([]byte, 64<<10); ; {
+				if _, err := w.Write(chunk); err != nil {
+					return
+				}
+			}
+		}, "", false},
+		"huge headers": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Long", strings.Repeat("h", 2*mostHeaders))
+		}, "server response headers exceeded 65536 bytes", false},
+		"a broken connection": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "EOF", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := sender(t, Receiver{}, tt.answer)
+			err := c.send(t.Context(), []byte("{}"))
+			switch {
+			case tt.want == "" && err != nil:
+				t.Error(err)
+			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+				t.Errorf("error %v, want %q", err, tt.want)
+			case errors.Is(err, errRejected) != tt.rejected:
+				t.Errorf("rejected is %t", !tt.rejected)
+			case err != nil && (strings.Contains(err.Error(), "a-secret") || strings.Contains(err.Error(), "words of")):
+				t.Errorf("the error has the URL or words of the receiver: %v", err)
+			}
+		})
+	}
+}
+
+func TestAReceiverThatIsDown(t *testing.T) {
+	server := httptest.NewServer(nil)
+	server.Close()
+	c := &client{receiver: Receiver{URL: server.URL + "/a-secret"}}
+	if err := c.send(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "connection refused") || strings.Contains(err.Error(), "a-secret") {
+		t.Error(err)
+	}
+}
+
+// transport answers instead of a receiver.
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestASlowReceiverIsGivenUpAfterTenSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &client{http: &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})}, receiver: Receiver{URL: "http://slow"}}
+		began := time.Now()
+		err := c.send(t.Context(), nil)
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took != requestTime {
+			t.Errorf("error %v after %s", err, took)
+		}
+	})
+}
+
+func TestTheServersCertificateIsVerified(t *testing.T) {
+	server := httptest.NewTLSServer(answers(200))
+	defer server.Close()
+	own := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	c := &client{receiver: Receiver{URL: server.URL}}
+	if err := c.send(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("an unknown certificate: error %v", err)
+	}
+	file := write(t, "ca", own)
+	c = &client{receiver: Receiver{URL: server.URL, CAFile: file}}
+	defer c.close()
+	if err := c.send(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	rewrite(t, file, "no certificate")
+	if err := c.send(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "contains no PEM certificate") {
+		t.Errorf("garbage: error %v", err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.send(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "read the CA certificates: ") {
+		t.Errorf("missing: error %v", err)
+	}
+	rewrite(t, file, own+"\n")
+	if err := c.send(t.Context(), nil); err != nil {
+		t.Errorf("restored: %v", err)
+	}
+}
