@@ -49,6 +49,7 @@ var templates = []template{
 		{"  name: evenkeel-system\n", "  name: evenkeel-system\n  annotations:\n" + keep},
 	}},
 	{file: "crd-nodeconfigs.yaml", source: "api/crd/evenkeel.dev_nodeconfigs.yaml", when: ".Values.crds.enabled", values: []value{{"  annotations:\n", "  annotations:\n" + keep}}},
+	{file: "crd-nodeconfigpreflights.yaml", source: "api/crd/evenkeel.dev_nodeconfigpreflights.yaml", when: ".Values.crds.enabled", values: []value{{"  annotations:\n", "  annotations:\n" + keep}}},
 	{file: "crd-nodeconfigrollouts.yaml", source: "api/crd/evenkeel.dev_nodeconfigrollouts.yaml", when: ".Values.crds.enabled", values: []value{{"  annotations:\n", "  annotations:\n" + keep}}},
 	{file: "node-rbac.yaml", source: "api/node-rbac.yaml"},
 	{file: "node-admission.yaml", source: "api/node-admission.yaml"},

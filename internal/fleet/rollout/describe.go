@@ -42,7 +42,7 @@ func (d *planner) result() Result {
 		message += "; " + d.joiningMessage
 	}
 	return Result{
-		Observations: d.observations, Next: d.next, Moves: d.moves, States: d.states, Counts: d.counts, Failed: d.failed,
+		Observations: d.observations, Next: d.next, Moves: d.moves, Ask: d.ask, States: d.states, Counts: d.counts, Failed: d.failed,
 		NodeState: func(i int) NodeState { return d.nodeState(&d.nodes[i]) },
 		Phase:     phase, Message: message, Conditions: d.conditions(phase, message), Events: d.events, RequeueAfter: d.requeueAfter,
 	}
@@ -68,6 +68,8 @@ func (d *planner) describe() (phase, message string) {
 		return PhaseComplete, revision + ": " + d.summary()
 	case d.p.Paused:
 		return PhasePaused, fmt.Sprintf("spec.paused; %s: %s; continue with: kubectl evenkeel rollout resume %s", revision, d.summary(), d.p.Name)
+	case d.asking:
+		return PhaseWaiting, revision + ": " + d.preflightMessage()
 	case d.pausing() && d.p.Steps[d.next.Step].Pause == 0:
 		return PhaseAwaitingApproval, fmt.Sprintf("%s: %s steps done; waiting for approval: kubectl evenkeel rollout promote %s; %s", revision, d.steps(), d.p.Name, d.summary())
 	case d.pausing():

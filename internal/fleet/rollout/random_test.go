@@ -101,8 +101,11 @@ func randomWorld(t *rapid.T) *world {
 			p.Steps = append(p.Steps, Step{Nodes: a})
 		}
 	}
+	p.Preflight = rapid.SampledFrom([]PreflightMode{PreflightOff, PreflightReport, PreflightRequire}).Draw(t, "preflight")
+	p.PreflightRoom = rapid.IntRange(1, 30).Draw(t, "preflightRoom")
 	for i := range w.nodes {
 		n := &w.nodes[i]
+		n.Preflight.Able = rapid.IntRange(0, 5).Draw(t, "able") > 0
 		n.Canary = rapid.IntRange(0, 9).Draw(t, "canary") == 0
 		n.MachineKind = rapid.SampledFrom([]string{"amd64", "arm64"}).Draw(t, "stratum")
 		for _, content := range contents {
@@ -124,7 +127,7 @@ func (w *world) happen(t *rapid.T) {
 		n = &w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(t, "node")]
 	}
 	yes := rapid.Bool().Draw(t, "yes")
-	switch what := rapid.IntRange(0, 20).Draw(t, "what"); what {
+	switch what := rapid.IntRange(0, 22).Draw(t, "what"); what {
 	case 0, 1:
 		w.target(rapid.SampledFrom(contents).Draw(t, "content"))
 	case 2:
@@ -177,6 +180,12 @@ func (w *world) happen(t *rapid.T) {
 		if n != nil {
 			maps.DeleteFunc(w.agents[n.Name].does, func(_, ends string) bool { return ends == "evict" })
 		}
+	case 21:
+		p.Preflight = rapid.SampledFrom([]PreflightMode{PreflightOff, PreflightReport, PreflightRequire}).Draw(t, "preflight")
+	case 22: // its agent is upgraded
+		if n != nil {
+			n.Preflight.Able = true
+		}
 	case 18:
 		p.Steps = p.Steps[:rapid.IntRange(1, len(p.Steps)).Draw(t, "steps left")]
 	case 15:
@@ -219,7 +228,9 @@ func (w *world) referee(t *rapid.T) int {
 		t.Fatalf("a revision that has succeeded was stopped: %s", h.Message)
 	}
 	w.record(r)
+	w.refereePreflight(t, r, old)
 	w.progress = r.Next
+	w.ask(r)
 	w.write(r.Moves)
 	for _, m := range r.Moves {
 		if o := &old[m.Node]; m.Kind == TakeBack && o.Observed == o.Generation && o.Reason == "WouldEvictPods" && r.Next.Halt == nil {
@@ -247,7 +258,7 @@ func (w *world) referee(t *rapid.T) int {
 	}
 	w.remember(r)
 	w.last = r
-	return len(r.Moves)
+	return len(r.Moves) + len(r.Ask)
 }
 
 // wrong says which rule a move breaks.

@@ -60,6 +60,7 @@ type Policy struct {
 	Claim
 	// Now never goes back, and is not before any time that was recorded for this rollout.
 	Now time.Time
+	UID string // of the rollout
 
 	Target        Revision // of the last valid template; zero: there is none
 	Invalid       string   // why the template is invalid; empty: it is valid
@@ -90,6 +91,9 @@ type Policy struct {
 	Approval Approval // zero: none; the same for Abort and Retry
 	Abort    Abort
 	Retry    Retry
+
+	Preflight     PreflightMode
+	PreflightRoom int // how many preflight requests of this rollout may be unanswered at the same time
 
 	AgentTimeout  time.Duration // for an agent to accept an assignment, while the Node is Ready
 	NotReadyGrace time.Duration // for how long a node may be NotReady before it counts as failed
@@ -138,6 +142,7 @@ type Node struct {
 	// the node is Ready again.
 	WentNotReady time.Time
 	Observation  Observation
+	Preflight    Preflight
 
 	// Of its NodeConfig.
 	HasConfig   bool
@@ -200,9 +205,10 @@ type Halt struct {
 
 // Reasons of a stop, as the API defines them.
 const (
-	HaltTooManyFailures = "TooManyFailures"
-	HaltInconclusive    = "Inconclusive"
-	HaltAborted         = "Aborted"
+	HaltTooManyFailures  = "TooManyFailures"
+	HaltInconclusive     = "Inconclusive"
+	HaltAborted          = "Aborted"
+	HaltPreflightRefused = "PreflightRefused"
 )
 
 // Progress is what a rollout remembers about its target from one plan to the next.
@@ -217,7 +223,8 @@ type Progress struct {
 	Updated      int       // nodes at ProgressTime
 	Waiting      bool      // no progress was possible: complete, or waiting for a person or a time
 	Halt         *Halt
-	Succeeded    bool // the rollout was complete once
+	Succeeded    bool             // the rollout was complete once
+	Preflight    *PreflightResult // of this attempt; nil: it has not begun. Never changed, but replaced.
 }
 
 // MoveKind is the purpose of a move.
@@ -307,6 +314,7 @@ type Result struct {
 	Observations []NewObservation
 	Next         Progress
 	Moves        []Move
+	Ask          []int                 // indexes of nodes to ask about the target; asking twice has no effect
 	NodeState    func(i int) NodeState // of a node
 	States       []State               // of all
 	Counts       Counts

@@ -21,6 +21,10 @@ type world struct {
 	refused        map[string]refusal
 	joinInProgress map[string]int64 // by node: the generation that was written because it had joined
 	terms          map[string]int64 // that ConfigMaps name, by UID
+	asked          map[attempt]*asked
+	required       map[attempt]bool // whether the last plan required a preflight
+	assignedOnce   map[attempt]bool
+	requests       map[string]request // preflight requests that were made, by UID
 
 	succeeded []Revision // newest last
 }
@@ -38,9 +42,10 @@ const trialLength = time.Minute
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newWorld() *world {
-	w := &world{now: epoch, agents: map[string]*agent{}, healthy: map[string]healthRecord{}, refused: map[string]refusal{}, joinInProgress: map[string]int64{}, terms: map[string]int64{}}
+	w := &world{now: epoch, agents: map[string]*agent{}, healthy: map[string]healthRecord{}, refused: map[string]refusal{}, joinInProgress: map[string]int64{}, terms: map[string]int64{}, requests: map[string]request{},
+		asked: map[attempt]*asked{}, required: map[attempt]bool{}, assignedOnce: map[attempt]bool{}}
 	w.policy = Policy{
-		Claim:          Claim{Name: "workers", Created: epoch},
+		Claim: Claim{Name: "workers", Created: epoch}, UID: "workers", PreflightRoom: MaxUnanswered,
 		MaxUnavailable: Amount{10, true}, MaxFailures: Amount{Value: 1}, RollbackMaxUnavailable: Amount{25, true},
 		Steps:       []Step{{Nodes: Amount{Value: 1}}, {Nodes: Amount{10, true}}, {Nodes: Amount{100, true}}},
 		NodeTimeout: 15 * time.Minute, ProgressDeadline: time.Hour, AgentTimeout: time.Minute, NotReadyGrace: 30 * time.Second,
@@ -56,7 +61,7 @@ func (w *world) add(n, zones int) {
 		w.agents[name] = &agent{does: map[string]string{}, bad: map[string]int64{}}
 		w.nodes = append(w.nodes, Node{
 			Name: name, Created: w.now.Add(-time.Hour), Domain: fmt.Sprintf("z%d", i%zones), MachineKind: "amd64",
-			Ready: true, HasConfig: true, Generation: 1, Observed: 1, Reported: true, OK: "True",
+			Ready: true, HasConfig: true, Generation: 1, Observed: 1, Reported: true, OK: "True", Preflight: Preflight{Able: true},
 		})
 	}
 }
@@ -93,6 +98,7 @@ func (w *world) plan() Result {
 	w.record(r)
 	w.progress = r.Next
 	w.remember(r)
+	w.ask(r)
 	w.write(r.Moves)
 	w.last = r
 	return r
@@ -148,6 +154,7 @@ func (w *world) act() {
 				continue
 			}
 			a.act(n, w.now)
+			a.judge(n, w.requests[n.Preflight.Asked])
 		}
 	}
 }
@@ -251,6 +258,13 @@ func (w *world) describe(r Result) []string {
 			to += " revoked=" + strings.Join(m.Revoked, ",")
 		}
 		moves[m.Kind] = append(moves[m.Kind], w.nodes[m.Node].Name+"->"+to)
+	}
+	if len(r.Ask) > 0 {
+		var names []string
+		for _, i := range r.Ask {
+			names = append(names, w.nodes[i].Name)
+		}
+		out = append(out, "? "+strings.Join(names, " "))
 	}
 	for _, k := range []MoveKind{TakeBack, GoBack, Join, Assign, Renew} {
 		if len(moves[k]) > 0 {
