@@ -84,6 +84,8 @@ type Controller struct {
 	watchErrors *problems      // by kind
 	writeErrors *problems      // by rollout
 	nodes       []rollout.Node // of the last plan; the memory is used again
+
+	preflightWritten time.Time // when the status of a NodeConfigPreflight was last written; of the loop
 }
 
 // New returns a controller and makes no request yet. It fails if the options are invalid, an address is in use, or no client
@@ -200,6 +202,7 @@ func mapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	m := meta.NewDefaultRESTMapper(nil)
 	m.Add(v1alpha1.GroupVersion.WithKind("NodeConfig"), meta.RESTScopeRoot)
 	m.Add(v1alpha1.GroupVersion.WithKind("NodeConfigRollout"), meta.RESTScopeRoot)
+	m.Add(v1alpha1.GroupVersion.WithKind("NodeConfigPreflight"), meta.RESTScopeRoot)
 	m.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
 	m.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
 	return m, nil
@@ -239,6 +242,7 @@ func (c *Controller) work(ctx context.Context) error {
 	defer watches.Wait()
 	defer end()
 	watches.Go(func() { c.runWatches(watching) })
+	watches.Go(func() { c.watchPreflights(watching) })
 	for !c.watches.complete() {
 		select {
 		case <-ctx.Done():

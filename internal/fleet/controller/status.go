@@ -44,6 +44,10 @@ func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.
 	if next.Halt != nil && o.Status.Halt != nil && len(st.FailedNodes) < len(o.Status.FailedNodes) {
 		st.FailedNodes = o.Status.FailedNodes // the nodes were rolled back; keep the cause of the stop
 	}
+	st.Preflight = nil
+	if r := next.Preflight; r != nil {
+		st.Preflight = &v1alpha1.RolloutPreflight{Revision: next.Revision, Attempt: next.Attempt, PreflightResult: policy.PreflightResultFor(r)}
+	}
 	st.Halt = nil
 	if h := next.Halt; h != nil {
 		st.Halt = &v1alpha1.RolloutHalt{
@@ -194,6 +198,9 @@ func decisionsOf(st *v1alpha1.NodeConfigRolloutStatus) *v1alpha1.NodeConfigRollo
 	out.Message, out.Updated, out.Nodes, out.ProgressTime, out.FailedNodes = "", "", v1alpha1.RolloutCounts{}, nil, nil
 	for i := range out.Conditions {
 		out.Conditions[i].Message = ""
+	}
+	if p := out.Preflight; p != nil && p.EndTime == nil {
+		p.PreflightResult = v1alpha1.PreflightResult{StartTime: p.StartTime}
 	}
 	return out
 }

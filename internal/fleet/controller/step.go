@@ -51,10 +51,13 @@ func (c *Controller) step(ctx context.Context, r *rolloutEntry) (next time.Time,
 	}
 	result := c.plan(in)
 	next, err = c.record(ctx, r, in, result)
-	if err != nil || len(result.Moves) == 0 {
-		return next, err
+	finished := true
+	if err == nil && len(result.Moves) > 0 {
+		finished, err = c.move(ctx, r, in, result)
 	}
-	finished, err := c.move(ctx, r, in, result)
+	if err == nil && finished && len(result.Ask) > 0 {
+		finished, err = c.askAbout(ctx, in, result)
+	}
 	if err == nil && !finished {
 		next = c.fleet.now()
 	}
@@ -81,6 +84,9 @@ func (c *Controller) gather(ctx context.Context, r *rolloutEntry) (*planInput, e
 	}
 	if r.progress != nil {
 		in.progress = *r.progress
+	}
+	if in.policy.Preflight != rollout.PreflightOff {
+		in.policy.PreflightRoom -= c.fleet.unanswered(in.policy.UID, in.policy.AgentTimeout)
 	}
 	var current bool
 	in.nodes, current = c.fleet.planNodes(r, in.object.Generation, c.nodes[:0])
