@@ -55,6 +55,14 @@ func (v view) lines(width int) []string {
 		return clipped(lines, width)
 	}
 	lines = append(lines, "", "Steps  "+v.steps(), "Nodes  "+v.counts())
+	if p := st.Preflight; p != nil {
+		lines = append(lines, "Asked  "+describe.PreflightLine(&p.PreflightResult))
+		if p.Refused+p.Blocked+p.Unknown > 0 && (st.Halt != nil || v.wide) {
+			for _, line := range describe.Preflight(&p.PreflightResult)[1:] {
+				lines = append(lines, "       "+line)
+			}
+		}
+	}
 	if v.wide {
 		lines = append(lines, v.conditions()...)
 	}
