@@ -56,6 +56,7 @@ var templates = []template{
 	{file: "people-rbac.yaml", source: "api/people-rbac.yaml"},
 	{file: "rollout-admission.yaml", source: "api/rollout-admission.yaml"},
 	{file: "revision-admission.yaml", source: "api/revision-admission.yaml"},
+	{file: "preflight-admission.yaml", source: "api/preflight-admission.yaml"},
 	{file: "controller-rbac.yaml", source: "controller/rbac.yaml"},
 	{file: "controller-flowschema.yaml", source: "controller/flowschema.yaml"},
 	{file: "controller-deployment.yaml", source: "controller/deployment.yaml", values: slices.Concat(image("controller"), []value{

@@ -93,3 +93,39 @@ func TestAskingIsARightOfItsOwn(t *testing.T) {
 	_, err = asker.Resource(rollouts).Create(ctx, rollout("refused", ""), metav1.CreateOptions{})
 	wantRefused(t, err, http.StatusForbidden, `cannot create resource "nodeconfigrollouts"`)
 }
+
+func TestOnlyTheControllerWritesPreflightRequests(t *testing.T) {
+	given(t, "metadata: {name: self}")
+	_, operator := bound(t, "oscar", "evenkeel-operator")
+	config, err := configFor("system:serviceaccount:evenkeel-system:evenkeel-controller", "system:serviceaccounts:evenkeel-system")
+	if err != nil {
+		t.Fatal(err)
+	}
+	controller := dynamic.NewForConfigOrDie(config).Resource(nodeConfigs)
+	patch := func(as dynamic.NamespaceableResourceInterface, annotations string) error {
+		o, err := as.Patch(t.Context(), "self", types.MergePatchType, []byte(`{"metadata":{"annotations":`+annotations+`}}`), metav1.PatchOptions{})
+		if err == nil && o.GetGeneration() != 1 {
+			t.Errorf("a request changes the generation to %d", o.GetGeneration())
+		}
+		return err
+	}
+	by := operator.Resource(nodeConfigs)
+	wantRefused(t, patch(by, `{"evenkeel.dev/preflight":"{}"}`), http.StatusForbidden, "ValidatingAdmissionPolicy 'evenkeel-preflight'",
+		"oscar tried to write the annotation evenkeel.dev/preflight of NodeConfig self, which only the controller writes: use kubectl evenkeel preflight")
+	for _, step := range []struct {
+		what string
+		err  error
+	}{
+		{"the operator's own annotation", patch(by, `{"example.com/a":"b"}`)},
+		{"the controller's request", patch(controller, `{"evenkeel.dev/preflight":"{}"}`)},
+		{"an annotation beside it", patch(by, `{"example.com/a":"c"}`)},
+	} {
+		if step.err != nil {
+			t.Errorf("%s: %v", step.what, step.err)
+		}
+	}
+	wantRefused(t, patch(by, `{"evenkeel.dev/preflight":"{ }"}`), http.StatusForbidden, "'evenkeel-preflight'")
+	if err := patch(by, `{"evenkeel.dev/preflight":null}`); err != nil {
+		t.Errorf("the request cannot be removed: %v", err)
+	}
+}
