@@ -55,7 +55,6 @@ type asked struct {
 	began   time.Time
 	members map[string]bool      // that could answer when it began, or were asked since
 	at      map[string]time.Time // when nodes were asked
-	over    bool
 }
 
 // refereePreflight holds requests and assignments of one plan against the rules. old are the nodes before the plan.
