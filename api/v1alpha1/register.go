@@ -35,7 +35,8 @@ var (
 )
 
 func addKnownTypes(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion, &NodeConfig{}, &NodeConfigList{}, &NodeConfigRollout{}, &NodeConfigRolloutList{})
+	scheme.AddKnownTypes(GroupVersion, &NodeConfig{}, &NodeConfigList{}, &NodeConfigRollout{}, &NodeConfigRolloutList{},
+		&NodeConfigPreflight{}, &NodeConfigPreflightList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }

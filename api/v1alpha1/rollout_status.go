@@ -327,6 +327,12 @@ type RolloutPreflight struct {
 	// attempt is the attempt at the revision.
 	// +required
 	Attempt int64 `json:"attempt"`
+
+	PreflightResult `json:",inline"`
+}
+
+// PreflightResult counts the answers of nodes that were asked whether they would adopt a configuration.
+type PreflightResult struct {
 	// startTime is the time when the first node was asked.
 	// +required
 	StartTime metav1.Time `json:"startTime"`
@@ -340,19 +346,39 @@ type RolloutPreflight struct {
 	Refused int32 `json:"refused"`
 	// blocked is the number of nodes that refuse it because of their pods.
 	Blocked int32 `json:"blocked"`
-	// unanswered is the number of nodes that have not answered.
+	// unknown is the number of nodes that cannot tell, such as a node whose
+	// container runtime is down.
+	// +optional
+	Unknown int32 `json:"unknown,omitempty"`
+	// unanswered is the number of nodes that have not answered, or that could not
+	// be asked because they are NotReady or have no agent.
 	Unanswered int32 `json:"unanswered"`
 	// unsupported is the number of nodes whose agent is too old to answer.
 	Unsupported int32 `json:"unsupported"`
-	// refusals groups the nodes that refuse the revision, most nodes first.
+	// refusals groups the nodes that refuse the configuration or cannot tell, most
+	// nodes first.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=10
 	Refusals []PreflightRefusal `json:"refusals,omitempty"`
+	// unansweredNodes names the first few nodes that have not answered.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	UnansweredNodes []string `json:"unansweredNodes,omitempty"`
+	// unsupportedNodes names the first few nodes whose agent is too old to answer.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	UnsupportedNodes []string `json:"unsupportedNodes,omitempty"`
 }
 
-// PreflightRefusal is a group of nodes that refuse a revision for the same reason.
+// PreflightRefusal is a group of nodes that refuse a configuration, or cannot tell, for the same reason.
 type PreflightRefusal struct {
+	// verdict is Refused or Unknown.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Verdict PreflightVerdict `json:"verdict,omitempty"`
 	// reason is the reason in one word, as in the condition ConfigOK.
 	// +required
 	// +kubebuilder:validation:MaxLength=64

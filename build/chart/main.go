@@ -49,6 +49,7 @@ var templates = []template{
 		{"  name: evenkeel-system\n", "  name: evenkeel-system\n  annotations:\n" + keep},
 	}},
 	{file: "crd-nodeconfigs.yaml", source: "api/crd/evenkeel.dev_nodeconfigs.yaml", when: ".Values.crds.enabled", values: []value{{"  annotations:\n", "  annotations:\n" + keep}}},
+	{file: "crd-nodeconfigpreflights.yaml", source: "api/crd/evenkeel.dev_nodeconfigpreflights.yaml", when: ".Values.crds.enabled", values: []value{{"  annotations:\n", "  annotations:\n" + keep}}},
 	{file: "crd-nodeconfigrollouts.yaml", source: "api/crd/evenkeel.dev_nodeconfigrollouts.yaml", when: ".Values.crds.enabled", values: []value{{"  annotations:\n", "  annotations:\n" + keep}}},
 	{file: "node-rbac.yaml", source: "api/node-rbac.yaml"},
 	{file: "node-admission.yaml", source: "api/node-admission.yaml"},
@@ -57,6 +58,7 @@ var templates = []template{
 	{file: "revision-admission.yaml", source: "api/revision-admission.yaml"},
 	{file: "actors-policy.yaml", source: "actors/policy.yaml", when: ".Values.actors.enabled"},
 	{file: "actors-rbac.yaml", source: "actors/rbac.yaml", when: ".Values.actors.enabled"},
+	{file: "preflight-admission.yaml", source: "api/preflight-admission.yaml"},
 	{file: "controller-rbac.yaml", source: "controller/rbac.yaml"},
 	{file: "controller-flowschema.yaml", source: "controller/flowschema.yaml"},
 	{file: "controller-deployment.yaml", source: "controller/deployment.yaml", values: slices.Concat(image("controller"), []value{

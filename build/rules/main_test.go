@@ -56,6 +56,7 @@ spec:
     kubeletDropIn: {apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, maxPods: 7}
   strategy:
     steps: [{nodes: 1}, {nodes: 100%}]
+    preflight: Report
 `
 
 func TestMain(m *testing.M) {

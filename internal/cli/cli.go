@@ -59,7 +59,8 @@ Exit codes:
   0  success; "rollout status": complete, or in progress if -w is not set
   1  wrong usage, or the API server refuses the request or does not answer
   2  the rollout is halted, rolled back, invalid or stuck; "upgrade": a configuration must be migrated by hand;
-     "install" and "uninstall": a node failed; "assign": the node refused the configuration or rolled back
+     "install" and "uninstall": a node failed; "assign": the node refused the configuration or rolled back;
+     "preflight": a node refuses
   3  --timeout expired, or an agent does not answer
   4  the rollout waits for approval ("rollout promote")
 "config validate" and "doctor" have other exit codes.
@@ -91,7 +92,7 @@ Output is colored on a terminal only, and never if NO_COLOR is set.`,
 	env.Connection.AddFlags(connection)
 	connection.VisitAll(func(f *pflag.Flag) { f.Hidden = f.Name != "kubeconfig" && f.Name != "context" })
 	root.PersistentFlags().AddFlagSet(connection)
-	root.AddCommand(rollout.Command(env), rollout.PushCommand(env), node.AssignCommand(env), node.NodesCommand(env), node.Command(env),
+	root.AddCommand(rollout.Command(env), rollout.PushCommand(env), rollout.PreflightCommand(env), node.AssignCommand(env), node.NodesCommand(env), node.Command(env),
 		install.Command(env), install.UninstallCommand(env), doctor.Command(env), config.Command(env), config.UpgradeCommand(env),
 		version.Command(env), dashboard.Command(env))
 	root.InitDefaultHelpCmd()

@@ -74,6 +74,13 @@ func awaitEnforcement(ctx context.Context) error {
 			return err
 		}
 	}
+	for _, args := range [][]string{
+		{"clusterrole", configMapWriter, "--verb=create", "--resource=nodeconfigs.evenkeel.dev"}, {"clusterrolebinding", configMapWriter, "--clusterrole=" + configMapWriter, "--user=" + configMapWriter},
+	} {
+		if _, err := kubectl(ctx, append([]string{"create"}, args...)...); err != nil {
+			return err
+		}
+	}
 	writer, err := configFor(configMapWriter)
 	if err != nil {
 		return err
@@ -84,6 +91,10 @@ func awaitEnforcement(ctx context.Context) error {
 		},
 		"evenkeel-revision": func(ctx context.Context) error {
 			return errorOf(dynamic.NewForConfigOrDie(writer).Resource(configMaps).Namespace(v1alpha1.SystemNamespace).Create(ctx, revision("refused"), dryRun))
+		},
+		"evenkeel-preflight": func(ctx context.Context) error {
+			o := parse("metadata: {name: refused, annotations: {evenkeel.dev/preflight: '{}'}}")
+			return errorOf(dynamic.NewForConfigOrDie(writer).Resource(nodeConfigs).Create(ctx, o, dryRun))
 		},
 		"evenkeel-rollout": func(ctx context.Context) error {
 			o := rollout("refused", "nodeSelector: {matchLabels: {no label: a}}")

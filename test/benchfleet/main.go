@@ -19,11 +19,13 @@ import (
 
 // The limits.
 const (
-	maxWrites   = 4.0       // to the API per node and successful rollout, without Events and the progress of trials
-	maxProgress = 10.0      // statuses per node and trial that differ in its progress only
-	maxEvents   = 2.0       // the same
-	maxRatio    = 1.5       // of the time of an unlimited rollout to that of patching without a controller
-	maxMemory   = 150 << 20 // of the controller, with memoryNodes
+	maxWrites   = 4.0             // to the API per node and successful rollout, without Events and the progress of trials
+	maxProgress = 10.0            // statuses per node and trial that differ in its progress only
+	maxEvents   = 2.0             // the same
+	maxAsked    = 2.0             // writes per node and preflight: a request and an answer
+	maxAsking   = 2 * time.Minute // for memoryNodes to answer a preflight
+	maxRatio    = 1.5             // of the time of an unlimited rollout to that of patching without a controller
+	maxMemory   = 150 << 20       // of the controller, with memoryNodes
 	memoryNodes = 5000
 	maxPlan     = 100 * time.Millisecond // for planNodes
 	planNodes   = 100_000

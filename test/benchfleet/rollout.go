@@ -36,6 +36,7 @@ type fleet struct {
 	hands, rollouts []phase    // all at once
 	paced           phase      // a rollout in steps
 	idle            idlePeriod // after that
+	asked           asked
 }
 
 // Budgets of rollouts.
@@ -115,6 +116,9 @@ func (b *bench) rollouts(ctx context.Context, nodes, rounds int, idle time.Durat
 	}
 	if f.paced, err = f.roll(ctx, usual, idle); err != nil {
 		return err
+	}
+	if f.asked, err = f.preflight(ctx); err != nil {
+		return fmt.Errorf("preflight: %w", err)
 	}
 	return b.report(ctx, f)
 }

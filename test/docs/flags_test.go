@@ -19,6 +19,7 @@ var flagTables = map[string]struct {
 }{
 	"docs/cli.md#assign":                {command: "kubectl-evenkeel assign"},
 	"docs/cli.md#push":                  {command: "kubectl-evenkeel push"},
+	"docs/cli.md#preflight":             {command: "kubectl-evenkeel preflight"},
 	"docs/cli.md#config validate":       {command: "kubectl-evenkeel config validate"},
 	"docs/dashboard.md#":                {command: "kubectl-evenkeel dashboard"},
 	"docs/operating.md#Flags":           {command: "evenkeel-agent", partial: true},
@@ -73,7 +74,7 @@ func readFlagTables(page, text string) map[string][]flagRow {
 }
 
 // helpFlag matches a flag in a command's help: its short and long names, and its text.
-var helpFlag = regexp.MustCompile(`(?m)^ +(?:(-\w), )?(--[a-z-]+)(?: [a-zA-Z=]+)? {2,}(.*)$`)
+var helpFlag = regexp.MustCompile(`(?m)^ +(?:(-\w), )?(--[a-z-]+)(?: [a-zA-Z=]+(?:\[="[a-z]+"\])?)? {2,}(.*)$`)
 
 var helpDefault = regexp.MustCompile(`\(default "?([^"]*?)"?\)$`)
 

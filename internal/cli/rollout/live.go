@@ -58,6 +58,14 @@ func (v view) lines(width int) []string {
 	for _, r := range st.Requests {
 		lines = append(lines, "Asked  "+describe.RequestAge(r, v.now))
 	}
+	if p := st.Preflight; p != nil {
+		lines = append(lines, "Asked  "+describe.PreflightLine(&p.PreflightResult))
+		if p.Refused+p.Blocked+p.Unknown > 0 && (st.Halt != nil || v.wide) {
+			for _, line := range describe.Preflight(&p.PreflightResult)[1:] {
+				lines = append(lines, "       "+line)
+			}
+		}
+	}
 	if v.wide {
 		lines = append(lines, v.conditions()...)
 	}

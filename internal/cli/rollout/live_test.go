@@ -325,3 +325,18 @@ func TestACompleteRolloutWithTooManyFailedNodesExitsWithHalted(t *testing.T) {
 		}
 	}
 }
+
+func TestTheViewShowsTheAnswersOfAPreflight(t *testing.T) {
+	r := moving()
+	r.Status.Preflight = &v1alpha1.RolloutPreflight{PreflightResult: v1alpha1.PreflightResult{Accepted: 7, Refused: 1, Refusals: []v1alpha1.PreflightRefusal{
+		{Verdict: "Refused", Reason: "ValidationFailed", Message: "maxPods", Nodes: 1, Examples: []string{"node-7"}}}}}
+	all := strings.Join(view{rollout: r, now: noon}.lines(unlimited), "\n") + "\n"
+	if want := "\nAsked  7 accepted, 1 refused\n"; !strings.Contains(all, want) || strings.Contains(all, "ValidationFailed") {
+		t.Errorf("no %q, or more, in:\n%s", want, all)
+	}
+	r.Status.Halt = &v1alpha1.RolloutHalt{Time: *ago(time.Second)}
+	all = strings.Join(view{rollout: r, now: noon}.lines(unlimited), "\n") + "\n"
+	if want := "\n       1 node refuses\n         1 ValidationFailed (node-7): maxPods\n"; !strings.Contains(all, want) {
+		t.Errorf("no %q in:\n%s", want, all)
+	}
+}

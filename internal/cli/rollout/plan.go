@@ -222,6 +222,8 @@ type PlanReport struct {
 	Phase           string                 `json:"phase"`
 	Message         string                 `json:"message"`
 	Nodes           v1alpha1.RolloutCounts `json:"nodes"`
+	Preflight       v1alpha1.PreflightMode `json:"preflight,omitempty"` // absent: no agent is asked
+	Asked           int                    `json:"asked,omitempty"`     // agents that are asked before the first restart
 	Batches         []batchView            `json:"batches"`
 	DurationSeconds int64                  `json:"durationSeconds"`
 	TrialSeconds    int64                  `json:"trialSeconds"`
@@ -278,6 +280,9 @@ func newPlanReport(ctx context.Context, f *query.Fleet, m rollout.Model) (*PlanR
 	healthy := m
 	healthy.Failing, healthy.Breaks, healthy.Silent, healthy.StuckDrain = 0, 0, 0, 0
 	run := rollout.Simulate(f.Policy, f.Progress, f.Nodes, healthy)
+	if run.Asked > 0 {
+		v.Preflight, v.Asked = preflightNames[f.Policy.Preflight], run.Asked
+	}
 	v.DurationSeconds, v.Approvals = int64(run.End.Sub(run.Start).Seconds()), run.Approvals
 	v.End, v.EndMessage, v.Limited = run.Final.Phase, run.Final.Message, run.Limited
 	for _, b := range run.Batches {
@@ -286,6 +291,11 @@ func newPlanReport(ctx context.Context, f *query.Fleet, m rollout.Model) (*PlanR
 	v.RestartCost = describe.RestartCostOf(restartsOf(f, run))
 	v.run = rollout.Simulate(f.Policy, f.Progress, f.Nodes, m)
 	return v, ctx.Err()
+}
+
+// preflightNames are the modes of a preflight, as the API names them.
+var preflightNames = map[rollout.PreflightMode]v1alpha1.PreflightMode{
+	rollout.PreflightReport: v1alpha1.PreflightReport, rollout.PreflightRequire: v1alpha1.PreflightRequire,
 }
 
 // trialOf returns the duration of a trial: the one in the template or in spec.trial, else the flag's, else the longest that an
@@ -371,6 +381,9 @@ func (v *PlanReport) print(w io.Writer) {
 	}
 	fmt.Fprintf(w, "Rollout %s, revision %d%s: %d nodes selected, %d updated%s, %d to come, %d excluded\n",
 		v.Rollout, v.Revision, made, v.Nodes.Selected, v.Nodes.Updated, flying, v.Nodes.Pending, v.excluded())
+	if v.Asked > 0 {
+		fmt.Fprintf(w, "First, %s asked whether the kubelet accepts the revision (preflight: %s); no kubelet is restarted for this.\n", asked(v.Asked), v.Preflight)
+	}
 	if len(v.Batches) == 0 {
 		fmt.Fprintf(w, "No node is assigned the revision: %s: %s\n", v.Phase, printable.Line(v.Message))
 	} else {
@@ -396,6 +409,13 @@ func (v *PlanReport) print(w io.Writer) {
 			fmt.Fprintf(w, "  %d %s (%s): %s\n", len(p.Nodes), p.State, someOf(p.Nodes), printable.Line(p.Why))
 		}
 	}
+}
+
+func asked(n int) string {
+	if n == 1 {
+		return "1 agent is"
+	}
+	return fmt.Sprintf("%d agents are", n)
 }
 
 func (v *PlanReport) excluded() (n int) {

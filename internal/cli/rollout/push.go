@@ -41,7 +41,11 @@ The file holds a KubeletConfiguration, upstream or grouped, in YAML or JSON. Wit
 over each node's local configuration. A rollout that was created with --drop-in keeps it, unless --drop-in=false is given.
 
 Steps are a comma-separated list of numbers of nodes, percentages, and pauses. "pause" waits for "rollout promote",
-"pause:10m" waits for ten minutes.`,
+"pause:10m" waits for ten minutes.
+
+With --preflight, every node's agent judges the configuration before the first kubelet is restarted, and the command waits and
+prints the answers. The rollout then continues by itself; with --preflight=require (or --preflight alone) it stops instead if
+--max-failures nodes or more refuse, except for their pods, and the exit code is 2. The mode is stored in the rollout.`,
 		Example: `  # Create a rollout: one node, a pause of ten minutes, 10%, a pause until "promote", all nodes
   kubectl evenkeel push workers -f kubelet.yaml --selector node-restriction.kubernetes.io/pool=workers --steps 1,pause:10m,10%,pause,100%
 
@@ -50,6 +54,9 @@ Steps are a comma-separated list of numbers of nodes, percentages, and pauses. "
 
   # Change a few fields on every node, from a script
   kubectl evenkeel push limits -f fields.yaml --drop-in --all-nodes --yes
+
+  # Ask every node first, and stop if one refuses
+  kubectl evenkeel push workers -f kubelet.yaml --preflight
 
   # Print the plan only
   kubectl evenkeel push workers -f kubelet.yaml --dry-run`,
@@ -76,9 +83,9 @@ type Push struct {
 	// Changed reports whether a flag was given.
 	Changed func(flag string) bool
 
-	selector, steps, maxUnavailable, maxJoining, maxFailures, onFailure string
-	allNodes, inline, yes, dryRun                                       bool
-	trial                                                               command.TrialFlags
+	selector, steps, maxUnavailable, maxJoining, maxFailures, onFailure, preflight string
+	allNodes, inline, yes, dryRun                                                  bool
+	trial                                                                          command.TrialFlags
 }
 
 func (a *app) push(ctx context.Context, p Push) error {
@@ -119,7 +126,13 @@ func (a *app) push(ctx context.Context, p Push) error {
 	if err := a.Confirm(ctx, change.Verb()+" rollout "+p.Name+"?", p.yes, p.File == "-"); err != nil {
 		return err
 	}
-	return change.Write(ctx, a.Env, c)
+	if err := change.Write(ctx, a.Env, c); err != nil {
+		return err
+	}
+	if mode := change.desired.Spec.Strategy.Preflight; p.Changed("preflight") && (mode == v1alpha1.PreflightReport || mode == v1alpha1.PreflightRequire) {
+		return a.awaitPreflight(ctx, c, p.Name)
+	}
+	return nil
 }
 
 // Stored reads the rollout of a push; nil if it does not exist yet.

@@ -15,7 +15,7 @@ import (
 )
 
 // StrategyFlags are the flags of AddStrategyFlags, and --drop-in.
-var StrategyFlags = []string{"drop-in", "selector", "all-nodes", "steps", "max-unavailable", "max-joining", "max-failures", "on-failure", "inline",
+var StrategyFlags = []string{"drop-in", "selector", "all-nodes", "steps", "max-unavailable", "max-joining", "max-failures", "on-failure", "preflight", "inline",
 	"trial-duration", "crash-loop-threshold", "allow-pod-loss"}
 
 // AddStrategyFlags adds the flags that say which nodes a rollout goes to, and how.
@@ -28,8 +28,11 @@ func (p *Push) AddStrategyFlags(cmd *cobra.Command) {
 	f.StringVar(&p.maxJoining, "max-joining", "", "how many nodes that joined may be in flight at the same time, such as 5 or 10%")
 	f.StringVar(&p.maxFailures, "max-failures", "", "number of failed nodes that stops the rollout, such as 1 or 2%")
 	f.StringVar(&p.onFailure, "on-failure", "", "what happens at that number: pause or rollback")
+	f.StringVar(&p.preflight, "preflight", "", "ask all agents before the first restart: report, require (also stops the rollout at --max-failures refusals), or off")
+	f.Lookup("preflight").NoOptDefVal = "require"
 	p.trial.Add(cmd)
 	f.BoolVar(&p.inline, "inline", false, "replace a template that names a ConfigMap")
+	_ = cmd.RegisterFlagCompletionFunc("preflight", cobra.FixedCompletions([]string{"report", "require", "off"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("on-failure", cobra.FixedCompletions([]string{"pause", "rollback"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -84,6 +87,18 @@ func (p Push) ApplyFlags(s *v1alpha1.NodeConfigRolloutSpec) error {
 			s.FailurePolicy.Action = v1alpha1.FailureActionRollback
 		default:
 			return fmt.Errorf("--on-failure must be pause or rollback, not %q", p.onFailure)
+		}
+	}
+	if p.Changed("preflight") {
+		switch strings.ToLower(p.preflight) {
+		case "report":
+			s.Strategy.Preflight = v1alpha1.PreflightReport
+		case "require":
+			s.Strategy.Preflight = v1alpha1.PreflightRequire
+		case "off":
+			s.Strategy.Preflight = v1alpha1.PreflightOff
+		default:
+			return fmt.Errorf("--preflight must be report, require or off, not %q", p.preflight)
 		}
 	}
 	var err error

@@ -97,6 +97,8 @@ type Controller struct {
 	watchErrors *problems      // by kind
 	writeErrors *problems      // by rollout
 	nodes       []rollout.Node // of the last plan; the memory is used again
+
+	preflightWritten time.Time // when the status of a NodeConfigPreflight was last written; of the loop
 }
 
 // New returns a controller and makes no request yet. It fails if the options are invalid, an address is in use, or no client
@@ -219,6 +221,7 @@ func mapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	m := meta.NewDefaultRESTMapper(nil)
 	m.Add(v1alpha1.GroupVersion.WithKind("NodeConfig"), meta.RESTScopeRoot)
 	m.Add(v1alpha1.GroupVersion.WithKind("NodeConfigRollout"), meta.RESTScopeRoot)
+	m.Add(v1alpha1.GroupVersion.WithKind("NodeConfigPreflight"), meta.RESTScopeRoot)
 	m.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
 	m.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
 	m.Add(admissionv1.SchemeGroupVersion.WithKind("MutatingAdmissionPolicy"), meta.RESTScopeRoot)
@@ -262,6 +265,7 @@ func (c *Controller) work(ctx context.Context) error {
 	defer end()
 	watches.Go(func() { c.runWatches(watching) })
 	watches.Go(func() { c.notifier.Run(watching) })
+	watches.Go(func() { c.watchPreflights(watching) })
 	for !c.watches.complete() {
 		select {
 		case <-ctx.Done():

@@ -17,7 +17,7 @@ import (
 )
 
 // fleet is the controller's memory of nodes, NodeConfigs, rollouts and revisions. All its methods may be called
-// concurrently; only this file and fleet_read.go lock mu. It keeps the newest version of each object, from a watch or from
+// concurrently; only this file, fleet_read.go and fleet_preflight.go lock mu. It keeps the newest version of each object, from a watch or from
 // the answer to one of the controller's own writes, so that a late watch does not undo a write. Objects are stripped when
 // they are added. They are shared and never changed.
 type fleet struct {
@@ -33,7 +33,9 @@ type fleet struct {
 	// revisions are the ConfigMaps of revisions, by rollout and name.
 	revisions map[string]map[string]*corev1.ConfigMap
 	deleted   []*v1alpha1.NodeConfigRollout // not reported yet
-	changed   chan struct{}                 // a rollout is due
+	changed   chan struct{}                 // a rollout or a preflight is due
+
+	preflights preflightQueue
 }
 
 // nodeEntry is one node: its Node, its NodeConfig, or both.
@@ -81,6 +83,7 @@ func newFleet(self string, tick time.Duration) *fleet {
 	return &fleet{
 		now: time.Now, tick: tick, self: self, nodes: map[string]*nodeEntry{}, rollouts: map[string]*rolloutEntry{},
 		revisions: map[string]map[string]*corev1.ConfigMap{}, changed: make(chan struct{}, 1),
+		preflights: preflightQueue{objects: map[string]*v1alpha1.NodeConfigPreflight{}},
 	}
 }
 
@@ -235,6 +238,9 @@ func (f *fleet) refresh(n *nodeEntry) {
 	}
 	observed.DrainReport = n.drainReport
 	same := reflect.DeepEqual(&observed, &n.observed)
+	if !same {
+		f.schedulePreflights(f.now().Add(f.tick))
+	}
 	n.observed = observed
 	if !f.updateHolder(n) && !same {
 		f.scheduleClaims(n)

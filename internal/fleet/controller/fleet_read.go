@@ -34,11 +34,11 @@ func (f *fleet) takeDue() (due []*rolloutEntry, sources map[types.NamespacedName
 	return due, sources
 }
 
-// nextDue returns when the next rollout is due; zero if none is.
+// nextDue returns when the next rollout or preflight is due; zero if none is.
 func (f *fleet) nextDue() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var next time.Time
+	next := f.preflights.dueAt
 	for _, r := range f.rollouts {
 		next = earliest(next, r.dueAt)
 	}
@@ -281,6 +281,10 @@ func (f *fleet) known(kind string) []client.Object {
 	case kindRollouts:
 		for _, r := range f.rollouts {
 			all = append(all, r.object)
+		}
+	case kindPreflights:
+		for _, o := range f.preflights.objects {
+			all = append(all, o)
 		}
 	case kindRevisions:
 		for _, owned := range f.revisions {

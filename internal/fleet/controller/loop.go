@@ -44,6 +44,7 @@ func (c *Controller) loop(ctx context.Context) {
 			c.process(ctx, r)
 			c.metrics.pass.Observe(time.Since(began).Seconds())
 		}
+		c.stepPreflights(ctx)
 		if next := c.fleet.nextDue(); !next.IsZero() {
 			timer.Reset(next.Sub(c.fleet.now()))
 		}

@@ -12,6 +12,7 @@ import (
 // meters are the metrics that the controller sets.
 type meters struct {
 	nodes, phase, halted *prometheus.GaugeVec
+	preflight            *prometheus.GaugeVec
 	writes               *prometheus.CounterVec
 	plan, pass           prometheus.Histogram
 }
@@ -25,9 +26,10 @@ func newMeters(registry prometheus.Registerer, version, commit string, others ..
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.0005, 2.5, 12)})
 	}
 	m := &meters{
-		nodes:  gauge("evenkeel_rollout_nodes", "Nodes that a rollout selects, by state.", "rollout", "state"),
-		phase:  gauge("evenkeel_rollout_phase", "1 for the current phase of a rollout, 0 for the other phases.", "rollout", "phase"),
-		halted: gauge("evenkeel_rollout_halted", "1 if the rollout's revision is stopped, else 0.", "rollout"),
+		nodes:     gauge("evenkeel_rollout_nodes", "Nodes that a rollout selects, by state.", "rollout", "state"),
+		phase:     gauge("evenkeel_rollout_phase", "1 for the current phase of a rollout, 0 for the other phases.", "rollout", "phase"),
+		halted:    gauge("evenkeel_rollout_halted", "1 if the rollout's revision is stopped, else 0.", "rollout"),
+		preflight: gauge("evenkeel_rollout_preflight_nodes", "Nodes that were asked about the revision before the first restart, by answer.", "rollout", "answer"),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "evenkeel_controller_writes_total", Help: "Writes to the API server, by object and result.",
 		}, []string{"object", "result"}),
@@ -36,6 +38,7 @@ func newMeters(registry prometheus.Registerer, version, commit string, others ..
 	}
 	for object, results := range map[string][]string{ // begin at 0, so that the first write is an increase
 		"nodeconfig": {"ok", "conflict", "error", "unknown"}, "rollout": {"ok", "conflict", "error"}, "revision": {"ok", "error"}, "node": {"ok", "error"},
+		"preflight": {"ok", "conflict", "error"},
 	} {
 		for _, result := range results {
 			m.writes.WithLabelValues(object, result)
@@ -44,7 +47,7 @@ func newMeters(registry prometheus.Registerer, version, commit string, others ..
 	build := gauge("evenkeel_build_info", "Name, version and commit of this program. Always 1.", "program", "version", "commit")
 	build.WithLabelValues("evenkeel-controller", version, commit).Set(1)
 	var errs []error
-	for _, c := range append(others, m.nodes, m.phase, m.halted, m.writes, m.plan, m.pass, build) {
+	for _, c := range append(others, m.nodes, m.phase, m.halted, m.preflight, m.writes, m.plan, m.pass, build) {
 		errs = append(errs, registry.Register(c))
 	}
 	return m, errors.Join(errs...)
@@ -72,6 +75,15 @@ func (m *meters) report(name string, result *rollout.Result) {
 		m.phase.WithLabelValues(name, string(p)).Set(boolValue(string(p) == result.Phase))
 	}
 	m.halted.WithLabelValues(name).Set(boolValue(result.Next.Halt != nil))
+	if r := result.Next.Preflight; r != nil {
+		for answer, n := range map[string]int{
+			"accepted": r.Accepted, "refused": r.Refused, "blocked": r.Blocked, "unknown": r.Unknown, "unanswered": r.Unanswered, "unsupported": r.Unsupported,
+		} {
+			m.preflight.WithLabelValues(name, answer).Set(float64(n))
+		}
+	} else {
+		m.preflight.DeletePartialMatch(prometheus.Labels{"rollout": name})
+	}
 }
 
 func boolValue(is bool) float64 {
@@ -87,4 +99,5 @@ func (m *meters) forget(name string) {
 	m.nodes.DeletePartialMatch(label)
 	m.phase.DeletePartialMatch(label)
 	m.halted.DeletePartialMatch(label)
+	m.preflight.DeletePartialMatch(label)
 }

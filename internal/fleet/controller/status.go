@@ -47,6 +47,10 @@ func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.
 		st.FailedNodes = o.Status.FailedNodes // the nodes were rolled back; keep the cause of the stop
 	}
 	st.DrainingNodes = drainingNodes(p, result, nodes)
+	st.Preflight = nil
+	if r := next.Preflight; r != nil {
+		st.Preflight = &v1alpha1.RolloutPreflight{Revision: next.Revision, Attempt: next.Attempt, PreflightResult: policy.PreflightResultFor(r)}
+	}
 	st.Halt = nil
 	if h := next.Halt; h != nil {
 		st.Halt = &v1alpha1.RolloutHalt{
@@ -232,6 +236,9 @@ func decisionsOf(st *v1alpha1.NodeConfigRolloutStatus) *v1alpha1.NodeConfigRollo
 	}
 	for i := range out.DrainingNodes {
 		out.DrainingNodes[i].Message = ""
+	}
+	if p := out.Preflight; p != nil && p.EndTime == nil {
+		p.PreflightResult = v1alpha1.PreflightResult{StartTime: p.StartTime}
 	}
 	return out
 }

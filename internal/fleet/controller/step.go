@@ -53,14 +53,18 @@ func (c *Controller) step(ctx context.Context, r *rolloutEntry) (next time.Time,
 	if next, err = c.record(ctx, r, in, result); err != nil {
 		return next, err
 	}
+	finished := true
 	if len(result.Moves) > 0 {
-		finished, err := c.move(ctx, r, in, result)
-		if err != nil {
-			return next, err
-		}
-		if !finished {
-			next = c.fleet.now()
-		}
+		finished, err = c.move(ctx, r, in, result)
+	}
+	if err == nil && finished && len(result.Ask) > 0 {
+		finished, err = c.askAbout(ctx, in, result)
+	}
+	if err != nil {
+		return next, err
+	}
+	if !finished {
+		next = c.fleet.now()
 	}
 	return next, c.drain(ctx, in, result)
 }
@@ -90,6 +94,9 @@ func (c *Controller) gather(ctx context.Context, r *rolloutEntry) (*planInput, e
 	}
 	if r.progress != nil {
 		in.progress = *r.progress
+	}
+	if in.policy.Preflight != rollout.PreflightOff {
+		in.policy.PreflightRoom -= c.fleet.unanswered(in.policy.UID, in.policy.AgentTimeout)
 	}
 	var current bool
 	in.nodes, current = c.fleet.planNodes(r, in.object.Generation, c.nodes[:0])

@@ -246,7 +246,7 @@ func TestAnAPIServerWithoutStreamingListsIsListed(t *testing.T) {
 		}
 		return nil
 	})
-	if lists.count.Load() != 5 {
+	if lists.count.Load() != 6 {
 		t.Errorf("%d pages were listed, want one of each kind, and two of Nodes", lists.count.Load())
 	}
 	addNodes(t, "pool=listed", "later")

@@ -97,15 +97,15 @@ func (c *Controller) moveNode(ctx context.Context, planned *rollout.Node, m roll
 // patchSpec replaces the spec of a NodeConfig if nobody else has changed it. A status that an agent writes meanwhile is no
 // conflict.
 func (c *Controller) patchSpec(ctx context.Context, known *v1alpha1.NodeConfig, spec v1alpha1.NodeConfigSpec) error {
-	return c.patchNodeConfig(ctx, known.Name, types.JSONPatchType, []operation{
+	return c.patchNodeConfig(ctx, "nodeconfig", known.Name, types.JSONPatchType, []operation{
 		{"test", "/metadata/uid", known.UID},
 		{"test", "/metadata/generation", known.Generation},
 		{"add", "/spec", spec},
 	})
 }
 
-// patchNodeConfig patches a NodeConfig and keeps the stored object.
-func (c *Controller) patchNodeConfig(ctx context.Context, name string, kind types.PatchType, patch any) error {
+// patchNodeConfig patches a NodeConfig and keeps the stored object. The metric of writes counts it as a write of object.
+func (c *Controller) patchNodeConfig(ctx context.Context, object, name string, kind types.PatchType, patch any) error {
 	data, err := json.Marshal(patch)
 	if err != nil {
 		return fmt.Errorf("encode a patch of NodeConfig %s: %w", name, err)
@@ -114,7 +114,7 @@ func (c *Controller) patchNodeConfig(ctx context.Context, name string, kind type
 	if err := c.client.Patch(ctx, nc, client.RawPatch(kind, data), fieldManager); err != nil {
 		return err
 	}
-	c.metrics.wrote("nodeconfig", "ok")
+	c.metrics.wrote(object, "ok")
 	c.fleet.setConfig(nc)
 	return nil
 }
@@ -136,7 +136,7 @@ func (c *Controller) writeObservations(ctx context.Context, nodes []rollout.Node
 			}
 			value = text
 		}
-		err := c.patchNodeConfig(ctx, name, types.MergePatchType, map[string]any{"metadata": map[string]any{
+		err := c.patchNodeConfig(ctx, "nodeconfig", name, types.MergePatchType, map[string]any{"metadata": map[string]any{
 			"uid": known.UID, "annotations": map[string]any{v1alpha1.AnnotationObserved: value},
 		}})
 		switch {

@@ -33,6 +33,7 @@ type rolloutView struct {
 	Updated  string       `json:"updated,omitempty"`
 	Budget   *budget      `json:"budget,omitempty"` // nil: not known
 	Failures failuresView `json:"failures"`
+	Asked    []string     `json:"asked,omitempty"` // the answers of agents that were asked before the first restart
 	Paused   bool         `json:"paused,omitempty"`
 	Started  *time.Time   `json:"started,omitempty"`
 	Stopped  *time.Time   `json:"stopped,omitempty"`
@@ -127,6 +128,9 @@ func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 		if c.N > 0 {
 			v.Counts = append(v.Counts, c)
 		}
+	}
+	if p := st.Preflight; p != nil {
+		v.Asked = append([]string{describe.PreflightLine(&p.PreflightResult)}, describe.Preflight(&p.PreflightResult)[1:]...)
 	}
 	v.Failures = failuresView{N: n.Failed, Most: printable.Line(maxFailures(r))}
 	for _, f := range st.FailedNodes {
@@ -239,6 +243,12 @@ func rulesOf(r *v1alpha1.NodeConfigRollout) []describe.Line {
 		then = "the rollout halts, and its nodes roll back"
 	}
 	out = append(out, describe.Line{Key: "Failures", Text: "at " + maxFailures(r) + " " + then})
+	switch p.Preflight {
+	case rollout.PreflightReport:
+		out = append(out, describe.Line{Key: "Preflight", Text: "all agents are asked before the first restart"})
+	case rollout.PreflightRequire:
+		out = append(out, describe.Line{Key: "Preflight", Text: "all agents are asked before the first restart; at " + maxFailures(r) + " refusals the rollout halts"})
+	}
 	if p.Soak > 0 {
 		out = append(out, describe.Line{Key: "Soaking", Text: duration.HumanDuration(p.Soak)})
 	}

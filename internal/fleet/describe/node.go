@@ -243,6 +243,9 @@ func (v *Node) statusLines(line func(key, format string, args ...any), ago func(
 		line(v1alpha1.ConditionConfigOK, "%s, %s, since %s: %s", ok.Status, ok.Reason, ago(*ok.Since), ok.Message)
 	}
 	line("Error", "%s", st.Error)
+	if p := st.Preflight; p != nil {
+		line("Preflight", "%s", JoinWords(strings.TrimSpace(string(p.Verdict)+" "+p.Reason), p.Message))
+	}
 	if t := v.Trial; t != nil {
 		line("Trial", "%s of %s, healthy for %s as last reported, %d of %d restarts", Span(time.Duration(t.ElapsedSeconds)*time.Second),
 			Span(time.Duration(t.DurationSeconds)*time.Second), Span(time.Duration(t.HealthySeconds)*time.Second), t.Restarts, t.MostRestarts)

@@ -125,6 +125,7 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 				}
 			}
 		}, []string{
+			"error api: CustomResourceDefinition nodeconfigpreflights.evenkeel.dev: is missing: the API server does not support the objects that this build reads and writes -> kubectl apply -k config/api",
 			"error api: CustomResourceDefinition nodeconfigrollouts.evenkeel.dev: is missing: the API server does not support the objects that this build reads and writes -> kubectl apply -k config/api",
 			"error api: CustomResourceDefinition nodeconfigs.evenkeel.dev: is missing: the API server does not support the objects that this build reads and writes -> kubectl apply -k config/api",
 			"note controller: Lease evenkeel-system/evenkeel-controller: is missing: no controller runs, and no rollout needs one -> kubectl apply -k config/default if you want rollouts; if it is already applied: kubectl -n evenkeel-system get pods; kubectl -n evenkeel-system logs deployment/evenkeel-controller",

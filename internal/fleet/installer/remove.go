@@ -85,7 +85,7 @@ func RemoveFromCluster(ctx context.Context, c client.Client, rollouts []v1alpha1
 	if !purge {
 		return nil
 	}
-	for _, plural := range []string{"nodeconfigrollouts", "nodeconfigs"} {
+	for _, plural := range []string{"nodeconfigpreflights", "nodeconfigrollouts", "nodeconfigs"} {
 		crd := &unstructured.Unstructured{}
 		crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
 		crd.SetName(strings.Join([]string{plural, v1alpha1.GroupName}, "."))

@@ -52,11 +52,17 @@ func intern[T ~string](s T) T { return T(unique.Make(string(s)).Value()) }
 
 // StripNodeConfig removes from a NodeConfig what neither NodeOf nor a decision about revisions reads.
 func StripNodeConfig(nc *v1alpha1.NodeConfig) {
-	observed, is := nc.Annotations[v1alpha1.AnnotationObserved]
-	StripMeta(&nc.ObjectMeta, nil)
-	if is {
-		nc.Annotations = map[string]string{v1alpha1.AnnotationObserved: observed}
+	var kept map[string]string
+	for _, name := range []string{v1alpha1.AnnotationObserved, v1alpha1.AnnotationPreflight} {
+		if value, is := nc.Annotations[name]; is {
+			if kept == nil {
+				kept = map[string]string{}
+			}
+			kept[name] = intern(value)
+		}
 	}
+	StripMeta(&nc.ObjectMeta, nil)
+	nc.Annotations = kept
 	if s := nc.Spec.ConfigSource; s != nil {
 		stripReference(s.ConfigMapRef)
 		stripRolloutRef(s.RolloutRef)
@@ -76,6 +82,12 @@ func StripNodeConfig(nc *v1alpha1.NodeConfig) {
 	for i := range st.Conditions {
 		c := &st.Conditions[i]
 		c.Type, c.Reason, c.Message = intern(c.Type), intern(c.Reason), intern(Cut(c.Message, MaxErrorKept))
+	}
+	if p := st.Preflight; p != nil {
+		p.UID, p.Reason, p.Message = intern(p.UID), intern(p.Reason), intern(Cut(p.Message, MaxErrorKept))
+	}
+	for i := range st.Capabilities {
+		st.Capabilities[i] = intern(st.Capabilities[i])
 	}
 	for i, b := range st.BadConfigs {
 		st.BadConfigs[i] = v1alpha1.BadConfig{UID: b.UID, Provisional: b.Provisional}

@@ -32,15 +32,16 @@ var (
 func FromSpec(r *v1alpha1.NodeConfigRollout, t Times, now time.Time) (rollout.Policy, error) {
 	s := &r.Spec
 	p := rollout.Policy{
-		Claim: rollout.Claim{Name: r.Name, Priority: r.Spec.Priority, Created: r.CreationTimestamp.Time}, Now: now,
+		Claim: rollout.Claim{Name: r.Name, Priority: r.Spec.Priority, Created: r.CreationTimestamp.Time}, Now: now, UID: string(r.UID),
 		Paused: s.Paused, Frozen: s.Frozen, NewNodesTarget: s.NewNodes == v1alpha1.NewNodesTarget,
 		Soak:             time.Duration(s.SoakSeconds) * time.Second,
 		NodeTimeout:      time.Duration(cmp.Or(s.NodeTimeoutSeconds, 900)) * time.Second,
 		ProgressDeadline: time.Duration(cmp.Or(s.ProgressDeadlineSeconds, 3600)) * time.Second,
 
 		RollbackOnFailure: s.FailurePolicy.Action == v1alpha1.FailureActionRollback,
-		AgentTimeout:      t.Agent, NotReadyGrace: t.NotReady,
-		ID: DrainID(r.UID),
+		Preflight:         preflightMode(s.Strategy.Preflight), PreflightRoom: rollout.MaxUnanswered,
+		AgentTimeout: t.Agent, NotReadyGrace: t.NotReady,
+		DrainID: DrainID(r.UID),
 	}
 	setDrain(&p, &s.Strategy)
 	var err error
@@ -145,6 +146,7 @@ func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 	}
 	n.Source = sourceOf(nc.Spec.ConfigSource)
 	n.Observation = ObservationOf(nc)
+	n.Preflight = preflightOf(nc)
 	for _, uid := range nc.Spec.Revoked {
 		n.Revoked = append(n.Revoked, string(uid))
 	}
@@ -220,6 +222,7 @@ func ProgressOf(st *v1alpha1.NodeConfigRolloutStatus) rollout.Progress {
 		p.Revision = r.Number
 		p.Succeeded = st.CurrentRevision != nil && st.CurrentRevision.Number == r.Number
 	}
+	p.Preflight = preflightProgress(st)
 	p.Waiting = st.Phase != v1alpha1.RolloutProgressing && st.Phase != v1alpha1.RolloutStuck
 	if h := st.Halt; h != nil {
 		p.Halt = &rollout.Halt{Revision: h.Revision, Attempt: h.Attempt, Reason: h.Reason, Message: h.Message, Time: h.Time.Time, Rollback: h.Rollback}
@@ -235,6 +238,9 @@ func RecordedInStatus(st *v1alpha1.NodeConfigRolloutStatus) time.Time {
 	}
 	if h := st.Halt; h != nil {
 		newest = Latest(newest, h.Time.Time)
+	}
+	if p := st.Preflight; p != nil {
+		newest = Latest(newest, Latest(p.StartTime.Time, TimeOf(p.EndTime)))
 	}
 	return newest
 }

@@ -43,7 +43,7 @@ func (d *planner) result() Result {
 	}
 	var draining []int
 	for i := range d.nodes {
-		if n := &d.nodes[i]; n.Drain.Rollout != "" && n.Drain.Rollout == d.p.ID && len(draining) < MostFailed {
+		if n := &d.nodes[i]; n.Drain.Rollout != "" && n.Drain.Rollout == d.p.DrainID && len(draining) < MostFailed {
 			draining = append(draining, i)
 		}
 	}
@@ -53,7 +53,7 @@ func (d *planner) result() Result {
 		}
 	}
 	return Result{
-		Observations: d.observations, Next: d.next, Moves: d.moves, Taints: d.taints, Evict: d.evict, HandOver: d.handOver, Draining: draining, States: d.states, Counts: d.counts, Failed: d.failed,
+		Observations: d.observations, Next: d.next, Moves: d.moves, Ask: d.ask, Taints: d.taints, Evict: d.evict, HandOver: d.handOver, Draining: draining, States: d.states, Counts: d.counts, Failed: d.failed,
 		NodeState: func(i int) NodeState { return d.nodeState(&d.nodes[i]) },
 		Phase:     phase, Message: message, Conditions: d.conditions(phase, message), Events: d.events, RequeueAfter: d.requeueAfter,
 	}
@@ -79,6 +79,8 @@ func (d *planner) describe() (phase, message string) {
 		return PhaseComplete, revision + ": " + d.summary()
 	case d.p.Paused:
 		return PhasePaused, fmt.Sprintf("spec.paused%s; %s: %s; continue with: kubectl evenkeel rollout resume %s", d.p.Pauser.words(), revision, d.summary(), d.p.Name)
+	case d.asking:
+		return PhaseWaiting, revision + ": " + d.preflightMessage()
 	case d.pausing() && d.p.Steps[d.next.Step].Pause == 0:
 		return PhaseAwaitingApproval, fmt.Sprintf("%s: %s steps done; waiting for approval: kubectl evenkeel rollout promote %s; %s", revision, d.steps(), d.p.Name, d.summary())
 	case d.pausing():

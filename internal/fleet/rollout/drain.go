@@ -54,7 +54,7 @@ const evictionInterval = 5 * time.Second
 // future, or from before the Node was created, is not the controller's.
 func (d *planner) drainingFor(n *Node) bool {
 	r := n.Drain
-	return r.Rollout != "" && r.Rollout == d.p.ID && r.Revision == d.next.Revision && r.Attempt == d.next.Attempt &&
+	return r.Rollout != "" && r.Rollout == d.p.DrainID && r.Revision == d.next.Revision && r.Attempt == d.next.Attempt &&
 		!r.Since.After(d.p.Now) && !r.Since.Before(n.Created)
 }
 
@@ -108,7 +108,7 @@ func (d *planner) canGiveUp(n *Node) bool {
 
 // beginDrain records that a node is to be drained.
 func (d *planner) beginDrain(i int) {
-	d.taints = append(d.taints, Taint{i, Drain{Rollout: d.p.ID, Revision: d.next.Revision, Attempt: d.next.Attempt, Since: d.p.Now}})
+	d.taints = append(d.taints, Taint{i, Drain{Rollout: d.p.DrainID, Revision: d.next.Revision, Attempt: d.next.Attempt, Since: d.p.Now}})
 	d.drainsBegun = append(d.drainsBegun, d.nodes[i].Name)
 }
 
@@ -138,7 +138,7 @@ func (d *planner) drain() {
 				continue
 			}
 			d.continueDrain(i)
-		case n.Drain.Rollout == d.p.ID && n.Drain.Rollout != "" && !(begun && d.holdsTaint(n, s)):
+		case n.Drain.Rollout == d.p.DrainID && n.Drain.Rollout != "" && !(begun && d.holdsTaint(n, s)):
 			d.taints = append(d.taints, Taint{Node: i})
 		}
 	}

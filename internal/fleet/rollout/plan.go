@@ -15,6 +15,7 @@ func Plan(p Policy, was Progress, nodes []Node) Result {
 	d.deriveStates()       // the state of each node
 	d.updateObservations() // what the next plans need to know about nodes
 	d.checkStop()          // too many failures stop the revision, and so does a person
+	d.preflight()          // ask all nodes about the target before the first assignment
 	d.advance()            // past steps that are done or approved
 	d.takeBack()           // assignments that agents have not accepted
 	d.goBack()             // roll back nodes from a stopped revision
@@ -56,6 +57,8 @@ type planner struct {
 	requeueAfter time.Duration
 	complete     bool
 	stuck        bool
+	ask          []int  // nodes to ask about the target
+	asking       bool   // the preflight is not over
 	waitReason   string // why no candidate moves; empty if there is none
 
 	taints      []Taint
@@ -99,7 +102,7 @@ func (d *planner) startAttempt() {
 	if r.Revision != d.next.Revision || r.Attempt <= d.next.Attempt {
 		return
 	}
-	d.next.Attempt, d.next.AttemptTime, d.next.ProgressTime = r.Attempt, d.p.Now, d.p.Now
+	d.next.Attempt, d.next.AttemptTime, d.next.ProgressTime, d.next.Preflight = r.Attempt, d.p.Now, d.p.Now, nil
 	if d.next.Halt != nil {
 		d.next.Halt = nil
 		d.event(false, "RolloutRetried", "revision %d is retried (attempt %d)", r.Revision, r.Attempt)
@@ -108,7 +111,7 @@ func (d *planner) startAttempt() {
 
 // stopped reports whether no node may get the target.
 func (d *planner) stopped() bool {
-	return d.next.Halt != nil || d.p.Paused || d.p.Frozen || d.p.Invalid != ""
+	return d.next.Halt != nil || d.p.Paused || d.p.Frozen || d.p.Invalid != "" || d.asking
 }
 
 // advance moves to the current step, and checks whether the rollout is complete.

@@ -105,8 +105,11 @@ func randomWorld(t *rapid.T) *world {
 			p.Steps = append(p.Steps, Step{Nodes: a})
 		}
 	}
+	p.Preflight = rapid.SampledFrom([]PreflightMode{PreflightOff, PreflightReport, PreflightRequire}).Draw(t, "preflight")
+	p.PreflightRoom = rapid.IntRange(1, 30).Draw(t, "preflightRoom")
 	for i := range w.nodes {
 		n := &w.nodes[i]
+		n.Preflight.Able = rapid.IntRange(0, 5).Draw(t, "able") > 0
 		n.Canary = rapid.IntRange(0, 9).Draw(t, "canary") == 0
 		n.MachineKind = rapid.SampledFrom([]string{"amd64", "arm64"}).Draw(t, "stratum")
 		for _, content := range contents {
@@ -128,7 +131,7 @@ func (w *world) happen(t *rapid.T) {
 		n = &w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(t, "node")]
 	}
 	yes := rapid.Bool().Draw(t, "yes")
-	switch what := rapid.IntRange(0, 25).Draw(t, "what"); what {
+	switch what := rapid.IntRange(0, 27).Draw(t, "what"); what {
 	case 23, 24:
 		if n != nil {
 			w.setMaintenance(n, rapid.SampledFrom([]string{"", Cordoned, "condition MaintenanceInProgress"}).Draw(t, "maintenance"))
@@ -206,6 +209,12 @@ func (w *world) happen(t *rapid.T) {
 		if n != nil {
 			maps.DeleteFunc(w.agents[n.Name].does, func(_, ends string) bool { return ends == "evict" })
 		}
+	case 26:
+		p.Preflight = rapid.SampledFrom([]PreflightMode{PreflightOff, PreflightReport, PreflightRequire}).Draw(t, "preflight")
+	case 27: // its agent is upgraded
+		if n != nil {
+			n.Preflight.Able = true
+		}
 	case 18:
 		p.Steps = p.Steps[:rapid.IntRange(1, len(p.Steps)).Draw(t, "steps left")]
 	case 15:
@@ -248,8 +257,10 @@ func (w *world) referee(t *rapid.T) int {
 		t.Fatalf("a revision that has succeeded was stopped: %s", h.Message)
 	}
 	w.record(r)
+	w.refereePreflight(t, r, old)
 	w.progress = r.Next
 	w.drainsRight(t, r)
+	w.ask(r)
 	w.write(r.Moves)
 	w.drain(r)
 	for _, m := range r.Moves {
@@ -279,7 +290,7 @@ func (w *world) referee(t *rapid.T) int {
 	}
 	w.remember(r)
 	w.last = r
-	return len(r.Moves) + len(r.Taints) + len(r.Evict)
+	return len(r.Moves) + len(r.Taints) + len(r.Evict) + len(r.Ask)
 }
 
 // drainsRight holds drains against the rules, by the records on the nodes alone.
@@ -307,7 +318,7 @@ func (w *world) drainsRight(t *rapid.T, r Result) {
 		switch {
 		case (begins || evicts[i]) && (stopped || p.Drain == DrainNever || foreign):
 			t.Fatalf("pods of %s are evicted: stopped %v, drain %d, foreign %v", n.Name, stopped, p.Drain, foreign)
-		case evicts[i] && (was.Rollout != p.ID || !of || written):
+		case evicts[i] && (was.Rollout != p.DrainID || !of || written):
 			t.Fatalf("pods of %s are evicted, and its record is %+v", n.Name, was)
 		case begins && p.Drain == DrainWhenBlocked && !n.refuses():
 			t.Fatalf("%s is drained although it does not refuse the revision", n.Name)
@@ -320,7 +331,7 @@ func (w *world) drainsRight(t *rapid.T, r Result) {
 	for _, m := range r.Moves {
 		n, a := &w.nodes[m.Node], w.agents[w.nodes[m.Node].Name]
 		again := n.Source.Rollout == p.Name && n.Source.SHA256 == m.Source.SHA256 // a retry, or its ConfigMap was created again
-		if m.Kind == Assign && p.Drain == DrainAlways && !again && (n.Drain.Rollout != p.ID || a.pods > 0) {
+		if m.Kind == Assign && p.Drain == DrainAlways && !again && (n.Drain.Rollout != p.DrainID || a.pods > 0) {
 			t.Fatalf("%s is assigned the revision with %d pods: %+v", n.Name, a.pods, n.Drain)
 		}
 	}
@@ -350,11 +361,11 @@ func (w *world) wrong(m Move, r Result) string {
 		return "the rollout is paused"
 	case (m.Kind == TakeBack || m.Kind == GoBack) && !given:
 		return "it does not have the revision"
-	case m.Kind == TakeBack && n.Observed == n.Generation && n.Reason != "WouldEvictPods" && !(n.Source.Attempt < r.Next.Attempt && n.Drain.Rollout == p.ID):
+	case m.Kind == TakeBack && n.Observed == n.Generation && n.Reason != "WouldEvictPods" && !(n.Source.Attempt < r.Next.Attempt && n.Drain.Rollout == p.DrainID):
 		return "it has adopted it"
 	case m.Kind == Assign && n.Reason != "WouldEvictPods" && w.refused[n.Name].of == (attempt{p.Target.Number, r.Next.Attempt}) && w.now.Before(w.refused[n.Name].at.Add(time.Minute)):
 		return "it has just refused it"
-	case (m.Kind == Assign || m.Kind == Join) && n.Maintenance != "" && !given && n.Drain.Rollout != p.ID:
+	case (m.Kind == Assign || m.Kind == Join) && n.Maintenance != "" && !given && n.Drain.Rollout != p.DrainID:
 		return "others work on the node: " + n.Maintenance
 	case (m.Kind == Assign || m.Kind == Join) && !n.Ready && !given: // given: its ConfigMap was created again
 		return "the node is NotReady"
@@ -389,7 +400,7 @@ func (w *world) spent() spending {
 			s.inFlight[n.Domain] = true
 			continue
 		}
-		if n.Drain.Rollout == p.ID && n.Drain.Revision == p.Target.Number && n.Drain.Attempt == w.progress.Attempt && n.Source.SHA256 != p.Target.SHA256 {
+		if n.Drain.Rollout == p.DrainID && n.Drain.Revision == p.Target.Number && n.Drain.Attempt == w.progress.Attempt && n.Source.SHA256 != p.Target.SHA256 {
 			s.all++
 			s.domain[n.Domain]++
 			s.inFlight[n.Domain] = true
@@ -623,6 +634,9 @@ func (w *world) superseded(old []Node, domain string) int {
 		o := &old[i]
 		if domain != "" && o.Domain != domain || o.Source.Rollout != w.policy.Name {
 			continue
+		}
+		if o.Source.SHA256 == w.policy.Target.SHA256 && o.Source.UID != w.nodes[i].Source.UID { // its ConfigMap was created again
+			n++
 		}
 		if o.Source.SHA256 != w.policy.Target.SHA256 && (o.InTrial || o.Observed != o.Generation) && w.nodes[i].Source.SHA256 == w.policy.Target.SHA256 {
 			n++

@@ -40,6 +40,7 @@ type Run struct {
 	Final   Result
 	Nodes   []Node // at the end
 	Touched int    // nodes that were assigned the target
+	Asked   int    // nodes that were asked about the target before the first restart
 	// Approvals is how many steps were approved.
 	Approvals int
 	Limited   bool // the simulation was ended early
@@ -85,7 +86,7 @@ func Simulate(p Policy, was Progress, nodes []Node, m Model) Run {
 		if n.InTrial {
 			s.beginTrial(i)
 		}
-		if n.Drain.Rollout == p.ID && p.ID != "" {
+		if n.Drain.Rollout == p.DrainID && p.DrainID != "" {
 			s.beginDrain(i)
 		}
 	}
@@ -155,6 +156,7 @@ const (
 	accepts eventKind = iota
 	endsTrial
 	endsDrain
+	answersPreflight
 )
 
 type event struct {
@@ -187,6 +189,12 @@ func (s *simulation) step() bool {
 	r := Plan(s.policy, s.was, s.run.Nodes)
 	for _, m := range r.Observations {
 		s.run.Nodes[m.Node].Observation = m.Observation
+	}
+	s.run.Asked += len(r.Ask)
+	for _, i := range r.Ask {
+		p := &s.run.Nodes[i].Preflight
+		p.Asked, p.AskedAt = PreflightUID(s.policy.UID, r.Next.Revision, r.Next.Attempt), s.policy.Now
+		s.schedule(i, answersPreflight, s.model.TakeUp)
 	}
 	changed := s.addSample(r)
 	s.was, s.run.Final = r.Next, r
@@ -306,6 +314,8 @@ func (s *simulation) handle(e event) {
 	switch {
 	case e.kind == accepts && e.of == n.Generation:
 		s.accept(e.node)
+	case e.kind == answersPreflight:
+		s.answerPreflight(n, a)
 	case e.kind == endsTrial && e.of == int64(a.trial) && n.InTrial:
 		s.endTrial(e.node)
 	case e.kind == endsDrain && e.of == n.Drain.Since.UnixNano():
@@ -342,6 +352,15 @@ func (s *simulation) accept(i int) {
 		return
 	}
 	s.beginTrial(i)
+}
+
+// answerPreflight is an agent's answer to a preflight request. Failures of the model happen only in trials.
+func (s *simulation) answerPreflight(n *Node, a *agentModel) {
+	p := &n.Preflight
+	p.Answered, p.Verdict, p.Reason, p.Message = p.Asked, VerdictAccepted, "", ""
+	if a.fate == blocks {
+		p.Verdict, p.Reason, p.Message = VerdictRefused, agentEvicts, "the simulated node has too many pods for the target"
+	}
 }
 
 func (s *simulation) beginTrial(i int) {

@@ -18,7 +18,7 @@ func simulatedFleet(n int, change func(*Policy)) (Policy, []Node) {
 		Target:         Revision{Number: 1, Namespace: "evenkeel-system", Name: "workers-1", UID: "u1", SHA256: "s1"},
 		MaxUnavailable: Amount{Value: 10, Percent: true},
 		Steps:          []Step{{Nodes: Amount{Value: 1}}, {Nodes: Amount{Value: 10, Percent: true}}, {Nodes: Amount{Value: 100, Percent: true}}},
-		NodeTimeout:    15 * time.Minute, ProgressDeadline: time.Hour, ID: "workers-id", DrainTimeout: 15 * time.Minute,
+		NodeTimeout:    15 * time.Minute, ProgressDeadline: time.Hour, DrainID: "workers-id", DrainTimeout: 15 * time.Minute,
 		MaxFailures: Amount{Value: 1}, RollbackMaxUnavailable: Amount{Value: 25, Percent: true},
 		AgentTimeout: time.Minute, NotReadyGrace: 30 * time.Second,
 	}

@@ -83,7 +83,7 @@ func (d *planner) nodeState(n *Node) NodeState {
 	switch {
 	case n.Owner != "":
 		return NodeState{State: Conflicted, Message: fmt.Sprintf("rollout %s has the node", n.Owner)}
-	case n.Source.Kind != SourceNone && n.Source.Rollout == "":
+	case n.manual():
 		return NodeState{State: Manual, Message: "a person set its configuration; remove spec.configSource of its NodeConfig to let the rollout manage the node"}
 	case n.OtherSource == remoteConfigDisabled:
 		return NodeState{State: Skipped, Message: "its agent has opted out of remote configuration"}

@@ -159,6 +159,10 @@ func (w *world) setPolicy(key, value string) error {
 		p.DrainTimeout, _ = time.ParseDuration(value)
 	case "release-after":
 		p.ReleaseAfterTrial = value == "trial"
+	case "preflight":
+		p.Preflight = map[string]PreflightMode{"off": PreflightOff, "report": PreflightReport, "require": PreflightRequire}[value]
+	case "room":
+		p.PreflightRoom, _ = strconv.Atoi(value)
 	case "deadline":
 		p.ProgressDeadline, _ = time.ParseDuration(value)
 	case "invalid":
@@ -185,7 +189,7 @@ func (w *world) setNode(name, value string) error {
 	n, a := w.node(name), w.agents[name]
 	verb, content, _ := strings.Cut(value, ":")
 	switch verb {
-	case "crash", "reject", "hang", "notready", "evict", "drain", "relabelled", "well":
+	case "crash", "reject", "hang", "notready", "evict", "drain", "relabelled", "unsure", "well":
 		a.does[content] = verb
 	case "maintenance", "cordon", "uncordon":
 		w.setMaintenance(n, map[string]string{"maintenance": content, "cordon": Cordoned}[verb])
@@ -197,6 +201,8 @@ func (w *world) setNode(name, value string) error {
 		a.ignored = content == "true"
 	case "silent", "speaks":
 		a.silent = verb == "silent"
+	case "old", "new":
+		n.Preflight.Able = verb == "new"
 	case "down", "up":
 		w.setNotReady(n, verb == "down")
 	case "canary":

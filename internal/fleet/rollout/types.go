@@ -60,9 +60,10 @@ type Retry struct {
 // Policy is the specification of one rollout, and the time of the plan.
 type Policy struct {
 	Claim
-	ID string // of this rollout, in the records of drains
+	DrainID string // of this rollout, in the records of drains
 	// Now never goes back, and is not before any time that was recorded for this rollout.
 	Now time.Time
+	UID string // of the rollout
 
 	Target        Revision // of the last valid template; zero: there is none
 	Invalid       string   // why the template is invalid; empty: it is valid
@@ -97,6 +98,9 @@ type Policy struct {
 	Approval Approval // zero: none; the same for Abort and Retry
 	Abort    Abort
 	Retry    Retry
+
+	Preflight     PreflightMode
+	PreflightRoom int // how many preflight requests of this rollout may be unanswered at the same time
 
 	AgentTimeout  time.Duration // for an agent to accept an assignment, while the Node is Ready
 	NotReadyGrace time.Duration // for how long a node may be NotReady before it counts as failed
@@ -151,6 +155,7 @@ type Node struct {
 	MaintenanceSince time.Time
 	Drain            Drain
 	DrainReport      *DrainReport // of the last eviction pass; nil: none is known
+	Preflight        Preflight
 
 	// Of its NodeConfig.
 	HasConfig   bool
@@ -214,9 +219,10 @@ type Halt struct {
 
 // Reasons of a stop, as the API defines them.
 const (
-	HaltTooManyFailures = "TooManyFailures"
-	HaltInconclusive    = "Inconclusive"
-	HaltAborted         = "Aborted"
+	HaltTooManyFailures  = "TooManyFailures"
+	HaltInconclusive     = "Inconclusive"
+	HaltAborted          = "Aborted"
+	HaltPreflightRefused = "PreflightRefused"
 )
 
 // Progress is what a rollout remembers about its target from one plan to the next.
@@ -231,7 +237,8 @@ type Progress struct {
 	Updated      int       // nodes at ProgressTime
 	Waiting      bool      // no progress was possible: complete, or waiting for a person or a time
 	Halt         *Halt
-	Succeeded    bool // the rollout was complete once
+	Succeeded    bool             // the rollout was complete once
+	Preflight    *PreflightResult // of this attempt; nil: it has not begun. Never changed, but replaced.
 }
 
 // MoveKind is the purpose of a move.
@@ -327,6 +334,7 @@ type Result struct {
 	Evict        []int                 // indexes of nodes over which an eviction pass is due
 	HandOver     string                // the leader's own node, if the leader has to hand over before it is drained
 	Draining     []int                 // indexes of nodes with a record of this rollout's drain, at most MostFailed
+	Ask          []int                 // indexes of nodes to ask about the target; asking twice has no effect
 	NodeState    func(i int) NodeState // of a node
 	States       []State               // of all
 	Counts       Counts

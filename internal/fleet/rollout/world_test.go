@@ -22,6 +22,10 @@ type world struct {
 	joinInProgress map[string]int64 // by node: the generation that was written because it had joined
 	pauses         map[string]pauseRecord
 	terms          map[string]int64 // that ConfigMaps name, by UID
+	asked          map[attempt]*asked
+	required       map[attempt]bool // whether the last plan required a preflight
+	assignedOnce   map[attempt]bool
+	requests       map[string]request // preflight requests that were made, by UID
 
 	succeeded []Revision // newest last
 }
@@ -47,9 +51,10 @@ const trialLength = time.Minute
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newWorld() *world {
-	w := &world{now: epoch, agents: map[string]*agent{}, healthy: map[string]healthRecord{}, refused: map[string]refusal{}, joinInProgress: map[string]int64{}, pauses: map[string]pauseRecord{}, terms: map[string]int64{}}
+	w := &world{now: epoch, agents: map[string]*agent{}, healthy: map[string]healthRecord{}, refused: map[string]refusal{}, joinInProgress: map[string]int64{}, pauses: map[string]pauseRecord{}, terms: map[string]int64{}, requests: map[string]request{},
+		asked: map[attempt]*asked{}, required: map[attempt]bool{}, assignedOnce: map[attempt]bool{}}
 	w.policy = Policy{
-		Claim: Claim{Name: "workers", Created: epoch}, ID: "id-of-workers", DrainTimeout: 5 * time.Minute,
+		Claim: Claim{Name: "workers", Created: epoch}, UID: "workers", DrainID: "id-of-workers", DrainTimeout: 5 * time.Minute, PreflightRoom: MaxUnanswered,
 		MaxUnavailable: Amount{10, true}, MaxFailures: Amount{Value: 1}, RollbackMaxUnavailable: Amount{25, true},
 		Steps:       []Step{{Nodes: Amount{Value: 1}}, {Nodes: Amount{10, true}}, {Nodes: Amount{100, true}}},
 		NodeTimeout: 15 * time.Minute, ProgressDeadline: time.Hour, AgentTimeout: time.Minute, NotReadyGrace: 30 * time.Second,
@@ -65,7 +70,7 @@ func (w *world) add(n, zones int) {
 		w.agents[name] = &agent{does: map[string]string{}, bad: map[string]int64{}, pods: 2}
 		w.nodes = append(w.nodes, Node{
 			Name: name, Created: w.now.Add(-time.Hour), Domain: fmt.Sprintf("z%d", i%zones), MachineKind: "amd64",
-			Ready: true, HasConfig: true, Generation: 1, Observed: 1, Reported: true, OK: "True",
+			Ready: true, HasConfig: true, Generation: 1, Observed: 1, Reported: true, OK: "True", Preflight: Preflight{Able: true},
 		})
 	}
 }
@@ -102,6 +107,7 @@ func (w *world) plan() Result {
 	w.record(r)
 	w.progress = r.Next
 	w.remember(r)
+	w.ask(r)
 	w.write(r.Moves)
 	w.drain(r)
 	w.last = r
@@ -204,6 +210,7 @@ func (w *world) act() {
 				continue
 			}
 			a.act(n, w.now)
+			a.judge(n, w.requests[n.Preflight.Asked])
 		}
 	}
 }
@@ -309,6 +316,13 @@ func (w *world) describe(r Result) []string {
 			to += " revoked=" + strings.Join(m.Revoked, ",")
 		}
 		moves[m.Kind] = append(moves[m.Kind], w.nodes[m.Node].Name+"->"+to)
+	}
+	if len(r.Ask) > 0 {
+		var names []string
+		for _, i := range r.Ask {
+			names = append(names, w.nodes[i].Name)
+		}
+		out = append(out, "? "+strings.Join(names, " "))
 	}
 	for _, k := range []MoveKind{TakeBack, GoBack, Join, Assign, Renew} {
 		if len(moves[k]) > 0 {

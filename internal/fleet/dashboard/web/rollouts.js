@@ -115,7 +115,9 @@ export class Rollouts {
           s.until && h("span", { class: "muted" }, ` until ${clock(s.until)}`))))],
       h("dl", { class: "facts" },
         r.budget && [h("dt", {}, "Unavailable"), h("dd", {}, `${r.budget.used} of ${r.budget.of} allowed`, this.meter(r.budget))],
+        r.asked && [h("dt", {}, "Asked"), h("dd", {}, r.asked[0])],
         h("dt", {}, "Failed"), h("dd", {}, `${r.failures.n} (stops at ${r.failures.most})`)),
+      r.asked?.length > 1 && h("ul", { class: "failures", "aria-label": "Answers of the preflight" }, r.asked.slice(1).map((line) => h("li", {}, line))),
       r.failures.nodes && h("ul", { class: "failures", "aria-label": "Failed nodes" }, r.failures.nodes.map((f) =>
         h("li", {}, h("button", { type: "button", class: "link-button", id: `fail-${r.name}-${f.name}`, onclick: () => this.look(f.name) }, f.name), " ", h("strong", {}, f.reason), h("span", { class: "muted clamp" }, f.message)))),
       r.failures.n > (r.failures.nodes?.length ?? 0) && h("p", { class: "muted" }, `and ${r.failures.n - (r.failures.nodes?.length ?? 0)} more`),

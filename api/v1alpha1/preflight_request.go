@@ -1,0 +1,19 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// PreflightRequest is the value of the annotation evenkeel.dev/preflight, as JSON.
+type PreflightRequest struct {
+	// uid identifies the request. The answer echoes it.
+	UID string `json:"uid"`
+	// configMapRef is the configuration that the agent judges.
+	ConfigMapRef ConfigMapReference `json:"configMapRef"`
+	// trial holds the settings for the trial that an assignment would have.
+	Trial *TrialTerms `json:"trial,omitempty"`
+	// attempt is the attempt that an assignment would have. A verdict of an earlier
+	// attempt is no reason to refuse. 0 is the first attempt.
+	Attempt int64 `json:"attempt,omitempty"`
+	// time is when the controller wrote the request, on the controller's clock.
+	// Agents do not use it.
+	Time metav1.Time `json:"time,omitzero"`
+}

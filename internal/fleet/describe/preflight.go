@@ -1,0 +1,88 @@
+package describe
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/printable"
+)
+
+// Preflight returns the answers of nodes that were asked about a configuration, one line for each group. A group of nodes that
+// refuse for the same reason has the message of the first node.
+func Preflight(r *v1alpha1.PreflightResult) []string {
+	out := []string{nodesThat(r.Accepted, "accepts", "accept")}
+	add := func(n int32, one, many string, names []string, groups func(g *v1alpha1.PreflightRefusal) bool) {
+		if n == 0 {
+			return
+		}
+		line := nodesThat(n, one, many)
+		if len(names) > 0 {
+			line += ": " + namesOf(names, n)
+		}
+		out = append(out, line)
+		for i := range r.Refusals {
+			if g := &r.Refusals[i]; groups != nil && groups(g) {
+				out = append(out, "  "+printable.Line(JoinWords(fmt.Sprintf("%s %s (%s)", number(g.Nodes), g.Reason, namesOf(g.Examples, g.Nodes)), g.Message)))
+			}
+		}
+	}
+	add(r.Refused, "refuses", "refuse", nil, func(g *v1alpha1.PreflightRefusal) bool {
+		return g.Verdict != v1alpha1.PreflightUnknown && !aboutPods(g.Reason)
+	})
+	add(r.Blocked, "refuses because of its pods", "refuse because of their pods", nil, func(g *v1alpha1.PreflightRefusal) bool {
+		return g.Verdict != v1alpha1.PreflightUnknown && aboutPods(g.Reason)
+	})
+	add(r.Unknown, "cannot tell", "cannot tell", nil, func(g *v1alpha1.PreflightRefusal) bool { return g.Verdict == v1alpha1.PreflightUnknown })
+	add(r.Unanswered, "did not answer", "did not answer", r.UnansweredNodes, nil)
+	add(r.Unsupported, "has an agent that is too old to answer", "have an agent that is too old to answer", r.UnsupportedNodes, nil)
+	return out
+}
+
+// PreflightLine returns the counts of the answers in one line.
+func PreflightLine(r *v1alpha1.PreflightResult) string {
+	var out []string
+	for _, x := range []struct {
+		n    int32
+		what string
+	}{
+		{r.Accepted, "accepted"}, {r.Refused, "refused"}, {r.Blocked, "blocked by pods"}, {r.Unknown, "cannot tell"},
+		{r.Unanswered, "unanswered"}, {r.Unsupported, "with an agent that is too old"},
+	} {
+		if x.n > 0 || x.what == "accepted" {
+			out = append(out, number(x.n)+" "+x.what)
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// aboutPods reports whether a reason of a refusal is one of the pod guard.
+func aboutPods(reason string) bool {
+	return reason == v1alpha1.ReasonWouldEvictPods || reason == v1alpha1.ReasonRestartWouldEvictPods || reason == v1alpha1.ReasonNeedsDrain
+}
+
+func nodesThat(n int32, one, many string) string {
+	if n == 1 {
+		return "1 node " + one
+	}
+	return number(n) + " nodes " + many
+}
+
+// number formats a number with commas between thousands.
+func number(n int32) string {
+	s := strconv.Itoa(int(n))
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// namesOf joins the names of the first of n nodes, and says how many more there are.
+func namesOf(first []string, n int32) string {
+	names := printable.Line(strings.Join(first, ", "))
+	if more := n - int32(len(first)); more > 0 {
+		names += fmt.Sprintf(" and %s more", number(more))
+	}
+	return names
+}

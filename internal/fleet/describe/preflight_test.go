@@ -1,0 +1,39 @@
+package describe
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+func TestAPreflightIsGroupedByReason(t *testing.T) {
+	r := &v1alpha1.PreflightResult{
+		Accepted: 4988, Refused: 9, Blocked: 1, Unknown: 1, Unanswered: 3, Unsupported: 1200,
+		Refusals: []v1alpha1.PreflightRefusal{
+			{Verdict: "Refused", Reason: "ValidationFailed", Message: "maxPods\x1b is wrong", Nodes: 7, Examples: []string{"n1", "n2"}},
+			{Verdict: "Refused", Reason: "ProtectedFields", Message: "port", Nodes: 2, Examples: []string{"n3", "n4"}},
+			{Verdict: "Refused", Reason: "NeedsDrain", Message: "cpu_manager_state", Nodes: 1, Examples: []string{"n5"}},
+			{Verdict: "Unknown", Reason: "CouldNotValidate", Message: "the runtime is down", Nodes: 1, Examples: []string{"n6"}},
+		},
+		UnansweredNodes: []string{"n7", "n8", "n9"}, UnsupportedNodes: []string{"o1", "o2"},
+	}
+	want := []string{
+		"4,988 nodes accept",
+		"9 nodes refuse",
+		`  7 ValidationFailed (n1, n2 and 5 more): maxPods\x1b is wrong`,
+		"  2 ProtectedFields (n3, n4): port",
+		"1 node refuses because of its pods",
+		"  1 NeedsDrain (n5): cpu_manager_state",
+		"1 node cannot tell",
+		"  1 CouldNotValidate (n6): the runtime is down",
+		"3 nodes did not answer: n7, n8, n9",
+		"1,200 nodes have an agent that is too old to answer: o1, o2 and 1,198 more",
+	}
+	if got := Preflight(r); !slices.Equal(got, want) {
+		t.Errorf("got\n%q\nwant\n%q", got, want)
+	}
+	if got, want := PreflightLine(r), "4,988 accepted, 9 refused, 1 blocked by pods, 1 cannot tell, 3 unanswered, 1,200 with an agent that is too old"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

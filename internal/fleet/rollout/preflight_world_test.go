@@ -1,0 +1,165 @@
+package rollout
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// request is what a preflight request is about.
+type request struct {
+	content string
+	attempt int64
+}
+
+// ask writes the preflight requests of a result.
+func (w *world) ask(r Result) {
+	uid := PreflightUID(w.policy.UID, r.Next.Revision, r.Next.Attempt)
+	w.requests[uid] = request{w.policy.Target.SHA256, r.Next.Attempt}
+	for _, i := range r.Ask {
+		p := &w.nodes[i].Preflight
+		p.Asked, p.AskedAt = uid, w.now
+	}
+}
+
+// judge answers a preflight request without adopting anything.
+func (a *agent) judge(n *Node, r request) {
+	p := &n.Preflight
+	if !p.Able || p.Asked == p.Answered {
+		return
+	}
+	*p = Preflight{Able: true, Asked: p.Asked, AskedAt: p.AskedAt, Answered: p.Asked, Verdict: VerdictRefused}
+	switch does := a.does[r.content]; {
+	case a.bad[r.content] >= r.attempt:
+		p.Reason, p.Message = "CrashLooped", "it is bad"
+	case does == "reject":
+		p.Reason, p.Message = "ValidationFailed", r.content+" failed"
+	case does == "unsure":
+		p.Verdict, p.Reason, p.Message = VerdictUnknown, "ValidationUnavailable", "the dry run did not end"
+	case n.Active.SHA256 == r.content:
+		p.Verdict = VerdictAccepted
+	case does == "evict":
+		p.Reason, p.Message = "WouldEvictPods", "the kubelet would end 2 of the node's 130 pods"
+	case does == "drain":
+		p.Reason, p.Message = "NeedsDrain", "cpu_manager_state"
+	case does == "relabelled":
+		p.Reason, p.Message = "RestartWouldEvictPods", "any restart of the kubelet would end 1 of the node's 9 pods"
+	default:
+		p.Verdict = VerdictAccepted
+	}
+}
+
+// asked is the referee's own record of a preflight: it never calls the planner's functions.
+type asked struct {
+	began   time.Time
+	members map[string]bool      // that could answer when it began, or were asked since
+	at      map[string]time.Time // when nodes were asked
+}
+
+// refereePreflight holds requests and assignments of one plan against the rules. old are the nodes before the plan.
+func (w *world) refereePreflight(t *rapid.T, r Result, old []Node) {
+	p := &w.policy
+	key := attempt{r.Next.Revision, r.Next.Attempt}
+	uid := PreflightUID(p.UID, key.revision, key.attempt)
+	if len(r.Ask) > 0 && (p.Preflight == PreflightOff || p.Paused || p.Frozen || p.Invalid != "" || r.Next.Halt != nil) {
+		t.Fatalf("nodes are asked although nothing may happen: %+v", r.Message)
+	}
+	is := w.asked[key]
+	if is == nil {
+		is = &asked{began: w.now, members: map[string]bool{}, at: map[string]time.Time{}}
+	}
+	for _, i := range r.Ask {
+		n := &old[i]
+		if w.asked[key] == nil {
+			w.asked[key] = is
+		}
+		switch {
+		case !is.at[n.Name].IsZero():
+			t.Fatalf("%s is asked twice about %+v", n.Name, key)
+		case n.Owner != "" || n.OtherSource != "" || n.Source.Kind != SourceNone && n.Source.Rollout == "" || !n.Ready || !n.Preflight.Able:
+			t.Fatalf("%s is asked, but is not the rollout's or cannot answer: %+v", n.Name, n)
+		}
+		is.at[n.Name] = w.now
+	}
+	unanswered, refused, members := 0, 0, 0
+	for i := range old {
+		n := &old[i]
+		if n.Owner != "" || n.OtherSource != "" || n.Source.Kind != SourceNone && n.Source.Rollout == "" {
+			continue
+		}
+		members++
+		if n.Created.After(is.began) { // a new machine
+			continue
+		}
+		at, was := is.at[n.Name]
+		answered := n.Preflight.Answered == uid
+		if was && !answered && w.now.Before(at.Add(p.AgentTimeout)) {
+			unanswered++
+		}
+		if answered && n.Preflight.Verdict == VerdictRefused && n.Preflight.Reason != "WouldEvictPods" {
+			refused++
+		}
+	}
+	if len(r.Ask) > 0 && unanswered > p.PreflightRoom {
+		t.Fatalf("%d requests are unanswered, %d may be", unanswered, p.PreflightRoom)
+	}
+	for _, m := range r.Moves {
+		n := &old[m.Node]
+		given := n.Source.Rollout == p.Name && n.Source.SHA256 == p.Target.SHA256 // its ConfigMap was created again
+		if m.Kind != Assign || given || p.Preflight == PreflightOff || r.Next.Succeeded || r.Next.Preflight == nil {
+			continue
+		}
+		if w.asked[key] != nil && unanswered > 0 {
+			t.Fatalf("%s is assigned the revision while %d agents may still answer", n.Name, unanswered)
+		}
+		if p.Preflight == PreflightRequire && w.required[key] && refused >= max(1, p.MaxFailures.roundUp(members)) && !w.assignedOnce[key] {
+			t.Fatalf("%s is assigned the revision although %d of %d nodes refused it", n.Name, refused, members)
+		}
+		w.assignedOnce[key] = true
+	}
+	w.required[key] = p.Preflight == PreflightRequire
+	if s := r.Next.Preflight; s != nil {
+		if sum := s.Accepted + s.Refused + s.Blocked + s.Unknown + s.Unanswered + s.Unsupported; sum > len(w.agents) {
+			t.Fatalf("the answers of %d nodes add up to %d", len(w.nodes), sum)
+		}
+	}
+}
+
+// TestPreflightsEnd whatever agents do: the time is bounded by the number of nodes and the room for requests.
+func TestPreflightsEnd(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := randomWorld(t)
+		w.policy.Preflight = PreflightReport
+		w.policy.PreflightRoom = rapid.IntRange(1, 10).Draw(t, "room")
+		for _, a := range w.agents {
+			a.silent = rapid.Bool().Draw(t, "silent")
+		}
+		w.target("r1")
+		most := time.Duration(len(w.nodes)/w.policy.PreflightRoom+1) * (w.policy.AgentTimeout + 10*time.Second)
+		for w.now = epoch; ; w.now = w.now.Add(10 * time.Second) {
+			w.act()
+			w.policy.Now = w.now
+			r := Plan(w.policy, w.progress, w.nodes)
+			w.record(r)
+			w.progress = r.Next
+			w.ask(r)
+			s := r.Next.Preflight
+			if s == nil {
+				t.Fatal("no node was asked")
+			}
+			if !s.Ended.IsZero() {
+				break
+			}
+			if len(r.Moves) > 0 {
+				t.Fatalf("nodes move before the preflight is over: %+v", r.Moves)
+			}
+			if w.now.Sub(epoch) > most {
+				t.Fatalf("it does not end within %s: %s", most, r.Message)
+			}
+			if r.RequeueAfter == 0 {
+				t.Fatal("nothing ends it")
+			}
+		}
+	})
+}

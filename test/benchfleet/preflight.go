@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/auditlog"
+)
+
+// asked has the measurements of a preflight of the whole fleet.
+type asked struct {
+	took     time.Duration // from its creation to the last answer
+	requests int           // the controller's writes of NodeConfigs
+	answers  int           // the agents' writes of statuses
+	events   int
+}
+
+// preflight asks all agents about a configuration that no node has had. The fleet is at rest, so that every write of a
+// NodeConfig is a request or an answer.
+func (f *fleet) preflight(ctx context.Context) (a asked, err error) {
+	c, _, err := f.controller(ctx)
+	if err != nil {
+		return a, err
+	}
+	defer func() { err = errors.Join(err, c.stop()) }()
+	if err := f.quiet(ctx); err != nil {
+		return a, err
+	}
+	o := &v1alpha1.NodeConfigPreflight{ObjectMeta: metav1.ObjectMeta{Name: "bench"}, Spec: v1alpha1.NodeConfigPreflightSpec{
+		AllNodes: true, Template: v1alpha1.PreflightTemplate{Kubelet: &runtime.RawExtension{Raw: []byte(f.kubelet())}},
+	}}
+	begin := time.Now()
+	if err := f.admin.Create(ctx, o); err != nil {
+		return a, err
+	}
+	err = eventually(ctx, 5*time.Minute+time.Duration(f.nodes)*nodeTimeout, 100*time.Millisecond, func() error {
+		if err := f.admin.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+			return err
+		}
+		if o.Status.Phase != v1alpha1.PreflightComplete {
+			return fmt.Errorf("the preflight is %s: %s", o.Status.Phase, o.Status.Message)
+		}
+		return nil
+	}, c.done)
+	if err != nil {
+		return a, err
+	}
+	a.took = time.Since(begin)
+	if r := o.Status.Result; int(r.Accepted) != f.nodes {
+		return a, fmt.Errorf("%d of %d nodes accept: %+v", r.Accepted, f.nodes, r)
+	}
+	if err := f.quiet(ctx); err != nil {
+		return a, err
+	}
+	for k, n := range f.audit.Count(begin, time.Now(), (*auditlog.Request).Write) {
+		switch {
+		case k.Program == "evenkeel-controller" && k.Resource == "nodeconfigs":
+			a.requests += n
+		case k.Program == "evenkeel-agent" && k.Resource != "events":
+			a.answers += n
+		case k.Program == "evenkeel-agent":
+			a.events += n
+		}
+	}
+	return a, f.admin.Delete(ctx, o)
+}
+
+// reportPreflight prints the cost of a preflight.
+func (b *bench) reportPreflight(f *fleet) {
+	a := &f.asked
+	n := float64(f.nodes)
+	fmt.Println()
+	per := float64(a.requests+a.answers) / n
+	b.limited("preflight: API writes per node", fmt.Sprintf("%.3f", per), "-", fmt.Sprint(maxAsked), per <= maxAsked)
+	note("", "%.3f requests, %.3f answers, %.3f Events", float64(a.requests)/n, float64(a.answers)/n, float64(a.events)/n)
+	b.limited("preflight: created to the last answer", seconds(a.took), "-", seconds(maxAsking), a.took <= maxAsking || f.nodes > memoryNodes)
+}
