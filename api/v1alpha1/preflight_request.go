@@ -2,6 +2,12 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+// Limits of a preflight request and its answer.
+const (
+	MaxPreflightUID     = 128
+	MaxPreflightMessage = 1024 // in bytes, as an agent writes it
+)
+
 // PreflightRequest is the value of the annotation evenkeel.dev/preflight, as JSON.
 type PreflightRequest struct {
 	// uid identifies the request. The answer echoes it.

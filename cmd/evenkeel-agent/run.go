@@ -327,7 +327,7 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 		case v1alpha1.RemoteConfigNodeConfig:
 			intended := source.NewNodeConfigSource(client, node, parts.SavedConfigs, log)
 			all.Go(func() { intended.Run(background) })
-			parts.Source = intended
+			parts.Source, parts.Preflights = intended, intended
 		case v1alpha1.RemoteConfigConfigMap:
 			intended := source.NewConfigMapSource(client, own, parts.SavedConfigs, log)
 			all.Go(func() { intended.Run(background) })

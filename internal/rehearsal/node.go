@@ -76,7 +76,7 @@ func (n *node) start() (*source.Reporter, error) {
 	records := &agent.SavedConfigs{}
 	intended := source.NewNodeConfigSource(client, n.name, records, log)
 	a := agent.New(n.options(log), agent.Parts{
-		Kubelet: n.kubelet, Source: intended, Nodes: source.NewNodeWatch(client, n.name),
+		Kubelet: n.kubelet, Source: intended, Preflights: intended, Nodes: source.NewNodeWatch(client, n.name),
 		Reporter: recordingReporter{reporter, n}, SavedConfigs: records,
 	})
 	ctx, cancel := context.WithCancel(n.fleet.ctx)

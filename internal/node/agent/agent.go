@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
@@ -38,6 +39,7 @@ type Agent struct {
 	validations validations
 	node        node
 	guard       guard
+	preflight   preflight
 	reports     reports
 	page        page
 }
@@ -54,6 +56,7 @@ func New(o Options, p Parts) *Agent {
 		o: o, p: p,
 		kubelet:     kubelet{lease: &leaseObserver{}},
 		validations: validations{checks: newChecks(o.Metrics.validated), unavailable: map[string]bool{}},
+		preflight:   preflight{answers: make(chan v1alpha1.PreflightAnswer, 1)},
 		reports:     reports{objects: map[string][2]string{}},
 	}
 	p.SavedConfigs.problem = func(err error) { // called only after open
@@ -106,6 +109,7 @@ func (a *Agent) pass(ctx context.Context) error {
 		}
 	}
 	a.gather()
+	a.judgePreflight(ctx)
 	a.saveDownload()
 	a.restartNodeWatch(ctx)
 	a.recountPods(ctx)

@@ -61,6 +61,18 @@ func (c *checks) has(revision string) bool {
 	return c.byRev[revision] != nil
 }
 
+// busy reports whether a dry run is in progress.
+func (c *checks) busy() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, entry := range c.byRev {
+		if entry.at.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
 // begin calls fn in the background to find the verdict on a revision.
 func (c *checks) begin(ctx context.Context, revision string, fn func(context.Context) verdict) {
 	c.mu.Lock()

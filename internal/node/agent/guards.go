@@ -131,11 +131,29 @@ func (a *Agent) refusal(ctx context.Context, c trial.Config, allowPodLoss bool) 
 	if c.IsLocal() {
 		v = a.validations.local
 	}
-	in := admission.Input{Minor: a.minor(), Before: a.kubelet.verdict.EffectiveOrAssumed(), After: v.EffectiveOrAssumed()}
+	return a.guardInput().refusal(ctx, a.p.Nodes, a.p.Kubelet, c, v, allowPodLoss)
+}
+
+// guardInput is what the pod guard knows of the kubelet that runs.
+type guardInput struct {
+	minor   int
+	before  component.Effective // nil: not known
+	running component.Verdict
+}
+
+// guardInput returns the guard's input as of now.
+func (a *Agent) guardInput() guardInput {
+	g := guardInput{minor: a.minor(), before: a.kubelet.verdict.EffectiveOrAssumed(), running: a.kubelet.verdict.Verdict}
 	if a.kubelet.process == nil {
-		in.Before = a.verdictFor(a.state.Current.Config).EffectiveOrAssumed()
+		g.before = a.verdictFor(a.state.Current.Config).EffectiveOrAssumed()
 	}
-	if err := describe(ctx, a.p.Nodes, a.p.Kubelet, &in); err != nil {
+	return g
+}
+
+// refusal returns why the kubelet must not be restarted with a configuration that has the verdict v, as Agent.refusal does.
+func (g guardInput) refusal(ctx context.Context, nodes Nodes, kubelet Kubelet, c trial.Config, v verdict, allowPodLoss bool) (trial.Verdict, []string) {
+	in := admission.Input{Minor: g.minor, Before: g.before, After: v.EffectiveOrAssumed()}
+	if err := describe(ctx, nodes, kubelet, &in); err != nil {
 		return cannotTell(c, "cannot tell whether the pods of this node survive a restart: "+err.Error()), nil
 	}
 	if reasons := admission.NeedsDrain(in); len(reasons) > 0 && !isDrained(in) {
@@ -146,9 +164,8 @@ func (a *Agent) refusal(ctx context.Context, c trial.Config, allowPodLoss bool) 
 	if allowPodLoss {
 		return trial.Verdict{}, active
 	}
-	printed := v.Effective != nil
-	if !printed {
-		if fields := v.ChangedPodFields(a.kubelet.verdict.Verdict); len(fields) > 0 {
+	if v.Effective == nil {
+		if fields := v.ChangedPodFields(g.running); len(fields) > 0 {
 			return wouldEvict("this kubelet does not print its configuration, so the loss of pods cannot be predicted, and the configuration changes " +
 				strings.Join(fields, ", ") + ": omit that, or set trial.allowPodLoss in the configuration"), nil
 		}

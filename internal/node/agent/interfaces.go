@@ -109,6 +109,7 @@ type InitSystem interface {
 
 // Parts are the agent's dependencies. Source, Nodes and Reporter are nil if the node has no API.
 type Parts struct {
+	Preflights   Preflights // nil: the node takes no requests
 	Kubelet      Kubelet
 	Source       Source
 	Nodes        Nodes

@@ -32,17 +32,18 @@ var limits = trial.Limits{TrialDuration: 40 * time.Second, CrashLoopThreshold: 2
 
 // world is the environment of an agent, and outlives it.
 type world struct {
-	t        *testing.T
-	disk     *crashfs.FS
-	boot     string
-	kubelet  *simKubelet
-	api      *simAPI
-	init     *simInit
-	reporter *simReporter
-	log      *lines
-	options  func(*Options)    // what a test wants otherwise
-	openErr  error             // of the store
-	names    map[string]string // of the configurations that were assigned, by revision
+	t          *testing.T
+	disk       *crashfs.FS
+	boot       string
+	kubelet    *simKubelet
+	api        *simAPI
+	init       *simInit
+	reporter   *simReporter
+	log        *lines
+	options    func(*Options)    // what a test wants otherwise
+	openErr    error             // of the store
+	preflights *simPreflights    // nil: the agent takes no requests
+	names      map[string]string // of the configurations that were assigned, by revision
 
 	agent  *Agent
 	nodes  *simNodes
@@ -117,6 +118,9 @@ func (w *world) start() {
 		return checkpoint.Open(disk, dir, version, o.Log)
 	}
 	parts := Parts{Kubelet: w.kubelet, Source: w.source, Nodes: w.nodes, Reporter: w.reporter, SavedConfigs: records}
+	if w.preflights != nil {
+		parts.Preflights = w.preflights
+	}
 	if w.options != nil {
 		w.options(&o)
 	}

@@ -36,6 +36,9 @@ func boundStatus(s v1alpha1.NodeConfigStatus) v1alpha1.NodeConfigStatus {
 	if more := len(s.OverriddenFields) - v1alpha1.MaxOverriddenFields; more > 0 {
 		s.OverriddenFields = append(s.OverriddenFields[:v1alpha1.MaxOverriddenFields-1], fmt.Sprintf("and %d more", more+1))
 	}
+	if p := s.Preflight; p != nil {
+		p.Message = shorten(p.Message, v1alpha1.MaxPreflightMessage)
+	}
 	s.Conditions = s.Conditions[:min(len(s.Conditions), v1alpha1.MaxConditions)]
 	for i := range s.Conditions {
 		s.Conditions[i].Message = shorten(s.Conditions[i].Message, maxMessage)
@@ -48,7 +51,7 @@ func boundStatus(s v1alpha1.NodeConfigStatus) v1alpha1.NodeConfigStatus {
 func minimalStatus(s v1alpha1.NodeConfigStatus, refusal error) v1alpha1.NodeConfigStatus {
 	const limit = 200
 	s = *s.DeepCopy()
-	s.OverriddenFields = nil
+	s.OverriddenFields, s.Preflight = nil, nil
 	s.Error = shorten("the API server refused the whole status: "+refusal.Error(), 2*limit) + "; " + shorten(s.Error, limit)
 	for i := range s.BadConfigs {
 		s.BadConfigs[i].Reason = shorten(s.BadConfigs[i].Reason, limit)

@@ -27,6 +27,7 @@ type NodeConfigSource struct {
 	createErr error
 	assigned  assignment // the assignment that resolved belongs to
 	resolved  Answer     // of fetch; the zero value: there is none yet
+	preflight *Preflight // nil: none is requested
 }
 
 // NewNodeConfigSource returns a source that has no answer until Run.
@@ -99,6 +100,9 @@ func (s *NodeConfigSource) see(object *v1alpha1.NodeConfig, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.view.update(object, err)
+	if err == nil {
+		s.setPreflight(preflightOf(object))
+	}
 	if object != nil {
 		object.ManagedFields, object.Status = nil, v1alpha1.NodeConfigStatus{} // large, and not used
 		s.seen, s.createErr = true, nil

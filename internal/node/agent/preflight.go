@@ -1,0 +1,155 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/node/source"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+// Preflights returns requests to judge a configuration without adopting it.
+type Preflights interface {
+	// Preflight returns the newest request; nil if there is none.
+	Preflight() *source.Preflight
+	// PreflightPayload downloads the payload of a request, and saves nothing.
+	PreflightPayload(ctx context.Context, ref v1alpha1.ConfigMapReference) (payload.Payload, error)
+}
+
+// preflight is the request that is being judged, and the last answer. A request is judged beside the loop: it enters neither
+// trial.State nor the records on disk, and a decision never waits for it.
+type preflight struct {
+	judging string // the UID of the request; empty: none
+	cancel  context.CancelFunc
+	answers chan v1alpha1.PreflightAnswer
+	answer  *v1alpha1.PreflightAnswer
+}
+
+// judgePreflight takes the answer to the request that was judged, and begins to judge a new request when no dry run of an assignment
+// is in progress.
+func (a *Agent) judgePreflight(ctx context.Context) {
+	f := &a.preflight
+	if a.p.Preflights == nil {
+		return
+	}
+	select {
+	case answer := <-f.answers:
+		if answer.UID == f.judging {
+			f.answer, f.judging = &answer, ""
+		}
+	default:
+	}
+	request := a.p.Preflights.Preflight()
+	if request == nil {
+		f.stop()
+		f.answer = nil
+		return
+	}
+	if f.answer != nil && f.answer.UID != request.UID {
+		f.answer = nil
+	}
+	if f.answer == nil && request.Answered != nil { // by this agent before it was restarted
+		f.answer = request.Answered
+	}
+	busy := a.validations.busy()
+	switch {
+	case f.judging != "" && (f.judging != request.UID || busy):
+		f.stop() // another request, or an assignment that goes first
+	case f.judging != "":
+		return
+	}
+	if f.answer != nil || busy {
+		return
+	}
+	ctx, f.cancel = context.WithCancel(ctx)
+	f.judging = request.UID
+	judge := a.preflightJudge(request.PreflightRequest)
+	answers := f.answers
+	go func() {
+		answer := judge(ctx)
+		answer.UID = request.UID
+		if ctx.Err() != nil {
+			return
+		}
+		select {
+		case <-answers: // of an earlier request
+		default:
+		}
+		answers <- answer
+		signal(a.validations.changed)
+	}()
+}
+
+// stop stops the judgement in progress.
+func (f *preflight) stop() {
+	if f.judging != "" {
+		f.cancel()
+		f.judging = ""
+	}
+}
+
+// preflightJudge returns a function that judges a request. The function may be called beside the loop: what it needs of the agent
+// is copied here.
+func (a *Agent) preflightJudge(r v1alpha1.PreflightRequest) func(context.Context) v1alpha1.PreflightAnswer {
+	ref := r.ConfigMapRef
+	c := trial.Config{
+		Revision: string(ref.UID), Namespace: ref.Namespace, Name: ref.Name, UID: string(ref.UID), SHA256: ref.SHA256, Payload: ref.SHA256,
+		Rollout: trial.RolloutRef{Attempt: r.Attempt},
+	}
+	state, guard := a.state, a.guardInput()
+	state.Bad = slices.Clone(state.Bad)
+	return func(ctx context.Context) v1alpha1.PreflightAnswer {
+		p, err := a.p.Preflights.PreflightPayload(ctx, ref)
+		if rejected := (*payload.Error)(nil); errors.As(err, &rejected) {
+			return refusedAnswer(v1alpha1.ReasonValidationFailed, err.Error())
+		} else if err != nil {
+			return unknownAnswer(v1alpha1.ReasonSyncFailed, err.Error())
+		}
+		allowPodLoss, err := source.PreflightTerms(p, r.Trial)
+		if err != nil {
+			return unknownAnswer(v1alpha1.ReasonSyncFailed, err.Error())
+		}
+		c.Payload = p.SHA256
+		if state.IsRevoked(c) {
+			return refusedAnswer(v1alpha1.ReasonRevoked, "the revision is revoked on this node")
+		}
+		if bad, is := state.BadEntry(c); is && c.Rollout.Attempt <= bad.Attempt {
+			return refusedAnswer(string(bad.Failure), bad.String())
+		}
+		if state.Current.Payload == c.Payload && !state.Current.IsLocal() {
+			return v1alpha1.PreflightAnswer{Verdict: v1alpha1.PreflightAccepted} // an equal payload needs no restart
+		}
+		v := a.compareFields(a.p.Kubelet.Check(ctx, p))
+		switch out := trialVerdict(v); out.Outcome {
+		case trial.Accepted:
+		case trial.Rejected:
+			return refusedAnswer(v1alpha1.ReasonValidationFailed, out.Message)
+		case trial.Refused, trial.Protected:
+			return refusedAnswer(out.Guard, out.Message)
+		default:
+			return unknownAnswer(v1alpha1.ReasonCouldNotValidate, out.Message)
+		}
+		if a.p.Nodes == nil {
+			return v1alpha1.PreflightAnswer{Verdict: v1alpha1.PreflightAccepted}
+		}
+		switch refusal, _ := guard.refusal(ctx, a.p.Nodes, a.p.Kubelet, c, v, allowPodLoss); refusal.Outcome {
+		case trial.NotValidated:
+			return v1alpha1.PreflightAnswer{Verdict: v1alpha1.PreflightAccepted}
+		case trial.Refused:
+			return refusedAnswer(refusal.Guard, refusal.Message)
+		default:
+			return unknownAnswer(v1alpha1.ReasonCouldNotValidate, refusal.Message)
+		}
+	}
+}
+
+func refusedAnswer(reason, message string) v1alpha1.PreflightAnswer {
+	return v1alpha1.PreflightAnswer{Verdict: v1alpha1.PreflightRefused, Reason: reason, Message: message}
+}
+
+func unknownAnswer(reason, message string) v1alpha1.PreflightAnswer {
+	return v1alpha1.PreflightAnswer{Verdict: v1alpha1.PreflightUnknown, Reason: reason, Message: message}
+}

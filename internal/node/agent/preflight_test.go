@@ -1,0 +1,240 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/node/source"
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+// simPreflights are the preflight requests of a simulated API server.
+type simPreflights struct {
+	w       *world
+	request *source.Preflight
+	confs   map[types.UID]conf
+	err     error // of the download
+}
+
+func (p *simPreflights) Preflight() *source.Preflight { return p.request }
+
+func (p *simPreflights) PreflightPayload(ctx context.Context, ref v1alpha1.ConfigMapReference) (payload.Payload, error) {
+	if p.err != nil {
+		return payload.Payload{}, p.err
+	}
+	c, known := p.confs[ref.UID]
+	if !known {
+		<-ctx.Done() // the API server does not answer
+		return payload.Payload{}, ctx.Err()
+	}
+	return payload.FromConfigMap(configMap(string(ref.UID), c))
+}
+
+// asks lets the agent's next start, or the running agent, see preflight requests.
+func (w *world) takesPreflights() *simPreflights {
+	p := &simPreflights{w: w, confs: map[types.UID]conf{}}
+	w.preflights = p
+	return p
+}
+
+// ask requests the judgement of a configuration.
+func (p *simPreflights) ask(uid string, c conf, attempt int64) {
+	p.w.kubelet.set(func(s *kubeletState) {
+		if _, known := s.confs[c.name]; !known {
+			s.confs[c.name] = c
+		}
+	})
+	ref := v1alpha1.ConfigMapReference{Namespace: "evenkeel-system", Name: c.name, UID: types.UID("asked-" + c.name)}
+	p.confs[ref.UID] = c
+	p.request = &source.Preflight{PreflightRequest: v1alpha1.PreflightRequest{UID: uid, ConfigMapRef: ref, Attempt: attempt}}
+	if p.w.agent != nil {
+		signal(p.w.source.changed)
+	}
+}
+
+// answered waits for the answer to a request.
+func (w *world) answered(uid string) *v1alpha1.PreflightAnswer {
+	w.t.Helper()
+	w.until("the request "+uid+" is answered", func() bool {
+		a := w.status().Preflight
+		return a != nil && a.UID == uid
+	})
+	return w.status().Preflight
+}
+
+func TestAgentsAnswerPreflightRequests(t *testing.T) {
+	inWorld(t, func(w *world) {
+		asks := w.takesPreflights()
+		w.options = func(o *Options) { o.Protected = payload.DefaultProtection() }
+		w.kubelet.set(func(s *kubeletState) { s.cpuState = "none" })
+		w.start()
+		w.runs("")
+		if got := w.status().Capabilities; !slices.Equal(got, []string{v1alpha1.CapabilityPreflight}) {
+			t.Errorf("the capabilities are %v", got)
+		}
+		w.pods("a", "b")
+		disk := w.records()
+		for i, c := range []struct {
+			conf            conf
+			verdict         v1alpha1.PreflightVerdict
+			reason, message string
+		}{
+			{conf{name: "good"}, v1alpha1.PreflightAccepted, "", ""},
+			{conf{name: "invalid", rejected: "maxPods: Invalid value"}, v1alpha1.PreflightRefused, v1alpha1.ReasonValidationFailed, "maxPods: Invalid value"},
+			{conf{name: "open", readOnlyPort: 10255}, v1alpha1.PreflightRefused, v1alpha1.ReasonProtectedFields, "readOnlyPort"},
+			{conf{name: "few", maxPods: 1}, v1alpha1.PreflightRefused, v1alpha1.ReasonWouldEvictPods, "default/a"},
+			{conf{name: "static", policy: "static"}, v1alpha1.PreflightRefused, v1alpha1.ReasonNeedsDrain, "cordon and drain the node first"},
+			{conf{name: "doubtful", doubtful: true}, v1alpha1.PreflightUnknown, v1alpha1.ReasonCouldNotValidate, ""},
+		} {
+			uid := fmt.Sprint("request-", i)
+			asks.ask(uid, c.conf, 1)
+			a := w.answered(uid)
+			if a.Verdict != c.verdict || a.Reason != c.reason || !strings.Contains(a.Message, c.message) {
+				t.Errorf("%s: the answer is %+v", c.conf.name, a)
+			}
+		}
+		asks.err = errors.New("referenced ConfigMap evenkeel-system/gone not found")
+		asks.ask("gone", conf{name: "gone"}, 1)
+		if a := w.answered("gone"); a.Verdict != v1alpha1.PreflightUnknown || a.Reason != v1alpha1.ReasonSyncFailed || !strings.Contains(a.Message, "not found") {
+			t.Errorf("the answer is %+v", a)
+		}
+		asks.err = nil
+
+		// Nothing else has happened.
+		w.wantStarts("")
+		if got := w.records(); got != disk {
+			t.Errorf("the records on disk have changed from\n%s to\n%s", disk, got)
+		}
+		if s := w.status(); s.Assigned != nil || s.Active != nil || len(s.BadConfigs) > 0 || s.Conditions[0].Status != "True" {
+			t.Errorf("the status is %+v", s)
+		}
+
+		// Without a request there is no answer.
+		asks.request = nil
+		signal(w.source.changed)
+		w.until("the answer is gone", func() bool { return w.status().Preflight == nil })
+	})
+}
+
+func TestWhatFailedHereIsRefusedUntilTheNextAttempt(t *testing.T) {
+	inGoodWorld(t, func(w *world) {
+		asks := w.takesPreflights()
+		w.stop()
+		w.start()
+		w.assign("uid-sick", sick, 1)
+		w.until("it is bad", func() bool { return len(w.status().BadConfigs) > 0 })
+		asks.ask("again", sick, 1)
+		if a := w.answered("again"); a.Verdict != v1alpha1.PreflightRefused || a.Reason != "CrashLooped" && a.Reason != "NotHealthy" {
+			t.Errorf("the answer is %+v", a)
+		}
+		asks.ask("next attempt", sick, 2)
+		if a := w.answered("next attempt"); a.Verdict != v1alpha1.PreflightAccepted {
+			t.Errorf("the answer is %+v", a)
+		}
+	})
+}
+
+func TestAnAnswerSurvivesTheAgentAndAnotherRequestReplacesIt(t *testing.T) {
+	inWorld(t, func(w *world) {
+		asks := w.takesPreflights()
+		w.start()
+		w.runs("")
+		asks.ask("one", conf{name: "good"}, 1)
+		a := *w.answered("one")
+		w.stop()
+		asks.request.Answered = &a // as the API server has it
+		asks.err = errors.New("it is not downloaded again")
+		w.start()
+		w.runs("")
+		if got := w.status().Preflight; got == nil || *got != a {
+			t.Errorf("after a restart of the agent the answer is %+v, want %+v", got, a)
+		}
+		asks.err = nil
+		delete(asks.confs, "asked-good")
+		asks.request = &source.Preflight{PreflightRequest: v1alpha1.PreflightRequest{UID: "hangs", ConfigMapRef: v1alpha1.ConfigMapReference{UID: "unknown"}}}
+		signal(w.source.changed)
+		w.pass(time.Second)
+		if got := w.status().Preflight; got != nil {
+			t.Errorf("the answer to another request is still there: %+v", got)
+		}
+		asks.ask("two", conf{name: "invalid", rejected: "no"}, 1)
+		if a := w.answered("two"); a.Verdict != v1alpha1.PreflightRefused {
+			t.Errorf("the answer is %+v", a)
+		}
+	})
+}
+
+// records returns what is on disk, without times.
+func (w *world) records() string {
+	state := w.view()
+	text, err := json.Marshal(state)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestPreflightRequestsChangeNoDecision runs the same history with and without preflight requests.
+func TestPreflightRequestsChangeNoDecision(t *testing.T) {
+	confs := []conf{{name: "good"}, {name: "better"}, {name: "bad", crashes: time.Second}, {name: "invalid", rejected: "no"}, {name: "few", maxPods: 1}, {name: "sick", sick: true}}
+	rapid.Check(t, func(rt *rapid.T) {
+		type step struct{ what, conf, seconds int }
+		var steps []step
+		for range rapid.IntRange(1, 8).Draw(rt, "steps") {
+			steps = append(steps, step{rapid.IntRange(0, 5).Draw(rt, "what"), rapid.IntRange(0, len(confs)-1).Draw(rt, "conf"), rapid.IntRange(1, 60).Draw(rt, "seconds")})
+		}
+		asked := rapid.SliceOfN(rapid.IntRange(-1, len(confs)-1), len(steps), len(steps)).Draw(rt, "asked") // -1: nothing
+		play := func(asking bool) (out string) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				defer w.stop()
+				asks := w.takesPreflights()
+				w.start()
+				w.runs("")
+				for i, s := range steps {
+					if n := asked[i]; asking && n >= 0 {
+						asks.ask(fmt.Sprint("request-", i), confs[n], int64(1+i%2))
+					}
+					c := confs[s.conf]
+					switch s.what {
+					case 0, 1:
+						w.assign("uid-"+c.name, c, int64(1+s.seconds%2))
+					case 2:
+						w.assignLocal()
+					case 3:
+						w.pods("a", "b")
+					case 4:
+						w.pods()
+					case 5:
+						w.stop()
+						w.start()
+					}
+					w.pass(time.Duration(s.seconds) * time.Second)
+				}
+				w.pass(2 * time.Minute)
+				status := w.status()
+				status.Preflight = nil
+				text, err := json.Marshal(status)
+				if err != nil {
+					t.Fatal(err)
+				}
+				out = fmt.Sprintf("starts %q\nstatus %s\nrecords %s", w.kubelet.get().starts, text, w.records())
+			})
+			return out
+		}
+		if with, without := play(true), play(false); with != without {
+			rt.Fatalf("with requests:\n%s\nwithout:\n%s", with, without)
+		}
+	})
+}
