@@ -113,9 +113,7 @@ func (a *Agent) preflightJudge(r v1alpha1.PreflightRequest) func(context.Context
 			return unknownAnswer(v1alpha1.ReasonSyncFailed, err.Error())
 		}
 		c.Payload = p.SHA256
-		if state.IsRevoked(c) {
-			return refusedAnswer(v1alpha1.ReasonRevoked, "the revision is revoked on this node")
-		}
+		// A revoked revision is no reason to refuse: an assignment of it removes it from spec.revoked.
 		if bad, is := state.BadEntry(c); is && c.Rollout.Attempt <= bad.Attempt {
 			return refusedAnswer(string(bad.Failure), bad.String())
 		}
