@@ -113,12 +113,12 @@ func (w *world) refereePreflight(t *rapid.T, r Result, old []Node) {
 		if w.asked[key] != nil && unanswered > 0 {
 			t.Fatalf("%s is assigned the revision while %d agents may still answer", n.Name, unanswered)
 		}
-		if p.Preflight == PreflightRequire && w.required[key] && refused >= max(1, p.MaxFailures.roundUp(members)) && !w.assignedOnce[key] {
-			t.Fatalf("%s is assigned the revision although %d of %d nodes refused it", n.Name, refused, members)
-		}
-		w.assignedOnce[key] = true
 	}
-	w.required[key] = p.Preflight == PreflightRequire
+	// Answers after the end come too late.
+	ends := r.Next.Preflight != nil && r.Next.Preflight.Ended.Equal(w.now) && (w.progress.Preflight == nil || w.progress.Preflight.Ended.IsZero())
+	if most := max(1, p.MaxFailures.roundUp(members)); ends && p.Preflight == PreflightRequire && (refused >= most) != (r.Next.Halt != nil) {
+		t.Fatalf("%d of %d nodes refused the revision (limit %d), and the stop is %+v", refused, members, most, r.Next.Halt)
+	}
 	if s := r.Next.Preflight; s != nil {
 		if sum := s.Accepted + s.Refused + s.Blocked + s.Unknown + s.Unanswered + s.Unsupported; sum > len(w.agents) {
 			t.Fatalf("the answers of %d nodes add up to %d", len(w.nodes), sum)

@@ -23,8 +23,6 @@ type world struct {
 	pauses         map[string]pauseRecord
 	terms          map[string]int64 // that ConfigMaps name, by UID
 	asked          map[attempt]*asked
-	required       map[attempt]bool // whether the last plan required a preflight
-	assignedOnce   map[attempt]bool
 	requests       map[string]request // preflight requests that were made, by UID
 
 	succeeded []Revision // newest last
@@ -52,7 +50,7 @@ var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newWorld() *world {
 	w := &world{now: epoch, agents: map[string]*agent{}, healthy: map[string]healthRecord{}, refused: map[string]refusal{}, joinInProgress: map[string]int64{}, pauses: map[string]pauseRecord{}, terms: map[string]int64{}, requests: map[string]request{},
-		asked: map[attempt]*asked{}, required: map[attempt]bool{}, assignedOnce: map[attempt]bool{}}
+		asked: map[attempt]*asked{}}
 	w.policy = Policy{
 		Claim: Claim{Name: "workers", Created: epoch}, UID: "workers", DrainID: "id-of-workers", DrainTimeout: 5 * time.Minute, PreflightRoom: MaxUnanswered,
 		MaxUnavailable: Amount{10, true}, MaxFailures: Amount{Value: 1}, RollbackMaxUnavailable: Amount{25, true},
