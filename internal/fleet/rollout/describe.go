@@ -43,6 +43,7 @@ func (d *planner) result() Result {
 	}
 	return Result{
 		Observations: d.observations, Next: d.next, Moves: d.moves, States: d.states, Counts: d.counts, Failed: d.failed,
+		Measure:   d.measure,
 		NodeState: func(i int) NodeState { return d.nodeState(&d.nodes[i]) },
 		Phase:     phase, Message: message, Conditions: d.conditions(phase, message), Events: d.events, RequeueAfter: d.requeueAfter,
 	}
@@ -68,6 +69,8 @@ func (d *planner) describe() (phase, message string) {
 		return PhaseComplete, revision + ": " + d.summary()
 	case d.p.Paused:
 		return PhasePaused, fmt.Sprintf("spec.paused; %s: %s; continue with: kubectl evenkeel rollout resume %s", revision, d.summary(), d.p.Name)
+	case d.waitsForGate:
+		return PhaseWaiting, fmt.Sprintf("%s: %s steps done; %s; %s", revision, d.steps(), d.gatesWaited(), d.summary())
 	case d.pausing() && d.p.Steps[d.next.Step].Pause == 0:
 		return PhaseAwaitingApproval, fmt.Sprintf("%s: %s steps done; waiting for approval: kubectl evenkeel rollout promote %s; %s", revision, d.steps(), d.p.Name, d.summary())
 	case d.pausing():
@@ -235,6 +238,8 @@ func (d *planner) degraded() Condition {
 		return Condition{conditionDegraded, "True", "NodesFailed", "failed: " + d.examples(false)}
 	case d.stuck:
 		return Condition{conditionDegraded, "True", "ProgressDeadlineExceeded", fmt.Sprintf("no progress for %s%s", d.p.ProgressDeadline, d.waitSuffix())}
+	case d.troubled:
+		return Condition{conditionDegraded, "True", "GatesNotPassing", d.gatesWaited()}
 	case c.Blocked > 0:
 		return Condition{conditionDegraded, "True", "NodesBlocked", d.blocked()}
 	case d.p.LastSucceeded.Gone:

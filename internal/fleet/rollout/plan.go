@@ -15,7 +15,9 @@ func Plan(p Policy, was Progress, nodes []Node) Result {
 	d.deriveStates()       // the state of each node
 	d.updateObservations() // what the next plans need to know about nodes
 	d.checkStop()          // too many failures stop the revision, and so does a person
-	d.advance()            // past steps that are done or approved
+	d.checkGates()         // and so does a metric
+	d.advance()            // past steps that are done or approved, and whose gates pass
+	d.askGates()           // which metrics are due, and which ones the rollout waits for
 	d.takeBack()           // assignments that agents have not accepted
 	d.goBack()             // roll back nodes from a stopped revision
 	d.join()               // assign a revision to new nodes
@@ -55,6 +57,12 @@ type planner struct {
 	stuck        bool
 	waitReason   string // why no candidate moves; empty if there is none
 
+	measure      []string // gates to evaluate
+	waiting      []string // why gates do not let the rollout continue
+	troubled     bool     // one of them failed or has no result
+	held         bool     // no node is assigned the target, because of a gate
+	waitsForGate bool     // the rollout does nothing else
+
 	newcomers      map[int]bool // new nodes that get the target later
 	joiningMessage string       // why new nodes wait, and what to do
 	joiningStopped bool         // too many new nodes have failed
@@ -91,6 +99,7 @@ func (d *planner) startAttempt() {
 		return
 	}
 	d.next.Attempt, d.next.AttemptTime, d.next.ProgressTime = r.Attempt, d.p.Now, d.p.Now
+	d.next.Gates, d.next.GatesSince = nil, time.Time{}
 	if d.next.Halt != nil {
 		d.next.Halt = nil
 		d.event(false, "RolloutRetried", "revision %d is retried (attempt %d)", r.Revision, r.Attempt)
@@ -110,17 +119,26 @@ func (d *planner) advance() {
 	if d.next.Succeeded || d.next.Step > len(d.p.Steps) {
 		d.next.Step = len(d.p.Steps) // editing the steps of a completed rollout does not reopen it
 	}
+	passed := false // the gates, just now
 	for d.next.Step < len(d.p.Steps) && d.stepDone(d.p.Steps[d.next.Step]) {
+		if passed = d.gatesPass(); !passed {
+			break
+		}
 		d.next.Step++
 		d.next.StepTime, d.next.ProgressTime = d.p.Now, d.p.Now
+		d.passStep()
 	}
-	c := d.counts
-	d.complete = d.next.Step == len(d.p.Steps) && c.Pending+c.Assigned+c.Trial+c.Soaking+c.Blocked == 0 && c.Updated > 0 &&
-		(d.next.Succeeded || d.fewMissing())
+	d.complete = d.next.Step == len(d.p.Steps) && d.allUpdated() && (d.next.Succeeded || passed || d.gatesPass())
 	if d.complete && !d.next.Succeeded {
 		d.next.Succeeded = true
 		d.event(false, "RolloutComplete", "revision %d is complete: %s", d.next.Revision, d.summary())
 	}
+}
+
+// allUpdated reports whether no node is left to update.
+func (d *planner) allUpdated() bool {
+	c := d.counts
+	return c.Pending+c.Assigned+c.Trial+c.Soaking+c.Blocked == 0 && c.Updated > 0 && (d.next.Succeeded || d.fewMissing())
 }
 
 func (d *planner) stepDone(s Step) bool {
@@ -163,7 +181,7 @@ func (d *planner) allowed() int {
 
 func (d *planner) checkDeadline() {
 	now := d.p.Now
-	d.next.Waiting = d.stopped() || d.complete || d.pausing() || d.counts.Members == 0
+	d.next.Waiting = d.stopped() || d.complete || d.pausing() || d.waitsForGate || d.counts.Members == 0
 	begun := slices.ContainsFunc(d.moves, func(m Move) bool { // another offer to a Blocked node is no progress
 		return (m.Kind == Assign || m.Kind == Join) && d.states[m.Node] != Blocked
 	})

@@ -21,7 +21,8 @@ func TestRandomFleetsKeepTheInvariants(t *testing.T) {
 			}
 			w.act()
 			w.settle(t)
-			w.now = w.now.Add(time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds")) * time.Second)
+			w.evaluate(w.last.Measure)
+			w.now = w.now.Add(time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds"))*time.Second + time.Duration(rapid.IntRange(0, 9).Draw(t, "tenths"))*time.Second/10)
 		}
 	})
 }
@@ -101,6 +102,7 @@ func randomWorld(t *rapid.T) *world {
 			p.Steps = append(p.Steps, Step{Nodes: a})
 		}
 	}
+	w.randomGates(t)
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		n.Canary = rapid.IntRange(0, 9).Draw(t, "canary") == 0
@@ -124,7 +126,7 @@ func (w *world) happen(t *rapid.T) {
 		n = &w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(t, "node")]
 	}
 	yes := rapid.Bool().Draw(t, "yes")
-	switch what := rapid.IntRange(0, 20).Draw(t, "what"); what {
+	switch what := rapid.IntRange(0, 23).Draw(t, "what"); what {
 	case 0, 1:
 		w.target(rapid.SampledFrom(contents).Draw(t, "content"))
 	case 2:
@@ -177,6 +179,13 @@ func (w *world) happen(t *rapid.T) {
 		if n != nil {
 			maps.DeleteFunc(w.agents[n.Name].does, func(_, ends string) bool { return ends == "evict" })
 		}
+	case 21, 22:
+		if len(p.Gates) > 0 {
+			name := rapid.SampledFrom(p.Gates).Draw(t, "gate").Name
+			_ = w.setMetric(name, rapid.SampledFrom([]string{"0", "0", "2", "2", "nothing", "error", "silence"}).Draw(t, "value"))
+		}
+	case 23:
+		w.restart()
 	case 18:
 		p.Steps = p.Steps[:rapid.IntRange(1, len(p.Steps)).Draw(t, "steps left")]
 	case 15:
@@ -207,7 +216,11 @@ func (w *world) referee(t *rapid.T) int {
 	p := &w.policy
 	p.Now = w.now
 	w.watch()
+	if !p.Paused && !p.Frozen {
+		w.answers, w.answered = append(w.answers, w.answered...), nil
+	}
 	r := Plan(*p, w.progress, w.nodes)
+	w.judgeGates(t, w.progress, r)
 	before := w.spent()
 	old := slices.Clone(w.nodes)
 	for _, m := range r.Moves {

@@ -87,6 +87,9 @@ type Policy struct {
 	RollbackOnFailure      bool
 	RollbackMaxUnavailable Amount
 
+	Gates        []Gate
+	Measurements []Measurement // at most one for each gate; none where this process does not evaluate gates
+
 	Approval Approval // zero: none; the same for Abort and Retry
 	Abort    Abort
 	Retry    Retry
@@ -203,6 +206,7 @@ const (
 	HaltTooManyFailures = "TooManyFailures"
 	HaltInconclusive    = "Inconclusive"
 	HaltAborted         = "Aborted"
+	HaltGateFailed      = "GateFailed"
 )
 
 // Progress is what a rollout remembers about its target from one plan to the next.
@@ -218,6 +222,10 @@ type Progress struct {
 	Waiting      bool      // no progress was possible: complete, or waiting for a person or a time
 	Halt         *Halt
 	Succeeded    bool // the rollout was complete once
+	Gates        []GateProgress
+	// GatesSince is since when the current step has been done, in whole seconds: older measurements do not let the rollout
+	// continue. Zero: the step is not done. It is not in the status: after a restart, gates are evaluated again.
+	GatesSince time.Time
 }
 
 // MoveKind is the purpose of a move.
@@ -315,6 +323,7 @@ type Result struct {
 	Message      string
 	Conditions   []Condition
 	Events       []Event
+	Measure      []string      // gates to evaluate now; the caller plans again with their Measurements
 	RequeueAfter time.Duration // plan again after this time, even without a change; 0: not needed
 }
 
