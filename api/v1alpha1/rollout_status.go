@@ -160,6 +160,14 @@ type RolloutController struct {
 	// the revision counts as failed on this node.
 	// +required
 	NotReadyGrace metav1.Duration `json:"notReadyGrace"`
+
+	// prometheusServers are the names of the Prometheus servers that gates can
+	// name: those of the flag --prometheus-server.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=20
+	// +kubebuilder:validation:items:MaxLength=63
+	PrometheusServers []string `json:"prometheusServers,omitempty"`
 }
 
 // RolloutRevision is one content of a rollout's template.

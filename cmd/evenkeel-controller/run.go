@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/controller"
+	"github.com/evenkeel/evenkeel/internal/fleet/gate"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
@@ -35,6 +37,8 @@ type options struct {
 	agentTimeout   time.Duration
 	notReadyGrace  time.Duration
 	writers        int
+	prometheus     []string
+	servers        []gate.Server // of prometheus
 	log            program.Log
 }
 
@@ -48,6 +52,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address for /healthz and /readyz; 0: none")
 	f.DurationVar(&o.agentTimeout, "agent-timeout", policy.DefaultTimes.Agent, "how long an agent may take to accept an assignment while the Node is Ready; then the assignment is taken back")
 	f.DurationVar(&o.notReadyGrace, "not-ready-grace", policy.DefaultTimes.NotReady, "how long a node may be NotReady after an assignment before it counts as failed")
+	f.StringArrayVar(&o.prometheus, "prometheus-server", nil, "Prometheus server that gates of rollouts can query: name=URL[,token-file=FILE][,ca-file=FILE]; repeatable, at most 20")
 	f.IntVar(&o.writers, "writers", controller.DefaultWriters, "number of parallel writes to NodeConfigs")
 	o.log.Bind(f)
 }
@@ -74,7 +79,31 @@ func (o *options) check() error {
 			return program.Usage("--%s must be host:port, :port or 0, not %q", flag, address)
 		}
 	}
+	if err := o.parseServers(); err != nil {
+		return err
+	}
 	return o.log.Check()
+}
+
+// maxServers is how many names the status of a rollout can hold.
+const maxServers = 20
+
+func (o *options) parseServers() error {
+	if len(o.prometheus) > maxServers {
+		return program.Usage("--prometheus-server may be given %d times, not %d", maxServers, len(o.prometheus))
+	}
+	o.servers = nil
+	for _, text := range o.prometheus {
+		s, err := gate.ParseServer(text)
+		if err != nil {
+			return program.Usage("--prometheus-server: %v", err)
+		}
+		if slices.ContainsFunc(o.servers, func(other gate.Server) bool { return other.Name == s.Name }) {
+			return program.Usage("--prometheus-server: two servers have the name %s", s.Name)
+		}
+		o.servers = append(o.servers, s)
+	}
+	return nil
 }
 
 func (o *options) config() (*rest.Config, error) {
@@ -112,7 +141,8 @@ func run(ctx context.Context, o *options) error {
 		Version: version, Commit: program.NewInfo("evenkeel-controller", version, commit).Commit,
 		Times:          policy.Times{Agent: o.agentTimeout, NotReady: o.notReadyGrace},
 		LeaderElection: o.leaderElect, LeaseDuration: o.leaseDuration,
-		MetricsAddress: o.metricsAddress, ProbeAddress: o.probeAddress,
+		PrometheusServers: o.servers,
+		MetricsAddress:    o.metricsAddress, ProbeAddress: o.probeAddress,
 		Log: log, Registry: metrics.Registry,
 	})
 	if err != nil {

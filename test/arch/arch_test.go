@@ -24,7 +24,7 @@ const module = "github.com/evenkeel/evenkeel/"
 var layers = [][]string{
 	{"api", "config", "internal/node/trial", "internal/fleet/rollout", "internal/atomicfile", "internal/printable"},
 	{"internal/payload"},
-	{"internal/component", "internal/fleet/policy", "internal/node/checkpoint", "internal/node/hostns", "internal/node/lockfile", "internal/node/relay", "internal/node/source", "internal/node/supervisor"},
+	{"internal/component", "internal/fleet/gate", "internal/fleet/policy", "internal/node/checkpoint", "internal/node/hostns", "internal/node/lockfile", "internal/node/relay", "internal/node/source", "internal/node/supervisor"},
 	{"internal/node/admission"},
 	{"internal/node/machine"},
 	{"internal/program", "internal/kubeadm", "internal/fleet/query", "internal/node/agent", "internal/node/install"},
@@ -93,6 +93,7 @@ var external = map[string]string{
 	"internal/fleet/controller": "github.com/go-logr/logr github.com/prometheus/client_golang k8s.io/api k8s.io/apimachinery k8s.io/client-go sigs.k8s.io/controller-runtime",
 	"internal/fleet/dashboard":  "k8s.io/api k8s.io/apimachinery k8s.io/client-go sigs.k8s.io/controller-runtime",
 	"internal/fleet/doctor":     "k8s.io/api k8s.io/apimachinery sigs.k8s.io/controller-runtime",
+	"internal/fleet/gate":       "github.com/prometheus/client_golang github.com/prometheus/common",
 	"internal/fleet/installer":  "k8s.io/api k8s.io/apimachinery sigs.k8s.io/controller-runtime",
 	"internal/fleet/describe":   "k8s.io/api k8s.io/apimachinery k8s.io/client-go",
 	"internal/fleet/query":      "k8s.io/api k8s.io/apimachinery k8s.io/client-go sigs.k8s.io/controller-runtime",

@@ -42,6 +42,7 @@ func (c *Controller) reportDeleted() {
 	deleted, nodes := c.fleet.takeDeleted()
 	for _, o := range deleted {
 		c.metrics.forget(o.Name)
+		c.measurements.forget(o.UID)
 		c.writeErrors.set(o.Name, nil)
 		message := "the rollout was deleted; no node has a revision of it"
 		if counts := nodes[o.Name]; len(counts) > 0 {

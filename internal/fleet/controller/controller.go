@@ -27,6 +27,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/gate"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
@@ -45,6 +46,8 @@ type Options struct {
 	LeaseDuration  time.Duration // 0: DefaultLeaseDuration; a leader that cannot renew for two thirds of it stops
 
 	MetricsAddress, ProbeAddress string // "0": none
+
+	PrometheusServers []gate.Server // that gates can name
 
 	Log      *slog.Logger
 	Registry prometheus.Registerer // where the metrics go
@@ -74,6 +77,9 @@ type Controller struct {
 	// The API server has older CRDs, without a field for:
 	noTermField     atomic.Bool // the term
 	noSettingsField atomic.Bool // the controller's settings
+	noServersField  atomic.Bool // the names of Prometheus servers in them
+
+	measurements measurements
 
 	fleet       *fleet
 	clock       *clock
@@ -103,6 +109,12 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	if c.metrics, err = newMeters(o.Registry, o.Version, o.Commit, newCollector(c.fleet, c.watchErrors, c.writeErrors)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
+	if c.measurements.servers, err = gate.New(o.PrometheusServers, rollout.GateTimeout); err != nil {
+		return nil, err
+	}
+	c.settings.PrometheusServers = c.measurements.servers.Names()
+	c.metrics.expectEvaluations(c.settings.PrometheusServers)
+	c.measurements.metrics = c.metrics
 	scheme := runtime.NewScheme()
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("make a scheme: %w", err)
@@ -238,6 +250,7 @@ func (c *Controller) work(ctx context.Context) error {
 	var watches sync.WaitGroup
 	defer watches.Wait()
 	defer end()
+	defer c.measurements.running.Wait() // its requests end with ctx
 	watches.Go(func() { c.runWatches(watching) })
 	for !c.watches.complete() {
 		select {

@@ -44,6 +44,7 @@ func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.
 	if next.Halt != nil && o.Status.Halt != nil && len(st.FailedNodes) < len(o.Status.FailedNodes) {
 		st.FailedNodes = o.Status.FailedNodes // the nodes were rolled back; keep the cause of the stop
 	}
+	st.Gates = gateStatus(next.Gates)
 	st.Halt = nil
 	if h := next.Halt; h != nil {
 		st.Halt = &v1alpha1.RolloutHalt{
@@ -194,6 +195,9 @@ func decisionsOf(st *v1alpha1.NodeConfigRolloutStatus) *v1alpha1.NodeConfigRollo
 	out.Message, out.Updated, out.Nodes, out.ProgressTime, out.FailedNodes = "", "", v1alpha1.RolloutCounts{}, nil, nil
 	for i := range out.Conditions {
 		out.Conditions[i].Message = ""
+	}
+	for i := range out.Gates { // a failed evaluation changes Failures, and is written with its time
+		out.Gates[i].Value, out.Gates[i].Time, out.Gates[i].Message = "", nil, ""
 	}
 	return out
 }

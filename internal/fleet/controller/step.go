@@ -51,6 +51,9 @@ func (c *Controller) step(ctx context.Context, r *rolloutEntry) (next time.Time,
 	}
 	result := c.plan(in)
 	next, err = c.record(ctx, r, in, result)
+	if err == nil {
+		c.measure(ctx, r, in, result)
+	}
 	if err != nil || len(result.Moves) == 0 {
 		return next, err
 	}
@@ -79,6 +82,7 @@ func (c *Controller) gather(ctx context.Context, r *rolloutEntry) (*planInput, e
 	if in.policy, in.progress, err = c.policyOf(ctx, r, in.object); err != nil {
 		return nil, err
 	}
+	in.policy.Measurements = c.measurements.results(in.object.UID, in.policy.Gates)
 	if r.progress != nil {
 		in.progress = *r.progress
 	}
@@ -167,6 +171,9 @@ func (c *Controller) recordStatus(ctx context.Context, r *rolloutEntry, in *plan
 	st := statusOf(o, &in.policy, result, in.nodes, c.fleet.identifyHistory(o))
 	if st.Controller = nil; !c.noSettingsField.Load() {
 		st.Controller = c.settings.Publish()
+		if c.noServersField.Load() {
+			st.Controller.PrometheusServers = nil
+		}
 	}
 	changed, decided := changesOf(&o.Status, &st)
 	interval := countsInterval
@@ -199,6 +206,10 @@ func (c *Controller) recordStatus(ctx context.Context, r *rolloutEntry, in *plan
 func (c *Controller) removeUnknown(st *v1alpha1.NodeConfigRolloutStatus, err error) (removed bool) {
 	if strings.Contains(err.Error(), `"status.history[`) {
 		removed = removeReasons(st)
+	}
+	if st.Controller != nil && strings.Contains(err.Error(), `"status.controller.prometheusServers"`) {
+		st.Controller.PrometheusServers, removed = nil, true
+		c.noServersField.Store(true) // nor does that CRD have gates
 	}
 	if st.Controller != nil && strings.Contains(err.Error(), `"status.controller"`) {
 		st.Controller, removed = nil, true

@@ -47,6 +47,9 @@ func Build(in Input) (rollout.Policy, rollout.Progress) {
 		_, err = SelectionOf(r)
 	}
 	if err == nil {
+		err = in.Settings.checkServers(p.Gates)
+	}
+	if err == nil {
 		err = in.Template.Err
 	}
 	if err == nil {

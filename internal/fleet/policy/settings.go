@@ -21,6 +21,8 @@ var DefaultTimes = Times{Agent: time.Minute, NotReady: 30 * time.Second}
 type Settings struct {
 	Namespace string // of the revisions' ConfigMaps and of the controller's Lease
 	Times     Times
+	// PrometheusServers are the names of the servers that gates can name; nil: not known.
+	PrometheusServers []string
 }
 
 // DefaultSettings are the defaults of the controller's flags.
@@ -30,6 +32,7 @@ var DefaultSettings = Settings{Namespace: v1alpha1.SystemNamespace, Times: Defau
 func (s Settings) Publish() *v1alpha1.RolloutController {
 	return &v1alpha1.RolloutController{
 		Namespace: s.Namespace, AgentTimeout: metav1.Duration{Duration: s.Times.Agent}, NotReadyGrace: metav1.Duration{Duration: s.Times.NotReady},
+		PrometheusServers: s.PrometheusServers,
 	}
 }
 
@@ -37,7 +40,10 @@ func (s Settings) Publish() *v1alpha1.RolloutController {
 // rollouts, and may not have processed this one yet. Without any, it returns the defaults.
 func SettingsOf(r *v1alpha1.NodeConfigRollout, others []v1alpha1.NodeConfigRollout) Settings {
 	if c := r.Status.Controller; c != nil {
-		return Settings{Namespace: c.Namespace, Times: Times{Agent: c.AgentTimeout.Duration, NotReady: c.NotReadyGrace.Duration}}
+		return Settings{
+			Namespace: c.Namespace, Times: Times{Agent: c.AgentTimeout.Duration, NotReady: c.NotReadyGrace.Duration},
+			PrometheusServers: append([]string{}, c.PrometheusServers...),
+		}
 	}
 	return SettingsIn(others)
 }

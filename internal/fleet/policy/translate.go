@@ -77,6 +77,9 @@ func FromSpec(r *v1alpha1.NodeConfigRollout, t Times, now time.Time) (rollout.Po
 		}
 		p.Steps = append(p.Steps, out)
 	}
+	if err == nil {
+		p.Gates, err = gatesOf(s)
+	}
 	if a := s.Approval; a != nil {
 		p.Approval = rollout.Approval{Revision: a.Revision, Step: int(a.Step)}
 	}
@@ -211,6 +214,7 @@ func ProgressOf(st *v1alpha1.NodeConfigRolloutStatus) rollout.Progress {
 		p.Revision = r.Number
 		p.Succeeded = st.CurrentRevision != nil && st.CurrentRevision.Number == r.Number
 	}
+	p.Gates = gateProgressOf(st)
 	p.Waiting = st.Phase != v1alpha1.RolloutProgressing && st.Phase != v1alpha1.RolloutStuck
 	if h := st.Halt; h != nil {
 		p.Halt = &rollout.Halt{Revision: h.Revision, Attempt: h.Attempt, Reason: h.Reason, Message: h.Message, Time: h.Time.Time, Rollback: h.Rollback}
@@ -226,6 +230,9 @@ func RecordedInStatus(st *v1alpha1.NodeConfigRolloutStatus) time.Time {
 	}
 	if h := st.Halt; h != nil {
 		newest = Latest(newest, h.Time.Time)
+	}
+	for i := range st.Gates {
+		newest = Latest(newest, TimeOf(st.Gates[i].Time))
 	}
 	return newest
 }
