@@ -31,6 +31,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/rehearsal"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/promserver"
 )
 
 const root = "../.."
@@ -175,16 +176,10 @@ var missing sync.Once
 // prometheus returns the path of prometheus or promtool. Where they cannot be had, the test is skipped.
 func prometheus(t *testing.T, name string) string {
 	t.Helper()
-	if path, err := exec.LookPath(name); err == nil {
-		return path
-	}
-	path, err := filepath.Abs(filepath.Join(root, "bin/prometheus", name))
+	path, err := promserver.Path(root, name)
 	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); err != nil {
 		missing.Do(func() { fmt.Println("SKIPPED, for lack of Prometheus (make prometheus): what tests alerts") })
-		t.Skipf("there is no %s: make prometheus", name)
+		t.Skip(err)
 	}
 	return path
 }
