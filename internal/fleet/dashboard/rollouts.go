@@ -19,23 +19,24 @@ import (
 
 // rolloutView is what the page shows of a rollout at once.
 type rolloutView struct {
-	Name     string       `json:"name"`
-	Revision int64        `json:"revision,omitempty"` // 0: it has none
-	Content  string       `json:"content,omitempty"`  // the ConfigMap of the revision
-	Attempt  int64        `json:"attempt,omitempty"`
-	Phase    string       `json:"phase"`
-	Tone     string       `json:"tone"` // good, busy, waits or bad
-	Message  string       `json:"message,omitempty"`
-	Selector string       `json:"selector"`
-	Steps    []stepView   `json:"steps,omitempty"`
-	Step     int32        `json:"step"`
-	Counts   []countView  `json:"counts,omitempty"`
-	Updated  string       `json:"updated,omitempty"`
-	Budget   *budget      `json:"budget,omitempty"` // nil: not known
-	Failures failuresView `json:"failures"`
-	Paused   bool         `json:"paused,omitempty"`
-	Started  *time.Time   `json:"started,omitempty"`
-	Stopped  *time.Time   `json:"stopped,omitempty"`
+	Name     string          `json:"name"`
+	Revision int64           `json:"revision,omitempty"` // 0: it has none
+	Content  string          `json:"content,omitempty"`  // the ConfigMap of the revision
+	Attempt  int64           `json:"attempt,omitempty"`
+	Phase    string          `json:"phase"`
+	Tone     string          `json:"tone"` // good, busy, waits or bad
+	Message  string          `json:"message,omitempty"`
+	Selector string          `json:"selector"`
+	Steps    []stepView      `json:"steps,omitempty"`
+	Step     int32           `json:"step"`
+	Counts   []countView     `json:"counts,omitempty"`
+	Updated  string          `json:"updated,omitempty"`
+	Budget   *budget         `json:"budget,omitempty"` // nil: not known
+	Failures failuresView    `json:"failures"`
+	Gates    []describe.Gate `json:"gates,omitempty"`
+	Paused   bool            `json:"paused,omitempty"`
+	Started  *time.Time      `json:"started,omitempty"`
+	Stopped  *time.Time      `json:"stopped,omitempty"`
 	// RestartCosts says what restarts cost pods, where they do.
 	RestartCosts map[restarts]string `json:"restartCosts,omitempty"`
 	Version      string              `json:"version"` // resource version; the page reads the details again when it changes
@@ -106,6 +107,9 @@ func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 			}
 			v.Steps = append(v.Steps, step)
 		}
+	}
+	if v.Revision != 0 {
+		v.Gates = describe.GatesOf(r, now)
 	}
 	n := &st.Nodes
 	for _, c := range []countView{
@@ -224,6 +228,13 @@ func rulesOf(r *v1alpha1.NodeConfigRollout) []describe.Line {
 		then = "the rollout halts, and its nodes roll back"
 	}
 	out = append(out, describe.Line{Key: "Failures", Text: "at " + maxFailures(r) + " " + then})
+	for _, g := range p.Gates {
+		when := "after each step"
+		if g.Always {
+			when = "always"
+		}
+		out = append(out, describe.Line{Key: "Gate " + printable.Line(g.Name), Text: printable.Line(fmt.Sprintf("%s %s on %s, %s, stops at %d", g.Query, g.Passes, g.Server, when, g.Failures))})
+	}
 	if p.Soak > 0 {
 		out = append(out, describe.Line{Key: "Soaking", Text: duration.HumanDuration(p.Soak)})
 	}

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -40,6 +41,17 @@ func (c Comparison) Holds(value float64) bool {
 		return value == c.Number
 	}
 	return value != c.Number
+}
+
+// example returns a number that meets the condition.
+func (c Comparison) example() float64 {
+	switch c.Operator {
+	case "<":
+		return math.Nextafter(c.Number, math.Inf(-1))
+	case ">", "!=":
+		return math.Nextafter(c.Number, math.Inf(1))
+	}
+	return c.Number
 }
 
 func (c Comparison) String() string { return c.Operator + " " + formatValue(c.Number) }
