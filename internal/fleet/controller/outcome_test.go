@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/gate"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
@@ -22,8 +23,10 @@ import (
 // wantSchema waits until the API server accepts a status with all fields except these, which it must refuse.
 func wantSchema(t *testing.T, rollout string, unknown ...string) {
 	t.Helper()
+	settings := policy.DefaultSettings
+	settings.PrometheusServers = []string{"main"}
 	status, err := json.Marshal([]operation{{"add", "/status", v1alpha1.NodeConfigRolloutStatus{
-		Controller: policy.DefaultSettings.Publish(), History: []v1alpha1.RolloutOutcome{{Revision: 1, Reason: v1alpha1.HaltInconclusive}},
+		Controller: settings.Publish(), History: []v1alpha1.RolloutOutcome{{Revision: 1, Reason: v1alpha1.HaltInconclusive}},
 	}}})
 	if err != nil {
 		t.Fatal(err)
@@ -47,6 +50,7 @@ func wantSchema(t *testing.T, rollout string, unknown ...string) {
 // The CRD of an older release lacks the reason of an outcome, or the controller's settings, or both.
 func TestWithAnOlderCRDTheStatusIsWrittenWithoutUnknownFields(t *testing.T) {
 	settings := []string{"status", "properties", "controller"}
+	servers := []string{"status", "properties", "controller", "properties", "prometheusServers"}
 	reason := []string{"status", "properties", "history", "items", "properties", "reason"}
 	for name, tt := range map[string]struct {
 		missing [][]string
@@ -54,6 +58,7 @@ func TestWithAnOlderCRDTheStatusIsWrittenWithoutUnknownFields(t *testing.T) {
 	}{
 		"reason":              {[][]string{reason}, []string{"status.history[0].reason"}},
 		"settings":            {[][]string{settings}, []string{"status.controller"}},
+		"servers":             {[][]string{servers}, []string{"status.controller.prometheusServers"}},
 		"reason and settings": {[][]string{reason, settings}, []string{"status.history[0].reason", "status.controller"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +69,7 @@ func TestWithAnOlderCRDTheStatusIsWrittenWithoutUnknownFields(t *testing.T) {
 				defer without(t, "nodeconfigrollouts.evenkeel.dev", path...)()
 			}
 			wantSchema(t, "older", tt.unknown...)
-			c := newController(t, own())
+			c := newController(t, own(), func(o *Options) { o.PrometheusServers = []gate.Server{{Name: "main", URL: "http://localhost"}} })
 			var log bytes.Buffer
 			c.log = slog.New(slog.NewTextHandler(&log, nil))
 			c.fleet.setRollout(rolloutNamed(t, "older"))
@@ -93,18 +98,21 @@ func TestWithAnOlderCRDTheStatusIsWrittenWithoutUnknownFields(t *testing.T) {
 			if h := st.History; len(h) != 1 || h[0].Outcome != v1alpha1.OutcomeHalted || h[0].Message != "Inconclusive: 2 nodes went NotReady" {
 				t.Errorf("the history is %+v", h)
 			}
-			if has := st.History[0].Reason == v1alpha1.HaltInconclusive; has != (name == "settings") {
+			if has := st.History[0].Reason == v1alpha1.HaltInconclusive; has != (name == "settings" || name == "servers") {
 				t.Errorf("the history has the reason: %t", has)
 			}
 			warned := 0
-			if name != "reason" {
+			if name == "settings" || name == "reason and settings" {
 				warned = 1
 			}
 			if n := strings.Count(log.String(), "the CRD of NodeConfigRollouts is older than this controller"); n != warned {
 				t.Errorf("%d warnings, want %d:\n%s", n, warned, log.String())
 			}
-			if has := st.Controller != nil; has != (name == "reason") {
+			if has := st.Controller != nil; has != (name == "reason" || name == "servers") {
 				t.Errorf("the status has the controller's settings: %t", has)
+			}
+			if has := st.Controller != nil && len(st.Controller.PrometheusServers) == 1; has != (name == "reason") {
+				t.Errorf("the status has the names of Prometheus servers: %t", has)
 			}
 		})
 	}

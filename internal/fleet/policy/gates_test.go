@@ -1,12 +1,14 @@
 package policy
 
 import (
+	"os"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
@@ -95,5 +97,21 @@ func TestGatesInTheStatusAreRemembered(t *testing.T) {
 	}
 	if got := RecordedInStatus(st); !got.Equal(then) {
 		t.Errorf("the newest recorded time is %s", got)
+	}
+}
+
+func TestTheDocumentedGatesAreValid(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/rollouts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(page), "```yaml\ngates:\n")
+	block, _, _ = strings.Cut(block, "```")
+	r := gatedRollout(func(*v1alpha1.RolloutGate) {})
+	if err := yaml.UnmarshalStrict([]byte("gates:\n"+block), &r.Spec.Strategy); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := FromSpec(r, DefaultTimes, then); err != nil || len(p.Gates) < 5 {
+		t.Errorf("got %+v, %v", p.Gates, err)
 	}
 }
