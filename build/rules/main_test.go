@@ -27,6 +27,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/controller"
+	"github.com/evenkeel/evenkeel/internal/fleet/gate"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/rehearsal"
@@ -56,6 +57,7 @@ spec:
     kubeletDropIn: {apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, maxPods: 7}
   strategy:
     steps: [{nodes: 1}, {nodes: 100%}]
+    gates: [{name: never-evaluated, prometheus: {server: main, query: up, passes: "> 0"}}]
 `
 
 func TestMain(m *testing.M) {
@@ -91,7 +93,8 @@ func run(m *testing.M) (code int, err error) {
 
 	c, err := controller.New(cluster.AdminConfig(), controller.Options{
 		Version: "v0.1.0", LeaderElection: true, MetricsAddress: "0", ProbeAddress: "0",
-		Log: slog.New(slog.DiscardHandler), Registry: metrics.Registry,
+		PrometheusServers: []gate.Server{{Name: "main", URL: "http://localhost:9090"}}, // for its metrics
+		Log:               slog.New(slog.DiscardHandler), Registry: metrics.Registry,
 	})
 	if err != nil {
 		return 0, err

@@ -104,6 +104,7 @@ const (
 // expectEvaluations sets the metrics of Prometheus servers to 0, so that the first evaluation is an increase.
 func (m *meters) expectEvaluations(servers []string) {
 	for _, server := range servers {
+		m.evaluation.WithLabelValues(server)
 		for _, result := range []string{evaluatedOK, evaluatedNoData, evaluatedError} {
 			m.evaluations.WithLabelValues(server, result)
 		}

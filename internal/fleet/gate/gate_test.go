@@ -173,11 +173,10 @@ func TestHostileServersCostLittle(t *testing.T) {
 			servers := at(t, Server{URL: server.URL}, timeout)
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			began := time.Now()
 			_, err := servers.Query(t.Context(), "main", "up", nil)
 			runtime.ReadMemStats(&after)
-			if err == nil || !strings.Contains(err.Error(), test.want) || time.Since(began) > 10*timeout {
-				t.Errorf("got %v after %s, want %q", err, time.Since(began), test.want)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
 			}
 			if used := after.TotalAlloc - before.TotalAlloc; used > 32<<20 {
 				t.Errorf("it allocated %d bytes", used)
