@@ -175,6 +175,13 @@ type RolloutController struct {
 	// +kubebuilder:validation:MaxItems=50
 	// +kubebuilder:validation:items:MaxLength=317
 	Maintenance []string `json:"maintenance,omitempty"`
+	// prometheusServers are the names of the Prometheus servers that gates can
+	// name: those of the flag --prometheus-server.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=20
+	// +kubebuilder:validation:items:MaxLength=63
+	PrometheusServers []string `json:"prometheusServers,omitempty"`
 }
 
 // RolloutRevision is one content of a rollout's template.

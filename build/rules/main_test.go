@@ -27,11 +27,13 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/controller"
+	"github.com/evenkeel/evenkeel/internal/fleet/gate"
 	"github.com/evenkeel/evenkeel/internal/fleet/notify"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/rehearsal"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/promserver"
 )
 
 const root = "../.."
@@ -57,6 +59,7 @@ spec:
   strategy:
     steps: [{nodes: 1}, {nodes: 100%}]
     preflight: Report
+    gates: [{name: never-evaluated, prometheus: {server: main, query: up, passes: "> 0"}}]
 `
 
 func TestMain(m *testing.M) {
@@ -93,7 +96,8 @@ func run(m *testing.M) (code int, err error) {
 	c, err := controller.New(cluster.AdminConfig(), controller.Options{
 		Notify:  []notify.Receiver{{Name: "down", URL: "http://127.0.0.1:1"}},
 		Version: "v0.1.0", LeaderElection: true, MetricsAddress: "0", ProbeAddress: "0",
-		Log: slog.New(slog.DiscardHandler), Registry: metrics.Registry,
+		PrometheusServers: []gate.Server{{Name: "main", URL: "http://localhost:9090"}}, // for its metrics
+		Log:               slog.New(slog.DiscardHandler), Registry: metrics.Registry,
 	})
 	if err != nil {
 		return 0, err
@@ -178,16 +182,10 @@ var missing sync.Once
 // prometheus returns the path of prometheus or promtool. Where they cannot be had, the test is skipped.
 func prometheus(t *testing.T, name string) string {
 	t.Helper()
-	if path, err := exec.LookPath(name); err == nil {
-		return path
-	}
-	path, err := filepath.Abs(filepath.Join(root, "bin/prometheus", name))
+	path, err := promserver.Path(root, name)
 	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); err != nil {
 		missing.Do(func() { fmt.Println("SKIPPED, for lack of Prometheus (make prometheus): what tests alerts") })
-		t.Skipf("there is no %s: make prometheus", name)
+		t.Skip(err)
 	}
 	return path
 }

@@ -2,20 +2,14 @@ package rules
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/promserver"
 )
 
 // firing is an alert as Prometheus has it.
@@ -99,36 +93,14 @@ func startPrometheus(t *testing.T) string {
 	for _, node := range append([]string{"watched-gone"}, nodes...) {
 		config += fmt.Sprintf("  - {targets: [%q], labels: {node: %s, instance: %s, __metrics_path__: /%s/metrics}}\n", host, node, node, node)
 	}
-	for name, text := range map[string]string{"rules.yaml": rules, "prometheus.yaml": config} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	log, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(binary, "--config.file="+filepath.Join(dir, "prometheus.yaml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
-		"--web.listen-address="+address, "--storage.tsdb.retention.size=64MB")
-	cmd.Stdout, cmd.Stderr = log, log
-	done, err := localcluster.StartTied(cmd)
+	server, err := promserver.Start(binary, dir, map[string]string{"rules.yaml": rules, "prometheus.yaml": config})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		err := errors.Join(cmd.Process.Signal(syscall.SIGTERM), log.Close())
-		<-done
-		if text, _ := os.ReadFile(log.Name()); err != nil || !cmd.ProcessState.Success() || t.Failed() {
-			t.Errorf("prometheus: %v, %s\n%s", err, cmd.ProcessState, text)
+		if err := server.Stop(); err != nil {
+			t.Error(err)
 		}
 	})
-	return address
+	return strings.TrimPrefix(server.URL, "http://")
 }

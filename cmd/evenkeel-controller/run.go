@@ -20,6 +20,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/controller"
+	"github.com/evenkeel/evenkeel/internal/fleet/gate"
 	"github.com/evenkeel/evenkeel/internal/fleet/notify"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/program"
@@ -39,6 +40,8 @@ type options struct {
 	writers        int
 	maintenance    []string
 	notify         []string
+	prometheus     []string
+	servers        []gate.Server // of prometheus
 	log            program.Log
 }
 
@@ -52,6 +55,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address for /healthz and /readyz; 0: none")
 	f.DurationVar(&o.agentTimeout, "agent-timeout", policy.DefaultTimes.Agent, "how long an agent may take to accept an assignment while the Node is Ready; then the assignment is taken back")
 	f.DurationVar(&o.notReadyGrace, "not-ready-grace", policy.DefaultTimes.NotReady, "how long a node may be NotReady after an assignment before it counts as failed")
+	f.StringArrayVar(&o.prometheus, "prometheus-server", nil, "Prometheus server that gates of rollouts can query: name=URL[,token-file=FILE][,ca-file=FILE]; repeatable, at most 20")
 	f.IntVar(&o.writers, "writers", controller.DefaultWriters, "number of parallel writes to NodeConfigs")
 	f.StringSliceVar(&o.maintenance, "maintenance", nil, "key of a taint or type of a Node condition that announces maintenance of a node, besides the usual ones: such nodes are not updated; may be repeated")
 	f.StringArrayVar(&o.notify, "notify", nil, "webhook that is told about rollouts, as NAME=URL[,key-file=FILE][,ca-file=FILE]; may be repeated; default: none")
@@ -92,6 +96,8 @@ func (o *options) check() error {
 		}
 	}
 	if _, err := o.receivers(); err != nil {
+	}
+	if err := o.parseServers(); err != nil {
 		return err
 	}
 	return o.log.Check()
@@ -111,6 +117,27 @@ func (o *options) receivers() ([]notify.Receiver, error) {
 		all = append(all, r)
 	}
 	return all, nil
+}
+
+// maxServers is how many names the status of a rollout can hold.
+const maxServers = 20
+
+func (o *options) parseServers() error {
+	if len(o.prometheus) > maxServers {
+		return program.Usage("--prometheus-server may be given %d times, not %d", maxServers, len(o.prometheus))
+	}
+	o.servers = nil
+	for _, text := range o.prometheus {
+		s, err := gate.ParseServer(text)
+		if err != nil {
+			return program.Usage("--prometheus-server: %v", err)
+		}
+		if slices.ContainsFunc(o.servers, func(other gate.Server) bool { return other.Name == s.Name }) {
+			return program.Usage("--prometheus-server: two servers have the name %s", s.Name)
+		}
+		o.servers = append(o.servers, s)
+	}
+	return nil
 }
 
 func (o *options) config() (*rest.Config, error) {
@@ -154,7 +181,8 @@ func run(ctx context.Context, o *options) error {
 		Maintenance:    o.maintenance,
 		Notify:         receivers,
 		LeaderElection: o.leaderElect, LeaseDuration: o.leaseDuration,
-		MetricsAddress: o.metricsAddress, ProbeAddress: o.probeAddress,
+		PrometheusServers: o.servers,
+		MetricsAddress:    o.metricsAddress, ProbeAddress: o.probeAddress,
 		Log: log, Registry: metrics.Registry,
 	})
 	if err != nil {

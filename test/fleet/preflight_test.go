@@ -63,7 +63,9 @@ func TestASilentAgentDelaysAPreflightForALimitedTime(t *testing.T) {
 	r := s.roll("maxPods: 101", `
 strategy: {maxUnavailable: 100%, preflight: Report, steps: [{nodes: 100%}]}
 `)
-	r.await(at(1, v1alpha1.RolloutWaiting), that("agents are asked", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Preflight != nil && st.Preflight.Accepted == 5 }))
+	r.await(at(1, v1alpha1.RolloutWaiting), that("agents are asked", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
+		return st.Preflight != nil && st.Preflight.Accepted == 5
+	}))
 	st := r.await(at(1, v1alpha1.RolloutComplete), updated(5))
 	p := st.Preflight
 	if p == nil || p.EndTime == nil || p.Accepted != 5 || p.Unanswered != 1 || !slices.Equal(p.UnansweredNodes, []string{s.node(2)}) {

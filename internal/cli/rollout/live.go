@@ -66,6 +66,7 @@ func (v view) lines(width int) []string {
 			}
 		}
 	}
+	lines = append(lines, v.gates()...)
 	if v.wide {
 		lines = append(lines, v.conditions()...)
 	}
@@ -146,6 +147,29 @@ func (v view) counts() string {
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+// gates returns a line for each gate, and its query in the wide view.
+func (v view) gates() []string {
+	var lines []string
+	title := "Gates"
+	for _, g := range describe.GatesOf(v.rollout, v.now) {
+		state := fmt.Sprintf("%-7s", g.State)
+		switch v1alpha1.GateState(g.State) {
+		case v1alpha1.GatePassing:
+			state = v.style.Green(state)
+		case v1alpha1.GateFailing:
+			state = v.style.Red(state)
+		case v1alpha1.GateEmpty, v1alpha1.GateError:
+			state = v.style.Yellow(state)
+		}
+		lines = append(lines, fmt.Sprintf("%-5s  %s  %s  %s", title, g.Name, state, g.Words))
+		if v.wide {
+			lines = append(lines, "       "+v.style.Dim(g.Query))
+		}
+		title = ""
+	}
+	return lines
 }
 
 func (v view) conditions() []string {

@@ -299,6 +299,13 @@ func TestTheExitCodeOfEachPhase(t *testing.T) {
 	} {
 		r := moving()
 		r.Status.Phase = tt.phase
+		if tt.phase == v1alpha1.RolloutWaiting { // at a timed pause
+			if code, over := exitCode(r, paused); code != 0 || over {
+				t.Errorf("Waiting at a step of nodes, such as for a gate, is %d, over %v, want it to go on", code, over)
+			}
+			r.Spec.Strategy.Steps = []v1alpha1.RolloutStep{{Pause: &v1alpha1.RolloutPause{Duration: &metav1.Duration{Duration: time.Hour}}}}
+			r.Status.Step = 0
+		}
 		for _, g := range []struct {
 			goal goal
 			want verdictOf

@@ -234,10 +234,20 @@ type PlanReport struct {
 	EndMessage      string                 `json:"endMessage"`
 	Limited         bool                   `json:"limited,omitempty"` // the plan does not reach the end
 	RestartCost     *describe.RestartCost  `json:"restartCost,omitempty"`
+	Gates           []gateView             `json:"gates,omitempty"`
 	Simulation      *simulationView        `json:"simulation,omitempty"`
 
 	steps []rollout.Step
 	run   rollout.Run // with the failures of the model
+}
+
+// gateView is a gate as it is planned.
+type gateView struct {
+	Name   string `json:"name"`
+	Server string `json:"server"`
+	Query  string `json:"query"`
+	Passes string `json:"passes"`
+	Always bool   `json:"always,omitempty"` // also while nodes are updated
 }
 
 // batchView is a batch of nodes that are written to at the same time.
@@ -268,6 +278,9 @@ func newPlanReport(ctx context.Context, f *query.Fleet, m rollout.Model) (*PlanR
 	}
 	if f.Policy.Drain != rollout.DrainNever {
 		v.DrainSeconds = int64(m.Drain.Seconds())
+	}
+	for _, g := range f.Policy.Gates {
+		v.Gates = append(v.Gates, gateView{Name: g.Name, Server: g.Server, Query: g.Query, Passes: g.Passes.String(), Always: g.Always})
 	}
 	now := rollout.Plan(f.Policy, f.Progress, f.Nodes)
 	v.Phase, v.Message, v.Nodes = now.Phase, now.Message, policy.CountsOf(now.Counts)
@@ -399,6 +412,16 @@ func (v *PlanReport) print(w io.Writer) {
 	}
 	if v.Approvals > 0 {
 		fmt.Fprintf(w, "It waits for approval %s (kubectl evenkeel rollout promote %s), which is not included.\n", times(v.Approvals), v.Rollout)
+	}
+	if len(v.Gates) > 0 {
+		fmt.Fprintln(w, "Gates must pass after each step. The plan assumes that they do, without waiting for data:")
+	}
+	for _, g := range v.Gates {
+		always := ""
+		if g.Always {
+			always = ", also while nodes are updated"
+		}
+		fmt.Fprintf(w, "  %s: %s %s on %s%s\n", printable.Line(g.Name), printable.Line(g.Query), g.Passes, printable.Line(g.Server), always)
 	}
 	if v.RestartCost != nil {
 		fmt.Fprintf(w, "Note: %s.\n", v.RestartCost)

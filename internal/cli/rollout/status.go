@@ -139,8 +139,11 @@ func (g goal) reached(r *v1alpha1.NodeConfigRollout) bool {
 		return false
 	}
 	switch r.Status.Phase {
-	case v1alpha1.RolloutPaused, v1alpha1.RolloutAwaitingApproval, v1alpha1.RolloutWaiting:
+	case v1alpha1.RolloutPaused, v1alpha1.RolloutAwaitingApproval:
 		return true
+	case v1alpha1.RolloutWaiting: // or for something else, such as a gate
+		steps, err := describe.StepsOf(r)
+		return err == nil && int(r.Status.Step) < len(steps) && steps[r.Status.Step].IsPause()
 	}
 	return r.Spec.Paused
 }

@@ -43,6 +43,7 @@ func (c *Controller) reportDeleted() bool {
 	for _, o := range deleted {
 		c.metrics.forget(o.Name)
 		c.notifier.Forget(o.Name)
+		c.measurements.forget(o.UID)
 		c.writeErrors.set(o.Name, nil)
 		message := "the rollout was deleted; no node has a revision of it"
 		if counts := nodes[o.Name]; len(counts) > 0 {

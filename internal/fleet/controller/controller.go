@@ -29,6 +29,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/gate"
 	"github.com/evenkeel/evenkeel/internal/fleet/notify"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
@@ -52,6 +53,8 @@ type Options struct {
 	LeaseDuration  time.Duration // 0: DefaultLeaseDuration; a leader that cannot renew for two thirds of it stops
 
 	MetricsAddress, ProbeAddress string // "0": none
+
+	PrometheusServers []gate.Server // that gates can name
 
 	Log      *slog.Logger
 	Registry prometheus.Registerer // where the metrics go
@@ -84,9 +87,12 @@ type Controller struct {
 	noSettingsField atomic.Bool // the controller's settings
 	noRequestsField atomic.Bool // who asked for what
 
-	kubernetes   kubernetes.Interface // to drain nodes
-	passes       sync.WaitGroup       // eviction passes
-	drainChecked time.Time            // when the permissions for drains were checked; of the loop
+	kubernetes     kubernetes.Interface // to drain nodes
+	passes         sync.WaitGroup       // eviction passes
+	drainChecked   time.Time            // when the permissions for drains were checked; of the loop
+	noServersField atomic.Bool          // the names of Prometheus servers in them
+
+	measurements measurements
 
 	fleet       *fleet
 	clock       *clock
@@ -121,6 +127,12 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	if c.notifier, err = notify.New(o.Notify, "evenkeel-controller/"+o.Version, o.Log, o.Registry); err != nil {
 		return nil, err
 	}
+	if c.measurements.servers, err = gate.New(o.PrometheusServers, rollout.GateTimeout); err != nil {
+		return nil, err
+	}
+	c.settings.PrometheusServers = c.measurements.servers.Names()
+	c.metrics.expectEvaluations(c.settings.PrometheusServers)
+	c.measurements.metrics = c.metrics
 	scheme := runtime.NewScheme()
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), admissionv1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("make a scheme: %w", err)
@@ -263,6 +275,7 @@ func (c *Controller) work(ctx context.Context) error {
 	defer watches.Wait()
 	defer c.passes.Wait()
 	defer end()
+	defer c.measurements.running.Wait() // its requests end with ctx
 	watches.Go(func() { c.runWatches(watching) })
 	watches.Go(func() { c.notifier.Run(watching) })
 	watches.Go(func() { c.watchPreflights(watching) })

@@ -390,6 +390,13 @@ func (f *fleet) deleteRevision(cm *corev1.ConfigMap) {
 	f.scheduleName(owner)
 }
 
+// scheduleRollout makes a rollout due soon, if it exists.
+func (f *fleet) scheduleRollout(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.scheduleName(name)
+}
+
 func (f *fleet) scheduleName(name string) {
 	if r := f.rollouts[name]; r != nil {
 		f.schedule(r)

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"errors"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -15,6 +16,9 @@ type meters struct {
 	preflight            *prometheus.GaugeVec
 	writes               *prometheus.CounterVec
 	plan, pass           prometheus.Histogram
+	gates                *prometheus.GaugeVec
+	evaluations          *prometheus.CounterVec
+	evaluation           *prometheus.HistogramVec
 }
 
 // newMeters returns the metrics of a controller, registered with others.
@@ -33,6 +37,14 @@ func newMeters(registry prometheus.Registerer, version, commit string, others ..
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "evenkeel_controller_writes_total", Help: "Writes to the API server, by object and result.",
 		}, []string{"object", "result"}),
+		gates: gauge("evenkeel_rollout_gate", "1 for the result of a gate's last evaluation, 0 for the other results.", "rollout", "gate", "state"),
+		evaluations: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "evenkeel_controller_gate_evaluations_total", Help: "Evaluations of gates, by Prometheus server and result.",
+		}, []string{"server", "result"}),
+		evaluation: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "evenkeel_controller_gate_evaluation_duration_seconds", Help: "How long evaluating a gate took, by Prometheus server.",
+			Buckets: prometheus.ExponentialBuckets(0.005, 2.5, 9),
+		}, []string{"server"}),
 		plan: histogram("evenkeel_controller_plan_duration_seconds", "How long planning one rollout took."),
 		pass: histogram("evenkeel_controller_pass_duration_seconds", "How long one step of a rollout took, writes included."),
 	}
@@ -47,7 +59,7 @@ func newMeters(registry prometheus.Registerer, version, commit string, others ..
 	build := gauge("evenkeel_build_info", "Name, version and commit of this program. Always 1.", "program", "version", "commit")
 	build.WithLabelValues("evenkeel-controller", version, commit).Set(1)
 	var errs []error
-	for _, c := range append(others, m.nodes, m.phase, m.halted, m.preflight, m.writes, m.plan, m.pass, build) {
+	for _, c := range append(others, m.nodes, m.phase, m.halted, m.preflight, m.writes, m.plan, m.pass, m.gates, m.evaluations, m.evaluation, build) {
 		errs = append(errs, registry.Register(c))
 	}
 	return m, errors.Join(errs...)
@@ -84,6 +96,36 @@ func (m *meters) report(name string, result *rollout.Result) {
 	} else {
 		m.preflight.DeletePartialMatch(prometheus.Labels{"rollout": name})
 	}
+	m.gates.DeletePartialMatch(prometheus.Labels{"rollout": name})
+	for _, g := range result.Next.Gates {
+		for _, state := range gateStates {
+			m.gates.WithLabelValues(name, g.Name, string(state)).Set(boolValue(g.State == state))
+		}
+	}
+}
+
+var gateStates = []rollout.GateState{rollout.GatePending, rollout.GatePassing, rollout.GateFailing, rollout.GateNoData, rollout.GateError}
+
+// The results of evaluations, as a label.
+const (
+	evaluatedOK     = "ok"
+	evaluatedNoData = "no data"
+	evaluatedError  = "error"
+)
+
+// expectEvaluations sets the metrics of Prometheus servers to 0, so that the first evaluation is an increase.
+func (m *meters) expectEvaluations(servers []string) {
+	for _, server := range servers {
+		m.evaluation.WithLabelValues(server)
+		for _, result := range []string{evaluatedOK, evaluatedNoData, evaluatedError} {
+			m.evaluations.WithLabelValues(server, result)
+		}
+	}
+}
+
+func (m *meters) evaluated(server, result string, took time.Duration) {
+	m.evaluations.WithLabelValues(server, result).Inc()
+	m.evaluation.WithLabelValues(server).Observe(took.Seconds())
 }
 
 func boolValue(is bool) float64 {
@@ -100,4 +142,5 @@ func (m *meters) forget(name string) {
 	m.phase.DeletePartialMatch(label)
 	m.halted.DeletePartialMatch(label)
 	m.preflight.DeletePartialMatch(label)
+	m.gates.DeletePartialMatch(label)
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/gate"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
@@ -23,8 +24,10 @@ import (
 // wantSchema waits until the API server accepts a status with all fields except these, which it must refuse.
 func wantSchema(t *testing.T, rollout string, unknown ...string) {
 	t.Helper()
+	settings := policy.DefaultSettings
+	settings.PrometheusServers = []string{"main"}
 	status, err := json.Marshal([]operation{{"add", "/status", v1alpha1.NodeConfigRolloutStatus{
-		Controller: policy.DefaultSettings.Publish(), History: []v1alpha1.RolloutOutcome{{Revision: 1, Reason: v1alpha1.HaltInconclusive, Requests: []v1alpha1.RolloutRequest{{Kind: v1alpha1.RequestAbort, Time: metav1.Now()}}}},
+		Controller: settings.Publish(), History: []v1alpha1.RolloutOutcome{{Revision: 1, Reason: v1alpha1.HaltInconclusive, Requests: []v1alpha1.RolloutRequest{{Kind: v1alpha1.RequestAbort, Time: metav1.Now()}}}},
 		Requests: []v1alpha1.RolloutRequest{{Kind: v1alpha1.RequestAbort, Time: metav1.Now()}},
 	}}})
 	if err != nil {
@@ -49,6 +52,7 @@ func wantSchema(t *testing.T, rollout string, unknown ...string) {
 // The CRD of an older release lacks requests, the reason of an outcome, or the controller's settings.
 func TestWithAnOlderCRDTheStatusIsWrittenWithoutUnknownFields(t *testing.T) {
 	settings := []string{"status", "properties", "controller"}
+	servers := []string{"status", "properties", "controller", "properties", "prometheusServers"}
 	reason := []string{"status", "properties", "history", "items", "properties", "reason"}
 	requests := []string{"status", "properties", "requests"}
 	requestsOf := []string{"status", "properties", "history", "items", "properties", "requests"}
@@ -63,6 +67,7 @@ func TestWithAnOlderCRDTheStatusIsWrittenWithoutUnknownFields(t *testing.T) {
 		"requests":            {[][]string{requests, requestsOf}, []string{"status.requests", "status.history[0].requests"}, 1},
 		"all of them": {[][]string{reason, settings, requests, requestsOf},
 			[]string{"status.history[0].reason", "status.controller", "status.requests", "status.history[0].requests"}, 2},
+		"servers": {[][]string{servers}, []string{"status.controller.prometheusServers"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			world(t)
@@ -72,7 +77,7 @@ func TestWithAnOlderCRDTheStatusIsWrittenWithoutUnknownFields(t *testing.T) {
 				defer without(t, "nodeconfigrollouts.evenkeel.dev", path...)()
 			}
 			wantSchema(t, "older", tt.unknown...)
-			c := newController(t, own())
+			c := newController(t, own(), func(o *Options) { o.PrometheusServers = []gate.Server{{Name: "main", URL: "http://localhost"}} })
 			var log bytes.Buffer
 			c.log = slog.New(slog.NewTextHandler(&log, nil))
 			c.fleet.setRollout(rolloutNamed(t, "older"))
@@ -117,6 +122,9 @@ func TestWithAnOlderCRDTheStatusIsWrittenWithoutUnknownFields(t *testing.T) {
 			}
 			if has := st.Controller != nil; has == lacks("status.controller") {
 				t.Errorf("the status has the controller's settings: %t", has)
+			}
+			if has := st.Controller != nil && len(st.Controller.PrometheusServers) == 1; has == (lacks("status.controller") || lacks("status.controller.prometheusServers")) {
+				t.Errorf("the status has the names of Prometheus servers: %t", has)
 			}
 		})
 	}

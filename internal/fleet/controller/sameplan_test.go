@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,7 +40,7 @@ func TestTheControllerAndTheCLIPlanTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { comparePlans(t, seen) })
 	// A generator that never draws a case proves nothing about it.
 	for _, what := range []string{"moves", "stopped", "last succeeded", "by history", "other namespace", "other times", "new rollout", "invalid", "late", "conflicted",
-		"missing ConfigMap", "template ConfigMap", "invalid spec", "invalid selector", "invalid with nodes", "new leader"} {
+		"missing ConfigMap", "template ConfigMap", "invalid spec", "invalid selector", "invalid with nodes", "new leader", "gates", "unknown server"} {
 		if seen[what] == 0 {
 			t.Errorf("of the plans that were compared none has: %s; %v", what, seen)
 		}
@@ -54,6 +55,7 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 			Agent:    rapid.SampledFrom([]time.Duration{time.Minute, 5 * time.Second, 10 * time.Minute}).Draw(t, "agent timeout"),
 			NotReady: rapid.SampledFrom([]time.Duration{30 * time.Second, 0, 5 * time.Minute}).Draw(t, "NotReady grace"),
 		},
+		PrometheusServers: rapid.SampledFrom([][]string{{}, {"main"}, {"main", "other"}}).Draw(t, "servers"),
 	}}
 	d.draw()
 
@@ -97,6 +99,7 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 		"template ConfigMap": r.object.Spec.Template.ConfigMapRef != nil && wants.Invalid == "",
 		"invalid spec":       d.invalid == 1, "invalid selector": d.invalid == 2,
 		"invalid with nodes": wants.Invalid != "" && len(nodes) > 0, "new leader": !wants.Since.IsZero(),
+		"gates": len(wants.Gates) > 0, "unknown server": strings.Contains(wants.Invalid, "no Prometheus server"),
 		"late": result.Counts.Stale > 0 || result.Counts.Failed > 0, "conflicted": result.Counts.Conflicted > 0,
 	} {
 		if is {
@@ -259,6 +262,12 @@ func (d *drawnFleet) drawSpec(o *v1alpha1.NodeConfigRollout) {
 	if d.chance(3, "rollback") {
 		s.FailurePolicy.Action = v1alpha1.FailureActionRollback
 	}
+	if d.chance(3, "gate") {
+		s.Strategy.Gates = []v1alpha1.RolloutGate{{
+			Name: "errors", Prometheus: v1alpha1.PrometheusGate{Server: rapid.SampledFrom([]string{"main", "other"}).Draw(d.T, "server"), Query: "up", Passes: "< 1"},
+			Every: rapid.SampledFrom([]v1alpha1.GateEvery{v1alpha1.GateEveryStep, v1alpha1.GateAlways}).Draw(d.T, "every"), Failures: 2,
+		}}
+	}
 	s.Paused, s.Frozen = d.chance(8, "paused"), d.chance(8, "frozen")
 	if d.chance(5, "aborted") {
 		s.Abort = &v1alpha1.RolloutAbort{Revision: int64(d.number(1, contents, "which")), Rollback: d.chance(2, "rollback")}
@@ -269,6 +278,12 @@ func (d *drawnFleet) drawStatus(st *v1alpha1.NodeConfigRolloutStatus) {
 	target := d.number(0, contents-1, "target")
 	st.ObservedGeneration, st.Phase, st.UpdateRevision, st.Attempt = 1, v1alpha1.RolloutProgressing, d.revision(target), 1
 	st.StartTime, st.AttemptTime, st.StepTime, st.ProgressTime = new(d.ago("start")), new(d.ago("attempt")), new(d.ago("step")), new(d.ago("progress"))
+	if d.chance(3, "gate was evaluated") {
+		st.Gates = []v1alpha1.GateStatus{{
+			Name: "errors", Time: new(d.ago("evaluated")), Failures: int32(d.number(0, 1, "failed evaluations")),
+			State: rapid.SampledFrom([]v1alpha1.GateState{v1alpha1.GatePassing, v1alpha1.GateFailing, v1alpha1.GateEmpty, v1alpha1.GateError}).Draw(d.T, "state"),
+		}}
+	}
 	if d.chance(2, "current") {
 		st.CurrentRevision = d.revision(d.number(0, target, "current"))
 	}

@@ -51,6 +51,7 @@ func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.
 	if r := next.Preflight; r != nil {
 		st.Preflight = &v1alpha1.RolloutPreflight{Revision: next.Revision, Attempt: next.Attempt, PreflightResult: policy.PreflightResultFor(r)}
 	}
+	st.Gates = gateStatus(next.Gates)
 	st.Halt = nil
 	if h := next.Halt; h != nil {
 		st.Halt = &v1alpha1.RolloutHalt{
@@ -239,6 +240,9 @@ func decisionsOf(st *v1alpha1.NodeConfigRolloutStatus) *v1alpha1.NodeConfigRollo
 	}
 	if p := out.Preflight; p != nil && p.EndTime == nil {
 		p.PreflightResult = v1alpha1.PreflightResult{StartTime: p.StartTime}
+	}
+	for i := range out.Gates { // a failed evaluation changes Failures, and is written with its time
+		out.Gates[i].Value, out.Gates[i].Time, out.Gates[i].Message = "", nil, ""
 	}
 	return out
 }

@@ -53,6 +53,7 @@ func (c *Controller) step(ctx context.Context, r *rolloutEntry) (next time.Time,
 	if next, err = c.record(ctx, r, in, result); err != nil {
 		return next, err
 	}
+	c.measure(ctx, r, in, result)
 	finished := true
 	if len(result.Moves) > 0 {
 		finished, err = c.move(ctx, r, in, result)
@@ -92,6 +93,7 @@ func (c *Controller) gather(ctx context.Context, r *rolloutEntry) (*planInput, e
 	if in.policy, in.progress, err = c.policyOf(ctx, r, in.object); err != nil {
 		return nil, err
 	}
+	in.policy.Measurements = c.measurements.results(in.object.UID, in.policy.Gates)
 	if r.progress != nil {
 		in.progress = *r.progress
 	}
@@ -185,6 +187,9 @@ func (c *Controller) recordStatus(ctx context.Context, r *rolloutEntry, in *plan
 	st := statusOf(o, &in.policy, result, in.nodes, c.fleet.identifyHistory(o))
 	if st.Controller = nil; !c.noSettingsField.Load() {
 		st.Controller = c.settings.Publish()
+		if c.noServersField.Load() {
+			st.Controller.PrometheusServers = nil
+		}
 	}
 	if c.noRequestsField.Load() {
 		st.Requests = nil
@@ -226,6 +231,10 @@ func (c *Controller) removeUnknown(st *v1alpha1.NodeConfigRolloutStatus, err err
 		if !c.noRequestsField.Swap(true) {
 			c.log.Warn("the status of rollouts does not say who asked for what: the CRD of NodeConfigRollouts is older than this controller; run kubectl apply -k config/default, then restart the controller")
 		}
+	}
+	if st.Controller != nil && strings.Contains(err.Error(), `"status.controller.prometheusServers"`) {
+		st.Controller.PrometheusServers, removed = nil, true
+		c.noServersField.Store(true) // nor does that CRD have gates
 	}
 	if st.Controller != nil && strings.Contains(err.Error(), `"status.controller"`) {
 		st.Controller, removed = nil, true

@@ -38,7 +38,8 @@ type rolloutView struct {
 	Started  *time.Time   `json:"started,omitempty"`
 	Stopped  *time.Time   `json:"stopped,omitempty"`
 	// Requests say who asked for what, and why.
-	Requests []requestView `json:"requests,omitempty"`
+	Requests []requestView   `json:"requests,omitempty"`
+	Gates    []describe.Gate `json:"gates,omitempty"`
 	// RestartCosts says what restarts cost pods, where they do.
 	RestartCosts map[restarts]string `json:"restartCosts,omitempty"`
 	Version      string              `json:"version"` // resource version; the page reads the details again when it changes
@@ -117,6 +118,9 @@ func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 	}
 	for _, x := range st.Requests {
 		v.Requests = append(v.Requests, requestView{describe.RequestWords(x), x.Time.Time})
+	}
+	if v.Revision != 0 {
+		v.Gates = describe.GatesOf(r, now)
 	}
 	n := &st.Nodes
 	for _, c := range []countView{
@@ -248,6 +252,13 @@ func rulesOf(r *v1alpha1.NodeConfigRollout) []describe.Line {
 		out = append(out, describe.Line{Key: "Preflight", Text: "all agents are asked before the first restart"})
 	case rollout.PreflightRequire:
 		out = append(out, describe.Line{Key: "Preflight", Text: "all agents are asked before the first restart; at " + maxFailures(r) + " refusals the rollout halts"})
+	}
+	for _, g := range p.Gates {
+		when := "after each step"
+		if g.Always {
+			when = "always"
+		}
+		out = append(out, describe.Line{Key: "Gate " + printable.Line(g.Name), Text: printable.Line(fmt.Sprintf("%s %s on %s, %s, stops at %d", g.Query, g.Passes, g.Server, when, g.Failures))})
 	}
 	if p.Soak > 0 {
 		out = append(out, describe.Line{Key: "Soaking", Text: duration.HumanDuration(p.Soak)})

@@ -53,6 +53,9 @@ func Build(in Input) (rollout.Policy, rollout.Progress) {
 		err = checkDrain(&r.Spec, in.Settings)
 	}
 	if err == nil {
+		err = in.Settings.checkServers(p.Gates)
+	}
+	if err == nil {
 		err = in.Template.Err
 	}
 	if err == nil {

@@ -25,6 +25,8 @@ type Settings struct {
 	// Maintenance are keys of taints and types of conditions, besides the usual ones, with which others announce that they work
 	// on a node.
 	Maintenance []string
+	// PrometheusServers are the names of the servers that gates can name; nil: not known.
+	PrometheusServers []string
 }
 
 // DefaultSettings are the defaults of the controller's flags.
@@ -35,6 +37,7 @@ func (s Settings) Publish() *v1alpha1.RolloutController {
 	return &v1alpha1.RolloutController{
 		Namespace: s.Namespace, AgentTimeout: metav1.Duration{Duration: s.Times.Agent}, NotReadyGrace: metav1.Duration{Duration: s.Times.NotReady},
 		Drain: s.Drain, Maintenance: s.Maintenance,
+		PrometheusServers: s.PrometheusServers,
 	}
 }
 
@@ -42,7 +45,10 @@ func (s Settings) Publish() *v1alpha1.RolloutController {
 // rollouts, and may not have processed this one yet. Without any, it returns the defaults.
 func SettingsOf(r *v1alpha1.NodeConfigRollout, others []v1alpha1.NodeConfigRollout) Settings {
 	if c := r.Status.Controller; c != nil {
-		return Settings{Namespace: c.Namespace, Times: Times{Agent: c.AgentTimeout.Duration, NotReady: c.NotReadyGrace.Duration}, Drain: c.Drain, Maintenance: c.Maintenance}
+		return Settings{
+			Namespace: c.Namespace, Times: Times{Agent: c.AgentTimeout.Duration, NotReady: c.NotReadyGrace.Duration},
+			Drain: c.Drain, Maintenance: c.Maintenance, PrometheusServers: append([]string{}, c.PrometheusServers...),
+		}
 	}
 	return SettingsIn(others)
 }

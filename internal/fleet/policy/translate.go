@@ -86,6 +86,9 @@ func FromSpec(r *v1alpha1.NodeConfigRollout, t Times, now time.Time) (rollout.Po
 	if s.Frozen {
 		p.Freezer = rollout.Request{User: s.FrozenBy, Reason: s.FrozenReason}
 	}
+	if err == nil {
+		p.Gates, err = gatesOf(s)
+	}
 	if a := s.Approval; a != nil {
 		p.Approval = rollout.Approval{Revision: a.Revision, Step: int(a.Step), Request: rollout.Request{User: a.RequestedBy, Reason: a.Reason}}
 	}
@@ -223,6 +226,7 @@ func ProgressOf(st *v1alpha1.NodeConfigRolloutStatus) rollout.Progress {
 		p.Succeeded = st.CurrentRevision != nil && st.CurrentRevision.Number == r.Number
 	}
 	p.Preflight = preflightProgress(st)
+	p.Gates = gateProgressOf(st)
 	p.Waiting = st.Phase != v1alpha1.RolloutProgressing && st.Phase != v1alpha1.RolloutStuck
 	if h := st.Halt; h != nil {
 		p.Halt = &rollout.Halt{Revision: h.Revision, Attempt: h.Attempt, Reason: h.Reason, Message: h.Message, Time: h.Time.Time, Rollback: h.Rollback}
@@ -241,6 +245,9 @@ func RecordedInStatus(st *v1alpha1.NodeConfigRolloutStatus) time.Time {
 	}
 	if p := st.Preflight; p != nil {
 		newest = Latest(newest, Latest(p.StartTime.Time, TimeOf(p.EndTime)))
+	}
+	for i := range st.Gates {
+		newest = Latest(newest, TimeOf(st.Gates[i].Time))
 	}
 	return newest
 }

@@ -54,6 +54,7 @@ func (d *planner) result() Result {
 	}
 	return Result{
 		Observations: d.observations, Next: d.next, Moves: d.moves, Ask: d.ask, Taints: d.taints, Evict: d.evict, HandOver: d.handOver, Draining: draining, States: d.states, Counts: d.counts, Failed: d.failed,
+		Measure:   d.measure,
 		NodeState: func(i int) NodeState { return d.nodeState(&d.nodes[i]) },
 		Phase:     phase, Message: message, Conditions: d.conditions(phase, message), Events: d.events, RequeueAfter: d.requeueAfter,
 	}
@@ -81,6 +82,8 @@ func (d *planner) describe() (phase, message string) {
 		return PhasePaused, fmt.Sprintf("spec.paused%s; %s: %s; continue with: kubectl evenkeel rollout resume %s", d.p.Pauser.words(), revision, d.summary(), d.p.Name)
 	case d.asking:
 		return PhaseWaiting, revision + ": " + d.preflightMessage()
+	case d.waitsForGate:
+		return PhaseWaiting, fmt.Sprintf("%s: %s steps done; %s; %s", revision, d.steps(), d.gatesWaited(), d.summary())
 	case d.pausing() && d.p.Steps[d.next.Step].Pause == 0:
 		return PhaseAwaitingApproval, fmt.Sprintf("%s: %s steps done; waiting for approval: kubectl evenkeel rollout promote %s; %s", revision, d.steps(), d.p.Name, d.summary())
 	case d.pausing():
@@ -257,6 +260,8 @@ func (d *planner) degraded() Condition {
 		return Condition{conditionDegraded, "True", "NodesFailed", "failed: " + d.examples(false)}
 	case d.stuck:
 		return Condition{conditionDegraded, "True", "ProgressDeadlineExceeded", fmt.Sprintf("no progress for %s%s", d.p.ProgressDeadline, d.waitSuffix())}
+	case d.troubled:
+		return Condition{conditionDegraded, "True", "GatesNotPassing", d.gatesWaited()}
 	case c.Blocked > 0:
 		return Condition{conditionDegraded, "True", "NodesBlocked", d.blocked()}
 	case d.p.LastSucceeded.Gone:

@@ -214,7 +214,7 @@ func (d *planner) assign() {
 	}
 	room := d.allowed() - (d.assigned - d.counts.Failed - d.refusing)
 	var given []string
-	if len(candidates) > 0 && room > 0 && d.counts.Budget > 0 {
+	if len(candidates) > 0 && room > 0 && d.counts.Budget > 0 && !d.held {
 		before := len(d.moves)
 		picked := d.pick(candidates, room)
 		for _, m := range d.moves[before:] {
@@ -228,6 +228,9 @@ func (d *planner) assign() {
 	switch {
 	case len(given) > 0:
 		d.events = append(d.events, NodesAssigned(&d.p, &d.next, given))
+	case d.held && len(candidates) > 0 && room > 0:
+		d.waitReason = d.gatesWaited()
+		d.waitsForGate = d.waitsForGate || moving == 0
 	case d.counts.Blocked > 0 && d.counts.Pending+moving == 0:
 		d.waitReason = d.blocked()
 	case probing:

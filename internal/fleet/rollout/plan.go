@@ -16,7 +16,9 @@ func Plan(p Policy, was Progress, nodes []Node) Result {
 	d.updateObservations() // what the next plans need to know about nodes
 	d.checkStop()          // too many failures stop the revision, and so does a person
 	d.preflight()          // ask all nodes about the target before the first assignment
-	d.advance()            // past steps that are done or approved
+	d.checkGates()         // and so does a metric
+	d.advance()            // past steps that are done or approved, and whose gates pass
+	d.askGates()           // which metrics are due, and which ones the rollout waits for
 	d.takeBack()           // assignments that agents have not accepted
 	d.goBack()             // roll back nodes from a stopped revision
 	d.join()               // assign a revision to new nodes
@@ -61,11 +63,16 @@ type planner struct {
 	asking       bool   // the preflight is not over
 	waitReason   string // why no candidate moves; empty if there is none
 
-	taints      []Taint
-	evict       []int
-	handOver    string
-	drainsBegun []string // nodes whose drain begins
-	drained     []string // drained nodes that are assigned the target
+	taints       []Taint
+	evict        []int
+	handOver     string
+	drainsBegun  []string // nodes whose drain begins
+	drained      []string // drained nodes that are assigned the target
+	measure      []string // gates to evaluate
+	waiting      []string // why gates do not let the rollout continue
+	troubled     bool     // one of them failed or has no result
+	held         bool     // no node is assigned the target, because of a gate
+	waitsForGate bool     // the rollout does nothing else
 
 	newcomers      map[int]bool // new nodes that get the target later
 	joiningMessage string       // why new nodes wait, and what to do
@@ -103,6 +110,7 @@ func (d *planner) startAttempt() {
 		return
 	}
 	d.next.Attempt, d.next.AttemptTime, d.next.ProgressTime, d.next.Preflight = r.Attempt, d.p.Now, d.p.Now, nil
+	d.next.Gates, d.next.GatesSince = nil, time.Time{}
 	if d.next.Halt != nil {
 		d.next.Halt = nil
 		d.event(false, "RolloutRetried", "revision %d is retried (attempt %d)", r.Revision, r.Attempt)
@@ -122,17 +130,26 @@ func (d *planner) advance() {
 	if d.next.Succeeded || d.next.Step > len(d.p.Steps) {
 		d.next.Step = len(d.p.Steps) // editing the steps of a completed rollout does not reopen it
 	}
+	passed := false // the gates, just now
 	for d.next.Step < len(d.p.Steps) && d.stepDone(d.p.Steps[d.next.Step]) {
+		if passed = d.gatesPass(); !passed {
+			break
+		}
 		d.next.Step++
 		d.next.StepTime, d.next.ProgressTime = d.p.Now, d.p.Now
+		d.passStep()
 	}
-	c := d.counts
-	d.complete = d.next.Step == len(d.p.Steps) && c.Pending+c.Assigned+c.Trial+c.Soaking+c.Blocked+c.Draining == 0 && c.Updated > 0 &&
-		(d.next.Succeeded || d.fewMissing())
+	d.complete = d.next.Step == len(d.p.Steps) && d.allUpdated() && (d.next.Succeeded || passed || d.gatesPass())
 	if d.complete && !d.next.Succeeded {
 		d.next.Succeeded = true
 		d.event(false, "RolloutComplete", "revision %d is complete: %s", d.next.Revision, d.summary())
 	}
+}
+
+// allUpdated reports whether no node is left to update.
+func (d *planner) allUpdated() bool {
+	c := d.counts
+	return c.Pending+c.Assigned+c.Trial+c.Soaking+c.Blocked+c.Draining == 0 && c.Updated > 0 && (d.next.Succeeded || d.fewMissing())
 }
 
 func (d *planner) stepDone(s Step) bool {
@@ -175,7 +192,7 @@ func (d *planner) allowed() int {
 
 func (d *planner) checkDeadline() {
 	now := d.p.Now
-	d.next.Waiting = d.stopped() || d.complete || d.pausing() || d.counts.Members == 0
+	d.next.Waiting = d.stopped() || d.complete || d.pausing() || d.waitsForGate || d.counts.Members == 0
 	begun := slices.ContainsFunc(d.moves, func(m Move) bool { // another offer to a Blocked node is no progress
 		return (m.Kind == Assign || m.Kind == Join) && d.states[m.Node] != Blocked
 	})

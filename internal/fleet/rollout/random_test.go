@@ -21,7 +21,8 @@ func TestRandomFleetsKeepTheInvariants(t *testing.T) {
 			}
 			w.act()
 			w.settle(t)
-			w.now = w.now.Add(time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds")) * time.Second)
+			w.evaluate(w.last.Measure)
+			w.now = w.now.Add(time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds"))*time.Second + time.Duration(rapid.IntRange(0, 9).Draw(t, "tenths"))*time.Second/10)
 		}
 	})
 }
@@ -107,6 +108,7 @@ func randomWorld(t *rapid.T) *world {
 	}
 	p.Preflight = rapid.SampledFrom([]PreflightMode{PreflightOff, PreflightReport, PreflightRequire}).Draw(t, "preflight")
 	p.PreflightRoom = rapid.IntRange(1, 30).Draw(t, "preflightRoom")
+	w.randomGates(t)
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		n.Preflight.Able = rapid.IntRange(0, 5).Draw(t, "able") > 0
@@ -131,7 +133,7 @@ func (w *world) happen(t *rapid.T) {
 		n = &w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(t, "node")]
 	}
 	yes := rapid.Bool().Draw(t, "yes")
-	switch what := rapid.IntRange(0, 27).Draw(t, "what"); what {
+	switch what := rapid.IntRange(0, 30).Draw(t, "what"); what {
 	case 23, 24:
 		if n != nil {
 			w.setMaintenance(n, rapid.SampledFrom([]string{"", Cordoned, "condition MaintenanceInProgress"}).Draw(t, "maintenance"))
@@ -215,6 +217,13 @@ func (w *world) happen(t *rapid.T) {
 		if n != nil {
 			n.Preflight.Able = true
 		}
+	case 28, 29:
+		if len(p.Gates) > 0 {
+			name := rapid.SampledFrom(p.Gates).Draw(t, "gate").Name
+			_ = w.setMetric(name, rapid.SampledFrom([]string{"0", "0", "2", "2", "nothing", "error", "silence"}).Draw(t, "value"))
+		}
+	case 30:
+		w.restart()
 	case 18:
 		p.Steps = p.Steps[:rapid.IntRange(1, len(p.Steps)).Draw(t, "steps left")]
 	case 15:
@@ -245,7 +254,11 @@ func (w *world) referee(t *rapid.T) int {
 	p := &w.policy
 	p.Now = w.now
 	w.watch()
+	if !p.Paused && !p.Frozen {
+		w.answers, w.answered = append(w.answers, w.answered...), nil
+	}
 	r := Plan(*p, w.progress, w.nodes)
+	w.judgeGates(t, w.progress, r)
 	before := w.spent()
 	old := slices.Clone(w.nodes)
 	for _, m := range r.Moves {

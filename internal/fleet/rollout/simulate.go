@@ -65,8 +65,8 @@ type Batch struct {
 // maxIdlePlans limits plans in a row without a change.
 const maxIdlePlans = 100
 
-// Simulate plays a rollout with simulated nodes, from p.Now until it is complete, is stopped and rolled back, waits for a
-// person, or nothing changes any more. It is deterministic, and does not change nodes.
+// Simulate plays a rollout with simulated nodes and gates that pass, from p.Now until it is complete, is stopped and rolled
+// back, waits for a person, or nothing changes any more. It is deterministic, and does not change nodes.
 //
 // An agent that has never reported is silent. Nodes on trial start the trial again, and so do nodes that are being drained.
 func Simulate(p Policy, was Progress, nodes []Node, m Model) Run {
@@ -74,6 +74,10 @@ func Simulate(p Policy, was Progress, nodes []Node, m Model) Run {
 		model: m, policy: p, was: was,
 		run:    Run{Start: p.Now, Nodes: slices.Clone(nodes)},
 		agents: make([]agentModel, len(nodes)),
+	}
+	s.policy.Gates = slices.Clone(p.Gates)
+	for i := range s.policy.Gates {
+		s.policy.Gates[i].Interval = 24 * time.Hour // gates pass: only those at the end of a step matter
 	}
 	for i := range s.run.Nodes {
 		n := &s.run.Nodes[i]
@@ -199,9 +203,13 @@ func (s *simulation) step() bool {
 	changed := s.addSample(r)
 	s.was, s.run.Final = r.Next, r
 	s.evict(r)
+	s.measure(r.Measure)
 	if len(r.Moves)+len(r.Taints) > 0 {
 		s.move(r)
 		s.taint(r)
+		return true
+	}
+	if len(r.Measure) > 0 {
 		return true
 	}
 	if r.Phase == PhaseAwaitingApproval && s.model.Approve {
@@ -219,6 +227,20 @@ func (s *simulation) step() bool {
 		s.idle = 0
 	}
 	return s.advance(r.RequeueAfter)
+}
+
+// measure answers the queries of gates: all of them pass.
+func (s *simulation) measure(gates []string) {
+	for _, name := range gates {
+		s.policy.Measurements = slices.DeleteFunc(slices.Clone(s.policy.Measurements), func(m Measurement) bool { return m.Gate == name })
+		for _, g := range s.policy.Gates {
+			if g.Name == name {
+				s.policy.Measurements = append(s.policy.Measurements, Measurement{
+					Gate: name, Server: g.Server, Query: g.Query, Time: s.policy.Now.Truncate(time.Second), Value: g.Passes.example(),
+				})
+			}
+		}
+	}
 }
 
 // settled reports whether a rollout makes no more progress by itself when all nodes are idle.

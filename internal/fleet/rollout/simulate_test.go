@@ -213,3 +213,24 @@ func TestASimulationKeepsTheSharesOfTheModel(t *testing.T) {
 		}
 	}
 }
+
+func TestSimulatedGatesPass(t *testing.T) {
+	for _, operator := range []string{"<", "<=", ">", ">=", "==", "!="} {
+		p, nodes := simulatedFleet(30, func(p *Policy) {
+			p.Now = p.Now.Add(300 * time.Millisecond)
+			p.Gates = []Gate{
+				{Name: "errors", Query: "a", Passes: Comparison{operator, 0.01}, Interval: 10 * time.Second, Failures: 1},
+				{Name: "alerts", Query: "b", Passes: Comparison{operator, 0}, Interval: 10 * time.Second, Failures: 1, Always: true},
+			}
+		})
+		without := p
+		without.Gates = nil
+		run, plain := Simulate(p, Progress{}, nodes, simulatedModel), Simulate(without, Progress{}, nodes, simulatedModel)
+		if late := run.End.Sub(plain.End); run.Final.Phase != PhaseComplete || late <= 0 || late > time.Minute {
+			t.Errorf("%s: it ends %s later, as %s: %s", operator, late, run.Final.Phase, run.Final.Message)
+		}
+		if p.Gates[0].Interval != 10*time.Second || len(p.Measurements) > 0 {
+			t.Errorf("the policy was changed: %+v", p.Gates)
+		}
+	}
+}

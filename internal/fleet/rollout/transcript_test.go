@@ -44,6 +44,10 @@ func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Buil
 			td.ScanArgs(t, "zones", &zones)
 		}
 		w.add(n, zones)
+	case "gates":
+		for _, g := range w.progress.Gates {
+			fmt.Fprintf(out, "%s %s value=%q failures=%d step=%d %s\n", g.Name, g.State, g.Value, g.Failures, g.Step, g.Message)
+		}
 	case "nodes":
 		for i := range w.nodes {
 			s := w.last.NodeState(i)
@@ -61,7 +65,7 @@ func (w *world) command(t *testing.T, td *datadriven.TestData, out *strings.Buil
 func (w *world) set(cmd, key, value string) error {
 	p := &w.policy
 	switch cmd {
-	case "run", "fleet", "nodes", "conditions":
+	case "run", "fleet", "nodes", "conditions", "gates":
 		return nil
 	case "policy":
 		return w.setPolicy(key, value)
@@ -72,6 +76,12 @@ func (w *world) set(cmd, key, value string) error {
 		for uid := range w.terms {
 			w.terms[uid] = p.Term
 		}
+	case "restart":
+		w.restart()
+	case "gate":
+		return w.setGate(key, value)
+	case "metric":
+		return w.setMetric(key, value)
 	case "approve":
 		step, err := strconv.Atoi(key)
 		p.Approval = Approval{Revision: p.Target.Number, Step: step}

@@ -95,6 +95,9 @@ type Policy struct {
 	RollbackOnFailure      bool
 	RollbackMaxUnavailable Amount
 
+	Gates        []Gate
+	Measurements []Measurement // at most one for each gate; none where this process does not evaluate gates
+
 	Approval Approval // zero: none; the same for Abort and Retry
 	Abort    Abort
 	Retry    Retry
@@ -223,6 +226,7 @@ const (
 	HaltInconclusive     = "Inconclusive"
 	HaltAborted          = "Aborted"
 	HaltPreflightRefused = "PreflightRefused"
+	HaltGateFailed       = "GateFailed"
 )
 
 // Progress is what a rollout remembers about its target from one plan to the next.
@@ -239,6 +243,10 @@ type Progress struct {
 	Halt         *Halt
 	Succeeded    bool             // the rollout was complete once
 	Preflight    *PreflightResult // of this attempt; nil: it has not begun. Never changed, but replaced.
+	Gates        []GateProgress
+	// GatesSince is since when the current step has been done, in whole seconds: older measurements do not let the rollout
+	// continue. Zero: the step is not done. It is not in the status: after a restart, gates are evaluated again.
+	GatesSince time.Time
 }
 
 // MoveKind is the purpose of a move.
@@ -343,6 +351,7 @@ type Result struct {
 	Message      string
 	Conditions   []Condition
 	Events       []Event
+	Measure      []string      // gates to evaluate now; the caller plans again with their Measurements
 	RequeueAfter time.Duration // plan again after this time, even without a change; 0: not needed
 }
 

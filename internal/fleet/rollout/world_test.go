@@ -26,6 +26,10 @@ type world struct {
 	requests       map[string]request // preflight requests that were made, by UID
 
 	succeeded []Revision // newest last
+
+	metrics  map[string]Measurement // by gate: what its query returns; none: its server does not answer
+	answered []answer               // that the rollout gets with its next plan
+	answers  []answer               // that it got, oldest first
 }
 
 // agent is the part of a node that no controller sees.
@@ -49,8 +53,10 @@ const trialLength = time.Minute
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func newWorld() *world {
-	w := &world{now: epoch, agents: map[string]*agent{}, healthy: map[string]healthRecord{}, refused: map[string]refusal{}, joinInProgress: map[string]int64{}, pauses: map[string]pauseRecord{}, terms: map[string]int64{}, requests: map[string]request{},
-		asked: map[attempt]*asked{}}
+	w := &world{
+		now: epoch, agents: map[string]*agent{}, healthy: map[string]healthRecord{}, refused: map[string]refusal{}, joinInProgress: map[string]int64{},
+		pauses: map[string]pauseRecord{}, terms: map[string]int64{}, requests: map[string]request{}, asked: map[attempt]*asked{}, metrics: map[string]Measurement{},
+	}
 	w.policy = Policy{
 		Claim: Claim{Name: "workers", Created: epoch}, UID: "workers", DrainID: "id-of-workers", DrainTimeout: 5 * time.Minute, PreflightRoom: MaxUnanswered,
 		MaxUnavailable: Amount{10, true}, MaxFailures: Amount{Value: 1}, RollbackMaxUnavailable: Amount{25, true},
@@ -108,6 +114,7 @@ func (w *world) plan() Result {
 	w.ask(r)
 	w.write(r.Moves)
 	w.drain(r)
+	w.evaluate(r.Measure)
 	w.last = r
 	return r
 }
@@ -194,6 +201,35 @@ func (w *world) write(moves []Move) {
 		n := &w.nodes[m.Node]
 		n.Source, n.Revoked = m.Source, m.Revoked
 		n.Generation++
+	}
+}
+
+// evaluate answers the queries of gates, before the next plan.
+func (w *world) evaluate(gates []string) {
+	p := &w.policy
+	for _, name := range gates {
+		m, answers := w.metrics[name]
+		if !answers {
+			continue
+		}
+		g := p.Gates[slices.IndexFunc(p.Gates, func(g Gate) bool { return g.Name == name })]
+		m.Gate, m.Server, m.Query, m.Time = name, g.Server, g.Query, w.now.Truncate(time.Second)
+		p.Measurements = append(slices.DeleteFunc(slices.Clone(p.Measurements), func(m Measurement) bool { return m.Gate == name }), m)
+		w.noteAnswer(m)
+	}
+}
+
+// restart lets another controller lead: it knows the status only, in which times are whole seconds.
+func (w *world) restart() {
+	p := &w.progress
+	w.policy.Measurements, w.answered, p.GatesSince = nil, nil, time.Time{}
+	for _, t := range []*time.Time{&p.AttemptTime, &p.StepTime, &p.Started, &p.ProgressTime} {
+		*t = t.Truncate(time.Second)
+	}
+	if p.Halt != nil {
+		halt := *p.Halt
+		halt.Time = halt.Time.Truncate(time.Second)
+		p.Halt = &halt
 	}
 }
 

@@ -113,6 +113,8 @@ export class Rollouts {
           h("span", { class: "mark", "aria-hidden": "true" }, s.state === "done" ? "✓" : s.state === "now" ? "▶" : ""),
           h("span", {}, s.words, h("span", { class: "sr" }, { done: ", done", now: ", now", next: ", to come" }[s.state])),
           s.until && h("span", { class: "muted" }, ` until ${clock(s.until)}`))))],
+      r.gates && [h("h4", {}, "Gates"), h("ul", { class: "gates", "aria-label": "Gates of " + r.name }, r.gates.map((g) =>
+        h("li", { "data-state": g.state, title: g.query }, h("strong", {}, g.name), ` ${g.state}`, h("span", { class: "muted clamp" }, g.words))))],
       h("dl", { class: "facts" },
         r.budget && [h("dt", {}, "Unavailable"), h("dd", {}, `${r.budget.used} of ${r.budget.of} allowed`, this.meter(r.budget))],
         r.asked && [h("dt", {}, "Asked"), h("dd", {}, r.asked[0])],

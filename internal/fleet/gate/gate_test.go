@@ -1,0 +1,350 @@
+package gate
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// at returns a client of one server with the name main.
+func at(t *testing.T, s Server, timeout time.Duration) *Servers {
+	t.Helper()
+	s.Name = "main"
+	servers, err := New([]Server{s}, timeout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return servers
+}
+
+// answering starts a server that answers every query with a text.
+func answering(t *testing.T, status int, body string) *Servers {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}))
+	t.Cleanup(server.Close)
+	return at(t, Server{URL: server.URL}, 5*time.Second)
+}
+
+func success(kind, result string) string {
+	return fmt.Sprintf(`{"status":"success","data":{"resultType":%q,"result":%s}}`, kind, result)
+}
+
+func TestAnAnswerIsOneNumberOrNone(t *testing.T) {
+	for _, test := range []struct {
+		name, body string
+		want       Result
+	}{
+		{"scalar", success("scalar", `[1,"0.25"]`), Result{Value: 0.25}},
+		{"vector", success("vector", `[{"metric":{"a":"b"},"value":[1,"7"]}]`), Result{Value: 7}},
+		{"infinite", success("scalar", `[1,"+Inf"]`), Result{Value: math.Inf(1)}},
+		{"empty", success("vector", `[]`), Result{NoData: true}},
+		{"not a number", success("vector", `[{"metric":{},"value":[1,"NaN"]}]`), Result{NoData: true}},
+		{"scalar that is not a number", success("scalar", `[1,"NaN"]`), Result{NoData: true}},
+	} {
+		got, err := answering(t, 200, test.body).Query(t.Context(), "main", "up", nil)
+		if err != nil || got != test.want {
+			t.Errorf("%s: got %+v, %v; want %+v", test.name, got, err, test.want)
+		}
+	}
+}
+
+func TestAnAnswerThatIsNotANumberIsAnError(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		status int
+		body   string
+		want   string
+	}{
+		{"several elements", 200, success("vector", `[{"metric":{},"value":[1,"7"]},{"metric":{"a":"b"},"value":[1,"7"]}]`), "the result has 2 elements instead of one"},
+		{"string", 200, success("string", `[1,"7"]`), "string"},
+		{"matrix", 200, success("matrix", `[{"metric":{},"values":[[1,"7"]]}]`), "the result is a matrix"},
+		{"histogram", 200, success("vector", `[{"metric":{},"histogram":[1,{"count":"1","sum":"2"}]}]`), "the result is a histogram"},
+		{"null element", 200, success("vector", `[null]`), "histogram"},
+		{"another type", 200, success("vector", `"7"`), ""},
+		{"unknown type", 200, success("poem", `[]`), "poem"},
+		{"no result", 200, `{"status":"success","data":{}}`, ""},
+		{"null", 200, success("vector", `null`), ""},
+		{"no content", 204, ``, ""},
+		{"number that is a text", 200, success("scalar", `[1,"seven"]`), "seven"},
+		{"warning", 200, `{"status":"success","warnings":["store 3 did not answer"],"data":{"resultType":"scalar","result":[1,"7"]}}`, "store 3 did not answer"},
+		{"wrong JSON", 200, `{"status":`, "bad_response"},
+		{"HTML", 200, `<html>login</html>`, "bad_response"},
+		{"deep JSON", 200, strings.Repeat("[", 500_000), "bad_response"},
+		{"error of the query", 400, `{"status":"error","errorType":"bad_data","error":"parse error: unexpected end of input"}`, "bad_data: parse error"},
+		{"error of the server", 500, `nothing works`, "server_error"},
+		{"not found", 404, `{}`, "client error: 404"},
+		{"unauthorized", 401, `secret`, "client error: 401"},
+		{"control characters", 400, `{"status":"error","errorType":"bad_data","error":"\u001b[2Jevil\nline"}`, `\x1b[2Jevil line`},
+		{"long error", 400, `{"status":"error","errorType":"bad_data","error":"` + strings.Repeat("x", 100_000) + `"}`, "xxx..."},
+	} {
+		got, err := answering(t, test.status, test.body).Query(t.Context(), "main", "up", nil)
+		if err == nil || !strings.HasPrefix(err.Error(), "Prometheus server main: ") || !strings.Contains(err.Error(), test.want) || len(err.Error()) > 400 || got != (Result{}) {
+			t.Errorf("%s: got %+v, %v; want %q", test.name, got, err, test.want)
+		}
+	}
+}
+
+func TestOnlyConfiguredServersAreAsked(t *testing.T) {
+	servers := answering(t, 200, success("scalar", `[1,"7"]`))
+	if _, err := servers.Query(t.Context(), "http://169.254.169.254", "up", nil); err == nil || !strings.Contains(err.Error(), "there is no Prometheus server") {
+		t.Errorf("got %v", err)
+	}
+	if names := servers.Names(); len(names) != 1 || names[0] != "main" {
+		t.Errorf("the names are %v", names)
+	}
+	none, err := New(nil, time.Second)
+	if err != nil || none.Names() != nil && len(none.Names()) != 0 {
+		t.Errorf("without servers: %v, %v", none.Names(), err)
+	}
+}
+
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	var followed atomic.Bool
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		followed.Store(true)
+		_, _ = io.WriteString(w, success("scalar", `[1,"7"]`))
+	}))
+	defer other.Close()
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, other.URL+"/latest/meta-data", status)
+		}))
+		_, err := at(t, Server{URL: server.URL}, 5*time.Second).Query(t.Context(), "main", "up", nil)
+		if err == nil || !strings.Contains(err.Error(), "redirect") || followed.Load() {
+			t.Errorf("%d: got %v, followed: %v", status, err, followed.Load())
+		}
+		server.Close()
+	}
+}
+
+func TestHostileServersCostLittle(t *testing.T) {
+	const timeout = 500 * time.Millisecond
+	for _, test := range []struct {
+		name   string
+		answer http.HandlerFunc
+		want   string
+	}{
+		{"1 GiB", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", fmt.Sprint(1<<30))
+			pour(w, 1<<30)
+		}, "more than 1048576 bytes"},
+		{"endless body", func(w http.ResponseWriter, _ *http.Request) { pour(w, math.MaxInt) }, "more than 1048576 bytes"},
+		{"body that never ends", func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			for r.Context().Err() == nil {
+				_, _ = io.WriteString(w, " ")
+				w.(http.Flusher).Flush()
+				time.Sleep(10 * time.Millisecond)
+			}
+		}, "no answer within 500ms"},
+		{"no headers", hang, "no answer within 500ms"},
+		{"large headers", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", 1<<20)) }, "header"},
+		{"compressed", func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Accept-Encoding") != "" {
+				t.Error("compressed answers are accepted")
+			}
+			w.Header().Set("Content-Encoding", "gzip")
+			_, _ = w.Write([]byte{0x1f, 0x8b, 8, 0})
+		}, "bad_response"},
+		{"closed", func(w http.ResponseWriter, _ *http.Request) {
+			if c, _, err := w.(http.Hijacker).Hijack(); err == nil {
+				_ = c.Close()
+			}
+		}, "EOF"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			server := httptest.NewServer(test.answer)
+			defer server.Close()
+			servers := at(t, Server{URL: server.URL}, timeout)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := servers.Query(t.Context(), "main", "up", nil)
+			runtime.ReadMemStats(&after)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+			if used := after.TotalAlloc - before.TotalAlloc; used > 32<<20 {
+				t.Errorf("it allocated %d bytes", used)
+			}
+		})
+	}
+}
+
+// hang answers when the client has gone.
+func hang(_ http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body) // only then the server notices that the client goes
+	<-r.Context().Done()
+}
+
+// pour writes many bytes, until nobody reads them.
+func pour(w io.Writer, n int) {
+	chunk := []byte(strings.Repeat(" ", 1<<16))
+	for written := 0; written < n; written += len(chunk) {
+		if _, err := w.Write(chunk); err != nil {
+			return
+		}
+	}
+}
+
+func TestAServerThatHangsDoesNotDelayOthers(t *testing.T) {
+	hanging := httptest.NewServer(http.HandlerFunc(hang))
+	defer hanging.Close()
+	well := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, success("scalar", `[1,"7"]`)) }))
+	defer well.Close()
+	servers, err := New([]Server{{Name: "hang", URL: hanging.URL}, {Name: "well", URL: well.URL}}, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	var sent atomic.Int32
+	for range 2 * maxAtOnce {
+		go func() {
+			_, err := servers.Query(ctx, "hang", "up", func() { sent.Add(1) })
+			ended <- err
+		}()
+	}
+	for sent.Load() < maxAtOnce {
+		time.Sleep(time.Millisecond)
+	}
+	if got, err := servers.Query(t.Context(), "well", "up", nil); err != nil || got.Value != 7 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if n := sent.Load(); n != maxAtOnce {
+		t.Errorf("%d requests at once, want %d", n, maxAtOnce)
+	}
+	cancel()
+	for range 2 * maxAtOnce {
+		if err := <-ended; err == nil {
+			t.Error("a query that was interrupted has a result")
+		}
+	}
+}
+
+// secureServer answers those that have the token, and returns its certificate.
+func secureServer(t *testing.T, token *atomic.Value) (url, ca string) {
+	t.Helper()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer "+token.Load().(string) {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		_, _ = io.WriteString(w, success("scalar", `[1,"7"]`))
+	}))
+	t.Cleanup(server.Close)
+	return server.URL, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+}
+
+func TestTokenAndCAAreReadAgain(t *testing.T) {
+	var token atomic.Value
+	token.Store("first")
+	url, ca := secureServer(t, &token)
+	dir := t.TempDir()
+	s := Server{URL: url, TokenFile: filepath.Join(dir, "token"), CAFile: filepath.Join(dir, "ca.crt")}
+	servers := at(t, s, 5*time.Second)
+	for _, step := range []struct {
+		name, file, content, server, want string
+	}{
+		{name: "no files", want: "read the CA certificates"},
+		{name: "no token", file: s.CAFile, content: ca, want: "read the token"},
+		{name: "well", file: s.TokenFile, content: "first\n"},
+		{name: "the server's token has changed", server: "second", want: "401"},
+		{name: "the file has changed too", file: s.TokenFile, content: "second"},
+		{name: "token with a line break", file: s.TokenFile, content: "sec\r\nX-Evil: 1", want: "invalid header"},
+		{name: "empty token", file: s.TokenFile, content: " \n", want: "is empty"},
+		{name: "large token", file: s.TokenFile, content: strings.Repeat("x", maxFile+1), want: "more than"},
+		{name: "token again", file: s.TokenFile, content: "second"},
+		{name: "no certificate", file: s.CAFile, content: "nothing", want: "has no PEM certificate"},
+		{name: "another certificate", file: s.CAFile, content: otherCA, want: "certificate"},
+		{name: "certificate again", file: s.CAFile, content: ca},
+	} {
+		if step.file != "" {
+			if err := os.WriteFile(step.file, []byte(step.content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if step.server != "" {
+			token.Store(step.server)
+		}
+		got, err := servers.Query(t.Context(), "main", "up", nil)
+		switch {
+		case step.want == "" && (err != nil || got.Value != 7), step.want != "" && (err == nil || !strings.Contains(err.Error(), step.want)):
+			t.Errorf("%s: got %+v, %v; want %q", step.name, got, err, step.want)
+		case err != nil && (strings.Contains(err.Error(), "second") || strings.Contains(err.Error(), "X-Evil")):
+			t.Errorf("%s: the error has the token: %v", step.name, err)
+		}
+	}
+}
+
+func TestAnUnknownCertificateIsRefused(t *testing.T) {
+	var token atomic.Value
+	token.Store("")
+	url, _ := secureServer(t, &token)
+	if _, err := at(t, Server{URL: url}, 5*time.Second).Query(t.Context(), "main", "up", nil); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("got %v", err)
+	}
+	plain := strings.Replace(url, "https:", "http:", 1)
+	if _, err := at(t, Server{URL: plain}, 5*time.Second).Query(t.Context(), "main", "up", nil); err == nil {
+		t.Error("a server that speaks TLS was asked without TLS")
+	}
+}
+
+func TestNothingListens(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	server.Close()
+	var netErr error
+	if _, netErr = at(t, Server{URL: server.URL}, 5*time.Second).Query(t.Context(), "main", "up", nil); netErr == nil || !strings.Contains(netErr.Error(), "refused") {
+		t.Errorf("got %v", netErr)
+	}
+	if errors.Is(netErr, context.DeadlineExceeded) {
+		t.Error("it is a timeout")
+	}
+}
+
+// FuzzAnswers lets servers answer anything.
+func FuzzAnswers(f *testing.F) {
+	for _, body := range []string{
+		success("scalar", `[1,"7"]`), success("vector", `[{"metric":{"a":"b"},"value":[1,"NaN"]}]`), success("matrix", `[{"values":[[1,"2"]]}]`),
+		success("vector", `[{"metric":{},"histogram":[1,{"count":"1","sum":"2","buckets":[[0,"1","2","3"]]}]}]`), success("string", `[1,"x"]`), `{}`, `[]`, ``,
+	} {
+		f.Add(200, body)
+	}
+	f.Add(400, `{"status":"error","errorType":"bad_data","error":"x"}`)
+	var status atomic.Int64
+	var body atomic.Value
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(int(status.Load()))
+		_, _ = io.WriteString(w, body.Load().(string))
+	}))
+	f.Cleanup(server.Close)
+	servers, err := New([]Server{{Name: "main", URL: server.URL}}, 5*time.Second)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, code int, text string) {
+		if code < 200 || code > 999 {
+			code = 200
+		}
+		status.Store(int64(code))
+		body.Store(text)
+		got, err := servers.Query(t.Context(), "main", "up", nil)
+		if err != nil && got != (Result{}) || err == nil && (math.IsNaN(got.Value) || got.NoData && got.Value != 0) {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	})
+}

@@ -1,0 +1,172 @@
+package gate
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Server is a Prometheus server, or another server with its HTTP API.
+type Server struct {
+	Name      string // that gates refer to
+	URL       string // http or https, with the path under which its API is served
+	TokenFile string // with a bearer token, read for each request; empty: none
+	CAFile    string // with the PEM certificates that may sign the server's, read for each request; empty: those of the system
+}
+
+var serverName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+// ParseServer parses the value of a flag: name=URL[,token-file=FILE][,ca-file=FILE].
+func ParseServer(text string) (Server, error) {
+	name, rest, _ := strings.Cut(text, "=")
+	settings := strings.Split(rest, ",")
+	s := Server{Name: name, URL: settings[0]}
+	if !serverName.MatchString(name) {
+		return s, fmt.Errorf("must be name=URL[,token-file=FILE][,ca-file=FILE], where the name has at most 63 lower-case letters, digits and dashes, not %q", text)
+	}
+	for _, setting := range settings[1:] {
+		key, file, _ := strings.Cut(setting, "=")
+		to := map[string]*string{"token-file": &s.TokenFile, "ca-file": &s.CAFile}[key]
+		if to == nil || file == "" || *to != "" {
+			return s, fmt.Errorf("%s: after the URL, there may be one token-file=FILE and one ca-file=FILE, not %q", name, setting)
+		}
+		*to = file
+	}
+	u, err := url.Parse(s.URL)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return s, fmt.Errorf("%s: %q is not a URL such as https://prometheus.monitoring.svc:9090", name, s.URL)
+	case u.User != nil:
+		return s, fmt.Errorf("%s: the URL has a user, which everyone who sees the flag can read: use token-file=FILE", name)
+	case u.RawQuery != "" || u.Fragment != "":
+		return s, fmt.Errorf("%s: the URL must have no query and no fragment", name)
+	case u.Scheme == "http" && (s.TokenFile != "" || s.CAFile != ""):
+		return s, fmt.Errorf("%s: token-file and ca-file need an https URL: a token sent over http can be read on the way", name)
+	}
+	return s, nil
+}
+
+// newHTTPClient returns a client with the limits of this package.
+func newHTTPClient(s Server) *http.Client {
+	return &http.Client{
+		Transport: &transport{server: s},
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return errors.New("the server answers with a redirect, which is not followed: configure the address of the API itself")
+		},
+	}
+}
+
+// transport sends requests with the token and limits the answers. It makes new connections when the CA file has changed.
+type transport struct {
+	server Server
+
+	mu    sync.Mutex
+	base  *http.Transport
+	roots string // that base trusts
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	base, err := t.current()
+	if err != nil {
+		return nil, err
+	}
+	if t.server.TokenFile != "" {
+		token, err := readSmall(t.server.TokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("read the token: %w", err)
+		}
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(token))
+	}
+	answer, err := base.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	answer.Body = &limitedBody{body: answer.Body, left: maxAnswer + 1}
+	return answer, nil
+}
+
+// current returns a transport that trusts what the CA file has now.
+func (t *transport) current() (*http.Transport, error) {
+	roots := ""
+	if t.server.CAFile != "" {
+		var err error
+		if roots, err = readSmall(t.server.CAFile); err != nil {
+			return nil, fmt.Errorf("read the CA certificates: %w", err)
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.base != nil && t.roots == roots {
+		return t.base, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if roots != "" {
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM([]byte(roots)) {
+			return nil, fmt.Errorf("%s has no PEM certificate", t.server.CAFile)
+		}
+	}
+	if t.base != nil {
+		t.base.CloseIdleConnections()
+	}
+	t.roots, t.base = roots, &http.Transport{
+		Proxy:           http.ProxyFromEnvironment,
+		DialContext:     (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+		TLSClientConfig: config, TLSHandshakeTimeout: 5 * time.Second, ForceAttemptHTTP2: true,
+		DisableCompression: true, MaxResponseHeaderBytes: maxHeaders,
+		MaxConnsPerHost: maxAtOnce, IdleConnTimeout: time.Minute,
+	}
+	return t.base, nil
+}
+
+// maxFile limits token and CA files, in bytes.
+const maxFile = 1 << 20
+
+func readSmall(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	switch {
+	case err != nil:
+		return "", err
+	case len(data) > maxFile:
+		return "", fmt.Errorf("%s has more than %d bytes", path, maxFile)
+	case len(strings.TrimSpace(string(data))) == 0:
+		return "", fmt.Errorf("%s is empty", path)
+	}
+	return string(data), nil
+}
+
+// limitedBody is a body that fails after some bytes.
+type limitedBody struct {
+	body io.ReadCloser
+	left int
+}
+
+// Read implements io.Reader.
+func (b *limitedBody) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, fmt.Errorf("the answer has more than %d bytes", maxAnswer)
+	}
+	n, err := b.body.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *limitedBody) Close() error { return b.body.Close() }

@@ -1,0 +1,164 @@
+package fleet_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/promserver"
+)
+
+// gauge is a metric that a real Prometheus scrapes from the test.
+type gauge struct {
+	s      *scenario
+	value  atomic.Value // the sample; empty: none
+	server *promserver.Server
+}
+
+// startGauge starts a Prometheus that scrapes a metric without a value.
+func startGauge(s *scenario) *gauge {
+	s.t.Helper()
+	binary, err := promserver.Path(root, "prometheus")
+	if err != nil {
+		s.t.Skip(err)
+	}
+	g := &gauge{s: s}
+	g.value.Store("")
+	exporter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if v := g.value.Load().(string); v != "" {
+			fmt.Fprintf(w, "gate_errors{job=\"test\"} %s\n", v)
+		}
+	}))
+	s.t.Cleanup(exporter.Close)
+	g.server, err = promserver.Start(binary, s.t.TempDir(), map[string]string{"prometheus.yaml": fmt.Sprintf(
+		"global: {scrape_interval: 500ms}\nscrape_configs: [{job_name: test, static_configs: [{targets: [%q]}]}]\n", strings.TrimPrefix(exporter.URL, "http://"))})
+	s.do(err)
+	return g
+}
+
+// set changes the value and waits until Prometheus has it.
+func (g *gauge) set(value string) {
+	g.s.t.Helper()
+	g.value.Store(value)
+	g.s.until("Prometheus has the value", func() (string, bool) {
+		r, err := http.Get(g.server.URL + "/api/v1/query?query=" + url.QueryEscape("gate_errors"))
+		if err != nil {
+			return err.Error(), false
+		}
+		defer r.Body.Close()
+		body, err := io.ReadAll(r.Body)
+		g.s.do(err)
+		return string(body), strings.Contains(string(body), fmt.Sprintf("%q", value))
+	})
+}
+
+// gateIs reports whether the rollout's gate has a state.
+func gateIs(state v1alpha1.GateState) check {
+	return that("the gate is "+string(state), func(st *v1alpha1.NodeConfigRolloutStatus) bool {
+		return len(st.Gates) == 1 && st.Gates[0].State == state
+	})
+}
+
+func TestAFailingGateRollsBackAndAGateWithoutDataWaits(t *testing.T) { // not parallel: it stops the shared controller
+	s := play(t, "gates", 4)
+	metric := startGauge(s)
+	alone(t)
+	begin := func() *process {
+		t.Helper()
+		p, err := startController("--leader-elect=false", "--prometheus-server=main="+metric.server.URL)
+		s.do(err)
+		t.Cleanup(func() { _ = p.kill() }) // most are killed before
+		return p
+	}
+	controller := begin()
+
+	r := s.roll("maxPods: 101", `
+strategy:
+  maxUnavailable: 1
+  steps: [{nodes: 1}, {nodes: 100%}]
+  gates: [{name: errors, prometheus: {server: main, query: "sum(gate_errors)", passes: "< 0.5"}, interval: 10s, failures: 2}]
+failurePolicy: {action: Rollback}
+`)
+	st := r.await(at(1, v1alpha1.RolloutWaiting), gateIs(v1alpha1.GateEmpty), updated(1))
+	if !strings.Contains(st.Message, "gate errors has no data: the result is empty or NaN; query: sum(gate_errors); correct what") {
+		t.Errorf("the message is %q", st.Message)
+	}
+	if x := condition(st, v1alpha1.ConditionDegraded); x.Status != "True" || x.Reason != "GatesNotPassing" {
+		t.Errorf("Degraded is %+v", x)
+	}
+	s.same("have the first revision while there is no data", s.given(st.UpdateRevision.ConfigMapRef), s.everGiven(st.UpdateRevision.ConfigMapRef))
+	if n := len(s.given(st.UpdateRevision.ConfigMapRef)); n != 1 {
+		t.Errorf("%d nodes have the revision, want 1", n)
+	}
+	metric.set("0.25")
+	good := r.complete(1)
+	s.same("run the first revision", s.running(good), s.nodes(0, 4))
+
+	// The canary is healthy, but the metric is not. The controller is killed between the two failures.
+	metric.set("0.75")
+	r.push("maxPods: 102")
+	first := r.await(at(2, v1alpha1.RolloutWaiting), gateIs(v1alpha1.GateFailing))
+	if g := first.Gates[0]; g.Failures != 1 || g.Value != "0.75" {
+		t.Errorf("after the first failure: %+v", g)
+	}
+	s.do(controller.kill())
+	controller = begin()
+	last := r.await(at(2, v1alpha1.RolloutRolledBack))
+	if g := last.Gates[0]; g.Failures != 2 || g.Time.Sub(first.Gates[0].Time.Time) < 10*time.Second {
+		t.Errorf("the failures are %+v and %+v", first.Gates[0], g)
+	}
+	if h := last.Halt; h.Reason != v1alpha1.HaltGateFailed || !h.Rollback || h.Message != "gate errors failed 2 times in a row: value 0.75, must be < 0.5; query: sum(gate_errors)" {
+		t.Errorf("the stop is %+v", h)
+	}
+	if h := last.History[0]; h.Outcome != v1alpha1.OutcomeRolledBack || h.Reason != v1alpha1.HaltGateFailed {
+		t.Errorf("the history says %+v", h)
+	}
+	bad := last.UpdateRevision.ConfigMapRef
+	if n := len(s.everGiven(bad)); n != 1 {
+		t.Errorf("%d nodes were assigned the bad revision, want 1", n)
+	}
+	s.until("every node runs the first revision", func() (string, bool) {
+		on := s.running(good)
+		return strings.Join(on, " "), len(on) == 4
+	})
+	answer, err := http.Get(controller.metrics)
+	s.do(err)
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	s.do(err)
+	for _, want := range []string{
+		`evenkeel_rollout_gate{gate="errors",rollout="gates",state="Failing"} 1`, `evenkeel_controller_gate_evaluations_total{result="ok",server="main"} 1`,
+		`evenkeel_controller_gate_evaluations_total{result="error",server="main"} 0`,
+	} {
+		if !strings.Contains(string(body), want) {
+			t.Errorf("the metrics lack %s", want)
+		}
+	}
+
+	// A server that is down is no failure. An unknown one makes the rollout invalid.
+	s.do(metric.server.Stop())
+	r.push("maxPods: 103")
+	st = r.await(at(3, v1alpha1.RolloutWaiting), gateIs(v1alpha1.GateError))
+	if g := st.Gates[0]; g.Failures != 0 || !strings.Contains(g.Message, "Prometheus server main: ") {
+		t.Errorf("the gate is %+v", g)
+	}
+	if p := s.plan("gates"); p.Phase != string(v1alpha1.RolloutWaiting) || p.Nodes.Updated != 1 {
+		t.Errorf("the plan of the command line is %+v", p)
+	}
+	r.edit(func(spec *v1alpha1.NodeConfigRolloutSpec) { spec.Strategy.Gates[0].Prometheus.Server = "other" })
+	st = r.await(at(3, v1alpha1.RolloutInvalid))
+	if want := `spec.strategy.gates[0].prometheus.server: the controller has no Prometheus server "other", only main: name one of these, or start it with --prometheus-server=other=URL`; st.Message != want {
+		t.Errorf("the message is %q", st.Message)
+	}
+	if servers := st.Controller.PrometheusServers; len(servers) != 1 || servers[0] != "main" {
+		t.Errorf("published: %v", servers)
+	}
+	s.do(controller.stop())
+}
