@@ -112,7 +112,21 @@ func (d *planner) beginDrain(i int) {
 	d.drainsBegun = append(d.drainsBegun, d.nodes[i].Name)
 }
 
-// drain begins and continues drains, and ends those that are done, or for which there is no reason any more.
+// drainRefusing begins to drain nodes that refuse the target because of their pods. They keep their places in the step.
+func (d *planner) drainRefusing() {
+	if d.p.Drain == DrainNever || d.stopped() {
+		return
+	}
+	for i := range d.nodes {
+		n := &d.nodes[i]
+		if d.states[i] == Blocked && d.assignedTarget(n) && n.refuses() && n.Drain.Rollout == "" && !d.moved[i] && d.canGiveUp(n) {
+			d.beginDrain(i)
+			d.refusing--
+		}
+	}
+}
+
+// drain continues drains, and ends those that are done, or for which there is no reason any more.
 func (d *planner) drain() {
 	for i := range d.nodes {
 		n, s := &d.nodes[i], d.states[i]
@@ -126,8 +140,6 @@ func (d *planner) drain() {
 			d.continueDrain(i)
 		case n.Drain.Rollout == d.p.ID && n.Drain.Rollout != "" && !(begun && d.holdsTaint(n, s)):
 			d.taints = append(d.taints, Taint{Node: i})
-		case s == Blocked && d.p.Drain != DrainNever && d.assignedTarget(n) && n.refuses() && n.Drain.Rollout == "" && !d.stopped() && !d.moved[i] && d.canGiveUp(n):
-			d.beginDrain(i)
 		}
 	}
 	if len(d.drained) > 0 {

@@ -207,7 +207,7 @@ func (d *planner) assign() {
 		case s == Pending && n.Observed == n.Generation, s == Failed && n.Ready && d.retries(n),
 			s == Blocked && !d.hasTarget(n) && n.Observed == n.Generation && !d.p.Now.Before(d.nextOffer(n)):
 			candidates = append(candidates, i)
-		case (s >= Assigned && s <= Updated || s == Blocked && d.hasTarget(n)) && n.Source.UID != d.p.Target.UID:
+		case (s >= Assigned && s <= Updated || (s == Blocked || s == Draining) && d.hasTarget(n)) && n.Source.UID != d.p.Target.UID:
 			d.carryObservation(i)
 			d.assignRevision(i, Assign, d.p.Target) // its ConfigMap was created again: an equal payload needs no restart
 		}

@@ -19,8 +19,9 @@ func Plan(p Policy, was Progress, nodes []Node) Result {
 	d.takeBack()           // assignments that agents have not accepted
 	d.goBack()             // roll back nodes from a stopped revision
 	d.join()               // assign a revision to new nodes
+	d.drainRefusing()      // begin to drain nodes that refuse the target
 	d.assign()             // assign the target to the next nodes, or begin to drain them, within the budgets
-	d.drain()              // evict pods, give up, and let pods return
+	d.drain()              // evict pods, give up, and release nodes
 	d.renew()              // assignments of earlier leaders that agents reject
 	d.checkDeadline()      // is the rollout stuck?
 	return d.result()
