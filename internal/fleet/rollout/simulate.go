@@ -21,6 +21,9 @@ type Model struct {
 	Breaks  float64 // NotReady during the target's trial, until another configuration is assigned
 	Failing float64 // the target's trial fails
 
+	Drain      time.Duration // how long the drain of a node takes
+	StuckDrain float64       // the drain of the node never ends; independent of the other probabilities
+
 	Approve bool          // approve each step that waits for approval
 	Limit   time.Duration // of simulated time; 0: none
 	// Interrupted, if not nil, reports whether to end the simulation. It is called before each plan.
@@ -64,7 +67,7 @@ const maxIdlePlans = 100
 // Simulate plays a rollout with simulated nodes, from p.Now until it is complete, is stopped and rolled back, waits for a
 // person, or nothing changes any more. It is deterministic, and does not change nodes.
 //
-// An agent that has never reported is silent. Nodes on trial start the trial again.
+// An agent that has never reported is silent. Nodes on trial start the trial again, and so do nodes that are being drained.
 func Simulate(p Policy, was Progress, nodes []Node, m Model) Run {
 	s := simulation{
 		model: m, policy: p, was: was,
@@ -81,6 +84,9 @@ func Simulate(p Policy, was Progress, nodes []Node, m Model) Run {
 		}
 		if n.InTrial {
 			s.beginTrial(i)
+		}
+		if n.Drain.Rollout == p.ID && p.ID != "" {
+			s.beginDrain(i)
 		}
 	}
 	for s.step() {
@@ -100,15 +106,20 @@ const (
 	blocks
 )
 
-func (m Model) fateOf(n *Node) fate {
+// draw returns a number from 0 to 1 for a name.
+func (m Model) draw(name string) float64 {
 	h := fnv.New64a()
 	h.Write(binary.LittleEndian.AppendUint64(nil, m.Seed))
-	h.Write([]byte(n.Name))
+	h.Write([]byte(name))
 	x := h.Sum64() // its high bits are alike for names that are
 	x = (x ^ x>>33) * 0xff51afd7ed558ccd
 	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
 	x ^= x >> 33
-	switch drawn := float64(x>>11) / (1 << 53); {
+	return float64(x>>11) / (1 << 53)
+}
+
+func (m Model) fateOf(n *Node) fate {
+	switch drawn := m.draw(n.Name); {
 	case n.HasConfig && !n.Reported || !n.HasConfig || drawn < m.Silent:
 		return silent
 	case n.refuses() || !n.Observation.Blocked.IsZero() || drawn >= 1-m.Blocked:
@@ -133,6 +144,7 @@ func (s Source) key() sourceKey { return sourceKey{s.UID, s.Attempt} }
 type agentModel struct {
 	fate     fate
 	accepted sourceKey
+	drained  bool     // its pods are gone, and new ones are kept away
 	trial    int      // counts trials, so that what was to happen in an earlier one does not
 	proven   []string // payloads that were last-known-good
 }
@@ -142,6 +154,7 @@ type eventKind uint8
 const (
 	accepts eventKind = iota
 	endsTrial
+	endsDrain
 )
 
 type event struct {
@@ -149,7 +162,7 @@ type event struct {
 	seq       int // keeps the order of what happens at the same time
 	node      int
 	kind      eventKind
-	// of is the generation that is adopted, or the trial that ends.
+	// of is the generation that is adopted, the trial that ends, or the start of the drain that ends.
 	of int64
 }
 
@@ -177,8 +190,10 @@ func (s *simulation) step() bool {
 	}
 	changed := s.addSample(r)
 	s.was, s.run.Final = r.Next, r
-	if len(r.Moves) > 0 {
+	s.evict(r)
+	if len(r.Moves)+len(r.Taints) > 0 {
 		s.move(r)
+		s.taint(r)
 		return true
 	}
 	if r.Phase == PhaseAwaitingApproval && s.model.Approve {
@@ -201,7 +216,7 @@ func (s *simulation) step() bool {
 // settled reports whether a rollout makes no more progress by itself when all nodes are idle.
 func settled(r Result) bool {
 	c := r.Counts
-	return r.RequeueAfter == 0 || c.Blocked > 0 && c.Pending+c.Assigned+c.Trial+c.Soaking == 0 || r.Phase == PhaseComplete || r.Phase == PhaseAwaitingApproval ||
+	return r.RequeueAfter == 0 || c.Blocked > 0 && c.Pending+c.Assigned+c.Trial+c.Soaking+c.Draining == 0 || r.Phase == PhaseComplete || r.Phase == PhaseAwaitingApproval || r.Phase == PhaseStuck ||
 		r.Next.Halt != nil && r.Counts.RollingBack == 0
 }
 
@@ -274,11 +289,14 @@ func (s *simulation) hasTarget(n *Node) bool {
 
 func (s *simulation) schedule(i int, kind eventKind, after time.Duration) {
 	e := event{requeueAt: s.policy.Now.Add(after), seq: s.seq, node: i, kind: kind, of: s.run.Nodes[i].Generation}
-	if kind == endsTrial {
+	switch kind {
+	case endsTrial:
 		e.of = int64(s.agents[i].trial)
+	case endsDrain:
+		e.of = s.run.Nodes[i].Drain.Since.UnixNano()
 	}
 	s.seq++
-	if s.agents[i].fate != silent {
+	if s.agents[i].fate != silent || kind == endsDrain {
 		heap.Push(&s.events, e)
 	}
 }
@@ -290,6 +308,8 @@ func (s *simulation) handle(e event) {
 		s.accept(e.node)
 	case e.kind == endsTrial && e.of == int64(a.trial) && n.InTrial:
 		s.endTrial(e.node)
+	case e.kind == endsDrain && e.of == n.Drain.Since.UnixNano():
+		s.endDrain(e.node)
 	}
 }
 
@@ -301,7 +321,7 @@ func (s *simulation) accept(i int) {
 		return
 	}
 	a.accepted = n.Source.key()
-	if s.hasTarget(n) && a.fate == blocks && n.Active.SHA256 != n.Source.SHA256 {
+	if s.hasTarget(n) && a.fate == blocks && !a.drained && n.Active.SHA256 != n.Source.SHA256 {
 		s.setConfigOK(n, "False", agentEvicts)
 		n.Error = "the simulated node has too many pods for the target"
 		return
@@ -355,6 +375,52 @@ func (s *simulation) promote(i int) {
 	n.LastKnownGood = n.Active
 	if !slices.Contains(a.proven, n.Active.SHA256) {
 		a.proven = append(a.proven, n.Active.SHA256)
+	}
+}
+
+// taint begins and ends drains.
+func (s *simulation) taint(r Result) {
+	for _, t := range r.Taints {
+		n := &s.run.Nodes[t.Node]
+		begins := !t.Drain.Since.Equal(n.Drain.Since)
+		n.Drain = t.Drain
+		if begins {
+			n.DrainReport, s.agents[t.Node].drained = nil, false
+		}
+		if begins && n.Drain.Rollout != "" {
+			s.beginDrain(t.Node)
+		}
+	}
+}
+
+func (s *simulation) beginDrain(i int) {
+	n := &s.run.Nodes[i]
+	n.DrainReport = nil
+	if s.model.draw(n.Name+" drain") >= s.model.StuckDrain {
+		s.schedule(i, endsDrain, s.model.Drain)
+	}
+}
+
+// evict reports pods on the nodes that are being drained. The reports have times in the future, so that a plan asks for no other
+// eviction pass before the drain ends or is given up.
+func (s *simulation) evict(r Result) {
+	for _, i := range r.Evict {
+		n := &s.run.Nodes[i]
+		report := DrainReport{Time: n.Drain.Since.Add(s.policy.DrainTimeout)}
+		if !s.agents[i].drained {
+			report.Left, report.Waiting = 1, "the simulated node's last pod does not end"
+		}
+		n.DrainReport = &report
+	}
+}
+
+// endDrain removes the last pod of a node. An agent that refused the target because of its pods adopts it.
+func (s *simulation) endDrain(i int) {
+	n, a := &s.run.Nodes[i], &s.agents[i]
+	a.drained, n.DrainReport = true, &DrainReport{Time: s.policy.Now}
+	if n.refuses() {
+		a.accepted = sourceKey{}
+		s.schedule(i, accepts, s.model.TakeUp)
 	}
 }
 

@@ -18,7 +18,7 @@ func simulatedFleet(n int, change func(*Policy)) (Policy, []Node) {
 		Target:         Revision{Number: 1, Namespace: "evenkeel-system", Name: "workers-1", UID: "u1", SHA256: "s1"},
 		MaxUnavailable: Amount{Value: 10, Percent: true},
 		Steps:          []Step{{Nodes: Amount{Value: 1}}, {Nodes: Amount{Value: 10, Percent: true}}, {Nodes: Amount{Value: 100, Percent: true}}},
-		NodeTimeout:    15 * time.Minute, ProgressDeadline: time.Hour,
+		NodeTimeout:    15 * time.Minute, ProgressDeadline: time.Hour, ID: "workers-id", DrainTimeout: 15 * time.Minute,
 		MaxFailures: Amount{Value: 1}, RollbackMaxUnavailable: Amount{Value: 25, Percent: true},
 		AgentTimeout: time.Minute, NotReadyGrace: 30 * time.Second,
 	}
@@ -36,7 +36,7 @@ func simulatedFleet(n int, change func(*Policy)) (Policy, []Node) {
 	return p, nodes
 }
 
-var simulatedModel = Model{Seed: 1, TakeUp: 5 * time.Second, Trial: 10 * time.Minute, Fail: time.Minute}
+var simulatedModel = Model{Seed: 1, TakeUp: 5 * time.Second, Trial: 10 * time.Minute, Fail: time.Minute, Drain: 2 * time.Minute}
 
 // told sums a run up: its batches, how it was stopped, and its end.
 func told(r Run) []string {
@@ -52,6 +52,9 @@ func told(r Run) []string {
 }
 
 func TestSimulatedRolloutsFollowTheirNodes(t *testing.T) {
+	drains := func(mode DrainMode) func(*Policy) {
+		return func(p *Policy) { p.Drain, p.MaxUnavailable = mode, Amount{Value: 2} }
+	}
 	rollback := func(p *Policy) {
 		p.RollbackOnFailure, p.MaxFailures, p.MaxUnavailable = true, Amount{Value: 3}, Amount{Value: 5}
 	}
@@ -97,6 +100,19 @@ func TestSimulatedRolloutsFollowTheirNodes(t *testing.T) {
 		}},
 		{"pauses that end", 10, pauses, func(m *Model) { m.Approve = true }, []string{
 			"0s step 0 Assign 1", "10m5s step 2 Assign 1", "1h20m10s step 4 Assign 8", "1h30m15s Complete: 10 touched, 10 updated, 0 failed, 0 stale",
+		}},
+		{"drained before they are assigned", 4, drains(DrainAlways), func(m *Model) { m.Blocked = 1 }, []string{
+			"2m0s step 0 Assign 1", "14m5s step 2 Assign 2", "26m10s step 2 Assign 1", "36m15s Complete: 4 touched, 4 updated, 0 failed, 0 stale",
+		}},
+		{"drained because they refuse", 4, drains(DrainWhenBlocked), func(m *Model) { m.Blocked = 1 }, []string{
+			"0s step 0 Assign 1", "12m10s step 2 Assign 2", "24m20s step 2 Assign 1", "36m30s Complete: 4 touched, 4 updated, 0 failed, 0 stale",
+		}},
+		{"drains that never end", 4, drains(DrainAlways), func(m *Model) { m.StuckDrain = 1 }, []string{
+			"1h45m0s Stuck: 0 touched, 0 updated, 0 failed, 0 stale",
+		}},
+		{"half of the drains never end", 4, drains(DrainWhenBlocked), func(m *Model) { m.Blocked, m.StuckDrain, m.Limit = 1, .3, 30*time.Minute }, []string{
+			"0s step 0 Assign 1", "12m10s step 2 Assign 2", "24m20s step 2 Assign 1", "27m15s step 2 TakeBack 1", "28m15s step 2 Assign 1",
+			"28m25s Progressing: 4 touched, 2 updated, 0 failed, 0 stale",
 		}},
 		{"paused", 10, func(p *Policy) { p.Paused = true }, nil, []string{"0s Paused: 0 touched, 0 updated, 0 failed, 0 stale"}},
 		{"cut short", 20, nil, func(m *Model) { m.Limit = 15 * time.Minute }, []string{
