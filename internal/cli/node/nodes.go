@@ -129,7 +129,7 @@ func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, sh
 	}
 	plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
 	for i, row := range rows {
-		s := plan.NodeState(i)
+		s := f.NodeState(&plan, i)
 		row.State, row.Why = s.State.String(), describe.JoinWords(s.Reason, s.Message)
 		if err := show(row); err != nil {
 			return err

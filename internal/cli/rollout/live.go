@@ -60,6 +60,7 @@ func (v view) lines(width int) []string {
 	}
 	if v.nodes == nil {
 		lines = append(lines, v.failed()...)
+		lines = append(lines, v.draining()...)
 	} else {
 		lines = append(lines, v.zones()...)
 		lines = append(lines, v.open()...)
@@ -120,7 +121,7 @@ func (v view) counts() string {
 		words string
 		color func(string) string
 	}{
-		{n.Pending, "pending", nil}, {n.Assigned, "assigned", nil}, {n.Trial, "in trial", nil}, {n.Soaking, "soaking", nil},
+		{n.Pending, "pending", nil}, {n.Draining, "draining", nil}, {n.Assigned, "assigned", nil}, {n.Trial, "in trial", nil}, {n.Soaking, "soaking", nil},
 		{n.Failed, "failed", v.style.Red}, {n.Blocked, "blocked", v.style.Yellow}, {n.RollingBack, "rolling back", v.style.Yellow}, {n.Skipped, "skipped", nil},
 		{n.Stale, "stale", v.style.Yellow}, {n.Conflicted, "conflicted", nil}, {n.Manual, "manual", nil},
 		{n.Unavailable, "unavailable", v.style.Yellow},
@@ -158,6 +159,21 @@ func (v view) failed() []string {
 	}
 	if more := int(v.rollout.Status.Nodes.Failed) - len(v.rollout.Status.FailedNodes); more > 0 && len(lines) > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more failed nodes", more))
+	}
+	return lines
+}
+
+// draining returns the nodes that the status names as being drained, or as drained and not released yet.
+func (v view) draining() []string {
+	var lines []string
+	for i, n := range v.rollout.Status.DrainingNodes {
+		if i == 0 {
+			lines = append(lines, "")
+		}
+		lines = append(lines, fmt.Sprintf("%s  draining for %s  %s", printable.Line(n.Name), duration.HumanDuration(max(0, v.now.Sub(n.Since.Time))), printable.Line(n.Message)))
+	}
+	if more := int(v.rollout.Status.Nodes.Draining) - len(v.rollout.Status.DrainingNodes); more > 0 && len(lines) > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more draining nodes", more))
 	}
 	return lines
 }

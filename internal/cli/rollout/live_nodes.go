@@ -23,13 +23,14 @@ const (
 	nodePending nodeState = iota
 	nodeUpdated
 	nodeSoaking
+	nodeDraining
 	nodeAssigned
 	nodeTrial
 	nodeRollingBack
 	nodeFailed
 )
 
-var nodeStateNames = [...]string{"Pending", "Updated", "Soaking", "Assigned", "Trial", "Rolling back", "Failed"}
+var nodeStateNames = [...]string{"Pending", "Updated", "Soaking", "Draining", "Assigned", "Trial", "Rolling back", "Failed"}
 
 func (s nodeState) String() string { return nodeStateNames[s] }
 
@@ -39,6 +40,7 @@ func (s nodeState) inFlight() bool { return s >= nodeSoaking && s <= nodeRolling
 type liveNode struct {
 	name, zone string
 	state      nodeState
+	onTrial    bool // the kubelet runs the revision on trial
 	since      time.Time
 	why        string
 }
@@ -102,6 +104,11 @@ func liveNodes(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollo
 			nodes[at].look(r, nc)
 		}
 	}
+	for _, d := range r.Status.DrainingNodes { // some of them have the revision already, and are not released yet
+		if at, ok := index[d.Name]; ok && (nodes[at].state == nodePending || nodes[at].state == nodeTrial && !nodes[at].onTrial) {
+			nodes[at].state, nodes[at].since, nodes[at].why = nodeDraining, d.Since.Time, d.Message
+		}
+	}
 	for _, f := range r.Status.FailedNodes {
 		if at, ok := index[f.Name]; ok {
 			nodes[at].state, nodes[at].why = nodeFailed, f.Reason+": "+f.Message
@@ -134,7 +141,7 @@ func (n *liveNode) look(r *v1alpha1.NodeConfigRollout, nc *v1alpha1.NodeConfig) 
 		return
 	}
 	if t := st.Trial; t != nil {
-		n.state, n.why = nodeTrial, fmt.Sprintf("healthy %ds of %ds", t.HealthySeconds, t.DurationSeconds)
+		n.state, n.onTrial, n.why = nodeTrial, true, fmt.Sprintf("healthy %ds of %ds", t.HealthySeconds, t.DurationSeconds)
 		if t.Restarts > 0 {
 			n.why += fmt.Sprintf(", %d restarts", t.Restarts)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -63,6 +64,25 @@ func TestTheLiveViewReadsPagesAndNodeMetadataOnly(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, asked); diff != "" {
 		t.Errorf("lists (-want +got)\n%s", diff)
+	}
+}
+
+func TestTheLiveViewShowsWhatDrainsWaitFor(t *testing.T) {
+	r := moving()
+	r.Status.DrainingNodes = []v1alpha1.DrainingNode{
+		{Name: "node-a", Since: *ago(time.Minute), Message: "2 pods to evict"},
+		{Name: "node-b", Since: *ago(time.Minute), Message: "its agent has not answered yet"}, // it has the revision, and is not released yet
+	}
+	var asked []string
+	nodes, err := liveNodes(t.Context(), fakeAPI(t, paged(&asked, "")), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := nodes[0]; n.state != nodeDraining || n.why != "2 pods to evict" || !n.since.Equal(ago(time.Minute).Time) || !n.state.inFlight() {
+		t.Errorf("node-a is %+v", n)
+	}
+	if n := nodes[1]; n.state != nodeAssigned {
+		t.Errorf("node-b is %+v", n)
 	}
 }
 

@@ -190,6 +190,21 @@ and 2 more failed nodes
 `)
 }
 
+func TestTheViewListsDrainingNodes(t *testing.T) {
+	r := moving()
+	r.Status.Nodes.Draining = 2
+	r.Status.DrainingNodes = []v1alpha1.DrainingNode{{Name: "node-8", Since: *ago(3 * time.Minute), Message: "2 pods\x1b[2J to evict"}}
+	v := view{rollout: r, now: noon}
+	if counts := v.counts(); !strings.Contains(counts, "56 pending, 2 draining, 1 assigned") {
+		t.Errorf("the counts are %q", counts)
+	}
+	lines := v.lines(unlimited)
+	check(t, lines[len(lines)-2:], `
+node-8  draining for 3m  2 pods\x1b[2J to evict
+and 1 more draining nodes
+`)
+}
+
 func TestNodeStatesFromNodeConfigs(t *testing.T) {
 	assigned := func(revision int64) *v1alpha1.NodeConfig {
 		nc := &v1alpha1.NodeConfig{}

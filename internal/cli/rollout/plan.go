@@ -33,7 +33,8 @@ type planOptions struct {
 	output                      printing.Format
 	simulate                    bool
 	failing, notReady, silent   string
-	blocked                     string
+	blocked, stuckDrain         string
+	drain                       time.Duration
 	trial                       time.Duration
 	seed                        uint64
 	nodes, zones                int
@@ -41,7 +42,7 @@ type planOptions struct {
 }
 
 // onlySimulated are the flags that need --simulate.
-var onlySimulated = []string{"fail-rate", "not-ready-rate", "silent-rate", "blocked-rate", "seed"}
+var onlySimulated = []string{"fail-rate", "not-ready-rate", "silent-rate", "blocked-rate", "stuck-drain-rate", "seed"}
 
 func (a *app) planCommand() *cobra.Command {
 	var o planOptions
@@ -81,6 +82,8 @@ same --seed gives the same result.`,
 	f.StringVar(&o.failing, "fail-rate", "0%", "percentage of nodes that fail their trial")
 	f.StringVar(&o.notReady, "not-ready-rate", "0%", "percentage of nodes that become NotReady in their trial")
 	f.StringVar(&o.blocked, "blocked-rate", "0%", "percentage of nodes that refuse the configuration because of their pods")
+	f.StringVar(&o.stuckDrain, "stuck-drain-rate", "0%", "percentage of nodes whose drain never ends, if the rollout drains nodes")
+	f.DurationVar(&o.drain, "drain-duration", drainTime, "duration of a node's drain, if the rollout drains nodes")
 	f.StringVar(&o.silent, "silent-rate", "0%", "percentage of nodes whose agent does not answer")
 	f.DurationVar(&o.trial, "trial-duration", 0, "duration of a trial if neither spec.trial nor the configuration sets it (default: as agents report, or 10m)")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the choice of nodes that fail")
@@ -199,7 +202,7 @@ func showPlan(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollou
 	if err := checkValid(f); err != nil {
 		return err
 	}
-	model, err := planOptions{}.model()
+	model, err := planOptions{drain: drainTime}.model()
 	if err != nil {
 		return err
 	}
@@ -222,6 +225,7 @@ type PlanReport struct {
 	Batches         []batchView            `json:"batches"`
 	DurationSeconds int64                  `json:"durationSeconds"`
 	TrialSeconds    int64                  `json:"trialSeconds"`
+	DrainSeconds    int64                  `json:"drainSeconds,omitempty"` // how long the drain of a node is assumed to take
 	Approvals       int                    `json:"approvals"`
 	PassedOver      []excludedNodes        `json:"passedOver,omitempty"`
 	End             string                 `json:"end"` // the last phase
@@ -260,6 +264,9 @@ func newPlanReport(ctx context.Context, f *query.Fleet, m rollout.Model) (*PlanR
 		Rollout: f.Policy.Name, Revision: f.Policy.Target.Number, New: f.Policy.Target.UID == policy.UIDNotCreated, Batches: []batchView{},
 		TrialSeconds: int64(m.Trial.Seconds()), steps: f.Policy.Steps,
 	}
+	if f.Policy.Drain != rollout.DrainNever {
+		v.DrainSeconds = int64(m.Drain.Seconds())
+	}
 	now := rollout.Plan(f.Policy, f.Progress, f.Nodes)
 	v.Phase, v.Message, v.Nodes = now.Phase, now.Message, policy.CountsOf(now.Counts)
 	v.addExcluded(f, now)
@@ -269,7 +276,7 @@ func newPlanReport(ctx context.Context, f *query.Fleet, m rollout.Model) (*PlanR
 	}
 
 	healthy := m
-	healthy.Failing, healthy.Breaks, healthy.Silent = 0, 0, 0
+	healthy.Failing, healthy.Breaks, healthy.Silent, healthy.StuckDrain = 0, 0, 0, 0
 	run := rollout.Simulate(f.Policy, f.Progress, f.Nodes, healthy)
 	v.DurationSeconds, v.Approvals = int64(run.End.Sub(run.Start).Seconds()), run.Approvals
 	v.End, v.EndMessage, v.Limited = run.Final.Phase, run.Final.Message, run.Limited
@@ -359,6 +366,9 @@ func (v *PlanReport) print(w io.Writer) {
 	if n := v.Nodes.Assigned + v.Nodes.Trial + v.Nodes.Soaking; n > 0 {
 		flying = fmt.Sprintf(", %d in flight", n)
 	}
+	if n := v.Nodes.Draining; n > 0 {
+		flying += fmt.Sprintf(", %d draining", n)
+	}
 	fmt.Fprintf(w, "Rollout %s, revision %d%s: %d nodes selected, %d updated%s, %d to come, %d excluded\n",
 		v.Rollout, v.Revision, made, v.Nodes.Selected, v.Nodes.Updated, flying, v.Nodes.Pending, v.excluded())
 	if len(v.Batches) == 0 {
@@ -370,6 +380,9 @@ func (v *PlanReport) print(w io.Writer) {
 		fmt.Fprintf(w, "The rollout is not complete within %s; increase strategy.maxUnavailable to make it faster.\n", describe.Span(mostTime))
 	} else if len(v.Batches) > 0 {
 		fmt.Fprintf(w, "If every node is healthy, it ends after about %s: %s. A trial takes %s.\n", longSpan(v.DurationSeconds), v.End, longSpan(v.TrialSeconds))
+	}
+	if v.DrainSeconds > 0 {
+		fmt.Fprintf(w, "Nodes are drained; a drain is assumed to take %s (--drain-duration).\n", longSpan(v.DrainSeconds))
 	}
 	if v.Approvals > 0 {
 		fmt.Fprintf(w, "It waits for approval %s (kubectl evenkeel rollout promote %s), which is not included.\n", times(v.Approvals), v.Rollout)

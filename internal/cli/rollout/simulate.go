@@ -24,20 +24,25 @@ const (
 	answerTime = 5 * time.Second
 	// failTime is how far into its trial a simulated node fails, unless the trial is short.
 	failTime = time.Minute
+	// drainTime is how long the drain of a simulated node takes, unless a flag says otherwise.
+	drainTime = 2 * time.Minute
 	// mostTime is the longest duration of a plan.
 	mostTime = 30 * 24 * time.Hour
 )
 
 // model returns the behaviour of simulated nodes. The error names the flag.
 func (o planOptions) model() (rollout.Model, error) {
-	m := rollout.Model{Seed: o.seed, TakeUp: answerTime, Trial: o.trial, Fail: failTime, Approve: true, Limit: mostTime}
+	m := rollout.Model{Seed: o.seed, TakeUp: answerTime, Trial: o.trial, Fail: failTime, Drain: o.drain, Approve: true, Limit: mostTime}
 	if o.trial < 0 {
 		return m, fmt.Errorf("--trial-duration %s is negative", o.trial)
+	}
+	if o.drain < 0 {
+		return m, fmt.Errorf("--drain-duration %s is negative", o.drain)
 	}
 	for _, f := range []struct {
 		name, value string
 		to          *float64
-	}{{"fail-rate", o.failing, &m.Failing}, {"not-ready-rate", o.notReady, &m.Breaks}, {"silent-rate", o.silent, &m.Silent}, {"blocked-rate", o.blocked, &m.Blocked}} {
+	}{{"fail-rate", o.failing, &m.Failing}, {"not-ready-rate", o.notReady, &m.Breaks}, {"silent-rate", o.silent, &m.Silent}, {"blocked-rate", o.blocked, &m.Blocked}, {"stuck-drain-rate", o.stuckDrain, &m.StuckDrain}} {
 		if f.value == "" {
 			continue
 		}
@@ -89,6 +94,7 @@ type simulationView struct {
 	NotReadyRate float64 `json:"notReadyRate"`
 	SilentRate   float64 `json:"silentRate"`
 	BlockedRate  float64 `json:"blockedRate"`
+	StuckDrains  float64 `json:"stuckDrainRate,omitempty"`
 	Seed         uint64  `json:"seed"`
 
 	Phase           string       `json:"phase"` // at the end
@@ -116,7 +122,7 @@ func newSimulationView(run rollout.Run, m rollout.Model) *simulationView {
 	after := func(t time.Time) int64 { return int64(t.Sub(run.Start).Seconds()) }
 	c := run.Final.Counts
 	v := &simulationView{
-		FailRate: m.Failing, NotReadyRate: m.Breaks, SilentRate: m.Silent, BlockedRate: m.Blocked, Seed: m.Seed,
+		FailRate: m.Failing, NotReadyRate: m.Breaks, SilentRate: m.Silent, BlockedRate: m.Blocked, StuckDrains: m.StuckDrain, Seed: m.Seed,
 		Phase: run.Final.Phase, Message: run.Final.Message, DurationSeconds: after(run.End), Members: c.Members, Updated: c.Updated,
 		Touched: run.Touched, FailedInTheEnd: c.Failed, Limited: run.Limited,
 	}
@@ -134,6 +140,9 @@ func (v *simulationView) print(w io.Writer, colors bool) {
 	blocked := ""
 	if v.BlockedRate > 0 {
 		blocked = fmt.Sprintf(", %.4g%% are blocked by their pods", 100*v.BlockedRate)
+	}
+	if v.StuckDrains > 0 {
+		blocked += fmt.Sprintf(", %.4g%% have drains that never end", 100*v.StuckDrains)
 	}
 	fmt.Fprintf(w, "\nSimulated: %.4g%% of the nodes fail their trial, %.4g%% become NotReady, %.4g%% have a silent agent%s (seed %d)\n\n",
 		100*v.FailRate, 100*v.NotReadyRate, 100*v.SilentRate, blocked, v.Seed)

@@ -35,7 +35,7 @@ func newMeters(registry prometheus.Registerer, version, commit string, others ..
 		pass: histogram("evenkeel_controller_pass_duration_seconds", "How long one step of a rollout took, writes included."),
 	}
 	for object, results := range map[string][]string{ // begin at 0, so that the first write is an increase
-		"nodeconfig": {"ok", "conflict", "error", "unknown"}, "rollout": {"ok", "conflict", "error"}, "revision": {"ok", "error"},
+		"nodeconfig": {"ok", "conflict", "error", "unknown"}, "rollout": {"ok", "conflict", "error"}, "revision": {"ok", "error"}, "node": {"ok", "error"},
 	} {
 		for _, result := range results {
 			m.writes.WithLabelValues(object, result)
@@ -65,7 +65,7 @@ func (m *meters) report(name string, result *rollout.Result) {
 	for _, s := range result.States {
 		counts[s]++
 	}
-	for s := rollout.Pending; s <= rollout.Blocked; s++ {
+	for s := rollout.Pending; s <= rollout.Draining; s++ {
 		m.nodes.WithLabelValues(name, s.String()).Set(float64(counts[s]))
 	}
 	for _, p := range phases {

@@ -37,12 +37,13 @@ const (
 	stateNoAgent
 	stateUnknown
 	stateBlocked
+	stateDraining
 )
 
 var stateOf = map[rollout.State]state{
 	rollout.Pending: statePending, rollout.Assigned: stateAssigned, rollout.Trial: stateTrial, rollout.Soaking: stateSoaking,
 	rollout.Updated: stateFine, rollout.Failed: stateFailed, rollout.Skipped: statePassedOver, rollout.Stale: stateStale,
-	rollout.Conflicted: statePassedOver, rollout.Manual: statePassedOver, rollout.Blocked: stateBlocked,
+	rollout.Conflicted: statePassedOver, rollout.Manual: statePassedOver, rollout.Blocked: stateBlocked, rollout.Draining: stateDraining,
 }
 
 // cell is one node on the map.
@@ -148,8 +149,8 @@ func (w *cluster) setRolloutStates(ctx context.Context, r *v1alpha1.NodeConfigRo
 		c := p.Cells[f.Nodes[i].Name]
 		c.Rollout, c.State, c.Why = r.Name, stateOf[plan.States[i]], ""
 		switch plan.States[i] {
-		case rollout.Failed, rollout.Skipped, rollout.Stale, rollout.Manual, rollout.Blocked:
-			s := plan.NodeState(i)
+		case rollout.Failed, rollout.Skipped, rollout.Stale, rollout.Manual, rollout.Blocked, rollout.Draining:
+			s := f.NodeState(&plan, i)
 			c.Why = brief(describe.JoinWords(s.Reason, s.Message))
 		}
 		if !f.Nodes[i].Reported {

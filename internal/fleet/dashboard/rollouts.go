@@ -110,7 +110,7 @@ func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 	n := &st.Nodes
 	for _, c := range []countView{
 		{rollout.Updated.String(), n.Updated}, {rollout.Soaking.String(), n.Soaking}, {rollout.Trial.String(), n.Trial},
-		{rollout.Assigned.String(), n.Assigned}, {rollout.Pending.String(), n.Pending}, {rollout.Failed.String(), n.Failed},
+		{rollout.Assigned.String(), n.Assigned}, {rollout.Draining.String(), n.Draining}, {rollout.Pending.String(), n.Pending}, {rollout.Failed.String(), n.Failed},
 		{rollout.Blocked.String(), n.Blocked}, {"Rolling back", n.RollingBack}, {rollout.Stale.String(), n.Stale},
 		{rollout.Skipped.String(), n.Skipped}, {rollout.Conflicted.String(), n.Conflicted}, {rollout.Manual.String(), n.Manual},
 	} {

@@ -37,7 +37,7 @@ func NodeOf(view *query.NodeView, now time.Time) *Node {
 		plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
 		for i := range f.Nodes {
 			if f.Nodes[i].Name == v.Name {
-				s := plan.NodeState(i)
+				s := f.NodeState(&plan, i)
 				v.State, v.Why = s.State.String(), JoinWords(s.Reason, s.Message)
 			}
 		}
@@ -96,7 +96,7 @@ func (v *Node) next(now time.Time) []string {
 
 // advice says what to do about a ConfigOK that is not True.
 func (v *Node) advice(st *v1alpha1.NodeConfigStatus) string {
-	if v.ConfigOK.Status == string(metav1.ConditionTrue) {
+	if v.ConfigOK.Status == string(metav1.ConditionTrue) || v.State == rollout.Draining.String() {
 		return ""
 	}
 	switch v.ConfigOK.Reason {
@@ -153,6 +153,8 @@ func (v *Node) nextOfRollout() []string {
 		return append(out, fmt.Sprintf("nothing: the node runs the target of rollout %s (%s)", v.Rollout, target))
 	case rollout.Failed.String():
 		out = append(out, fmt.Sprintf("rollout %s does not change the node; to retry, while other nodes wait: kubectl evenkeel rollout retry %s %s", v.Rollout, v.Rollout, v.Name))
+	case rollout.Draining.String():
+		out = append(out, fmt.Sprintf("rollout %s drains the node for %s: %s", v.Rollout, target, v.Why))
 	case rollout.Blocked.String():
 		out = append(out, fmt.Sprintf("rollout %s continues without the node: %s; once its pods have changed: kubectl evenkeel rollout retry %s %s", v.Rollout, v.Why, v.Rollout, v.Name))
 	default:

@@ -25,6 +25,19 @@ type Fleet struct {
 	Zones    []string        // of Nodes, in their order
 	Restarts []Restart       // of Nodes, in their order
 	Template policy.Template // what the rollout's template holds
+
+	// draining says what drains wait for, by node, as the controller wrote it into the rollout's status: only the controller
+	// knows the pods of a node.
+	draining map[string]string
+}
+
+// NodeState returns the state of a node in a plan of the fleet.
+func (f *Fleet) NodeState(plan *rollout.Result, i int) rollout.NodeState {
+	s := plan.NodeState(i)
+	if message, ok := f.draining[f.Nodes[i].Name]; ok && s.State == rollout.Draining {
+		s.Message = message
+	}
+	return s
 }
 
 // Gather reads the input of a rollout's plan. A rollout that is not stored replaces the stored one of its name. visit, if not
@@ -46,7 +59,10 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 	if in.Revisions, err = revisionsIn(ctx, c, &in); err != nil {
 		return nil, err
 	}
-	f := &Fleet{Template: in.Template}
+	f := &Fleet{Template: in.Template, draining: map[string]string{}}
+	for _, d := range r.Status.DrainingNodes {
+		f.draining[d.Name] = d.Message
+	}
 	others := policy.SelectionsOf(all)
 	if invalid != nil { // no node is selected
 		f.build(ctx, c, in)

@@ -13,10 +13,11 @@ export const states = [
   { id: "no-agent", name: "No agent", means: "no agent has reported from the node" },
   { id: "unknown", name: "Unknown", means: "its agent cannot determine the state", bad: true },
   { id: "blocked", name: "Blocked", means: "its pods prevent the configuration", bad: true },
+  { id: "draining", name: "Draining", means: "its pods are evicted before it gets the configuration", flight: true },
 ];
 
 /** The states, most urgent first. */
-const urgency = [5, 6, 10, 9, 3, 2, 4, 8, 1, 7, 0];
+const urgency = [5, 6, 10, 9, 11, 3, 2, 4, 8, 1, 7, 0];
 export const rank = states.map((_, i) => urgency.indexOf(i));
 
 /** Draws one cell of a state into a square of this size, in device pixels. */
@@ -49,6 +50,7 @@ export function drawCell(g, state, down, x, y, size, color, ink) {
     case "failed": solid(); g.lineWidth = line * 1.3; strokes([0.28, 0.28, 0.72, 0.72], [0.72, 0.28, 0.28, 0.72]); break;
     case "stale": solid(); g.lineWidth = line * 1.3; strokes([0.5, 0.22, 0.5, 0.56], [0.5, 0.78, 0.5, 0.78]); break;
     case "blocked": hollow(); strokes([0.38, 0.3, 0.38, 0.7], [0.62, 0.3, 0.62, 0.7]); break;
+    case "draining": hollow(); strokes([0.5, 0.26, 0.5, 0.72], [0.32, 0.54, 0.5, 0.72], [0.68, 0.54, 0.5, 0.72]); break;
     case "passed-over": hollow(); strokes([0.28, 0.5, 0.72, 0.5]); break;
     case "no-agent": g.beginPath(); g.arc(x + size / 2, y + size / 2, size * 0.16, 0, 7); g.fill(); break;
     default: hollow(); strokes([0.5, 0.26, 0.5, 0.56], [0.5, 0.76, 0.5, 0.76]);
