@@ -230,6 +230,9 @@ func RecordedInStatus(st *v1alpha1.NodeConfigRolloutStatus) time.Time {
 	if h := st.Halt; h != nil {
 		newest = Latest(newest, h.Time.Time)
 	}
+	for i := range st.DrainingNodes {
+		newest = Latest(newest, st.DrainingNodes[i].Since.Time)
+	}
 	return newest
 }
 
