@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -142,7 +143,7 @@ strategy: {maxUnavailable: 4, steps: [{nodes: 1}, {nodes: 100%}]}
 `)
 	first := r.await(at(1, v1alpha1.RolloutComplete), updated(4))
 	want := v1alpha1.RolloutController{Namespace: elsewhere, AgentTimeout: metav1.Duration{Duration: 2 * time.Second}, NotReadyGrace: metav1.Duration{Duration: 4 * time.Second}}
-	if first.Controller == nil || *first.Controller != want || first.UpdateRevision.ConfigMapRef.Namespace != elsewhere {
+	if first.Controller == nil || !reflect.DeepEqual(*first.Controller, want) || first.UpdateRevision.ConfigMapRef.Namespace != elsewhere {
 		t.Fatalf("it publishes %+v, want %+v; the revision is %+v", first.Controller, want, first.UpdateRevision)
 	}
 
