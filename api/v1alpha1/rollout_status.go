@@ -162,10 +162,10 @@ type RolloutController struct {
 	NotReadyGrace metav1.Duration `json:"notReadyGrace"`
 
 	// drain reports whether the controller may list and evict pods, list
-	// PodDisruptionBudgets and patch Nodes (config/drain). Absent if it may not, or
-	// if no rollout needs it.
+	// PodDisruptionBudgets and patch Nodes (config/drain). Absent if it has not
+	// asked, because no rollout needs it.
 	// +optional
-	Drain bool `json:"drain,omitempty"`
+	Drain *bool `json:"drain,omitempty"`
 
 	// maintenance lists the keys of taints and the types of Node conditions,
 	// besides those that evenkeel knows, with which others announce that they work

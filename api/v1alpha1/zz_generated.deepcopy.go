@@ -952,6 +952,11 @@ func (in *RolloutController) DeepCopyInto(out *RolloutController) {
 	*out = *in
 	out.AgentTimeout = in.AgentTimeout
 	out.NotReadyGrace = in.NotReadyGrace
+	if in.Drain != nil {
+		in, out := &in.Drain, &out.Drain
+		*out = new(bool)
+		**out = **in
+	}
 	if in.Maintenance != nil {
 		in, out := &in.Maintenance, &out.Maintenance
 		*out = make([]string, len(*in))

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,8 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
 // createRolledOut creates a rollout for a pool with the same name, whose target is revision 1.
@@ -88,6 +91,41 @@ func TestFailedNodeShowsHowToRetry(t *testing.T) {
 		t.Errorf("as JSON: %+v", v)
 	}
 	evenkeel(t, "node", "broken-a", "-o", "yaml").wantOutput(t, "name: broken-a\n", "rollout: broken\n", "state: Failed\n")
+}
+
+func TestNodeShowsItsDrain(t *testing.T) {
+	since := metav1.NewTime(time.Now().Add(-3*time.Minute - 30*time.Second).Truncate(time.Second))
+	rev := createRevision(t, "drained", 1, "maxPods: 110\n")
+	r := createRollout(t, "drained", "drained", "", func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: rev.Namespace, Name: rev.Name}}
+		r.Spec.Strategy.Drain = v1alpha1.DrainWhenBlocked
+		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: refTo(rev)}
+		r.Status.Attempt = 1
+		r.Status.DrainingNodes = []v1alpha1.DrainingNode{{Name: "drained-a", Since: since, Message: "1 pod to evict (shop/web-1): its budget\x1b[2J allows no disruption"}}
+		r.Status.Controller = &v1alpha1.RolloutController{Namespace: v1alpha1.SystemNamespace, AgentTimeout: metav1.Duration{Duration: time.Minute}, Drain: new(true)}
+	})
+	for _, name := range []string{"drained-a", "drained-b"} {
+		n := createNode(t, name, "drained", "z1")
+		taint := corev1.Taint{Key: v1alpha1.TaintDraining, Value: "by-hand", Effect: corev1.TaintEffectNoSchedule}
+		if name == "drained-a" {
+			taint = policy.DrainTaint(rollout.Drain{Rollout: policy.DrainID(r.UID), Revision: 1, Attempt: 1, Since: time.Now()}) // not before the Node was created
+		}
+		n.Spec.Taints = append(n.Spec.Taints, taint)
+		if err := admin.Update(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+		createNodeConfig(t, name, byRollout("drained", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) { failing(st, v1alpha1.ReasonNeedsDrain, "why") })
+	}
+	why := "1 pod to evict (shop/web-1): its budget\\x1b[2J allows no disruption"
+	got := evenkeel(t, "node", "drained-a")
+	got.wantOutput(t, "Taint: evenkeel.dev/draining, since ", "s ago: keeps new pods away while the node is drained and updated\n",
+		"State: Draining: "+why, "- rollout drained drains the node for revision 1: "+why)
+	if strings.Contains(got.out, "kubectl drain") {
+		t.Errorf("a person is asked to drain the node: %s", got.out)
+	}
+	evenkeel(t, "node", "drained-b").wantOutput(t, "Taint: evenkeel.dev/draining, which no rollout of this controller wrote", "State: Blocked: NeedsDrain: why\n")
+	evenkeel(t, "nodes", "--rollout", "drained", "-o", "wide").wantOutput(t, "Draining", why)
+	evenkeel(t, "rollout", "status", "drained").wantOutput(t, "drained-a draining for 3m", why)
 }
 
 func TestNodeShowsWhatHappensNext(t *testing.T) {

@@ -103,6 +103,30 @@ func TestPlanSimulatesFailures(t *testing.T) {
 	evenkeel(t, "rollout", "plan", "-f", file, "--nodes", "50", "--simulate").wantOutput(t, "Result Complete", "Reached 50 of 50 (100.0%)\n", "Failed at the end 0 of 50 (0.0%)\n")
 }
 
+func TestPlanIncludesDrains(t *testing.T) {
+	drains := "  strategy: {maxUnavailable: 2, steps: [{nodes: 100%}], drain: WhenBlocked}\n"
+	always := strings.Replace(drains, "WhenBlocked", "Always", 1)
+	manifest := "apiVersion: evenkeel.dev/v1alpha1\nkind: NodeConfigRollout\nmetadata: {name: drained}\nspec:\n  allNodes: true\n" +
+		"  template: {kubelet: {apiVersion: evenkeel.dev/v1alpha1, kind: KubeletConfiguration}}\n"
+	plan := func(strategy string, args ...string) result {
+		t.Helper()
+		return evenkeelAs(t, "/nowhere", append([]string{"rollout", "plan", "-f", write(t, manifest+strategy), "--nodes", "4", "--simulate"}, args...)...)
+	}
+	plan(always).wantOutput(t, "If every node is healthy, it ends after about 24m10s: Complete.", "Nodes are drained; a drain is assumed to take 2m (--drain-duration).\n")
+	plan(always, "--drain-duration", "5m").wantOutput(t, "it ends after about 30m10s: Complete.", "a drain is assumed to take 5m")
+	plan(drains, "--blocked-rate", "100%").wantOutput(t, "Result Complete", "Updated 4 of 4 (100.0%)\n")
+	plan(drains, "--blocked-rate", "100%", "--stuck-drain-rate", "100%").wantOutput(t, "100% are blocked by their pods, 100% have drains that never end (seed 1)",
+		"Result Stuck", "2 draining, 2 blocked", "Updated 0 of 4 (0.0%)\n")
+	plan(always, "--drain-duration", "-1m").wantError(t, "--drain-duration -1m0s is negative")
+	var v rolloutcmd.PlanReport
+	if err := json.Unmarshal([]byte(plan(always, "-o", "json").out), &v); err != nil {
+		t.Fatal(err)
+	}
+	if v.DrainSeconds != 120 || v.Simulation == nil || v.Simulation.Updated != 4 {
+		t.Errorf("the plan is %+v, simulated %+v", v, v.Simulation)
+	}
+}
+
 func TestPlanOfAnExistingRolloutStartsAtItsState(t *testing.T) {
 	first, second := createRevision(t, "stored", 1, "maxPods: 110\n"), createRevision(t, "stored", 2, "maxPods: 120\n")
 	now := func(st *v1alpha1.NodeConfigStatus) { st.Active, st.LastKnownGood = runs(second), proven(second) }

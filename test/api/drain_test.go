@@ -101,7 +101,7 @@ func TestTheControllerChangesOnlyItsOwnTaintsOfNodes(t *testing.T) {
 
 	d := decision.Drain{Rollout: policy.DrainID("u"), Revision: 3, Attempt: 2, Since: time.Unix(1_800_000_000, 0).UTC()}
 	for _, want := range []decision.Drain{d, d, {Rollout: d.Rollout, Revision: 3, Attempt: 2, Since: d.Since, HandedOver: true}, {}, {}} {
-		if err := drain.Write(ctx, controller, "tainted", want); err != nil {
+		if _, err := drain.Write(ctx, controller, "tainted", want); err != nil {
 			t.Fatal(err)
 		}
 		node, err := nodes.Get(ctx, "tainted", metav1.GetOptions{})
@@ -115,7 +115,7 @@ func TestTheControllerChangesOnlyItsOwnTaintsOfNodes(t *testing.T) {
 			t.Errorf("another taint is gone: %+v", node.Spec.Taints)
 		}
 	}
-	if err := drain.Write(ctx, controller, "no-such-node", d); err != nil {
+	if node, err := drain.Write(ctx, controller, "no-such-node", d); err != nil || node != nil {
 		t.Errorf("a Node that is gone: %v", err)
 	}
 }

@@ -27,7 +27,7 @@ func (c *Controller) checkDrainPermission(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		c.settings.Drain, c.drainChecked = may, now
+		c.settings.Drain, c.drainChecked = &may, now
 	}
 	return nil
 }
@@ -77,11 +77,15 @@ func (c *Controller) writeTaint(ctx context.Context, name string, d rollout.Drai
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout) // a write that has begun is finished
 	defer cancel()
-	if err := drain.Write(ctx, c.kubernetes, name, d); err != nil {
+	node, err := drain.Write(ctx, c.kubernetes, name, d)
+	if err != nil {
 		c.metrics.wrote("node", "error")
 		return advise("patch nodes/v1", err)
 	}
 	c.metrics.wrote("node", "ok")
+	if node != nil { // the next plan must know the taint, even if the watch is late
+		c.fleet.setNode(node)
+	}
 	return nil
 }
 

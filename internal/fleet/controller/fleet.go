@@ -129,12 +129,16 @@ func (f *fleet) entry(name string) *nodeEntry {
 	return n
 }
 
+// setNode adds a Node unless a newer version is known.
 func (f *fleet) setNode(node *corev1.Node) {
 	policy.StripNode(node)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.entry(node.Name)
 	was := n.node
+	if was != nil && query.Older(node.ResourceVersion, was.ResourceVersion) {
+		return
+	}
 	n.node = node
 	if was == nil || !maps.Equal(was.Labels, node.Labels) {
 		for _, r := range f.rollouts {

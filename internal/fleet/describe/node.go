@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -189,6 +190,14 @@ func (v *Node) Lines(now time.Time) []Line {
 		v.statusLines(line, ago)
 	}
 	line("Problems", "%s", strings.Join(v.Problems, "; "))
+	if n := v.view.Node; n != nil {
+		switch d := policy.DrainOf(n); {
+		case d.Since.IsZero() && d.Rollout != "":
+			line("Taint", "%s, which no rollout of this controller wrote: the controller removes it", v1alpha1.TaintDraining)
+		case d.Rollout != "":
+			line("Taint", "%s, since %s: keeps new pods away while the node is drained and updated", v1alpha1.TaintDraining, ago(metav1.NewTime(d.Since)))
+		}
+	}
 	switch {
 	case len(v.Rollouts) > 0:
 		line("Rollout", "%s", v.Rollout)

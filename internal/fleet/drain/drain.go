@@ -179,19 +179,22 @@ func MayDrain(ctx context.Context, api kubernetes.Interface) (bool, error) {
 // attempts is how often a taint is written if the Node changes at the same time: kubelets write it often.
 const attempts = 5
 
-// Write sets the record of a drain on a Node, or removes it if d is zero. Other taints stay as they are. A Node that is gone is
-// no error.
-func Write(ctx context.Context, api kubernetes.Interface, name string, d rollout.Drain) error {
+// Write sets the record of a drain on a Node, or removes it if d is zero, and returns the stored Node. Other taints stay as they are.
+// If the Node is gone, it returns nil and no error.
+func Write(ctx context.Context, api kubernetes.Interface, name string, d rollout.Drain) (*corev1.Node, error) {
 	for attempt := 1; ; attempt++ {
-		err := write(ctx, api, name, d)
-		if err == nil || apierrors.IsNotFound(err) {
-			return nil
+		node, err := write(ctx, api, name, d)
+		switch {
+		case err == nil:
+			return node, nil
+		case apierrors.IsNotFound(err):
+			return nil, nil
 		}
 		if conflict(err) && attempt < attempts && ctx.Err() == nil {
 			time.Sleep(time.Duration(attempt) * 20 * time.Millisecond)
 			continue
 		}
-		return fmt.Errorf("write the taint %s of Node %s: %w", v1alpha1.TaintDraining, name, err)
+		return nil, fmt.Errorf("write the taint %s of Node %s: %w", v1alpha1.TaintDraining, name, err)
 	}
 }
 
@@ -202,10 +205,10 @@ func conflict(err error) bool {
 	return apierrors.IsConflict(err) || errors.As(err, &status) && status.Status().Code == http.StatusUnprocessableEntity
 }
 
-func write(ctx context.Context, api kubernetes.Interface, name string, d rollout.Drain) error {
+func write(ctx context.Context, api kubernetes.Interface, name string, d rollout.Drain) (*corev1.Node, error) {
 	node, err := api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	taints := []corev1.Taint{}
 	for _, t := range node.Spec.Taints {
@@ -217,7 +220,7 @@ func write(ctx context.Context, api kubernetes.Interface, name string, d rollout
 		taints = append(taints, policy.DrainTaint(d))
 	}
 	if len(taints) == len(node.Spec.Taints) && policy.DrainOf(node) == d {
-		return nil
+		return node, nil
 	}
 	patch, err := json.Marshal([]map[string]any{
 		{"op": "test", "path": "/metadata/uid", "value": node.UID},
@@ -225,10 +228,9 @@ func write(ctx context.Context, api kubernetes.Interface, name string, d rollout
 		{"op": "add", "path": "/spec/taints", "value": taints},
 	})
 	if err != nil {
-		return fmt.Errorf("encode the patch: %w", err)
+		return nil, fmt.Errorf("encode the patch: %w", err)
 	}
-	_, err = api.CoreV1().Nodes().Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: "evenkeel-controller"})
-	return err
+	return api.CoreV1().Nodes().Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: "evenkeel-controller"})
 }
 
 // isIgnored reports whether a pod is left alone: it has ended, or the selector says so.

@@ -107,9 +107,10 @@ func Drains(s *v1alpha1.NodeConfigRolloutSpec) bool {
 	return s.Strategy.Drain == v1alpha1.DrainWhenBlocked || s.Strategy.Drain == v1alpha1.DrainAlways
 }
 
-// checkDrain returns an error if a rollout drains nodes and the controller may not.
+// checkDrain returns an error if a rollout drains nodes and the controller may not. Before the controller has asked for its
+// permissions, other programs assume that it may.
 func checkDrain(s *v1alpha1.NodeConfigRolloutSpec, settings Settings) error {
-	if !Drains(s) || settings.Drain {
+	if !Drains(s) || settings.Drain == nil || *settings.Drain {
 		return nil
 	}
 	return fmt.Errorf("spec.strategy.drain is %s, but the controller may not evict pods or patch Nodes: grant it with kubectl apply -k config/drain (or helm upgrade with --set drain.enabled=true), or set drain to Never", s.Strategy.Drain)

@@ -21,7 +21,7 @@ var DefaultTimes = Times{Agent: time.Minute, NotReady: 30 * time.Second}
 type Settings struct {
 	Namespace string // of the revisions' ConfigMaps and of the controller's Lease
 	Times     Times
-	Drain     bool // the controller may evict pods and patch Nodes
+	Drain     *bool // whether the controller may evict pods and patch Nodes; nil: it has not asked
 	// Maintenance are keys of taints and types of conditions, besides the usual ones, with which others announce that they work
 	// on a node.
 	Maintenance []string

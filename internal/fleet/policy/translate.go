@@ -249,6 +249,9 @@ func RecordedInStatus(st *v1alpha1.NodeConfigRolloutStatus) time.Time {
 	for i := range st.Gates {
 		newest = Latest(newest, TimeOf(st.Gates[i].Time))
 	}
+	for i := range st.DrainingNodes {
+		newest = Latest(newest, st.DrainingNodes[i].Since.Time)
+	}
 	return newest
 }
 

@@ -1,0 +1,79 @@
+package policy
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+)
+
+func TestATaintRecordsADrain(t *testing.T) {
+	id := DrainID("5f0c1c3e-0000-4000-8000-000000000001")
+	drain := rollout.Drain{Rollout: id, Revision: 7, Attempt: 2, Since: time.Unix(1_800_000_000, 0).UTC()}
+	handed := drain
+	handed.HandedOver = true
+	for _, want := range []rollout.Drain{drain, handed} {
+		taint := DrainTaint(want)
+		if len(taint.Value) > 63 || strings.ContainsAny(taint.Value, " :/") {
+			t.Errorf("the value %q is invalid", taint.Value)
+		}
+		if got := DrainOf(&corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "other"}, taint}}}); got != want {
+			t.Errorf("read %+v, want %+v", got, want)
+		}
+	}
+	if got := DrainOf(&corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "other"}}}}); got != (rollout.Drain{}) {
+		t.Errorf("a Node without the taint records %+v", got)
+	}
+}
+
+func TestATaintThatCannotBeReadIsOfNoRollout(t *testing.T) {
+	good := DrainTaint(rollout.Drain{Rollout: DrainID("u"), Revision: 1, Attempt: 1, Since: time.Unix(1, 0)})
+	evicts := good
+	evicts.Effect = corev1.TaintEffectNoExecute
+	for name, taint := range map[string]corev1.Taint{
+		"no value": {Key: v1alpha1.TaintDraining, Effect: good.Effect}, "another effect": evicts,
+		"no number": {Key: v1alpha1.TaintDraining, Effect: good.Effect, Value: strings.Replace(good.Value, "1.", "x.", 1)},
+		"too much":  {Key: v1alpha1.TaintDraining, Effect: good.Effect, Value: good.Value + ".x"},
+		"short ID":  {Key: v1alpha1.TaintDraining, Effect: good.Effect, Value: good.Value[:len(good.Value)-1]},
+	} {
+		got := DrainOf(&corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{taint}}})
+		if got.Rollout == "" || got.Rollout == DrainID("u") || got != (rollout.Drain{Rollout: got.Rollout}) {
+			t.Errorf("%s: read %+v", name, got)
+		}
+	}
+}
+
+func TestTheStrategyOfDrains(t *testing.T) {
+	evict := &v1alpha1.DrainOptions{TimeoutSeconds: 60, ReleaseAfter: v1alpha1.ReleaseTrial}
+	for name, tt := range map[string]struct {
+		strategy v1alpha1.RolloutStrategy
+		mode     rollout.DrainMode
+		timeout  time.Duration
+		trial    bool
+		may      *bool
+		invalid  bool
+	}{
+		"none":                  {timeout: 15 * time.Minute},
+		"never":                 {strategy: v1alpha1.RolloutStrategy{Drain: v1alpha1.DrainNever}, timeout: 15 * time.Minute, may: new(false)},
+		"always":                {strategy: v1alpha1.RolloutStrategy{Drain: v1alpha1.DrainAlways}, mode: rollout.DrainAlways, timeout: 15 * time.Minute, may: new(true)},
+		"when blocked":          {strategy: v1alpha1.RolloutStrategy{Drain: v1alpha1.DrainWhenBlocked, DrainOptions: evict}, mode: rollout.DrainWhenBlocked, timeout: time.Minute, trial: true, may: new(true)},
+		"permissions not known": {strategy: v1alpha1.RolloutStrategy{Drain: v1alpha1.DrainAlways}, mode: rollout.DrainAlways, timeout: 15 * time.Minute},
+		"no permissions":        {strategy: v1alpha1.RolloutStrategy{Drain: v1alpha1.DrainAlways}, mode: rollout.DrainAlways, timeout: 15 * time.Minute, may: new(false), invalid: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var p rollout.Policy
+			setDrain(&p, &tt.strategy)
+			if p.Drain != tt.mode || p.DrainTimeout != tt.timeout || p.ReleaseAfterTrial != tt.trial {
+				t.Errorf("the policy is %d, %s, %v", p.Drain, p.DrainTimeout, p.ReleaseAfterTrial)
+			}
+			err := checkDrain(&v1alpha1.NodeConfigRolloutSpec{Strategy: tt.strategy}, Settings{Drain: tt.may})
+			if (err != nil) != tt.invalid || err != nil && !strings.Contains(err.Error(), "kubectl apply -k config/drain") {
+				t.Errorf("the error is %v", err)
+			}
+		})
+	}
+}
