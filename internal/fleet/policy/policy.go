@@ -62,6 +62,10 @@ func Build(in Input) (rollout.Policy, rollout.Progress) {
 		p.Invalid, p.Target = err.Error(), RevisionOf(r.Status.UpdateRevision)
 	}
 	verifyRequests(&p, &r.Status, in.Verifies)
+	p.Trial = DefaultTrial
+	if d := in.Template.Trial.Duration; d != nil {
+		p.Trial = min(*d, MaxTrialLength)
+	}
 	p.LastSucceeded = lastSucceeded(&r.Status, in.Revisions, p.Target)
 	p.Stopped = stopped(&r.Status, in.Revisions, p.Target)
 	return p, ProgressOf(&r.Status)

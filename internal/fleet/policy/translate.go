@@ -96,6 +96,9 @@ func FromSpec(r *v1alpha1.NodeConfigRollout, t Times, now time.Time) (rollout.Po
 		p.Retry = rollout.Retry{Revision: a.Revision, Attempt: a.Attempt, Nodes: a.Nodes}
 	}
 	if err == nil {
+		p.Windows, err = windowsOf(s.Strategy.Windows)
+	}
+	if err == nil {
 		err = CheckAdmission(r)
 	}
 	return p, err

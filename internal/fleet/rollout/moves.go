@@ -207,14 +207,14 @@ func (d *planner) assign() {
 		case s == Pending && n.Observed == n.Generation, s == Failed && n.Ready && d.retries(n),
 			s == Blocked && !d.hasTarget(n) && n.Observed == n.Generation && !d.p.Now.Before(d.nextOffer(n)):
 			candidates = append(candidates, i)
-		case (s >= Assigned && s <= Updated || (s == Blocked || s == Draining) && d.hasTarget(n)) && n.Source.UID != d.p.Target.UID:
+		case (s >= Assigned && s <= Updated || (s == Blocked || s == Draining) && d.hasTarget(n)) && n.Source.UID != d.p.Target.UID && (!d.closed() || n.Active.SHA256 == d.p.Target.SHA256):
 			d.carryObservation(i)
 			d.assignRevision(i, Assign, d.p.Target) // its ConfigMap was created again: an equal payload needs no restart
 		}
 	}
 	room := d.allowed() - (d.assigned - d.counts.Failed - d.refusing)
 	var given []string
-	if len(candidates) > 0 && room > 0 && d.counts.Budget > 0 {
+	if len(candidates) > 0 && room > 0 && d.counts.Budget > 0 && !d.closed() {
 		before := len(d.moves)
 		picked := d.pick(candidates, room)
 		for _, m := range d.moves[before:] {
@@ -228,6 +228,7 @@ func (d *planner) assign() {
 	switch {
 	case len(given) > 0:
 		d.events = append(d.events, NodesAssigned(&d.p, &d.next, given))
+	case d.closed(): // describe says so
 	case d.counts.Blocked > 0 && d.counts.Pending+moving == 0:
 		d.waitReason = d.blocked()
 	case probing:

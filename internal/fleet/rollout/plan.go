@@ -17,7 +17,9 @@ func Plan(p Policy, was Progress, nodes []Node) Result {
 	d.checkStop()          // too many failures stop the revision, and so does a person
 	d.preflight()          // ask all nodes about the target before the first assignment
 	d.advance()            // past steps that are done or approved
+	d.checkWindows()       // may the target be assigned now?
 	d.takeBack()           // assignments that agents have not accepted
+	d.leaveWindow()        // assignments that would restart a node outside of the windows
 	d.goBack()             // roll back nodes from a stopped revision
 	d.join()               // assign a revision to new nodes
 	d.drainRefusing()      // begin to drain nodes that refuse the target
@@ -60,6 +62,8 @@ type planner struct {
 	ask          []int  // nodes to ask about the target
 	asking       bool   // the preflight is not over
 	waitReason   string // why no candidate moves; empty if there is none
+	window       windowState
+	windowWait   bool // no progress before a window opens
 
 	taints      []Taint
 	evict       []int
@@ -175,7 +179,8 @@ func (d *planner) allowed() int {
 
 func (d *planner) checkDeadline() {
 	now := d.p.Now
-	d.next.Waiting = d.stopped() || d.complete || d.pausing() || d.counts.Members == 0
+	d.windowWait = d.awaitsWindow()
+	d.next.Waiting = d.stopped() || d.complete || d.pausing() || d.counts.Members == 0 || d.windowWait
 	begun := slices.ContainsFunc(d.moves, func(m Move) bool { // another offer to a Blocked node is no progress
 		return (m.Kind == Assign || m.Kind == Join) && d.states[m.Node] != Blocked
 	})

@@ -163,6 +163,15 @@ func (w *world) setPolicy(key, value string) error {
 		p.Preflight = map[string]PreflightMode{"off": PreflightOff, "report": PreflightReport, "require": PreflightRequire}[value]
 	case "room":
 		p.PreflightRoom, _ = strconv.Atoi(value)
+	case "windows":
+		p.Windows = nil
+		for _, s := range strings.Split(value, ",") {
+			window, err := parseWindow(s)
+			if err != nil {
+				return err
+			}
+			p.Windows = append(p.Windows, window)
+		}
 	case "deadline":
 		p.ProgressDeadline, _ = time.ParseDuration(value)
 	case "invalid":

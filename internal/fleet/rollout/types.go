@@ -91,6 +91,9 @@ type Policy struct {
 	NodeTimeout             time.Duration // in addition to the length of the trial
 	ProgressDeadline        time.Duration
 
+	Windows []Window      // when the target may be assigned; empty: at any time
+	Trial   time.Duration // how long a trial of the target takes
+
 	MaxFailures            Amount
 	RollbackOnFailure      bool
 	RollbackMaxUnavailable Amount
@@ -343,6 +346,7 @@ type Result struct {
 	Message      string
 	Conditions   []Condition
 	Events       []Event
+	NextWindow   time.Time     // when the target may be assigned again; zero: it may be now, or nobody knows
 	RequeueAfter time.Duration // plan again after this time, even without a change; 0: not needed
 }
 
