@@ -66,6 +66,9 @@ func (v view) lines(width int) []string {
 			}
 		}
 	}
+	if next := describe.NextWindow(st, v.now); next != "" {
+		lines = append(lines, "Window "+next)
+	}
 	if v.wide {
 		lines = append(lines, v.conditions()...)
 	}

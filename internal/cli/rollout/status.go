@@ -139,8 +139,10 @@ func (g goal) reached(r *v1alpha1.NodeConfigRollout) bool {
 		return false
 	}
 	switch r.Status.Phase {
-	case v1alpha1.RolloutPaused, v1alpha1.RolloutAwaitingApproval, v1alpha1.RolloutWaiting:
+	case v1alpha1.RolloutPaused, v1alpha1.RolloutAwaitingApproval:
 		return true
+	case v1alpha1.RolloutWaiting:
+		return r.Status.NextWindowTime == nil // waiting for a window is no pause
 	}
 	return r.Spec.Paused
 }

@@ -12,12 +12,12 @@ func Plan(p Policy, was Progress, nodes []Node) Result {
 	d := &planner{p: p, was: was, next: was, nodes: nodes, states: make([]State, len(nodes)), moved: make([]bool, len(nodes)), domains: map[string]*domain{}}
 	d.startRevision()      // a new target starts with empty progress
 	d.startAttempt()       // a retry lifts a stop; earlier failures no longer count
+	d.checkWindows()       // may the target be assigned now?
 	d.deriveStates()       // the state of each node
 	d.updateObservations() // what the next plans need to know about nodes
 	d.checkStop()          // too many failures stop the revision, and so does a person
 	d.preflight()          // ask all nodes about the target before the first assignment
 	d.advance()            // past steps that are done or approved
-	d.checkWindows()       // may the target be assigned now?
 	d.takeBack()           // assignments that agents have not accepted
 	d.leaveWindow()        // assignments that would restart a node outside of the windows
 	d.goBack()             // roll back nodes from a stopped revision

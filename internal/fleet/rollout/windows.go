@@ -147,6 +147,14 @@ func (w *Window) lastOpening(t time.Time) time.Time {
 // closed reports whether the target may not be assigned now.
 func (d *planner) closed() bool { return d.window.closed }
 
+// inWindow returns a time, or when the next window opens if that is later.
+func (d *planner) inWindow(t time.Time) time.Time {
+	if d.window.next.After(t) {
+		return d.window.next
+	}
+	return t
+}
+
 // leaveWindow takes assignments back from nodes that would restart for them outside of the windows: those that refuse them
 // because of their pods, and those that rejected them because an earlier leader made them. Nodes in progress finish, and a
 // silent agent gets no more than AgentTimeout at any time.
