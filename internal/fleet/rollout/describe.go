@@ -56,6 +56,7 @@ func (d *planner) result() Result {
 		Observations: d.observations, Next: d.next, Moves: d.moves, Ask: d.ask, Taints: d.taints, Evict: d.evict, HandOver: d.handOver, Draining: draining, States: d.states, Counts: d.counts, Failed: d.failed,
 		NodeState: func(i int) NodeState { return d.nodeState(&d.nodes[i]) },
 		Phase:     phase, Message: message, Conditions: d.conditions(phase, message), Events: d.events,
+		Inspect: d.disruption.inspect, ReadBudgets: d.disruption.read,
 		NextWindow: d.nextWindow(), RequeueAfter: d.requeueAfter,
 	}
 }

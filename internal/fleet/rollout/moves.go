@@ -216,13 +216,16 @@ func (d *planner) assign() {
 	var given []string
 	if len(candidates) > 0 && room > 0 && d.counts.Budget > 0 && !d.closed() {
 		before := len(d.moves)
+		d.countDisruptions(2 * min(room, d.counts.Budget))
 		picked := d.pick(candidates, room)
 		for _, m := range d.moves[before:] {
 			if d.states[m.Node] != Blocked { // another offer is not reported
 				given = append(given, d.nodes[m.Node].Name)
 			}
 		}
-		d.makeRoom(min(room, len(candidates)) - picked - d.freeing)
+		if !d.disruption.read {
+			d.makeRoom(min(room, len(candidates)-d.disruption.held) - picked - d.freeing)
+		}
 	}
 	moving := d.counts.Assigned + d.counts.Trial + d.counts.Soaking + d.counts.Draining + len(d.drainsBegun)
 	switch {
@@ -242,6 +245,8 @@ func (d *planner) assign() {
 		d.waitReason = "maxUnavailable is 0: no node moves"
 	case room <= 0:
 		d.waitReason = "the step allows no more nodes"
+	case d.disruption.why != "":
+		d.waitReason = d.disruption.why
 	default:
 		d.waitReason = d.budgetMessage()
 	}
@@ -372,11 +377,14 @@ func (d *planner) pick(candidates []int, room int) int {
 			continue
 		case d.p.MaxDomainsInFlight > 0 && dom.inFlight == 0 && flying >= d.p.MaxDomainsInFlight:
 			continue
+		case !d.mayDisrupt(i):
+			continue
 		}
 		if dom.inFlight == 0 {
 			flying++
 		}
 		d.countMove(n, cost)
+		d.disrupt(n)
 		if d.p.Drain == DrainAlways && d.canGiveUp(n) {
 			d.beginDrain(i)
 		} else {

@@ -62,6 +62,7 @@ type planner struct {
 	ask          []int  // nodes to ask about the target
 	asking       bool   // the preflight is not over
 	waitReason   string // why no candidate moves; empty if there is none
+	disruption   disruption
 	window       windowState
 	windowWait   bool // no progress before a window opens
 

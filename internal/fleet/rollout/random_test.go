@@ -41,6 +41,9 @@ func TestEveryHealthyFleetCompletes(t *testing.T) {
 		if len(w.policy.Windows) > 0 { // at least one that a trial fits in
 			w.policy.Windows = append(w.policy.Windows, Window{repeating{0, time.Hour}, 10 * time.Minute, true})
 		}
+		for budget := range w.disruptable { // each node's pods fit
+			w.disruptable[budget] = max(w.disruptable[budget], 3)
+		}
 		w.target("r1")
 		w.policy.Approval = Approval{Revision: 1, Step: rapid.IntRange(0, 9).Draw(t, "approved")}
 		for pass := 0; ; pass++ {
@@ -98,6 +101,7 @@ func randomWorld(t *rapid.T) *world {
 	p.ReleaseAfterTrial = rapid.Bool().Draw(t, "release after trial")
 	p.Soak = time.Duration(rapid.IntRange(0, 120).Draw(t, "soak")) * time.Second
 	w.randomWindows(t)
+	w.randomBudgets(t)
 	p.Steps = nil
 	for range rapid.IntRange(1, 5).Draw(t, "steps") {
 		switch rapid.IntRange(0, 3).Draw(t, "step") {
@@ -249,7 +253,7 @@ func (w *world) referee(t *rapid.T) int {
 	p := &w.policy
 	p.Now = w.now
 	w.watch()
-	r := Plan(*p, w.progress, w.nodes)
+	r := w.decide()
 	before := w.spent()
 	old := slices.Clone(w.nodes)
 	for _, m := range r.Moves {
@@ -290,6 +294,7 @@ func (w *world) referee(t *rapid.T) int {
 		t.Fatalf("%d healthy nodes go back, %d may", r.Counts.RollingBack, room)
 	}
 	w.keepsWindows(t)
+	w.keepsBudgets(t, r, old)
 	if sum := r.Counts.Pending + r.Counts.Assigned + r.Counts.Trial + r.Counts.Soaking + r.Counts.Updated + r.Counts.Failed + r.Counts.Skipped + r.Counts.Stale + r.Counts.Conflicted + r.Counts.Manual + r.Counts.Blocked + r.Counts.Draining; sum != len(w.nodes) {
 		t.Fatalf("the states of %d nodes add up to %d", len(w.nodes), sum)
 	}

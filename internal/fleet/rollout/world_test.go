@@ -28,6 +28,11 @@ type world struct {
 	requests       map[string]request // preflight requests that were made, by UID
 
 	succeeded []Revision // newest last
+
+	disruptable map[string]int            // by PodDisruptionBudget: how many of its pods may be unready
+	pods        map[string]map[string]int // by node and PodDisruptionBudget: pods with probes
+	inspections int
+	forbidden   bool // pods cannot be read
 }
 
 // agent is the part of a node that no controller sees.
@@ -35,7 +40,8 @@ type agent struct {
 	silent  bool
 	does    map[string]string // how a payload ends here: reject, evict, drain, crash, hang, notready; else well
 	bad     map[string]int64  // attempts by payload
-	adopted time.Time
+	adopted time.Time         // when the kubelet was restarted last for a change
+	started time.Time         // when the kubelet was started last, zero: long ago
 
 	pods    int    // that an eviction ends
 	stays   string // why they cannot be evicted now; empty: they can
@@ -103,7 +109,7 @@ func (w *world) node(name string) *Node {
 // plan lets the rollout decide once, and writes what it decides.
 func (w *world) plan() Result {
 	w.policy.Now = w.now
-	r := Plan(w.policy, w.progress, w.nodes)
+	r := w.decide()
 	w.record(r)
 	w.progress = r.Next
 	w.remember(r)
@@ -228,7 +234,7 @@ func (a *agent) act(n *Node, now time.Time) {
 	switch content := n.Active.SHA256; a.does[content] {
 	case "hang":
 	case "crash":
-		n.Active, n.InTrial = n.LastKnownGood, false
+		n.Active, n.InTrial, a.started = n.LastKnownGood, false, now
 		a.fail(n, now, content, "CrashLooped")
 	default:
 		n.LastKnownGood, n.InTrial = n.Active, false
@@ -239,6 +245,9 @@ func (a *agent) accept(n *Node, now time.Time) {
 	s := n.Source
 	switch ref := (Ref{s.UID, s.SHA256}); {
 	case s.Kind != SourceConfigMap:
+		if n.Active != (Ref{}) {
+			a.started = now
+		}
 		n.Active, n.LastKnownGood, n.InTrial = Ref{}, Ref{}, false
 	case slices.Contains(n.Revoked, s.UID):
 		a.setConfigOK(n, now, "False", "Revoked", "revoked")
@@ -263,9 +272,9 @@ func (a *agent) accept(n *Node, now time.Time) {
 		a.setConfigOK(n, now, "False", "NeedsDrain", "cpu_manager_state")
 		return
 	case n.LastKnownGood.SHA256 == s.SHA256:
-		n.Active, n.LastKnownGood, n.InTrial = ref, ref, false
+		n.Active, n.LastKnownGood, n.InTrial, a.started = ref, ref, false, now
 	default:
-		n.Active, n.InTrial, n.TrialLength, a.adopted = ref, true, trialLength, now
+		n.Active, n.InTrial, n.TrialLength, a.adopted, a.started = ref, true, trialLength, now, now
 		if a.does[s.SHA256] == "notready" {
 			n.Ready, n.WentNotReady = false, now
 		}
