@@ -38,6 +38,8 @@ type Input struct {
 	// Verifies is whether the API server writes the user's name into requests that the status does not record yet. Only the
 	// controller knows.
 	Verifies bool
+	// Permissions are the controller's additional ones; nil if they are not known, as to the CLI.
+	Permissions *Permissions
 }
 
 // Build returns the policy of a rollout, and the progress in its status. If the spec or the template is invalid,
@@ -51,6 +53,9 @@ func Build(in Input) (rollout.Policy, rollout.Progress) {
 	}
 	if err == nil {
 		err = checkDrain(&r.Spec, in.Settings)
+	}
+	if err == nil {
+		p.RespectBudgets, err = respectsBudgets(&r.Spec.Strategy, in.Permissions)
 	}
 	if err == nil {
 		err = in.Template.Err

@@ -154,6 +154,7 @@ func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 		n.Revoked = append(n.Revoked, string(uid))
 	}
 	n.Idle = st.WorkloadPods != nil && *st.WorkloadPods == 0
+	n.Disrupts = disrupts(node, st)
 	n.Active = refOf(st.Active)
 	if l := st.LastKnownGood; l != nil {
 		n.LastKnownGood = refOf(&l.ConfigRevision)

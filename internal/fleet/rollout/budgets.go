@@ -21,6 +21,7 @@ type BudgetPods struct {
 // Budgets are the disruptions that the PodDisruptionBudgets allow, as the caller read them.
 type Budgets struct {
 	Time    time.Time
+	Error   string         // why they could not be read; empty: they were
 	Allowed map[string]int // by namespace/name
 }
 
@@ -103,13 +104,15 @@ func (d *planner) mayDisrupt(i int) bool {
 	if !d.respects(n) {
 		return !d.disruption.read
 	}
-	f, valid := n.Disruptions, d.age(d.p.Budgets.Time) < budgetsValid
+	f, valid := n.Disruptions, d.p.Budgets.Error == "" && d.age(d.p.Budgets.Time) < budgetsValid
 	switch {
+	case d.unreadable():
+		d.hold("cannot read the PodDisruptionBudgets: " + d.p.Budgets.Error)
 	case d.disruption.unread:
 		d.hold("the pods of nodes in flight are not known yet")
 	case f != nil && f.Error != "" && d.age(f.Time) < budgetsValid:
 		d.requeueAt(f.Time.Add(budgetsValid))
-		d.hold(fmt.Sprintf("cannot read the PodDisruptionBudgets of pods on %s: %s", n.Name, f.Error))
+		d.hold(fmt.Sprintf("cannot read the pods of %s: %s", n.Name, f.Error))
 	case f == nil || f.Error != "" || d.age(f.Time) >= podsKept:
 		d.readPods(i)
 		d.hold("the PodDisruptionBudgets are being read")
@@ -153,8 +156,21 @@ func (d *planner) hold(why string) {
 	}
 }
 
+// unreadable reports whether the budgets could not be read a moment ago. They are read again later.
+func (d *planner) unreadable() bool {
+	b := &d.p.Budgets
+	if b.Error == "" || d.age(b.Time) >= budgetsValid {
+		return false
+	}
+	d.requeueAt(b.Time.Add(budgetsValid))
+	return true
+}
+
 // readPods asks the caller to read the budgets and the pods of a node.
 func (d *planner) readPods(i int) {
+	if d.unreadable() {
+		return
+	}
 	d.disruption.read = true
 	if len(d.disruption.inspect) < d.disruption.most {
 		d.disruption.inspect = append(d.disruption.inspect, i)

@@ -58,6 +58,10 @@ func (w *world) decide() Result {
 		if w.inspections++; len(r.Inspect) > maxInspected {
 			panic("it reads the pods of too many nodes")
 		}
+		if w.unserved {
+			w.policy.Budgets = Budgets{Time: w.now, Error: "not served"}
+			continue
+		}
 		w.policy.Budgets = Budgets{Time: w.now, Allowed: map[string]int{}}
 		for budget, most := range w.disruptable {
 			w.policy.Budgets.Allowed[budget] = max(0, most-w.unready(budget))

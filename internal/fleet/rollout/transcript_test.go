@@ -99,7 +99,7 @@ func (w *world) set(cmd, key, value string) error {
 		w.setBudget(key, most)
 		return err
 	case "forbidden":
-		w.forbidden = key == "yes"
+		w.forbidden, w.unserved = key == "pods", key == "budgets"
 	case "gone":
 		p.LastSucceeded.Gone = true
 	case "zone":

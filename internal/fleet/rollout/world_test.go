@@ -33,6 +33,7 @@ type world struct {
 	pods        map[string]map[string]int // by node and PodDisruptionBudget: pods with probes
 	inspections int
 	forbidden   bool // pods cannot be read
+	unserved    bool // nor can PodDisruptionBudgets
 }
 
 // agent is the part of a node that no controller sees.
