@@ -19,8 +19,10 @@ import (
 )
 
 const (
-	// permissionsInterval is the time between two questions about the controller's own permissions.
+	// permissionsInterval is the time between two questions about the controller's own permissions, deniedInterval if one is
+	// missing.
 	permissionsInterval = time.Minute
+	deniedInterval      = 10 * time.Second
 	// readPage and maxPages limit how many pods of one node, and how many PodDisruptionBudgets, are read.
 	readPage = 500
 	maxPages = 20
@@ -50,7 +52,11 @@ func (c *Controller) permissionsFor(ctx context.Context, r *rolloutEntry, o *v1a
 	if asked != nil && !*asked || asked == nil && !c.fleet.disrupts(r) {
 		return &policy.Permissions{}, nil
 	}
-	if now := c.fleet.now(); c.permissions.asked.IsZero() || now.Sub(c.permissions.asked) >= permissionsInterval {
+	interval := permissionsInterval
+	if !c.permissions.ReadPods {
+		interval = deniedInterval
+	}
+	if now := c.fleet.now(); c.permissions.asked.IsZero() || now.Sub(c.permissions.asked) >= interval {
 		may := policy.Permissions{ReadPods: true}
 		for group, resource := range map[string]string{corev1.GroupName: "pods", policyv1.GroupName: "poddisruptionbudgets"} {
 			allowed, err := c.may(ctx, authorizationv1.ResourceAttributes{Verb: "list", Group: group, Resource: resource})
