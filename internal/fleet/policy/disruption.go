@@ -30,6 +30,8 @@ func respectsBudgets(s *v1alpha1.RolloutStrategy, may *Permissions) (bool, error
 	switch {
 	case asked != nil && !*asked, may == nil:
 		return false, nil
+	case asked == nil && s.Drain == v1alpha1.DrainAlways: // the pods are evicted before, within their budgets
+		return false, nil
 	case asked != nil && !may.ReadPods:
 		return false, errors.New("spec.strategy.respectDisruptionBudgets: the controller may not list pods and PodDisruptionBudgets; " +
 			"grant it with kubectl apply -k config/drain (Helm: --set drain.enabled=true), or set the field to false")

@@ -34,6 +34,9 @@ func TestBudgetsAreRespectedWhereTheControllerMay(t *testing.T) {
 		if p.RespectBudgets != tt.want || p.Invalid != tt.err {
 			t.Errorf("asked %v, may %v: %v, invalid %q", tt.asked, tt.may, p.RespectBudgets, p.Invalid)
 		}
+		if got, _ := respectsBudgets(&v1alpha1.RolloutStrategy{RespectDisruptionBudgets: tt.asked, Drain: v1alpha1.DrainAlways}, tt.may); got != (tt.want && tt.asked != nil) {
+			t.Errorf("asked %v, may %v: %v where each node is drained", tt.asked, tt.may, got)
+		}
 	}
 }
 
