@@ -82,6 +82,9 @@ func (w *world) decide() Result {
 
 // randomBudgets gives some worlds PodDisruptionBudgets and pods.
 func (w *world) randomBudgets(t *rapid.T) {
+	if w.policy.Drain == DrainAlways {
+		return // its pods are evicted before
+	}
 	if w.policy.RespectBudgets = rapid.Bool().Draw(t, "respect budgets"); !w.policy.RespectBudgets {
 		return
 	}
@@ -103,7 +106,7 @@ func (w *world) keepsBudgets(t *rapid.T, r Result, old []Node) {
 		return
 	}
 	for _, m := range r.Moves {
-		if n := &old[m.Node]; m.Kind != Assign || n.Source.SHA256 == m.Source.SHA256 && n.Source.Rollout == p.Name {
+		if n := &old[m.Node]; m.Kind != Assign || n.Drain.Rollout != "" || n.Source.SHA256 == m.Source.SHA256 && n.Source.Rollout == p.Name {
 			continue
 		}
 		for budget := range w.pods[w.nodes[m.Node].Name] {

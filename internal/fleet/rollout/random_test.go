@@ -330,6 +330,8 @@ func (w *world) drainsRight(t *rapid.T, r Result) {
 			t.Fatalf("pods of %s are evicted: stopped %v, drain %d, foreign %v", n.Name, stopped, p.Drain, foreign)
 		case evicts[i] && (was.Rollout != p.DrainID || !of || written):
 			t.Fatalf("pods of %s are evicted, and its record is %+v", n.Name, was)
+		case begins && !w.mayAssign():
+			t.Fatalf("the drain of %s begins outside of the windows", n.Name)
 		case begins && p.Drain == DrainWhenBlocked && !n.refuses():
 			t.Fatalf("%s is drained although it does not refuse the revision", n.Name)
 		case was.Rollout != "" && !written && (stopped && !accepted || !of || foreign || p.Drain == DrainNever):
@@ -369,7 +371,7 @@ func (w *world) wrong(m Move, r Result) string {
 		return "the revision is stopped"
 	case p.Paused && m.Kind == Assign:
 		return "the rollout is paused"
-	case m.Kind == Assign && !w.mayAssign() && n.Active.SHA256 != m.Source.SHA256:
+	case m.Kind == Assign && !w.mayAssign() && n.Active.SHA256 != m.Source.SHA256 && (n.Drain.Rollout != p.ID || slices.ContainsFunc(p.Windows, func(w Window) bool { return w.Within })):
 		return "no window is open, or not for long enough"
 	case (m.Kind == TakeBack || m.Kind == GoBack) && !given && (w.mayAssign() || n.Reason != "WouldEvictPods"):
 		return "it does not have the revision"

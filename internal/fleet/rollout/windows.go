@@ -115,6 +115,12 @@ func (p *Policy) openUntil(t, limit time.Time) time.Time {
 	return t
 }
 
+// within reports whether trials must end within the windows. Drains that have begun are then given up at the end of a window; else
+// they are finished.
+func (p *Policy) within() bool {
+	return slices.ContainsFunc(p.Windows, func(w Window) bool { return w.Within })
+}
+
 // open reports whether a window is open.
 func (p *Policy) open(t time.Time) bool {
 	return slices.ContainsFunc(p.Windows, func(w Window) bool { return !w.lastOpening(t).IsZero() })
@@ -189,7 +195,7 @@ func (d *planner) awaitsWindow() bool {
 			d.requeueAt(t)
 		}
 	}
-	return w.closed && !d.pausing() && (c.Pending+c.Blocked > 0 || c.Assigned+c.Trial+c.Soaking == 0)
+	return w.closed && !d.pausing() && (c.Pending+c.Blocked > 0 || c.Assigned+c.Trial+c.Soaking+c.Draining == 0)
 }
 
 // nextWindow returns when the target may be assigned again; zero if it may be now, or if that will not happen.
