@@ -43,6 +43,10 @@ approval: {revision: 1, step: 2}
 		t.Errorf("the next window is %s, want %s; the message is %s", st.NextWindowTime, opens, st.Message)
 	}
 	first := st.UpdateRevision.ConfigMapRef
+	s.until("the node joins in another second than the rollout was created", func() (string, bool) {
+		age := time.Since(r.object().CreationTimestamp.Time)
+		return age.String(), age > time.Second
+	})
 	_, err := s.fleet.Add(t.Context(), 1)
 	s.do(err)
 	r.await(at(1, v1alpha1.RolloutWaiting), updated(1))
