@@ -44,8 +44,8 @@ approval: {revision: 1, step: 2}
 	}
 	first := st.UpdateRevision.ConfigMapRef
 	s.until("the node joins in another second than the rollout was created", func() (string, bool) {
-		age := time.Since(r.object().CreationTimestamp.Time)
-		return age.String(), age > time.Second
+		created := r.object().CreationTimestamp.Time
+		return created.String(), time.Now().After(created.Add(time.Second))
 	})
 	_, err := s.fleet.Add(t.Context(), 1)
 	s.do(err)

@@ -371,7 +371,7 @@ func (w *world) wrong(m Move, r Result) string {
 		return "the revision is stopped"
 	case p.Paused && m.Kind == Assign:
 		return "the rollout is paused"
-	case m.Kind == Assign && !w.mayAssign() && n.Active.SHA256 != m.Source.SHA256 && (n.Drain.Rollout != p.ID || slices.ContainsFunc(p.Windows, func(w Window) bool { return w.Within })):
+	case m.Kind == Assign && !w.mayAssign() && n.Active.SHA256 != m.Source.SHA256 && (n.Drain.Rollout != p.DrainID || slices.ContainsFunc(p.Windows, func(w Window) bool { return w.Within })):
 		return "no window is open, or not for long enough"
 	case (m.Kind == TakeBack || m.Kind == GoBack) && !given && (w.mayAssign() || n.Reason != "WouldEvictPods"):
 		return "it does not have the revision"
