@@ -100,7 +100,7 @@ var external = map[string]string{
 	"internal/fleet/notify":     "github.com/prometheus/client_golang k8s.io/apimachinery",
 	"internal/fleet/query":      "k8s.io/api k8s.io/apimachinery k8s.io/client-go sigs.k8s.io/controller-runtime",
 	"internal/fleet/steer":      "k8s.io/api k8s.io/apimachinery sigs.k8s.io/controller-runtime",
-	"internal/fleet/policy":     "k8s.io/api k8s.io/apimachinery sigs.k8s.io/yaml",
+	"internal/fleet/policy":     "github.com/robfig/cron/v3 k8s.io/api k8s.io/apimachinery sigs.k8s.io/yaml",
 	"internal/kubeadm":          "k8s.io/api k8s.io/apimachinery k8s.io/client-go k8s.io/kube-proxy k8s.io/kubelet k8s.io/utils sigs.k8s.io/controller-runtime sigs.k8s.io/json sigs.k8s.io/yaml",
 	"internal/node/admission":   "k8s.io/api k8s.io/apimachinery k8s.io/component-helpers k8s.io/klog/v2 k8s.io/utils",
 	"internal/node/agent":       "github.com/prometheus/client_golang golang.org/x/net k8s.io/api k8s.io/apimachinery",
@@ -282,6 +282,15 @@ func TestTheDecisionsDependOnTheStandardLibraryOnly(t *testing.T) {
 			if !p.Standard && p.ImportPath != module+dir {
 				t.Errorf("%s depends on %s", dir, p.ImportPath)
 			}
+		}
+	}
+}
+
+// The controller's image has no database of time zones, nor does every machine on which people run the CLI.
+func TestProgramsThatPlanContainTheTimeZones(t *testing.T) {
+	for _, dir := range []string{"cmd/evenkeel-controller", "cmd/kubectl-evenkeel"} {
+		if !slices.ContainsFunc(list(t, "-deps", "./"+dir), func(p pack) bool { return p.ImportPath == "time/tzdata" }) {
+			t.Errorf("%s does not contain time/tzdata", dir)
 		}
 	}
 }

@@ -67,6 +67,9 @@ func (v view) lines(width int) []string {
 		}
 	}
 	lines = append(lines, v.gates()...)
+	if next := describe.NextWindow(st, v.now); next != "" {
+		lines = append(lines, "Window "+next)
+	}
 	if v.wide {
 		lines = append(lines, v.conditions()...)
 	}

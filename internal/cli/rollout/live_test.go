@@ -322,6 +322,18 @@ func TestTheExitCodeOfEachPhase(t *testing.T) {
 	}
 }
 
+func TestWaitingForAWindowIsNoPauseAndIsShown(t *testing.T) {
+	r := moving()
+	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	r.Status.Phase, r.Status.NextWindowTime = v1alpha1.RolloutWaiting, new(metav1.NewTime(now.Add(90*time.Minute)))
+	if code, over := exitCode(r, goal{paused: true}); code != 0 || over {
+		t.Errorf("it is %d, over %v", code, over)
+	}
+	if got := strings.Join(view{rollout: r, now: now}.lines(unlimited), "\n"); !strings.Contains(got, "\nWindow 2030-01-01T13:30:00Z, in 90m") {
+		t.Errorf("the view is\n%s", got)
+	}
+}
+
 func TestACompleteRolloutWithTooManyFailedNodesExitsWithHalted(t *testing.T) {
 	r := moving()
 	r.Status.Phase = v1alpha1.RolloutComplete

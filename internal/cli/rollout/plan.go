@@ -123,7 +123,7 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 		return err
 	}
 	if o.simulate && invalid == nil {
-		v.Simulation = newSimulationView(v.run, model)
+		v.addSimulation(model)
 	}
 	if o.output != "" {
 		return errors.Join(printing.Encode(a.Out, o.output, v), invalid)
@@ -226,6 +226,7 @@ type PlanReport struct {
 	Asked           int                    `json:"asked,omitempty"`     // agents that are asked before the first restart
 	Batches         []batchView            `json:"batches"`
 	DurationSeconds int64                  `json:"durationSeconds"`
+	EndTime         *time.Time             `json:"endTime,omitempty"` // of a rollout with windows
 	TrialSeconds    int64                  `json:"trialSeconds"`
 	DrainSeconds    int64                  `json:"drainSeconds,omitempty"` // how long the drain of a node is assumed to take
 	Approvals       int                    `json:"approvals"`
@@ -237,8 +238,10 @@ type PlanReport struct {
 	Gates           []gateView             `json:"gates,omitempty"`
 	Simulation      *simulationView        `json:"simulation,omitempty"`
 
-	steps []rollout.Step
-	run   rollout.Run // with the failures of the model
+	steps   []rollout.Step
+	limit   time.Duration // of the plan
+	windows bool          // the rollout has windows
+	run     rollout.Run   // with the failures of the model
 }
 
 // gateView is a gate as it is planned.
@@ -282,6 +285,10 @@ func newPlanReport(ctx context.Context, f *query.Fleet, m rollout.Model) (*PlanR
 	for _, g := range f.Policy.Gates {
 		v.Gates = append(v.Gates, gateView{Name: g.Name, Server: g.Server, Query: g.Query, Passes: g.Passes.String(), Always: g.Always})
 	}
+	if v.windows = len(f.Policy.Windows) > 0; v.windows {
+		m.Limit = mostTimeInWindows
+	}
+	v.limit = m.Limit
 	now := rollout.Plan(f.Policy, f.Progress, f.Nodes)
 	v.Phase, v.Message, v.Nodes = now.Phase, now.Message, policy.CountsOf(now.Counts)
 	v.addExcluded(f, now)
@@ -298,6 +305,9 @@ func newPlanReport(ctx context.Context, f *query.Fleet, m rollout.Model) (*PlanR
 	}
 	v.DurationSeconds, v.Approvals = int64(run.End.Sub(run.Start).Seconds()), run.Approvals
 	v.End, v.EndMessage, v.Limited = run.Final.Phase, run.Final.Message, run.Limited
+	if v.windows && !v.Limited {
+		v.EndTime = new(run.End.UTC().Truncate(time.Second))
+	}
 	for _, b := range run.Batches {
 		v.Batches = append(v.Batches, batchOf(f, run, b))
 	}
@@ -309,6 +319,14 @@ func newPlanReport(ctx context.Context, f *query.Fleet, m rollout.Model) (*PlanR
 // preflightNames are the modes of a preflight, as the API names them.
 var preflightNames = map[rollout.PreflightMode]v1alpha1.PreflightMode{
 	rollout.PreflightReport: v1alpha1.PreflightReport, rollout.PreflightRequire: v1alpha1.PreflightRequire,
+}
+
+// addSimulation adds the run with the failures of the model.
+func (v *PlanReport) addSimulation(m rollout.Model) {
+	v.Simulation = newSimulationView(v.run, m)
+	if v.windows {
+		v.Simulation.EndTime = new(v.run.End.UTC().Truncate(time.Second))
+	}
 }
 
 // trialOf returns the duration of a trial: the one in the template or in spec.trial, else the flag's, else the longest that an
@@ -403,9 +421,13 @@ func (v *PlanReport) print(w io.Writer) {
 		v.printBatches(w)
 	}
 	if v.Limited {
-		fmt.Fprintf(w, "The rollout is not complete within %s; increase strategy.maxUnavailable to make it faster.\n", describe.Span(mostTime))
+		fmt.Fprintf(w, "The rollout is not complete within %s; increase strategy.maxUnavailable to make it faster.\n", describe.Span(v.limit))
 	} else if len(v.Batches) > 0 {
-		fmt.Fprintf(w, "If every node is healthy, it ends after about %s: %s. A trial takes %s.\n", longSpan(v.DurationSeconds), v.End, longSpan(v.TrialSeconds))
+		at := ""
+		if v.EndTime != nil {
+			at = ", at " + v.EndTime.Format(time.RFC3339)
+		}
+		fmt.Fprintf(w, "If every node is healthy, it ends after about %s%s: %s. A trial takes %s.\n", longSpan(v.DurationSeconds), at, v.End, longSpan(v.TrialSeconds))
 	}
 	if v.DrainSeconds > 0 {
 		fmt.Fprintf(w, "Nodes are drained; a drain is assumed to take %s (--drain-duration).\n", longSpan(v.DrainSeconds))

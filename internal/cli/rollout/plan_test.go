@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -66,6 +67,54 @@ func TestTheDurationOfATrialComesFromAgents(t *testing.T) {
 	}
 	if got := trialOf(&query.Fleet{}, 0); got != 10*time.Minute {
 		t.Errorf("it is %s, want the default", got)
+	}
+}
+
+func TestPlansWaitForWindowsAndEstimateTheEnd(t *testing.T) {
+	plan := func(nodes int, window string) (*PlanReport, string) {
+		t.Helper()
+		r, err := ParseManifest([]byte(planned + "  trial: {configTrialDuration: 2m}\n  strategy: {windows: [" + window + "], maxUnavailable: 1}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := makeUp(r, nodes, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := planOptions{}.model()
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := newPlanReport(t.Context(), f, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.addSimulation(m)
+		var out bytes.Buffer
+		v.print(&out)
+		v.Simulation.print(&out, false)
+		return v, out.String()
+	}
+	opens := time.Now().UTC().Add(5 * time.Hour).Truncate(time.Minute)
+	schedule := fmt.Sprintf("schedule: \"%d %d * * *\", duration: 5m", opens.Minute(), opens.Hour())
+	end := opens.Add(24*time.Hour + 2*time.Minute + answerTime)
+	v, text := plan(2, "{"+schedule+", finish: Within}") // one node each day: a second trial would not end in the window
+	if v.EndTime == nil || !v.EndTime.Equal(end) || v.Phase != rollout.PhaseWaiting || len(v.Batches) != 2 || !strings.Contains(v.Message, "waiting until "+opens.Format(time.RFC3339)) {
+		t.Errorf("the plan is %+v, want the end %s", v, end)
+	}
+	for _, want := range []string{"it ends after about 29h", ", at " + end.Format(time.RFC3339) + ": Complete. A trial takes 2m.\n", "Result                Complete, after 29h"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the output is %q, want %q", text, want)
+		}
+	}
+	if v, _ = plan(2, "{"+schedule+"}"); !v.EndTime.Equal(opens.Add(2 * (2*time.Minute + answerTime))) {
+		t.Errorf("with finish: Anytime it ends at %s", v.EndTime)
+	}
+	if v, text = plan(400, "{"+schedule+", finish: Within}"); v.EndTime != nil || !strings.Contains(text, "The rollout is not complete within 8784h") {
+		t.Errorf("the plan is %+v:\n%s", v, text)
+	}
+	if _, text = plan(2, "{"+strings.Replace(schedule, "5m", "2m", 1)+", finish: Within}"); !strings.Contains(text, "No node is assigned the revision: Waiting: revision 1: 0 of 2 nodes updated; no window until ") {
+		t.Errorf("the output is %s", text)
 	}
 }
 

@@ -28,6 +28,8 @@ const (
 	drainTime = 2 * time.Minute
 	// mostTime is the longest duration of a plan.
 	mostTime = 30 * 24 * time.Hour
+	// mostTimeInWindows is the longest duration of a plan with maintenance windows: most of that time they are closed.
+	mostTimeInWindows = 366 * 24 * time.Hour
 )
 
 // model returns the behaviour of simulated nodes. The error names the flag.
@@ -100,6 +102,7 @@ type simulationView struct {
 	Phase           string       `json:"phase"` // at the end
 	Message         string       `json:"message"`
 	DurationSeconds int64        `json:"durationSeconds"`
+	EndTime         *time.Time   `json:"endTime,omitempty"` // of a rollout with windows
 	Members         int          `json:"members"`
 	Updated         int          `json:"updated"`
 	Touched         int          `json:"touched"` // nodes that received the revision
@@ -153,7 +156,11 @@ func (v *simulationView) print(w io.Writer, colors bool) {
 	line := func(key, format string, args ...any) {
 		fmt.Fprintf(w, "%-22s"+format+"\n", append([]any{key}, args...)...)
 	}
-	line("Result", "%s, after %s", v.Phase, longSpan(v.DurationSeconds))
+	at := ""
+	if v.EndTime != nil {
+		at = ", at " + v.EndTime.Format(time.RFC3339)
+	}
+	line("Result", "%s, after %s%s", v.Phase, longSpan(v.DurationSeconds), at)
 	if v.Limited {
 		line("", "not complete within that time")
 	}

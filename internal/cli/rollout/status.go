@@ -141,9 +141,9 @@ func (g goal) reached(r *v1alpha1.NodeConfigRollout) bool {
 	switch r.Status.Phase {
 	case v1alpha1.RolloutPaused, v1alpha1.RolloutAwaitingApproval:
 		return true
-	case v1alpha1.RolloutWaiting: // or for something else, such as a gate
+	case v1alpha1.RolloutWaiting: // or for something else, such as a gate or a window
 		steps, err := describe.StepsOf(r)
-		return err == nil && int(r.Status.Step) < len(steps) && steps[r.Status.Step].IsPause()
+		return err == nil && r.Status.NextWindowTime == nil && int(r.Status.Step) < len(steps) && steps[r.Status.Step].IsPause()
 	}
 	return r.Spec.Paused
 }

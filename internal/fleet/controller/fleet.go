@@ -77,6 +77,7 @@ type rolloutEntry struct {
 	reportedError    string            // the last write error that was reported
 	assignedNodes    []string          // nodes that an unfinished batch has assigned so far
 	assignedRevision int64             // the revision of that batch
+	disruptions      disruptions
 }
 
 func newFleet(self string, tick time.Duration) *fleet {

@@ -36,6 +36,7 @@ func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.
 	st.Updated = fmt.Sprintf("%d/%d", c.Updated, c.Members)
 	st.Requests = policy.RequestsOf(&o.Status, p)
 	st.Nodes = policy.CountsOf(*c)
+	st.NextWindowTime = apiTime(result.NextWindow)
 	st.FailedNodes = nil
 	for _, i := range result.Failed[:min(len(result.Failed), v1alpha1.MaxFailedNodes)] {
 		node := result.NodeState(i)
@@ -229,8 +230,8 @@ func changesOf(was, is *v1alpha1.NodeConfigRolloutStatus) (changed, decided bool
 // decisionsOf returns a status without observations.
 func decisionsOf(st *v1alpha1.NodeConfigRolloutStatus) *v1alpha1.NodeConfigRolloutStatus {
 	out := st.DeepCopy()
-	out.Controller = nil // for other programs
-	out.Requests = nil   // for people
+	out.Controller = nil                        // for other programs
+	out.Requests, out.NextWindowTime = nil, nil // for people
 	out.Message, out.Updated, out.Nodes, out.ProgressTime, out.FailedNodes = "", "", v1alpha1.RolloutCounts{}, nil, nil
 	for i := range out.Conditions {
 		out.Conditions[i].Message = ""

@@ -49,8 +49,12 @@ func (c *Controller) step(ctx context.Context, r *rolloutEntry) (next time.Time,
 	} else if err != nil {
 		return time.Time{}, err
 	}
-	result := c.plan(in)
-	if next, err = c.record(ctx, r, in, result); err != nil {
+	result, again := c.planWithBudgets(ctx, r, in)
+	next, err = c.record(ctx, r, in, result)
+	if again {
+		next = c.fleet.now()
+	}
+	if err != nil {
 		return next, err
 	}
 	c.measure(ctx, r, in, result)
@@ -115,6 +119,9 @@ func (c *Controller) policyOf(ctx context.Context, r *rolloutEntry, o *v1alpha1.
 	in := policy.Input{Rollout: o, Settings: c.settings, Revisions: c.fleet.revisionsOf(o.Name)}
 	var err error
 	if in.Template, err = c.template(r, o); err != nil {
+		return rollout.Policy{}, rollout.Progress{}, err
+	}
+	if in.Permissions, err = c.permissionsFor(ctx, r, o); err != nil {
 		return rollout.Policy{}, rollout.Progress{}, err
 	}
 	in.Now, _ = c.fleet.timeOf(r)

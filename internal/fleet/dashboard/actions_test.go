@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -211,6 +212,35 @@ func TestARolloutIsSummedUp(t *testing.T) {
 		if got := toneOf(phase); got != want {
 			t.Errorf("the tone of %q is %s, want %s", phase, got, want)
 		}
+	}
+}
+
+func TestARolloutNamesItsWindowsAndTheNextOne(t *testing.T) {
+	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	r := &v1alpha1.NodeConfigRollout{Spec: v1alpha1.NodeConfigRolloutSpec{AllNodes: true}}
+	if v := viewOf(r, now); v.Window != "" {
+		t.Errorf("without windows it says %q", v.Window)
+	}
+	six := metav1.Duration{Duration: 6 * time.Hour}
+	r.Spec.Strategy.Windows = []v1alpha1.MaintenanceWindow{
+		{Schedule: "0 22 * * 1-5", Duration: six, TimeZone: "Europe/Berlin", Finish: v1alpha1.FinishWithin}, {Schedule: "0 8 * * 6", Duration: six},
+	}
+	r.Status.NextWindowTime = new(metav1.NewTime(now.Add(9 * time.Hour)))
+	var got []string
+	for _, l := range rulesOf(r) {
+		if l.Key == "Window" {
+			got = append(got, l.Text)
+		}
+	}
+	if want := []string{"0 22 * * 1-5 for 6h, Europe/Berlin, trials end within", "0 8 * * 6 for 6h, UTC"}; !slices.Equal(got, want) {
+		t.Errorf("the windows are %q, want %q", got, want)
+	}
+	if v, want := viewOf(r, now), "2030-01-01T21:00:00Z, in 9h"; v.Window != want {
+		t.Errorf("it says %q, want %q", v.Window, want)
+	}
+	r.Spec.Strategy.Windows[1].Schedule = "\x1b[31m"
+	if got := rulesOf(r)[0].Text; !strings.Contains(got, "spec.strategy.windows[1].schedule") || strings.Contains(got, "\x1b") {
+		t.Errorf("an invalid one gives %q", got)
 	}
 }
 

@@ -40,6 +40,7 @@ type rolloutView struct {
 	// Requests say who asked for what, and why.
 	Requests []requestView   `json:"requests,omitempty"`
 	Gates    []describe.Gate `json:"gates,omitempty"`
+	Window   string          `json:"window,omitempty"` // when the next maintenance window opens
 	// RestartCosts says what restarts cost pods, where they do.
 	RestartCosts map[restarts]string `json:"restartCosts,omitempty"`
 	Version      string              `json:"version"` // resource version; the page reads the details again when it changes
@@ -92,6 +93,7 @@ func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 	if u := st.UpdateRevision; u != nil {
 		v.Revision, v.Content = u.Number, printable.Line(u.ConfigMapRef.Name)
 	}
+	v.Window = describe.NextWindow(st, now)
 	if st.StartTime != nil {
 		v.Started = &st.StartTime.Time
 	}
@@ -262,6 +264,9 @@ func rulesOf(r *v1alpha1.NodeConfigRollout) []describe.Line {
 	}
 	if p.Soak > 0 {
 		out = append(out, describe.Line{Key: "Soaking", Text: duration.HumanDuration(p.Soak)})
+	}
+	for _, w := range r.Spec.Strategy.Windows {
+		out = append(out, describe.Line{Key: "Window", Text: describe.WindowWords(w)})
 	}
 	if t := r.Spec.Trial; t != nil {
 		var asked []string

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/version"
 
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -21,13 +22,8 @@ type RestartCost struct {
 	Kubelets     []string `json:"kubelets"` // minor versions on all these nodes, such as 1.34
 }
 
-const (
-	// lastResetting is the last minor version whose kubelet always sets containers with probes not ready at its start. For later
-	// ones only the agent knows the feature gates.
-	lastResetting = 34
-	// mostPods limits what one agent can add to a sum.
-	mostPods = 10_000
-)
+// mostPods limits what one agent can add to a sum.
+const mostPods = 10_000
 
 // RestartCostOf returns the cost of one restart on each node; nil if there is none.
 func RestartCostOf(restarts []query.Restart) *RestartCost {
@@ -37,7 +33,7 @@ func RestartCostOf(restarts []query.Restart) *RestartCost {
 		v, err := version.ParseGeneric(r.Kubelet)
 		known := err == nil && v.Major() == 1
 		switch {
-		case r.PodsUnready == nil && known && v.Minor() <= lastResetting:
+		case r.PodsUnready == nil && known && v.Minor() <= policy.LastResetting:
 			c.UnknownNodes++
 		case r.PodsUnready != nil && *r.PodsUnready > 0:
 			c.PodsUnready += min(*r.PodsUnready, mostPods)

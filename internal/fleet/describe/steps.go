@@ -1,6 +1,7 @@
 package describe
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // StepWords describes a step: 10%, 1 node, or pause 5m.
@@ -24,6 +26,27 @@ func StepWords(s rollout.Step) string {
 		return "pause"
 	}
 	return "pause " + duration.HumanDuration(s.Pause)
+}
+
+// WindowWords describes a maintenance window: 0 22 * * 1-5 for 6h, Europe/Berlin.
+func WindowWords(w v1alpha1.MaintenanceWindow) string {
+	words := fmt.Sprintf("%s for %s, %s", printable.Line(w.Schedule), Span(w.Duration.Duration), cmp.Or(printable.Line(w.TimeZone), "UTC"))
+	if w.Finish == v1alpha1.FinishWithin {
+		words += ", trials end within"
+	}
+	return words
+}
+
+// NextWindow says when the next maintenance window opens; empty if the rollout waits for none.
+func NextWindow(st *v1alpha1.NodeConfigRolloutStatus, now time.Time) string {
+	if st.NextWindowTime == nil {
+		return ""
+	}
+	words := st.NextWindowTime.UTC().Format(time.RFC3339)
+	if left := st.NextWindowTime.Sub(now); left > 0 {
+		words += ", in " + duration.HumanDuration(left)
+	}
+	return words
 }
 
 // StepName names a step within a sentence. It names a pause by the step before it.

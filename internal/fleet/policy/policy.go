@@ -38,6 +38,8 @@ type Input struct {
 	// Verifies is whether the API server writes the user's name into requests that the status does not record yet. Only the
 	// controller knows.
 	Verifies bool
+	// Permissions are the controller's additional ones; nil if they are not known, as to the CLI.
+	Permissions *Permissions
 }
 
 // Build returns the policy of a rollout, and the progress in its status. If the spec or the template is invalid,
@@ -56,6 +58,9 @@ func Build(in Input) (rollout.Policy, rollout.Progress) {
 		err = in.Settings.checkServers(p.Gates)
 	}
 	if err == nil {
+		p.RespectBudgets, err = respectsBudgets(&r.Spec.Strategy, in.Permissions)
+	}
+	if err == nil {
 		err = in.Template.Err
 	}
 	if err == nil {
@@ -65,6 +70,10 @@ func Build(in Input) (rollout.Policy, rollout.Progress) {
 		p.Invalid, p.Target = err.Error(), RevisionOf(r.Status.UpdateRevision)
 	}
 	verifyRequests(&p, &r.Status, in.Verifies)
+	p.Trial = DefaultTrial
+	if d := in.Template.Trial.Duration; d != nil {
+		p.Trial = min(*d, MaxTrialLength)
+	}
 	p.LastSucceeded = lastSucceeded(&r.Status, in.Revisions, p.Target)
 	p.Stopped = stopped(&r.Status, in.Revisions, p.Target)
 	return p, ProgressOf(&r.Status)

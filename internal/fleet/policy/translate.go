@@ -99,6 +99,9 @@ func FromSpec(r *v1alpha1.NodeConfigRollout, t Times, now time.Time) (rollout.Po
 		p.Retry = rollout.Retry{Revision: a.Revision, Attempt: a.Attempt, Nodes: a.Nodes}
 	}
 	if err == nil {
+		p.Windows, err = windowsOf(s.Strategy.Windows)
+	}
+	if err == nil {
 		err = CheckAdmission(r)
 	}
 	return p, err
@@ -154,6 +157,7 @@ func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 		n.Revoked = append(n.Revoked, string(uid))
 	}
 	n.Idle = st.WorkloadPods != nil && *st.WorkloadPods == 0
+	n.Disrupts = disrupts(node, st)
 	n.Active = refOf(st.Active)
 	if l := st.LastKnownGood; l != nil {
 		n.LastKnownGood = refOf(&l.ConfigRevision)

@@ -56,7 +56,9 @@ func (d *planner) result() Result {
 		Observations: d.observations, Next: d.next, Moves: d.moves, Ask: d.ask, Taints: d.taints, Evict: d.evict, HandOver: d.handOver, Draining: draining, States: d.states, Counts: d.counts, Failed: d.failed,
 		Measure:   d.measure,
 		NodeState: func(i int) NodeState { return d.nodeState(&d.nodes[i]) },
-		Phase:     phase, Message: message, Conditions: d.conditions(phase, message), Events: d.events, RequeueAfter: d.requeueAfter,
+		Phase:     phase, Message: message, Conditions: d.conditions(phase, message), Events: d.events,
+		Inspect: d.disruption.inspect, ReadBudgets: d.disruption.read,
+		NextWindow: d.nextWindow(), RequeueAfter: d.requeueAfter,
 	}
 }
 
@@ -88,6 +90,8 @@ func (d *planner) describe() (phase, message string) {
 		return PhaseAwaitingApproval, fmt.Sprintf("%s: %s steps done; waiting for approval: kubectl evenkeel rollout promote %s; %s", revision, d.steps(), d.p.Name, d.summary())
 	case d.pausing():
 		return PhaseWaiting, fmt.Sprintf("%s: %s steps done; waiting until %s; %s", revision, d.steps(), d.next.StepTime.Add(d.p.Steps[d.next.Step].Pause).UTC().Format("15:04:05 MST"), d.summary())
+	case d.windowWait:
+		return PhaseWaiting, fmt.Sprintf("%s: %s; %s", revision, d.summary(), d.windowMessage())
 	case d.stuck:
 		return PhaseStuck, fmt.Sprintf("%s: no progress for %s: %s%s", revision, d.p.ProgressDeadline, d.summary(), d.waitSuffix())
 	}

@@ -45,6 +45,7 @@ const (
 	DrainTimeout     = "DrainTimeout"     // it took too long
 	DrainRefused     = "DrainRefused"     // a pod must not be evicted
 	DrainIgnoredPods = "DrainIgnoredPods" // the node must be empty, and a pod is left alone because of its labels
+	WindowClosed     = "WindowClosed"     // the trial cannot end within the windows any more
 )
 
 // evictionInterval is the time between two eviction passes over a node.
@@ -114,7 +115,7 @@ func (d *planner) beginDrain(i int) {
 
 // drainRefusing begins to drain nodes that refuse the target because of their pods. They keep their places in the step.
 func (d *planner) drainRefusing() {
-	if d.p.Drain == DrainNever || d.stopped() {
+	if d.p.Drain == DrainNever || d.stopped() || d.closed() {
 		return
 	}
 	for i := range d.nodes {
@@ -193,6 +194,8 @@ func (d *planner) drainFails(n *Node) (reason, message string) {
 		r = nil // of an earlier drain
 	}
 	switch {
+	case d.closed() && d.p.within():
+		return WindowClosed, "the drain was given up: a trial cannot end within the maintenance windows any more"
 	case r != nil && r.Refused != "":
 		return DrainRefused, "the node cannot be drained: " + r.Refused
 	case n.refuses() && n.Reason == agentNeedsDrain && n.drained() && len(r.Ignored) > 0:

@@ -207,22 +207,25 @@ func (d *planner) assign() {
 		case s == Pending && n.Observed == n.Generation, s == Failed && n.Ready && d.retries(n),
 			s == Blocked && !d.hasTarget(n) && n.Observed == n.Generation && !d.p.Now.Before(d.nextOffer(n)):
 			candidates = append(candidates, i)
-		case (s >= Assigned && s <= Updated || (s == Blocked || s == Draining) && d.hasTarget(n)) && n.Source.UID != d.p.Target.UID:
+		case (s >= Assigned && s <= Updated || (s == Blocked || s == Draining) && d.hasTarget(n)) && n.Source.UID != d.p.Target.UID && (!d.closed() || n.Active.SHA256 == d.p.Target.SHA256):
 			d.carryObservation(i)
 			d.assignRevision(i, Assign, d.p.Target) // its ConfigMap was created again: an equal payload needs no restart
 		}
 	}
 	room := d.allowed() - (d.assigned - d.counts.Failed - d.refusing)
 	var given []string
-	if len(candidates) > 0 && room > 0 && d.counts.Budget > 0 && !d.held {
+	if len(candidates) > 0 && room > 0 && d.counts.Budget > 0 && !d.held && !d.closed() {
 		before := len(d.moves)
+		d.countDisruptions(2 * min(room, d.counts.Budget))
 		picked := d.pick(candidates, room)
 		for _, m := range d.moves[before:] {
 			if d.states[m.Node] != Blocked { // another offer is not reported
 				given = append(given, d.nodes[m.Node].Name)
 			}
 		}
-		d.makeRoom(min(room, len(candidates)) - picked - d.freeing)
+		if !d.disruption.read {
+			d.makeRoom(min(room, len(candidates)-d.disruption.held) - picked - d.freeing)
+		}
 	}
 	moving := d.counts.Assigned + d.counts.Trial + d.counts.Soaking + d.counts.Draining + len(d.drainsBegun)
 	switch {
@@ -231,6 +234,7 @@ func (d *planner) assign() {
 	case d.held && len(candidates) > 0 && room > 0:
 		d.waitReason = d.gatesWaited()
 		d.waitsForGate = d.waitsForGate || moving == 0
+	case d.closed(): // describe says so
 	case d.counts.Blocked > 0 && d.counts.Pending+moving == 0:
 		d.waitReason = d.blocked()
 	case probing:
@@ -244,6 +248,8 @@ func (d *planner) assign() {
 		d.waitReason = "maxUnavailable is 0: no node moves"
 	case room <= 0:
 		d.waitReason = "the step allows no more nodes"
+	case d.disruption.why != "":
+		d.waitReason = d.disruption.why
 	default:
 		d.waitReason = d.budgetMessage()
 	}
@@ -374,11 +380,14 @@ func (d *planner) pick(candidates []int, room int) int {
 			continue
 		case d.p.MaxDomainsInFlight > 0 && dom.inFlight == 0 && flying >= d.p.MaxDomainsInFlight:
 			continue
+		case !d.mayDisrupt(i):
+			continue
 		}
 		if dom.inFlight == 0 {
 			flying++
 		}
 		d.countMove(n, cost)
+		d.disrupt(n)
 		if d.p.Drain == DrainAlways && d.canGiveUp(n) {
 			d.beginDrain(i)
 		} else {

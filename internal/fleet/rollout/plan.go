@@ -12,6 +12,7 @@ func Plan(p Policy, was Progress, nodes []Node) Result {
 	d := &planner{p: p, was: was, next: was, nodes: nodes, states: make([]State, len(nodes)), moved: make([]bool, len(nodes)), domains: map[string]*domain{}}
 	d.startRevision()      // a new target starts with empty progress
 	d.startAttempt()       // a retry lifts a stop; earlier failures no longer count
+	d.checkWindows()       // may the target be assigned now?
 	d.deriveStates()       // the state of each node
 	d.updateObservations() // what the next plans need to know about nodes
 	d.checkStop()          // too many failures stop the revision, and so does a person
@@ -20,6 +21,7 @@ func Plan(p Policy, was Progress, nodes []Node) Result {
 	d.advance()            // past steps that are done or approved, and whose gates pass
 	d.askGates()           // which metrics are due, and which ones the rollout waits for
 	d.takeBack()           // assignments that agents have not accepted
+	d.leaveWindow()        // assignments that would restart a node outside of the windows
 	d.goBack()             // roll back nodes from a stopped revision
 	d.join()               // assign a revision to new nodes
 	d.drainRefusing()      // begin to drain nodes that refuse the target
@@ -62,6 +64,9 @@ type planner struct {
 	ask          []int  // nodes to ask about the target
 	asking       bool   // the preflight is not over
 	waitReason   string // why no candidate moves; empty if there is none
+	disruption   disruption
+	window       windowState
+	windowWait   bool // no progress before a window opens
 
 	taints       []Taint
 	evict        []int
@@ -192,7 +197,8 @@ func (d *planner) allowed() int {
 
 func (d *planner) checkDeadline() {
 	now := d.p.Now
-	d.next.Waiting = d.stopped() || d.complete || d.pausing() || d.waitsForGate || d.counts.Members == 0
+	d.windowWait = d.awaitsWindow()
+	d.next.Waiting = d.stopped() || d.complete || d.pausing() || d.waitsForGate || d.counts.Members == 0 || d.windowWait
 	begun := slices.ContainsFunc(d.moves, func(m Move) bool { // another offer to a Blocked node is no progress
 		return (m.Kind == Assign || m.Kind == Join) && d.states[m.Node] != Blocked
 	})

@@ -39,6 +39,12 @@ func TestEveryHealthyFleetCompletes(t *testing.T) {
 		if a := w.policy.MaxUnavailablePerDomain; a != nil {
 			a.Value = max(1, a.Value)
 		}
+		if len(w.policy.Windows) > 0 { // at least one that a trial fits in
+			w.policy.Windows = append(w.policy.Windows, Window{repeating{0, time.Hour}, 10 * time.Minute, true})
+		}
+		for budget := range w.disruptable { // each node's pods fit
+			w.disruptable[budget] = max(w.disruptable[budget], 3)
+		}
 		w.target("r1")
 		w.policy.Approval = Approval{Revision: 1, Step: rapid.IntRange(0, 9).Draw(t, "approved")}
 		for pass := 0; ; pass++ {
@@ -50,7 +56,7 @@ func TestEveryHealthyFleetCompletes(t *testing.T) {
 			if r.Phase == PhaseAwaitingApproval {
 				w.policy.Approval.Step = r.Next.Step
 			}
-			if pass == 5000 {
+			if pass == 5000*(1+5*len(w.policy.Windows)) {
 				t.Fatalf("it does not complete: %s: %s", r.Phase, r.Message)
 			}
 			if r.Next.Halt != nil {
@@ -95,6 +101,8 @@ func randomWorld(t *rapid.T) *world {
 	p.DrainTimeout = time.Duration(rapid.IntRange(10, 300).Draw(t, "drain timeout")) * time.Second
 	p.ReleaseAfterTrial = rapid.Bool().Draw(t, "release after trial")
 	p.Soak = time.Duration(rapid.IntRange(0, 120).Draw(t, "soak")) * time.Second
+	w.randomWindows(t)
+	w.randomBudgets(t)
 	p.Steps = nil
 	for range rapid.IntRange(1, 5).Draw(t, "steps") {
 		switch rapid.IntRange(0, 3).Draw(t, "step") {
@@ -257,7 +265,7 @@ func (w *world) referee(t *rapid.T) int {
 	if !p.Paused && !p.Frozen {
 		w.answers, w.answered = append(w.answers, w.answered...), nil
 	}
-	r := Plan(*p, w.progress, w.nodes)
+	r := w.decide()
 	w.judgeGates(t, w.progress, r)
 	before := w.spent()
 	old := slices.Clone(w.nodes)
@@ -298,6 +306,8 @@ func (w *world) referee(t *rapid.T) int {
 	if room := max(1, p.RollbackMaxUnavailable.roundDown(r.Counts.Members)); slices.ContainsFunc(r.Moves, func(m Move) bool { return m.Kind == GoBack && w.isHealthy(&old[m.Node]) }) && r.Counts.RollingBack > room {
 		t.Fatalf("%d healthy nodes go back, %d may", r.Counts.RollingBack, room)
 	}
+	w.keepsWindows(t)
+	w.keepsBudgets(t, r, old)
 	if sum := r.Counts.Pending + r.Counts.Assigned + r.Counts.Trial + r.Counts.Soaking + r.Counts.Updated + r.Counts.Failed + r.Counts.Skipped + r.Counts.Stale + r.Counts.Conflicted + r.Counts.Manual + r.Counts.Blocked + r.Counts.Draining; sum != len(w.nodes) {
 		t.Fatalf("the states of %d nodes add up to %d", len(w.nodes), sum)
 	}
@@ -333,6 +343,8 @@ func (w *world) drainsRight(t *rapid.T, r Result) {
 			t.Fatalf("pods of %s are evicted: stopped %v, drain %d, foreign %v", n.Name, stopped, p.Drain, foreign)
 		case evicts[i] && (was.Rollout != p.DrainID || !of || written):
 			t.Fatalf("pods of %s are evicted, and its record is %+v", n.Name, was)
+		case begins && !w.mayAssign():
+			t.Fatalf("the drain of %s begins outside of the windows", n.Name)
 		case begins && p.Drain == DrainWhenBlocked && !n.refuses():
 			t.Fatalf("%s is drained although it does not refuse the revision", n.Name)
 		case was.Rollout != "" && !written && (stopped && !accepted || !of || foreign || p.Drain == DrainNever):
@@ -372,7 +384,9 @@ func (w *world) wrong(m Move, r Result) string {
 		return "the revision is stopped"
 	case p.Paused && m.Kind == Assign:
 		return "the rollout is paused"
-	case (m.Kind == TakeBack || m.Kind == GoBack) && !given:
+	case m.Kind == Assign && !w.mayAssign() && n.Active.SHA256 != m.Source.SHA256 && (n.Drain.Rollout != p.DrainID || slices.ContainsFunc(p.Windows, func(w Window) bool { return w.Within })):
+		return "no window is open, or not for long enough"
+	case (m.Kind == TakeBack || m.Kind == GoBack) && !given && (w.mayAssign() || n.Reason != "WouldEvictPods"):
 		return "it does not have the revision"
 	case m.Kind == TakeBack && n.Observed == n.Generation && n.Reason != "WouldEvictPods" && !(n.Source.Attempt < r.Next.Attempt && n.Drain.Rollout == p.DrainID):
 		return "it has adopted it"

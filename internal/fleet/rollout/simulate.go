@@ -268,8 +268,9 @@ func (s *simulation) advance(wake time.Duration) bool {
 	return true
 }
 
-// addSample takes a sample if something has changed since the last one, and reports whether it has.
-func (s *simulation) addSample(r Result) bool {
+// addSample takes a sample if something has changed since the last one, and reports whether more than the phase has: the phase
+// changes whenever a window opens or closes.
+func (s *simulation) addSample(r Result) (changed bool) {
 	sample := Sample{At: s.policy.Now, Phase: r.Phase, Step: r.Next.Step, Counts: r.Counts}
 	if s.run.Stopped == nil && r.Next.Halt != nil {
 		stopped := sample
@@ -278,16 +279,17 @@ func (s *simulation) addSample(r Result) bool {
 	all := &s.run.Samples
 	if len(*all) > 0 {
 		last := &(*all)[len(*all)-1]
+		changed = last.Step != sample.Step || last.Counts != sample.Counts
 		if last.Phase == sample.Phase && last.Step == sample.Step && last.Counts == sample.Counts {
 			return false
 		}
 		if last.At.Equal(sample.At) {
 			*last = sample
-			return true
+			return changed
 		}
 	}
 	*all = append(*all, sample)
-	return true
+	return changed || len(*all) == 1
 }
 
 // move makes the moves of a plan.

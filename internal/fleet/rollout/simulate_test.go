@@ -114,6 +114,15 @@ func TestSimulatedRolloutsFollowTheirNodes(t *testing.T) {
 			"0s step 0 Assign 1", "12m10s step 2 Assign 2", "24m20s step 2 Assign 1", "27m15s step 2 TakeBack 1", "28m15s step 2 Assign 1",
 			"28m25s Progressing: 4 touched, 2 updated, 0 failed, 0 stale",
 		}},
+		{"windows", 3, func(p *Policy) { p.Windows = []Window{{daily{4 * time.Hour}, 15 * time.Minute, false}} }, nil, []string{ // it is 03:00
+			"1h0m0s step 0 Assign 1", "1h10m5s step 2 Assign 1", "25h0m0s step 2 Assign 1", "25h10m5s Complete: 3 touched, 3 updated, 0 failed, 0 stale",
+		}},
+		{"windows that trials end in", 2, func(p *Policy) {
+			p.Trial, p.Windows = 10*time.Minute, []Window{{daily{4 * time.Hour}, 15 * time.Minute, true}}
+		}, nil, []string{"1h0m0s step 0 Assign 1", "25h0m0s step 2 Assign 1", "25h10m5s Complete: 2 touched, 2 updated, 0 failed, 0 stale"}},
+		{"a window that is too short", 2, func(p *Policy) {
+			p.Trial, p.Windows = 10*time.Minute, []Window{{daily{4 * time.Hour}, 10 * time.Minute, true}}
+		}, func(m *Model) { m.Limit = 24 * time.Hour }, []string{"0s Waiting: 0 touched, 0 updated, 0 failed, 0 stale"}},
 		{"paused", 10, func(p *Policy) { p.Paused = true }, nil, []string{"0s Paused: 0 touched, 0 updated, 0 failed, 0 stale"}},
 		{"cut short", 20, nil, func(m *Model) { m.Limit = 15 * time.Minute }, []string{
 			"0s step 0 Assign 1", "10m5s step 1 Assign 1", "10m10s Progressing: 2 touched, 1 updated, 0 failed, 0 stale",

@@ -120,9 +120,12 @@ func (d *planner) nodeState(n *Node) NodeState {
 		return NodeState{State: Pending, Message: "the revision is stopped"}
 	}
 	if d.wasBlocked(n) {
-		again := d.nextOffer(n)
+		again := d.inWindow(d.nextOffer(n))
 		d.requeueAt(again)
 		return NodeState{Blocked, n.Observation.Reason, fmt.Sprintf("%s; the revision is offered again in its turn, not before %s", n.Observation.Message, again.UTC().Format(time.RFC3339))}
+	}
+	if d.closed() {
+		return NodeState{State: Pending, Message: "waiting for a maintenance window"}
 	}
 	return NodeState{State: Pending, Message: "waiting for its turn"}
 }

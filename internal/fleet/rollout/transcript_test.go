@@ -104,6 +104,12 @@ func (w *world) set(cmd, key, value string) error {
 		if key != "all" {
 			p.Retry.Nodes = strings.Split(key, "+")
 		}
+	case "budget": // how many pods of it may be unready
+		most, err := strconv.Atoi(value)
+		w.setBudget(key, most)
+		return err
+	case "forbidden":
+		w.forbidden, w.unserved = key == "pods", key == "budgets"
 	case "gone":
 		p.LastSucceeded.Gone = true
 	case "zone":
@@ -173,6 +179,17 @@ func (w *world) setPolicy(key, value string) error {
 		p.Preflight = map[string]PreflightMode{"off": PreflightOff, "report": PreflightReport, "require": PreflightRequire}[value]
 	case "room":
 		p.PreflightRoom, _ = strconv.Atoi(value)
+	case "respect-budgets":
+		p.RespectBudgets = value == "true"
+	case "windows":
+		p.Windows = nil
+		for _, s := range strings.Split(value, ",") {
+			window, err := parseWindow(s)
+			if err != nil {
+				return err
+			}
+			p.Windows = append(p.Windows, window)
+		}
 	case "deadline":
 		p.ProgressDeadline, _ = time.ParseDuration(value)
 	case "invalid":
@@ -215,6 +232,11 @@ func (w *world) setNode(name, value string) error {
 		n.Preflight.Able = verb == "new"
 	case "down", "up":
 		w.setNotReady(n, verb == "down")
+	case "pods": // as web:2
+		budget, pods, _ := strings.Cut(content, ":")
+		number, err := strconv.Atoi(pods)
+		w.setPods(name, budget, number)
+		return err
 	case "canary":
 		n.Canary = true
 	case "idle", "busy":

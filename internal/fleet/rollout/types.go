@@ -91,6 +91,12 @@ type Policy struct {
 	NodeTimeout             time.Duration // in addition to the length of the trial
 	ProgressDeadline        time.Duration
 
+	RespectBudgets bool // a restart that makes pods unready is a disruption
+	Budgets        Budgets
+
+	Windows []Window      // when the target may be assigned; empty: at any time
+	Trial   time.Duration // how long a trial of the target takes
+
 	MaxFailures            Amount
 	RollbackOnFailure      bool
 	RollbackMaxUnavailable Amount
@@ -159,6 +165,7 @@ type Node struct {
 	Drain            Drain
 	DrainReport      *DrainReport // of the last eviction pass; nil: none is known
 	Preflight        Preflight
+	Disruptions      *Disruptions // nil: not known
 
 	// Of its NodeConfig.
 	HasConfig   bool
@@ -173,6 +180,7 @@ type Node struct {
 	Active        Ref
 	LastKnownGood Ref
 	Idle          bool // had no workload pods at the agent's last write, which may be long ago; false if unknown
+	Disrupts      bool // a restart of its kubelet makes pods unready
 	InTrial       bool
 	TrialLength   time.Duration
 	OK            string // status of ConfigOK: True, False, Unknown or empty
@@ -352,6 +360,9 @@ type Result struct {
 	Conditions   []Condition
 	Events       []Event
 	Measure      []string      // gates to evaluate now; the caller plans again with their Measurements
+	Inspect      []int         // indexes of nodes whose Disruptions are to be read, with the Budgets; then the rollout is planned again
+	ReadBudgets  bool          // the Budgets are to be read; then the rollout is planned again
+	NextWindow   time.Time     // when the target may be assigned again; zero: it may be now, or nobody knows
 	RequeueAfter time.Duration // plan again after this time, even without a change; 0: not needed
 }
 

@@ -27,9 +27,14 @@ type world struct {
 
 	succeeded []Revision // newest last
 
-	metrics  map[string]Measurement // by gate: what its query returns; none: its server does not answer
-	answered []answer               // that the rollout gets with its next plan
-	answers  []answer               // that it got, oldest first
+	metrics     map[string]Measurement    // by gate: what its query returns; none: its server does not answer
+	answered    []answer                  // that the rollout gets with its next plan
+	answers     []answer                  // that it got, oldest first
+	disruptable map[string]int            // by PodDisruptionBudget: how many of its pods may be unready
+	pods        map[string]map[string]int // by node and PodDisruptionBudget: pods with probes
+	inspections int
+	forbidden   bool // pods cannot be read
+	unserved    bool // nor can PodDisruptionBudgets
 }
 
 // agent is the part of a node that no controller sees.
@@ -37,7 +42,8 @@ type agent struct {
 	silent  bool
 	does    map[string]string // how a payload ends here: reject, evict, drain, crash, hang, notready; else well
 	bad     map[string]int64  // attempts by payload
-	adopted time.Time
+	adopted time.Time         // when the kubelet was restarted last for a change
+	started time.Time         // when the kubelet was started last, zero: long ago
 
 	pods    int    // that an eviction ends
 	stays   string // why they cannot be evicted now; empty: they can
@@ -60,8 +66,8 @@ func newWorld() *world {
 	w.policy = Policy{
 		Claim: Claim{Name: "workers", Created: epoch}, UID: "workers", DrainID: "id-of-workers", DrainTimeout: 5 * time.Minute, PreflightRoom: MaxUnanswered,
 		MaxUnavailable: Amount{10, true}, MaxFailures: Amount{Value: 1}, RollbackMaxUnavailable: Amount{25, true},
-		Steps:       []Step{{Nodes: Amount{Value: 1}}, {Nodes: Amount{10, true}}, {Nodes: Amount{100, true}}},
-		NodeTimeout: 15 * time.Minute, ProgressDeadline: time.Hour, AgentTimeout: time.Minute, NotReadyGrace: 30 * time.Second,
+		Steps: []Step{{Nodes: Amount{Value: 1}}, {Nodes: Amount{10, true}}, {Nodes: Amount{100, true}}},
+		Trial: trialLength, NodeTimeout: 15 * time.Minute, ProgressDeadline: time.Hour, AgentTimeout: time.Minute, NotReadyGrace: 30 * time.Second,
 	}
 	return w
 }
@@ -107,7 +113,7 @@ func (w *world) node(name string) *Node {
 // plan lets the rollout decide once, and writes what it decides.
 func (w *world) plan() Result {
 	w.policy.Now = w.now
-	r := Plan(w.policy, w.progress, w.nodes)
+	r := w.decide()
 	w.record(r)
 	w.progress = r.Next
 	w.remember(r)
@@ -262,7 +268,7 @@ func (a *agent) act(n *Node, now time.Time) {
 	switch content := n.Active.SHA256; a.does[content] {
 	case "hang":
 	case "crash":
-		n.Active, n.InTrial = n.LastKnownGood, false
+		n.Active, n.InTrial, a.started = n.LastKnownGood, false, now
 		a.fail(n, now, content, "CrashLooped")
 	default:
 		n.LastKnownGood, n.InTrial = n.Active, false
@@ -273,6 +279,9 @@ func (a *agent) accept(n *Node, now time.Time) {
 	s := n.Source
 	switch ref := (Ref{s.UID, s.SHA256}); {
 	case s.Kind != SourceConfigMap:
+		if n.Active != (Ref{}) {
+			a.started = now
+		}
 		n.Active, n.LastKnownGood, n.InTrial = Ref{}, Ref{}, false
 	case slices.Contains(n.Revoked, s.UID):
 		a.setConfigOK(n, now, "False", "Revoked", "revoked")
@@ -297,9 +306,9 @@ func (a *agent) accept(n *Node, now time.Time) {
 		a.setConfigOK(n, now, "False", "NeedsDrain", "cpu_manager_state")
 		return
 	case n.LastKnownGood.SHA256 == s.SHA256:
-		n.Active, n.LastKnownGood, n.InTrial = ref, ref, false
+		n.Active, n.LastKnownGood, n.InTrial, a.started = ref, ref, false, now
 	default:
-		n.Active, n.InTrial, n.TrialLength, a.adopted = ref, true, trialLength, now
+		n.Active, n.InTrial, n.TrialLength, a.adopted, a.started = ref, true, trialLength, now, now
 		if a.does[s.SHA256] == "notready" {
 			n.Ready, n.WentNotReady = false, now
 		}

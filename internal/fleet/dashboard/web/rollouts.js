@@ -118,6 +118,7 @@ export class Rollouts {
       h("dl", { class: "facts" },
         r.budget && [h("dt", {}, "Unavailable"), h("dd", {}, `${r.budget.used} of ${r.budget.of} allowed`, this.meter(r.budget))],
         r.asked && [h("dt", {}, "Asked"), h("dd", {}, r.asked[0])],
+        r.window && [h("dt", {}, "Next window"), h("dd", {}, r.window)],
         h("dt", {}, "Failed"), h("dd", {}, `${r.failures.n} (stops at ${r.failures.most})`)),
       r.asked?.length > 1 && h("ul", { class: "failures", "aria-label": "Answers of the preflight" }, r.asked.slice(1).map((line) => h("li", {}, line))),
       r.failures.nodes && h("ul", { class: "failures", "aria-label": "Failed nodes" }, r.failures.nodes.map((f) =>

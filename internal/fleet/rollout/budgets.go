@@ -1,0 +1,178 @@
+package rollout
+
+import (
+	"fmt"
+	"time"
+)
+
+// Disruptions is what a restart of a node's kubelet disrupts, as the caller read it.
+type Disruptions struct {
+	Time  time.Time
+	Error string       // why it could not be read; empty: it was
+	Pods  []BudgetPods // that the restart makes unready
+}
+
+// BudgetPods is a number of pods that a PodDisruptionBudget selects.
+type BudgetPods struct {
+	Budget string // namespace/name
+	Pods   int
+}
+
+// Budgets are the disruptions that the PodDisruptionBudgets allow, as the caller read them.
+type Budgets struct {
+	Time    time.Time
+	Error   string         // why they could not be read; empty: they were
+	Allowed map[string]int // by namespace/name
+}
+
+const (
+	// budgetsValid is how long a node is assigned the target on the grounds of what was read.
+	budgetsValid = 5 * time.Second
+	// showsInBudgets is the time after which a restart of a kubelet shows in the numbers of the budgets.
+	showsInBudgets = 30 * time.Second
+	// podsKept is how long a node is passed over because of the pods that were read there.
+	podsKept = 10 * time.Minute
+	// maxInspected limits how many nodes one plan asks about.
+	maxInspected = 20
+)
+
+// disruption is the state of the PodDisruptionBudgets in one call of Plan.
+type disruption struct {
+	most     int            // length of inspect
+	inspect  []int          // nodes whose pods are to be read
+	read     bool           // the budgets are to be read
+	disrupts map[string]int // pods of nodes in flight and of those that this plan assigns, by budget
+	unread   bool           // the pods of nodes in flight are not known
+	held     int            // candidates that wait
+	why      string         // why the first of them waits
+}
+
+// respects reports whether a restart of a node's kubelet is a disruption that the PodDisruptionBudgets must allow.
+func (d *planner) respects(n *Node) bool { return d.p.RespectBudgets && n.Disrupts }
+
+// countDisruptions counts the pods of nodes in flight as disrupted, even if they are Ready: each of these nodes may restart its
+// kubelet at any moment, also to roll back. So does a node that may have restarted just now, without a trial because it has
+// proven the target before. most limits how many nodes the plan asks about.
+func (d *planner) countDisruptions(most int) {
+	d.disruption = disruption{most: min(most, maxInspected), disrupts: map[string]int{}}
+	if !d.p.RespectBudgets {
+		return
+	}
+	for i := range d.nodes {
+		n, s := &d.nodes[i], d.states[i]
+		switch f := n.Disruptions; {
+		case !n.Disrupts || !d.moved[i] && !d.mayBeDown(n, s):
+		case f == nil || f.Error != "":
+			d.disruption.unread = true
+			if f == nil || d.age(f.Time) >= budgetsValid {
+				d.readPods(i)
+			} else {
+				d.requeueAt(f.Time.Add(budgetsValid))
+			}
+		default:
+			d.disrupt(n)
+		}
+	}
+}
+
+// mayBeDown reports whether pods of a node may be unready because of the target, and not yet in the numbers of the budgets.
+func (d *planner) mayBeDown(n *Node, s State) bool {
+	if d.assignedTarget(n) && s != Conflicted && s != Manual && d.age(n.Source.AssignedAt) < d.p.AgentTimeout+showsInBudgets {
+		d.requeueAt(n.Source.AssignedAt.Add(d.p.AgentTimeout + showsInBudgets))
+		return true
+	}
+	return s != Soaking && d.countsInFlight(n, s)
+}
+
+// disrupt counts the pods of a node as disrupted.
+func (d *planner) disrupt(n *Node) {
+	if !d.respects(n) {
+		return
+	}
+	for _, b := range n.Disruptions.Pods {
+		d.disruption.disrupts[b.Budget] += b.Pods
+	}
+}
+
+// age returns the time since something was read.
+func (d *planner) age(t time.Time) time.Duration { return d.p.Now.Sub(t) }
+
+// mayDisrupt reports whether the PodDisruptionBudgets allow a restart of a candidate's kubelet. If that is not known, the
+// caller is to read them, and the plan assigns no other node, to keep the order.
+func (d *planner) mayDisrupt(i int) bool {
+	n := &d.nodes[i]
+	if !d.respects(n) {
+		return !d.disruption.read
+	}
+	f, valid := n.Disruptions, d.p.Budgets.Error == "" && d.age(d.p.Budgets.Time) < budgetsValid
+	switch {
+	case d.unreadable():
+		d.hold("cannot read the PodDisruptionBudgets: " + d.p.Budgets.Error)
+	case d.disruption.unread:
+		d.hold("the pods of nodes in flight are not known yet")
+	case f != nil && f.Error != "" && d.age(f.Time) < budgetsValid:
+		d.requeueAt(f.Time.Add(budgetsValid))
+		d.hold(fmt.Sprintf("cannot read the pods of %s: %s", n.Name, f.Error))
+	case f == nil || f.Error != "" || d.age(f.Time) >= podsKept:
+		d.readPods(i)
+		d.hold("the PodDisruptionBudgets are being read")
+	case !valid:
+		d.disruption.read = true
+		d.hold("the PodDisruptionBudgets are being read")
+	case d.exceeded(n) != "":
+		d.requeueAt(d.p.Budgets.Time.Add(budgetsValid))
+		d.hold(d.exceeded(n))
+	case d.age(f.Time) >= budgetsValid:
+		d.readPods(i)
+		d.hold("the PodDisruptionBudgets are being read")
+	default:
+		return !d.disruption.read
+	}
+	return false
+}
+
+// exceeded says which PodDisruptionBudget does not allow a restart of a node's kubelet; empty if all do.
+func (d *planner) exceeded(n *Node) string {
+	for _, b := range n.Disruptions.Pods {
+		allowed, exists := d.p.Budgets.Allowed[b.Budget]
+		taken := d.disruption.disrupts[b.Budget]
+		if !exists || b.Pods <= allowed-taken {
+			continue
+		}
+		flying := ""
+		if taken > 0 {
+			flying = fmt.Sprintf(" (%d taken by nodes in flight)", taken)
+		}
+		return fmt.Sprintf("PodDisruptionBudget %s allows %s%s, and a restart of the kubelet on %s disrupts %s: wait, add replicas, or set spec.strategy.respectDisruptionBudgets: false",
+			b.Budget, plural(allowed, "disruption"), flying, n.Name, plural(b.Pods, "pod"))
+	}
+	return ""
+}
+
+// hold notes that a candidate waits for PodDisruptionBudgets.
+func (d *planner) hold(why string) {
+	if d.disruption.held++; d.disruption.why == "" {
+		d.disruption.why = why
+	}
+}
+
+// unreadable reports whether the budgets could not be read a moment ago. They are read again later.
+func (d *planner) unreadable() bool {
+	b := &d.p.Budgets
+	if b.Error == "" || d.age(b.Time) >= budgetsValid {
+		return false
+	}
+	d.requeueAt(b.Time.Add(budgetsValid))
+	return true
+}
+
+// readPods asks the caller to read the budgets and the pods of a node.
+func (d *planner) readPods(i int) {
+	if d.unreadable() {
+		return
+	}
+	d.disruption.read = true
+	if len(d.disruption.inspect) < d.disruption.most {
+		d.disruption.inspect = append(d.disruption.inspect, i)
+	}
+}

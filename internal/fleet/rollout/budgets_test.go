@@ -1,0 +1,180 @@
+package rollout
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// unreadyFor is how long a start of the kubelet makes pods unready.
+const unreadyFor = 20 * time.Second
+
+// setBudget creates a PodDisruptionBudget.
+func (w *world) setBudget(name string, most int) {
+	if w.disruptable == nil {
+		w.disruptable = map[string]int{}
+	}
+	w.disruptable[name] = most
+}
+
+// setPods puts pods with probes on a node.
+func (w *world) setPods(node, budget string, pods int) {
+	if w.pods == nil {
+		w.pods = map[string]map[string]int{}
+	}
+	if w.pods[node] == nil {
+		w.pods[node] = map[string]int{}
+	}
+	w.pods[node][budget] = pods
+	w.node(node).Disrupts = true
+}
+
+// unready counts the pods of a PodDisruptionBudget that are not Ready now: on nodes that are NotReady, or whose kubelet has just
+// been started.
+func (w *world) unready(budget string) (n int) {
+	for i := range w.nodes {
+		if w.podsUnready(&w.nodes[i]) {
+			n += w.pods[w.nodes[i].Name][budget]
+		}
+	}
+	return n
+}
+
+func (w *world) podsUnready(n *Node) bool {
+	a := w.agents[n.Name]
+	return !n.Ready || !a.started.IsZero() && w.now.Before(a.started.Add(unreadyFor))
+}
+
+// decide plans, and reads what the plan asks for until it asks for nothing more.
+func (w *world) decide() Result {
+	for {
+		r := Plan(w.policy, w.progress, w.nodes)
+		if !r.ReadBudgets {
+			return r
+		}
+		if w.inspections++; len(r.Inspect) > maxInspected {
+			panic("it reads the pods of too many nodes")
+		}
+		if w.unserved {
+			w.policy.Budgets = Budgets{Time: w.now, Error: "not served"}
+			continue
+		}
+		w.policy.Budgets = Budgets{Time: w.now, Allowed: map[string]int{}}
+		for budget, most := range w.disruptable {
+			w.policy.Budgets.Allowed[budget] = max(0, most-w.unready(budget))
+		}
+		for _, i := range r.Inspect {
+			n := &w.nodes[i]
+			n.Disruptions = &Disruptions{Time: w.now}
+			if w.forbidden {
+				n.Disruptions.Error = "forbidden"
+				continue
+			}
+			for _, budget := range slices.Sorted(maps.Keys(w.pods[n.Name])) {
+				n.Disruptions.Pods = append(n.Disruptions.Pods, BudgetPods{budget, w.pods[n.Name][budget]})
+			}
+		}
+	}
+}
+
+// randomBudgets gives some worlds PodDisruptionBudgets and pods.
+func (w *world) randomBudgets(t *rapid.T) {
+	if w.policy.Drain == DrainAlways {
+		return // its pods are evicted before
+	}
+	if w.policy.RespectBudgets = rapid.Bool().Draw(t, "respect budgets"); !w.policy.RespectBudgets {
+		return
+	}
+	for _, budget := range []string{"web", "db"} {
+		w.setBudget(budget, rapid.IntRange(0, 4).Draw(t, "allowed"))
+		for i := range w.nodes {
+			if rapid.Bool().Draw(t, "runs it") {
+				w.setPods(w.nodes[i].Name, budget, rapid.IntRange(1, 3).Draw(t, "pods"))
+			}
+		}
+	}
+}
+
+// keepsBudgets counts the pods that can be unready at a time after nodes were assigned the target: on nodes that are NotReady, that
+// have just restarted, or that may restart because they have not proven it.
+func (w *world) keepsBudgets(t *rapid.T, r Result, old []Node) {
+	p := &w.policy
+	if !p.RespectBudgets {
+		return
+	}
+	for _, m := range r.Moves {
+		if n := &old[m.Node]; m.Kind != Assign || n.Drain.Rollout != "" || n.Source.SHA256 == m.Source.SHA256 && n.Source.Rollout == p.Name {
+			continue
+		}
+		for budget := range w.pods[w.nodes[m.Node].Name] {
+			pods := 0
+			for i := range w.nodes {
+				n := &w.nodes[i]
+				of := n.Owner == "" && n.OtherSource == "" && n.Source.Kind == SourceConfigMap && n.Source.Rollout == p.Name && n.Source.SHA256 == p.Target.SHA256
+				proven := n.Active.SHA256 == p.Target.SHA256 && n.LastKnownGood.SHA256 == p.Target.SHA256 && !n.InTrial
+				failed := n.Observed == n.Generation && n.OK == "False" && n.Reason != "WouldEvictPods" || n.Ready && !w.now.Before(n.Source.AssignedAt.Add(p.NodeTimeout+n.TrialLength))
+				read := p.Budgets.Time // later, only what the rollout does can be known
+				down := !n.Ready && !n.WentNotReady.After(read) || n.Ready && w.podsUnready(n) && !w.agents[n.Name].started.After(read)
+				if down || of && !proven && !failed && n.Disrupts {
+					pods += w.pods[n.Name][budget]
+				}
+			}
+			if most := w.disruptable[budget]; pods > most {
+				t.Fatalf("%s gets the target: %d pods of %s may be unready then, %d are allowed", w.nodes[m.Node].Name, pods, budget, most)
+			}
+		}
+	}
+}
+
+func TestOtherNodesDoNotOvertakeANodeWhosePodsAreBeingRead(t *testing.T) {
+	w := newWorld()
+	w.add(3, 1)
+	w.policy.RespectBudgets, w.policy.MaxUnavailable = true, Amount{Value: 1}
+	w.nodes[0].Canary = true
+	w.setBudget("web", 1)
+	w.setPods("n1", "web", 1)
+	w.target("r1")
+	w.policy.Now = w.now
+	r := Plan(w.policy, w.progress, w.nodes)
+	if len(r.Moves) > 0 || !r.ReadBudgets || !slices.Equal(r.Inspect, []int{0}) {
+		t.Errorf("moves %v, reads %v", r.Moves, r.Inspect)
+	}
+	if r = w.plan(); len(r.Moves) != 1 || r.Moves[0].Node != 0 {
+		t.Errorf("then it moves %v", r.Moves)
+	}
+}
+
+func TestOnlyAFewNodesAreReadAtATime(t *testing.T) {
+	w := newWorld()
+	w.add(200, 1)
+	w.policy.RespectBudgets, w.policy.MaxUnavailable, w.policy.Steps = true, Amount{100, true}, []Step{{Nodes: Amount{100, true}}}
+	w.setBudget("web", 0)
+	w.setBudget("db", 1)
+	for i := range w.nodes {
+		w.setPods(w.nodes[i].Name, "web", 1)
+	}
+	last := w.nodes[199].Name
+	delete(w.pods[last], "web")
+	w.pods[last]["db"] = 1
+	w.target("r1")
+	r := w.plan()
+	if len(r.Moves) != 1 || w.nodes[r.Moves[0].Node].Name != last {
+		t.Errorf("it assigns %d nodes, want %s", len(r.Moves), last)
+	}
+	read := w.inspections
+	for range 30 { // the others are known to wait: only the budgets are read
+		w.now = w.now.Add(budgetsValid)
+		w.act()
+		w.policy.Now = w.now
+		if r := Plan(w.policy, w.progress, w.nodes); len(r.Inspect) > 0 {
+			t.Fatalf("it reads the pods of %d nodes", len(r.Inspect))
+		}
+		w.plan()
+	}
+	if read > 20 || w.inspections-read > 30 {
+		t.Errorf("it read %d times, then %d times in 5 minutes", read, w.inspections-read)
+	}
+}

@@ -1,0 +1,296 @@
+package rollout
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// daily is a schedule at one time of each day in UTC.
+type daily struct{ at time.Duration }
+
+func (d daily) Next(t time.Time) time.Time {
+	opens := t.UTC().Truncate(24 * time.Hour).Add(d.at)
+	if !opens.After(t) {
+		opens = opens.Add(24 * time.Hour)
+	}
+	return opens
+}
+
+// repeating is a schedule that opens at a time after epoch and every period from then on, and did so before.
+type repeating struct{ first, period time.Duration }
+
+func (r repeating) Next(t time.Time) time.Time {
+	since := t.Sub(epoch.Add(r.first - 1000*r.period))
+	return t.Add(r.period - since%r.period)
+}
+
+// mayAssign reports whether the windows of a random world allow an assignment, by looking at each second until the end of
+// the trial.
+func (w *world) mayAssign() bool {
+	p := &w.policy
+	openFor := func(w Window, t time.Time) bool {
+		s := w.Schedule.(repeating)
+		return t.Sub(epoch.Add(s.first-1000*s.period))%s.period < w.Duration
+	}
+	anyOpen := func(t time.Time) bool {
+		return slices.ContainsFunc(p.Windows, func(w Window) bool { return openFor(w, t) })
+	}
+	var within bool
+	for _, window := range p.Windows {
+		if open := openFor(window, w.now); open && !window.Within {
+			return true
+		} else if open {
+			within = true
+		}
+	}
+	for t := w.now; within && !t.After(w.now.Add(p.AgentTimeout+p.Trial)); t = t.Add(time.Second) {
+		within = anyOpen(t)
+	}
+	return within || len(p.Windows) == 0
+}
+
+// randomWindows gives some worlds windows that open every few minutes.
+func (w *world) randomWindows(t *rapid.T) {
+	for range max(0, rapid.IntRange(-3, 3).Draw(t, "windows")) {
+		period := rapid.IntRange(1, 30).Draw(t, "period")
+		w.policy.Windows = append(w.policy.Windows, Window{
+			repeating{time.Duration(rapid.IntRange(0, 30).Draw(t, "opens")) * time.Minute, time.Duration(period) * time.Minute},
+			time.Duration(rapid.IntRange(1, 8).Draw(t, "duration")) * time.Minute, rapid.Bool().Draw(t, "within"),
+		})
+	}
+}
+
+// keepsWindows holds what is left after a plan against the windows.
+func (w *world) keepsWindows(t *rapid.T) {
+	p := &w.policy
+	if w.mayAssign() || p.Frozen || w.progress.Halt != nil {
+		return
+	}
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		if n.Owner != "" || n.OtherSource != "" || n.Source.Kind != SourceConfigMap || n.Source.Rollout != p.Name || !n.Ready || w.joinInProgress[n.Name] == n.Generation {
+			continue
+		}
+		if n.Drain.Rollout != "" && !slices.ContainsFunc(p.Windows, func(w Window) bool { return w.Within }) {
+			continue // a drain that has begun is finished
+		}
+		if n.Observed == n.Generation && n.OK == "False" && n.Reason == "WouldEvictPods" && n.Active.SHA256 != n.Source.SHA256 && n.Source.SHA256 != p.LastSucceeded.SHA256 {
+			t.Fatalf("%s refuses %s for its pods, and may restart for it outside of the windows", n.Name, n.Source.SHA256)
+		}
+	}
+}
+
+// listed is a schedule of these times.
+type listed []time.Time
+
+func (l listed) Next(t time.Time) time.Time {
+	i, found := slices.BinarySearchFunc(l, t, time.Time.Compare)
+	if found {
+		i++
+	}
+	if i == len(l) {
+		return time.Time{}
+	}
+	return l[i]
+}
+
+// parseWindow reads a window such as 22:00+6h or 22:00+6h/within.
+func parseWindow(s string) (Window, error) {
+	s, within := strings.CutSuffix(s, "/within")
+	opens, duration, _ := strings.Cut(s, "+")
+	at, err := time.Parse("15:04", opens)
+	if err != nil {
+		return Window{}, err
+	}
+	d, err := time.ParseDuration(duration)
+	if err != nil {
+		return Window{}, err
+	}
+	return Window{daily{time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute}, d, within}, nil
+}
+
+// calendar is what windows allow in each minute, counted minute by minute.
+type calendar struct {
+	start  time.Time
+	opened [][]bool // by window and minute
+	open   []bool   // any of them
+	may    []bool   // an assignment is allowed
+}
+
+// calendarOf asks the schedules for each minute whether a window opens then.
+func calendarOf(p *Policy, start time.Time, minutes int) *calendar {
+	c := &calendar{start: start, open: make([]bool, minutes), may: make([]bool, minutes)}
+	for _, w := range p.Windows {
+		opened := make([]bool, minutes)
+		for m := range minutes {
+			at := start.Add(time.Duration(m) * time.Minute)
+			if !w.Schedule.Next(at.Add(-time.Second)).Equal(at) {
+				continue
+			}
+			for k := m; k < minutes && start.Add(time.Duration(k)*time.Minute).Before(at.Add(w.Duration)); k++ {
+				opened[k], c.open[k] = true, true
+			}
+		}
+		c.opened = append(c.opened, opened)
+	}
+	for m := range minutes {
+		end := m
+		for end < minutes && c.open[end] {
+			end++
+		}
+		for i, w := range p.Windows {
+			lasts := time.Duration(end-m)*time.Minute > p.AgentTimeout+p.Trial
+			c.may[m] = c.may[m] || c.opened[i][m] && (!w.Within || lasts)
+		}
+	}
+	return c
+}
+
+// next returns the first minute from one on in which assignments are allowed, or are not; the number of minutes if there is none.
+func (c *calendar) next(from int, allowed bool) int {
+	for from < len(c.may) && c.may[from] != allowed {
+		from++
+	}
+	return from
+}
+
+// TestWindowsAreWhatTheMinutesSay compares windowsAt with a calendar that knows every minute.
+func TestWindowsAreWhatTheMinutesSay(t *testing.T) {
+	const minutes = 2000
+	rapid.Check(t, func(t *rapid.T) {
+		p := Policy{AgentTimeout: time.Minute, Trial: time.Duration(rapid.IntRange(1, 60).Draw(t, "trial")) * time.Minute}
+		for range rapid.IntRange(1, 4).Draw(t, "windows") {
+			w := Window{Duration: time.Duration(rapid.IntRange(1, 300).Draw(t, "duration")) * time.Minute, Within: rapid.Bool().Draw(t, "within")}
+			var opens listed
+			for _, m := range rapid.SliceOfNDistinct(rapid.IntRange(0, 1000), 0, rapid.SampledFrom([]int{1, 5, 300}).Draw(t, "most"), rapid.ID[int]).Draw(t, "opens") {
+				opens = append(opens, epoch.Add(time.Duration(m)*time.Minute))
+			}
+			slices.SortFunc(opens, time.Time.Compare)
+			w.Schedule = opens
+			p.Windows = append(p.Windows, w)
+		}
+		c := calendarOf(&p, epoch, minutes)
+		m := rapid.IntRange(0, 1400).Draw(t, "now")
+		now := epoch.Add(time.Duration(m) * time.Minute)
+		got := p.windowsAt(now)
+		if got.closed == c.may[m] {
+			t.Fatalf("closed %v, in a minute in which it may: %v", got.closed, c.may[m])
+		}
+		if got.short != (c.open[m] && !c.may[m]) {
+			t.Fatalf("short: %v", got.short)
+		}
+		if !got.closed {
+			if end := c.next(m, false); got.ends.After(epoch.Add(time.Duration(end) * time.Minute)) {
+				t.Fatalf("assignments until %s, the calendar has %d minutes", got.ends, end)
+			}
+			if !got.ends.After(now) {
+				t.Fatalf("until %s, which is not later", got.ends)
+			}
+			return
+		}
+		var want time.Time
+		if k := c.next(m, true); k < minutes {
+			want = epoch.Add(time.Duration(k) * time.Minute)
+		}
+		if got.tried.IsZero() && !got.next.Equal(want) || !got.tried.IsZero() && !want.IsZero() && want.Before(got.tried) {
+			t.Fatalf("next %s (tried until %s), the calendar has %s", got.next, got.tried, want)
+		}
+	})
+}
+
+// TestTheEndOfAWindowIsNotMissed plays every minute by asking again only when windowsAt says so.
+func TestTheEndOfAWindowIsNotMissed(t *testing.T) {
+	for _, windows := range [][]string{
+		{"22:00+6h"}, {"22:00+6h/within"}, {"22:00+6h", "03:00+2h/within"}, {"22:00+2h/within", "00:00+5m/within"}, {"00:00+24h"}, {"00:00+24h/within"},
+		{"10:00+11m/within"}, {"10:00+12m/within"}, {"10:00+11m/within", "10:11+1m"},
+	} {
+		t.Run(strings.Join(windows, ","), func(t *testing.T) {
+			p := Policy{AgentTimeout: time.Minute, Trial: 10 * time.Minute}
+			for _, w := range windows {
+				window, err := parseWindow(w)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.Windows = append(p.Windows, window)
+			}
+			const minutes = 3 * 24 * 60
+			start := epoch.Add(-24 * time.Hour) // windows of the day before may be open
+			c := calendarOf(&p, start, minutes+2*24*60)
+			var state windowState
+			asked := 0
+			for m := 24 * 60; m < minutes; m++ {
+				now := start.Add(time.Duration(m) * time.Minute)
+				due := state.ends
+				if state.closed {
+					due = state.next
+					if due.IsZero() {
+						due = state.tried
+					}
+				}
+				if !now.Before(due) {
+					state = p.windowsAt(now)
+					asked++
+				}
+				if state.closed == c.may[m] {
+					t.Fatalf("at %s closed is %v", now, state.closed)
+				}
+			}
+			if asked > 20 {
+				t.Errorf("asked %d times in two days", asked)
+			}
+		})
+	}
+}
+
+// minutely is a schedule that opens each minute.
+type minutely struct{}
+
+func (minutely) Next(t time.Time) time.Time { return t.Truncate(time.Minute).Add(time.Minute) }
+
+func TestWindowsThatOpenEachMinuteCostLittle(t *testing.T) {
+	calls := 0
+	p := Policy{AgentTimeout: time.Minute, Trial: 168 * time.Hour}
+	for range 10 {
+		p.Windows = append(p.Windows, Window{counted{minutely{}, &calls}, 168 * time.Hour, true})
+	}
+	if s := p.windowsAt(epoch); s.closed || s.ends.Sub(epoch) != 24*time.Hour {
+		t.Errorf("%+v", s)
+	}
+	if calls > 20_000 {
+		t.Errorf("%d calls of Next", calls)
+	}
+}
+
+// counted counts calls.
+type counted struct {
+	Schedule
+	calls *int
+}
+
+func (c counted) Next(t time.Time) time.Time { *c.calls++; return c.Schedule.Next(t) }
+
+func TestWindowsWithoutAnEndOrAnOpeningSaySo(t *testing.T) {
+	for _, tt := range []struct {
+		windows []Window
+		want    string
+	}{
+		{[]Window{{listed{}, time.Hour, false}}, "no window opens again: correct spec.strategy.windows"},
+		{[]Window{{daily{time.Hour}, 10 * time.Minute, true}}, "no window until 2031-05-15T01:00:00Z is open long enough for a trial of 10m0s that begins within 1m0s: lengthen spec.strategy.windows, shorten spec.trial, or set finish: Anytime"},
+		{[]Window{{daily{0}, 11 * time.Minute, true}, {daily{2 * time.Hour}, 12 * time.Minute, true}},
+			"a trial of 10m0s that begins within 1m0s cannot end before the window closes: waiting until 2030-01-01T02:00:00Z"},
+		{[]Window{{daily{time.Hour}, 12 * time.Minute, true}}, "no window is open: waiting until 2030-01-01T01:00:00Z"},
+	} {
+		w := newWorld()
+		w.add(1, 1)
+		w.target("r1")
+		w.policy.Windows, w.policy.Trial = tt.windows, 10*time.Minute
+		r := w.plan()
+		if want := "revision 1: 0 of 1 nodes updated; " + tt.want; r.Phase != PhaseWaiting || !strings.HasPrefix(r.Message, want) || len(r.Moves) > 0 {
+			t.Errorf("%s: %s\nwant %s", r.Phase, r.Message, want)
+		}
+	}
+}
