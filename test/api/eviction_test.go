@@ -166,6 +166,8 @@ func TestTheAdmissionPolicyLimitsTheControllerWhateverRBACAllows(t *testing.T) {
 	} {
 		wantRefused(t, all(patch), http.StatusForbidden, "tried to change ", changed, " of Node limited")
 	}
+	noExecute := `[{"op":"add","path":"/spec/taints/-","value":{"key":"evenkeel.dev/draining","effect":"NoExecute"}}]`
+	wantRefused(t, all(noExecute), http.StatusForbidden, "tried to change taints of Node limited")
 	mixed := `[{"op":"add","path":"/spec/taints/-","value":{"key":"evenkeel.dev/draining","effect":"NoSchedule"}},{"op":"add","path":"/spec/unschedulable","value":true}]`
 	wantRefused(t, all(mixed), http.StatusForbidden, "tried to change unschedulable of Node limited")
 	if err := all(`[{"op":"add","path":"/spec/taints/0","value":{"key":"evenkeel.dev/draining","effect":"NoSchedule"}}]`); err != nil {
