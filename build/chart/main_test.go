@@ -186,7 +186,7 @@ func TestHelmAndKustomizeRenderTheSameObjects(t *testing.T) {
 }
 
 func TestAComponentHasTheSameObjectsInTheChart(t *testing.T) {
-	for component, value := range map[string]string{"actors": "actors.enabled=true"} {
+	for component, value := range map[string]string{"actors": "actors.enabled=true", "drain": "drain.enabled=true"} {
 		want := objects(t, must(t, os.DevNull, root+"/bin/tools/kubectl", "kustomize", root+"/config/default"))
 		maps.Copy(want, objects(t, must(t, os.DevNull, root+"/bin/tools/kubectl", "kustomize", root+"/config/"+component)))
 		if diff := cmp.Diff(want, rendered(t, "--set", value)); diff != "" {

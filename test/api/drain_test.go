@@ -90,7 +90,7 @@ func TestTheControllerChangesOnlyItsOwnTaintsOfNodes(t *testing.T) {
 	}
 	for what, text := range map[string]string{
 		"unschedulable": `{"spec":{"unschedulable":true}}`, "labels": `{"metadata":{"labels":{"a":"c"}}}`,
-		"annotations": `{"metadata":{"annotations":{"example.com/note":null}}}`, "finalizers": `{"metadata":{"finalizers":["example.com/f"]}}`,
+		"annotation example.com/note": `{"metadata":{"annotations":{"example.com/note":null}}}`, "finalizers": `{"metadata":{"finalizers":["example.com/f"]}}`,
 		"taints": `{"spec":{"taints":[{"key":"example.com/more","effect":"NoExecute"}]}}`, "providerID": `{"spec":{"providerID":"p"}}`,
 	} {
 		wantRefused(t, patch(text), http.StatusForbidden, "tried to change "+what+" of Node tainted", "it may only change taints and annotations of evenkeel.dev/")
@@ -180,7 +180,9 @@ func TestAnEvictionPassEvictsWhatMayGo(t *testing.T) {
 		{what: "ignored pods", pods: []pod{{"cache", "", "app=cache", emptyDir}, replicated("a", "", nil)}, options: ignoreCache, want: decision.DrainReport{Left: 1, Pods: []string{"a"}, Ignored: []string{"cache"}}, stay: []string{"cache"}},
 		{what: "one that has ended", pods: []pod{{"ended", "", "", emptyDir}}, done: "ended", want: decision.DrainReport{}, stay: []string{"ended"}},
 		{what: "a budget", pods: []pod{replicated("a", "budget=one", nil)}, want: decision.DrainReport{Left: 1, Pods: []string{"a"}, Waiting: "default/%s-a: Cannot evict pod as it would violate the pod's disruption budget. The disruption budget none is still being processed by the server."}, stay: []string{"a"}},
-		{what: "two budgets", pods: []pod{replicated("a", "budget=both", nil)}, want: decision.DrainReport{Left: 1, Pods: []string{"a"}, Refused: "has more than one PodDisruptionBudget"}, stay: []string{"a"}},
+		{what: "two budgets", pods: []pod{replicated("a", "budget=both", nil), replicated("b", "", nil)}, want: decision.DrainReport{Left: 2, Pods: []string{"a", "b"}, Refused: "default/a has more than one PodDisruptionBudget (one, two)"}, stay: []string{"a", "b"}},
+		{what: "a DaemonSet of another API group", pods: []pod{{"other", "DaemonSet", "", func(p *corev1.Pod) { p.OwnerReferences[0].APIVersion = "example.com/v1" }}}, want: decision.DrainReport{Left: 1, Pods: []string{"other"}}},
+		{what: "a static pod", pods: []pod{{"static", "", "", func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }}}, want: decision.DrainReport{}, stay: []string{"static"}},
 		{what: "one that ends slowly", pods: []pod{replicated("slow", "", slow)}, want: decision.DrainReport{Left: 1, Pods: []string{"slow"}}, stay: []string{"slow"}},
 	} {
 		t.Run(c.what, func(t *testing.T) {
@@ -217,7 +219,9 @@ func TestAnEvictionPassEvictsWhatMayGo(t *testing.T) {
 					}
 				})
 			}
-			got := drain.Pass(ctx, controller, node, c.options)
+			short, cancel := context.WithTimeout(ctx, 8*time.Second) // the API server asks clients to try again after 10 s
+			defer cancel()
+			got := drain.Pass(short, controller, node, c.options)
 			prefixed := func(names []string) (out []string) {
 				for _, n := range names {
 					out = append(out, "default/"+name(n))

@@ -61,13 +61,7 @@ func (n *node) policies(static bool, aside int) []string {
 		if static {
 			policy = m.static
 		}
-		n.eventually(m.file+" is of policy "+policy, func(context.Context) error {
-			raw, err := os.ReadFile(filepath.Join(n.Node.Dir(), "kubelet", m.file))
-			if err == nil && !strings.Contains(string(raw), fmt.Sprintf(`"policyName":%q`, policy)) {
-				err = errors.New(string(raw))
-			}
-			return err
-		})
+		n.policyOf(m.file, policy)
 		found, err := filepath.Glob(filepath.Join(n.Node.Dir(), "kubelet", m.file+".evenkeel-*"))
 		if err != nil || len(found) != aside {
 			n.t.Errorf("%s was set aside %d times, not %d: %q, %v", m.file, len(found), aside, found, err)
@@ -75,6 +69,18 @@ func (n *node) policies(static bool, aside int) []string {
 		moved = append(moved, found...)
 	}
 	return moved
+}
+
+// policyOf waits until a state file says that this policy wrote it.
+func (n *node) policyOf(file, policy string) {
+	n.t.Helper()
+	n.eventually(file+" is of policy "+policy, func(context.Context) error {
+		raw, err := os.ReadFile(filepath.Join(n.Node.Dir(), "kubelet", file))
+		if err == nil && !strings.Contains(string(raw), fmt.Sprintf(`"policyName":%q`, policy)) {
+			err = errors.New(string(raw))
+		}
+		return err
+	})
 }
 
 func TestPodsSurviveAChangeAndBlockOneThatWouldKillThem(t *testing.T) {

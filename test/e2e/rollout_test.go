@@ -28,29 +28,36 @@ func newPair(t *testing.T) *pair {
 	t.Helper()
 	p := &pair{t: t}
 	for i, name := range []string{"pair-a", "pair-b"} {
-		n := newNode(t, name, "--config-trial-duration=2s", "--crash-loop-threshold=0")
+		p.nodes[i] = newNode(t, name, "--config-trial-duration=2s", "--crash-loop-threshold=0")
+	}
+	p.up()
+	return p
+}
+
+// up starts the agents and a controller.
+func (p *pair) up() {
+	p.t.Helper()
+	for _, n := range p.nodes {
 		n.Kubelet = append(n.Kubelet, "--node-labels=pool=pair")
 		n.up()
-		p.nodes[i] = n
 	}
-	controller, err := p.nodes[0].Controller(t.Context())
+	controller, err := p.nodes[0].Controller(p.t.Context())
 	if err != nil {
-		t.Fatal(err)
+		p.t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	p.t.Cleanup(func() {
 		if err := controller.Stop(time.Minute); err != nil {
-			t.Error(err)
+			p.t.Error(err)
 		}
-		if !t.Failed() {
+		if !p.t.Failed() {
 			return
 		}
 		if log, err := os.ReadFile(controller.Log); err != nil {
-			t.Error(err)
+			p.t.Error(err)
 		} else {
-			t.Logf("the controller said:\n%s", log)
+			p.t.Logf("the controller said:\n%s", log)
 		}
 	})
-	return p
 }
 
 // evenkeel runs `kubectl evenkeel`, which must exit with code and say all the words.
@@ -89,7 +96,12 @@ func (p *pair) push(fields map[string]any, flags ...string) {
 // ends follows the rollout to its end.
 func (p *pair) ends(code int, words ...string) {
 	p.t.Helper()
-	p.evenkeel(code, []string{"rollout", "status", "pair", "-w", "--timeout=1m"}, words...)
+	p.endsWithin(time.Minute, code, words...)
+}
+
+func (p *pair) endsWithin(limit time.Duration, code int, words ...string) {
+	p.t.Helper()
+	p.evenkeel(code, []string{"rollout", "status", "pair", "-w", "--timeout=" + limit.String()}, words...)
 }
 
 // config is a node's NodeConfig.

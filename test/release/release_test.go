@@ -55,7 +55,7 @@ func TestTheReleaseHasAllFilesAndTheirDigests(t *testing.T) {
 		"SHA256SUMS", "evenkeel-agent" + of, "evenkeel-agent" + of + ".cdx.json", "evenkeel-controller" + of, "kubectl-evenkeel" + of,
 		"evenkeel-agent-" + version + "-" + runtime.GOARCH + ".tar", "evenkeel-controller-" + version + "-" + runtime.GOARCH + ".tar",
 		"evenkeel-agent_9.8.7~rc.1_" + runtime.GOARCH + ".deb", "kubectl-evenkeel_9.8.7~rc.1_" + runtime.GOARCH + ".deb",
-		"evenkeel-default-" + version + ".yaml", "evenkeel-actors-" + version + ".yaml", "evenkeel-api-" + version + ".yaml", "evenkeel-self-hosted-" + version + ".yaml",
+		"evenkeel-default-" + version + ".yaml", "evenkeel-actors-" + version + ".yaml", "evenkeel-api-" + version + ".yaml", "evenkeel-drain-" + version + ".yaml", "evenkeel-self-hosted-" + version + ".yaml",
 	} {
 		if !slices.Contains(all, want) {
 			t.Errorf("there is no %s in %q", want, all)

@@ -21,9 +21,9 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/workqueue"
 	kubectldrain "k8s.io/kubectl/pkg/drain"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -31,14 +31,12 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
-// maxNamed is how many pods a report names.
-const maxNamed = 5
-
-// pageSize is how many pods one request lists.
-const pageSize = 250
-
-// maxParallel is how many pods of a node are evicted at the same time.
-const maxParallel = 8
+const (
+	maxNamed    = 5    // pods that a report names
+	maxParallel = 8    // pods of a node that are evicted at the same time
+	pageSize    = 250  // objects that one request lists
+	maxObjects  = 5000 // pods of a node, or PodDisruptionBudgets of a namespace
+)
 
 // Pass makes one eviction pass over a node: it lists the node's pods and requests the eviction of those that have to go. It waits
 // for no pod. If one pod must not be evicted, none is. It never deletes a pod. The report's Time is not set.
@@ -56,66 +54,73 @@ func Pass(ctx context.Context, api kubernetes.Interface, node string, options v1
 	report := rollout.DrainReport{Ignored: few(view.leftAlone)}
 	switch {
 	case view.failed != nil:
-		report.Waiting = view.failed.Error()
+		report.Waiting = cut(view.failed.Error())
 		return report
 	case len(errs) > 0:
 		report.Refused = refusal(errs)
 		return report
 	}
-	pods := list.Pods()
-	report.Left = len(pods)
-	var names []string
+	pods, names := list.Pods(), view.ending
 	for i := range pods {
-		names = append(names, pods[i].Namespace+"/"+pods[i].Name)
+		names = append(names, nameOf(&pods[i]))
 	}
-	report.Pods = few(names)
-	evictAll(ctx, api, pods, &report)
+	report.Left, report.Pods = len(names), few(names)
+	var waiting, refused answers
+	if several, err := severalBudgets(ctx, api, pods); err != nil {
+		waiting.add(err.Error())
+	} else if len(several) > 0 {
+		refused = several
+	} else {
+		evictAll(ctx, api, pods, &waiting, &refused)
+	}
+	report.Waiting, report.Refused = waiting.first(), refused.first()
 	return report
 }
 
-// evictAll requests the evictions of pods and completes the report.
-func evictAll(ctx context.Context, api kubernetes.Interface, pods []corev1.Pod, report *rollout.DrainReport) {
-	var mu sync.Mutex
-	var all sync.WaitGroup
-	slots := make(chan struct{}, maxParallel)
-	for i := range pods {
-		pod := &pods[i]
-		if pod.DeletionTimestamp != nil {
-			continue // it is ending
-		}
-		slots <- struct{}{}
-		all.Go(func() {
-			defer func() { <-slots }()
-			waiting, refused := evict(ctx, api, pod)
-			mu.Lock()
-			defer mu.Unlock()
-			if waiting != "" && (report.Waiting == "" || waiting < report.Waiting) {
-				report.Waiting = waiting
-			}
-			if refused != "" && (report.Refused == "" || refused < report.Refused) {
-				report.Refused = refused
-			}
-		})
+// answers are texts about pods.
+type answers []string
+
+func (a *answers) add(text string) { *a = append(*a, text) }
+
+// first returns the answer about the first pod, in the order of their names, so that reports do not vary.
+func (a answers) first() string {
+	if len(a) == 0 {
+		return ""
 	}
-	all.Wait()
+	return cut(slices.Min(a))
 }
 
-// evict requests the eviction of a pod. It returns why the pod stays for now, or why it cannot be evicted at all.
-func evict(ctx context.Context, api kubernetes.Interface, pod *corev1.Pod) (waiting, refused string) {
-	name := pod.Namespace + "/" + pod.Name
-	err := api.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
+// cut limits a text: a server's answer may contain the text of an admission webhook.
+func cut(text string) string { return policy.Cut(text, v1alpha1.MaxOutcomeMessage) }
+
+func nameOf(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
+
+// evictAll requests the evictions of pods. It adds why pods stay for now, and why they cannot be evicted at all.
+func evictAll(ctx context.Context, api kubernetes.Interface, pods []corev1.Pod, waiting, refused *answers) {
+	var mu sync.Mutex
+	workqueue.ParallelizeUntil(ctx, maxParallel, len(pods), func(i int) {
+		err := evict(ctx, api, &pods[i])
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err): // gone, or another pod has its name now
+		case isSeveralBudgets(err):
+			refused.add(refusedFor(&pods[i], ""))
+		default: // 429 is the answer of its PodDisruptionBudget
+			waiting.add(nameOf(&pods[i]) + ": " + describe(err))
+		}
+	})
+}
+
+// evict requests the eviction of a pod. The client of Evictions is not used: it repeats a request that was answered 429 for up to
+// 100 seconds.
+func evict(ctx context.Context, api kubernetes.Interface, pod *corev1.Pod) error {
+	eviction := &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
-	})
-	switch {
-	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err): // gone, or another pod has its name now
-		return "", ""
-	case apierrors.IsTooManyRequests(err):
-		return name + ": " + describe(err), ""
-	case apierrors.IsInternalError(err) && strings.Contains(err.Error(), "more than one PodDisruptionBudget"):
-		return "", name + " has more than one PodDisruptionBudget, with which the API server evicts no pod: keep one of them"
 	}
-	return name + ": " + describe(err), ""
+	return api.PolicyV1().RESTClient().Post().AbsPath("/api/v1").Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
+		SubResource("eviction").MaxRetries(0).Body(eviction).Do(ctx).Error()
 }
 
 // describe returns an API error with the causes that it has.
@@ -146,7 +151,7 @@ func refusal(errs []error) string {
 		texts = append(texts, adviceOfKubectl.Replace(err.Error()))
 	}
 	slices.Sort(texts)
-	return policy.Cut(strings.Join(texts, "; "), v1alpha1.MaxOutcomeMessage)
+	return cut(strings.Join(texts, "; "))
 }
 
 // few returns the first names in their order.
@@ -231,12 +236,4 @@ func write(ctx context.Context, api kubernetes.Interface, name string, d rollout
 		return nil, fmt.Errorf("encode the patch: %w", err)
 	}
 	return api.CoreV1().Nodes().Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: "evenkeel-controller"})
-}
-
-// isIgnored reports whether a pod is left alone: it has ended, or the selector says so.
-func isIgnored(p *corev1.Pod, selector labels.Selector) (ended, ignored bool) {
-	ended = p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-	_, static := p.Annotations[corev1.MirrorPodAnnotationKey]
-	owner := metav1.GetControllerOfNoCopy(p)
-	return ended, !ended && !static && (owner == nil || owner.Kind != "DaemonSet") && selector.Matches(labels.Set(p.Labels))
 }

@@ -14,12 +14,14 @@ import (
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// view is the API as the filters of kubectl drain see it: without the pods that are left alone. The filters cannot tell these
-// apart, and report an API server that does not answer as a pod that must not be evicted.
+// view is the API as the filters of kubectl drain see it: without the pods that are left alone or are ending. The filters cannot
+// tell these apart, and report an API server that does not answer as a pod that must not be evicted.
 type view struct {
 	kubernetes.Interface
 	ignored   labels.Selector
+	listed    int      // pods
 	leftAlone []string // pods that the selector leaves alone, as namespace/name
+	ending    []string // pods that are being deleted, as namespace/name
 	failed    error    // a request that failed
 }
 
@@ -45,21 +47,37 @@ func (p podsView) List(ctx context.Context, options metav1.ListOptions) (*corev1
 	list, err := p.PodInterface.List(ctx, options)
 	if err != nil {
 		p.view.failed = fmt.Errorf("list the pods of the node: %w", err)
-		return nil, err
+		return nil, p.view.failed
+	}
+	if p.view.listed += len(list.Items); p.view.listed > maxObjects {
+		p.view.failed = fmt.Errorf("the node has more than %d pods", maxObjects)
+		return nil, p.view.failed
 	}
 	kept := list.Items[:0]
 	for i := range list.Items {
-		pod := &list.Items[i]
-		ended, ignored := isIgnored(pod, p.view.ignored)
-		if ignored {
-			p.view.leftAlone = append(p.view.leftAlone, pod.Namespace+"/"+pod.Name)
-		}
-		if !ended && !ignored {
+		switch pod := &list.Items[i]; {
+		case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed: // ended
+		case isPartOfNode(pod):
+			if pod.DeletionTimestamp == nil {
+				kept = append(kept, *pod)
+			}
+		case p.view.ignored.Matches(labels.Set(pod.Labels)):
+			p.view.leftAlone = append(p.view.leftAlone, nameOf(pod))
+		case pod.DeletionTimestamp != nil: // whoever deleted it has decided
+			p.view.ending = append(p.view.ending, nameOf(pod))
+		default:
 			kept = append(kept, *pod)
 		}
 	}
 	list.Items = kept
 	return list, nil
+}
+
+// isPartOfNode reports whether a pod is static or of a DaemonSet: no drain evicts it.
+func isPartOfNode(pod *corev1.Pod) bool {
+	_, static := pod.Annotations[corev1.MirrorPodAnnotationKey]
+	owner := metav1.GetControllerOfNoCopy(pod)
+	return static || owner != nil && owner.APIVersion == appsv1.SchemeGroupVersion.String() && owner.Kind == "DaemonSet"
 }
 
 type appsView struct {
