@@ -115,7 +115,7 @@ func (d *planner) beginDrain(i int) {
 
 // drainRefusing begins to drain nodes that refuse the target because of their pods. They keep their places in the step.
 func (d *planner) drainRefusing() {
-	if d.p.Drain == DrainNever || d.stopped() || d.closed() {
+	if d.p.Drain == DrainNever || d.stopped() || d.held || d.closed() {
 		return
 	}
 	for i := range d.nodes {
