@@ -170,7 +170,7 @@ func (d *planner) continueDrain(i int) {
 		d.handOver = n.Name
 		return
 	case !d.toAssign(n): // its agent adopts the target when its pods are gone
-	case n.drained() && n.Ready && n.Observed == n.Generation && !d.moved[i] && !d.held:
+	case n.drained() && n.Ready && n.Observed == n.Generation && !d.moved[i]:
 		d.assignRevision(i, Assign, d.p.Target)
 		d.drained = append(d.drained, n.Name)
 		return
