@@ -96,6 +96,7 @@ func (o *options) check() error {
 		}
 	}
 	if _, err := o.receivers(); err != nil {
+		return err
 	}
 	if err := o.parseServers(); err != nil {
 		return err
