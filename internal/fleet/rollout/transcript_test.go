@@ -72,6 +72,10 @@ func (w *world) set(cmd, key, value string) error {
 		for uid := range w.terms {
 			w.terms[uid] = p.Term
 		}
+		if key == "forgets" { // it sees all nodes for the first time
+			p.Since = w.now
+			w.forgetObservations()
+		}
 	case "approve":
 		step, err := strconv.Atoi(key)
 		p.Approval = Approval{Revision: p.Target.Number, Step: step}
