@@ -130,7 +130,7 @@ func (f *fleet) entry(name string) *nodeEntry {
 }
 
 func (f *fleet) setNode(node *corev1.Node) {
-	policy.StripNode(node)
+	policy.StripNode(node, f.maintenance)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.entry(node.Name)

@@ -56,7 +56,7 @@ func TestStrippedNodesAreSmall(t *testing.T) {
 		name := fmt.Sprintf("node-%06d.example.com", i)
 		n, nc := read(t, node), read(t, config)
 		n.Name, nc.Name, nc.UID = name, name, types.UID(fmt.Sprint("uid-", i))
-		policy.StripNode(n)
+		policy.StripNode(n, nil)
 		policy.StripNodeConfig(nc)
 		f.setNode(n)
 		f.setConfig(nc)

@@ -39,7 +39,7 @@ func TestTheControllerAndTheCLIPlanTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { comparePlans(t, seen) })
 	// A generator that never draws a case proves nothing about it.
 	for _, what := range []string{"moves", "stopped", "last succeeded", "by history", "other namespace", "other times", "new rollout", "invalid", "late", "conflicted",
-		"missing ConfigMap", "template ConfigMap", "invalid spec", "invalid selector", "invalid with nodes", "new leader"} {
+		"missing ConfigMap", "template ConfigMap", "invalid spec", "invalid selector", "invalid with nodes", "new leader", "maintenance by flag"} {
 		if seen[what] == 0 {
 			t.Errorf("of the plans that were compared none has: %s; %v", what, seen)
 		}
@@ -54,6 +54,7 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 			Agent:    rapid.SampledFrom([]time.Duration{time.Minute, 5 * time.Second, 10 * time.Minute}).Draw(t, "agent timeout"),
 			NotReady: rapid.SampledFrom([]time.Duration{30 * time.Second, 0, 5 * time.Minute}).Draw(t, "NotReady grace"),
 		},
+		Maintenance: rapid.SampledFrom([][]string{nil, {"example.com/Repair"}}).Draw(t, "maintenance"),
 	}}
 	d.draw()
 
@@ -63,6 +64,10 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 		t.Fatal(err)
 	}
 	shown.Policy.Now = shown.Policy.Now.Truncate(time.Second) // as the API keeps times
+	for i := range shown.Nodes {
+		n := &shown.Nodes[i]
+		n.MaintenanceSince = n.MaintenanceSince.Truncate(time.Second)
+	}
 	c := d.controller(api, shown.Policy.Now)
 	r := c.fleet.rollouts["r"]
 	wants, was, err := c.policyOf(t.Context(), r, r.object)
@@ -97,7 +102,8 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 		"template ConfigMap": r.object.Spec.Template.ConfigMapRef != nil && wants.Invalid == "",
 		"invalid spec":       d.invalid == 1, "invalid selector": d.invalid == 2,
 		"invalid with nodes": wants.Invalid != "" && len(nodes) > 0, "new leader": !wants.Since.IsZero(),
-		"late": result.Counts.Stale > 0 || result.Counts.Failed > 0, "conflicted": result.Counts.Conflicted > 0,
+		"maintenance by flag": slices.ContainsFunc(nodes, func(n rollout.Node) bool { return n.Maintenance == "condition example.com/Repair" }),
+		"late":                result.Counts.Stale > 0 || result.Counts.Failed > 0, "conflicted": result.Counts.Conflicted > 0,
 	} {
 		if is {
 			seen[what]++
@@ -298,6 +304,14 @@ func (d *drawnFleet) drawNode(name string) {
 		ready.Status = corev1.ConditionUnknown
 	}
 	node.Status.Conditions = []corev1.NodeCondition{ready}
+	switch d.number(0, 8, "maintenance") {
+	case 0:
+		node.Spec.Unschedulable = true
+	case 1:
+		node.Spec.Taints = []corev1.Taint{{Key: "karpenter.sh/disrupted", Effect: corev1.TaintEffectNoSchedule}}
+	case 2: // only with the flag
+		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: "example.com/Repair", Status: corev1.ConditionTrue})
+	}
 	d.nodes = append(d.nodes, node)
 	if d.chance(8, "no NodeConfig") {
 		return
@@ -398,7 +412,7 @@ func (d *drawnFleet) controller(api client.WithWatch, now time.Time) *Controller
 		settings: d.settings, writers: 1, client: api, fleet: newFleet("", time.Second), recorder: events.NewFakeRecorder(100),
 		log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
-	c.fleet.now, c.fleet.since = func() time.Time { return now }, d.since
+	c.fleet.now, c.fleet.since, c.fleet.maintenance = func() time.Time { return now }, d.since, d.settings.Maintenance
 	var err error
 	if c.metrics, err = newMeters(prometheus.NewRegistry(), "v1", "", newCollector(c.fleet, c.newProblems("", ""), c.newProblems("", ""))); err != nil {
 		d.Fatal(err)
@@ -422,7 +436,7 @@ func (d *drawnFleet) controller(api client.WithWatch, now time.Time) *Controller
 		c.fleet.setRevision(&revisions.Items[i])
 	}
 	for _, n := range d.nodes {
-		policy.StripNode(n)
+		policy.StripNode(n, d.settings.Maintenance)
 		c.fleet.setNode(n)
 	}
 	for _, nc := range d.configs {

@@ -20,16 +20,18 @@ func StripMeta(m *metav1.ObjectMeta, labels map[string]string) {
 	}
 }
 
-// StripNode removes from a Node what neither NodeOf nor selectors read.
-func StripNode(n *corev1.Node) {
+// StripNode removes from a Node what NodeOf, MaintenanceOf and selectors do not read. more are the additional keys of MaintenanceOf. A
+// node can set any number of conditions on itself: only the known ones are kept.
+func StripNode(n *corev1.Node, more []string) {
 	StripMeta(&n.ObjectMeta, n.Labels)
 	var taints []corev1.Taint
 	for _, t := range n.Spec.Taints {
-		kept := corev1.Taint{Key: intern(t.Key)}
-		if t.Key == v1alpha1.TaintDraining {
-			kept.Value, kept.Effect = t.Value, t.Effect
+		switch {
+		case t.Key == v1alpha1.TaintDraining:
+			taints = append(taints, corev1.Taint{Key: v1alpha1.TaintDraining, Value: t.Value, Effect: t.Effect})
+		case isMaintenanceTaint(t.Key, more):
+			taints = append(taints, corev1.Taint{Key: intern(t.Key)})
 		}
-		taints = append(taints, kept)
 	}
 	n.Spec = corev1.NodeSpec{Taints: taints, Unschedulable: n.Spec.Unschedulable}
 	info := n.Status.NodeInfo
@@ -38,7 +40,7 @@ func StripNode(n *corev1.Node) {
 		switch {
 		case c.Type == corev1.NodeReady:
 			conditions = append(conditions, corev1.NodeCondition{Type: corev1.NodeReady, Status: intern(c.Status), LastTransitionTime: c.LastTransitionTime})
-		case c.Status == corev1.ConditionTrue: // it may announce maintenance
+		case isMaintenanceCondition(&c, more):
 			conditions = append(conditions, corev1.NodeCondition{Type: intern(c.Type), Status: corev1.ConditionTrue})
 		}
 	}
