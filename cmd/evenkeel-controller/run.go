@@ -83,8 +83,8 @@ func (o *options) check() error {
 		return program.Usage("--writers must be 1 to 1000, not %d", o.writers)
 	}
 	for _, key := range o.maintenance {
-		if len(validation.IsQualifiedName(key)) > 0 {
-			return program.Usage("--maintenance must be the key of a taint or the type of a condition, such as example.com/repair, not %q", key)
+		if err := policy.CheckMaintenanceKey(key); err != nil {
+			return program.Usage("--maintenance %w", err)
 		}
 	}
 	if len(o.maintenance) > maxMaintenance {

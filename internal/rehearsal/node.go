@@ -3,6 +3,7 @@ package rehearsal
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -31,6 +32,7 @@ type node struct {
 
 	mu       sync.Mutex
 	silent   bool
+	boots    int  // how often the node was rebooted
 	reported bool // status is set
 	status   v1alpha1.NodeConfigStatus
 	agentErr error // why the agent ended without stop
@@ -130,12 +132,22 @@ func (n *node) options(log *slog.Logger) agent.Options {
 	o := n.fleet.o
 	return agent.Options{
 		Limits: o.Limits, APILoss: "off", SyncTimeout: syncTimeout, StopGrace: time.Second, AgentVersion: o.Version,
-		Remote: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeHost, BootID: "hollow", Log: log, Metrics: o.Metrics(n.name), Init: noInit{},
+		Remote: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeHost, BootID: n.bootID(), Log: log, Metrics: o.Metrics(n.name), Init: noInit{},
 		Protected: n.fleet.protected,
 		OpenStore: func(version string) (agent.Store, error) {
 			return checkpoint.Open(atomicfile.OS{}, n.dir, version, log)
 		},
 	}
+}
+
+// bootID changes with each reboot.
+func (n *node) bootID() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.boots == 0 {
+		return "hollow"
+	}
+	return fmt.Sprintf("hollow-%d", n.boots)
 }
 
 // remove removes the agent's state.

@@ -114,8 +114,8 @@ func (f *fleet) planNodes(r *rolloutEntry, generation int64, nodes []rollout.Nod
 		if !n.WentNotReady.IsZero() {
 			n.WentNotReady = n.WentNotReady.Add(r.clockOffset)
 		}
-		if !n.MaintenanceSince.IsZero() { // as recorded
-			n.MaintenanceSince = n.MaintenanceSince.Add(r.clockOffset).Truncate(time.Second)
+		if !n.MaintenanceSince.IsZero() {
+			n.MaintenanceSince = n.MaintenanceSince.Add(r.clockOffset)
 		}
 		if report := n.DrainReport; report != nil && r.clockOffset != 0 {
 			moved := *report

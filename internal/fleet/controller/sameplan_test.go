@@ -37,7 +37,7 @@ import (
 // and the page show, with the plan that the controller makes of the same objects afterwards.
 func TestTheControllerAndTheCLIPlanTheSame(t *testing.T) {
 	cases := []string{"moves", "stopped", "last succeeded", "by history", "other namespace", "other times", "new rollout", "invalid", "late", "conflicted",
-		"missing ConfigMap", "template ConfigMap", "draining", "released", "evicted", "may not drain", "invalid spec", "invalid selector", "invalid with nodes", "new leader", "gates", "unknown server"}
+		"missing ConfigMap", "template ConfigMap", "draining", "released", "evicted", "may not drain", "invalid spec", "invalid selector", "invalid with nodes", "new leader", "gates", "unknown server", "maintenance by flag"}
 	seen := map[string]int{}
 	missing := func() []string {
 		return slices.DeleteFunc(slices.Clone(cases), func(what string) bool { return seen[what] > 0 })
@@ -62,6 +62,7 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 		},
 		PrometheusServers: rapid.SampledFrom([][]string{{}, {"main"}, {"main", "other"}}).Draw(t, "servers"),
 		Drain:             rapid.SampledFrom([]*bool{nil, new(true), new(true), new(false)}).Draw(t, "may drain"),
+		Maintenance:       rapid.SampledFrom([][]string{nil, {"example.com/Repair"}}).Draw(t, "maintenance"),
 	}}
 	d.draw()
 
@@ -71,6 +72,10 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 		t.Fatal(err)
 	}
 	shown.Policy.Now = shown.Policy.Now.Truncate(time.Second) // as the API keeps times
+	for i := range shown.Nodes {
+		n := &shown.Nodes[i]
+		n.MaintenanceSince = n.MaintenanceSince.Truncate(time.Second)
+	}
 	c := d.controller(api, shown.Policy.Now)
 	r := c.fleet.rollouts["r"]
 	wants, was, err := c.policyOf(t.Context(), r, r.object)
@@ -110,6 +115,7 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 		"invalid with nodes": wants.Invalid != "" && len(nodes) > 0, "new leader": !wants.Since.IsZero(),
 		"gates": len(wants.Gates) > 0, "unknown server": strings.Contains(wants.Invalid, "no Prometheus server"),
 		"late": result.Counts.Stale > 0 || result.Counts.Failed > 0, "conflicted": result.Counts.Conflicted > 0,
+		"maintenance by flag": slices.ContainsFunc(nodes, func(n rollout.Node) bool { return n.Maintenance == "condition example.com/Repair" }),
 	} {
 		if is {
 			seen[what]++
@@ -342,6 +348,14 @@ func (d *drawnFleet) drawNode(name string) {
 		st := &d.rollouts[0].Status
 		st.DrainingNodes = append(st.DrainingNodes, v1alpha1.DrainingNode{Name: name, Since: since, Message: "2 pods to evict"})
 	}
+	switch d.number(0, 8, "maintenance") {
+	case 0:
+		node.Spec.Unschedulable = true
+	case 1:
+		node.Spec.Taints = []corev1.Taint{{Key: "karpenter.sh/disrupted", Effect: corev1.TaintEffectNoSchedule}}
+	case 2: // only with the flag
+		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: "example.com/Repair", Status: corev1.ConditionTrue})
+	}
 	d.nodes = append(d.nodes, node)
 	if d.chance(8, "no NodeConfig") {
 		return
@@ -442,7 +456,7 @@ func (d *drawnFleet) controller(api client.WithWatch, now time.Time) *Controller
 		settings: d.settings, writers: 1, client: api, fleet: newFleet("", time.Second), recorder: events.NewFakeRecorder(100),
 		log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
-	c.fleet.now, c.fleet.since = func() time.Time { return now }, d.since
+	c.fleet.now, c.fleet.since, c.fleet.maintenance = func() time.Time { return now }, d.since, d.settings.Maintenance
 	var err error
 	if c.metrics, err = newMeters(prometheus.NewRegistry(), "v1", "", newCollector(c.fleet, c.newProblems("", ""), c.newProblems("", ""))); err != nil {
 		d.Fatal(err)

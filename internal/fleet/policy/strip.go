@@ -20,25 +20,38 @@ func StripMeta(m *metav1.ObjectMeta, labels map[string]string) {
 	}
 }
 
-// StripNode removes from a Node what neither NodeOf nor selectors read.
+// maxAnnouncements is how many taints and how many conditions of a Node are kept that only a flag could make announcements of
+// maintenance. A node can set any number of conditions on itself.
+const maxAnnouncements = 32
+
+// StripNode removes from a Node what NodeOf, MaintenanceOf and selectors do not read.
 func StripNode(n *corev1.Node) {
 	StripMeta(&n.ObjectMeta, n.Labels)
 	var taints []corev1.Taint
+	others := 0
 	for _, t := range n.Spec.Taints {
-		kept := corev1.Taint{Key: intern(t.Key)}
-		if t.Key == v1alpha1.TaintDraining {
-			kept.Value, kept.Effect = t.Value, t.Effect
+		switch {
+		case t.Key == v1alpha1.TaintDraining:
+			taints = append(taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: t.Effect})
+		case isMaintenanceTaint(t.Key, nil):
+			taints = append(taints, corev1.Taint{Key: intern(t.Key)})
+		case others < maxAnnouncements:
+			others++
+			taints = append(taints, corev1.Taint{Key: intern(t.Key)})
 		}
-		taints = append(taints, kept)
 	}
 	n.Spec = corev1.NodeSpec{Taints: taints, Unschedulable: n.Spec.Unschedulable}
 	info := n.Status.NodeInfo
 	var conditions []corev1.NodeCondition
+	others = 0
 	for _, c := range n.Status.Conditions {
 		switch {
 		case c.Type == corev1.NodeReady:
 			conditions = append(conditions, corev1.NodeCondition{Type: corev1.NodeReady, Status: intern(c.Status), LastTransitionTime: c.LastTransitionTime})
-		case c.Status == corev1.ConditionTrue: // it may announce maintenance
+		case isMaintenanceCondition(&c, nil):
+			conditions = append(conditions, corev1.NodeCondition{Type: intern(c.Type), Status: corev1.ConditionTrue})
+		case c.Status == corev1.ConditionTrue && others < maxAnnouncements:
+			others++
 			conditions = append(conditions, corev1.NodeCondition{Type: intern(c.Type), Status: corev1.ConditionTrue})
 		}
 	}

@@ -266,7 +266,8 @@ func RecordedOnNode(name string, n *rollout.Node) time.Time {
 		newest = n.Source.AssignedAt
 	}
 	if n.Observation.Rollout == name {
-		newest = Latest(newest, n.Observation.HealthySince)
+		o := &n.Observation
+		newest = Latest(Latest(newest, o.HealthySince), Latest(o.Maintenance.Since, o.Maintenance.Ended))
 	}
 	return newest
 }

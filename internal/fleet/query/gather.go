@@ -88,9 +88,7 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 			continue
 		}
 		n.WentNotReady = wentNotReady(p.Node, now)
-		if n.Maintenance = policy.MaintenanceOf(p.Node, in.Settings.Maintenance); n.Maintenance != "" && n.Ready {
-			n.MaintenanceSince = now // of earlier maintenance only what the controller has recorded is known
-		}
+		n.Maintenance = policy.MaintenanceOf(p.Node, in.Settings.Maintenance)
 		selection.Place(&n, p.Node, rollout.Holder(policy.ClaimsOn(others, p.Node), &n))
 		in.Now = policy.Latest(in.Now, policy.RecordedOnNode(r.Name, &n))
 		f.Nodes = append(f.Nodes, n)
@@ -98,6 +96,11 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 		f.Restarts = append(f.Restarts, p.Restart())
 		if visit != nil {
 			visit(p)
+		}
+	}
+	for i := range f.Nodes {
+		if n := &f.Nodes[i]; n.Maintenance != "" {
+			n.MaintenanceSince = in.Now // of earlier maintenance only what the controller has recorded is known
 		}
 	}
 	f.build(ctx, c, in)

@@ -125,6 +125,7 @@ func (d *planner) outageFailures() (n int, where string) {
 		case o == nil:
 		case d.hasTarget(node):
 			o.assigned++
+		case !node.Ready && d.announcedNotReady(node): // says nothing about an outage
 		default:
 			o.untouched++
 			if !node.Ready && o.near(d.wentNotReady(node)) {

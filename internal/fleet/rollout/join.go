@@ -130,7 +130,6 @@ func (d *planner) joiners(to Revision) (flying int, doubt bool) {
 // joinFailed returns the reason for which the revision failed on a new node; empty if it did not. Failures after the trial
 // do not count: the revision did not cause them.
 func (d *planner) joinFailed(n *Node) string {
-	given := d.since(n.Source.AssignedAt)
 	answered := n.Observed == n.Generation
 	switch {
 	case n.LastKnownGood.SHA256 == n.Source.SHA256, n.refuses(), n.Created.After(n.Source.AssignedAt):
@@ -148,9 +147,7 @@ func (d *planner) joinFailed(n *Node) string {
 			return FailedNotReady
 		}
 	case answered && n.Reason != agentInconclusive && n.Reason != agentLostAPI:
-		end := given.Add(d.p.NodeTimeout + n.TrialLength + d.excused(n))
-		d.requeueAt(end)
-		if !d.p.Now.Before(end) {
+		if _, over, _ := d.timeout(n, d.p.NodeTimeout+n.TrialLength); over {
 			return FailedTimeout
 		}
 	}

@@ -1,11 +1,14 @@
 package rollout
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Cordoned is the Maintenance of a node that a person or a tool has cordoned.
 const Cordoned = "cordoned"
 
-// Maintenance is what a plan remembers about maintenance of a node that is assigned the target. A node cannot change it.
+// Maintenance is what a plan remembers about maintenance of a node, for the node's current assignment. A node cannot change it.
 type Maintenance struct {
 	Since time.Time     `json:"since,omitzero"`  // when maintenance began while the node was Ready; zero: there is none now
 	Ended time.Time     `json:"ended,omitzero"`  // when the last one ended
@@ -16,30 +19,34 @@ type Maintenance struct {
 // is NotReady does not count: whoever cordoned the node may have done so because of the configuration.
 func (d *planner) maintenance(n *Node) Maintenance {
 	var m Maintenance
+	now, assigned := d.p.Now, n.Source.AssignedAt
 	if d.observationApplies(n) {
 		m = n.Observation.Maintenance
 	}
-	now := d.p.Now
-	switch began := n.MaintenanceSince; {
-	case n.Maintenance == "" && !m.Since.IsZero():
-		m = Maintenance{Ended: now, Total: m.Total + now.Sub(m.Since)}
-	case n.Maintenance == "" || !m.Since.IsZero() || began.IsZero():
-	case n.Ready || began.Before(d.wentNotReady(n)):
-		m.Since = began
-		if began.Before(n.Source.AssignedAt) { // the node was chosen before this was known
-			m.Since = n.Source.AssignedAt
-		}
+	if m.Ended.Before(assigned) { // the node had the same revision before, and was assigned it again
+		m.Ended, m.Total = time.Time{}, 0
+	}
+	if m.Since.IsZero() && n.Maintenance != "" && !n.MaintenanceSince.IsZero() && (n.Ready || n.MaintenanceSince.Before(d.wentNotReady(n))) {
+		m.Since = n.MaintenanceSince.Truncate(time.Second) // as Policy.Now
+	}
+	if !m.Since.IsZero() && m.Since.Before(assigned) {
+		m.Since = assigned
+	}
+	if n.Maintenance == "" && !m.Since.IsZero() {
+		return Maintenance{Ended: now, Total: m.Total + now.Sub(m.Since)}
 	}
 	return m
 }
 
-// excused returns for how long timeouts of a node's assignment have not run because of maintenance.
-func (d *planner) excused(n *Node) time.Duration {
+// timeout returns when a timeout of a node's assignment ends, and whether it has ended. It does not run during maintenance. A node is
+// excused if only the maintenance keeps the timeout from having ended.
+func (d *planner) timeout(n *Node, length time.Duration) (end time.Time, over, excused bool) {
 	m := d.maintenance(n)
-	if m.Since.IsZero() {
-		return m.Total
-	}
-	return m.Total + d.p.Now.Sub(m.Since)
+	end = d.since(n.Source.AssignedAt).Add(length + m.Total)
+	d.requeueAt(end)
+	over = !d.p.Now.Before(end)
+	excused = over && !m.Since.IsZero() && m.Since.Before(end)
+	return end, over && !excused, excused
 }
 
 // judgedNotReadySince returns since when a NotReady node is judged for being NotReady. It returns false while the node is under
@@ -53,6 +60,39 @@ func (d *planner) judgedNotReadySince(n *Node) (time.Time, bool) {
 	return since, m.Since.IsZero()
 }
 
+// announcedNotReady reports whether maintenance of a NotReady node was seen before the node became NotReady.
+func (d *planner) announcedNotReady(n *Node) bool {
+	return n.Maintenance != "" && !n.MaintenanceSince.IsZero() && n.MaintenanceSince.Before(d.wentNotReady(n))
+}
+
+// recordsMaintenance reports whether later plans need to know about maintenance of a node: it was assigned the target, or joined with
+// an earlier revision, and has not proven that.
+func (d *planner) recordsMaintenance(n *Node, s State) bool {
+	switch {
+	case s == Conflicted, s == Manual, n.OtherSource != "", d.returning(n):
+		return false
+	case d.hasTarget(n):
+		return !d.next.Succeeded || !d.proven(n)
+	}
+	return n.joined() && n.Source.Rollout == d.p.Name && n.LastKnownGood.SHA256 != n.Source.SHA256
+}
+
+// withMaintenance adds what is to be remembered about maintenance of a node's assignment to the node's next observation.
+func (d *planner) withMaintenance(n *Node, want Observation) Observation {
+	m := d.maintenance(n)
+	switch {
+	case m == want.Maintenance:
+		return want
+	case want.Rollout != d.p.Name || want.Revision != n.Source.Revision || want.Attempt != n.Source.Attempt && want.Blocked.IsZero():
+		want = Observation{Rollout: d.p.Name, Revision: n.Source.Revision}
+	}
+	want.Attempt, want.Maintenance = n.Source.Attempt, m
+	if want == (Observation{Rollout: want.Rollout, Revision: want.Revision, Attempt: want.Attempt}) {
+		return Observation{} // nothing is left to remember
+	}
+	return want
+}
+
 // isPassedOver reports whether a node is not chosen because of its maintenance. A node that was blocked because it must be drained,
 // and was cordoned then, is chosen: the message has asked for that.
 func (d *planner) isPassedOver(n *Node) bool {
@@ -61,5 +101,15 @@ func (d *planner) isPassedOver(n *Node) bool {
 
 // isBeingEmptied reports whether a person has cordoned a node that was blocked because it must be drained.
 func (d *planner) isBeingEmptied(n *Node) bool {
-	return n.Maintenance == Cordoned && d.wasBlocked(n) && n.Observation.Reason == agentNeedsDrain
+	return n.Maintenance == Cordoned && d.wasBlocked(n) && slices.Contains([]string{agentNeedsDrain, DrainTimeout, DrainRefused, DrainIgnoredPods}, n.Observation.Reason)
+}
+
+// nextOfferWhenEmptied returns when a node that a person drains is offered the target: at once when it is cordoned, and then after
+// pauses as long as the drain has taken so far.
+func nextOfferWhenEmptied(n *Node) time.Time {
+	began, refused := n.MaintenanceSince, n.Observation.Blocked
+	if began.After(refused) {
+		return began
+	}
+	return refused.Add(min(longestOffer, max(shortestOffer, refused.Sub(began))))
 }

@@ -342,8 +342,13 @@ func (d *planner) namedByRetry(n *Node) bool {
 	return r.Revision == d.next.Revision && r.Attempt == d.next.Attempt && slices.Contains(r.Nodes, n.Name)
 }
 
-// retries reports whether a node on which the target failed tries it again.
+// retries reports whether a node on which the target failed tries it again. A node under maintenance does only if the retry names it.
 func (d *planner) retries(n *Node) bool {
+	return d.toRetry(n) && (n.Maintenance == "" || d.namedByRetry(n))
+}
+
+// toRetry reports whether the current retry is about a node on which the target failed.
+func (d *planner) toRetry(n *Node) bool {
 	return n.Source.Attempt < d.next.Attempt && d.p.Retry.Revision == d.next.Revision && (len(d.p.Retry.Nodes) == 0 || d.namedByRetry(n))
 }
 

@@ -253,7 +253,7 @@ func (w *world) settle(t *rapid.T) {
 		again.Next.Updated, again.Next.ProgressTime = w.progress.Updated, w.progress.ProgressTime
 	}
 	if len(again.Events) > 0 || len(again.Observations) > 0 || !reflect.DeepEqual(again.Next, w.progress) {
-		t.Fatalf("deciding again says %+v, and remembers %+v, not %+v", again.Events, again.Next, w.progress)
+		t.Fatalf("deciding again says %+v, observes %+v, and remembers %+v, not %+v", again.Events, again.Observations, again.Next, w.progress)
 	}
 }
 
@@ -279,6 +279,7 @@ func (w *world) referee(t *rapid.T) int {
 	}
 	w.record(r)
 	w.refereePreflight(t, r, old)
+	w.refereeMaintenance(t, r)
 	w.progress = r.Next
 	w.drainsRight(t, r)
 	w.ask(r)
@@ -452,15 +453,15 @@ func (w *world) spent() spending {
 		down := !n.Ready && !w.now.Before(n.WentNotReady.Add(p.NotReadyGrace))
 		blocked := n.Observed == n.Generation && n.OK == "False" && n.Reason == "WouldEvictPods"
 		pause := w.pauses[n.Name]
-		if verdict := n.Observed == n.Generation && n.OK == "False" && !blocked; !pause.since.IsZero() && !verdict {
-			s.inFlight[n.Domain] = true // it goes on after its maintenance
-			continue
+		counted := w.now // maintenance stops the clock of a trial
+		if !pause.since.IsZero() {
+			down, counted = false, pause.since
 		}
 		if down && pause.ended.After(n.WentNotReady) {
 			down = !w.now.Before(pause.ended.Add(p.NotReadyGrace))
 		}
 		failed := down || n.Observed == n.Generation && n.OK == "False" && !blocked || !blocked &&
-			!w.now.Before(n.Source.AssignedAt.Add(p.NodeTimeout+n.TrialLength+pause.total))
+			!counted.Before(n.Source.AssignedAt.Add(p.NodeTimeout+n.TrialLength+pause.total))
 		if !failed {
 			s.inFlight[n.Domain] = true
 		}
@@ -562,39 +563,6 @@ func (w *world) carryObservation(moves []Move, old []Node) {
 		}
 		w.healthy[n.Name] = is
 	}
-}
-
-// pauseRecord is the maintenance of a node since it was assigned something: the test keeps it.
-type pauseRecord struct {
-	of           attempt
-	since, ended time.Time // since is zero without maintenance that counts
-	total        time.Duration
-}
-
-// watchMaintenance sees on which nodes others work, in another way than the planner does.
-func (w *world) watchMaintenance() {
-	for i := range w.nodes {
-		n := &w.nodes[i]
-		of := attempt{n.Source.Revision, n.Source.Attempt}
-		is := w.pauses[n.Name]
-		if is.of != of {
-			is = pauseRecord{of: of}
-		}
-		switch {
-		case n.Maintenance == "" && !is.since.IsZero():
-			is.total, is.ended, is.since = is.total+w.now.Sub(is.since), w.now, time.Time{}
-		case n.Maintenance != "" && is.since.IsZero() && (n.Ready || n.MaintenanceSince.Before(n.WentNotReady)):
-			is.since = later(n.MaintenanceSince, n.Source.AssignedAt)
-		}
-		w.pauses[n.Name] = is
-	}
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }
 
 // watch sees which nodes are fine now, in another way than the planner does: the test keeps it.

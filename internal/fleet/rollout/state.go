@@ -94,7 +94,7 @@ func (d *planner) nodeState(n *Node) NodeState {
 	case d.hasTarget(n):
 		return d.assignedNodeState(n)
 	case d.isPassedOver(n) && !d.returning(n):
-		return NodeState{State: Skipped, Message: "under maintenance (" + n.Maintenance + "): chosen when that ends"}
+		return NodeState{State: Skipped, Message: "under maintenance (" + n.Maintenance + "): not updated until that ends"}
 	case !n.Ready && d.returning(n):
 		return NodeState{State: Skipped, Message: "NotReady; " + waitsForAnswer}
 	case !n.Ready:
@@ -148,7 +148,7 @@ func (d *planner) assignedNodeState(n *Node) NodeState {
 	case !n.Ready: // it was Ready when it was assigned: only Ready nodes are
 		judged, is := d.judgedNotReadySince(n)
 		if !is {
-			return NodeState{State: Skipped, Message: "NotReady under maintenance (" + n.Maintenance + ") that began before"}
+			return NodeState{State: Skipped, Message: "NotReady under maintenance (" + n.Maintenance + ") that began earlier: no failure, and " + timeoutsWait}
 		}
 		if end := judged.Add(d.p.NotReadyGrace); now.Before(end) {
 			d.requeueAt(end)
@@ -162,25 +162,34 @@ func (d *planner) assignedNodeState(n *Node) NodeState {
 	case n.stale():
 		return NodeState{State: Assigned, Message: "its agent rejects the assignment: the controller that made it no longer leads, or the revision was stopped"}
 	case !answered:
-		end := assigned.Add(d.p.AgentTimeout + d.excused(n))
-		if n.Ready && !now.Before(end) {
+		switch _, over, excused := d.timeout(n, d.p.AgentTimeout); {
+		case n.Ready && excused:
+			return d.excused(n, "its agent has not answered yet")
+		case n.Ready && over:
 			return NodeState{State: Stale, Message: fmt.Sprintf("its agent has not accepted the assignment within %s", d.p.AgentTimeout)}
 		}
-		d.requeueAt(end)
 		return NodeState{State: Assigned, Message: "its agent has not answered yet"}
 	}
-	end := assigned.Add(d.p.NodeTimeout + n.TrialLength + d.excused(n))
-	late := !now.Before(end)
-	d.requeueAt(end)
+	end, late, excused := d.timeout(n, d.p.NodeTimeout+n.TrialLength)
 	switch {
 	case n.Reason == agentInconclusive || n.Reason == agentLostAPI:
 		return NodeState{State: Trial, Message: "the node's verdict is inconclusive: " + n.Error}
+	case excused:
+		return d.excused(n, "its trial has not ended yet")
 	case late:
 		return NodeState{Failed, FailedTimeout, fmt.Sprintf("the trial had not ended by %s, %s after the assignment: %s", end.UTC().Format(time.RFC3339), end.Sub(assigned), n.Error)}
 	case n.InTrial:
 		return NodeState{State: Trial, Message: "on trial"}
 	}
 	return NodeState{State: Trial, Message: "its agent has answered without a verdict: " + n.Error}
+}
+
+// timeoutsWait says what maintenance does to the timeouts of an assignment.
+const timeoutsWait = "the timeouts continue when the maintenance ends"
+
+// excused is the state of a Ready node that would have failed without its maintenance: it is missing.
+func (d *planner) excused(n *Node, what string) NodeState {
+	return NodeState{State: Skipped, Message: what + ", and the node is under maintenance (" + n.Maintenance + "): " + timeoutsWait}
 }
 
 // soaking derives the state of a node that has proven the target: Soaking or Updated. The soak begins when the node was
@@ -236,48 +245,50 @@ func (d *planner) failedIn(n *Node) int64 {
 	return d.next.Attempt
 }
 
-// updateObservations records when nodes began to soak, and which nodes failed before a retry, for later plans and leaders.
-// Neither matters after the revision has succeeded.
+// updateObservations records what later plans and leaders need to know about nodes.
 func (d *planner) updateObservations() {
-	if d.next.Succeeded || d.next.Revision == 0 {
+	if d.next.Revision == 0 {
 		return
 	}
 	for i := range d.nodes {
 		n, s := &d.nodes[i], d.states[i]
-		if !d.hasTarget(n) || s == Conflicted || s == Manual {
-			continue
-		}
-		base := Observation{Rollout: d.p.Name, Revision: n.Source.Revision, Attempt: n.Source.Attempt, Joined: n.joined()}
-		want, m := base, d.maintenance(n)
-		switch {
-		case d.returning(n): // from an earlier revision: its place in the budget depends on the observation
-			continue
-		case s == Draining: // what is recorded of the attempt before the drain still counts
-			continue
-		case d.wasBlocked(n) && (s == Blocked || s == Assigned || s == Trial): // Offers counts until the node accepts
-			continue
-		case s == Failed && n.Source.Attempt < d.next.Attempt && d.failedIn(n) < d.next.Attempt:
-			want.Failed = d.failedIn(n)
-		case (s == Soaking || s == Updated) && d.p.Soak > 0 && n.healthy() && (d.assignedTarget(n) || d.resultObserved(n)):
-			want.HealthySince = d.healthySince(n)
-		case d.observationApplies(n) && !want.Joined:
-			want = Observation{}
-		case d.observationApplies(n):
-		case n.Observation.Rollout == d.p.Name && !n.Observation.Blocked.IsZero() && n.Observation.Revision != d.next.Revision: // of an earlier revision
-			want = Observation{}
-		case m == Maintenance{}:
-			continue
-		}
-		if m != (Maintenance{}) {
-			if want == (Observation{}) {
-				want = base
-			}
-			want.Maintenance = m
+		want := d.observedResult(n, s)
+		if d.recordsMaintenance(n, s) {
+			want = d.withMaintenance(n, want)
 		}
 		if want != n.Observation {
 			d.observations = append(d.observations, NewObservation{i, want})
 		}
 	}
+}
+
+// observedResult returns the observation to record about a node's result: when it began to soak, or that it failed before a retry.
+// Neither matters after the revision has succeeded.
+func (d *planner) observedResult(n *Node, s State) Observation {
+	if d.next.Succeeded || !d.hasTarget(n) || s == Conflicted || s == Manual {
+		return n.Observation
+	}
+	want := Observation{Rollout: d.p.Name, Revision: n.Source.Revision, Attempt: n.Source.Attempt, Joined: n.joined()}
+	switch {
+	case d.returning(n): // from an earlier revision: its place in the budget depends on the observation
+		return n.Observation
+	case s == Draining: // what is recorded of the attempt before the drain still counts
+		return n.Observation
+	case d.wasBlocked(n) && (s == Blocked || s == Assigned || s == Trial || s == Skipped && n.Maintenance != ""): // Offers counts until the node accepts
+		return n.Observation
+	case s == Failed && n.Source.Attempt < d.next.Attempt && d.failedIn(n) < d.next.Attempt:
+		want.Failed = d.failedIn(n)
+	case (s == Soaking || s == Updated) && d.p.Soak > 0 && n.healthy() && (d.assignedTarget(n) || d.resultObserved(n)):
+		want.HealthySince = d.healthySince(n)
+	case d.observationApplies(n) && !want.Joined:
+		return Observation{}
+	case d.observationApplies(n):
+	case n.Observation.Rollout == d.p.Name && !n.Observation.Blocked.IsZero() && n.Observation.Revision != d.next.Revision: // of an earlier revision
+		return Observation{}
+	default:
+		return n.Observation
+	}
+	return want
 }
 
 // carryObservation keeps the soak time of a node that had the target before and gets it again. If nothing was recorded, the
@@ -314,10 +325,11 @@ func (d *planner) countNode(n *Node, s NodeState) {
 	if d.countsInFlight(n, s.State) {
 		dom.inFlight++
 	}
-	if s.State == Skipped || s.State == Stale {
+	waits := s.State == Failed && d.toRetry(n) && !d.retries(n)
+	if s.State == Skipped || s.State == Stale || waits {
 		d.missing++
 	}
-	if s.State == Skipped && n.Maintenance != "" {
+	if s.State == Skipped && n.Maintenance != "" || waits {
 		d.resting++
 	}
 	switch {
@@ -390,8 +402,8 @@ func (d *planner) nextOffer(n *Node) time.Time {
 	if n.Observation.Attempt < d.next.Attempt {
 		return d.next.AttemptTime
 	}
-	if d.isBeingEmptied(n) && n.MaintenanceSince.After(n.Observation.Blocked) { // cordoned since
-		return n.MaintenanceSince
+	if d.isBeingEmptied(n) {
+		return nextOfferWhenEmptied(n)
 	}
 	return n.Observation.Blocked.Add(min(longestOffer, shortestOffer<<min(max(n.Observation.Offers-1, 0), 10)))
 }
@@ -413,8 +425,8 @@ func (d *planner) countsUnavailable(n *Node, s State) bool {
 		return true
 	case s == Updated:
 		return !n.Ready
-	case s == Skipped:
-		return d.assignedTarget(n) && !n.Created.After(n.Source.AssignedAt) // it was Ready when it was assigned
+	case s == Skipped && d.hasTarget(n):
+		return n.Ready || d.assignedTarget(n) && !n.Created.After(n.Source.AssignedAt) // it was Ready when it was assigned
 	}
 	return d.countsInFlight(n, s)
 }
@@ -431,8 +443,12 @@ func (d *planner) countsInFlight(n *Node, s State) bool {
 		return n.Source.Rollout == d.p.Name && (n.inFlight() || n.refuses())
 	case Stale:
 		return d.hasTarget(n) // until the assignment is taken back
-	case Skipped: // it continues after its maintenance
-		return d.assignedTarget(n) && !d.maintenance(n).Since.IsZero() && !n.Created.After(n.Source.AssignedAt)
+	case Skipped:
+		if !d.hasTarget(n) { // under maintenance, and maybe still on trial with an earlier revision
+			answer := d.since(n.Source.AssignedAt).Add(d.p.AgentTimeout)
+			return n.Ready && n.Source.Rollout == d.p.Name && (n.inFlight() || n.refuses()) && (n.Observed == n.Generation || d.p.Now.Before(answer))
+		}
+		return n.Ready || d.assignedTarget(n) && !d.maintenance(n).Since.IsZero() && !n.Created.After(n.Source.AssignedAt) // it continues after its maintenance
 	}
 	return false
 }

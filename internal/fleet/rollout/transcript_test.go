@@ -76,6 +76,10 @@ func (w *world) set(cmd, key, value string) error {
 		for uid := range w.terms {
 			w.terms[uid] = p.Term
 		}
+		if key == "forgets" { // it sees all nodes for the first time
+			p.Since = w.now
+			w.forgetObservations()
+		}
 	case "restart":
 		w.restart()
 	case "gate":

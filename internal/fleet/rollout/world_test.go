@@ -186,6 +186,20 @@ func (w *world) setMaintenance(n *Node, what string) {
 	n.Maintenance = what
 }
 
+// forgetObservations lets another leader see all nodes for the first time.
+func (w *world) forgetObservations() {
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		n.DrainReport, n.WentNotReady = nil, time.Time{}
+		if !n.Ready {
+			n.WentNotReady = w.now
+		}
+		if n.Maintenance != "" {
+			n.MaintenanceSince = w.now
+		}
+	}
+}
+
 // remember keeps what the controller keeps of a result, besides Progress.
 func (w *world) remember(r Result) {
 	p := &w.policy

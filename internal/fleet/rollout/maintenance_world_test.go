@@ -1,0 +1,95 @@
+package rollout
+
+import (
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// pauseRecord is the maintenance of a node since it was assigned something: the test keeps it.
+type pauseRecord struct {
+	of           attempt
+	since, ended time.Time // since is zero without maintenance that counts
+	total        time.Duration
+}
+
+// watchMaintenance sees on which nodes others work, in another way than the planner does.
+func (w *world) watchMaintenance() {
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		of := attempt{n.Source.Revision, n.Source.Attempt}
+		is := w.pauses[n.Name]
+		if is.of != of {
+			is = pauseRecord{of: of}
+		}
+		switch {
+		case n.Maintenance == "" && !is.since.IsZero():
+			is.total, is.ended, is.since = is.total+w.now.Sub(is.since), w.now, time.Time{}
+		case n.Maintenance != "" && is.since.IsZero() && (n.Ready || n.MaintenanceSince.Before(n.WentNotReady)):
+			is.since = later(n.MaintenanceSince, n.Source.AssignedAt)
+		}
+		w.pauses[n.Name] = is
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// refereeMaintenance holds the states of nodes under maintenance, and the steps that are done, against the rules. It runs before the
+// moves are written.
+func (w *world) refereeMaintenance(t *rapid.T, r Result) {
+	p := &w.policy
+	members, good, failed := 0, 0, 0
+	for i := range w.nodes {
+		n, s := &w.nodes[i], r.States[i]
+		if n.Owner != "" || n.OtherSource != "" || n.Source.Kind != SourceNone && n.Source.Rollout == "" {
+			continue
+		}
+		members++
+		has := n.Source.Kind == SourceConfigMap && n.Source.Rollout == p.Name && n.Source.SHA256 == p.Target.SHA256
+		fresh := has && n.Source.Revision == p.Target.Number && !n.Created.After(n.Source.AssignedAt)
+		verdict := n.Observed == n.Generation && n.OK == "False" && n.Reason != "WouldEvictPods" && !n.Provisional
+		pause, ownDrain := w.pauses[n.Name], n.Drain.Rollout == p.DrainID
+		passed := has && n.Active.SHA256 == p.Target.SHA256 && n.LastKnownGood.SHA256 == p.Target.SHA256 && !n.InTrial && n.OK != "False"
+		down := !n.Ready && w.now.Sub(later(n.WentNotReady, later(n.Source.AssignedAt, pause.ended))) >= p.NotReadyGrace
+		switch {
+		case has && verdict:
+			failed++
+			if s != Failed && s != Draining {
+				t.Fatalf("%s has failed by its own verdict (%s) and is %s under maintenance %q", n.Name, n.Reason, s, n.Maintenance)
+			}
+		case passed && n.Ready && w.soaked(n):
+			good++
+		case r.Next.Succeeded && passed: // what happens later is not the rollout's
+		case fresh && !n.Ready && !pause.since.IsZero() && s != Skipped && s != Draining && s != Blocked:
+			t.Fatalf("%s went NotReady in maintenance that began before (%+v), and is %s: %+v", n.Name, pause, s, r.NodeState(i))
+		case fresh && down && pause.since.IsZero() && !ownDrain:
+			failed++
+			if s != Failed && !n.refuses() {
+				t.Fatalf("%s has been NotReady since %s, maintenance %q excuses it since %s, and it is %s", n.Name, n.WentNotReady, n.Maintenance, n.MaintenanceSince, s)
+			}
+		case s == Failed:
+			failed++ // by a timeout
+		}
+	}
+	was, now := &w.progress, &r.Next
+	if was.Revision != now.Revision || was.Succeeded || p.Approval.Revision == now.Revision && p.Approval.Step >= was.Step {
+		return
+	}
+	least := good // the most that the steps that are done now demand
+	for i := was.Step; i < now.Step && i < len(p.Steps); i++ {
+		if !p.Steps[i].IsPause() {
+			least = max(least, p.Steps[i].Nodes.roundUp(members))
+		}
+	}
+	if now.Succeeded {
+		least = members
+	}
+	if missing := members - good - failed; least > good && (good == 0 || missing > max(1, members/10)) {
+		t.Fatalf("step %d of %d is done with %d good, %d failed and %d missing of %d nodes; it demands %d", now.Step, len(p.Steps), good, failed, missing, members, least)
+	}
+}
