@@ -15,7 +15,7 @@ type Gate struct {
 	Server, Query string
 	Passes        Comparison
 	Interval      time.Duration // between two evaluations
-	Always        bool          // evaluated at any time; no node is assigned the target while it does not pass
+	Always        bool          // evaluated at any time; while it does not pass, no node is assigned the target or drained, except nodes whose drain has begun
 	Failures      int           // failed evaluations in a row that stop the revision
 	NoDataFails   bool          // an evaluation without a number has failed
 }
