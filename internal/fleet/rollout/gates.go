@@ -103,9 +103,9 @@ const (
 	maxGateError  = 300
 )
 
-// gated reports whether gates matter now.
+// gated reports whether gates matter now. They do in a preflight too: nodes can be in flight if it was turned on later.
 func (d *planner) gated() bool {
-	return len(d.p.Gates) > 0 && d.next.Revision != 0 && !d.stopped() && !d.next.Succeeded && d.counts.Members > 0
+	return len(d.p.Gates) > 0 && d.next.Revision != 0 && (d.asking || !d.stopped()) && d.next.Halt == nil && !d.next.Succeeded && d.counts.Members > 0
 }
 
 // stepReached reports whether gates decide now: the current step is done or approved; after the last step, whether all nodes
@@ -235,7 +235,7 @@ func (d *planner) askGates() {
 	if !d.gated() || d.complete {
 		return
 	}
-	reached := d.stepReached()
+	reached := !d.asking && d.stepReached()
 	d.waitsForGate = reached
 	if reached && d.next.GatesSince.IsZero() {
 		d.next.GatesSince = nextSecond(d.p.Now)

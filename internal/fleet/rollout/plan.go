@@ -16,8 +16,8 @@ func Plan(p Policy, was Progress, nodes []Node) Result {
 	d.deriveStates()       // the state of each node
 	d.updateObservations() // what the next plans need to know about nodes
 	d.checkStop()          // too many failures stop the revision, and so does a person
-	d.preflight()          // ask all nodes about the target before the first assignment
 	d.checkGates()         // and so does a metric
+	d.preflight()          // ask all nodes about the target before the first assignment
 	d.advance()            // past steps that are done or approved, and whose gates pass
 	d.askGates()           // which metrics are due, and which ones the rollout waits for
 	d.takeBack()           // assignments that agents have not accepted
