@@ -212,7 +212,7 @@ func (d *planner) giveUp(i int, reason, message string) {
 	n := &d.nodes[i]
 	d.event(true, "DrainGivenUp", "node %s: %s: %s", n.Name, reason, message)
 	d.taints = append(d.taints, Taint{Node: i})
-	if d.assignedTarget(n) && d.canGiveUp(n) {
+	if d.hasTarget(n) && d.canGiveUp(n) {
 		d.takeBackBlocked(i, reason, message)
 		return
 	}

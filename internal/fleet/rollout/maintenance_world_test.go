@@ -55,6 +55,7 @@ func (w *world) refereeMaintenance(t *rapid.T, r Result) {
 		verdict := n.Observed == n.Generation && n.OK == "False" && n.Reason != "WouldEvictPods" && !n.Provisional
 		pause, ownDrain := w.pauses[n.Name], n.Drain.Rollout == p.DrainID
 		passed := has && n.Active.SHA256 == p.Target.SHA256 && n.LastKnownGood.SHA256 == p.Target.SHA256 && !n.InTrial && n.OK != "False"
+		over := passed && r.Next.Succeeded // it is Updated now, whatever it was before
 		down := !n.Ready && w.now.Sub(later(n.WentNotReady, later(n.Source.AssignedAt, pause.ended))) >= p.NotReadyGrace
 		switch {
 		case has && verdict:
@@ -64,12 +65,12 @@ func (w *world) refereeMaintenance(t *rapid.T, r Result) {
 			}
 		case passed && n.Ready && w.soaked(n):
 			good++
-		case r.Next.Succeeded && passed: // what happens later is not the rollout's
-		case fresh && !n.Ready && !pause.since.IsZero() && s != Skipped && s != Draining && s != Blocked:
+		case w.progress.Succeeded && passed: // what happens later is not the rollout's
+		case fresh && !n.Ready && !pause.since.IsZero() && !over && s != Skipped && s != Draining && s != Blocked:
 			t.Fatalf("%s went NotReady in maintenance that began before (%+v), and is %s: %+v", n.Name, pause, s, r.NodeState(i))
 		case fresh && down && pause.since.IsZero() && !ownDrain:
 			failed++
-			if s != Failed && !n.refuses() {
+			if s != Failed && !n.refuses() && !over {
 				t.Fatalf("%s has been NotReady since %s, maintenance %q excuses it since %s, and it is %s", n.Name, n.WentNotReady, n.Maintenance, n.MaintenanceSince, s)
 			}
 		case s == Failed:

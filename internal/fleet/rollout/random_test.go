@@ -428,7 +428,8 @@ func (w *world) spent() spending {
 			s.inFlight[n.Domain] = true
 			continue
 		}
-		if n.Drain.Rollout == p.DrainID && n.Drain.Revision == p.Target.Number && n.Drain.Attempt == w.progress.Attempt && n.Source.SHA256 != p.Target.SHA256 {
+		if n.Drain.Rollout == p.DrainID && n.Drain.Revision == p.Target.Number && n.Drain.Attempt == w.progress.Attempt &&
+			(n.Source.SHA256 != p.Target.SHA256 || n.Source.Attempt < w.progress.Attempt) {
 			s.all++
 			s.domain[n.Domain]++
 			s.inFlight[n.Domain] = true
