@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -106,11 +107,10 @@ func isTainted(n *corev1.Node) bool {
 }
 
 // mayDrain lets the controller drain nodes until the test ends.
-func mayDrain(t *testing.T) {
-	t.Helper()
-	if err := cluster.Apply(t.Context(), filepath.Join(root, "config/drain")); err != nil {
-		t.Fatal(err)
-	}
+func (s *scenario) mayDrain() {
+	s.t.Helper()
+	s.do(cluster.Apply(s.t.Context(), filepath.Join(root, "config/drain")))
+	s.cleanUp(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "evenkeel-controller-drain"}})
 }
 
 func TestARolloutThatDrains(t *testing.T) { // not parallel: it stops the shared controller
@@ -129,7 +129,7 @@ strategy: {maxUnavailable: 2, steps: [{nodes: 100%}], drain: Always}
 	r.invalid("spec.strategy.drain is Always, but the controller may not evict pods or patch Nodes: grant it with kubectl apply -k config/drain")
 	s.do(p.stop())
 
-	mayDrain(t)
+	s.mayDrain()
 	s.workload(s.node(0), 3, false, 0)
 	s.workload(s.node(1), 1, true, 0)
 	s.workload(s.node(2), 1, false, 0)
@@ -184,7 +184,7 @@ strategy: {maxUnavailable: 2, steps: [{nodes: 100%}], drain: Always}
 func TestNodesThatRefuseForTheirPodsAreDrained(t *testing.T) { // not parallel: it stops the shared controller
 	s := play(t, "drain-blocked", 3)
 	alone(t)
-	mayDrain(t)
+	s.mayDrain()
 	p, err := startController("--leader-elect=false")
 	s.do(err)
 	s.workload(s.node(0), 2, false, 0)
@@ -210,7 +210,7 @@ func TestAControllerThatIsKilledLeavesNoNodeDraining(t *testing.T) { // not para
 	const kills, nodes = 15, 8
 	s := play(t, "drain-killed", nodes)
 	alone(t)
-	mayDrain(t)
+	s.mayDrain()
 	for i := range nodes {
 		s.workload(s.node(i), 2, false, 0)
 	}
