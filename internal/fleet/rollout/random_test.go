@@ -338,7 +338,11 @@ func (w *world) drainsRight(t *rapid.T, r Result) {
 		begins := written && write.Drain.Rollout != "" && was.Rollout == ""
 		foreign := n.Owner != "" || n.OtherSource != "" || n.Source.Kind != SourceNone && n.Source.Rollout == ""
 		of := was.Revision == p.Target.Number && was.Attempt == r.Next.Attempt
-		accepted := n.Source.Rollout == p.Name && n.Source.SHA256 == p.Target.SHA256 && n.Source.Attempt == r.Next.Attempt && !n.refuses()
+		accepted := n.Source.Rollout == p.Name && n.Source.SHA256 == p.Target.SHA256 && !n.refuses() &&
+			(n.Source.Attempt == r.Next.Attempt || n.Active.SHA256 == p.Target.SHA256)
+		if begins { // it no longer joins with an earlier revision: its turn for the target has come
+			delete(w.joinInProgress, n.Name)
+		}
 		switch {
 		case (begins || evicts[i]) && (stopped || p.Drain == DrainNever || foreign):
 			t.Fatalf("pods of %s are evicted: stopped %v, drain %d, foreign %v", n.Name, stopped, p.Drain, foreign)
