@@ -170,8 +170,9 @@ func (d *planner) leaveWindow() {
 	}
 	for i := range d.nodes {
 		n, s := &d.nodes[i], d.states[i]
-		if d.moved[i] || s != Pending && s != Assigned && s != Blocked || n.Source.Kind != SourceConfigMap || n.Source.Rollout != d.p.Name ||
-			n.joined() || n.Source.SHA256 == d.lastGood().SHA256 || n.Active.SHA256 == n.Source.SHA256 {
+		waits := s == Pending || s == Assigned || s == Blocked || s == Skipped && n.Maintenance != ""
+		if d.moved[i] || !waits || n.Source.Kind != SourceConfigMap || n.Source.Rollout != d.p.Name || n.joined() ||
+			n.Source.SHA256 == d.lastGood().SHA256 || n.Active.SHA256 == n.Source.SHA256 {
 			continue
 		}
 		switch to := d.previousSource(n); {
