@@ -88,11 +88,11 @@ type Controller struct {
 	noTermField     atomic.Bool // the term
 	noSettingsField atomic.Bool // the controller's settings
 	noRequestsField atomic.Bool // who asked for what
+	onlyOldSettings atomic.Bool // the settings that are newer than the others
 
-	kubernetes     kubernetes.Interface // to drain nodes
-	passes         sync.WaitGroup       // eviction passes
-	drainChecked   time.Time            // when the permissions for drains were checked; of the loop
-	noServersField atomic.Bool          // the names of Prometheus servers in them
+	kubernetes   kubernetes.Interface // to drain nodes
+	passes       sync.WaitGroup       // eviction passes
+	drainChecked time.Time            // when the permissions for drains were checked; of the loop
 
 	measurements measurements
 

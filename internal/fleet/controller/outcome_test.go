@@ -25,7 +25,7 @@ import (
 func wantSchema(t *testing.T, rollout string, unknown ...string) {
 	t.Helper()
 	settings := policy.DefaultSettings
-	settings.PrometheusServers = []string{"main"}
+	settings.PrometheusServers, settings.Maintenance = []string{"main"}, []string{"example.com/repair"}
 	status, err := json.Marshal([]operation{{"add", "/status", v1alpha1.NodeConfigRolloutStatus{
 		Controller: settings.Publish(), History: []v1alpha1.RolloutOutcome{{Revision: 1, Reason: v1alpha1.HaltInconclusive, Requests: []v1alpha1.RolloutRequest{{Kind: v1alpha1.RequestAbort, Time: metav1.Now()}}}},
 		Requests: []v1alpha1.RolloutRequest{{Kind: v1alpha1.RequestAbort, Time: metav1.Now()}},
@@ -53,6 +53,7 @@ func wantSchema(t *testing.T, rollout string, unknown ...string) {
 func TestWithAnOlderCRDTheStatusIsWrittenWithoutUnknownFields(t *testing.T) {
 	settings := []string{"status", "properties", "controller"}
 	servers := []string{"status", "properties", "controller", "properties", "prometheusServers"}
+	maintenance := []string{"status", "properties", "controller", "properties", "maintenance"}
 	reason := []string{"status", "properties", "history", "items", "properties", "reason"}
 	requests := []string{"status", "properties", "requests"}
 	requestsOf := []string{"status", "properties", "history", "items", "properties", "requests"}
@@ -67,7 +68,8 @@ func TestWithAnOlderCRDTheStatusIsWrittenWithoutUnknownFields(t *testing.T) {
 		"requests":            {[][]string{requests, requestsOf}, []string{"status.requests", "status.history[0].requests"}, 1},
 		"all of them": {[][]string{reason, settings, requests, requestsOf},
 			[]string{"status.history[0].reason", "status.controller", "status.requests", "status.history[0].requests"}, 2},
-		"servers": {[][]string{servers}, []string{"status.controller.prometheusServers"}, 0},
+		"servers":     {[][]string{servers}, []string{"status.controller.prometheusServers"}, 0},
+		"maintenance": {[][]string{servers, maintenance}, []string{"status.controller.prometheusServers", "status.controller.maintenance"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			world(t)
@@ -77,7 +79,9 @@ func TestWithAnOlderCRDTheStatusIsWrittenWithoutUnknownFields(t *testing.T) {
 				defer without(t, "nodeconfigrollouts.evenkeel.dev", path...)()
 			}
 			wantSchema(t, "older", tt.unknown...)
-			c := newController(t, own(), func(o *Options) { o.PrometheusServers = []gate.Server{{Name: "main", URL: "http://localhost"}} })
+			c := newController(t, own(), func(o *Options) {
+				o.PrometheusServers, o.Maintenance = []gate.Server{{Name: "main", URL: "http://localhost"}}, []string{"example.com/repair"}
+			})
 			var log bytes.Buffer
 			c.log = slog.New(slog.NewTextHandler(&log, nil))
 			c.fleet.setRollout(rolloutNamed(t, "older"))
@@ -125,6 +129,9 @@ func TestWithAnOlderCRDTheStatusIsWrittenWithoutUnknownFields(t *testing.T) {
 			}
 			if has := st.Controller != nil && len(st.Controller.PrometheusServers) == 1; has == (lacks("status.controller") || lacks("status.controller.prometheusServers")) {
 				t.Errorf("the status has the names of Prometheus servers: %t", has)
+			}
+			if has := st.Controller != nil && len(st.Controller.Maintenance) == 1; has == (lacks("status.controller") || lacks("status.controller.prometheusServers")) {
+				t.Error("the status has the announcements of maintenance")
 			}
 		})
 	}

@@ -194,8 +194,8 @@ func (c *Controller) recordStatus(ctx context.Context, r *rolloutEntry, in *plan
 	st := statusOf(o, &in.policy, result, in.nodes, c.fleet.identifyHistory(o))
 	if st.Controller = nil; !c.noSettingsField.Load() {
 		st.Controller = c.settings.Publish()
-		if c.noServersField.Load() {
-			st.Controller.PrometheusServers = nil
+		if c.onlyOldSettings.Load() {
+			removeNewSettings(st.Controller)
 		}
 	}
 	if c.noRequestsField.Load() {
@@ -239,9 +239,9 @@ func (c *Controller) removeUnknown(st *v1alpha1.NodeConfigRolloutStatus, err err
 			c.log.Warn("the status of rollouts does not say who asked for what: the CRD of NodeConfigRollouts is older than this controller; run kubectl apply -k config/default, then restart the controller")
 		}
 	}
-	if st.Controller != nil && strings.Contains(err.Error(), `"status.controller.prometheusServers"`) {
-		st.Controller.PrometheusServers, removed = nil, true
-		c.noServersField.Store(true) // nor does that CRD have gates
+	if st.Controller != nil && strings.Contains(err.Error(), `"status.controller.`) {
+		removed = removeNewSettings(st.Controller)
+		c.onlyOldSettings.Store(true) // nor does that CRD have gates, drains
 	}
 	if st.Controller != nil && strings.Contains(err.Error(), `"status.controller"`) {
 		st.Controller, removed = nil, true
@@ -250,6 +250,13 @@ func (c *Controller) removeUnknown(st *v1alpha1.NodeConfigRolloutStatus, err err
 		}
 	}
 	return removed
+}
+
+// removeNewSettings removes the settings that older CRDs lack, and reports whether there were any.
+func removeNewSettings(s *v1alpha1.RolloutController) bool {
+	had := s.Drain != nil || s.Maintenance != nil || s.PrometheusServers != nil
+	s.Drain, s.Maintenance, s.PrometheusServers = nil, nil, nil
+	return had
 }
 
 // patchStatus writes a rollout's status if the rollout has not changed, and returns the stored rollout.
