@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -125,7 +124,7 @@ func (n *node) inventory() inventory {
 		}
 	}
 	if len(i.files) < 2 {
-		n.t.Fatal(errors.New("the agent has no files"))
+		n.t.Fatal("the agent has no files")
 	}
 	return i
 }
