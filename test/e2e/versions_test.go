@@ -99,6 +99,7 @@ var core = []string{
 	"TestDefaultsAreAConfigurationOfTheComponentThatPrintedThem",
 	"TestAConfigurationThatLeavesNoRoomForThePodsIsRefused",
 	"TestNothingRestartsWhileAnyRestartWouldCostPods",
+	"TestARealKubeletAnswersPreflightsAndNothingElseHappens",
 }
 
 // TestOlderVersionsPassTheCoreOfThisSuite runs it with the oldest kubelet; in the matrix with those between that and the

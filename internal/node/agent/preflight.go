@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/source"
@@ -54,21 +53,19 @@ func (a *Agent) judgePreflight(ctx context.Context) {
 	if f.answer == nil && request.Answered != nil { // by this agent before it was restarted
 		f.answer = request.Answered
 	}
-	busy := a.validations.busy()
-	switch {
-	case f.judging != "" && (f.judging != request.UID || busy):
-		f.stop() // another request, or an assignment that goes first
-	case f.judging != "":
+	if f.judging == request.UID {
 		return
 	}
-	if f.answer != nil || busy {
+	f.stop() // another request
+	if f.answer != nil || a.validations.busy() {
 		return
 	}
-	ctx, f.cancel = context.WithCancel(ctx)
-	f.judging = request.UID
+	ctx, cancel := context.WithCancel(ctx)
+	f.judging, f.cancel = request.UID, cancel
 	judge := a.preflightJudge(request.PreflightRequest)
 	answers := f.answers
 	go func() {
+		defer cancel()
 		answer := judge(ctx)
 		answer.UID = request.UID
 		if ctx.Err() != nil {
@@ -99,8 +96,7 @@ func (a *Agent) preflightJudge(r v1alpha1.PreflightRequest) func(context.Context
 		Revision: string(ref.UID), Namespace: ref.Namespace, Name: ref.Name, UID: string(ref.UID), SHA256: ref.SHA256, Payload: ref.SHA256,
 		Rollout: trial.RolloutRef{Attempt: r.Attempt},
 	}
-	state, guard := a.state, a.guardInput()
-	state.Bad = slices.Clone(state.Bad)
+	state, guard, alive := a.state, a.guardInput(), a.kubelet.process != nil // a decision copies what it changes of the state
 	return func(ctx context.Context) v1alpha1.PreflightAnswer {
 		p, err := a.p.Preflights.PreflightPayload(ctx, ref)
 		if rejected := (*payload.Error)(nil); errors.As(err, &rejected) {
@@ -114,11 +110,12 @@ func (a *Agent) preflightJudge(r v1alpha1.PreflightRequest) func(context.Context
 		}
 		c.Payload = p.SHA256
 		// A revoked revision is no reason to refuse: an assignment of it removes it from spec.revoked.
-		if bad, is := state.BadEntry(c); is && c.Rollout.Attempt <= bad.Attempt {
+		if bad, final := state.FinalEntry(c); final {
 			return refusedAnswer(string(bad.Failure), bad.String())
 		}
-		if state.Current.Payload == c.Payload && !state.Current.IsLocal() {
-			return v1alpha1.PreflightAnswer{Verdict: v1alpha1.PreflightAccepted} // an equal payload needs no restart
+		// What does not run is judged although it may be current: its start may be refused now.
+		if _, same := state.Continued(c); same && alive {
+			return v1alpha1.PreflightAnswer{Verdict: v1alpha1.PreflightAccepted}
 		}
 		v := a.compareFields(a.p.Kubelet.Check(ctx, p))
 		switch out := trialVerdict(v); out.Outcome {

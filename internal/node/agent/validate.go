@@ -21,7 +21,8 @@ type validations struct {
 	unavailable map[string]bool // revisions whose checkpoint cannot be used
 }
 
-// validate starts dry runs of configurations that have no verdict yet.
+// validate starts dry runs of configurations that have no verdict yet. They go before the judgement of a preflight request, which
+// begins again after them.
 func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 	for _, c := range configs {
 		if a.validations.has(c.Revision) {
@@ -69,6 +70,9 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 			}
 			return v
 		})
+	}
+	if a.validations.busy() {
+		a.preflight.stop()
 	}
 }
 

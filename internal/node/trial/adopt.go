@@ -45,7 +45,7 @@ func (d *decider) adopt() bool {
 		return true
 	}
 	if _, bad := s.BadEntry(c); bad {
-		if slices.ContainsFunc(s.Bad, func(b BadConfig) bool { return b.matches(c) && c.Rollout.Attempt <= b.Attempt }) {
+		if _, final := s.FinalEntry(c); final {
 			return true // the condition shows the verdict
 		}
 		if d.o.Storage != "" { // the verdict is withdrawn only together with an adoption
@@ -123,14 +123,10 @@ func (d *decider) adoptConfig(c Config) {
 // of the revision that it replaces.
 func (d *decider) adoptSameContent(c Config) bool {
 	s := &d.next
-	old := s.Current.Config
-	if s.Run.Started {
-		old = s.Run.Config
-	}
-	if old.IsLocal() || old.Payload != c.Payload || d.forbidden(old) {
-		return false
-	}
+	old, same := s.Continued(c)
 	switch {
+	case !same:
+		return false
 	case s.LastKnownGood.Same(old):
 		promoted, onTrial, local := d.isPromoted(old), s.OnTrial(old), d.mergeBase(old) // with this version of the component
 		s.Current = AdoptedConfig{c, d.o.Now}
@@ -148,11 +144,9 @@ func (d *decider) adoptSameContent(c Config) bool {
 			d.endTrial()
 			d.beginTrial()
 		}
-	case s.OnTrial(old):
+	default: // on trial
 		s.Current = AdoptedConfig{c, d.o.Now}
 		d.editTrial(func(t *Trial) { t.Revision = c.Revision })
-	default:
-		return false
 	}
 	if s.Run.Started {
 		s.Run.Config = c

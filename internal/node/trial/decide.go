@@ -129,10 +129,7 @@ func (d *decider) rebooted() bool {
 }
 
 // forbidden reports whether c must not run, whatever the dry run says.
-func (d *decider) forbidden(c Config) bool {
-	_, bad := d.next.BadEntry(c)
-	return bad || d.next.IsRevoked(c)
-}
+func (d *decider) forbidden(c Config) bool { return d.next.forbids(c) }
 
 func (d *decider) event(warning bool, reason, format string, args ...any) {
 	d.events = append(d.events, Event{Warning: warning, Reason: reason, Message: fmt.Sprintf(format, args...)})

@@ -211,6 +211,34 @@ func (s State) BadEntry(c Config) (BadConfig, bool) {
 	return s.Bad[i], true
 }
 
+// FinalEntry returns the entry that keeps an assignment of c from being tried, and whether there is one. A later attempt of a rollout
+// withdraws the verdicts of earlier ones.
+func (s State) FinalEntry(c Config) (BadConfig, bool) {
+	for _, b := range s.Bad {
+		if !c.IsLocal() && b.matches(c) && c.Rollout.Attempt <= b.Attempt {
+			return b, true
+		}
+	}
+	return BadConfig{}, false
+}
+
+// Continued returns the configuration that an assignment of c would continue without a restart, because it has the payload of c, and
+// whether there is one: the one that runs, or current if this agent has not started one yet.
+func (s State) Continued(c Config) (Config, bool) {
+	old := s.Current.Config
+	if s.Run.Started {
+		old = s.Run.Config
+	}
+	same := !old.IsLocal() && old.Payload == c.Payload && !s.forbids(old)
+	return old, same && (s.LastKnownGood.Same(old) || s.OnTrial(old))
+}
+
+// forbids reports whether c must not run.
+func (s State) forbids(c Config) bool {
+	_, bad := s.BadEntry(c)
+	return bad || s.IsRevoked(c)
+}
+
 func (b BadConfig) matches(c Config) bool {
 	return b.Revision == c.Revision || b.Payload != "" && b.Payload == c.Payload
 }

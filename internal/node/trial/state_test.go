@@ -268,3 +268,18 @@ func TestNextStartEqualsWhatAStartRuns(t *testing.T) {
 		})
 	}
 }
+
+func TestAnyVerdictOfThisAttemptIsFinal(t *testing.T) {
+	c := Config{Revision: "r", Payload: "p", Rollout: RolloutRef{Attempt: 2}}
+	s := State{Bad: []BadConfig{{Revision: "r", Payload: "p", Attempt: 1}, {Revision: "other", Payload: "p", Attempt: 2}}}
+	if b, final := s.FinalEntry(c); !final || b.Revision != "other" {
+		t.Errorf("attempt 2: %t, %+v", final, b)
+	}
+	c.Rollout.Attempt = 3
+	if b, final := s.FinalEntry(c); final {
+		t.Errorf("attempt 3: %+v", b)
+	}
+	if _, bad := s.BadEntry(c); !bad {
+		t.Error("it is not bad any more, although nothing withdrew the verdicts")
+	}
+}

@@ -1,0 +1,152 @@
+package e2e
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// TestARealKubeletAnswersPreflightsAndNothingElseHappens asks an agent through NodeConfigPreflights.
+func TestARealKubeletAnswersPreflightsAndNothingElseHappens(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "asked", "--config-trial-duration=10m", "--crash-loop-threshold=0")
+	n.up()
+	n.controlled()
+	cpus := n.cpus()
+	var pods []string
+	for i := range cpus + 1 {
+		pods = append(pods, fmt.Sprint(i))
+	}
+	n.runPods(pods...)
+	containers := n.containers()
+	crowded := fmt.Sprintf("the kubelet would end %s;", n.lost(len(pods), shortage("pods", fmt.Sprint(len(pods)), fmt.Sprint(cpus)), pods))
+	n.is(localInit)
+
+	kubelet, before := n.steady(), n.inventory()
+	for _, c := range []struct{ name, fields, reason, words string }{
+		{"good", "containerLogMaxFiles: 4", "", ""},
+		{"the kubelet rejects it", "imageGCHighThresholdPercent: 101", v1alpha1.ReasonValidationFailed, "imageGCHighThresholdPercent"},
+		{"a protected field", "staticPodPath: /etc", v1alpha1.ReasonProtectedFields, `protected field staticPodPath would be "/etc"`},
+		{"too few places for the pods", "podsPerCore: 1", v1alpha1.ReasonWouldEvictPods, crowded},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := n.in(t)
+			n.preflight(c.fields, c.reason, c.words)
+			n.unchanged(before)
+			kubelet.check(t)
+		})
+	}
+	kubelet.end(t)
+
+	// A trial of another revision continues, and still ends as it would.
+	cm := n.configMap("tried", map[string]any{"containerLogMaxFiles": 6})
+	n.assign(cm)
+	n.is(allChecksPassed(cm))
+	n.onTrial(cm, 10*time.Minute, 0)
+	kubelet, before = n.steady(), n.inventory()
+	before.files = nil // the agent records the trial's progress
+	n.preflight("podsPerCore: 1", v1alpha1.ReasonWouldEvictPods, crowded)
+	n.unchanged(before)
+	if s := n.onDisk(); s.Trial == nil || s.Current.Revision != string(cm.UID) || len(s.Bad) > 0 {
+		t.Errorf("on disk: current %+v, bad %+v, trial %+v", s.Current, s.Bad, s.Trial)
+	}
+	kubelet.end(t)
+	n.sameContainers(containers)
+	if refusals := n.events("ConfigRefused", ""); len(refusals) > 0 {
+		t.Errorf("requests were taken for assignments: %q", refusals)
+	}
+	n.kill(n.kubeletPID())
+	n.is(rolledBack(cm, "CrashLooped", "(init)", "crash-looped: 1 starts in its trial, last: signal: killed"))
+	n.healthyWith(nil)
+}
+
+// preflight asks the node about a drop-in with these fields. It must refuse it for the reason, with these words; if reason is empty, it
+// must accept it.
+func (n *node) preflight(fields, reason, words string) {
+	n.t.Helper()
+	was := n.config().Status.Preflight
+	code, verdict, said := 2, v1alpha1.PreflightRefused, "1 "+reason+" ("+n.Node.Name()+")"
+	if reason == "" {
+		code, verdict, said = 0, v1alpha1.PreflightAccepted, "1 node accepts\n"
+	}
+	n.evenkeel(code, []string{"preflight", "-f", n.file(upstream + fields + "\n"), "--drop-in", "--selector=kubernetes.io/hostname=" + n.Node.Name(), "--timeout=1m"}, said)
+	a := n.config().Status.Preflight
+	if a == nil || a.Verdict != verdict || a.Reason != reason || !strings.Contains(a.Message, words) || was != nil && a.UID == was.UID {
+		n.t.Errorf("the answer is %+v, want %s %s %q", a, verdict, reason, words)
+	}
+}
+
+// config returns the NodeConfig.
+func (n *node) config() *v1alpha1.NodeConfig {
+	n.t.Helper()
+	nc, err := n.Get(n.t.Context())
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return nc
+}
+
+// inventory is what a preflight must not change.
+type inventory struct {
+	config *v1alpha1.NodeConfig
+	files  map[string]string // in the agent's directory, and the local configuration
+}
+
+func (n *node) inventory() inventory {
+	n.t.Helper()
+	i := inventory{config: n.config(), files: map[string]string{}}
+	for _, root := range []string{n.Dir, n.Node.KubeletConfig()} {
+		err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			info, err := entry.Info()
+			if err != nil {
+				return err
+			}
+			var data []byte
+			if info.Mode().IsRegular() {
+				data, err = os.ReadFile(path)
+			}
+			i.files[path] = fmt.Sprintf("%s, written at %s, digest %x", info.Mode(), info.ModTime().Format(time.RFC3339Nano), sha256.Sum256(data))
+			return err
+		})
+		if err != nil {
+			n.t.Fatal(err)
+		}
+	}
+	if len(i.files) < 2 {
+		n.t.Fatal("the agent has no files")
+	}
+	return i
+}
+
+// unchanged compares the node with an earlier inventory. Without files it compares only the NodeConfig.
+func (n *node) unchanged(before inventory) {
+	n.t.Helper()
+	is := n.inventory()
+	text := func(nc *v1alpha1.NodeConfig) string {
+		s := nc.Status
+		s.Preflight, s.WorkloadPods, s.PodsUnreadyOnRestart = nil, nil, nil // counts are written along with an answer
+		raw, err := json.Marshal([]any{nc.UID, nc.Generation, nc.Spec, s})
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		return string(raw)
+	}
+	if was, is := text(before.config), text(is.config); is != was {
+		n.t.Errorf("UID, generation, spec and status of the NodeConfig are\n%s\nwere\n%s", is, was)
+	}
+	if before.files != nil && !maps.Equal(is.files, before.files) {
+		n.t.Errorf("the files are\n%v\nwere\n%v", is.files, before.files)
+	}
+}
