@@ -53,6 +53,9 @@ func TestWrongUsageNamesTheRightOne(t *testing.T) {
 		{"--fault=reject,share=200%", program.ExitUsage, "share must be a percentage above 0% and up to 100%"},
 		{"--join=5", program.ExitUsage, "--join must be NODES@AFTER, such as 50@1m"},
 		{"--leave=0@1m", program.ExitUsage, "--leave must be NODES@AFTER"},
+		{"--reboot=1m", program.ExitUsage, "--reboot must be NODES@AFTER"},
+		{"--reset=2@soon", program.ExitUsage, "--reset must be NODES@AFTER"},
+		{"--reboot-time=0s", program.ExitUsage, "--reboot-time must be longer than 0"},
 		{"--nodes=-1", program.ExitUsage, "--nodes must not be negative"},
 		{"--zones=-1", program.ExitUsage, "--zones must not be negative"},
 		{"--trial-duration=0s", program.ExitUsage, "--trial-duration must be longer than 0"},
@@ -100,11 +103,11 @@ func aCluster(t *testing.T) (*localcluster.Cluster, client.Client) {
 	return cluster, kube
 }
 
-func TestNodesJoinAndLeaveAndAreCleanedUp(t *testing.T) {
+func TestNodesJoinLeaveAndRebootAndAreCleanedUp(t *testing.T) {
 	cluster, kube := aCluster(t)
 	dir := filepath.Join(t.TempDir(), "state")
 	cmd := runMain(t, "--kubeconfig="+cluster.AdminKubeconfig(), "--nodes=5", "--zones=2", "--label=pool=a", "--dir="+dir,
-		"--fault=silent,node=hollow-4", "--join=2@1s", "--leave=1@2s")
+		"--fault=silent,node=hollow-4", "--join=2@1s", "--leave=1@2s", "--reboot=2@4s", "--reset=1@12s", "--reboot-time=3s")
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +118,8 @@ func TestNodesJoinAndLeaveAndAreCleanedUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := bufio.NewScanner(stdout)
-	for _, want := range []string{"5 nodes: 4 LocalDefault, 1 silent", "6 nodes: 5 LocalDefault, 1 silent"} {
+	for _, want := range []string{"5 nodes: 4 LocalDefault, 1 silent", "6 nodes: 5 LocalDefault, 1 silent",
+		"6 nodes: 3 LocalDefault, 3 silent", "6 nodes: 5 LocalDefault, 1 silent", "6 nodes: 4 LocalDefault, 2 silent", "6 nodes: 5 LocalDefault, 1 silent"} {
 		found := ""
 		for found != want && seen.Scan() {
 			_, found, _ = strings.Cut(strings.TrimSpace(seen.Text()), "  ")
@@ -190,7 +194,7 @@ func TestCleanupAfterABrokenPipeOrAnOutageOfTheAPIServer(t *testing.T) {
 	}
 	told := false
 	for !told && stderr.Scan() {
-		told = strings.Contains(stderr.Text(), "some nodes did not join or leave")
+		told = strings.Contains(stderr.Text(), "some nodes did not join")
 	}
 	if !told {
 		t.Error("no error about the nodes that could not join")

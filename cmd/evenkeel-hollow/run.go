@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -30,6 +31,8 @@ type options struct {
 	kubeconfig     string
 	labels, faults []string
 	join, leave    []string
+	reboot, reset  []string
+	rebootTime     time.Duration
 	cleanup        bool
 	verbose        bool
 }
@@ -49,13 +52,17 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.DurationVar(&o.ClockSkew, "clock-skew", 0, "error of the nodes' clocks, such as 1h: some clocks are ahead, the others behind")
 	f.StringArrayVar(&o.join, "join", nil, "NODES@AFTER, such as 50@1m: 50 nodes join after one minute; repeatable")
 	f.StringArrayVar(&o.leave, "leave", nil, "NODES@AFTER: nodes leave after this time; repeatable")
+	f.StringArrayVar(&o.reboot, "reboot", nil, "NODES@AFTER: nodes are cordoned, reboot after this time, and are uncordoned; repeatable")
+	f.StringArrayVar(&o.reset, "reset", nil, "NODES@AFTER: nodes reboot after this time without a cordon; repeatable")
+	f.DurationVar(&o.rebootTime, "reboot-time", 45*time.Second, "how long the Node of a node that reboots is NotReady")
 	f.StringVar(&o.Dir, "dir", "", "directory for the agents' state, which is kept (default: a temporary directory)")
 	f.BoolVar(&o.cleanup, "cleanup", true, "delete the Nodes, Leases and NodeConfigs of these nodes at the end")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "print the logs of the agents")
 }
 
-// change is a number of nodes that join, or leave if it is negative, after a time.
+// change is what happens to a number of nodes after a time. The flag has the name of kind.
 type change struct {
+	kind  string
 	nodes int
 	after time.Duration
 }
@@ -65,8 +72,7 @@ func (o *options) changes() ([]change, error) {
 	for _, flag := range []struct {
 		name   string
 		values []string
-		sign   int
-	}{{"join", o.join, 1}, {"leave", o.leave, -1}} {
+	}{{"join", o.join}, {"leave", o.leave}, {"reboot", o.reboot}, {"reset", o.reset}} {
 		for _, value := range flag.values {
 			number, after, _ := strings.Cut(value, "@")
 			n, err := strconv.Atoi(number)
@@ -74,7 +80,7 @@ func (o *options) changes() ([]change, error) {
 			if err != nil || err2 != nil || n <= 0 || d < 0 {
 				return nil, program.Usage("--%s must be NODES@AFTER, such as 50@1m, not %q", flag.name, value)
 			}
-			changes = append(changes, change{flag.sign * n, d})
+			changes = append(changes, change{flag.name, n, d})
 		}
 	}
 	slices.SortStableFunc(changes, func(a, b change) int { return int(a.after - b.after) })
@@ -90,6 +96,7 @@ func (o *options) check() error {
 	}
 	for name, d := range map[string]time.Duration{
 		"trial-duration": o.Limits.TrialDuration, "health-timeout": o.Limits.HealthTimeout, "ready-timeout": o.Limits.ReadyTimeout,
+		"reboot-time": o.rebootTime,
 	} {
 		if d <= 0 {
 			return program.Usage("--%s must be longer than 0, is %s", name, d)
@@ -171,14 +178,16 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 			err = errors.Join(err, f.Cleanup(ctx))
 		}
 	}()
-	return play(ctx, f, changes, out, o.Log)
+	return o.play(ctx, f, changes, out)
 }
 
 // every is how often the nodes are counted.
 const every = 2 * time.Second
 
 // play makes the changes at their times, and prints how many nodes are in each state, until ctx ends.
-func play(ctx context.Context, f *rehearsal.Fleet, changes []change, out io.Writer, log *slog.Logger) error {
+func (o *options) play(ctx context.Context, f *rehearsal.Fleet, changes []change, out io.Writer) error {
+	var rebooting sync.WaitGroup
+	defer rebooting.Wait()
 	begin, before := time.Now(), ""
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -198,21 +207,33 @@ func play(ctx context.Context, f *rehearsal.Fleet, changes []change, out io.Writ
 			return nil
 		case <-tick.C:
 		case <-due:
-			if err := carryOut(ctx, f, changes[0]); err != nil && ctx.Err() == nil {
-				log.Error("some nodes did not join or leave", "err", err) // the other nodes keep running
-			}
+			c := changes[0]
 			changes = changes[1:]
+			carryOut := func() {
+				if err := o.carryOut(ctx, f, c); err != nil && ctx.Err() == nil {
+					o.Log.Error("some nodes did not "+c.kind, "err", err) // the other nodes keep running
+				}
+			}
+			if c.kind == "join" || c.kind == "leave" {
+				carryOut()
+			} else {
+				rebooting.Go(carryOut)
+			}
 		}
 	}
 }
 
-func carryOut(ctx context.Context, f *rehearsal.Fleet, c change) error {
-	if c.nodes > 0 {
+func (o *options) carryOut(ctx context.Context, f *rehearsal.Fleet, c change) error {
+	if c.kind == "join" {
 		_, err := f.Add(ctx, c.nodes)
 		return err
 	}
 	names := f.Names()
-	return f.Remove(ctx, names[:min(-c.nodes, len(names))]...)
+	names = names[:min(c.nodes, len(names))]
+	if c.kind == "leave" {
+		return f.Remove(ctx, names...)
+	}
+	return f.Reboot(ctx, c.kind == "reboot", o.rebootTime, names...)
 }
 
 // summary is one line about all nodes, the most frequent state first.

@@ -135,6 +135,41 @@ func TestNodesJoinAndLeave(t *testing.T) {
 	}
 }
 
+func TestNodesReboot(t *testing.T) {
+	f := start(t, options(2))
+	names := f.Names()
+	if err := f.Silence(names[1]); err != nil {
+		t.Fatal(err)
+	}
+	for _, announced := range []bool{true, false} {
+		done := make(chan error, 1)
+		go func() { done <- f.Reboot(t.Context(), announced, 2*time.Second, names...) }()
+		for _, name := range names {
+			isReady(t, name, corev1.ConditionFalse)
+			node := &corev1.Node{}
+			if err := kube.Get(t.Context(), client.ObjectKey{Name: name}, node); err != nil || node.Spec.Unschedulable != announced {
+				t.Errorf("announced %t: %s is cordoned %t: %v", announced, name, node.Spec.Unschedulable, err)
+			}
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			isReady(t, name, corev1.ConditionTrue)
+			node := &corev1.Node{}
+			if err := kube.Get(t.Context(), client.ObjectKey{Name: name}, node); err != nil || node.Spec.Unschedulable {
+				t.Errorf("announced %t: %s is still cordoned, %v", announced, name, err)
+			}
+		}
+		if states := f.States(); states["silent"] != 1 {
+			t.Errorf("the states are %v", states)
+		}
+	}
+	if err := f.Reboot(t.Context(), true, time.Second, "other"); err == nil || !strings.Contains(err.Error(), "other not found") {
+		t.Errorf("an unknown node: %v", err)
+	}
+}
+
 func TestSetReadyChangesTheNodesCondition(t *testing.T) {
 	f := start(t, options(1))
 	name := f.Names()[0]

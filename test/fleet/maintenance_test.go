@@ -81,3 +81,21 @@ soakSeconds: 600
 	}
 	s.do(s.fleet.SetReady(s.node(2), true))
 }
+
+func TestARolloutGoesOnWhileNodesReboot(t *testing.T) {
+	t.Parallel()
+	s := play(t, "rebooting", 20)
+	r := s.roll("maxPods: 101", `
+strategy: {maxUnavailable: 3, steps: [{nodes: 2}, {nodes: 100%}]}
+`)
+	reboots := make(chan error, 2)
+	r.await(that("the first step is done", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Step > 0 }))
+	go func() { reboots <- s.fleet.Reboot(t.Context(), true, notReadyGrace+3*time.Second, s.nodes(0, 4)...) }()
+	go func() { reboots <- s.fleet.Reboot(t.Context(), false, notReadyGrace/5, s.nodes(10, 12)...) }()
+	st := r.await(at(1, v1alpha1.RolloutComplete), updated(20))
+	s.do(<-reboots)
+	s.do(<-reboots)
+	if st.Halt != nil || st.Nodes.Failed > 0 {
+		t.Errorf("the status says %+v", st)
+	}
+}
