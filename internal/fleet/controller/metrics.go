@@ -12,13 +12,13 @@ import (
 
 // meters are the metrics that the controller sets.
 type meters struct {
-	nodes, phase, halted *prometheus.GaugeVec
-	preflight            *prometheus.GaugeVec
-	writes               *prometheus.CounterVec
-	plan, pass           prometheus.Histogram
-	gates                *prometheus.GaugeVec
-	evaluations          *prometheus.CounterVec
-	evaluation           *prometheus.HistogramVec
+	nodes, phase, halted, window *prometheus.GaugeVec
+	preflight                    *prometheus.GaugeVec
+	writes                       *prometheus.CounterVec
+	plan, pass                   prometheus.Histogram
+	gates                        *prometheus.GaugeVec
+	evaluations                  *prometheus.CounterVec
+	evaluation                   *prometheus.HistogramVec
 }
 
 // newMeters returns the metrics of a controller, registered with others.
@@ -33,6 +33,7 @@ func newMeters(registry prometheus.Registerer, version, commit string, others ..
 		nodes:     gauge("evenkeel_rollout_nodes", "Nodes that a rollout selects, by state.", "rollout", "state"),
 		phase:     gauge("evenkeel_rollout_phase", "1 for the current phase of a rollout, 0 for the other phases.", "rollout", "phase"),
 		halted:    gauge("evenkeel_rollout_halted", "1 if the rollout's revision is stopped, else 0.", "rollout"),
+		window:    gauge("evenkeel_rollout_next_window_timestamp_seconds", "When the next maintenance window of a rollout opens; 0: nodes may be assigned the revision now, or no window opens.", "rollout"),
 		preflight: gauge("evenkeel_rollout_preflight_nodes", "Nodes that were asked about the revision before the first restart, by answer.", "rollout", "answer"),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "evenkeel_controller_writes_total", Help: "Writes to the API server, by object and result.",
@@ -59,7 +60,7 @@ func newMeters(registry prometheus.Registerer, version, commit string, others ..
 	build := gauge("evenkeel_build_info", "Name, version and commit of this program. Always 1.", "program", "version", "commit")
 	build.WithLabelValues("evenkeel-controller", version, commit).Set(1)
 	var errs []error
-	for _, c := range append(others, m.nodes, m.phase, m.halted, m.preflight, m.writes, m.plan, m.pass, m.gates, m.evaluations, m.evaluation, build) {
+	for _, c := range append(others, m.nodes, m.phase, m.halted, m.window, m.preflight, m.writes, m.plan, m.pass, m.gates, m.evaluations, m.evaluation, build) {
 		errs = append(errs, registry.Register(c))
 	}
 	return m, errors.Join(errs...)
@@ -87,6 +88,11 @@ func (m *meters) report(name string, result *rollout.Result) {
 		m.phase.WithLabelValues(name, string(p)).Set(boolValue(string(p) == result.Phase))
 	}
 	m.halted.WithLabelValues(name).Set(boolValue(result.Next.Halt != nil))
+	window := 0.0
+	if t := result.NextWindow; !t.IsZero() {
+		window = float64(t.Unix())
+	}
+	m.window.WithLabelValues(name).Set(window)
 	if r := result.Next.Preflight; r != nil {
 		for answer, n := range map[string]int{
 			"accepted": r.Accepted, "refused": r.Refused, "blocked": r.Blocked, "unknown": r.Unknown, "unanswered": r.Unanswered, "unsupported": r.Unsupported,
@@ -141,6 +147,7 @@ func (m *meters) forget(name string) {
 	m.nodes.DeletePartialMatch(label)
 	m.phase.DeletePartialMatch(label)
 	m.halted.DeletePartialMatch(label)
+	m.window.DeletePartialMatch(label)
 	m.preflight.DeletePartialMatch(label)
 	m.gates.DeletePartialMatch(label)
 }
