@@ -184,8 +184,8 @@ func TestKubectlExplainsRollouts(t *testing.T) {
 
 func TestTheExamplesAreValid(t *testing.T) {
 	examples, err := filepath.Glob(filepath.Join(root, "config/examples/*.yaml"))
-	if err != nil || len(examples) != 2 {
-		t.Fatalf("got examples %q, error %v, want 2", examples, err)
+	if err != nil || len(examples) != 3 {
+		t.Fatalf("got examples %q, error %v, want 3", examples, err)
 	}
 	for _, file := range examples {
 		out := mustKubectl(t, "apply", "--server-side", "--validate=strict", "--dry-run=server", "-o", "yaml", "-f", file)
