@@ -212,6 +212,9 @@ func (n *Node) PreflightWaits(now time.Time, timeout time.Duration) bool {
 func (d *planner) preflight() {
 	was := d.next.Preflight
 	if was != nil && !was.Ended.IsZero() {
+		if !d.next.Succeeded && !d.stopped() && !d.begunAttempt() {
+			d.checkPreflight(was) // Require may be newer than the result
+		}
 		return
 	}
 	if d.p.Preflight == PreflightOff {
@@ -244,10 +247,20 @@ func (d *planner) preflight() {
 		return
 	}
 	d.event(r.Refused > 0, "PreflightComplete", "revision %d: %s", d.next.Revision, r.Summary())
+	d.checkPreflight(&r)
+}
+
+// checkPreflight stops the target if too many nodes refuse it.
+func (d *planner) checkPreflight(r *PreflightResult) {
 	if d.p.Preflight == PreflightRequire && r.Refused >= d.limit() {
 		message := fmt.Sprintf("%s refused it in the preflight (limit %d): %s; no node was assigned it in this attempt", plural(r.Refused, "node"), d.limit(), r.reasons())
 		d.halt(HaltPreflightRefused, message, false) // nothing to roll back
 	}
+}
+
+// begunAttempt reports whether a node was assigned the target in this attempt.
+func (d *planner) begunAttempt() bool {
+	return slices.ContainsFunc(d.nodes, func(n Node) bool { return d.hasTarget(&n) && n.Source.Attempt == d.next.Attempt })
 }
 
 // manual reports whether a person set the node's configuration.
