@@ -214,6 +214,8 @@ func (w *world) happen(t *rapid.T) {
 	case 17: // its NodeConfig was deleted
 		if n != nil {
 			n.Source, n.Revoked, n.Generation, n.Observed = Source{}, nil, 1, 1
+			delete(w.refused, n.Name)
+			delete(w.joinInProgress, n.Name)
 		}
 	case 19, 20: // its pods have changed
 		if n != nil {
@@ -397,7 +399,8 @@ func (w *world) wrong(m Move, r Result) string {
 		return "it has adopted it"
 	case m.Kind == Assign && n.Reason != "WouldEvictPods" && w.refused[n.Name].of == (attempt{p.Target.Number, r.Next.Attempt}) && w.now.Before(w.refused[n.Name].at.Add(time.Minute)):
 		return "it has just refused it"
-	case (m.Kind == Assign || m.Kind == Join) && n.Maintenance != "" && !given && n.Drain.Rollout != p.DrainID:
+	case (m.Kind == Assign || m.Kind == Join) && n.Maintenance != "" && !given && n.Drain.Rollout != p.DrainID &&
+		!(n.Maintenance == Cordoned && n.Observation.Revision == p.Target.Number && n.Observation.Reason != "WouldEvictPods"): // a person drains it
 		return "others work on the node: " + n.Maintenance
 	case (m.Kind == Assign || m.Kind == Join) && !n.Ready && !given: // given: its ConfigMap was created again
 		return "the node is NotReady"
