@@ -136,11 +136,10 @@ func TestNodesJoinAndLeave(t *testing.T) {
 }
 
 func TestNodesReboot(t *testing.T) {
-	f := start(t, options(2))
+	o := options(2)
+	o.Faults = []Fault{{Kind: Silent, Nodes: []string{o.Prefix + "1"}}}
+	f := start(t, o)
 	names := f.Names()
-	if err := f.Silence(names[1]); err != nil {
-		t.Fatal(err)
-	}
 	for _, announced := range []bool{true, false} {
 		done := make(chan error, 1)
 		go func() { done <- f.Reboot(t.Context(), announced, 2*time.Second, names...) }()

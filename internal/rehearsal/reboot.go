@@ -48,10 +48,10 @@ func (n *node) reboot(ctx context.Context, down time.Duration) error {
 	n.mu.Lock()
 	n.boots++
 	n.mu.Unlock()
-	if !silent {
-		if err := n.startAndWait(ctx); err != nil {
-			return err
-		}
+	if silent { // its kubelet starts without the agent
+		n.heartbeat.kubeletHealthy(true, true)
+	} else if err := n.startAndWait(ctx); err != nil {
+		return err
 	}
 	n.heartbeat.holdNotReady(false)
 	return nil
