@@ -165,7 +165,7 @@ func (d *decider) chooseAction() bool {
 		d.restoreUnhealthyTime()
 	} else {
 		d.startCause = CauseCrash
-		run.Local = d.o.LocalDigest
+		run.Config, run.Local = d.choice, d.o.LocalDigest
 		run.Uptime, run.HealthyFor, run.ReadyFor, run.Unhealthy, run.NotReady, run.Healthy = 0, 0, 0, 0, 0, false
 	}
 	if s.Trial != nil && s.OnTrial(d.choice) {

@@ -34,10 +34,8 @@ func (e *evidence) watch(before State, o Observed, d Decision) {
 	e.stateFollowsTheAssignment(before, o, d)
 	e.rebootsCountOnce(before, o, d)
 	if t := d.Next.Trial; t != nil && (before.Trial == nil || !t.StartTime.Equal(before.Trial.StartTime)) {
-		if _, known := e.begun[t.StartTime]; !known || before.Trial == nil { // it may begin twice, if a write was lost
-			e.begun[t.StartTime] = o.Node
-			e.open[t.StartTime] = !o.Child.Alive && !(o.Node.API && o.Node.Ready)
-		}
+		e.begun[t.StartTime] = o.Node
+		e.open[t.StartTime] = !o.Child.Alive && !(o.Node.API && o.Node.Ready)
 	}
 	if d.Action.Kind != None && d.Action.Cause != CauseCrash {
 		e.ran = 0

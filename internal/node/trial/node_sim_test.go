@@ -124,6 +124,7 @@ func (n *nodeSim) start() {
 		return
 	}
 	n.up, n.refused = true, false
+	n.clock += time.Millisecond
 	n.state, n.verdicts, n.child, n.last = n.load(), map[string]Verdict{}, Child{}, Decision{}
 	n.decided = n.clock
 	n.converge()
@@ -316,7 +317,7 @@ func (n *nodeSim) ask(s State, o Observed) Decision {
 	n.must(len(d.Next.Promoted) <= maxPromoted, "%d promotions are kept", len(d.Next.Promoted))
 	n.must(distinct(d.Next.Bad, func(b BadConfig) string { return b.Revision }), "a revision is bad twice: %+v", d.Next.Bad)
 	n.must(distinct(d.Next.Promoted, func(p Promotion) string { return p.Revision + p.Local }), "a revision was promoted twice: %+v", d.Next.Promoted)
-	n.must(d.Action.Kind == None || len(d.Validate) == 0 || d.Action.Config == d.Next.Run.Config, "the started configuration is not Run.Config")
+	n.must(d.Action.Kind == None || d.Action.Kind == Refuse || d.Action.Config == d.Next.Run.Config, "the started configuration is not Run.Config")
 	n.must(len(d.Validate) > 0 || d.Action.Kind == Refuse || d.Status.Condition.Cause != "" && d.Status.Condition.Message != "", "the condition says nothing: %+v", d.Status)
 	return d
 }
