@@ -135,7 +135,10 @@ func (n *node) unchanged(before inventory) {
 	n.t.Helper()
 	is := n.inventory()
 	text := func(nc *v1alpha1.NodeConfig) string {
-		s := nc.Status
+		s := *nc.Status.DeepCopy()
+		if s.Trial != nil {
+			s.Trial.HealthySeconds = 0 // the trial goes on
+		}
 		s.Preflight, s.WorkloadPods, s.PodsUnreadyOnRestart = nil, nil, nil // counts are written along with an answer
 		raw, err := json.Marshal([]any{nc.UID, nc.Generation, nc.Spec, s})
 		if err != nil {
