@@ -56,6 +56,10 @@ $(TOOLS)/crd-ref-docs: tools/docs/go.mod tools/docs/go.sum
 	@echo "building crd-ref-docs"
 	@go -C tools/docs build -trimpath -o $(CURDIR)/$@ github.com/elastic/crd-ref-docs
 
+$(TOOLS)/object-health: $(wildcard tools/gitops/*)
+	@echo "building object-health"
+	@go -C tools/gitops build -trimpath -o $(CURDIR)/$@ .
+
 # The programs that the modules of tools/kubelets and tools/apiservers pin, such as bin/tools/kubelets/v1.33.13/kubelet, oldest
 # first.
 older_of = $(TOOLS)/$(notdir $(patsubst %/,%,$(dir $(1))))/$(call kube_version,$(1)/go.mod)/$(2)
@@ -179,7 +183,7 @@ demo: tools deps build ## show how a node and a fleet are changed, broken and ro
 	@exec $(SUDO) bin/demo $(if $(KEEP),-keep)
 
 # The end-to-end tests start first and mostly wait. The other packages run beside them, one after another.
-test: tools $(OLDEST_KUBELET) previous deps prometheus build lint ## build everything and run all tests, with the newest and the oldest kubelet
+test: tools $(TOOLS)/object-health $(OLDEST_KUBELET) previous deps prometheus build lint ## build everything and run all tests, with the newest and the oldest kubelet
 	@if [ "$$(id -u)" != 0 ] && [ -z "$(SUDO)" ]; then \
 	  echo "SKIPPED without root: all tests that need a real node"; fi
 	@$(AS_ROOT) go test -timeout 45m -p 2 ./test/e2e $$(go list ./... | grep -v /test/e2e$$)
@@ -216,7 +220,7 @@ bench-fleet: tools build ## measure the controller with NODES hollow nodes (defa
 	@go run ./test/benchfleet -nodes=$(NODES)
 
 # LINTED lists the Go modules with evenkeel's own code.
-LINTED := . build/release
+LINTED := . build/release tools/gitops
 lint: $(TOOLS)/golangci-lint $(TOOLS)/govulncheck ## run gofmt, go vet and golangci-lint; run govulncheck if its database is reachable
 	@for module in $(LINTED); do (cd $$module && $(CURDIR)/$(TOOLS)/golangci-lint run ./...); done
 	@out=$$($(TOOLS)/govulncheck ./... 2>&1) || { \

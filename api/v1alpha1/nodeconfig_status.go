@@ -131,7 +131,10 @@ type NodeConfigStatus struct {
 
 	// conditions holds ConfigOK. It is True if the assigned configuration is in
 	// use and works, False if not, and Unknown if the agent cannot tell what is
-	// assigned or whether it is valid. It also holds KubeletLimited, with status
+	// assigned or whether it is valid. For tools that wait for objects of any
+	// kind, it holds Ready, which is True if ConfigOK is True and no trial is
+	// running, and Reconciling or Stalled where one of them is True. It also holds
+	// KubeletLimited, with status
 	// True, if the agent supports this node's kubelet only in part. An agent
 	// writes messages of at most 4096 bytes; messages of more than 8192 bytes are
 	// refused. Written by the agent.

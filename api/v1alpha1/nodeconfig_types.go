@@ -62,7 +62,9 @@ type NodeConfig struct {
 	// status is the node's report about the spec. Only the node's evenkeel-agent
 	// writes it, through the status subresource. Other clients with the right to
 	// write it should not do so.
+	// Until an agent writes, observedGeneration is -1.
 	// +optional
+	// +kubebuilder:default:={"observedGeneration":-1}
 	Status NodeConfigStatus `json:"status,omitempty"`
 }
 

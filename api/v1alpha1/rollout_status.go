@@ -224,6 +224,14 @@ const (
 	ConditionJoiningStopped = "JoiningStopped" // nodes that join are assigned nothing, because the revision failed on too many of them
 )
 
+// Types of conditions of NodeConfigRollouts and NodeConfigs for tools that wait for objects of any kind, as kstatus defines
+// them. Reconciling and Stalled are never True together.
+const (
+	ConditionReady       = "Ready"       // what is desired is in effect
+	ConditionReconciling = "Reconciling" // it is being put into effect, without a person
+	ConditionStalled     = "Stalled"     // it does not come into effect until a person does something
+)
+
 // Outcomes of a revision, in status.history.
 const (
 	OutcomeSucceeded  = "Succeeded"  // every node that could run the revision had proven it

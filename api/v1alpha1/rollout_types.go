@@ -63,7 +63,9 @@ type NodeConfigRollout struct {
 	Spec NodeConfigRolloutSpec `json:"spec"`
 
 	// status is the progress of the rollout. Only evenkeel-controller writes it.
+	// Until then, observedGeneration is -1.
 	// +optional
+	// +kubebuilder:default:={"observedGeneration":-1}
 	Status NodeConfigRolloutStatus `json:"status,omitempty"`
 }
 
@@ -104,6 +106,13 @@ type NodeConfigRolloutSpec struct {
 	// configMapRef must be set. Each new content is a new revision.
 	// +required
 	Template RolloutTemplate `json:"template"`
+
+	// pin makes an earlier revision the target in place of the template, as long
+	// as the template does not change. A rollback with it survives a GitOps
+	// controller that restores template. While the pinned revision's ConfigMap is
+	// gone, no node moves. kubectl evenkeel rollout undo sets it.
+	// +optional
+	Pin *RolloutPin `json:"pin,omitempty"`
 
 	// trial holds the settings for the trial on each node. The controller copies
 	// them to spec.trial of the NodeConfig. A change creates no new revision and
@@ -230,6 +239,23 @@ const (
 	// NewNodesTarget is the revision that is being rolled out.
 	NewNodesTarget NewNodes = "Target"
 )
+
+// RolloutPin makes an earlier revision the target in place of the template.
+type RolloutPin struct {
+	// sha256 is the digest of the payload of the revision that becomes the target.
+	// It has 64 lower-case hexadecimal digits, as in status.history.
+	// +required
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-f]{64}$')",message="sha256 must be 64 lower-case hexadecimal digits"
+	SHA256 string `json:"sha256"`
+
+	// instead is the digest of the payload of the template that the revision
+	// replaces. The pin has no effect while the template has another payload.
+	// +required
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-f]{64}$')",message="instead must be 64 lower-case hexadecimal digits"
+	Instead string `json:"instead"`
+}
 
 // RolloutTemplate is a configuration. Exactly one of its fields must be set.
 //

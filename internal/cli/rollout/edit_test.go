@@ -233,11 +233,14 @@ func TestAnUndoDoesNotOverwriteAConcurrentPush(t *testing.T) {
 		r.Spec.Template.Kubelet = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":7}`)}
 	}))
 	a, out := quiet()
-	err := a.putBack(t.Context(), c, read(t, c), policy.Content{Key: "kubelet", Data: "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 5\n"}, 3, false)
+	err := a.pin(t.Context(), c, read(t, c), policy.Content{SHA256: "older"}, 3)
 	if err == nil || !strings.Contains(err.Error(), `rollout "workers" was changed by somebody else in the meantime`) || out.Len() > 0 {
 		t.Errorf("the error is %v, and it prints %q", err, out)
 	}
 	if got := string(read(t, c).Spec.Template.Kubelet.Raw); !strings.Contains(got, `"maxPods":7`) {
 		t.Errorf("the template is %s, want what was pushed", got)
+	}
+	if pin := read(t, c).Spec.Pin; pin != nil {
+		t.Errorf("the pin is %+v", pin)
 	}
 }

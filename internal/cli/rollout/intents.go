@@ -48,6 +48,9 @@ Use unfreeze to continue.`, nil, steer.Freeze},
 		{"unfreeze", `End a freeze.
 
 A pause stays.`, steer.Unfreeze, nil},
+		{"unpin", `Roll out the template again, after undo.
+
+The revision that undo pinned (spec.pin) gives way to the template, which becomes the target by the same steps.`, steer.Unpin, nil},
 	} {
 		var reason string
 		example := "  kubectl evenkeel rollout " + s.name + " workers"

@@ -187,6 +187,7 @@ func (p Push) Change(old *v1alpha1.NodeConfigRollout, data []byte) (*Change, err
 		return nil, fmt.Errorf("rollout %q follows ConfigMap %s/%s: change that ConfigMap, or use --inline to put %s into the rollout in place of the reference",
 			p.Name, ref.Namespace, ref.Name, p.File)
 	}
+	r.Spec.Pin = nil // what is pushed is the target
 	content := policy.Content{Key: decoded.Key, Data: string(decoded.Data), SHA256: decoded.SHA256}
 	if !same(r.Spec.Template, content) {
 		if r.Spec.Template, err = templateOf(key, data); err != nil {

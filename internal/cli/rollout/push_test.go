@@ -9,8 +9,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 func TestParseSteps(t *testing.T) {
@@ -53,24 +51,6 @@ func TestStepsFlagIsTheInverseOfParseSteps(t *testing.T) {
 	}
 	if got, err := describe.StepsOf(none); err != nil || !slices.Equal(got, have) {
 		t.Errorf("without any they are %v, and given again %v (%v)", have, got, err)
-	}
-}
-
-func TestRestoreRemovesAConflictingTrial(t *testing.T) {
-	beside := &v1alpha1.TrialTerms{AllowPodLoss: true}
-	for data, want := range map[string]string{
-		"kind: KubeletConfiguration\napiVersion: evenkeel.dev/v1alpha1\ntrial: {crashLoopThreshold: 1}\n": "it has a trial section, so spec.trial was removed; ",
-		"kind: KubeletConfiguration\napiVersion: evenkeel.dev/v1alpha1\n":                                 "",
-	} {
-		spec := &v1alpha1.NodeConfigRolloutSpec{Trial: beside}
-		template, err := templateOf(payload.KeyKubelet, []byte(data))
-		if err != nil {
-			t.Fatal(err)
-		}
-		said := restore(spec, template, policy.Content{Key: payload.KeyKubelet, Data: data})
-		if said != want || (spec.Trial == nil) != (want != "") || spec.Template.Kubelet == nil {
-			t.Errorf("%s: said %q, want %q; spec %+v", data, said, want, spec)
-		}
 	}
 }
 

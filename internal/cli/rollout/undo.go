@@ -23,7 +23,6 @@ import (
 
 func (a *app) undoCommand() *cobra.Command {
 	var number int64
-	var inline bool
 	cmd := &cobra.Command{
 		Use:   "undo NAME",
 		Short: "Roll out the configuration of an older revision again",
@@ -33,8 +32,8 @@ It becomes a new revision with the next number, and is rolled out by the same st
 revision that succeeded, or to the one before it if that is the target already. To take nodes off a revision at once,
 without steps, use abort --rollback.
 
-If the rollout's template names a ConfigMap, restore the content of that ConfigMap instead, or use --inline to put the old
-configuration into the rollout in place of the reference.`,
+The rollout's template does not change: undo sets spec.pin, which holds the older revision in place of the template. It ends
+when the template changes, by push or by a GitOps controller, or with "rollout unpin".`,
 		Example: `  kubectl evenkeel rollout undo workers
   kubectl evenkeel rollout undo workers --to-revision 3`,
 		Args: oneRollout, ValidArgsFunction: a.CompleteRollout,
@@ -42,15 +41,14 @@ configuration into the rollout in place of the reference.`,
 			if cmd.Flags().Changed("to-revision") && number < 1 {
 				return fmt.Errorf("--to-revision must be a number from 1, not %d", number)
 			}
-			return a.undo(cmd.Context(), args[0], number, inline)
+			return a.undo(cmd.Context(), args[0], number)
 		},
 	}
 	cmd.Flags().Int64Var(&number, "to-revision", 0, "number of the revision to return to")
-	cmd.Flags().BoolVar(&inline, "inline", false, "put the configuration into the rollout in place of a reference to a ConfigMap")
 	return cmd
 }
 
-func (a *app) undo(ctx context.Context, name string, number int64, inline bool) error {
+func (a *app) undo(ctx context.Context, name string, number int64) error {
 	c, err := a.Client()
 	if err != nil {
 		return err
@@ -82,39 +80,21 @@ func (a *app) undo(ctx context.Context, name string, number int64, inline bool) 
 			fmt.Fprintf(a.ErrOut, "note: revision %d did not succeed, it was %s: %s\n", number, p.Outcome, printable.Line(cmp.Or(p.Message, "the reason is not known")))
 		}
 	}
-	return a.putBack(ctx, c, r, content, number, inline)
+	return a.pin(ctx, c, r, content, number)
 }
 
-// putBack makes content the template of a rollout, unless the template has changed since known was read.
-func (a *app) putBack(ctx context.Context, c client.Client, known *v1alpha1.NodeConfigRollout, content policy.Content, number int64, inline bool) error {
-	template, err := templateOf(content.Key, []byte(content.Data))
+// pin pins a revision with this content in place of the template, unless the template has changed since known was read.
+func (a *app) pin(ctx context.Context, c client.Client, known *v1alpha1.NodeConfigRollout, content policy.Content, number int64) error {
+	template, err := query.ContentIn(ctx, c, known.Spec.Template)
 	if err != nil {
-		return err
+		return fmt.Errorf("rollout %q cannot be undone, because its template is invalid and nothing rolls it out: %w; nothing was changed", known.Name, err)
 	}
 	return a.print(steer.Edit(ctx, c, known.Name, func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		if r.UID != known.UID || !equality.Semantic.DeepEqual(r.Spec.Template, known.Spec.Template) {
 			return "", fmt.Errorf("was changed by somebody else in the meantime; look at it with kubectl evenkeel rollout diff %s, and run undo again if it is still needed", r.Name)
 		}
-		if ref := r.Spec.Template.ConfigMapRef; ref != nil && !inline {
-			return "", fmt.Errorf("follows ConfigMap %s/%s: restore its content (kubectl evenkeel rollout history %s --revision %d prints it), "+
-				"or use --inline to put it into the rollout in place of the reference", ref.Namespace, ref.Name, r.Name, number)
-		}
-		if same(r.Spec.Template, content) {
-			return fmt.Sprintf("already has the configuration of revision %d: nothing changes", number), nil
-		}
-		dropped := restore(&r.Spec, template, content)
-		return fmt.Sprintf("undone: the configuration of revision %d is the target again, with the next number; %s%s", number, dropped, steer.Next(r)), nil
+		return steer.Pin(r, template, content, number)
 	}))
-}
-
-// restore sets the template of a rollout. It removes spec.trial if content has a trial section of its own, and returns a note.
-func restore(spec *v1alpha1.NodeConfigRolloutSpec, template v1alpha1.RolloutTemplate, content policy.Content) string {
-	spec.Template = template
-	if _, err := content.TrialTerms(spec.Trial); err == nil {
-		return ""
-	}
-	spec.Trial = nil
-	return "it has a trial section, so spec.trial was removed; "
 }
 
 // nothingBefore returns the error of an undo without an earlier revision that succeeded.

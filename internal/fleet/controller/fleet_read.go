@@ -357,7 +357,7 @@ func (f *fleet) assigned(o *v1alpha1.NodeConfigRollout, r policy.Recorded) bool 
 	return false
 }
 
-// unusedRevisions returns the revisions that neither a node nor a rollout's status names, beyond the newest that a rollout
+// unusedRevisions returns the revisions that neither a node nor a rollout names, beyond the newest that a rollout
 // keeps. The newest are found by creation time, which cannot be forged.
 func (f *fleet) unusedRevisions() []*corev1.ConfigMap {
 	f.mu.Lock()
@@ -368,11 +368,12 @@ func (f *fleet) unusedRevisions() []*corev1.ConfigMap {
 		keep := 0
 		used := maps.Clone(inUse)
 		unidentified := map[string]bool{} // names in history entries without UID or sha256
+		pinned := ""
 		if r := f.rollouts[owner]; r != nil {
 			if r.progress == nil || r.object.Status.UpdateRevision == nil {
 				continue // one of them may become the target
 			}
-			keep = historyLimit(r.object)
+			keep, pinned = historyLimit(r.object), policy.PinnedName(r.object)
 			for _, x := range []*v1alpha1.RolloutRevision{r.object.Status.UpdateRevision, r.object.Status.CurrentRevision} {
 				if x != nil {
 					used[x.ConfigMapRef.UID] = true
@@ -389,7 +390,7 @@ func (f *fleet) unusedRevisions() []*corev1.ConfigMap {
 			}
 		}
 		unused := slices.DeleteFunc(slices.Collect(maps.Values(f.revisions[owner])), func(cm *corev1.ConfigMap) bool {
-			return used[cm.UID] || unidentified[cm.Name] || !policy.IsRevision(cm)
+			return used[cm.UID] || unidentified[cm.Name] || cm.Name == pinned || !policy.IsRevision(cm)
 		})
 		slices.SortFunc(unused, func(a, b *corev1.ConfigMap) int {
 			return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(policy.NumberOf(b), policy.NumberOf(a)))

@@ -120,7 +120,8 @@ func TestHistoryEntriesWithoutUIDAreIdentifiedOrKept(t *testing.T) {
 func TestForgedConfigMapsDoNotDisplaceRevisions(t *testing.T) {
 	limit := int32(2)
 	target, first := held("target", "2", "u2"), held("first", "1", "u1")
-	all := []*corev1.ConfigMap{target, first}
+	pinned := held("pinned", "3", "u3") // by spec.pin, and nowhere else
+	all := []*corev1.ConfigMap{target, first, pinned}
 	for i := range 12 {
 		cm := held("planted "+strconv.Itoa(i), strconv.Itoa(1000+i), types.UID("p"+strconv.Itoa(i)))
 		cm.CreationTimestamp = metav1.NewTime(then.Add(time.Hour))
@@ -131,6 +132,7 @@ func TestForgedConfigMapsDoNotDisplaceRevisions(t *testing.T) {
 	foreign.Name = "precious"
 	c := knowing(append(all, named, foreign)...)
 	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{AllNodes: true, RevisionHistoryLimit: &limit}}
+	o.Spec.Pin = &v1alpha1.RolloutPin{SHA256: digest("pinned"), Instead: digest("edited since")}
 	o.Status.UpdateRevision = revisionNamed(2, target)
 	o.Status.History = []v1alpha1.RolloutOutcome{
 		{Revision: 1, ConfigMap: first.Name, UID: "u1", SHA256: digest("first")},

@@ -37,12 +37,13 @@ func invalidTemplatef(format string, args ...any) error {
 // resolvedTemplate is a decoded template, and the versions of the objects that it was decoded from.
 type resolvedTemplate struct {
 	generation int64
-	version    string // of the ConfigMap that the template names; empty: there is none
+	version    string    // of the ConfigMap that the template names; empty: there is none
+	pinned     types.UID // of the ConfigMap that spec.pin names; empty: there is none
 	template   policy.Template
 }
 
 // template returns a rollout's template, decoded. It is decoded again only after a change. After an error, retry.
-func (c *Controller) template(r *rolloutEntry, o *v1alpha1.NodeConfigRollout) (policy.Template, error) {
+func (c *Controller) template(ctx context.Context, r *rolloutEntry, o *v1alpha1.NodeConfigRollout) (policy.Template, error) {
 	var source *corev1.ConfigMap
 	version := ""
 	if ref := o.Spec.Template.ConfigMapRef; ref != nil {
@@ -57,10 +58,35 @@ func (c *Controller) template(r *rolloutEntry, o *v1alpha1.NodeConfigRollout) (p
 			version = source.ResourceVersion
 		}
 	}
-	if t := r.template; t == nil || t.generation != o.Generation || t.version != version {
-		r.template = &resolvedTemplate{o.Generation, version, policy.TemplateOf(o, source)}
+	var pinned types.UID
+	known := c.fleet.revision(o.Name, policy.PinnedName(o))
+	if known != nil {
+		pinned = known.UID
+	}
+	if t := r.template; t == nil || t.generation != o.Generation || t.version != version || t.pinned != pinned {
+		whole, err := c.wholeRevision(ctx, known)
+		if err != nil {
+			return policy.Template{}, err
+		}
+		r.template = &resolvedTemplate{o.Generation, version, pinned, policy.TemplateOf(o, source, whole)}
 	}
 	return r.template.template, nil
+}
+
+// wholeRevision reads a revision of which only the digest is kept; nil remains nil, and is returned for one that is gone.
+func (c *Controller) wholeRevision(ctx context.Context, known *corev1.ConfigMap) (*corev1.ConfigMap, error) {
+	if known == nil {
+		return nil, nil
+	}
+	cm := &corev1.ConfigMap{}
+	switch err := c.client.Get(ctx, client.ObjectKeyFromObject(known), cm); {
+	case apierrors.IsNotFound(err):
+		c.fleet.deleteRevision(known)
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read ConfigMap %s/%s: %w", known.Namespace, known.Name, err)
+	}
+	return cm, nil
 }
 
 // ensureRevision creates the ConfigMap of a target if there is none, and returns its UID. After an error that is no

@@ -118,7 +118,7 @@ func (c *Controller) gather(ctx context.Context, r *rolloutEntry) (*planInput, e
 func (c *Controller) policyOf(ctx context.Context, r *rolloutEntry, o *v1alpha1.NodeConfigRollout) (rollout.Policy, rollout.Progress, error) {
 	in := policy.Input{Rollout: o, Settings: c.settings, Revisions: c.fleet.revisionsOf(o.Name)}
 	var err error
-	if in.Template, err = c.template(r, o); err != nil {
+	if in.Template, err = c.template(ctx, r, o); err != nil {
 		return rollout.Policy{}, rollout.Progress{}, err
 	}
 	if in.Permissions, err = c.permissionsFor(ctx, r, o); err != nil {

@@ -7,6 +7,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -66,8 +67,10 @@ func Build(in Input) (rollout.Policy, rollout.Progress) {
 	if err == nil {
 		p.Target, err = targetOf(in)
 	}
+	p.Pinned = in.Template.Pinned
 	if err != nil {
 		p.Invalid, p.Target = err.Error(), RevisionOf(r.Status.UpdateRevision)
+		p.Pinned, p.PinGone = false, errors.Is(err, errPinGone)
 	}
 	verifyRequests(&p, &r.Status, in.Verifies)
 	p.Trial = DefaultTrial
@@ -79,16 +82,60 @@ func Build(in Input) (rollout.Policy, rollout.Progress) {
 	return p, ProgressOf(&r.Status)
 }
 
-// Template is the content of a rollout's template. If Err is not nil, the template is invalid.
+// Template is the content that a rollout shall roll out: that of its template, or of the revision that spec.pin names. If Err
+// is not nil, there is no valid content.
 type Template struct {
 	Content Content
 	Trial   payload.TrialSettings // the trial terms of Content
+	Pinned  bool                  // Content is that of the pinned revision
 	Err     error
 }
 
-// TemplateOf returns the content of a rollout's template. source is the ConfigMap that the template's configMapRef names;
-// nil if there is no configMapRef, or no such ConfigMap.
-func TemplateOf(r *v1alpha1.NodeConfigRollout, source *corev1.ConfigMap) Template {
+// errPinGone means that the revision that spec.pin names is gone.
+var errPinGone = errors.New("the pinned revision is gone")
+
+// PinnedName returns the name of the ConfigMap of the revision that a rollout's spec.pin names; empty if there is no pin.
+func PinnedName(r *v1alpha1.NodeConfigRollout) string {
+	if r.Spec.Pin == nil {
+		return ""
+	}
+	return RevisionName(r.Name, r.Spec.Pin.SHA256)
+}
+
+// TemplateOf returns the content that a rollout shall roll out. source is the ConfigMap that the template's configMapRef names;
+// nil if there is no configMapRef, or no such ConfigMap. pinned is the ConfigMap with the name PinnedName; nil if there is none.
+func TemplateOf(r *v1alpha1.NodeConfigRollout, source, pinned *corev1.ConfigMap) Template {
+	t := templateOf(r, source)
+	if pin := r.Spec.Pin; pin != nil && pin.Instead == t.Content.SHA256 && pin.SHA256 != pin.Instead {
+		return pinnedTemplate(r, pinned)
+	}
+	return t
+}
+
+// pinnedTemplate returns the content of the pinned revision. Its own trial terms replace those of the spec.
+func pinnedTemplate(r *v1alpha1.NodeConfigRollout, cm *corev1.ConfigMap) Template {
+	gone := func(why string) Template {
+		return Template{Err: fmt.Errorf("%w: spec.pin names the revision with sha256 %s, but %s; no node moves until then: kubectl evenkeel rollout unpin %s follows the template again, "+
+			"undo --to-revision pins another revision", errPinGone, r.Spec.Pin.SHA256, why, r.Name)}
+	}
+	if cm == nil {
+		return gone("there is no ConfigMap " + PinnedName(r))
+	}
+	if err := CheckRevision(cm, r.Name, r.Spec.Pin.SHA256); err != nil {
+		return gone(err.Error())
+	}
+	p, err := payload.FromConfigMap(cm)
+	if err != nil {
+		return gone(fmt.Sprintf("ConfigMap %s/%s: %v", cm.Namespace, cm.Name, err))
+	}
+	t := Template{Content: Content{p.Key, string(p.Data), p.SHA256}, Pinned: true}
+	if t.Trial, err = t.Content.TrialTerms(r.Spec.Trial); err != nil {
+		t.Trial, t.Err = t.Content.TrialTerms(nil)
+	}
+	return t
+}
+
+func templateOf(r *v1alpha1.NodeConfigRollout, source *corev1.ConfigMap) Template {
 	if ref := r.Spec.Template.ConfigMapRef; ref != nil && source == nil {
 		return Template{Err: fmt.Errorf("spec.template.configMapRef: ConfigMap %s/%s does not exist: create it, or name another one; nothing changes until then", ref.Namespace, ref.Name)}
 	}

@@ -121,3 +121,61 @@ func TestConfigMapsDoNotChooseTheNextNumber(t *testing.T) {
 		t.Errorf("after the last number: %v", err)
 	}
 }
+
+func TestAPinReplacesTheTemplateWhileThatHasTheSameContent(t *testing.T) {
+	const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+	const template, older = head + "maxPods: 102\n", head + "maxPods: 101\n"
+	whole := func(text string) *corev1.ConfigMap {
+		cm := held(text, "1", "u1")
+		cm.Annotations, cm.Data = nil, map[string]string{"kubelet": text}
+		return cm
+	}
+	source := &corev1.ConfigMap{Data: map[string]string{"kubelet": template}}
+	foreign := whole(older)
+	foreign.Labels[v1alpha1.LabelRollout] = "another"
+	withTrial := strings.Replace(older, "kubelet.config.k8s.io/v1beta1", "evenkeel.dev/v1alpha1", 1)
+	withTrial = strings.Replace(withTrial, "maxPods: 101", "trial: {crashLoopThreshold: 2}", 1)
+	for name, tt := range map[string]struct {
+		pin    v1alpha1.RolloutPin
+		pinned *corev1.ConfigMap
+		want   string // the content
+		err    string
+	}{
+		"in force":                      {v1alpha1.RolloutPin{SHA256: digest(older), Instead: digest(template)}, whole(older), older, ""},
+		"with trial terms of its own":   {v1alpha1.RolloutPin{SHA256: digest(withTrial), Instead: digest(template)}, whole(withTrial), withTrial, ""},
+		"the template has changed":      {v1alpha1.RolloutPin{SHA256: digest(older), Instead: digest("other")}, whole(older), template, ""},
+		"which is gone as well":         {v1alpha1.RolloutPin{SHA256: digest(older), Instead: digest("other")}, nil, template, ""},
+		"of the template itself":        {v1alpha1.RolloutPin{SHA256: digest(template), Instead: digest(template)}, nil, template, ""},
+		"gone":                          {v1alpha1.RolloutPin{SHA256: digest(older), Instead: digest(template)}, nil, "", "there is no ConfigMap r-"},
+		"another content in its place":  {v1alpha1.RolloutPin{SHA256: digest(older), Instead: digest(template)}, whole(template), "", "but another content"},
+		"another rollout's":             {v1alpha1.RolloutPin{SHA256: digest(older), Instead: digest(template)}, foreign, "", "is not a revision of this rollout"},
+		"it holds no configuration now": {v1alpha1.RolloutPin{SHA256: digest("x"), Instead: digest(template)}, whole("x"), "", "kubelet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
+			r.Spec.AllNodes = true
+			r.Spec.Template.ConfigMapRef = &v1alpha1.TemplateConfigMap{Namespace: "ns", Name: "source"}
+			r.Spec.Trial = &v1alpha1.TrialTerms{AllowPodLoss: true}
+			r.Spec.Pin = &tt.pin
+			got := TemplateOf(r, source, tt.pinned)
+			if tt.err == "" {
+				if got.Err != nil || got.Content.SHA256 != digest(tt.want) || got.Pinned != (tt.want != template) {
+					t.Errorf("%+v", got)
+				}
+				return
+			}
+			if got.Err == nil || !strings.Contains(got.Err.Error(), tt.err) {
+				t.Fatalf("the error is %v, want %q", got.Err, tt.err)
+			}
+			p, _ := Build(Input{Rollout: r, Template: got, Now: then, Settings: DefaultSettings})
+			plan := rollout.Plan(p, rollout.Progress{}, nil)
+			gone := false
+			for _, c := range plan.Conditions {
+				gone = gone || c.Type == "Degraded" && c.Reason == "RevisionGone"
+			}
+			if !gone || p.Pinned || !strings.Contains(p.Invalid, "kubectl evenkeel rollout unpin r") {
+				t.Errorf("it says %q, conditions %+v", p.Invalid, plan.Conditions)
+			}
+		})
+	}
+}

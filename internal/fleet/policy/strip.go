@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
@@ -92,6 +93,9 @@ func StripNodeConfig(nc *v1alpha1.NodeConfig) {
 	st.AgentVersion, st.ComponentVersion = intern(st.AgentVersion), ""
 	st.OverriddenFields = nil
 	st.Error = Cut(st.Error, MaxErrorKept)
+	st.Conditions = slices.DeleteFunc(st.Conditions, func(c metav1.Condition) bool {
+		return c.Type == v1alpha1.ConditionReady || c.Type == v1alpha1.ConditionReconciling || c.Type == v1alpha1.ConditionStalled
+	})
 	for i := range st.Conditions {
 		c := &st.Conditions[i]
 		c.Type, c.Reason, c.Message = intern(c.Type), intern(c.Reason), intern(Cut(c.Message, MaxErrorKept))

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -53,7 +52,7 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 	now = policy.Latest(now, policy.RecordedInStatus(&r.Status)) // this machine's clock may be behind the controller's
 	selection, invalid := policy.SelectionOf(r)                  // Policy.Invalid reports the error
 	in := policy.Input{Rollout: r, Settings: policy.SettingsOf(r, all), Now: now}
-	if in.Template, err = templateIn(ctx, c, r); err != nil {
+	if in.Template, err = templateIn(ctx, c, r, in.Settings.Namespace); err != nil {
 		return nil, fmt.Errorf("the template of rollout %s: %w", r.Name, err)
 	}
 	if in.Revisions, err = revisionsIn(ctx, c, &in); err != nil {
@@ -119,23 +118,28 @@ func (f *Fleet) build(ctx context.Context, c client.Reader, in policy.Input) {
 // NewFleet returns the fleet of a rollout that has not begun, without nodes and with the controller's default settings. It reads
 // nothing.
 func NewFleet(r *v1alpha1.NodeConfigRollout, now time.Time) *Fleet {
-	in := policy.Input{Rollout: r, Template: policy.TemplateOf(r, nil), Settings: policy.DefaultSettings, Now: now}
+	in := policy.Input{Rollout: r, Template: policy.TemplateOf(r, nil, nil), Settings: policy.DefaultSettings, Now: now}
 	f := &Fleet{Template: in.Template}
 	f.Policy, f.Progress = policy.Build(in)
 	return f
 }
 
-// templateIn returns the template of a rollout. It reads the template's ConfigMap if there is a reference to one.
-func templateIn(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout) (policy.Template, error) {
-	ref := r.Spec.Template.ConfigMapRef
-	if ref == nil {
-		return policy.TemplateOf(r, nil), nil
+// templateIn returns what a rollout shall roll out. It reads the ConfigMap that the template names, and the one in the
+// controller's namespace that spec.pin names.
+func templateIn(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout, namespace string) (policy.Template, error) {
+	var source, pinned *corev1.ConfigMap
+	var err error
+	if ref := r.Spec.Template.ConfigMapRef; ref != nil {
+		if source, err = readConfigMap(ctx, c, ref.Namespace, ref.Name); client.IgnoreNotFound(err) != nil {
+			return policy.Template{}, err
+		}
 	}
-	source, err := templateSource(ctx, c, ref)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return policy.Template{}, err
+	if name := policy.PinnedName(r); name != "" {
+		if pinned, err = readConfigMap(ctx, c, namespace, name); client.IgnoreNotFound(err) != nil {
+			return policy.Template{}, err
+		}
 	}
-	return policy.TemplateOf(r, source), nil
+	return policy.TemplateOf(r, source, pinned), nil
 }
 
 // revisionsIn returns the ConfigMaps of the rollout's revisions, stripped. A ConfigMap that has the name of the template's
@@ -195,11 +199,11 @@ func PayloadOf(c policy.Content) (payload.Payload, error) {
 	return payload.Decode(c.Key, []byte(c.Data))
 }
 
-// templateSource reads the ConfigMap that a template names. It returns nil beside an error.
-func templateSource(ctx context.Context, c client.Reader, ref *v1alpha1.TemplateConfigMap) (*corev1.ConfigMap, error) {
+// readConfigMap reads a ConfigMap. It returns nil beside an error.
+func readConfigMap(ctx context.Context, c client.Reader, namespace, name string) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, cm); err != nil {
-		return nil, fmt.Errorf("read ConfigMap %s/%s: %w", ref.Namespace, ref.Name, err)
+	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, cm); err != nil {
+		return nil, fmt.Errorf("read ConfigMap %s/%s: %w", namespace, name, err)
 	}
 	return cm, nil
 }
@@ -209,7 +213,7 @@ func ContentIn(ctx context.Context, c client.Reader, t v1alpha1.RolloutTemplate)
 	if t.ConfigMapRef == nil {
 		return policy.ContentOf(t, nil)
 	}
-	source, err := templateSource(ctx, c, t.ConfigMapRef)
+	source, err := readConfigMap(ctx, c, t.ConfigMapRef.Namespace, t.ConfigMapRef.Name)
 	if err != nil {
 		return policy.Content{}, err
 	}

@@ -32,6 +32,9 @@ const (
 	conditionHalted         = "Halted"
 	conditionComplete       = "Complete"
 	conditionJoiningStopped = "JoiningStopped"
+	conditionReady          = "Ready"
+	conditionReconciling    = "Reconciling"
+	conditionStalled        = "Stalled"
 )
 
 // result returns what was decided.
@@ -40,6 +43,9 @@ func (d *planner) result() Result {
 	phase, message := d.describe()
 	if d.joiningMessage != "" {
 		message += "; " + d.joiningMessage
+	}
+	if d.p.Pinned {
+		message += "; spec.pin holds this revision in place of the template: kubectl evenkeel rollout unpin " + d.p.Name
 	}
 	var draining []int
 	for i := range d.nodes {
@@ -249,13 +255,36 @@ func (d *planner) conditions(phase, message string) []Condition {
 	if h != nil {
 		out[3].Reason, out[3].Message = h.Reason, h.Message
 	}
-	return out
+	return append(out, d.readiness(phase, message)...)
+}
+
+// readiness returns the conditions for tools that wait for objects of any kind. While a rollout waits for a person who paused it
+// or must approve it, all three are False.
+func (d *planner) readiness(phase, message string) []Condition {
+	ready := (phase == PhaseComplete || phase == PhaseNoNodes) && d.counts.Failed+d.counts.Blocked == 0
+	var reconciling, stalled bool
+	switch phase {
+	case PhaseInvalid, PhaseHalted, PhaseRolledBack, PhaseStuck:
+		stalled = true
+	case PhaseProgressing, PhaseWaiting, PhaseRollingBack, PhaseComplete:
+		reconciling = !ready
+	}
+	say := func(kind string, is bool) Condition {
+		status := "False"
+		if is {
+			status = "True"
+		}
+		return Condition{kind, status, phase, message}
+	}
+	return []Condition{say(conditionReady, ready), say(conditionReconciling, reconciling), say(conditionStalled, stalled)}
 }
 
 // degraded returns the Degraded condition: the most important problem.
 func (d *planner) degraded() Condition {
 	c := d.counts
 	switch {
+	case d.p.PinGone:
+		return Condition{conditionDegraded, "True", "RevisionGone", d.p.Invalid}
 	case d.p.Invalid != "":
 		return Condition{conditionDegraded, "True", "TemplateInvalid", d.p.Invalid}
 	case c.Failed >= d.limit():

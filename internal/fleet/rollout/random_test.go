@@ -314,9 +314,35 @@ func (w *world) referee(t *rapid.T) int {
 	if sum := r.Counts.Pending + r.Counts.Assigned + r.Counts.Trial + r.Counts.Soaking + r.Counts.Updated + r.Counts.Failed + r.Counts.Skipped + r.Counts.Stale + r.Counts.Conflicted + r.Counts.Manual + r.Counts.Blocked + r.Counts.Draining; sum != len(w.nodes) {
 		t.Fatalf("the states of %d nodes add up to %d", len(w.nodes), sum)
 	}
+	w.readinessRight(t, r)
 	w.remember(r)
 	w.last = r
 	return len(r.Moves) + len(r.Taints) + len(r.Evict) + len(r.Ask)
+}
+
+// readinessRight holds the conditions for other tools against the nodes: Ready only if every node that can run the target does, and
+// never two of them at once.
+func (w *world) readinessRight(t *rapid.T, r Result) {
+	is := map[string]bool{}
+	for _, c := range r.Conditions {
+		is[c.Type] = c.Status == "True"
+	}
+	if is["Ready"] && is["Reconciling"] || is["Ready"] && is["Stalled"] || is["Reconciling"] && is["Stalled"] {
+		t.Fatalf("ready %t, reconciling %t, stalled %t: %s", is["Ready"], is["Reconciling"], is["Stalled"], r.Message)
+	}
+	left := 0
+	for _, s := range r.States {
+		if s == Pending || s == Assigned || s == Trial || s == Soaking || s == Failed || s == Blocked || s == Draining {
+			left++
+		}
+	}
+	h := r.Next.Halt
+	if is["Ready"] && (left > 0 || h != nil || w.policy.Invalid != "" || w.policy.Frozen) {
+		t.Fatalf("ready with %d nodes left, halt %+v: %s", left, h, r.Message)
+	}
+	if h != nil && !is["Stalled"] && r.Phase != PhaseRollingBack {
+		t.Fatalf("halted, and not stalled: %s", r.Message)
+	}
 }
 
 // drainsRight holds drains against the rules, by the records on the nodes alone.

@@ -67,6 +67,8 @@ type Policy struct {
 
 	Target        Revision // of the last valid template; zero: there is none
 	Invalid       string   // why the template is invalid; empty: it is valid
+	Pinned        bool     // spec.pin replaces the template by Target
+	PinGone       bool     // Invalid, because the revision that spec.pin names is gone
 	LastSucceeded Revision // the newest that succeeded, other than the target
 	// Stopped are the names of the ConfigMaps of revisions that failed or were aborted. A node must never fall back to them.
 	Stopped []string

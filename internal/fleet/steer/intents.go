@@ -12,6 +12,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -172,6 +173,32 @@ func abort(r *v1alpha1.NodeConfigRollout, rollback bool, by By) (string, error) 
 		return words + Next(r), nil
 	}
 	return words + "push a fixed configuration" + orUndo(r), nil
+}
+
+// Pin makes the revision with this number and content the target in place of the template, which has the other content.
+func Pin(r *v1alpha1.NodeConfigRollout, template, content policy.Content, number int64) (string, error) {
+	target := template.SHA256
+	if p := r.Spec.Pin; p != nil && p.Instead == target {
+		target = p.SHA256
+	}
+	switch content.SHA256 {
+	case target:
+		return fmt.Sprintf("already has the configuration of revision %d: nothing changes", number), nil
+	case template.SHA256:
+		r.Spec.Pin = nil
+		return fmt.Sprintf("undone: the configuration of revision %d, which is that of the template, is the target again, with the next number; %s", number, Next(r)), nil
+	}
+	r.Spec.Pin = &v1alpha1.RolloutPin{SHA256: content.SHA256, Instead: template.SHA256}
+	return fmt.Sprintf("undone: the configuration of revision %d is the target again, with the next number, until the template changes (spec.pin); %s", number, Next(r)), nil
+}
+
+// Unpin makes the template the target again.
+func Unpin(r *v1alpha1.NodeConfigRollout) (string, error) {
+	if r.Spec.Pin == nil {
+		return "is not pinned: nothing changes", nil
+	}
+	r.Spec.Pin = nil
+	return "unpinned: the template is the target; " + Next(r), nil
 }
 
 // checkRetry returns an error for nodes on which the revision did not fail. A node that recorded the revision as bad counts as

@@ -22,6 +22,7 @@ func nodeConfigStatus(st trial.Status, limits []component.Limit, out v1alpha1.No
 		Reason:             st.Condition.Reason,
 		Message:            st.Condition.Message + ": " + st.Condition.Cause,
 	}}
+	out.Conditions = append(out.Conditions, readiness(st, out.ObservedGeneration)...)
 	if len(limits) > 0 {
 		var words []string
 		for _, limit := range limits {
@@ -60,6 +61,30 @@ func nodeConfigStatus(st trial.Status, limits []component.Limit, out v1alpha1.No
 		})
 	}
 	return out
+}
+
+// readiness returns the conditions for tools that wait for objects of any kind: Ready, and Reconciling or Stalled where one of them
+// is True. While ConfigOK is Unknown, the agent tries again by itself.
+func readiness(st trial.Status, generation int64) []metav1.Condition {
+	ready := metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: generation, Reason: st.Condition.Reason, Message: st.Condition.Cause,
+	}
+	other := ready
+	other.Status = metav1.ConditionTrue
+	switch {
+	case metav1.ConditionStatus(st.Condition.Status) == metav1.ConditionFalse:
+		other.Type = v1alpha1.ConditionStalled
+	case metav1.ConditionStatus(st.Condition.Status) == metav1.ConditionUnknown:
+		other.Type = v1alpha1.ConditionReconciling
+	case st.Trial != nil:
+		other.Type = v1alpha1.ConditionReconciling
+		ready.Reason, ready.Message = "OnTrial", "the configuration runs on trial"
+		other.Reason, other.Message = ready.Reason, ready.Message
+	default:
+		ready.Status = metav1.ConditionTrue
+		return []metav1.Condition{ready}
+	}
+	return []metav1.Condition{ready, other}
 }
 
 func lastKnownGood(r trial.AdoptedConfig) *v1alpha1.LastKnownGoodConfig {

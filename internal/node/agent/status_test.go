@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,10 +53,44 @@ func TestStatusContainsTheWholeDecision(t *testing.T) {
 			{UID: "d", Revision: "d", Time: &when, Reason: "lost the API"},
 		},
 		RemoteConfig: "NodeConfig", RunMode: "Host", ComponentVersion: "v1.36.3", AgentVersion: "v0.1.0", OverriddenFields: []string{"maxPods"},
-		Conditions: []metav1.Condition{{Type: "ConfigOK", Status: "False", ObservedGeneration: 4, Reason: "CrashLooped", Message: "using b: a crash-looped"}},
+		Conditions: []metav1.Condition{
+			{Type: "ConfigOK", Status: "False", ObservedGeneration: 4, Reason: "CrashLooped", Message: "using b: a crash-looped"},
+			{Type: "Ready", Status: "False", ObservedGeneration: 4, Reason: "CrashLooped", Message: "a crash-looped"},
+			{Type: "Stalled", Status: "True", ObservedGeneration: 4, Reason: "CrashLooped", Message: "a crash-looped"},
+		},
 	}
 	if diff := cmp.Diff(want, nodeConfigStatus(st, nil, others)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestReadinessFollowsConfigOKAndTheTrial(t *testing.T) {
+	for _, tt := range []struct {
+		ok    string
+		trial bool
+		want  string
+	}{
+		{"True", false, "Ready=True why"},
+		{"True", true, "Ready=False OnTrial, Reconciling=True OnTrial"},
+		{"False", false, "Ready=False why, Stalled=True why"},
+		{"False", true, "Ready=False why, Stalled=True why"},
+		{"Unknown", false, "Ready=False why, Reconciling=True why"},
+		{"Unknown", true, "Ready=False why, Reconciling=True why"},
+	} {
+		st := trial.Status{Condition: trial.Condition{Status: tt.ok, Reason: "why", Cause: "cause"}}
+		if tt.trial {
+			st.Trial = &trial.Progress{}
+		}
+		var got []string
+		for _, c := range readiness(st, 3) {
+			if c.ObservedGeneration != 3 || c.Message == "" {
+				t.Errorf("%+v", c)
+			}
+			got = append(got, fmt.Sprintf("%s=%s %s", c.Type, c.Status, c.Reason))
+		}
+		if is := strings.Join(got, ", "); is != tt.want {
+			t.Errorf("ConfigOK %s, on trial %t: %s, want %s", tt.ok, tt.trial, is, tt.want)
+		}
 	}
 }
 

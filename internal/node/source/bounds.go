@@ -11,9 +11,10 @@ import (
 
 // The most bytes that an agent writes of each text, as storedSize counts them. A status in which every text and list has
 // its maximum stays below v1alpha1.MaxStatusBytes: 10 bad configurations of about 3.2 kB, 100 fields of 163 bytes, error
-// and message of 4 kB each, and 6 kB for the rest.
+// and message of 4 kB each, and 7 kB for the rest.
 const (
-	maxMessage   = 4096 // error, the condition's message
+	maxMessage   = 4096 // error, the message of ConfigOK and of KubeletLimited
+	maxReadiness = 512  // the messages of the other conditions
 	maxBadReason = 2048
 	maxField     = 160 // an overridden field
 )
@@ -41,7 +42,11 @@ func boundStatus(s v1alpha1.NodeConfigStatus) v1alpha1.NodeConfigStatus {
 	}
 	s.Conditions = s.Conditions[:min(len(s.Conditions), v1alpha1.MaxConditions)]
 	for i := range s.Conditions {
-		s.Conditions[i].Message = shorten(s.Conditions[i].Message, maxMessage)
+		limit := maxReadiness
+		if t := s.Conditions[i].Type; t == v1alpha1.ConditionConfigOK || t == v1alpha1.ConditionKubeletLimited {
+			limit = maxMessage
+		}
+		s.Conditions[i].Message = shorten(s.Conditions[i].Message, limit)
 	}
 	return s
 }

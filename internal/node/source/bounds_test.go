@@ -46,6 +46,11 @@ func largest(of string) v1alpha1.NodeConfigStatus {
 			ObservedGeneration: 1<<63 - 1, LastTransitionTime: at,
 		}},
 	}
+	for _, kind := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling} {
+		c := s.Conditions[0]
+		c.Type = kind
+		s.Conditions = append(s.Conditions, c)
+	}
 	for range 12 {
 		s.BadConfigs = append(s.BadConfigs, v1alpha1.BadConfig{
 			UID: types.UID(name), Revision: name, Namespace: name, Name: name, Time: &at, Reason: long, Provisional: true,

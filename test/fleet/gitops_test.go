@@ -1,0 +1,163 @@
+package fleet_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// applied applies the rollout with another template, as a GitOps controller does: by server-side apply, with all fields that its
+// repository has.
+func (r *rollout) applied(fields string) {
+	r.t.Helper()
+	object := fmt.Sprintf(`{"apiVersion":"evenkeel.dev/v1alpha1","kind":"NodeConfigRollout","metadata":{"name":%q},"spec":{
+		"nodeSelector":{"matchLabels":{"pool":%q}},"strategy":{"maxUnavailable":"100%%","steps":[{"nodes":"100%%"}]},
+		"template":{"kubelet":{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration",%s}}}}`, r.as, r.name, fields)
+	o := &v1alpha1.NodeConfigRollout{}
+	o.Name = r.as
+	r.do(kube.Patch(r.t.Context(), o, client.RawPatch(types.ApplyPatchType, []byte(object)), client.FieldOwner("gitops"), client.ForceOwnership))
+}
+
+func TestAPinSurvivesAGitOpsControllerThatRestoresTheTemplate(t *testing.T) {
+	t.Parallel()
+	s := play(t, "pinned", 2)
+	r := s.roll("maxPods: 101", `
+strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
+`)
+	r.applied(`"maxPods":101`)
+	first := r.complete(1)
+	r.applied(`"maxPods":102`)
+	second := r.complete(2)
+
+	s.plugin(0, "rollout", "undo", r.as)
+	if again := r.complete(3); again != first {
+		t.Errorf("revision 3 is %+v, want %+v", again, first)
+	}
+	const holds = "; spec.pin holds this revision in place of the template: kubectl evenkeel rollout unpin pinned"
+	r.applied(`"maxPods":102`) // what the repository has
+	if st := r.looked(); st.UpdateRevision.ConfigMapRef != first || !strings.Contains(st.Message, holds) {
+		t.Errorf("revision %+v: %s", st.UpdateRevision, st.Message)
+	}
+	s.same("run the first revision", s.running(first), s.nodes(0, 2))
+	if out := s.plugin(0, "rollout", "plan", r.as); !strings.Contains(out, "2 of 2 nodes updated") {
+		t.Errorf("the plan is\n%s", out)
+	}
+
+	r.applied(`"maxPods":103`) // another template is the target
+	third := r.complete(4)
+	if st := r.looked(); third == first || third == second || strings.Contains(st.Message, holds) {
+		t.Errorf("revision %+v: %s", st.UpdateRevision, st.Message)
+	}
+	r.applied(`"maxPods":102`) // reverted to what was undone
+	if again := r.complete(5); again != first {
+		t.Errorf("revision 5 is %+v, want %+v", again, first)
+	}
+
+	s.removeConfigMap(first.Name)
+	st := r.await(that("the pinned revision is gone", func(st *status) bool {
+		return slices.ContainsFunc(st.Conditions, func(c metav1.Condition) bool { return c.Type == "Degraded" && c.Reason == "RevisionGone" })
+	}))
+	if st.Phase != v1alpha1.RolloutInvalid || !strings.Contains(st.Message, "there is no ConfigMap "+first.Name) {
+		t.Errorf("%s: %s", st.Phase, st.Message)
+	}
+	s.same("still run the first revision", s.running(first), s.nodes(0, 2))
+
+	s.plugin(0, "rollout", "unpin", r.as)
+	if again := r.complete(6); again != second {
+		t.Errorf("revision 6 is %+v, want the template's, %+v", again, second)
+	}
+	s.same("run the second revision", s.running(second), s.nodes(0, 2))
+}
+
+// health returns what GitOps controllers make of an object: kstatus and Argo CD.
+func (s *scenario) health(kind, name string) (kstatus, argo string) {
+	s.t.Helper()
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
+	s.do(kube.Get(s.t.Context(), client.ObjectKey{Name: name}, o))
+	data, err := o.MarshalJSON()
+	s.do(err)
+	judge := exec.CommandContext(s.t.Context(), filepath.Join(root, "bin/tools/object-health"), filepath.Join(root, "config/gitops/argocd/health.lua"))
+	judge.Stdin = bytes.NewReader(data)
+	var said struct{ Kstatus, Argo struct{ Status, Message string } }
+	out, err := judge.CombinedOutput()
+	if err == nil {
+		err = json.Unmarshal(out, &said)
+	}
+	if err != nil {
+		s.t.Fatalf("%v: %s", err, out)
+	}
+	return said.Kstatus.Status, said.Argo.Status
+}
+
+// judged waits until both judge an object so.
+func (s *scenario) judged(kind, name, kstatus, argo string) {
+	s.t.Helper()
+	s.until(fmt.Sprintf("%s %s is %s and %s", kind, name, kstatus, argo), func() (string, bool) {
+		k, a := s.health(kind, name)
+		return k + ", " + a, k == kstatus && a == argo
+	})
+}
+
+func TestGitOpsControllersSeeRolloutsAndNodesAsTheyAre(t *testing.T) {
+	t.Parallel()
+	s := play(t, "judged", 3, longTrials)
+	r := s.roll("maxPods: 101", `
+strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}
+failurePolicy: {maxFailures: 1}
+`)
+	rollout := func(kstatus, argo string) {
+		t.Helper()
+		s.judged("NodeConfigRollout", r.as, kstatus, argo)
+	}
+	rollout("InProgress", "Progressing")
+	r.await(at(1, v1alpha1.RolloutAwaitingApproval))
+	rollout("InProgress", "Suspended")
+	r.approve(1, 2)
+	on := func() string {
+		given := s.given(r.object().Status.UpdateRevision.ConfigMapRef)
+		if len(given) == 0 {
+			t.Fatal("no node has it")
+		}
+		return given[0]
+	}
+	r.complete(1)
+	rollout("Current", "Healthy")
+	s.judged("NodeConfig", on(), "Current", "Healthy")
+
+	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) { s.Frozen = true })
+	rollout("InProgress", "Suspended")
+	r.push("maxPods: 102")
+	rollout("InProgress", "Suspended")
+	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) { s.Frozen = false })
+	r.await(that("a node is on trial", func(st *status) bool { return st.Nodes.Trial > 0 }))
+	s.judged("NodeConfig", on(), "InProgress", "Progressing")
+	r.await(at(2, v1alpha1.RolloutAwaitingApproval))
+	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = true })
+	rollout("InProgress", "Suspended")
+	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = false })
+
+	s.fault("crashloop,field=maxPods:103", s.nodes(0, 3)...)
+	r.push("maxPods: 103")
+	r.await(at(3, v1alpha1.RolloutHalted))
+	rollout("Failed", "Degraded")
+	s.judged("NodeConfig", on(), "Failed", "Degraded")
+
+	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) {
+		s.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: v1alpha1.SystemNamespace, Name: "there-is-none"}}
+	})
+	r.invalid("there-is-none")
+	rollout("Failed", "Degraded")
+}
