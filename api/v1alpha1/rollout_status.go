@@ -134,11 +134,12 @@ type NodeConfigRolloutStatus struct {
 	History []RolloutOutcome `json:"history,omitempty"`
 
 	// conditions holds Progressing, Available, Degraded, Halted, Complete and
-	// JoiningStopped.
+	// JoiningStopped. For tools that wait for objects of any kind, it holds Ready,
+	// and Reconciling or Stalled where one of them is True.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
-	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
@@ -225,7 +226,7 @@ const (
 )
 
 // Types of conditions of NodeConfigRollouts and NodeConfigs for tools that wait for objects of any kind, as kstatus defines
-// them. Reconciling and Stalled are never True together.
+// them. Of Reconciling and Stalled at most one exists, and is True.
 const (
 	ConditionReady       = "Ready"       // what is desired is in effect
 	ConditionReconciling = "Reconciling" // it is being put into effect, without a person

@@ -60,6 +60,9 @@ func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.
 			Time: metav1.NewTime(h.Time), Rollback: h.Rollback,
 		}
 	}
+	st.Conditions = slices.DeleteFunc(st.Conditions, func(c metav1.Condition) bool { // Reconciling and Stalled exist only where they are True
+		return !slices.ContainsFunc(result.Conditions, func(x rollout.Condition) bool { return x.Type == c.Type })
+	})
 	for _, x := range result.Conditions {
 		meta.SetStatusCondition(&st.Conditions, metav1.Condition{
 			Type: x.Type, Status: metav1.ConditionStatus(x.Status), Reason: x.Reason, Message: policy.Cut(x.Message, v1alpha1.MaxRolloutMessage),

@@ -258,25 +258,20 @@ func (d *planner) conditions(phase, message string) []Condition {
 	return append(out, d.readiness(phase, message)...)
 }
 
-// readiness returns the conditions for tools that wait for objects of any kind. While a rollout waits for a person who paused it
-// or must approve it, all three are False.
+// readiness returns the conditions for tools that wait for objects of any kind: Ready, and Reconciling or Stalled where one of them
+// is True. While a rollout waits for a person who paused it or must approve it, neither is.
 func (d *planner) readiness(phase, message string) []Condition {
-	ready := (phase == PhaseComplete || phase == PhaseNoNodes) && d.counts.Failed+d.counts.Blocked == 0
-	var reconciling, stalled bool
+	if (phase == PhaseComplete || phase == PhaseNoNodes) && d.counts.Failed+d.counts.Blocked == 0 {
+		return []Condition{{conditionReady, "True", phase, message}}
+	}
+	out := []Condition{{conditionReady, "False", phase, message}}
 	switch phase {
 	case PhaseInvalid, PhaseHalted, PhaseRolledBack, PhaseStuck:
-		stalled = true
+		out = append(out, Condition{conditionStalled, "True", phase, message})
 	case PhaseProgressing, PhaseWaiting, PhaseRollingBack, PhaseComplete:
-		reconciling = !ready
+		out = append(out, Condition{conditionReconciling, "True", phase, message})
 	}
-	say := func(kind string, is bool) Condition {
-		status := "False"
-		if is {
-			status = "True"
-		}
-		return Condition{kind, status, phase, message}
-	}
-	return []Condition{say(conditionReady, ready), say(conditionReconciling, reconciling), say(conditionStalled, stalled)}
+	return out
 }
 
 // degraded returns the Degraded condition: the most important problem.
