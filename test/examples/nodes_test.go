@@ -168,3 +168,23 @@ func TestScriptsOfExamplesInstallOnlyTheProgramWithTheDigest(t *testing.T) {
 		}
 	}
 }
+
+func TestExampleOfAnotherDirectoryMovesEveryPath(t *testing.T) {
+	kubectl, err := filepath.Abs("../../bin/tools/kubectl")
+	if _, statErr := os.Stat(kubectl); err != nil || statErr != nil {
+		t.Skip("no kubectl here: make tools")
+	}
+	installer, err := exec.Command(kubectl, "kustomize", "../../config/installer").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved, err := exec.Command(kubectl, "kustomize", "../../config/examples/bin-dir").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.ReplaceAll(string(installer), "/var/lib/evenkeel-bin", "/home/kubernetes/bin")
+	want = strings.Replace(want, "        - install\n", "        - install\n        - --bin-dir=/home/kubernetes/bin\n", 1)
+	if string(moved) != want {
+		t.Errorf("got\n%s\nwant\n%s", moved, want)
+	}
+}
