@@ -11,9 +11,10 @@ import (
 	"strings"
 )
 
-// products are products that contain a kubelet, by the name of their program.
+// products are products that contain a kubelet, by the name of their program or unit.
 var products = map[string]string{
-	"k3s": "k3s", "rke2": "RKE2", "k0s": "k0s", "kubelite": "MicroK8s", "microk8s": "MicroK8s", "snap": "a snap",
+	"k3s": "k3s", "rke2": "RKE2", "k0s": "k0s", "k0sworker": "k0s", "k0scontroller": "k0s", "kubelite": "MicroK8s", "microk8s": "MicroK8s",
+	"snap": "a snap",
 }
 
 // unit returns a unit, or an error if it cannot be wrapped.
