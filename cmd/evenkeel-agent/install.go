@@ -109,7 +109,7 @@ rolled back, 3 usage.`,
 	}
 	c.bind(cmd.Flags())
 	cmd.Flags().StringVar(&c.request.Turn, "turn", "", "replace an existing agent only when the Node's annotation "+v1alpha1.AnnotationAgentTurn+" has this value; with --stay, wait for it; in a pod, its controller-revision-hash")
-	cmd.Flags().StringVar(&c.binDir, "bin-dir", "", "directory for the agent's program (default: its present directory if that is permanent, otherwise /usr/local/bin)")
+	cmd.Flags().StringVar(&c.binDir, "bin-dir", "", "directory for the agent's program (default: its present directory if that is permanent, otherwise /usr/local/bin, or /opt/bin if that is read-only)")
 	return cmd
 }
 
@@ -225,9 +225,10 @@ func (c *nodeChange) host(manager install.Manager, out io.Writer) (*install.Host
 			defer health.Close()
 			return health.Healthz(ctx)
 		},
-		Journal: install.Journal,
-		Place:   install.Program{Path: self, BinDir: c.binDir, Enforce: selinuxEnforce}.Place,
-		FS:      atomicfile.OS{}, UnitDir: unitDir, TrialDir: trialDir, StateDir: installDir, DefaultAgentDir: stateDir, Proc: "/proc", Out: out,
+		Journal:  install.Journal,
+		Volatile: func(dir string) bool { return install.Volatile(dir, "/proc/1/mountinfo") },
+		Place:    install.Program{Path: self, BinDir: c.binDir, Enforce: selinuxEnforce}.Place,
+		FS:       atomicfile.OS{}, UnitDir: unitDir, TrialDir: trialDir, StateDir: installDir, DefaultAgentDir: stateDir, Proc: "/proc", Out: out,
 	}, nil
 }
 

@@ -122,9 +122,10 @@ func newModel(t *testing.T) *model {
 			}
 			return nil
 		},
-		Journal: func(context.Context, Unit) string { return "" },
-		Place:   func(bool) (string, error) { return filepath.Join(m.dir, "evenkeel-agent"), nil },
-		FS:      atomicfile.OS{}, UnitDir: filepath.Join(m.dir, "etc"), TrialDir: filepath.Join(m.dir, "run"), StateDir: filepath.Join(m.dir, "record"), Proc: filepath.Join(m.dir, "proc"),
+		Journal:  func(context.Context, Unit) string { return "" },
+		Volatile: func(string) bool { return false },
+		Place:    func(bool) (string, error) { return filepath.Join(m.dir, "evenkeel-agent"), nil },
+		FS:       atomicfile.OS{}, UnitDir: filepath.Join(m.dir, "etc"), TrialDir: filepath.Join(m.dir, "run"), StateDir: filepath.Join(m.dir, "record"), Proc: filepath.Join(m.dir, "proc"),
 		Out: t.Output(),
 	}
 	err := errors.Join(os.Mkdir(m.UnitDir, 0o755), os.Mkdir(m.TrialDir, 0o755), os.MkdirAll(filepath.Join(m.Proc, "1"), 0o755), os.WriteFile(kubelet, []byte("\x7fELF"), 0o755), os.WriteFile(filepath.Join(m.dir, "evenkeel-agent"), nil, 0o755),

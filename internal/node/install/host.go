@@ -62,6 +62,9 @@ type Host struct {
 	// Place copies the agent to a permanent directory, and returns its path. With dry it writes nothing.
 	Place func(dry bool) (string, error)
 
+	// Volatile reports whether a reboot clears a directory.
+	Volatile func(dir string) bool
+
 	FS              atomicfile.FS
 	UnitDir         string // /etc/systemd/system, for the drop-in
 	TrialDir        string // /run/systemd/system, for a trial; cleared by a reboot

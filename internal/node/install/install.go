@@ -130,6 +130,9 @@ func (h *Host) install(ctx context.Context, r Request) (string, error) {
 	if r.DryRun {
 		return h.describe(unit, p), nil
 	}
+	if h.Volatile(h.UnitDir) {
+		h.printf("warning: %s", h.volatileWarning())
+	}
 	if _, err := h.Place(false); err != nil {
 		return "", err
 	}
@@ -368,10 +371,20 @@ func (h *Host) healthz(ctx context.Context, t Target) error {
 	return h.Healthy(ctx, t.Healthz)
 }
 
+// volatileWarning says what a reboot does where the directory of unit files is in memory.
+func (h *Host) volatileWarning() string {
+	return h.UnitDir + " is in memory: after a reboot the node runs its plain kubelet. Install again at each boot, as the pod of the installer does, " +
+		"or add the output of --dry-run to what creates the directory"
+}
+
 // describe returns the output of a dry run.
 func (h *Host) describe(u Unit, p *plan) string {
 	var out strings.Builder
-	for _, w := range p.checked.Warnings {
+	warnings := p.checked.Warnings
+	if h.Volatile(h.UnitDir) {
+		warnings = append(slices.Clone(warnings), h.volatileWarning())
+	}
+	for _, w := range warnings {
 		fmt.Fprintf(&out, "# warning: %s\n", w)
 	}
 	fmt.Fprintf(&out, "# The kubelet of %s, from %s: %s\n", u.Name, p.start.file, strings.Join(p.kubelet, " "))

@@ -297,9 +297,10 @@ func bareNode(t *testing.T) *node {
 	n.renews = true
 	n.Host = Host{
 		Manager: n.manager, Check: n.check, CheckPlain: n.check, API: func(Target) (API, error) { return n, nil }, Healthy: healthy,
-		Journal: func(context.Context, Unit) string { return "" },
-		Place:   Program{Path: filepath.Join(n.dir, "evenkeel-agent"), BinDir: n.dir}.Place,
-		FS:      atomicfile.OS{}, UnitDir: m.Path(machine.Etc), TrialDir: m.Path(machine.Run), StateDir: filepath.Join(n.dir, "record"), Proc: m.Proc(), Out: n.out,
+		Journal:  func(context.Context, Unit) string { return "" },
+		Volatile: func(string) bool { return false },
+		Place:    Program{Path: filepath.Join(n.dir, "evenkeel-agent"), BinDir: n.dir}.Place,
+		FS:       atomicfile.OS{}, UnitDir: m.Path(machine.Etc), TrialDir: m.Path(machine.Run), StateDir: filepath.Join(n.dir, "record"), Proc: m.Proc(), Out: n.out,
 		DefaultAgentDir: filepath.Join(n.dir, "memory"),
 	}
 	t.Cleanup(func() {

@@ -14,9 +14,10 @@ import (
 )
 
 // stableDirs are directories from which programs do not disappear.
-var stableDirs = []string{"/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/var/lib/evenkeel-bin"}
+var stableDirs = []string{"/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/opt/bin", "/var/lib/evenkeel-bin"}
 
-const defaultBinDir = "/usr/local/bin"
+// defaultBinDirs are the directories for a copy: the first on which programs can be installed. /usr can be read-only.
+var defaultBinDirs = []string{"/usr/local/bin", "/opt/bin"}
 
 // Program is the agent's executable.
 type Program struct {
@@ -33,7 +34,7 @@ func (p Program) Place(dry bool) (string, error) {
 	case dir == "" && slices.Contains(stableDirs, filepath.Dir(p.Path)), dir == filepath.Dir(p.Path):
 		return p.Path, p.checkLabel(p.Path)
 	case dir == "":
-		dir = defaultBinDir
+		dir = firstUsable(defaultBinDirs)
 	case !filepath.IsAbs(dir) || filepath.Clean(dir) != dir || strings.ContainsFunc(dir, isUnusual):
 		return "", fmt.Errorf("--bin-dir: %q is no absolute path of letters, digits and ./_-", dir)
 	}
@@ -45,6 +46,26 @@ func (p Program) Place(dry bool) (string, error) {
 		return path, nil
 	}
 	return path, p.checkLabel(path)
+}
+
+// firstUsable returns the first directory whose file system is writable and runs programs; if there is none, the first.
+func firstUsable(dirs []string) string {
+	for _, dir := range dirs {
+		if system, err := fileSystem(dir); err == nil && system.Flags&(unix.ST_RDONLY|unix.ST_NOEXEC) == 0 {
+			return dir
+		}
+	}
+	return dirs[0]
+}
+
+// fileSystem returns the file system of a directory, or of the closest existing one above it.
+func fileSystem(dir string) (unix.Statfs_t, error) {
+	var system unix.Statfs_t
+	err := unix.Statfs(dir, &system)
+	if errors.Is(err, unix.ENOENT) && dir != filepath.Dir(dir) {
+		return fileSystem(filepath.Dir(dir))
+	}
+	return system, err
 }
 
 func isUnusual(r rune) bool { return !nameRune(r) && !strings.ContainsRune("./-", r) }
@@ -90,5 +111,5 @@ func (p Program) checkLabel(path string) error {
 		return nil
 	}
 	return fmt.Errorf("SELinux enforces, and %s is labelled %s, which systemd may not run: take --bin-dir=%s, or make it bin_t "+
-		"(semanage fcontext -a -t bin_t '%s(/.*)?' && restorecon -R %[4]s)", path, context, defaultBinDir, filepath.Dir(path))
+		"(semanage fcontext -a -t bin_t '%s(/.*)?' && restorecon -R %[4]s)", path, context, defaultBinDirs[0], filepath.Dir(path))
 }

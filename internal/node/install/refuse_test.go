@@ -86,6 +86,19 @@ func TestMissingUnitListsFoundUnits(t *testing.T) {
 	n.refused("UNIT is masked: unmask it (systemctl unmask UNIT), or name the unit that runs the kubelet with --unit")
 }
 
+func TestProductIsKnownByItsProgramAndItsUnits(t *testing.T) {
+	for name, want := range map[string]string{
+		"/usr/local/bin/k3s": "k3s", "k3s.service": "k3s", "k3s-agent.service": "k3s", "rke2-server.service": "RKE2",
+		"/usr/local/bin/k0s": "k0s", "k0sworker.service": "k0s", "k0scontroller.service": "k0s",
+		"snap.microk8s.daemon-kubelite.service": "a snap", "/snap/microk8s/1/kubelite": "MicroK8s",
+		"kubelet.service": "", "/usr/bin/kubelet": "", "k3sup.service": "",
+	} {
+		if got := productOf(name); got != want {
+			t.Errorf("%s is of %q, want %q", name, got, want)
+		}
+	}
+}
+
 func TestUnhealthyNodeIsRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

@@ -11,9 +11,10 @@ import (
 	"strings"
 )
 
-// products are products that contain a kubelet, by the name of their program.
+// products are products that contain a kubelet, by the name of their program or unit.
 var products = map[string]string{
-	"k3s": "k3s", "rke2": "RKE2", "k0s": "k0s", "kubelite": "MicroK8s", "microk8s": "MicroK8s", "snap": "a snap",
+	"k3s": "k3s", "rke2": "RKE2", "k0s": "k0s", "k0sworker": "k0s", "k0scontroller": "k0s", "kubelite": "MicroK8s", "microk8s": "MicroK8s",
+	"snap": "a snap",
 }
 
 // unit returns a unit, or an error if it cannot be wrapped.
@@ -88,7 +89,7 @@ func checkProgram(u Unit, argv []string, where string) error {
 	case strings.ContainsAny(program, "$"):
 		return fmt.Errorf("%s runs %q, and a $ cannot be preserved: use another path for the kubelet in %s", u.Name, program, where)
 	case !strings.HasPrefix(base, "kubelet"):
-		return fmt.Errorf("%s runs %s, which is not a kubelet (%s): evenkeel-agent must be given the kubelet itself; have that program run `evenkeel-agent -- /path/to/kubelet ...`, or the unit run the kubelet", u.Name, program, where)
+		return fmt.Errorf("%s runs %s, which is not a kubelet (%s): evenkeel-agent must be given the kubelet itself; have that program run `evenkeel-agent -- %s ...`, or the unit run the kubelet", u.Name, program, where, wrappedKubelet(argv))
 	}
 	if script, err := isScript(program); err != nil {
 		return fmt.Errorf("the kubelet of %s: %w", u.Name, err)
@@ -96,6 +97,16 @@ func checkProgram(u Unit, argv []string, where string) error {
 		return fmt.Errorf("%s runs %s, which is a script (%s): evenkeel-agent must be given the kubelet itself; have the script exec `evenkeel-agent -- /path/to/kubelet ...`, or the unit run the kubelet", u.Name, program, where)
 	}
 	return nil
+}
+
+// wrappedKubelet returns the path of the kubelet that a wrapper has among its arguments, or what stands for it.
+func wrappedKubelet(argv []string) string {
+	for _, arg := range argv[1:] {
+		if filepath.IsAbs(arg) && filepath.Base(arg) == "kubelet" {
+			return arg
+		}
+	}
+	return "/path/to/kubelet"
 }
 
 func isScript(path string) (bool, error) {

@@ -1,0 +1,87 @@
+package install
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/machine"
+)
+
+// Each directory of testdata/platforms has the unit files of a platform in the shape that the platform writes: etc and lib
+// are those of systemd, files is beside the kubelet. want is the drop-in's command line and the kubelet's, or the refusal.
+func TestInstallOnTheUnitsOfPlatforms(t *testing.T) {
+	platforms, err := filepath.Glob("testdata/platforms/*")
+	if err != nil || len(platforms) == 0 {
+		t.Fatal("no platforms: ", err)
+	}
+	for _, platform := range platforms {
+		t.Run(filepath.Base(platform), func(t *testing.T) {
+			n := bareNode(t)
+			n.copyPlatform(platform)
+			raw, err := os.ReadFile(filepath.Join(platform, "want"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if words, refused := strings.CutPrefix(string(raw), "refused: "); refused {
+				n.systemctl("daemon-reload")
+				n.refused(strings.TrimSpace(words))
+				return
+			}
+			line, kubelet, _ := strings.Cut(strings.TrimSpace(n.named(string(raw))), "\n")
+			n.start()
+			before, tree := n.command(), n.digest()
+			if want := strings.ReplaceAll(n.dir+"/"+kubelet, " ", "|"); before != want {
+				t.Fatalf("the kubelet runs as %s\nwant %s", before, want)
+			}
+			r := n.request()
+			r.Flags, r.Keep = []string{"--dynamic-config-dir=/var/lib/evenkeel"}, false
+			if _, err := n.Install(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(n.dropIn(), "\n"+line+"\n") {
+				t.Errorf("the drop-in lacks %s:\n%s", line, n.dropIn())
+			}
+			if want := n.dir + "/evenkeel-agent|--dynamic-config-dir=/var/lib/evenkeel|--|" + before; n.command() != want {
+				t.Errorf("runs %s\nwant %s", n.command(), want)
+			}
+			n.verified()
+			if _, err := n.uninstall(); err != nil || n.command() != before || n.digest() != tree {
+				t.Errorf("uninstall: %v; runs %s, unit files changed: %t", err, n.command(), n.digest() != tree)
+			}
+		})
+	}
+}
+
+// copyPlatform writes the files of a platform, whose unit gets the name of this node's.
+func (n *node) copyPlatform(platform string) {
+	n.t.Helper()
+	roots := map[string]string{"etc": n.m.Path(machine.Etc), "lib": n.m.Path(machine.Lib), "files": n.dir}
+	for part, root := range roots {
+		dir := filepath.Join(platform, part)
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if os.IsNotExist(err) && path == dir {
+				return nil
+			}
+			if err != nil || d.IsDir() {
+				return err
+			}
+			content, err := os.ReadFile(path)
+			if err == nil {
+				name := strings.Replace(strings.TrimPrefix(path, dir), "/kubelet.service", "/"+n.unit, 1)
+				n.put(filepath.Join(root, name), string(content))
+			}
+			return err
+		})
+		if err != nil {
+			n.t.Fatal(err)
+		}
+	}
+}
+
+// named puts the names of this node into a text.
+func (n *node) named(text string) string {
+	return strings.NewReplacer("DIR", n.dir, "HEALTHZ", n.healthz).Replace(text)
+}

@@ -1,0 +1,100 @@
+package install
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// mounted mounts a file system in a new directory, which is unmounted when the test ends.
+func mounted(t *testing.T, kind, options string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if out, err := exec.Command("mount", "-t", kind, "-o", options, "none", dir).CombinedOutput(); err != nil {
+		t.Skipf("cannot mount: %v: %s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
+	return dir
+}
+
+func TestVolatileDirectoryIsRecognized(t *testing.T) {
+	memory := mounted(t, "tmpfs", "mode=755")
+	upper, work := filepath.Join(memory, "upper"), filepath.Join(memory, "work")
+	if err := errors.Join(os.Mkdir(upper, 0o755), os.Mkdir(work, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	overlay := mounted(t, "overlay", fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", t.TempDir(), upper, work))
+	none := filepath.Join(memory, "none")
+	for _, tt := range []struct {
+		dir, mounts string
+		want        bool
+	}{
+		{memory, none, true},
+		{filepath.Join(memory, "not", "there"), none, true},
+		{"/proc", none, false},
+		{overlay, "/proc/self/mountinfo", true},
+		{filepath.Join(overlay, "not", "there"), "/proc/self/mountinfo", true},
+		{overlay, none, false},
+	} {
+		if got := Volatile(tt.dir, tt.mounts); got != tt.want {
+			t.Errorf("Volatile(%s, %s) = %t", tt.dir, tt.mounts, got)
+		}
+	}
+}
+
+func TestUpperDirIsThatOfTheLastMountAbove(t *testing.T) {
+	mounts := filepath.Join(t.TempDir(), "mountinfo")
+	text := "1 0 0:1 / / rw shared:1 - overlay overlay rw,lowerdir=/l,upperdir=/root,workdir=/w\n" +
+		"2 1 0:2 / /etc rw - overlay overlayfs rw,lowerdir=/etc,upperdir=/tmp/etc,workdir=/tmp/work\n" +
+		"3 1 0:3 / /etcetera rw - tmpfs tmpfs rw\n" +
+		"4 2 0:4 / /etc/kubernetes rw - tmpfs tmpfs rw\n" +
+		"broken\n"
+	if err := os.WriteFile(mounts, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]string{"/etc/systemd/system": "/tmp/etc", "/opt": "/root", "/etc/kubernetes/x": "", "/etcetera": ""} {
+		if got := upperDir(dir, mounts); got != want {
+			t.Errorf("%s: %q, want %q", dir, got, want)
+		}
+	}
+}
+
+func TestInstallWarnsWhereARebootDiscardsTheDropIn(t *testing.T) {
+	n := newNode(t)
+	n.Volatile = func(dir string) bool { return dir == n.UnitDir }
+	want := "warning: " + n.UnitDir + " is in memory: after a reboot the node runs its plain kubelet. Install again at each boot, as the pod of the installer does, or add the output of --dry-run to what creates the directory\n"
+	r := n.request()
+	r.DryRun = true
+	if words, err := n.Install(t.Context(), r); err != nil || !strings.HasPrefix(words, "# "+want) {
+		t.Errorf("dry run: %v\n%s", err, words)
+	}
+	n.installs()
+	if !strings.HasPrefix(n.out.String(), want) {
+		t.Errorf("it says %s\nwant %s", n.out, want)
+	}
+}
+
+func TestProgramGoesWhereItCanBeInstalled(t *testing.T) {
+	plain, readOnly, noExec := mounted(t, "tmpfs", "mode=755"), mounted(t, "tmpfs", "ro"), mounted(t, "tmpfs", "noexec")
+	for _, tt := range []struct {
+		dirs []string
+		want string
+	}{
+		{[]string{plain, readOnly}, plain},
+		{[]string{readOnly, filepath.Join(plain, "opt", "bin")}, filepath.Join(plain, "opt", "bin")},
+		{[]string{filepath.Join(readOnly, "bin"), noExec, plain}, plain},
+		{[]string{readOnly, noExec}, readOnly},
+	} {
+		if got := firstUsable(tt.dirs); got != tt.want {
+			t.Errorf("of %q it takes %s, want %s", tt.dirs, got, tt.want)
+		}
+	}
+}
