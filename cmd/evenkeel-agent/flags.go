@@ -11,16 +11,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evenkeel/evenkeel/internal/node/agent"
+	"github.com/evenkeel/evenkeel/internal/node/install"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 func flagsCommand() *cobra.Command {
 	o := &options{}
+	c := &nodeChange{}
 	var newer string
+	var apply bool
 	cmd := &cobra.Command{
-		Use:   "flags [flags] -- KUBELET [KUBELET FLAGS]",
-		Short: "Show which flags of the kubelet can be fields of its configuration",
+		Use:   "flags [flags] -- KUBELET [KUBELET FLAGS]\n  evenkeel-agent flags --apply [--unit UNIT]",
+		Short: "Show which flags of the kubelet can be fields of its configuration, or replace them",
 		Long: `flags shows which flags of a kubelet's command line have an equivalent field of the
 KubeletConfiguration, a drop-in with the same meaning, and the remaining command
 line. The output is a drop-in for the kubelet's --config-dir; the rest is in its
@@ -31,12 +34,35 @@ and without each flag. It also proves the result: the effective configuration of
 the remaining command line with the drop-in must equal the present one.
 Differences are listed. Use this node's kubelet, flags and files.
 
-Exit codes: 0 equivalent, 1 not equivalent, 2 could not tell, 3 usage.`,
+With --apply, the kubelet is that of the unit. The command writes the drop-in to the
+kubelet's --config-dir (if it has none: ` + kubeletDropins + `), and
+installs an agent that starts the kubelet without these flags; see install. If the
+kubelet does not become healthy, both are taken back. The unit keeps its flags:
+without the agent or the drop-in they count again, and so does a flag that changes.
+
+Exit codes: 0 equivalent, 1 not equivalent, 2 could not tell, 3 usage. With --apply:
+0 done, or nothing to do, 1 error and nothing was changed, 2 tried and rolled back.`,
 		Example: `  evenkeel-agent flags -- /usr/bin/kubelet --config=/var/lib/kubelet/config.yaml --max-pods=250
 
   # Which flags does the kubelet of a planned upgrade no longer have?
-  evenkeel-agent flags --newer-kubelet=./kubelet-v1.37.1 -- /usr/bin/kubelet --containerd=/run/containerd.sock`,
+  evenkeel-agent flags --newer-kubelet=./kubelet-v1.37.1 -- /usr/bin/kubelet --containerd=/run/containerd.sock
+
+  # Replace the flags of this node's kubelet:
+  evenkeel-agent flags --apply`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			ofRestart, ofShow := []string{"unit", "timeout", "allow-pod-loss"}, []string{"init-config-dir", "newer-kubelet"}
+			if apply {
+				if len(args) > 0 || slices.ContainsFunc(ofShow, cmd.Flags().Changed) {
+					return program.Usage("flags --apply takes only --unit, --timeout and --allow-pod-loss: the kubelet is that of the unit")
+				}
+				c.request.Keep = true
+				return c.run(cmd.Context(), cmd.OutOrStdout(), func(h *install.Host, ctx context.Context, r install.Request) (string, error) {
+					return applyFlags(ctx, h, r, kubeletDropins)
+				})
+			}
+			if slices.ContainsFunc(ofRestart, cmd.Flags().Changed) {
+				return program.Usage("--unit, --timeout and --allow-pod-loss are for flags --apply")
+			}
 			if cmd.ArgsLenAtDash() != 0 || len(args) == 0 {
 				return program.Usage("flags takes only -- and the kubelet's command line")
 			}
@@ -48,6 +74,8 @@ Exit codes: 0 equivalent, 1 not equivalent, 2 could not tell, 3 usage.`,
 	o.given = cmd.Flags().Changed
 	cmd.Flags().StringVar(&o.initConfigDir, "init-config-dir", "", "the agent's --init-config-dir")
 	cmd.Flags().StringVar(&newer, "newer-kubelet", "", "path of another kubelet: mark the flags that it does not have")
+	cmd.Flags().BoolVar(&apply, "apply", false, "replace the flags of the unit's kubelet with the drop-in; roll back if that fails")
+	c.bindRestart(cmd.Flags())
 	return cmd
 }
 
@@ -138,4 +166,3 @@ func commandLine(words []string) string {
 	}
 	return strings.Join(quoted, " ")
 }
-

@@ -19,10 +19,12 @@ for a in "$@"; do case "$a" in
 --max-pods=*) flag=${a#*=};;
 --deaf) deaf=1;;
 --broken) end "broken";;
+--picky) picky=1;;
 esac; done
 case "$config" in *evenkeelUnknownField*) end "strict decoding error: unknown field";; esac
-max=$(printf '%s\n' "$dropins" | sed -n 's/^maxPods: //p')
+max=$(printf '%s\n' "$dropins" | sed -n 's/^maxPods: //p' | tail -n 1)
 [ "$deaf" ] && max=
+case "$picky$dropins" in 1*Replaces*) end "picky";; esac
 endpoint=$(echo "$config" | sed -n 's/.*"containerRuntimeEndpoint":"\([^"]*\)".*/\1/p')
 printf 'I1121 07:10:36.358684   21610 server.go:72] "KubeletConfiguration" configuration=<\n' >&2
 printf '\t{"Authentication":{},"Authorization":{},"ContainerRuntimeEndpoint":"%s","HealthzPort":10248,"MaxPods":%s}\n >\n' "$endpoint" "${flag:-${max:-110}}" >&2
