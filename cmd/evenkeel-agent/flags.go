@@ -50,10 +50,10 @@ Exit codes: 0 equivalent, 1 not equivalent, 2 could not tell, 3 usage. With --ap
   # Replace the flags of this node's kubelet:
   evenkeel-agent flags --apply`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ofRestart, ofShow := []string{"unit", "timeout", "allow-pod-loss"}, []string{"init-config-dir", "newer-kubelet"}
+			ofRestart, ofShow := []string{"unit", "timeout", "allow-pod-loss", "bin-dir"}, []string{"init-config-dir", "newer-kubelet"}
 			if apply {
 				if len(args) > 0 || slices.ContainsFunc(ofShow, cmd.Flags().Changed) {
-					return program.Usage("flags --apply takes only --unit, --timeout and --allow-pod-loss: the kubelet is that of the unit")
+					return program.Usage("flags --apply takes only --unit, --timeout, --allow-pod-loss and --bin-dir: the kubelet is that of the unit")
 				}
 				c.request.Keep = true
 				return c.run(cmd.Context(), cmd.OutOrStdout(), func(h *install.Host, ctx context.Context, r install.Request) (string, error) {
@@ -61,7 +61,7 @@ Exit codes: 0 equivalent, 1 not equivalent, 2 could not tell, 3 usage. With --ap
 				})
 			}
 			if slices.ContainsFunc(ofRestart, cmd.Flags().Changed) {
-				return program.Usage("--unit, --timeout and --allow-pod-loss are for flags --apply")
+				return program.Usage("--unit, --timeout, --allow-pod-loss and --bin-dir are for flags --apply")
 			}
 			if cmd.ArgsLenAtDash() != 0 || len(args) == 0 {
 				return program.Usage("flags takes only -- and the kubelet's command line")
@@ -76,6 +76,7 @@ Exit codes: 0 equivalent, 1 not equivalent, 2 could not tell, 3 usage. With --ap
 	cmd.Flags().StringVar(&newer, "newer-kubelet", "", "path of another kubelet: mark the flags that it does not have")
 	cmd.Flags().BoolVar(&apply, "apply", false, "replace the flags of the unit's kubelet with the drop-in; roll back if that fails")
 	c.bindRestart(cmd.Flags())
+	c.bindBinDir(cmd.Flags())
 	return cmd
 }
 

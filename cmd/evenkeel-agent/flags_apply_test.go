@@ -12,6 +12,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/install"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
@@ -200,6 +201,16 @@ func TestFlagsStayWhereADropInHasNoEffect(t *testing.T) {
 	}
 }
 
+func TestADropInThatIsGoneIsNotTheSame(t *testing.T) {
+	f, _ := unitWith(t)
+	err := withHostKubelet(&options{given: func(string) bool { return false }}, f.kubelet, func(host *agent.HostKubelet) error {
+		return (&options{}).checkSame(t.Context(), host, "/none.conf")
+	})
+	if err == nil || err.Error() != "/none.conf: stat /none.conf: no such file or directory" {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestFlagsStayIfTheAgentCannotUseTheDropIn(t *testing.T) {
 	initDir := t.TempDir()
 	missing, initFile := filepath.Join(initDir, "none.conf"), filepath.Join(initDir, "kubelet")
@@ -244,11 +255,11 @@ func TestInstallSaysThatFlagsWouldNotBeReplaced(t *testing.T) {
 func TestFlagsTakesTheFlagsOfOneWayOnly(t *testing.T) {
 	for _, args := range [][]string{{"--apply", "--", "/usr/bin/kubelet"}, {"--apply", "--newer-kubelet=x"}, {"--apply", "--init-config-dir=x"}} {
 		_, err := runs(t, append([]string{"flags"}, args...)...)
-		wantUsage(t, err, "flags --apply takes only --unit, --timeout and --allow-pod-loss: the kubelet is that of the unit")
+		wantUsage(t, err, "flags --apply takes only --unit, --timeout, --allow-pod-loss and --bin-dir: the kubelet is that of the unit")
 	}
-	for _, flag := range []string{"--unit=x", "--timeout=1s", "--allow-pod-loss"} {
+	for _, flag := range []string{"--unit=x", "--timeout=1s", "--allow-pod-loss", "--bin-dir=/x"} {
 		_, err := runs(t, "flags", flag, "--", "/usr/bin/kubelet")
-		wantUsage(t, err, "--unit, --timeout and --allow-pod-loss are for flags --apply")
+		wantUsage(t, err, "--unit, --timeout, --allow-pod-loss and --bin-dir are for flags --apply")
 	}
 	_, err := runs(t, "flags", "--apply", "--timeout=0s")
 	wantUsage(t, err, "--timeout must be greater than 0, not 0s")

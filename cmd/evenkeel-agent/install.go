@@ -75,6 +75,11 @@ func (c *nodeChange) bindRestart(f *pflag.FlagSet) {
 	f.BoolVar(&c.request.AllowPodLoss, "allow-pod-loss", false, "restart the kubelet even if it would then end pods, for example because a node label changed after they were scheduled")
 }
 
+// bindBinDir adds the flag of commands that install the agent.
+func (c *nodeChange) bindBinDir(f *pflag.FlagSet) {
+	f.StringVar(&c.binDir, "bin-dir", "", "directory for the agent's program (default: its present directory if that is permanent, otherwise /usr/local/bin)")
+}
+
 func installCommand() *cobra.Command {
 	c := &nodeChange{}
 	cmd := &cobra.Command{
@@ -114,7 +119,7 @@ rolled back, 3 usage.`,
 	}
 	c.bind(cmd.Flags())
 	cmd.Flags().StringVar(&c.request.Turn, "turn", "", "replace an existing agent only when the Node's annotation "+v1alpha1.AnnotationAgentTurn+" has this value; with --stay, wait for it; in a pod, its controller-revision-hash")
-	cmd.Flags().StringVar(&c.binDir, "bin-dir", "", "directory for the agent's program (default: its present directory if that is permanent, otherwise /usr/local/bin)")
+	c.bindBinDir(cmd.Flags())
 	return cmd
 }
 
