@@ -61,13 +61,23 @@ type nodeChange struct {
 }
 
 func (c *nodeChange) bind(f *pflag.FlagSet) {
-	f.StringVar(&c.request.Unit, "unit", "kubelet.service", "the kubelet's unit")
-	f.DurationVar(&c.request.Timing.Timeout, "timeout", 2*time.Minute, "how long the kubelet has to become healthy; after that, the change is rolled back")
+	c.bindRestart(f)
 	f.BoolVar(&c.request.DryRun, "dry-run", false, "print what would change, and change nothing")
-	f.BoolVar(&c.request.AllowPodLoss, "allow-pod-loss", false, "restart the kubelet even if it would then end pods, for example because a node label changed after they were scheduled")
 	f.StringVar(&c.request.Attempt, "attempt", "", "name of this attempt: a failed attempt of this name is not repeated; in a pod, its UID")
 	f.BoolVar(&c.stay, "stay", false, "after success, keep running until SIGTERM; for the pods of a DaemonSet")
 	f.StringVar(&c.probeSocket, "probe-socket", "", "Unix socket that answers evenkeel-agent probe; empty: none")
+}
+
+// bindRestart adds the flags of every restart of the kubelet.
+func (c *nodeChange) bindRestart(f *pflag.FlagSet) {
+	f.StringVar(&c.request.Unit, "unit", "kubelet.service", "the kubelet's unit")
+	f.DurationVar(&c.request.Timing.Timeout, "timeout", 2*time.Minute, "how long the kubelet has to become healthy; after that, the change is rolled back")
+	f.BoolVar(&c.request.AllowPodLoss, "allow-pod-loss", false, "restart the kubelet even if it would then end pods, for example because a node label changed after they were scheduled")
+}
+
+// bindBinDir adds the flag of commands that install the agent.
+func (c *nodeChange) bindBinDir(f *pflag.FlagSet) {
+	f.StringVar(&c.binDir, "bin-dir", "", "directory for the agent's program (default: its present directory if that is permanent, otherwise /usr/local/bin, or /opt/bin if that is read-only)")
 }
 
 func installCommand() *cobra.Command {
@@ -109,7 +119,7 @@ rolled back, 3 usage.`,
 	}
 	c.bind(cmd.Flags())
 	cmd.Flags().StringVar(&c.request.Turn, "turn", "", "replace an existing agent only when the Node's annotation "+v1alpha1.AnnotationAgentTurn+" has this value; with --stay, wait for it; in a pod, its controller-revision-hash")
-	cmd.Flags().StringVar(&c.binDir, "bin-dir", "", "directory for the agent's program (default: its present directory if that is permanent, otherwise /usr/local/bin, or /opt/bin if that is read-only)")
+	c.bindBinDir(cmd.Flags())
 	return cmd
 }
 
@@ -261,7 +271,7 @@ func checkAgent(ctx context.Context, flags, argv []string, plain bool) (install.
 		return checked, err
 	}
 	if plain {
-		o.initConfigDir, o.localInvalid = "", "refuse"
+		o.initConfigDir, o.localInvalid, o.flagsDropin = "", "refuse", ""
 	}
 	k, err := component.ParseKubelet(argv)
 	if err != nil {
@@ -277,6 +287,10 @@ func checkAgent(ctx context.Context, flags, argv []string, plain bool) (install.
 	checked.Limits = install.Limits{StopGrace: o.agent.StopGrace, HealthTimeout: o.agent.Limits.HealthTimeout, StateDir: o.dynamicConfigDir}
 	if checked.Target.Node, err = o.node(k); err != nil {
 		return checked, err
+	}
+	k, stay := o.replaceFlags(k)
+	if stay != nil {
+		checked.Warnings = append(checked.Warnings, "flags of the kubelet would not be replaced: "+stay.Error())
 	}
 	if checked.Target.Kubeconfig = k.Kubeconfig; o.kubeconfig != "" {
 		checked.Target.Kubeconfig = o.kubeconfig
@@ -295,7 +309,7 @@ func checkAgent(ctx context.Context, flags, argv []string, plain bool) (install.
 		case v.Outcome == component.CouldNotTell:
 			return fmt.Errorf("its local configuration (%s) cannot be validated: %s", o.localFile(k), v.Message)
 		}
-		checked.Target.Healthz, checked.Warnings = k.HealthzURL(v.EffectiveOrAssumed()), v.Warnings
+		checked.Target.Healthz, checked.Warnings = k.HealthzURL(v.EffectiveOrAssumed()), append(checked.Warnings, v.Warnings...)
 		if checked.Target.Kubeconfig != "" {
 			checked.Losses = func(ctx context.Context) (string, error) {
 				client, err := source.NewClient(checked.Target.Kubeconfig, "evenkeel-agent/"+version)

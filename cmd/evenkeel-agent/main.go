@@ -76,12 +76,12 @@ the node.`,
 	o.bind(root.Flags())
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		hint := ""
-		if name := cmd.Name(); (name == "evenkeel-agent" || name == "check") && !slices.Contains(os.Args, "--") {
+		if name := cmd.Name(); (name == "evenkeel-agent" || name == "check" || name == "flags") && !slices.Contains(os.Args, "--") {
 			hint = " (the kubelet's command line goes after --)"
 		}
 		return program.Usage("%w; see %s --help%s", err, cmd.CommandPath(), hint)
 	})
-	root.AddCommand(statusCommand(), checkCommand(), defaultsCommand(), forgetCommand(), installCommand(), uninstallCommand(), onHostCommand(),
+	root.AddCommand(statusCommand(), checkCommand(), defaultsCommand(), flagsCommand(), forgetCommand(), installCommand(), uninstallCommand(), onHostCommand(),
 		probeCommand(), rbacCommand(), program.NewInfo("evenkeel-agent", version, commit).Command())
 	return root
 }

@@ -34,6 +34,7 @@ const defaultGiveUp = 5 * time.Minute
 type options struct {
 	dynamicConfigDir string
 	initConfigDir    string
+	flagsDropin      string
 	nodeName         string
 	kubeconfig       string
 	remoteConfig     bool
@@ -62,6 +63,7 @@ const (
 func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.dynamicConfigDir, "dynamic-config-dir", "", "state directory: checkpoints, last-known-good, bad configurations; unset: dynamic configuration is off")
 	f.StringVar(&o.initConfigDir, "init-config-dir", "", "directory with the node's own configuration, in a file named kubelet; it replaces the kubelet's --config")
+	f.StringVar(&o.flagsDropin, "flags-dropin", "", "drop-in that replaces flags of the kubelet, written by evenkeel-agent flags --apply; if it cannot be used, the flags stay")
 	f.StringVar(&o.nodeName, "node-name", "", "name of this node; if empty, the kubelet's --hostname-override, or else the host's name")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig for the API; if empty, the kubelet's own")
 	f.BoolVar(&o.remoteConfig, "remote-config", true, "run configurations from the API; false: this node opts out and runs its local configuration")
@@ -106,6 +108,8 @@ func (o *options) check() error {
 	switch {
 	case o.dynamicConfigDir != "" && !filepath.IsAbs(o.dynamicConfigDir):
 		return program.Usage("--dynamic-config-dir must be an absolute path, not %q", o.dynamicConfigDir)
+	case o.flagsDropin != "" && !filepath.IsAbs(o.flagsDropin):
+		return program.Usage("--flags-dropin must be an absolute path, not %q", o.flagsDropin)
 	case o.probeSocket != "" && (!filepath.IsAbs(o.probeSocket) || len(o.probeSocket) > supervisor.MaxSocketPath):
 		return program.Usage("--probe-socket must be an absolute path of at most %d bytes, not %q", supervisor.MaxSocketPath, o.probeSocket)
 	case o.configSource != fromNodeConfig && o.configSource != fromConfigMap:
@@ -166,6 +170,10 @@ func start(ctx context.Context, o *options, argv []string) error {
 		return err
 	}
 	log := o.log.Logger().With("node", node)
+	kubelet, stay := o.replaceFlags(kubelet)
+	if stay != nil {
+		log.Warn("flags of the kubelet were not replaced", "err", stay)
+	}
 	runDir, err := handover.OpenRuntimeDir()
 	if err != nil {
 		return err
@@ -228,6 +236,26 @@ func (o *options) hostKubelet(k *component.Kubelet, scratch string, log *slog.Lo
 		return nil, err
 	}
 	return &agent.HostKubelet{Kubelet: k, DryRunner: h, InitFile: initFile, Log: log}, nil
+}
+
+// replaceFlags returns the kubelet with the drop-in of --flags-dropin instead of flags. If the drop-in cannot be used, the flags
+// stay, and the error says why.
+func (o *options) replaceFlags(k *component.Kubelet) (*component.Kubelet, error) {
+	if o.flagsDropin == "" {
+		return k, nil
+	}
+	initFile, err := o.initFile()
+	if err == nil && initFile != "" {
+		err = fmt.Errorf("%s of --init-config-dir replaces the kubelet's drop-ins", initFile)
+	}
+	replaced := k
+	if err == nil {
+		replaced, err = k.ReplaceFlags(o.flagsDropin)
+	}
+	if err != nil {
+		return k, fmt.Errorf("--flags-dropin %s: %w", o.flagsDropin, err)
+	}
+	return replaced, nil
 }
 
 // prepare does what needs no lock, so that an agent that cannot run a kubelet never takes the lock from another agent.

@@ -127,6 +127,7 @@ type result struct {
 	ownFailure    bool // the process exceeded its deadline or crashed
 	effective     Effective
 	dumps         []string // candidates for the dump if its form is not known yet
+	fileFlags     []string // see outputReader
 }
 
 // run does a dry run and removes its files.
@@ -217,7 +218,7 @@ func (h *DryRunner) read(spec dryRun, dir string, out *outputReader, end exitSta
 		a.ownFailure = end.ownFailure
 		return a
 	}
-	a.strictError = oneLine(out.strictError)
+	a.strictError, a.fileFlags = oneLine(out.strictError), out.fileFlags
 	if !out.truncated {
 		a.dumps = out.dumps
 	}

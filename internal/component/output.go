@@ -20,7 +20,8 @@ type outputReader struct {
 	strictError string // error of strict decoding
 	failure     string // error of the component that ended the process
 	panic       string
-	overrun     string // first line that matched overrunMarks
+	overrun     string   // first line that matched overrunMarks
+	fileFlags   []string // flags that should be set via the configuration file, according to the component
 
 	overrunMarks []string // messages that are logged only after the end of the dry run
 	// holdsDump reports whether a value may be the effective configuration; nil: keep no values.
@@ -46,6 +47,9 @@ const (
 	// maxDumps limits the kept values. With more than one, no dump is recognized.
 	maxDumps = 4
 )
+
+// fileFlag is the warning of a kubelet about a flag that is nothing but a field of its configuration.
+var fileFlag = regexp.MustCompile(`^Flag --(\S+) has been deprecated, This parameter should be set via the config file`)
 
 var klogHeader = regexp.MustCompile(`^[IWEF][0-9]{4} [0-9:.]{15} +[0-9]+ [^ \]]+:[0-9]+\] `)
 
@@ -115,6 +119,10 @@ func (t *outputReader) line(line string) {
 	switch {
 	case header != "":
 		t.structured(rest)
+	case strings.HasPrefix(line, "Flag --"):
+		if found := fileFlag.FindStringSubmatch(line); found != nil {
+			t.fileFlags = append(t.fileFlags, found[1])
+		}
 	case strings.HasPrefix(line, "Error: "):
 		t.failure = strings.TrimPrefix(line, "Error: ")
 	case t.panic == "" && (strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")):

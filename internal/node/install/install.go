@@ -97,7 +97,7 @@ func (h *Host) install(ctx context.Context, r Request) (string, error) {
 	}
 	if before.open() {
 		if r.DryRun {
-			return "", fmt.Errorf("%s of %s was interrupted (begun %s): run it again, or uninstall, to complete it or take it back first", before.Operation, unit.Name, before.Begun.Format(time.RFC3339))
+			return "", before.interrupted()
 		}
 		if err := h.resume(ctx, before, r.Timing); err != nil {
 			return "", err
@@ -145,6 +145,30 @@ func (h *Host) install(ctx context.Context, r Request) (string, error) {
 		return "", err
 	}
 	return fmt.Sprintf("evenkeel-agent runs the kubelet of %s%s", unit.Name, c.Target.description()), nil
+}
+
+// interrupted is the error of a command that cannot complete an interrupted change.
+func (c *change) interrupted() error {
+	return fmt.Errorf("%s of %s was interrupted (begun %s): run it again, or uninstall, to complete it or take it back first", c.Operation, c.Unit, c.Begun.Format(time.RFC3339))
+}
+
+// CommandLine returns the agent's flags and the kubelet's command line, with variables expanded, that Install would use. The
+// error says why Install would refuse the unit. It changes nothing.
+func (h *Host) CommandLine(ctx context.Context, r Request) (agent, kubelet []string, err error) {
+	unit, err := h.unit(ctx, r.Unit)
+	if err != nil {
+		return nil, nil, err
+	}
+	if before, err := h.load(unit.Name); err != nil {
+		return nil, nil, err
+	} else if before.open() {
+		return nil, nil, before.interrupted()
+	}
+	p, err := h.plan(ctx, unit, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	return p.flags, p.kubelet, nil
 }
 
 // checkTurn returns ErrNotItsTurn if an existing agent would be changed and the Node does not name this attempt.

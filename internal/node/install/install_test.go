@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -420,5 +421,47 @@ func TestOnlyOneInstallerRuns(t *testing.T) {
 	}
 	if tree == n.digest() {
 		t.Error("nothing was installed")
+	}
+}
+
+func TestTheCommandLineOfAUnitIsReadWithAndWithoutAnAgent(t *testing.T) {
+	n := newNode(t)
+	kubelet := strings.Split(n.kubeadmCommand(), "|")
+	reads := func(r Request, flags ...string) {
+		t.Helper()
+		agent, argv, err := n.CommandLine(t.Context(), r)
+		if err != nil || !slices.Equal(agent, flags) || !slices.Equal(argv, kubelet) {
+			t.Errorf("got %q and %q, %v; want %q and %q", agent, argv, err, flags, kubelet)
+		}
+	}
+	r := n.request()
+	r.Flags = []string{"--default=1"}
+	reads(r, "--default=1")
+	installed := n.request()
+	installed.Keep, installed.Flags = false, []string{"--own=1"}
+	if _, err := n.Install(t.Context(), installed); err != nil {
+		t.Fatal(err)
+	}
+	reads(r, "--own=1")
+
+	r.Unit = "none"
+	if _, _, err := n.CommandLine(t.Context(), r); err == nil || !strings.HasPrefix(err.Error(), "none.service does not exist") {
+		t.Errorf("of no unit: %v", err)
+	}
+	n.beside("kubeadm-flags.env", "KUBELET_KUBEADM_ARGS=--bad=1\n")
+	if _, _, err := n.CommandLine(t.Context(), n.request()); err == nil || !strings.HasSuffix(err.Error(), "bad is no flag of a kubelet") {
+		t.Errorf("of a kubelet that the agent refuses: %v", err)
+	}
+	if err := n.store().save(&change{Version: recordVersion, Operation: installing, Unit: n.unit}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := n.CommandLine(t.Context(), n.request()); err == nil || !strings.HasPrefix(err.Error(), "install of "+n.unit+" was interrupted (begun ") {
+		t.Errorf("of an interrupted install: %v", err)
+	}
+	if err := os.WriteFile(n.store().path(n.unit), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := n.CommandLine(t.Context(), n.request()); err == nil || !strings.HasPrefix(err.Error(), "record ") {
+		t.Errorf("of a broken record: %v", err)
 	}
 }

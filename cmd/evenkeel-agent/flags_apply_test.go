@@ -1,0 +1,266 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/node/agent"
+	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/node/install"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
+)
+
+// fakeInstaller has the command line of a unit, and records the request.
+type fakeInstaller struct {
+	agent, kubelet []string
+	refused        error
+	install        func() error // nil: it succeeds
+	request        *install.Request
+}
+
+func (f *fakeInstaller) CommandLine(context.Context, install.Request) (agent, kubelet []string, err error) {
+	return f.agent, f.kubelet, f.refused
+}
+
+func (f *fakeInstaller) Install(_ context.Context, r install.Request) (string, error) {
+	f.request = &r
+	if f.install != nil {
+		return "", f.install()
+	}
+	return "the agent runs", nil
+}
+
+// unitWith returns the installer of a unit that runs a fake kubelet with these flags, and the directory for drop-ins.
+func unitWith(t *testing.T, flags ...string) (f *fakeInstaller, dir string) {
+	t.Helper()
+	work := t.TempDir()
+	kubelet := filepath.Join(work, "kubelet")
+	if err := os.WriteFile(kubelet, []byte(flaggedKubelet), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return &fakeInstaller{agent: []string{"--dynamic-config-dir=" + filepath.Join(work, "state")}, kubelet: append([]string{kubelet}, flags...)},
+		filepath.Join(work, "etc", "kubelet.conf.d")
+}
+
+func (f *fakeInstaller) apply(t *testing.T, dir string) (string, error) {
+	t.Helper()
+	return applyFlags(t.Context(), f, install.Request{Keep: true, Unit: "kubelet.service"}, dir)
+}
+
+func TestFlagsAreReplacedByADropInAndAnAgentThatLeavesThemOut(t *testing.T) {
+	f, dir := unitWith(t, "--max-pods=250", "--node-labels=a=b")
+	words, err := f.apply(t, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, _ := filepath.Glob(filepath.Join(dir, "*"))
+	if len(files) != 1 || words != "the agent runs; "+files[0]+" replaces flags of the kubelet" {
+		t.Fatalf("%q, files %q", words, files)
+	}
+	data, err := os.ReadFile(files[0])
+	if want := "# Replaces the kubelet's flags: [\"--max-pods=250\"]\napiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 250\n"; err != nil || string(data) != want {
+		t.Errorf("got %q, %v", data, err)
+	}
+	if want := append(f.agent, "--flags-dropin="+files[0]); f.request.Keep || !slices.Equal(f.request.Flags, want) || f.request.Unit != "kubelet.service" {
+		t.Errorf("the request is %+v", f.request)
+	}
+	o, err := parseAgentFlags(f.request.Flags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := component.ParseKubelet(f.kubelet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k, err = o.replaceFlags(k); err != nil || !slices.Equal(k.Args, []string{"--config-dir=" + dir, "--node-labels=a=b"}) {
+		t.Errorf("the agent runs %q, %v", k.Args, err)
+	}
+	if _, err := f.apply(t, dir); err == nil || err.Error() != files[0]+" replaces flags of the kubelet already, or is left over: remove it to replace them again; nothing was changed" {
+		t.Errorf("again: %v", err)
+	}
+}
+
+func TestFlagsAreReplacedInTheKubeletsOwnDirectory(t *testing.T) {
+	own := t.TempDir()
+	f, dir := unitWith(t, "--max-pods=250", "--config-dir="+own+"/")
+	if err := os.WriteFile(filepath.Join(own, "10-own.conf"), []byte("maxPods: 7\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	words, err := f.apply(t, dir)
+	if err != nil || !strings.HasPrefix(words, "the agent runs; "+own+"/99-evenkeel-flags-") {
+		t.Errorf("%q, %v", words, err)
+	}
+}
+
+func TestADropInIsRemovedIfItsAgentIsNotInstalled(t *testing.T) {
+	for name, fails := range map[string]error{"taken back": install.ErrTakenBack, "refused": errors.New("the node is not healthy")} {
+		f, dir := unitWith(t, "--max-pods=250")
+		f.install = func() error { return fails }
+		if _, err := f.apply(t, dir); !errors.Is(err, fails) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := os.Stat(dir); !os.IsNotExist(err) || f.request == nil {
+			t.Errorf("%s: %s: %v, request %+v", name, dir, err, f.request)
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.apply(t, dir); !errors.Is(err, fails) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("%s: left %v, %v", name, left, err)
+		}
+	}
+	f, dir := unitWith(t, "--max-pods=250")
+	f.install = func() error { return errors.Join(install.ErrTakenBack, os.RemoveAll(dir)) }
+	if _, err := f.apply(t, dir); !errors.Is(err, install.ErrTakenBack) || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a drop-in that cannot be removed: %v", err)
+	}
+}
+
+func TestFlagsThatCannotBeReplacedStay(t *testing.T) {
+	own := t.TempDir()
+	if err := os.WriteFile(filepath.Join(own, "zz.conf"), []byte("maxPods: 7\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		flags []string
+		with  func(f *fakeInstaller, dir *string)
+		want  string
+	}{
+		"a unit that cannot be wrapped":   {nil, func(f *fakeInstaller, _ *string) { f.refused = errors.New("no unit") }, "no unit"},
+		"a flag that the agent lost":      {nil, func(f *fakeInstaller, _ *string) { f.agent = []string{"--lost"} }, "flags of the agent: unknown flag: --lost"},
+		"a relative directory":            {[]string{"--max-pods=250", "--config-dir=conf.d"}, nil, `the kubelet's --config-dir must be an absolute path, not "conf.d"`},
+		"a directory that is no pattern":  {[]string{"--max-pods=250"}, func(_ *fakeInstaller, dir *string) { *dir = "/[" }, "syntax error in pattern"},
+		"a directory that cannot be made": {[]string{"--max-pods=250"}, func(f *fakeInstaller, dir *string) { *dir = f.kubelet[0] + "/d" }, "stat "},
+		"a kubelet that fails":            {[]string{"--broken"}, nil, "cannot convert the kubelet's flags: the present command line: broken"},
+		"another meaning": {[]string{"--max-pods=250", "--deaf"}, nil,
+			"no drop-in is equivalent to the flags: maxPods would be 110 instead of 250; nothing was changed"},
+		"a file that overrides the drop-in": {[]string{"--max-pods=250", "--config-dir=" + own}, nil, own + "/99-evenkeel-flags-"},
+		"a kubelet that refuses the file": {[]string{"--max-pods=250", "--picky"}, nil,
+			"cannot compare the kubelet's configuration with and without its flags: rejected: picky"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, dir := unitWith(t, c.flags...)
+			if c.with != nil {
+				c.with(f, &dir)
+			}
+			words, err := f.apply(t, dir)
+			if err == nil || !strings.HasPrefix(err.Error(), c.want) || words != "" || f.request != nil {
+				t.Errorf("%q, %v, request %+v; want %s", words, err, f.request, c.want)
+			}
+			if left, _ := filepath.Glob(filepath.Join(dir, "*")); left != nil {
+				t.Errorf("left %q", left)
+			}
+		})
+	}
+	if left, _ := filepath.Glob(own + "/99-*"); left != nil {
+		t.Errorf("left %q", left)
+	}
+	f, dir := unitWith(t, "--node-labels=a=b")
+	if words, err := f.apply(t, dir); err != nil || words != "no flag of the kubelet can be removed: nothing to do" || f.request != nil {
+		t.Errorf("without such a flag: %q, %v, request %+v", words, err, f.request)
+	}
+}
+
+func TestFlagsStayWhereADropInHasNoEffect(t *testing.T) {
+	initDir, state, file := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "file")
+	for path, content := range map[string]string{filepath.Join(initDir, "kubelet"): "x", file: ""} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store, err := checkpoint.Open(atomicfile.OS{}, state, "v1.37.1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	assigned := trial.Config{Revision: "u1", Namespace: "n", Name: "c", UID: "u1", Payload: strings.Repeat("a", 64), Checkpoint: strings.Repeat("b", 64)}
+	if err := store.Save(trial.State{Current: trial.AdoptedConfig{Config: assigned, Since: time.Unix(1, 0).UTC()}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ flag, want string }{
+		{"--init-config-dir=" + initDir, initDir + "/kubelet of --init-config-dir replaces the kubelet's drop-ins: put the fields into that file"},
+		{"--init-config-dir=" + file, "--init-config-dir " + file + " is not a directory that can be read"},
+		{"--dynamic-config-dir=" + state, "this node has a configuration from the API, which its flags override too"},
+		{"--dynamic-config-dir=" + file, "dynamic config directory: "},
+	} {
+		f, dir := unitWith(t, "--max-pods=250")
+		f.agent = []string{c.flag}
+		if _, err := f.apply(t, dir); err == nil || !strings.HasPrefix(err.Error(), c.want) || f.request != nil {
+			t.Errorf("%s: %v, want %s", c.flag, err, c.want)
+		}
+	}
+}
+
+func TestADropInThatIsGoneIsNotTheSame(t *testing.T) {
+	f, _ := unitWith(t)
+	err := withHostKubelet(&options{given: func(string) bool { return false }}, f.kubelet, func(host *agent.HostKubelet) error {
+		return (&options{}).checkSame(t.Context(), host, "/none.conf")
+	})
+	if err == nil || err.Error() != "/none.conf: stat /none.conf: no such file or directory" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestFlagsStayIfTheAgentCannotUseTheDropIn(t *testing.T) {
+	initDir := t.TempDir()
+	missing, initFile := filepath.Join(initDir, "none.conf"), filepath.Join(initDir, "kubelet")
+	if err := os.WriteFile(initFile, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k, err := component.ParseKubelet([]string{"/usr/bin/kubelet", "--max-pods=250"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		o    options
+		want string
+	}{
+		{options{flagsDropin: missing}, "--flags-dropin " + missing + ": stat " + missing + ": no such file or directory"},
+		{options{flagsDropin: missing, initConfigDir: initDir}, "--flags-dropin " + missing + ": " + initFile + " of --init-config-dir replaces the kubelet's drop-ins"},
+		{options{flagsDropin: missing, initConfigDir: missing}, "--flags-dropin " + missing + ": --init-config-dir " + missing + " is not a directory that can be read"},
+	} {
+		if got, err := c.o.replaceFlags(k); got != k || err == nil || err.Error() != c.want {
+			t.Errorf("%v, %v, want %s", got, err, c.want)
+		}
+	}
+	if got, err := (&options{}).replaceFlags(k); got != k || err != nil {
+		t.Errorf("without the flag: %v, %v", got, err)
+	}
+	_, err = parseAgentFlags([]string{"--flags-dropin=relative"})
+	wantUsage(t, err, `--flags-dropin must be an absolute path, not "relative"`)
+}
+
+func TestInstallSaysThatFlagsWouldNotBeReplaced(t *testing.T) {
+	f, _ := unitWith(t, "--max-pods=250", "--hostname-override=n")
+	flags := append(f.agent, "--flags-dropin=/none.conf")
+	checked, err := checkAgent(t.Context(), flags, f.kubelet, false)
+	if want := "flags of the kubelet would not be replaced: --flags-dropin /none.conf: stat /none.conf: no such file or directory"; err != nil || !slices.Contains(checked.Warnings, want) {
+		t.Errorf("%q, %v", checked.Warnings, err)
+	}
+	if checked, err := checkAgent(t.Context(), flags, f.kubelet, true); err != nil || len(checked.Warnings) > 0 {
+		t.Errorf("without the agent: %q, %v", checked.Warnings, err)
+	}
+}
+
+func TestFlagsTakesTheFlagsOfOneWayOnly(t *testing.T) {
+	for _, args := range [][]string{{"--apply", "--", "/usr/bin/kubelet"}, {"--apply", "--newer-kubelet=x"}, {"--apply", "--init-config-dir=x"}} {
+		_, err := runs(t, append([]string{"flags"}, args...)...)
+		wantUsage(t, err, "flags --apply takes only --unit, --timeout, --allow-pod-loss and --bin-dir: the kubelet is that of the unit")
+	}
+	for _, flag := range []string{"--unit=x", "--timeout=1s", "--allow-pod-loss", "--bin-dir=/x"} {
+		_, err := runs(t, "flags", flag, "--", "/usr/bin/kubelet")
+		wantUsage(t, err, "--unit, --timeout, --allow-pod-loss and --bin-dir are for flags --apply")
+	}
+	_, err := runs(t, "flags", "--apply", "--timeout=0s")
+	wantUsage(t, err, "--timeout must be greater than 0, not 0s")
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// flaggedKubelet is a program that behaves like the dry run of a kubelet with --max-pods. It ignores the field maxPods of a
+// drop-in if its flags have --deaf.
+const flaggedKubelet = `#!/bin/sh
+end() { echo "E1121 07:10:36.358684   21610 run.go:72] \"command failed\" err=\"$1\"" >&2; exit 1; }
+for a in "$@"; do case "$a" in
+--gone*) [ "${0##*/}" = newer ] && end "failed to parse kubelet flag: unknown flag: --gone";;
+--version) echo "Kubernetes v1.37.1"; exit;;
+--config=*) config=$(cat "${a#--config=}");;
+--config-dir=*) dropins=$(cat "${a#--config-dir=}"/*.conf);;
+--max-pods=*) flag=${a#*=};;
+--deaf) deaf=1;;
+--broken) end "broken";;
+--picky) picky=1;;
+esac; done
+case "$config" in *evenkeelUnknownField*) end "strict decoding error: unknown field";; esac
+max=$(printf '%s\n' "$dropins" | sed -n 's/^maxPods: //p' | tail -n 1)
+[ "$deaf" ] && max=
+case "$picky$dropins" in 1*Replaces*) end "picky";; esac
+endpoint=$(echo "$config" | sed -n 's/.*"containerRuntimeEndpoint":"\([^"]*\)".*/\1/p')
+printf 'I1121 07:10:36.358684   21610 server.go:72] "KubeletConfiguration" configuration=<\n' >&2
+printf '\t{"Authentication":{},"Authorization":{},"ContainerRuntimeEndpoint":"%s","HealthzPort":10248,"MaxPods":%s}\n >\n' "$endpoint" "${flag:-${max:-110}}" >&2
+end "failed to run Kubelet: cannot exit on lock file contention: no lock file specified"
+`
+
+func TestFlagsPrintsADropInAndTheRemainingCommandLine(t *testing.T) {
+	dir := t.TempDir()
+	kubelet, newer := filepath.Join(dir, "kubelet"), filepath.Join(dir, "newer")
+	for _, path := range []string{kubelet, newer} {
+		if err := os.WriteFile(path, []byte(flaggedKubelet), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const unchanged = "# The kubelet's effective configuration stays the same, with this drop-in instead of the flags.\n"
+	const dropin = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 250\n"
+	for _, c := range []struct {
+		name string
+		args []string
+		code int
+		want string
+	}{
+		{"an equivalent drop-in", []string{"--", kubelet, "--max-pods=250", "--node-labels=a=it's\x1b,b"}, 0,
+			"# These flags of the kubelet can be removed:\n#   --max-pods=250 (maxPods)\n# These flags stay:\n#   '--node-labels=a=it'\\''s\\x1b,b'\n" +
+				"# The remaining command line:\n#   " + kubelet + " '--node-labels=a=it'\\''s\\x1b,b'\n" + unchanged + dropin},
+		{"flags that a newer kubelet does not have", []string{"--newer-kubelet=" + newer, "--", kubelet, "--max-pods=250", "--gone"}, 0,
+			"# These flags of the kubelet can be removed:\n#   --max-pods=250 (maxPods)\n# These flags stay:\n#   --gone (kubelet v1.37.1 does not have this flag)\n" +
+				"# The remaining command line:\n#   " + kubelet + " --gone\n" + unchanged + dropin},
+		{"nothing to convert", []string{"--", kubelet, "--manifest-url-header=a:b"}, 0,
+			"# These flags stay:\n#   --manifest-url-header=a:b (staticPodURLHeader; it stays, because the kubelet does not print the values of this field)\n" +
+				"# The remaining command line:\n#   " + kubelet + " --manifest-url-header=a:b\n# No flag can be removed.\n"},
+		{"another meaning", []string{"--", kubelet, "--max-pods=250", "--deaf"}, 1,
+			"# These flags of the kubelet can be removed:\n#   --max-pods=250 (maxPods)\n# These flags stay:\n#   --deaf\n# The remaining command line:\n#   " + kubelet +
+				" --deaf\n# The kubelet's effective configuration would differ:\n#   maxPods: 110 instead of 250\n" + dropin +
+				"evenkeel-agent: the drop-in is not equivalent to the flags: effective fields that would differ: 1\n"},
+		{"a kubelet that fails", []string{"--", kubelet, "--broken"}, 2,
+			"evenkeel-agent: could not tell: the present command line: broken\n"},
+		{"no newer kubelet", []string{"--newer-kubelet=" + dir + "/none", "--", kubelet}, 2,
+			"evenkeel-agent: could not tell: there is no kubelet at " + dir + "/none: file does not exist\n"},
+		{"no kubelet", []string{"--", dir + "/none"}, 3, "evenkeel-agent: there is no kubelet at " + dir + "/none: file does not exist\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got, code := says(t, "", append([]string{"flags"}, c.args...)...); code != c.code || got != c.want {
+				t.Errorf("exit code %d, want %d; got\n%swant\n%s", code, c.code, got, c.want)
+			}
+		})
+	}
+}
+
+func TestFlagsNeedsTheCommandLineOfAKubelet(t *testing.T) {
+	for _, args := range [][]string{{}, {"--"}, {"kubelet"}, {"kubelet", "--", "/usr/bin/kubelet"}} {
+		_, err := runs(t, append([]string{"flags"}, args...)...)
+		wantUsage(t, err, "flags takes only -- and the kubelet's command line")
+	}
+	_, err := runs(t, "flags", "/usr/bin/kubelet", "--max-pods=250")
+	wantUsage(t, err, "unknown flag: --max-pods; see evenkeel-agent flags --help")
+}
+
+func TestACommandLineIsPrintedForAShell(t *testing.T) {
+	got := commandLine([]string{"/usr/bin/kubelet", "--v=2", "", "--a=b c", "$x"})
+	if want := "/usr/bin/kubelet --v=2 '' '--a=b c' '$x'"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestAValueWithANewlineStaysInTheComment(t *testing.T) {
+	var out strings.Builder
+	comment(&out, "Flags:", []string{"--a=b\nmaxPods: 1"})
+	if want := "# Flags:\n#   --a=b\\nmaxPods: 1\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}
