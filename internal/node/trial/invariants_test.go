@@ -442,7 +442,8 @@ func (r *invariants) restartsOnlyForAChange(before State, o Observed, d Decision
 	}
 	r.n.must(before.Run.Config.Revision != d.Action.Config.Revision, "restarted %s for nothing", d.Action.Config.Revision)
 	_, bad := d.Next.BadEntry(before.Run.Config)
-	r.n.must(bad || d.Next.IsRevoked(before.Run.Config) || before.Run.Config.Payload != d.Action.Config.Payload || d.Action.Config.IsLocal() || before.Run.Config.IsLocal() || d.Action.Cause != CauseChange,
+	failed := !before.Current.Same(before.Run.Config) // it runs because nothing else can; a higher attempt starts it anew
+	r.n.must(bad || failed || d.Next.IsRevoked(before.Run.Config) || before.Run.Config.Payload != d.Action.Config.Payload || d.Action.Config.IsLocal() || before.Run.Config.IsLocal() || d.Action.Cause != CauseChange,
 		"restarted for the same content under another name: %s to %s", before.Run.Config.Revision, d.Action.Config.Revision)
 }
 
