@@ -25,6 +25,10 @@ const AnnotationObserved = "evenkeel.dev/observed"
 // writes it.
 const TaintDraining = "evenkeel.dev/draining"
 
+// TaintUnconfigured is the default key of the startup taint: kubelets register with it, with the effect NoSchedule, and
+// evenkeel-controller removes it when the node runs its configuration.
+const TaintUnconfigured = "evenkeel.dev/unconfigured"
+
 // Limits of a NodeConfigRollout, as in its CRD. Texts are counted in characters. Every writer of a status must respect them.
 const (
 	MaxSteps             = 30

@@ -61,14 +61,17 @@ var templates = []template{
 	{file: "preflight-admission.yaml", source: "api/preflight-admission.yaml"},
 	{file: "controller-rbac.yaml", source: "controller/rbac.yaml"},
 	{file: "controller-flowschema.yaml", source: "controller/flowschema.yaml"},
+	{file: "controller-node-taints.yaml", source: "controller/node-taints.yaml", values: []value{
+		{"expression: \"'evenkeel.dev/unconfigured'\"", "expression: \"'{{ .Values.startupTaint.key }}'\""},
+	}},
 	{file: "controller-deployment.yaml", source: "controller/deployment.yaml", values: slices.Concat(image("controller"), []value{
 		secrets("evenkeel-controller"),
 		{"  replicas: 2\n", "  replicas: {{ .Values.controller.replicas }}\n"},
-		{"        - --log-format=json\n", "        - --log-format=json\n        {{- range .Values.controller.args }}\n        - {{ quote . }}\n        {{- end }}\n"},
+		{"        - --log-format=json\n", "        - --log-format=json\n        {{- if ne .Values.startupTaint.key \"evenkeel.dev/unconfigured\" }}\n        - --startup-taint={{ .Values.startupTaint.key }}\n        {{- end }}\n        {{- range .Values.controller.args }}\n        - {{ quote . }}\n        {{- end }}\n"},
 		resources("controller", "          requests:\n            cpu: 50m\n            memory: 128Mi\n          limits:\n            memory: 256Mi\n"),
 	})},
 	{file: "drain-rbac.yaml", source: "drain/rbac.yaml", when: ".Values.drain.enabled"},
-	{file: "drain-node-taints.yaml", source: "drain/node-taints.yaml", when: ".Values.drain.enabled"},
+	{file: "startup-taint-rbac.yaml", source: "startup-taint/rbac.yaml", when: ".Values.startupTaint.enabled"},
 	{file: "installer-namespace.yaml", source: "installer/namespace.yaml", when: ".Values.installer.enabled"},
 	{file: "installer-people-rbac.yaml", source: "installer/people-rbac.yaml", when: ".Values.installer.enabled"},
 	{file: "installer.yaml", source: "installer/installer.yaml", when: ".Values.installer.enabled", values: slices.Concat(image("agent"), []value{

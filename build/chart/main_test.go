@@ -186,7 +186,7 @@ func TestHelmAndKustomizeRenderTheSameObjects(t *testing.T) {
 }
 
 func TestAComponentHasTheSameObjectsInTheChart(t *testing.T) {
-	for component, value := range map[string]string{"actors": "actors.enabled=true", "drain": "drain.enabled=true"} {
+	for component, value := range map[string]string{"actors": "actors.enabled=true", "drain": "drain.enabled=true", "startup-taint": "startupTaint.enabled=true"} {
 		want := objects(t, must(t, os.DevNull, root+"/bin/tools/kubectl", "kustomize", root+"/config/default"))
 		maps.Copy(want, objects(t, must(t, os.DevNull, root+"/bin/tools/kubectl", "kustomize", root+"/config/"+component)))
 		if diff := cmp.Diff(want, rendered(t, "--set", value)); diff != "" {
@@ -252,11 +252,29 @@ func TestEachValueChangesItsObjects(t *testing.T) {
 	}
 }
 
+func TestTheKeyOfTheStartupTaintIsTheControllersAndThePolicys(t *testing.T) {
+	for key, want := range map[string][]any{
+		"evenkeel.dev/unconfigured": {"--log-format=json"}, "example.com/startup": {"--log-format=json", "--startup-taint=example.com/startup"},
+	} {
+		all := rendered(t, "--set", "startupTaint.key="+key)
+		args := at(t, all["Deployment evenkeel-system/evenkeel-controller"], "spec", "template", "spec", "containers", "args")
+		if diff := cmp.Diff(want, args); diff != "" {
+			t.Errorf("%s: (- want, + got)\n%s", key, diff)
+		}
+		variables, _ := at(t, all["ValidatingAdmissionPolicy /evenkeel-node-taints"], "spec", "variables").([]any)
+		want := map[string]any{"name": "startupTaint", "expression": "'" + key + "'"}
+		if !slices.ContainsFunc(variables, func(v any) bool { return cmp.Equal(v, want) }) {
+			t.Errorf("the policy has no variable %v", want)
+		}
+	}
+}
+
 func TestUnknownValuesAreRejected(t *testing.T) {
 	for set, want := range map[string]string{
 		"image.tga=v1":                   "tga",
 		"namespace=mine":                 "namespace",
 		"controller.replicas=two":        "replicas",
+		"startupTaint.key=a'b":           "key",
 		"installer.agentFlags={kubelet}": "agentFlags",
 	} {
 		if _, said, err := run(t, os.DevNull, helm, "template", "evenkeel", chart, "--kube-version=v1.36.0", "--set", set); err == nil || !strings.Contains(said, want) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
@@ -79,6 +80,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.DurationVar(&o.agent.StopGrace, "stop-grace", 30*time.Second, "how long the kubelet has to stop before it is killed")
 	f.StringVar(&o.agent.APILoss, "api-loss-rollback", "auto", "go back to last-known-good once if the API is lost soon after a change: on, off, or auto (where static pods run)")
 	f.StringVar(&o.localInvalid, "local-invalid", "refuse", "what to do if the node's local configuration is invalid: refuse to start, or degrade to a proven configuration")
+	f.StringVar(&o.agent.StartupTaint, "startup-taint", v1alpha1.TaintUnconfigured, "key of the taint with which new nodes register (effect NoSchedule); a node with it and without workload pods counts as drained; as the controller's flag; empty: none")
 	f.StringVar(&o.lockFile, "lock-file", "", "run a kubelet only while holding flock(2) on this file, as the kubelet's flag does: only one agent or kubelet with this file runs; the others wait; the directory must exist")
 	f.BoolVar(&o.bootstrap, "bootstrap", false, "exit with code 0 when another process opens --lock-file; for the bootstrap kubelet")
 	f.DurationVar(&o.giveUp, "give-up-after", defaultGiveUp, "with --lock-file and without --bootstrap: how long no kubelet may be healthy before the agent releases the lock to a waiting agent (exit code 9); 0: never (default: twice the --health-timeout if that is longer)")
@@ -122,6 +124,8 @@ func (o *options) check() error {
 		return program.Usage("--crash-loop-threshold must be 0 to 10, not %d", o.agent.Limits.CrashLoopThreshold)
 	case o.agent.APILoss != "auto" && o.agent.APILoss != "on" && o.agent.APILoss != "off":
 		return program.Usage("--api-loss-rollback must be auto, on or off, not %q", o.agent.APILoss)
+	case o.agent.StartupTaint != "" && len(validation.IsQualifiedName(o.agent.StartupTaint)) > 0:
+		return program.Usage("--startup-taint must be the key of a taint, not %q", o.agent.StartupTaint)
 	case o.localInvalid != "refuse" && o.localInvalid != "degrade":
 		return program.Usage("--local-invalid must be refuse or degrade, not %q", o.localInvalid)
 	}

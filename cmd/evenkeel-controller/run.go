@@ -38,6 +38,7 @@ type options struct {
 	agentTimeout   time.Duration
 	notReadyGrace  time.Duration
 	writers        int
+	startupTaint   controller.StartupTaint
 	maintenance    []string
 	notify         []string
 	prometheus     []string
@@ -58,6 +59,9 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.prometheus, "prometheus-server", nil, "Prometheus server that gates of rollouts can query: name=URL[,token-file=FILE][,ca-file=FILE]; repeatable, at most 20")
 	f.IntVar(&o.writers, "writers", controller.DefaultWriters, "number of parallel writes to NodeConfigs")
 	f.StringSliceVar(&o.maintenance, "maintenance", nil, "key of a taint or type of a Node condition that announces maintenance of a node, besides the usual ones: such nodes are not updated; may be repeated")
+	f.StringVar(&o.startupTaint.Key, "startup-taint", v1alpha1.TaintUnconfigured, "key of the taint with which kubelets register (effect NoSchedule), and which is removed when the node runs its configuration; empty: none")
+	f.DurationVar(&o.startupTaint.Times.Grace, "startup-grace", time.Minute, "how long a new node that no rollout selects keeps the startup taint: labels often arrive after the Node")
+	f.DurationVar(&o.startupTaint.Times.Deadline, "startup-deadline", 10*time.Minute, "when the startup taint is removed from a new node in any case; shorter than the time that the cluster's autoscaler gives a node to start")
 	f.StringArrayVar(&o.notify, "notify", nil, "webhook that is told about rollouts, as NAME=URL[,key-file=FILE][,ca-file=FILE]; may be repeated; default: none")
 	o.log.Bind(f)
 }
@@ -86,6 +90,15 @@ func (o *options) check() error {
 		if err := policy.CheckMaintenanceKey(key); err != nil {
 			return program.Usage("--maintenance %w", err)
 		}
+	}
+	if err := policy.CheckStartupTaint(o.startupTaint.Key); err != nil {
+		return program.Usage("--startup-taint %w", err)
+	}
+	if slices.Contains(o.maintenance, o.startupTaint.Key) {
+		return program.Usage("--maintenance must not be %s, which is the --startup-taint", o.startupTaint.Key)
+	}
+	if t := o.startupTaint.Times; t.Grace < 0 || t.Deadline <= t.Grace {
+		return program.Usage("--startup-grace (%s) must be at least 0 and shorter than --startup-deadline (%s)", t.Grace, t.Deadline)
 	}
 	if len(o.maintenance) > maxMaintenance {
 		return program.Usage("--maintenance may be given at most %d times, not %d", maxMaintenance, len(o.maintenance))
@@ -180,6 +193,7 @@ func run(ctx context.Context, o *options) error {
 		Version: version, Commit: program.NewInfo("evenkeel-controller", version, commit).Commit,
 		Times:          policy.Times{Agent: o.agentTimeout, NotReady: o.notReadyGrace},
 		Maintenance:    o.maintenance,
+		Startup:        o.startupTaint,
 		Notify:         receivers,
 		LeaderElection: o.leaderElect, LeaseDuration: o.leaseDuration,
 		PrometheusServers: o.servers,

@@ -177,7 +177,7 @@ func (a *api) deleteNodeConfig(ctx context.Context, node string) error {
 }
 
 // newNode returns the Node that a simulated kubelet registers.
-func newNode(name, zone string, labels map[string]string) *corev1.Node {
+func newNode(name, zone string, labels map[string]string, taints []corev1.Taint) *corev1.Node {
 	now := metav1.Now()
 	all := map[string]string{
 		corev1.LabelArchStable: "amd64", corev1.LabelOSStable: "linux", corev1.LabelHostname: name,
@@ -195,7 +195,7 @@ func newNode(name, zone string, labels map[string]string) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: all},
 		// Pods would never run here.
-		Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: Label, Value: "true", Effect: corev1.TaintEffectNoSchedule}}},
+		Spec: corev1.NodeSpec{Taints: append([]corev1.Taint{{Key: Label, Value: "true", Effect: corev1.TaintEffectNoSchedule}}, taints...)},
 		Status: corev1.NodeStatus{
 			Capacity: capacity, Allocatable: capacity,
 			Conditions: []corev1.NodeCondition{{

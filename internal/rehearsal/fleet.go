@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 
@@ -36,6 +37,7 @@ type Options struct {
 	Prefix string // of node names; empty means "hollow-"
 	Zones  int    // zone-0, zone-1, ...; 0 means no zones
 	Labels map[string]string
+	Taints []corev1.Taint // with which kubelets register, besides the one of hollow nodes
 	Faults []Fault
 	// Dir holds the state of the agents, which continue with what it has. Empty means a temporary directory, which Stop removes.
 	Dir string
@@ -218,7 +220,7 @@ func (f *Fleet) join(ctx context.Context, name string, index int) error {
 	if f.o.Zones > 0 {
 		zone = "zone-" + strconv.Itoa(index%f.o.Zones)
 	}
-	adopted, err := f.api.register(ctx, newNode(name, zone, f.o.Labels))
+	adopted, err := f.api.register(ctx, newNode(name, zone, f.o.Labels, f.o.Taints))
 	if err != nil {
 		return err
 	}

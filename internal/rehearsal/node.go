@@ -133,7 +133,7 @@ func (n *node) options(log *slog.Logger) agent.Options {
 	return agent.Options{
 		Limits: o.Limits, APILoss: "off", SyncTimeout: syncTimeout, StopGrace: time.Second, AgentVersion: o.Version,
 		Remote: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeHost, BootID: n.bootID(), Log: log, Metrics: o.Metrics(n.name), Init: noInit{},
-		Protected: n.fleet.protected,
+		Protected: n.fleet.protected, StartupTaint: v1alpha1.TaintUnconfigured,
 		OpenStore: func(version string) (agent.Store, error) {
 			return checkpoint.Open(atomicfile.OS{}, n.dir, version, log)
 		},

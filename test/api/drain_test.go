@@ -61,7 +61,10 @@ func givenNode(t *testing.T, name string) {
 	nodes := kubernetes.NewForConfigOrDie(cluster.AdminConfig()).CoreV1().Nodes()
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"example.com/note": "x"}},
-		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: "example.com/theirs", Effect: corev1.TaintEffectNoSchedule}}},
+		Spec: corev1.NodeSpec{Taints: []corev1.Taint{
+			{Key: "example.com/theirs", Effect: corev1.TaintEffectNoSchedule},
+			{Key: v1alpha1.TaintUnconfigured, Effect: corev1.TaintEffectNoSchedule}, {Key: v1alpha1.TaintUnconfigured, Effect: corev1.TaintEffectNoExecute},
+		}},
 	}
 	if _, err := nodes.Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -97,6 +100,23 @@ func TestTheControllerChangesOnlyItsOwnTaintsOfNodes(t *testing.T) {
 	}
 	if err := patch(`{"metadata":{"annotations":{"evenkeel.dev/note":"y"}}}`); err != nil {
 		t.Errorf("its own annotation: %v", err)
+	}
+	taints := func(operations string) error {
+		return errorOf(nodes.Patch(ctx, "tainted", types.JSONPatchType, []byte(operations), metav1.PatchOptions{}))
+	}
+	for what, operations := range map[string]string{
+		"another taint": `[{"op":"remove","path":"/spec/taints/0"}]`, "another effect": `[{"op":"remove","path":"/spec/taints/2"}]`,
+		"another value": `[{"op":"add","path":"/spec/taints/1/value","value":"x"}]`,
+	} {
+		if err := taints(operations); !apierrors.IsForbidden(err) {
+			t.Errorf("%s: %v, want a refusal", what, err)
+		}
+	}
+	if err := taints(`[{"op":"remove","path":"/spec/taints/1"}]`); err != nil {
+		t.Errorf("the startup taint: %v", err)
+	}
+	if err := taints(`[{"op":"add","path":"/spec/taints/-","value":{"key":"evenkeel.dev/unconfigured","effect":"NoSchedule"}}]`); !apierrors.IsForbidden(err) {
+		t.Errorf("setting the startup taint: %v, want a refusal", err)
 	}
 
 	d := decision.Drain{Rollout: policy.DrainID("u"), Revision: 3, Attempt: 2, Since: time.Unix(1_800_000_000, 0).UTC()}

@@ -326,6 +326,7 @@ func TestCheckReturnsTheVerdictOfTheNodesKubelet(t *testing.T) {
 		"--crash-loop-threshold must be 0 to 10, not 11":                                                {"--crash-loop-threshold=11", "--", n.Kubelet[0]},
 		"--config-trial-duration must not be negative: -1s":                                             {"--config-trial-duration=-1s", "--", n.Kubelet[0]},
 		"--health-timeout must be greater than 0, not 0s":                                               {"--health-timeout=0", "--", n.Kubelet[0]},
+		`--startup-taint must be the key of a taint, not "a b"`:                                         {"--startup-taint=a b", "--", n.Kubelet[0]},
 		`--local-invalid must be refuse or degrade, not "no"`:                                           {"--local-invalid=no", "--", n.Kubelet[0]},
 		`--dynamic-config-dir must be an absolute path, not "here"`:                                     {"--dynamic-config-dir=here", "--", n.Kubelet[0]},
 		"unknown flag: --config; see evenkeel-agent --help (the kubelet's command line goes after --)":  {"--dynamic-config-dir=/nowhere", n.Kubelet[0], "--config=x"},

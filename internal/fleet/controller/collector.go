@@ -2,6 +2,7 @@ package controller
 
 import (
 	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -13,24 +14,28 @@ import (
 // fleet is empty.
 type collector struct {
 	fleet                    *fleet
+	startupDeadline          time.Duration
 	watchErrors, writeErrors *problems
 
+	startup, startupOverdue       *prometheus.Desc
 	nodes, due, overdue, problems *prometheus.Desc
 }
 
-func newCollector(f *fleet, watchErrors, writeErrors *problems) *collector {
+func newCollector(f *fleet, startupDeadline time.Duration, watchErrors, writeErrors *problems) *collector {
 	return &collector{
-		fleet: f, watchErrors: watchErrors, writeErrors: writeErrors,
-		nodes:    prometheus.NewDesc("evenkeel_nodes", "Nodes of the cluster, by status and reason of ConfigOK.", []string{"status", "reason"}, nil),
-		due:      prometheus.NewDesc("evenkeel_controller_due_rollouts", "Rollouts that are due to be planned.", nil, nil),
-		overdue:  prometheus.NewDesc("evenkeel_controller_overdue_seconds", "For how long the longest overdue rollout has been due.", nil, nil),
-		problems: prometheus.NewDesc("evenkeel_controller_problems", "Problems that keep the controller from working: kinds it cannot watch, rollouts it cannot write.", []string{"kind"}, nil),
+		fleet: f, startupDeadline: startupDeadline, watchErrors: watchErrors, writeErrors: writeErrors,
+		nodes:          prometheus.NewDesc("evenkeel_nodes", "Nodes of the cluster, by status and reason of ConfigOK.", []string{"status", "reason"}, nil),
+		startup:        prometheus.NewDesc("evenkeel_startup_taint_nodes", "Nodes with the startup taint.", nil, nil),
+		startupOverdue: prometheus.NewDesc("evenkeel_startup_taint_overdue_nodes", "Nodes that have the startup taint although their deadline has passed.", nil, nil),
+		due:            prometheus.NewDesc("evenkeel_controller_due_rollouts", "Rollouts that are due to be planned.", nil, nil),
+		overdue:        prometheus.NewDesc("evenkeel_controller_overdue_seconds", "For how long the longest overdue rollout has been due.", nil, nil),
+		problems:       prometheus.NewDesc("evenkeel_controller_problems", "Problems that keep the controller from working: kinds it cannot watch, rollouts it cannot write.", []string{"kind"}, nil),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.nodes, c.due, c.overdue, c.problems} {
+	for _, d := range []*prometheus.Desc{c.nodes, c.startup, c.startupOverdue, c.due, c.overdue, c.problems} {
 		out <- d
 	}
 }
@@ -44,6 +49,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	for ok, n := range counts {
 		gauge(c.nodes, float64(n), ok.status, ok.reason)
 	}
+	all, overdueNodes := c.fleet.countStartup(c.startupDeadline)
+	gauge(c.startup, float64(all))
+	gauge(c.startupOverdue, float64(overdueNodes))
 	gauge(c.due, float64(due))
 	gauge(c.overdue, overdue)
 	gauge(c.problems, float64(c.watchErrors.count()), "cannot see")

@@ -47,6 +47,7 @@ type Options struct {
 	Writers   int          // parallel writes; 0: DefaultWriters
 	// Maintenance are keys of taints and types of Node conditions, besides the usual ones, that announce maintenance of a node.
 	Maintenance []string
+	Startup     StartupTaint
 	Tick        time.Duration // from a change to the step; 0: DefaultTick
 
 	Notify []notify.Receiver // of notifications about rollouts
@@ -96,6 +97,9 @@ type Controller struct {
 
 	measurements measurements
 
+	startupTaint  StartupTaint
+	startupRights startupRights
+
 	fleet       *fleet
 	clock       *clock
 	config      *rest.Config
@@ -118,13 +122,13 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	renew, retry := lease*2/3, lease*2/15
 	c := &Controller{
 		settings: policy.Settings{Namespace: o.Namespace, Times: cmp.Or(o.Times, policy.DefaultTimes), Maintenance: o.Maintenance}, writers: cmp.Or(o.Writers, DefaultWriters),
-		watches: newSyncState(kindRollouts, kindConfigs, kindNodes, kindRevisions),
-		log:     o.Log, fleet: newFleet(o.NodeName, cmp.Or(o.Tick, DefaultTick)), clock: newClock(),
+		watches:      newSyncState(kindRollouts, kindConfigs, kindNodes, kindRevisions),
+		startupTaint: o.Startup, log: o.Log, fleet: newFleet(o.NodeName, cmp.Or(o.Tick, DefaultTick)), clock: newClock(),
 	}
-	c.fleet.now, c.fleet.maintenance = c.clock.now, o.Maintenance
+	c.fleet.now, c.fleet.maintenance, c.fleet.startupKey = c.clock.now, o.Maintenance, o.Startup.Key
 	c.watchErrors, c.writeErrors = c.newProblems("cannot watch", "what"), c.newProblems("cannot write", "rollout")
 	var err error
-	if c.metrics, err = newMeters(o.Registry, o.Version, o.Commit, newCollector(c.fleet, c.watchErrors, c.writeErrors)); err != nil {
+	if c.metrics, err = newMeters(o.Registry, o.Version, o.Commit, newCollector(c.fleet, o.Startup.Times.Deadline, c.watchErrors, c.writeErrors)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	if c.notifier, err = notify.New(o.Notify, "evenkeel-controller/"+o.Version, o.Log, o.Registry); err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // fleet is the controller's memory of nodes, NodeConfigs, rollouts and revisions. All its methods may be called
-// concurrently; only this file, fleet_read.go and fleet_preflight.go lock mu. It keeps the newest version of each object, from a watch or from
+// concurrently; only this file, fleet_read.go, fleet_preflight.go and startup.go lock mu. It keeps the newest version of each object, from a watch or from
 // the answer to one of the controller's own writes, so that a late watch does not undo a write. Objects are stripped when
 // they are added. They are shared and never changed.
 type fleet struct {
@@ -27,6 +27,8 @@ type fleet struct {
 	self string        // the controller's own node
 	// maintenance are further taints and conditions that announce maintenance.
 	maintenance []string
+	startupKey  string                // of the startup taint; empty: there is none
+	startup     map[string]*nodeEntry // nodes with the startup taint
 	nodes       map[string]*nodeEntry
 	rollouts    map[string]*rolloutEntry
 	since       time.Time // since when all watches have been complete
@@ -51,6 +53,9 @@ type nodeEntry struct {
 	draining         bool                 // an eviction pass is running
 	claims           []rollout.Claim      // of the rollouts that select the node
 	holder           string               // the one among them that has the node
+	// startup is what the last plan of the rollout startupOf has for the node, if the node has the startup taint.
+	startup   rollout.StartupState
+	startupOf string
 	// uncertainUntil is until when a write whose outcome is unknown may still take effect; zero: there is none.
 	uncertainUntil time.Time
 }
@@ -83,7 +88,7 @@ type rolloutEntry struct {
 func newFleet(self string, tick time.Duration) *fleet {
 	return &fleet{
 		now: time.Now, tick: tick, self: self, nodes: map[string]*nodeEntry{}, rollouts: map[string]*rolloutEntry{},
-		revisions: map[string]map[string]*corev1.ConfigMap{}, changed: make(chan struct{}, 1),
+		revisions: map[string]map[string]*corev1.ConfigMap{}, startup: map[string]*nodeEntry{}, changed: make(chan struct{}, 1),
 		preflights: preflightQueue{objects: map[string]*v1alpha1.NodeConfigPreflight{}},
 	}
 }
@@ -157,6 +162,7 @@ func (f *fleet) deleteNode(name string) {
 		return
 	}
 	n.node = nil
+	delete(f.startup, name)
 	for _, r := range f.rollouts {
 		f.selectNode(r, name, n)
 	}
@@ -238,6 +244,7 @@ func (f *fleet) refresh(n *nodeEntry) {
 	observed := policy.NodeOf(n.node, n.config)
 	observed.Last, observed.WentNotReady = n.node.Name == f.self, n.wentNotReady
 	f.trackMaintenance(n, &observed)
+	f.trackStartup(n, &observed)
 	if observed.Drain.Rollout == "" {
 		n.drainReport = nil
 	}

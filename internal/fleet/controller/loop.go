@@ -32,6 +32,7 @@ func (c *Controller) loop(ctx context.Context) {
 			c.cleanUp(ctx, c.fleet.now())
 		}
 		if !c.watches.complete() {
+			c.releaseStartup(ctx, false)
 			continue // all rollouts become due when the watches are complete
 		}
 		due, sources := c.fleet.takeDue()
@@ -45,7 +46,8 @@ func (c *Controller) loop(ctx context.Context) {
 			c.metrics.pass.Observe(time.Since(began).Seconds())
 		}
 		c.stepPreflights(ctx)
-		if next := c.fleet.nextDue(); !next.IsZero() {
+		startup := c.releaseStartup(ctx, true)
+		if next := earliest(c.fleet.nextDue(), startup); !next.IsZero() {
 			timer.Reset(next.Sub(c.fleet.now()))
 		}
 	}

@@ -19,6 +19,7 @@ type meters struct {
 	gates                        *prometheus.GaugeVec
 	evaluations                  *prometheus.CounterVec
 	evaluation                   *prometheus.HistogramVec
+	released                     *prometheus.CounterVec
 }
 
 // newMeters returns the metrics of a controller, registered with others.
@@ -46,6 +47,9 @@ func newMeters(registry prometheus.Registerer, version, commit string, others ..
 			Name: "evenkeel_controller_gate_evaluation_duration_seconds", Help: "How long evaluating a gate took, by Prometheus server.",
 			Buckets: prometheus.ExponentialBuckets(0.005, 2.5, 9),
 		}, []string{"server"}),
+		released: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "evenkeel_startup_taints_removed_total", Help: "Startup taints that were removed from Nodes, by reason.",
+		}, []string{"reason"}),
 		plan: histogram("evenkeel_controller_plan_duration_seconds", "How long planning one rollout took."),
 		pass: histogram("evenkeel_controller_pass_duration_seconds", "How long one step of a rollout took, writes included."),
 	}
@@ -57,10 +61,13 @@ func newMeters(registry prometheus.Registerer, version, commit string, others ..
 			m.writes.WithLabelValues(object, result)
 		}
 	}
+	for _, why := range rollout.StartupReleases {
+		m.released.WithLabelValues(string(why))
+	}
 	build := gauge("evenkeel_build_info", "Name, version and commit of this program. Always 1.", "program", "version", "commit")
 	build.WithLabelValues("evenkeel-controller", version, commit).Set(1)
 	var errs []error
-	for _, c := range append(others, m.nodes, m.phase, m.halted, m.window, m.preflight, m.writes, m.plan, m.pass, m.gates, m.evaluations, m.evaluation, build) {
+	for _, c := range append(others, m.nodes, m.phase, m.halted, m.window, m.preflight, m.writes, m.plan, m.pass, m.gates, m.released, m.evaluations, m.evaluation, build) {
 		errs = append(errs, registry.Register(c))
 	}
 	return m, errors.Join(errs...)

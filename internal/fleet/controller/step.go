@@ -57,6 +57,9 @@ func (c *Controller) step(ctx context.Context, r *rolloutEntry) (next time.Time,
 	if err != nil {
 		return next, err
 	}
+	if !again {
+		c.fleet.setStartup(in.object.Name, in.nodes, result.Startup)
+	}
 	c.measure(ctx, r, in, result)
 	finished := true
 	if len(result.Moves) > 0 {

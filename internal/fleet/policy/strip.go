@@ -25,7 +25,7 @@ func StripMeta(m *metav1.ObjectMeta, labels map[string]string) {
 // maintenance. A node can set any number of conditions on itself.
 const maxAnnouncements = 32
 
-// StripNode removes from a Node what NodeOf, MaintenanceOf and selectors do not read.
+// StripNode removes from a Node what NodeOf, MaintenanceOf, HasStartupTaint and selectors do not read.
 func StripNode(n *corev1.Node) {
 	StripMeta(&n.ObjectMeta, n.Labels)
 	var taints []corev1.Taint
@@ -38,7 +38,7 @@ func StripNode(n *corev1.Node) {
 			taints = append(taints, corev1.Taint{Key: intern(t.Key)})
 		case others < maxAnnouncements:
 			others++
-			taints = append(taints, corev1.Taint{Key: intern(t.Key)})
+			taints = append(taints, corev1.Taint{Key: intern(t.Key), Effect: intern(t.Effect)})
 		}
 	}
 	n.Spec = corev1.NodeSpec{Taints: taints, Unschedulable: n.Spec.Unschedulable}

@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -141,6 +142,9 @@ func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 	ready := ReadyCondition(node)
 	n.Ready = ready != nil && ready.Status == corev1.ConditionTrue
 	n.Drain = DrainOf(node)
+	n.Known = slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == v1alpha1.ConditionConfigOK && c.Status == corev1.ConditionTrue
+	})
 	if nc == nil {
 		return n
 	}
@@ -163,7 +167,7 @@ func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 		n.LastKnownGood = refOf(&l.ConfigRevision)
 	}
 	if t := st.Trial; t != nil {
-		n.InTrial, n.TrialLength = true, TrialLength(t)
+		n.InTrial, n.TrialHealthy, n.TrialLength = true, t.HealthySeconds > 0, TrialLength(t)
 	}
 	for i := range st.Conditions {
 		if c := &st.Conditions[i]; c.Type == v1alpha1.ConditionConfigOK {

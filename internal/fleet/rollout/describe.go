@@ -59,7 +59,7 @@ func (d *planner) result() Result {
 		}
 	}
 	return Result{
-		Observations: d.observations, Next: d.next, Moves: d.moves, Ask: d.ask, Taints: d.taints, Evict: d.evict, HandOver: d.handOver, Draining: draining, States: d.states, Counts: d.counts, Failed: d.failed,
+		Observations: d.observations, Next: d.next, Moves: d.moves, Ask: d.ask, Taints: d.taints, Evict: d.evict, HandOver: d.handOver, Startup: d.startups, Draining: draining, States: d.states, Counts: d.counts, Failed: d.failed,
 		Measure:   d.measure,
 		NodeState: func(i int) NodeState { return d.nodeState(&d.nodes[i]) },
 		Phase:     phase, Message: message, Conditions: d.conditions(phase, message), Events: d.events,

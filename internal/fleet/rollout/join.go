@@ -31,6 +31,7 @@ func (d *planner) join() {
 	if to.Number == 0 || to.Gone {
 		return
 	}
+	d.joining = true
 	flying, doubt := d.joiners(to)
 	most := d.p.MaxUnavailable
 	if d.p.MaxJoining != nil {

@@ -28,6 +28,7 @@ func Plan(p Policy, was Progress, nodes []Node) Result {
 	d.assign()             // assign the target to the next nodes, or begin to drain them, within the budgets
 	d.drain()              // evict pods, give up, and release nodes
 	d.renew()              // assignments of earlier leaders that agents reject
+	d.startup()            // what new nodes with the startup taint can expect
 	d.checkDeadline()      // is the rollout stuck?
 	return d.result()
 }
@@ -82,6 +83,9 @@ type planner struct {
 	newcomers      map[int]bool // new nodes that get the target later
 	joiningMessage string       // why new nodes wait, and what to do
 	joiningStopped bool         // too many new nodes have failed
+	joining        bool         // there is a revision for new nodes
+
+	startups []Startup
 }
 
 // domain counts the nodes with one value of the topology key.

@@ -168,6 +168,8 @@ type Node struct {
 	DrainReport      *DrainReport // of the last eviction pass; nil: none is known
 	Preflight        Preflight
 	Disruptions      *Disruptions // nil: not known
+	Startup          bool         // has the startup taint
+	Known            bool         // an agent has written ConfigOK True on this Node
 
 	// Of its NodeConfig.
 	HasConfig   bool
@@ -184,6 +186,7 @@ type Node struct {
 	Idle          bool // had no workload pods at the agent's last write, which may be long ago; false if unknown
 	Disrupts      bool // a restart of its kubelet makes pods unready
 	InTrial       bool
+	TrialHealthy  bool // the kubelet was healthy in the trial
 	TrialLength   time.Duration
 	OK            string // status of ConfigOK: True, False, Unknown or empty
 	Reason        string // of ConfigOK
@@ -351,6 +354,7 @@ type Result struct {
 	Taints       []Taint
 	Evict        []int                 // indexes of nodes over which an eviction pass is due
 	HandOver     string                // the leader's own node, if the leader has to hand over before it is drained
+	Startup      []Startup             // of nodes with the startup taint that this rollout has
 	Draining     []int                 // indexes of nodes with a record of this rollout's drain, at most MostFailed
 	Ask          []int                 // indexes of nodes to ask about the target; asking twice has no effect
 	NodeState    func(i int) NodeState // of a node

@@ -136,14 +136,15 @@ func (a *Agent) refusal(ctx context.Context, c trial.Config, allowPodLoss bool) 
 
 // guardInput is what the pod guard knows of the kubelet that runs.
 type guardInput struct {
-	minor   int
-	before  component.Effective // nil: not known
-	running component.Verdict
+	startupTaint string // its key; empty: none
+	minor        int
+	before       component.Effective // nil: not known
+	running      component.Verdict
 }
 
 // guardInput returns the guard's input as of now.
 func (a *Agent) guardInput() guardInput {
-	g := guardInput{minor: a.minor(), before: a.kubelet.verdict.EffectiveOrAssumed(), running: a.kubelet.verdict.Verdict}
+	g := guardInput{startupTaint: a.o.StartupTaint, minor: a.minor(), before: a.kubelet.verdict.EffectiveOrAssumed(), running: a.kubelet.verdict.Verdict}
 	if a.kubelet.process == nil {
 		g.before = a.verdictFor(a.state.Current.Config).EffectiveOrAssumed()
 	}
@@ -156,7 +157,7 @@ func (g guardInput) refusal(ctx context.Context, nodes Nodes, kubelet Kubelet, c
 	if err := describe(ctx, nodes, kubelet, &in); err != nil {
 		return cannotTell(c, "cannot tell whether the pods of this node survive a restart: "+err.Error()), nil
 	}
-	if reasons := admission.NeedsDrain(in); len(reasons) > 0 && !isDrained(in) {
+	if reasons := admission.NeedsDrain(in); len(reasons) > 0 && !g.isDrained(in) {
 		return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonNeedsDrain,
 			Message: strings.Join(reasons, "; ") + "; cordon and drain the node first"}, nil
 	}
@@ -224,19 +225,19 @@ func wouldEvict(message string) trial.Verdict {
 	return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonWouldEvictPods, Message: message}
 }
 
-// isDrained reports whether new pods are kept away, by a cordon or by a rollout that drains the node, and only static pods and pods
-// of DaemonSets are left.
-func isDrained(in admission.Input) bool {
-	return in.Node != nil && isCordoned(in.Node) && !slices.ContainsFunc(in.Pods, func(p *corev1.Pod) bool {
+// isDrained reports whether new pods are kept away, by a cordon, by a rollout that drains the node, or by the startup taint, and only
+// static pods and pods of DaemonSets are left.
+func (g guardInput) isDrained(in admission.Input) bool {
+	return in.Node != nil && g.isCordoned(in.Node) && !slices.ContainsFunc(in.Pods, func(p *corev1.Pod) bool {
 		_, static := p.Annotations[corev1.MirrorPodAnnotationKey]
 		owner := metav1.GetControllerOfNoCopy(p)
 		return !hasEnded(p) && !static && (owner == nil || owner.Kind != "DaemonSet")
 	})
 }
 
-func isCordoned(node *corev1.Node) bool {
+func (g guardInput) isCordoned(node *corev1.Node) bool {
 	return node.Spec.Unschedulable || slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
-		return t.Key == v1alpha1.TaintDraining && t.Effect == corev1.TaintEffectNoSchedule
+		return (t.Key == v1alpha1.TaintDraining || g.startupTaint != "" && t.Key == g.startupTaint) && t.Effect == corev1.TaintEffectNoSchedule
 	})
 }
 

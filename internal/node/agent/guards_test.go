@@ -245,6 +245,11 @@ func TestContradictingManagerStateNeedsADrainedNode(t *testing.T) {
 			api.taints = []corev1.Taint{{Key: v1alpha1.TaintDraining, Value: "1.1.1.a", Effect: corev1.TaintEffectNoSchedule}}
 		})
 	})
+	t.Run("a new node with the startup taint", func(t *testing.T) {
+		contradictingState(t, func(api *simAPI) {
+			api.taints = []corev1.Taint{{Key: startupTaint, Effect: corev1.TaintEffectNoSchedule}}
+		})
+	})
 }
 
 // contradictingState changes the CPU manager's policy on a node that is then cordoned in some way, and drained.

@@ -132,6 +132,9 @@ type Options struct {
 	// returns an error, the agent leaves the node to another agent: Run reports the error as an Event, stops the
 	// kubelet, and returns the error. nil: this agent never gives the node up.
 	GiveUp func(now time.Time, healthy bool) error
+	// StartupTaint is the key of the taint that keeps pods away from a new node until it runs its configuration. The pod guard
+	// takes it for a cordon. Empty: there is none.
+	StartupTaint string
 	// Protected are the fields that no payload may change.
 	Protected payload.Protection
 	// SaveRunning saves a JSON description of what runs and why, for `evenkeel-agent status`. nil: it is not saved.

@@ -103,7 +103,8 @@ func (w *world) start() {
 	w.nodes = &simNodes{api: w.api, changed: make(chan struct{}, 1)}
 	w.source = newSimSource(ctx, w.api, records)
 	o := Options{
-		Limits: limits, APILoss: "auto", SyncTimeout: 2 * time.Second, StopGrace: 5 * time.Second, AgentVersion: "v0.1.0",
+		StartupTaint: startupTaint,
+		Limits:       limits, APILoss: "auto", SyncTimeout: 2 * time.Second, StopGrace: 5 * time.Second, AgentVersion: "v0.1.0",
 		Remote: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeHost, BootID: w.boot, Log: slog.New(slog.DiscardHandler), Init: w.init,
 		ShuttingDown: func(context.Context) bool { return w.kubelet.get().shuttingDown },
 	}
@@ -329,3 +330,6 @@ func get(t *testing.T, handler http.Handler, path string) *httptest.ResponseReco
 	handler.ServeHTTP(r, httptest.NewRequest(http.MethodGet, path, nil))
 	return r
 }
+
+// startupTaint is the key of the startup taint of all tests.
+const startupTaint = "example.com/startup"

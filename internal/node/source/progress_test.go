@@ -19,13 +19,13 @@ func TestProgressOfATrialIsWrittenAtEachTenth(t *testing.T) {
 	for second := range int64(50) {
 		at(second)
 	}
-	if n := p.count("PATCH"); n != 1+9 {
-		t.Errorf("%d writes, want the first one and 9 of progress", n)
+	if n := p.count("PATCH"); n != 1+10 {
+		t.Errorf("%d writes, want the first one and 10 of progress", n)
 	}
 	at(20) // the agent was killed, and counts from an older record
 	at(49)
-	if s := getNodeConfig(t, node).Status; p.count("PATCH") != 10 || s.Trial.HealthySeconds != 45 {
-		t.Errorf("%d writes and %d healthy seconds, want still 10 and 45", p.count("PATCH"), s.Trial.HealthySeconds)
+	if s := getNodeConfig(t, node).Status; p.count("PATCH") != 11 || s.Trial.HealthySeconds != 45 {
+		t.Errorf("%d writes and %d healthy seconds, want still 11 and 45", p.count("PATCH"), s.Trial.HealthySeconds)
 	}
 }
 
@@ -39,7 +39,8 @@ func TestProgress(t *testing.T) {
 	}{
 		"no trial":                        {nil, nil, false},
 		"a trial that began":              {at(0, 600), nil, false}, // another difference
-		"less than a tenth":               {at(59, 600), at(0, 600), false},
+		"healthy for the first time":      {at(1, 600), at(0, 600), true},
+		"less than a tenth":               {at(59, 600), at(1, 600), false},
 		"a tenth":                         {at(60, 600), at(59, 600), true},
 		"several":                         {at(500, 600), at(59, 600), true},
 		"backwards":                       {at(10, 600), at(500, 600), false},

@@ -281,10 +281,12 @@ func equalStatus(a, b v1alpha1.NodeConfigStatus) bool {
 	return plain(a) == plain(b)
 }
 
-// progressed reports whether a trial has reached another tenth of its duration since it was written.
+// progressed reports whether the kubelet was healthy in a trial for the first time, or the trial has reached another tenth of its
+// duration, since it was written. The controller removes the startup taint when the kubelet is healthy.
 func progressed(now, written *v1alpha1.Trial) bool {
 	return now != nil && written != nil && now.DurationSeconds > 0 &&
-		now.HealthySeconds*10/now.DurationSeconds > written.HealthySeconds*10/now.DurationSeconds
+		(now.HealthySeconds > 0 && written.HealthySeconds == 0 ||
+			now.HealthySeconds*10/now.DurationSeconds > written.HealthySeconds*10/now.DurationSeconds)
 }
 
 // conditionWriter writes the condition of the Node. Only one goroutine uses it.

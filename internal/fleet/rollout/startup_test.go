@@ -1,0 +1,200 @@
+package rollout
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+var startupTimes = StartupTimes{Grace: time.Minute, Deadline: 10 * time.Minute}
+
+func TestTheStartupTaintIsRemovedForAReason(t *testing.T) {
+	for name, tt := range map[string]struct {
+		selected bool
+		state    StartupState
+		age      time.Duration
+		want     StartupRelease
+		next     time.Duration // after the creation; 0: none
+	}{
+		"configured":                             {true, StartupConfigured, 0, ReleasedConfigured, 0},
+		"configured, seen after the deadline":    {true, StartupConfigured, time.Hour, ReleasedConfigured, 0},
+		"its rollout has nothing for it":         {true, StartupNothing, 0, ReleasedNothing, 0},
+		"it waits":                               {true, StartupWaits, 0, StartupKeep, 10 * time.Minute},
+		"it waits, just before the deadline":     {true, StartupWaits, 10*time.Minute - 1, StartupKeep, 10 * time.Minute},
+		"it waits at the deadline":               {true, StartupWaits, 10 * time.Minute, ReleasedAtDeadline, 0},
+		"its labels may come":                    {false, StartupWaits, time.Minute - 1, StartupKeep, time.Minute},
+		"its labels have not come":               {false, StartupWaits, time.Minute, ReleasedNotSelected, 0},
+		"a rollout had it that was deleted":      {false, StartupConfigured, 0, StartupKeep, time.Minute},
+		"the clock is behind the Node's":         {true, StartupWaits, -time.Hour, StartupKeep, 10 * time.Minute},
+		"no rollout, and seen after an hour off": {false, StartupNothing, time.Hour, ReleasedNotSelected, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := StartupNode{Created: epoch, Selected: tt.selected, State: tt.state}
+			why, next := n.Release(epoch.Add(tt.age), startupTimes)
+			var after time.Duration
+			if !next.IsZero() {
+				after = next.Sub(epoch)
+			}
+			if why != tt.want || after != tt.next {
+				t.Errorf("%q, again after %s; want %q and %s", why, after, tt.want, tt.next)
+			}
+		})
+	}
+}
+
+// startupWorld is a rollout that has succeeded with r1 on 9 nodes. A new node with the startup taint comes.
+func startupWorld(t *testing.T, change func(w *world, n *Node)) (StartupState, Result) {
+	t.Helper()
+	w := newWorld()
+	w.add(9, 1)
+	w.policy.Created = epoch.Add(-time.Minute)
+	w.target("r1")
+	for range 200 {
+		w.act()
+		if w.plan().Phase == PhaseComplete {
+			break
+		}
+		w.now = w.now.Add(10 * time.Second)
+	}
+	w.policy.LastSucceeded = Revision{}
+	w.add(1, 1)
+	n := &w.nodes[9]
+	n.Created, n.Startup, n.Idle = w.now, true, true
+	change(w, n)
+	r := w.plan()
+	if len(r.Startup) != 1 || r.Startup[0].Node != 9 {
+		t.Fatalf("the plan is about %+v", r.Startup)
+	}
+	return r.Startup[0].State, r
+}
+
+// assignedR1 gives a node r1 as a new node, and lets its agent answer.
+func assignedR1(w *world, n *Node) {
+	n.Source = Source{Kind: SourceConfigMap, UID: w.policy.Target.UID, Name: w.policy.Target.Name, SHA256: "r1", Rollout: "workers", Revision: 1, Attempt: 1, AssignedAt: w.now}
+	n.Observation = Observation{Rollout: "workers", Revision: 1, Attempt: 1, Joined: true}
+	n.Generation, n.Observed = 2, 2
+	n.Active, n.InTrial, n.TrialHealthy, n.TrialLength = Ref{SHA256: "r1"}, true, true, trialLength
+}
+
+func TestAPlanSaysWhatANodeWithTheStartupTaintCanExpect(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(w *world, n *Node)
+		want   StartupState
+	}{
+		"it joins":                  {func(*world, *Node) {}, StartupWaits},
+		"it joins when it is Ready": {func(_ *world, n *Node) { n.Ready = false }, StartupWaits},
+		"no agent has written":      {func(_ *world, n *Node) { n.Reported = false }, StartupWaits},
+		"no NodeConfig":             {func(_ *world, n *Node) { n.HasConfig = false }, StartupWaits},
+		"under maintenance":         {func(_ *world, n *Node) { n.Maintenance = Cordoned }, StartupWaits},
+		"frozen":                    {func(w *world, _ *Node) { w.policy.Frozen = true }, StartupNothing},
+		"older than the rollout":    {func(w *world, n *Node) { n.Created = w.policy.Created.Add(-time.Second); w.policy.Paused = true }, StartupNothing},
+		"manual":                    {func(_ *world, n *Node) { n.Source = Source{Kind: SourceLocal} }, StartupNothing},
+		"opted out":                 {func(_ *world, n *Node) { n.OtherSource = remoteConfigDisabled }, StartupNothing},
+		"nothing has succeeded yet": {func(w *world, _ *Node) { w.target("r2"); w.policy.LastSucceeded, w.policy.Paused = Revision{}, true }, StartupNothing},
+		"agents are asked first": {func(w *world, _ *Node) {
+			w.target("r2")
+			w.policy.NewNodesTarget, w.policy.Preflight = true, PreflightRequire
+		}, StartupWaits},
+		"on trial and healthy":       {assignedR1, StartupConfigured},
+		"its agent has not answered": {func(w *world, n *Node) { assignedR1(w, n); n.Observed = 1 }, StartupWaits},
+		"on trial, not healthy yet":  {func(w *world, n *Node) { assignedR1(w, n); n.TrialHealthy = false }, StartupWaits},
+		"on trial, NotReady":         {func(w *world, n *Node) { assignedR1(w, n); n.Ready = false }, StartupWaits},
+		"another configuration runs": {func(w *world, n *Node) { assignedR1(w, n); n.Active = Ref{} }, StartupWaits},
+		"trial passed":               {func(w *world, n *Node) { assignedR1(w, n); n.InTrial = false; n.LastKnownGood = n.Active }, StartupConfigured},
+		"created again, old status":  {func(w *world, n *Node) { assignedR1(w, n); n.Source.AssignedAt = n.Created.Add(-time.Hour) }, StartupWaits},
+		"created again, new status": {func(w *world, n *Node) {
+			assignedR1(w, n)
+			n.Source.AssignedAt = n.Created.Add(-time.Hour)
+			n.Known = true
+		}, StartupConfigured},
+		"it failed":                   {func(w *world, n *Node) { assignedR1(w, n); n.OK, n.Reason, n.Active = "False", agentCrashLooped, Ref{} }, StartupNothing},
+		"it failed, provisionally":    {func(w *world, n *Node) { assignedR1(w, n); n.OK, n.Provisional = "False", true }, StartupWaits},
+		"it refuses for its pods":     {func(w *world, n *Node) { assignedR1(w, n); n.OK, n.Reason, n.Active = "False", agentEvicts, Ref{} }, StartupWaits},
+		"it went back to local":       {func(w *world, n *Node) { assignedR1(w, n); n.Source.Kind = SourceLocal; w.policy.Frozen = true }, StartupNothing},
+		"the revision is taken back":  {func(w *world, n *Node) { assignedR1(w, n); w.policy.Abort = Abort{Revision: 1, Rollback: true} }, StartupWaits},
+		"stopped, and nodes keep it":  {func(w *world, n *Node) { assignedR1(w, n); w.policy.Abort = Abort{Revision: 1} }, StartupConfigured},
+		"stopped, and it has nothing": {func(w *world, _ *Node) { w.policy.Abort = Abort{Revision: 1} }, StartupNothing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, r := startupWorld(t, tt.change); got != tt.want {
+				t.Errorf("%d, want %d: %s, %+v", got, tt.want, r.NodeState(9), r.Moves)
+			}
+		})
+	}
+}
+
+func TestANodeOfAnotherRolloutKeepsItsStartupTaint(t *testing.T) {
+	w := newWorld()
+	w.add(1, 1)
+	w.target("r1")
+	w.nodes[0].Startup, w.nodes[0].Owner = true, "other"
+	if r := w.plan(); len(r.Startup) != 0 {
+		t.Errorf("%+v", r.Startup)
+	}
+}
+
+// TestStartupTaintsInRandomFleets lets fleets and operators do what they like. Before the deadline, no node loses the taint while a
+// configuration is about to run there; after the deadline, no node has it.
+func TestStartupTaintsInRandomFleets(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := randomWorld(t)
+		released := map[string]bool{}
+		for range rapid.IntRange(5, 60).Draw(t, "passes") {
+			w.happen(t)
+			w.act()
+			for i := range w.nodes {
+				n := &w.nodes[i]
+				n.Startup = n.Created.After(w.policy.Created) && !released[n.Name]
+				n.TrialHealthy = n.InTrial && rapid.Bool().Draw(t, "healthy in the trial")
+			}
+			w.policy.Now = w.now
+			r := w.decide()
+			states := map[int]StartupState{}
+			for _, s := range r.Startup {
+				states[s.Node] = s.State
+			}
+			for i := range w.nodes {
+				n := &w.nodes[i]
+				if !n.Startup {
+					continue
+				}
+				state, planned := states[i]
+				if planned == (n.Owner != "") {
+					t.Fatalf("%s of %q: the plan has %v", n.Name, n.Owner, planned)
+				}
+				why, next := StartupNode{Created: n.Created, Selected: true, State: state}.Release(w.now, startupTimes)
+				late := !w.now.Before(n.Created.Add(startupTimes.Deadline))
+				if late && why == StartupKeep || why == StartupKeep && !next.After(w.now) {
+					t.Fatalf("%s keeps the taint %s after its creation, until %s", n.Name, w.now.Sub(n.Created), next)
+				}
+				if broken := startupBroken(n, r, i, why); broken != "" && !late {
+					t.Fatalf("%s loses the taint (%s): %s", n.Name, why, broken)
+				}
+				released[n.Name] = why != StartupKeep
+			}
+			w.settle(t)
+			w.now = w.now.Add(time.Duration(rapid.IntRange(1, 200).Draw(t, "seconds")) * time.Second)
+		}
+	})
+}
+
+// startupBroken returns what is wrong with the removal of a node's taint before the deadline.
+func startupBroken(n *Node, r Result, i int, why StartupRelease) string {
+	if why == StartupKeep {
+		return ""
+	}
+	for _, m := range r.Moves {
+		if m.Node == i {
+			return fmt.Sprintf("it is about to get %+v", m)
+		}
+	}
+	if n.Observed != n.Generation && n.Source.Rollout == "workers" {
+		return "its agent has not answered"
+	}
+	if why == ReleasedConfigured && !(n.Ready && n.OK == "True" && n.Active.SHA256 == n.Source.SHA256 && (n.TrialHealthy || !n.InTrial)) {
+		return fmt.Sprintf("it does not run its configuration: %+v", n)
+	}
+	return ""
+}
