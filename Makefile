@@ -154,7 +154,7 @@ release: ## build all files of a release into dist/VERSION, for the tag that is 
 # A real node needs containerd, runc, iptables and CNI plugins. Tests of units, packages and the dashboard need more. With
 # root, missing packages are installed.
 DEPS := containerd:containerd runc:runc iptables:iptables /usr/lib/cni/bridge:containernetworking-plugins
-test e2e matrix: DEPS += systemd-analyze:systemd dbus-daemon:dbus busctl:systemd rpm:rpm chromium:chromium
+test e2e matrix: DEPS += openssl:openssl systemd-analyze:systemd dbus-daemon:dbus busctl:systemd rpm:rpm chromium:chromium
 deps:
 	@missing=(); for d in $(DEPS); do \
 	  bin=$${d%%:*}; PATH=$$PATH:/usr/sbin:/sbin command -v "$$bin" >/dev/null || missing+=("$${d#*:}"); done; \
