@@ -140,20 +140,25 @@ image: $(if $(filter $(PROGRAMS)/%,$(in_images)),programs) $(if $(filter $(TOOLS
 	  -label $(OCI).revision=$(COMMIT) -label $(OCI).source=https://github.com/evenkeel/evenkeel -label $(OCI).licenses=Apache-2.0 \
 	  -label dev.evenkeel.version=$(VERSION) $(REGISTRY)/$(image):$($(image)_TAG) $($(image)_PROGRAMS);)
 
+# The URL of the directory from which users get the files of the release: in the Krew manifest.
+DOWNLOADS ?= https://github.com/evenkeel/evenkeel/releases/download/$(VERSION)
+# The file with the private key for the signatures. Without it the release has none.
+COSIGN_KEY ?=
 # All times in released files are the time of the commit.
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)
 release: ## build all files of a release into dist/VERSION, for the tag that is checked out or VERSION=v1.2.3
 	@$(UNMOVED) go build -C build/release -trimpath -o $(CURDIR)/bin/make-release .
-	@bin/make-release -check -version="$(VERSION)" -time=$(or $(SOURCE_DATE_EPOCH),0) -tagged=$(if $(filter file,$(origin VERSION)),true,false)
+	@bin/make-release -check -version="$(VERSION)" -time=$(or $(SOURCE_DATE_EPOCH),0) -commit="$(COMMIT)" -key="$(COSIGN_KEY)" -tagged=$(if $(filter file,$(origin VERSION)),true,false)
 	@rm -rf $(PROGRAMS) dist/$(VERSION)
 	@$(MAKE) --no-print-directory cli-programs image VERSION=$(VERSION) DIST=dist/$(VERSION) IMAGES="agent controller"
-	@bin/make-release -version="$(VERSION)" -registry=$(REGISTRY) -programs=$(PROGRAMS) -out=dist/$(VERSION) -time=$(SOURCE_DATE_EPOCH)
+	@bin/make-release -version="$(VERSION)" -registry=$(REGISTRY) -programs=$(PROGRAMS) -out=dist/$(VERSION) -time=$(SOURCE_DATE_EPOCH) \
+	  -commit="$(COMMIT)" -downloads="$(DOWNLOADS)" -key="$(COSIGN_KEY)"
 	@echo "made dist/$(VERSION): see SHA256SUMS there"
 
 # A real node needs containerd, runc, iptables and CNI plugins. Tests of units, packages and the dashboard need more. With
 # root, missing packages are installed.
 DEPS := containerd:containerd runc:runc iptables:iptables /usr/lib/cni/bridge:containernetworking-plugins
-test e2e matrix: DEPS += systemd-analyze:systemd dbus-daemon:dbus busctl:systemd rpm:rpm chromium:chromium
+test e2e matrix: DEPS += openssl:openssl systemd-analyze:systemd dbus-daemon:dbus busctl:systemd rpm:rpm chromium:chromium
 deps:
 	@missing=(); for d in $(DEPS); do \
 	  bin=$${d%%:*}; PATH=$$PATH:/usr/sbin:/sbin command -v "$$bin" >/dev/null || missing+=("$${d#*:}"); done; \

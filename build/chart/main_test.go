@@ -175,7 +175,7 @@ func TestAChangedManifestWithoutItsValueIsNamed(t *testing.T) {
 }
 
 func TestHelmAndKustomizeRenderTheSameObjects(t *testing.T) {
-	want := objects(t, must(t, os.DevNull, root+"/bin/tools/kubectl", "kustomize", root+"/config/default"))
+	want := objects(t, must(t, os.DevNull, root+"/bin/tools/kubectl", "kustomize", root+"/config/base"))
 	got := rendered(t)
 	if len(want) < 20 {
 		t.Fatalf("kustomize makes only %d objects", len(want))
@@ -187,7 +187,7 @@ func TestHelmAndKustomizeRenderTheSameObjects(t *testing.T) {
 
 func TestAComponentHasTheSameObjectsInTheChart(t *testing.T) {
 	for component, value := range map[string]string{"actors": "actors.enabled=true", "drain": "drain.enabled=true", "startup-taint": "startupTaint.enabled=true"} {
-		want := objects(t, must(t, os.DevNull, root+"/bin/tools/kubectl", "kustomize", root+"/config/default"))
+		want := objects(t, must(t, os.DevNull, root+"/bin/tools/kubectl", "kustomize", root+"/config/base"))
 		maps.Copy(want, objects(t, must(t, os.DevNull, root+"/bin/tools/kubectl", "kustomize", root+"/config/"+component)))
 		if diff := cmp.Diff(want, rendered(t, "--set", value)); diff != "" {
 			t.Errorf("%s (- kustomize, + helm)\n%s", component, diff)

@@ -1,22 +1,23 @@
 package main
 
 import (
-	"archive/tar"
-	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/yaml"
 )
 
-// chartDir is the chart's directory in the source.
-const chartDir = "charts/evenkeel"
+// chartDir is the chart's directory in the source, and artifactHub the description of its repository for Artifact Hub.
+const (
+	chartDir    = "charts/evenkeel"
+	artifactHub = "charts/artifacthub-repo.yml"
+)
 
 // packChart makes the chart's archive as `helm package` does, but with the commit's time.
 func (r *release) packChart() error {
@@ -24,9 +25,7 @@ func (r *release) packChart() error {
 	if _, err := fs.Stat(source, "Chart.yaml"); errors.Is(err, fs.ErrNotExist) {
 		return nil // no chart
 	}
-	var out bytes.Buffer
-	packed := gzip.NewWriter(&out)
-	archive := tar.NewWriter(packed)
+	var files []file
 	err := fs.WalkDir(source, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || name == ".helmignore" {
 			return err
@@ -41,26 +40,48 @@ func (r *release) packChart() error {
 		if err != nil {
 			return err
 		}
-		header := &tar.Header{Name: path.Join(path.Base(chartDir), name), Mode: 0o644, Size: int64(len(data)), ModTime: r.time}
-		if err := archive.WriteHeader(header); err != nil {
-			return err
-		}
-		_, err = archive.Write(data)
-		return err
+		files = append(files, file{path.Join(path.Base(chartDir), name), 0o644, data})
+		return nil
 	})
-	if err := errors.Join(err, archive.Close(), packed.Close()); err != nil {
+	if err != nil {
 		return err
 	}
-	return r.write(fmt.Sprintf("evenkeel-%s.tgz", trimV(r.version)), out.Bytes(), 0o644)
+	packed, err := r.archive(files)
+	if err != nil {
+		return err
+	}
+	if err := r.write(fmt.Sprintf("evenkeel-%s.tgz", trimV(r.version)), packed, 0o644); err != nil {
+		return err
+	}
+	about, err := os.ReadFile(artifactHub)
+	if err != nil {
+		return err
+	}
+	return r.write(path.Base(artifactHub), about, 0o644)
 }
 
-// versioned returns a Chart.yaml with the version of this release.
+// versioned returns a Chart.yaml with the version of this release, and with the annotations of Artifact Hub that depend on it.
 func (r *release) versioned(chart []byte) ([]byte, error) {
 	fields := map[string]any{}
 	if err := yaml.Unmarshal(chart, &fields); err != nil {
 		return nil, fmt.Errorf("Chart.yaml: %w", err)
 	}
 	fields["version"], fields["appVersion"] = trimV(r.version), r.version
+	annotations, ok := fields["annotations"].(map[string]any)
+	if !ok {
+		annotations = map[string]any{}
+	}
+	var images []map[string]string
+	for _, name := range ownImages {
+		images = append(images, map[string]string{"name": name, "image": r.registry + "/" + name + ":" + r.version})
+	}
+	list, err := yaml.Marshal(images)
+	if err != nil {
+		return nil, err
+	}
+	annotations["artifacthub.io/images"] = string(list)
+	annotations["artifacthub.io/prerelease"] = strconv.FormatBool(strings.Contains(r.version, "-"))
+	fields["annotations"] = annotations
 	return yaml.Marshal(fields)
 }
 

@@ -1,10 +1,11 @@
-// Command release builds the files of a release from compiled programs: packages (deb, rpm), bills of materials, manifests, the
-// Helm chart, and the digests of all files. It is a separate module, so that evenkeel does not depend on its libraries.
+// Command release builds the files of a release from compiled programs and images: packages (deb, rpm, tar, Krew), bills of
+// materials, manifests, the Helm chart, the provenance, and the digests and signatures of all files. It is a separate module, so that evenkeel does not depend on its libraries.
 //
 // The same source gives the same bytes: every time is the commit's, and the files contain nothing from the machine.
 package main
 
 import (
+	"crypto/ecdsa"
 	"errors"
 	"flag"
 	"fmt"
@@ -16,13 +17,19 @@ import (
 	"time"
 )
 
+// repository is where the source and its releases are.
+const repository = "https://github.com/evenkeel/evenkeel"
+
 // release is a release of the source in the working directory.
 type release struct {
-	version  string // v1.2.3
-	registry string
-	programs string // a directory with OS_ARCH/PROGRAM
-	out      string
-	time     time.Time
+	version   string // v1.2.3
+	commit    string
+	registry  string
+	downloads string // the URL of the directory with the files of the release
+	programs  string // a directory with OS_ARCH/PROGRAM
+	out       string
+	time      time.Time
+	key       *ecdsa.PrivateKey // nil: no signatures
 }
 
 func main() {
@@ -37,8 +44,11 @@ func run(args []string) error {
 	flags := flag.NewFlagSet("release", flag.ContinueOnError)
 	flags.StringVar(&r.version, "version", "", "the version, such as v1.2.3 or v1.2.3-rc.1")
 	flags.StringVar(&r.registry, "registry", "evenkeel.dev", "where the images of the manifests are")
+	flags.StringVar(&r.downloads, "downloads", "", "the URL of the directory from which users get the files of the release")
+	flags.StringVar(&r.commit, "commit", "", "the commit that is released, in full")
+	keyFile := flags.String("key", "", "file with the private key for the signatures; empty: no signatures")
 	flags.StringVar(&r.programs, "programs", "", "directory with the programs of each platform, OS_ARCH/PROGRAM")
-	flags.StringVar(&r.out, "out", "", "directory to write to; what is there is released too")
+	flags.StringVar(&r.out, "out", "", "directory to write to; it has the images, and what else is there is released too")
 	epoch := flags.Int64("time", 0, "the time of everything that has one, in seconds since 1970: the commit's")
 	check := flags.Bool("check", false, "only say whether this source could be released as -version")
 	tagged := flags.Bool("tagged", false, "with -check: -version must be the tag of what is checked out, and nothing changed since")
@@ -51,14 +61,24 @@ func run(args []string) error {
 	if *epoch <= 0 {
 		return errors.New("the time of the commit is unknown: set SOURCE_DATE_EPOCH to seconds since 1970")
 	}
+	if !regexp.MustCompile(`\A([0-9a-f]{40}|[0-9a-f]{64})\z`).MatchString(r.commit) {
+		return fmt.Errorf("the commit is unknown (%q): set COMMIT to the full hash of the released commit", r.commit)
+	}
+	if *keyFile != "" {
+		key, err := readKey(*keyFile)
+		if err != nil {
+			return err
+		}
+		r.key = key
+	}
 	if *check {
 		if *tagged {
 			return checkTag(r.version)
 		}
 		return nil
 	}
-	if r.programs == "" || r.out == "" {
-		return errors.New("-programs and -out are required")
+	if r.programs == "" || r.out == "" || r.downloads == "" {
+		return errors.New("-programs, -out and -downloads are required")
 	}
 	r.time = time.Unix(*epoch, 0).UTC()
 	for _, step := range []struct {
@@ -66,10 +86,14 @@ func run(args []string) error {
 		make func() error
 	}{
 		{"programs", r.copyPrograms},
-		{"packages", r.makePackages},
 		{"manifests", r.renderManifests},
 		{"chart", r.packChart},
-		{"digests", r.sum}, // last, because it covers all files
+		{"packages", r.makePackages},
+		{"plugin", r.packPlugin},
+		// These read the directory, so their order says what each covers: all files before it.
+		{"provenance", r.state},
+		{"digests", r.sum},
+		{"signatures", r.sign},
 	} {
 		if err := step.make(); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)

@@ -40,7 +40,7 @@ permission.
 
 Exit codes: 0 stopped as asked, 1 error (such as a lost Lease), 3 usage.`,
 		Example: `  # In a cluster: two replicas with the permissions that they need
-  kubectl apply -k config/default
+  kubectl apply -f install.yaml
 
   # On your machine, with the cluster of a kubeconfig
   evenkeel-controller --kubeconfig=$HOME/.kube/config --leader-elect=false -v=1`,

@@ -33,7 +33,7 @@ to real nodes, and choose which faults occur.
 The kubeconfig's user needs the rights to create, patch and delete Nodes and the
 Leases of kube-node-lease, to delete NodeConfigs, and to impersonate users
 (system:node:<name>) and the groups system:nodes and system:authenticated.
-Apply config/default first.
+Apply install.yaml first.
 
 Hollow nodes are labelled and tainted evenkeel.dev/hollow=true. A Node without
 that label is never changed. If the cluster has a controller-manager, use

@@ -47,13 +47,13 @@ func TestInstallNeedsTheCRDAndRoles(t *testing.T) {
 		}
 	})
 	c.evenkeel("install", "a", "--yes").wantError(t,
-		"the CustomResourceDefinition nodeconfigs.evenkeel.dev is older than this program, and lacks status.badConfigs.reason, status.runMode: apply evenkeel's manifests first: kubectl apply -k config/default")
+		"the CustomResourceDefinition nodeconfigs.evenkeel.dev is older than this program, and lacks status.badConfigs.reason, status.runMode: apply evenkeel's manifests first: kubectl apply -f install.yaml")
 	c.wantLabels(nil)
 }
 
 func TestInstallNeedsTheDaemonSets(t *testing.T) {
 	for _, command := range []string{"install", "uninstall"} {
-		evenkeel(t, command, "a", "--yes").wantError(t, "there is no DaemonSet evenkeel-install/evenkeel-"+command+"er: apply evenkeel's manifests first: kubectl apply -k config/default")
+		evenkeel(t, command, "a", "--yes").wantError(t, "there is no DaemonSet evenkeel-install/evenkeel-"+command+"er: apply evenkeel's manifests first: kubectl apply -f install.yaml")
 	}
 }
 

@@ -164,7 +164,7 @@ func TestPurgeListsObjectsAndDeletesTheAPI(t *testing.T) {
 		}
 	})
 	c.evenkeel("uninstall", "--purge", "--yes").wantOutput(t, loss, "a: uninstalled", "nodeconfigrollouts.evenkeel.dev deleted, with all objects",
-		"nodeconfigs.evenkeel.dev deleted, with all objects", "kubectl delete -k config/default")
+		"nodeconfigs.evenkeel.dev deleted, with all objects", "kubectl delete -f install.yaml")
 	c.eventually("the API is gone", func(ctx context.Context) (bool, error) {
 		err := c.List(ctx, &v1alpha1.NodeConfigList{})
 		return apierrors.IsNotFound(err), nil
@@ -174,7 +174,7 @@ func TestPurgeListsObjectsAndDeletesTheAPI(t *testing.T) {
 	if err := c.cluster.Apply(t.Context(), "../../config/installer"); err != nil {
 		t.Fatal(err)
 	}
-	c.evenkeel("install", "a", "--yes").wantError(t, "the cluster has no CustomResourceDefinition nodeconfigs.evenkeel.dev, so agents cannot report: apply evenkeel's manifests first: kubectl apply -k config/default")
+	c.evenkeel("install", "a", "--yes").wantError(t, "the cluster has no CustomResourceDefinition nodeconfigs.evenkeel.dev, so agents cannot report: apply evenkeel's manifests first: kubectl apply -f install.yaml")
 	c.evenkeel("uninstall", "--purge", "--yes").wantOutput(t, "--purge permanently deletes 0 NodeConfigs, and 0 rollouts", "evenkeel-installer deleted")
 	c.wantLabels(nil)
 }

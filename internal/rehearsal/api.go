@@ -90,11 +90,11 @@ func (a *api) checkAccess(ctx context.Context, node string) error {
 	case apierrors.IsNotFound(err) && strings.Contains(err.Error(), node):
 		return nil
 	case apierrors.IsNotFound(err):
-		return errors.New("the API server does not serve NodeConfigs: apply config/default first")
+		return errors.New("the API server does not serve NodeConfigs: apply install.yaml first")
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "impersonate"):
 		return fmt.Errorf("the kubeconfig's user may not act as nodes: grant it the verb impersonate on users (system:node:<name>) and groups (system:nodes, system:authenticated): %w", err)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("nodes may not read NodeConfigs: apply config/default first: %w", err)
+		return fmt.Errorf("nodes may not read NodeConfigs: apply install.yaml first: %w", err)
 	}
 	return fmt.Errorf("ask the API server as node %s: %w", node, err)
 }

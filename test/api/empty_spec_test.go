@@ -59,7 +59,7 @@ func TestAfterAnUpgradeAStoredNodeConfigWithoutASpecCanBeAssigned(t *testing.T) 
 	upgraded := false
 	upgrade := func(ctx context.Context) error {
 		upgraded = true
-		_, err := kubectl(ctx, "apply", "-k", filepath.Join(root, "config/default"))
+		_, err := kubectl(ctx, "apply", "-k", filepath.Join(root, "config/base"))
 		return err
 	}
 	t.Cleanup(func() {

@@ -18,7 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// installers are the DaemonSets of config/default, as the API server keeps them.
+// installers are the DaemonSets of config/base, as the API server keeps them.
 func installers(t *testing.T) map[string]appsv1.DaemonSet {
 	t.Helper()
 	list, err := kubernetes.NewForConfigOrDie(cluster.AdminConfig()).AppsV1().DaemonSets(v1alpha1.InstallNamespace).List(t.Context(), metav1.ListOptions{})

@@ -23,10 +23,10 @@ func mustKubectl(t *testing.T, args ...string) string {
 	return out
 }
 
-func TestApplyingConfigDefaultAgainChangesNothing(t *testing.T) {
-	out := mustKubectl(t, "apply", "-k", filepath.Join(root, "config/default"))
+func TestApplyingConfigBaseAgainChangesNothing(t *testing.T) {
+	out := mustKubectl(t, "apply", "-k", filepath.Join(root, "config/base"))
 	lines := strings.Split(strings.TrimSpace(out), "\n")
-	rendered := mustKubectl(t, "kustomize", filepath.Join(root, "config/default"))
+	rendered := mustKubectl(t, "kustomize", filepath.Join(root, "config/base"))
 	if want := strings.Count("\n"+rendered, "\napiVersion:"); len(lines) != want || want < 14 {
 		t.Errorf("got %d objects, want %d, and at least the 14 of config/api", len(lines), want)
 	}
@@ -38,9 +38,16 @@ func TestApplyingConfigDefaultAgainChangesNothing(t *testing.T) {
 	}
 }
 
+func TestConfigDefaultIsRefusedWithAnExplanation(t *testing.T) {
+	const want = "no registry serves the images of these manifests, so apply install.yaml of a release"
+	if _, err := kubectl(t.Context(), "apply", "-k", filepath.Join(root, "config/default")); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+}
+
 func TestServerSideApplyAfterClientSideApplyNeedsForceConflicts(t *testing.T) {
 	manifests := filepath.Join(t.TempDir(), "release.yaml")
-	mustKubectl(t, "kustomize", filepath.Join(root, "config/default"), "--output="+manifests)
+	mustKubectl(t, "kustomize", filepath.Join(root, "config/base"), "--output="+manifests)
 	apply := []string{"apply", "--server-side", "--dry-run=server", "-f", manifests}
 	if _, err := kubectl(t.Context(), apply...); err == nil || !strings.Contains(err.Error(), `conflict with "kubectl-client-side-apply"`) {
 		t.Errorf("got %v, want conflicts with the fields of TestMain's apply -k", err)

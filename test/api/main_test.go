@@ -39,7 +39,7 @@ var (
 	cluster     *localcluster.Cluster
 )
 
-// TestMain starts a cluster that has nothing of evenkeel yet, and applies config/default to it as a user does.
+// TestMain starts a cluster that has nothing of evenkeel yet, and applies config/base to it as a user does.
 func TestMain(m *testing.M) {
 	nothing, err := os.MkdirTemp("", "evk-none-")
 	if err != nil {
@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	}
 	code := localcluster.RunTests(localcluster.Options{Manifests: nothing}, func(ctx context.Context, c *localcluster.Cluster) (int, error) {
 		cluster = c
-		if _, err := kubectl(ctx, "apply", "-k", filepath.Join(root, "config/default")); err != nil {
+		if _, err := kubectl(ctx, "apply", "-k", filepath.Join(root, "config/base")); err != nil {
 			return 0, err
 		}
 		if err := awaitEnforcement(ctx); err != nil {

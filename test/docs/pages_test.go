@@ -114,7 +114,7 @@ func installed(w *world) error {
 	if err := w.startCluster(); err != nil {
 		return err
 	}
-	return w.run("kubectl apply -k config/default && kubectl wait --for=condition=Established crd --all")
+	return w.run("kubectl apply -k config/base && kubectl wait --for=condition=Established crd --all")
 }
 
 // withWorker has evenkeel installed, and a hollow worker-1.
@@ -130,7 +130,7 @@ func readme(w *world) error {
 	}
 	w.instead["ssh node-1 cat"] = func(context.Context) error { return w.write("kubelet.yaml", ownFile) }
 	w.instead["make demo KEEP=1"] = func(context.Context) error { return w.run("export KUBECONFIG=" + w.cluster.AdminKubeconfig()) }
-	return errors.Join(w.startCluster(), w.run("kubectl kustomize config/default >evenkeel-default-v0.1.0.yaml"), w.hidePrograms())
+	return errors.Join(w.startCluster(), w.run("kubectl kustomize config/base >install.yaml"), w.hidePrograms())
 }
 
 func commandLine(w *world) error {
@@ -185,7 +185,7 @@ func install(w *world) error {
 		return fmt.Errorf("build helm: %w: %s", err, out)
 	}
 	w.instead["kubectl evenkeel install worker-1"] = func(context.Context) error { return w.hollowNode("worker") }
-	return w.startCluster()
+	return errors.Join(w.startCluster(), w.run("kubectl kustomize config/base >install.yaml"))
 }
 
 func kubelets(w *world) error {
@@ -262,14 +262,17 @@ func rehearsalPage(w *world) error {
 
 // releases has what is released, as far as the page asks for it, and a cluster with two versions of the agent.
 func releases(w *world) error {
-	if err := errors.Join(w.startCluster(), w.run("kubectl apply --server-side -k config/default && kubectl wait --for=condition=Established crd --all"), w.controller()); err != nil {
+	if err := errors.Join(w.startCluster(), w.run("kubectl apply -k config/base && kubectl wait --for=condition=Established crd --all"), w.controller()); err != nil {
 		return err
 	}
 	w.instead["git checkout"] = func(context.Context) error {
 		return w.run("mkdir -p dist/v0.1.0 the-published && cp SHA256SUMS dist/v0.1.0/ && cp SHA256SUMS the-published/")
 	}
-	const release = `ln -s bin/evenkeel-agent evenkeel-agent-v0.1.0-linux-amd64 && kubectl kustomize config/default >evenkeel-default-v0.1.0.yaml &&
-		sha256sum evenkeel-*-v0.1.0* >SHA256SUMS`
+	w.instead["make release COSIGN_KEY"] = func(context.Context) error {
+		return w.run("openssl dgst -sha256 -sign ~/cosign.key install.yaml | base64 -w 0 >install.yaml.sig")
+	}
+	const release = `ln -s bin/evenkeel-agent evenkeel-agent-v0.1.0-linux-amd64 && kubectl kustomize config/base >install.yaml &&
+		sha256sum evenkeel-*-v0.1.0* install.yaml >SHA256SUMS`
 	return errors.Join(w.run(release), w.hollowNodes(rehearsal.Options{Prefix: "worker-", Nodes: 4}),
 		w.hollowNodes(rehearsal.Options{Prefix: "old-", Nodes: 1, Version: "v0.0.9"}))
 }

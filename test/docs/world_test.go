@@ -192,7 +192,7 @@ func (w *world) hollowNodes(o rehearsal.Options) error {
 		if f, last = rehearsal.Start(w.t.Context(), o); last == nil {
 			w.fleets = append(w.fleets, f)
 		}
-		return last == nil || !strings.Contains(last.Error(), "apply config/default first"), nil
+		return last == nil || !strings.Contains(last.Error(), "apply install.yaml first"), nil
 	})
 	return errors.Join(err, last)
 }

@@ -169,14 +169,14 @@ func TestAControllerWithoutPermissionForRevisionsReportsIt(t *testing.T) { // it
 	r := s.roll("maxPods: 101", `
 strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 `)
-	r.invalid("cannot create ConfigMap evenkeel-system/norights-", "forbidden", "kubectl apply -k config/default")
+	r.invalid("cannot create ConfigMap evenkeel-system/norights-", "forbidden", "kubectl apply -f install.yaml")
 	s.same("are assigned anything", s.those(func(nc *v1alpha1.NodeConfig) bool { return nc.Spec.ConfigSource != nil }), nil)
 	s.deploy("config/controller")
 	r.looked()
 	r.await(at(1, v1alpha1.RolloutComplete), updated(2))
 }
 
-const olderCRD = "the API server's CRD is older than this controller: kubectl apply -k config/default (unknown field"
+const olderCRD = "the API server's CRD is older than this controller: kubectl apply -f install.yaml (unknown field"
 
 const crdSchema = "/spec/versions/0/schema/openAPIV3Schema/properties"
 

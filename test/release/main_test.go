@@ -3,6 +3,11 @@
 package release
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,8 +25,11 @@ const (
 	root    = "../.."
 )
 
-// made is a release of this source, for this machine's architecture alone.
-var made string
+// made is a release of this source, for this machine's architecture alone. It is signed with the key.
+var (
+	made string
+	key  *ecdsa.PrivateKey
+)
 
 func TestMain(m *testing.M) {
 	code, err := runTests(m)
@@ -38,24 +46,42 @@ func runTests(m *testing.M) (code int, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if made, err = release(filepath.Join(dir, "source"), "umask 022; export TZ=UTC"); err != nil {
+	keyFile := filepath.Join(dir, "cosign.key")
+	if key, err = writeKey(keyFile); err != nil {
+		return 0, err
+	}
+	if made, _, err = release(filepath.Join(dir, "source"), "umask 022; export TZ=UTC COSIGN_KEY="+keyFile); err != nil {
 		return 0, err
 	}
 	return m.Run(), nil
 }
 
+// writeKey writes a private key, as openssl genpkey does, and returns it.
+func writeKey(path string) (*ecdsa.PrivateKey, error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return nil, err
+	}
+	return private, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
+}
+
 // release copies the source to a directory that is not there yet, makes the release there, in a shell that was prepared,
-// and returns the directory that it is in.
-func release(dir, prepare string) (string, error) {
+// and returns the directory that it is in, and what was said.
+func release(dir, prepare string) (out, said string, err error) {
 	if err := copySource(dir); err != nil {
-		return "", err
+		return "", "", err
 	}
 	cmd := exec.Command("bash", "-ec", prepare+`; exec make --no-print-directory -C "$0" release "$@"`, dir,
 		"VERSION="+version, "COMMIT="+commit, "SOURCE_DATE_EPOCH=1700000000", "PLATFORMS=linux/"+runtime.GOARCH, "CLI_PLATFORMS=")
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("make release: %w: %s", err, said)
+	all, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", "", fmt.Errorf("make release: %w: %s", err, all)
 	}
-	return filepath.Join(dir, "dist", version), nil
+	return filepath.Join(dir, "dist", version), string(all), nil
 }
 
 // copySource copies what could be committed. A file's time is that of the copy.

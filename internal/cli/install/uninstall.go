@@ -160,6 +160,6 @@ func (a *app) uninstallCluster(ctx context.Context, c client.Client, out io.Writ
 			"the API remains, with NodeConfigs and rollouts; delete it with: kubectl evenkeel uninstall --purge\n")
 		return nil
 	}
-	fmt.Fprintln(out, "nothing of evenkeel runs any more; delete the rest with: kubectl delete -k config/default")
+	fmt.Fprintln(out, "nothing of evenkeel runs any more; delete the rest with: kubectl delete -f install.yaml")
 	return nil
 }

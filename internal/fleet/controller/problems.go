@@ -68,12 +68,12 @@ func advise(what string, err error) error {
 	case err == nil:
 		return nil
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("the API server does not serve %s: kubectl apply -k config/default (%w)", what, err)
+		return fmt.Errorf("the API server does not serve %s: kubectl apply -f install.yaml (%w)", what, err)
 	case unknownField(err):
 		_, which, _ := strings.Cut(err.Error(), fieldUnknown) // the rest is the whole object
-		return fmt.Errorf("cannot %s: the API server's CRD is older than this controller: kubectl apply -k config/default (%s%s)", what, fieldUnknown, policy.Cut(which, 200))
+		return fmt.Errorf("cannot %s: the API server's CRD is older than this controller: kubectl apply -f install.yaml (%s%s)", what, fieldUnknown, policy.Cut(which, 200))
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("the controller lacks permission: %s: kubectl apply -k config/default grants it (%w)", what, err)
+		return fmt.Errorf("the controller lacks permission: %s: kubectl apply -f install.yaml grants it (%w)", what, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }

@@ -44,7 +44,7 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 	c := start(t, own())
 	ready := func() error { return c.ready(nil) }
 	eventually(t, func() error {
-		return says(ready(), "lacks permission: nodeconfigrollouts.evenkeel.dev/v1alpha1: kubectl apply -k config/default", "system:serviceaccount:evenkeel-system:evenkeel-controller")
+		return says(ready(), "lacks permission: nodeconfigrollouts.evenkeel.dev/v1alpha1: kubectl apply -f install.yaml", "system:serviceaccount:evenkeel-system:evenkeel-controller")
 	})
 	rights := t.TempDir()
 	for _, file := range []string{"api/namespace.yaml", "controller/rbac.yaml"} {
@@ -60,7 +60,7 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, func() error {
-		return says(ready(), "the API server does not serve nodeconfigrollouts.evenkeel.dev/v1alpha1: kubectl apply -k config/default")
+		return says(ready(), "the API server does not serve nodeconfigrollouts.evenkeel.dev/v1alpha1: kubectl apply -f install.yaml")
 	})
 	if err := bare.Apply(t.Context(), "../../../config/api"); err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 		defer undo()
 		roll(t, "lacks")
 		eventually(t, func() error {
-			return says(ready(), "rollout lacks: cannot patch nodeconfigrollouts.evenkeel.dev/v1alpha1 status", "older than this controller: kubectl apply -k config/default", `unknown field "status.attempt"`)
+			return says(ready(), "rollout lacks: cannot patch nodeconfigrollouts.evenkeel.dev/v1alpha1 status", "older than this controller: kubectl apply -f install.yaml", `unknown field "status.attempt"`)
 		})
 		if nc := nodeConfig(t, "e1"); nc.Spec.ConfigSource != nil {
 			t.Errorf("something was assigned that is not on record: %+v", nc.Spec)
@@ -89,7 +89,7 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 		if nc := nodeConfig(t, "e1"); nc.Spec.ConfigSource != nil {
 			t.Errorf("half of an assignment was made: %+v", nc.Spec)
 		}
-		eventually(t, func() error { return told(t, "lacks", "older than this controller: kubectl apply -k config/default") })
+		eventually(t, func() error { return told(t, "lacks", "older than this controller: kubectl apply -f install.yaml") })
 	})
 	t.Run("a right that is taken away", func(t *testing.T) {
 		addNodes(t, "pool=lacks", "e2")
@@ -105,7 +105,7 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 		})
 		edit(t, "lacks", use(7))
 		eventually(t, func() error {
-			return says(ready(), "lacks permission: patch nodeconfigs.evenkeel.dev/v1alpha1: kubectl apply -k config/default")
+			return says(ready(), "lacks permission: patch nodeconfigs.evenkeel.dev/v1alpha1: kubectl apply -f install.yaml")
 		})
 		if err := bare.Apply(t.Context(), rights); err != nil {
 			t.Fatal(err)

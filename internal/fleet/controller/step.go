@@ -239,7 +239,7 @@ func (c *Controller) removeUnknown(st *v1alpha1.NodeConfigRolloutStatus, err err
 	if st.Requests != nil && strings.Contains(err.Error(), `"status.requests"`) {
 		st.Requests, removed = nil, true
 		if !c.noRequestsField.Swap(true) {
-			c.log.Warn("the status of rollouts does not say who asked for what: the CRD of NodeConfigRollouts is older than this controller; run kubectl apply -k config/default, then restart the controller")
+			c.log.Warn("the status of rollouts does not say who asked for what: the CRD of NodeConfigRollouts is older than this controller; run kubectl apply -f install.yaml, then restart the controller")
 		}
 	}
 	if st.Controller != nil && strings.Contains(err.Error(), `"status.controller.`) {
@@ -249,7 +249,7 @@ func (c *Controller) removeUnknown(st *v1alpha1.NodeConfigRolloutStatus, err err
 	if st.Controller != nil && strings.Contains(err.Error(), `"status.controller"`) {
 		st.Controller, removed = nil, true
 		if !c.noSettingsField.Swap(true) {
-			c.log.Warn("the status of rollouts does not contain this controller's times and namespace, so kubectl evenkeel and the dashboard use the defaults: the CRD of NodeConfigRollouts is older than this controller; run kubectl apply -k config/default, then restart the controller")
+			c.log.Warn("the status of rollouts does not contain this controller's times and namespace, so kubectl evenkeel and the dashboard use the defaults: the CRD of NodeConfigRollouts is older than this controller; run kubectl apply -f install.yaml, then restart the controller")
 		}
 	}
 	return removed

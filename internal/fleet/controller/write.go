@@ -77,7 +77,7 @@ func (c *Controller) moveNode(ctx context.Context, planned *rollout.Node, m roll
 	case unknownField(err) && strings.Contains(err.Error(), "rolloutRef.term"): // an older CRD: the next plan writes without the term
 		c.metrics.wrote("nodeconfig", "error")
 		if !c.noTermField.Swap(true) {
-			c.log.Warn("assignments do not contain the leader's term: the CRD of NodeConfigs is older than this controller; run kubectl apply -k config/default, then restart the controller")
+			c.log.Warn("assignments do not contain the leader's term: the CRD of NodeConfigs is older than this controller; run kubectl apply -f install.yaml, then restart the controller")
 		}
 		return fmt.Errorf("write the spec of NodeConfig %s without a term: %w", name, errConflict)
 	case apierrors.IsForbidden(err), unknownField(err):

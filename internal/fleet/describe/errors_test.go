@@ -27,7 +27,7 @@ func TestErrorsAreExtendedWithAdvice(t *testing.T) {
 		next   string // what WithAdvice adds; empty: nothing
 		passes bool
 	}{
-		{"no CRD", &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "evenkeel.dev", Kind: "NodeConfigRollout"}}, "kubectl apply -k config/default", false},
+		{"no CRD", &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "evenkeel.dev", Kind: "NodeConfigRollout"}}, "kubectl apply -f install.yaml", false},
 		{"not logged in", apierrors.NewUnauthorized("who are you"), "log in again", false},
 		{"forbidden", apierrors.NewForbidden(rollouts, "workers", errors.New("no")), "ask an administrator for this permission", false},
 		{"an older CRD", apierrors.NewBadRequest(`strict decoding error: unknown field "spec.x"`), "CRDs are older", false},

@@ -185,13 +185,13 @@ func installation(f *Facts) []Finding {
 		switch {
 		case known && !set.Found:
 			wrong := fmt.Sprintf("is labelled %s=%s, but %s does not exist", v1alpha1.LabelAgent, label, set.Object)
-			const do = "kubectl apply -k config/installer, then "
+			const do = applyAll + ", then "
 			out = append(out, one(f, Warning, wrong, do+command, waits)...)
 			out = append(out, one(f, Note, wrong+": the node gets no upgrades", do+command, func(n *Node) bool { return labelled(n) && !waits(n) })...)
 			continue
 		case known && set.Version != "" && f.Lease.Alive && f.Lease.Version != "" && set.Version != f.Lease.Version:
 			out = append(out, Finding{Severity: Note, Object: set.Object, Wrong: fmt.Sprintf("its image is %s, the controller is %s", set.Version, f.Lease.Version),
-				Do: applyAll + " and -k config/installer of one version, then kubectl evenkeel install"})
+				Do: applyAll + " of one version, then kubectl evenkeel install"})
 		}
 		out = append(out, one(f, Warning, fmt.Sprintf("%s began more than %d minutes ago and has not finished", command, int(installTimeout.Minutes())),
 			command+" resumes it and prints what it waits for", func(n *Node) bool { return waits(n) && f.Now.Sub(n.LabelSince) > installTimeout })...)

@@ -128,7 +128,7 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			"error api: CustomResourceDefinition nodeconfigpreflights.evenkeel.dev: is missing: the API server does not support the objects that this build reads and writes -> kubectl apply -k config/api",
 			"error api: CustomResourceDefinition nodeconfigrollouts.evenkeel.dev: is missing: the API server does not support the objects that this build reads and writes -> kubectl apply -k config/api",
 			"error api: CustomResourceDefinition nodeconfigs.evenkeel.dev: is missing: the API server does not support the objects that this build reads and writes -> kubectl apply -k config/api",
-			"note controller: Lease evenkeel-system/evenkeel-controller: is missing: no controller runs, and no rollout needs one -> kubectl apply -k config/default if you want rollouts; if it is already applied: kubectl -n evenkeel-system get pods; kubectl -n evenkeel-system logs deployment/evenkeel-controller",
+			"note controller: Lease evenkeel-system/evenkeel-controller: is missing: no controller runs, and no rollout needs one -> kubectl apply -f install.yaml if you want rollouts; if it is already applied: kubectl -n evenkeel-system get pods; kubectl -n evenkeel-system logs deployment/evenkeel-controller",
 		}},
 		{"a CRD that does not serve the version", func(f *Facts) {
 			set(part(f, "CustomResourceDefinition", "nodeconfigs.evenkeel.dev").Got, []any{map[string]any{"name": "v1alpha1", "served": false}}, "spec", "versions")
@@ -158,9 +158,9 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		{"people's roles are people's", func(f *Facts) { part(f, "ClusterRole", "evenkeel-view").Got = nil },
 			[]string{"note api: ClusterRole evenkeel-view: is missing: it cannot be bound to users -> kubectl apply -k config/api"}},
 		{"a controller without a right", func(f *Facts) { part(f, "ClusterRoleBinding", "evenkeel-controller").Got = nil },
-			[]string{"error controller-rights: ClusterRoleBinding evenkeel-controller: is missing: the controller lacks a permission that it needs -> kubectl apply -k config/default"}},
+			[]string{"error controller-rights: ClusterRoleBinding evenkeel-controller: is missing: the controller lacks a permission that it needs -> kubectl apply -f install.yaml"}},
 		{"a flow schema", func(f *Facts) { part(f, "FlowSchema", "evenkeel-controller").Got = nil },
-			[]string{"warning controller-rights: FlowSchema evenkeel-controller: is missing: under load, the API server does not prioritize the controller's requests -> kubectl apply -k config/default"}},
+			[]string{"warning controller-rights: FlowSchema evenkeel-controller: is missing: under load, the API server does not prioritize the controller's requests -> kubectl apply -f install.yaml"}},
 		{"rollouts, and nobody who has ever rolled out", func(f *Facts) {
 			f.Lease, f.Rollouts = Lease{}, []v1alpha1.NodeConfigRollout{rollout("workers", "", "")}
 		}, []string{"error controller: Lease evenkeel-system/evenkeel-controller: is missing: no controller has ever been leader, or it runs with --leader-elect=false; without a controller, rollouts neither proceed nor stop on failures -> " + logs}},
@@ -216,13 +216,13 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			f.Installers = map[string]Installer{"install": {Object: "DaemonSet evenkeel-install/evenkeel-installer"}}
 			f.Nodes = []Node{bare("a", "install", time.Hour), fine("b", labelled("install", time.Hour))}
 		}, []string{
-			"warning install: node a: is labelled evenkeel.dev/agent=install, but DaemonSet evenkeel-install/evenkeel-installer does not exist -> kubectl apply -k config/installer, then kubectl evenkeel install",
-			"note install: node b: is labelled evenkeel.dev/agent=install, but DaemonSet evenkeel-install/evenkeel-installer does not exist: the node gets no upgrades -> kubectl apply -k config/installer, then kubectl evenkeel install",
+			"warning install: node a: is labelled evenkeel.dev/agent=install, but DaemonSet evenkeel-install/evenkeel-installer does not exist -> kubectl apply -f install.yaml, then kubectl evenkeel install",
+			"note install: node b: is labelled evenkeel.dev/agent=install, but DaemonSet evenkeel-install/evenkeel-installer does not exist: the node gets no upgrades -> kubectl apply -f install.yaml, then kubectl evenkeel install",
 		}},
 		{"an installer of another version than the controller", func(f *Facts) {
 			f.Installers = map[string]Installer{"install": installers("v0.0.9")["install"]}
 			f.Nodes = []Node{fine("b", labelled("install", time.Hour))}
-		}, []string{"note install: DaemonSet evenkeel-install/evenkeel-installer: its image is v0.0.9, the controller is v0.1.0 -> kubectl apply -k config/default and -k config/installer of one version, then kubectl evenkeel install"}},
+		}, []string{"note install: DaemonSet evenkeel-install/evenkeel-installer: its image is v0.0.9, the controller is v0.1.0 -> kubectl apply -f install.yaml of one version, then kubectl evenkeel install"}},
 		{"an installer that may not be read", nodes(fine("b", labelled("install", time.Hour))), nil},
 		{"a node that is gone is nobody's to mend", nodes(
 			fine("a", gone, condition("False", "CrashLooped", "x", 0)), fine("b", gone, condition("False", "NeedsDrain", "x", 0)), fine("c", gone, condition("Unknown", "SyncFailed", "x", time.Hour)),
@@ -328,7 +328,7 @@ func TestEveryCheckSaysWhy(t *testing.T) {
 // What `kubectl apply -k` sends is what kustomize writes, which folds the lines of expressions anew.
 func TestWhatKustomizeMakesOfTheManifestsIsWhatIsExpected(t *testing.T) {
 	made := map[string]*unstructured.Unstructured{}
-	out, err := exec.CommandContext(t.Context(), "../../../bin/tools/kubectl", "kustomize", "../../../config/default").Output()
+	out, err := exec.CommandContext(t.Context(), "../../../bin/tools/kubectl", "kustomize", "../../../config/base").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 
 const (
 	applyAPI = "kubectl apply -k config/api"
-	applyAll = "kubectl apply -k config/default"
+	applyAll = "kubectl apply -f install.yaml"
 )
 
 // nameOf returns the kind and the name of an object.

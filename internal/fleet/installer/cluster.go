@@ -16,7 +16,7 @@ import (
 )
 
 // ErrApplyFirst means that objects of evenkeel's manifests are missing in the cluster.
-var ErrApplyFirst = errors.New("apply evenkeel's manifests first: kubectl apply -k config/default")
+var ErrApplyFirst = errors.New("apply evenkeel's manifests first: kubectl apply -f install.yaml")
 
 // DesiredOf reads the operation's DaemonSet. It waits some seconds until kube-controller-manager has observed it.
 func DesiredOf(ctx context.Context, c client.Client, m Operation) (Desired, error) {

@@ -114,7 +114,7 @@ func TestWithAnOlderCRDARequestIsWrittenWithoutNameAndReason(t *testing.T) {
 					Message: `NodeConfigRollout in version "v1alpha1" cannot be handled: strict decoding error: unknown field "spec.` + tt.field + `"`}}
 			})
 			words, err := Edit(t.Context(), c, "workers", tt.change(By{"ann", "a storm"}))
-			if err != nil || !strings.HasSuffix(words, "; the reason was not stored, because the cluster's CRDs are older than this command: kubectl apply -k config/default") {
+			if err != nil || !strings.HasSuffix(words, "; the reason was not stored, because the cluster's CRDs are older than this command: kubectl apply -f install.yaml") {
 				t.Errorf("got %q, error %v", words, err)
 			}
 			if tries != 2 {

@@ -118,7 +118,7 @@ func Edit(ctx context.Context, c client.Client, name string, change Change) (str
 		_, err = Patch(ctx, c, r, edited)
 		if lacksBy(err) {
 			if withoutBy(&edited.Spec) {
-				words += "; the reason was not stored, because the cluster's CRDs are older than this command: kubectl apply -k config/default"
+				words += "; the reason was not stored, because the cluster's CRDs are older than this command: kubectl apply -f install.yaml"
 			}
 			_, err = Patch(ctx, c, r, edited)
 		}

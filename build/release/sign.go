@@ -1,0 +1,78 @@
+package main
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// readKey reads the private key for the signatures.
+func readKey(path string) (*ecdsa.PrivateKey, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("the key for the signatures: %w", err)
+	}
+	unsuitable := func(why string) error {
+		return fmt.Errorf("the key for the signatures, %s, %s: want an unencrypted ECDSA P-256 key in PEM, PRIVATE KEY or EC PRIVATE KEY", path, why)
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, unsuitable("is not PEM")
+	}
+	var key any
+	switch block.Type {
+	case "PRIVATE KEY":
+		key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
+	case "EC PRIVATE KEY":
+		key, err = x509.ParseECPrivateKey(block.Bytes)
+	default:
+		return nil, unsuitable("starts with " + block.Type)
+	}
+	if err != nil {
+		return nil, unsuitable("cannot be read (" + err.Error() + ")")
+	}
+	private, ok := key.(*ecdsa.PrivateKey)
+	if !ok || private.Curve != elliptic.P256() {
+		return nil, unsuitable("is of another kind")
+	}
+	return private, nil
+}
+
+// sign writes FILE.sig for every file of the release, in the format of cosign sign-blob, and the public key. The signatures are
+// deterministic (RFC 6979).
+func (r *release) sign() error {
+	if r.key == nil {
+		fmt.Println("the release has no signatures: set COSIGN_KEY to sign it")
+		return nil
+	}
+	files, err := os.ReadDir(r.out)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(filepath.Join(r.out, file.Name()))
+		if err != nil {
+			return err
+		}
+		digest := sha256.Sum256(data)
+		signature, err := r.key.Sign(nil, digest[:], crypto.SHA256)
+		if err != nil {
+			return err
+		}
+		if err := r.write(file.Name()+".sig", []byte(base64.StdEncoding.EncodeToString(signature)), 0o644); err != nil {
+			return err
+		}
+	}
+	public, err := x509.MarshalPKIXPublicKey(r.key.Public())
+	if err != nil {
+		return err
+	}
+	return r.write("cosign.pub", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}), 0o644)
+}

@@ -1,0 +1,233 @@
+package release
+
+import (
+	"archive/tar"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const goarch = runtime.GOARCH
+
+// isSignature reports whether a file is there only in a signed release.
+func isSignature(name string) bool { return strings.HasSuffix(name, ".sig") || name == "cosign.pub" }
+
+func digest(data string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(data))) }
+
+func TestManifestsNameTheImagesOfTheReleaseByDigest(t *testing.T) {
+	all := files(t, made)
+	image := func(name string) string {
+		archive := tar.NewReader(strings.NewReader(all["evenkeel-"+name+"-"+version+"-"+goarch+".tar"]))
+		blobs := map[string]string{}
+		for h, err := archive.Next(); err == nil; h, err = archive.Next() {
+			data, err := io.ReadAll(archive)
+			if err != nil {
+				t.Fatal(err)
+			}
+			blobs[h.Name] = string(data)
+		}
+		var index struct{ Manifests []struct{ Digest string } }
+		if err := json.Unmarshal([]byte(blobs["index.json"]), &index); err != nil || len(index.Manifests) != 1 {
+			t.Fatalf("%s: %v, %+v", name, err, index)
+		}
+		sum := digest(blobs["blobs/"+strings.Replace(index.Manifests[0].Digest, ":", "/", 1)])
+		return "evenkeel.dev/" + name + ":" + version + "@sha256:" + sum
+	}
+	agent, controller := "image: "+image("agent"), "image: "+image("controller")
+	for name, want := range map[string][]string{
+		"install.yaml": {
+			"# evenkeel " + version + ", config/base: kubectl apply -f install.yaml\n", agent, controller, "kind: Namespace\n", "kind: CustomResourceDefinition\n", "kind: ClusterRoleBinding\n",
+			"kind: ValidatingAdmissionPolicy\n", "kind: PodDisruptionBudget\n", "name: evenkeel-controller\n", "name: evenkeel-installer\n", "name: evenkeel-uninstaller\n",
+		},
+		"evenkeel-controller-" + version + ".yaml":  {controller},
+		"evenkeel-installer-" + version + ".yaml":   {agent},
+		"evenkeel-self-hosted-" + version + ".yaml": {", config/self-hosted: kubectl apply -f evenkeel-self-hosted-" + version + ".yaml\n", "image: evenkeel.dev/kubelet:v1."}, // which has the kubelet's version
+	} {
+		for _, words := range want {
+			if !strings.Contains(all[name], words) {
+				t.Errorf("%s has no %q", name, words)
+			}
+		}
+	}
+	for _, line := range regexp.MustCompile(`(?m)^\s*(- )?image: .*$`).FindAllString(all["install.yaml"], -1) {
+		if line = strings.TrimLeft(line, " -"); line != agent && line != controller {
+			t.Errorf("install.yaml has %s", line)
+		}
+	}
+	for name := range all {
+		if strings.Contains(name, "-default-") || strings.Contains(name, "-base-") {
+			t.Errorf("there is %s beside install.yaml", name)
+		}
+	}
+}
+
+func TestTheProvenanceHasAllFiles(t *testing.T) {
+	all := files(t, made)
+	provenance := "evenkeel-" + version + ".provenance.json"
+	type resource struct {
+		Name, URI string
+		Digest    map[string]string
+	}
+	var statement struct {
+		Type          string `json:"_type"`
+		Subject       []resource
+		PredicateType string
+		Predicate     struct {
+			BuildDefinition struct {
+				BuildType                              string
+				ExternalParameters, InternalParameters map[string]string
+				ResolvedDependencies                   []resource
+			}
+			RunDetails struct{ Builder struct{ ID string } }
+		}
+	}
+	if err := json.Unmarshal([]byte(all[provenance]), &statement); err != nil {
+		t.Fatal(err)
+	}
+	var want []resource
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if !isSignature(name) && name != provenance && name != "SHA256SUMS" { // which is made of it
+			want = append(want, resource{Name: name, Digest: map[string]string{"sha256": digest(all[name])}})
+		}
+	}
+	if diff := cmp.Diff(want, statement.Subject); diff != "" {
+		t.Error(diff)
+	}
+	const repository = "https://github.com/evenkeel/evenkeel"
+	build := statement.Predicate.BuildDefinition
+	if statement.Type != "https://in-toto.io/Statement/v1" || statement.PredicateType != "https://slsa.dev/provenance/v1" ||
+		!strings.HasPrefix(build.BuildType, repository) || !strings.HasPrefix(statement.Predicate.RunDetails.Builder.ID, repository) {
+		t.Errorf("the types are %s", all[provenance][strings.Index(all[provenance], `"predicateType"`):])
+	}
+	parameters := map[string]string{"version": version, "registry": "evenkeel.dev", "downloads": repository + "/releases/download/" + version}
+	if diff := cmp.Diff(parameters, build.ExternalParameters); diff != "" {
+		t.Error(diff)
+	}
+	if build.InternalParameters["go"] != runtime.Version() {
+		t.Errorf("it was built with %v", build.InternalParameters)
+	}
+	source := []resource{{URI: "git+" + repository + "@" + commit, Digest: map[string]string{"gitCommit": commit}}}
+	if diff := cmp.Diff(source, build.ResolvedDependencies); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestEveryFileHasASignatureThatCosignAccepts(t *testing.T) {
+	all := files(t, made)
+	block, rest := pem.Decode([]byte(all["cosign.pub"]))
+	if block == nil || block.Type != "PUBLIC KEY" || len(rest) != 0 {
+		t.Fatalf("cosign.pub is %s", all["cosign.pub"])
+	}
+	public, err := x509.ParsePKIXPublicKey(block.Bytes)
+	if err != nil || !key.PublicKey.Equal(public) {
+		t.Fatalf("cosign.pub is of another key, %v", err)
+	}
+	openssl, err := exec.LookPath("openssl")
+	if err != nil {
+		t.Log("openssl does not check the signatures: ", err)
+	}
+	for name, data := range all {
+		if isSignature(name) {
+			continue
+		}
+		signature, err := base64.StdEncoding.DecodeString(all[name+".sig"])
+		sum := sha256.Sum256([]byte(data))
+		if err != nil || !ecdsa.VerifyASN1(&key.PublicKey, sum[:], signature) {
+			t.Errorf("the signature of %s is %q, %v", name, all[name+".sig"], err)
+		}
+		if openssl == "" {
+			continue
+		}
+		cmd := exec.Command("bash", "-c", `"$1" dgst -sha256 -verify cosign.pub -signature <(base64 -d "$0.sig") "$0"`, name, openssl)
+		cmd.Dir = made
+		if said, err := cmd.CombinedOutput(); err != nil || string(said) != "Verified OK\n" {
+			t.Errorf("openssl says of %s: %v, %s", name, err, said)
+		}
+	}
+}
+
+func TestTheSameKeyMakesTheSameSignatures(t *testing.T) {
+	der, err := x509.MarshalECPrivateKey(key) // the other format
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	says(t, "bash", "-ec", prepareSource, dir, filepath.Join(made, "../.."), "", made)
+	if err := os.WriteFile(filepath.Join(dir, "cosign.key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	said, err := makeRelease(t, dir, "-version="+version, "-programs="+filepath.Join(made, "../../bin/programs"), "-out=out", "-time=1700000000", "-key=cosign.key")
+	if err != nil || said != "" {
+		t.Fatalf("%v: %s", err, said)
+	}
+	first, second, same := files(t, made), files(t, filepath.Join(dir, "out")), 0
+	for name := range second {
+		if isSignature(name) || first[name] != second[name] {
+			continue
+		}
+		if same++; first[name+".sig"] != second[name+".sig"] {
+			t.Errorf("the signatures of %s are %s and %s", name, first[name+".sig"], second[name+".sig"])
+		}
+	}
+	if same < 20 || first["cosign.pub"] != second["cosign.pub"] {
+		t.Errorf("%d files are the same; the public keys are %s and %s", same, first["cosign.pub"], second["cosign.pub"])
+	}
+}
+
+func TestAnUnsuitableKeyIsRefusedBeforeTheBuild(t *testing.T) {
+	pkcs8 := func(private any, err error) []byte {
+		der, marshalErr := x509.MarshalPKCS8PrivateKey(private)
+		if err := errors.Join(err, marshalErr); err != nil {
+			t.Fatal(err)
+		}
+		return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	}
+	_, edwards, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, want string
+		key        []byte
+	}{
+		{"no file", "the key for the signatures: open key: no such file or directory", nil},
+		{"no PEM", "the key for the signatures, key, is not PEM: want an unencrypted ECDSA P-256 key in PEM", []byte("secret")},
+		{"a key of cosign", "the key for the signatures, key, starts with ENCRYPTED SIGSTORE PRIVATE KEY: want", pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED SIGSTORE PRIVATE KEY"})},
+		{"no key in PKCS 8", "the key for the signatures, key, cannot be read (", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")})},
+		{"no key in SEC 1", "the key for the signatures, key, cannot be read (", pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: []byte("x")})},
+		{"another curve", "the key for the signatures, key, is of another kind: want", pkcs8(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))},
+		{"another kind", "the key for the signatures, key, is of another kind: want", pkcs8(edwards, nil)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if tt.key != nil {
+				if err := os.WriteFile(filepath.Join(dir, "key"), tt.key, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if said, err := makeRelease(t, dir, "-check", "-version="+version, "-time=1", "-key=key"); err == nil || !strings.Contains(said, tt.want) {
+				t.Errorf("%v, %s, want %s", err, said, tt.want)
+			}
+		})
+	}
+}
