@@ -48,8 +48,8 @@ func newMeters(registry prometheus.Registerer, version, commit string, others ..
 			Buckets: prometheus.ExponentialBuckets(0.005, 2.5, 9),
 		}, []string{"server"}),
 		released: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "evenkeel_startup_taints_removed_total", Help: "Startup taints that were removed from Nodes, by reason.",
-		}, []string{"reason"}),
+			Name: "evenkeel_startup_taints_removed_total", Help: "Startup taints that were removed from Nodes, by cause.",
+		}, []string{"cause"}),
 		plan: histogram("evenkeel_controller_plan_duration_seconds", "How long planning one rollout took."),
 		pass: histogram("evenkeel_controller_pass_duration_seconds", "How long one step of a rollout took, writes included."),
 	}
