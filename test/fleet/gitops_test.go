@@ -91,7 +91,9 @@ func (s *scenario) health(kind, name string) (kstatus, argo string) {
 	s.do(err)
 	judge := exec.CommandContext(s.t.Context(), filepath.Join(root, "bin/tools/object-health"), filepath.Join(root, "config/gitops/argocd/health.lua"))
 	judge.Stdin = bytes.NewReader(data)
-	var said struct{ Kstatus, Argo struct{ Status, Message string } }
+	var said struct {
+		Kstatus, Argo struct{ Status, Message string }
+	}
 	out, err := judge.CombinedOutput()
 	if err == nil {
 		err = json.Unmarshal(out, &said)
