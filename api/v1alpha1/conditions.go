@@ -4,6 +4,11 @@ package v1alpha1
 // in NodeConfig.status and on the Node.
 const ConditionConfigOK = "ConfigOK"
 
+// ConditionNodeConfigured is the type of a condition of the Node, for other tools. It is True only if a rollout or a person
+// assigned a configuration and the node runs it, and Unknown if none is assigned; ConfigOK is also True for the local
+// configuration. Its message ends with the generation of the NodeConfig that it is about.
+const ConditionNodeConfigured = "evenkeel.dev/Configured"
+
 // ConditionKubeletLimited is the type of a condition in NodeConfig.status. It is True if the agent supports the node's
 // kubelet only in part, and absent otherwise. Its reason is the first limit, such as ComparedByText, and its message lists
 // all limits.

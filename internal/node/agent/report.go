@@ -75,7 +75,8 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 	if a.p.Reporter != nil {
 		a.p.Reporter.Report(source.Report{
 			NodeConfigUID: a.assignment.answer.NodeConfigUID, Status: status, KubeletStart: a.kubelet.started,
-			Condition: source.NodeCondition{Status: metav1.ConditionStatus(st.Condition.Status), Reason: st.Condition.Cause, Message: st.Condition.Message},
+			Condition:  source.NodeCondition{Status: metav1.ConditionStatus(st.Condition.Status), Reason: st.Condition.Cause, Message: st.Condition.Message},
+			Configured: configured(st, status.ObservedGeneration),
 		})
 	}
 	a.o.Metrics.status(st, status, a.object)

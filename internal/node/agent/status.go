@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
@@ -85,6 +87,18 @@ func readiness(st trial.Status, generation int64) []metav1.Condition {
 		return []metav1.Condition{ready}
 	}
 	return []metav1.Condition{ready, other}
+}
+
+// configured returns the condition evenkeel.dev/Configured of the Node, which says whether an assigned configuration runs.
+func configured(st trial.Status, generation int64) source.NodeCondition {
+	c := source.NodeCondition{Status: metav1.ConditionStatus(st.Condition.Status), Reason: st.Condition.Reason, Message: st.Condition.Cause}
+	if st.Assigned == nil {
+		c = source.NodeCondition{Status: metav1.ConditionUnknown, Reason: "NothingAssigned", Message: "no configuration is assigned"}
+	}
+	if generation > 0 {
+		c.Message += fmt.Sprintf(" (NodeConfig generation %d)", generation)
+	}
+	return c
 }
 
 func lastKnownGood(r trial.AdoptedConfig) *v1alpha1.LastKnownGoodConfig {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
@@ -90,6 +91,29 @@ func TestReadinessFollowsConfigOKAndTheTrial(t *testing.T) {
 		}
 		if is := strings.Join(got, ", "); is != tt.want {
 			t.Errorf("ConfigOK %s, on trial %t: %s, want %s", tt.ok, tt.trial, is, tt.want)
+		}
+	}
+}
+
+func TestTheNodeIsConfiguredOnlyWithAnAssignedConfiguration(t *testing.T) {
+	for _, tt := range []struct {
+		ok         string
+		assigned   bool
+		generation int64
+		want       source.NodeCondition
+	}{
+		{"True", false, 1, source.NodeCondition{Status: "Unknown", Reason: "NothingAssigned", Message: "no configuration is assigned (NodeConfig generation 1)"}},
+		{"False", false, 0, source.NodeCondition{Status: "Unknown", Reason: "NothingAssigned", Message: "no configuration is assigned"}},
+		{"True", true, 7, source.NodeCondition{Status: "True", Reason: "why", Message: "cause (NodeConfig generation 7)"}},
+		{"False", true, 7, source.NodeCondition{Status: "False", Reason: "why", Message: "cause (NodeConfig generation 7)"}},
+		{"Unknown", true, 0, source.NodeCondition{Status: "Unknown", Reason: "why", Message: "cause"}},
+	} {
+		st := trial.Status{Condition: trial.Condition{Status: tt.ok, Reason: "why", Cause: "cause"}}
+		if tt.assigned {
+			st.Assigned = &trial.Config{Revision: "a"}
+		}
+		if got := configured(st, tt.generation); got != tt.want {
+			t.Errorf("ConfigOK %s, assigned %t: %+v, want %+v", tt.ok, tt.assigned, got, tt.want)
 		}
 	}
 }

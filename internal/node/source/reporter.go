@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,11 +30,14 @@ type Report struct {
 	// Condition is ConfigOK of the Node; not written if its status is empty. Its lastTransitionTime moves with any
 	// change, as the proposal says.
 	Condition NodeCondition
-	// KubeletStart is the last start of the kubelet, written as the lastHeartbeatTime of the condition.
+	// Configured is the condition evenkeel.dev/Configured of the Node, written together with ConfigOK; not written if its
+	// status is empty. Its lastTransitionTime moves with its status.
+	Configured NodeCondition
+	// KubeletStart is the last start of the kubelet, written as the lastHeartbeatTime of the conditions.
 	KubeletStart time.Time
 }
 
-// NodeCondition is the condition ConfigOK of the Node.
+// NodeCondition is a condition of the Node.
 type NodeCondition struct {
 	Status  metav1.ConditionStatus
 	Reason  string
@@ -184,7 +186,7 @@ func (w *writer) run(ctx context.Context) {
 
 // equal reports whether two reports are equal, except for the progress of a trial.
 func (r Report) equal(other Report) bool {
-	return r.NodeConfigUID == other.NodeConfigUID && r.Condition == other.Condition && r.KubeletStart.Equal(other.KubeletStart) &&
+	return r.NodeConfigUID == other.NodeConfigUID && r.Condition == other.Condition && r.Configured == other.Configured && r.KubeletStart.Equal(other.KubeletStart) &&
 		equalStatus(r.Status, other.Status)
 }
 
@@ -289,12 +291,12 @@ func progressed(now, written *v1alpha1.Trial) bool {
 			now.HealthySeconds*10/now.DurationSeconds > written.HealthySeconds*10/now.DurationSeconds)
 }
 
-// conditionWriter writes the condition of the Node. Only one goroutine uses it.
+// conditionWriter writes the conditions of the Node. Only one goroutine uses it.
 type conditionWriter struct {
 	client  *Client
 	node    string
 	known   bool
-	written nodeCondition
+	written map[string]nodeCondition // by type
 	now     func() time.Time
 }
 
@@ -308,30 +310,48 @@ func (w *conditionWriter) write(ctx context.Context, r Report) error {
 		if _, err := w.client.do(ctx, request{verb: "GET", gv: coreV1, resource: "nodes", name: w.node}, n); err != nil {
 			return fmt.Errorf("read Node %s: %w", w.node, err)
 		}
-		w.written = nodeCondition{}
-		if i := slices.IndexFunc(n.Status.Conditions, func(c nodeCondition) bool { return c.Type == v1alpha1.ConditionConfigOK }); i >= 0 {
-			w.written = n.Status.Conditions[i]
+		w.written = map[string]nodeCondition{}
+		for _, c := range n.Status.Conditions {
+			w.written[c.Type] = c
 		}
 		w.known = true
 	}
-	c := nodeCondition{
-		Type: v1alpha1.ConditionConfigOK, Status: string(r.Condition.Status), Reason: r.Condition.Reason, Message: r.Condition.Message,
-		LastHeartbeatTime: heartbeat, LastTransitionTime: w.written.LastTransitionTime,
+	ok, okChanged := w.next(v1alpha1.ConditionConfigOK, r.Condition, heartbeat)
+	if okChanged {
+		ok.LastTransitionTime = metav1.NewTime(w.now())
 	}
-	if c.Status != w.written.Status || c.Reason != w.written.Reason || c.Message != w.written.Message {
-		c.LastTransitionTime = metav1.NewTime(w.now())
-	} else if heartbeat.Equal(&w.written.LastHeartbeatTime) {
+	conditions, changed := []nodeCondition{ok}, okChanged || !heartbeat.Equal(new(w.written[ok.Type].LastHeartbeatTime))
+	if r.Configured.Status != "" {
+		c, differs := w.next(v1alpha1.ConditionNodeConfigured, r.Configured, heartbeat)
+		if c.Status != w.written[c.Type].Status {
+			c.LastTransitionTime = metav1.NewTime(w.now())
+		}
+		conditions, changed = append(conditions, c), changed || differs
+	}
+	if !changed {
 		return nil
 	}
-	patch := map[string]any{"status": map[string]any{"conditions": []nodeCondition{c}}}
+	patch := map[string]any{"status": map[string]any{"conditions": conditions}}
 	_, err := w.client.do(ctx, request{
 		verb: "PATCH", gv: coreV1, resource: "nodes", name: w.node, subresource: "status",
 		contentType: string(types.StrategicMergePatchType), body: patch,
 	}, nil)
 	if err != nil {
 		w.known = false
-		return fmt.Errorf("write condition %s of Node %s: %w", v1alpha1.ConditionConfigOK, w.node, err)
+		return fmt.Errorf("write the conditions of Node %s: %w", w.node, err)
 	}
-	w.written = c
+	for _, c := range conditions {
+		w.written[c.Type] = c
+	}
 	return nil
+}
+
+// next returns a condition with its last transition time, and whether it differs from what was written.
+func (w *conditionWriter) next(kind string, c NodeCondition, heartbeat metav1.Time) (next nodeCondition, differs bool) {
+	was := w.written[kind]
+	next = nodeCondition{
+		Type: kind, Status: string(c.Status), Reason: c.Reason, Message: c.Message,
+		LastHeartbeatTime: heartbeat, LastTransitionTime: was.LastTransitionTime,
+	}
+	return next, next.Status != was.Status || next.Reason != was.Reason || next.Message != was.Message
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,16 +44,20 @@ func awaitStatus(t *testing.T, node, words string) v1alpha1.NodeConfigStatus {
 
 func conditionOf(t *testing.T, name string) nodeCondition {
 	t.Helper()
+	return conditionOfType(t, name, v1alpha1.ConditionConfigOK)
+}
+
+func conditionOfType(t *testing.T, name, kind string) nodeCondition {
+	t.Helper()
 	n := &node{}
 	if _, err := admin.do(t.Context(), request{verb: "GET", gv: coreV1, resource: "nodes", name: name}, n); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range n.Status.Conditions {
-		if c.Type == "ConfigOK" {
-			return c
-		}
+	i := slices.IndexFunc(n.Status.Conditions, func(c nodeCondition) bool { return c.Type == kind })
+	if i < 0 {
+		return nodeCondition{}
 	}
-	return nodeCondition{}
+	return n.Status.Conditions[i]
 }
 
 func TestReportIsWrittenToNodeConfigAndNode(t *testing.T) {
@@ -72,6 +77,34 @@ func TestReportIsWrittenToNodeConfigAndNode(t *testing.T) {
 	}
 	if n := p.count("PATCH"); n != 2 {
 		t.Errorf("%d writes, want 2", n)
+	}
+}
+
+func TestBothConditionsOfTheNodeAreWrittenTogether(t *testing.T) {
+	node, p, r := reporting(t)
+	createNode(t, node)
+	report := Report{Condition: NodeCondition{"True", "r", "m"}, Configured: NodeCondition{"Unknown", "NothingAssigned", "a"}}
+	is := func(message string) nodeCondition {
+		return await(t, "the condition "+message, func() nodeCondition { return conditionOfType(t, node, v1alpha1.ConditionNodeConfigured) },
+			func(c nodeCondition) bool { return c.Message == message })
+	}
+	r.Report(report)
+	first := is("a")
+	if ok := conditionOf(t, node); first.Status != "Unknown" || first.Reason != "NothingAssigned" || ok.Message != "m" {
+		t.Errorf("%+v, %+v", first, ok)
+	}
+	report.Configured.Message = "b" // another generation
+	r.Report(report)
+	if c := is("b"); !c.LastTransitionTime.Equal(&first.LastTransitionTime) {
+		t.Errorf("the transition moved from %v to %v with a message", first.LastTransitionTime, c.LastTransitionTime)
+	}
+	report.Configured = NodeCondition{"True", "AllChecksPassed", "c"}
+	r.Report(report)
+	if c := is("c"); c.Status != "True" || c.LastTransitionTime.IsZero() {
+		t.Errorf("%+v", c)
+	}
+	if n := p.count("PATCH", "/nodes/"); n != 3 {
+		t.Errorf("%d writes, want 3", n)
 	}
 }
 
