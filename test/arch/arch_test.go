@@ -75,7 +75,7 @@ var forbidden = []struct {
 // not named imports none.
 var external = map[string]string{
 	"api/v1alpha1":              "k8s.io/apimachinery",
-	"cmd/evenkeel-agent":        "github.com/spf13/cobra github.com/spf13/pflag",
+	"cmd/evenkeel-agent":        "github.com/spf13/cobra github.com/spf13/pflag k8s.io/apimachinery",
 	"cmd/evenkeel-controller":   "github.com/go-logr/logr github.com/spf13/cobra github.com/spf13/pflag golang.org/x/crypto k8s.io/apimachinery k8s.io/client-go k8s.io/klog/v2 sigs.k8s.io/controller-runtime",
 	"cmd/evenkeel-hollow":       "github.com/spf13/cobra github.com/spf13/pflag k8s.io/apimachinery k8s.io/client-go k8s.io/klog/v2",
 	"cmd/kubectl-evenkeel":      "k8s.io/cli-runtime",
