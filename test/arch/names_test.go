@@ -25,7 +25,7 @@ var coincidences = map[string]string{
 	`internal/node/inspect/status.go: "Revoked"`:      "a heading",
 	`internal/fleet/installer/types.go: "Succeeded"`:  "how an operation of the installer ended",
 	`internal/fleet/dashboard/rollouts.go: "Invalid"`: "a heading",
-	`internal/node/source/nodewatch.go: "Ready"`:     "the condition of a Node and of a pod",
+	`internal/node/source/nodewatch.go: "Ready"`:      "the condition of a Node and of a pod",
 }
 
 // literal is a string literal in a file. If it is the value of a constant, constant and kind are the constant's name and type.
