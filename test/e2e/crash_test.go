@@ -99,12 +99,12 @@ func TestAnExitWithStatusZeroIsACrashToo(t *testing.T) {
 
 func TestAKubeletThatIsNeverHealthyRollsBack(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, "unhealthy", "--config-trial-duration=1s", "--health-timeout=3s")
+	n := newNode(t, "unhealthy", "--config-trial-duration=1s", "--health-timeout=10s") // a busy machine's kubelet takes some seconds
 	n.wrap(`runs 'maxPods: 123' && exec sleep 1000`)
 	n.up()
 	bad := n.configMap("bad", map[string]any{"maxPods": 123})
 	n.assign(bad)
-	w := rolledBack(bad, "NotHealthy", "(init)", "was not healthy for 3s")
+	w := rolledBack(bad, "NotHealthy", "(init)", "was not healthy for 10s")
 	n.is(w)
 	n.healthyWith(nil)
 	n.event("Warning", "ConfigRolledBack", w.cause)

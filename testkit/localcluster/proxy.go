@@ -51,6 +51,7 @@ func (p *Proxy) CloseConnections() { p.server.CloseClientConnections() }
 
 // Close stops the proxy and aborts its requests.
 func (p *Proxy) Close() {
+	_ = p.server.Listener.Close() // a client that connects again could hold Close up with a watch; Close closes it again
 	p.CloseConnections()
 	p.server.Close()
 }
