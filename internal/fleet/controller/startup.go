@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/evenkeel/evenkeel/internal/fleet/drain"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
@@ -140,14 +141,11 @@ var errNoStartupPermission = errors.New("the controller may not patch Nodes: gra
 func (c *Controller) checkStartupPermission(ctx context.Context) error {
 	now, r := c.fleet.now(), &c.startupRights
 	if r.checked.IsZero() || !now.Before(r.checked.Add(permissionInterval)) {
-		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "patch", Resource: "nodes"},
-		}}
-		answer, err := c.kubernetes.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		may, err := drain.May(ctx, c.kubernetes, authorizationv1.ResourceAttributes{Verb: "patch", Resource: "nodes"})
 		if err != nil {
-			return fmt.Errorf("ask whether this controller may patch nodes: %w", err)
+			return err
 		}
-		r.checked, r.may = now, answer.Status.Allowed
+		r.checked, r.may = now, may
 	}
 	if !r.may {
 		return errNoStartupPermission

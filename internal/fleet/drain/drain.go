@@ -169,16 +169,21 @@ func MayDrain(ctx context.Context, api kubernetes.Interface) (bool, error) {
 		{Verb: "list", Group: "policy", Resource: "poddisruptionbudgets"},
 		{Verb: "patch", Resource: "nodes"},
 	} {
-		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &need}}
-		answer, err := api.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-		if err != nil {
-			return false, fmt.Errorf("ask whether this controller may %s %s: %w", need.Verb, need.Resource, err)
-		}
-		if !answer.Status.Allowed {
-			return false, nil
+		if may, err := May(ctx, api, need); err != nil || !may {
+			return false, err
 		}
 	}
 	return true, nil
+}
+
+// May reports whether a client may do something.
+func May(ctx context.Context, api kubernetes.Interface, what authorizationv1.ResourceAttributes) (bool, error) {
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &what}}
+	answer, err := api.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("ask whether this controller may %s %s: %w", what.Verb, what.Resource, err)
+	}
+	return answer.Status.Allowed, nil
 }
 
 // attempts is how often a taint is written if the Node changes at the same time: kubelets write it often.
