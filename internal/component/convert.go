@@ -54,8 +54,10 @@ func (h *DryRunner) ConvertFlags(ctx context.Context, initFile string) (FlagConv
 	if caps.shape == nil {
 		return none, errors.New("this kubelet does not print its configuration in a known form")
 	}
-	if message, err := h.noDropinSupport(ctx, caps.id); err != nil || message != "" {
-		return none, errors.Join(err, nonEmpty(message))
+	if message, err := h.noDropinSupport(ctx, caps.id); err != nil {
+		return none, err
+	} else if message != "" {
+		return none, errors.New(message)
 	}
 	c := &conversion{h: h, shape: caps.shape, initFile: initFile}
 	c.present = c.local(ctx, h.k.flags)
@@ -102,13 +104,6 @@ func (h *DryRunner) ConvertFlags(ctx context.Context, initFile string) (FlagConv
 	}
 	converted.Differences = payload.Diff(a.effective, c.present.effective)
 	return converted, nil
-}
-
-func nonEmpty(message string) error {
-	if message == "" {
-		return nil
-	}
-	return errors.New(message)
 }
 
 // printed returns an error unless a dry run was accepted and printed its effective configuration.
