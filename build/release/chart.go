@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -87,17 +86,13 @@ func (r *release) versioned(chart []byte) ([]byte, error) {
 
 // sum writes the digests of all files of the release, in the format of sha256sum.
 func (r *release) sum() error {
-	files, err := os.ReadDir(r.out)
+	var lines strings.Builder
+	err := r.each(func(name string, digest []byte) error {
+		fmt.Fprintf(&lines, "%x  %s\n", digest, name)
+		return nil
+	})
 	if err != nil {
 		return err
-	}
-	var lines strings.Builder
-	for _, file := range files {
-		data, err := os.ReadFile(path.Join(r.out, file.Name()))
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(&lines, "%x  %s\n", sha256.Sum256(data), file.Name())
 	}
 	return r.write("SHA256SUMS", []byte(lines.String()), 0o644)
 }

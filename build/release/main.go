@@ -1,11 +1,13 @@
 // Command release builds the files of a release from compiled programs and images: packages (deb, rpm, tar, Krew), bills of
-// materials, manifests, the Helm chart, the provenance, and the digests and signatures of all files. It is a separate module, so that evenkeel does not depend on its libraries.
+// materials, manifests, the Helm chart, the provenance, and the digests and signatures of all files. It is a separate module, so
+// that evenkeel does not depend on its libraries.
 //
 // The same source gives the same bytes: every time is the commit's, and the files contain nothing from the machine.
 package main
 
 import (
 	"crypto/ecdsa"
+	"crypto/sha256"
 	"errors"
 	"flag"
 	"fmt"
@@ -189,6 +191,25 @@ func (r *release) copyPrograms() error {
 			if err := errors.Join(r.write(name+suffix, data, 0o755), r.write(name+".cdx.json", bill, 0o644)); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// each calls do with the name and the SHA-256 of each file that is in the directory of the release at the call.
+func (r *release) each(do func(name string, digest []byte) error) error {
+	files, err := os.ReadDir(r.out)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(filepath.Join(r.out, file.Name()))
+		if err != nil {
+			return err
+		}
+		digest := sha256.Sum256(data)
+		if err := do(file.Name(), digest[:]); err != nil {
+			return err
 		}
 	}
 	return nil

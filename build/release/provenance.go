@@ -1,11 +1,8 @@
 package main
 
 import (
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
 )
 
@@ -45,17 +42,13 @@ type statement struct {
 
 // state writes the provenance of all files that are in the directory of the release.
 func (r *release) state() error {
-	files, err := os.ReadDir(r.out)
+	s := statement{Type: statementType, PredicateType: predicateType}
+	err := r.each(func(name string, digest []byte) error {
+		s.Subject = append(s.Subject, resource{Name: name, Digest: map[string]string{"sha256": fmt.Sprintf("%x", digest)}})
+		return nil
+	})
 	if err != nil {
 		return err
-	}
-	s := statement{Type: statementType, PredicateType: predicateType}
-	for _, file := range files {
-		data, err := os.ReadFile(filepath.Join(r.out, file.Name()))
-		if err != nil {
-			return err
-		}
-		s.Subject = append(s.Subject, resource{Name: file.Name(), Digest: map[string]string{"sha256": fmt.Sprintf("%x", sha256.Sum256(data))}})
 	}
 	build := &s.Predicate.BuildDefinition
 	build.BuildType = repository + "/blob/" + r.version + "/docs/releases.md#provenance"

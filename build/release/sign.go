@@ -4,13 +4,11 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
-	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
 	"os"
-	"path/filepath"
 )
 
 // readKey reads the private key for the signatures.
@@ -52,23 +50,15 @@ func (r *release) sign() error {
 		fmt.Println("the release has no signatures: set COSIGN_KEY to sign it")
 		return nil
 	}
-	files, err := os.ReadDir(r.out)
+	err := r.each(func(name string, digest []byte) error {
+		signature, err := r.key.Sign(nil, digest, crypto.SHA256)
+		if err != nil {
+			return err
+		}
+		return r.write(name+".sig", []byte(base64.StdEncoding.EncodeToString(signature)), 0o644)
+	})
 	if err != nil {
 		return err
-	}
-	for _, file := range files {
-		data, err := os.ReadFile(filepath.Join(r.out, file.Name()))
-		if err != nil {
-			return err
-		}
-		digest := sha256.Sum256(data)
-		signature, err := r.key.Sign(nil, digest[:], crypto.SHA256)
-		if err != nil {
-			return err
-		}
-		if err := r.write(file.Name()+".sig", []byte(base64.StdEncoding.EncodeToString(signature)), 0o644); err != nil {
-			return err
-		}
 	}
 	public, err := x509.MarshalPKIXPublicKey(r.key.Public())
 	if err != nil {
