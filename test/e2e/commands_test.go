@@ -242,6 +242,8 @@ func (n *node) localInvalid(proven *corev1.ConfigMap) {
 
 func TestCheckReturnsTheVerdictOfTheNodesKubelet(t *testing.T) {
 	n := newNode(t, "check") // no agent runs, and no kubelet
+	scratch := t.TempDir()
+	n.Env = append(n.Env, "TMPDIR="+scratch)
 	write := func(name, data string) string {
 		file := filepath.Join(t.TempDir(), name)
 		if err := os.WriteFile(file, []byte(data), 0o600); err != nil {
@@ -343,7 +345,7 @@ func TestCheckReturnsTheVerdictOfTheNodesKubelet(t *testing.T) {
 	n.runs(0, "", []string{"check", "--help"}, "Exit codes: 0 accepted, 1 rejected or refused, 2 could not tell, 3 usage.", "Examples:")
 	n.runs(0, "", []string{"status", "--help"}, "Exit codes: ", "Examples:")
 	n.runs(0, "", []string{"forget", "--help"}, "Exit codes: ", "Examples:")
-	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "evenkeel-check-*")); err != nil || len(left) != 0 {
+	if left, err := os.ReadDir(scratch); err != nil || len(left) != 0 {
 		t.Errorf("check left %q, %v", left, err)
 	}
 }

@@ -168,7 +168,7 @@ func copiesLog(pid int) bool {
 // Run runs another command of the agent's program, and returns its output and exit code.
 func (a *Agent) Run(ctx context.Context, stdin string, args ...string) (string, int) {
 	cmd := exec.CommandContext(ctx, a.binary, args...)
-	cmd.Stdin = strings.NewReader(stdin)
+	cmd.Stdin, cmd.Env = strings.NewReader(stdin), append(os.Environ(), a.Env...)
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	switch {

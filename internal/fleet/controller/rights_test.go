@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,9 +70,9 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 
 	addNodes(t, "pool=lacks", "e1")
 	agents(t, nil, "e1")
+	updateNodeConfigs := without(t, "nodeconfigs.evenkeel.dev", "spec", "properties", "configSource", "properties", "rolloutRef", "properties", "attempt")
+	updateRollouts := without(t, "nodeconfigrollouts.evenkeel.dev", "status", "properties", "attempt")
 	t.Run("an old CRD of rollouts", func(t *testing.T) {
-		undo := without(t, "nodeconfigrollouts.evenkeel.dev", "status", "properties", "attempt")
-		defer undo()
 		roll(t, "lacks")
 		eventually(t, func() error {
 			return says(ready(), "rollout lacks: cannot patch nodeconfigrollouts.evenkeel.dev/v1alpha1 status", "older than this controller: kubectl apply -f install.yaml", `unknown field "status.attempt"`)
@@ -80,9 +81,8 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 			t.Errorf("something was assigned that is not on record: %+v", nc.Spec)
 		}
 	})
+	updateRollouts()
 	t.Run("an old CRD of NodeConfigs", func(t *testing.T) {
-		undo := without(t, "nodeconfigs.evenkeel.dev", "spec", "properties", "configSource", "properties", "rolloutRef", "properties", "attempt")
-		defer undo()
 		eventually(t, func() error {
 			return says(ready(), "cannot patch nodeconfigs.evenkeel.dev/v1alpha1", "older than this controller", `unknown field "spec.configSource.rolloutRef.attempt"`)
 		})
@@ -91,6 +91,7 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 		}
 		eventually(t, func() error { return told(t, "lacks", "older than this controller: kubectl apply -f install.yaml") })
 	})
+	updateNodeConfigs()
 	t.Run("a right that is taken away", func(t *testing.T) {
 		addNodes(t, "pool=lacks", "e2")
 		agents(t, nil, "e2")
@@ -98,7 +99,11 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 		role := object("rbac.authorization.k8s.io", "ClusterRole", "evenkeel-controller")
 		change(t, role, func(o *unstructured.Unstructured) {
 			rules, _, _ := unstructured.NestedSlice(o.Object, "rules")
-			rules[len(rules)-1].(map[string]any)["verbs"] = []any{"get", "list", "watch"}
+			for _, rule := range rules {
+				if rule := rule.(map[string]any); slices.Equal(rule["resources"].([]any), []any{"nodeconfigs"}) {
+					rule["verbs"] = []any{"get", "list", "watch"}
+				}
+			}
 			if err := unstructured.SetNestedSlice(o.Object, rules, "rules"); err != nil {
 				t.Fatal(err)
 			}
@@ -133,36 +138,49 @@ func change(t *testing.T, o *unstructured.Unstructured, f func(*unstructured.Uns
 	})
 }
 
-// without removes a field from a CRD's schema, as in an older release. undo restores the CRD. The API server applies both
-// changes with a short delay.
+// without removes a field from a CRD's schema, as in an older release, and waits until the API server refuses the field.
+// undo restores the CRD; the API server applies that with a short delay.
 func without(t *testing.T, crd string, path ...string) (undo func()) {
 	t.Helper()
+	last := path[len(path)-1]
 	o := object("apiextensions.k8s.io", "CustomResourceDefinition", crd)
+	var was *unstructured.Unstructured
 	change(t, o, func(o *unstructured.Unstructured) {
+		was = o.DeepCopy()
 		versions, _, _ := unstructured.NestedSlice(o.Object, "spec", "versions")
-		version := versions[0].(map[string]any)
-		root := []string{"schema", "openAPIV3Schema", "properties"}
-		unstructured.RemoveNestedField(version, append(root, path...)...)
-		parent := append(root, path[:len(path)-2]...)
-		if required, ok, _ := unstructured.NestedStringSlice(version, append(parent, "required")...); ok {
-			var rest []any
-			for _, name := range required {
-				if name != path[len(path)-1] {
-					rest = append(rest, name)
-				}
-			}
-			if err := unstructured.SetNestedSlice(version, rest, append(parent, "required")...); err != nil {
-				t.Fatal(err)
-			}
+		schema := versions[0].(map[string]any)["schema"].(map[string]any)["openAPIV3Schema"].(map[string]any)
+		properties := schema["properties"].(map[string]any)
+		for _, key := range path[:len(path)-1] {
+			schema, properties = properties, properties[key].(map[string]any)
+		}
+		delete(properties, last)
+		if required, ok := schema["required"].([]any); ok {
+			schema["required"] = slices.DeleteFunc(required, func(name any) bool { return name == last })
 		}
 		if err := unstructured.SetNestedSlice(o.Object, versions, "spec", "versions"); err != nil {
 			t.Fatal(err)
 		}
 	})
-	return func() {
-		if err := cluster.Apply(context.Background(), "../../../config/api"); err != nil {
-			t.Error(err)
+	kind, _, _ := unstructured.NestedString(o.Object, "spec", "names", "kind")
+	var value any = int64(1)
+	for _, key := range slices.Backward(path) {
+		switch key {
+		case "properties":
+		case "items":
+			value = []any{value}
+		default:
+			value = map[string]any{key: value}
 		}
+	}
+	probe := &unstructured.Unstructured{Object: value.(map[string]any)}
+	probe.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
+	probe.SetName("probe")
+	eventually(t, func() error {
+		err := admin.Create(t.Context(), probe.DeepCopy(), client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
+		return says(err, "unknown field", last+`"`)
+	})
+	return func() {
+		change(t, object("apiextensions.k8s.io", "CustomResourceDefinition", crd), func(o *unstructured.Unstructured) { o.Object["spec"] = was.Object["spec"] })
 	}
 }
 

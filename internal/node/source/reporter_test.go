@@ -113,7 +113,7 @@ func TestUnchangedReportIsNotWritten(t *testing.T) {
 	createNode(t, node)
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	report := Report{Status: someStatus("a"), Condition: NodeCondition{"True", "r", "m"}, KubeletStart: start}
-	report.Status.Trial = &v1alpha1.Trial{DurationSeconds: 600}
+	report.Status.Trial = &v1alpha1.Trial{DurationSeconds: 600, HealthySeconds: 1}
 	r.Report(report)
 	awaitStatus(t, node, "a")
 	await(t, "the condition", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return c.Message == "m" })
@@ -121,7 +121,7 @@ func TestUnchangedReportIsNotWritten(t *testing.T) {
 
 	for i := range 5 {
 		trial := *report.Status.Trial
-		trial.HealthySeconds, trial.Restarts = int64(i), int64(i)
+		trial.HealthySeconds, trial.Restarts = int64(2+i), int64(i)
 		report.Status.Trial = &trial
 		r.Report(report)
 	}
