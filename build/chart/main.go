@@ -61,6 +61,7 @@ var templates = []template{
 	{file: "preflight-admission.yaml", source: "api/preflight-admission.yaml"},
 	{file: "controller-rbac.yaml", source: "controller/rbac.yaml"},
 	{file: "controller-flowschema.yaml", source: "controller/flowschema.yaml"},
+	{file: "controller-networkpolicy.yaml", source: "controller/networkpolicy.yaml"},
 	{file: "controller-node-taints.yaml", source: "controller/node-taints.yaml", values: []value{
 		{"expression: \"'evenkeel.dev/unconfigured'\"", "expression: \"'{{ .Values.startupTaint.key }}'\""},
 	}},

@@ -264,7 +264,7 @@ func TestTheAPIServerAcceptsTheProxy(t *testing.T) {
 		return string(out)
 	}
 	said := kubectl("apply", "--dry-run=server", "-f", filepath.Join(root, "config/monitoring/agents/proxy.yaml"))
-	if n := strings.Count(said, "created (server dry run)"); n != 5 {
+	if n := strings.Count(said, "created (server dry run)"); n != 4 {
 		t.Errorf("%d objects are taken: %s", n, said)
 	}
 	for dir, kinds := range map[string][]string{

@@ -34,6 +34,7 @@ type options struct {
 	leaderElect    bool
 	leaseDuration  time.Duration
 	metricsAddress string
+	metricsSecure  bool
 	probeAddress   string
 	agentTimeout   time.Duration
 	notReadyGrace  time.Duration
@@ -52,7 +53,8 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of the node that this controller runs on, which is updated last (default: $NODE_NAME)")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the Lease evenkeel-controller; if false, no other controller may run")
 	f.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", controller.DefaultLeaseDuration, "how long the Lease is valid without renewal; its holder stops after two thirds of this time")
-	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address for /metrics; 0: none")
+	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "address for /metrics; 0: none")
+	f.BoolVar(&o.metricsSecure, "metrics-secure", true, "serve /metrics with TLS, only to clients that the API server knows and that may get /metrics; if false, with plain HTTP to everyone")
 	f.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address for /healthz and /readyz; 0: none")
 	f.DurationVar(&o.agentTimeout, "agent-timeout", policy.DefaultTimes.Agent, "how long an agent may take to accept an assignment while the Node is Ready; then the assignment is taken back")
 	f.DurationVar(&o.notReadyGrace, "not-ready-grace", policy.DefaultTimes.NotReady, "how long a node may be NotReady after an assignment before it counts as failed")
@@ -197,7 +199,7 @@ func run(ctx context.Context, o *options) error {
 		Notify:         receivers,
 		LeaderElection: o.leaderElect, LeaseDuration: o.leaseDuration,
 		PrometheusServers: o.servers,
-		MetricsAddress:    o.metricsAddress, ProbeAddress: o.probeAddress,
+		MetricsAddress:    o.metricsAddress, MetricsSecure: o.metricsSecure, ProbeAddress: o.probeAddress,
 		Log: log, Registry: metrics.Registry,
 	})
 	if err != nil {

@@ -128,16 +128,12 @@ failurePolicy: {action: Rollback}
 		on := s.running(good)
 		return strings.Join(on, " "), len(on) == 4
 	})
-	answer, err := http.Get(controller.metrics)
-	s.do(err)
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	s.do(err)
+	metrics := metricsOf(t, controller)
 	for _, want := range []string{
 		`evenkeel_rollout_gate{gate="errors",rollout="gates",state="Failing"} 1`, `evenkeel_controller_gate_evaluations_total{result="ok",server="main"} 1`,
 		`evenkeel_controller_gate_evaluations_total{result="error",server="main"} 0`,
 	} {
-		if !strings.Contains(string(body), want) {
+		if !strings.Contains(metrics, want) {
 			t.Errorf("the metrics lack %s", want)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -87,7 +88,7 @@ func run(m *testing.M) (code int, err error) {
 		return 0, err
 	}
 	scheme := kruntime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), policyv1.AddToScheme(scheme), rbacv1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme), corev1.AddToScheme(scheme), policyv1.AddToScheme(scheme), rbacv1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme)); err != nil {
 		return 0, err
 	}
 	config := cluster.AdminConfig()
@@ -147,7 +148,7 @@ func spawnController(flags ...string) (*process, error) {
 	}
 	p := &process{
 		log:     filepath.Join(cluster.Dir(), fmt.Sprintf("controller-%s.log", strings.ReplaceAll(probes, ":", "-"))),
-		metrics: "http://" + metrics + "/metrics", probes: "http://" + probes,
+		metrics: "https://" + metrics + "/metrics", probes: "http://" + probes,
 	}
 	log, err := os.Create(p.log)
 	if err != nil {

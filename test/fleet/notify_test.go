@@ -127,16 +127,12 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]
 	if len(hook.wrong) > 0 {
 		t.Errorf("not as they have to be: %q", hook.wrong)
 	}
-	metrics, err := http.Get(c.metrics)
-	s.do(err)
-	defer metrics.Body.Close()
-	text, err := io.ReadAll(metrics.Body)
-	s.do(err)
+	metrics := strings.Split(metricsOf(t, c), "\n")
 	for _, want := range []string{
 		`evenkeel_notification_attempts_total{receiver="ops",result="ok"} 1`, `evenkeel_notifications_pending{receiver="ops"} 0`,
 		`evenkeel_notification_attempts_total{receiver="elsewhere",result="ok"} 0`, `evenkeel_notifications_pending{receiver="down"} 1`,
 	} {
-		if !slices.Contains(strings.Split(string(text), "\n"), want) {
+		if !slices.Contains(metrics, want) {
 			t.Errorf("the metrics lack %s", want)
 		}
 	}

@@ -3,6 +3,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,6 +29,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -56,6 +58,7 @@ type Options struct {
 	LeaseDuration  time.Duration // 0: DefaultLeaseDuration; a leader that cannot renew for two thirds of it stops
 
 	MetricsAddress, ProbeAddress string // "0": none
+	MetricsSecure                bool   // serve metrics with TLS, to clients that may get /metrics
 
 	PrometheusServers []gate.Server // that gates can name
 
@@ -161,6 +164,10 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		LeaderElectionID:              v1alpha1.ControllerLease, // the name of its metric
 		LeaderElectionReleaseOnCancel: true, LeaseDuration: &lease, RenewDeadline: &renew, RetryPeriod: &retry,
 		Metrics: metricsserver.Options{BindAddress: o.MetricsAddress}, HealthProbeBindAddress: o.ProbeAddress,
+	}
+	if o.MetricsSecure {
+		options.Metrics.SecureServing, options.Metrics.FilterProvider = true, filters.WithAuthenticationAndAuthorization
+		options.Metrics.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }}
 	}
 	if o.LeaderElection {
 		c.election = lock
