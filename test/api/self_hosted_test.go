@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,7 +16,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
@@ -169,13 +169,13 @@ func TestTheSelfHostedKubeletRunsOnlyOnBootstrapNodes(t *testing.T) {
 			{Key: "component", Value: "kubelet", Effect: corev1.TaintEffectNoSchedule},
 			{Key: "component", Value: "kubelet", Effect: corev1.TaintEffectNoExecute},
 		}}}
-		node, err := client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
-		if err != nil {
+		if _, err := client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		node.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi"), "pods": resource.MustParse("10")}
-		node.Status.Capacity = node.Status.Allocatable
-		if _, err := client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+		// A patch, because controllers change the Node at the same time.
+		const room = `{"cpu":"1","memory":"1Gi","pods":"10"}`
+		status := fmt.Appendf(nil, `{"status":{"capacity":%[1]s,"allocatable":%[1]s}}`, room)
+		if _, err := client.CoreV1().Nodes().PatchStatus(t.Context(), name, status); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -27,6 +27,7 @@ var setups = map[string]func(*world) error{
 	"docs/component-configs.md": componentConfigs,
 	"docs/components.md":        binaries,
 	"docs/contributing.md":      noSetup,
+	"docs/gitops.md":            gitops,
 	"docs/install.md":           install,
 	"docs/kubelets.md":          kubelets,
 	"docs/metrics.md":           prometheusOperator,
@@ -279,6 +280,15 @@ func releases(w *world) error {
 
 func rollouts(w *world) error {
 	return errors.Join(installed(w), w.controller(), w.applyYAML("docs/rollouts.md", "kind: NodeConfigRollout"))
+}
+
+// gitops has a rollout with an earlier revision.
+func gitops(w *world) error {
+	return errors.Join(installed(w), w.controller(), w.write("more-pods.yaml", morePods),
+		w.hollowNodes(rehearsal.Options{Prefix: "worker-", Nodes: 2, Labels: pool, Limits: trialOf(time.Second)}),
+		w.run("kubectl evenkeel push workers -f more-pods.yaml --drop-in --selector node-restriction.kubernetes.io/pool=workers --yes"),
+		w.run("kubectl evenkeel rollout status workers -w"),
+		w.run("sed -i 's/120/121/' more-pods.yaml && kubectl evenkeel push workers -f more-pods.yaml --drop-in --yes"))
 }
 
 func sources(w *world) error {
