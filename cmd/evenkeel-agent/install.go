@@ -21,6 +21,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/handover"
+	"github.com/evenkeel/evenkeel/internal/node/hostns"
 	"github.com/evenkeel/evenkeel/internal/node/install"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 	"github.com/evenkeel/evenkeel/internal/node/source"
@@ -64,7 +65,7 @@ func (c *nodeChange) bind(f *pflag.FlagSet) {
 	c.bindRestart(f)
 	f.BoolVar(&c.request.DryRun, "dry-run", false, "print what would change, and change nothing")
 	f.StringVar(&c.request.Attempt, "attempt", "", "name of this attempt: a failed attempt of this name is not repeated; in a pod, its UID")
-	f.BoolVar(&c.stay, "stay", false, "after success, keep running until SIGTERM; for the pods of a DaemonSet")
+	f.BoolVar(&c.stay, "stay", false, "after success, keep running until SIGTERM, without privileges; for the pods of a DaemonSet")
 	f.StringVar(&c.probeSocket, "probe-socket", "", "Unix socket that answers evenkeel-agent probe; empty: none")
 }
 
@@ -167,6 +168,10 @@ func (c *nodeChange) run(ctx context.Context, out io.Writer, do func(*install.Ho
 		return err
 	}
 	if c.stay && !c.request.DryRun {
+		manager.Close() // a connection keeps the privileges with which it was opened
+		if err := hostns.Drop(); err != nil {
+			log.Warn("cannot drop the privileges of this process; it needs none from here on", "err", err)
+		}
 		p.Set(words, true)
 		<-ctx.Done()
 	}

@@ -177,6 +177,34 @@ func (s *systemdNode) wantsWrapped() {
 	s.t.Errorf("%s: the agent, process %s, has no kubelet", s.Node.Name(), pid)
 }
 
+// wantsNoPrivileges requires that the process of the installer's pod, which has done its work, has no privileges left.
+func (s *systemdNode) wantsNoPrivileges() {
+	s.t.Helper()
+	s.eventually("the installer has dropped its privileges", func(context.Context) error {
+		files, err := filepath.Glob(s.m.Proc() + "/*/cmdline")
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			raw, _ := os.ReadFile(file)
+			if !strings.Contains(string(raw), "\x00install\x00--stay\x00") {
+				continue
+			}
+			status, err := os.ReadFile(filepath.Join(filepath.Dir(file), "status"))
+			if err != nil {
+				return err
+			}
+			for _, line := range []string{"Uid:\t65534\t65534\t65534\t65534\n", "CapPrm:\t0000000000000000\n", "NoNewPrivs:\t1\n"} {
+				if !strings.Contains(string(status), line) {
+					return fmt.Errorf("its status lacks %q:\n%s", line, status)
+				}
+			}
+			return nil
+		}
+		return errors.New("there is no such process")
+	})
+}
+
 func (s *systemdNode) realKubelet() string {
 	path, err := filepath.EvalSymlinks(s.Node.KubeletPath())
 	if err != nil {

@@ -65,6 +65,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	}
 	for _, s := range nodes {
 		s.wantsWrapped()
+		s.wantsNoPrivileges()
 		if _, err := s.Get(t.Context()); err != nil {
 			t.Error(err)
 		}

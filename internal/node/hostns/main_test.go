@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -29,6 +30,15 @@ func TestMain(m *testing.M) {
 func carryOut(do string, args []string) error {
 	if do == "check" || do == "check in a pod" {
 		return CheckPIDs(do != "check")
+	}
+	if do == "drop" || do == "drop again" {
+		if err := Drop(); err != nil {
+			return err
+		}
+		if do == "drop again" {
+			return Drop()
+		}
+		return printStatus()
 	}
 	pid, err := strconv.Atoi(args[0])
 	if err != nil {
@@ -57,6 +67,22 @@ func carryOut(do string, args []string) error {
 		return err
 	}
 	return syscall.Exec(path, append([]string{path}, args[3:]...), Environ(os.Environ()))
+}
+
+// printStatus prints the kernel's status of every thread of this process.
+func printStatus() error {
+	tasks, err := filepath.Glob("/proc/self/task/*/status")
+	if err != nil {
+		return err
+	}
+	for _, task := range tasks {
+		raw, err := os.ReadFile(task)
+		if err != nil {
+			return err
+		}
+		fmt.Print(string(raw))
+	}
+	return nil
 }
 
 // again returns a command that starts this test binary with doVar.
