@@ -17,7 +17,7 @@ import (
 func main() {
 	runs := flag.Int("runs", 10, "how often each change is made; medians are printed")
 	idle := flag.Duration("idle", 10*time.Minute, "how long the agent idles before its size is taken")
-	only := flag.String("only", "", "measure only disk, change, reject, guard, handover, idle or restart, which is measured only if it is named")
+	only := flag.String("only", "", "measure only disk, change, reject, guard, handover, startup, idle or restart, which is measured only if it is named")
 	kubelets := flag.String("kubelets", "all", "versions of kubelets for restart, such as v1.33.13,v1.36.3")
 	pods := flag.Int("pods", 60, "number of probed pods for restart")
 	rounds := flag.Int("rounds", 1, "number of restarts of each kind and kubelet for restart")
@@ -59,6 +59,7 @@ func bench(ctx context.Context, runs int, idle time.Duration, only string) error
 		{"reject", func() error { return rejections(ctx, b, runs) }},
 		{"guard", func() error { return guards(ctx, b, runs) }},
 		{"handover", func() error { return handovers(ctx, b, runs) }},
+		{"startup", func() error { return startups(ctx, b, runs) }},
 		{"idle", func() error { return idling(ctx, b, idle) }},
 	} {
 		if only != "" && only != part.name {

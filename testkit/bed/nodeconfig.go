@@ -3,9 +3,12 @@ package bed
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -25,11 +28,33 @@ func (b *Bed) SetSpec(ctx context.Context, spec v1alpha1.NodeConfigSpec) error {
 func (b *Bed) CreateNodeConfig(ctx context.Context, spec v1alpha1.NodeConfigSpec) error {
 	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: b.Node.Name()}, Spec: spec}
 	nc.APIVersion, nc.Kind = v1alpha1.GroupVersion.String(), "NodeConfig"
-	body, err := json.Marshal(nc)
+	return b.post(ctx, "nodeconfigs", nc)
+}
+
+// CreateRollout creates a rollout of a drop-in that nodes with a label receive when they join, also before it has succeeded.
+func (b *Bed) CreateRollout(ctx context.Context, name, label string, dropin map[string]any) error {
+	fields := map[string]any{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
+	maps.Copy(fields, dropin)
+	raw, err := json.Marshal(fields)
 	if err != nil {
 		return err
 	}
-	return b.configs.Post().Resource("nodeconfigs").SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
+	key, value, _ := strings.Cut(label, "=")
+	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.NodeConfigRolloutSpec{
+		NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{key: value}},
+		Template:     v1alpha1.RolloutTemplate{KubeletDropIn: &runtime.RawExtension{Raw: raw}},
+		NewNodes:     v1alpha1.NewNodesTarget,
+	}}
+	r.APIVersion, r.Kind = v1alpha1.GroupVersion.String(), "NodeConfigRollout"
+	return b.post(ctx, "nodeconfigrollouts", r)
+}
+
+func (b *Bed) post(ctx context.Context, resource string, object any) error {
+	body, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	return b.configs.Post().Resource(resource).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
 }
 
 // WatchNodeConfig watches the node's NodeConfig from a resource version.

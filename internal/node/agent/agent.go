@@ -150,7 +150,11 @@ func (a *Agent) pass(ctx context.Context) error {
 	if d.Next.Trial != nil {
 		a.validate(ctx, []trial.Config{d.Next.LastKnownGood.Config, {}}) // now, so that a rollback does not wait for them
 	}
-	a.wait(ctx, d.Wake)
+	wake := d.Wake
+	if p := d.Status.Trial; p != nil && d.Next.Run.Healthy && p.Healthy < time.Second {
+		wake = min(wake, time.Second-p.Healthy) // the first healthy second opens a new node to pods: it is reported at once
+	}
+	a.wait(ctx, wake)
 	return nil
 }
 

@@ -174,17 +174,19 @@ func (w *NodeWatch) run(ctx context.Context) {
 // The intervals between reads of the Lease: a node may get its Lease, but not watch it. Kubelets renew it every 10 s,
 // and when they start.
 const (
-	leaseExpectedInterval = 2 * time.Second
-	leaseInterval         = time.Minute // no decision depends on it
+	minLeaseExpectedInterval = 250 * time.Millisecond // grows while the kubelet that starts does not renew it
+	maxLeaseExpectedInterval = 2 * time.Second
+	leaseInterval            = time.Minute // no decision depends on it
 )
 
 func (w *NodeWatch) pollLease(ctx context.Context) {
 	var since string
 	expected, known := false, false
+	soon := maxLeaseExpectedInterval
 	for interval := time.Duration(0); ; {
 		select {
 		case <-w.renewal:
-			expected, known = true, false
+			expected, known, soon = true, false, minLeaseExpectedInterval
 		case <-time.After(interval):
 		case <-ctx.Done():
 			return
@@ -202,7 +204,7 @@ func (w *NodeWatch) pollLease(ctx context.Context) {
 		}
 		interval = leaseInterval
 		if expected || err != nil {
-			interval = leaseExpectedInterval
+			interval, soon = soon, min(soon*3/2, maxLeaseExpectedInterval)
 		}
 	}
 }
