@@ -360,6 +360,11 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 			intended := source.NewNodeConfigSource(client, node, parts.SavedConfigs, log)
 			all.Go(func() { intended.Run(background) })
 			parts.Source, parts.Preflights = intended, intended
+			parts.Flags = func(ctx context.Context) (string, error) {
+				var text strings.Builder
+				err := showFlags(ctx, &text, host, "")
+				return payload.MaskText(text.String()), err
+			}
 		case v1alpha1.RemoteConfigConfigMap:
 			intended := source.NewConfigMapSource(client, own, parts.SavedConfigs, log)
 			all.Go(func() { intended.Run(background) })

@@ -92,7 +92,7 @@ Output is colored on a terminal only, and never if NO_COLOR is set.`,
 	env.Connection.AddFlags(connection)
 	connection.VisitAll(func(f *pflag.Flag) { f.Hidden = f.Name != "kubeconfig" && f.Name != "context" })
 	root.PersistentFlags().AddFlagSet(connection)
-	root.AddCommand(rollout.Command(env), rollout.PushCommand(env), rollout.PreflightCommand(env), node.AssignCommand(env), node.NodesCommand(env), node.Command(env),
+	root.AddCommand(rollout.Command(env), rollout.PushCommand(env), rollout.PreflightCommand(env), node.AssignCommand(env), node.NodesCommand(env), node.Command(env), node.FlagsCommand(env),
 		install.Command(env), install.UninstallCommand(env), doctor.Command(env), config.Command(env), config.UpgradeCommand(env),
 		version.Command(env), dashboard.Command(env))
 	root.InitDefaultHelpCmd()

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -47,6 +48,12 @@ func TestFlagsOfAKubeletAreReplacedOnANode(t *testing.T) {
 	h.withFlag(fmt.Sprintf("'--max-pods=77 --config-dir=%s'", dropins))
 	h.does(0, "evenkeel-agent runs the kubelet of kubelet.service: healthy", "install", "--bin-dir="+h.bin, "--", "--listen="+h.Listen)
 	h.commandLine("--max-pods=77", true)
+
+	var out bytes.Buffer
+	code, err := h.Evenkeel(t.Context(), &out, "flags", h.Node.Name())
+	if err != nil || code != 0 || !strings.Contains(out.String(), "--max-pods=77 (maxPods)\n") || !strings.HasSuffix(out.String(), "\nmaxPods: 77\n") {
+		t.Errorf("kubectl evenkeel flags: exit code %d, %v: %s", code, err, &out)
+	}
 
 	h.does(0, "replaces flags of the kubelet\n", "flags", "--apply", "--bin-dir="+h.bin)
 	h.commandLine("--max-pods=77", false)

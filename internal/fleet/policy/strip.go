@@ -91,7 +91,7 @@ func StripNodeConfig(nc *v1alpha1.NodeConfig) {
 		stripRevisionOf(&st.LastKnownGood.ConfigRevision)
 	}
 	st.AgentVersion, st.ComponentVersion = intern(st.AgentVersion), ""
-	st.OverriddenFields = nil
+	st.OverriddenFields, st.Flags = nil, nil
 	st.Error = Cut(st.Error, MaxErrorKept)
 	st.Conditions = slices.DeleteFunc(st.Conditions, func(c metav1.Condition) bool {
 		return c.Type == v1alpha1.ConditionReady || c.Type == v1alpha1.ConditionReconciling || c.Type == v1alpha1.ConditionStalled

@@ -39,7 +39,8 @@ type Agent struct {
 	validations validations
 	node        node
 	guard       guard
-	preflight   preflight
+	preflight   aside[v1alpha1.PreflightAnswer]
+	flags       aside[v1alpha1.FlagsAnswer]
 	reports     reports
 	page        page
 }
@@ -56,7 +57,8 @@ func New(o Options, p Parts) *Agent {
 		o: o, p: p,
 		kubelet:     kubelet{lease: &leaseObserver{}},
 		validations: validations{checks: newChecks(o.Metrics.validated), unavailable: map[string]bool{}},
-		preflight:   preflight{answers: make(chan v1alpha1.PreflightAnswer, 1)},
+		preflight:   newAside[v1alpha1.PreflightAnswer](),
+		flags:       newAside[v1alpha1.FlagsAnswer](),
 		reports:     reports{objects: map[string][2]string{}},
 	}
 	p.SavedConfigs.problem = func(err error) { // called only after open
@@ -110,6 +112,7 @@ func (a *Agent) pass(ctx context.Context) error {
 	}
 	a.gather()
 	a.judgePreflight(ctx)
+	a.answerFlags(ctx)
 	a.saveDownload()
 	a.restartNodeWatch(ctx)
 	a.recountPods(ctx)

@@ -109,7 +109,10 @@ type InitSystem interface {
 
 // Parts are the agent's dependencies. Source, Nodes and Reporter are nil if the node has no API.
 type Parts struct {
-	Preflights   Preflights // nil: the node takes no requests
+	Preflights Preflights // nil: the node takes no requests
+	// Flags describes which flags of the kubelet can be fields of its configuration. Its text has no credentials. It is called
+	// beside the loop. nil: the node does not take such requests.
+	Flags        func(ctx context.Context) (text string, err error)
 	Kubelet      Kubelet
 	Source       Source
 	Nodes        Nodes

@@ -10,82 +10,35 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// Preflights returns requests to judge a configuration without adopting it.
+// Preflights returns requests that change nothing: to judge a configuration, and to examine the kubelet's flags.
 type Preflights interface {
 	// Preflight returns the newest request; nil if there is none.
 	Preflight() *source.Preflight
 	// PreflightPayload downloads the payload of a request, and saves nothing.
 	PreflightPayload(ctx context.Context, ref v1alpha1.ConfigMapReference) (payload.Payload, error)
+	// FlagsRequest returns the newest request about the kubelet's flags; empty if there is none.
+	FlagsRequest() string
 }
 
-// preflight is the request that is being judged, and the last answer. A request is judged beside the loop: it enters neither
-// trial.State nor the records on disk, and a decision never waits for it.
-type preflight struct {
-	judging string // the UID of the request; empty: none
-	cancel  context.CancelFunc
-	answers chan v1alpha1.PreflightAnswer
-	answer  *v1alpha1.PreflightAnswer
-}
-
-// judgePreflight takes the answer to the request that was judged, and begins to judge a new request when no dry run of an assignment
-// is in progress.
+// judgePreflight takes the answer to the request that was judged, and begins to judge a new one.
 func (a *Agent) judgePreflight(ctx context.Context) {
-	f := &a.preflight
 	if a.p.Preflights == nil {
 		return
 	}
-	select {
-	case answer := <-f.answers:
-		if answer.UID == f.judging {
-			f.answer, f.judging = &answer, ""
-		}
-	default:
-	}
+	var id string
+	var answered *v1alpha1.PreflightAnswer
 	request := a.p.Preflights.Preflight()
-	if request == nil {
-		f.stop()
-		f.answer = nil
-		return
+	if request != nil {
+		id, answered = request.UID, request.Answered // by this agent before it was restarted
 	}
-	if f.answer != nil && f.answer.UID != request.UID {
-		f.answer = nil
-	}
-	if f.answer == nil && request.Answered != nil { // by this agent before it was restarted
-		f.answer = request.Answered
-	}
-	if f.judging == request.UID {
-		return
-	}
-	f.stop() // another request
-	if f.answer != nil || a.validations.busy() {
-		return
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	f.judging, f.cancel = request.UID, cancel
-	judge := a.preflightJudge(request.PreflightRequest)
-	answers := f.answers
-	go func() {
-		defer cancel()
-		answer := judge(ctx)
-		answer.UID = request.UID
-		if ctx.Err() != nil {
-			return
+	a.preflight.serve(ctx, id, answered, &a.validations.checks, func() func(context.Context) v1alpha1.PreflightAnswer {
+		judge := a.preflightJudge(request.PreflightRequest)
+		return func(ctx context.Context) v1alpha1.PreflightAnswer {
+			answer := judge(ctx)
+			answer.UID = id
+			return answer
 		}
-		select {
-		case <-answers: // of an earlier request
-		default:
-		}
-		answers <- answer
-		signal(a.validations.changed)
-	}()
-}
-
-// stop stops the judgement in progress.
-func (f *preflight) stop() {
-	if f.judging != "" {
-		f.cancel()
-		f.judging = ""
-	}
+	})
 }
 
 // preflightJudge returns a function that judges a request. The function may be called beside the loop: what it needs of the agent

@@ -26,9 +26,16 @@ type simPreflights struct {
 	request *source.Preflight
 	confs   map[types.UID]conf
 	err     error // of the download
+
+	flags    string // the request about flags
+	describe func(ctx context.Context) (string, error)
 }
 
 func (p *simPreflights) Preflight() *source.Preflight { return p.request }
+
+func (p *simPreflights) FlagsRequest() string { return p.flags }
+
+func (p *simPreflights) describeFlags(ctx context.Context) (string, error) { return p.describe(ctx) }
 
 func (p *simPreflights) PreflightPayload(ctx context.Context, ref v1alpha1.ConfigMapReference) (payload.Payload, error) {
 	if p.err != nil {
@@ -81,7 +88,7 @@ func TestAgentsAnswerPreflightRequests(t *testing.T) {
 		w.kubelet.set(func(s *kubeletState) { s.cpuState = "none" })
 		w.start()
 		w.runs("")
-		if got := w.status().Capabilities; !slices.Equal(got, []string{v1alpha1.CapabilityPreflight}) {
+		if got := w.status().Capabilities; !slices.Equal(got, []string{v1alpha1.CapabilityPreflight, v1alpha1.CapabilityFlags}) {
 			t.Errorf("the capabilities are %v", got)
 		}
 		w.pods("a", "b")

@@ -70,7 +70,7 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 	status := nodeConfigStatus(st, limits, v1alpha1.NodeConfigStatus{
 		ObservedGeneration: a.assignment.answer.Generation, RemoteConfig: a.o.Remote, RunMode: a.o.RunMode,
 		ComponentVersion: a.binary.version, AgentVersion: a.o.AgentVersion, OverriddenFields: overridden,
-		WorkloadPods: workload, PodsUnreadyOnRestart: unready, Preflight: a.preflight.answer, Capabilities: a.capabilities(),
+		WorkloadPods: workload, PodsUnreadyOnRestart: unready, Preflight: a.preflight.answer, Flags: a.flags.answer, Capabilities: a.capabilities(),
 	})
 	if a.p.Reporter != nil {
 		a.p.Reporter.Report(source.Report{
@@ -103,7 +103,10 @@ func (a *Agent) capabilities() []string {
 	if a.p.Preflights == nil {
 		return nil
 	}
-	return []string{v1alpha1.CapabilityPreflight}
+	if a.p.Flags == nil {
+		return []string{v1alpha1.CapabilityPreflight}
+	}
+	return []string{v1alpha1.CapabilityPreflight, v1alpha1.CapabilityFlags}
 }
 
 // saveRunning saves the content of /configz for `evenkeel-agent status`.

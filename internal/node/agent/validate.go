@@ -73,6 +73,7 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 	}
 	if a.validations.busy() {
 		a.preflight.stop()
+		a.flags.stop()
 	}
 }
 

@@ -121,6 +121,7 @@ func (w *world) start() {
 	parts := Parts{Kubelet: w.kubelet, Source: w.source, Nodes: w.nodes, Reporter: w.reporter, SavedConfigs: records}
 	if w.preflights != nil {
 		parts.Preflights = w.preflights
+		parts.Flags = w.preflights.describeFlags
 	}
 	if w.options != nil {
 		w.options(&o)

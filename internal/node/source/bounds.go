@@ -40,6 +40,12 @@ func boundStatus(s v1alpha1.NodeConfigStatus) v1alpha1.NodeConfigStatus {
 	if p := s.Preflight; p != nil {
 		p.Message = shorten(p.Message, v1alpha1.MaxPreflightMessage)
 	}
+	if f := s.Flags; f != nil {
+		f.Error = shorten(f.Error, v1alpha1.MaxFlagsError)
+		if size := storedSize(f.Text); size > v1alpha1.MaxFlagsText { // a drop-in without its middle would be another one
+			f.Error, f.Text = fmt.Sprintf("the answer has %d bytes, and %d are possible: run evenkeel-agent flags on the node", size, v1alpha1.MaxFlagsText), ""
+		}
+	}
 	s.Conditions = s.Conditions[:min(len(s.Conditions), v1alpha1.MaxConditions)]
 	for i := range s.Conditions {
 		limit := maxReadiness
@@ -56,7 +62,7 @@ func boundStatus(s v1alpha1.NodeConfigStatus) v1alpha1.NodeConfigStatus {
 func minimalStatus(s v1alpha1.NodeConfigStatus, refusal error) v1alpha1.NodeConfigStatus {
 	const limit = 200
 	s = *s.DeepCopy()
-	s.OverriddenFields, s.Preflight = nil, nil
+	s.OverriddenFields, s.Preflight, s.Flags = nil, nil, nil
 	s.Error = shorten("the API server refused the whole status: "+refusal.Error(), 2*limit) + "; " + shorten(s.Error, limit)
 	for i := range s.BadConfigs {
 		s.BadConfigs[i].Reason = shorten(s.BadConfigs[i].Reason, limit)
