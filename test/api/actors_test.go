@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -21,12 +22,22 @@ func operators(t *testing.T) (ann, bob func(body string) (*unstructured.Unstruct
 	givenRollout(t, "asked", `strategy: {steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}, {pause: {}}]}`)
 	as := func(client *dynamic.DynamicClient) func(string) (*unstructured.Unstructured, error) {
 		return func(body string) (*unstructured.Unstructured, error) {
-			return client.Resource(rollouts).Patch(t.Context(), "asked", types.MergePatchType, []byte(`{"spec":`+body+`}`), metav1.PatchOptions{FieldValidation: "Strict"})
+			for deadline := time.Now().Add(timeout); ; time.Sleep(pollInterval) {
+				o, err := client.Resource(rollouts).Patch(t.Context(), "asked", types.MergePatchType, []byte(`{"spec":`+body+`}`), metav1.PatchOptions{FieldValidation: "Strict"})
+				if !isLate(err) || time.Now().After(deadline) {
+					return o, err
+				}
+			}
 		}
 	}
 	_, a := bound(t, "ann", "evenkeel-operator")
 	_, b := bound(t, "bob", "evenkeel-operator")
 	return as(a), as(b)
+}
+
+// isLate reports whether a mutating policy does not know the kind yet: the API server reads schemas with a delay.
+func isLate(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "There can be a delay between")
 }
 
 func TestNobodyAsksInTheNameOfAnother(t *testing.T) {
@@ -78,7 +89,9 @@ func actors(t *testing.T) {
 	mustKubectl(t, "apply", "-k", path)
 	named := func(ctx context.Context) (bool, error) {
 		o, err := rolloutsAsAdmin(t).Create(ctx, rollout("named", "paused: true"), dryRun)
-		if err != nil {
+		if isLate(err) {
+			return false, nil
+		} else if err != nil {
 			return false, err
 		}
 		_, is, err := unstructured.NestedString(o.Object, "spec", "pausedBy")
