@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/figures"
-	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // startup is when something happened on a node that joined with the startup taint.
@@ -23,16 +21,12 @@ type startup struct{ registered, ready, assigned, changed, open time.Time }
 // startups measures the time from the registration of a new node to the removal of its startup taint. The floor is the part of it
 // that the change of the kubelet's configuration takes, from its assignment to the kubelet's health.
 func startups(ctx context.Context, b *bed.Bed, runs int) error {
-	module, err := localcluster.ModuleRoot()
-	if err != nil {
-		return err
-	}
 	controller, err := b.Controller(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = controller.Stop(time.Minute) }()
-	if err := b.Cluster.Apply(ctx, filepath.Join(module, "config", "startup-taint")); err != nil {
+	if err := b.ApplyConfig(ctx, "startup-taint"); err != nil {
 		return err
 	}
 	if err := b.CreateRollout(ctx, "startup", "pool=startup", map[string]any{"maxPods": 130}); err != nil {

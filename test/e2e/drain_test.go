@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -37,11 +36,7 @@ func TestARolloutDrainsNodesWithinThePodDisruptionBudget(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.up()
-	module, err := localcluster.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Cluster.Apply(t.Context(), filepath.Join(module, "config", "drain")); err != nil {
+	if err := a.ApplyConfig(t.Context(), "drain"); err != nil {
 		t.Fatal(err)
 	}
 	p.runWeb()

@@ -41,21 +41,27 @@ func (p *pair) up() {
 		n.Kubelet = append(n.Kubelet, "--node-labels=pool=pair")
 		n.up()
 	}
-	controller, err := p.nodes[0].Controller(p.t.Context())
+	p.nodes[0].startController()
+}
+
+// startController starts a controller, which is stopped when the test ends.
+func (n *node) startController() {
+	n.t.Helper()
+	controller, err := n.Controller(n.t.Context())
 	if err != nil {
-		p.t.Fatal(err)
+		n.t.Fatal(err)
 	}
-	p.t.Cleanup(func() {
+	n.t.Cleanup(func() {
 		if err := controller.Stop(time.Minute); err != nil {
-			p.t.Error(err)
+			n.t.Error(err)
 		}
-		if !p.t.Failed() {
+		if !n.t.Failed() {
 			return
 		}
 		if log, err := os.ReadFile(controller.Log); err != nil {
-			p.t.Error(err)
+			n.t.Error(err)
 		} else {
-			p.t.Logf("the controller said:\n%s", log)
+			n.t.Logf("the controller said:\n%s", log)
 		}
 	})
 }

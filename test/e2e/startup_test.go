@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -27,20 +26,8 @@ func TestANewNodeIsConfiguredBeforeItsFirstPod(t *testing.T) {
 	if err := n.Cluster.StartControllers(ctx); err != nil {
 		t.Fatal(err)
 	}
-	module, err := localcluster.ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	controller, err := n.Controller(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := controller.Stop(time.Minute); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := n.Cluster.Apply(ctx, filepath.Join(module, "config", "startup-taint")); err != nil {
+	n.startController()
+	if err := n.ApplyConfig(ctx, "startup-taint"); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.CreateRollout(ctx, "joins", "pool=new", map[string]any{"cpuManagerPolicy": "static", "systemReserved": map[string]string{"cpu": "500m"}}); err != nil {
@@ -89,11 +76,11 @@ func TestANewNodeIsConfiguredBeforeItsFirstPod(t *testing.T) {
 	if slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintUnconfigured }) {
 		t.Errorf("a pod was bound to a node with the startup taint: %+v", node.Spec.Taints)
 	}
-	events, err := n.Kube.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "reason=StartupTaintRemoved"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(events.Items) != 1 || events.Items[0].Message != "removed the taint evenkeel.dev/unconfigured: the node runs the configuration of rollout joins" {
-		t.Errorf("the Events about the taint are %+v", events.Items)
-	}
+	n.eventually("there is an Event about the taint", func(ctx context.Context) error {
+		events, err := n.Kube.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "reason=StartupTaintRemoved"})
+		if err == nil && (len(events.Items) != 1 || events.Items[0].Message != "removed the taint evenkeel.dev/unconfigured: the node runs the configuration of rollout joins") {
+			err = fmt.Errorf("the Events are %+v", events.Items)
+		}
+		return err
+	})
 }

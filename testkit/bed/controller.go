@@ -20,14 +20,22 @@ type Controller struct {
 	done <-chan struct{}
 }
 
+// ApplyConfig applies a directory of config/ to the cluster.
+func (b *Bed) ApplyConfig(ctx context.Context, name string) error {
+	module, err := localcluster.ModuleRoot()
+	if err != nil {
+		return err
+	}
+	return b.Cluster.Apply(ctx, filepath.Join(module, "config", name))
+}
+
 // Controller starts a controller, and returns when it is ready. It dies with the calling process.
 func (b *Bed) Controller(ctx context.Context, flags ...string) (*Controller, error) {
 	binary, err := Program("evenkeel-controller")
 	if err != nil {
 		return nil, err
 	}
-	root := filepath.Dir(filepath.Dir(binary))
-	if err := b.Cluster.Apply(ctx, filepath.Join(root, "config", "controller")); err != nil {
+	if err := b.ApplyConfig(ctx, "controller"); err != nil {
 		return nil, err
 	}
 	kubeconfig, err := b.Cluster.ClientKubeconfig("system:serviceaccount:evenkeel-system:evenkeel-controller",
