@@ -103,7 +103,7 @@ func TestAFaultOccursOnlyWithMatchingPayloads(t *testing.T) {
 }
 
 func TestAPayloadIsMergedOverTheDefaults(t *testing.T) {
-	e, err := effective(map[string]any{"kind": "KubeletConfiguration", "MaxPods": int64(7), "authentication": map[string]any{"anonymous": map[string]any{"enabled": true}}})
+	e, err := Effective(map[string]any{"kind": "KubeletConfiguration", "MaxPods": int64(7), "authentication": map[string]any{"anonymous": map[string]any{"enabled": true}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,10 +119,10 @@ func TestAPayloadIsMergedOverTheDefaults(t *testing.T) {
 	if _, ok := e["kind"]; ok {
 		t.Error("its kind is taken for a field")
 	}
-	if n := defaults["maxPods"]; fmt.Sprint(n) != "110" {
+	if n := Defaults["maxPods"]; fmt.Sprint(n) != "110" {
 		t.Errorf("the defaults were changed: %v", n)
 	}
-	if _, err := effective(map[string]any{"x": func() {}}); err == nil || !strings.Contains(err.Error(), "encode the payload") {
+	if _, err := Effective(map[string]any{"x": func() {}}); err == nil || !strings.Contains(err.Error(), "encode the payload") {
 		t.Errorf("what cannot be encoded: %v", err)
 	}
 }

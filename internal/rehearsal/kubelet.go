@@ -25,8 +25,8 @@ const (
 	crashDelay = 100 * time.Millisecond // until it crashes, if it does
 )
 
-// defaults are a kubelet's default values of the fields that the agent's guards read.
-var defaults = map[string]any{
+// Defaults are a kubelet's default values of the fields that the agent's guards read. Do not change them.
+var Defaults = map[string]any{
 	"address": "0.0.0.0", "port": json.Number("10250"), "readOnlyPort": json.Number("0"),
 	"healthzBindAddress": "127.0.0.1", "healthzPort": json.Number("10248"),
 	"authentication": map[string]any{
@@ -85,7 +85,7 @@ func (k *kubelet) LocalDigest() string { return "defaults" }
 
 // CheckLocal implements agent.Kubelet.
 func (k *kubelet) CheckLocal(context.Context) component.Verdict {
-	return component.Verdict{Outcome: component.Accepted, Stage: 2, Effective: defaults}
+	return component.Verdict{Outcome: component.Accepted, Stage: 2, Effective: Defaults}
 }
 
 // Check implements agent.Kubelet.
@@ -93,15 +93,15 @@ func (k *kubelet) Check(_ context.Context, p payload.Payload) component.Verdict 
 	if k.behave(&p).rejects {
 		return component.Verdict{Outcome: component.Rejected, Stage: 1, Message: "this hollow node is set to reject it"}
 	}
-	effective, err := effective(p.Fields)
+	effective, err := Effective(p.Fields)
 	if err != nil {
 		return component.Verdict{Outcome: component.Rejected, Stage: 1, Message: err.Error()}
 	}
-	return component.Verdict{Outcome: component.Accepted, Stage: 2, Effective: effective, Local: defaults}
+	return component.Verdict{Outcome: component.Accepted, Stage: 2, Effective: effective, Local: Defaults}
 }
 
-// effective merges a payload over the defaults.
-func effective(fields map[string]any) (component.Effective, error) {
+// Effective merges the fields of a payload over the Defaults.
+func Effective(fields map[string]any) (component.Effective, error) {
 	text, err := json.Marshal(fields)
 	if err != nil {
 		return nil, fmt.Errorf("encode the payload: %w", err)
@@ -113,7 +113,7 @@ func effective(fields map[string]any) (component.Effective, error) {
 	over = payload.Canonical(over)
 	delete(over, "apiVersion")
 	delete(over, "kind")
-	return payload.Merge(defaults, over), nil
+	return payload.Merge(Defaults, over), nil
 }
 
 // Files implements agent.Kubelet.

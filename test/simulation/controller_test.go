@@ -1,0 +1,105 @@
+package simulation
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/controller"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+)
+
+// replica is a place where one controller runs at a time.
+type replica struct {
+	w    *world
+	name string
+	gate *gate // the network of its machine
+
+	mu       sync.Mutex
+	current  *controllerProcess
+	serial   int
+	upgrades int
+}
+
+// controllerProcess is one run of a controller.
+type controllerProcess struct {
+	serial int
+	way    *way
+	cancel context.CancelFunc
+}
+
+// start starts a controller if none runs.
+func (r *replica) start() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.w
+	if r.current != nil || w.ctx.Err() != nil {
+		return
+	}
+	r.serial++
+	ctx, cancel := context.WithCancel(w.ctx)
+	p := &controllerProcess{serial: r.serial, cancel: cancel, way: &way{outer: r.gate}}
+	r.current = p
+	transport := w.transport(r.name, r.serial, p.way)
+	version := []string{"v0.1.0", "v0.2.0", "v0.3.0"}[r.upgrades%3]
+	c, err := controller.New(&rest.Config{
+		Host: "http://api.simulated", UserAgent: "evenkeel-controller", Transport: http.RoundTripper(transport),
+		ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON},
+	}, controller.Options{
+		Version: version, LeaderElection: true, MetricsAddress: "0", ProbeAddress: "0", Log: w.logger(r.name), Registry: prometheus.NewRegistry(),
+		Times:   policy.Times{Agent: policy.DefaultTimes.Agent, NotReady: policy.DefaultTimes.NotReady},
+		Startup: controller.StartupTaint{Key: v1alpha1.TaintUnconfigured, Times: rollout.StartupTimes{Grace: time.Minute, Deadline: 10 * time.Minute}},
+	})
+	w.direct(err)
+	w.book.trace("%s: controller %d starts", r.name, p.serial)
+	w.processes.Go(func() {
+		err := c.Run(ctx)
+		r.ended(p, err)
+	})
+}
+
+// ended is called when a controller has ended by itself or was stopped. It is started again.
+func (r *replica) ended(p *controllerProcess, err error) {
+	r.mu.Lock()
+	current := r.current == p
+	if current {
+		r.current = nil
+	}
+	r.mu.Unlock()
+	if !current || r.w.ctx.Err() != nil {
+		return
+	}
+	r.w.book.trace("%s: controller %d ended: %v", r.name, p.serial, err)
+	time.AfterFunc(between(dice(r.w.plan.seed, "again", r.name, p.serial), time.Second, 10*time.Second), r.start)
+}
+
+// kill ends the controller at this moment, and starts another one later.
+func (r *replica) kill(again time.Duration) {
+	r.mu.Lock()
+	p := r.current
+	r.current = nil
+	r.mu.Unlock()
+	if p == nil {
+		return
+	}
+	p.way.kill()
+	p.cancel()
+	r.w.book.trace("%s: controller %d is killed", r.name, p.serial)
+	time.AfterFunc(again, r.start)
+}
+
+// terminate sends SIGTERM.
+func (r *replica) terminate() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.current != nil {
+		r.current.cancel()
+	}
+}

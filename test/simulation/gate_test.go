@@ -1,0 +1,62 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+var errDead = errors.New("the process has ended")
+
+// gate is the way of a process to the network. It can be closed, as in a partition, and for ever, when the process ends.
+type gate struct {
+	mu     sync.Mutex
+	closed chan struct{} // nil: open; closed when it opens
+	dead   bool
+}
+
+// pass waits until the gate is open. It returns an error if ctx ends before, or the process has ended.
+func (g *gate) pass(ctx context.Context) error {
+	for {
+		g.mu.Lock()
+		closed, dead := g.closed, g.dead
+		g.mu.Unlock()
+		if dead {
+			return errDead
+		}
+		if closed == nil {
+			return ctx.Err()
+		}
+		select {
+		case <-closed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (g *gate) set(open bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case open && g.closed != nil:
+		close(g.closed)
+		g.closed = nil
+	case !open && g.closed == nil:
+		g.closed = make(chan struct{})
+	}
+}
+
+// kill closes the gate for ever.
+func (g *gate) kill() {
+	g.mu.Lock()
+	g.dead = true
+	g.mu.Unlock()
+	g.set(true)
+}
+
+func (g *gate) isDead() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.dead
+}

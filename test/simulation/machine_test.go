@@ -1,0 +1,317 @@
+package simulation
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/internal/node/supervisor"
+	"github.com/evenkeel/evenkeel/testkit/crashfs"
+	"github.com/evenkeel/evenkeel/testkit/simapi"
+)
+
+const (
+	leasePeriod    = 10 * time.Second
+	nodeMonitor    = 40 * time.Second // without a renewal of its Lease, a Node becomes Unknown
+	leaseNamespace = corev1.NamespaceNodeLease
+)
+
+// machine is one node's machine. It outlives its agents, its kubelets and its Node.
+type machine struct {
+	w    *world
+	name string
+	zone string
+	skew time.Duration // of its clock
+	gate *partition
+
+	mu       sync.Mutex
+	exists   bool // it is switched on
+	disk     *crashfs.FS
+	boots    int
+	kubelets string // the version of the kubelet's binary
+	flags    int    // of the agent: an upgrade changes them
+	agent    *agentProcess
+	serial   int // of agents
+	process  *process
+	runs     int64 // of kubelets
+
+	// The heartbeat: a healthy kubelet with a network renews the Lease and posts that the Node is Ready.
+	beating    bool
+	beatSince  time.Time
+	renewed    time.Time
+	beats      int // counts the changes of beating
+	idleSince  time.Time
+	deliberate bool // the agent itself stopped the last kubelet
+}
+
+func (m *machine) version() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.kubelets
+}
+
+// startKubelet starts a kubelet for an agent, and reports whether it did.
+func (m *machine) startKubelet(a *agentProcess, p *process) bool {
+	m.mu.Lock()
+	if a.way.isDead() || m.agent != a {
+		m.mu.Unlock()
+		return false
+	}
+	second := m.process
+	m.runs++
+	p.run = m.runs
+	m.process = p
+	m.mu.Unlock()
+	if second != nil {
+		m.w.book.fail("%s: a second kubelet was started, with %s beside %s", m.name, p, second)
+	}
+	m.w.book.trace("%s: kubelet starts with %s", m.name, p)
+	m.w.checkStart(m, a, p)
+	b := m.w.behaviourOf(p.content, m.name)
+	r := dice(m.w.plan.seed, "kubelet", m.name, p.run)
+	if b.once && m.w.crashedOnce(m.name, p.content) {
+		b.crash = 0
+	}
+	healthy := between(r, 300*time.Millisecond, 4*time.Second) + b.slow
+	if b.sick == 0 || b.sick > healthy {
+		time.AfterFunc(healthy, func() { m.setHealthy(p, true) })
+	}
+	if b.sick > healthy {
+		time.AfterFunc(b.sick, func() { m.setHealthy(p, false) })
+	}
+	if b.crash > 0 {
+		time.AfterFunc(b.crash, func() { m.endKubelet(p, supervisor.Exit{Code: 1}) })
+	}
+	return true
+}
+
+func (m *machine) setHealthy(p *process, healthy bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p.ended || p.hung || healthy == !p.healthySince.IsZero() {
+		return
+	}
+	if healthy {
+		p.healthySince = time.Now()
+	} else {
+		p.healthyFor += time.Since(p.healthySince)
+		p.healthySince = time.Time{}
+	}
+	m.w.book.trace("%s: kubelet with %s healthy=%t", m.name, p, healthy)
+	notify(p.changed)
+	m.beat()
+}
+
+// endKubelet ends a kubelet; only the first call has an effect.
+func (m *machine) endKubelet(p *process, exit supervisor.Exit) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.end(p, exit)
+}
+
+// end is endKubelet. The caller holds mu.
+func (m *machine) end(p *process, exit supervisor.Exit) {
+	if p.ended {
+		return
+	}
+	if !p.healthySince.IsZero() {
+		p.healthyFor += time.Since(p.healthySince)
+		p.healthySince = time.Time{}
+	}
+	exit.At = time.Now()
+	p.ended, p.exit = true, exit
+	if m.process == p {
+		m.process, m.idleSince = nil, time.Now()
+	}
+	m.w.book.trace("%s: kubelet with %s ended: %s", m.name, p, exit)
+	m.w.noteHealthy(m, p)
+	close(p.done)
+	m.beat()
+}
+
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// beat starts or stops the heartbeat. The caller holds mu.
+func (m *machine) beat() {
+	beating := m.exists && m.process != nil && !m.process.healthySince.IsZero() && !m.gate.isClosed()
+	if beating == m.beating {
+		return
+	}
+	m.renewed = m.lastRenewal()
+	m.beating = beating
+	m.beats++
+	beats := m.beats
+	if !beating {
+		time.AfterFunc(nodeMonitor, func() { m.monitor(beats) })
+		return
+	}
+	m.beatSince = time.Now()
+	delay := between(dice(m.w.plan.seed, "ready", m.name, beats), 100*time.Millisecond, 8*time.Second)
+	p := m.process
+	time.AfterFunc(delay, func() { m.postReady(beats, p) })
+}
+
+// lastRenewal returns when the Lease was renewed last. The caller holds mu.
+func (m *machine) lastRenewal() time.Time {
+	if !m.beating {
+		return m.renewed
+	}
+	return m.beatSince.Add(time.Since(m.beatSince).Truncate(leasePeriod))
+}
+
+// monitor does what kube-controller-manager does for a Node without renewals.
+func (m *machine) monitor(beats int) {
+	m.mu.Lock()
+	gone := m.beats != beats || !m.exists
+	m.mu.Unlock()
+	if !gone {
+		m.setReady(corev1.ConditionUnknown, "NodeStatusUnknown")
+	}
+}
+
+// postReady posts the condition Ready, and registers the Node if there is none.
+func (m *machine) postReady(beats int, p *process) {
+	m.mu.Lock()
+	current := m.beats == beats && m.exists
+	m.mu.Unlock()
+	if !current {
+		return
+	}
+	m.register()
+	if m.w.behaviourOf(p.content, m.name).unready {
+		m.setReady(corev1.ConditionFalse, "KubeletNotReady")
+		return
+	}
+	m.setReady(corev1.ConditionTrue, "KubeletReady")
+}
+
+func (m *machine) setReady(status corev1.ConditionStatus, reason string) {
+	now := m.w.server.Clock().UTC().Format(time.RFC3339)
+	var node corev1.Node
+	if !m.w.server.Get("nodes", "", m.name, &node) {
+		return
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status == status {
+			return
+		}
+	}
+	m.w.direct(m.w.server.Patch("nodes", "", m.name, types.StrategicMergePatchType, map[string]any{"status": map[string]any{"conditions": []any{map[string]any{
+		"type": "Ready", "status": status, "reason": reason, "lastHeartbeatTime": now, "lastTransitionTime": now,
+	}}}}))
+}
+
+// register creates the Node and its Lease if there are none.
+func (m *machine) register() {
+	capacity := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("256Gi"), corev1.ResourcePods: resource.MustParse("110"),
+	}
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: m.name, Labels: map[string]string{
+			corev1.LabelHostname: m.name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64", corev1.LabelTopologyZone: m.zone, "pool": "all",
+		}},
+		Status: corev1.NodeStatus{
+			Capacity: capacity, Allocatable: capacity,
+			NodeInfo: corev1.NodeSystemInfo{KubeletVersion: m.version(), Architecture: "amd64", OperatingSystem: "linux"},
+		},
+	}
+	var old corev1.Node
+	if m.w.server.Get("nodes", "", m.name, &old) {
+		return
+	}
+	m.w.direct(m.w.server.Create("nodes", "", node))
+	if !m.w.server.Get("leases", leaseNamespace, m.name, &map[string]any{}) {
+		m.w.direct(m.w.server.Create("leases", leaseNamespace, map[string]any{"metadata": map[string]any{"name": m.name}, "spec": map[string]any{"holderIdentity": m.name}}))
+	}
+}
+
+// renewLease writes the newest renewal of the Lease, which is not written all the time.
+func (m *machine) renewLease() {
+	m.mu.Lock()
+	at := m.lastRenewal()
+	m.mu.Unlock()
+	if at.IsZero() {
+		return
+	}
+	err := m.w.server.Patch("leases", leaseNamespace, m.name, types.MergePatchType, map[string]any{"spec": map[string]any{"renewTime": at.UTC().Format(metav1.RFC3339Micro)}})
+	if !simapi.IsNotFound(err) {
+		m.w.direct(err)
+	}
+}
+
+// partition closes and opens the network of a machine, for its agent and its kubelet.
+type partition struct {
+	gate
+}
+
+func (p *partition) isClosed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed != nil
+}
+
+// cut closes or opens the network.
+func (m *machine) cut(open bool) {
+	m.gate.set(open)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.beat()
+}
+
+// switchOn boots the machine.
+func (m *machine) switchOn() {
+	m.mu.Lock()
+	m.exists = true
+	m.boots++
+	m.mu.Unlock()
+	m.startAgent()
+}
+
+// kill ends the agent and its kubelet at this moment. With power, the machine loses what was not synced, and boots again.
+func (m *machine) kill(power bool, choice crashfs.Choice, again time.Duration) {
+	m.mu.Lock()
+	a := m.agent
+	if a == nil {
+		m.mu.Unlock()
+		return
+	}
+	a.way.kill()
+	m.agent = nil
+	if p := m.process; p != nil {
+		m.end(p, supervisor.Exit{Code: -1, Signal: "killed"})
+	}
+	m.disk.CrashAfter(0)
+	if !power {
+		choice = crashfs.Choices["all kept"]
+	}
+	m.disk = m.disk.Reboot(choice)
+	if power {
+		m.boots++
+	}
+	m.mu.Unlock()
+	a.cancel()
+	m.w.book.trace("%s: killed, power=%t", m.name, power)
+	if again > 0 {
+		time.AfterFunc(again, m.startAgent)
+	}
+}
+
+func (m *machine) describe() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	runs := errNoKubelet.Error()
+	if m.process != nil {
+		runs = m.process.String()
+	}
+	return fmt.Sprintf("%s: %s", m.name, runs)
+}

@@ -1,0 +1,210 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/config"
+	"github.com/evenkeel/evenkeel/testkit/crashfs"
+	"github.com/evenkeel/evenkeel/testkit/simapi"
+)
+
+// world is everything in one history.
+type world struct {
+	plan   *plan
+	server *simapi.Server
+	book   *book
+	log    io.Writer // of the processes; nil: none
+	began  time.Time
+
+	ctx       context.Context // of the processes
+	end       context.CancelFunc
+	processes sync.WaitGroup
+	over      chan struct{} // closed after a failure
+
+	machines []*machine
+	replicas []*replica
+	checks   checks
+}
+
+// kinds are what the server stores. They are read once, outside of any history.
+var kinds = sync.OnceValue(func() []simapi.Kind {
+	core := func(resource, kind string, namespaced, status bool, goType any) simapi.Kind {
+		return simapi.Kind{GroupVersionResource: corev1.SchemeGroupVersion.WithResource(resource), Kind: kind, Namespaced: namespaced, Status: status, Type: goType}
+	}
+	own := func(resource, kind string) simapi.Kind {
+		return simapi.Kind{GroupVersionResource: v1alpha1.GroupVersion.WithResource(resource), Kind: kind, Status: true, Generation: true, Defaults: defaultsOf(resource)}
+	}
+	reviews := schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"}
+	return []simapi.Kind{
+		core("nodes", "Node", false, true, corev1.Node{}), core("pods", "Pod", true, true, corev1.Pod{}), core("configmaps", "ConfigMap", true, false, corev1.ConfigMap{}),
+		own("nodeconfigs", "NodeConfig"), own("nodeconfigrollouts", "NodeConfigRollout"), own("nodeconfigpreflights", "NodeConfigPreflight"),
+		{GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Kind: "Lease", Namespaced: true},
+		{GroupVersionResource: policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), Kind: "PodDisruptionBudget", Namespaced: true},
+		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("events"), Kind: "Event", Namespaced: true, Sink: true},
+		{GroupVersionResource: schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}, Kind: "Event", Namespaced: true, Sink: true},
+		{GroupVersionResource: reviews.WithResource("selfsubjectaccessreviews"), Kind: "SelfSubjectAccessReview", Sink: true},
+	}
+})
+
+// defaultsOf returns the schema of the CRD of a resource.
+func defaultsOf(resource string) *simapi.Schema {
+	raw, err := config.Files.ReadFile(filepath.Join("api/crd", v1alpha1.GroupName+"_"+resource+".yaml"))
+	if err != nil {
+		panic(err)
+	}
+	var crd struct {
+		Spec struct {
+			Versions []struct {
+				Schema struct {
+					OpenAPIV3Schema *simapi.Schema `json:"openAPIV3Schema"`
+				} `json:"schema"`
+			} `json:"versions"`
+		} `json:"spec"`
+	}
+	if err := yaml.Unmarshal(raw, &crd); err != nil || len(crd.Spec.Versions) != 1 {
+		panic(fmt.Sprint(resource, ": ", err))
+	}
+	return crd.Spec.Versions[0].Schema.OpenAPIV3Schema
+}
+
+// outcome is the result of a history.
+type outcome struct {
+	failures []string
+	trace    string
+	hash     uint64
+	lines    int
+	lasted   time.Duration // of virtual time
+	stats    stats
+}
+
+// play runs a history.
+func play(t *testing.T, p *plan, verbose bool) (o outcome) {
+	kinds()
+	synctest.Test(t, func(*testing.T) {
+		w := newWorld(p, verbose)
+		w.run()
+		o = outcome{failures: w.book.failed(), trace: w.book.text(), hash: w.book.sum(), lines: w.book.count, lasted: time.Since(w.began), stats: w.checks.stats}
+	})
+	return o
+}
+
+func newWorld(p *plan, verbose bool) *world {
+	keep := 400
+	if verbose {
+		keep = 1 << 20
+	}
+	w := &world{plan: p, book: newBook(keep), began: time.Now(), over: make(chan struct{}), server: simapi.New(kinds()...)}
+	if verbose && os.Getenv("SIMULATION_LOG") != "" {
+		w.log = os.Stderr
+	}
+	w.book.stop = sync.OnceFunc(func() { close(w.over) })
+	w.ctx, w.end = context.WithCancel(context.Background())
+	skew := between(dice(p.seed, "clock"), -2*time.Hour, 2*time.Hour)
+	w.server.Clock = func() time.Time { return time.Now().Add(skew) }
+	w.server.OnChange = w.observe
+	w.server.OnRead = func(resource, name string) {
+		if m := w.machineNamed(name); resource == "leases" && m != nil {
+			m.renewLease()
+		}
+	}
+	w.checks.init()
+	for i := range p.nodes {
+		r := dice(p.seed, "machine", i)
+		m := &machine{w: w, name: fmt.Sprintf("node-%d", i), zone: fmt.Sprintf("zone-%d", i%3), gate: &partition{}, disk: crashfs.New(), kubelets: "v1.36.3"}
+		if chance(r, 0.2) {
+			m.skew = between(r, -48*time.Hour, 48*time.Hour)
+		}
+		w.direct(crashfsDirs(m.disk))
+		w.machines = append(w.machines, m)
+	}
+	for _, name := range []string{"controller-a", "controller-b"} {
+		w.replicas = append(w.replicas, &replica{w: w, name: name, gate: &gate{}})
+	}
+	return w
+}
+
+// crashfsDirs creates the directories that an installation creates.
+func crashfsDirs(d *crashfs.FS) error {
+	for _, dir := range []string{"/var", "/var/lib"} {
+		if err := d.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+		if err := d.SyncDir(filepath.Dir(dir)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *world) machineNamed(name string) *machine {
+	for _, m := range w.machines {
+		if m.name == name {
+			return m
+		}
+	}
+	return nil
+}
+
+// direct fails the history if something that must work in every simulation does not.
+func (w *world) direct(err error) {
+	if err != nil {
+		w.book.fail("the simulation is wrong: %v", err)
+	}
+}
+
+// run runs the history, until its end or the first violation.
+func (w *world) run() {
+	for i, m := range w.machines {
+		if i < w.plan.first {
+			time.AfterFunc(between(dice(w.plan.seed, "on", i), 0, 5*time.Second), m.switchOn)
+		}
+	}
+	for i, r := range w.replicas {
+		time.AfterFunc(between(dice(w.plan.seed, "on", r.name, i), 0, 3*time.Second), r.start)
+	}
+	for _, a := range w.plan.actions {
+		time.AfterFunc(a.at, func() {
+			w.book.trace("action %s", a)
+			a.do(w)
+		})
+	}
+	w.checkAll()
+	w.end()
+	for _, m := range w.machines {
+		m.gate.set(true)
+	}
+	for _, r := range w.replicas {
+		r.gate.set(true)
+	}
+	w.processes.Wait()
+	time.Sleep(time.Hour) // timers end
+}
+
+// fate decides what happens to a request.
+func (w *world) fate(r *http.Request, name string, serial, n int) simapi.Fate {
+	d := dice(w.plan.seed, "fate", name, serial, r.Method, r.URL.Path, n)
+	f := simapi.Fate{Before: between(d, time.Millisecond, 20*time.Millisecond), After: between(d, time.Millisecond, 20*time.Millisecond)}
+	return f
+}
+
+// lag returns the delay of an event of a watch.
+func (w *world) lag(name string, serial int, n int64) time.Duration {
+	d := dice(w.plan.seed, "lag", name, serial, n)
+	return between(d, time.Millisecond, 50*time.Millisecond)
+}

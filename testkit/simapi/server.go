@@ -1,0 +1,315 @@
+// Package simapi is an API server in memory: no process, no socket, no goroutine. Clients reach it through a Transport, in which
+// requests are delayed, lost or refused. Together with testing/synctest, whole clusters run in virtual time.
+//
+// It serves what evenkeel uses, as the real API server does: get, list, watch with initial events, create, update, patch, delete
+// and status, with resource versions, generations, defaults of the CRDs and preconditions. It does not authenticate, authorize
+// or validate. It must not know which component makes a request.
+package simapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Kind is a kind of objects that a server stores.
+type Kind struct {
+	schema.GroupVersionResource
+	Kind       string
+	Namespaced bool
+	// Status says that status is a subresource: writes of the object ignore it, and writes of it ignore the rest.
+	Status bool
+	// Generation says that metadata.generation counts the changes of everything but metadata and status.
+	Generation bool
+	// Type is a value of the Go type; it is needed for strategic merge patches.
+	Type any
+	// Defaults is the schema of the kind, whose defaults are applied to what is written; nil: there are none.
+	Defaults *Schema
+	// Sink says that objects are accepted and counted, and not stored, such as Events.
+	Sink bool
+}
+
+// key identifies an object of one kind.
+type key struct{ namespace, name string }
+
+// object is one version of an object. It never changes.
+type object struct {
+	key     key
+	content map[string]any
+	version int64
+	raw     []byte
+}
+
+// Change is a change of one object.
+type Change struct {
+	Kind            string // resource, such as nodes
+	Namespace, Name string
+	By              string         // the name of the client; empty: a direct call
+	Was, Is         map[string]any // nil: it did not exist, or does not any more. Do not change them.
+}
+
+// Server is an API server. All methods may be called concurrently.
+type Server struct {
+	// Clock is the server's clock. Set it before the first request.
+	Clock func() time.Time
+	// OnChange is called with each change, in their order, while the server is locked: it must not call the server.
+	OnChange func(Change)
+	// OnRead is called before a single object is read, and may write it: so a value that changes with time need not be written
+	// all the time. resource is such as leases.
+	OnRead func(resource, name string)
+
+	mu      sync.Mutex
+	kinds   map[string]*Kind // by resource/group
+	objects map[string]map[key]*object
+	version int64
+	created int64
+	watches map[*stream]bool
+	sunk    map[string]int // counts of sinks by resource
+}
+
+// New returns an empty server.
+func New(kinds ...Kind) *Server {
+	s := &Server{Clock: time.Now, kinds: map[string]*Kind{}, objects: map[string]map[key]*object{}, version: 1000, watches: map[*stream]bool{}, sunk: map[string]int{}}
+	for _, k := range kinds {
+		s.kinds[k.Resource+"/"+k.Group] = &k
+		s.objects[k.Resource+"/"+k.Group] = map[key]*object{}
+	}
+	return s
+}
+
+// statusError is an answer that is an error.
+type statusError struct {
+	code            int
+	reason, message string
+}
+
+func (e *statusError) Error() string { return e.message }
+
+func failf(code int, reason, format string, args ...any) *statusError {
+	return &statusError{code, reason, fmt.Sprintf(format, args...)}
+}
+
+func (k *Kind) id() string { return k.Resource + "/" + k.Group }
+
+func (k *Kind) named(name string) string {
+	if k.Group == "" {
+		return fmt.Sprintf("%s %q", k.Resource, name)
+	}
+	return fmt.Sprintf("%s.%s %q", k.Resource, k.Group, name)
+}
+
+func (k *Kind) apiVersion() string { return k.GroupVersion().String() }
+
+// kind returns a kind by its resource, such as nodes; for the few names that two groups have, the first by group.
+func (s *Server) kind(resource string) *Kind {
+	var found *Kind
+	for _, k := range s.kinds {
+		if k.Resource == resource && (found == nil || k.Group < found.Group) {
+			found = k
+		}
+	}
+	if found == nil {
+		panic("simapi: unknown resource " + resource)
+	}
+	return found
+}
+
+// get returns an object. The caller holds mu.
+func (s *Server) get(k *Kind, at key) (*object, *statusError) {
+	if o := s.objects[k.id()][at]; o != nil {
+		return o, nil
+	}
+	return nil, failf(http.StatusNotFound, "NotFound", "%s not found", k.named(at.name))
+}
+
+// create stores a new object. The caller holds mu.
+func (s *Server) create(by string, k *Kind, namespace string, content map[string]any) (*object, *statusError) {
+	content = clone(content)
+	meta := sub(content, "metadata")
+	if k.Namespaced {
+		meta["namespace"] = namespace
+	}
+	s.created++
+	if prefix, _ := meta["generateName"].(string); prefix != "" && text(meta, "name") == "" {
+		meta["name"] = fmt.Sprintf("%s%05d", prefix, s.created)
+	}
+	at := key{namespace, text(meta, "name")}
+	if at.name == "" {
+		return nil, failf(http.StatusUnprocessableEntity, "Invalid", "name or generateName is required")
+	}
+	if s.objects[k.id()][at] != nil {
+		return nil, failf(http.StatusConflict, "AlreadyExists", "%s already exists", k.named(at.name))
+	}
+	meta["uid"] = fmt.Sprintf("%08x-0000-4000-8000-%012x", s.created*2654435761%(1<<32), s.created)
+	meta["creationTimestamp"] = s.Clock().UTC().Format(time.RFC3339)
+	content["apiVersion"], content["kind"] = k.apiVersion(), k.Kind
+	if k.Generation {
+		meta["generation"] = int64(1)
+	}
+	if k.Status && by != "" {
+		delete(content, "status")
+	}
+	k.Defaults.apply(content)
+	return s.store(by, k, at, nil, content), nil
+}
+
+// store stores a version of an object and tells the watches. The caller holds mu.
+func (s *Server) store(by string, k *Kind, at key, was *object, content map[string]any) *object {
+	s.version++
+	sub(content, "metadata")["resourceVersion"] = strconv.FormatInt(s.version, 10)
+	o := &object{key: at, content: content, version: s.version, raw: encode(content)}
+	s.objects[k.id()][at] = o
+	s.announce(by, k, was, o)
+	return o
+}
+
+// update replaces an object if it has changed. The caller holds mu.
+func (s *Server) update(by string, k *Kind, was *object, content map[string]any, subresource string) (*object, *statusError) {
+	meta, old := sub(content, "metadata"), sub(was.content, "metadata")
+	if uid, _ := meta["uid"].(string); uid != "" && uid != old["uid"] {
+		return nil, failf(http.StatusConflict, "Conflict", "Operation cannot be fulfilled on %s: Precondition failed: UID in precondition: %s, UID in object meta: %s", k.named(was.key.name), uid, old["uid"])
+	}
+	if v := text(meta, "resourceVersion"); v != "" && v != old["resourceVersion"] {
+		return nil, failf(http.StatusConflict, "Conflict", "Operation cannot be fulfilled on %s: the object has been modified; please apply your changes to the latest version and try again", k.named(was.key.name))
+	}
+	next := clone(content)
+	if k.Status {
+		if subresource == "status" {
+			next = clone(was.content)
+			setOrDelete(next, "status", content["status"])
+		} else if by != "" {
+			setOrDelete(next, "status", was.content["status"])
+		}
+	}
+	next["apiVersion"], next["kind"] = k.apiVersion(), k.Kind
+	meta = sub(next, "metadata")
+	for _, name := range []string{"name", "namespace", "uid", "creationTimestamp", "resourceVersion", "generation"} {
+		setOrDelete(meta, name, old[name])
+	}
+	if k.Resource == "configmaps" && was.content["immutable"] == true && !equal(was.content["data"], next["data"]) {
+		return nil, failf(http.StatusUnprocessableEntity, "Invalid", "%s is invalid: data: Forbidden: field is immutable when `immutable` is set", k.named(was.key.name))
+	}
+	k.Defaults.apply(next)
+	if equal(was.content, next) {
+		return was, nil
+	}
+	if k.Generation && !equal(desired(was.content), desired(next)) {
+		meta["generation"] = number(old["generation"]) + 1
+	}
+	return s.store(by, k, was.key, was, next), nil
+}
+
+// desired returns what metadata.generation counts.
+func desired(content map[string]any) map[string]any {
+	out := maps.Clone(content)
+	delete(out, "metadata")
+	delete(out, "status")
+	return out
+}
+
+// remove deletes an object. The caller holds mu.
+func (s *Server) remove(by string, k *Kind, was *object) {
+	delete(s.objects[k.id()], was.key)
+	s.version++
+	gone := clone(was.content)
+	sub(gone, "metadata")["resourceVersion"] = strconv.FormatInt(s.version, 10)
+	o := &object{key: was.key, content: gone, version: s.version, raw: encode(gone)}
+	for _, w := range s.sortedWatches() {
+		if w.kind == k && w.selects(was) {
+			w.push("DELETED", o)
+		}
+	}
+	if s.OnChange != nil {
+		s.OnChange(Change{Kind: k.Resource, Namespace: was.key.namespace, Name: was.key.name, By: by, Was: was.content})
+	}
+}
+
+func (s *Server) announce(by string, k *Kind, was, is *object) {
+	for _, w := range s.sortedWatches() {
+		if w.kind != k {
+			continue
+		}
+		before, after := was != nil && w.selects(was), w.selects(is)
+		switch {
+		case before && after:
+			w.push("MODIFIED", is)
+		case after:
+			w.push("ADDED", is)
+		case before:
+			gone := *was
+			gone.content = clone(was.content)
+			sub(gone.content, "metadata")["resourceVersion"] = strconv.FormatInt(is.version, 10)
+			gone.raw, gone.version = encode(gone.content), is.version
+			w.push("DELETED", &gone)
+		}
+	}
+	if s.OnChange != nil {
+		c := Change{Kind: k.Resource, Namespace: is.key.namespace, Name: is.key.name, By: by, Is: is.content}
+		if was != nil {
+			c.Was = was.content
+		}
+		s.OnChange(c)
+	}
+}
+
+// sortedWatches returns the open watches in the order in which they were opened.
+func (s *Server) sortedWatches() []*stream {
+	return slices.SortedFunc(maps.Keys(s.watches), func(a, b *stream) int { return int(a.serial - b.serial) })
+}
+
+// selection is what a list or watch selects.
+type selection struct {
+	kind      *Kind
+	namespace string
+	labels    labels.Selector
+	fields    fields.Selector
+}
+
+func (x *selection) selects(o *object) bool {
+	if x.kind.Namespaced && x.namespace != "" && x.namespace != o.key.namespace {
+		return false
+	}
+	if !x.labels.Empty() && !x.labels.Matches(labels.Set(stringsOf(sub(o.content, "metadata")["labels"]))) {
+		return false
+	}
+	if x.fields.Empty() {
+		return true
+	}
+	set := fields.Set{"metadata.name": o.key.name, "metadata.namespace": o.key.namespace}
+	if spec, ok := o.content["spec"].(map[string]any); ok {
+		set["spec.nodeName"] = text(spec, "nodeName")
+	}
+	return x.fields.Matches(set)
+}
+
+// list returns the selected objects, by namespace and name. The caller holds mu.
+func (s *Server) list(x *selection) []*object {
+	var out []*object
+	for _, o := range s.objects[x.kind.id()] {
+		if x.selects(o) {
+			out = append(out, o)
+		}
+	}
+	slices.SortFunc(out, func(a, b *object) int {
+		return strings.Compare(a.key.namespace+"/"+a.key.name, b.key.namespace+"/"+b.key.name)
+	})
+	return out
+}
+
+func encode(v any) []byte {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("simapi: %v", err)) // decoded JSON can always be encoded
+	}
+	return raw
+}

@@ -1,0 +1,284 @@
+package simapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Fate is what happens to a request on its way. The zero value is an answer without any delay.
+type Fate struct {
+	Before, After time.Duration // until the server has the request, and until the client has the answer
+	Refused       bool          // the connection is refused; the server does not have the request
+	LostBefore    bool          // the server never has the request, and the client no answer
+	LostAfter     bool          // the server carries it out, and the client has no answer
+	Reset         bool          // with LostBefore or LostAfter: the connection breaks instead of being silent
+	Code          int           // an error that the server answers without carrying out the request; 0: none
+	RetryAfter    time.Duration // with Code 429
+
+	// Of a watch, after it has begun:
+	Ends   time.Duration // it ends; 0: when its time is over
+	Gone   bool          // it ends with an error in the stream (410)
+	Silent bool          // it stays open and silent instead of ending
+}
+
+// Transport is how one client reaches the server. Several requests may be made at once.
+type Transport struct {
+	Server *Server
+	Client string // its name
+	// Fate decides what happens to a request. It is called when the request is made.
+	Fate func(r *http.Request) Fate
+	// Lag returns the delay of an event of a watch.
+	Lag func() time.Duration
+	// Gate is called before a request or an event passes, in either direction. It returns when it may, or an error if it never
+	// will or ctx has ended first.
+	Gate func(ctx context.Context) error
+}
+
+var errReset = fmt.Errorf("read: %w", syscall.ECONNRESET)
+
+// RoundTrip implements http.RoundTripper.
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx := r.Context()
+	c := call{by: t.Client, method: r.Method, url: r.URL, contentType: r.Header.Get("Content-Type")}
+	if r.Body != nil {
+		body, err := io.ReadAll(r.Body)
+		if err := errors.Join(err, r.Body.Close()); err != nil {
+			return nil, err
+		}
+		c.body = body
+	}
+	began := time.Now()
+	f := t.Fate(r)
+	if f.Refused {
+		return nil, fmt.Errorf("dial tcp: connect: %w", syscall.ECONNREFUSED)
+	}
+	if err := t.pass(ctx, f.Before); err != nil {
+		return nil, err
+	}
+	if f.LostBefore {
+		return nil, t.lose(ctx, f)
+	}
+	if timeout, err := time.ParseDuration(r.URL.Query().Get("timeout")); err == nil && time.Since(began) > timeout && f.Code == 0 {
+		f.Code = http.StatusGatewayTimeout
+	}
+	if f.Code != 0 {
+		return t.answer(r, f, f.Code, injected(f.Code).body())
+	}
+	if r.URL.Query().Get("watch") == "true" {
+		return t.watch(r, c, f)
+	}
+	code, body := t.Server.serve(c)
+	if f.LostAfter {
+		return nil, t.lose(ctx, f)
+	}
+	return t.answer(r, f, code, body)
+}
+
+// pass waits for the network.
+func (t *Transport) pass(ctx context.Context, d time.Duration) error {
+	if err := sleep(ctx, d); err != nil {
+		return err
+	}
+	return t.Gate(ctx)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// lose is the end of a request without an answer.
+func (t *Transport) lose(ctx context.Context, f Fate) error {
+	if f.Reset {
+		if err := t.pass(ctx, f.After); err != nil {
+			return err
+		}
+		return errReset
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func injected(code int) *statusError {
+	switch code {
+	case http.StatusTooManyRequests:
+		return failf(code, "TooManyRequests", "the server has received too many requests and has asked us to try again later")
+	case http.StatusGatewayTimeout:
+		return failf(code, "Timeout", "the request did not complete within the allotted timeout")
+	case http.StatusConflict:
+		return failf(code, "Conflict", "Operation cannot be fulfilled: the object has been modified; please apply your changes to the latest version and try again")
+	}
+	return failf(code, "InternalError", "an error on the server has prevented the request from succeeding")
+}
+
+func (t *Transport) answer(r *http.Request, f Fate, code int, body []byte) (*http.Response, error) {
+	if err := t.pass(r.Context(), f.After); err != nil {
+		return nil, err
+	}
+	response := t.respond(r, code, io.NopCloser(bytes.NewReader(body)))
+	response.ContentLength = int64(len(body))
+	if f.RetryAfter > 0 {
+		response.Header.Set("Retry-After", strconv.Itoa(int(f.RetryAfter/time.Second)))
+	}
+	return response, nil
+}
+
+func (t *Transport) respond(r *http.Request, code int, body io.ReadCloser) *http.Response {
+	return &http.Response{
+		Status: http.StatusText(code), StatusCode: code, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r, Body: body,
+		Header: http.Header{"Content-Type": {"application/json"}, "Date": {t.Server.Clock().UTC().Format(http.TimeFormat)}},
+	}
+}
+
+func (t *Transport) watch(r *http.Request, c call, f Fate) (*http.Response, error) {
+	w, failed := t.Server.openWatch(c)
+	if failed != nil {
+		return t.answer(r, f, failed.code, failed.body())
+	}
+	w.transport, w.ctx, w.fate = t, r.Context(), f
+	if f.Ends > 0 {
+		w.ends = time.Now().Add(f.Ends)
+	}
+	if err := t.pass(r.Context(), f.After); err != nil {
+		_ = w.Close() // returns nil
+		return nil, err
+	}
+	return t.respond(r, http.StatusOK, w), nil
+}
+
+// stream is an open watch: the body of its answer.
+type stream struct {
+	selection
+	server    *Server
+	transport *Transport
+	ctx       context.Context // of the request, whose body outlives RoundTrip
+	fate      Fate
+	serial    int64
+	until     time.Time // the client's time limit; zero: none
+	ends      time.Time // when it ends before; zero: it does not
+	ready     chan struct{}
+	closed    chan struct{}
+	close     sync.Once
+
+	mu    sync.Mutex
+	queue []frame
+
+	rest []byte // of the frame that is read
+	over bool
+}
+
+type frame struct {
+	at   time.Time // when it was sent
+	data []byte
+}
+
+// push sends an event.
+func (w *stream) push(event string, o *object) {
+	data, err := json.Marshal(map[string]any{"type": event, "object": json.RawMessage(o.raw)})
+	if err != nil {
+		panic(fmt.Sprintf("simapi: %v", err)) // raw was encoded before
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.queue = append(w.queue, frame{time.Now(), append(data, '\n')})
+	select {
+	case w.ready <- struct{}{}:
+	default:
+	}
+}
+
+// Read implements io.Reader. It returns one event at most.
+func (w *stream) Read(p []byte) (int, error) {
+	if len(w.rest) == 0 {
+		data, err := w.next()
+		if err != nil {
+			return 0, err
+		}
+		w.rest = data
+	}
+	n := copy(p, w.rest)
+	w.rest = w.rest[n:]
+	return n, nil
+}
+
+func (w *stream) next() ([]byte, error) {
+	if w.over {
+		return nil, io.EOF
+	}
+	var limit <-chan time.Time
+	end := w.until
+	if !w.ends.IsZero() && (end.IsZero() || w.ends.Before(end)) {
+		end = w.ends
+	}
+	if !end.IsZero() {
+		timer := time.NewTimer(time.Until(end))
+		defer timer.Stop()
+		limit = timer.C
+	}
+	for {
+		w.mu.Lock()
+		var f frame
+		if len(w.queue) > 0 {
+			f = w.queue[0]
+			w.queue = w.queue[1:]
+		}
+		w.mu.Unlock()
+		if f.data != nil {
+			if err := w.transport.pass(w.ctx, time.Until(f.at.Add(w.transport.Lag()))); err != nil {
+				return nil, err
+			}
+			return f.data, nil
+		}
+		select {
+		case <-w.ready:
+		case <-w.closed:
+			return nil, errReset
+		case <-w.ctx.Done():
+			return nil, w.ctx.Err()
+		case <-limit:
+			if w.fate.Silent && !time.Now().Before(w.ends) && !w.ends.IsZero() { // until the client gives up
+				select {
+				case <-w.closed:
+					return nil, errReset
+				case <-w.ctx.Done():
+					return nil, w.ctx.Err()
+				}
+			}
+			if err := w.transport.Gate(w.ctx); err != nil {
+				return nil, err
+			}
+			w.over = true
+			if w.fate.Gone && time.Now().Before(w.until) {
+				raw := failf(http.StatusGone, "Expired", "too old resource version").body()
+				return append(append([]byte(`{"type":"ERROR","object":`), raw...), '}', '\n'), nil
+			}
+			return nil, io.EOF
+		}
+	}
+}
+
+// Close implements io.Closer.
+func (w *stream) Close() error {
+	w.close.Do(func() {
+		close(w.closed)
+		w.server.mu.Lock()
+		delete(w.server.watches, w)
+		w.server.mu.Unlock()
+	})
+	return nil
+}
