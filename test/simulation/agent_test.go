@@ -35,6 +35,7 @@ type agentProcess struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	limits trial.Limits
+	began  time.Time
 }
 
 // flagsOf returns the agent's flags: those before and after each upgrade.
@@ -56,7 +57,7 @@ func (m *machine) startAgent() {
 	w := m.w
 	m.serial++
 	ctx, cancel := context.WithCancel(w.ctx)
-	a := &agentProcess{m: m, serial: m.serial, cancel: cancel, done: make(chan struct{}), way: &way{outer: &m.gate.gate}}
+	a := &agentProcess{m: m, serial: m.serial, cancel: cancel, done: make(chan struct{}), began: time.Now(), way: &way{outer: &m.gate.gate}}
 	a.disk = &disk{FS: m.disk, crashed: func() { go m.crashed(a) }}
 	m.agent = a
 	var version string

@@ -1,29 +1,307 @@
 package simulation
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/testkit/simapi"
 )
 
-type stats struct{ starts, changes, adopted int }
+// stats says how much happened in a history.
+type stats struct {
+	starts, changes, adopted, promoted, crashes int
+	longestGap                                  time.Duration
+}
 
+// checks are what the checks of a history remember. Its mutex is taken while the server or a machine is locked.
 type checks struct {
-	stats stats
+	mu       sync.Mutex
+	stats    stats
+	healthy  map[string]time.Duration // by machine and payload: how long kubelets were healthy with it
+	crashed  map[string]bool          // by machine and content
+	adopted  map[string]string        // by machine: the UID that was last adopted
+	assigned map[string][]assigned    // by node: what the API assigned
+	stopped  map[string]time.Time     // by UID of a revision: since when it is stopped
+	configs  map[string]*nodeConfig
+	rollouts map[string]*rolloutView
+	nodes    map[string]time.Time // when the Node was created
 }
 
-func (c *checks) init() {}
+// assigned is what the spec of a NodeConfig named for some time.
+type assigned struct {
+	uid      string
+	from, to time.Time // zero to: still
+}
 
+// nodeConfig is the newest NodeConfig of a node.
+type nodeConfig struct {
+	*v1alpha1.NodeConfig
+	undone time.Time // since when the node has not proven what it is assigned; zero: it has
+}
+
+// rolloutView is the newest version of a rollout, and the budgets of the last minute.
+type rolloutView struct {
+	*v1alpha1.NodeConfigRollout
+	created time.Time
+	budgets []budget
+}
+
+type budget struct {
+	until time.Time // zero: it holds
+	value intstr.IntOrString
+}
+
+func (c *checks) init() {
+	c.healthy, c.crashed, c.adopted = map[string]time.Duration{}, map[string]bool{}, map[string]string{}
+	c.assigned, c.stopped, c.configs = map[string][]assigned{}, map[string]time.Time{}, map[string]*nodeConfig{}
+	c.rollouts, c.nodes = map[string]*rolloutView{}, map[string]time.Time{}
+}
+
+// The tolerances of the checks.
+const (
+	// lookBack is how long ago something may have been true that an agent acts on: it reads, then validates.
+	lookBack = 2 * time.Minute
+	// longestGap is how long a node may be without a kubelet while its agent runs.
+	longestGap = 40 * time.Second
+)
+
+// noteHealthy is called when a kubelet has ended.
+func (w *world) noteHealthy(m *machine, p *process) {
+	w.checks.mu.Lock()
+	defer w.checks.mu.Unlock()
+	w.checks.healthy[m.name+"/"+p.sha256] += p.healthyFor
+}
+
+// crashedOnce reports whether a content has crashed on a machine before, and notes that it will.
+func (w *world) crashedOnce(node string, content int64) bool {
+	w.checks.mu.Lock()
+	defer w.checks.mu.Unlock()
+	at := fmt.Sprint(node, content)
+	was := w.checks.crashed[at]
+	w.checks.crashed[at] = true
+	return was
+}
+
+// checkStart checks what a node starts.
+func (w *world) checkStart(m *machine, a *agentProcess, p *process) {
+	view, err := checkpoint.ReadOnly(a.disk.FS, stateDir, m.version())
+	if err != nil {
+		return // the disk has crashed, or is empty: then local runs
+	}
+	st := view.State
+	w.checks.mu.Lock()
+	defer w.checks.mu.Unlock()
+	w.checks.stats.starts++
+	if p.sha256 == "" {
+		return
+	}
+	if w.behaviourOf(p.content, m.name).reject {
+		w.book.fail("invariant 1: %s starts %s, which its dry run rejects", m.name, p)
+	}
+	for _, bad := range st.Bad {
+		if bad.Payload == p.sha256 {
+			w.book.fail("invariant 1: %s starts %s, which is listed as bad: %s", m.name, p, bad)
+		}
+	}
+	switch p.sha256 {
+	case st.Current.Payload, st.LastKnownGood.Payload:
+	default:
+		w.book.fail("invariant 4: %s starts %s, which is neither current nor last-known-good", m.name, p)
+	}
+	w.checkLastKnownGood(m, a, st)
+	if st.Current.Payload == p.sha256 && w.checks.adopted[m.name] != st.Current.Revision {
+		w.checks.adopted[m.name] = st.Current.Revision
+		w.checks.stats.adopted++
+		w.checkAdoption(m, p, st)
+	}
+}
+
+// checkLastKnownGood checks that last-known-good was healthy for a whole trial. The caller holds mu.
+func (w *world) checkLastKnownGood(m *machine, a *agentProcess, st trial.State) {
+	good := st.LastKnownGood
+	if good.IsLocal() {
+		return
+	}
+	shortest := a.limits.TrialDuration
+	for i := range m.flags + 1 {
+		limits, _ := w.flagsOf(i)
+		shortest = min(shortest, limits.TrialDuration)
+	}
+	if got := w.checks.healthy[m.name+"/"+good.Payload]; got < shortest {
+		w.book.fail("invariant 2: %s has %s as last-known-good, which was healthy for %s of %s", m.name, good.Name, got, shortest)
+	}
+}
+
+// checkAdoption checks that a node may adopt its new current configuration. The caller holds mu.
+func (w *world) checkAdoption(m *machine, p *process, st trial.State) {
+	now, current := time.Now(), st.Current.Config
+	if since := w.checks.stopped[current.UID]; !since.IsZero() && now.Sub(since) > lookBack {
+		w.book.fail("%s adopts %s (%s), which was stopped %s ago", m.name, p, current.Name, now.Sub(since))
+	}
+	for _, x := range w.checks.assigned[m.name] {
+		if x.uid == current.UID && (x.to.IsZero() || now.Sub(x.to) < lookBack) {
+			return
+		}
+	}
+	if st.LastKnownGood.Same(current) {
+		return // it went back
+	}
+	w.book.fail("%s adopts %s (%s), which it is not assigned", m.name, p, current.Name)
+}
+
+// observe is called with each change in the API, while the server is locked.
 func (w *world) observe(c simapi.Change) {
+	if c.Kind == "leases" {
+		return
+	}
+	w.book.trace("api: %s %s by %s%s", c.Kind, c.Name, c.By, summary(c))
+	w.checks.mu.Lock()
+	defer w.checks.mu.Unlock()
 	w.checks.stats.changes++
-	w.book.trace("api: %s %s by %s", c.Kind, c.Name, c.By)
+	switch c.Kind {
+	case "configmaps":
+		w.observeRevision(c)
+	case "nodes":
+		if c.Is == nil {
+			delete(w.checks.nodes, c.Name)
+		} else if c.Was == nil {
+			w.checks.nodes[c.Name] = time.Now()
+		}
+	case "nodeconfigrollouts":
+		w.observeRollout(c)
+	case "nodeconfigs":
+		w.observeConfig(c)
+	}
 }
-func (w *world) checkStart(m *machine, a *agentProcess, p *process) { w.checks.stats.starts++ }
-func (w *world) noteHealthy(m *machine, p *process)                 {}
-func (w *world) crashedOnce(node string, content int64) bool        { return false }
-func (w *world) checkAll() {
-	select {
-	case <-time.After(w.plan.lasts):
-	case <-w.over:
+
+func (w *world) observeRevision(c simapi.Change) {
+	var cm metav1.PartialObjectMetadata
+	if c.Is == nil {
+		return
+	}
+	decode(c.Is, &cm)
+	uid := string(cm.UID)
+	if _, stopped := cm.Annotations[v1alpha1.AnnotationStopped]; !stopped {
+		delete(w.checks.stopped, uid)
+	} else if w.checks.stopped[uid].IsZero() {
+		w.checks.stopped[uid] = time.Now()
+	}
+}
+
+func (w *world) observeRollout(c simapi.Change) {
+	was := w.checks.rollouts[c.Name]
+	if c.Is == nil {
+		delete(w.checks.rollouts, c.Name)
+		return
+	}
+	now := &rolloutView{NodeConfigRollout: &v1alpha1.NodeConfigRollout{}, created: time.Now()}
+	decode(c.Is, now.NodeConfigRollout)
+	if was != nil {
+		now.created, now.budgets = was.created, was.budgets
+	}
+	value := *now.Spec.Strategy.MaxUnavailable
+	if n := len(now.budgets); n == 0 || now.budgets[n-1].value != value {
+		if n > 0 {
+			now.budgets[n-1].until = time.Now()
+		}
+		now.budgets = append(now.budgets, budget{value: value})
+	}
+	w.checks.rollouts[c.Name] = now
+}
+
+func (w *world) observeConfig(c simapi.Change) {
+	history := w.checks.assigned[c.Name]
+	was := w.checks.configs[c.Name]
+	now := time.Now()
+	if c.Is == nil {
+		delete(w.checks.configs, c.Name)
+		if n := len(history); n > 0 && history[n-1].to.IsZero() {
+			history[n-1].to = now
+		}
+		return
+	}
+	is := &nodeConfig{NodeConfig: &v1alpha1.NodeConfig{}}
+	decode(c.Is, is.NodeConfig)
+	uid := ""
+	if s := is.Spec.ConfigSource; s != nil && s.ConfigMapRef != nil {
+		uid = string(s.ConfigMapRef.UID)
+	}
+	if n := len(history); n == 0 || history[n-1].uid != uid || !history[n-1].to.IsZero() {
+		if n > 0 && history[n-1].to.IsZero() {
+			history[n-1].to = now
+		}
+		w.checks.assigned[c.Name] = append(history, assigned{uid: uid, from: now})
+	}
+	if !proven(is.NodeConfig) {
+		is.undone = now
+		if was != nil && !was.undone.IsZero() {
+			is.undone = was.undone
+		}
+	}
+	w.checks.configs[c.Name] = is
+	if was == nil || was.Generation != is.Generation {
+		w.checkBudget(is.NodeConfig)
+	}
+}
+
+// proven reports whether a node has the assigned configuration as last-known-good.
+func proven(nc *v1alpha1.NodeConfig) bool {
+	s, good := nc.Spec.ConfigSource, nc.Status.LastKnownGood
+	return s != nil && s.ConfigMapRef != nil && good != nil && good.UID == s.ConfigMapRef.UID && nc.Status.ObservedGeneration == nc.Generation &&
+		meta.IsStatusConditionTrue(nc.Status.Conditions, v1alpha1.ConditionConfigOK)
+}
+
+// checkBudget checks, when a node was assigned the target of a rollout, how many nodes are in flight. The caller holds mu.
+func (w *world) checkBudget(nc *v1alpha1.NodeConfig) {
+	s := nc.Spec.ConfigSource
+	if s == nil || s.RolloutRef == nil || s.ConfigMapRef == nil {
+		return
+	}
+	r := w.checks.rollouts[s.RolloutRef.Name]
+	if r == nil || r.Status.UpdateRevision == nil || r.Status.UpdateRevision.Number != s.RolloutRef.Revision || r.Status.Halt != nil {
+		return // it goes back, or the assignment comes from a leader of the past
+	}
+	members, flying := 0, []string{}
+	now := time.Now()
+	for _, name := range slices.Sorted(maps.Keys(w.checks.nodes)) {
+		if r.Spec.NodeSelector.MatchLabels["pool"] == "all" || w.machineNamed(name).zone == "zone-0" {
+			members++
+		}
+		other := w.checks.configs[name]
+		if other == nil || w.checks.nodes[name].After(r.created) {
+			continue // it has joined: another budget
+		}
+		ref := other.Spec.ConfigSource
+		if ref == nil || ref.RolloutRef == nil || ref.RolloutRef.Name != r.Name || ref.RolloutRef.Revision != s.RolloutRef.Revision || other.undone.IsZero() {
+			continue
+		}
+		if name == nc.Name || now.Sub(other.undone) > time.Minute {
+			flying = append(flying, name)
+		}
+	}
+	most := 0
+	for _, b := range r.budgets {
+		if !b.until.IsZero() && now.Sub(b.until) > time.Minute {
+			continue
+		}
+		value, err := intstr.GetScaledValueFromIntOrPercent(&b.value, members, false)
+		w.direct(err)
+		if b.value.Type == intstr.String {
+			value = max(1, value)
+		}
+		most = max(most, value)
+	}
+	if len(flying) > most {
+		w.book.fail("rollout %s: %d nodes are in flight (%v), %d may be unavailable", r.Name, len(flying), flying, most)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/controller"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/simapi"
 )
 
 // replica is a place where one controller runs at a time.
@@ -33,6 +34,50 @@ type controllerProcess struct {
 	serial int
 	way    *way
 	cancel context.CancelFunc
+
+	mu   sync.Mutex
+	thaw chan struct{} // closed when it goes on; nil: it is not frozen
+}
+
+// frozen makes a frozen process send its requests when it goes on, whatever has become of their deadlines.
+func (p *controllerProcess) frozen(next func(*http.Request) simapi.Fate) func(*http.Request) simapi.Fate {
+	return func(r *http.Request) simapi.Fate {
+		p.mu.Lock()
+		thaw := p.thaw
+		p.mu.Unlock()
+		if thaw != nil {
+			<-thaw
+		}
+		f := next(r)
+		f.Late = thaw != nil
+		return f
+	}
+}
+
+// freeze suspends the process for some time: it neither sends nor receives.
+func (r *replica) freeze(d time.Duration) {
+	r.mu.Lock()
+	p := r.current
+	r.mu.Unlock()
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.thaw != nil {
+		return
+	}
+	thaw := make(chan struct{})
+	p.thaw = thaw
+	p.way.set(false)
+	time.AfterFunc(d, func() {
+		p.mu.Lock()
+		p.thaw = nil
+		p.mu.Unlock()
+		p.way.set(true)
+		close(thaw)
+		r.w.book.trace("%s: controller %d goes on", r.name, p.serial)
+	})
 }
 
 // start starts a controller if none runs.
@@ -48,12 +93,13 @@ func (r *replica) start() {
 	p := &controllerProcess{serial: r.serial, cancel: cancel, way: &way{outer: r.gate}}
 	r.current = p
 	transport := w.transport(r.name, r.serial, p.way)
+	transport.Fate = p.frozen(transport.Fate)
 	version := []string{"v0.1.0", "v0.2.0", "v0.3.0"}[r.upgrades%3]
 	c, err := controller.New(&rest.Config{
 		Host: "http://api.simulated", UserAgent: "evenkeel-controller", Transport: http.RoundTripper(transport),
 		ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON},
 	}, controller.Options{
-		Version: version, LeaderElection: true, MetricsAddress: "0", ProbeAddress: "0", Log: w.logger(r.name), Registry: prometheus.NewRegistry(),
+		Version: version, LeaderElection: true, LeaseDuration: w.plan.lease, MetricsAddress: "0", ProbeAddress: "0", Log: w.logger(r.name), Registry: prometheus.NewRegistry(),
 		Times:   policy.Times{Agent: policy.DefaultTimes.Agent, NotReady: policy.DefaultTimes.NotReady},
 		Startup: controller.StartupTaint{Key: v1alpha1.TaintUnconfigured, Times: rollout.StartupTimes{Grace: time.Minute, Deadline: 10 * time.Minute}},
 	})

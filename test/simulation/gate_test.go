@@ -4,9 +4,15 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/simapi"
 )
 
-var errDead = errors.New("the process has ended")
+var (
+	errDead = errors.New("the process has ended")
+	errCut  = errors.New("the connection is dead")
+)
 
 // gate is the way of a process to the network. It can be closed, as in a partition, and for ever, when the process ends.
 type gate struct {
@@ -15,7 +21,8 @@ type gate struct {
 	dead   bool
 }
 
-// pass waits until the gate is open. It returns an error if ctx ends before, or the process has ended.
+// pass waits until the gate is open. It returns an error if ctx ends before, the connection has been dead
+// for long, or the process has ended.
 func (g *gate) pass(ctx context.Context) error {
 	for {
 		g.mu.Lock()
@@ -27,9 +34,14 @@ func (g *gate) pass(ctx context.Context) error {
 		if closed == nil {
 			return ctx.Err()
 		}
+		timer := time.NewTimer(simapi.HealthCheck)
 		select {
 		case <-closed:
+			timer.Stop()
+		case <-timer.C:
+			return errCut
 		case <-ctx.Done():
+			timer.Stop()
 			return ctx.Err()
 		}
 	}

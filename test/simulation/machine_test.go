@@ -277,6 +277,33 @@ func (m *machine) switchOn() {
 	m.startAgent()
 }
 
+// switchOff removes the machine, and reports whether there was one.
+func (m *machine) switchOff() bool {
+	m.mu.Lock()
+	was := m.exists
+	m.exists = false
+	m.mu.Unlock()
+	m.kill(false, nil, 0)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.beat()
+	return was
+}
+
+func (m *machine) running() *process {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.process
+}
+
+func (m *machine) setHung(p *process, hung bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p.hung = hung
+}
+
+func exited(code int) supervisor.Exit { return supervisor.Exit{Code: code} }
+
 // kill ends the agent and its kubelet at this moment. With power, the machine loses what was not synced, and boots again.
 func (m *machine) kill(power bool, choice crashfs.Choice, again time.Duration) {
 	m.mu.Lock()

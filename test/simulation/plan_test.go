@@ -2,21 +2,123 @@ package simulation
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 )
 
+// plan is a history before it happens. It follows from its seed and from what was left out of it.
 type plan struct {
 	seed    uint64
-	nodes   int // machines
-	first   int // those that are switched on at the beginning
-	lasts   time.Duration
+	nodes   int           // machines
+	first   int           // those that are switched on at the beginning
+	active  time.Duration // until when something is done or goes wrong
+	lease   time.Duration // of the controllers
+	errors  float64       // the share of requests that fail
+	slow    time.Duration // the longest delay of a request or event, beside rare ones
 	actions []action
+	without without
 }
 
+// without is what was left out to make a history shorter.
+type without struct {
+	actions []int // by their index
+	errors  bool  // all requests succeed, except in outages
+	delays  bool  // all requests are quick
+	nodes   int   // machines
+}
+
+// String returns it as flags of the test.
+func (x without) String() string {
+	var out []string
+	if len(x.actions) > 0 {
+		out = append(out, "-without="+strings.Trim(strings.ReplaceAll(fmt.Sprint(x.actions), " ", ","), "[]"))
+	}
+	if x.errors {
+		out = append(out, "-no-errors")
+	}
+	if x.delays {
+		out = append(out, "-no-delays")
+	}
+	if x.nodes > 0 {
+		out = append(out, fmt.Sprintf("-fewer-nodes=%d", x.nodes))
+	}
+	return strings.Join(out, " ")
+}
+
+// action is something that a person, another controller or the world does.
 type action struct {
-	at   time.Duration
-	name string
-	do   func(w *world)
+	at    time.Duration
+	index int
+	name  string
+	seed  uint64
+	do    func(x *act)
 }
 
-func (a action) String() string { return fmt.Sprintf("%s at %s", a.name, a.at) }
+func (a action) String() string { return fmt.Sprintf("%d %s", a.index, a.name) }
+
+// act is an action that happens.
+type act struct {
+	*world
+	action
+	r *rand.Rand
+}
+
+func (w *world) act(a action) {
+	w.book.trace("action %s", a)
+	a.do(&act{w, a, dice(a.seed, "act")})
+}
+
+// planOf returns the history of a seed.
+func planOf(seed uint64, x without) *plan {
+	r := dice(seed, "plan")
+	p := &plan{seed: seed, nodes: 1 + r.IntN(5), without: x}
+	if r.IntN(100) == 0 {
+		p.nodes = 6 + r.IntN(45)
+	}
+	p.active = between(r, 15*time.Minute, 90*time.Minute)
+	p.lease = pick(r, 15*time.Second, time.Minute, time.Minute)
+	p.errors = pick(r, 0, 0.003, 0.003, 0.02, 0.1)
+	p.slow = pick(r, 20*time.Millisecond, 50*time.Millisecond, time.Second)
+	p.first = max(1, p.nodes-r.IntN(3))
+	focus := r.IntN(4) // some histories have many faults of a kind, some many changes
+	names := slices.Collect(func(yield func(string) bool) {
+		for _, k := range workload {
+			for range k.weight * map[bool]int{true: 3, false: 1}[k.focus == focus] {
+				if !yield(k.name) {
+					return
+				}
+			}
+		}
+	})
+	p.add(2*time.Second+between(r, 0, time.Minute), "create", r.Uint64())
+	for range 3 + r.IntN(22) {
+		p.add(between(r, 30*time.Second, p.active), pick(r, names...), r.Uint64())
+	}
+	slices.SortStableFunc(p.actions, func(a, b action) int { return int(a.at - b.at) })
+	for i := range p.actions {
+		p.actions[i].index = i
+	}
+	p.actions = slices.DeleteFunc(p.actions, func(a action) bool { return slices.Contains(x.actions, a.index) })
+	if x.nodes > 0 {
+		p.nodes, p.first = min(p.nodes, x.nodes), min(p.first, x.nodes)
+	}
+	if x.errors {
+		p.errors = 0
+	}
+	if x.delays {
+		p.slow = 0
+	}
+	return p
+}
+
+func (p *plan) add(at time.Duration, name string, seed uint64) {
+	i := slices.IndexFunc(workload, func(k kindOfAction) bool { return k.name == name })
+	p.actions = append(p.actions, action{at: at, name: name, seed: seed, do: workload[i].do})
+}
+
+func (p *plan) String() string {
+	return fmt.Sprintf("seed %d: %d machines (%d at first), active for %s, lease %s, %.1f%% errors, delays up to %s, %d actions",
+		p.seed, p.nodes, p.first, p.active, p.lease, 100*p.errors, p.slow, len(p.actions))
+}

@@ -1,13 +1,15 @@
+//go:debug randseednop=0
+
 package simulation
 
 import (
 	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,6 +41,7 @@ type world struct {
 
 	machines []*machine
 	replicas []*replica
+	trouble  atomic.Int32 // an outageKind
 	checks   checks
 }
 
@@ -179,12 +182,9 @@ func (w *world) run() {
 		time.AfterFunc(between(dice(w.plan.seed, "on", r.name, i), 0, 3*time.Second), r.start)
 	}
 	for _, a := range w.plan.actions {
-		time.AfterFunc(a.at, func() {
-			w.book.trace("action %s", a)
-			a.do(w)
-		})
+		time.AfterFunc(a.at, func() { w.act(a) })
 	}
-	w.checkAll()
+	w.watchHistory()
 	w.end()
 	for _, m := range w.machines {
 		m.gate.set(true)
@@ -192,19 +192,9 @@ func (w *world) run() {
 	for _, r := range w.replicas {
 		r.gate.set(true)
 	}
+	for _, r := range w.replicas {
+		r.kill(0)
+	}
 	w.processes.Wait()
 	time.Sleep(time.Hour) // timers end
-}
-
-// fate decides what happens to a request.
-func (w *world) fate(r *http.Request, name string, serial, n int) simapi.Fate {
-	d := dice(w.plan.seed, "fate", name, serial, r.Method, r.URL.Path, n)
-	f := simapi.Fate{Before: between(d, time.Millisecond, 20*time.Millisecond), After: between(d, time.Millisecond, 20*time.Millisecond)}
-	return f
-}
-
-// lag returns the delay of an event of a watch.
-func (w *world) lag(name string, serial int, n int64) time.Duration {
-	d := dice(w.plan.seed, "lag", name, serial, n)
-	return between(d, time.Millisecond, 50*time.Millisecond)
 }

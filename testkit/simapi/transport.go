@@ -21,13 +21,13 @@ type Fate struct {
 	LostBefore    bool          // the server never has the request, and the client no answer
 	LostAfter     bool          // the server carries it out, and the client has no answer
 	Reset         bool          // with LostBefore or LostAfter: the connection breaks instead of being silent
+	Late          bool          // the server has the request even if the client has given up meanwhile
 	Code          int           // an error that the server answers without carrying out the request; 0: none
 	RetryAfter    time.Duration // with Code 429
 
 	// Of a watch, after it has begun:
-	Ends   time.Duration // it ends; 0: when its time is over
-	Gone   bool          // it ends with an error in the stream (410)
-	Silent bool          // it stays open and silent instead of ending
+	Ends time.Duration // it ends; 0: when its time is over
+	Gone bool          // it ends with an error in the stream (410)
 }
 
 // Transport is how one client reaches the server. Several requests may be made at once.
@@ -56,12 +56,16 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		c.body = body
 	}
-	began := time.Now()
 	f := t.Fate(r)
+	began := time.Now()
 	if f.Refused {
 		return nil, fmt.Errorf("dial tcp: connect: %w", syscall.ECONNREFUSED)
 	}
-	if err := t.pass(ctx, f.Before); err != nil {
+	arriving := ctx
+	if f.Late {
+		arriving = context.WithoutCancel(ctx)
+	}
+	if err := t.pass(arriving, f.Before); err != nil {
 		return nil, err
 	}
 	if f.LostBefore {
@@ -110,9 +114,14 @@ func (t *Transport) lose(ctx context.Context, f Fate) error {
 		}
 		return errReset
 	}
-	<-ctx.Done()
-	return ctx.Err()
+	if err := sleep(ctx, HealthCheck); err != nil {
+		return err
+	}
+	return errReset
 }
+
+// HealthCheck is after what time a client notices that a connection is dead: the health check of HTTP/2 in client-go.
+const HealthCheck = 45 * time.Second
 
 func injected(code int) *statusError {
 	switch code {
@@ -251,14 +260,6 @@ func (w *stream) next() ([]byte, error) {
 		case <-w.ctx.Done():
 			return nil, w.ctx.Err()
 		case <-limit:
-			if w.fate.Silent && !time.Now().Before(w.ends) && !w.ends.IsZero() { // until the client gives up
-				select {
-				case <-w.closed:
-					return nil, errReset
-				case <-w.ctx.Done():
-					return nil, w.ctx.Err()
-				}
-			}
 			if err := w.transport.Gate(w.ctx); err != nil {
 				return nil, err
 			}

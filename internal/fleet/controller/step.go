@@ -182,13 +182,23 @@ func (c *Controller) record(ctx context.Context, r *rolloutEntry, in *planInput,
 	}
 	planned := in.policy.Now.Add(-r.clockOffset) // on the fleet's clock
 	if result.RequeueAfter > 0 {
-		next = earliest(next, planned.Add(result.RequeueAfter))
+		next = earliest(next, nextPlan(planned, c.fleet.now(), result))
 	}
 	next = earliest(next, c.notifier.Rollout(c.fleet.object(r), len(result.Moves) > 0, c.fleet.now()))
 	if in.policy.Invalid != "" {
 		next = earliest(next, planned.Add(invalidInterval))
 	}
 	return next, nil
+}
+
+// nextPlan returns when a plan asks for the next one. planned is the time of the plan, in whole seconds: until the next second, the
+// next plan would be the same, unless the moves of this one change something.
+func nextPlan(planned, now time.Time, result *rollout.Result) time.Time {
+	due := planned.Add(result.RequeueAfter)
+	if !due.After(now) && len(result.Moves) == 0 {
+		due = planned.Add(time.Second)
+	}
+	return due
 }
 
 // recordStatus writes the rollout's status. It returns when delayed counts are due to be written.

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -66,5 +67,24 @@ func TestWithAnOlderCRDTakingBackOmitsTakenBack(t *testing.T) {
 	}
 	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(nc), nc); err != nil || nc.Spec.ConfigSource != nil || api.refused != 1 {
 		t.Errorf("%v, refused %d times, and the spec is %+v", err, api.refused, nc.Spec)
+	}
+}
+
+// A plan's time has whole seconds, but what it waits for, such as the end of a grace period, can be within one.
+func TestAPlanIsNotRepeatedWithinTheSameSecond(t *testing.T) {
+	planned := time.Date(2026, 1, 1, 0, 0, 44, 0, time.UTC)
+	now := planned.Add(402 * time.Millisecond)
+	for _, tt := range []struct {
+		after time.Duration
+		moves int
+		want  time.Duration
+	}{
+		{402 * time.Millisecond, 0, time.Second}, {time.Millisecond, 0, time.Second}, {403 * time.Millisecond, 0, 403 * time.Millisecond},
+		{time.Minute, 0, time.Minute}, {time.Millisecond, 1, time.Millisecond},
+	} {
+		result := &rollout.Result{RequeueAfter: tt.after, Moves: make([]rollout.Move, tt.moves)}
+		if got := nextPlan(planned, now, result).Sub(planned); got != tt.want {
+			t.Errorf("after %s with %d moves: the next plan is made after %s, want %s", tt.after, tt.moves, got, tt.want)
+		}
 	}
 }

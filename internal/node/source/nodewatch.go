@@ -183,7 +183,7 @@ func (w *NodeWatch) pollLease(ctx context.Context) {
 	var since string
 	expected, known := false, false
 	soon := maxLeaseExpectedInterval
-	for interval := time.Duration(0); ; {
+	for interval := leaseInterval; ; { // Start has signaled a renewal, so the first read is now
 		select {
 		case <-w.renewal:
 			expected, known, soon = true, false, minLeaseExpectedInterval

@@ -1,0 +1,235 @@
+package simulation
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/simapi"
+)
+
+func decode(content map[string]any, into any) {
+	raw, err := json.Marshal(content)
+	if err == nil {
+		err = json.Unmarshal(raw, into)
+	}
+	if err != nil {
+		panic(fmt.Sprint("decode ", content["kind"], ": ", err))
+	}
+}
+
+// summary describes a change for the trace.
+func summary(c simapi.Change) string {
+	switch {
+	case c.Is == nil:
+		return ": deleted"
+	case c.Was == nil:
+		return ": created"
+	}
+	switch c.Kind {
+	case "nodeconfigs":
+		var nc v1alpha1.NodeConfig
+		decode(c.Is, &nc)
+		return ": " + describeConfig(&nc)
+	case "nodeconfigrollouts":
+		var r v1alpha1.NodeConfigRollout
+		decode(c.Is, &r)
+		revision := int64(0)
+		if r.Status.UpdateRevision != nil {
+			revision = r.Status.UpdateRevision.Number
+		}
+		return fmt.Sprintf(": %s, revision %d, attempt %d: %s", r.Status.Phase, revision, r.Status.Attempt, r.Status.Message)
+	case "nodes":
+		var n corev1.Node
+		decode(c.Is, &n)
+		var out []string
+		for _, c := range n.Status.Conditions {
+			out = append(out, fmt.Sprintf("%s=%s", c.Type, c.Status))
+		}
+		return ": " + strings.Join(out, " ")
+	}
+	return ""
+}
+
+func describeConfig(nc *v1alpha1.NodeConfig) string {
+	spec, status := "nothing", "nothing"
+	if s := nc.Spec.ConfigSource; s != nil && s.ConfigMapRef != nil {
+		spec = s.ConfigMapRef.Name
+		if s.RolloutRef != nil {
+			spec += fmt.Sprintf(" (attempt %d)", s.RolloutRef.Attempt)
+		}
+	} else if s != nil {
+		spec = "local"
+	}
+	if c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionConfigOK); c != nil {
+		status = fmt.Sprintf("%s %s", c.Status, c.Reason)
+	}
+	if good := nc.Status.LastKnownGood; good != nil {
+		status += ", good " + good.Name
+	}
+	return fmt.Sprintf("assigned %s; %s %s", spec, status, nc.Status.Error)
+}
+
+// watchHistory waits until the history is over, or something was wrong.
+func (w *world) watchHistory() {
+	if !w.wait(w.plan.active, w.checkGaps) {
+		return
+	}
+	w.settle()
+	limit := time.Hour + time.Duration(w.plan.nodes)*time.Minute
+	began := time.Now()
+	for why := "x"; why != ""; {
+		if !w.wait(15*time.Second, w.checkGaps) {
+			return
+		}
+		if why = w.unsettled(); why != "" && time.Since(began) > limit {
+			w.book.fail("the fleet does not converge within %s: %s", limit, why)
+			return
+		}
+	}
+	w.book.trace("the fleet has converged")
+	w.wait(5*time.Minute, w.checkGaps)
+	before := w.checks.changed()
+	w.wait(20*time.Minute, w.checkGaps)
+	if after := w.checks.changed(); after > before {
+		w.book.fail("%d changes of the API in 20 minutes after the fleet has converged", after-before)
+	}
+	w.checkGrowth()
+}
+
+func (c *checks) changed() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stats.changes
+}
+
+// wait waits, and checks every few seconds. It returns false if something was wrong.
+func (w *world) wait(d time.Duration, check func()) bool {
+	end := time.Now().Add(d)
+	for time.Now().Before(end) {
+		select {
+		case <-w.over:
+			return false
+		case <-time.After(min(5*time.Second, time.Until(end))):
+		}
+		check()
+	}
+	select {
+	case <-w.over:
+		return false
+	default:
+		return true
+	}
+}
+
+// checkGaps checks that no node is without a kubelet for long while its agent runs.
+func (w *world) checkGaps() {
+	for _, m := range w.machines {
+		m.mu.Lock()
+		gap := time.Duration(0)
+		if m.exists && m.agent != nil && m.process == nil {
+			gap = time.Since(m.idleSince)
+			if began := time.Since(m.agent.began); began < gap {
+				gap = began
+			}
+		}
+		m.mu.Unlock()
+		w.checks.mu.Lock()
+		w.checks.stats.longestGap = max(w.checks.stats.longestGap, gap)
+		w.checks.mu.Unlock()
+		if gap > longestGap {
+			w.book.fail("%s has had no kubelet for %s, although its agent runs", m.name, gap)
+		}
+	}
+}
+
+// settle ends all that goes wrong, and makes one rollout that every node can follow.
+func (w *world) settle() {
+	w.book.trace("settle")
+	w.trouble.Store(int32(outageNone))
+	for _, m := range w.machines {
+		m.cut(true)
+		m.mu.Lock()
+		m.disk.Heal()
+		m.mu.Unlock()
+		for _, pod := range w.server.Names("pods", m.name) {
+			w.server.Delete("pods", m.name, pod)
+		}
+		var nc v1alpha1.NodeConfig
+		if w.server.Get("nodeconfigs", "", m.name, &nc) && nc.Spec.ConfigSource != nil && nc.Spec.ConfigSource.RolloutRef == nil {
+			w.source(m, nil) // a person's assignment
+		}
+	}
+	for _, r := range w.replicas {
+		r.gate.set(true)
+	}
+	for _, name := range w.server.Names("nodeconfigrollouts", "") {
+		if name != "all" {
+			w.server.Delete("nodeconfigrollouts", "", name)
+		}
+	}
+	a := &act{world: w, r: dice(w.plan.seed, "settle")}
+	a.create()
+	a.patch("all", map[string]any{
+		"template": template(finalContent, nil), "pin": nil, "abort": nil, "retry": nil, "paused": false, "frozen": false, "soakSeconds": 0,
+		"strategy":      map[string]any{"maxUnavailable": "100%", "maxJoining": "100%", "steps": []any{map[string]any{"nodes": "100%"}}},
+		"failurePolicy": map[string]any{"maxFailures": 100},
+	})
+}
+
+// finalContent is good.
+const finalContent = 10_000
+
+// unsettled says why the fleet has not converged yet; empty if it has.
+func (w *world) unsettled() string {
+	var r v1alpha1.NodeConfigRollout
+	if !w.server.Get("nodeconfigrollouts", "", "all", &r) {
+		return "there is no rollout"
+	}
+	var why []string
+	if r.Status.Phase != v1alpha1.RolloutComplete {
+		why = append(why, fmt.Sprintf("rollout %s is %s: %s", r.Name, r.Status.Phase, r.Status.Message))
+	}
+	for _, m := range w.machines {
+		m.mu.Lock()
+		exists, p := m.exists, m.process
+		m.mu.Unlock()
+		var nc v1alpha1.NodeConfig
+		w.server.Get("nodeconfigs", "", m.name, &nc)
+		if exists && (p == nil || p.content != finalContent || !p.Healthy() || !proven(&nc)) {
+			why = append(why, fmt.Sprintf("%s runs %v: %s", m.name, p, describeConfig(&nc)))
+		}
+	}
+	return strings.Join(why, "; ")
+}
+
+// checkGrowth checks that nothing has piled up.
+func (w *world) checkGrowth() {
+	for _, m := range w.machines {
+		m.mu.Lock()
+		d, exists := m.disk, m.exists
+		m.mu.Unlock()
+		if !exists {
+			continue
+		}
+		entries, err := d.ReadDir(stateDir + "/checkpoints")
+		w.direct(err)
+		if len(entries) > 3 {
+			w.book.fail("%s keeps %d checkpoints", m.name, len(entries))
+		}
+	}
+	revisions := slices.DeleteFunc(w.server.Names("configmaps", v1alpha1.SystemNamespace), func(name string) bool { return strings.HasPrefix(name, "by-hand") })
+	if len(revisions) > 25 {
+		w.book.fail("there are %d ConfigMaps of revisions", len(revisions))
+	}
+	if n := w.server.Watches(); n > 20+6*len(w.machines) {
+		w.book.fail("%d watches are open", n)
+	}
+}
