@@ -227,7 +227,11 @@ func (w *world) transport(name string, serial int, way *way) *simapi.Transport {
 		Lag: func() time.Duration {
 			return w.lag(name, serial, lags.Add(1))
 		},
-		Gate: way.pass,
+		Gate: func(ctx context.Context) error {
+			err := way.pass(ctx)
+			w.reseed(name)
+			return err
+		},
 	}
 }
 

@@ -20,6 +20,7 @@ type book struct {
 	count    int
 	failures []string
 	stop     func() // ends the history after a failure
+	closed   bool   // what follows is not recorded
 }
 
 func newBook(keep int) *book {
@@ -33,7 +34,17 @@ func (b *book) trace(format string, args ...any) {
 	b.add(fmt.Sprintf(format, args...))
 }
 
+// close ends the record: what follows is the end of the simulation.
+func (b *book) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+}
+
 func (b *book) add(line string) {
+	if b.closed {
+		return
+	}
 	line = fmt.Sprintf("%14s %s\n", time.Since(b.began), line)
 	b.hash.Write([]byte(line))
 	b.count++
@@ -49,6 +60,9 @@ func (b *book) add(line string) {
 func (b *book) fail(format string, args ...any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.closed {
+		return
+	}
 	what := fmt.Sprintf(format, args...)
 	b.add("VIOLATION " + what)
 	b.failures = append(b.failures, fmt.Sprintf("%s at %s", what, time.Since(b.began)))

@@ -167,7 +167,9 @@ func (w *world) observe(c simapi.Change) {
 	w.book.trace("api: %s %s by %s%s", c.Kind, c.Name, c.By, summary(c))
 	w.checks.mu.Lock()
 	defer w.checks.mu.Unlock()
-	w.checks.stats.changes++
+	if c.Is != nil {
+		w.checks.stats.changes++
+	}
 	switch c.Kind {
 	case "configmaps":
 		w.observeRevision(c)
@@ -274,8 +276,12 @@ func (w *world) checkBudget(nc *v1alpha1.NodeConfig) {
 	members, flying := 0, []string{}
 	now := time.Now()
 	for _, name := range slices.Sorted(maps.Keys(w.checks.nodes)) {
-		if r.Spec.NodeSelector.MatchLabels["pool"] == "all" || w.machineNamed(name).zone == "zone-0" {
+		first := w.machineNamed(name).zone == "zone-0"
+		if r.Name == "all" || first {
 			members++
+		}
+		if r.Name == "all" && first && w.checks.rollouts["zone"] != nil {
+			continue // that one has it, or is about to take it
 		}
 		other := w.checks.configs[name]
 		if other == nil || w.checks.nodes[name].After(r.created) {

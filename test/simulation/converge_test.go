@@ -158,7 +158,9 @@ func (w *world) settle() {
 		m.cut(true)
 		m.mu.Lock()
 		m.disk.Heal()
+		m.disk.CrashAfter(1 << 40)
 		m.mu.Unlock()
+		m.correct()
 		for _, pod := range w.server.Names("pods", m.name) {
 			w.server.Delete("pods", m.name, pod)
 		}
@@ -169,6 +171,9 @@ func (w *world) settle() {
 	}
 	for _, r := range w.replicas {
 		r.gate.set(true)
+	}
+	if !slices.ContainsFunc(w.machines, (*machine).isOn) {
+		w.machines[0].switchOn()
 	}
 	for _, name := range w.server.Names("nodeconfigrollouts", "") {
 		if name != "all" {

@@ -34,6 +34,9 @@ type behaviour struct {
 
 // behaviourOf returns how a content behaves on a node. The last digit of a content says what is wrong with it: 0 to 4 nothing.
 func (w *world) behaviourOf(content int64, node string) behaviour {
+	if w.calm() {
+		return behaviour{} // whatever was wrong has been corrected
+	}
 	r := dice(w.plan.seed, "content", content)
 	share := pick(r, 1, 1, 0.5, 0.2)
 	if content == 0 || content%10 < 5 || !chance(dice(w.plan.seed, "share", content, node), share) {

@@ -82,10 +82,14 @@ func (m *machine) startKubelet(a *agentProcess, p *process) bool {
 		time.AfterFunc(healthy, func() { m.setHealthy(p, true) })
 	}
 	if b.sick > healthy {
-		time.AfterFunc(b.sick, func() { m.setHealthy(p, false) })
+		time.AfterFunc(b.sick, func() { m.setHealthy(p, m.w.calm()) })
 	}
 	if b.crash > 0 {
-		time.AfterFunc(b.crash, func() { m.endKubelet(p, supervisor.Exit{Code: 1}) })
+		time.AfterFunc(b.crash, func() {
+			if !m.w.calm() {
+				m.endKubelet(p, supervisor.Exit{Code: 1})
+			}
+		})
 	}
 	return true
 }
@@ -288,6 +292,28 @@ func (m *machine) switchOff() bool {
 	defer m.mu.Unlock()
 	m.beat()
 	return was
+}
+
+// correct ends what is wrong with the kubelet that runs.
+func (m *machine) correct() {
+	p := m.running()
+	if p == nil {
+		return
+	}
+	m.setHung(p, false)
+	m.setHealthy(p, true)
+	m.mu.Lock()
+	beats, beating := m.beats, m.beating
+	m.mu.Unlock()
+	if beating {
+		m.postReady(beats, p)
+	}
+}
+
+func (m *machine) isOn() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.exists
 }
 
 func (m *machine) running() *process {

@@ -24,8 +24,7 @@ const (
 // fate decides what happens to a request.
 func (w *world) fate(r *http.Request, name string, serial, n int) simapi.Fate {
 	d := dice(w.plan.seed, "fate", name, serial, r.Method, r.URL.Path, n)
-	// What the process draws next, such as the jitter of its next delay, does not depend on what others draw.
-	mathrand.Seed(int64(d.Uint64())) //nolint:staticcheck // see above
+	w.reseed(name)
 	slow := max(w.plan.slow, 2*time.Millisecond)
 	f := simapi.Fate{Before: between(d, time.Millisecond, slow), After: between(d, time.Millisecond, slow)}
 	switch outageKind(w.trouble.Load()) {
@@ -66,6 +65,12 @@ func (w *world) fate(r *http.Request, name string, serial, n int) simapi.Fate {
 		f.After = between(d, time.Second, 20*time.Second)
 	}
 	return f
+}
+
+// reseed makes what a process draws next, such as the jitter of a delay, independent of what others draw: it depends on the time
+// alone. Hardly two things happen at the same instant.
+func (w *world) reseed(name string) {
+	mathrand.Seed(int64(dice(w.plan.seed, name, time.Now().UnixNano()).Uint64())) //nolint:staticcheck // libraries use the global source
 }
 
 // lag returns the delay of an event of a watch.

@@ -78,7 +78,7 @@ func planOf(seed uint64, x without) *plan {
 		p.nodes = 6 + r.IntN(45)
 	}
 	p.active = between(r, 15*time.Minute, 90*time.Minute)
-	p.lease = pick(r, 15*time.Second, time.Minute, time.Minute)
+	p.lease = pick(r, 15*time.Second, time.Minute, 2*time.Minute, 2*time.Minute, 2*time.Minute)
 	p.errors = pick(r, 0, 0.003, 0.003, 0.02, 0.1)
 	p.slow = pick(r, 20*time.Millisecond, 50*time.Millisecond, time.Second)
 	p.first = max(1, p.nodes-r.IntN(3))

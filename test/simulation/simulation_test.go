@@ -18,6 +18,8 @@ var (
 	oneSeed    = flag.Uint64("seed", 0, "play the history of one seed, with its trace")
 	firstSeed  = flag.Uint64("first", 1000, "the first of the new seeds")
 	budgetFlag = flag.Duration("budget", 20*time.Second, "how long new histories are played")
+	shrinkFlag = flag.Duration("shrink", 30*time.Second, "how long a history that fails is made shorter")
+	maxFailed  = flag.Int("max-failed", 3, "after how many histories that fail the test ends")
 	leaveOut   = flag.String("without", "", "with -seed: the numbers of the actions to leave out")
 	noErrors   = flag.Bool("no-errors", false, "with -seed: no request fails, except in outages")
 	noDelays   = flag.Bool("no-delays", false, "with -seed: all requests are quick")
@@ -61,23 +63,37 @@ func TestOneHistory(t *testing.T) {
 	}
 }
 
+// report reports a history that failed, after it has been made shorter.
+func report(t *testing.T, seed uint64, o outcome, limit time.Duration) {
+	t.Helper()
+	x := shrink(t, seed, o.failures[0], limit)
+	short := play(t, planOf(seed, x), false)
+	if len(short.failures) == 0 {
+		short = o
+	}
+	t.Errorf("seed %d: %s\nthe end of a shorter history:\n%sreproduce it: go test ./test/simulation -count=1 -v -seed=%d %s", seed, o.failures[0], short.trace, seed, x)
+}
+
 func TestHistories(t *testing.T) {
 	if *oneSeed != 0 {
 		t.Skip("-seed")
 	}
 	began := time.Now()
-	n := 0
+	n, failed := 0, 0
 	var virtual time.Duration
-	for seed := *firstSeed; time.Since(began) < *budgetFlag; seed++ {
+	for seed := *firstSeed; time.Since(began) < *budgetFlag && failed < *maxFailed; seed++ {
 		p := planOf(seed, without{})
 		one := time.Now()
 		o := play(t, p, false)
 		n++
 		virtual += o.lasted
-		t.Logf("%s: %s %+v %x", p, time.Since(one).Round(time.Millisecond), o.stats, o.hash)
-		for _, f := range o.failures {
-			t.Errorf("seed %d: %s", seed, f)
+		if testing.Verbose() {
+			t.Logf("%s: %s %+v %x", p, time.Since(one).Round(time.Millisecond), o.stats, o.hash)
+		}
+		if len(o.failures) > 0 {
+			failed++
+			report(t, seed, o, *shrinkFlag)
 		}
 	}
-	t.Logf("%d histories, %s of virtual time", n, virtual)
+	t.Logf("%d histories, %s of virtual time in %s", n, virtual, time.Since(began).Round(time.Second))
 }

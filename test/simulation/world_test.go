@@ -185,6 +185,7 @@ func (w *world) run() {
 		time.AfterFunc(a.at, func() { w.act(a) })
 	}
 	w.watchHistory()
+	w.book.close()
 	w.end()
 	for _, m := range w.machines {
 		m.gate.set(true)
