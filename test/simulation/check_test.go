@@ -35,6 +35,9 @@ type checks struct {
 	configs  map[string]*nodeConfig
 	rollouts map[string]*rolloutView
 	nodes    map[string]time.Time // when the Node was created
+	terms    map[string]int64     // by UID of a revision: the newest term of a controller
+	bad      map[string]int64     // by machine, version and payload: the attempt at which it was recorded as bad
+	tries    map[string]int       // by machine, version, revision and attempt: how often it was adopted
 }
 
 // assigned is what the spec of a NodeConfig named for some time.
@@ -53,6 +56,7 @@ type nodeConfig struct {
 type rolloutView struct {
 	*v1alpha1.NodeConfigRollout
 	created time.Time
+	halted  time.Time // since when the target is stopped; zero: it is not
 	budgets []budget
 }
 
@@ -65,6 +69,7 @@ func (c *checks) init() {
 	c.healthy, c.crashed, c.adopted = map[string]time.Duration{}, map[string]bool{}, map[string]string{}
 	c.assigned, c.stopped, c.configs = map[string][]assigned{}, map[string]time.Time{}, map[string]*nodeConfig{}
 	c.rollouts, c.nodes = map[string]*rolloutView{}, map[string]time.Time{}
+	c.terms, c.bad, c.tries = map[string]int64{}, map[string]int64{}, map[string]int{}
 }
 
 // The tolerances of the checks.
@@ -73,6 +78,10 @@ const (
 	lookBack = 2 * time.Minute
 	// longestGap is how long a node may be without a kubelet while its agent runs.
 	longestGap = 40 * time.Second
+	// mostTries is how often a node may adopt the same assignment. Power cuts and outages can make it go back and try again.
+	mostTries = 4
+	// stopTakes is how long assignments that were sent before a stop may take.
+	stopTakes = 30 * time.Second
 )
 
 // noteHealthy is called when a kubelet has ended.
@@ -108,9 +117,14 @@ func (w *world) checkStart(m *machine, a *agentProcess, p *process) {
 	if w.behaviourOf(p.content, m.name).reject {
 		w.book.fail("invariant 1: %s starts %s, which its dry run rejects", m.name, p)
 	}
+	version := view.Version
 	for _, bad := range st.Bad {
 		if bad.Payload == p.sha256 {
 			w.book.fail("invariant 1: %s starts %s, which is listed as bad: %s", m.name, p, bad)
+		}
+		if !bad.Provisional {
+			at := fmt.Sprint(m.name, version, bad.Payload)
+			w.checks.bad[at] = max(w.checks.bad[at], bad.Attempt)
 		}
 	}
 	switch p.sha256 {
@@ -123,6 +137,13 @@ func (w *world) checkStart(m *machine, a *agentProcess, p *process) {
 		w.checks.adopted[m.name] = st.Current.Revision
 		w.checks.stats.adopted++
 		w.checkAdoption(m, p, st)
+		if attempt, bad := w.checks.bad[fmt.Sprint(m.name, version, p.sha256)]; bad && st.Current.Rollout.Attempt <= attempt && st.Current.Rollout.Name != "" {
+			w.book.fail("invariant 1: %s adopts %s, which it recorded as bad before", m.name, p)
+		}
+		at := fmt.Sprint(m.name, version, st.Current.Revision, st.Current.Rollout)
+		if w.checks.tries[at]++; w.checks.tries[at] > mostTries {
+			w.book.fail("%s has adopted %s %d times", m.name, p, w.checks.tries[at])
+		}
 	}
 }
 
@@ -193,6 +214,7 @@ func (w *world) observeRevision(c simapi.Change) {
 	}
 	decode(c.Is, &cm)
 	uid := string(cm.UID)
+	w.checks.terms[uid] = max(w.checks.terms[uid], v1alpha1.TermOf(cm.Annotations))
 	if _, stopped := cm.Annotations[v1alpha1.AnnotationStopped]; !stopped {
 		delete(w.checks.stopped, uid)
 	} else if w.checks.stopped[uid].IsZero() {
@@ -210,6 +232,12 @@ func (w *world) observeRollout(c simapi.Change) {
 	decode(c.Is, now.NodeConfigRollout)
 	if was != nil {
 		now.created, now.budgets = was.created, was.budgets
+	}
+	if now.Status.Halt != nil {
+		now.halted = time.Now()
+		if was != nil && !was.halted.IsZero() && was.Status.UpdateRevision.Number == now.Status.UpdateRevision.Number {
+			now.halted = was.halted
+		}
 	}
 	value := *now.Spec.Strategy.MaxUnavailable
 	if n := len(now.budgets); n == 0 || now.budgets[n-1].value != value {
@@ -270,8 +298,17 @@ func (w *world) checkBudget(nc *v1alpha1.NodeConfig) {
 		return
 	}
 	r := w.checks.rollouts[s.RolloutRef.Name]
-	if r == nil || r.Status.UpdateRevision == nil || r.Status.UpdateRevision.Number != s.RolloutRef.Revision || r.Status.Halt != nil {
-		return // it goes back, or the assignment comes from a leader of the past
+	if r == nil || r.Status.UpdateRevision == nil || r.Status.UpdateRevision.Number != s.RolloutRef.Revision {
+		return // it goes back
+	}
+	if s.RolloutRef.Term < w.checks.terms[string(s.ConfigMapRef.UID)] {
+		return // a leader of the past: the agent ignores it
+	}
+	if r.Status.Halt != nil {
+		if !r.halted.IsZero() && time.Since(r.halted) > stopTakes && s.RolloutRef.Attempt <= r.Status.Halt.Attempt {
+			w.book.fail("%s is assigned revision %d of rollout %s, which was stopped %s ago", nc.Name, s.RolloutRef.Revision, r.Name, time.Since(r.halted))
+		}
+		return
 	}
 	members, flying := 0, []string{}
 	now := time.Now()

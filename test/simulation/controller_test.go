@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,12 +38,20 @@ type controllerProcess struct {
 
 	mu   sync.Mutex
 	thaw chan struct{} // closed when it goes on; nil: it is not frozen
+	trap func()        // called with the next assignment, before it is sent; nil: there is none
 }
 
 // frozen makes a frozen process send its requests when it goes on, whatever has become of their deadlines.
 func (p *controllerProcess) frozen(next func(*http.Request) simapi.Fate) func(*http.Request) simapi.Fate {
 	return func(r *http.Request) simapi.Fate {
 		p.mu.Lock()
+		trap := p.trap
+		if r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/nodeconfigs/") && trap != nil {
+			p.trap = nil
+			p.mu.Unlock()
+			trap()
+			p.mu.Lock()
+		}
 		thaw := p.thaw
 		p.mu.Unlock()
 		if thaw != nil {
@@ -51,6 +60,26 @@ func (p *controllerProcess) frozen(next func(*http.Request) simapi.Fate) func(*h
 		f := next(r)
 		f.Late = thaw != nil
 		return f
+	}
+}
+
+// freezeAtAssignment suspends each controller when it assigns something to a node next, and then calls do.
+func (w *world) freezeAtAssignment(d time.Duration, do func()) {
+	once := sync.OnceFunc(do)
+	for _, r := range w.replicas {
+		r.mu.Lock()
+		p := r.current
+		r.mu.Unlock()
+		if p == nil {
+			continue
+		}
+		p.mu.Lock()
+		p.trap = func() {
+			w.book.trace("%s: controller %d is frozen as it writes to a node", r.name, p.serial)
+			r.freeze(d)
+			once()
+		}
+		p.mu.Unlock()
 	}
 }
 

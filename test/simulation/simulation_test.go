@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,6 +30,7 @@ var (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	runtime.GOMAXPROCS(1) // the same seed is the same history
+	debug.SetGCPercent(400)
 	klog.SetLogger(logr.Discard())
 	ctrllog.SetLogger(logr.Discard())
 	os.Exit(m.Run())

@@ -55,6 +55,7 @@ func init() {
 		{"stop controller", 1, processes, func(x *act) { x.replica().terminate() }},
 		{"upgrade controller", 1, processes, (*act).upgradeController},
 		{"freeze controller", 2, processes, func(x *act) { x.replica().freeze(between(x.r, time.Second, 5*time.Minute)) }},
+		{"freeze leader and abort", 2, processes, (*act).freezeAndAbort},
 		{"delete Lease", 1, processes, func(x *act) { x.server.Delete("leases", v1alpha1.SystemNamespace, v1alpha1.ControllerLease) }},
 		{"cut off machine", 3, network, (*act).cutMachine},
 		{"cut off controller", 2, network, (*act).cutController},
@@ -198,6 +199,15 @@ func (x *act) abort() {
 	if o := x.rollout(); o != nil && o.Status.UpdateRevision != nil {
 		x.patch(o.Name, map[string]any{"abort": map[string]any{"revision": o.Status.UpdateRevision.Number, "rollback": chance(x.r, 0.7)}})
 	}
+}
+
+// freezeAndAbort freezes the leader as it assigns a revision, and stops the revision under the next leader: the assignment must not
+// take effect when the old leader goes on.
+func (x *act) freezeAndAbort() {
+	x.freezeAtAssignment(2*x.plan.lease+between(x.r, 3*time.Minute, 5*time.Minute), func() {
+		x.later(x.plan.lease+between(x.r, 10*time.Second, time.Minute), x.abort)
+	})
+	x.later(time.Second, x.push)
 }
 
 func (x *act) retry() {
