@@ -274,14 +274,22 @@ func (w *world) observeConfig(c simapi.Change) {
 	}
 	if !proven(is.NodeConfig) {
 		is.undone = now
-		if was != nil && !was.undone.IsZero() {
-			is.undone = was.undone
+		if was != nil && (!was.undone.IsZero() || was.Generation != is.Generation && payloadOf(was) == payloadOf(is)) {
+			is.undone = was.undone // the node continues with the same payload
 		}
 	}
 	w.checks.configs[c.Name] = is
 	if was == nil || was.Generation != is.Generation {
 		w.checkBudget(is.NodeConfig)
 	}
+}
+
+// payloadOf returns the digest of the payload that a node is assigned.
+func payloadOf(nc *nodeConfig) string {
+	if s := nc.Spec.ConfigSource; s != nil && s.ConfigMapRef != nil {
+		return s.ConfigMapRef.SHA256
+	}
+	return ""
 }
 
 // proven reports whether a node has the assigned configuration as last-known-good.

@@ -98,7 +98,8 @@ func (w *world) watchHistory() {
 	w.wait(5*time.Minute, w.checkGaps)
 	before := w.checks.changed()
 	w.wait(20*time.Minute, w.checkGaps)
-	if after := w.checks.changed(); after > before {
+	// What depends on time alone, such as the age of an observation, may change once.
+	if after := w.checks.changed(); after-before > 1+len(w.machines) {
 		w.book.fail("%d changes of the API in 20 minutes after the fleet has converged", after-before)
 	}
 	w.checkGrowth()

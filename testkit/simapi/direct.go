@@ -104,7 +104,7 @@ func IsNotFound(err error) bool {
 	return ok && failed.code == http.StatusNotFound
 }
 
-// Watches returns the number of open watches, and Sunk the number of writes to a sink.
+// Watches returns the number of open watches.
 func (s *Server) Watches() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -58,15 +58,15 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	f := t.Fate(r)
 	began := time.Now()
-	if f.Refused {
-		return nil, fmt.Errorf("dial tcp: connect: %w", syscall.ECONNREFUSED)
-	}
 	arriving := ctx
 	if f.Late {
 		arriving = context.WithoutCancel(ctx)
 	}
 	if err := t.pass(arriving, f.Before); err != nil {
 		return nil, err
+	}
+	if f.Refused {
+		return nil, fmt.Errorf("dial tcp: connect: %w", syscall.ECONNREFUSED)
 	}
 	if f.LostBefore {
 		return nil, t.lose(ctx, f)

@@ -1,0 +1,230 @@
+package simapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// newServer returns a server with Nodes, ConfigMaps, and widgets with a status and a default.
+func newServer() *Server {
+	return New(
+		Kind{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Kind: "Node", Status: true, Type: corev1.Node{}},
+		Kind{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("configmaps"), Kind: "ConfigMap", Namespaced: true},
+		Kind{GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}, Kind: "Widget", Status: true, Generation: true,
+			Defaults: &Schema{Properties: map[string]*Schema{"spec": {Default: map[string]any{}, Properties: map[string]*Schema{"size": {Default: 3}}}}}},
+		Kind{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("events"), Kind: "Event", Namespaced: true, Sink: true},
+	)
+}
+
+// reach returns a client whose requests have a fate.
+func reach(s *Server, fate Fate) *http.Client {
+	return &http.Client{Transport: &Transport{
+		Server: s, Client: "tester", Fate: func(*http.Request) Fate { return fate },
+		Lag: func() time.Duration { return time.Second }, Gate: func(ctx context.Context) error { return ctx.Err() },
+	}}
+}
+
+// ask makes a request, and returns the code and the decoded answer.
+func ask(t *testing.T, c *http.Client, method, path, contentType, body string) (int, map[string]any) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, "http://api"+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", contentType)
+	answer, err := c.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	raw, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := decode(raw)
+	if err != nil {
+		t.Fatalf("%s: %v", raw, err)
+	}
+	return answer.StatusCode, content
+}
+
+const (
+	plain     = "application/json"
+	jsonPatch = string(types.JSONPatchType)
+	mergePath = string(types.MergePatchType)
+)
+
+func meta(o map[string]any, name string) any { return sub(o, "metadata")[name] }
+
+func TestGenerationCountsChangesOfTheSpecOnly(t *testing.T) {
+	c := reach(newServer(), Fate{})
+	const widgets = "/apis/example.com/v1/widgets"
+	code, w := ask(t, c, "POST", widgets, plain, `{"metadata":{"name":"a"},"status":{"is":1}}`)
+	if code != http.StatusCreated || meta(w, "generation") != int64(1) || sub(w, "spec")["size"] != int64(3) || w["status"] != nil {
+		t.Fatalf("created: %d %v", code, w)
+	}
+	version := meta(w, "resourceVersion")
+	for _, tt := range []struct {
+		path, kind, body string
+		code             int
+		generation       any
+		same             bool // as before
+	}{
+		{widgets + "/a", mergePath, `{"spec":{"size":3}}`, http.StatusOK, int64(1), true},
+		{widgets + "/a", mergePath, `{"spec":{"size":4},"status":{"is":2}}`, http.StatusOK, int64(2), false},
+		{widgets + "/a/status", mergePath, `{"spec":{"size":5},"status":{"is":2}}`, http.StatusOK, int64(2), false},
+		{widgets + "/a", mergePath, `{"metadata":{"labels":{"x":"y"}}}`, http.StatusOK, int64(2), false},
+		{widgets + "/a", jsonPatch, `[{"op":"test","path":"/metadata/generation","value":1},{"op":"add","path":"/spec","value":{}}]`, http.StatusUnprocessableEntity, nil, false},
+		{widgets + "/a", jsonPatch, `[{"op":"test","path":"/metadata/generation","value":2},{"op":"add","path":"/spec","value":{}}]`, http.StatusOK, int64(3), false},
+		{widgets + "/a", mergePath, `{"metadata":{"resourceVersion":"1"},"spec":{"size":9}}`, http.StatusConflict, nil, false},
+		{widgets + "/a", mergePath, `{"metadata":{"uid":"other"},"spec":{"size":9}}`, http.StatusConflict, nil, false},
+		{widgets + "/b", mergePath, `{}`, http.StatusNotFound, nil, false},
+		{"/apis/example.com/v1/gadgets", mergePath, `{}`, http.StatusNotFound, nil, false},
+	} {
+		code, got := ask(t, c, "PATCH", tt.path, tt.kind, tt.body)
+		if code != tt.code || tt.generation != nil && meta(got, "generation") != tt.generation {
+			t.Errorf("%s: %d %v", tt.body, code, got)
+		}
+		if now := meta(got, "resourceVersion"); code == http.StatusOK {
+			if (now == version) != tt.same {
+				t.Errorf("%s: the version was %v and is %v", tt.body, version, now)
+			}
+			version = now
+		}
+	}
+	if _, w := ask(t, c, "GET", widgets+"/a", plain, ""); sub(w, "spec")["size"] != int64(3) || sub(w, "status")["is"] != int64(2) {
+		t.Errorf("at last: %v", w)
+	}
+	if code, _ := ask(t, c, "POST", widgets, plain, `{"metadata":{"name":"a"}}`); code != http.StatusConflict {
+		t.Errorf("created twice: %d", code)
+	}
+}
+
+func TestAnImmutableConfigMapKeepsItsData(t *testing.T) {
+	c := reach(newServer(), Fate{})
+	const path = "/api/v1/namespaces/x/configmaps"
+	ask(t, c, "POST", path, plain, `{"metadata":{"generateName":"a-"},"immutable":true,"data":{"k":"v"}}`)
+	_, list := ask(t, c, "GET", path, plain, "")
+	name := text(sub(list["items"].([]any)[0].(map[string]any), "metadata"), "name")
+	if code, _ := ask(t, c, "PATCH", path+"/"+name, mergePath, `{"data":{"k":"w"}}`); code != http.StatusUnprocessableEntity {
+		t.Errorf("the data was changed: %d", code)
+	}
+	if code, got := ask(t, c, "PATCH", path+"/"+name, mergePath, `{"metadata":{"annotations":{"a":"b"}}}`); code != http.StatusOK {
+		t.Errorf("the metadata was not changed: %d %v", code, got)
+	}
+	if code, _ := ask(t, c, "DELETE", path+"/"+name, plain, `{"preconditions":{"uid":"other"}}`); code != http.StatusConflict {
+		t.Errorf("deleted another object: %d", code)
+	}
+}
+
+// TestAWatchBeginsWithAllObjects also tests its selectors and its end.
+func TestAWatchBeginsWithAllObjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		for _, name := range []string{"a", "b"} {
+			if err := s.Create("nodes", "", map[string]any{"metadata": map[string]any{"name": name, "labels": map[string]any{"pool": name}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		answer, err := reach(s, Fate{Ends: time.Minute, Gone: true}).Get("http://api/api/v1/nodes?watch=true&sendInitialEvents=true&labelSelector=pool%3Da&timeoutSeconds=300")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		go func() {
+			time.Sleep(10 * time.Second)
+			for _, pool := range []string{"c", "a"} {
+				if err := s.Patch("nodes", "", "a", types.MergePatchType, map[string]any{"metadata": map[string]any{"labels": map[string]any{"pool": pool}}}); err != nil {
+					t.Error(err)
+				}
+			}
+			s.Delete("nodes", "", "a")
+		}()
+		var got []string
+		for d := json.NewDecoder(answer.Body); ; {
+			var e struct {
+				Type   string
+				Object map[string]any
+			}
+			if err := d.Decode(&e); err != nil {
+				break
+			}
+			got = append(got, e.Type+" "+text(sub(e.Object, "metadata"), "name"))
+		}
+		if text := strings.Join(got, ", "); text != "ADDED a, BOOKMARK , DELETED a, ADDED a, DELETED a, ERROR " {
+			t.Errorf("the events are %s", text)
+		}
+	})
+}
+
+func TestEachFateOfARequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		post := func(name string, f Fate) (int, error) {
+			r, err := http.NewRequestWithContext(t.Context(), "POST", "http://api/api/v1/nodes?timeout=5s", bytes.NewBufferString(`{"metadata":{"name":"`+name+`"}}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer, err := reach(s, f).Do(r)
+			if err != nil {
+				return 0, err
+			}
+			return answer.StatusCode, answer.Body.Close()
+		}
+		for name, tt := range map[string]struct {
+			fate   Fate
+			code   int
+			err    error
+			exists bool
+		}{
+			"plain":       {Fate{}, http.StatusCreated, nil, true},
+			"refused":     {Fate{Refused: true}, 0, syscall.ECONNREFUSED, false},
+			"lost-before": {Fate{LostBefore: true}, 0, syscall.ECONNRESET, false},
+			"lost-after":  {Fate{LostAfter: true, Reset: true}, 0, syscall.ECONNRESET, true},
+			"busy":        {Fate{Code: http.StatusTooManyRequests, RetryAfter: time.Second}, http.StatusTooManyRequests, nil, false},
+			"late":        {Fate{Before: 6 * time.Second}, http.StatusGatewayTimeout, nil, false},
+		} {
+			code, err := post(name, tt.fate)
+			if code != tt.code || !errors.Is(err, tt.err) || s.Get("nodes", "", name, &map[string]any{}) != tt.exists {
+				t.Errorf("%s: %d, %v", name, code, err)
+			}
+		}
+	})
+}
+
+func TestEventsAreCountedAndNotStored(t *testing.T) {
+	s := newServer()
+	code, e := ask(t, reach(s, Fate{}), "POST", "/api/v1/namespaces/x/events", plain, `{"reason":"Why"}`)
+	if code != http.StatusCreated || e["reason"] != "Why" || s.Sunk("events") != 1 || len(s.Names("events", "x")) != 0 {
+		t.Errorf("%d %v, counted %d", code, e, s.Sunk("events"))
+	}
+}
+
+func TestAStrategicPatchMergesConditions(t *testing.T) {
+	s := newServer()
+	c := reach(s, Fate{})
+	ask(t, c, "POST", "/api/v1/nodes", plain, `{"metadata":{"name":"a"}}`)
+	for _, kind := range []string{"Ready", "ConfigOK", "Ready"} {
+		code, got := ask(t, c, "PATCH", "/api/v1/nodes/a/status", string(types.StrategicMergePatchType), `{"status":{"conditions":[{"type":"`+kind+`","status":"True"}]}}`)
+		if code != http.StatusOK {
+			t.Fatalf("%d %v", code, got)
+		}
+	}
+	var n corev1.Node
+	if s.Get("nodes", "", "a", &n); len(n.Status.Conditions) != 2 {
+		t.Errorf("the conditions are %v", n.Status.Conditions)
+	}
+}
