@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,6 +38,7 @@ type checks struct {
 	nodes    map[string]time.Time // when the Node was created
 	terms    map[string]int64     // by UID of a revision: the newest term of a controller
 	bad      map[string]int64     // by machine, version and payload: the attempt at which it was recorded as bad
+	pods     map[string]time.Time // by node and name: since when a pod is active
 	tries    map[string]int       // by machine, version, revision and attempt: how often it was adopted
 }
 
@@ -70,6 +72,7 @@ func (c *checks) init() {
 	c.assigned, c.stopped, c.configs = map[string][]assigned{}, map[string]time.Time{}, map[string]*nodeConfig{}
 	c.rollouts, c.nodes = map[string]*rolloutView{}, map[string]time.Time{}
 	c.terms, c.bad, c.tries = map[string]int64{}, map[string]int64{}, map[string]int{}
+	c.pods = map[string]time.Time{}
 }
 
 // The tolerances of the checks.
@@ -137,6 +140,7 @@ func (w *world) checkStart(m *machine, a *agentProcess, p *process) {
 		w.checks.adopted[m.name] = st.Current.Revision
 		w.checks.stats.adopted++
 		w.checkAdoption(m, p, st)
+		w.checkPods(m, p, st)
 		if attempt, bad := w.checks.bad[fmt.Sprint(m.name, version, p.sha256)]; bad && st.Current.Rollout.Attempt <= attempt && st.Current.Rollout.Name != "" {
 			w.book.fail("invariant 1: %s adopts %s, which it recorded as bad before", m.name, p)
 		}
@@ -180,6 +184,22 @@ func (w *world) checkAdoption(m *machine, p *process, st trial.State) {
 	w.book.fail("%s adopts %s (%s), which it is not assigned", m.name, p, current.Name)
 }
 
+// checkPods checks that the adoption of a configuration costs no pod that was there before. The caller holds mu.
+func (w *world) checkPods(m *machine, p *process, st trial.State) {
+	if st.LastKnownGood.Same(st.Current.Config) {
+		return // it went back
+	}
+	pods := 0
+	for name, since := range w.checks.pods {
+		if strings.HasPrefix(name, m.name+"/") && time.Since(since) > 30*time.Second {
+			pods++
+		}
+	}
+	if pods > p.maxPods {
+		w.book.fail("invariant 9: %s adopts %s, which allows %d pods, and has %d", m.name, p, p.maxPods, pods)
+	}
+}
+
 // observe is called with each change in the API, while the server is locked.
 func (w *world) observe(c simapi.Change) {
 	if c.Kind == "leases" {
@@ -194,6 +214,13 @@ func (w *world) observe(c simapi.Change) {
 	switch c.Kind {
 	case "configmaps":
 		w.observeRevision(c)
+	case "pods":
+		at := c.Namespace + "/" + c.Name
+		if c.Is == nil || c.Was != nil {
+			delete(w.checks.pods, at) // it is gone or, if it has changed, has failed
+		} else {
+			w.checks.pods[at] = time.Now()
+		}
 	case "nodes":
 		if c.Is == nil {
 			delete(w.checks.nodes, c.Name)
@@ -279,9 +306,16 @@ func (w *world) observeConfig(c simapi.Change) {
 		}
 	}
 	w.checks.configs[c.Name] = is
-	if was == nil || was.Generation != is.Generation {
+	if was == nil || was.Generation != is.Generation && !renewed(was, is) {
 		w.checkBudget(is.NodeConfig)
 	}
+}
+
+// renewed reports whether a leader repeated the assignment of an earlier one: the node has its place in the budget already.
+func renewed(was, is *nodeConfig) bool {
+	a, b := was.Spec.ConfigSource, is.Spec.ConfigSource
+	return a != nil && b != nil && a.RolloutRef != nil && b.RolloutRef != nil && payloadOf(was) == payloadOf(is) && a.RolloutRef.Name == b.RolloutRef.Name &&
+		a.RolloutRef.Attempt == b.RolloutRef.Attempt
 }
 
 // payloadOf returns the digest of the payload that a node is assigned.

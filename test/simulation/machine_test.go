@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"fmt"
+	"regexp"
 	"sync"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 	"github.com/evenkeel/evenkeel/testkit/simapi"
@@ -79,7 +81,10 @@ func (m *machine) startKubelet(a *agentProcess, p *process) bool {
 	}
 	healthy := between(r, 300*time.Millisecond, 4*time.Second) + b.slow
 	if b.sick == 0 || b.sick > healthy {
-		time.AfterFunc(healthy, func() { m.setHealthy(p, true) })
+		time.AfterFunc(healthy, func() {
+			m.admit(p)
+			m.setHealthy(p, true)
+		})
 	}
 	if b.sick > healthy {
 		time.AfterFunc(b.sick, func() { m.setHealthy(p, m.w.calm()) })
@@ -92,6 +97,26 @@ func (m *machine) startKubelet(a *agentProcess, p *process) bool {
 		})
 	}
 	return true
+}
+
+// admit rejects the pods for which the kubelet has no room, as a kubelet does that starts.
+func (m *machine) admit(p *process) {
+	m.mu.Lock()
+	ended := p.ended
+	m.mu.Unlock()
+	if ended {
+		return
+	}
+	active := 0
+	for _, name := range m.w.server.Names("pods", m.name) {
+		var pod corev1.Pod
+		if !m.w.server.Get("pods", m.name, name, &pod) || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		if active++; active > p.maxPods {
+			m.w.direct(m.w.server.Patch("pods", m.name, name, types.MergePatchType, map[string]any{"status": map[string]any{"phase": "Failed", "reason": "OutOfpods"}}))
+		}
+	}
 }
 
 func (m *machine) setHealthy(p *process, healthy bool) {
@@ -330,6 +355,9 @@ func (m *machine) setHung(p *process, hung bool) {
 
 func exited(code int) supervisor.Exit { return supervisor.Exit{Code: code} }
 
+// temporary is the end of the name of a temporary file, with its random part.
+var temporary = regexp.MustCompile(`\.[0-9a-f]{8}\` + atomicfile.TempSuffix + `$`)
+
 // kill ends the agent and its kubelet at this moment. With power, the machine loses what was not synced, and boots again.
 func (m *machine) kill(power bool, choice crashfs.Choice, again time.Duration) {
 	m.mu.Lock()
@@ -347,7 +375,10 @@ func (m *machine) kill(power bool, choice crashfs.Choice, again time.Duration) {
 	if !power {
 		choice = crashfs.Choices["all kept"]
 	}
-	m.disk = m.disk.Reboot(choice)
+	m.disk = m.disk.Reboot(func(u crashfs.Unsynced) crashfs.Fate {
+		u.Path = temporary.ReplaceAllString(u.Path, ".tmp") // the fate does not depend on random names
+		return choice(u)
+	})
 	if power {
 		m.boots++
 	}
