@@ -367,7 +367,7 @@ func (w *world) checkBudget(nc *v1alpha1.NodeConfig) {
 			continue // it has joined: another budget
 		}
 		ref := other.Spec.ConfigSource
-		if ref == nil || ref.RolloutRef == nil || ref.RolloutRef.Name != r.Name || ref.RolloutRef.Revision != s.RolloutRef.Revision || other.undone.IsZero() {
+		if ref == nil || ref.ConfigMapRef == nil || ref.RolloutRef == nil || ref.RolloutRef.Name != r.Name || ref.RolloutRef.Revision != s.RolloutRef.Revision || other.undone.IsZero() {
 			continue
 		}
 		if name == nc.Name || now.Sub(other.undone) > time.Minute {

@@ -67,19 +67,23 @@ func (p *controllerProcess) frozen(next func(*http.Request) simapi.Fate) func(*h
 func (w *world) freezeAtAssignment(d time.Duration, do func()) {
 	once := sync.OnceFunc(do)
 	for _, r := range w.replicas {
-		r.mu.Lock()
-		p := r.current
-		r.mu.Unlock()
-		if p == nil {
-			continue
-		}
-		p.mu.Lock()
-		p.trap = func() {
-			w.book.trace("%s: controller %d is frozen as it writes to a node", r.name, p.serial)
+		r.setTrap(func() {
+			w.book.trace("%s: frozen as it writes to a node", r.name)
 			r.freeze(d)
 			once()
-		}
-		p.mu.Unlock()
+		})
+	}
+}
+
+// setTrap sets what is called with the next assignment of the process that runs.
+func (r *replica) setTrap(trap func()) {
+	r.mu.Lock()
+	p := r.current
+	r.mu.Unlock()
+	if p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.trap = trap
 	}
 }
 

@@ -172,6 +172,7 @@ func (w *world) settle() {
 	}
 	for _, r := range w.replicas {
 		r.gate.set(true)
+		r.setTrap(nil)
 	}
 	if !slices.ContainsFunc(w.machines, (*machine).isOn) {
 		w.machines[0].switchOn()

@@ -190,9 +190,12 @@ func (x *act) pause() {
 	}
 }
 
-// later does something later, unless the active part of the history is over.
+// later does something later, before the active part of the history is over; nothing if it is over already.
 func (x *act) later(after time.Duration, do func()) {
-	time.AfterFunc(min(after, max(0, x.plan.active-time.Since(x.began))), do)
+	left := x.plan.active - time.Since(x.began) - time.Duration(x.index+1)*time.Millisecond
+	if left > 0 {
+		time.AfterFunc(min(after, left), do)
+	}
 }
 
 func (x *act) abort() {
