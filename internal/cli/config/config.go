@@ -122,7 +122,7 @@ func (a *app) readSide(ctx context.Context, name string, live bool) (query.Side,
 	case (kind == "node" || kind == "rollout") && rest == "" && name != kind:
 		return query.Side{}, fmt.Errorf("%q lacks a name: %s/NAME", name, kind)
 	case kind == "node" && live:
-		config, err := a.Connection.ToRESTConfig()
+		config, err := a.RESTConfig()
 		if err != nil {
 			return query.Side{}, err
 		}

@@ -33,7 +33,7 @@ Stop the command with Ctrl-C.
 To open the page on another machine, forward the port: ssh -L 8085:127.0.0.1:8085 HOST, and open the URL there.`,
 		Example: `  kubectl evenkeel dashboard
   kubectl evenkeel dashboard --port 0 --context staging`,
-		Args: cobra.NoArgs,
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), port) },
 	}
 	cmd.Flags().IntVar(&port, "port", port, "port on 127.0.0.1; 0 chooses a free port")
@@ -44,7 +44,7 @@ func (a *app) serve(ctx context.Context, port int) error {
 	if port < 0 || port > 65535 {
 		return fmt.Errorf("--port must be from 0 to 65535, not %d", port)
 	}
-	config, err := a.Connection.ToRESTConfig()
+	config, err := a.RESTConfig()
 	if err != nil {
 		return err
 	}

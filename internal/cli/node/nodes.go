@@ -60,7 +60,7 @@ service of the host; Bootstrap, until a self-hosted agent takes over; SelfHosted
   # Nodes of a rollout with their position in it; those of them that failed
   kubectl evenkeel nodes --rollout workers
   kubectl evenkeel nodes --rollout workers --failed`,
-		Args: cobra.NoArgs,
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.nodes(cmd.Context(), o) },
 	}
 	f := cmd.Flags()

@@ -53,7 +53,7 @@ could not tell, or --timeout has expired.`,
 
   # Ask all nodes about a few fields
   kubectl evenkeel preflight -f fields.yaml --drop-in --all-nodes`,
-		Args: cobra.NoArgs,
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch changed := cmd.Flags().Changed; {
 			case o.file == "":

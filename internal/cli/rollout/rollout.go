@@ -50,7 +50,7 @@ func (a *app) listCommand() *cobra.Command {
 		Short: "List rollouts",
 		Example: `  kubectl evenkeel rollout list
   kubectl evenkeel rollout list -o wide`,
-		Args: cobra.NoArgs,
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.Client()
 			if err != nil {

@@ -49,7 +49,7 @@ func ofForeign(raw error, s metav1.Status) explanation {
 	switch {
 	case s.Code >= 500:
 		e.what += "a proxy or load balancer answers in its place, because it does not reach the API server"
-		e.next = "is the API server up? " + retryLater + checkServer
+		e.next = "if the API server is up, " + retryLater + checkServer
 	case s.Code == http.StatusTooManyRequests:
 		e.what += "a proxy or load balancer limits your requests"
 		e.next = retryLater + checkServer

@@ -72,7 +72,7 @@ func (r right) advice() string {
 		if role.Name != name {
 			continue
 		}
-		words += "\n  " + role.bind(r.user)
+		words += "\n" + role.bind(r.user)
 		writes = writes || slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool {
 			return slices.ContainsFunc(rule.Verbs, func(v string) bool { return v != "get" && v != "list" && v != "watch" })
 		})
@@ -112,8 +112,8 @@ func (r right) alone() string {
 		kind, in = "role", " -n "+shellWord(r.namespace)
 	}
 	name := strings.NewReplacer("/", "-", ".", "-").Replace("evenkeel-" + r.verb + "-" + r.resource)
-	return fmt.Sprintf("  kubectl create %s %s%s --verb=%s --resource=%s\n  kubectl create %sbinding %s%s --%[1]s=%[2]s %s",
-		kind, name, in, r.verb, resource, kind, shellWord(bindingName(name, r.user)), in, subject(r.user))
+	return fmt.Sprintf("kubectl create %s %s%s --verb=%s --resource=%s\n", kind, name, in, r.verb, resource) +
+		fmt.Sprintf("kubectl create %sbinding %s%s --%s=%s %s", kind, shellWord(bindingName(name, r.user)), in, kind, name, subject(r.user))
 }
 
 // role is a ClusterRole, or the Role of a namespace.

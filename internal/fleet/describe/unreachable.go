@@ -30,6 +30,9 @@ func ofConnection(err error) (e explanation, ok bool) {
 		e.raw = request
 	case errors.As(err, &network) && network.Op != "listen":
 		e.raw = network
+	case errors.Is(err, context.DeadlineExceeded) && (errors.Is(err, io.EOF) || strings.HasSuffix(err.Error(), "EOF") || strings.HasSuffix(err.Error(), "reset by peer")):
+		return explanation{deadline(err), "the API server cannot be reached: it closed every connection before it answered, until the time was up",
+			"it may be restarting, or a proxy in front of it lost it: " + retryLater + checkServer}, true
 	case errors.Is(err, context.DeadlineExceeded):
 		return explanation{deadline(err), "the API server did not answer in time", retryLater + "--request-timeout sets a longer limit; " + checkServer}, true
 	default:
