@@ -110,7 +110,7 @@ func (a *app) configDiff(ctx context.Context, nameA, nameB string, o diffOptions
 		fmt.Fprintln(a.Out, "no differences")
 	}
 	if d.NotCompared > 0 {
-		fmt.Fprintf(a.Out, "not compared: %d fields that only one of them has, because %s is compared with %s\n", d.NotCompared, max(d.A.Extent, d.B.Extent), min(d.A.Extent, d.B.Extent))
+		fmt.Fprintf(a.Out, "not compared: %s that only one of them has, because %s is compared with %s\n", printable.Count(d.NotCompared, "field"), max(d.A.Extent, d.B.Extent), min(d.A.Extent, d.B.Extent))
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 func (a *app) configConvertCommand() *cobra.Command {
@@ -92,8 +93,8 @@ func oneKubeletConfiguration(file string, data []byte) (kubeadm.Document, error)
 	case len(all) == 0:
 		return none, fmt.Errorf("%s is empty: it must hold a KubeletConfiguration", file)
 	case len(all) > 1:
-		return none, fmt.Errorf("%s holds %d documents: convert needs a file with one KubeletConfiguration only",
-			file, len(all))
+		return none, fmt.Errorf("%s holds %s: convert needs a file with one KubeletConfiguration only",
+			file, printable.Count(len(all), "document"))
 	case all[0].Kind != payload.KubeletKind:
 		return none, fmt.Errorf("%s holds %s of %s: only KubeletConfiguration has a grouped form",
 			file, all[0].Kind, all[0].APIVersion)

@@ -146,7 +146,7 @@ func (d Report) print(w io.Writer) error {
 		out.WriteByte('\n')
 	}
 	verdict := map[int]string{ExitHealthy: "no problems", ExitUnknown: "no problems in what could be checked", ExitProblems: "problems found"}[d.code()]
-	fmt.Fprintf(&out, "%d nodes, %d agents, %d rollouts: %s", d.Nodes, d.Agents, d.Rollouts, verdict)
+	fmt.Fprintf(&out, "%s, %s, %s: %s", printable.Count(d.Nodes, "node"), printable.Count(d.Agents, "agent"), printable.Count(d.Rollouts, "rollout"), verdict)
 	var counts []string
 	for _, s := range []doctor.Severity{doctor.Error, doctor.Warning, doctor.Unknown, doctor.Note} {
 		if n := d.count(s); n > 0 {

@@ -235,7 +235,7 @@ func versionNote(agents map[string]int) string {
 			others += agents[v]
 		}
 	}
-	return printable.Line(fmt.Sprintf("note: the version of %d of %d agents (%s) differs from most (%s): -o wide lists it", others, all, printable.Few(versions[1:]), versions[0]))
+	return printable.Line(fmt.Sprintf("note: the version of %d of %s (%s) differs from most (%s): -o wide lists it", others, describe.Count(all, "agent"), printable.Few(versions[1:]), versions[0]))
 }
 
 // bootstrapNote returns a note about nodes on which the bootstrap kubelet runs; "" if there are none.
@@ -248,7 +248,7 @@ func bootstrapNote(modes map[string]int) string {
 	for _, n := range modes {
 		all += n
 	}
-	return fmt.Sprintf("note: the bootstrap kubelet still runs on %d of %d nodes: -o wide lists the run mode", waits, all)
+	return fmt.Sprintf("note: the bootstrap kubelet still runs on %d of %s: -o wide lists the run mode", waits, describe.Count(all, "node"))
 }
 
 func (r *nodeRows) header() []string {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // editCommand returns a command that changes the spec of a rollout by edit, and prints what happens next.
@@ -138,7 +139,7 @@ This also lifts an abort. Without node names, all nodes on which the revision fa
 		func(ctx context.Context, c client.Client, args []string) (string, error) {
 			nodes := slices.Compact(slices.Sorted(slices.Values(args[1:])))
 			if len(nodes) > v1alpha1.MaxRetryNodes {
-				return "", fmt.Errorf("%d nodes are more than the limit of %d: name no nodes to retry all that failed", len(nodes), v1alpha1.MaxRetryNodes)
+				return "", fmt.Errorf("%s are more than the limit of %d: name no nodes to retry all that failed", printable.Count(len(nodes), "node"), v1alpha1.MaxRetryNodes)
 			}
 			return steer.EditObserved(ctx, c, args[0], 0, steer.Retry(ctx, c, nodes))
 		})

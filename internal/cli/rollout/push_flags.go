@@ -12,6 +12,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // StrategyFlags are the flags of AddStrategyFlags, and --drop-in.
@@ -110,7 +111,7 @@ func (p Push) ApplyFlags(s *v1alpha1.NodeConfigRolloutSpec) error {
 func parseSteps(s string) ([]v1alpha1.RolloutStep, error) {
 	words := strings.Split(s, ",")
 	if len(words) > v1alpha1.MaxSteps {
-		return nil, fmt.Errorf("--steps: %d steps are more than the limit of %d", len(words), v1alpha1.MaxSteps)
+		return nil, fmt.Errorf("--steps: %s are more than the limit of %d", printable.Count(len(words), "step"), v1alpha1.MaxSteps)
 	}
 	var steps []v1alpha1.RolloutStep
 	for i, word := range words {

@@ -121,7 +121,7 @@ func (g goal) check(r *v1alpha1.NodeConfigRollout) error {
 		return err
 	}
 	if g.steps && g.step > len(steps) {
-		return fmt.Errorf("rollout %q has no step %d: it has %d steps, counted from 0; step=%d waits until all are done", r.Name, g.step, len(steps), len(steps))
+		return fmt.Errorf("rollout %q has no step %d: it has %s, counted from 0; step=%d waits until all are done", r.Name, g.step, printable.Count(len(steps), "step"), len(steps))
 	}
 	return nil
 }
