@@ -34,9 +34,11 @@ func ofForeign(raw error, s metav1.Status) explanation {
 	if strings.Contains(body, "HTTP request to an HTTPS server") {
 		return explanation{raw, "the server expects https, and the kubeconfig or --server says http", "use https:// in the server's address; " + checkServer}
 	}
-	if body == "unknown" {
-		body = ""
-	} else if m := title.FindStringSubmatch(body); m != nil {
+	if body == "unknown" { // the client library has not read it, because it is no text: it can be an API server's Status
+		return explanation{raw, fmt.Sprintf("the API server, or a proxy in front of it, answered HTTP %d %s", s.Code, http.StatusText(int(s.Code))),
+			retryLater + "kubectl get --raw /api shows the answer; " + checkServer}
+	}
+	if m := title.FindStringSubmatch(body); m != nil {
 		body = m[1]
 	} else {
 		body = markup.ReplaceAllString(body, " ")
