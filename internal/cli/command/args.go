@@ -63,11 +63,15 @@ func FlagError(cmd *cobra.Command, err error) error {
 	switch {
 	case errors.As(err, &unknown):
 		var names []string
-		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				names = append(names, f.Name)
+			}
+		})
 		name := unknown.GetSpecifiedName()
 		var similar []string
 		for _, n := range names {
-			if len(name) > 1 && (distance(name, n) <= 2 || strings.HasPrefix(n, name)) {
+			if len(name) > 1 && (distance(name, n) <= min(2, len(name)/2-1) || strings.HasPrefix(n, name)) {
 				similar = append(similar, "--"+n)
 			}
 		}
@@ -78,6 +82,7 @@ func FlagError(cmd *cobra.Command, err error) error {
 		}[invalid.GetFlag().Value.Type()]; words != "" {
 			return fmt.Errorf("--%s: %q is not valid: %s; see %s --help", invalid.GetFlag().Name, invalid.GetValue(), words, cmd.CommandPath())
 		}
+		return fmt.Errorf("--%s: %q is not valid: %w; see %s --help", invalid.GetFlag().Name, invalid.GetValue(), invalid.Unwrap(), cmd.CommandPath())
 	}
 	return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
 }

@@ -51,7 +51,7 @@ func (a *app) configConvert(ctx context.Context, form, file, output string) erro
 	switch form {
 	case "grouped", "flat":
 	case "":
-		return errors.New("use --form=grouped or --form=flat")
+		return errors.New("convert needs the form to write: use --form=grouped or --form=flat")
 	default:
 		return fmt.Errorf("unknown form %q: use grouped or flat", form)
 	}

@@ -84,13 +84,13 @@ service of the host; Bootstrap, until a self-hosted agent takes over; SelfHosted
 func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 	switch {
 	case o.failed && o.problems:
-		return errors.New("--failed and --problems cannot be used together; --problems includes failed nodes")
+		return errors.New("--failed and --problems cannot be used together: use --problems, which includes failed nodes")
 	case o.selector != "" && o.rollout != "":
-		return errors.New("--selector and --rollout cannot be used together")
+		return errors.New("--selector and --rollout cannot be used together, because a rollout has a selector of its own: omit one of them")
 	}
 	selector, err := labels.Parse(o.selector)
 	if err != nil {
-		return fmt.Errorf("--selector %q: %w", o.selector, err)
+		return fmt.Errorf("--selector %q: %w: %s", o.selector, err, command.SelectorHelp)
 	}
 	c, err := a.Client()
 	if err != nil {

@@ -417,9 +417,9 @@ func (l *live) redraw() {
 		case f.err == nil:
 			l.view.nodes = f.nodes
 		case query.Passing(f.err):
-			l.nodesErr = f.err.Error()
+			l.nodesErr = describe.Brief(f.err)
 		default:
-			l.view.noNodes = f.err.Error()
+			l.view.noNodes = describe.Brief(f.err)
 		}
 	default:
 	}

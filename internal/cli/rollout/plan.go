@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -147,7 +146,7 @@ func checkValid(f *query.Fleet) error {
 // planned reads the rollout that the arguments name, and reads or simulates its nodes.
 func (a *app) planned(ctx context.Context, args []string, o planOptions) (f *query.Fleet, r *v1alpha1.NodeConfigRollout, err error) {
 	if o.file != "" {
-		data, err := os.ReadFile(o.file)
+		data, _, err := a.ReadFile(ctx, o.file, 4*payload.MaxSize)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -182,7 +181,7 @@ func ParseManifest(data []byte) (*v1alpha1.NodeConfigRollout, error) {
 		return nil, fmt.Errorf("not a NodeConfigRollout: %w", err)
 	}
 	if r.APIVersion != v1alpha1.GroupVersion.String() || r.Kind != "NodeConfigRollout" {
-		return nil, fmt.Errorf("not a NodeConfigRollout of %s, but %s %s", v1alpha1.GroupVersion, describe.Dash(r.APIVersion), describe.Dash(r.Kind))
+		return nil, fmt.Errorf("not a NodeConfigRollout of %s, but %s %s: -f takes the manifest of a rollout; for a kubelet configuration use: kubectl evenkeel push --dry-run", v1alpha1.GroupVersion, describe.Dash(r.APIVersion), describe.Dash(r.Kind))
 	}
 	if err := yaml.UnmarshalStrict(data, &r); err != nil {
 		return nil, err

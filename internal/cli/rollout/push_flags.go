@@ -40,12 +40,12 @@ func (p *Push) AddStrategyFlags(cmd *cobra.Command) {
 // ApplyFlags writes the flags that were given into a spec. The error names the flag.
 func (p Push) ApplyFlags(s *v1alpha1.NodeConfigRolloutSpec) error {
 	if p.Changed("selector") && p.allNodes {
-		return errors.New("--selector and --all-nodes cannot be used together")
+		return errors.New("--selector and --all-nodes cannot be used together: omit one of them")
 	}
 	if p.Changed("selector") {
 		selector, err := metav1.ParseToLabelSelector(p.selector)
 		if err != nil {
-			return fmt.Errorf("--selector: %w", err)
+			return fmt.Errorf("--selector: %w: %s", err, command.SelectorHelp)
 		}
 		if len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
 			return errors.New("--selector is empty: use labels, or --all-nodes for every node")
