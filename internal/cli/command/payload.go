@@ -44,7 +44,7 @@ func unreadable(file string, err error) error {
 		return fmt.Errorf("file %s cannot be read, because you lack the permission: correct its mode or owner (ls -l %[1]s), or pipe it into -f -", file)
 	}
 	if info, statErr := os.Stat(file); statErr == nil && info.IsDir() {
-		return fmt.Errorf("%s is a directory: name one file in it", file)
+		return fmt.Errorf("%s is a directory: use one file in it", file)
 	}
 	return fmt.Errorf("file %s cannot be read: %w; use a regular file, or pipe the content into -f -", file, cause(err))
 }

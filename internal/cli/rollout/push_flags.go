@@ -123,7 +123,7 @@ func parseSteps(s string) ([]v1alpha1.RolloutStep, error) {
 		case timed:
 			d, err := time.ParseDuration(length)
 			if err != nil || d <= 0 {
-				return nil, fmt.Errorf("--steps: step %d (%q): %q is not a duration, such as 10m or 1h30m", i, word, length)
+				return nil, fmt.Errorf("--steps: step %d (%q): %q is not a duration: use one such as 10m or 1h30m", i, word, length)
 			}
 			steps = append(steps, v1alpha1.RolloutStep{Pause: &v1alpha1.RolloutPause{Duration: &metav1.Duration{Duration: d}}})
 		default:

@@ -35,6 +35,10 @@ func ofForeign(raw error, s metav1.Status) explanation {
 		return explanation{raw, "the server expects https, and the kubeconfig or --server says http", "use https:// in the server's address; " + checkServer}
 	}
 	if body == "unknown" { // the client library has not read it, because it is no text: it can be an API server's Status
+		if s.Code == http.StatusForbidden {
+			return explanation{raw, "the API server, or a proxy in front of it, refuses this user everything (HTTP 403 Forbidden)",
+				"log in, or choose another --context, --kubeconfig or --token, or omit --as, which needs the permission to impersonate; kubectl get --raw /api shows the answer"}
+		}
 		return explanation{raw, fmt.Sprintf("the API server, or a proxy in front of it, answered HTTP %d %s", s.Code, http.StatusText(int(s.Code))),
 			retryLater + "kubectl get --raw /api shows the answer; " + checkServer}
 	}

@@ -86,14 +86,14 @@ func ofCertificate(err error, server string) (what, next string) {
 		return "the certificate of " + server + " is signed by an authority that your kubeconfig does not trust: the kubeconfig is old or of another cluster, or a proxy intercepts the connection",
 			"get a new kubeconfig of this cluster; certificate-authority in it must name the cluster's CA"
 	case errors.As(err, &hostname):
-		return fmt.Sprintf("the certificate of %s is not for this name: %v", server, hostname),
+		return fmt.Sprintf("the certificate of %s is not for this name: %s", server, strings.TrimPrefix(hostname.Error(), "x509: ")),
 			"use a name or address in the certificate as the server, or set --tls-server-name"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		c := invalid.Cert
 		return fmt.Sprintf("the certificate of %s is not valid now: it is valid from %s to %s, and this machine's time is %s",
 			server, c.NotBefore.UTC().Format(time.RFC3339), c.NotAfter.UTC().Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339)), "correct this machine's clock if it is wrong; otherwise renew the API server's certificate (kubeadm certs renew)"
 	case errors.As(err, &invalid):
-		return fmt.Sprintf("the certificate of %s cannot be used: %v", server, invalid), "get a new kubeconfig of this cluster, or renew the API server's certificate"
+		return fmt.Sprintf("the certificate of %s cannot be used: %s", server, strings.TrimPrefix(invalid.Error(), "x509: ")), "get a new kubeconfig of this cluster, or renew the API server's certificate"
 	case errors.As(err, &alert):
 		return fmt.Sprintf("%s refuses your client certificate or this version of TLS (%v)", server, alert), "log in again, or get a new kubeconfig of this cluster: the certificate in it may have expired"
 	}
