@@ -43,7 +43,7 @@ func findings(t *testing.T, code int) map[string][]doctor.Finding {
 	if a.code != code || a.err != "" {
 		t.Fatalf("exit %d, want %d: %s%s", a.code, code, a.out, a.err)
 	}
-	var d cmddoctor.Report
+	var d doctor.Report
 	if err := json.Unmarshal([]byte(a.out), &d); err != nil {
 		t.Fatal(err)
 	}
