@@ -89,9 +89,10 @@ func (a *app) run(ctx context.Context, output string) error {
 		return err
 	}
 	var contents *support.Contents
-	collect := func(w io.Writer) (err error) {
-		contents, err = support.Collect(ctx, c, config, w, support.Options{Program: a.Program, Context: name, Dir: dir, Now: now, Most: support.MostBytes})
-		return err
+	var failed error // without the step of writing the file
+	collect := func(w io.Writer) error {
+		contents, failed = support.Collect(ctx, c, config, w, support.Options{Program: a.Program, Context: name, Dir: dir, Now: now, Most: support.MostBytes})
+		return failed
 	}
 	if path == "-" {
 		if err := collect(a.Terminal); err != nil {
@@ -106,10 +107,12 @@ func (a *app) run(ctx context.Context, output string) error {
 		return exists(path)
 	case err != nil && ctx.Err() != nil:
 		return errors.New("interrupted: no file was written")
-	case errors.Is(err, support.ErrNothing):
-		return fmt.Errorf("no file was written: %w\nask an administrator to run this command", errors.Unwrap(err))
+	case errors.Is(failed, support.ErrNothing):
+		return fmt.Errorf("no file was written: %w\nask an administrator to run this command", failed)
+	case failed != nil:
+		return fmt.Errorf("no file was written: %w", failed)
 	case err != nil:
-		return fmt.Errorf("no bundle was written: %w", err)
+		return fmt.Errorf("no file was written: %w; choose another place with -o", err)
 	}
 	return a.describe(a.Out, path, contents)
 }

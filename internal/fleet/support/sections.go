@@ -52,6 +52,8 @@ var sections = []func(context.Context, *bundle) error{
 	},
 }
 
+const versionsOf = "the versions of this program, the API server, the controller and the agents"
+
 // Versions is the entry version.json.
 type Versions struct {
 	Client     program.Info   `json:"client"`
@@ -74,7 +76,7 @@ func diagnosis(ctx context.Context, b *bundle) error {
 	facts, err := doctor.Look(ctx, b.reader)
 	if err != nil {
 		b.fail("the report of doctor, and the objects of the installation", err)
-		return b.addJSON("version.json", "versions", v)
+		return b.addJSON("version.json", versionsOf, v)
 	}
 	b.settings = policy.SettingsIn(facts.Rollouts)
 	v.Controller = facts.Lease.Version
@@ -83,7 +85,7 @@ func diagnosis(ctx context.Context, b *bundle) error {
 			v.Agents[n.Agent]++
 		}
 	}
-	if err := b.addJSON("version.json", "versions", v); err != nil {
+	if err := b.addJSON("version.json", versionsOf, v); err != nil {
 		return err
 	}
 	report := doctor.NewReport(facts)
@@ -102,7 +104,7 @@ func serverVersion(ctx context.Context, b *bundle) (*version.Info, error) {
 	out := &version.Info{}
 	text, err := api.RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
 	if err != nil {
-		return nil, fmt.Errorf("get /version: %w", err)
+		return nil, fmt.Errorf("read the version of the API server: %w", err)
 	}
 	return out, decode(text, out)
 }
