@@ -197,19 +197,19 @@ func TestASupportBundleHasWhatAMaintainerNeedsAndNoSecret(t *testing.T) {
 	}
 	files, order := untar(t, archive)
 	for name, words := range map[string][]string{
-		"version.json":                                     {`"v0.0.0-test"`, `"gitVersion"`, `"v0.1.0": 1`},
-		"doctor.json":                                      {`"headline": "`, "1 rollout is halted, 1 node failed"},
-		"installation.json":                                {"nodeconfigs.evenkeel.dev", "ValidatingAdmissionPolicyBinding", "evenkeel-operator"},
-		"rollouts/1.json":                                  {`"bundled"`, `"Halted"`, `"maxPods": 78`, `"masked"`},
-		"nodeconfigs/1.json":                               {`"bundled-1"`, "cannot open the file with token=masked"},
-		"nodes/1.json":                                     {`"bundled-1"`, `"kubeletVersion": "v1.36.3"`, `"pool": "bundled"`, "no systemd"},
-		"configmaps/1.json":                                {cm.Name, `"maxPods": 77`, "https://pods.example.com/masked", `"ca.key": "left out`},
+		"version.json":       {`"v0.0.0-test"`, `"gitVersion"`, `"v0.1.0": 1`},
+		"doctor.json":        {`"headline": "`, "1 rollout is halted, 1 node failed"},
+		"installation.json":  {"nodeconfigs.evenkeel.dev", "ValidatingAdmissionPolicyBinding", "evenkeel-operator"},
+		"rollouts/1.json":    {`"bundled"`, `"Halted"`, `"maxPods": 78`, `"masked"`},
+		"nodeconfigs/1.json": {`"bundled-1"`, "cannot open the file with token=masked"},
+		"nodes/1.json":       {`"bundled-1"`, `"kubeletVersion": "v1.36.3"`, `"pool": "bundled"`, "no systemd"},
+		"namespaces/evenkeel-system/configmaps/1.json":     {cm.Name, `"maxPods": 77`, "https://pods.example.com/masked", `"ca.key": "left out`},
 		"events/evenkeel-agent/1.json":                     {"ConfigRolledBack"},
 		"namespaces/evenkeel-system/pods/1.json":           {`"HTTPS_PROXY"`, "https://hooks.example.com/masked"},
 		"namespaces/evenkeel-system/deployments/1.json":    {`"evenkeel.dev/controller:v1"`},
 		"logs/evenkeel-controller-controller.txt":          {"msg=leading", "masked"},
 		"logs/evenkeel-controller-controller-previous.txt": {"it went away"},
-		"MANIFEST.txt":                                     {"support-bundle v0.0.0-test, context arn:aws:eks:eu-1:42:cluster/prod", "1 NodeConfig, "},
+		"MANIFEST.txt": {"support-bundle v0.0.0-test, context arn:aws:eks:eu-1:42:cluster/prod", "  1 NodeConfig, "},
 	} {
 		for _, w := range words {
 			if !strings.Contains(files[name], w) {
@@ -336,7 +336,7 @@ func TestASupportBundleEscapesWhatATerminalWouldObey(t *testing.T) {
 	})
 	a := evenkeel(t, "support-bundle", "-o", "-")
 	files, _ := untar(t, []byte(a.out))
-	if text := files["configmaps/1.json"]; !strings.Contains(text, `a\u001b[31mb`) {
+	if text := files["namespaces/evenkeel-system/configmaps/1.json"]; !strings.Contains(text, `a\u001b[31mb`) {
 		t.Errorf("ConfigMaps:\n%s", text)
 	}
 }

@@ -48,8 +48,8 @@ The file contains:
 ` + support.Masked + `
 Review the file before you send it.
 
-The command only reads. What you are not allowed to read is left out and listed. At most ` + fmt.Sprint(support.MostBytes>>20) + ` MiB are collected, before
-compression; nodes come last. The file is readable by you only, and no existing file is replaced.
+The command only reads. What you are not allowed to read is left out and listed. At most ` + fmt.Sprint(support.MostBytes>>20) + ` MiB are
+collected, before compression; nodes come last. Only you can read the file, and no existing file is replaced.
 
 Exit codes:
   0  the file was written, although it may lack something
@@ -164,7 +164,7 @@ func (a *app) describe(w io.Writer, path string, contents *support.Contents) err
 		fmt.Fprintf(&out, "wrote %s:\n", path)
 	}
 	for _, e := range contents.Entries {
-		fmt.Fprintf(&out, "  %-34s %s\n", printable.Line(e.Name), printable.Line(e.What))
+		fmt.Fprintf(&out, "  %-*s  %s\n", contents.Width(), printable.Line(e.Name), printable.Line(e.What))
 	}
 	if len(contents.Failures) > 0 {
 		out.WriteString("\nnote: could not be read; the bundle is useful without it:\n")

@@ -42,7 +42,8 @@ var sections = []func(context.Context, *bundle) error{
 	logs,
 	events,
 	func(ctx context.Context, b *bundle) error {
-		return b.list(ctx, kind{corev1.SchemeGroupVersion.WithKind("ConfigMap"), "configmaps", maskConfigMap}, client.InNamespace(b.settings.Namespace))
+		namespace := b.settings.Namespace
+		return b.list(ctx, kind{corev1.SchemeGroupVersion.WithKind("ConfigMap"), "namespaces/" + namespace + "/configmaps", maskConfigMap}, client.InNamespace(namespace))
 	},
 	func(ctx context.Context, b *bundle) error {
 		return b.list(ctx, kind{v1alpha1.GroupVersion.WithKind("NodeConfig"), "nodeconfigs", maskObject})
@@ -203,9 +204,6 @@ func (b *bundle) list(ctx context.Context, k kind, options ...client.ListOption)
 	b.read++
 	if added > 0 {
 		entry.What = describe.Count(added, k.Kind)
-		if opts.Namespace != "" {
-			entry.What += " of namespace " + opts.Namespace
-		}
 		b.contents.Entries = append(b.contents.Entries, entry)
 	}
 	return nil

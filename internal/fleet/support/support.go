@@ -42,6 +42,15 @@ type Contents struct {
 	Failures []Failure // what the bundle lacks
 }
 
+// Width returns the length of the longest name of an entry, in bytes.
+func (c *Contents) Width() int {
+	n := 0
+	for _, e := range c.Entries {
+		n = max(n, len(e.Name))
+	}
+	return n
+}
+
 // Entry is a file or a directory of an archive.
 type Entry struct {
 	Name  string
@@ -145,16 +154,17 @@ func size(n int64) string {
 }
 
 // Masked says what a bundle does not contain.
-const Masked = `It has no Secrets: none was requested. Masked are staticPodURL and its headers, values of environment variables, tokens, passwords
-and keys, and the paths of URLs in command lines. Annotations of other programs and addresses of nodes are left out. It does contain the names and
-labels of nodes, the content of your kubelet configurations, and messages and logs in which evenkeel cannot recognize every secret.`
+const Masked = `It has no Secrets: none was requested. Masked are staticPodURL and its headers, values of
+environment variables, tokens, passwords and keys, and the paths of URLs in command lines. Annotations
+of other programs and addresses of nodes are left out. It does contain the names and labels of nodes,
+your kubelet configurations, and messages and logs in which evenkeel may not recognize every secret.`
 
 // manifest returns the list of what a bundle contains and lacks.
 func (b *bundle) manifest() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "kubectl evenkeel support-bundle %s, context %s, %s\n\n", b.options.Program.Version, printable.Line(b.options.Context), b.options.Now.UTC().Format(time.RFC3339))
 	for _, e := range b.contents.Entries {
-		fmt.Fprintf(&out, "%-32s %s, %s\n", e.Name, e.What, size(e.Bytes))
+		fmt.Fprintf(&out, "%-*s  %s, %s\n", b.contents.Width(), e.Name, e.What, size(e.Bytes))
 	}
 	if len(b.contents.Failures) > 0 {
 		out.WriteString("\nCould not be read:\n")
