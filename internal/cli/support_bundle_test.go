@@ -106,13 +106,16 @@ func newRecorder(t *testing.T, name, token string) (*recorder, string) {
 func serveLogs(t *testing.T, node *corev1.Node, current, previous string) {
 	t.Helper()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case !strings.HasPrefix(r.URL.Path, "/containerLogs/"+v1alpha1.SystemNamespace+"/"):
+		if !strings.HasPrefix(r.URL.Path, "/containerLogs/"+v1alpha1.SystemNamespace+"/") {
 			http.NotFound(w, r)
-		case r.URL.Query().Get("previous") == "true":
-			io.WriteString(w, previous)
-		default:
-			io.WriteString(w, current)
+			return
+		}
+		text := current
+		if r.URL.Query().Get("previous") == "true" {
+			text = previous
+		}
+		if _, err := io.WriteString(w, text); err != nil {
+			t.Errorf("serve a log: %v", err)
 		}
 	}))
 	t.Cleanup(kubelet.Close)
@@ -266,6 +269,20 @@ func TestASupportBundleOfAUserWithFewRightsSaysWhatItLacks(t *testing.T) {
 	if strings.Contains(files["MANIFEST.txt"], "secrets") {
 		t.Errorf("the command has asked for Secrets:\n%s", files["MANIFEST.txt"])
 	}
+}
+
+// The kubelet of a controller's node does not answer: the bundle lacks its log, and has the rest.
+func TestASupportBundleWithoutALogSaysWhy(t *testing.T) {
+	node := createNode(t, "dead-1", "dead", "")
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
+	node.Status.DaemonEndpoints.KubeletEndpoint.Port = 1
+	if err := admin.Status().Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	createController(t, node.Name, nil, corev1.Container{Name: "controller", Image: "evenkeel.dev/controller:v1"})
+	path := filepath.Join(t.TempDir(), "bundle.tar.gz")
+	evenkeel(t, "support-bundle", "-o", path).wantOutput(t, "namespaces/evenkeel-system/pods/ 1 Pod", "note: could not be read",
+		"the log of container controller of pod evenkeel-controller: ", "connection refused", "the log of container controller of pod evenkeel-controller before its last restart: ")
 }
 
 func TestASupportBundleThatWouldBeEmptyIsNotWritten(t *testing.T) {

@@ -180,6 +180,14 @@ func TestWhatIsMissingFollowsFromWhatIsNotInstalled(t *testing.T) {
 	}
 }
 
+func TestEachExplanationSaysWhy(t *testing.T) {
+	for i, e := range explanations {
+		if e.why == "" {
+			t.Errorf("explanation %d does not", i)
+		}
+	}
+}
+
 // The rules must not hide a cause behind its own consequence.
 func TestNoFindingExplainsWhatExplainsIt(t *testing.T) {
 	f := well(t, func(f *Facts) {

@@ -64,7 +64,7 @@ const (
 
 func (p *page) full() bool { return p.objects >= pageObjects || len(p.content) >= pageBytes }
 
-// add adds an object to a list that kubectl and jq can read.
+// add adds an object to a JSON list.
 func (p *page) add(object any) error {
 	text, err := encode(object)
 	if err != nil {
