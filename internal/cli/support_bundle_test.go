@@ -170,6 +170,7 @@ func TestASupportBundleHasWhatAMaintainerNeedsAndNoSecret(t *testing.T) {
 	}
 	createNodeConfig(t, "bundled-1", byRollout("bundled", 1, cm, nil), func(st *v1alpha1.NodeConfigStatus) {
 		failing(st, v1alpha1.ReasonCrashLooped, "exit status 1: cannot open the file with token="+secret("error"))
+		st.Conditions[0].Message = "using last-known-good (local): password=" + secret("message")
 	})
 	create(t, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "bundled"}, InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "bundled-1"},
 		Source: corev1.EventSource{Component: "evenkeel-agent"}, Reason: "ConfigRolledBack", Message: "went back", Type: "Warning"})
@@ -201,7 +202,7 @@ func TestASupportBundleHasWhatAMaintainerNeedsAndNoSecret(t *testing.T) {
 	files, order := untar(t, archive)
 	for name, words := range map[string][]string{
 		"version.json":       {`"v0.0.0-test"`, `"gitVersion"`, `"v0.1.0": 1`},
-		"doctor.json":        {`"headline": "`, "1 rollout is halted, 1 node failed"},
+		"doctor.json":        {`"headline": "`, "1 rollout is halted, 1 node failed", "password=masked"},
 		"installation.json":  {"nodeconfigs.evenkeel.dev", "ValidatingAdmissionPolicyBinding", "evenkeel-operator"},
 		"rollouts/1.json":    {`"bundled"`, `"Halted"`, `"maxPods": 78`, `"masked"`},
 		"nodeconfigs/1.json": {`"bundled-1"`, "cannot open the file with token=masked"},

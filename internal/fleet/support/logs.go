@@ -3,7 +3,6 @@ package support
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -26,8 +25,6 @@ const (
 
 // controllerName is the label app.kubernetes.io/name of the controller's pods.
 const controllerName = "evenkeel-controller"
-
-func decode(text []byte, into any) error { return json.Unmarshal(text, into) }
 
 // logs adds the end of the logs of the controller's containers, also of those before their last restart.
 func logs(ctx context.Context, b *bundle) error {

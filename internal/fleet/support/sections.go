@@ -2,6 +2,7 @@ package support
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -107,7 +108,7 @@ func serverVersion(ctx context.Context, b *bundle) (*version.Info, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the version of the API server: %w", err)
 	}
-	return out, decode(text, out)
+	return out, json.Unmarshal(text, out)
 }
 
 // installation adds the CRDs, policies and roles that doctor has read.

@@ -6,6 +6,7 @@ package support
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -127,9 +128,16 @@ func (b *bundle) add(name, what string, content []byte) error {
 	return nil
 }
 
-// addJSON adds a value as a file.
+// addJSON adds a value as a file. Its text is masked, like that of objects.
 func (b *bundle) addJSON(name, what string, value any) error {
-	text, err := encode(value)
+	text, err := json.Marshal(value)
+	var fields any
+	if err == nil {
+		err = json.Unmarshal(text, &fields)
+	}
+	if err == nil {
+		text, err = encode(mask("", fields))
+	}
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", name, err)
 	}
