@@ -24,6 +24,9 @@ var (
 
 // plural are strings whose number is never 1, by the reason.
 var plural = map[string]string{
+	"%d rollouts await approval":                                       "1 has a case of its own",
+	"is not installed: none of its %d objects exists":                  "an installation has many objects",
+	"is installed incompletely: %d of its %d objects are missing (%s)": "an installation has many objects",
 	"%d agents are":           "1 has a case of its own",
 	"%d nodes are being":      "1 has a case of its own",
 	"%d starts":               "1 has a case of its own",
