@@ -104,5 +104,5 @@ func TestVersionWithoutACluster(t *testing.T) {
 		t.Errorf("without rights: %+v", got)
 	}
 	evenkeel(t, "version", "-o", "wide").wantError(t, "must be one of json, yaml")
-	evenkeel(t, "version", "v1").wantError(t, `unknown command "v1" for "kubectl evenkeel version"`)
+	evenkeel(t, "version", "v1").wantError(t, `kubectl evenkeel version takes no arguments, got "v1"`)
 }
