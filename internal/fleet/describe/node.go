@@ -55,6 +55,9 @@ func NodeOf(view *query.NodeView, now time.Time) *Node {
 // Config returns the NodeConfig; nil if there is none.
 func (v *Node) Config() *v1alpha1.NodeConfig { return v.view.Config }
 
+// Pair returns the Node and its NodeConfig.
+func (v *Node) Pair() query.Pair { return v.view.Pair }
+
 // RestartCost returns what a restart of the node's kubelet costs its pods; nil if it costs nothing.
 func (v *Node) RestartCost() *RestartCost { return RestartCostOf([]query.Restart{v.view.Restart()}) }
 
