@@ -94,7 +94,7 @@ func TestALaterStepWithFewerNodesIsRefused(t *testing.T) {
 		{"1,10%,100%", 3, ""},
 		{"50%,pause:10m,3,100%", 4, ""},
 		{"50%,pause:10m,1,100%", 4, "the step of 1 node follows the step of 50% (2 of 4 nodes)"},
-		{"5,5,50%,50%", 7, ""},
+		{"5,5,50%,50%", 10, ""},
 		{"pause,1,pause:1s", 0, ""},
 	} {
 		r := &v1alpha1.NodeConfigRollout{}
