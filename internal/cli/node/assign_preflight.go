@@ -10,6 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -47,6 +48,10 @@ func (a *app) preflight(ctx context.Context, c client.WithWatch, o assignOptions
 	p, err := steer.NodePreflight(ctx, c, it.node.Pair(), it.content, it.trial)
 	if err != nil {
 		return nil, err.Error()
+	}
+	settings := policy.SettingsIn(nil)
+	if silent := describe.ControllerSilent(query.ControllerRenewal(ctx, c, settings.Namespace), settings.Namespace, time.Now()); silent != "" {
+		return nil, silent
 	}
 	if err := steer.CreatePreflight(ctx, c, p); err != nil {
 		return nil, err.Error()
