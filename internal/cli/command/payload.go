@@ -6,13 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
-	"slices"
-	"strings"
-
-	"github.com/evenkeel/evenkeel/internal/payload"
-	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // ReadFile returns at most limit bytes of a file, or of standard input if file is "-", and the name of the file for messages.
@@ -68,25 +62,3 @@ func Unusable(file string, err error, nothing string) error {
 
 // SelectorHelp says what --selector takes.
 const SelectorHelp = "use labels, such as pool=workers, zone!=a, 'tier in (a,b)', or several with commas"
-
-// UnknownFields returns a note for each field that no known kubelet version has. A newer kubelet may have it.
-func UnknownFields(fields map[string]any) []string {
-	known := map[string]string{"apiversion": "apiVersion", "kind": "kind"} // by lower case
-	for _, f := range payload.Fields {
-		top, _, _ := strings.Cut(f.Path, ".")
-		known[strings.ToLower(top)] = top
-	}
-	var notes []string
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		similar := known[strings.ToLower(name)]
-		if similar == name {
-			continue
-		}
-		hint := ""
-		if similar != "" {
-			hint = " (did you mean " + similar + "?)"
-		}
-		notes = append(notes, fmt.Sprintf("note: unknown field %q of KubeletConfiguration%s: a kubelet without this field rejects the configuration, on the first node", printable.Line(name), hint))
-	}
-	return notes
-}

@@ -192,25 +192,20 @@ func ParseManifest(data []byte) (*v1alpha1.NodeConfigRollout, error) {
 	return &r, nil
 }
 
-// showPlan prints the plan of a rollout, which does not have to exist yet.
-func showPlan(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout, w io.Writer) error {
+// planOf returns the plan of a rollout, which does not have to exist yet.
+func planOf(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) (*PlanReport, error) {
 	f, err := query.Gather(ctx, c, r, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := checkValid(f); err != nil {
-		return err
+		return nil, err
 	}
 	model, err := planOptions{drain: drainTime}.model()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	v, err := newPlanReport(ctx, f, model)
-	if err != nil {
-		return err
-	}
-	v.print(w)
-	return nil
+	return newPlanReport(ctx, f, model)
 }
 
 // PlanReport is the output of "rollout plan".
@@ -238,6 +233,7 @@ type PlanReport struct {
 	Simulation      *simulationView        `json:"simulation,omitempty"`
 
 	steps   []rollout.Step
+	members int           // of the rollout; percentages refer to them
 	limit   time.Duration // of the plan
 	windows bool          // the rollout has windows
 	run     rollout.Run   // with the failures of the model
@@ -289,6 +285,7 @@ func newPlanReport(ctx context.Context, f *query.Fleet, m rollout.Model) (*PlanR
 	}
 	v.limit = m.Limit
 	now := rollout.Plan(f.Policy, f.Progress, f.Nodes)
+	v.members = now.Counts.Members
 	v.Phase, v.Message, v.Nodes = now.Phase, now.Message, policy.CountsOf(now.Counts)
 	v.addExcluded(f, now)
 	if f.Policy.Invalid != "" { // nothing will change

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 	"time"
@@ -119,7 +118,7 @@ func TestPlansWaitForWindowsAndEstimateTheEnd(t *testing.T) {
 }
 
 func TestAPlanOfARolloutWithoutSelectorIsAnError(t *testing.T) {
-	err := showPlan(t.Context(), fakeAPI(t, interceptor.Funcs{}), &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "empty"}}, io.Discard)
+	_, err := planOf(t.Context(), fakeAPI(t, interceptor.Funcs{}), &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "empty"}})
 	if err == nil || !strings.Contains(err.Error(), "rollout empty is invalid: spec.nodeSelector is empty") {
 		t.Errorf("the error is %v", err)
 	}

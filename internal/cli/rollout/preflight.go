@@ -124,8 +124,8 @@ func (a *app) preflight(ctx context.Context, o inquiry) error {
 	if err != nil {
 		return err
 	}
-	for _, note := range command.UnknownFields(decoded.Fields) {
-		fmt.Fprintln(a.ErrOut, note)
+	if err := a.CheckFields(decoded); err != nil {
+		return fmt.Errorf("%s: %w; nothing was written", o.file, err)
 	}
 	c, err := a.Client()
 	if err != nil {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -135,6 +137,27 @@ func parseSteps(s string) ([]v1alpha1.RolloutStep, error) {
 		}
 	}
 	return steps, nil
+}
+
+// checkGrowth returns an error if a step has fewer nodes than an earlier one in a rollout with this many members. That numbers and
+// percentages each must grow is a rule of the API; whether 10% is less than 50 nodes depends on the members.
+func checkGrowth(steps []rollout.Step, members int) error {
+	nodes := func(s rollout.Step) int { return min(s.Nodes.RoundUp(members), members) }
+	words := func(s rollout.Step) string {
+		if s.Nodes.Percent {
+			return fmt.Sprintf("%s (%d of %s)", describe.StepWords(s), nodes(s), printable.Count(members, "node"))
+		}
+		return describe.StepWords(s)
+	}
+	for i, later := range steps {
+		for _, earlier := range steps[:i] {
+			if !earlier.IsPause() && !later.IsPause() && nodes(later) < nodes(earlier) {
+				return fmt.Errorf("--steps: the step of %s follows the step of %s, but has fewer nodes: a step says how many nodes shall be updated when it is done, not how many more; nothing was changed",
+					words(later), words(earlier))
+			}
+		}
+	}
+	return nil
 }
 
 // stepsFlag returns the value of --steps for these steps.

@@ -6,6 +6,7 @@ package describe
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 	"unicode"
@@ -108,3 +109,10 @@ func ControllerSilent(renewed time.Time, namespace string, now time.Time) string
 	return fmt.Sprintf("evenkeel-controller has not renewed its lease for %s: is it running? kubectl -n %s get pods",
 		Age(metav1.NewTime(renewed), now), namespace)
 }
+
+// uidNote matches the UID that agents add to the name of a configuration.
+var uidNote = regexp.MustCompile(` \(UID: [0-9a-f]{8}-[0-9a-f-]{27}\)`)
+
+// WithoutUIDs removes the UIDs from a message of an agent. People see the name of the configuration beside it; the API and other
+// formats keep the message.
+func WithoutUIDs(message string) string { return uidNote.ReplaceAllString(message, "") }
