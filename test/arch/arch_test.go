@@ -80,7 +80,7 @@ var external = map[string]string{
 	"cmd/evenkeel-hollow":       "github.com/spf13/cobra github.com/spf13/pflag k8s.io/apimachinery k8s.io/client-go k8s.io/klog/v2",
 	"cmd/kubectl-evenkeel":      "k8s.io/cli-runtime",
 	"internal/cli":              "github.com/spf13/cobra github.com/spf13/pflag k8s.io/cli-runtime",
-	"internal/cli/command":      "github.com/spf13/cobra golang.org/x/term k8s.io/api k8s.io/apimachinery k8s.io/cli-runtime sigs.k8s.io/controller-runtime",
+	"internal/cli/command":      "github.com/spf13/cobra golang.org/x/term k8s.io/api k8s.io/apimachinery k8s.io/cli-runtime k8s.io/client-go sigs.k8s.io/controller-runtime",
 	"internal/cli/config":       "github.com/spf13/cobra k8s.io/api k8s.io/apimachinery sigs.k8s.io/controller-runtime sigs.k8s.io/yaml",
 	"internal/cli/dashboard":    "github.com/spf13/cobra",
 	"internal/cli/doctor":       "github.com/spf13/cobra",

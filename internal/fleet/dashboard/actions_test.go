@@ -67,7 +67,7 @@ func TestOnlyWhatHasAnEffectIsOfferedAndTheOthersSayWhyNot(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := waiting()
 			tt.change(r)
-			got := reasons(offered(r, tt.mayNot))
+			got := reasons(new(cluster).offered(r, tt.mayNot))
 			for verb, want := range tt.want {
 				if !strings.HasPrefix(got[verb], want) || want == "" && got[verb] != "" {
 					t.Errorf("%s is not offered because %q, want %q", verb, got[verb], want)
@@ -93,11 +93,11 @@ func TestAnActionWritesWhatTheCommandLineWrites(t *testing.T) {
 	} {
 		t.Run(verb, func(t *testing.T) {
 			s, _ := served(t, true, waiting())
-			if code, body := answer(s, asked(http.MethodPost, "/api/rollouts/workers/"+verb, `{"revision":3,"step":1}`)); code != 200 {
+			if code, body := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/"+verb, `{"revision":3,"step":1}`)); code != 200 {
 				t.Fatalf("the answer is %d %s", code, body)
 			}
 			var r v1alpha1.NodeConfigRollout
-			if err := s.api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r); err != nil {
+			if err := s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r); err != nil {
 				t.Fatal(err)
 			}
 			if !want(&r.Spec) {
@@ -118,7 +118,7 @@ func TestAnActionWritesItsReason(t *testing.T) {
 		t.Run(verb, func(t *testing.T) {
 			s, _ := served(t, true, waiting())
 			post := func(reason string) (int, string) {
-				return answer(s, asked(http.MethodPost, "/api/rollouts/workers/"+verb, `{"revision":3,"step":1,"reason":"`+reason+`"}`))
+				return answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/"+verb, `{"revision":3,"step":1,"reason":"`+reason+`"}`))
 			}
 			if code, body := post(strings.Repeat("é", 257)); code != 400 || !strings.Contains(body, "the reason has 257 characters, more than the limit of 256") {
 				t.Errorf("a long reason: %d %s", code, body)
@@ -127,7 +127,7 @@ func TestAnActionWritesItsReason(t *testing.T) {
 				t.Fatalf("the answer is %d %s", code, body)
 			}
 			var r v1alpha1.NodeConfigRollout
-			if err := s.api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r); err != nil {
+			if err := s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r); err != nil {
 				t.Fatal(err)
 			}
 			if got := want(&r.Spec); got != "a storm" {
@@ -148,7 +148,7 @@ func TestRequestsAreShownWithTheirNames(t *testing.T) {
 		t.Errorf("it shows %+v", v.Requests)
 	}
 	s, _ := served(t, true, r)
-	d, err := s.detail(t.Context(), "workers", metav1.Now().Time)
+	d, err := s.clusters[0].detail(t.Context(), "workers", metav1.Now().Time)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestRequestsAreShownWithTheirNames(t *testing.T) {
 func TestAnEmergencyDoesNotWaitForAStepThatHasPassed(t *testing.T) {
 	for verb, seen := range map[string]string{"pause": `{"revision":2}`, "abort": `{"revision":3,"step":0}`, "abort-rollback": `{"revision":3,"step":0}`} {
 		s, _ := served(t, true, waiting())
-		if code, body := answer(s, asked(http.MethodPost, "/api/rollouts/workers/"+verb, seen)); code != 200 {
+		if code, body := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/"+verb, seen)); code != 200 {
 			t.Errorf("%s of %s answers %d %s", verb, seen, code, body)
 		}
 	}
@@ -168,7 +168,7 @@ func TestAnEmergencyDoesNotWaitForAStepThatHasPassed(t *testing.T) {
 
 func TestADetailSaysWhyNothingMayBeDone(t *testing.T) {
 	s, _ := served(t, false, waiting())
-	d, err := s.detail(t.Context(), "workers", metav1.Now().Time)
+	d, err := s.clusters[0].detail(t.Context(), "workers", metav1.Now().Time)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestADetailSaysWhyNothingMayBeDone(t *testing.T) {
 	if d.Changes == nil || !strings.Contains(d.Changes.Error, `of revision 3 of rollout "workers" was deleted`) {
 		t.Errorf("the changes are %+v", d.Changes)
 	}
-	if _, err := s.detail(context.Background(), "others", metav1.Now().Time); err == nil || !strings.Contains(err.Error(), `rollout "others" does not exist`) {
+	if _, err := s.clusters[0].detail(context.Background(), "others", metav1.Now().Time); err == nil || !strings.Contains(err.Error(), `rollout "others" does not exist`) {
 		t.Errorf("of another rollout: %v", err)
 	}
 }

@@ -43,6 +43,9 @@ type rolloutView struct {
 	Window   string          `json:"window,omitempty"` // when the next maintenance window opens
 	// RestartCosts says what restarts cost pods, where they do.
 	RestartCosts map[restarts]string `json:"restartCosts,omitempty"`
+	Urgency      int                 `json:"urgency"` // 0: it needs a person at once, and so on
+	Primary      string              `json:"primary"` // the verb of the action that a person most likely wants; empty: none
+	Others       []string            `json:"actions"` // the verbs of the other available actions
 	Version      string              `json:"version"` // resource version; the page reads the details again when it changes
 }
 
@@ -124,7 +127,24 @@ func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 	if v.Revision != 0 {
 		v.Gates = describe.GatesOf(r, now)
 	}
-	n := &st.Nodes
+	v.setCounts(&st.Nodes)
+	if p := st.Preflight; p != nil {
+		v.Asked = append([]string{describe.PreflightLine(&p.PreflightResult)}, describe.Preflight(&p.PreflightResult)[1:]...)
+	}
+	v.Failures.Most = printable.Line(maxFailures(r))
+	for _, f := range st.FailedNodes {
+		v.Failures.add(f.Name, f.Reason, f.Message)
+	}
+	return v
+}
+
+func (f *failuresView) add(name, reason, message string) {
+	f.Nodes = append(f.Nodes, failedNode{printable.Line(name), printable.Line(reason), brief(message)})
+}
+
+// setCounts sets what depends on the numbers of nodes.
+func (v *rolloutView) setCounts(n *v1alpha1.RolloutCounts) {
+	v.Counts, v.Failures.N = nil, n.Failed
 	for _, c := range []countView{
 		{rollout.Updated.String(), n.Updated}, {rollout.Soaking.String(), n.Soaking}, {rollout.Trial.String(), n.Trial},
 		{rollout.Assigned.String(), n.Assigned}, {rollout.Draining.String(), n.Draining}, {rollout.Pending.String(), n.Pending}, {rollout.Failed.String(), n.Failed},
@@ -135,14 +155,28 @@ func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 			v.Counts = append(v.Counts, c)
 		}
 	}
-	if p := st.Preflight; p != nil {
-		v.Asked = append([]string{describe.PreflightLine(&p.PreflightResult)}, describe.Preflight(&p.PreflightResult)[1:]...)
+	v.Urgency = urgencyOf(v1alpha1.RolloutPhase(v.Phase), n.Failed)
+}
+
+// setPlan replaces the numbers of the status, which the controller wrote some time ago, by those of a plan of the cached nodes, so
+// that they agree with the cells. The phase stays that of the controller.
+func (v *rolloutView) setPlan(r *v1alpha1.NodeConfigRollout, f *query.Fleet, plan *rollout.Result) {
+	v.RestartCosts = restartCosts(f, plan)
+	v.Budget = &budget{Used: plan.Counts.Unavailable, Of: plan.Counts.Budget}
+	if v.Revision == 0 || !query.Observed(r) || f.Policy.Target.Number != v.Revision {
+		return // the plan is of another revision than the status
 	}
-	v.Failures = failuresView{N: n.Failed, Most: printable.Line(maxFailures(r))}
-	for _, f := range st.FailedNodes {
-		v.Failures.Nodes = append(v.Failures.Nodes, failedNode{printable.Line(f.Name), printable.Line(f.Reason), brief(f.Message)})
+	n := policy.CountsOf(plan.Counts)
+	v.setCounts(&n)
+	v.Updated = fmt.Sprintf("%d/%d", plan.Counts.Updated, plan.Counts.Members)
+	if plan.Phase == v.Phase {
+		v.Message = printable.Line(plan.Message)
 	}
-	return v
+	v.Failures.Nodes = nil
+	for _, i := range plan.Failed {
+		s := f.NodeState(plan, i)
+		v.Failures.add(f.Nodes[i].Name, s.Reason, s.Message)
+	}
 }
 
 func maxFailures(r *v1alpha1.NodeConfigRollout) string {
@@ -192,24 +226,24 @@ type changesView struct {
 }
 
 // detail reads the details of a rollout.
-func (s *Server) detail(ctx context.Context, name string, now time.Time) (*rolloutDetail, error) {
-	r, err := query.Rollout(ctx, s.api, name)
+func (c *cluster) detail(ctx context.Context, name string, now time.Time) (*rolloutDetail, error) {
+	r, err := query.Rollout(ctx, c.api, name)
 	if err != nil {
 		return nil, err
 	}
 	d := &rolloutDetail{Name: r.Name, History: []pastView{}, Rules: rulesOf(r)}
-	if d.MayNot, err = s.mayNot(ctx, name); err != nil {
+	if d.MayNot, err = mayNot(ctx, c.api, name); err != nil {
 		return nil, err
 	}
-	d.Actions = offered(r, d.MayNot)
-	settings, err := query.Settings(ctx, s.api, r)
+	d.Actions = c.offered(r, d.MayNot)
+	settings, err := query.Settings(ctx, c.api, r)
 	if err != nil {
 		return nil, err
 	}
-	if words := describe.ControllerSilent(query.ControllerRenewal(ctx, s.api, settings.Namespace), settings.Namespace, now); words != "" {
+	if words := describe.ControllerSilent(query.ControllerRenewal(ctx, c.api, settings.Namespace), settings.Namespace, now); words != "" {
 		d.Notes = append(d.Notes, words)
 	}
-	all, err := query.Revisions(ctx, s.api, r)
+	all, err := query.Revisions(ctx, c.api, r)
 	if err != nil {
 		d.NoHistory = printable.Line(err.Error())
 		return d, nil
