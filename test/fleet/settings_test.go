@@ -25,7 +25,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/dashboard"
-	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	planner "github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
 // elsewhere is a namespace for revisions that is not the usual one.
@@ -162,7 +162,7 @@ strategy: {maxUnavailable: 4, steps: [{nodes: 1}, {nodes: 100%}]}
 	if len(p.PassedOver) != 1 || p.PassedOver[0].State != "Stale" || !slices.Equal(p.PassedOver[0].Nodes, []string{silent}) {
 		t.Errorf("the plan passes over %+v, want %s, which is silent", p.PassedOver, silent)
 	}
-	const fine, stale = 1 + int(rollout.Updated), 1 + int(rollout.Stale) // as the page numbers them
+	const fine, stale = 1 + int(planner.Updated), 1 + int(planner.Stale) // as the page numbers them
 	s.until("the page shows which node is silent", func() (string, bool) {
 		states := s.page()
 		return fmt.Sprint(states), states[silent] == stale && states[s.node(0)] == fine && states[s.node(1)] == fine && states[s.node(2)] == fine

@@ -94,4 +94,3 @@ func nothingBefore(r *v1alpha1.NodeConfigRollout, all []query.Revision) error {
 	}
 	return fmt.Errorf("rollout %q has no revision that succeeded before revision %d: %s", r.Name, target.Number, advice)
 }
-
