@@ -52,7 +52,7 @@ func TestNodeOnTrialShowsTheEndOfTheTrial(t *testing.T) {
 		"Overridden: maxPods, podsPerCore\n",
 		"Agent: v0.1.0, kubelet v1.36.3, source NodeConfig, run mode Host\n",
 		"Problems: 2 fields have no effect: command-line flags of the kubelet override them\n",
-		"Rollout: trying\nState: Trial: on trial\nAlso selected by: other (without effect)\n",
+		"Rollout: trying\nPosition: InFlight/Trial: on trial\nAlso selected by: other (without effect)\n",
 		"What happens next:\n",
 		"- the trial ends in about ", " if the kubelet stays healthy; then trying/1 is last-known-good\n",
 		"- if the trial fails, the node rolls back to local\n",
@@ -76,11 +76,11 @@ func TestFailedNodeShowsHowToRetry(t *testing.T) {
 		"ConfigOK: False, CrashLooped,",
 		"Error: the kubelet exited: \\x1b[31m4 times\n",
 		"Bad: evenkeel-system/"+rev.Name+", 12m ago: crash-looped\n",
-		"State: Failed: CrashLooped: the kubelet exited: \\x1b[31m4 times\n",
+		"Position: Blocked/Failed\n",
 		"- rollout broken does not change the node; to retry, while other nodes wait: kubectl evenkeel rollout retry broken broken-a\n",
 		"- rollout broken is Halted: ")
 	evenkeel(t, "node", "broken-b").wantOutput(t,
-		"Assigned: local (nothing is assigned)\n", "State: Pending: the revision is stopped\n",
+		"Assigned: local (nothing is assigned)\n", "Position: Waiting: the revision is stopped\n",
 		"- rollout broken does not assign revision 1 while it is Halted\n", "- rollout broken is Halted: ")
 
 	var v describe.Node
@@ -90,7 +90,7 @@ func TestFailedNodeShowsHowToRetry(t *testing.T) {
 	if v.Name != "broken-a" || v.Rollout != "broken" || v.State != "Failed" || v.Phase != "Halted" || v.Spec == nil || v.Status == nil || len(v.Next) != 2 {
 		t.Errorf("as JSON: %+v", v)
 	}
-	evenkeel(t, "node", "broken-a", "-o", "yaml").wantOutput(t, "name: broken-a\n", "rollout: broken\n", "state: Failed\n")
+	evenkeel(t, "node", "broken-a", "-o", "yaml").wantOutput(t, "name: broken-a\n", "position: Blocked\n", "rollout: broken\n", "state: Failed\n")
 }
 
 func TestNodeShowsItsDrain(t *testing.T) {
@@ -119,11 +119,11 @@ func TestNodeShowsItsDrain(t *testing.T) {
 	why := "1 pod to evict (shop/web-1): its budget\\x1b[2J allows no disruption"
 	got := evenkeel(t, "node", "drained-a")
 	got.wantOutput(t, "Taint: evenkeel.dev/draining, since ", "s ago: keeps new pods away while the node is drained and updated\n",
-		"State: Draining: "+why, "- rollout drained drains the node for revision 1: "+why)
+		"Position: InFlight/Draining: "+why, "- rollout drained drains the node for revision 1: "+why)
 	if strings.Contains(got.out, "kubectl drain") {
 		t.Errorf("a person is asked to drain the node: %s", got.out)
 	}
-	evenkeel(t, "node", "drained-b").wantOutput(t, "Taint: evenkeel.dev/draining, which no rollout of this controller wrote", "State: Blocked: NeedsDrain: why\n")
+	evenkeel(t, "node", "drained-b").wantOutput(t, "Taint: evenkeel.dev/draining, which no rollout of this controller wrote", "Position: Blocked\n")
 	evenkeel(t, "nodes", "--rollout", "drained", "-o", "wide").wantOutput(t, "Draining", why)
 	evenkeel(t, "rollout", "status", "drained").wantOutput(t, "drained-a draining for 3m", why)
 }
@@ -171,7 +171,7 @@ func TestNodeShowsWhatHappensNext(t *testing.T) {
 	t.Run("no agent", func(t *testing.T) {
 		createNode(t, "bare", "cases", "z1")
 		evenkeel(t, "node", "bare").wantOutput(t, "Assigned: nothing: there is no NodeConfig\n", "Problems: no agent yet: no NodeConfig\n",
-			"State: Stale", "- nothing until evenkeel-agent runs on the node and reports\n", "- rollout cases skips the node: no NodeConfig")
+			"Position: Skipped/Stale", "- nothing until evenkeel-agent runs on the node and reports\n", "- rollout cases skips the node: no NodeConfig")
 	})
 	t.Run("no Node", func(t *testing.T) {
 		createNodeConfig(t, "left", nil, nil)
@@ -191,7 +191,7 @@ func TestNodeErrors(t *testing.T) {
 	evenkeel(t, "node", "nowhere").wantError(t, `node "nowhere" does not exist`, "kubectl evenkeel nodes")
 	evenkeel(t, "node").wantError(t, "needs the name of one node")
 	evenkeel(t, "node", "x", "-o", "wide").wantError(t, "json")
-	evenkeelAs(t, userOf(t, "nobody"), "node", "x").wantError(t, "get node x", "forbidden")
+	evenkeelAs(t, userOf(t, "nobody"), "node", "x").wantError(t, "get NodeConfig x", "forbidden")
 	grant(t, "sees-nodes-only", "nodes", "")
 	evenkeelAs(t, userOf(t, "sees-nodes-only"), "node", "x").wantError(t, "get NodeConfig x", "forbidden")
 	createNode(t, "seen", "seen", "z1")

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -40,13 +41,13 @@ func TestNodesListsConfigurations(t *testing.T) {
 
 	got := evenkeel(t, "nodes", "-l", "pool="+pool)
 	got.wantOutput(t,
-		"NAME ASSIGNED ACTIVE LAST-KNOWN-GOOD CONFIGOK TRIAL SINCE\n",
-		"table-a table/2 table/2 table/1 True/AllChecksPassed 3m1",
+		"NAME HEALTH ASSIGNED ACTIVE LAST-KNOWN-GOOD CONFIGOK TRIAL SINCE\n",
+		"table-a OnTrial table/2 table/2 table/1 True/AllChecksPassed 3m1",
 		"s/10m 120m\n",
-		"table-b "+manual.Name+" "+old.Name+" "+old.Name+" False/CrashLooped - 120m\n",
-		"table-c - - - no agent yet - -\n",
-		"table-d local local local True/AllChecksPassed - 120m\n",
-		"table-e local - - no agent yet - -\n",
+		"table-b Failed "+manual.Name+" "+old.Name+" "+old.Name+" False/CrashLooped - 120m\n",
+		"table-c Unknown - - - no agent yet - -\n",
+		"table-d Healthy local local local True/AllChecksPassed - 120m\n",
+		"table-e Unknown local - - no agent yet - -\n",
 	)
 	evenkeel(t, "nodes", "-l", "pool="+pool, "-o", "wide").wantOutput(t,
 		"ZONE KUBELET AGENT SOURCE RUN-MODE PROBLEMS\n", "table-b", "z1 v1.36.3 v0.1.0 NodeConfig Host ConfigOK is not True\n",
@@ -83,10 +84,10 @@ func TestNodesOfARolloutShowTheirState(t *testing.T) {
 		failing(st, v1alpha1.ReasonNotHealthy, "it was not healthy for 2m")
 	})
 	evenkeel(t, "nodes", "--rollout", "standing").wantOutput(t,
-		"NAME ASSIGNED ACTIVE LAST-KNOWN-GOOD CONFIGOK TRIAL SINCE STATE\n",
-		"standing-a standing/1 standing/1 standing/1 True/AllChecksPassed - 120m Updated\n",
-		"standing-b standing/1 local local False/NotHealthy - 120m Failed\n",
-		"standing-c - - - no agent yet - - Stale\n")
+		"NAME HEALTH ASSIGNED ACTIVE LAST-KNOWN-GOOD CONFIGOK TRIAL SINCE POSITION\n",
+		"standing-a Healthy standing/1 standing/1 standing/1 True/AllChecksPassed - 120m Updated\n",
+		"standing-b Failed standing/1 local local False/NotHealthy - 120m Blocked/Failed\n",
+		"standing-c Unknown - - - no agent yet - - Skipped/Stale\n")
 	evenkeel(t, "nodes", "--rollout", "standing", "-o", "wide").wantOutput(t, "PROBLEMS WHY\n", "ConfigOK is not True NotHealthy: it was not healthy for 2m\n")
 	var list struct{ Items []describe.Row }
 	got := evenkeel(t, "nodes", "--rollout", "standing", "--failed", "-o", "json")
@@ -114,9 +115,9 @@ func TestNodesJoinsPagesOfNodesAndNodeConfigs(t *testing.T) {
 		t.Fatalf("%d lines, exit %d: %s", len(lines), got.code, got.err)
 	}
 	for i, line := range lines[1:] {
-		want := fmt.Sprintf("many-%04d - - - no agent yet - -", i)
+		want := fmt.Sprintf("many-%04d Unknown - - - no agent yet - -", i)
 		if i%2 == 0 {
-			want = fmt.Sprintf("many-%04d local - - no agent yet - -", i)
+			want = fmt.Sprintf("many-%04d Unknown local - - no agent yet - -", i)
 		}
 		if squeezeSpaces(line) != want {
 			t.Fatalf("line %d: got %q, want %q", i, squeezeSpaces(line), want)
@@ -142,7 +143,8 @@ func TestNodesErrors(t *testing.T) {
 	evenkeel(t, "nodes", "-o", "xml").wantError(t, `xml`)
 	evenkeel(t, "nodes", "--rollout", "nowhere").wantError(t, `"nowhere"`)
 	evenkeel(t, "nodes", "--failed", "--problems").wantError(t, "failed", "problems")
-	evenkeelAs(t, userOf(t, "nobody"), "nodes").wantError(t, "list nodes", "forbidden")
+	evenkeelAs(t, userOf(t, "nobody"), "nodes").wantError(t, "list NodeConfigs", "forbidden")
+	evenkeelAs(t, userOf(t, "nobody"), "nodes", "-l", "a=b").wantError(t, "list nodes", "forbidden")
 	grant(t, "sees-nodes", "nodes", "")
 	evenkeelAs(t, userOf(t, "sees-nodes"), "nodes").wantError(t, "list NodeConfigs", "forbidden")
 }
@@ -178,7 +180,7 @@ func TestNodesShowANodesOwnConfigMap(t *testing.T) {
 	})
 	createNodeConfig(t, "owner-b", nil, func(st *v1alpha1.NodeConfigStatus) { st.RemoteConfig = v1alpha1.RemoteConfigConfigMap })
 	evenkeel(t, "nodes", "-l", "pool=owner", "-o", "wide").wantOutput(t,
-		"owner-a kubelet-owner-a kubelet-owner-a local True/AllChecksPassed", "ConfigMap Host", "owner-b local local local", "ConfigMap Host")
+		"owner-a Healthy kubelet-owner-a kubelet-owner-a local True/AllChecksPassed", "ConfigMap Host", "owner-b Healthy local local local", "ConfigMap Host")
 	evenkeel(t, "node", "owner-a").wantOutput(t, "Assigned: kubelet-owner-a, not by its NodeConfig\n", "Runs: kubelet-owner-a: ConfigMap evenkeel-system/kubelet-owner-a")
 }
 
@@ -234,4 +236,47 @@ func TestNodesShowsVersionsAndRunMode(t *testing.T) {
 	}
 	evenkeel(t, "node", "kinds-a").wantOutput(t, "Agent: v0.1.0, kubelet v1.37.0, source NodeConfig, run mode SelfHosted: in a pod\n")
 	evenkeel(t, "node", "kinds-b").wantOutput(t, "Agent: v0.1.0, kubelet v1.36.3, source NodeConfig, run mode Bootstrap: on the host, until a self-hosted kubelet takes over\n")
+}
+
+func TestWhoMayNotListNodesSeesTheSameHealth(t *testing.T) {
+	bad := createRevision(t, "fewer-rights", 1, "maxPods: 7\n")
+	createNode(t, "fewer-a", "fewer", "z1")
+	createNodeConfig(t, "fewer-a", byRollout("fewer-rights", 1, bad, nil), func(st *v1alpha1.NodeConfigStatus) {
+		failing(st, v1alpha1.ReasonCrashLooped, "the kubelet exited 4 times")
+	})
+	createNode(t, "fewer-b", "fewer", "z1")
+	createNodeConfig(t, "fewer-b", nil, nil)
+	viewer := userOf(t, "fewer-viewer")
+	bind(t, "fewer-viewer", "evenkeel-view", "nodeconfigs", v1alpha1.GroupName)
+
+	healths := func(r result) map[string]describe.Standing {
+		var list struct{ Items []describe.Row }
+		if err := json.Unmarshal([]byte(r.out), &list); err != nil {
+			t.Fatalf("%v: %+v", err, r)
+		}
+		out := map[string]describe.Standing{}
+		for _, row := range list.Items {
+			if strings.HasPrefix(row.Name, "fewer-") {
+				out[row.Name] = row.Standing
+			}
+		}
+		return out
+	}
+	seen := evenkeelAs(t, viewer, "nodes", "-o", "json")
+	all, fewer := healths(evenkeel(t, "nodes", "-o", "json")), healths(seen)
+	if len(all) != 2 || all["fewer-a"].Health != describe.HealthFailed || all["fewer-b"].Health != describe.HealthHealthy {
+		t.Errorf("an administrator sees %+v", all)
+	}
+	if diff := cmp.Diff(all, fewer); diff != "" {
+		t.Errorf("a viewer sees something else: %s", diff)
+	}
+	if !strings.Contains(seen.err, "note: you are not allowed to list Nodes") {
+		t.Errorf("stderr: %s", seen.err)
+	}
+	got := evenkeelAs(t, viewer, "node", "fewer-a")
+	got.wantOutput(t, "Health: Failed\n", "ConfigOK: False, CrashLooped", "what rollouts do with the node is not known: you are not allowed to read Nodes")
+	if strings.Contains(got.out, "does not exist") {
+		t.Errorf("the Node that may not be read is said not to exist: %s", got.out)
+	}
+	evenkeelAs(t, viewer, "node", "fewer-nowhere").wantError(t, "get node fewer-nowhere", "forbidden")
 }

@@ -22,6 +22,7 @@ var decisive = []string{"Reason", "Outcome", "Halt", "Condition", "RolloutPhase"
 var coincidences = map[string]string{
 	`internal/node/trial/observed.go: "Invalid"`:      "a kind of intent",
 	`internal/fleet/describe/node.go: "Revoked"`:      "a heading",
+	`internal/fleet/describe/standing.go: "Waiting"`:  "a position in a rollout",
 	`internal/node/inspect/status.go: "Revoked"`:      "a heading",
 	`internal/fleet/installer/types.go: "Succeeded"`:  "how an operation of the installer ended",
 	`internal/fleet/dashboard/rollouts.go: "Invalid"`: "a heading",

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,6 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -37,11 +37,17 @@ func NodesCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nodes",
 		Short: "List nodes with their assigned, active and last-known-good configurations",
-		Long: `List nodes with their assigned, active and last-known-good configurations, one line for each node.
+		Long: `List nodes with their health and their assigned, active and last-known-good configurations, one line for each node.
 
-ASSIGNED is a rollout and its revision, the name of a ConfigMap that a person assigned, or local. CONFIGOK is the status
+HEALTH says how the node fares with its configuration, whatever a rollout wants of it: Healthy, OnTrial, Failed, Unknown, or
+OptedOut. ASSIGNED is a rollout and its revision, the name of a ConfigMap that a person assigned, or local. CONFIGOK is the status
 and the reason of the node's ConfigOK condition. TRIAL is the age of the trial and its shortest duration. SINCE is the time
 since CONFIGOK changed. Nodes without an agent are listed too.
+
+With --rollout, POSITION is the node's place in the rollout: Waiting, InFlight, Updated, Blocked (it failed, its pods prevent a
+restart, or its agent is silent) or Skipped, and after a slash the rollout's own name for the state.
+
+Without permission to list Nodes, the command lists NodeConfigs.
 
 -o wide adds the versions of kubelet and agent, the source of the agent's configuration, and the agent's run mode: Host, a
 service of the host; Bootstrap, until a self-hosted agent takes over; SelfHosted, in a pod.`,
@@ -51,7 +57,7 @@ service of the host; Bootstrap, until a self-hosted agent takes over; SelfHosted
   # Nodes of a pool that have problems
   kubectl evenkeel nodes -l node-restriction.kubernetes.io/pool=workers --problems
 
-  # Nodes of a rollout with their state in it; nodes on which it failed
+  # Nodes of a rollout with their position in it; those of them that failed
   kubectl evenkeel nodes --rollout workers
   kubectl evenkeel nodes --rollout workers --failed`,
 		Args: cobra.NoArgs,
@@ -59,8 +65,8 @@ service of the host; Bootstrap, until a self-hosted agent takes over; SelfHosted
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.selector, "selector", "l", "", "only nodes with these labels")
-	f.StringVar(&o.rollout, "rollout", "", "only nodes that this rollout selects, with their state in it")
-	f.BoolVar(&o.failed, "failed", false, "only nodes whose configuration failed: ConfigOK is False, or with --rollout, the node failed in it")
+	f.StringVar(&o.rollout, "rollout", "", "only nodes that this rollout selects, with their position in it")
+	f.BoolVar(&o.failed, "failed", false, "only nodes whose health is Failed, and with --rollout, nodes that failed in it for another reason, such as a timeout")
 	f.BoolVar(&o.problems, "problems", false, "only nodes with any kind of problem")
 	printing.FormatFlag(cmd, &o.output, printing.Wide, printing.JSON, printing.YAML, printing.Name)
 	_ = cmd.RegisterFlagCompletionFunc("rollout", func(cmd *cobra.Command, _ []string, so string) ([]string, cobra.ShellCompDirective) {
@@ -86,11 +92,8 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 	}
 	out := &nodeRows{w: a.Out, format: o.output, inRollout: o.rollout != "", agents: map[string]int{}, modes: map[string]int{}, Items: []describe.Row{}}
 	show := func(row describe.Row) error {
-		failed := row.ConfigOK.Status == string(metav1.ConditionFalse)
-		if o.rollout != "" {
-			failed = row.State == rollout.Failed.String()
-		}
-		bad := failed || len(row.Problems) > 0 || row.State == rollout.Stale.String() || row.State == rollout.Blocked.String()
+		failed := row.Health == describe.HealthFailed || row.State == rollout.Failed.String()
+		bad := failed || row.Health == describe.HealthUnknown || row.Position == describe.PositionBlocked || len(row.Problems) > 0
 		if o.failed && !failed || o.problems && !bad {
 			return nil
 		}
@@ -102,13 +105,24 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 		}
 		return out.end(a.ErrOut)
 	}
-	for p, err := range query.Pairs(ctx, c, selector) {
+	pairs, unread := query.Pairs(ctx, c, selector), selector.Empty() && query.MayNotListNodes(ctx, c)
+	if unread {
+		pairs = query.ConfigPairs(ctx, c)
+	}
+	timeout := policy.DefaultTimes.Agent
+	if all, err := query.Rollouts(ctx, c); err == nil { // otherwise the error about the nodes says why
+		timeout = policy.SettingsIn(all.Items).Times.Agent
+	}
+	for p, err := range pairs {
 		if err != nil {
 			return err
 		}
-		if err := show(describe.RowOf(p, time.Now())); err != nil {
+		if err := show(describe.RowOf(p, nil, timeout, time.Now())); err != nil {
 			return err
 		}
+	}
+	if unread {
+		fmt.Fprintln(a.ErrOut, "note: you are not allowed to list Nodes: nodes without a NodeConfig, zones, and whether Nodes are Ready are not shown")
 	}
 	return out.end(a.ErrOut)
 }
@@ -119,8 +133,12 @@ func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, sh
 	if err != nil {
 		return err
 	}
+	settings, err := query.Settings(ctx, c, r)
+	if err != nil {
+		return err
+	}
 	var rows []describe.Row
-	f, err := query.Gather(ctx, c, r, func(p query.Pair) { rows = append(rows, describe.RowOf(p, time.Now())) })
+	f, err := query.Gather(ctx, c, r, func(p query.Pair) { rows = append(rows, describe.RowOf(p, nil, settings.Times.Agent, time.Now())) })
 	if err != nil {
 		return err
 	}
@@ -129,8 +147,7 @@ func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, sh
 	}
 	plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
 	for i, row := range rows {
-		s := f.NodeState(&plan, i)
-		row.State, row.Why = s.State.String(), describe.JoinWords(s.Reason, s.Message)
+		row.Standing = row.Standing.In(f.NodeState(&plan, i), f.Nodes[i].Reported)
 		if err := show(row); err != nil {
 			return err
 		}
@@ -235,9 +252,9 @@ func bootstrapNote(modes map[string]int) string {
 }
 
 func (r *nodeRows) header() []string {
-	out := []string{"NAME", "ASSIGNED", "ACTIVE", "LAST-KNOWN-GOOD", "CONFIGOK", "TRIAL", "SINCE"}
+	out := []string{"NAME", "HEALTH", "ASSIGNED", "ACTIVE", "LAST-KNOWN-GOOD", "CONFIGOK", "TRIAL", "SINCE"}
 	if r.inRollout {
-		out = append(out, "STATE")
+		out = append(out, "POSITION")
 	}
 	if r.format == printing.Wide {
 		out = append(out, "ZONE", "KUBELET", "AGENT", "SOURCE", "RUN-MODE", "PROBLEMS")
@@ -261,9 +278,9 @@ func (r *nodeRows) cells(row describe.Row) []string {
 	if t := row.ConfigOK.Since; t != nil {
 		since = describe.Age(*t, time.Now())
 	}
-	out := []string{row.Name, row.Assigned, row.Active, row.LastKnownGood, ok, trial, since}
+	out := []string{row.Name, string(row.Health), row.Assigned, row.Active, row.LastKnownGood, ok, trial, since}
 	if r.inRollout {
-		out = append(out, row.State)
+		out = append(out, row.Place())
 	}
 	if r.format == printing.Wide {
 		out = append(out, row.Zone, row.ComponentVersion, row.AgentVersion, row.RemoteConfig, row.RunMode, printing.Cell(strings.Join(row.Problems, "; ")))

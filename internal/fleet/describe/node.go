@@ -33,17 +33,18 @@ type Node struct {
 
 // NodeOf describes a node.
 func NodeOf(view *query.NodeView, now time.Time) *Node {
-	v := &Node{Row: RowOf(view.Pair, now), Rollouts: view.Rollouts, Rollout: view.Owner, view: view}
+	v := &Node{Rollouts: view.Rollouts, Rollout: view.Owner, view: view}
+	var state *rollout.NodeState
 	if f := view.Fleet; f != nil {
 		plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
 		for i := range f.Nodes {
-			if f.Nodes[i].Name == v.Name {
-				s := f.NodeState(&plan, i)
-				v.State, v.Why = s.State.String(), JoinWords(s.Reason, s.Message)
+			if f.Nodes[i].Name == view.Node.Name {
+				state = new(f.NodeState(&plan, i))
 			}
 		}
 		v.plan, v.Phase = &plan, plan.Phase
 	}
+	v.Row = RowOf(view.Pair, state, view.AgentTimeout, now)
 	v.Next = v.next(now)
 	if nc := view.Config; nc != nil {
 		v.Spec, v.Status = &nc.Spec, &nc.Status
@@ -63,7 +64,7 @@ func (v *Node) next(now time.Time) []string {
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	nc := v.view.Config
 	switch {
-	case v.view.Node == nil:
+	case v.view.Node == nil && !v.view.NodeUnread:
 		say("nothing: the Node does not exist. The controller deletes the NodeConfig after an hour, unless its configuration was assigned by hand")
 		return out
 	case nc == nil || !query.HasReported(nc):
@@ -131,6 +132,8 @@ func (v *Node) advice(st *v1alpha1.NodeConfigStatus) string {
 // nextOfRollout says what the owner will do with the node.
 func (v *Node) nextOfRollout() []string {
 	switch {
+	case v.view.NodeUnread:
+		return []string{"what rollouts do with the node is not known: you are not allowed to read Nodes"}
 	case v.Rollout == "":
 		return []string{"no rollout selects the node; to assign a configuration: kubectl evenkeel assign " + v.Name + " -f FILE"}
 	case v.plan == nil:
@@ -185,6 +188,12 @@ func (v *Node) Lines(now time.Time) []Line {
 	}
 	ago := func(t metav1.Time) string { return Age(t, now) + " ago" }
 	line("Zone", "%s", v.Zone)
+	switch ok := v.ConfigOK.Status; {
+	case ok == string(metav1.ConditionFalse), ok == string(metav1.ConditionUnknown): // ConfigOK says why
+		line("Health", "%s", v.Health)
+	default:
+		line("Health", "%s", JoinWords(string(v.Health), v.Cause))
+	}
 	line("Assigned", "%s", v.assignment(ago))
 	if nc := v.view.Config; nc != nil && query.HasReported(nc) {
 		v.statusLines(line, ago)
@@ -201,7 +210,7 @@ func (v *Node) Lines(now time.Time) []Line {
 	switch {
 	case len(v.Rollouts) > 0:
 		line("Rollout", "%s", v.Rollout)
-		line("State", "%s", JoinWords(v.State, v.Why))
+		line("Position", "%s", v.position())
 		if others := v.Rollouts[1:]; len(others) > 0 {
 			line("Also selected by", "%s (without effect)", strings.Join(others, ", "))
 		}
@@ -209,6 +218,14 @@ func (v *Node) Lines(now time.Time) []Line {
 		line("Rollout", "none")
 	}
 	return out
+}
+
+// position describes the node's position in its rollout, without an explanation that ConfigOK has given already.
+func (v *Node) position() string {
+	if v.Status != nil && v.Why == JoinWords(v.ConfigOK.Reason, cmp.Or(v.Status.Error, v.ConfigOK.Message)) {
+		return v.Place()
+	}
+	return JoinWords(v.Place(), v.Why)
 }
 
 // assignment names the assigned configuration, and who assigned it.

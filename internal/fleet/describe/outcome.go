@@ -81,7 +81,7 @@ func OutcomeOf(nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, gener
 		o.Words = fmt.Sprintf("refused the configuration (%s): %s; its kubelet was not stopped: %s", ok.Reason, why, runs)
 	}
 	p := query.Pair{Config: nc}
-	v := Node{Row: RowOf(p, time.Time{}), view: &query.NodeView{Pair: p}}
+	v := Node{Row: RowOf(p, nil, 0, time.Time{}), view: &query.NodeView{Pair: p}}
 	o.Advice = v.advice(st)
 	return o
 }

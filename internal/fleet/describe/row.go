@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
 // Row is a node in the output of `kubectl evenkeel nodes`.
@@ -28,9 +29,9 @@ type Row struct {
 	RunMode          string    `json:"runMode,omitempty"`
 	ComponentVersion string    `json:"componentVersion,omitempty"`
 	AgentVersion     string    `json:"agentVersion,omitempty"`
-	State            string    `json:"state,omitempty"` // in a rollout
-	Why              string    `json:"why,omitempty"`
 	Problems         []string  `json:"problems,omitempty"`
+
+	Standing
 }
 
 // RowStatus is the condition ConfigOK.
@@ -53,9 +54,9 @@ type RowTrial struct {
 // local is the label of the local configuration.
 const local = "local"
 
-// RowOf summarizes a node.
-func RowOf(p query.Pair, now time.Time) Row {
-	row := Row{Problems: problemsOf(p)}
+// RowOf summarizes a node. See StandingOf for s and agentTimeout.
+func RowOf(p query.Pair, s *rollout.NodeState, agentTimeout time.Duration, now time.Time) Row {
+	row := Row{Problems: problemsOf(p), Standing: StandingOf(p.Config, s, agentTimeout, now)}
 	if p.Node != nil {
 		row.Name, row.Zone = p.Node.Name, p.Node.Labels[corev1.LabelTopologyZone]
 		row.ComponentVersion = p.Node.Status.NodeInfo.KubeletVersion
@@ -130,9 +131,11 @@ func refLabel(nc *v1alpha1.NodeConfig, uid types.UID, name string) string {
 func problemsOf(p query.Pair) []string {
 	var out []string
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	if p.Node == nil {
+	switch {
+	case p.NodeUnread:
+	case p.Node == nil:
 		say("the Node does not exist")
-	} else if !query.IsReady(p.Node) {
+	case !query.IsReady(p.Node):
 		say("the Node is not Ready")
 	}
 	nc := p.Config

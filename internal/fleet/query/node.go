@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,7 +14,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
-// GetPair reads a node and its NodeConfig. It is no error if one of them does not exist.
+// GetPair reads a node and its NodeConfig. It is no error if one of them does not exist, or if the user may not read Nodes but
+// the NodeConfig exists.
 func GetPair(ctx context.Context, c client.Reader, name string) (Pair, error) {
 	var p Pair
 	var node corev1.Node
@@ -23,6 +25,8 @@ func GetPair(ctx context.Context, c client.Reader, name string) (Pair, error) {
 	switch {
 	case err == nil:
 		p.Node = &node
+	case apierrors.IsForbidden(err):
+		p.NodeUnread = true
 	case !apierrors.IsNotFound(err):
 		return p, fmt.Errorf("get node %s: %w", name, err)
 	}
@@ -33,6 +37,9 @@ func GetPair(ctx context.Context, c client.Reader, name string) (Pair, error) {
 		p.Config = &config
 	case !apierrors.IsNotFound(err):
 		return p, fmt.Errorf("get NodeConfig %s (is evenkeel's API installed?): %w", name, err)
+	}
+	if p.NodeUnread && p.Config == nil {
+		return p, fmt.Errorf("get node %s: %w", name, missing)
 	}
 	if p.Node == nil && p.Config == nil {
 		return p, fmt.Errorf("node %q does not exist; see `kubectl evenkeel nodes`: %w", name, missing)
@@ -47,6 +54,8 @@ type NodeView struct {
 	Owner    string   // the rollout that assigns its configuration; empty: none
 	Fleet    *Fleet   // of the owner; nil without an owner, or if it cannot be planned
 	Err      error    // why the owner cannot be planned
+	// AgentTimeout is the time after which the controller takes an agent that does not answer for silent.
+	AgentTimeout time.Duration
 }
 
 // ViewNode reads a node, its NodeConfig, and the fleet of the rollout that owns the node.
@@ -55,15 +64,15 @@ func ViewNode(ctx context.Context, c client.Reader, name string) (*NodeView, err
 	if err != nil {
 		return nil, err
 	}
-	v := &NodeView{Pair: p}
-	if p.Node == nil {
-		return v, nil
-	}
 	list, err := Rollouts(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("list rollouts: %w", err)
 	}
 	all := list.Items
+	v := &NodeView{Pair: p, AgentTimeout: policy.SettingsIn(all).Times.Agent}
+	if p.Node == nil {
+		return v, nil
+	}
 	claims := policy.ClaimsOn(policy.SelectionsOf(all), p.Node)
 	n := policy.NodeOf(p.Node, p.Config)
 	v.Owner = rollout.Holder(claims, &n)

@@ -66,8 +66,9 @@ func Configs(ctx context.Context, c client.Reader) iter.Seq2[*v1alpha1.NodeConfi
 
 // Pair is a node and its NodeConfig. Either may be nil, not both.
 type Pair struct {
-	Node   *corev1.Node
-	Config *v1alpha1.NodeConfig
+	Node       *corev1.Node
+	Config     *v1alpha1.NodeConfig
+	NodeUnread bool // Node is nil because the user may not read it
 }
 
 // Restart is what a node reports about the cost of a restart of its kubelet.
@@ -122,7 +123,7 @@ func Pairs(ctx context.Context, c client.Reader, selector labels.Selector) iter.
 				config, err, _ = nextConfig()
 				continue
 			default:
-				if !yield(Pair{node, config}, nil) {
+				if !yield(Pair{Node: node, Config: config}, nil) {
 					return
 				}
 				config, err, _ = nextConfig()
@@ -130,6 +131,25 @@ func Pairs(ctx context.Context, c client.Reader, selector labels.Selector) iter.
 			var nodeErr error
 			if node, nodeErr, _ = nextNode(); nodeErr != nil {
 				yield(Pair{}, fmt.Errorf("list nodes: %w", nodeErr))
+				return
+			}
+		}
+	}
+}
+
+// MayNotListNodes reports whether the API server refuses to list Nodes because of the user's permissions.
+func MayNotListNodes(ctx context.Context, c client.Reader) bool {
+	return apierrors.IsForbidden(c.List(ctx, &corev1.NodeList{}, client.Limit(1)))
+}
+
+// ConfigPairs yields all NodeConfigs without their Nodes, for users who may not list Nodes.
+func ConfigPairs(ctx context.Context, c client.Reader) iter.Seq2[Pair, error] {
+	return func(yield func(Pair, error) bool) {
+		for nc, err := range Configs(ctx, c) {
+			if err != nil {
+				err = fmt.Errorf("list NodeConfigs (is evenkeel's API installed?): %w", err)
+			}
+			if !yield(Pair{Config: nc, NodeUnread: true}, err) {
 				return
 			}
 		}
