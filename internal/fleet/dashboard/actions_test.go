@@ -2,18 +2,21 @@ package dashboard
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 )
 
 // waiting is a rollout that waits at the pause after its first step.
@@ -86,6 +89,9 @@ func TestAnActionWritesWhatTheCommandLineWrites(t *testing.T) {
 		"promote-full": func(s *v1alpha1.NodeConfigRolloutSpec) bool {
 			return *s.Approval == v1alpha1.RolloutApproval{Revision: 3, Step: 2}
 		},
+		"retry": func(s *v1alpha1.NodeConfigRolloutSpec) bool {
+			return s.Retry.Revision == 3 && s.Retry.Attempt == 2 && len(s.Retry.Nodes) == 0
+		},
 		"abort": func(s *v1alpha1.NodeConfigRolloutSpec) bool { return *s.Abort == v1alpha1.RolloutAbort{Revision: 3} },
 		"abort-rollback": func(s *v1alpha1.NodeConfigRolloutSpec) bool {
 			return *s.Abort == v1alpha1.RolloutAbort{Revision: 3, Rollback: true}
@@ -104,6 +110,72 @@ func TestAnActionWritesWhatTheCommandLineWrites(t *testing.T) {
 				t.Errorf("the spec is %+v", r.Spec)
 			}
 		})
+	}
+}
+
+// after returns the rollout of waiting with a revision 2 that succeeded, and the ConfigMap of that revision.
+func after(t *testing.T) (*v1alpha1.NodeConfigRollout, *corev1.ConfigMap) {
+	t.Helper()
+	r := waiting()
+	content, err := policy.ContentOf(v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{
+		Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":100}`),
+	}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cm := &corev1.ConfigMap{Immutable: new(true), Data: map[string]string{content.Key: content.Data}}
+	cm.Namespace, cm.Name, cm.UID = v1alpha1.SystemNamespace, policy.RevisionName(r.Name, content.SHA256), "u2"
+	cm.Labels = map[string]string{v1alpha1.LabelRollout: r.Name, v1alpha1.LabelRevision: "2"}
+	r.Status.CurrentRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: v1alpha1.ConfigMapReference{
+		Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: content.SHA256,
+	}}
+	return r, cm
+}
+
+func TestAnUndoNeedsTheRevisionThatTheUserSaw(t *testing.T) {
+	r, cm := after(t)
+	s, _ := served(t, true, r, cm)
+	for body, want := range map[string]string{`{}`: "has changed since the page was updated", `{"revision":2}`: "is at revision 3, not 2"} {
+		if code, said := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/undo", body)); code != 409 || !strings.Contains(said, want) {
+			t.Errorf("%s answers %d %s, want %q", body, code, said, want)
+		}
+	}
+	code, said := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/undo", `{"revision":3}`))
+	if code != 200 || !strings.Contains(said, "rollout workers undone: the configuration of revision 2 is the target again") {
+		t.Fatalf("it answers %d %s", code, said)
+	}
+	var stored v1alpha1.NodeConfigRollout
+	if err := s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &stored); err != nil {
+		t.Fatal(err)
+	}
+	if pin := stored.Spec.Pin; pin == nil || pin.SHA256 != r.Status.CurrentRevision.ConfigMapRef.SHA256 {
+		t.Errorf("the pin is %+v", pin)
+	}
+}
+
+func TestARetryNamesNodesOnWhichTheRevisionFailed(t *testing.T) {
+	var many []string
+	for i := range v1alpha1.MaxRetryNodes + 1 {
+		many = append(many, fmt.Sprintf("%q", fmt.Sprint("node-", i)))
+	}
+	s, _ := served(t, true, waiting(), nodeOf("fine", "", true), configOf("fine", metav1.ConditionTrue, "AllChecksPassed"))
+	for _, tt := range []struct{ verb, body, want string }{
+		{"retry", `{"revision":3,"nodes":["fine","other"]}`, "cannot retry revision 3 on nodes on which it did not fail: fine (it is Pending), other (not selected by the rollout)"},
+		{"retry", `{"revision":2}`, "is at revision 3, not 2"},
+		{"retry", `{}`, "has changed since the page was updated"},
+		{"retry", `{"revision":3,"nodes":[` + strings.Join(many, ",") + `]}`, "cannot retry 1001 nodes: they are more than the limit of 1000"},
+		{"pause", `{"nodes":["fine"]}`, "pause is about a whole rollout: it takes no nodes"},
+	} {
+		if code, said := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/"+tt.verb, tt.body)); code < 400 || !strings.Contains(said, tt.want) {
+			t.Errorf("%s of %.60s answers %d %s, want %q", tt.verb, tt.body, code, said, tt.want)
+		}
+	}
+	var stored v1alpha1.NodeConfigRollout
+	if err := s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &stored); err != nil {
+		t.Fatal(err)
+	}
+	if stored.Spec.Retry != nil {
+		t.Errorf("the retry is %+v", stored.Spec.Retry)
 	}
 }
 

@@ -93,30 +93,29 @@ func (w *cache) snapshot(ctx context.Context, now time.Time) snapshot {
 	}
 	nodesMissing := w.List(ctx, &nodes) != nil
 	agentTimeout := policy.SettingsIn(all.Items).Times.Agent
-	configs := map[string]*v1alpha1.NodeConfig{}
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
 		p.Cells[n.Name] = cell{
 			Name: n.Name, Zone: n.Labels[corev1.LabelTopologyZone], Kubelet: n.Status.NodeInfo.KubeletVersion, Down: !query.IsReady(n),
-			Standing: standing(nil, nil, agentTimeout, now),
+			Standing: describe.StandingOf(nil, nil, agentTimeout, now),
 		}
 	}
 	for i := range list.Items {
 		nc := &list.Items[i]
-		configs[nc.Name] = nc
 		c, there := p.Cells[nc.Name]
 		if !there {
 			c = cell{Name: nc.Name, Down: !nodesMissing}
 		}
 		c.Kubelet = printable.Line(cmp.Or(nc.Status.ComponentVersion, c.Kubelet))
-		c.Standing = standing(nc, nil, agentTimeout, now)
+		c.Standing = describe.StandingOf(nc, nil, agentTimeout, now)
+		c.Cause = brief(c.Cause)
 		p.Cells[nc.Name] = c
 	}
 	for i := range all.Items {
 		r := &all.Items[i]
 		v := viewOf(r, now)
 		if !nodesMissing {
-			w.setPlanned(ctx, r, configs, &v, &p, agentTimeout, now)
+			w.setPlanned(ctx, r, &v, &p)
 		}
 		v.setActions(r, p.Rights.MayPatch)
 		p.Rollouts = append(p.Rollouts, v)
@@ -126,15 +125,8 @@ func (w *cache) snapshot(ctx context.Context, now time.Time) snapshot {
 	return p
 }
 
-// standing is describe.StandingOf with texts that fit into a table.
-func standing(nc *v1alpha1.NodeConfig, s *rollout.NodeState, agentTimeout time.Duration, now time.Time) describe.Standing {
-	out := describe.StandingOf(nc, s, agentTimeout, now)
-	out.Cause, out.Why = brief(out.Cause), brief(out.Why)
-	return out
-}
-
 // setPlanned plans a rollout, and sets the standing of the nodes that it owns and its own numbers from that plan.
-func (w *cache) setPlanned(ctx context.Context, r *v1alpha1.NodeConfigRollout, configs map[string]*v1alpha1.NodeConfig, v *rolloutView, p *snapshot, agentTimeout time.Duration, now time.Time) {
+func (w *cache) setPlanned(ctx context.Context, r *v1alpha1.NodeConfigRollout, v *rolloutView, p *snapshot) {
 	f, err := query.Gather(ctx, cachedReader{w}, r, nil)
 	if err != nil {
 		p.Notes = append(p.Notes, fmt.Sprintf("the positions of the nodes of rollout %s are not shown: %s", r.Name, printable.Line(err.Error())))
@@ -151,10 +143,11 @@ func (w *cache) setPlanned(ctx context.Context, r *v1alpha1.NodeConfigRollout, c
 		case rollout.Failed, rollout.Skipped, rollout.Stale, rollout.Manual, rollout.Blocked, rollout.Draining: // the others need no words
 			s = f.NodeState(&plan, i)
 		}
-		c.Rollout, c.Standing = r.Name, standing(configs[c.Name], &s, agentTimeout, now)
+		c.Rollout, c.Standing = r.Name, c.In(s, f.Nodes[i].Reported)
+		c.Why = brief(c.Why)
 		p.Cells[c.Name] = c
 	}
-	v.setPlan(r, f, &plan)
+	v.setPlan(f, &plan)
 	if plan.RequeueAfter > 0 && (p.wake == 0 || plan.RequeueAfter < p.wake) {
 		p.wake = plan.RequeueAfter
 	}

@@ -160,16 +160,13 @@ func (v *rolloutView) setCounts(n *v1alpha1.RolloutCounts) {
 
 // setPlan replaces the numbers of the status, which the controller wrote some time ago, by those of a plan of the cached nodes, so
 // that they agree with the cells. The phase stays that of the controller.
-func (v *rolloutView) setPlan(r *v1alpha1.NodeConfigRollout, f *query.Fleet, plan *rollout.Result) {
+func (v *rolloutView) setPlan(f *query.Fleet, plan *rollout.Result) {
 	v.RestartCosts = restartCosts(f, plan)
 	v.Budget = &budget{Used: plan.Counts.Unavailable, Of: plan.Counts.Budget}
-	if v.Revision == 0 || !query.Observed(r) || f.Policy.Target.Number != v.Revision {
-		return // the plan is of another revision than the status
-	}
 	n := policy.CountsOf(plan.Counts)
 	v.setCounts(&n)
 	v.Updated = fmt.Sprintf("%d/%d", plan.Counts.Updated, plan.Counts.Members)
-	if plan.Phase == v.Phase {
+	if plan.Phase == v.Phase && plan.Next.Revision == v.Revision {
 		v.Message = printable.Line(plan.Message)
 	}
 	v.Failures.Nodes = nil
