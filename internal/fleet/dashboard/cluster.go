@@ -147,6 +147,7 @@ func (c *cluster) handler() http.Handler {
 	api.HandleFunc("GET /nodes/{name}", c.node)
 	api.HandleFunc("GET /nodes/{name}/config", c.nodeConfig)
 	api.HandleFunc("GET /rollouts/{name}", c.rollout)
+	api.HandleFunc("GET /rollouts/{name}/diff", c.diff)
 	api.HandleFunc("POST /rollouts/{name}/{verb}", c.act)
 	return api
 }
