@@ -81,11 +81,16 @@ func (w *cache) feeds() map[string]*query.Feed {
 	}
 }
 
-// stripNodeConfig is policy.StripNodeConfig, but keeps what only the page shows: the version of the kubelet.
+// stripNodeConfig is policy.StripNodeConfig, but keeps what only the page shows: the version of the kubelet, and when and why
+// configurations failed.
 func stripNodeConfig(nc *v1alpha1.NodeConfig) {
 	kubelet := unique.Make(nc.Status.ComponentVersion)
+	bad := slices.Clone(nc.Status.BadConfigs)
 	policy.StripNodeConfig(nc)
 	nc.Status.ComponentVersion = kubelet.Value()
+	for i, b := range bad {
+		nc.Status.BadConfigs[i].Time, nc.Status.BadConfigs[i].Reason = b.Time, brief(b.Reason)
+	}
 }
 
 // feedOf returns a watch that keeps the items of one kind current. strip removes the fields that the page does not show.

@@ -39,6 +39,8 @@ type cluster struct {
 	api    client.WithWatch
 	cache  *cache
 	feed   *feed
+
+	estimates estimates
 }
 
 // newCluster returns a cluster that has not been read yet.
@@ -147,6 +149,8 @@ func (c *cluster) handler() http.Handler {
 	api.HandleFunc("GET /nodes/{name}", c.node)
 	api.HandleFunc("GET /nodes/{name}/config", c.nodeConfig)
 	api.HandleFunc("GET /rollouts/{name}", c.rollout)
+	api.HandleFunc("GET /rollouts/{name}/diff", c.diff)
+	api.HandleFunc("GET /rollouts/{name}/timeline", c.timeline)
 	api.HandleFunc("POST /rollouts/{name}/{verb}", c.act)
 	return api
 }
