@@ -114,10 +114,15 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	}
 }
 
-// take begins an action on the rollout workers, once it is offered.
+// take begins an action on the rollout workers, once it is offered: the primary one, or one of the menu.
 func (b *browser) take(verb string) {
 	b.t.Helper()
-	b.waits(fmt.Sprintf(`(e => e && !e.hasAttribute("aria-disabled"))(document.getElementById("do-workers-%s")) ?? false`, verb))
+	offered := fmt.Sprintf(`(() => {
+		const button = () => document.getElementById("do-workers-%s");
+		if (!button()) document.querySelector("#menu-workers[aria-expanded=false]")?.click();
+		return Boolean(button() && !button().hasAttribute("aria-disabled"));
+	})()`, verb)
+	b.waits(offered)
 	b.click(fmt.Sprintf("[id='do-workers-%s']", verb))
 }
 
