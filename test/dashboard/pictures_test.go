@@ -110,7 +110,7 @@ func TestTheStatesOfThePageAreAccessibleOnScreensAndPhones(t *testing.T) {
 	pushWith(t, "workers", 7, "--steps=2,50%,100%", "--max-unavailable=50%", "--max-failures=3")
 	b.shows("[data-rollout=workers]", "Halted", "hollow-3", "CrashLooped")
 	b.shows("#summary", "1 rollout halted", "3 nodes failed")
-	b.waits(`document.getElementById("do-workers-retry")?.className === "primary"`)
+	b.waits(`document.getElementById("do-workers-undo")?.className === "primary"`)
 	b.review("halted")
 }
 
@@ -118,7 +118,7 @@ func TestTheStatesOfThePageAreAccessibleOnScreensAndPhones(t *testing.T) {
 func healthyNodes(prefix string, n int) []seeded {
 	var nodes []seeded
 	for i := range n {
-		nodes = append(nodes, seeded{fmt.Sprintf("%s-%d", prefix, i), "zone-" + string(rune('a'+i%3)), true, fine})
+		nodes = append(nodes, seeded{fmt.Sprintf("%s-%d", prefix, i), fmt.Sprintf("zone-%d", i%3), true, fine})
 	}
 	return nodes
 }

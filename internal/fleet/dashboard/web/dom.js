@@ -70,8 +70,8 @@ function morph(from, to) {
 }
 
 /** A command in a monospaced box, with a button that copies it. */
-export function command(text) {
-  return h("span", { class: "command" }, h("code", {}, text), h("button", {
+export function command(text, inline = false) {
+  return h("span", { class: inline ? "command inline" : "command" }, h("code", {}, text), h("button", {
     type: "button", class: "copy", "aria-label": "Copy: " + text, title: "Copy", onclick: (e) => copy(e.currentTarget, text),
   }, "Copy"));
 }
@@ -91,7 +91,7 @@ async function copy(button, text) {
 
 /** Splits a text of the server into words and commands, which can be copied. */
 export function withCommands(text) {
-  return text.split(/(\b(?:kubectl evenkeel|evenkeel-agent forget) [^,;()`\n]*[^,;()`\n\s.])/).map((part, i) => (i % 2 ? command(part) : part));
+  return text.split(/(\b(?:kubectl evenkeel|evenkeel-agent forget) [^,;()`\n]*[^,;()`\n\s.])/).map((part, i) => (i % 2 ? command(part, true) : part));
 }
 
 /** A choice among values, as a labelled list. */

@@ -4,9 +4,10 @@
 import { words, drawCell, color, healthColor, standing, unhealthy } from "./cells.js";
 import { count, natural } from "./dom.js";
 
-const sizes = [24, 20, 17, 15, 13, 11, 9, 7]; // of a cell, in CSS pixels
+const sizes = [28, 24, 20, 17, 15, 13, 11, 9, 7]; // of a cell, in CSS pixels
 const heading = 26;
 const padding = 16; // of the map
+const inset = 4; // of cells in the canvas, for the ring around the current one
 const between = 16; // zones
 const slice = 800; // cells that are drawn in one frame
 
@@ -79,13 +80,13 @@ export class FleetMap {
     const names = [...zones.keys()].sort((a, b) => (natural(a) < natural(b) ? -1 : 1));
     for (const list of zones.values()) list.sort((a, b) => a.rank - b.rank);
 
-    const width = Math.max(120, this.host.clientWidth - 2 * padding);
+    const width = Math.max(120, this.host.clientWidth - 2 * padding + inset);
     const room = Math.max(360, innerHeight * 0.56);
     for (const size of sizes) {
       this.size = size;
       this.gap = size > 12 ? 3 : 2;
       this.pitch = size + this.gap;
-      this.perRow = Math.max(1, Math.floor((width + this.gap) / this.pitch));
+      this.perRow = Math.max(1, Math.floor((width - 2 * inset + this.gap) / this.pitch));
       this.zones = [];
       let top = 0, first = 0;
       for (const name of names) {
@@ -94,7 +95,7 @@ export class FleetMap {
         top += heading + Math.ceil(n / this.perRow) * this.pitch + between;
         first += n;
       }
-      this.height = Math.max(40, top - between);
+      this.height = Math.max(40, top - between + inset);
       if (this.height <= room) break;
     }
     this.order = names.flatMap((name) => zones.get(name).map((n) => n.name));
@@ -120,7 +121,7 @@ export class FleetMap {
 
   xy(i) {
     const z = this.zoneOf(i), k = i - z.first;
-    return [(k % this.perRow) * this.pitch, z.top + heading + Math.floor(k / this.perRow) * this.pitch];
+    return [inset + (k % this.perRow) * this.pitch, z.top + heading + Math.floor(k / this.perRow) * this.pitch];
   }
 
   /** Draws each kind of cell once: a row of positions for each health, and once more with the corner cut. */
@@ -202,8 +203,8 @@ export class FleetMap {
       g.font = "600 13px system-ui, sans-serif";
       g.fillStyle = color("--text");
       const words = z.name || "no zone";
-      g.fillText(words, 0, z.top + heading / 2 - 2);
-      const after = g.measureText(words).width + 8;
+      g.fillText(words, inset, z.top + heading / 2 - 2);
+      const after = inset + g.measureText(words).width + 8;
       g.font = "13px system-ui, sans-serif";
       g.fillStyle = color("--muted");
       g.fillText(this.wordsOf(z), after, z.top + heading / 2 - 2);
@@ -251,11 +252,11 @@ export class FleetMap {
   }
 
   under(e) {
-    const y = e.offsetY, x = e.offsetX;
+    const y = e.offsetY, x = e.offsetX - inset;
     const z = this.zones.findLast((z) => z.top + heading <= y);
     if (!z) return -1;
     const k = Math.floor((y - z.top - heading) / this.pitch) * this.perRow + Math.floor(x / this.pitch);
-    return x < this.perRow * this.pitch && k >= 0 && k < z.count ? z.first + k : -1;
+    return x >= 0 && x < this.perRow * this.pitch && k >= 0 && k < z.count ? z.first + k : -1;
   }
 
   point(e) {

@@ -14,18 +14,21 @@ export function timeline(name, line, width) {
   if (!line.start || !line.points?.length) return h("p", { class: "muted" }, line.note || "Nothing has happened yet.");
   const at = (t) => new Date(t).getTime();
   const now = at(line.now), begin = Math.min(at(line.start), at(line.points[0].t));
-  const elapsed = Math.max(now - begin, 30000);
+  const elapsed = Math.max((line.end ? at(line.end) : now) - begin, 30000);
   // A distant end would leave no room for what has happened.
   const ahead = line.estimate?.points?.length ? at(line.estimate.end ?? line.estimate.points.at(-1).t) : now;
-  const end = Math.max(now + elapsed * 0.04, Math.min(ahead + elapsed * 0.04, now + elapsed * 2));
+  const shown = line.end ? Math.min(now, at(line.end) + (at(line.end) - begin) * 0.2) : now; // the time since a distant end is not of interest
+  const end = Math.max(shown + elapsed * 0.04, Math.min(ahead + elapsed * 0.04, now + elapsed * 2));
   const most = Math.max(1, line.total, ...line.points.map((p) => p.updated + p.failed));
   const left = 8 + 8 * String(most).length, right = 8;
   const x = (t) => left + ((Math.min(Math.max(at(t), begin), end) - begin) / (end - begin)) * (width - left - right);
   const y = (n) => top + (1 - n / most) * (height - top - bottom);
   const steps = (points, key, to) => points.map((p, i) => (i ? `H${x(p.t).toFixed(1)}V` : `M${x(p.t).toFixed(1)},`) + y(p[key]).toFixed(1)).join("") + `H${x(to).toFixed(1)}`;
   const last = line.points.at(-1), points = line.points;
-  const updated = steps(points, "updated", now);
-  const failed = points.some((p) => p.failed > 0) && steps(points, "failed", now);
+  const until = line.end ? Math.max(at(line.end), at(last.t)) : now; // nothing changes after the end
+  const updated = steps(points, "updated", until);
+  const failed = points.some((p) => p.failed > 0) && steps(points, "failed", until);
+  const estimate = line.estimate && aheadOf(line.estimate.points, { t: now, updated: last.updated }, end);
   const long = end - begin > day;
   const spacing = intervals.find((i) => (end - begin) / i <= width / 72) ?? 365 * day;
   const zone = new Date(begin).getTimezoneOffset() * minute;
@@ -47,10 +50,10 @@ export function timeline(name, line, width) {
       svg("path", { class: "area", d: `${updated}V${y(0)}H${x(points[0].t).toFixed(1)}Z` }),
       svg("path", { class: "updated", d: updated }),
       failed && svg("path", { class: "failed", d: failed }),
-      line.estimate?.points?.length > 0 && svg("path", { class: "estimate", d: `M${x(now).toFixed(1)},${y(last.updated).toFixed(1)}` + line.estimate.points.filter((p) => at(p.t) <= end).map((p) => `L${x(p.t).toFixed(1)},${y(p.updated).toFixed(1)}`).join("") }),
-      svg("line", { class: "now", x1: x(now), x2: x(now), y1: top - 6, y2: height - bottom }),
-      svg("circle", { class: "dot-updated", cx: x(now), cy: y(last.updated), r: 3 }),
-      failed && svg("circle", { class: "dot-failed", cx: x(now), cy: y(last.failed), r: 3 })),
+      estimate && svg("path", { class: "estimate", d: "M" + estimate.map((p) => `${x(p.t).toFixed(1)},${y(p.updated).toFixed(1)}`).join("L") }),
+      now <= end && svg("line", { class: "now", x1: x(now), x2: x(now), y1: top - 6, y2: height - bottom }),
+      svg("circle", { class: "dot-updated", cx: x(until), cy: y(last.updated), r: 3 }),
+      failed && svg("circle", { class: "dot-failed", cx: x(until), cy: y(last.failed), r: 3 })),
     h("ul", { class: "key", "aria-label": "Lines of the drawing" },
       h("li", {}, h("span", { class: "stroke updated", "aria-hidden": "true" }), `${count(last.updated, "node")} updated`),
       failed && h("li", {}, h("span", { class: "stroke failed", "aria-hidden": "true" }), `${last.failed.toLocaleString("en")} failed`),
@@ -72,6 +75,22 @@ function band(b, x, now, begin) {
     svg("title", {}, `${b.label}, ${clock(b.from)} to ${b.to ? clock(b.to) : "now"}`),
     svg("rect", { x: from, y: 4, width, height: height - bottom - 4 }),
     label && svg("text", { x: from + 4, y: 17 }, label));
+}
+
+/** The estimate from now on, up to the end of the drawing. */
+function aheadOf(points, first, end) {
+  const out = [first];
+  for (const p of points) {
+    const before = out.at(-1), t = new Date(p.t).getTime();
+    if (t <= before.t) continue;
+    if (t <= end) {
+      out.push({ t, updated: p.updated });
+      continue;
+    }
+    out.push({ t: end, updated: before.updated + ((p.updated - before.updated) * (end - before.t)) / (t - before.t) });
+    break;
+  }
+  return out;
 }
 
 /** The same as the drawing, in at most some thirty rows. */
