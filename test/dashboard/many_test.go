@@ -66,7 +66,7 @@ func TestFiveThousandNodesAreShownAndFollowed(t *testing.T) {
 	if err := admin.Status().Update(t.Context(), nc); err != nil {
 		t.Fatal(err)
 	}
-	b.shows("#nodes tbody", "Fine")
+	b.shows("#nodes tbody", "Healthy")
 	b.press(" ")
 	// Keys get everywhere without a stop.
 	b.do(focus("#map"))
@@ -96,7 +96,7 @@ func cost(t *testing.T, b *browser, address string, served *child) {
 		if i%2 == 0 {
 			crashed(&nc.Status)
 		} else {
-			nc.Status.Conditions[0].Status, nc.Status.Conditions[0].Reason, nc.Status.Error, want = "True", v1alpha1.ReasonAllChecksPassed, "", "Fine"
+			nc.Status.Conditions[0].Status, nc.Status.Conditions[0].Reason, nc.Status.Error, want = "True", v1alpha1.ReasonAllChecksPassed, "", "Healthy"
 		}
 		begin := time.Now()
 		if err := admin.Status().Update(t.Context(), nc); err != nil {
@@ -111,7 +111,7 @@ func cost(t *testing.T, b *browser, address string, served *child) {
 
 	// The first message to the page.
 	base, token, _ := strings.Cut(address, "#")
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"api/feed?seen=0", nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"api/clusters/0/feed?seen=0", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,9 +135,9 @@ func cost(t *testing.T, b *browser, address string, served *child) {
 	b.do(chromedp.Evaluate[chromedp.Void](`void (document.getElementById("search").value = "", document.getElementById("search").dispatchEvent(new Event("input")))`))
 	script := `(async () => {
 	  const pause = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
-	  const { states } = await import("./states.js");
+	  const states = ["failed", "unknown", "ontrial", "healthy", "optedout"];
 	  draws.length = 0;
-	  for (let i = 0; i < 30; i++) { document.getElementById("state-fine").click(); await pause(); await pause(); }
+	  for (let i = 0; i < 30; i++) { document.getElementById("health-Healthy").click(); await pause(); await pause(); }
 	  const canvas = draws.map((d) => d[0]);
 	  const host = document.createElement("div");
 	  host.style.width = "900px";
@@ -147,7 +147,7 @@ func cost(t *testing.T, b *browser, address string, served *child) {
 	  const dom = [];
 	  for (let i = 0; i < 30; i++) {
 	    const start = performance.now();
-	    cells.forEach((e, k) => { e.style.background = "var(--s-" + states[(k + i) % states.length].id + ")"; e.setAttribute("aria-label", "node-" + k + " " + states[(k + i) % states.length].name); });
+	    cells.forEach((e, k) => { e.style.background = "var(--h-" + states[(k + i) % states.length] + ")"; e.setAttribute("aria-label", "node-" + k + " " + states[(k + i) % states.length]); });
 	    host.offsetHeight;
 	    dom.push(performance.now() - start);
 	    await pause();

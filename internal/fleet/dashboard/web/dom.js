@@ -115,6 +115,9 @@ export function ago(time) {
 
 export const count = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
 
+/** Leaves out the UIDs in a text, which are as long as the rest. */
+export const short = (text) => text.replace(/ \(UID: [^)]*\)/g, "");
+
 /** OnTrial becomes "On trial". */
 export const spaced = (word) => word.replace(/(?<=[a-z])[A-Z]/g, (c) => " " + c.toLowerCase());
 

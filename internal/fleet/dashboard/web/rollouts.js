@@ -1,6 +1,6 @@
 // The rollouts, most urgent first: a card for each. The open card has its failed nodes, time axis, changes, log, history and rules.
 
-import { h, $, redraw, ago, clock, choice, withCommands } from "./dom.js";
+import { h, $, redraw, ago, clock, choice, withCommands, short } from "./dom.js";
 import { get } from "./ask.js";
 import { Confirmation } from "./confirm.js";
 import { timeline } from "./timeline.js";
@@ -21,7 +21,7 @@ export class Rollouts {
     this.choose = choose;
     this.reset();
     this.confirmation = new Confirmation(say, (r, a, words) => {
-      if (words) [this.done, this.doneAt, this.doneOf] = [words, Date.now(), r.name];
+      if (words) [this.done, this.doneAt, this.doneOf] = [words, Date.now(), r.name + "/" + r.revision];
       this.menu = false;
       this.draw();
       this.read();
@@ -134,6 +134,14 @@ export class Rollouts {
     if (this.again || name !== this.open) this.read();
   }
 
+  /** The time axis up to the numbers of the snapshot, which can be newer. */
+  current(r) {
+    const points = this.line.points ?? [], last = points.at(-1);
+    const updated = r.counts?.find((c) => c.state === "Updated")?.n ?? 0, failed = r.failures.n;
+    if (!last || this.line.end || (last.updated === updated && last.failed === failed)) return this.line;
+    return { ...this.line, points: [...points, { t: this.line.now, updated, failed }], estimate: r.stopped ? null : this.line.estimate };
+  }
+
   /** The numbers of the revisions that are compared: chosen, or the target and the last succeeded one before it. */
   compared() {
     const r = this.list.find((x) => x.name === this.open), all = this.detail?.revisions ?? [];
@@ -189,12 +197,12 @@ export class Rollouts {
     return [
       r.message && h("p", { class: "message" }, withCommands(r.message)),
       this.actions(r, d),
-      this.done && this.doneOf === r.name && Date.now() - this.doneAt < 60000 && h("p", { class: "done" }, withCommands(this.done)),
+      this.done && (this.doneOf === `${r.name}/${r.revision}`) && Date.now() - this.doneAt < 60000 && h("p", { class: "done" }, withCommands(this.done)),
       this.error && h("p", { class: "error" }, this.error),
       d?.notes?.map((n) => h("p", { class: "banner waits" }, n)),
       this.failed(r),
       r.requests && h("ul", { class: "requests", "aria-label": "Requests" }, r.requests.map((q) => h("li", {}, q.words, h("span", { class: "muted" }, ` · ${ago(q.time)} ago`)))),
-      this.line && h("section", { class: "part-of", "aria-label": "Nodes over time" }, this.line.error ? h("p", { class: "error" }, this.line.error) : timeline(r.name, this.line, Math.max(240, this.host.clientWidth - 34))),
+      this.line && h("section", { class: "part-of", "aria-label": "Nodes over time" }, this.line.error ? h("p", { class: "error" }, this.line.error) : timeline(r.name, this.current(r), Math.max(240, this.host.clientWidth - 34))),
       r.steps && h("ol", { class: "steps", "aria-label": "Steps" }, r.steps.map((s) =>
         h("li", { "data-state": s.state, "aria-current": s.state === "now" ? "step" : null },
           h("span", { class: "mark", "aria-hidden": "true" }, s.state === "done" ? "✓" : s.state === "now" ? "▶" : ""),
@@ -215,7 +223,7 @@ export class Rollouts {
   /** Draws the one action that a person most likely wants, and a menu of the others. Without the right there are none. */
   actions(r, d) {
     if (!d || d.mayNot) return null;
-    const primary = d.actions.find((a) => a.verb === r.primary && !a.not);
+    const primary = d.actions.find((a) => a.primary && !a.not);
     const others = d.actions.filter((a) => a !== primary);
     return h("div", { class: "actions", role: "group", "aria-label": "Actions on " + r.name },
       primary && h("button", { id: `do-${r.name}-${primary.verb}`, type: "button", class: "primary", title: primary.means, onclick: () => this.confirmation.ask(r, primary) }, primary.title),
@@ -237,7 +245,7 @@ export class Rollouts {
     if (!all.length) return null;
     return h("section", { class: "part-of" }, h("h4", {}, r.failures.n === 1 ? "1 failed node" : `${r.failures.n.toLocaleString("en")} failed nodes`),
       h("ul", { class: "failures", "aria-label": "Failed nodes" }, shown.map((f) =>
-        h("li", {}, h("button", { type: "button", class: "link-button", id: `fail-${r.name}-${f.name}`, onclick: () => this.look(f.name) }, f.name), " ", h("strong", {}, f.reason), h("span", { class: "muted clamp" }, f.message)))),
+        h("li", {}, h("button", { type: "button", class: "link-button", id: `fail-${r.name}-${f.name}`, onclick: () => this.look(f.name) }, f.name), " ", h("strong", {}, f.reason), h("span", { class: "muted clamp", title: f.message }, short(f.message))))),
       r.failures.n > shown.length && h("p", {}, h("button", { type: "button", id: "failed-" + r.name, class: "link-button", onclick: () => this.choose({ health: "Failed", rollout: r.name }) }, `Show all ${r.failures.n.toLocaleString("en")} in the table`)));
   }
 

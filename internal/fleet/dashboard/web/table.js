@@ -1,6 +1,6 @@
 // The nodes as a table: filters, order, and the numbers of nodes that lead to filters.
 
-import { h, $, redraw, choice, count, natural } from "./dom.js";
+import { h, $, redraw, choice, count, natural, short } from "./dom.js";
 import { words, picture, healthName, positionName, healthMeaning, positionMeaning, place } from "./cells.js";
 
 const columns = [
@@ -44,8 +44,6 @@ function keyOf(text) {
   return naturals.get(text);
 }
 
-const uid = / \(UID: [^)]*\)/g;
-
 /**
  * Returns what the reasons of these nodes do not have in common, by node. Reasons with the same first word are compared. What
  * they all begin with is left out: a column of equal beginnings hides the part that differs.
@@ -53,7 +51,7 @@ const uid = / \(UID: [^)]*\)/g;
 export function differences(list) {
   const groups = new Map();
   for (const n of list) {
-    const word = reasonOf(n), text = n.reason.replace(uid, "");
+    const word = reasonOf(n), text = short(n.reason);
     const rest = word && word !== "Other" && text.startsWith(word + ": ") ? text.slice(word.length + 2) : word === text ? "" : text;
     if (!groups.has(word)) groups.set(word, []);
     groups.get(word).push([n.name, rest]);
