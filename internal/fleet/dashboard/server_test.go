@@ -35,7 +35,14 @@ func served(t *testing.T, may bool, objects ...client.Object) (*Server, *strings
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.NodeConfigRollout{}).
+	indexed := func(of func(*corev1.Event) string) client.IndexerFunc {
+		return func(o client.Object) []string { return []string{of(o.(*corev1.Event))} }
+	}
+	api := fake.NewClientBuilder().WithScheme(scheme).
+		WithIndex(&corev1.Event{}, "involvedObject.kind", indexed(func(e *corev1.Event) string { return e.InvolvedObject.Kind })).
+		WithIndex(&corev1.Event{}, "involvedObject.name", indexed(func(e *corev1.Event) string { return e.InvolvedObject.Name })).
+		WithIndex(&corev1.Event{}, "source", indexed(func(e *corev1.Event) string { return e.Source.Component })).
+		WithObjects(objects...).WithStatusSubresource(&v1alpha1.NodeConfigRollout{}).
 		WithInterceptorFuncs(interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
 			if review, ok := o.(*authorizationv1.SelfSubjectAccessReview); ok {
 				review.Status.Allowed = may
