@@ -101,10 +101,8 @@ func (v *logView) add(words string) { v.Note = strings.TrimPrefix(v.Note+"; "+wo
 
 // nodesOf returns the names of the nodes that a rollout owns, as far as they are known.
 func (f *feed) nodesOf(rollout string) map[string]bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	nodes := map[string]bool{}
-	for name, c := range f.current.Cells {
+	for name, c := range f.now().Cells {
 		if rollout != "" && c.Rollout == rollout {
 			nodes[name] = true
 		}
