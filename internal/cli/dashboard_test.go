@@ -13,10 +13,15 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 
@@ -135,6 +140,10 @@ type event struct {
 	Rest *struct {
 		Ready   bool
 		Trouble []struct{ Why string }
+		Rights  struct {
+			MayPatch, MayListNodes bool
+			Words                  string
+		}
 	}
 }
 
@@ -188,4 +197,79 @@ func TestTheDashboardShowsTheCurrentContext(t *testing.T) {
 		return err
 	})
 	p.await("/api/clusters/0/feed", func(e event) bool { return e.Rest.Ready })
+}
+
+// answer reads an answer of the API as text.
+func (p *page) answer(path string) (text string) {
+	p.t.Helper()
+	p.get(path, func(body io.Reader) error {
+		data, err := io.ReadAll(body)
+		text = string(data)
+		return err
+	})
+	return text
+}
+
+func TestTheLogOfARolloutHasEventsOfBothAPIs(t *testing.T) {
+	cm := createRevision(t, "logged", 1, "maxPods: 7\n")
+	createRollout(t, "logged", "logged", pods(7), nil)
+	createNode(t, "logged-a", "logged", "z1")
+	createNodeConfig(t, "logged-a", byRollout("logged", 1, cm, nil), func(st *v1alpha1.NodeConfigStatus) {
+		failing(st, v1alpha1.ReasonCrashLooped, "the kubelet exited 4 times")
+	})
+	now := metav1.Now()
+	create(t, &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: "default", Name: "logged-a.1"},
+		InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "logged-a", UID: "logged-a"}, Source: corev1.EventSource{Component: "evenkeel-agent", Host: "logged-a"},
+		Type: "Warning", Reason: "KubeletGivenUp", Message: "of the agent", FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	})
+	events := kubernetes.NewForConfigOrDie(cluster.AdminConfig()).EventsV1().Events("default")
+	if _, err := events.Create(t.Context(), &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "logged.1"}, EventTime: metav1.NowMicro(), Type: "Normal", Reason: "RolloutStarted", Action: "Rollout", Note: "of the controller",
+		Regarding:           corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NodeConfigRollout", Name: "logged"},
+		ReportingController: "evenkeel-controller", ReportingInstance: "evenkeel-controller-1",
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p := serve(t, "--kubeconfig="+cluster.AdminKubeconfig())
+	p.await("/api/clusters/0/feed", func(e event) bool { return e.Rest.Ready && e.Rest.Rights.MayPatch && e.Rest.Rights.MayListNodes })
+	log := p.answer("/api/clusters/0/rollouts/logged/log")
+	for _, want := range []string{
+		`"node":"logged-a","kind":"Warning","reason":"KubeletGivenUp","message":"of the agent","source":"Event"`, `"kind":"Normal","reason":"RolloutStarted","message":"of the controller","source":"Event"`,
+		`"kind":"Warning","reason":"Failed","message":"revision 1 of rollout logged was refused: CrashLooped: the kubelet exited 4 times","source":"Outcome"`,
+	} {
+		if !strings.Contains(log, want) {
+			t.Errorf("no %s in %s", want, log)
+		}
+	}
+	if strings.Contains(log, `"note"`) {
+		t.Errorf("something is missing: %s", log)
+	}
+	if log := p.answer("/api/clusters/0/rollouts/logged/log?node=logged-a"); !strings.Contains(log, "KubeletGivenUp") || strings.Contains(log, "RolloutStarted") {
+		t.Errorf("of the node alone: %s", log)
+	}
+}
+
+func TestAViewerGetsLessAndIsToldOnce(t *testing.T) {
+	cm := createRevision(t, "viewed", 1, "maxPods: 7\n")
+	createRollout(t, "viewed", "viewed", pods(7), nil)
+	createNode(t, "viewed-a", "viewed", "z1")
+	createNodeConfig(t, "viewed-a", byRollout("viewed", 1, cm, nil), func(st *v1alpha1.NodeConfigStatus) {
+		failing(st, v1alpha1.ReasonCrashLooped, "the kubelet exited 4 times")
+	})
+	viewer := userOf(t, "page-viewer")
+	bind(t, "page-viewer", "evenkeel-view", "nodeconfigs", v1alpha1.GroupName)
+	p := serve(t, "--kubeconfig="+viewer)
+	p.await("/api/clusters/0/feed", func(e event) bool {
+		return e.Rest.Ready && len(e.Rest.Trouble) == 0 && !e.Rest.Rights.MayPatch && strings.HasPrefix(e.Rest.Rights.Words, "Read only, and without zones")
+	})
+	if node := p.answer("/api/clusters/0/nodes/viewed-a"); !strings.Contains(node, `"health":"Failed"`) || strings.Contains(node, "does not exist") {
+		t.Errorf("the node is %s", node)
+	}
+	if log := p.answer("/api/clusters/0/rollouts/viewed/log"); !strings.Contains(log, `"reason":"Failed"`) || !strings.Contains(log, "you are not allowed to list them in the namespace default") {
+		t.Errorf("the log is %s", log)
+	}
+	if timeline := p.answer("/api/clusters/0/rollouts/viewed/timeline"); !strings.Contains(timeline, `"estimate":null`) {
+		t.Errorf("the timeline is %s", timeline)
+	}
 }

@@ -178,8 +178,10 @@ func restartCosts(f *query.Fleet, plan *rollout.Result) map[restarts]string {
 }
 
 // brief shortens a text for a table's cell.
-func brief(s string) string {
-	const most = 160
+func brief(s string) string { return shorten(s, 160) }
+
+// shorten returns a text in one line, with at most so many characters and a mark where it was cut.
+func shorten(s string, most int) string {
 	s = printable.Line(s)
 	if r := []rune(s); len(r) > most {
 		return string(r[:most]) + "…"

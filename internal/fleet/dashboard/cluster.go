@@ -151,6 +151,7 @@ func (c *cluster) handler() http.Handler {
 	api.HandleFunc("GET /rollouts/{name}", c.rollout)
 	api.HandleFunc("GET /rollouts/{name}/diff", c.diff)
 	api.HandleFunc("GET /rollouts/{name}/timeline", c.timeline)
+	api.HandleFunc("GET /rollouts/{name}/log", c.log)
 	api.HandleFunc("POST /rollouts/{name}/{verb}", c.act)
 	return api
 }

@@ -99,6 +99,13 @@ func (f *feed) update(p snapshot) {
 	}
 }
 
+// now returns the newest snapshot, which must not be changed.
+func (f *feed) now() snapshot {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.current
+}
+
 // rest returns a snapshot without its cells.
 func (p snapshot) rest() snapshot {
 	p.Cells, p.wake = nil, 0

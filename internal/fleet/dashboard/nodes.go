@@ -25,6 +25,9 @@ type nodeDetail struct {
 	Trial *describe.RowTrial `json:"trial,omitempty"`
 	OK    describe.RowStatus `json:"configOK"`
 	Note  string             `json:"note,omitempty"`
+	Log   logView            `json:"log"`
+
+	describe.Standing
 }
 
 func (c *cluster) node(w http.ResponseWriter, r *http.Request) {
@@ -35,7 +38,8 @@ func (c *cluster) node(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	n := describe.NodeOf(view, now)
-	d := nodeDetail{Name: n.Name, Lines: n.Lines(now), Trial: n.Trial, OK: n.ConfigOK}
+	d := nodeDetail{Name: n.Name, Lines: n.Lines(now), Trial: n.Trial, OK: n.ConfigOK, Standing: n.Standing, Log: c.logOf(r.Context(), "", n.Name, now)}
+	d.Cause, d.Why = printable.Line(d.Cause), printable.Line(d.Why)
 	for _, words := range n.Next {
 		d.Next = append(d.Next, printable.Line(words))
 	}

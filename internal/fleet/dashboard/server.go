@@ -37,6 +37,7 @@ func (s *Server) handler() http.Handler {
 	}
 	api := http.NewServeMux()
 	api.HandleFunc("GET /api/about", s.about)
+	api.HandleFunc("GET /api/summaries", s.summaries)
 	api.Handle("/api/clusters/{id}/", s.ofCluster())
 	mux := http.NewServeMux()
 	mux.Handle("/", http.FileServerFS(web))
@@ -155,6 +156,32 @@ func (s *Server) about(w http.ResponseWriter, _ *http.Request) {
 		a.Clusters = append(a.Clusters, aboutCluster{i, printable.Line(c.Context), printable.Line(c.Config.Host)})
 	}
 	reply(w, a)
+}
+
+// clusterSummary is what the page shows of a cluster while it shows another one.
+type clusterSummary struct {
+	ID      int     `json:"id"`
+	Context string  `json:"context"`
+	Ready   bool    `json:"ready"`
+	Away    bool    `json:"away"` // the API server does not answer
+	Summary summary `json:"summary"`
+}
+
+// summaries answers with the summaries of all clusters.
+func (s *Server) summaries(w http.ResponseWriter, _ *http.Request) {
+	all := []clusterSummary{}
+	for i, c := range s.clusters {
+		p := c.feed.now()
+		v := clusterSummary{ID: i, Context: printable.Line(c.Context), Ready: p.Ready, Summary: p.Summary}
+		for _, t := range p.Trouble {
+			v.Away = v.Away || t.Away
+		}
+		if v.Summary.Lines == nil { // there is no snapshot yet
+			v.Summary = summarize(&p)
+		}
+		all = append(all, v)
+	}
+	reply(w, all)
 }
 
 func (c *cluster) rollout(w http.ResponseWriter, r *http.Request) {

@@ -35,7 +35,14 @@ func served(t *testing.T, may bool, objects ...client.Object) (*Server, *strings
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.NodeConfigRollout{}).
+	indexed := func(of func(*corev1.Event) string) client.IndexerFunc {
+		return func(o client.Object) []string { return []string{of(o.(*corev1.Event))} }
+	}
+	api := fake.NewClientBuilder().WithScheme(scheme).
+		WithIndex(&corev1.Event{}, "involvedObject.kind", indexed(func(e *corev1.Event) string { return e.InvolvedObject.Kind })).
+		WithIndex(&corev1.Event{}, "involvedObject.name", indexed(func(e *corev1.Event) string { return e.InvolvedObject.Name })).
+		WithIndex(&corev1.Event{}, "source", indexed(func(e *corev1.Event) string { return e.Source.Component })).
+		WithObjects(objects...).WithStatusSubresource(&v1alpha1.NodeConfigRollout{}).
 		WithInterceptorFuncs(interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
 			if review, ok := o.(*authorizationv1.SelfSubjectAccessReview); ok {
 				review.Status.Allowed = may
@@ -103,7 +110,7 @@ func TestOnlyThePageItselfIsAnswered(t *testing.T) {
 
 func TestReadingNeedsTheTokenTooAndThePageDoesNot(t *testing.T) {
 	s, _ := served(t, true, waiting())
-	for _, path := range []string{"/api/about", "/api/clusters/0/feed", "/api/clusters/0/nodes/a", "/api/clusters/0/nodes/a/config", "/api/clusters/0/rollouts/workers"} {
+	for _, path := range []string{"/api/about", "/api/summaries", "/api/clusters/0/rollouts/workers/log", "/api/clusters/0/rollouts/workers/timeline", "/api/clusters/0/rollouts/workers/diff", "/api/clusters/0/feed", "/api/clusters/0/nodes/a", "/api/clusters/0/nodes/a/config", "/api/clusters/0/rollouts/workers"} {
 		r := asked(http.MethodGet, path, "")
 		r.Header.Del("Authorization")
 		if code, body := answer(s, r); code != 401 {

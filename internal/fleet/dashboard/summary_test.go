@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -215,6 +217,15 @@ func TestEachClusterIsServedBelowItsNumber(t *testing.T) {
 		!strings.Contains(body, `"clusters":[{"id":0,"context":"here","server":"https://api"},{"id":1,"context":"it's/there","server":"https://api"}]`) ||
 		!strings.Contains(body, `"health":["","Failed",`) {
 		t.Errorf("about answers %d %s", code, body)
+	}
+	s.clusters[0].feed.update(snapshot{Cells: map[string]cell{"a": {Name: "a", Standing: describe.Standing{Health: describe.HealthFailed}}}, Ready: true,
+		Summary: summary{Lines: []summaryLine{{1, "1 node failed", "bad", "?health=Failed"}}}})
+	s.clusters[1].cache.record(kindAPI, &url.Error{Err: syscall.ECONNREFUSED})
+	s.clusters[1].feed.update(s.clusters[1].cache.snapshot(t.Context(), time.Now()))
+	const empty = `"summary":{"lines":[],"counts":{"health":{},"position":{}}}}`
+	if code, body := answer(s, asked(http.MethodGet, "/api/summaries", "")); code != 200 || !strings.HasPrefix(body, `[{"id":0,"context":"here","ready":true,"away":false,"summary":{"lines":[{"count":1,"words":"1 node failed",`) ||
+		!strings.Contains(body, `{"id":1,"context":"it's/there","ready":false,"away":true,`+empty) {
+		t.Errorf("the summaries are %d %s", code, body)
 	}
 	for path, want := range map[string]string{
 		"/api/clusters/0/rollouts/workers": `200 "name":"workers"`, "/api/clusters/1/rollouts/others": `200 "name":"others"`,
