@@ -86,7 +86,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.shows("#node", "hollow-3", "What happens next", "rollout retry workers hollow-3", "CrashLooped")
 	c := spawn(t, "kubectl-evenkeel", "node", "hollow-3", "--kubeconfig="+cluster.AdminKubeconfig())
 	<-c.done
-	page := strings.Join(strings.Fields(b.text("#node")), " ")
+	page := strings.NewReplacer(" Copy ,", ",", " Copy", "").Replace(strings.Join(strings.Fields(b.text("#node")), " "))
 	for _, line := range strings.Split(c.said(t), "\n") {
 		key, words, _ := strings.Cut(line, ":")
 		switch key {

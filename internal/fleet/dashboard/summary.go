@@ -147,7 +147,7 @@ type rights struct {
 }
 
 // rightsInterval is the time between two questions about the user's rights.
-const rightsInterval = time.Minute
+const rightsInterval = 10 * time.Second
 
 // checkRights asks the API server whether the user may change rollouts.
 func (w *cache) checkRights(ctx context.Context) error {
