@@ -22,6 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/install"
 	"github.com/evenkeel/evenkeel/internal/cli/node"
 	"github.com/evenkeel/evenkeel/internal/cli/rollout"
+	"github.com/evenkeel/evenkeel/internal/cli/support"
 	"github.com/evenkeel/evenkeel/internal/cli/version"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -93,7 +94,7 @@ Output is colored on a terminal only, and never if NO_COLOR is set.`,
 	connection.VisitAll(func(f *pflag.Flag) { f.Hidden = f.Name != "kubeconfig" && f.Name != "context" })
 	root.PersistentFlags().AddFlagSet(connection)
 	root.AddCommand(rollout.Command(env), rollout.PushCommand(env), rollout.PreflightCommand(env), node.AssignCommand(env), node.NodesCommand(env), node.Command(env), node.FlagsCommand(env),
-		install.Command(env), install.UninstallCommand(env), doctor.Command(env), config.Command(env), config.UpgradeCommand(env),
+		install.Command(env), install.UninstallCommand(env), doctor.Command(env), support.Command(env), config.Command(env), config.UpgradeCommand(env),
 		version.Command(env), dashboard.Command(env))
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

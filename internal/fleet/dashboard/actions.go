@@ -25,7 +25,8 @@ type action struct {
 	means   string // an explanation, in a sentence or two
 	command []string
 	grave   bool // it cannot simply be undone
-	// change is nil for an undo, which depends on more than the rollout: see undo.
+	// change is nil for an undo, which depends on more than the rollout. That of a retry is about all nodes, and reads nothing. See
+	// carryOut for both.
 	change func(steer.By) steer.Change
 	// reason is whether the rollout shows a reason for the action.
 	reason bool
@@ -79,7 +80,7 @@ var actions = []action{
 	{verbPromoteFull, "Promote to the end", "The rollout passes this and every later pause. Limits and the failure policy still apply.",
 		[]string{"promote", "--full"}, false, func(by steer.By) steer.Change { return steer.Promote(true, by) }, true, true, ofStep, restartsPending},
 	{verbRetry, "Retry", "Nodes on which the revision failed try it again, a halt or an abort is lifted, and the rollout continues.",
-		[]string{"retry"}, false, func(steer.By) steer.Change { return steer.Retry(nil, nil, nil) }, false, true, ofRevision, restartsAgain},
+		[]string{"retry"}, false, func(steer.By) steer.Change { return steer.Retry(context.Background(), nil, nil) }, false, true, ofRevision, restartsAgain},
 	{verbUndo, "Undo", "The last succeeded revision becomes the target again, with the next number, and is rolled out by the same steps.",
 		[]string{"undo"}, false, nil, false, true, ofRevision, restartsBack},
 	{verbAbort, "Abort", "The revision is stopped permanently. Nodes that run it keep it.",

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -80,7 +81,7 @@ func (w *cache) snapshot(ctx context.Context, now time.Time) snapshot {
 		if kind == kindNodes && !p.Rights.MayListNodes {
 			continue // a missing right is no trouble
 		}
-		p.Trouble = append(p.Trouble, trouble{kind, printable.Line(f.err.Error()), f.since.UTC().Truncate(time.Second), unreachable(f.err)})
+		p.Trouble = append(p.Trouble, trouble{kind, troubleWords(f.err), f.since.UTC().Truncate(time.Second), unreachable(f.err)})
 	}
 	slices.SortFunc(p.Trouble, func(a, b trouble) int { return cmp.Compare(a.What, b.What) })
 
@@ -123,6 +124,14 @@ func (w *cache) snapshot(ctx context.Context, now time.Time) snapshot {
 	slices.SortStableFunc(p.Rollouts, byUrgency)
 	p.Summary = summarize(&p)
 	return p
+}
+
+// troubleWords describes an error of a watch. The page itself says what to do if the API server does not answer.
+func troubleWords(err error) string {
+	if !unreachable(err) {
+		err = describe.WithAdvice(err, "")
+	}
+	return printable.Line(strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
 // setPlanned plans a rollout, and sets the standing of the nodes that it owns and its own numbers from that plan.

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -167,6 +168,19 @@ func TestRolloutsThatCannotBeSeenAreNotNone(t *testing.T) {
 	s.clusters[0].cache.record(kindRollouts, apierrors.NewForbidden(schema.GroupResource{Resource: "nodeconfigrollouts"}, "", errors.New("no")))
 	if got := s.clusters[0].cache.snapshot(t.Context(), time.Now()); got.Ready || len(got.Trouble) != 1 || got.Trouble[0].What != kindRollouts {
 		t.Errorf("ready %v, trouble %+v: the page would say that there are none", got.Ready, got.Trouble)
+	}
+}
+
+func TestTroubleSaysWhatToDo(t *testing.T) {
+	for want, err := range map[string]error{
+		`no matches for kind "NodeConfig" in version "evenkeel.dev/v1alpha1"; the cluster does not serve evenkeel.dev/v1alpha1: install evenkeel's API`: &meta.NoKindMatchError{
+			GroupKind: schema.GroupKind{Group: v1alpha1.GroupName, Kind: "NodeConfig"}, SearchedVersions: []string{"v1alpha1"},
+		},
+		"context deadline exceeded": context.DeadlineExceeded,
+	} {
+		if got := troubleWords(err); !strings.HasPrefix(got, want) {
+			t.Errorf("it says %q, want %q", got, want)
+		}
 	}
 }
 

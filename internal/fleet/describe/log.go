@@ -45,7 +45,7 @@ const (
 var eventsOf = map[string][]string{
 	reasonOnTrial: {"ConfigChanged", "ConfigOnTrial", "TrialResumed"},
 	reasonPassed:  {"ConfigLastKnownGood"},
-	reasonFailed:  {"ConfigRolledBack", "ConfigRejected", "ConfigRefused", "DeadEnd"},
+	reasonFailed:  {"ConfigRolledBack", "ConfigRejected", "ConfigRefused", v1alpha1.ReasonDeadEnd},
 }
 
 // sameTime is the time between an outcome and the Event about it. Agents write the status and the Event together.

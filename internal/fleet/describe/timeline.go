@@ -21,7 +21,7 @@ type Timeline struct {
 	Total  int             `json:"total"` // nodes of the rollout; 0: not known
 	Start  time.Time       `json:"start"`
 	End    *time.Time      `json:"end"`    // when all steps were done; nil: they are not
-	Points []TimelinePoint `json:"points"` // the oldest first, from Start to Now, at most MaxPoints and two
+	Points []TimelinePoint `json:"points"` // the oldest first, from Start to Now; see MaxPoints
 	Bands  []TimelineBand  `json:"bands"`
 	Note   string          `json:"note"` // what is not known
 }
@@ -48,7 +48,7 @@ const (
 	BandHalt  = "halt"
 )
 
-// MaxPoints is the number of points that a timeline has between its first and its last.
+// MaxPoints is about the number of points that a timeline has while the steps are done, and again after that.
 const MaxPoints = 200
 
 // TimelineNode is when the revision came to a node, and what became of it. Zero times are not known.
@@ -136,8 +136,8 @@ func TimelineOf(r *v1alpha1.NodeConfigRollout, nodes []TimelineNode, total int, 
 		n.Assigned = clampTime(n.Assigned, t.Start, now, t.Start)
 		n.Ended = clampTime(n.Ended, n.Assigned, now, unknown)
 	}
-	t.addPoints(nodes, now)
 	t.addBands(r, nodes, now)
+	t.addPoints(nodes, now)
 	t.addCounted(st, now)
 	return t
 }
@@ -153,7 +153,16 @@ func (t *Timeline) addPoints(nodes []TimelineNode, now time.Time) {
 	slices.SortFunc(ended, func(a, b TimelineNode) int { return a.Ended.Compare(b.Ended) })
 	point := TimelinePoint{T: t.Start}
 	t.Points = append(t.Points, point)
-	bucket := max(now.Sub(t.Start)/MaxPoints, 1)
+	end := now
+	if t.End != nil { // nodes that join later must not make the course coarse
+		end = *t.End
+	}
+	bucketOf := func(at time.Time) time.Duration {
+		if at.After(end) {
+			return MaxPoints + 1 + at.Sub(end)/max(now.Sub(end)/MaxPoints, 1)
+		}
+		return at.Sub(t.Start) / max(end.Sub(t.Start)/MaxPoints, 1)
+	}
 	for i, n := range ended {
 		if n.State == rollout.Updated {
 			point.Updated++
@@ -161,7 +170,7 @@ func (t *Timeline) addPoints(nodes []TimelineNode, now time.Time) {
 			point.Failed++
 		}
 		point.T = n.Ended.UTC()
-		if i+1 < len(ended) && ended[i+1].Ended.Sub(t.Start)/bucket == n.Ended.Sub(t.Start)/bucket {
+		if i+1 < len(ended) && bucketOf(ended[i+1].Ended) == bucketOf(n.Ended) {
 			continue // the last one of a bucket stands for all
 		}
 		t.Points = append(t.Points, point)

@@ -126,6 +126,24 @@ func TestATimelineOfManyNodesIsBounded(t *testing.T) {
 	}
 }
 
+func TestTheTimelineOfALongCompleteRolloutShowsItsCourse(t *testing.T) {
+	var nodes []TimelineNode
+	for i := range 60 {
+		nodes = append(nodes, TimelineNode{Assigned: begin, Ended: minute(i), State: rollout.Updated})
+	}
+	for i := range 5000 { // they joined later
+		nodes = append(nodes, TimelineNode{Assigned: begin, Ended: minute(61 + 8*i), State: rollout.Updated})
+	}
+	got := TimelineOf(inSteps(3, minute(60)), nodes, len(nodes), minute(60+8*5000))
+	n := 0
+	for n < len(got.Points) && !got.Points[n].T.After(*got.End) {
+		n++
+	}
+	if n != 61 || len(got.Points) > 2*MaxPoints+5 || got.Points[len(got.Points)-1].Updated != 5060 {
+		t.Errorf("%d of %d points are before its end %s; the last is %+v", n, len(got.Points), got.End, got.Points[len(got.Points)-1])
+	}
+}
+
 func TestARolloutWithoutARevisionHasNoTimeline(t *testing.T) {
 	r := inSteps(0, begin)
 	r.Status.UpdateRevision = nil
