@@ -184,3 +184,20 @@ func nodeConfig(t *testing.T, name string) *v1alpha1.NodeConfig {
 	}
 	return nc
 }
+
+// flip lets a node fail, or be healthy again. Nodes without an agent stay as they are.
+func flip(ctx context.Context, name string) error {
+	nc := &v1alpha1.NodeConfig{}
+	if err := admin.Get(ctx, client.ObjectKey{Name: name}, nc); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if len(nc.Status.Conditions) == 0 {
+		return nil
+	}
+	if nc.Status.Conditions[0].Status == metav1.ConditionTrue {
+		crashed(&nc.Status)
+	} else {
+		nc.Status.Conditions[0].Status, nc.Status.Conditions[0].Reason, nc.Status.Error = metav1.ConditionTrue, v1alpha1.ReasonAllChecksPassed, ""
+	}
+	return admin.Status().Update(ctx, nc)
+}

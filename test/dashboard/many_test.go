@@ -73,6 +73,7 @@ func TestFiveThousandNodesAreShownAndFollowed(t *testing.T) {
 	b.press("\ue010") // End
 	if *measured {
 		cost(t, b, address, served)
+		underLoad(t, address)
 	}
 }
 
@@ -80,6 +81,8 @@ func TestFiveThousandNodesAreShownAndFollowed(t *testing.T) {
 func observe(b *browser) {
 	b.do(chromedp.Evaluate[chromedp.Void](`void (window.draws = [], new PerformanceObserver((list) => draws.push(...list.getEntriesByName("draw").map((e) => [e.duration, e.detail]))).observe({ entryTypes: ["measure"] }))`))
 }
+
+func row(what, figure, limit string, ok bool) { figures.PrintRow(what, figure, "-", limit, ok) }
 
 // cost prints what the page costs.
 func cost(t *testing.T, b *browser, address string, served *child) {
@@ -105,7 +108,6 @@ func cost(t *testing.T, b *browser, address string, served *child) {
 		b.shows("#nodes tbody", want)
 		delays = append(delays, time.UnixMilli(value[int64](b, "window.changedAt")).Sub(begin))
 	}
-	row := func(what, figure, limit string, ok bool) { figures.PrintRow(what, figure, "-", limit, ok) }
 	delay := figures.Median(delays)
 	row("from a patch to the cell's change", delay.Round(time.Millisecond).String(), "1s", delay < time.Second)
 

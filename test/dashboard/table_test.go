@@ -20,7 +20,10 @@ func mixed() []seeded {
 	}
 	const common = "the kubelet's dry run refuses the configuration: stage 1: invalid field "
 	refused := func(field string) func(*v1alpha1.NodeConfigStatus) {
-		return func(st *v1alpha1.NodeConfigStatus) { crashed(st); st.Conditions[0].Reason, st.Error = "ValidationFailed", common+field }
+		return func(st *v1alpha1.NodeConfigStatus) {
+			crashed(st)
+			st.Conditions[0].Reason, st.Error = "ValidationFailed", common+field
+		}
 	}
 	return []seeded{
 		{"node-10", "zone-10", true, runs("v1.36.10", fine)}, {"node-2", "zone-2", true, runs("v1.36.3", refused("maxPods"))},

@@ -77,7 +77,9 @@ export class Feed {
       text += value;
       for (let end; (end = text.indexOf("\n\n")) >= 0; text = text.slice(end + 2)) {
         const line = text.slice(0, end);
-        if (line.startsWith("data: ")) await this.take(JSON.parse(line.slice(6)), signal);
+        if (!line.startsWith("data: ")) continue;
+        await breath(); // several events can have arrived together
+        await this.take(JSON.parse(line.slice(6)), signal);
         if (signal.aborted) return;
       }
       this.since = 0;

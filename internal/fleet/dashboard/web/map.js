@@ -9,7 +9,7 @@ const heading = 26;
 const padding = 16; // of the map
 const inset = 4; // of cells in the canvas, for the ring around the current one
 const between = 16; // zones
-const slice = 800; // cells that are drawn in one frame
+const slice = 500; // cells that are drawn in one frame
 
 export class FleetMap {
   /** @param host the listbox @param look is called with the name of the node to open */
@@ -29,7 +29,7 @@ export class FleetMap {
     this.due = 0;
     this.next = 0;
     this.ringed = [];
-    new ResizeObserver(() => this.layOut()).observe(host);
+    new ResizeObserver(() => { if (this.hostWidth !== host.clientWidth) this.layOut(); }).observe(host);
     for (const query of ["(prefers-color-scheme: dark)", "(forced-colors: active)"]) {
       matchMedia(query).addEventListener("change", () => { this.sprites = null; this.layOut(); });
     }
@@ -80,6 +80,7 @@ export class FleetMap {
     const names = [...zones.keys()].sort((a, b) => (natural(a) < natural(b) ? -1 : 1));
     for (const list of zones.values()) list.sort((a, b) => a.rank - b.rank);
 
+    this.hostWidth = this.host.clientWidth;
     const width = Math.max(120, this.host.clientWidth - 2 * padding + inset);
     const room = Math.max(360, innerHeight * 0.56);
     for (const size of sizes) {
@@ -114,7 +115,7 @@ export class FleetMap {
     }
     this.sprites = null;
     this.stale = null;
-    this.draw();
+    this.later();
   }
 
   zoneOf(i) { return this.zones.findLast((z) => z.first <= i); }
