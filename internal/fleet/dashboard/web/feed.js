@@ -58,6 +58,8 @@ export class Feed {
       await breath();
       if (signal.aborted) return;
       [...nodes.values()].sort((a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : a.name < b.name ? -1 : 1)).forEach((n, i) => { n.rank = i; });
+      await breath();
+      if (signal.aborted) return;
     }
     this.nodes = nodes;
     if (m.rest) this.rest = parse(JSON.stringify(m.rest));
