@@ -1,7 +1,6 @@
 package dashboard_test
 
 import (
-	"fmt"
 	"math"
 	"regexp"
 	"slices"
@@ -115,7 +114,7 @@ func TestSpacingAndTypeHaveOneScale(t *testing.T) {
 	for _, m := range regexp.MustCompile(`font-size: ([^;}]+)`).FindAllStringSubmatch(style, -1) {
 		if !regexp.MustCompile(`^(var\(--t\d\)|11px)$`).MatchString(m[1]) && !slices.Contains(types, m[1]) {
 			types = append(types, m[1])
-			t.Error(fmt.Sprintf("the size of type %s is not of the scale", m[1]))
+			t.Errorf("the size of type %s is not of the scale", m[1])
 		}
 	}
 }

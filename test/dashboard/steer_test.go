@@ -104,6 +104,18 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.click("#node-close")
 	b.waits(`document.getElementById("node").hidden`)
 
+	b.courseAndChanges()
+
+	// After a halt the primary action is to undo; to retry is in the menu.
+	b.waits(`document.getElementById("do-workers-undo").className === "primary"`)
+	b.take("undo")
+	b.shows("#confirm", "Undo: workers, revision 2?", "kubectl evenkeel rollout undo workers")
+	b.click("#confirm-no")
+	b.take("retry")
+	b.shows("#confirm", "Retry: workers, revision 2?", "kubectl evenkeel rollout retry workers")
+	b.click("#confirm-yes")
+	b.shows("[data-rollout=workers]", "attempt 2", "Halted", "failed again on hollow-3")
+
 	b.take("abort-rollback")
 	b.shows("#confirm", "Abort and roll back: workers, revision 2?", "return to the last succeeded revision")
 	b.click("#confirm-yes")
@@ -111,6 +123,35 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	if a := rolloutNow(t, "workers").Spec.Abort; a == nil || !a.Rollback || a.Revision != 2 {
 		t.Errorf("the abort is %+v", a)
 	}
+	b.take("undo")
+	b.click("#confirm-yes")
+	b.shows("[data-rollout=workers]", "revision 3")
+	b.shows("#said", "rollout workers")
+}
+
+// courseAndChanges reads the time axis, the comparison of revisions and the log of the halted rollout workers.
+func (b *browser) courseAndChanges() {
+	b.t.Helper()
+	b.waits(`(() => { const axis = document.querySelector(".timeline"); return axis?.getAttribute("aria-label").startsWith("Nodes over time of workers: ") && [".updated", ".failed", ".now", ".band.step", ".band.halt"].every((part) => axis.querySelector(part)); })()`)
+	b.click("#times-workers summary")
+	b.shows("#times-workers", "Time\tUpdated\tFailed\tWhat", "step begins: 1 node", "halt begins")
+
+	choose := func(id, choice string) {
+		b.t.Helper()
+		b.waits(fmt.Sprintf(`[...(document.getElementById(%q)?.options ?? [])].some((o) => o.value === %q)`, id, choice))
+		value[bool](b, fmt.Sprintf(`((e) => { e.value = %q; e.dispatchEvent(new Event("change")); return true; })(document.getElementById(%q))`, choice, id))
+	}
+	b.shows("#changes-workers", "maxPods\t120\t7")
+	choose("from-workers", "2")
+	choose("to-workers", "1")
+	b.shows("#changes-workers", "maxPods\t7\t120")
+	b.waits(`location.hash.includes("from=2&to=1")`)
+
+	b.click("#log-workers summary")
+	b.shows("#log-workers", "hollow-3", "hollow-1", "CrashLooped")
+	choose("log-node-workers", "hollow-3")
+	b.waits(`location.hash.includes("log=hollow-3") && [...document.querySelectorAll("#log-workers .log .link-button")].every((e) => e.textContent === "hollow-3")`)
+	b.shows("#log-workers", "hollow-3", "CrashLooped")
 }
 
 // take begins an action on the rollout workers.
