@@ -148,10 +148,10 @@ func (b *browser) courseAndChanges() {
 	b.waits(`location.hash.includes("from=2&to=1")`)
 
 	b.click("#log-workers summary")
-	b.shows("#log-workers", "hollow-3", "hollow-1", "CrashLooped")
+	b.shows("#log-workers", "hollow-3", "hollow-1", "ConfigRolledBack")
 	choose("log-node-workers", "hollow-3")
 	b.waits(`location.hash.includes("log=hollow-3") && [...document.querySelectorAll("#log-workers .log .link-button")].every((e) => e.textContent === "hollow-3")`)
-	b.shows("#log-workers", "hollow-3", "CrashLooped")
+	b.shows("#log-workers", "hollow-3", "crash-looped: 4 starts in its trial")
 }
 
 // take begins an action on the rollout workers.

@@ -1,6 +1,6 @@
 // The log of a rollout or a node: Events and outcomes, newest first.
 
-import { h, choice, natural, clock, withCommands } from "./dom.js";
+import { h, choice, natural, clock, short, withCommands } from "./dom.js";
 
 const most = 100; // entries that are shown
 
@@ -17,7 +17,7 @@ export function log(id, answer, node, look, choose) {
     entries.length === 0 ? h("p", { class: "muted" }, "No entries.") : h("ol", { class: "log", tabindex: "0", "aria-label": "Log, newest first" }, entries.slice(0, most).map((e) => h("li", { "data-kind": e.kind },
       h("time", { datetime: e.time }, time(e.time)),
       h("span", {}, h("strong", {}, e.reason), e.node && choose && [" ", h("button", { type: "button", class: "link-button", onclick: () => look(e.node) }, e.node)],
-        h("span", { class: "words" }, withCommands(e.message ?? "")))))),
+        h("span", { class: "words" }, withCommands(short(e.message ?? ""))))))),
     entries.length > most && h("p", { class: "muted small" }, `The newest ${most} of ${entries.length} entries.`),
   ];
 }

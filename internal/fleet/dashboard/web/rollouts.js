@@ -134,12 +134,12 @@ export class Rollouts {
     if (this.again || name !== this.open) this.read();
   }
 
-  /** The time axis up to the numbers of the snapshot, which can be newer. */
+  /** The time axis up to the numbers of the snapshot, which can be newer. Nothing is estimated once the rollout has ended. */
   current(r) {
     const points = this.line.points ?? [], last = points.at(-1);
     const updated = r.counts?.find((c) => c.state === "Updated")?.n ?? 0, failed = r.failures.n;
-    if (!last || this.line.end || (last.updated === updated && last.failed === failed)) return this.line;
-    return { ...this.line, points: [...points, { t: this.line.now, updated, failed }], estimate: r.stopped ? null : this.line.estimate };
+    const newer = last && !this.line.end && (last.updated !== updated || last.failed !== failed);
+    return { ...this.line, points: newer ? [...points, { t: this.line.now, updated, failed }] : points, estimate: r.stopped || r.tone === "good" ? null : this.line.estimate };
   }
 
   /** The numbers of the revisions that are compared: chosen, or the target and the last succeeded one before it. */
