@@ -1,11 +1,9 @@
 package dashboard_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"image/png"
 	"os"
 	"path/filepath"
 	"strings"
@@ -149,15 +147,7 @@ func (b *browser) picture(name string) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	picture, err := png.Decode(bytes.NewReader(shot))
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	var small bytes.Buffer // the browser compresses quickly, not well
-	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&small, picture); err != nil {
-		b.t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(*pictures, name+".png"), small.Bytes(), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(*pictures, name+".png"), shot, 0o644); err != nil {
 		b.t.Fatal(err)
 	}
 }

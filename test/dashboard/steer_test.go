@@ -114,7 +114,8 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.take("retry")
 	b.shows("#confirm", "Retry: workers, revision 2?", "kubectl evenkeel rollout retry workers")
 	b.click("#confirm-yes")
-	b.shows("[data-rollout=workers]", "attempt 2", "Halted", "failed again on hollow-3")
+	b.shows("[data-rollout=workers]", "attempt 2", "1 failed", "hollow-3")
+	b.waits(`["Halted", "Complete"].includes(document.querySelector("[data-rollout=workers] .phase").textContent)`) // all others have it already
 
 	b.take("abort-rollback")
 	b.shows("#confirm", "Abort and roll back: workers, revision 2?", "return to the last succeeded revision")
