@@ -245,7 +245,7 @@ func Retry(ctx context.Context, c client.Reader, nodes []string) Change {
 	nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))
 	return func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		if len(nodes) > v1alpha1.MaxRetryNodes {
-			return "", fmt.Errorf("cannot retry %d nodes: they are more than the limit of %d; name no nodes to retry all that failed", len(nodes), v1alpha1.MaxRetryNodes)
+			return "", fmt.Errorf("cannot retry %s, more than the limit of %d: name no nodes to retry all that failed", printable.Count(len(nodes), "node"), v1alpha1.MaxRetryNodes)
 		}
 		before := r.DeepCopy()
 		words, err := retry(r, nodes)
