@@ -331,7 +331,7 @@ func TestASupportBundleReplacesNoFile(t *testing.T) {
 	}
 	missing := filepath.Join(filepath.Dir(path), "missing", "bundle.tar.gz")
 	evenkeel(t, "support-bundle", "-o", missing).wantError(t, "no file was written: create "+missing, "choose another place with -o", "no such file or directory")
-	evenkeel(t, "support-bundle", "bundle.tar.gz").wantError(t, `unknown command "bundle.tar.gz"`)
+	evenkeel(t, "support-bundle", "bundle.tar.gz").wantError(t, `takes no arguments, got "bundle.tar.gz"`)
 }
 
 func TestASupportBundleGoesToStandardOutputAsItIs(t *testing.T) {

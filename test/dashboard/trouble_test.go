@@ -104,10 +104,10 @@ func TestStartErrorsNameTheirCause(t *testing.T) {
 	}{
 		{"a port in use", []string{"--kubeconfig=" + cluster.AdminKubeconfig(), fmt.Sprintf("--port=%d", port)}, []string{fmt.Sprintf("port %d of this machine is in use by another program: choose another with --port, or --port 0", port)}},
 		{"an invalid port", []string{"--kubeconfig=" + cluster.AdminKubeconfig(), "--port=70000"}, []string{"--port must be from 0 to 65535, not 70000"}},
-		{"a broken kubeconfig", []string{"--kubeconfig=" + broken}, []string{"error: error loading config file", broken}},
-		{"a missing kubeconfig", []string{"--kubeconfig=" + broken + "-not"}, []string{broken + "-not", "no such file"}},
+		{"a broken kubeconfig", []string{"--kubeconfig=" + broken}, []string{"the kubeconfig cannot be read: error loading config file", broken}},
+		{"a missing kubeconfig", []string{"--kubeconfig=" + broken + "-not"}, []string{broken + "-not", "does not exist: correct --kubeconfig"}},
 		{"a cluster without evenkeel's API", []string{"--kubeconfig=" + bare.AdminKubeconfig()}, []string{"list NodeConfigs", "the cluster does not serve evenkeel.dev/v1alpha1: install evenkeel's API with: kubectl apply -f install.yaml"}},
-		{"a user without any right", []string{"--kubeconfig=" + userWith(t, "nobody")}, []string{"list NodeConfigs", `User "nobody" cannot list resource "nodeconfigs"`, "ask an administrator for this permission"}},
+		{"a user without any right", []string{"--kubeconfig=" + userWith(t, "nobody")}, []string{"list NodeConfigs", `User "nobody" cannot list resource "nodeconfigs"`, "an administrator can grant it"}},
 		{"an API server that is not there", []string{"--kubeconfig=" + cluster.AdminKubeconfig(), "--server=https://127.0.0.1:1"}, []string{"the API server cannot be reached"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -2,14 +2,11 @@ package command
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/rest"
-
-	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Context is a context of the kubeconfig.
@@ -20,7 +17,7 @@ type Context struct {
 
 // CurrentContext returns the context that the connection flags choose.
 func (e *Env) CurrentContext() (Context, error) {
-	config, err := e.Connection.ToRESTConfig()
+	config, err := e.RESTConfig()
 	if err != nil {
 		return Context{}, err
 	}
@@ -47,25 +44,16 @@ func ofOneCluster(f *genericclioptions.ConfigFlags) map[string]bool {
 // Contexts returns the contexts with these names, each once and in their order. The error for an unknown one lists the existing
 // ones.
 func (e *Env) Contexts(names []string) ([]Context, error) {
-	raw, err := e.Connection.ToRawKubeConfigLoader().RawConfig()
-	if err != nil {
-		return nil, fmt.Errorf("read the kubeconfig: %w", err)
-	}
 	var out []Context
 	for _, name := range names {
 		if slices.ContainsFunc(out, func(c Context) bool { return c.Name == name }) {
 			continue
 		}
-		if raw.Contexts[name] == nil {
-			existing := "there are none: choose another file with --kubeconfig"
-			if len(raw.Contexts) > 0 {
-				existing = "existing contexts: " + printable.Few(slices.Sorted(maps.Keys(raw.Contexts)))
-			}
-			return nil, fmt.Errorf("the kubeconfig has no context %q; %s", name, existing)
-		}
-		config, err := e.connectionTo(name).ToRESTConfig()
+		of := *e
+		of.Connection = e.connectionTo(name)
+		config, err := of.RESTConfig()
 		if err != nil {
-			return nil, fmt.Errorf("context %q: %w", name, err)
+			return nil, err
 		}
 		out = append(out, Context{name, config})
 	}

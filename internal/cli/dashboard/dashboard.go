@@ -35,7 +35,7 @@ To open the page on another machine, forward the port: ssh -L 8085:127.0.0.1:808
 		Example: `  kubectl evenkeel dashboard
   kubectl evenkeel dashboard --port 0 --context staging
   kubectl evenkeel dashboard --context staging --context production`,
-		Args: cobra.NoArgs,
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), port, contexts) },
 	}
 	// It takes the place of the flag that all commands have, which can be given once.

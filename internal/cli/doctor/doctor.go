@@ -66,14 +66,16 @@ Exit codes:
   # For a script
   kubectl evenkeel doctor -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if err := cobra.NoArgs(cmd, args); err != nil {
+			if err := command.NoArgs(cmd, args); err != nil {
 				return &command.Exit{Code: ExitUsage, Err: err}
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context(), output) },
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &command.Exit{Code: ExitUsage, Err: err} })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return &command.Exit{Code: ExitUsage, Err: command.FlagError(cmd, err)}
+	})
 	printing.FormatFlag(cmd, &output, printing.Wide, printing.JSON, printing.YAML)
 	return cmd
 }

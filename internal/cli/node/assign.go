@@ -101,7 +101,7 @@ type assignOptions struct {
 func (o *assignOptions) check(timed bool) error {
 	switch {
 	case o.local && (o.file != "" || o.dropIn):
-		return errors.New("--local cannot be used with -f or --drop-in")
+		return errors.New("--local cannot be used with -f or --drop-in, because it assigns the configuration that the node has: omit --local or the others")
 	case o.local && o.trial.Changed():
 		return errors.New("--local has no trial: it cannot be used with --trial-duration, --crash-loop-threshold or --allow-pod-loss")
 	case !o.local && o.file == "":
@@ -207,7 +207,7 @@ func (a *app) contentFor(ctx context.Context, o assignOptions) (policy.Content, 
 	}
 	decoded, err := payload.Decode(key, data)
 	if err != nil {
-		return policy.Content{}, fmt.Errorf("%s: %w; nothing was changed", o.file, err)
+		return policy.Content{}, command.Unusable(o.file, err, "changed")
 	}
 	for _, note := range command.UnknownFields(decoded.Fields) {
 		fmt.Fprintln(a.ErrOut, note)
@@ -329,7 +329,7 @@ func (a *app) showAssignment(ctx context.Context, c client.Client, it *assignmen
 		var unreadable *query.Unreadable
 		switch {
 		case errors.As(err, &unreadable):
-			fmt.Fprintf(a.ErrOut, "note: cannot compare with the configuration of node %s: %s\n", nc.Name, printable.Line(err.Error()))
+			fmt.Fprintf(a.ErrOut, "note: cannot compare with the configuration of node %s: %s\n", nc.Name, printable.Line(describe.Brief(err)))
 			return nil
 		case err != nil:
 			return fmt.Errorf("read the configuration of node %s: %w", nc.Name, err)

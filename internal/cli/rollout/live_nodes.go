@@ -12,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // nodeState is the state of a node in the live view, derived from its NodeConfig alone. The counts in the rollout's status, by
@@ -143,7 +144,7 @@ func (n *liveNode) look(r *v1alpha1.NodeConfigRollout, nc *v1alpha1.NodeConfig) 
 	if t := st.Trial; t != nil {
 		n.state, n.onTrial, n.why = nodeTrial, true, fmt.Sprintf("healthy %ds of %ds", t.HealthySeconds, t.DurationSeconds)
 		if t.Restarts > 0 {
-			n.why += fmt.Sprintf(", %d restarts", t.Restarts)
+			n.why += ", " + printable.Count(int(t.Restarts), "restart")
 		}
 		return
 	}

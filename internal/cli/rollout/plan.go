@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -146,7 +145,7 @@ func checkValid(f *query.Fleet) error {
 // planned reads the rollout that the arguments name, and reads or simulates its nodes.
 func (a *app) planned(ctx context.Context, args []string, o planOptions) (f *query.Fleet, r *v1alpha1.NodeConfigRollout, err error) {
 	if o.file != "" {
-		data, err := os.ReadFile(o.file)
+		data, _, err := a.ReadFile(ctx, o.file, 4*payload.MaxSize)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -181,7 +180,7 @@ func ParseManifest(data []byte) (*v1alpha1.NodeConfigRollout, error) {
 		return nil, fmt.Errorf("not a NodeConfigRollout: %w", err)
 	}
 	if r.APIVersion != v1alpha1.GroupVersion.String() || r.Kind != "NodeConfigRollout" {
-		return nil, fmt.Errorf("not a NodeConfigRollout of %s, but %s %s", v1alpha1.GroupVersion, describe.Dash(r.APIVersion), describe.Dash(r.Kind))
+		return nil, fmt.Errorf("not a NodeConfigRollout of %s, but %s %s: -f takes the manifest of a rollout; for a kubelet configuration use: kubectl evenkeel push --dry-run", v1alpha1.GroupVersion, describe.Dash(r.APIVersion), describe.Dash(r.Kind))
 	}
 	if err := yaml.UnmarshalStrict(data, &r); err != nil {
 		return nil, err
@@ -396,8 +395,8 @@ func (v *PlanReport) print(w io.Writer) {
 	if n := v.Nodes.Draining; n > 0 {
 		flying += fmt.Sprintf(", %d draining", n)
 	}
-	fmt.Fprintf(w, "Rollout %s, revision %d%s: %d nodes selected, %d updated%s, %d to come, %d excluded\n",
-		v.Rollout, v.Revision, made, v.Nodes.Selected, v.Nodes.Updated, flying, v.Nodes.Pending, v.excluded())
+	fmt.Fprintf(w, "Rollout %s, revision %d%s: %s selected, %d updated%s, %d to come, %d excluded\n",
+		v.Rollout, v.Revision, made, describe.Count(int(v.Nodes.Selected), "node"), v.Nodes.Updated, flying, v.Nodes.Pending, v.excluded())
 	if v.Asked > 0 {
 		fmt.Fprintf(w, "First, %s asked whether the kubelet accepts the revision (preflight: %s); no kubelet is restarted for this.\n", asked(v.Asked), v.Preflight)
 	}

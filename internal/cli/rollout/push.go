@@ -90,7 +90,7 @@ type Push struct {
 
 func (a *app) push(ctx context.Context, p Push) error {
 	if problems := validation.IsDNS1123Label(p.Name); len(problems) > 0 {
-		return fmt.Errorf("%q is not a valid name of a rollout: %s", p.Name, problems[0])
+		return fmt.Errorf("%q is not a valid name of a rollout: use at most 63 lower-case letters, digits and '-', such as workers-1, beginning and ending with a letter or digit", p.Name)
 	}
 	if p.File == "" {
 		return errors.New("push needs -f FILE with a kubelet configuration, or -f - for standard input")
@@ -181,7 +181,7 @@ func (p Push) Change(old *v1alpha1.NodeConfigRollout, data []byte) (*Change, err
 		if _, no := ParseManifest(data); no == nil {
 			return nil, fmt.Errorf("%[1]s is a NodeConfigRollout, not a kubelet configuration: use kubectl apply -f %[1]s; kubectl evenkeel rollout plan -f %[1]s shows what it would do; nothing was changed", p.File)
 		}
-		return nil, fmt.Errorf("%s: %w; nothing was changed", p.File, err)
+		return nil, command.Unusable(p.File, err, "changed")
 	}
 	if ref := r.Spec.Template.ConfigMapRef; ref != nil && !p.inline {
 		return nil, fmt.Errorf("rollout %q follows ConfigMap %s/%s: change that ConfigMap, or use --inline to put %s into the rollout in place of the reference",

@@ -61,7 +61,7 @@ Exit codes:
 
   # To another machine
   kubectl evenkeel support-bundle -o - | ssh jump 'cat > bundle.tar.gz'`,
-		Args: cobra.NoArgs,
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.run(cmd.Context(), output) },
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write, which must not exist yet; - is standard output (default evenkeel-support-CONTEXT-TIME.tar.gz)")

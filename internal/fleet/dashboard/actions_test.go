@@ -163,7 +163,7 @@ func TestARetryNamesNodesOnWhichTheRevisionFailed(t *testing.T) {
 		{"retry", `{"revision":3,"nodes":["fine","other"]}`, "cannot retry revision 3 on nodes on which it did not fail: fine (it is Pending), other (not selected by the rollout)"},
 		{"retry", `{"revision":2}`, "is at revision 3, not 2"},
 		{"retry", `{}`, "has changed since the page was updated"},
-		{"retry", `{"revision":3,"nodes":[` + strings.Join(many, ",") + `]}`, "cannot retry 1001 nodes: they are more than the limit of 1000"},
+		{"retry", `{"revision":3,"nodes":[` + strings.Join(many, ",") + `]}`, "cannot retry 1001 nodes, more than the limit of 1000"},
 		{"pause", `{"nodes":["fine"]}`, "pause is about a whole rollout: it takes no nodes"},
 	} {
 		if code, said := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/"+tt.verb, tt.body)); code < 400 || !strings.Contains(said, tt.want) {

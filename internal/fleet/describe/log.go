@@ -75,7 +75,7 @@ func EventEntry(e *corev1.Event, now time.Time) LogEntry {
 		count = max(count, e.Series.Count)
 	}
 	if count > 1 {
-		entry.Message += fmt.Sprintf(" (%d times)", count)
+		entry.Message += " (" + printable.Count(int(count), "time") + ")"
 	}
 	return entry
 }

@@ -273,8 +273,8 @@ func (v *Node) statusLines(line func(key, format string, args ...any), ago func(
 		line("Preflight", "%s", JoinWords(strings.TrimSpace(string(p.Verdict)+" "+p.Reason), p.Message))
 	}
 	if t := v.Trial; t != nil {
-		line("Trial", "%s of %s, healthy for %s as last reported, %d of %d restarts", Span(time.Duration(t.ElapsedSeconds)*time.Second),
-			Span(time.Duration(t.DurationSeconds)*time.Second), Span(time.Duration(t.HealthySeconds)*time.Second), t.Restarts, t.MostRestarts)
+		line("Trial", "%s of %s, healthy for %s as last reported, %d of %s", Span(time.Duration(t.ElapsedSeconds)*time.Second),
+			Span(time.Duration(t.DurationSeconds)*time.Second), Span(time.Duration(t.HealthySeconds)*time.Second), t.Restarts, Count(int(t.MostRestarts), "restart"))
 	}
 	for _, b := range st.BadConfigs {
 		when := ""

@@ -157,7 +157,11 @@ func problemsOf(p query.Pair) []string {
 		say("the agent has not answered the newest spec")
 	}
 	if n := len(st.OverriddenFields); n > 0 {
-		say("%d fields have no effect: command-line flags of the kubelet override them", n)
+		words := "have no effect: command-line flags of the kubelet override them"
+		if n == 1 {
+			words = "has no effect: a command-line flag of the kubelet overrides it"
+		}
+		say("%s %s", Count(n, "field"), words)
 	}
 	return out
 }

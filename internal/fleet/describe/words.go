@@ -74,13 +74,8 @@ func OrUnknown(p v1alpha1.RolloutPhase) string {
 	return string(p)
 }
 
-// Count returns a number with its noun, which takes an s in the plural.
-func Count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
+// Count is printable.Count.
+func Count(n int, noun string) string { return printable.Count(n, noun) }
 
 // SelectorWords describes the nodes that a rollout selects.
 func SelectorWords(s *v1alpha1.NodeConfigRolloutSpec) string {

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Severity is how bad a finding is.
@@ -49,9 +51,9 @@ func (f Finding) About() string {
 	case f.Nodes == 1:
 		return "node " + f.Names[0]
 	case f.Nodes > len(f.Names):
-		return fmt.Sprintf("%d nodes (%s, ...)", f.Nodes, strings.Join(f.Names, ", "))
+		return fmt.Sprintf("%s (%s, ...)", printable.Count(f.Nodes, "node"), strings.Join(f.Names, ", "))
 	}
-	return fmt.Sprintf("%d nodes (%s)", f.Nodes, strings.Join(f.Names, ", "))
+	return fmt.Sprintf("%s (%s)", printable.Count(f.Nodes, "node"), strings.Join(f.Names, ", "))
 }
 
 // mostNames is the number of nodes that a finding names.
