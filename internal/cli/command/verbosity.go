@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
@@ -27,6 +28,7 @@ func (e *Env) AddVerbosity(flags *pflag.FlagSet) {
 		}
 	}
 	klog.SetOutput(maskedLog{e.ErrOut})
+	ctrllog.SetLogger(klog.Background()) // without one, controller-runtime complains on stderr
 	v := pflag.PFlagFromGoFlag(library.Lookup("v"))
 	v.Usage = "log level, as in kubectl: 6 shows the requests to the API server, 8 also their content, without credentials"
 	flags.AddFlag(v)

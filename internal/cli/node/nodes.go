@@ -26,7 +26,8 @@ import (
 type nodesOptions struct {
 	selector, rollout string
 	failed, problems  bool
-	watch             bool
+	drift, watch      bool
+	compared          *driftRows // counts nodes; nil without --drift
 	output            printing.Format
 }
 
@@ -47,6 +48,10 @@ since CONFIGOK changed. Nodes without an agent are listed too.
 With --rollout, POSITION is the node's place in the rollout: Waiting, InFlight, Updated, Blocked (it failed, its pods prevent a
 restart, or its agent is silent) or Skipped, and after a slash the rollout's own name for the state.
 
+With --drift, the list has only nodes whose running kubelet or local files differ from what the agent started, and what differs:
+running: fields that the kubelet's /configz shows with other values; file: files that were edited since. Agents compare every 10
+minutes and correct nothing.
+
 Without permission to list Nodes, the command lists NodeConfigs.
 
 With -w it goes on until Ctrl-C: it prints a line for each node that changes; with -o json, one object per line.
@@ -63,6 +68,9 @@ service of the host; Bootstrap, until a self-hosted agent takes over; SelfHosted
   kubectl evenkeel nodes --rollout workers
   kubectl evenkeel nodes --rollout workers --failed
 
+  # Nodes on which somebody edited a file, or whose kubelet runs with something else
+  kubectl evenkeel nodes --drift
+
   # Nodes that fail, as soon as they do
   kubectl evenkeel nodes --failed -w`,
 		Args: command.NoArgs,
@@ -73,6 +81,7 @@ service of the host; Bootstrap, until a self-hosted agent takes over; SelfHosted
 	f.StringVar(&o.rollout, "rollout", "", "only nodes that this rollout selects, with their position in it")
 	f.BoolVar(&o.failed, "failed", false, "only nodes whose health is Failed, and with --rollout, nodes that failed in it for another reason, such as a timeout")
 	f.BoolVar(&o.problems, "problems", false, "only nodes with any kind of problem")
+	f.BoolVar(&o.drift, "drift", false, "only nodes whose running kubelet or local files differ from what was started, and what differs")
 	f.BoolVarP(&o.watch, "watch", "w", false, "after listing the nodes, print each node that changes, until Ctrl-C")
 	printing.FormatFlag(cmd, &o.output, printing.Wide, printing.JSON, printing.YAML, printing.Name)
 	_ = cmd.RegisterFlagCompletionFunc("rollout", func(cmd *cobra.Command, _ []string, so string) ([]string, cobra.ShellCompDirective) {
@@ -96,6 +105,9 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 	if err != nil {
 		return err
 	}
+	if o.drift {
+		o.compared = &driftRows{notCompared: map[string]int{}}
+	}
 	if o.watch {
 		return a.watchNodes(ctx, c, o, selector)
 	}
@@ -109,6 +121,9 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 // eachNode shows the nodes that the flags select.
 func (a *app) eachNode(ctx context.Context, c client.Client, o nodesOptions, selector labels.Selector, to func(describe.Row) error) error {
 	show := func(row describe.Row) error {
+		if o.drift && !o.compared.count(row) {
+			return nil
+		}
 		failed := row.Health == describe.HealthFailed || row.State == rollout.Failed.String()
 		bad := failed || row.Health == describe.HealthUnknown || row.Position == describe.PositionBlocked || len(row.Problems) > 0
 		if o.failed && !failed || o.problems && !bad {
@@ -181,11 +196,13 @@ type nodeRows struct {
 	agents map[string]int
 	// modes counts nodes by run mode.
 	modes map[string]int
+	// drift replaces the columns; nil without --drift.
+	drift *driftRows
 	Items []describe.Row `json:"items"`
 }
 
 func newNodeRows(w io.Writer, o nodesOptions) *nodeRows {
-	return &nodeRows{w: w, format: o.output, inRollout: o.rollout != "", watched: o.watch, agents: map[string]int{}, modes: map[string]int{}, Items: []describe.Row{}}
+	return &nodeRows{w: w, format: o.output, inRollout: o.rollout != "", watched: o.watch, drift: o.compared, agents: map[string]int{}, modes: map[string]int{}, Items: []describe.Row{}}
 }
 
 func (r *nodeRows) add(row describe.Row) error {
@@ -220,11 +237,14 @@ func (r *nodeRows) add(row describe.Row) error {
 }
 
 func (r *nodeRows) end(errOut io.Writer) error {
+	if r.drift != nil {
+		defer r.drift.notes(errOut, r.n)
+	}
 	switch {
 	case r.watched && (r.format == printing.JSON || r.format == printing.YAML):
 	case r.format == printing.JSON || r.format == printing.YAML:
 		return printing.Encode(r.w, r.format, r)
-	case r.n == 0 && r.format != printing.Name:
+	case r.n == 0 && r.format != printing.Name && r.drift == nil:
 		fmt.Fprintln(errOut, "No nodes found")
 	case r.table != nil:
 		if err := r.table.Flush(); err != nil {
@@ -276,6 +296,9 @@ func bootstrapNote(modes map[string]int) string {
 }
 
 func (r *nodeRows) header() []string {
+	if r.drift != nil {
+		return r.drift.header(r.format)
+	}
 	out := []string{"NAME", "HEALTH", "ASSIGNED", "ACTIVE", "LAST-KNOWN-GOOD", "CONFIGOK", "TRIAL", "SINCE"}
 	if r.inRollout {
 		out = append(out, "POSITION")
@@ -290,6 +313,9 @@ func (r *nodeRows) header() []string {
 }
 
 func (r *nodeRows) cells(row describe.Row) []string {
+	if r.drift != nil {
+		return r.drift.cells(row, r.format)
+	}
 	ok := "no agent yet"
 	if row.ConfigOK.Status != "" {
 		ok = row.ConfigOK.Status + "/" + row.ConfigOK.Reason

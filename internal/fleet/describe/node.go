@@ -3,6 +3,7 @@ package describe
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -297,6 +298,25 @@ func (v *Node) statusLines(line func(key, format string, args ...any), ago func(
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionKubeletLimited); c != nil && c.Status == metav1.ConditionTrue {
 		line("Kubelet", "limited (%s): %s", c.Reason, c.Message)
 	}
+	line("Drift", "%s", v.driftLine(ago))
+}
+
+// driftLine returns "" if the agent reports no comparison.
+func (v *Node) driftLine(ago func(metav1.Time) string) string {
+	d := v.Drift
+	switch {
+	case d == nil:
+		return ""
+	case !d.Drifted() && d.NotCompared != "":
+		return "none in local files; /configz is not compared: " + d.NotCompared
+	case !d.Drifted():
+		return "none"
+	}
+	text := fmt.Sprintf("%s, since %s: %s", d.Reason, ago(*d.Since), d.Message)
+	if len(d.Fields) > 1 || len(d.Files) > 1 { // the message has counts
+		text += " (" + d.Differs(math.MaxInt) + ")"
+	}
+	return text
 }
 
 // runMode explains the run modes that are not the usual one.
