@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,7 +81,7 @@ same --seed gives the same result.`,
 	f.StringVar(&o.notReady, "not-ready-rate", "0%", "percentage of nodes that become NotReady in their trial")
 	f.StringVar(&o.blocked, "blocked-rate", "0%", "percentage of nodes that refuse the configuration because of their pods")
 	f.StringVar(&o.stuckDrain, "stuck-drain-rate", "0%", "percentage of nodes whose drain never ends, if the rollout drains nodes")
-	f.DurationVar(&o.drain, "drain-duration", drainTime, "duration of a node's drain, if the rollout drains nodes")
+	f.DurationVar(&o.drain, "drain-duration", query.DrainTime, "duration of a node's drain, if the rollout drains nodes")
 	f.StringVar(&o.silent, "silent-rate", "0%", "percentage of nodes whose agent does not answer")
 	f.DurationVar(&o.trial, "trial-duration", 0, "duration of a trial if neither spec.trial nor the configuration sets it (default: as agents report, or 10m)")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the choice of nodes that fail")
@@ -201,7 +200,7 @@ func planOf(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout)
 	if err := checkValid(f); err != nil {
 		return nil, err
 	}
-	model, err := planOptions{drain: drainTime}.model()
+	model, err := planOptions{drain: query.DrainTime}.model()
 	if err != nil {
 		return nil, err
 	}
@@ -267,7 +266,7 @@ type excludedNodes struct {
 // newPlanReport plans for a fleet of healthy nodes, and simulates the model too.
 func newPlanReport(ctx context.Context, f *query.Fleet, m rollout.Model) (*PlanReport, error) {
 	m.Interrupted = func() bool { return ctx.Err() != nil }
-	m.Trial = trialOf(f, m.Trial)
+	m.Trial = f.TrialTime(m.Trial)
 	m.Fail = min(m.Fail, m.Trial/2)
 	m.TakeUp = min(m.TakeUp, f.Policy.AgentTimeout/2) // a healthy agent answers in time
 	v := &PlanReport{
@@ -323,19 +322,6 @@ func (v *PlanReport) addSimulation(m rollout.Model) {
 	if v.windows {
 		v.Simulation.EndTime = new(v.run.End.UTC().Truncate(time.Second))
 	}
-}
-
-// trialOf returns the duration of a trial: the one in the template or in spec.trial, else the flag's, else the longest that an
-// agent has reported, else the agents' default.
-func trialOf(f *query.Fleet, flag time.Duration) time.Duration {
-	if d := f.Template.Trial.Duration; d != nil {
-		return *d
-	}
-	var seen time.Duration
-	for i := range f.Nodes {
-		seen = max(seen, f.Nodes[i].TrialLength)
-	}
-	return cmp.Or(flag, seen, 10*time.Minute)
 }
 
 func batchOf(f *query.Fleet, run rollout.Run, b rollout.Batch) batchView {

@@ -242,7 +242,11 @@ func checkRetry(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRoll
 
 // Retry assigns the revision again to nodes on which it failed, all of them if none are named, and lifts a halt.
 func Retry(ctx context.Context, c client.Reader, nodes []string) Change {
+	nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))
 	return func(r *v1alpha1.NodeConfigRollout) (string, error) {
+		if len(nodes) > v1alpha1.MaxRetryNodes {
+			return "", fmt.Errorf("cannot retry %s, more than the limit of %d: name no nodes to retry all that failed", printable.Count(len(nodes), "node"), v1alpha1.MaxRetryNodes)
+		}
 		before := r.DeepCopy()
 		words, err := retry(r, nodes)
 		if err == nil && len(nodes) > 0 && !equality.Semantic.DeepEqual(before.Spec, r.Spec) {
