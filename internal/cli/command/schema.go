@@ -43,12 +43,20 @@ func (e *Env) CheckFields(p payload.Payload) error {
 	switch set := payload.DefaultProtection().SetBy(p.Fields); len(set) {
 	case 0:
 	case 1:
-		fmt.Fprintf(e.ErrOut, "note: %s is a protected field: a node refuses a value that differs from its local configuration, unless its agent is started with --protected-fields=-%s\n",
-			printable.Line(p.Shown(set[0].Field)), printable.Line(set[0].Field))
+		refuses := "a value that differs from its local configuration"
+		if set[0].Limit != "" {
+			refuses = "other values than these: " + set[0].Limit
+		}
+		fmt.Fprintf(e.ErrOut, "note: %s is a protected field: a node refuses %s, unless its agent is started with --protected-fields=-%s\n",
+			printable.Line(p.Shown(set[0].Field)), refuses, printable.Line(set[0].Field))
 	default:
 		var names []string
 		for _, d := range set {
-			names = append(names, printable.Line(p.Shown(d.Field)))
+			name := printable.Line(p.Shown(d.Field))
+			if d.Limit != "" {
+				name += " (" + d.Limit + ")"
+			}
+			names = append(names, name)
 		}
 		fmt.Fprintf(e.ErrOut, "note: protected fields: %s; a node refuses values that differ from its local configuration, unless its agent's --protected-fields allows them\n",
 			printable.Few(names))

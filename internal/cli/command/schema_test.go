@@ -115,6 +115,8 @@ func TestAProtectedFieldIsANoteOnlyIfItIsThere(t *testing.T) {
 		{"clusterDNS: [10.0.0.10]\nfeatureGates: {NodeLogQuery: true}", "note: protected fields: clusterDNS, featureGates.NodeLogQuery; a node refuses values that differ from its local configuration, unless its agent's --protected-fields allows them\n"},
 		{"logging: {verbosity: 4}", ""},
 		{"logging: {verbosity: 9}", "note: logging.verbosity is a protected field: "},
+		{"podPidsLimit: 100", "note: podPidsLimit is a protected field: a node refuses other values than these: free up to the local value; -1 and 0 are no limit, unless its agent is started with --protected-fields=-podPidsLimit\n"},
+		{"podPidsLimit: 100\nclusterDNS: [10.0.0.10]", "note: protected fields: clusterDNS, podPidsLimit (free up to the local value; -1 and 0 are no limit); a node"},
 		{"mayPods: 1", "note: unknown field \"mayPods\""},
 	} {
 		notes, err := checked(t, tt.config)
