@@ -17,7 +17,7 @@ AS_ROOT := $(if $(SUDO),$(SUDO) env PATH="$$PATH" CGO_ENABLED=0 GOMODCACHE="$$(g
 
 export CGO_ENABLED := 0
 
-.PHONY: help build tools kubelets previous programs cli-programs image release deps demo test matrix admission e2e bench bench-restart bench-fleet lint generate clean
+.PHONY: help build tools kubelets previous programs cli-programs image release deps demo test matrix admission e2e bench bench-restart bench-page bench-fleet lint generate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -158,7 +158,7 @@ release: ## build all files of a release into dist/VERSION, for the tag that is 
 # A real node needs containerd, runc, iptables and CNI plugins. Tests of units, packages and the dashboard need more. With
 # root, missing packages are installed.
 DEPS := containerd:containerd runc:runc iptables:iptables /usr/lib/cni/bridge:containernetworking-plugins
-test e2e matrix: DEPS += openssl:openssl systemd-analyze:systemd dbus-daemon:dbus busctl:systemd rpm:rpm chromium:chromium
+test e2e matrix: DEPS += openssl:openssl systemd-analyze:systemd dbus-daemon:dbus busctl:systemd rpm:rpm chromium:chromium npm:npm
 deps:
 	@missing=(); for d in $(DEPS); do \
 	  bin=$${d%%:*}; PATH=$$PATH:/usr/sbin:/sbin command -v "$$bin" >/dev/null || missing+=("$${d#*:}"); done; \
@@ -170,6 +170,13 @@ deps:
 	  DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends "$${missing[@]}" >/dev/null || \
 	    echo "could not install $${missing[*]}: tests that need a real node or a browser will be skipped"; \
 	fi
+
+# The tests of the dashboard load axe-core into the page. Nothing of it is served or released.
+AXE := bin/page/node_modules/axe-core/axe.min.js
+$(AXE): tools/page/package.json tools/page/package-lock.json | deps
+	@mkdir -p bin/page && cp $^ bin/page/
+	@if command -v npm >/dev/null && (cd bin/page && npm ci --ignore-scripts --no-audit --no-fund --silent); then touch $@; \
+	else echo "cannot get axe-core: the check of the dashboard's accessibility will be skipped"; fi
 
 # The tests of the alerts need the programs of Prometheus. The package is only unpacked, because its installation would start
 # a server.
@@ -188,7 +195,7 @@ demo: tools deps build ## show how a node and a fleet are changed, broken and ro
 	@exec $(SUDO) bin/demo $(if $(KEEP),-keep)
 
 # The end-to-end tests start first and mostly wait. The other packages run beside them, one after another.
-test: tools $(TOOLS)/object-health $(OLDEST_KUBELET) previous deps prometheus build lint ## build everything and run all tests, with the newest and the oldest kubelet
+test: tools $(TOOLS)/object-health $(OLDEST_KUBELET) previous deps prometheus $(AXE) build lint ## build everything and run all tests, with the newest and the oldest kubelet
 	@if [ "$$(id -u)" != 0 ] && [ -z "$(SUDO)" ]; then \
 	  echo "SKIPPED without root: all tests that need a real node"; fi
 	@$(AS_ROOT) go test -timeout 45m -p 2 ./test/e2e $$(go list ./... | grep -v /test/e2e$$)
@@ -219,6 +226,10 @@ SEED ?= 1
 VERSIONS ?= all
 admission: tools $(KUBELETS) deps ## compare the predicted losses of PAIRS random restarts (default: 200) with those of all kubelets
 	@$(AS_ROOT) go test -timeout 90m -count=1 -parallel 8 -v ./test/admission -kubelets=$(VERSIONS) -seed=$(SEED) -pairs=$(PAIRS)
+
+bench-page: DEPS += chromium:chromium
+bench-page: tools deps build ## measure the dashboard with 5,000 nodes and 30 changes per second (takes 3 minutes); no limit fails it
+	@go test ./test/dashboard -count=1 -v -run '^TestFiveThousandNodesAreShownAndFollowed$$' -figures
 
 NODES ?= 5000
 bench-fleet: tools build ## measure the controller with NODES hollow nodes (default: 5000; takes 30 minutes); fail if a limit is exceeded

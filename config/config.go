@@ -9,3 +9,8 @@ import "embed"
 //
 //go:embed api/*.yaml api/crd/*.yaml controller/rbac.yaml controller/flowschema.yaml
 var Files embed.FS
+
+// Roles holds the roles for people who use kubectl evenkeel.
+//
+//go:embed api/people-rbac.yaml installer/people-rbac.yaml
+var Roles embed.FS

@@ -14,6 +14,23 @@ const ConditionNodeConfigured = "evenkeel.dev/Configured"
 // all limits.
 const ConditionKubeletLimited = "KubeletLimited"
 
+// ConditionDrifted is the type of a condition in NodeConfig.status. It is True if the running kubelet or its local files differ
+// from what the agent started, and absent until the first comparison. It never affects ConfigOK, trials or rollouts.
+const ConditionDrifted = "Drifted"
+
+// Reasons of Drifted.
+const (
+	// DriftConfigzDiffers means that the running kubelet has other values than the configuration that was started. True.
+	DriftConfigzDiffers = "ConfigzDiffers"
+	// DriftFilesEdited means that files of the local configuration were edited, added or removed since the kubelet was
+	// started. True.
+	DriftFilesEdited = "FilesEdited"
+	// DriftNone means that files and /configz are as they were started. False.
+	DriftNone = "NoDrift"
+	// DriftFilesUnchanged means that the files are as they were at the start, and that /configz could not be compared. False.
+	DriftFilesUnchanged = "FilesUnchanged"
+)
+
 // Reasons of ConfigOK in NodeConfig.status. The Node's condition has a sentence as its reason instead. Each comment ends
 // with the status that goes with the reason.
 

@@ -70,6 +70,9 @@ func TestBoundsInTheCodeAreThoseOfTheCRD(t *testing.T) {
 		"MaxOverriddenFields":      {v1alpha1.MaxOverriddenFields, status["overriddenFields"].MaxItems},
 		"MaxOverriddenFieldLength": {v1alpha1.MaxOverriddenFieldLength, status["overriddenFields"].Items.Schema.MaxLength},
 		"MaxErrorLength":           {v1alpha1.MaxErrorLength, status["error"].MaxLength},
+		"MaxDriftFiles":            {v1alpha1.MaxDriftFiles, status["drift"].Properties["files"].MaxItems},
+		"MaxDriftFields":           {v1alpha1.MaxDriftFields, status["drift"].Properties["fields"].MaxItems},
+		"MaxDriftNotCompared":      {v1alpha1.MaxDriftNotCompared, status["drift"].Properties["notCompared"].MaxLength},
 		"MaxConditions":            {v1alpha1.MaxConditions, status["conditions"].MaxItems},
 		"MaxIdentifierLength":      {v1alpha1.MaxIdentifierLength, status["active"].Properties["name"].MaxLength},
 

@@ -127,6 +127,15 @@ type NodeConfigStatus struct {
 	// +optional
 	Flags *FlagsAnswer `json:"flags,omitempty"`
 
+	// drift is how the running kubelet and its local files compare with what the
+	// agent started. The agent compares them about 15 seconds after the first start
+	// of the kubelet and then at most every 10 minutes, and corrects nothing. The
+	// condition Drifted has the result and the time since it is so. Absent until
+	// the first comparison, and after a start that ended drift. Written by the
+	// agent.
+	// +optional
+	Drift *Drift `json:"drift,omitempty"`
+
 	// capabilities lists what this agent supports and older agents do not, such as
 	// Preflight. Written by the agent.
 	// +optional
@@ -141,9 +150,10 @@ type NodeConfigStatus struct {
 	// kind, it holds Ready, which is True if ConfigOK is True and no trial is
 	// running, and Reconciling or Stalled where one of them is True. It also holds
 	// KubeletLimited, with status
-	// True, if the agent supports this node's kubelet only in part. An agent
-	// writes messages of at most 4096 bytes; messages of more than 8192 bytes are
-	// refused. Written by the agent.
+	// True, if the agent supports this node's kubelet only in part, and Drifted,
+	// which is True if the running kubelet or its local files differ from what was
+	// started; see drift. An agent writes messages of at most 4096 bytes; messages
+	// of more than 8192 bytes are refused. Written by the agent.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -228,6 +238,61 @@ type PreflightAnswer struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
+}
+
+// DriftSource is something that the agent compares with what it started.
+// +kubebuilder:validation:Enum=Files;Configz
+type DriftSource string
+
+const (
+	// DriftSourceFiles are the files of the node's local configuration: the
+	// kubelet's configuration file and its drop-in directory.
+	DriftSourceFiles DriftSource = "Files"
+	// DriftSourceConfigz is the /configz of the running kubelet.
+	DriftSourceConfigz DriftSource = "Configz"
+)
+
+// Limits of a Drift. Longer lists end with "and N more".
+const (
+	MaxDriftFiles       = 5
+	MaxDriftFields      = 10
+	MaxDriftNotCompared = 200 // bytes; the CRD counts characters
+)
+
+// Drift is how the running kubelet and its local files compare with what the agent started.
+type Drift struct {
+	// compared lists what was compared. Files are the files of the node's local
+	// configuration: the kubelet's configuration file and its drop-in directory.
+	// Configz is the configuration that the running kubelet reports at /configz.
+	// Written by the agent.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=5
+	Compared []DriftSource `json:"compared,omitempty"`
+
+	// notCompared is why the kubelet's /configz was not compared, such as a missing
+	// right. Absent if it was compared. Written by the agent.
+	// +optional
+	// +kubebuilder:validation:MaxLength=200
+	NotCompared string `json:"notCompared,omitempty"`
+
+	// files lists the files that were edited, added or removed since the kubelet
+	// was started. If there are more than 5, the last entry is "and N more".
+	// Written by the agent.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=5
+	// +kubebuilder:validation:items:MaxLength=512
+	Files []string `json:"files,omitempty"`
+
+	// fields lists the fields whose values in the kubelet's /configz differ from
+	// the configuration that the agent started. If there are more than 10, the last
+	// entry is "and N more". Written by the agent.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	// +kubebuilder:validation:items:MaxLength=512
+	Fields []string `json:"fields,omitempty"`
 }
 
 // ConfigRevision identifies one configuration that came from a ConfigMap.

@@ -72,6 +72,7 @@ var templates = []template{
 		resources("controller", "          requests:\n            cpu: 50m\n            memory: 128Mi\n          limits:\n            memory: 256Mi\n"),
 	})},
 	{file: "drain-rbac.yaml", source: "drain/rbac.yaml", when: ".Values.drain.enabled"},
+	{file: "drift-rbac.yaml", source: "drift/rbac.yaml", when: ".Values.drift.enabled"},
 	{file: "startup-taint-rbac.yaml", source: "startup-taint/rbac.yaml", when: ".Values.startupTaint.enabled"},
 	{file: "installer-namespace.yaml", source: "installer/namespace.yaml", when: ".Values.installer.enabled"},
 	{file: "installer-people-rbac.yaml", source: "installer/people-rbac.yaml", when: ".Values.installer.enabled"},

@@ -343,15 +343,14 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 		kubeconfig = host.Kubeconfig
 	}
 	parts := agent.Parts{Kubelet: host, SavedConfigs: &agent.SavedConfigs{}}
-	var client *source.Client
 	if kubeconfig != "" {
-		var err error
-		if client, err = source.NewClient(kubeconfig, "evenkeel-agent/"+version); err != nil {
+		client, err := source.NewClient(kubeconfig, "evenkeel-agent/"+version)
+		if err != nil {
 			return err
 		}
 		reporter := source.NewReporter(client, node, "evenkeel-agent", log)
 		all.Go(func() { reporter.Run(background) })
-		parts.Reporter = reporter
+		parts.Reporter, parts.Configz = reporter, agent.KubeletConfigz(client)
 		if o.dynamic() {
 			parts.Nodes = source.NewNodeWatch(client, node)
 		}
@@ -377,7 +376,7 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 	service.Running(a)
 	host.Notifier.Heed(a.Alive)
 	if o.listen != "" {
-		all.Go(func() { a.Serve(background, o.listen, client) })
+		all.Go(func() { a.Serve(background, o.listen) })
 	}
 	err := a.Run(ctx)
 	if errors.Is(err, agent.ErrLocalInvalid) {

@@ -140,7 +140,7 @@ const maxServers = 20
 
 func (o *options) parseServers() error {
 	if len(o.prometheus) > maxServers {
-		return program.Usage("--prometheus-server may be given %d times, not %d", maxServers, len(o.prometheus))
+		return program.Usage("--prometheus-server may be given at most %d times, not %d", maxServers, len(o.prometheus))
 	}
 	o.servers = nil
 	for _, text := range o.prometheus {

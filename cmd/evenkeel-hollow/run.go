@@ -252,5 +252,5 @@ func summary(states map[string]int) string {
 	if sum == 0 {
 		return "0 nodes"
 	}
-	return fmt.Sprintf("%d nodes: %s", sum, strings.Join(parts, ", "))
+	return fmt.Sprintf("%s: %s", printable.Count(sum, "node"), strings.Join(parts, ", "))
 }

@@ -69,18 +69,25 @@ func (w withCluster) run() (code int, err error) {
 	return w.m.Run(), nil
 }
 
-func TestCommandLine(t *testing.T) {
+func TestCommandLine(t *testing.T) { runScripts(t, "testdata", nil) }
+
+// runScripts runs the scripts of a directory. setup may change their environment.
+func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
+	t.Helper()
 	tools, err := filepath.Abs("../../bin/tools")
 	if err != nil {
 		t.Fatal(err)
 	}
 	testscript.RunT(inTurn{t}, testscript.Params{
-		Dir: "testdata",
+		Dir: dir,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("KUBECONFIG", cluster.AdminKubeconfig())
 			env.Setenv("PATH", tools+string(filepath.ListSeparator)+env.Getenv("PATH"))
 			env.Setenv("TERM", "xterm")
 			env.Setenv("OLDEST", filepath.Join(tools, "kubelets", "v1.33.13", "kubelet"))
+			if setup != nil {
+				setup(env)
+			}
 			return empty(t.Context())
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -98,6 +105,8 @@ func TestCommandLine(t *testing.T) {
 			"bare":        bare,
 			"own":         own,
 			"expect":      expect,
+			"wrong":       wrong,
+			"huge":        huge,
 			"down":        func(ts *testscript.TestScript, _ bool, _ []string) { ts.Check(cluster.StopAPIServer()) },
 			"up": func(ts *testscript.TestScript, _ bool, _ []string) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -8,6 +8,7 @@ package atomicfile
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
@@ -28,8 +29,11 @@ const private fs.FileMode = 0o600
 func Write(fsys FS, path string, data []byte, mode fs.FileMode) error {
 	// The temporary file is in the same directory, because a rename is atomic only within a file system. Its name is
 	// random, so that a leftover does not block the next attempt.
-	temp := fmt.Sprintf("%s.%08x%s", path, rand.Uint32(), TempSuffix)
-	step, err := fill(fsys, temp, data, mode)
+	temp := tempOf(path)
+	step, err := fill(fsys, temp, mode, func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
 	if err == nil {
 		step, err = "rename", fsys.Rename(temp, path)
 	}
@@ -41,6 +45,47 @@ func Write(fsys FS, path string, data []byte, mode fs.FileMode) error {
 		return fmt.Errorf("replace %s: sync its directory: %w", path, err)
 	}
 	return nil
+}
+
+func tempOf(path string) string { return fmt.Sprintf("%s.%08x%s", path, rand.Uint32(), TempSuffix) }
+
+// WriteNew creates the file at path with mode 0600 and with what the function write writes. A reader finds the complete file or
+// none. It replaces no file: if there is one, the error is fs.ErrExist. After any error there is no file. The file's content is
+// durable when WriteNew returns, its name is not: not every system on which people create files can sync a directory.
+func WriteNew(fsys FS, path string, write func(io.Writer) error) error {
+	temp := tempOf(path)
+	step, err := "", absent(fsys, path)
+	if err == nil {
+		step, err = fill(fsys, temp, private, write)
+		if err == nil {
+			err = absent(fsys, path) // it can have appeared meanwhile
+		}
+		if err == nil {
+			step, err = "rename", fsys.Rename(temp, path)
+		}
+		if err != nil {
+			_ = fsys.Remove(temp) // the first error matters; a leftover is harmless
+		}
+	}
+	switch {
+	case err == nil:
+		return nil
+	case step == "":
+		return fmt.Errorf("create %s: %w", path, err)
+	}
+	return fmt.Errorf("create %s: %s: %w", path, step, WithStableName(err, temp, path+TempSuffix))
+}
+
+// absent returns fs.ErrExist if there is a file.
+func absent(fsys FS, path string) error {
+	_, err := fsys.Lstat(path)
+	switch {
+	case err == nil:
+		return fs.ErrExist
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	}
+	return err
 }
 
 // MakeDir creates a directory durably, with missing parents.
@@ -79,12 +124,12 @@ func (r renamed) Error() string { return r.words }
 func (r renamed) Unwrap() error { return r.error }
 
 // fill creates the temporary file, or names the step that failed.
-func fill(fsys FS, temp string, data []byte, mode fs.FileMode) (step string, err error) {
+func fill(fsys FS, temp string, mode fs.FileMode, write func(io.Writer) error) (step string, err error) {
 	f, err := fsys.Create(temp, private)
 	if err != nil {
 		return "create a temporary file", err
 	}
-	if _, err = f.Write(data); err != nil {
+	if err = write(f); err != nil {
 		step = "write"
 	} else if err = chmod(fsys, temp, mode); err != nil {
 		step = "set the mode"

@@ -22,6 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/install"
 	"github.com/evenkeel/evenkeel/internal/cli/node"
 	"github.com/evenkeel/evenkeel/internal/cli/rollout"
+	"github.com/evenkeel/evenkeel/internal/cli/support"
 	"github.com/evenkeel/evenkeel/internal/cli/version"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -84,6 +85,8 @@ Output is colored on a terminal only, and never if NO_COLOR is set.`,
 		SilenceErrors: true,
 		Version:       env.Program.Version,
 	}
+	command.Group(root)
+	root.SetFlagErrorFunc(command.FlagError)
 	root.SetIn(env.In)
 	root.SetOut(env.Out)
 	root.SetErr(env.ErrOut)
@@ -92,8 +95,9 @@ Output is colored on a terminal only, and never if NO_COLOR is set.`,
 	env.Connection.AddFlags(connection)
 	connection.VisitAll(func(f *pflag.Flag) { f.Hidden = f.Name != "kubeconfig" && f.Name != "context" })
 	root.PersistentFlags().AddFlagSet(connection)
+	env.AddVerbosity(root.PersistentFlags())
 	root.AddCommand(rollout.Command(env), rollout.PushCommand(env), rollout.PreflightCommand(env), node.AssignCommand(env), node.NodesCommand(env), node.Command(env), node.FlagsCommand(env),
-		install.Command(env), install.UninstallCommand(env), doctor.Command(env), config.Command(env), config.UpgradeCommand(env),
+		install.Command(env), install.UninstallCommand(env), doctor.Command(env), support.Command(env), config.Command(env), config.UpgradeCommand(env),
 		version.Command(env), dashboard.Command(env))
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -112,6 +116,9 @@ Output is colored on a terminal only, and never if NO_COLOR is set.`,
 func help(cmd *cobra.Command, args []string) error {
 	about, rest, err := cmd.Root().Find(args)
 	if err != nil || len(rest) > 0 {
+		if about != nil && len(rest) > 0 && about.HasSubCommands() {
+			return command.UnknownCommand(about, rest[0])
+		}
 		return fmt.Errorf("unknown command %q: see kubectl evenkeel --help", strings.Join(args, " "))
 	}
 	about.InitDefaultHelpFlag()

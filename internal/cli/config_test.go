@@ -60,7 +60,7 @@ func TestConfigDiffOfADropInComparesOnlyItsFields(t *testing.T) {
 		r.Spec.Template = v1alpha1.RolloutTemplate{KubeletDropIn: &runtime.RawExtension{Raw: []byte(pods(120))}}
 	})
 	evenkeel(t, "config", "diff", "rollout/dropped", write(t, header+"maxPods: 110\npodsPerCore: 7\n")).wantOutput(t,
-		"maxPods: 120 -> 110\nnot compared: 1 fields that only one of them has, because a configuration as written is compared with a drop-in\n")
+		"maxPods: 120 -> 110\nnot compared: 1 field that only one of them has, because a configuration as written is compared with a drop-in\n")
 }
 
 func TestConfigDiffComparesBothFormsAndMasksSecrets(t *testing.T) {
@@ -127,7 +127,7 @@ func TestConfigDiffOfUnreadableConfigurationsIsAnError(t *testing.T) {
 		evenkeelAs(t, fine, "config", "diff", fine, what).wantError(t, fine)
 		evenkeelAs(t, fine, "config", "diff", fine, "--live", "node/x").wantError(t, fine)
 	}
-	evenkeelAs(t, userOf(t, "nobody"), "config", "diff", fine, "node/x").wantError(t, "get node x", "forbidden")
+	evenkeelAs(t, userOf(t, "nobody"), "config", "diff", fine, "node/x").wantError(t, "get NodeConfig x", "forbidden")
 	grant(t, "sees-nodes-too", "nodes", "")
 	grant(t, "sees-no-maps", "nodeconfigs", v1alpha1.GroupVersion.Group)
 	bind(t, "sees-no-maps", "sees-nodes-too", "nodes", "")
@@ -192,7 +192,7 @@ func TestConfigDiffLiveReadsTheEffectiveConfiguration(t *testing.T) {
 	createNode(t, "silent", "lively", "z1")
 	evenkeel(t, "config", "diff", "--live", "node/silent", file).wantError(t, "the API server cannot reach the kubelet of node silent", "omit --live")
 	grant(t, "sees-all-nodes", "nodes", "")
-	evenkeelAs(t, userOf(t, "sees-all-nodes"), "config", "diff", "--live", "node/lively", file).wantError(t, "--live needs permission to get nodes/proxy of node lively", "ask an administrator")
+	evenkeelAs(t, userOf(t, "sees-all-nodes"), "config", "diff", "--live", "node/lively", file).wantError(t, "--live needs permission to get nodes/proxy of node lively", "an administrator can grant it")
 }
 
 func TestContentDiff(t *testing.T) {

@@ -67,7 +67,7 @@ func TestFlagsPrintsTheAgentsAnswer(t *testing.T) {
 }
 
 func TestFlagsSaysWhyThereIsNoAnswer(t *testing.T) {
-	evenkeel(t, "flags", "nobody").wantExit(t, command.ExitError, nil, "read NodeConfig nobody: ")
+	evenkeel(t, "flags", "nobody").wantExit(t, command.ExitError, nil, "node nobody has no NodeConfig: no agent has ever run there")
 	evenkeel(t, "flags", "nobody", "--timeout=0s").wantExit(t, command.ExitError, nil, "--timeout must be longer than 0")
 
 	answersFlags(t, "flags-3", func(*v1alpha1.NodeConfig, string) bool { return false })

@@ -113,7 +113,7 @@ func TestInstallNeedsTheInstallerRole(t *testing.T) {
 		return evenkeelAs(t, kubeconfig, "install", "a", "--dry-run").code == command.ExitComplete, nil
 	})
 	evenkeelAs(t, kubeconfig, "install", "a", "b", "--yes").wantExit(t, command.ExitError, []string{"in this order: a, b"},
-		`begin with node a: nodes "a" is forbidden: User "ines" cannot patch resource "nodes"`, "ask an administrator for this permission")
+		`begin with node a: nodes "a" is forbidden: User "ines" cannot patch resource "nodes"`, "an administrator can grant it")
 	c.wantLabels(nil)
 	if err := c.Delete(t.Context(), looks); err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func TestInstallNeedsTheInstallerRole(t *testing.T) {
 	c.eventually("she may not any more", func(context.Context) (bool, error) {
 		return evenkeelAs(t, kubeconfig, "install", "a", "--dry-run").code == command.ExitError, nil
 	})
-	evenkeelAs(t, kubeconfig, "install", "a", "--yes").wantError(t, "ask an administrator for this permission")
+	evenkeelAs(t, kubeconfig, "install", "a", "--yes").wantError(t, "an administrator can grant it")
 
 	// Who has the roles, as their comment says to give them.
 	give(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "ines"}, RoleRef: role("ClusterRole"), Subjects: ines})

@@ -41,7 +41,7 @@ func TestNodeOnTrialShowsTheEndOfTheTrial(t *testing.T) {
 		st.Trial = &v1alpha1.Trial{StartTime: &start, HealthySeconds: 60, DurationSeconds: 600, Restarts: 1, CrashLoopThreshold: 3}
 		st.OverriddenFields = []string{"maxPods", "podsPerCore"}
 	})
-	evenkeel(t, "rollout", "plan", "trying").wantOutput(t, "1 nodes selected, 0 updated, 1 in flight, 0 to come, 0 excluded\n", "No node is assigned the revision: Progressing: ")
+	evenkeel(t, "rollout", "plan", "trying").wantOutput(t, "1 node selected, 0 updated, 1 in flight, 0 to come, 0 excluded\n", "No node is assigned the revision: Progressing: ")
 	evenkeel(t, "node", "trying-a").wantOutput(t,
 		"Node: trying-a\nZone: z1\n",
 		"Assigned: revision 1 of rollout trying, attempt 1, 12m ago: ConfigMap evenkeel-system/"+rev.Name+"\n",

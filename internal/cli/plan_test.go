@@ -198,7 +198,7 @@ func TestARolloutWithoutItsTemplateShowsItsNodes(t *testing.T) {
 	if want := "rollout lost is invalid: spec.template.configMapRef: ConfigMap "; got.code != 1 || !strings.Contains(got.err, want) {
 		t.Errorf("exit code %d, want 1 and %q: %s", got.code, want, got.err)
 	}
-	evenkeel(t, "nodes", "--rollout", "lost").wantOutput(t, "lost-a lost/2 ", " Updated\n", "lost-b local ", " Pending\n")
+	evenkeel(t, "nodes", "--rollout", "lost").wantOutput(t, "lost-a Healthy lost/2 ", " Updated\n", "lost-b Healthy local ", " Waiting\n")
 }
 
 func TestPlanOfAnOldConfigurationHasTheNextNumber(t *testing.T) {

@@ -155,7 +155,7 @@ func TestPurgeListsObjectsAndDeletesTheAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.rollout("kept", v1alpha1.RolloutComplete, nil)
-	const loss = "--purge permanently deletes 1 NodeConfigs, of which 1 assign a configuration (a), and 1 rollouts (kept)"
+	const loss = "--purge permanently deletes 1 NodeConfig, of which 1 assign a configuration (a), and 1 rollout (kept)"
 	c.evenkeel("uninstall", "--purge", "--dry-run").wantOutput(t, loss, "kubectl get nodeconfigs,nodeconfigrollouts -o yaml > evenkeel.yaml")
 	c.evenkeel("uninstall", "--purge", "a").wantError(t, "--purge cannot be used with node names or --selector")
 	t.Cleanup(func() {

@@ -3,6 +3,7 @@ package component
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -184,6 +185,31 @@ func (k *Kubelet) LocalDigest(initFile string) string {
 		fmt.Fprintf(h, "%q %d\n%s", d.name, len(d.data), d.data)
 	}
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+// LocalFiles returns the digest of each file of the local configuration by its path, also if it cannot be read: then the digest is
+// that of the error. Files that are missing are not returned. An unreadable drop-in directory counts as one file.
+func (k *Kubelet) LocalFiles(initFile string) map[string]string {
+	digests := map[string]string{}
+	digest := func(data []byte, err error) string {
+		sum := sha256.Sum256(fmt.Appendf(data, "\n%v", err))
+		return hex.EncodeToString(sum[:])
+	}
+	local := RunConfig{InitFile: initFile}
+	file, dir := k.sources(local)
+	if file != "" {
+		if data, err := os.ReadFile(file); !errors.Is(err, fs.ErrNotExist) {
+			digests[file] = digest(data, err)
+		}
+	}
+	nodeFiles, err := k.nodeDropins(local)
+	if err != nil {
+		digests[dir] = digest(nil, err)
+	}
+	for _, d := range nodeFiles {
+		digests[filepath.Join(dir, filepath.FromSlash(d.name))] = digest(d.data, nil)
+	}
+	return digests
 }
 
 // readBounded reads a regular file, or the target of a symbolic link to one.

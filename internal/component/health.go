@@ -79,8 +79,17 @@ func (h *Health) Healthz(ctx context.Context) error {
 // Close closes the idle connection.
 func (h *Health) Close() { h.client.CloseIdleConnections() }
 
+// StatusError is the error for an answer that is not 200 OK.
+type StatusError struct {
+	Code    int // of HTTP
+	message string
+}
+
+func (e *StatusError) Error() string { return e.message }
+
 // Configz reads the configuration of a running kubelet. base is its secure endpoint, such as https://127.0.0.1:10250,
-// and client needs credentials for it.
+// and client needs credentials for it. The error is a *StatusError if the kubelet refuses the request, and a *url.Error if it
+// does not answer.
 func Configz(ctx context.Context, client *http.Client, base string) (Effective, error) {
 	body, err := get(ctx, client, strings.TrimSuffix(base, "/")+"/configz", maxEntry)
 	if err != nil {
@@ -118,7 +127,7 @@ func get(ctx context.Context, client *http.Client, url string, limit int64) ([]b
 		return nil, err
 	}
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s", response.Status, clip(strings.TrimSpace(string(body)), 200))
+		return nil, &StatusError{response.StatusCode, fmt.Sprintf("%s: %s", response.Status, clip(strings.TrimSpace(string(body)), 200))}
 	}
 	return body, nil
 }

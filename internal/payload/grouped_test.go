@@ -125,7 +125,7 @@ func TestErrorsAboutMisplacedNamesSuggestTheRightPlace(t *testing.T) {
 		{"an empty key", `"": 1`, `"": no such field`},
 		{"a key with a dot", "networking.podCIDR: x", `"networking.podCIDR": no such field`},
 		{"a key of several lines", `node: {"a\nb": 1}`, `node."a b": no such field`},
-		{"a long key", "node: {" + long + ": 1}", `node."` + long[:100] + `...": no such field`},
+		{"a long key", "node: {" + long + ": 1}", `node."` + long[:31] + " … " + long[:64] + `": no such field`},
 		{"null for a group", "networking: null", "networking: must be a mapping of fields, not null"},
 		{"a list for a group", "networking: []", "networking: must be a mapping of fields, not a list"},
 		{"a string for a group within", "resources: {eviction: none}", `resources.eviction: must be a mapping of fields, not "none"`},

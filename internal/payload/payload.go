@@ -39,6 +39,16 @@ type Payload struct {
 	Trial    TrialSettings  // settings in the payload; zero for an upstream KubeletConfiguration
 	Upstream []byte         // configuration for the kubelet: Data, or the converted grouped form
 	Fields   map[string]any // decoded Upstream; numbers are int64 or float64
+
+	grouped bool
+}
+
+// Shown returns the path of an upstream field in the form of the payload.
+func (p *Payload) Shown(path string) string {
+	if p.grouped {
+		return GroupedPath(path)
+	}
+	return path
 }
 
 // TrialSettings has the trial settings of a payload. For nil or false the agent's flags apply.
@@ -147,6 +157,7 @@ func (p *Payload) decode() *Error {
 	}
 	displayPath := func(path string) string { return path }
 	grouped := fields[keyAPIVersion] == GroupedAPIVersion
+	p.grouped = grouped
 	if grouped {
 		displayPath = GroupedPath
 		if fields, p.Trial, refused = flatten(fields); refused != nil {

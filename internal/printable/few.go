@@ -13,3 +13,11 @@ func Few(names []string) string {
 	}
 	return strings.Join(names, ", ")
 }
+
+// Count returns a number with its noun, which takes an s in the plural.
+func Count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -52,14 +52,6 @@ func Line(s string) string {
 	return Text(strings.Join(strings.FieldsFunc(s, unicode.IsSpace), " "))
 }
 
-// Truncate returns s if it has at most n bytes, and otherwise n bytes of it and "...", without invalid UTF-8.
-func Truncate(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "") + "..."
-}
-
 // JSON replaces characters that may not be printed in valid JSON with JSON's escape sequences.
 func JSON(text []byte) []byte {
 	return encoded(text, func(r rune) string {

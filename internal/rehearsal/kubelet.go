@@ -83,6 +83,9 @@ func (k *kubelet) Local() trial.Local { return trial.Default }
 // LocalDigest implements agent.Kubelet.
 func (k *kubelet) LocalDigest() string { return "defaults" }
 
+// LocalFiles implements agent.Kubelet.
+func (k *kubelet) LocalFiles() map[string]string { return nil }
+
 // CheckLocal implements agent.Kubelet.
 func (k *kubelet) CheckLocal(context.Context) component.Verdict {
 	return component.Verdict{Outcome: component.Accepted, Stage: 2, Effective: Defaults}

@@ -3,6 +3,7 @@ package admission_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -232,6 +233,26 @@ func (n *node) wants(planned component.Effective) {
 	}
 	if diff := cmp.Diff(planned, running); diff != "" {
 		n.t.Fatalf("the kubelet runs with another configuration than planned (-planned, +running):\n%s", diff)
+	}
+	n.wantsNoDrift(running)
+}
+
+// wantsNoDrift checks that the /configz of a kubelet that has just been started does not differ from the dump of its dry run.
+func (n *node) wantsNoDrift(running component.Effective) {
+	n.t.Helper()
+	k, err := component.ParseKubelet(append([]string{n.kubelet.path}, n.host.KubeletArgs()...))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if n.dryRunner == nil {
+		n.dryRunner = component.NewDryRunner(k, n.t.TempDir(), slog.New(slog.DiscardHandler))
+	}
+	v := n.dryRunner.CheckLocal(n.t.Context(), "")
+	if v.Effective == nil {
+		n.t.Fatalf("the dry run printed no configuration: %s", v.Message)
+	}
+	if fields := component.ConfigzDifferences(v.Effective, running); len(fields) > 0 {
+		n.t.Errorf("a fresh kubelet differs from its dry run in %q", fields)
 	}
 }
 

@@ -39,8 +39,10 @@ type node struct {
 	base    map[string]any // the KubeletConfiguration of a stock node
 
 	world *world // in which the node is; nil: none yet
-	cmd   *exec.Cmd
-	done  <-chan struct{}
+	// dryRunner runs the dry runs of the node's kubelet; nil: none yet.
+	dryRunner *component.DryRunner
+	cmd       *exec.Cmd
+	done      <-chan struct{}
 }
 
 func newNode(t *testing.T, k kubelet) *node {

@@ -284,6 +284,10 @@ func fullStatus() *v1alpha1.NodeConfigStatus {
 		RunMode:          v1alpha1.RunModeHost,
 		ComponentVersion: "v1.36.3",
 		AgentVersion:     "v0.1.0",
+		Drift: &v1alpha1.Drift{
+			Compared:    []v1alpha1.DriftSource{v1alpha1.DriftSourceFiles, v1alpha1.DriftSourceConfigz},
+			NotCompared: strings.Repeat("ä", v1alpha1.MaxDriftNotCompared/2),
+		},
 		Conditions: []metav1.Condition{{
 			Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionTrue, ObservedGeneration: 1,
 			Reason: v1alpha1.ReasonAllChecksPassed, Message: "using current (UID: 6d1e): all checks passed",
@@ -299,6 +303,12 @@ func fullStatus() *v1alpha1.NodeConfigStatus {
 	for range v1alpha1.MaxOverriddenFields {
 		status.OverriddenFields = append(status.OverriddenFields, strings.Repeat("a", 200))
 	}
+	for range v1alpha1.MaxDriftFiles {
+		status.Drift.Files = append(status.Drift.Files, "/var/lib/kubelet/config.yaml")
+	}
+	for range v1alpha1.MaxDriftFields {
+		status.Drift.Fields = append(status.Drift.Fields, "evictionHard[memory.available]")
+	}
 	return status
 }
 
@@ -311,6 +321,11 @@ func TestAStatusBeyondItsBoundsIsRejected(t *testing.T) {
 		"bad configs":       {v1alpha1.NodeConfigStatus{BadConfigs: make([]v1alpha1.BadConfig, 11)}, "status.badConfigs: Too many: 11"},
 		"overridden fields": {v1alpha1.NodeConfigStatus{OverriddenFields: make([]string, 101)}, "status.overriddenFields: Too many: 101"},
 		"conditions":        {v1alpha1.NodeConfigStatus{Conditions: conditions(9, "")}, "status.conditions: Too many: 9"},
+		"drifted files":     {v1alpha1.NodeConfigStatus{Drift: &v1alpha1.Drift{Files: make([]string, 6)}}, "status.drift.files: Too many: 6"},
+		"drifted fields":    {v1alpha1.NodeConfigStatus{Drift: &v1alpha1.Drift{Fields: make([]string, 11)}}, "status.drift.fields: Too many: 11"},
+		"drifted field":     {v1alpha1.NodeConfigStatus{Drift: &v1alpha1.Drift{Fields: []string{strings.Repeat("a", 513)}}}, "status.drift.fields[0]: Too long"},
+		"not compared":      {v1alpha1.NodeConfigStatus{Drift: &v1alpha1.Drift{NotCompared: strings.Repeat("a", 201)}}, "status.drift.notCompared: Too long"},
+		"compared":          {v1alpha1.NodeConfigStatus{Drift: &v1alpha1.Drift{Compared: []v1alpha1.DriftSource{"Other"}}}, `supported values: "Files", "Configz"`},
 		"local":             {v1alpha1.NodeConfigStatus{Local: "Other"}, `supported values: "Init", "Default"`},
 		"remoteConfig":      {v1alpha1.NodeConfigStatus{RemoteConfig: "Other"}, `supported values: "NodeConfig", "ConfigMap", "Disabled"`},
 		"runMode":           {v1alpha1.NodeConfigStatus{RunMode: "Other"}, `supported values: "Host", "Bootstrap", "SelfHosted"`},

@@ -20,13 +20,13 @@ var decisive = []string{"Reason", "Outcome", "Halt", "Condition", "RolloutPhase"
 
 // coincidences are literals that equal an API constant but mean something else.
 var coincidences = map[string]string{
-	`internal/node/trial/observed.go: "Invalid"`:      "a kind of intent",
-	`internal/fleet/describe/node.go: "Revoked"`:      "a heading",
-	`internal/fleet/describe/standing.go: "Waiting"`:  "a position in a rollout",
-	`internal/node/inspect/status.go: "Revoked"`:      "a heading",
-	`internal/fleet/installer/types.go: "Succeeded"`:  "how an operation of the installer ended",
-	`internal/fleet/dashboard/rollouts.go: "Invalid"`: "a heading",
-	`internal/node/source/nodewatch.go: "Ready"`:      "the condition of a Node and of a pod",
+	`internal/node/trial/observed.go: "Invalid"`:     "a kind of intent",
+	`internal/fleet/describe/node.go: "Revoked"`:     "a heading",
+	`internal/fleet/describe/standing.go: "Waiting"`: "a position in a rollout",
+	`internal/node/inspect/status.go: "Revoked"`:     "a heading",
+	`internal/fleet/installer/types.go: "Succeeded"`: "how an operation of the installer ended",
+	`internal/fleet/dashboard/detail.go: "Invalid"`:  "a heading",
+	`internal/node/source/nodewatch.go: "Ready"`:     "the condition of a Node and of a pod",
 }
 
 // literal is a string literal in a file. If it is the value of a constant, constant and kind are the constant's name and type.

@@ -143,11 +143,11 @@ func (b *browser) picture(name string) {
 	if *pictures == "" {
 		return
 	}
-	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(*pictures, name+".png"), png, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(*pictures, name+".png"), shot, 0o644); err != nil {
 		b.t.Fatal(err)
 	}
 }

@@ -95,9 +95,16 @@ func inTrial(st *v1alpha1.NodeConfigStatus) {
 
 func push(t *testing.T, name string, pods int) {
 	t.Helper()
+	pushWith(t, name, pods, "--steps=1,pause,10%,pause,100%", "--max-unavailable=50%")
+}
+
+// pushWith pushes a revision of a rollout with these flags.
+func pushWith(t *testing.T, name string, pods int, flags ...string) {
+	t.Helper()
 	file := t.TempDir() + "/kubelet.yaml"
 	write(t, file, fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: %d\npodPidsLimit: 4096\n", pods))
-	c := spawn(t, "kubectl-evenkeel", "push", name, "-f", file, "--drop-in", "--selector=pool="+name, "--steps=1,pause,10%,pause,100%", "--max-unavailable=50%", "--yes", "--kubeconfig="+cluster.AdminKubeconfig())
+	args := append([]string{"push", name, "-f", file, "--drop-in", "--selector=pool=" + name, "--yes", "--kubeconfig=" + cluster.AdminKubeconfig()}, flags...)
+	c := spawn(t, "kubectl-evenkeel", args...)
 	<-c.done
 	if c.cmd.ProcessState.ExitCode() != 0 {
 		t.Fatal(c.said(t))
@@ -176,4 +183,21 @@ func nodeConfig(t *testing.T, name string) *v1alpha1.NodeConfig {
 		t.Fatal(err)
 	}
 	return nc
+}
+
+// flip lets a node fail, or be healthy again. Nodes without an agent stay as they are.
+func flip(ctx context.Context, name string) error {
+	nc := &v1alpha1.NodeConfig{}
+	if err := admin.Get(ctx, client.ObjectKey{Name: name}, nc); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if len(nc.Status.Conditions) == 0 {
+		return nil
+	}
+	if nc.Status.Conditions[0].Status == metav1.ConditionTrue {
+		crashed(&nc.Status)
+	} else {
+		nc.Status.Conditions[0].Status, nc.Status.Conditions[0].Reason, nc.Status.Error = metav1.ConditionTrue, v1alpha1.ReasonAllChecksPassed, ""
+	}
+	return admin.Status().Update(ctx, nc)
 }

@@ -40,7 +40,7 @@ func TestThePageWorksWithTheKeyboardAlone(t *testing.T) {
 	b := small(t)
 	// Everything that can be clicked is come to, each with a focus that is seen.
 	var stops []string
-	for range 80 {
+	for range 120 {
 		b.press(kb.Tab)
 		at := b.focused()
 		if len(stops) > 0 && at == stops[0] {
@@ -51,7 +51,7 @@ func TestThePageWorksWithTheKeyboardAlone(t *testing.T) {
 			t.Errorf("the focus on %s is not seen", at)
 		}
 	}
-	for _, want := range []string{"Skip to the map", "rollout-waiting", "fail-waiting-seen-004", "do-waiting-pause", "do-waiting-resume", "do-waiting-promote", "do-waiting-abort", "state-fine", "map", "search", "row-seen-004"} {
+	for _, want := range []string{"skip", "rollout-waiting", "do-waiting-promote", "menu-waiting", "health-Healthy", "node-down", "map", "search", "filter-zone", "sort-reason", "row-seen-004"} {
 		if !slices.Contains(stops, want) {
 			t.Errorf("%s is not come to: %q", want, stops)
 		}
@@ -64,15 +64,18 @@ func TestThePageWorksWithTheKeyboardAlone(t *testing.T) {
 			t.Errorf("the keys are at %q, want %q", got, want)
 		}
 	}
-	cell("seen-000, Fine, zone-a")
+	cell("seen-000, Healthy, zone-a")
 	b.press(kb.ArrowRight)
-	cell("seen-003, Fine")
+	cell("seen-003, Healthy")
 	b.press(kb.PageDown)
-	cell("seen-001, Fine, zone-b")
+	cell("seen-001, Healthy, zone-b")
 	b.press(kb.ArrowUp)
 	cell("seen-000")
 	b.press(kb.ArrowDown, kb.End)
 	cell("seen-029")
+	// The next unhealthy node: its health counts, not its position.
+	b.press("n")
+	cell("seen-009, Unknown: no agent has reported")
 	b.press("n")
 	cell("seen-004, Failed: CrashLooped: current (UID: 1234) crash-looped")
 	b.press(kb.Enter)
@@ -82,22 +85,28 @@ func TestThePageWorksWithTheKeyboardAlone(t *testing.T) {
 	}
 	b.press(kb.Escape)
 	b.waits(`document.getElementById("node").hidden && document.activeElement.id === "map"`)
-	b.do(focus("[id='fail-waiting-seen-004']"))
+	b.do(focus("[id='row-seen-017']"))
 	b.press(kb.Enter)
 	b.waits(`document.activeElement.id === "node-title"`)
 	b.press(kb.Escape)
-	b.waits(`document.activeElement.id === "fail-waiting-seen-004"`)
+	b.waits(`document.activeElement.id === "row-seen-017"`)
 
-	// An action: ask, cancel, ask again, confirm. The focus returns to the button.
-	b.do(focus("[id='do-waiting-pause']"))
+	// The primary action: ask, cancel. Escape closes the menu of the others, and one of them is confirmed.
+	b.do(focus("[id='do-waiting-promote']"))
 	b.press(kb.Enter)
 	b.waits(`document.getElementById("confirm").open && document.activeElement.id === "confirm-no"`)
 	b.press(kb.Escape)
 	b.waits(`!document.getElementById("confirm").open`)
-	b.do(focus("[id='do-waiting-pause']"))
+	b.do(focus("#menu-waiting"))
+	b.press(kb.Enter)
+	b.waits(`document.getElementById("do-waiting-pause") !== null`)
+	b.press(kb.Escape)
+	b.waits(`document.getElementById("do-waiting-pause") === null && document.activeElement.id === "menu-waiting"`)
+	b.press(kb.Enter, kb.Tab)
+	b.waits(`document.activeElement.id === "do-waiting-pause"`)
 	b.press(kb.Enter)
 	b.waits(`document.getElementById("confirm").open`)
-	b.press(kb.Tab)
+	b.do(focus("#confirm-yes"))
 	b.press(kb.Enter)
 	b.waits(`!document.getElementById("confirm").open`)
 	eventually(t, func() error {
@@ -106,11 +115,11 @@ func TestThePageWorksWithTheKeyboardAlone(t *testing.T) {
 		}
 		return nil
 	})
-	b.waits(`document.activeElement.id === "do-waiting-pause"`)
+	b.waits(`document.activeElement.id === "menu-waiting"`)
 	b.shows("#said", "rollout waiting paused")
 
 	// A filter, and a search.
-	b.do(focus("#state-failed"))
+	b.do(focus("#health-Failed"))
 	b.press(kb.Enter)
 	b.shows("#nodes-words", "2 nodes")
 	b.press(kb.Enter)
@@ -121,6 +130,7 @@ func TestThePageWorksWithTheKeyboardAlone(t *testing.T) {
 
 func TestARepeatedConfirmationIsAnsweredOnce(t *testing.T) {
 	b := small(t)
+	b.click("#menu-waiting")
 	b.waits(`document.getElementById("do-waiting-pause") !== null`)
 	// All within one task of the page, so that the event of the first closing comes after the second question.
 	value[bool](b, `(() => {
@@ -150,6 +160,7 @@ func TestARepeatedConfirmationIsAnsweredOnce(t *testing.T) {
 
 func TestALateAnswerDoesNotChangeTheNextConfirmation(t *testing.T) {
 	b := small(t)
+	b.click("#menu-waiting")
 	b.waits(`document.getElementById("do-waiting-pause") !== null`)
 	value[bool](b, `(() => {
 		const send = window.fetch;
@@ -157,6 +168,7 @@ func TestALateAnswerDoesNotChangeTheNextConfirmation(t *testing.T) {
 		document.getElementById("do-waiting-pause").click();
 		document.getElementById("confirm-yes").click();
 		document.getElementById("confirm").close();
+		document.getElementById("menu-waiting").click(); // a click elsewhere has closed it
 		document.getElementById("do-waiting-abort").click();
 		window.answer();
 		return true;
@@ -185,15 +197,15 @@ func TestScreenReadersGetTheContentOfThePage(t *testing.T) {
 		role, name := text(n.Role), text(n.Name)
 		all = append(all, role+" "+name)
 		switch role {
-		case "button", "link", "textbox", "searchbox", "listbox", "option", "table", "dialog", "progressbar", "main", "region", "article", "group", "img", "image":
+		case "button", "link", "textbox", "searchbox", "listbox", "option", "table", "dialog", "progressbar", "region", "article", "group", "img", "image":
 			if strings.TrimSpace(name) == "" && role != "group" {
 				t.Errorf("a %s has no name", role)
 			}
 		}
 	}
 	for _, want := range []string{
-		"heading evenkeel", "heading Rollouts", "heading Fleet", "heading Nodes", "heading seen-007", "listbox Map of the nodes", "searchbox Part of a node's name",
-		"button Promote", "button Abort and roll back", "table Nodes", "table Revisions of waiting", "progressbar Trial", "columnheader State", "region Rollouts", "main Fleet", "article waiting",
+		"heading evenkeel", "heading Rollouts", "heading Fleet", "heading Nodes", "heading seen-007", "listbox Map of the nodes", "searchbox Name",
+		"button Promote", "button More actions", "table Nodes", "progressbar Trial", "columnheader Health", "region Rollouts", "region Summary", "region Fleet", "main", "article waiting",
 	} {
 		if !slices.ContainsFunc(all, func(s string) bool { return strings.HasPrefix(s, want) }) {
 			t.Errorf("there is no %q in:\n%s", want, strings.Join(all, "\n"))
@@ -257,11 +269,11 @@ const contrast = `(() => {
   }
   if (seen.size < 60) out.push("only " + seen.size + " texts were looked at");
   const style = getComputedStyle(document.documentElement), bg = behind(document.getElementById("map"));
-  for (const s of ["fine", "pending", "assigned", "trial", "soaking", "failed", "stale", "passed-over", "no-agent", "unknown"]) {
-    const r = ratio(rgba(style.getPropertyValue("--s-" + s)), bg);
+  for (const s of ["failed", "unknown", "ontrial", "healthy", "optedout"]) {
+    const r = ratio(rgba(style.getPropertyValue("--h-" + s)), bg);
     if (r < 3) out.push(r.toFixed(2) + " for cells that are " + s);
-    const sign = ratio(rgba(style.getPropertyValue("--s-" + s)), rgba(style.getPropertyValue("--s-ink")));
-    if (sign < 3 && ["trial", "soaking", "failed", "stale"].includes(s)) out.push(sign.toFixed(2) + " for the sign of " + s);
+    const sign = ratio(rgba(style.getPropertyValue("--h-" + s)), rgba(style.getPropertyValue("--h-ink")));
+    if (sign < 3) out.push(sign.toFixed(2) + " for the sign of " + s);
   }
   return out;
 })()`

@@ -25,12 +25,12 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b := open(t, address)
 	b.shows("#fleet-words", "42 nodes")
 	b.shows("#rollouts", "There are no rollouts")
-	b.waits(`!location.href.includes("#")`) // the token is in no history
+	b.waits(`location.hash === "#/localcluster"`) // the token is in no history
 
 	// The page shows changes without any action.
 	push(t, "workers", 120)
-	b.shows("[data-rollout=workers]", "AwaitingApproval", "revision 1", "1 updated", "17 pending", "maxPods: unset -> 120", "0 of 9 allowed")
-	b.shows("#legend", "Pending\n17")
+	b.shows("[data-rollout=workers]", "AwaitingApproval", "revision 1", "1 updated", "17 pending", "maxPods", "unset", "0 of 9 allowed")
+	b.shows("#legend", "Waiting\n17")
 
 	// Promote: cancelled, then confirmed.
 	b.take("promote")
@@ -60,7 +60,10 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 		t.Errorf("it is paused: %t, by %q: %q", s.Paused, s.PausedBy, s.PausedReason)
 	}
 	b.shows("[data-rollout=workers] .requests", "paused by ", "(claimed): a storm")
-	b.waits(`document.getElementById("do-workers-pause").getAttribute("aria-disabled") === "true" && document.getElementById("do-workers-pause").title.includes("is paused already")`)
+	b.shows("[data-rollout=workers] .phase", "Paused")
+	b.click("#menu-workers")
+	b.shows("#why-workers-pause", "Not now: workers is paused already")
+	b.waits(`document.getElementById("do-workers-pause").getAttribute("aria-disabled") === "true" && document.getElementById("do-workers-resume").className === "primary"`)
 	b.take("resume")
 	b.click("#confirm-yes")
 	b.shows("[data-rollout=workers] .done", "resumed")
@@ -83,7 +86,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.shows("#node", "hollow-3", "What happens next", "rollout retry workers hollow-3", "CrashLooped")
 	c := spawn(t, "kubectl-evenkeel", "node", "hollow-3", "--kubeconfig="+cluster.AdminKubeconfig())
 	<-c.done
-	page := strings.Join(strings.Fields(b.text("#node")), " ")
+	page := strings.NewReplacer(" Copy ,", ",", " Copy", "").Replace(strings.Join(strings.Fields(b.text("#node")), " "))
 	for _, line := range strings.Split(c.said(t), "\n") {
 		key, words, _ := strings.Cut(line, ":")
 		switch key {
@@ -95,15 +98,24 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 		}
 	}
 	b.shows("#node table.config", "maxPods", "120", "7", "differs")
-	b.picture("dashboard")
-	b.scheme("dark")
-	b.picture("dashboard-dark")
-	b.scheme("light")
 	// Hollow nodes have no kubelet to query: the page reports that and keeps the known values.
 	b.click("#ask-kubelet")
 	b.shows("#node", "Effective", "the API server cannot reach the kubelet of node hollow-3")
 	b.click("#node-close")
 	b.waits(`document.getElementById("node").hidden`)
+
+	b.courseAndChanges()
+
+	// After a halt the primary action is to undo; to retry is in the menu.
+	b.waits(`document.getElementById("do-workers-undo").className === "primary"`)
+	b.take("undo")
+	b.shows("#confirm", "Undo: workers, revision 2?", "kubectl evenkeel rollout undo workers")
+	b.click("#confirm-no")
+	b.take("retry")
+	b.shows("#confirm", "Retry: workers, revision 2?", "kubectl evenkeel rollout retry workers")
+	b.click("#confirm-yes")
+	b.shows("[data-rollout=workers]", "attempt 2", "1 failed", "hollow-3")
+	b.waits(`["Halted", "Complete"].includes(document.querySelector("[data-rollout=workers] .phase").textContent)`) // all others have it already
 
 	b.take("abort-rollback")
 	b.shows("#confirm", "Abort and roll back: workers, revision 2?", "return to the last succeeded revision")
@@ -112,16 +124,55 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	if a := rolloutNow(t, "workers").Spec.Abort; a == nil || !a.Rollback || a.Revision != 2 {
 		t.Errorf("the abort is %+v", a)
 	}
+	b.take("undo")
+	b.click("#confirm-yes")
+	b.shows("[data-rollout=workers]", "revision 3")
+	b.shows("#said", "rollout workers")
 }
 
-// take begins an action on the rollout workers, once it is offered.
+// courseAndChanges reads the time axis, the comparison of revisions and the log of the halted rollout workers.
+func (b *browser) courseAndChanges() {
+	b.t.Helper()
+	b.waits(`(() => { const axis = document.querySelector(".timeline"); return axis?.getAttribute("aria-label").startsWith("Nodes over time of workers: ") && [".updated", ".failed", ".now", ".band.step", ".band.halt"].every((part) => axis.querySelector(part)); })()`)
+	b.click("#times-workers summary")
+	b.shows("#times-workers", "Time\tUpdated\tFailed\tWhat", "step begins: 1 node", "halt begins")
+
+	choose := func(id, choice string) {
+		b.t.Helper()
+		b.waits(fmt.Sprintf(`[...(document.getElementById(%q)?.options ?? [])].some((o) => o.value === %q)`, id, choice))
+		value[bool](b, fmt.Sprintf(`((e) => { e.value = %q; e.dispatchEvent(new Event("change")); return true; })(document.getElementById(%q))`, choice, id))
+	}
+	b.shows("#changes-workers", "maxPods\t120\t7")
+	choose("from-workers", "2")
+	choose("to-workers", "1")
+	b.shows("#changes-workers", "maxPods\t7\t120")
+	b.waits(`location.hash.includes("from=2&to=1")`)
+
+	b.click("#log-workers summary")
+	b.shows("#log-workers", "hollow-3", "hollow-1", "ConfigRolledBack")
+	choose("log-node-workers", "hollow-3")
+	b.waits(`location.hash.includes("log=hollow-3") && [...document.querySelectorAll("#log-workers .log .link-button")].every((e) => e.textContent === "hollow-3")`)
+	b.shows("#log-workers", "hollow-3", "crash-looped: 4 starts in its trial")
+}
+
+// take begins an action on the rollout workers.
 func (b *browser) take(verb string) {
 	b.t.Helper()
-	b.waits(fmt.Sprintf(`(e => e && !e.hasAttribute("aria-disabled"))(document.getElementById("do-workers-%s")) ?? false`, verb))
-	b.click(fmt.Sprintf("[id='do-workers-%s']", verb))
+	b.takeOf("workers", verb)
 }
 
-func TestWithoutPermissionNoActionIsOfferedAndThePageSaysWhy(t *testing.T) {
+// takeOf begins an action on a rollout, once it is offered: the primary one, or one of the menu.
+func (b *browser) takeOf(rollout, verb string) {
+	b.t.Helper()
+	b.waits(fmt.Sprintf(`(() => {
+		const button = () => document.getElementById("do-%[1]s-%[2]s");
+		if (!button()) document.querySelector("#menu-%[1]s[aria-expanded=false]")?.click();
+		return Boolean(button() && !button().hasAttribute("aria-disabled"));
+	})()`, rollout, verb))
+	b.click(fmt.Sprintf("[id='do-%s-%s']", rollout, verb))
+}
+
+func TestWithoutPermissionNoActionIsOfferedAndOneLineSaysWhy(t *testing.T) {
 	if chromium == "" {
 		t.Skip("there is no chromium")
 	}
@@ -131,21 +182,13 @@ func TestWithoutPermissionNoActionIsOfferedAndThePageSaysWhy(t *testing.T) {
 	kubeconfig := userWith(t, "looker", "evenkeel-view")
 	address, _ := serve(t, kubeconfig)
 	b := open(t, address)
-	b.shows("[data-rollout=readonly]", "AwaitingApproval", "This page cannot change anything: you are not allowed to patch nodeconfigrollouts.evenkeel.dev")
-	b.shows("#notes", "You are not allowed to list and watch Nodes")
+	b.shows("[data-rollout=readonly]", "AwaitingApproval", "Changes")
+	b.shows("#rights", "Read only, and without zones, positions in rollouts, and nodes without an agent: the role evenkeel-operator allows to change rollouts and to list Nodes.")
 	b.shows("#fleet-words", "11 nodes in 1 zone") // of twelve: one has no NodeConfig
-	for _, verb := range []string{"pause", "resume", "promote", "promote-full", "abort", "abort-rollback"} {
-		b.click(fmt.Sprintf("[id='do-readonly-%s']", verb))
-		if value[bool](b, `document.getElementById("confirm").open`) {
-			t.Fatalf("%s is offered", verb)
-		}
-		why := value[string](b, fmt.Sprintf(`(e => e.getAttribute("aria-disabled") + " " + document.getElementById(e.getAttribute("aria-describedby")).textContent)(document.getElementById("do-readonly-%s"))`, verb))
-		if !strings.Contains(why, "true Not now: you are not allowed") {
-			t.Errorf("%s says %q", verb, why)
-		}
-	}
+	// One quiet line says it: there is no banner, and no button that does nothing.
+	b.waits(`document.querySelectorAll(".actions, .banner").length === 0 && document.getElementById("rights").getClientRects().length === 1`)
 	// Who asks all the same is refused by the API server.
-	refused := value[string](b, `fetch("api/rollouts/readonly/pause", {method: "POST", body: "{}", headers: {"Content-Type": "application/json", Authorization: "Bearer " + sessionStorage.getItem("token")}}).then(async (r) => r.status + " " + await r.text())`)
+	refused := value[string](b, `fetch("api/clusters/0/rollouts/readonly/pause", {method: "POST", body: "{}", headers: {"Content-Type": "application/json", Authorization: "Bearer " + sessionStorage.getItem("token")}}).then(async (r) => r.status + " " + await r.text())`)
 	if !strings.HasPrefix(refused, "403 ") || !strings.Contains(refused, "cannot patch resource") {
 		t.Errorf("the answer is %s", refused)
 	}
@@ -154,8 +197,7 @@ func TestWithoutPermissionNoActionIsOfferedAndThePageSaysWhy(t *testing.T) {
 	}
 	// Who is given the right need not load the page again.
 	userWith(t, "looker", "evenkeel-operator")
-	b.waits(`!document.getElementById("do-readonly-pause").hasAttribute("aria-disabled")`)
-	b.waits(`!document.getElementById("notes").textContent.includes("You are not allowed to list and watch Nodes")`)
+	b.waits(`document.getElementById("do-readonly-promote")?.className === "primary" && document.getElementById("rights").textContent === ""`)
 	b.shows("#fleet-words", "12 nodes in 3 zones")
 }
 
@@ -194,7 +236,7 @@ func TestAConfirmationSaysWhichPodsARestartMakesUnready(t *testing.T) {
 	b.shows("[data-rollout=workers]", "Promote", "History")
 	b.shows("#fleet-words", "3 nodes")
 	b.take("promote")
-	b.shows("#confirm", "passes its current pause", "Note: a restart of the kubelet makes pods unready until their next probe: 7 pods on 2 nodes.")
+	b.shows("#confirm", "passes its current pause", "Note: a restart of the kubelet makes pods unready until their next probe: 7 pods on 2 nodes")
 	b.click("#confirm-no")
 	b.take("pause") // it restarts nothing
 	b.shows("#confirm", "No further nodes get the revision")

@@ -23,7 +23,7 @@ func TestAnUnreachableAPIServerIsReportedUntilItReturns(t *testing.T) {
 	b.shows("#link", "API server unreachable")
 	b.shows("#fleet-words", "30 nodes") // as it was
 	since := b.text("#troubles strong")
-	b.click("[id='do-waiting-pause']")
+	b.click("[id='do-waiting-promote']")
 	b.click("#confirm-yes")
 	b.shows("#confirm-error", "the API server cannot be reached")
 	b.click("#confirm-no")
@@ -46,7 +46,7 @@ func TestAHiddenTabDropsItsConnectionAndContinuesWhenShown(t *testing.T) {
 	  window.streams = [];
 	  const real = window.fetch;
 	  window.fetch = (path, options) => {
-	    if (path.startsWith("api/feed")) streams.push({ path, signal: options.signal });
+	    if (path.startsWith("api/clusters/0/feed")) streams.push({ path, signal: options.signal });
 	    return real(path, options);
 	  };
 	  window.look = (away) => {
@@ -57,7 +57,7 @@ func TestAHiddenTabDropsItsConnectionAndContinuesWhenShown(t *testing.T) {
 	})()`))
 	b.do(chromedp.Evaluate[chromedp.Void](`void look(false)`))
 	b.waits(`streams.length === 1`)
-	if path := value[string](b, `streams[0].path`); path == "api/feed?seen=0" {
+	if path := value[string](b, `streams[0].path`); path == "api/clusters/0/feed?seen=0" {
 		t.Error("it asks for everything once more")
 	}
 	b.do(chromedp.Evaluate[chromedp.Void](`void look(true)`))
@@ -75,7 +75,7 @@ func TestThePageReportsAnEndedCommandAndAMissingToken(t *testing.T) {
 	address, served := serve(t, cluster.AdminKubeconfig())
 	base, _, _ := strings.Cut(address, "#")
 	b := open(t, base)
-	b.shows("#troubles", "the token is missing or wrong: open the address that kubectl evenkeel dashboard has printed")
+	b.shows("#token", "the token is missing or wrong: open the address that kubectl evenkeel dashboard has printed")
 	b = open(t, address)
 	b.shows("#link", "live")
 	b.do(reload())
@@ -102,12 +102,12 @@ func TestStartErrorsNameTheirCause(t *testing.T) {
 		args []string
 		says []string
 	}{
-		{"a port in use", []string{"--kubeconfig=" + cluster.AdminKubeconfig(), fmt.Sprintf("--port=%d", port)}, []string{fmt.Sprintf("port %d is in use: choose another with --port", port)}},
+		{"a port in use", []string{"--kubeconfig=" + cluster.AdminKubeconfig(), fmt.Sprintf("--port=%d", port)}, []string{fmt.Sprintf("port %d of this machine is in use by another program: choose another with --port, or --port 0", port)}},
 		{"an invalid port", []string{"--kubeconfig=" + cluster.AdminKubeconfig(), "--port=70000"}, []string{"--port must be from 0 to 65535, not 70000"}},
-		{"a broken kubeconfig", []string{"--kubeconfig=" + broken}, []string{"error: error loading config file", broken}},
-		{"a missing kubeconfig", []string{"--kubeconfig=" + broken + "-not"}, []string{broken + "-not", "no such file"}},
+		{"a broken kubeconfig", []string{"--kubeconfig=" + broken}, []string{"the kubeconfig cannot be read: error loading config file", broken}},
+		{"a missing kubeconfig", []string{"--kubeconfig=" + broken + "-not"}, []string{broken + "-not", "does not exist: correct --kubeconfig"}},
 		{"a cluster without evenkeel's API", []string{"--kubeconfig=" + bare.AdminKubeconfig()}, []string{"list NodeConfigs", "the cluster does not serve evenkeel.dev/v1alpha1: install evenkeel's API with: kubectl apply -f install.yaml"}},
-		{"a user without any right", []string{"--kubeconfig=" + userWith(t, "nobody")}, []string{"list NodeConfigs", `User "nobody" cannot list resource "nodeconfigs"`, "ask an administrator for this permission"}},
+		{"a user without any right", []string{"--kubeconfig=" + userWith(t, "nobody")}, []string{"list NodeConfigs", `User "nobody" cannot list resource "nodeconfigs"`, "an administrator can grant it"}},
 		{"an API server that is not there", []string{"--kubeconfig=" + cluster.AdminKubeconfig(), "--server=https://127.0.0.1:1"}, []string{"the API server cannot be reached"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -137,7 +137,7 @@ func TestTheCommandsShowAndRepairTheState(t *testing.T) {
 	crt, key := filepath.Join(n.Node.Dir(), "serving.crt"), filepath.Join(n.Node.Dir(), "serving.key")
 	bad := n.configMap("bad", map[string]any{"tlsCertFile": crt, "tlsPrivateKeyFile": key})
 	n.assign(bad)
-	cause := fmt.Sprintf("current (UID: %s) crash-looped: 1 starts in its trial, last: exit status 1", bad.UID)
+	cause := fmt.Sprintf("current (UID: %s) crash-looped: 1 start in its trial, last: exit status 1", bad.UID)
 	w := want{"False", "CrashLooped", fmt.Sprintf("using last-known-good (UID: %s)", good.UID), cause, cause}
 	n.is(w)
 	n.eventually("the kubelet is healthy again", n.Healthy)

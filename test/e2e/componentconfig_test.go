@@ -167,7 +167,7 @@ func TestAnUpgradesKubeletConfigurationReachesARealNodeAndComesBack(t *testing.T
 		{"evictionHard: {memory.available: banana}\n",
 			v1alpha1.ReasonValidationFailed, "quantities must match the regular expression"},
 		{"kubeReserved: {memory: 100Ti}\n",
-			v1alpha1.ReasonCrashLooped, "crash-looped: 1 starts in its trial, last: exit status 1"},
+			v1alpha1.ReasonCrashLooped, "crash-looped: 1 start in its trial, last: exit status 1"},
 	} {
 		kubelet := n.steady()
 		n.upgrade(upstream+c.fields, "rollout workers updated; ")

@@ -270,7 +270,7 @@ func TestADeadEndIsReportedAndForgetRepairsIt(t *testing.T) {
 	bad := n.configMap("bad", map[string]any{"maxPods": 123})
 	n.assign(bad)
 	lkg := fmt.Sprintf("(UID: %s)", good.UID)
-	n.is(rolledBack(bad, "CrashLooped", lkg, "crash-looped: 1 starts in its trial, last: exit status 9"))
+	n.is(rolledBack(bad, "CrashLooped", lkg, "crash-looped: 1 start in its trial, last: exit status 9"))
 	n.healthyWith(good)
 	n.verdictIsFinal(bad)
 

@@ -227,7 +227,7 @@ func TestANodeStartsWithDamagedFilesReportsAndRepairsThem(t *testing.T) {
 	n.up()
 	bad := n.configMap("bad", map[string]any{"maxPods": 123})
 	n.assign(bad)
-	n.is(rolledBack(bad, "CrashLooped", "(init)", "crash-looped: 1 starts in its trial, last: exit status 7"))
+	n.is(rolledBack(bad, "CrashLooped", "(init)", "crash-looped: 1 start in its trial, last: exit status 7"))
 	good := n.configMap("good", map[string]any{"maxPods": 120})
 	n.assign(good)
 	n.lastKnownGood(good)

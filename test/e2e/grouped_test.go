@@ -221,7 +221,7 @@ func TestAPayloadThatToleratesNoCrashIsRolledBackAtTheFirst(t *testing.T) {
 	n.up()
 	cm := n.groupedConfigMap("a", map[string]any{"crashLoopThreshold": 0}, map[string]any{"maxPods": 123})
 	n.assign(cm)
-	w := rolledBack(cm, "CrashLooped", "(init)", "crash-looped: 1 starts in its trial, last: exit status 7")
+	w := rolledBack(cm, "CrashLooped", "(init)", "crash-looped: 1 start in its trial, last: exit status 7")
 	n.is(w)
 	n.event("Warning", "ConfigRolledBack", w.cause+"; going back to last-known-good (init)")
 	n.healthyWith(nil)

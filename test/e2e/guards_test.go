@@ -200,7 +200,7 @@ exit 7
 		t.Fatal(err)
 	}
 	n.up()
-	cause := fmt.Sprintf("current (UID: %s) crash-looped: 1 starts in its trial, last: exit status 7", cm.UID)
+	cause := fmt.Sprintf("current (UID: %s) crash-looped: 1 start in its trial, last: exit status 7", cm.UID)
 	n.is(want{"False", "CrashLooped", "using last-known-good (init)", cause, cause})
 	for _, file := range n.policies(false, 1) {
 		n.event("Warning", "StateMovedAside", "the CPU or memory manager's state contradicted the configuration and was moved to "+file)

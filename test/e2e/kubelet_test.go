@@ -249,7 +249,7 @@ func TestAnotherVersionOfTheKubeletResetsVerdicts(t *testing.T) {
 	n.up()
 	cm := n.configMap("a", map[string]any{"maxPods": 123})
 	n.assign(cm)
-	bad := rolledBack(cm, "CrashLooped", "(init)", "crash-looped: 1 starts in its trial, last: exit status 7")
+	bad := rolledBack(cm, "CrashLooped", "(init)", "crash-looped: 1 start in its trial, last: exit status 7")
 	nc := n.is(bad)
 	if nc.Status.ComponentVersion != underTest.version {
 		t.Errorf("the version is %q", nc.Status.ComponentVersion)
@@ -386,7 +386,7 @@ func TestTwoNodesOfAClusterAreIndependent(t *testing.T) {
 	one.assign(a)
 	two.assign(b)
 	one.is(allChecksPassed(a))
-	two.is(rolledBack(b, "CrashLooped", "(init)", "crash-looped: 1 starts in its trial, last: exit status 7"))
+	two.is(rolledBack(b, "CrashLooped", "(init)", "crash-looped: 1 start in its trial, last: exit status 7"))
 	one.lastKnownGood(a)
 	two.healthyWith(nil)
 	one.healthyWith(a)

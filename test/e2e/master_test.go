@@ -179,7 +179,7 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 	m.says("False", "ProtectedFields", fmt.Sprintf("using last-known-good (UID: %s): refused current (UID: %s): protected field staticPodPath would be ", second, refused))
 	kubelet.end(t)
 	crash := m.edit(overReserved(122))
-	m.says("False", "CrashLooped", fmt.Sprintf("using last-known-good (UID: %s): current (UID: %s) crash-looped: 1 starts in its trial", second, crash))
+	m.says("False", "CrashLooped", fmt.Sprintf("using last-known-good (UID: %s): current (UID: %s) crash-looped: 1 start in its trial", second, crash))
 	m.healthyOn(second)
 	m.runsRevision(m.edit(map[string]any{"maxPods": 121}), 121)
 	m.recorded(second, second)

@@ -82,7 +82,7 @@ func TestTheNewestEditRunsAndRejectedContentsAreNotRetried(t *testing.T) {
 
 	// A content that was found bad stays refused: no restart, and the original reason.
 	bad := o.edit(overReserved(126))
-	cause := fmt.Sprintf("current (UID: %s) crash-looped: 1 starts in its trial, last: exit status 1", bad)
+	cause := fmt.Sprintf("current (UID: %s) crash-looped: 1 start in its trial, last: exit status 1", bad)
 	using := fmt.Sprintf("using last-known-good (UID: %s): ", first)
 	n.says("False", "CrashLooped", using+cause)
 	n.healthyOn(first)

@@ -260,7 +260,7 @@ func TestARollbackThatCostsPodsIsNotDelayedAndItsCostIsReported(t *testing.T) {
 	n.sameContainers(before)
 	n.label("b")
 	n.kill(n.kubeletPID())
-	n.is(rolledBack(cm, "CrashLooped", "(init)", "crash-looped: 1 starts in its trial, last: signal: killed"))
+	n.is(rolledBack(cm, "CrashLooped", "(init)", "crash-looped: 1 start in its trial, last: signal: killed"))
 	n.healthyWith(nil)                                                                                                    // a guard would wait for the label
 	n.event("Warning", "PodsLost", "the restart of the kubelet (rollback) ended 1 of 2 pods: pod default/costly-picky: ") // NodeAffinity, or ended by the kubelet
 	n.podsLeft(1, before)

@@ -65,7 +65,7 @@ func TestARealKubeletAnswersPreflightsAndNothingElseHappens(t *testing.T) {
 		t.Errorf("requests were taken for assignments: %q", refusals)
 	}
 	n.kill(n.kubeletPID())
-	n.is(rolledBack(cm, "CrashLooped", "(init)", "crash-looped: 1 starts in its trial, last: signal: killed"))
+	n.is(rolledBack(cm, "CrashLooped", "(init)", "crash-looped: 1 start in its trial, last: signal: killed"))
 	n.healthyWith(nil)
 }
 

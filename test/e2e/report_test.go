@@ -244,7 +244,7 @@ func TestEventsAndStatusWritesOfAChange(t *testing.T) {
 	seen = n.writes()
 	crash := n.configMap("crash", crashesAtItsStart)
 	n.assign(crash)
-	cause := fmt.Sprintf("current (UID: %s) crash-looped: 1 starts in its trial, last: exit status 1", crash.UID)
+	cause := fmt.Sprintf("current (UID: %s) crash-looped: 1 start in its trial, last: exit status 1", crash.UID)
 	nc = n.is(want{"False", "CrashLooped", fmt.Sprintf("using last-known-good (UID: %s)", good.UID), cause, cause})
 	n.eventually("the kubelet is healthy again", n.Healthy)
 	if status, conditions := seen.upTo(n, nc.ResourceVersion); len(status) > 3 || len(conditions) > 2 {

@@ -161,7 +161,7 @@ func TestAHigherAttemptRetriesABadConfiguration(t *testing.T) {
 	crt, key := filepath.Join(n.Node.Dir(), "serving.crt"), filepath.Join(n.Node.Dir(), "serving.key")
 	cm := n.configMap("tls", map[string]any{"tlsCertFile": crt, "tlsPrivateKeyFile": key})
 	n.assignAttempt(cm, 1)
-	cause := fmt.Sprintf("current (UID: %s) crash-looped: 1 starts in its trial, last: exit status 1", cm.UID)
+	cause := fmt.Sprintf("current (UID: %s) crash-looped: 1 start in its trial, last: exit status 1", cm.UID)
 	n.is(want{"False", "CrashLooped", "using last-known-good (init)", cause, cause})
 	n.recorded(string(cm.UID), "")
 	n.eventually("the kubelet is healthy with local", n.Healthy)

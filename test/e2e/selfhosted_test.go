@@ -254,7 +254,7 @@ func badOneIsRolledBack(p *pivot) {
 	missing := filepath.Join(p.Node.Dir(), "missing")
 	bad := p.configMap("bad", map[string]any{"tlsCertFile": missing + ".crt", "tlsPrivateKeyFile": missing + ".key"})
 	p.assign(bad)
-	good, how := fmt.Sprintf("(UID: %s)", p.current.UID), "crash-looped: 1 starts in its trial, last: exit status 1"
+	good, how := fmt.Sprintf("(UID: %s)", p.current.UID), "crash-looped: 1 start in its trial, last: exit status 1"
 	p.is(rolledBack(bad, "CrashLooped", good, how))
 	p.isRun(v1alpha1.RunModeSelfHosted, uid, p.current)
 	if again := p.podReady(versionOne); again != uid {

@@ -68,7 +68,8 @@ func TestAssignReportsTheResultOnTheNode(t *testing.T) {
 
 	s.assign(0, []string{node, "-f", good, "--drop-in", "--dry-run"},
 		"Node assign-0 runs its local configuration", "Changes:\n",
-		"the node's local configuration -> a drop-in, merged over the node's local configuration\nmaxPods: unset -> 120\n", "dry run: nothing was written\n")
+		"the node's local configuration -> a drop-in, merged over the node's local configuration\nmaxPods: unset -> 120\n",
+		"Preflight: node assign-0 accepts this configuration\n", "dry run: nothing was assigned\n")
 	if n := len(s.kept(t.Context(), "more-pods")); n != 0 || s.nodeConfig(node).Generation != 1 {
 		t.Errorf("a dry run left %d ConfigMaps", n)
 	}
@@ -107,8 +108,17 @@ func TestAssignReportsTheResultOnTheNode(t *testing.T) {
 		t.Errorf("generation %d, want %d: a bad configuration is not assigned again", now, generation+1)
 	}
 
-	// One that the kubelet rejects.
-	s.assign(2, []string{node, "-f", s.file("no-pods", "maxPods: 8"), "--drop-in", "--yes"},
+	// One that the kubelet rejects: nothing is written without --force.
+	rejected := s.file("no-pods", "maxPods: 8")
+	generation = s.nodeConfig(node).Generation
+	refusal := "Preflight: node assign-0 refuses this configuration (ValidationFailed: "
+	s.assign(2, []string{node, "-f", rejected, "--drop-in", "--dry-run"}, refusal, "dry run: nothing was assigned\n")
+	s.assign(2, []string{node, "-f", rejected, "--drop-in", "--yes"}, refusal,
+		"error: node assign-0 refuses the configuration (ValidationFailed); correct the configuration, or use --force to assign it anyway; nothing was assigned\n")
+	if now := s.nodeConfig(node).Generation; now != generation || len(s.kept(t.Context(), "no-pods")) != 0 {
+		t.Errorf("a refusal in the preflight has changed the NodeConfig: generation %d, want %d", now, generation)
+	}
+	s.assign(2, []string{node, "-f", rejected, "--drop-in", "--yes", "--force"}, refusal,
 		"error: node assign-0 refused the configuration (ValidationFailed): ", "its kubelet was not stopped: it runs ConfigMap evenkeel-system/"+kept[0].Name)
 
 	// And back.
@@ -128,7 +138,8 @@ func TestASilentAgentAppliesItsAssignmentWhenItRunsAgain(t *testing.T) {
 	node := s.node(0)
 	s.do(s.fleet.Silence(node))
 	file := s.file("more-pods", "maxPods: 121")
-	s.assign(3, []string{node, "-f", file, "--drop-in", "--yes", "--agent-timeout=1s"}, "node assignsilent-0 is assigned ConfigMap ",
+	s.assign(3, []string{node, "-f", file, "--drop-in", "--yes", "--agent-timeout=1s"},
+		"note: it is not known whether node assignsilent-0 would accept this: its agent has not answered within 1s\n", "node assignsilent-0 is assigned ConfigMap ",
 		"error: the agent of node assignsilent-0 has not answered for 1s: is it running? The configuration is assigned; the node starts it when its agent runs; "+
 			"to undo the assignment: kubectl evenkeel assign assignsilent-0 --local\n")
 	s.assign(3, []string{node, "-f", file, "--drop-in", "--timeout=1s"}, "node assignsilent-0 already has this assignment: nothing is written\n",

@@ -25,6 +25,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/dashboard"
+	planner "github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
 // elsewhere is a namespace for revisions that is not the usual one.
@@ -86,7 +87,7 @@ func (s *scenario) page() map[string]int {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), within)
 	defer cancel()
-	server, err := dashboard.Listen(ctx, dashboard.Options{Config: cluster.AdminConfig(), Version: "test", Log: io.Discard})
+	server, err := dashboard.Listen(ctx, dashboard.Options{Clusters: []dashboard.Cluster{{Config: cluster.AdminConfig()}}, Version: "test", Log: io.Discard})
 	s.do(err)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(ctx) }()
@@ -95,7 +96,7 @@ func (s *scenario) page() map[string]int {
 		s.do(<-done)
 	}()
 	address, token, _ := strings.Cut(server.URL(), "#")
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"api/feed", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"api/clusters/0/feed", nil)
 	s.do(err)
 	request.Header.Set("Authorization", "Bearer "+token)
 	answer, err := http.DefaultClient.Do(request)
@@ -118,7 +119,10 @@ func (s *scenario) page() map[string]int {
 		s.do(json.Unmarshal([]byte(data), &m))
 		for _, n := range m.Nodes {
 			if name := fmt.Sprint(n[0]); s.owns(name) {
-				states[name] = int(n[3].(float64))
+				states[name] = 0
+				if len(n) > 5 { // zeros at the end are omitted
+					states[name] = int(n[5].(float64))
+				}
 			}
 		}
 		if m.Rest != nil && m.Rest.Ready {
@@ -158,7 +162,7 @@ strategy: {maxUnavailable: 4, steps: [{nodes: 1}, {nodes: 100%}]}
 	if len(p.PassedOver) != 1 || p.PassedOver[0].State != "Stale" || !slices.Equal(p.PassedOver[0].Nodes, []string{silent}) {
 		t.Errorf("the plan passes over %+v, want %s, which is silent", p.PassedOver, silent)
 	}
-	const fine, stale = 0, 6 // as the page numbers them
+	const fine, stale = 1 + int(planner.Updated), 1 + int(planner.Stale) // as the page numbers them
 	s.until("the page shows which node is silent", func() (string, bool) {
 		states := s.page()
 		return fmt.Sprint(states), states[silent] == stale && states[s.node(0)] == fine && states[s.node(1)] == fine && states[s.node(2)] == fine

@@ -1,10 +1,13 @@
 package command
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Args returns a check of the number of arguments. The error names the command, and goes on with words about what it takes.
@@ -15,4 +18,99 @@ func Args(least, most int, words string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// NoArgs is the check of a command without arguments.
+func NoArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%s takes no arguments, got %q: see %[1]s --help", cmd.CommandPath(), strings.Join(args, " "))
+	}
+	return nil
+}
+
+// Group makes cmd a command that only has subcommands: an unknown subcommand is an error.
+func Group(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return UnknownCommand(cmd, args[0])
+		}
+		return cmd.Help()
+	}
+	return cmd
+}
+
+// UnknownCommand returns the error for a subcommand that a command does not have.
+func UnknownCommand(cmd *cobra.Command, name string) error {
+	cmd.SuggestionsMinimumDistance = 2
+	similar := cmd.SuggestionsFor(name)
+	if len(similar) == 0 && cmd == cmd.Root() { // a subcommand of another noun, such as "promote"
+		for _, noun := range cmd.Commands() {
+			for _, sub := range noun.Commands() {
+				if sub.Name() == name && sub.IsAvailableCommand() {
+					similar = append(similar, noun.Name()+" "+name)
+				}
+			}
+		}
+	}
+	return fmt.Errorf("unknown command %q for %q%s: see %[2]s --help", name, cmd.CommandPath(), didYouMean(similar))
+}
+
+// FlagError returns the error for a wrong flag: it names a similar flag, or what the flag takes.
+func FlagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var invalid *pflag.InvalidValueError
+	switch {
+	case errors.As(err, &unknown):
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				names = append(names, f.Name)
+			}
+		})
+		name := unknown.GetSpecifiedName()
+		var similar []string
+		for _, n := range names {
+			if len(name) > 1 && (distance(name, n) <= min(2, len(name)/2-1) || strings.HasPrefix(n, name)) {
+				similar = append(similar, "--"+n)
+			}
+		}
+		return fmt.Errorf("%w%s: see %s --help", err, didYouMean(similar), cmd.CommandPath())
+	case errors.As(err, &invalid):
+		if words := map[string]string{
+			"duration": "use a duration, such as 30s, 10m or 1h30m", "int": "use a whole number", "int32": "use a whole number", "int64": "use a whole number", "bool": "use true or false",
+		}[invalid.GetFlag().Value.Type()]; words != "" {
+			return fmt.Errorf("--%s: %q is not valid: %s; see %s --help", invalid.GetFlag().Name, invalid.GetValue(), words, cmd.CommandPath())
+		}
+		return fmt.Errorf("--%s: %q is not valid: %w; see %s --help", invalid.GetFlag().Name, invalid.GetValue(), invalid.Unwrap(), cmd.CommandPath())
+	}
+	return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
+}
+
+func didYouMean(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return " (did you mean " + strings.Join(names, " or ") + "?)"
+}
+
+// distance returns how many characters must be added, removed or replaced to turn one word into the other.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }

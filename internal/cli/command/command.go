@@ -16,17 +16,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-	appsv1 "k8s.io/api/apps/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
@@ -65,27 +57,6 @@ type Env struct {
 	Terminal   io.Writer
 	Connection *genericclioptions.ConfigFlags
 	Program    program.Info
-}
-
-// Client returns a client for the API server that the kubeconfig and the flags name. It has no cache: lists are read in
-// pages.
-func (e *Env) Client() (client.WithWatch, error) {
-	config, err := e.Connection.ToRESTConfig()
-	if err != nil {
-		return nil, err
-	}
-	config.UserAgent = "kubectl-evenkeel/" + e.Program.Version
-	config.QPS, config.Burst = 50, 100
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		v1alpha1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme, metav1.AddMetaToScheme, appsv1.AddToScheme, discoveryv1.AddToScheme,
-		authenticationv1.AddToScheme,
-	} {
-		if err := add(scheme); err != nil {
-			return nil, err
-		}
-	}
-	return client.NewWithWatch(config, client.Options{Scheme: scheme})
 }
 
 // Colored returns the stream for output with colors, and whether colors may be used.
@@ -160,18 +131,6 @@ func (e *Env) PrintDiff(words string) {
 		words = "no field differs"
 	}
 	fmt.Fprintln(e.Out, describe.Printable(strings.TrimSuffix(words, "\n")))
-}
-
-// Group makes cmd a command that only has subcommands: an unknown subcommand is an error.
-func Group(cmd *cobra.Command) *cobra.Command {
-	cmd.Args = cobra.ArbitraryArgs
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return fmt.Errorf("unknown command %q for %q: see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
-		}
-		return cmd.Help()
-	}
-	return cmd
 }
 
 // CompleteRollout completes the name of a rollout as the first argument.

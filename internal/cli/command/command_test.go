@@ -19,11 +19,3 @@ func TestReadingStandardInputEndsWhenInterrupted(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 }
-
-func TestUnknownFieldsNamesASimilarField(t *testing.T) {
-	got := strings.Join(UnknownFields(map[string]any{"apiVersion": "v", "kind": "k", "maxPods": 1, "featureGates": nil, "mayPods": 1, "PodPidsLimit": 1}), "\n")
-	if strings.Count(got, "note: ") != 2 || !strings.Contains(got, `unknown field "mayPods" of KubeletConfiguration: `) ||
-		!strings.Contains(got, `unknown field "PodPidsLimit" of KubeletConfiguration (did you mean podPidsLimit?): `) {
-		t.Errorf("got %q", got)
-	}
-}

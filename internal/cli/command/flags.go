@@ -77,7 +77,7 @@ func ParseAmount(s string, least int) (intstr.IntOrString, error) {
 	number, percent := strings.CutSuffix(s, "%")
 	n, err := strconv.ParseInt(number, 10, 32)
 	if err != nil || int(n) < least || percent && n > 100 || number != strconv.FormatInt(n, 10) {
-		return intstr.IntOrString{}, fmt.Errorf("%q is neither a number from %d nor a percentage up to 100%%", s, least)
+		return intstr.IntOrString{}, fmt.Errorf("%q is neither a number from %d nor a percentage up to 100%%: use one such as 2 or 10%%", s, least)
 	}
 	if percent {
 		return intstr.FromString(s), nil

@@ -2,15 +2,11 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"maps"
+	"io/fs"
 	"os"
-	"slices"
-	"strings"
-
-	"github.com/evenkeel/evenkeel/internal/payload"
-	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // ReadFile returns at most limit bytes of a file, or of standard input if file is "-", and the name of the file for messages.
@@ -21,36 +17,48 @@ func (e *Env) ReadFile(ctx context.Context, file string, limit int64) (data []by
 	} else {
 		f, err := os.Open(file)
 		if err != nil {
-			return nil, name, fmt.Errorf("read the configuration: %w", err)
+			return nil, name, unreadable(file, err)
 		}
 		defer f.Close()
 		in = f
 	}
 	data, err = Interruptible(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(in, limit)) })
-	if err != nil {
-		return nil, name, fmt.Errorf("read the configuration from %s: %w", name, err)
+	if err != nil && file != "-" {
+		err = unreadable(file, err)
 	}
-	return data, name, nil
+	return data, name, err
 }
 
-// UnknownFields returns a note for each field that no known kubelet version has. A newer kubelet may have it.
-func UnknownFields(fields map[string]any) []string {
-	known := map[string]string{"apiversion": "apiVersion", "kind": "kind"} // by lower case
-	for _, f := range payload.Fields {
-		top, _, _ := strings.Cut(f.Path, ".")
-		known[strings.ToLower(top)] = top
+// unreadable returns the error for a file that cannot be read.
+func unreadable(file string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("file %s does not exist: correct its name; - means standard input", file)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("file %s cannot be read, because you lack the permission: correct its mode or owner (ls -l %[1]s), or pipe it into -f -", file)
 	}
-	var notes []string
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		similar := known[strings.ToLower(name)]
-		if similar == name {
-			continue
-		}
-		hint := ""
-		if similar != "" {
-			hint = " (did you mean " + similar + "?)"
-		}
-		notes = append(notes, fmt.Sprintf("note: unknown field %q of KubeletConfiguration%s: a kubelet without this field rejects the configuration, on the first node", printable.Line(name), hint))
+	if info, statErr := os.Stat(file); statErr == nil && info.IsDir() {
+		return fmt.Errorf("%s is a directory: use one file in it", file)
 	}
-	return notes
+	return fmt.Errorf("file %s cannot be read: %w; use a regular file, or pipe the content into -f -", file, cause(err))
 }
+
+// cause returns the error of the system, without the operation and the path.
+func cause(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}
+
+// Unusable returns the error for a file that holds no configuration that can be used. nothing says what was not done.
+func Unusable(file string, err error, nothing string) error {
+	if file == "-" {
+		file = "standard input"
+	}
+	return fmt.Errorf("%s: %w; nothing was %s\ncorrect the configuration, and run the command again", file, err, nothing)
+}
+
+// SelectorHelp says what --selector takes.
+const SelectorHelp = "use labels, such as pool=workers, zone!=a, 'tier in (a,b)', or several with commas"

@@ -110,7 +110,7 @@ func (a *app) configDiff(ctx context.Context, nameA, nameB string, o diffOptions
 		fmt.Fprintln(a.Out, "no differences")
 	}
 	if d.NotCompared > 0 {
-		fmt.Fprintf(a.Out, "not compared: %d fields that only one of them has, because %s is compared with %s\n", d.NotCompared, max(d.A.Extent, d.B.Extent), min(d.A.Extent, d.B.Extent))
+		fmt.Fprintf(a.Out, "not compared: %s that only one of them has, because %s is compared with %s\n", printable.Count(d.NotCompared, "field"), max(d.A.Extent, d.B.Extent), min(d.A.Extent, d.B.Extent))
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func (a *app) readSide(ctx context.Context, name string, live bool) (query.Side,
 	case (kind == "node" || kind == "rollout") && rest == "" && name != kind:
 		return query.Side{}, fmt.Errorf("%q lacks a name: %s/NAME", name, kind)
 	case kind == "node" && live:
-		config, err := a.Connection.ToRESTConfig()
+		config, err := a.RESTConfig()
 		if err != nil {
 			return query.Side{}, err
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 func (a *app) configConvertCommand() *cobra.Command {
@@ -50,7 +51,7 @@ func (a *app) configConvert(ctx context.Context, form, file, output string) erro
 	switch form {
 	case "grouped", "flat":
 	case "":
-		return errors.New("use --form=grouped or --form=flat")
+		return errors.New("convert needs the form to write: use --form=grouped or --form=flat")
 	default:
 		return fmt.Errorf("unknown form %q: use grouped or flat", form)
 	}
@@ -92,8 +93,8 @@ func oneKubeletConfiguration(file string, data []byte) (kubeadm.Document, error)
 	case len(all) == 0:
 		return none, fmt.Errorf("%s is empty: it must hold a KubeletConfiguration", file)
 	case len(all) > 1:
-		return none, fmt.Errorf("%s holds %d documents: convert needs a file with one KubeletConfiguration only",
-			file, len(all))
+		return none, fmt.Errorf("%s holds %s: convert needs a file with one KubeletConfiguration only",
+			file, printable.Count(len(all), "document"))
 	case all[0].Kind != payload.KubeletKind:
 		return none, fmt.Errorf("%s holds %s of %s: only KubeletConfiguration has a grouped form",
 			file, all[0].Kind, all[0].APIVersion)

@@ -71,7 +71,9 @@ Exit codes:
 		},
 		RunE: func(cmd *cobra.Command, files []string) error { return a.configValidate(cmd.Context(), files, o) },
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &command.Exit{Code: exitUsage, Err: err} })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return &command.Exit{Code: exitUsage, Err: command.FlagError(cmd, err)}
+	})
 	o.programs.add(cmd)
 	printing.FormatFlag(cmd, &o.output, printing.JSON, printing.YAML)
 	return cmd

@@ -29,7 +29,8 @@ func (a *app) configViewUpgradeableCommand() *cobra.Command {
 		Short: "Print the component configurations that must be migrated by hand before an upgrade",
 		Long: `Print the component configurations of the cluster that must be migrated by hand before an upgrade: a user supplied or
 changed them, and the binary of the target version does not accept them. The output are YAML documents with the reason in a
-comment. Pass the migrated documents to "upgrade apply --config". If there are none, nothing is printed.
+comment. Pass the migrated documents to "upgrade apply --config". If there are none, standard output is empty, and standard error
+says so.
 
 Configurations without a binary or image of the target version are listed on standard error as unvalidated.`,
 		Example: `  kubectl evenkeel config view upgradeable --component-binary kubelet=./kubelet --output old.yaml`,
@@ -79,9 +80,31 @@ func (a *app) configViewUpgradeable(ctx context.Context, target string, componen
 		documents.WriteString(strings.TrimSuffix(text, "\n") + "\n")
 	}
 	if documents.Len() == 0 {
+		fmt.Fprintln(a.ErrOut, nothingToMigrate(p, output))
 		return nil
 	}
 	return a.output(output, documents.Bytes())
+}
+
+// nothingToMigrate says that no configuration is known to need a migration by hand, and of which that is not known.
+func nothingToMigrate(p *kubeadm.Plan, output string) string {
+	var unknown []string
+	for _, row := range p.Components {
+		if row.ManualUpgrade == kubeadm.ManualUnknown {
+			unknown = append(unknown, row.Component)
+		}
+	}
+	words := "nothing needs to be migrated by hand"
+	if p.Target != "" {
+		words += " for " + p.Target
+	}
+	if len(unknown) > 0 {
+		words += " as far as is known; not validated: " + strings.Join(unknown, ", ")
+	}
+	if output != "" && output != "-" {
+		words += "; " + output + " was not written"
+	}
+	return words
 }
 
 func (a *app) configPrintCommand() *cobra.Command {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/fleet/dashboard"
-	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // app runs the commands of this package.
@@ -21,10 +20,12 @@ type app struct{ *command.Env }
 func Command(env *command.Env) *cobra.Command {
 	a := &app{env}
 	port := dashboard.DefaultPort
+	var contexts []string
 	cmd := &cobra.Command{
 		Use:   "dashboard",
 		Short: "Serve a web page with the live state of the fleet and its rollouts",
-		Long: `Serve a web page with the live state of the fleet and its rollouts. On the page you can pause, promote and abort rollouts.
+		Long: `Serve a web page with the live state of the fleet and its rollouts. On the page you can promote, pause, retry, undo and abort
+rollouts. With several --context, the page shows each of these clusters, also if some of them cannot be reached.
 
 The server listens on 127.0.0.1 only, and acts with your kubeconfig and your permissions. It answers only requests with the
 token in the printed URL, which is new each time. Anyone with this URL can act with your permissions while the command runs.
@@ -32,33 +33,43 @@ Stop the command with Ctrl-C.
 
 To open the page on another machine, forward the port: ssh -L 8085:127.0.0.1:8085 HOST, and open the URL there.`,
 		Example: `  kubectl evenkeel dashboard
-  kubectl evenkeel dashboard --port 0 --context staging`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), port) },
+  kubectl evenkeel dashboard --port 0 --context staging
+  kubectl evenkeel dashboard --context staging --context production`,
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), port, contexts) },
 	}
+	// It takes the place of the flag that all commands have, which can be given once.
+	cmd.Flags().StringArrayVar(&contexts, "context", nil, "context of the kubeconfig to show, repeatable (default: the current context)")
 	cmd.Flags().IntVar(&port, "port", port, "port on 127.0.0.1; 0 chooses a free port")
 	return cmd
 }
 
-func (a *app) serve(ctx context.Context, port int) error {
+func (a *app) serve(ctx context.Context, port int, contexts []string) error {
 	if port < 0 || port > 65535 {
 		return fmt.Errorf("--port must be from 0 to 65535, not %d", port)
 	}
-	config, err := a.Connection.ToRESTConfig()
+	clusters, err := a.clusters(contexts)
 	if err != nil {
 		return err
 	}
-	name := ""
-	if raw, err := a.Connection.ToRawKubeConfigLoader().RawConfig(); err == nil {
-		name = raw.CurrentContext
-		if c := a.Connection.Context; c != nil && *c != "" {
-			name = *c
-		}
-	}
-	s, err := dashboard.Listen(ctx, dashboard.Options{Config: config, Context: printable.Line(name), Port: port, Version: a.Program.Version, Log: a.ErrOut})
+	s, err := dashboard.Listen(ctx, dashboard.Options{Clusters: clusters, Port: port, Version: a.Program.Version, Log: a.ErrOut})
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(a.Out, "open %s\n", s.URL())
 	return s.Serve(ctx)
+}
+
+// clusters returns the clusters of these contexts; of the current one if there are none.
+func (a *app) clusters(contexts []string) ([]dashboard.Cluster, error) {
+	if len(contexts) == 0 {
+		c, err := a.CurrentContext()
+		return []dashboard.Cluster{{Config: c.Config, Context: c.Name}}, err
+	}
+	all, err := a.Contexts(contexts)
+	var out []dashboard.Cluster
+	for _, c := range all {
+		out = append(out, dashboard.Cluster{Config: c.Config, Context: c.Name, Named: true})
+	}
+	return out, err
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/doctor"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -41,6 +42,10 @@ The command checks that CRDs, admission policies and roles are the ones that thi
 controller's lease, the agents' reports, the assigned ConfigMaps, and the rollouts. It writes nothing. Objects that you are
 not allowed to read are listed, and everything else is checked.
 
+The first line says what matters most. Findings that follow from a listed one, such as each object of an installation that does
+not exist, are only counted; -o wide lists them. -o json and -o yaml have all findings: "explainedBy" is the ID of the one that
+explains a finding.
+
   error    something does not work, or is not protected
   warning  a person must act, but not at once
   unknown  it could not be checked
@@ -55,27 +60,24 @@ Exit codes:
   3  wrong usage`,
 		Example: `  kubectl evenkeel doctor
 
+  # Every finding, also those that follow from others
+  kubectl evenkeel doctor -o wide
+
   # For a script
   kubectl evenkeel doctor -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if err := cobra.NoArgs(cmd, args); err != nil {
+			if err := command.NoArgs(cmd, args); err != nil {
 				return &command.Exit{Code: ExitUsage, Err: err}
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context(), output) },
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &command.Exit{Code: ExitUsage, Err: err} })
-	printing.FormatFlag(cmd, &output, printing.JSON, printing.YAML)
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return &command.Exit{Code: ExitUsage, Err: command.FlagError(cmd, err)}
+	})
+	printing.FormatFlag(cmd, &output, printing.Wide, printing.JSON, printing.YAML)
 	return cmd
-}
-
-// Report is the output of "doctor".
-type Report struct {
-	Nodes    int              `json:"nodes"`
-	Agents   int              `json:"agents"`
-	Rollouts int              `json:"rollouts"`
-	Findings []doctor.Finding `json:"findings"`
 }
 
 func (a *app) doctor(ctx context.Context, f printing.Format) error {
@@ -87,74 +89,78 @@ func (a *app) doctor(ctx context.Context, f printing.Format) error {
 	if err != nil {
 		return err
 	}
-	d := Report{Rollouts: len(facts.Rollouts), Findings: doctor.Judge(facts)}
-	for _, n := range facts.Nodes {
-		if n.Exists {
-			d.Nodes++
-		}
-		if n.Reported {
-			d.Agents++
-		}
-	}
-	if d.Findings == nil {
-		d.Findings = []doctor.Finding{}
-	}
-	if f != "" {
-		err = printing.Encode(a.Out, f, d)
+	r := doctor.NewReport(facts)
+	if f == "" || f == printing.Wide {
+		err = printReport(a.Out, r, f == printing.Wide)
 	} else {
-		err = d.print(a.Out)
+		err = printing.Encode(a.Out, f, r)
 	}
-	if code := d.code(); err == nil && code != ExitHealthy {
+	if code := exitCode(r); err == nil && code != ExitHealthy {
 		return &command.Exit{Code: code}
 	}
 	return err
 }
 
-// count returns the number of findings of a severity.
-func (d Report) count(s doctor.Severity) int {
-	n := 0
-	for _, f := range d.Findings {
-		if f.Severity == s {
-			n++
-		}
-	}
-	return n
-}
-
-func (d Report) code() int {
+func exitCode(r doctor.Report) int {
 	switch {
-	case d.count(doctor.Error)+d.count(doctor.Warning) > 0:
+	case r.Count(doctor.Error)+r.Count(doctor.Warning) > 0:
 		return ExitProblems
-	case d.count(doctor.Unknown) > 0:
+	case r.Count(doctor.Unknown) > 0:
 		return ExitUnknown
 	}
 	return ExitHealthy
 }
 
-// print prints each finding with what to do in the line below it, and a summary.
-func (d Report) print(w io.Writer) error {
+// printReport prints the headline, the findings, each with what to do in the line below it, and what was checked. Findings that
+// follow from others are only counted, unless all is true.
+func printReport(w io.Writer, r doctor.Report, all bool) error {
 	var out strings.Builder
-	for _, f := range d.Findings {
+	fmt.Fprintln(&out, printable.Line(r.Headline))
+	if len(r.Findings) > 0 {
+		out.WriteByte('\n')
+	}
+	about := map[string]string{}
+	for _, f := range r.Findings {
+		about[f.ID] = f.About()
+	}
+	follow := 0
+	for _, f := range r.Findings {
+		if f.ExplainedBy != "" && !all {
+			follow++
+			continue
+		}
 		fmt.Fprintf(&out, "%-8s %s: %s\n", f.Severity, printable.Line(f.About()), printable.Line(f.Wrong))
+		if f.ExplainedBy != "" {
+			fmt.Fprintf(&out, "         follows from: %s\n", printable.Line(about[f.ExplainedBy]))
+		}
 		if f.Do != "" {
 			fmt.Fprintf(&out, "         -> %s\n", printable.Line(f.Do))
 		}
 	}
-	if len(d.Findings) > 0 {
-		out.WriteByte('\n')
+	switch {
+	case follow == 1:
+		out.WriteString("\n1 more finding follows from these: -o wide lists everything")
+	case follow > 1:
+		fmt.Fprintf(&out, "\n%d more findings follow from these: -o wide lists everything", follow)
 	}
-	verdict := map[int]string{ExitHealthy: "no problems", ExitUnknown: "no problems in what could be checked", ExitProblems: "problems found"}[d.code()]
-	fmt.Fprintf(&out, "%d nodes, %d agents, %d rollouts: %s", d.Nodes, d.Agents, d.Rollouts, verdict)
-	var counts []string
-	for _, s := range []doctor.Severity{doctor.Error, doctor.Warning, doctor.Unknown, doctor.Note} {
-		if n := d.count(s); n > 0 {
-			counts = append(counts, fmt.Sprintf("%s: %d", s, n))
-		}
-	}
-	if len(counts) > 0 {
-		fmt.Fprintf(&out, " (%s)", strings.Join(counts, ", "))
-	}
-	out.WriteByte('\n')
+	fmt.Fprintf(&out, "\nchecked %s, %s, %s%s\n", describe.Count(r.Nodes, "node"), describe.Count(r.Agents, "agent"), describe.Count(r.Rollouts, "rollout"), counts(r))
 	_, err := io.WriteString(w, out.String())
 	return err
+}
+
+// counts returns the numbers of findings by severity, after a colon; empty if there are none.
+func counts(r doctor.Report) string {
+	var words []string
+	for _, s := range []doctor.Severity{doctor.Error, doctor.Warning, doctor.Note} {
+		if n := r.Count(s); n > 0 {
+			words = append(words, describe.Count(n, string(s)))
+		}
+	}
+	if n := r.Count(doctor.Unknown); n > 0 {
+		words = append(words, fmt.Sprintf("%d unknown", n))
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(words, ", ")
 }

@@ -60,7 +60,7 @@ func showFailure(ctx context.Context, c client.Client, out io.Writer, n installe
 	}
 	events, err := installer.Events(ctx, c, n.Name, n.Begun, mostEvents)
 	if err != nil {
-		fmt.Fprintf(out, "cannot read its Events: %s\n", printable.Line(err.Error()))
+		fmt.Fprintf(out, "cannot read its Events: %s\n", printable.Line(describe.Brief(err)))
 		return
 	}
 	for i, e := range events {

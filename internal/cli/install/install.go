@@ -147,7 +147,7 @@ func (o installFlags) choice(names []string) (labels.Selector, error) {
 	}
 	selector, err := labels.Parse(o.selector)
 	if err != nil {
-		return nil, fmt.Errorf("--selector %q: %w", o.selector, err)
+		return nil, fmt.Errorf("--selector %q: %w: %s", o.selector, err, command.SelectorHelp)
 	}
 	return selector, nil
 }

@@ -127,7 +127,7 @@ func showLoss(ctx context.Context, c client.Client, out io.Writer, rollouts []v1
 			assigned = append(assigned, nc.Name)
 		}
 	}
-	fmt.Fprintf(out, "--purge permanently deletes %d NodeConfigs", all)
+	fmt.Fprintf(out, "--purge permanently deletes %s", printable.Count(all, "NodeConfig"))
 	if len(assigned) > 0 {
 		fmt.Fprintf(out, ", of which %d assign a configuration (%s)", len(assigned), printable.Few(assigned))
 	}
@@ -135,7 +135,7 @@ func showLoss(ctx context.Context, c client.Client, out io.Writer, rollouts []v1
 	for _, r := range rollouts {
 		names = append(names, r.Name)
 	}
-	fmt.Fprintf(out, ", and %d rollouts", len(names))
+	fmt.Fprintf(out, ", and %s", printable.Count(len(names), "rollout"))
 	if len(names) > 0 {
 		fmt.Fprintf(out, " (%s)", printable.Few(names))
 	}

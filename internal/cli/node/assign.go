@@ -34,10 +34,15 @@ func AssignCommand(env *command.Env) *cobra.Command {
 		Short: "Assign a kubelet configuration to one node, and wait for the outcome",
 		Long: `Assign a kubelet configuration from a file, or the local configuration, to one node, and wait for the outcome.
 
-The command prints the changed fields, asks for confirmation, stores the file in an immutable ConfigMap of evenkeel-system,
-and writes spec.configSource of the node's NodeConfig. The node's kubelet validates the configuration and runs it on trial;
-if the trial fails, the node rolls back by itself, even if you interrupt the command. If you run the command again with the
-same file, it writes nothing and follows the node.
+The command prints the changed fields, and asks the node's agent whether it would adopt the configuration (a preflight, as in
+"kubectl evenkeel preflight": its kubelet validates the configuration in a dry run, and nothing changes on the node). It then
+asks for confirmation, stores the file in an immutable ConfigMap of evenkeel-system, and writes spec.configSource of the node's
+NodeConfig. The node's kubelet runs the configuration on trial; if the trial fails, the node rolls back by itself, even if you
+interrupt the command. If you run the command again with the same file, it writes nothing and follows the node.
+
+If the node refuses in the preflight, the command asks whether to assign the configuration anyway; with --yes it assigns nothing
+unless --force is given. Without the ClusterRole evenkeel-preflight, or without an answer within 30 seconds, it continues
+without a preflight and says why.
 
 A rollout that selects the node no longer changes it. For many nodes use "push".
 
@@ -73,7 +78,8 @@ The exit code is 0 when the configuration has passed its trial, 2 when the node 
 	f.BoolVar(&o.local, "local", false, "assign the node's local configuration; the node forgets its last-known-good")
 	o.trial.Add(cmd)
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask for confirmation")
-	f.BoolVar(&o.dryRun, "dry-run", false, "print the changes, and write nothing")
+	f.BoolVar(&o.dryRun, "dry-run", false, "print the changes and the node's answer, and assign nothing")
+	f.BoolVar(&o.force, "force", false, "assign the configuration even if the node refuses it in the preflight")
 	f.StringVar(&o.until, "for", untilProven, "wait until: proven, trial, assigned")
 	f.DurationVar(&o.timeout, "timeout", 0, "stop waiting after this long, such as 30m, with exit code 3")
 	f.DurationVar(&o.agentTimeout, "agent-timeout", time.Minute, "stop waiting if the node's agent does not answer for this long, with exit code 3")
@@ -91,17 +97,19 @@ const (
 
 // assignOptions has the arguments and flags of "assign".
 type assignOptions struct {
-	node, file, until          string
-	dropIn, local, yes, dryRun bool
-	trial                      command.TrialFlags
-	timeout                    time.Duration // 0: no limit
-	agentTimeout               time.Duration
+	node, file, until                 string
+	dropIn, local, yes, dryRun, force bool
+	trial                             command.TrialFlags
+	timeout                           time.Duration // 0: no limit
+	agentTimeout                      time.Duration
 }
 
 func (o *assignOptions) check(timed bool) error {
 	switch {
 	case o.local && (o.file != "" || o.dropIn):
-		return errors.New("--local cannot be used with -f or --drop-in")
+		return errors.New("--local cannot be used with -f or --drop-in, because it assigns the configuration that the node has: omit --local or the others")
+	case o.local && o.force:
+		return errors.New("--local has no preflight: it cannot be used with --force")
 	case o.local && o.trial.Changed():
 		return errors.New("--local has no trial: it cannot be used with --trial-duration, --crash-loop-threshold or --allow-pod-loss")
 	case !o.local && o.file == "":
@@ -162,13 +170,25 @@ func (a *app) assign(ctx context.Context, o assignOptions) error {
 	if err := it.rehearse(ctx, c); err != nil {
 		return err
 	}
-	if o.dryRun {
-		fmt.Fprintln(a.Out, "dry run: nothing was written")
-		return nil
+	answer, err := a.ask(ctx, c, o, it)
+	if err != nil {
+		return err
 	}
+	refused := answer != nil && answer.Verdict == v1alpha1.PreflightRefused
 	question := fmt.Sprintf("Assign this to node %s?", o.node)
-	if o.local {
+	switch {
+	case o.dryRun:
+		fmt.Fprintln(a.Out, "dry run: nothing was assigned")
+		if refused {
+			return &command.Exit{Code: command.ExitHalted}
+		}
+		return nil
+	case o.local:
 		question = fmt.Sprintf("Return node %s to its local configuration?", o.node)
+	case refused && o.yes && !o.force:
+		return &command.Exit{Code: command.ExitHalted, Err: fmt.Errorf("node %s refuses the configuration (%s); %s; nothing was assigned", o.node, printable.Line(answer.Reason), it.afterRefusal(answer))}
+	case refused:
+		question = fmt.Sprintf("Node %s refuses this. Assign it anyway?", o.node)
 	}
 	if err := a.Confirm(ctx, question, o.yes, o.file == "-"); err != nil {
 		return err
@@ -207,10 +227,10 @@ func (a *app) contentFor(ctx context.Context, o assignOptions) (policy.Content, 
 	}
 	decoded, err := payload.Decode(key, data)
 	if err != nil {
-		return policy.Content{}, fmt.Errorf("%s: %w; nothing was changed", o.file, err)
+		return policy.Content{}, command.Unusable(o.file, err, "changed")
 	}
-	for _, note := range command.UnknownFields(decoded.Fields) {
-		fmt.Fprintln(a.ErrOut, note)
+	if err := a.CheckFields(decoded); err != nil {
+		return policy.Content{}, command.Unusable(o.file, err, "changed")
 	}
 	return policy.Content{Key: key, Data: string(data), SHA256: decoded.SHA256}, nil
 }
@@ -329,7 +349,7 @@ func (a *app) showAssignment(ctx context.Context, c client.Client, it *assignmen
 		var unreadable *query.Unreadable
 		switch {
 		case errors.As(err, &unreadable):
-			fmt.Fprintf(a.ErrOut, "note: cannot compare with the configuration of node %s: %s\n", nc.Name, printable.Line(err.Error()))
+			fmt.Fprintf(a.ErrOut, "note: cannot compare with the configuration of node %s: %s\n", nc.Name, printable.Line(describe.Brief(err)))
 			return nil
 		case err != nil:
 			return fmt.Errorf("read the configuration of node %s: %w", nc.Name, err)

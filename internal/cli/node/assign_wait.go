@@ -55,7 +55,7 @@ func (a *app) awaitNode(ctx context.Context, c client.WithWatch, w assignOptions
 				return u.Err
 			case u.Err != nil && !u.Last:
 				if !troubled {
-					fmt.Fprintf(a.ErrOut, "waiting for the API server: %s\n", printable.Line(u.Err.Error()))
+					fmt.Fprintf(a.ErrOut, "waiting for the API server: %s\n", printable.Line(describe.Brief(u.Err)))
 				}
 				troubled = true
 			case u.Err == nil:

@@ -16,6 +16,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -57,6 +58,9 @@ func (a *app) flags(ctx context.Context, node string, timeout time.Duration) err
 	}
 	nc := &v1alpha1.NodeConfig{}
 	if err := c.Get(ctx, client.ObjectKey{Name: node}, nc); err != nil {
+		if apierrors.IsNotFound(err) {
+			return fmt.Errorf("node %s has no NodeConfig: no agent has ever run there; list the nodes with: kubectl evenkeel nodes", node)
+		}
 		return fmt.Errorf("read NodeConfig %s: %w", node, err)
 	}
 	if !slices.Contains(nc.Status.Capabilities, v1alpha1.CapabilityFlags) {
@@ -90,7 +94,7 @@ func (a *app) withdraw(ctx context.Context, c client.Client, nc *v1alpha1.NodeCo
 	patch := fmt.Appendf(nil, `[{"op": "test", "path": %[1]q, "value": %[2]q}, {"op": "remove", "path": %[1]q}]`, path, request)
 	err := c.Patch(ctx, nc.DeepCopy(), client.RawPatch(types.JSONPatchType, patch))
 	if err != nil && !apierrors.IsInvalid(err) && !apierrors.IsNotFound(err) {
-		fmt.Fprintf(a.ErrOut, "note: the annotation %s of NodeConfig %s stays: %s\n", v1alpha1.AnnotationFlags, nc.Name, printable.Line(err.Error()))
+		fmt.Fprintf(a.ErrOut, "note: the annotation %s of NodeConfig %s stays: %s\n", v1alpha1.AnnotationFlags, nc.Name, printable.Line(describe.Brief(err)))
 	}
 }
 
@@ -107,7 +111,7 @@ func (a *app) awaitFlags(ctx context.Context, c client.WithWatch, node, request 
 		case u.Last && ctx.Err() == nil:
 			return nil, u.Err
 		case u.Err != nil:
-			fmt.Fprintf(a.ErrOut, "waiting for the API server: %s\n", printable.Line(u.Err.Error()))
+			fmt.Fprintf(a.ErrOut, "waiting for the API server: %s\n", printable.Line(describe.Brief(u.Err)))
 		case u.Object.Status.Flags != nil && u.Object.Status.Flags.Request == request:
 			return u.Object.Status.Flags, nil
 		case u.Object.Annotations[v1alpha1.AnnotationFlags] != request:

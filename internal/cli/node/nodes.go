@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -27,6 +26,8 @@ import (
 type nodesOptions struct {
 	selector, rollout string
 	failed, problems  bool
+	drift, watch      bool
+	compared          *driftRows // counts nodes; nil without --drift
 	output            printing.Format
 }
 
@@ -47,7 +48,13 @@ since CONFIGOK changed. Nodes without an agent are listed too.
 With --rollout, POSITION is the node's place in the rollout: Waiting, InFlight, Updated, Blocked (it failed, its pods prevent a
 restart, or its agent is silent) or Skipped, and after a slash the rollout's own name for the state.
 
+With --drift, the list has only nodes whose running kubelet or local files differ from what the agent started, and what differs:
+running: fields that the kubelet's /configz shows with other values; file: files that were edited since. Agents compare every 10
+minutes and correct nothing.
+
 Without permission to list Nodes, the command lists NodeConfigs.
+
+With -w it goes on until Ctrl-C: it prints a line for each node that changes; with -o json, one object per line.
 
 -o wide adds the versions of kubelet and agent, the source of the agent's configuration, and the agent's run mode: Host, a
 service of the host; Bootstrap, until a self-hosted agent takes over; SelfHosted, in a pod.`,
@@ -59,8 +66,14 @@ service of the host; Bootstrap, until a self-hosted agent takes over; SelfHosted
 
   # Nodes of a rollout with their position in it; those of them that failed
   kubectl evenkeel nodes --rollout workers
-  kubectl evenkeel nodes --rollout workers --failed`,
-		Args: cobra.NoArgs,
+  kubectl evenkeel nodes --rollout workers --failed
+
+  # Nodes on which somebody edited a file, or whose kubelet runs with something else
+  kubectl evenkeel nodes --drift
+
+  # Nodes that fail, as soon as they do
+  kubectl evenkeel nodes --failed -w`,
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.nodes(cmd.Context(), o) },
 	}
 	f := cmd.Flags()
@@ -68,6 +81,8 @@ service of the host; Bootstrap, until a self-hosted agent takes over; SelfHosted
 	f.StringVar(&o.rollout, "rollout", "", "only nodes that this rollout selects, with their position in it")
 	f.BoolVar(&o.failed, "failed", false, "only nodes whose health is Failed, and with --rollout, nodes that failed in it for another reason, such as a timeout")
 	f.BoolVar(&o.problems, "problems", false, "only nodes with any kind of problem")
+	f.BoolVar(&o.drift, "drift", false, "only nodes whose running kubelet or local files differ from what was started, and what differs")
+	f.BoolVarP(&o.watch, "watch", "w", false, "after listing the nodes, print each node that changes, until Ctrl-C")
 	printing.FormatFlag(cmd, &o.output, printing.Wide, printing.JSON, printing.YAML, printing.Name)
 	_ = cmd.RegisterFlagCompletionFunc("rollout", func(cmd *cobra.Command, _ []string, so string) ([]string, cobra.ShellCompDirective) {
 		return a.CompleteRollout(cmd, nil, so)
@@ -78,32 +93,46 @@ service of the host; Bootstrap, until a self-hosted agent takes over; SelfHosted
 func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 	switch {
 	case o.failed && o.problems:
-		return errors.New("--failed and --problems cannot be used together; --problems includes failed nodes")
+		return errors.New("--failed and --problems cannot be used together: use --problems, which includes failed nodes")
 	case o.selector != "" && o.rollout != "":
-		return errors.New("--selector and --rollout cannot be used together")
+		return errors.New("--selector and --rollout cannot be used together, because a rollout has a selector of its own: omit one of them")
 	}
 	selector, err := labels.Parse(o.selector)
 	if err != nil {
-		return fmt.Errorf("--selector %q: %w", o.selector, err)
+		return fmt.Errorf("--selector %q: %w: %s", o.selector, err, command.SelectorHelp)
 	}
 	c, err := a.Client()
 	if err != nil {
 		return err
 	}
-	out := &nodeRows{w: a.Out, format: o.output, inRollout: o.rollout != "", agents: map[string]int{}, modes: map[string]int{}, Items: []describe.Row{}}
+	if o.drift {
+		o.compared = &driftRows{notCompared: map[string]int{}}
+	}
+	if o.watch {
+		return a.watchNodes(ctx, c, o, selector)
+	}
+	out := newNodeRows(a.Out, o)
+	if err := a.eachNode(ctx, c, o, selector, out.add); err != nil {
+		return err
+	}
+	return out.end(a.ErrOut)
+}
+
+// eachNode shows the nodes that the flags select.
+func (a *app) eachNode(ctx context.Context, c client.Client, o nodesOptions, selector labels.Selector, to func(describe.Row) error) error {
 	show := func(row describe.Row) error {
+		if o.drift && !o.compared.count(row) {
+			return nil
+		}
 		failed := row.Health == describe.HealthFailed || row.State == rollout.Failed.String()
 		bad := failed || row.Health == describe.HealthUnknown || row.Position == describe.PositionBlocked || len(row.Problems) > 0
 		if o.failed && !failed || o.problems && !bad {
 			return nil
 		}
-		return out.add(row)
+		return to(row)
 	}
 	if o.rollout != "" {
-		if err := a.rolloutNodes(ctx, c, o.rollout, show); err != nil {
-			return err
-		}
-		return out.end(a.ErrOut)
+		return a.rolloutNodes(ctx, c, o.rollout, show)
 	}
 	pairs, unread := query.Pairs(ctx, c, selector), selector.Empty() && query.MayNotListNodes(ctx, c)
 	if unread {
@@ -124,7 +153,7 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 	if unread {
 		fmt.Fprintln(a.ErrOut, "note: you are not allowed to list Nodes: nodes without a NodeConfig, zones, and whether Nodes are Ready are not shown")
 	}
-	return out.end(a.ErrOut)
+	return nil
 }
 
 // rolloutNodes shows the nodes that a rollout selects, with their state in it.
@@ -160,16 +189,20 @@ type nodeRows struct {
 	w         io.Writer
 	format    printing.Format
 	inRollout bool
-	table     interface {
-		io.Writer
-		Flush() error
-	}
-	n int
+	watched   bool // print rows as they come
+	table     *printing.Rows
+	n         int
 	// agents counts nodes by agent version.
 	agents map[string]int
 	// modes counts nodes by run mode.
 	modes map[string]int
+	// drift replaces the columns; nil without --drift.
+	drift *driftRows
 	Items []describe.Row `json:"items"`
+}
+
+func newNodeRows(w io.Writer, o nodesOptions) *nodeRows {
+	return &nodeRows{w: w, format: o.output, inRollout: o.rollout != "", watched: o.watch, drift: o.compared, agents: map[string]int{}, modes: map[string]int{}, Items: []describe.Row{}}
 }
 
 func (r *nodeRows) add(row describe.Row) error {
@@ -182,6 +215,9 @@ func (r *nodeRows) add(row describe.Row) error {
 	}
 	switch r.format {
 	case printing.JSON, printing.YAML:
+		if r.watched {
+			return printing.One(r.w, r.format, row)
+		}
 		r.Items = append(r.Items, row)
 		return nil
 	case printing.Name:
@@ -189,15 +225,11 @@ func (r *nodeRows) add(row describe.Row) error {
 		return err
 	}
 	if r.table == nil {
-		tw := printers.GetNewTabWriter(r.w) // it keeps the widths of the columns from page to page
-		r.table = tw
-		fmt.Fprintln(tw, strings.Join(r.header(), "\t"))
+		r.table = printing.NewTable(r.w, r.header())
 	}
-	cells := r.cells(row)
-	for i := range cells {
-		cells[i] = describe.Dash(printable.Line(cells[i]))
+	if err := r.table.Add(r.cells(row)); err != nil {
+		return err
 	}
-	fmt.Fprintln(r.table, strings.Join(cells, "\t"))
 	if r.n%query.PageSize == 0 {
 		return r.table.Flush()
 	}
@@ -205,10 +237,14 @@ func (r *nodeRows) add(row describe.Row) error {
 }
 
 func (r *nodeRows) end(errOut io.Writer) error {
+	if r.drift != nil {
+		defer r.drift.notes(errOut, r.n)
+	}
 	switch {
+	case r.watched && (r.format == printing.JSON || r.format == printing.YAML):
 	case r.format == printing.JSON || r.format == printing.YAML:
 		return printing.Encode(r.w, r.format, r)
-	case r.n == 0 && r.format != printing.Name:
+	case r.n == 0 && r.format != printing.Name && r.drift == nil:
 		fmt.Fprintln(errOut, "No nodes found")
 	case r.table != nil:
 		if err := r.table.Flush(); err != nil {
@@ -223,6 +259,14 @@ func (r *nodeRows) end(errOut io.Writer) error {
 	return nil
 }
 
+// flush writes rows that are still in the table.
+func (r *nodeRows) flush() error {
+	if r.table == nil {
+		return nil
+	}
+	return r.table.Flush()
+}
+
 // versionNote returns a note about agents whose version differs from most; "" if all have the same version.
 func versionNote(agents map[string]int) string {
 	versions := printing.MostFirst(agents)
@@ -235,7 +279,7 @@ func versionNote(agents map[string]int) string {
 			others += agents[v]
 		}
 	}
-	return printable.Line(fmt.Sprintf("note: the version of %d of %d agents (%s) differs from most (%s): -o wide lists it", others, all, printable.Few(versions[1:]), versions[0]))
+	return printable.Line(fmt.Sprintf("note: the version of %d of %s (%s) differs from most (%s): -o wide lists it", others, describe.Count(all, "agent"), printable.Few(versions[1:]), versions[0]))
 }
 
 // bootstrapNote returns a note about nodes on which the bootstrap kubelet runs; "" if there are none.
@@ -248,10 +292,13 @@ func bootstrapNote(modes map[string]int) string {
 	for _, n := range modes {
 		all += n
 	}
-	return fmt.Sprintf("note: the bootstrap kubelet still runs on %d of %d nodes: -o wide lists the run mode", waits, all)
+	return fmt.Sprintf("note: the bootstrap kubelet still runs on %d of %s: -o wide lists the run mode", waits, describe.Count(all, "node"))
 }
 
 func (r *nodeRows) header() []string {
+	if r.drift != nil {
+		return r.drift.header(r.format)
+	}
 	out := []string{"NAME", "HEALTH", "ASSIGNED", "ACTIVE", "LAST-KNOWN-GOOD", "CONFIGOK", "TRIAL", "SINCE"}
 	if r.inRollout {
 		out = append(out, "POSITION")
@@ -266,6 +313,9 @@ func (r *nodeRows) header() []string {
 }
 
 func (r *nodeRows) cells(row describe.Row) []string {
+	if r.drift != nil {
+		return r.drift.cells(row, r.format)
+	}
 	ok := "no agent yet"
 	if row.ConfigOK.Status != "" {
 		ok = row.ConfigOK.Status + "/" + row.ConfigOK.Reason

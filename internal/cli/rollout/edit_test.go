@@ -227,20 +227,3 @@ func TestTemplatesInJSONAndYAMLAreEqual(t *testing.T) {
 		t.Error("another content is the same")
 	}
 }
-
-func TestAnUndoDoesNotOverwriteAConcurrentPush(t *testing.T) {
-	c := fakeAPI(t, between(1, func(r *v1alpha1.NodeConfigRollout) {
-		r.Spec.Template.Kubelet = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":7}`)}
-	}))
-	a, out := quiet()
-	err := a.pin(t.Context(), c, read(t, c), policy.Content{SHA256: "older"}, 3)
-	if err == nil || !strings.Contains(err.Error(), `rollout "workers" was changed by somebody else in the meantime`) || out.Len() > 0 {
-		t.Errorf("the error is %v, and it prints %q", err, out)
-	}
-	if got := string(read(t, c).Spec.Template.Kubelet.Raw); !strings.Contains(got, `"maxPods":7`) {
-		t.Errorf("the template is %s, want what was pushed", got)
-	}
-	if pin := read(t, c).Spec.Pin; pin != nil {
-		t.Errorf("the pin is %+v", pin)
-	}
-}

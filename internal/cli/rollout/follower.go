@@ -11,6 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -74,10 +75,10 @@ func (o *follower) show(r *v1alpha1.NodeConfigRollout) {
 // trouble prints, once, that the API server does not answer.
 func (o *follower) trouble(err error) {
 	if o.live != nil {
-		o.live.trouble = err.Error()
+		o.live.trouble = describe.Brief(err)
 		o.live.redraw()
 	} else if !o.troubled {
-		fmt.Fprintf(o.errOut, "waiting for the API server: %s\n", printable.Line(err.Error()))
+		fmt.Fprintf(o.errOut, "waiting for the API server: %s\n", printable.Line(describe.Brief(err)))
 	}
 	o.troubled = true
 }

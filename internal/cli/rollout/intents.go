@@ -3,13 +3,11 @@ package rollout
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
 )
 
@@ -136,11 +134,7 @@ func (a *app) retryCommand() *cobra.Command {
 This also lifts an abort. Without node names, all nodes on which the revision failed try it again.`, `  kubectl evenkeel rollout retry workers
   kubectl evenkeel rollout retry workers node-7 node-12`,
 		func(ctx context.Context, c client.Client, args []string) (string, error) {
-			nodes := slices.Compact(slices.Sorted(slices.Values(args[1:])))
-			if len(nodes) > v1alpha1.MaxRetryNodes {
-				return "", fmt.Errorf("%d nodes are more than the limit of %d: name no nodes to retry all that failed", len(nodes), v1alpha1.MaxRetryNodes)
-			}
-			return steer.EditObserved(ctx, c, args[0], 0, steer.Retry(ctx, c, nodes))
+			return steer.EditObserved(ctx, c, args[0], 0, steer.Retry(ctx, c, args[1:]))
 		})
 	cmd.Args, cmd.ValidArgsFunction = rolloutAndMore, a.completeRetry
 	return cmd

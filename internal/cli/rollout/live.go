@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -193,7 +194,7 @@ func (v view) failed() []string {
 		if i == 0 {
 			lines = append(lines, "")
 		}
-		lines = append(lines, fmt.Sprintf("%s  %s  %s", printable.Line(n.Name), v.style.Red(printable.Line(n.Reason)), printable.Line(n.Message)))
+		lines = append(lines, fmt.Sprintf("%s  %s  %s", printable.Line(n.Name), v.style.Red(printable.Line(n.Reason)), printable.Line(describe.WithoutUIDs(n.Message))))
 	}
 	if more := int(v.rollout.Status.Nodes.Failed) - len(v.rollout.Status.FailedNodes); more > 0 && len(lines) > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more failed nodes", more))
@@ -348,9 +349,10 @@ func clipped(lines []string, width int) []string {
 	return lines
 }
 
-// clip cuts a line to a width. Color codes have no width.
+// clip shortens a line to a width: it keeps the beginning and the end. Color codes have no width, and stay.
 func clip(line string, width int) string {
-	last, n, escape := 0, 0, false // where the last character begins that fits
+	var visible []int // where the characters begin that have a width
+	escape := false
 	for at, r := range line {
 		switch {
 		case r == '\x1b':
@@ -358,16 +360,19 @@ func clip(line string, width int) string {
 		case escape:
 			escape = r != 'm'
 		default:
-			if n++; n == width {
-				last = at
-			}
+			visible = append(visible, at)
 		}
 	}
+	n := len(visible)
 	if n <= width {
 		return line
 	}
-	return line[:last] + "…\x1b[0m"
+	head := width / 2
+	from, to := visible[head], visible[n-(width-head-1)]
+	return line[:from] + "…" + strings.Join(colorCode.FindAllString(line[from:to], -1), "") + line[to:] + "\x1b[0m"
 }
+
+var colorCode = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 // live draws a view in place, again and again.
 type live struct {
@@ -412,9 +417,9 @@ func (l *live) redraw() {
 		case f.err == nil:
 			l.view.nodes = f.nodes
 		case query.Passing(f.err):
-			l.nodesErr = f.err.Error()
+			l.nodesErr = describe.Brief(f.err)
 		default:
-			l.view.noNodes = f.err.Error()
+			l.view.noNodes = describe.Brief(f.err)
 		}
 	default:
 	}

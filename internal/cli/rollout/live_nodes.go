@@ -10,8 +10,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // nodeState is the state of a node in the live view, derived from its NodeConfig alone. The counts in the rollout's status, by
@@ -111,7 +113,7 @@ func liveNodes(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollo
 	}
 	for _, f := range r.Status.FailedNodes {
 		if at, ok := index[f.Name]; ok {
-			nodes[at].state, nodes[at].why = nodeFailed, f.Reason+": "+f.Message
+			nodes[at].state, nodes[at].why = nodeFailed, f.Reason+": "+describe.WithoutUIDs(f.Message)
 		}
 	}
 	return nodes, nil
@@ -143,13 +145,13 @@ func (n *liveNode) look(r *v1alpha1.NodeConfigRollout, nc *v1alpha1.NodeConfig) 
 	if t := st.Trial; t != nil {
 		n.state, n.onTrial, n.why = nodeTrial, true, fmt.Sprintf("healthy %ds of %ds", t.HealthySeconds, t.DurationSeconds)
 		if t.Restarts > 0 {
-			n.why += fmt.Sprintf(", %d restarts", t.Restarts)
+			n.why += ", " + printable.Count(int(t.Restarts), "restart")
 		}
 		return
 	}
 	for _, b := range st.BadConfigs {
 		if b.UID == want.UID {
-			n.state, n.why = nodeFailed, cmp.Or(st.Error, b.Reason)
+			n.state, n.why = nodeFailed, describe.WithoutUIDs(cmp.Or(st.Error, b.Reason))
 			return
 		}
 	}

@@ -1,13 +1,11 @@
 package rollout
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -83,7 +81,7 @@ same --seed gives the same result.`,
 	f.StringVar(&o.notReady, "not-ready-rate", "0%", "percentage of nodes that become NotReady in their trial")
 	f.StringVar(&o.blocked, "blocked-rate", "0%", "percentage of nodes that refuse the configuration because of their pods")
 	f.StringVar(&o.stuckDrain, "stuck-drain-rate", "0%", "percentage of nodes whose drain never ends, if the rollout drains nodes")
-	f.DurationVar(&o.drain, "drain-duration", drainTime, "duration of a node's drain, if the rollout drains nodes")
+	f.DurationVar(&o.drain, "drain-duration", query.DrainTime, "duration of a node's drain, if the rollout drains nodes")
 	f.StringVar(&o.silent, "silent-rate", "0%", "percentage of nodes whose agent does not answer")
 	f.DurationVar(&o.trial, "trial-duration", 0, "duration of a trial if neither spec.trial nor the configuration sets it (default: as agents report, or 10m)")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the choice of nodes that fail")
@@ -147,7 +145,7 @@ func checkValid(f *query.Fleet) error {
 // planned reads the rollout that the arguments name, and reads or simulates its nodes.
 func (a *app) planned(ctx context.Context, args []string, o planOptions) (f *query.Fleet, r *v1alpha1.NodeConfigRollout, err error) {
 	if o.file != "" {
-		data, err := os.ReadFile(o.file)
+		data, _, err := a.ReadFile(ctx, o.file, 4*payload.MaxSize)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -182,7 +180,7 @@ func ParseManifest(data []byte) (*v1alpha1.NodeConfigRollout, error) {
 		return nil, fmt.Errorf("not a NodeConfigRollout: %w", err)
 	}
 	if r.APIVersion != v1alpha1.GroupVersion.String() || r.Kind != "NodeConfigRollout" {
-		return nil, fmt.Errorf("not a NodeConfigRollout of %s, but %s %s", v1alpha1.GroupVersion, describe.Dash(r.APIVersion), describe.Dash(r.Kind))
+		return nil, fmt.Errorf("not a NodeConfigRollout of %s, but %s %s: -f takes the manifest of a rollout; for a kubelet configuration use: kubectl evenkeel push --dry-run", v1alpha1.GroupVersion, describe.Dash(r.APIVersion), describe.Dash(r.Kind))
 	}
 	if err := yaml.UnmarshalStrict(data, &r); err != nil {
 		return nil, err
@@ -193,25 +191,20 @@ func ParseManifest(data []byte) (*v1alpha1.NodeConfigRollout, error) {
 	return &r, nil
 }
 
-// showPlan prints the plan of a rollout, which does not have to exist yet.
-func showPlan(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout, w io.Writer) error {
+// planOf returns the plan of a rollout, which does not have to exist yet.
+func planOf(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) (*PlanReport, error) {
 	f, err := query.Gather(ctx, c, r, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := checkValid(f); err != nil {
-		return err
+		return nil, err
 	}
-	model, err := planOptions{drain: drainTime}.model()
+	model, err := planOptions{drain: query.DrainTime}.model()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	v, err := newPlanReport(ctx, f, model)
-	if err != nil {
-		return err
-	}
-	v.print(w)
-	return nil
+	return newPlanReport(ctx, f, model)
 }
 
 // PlanReport is the output of "rollout plan".
@@ -239,6 +232,7 @@ type PlanReport struct {
 	Simulation      *simulationView        `json:"simulation,omitempty"`
 
 	steps   []rollout.Step
+	members int           // of the rollout; percentages refer to them
 	limit   time.Duration // of the plan
 	windows bool          // the rollout has windows
 	run     rollout.Run   // with the failures of the model
@@ -272,7 +266,7 @@ type excludedNodes struct {
 // newPlanReport plans for a fleet of healthy nodes, and simulates the model too.
 func newPlanReport(ctx context.Context, f *query.Fleet, m rollout.Model) (*PlanReport, error) {
 	m.Interrupted = func() bool { return ctx.Err() != nil }
-	m.Trial = trialOf(f, m.Trial)
+	m.Trial = f.TrialTime(m.Trial)
 	m.Fail = min(m.Fail, m.Trial/2)
 	m.TakeUp = min(m.TakeUp, f.Policy.AgentTimeout/2) // a healthy agent answers in time
 	v := &PlanReport{
@@ -290,6 +284,7 @@ func newPlanReport(ctx context.Context, f *query.Fleet, m rollout.Model) (*PlanR
 	}
 	v.limit = m.Limit
 	now := rollout.Plan(f.Policy, f.Progress, f.Nodes)
+	v.members = now.Counts.Members
 	v.Phase, v.Message, v.Nodes = now.Phase, now.Message, policy.CountsOf(now.Counts)
 	v.addExcluded(f, now)
 	if f.Policy.Invalid != "" { // nothing will change
@@ -327,19 +322,6 @@ func (v *PlanReport) addSimulation(m rollout.Model) {
 	if v.windows {
 		v.Simulation.EndTime = new(v.run.End.UTC().Truncate(time.Second))
 	}
-}
-
-// trialOf returns the duration of a trial: the one in the template or in spec.trial, else the flag's, else the longest that an
-// agent has reported, else the agents' default.
-func trialOf(f *query.Fleet, flag time.Duration) time.Duration {
-	if d := f.Template.Trial.Duration; d != nil {
-		return *d
-	}
-	var seen time.Duration
-	for i := range f.Nodes {
-		seen = max(seen, f.Nodes[i].TrialLength)
-	}
-	return cmp.Or(flag, seen, 10*time.Minute)
 }
 
 func batchOf(f *query.Fleet, run rollout.Run, b rollout.Batch) batchView {
@@ -410,8 +392,8 @@ func (v *PlanReport) print(w io.Writer) {
 	if n := v.Nodes.Draining; n > 0 {
 		flying += fmt.Sprintf(", %d draining", n)
 	}
-	fmt.Fprintf(w, "Rollout %s, revision %d%s: %d nodes selected, %d updated%s, %d to come, %d excluded\n",
-		v.Rollout, v.Revision, made, v.Nodes.Selected, v.Nodes.Updated, flying, v.Nodes.Pending, v.excluded())
+	fmt.Fprintf(w, "Rollout %s, revision %d%s: %s selected, %d updated%s, %d to come, %d excluded\n",
+		v.Rollout, v.Revision, made, describe.Count(int(v.Nodes.Selected), "node"), v.Nodes.Updated, flying, v.Nodes.Pending, v.excluded())
 	if v.Asked > 0 {
 		fmt.Fprintf(w, "First, %s asked whether the kubelet accepts the revision (preflight: %s); no kubelet is restarted for this.\n", asked(v.Asked), v.Preflight)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 	"time"
@@ -57,19 +56,6 @@ func TestTheGraphOfOneNodeIsOneLineHigh(t *testing.T) {
 	}
 }
 
-func TestTheDurationOfATrialComesFromAgents(t *testing.T) {
-	f := &query.Fleet{Nodes: []rollout.Node{{TrialLength: time.Minute}, {TrialLength: 2 * time.Minute}, {}}}
-	if got := trialOf(f, 0); got != 2*time.Minute {
-		t.Errorf("it is %s, want the longest", got)
-	}
-	if got := trialOf(f, 5*time.Minute); got != 5*time.Minute {
-		t.Errorf("it is %s, want what is asked for", got)
-	}
-	if got := trialOf(&query.Fleet{}, 0); got != 10*time.Minute {
-		t.Errorf("it is %s, want the default", got)
-	}
-}
-
 func TestPlansWaitForWindowsAndEstimateTheEnd(t *testing.T) {
 	plan := func(nodes int, window string) (*PlanReport, string) {
 		t.Helper()
@@ -97,7 +83,7 @@ func TestPlansWaitForWindowsAndEstimateTheEnd(t *testing.T) {
 	}
 	opens := time.Now().UTC().Add(5 * time.Hour).Truncate(time.Minute)
 	schedule := fmt.Sprintf("schedule: \"%d %d * * *\", duration: 5m", opens.Minute(), opens.Hour())
-	end := opens.Add(24*time.Hour + 2*time.Minute + answerTime)
+	end := opens.Add(24*time.Hour + 2*time.Minute + query.AnswerTime)
 	v, text := plan(2, "{"+schedule+", finish: Within}") // one node each day: a second trial would not end in the window
 	if v.EndTime == nil || !v.EndTime.Equal(end) || v.Phase != rollout.PhaseWaiting || len(v.Batches) != 2 || !strings.Contains(v.Message, "waiting until "+opens.Format(time.RFC3339)) {
 		t.Errorf("the plan is %+v, want the end %s", v, end)
@@ -107,7 +93,7 @@ func TestPlansWaitForWindowsAndEstimateTheEnd(t *testing.T) {
 			t.Errorf("the output is %q, want %q", text, want)
 		}
 	}
-	if v, _ = plan(2, "{"+schedule+"}"); !v.EndTime.Equal(opens.Add(2 * (2*time.Minute + answerTime))) {
+	if v, _ = plan(2, "{"+schedule+"}"); !v.EndTime.Equal(opens.Add(2 * (2*time.Minute + query.AnswerTime))) {
 		t.Errorf("with finish: Anytime it ends at %s", v.EndTime)
 	}
 	if v, text = plan(400, "{"+schedule+", finish: Within}"); v.EndTime != nil || !strings.Contains(text, "The rollout is not complete within 8784h") {
@@ -119,7 +105,7 @@ func TestPlansWaitForWindowsAndEstimateTheEnd(t *testing.T) {
 }
 
 func TestAPlanOfARolloutWithoutSelectorIsAnError(t *testing.T) {
-	err := showPlan(t.Context(), fakeAPI(t, interceptor.Funcs{}), &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "empty"}}, io.Discard)
+	_, err := planOf(t.Context(), fakeAPI(t, interceptor.Funcs{}), &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "empty"}})
 	if err == nil || !strings.Contains(err.Error(), "rollout empty is invalid: spec.nodeSelector is empty") {
 		t.Errorf("the error is %v", err)
 	}

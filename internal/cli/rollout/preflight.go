@@ -53,13 +53,13 @@ could not tell, or --timeout has expired.`,
 
   # Ask all nodes about a few fields
   kubectl evenkeel preflight -f fields.yaml --drop-in --all-nodes`,
-		Args: cobra.NoArgs,
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch changed := cmd.Flags().Changed; {
 			case o.file == "":
 				return errors.New("preflight needs -f FILE with a kubelet configuration, or -f - for standard input")
 			case o.allNodes && changed("selector"):
-				return errors.New("--selector and --all-nodes cannot be used together")
+				return errors.New("--selector and --all-nodes cannot be used together: omit one of them")
 			case !o.allNodes && o.selector == "":
 				return errors.New("use --selector to choose the nodes, or --all-nodes for every node")
 			case changed("timeout") && o.timeout <= 0:
@@ -88,7 +88,7 @@ func (o *inquiry) object(data []byte) (*v1alpha1.NodeConfigPreflight, payload.Pa
 	if !o.allNodes {
 		selector, err := metav1.ParseToLabelSelector(o.selector)
 		if err != nil {
-			return nil, payload.Payload{}, fmt.Errorf("--selector: %w", err)
+			return nil, payload.Payload{}, fmt.Errorf("--selector: %w: %s", err, command.SelectorHelp)
 		}
 		p.Spec.NodeSelector = *selector
 	}
@@ -98,7 +98,7 @@ func (o *inquiry) object(data []byte) (*v1alpha1.NodeConfigPreflight, payload.Pa
 	}
 	decoded, err := payload.Decode(key, data)
 	if err != nil {
-		return nil, decoded, fmt.Errorf("%s: %w; nothing was written", o.file, err)
+		return nil, decoded, command.Unusable(o.file, err, "written")
 	}
 	template, err := templateOf(key, data)
 	if err != nil {
@@ -124,8 +124,8 @@ func (a *app) preflight(ctx context.Context, o inquiry) error {
 	if err != nil {
 		return err
 	}
-	for _, note := range command.UnknownFields(decoded.Fields) {
-		fmt.Fprintln(a.ErrOut, note)
+	if err := a.CheckFields(decoded); err != nil {
+		return fmt.Errorf("%s: %w; nothing was written", o.file, err)
 	}
 	c, err := a.Client()
 	if err != nil {
@@ -160,7 +160,7 @@ func (a *app) preflight(ctx context.Context, o inquiry) error {
 			case u.Last && ctx.Err() == nil:
 				return u.Err
 			case u.Err != nil:
-				fmt.Fprintf(a.ErrOut, "waiting for the API server: %s\n", printable.Line(u.Err.Error()))
+				fmt.Fprintf(a.ErrOut, "waiting for the API server: %s\n", printable.Line(describe.Brief(u.Err)))
 				continue
 			}
 			p = u.Object
@@ -220,7 +220,7 @@ func (a *app) awaitPreflight(ctx context.Context, c client.WithWatch, name strin
 			case u.Last && ctx.Err() == nil:
 				return u.Err
 			case u.Err != nil:
-				fmt.Fprintf(a.ErrOut, "waiting for the API server: %s\n", printable.Line(u.Err.Error()))
+				fmt.Fprintf(a.ErrOut, "waiting for the API server: %s\n", printable.Line(describe.Brief(u.Err)))
 				continue
 			}
 			r := u.Object

@@ -9,6 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,6 +73,7 @@ prints the answers. The rollout then continues by itself; with --preflight=requi
 	p.AddStrategyFlags(cmd)
 	f.BoolVarP(&p.yes, "yes", "y", false, "do not ask for confirmation")
 	f.BoolVar(&p.dryRun, "dry-run", false, "print the plan, and write nothing")
+	f.BoolVar(&p.force, "force", false, "roll out a configuration although an earlier revision with the same content was stopped")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
 	return cmd
 }
@@ -84,13 +86,13 @@ type Push struct {
 	Changed func(flag string) bool
 
 	selector, steps, maxUnavailable, maxJoining, maxFailures, onFailure, preflight string
-	allNodes, inline, yes, dryRun                                                  bool
+	allNodes, inline, yes, dryRun, force                                           bool
 	trial                                                                          command.TrialFlags
 }
 
 func (a *app) push(ctx context.Context, p Push) error {
 	if problems := validation.IsDNS1123Label(p.Name); len(problems) > 0 {
-		return fmt.Errorf("%q is not a valid name of a rollout: %s", p.Name, problems[0])
+		return fmt.Errorf("%q is not a valid name of a rollout: use at most 63 lower-case letters, digits and '-', such as workers-1, beginning and ending with a letter or digit", p.Name)
 	}
 	if p.File == "" {
 		return errors.New("push needs -f FILE with a kubelet configuration, or -f - for standard input")
@@ -111,17 +113,29 @@ func (a *app) push(ctx context.Context, p Push) error {
 	if err != nil {
 		return err
 	}
-	if decoded, err := query.PayloadOf(change.content); err == nil {
-		for _, note := range command.UnknownFields(decoded.Fields) {
-			fmt.Fprintln(a.ErrOut, note)
-		}
+	decoded, err := query.PayloadOf(change.content)
+	if err == nil {
+		err = a.CheckFields(decoded)
+	}
+	if err != nil {
+		return command.Unusable(p.File, err, "changed")
 	}
 	if differs, err := p.Rehearse(ctx, a.Env, c, change); err != nil || !differs {
 		return err
 	}
+	stopped, anew, err := change.stopped(ctx, c)
+	if err != nil {
+		return err
+	}
+	if stopped != "" {
+		fmt.Fprintln(a.ErrOut, "warning:", printable.Line(stopped))
+	}
 	if p.dryRun {
 		fmt.Fprintln(a.Out, "dry run: nothing was written")
 		return nil
+	}
+	if anew && !p.force {
+		return &command.Exit{Code: command.ExitHalted, Err: fmt.Errorf("rollout %s was not changed: push another configuration, or use --force if the cause of the stop is repaired", p.Name)}
 	}
 	if err := a.Confirm(ctx, change.Verb()+" rollout "+p.Name+"?", p.yes, p.File == "-"); err != nil {
 		return err
@@ -153,6 +167,36 @@ type Change struct {
 	content      policy.Content
 }
 
+// stopped reports whether a revision with the same content was stopped. words describe it; they are empty if there is none. anew
+// reports whether the push would roll that content out again.
+func (change *Change) stopped(ctx context.Context, c client.Client) (words string, anew bool, err error) {
+	r := change.desired
+	content, err := policy.ContentOf(r.Spec.Template, nil)
+	if err != nil {
+		return "", false, err
+	}
+	settings, err := query.Settings(ctx, c, r)
+	if err != nil {
+		return "", false, err
+	}
+	key := client.ObjectKey{Namespace: settings.Namespace, Name: policy.RevisionName(r.Name, content.SHA256)}
+	cm := &corev1.ConfigMap{}
+	if err := c.Get(ctx, key, cm); apierrors.IsNotFound(err) {
+		return "", false, nil
+	} else if err != nil {
+		return "", false, fmt.Errorf("read ConfigMap %s: %w", key, err)
+	}
+	reason, is := cm.Annotations[v1alpha1.AnnotationStopped]
+	if !is || !policy.IsRevision(cm) {
+		return "", false, nil
+	}
+	retry := "kubectl evenkeel rollout retry " + r.Name
+	if target := r.Status.UpdateRevision; target != nil && policy.RecordedOf(target).Is(cm) {
+		return fmt.Sprintf("this is the configuration of revision %d, which was stopped (%s) and stays so; to try it again: %s", target.Number, reason, retry), false, nil
+	}
+	return fmt.Sprintf("this is the configuration of revision %d, which was stopped (%s); nodes on which it failed refuse it until: %s", policy.NumberOf(cm), reason, retry), true, nil
+}
+
 // Verb returns "Create" or "Update".
 func (change *Change) Verb() string {
 	if change.old == nil {
@@ -181,7 +225,7 @@ func (p Push) Change(old *v1alpha1.NodeConfigRollout, data []byte) (*Change, err
 		if _, no := ParseManifest(data); no == nil {
 			return nil, fmt.Errorf("%[1]s is a NodeConfigRollout, not a kubelet configuration: use kubectl apply -f %[1]s; kubectl evenkeel rollout plan -f %[1]s shows what it would do; nothing was changed", p.File)
 		}
-		return nil, fmt.Errorf("%s: %w; nothing was changed", p.File, err)
+		return nil, command.Unusable(p.File, err, "changed")
 	}
 	if ref := r.Spec.Template.ConfigMapRef; ref != nil && !p.inline {
 		return nil, fmt.Errorf("rollout %q follows ConfigMap %s/%s: change that ConfigMap, or use --inline to put %s into the rollout in place of the reference",
@@ -241,12 +285,19 @@ func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, c
 	if err != nil {
 		return false, fmt.Errorf("the API server refuses rollout %q: %w", p.Name, err)
 	}
+	plan, err := planOf(ctx, c, desired)
+	if err != nil {
+		return false, fmt.Errorf("plan rollout %q: %w", p.Name, err)
+	}
+	if p.Changed("steps") { // stored steps stay valid, whatever becomes of the number of nodes
+		if err := checkGrowth(plan.steps, plan.members); err != nil {
+			return false, err
+		}
+	}
 	if err := showChanges(env, old == nil, changes, before, change.content); err != nil {
 		return false, err
 	}
-	if err := showPlan(ctx, c, desired, env.Out); err != nil {
-		return false, fmt.Errorf("plan rollout %q: %w", p.Name, err)
-	}
+	plan.print(env.Out)
 	warnOfSelector(env, desired)
 	if old != nil && p.Changed("steps") && !equality.Semantic.DeepEqual(old.Spec.Strategy.Steps, desired.Spec.Strategy.Steps) {
 		fmt.Fprintf(env.ErrOut, "note: --steps is stored: later pushes and undos use it too; to return to the present steps, push with --steps %s\n", stepsFlag(old.Spec.Strategy.Steps))

@@ -12,6 +12,9 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // StrategyFlags are the flags of AddStrategyFlags, and --drop-in.
@@ -39,12 +42,12 @@ func (p *Push) AddStrategyFlags(cmd *cobra.Command) {
 // ApplyFlags writes the flags that were given into a spec. The error names the flag.
 func (p Push) ApplyFlags(s *v1alpha1.NodeConfigRolloutSpec) error {
 	if p.Changed("selector") && p.allNodes {
-		return errors.New("--selector and --all-nodes cannot be used together")
+		return errors.New("--selector and --all-nodes cannot be used together: omit one of them")
 	}
 	if p.Changed("selector") {
 		selector, err := metav1.ParseToLabelSelector(p.selector)
 		if err != nil {
-			return fmt.Errorf("--selector: %w", err)
+			return fmt.Errorf("--selector: %w: %s", err, command.SelectorHelp)
 		}
 		if len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
 			return errors.New("--selector is empty: use labels, or --all-nodes for every node")
@@ -110,7 +113,7 @@ func (p Push) ApplyFlags(s *v1alpha1.NodeConfigRolloutSpec) error {
 func parseSteps(s string) ([]v1alpha1.RolloutStep, error) {
 	words := strings.Split(s, ",")
 	if len(words) > v1alpha1.MaxSteps {
-		return nil, fmt.Errorf("--steps: %d steps are more than the limit of %d", len(words), v1alpha1.MaxSteps)
+		return nil, fmt.Errorf("--steps: %s are more than the limit of %d", printable.Count(len(words), "step"), v1alpha1.MaxSteps)
 	}
 	var steps []v1alpha1.RolloutStep
 	for i, word := range words {
@@ -122,7 +125,7 @@ func parseSteps(s string) ([]v1alpha1.RolloutStep, error) {
 		case timed:
 			d, err := time.ParseDuration(length)
 			if err != nil || d <= 0 {
-				return nil, fmt.Errorf("--steps: step %d (%q): %q is not a duration, such as 10m or 1h30m", i, word, length)
+				return nil, fmt.Errorf("--steps: step %d (%q): %q is not a duration: use one such as 10m or 1h30m", i, word, length)
 			}
 			steps = append(steps, v1alpha1.RolloutStep{Pause: &v1alpha1.RolloutPause{Duration: &metav1.Duration{Duration: d}}})
 		default:
@@ -134,6 +137,27 @@ func parseSteps(s string) ([]v1alpha1.RolloutStep, error) {
 		}
 	}
 	return steps, nil
+}
+
+// checkGrowth returns an error if a step has fewer nodes than an earlier one in a rollout with this many members. That numbers and
+// percentages each must grow is a rule of the API; whether 10% is less than 50 nodes depends on the members.
+func checkGrowth(steps []rollout.Step, members int) error {
+	nodes := func(s rollout.Step) int { return min(s.Nodes.RoundUp(members), members) }
+	words := func(s rollout.Step) string {
+		if s.Nodes.Percent {
+			return fmt.Sprintf("%s (%d of %s)", describe.StepWords(s), nodes(s), printable.Count(members, "node"))
+		}
+		return describe.StepWords(s)
+	}
+	for i, later := range steps {
+		for _, earlier := range steps[:i] {
+			if !earlier.IsPause() && !later.IsPause() && nodes(later) < nodes(earlier) {
+				return fmt.Errorf("--steps: the step of %s follows the step of %s, but has fewer nodes: a step says how many nodes shall be updated when it is done, not how many more; nothing was changed",
+					words(later), words(earlier))
+			}
+		}
+	}
+	return nil
 }
 
 // stepsFlag returns the value of --steps for these steps.

@@ -79,3 +79,36 @@ func TestParseStepsNamesTheWrongStep(t *testing.T) {
 		}
 	}
 }
+
+func TestALaterStepWithFewerNodesIsRefused(t *testing.T) {
+	for _, tt := range []struct {
+		steps   string
+		members int
+		want    string // empty: no error
+	}{
+		{"1,50,10%", 0, ""}, // a rollout without nodes
+		{"1,50,10%", 1000, ""},
+		{"1,50,10%", 100, "--steps: the step of 10% (10 of 100 nodes) follows the step of 50 nodes, but has fewer nodes: "},
+		{"1,50,10%", 20, "the step of 10% (2 of 20 nodes) follows the step of 50 nodes"},
+		{"1,50,100%", 20, ""}, // both are all nodes
+		{"1,10%,100%", 3, ""},
+		{"50%,pause:10m,3,100%", 4, ""},
+		{"50%,pause:10m,1,100%", 4, "the step of 1 node follows the step of 50% (2 of 4 nodes)"},
+		{"5,5,50%,50%", 10, ""},
+		{"pause,1,pause:1s", 0, ""},
+	} {
+		r := &v1alpha1.NodeConfigRollout{}
+		var err error
+		if r.Spec.Strategy.Steps, err = parseSteps(tt.steps); err != nil {
+			t.Fatal(err)
+		}
+		steps, err := describe.StepsOf(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = checkGrowth(steps, tt.members)
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s of %d nodes: %v, want %q", tt.steps, tt.members, err, tt.want)
+		}
+	}
+}

@@ -45,16 +45,24 @@ and what happens next. Running a command twice changes nothing.`,
 
 func (a *app) listCommand() *cobra.Command {
 	var f printing.Format
+	var watch bool
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List rollouts",
+		Long: `List rollouts.
+
+With -w it goes on until Ctrl-C: it prints a line for each rollout that changes; with -o json, one object per line.`,
 		Example: `  kubectl evenkeel rollout list
-  kubectl evenkeel rollout list -o wide`,
-		Args: cobra.NoArgs,
+  kubectl evenkeel rollout list -o wide
+  kubectl evenkeel rollout list -w`,
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.Client()
 			if err != nil {
 				return err
+			}
+			if watch {
+				return a.watchList(cmd.Context(), c, f)
 			}
 			list, err := query.Rollouts(cmd.Context(), c)
 			if err != nil {
@@ -63,6 +71,7 @@ func (a *app) listCommand() *cobra.Command {
 			return a.printList(f, list)
 		},
 	}
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "after listing the rollouts, print each rollout that changes, until Ctrl-C")
 	printing.FormatFlag(cmd, &f, printing.Wide, printing.JSON, printing.YAML, printing.Name)
 	return cmd
 }
@@ -82,29 +91,39 @@ func (a *app) printList(f printing.Format, list *v1alpha1.NodeConfigRolloutList)
 		fmt.Fprintln(a.ErrOut, "No rollouts found; create one with: kubectl evenkeel push")
 		return nil
 	}
+	var rows [][]string
+	for i := range list.Items {
+		rows = append(rows, listRow(f, &list.Items[i]))
+	}
+	return printing.Table(a.Out, listHeader(f), rows)
+}
+
+func listHeader(f printing.Format) []string {
 	header := []string{"NAME", "REVISION", "STATUS", "STEP", "UPDATED", "FAILED", "AGE"}
 	if f == printing.Wide {
 		header = append(header, "NODES", "MESSAGE")
 	}
-	var rows [][]string
-	for i := range list.Items {
-		r := &list.Items[i]
-		st := &r.Status
-		revision := ""
-		if st.UpdateRevision != nil {
-			revision = fmt.Sprint(st.UpdateRevision.Number)
-		}
-		phase, message := string(st.Phase), st.Message
-		if !query.Observed(r) {
-			phase, message = "Unseen", query.Unobserved
-		}
-		row := []string{r.Name, revision, phase, st.StepsDone, st.Updated, fmt.Sprint(st.Nodes.Failed), describe.Age(r.CreationTimestamp, time.Now())}
-		if f == printing.Wide {
-			row = append(row, describe.SelectorWords(&r.Spec), message)
-		}
-		rows = append(rows, row)
+	return header
+}
+
+// ageColumn is the column of a row that changes with time.
+const ageColumn = 6
+
+func listRow(f printing.Format, r *v1alpha1.NodeConfigRollout) []string {
+	st := &r.Status
+	revision := ""
+	if st.UpdateRevision != nil {
+		revision = fmt.Sprint(st.UpdateRevision.Number)
 	}
-	return printing.Table(a.Out, header, rows)
+	phase, message := string(st.Phase), st.Message
+	if !query.Observed(r) {
+		phase, message = "Unseen", query.Unobserved
+	}
+	row := []string{r.Name, revision, phase, st.StepsDone, st.Updated, fmt.Sprint(st.Nodes.Failed), describe.Age(r.CreationTimestamp, time.Now())}
+	if f == printing.Wide {
+		row = append(row, describe.SelectorWords(&r.Spec), message)
+	}
+	return row
 }
 
 // oneRollout accepts the name of one rollout.

@@ -20,12 +20,8 @@ import (
 )
 
 const (
-	// answerTime is how long a simulated agent takes to start a trial.
-	answerTime = 5 * time.Second
 	// failTime is how far into its trial a simulated node fails, unless the trial is short.
 	failTime = time.Minute
-	// drainTime is how long the drain of a simulated node takes, unless a flag says otherwise.
-	drainTime = 2 * time.Minute
 	// mostTime is the longest duration of a plan.
 	mostTime = 30 * 24 * time.Hour
 	// mostTimeInWindows is the longest duration of a plan with maintenance windows: most of that time they are closed.
@@ -34,7 +30,7 @@ const (
 
 // model returns the behaviour of simulated nodes. The error names the flag.
 func (o planOptions) model() (rollout.Model, error) {
-	m := rollout.Model{Seed: o.seed, TakeUp: answerTime, Trial: o.trial, Fail: failTime, Drain: o.drain, Approve: true, Limit: mostTime}
+	m := rollout.Model{Seed: o.seed, TakeUp: query.AnswerTime, Trial: o.trial, Fail: failTime, Drain: o.drain, Approve: true, Limit: mostTime}
 	if o.trial < 0 {
 		return m, fmt.Errorf("--trial-duration %s is negative", o.trial)
 	}

@@ -109,7 +109,7 @@ func parseGoal(s string) (goal, error) {
 		if err == nil && step >= 0 && step <= v1alpha1.MaxSteps {
 			return goal{step: step, steps: true}, nil
 		}
-		return goal{}, fmt.Errorf("--for=%s: steps are counted from 0, to at most %d", s, v1alpha1.MaxSteps)
+		return goal{}, fmt.Errorf("--for=%s: no rollout has this step: use a number from 0 to %d", s, v1alpha1.MaxSteps)
 	}
 	return goal{}, fmt.Errorf("--for must be complete, paused or step=N, not %q", s)
 }
@@ -121,7 +121,7 @@ func (g goal) check(r *v1alpha1.NodeConfigRollout) error {
 		return err
 	}
 	if g.steps && g.step > len(steps) {
-		return fmt.Errorf("rollout %q has no step %d: it has %d steps, counted from 0; step=%d waits until all are done", r.Name, g.step, len(steps), len(steps))
+		return fmt.Errorf("rollout %q has no step %d: it has %s, counted from 0; use step=%d to wait until all are done", r.Name, g.step, printable.Count(len(steps), "step"), len(steps))
 	}
 	return nil
 }

@@ -1,24 +1,17 @@
 package rollout
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
 	"github.com/evenkeel/evenkeel/internal/payload"
-	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 func (a *app) undoCommand() *cobra.Command {
@@ -53,65 +46,11 @@ func (a *app) undo(ctx context.Context, name string, number int64) error {
 	if err != nil {
 		return err
 	}
-	// The default revision depends on the status, which must not be old.
-	look := query.Rollout
-	if number == 0 {
-		look = query.ObservedRollout
+	words, notes, err := steer.Undo(ctx, c, name, number, 0)
+	for _, note := range notes {
+		fmt.Fprintln(a.ErrOut, "note:", note)
 	}
-	r, err := look(ctx, c, name)
-	if err != nil {
-		return err
-	}
-	all, err := query.Revisions(ctx, c, r)
-	if err != nil {
-		return err
-	}
-	if number == 0 {
-		if number = steer.PreviousRevision(r); number == 0 {
-			return nothingBefore(r, all)
-		}
-	}
-	content, err := query.ContentAt(r, all, number)
-	if err != nil {
-		return err
-	}
-	for _, p := range all {
-		if p.Number == number && describe.Stopped(v1alpha1.RolloutPhase(p.Outcome)) {
-			fmt.Fprintf(a.ErrOut, "note: revision %d did not succeed, it was %s: %s\n", number, p.Outcome, printable.Line(cmp.Or(p.Message, "the reason is not known")))
-		}
-	}
-	return a.pin(ctx, c, r, content, number)
-}
-
-// pin pins a revision with this content in place of the template, unless the template has changed since known was read.
-func (a *app) pin(ctx context.Context, c client.Client, known *v1alpha1.NodeConfigRollout, content policy.Content, number int64) error {
-	template, err := query.ContentIn(ctx, c, known.Spec.Template)
-	if err != nil {
-		return fmt.Errorf("rollout %q cannot be undone, because its template is invalid and nothing rolls it out: %w; nothing was changed", known.Name, err)
-	}
-	return a.print(steer.Edit(ctx, c, known.Name, func(r *v1alpha1.NodeConfigRollout) (string, error) {
-		if r.UID != known.UID || !equality.Semantic.DeepEqual(r.Spec.Template, known.Spec.Template) {
-			return "", fmt.Errorf("was changed by somebody else in the meantime; look at it with kubectl evenkeel rollout diff %s, and run undo again if it is still needed", r.Name)
-		}
-		return steer.Pin(r, template, content, number)
-	}))
-}
-
-// nothingBefore returns the error of an undo without an earlier revision that succeeded.
-func nothingBefore(r *v1alpha1.NodeConfigRollout, all []query.Revision) error {
-	target := r.Status.UpdateRevision
-	if target == nil {
-		return fmt.Errorf("rollout %q has no revision yet (%s): kubectl evenkeel rollout status %s", r.Name, describe.OrUnknown(r.Status.Phase), r.Name)
-	}
-	others := slices.DeleteFunc(slices.Clone(all), func(p query.Revision) bool { return p.Gone || p.ConfigMap == target.ConfigMapRef.Name })
-	advice := "push another configuration"
-	if len(others) > 0 {
-		advice = fmt.Sprintf("choose one with --to-revision (there are %s), or %s", query.Available(others), advice)
-	}
-	if r.Status.Halt == nil || !r.Status.Halt.Rollback {
-		advice += fmt.Sprintf("; kubectl evenkeel rollout abort %s --rollback returns the nodes to their previous configuration", r.Name)
-	}
-	return fmt.Errorf("rollout %q has no revision that succeeded before revision %d: %s", r.Name, target.Number, advice)
+	return a.print(words, err)
 }
 
 // same reports whether a template holds content.

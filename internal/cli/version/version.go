@@ -60,7 +60,7 @@ The controller is the one that holds the lease. Agents are counted by the versio
 
   # The version of this program; no cluster is needed
   kubectl evenkeel version --client`,
-		Args: cobra.NoArgs,
+		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.showVersions(cmd.Context(), clientOnly, output) },
 	}
 	cmd.Flags().BoolVar(&clientOnly, "client", false, "only the version of this program; the cluster is not read")

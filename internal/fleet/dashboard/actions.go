@@ -7,13 +7,12 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -24,9 +23,11 @@ type action struct {
 	verb    string
 	title   string
 	means   string // an explanation, in a sentence or two
-	command string // the equivalent command, without the rollout's name
-	grave   bool   // it cannot simply be undone
-	change  func(steer.By) steer.Change
+	command []string
+	grave   bool // it cannot simply be undone
+	// change is nil for an undo, which depends on more than the rollout. That of a retry is about all nodes, and reads nothing. See
+	// carryOut for both.
+	change func(steer.By) steer.Change
 	// reason is whether the rollout shows a reason for the action.
 	reason bool
 	// observed requires a status for the newest spec.
@@ -45,6 +46,7 @@ const (
 	restartsNone    restarts = ""
 	restartsPending restarts = "pending" // nodes to which the revision is still to come
 	restartsBack    restarts = "back"    // nodes that have the revision
+	restartsAgain   restarts = "again"   // nodes on which it failed, and those to which it is still to come
 )
 
 // scope is the part of a rollout that an action refers to.
@@ -56,19 +58,35 @@ const (
 	ofStep
 )
 
+// The verbs of actions.
+const (
+	verbPause         = "pause"
+	verbResume        = "resume"
+	verbPromote       = "promote"
+	verbPromoteFull   = "promote-full"
+	verbRetry         = "retry"
+	verbUndo          = "undo"
+	verbAbort         = "abort"
+	verbAbortRollback = "abort-rollback"
+)
+
 var actions = []action{
-	{"pause", "Pause", "No further nodes get the revision. Nodes in flight finish, nodes that join get it, and a rollback finishes.",
-		"pause", false, steer.Pause, true, false, ofRollout, restartsNone},
-	{"resume", "Resume", "The pause ends. A halt, a freeze, or a missing approval stays.",
-		"resume", false, func(steer.By) steer.Change { return steer.Resume }, false, false, ofRevision, restartsPending},
-	{"promote", "Promote", "The rollout passes its current pause and continues with the next step. Limits and the failure policy still apply.",
-		"promote", false, func(by steer.By) steer.Change { return steer.Promote(false, by) }, true, true, ofStep, restartsPending},
-	{"promote-full", "Promote to the end", "The rollout passes this and every later pause. Limits and the failure policy still apply.",
-		"promote --full", false, func(by steer.By) steer.Change { return steer.Promote(true, by) }, true, true, ofStep, restartsPending},
-	{"abort", "Abort", "The revision is stopped permanently. Nodes that run it keep it.",
-		"abort", true, func(by steer.By) steer.Change { return steer.Abort(false, by) }, true, true, ofRevision, restartsNone},
-	{"abort-rollback", "Abort and roll back", "The revision is stopped permanently, and its nodes return to the last succeeded revision.",
-		"abort --rollback", true, func(by steer.By) steer.Change { return steer.Abort(true, by) }, true, true, ofRevision, restartsBack},
+	{verbPause, "Pause", "No further nodes get the revision. Nodes in flight finish, nodes that join get it, and a rollback finishes.",
+		[]string{"pause"}, false, steer.Pause, true, false, ofRollout, restartsNone},
+	{verbResume, "Resume", "The pause ends. A halt, a freeze, or a missing approval stays.",
+		[]string{"resume"}, false, func(steer.By) steer.Change { return steer.Resume }, false, false, ofRevision, restartsPending},
+	{verbPromote, "Promote", "The rollout passes its current pause and continues with the next step. Limits and the failure policy still apply.",
+		[]string{"promote"}, false, func(by steer.By) steer.Change { return steer.Promote(false, by) }, true, true, ofStep, restartsPending},
+	{verbPromoteFull, "Promote to the end", "The rollout passes this and every later pause. Limits and the failure policy still apply.",
+		[]string{"promote", "--full"}, false, func(by steer.By) steer.Change { return steer.Promote(true, by) }, true, true, ofStep, restartsPending},
+	{verbRetry, "Retry", "Nodes on which the revision failed try it again, a halt or an abort is lifted, and the rollout continues.",
+		[]string{"retry"}, false, func(steer.By) steer.Change { return steer.Retry(context.Background(), nil, nil) }, false, true, ofRevision, restartsAgain},
+	{verbUndo, "Undo", "The last succeeded revision becomes the target again, with the next number, and is rolled out by the same steps.",
+		[]string{"undo"}, false, nil, false, true, ofRevision, restartsBack},
+	{verbAbort, "Abort", "The revision is stopped permanently. Nodes that run it keep it.",
+		[]string{"abort"}, true, func(by steer.By) steer.Change { return steer.Abort(false, by) }, true, true, ofRevision, restartsNone},
+	{verbAbortRollback, "Abort and roll back", "The revision is stopped permanently, and its nodes return to the last succeeded revision.",
+		[]string{"abort", "--rollback"}, true, func(by steer.By) steer.Change { return steer.Abort(true, by) }, true, true, ofRevision, restartsBack},
 }
 
 // actionView is an action as the page shows it.
@@ -80,51 +98,109 @@ type actionView struct {
 	Grave   bool   `json:"grave,omitempty"`
 	Not     string `json:"not,omitempty"`    // why it is not available; empty: it is
 	Reason  bool   `json:"reason,omitempty"` // the page asks for a reason
+	Primary bool   `json:"primary,omitempty"`
 	// Restarts is the key in rolloutView.RestartCosts of the nodes whose kubelets restart; empty: none do.
 	Restarts restarts `json:"restarts,omitempty"`
 }
 
-// offered returns the actions on a rollout. It tries each on a copy.
-func offered(r *v1alpha1.NodeConfigRollout, mayNot string) []actionView {
+// offered returns the actions on a rollout.
+func (c *cluster) offered(r *v1alpha1.NodeConfigRollout, mayNot string) []actionView {
 	var out []actionView
+	primary := primaryOf(r)
 	for _, a := range actions {
-		v := actionView{Verb: a.verb, Title: a.title, Means: a.means, Command: "kubectl evenkeel rollout " + a.command + " " + r.Name, Grave: a.grave, Reason: a.reason, Restarts: a.restarts}
-		copied := r.DeepCopy()
-		words, err := "has no revision", error(nil)
-		if r.Status.UpdateRevision != nil || !a.observed {
-			words, err = a.change(steer.By{})(copied)
+		command := append([]string{"rollout", a.command[0], r.Name}, a.command[1:]...)
+		v := actionView{
+			Verb: a.verb, Title: a.title, Means: a.means, Command: c.command(command...), Grave: a.grave, Reason: a.reason, Restarts: a.restarts, Not: mayNot,
 		}
-		switch {
-		case mayNot != "":
-			v.Not = mayNot
-		case a.observed && !query.Observed(r):
-			v.Not = query.Unobserved
-		case err != nil:
-			v.Not = printable.Line(r.Name + " " + err.Error())
-		case equality.Semantic.DeepEqual(copied.Spec, r.Spec):
-			v.Not = printable.Line(r.Name + " " + words)
+		if mayNot == "" {
+			v.Not = a.not(r)
+			v.Primary = a.verb == primary
 		}
 		out = append(out, v)
 	}
 	return out
 }
 
-// mayNot says why the user is not allowed to change a rollout; empty if the user is.
-func (s *Server) mayNot(ctx context.Context, name string) (string, error) {
-	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: v1alpha1.GroupName, Resource: "nodeconfigrollouts", Verb: "patch", Name: name},
-	}}
-	if err := s.api.Create(ctx, review); err != nil {
-		return "", fmt.Errorf("check your permissions: %w", err)
+// not says why an action on a rollout is not available; empty if it is. It tries the action on a copy.
+func (a *action) not(r *v1alpha1.NodeConfigRollout) string {
+	if a.observed && !query.Observed(r) {
+		return query.Unobserved
 	}
-	if review.Status.Allowed {
-		return "", nil
+	if a.observed && r.Status.UpdateRevision == nil {
+		return printable.Line(r.Name + " has no revision")
 	}
-	words := "you are not allowed to patch nodeconfigrollouts." + v1alpha1.GroupName
-	if review.Status.Reason != "" {
-		words += " (" + printable.Line(review.Status.Reason) + ")"
+	if a.change == nil {
+		if steer.PreviousRevision(r) == 0 {
+			return printable.Line(fmt.Sprintf("%s has no revision that succeeded before revision %d", r.Name, r.Status.UpdateRevision.Number))
+		}
+		return ""
 	}
-	return words + ": ask an administrator for the role evenkeel-operator", nil
+	copied := r.DeepCopy()
+	switch words, err := a.change(steer.By{})(copied); {
+	case err != nil:
+		return printable.Line(r.Name + " " + err.Error())
+	case equality.Semantic.DeepEqual(copied.Spec, r.Spec):
+		return printable.Line(r.Name + " " + words)
+	}
+	return ""
+}
+
+// primaryOf returns the verb of the action that a person most likely wants; empty if there is none that is available. It is never an
+// abort.
+func primaryOf(r *v1alpha1.NodeConfigRollout) string {
+	if !query.Observed(r) {
+		return ""
+	}
+	var wanted []string
+	st := &r.Status
+	switch st.Phase {
+	case v1alpha1.RolloutHalted, v1alpha1.RolloutRolledBack:
+		wanted = []string{verbUndo, verbRetry}
+		switch {
+		case st.Halt == nil:
+		case st.Halt.Reason == v1alpha1.HaltInconclusive: // the revision is not held responsible
+			wanted = []string{verbRetry}
+		case st.Halt.Reason == v1alpha1.HaltAborted: // a person does not want this revision
+			wanted = []string{verbUndo}
+		}
+	case v1alpha1.RolloutStuck, v1alpha1.RolloutComplete:
+		if st.Nodes.Failed > 0 {
+			wanted = []string{verbRetry}
+		}
+	case v1alpha1.RolloutAwaitingApproval:
+		wanted = []string{verbPromote}
+	case v1alpha1.RolloutPaused:
+		wanted = []string{verbResume}
+	}
+	for _, verb := range wanted {
+		if actionOf(verb).not(r) == "" {
+			return verb
+		}
+	}
+	return ""
+}
+
+// actionOf returns the action with a verb; nil if there is none.
+func actionOf(verb string) *action {
+	i := slices.IndexFunc(actions, func(a action) bool { return a.verb == verb })
+	if i < 0 {
+		return nil
+	}
+	return &actions[i]
+}
+
+// setActions sets the verbs of the available actions.
+func (v *rolloutView) setActions(r *v1alpha1.NodeConfigRollout, may bool) {
+	v.Others = []string{}
+	if !may {
+		return
+	}
+	v.Primary = primaryOf(r)
+	for i := range actions {
+		if a := &actions[i]; a.verb != v.Primary && a.not(r) == "" {
+			v.Others = append(v.Others, a.verb)
+		}
+	}
 }
 
 // seen is the state of the rollout that the user saw.
@@ -136,36 +212,44 @@ type seen struct {
 // request is the body of a request for an action.
 type request struct {
 	seen
-	Reason string `json:"reason"`
+	Reason string   `json:"reason"`
+	Nodes  []string `json:"nodes"` // of a retry; empty: all nodes on which the revision failed
 }
 
+// maxRequest is the largest body of a request, in bytes: the names of all nodes that a retry can name.
+const maxRequest = v1alpha1.MaxRetryNodes*256 + 4<<10
+
 // act handles a request for an action.
-func (s *Server) act(w http.ResponseWriter, r *http.Request) {
+func (c *cluster) act(w http.ResponseWriter, r *http.Request) {
 	name, verb := r.PathValue("name"), r.PathValue("verb")
-	i := slices.IndexFunc(actions, func(a action) bool { return a.verb == verb })
-	if i < 0 {
-		s.fail(w, http.StatusNotFound, fmt.Errorf("there is no action %q", verb))
+	a := actionOf(verb)
+	if a == nil {
+		fail(w, http.StatusNotFound, fmt.Errorf("there is no action %q", verb))
 		return
 	}
 	var o request
-	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4<<10))
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&o); err != nil {
-		s.fail(w, http.StatusBadRequest, fmt.Errorf("cannot parse the request: %w", err))
+		fail(w, http.StatusBadRequest, fmt.Errorf("cannot parse the request: %w", err))
 		return
 	}
-	by, err := steer.ByMe(r.Context(), s.api, o.Reason)
+	if len(o.Nodes) > 0 && verb != verbRetry {
+		fail(w, http.StatusBadRequest, fmt.Errorf("%s is about a whole rollout: it takes no nodes", verb))
+		return
+	}
+	by, err := steer.ByMe(r.Context(), c.api, o.Reason)
 	if err != nil {
-		s.fail(w, http.StatusBadRequest, err)
+		fail(w, http.StatusBadRequest, err)
 		return
 	}
-	words, err := carryOut(r.Context(), s.api, name, actions[i], by, o.seen)
+	words, err := carryOut(r.Context(), c.api, name, a, by, o)
 	if err != nil {
-		s.logf("%s of rollout %s: %v", verb, name, err)
-		s.fail(w, http.StatusConflict, describe.WithAdvice(err, s.o.Version))
+		c.logf("%s of rollout %s: %v", verb, name, err)
+		c.fail(w, http.StatusConflict, err)
 		return
 	}
-	s.logf("%s", words)
+	c.logf("%s", words)
 	reply(w, map[string]string{"words": words})
 }
 
@@ -173,7 +257,18 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 var errMoved = errors.New("has changed since the page was updated: review it and try again")
 
 // carryOut applies an action, if the rollout has not changed since the user saw it.
-func carryOut(ctx context.Context, c client.Client, name string, a action, by steer.By, o seen) (string, error) {
+func carryOut(ctx context.Context, c client.Client, name string, a *action, by steer.By, o request) (string, error) {
+	if a.verb == verbUndo {
+		if o.Revision == 0 {
+			return "", fmt.Errorf("rollout %q %w", name, errMoved)
+		}
+		words, notes, err := steer.Undo(ctx, c, name, 0, o.Revision)
+		return strings.Join(append([]string{words}, notes...), "; "), err
+	}
+	does := a.change(by)
+	if a.verb == verbRetry {
+		does = steer.Retry(ctx, c, o.Nodes)
+	}
 	change := func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		now := seen{Step: r.Status.Step}
 		if u := r.Status.UpdateRevision; u != nil {
@@ -182,7 +277,7 @@ func carryOut(ctx context.Context, c client.Client, name string, a action, by st
 		if a.of >= ofRevision && now.Revision != o.Revision || a.of == ofStep && now.Step != o.Step {
 			return "", errMoved
 		}
-		return a.change(by)(r)
+		return does(r)
 	}
 	if a.observed {
 		return steer.EditObserved(ctx, c, name, o.Revision, change)

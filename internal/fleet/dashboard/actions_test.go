@@ -2,18 +2,21 @@ package dashboard
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 )
 
 // waiting is a rollout that waits at the pause after its first step.
@@ -67,7 +70,7 @@ func TestOnlyWhatHasAnEffectIsOfferedAndTheOthersSayWhyNot(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := waiting()
 			tt.change(r)
-			got := reasons(offered(r, tt.mayNot))
+			got := reasons(new(cluster).offered(r, tt.mayNot))
 			for verb, want := range tt.want {
 				if !strings.HasPrefix(got[verb], want) || want == "" && got[verb] != "" {
 					t.Errorf("%s is not offered because %q, want %q", verb, got[verb], want)
@@ -86,6 +89,9 @@ func TestAnActionWritesWhatTheCommandLineWrites(t *testing.T) {
 		"promote-full": func(s *v1alpha1.NodeConfigRolloutSpec) bool {
 			return *s.Approval == v1alpha1.RolloutApproval{Revision: 3, Step: 2}
 		},
+		"retry": func(s *v1alpha1.NodeConfigRolloutSpec) bool {
+			return s.Retry.Revision == 3 && s.Retry.Attempt == 2 && len(s.Retry.Nodes) == 0
+		},
 		"abort": func(s *v1alpha1.NodeConfigRolloutSpec) bool { return *s.Abort == v1alpha1.RolloutAbort{Revision: 3} },
 		"abort-rollback": func(s *v1alpha1.NodeConfigRolloutSpec) bool {
 			return *s.Abort == v1alpha1.RolloutAbort{Revision: 3, Rollback: true}
@@ -93,17 +99,83 @@ func TestAnActionWritesWhatTheCommandLineWrites(t *testing.T) {
 	} {
 		t.Run(verb, func(t *testing.T) {
 			s, _ := served(t, true, waiting())
-			if code, body := answer(s, asked(http.MethodPost, "/api/rollouts/workers/"+verb, `{"revision":3,"step":1}`)); code != 200 {
+			if code, body := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/"+verb, `{"revision":3,"step":1}`)); code != 200 {
 				t.Fatalf("the answer is %d %s", code, body)
 			}
 			var r v1alpha1.NodeConfigRollout
-			if err := s.api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r); err != nil {
+			if err := s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r); err != nil {
 				t.Fatal(err)
 			}
 			if !want(&r.Spec) {
 				t.Errorf("the spec is %+v", r.Spec)
 			}
 		})
+	}
+}
+
+// after returns the rollout of waiting with a revision 2 that succeeded, and the ConfigMap of that revision.
+func after(t *testing.T) (*v1alpha1.NodeConfigRollout, *corev1.ConfigMap) {
+	t.Helper()
+	r := waiting()
+	content, err := policy.ContentOf(v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{
+		Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":100}`),
+	}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cm := &corev1.ConfigMap{Immutable: new(true), Data: map[string]string{content.Key: content.Data}}
+	cm.Namespace, cm.Name, cm.UID = v1alpha1.SystemNamespace, policy.RevisionName(r.Name, content.SHA256), "u2"
+	cm.Labels = map[string]string{v1alpha1.LabelRollout: r.Name, v1alpha1.LabelRevision: "2"}
+	r.Status.CurrentRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: v1alpha1.ConfigMapReference{
+		Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: content.SHA256,
+	}}
+	return r, cm
+}
+
+func TestAnUndoNeedsTheRevisionThatTheUserSaw(t *testing.T) {
+	r, cm := after(t)
+	s, _ := served(t, true, r, cm)
+	for body, want := range map[string]string{`{}`: "has changed since the page was updated", `{"revision":2}`: "is at revision 3, not 2"} {
+		if code, said := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/undo", body)); code != 409 || !strings.Contains(said, want) {
+			t.Errorf("%s answers %d %s, want %q", body, code, said, want)
+		}
+	}
+	code, said := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/undo", `{"revision":3}`))
+	if code != 200 || !strings.Contains(said, "rollout workers undone: the configuration of revision 2 is the target again") {
+		t.Fatalf("it answers %d %s", code, said)
+	}
+	var stored v1alpha1.NodeConfigRollout
+	if err := s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &stored); err != nil {
+		t.Fatal(err)
+	}
+	if pin := stored.Spec.Pin; pin == nil || pin.SHA256 != r.Status.CurrentRevision.ConfigMapRef.SHA256 {
+		t.Errorf("the pin is %+v", pin)
+	}
+}
+
+func TestARetryNamesNodesOnWhichTheRevisionFailed(t *testing.T) {
+	var many []string
+	for i := range v1alpha1.MaxRetryNodes + 1 {
+		many = append(many, fmt.Sprintf("%q", fmt.Sprint("node-", i)))
+	}
+	s, _ := served(t, true, waiting(), nodeOf("fine", "", true), configOf("fine", metav1.ConditionTrue, "AllChecksPassed"))
+	for _, tt := range []struct{ verb, body, want string }{
+		{"retry", `{"revision":3,"nodes":["fine","other"]}`, "cannot retry revision 3 on nodes on which it did not fail: fine (it is Pending), other (not selected by the rollout)"},
+		{"retry", `{"revision":2}`, "is at revision 3, not 2"},
+		{"retry", `{}`, "has changed since the page was updated"},
+		{"retry", `{"revision":3,"nodes":[` + strings.Join(many, ",") + `]}`, "cannot retry 1001 nodes, more than the limit of 1000"},
+		{"pause", `{"nodes":["fine"]}`, "pause is about a whole rollout: it takes no nodes"},
+	} {
+		if code, said := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/"+tt.verb, tt.body)); code < 400 || !strings.Contains(said, tt.want) {
+			t.Errorf("%s of %.60s answers %d %s, want %q", tt.verb, tt.body, code, said, tt.want)
+		}
+	}
+	var stored v1alpha1.NodeConfigRollout
+	if err := s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &stored); err != nil {
+		t.Fatal(err)
+	}
+	if stored.Spec.Retry != nil {
+		t.Errorf("the retry is %+v", stored.Spec.Retry)
 	}
 }
 
@@ -118,7 +190,7 @@ func TestAnActionWritesItsReason(t *testing.T) {
 		t.Run(verb, func(t *testing.T) {
 			s, _ := served(t, true, waiting())
 			post := func(reason string) (int, string) {
-				return answer(s, asked(http.MethodPost, "/api/rollouts/workers/"+verb, `{"revision":3,"step":1,"reason":"`+reason+`"}`))
+				return answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/"+verb, `{"revision":3,"step":1,"reason":"`+reason+`"}`))
 			}
 			if code, body := post(strings.Repeat("é", 257)); code != 400 || !strings.Contains(body, "the reason has 257 characters, more than the limit of 256") {
 				t.Errorf("a long reason: %d %s", code, body)
@@ -127,7 +199,7 @@ func TestAnActionWritesItsReason(t *testing.T) {
 				t.Fatalf("the answer is %d %s", code, body)
 			}
 			var r v1alpha1.NodeConfigRollout
-			if err := s.api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r); err != nil {
+			if err := s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r); err != nil {
 				t.Fatal(err)
 			}
 			if got := want(&r.Spec); got != "a storm" {
@@ -148,7 +220,7 @@ func TestRequestsAreShownWithTheirNames(t *testing.T) {
 		t.Errorf("it shows %+v", v.Requests)
 	}
 	s, _ := served(t, true, r)
-	d, err := s.detail(t.Context(), "workers", metav1.Now().Time)
+	d, err := s.clusters[0].detail(t.Context(), "workers", metav1.Now().Time)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +232,7 @@ func TestRequestsAreShownWithTheirNames(t *testing.T) {
 func TestAnEmergencyDoesNotWaitForAStepThatHasPassed(t *testing.T) {
 	for verb, seen := range map[string]string{"pause": `{"revision":2}`, "abort": `{"revision":3,"step":0}`, "abort-rollback": `{"revision":3,"step":0}`} {
 		s, _ := served(t, true, waiting())
-		if code, body := answer(s, asked(http.MethodPost, "/api/rollouts/workers/"+verb, seen)); code != 200 {
+		if code, body := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/"+verb, seen)); code != 200 {
 			t.Errorf("%s of %s answers %d %s", verb, seen, code, body)
 		}
 	}
@@ -168,7 +240,7 @@ func TestAnEmergencyDoesNotWaitForAStepThatHasPassed(t *testing.T) {
 
 func TestADetailSaysWhyNothingMayBeDone(t *testing.T) {
 	s, _ := served(t, false, waiting())
-	d, err := s.detail(t.Context(), "workers", metav1.Now().Time)
+	d, err := s.clusters[0].detail(t.Context(), "workers", metav1.Now().Time)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,8 +256,41 @@ func TestADetailSaysWhyNothingMayBeDone(t *testing.T) {
 	if d.Changes == nil || !strings.Contains(d.Changes.Error, `of revision 3 of rollout "workers" was deleted`) {
 		t.Errorf("the changes are %+v", d.Changes)
 	}
-	if _, err := s.detail(context.Background(), "others", metav1.Now().Time); err == nil || !strings.Contains(err.Error(), `rollout "others" does not exist`) {
+	if _, err := s.clusters[0].detail(context.Background(), "others", metav1.Now().Time); err == nil || !strings.Contains(err.Error(), `rollout "others" does not exist`) {
 		t.Errorf("of another rollout: %v", err)
+	}
+}
+
+func TestAnyTwoRevisionsAreCompared(t *testing.T) {
+	r, cm := after(t)
+	r.Status.History = []v1alpha1.RolloutOutcome{{Revision: 1, ConfigMap: "gone", UID: "u1", SHA256: "abc", Outcome: v1alpha1.OutcomeSuperseded}}
+	s, _ := served(t, true, r, cm)
+	for query, want := range map[string]string{
+		"?from=0&to=2":  `200 {"from":0,"to":2,"kinds":"the local configuration of each node -\u003e a whole configuration","fields":[{"field":"maxPods","a":"unset","b":"100"}]}`,
+		"?from=2&to=0":  `200 {"from":2,"to":0,"kinds":"a whole configuration -\u003e the local configuration of each node","fields":[{"field":"maxPods","a":"100","b":"unset"}]}`,
+		"?from=2&to=2":  `200 {"from":2,"to":2,"fields":[]}`,
+		"?from=2&to=1":  `"error":"ConfigMap evenkeel-system/gone of revision 1 of rollout \"workers\" was deleted; available revisions: 2"}`,
+		"?from=2&to=9":  `"error":"the status of rollout \"workers\" lists no revision 9; available revisions: 2"}`,
+		"?from=2":       `400 {"error":"the parameter to must be the number of a revision, or 0 for the local configuration"}`,
+		"?from=-1&to=2": `400 {"error":"the parameter from must be`,
+	} {
+		code, body := answer(s, asked(http.MethodGet, "/api/clusters/0/rollouts/workers/diff"+query, ""))
+		if got := fmt.Sprint(code, " ", body); !strings.Contains(got, want) {
+			t.Errorf("%s answers %s, want %s", query, got, want)
+		}
+	}
+	d, err := s.clusters[0].detail(t.Context(), "workers", metav1.Now().Time)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, v := range d.Revisions {
+		got = append(got, fmt.Sprintf("%d %s: %s", v.Number, v.Name, v.Note))
+	}
+	want := []string{"0 : the local configuration of each node", "3 workers-1234567890: AwaitingApproval; its ConfigMap is gone",
+		"2 " + cm.Name + ": Succeeded", "1 gone: Superseded; its ConfigMap is gone"}
+	if !slices.Equal(got, want) {
+		t.Errorf("the revisions are %q, want %q", got, want)
 	}
 }
 

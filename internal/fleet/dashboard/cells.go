@@ -5,12 +5,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -21,45 +20,48 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// state is the state of a node on the map: in the rollout that owns it, or otherwise as its agent reports. The numbers are part
-// of the protocol with the page.
-type state uint8
+// words are the words of the numbers in events, so that the page has no lists of its own. The first of each is empty: nothing is
+// known.
+type words struct {
+	Health   []string `json:"health"`
+	Position []string `json:"position"`
+	State    []string `json:"state"`
+}
 
-const (
-	stateFine state = iota
-	statePending
-	stateAssigned
-	stateTrial
-	stateSoaking
-	stateFailed
-	stateStale
-	statePassedOver
-	stateNoAgent
-	stateUnknown
-	stateBlocked
-	stateDraining
-)
+var allWords = words{Health: wordsOf(describe.Healths), Position: wordsOf(describe.Positions), State: wordsOf(states())}
 
-var stateOf = map[rollout.State]state{
-	rollout.Pending: statePending, rollout.Assigned: stateAssigned, rollout.Trial: stateTrial, rollout.Soaking: stateSoaking,
-	rollout.Updated: stateFine, rollout.Failed: stateFailed, rollout.Skipped: statePassedOver, rollout.Stale: stateStale,
-	rollout.Conflicted: statePassedOver, rollout.Manual: statePassedOver, rollout.Blocked: stateBlocked, rollout.Draining: stateDraining,
+// wordsOf returns the words of values, after an empty one.
+func wordsOf[T ~string](values []T) []string {
+	all := []string{""}
+	for _, v := range values {
+		all = append(all, string(v))
+	}
+	return all
+}
+
+func states() (all []string) {
+	for s := rollout.Pending; s <= rollout.Draining; s++ {
+		all = append(all, s.String())
+	}
+	return all
 }
 
 // cell is one node on the map.
 type cell struct {
 	Name, Zone, Rollout string
-	State               state
+	Kubelet             string // the version
 	Down                bool   // the Node is not Ready, or does not exist
-	Why                 string // explains a problem
+	describe.Standing
 }
 
 // snapshot is everything that the page shows at the same time.
 type snapshot struct {
 	Cells    map[string]cell
-	Rollouts []rolloutView
+	Rollouts []rolloutView // the most urgent first
+	Summary  summary
 	Trouble  []trouble
 	Notes    []string // what is missing, and why
+	Rights   rights
 	Ready    bool
 	wake     time.Duration // when to take the next snapshot, even without a change; 0: no need
 }
@@ -73,72 +75,70 @@ type trouble struct {
 }
 
 // snapshot takes a snapshot of the cached objects.
-func (w *cluster) snapshot(ctx context.Context, now time.Time) snapshot {
-	p := snapshot{Cells: map[string]cell{}, Ready: w.ready()}
+func (w *cache) snapshot(ctx context.Context, now time.Time) snapshot {
+	p := snapshot{Cells: map[string]cell{}, Ready: w.ready(), Rights: w.rights()}
 	for kind, f := range w.failures() {
-		p.Trouble = append(p.Trouble, trouble{kind, printable.Line(f.err.Error()), f.since.UTC().Truncate(time.Second), unreachable(f.err)})
+		if kind == kindNodes && !p.Rights.MayListNodes {
+			continue // a missing right is no trouble
+		}
+		p.Trouble = append(p.Trouble, trouble{kind, troubleWords(f.err), f.since.UTC().Truncate(time.Second), unreachable(f.err)})
 	}
 	slices.SortFunc(p.Trouble, func(a, b trouble) int { return cmp.Compare(a.What, b.What) })
 
 	var all v1alpha1.NodeConfigRolloutList
 	var nodes corev1.NodeList
-	var configs v1alpha1.NodeConfigList
-	if w.List(ctx, &all) != nil || w.List(ctx, &configs) != nil {
+	var list v1alpha1.NodeConfigList
+	if w.List(ctx, &all) != nil || w.List(ctx, &list) != nil {
+		p.Summary = summarize(&p)
 		return p // the trouble says why
 	}
 	nodesMissing := w.List(ctx, &nodes) != nil
-	if nodesMissing {
-		p.Notes = append(p.Notes, "You are not allowed to list and watch Nodes: zones, nodes without a NodeConfig, and the nodes of rollouts are not shown")
-	}
+	agentTimeout := policy.SettingsIn(all.Items).Times.Agent
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
-		p.Cells[n.Name] = cell{Name: n.Name, Zone: n.Labels[corev1.LabelTopologyZone], State: stateNoAgent, Down: !query.IsReady(n)}
+		p.Cells[n.Name] = cell{
+			Name: n.Name, Zone: n.Labels[corev1.LabelTopologyZone], Kubelet: n.Status.NodeInfo.KubeletVersion, Down: !query.IsReady(n),
+			Standing: describe.StandingOf(nil, nil, agentTimeout, now),
+		}
 	}
-	for i := range configs.Items {
-		nc := &configs.Items[i]
+	for i := range list.Items {
+		nc := &list.Items[i]
 		c, there := p.Cells[nc.Name]
 		if !there {
 			c = cell{Name: nc.Name, Down: !nodesMissing}
 		}
-		c.State, c.Why = reportedState(nc)
+		c.Kubelet = printable.Line(cmp.Or(nc.Status.ComponentVersion, c.Kubelet))
+		c.Standing = describe.StandingOf(nc, nil, agentTimeout, now)
+		c.Cause = brief(c.Cause)
 		p.Cells[nc.Name] = c
 	}
 	for i := range all.Items {
-		v := viewOf(&all.Items[i], now)
+		r := &all.Items[i]
+		v := viewOf(r, now)
 		if !nodesMissing {
-			w.setRolloutStates(ctx, &all.Items[i], &v, &p)
+			w.setPlanned(ctx, r, &v, &p)
 		}
+		v.setActions(r, p.Rights.MayPatch)
 		p.Rollouts = append(p.Rollouts, v)
 	}
+	slices.SortStableFunc(p.Rollouts, byUrgency)
+	p.Summary = summarize(&p)
 	return p
 }
 
-// reportedState returns the state of a node as its agent reports it.
-func reportedState(nc *v1alpha1.NodeConfig) (state, string) {
-	if !query.HasReported(nc) {
-		return stateNoAgent, ""
+// troubleWords describes an error of a watch. The page itself says what to do if the API server does not answer.
+func troubleWords(err error) string {
+	if !unreachable(err) {
+		err = describe.WithAdvice(err, "")
 	}
-	c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionConfigOK)
-	switch {
-	case c == nil || c.Status == metav1.ConditionUnknown:
-		why := ""
-		if c != nil {
-			why = describe.JoinWords(c.Reason, cmp.Or(nc.Status.Error, c.Message))
-		}
-		return stateUnknown, brief(why)
-	case c.Status == metav1.ConditionFalse:
-		return stateFailed, brief(describe.JoinWords(c.Reason, cmp.Or(nc.Status.Error, c.Message)))
-	case nc.Status.Trial != nil:
-		return stateTrial, ""
-	}
-	return stateFine, ""
+	return printable.Line(strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
-// setRolloutStates sets the states of the nodes that a rollout owns.
-func (w *cluster) setRolloutStates(ctx context.Context, r *v1alpha1.NodeConfigRollout, v *rolloutView, p *snapshot) {
+// setPlanned plans a rollout, and sets the standing of the nodes that it owns and its own numbers from that plan.
+func (w *cache) setPlanned(ctx context.Context, r *v1alpha1.NodeConfigRollout, v *rolloutView, p *snapshot) {
 	f, err := query.Gather(ctx, cachedReader{w}, r, nil)
 	if err != nil {
-		p.Notes = append(p.Notes, fmt.Sprintf("the nodes of rollout %s are not shown: %s", r.Name, printable.Line(err.Error())))
+		p.Notes = append(p.Notes, fmt.Sprintf("the positions of the nodes of rollout %s are not shown: %s", r.Name, printable.Line(err.Error())))
 		return
 	}
 	plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
@@ -147,30 +147,31 @@ func (w *cluster) setRolloutStates(ctx context.Context, r *v1alpha1.NodeConfigRo
 			continue
 		}
 		c := p.Cells[f.Nodes[i].Name]
-		c.Rollout, c.State, c.Why = r.Name, stateOf[plan.States[i]], ""
-		switch plan.States[i] {
-		case rollout.Failed, rollout.Skipped, rollout.Stale, rollout.Manual, rollout.Blocked, rollout.Draining:
-			s := f.NodeState(&plan, i)
-			c.Why = brief(describe.JoinWords(s.Reason, s.Message))
+		s := rollout.NodeState{State: plan.States[i]}
+		switch s.State {
+		case rollout.Failed, rollout.Skipped, rollout.Stale, rollout.Manual, rollout.Blocked, rollout.Draining: // the others need no words
+			s = f.NodeState(&plan, i)
 		}
-		if !f.Nodes[i].Reported {
-			c.State = stateNoAgent
-		}
+		c.Rollout, c.Standing = r.Name, c.In(s, f.Nodes[i].Reported)
+		c.Why = brief(c.Why)
 		p.Cells[c.Name] = c
 	}
-	v.RestartCosts = restartCosts(f, plan)
-	v.Budget = &budget{Used: plan.Counts.Unavailable, Of: plan.Counts.Budget}
+	v.setPlan(f, &plan)
 	if plan.RequeueAfter > 0 && (p.wake == 0 || plan.RequeueAfter < p.wake) {
 		p.wake = plan.RequeueAfter
 	}
 }
 
-// restartCosts says what restarts cost the pods of the nodes that are to get the revision, and of those that have it.
-func restartCosts(f *query.Fleet, plan rollout.Result) map[restarts]string {
+// restartCosts says what restarts cost the pods of the nodes that are to get the revision, of those that have it, and of
+// those that a retry concerns.
+func restartCosts(f *query.Fleet, plan *rollout.Result) map[restarts]string {
 	nodes := map[restarts][]query.Restart{}
 	for i, state := range plan.States {
 		switch state {
+		case rollout.Failed, rollout.Blocked:
+			nodes[restartsAgain] = append(nodes[restartsAgain], f.Restarts[i])
 		case rollout.Pending:
+			nodes[restartsAgain] = append(nodes[restartsAgain], f.Restarts[i])
 			nodes[restartsPending] = append(nodes[restartsPending], f.Restarts[i])
 		case rollout.Assigned, rollout.Trial, rollout.Soaking, rollout.Updated:
 			nodes[restartsBack] = append(nodes[restartsBack], f.Restarts[i])
@@ -186,8 +187,10 @@ func restartCosts(f *query.Fleet, plan rollout.Result) map[restarts]string {
 }
 
 // brief shortens a text for a table's cell.
-func brief(s string) string {
-	const most = 160
+func brief(s string) string { return shorten(s, 160) }
+
+// shorten returns a text in one line, with at most so many characters and a mark where it was cut.
+func shorten(s string, most int) string {
 	s = printable.Line(s)
 	if r := []rune(s); len(r) > most {
 		return string(r[:most]) + "…"
@@ -212,7 +215,7 @@ type cachedLease struct {
 
 // cachedReader is a cluster that also caches the ConfigMaps of revisions and the controller's Lease for some seconds: snapshots
 // are frequent, and these objects are not watched.
-type cachedReader struct{ *cluster }
+type cachedReader struct{ *cache }
 
 // cacheDuration is how long ConfigMaps of revisions and Leases are cached.
 const cacheDuration = 15 * time.Second
@@ -220,7 +223,7 @@ const cacheDuration = 15 * time.Second
 func (r cachedReader) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
 	lease, ok := object.(*coordinationv1.Lease)
 	if !ok {
-		return r.cluster.Get(ctx, key, object, options...)
+		return r.cache.Get(ctx, key, object, options...)
 	}
 	r.mu.Lock()
 	l, known := r.leases[key.Namespace]
@@ -239,7 +242,7 @@ func (r cachedReader) Get(ctx context.Context, key client.ObjectKey, object clie
 func (r cachedReader) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
 	configMaps, ok := list.(*corev1.ConfigMapList)
 	if !ok {
-		return r.cluster.List(ctx, list, options...)
+		return r.cache.List(ctx, list, options...)
 	}
 	o := client.ListOptions{}
 	o.ApplyOptions(options)

@@ -11,12 +11,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
@@ -39,7 +41,7 @@ func configOf(name string, ok metav1.ConditionStatus, reason string) *v1alpha1.N
 }
 
 // known makes objects known to a cluster, as its watches would.
-func known(w *cluster, objects ...client.Object) {
+func known(w *cache, objects ...client.Object) {
 	feeds := w.feeds()
 	for _, o := range objects {
 		switch o.(type) {
@@ -61,23 +63,27 @@ func TestANodeOfNoRolloutIsShownAsItSaysItself(t *testing.T) {
 	trial := configOf("trial", metav1.ConditionTrue, "AllChecksPassed")
 	trial.Status.Trial = &v1alpha1.Trial{}
 	silent := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "unreported"}}
-	known(s.cluster,
+	known(s.clusters[0].cache,
 		nodeOf("fine", "z1", true), configOf("fine", metav1.ConditionTrue, "AllChecksPassed"),
 		nodeOf("down", "z2", false), configOf("down", metav1.ConditionTrue, "AllChecksPassed"),
 		nodeOf("failed", "z1", true), configOf("failed", metav1.ConditionFalse, "CrashLooped"),
 		nodeOf("unknown", "", true), configOf("unknown", metav1.ConditionUnknown, "SyncFailed"),
 		nodeOf("trial", "", true), trial, nodeOf("bare", "", true), nodeOf("unreported", "", true), silent,
 		configOf("orphan", metav1.ConditionTrue, "AllChecksPassed"))
-	got := s.cluster.snapshot(t.Context(), time.Now())
+	got := s.clusters[0].cache.snapshot(t.Context(), time.Now())
+	standing := func(health describe.Health, cause string) describe.Standing {
+		return describe.Standing{Health: health, Cause: cause}
+	}
+	none := standing(describe.HealthUnknown, "no agent has reported")
 	for name, want := range map[string]cell{
-		"fine":       {Zone: "z1", State: stateFine},
-		"down":       {Zone: "z2", State: stateFine, Down: true},
-		"failed":     {Zone: "z1", State: stateFailed, Why: "CrashLooped: words of failed"},
-		"unknown":    {State: stateUnknown, Why: "SyncFailed: words of unknown"},
-		"trial":      {State: stateTrial},
-		"bare":       {State: stateNoAgent},
-		"unreported": {State: stateNoAgent},
-		"orphan":     {State: stateFine, Down: true},
+		"fine":       {Zone: "z1", Standing: standing(describe.HealthHealthy, "")},
+		"down":       {Zone: "z2", Standing: standing(describe.HealthHealthy, ""), Down: true},
+		"failed":     {Zone: "z1", Standing: standing(describe.HealthFailed, "CrashLooped: words of failed")},
+		"unknown":    {Standing: standing(describe.HealthUnknown, "SyncFailed: words of unknown")},
+		"trial":      {Standing: standing(describe.HealthOnTrial, "")},
+		"bare":       {Standing: none},
+		"unreported": {Standing: none},
+		"orphan":     {Standing: standing(describe.HealthHealthy, ""), Down: true},
 	} {
 		want.Name = name
 		if got.Cells[name] != want {
@@ -95,14 +101,17 @@ func TestANodeOfARolloutIsShownAsTheRolloutSeesIt(t *testing.T) {
 	r.Spec.AllNodes, r.Spec.NodeSelector = false, metav1.LabelSelector{MatchLabels: map[string]string{"pool": "workers"}}
 	other := nodeOf("other", "z", true)
 	other.Labels["pool"] = "others"
-	known(s.cluster, r, nodeOf("worker", "z", true), configOf("worker", metav1.ConditionTrue, "AllChecksPassed"), other, configOf("other", metav1.ConditionTrue, "AllChecksPassed"),
+	known(s.clusters[0].cache, r, nodeOf("worker", "z", true), configOf("worker", metav1.ConditionTrue, "AllChecksPassed"), other, configOf("other", metav1.ConditionTrue, "AllChecksPassed"),
 		nodeOf("new", "z", true))
-	got := s.cluster.snapshot(t.Context(), time.Now())
+	got := s.clusters[0].cache.snapshot(t.Context(), time.Now())
 	for name, want := range map[string]cell{
-		"worker": {Name: "worker", Zone: "z", State: statePending, Rollout: "workers"},
-		"other":  {Name: "other", Zone: "z", State: stateFine},
-		"new":    {Name: "new", Zone: "z", State: stateNoAgent, Rollout: "workers", Why: got.Cells["new"].Why},
+		"worker": {Zone: "z", Rollout: "workers", Standing: describe.Standing{Health: describe.HealthHealthy, Position: describe.PositionWaiting, State: "Pending"}},
+		"other":  {Zone: "z", Standing: describe.Standing{Health: describe.HealthHealthy}},
+		"new": {Zone: "z", Rollout: "workers", Standing: describe.Standing{
+			Health: describe.HealthUnknown, Cause: "no agent has reported", Position: describe.PositionSkipped, State: "Stale", Why: "no NodeConfig: no agent has created one",
+		}},
 	} {
+		want.Name = name
 		if got.Cells[name] != want {
 			t.Errorf("%s is %+v, want %+v", name, got.Cells[name], want)
 		}
@@ -123,9 +132,9 @@ func TestARolloutWithoutItsTemplateShowsItsNodes(t *testing.T) {
 			s, _ := served(t, true)
 			r := waiting()
 			damage(&r.Spec)
-			known(s.cluster, r, nodeOf("worker", "z", true), configOf("worker", metav1.ConditionTrue, "AllChecksPassed"))
-			got := s.cluster.snapshot(t.Context(), time.Now())
-			if c := got.Cells["worker"]; c.Rollout != "workers" || c.State != statePending || len(got.Notes) > 0 {
+			known(s.clusters[0].cache, r, nodeOf("worker", "z", true), configOf("worker", metav1.ConditionTrue, "AllChecksPassed"))
+			got := s.clusters[0].cache.snapshot(t.Context(), time.Now())
+			if c := got.Cells["worker"]; c.Rollout != "workers" || c.Position != describe.PositionWaiting || len(got.Notes) > 0 {
 				t.Errorf("the node is %+v, the notes are %q", c, got.Notes)
 			}
 		})
@@ -134,18 +143,18 @@ func TestARolloutWithoutItsTemplateShowsItsNodes(t *testing.T) {
 
 func TestWithoutTheRightToSeeNodesTheirConfigsAreShown(t *testing.T) {
 	s, _ := served(t, true)
-	known(s.cluster, configOf("worker", metav1.ConditionTrue, "AllChecksPassed"), waiting())
-	delete(s.cluster.listed, kindNodes)
-	s.cluster.record(kindNodes, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no")))
-	got := s.cluster.snapshot(t.Context(), time.Now())
-	if got.Cells["worker"] != (cell{Name: "worker", State: stateFine}) {
+	known(s.clusters[0].cache, configOf("worker", metav1.ConditionTrue, "AllChecksPassed"), waiting())
+	delete(s.clusters[0].cache.listed, kindNodes)
+	s.clusters[0].cache.record(kindNodes, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no")))
+	got := s.clusters[0].cache.snapshot(t.Context(), time.Now())
+	if got.Cells["worker"] != (cell{Name: "worker", Standing: describe.Standing{Health: describe.HealthHealthy}}) {
 		t.Errorf("it is %+v", got.Cells["worker"])
 	}
-	if len(got.Notes) != 1 || !strings.HasPrefix(got.Notes[0], "You are not allowed to list and watch Nodes") {
-		t.Errorf("the notes are %q", got.Notes)
+	if want := "Zones, positions in rollouts, and nodes without an agent are not shown: the role evenkeel-operator allows to list Nodes."; got.Rights.Words != want || got.Rights.MayListNodes {
+		t.Errorf("the rights are %+v", got.Rights)
 	}
-	if len(got.Trouble) != 1 || got.Trouble[0].Away || !strings.Contains(got.Trouble[0].Why, "forbidden") {
-		t.Errorf("the trouble is %+v", got.Trouble)
+	if len(got.Notes)+len(got.Trouble) > 0 {
+		t.Errorf("a missing right is told again: %q, %+v", got.Notes, got.Trouble)
 	}
 	if !got.Ready {
 		t.Error("it waits for what is refused")
@@ -154,11 +163,24 @@ func TestWithoutTheRightToSeeNodesTheirConfigsAreShown(t *testing.T) {
 
 func TestRolloutsThatCannotBeSeenAreNotNone(t *testing.T) {
 	s, _ := served(t, true)
-	known(s.cluster, configOf("worker", metav1.ConditionTrue, "AllChecksPassed"))
-	delete(s.cluster.listed, kindRollouts)
-	s.cluster.record(kindRollouts, apierrors.NewForbidden(schema.GroupResource{Resource: "nodeconfigrollouts"}, "", errors.New("no")))
-	if got := s.cluster.snapshot(t.Context(), time.Now()); got.Ready || len(got.Trouble) != 1 || got.Trouble[0].What != kindRollouts {
+	known(s.clusters[0].cache, configOf("worker", metav1.ConditionTrue, "AllChecksPassed"))
+	delete(s.clusters[0].cache.listed, kindRollouts)
+	s.clusters[0].cache.record(kindRollouts, apierrors.NewForbidden(schema.GroupResource{Resource: "nodeconfigrollouts"}, "", errors.New("no")))
+	if got := s.clusters[0].cache.snapshot(t.Context(), time.Now()); got.Ready || len(got.Trouble) != 1 || got.Trouble[0].What != kindRollouts {
 		t.Errorf("ready %v, trouble %+v: the page would say that there are none", got.Ready, got.Trouble)
+	}
+}
+
+func TestTroubleSaysWhatToDo(t *testing.T) {
+	for want, err := range map[string]error{
+		`no matches for kind "NodeConfig" in version "evenkeel.dev/v1alpha1"; the cluster does not serve evenkeel.dev/v1alpha1: install evenkeel's API`: &meta.NoKindMatchError{
+			GroupKind: schema.GroupKind{Group: v1alpha1.GroupName, Kind: "NodeConfig"}, SearchedVersions: []string{"v1alpha1"},
+		},
+		"context deadline exceeded": context.DeadlineExceeded,
+	} {
+		if got := troubleWords(err); !strings.HasPrefix(got, want) {
+			t.Errorf("it says %q, want %q", got, want)
+		}
 	}
 }
 
@@ -170,8 +192,8 @@ func TestWhatIsKeptOfAnObjectIsWhatIsShownOfAll(t *testing.T) {
 	nc := configOf("a", metav1.ConditionFalse, "ValidationFailed")
 	nc.Status.Error = strings.Repeat("ä", 2000)
 	nc.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "agent"}}
-	known(s.cluster, n, nc)
-	kept, err := json.Marshal([]any{s.cluster.nodes["a"], s.cluster.configs["a"]})
+	known(s.clusters[0].cache, n, nc)
+	kept, err := json.Marshal([]any{s.clusters[0].cache.nodes["a"], s.clusters[0].cache.configs["a"]})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,34 +204,34 @@ func TestWhatIsKeptOfAnObjectIsWhatIsShownOfAll(t *testing.T) {
 
 func TestTroubleHasTheTimeWhenItBeganUntilItIsOver(t *testing.T) {
 	s, _ := served(t, true)
-	s.cluster.record(kindAPI, context.DeadlineExceeded)
-	begin := s.cluster.failures()[kindAPI].since
-	s.cluster.record(kindAPI, fmt.Errorf("again: %w", context.DeadlineExceeded))
-	if got := s.cluster.failures()[kindAPI]; got.since != begin || !strings.HasPrefix(got.err.Error(), "again") {
+	s.clusters[0].cache.record(kindAPI, context.DeadlineExceeded)
+	begin := s.clusters[0].cache.failures()[kindAPI].since
+	s.clusters[0].cache.record(kindAPI, fmt.Errorf("again: %w", context.DeadlineExceeded))
+	if got := s.clusters[0].cache.failures()[kindAPI]; got.since != begin || !strings.HasPrefix(got.err.Error(), "again") {
 		t.Errorf("it is %+v, want it since %s, with the newest words", got, begin)
 	}
-	if got := s.cluster.snapshot(t.Context(), time.Now()); len(got.Trouble) != 1 || !got.Trouble[0].Away || got.Ready {
+	if got := s.clusters[0].cache.snapshot(t.Context(), time.Now()); len(got.Trouble) != 1 || !got.Trouble[0].Away || got.Ready {
 		t.Errorf("it is shown as %+v, ready %v", got.Trouble, got.Ready)
 	}
-	s.cluster.record(kindAPI, nil)
-	if got := s.cluster.failures(); len(got) != 0 {
+	s.clusters[0].cache.record(kindAPI, nil)
+	if got := s.clusters[0].cache.failures(); len(got) != 0 {
 		t.Errorf("it stays: %v", got)
 	}
 }
 
 func TestAPageGetsWhatIsNewerThanWhatItHasSeenAndNoMore(t *testing.T) {
 	f := newFeed(nil)
-	cells := func(states ...state) snapshot {
+	cells := func(healths ...describe.Health) snapshot {
 		p := snapshot{Cells: map[string]cell{}}
-		for i, s := range states {
+		for i, health := range healths {
 			name := fmt.Sprintf("n%d", i)
-			p.Cells[name] = cell{Name: name, State: s}
+			p.Cells[name] = cell{Name: name, Standing: describe.Standing{Health: health}}
 		}
 		return p
 	}
-	f.update(cells(stateFine, stateFine, stateFine))
+	f.update(cells(describe.HealthHealthy, describe.HealthHealthy, describe.HealthHealthy))
 	all, next := f.since(0)
-	f.update(cells(stateFine, stateFine, stateFine))
+	f.update(cells(describe.HealthHealthy, describe.HealthHealthy, describe.HealthHealthy))
 	select {
 	case <-next:
 		t.Error("nothing new is news")
@@ -218,18 +240,24 @@ func TestAPageGetsWhatIsNewerThanWhatItHasSeenAndNoMore(t *testing.T) {
 	if m, _ := f.since(all.Version); m != nil {
 		t.Errorf("nothing new is sent: %+v", m)
 	}
-	f.update(cells(stateFine, stateTrial, stateFine))
-	f.update(cells(stateFine, stateFailed))
+	f.update(cells(describe.HealthHealthy, describe.HealthOnTrial, describe.HealthHealthy))
+	f.update(cells(describe.HealthHealthy, describe.HealthFailed))
 	m, _ := f.since(all.Version)
-	if len(m.Nodes) != 1 || m.Nodes[0].State != stateFailed || len(m.Gone) != 1 || m.Gone[0] != "n2" || m.All || m.Rest != nil {
+	if len(m.Nodes) != 1 || m.Nodes[0].Health != describe.HealthFailed || len(m.Gone) != 1 || m.Gone[0] != "n2" || m.All || m.Rest != nil {
 		t.Errorf("two changes become %+v", m)
 	}
 	if m, _ := f.since(99); !m.All || len(m.Nodes) != 2 || len(m.Gone) != 0 {
 		t.Errorf("a page of an earlier server gets %+v", m)
 	}
-	text, err := json.Marshal(cellTuple{cell: cell{Name: "n", State: stateFailed, Down: true, Why: "no"}, zone: 2, owner: 1})
-	if err != nil || string(text) != `["n",2,1,5,1,"no"]` {
-		t.Errorf("a cell is sent as %s (%v)", text, err)
+	for want, c := range map[string]cellTuple{
+		`["n",2,1,1,1,7,1,0,"no"]`:               {cell: cell{Name: "n", Down: true, Standing: describe.Standing{Health: "Failed", Cause: "no", Position: "Blocked", State: "Skipped"}}, zone: 2, owner: 1},
+		`["n",0,0,4]`:                            {cell: cell{Name: "n", Standing: describe.Standing{Health: "Healthy"}}},
+		`["n",0,0,4,3,1,0,2,"","waits"]`:         {cell: cell{Name: "n", Standing: describe.Standing{Health: "Healthy", Position: "Waiting", State: "Pending", Why: "waits"}}, kubelet: 2},
+		`["n",0,0,0,0,0,0,0,"","unknown words"]`: {cell: cell{Name: "n", Standing: describe.Standing{Health: "New", Position: "New", State: "New", Why: "unknown words"}}},
+	} {
+		if text, err := json.Marshal(c); err != nil || string(text) != want {
+			t.Errorf("a cell is sent as %s (%v), want %s", text, err, want)
+		}
 	}
 }
 

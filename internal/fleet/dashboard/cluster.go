@@ -1,244 +1,181 @@
 package dashboard
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"maps"
-	"slices"
+	"net/http"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
-	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// cluster is a cache of a cluster's nodes, NodeConfigs and rollouts, kept current by watches, with only the fields that the map
-// shows. As a client.Reader, it lists these kinds from memory, and reads single objects from the API.
+// Cluster is a cluster to show.
+type Cluster struct {
+	Config *rest.Config
+	// Context is its name on the page and in the page's links; empty: the page shows the host of the API server.
+	Context string
+	// Named is whether the user named the context: the commands that the page shows name it too then, because the current context
+	// can be another one.
+	Named bool
+}
+
+// cluster is one cluster of the page.
 type cluster struct {
-	api client.WithWatch
+	Cluster
+	server *Server
+	api    client.WithWatch
+	cache  *cache
+	feed   *feed
 
-	mu       sync.Mutex
-	nodes    map[string]*corev1.Node
-	configs  map[string]*v1alpha1.NodeConfig
-	rollouts map[string]*v1alpha1.NodeConfigRollout
-	// listed has the kinds that were listed at least once.
-	listed map[string]bool
-	// failing has the kinds that cannot be read now.
-	failing map[string]failure
-	// configMaps has the ConfigMaps of revisions; see cachedReader.
-	configMaps map[string]cachedList
-	// leases has the controller's Lease by namespace; see cachedReader.
-	leases  map[string]cachedLease
-	changed chan struct{}
+	estimates estimates
 }
 
-// failure is why a kind cannot be read, and since when.
-type failure struct {
-	since time.Time
-	err   error
-}
-
-// The watched kinds.
-const (
-	kindNodes    = "Nodes"
-	kindConfigs  = "NodeConfigs"
-	kindRollouts = "rollouts"
-)
-
-func newCluster(api client.WithWatch) *cluster {
-	return &cluster{
-		api: api, nodes: map[string]*corev1.Node{}, configs: map[string]*v1alpha1.NodeConfig{}, rollouts: map[string]*v1alpha1.NodeConfigRollout{},
-		listed: map[string]bool{}, failing: map[string]failure{}, configMaps: map[string]cachedList{}, leases: map[string]cachedLease{}, changed: make(chan struct{}, 1),
+// newCluster returns a cluster that has not been read yet.
+func (s *Server) newCluster(o Cluster) (*cluster, error) {
+	config := rest.CopyConfig(o.Config)
+	config.UserAgent = "kubectl-evenkeel/" + s.o.Version + " dashboard"
+	config.QPS, config.Burst = 50, 100
+	o.Config = config
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		v1alpha1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme, authorizationv1.AddToScheme, authenticationv1.AddToScheme,
+	} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
 	}
+	api, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, err
+	}
+	return s.clusterOf(o, api), nil
 }
 
-// watch keeps the cache current until ctx ends.
-func (w *cluster) watch(ctx context.Context) {
+// clusterOf returns a cluster that is read with a client.
+func (s *Server) clusterOf(o Cluster, api client.WithWatch) *cluster {
+	if o.Context == "" {
+		o.Context = o.Config.Host
+	}
+	w := newCache(api)
+	return &cluster{Cluster: o, server: s, api: api, cache: w, feed: newFeed(w)}
+}
+
+// run keeps the cluster current until ctx ends.
+func (c *cluster) run(ctx context.Context) {
 	var all sync.WaitGroup
-	for _, feed := range w.feeds() {
-		all.Go(func() { feed.Run(ctx) })
-	}
-	all.Go(func() { w.ping(ctx) })
+	all.Go(func() { c.cache.watch(ctx) })
+	all.Go(func() { c.feed.run(ctx) })
 	all.Wait()
 }
 
-// feeds returns the watches of all kinds, by kind.
-func (w *cluster) feeds() map[string]*query.Feed {
-	return map[string]*query.Feed{
-		kindNodes:    feedOf(w, kindNodes, w.nodes, &corev1.NodeList{}, policy.StripNode),
-		kindConfigs:  feedOf(w, kindConfigs, w.configs, &v1alpha1.NodeConfigList{}, policy.StripNodeConfig),
-		kindRollouts: feedOf(w, kindRollouts, w.rollouts, &v1alpha1.NodeConfigRolloutList{}, policy.StripRollout),
+// probeTimeout is how long each cluster may take to answer at the start.
+const probeTimeout = 15 * time.Second
+
+// probe returns as soon as NodeConfigs and rollouts of one cluster can be listed. The error says why none can.
+func probe(ctx context.Context, clusters []*cluster) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	results := make([]error, len(clusters))
+	done := make(chan int, len(clusters))
+	for i, c := range clusters {
+		go func() {
+			results[i] = c.probe(ctx)
+			done <- i
+		}()
 	}
-}
-
-// feedOf returns a watch that keeps the items of one kind current. strip removes the fields that the page does not show.
-func feedOf[T client.Object](w *cluster, kind string, items map[string]T, list client.ObjectList, strip func(T)) *query.Feed {
-	change := func(do func()) {
-		w.mu.Lock()
-		do()
-		w.mu.Unlock()
-		w.wake()
-	}
-	return &query.Feed{
-		API: w.api, List: list,
-		Set: query.Typed(func(o T) {
-			strip(o)
-			change(func() { items[o.GetName()] = o })
-		}),
-		Remove: func(o client.Object) { change(func() { delete(items, o.GetName()) }) },
-		Known: func() (known []client.Object) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			for _, o := range items {
-				known = append(known, o)
-			}
-			return known
-		},
-		Synced: func() {
-			w.record(kind, nil)
-			change(func() { w.listed[kind] = true })
-		},
-		Lost: func(err error) {
-			if err != nil {
-				w.record(kind, err)
-			}
-		},
-	}
-}
-
-// pingInterval is the time between two requests that check the API server: a watch does not notice a server that hangs.
-const pingInterval = 3 * time.Second
-
-// kindAPI is the key in failing of the API server itself.
-const kindAPI = "the API server"
-
-// ping records whether the API server answers.
-func (w *cluster) ping(ctx context.Context) {
-	for ctx.Err() == nil {
-		requestCtx, cancel := context.WithTimeout(ctx, 2*pingInterval)
-		err := w.api.List(requestCtx, &v1alpha1.NodeConfigRolloutList{}, client.Limit(1))
-		cancel()
-		if ctx.Err() == nil {
-			if err != nil && !unreachable(err) {
-				err = nil // it answers; the watch of the kind records this error
-			}
-			w.record(kindAPI, err)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pingInterval):
+	for range clusters {
+		if results[<-done] == nil {
+			return nil
 		}
 	}
+	if len(clusters) == 1 {
+		return results[0]
+	}
+	for i, c := range clusters {
+		results[i] = fmt.Errorf("context %q: %w", c.Context, results[i])
+	}
+	return errors.Join(results...)
 }
 
-// record records that a kind can be read, or why not.
-func (w *cluster) record(kind string, err error) {
-	w.mu.Lock()
-	was, failing := w.failing[kind]
-	switch {
-	case err == nil:
-		delete(w.failing, kind)
-	case failing:
-		w.failing[kind] = failure{was.since, err}
-	default:
-		w.failing[kind] = failure{time.Now(), err}
+// probe returns an error if NodeConfigs or rollouts cannot be listed.
+func (c *cluster) probe(ctx context.Context) error {
+	one := client.Limit(1)
+	if err := c.api.List(ctx, &v1alpha1.NodeConfigList{}, one); err != nil {
+		return fmt.Errorf("list NodeConfigs: %w", err)
 	}
-	w.mu.Unlock()
-	if failing || err != nil {
-		w.wake()
+	if err := c.api.List(ctx, &v1alpha1.NodeConfigRolloutList{}, one); err != nil {
+		return fmt.Errorf("list rollouts: %w", err)
 	}
+	return nil
 }
 
-func (w *cluster) wake() {
-	select {
-	case w.changed <- struct{}{}:
-	default:
+// command returns the equivalent command of what the page does, for this cluster.
+func (c *cluster) command(words ...string) string {
+	all := append([]string{"kubectl evenkeel"}, words...)
+	if c.Named {
+		all = append(all, "--context "+shellWord(c.Context))
 	}
+	return printable.Line(strings.Join(all, " "))
 }
 
-// Get reads an object from the API, current and with all fields.
-func (w *cluster) Get(ctx context.Context, key client.ObjectKey, object client.Object, o ...client.GetOption) error {
-	return w.api.Get(ctx, key, object, o...)
+// shellWord quotes a word for a shell, where necessary.
+func shellWord(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+=,", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// List returns watched kinds from memory, sorted by name and in one page.
-func (w *cluster) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
-	o := client.ListOptions{}
-	o.ApplyOptions(options)
-	switch l := list.(type) {
-	case *corev1.NodeList:
-		l.Items = listOf(w, w.nodes, o.LabelSelector)
-	case *v1alpha1.NodeConfigList:
-		l.Items = listOf(w, w.configs, o.LabelSelector)
-	case *v1alpha1.NodeConfigRolloutList:
-		l.Items = listOf(w, w.rollouts, o.LabelSelector)
-	default:
-		return w.api.List(ctx, list, options...)
-	}
-	return w.unread(list)
+// handler serves the API of the cluster; the paths are below /api/clusters/ID.
+func (c *cluster) handler() http.Handler {
+	api := http.NewServeMux()
+	api.HandleFunc("GET /feed", c.stream)
+	api.HandleFunc("GET /nodes/{name}", c.node)
+	api.HandleFunc("GET /nodes/{name}/config", c.nodeConfig)
+	api.HandleFunc("GET /rollouts/{name}", c.rollout)
+	api.HandleFunc("GET /rollouts/{name}/diff", c.diff)
+	api.HandleFunc("GET /rollouts/{name}/timeline", c.timeline)
+	api.HandleFunc("GET /rollouts/{name}/log", c.log)
+	api.HandleFunc("POST /rollouts/{name}/{verb}", c.act)
+	return api
 }
 
-// unread returns an error for a kind that was never listed.
-func (w *cluster) unread(list client.ObjectList) error {
-	kind := kindRollouts
-	switch list.(type) {
-	case *corev1.NodeList:
-		kind = kindNodes
-	case *v1alpha1.NodeConfigList:
-		kind = kindConfigs
+// ofCluster serves the API of the cluster that a path names.
+func (s *Server) ofCluster() http.Handler {
+	handlers := make([]http.Handler, len(s.clusters))
+	for i, c := range s.clusters {
+		handlers[i] = http.StripPrefix("/api/clusters/"+strconv.Itoa(i), c.handler())
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.listed[kind] {
-		return nil
-	}
-	if f, ok := w.failing[kind]; ok {
-		return f.err
-	}
-	return fmt.Errorf("the %s have not been listed yet", kind)
-}
-
-func listOf[T any, P interface {
-	*T
-	client.Object
-}](w *cluster, items map[string]P, selector labels.Selector) []T {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	found := make([]P, 0, len(items))
-	for _, o := range items {
-		if selector == nil || selector.Matches(labels.Set(o.GetLabels())) {
-			found = append(found, o)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id, err := strconv.Atoi(r.PathValue("id"))
+		if err != nil || id < 0 || id >= len(handlers) || strconv.Itoa(id) != r.PathValue("id") {
+			refuse(w, http.StatusNotFound, fmt.Sprintf("there is no cluster %q: reload the page", printable.Line(r.PathValue("id"))))
+			return
 		}
-	}
-	slices.SortFunc(found, func(a, b P) int { return cmp.Compare(a.GetName(), b.GetName()) })
-	out := make([]T, len(found))
-	for i, o := range found {
-		out[i] = *o // shares pointers, which nobody changes
-	}
-	return out
+		handlers[id].ServeHTTP(w, r)
+	})
 }
 
-// failures returns what cannot be read now.
-func (w *cluster) failures() map[string]failure {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return maps.Clone(w.failing)
-}
-
-// ready reports whether all kinds were listed, except Nodes that cannot be.
-func (w *cluster) ready() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, kind := range []string{kindNodes, kindConfigs, kindRollouts} {
-		if _, failing := w.failing[kind]; !w.listed[kind] && !(failing && kind == kindNodes) {
-			return false
-		}
+// logf writes a line about a change to the log, with the cluster if there are several.
+func (c *cluster) logf(format string, args ...any) {
+	if len(c.server.clusters) > 1 {
+		format, args = "context %s: "+format, append([]any{c.Context}, args...)
 	}
-	return true
+	c.server.logf(format, args...)
 }

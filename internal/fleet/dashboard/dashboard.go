@@ -1,5 +1,5 @@
-// Package dashboard is the HTTP server of `kubectl evenkeel dashboard`: a page (in web/) that shows the nodes and rollouts of a
-// cluster live and can pause, promote or abort rollouts, with the permissions of the user who started it. It listens on loopback
+// Package dashboard is the HTTP server of `kubectl evenkeel dashboard`: a page (in web/) that shows the nodes and rollouts of
+// clusters live and can steer rollouts, with the permissions of the user who started it. It listens on loopback
 // only, and requires a token.
 //
 // It must not decide or describe anything about nodes and rollouts itself: internal/fleet/describe and internal/fleet/steer do
@@ -19,15 +19,6 @@ import (
 	"syscall"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -36,11 +27,10 @@ const DefaultPort = 8085
 
 // Options are the settings of a dashboard. Log gets a line for each requested change.
 type Options struct {
-	Config  *rest.Config
-	Context string // of the kubeconfig, shown on the page; may be empty
-	Port    int    // 0: any free port
-	Version string
-	Log     io.Writer
+	Clusters []Cluster // at least one
+	Port     int       // 0: any free port
+	Version  string
+	Log      io.Writer
 }
 
 // Server is a listening dashboard.
@@ -48,57 +38,34 @@ type Server struct {
 	o        Options
 	token    string
 	listener net.Listener
-	api      client.WithWatch
-	cluster  *cluster
-	feed     *feed
+	clusters []*cluster
 
 	logging sync.Mutex
 }
 
-// Listen checks that the user can read NodeConfigs and rollouts, and listens on the port.
+// Listen checks that the user can read NodeConfigs and rollouts, and listens on the port. Of several clusters, one must be
+// readable: the page shows the trouble of the others.
 func Listen(ctx context.Context, o Options) (*Server, error) {
-	config := rest.CopyConfig(o.Config)
-	config.UserAgent = "kubectl-evenkeel/" + o.Version + " dashboard"
-	config.QPS, config.Burst = 50, 100
-	o.Config = config
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		v1alpha1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme, authorizationv1.AddToScheme, authenticationv1.AddToScheme,
-	} {
-		if err := add(scheme); err != nil {
-			return nil, err
+	s := &Server{o: o, token: rand.Text()}
+	for _, c := range o.Clusters {
+		made, err := s.newCluster(c)
+		if err != nil {
+			return nil, fmt.Errorf("context %q: %w", c.Context, err)
 		}
+		s.clusters = append(s.clusters, made)
 	}
-	api, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
-	if err != nil {
-		return nil, err
-	}
-	if err := probe(ctx, api); err != nil {
+	if err := probe(ctx, s.clusters); err != nil {
 		return nil, err
 	}
 	// IPv4 only: the URL names 127.0.0.1.
-	listener, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(o.Port)))
+	var err error
+	s.listener, err = net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(o.Port)))
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("port %d is in use: choose another with --port, or --port 0 for any free port: %w", o.Port, err)
+		return nil, fmt.Errorf("port %d of this machine is in use by another program: choose another with --port, or --port 0 for any free port", o.Port)
 	} else if err != nil {
-		return nil, fmt.Errorf("listen on loopback: %w", err)
+		return nil, fmt.Errorf("listen on 127.0.0.1: %w", err)
 	}
-	w := newCluster(api)
-	return &Server{o: o, token: rand.Text(), listener: listener, api: api, cluster: w, feed: newFeed(w)}, nil
-}
-
-// probe returns an error if NodeConfigs or rollouts cannot be listed.
-func probe(ctx context.Context, api client.Reader) error {
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
-	defer cancel()
-	one := client.Limit(1)
-	if err := api.List(ctx, &v1alpha1.NodeConfigList{}, one); err != nil {
-		return fmt.Errorf("list NodeConfigs: %w", err)
-	}
-	if err := api.List(ctx, &v1alpha1.NodeConfigRolloutList{}, one); err != nil {
-		return fmt.Errorf("list rollouts: %w", err)
-	}
-	return nil
+	return s, nil
 }
 
 // URL returns the address of the page. The token follows the #, so browsers do not send it.
@@ -117,8 +84,9 @@ func (s *Server) Serve(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
-	all.Go(func() { s.cluster.watch(ctx) })
-	all.Go(func() { s.feed.run(ctx) })
+	for _, c := range s.clusters {
+		all.Go(func() { c.run(ctx) })
+	}
 	all.Go(func() {
 		<-ctx.Done()
 		_ = server.Close() // streams do not end by themselves

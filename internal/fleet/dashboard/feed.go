@@ -21,7 +21,7 @@ const (
 // feed keeps the newest snapshot, and the version in which each part of it changed. It has no queues: a slow page gets all changes
 // that it has missed at once.
 type feed struct {
-	cluster *cluster
+	cache *cache
 
 	mu      sync.Mutex
 	version uint64
@@ -35,15 +35,15 @@ type feed struct {
 // maxRemoved is the number of removed nodes whose versions are kept.
 const maxRemoved = 1000
 
-func newFeed(w *cluster) *feed {
-	return &feed{cluster: w, changed: map[string]uint64{}, next: make(chan struct{})}
+func newFeed(w *cache) *feed {
+	return &feed{cache: w, changed: map[string]uint64{}, next: make(chan struct{})}
 }
 
 // run takes snapshots until ctx ends.
 func (f *feed) run(ctx context.Context) {
 	for {
 		begin := time.Now()
-		p := f.cluster.snapshot(ctx, begin)
+		p := f.cache.snapshot(ctx, begin)
 		if ctx.Err() != nil {
 			return
 		}
@@ -62,7 +62,7 @@ func (f *feed) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-f.cluster.changed:
+		case <-f.cache.changed:
 		case <-time.After(wake):
 		}
 	}
@@ -99,6 +99,13 @@ func (f *feed) update(p snapshot) {
 	}
 }
 
+// now returns the newest snapshot, which must not be changed.
+func (f *feed) now() snapshot {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.current
+}
+
 // rest returns a snapshot without its cells.
 func (p snapshot) rest() snapshot {
 	p.Cells, p.wake = nil, 0
@@ -107,27 +114,30 @@ func (p snapshot) rest() snapshot {
 
 // message is an event of the stream: everything, or the changes since the version that the page has seen.
 type message struct {
-	Version uint64       `json:"version"`
-	All     bool         `json:"all,omitempty"`
-	Zones   []string     `json:"zones,omitempty"` // nodes refer to them by index
-	Owners  []string     `json:"owners,omitempty"`
-	Nodes   []cellTuple  `json:"nodes,omitempty"`
-	Gone    []string     `json:"gone,omitempty"`
-	Rest    *messageRest `json:"rest,omitempty"`
+	Version  uint64       `json:"version"`
+	All      bool         `json:"all,omitempty"`
+	Zones    []string     `json:"zones,omitempty"` // nodes refer to them by index
+	Owners   []string     `json:"owners,omitempty"`
+	Kubelets []string     `json:"kubelets,omitempty"`
+	Nodes    []cellTuple  `json:"nodes,omitempty"`
+	Gone     []string     `json:"gone,omitempty"`
+	Rest     *messageRest `json:"rest,omitempty"`
 }
 
 type messageRest struct {
 	Ready    bool          `json:"ready"`
+	Summary  summary       `json:"summary"`
 	Rollouts []rolloutView `json:"rollouts"`
 	Trouble  []trouble     `json:"trouble"`
 	Notes    []string      `json:"notes"`
+	Rights   rights        `json:"rights"`
 }
 
-// cellTuple is a cell encoded as an array, to save space: name, indexes of zone and rollout, state, 1 if the Node is down, and
-// optionally an explanation.
+// cellTuple is a cell encoded as an array, to save space: name, indexes of zone and owner, numbers of health, position and state
+// (see words), 1 if the Node is down, index of the kubelet's version, cause and why. Zeros and empty texts at the end are omitted.
 type cellTuple struct {
 	cell
-	zone, owner int
+	zone, owner, kubelet int
 }
 
 func (t cellTuple) MarshalJSON() ([]byte, error) {
@@ -135,12 +145,18 @@ func (t cellTuple) MarshalJSON() ([]byte, error) {
 	if t.Down {
 		down = 1
 	}
-	tuple := []any{t.Name, t.zone, t.owner, t.State, down, t.Why}
-	if t.Why == "" {
-		tuple = tuple[:5]
+	tuple := []any{
+		t.Name, t.zone, t.owner, numberOf(allWords.Health, string(t.Health)), numberOf(allWords.Position, string(t.Position)), numberOf(allWords.State, t.State),
+		down, t.kubelet, t.Cause, t.Why,
+	}
+	for last := len(tuple) - 1; last > 0 && (tuple[last] == 0 || tuple[last] == ""); last-- {
+		tuple = tuple[:last]
 	}
 	return json.Marshal(tuple)
 }
+
+// numberOf returns the index of a word; 0 for one that the page does not know.
+func numberOf(all []string, word string) int { return max(0, slices.Index(all, word)) }
 
 // since returns the changes since a version (0: everything; nil: none), and a channel that is closed at the next change.
 func (f *feed) since(seen uint64) (*message, <-chan struct{}) {
@@ -161,7 +177,7 @@ func (f *feed) since(seen uint64) (*message, <-chan struct{}) {
 		}
 		return at
 	}
-	zones, owners := map[string]int{}, map[string]int{}
+	zones, owners, kubelets := map[string]int{}, map[string]int{}, map[string]int{}
 	for name, version := range f.changed {
 		if version <= seen {
 			continue
@@ -175,12 +191,15 @@ func (f *feed) since(seen uint64) (*message, <-chan struct{}) {
 	slices.SortFunc(m.Nodes, func(a, b cellTuple) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range m.Nodes {
 		n := &m.Nodes[i]
-		n.zone, n.owner = place(&m.Zones, zones, n.Zone), place(&m.Owners, owners, n.Rollout)
+		n.zone, n.owner, n.kubelet = place(&m.Zones, zones, n.Zone), place(&m.Owners, owners, n.Rollout), place(&m.Kubelets, kubelets, n.Kubelet)
 	}
 	slices.Sort(m.Gone)
 	if f.rest > seen {
 		p := f.current
-		m.Rest = &messageRest{Ready: p.Ready, Rollouts: append([]rolloutView{}, p.Rollouts...), Trouble: append([]trouble{}, p.Trouble...), Notes: append([]string{}, p.Notes...)}
+		m.Rest = &messageRest{
+			Ready: p.Ready, Summary: p.Summary, Rights: p.Rights,
+			Rollouts: append([]rolloutView{}, p.Rollouts...), Trouble: append([]trouble{}, p.Trouble...), Notes: append([]string{}, p.Notes...),
+		}
 	}
 	return m, f.next
 }

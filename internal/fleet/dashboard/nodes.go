@@ -25,22 +25,26 @@ type nodeDetail struct {
 	Trial *describe.RowTrial `json:"trial,omitempty"`
 	OK    describe.RowStatus `json:"configOK"`
 	Note  string             `json:"note,omitempty"`
+	Log   logView            `json:"log"`
+
+	describe.Standing
 }
 
-func (s *Server) node(w http.ResponseWriter, r *http.Request) {
+func (c *cluster) node(w http.ResponseWriter, r *http.Request) {
 	now := time.Now()
-	view, err := query.ViewNode(r.Context(), cachedReader{s.cluster}, r.PathValue("name"))
+	view, err := query.ViewNode(r.Context(), cachedReader{c.cache}, r.PathValue("name"))
 	if err != nil {
-		s.fail(w, http.StatusNotFound, describe.WithAdvice(err, s.o.Version))
+		c.fail(w, http.StatusNotFound, err)
 		return
 	}
 	n := describe.NodeOf(view, now)
-	d := nodeDetail{Name: n.Name, Lines: n.Lines(now), Trial: n.Trial, OK: n.ConfigOK}
+	d := nodeDetail{Name: n.Name, Lines: n.Lines(now), Trial: n.Trial, OK: n.ConfigOK, Standing: n.Standing, Log: c.logOf(r.Context(), "", n.Name, now)}
+	d.Cause, d.Why = printable.Line(d.Cause), printable.Line(d.Why)
 	for _, words := range n.Next {
 		d.Next = append(d.Next, printable.Line(words))
 	}
-	if n.AgentVersion != "" && n.AgentVersion != s.o.Version {
-		d.Note = printable.Line(fmt.Sprintf("the agent has another version (%s) than this program (%s)", n.AgentVersion, s.o.Version))
+	if n.AgentVersion != "" && n.AgentVersion != c.server.o.Version {
+		d.Note = printable.Line(fmt.Sprintf("the agent has another version (%s) than this program (%s)", n.AgentVersion, c.server.o.Version))
 	}
 	reply(w, d)
 }
@@ -71,17 +75,17 @@ type fieldRow struct {
 }
 
 // nodeConfig answers with the configurations of a node, with ?live including the effective one of its kubelet.
-func (s *Server) nodeConfig(w http.ResponseWriter, r *http.Request) {
+func (c *cluster) nodeConfig(w http.ResponseWriter, r *http.Request) {
 	ctx, name := r.Context(), r.PathValue("name")
-	p, err := query.GetPair(ctx, s.api, name)
+	p, err := query.GetPair(ctx, c.api, name)
 	if err != nil {
-		s.fail(w, http.StatusNotFound, describe.WithAdvice(err, s.o.Version))
+		c.fail(w, http.StatusNotFound, err)
 		return
 	}
-	reply(w, s.compare(ctx, p, name, r.URL.Query().Has("live")))
+	reply(w, c.compare(ctx, p, name, r.URL.Query().Has("live")))
 }
 
-func (s *Server) compare(ctx context.Context, p query.Pair, name string, live bool) configView {
+func (c *cluster) compare(ctx context.Context, p query.Pair, name string, live bool) configView {
 	local := column{Title: "Local", Source: "the node's own files and flags"}
 	active := column{Title: "Active", Source: "the configuration that the node runs"}
 	assigned := column{Title: "Assigned", Source: "the assigned configuration"}
@@ -92,13 +96,13 @@ func (s *Server) compare(ctx context.Context, p query.Pair, name string, live bo
 		active.Source = "the node's own files and flags"
 		active.Not = "the node runs its local configuration, which is not in the API: the effective configuration equals it"
 	} else {
-		active.set(query.NodeSide(ctx, s.api, name))
+		active.set(query.NodeSide(ctx, c.api, name))
 	}
-	assigned.set(assignedSide(ctx, s.api, p))
+	assigned.set(assignedSide(ctx, c.api, p))
 	if !live {
 		effective.Not = "not read from the kubelet"
 	} else {
-		effective.set(query.LiveSide(ctx, s.o.Config, name))
+		effective.set(query.LiveSide(ctx, c.Config, name))
 		effective.whole = true
 	}
 	switch {

@@ -37,8 +37,8 @@ func TestConfirmationsSayWhatRestartsCost(t *testing.T) {
 		}
 		objects = append(objects, node, nc)
 	}
-	known(s.cluster, append(objects, r)...)
-	got := s.cluster.snapshot(t.Context(), time.Now())
+	known(s.clusters[0].cache, append(objects, r)...)
+	got := s.clusters[0].cache.snapshot(t.Context(), time.Now())
 	const begin = "Note: a restart of the kubelet makes pods unready until their next probe: "
 	costs := got.Rollouts[0].RestartCosts
 	for which, want := range map[restarts]string{restartsPending: begin + "7 pods on 2 nodes (kubelet 1.34).", restartsBack: begin + "5 pods on 1 node (kubelet 1.34)."} {
@@ -46,8 +46,8 @@ func TestConfirmationsSayWhatRestartsCost(t *testing.T) {
 			t.Errorf("%s: %q, want %q", which, costs[which], want)
 		}
 	}
-	wants := map[string]restarts{"resume": restartsPending, "promote": restartsPending, "promote-full": restartsPending, "abort-rollback": restartsBack}
-	for _, a := range offered(r, "") {
+	wants := map[string]restarts{"resume": restartsPending, "promote": restartsPending, "promote-full": restartsPending, "abort-rollback": restartsBack, "retry": restartsAgain, "undo": restartsBack}
+	for _, a := range s.clusters[0].offered(r, "") {
 		if a.Restarts != wants[a.Verb] {
 			t.Errorf("%s restarts %q, want %q", a.Verb, a.Restarts, wants[a.Verb])
 		}

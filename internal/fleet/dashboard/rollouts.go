@@ -2,12 +2,8 @@ package dashboard
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"strings"
 	"time"
-
-	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
@@ -43,6 +39,9 @@ type rolloutView struct {
 	Window   string          `json:"window,omitempty"` // when the next maintenance window opens
 	// RestartCosts says what restarts cost pods, where they do.
 	RestartCosts map[restarts]string `json:"restartCosts,omitempty"`
+	Urgency      int                 `json:"urgency"` // 0: it needs a person at once, and so on
+	Primary      string              `json:"primary"` // the verb of the action that a person most likely wants; empty: none
+	Others       []string            `json:"actions"` // the verbs of the other available actions
 	Version      string              `json:"version"` // resource version; the page reads the details again when it changes
 }
 
@@ -124,7 +123,24 @@ func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 	if v.Revision != 0 {
 		v.Gates = describe.GatesOf(r, now)
 	}
-	n := &st.Nodes
+	v.setCounts(&st.Nodes)
+	if p := st.Preflight; p != nil {
+		v.Asked = append([]string{describe.PreflightLine(&p.PreflightResult)}, describe.Preflight(&p.PreflightResult)[1:]...)
+	}
+	v.Failures.Most = printable.Line(maxFailures(r))
+	for _, f := range st.FailedNodes {
+		v.Failures.add(f.Name, f.Reason, f.Message)
+	}
+	return v
+}
+
+func (f *failuresView) add(name, reason, message string) {
+	f.Nodes = append(f.Nodes, failedNode{printable.Line(name), printable.Line(reason), brief(message)})
+}
+
+// setCounts sets what depends on the numbers of nodes.
+func (v *rolloutView) setCounts(n *v1alpha1.RolloutCounts) {
+	v.Counts, v.Failures.N = nil, n.Failed
 	for _, c := range []countView{
 		{rollout.Updated.String(), n.Updated}, {rollout.Soaking.String(), n.Soaking}, {rollout.Trial.String(), n.Trial},
 		{rollout.Assigned.String(), n.Assigned}, {rollout.Draining.String(), n.Draining}, {rollout.Pending.String(), n.Pending}, {rollout.Failed.String(), n.Failed},
@@ -135,14 +151,25 @@ func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 			v.Counts = append(v.Counts, c)
 		}
 	}
-	if p := st.Preflight; p != nil {
-		v.Asked = append([]string{describe.PreflightLine(&p.PreflightResult)}, describe.Preflight(&p.PreflightResult)[1:]...)
+	v.Urgency = urgencyOf(v1alpha1.RolloutPhase(v.Phase), n.Failed)
+}
+
+// setPlan replaces the numbers of the status, which the controller wrote some time ago, by those of a plan of the cached nodes, so
+// that they agree with the cells. The phase stays that of the controller.
+func (v *rolloutView) setPlan(f *query.Fleet, plan *rollout.Result) {
+	v.RestartCosts = restartCosts(f, plan)
+	v.Budget = &budget{Used: plan.Counts.Unavailable, Of: plan.Counts.Budget}
+	n := policy.CountsOf(plan.Counts)
+	v.setCounts(&n)
+	v.Updated = fmt.Sprintf("%d/%d", plan.Counts.Updated, plan.Counts.Members)
+	if plan.Phase == v.Phase && plan.Next.Revision == v.Revision {
+		v.Message = printable.Line(plan.Message)
 	}
-	v.Failures = failuresView{N: n.Failed, Most: printable.Line(maxFailures(r))}
-	for _, f := range st.FailedNodes {
-		v.Failures.Nodes = append(v.Failures.Nodes, failedNode{printable.Line(f.Name), printable.Line(f.Reason), brief(f.Message)})
+	v.Failures.Nodes = nil
+	for _, i := range plan.Failed {
+		s := f.NodeState(plan, i)
+		v.Failures.add(f.Nodes[i].Name, s.Reason, s.Message)
 	}
-	return v
 }
 
 func maxFailures(r *v1alpha1.NodeConfigRollout) string {
@@ -160,149 +187,4 @@ func toneOf(p v1alpha1.RolloutPhase) string {
 		return "busy"
 	}
 	return "waits"
-}
-
-// rolloutDetail is the open card of a rollout.
-type rolloutDetail struct {
-	Name    string       `json:"name"`
-	Actions []actionView `json:"actions"`
-	// MayNot says why the user is not allowed to change the rollout; empty if the user is.
-	MayNot    string          `json:"mayNot,omitempty"`
-	History   []pastView      `json:"history"`
-	NoHistory string          `json:"noHistory,omitempty"` // why there is none
-	Changes   *changesView    `json:"changes,omitempty"`
-	Notes     []string        `json:"notes,omitempty"`
-	Rules     []describe.Line `json:"rules"`
-}
-
-type pastView struct {
-	query.Revision
-	Ago   string `json:"ago,omitempty"`
-	Ended string `json:"ended,omitempty"`
-	// Requested describes the requests about the revision.
-	Requested []string `json:"requested,omitempty"`
-}
-
-// changesView lists the changes of a revision.
-type changesView struct {
-	From  string `json:"from"`
-	To    string `json:"to"`
-	Words string `json:"words"` // one line for each field
-	Error string `json:"error,omitempty"`
-}
-
-// detail reads the details of a rollout.
-func (s *Server) detail(ctx context.Context, name string, now time.Time) (*rolloutDetail, error) {
-	r, err := query.Rollout(ctx, s.api, name)
-	if err != nil {
-		return nil, err
-	}
-	d := &rolloutDetail{Name: r.Name, History: []pastView{}, Rules: rulesOf(r)}
-	if d.MayNot, err = s.mayNot(ctx, name); err != nil {
-		return nil, err
-	}
-	d.Actions = offered(r, d.MayNot)
-	settings, err := query.Settings(ctx, s.api, r)
-	if err != nil {
-		return nil, err
-	}
-	if words := describe.ControllerSilent(query.ControllerRenewal(ctx, s.api, settings.Namespace), settings.Namespace, now); words != "" {
-		d.Notes = append(d.Notes, words)
-	}
-	all, err := query.Revisions(ctx, s.api, r)
-	if err != nil {
-		d.NoHistory = printable.Line(err.Error())
-		return d, nil
-	}
-	for _, p := range all {
-		v := pastView{Revision: p}
-		if p.StartTime != nil {
-			v.Ago = describe.Age(*p.StartTime, now) + " ago"
-		}
-		if p.EndTime != nil {
-			v.Ended = describe.Age(*p.EndTime, now) + " ago"
-		}
-		for _, x := range p.Requests {
-			v.Requested = append(v.Requested, describe.RequestWords(x))
-		}
-		d.History = append(d.History, v)
-	}
-	d.Changes = changesOf(r, all)
-	return d, nil
-}
-
-// rulesOf describes the settings of a rollout.
-func rulesOf(r *v1alpha1.NodeConfigRollout) []describe.Line {
-	p, err := policy.FromSpec(r, policy.Times{}, time.Time{})
-	if err != nil {
-		return []describe.Line{{Key: "Invalid", Text: printable.Line(err.Error())}}
-	}
-	out := []describe.Line{
-		{Key: "Nodes", Text: describe.SelectorWords(&r.Spec)},
-		{Key: "Unavailable at most", Text: cmp.Or(r.Spec.Strategy.MaxUnavailable, &policy.DefaultMaxUnavailable).String()},
-	}
-	if v := r.Spec.Strategy.MaxUnavailablePerDomain; v != nil {
-		out = append(out, describe.Line{Key: "of one " + r.Spec.Strategy.TopologyKey, Text: v.String()})
-	}
-	then := "the rollout halts"
-	if p.RollbackOnFailure {
-		then = "the rollout halts, and its nodes roll back"
-	}
-	out = append(out, describe.Line{Key: "Failures", Text: "at " + maxFailures(r) + " " + then})
-	switch p.Preflight {
-	case rollout.PreflightReport:
-		out = append(out, describe.Line{Key: "Preflight", Text: "all agents are asked before the first restart"})
-	case rollout.PreflightRequire:
-		out = append(out, describe.Line{Key: "Preflight", Text: "all agents are asked before the first restart; at " + maxFailures(r) + " refusals the rollout halts"})
-	}
-	for _, g := range p.Gates {
-		when := "after each step"
-		if g.Always {
-			when = "always"
-		}
-		out = append(out, describe.Line{Key: "Gate " + printable.Line(g.Name), Text: printable.Line(fmt.Sprintf("%s %s on %s, %s, stops at %d", g.Query, g.Passes, g.Server, when, g.Failures))})
-	}
-	if p.Soak > 0 {
-		out = append(out, describe.Line{Key: "Soaking", Text: duration.HumanDuration(p.Soak)})
-	}
-	for _, w := range r.Spec.Strategy.Windows {
-		out = append(out, describe.Line{Key: "Window", Text: describe.WindowWords(w)})
-	}
-	if t := r.Spec.Trial; t != nil {
-		var asked []string
-		if t.ConfigTrialDuration != nil {
-			asked = append(asked, duration.HumanDuration(t.ConfigTrialDuration.Duration))
-		}
-		if t.CrashLoopThreshold != nil {
-			asked = append(asked, fmt.Sprintf("%d restarts", *t.CrashLoopThreshold))
-		}
-		if t.AllowPodLoss {
-			asked = append(asked, "pods may be lost")
-		}
-		out = append(out, describe.Line{Key: "Trial", Text: strings.Join(asked, ", ")})
-	}
-	return out
-}
-
-// changesOf compares the revision with the last succeeded one.
-func changesOf(r *v1alpha1.NodeConfigRollout, all []query.Revision) *changesView {
-	target, current := r.Status.UpdateRevision, r.Status.CurrentRevision
-	if target == nil || current != nil && current.Number == target.Number {
-		return nil
-	}
-	v := &changesView{From: "local", To: fmt.Sprintf("revision %d", target.Number)}
-	var before policy.Content
-	after, err := query.ContentAt(r, all, target.Number)
-	if err == nil && current != nil {
-		v.From = fmt.Sprintf("revision %d", current.Number)
-		before, err = query.ContentAt(r, all, current.Number)
-	}
-	if err == nil {
-		v.Words, err = describe.ContentDiff(before, after)
-	}
-	if err != nil {
-		v.Error = printable.Line(err.Error())
-	}
-	v.Words = describe.Printable(v.Words)
-	return v
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 //go:embed web
@@ -36,11 +37,8 @@ func (s *Server) handler() http.Handler {
 	}
 	api := http.NewServeMux()
 	api.HandleFunc("GET /api/about", s.about)
-	api.HandleFunc("GET /api/feed", s.stream)
-	api.HandleFunc("GET /api/nodes/{name}", s.node)
-	api.HandleFunc("GET /api/nodes/{name}/config", s.nodeConfig)
-	api.HandleFunc("GET /api/rollouts/{name}", s.rollout)
-	api.HandleFunc("POST /api/rollouts/{name}/{verb}", s.act)
+	api.HandleFunc("GET /api/summaries", s.summaries)
+	api.Handle("/api/clusters/{id}/", s.ofCluster())
 	mux := http.NewServeMux()
 	mux.Handle("/", http.FileServerFS(web))
 	mux.Handle("/api/", s.requireToken(api))
@@ -121,7 +119,7 @@ func reply(w http.ResponseWriter, v any) {
 }
 
 // fail answers with an error, and with the HTTP status of an error of the API.
-func (s *Server) fail(w http.ResponseWriter, code int, err error) {
+func fail(w http.ResponseWriter, code int, err error) {
 	var status apierrors.APIStatus
 	switch {
 	case apierrors.IsForbidden(err):
@@ -139,17 +137,65 @@ func unreachable(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || query.Passing(err) && !apierrors.IsTooManyRequests(err) && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err)
 }
 
-func (s *Server) about(w http.ResponseWriter, _ *http.Request) {
-	reply(w, map[string]string{"cluster": s.o.Config.Host, "context": s.o.Context, "version": s.o.Version})
+// about is what the page shows of the server, and what the numbers in events mean.
+type about struct {
+	Version  string         `json:"version"`
+	Clusters []aboutCluster `json:"clusters"`
+	Words    words          `json:"words"`
 }
 
-func (s *Server) rollout(w http.ResponseWriter, r *http.Request) {
-	d, err := s.detail(r.Context(), r.PathValue("name"), time.Now())
+type aboutCluster struct {
+	ID      int    `json:"id"`
+	Context string `json:"context"`
+	Server  string `json:"server"`
+}
+
+func (s *Server) about(w http.ResponseWriter, _ *http.Request) {
+	a := about{Version: s.o.Version, Words: allWords}
+	for i, c := range s.clusters {
+		a.Clusters = append(a.Clusters, aboutCluster{i, printable.Line(c.Context), printable.Line(c.Config.Host)})
+	}
+	reply(w, a)
+}
+
+// clusterSummary is what the page shows of a cluster while it shows another one.
+type clusterSummary struct {
+	ID      int     `json:"id"`
+	Context string  `json:"context"`
+	Ready   bool    `json:"ready"`
+	Away    bool    `json:"away"` // the API server does not answer
+	Summary summary `json:"summary"`
+}
+
+// summaries answers with the summaries of all clusters.
+func (s *Server) summaries(w http.ResponseWriter, _ *http.Request) {
+	all := []clusterSummary{}
+	for i, c := range s.clusters {
+		p := c.feed.now()
+		v := clusterSummary{ID: i, Context: printable.Line(c.Context), Ready: p.Ready, Summary: p.Summary}
+		for _, t := range p.Trouble {
+			v.Away = v.Away || t.Away
+		}
+		if v.Summary.Lines == nil { // there is no snapshot yet
+			v.Summary = summarize(&p)
+		}
+		all = append(all, v)
+	}
+	reply(w, all)
+}
+
+func (c *cluster) rollout(w http.ResponseWriter, r *http.Request) {
+	d, err := c.detail(r.Context(), r.PathValue("name"), time.Now())
 	if err != nil {
-		s.fail(w, http.StatusNotFound, describe.WithAdvice(err, s.o.Version))
+		c.fail(w, http.StatusNotFound, err)
 		return
 	}
 	reply(w, d)
+}
+
+// fail answers with an error and what to do about it.
+func (c *cluster) fail(w http.ResponseWriter, code int, err error) {
+	fail(w, code, describe.WithAdvice(err, c.server.o.Version))
 }
 
 const (
@@ -160,10 +206,10 @@ const (
 )
 
 // stream sends server-sent events: first everything, or the changes since version ?seen, then further changes.
-func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
+func (c *cluster) stream(w http.ResponseWriter, r *http.Request) {
 	seen, err := strconv.ParseUint(r.URL.Query().Get("seen"), 10, 64)
 	if err != nil && r.URL.Query().Has("seen") {
-		s.fail(w, http.StatusBadRequest, fmt.Errorf("the parameter seen is not a number: %w", err))
+		fail(w, http.StatusBadRequest, fmt.Errorf("the parameter seen is not a number: %w", err))
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
@@ -174,7 +220,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		return err == nil && control.Flush() == nil
 	}
 	for {
-		m, next := s.feed.since(seen)
+		m, next := c.feed.since(seen)
 		if m != nil {
 			data, err := json.Marshal(m)
 			if err != nil || !send([]byte("data: "+string(data)+"\n\n")) {

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 )
 
 // served is a dashboard over the fake API of controller-runtime, and what it logs. Rights are as may says.
@@ -34,7 +35,14 @@ func served(t *testing.T, may bool, objects ...client.Object) (*Server, *strings
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.NodeConfigRollout{}).
+	indexed := func(of func(*corev1.Event) string) client.IndexerFunc {
+		return func(o client.Object) []string { return []string{of(o.(*corev1.Event))} }
+	}
+	api := fake.NewClientBuilder().WithScheme(scheme).
+		WithIndex(&corev1.Event{}, "involvedObject.kind", indexed(func(e *corev1.Event) string { return e.InvolvedObject.Kind })).
+		WithIndex(&corev1.Event{}, "involvedObject.name", indexed(func(e *corev1.Event) string { return e.InvolvedObject.Name })).
+		WithIndex(&corev1.Event{}, "source", indexed(func(e *corev1.Event) string { return e.Source.Component })).
+		WithObjects(objects...).WithStatusSubresource(&v1alpha1.NodeConfigRollout{}).
 		WithInterceptorFuncs(interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
 			if review, ok := o.(*authorizationv1.SelfSubjectAccessReview); ok {
 				review.Status.Allowed = may
@@ -43,8 +51,9 @@ func served(t *testing.T, may bool, objects ...client.Object) (*Server, *strings
 			return c.Create(ctx, o, options...)
 		}}).Build()
 	var log strings.Builder
-	w := newCluster(api)
-	return &Server{o: Options{Config: &rest.Config{Host: "https://api"}, Context: "here", Version: "v1", Log: &log}, token: "SECRET", api: api, cluster: w, feed: newFeed(w)}, &log
+	s := &Server{o: Options{Version: "v1", Log: &log}, token: "SECRET"}
+	s.clusters = []*cluster{s.clusterOf(Cluster{Config: &rest.Config{Host: "https://api"}, Context: "here"}, api)}
+	return s, &log
 }
 
 // asked is a request of the page itself.
@@ -86,7 +95,7 @@ func TestOnlyThePageItselfIsAnswered(t *testing.T) {
 		{"as a form", func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }, 415, "is JSON"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := asked(http.MethodPost, "/api/rollouts/workers/pause", "{}")
+			r := asked(http.MethodPost, "/api/clusters/0/rollouts/workers/pause", "{}")
 			tt.change(r)
 			code, body := answer(s, r)
 			if code != tt.code || !strings.Contains(body, tt.says) {
@@ -101,7 +110,7 @@ func TestOnlyThePageItselfIsAnswered(t *testing.T) {
 
 func TestReadingNeedsTheTokenTooAndThePageDoesNot(t *testing.T) {
 	s, _ := served(t, true, waiting())
-	for _, path := range []string{"/api/about", "/api/feed", "/api/nodes/a", "/api/nodes/a/config", "/api/rollouts/workers"} {
+	for _, path := range []string{"/api/about", "/api/summaries", "/api/clusters/0/rollouts/workers/log", "/api/clusters/0/rollouts/workers/timeline", "/api/clusters/0/rollouts/workers/diff", "/api/clusters/0/feed", "/api/clusters/0/nodes/a", "/api/clusters/0/nodes/a/config", "/api/clusters/0/rollouts/workers"} {
 		r := asked(http.MethodGet, path, "")
 		r.Header.Del("Authorization")
 		if code, body := answer(s, r); code != 401 {
@@ -158,36 +167,35 @@ func TestWhatCannotBeReadIsRefusedAndChangesNothing(t *testing.T) {
 		code       int
 		says       string
 	}{
-		{"/api/rollouts/workers/delete", "{}", 404, `there is no action \"delete\"`},
-		{"/api/rollouts/workers/pause", "paused", 400, "cannot parse the request"},
-		{"/api/rollouts/workers/pause", `{"paused":true}`, 400, "unknown field"},
-		{"/api/rollouts/workers/pause", `{"revision":` + strings.Repeat("1", 5000) + `}`, 400, "cannot parse the request"},
-		{"/api/rollouts/others/pause", "{}", 409, `rollout \"others\" does not exist; existing rollouts: workers`},
-		{"/api/rollouts/workers/promote", `{"revision":7,"step":1}`, 409, "is at revision 3, not 7"},
-		{"/api/rollouts/workers/promote", `{"revision":3,"step":0}`, 409, "has changed since the page was updated"},
-		{"/api/rollouts/workers/promote", `{"step":1}`, 409, "has changed since the page was updated"},
-		{"/api/rollouts/workers/abort", `{"revision":2,"step":1}`, 409, "is at revision 3, not 2"},
-		{"/api/rollouts/workers/resume", `{"revision":2}`, 409, "has changed since the page was updated"},
-		{"/api/rollouts/workers/resume", `{"revision":3}`, 409, "but waits for approval: kubectl evenkeel rollout promote workers"},
+		{"/api/clusters/0/rollouts/workers/delete", "{}", 404, `there is no action \"delete\"`},
+		{"/api/clusters/0/rollouts/workers/pause", "paused", 400, "cannot parse the request"},
+		{"/api/clusters/0/rollouts/workers/pause", `{"paused":true}`, 400, "unknown field"},
+		{"/api/clusters/0/rollouts/workers/pause", `{"revision":` + strings.Repeat("1", 5000) + `}`, 400, "cannot parse the request"},
+		{"/api/clusters/0/rollouts/others/pause", "{}", 409, `rollout \"others\" does not exist; existing rollouts: workers`},
+		{"/api/clusters/0/rollouts/workers/promote", `{"revision":7,"step":1}`, 409, "is at revision 3, not 7"},
+		{"/api/clusters/0/rollouts/workers/promote", `{"revision":3,"step":0}`, 409, "has changed since the page was updated"},
+		{"/api/clusters/0/rollouts/workers/promote", `{"step":1}`, 409, "has changed since the page was updated"},
+		{"/api/clusters/0/rollouts/workers/abort", `{"revision":2,"step":1}`, 409, "is at revision 3, not 2"},
+		{"/api/clusters/0/rollouts/workers/resume", `{"revision":2}`, 409, "has changed since the page was updated"},
+		{"/api/clusters/0/rollouts/workers/resume", `{"revision":3}`, 409, "but waits for approval: kubectl evenkeel rollout promote workers"},
 	} {
 		if code, body := answer(s, asked(http.MethodPost, tt.path, tt.body)); code != tt.code || !strings.Contains(body, tt.says) {
 			t.Errorf("%s %.40s answers %d %s, want %d and %q", tt.path, tt.body, code, body, tt.code, tt.says)
 		}
 	}
 	var r v1alpha1.NodeConfigRollout
-	if err := s.api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r); err != nil {
+	if err := s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r); err != nil {
 		t.Fatal(err)
 	}
 	if r.Spec.Paused || r.Spec.Approval != nil || r.Spec.Abort != nil {
 		t.Errorf("the spec is %+v", r.Spec)
 	}
-	if code, body := answer(s, asked(http.MethodGet, "/api/feed?seen=-1", "")); code != 400 || !strings.Contains(body, "seen is not a number") {
+	if code, body := answer(s, asked(http.MethodGet, "/api/clusters/0/feed?seen=-1", "")); code != 400 || !strings.Contains(body, "seen is not a number") {
 		t.Errorf("the feed answers %d %s", code, body)
 	}
 }
 
 func TestErrorsOfTheAPIKeepTheirKind(t *testing.T) {
-	s, _ := served(t, true)
 	nodes := schema.GroupResource{Resource: "nodes"}
 	for _, tt := range []struct {
 		err  error
@@ -201,7 +209,7 @@ func TestErrorsOfTheAPIKeepTheirKind(t *testing.T) {
 		{errors.New("something else"), 409},
 	} {
 		w := httptest.NewRecorder()
-		if s.fail(w, 409, tt.err); w.Code != tt.code {
+		if fail(w, 409, tt.err); w.Code != tt.code {
 			t.Errorf("%v becomes %d, want %d", tt.err, w.Code, tt.code)
 		}
 	}
@@ -209,10 +217,10 @@ func TestErrorsOfTheAPIKeepTheirKind(t *testing.T) {
 
 func TestTheStreamBeginsWithEverythingAndGoesOnWithWhatIsNew(t *testing.T) {
 	s, _ := served(t, true)
-	s.feed.update(snapshot{Cells: map[string]cell{"a": {Name: "a", Zone: "z"}, "b": {Name: "b", Zone: "z"}}, Ready: true})
+	s.clusters[0].feed.update(snapshot{Cells: map[string]cell{"a": {Name: "a", Zone: "z"}, "b": {Name: "b", Zone: "z"}}, Ready: true})
 	server := httptest.NewServer(s.handler())
 	defer server.Close()
-	r, err := http.NewRequestWithContext(t.Context(), "GET", server.URL+"/api/feed?seen=0", nil)
+	r, err := http.NewRequestWithContext(t.Context(), "GET", server.URL+"/api/clusters/0/feed?seen=0", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +237,7 @@ func TestTheStreamBeginsWithEverythingAndGoesOnWithWhatIsNew(t *testing.T) {
 	if m := next(); !m.All || len(m.Nodes) != 2 || m.Rest == nil || !m.Rest.Ready {
 		t.Errorf("it begins with %+v", m)
 	}
-	s.feed.update(snapshot{Cells: map[string]cell{"b": {Name: "b", Zone: "z", State: stateFailed, Why: "no"}}, Ready: true})
+	s.clusters[0].feed.update(snapshot{Cells: map[string]cell{"b": {Name: "b", Zone: "z", Standing: describe.Standing{Health: describe.HealthFailed, Cause: "no"}}}, Ready: true})
 	if m := next(); m.All || len(m.Nodes) != 1 || len(m.Gone) != 1 || m.Gone[0] != "a" || m.Rest != nil {
 		t.Errorf("it goes on with %+v", m)
 	}

@@ -101,22 +101,39 @@ func NodeContentDiff(before, after policy.Content) (string, error) {
 }
 
 func contentDiff(before, after policy.Content, local string) (string, error) {
+	kinds, changes, err := contentChanges(before, after, local)
+	if err != nil {
+		return "", err
+	}
 	var b strings.Builder
-	if before.Key != after.Key {
-		fmt.Fprintf(&b, "%s -> %s\n", contentKind(before, local), contentKind(after, local))
+	if kinds != "" {
+		fmt.Fprintln(&b, kinds)
 	}
-	old, err := contentPayload(before)
-	if err != nil {
-		return "", err
-	}
-	now, err := contentPayload(after)
-	if err != nil {
-		return "", err
-	}
-	for _, c := range append(Changes(old.Fields, now.Fields), trialChanges(old.Trial, now.Trial)...) {
+	for _, c := range changes {
 		fmt.Fprintln(&b, c)
 	}
 	return b.String(), nil
+}
+
+// ContentChanges returns the fields that differ on nodes. kinds says how a drop-in and a whole configuration or the local one
+// differ; it is empty if both are of one kind. A zero content means local.
+func ContentChanges(before, after policy.Content) (kinds string, changes []Difference, err error) {
+	return contentChanges(before, after, "the local configuration of each node")
+}
+
+func contentChanges(before, after policy.Content, local string) (kinds string, changes []Difference, err error) {
+	if before.Key != after.Key {
+		kinds = contentKind(before, local) + " -> " + contentKind(after, local)
+	}
+	old, err := contentPayload(before)
+	if err != nil {
+		return "", nil, err
+	}
+	now, err := contentPayload(after)
+	if err != nil {
+		return "", nil, err
+	}
+	return kinds, append(Changes(old.Fields, now.Fields), trialChanges(old.Trial, now.Trial)...), nil
 }
 
 func contentKind(c policy.Content, local string) string {

@@ -18,34 +18,50 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 )
 
-func TestErrorsAreExtendedWithAdvice(t *testing.T) {
+func TestErrorsAreExplainedWithAdvice(t *testing.T) {
 	rollouts := schema.GroupResource{Group: "evenkeel.dev", Resource: "nodeconfigrollouts"}
 	refused := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 	for _, tt := range []struct {
 		name   string
 		err    error
-		next   string // what WithAdvice adds; empty: nothing
+		what   string // the first line after the context; empty: the error's own words
+		next   string // in the lines after it; empty: none
 		passes bool
 	}{
-		{"no CRD", &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "evenkeel.dev", Kind: "NodeConfigRollout"}}, "kubectl apply -f install.yaml", false},
-		{"not logged in", apierrors.NewUnauthorized("who are you"), "log in again", false},
-		{"forbidden", apierrors.NewForbidden(rollouts, "workers", errors.New("no")), "ask an administrator for this permission", false},
-		{"an older CRD", apierrors.NewBadRequest(`strict decoding error: unknown field "spec.x"`), "CRDs are older", false},
-		{"refused", &url.Error{Op: "Get", URL: "https://api", Err: refused}, "the API server cannot be reached", true},
-		{"cut off", refused, "the API server cannot be reached", true},
-		{"a kubeconfig that does not exist", &fs.PathError{Op: "stat", Path: "nowhere", Err: syscall.ENOENT}, "", false},
-		{"overloaded", apierrors.NewTooManyRequests("later", 1), "", true},
-		{"broken", apierrors.NewInternalError(errors.New("etcd")), "", true},
-		{"an old version", apierrors.NewResourceExpired("too old"), "", true},
-		{"interrupted", fmt.Errorf("get: %w", context.Canceled), "the command was interrupted", false},
-		{"anything else", errors.New("no"), "", false},
+		{"no CRD", &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "evenkeel.dev", Kind: "NodeConfigRollout"}}, "", "kubectl apply -f install.yaml", false},
+		{"not logged in", apierrors.NewUnauthorized("who are you"), "the API server does not accept your credentials (401 Unauthorized): they are missing, have expired, or are of another cluster", "log in again", false},
+		{"refused by admission", apierrors.NewForbidden(rollouts, "workers", errors.New("no")), "", "an admission policy or webhook of the cluster refused the request", false},
+		{"an older CRD", apierrors.NewBadRequest(`strict decoding error: unknown field "spec.x"`), "", "CRDs are older than this kubectl-evenkeel (v1)", false},
+		{"refused", &url.Error{Op: "Get", URL: "https://api:6443/api", Err: refused}, "the API server cannot be reached: api:6443 refuses connections, because nothing listens there", "is the API server up?", true},
+		{"cut off", refused, "the API server cannot be reached: the server refuses connections, because nothing listens there", "is the API server up?", true},
+		{"an unknown name", &url.Error{Op: "Get", URL: "https://api:6443/api", Err: &net.DNSError{Name: "api", Err: "no such host", IsNotFound: true}}, "the name of the API server, api, cannot be resolved", "VPN", true},
+		{"no route", &url.Error{Op: "Get", URL: "https://api:6443/api", Err: &net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}}, "the API server cannot be reached: there is no route to api:6443", "VPN", true},
+		{"another error of the connection", &url.Error{Op: "Get", URL: "https://api:6443/api", Err: &net.OpError{Op: "dial", Err: errors.New("odd")}}, "the API server cannot be reached at api:6443: odd", "is it up?", true},
+		{"a credential plugin", &url.Error{Op: "Get", URL: "https://api/api", Err: errors.New("getting credentials: exec: executable aws not found")}, "the program that your kubeconfig names for credentials failed: exec: executable aws not found", "install it", true},
+		{"a port of this program", fmt.Errorf("port 8085 is in use: %w", &net.OpError{Op: "listen", Err: syscall.EADDRINUSE}), "", "", true},
+		{"a kubeconfig that does not exist", &fs.PathError{Op: "stat", Path: "nowhere", Err: syscall.ENOENT}, "", "", false},
+		{"overloaded", apierrors.NewTooManyRequests("later", 1), "", "run the command again in a minute", true},
+		{"broken", apierrors.NewInternalError(errors.New("etcd")), "", "/readyz", true},
+		{"an old version", apierrors.NewResourceExpired("too old"), "", "", true},
+		{"interrupted", fmt.Errorf("get: %w", context.Canceled), "", "the command was interrupted", false},
+		{"anything else", errors.New("no"), "", "", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := fmt.Errorf("read rollout: %w", tt.err)
-			words := WithAdvice(err, "v1").Error()
-			added, ok := strings.CutPrefix(words, err.Error())
-			if !ok || tt.next == "" && added != "" || !strings.Contains(added, tt.next) {
-				t.Errorf("the error is %q, want %q added", words, tt.next)
+			advised := WithAdvice(err, "v1")
+			what, next, _ := strings.Cut(advised.Error(), "\n")
+			want := err.Error()
+			if tt.what != "" {
+				want = "read rollout: " + tt.what
+			}
+			if what != want || (next == "") != (tt.next == "") || !strings.Contains(next, tt.next) {
+				t.Errorf("the error is %q, want %q and %q", advised, want, tt.next)
+			}
+			if !errors.Is(advised, tt.err) {
+				t.Error("the error does not wrap the original")
+			}
+			if got := Brief(err); got != want {
+				t.Errorf("in brief it is %q, want %q", got, want)
 			}
 			if got := query.Passing(err); got != tt.passes {
 				t.Errorf("passing is %v, want %v", got, tt.passes)

@@ -3,6 +3,7 @@ package describe
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -54,6 +55,9 @@ func NodeOf(view *query.NodeView, now time.Time) *Node {
 
 // Config returns the NodeConfig; nil if there is none.
 func (v *Node) Config() *v1alpha1.NodeConfig { return v.view.Config }
+
+// Pair returns the Node and its NodeConfig.
+func (v *Node) Pair() query.Pair { return v.view.Pair }
 
 // RestartCost returns what a restart of the node's kubelet costs its pods; nil if it costs nothing.
 func (v *Node) RestartCost() *RestartCost { return RestartCostOf([]query.Restart{v.view.Restart()}) }
@@ -225,7 +229,7 @@ func (v *Node) position() string {
 	if v.Status != nil && v.Why == JoinWords(v.ConfigOK.Reason, cmp.Or(v.Status.Error, v.ConfigOK.Message)) {
 		return v.Place()
 	}
-	return JoinWords(v.Place(), v.Why)
+	return JoinWords(v.Place(), WithoutUIDs(v.Why))
 }
 
 // assignment names the assigned configuration, and who assigned it.
@@ -266,15 +270,17 @@ func (v *Node) statusLines(line func(key, format string, args ...any), ago func(
 		line("Last-known-good", "%s%s%s", v.LastKnownGood, objectOf(&good.ConfigRevision, st.Local), since)
 	}
 	if ok := v.ConfigOK; ok.Status != "" {
-		line(v1alpha1.ConditionConfigOK, "%s, %s, since %s: %s", ok.Status, ok.Reason, ago(*ok.Since), ok.Message)
+		line(v1alpha1.ConditionConfigOK, "%s, %s, since %s: %s", ok.Status, ok.Reason, ago(*ok.Since), WithoutUIDs(ok.Message))
 	}
-	line("Error", "%s", st.Error)
+	if !strings.Contains(v.ConfigOK.Message, st.Error) {
+		line("Error", "%s", WithoutUIDs(st.Error))
+	}
 	if p := st.Preflight; p != nil {
 		line("Preflight", "%s", JoinWords(strings.TrimSpace(string(p.Verdict)+" "+p.Reason), p.Message))
 	}
 	if t := v.Trial; t != nil {
-		line("Trial", "%s of %s, healthy for %s as last reported, %d of %d restarts", Span(time.Duration(t.ElapsedSeconds)*time.Second),
-			Span(time.Duration(t.DurationSeconds)*time.Second), Span(time.Duration(t.HealthySeconds)*time.Second), t.Restarts, t.MostRestarts)
+		line("Trial", "%s of %s, healthy for %s as last reported, %d of %s", Span(time.Duration(t.ElapsedSeconds)*time.Second),
+			Span(time.Duration(t.DurationSeconds)*time.Second), Span(time.Duration(t.HealthySeconds)*time.Second), t.Restarts, Count(int(t.MostRestarts), "restart"))
 	}
 	for _, b := range st.BadConfigs {
 		when := ""
@@ -284,7 +290,11 @@ func (v *Node) statusLines(line func(key, format string, args ...any), ago func(
 		if b.Provisional {
 			when += ", provisional"
 		}
-		line("Bad", "%s/%s%s: %s", b.Namespace, b.Name, when, b.Reason)
+		why := ": " + WithoutUIDs(b.Reason)
+		if strings.Contains(v.ConfigOK.Message, b.Reason) { // which names the UID too
+			why = ""
+		}
+		line("Bad", "%s/%s%s%s", b.Namespace, b.Name, when, why)
 	}
 	line("Overridden", "%s", strings.Join(st.OverriddenFields, ", "))
 	for _, uid := range v.view.Config.Spec.Revoked {
@@ -297,6 +307,25 @@ func (v *Node) statusLines(line func(key, format string, args ...any), ago func(
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionKubeletLimited); c != nil && c.Status == metav1.ConditionTrue {
 		line("Kubelet", "limited (%s): %s", c.Reason, c.Message)
 	}
+	line("Drift", "%s", v.driftLine(ago))
+}
+
+// driftLine returns "" if the agent reports no comparison.
+func (v *Node) driftLine(ago func(metav1.Time) string) string {
+	d := v.Drift
+	switch {
+	case d == nil:
+		return ""
+	case !d.Drifted() && d.NotCompared != "":
+		return "none in local files; /configz is not compared: " + d.NotCompared
+	case !d.Drifted():
+		return "none"
+	}
+	text := fmt.Sprintf("%s, since %s: %s", d.Reason, ago(*d.Since), d.Message)
+	if len(d.Fields) > 1 || len(d.Files) > 1 { // the message has counts
+		text += " (" + d.Differs(math.MaxInt) + ")"
+	}
+	return text
 }
 
 // runMode explains the run modes that are not the usual one.

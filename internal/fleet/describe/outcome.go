@@ -59,11 +59,14 @@ func OutcomeOf(nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSource, gener
 		return Outcome{Stage: StageUnanswered, Words: "has not reported a ConfigOK condition yet"}
 	}
 	o := Outcome{Reason: ok.Reason}
-	why := printable.Line(cmp.Or(st.Error, ok.Message))
+	why := printable.Line(WithoutUIDs(cmp.Or(st.Error, ok.Message)))
 	runs := "it runs " + configName(nc, st.Active)
 	switch {
 	case ok.Status == metav1.ConditionTrue:
 		running(&o, nc, source)
+		return o
+	case ok.Status == metav1.ConditionFalse && provisional(st, source) && IsTrialFailure(ok.Reason): // the final verdict says why
+		o.Stage, o.Words = StageUndecided, fmt.Sprintf("has no final verdict yet (%s): %s", ok.Reason, runs)
 		return o
 	case ok.Status != metav1.ConditionFalse || provisional(st, source):
 		o.Stage, o.Words = StageUndecided, fmt.Sprintf("has no final verdict yet (%s): %s; %s", ok.Reason, why, runs)
@@ -112,7 +115,7 @@ func running(o *Outcome, nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSou
 	if t := st.Trial; t != nil {
 		o.Stage, o.Reason, o.Words = StageTrial, reason, fmt.Sprintf("runs %s on trial: the kubelet must stay healthy for %s", configName(nc, st.Active), Span(time.Duration(t.DurationSeconds)*time.Second))
 		if t.Restarts > 0 {
-			o.Words += fmt.Sprintf("; it has exited %d times (more than %d fail the trial)", t.Restarts, t.CrashLoopThreshold)
+			o.Words += fmt.Sprintf("; it has exited %s (more than %d fail the trial)", Count(int(t.Restarts), "time"), t.CrashLoopThreshold)
 		}
 		if st.Error != "" {
 			o.Words += ": " + printable.Line(st.Error)

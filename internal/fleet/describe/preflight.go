@@ -29,10 +29,10 @@ func Preflight(r *v1alpha1.PreflightResult) []string {
 		}
 	}
 	add(r.Refused, "refuses", "refuse", nil, func(g *v1alpha1.PreflightRefusal) bool {
-		return g.Verdict != v1alpha1.PreflightUnknown && !aboutPods(g.Reason)
+		return g.Verdict != v1alpha1.PreflightUnknown && !AboutPods(g.Reason)
 	})
 	add(r.Blocked, "refuses because of its pods", "refuse because of their pods", nil, func(g *v1alpha1.PreflightRefusal) bool {
-		return g.Verdict != v1alpha1.PreflightUnknown && aboutPods(g.Reason)
+		return g.Verdict != v1alpha1.PreflightUnknown && AboutPods(g.Reason)
 	})
 	add(r.Unknown, "cannot tell", "cannot tell", nil, func(g *v1alpha1.PreflightRefusal) bool { return g.Verdict == v1alpha1.PreflightUnknown })
 	add(r.Unanswered, "did not answer", "did not answer", r.UnansweredNodes, nil)
@@ -57,8 +57,8 @@ func PreflightLine(r *v1alpha1.PreflightResult) string {
 	return strings.Join(out, ", ")
 }
 
-// aboutPods reports whether a reason of a refusal is one of the pod guard.
-func aboutPods(reason string) bool {
+// AboutPods reports whether a reason of a refusal is one of the pod guard.
+func AboutPods(reason string) bool {
 	return reason == v1alpha1.ReasonWouldEvictPods || reason == v1alpha1.ReasonRestartWouldEvictPods || reason == v1alpha1.ReasonNeedsDrain
 }
 

@@ -30,6 +30,8 @@ type Row struct {
 	ComponentVersion string    `json:"componentVersion,omitempty"`
 	AgentVersion     string    `json:"agentVersion,omitempty"`
 	Problems         []string  `json:"problems,omitempty"`
+	// Drift is nil if the agent reports no comparison.
+	Drift *RowDrift `json:"drift,omitempty"`
 
 	Standing
 }
@@ -80,6 +82,7 @@ func RowOf(p query.Pair, s *rollout.NodeState, agentTimeout time.Duration, now t
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionConfigOK); c != nil {
 		row.ConfigOK = RowStatus{Status: string(c.Status), Reason: c.Reason, Message: c.Message, Since: &c.LastTransitionTime}
 	}
+	row.Drift = driftOf(st)
 	if t := st.Trial; t != nil {
 		row.Trial = &RowTrial{HealthySeconds: t.HealthySeconds, DurationSeconds: int64(policy.TrialLength(t) / time.Second), Restarts: t.Restarts, MostRestarts: t.CrashLoopThreshold}
 		if t.StartTime != nil {
@@ -157,7 +160,11 @@ func problemsOf(p query.Pair) []string {
 		say("the agent has not answered the newest spec")
 	}
 	if n := len(st.OverriddenFields); n > 0 {
-		say("%d fields have no effect: command-line flags of the kubelet override them", n)
+		words := "have no effect: command-line flags of the kubelet override them"
+		if n == 1 {
+			words = "has no effect: a command-line flag of the kubelet overrides it"
+		}
+		say("%s %s", Count(n, "field"), words)
 	}
 	return out
 }

@@ -18,10 +18,8 @@ func StepWords(s rollout.Step) string {
 	switch {
 	case !s.IsPause() && s.Nodes.Percent:
 		return fmt.Sprintf("%d%%", s.Nodes.Value)
-	case !s.IsPause() && s.Nodes.Value == 1:
-		return "1 node"
 	case !s.IsPause():
-		return fmt.Sprintf("%d nodes", s.Nodes.Value)
+		return Count(s.Nodes.Value, "node")
 	case s.Pause == 0:
 		return "pause"
 	}

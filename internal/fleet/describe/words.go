@@ -6,6 +6,7 @@ package describe
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 	"unicode"
@@ -74,13 +75,8 @@ func OrUnknown(p v1alpha1.RolloutPhase) string {
 	return string(p)
 }
 
-// Count returns a number with its noun, which takes an s in the plural.
-func Count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
+// Count is printable.Count.
+func Count(n int, noun string) string { return printable.Count(n, noun) }
 
 // SelectorWords describes the nodes that a rollout selects.
 func SelectorWords(s *v1alpha1.NodeConfigRolloutSpec) string {
@@ -113,3 +109,10 @@ func ControllerSilent(renewed time.Time, namespace string, now time.Time) string
 	return fmt.Sprintf("evenkeel-controller has not renewed its lease for %s: is it running? kubectl -n %s get pods",
 		Age(metav1.NewTime(renewed), now), namespace)
 }
+
+// uidNote matches the UID that agents add to the name of a configuration.
+var uidNote = regexp.MustCompile(` \(UID: [0-9a-f]{8}-[0-9a-f-]{27}\)`)
+
+// WithoutUIDs removes the UIDs from a message of an agent. People see the name of the configuration beside it; the API and other
+// formats keep the message.
+func WithoutUIDs(message string) string { return uidNote.ReplaceAllString(message, "") }

@@ -237,10 +237,10 @@ func rollouts(f *Facts) []Finding {
 	for i := range f.Rollouts {
 		r := &f.Rollouts[i]
 		say := func(severity Severity, wrong string) {
-			out = append(out, Finding{Severity: severity, Object: "NodeConfigRollout " + r.Name, Wrong: wrong, Do: "kubectl evenkeel rollout status " + r.Name})
+			out = append(out, Finding{Severity: severity, Object: objectOf(r), Wrong: wrong, Do: "kubectl evenkeel rollout status " + r.Name})
 		}
 		if words := policy.SelfSelectionWarning(&r.Spec); words != "" {
-			out = append(out, Finding{Severity: Note, Object: "NodeConfigRollout " + r.Name, Wrong: words, Do: "see docs/security.md for the labels that nodes can set on themselves"})
+			out = append(out, Finding{Severity: Note, Object: objectOf(r), Wrong: words, Do: "see docs/security.md for the labels that nodes can set on themselves"})
 		}
 		degraded := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionDegraded)
 		switch r.Status.Phase {

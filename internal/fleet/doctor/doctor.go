@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Severity is how bad a finding is.
@@ -25,6 +27,7 @@ var severities = []Severity{Error, Warning, Unknown, Note}
 
 // Finding is one problem of an installation, or a note.
 type Finding struct {
+	ID       string   `json:"id"` // within a report: the check, with a number from the second finding of a check on
 	Severity Severity `json:"severity"`
 	Check    string   `json:"check"`
 	Object   string   `json:"object,omitempty"` // kind and name; empty if the finding is about nodes
@@ -32,6 +35,12 @@ type Finding struct {
 	Names    []string `json:"names,omitempty"`  // the first of them
 	Wrong    string   `json:"wrong"`
 	Do       string   `json:"do,omitempty"`
+	// ExplainedBy is the ID of the finding that this one follows from. Empty: no finding explains it.
+	ExplainedBy string `json:"explainedBy,omitempty"`
+
+	missing string  // kind and name of the object of the manifests that does not exist; may be empty
+	absent  bool    // nothing of evenkeel is installed
+	nodes   []*Node // all nodes that the finding is about
 }
 
 // About names the object or the nodes that a finding is about.
@@ -42,9 +51,9 @@ func (f Finding) About() string {
 	case f.Nodes == 1:
 		return "node " + f.Names[0]
 	case f.Nodes > len(f.Names):
-		return fmt.Sprintf("%d nodes (%s, ...)", f.Nodes, strings.Join(f.Names, ", "))
+		return fmt.Sprintf("%s (%s, ...)", printable.Count(f.Nodes, "node"), strings.Join(f.Names, ", "))
 	}
-	return fmt.Sprintf("%d nodes (%s)", f.Nodes, strings.Join(f.Names, ", "))
+	return fmt.Sprintf("%s (%s)", printable.Count(f.Nodes, "node"), strings.Join(f.Names, ", "))
 }
 
 // mostNames is the number of nodes that a finding names.
@@ -52,7 +61,7 @@ const mostNames = 3
 
 // of returns a finding about nodes.
 func of(severity Severity, nodes []*Node, wrong, do string) Finding {
-	f := Finding{Severity: severity, Nodes: len(nodes), Wrong: wrong, Do: do}
+	f := Finding{Severity: severity, Nodes: len(nodes), Wrong: wrong, Do: do, nodes: nodes}
 	for _, n := range nodes[:min(len(nodes), mostNames)] {
 		f.Names = append(f.Names, n.Name)
 	}
@@ -84,7 +93,7 @@ var checks = []struct {
 	{"left-over", "a NodeConfig without a Node is not used", leftOver},
 }
 
-// Judge returns the findings, the most severe first.
+// Judge returns the findings, the most severe first. A finding that follows from another one names it.
 func Judge(f *Facts) []Finding {
 	var out []Finding
 	for _, c := range checks {
@@ -93,9 +102,14 @@ func Judge(f *Facts) []Finding {
 			out = append(out, finding)
 		}
 	}
+	if f, ok := installed(f, out); ok {
+		out = slices.Insert(out, 0, f)
+	}
 	slices.SortStableFunc(out, func(a, b Finding) int {
 		return slices.Index(severities, a.Severity) - slices.Index(severities, b.Severity)
 	})
+	number(out)
+	explain(out)
 	return out
 }
 

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 )
 
 // Facts are the input of Judge.
@@ -66,6 +67,7 @@ type Node struct {
 	LabelSince time.Time
 	Because    string // why an install or uninstall failed
 	Reported   bool   // an agent has written the NodeConfig's status
+	Health     describe.Health
 
 	Agent                   string // its version
 	Status, Reason, Message string // of ConfigOK

@@ -110,6 +110,7 @@ func set(o *unstructured.Unstructured, value any, path ...string) {
 func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 	const showWorkers = "kubectl evenkeel rollout status workers"
 	const logs = "kubectl -n evenkeel-system get pods; kubectl -n evenkeel-system logs deployment/evenkeel-controller"
+	parts := len(well(t, nil).Parts)
 	nodes := func(all ...Node) func(*Facts) { return func(f *Facts) { f.Nodes = all } }
 	for _, tt := range []struct {
 		name   string
@@ -117,7 +118,7 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		want   []string // severity check: about: what is wrong -> what to do
 	}{
 		{"all is well", nil, nil},
-		{"nothing is installed", func(f *Facts) {
+		{"the CRDs are gone", func(f *Facts) {
 			*f = Facts{Now: now, Parts: f.Parts}
 			for i := range f.Parts {
 				if p := &f.Parts[i]; p.Want.GetKind() == "CustomResourceDefinition" {
@@ -125,6 +126,8 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 				}
 			}
 		}, []string{
+			fmt.Sprintf("error installation: evenkeel: is installed incompletely: 3 of its %d objects are missing (CustomResourceDefinition nodeconfigpreflights.evenkeel.dev; ", parts) +
+				"CustomResourceDefinition nodeconfigrollouts.evenkeel.dev; CustomResourceDefinition nodeconfigs.evenkeel.dev) -> kubectl apply -k config/api",
 			"error api: CustomResourceDefinition nodeconfigpreflights.evenkeel.dev: is missing: the API server does not support the objects that this build reads and writes -> kubectl apply -k config/api",
 			"error api: CustomResourceDefinition nodeconfigrollouts.evenkeel.dev: is missing: the API server does not support the objects that this build reads and writes -> kubectl apply -k config/api",
 			"error api: CustomResourceDefinition nodeconfigs.evenkeel.dev: is missing: the API server does not support the objects that this build reads and writes -> kubectl apply -k config/api",

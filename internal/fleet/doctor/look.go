@@ -155,10 +155,13 @@ func (l *look) nodes(ctx context.Context) error {
 		return nodes[name]
 	}
 	l.f.HasConfig = true
+	timeout := policy.SettingsIn(l.f.Rollouts).Times.Agent
 	for nc, err := range query.Configs(ctx, l) {
 		switch {
 		case err == nil:
-			node(nc.Name).setConfig(nc)
+			of := node(nc.Name)
+			of.setConfig(nc)
+			of.Health = describe.StandingOf(nc, nil, timeout, l.f.Now).Health
 		case unserved(err) || l.denied("NodeConfigs", err):
 			l.f.HasConfig = false
 		default:

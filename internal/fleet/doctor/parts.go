@@ -91,6 +91,7 @@ func ofParts(f *Facts, of, do string) []Finding {
 				Wrong: fmt.Sprintf("the API server does not know %s: %s", p.Want.GetAPIVersion(), without(p))})
 		case p.Got == nil:
 			say(severity, "is missing: %s", without(p))
+			out[len(out)-1].missing = nameOf(p.Want)
 		default:
 			lacks, more := compare(p.Want, p.Got)
 			if len(lacks) > 0 {

@@ -109,7 +109,7 @@ func resultOf(value model.Value, warnings prometheusv1.Warnings) (Result, error)
 		case len(v) == 0:
 			return Result{NoData: true}, nil
 		case len(v) > 1:
-			return Result{}, fmt.Errorf("the result has %d elements instead of one: aggregate them, for example with sum or max", len(v))
+			return Result{}, fmt.Errorf("the result has %s instead of one: aggregate them, for example with sum or max", printable.Count(len(v), "element"))
 		case v[0] == nil || v[0].Histogram != nil:
 			return Result{}, errors.New("the result is a histogram, not a number: use a function such as histogram_quantile")
 		}

@@ -17,6 +17,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Receiver is a webhook, as the controller's flag --notify defines it.
@@ -175,7 +177,7 @@ func readKey(file string) ([]byte, error) {
 	}
 	key = bytes.TrimSuffix(bytes.TrimSuffix(key, []byte("\n")), []byte("\r"))
 	if len(key) < minKey {
-		return nil, fmt.Errorf("the key in %s has %d bytes, want at least %d: create one with: openssl rand -hex 32", file, len(key), minKey)
+		return nil, fmt.Errorf("the key in %s has %s, want at least %d: create one with: openssl rand -hex 32", file, printable.Count(len(key), "byte"), minKey)
 	}
 	return key, nil
 }

@@ -8,6 +8,7 @@ import (
 	"net/url"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -28,6 +29,11 @@ func Passing(err error) bool {
 		return false
 	}
 	return errors.As(err, &unreachable) || errors.As(err, &network)
+}
+
+// missing reports whether an object does not exist. A 404 without the API server's Status means that the address does not.
+func missing(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 // notFound is the error for an unknown rollout: it lists the existing ones.

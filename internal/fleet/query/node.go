@@ -27,22 +27,22 @@ func GetPair(ctx context.Context, c client.Reader, name string) (Pair, error) {
 		p.Node = &node
 	case apierrors.IsForbidden(err):
 		p.NodeUnread = true
-	case !apierrors.IsNotFound(err):
+	case !missing(err):
 		return p, fmt.Errorf("get node %s: %w", name, err)
 	}
-	missing := err
+	denied := err
 	err = c.Get(ctx, key, &config)
 	switch {
 	case err == nil:
 		p.Config = &config
-	case !apierrors.IsNotFound(err):
+	case !missing(err):
 		return p, fmt.Errorf("get NodeConfig %s (is evenkeel's API installed?): %w", name, err)
 	}
 	if p.NodeUnread && p.Config == nil {
-		return p, fmt.Errorf("get node %s: %w", name, missing)
+		return p, fmt.Errorf("get node %s: %w", name, denied)
 	}
 	if p.Node == nil && p.Config == nil {
-		return p, fmt.Errorf("node %q does not exist; see `kubectl evenkeel nodes`: %w", name, missing)
+		return p, fmt.Errorf("node %q does not exist: list the nodes with: kubectl evenkeel nodes", name)
 	}
 	return p, nil
 }

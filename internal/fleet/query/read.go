@@ -203,7 +203,7 @@ func namesOf(ctx context.Context, c client.Reader, list schema.GroupVersionKind)
 func Rollout(ctx context.Context, c client.Reader, name string) (*v1alpha1.NodeConfigRollout, error) {
 	r := &v1alpha1.NodeConfigRollout{}
 	err := c.Get(ctx, client.ObjectKey{Name: name}, r)
-	if apierrors.IsNotFound(err) {
+	if missing(err) {
 		return nil, notFound(ctx, c, name)
 	}
 	if err != nil {

@@ -163,7 +163,7 @@ func LiveSide(ctx context.Context, config *rest.Config, node string) (Side, erro
 	})
 	switch {
 	case apierrors.IsNotFound(err):
-		return s, fmt.Errorf("node %q does not exist; see `kubectl evenkeel nodes`: %w", node, err)
+		return s, fmt.Errorf("node %q does not exist: list the nodes with: kubectl evenkeel nodes", node)
 	case apierrors.IsForbidden(err):
 		return s, fmt.Errorf("--live needs permission to get nodes/proxy of node %s; without --live, the NodeConfig is compared: %w", node, err)
 	case err != nil:

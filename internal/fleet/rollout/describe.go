@@ -162,7 +162,7 @@ func (d *planner) noNodesMessage() string {
 // summary counts the nodes by state, and omits zero counts.
 func (d *planner) summary() string {
 	c := d.counts
-	out := fmt.Sprintf("%d of %d nodes updated", c.Updated, c.Members)
+	out := fmt.Sprintf("%d of %s updated", c.Updated, plural(c.Members, "node"))
 	for _, x := range []struct {
 		n    int
 		what string

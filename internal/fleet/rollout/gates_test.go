@@ -185,7 +185,7 @@ func (w *world) judgeGates(t *rapid.T, was Progress, r Result) {
 			if s.IsPause() && l.last.Time.Before(was.StepTime.Add(s.Pause).Truncate(time.Second)) {
 				t.Fatalf("the pause ended at %s, and gate %s was evaluated before: %+v", was.StepTime.Add(s.Pause), g.Name, l.last)
 			}
-			if need := min(s.Nodes.roundUp(min(l.last.members, r.Counts.Members)), w.updatedNodes()); !s.IsPause() && l.last.updated < need && l.last.inFlight {
+			if need := min(s.Nodes.RoundUp(min(l.last.members, r.Counts.Members)), w.updatedNodes()); !s.IsPause() && l.last.updated < need && l.last.inFlight {
 				t.Fatalf("step %d has %d nodes; gate %s was evaluated when %d were updated, and others in flight", was.Step, need, g.Name, l.last.updated)
 			}
 		}

@@ -54,7 +54,7 @@ func (d *planner) failedAgain() string {
 }
 
 // limit is the number of failures that stop a revision.
-func (d *planner) limit() int { return max(1, d.p.MaxFailures.roundUp(d.counts.Members)) }
+func (d *planner) limit() int { return max(1, d.p.MaxFailures.RoundUp(d.counts.Members)) }
 
 func (d *planner) halt(reason, message string, rollback bool) {
 	d.next.Halt = &Halt{Revision: d.next.Revision, Attempt: d.next.Attempt, Reason: reason, Message: message, Time: d.p.Now, Rollback: rollback}

@@ -84,7 +84,7 @@ func (w *world) refereeMaintenance(t *rapid.T, r Result) {
 	least := good // the most that the steps that are done now demand
 	for i := was.Step; i < now.Step && i < len(p.Steps); i++ {
 		if !p.Steps[i].IsPause() {
-			least = max(least, p.Steps[i].Nodes.roundUp(members))
+			least = max(least, p.Steps[i].Nodes.RoundUp(members))
 		}
 	}
 	if now.Succeeded {

@@ -173,7 +173,7 @@ func (d *planner) stepDone(s Step) bool {
 		d.requeueAt(end)
 		return !d.p.Now.Before(end)
 	}
-	if c.Updated >= s.Nodes.roundUp(c.Members) {
+	if c.Updated >= s.Nodes.RoundUp(c.Members) {
 		return c.Updated > 0
 	}
 	return c.Updated > 0 && c.Pending+c.Assigned+c.Trial+c.Soaking+c.Blocked+c.Draining == 0 && d.fewMissing()
@@ -193,7 +193,7 @@ func (d *planner) allowed() int {
 	most := 0
 	for _, s := range d.p.Steps[:d.next.Step+1] {
 		if !s.IsPause() {
-			most = max(most, s.Nodes.roundUp(d.counts.Members))
+			most = max(most, s.Nodes.RoundUp(d.counts.Members))
 		}
 	}
 	return most
@@ -228,8 +228,8 @@ func (d *planner) pausing() bool {
 	return d.next.Step < len(d.p.Steps) && d.p.Steps[d.next.Step].IsPause()
 }
 
-// roundUp returns the amount of all, a percentage rounded up.
-func (a Amount) roundUp(all int) int {
+// RoundUp returns the amount of all, a percentage rounded up.
+func (a Amount) RoundUp(all int) int {
 	if !a.Percent {
 		return a.Value
 	}

@@ -116,7 +116,7 @@ func (w *world) refereePreflight(t *rapid.T, r Result, old []Node) {
 	}
 	// Answers after the end come too late.
 	ends := r.Next.Preflight != nil && r.Next.Preflight.Ended.Equal(w.now) && (w.progress.Preflight == nil || w.progress.Preflight.Ended.IsZero())
-	if most := max(1, p.MaxFailures.roundUp(members)); ends && p.Preflight == PreflightRequire && (refused >= most) != (r.Next.Halt != nil && r.Next.Halt.Reason == HaltPreflightRefused) {
+	if most := max(1, p.MaxFailures.RoundUp(members)); ends && p.Preflight == PreflightRequire && (refused >= most) != (r.Next.Halt != nil && r.Next.Halt.Reason == HaltPreflightRefused) {
 		t.Fatalf("%d of %d nodes refused the revision (limit %d), and the stop is %+v", refused, members, most, r.Next.Halt)
 	}
 	if s := r.Next.Preflight; s != nil {

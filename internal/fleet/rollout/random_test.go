@@ -553,7 +553,7 @@ func (w *world) joinsInTurn(t *rapid.T, r Result, old []Node) {
 	if most := budget.roundDown(members); asked && busy > most {
 		t.Fatalf("%d nodes join at a time, %d may", busy, most)
 	}
-	if failed >= max(1, p.MaxFailures.roundUp(members)) {
+	if failed >= max(1, p.MaxFailures.RoundUp(members)) {
 		t.Fatalf("nodes join although it failed on %d that joined", failed)
 	}
 }

@@ -292,7 +292,7 @@ func TestWindowsWithoutAnEndOrAnOpeningSaySo(t *testing.T) {
 		w.target("r1")
 		w.policy.Windows, w.policy.Trial = tt.windows, 10*time.Minute
 		r := w.plan()
-		if want := "revision 1: 0 of 1 nodes updated; " + tt.want; r.Phase != PhaseWaiting || !strings.HasPrefix(r.Message, want) || len(r.Moves) > 0 {
+		if want := "revision 1: 0 of 1 node updated; " + tt.want; r.Phase != PhaseWaiting || !strings.HasPrefix(r.Message, want) || len(r.Moves) > 0 {
 			t.Errorf("%s: %s\nwant %s", r.Phase, r.Message, want)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // By is who makes a request, and why. Both are optional.
@@ -21,7 +22,7 @@ type By struct{ User, Reason string }
 func ByMe(ctx context.Context, c client.Client, reason string) (By, error) {
 	by := By{Reason: strings.TrimSpace(reason)}
 	if n := utf8.RuneCountInString(by.Reason); n > v1alpha1.MaxRequestText {
-		return By{}, fmt.Errorf("the reason has %d characters, more than the limit of %d; nothing was changed", n, v1alpha1.MaxRequestText)
+		return By{}, fmt.Errorf("the reason has %s, more than the limit of %d; nothing was changed", printable.Count(n, "character"), v1alpha1.MaxRequestText)
 	}
 	review := &authenticationv1.SelfSubjectReview{}
 	if c.Create(ctx, review) == nil {

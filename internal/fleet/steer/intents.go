@@ -130,7 +130,7 @@ func promote(r *v1alpha1.NodeConfigRollout, full bool, by By) (string, error) {
 	case st.Phase == v1alpha1.RolloutComplete || step > last:
 		return "", fmt.Errorf("does not wait for approval: revision %d has passed all its steps", revision)
 	case !full && !steps[step].IsPause():
-		return "", fmt.Errorf("does not wait for approval: it is %s, at %s; --full approves later pauses in advance", describe.OrUnknown(st.Phase), describe.StepName(steps, step))
+		return "", fmt.Errorf("does not wait for approval: it is %s, at %s; to approve later pauses in advance, use --full", describe.OrUnknown(st.Phase), describe.StepName(steps, step))
 	}
 	target := step
 	if full {
@@ -242,7 +242,11 @@ func checkRetry(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRoll
 
 // Retry assigns the revision again to nodes on which it failed, all of them if none are named, and lifts a halt.
 func Retry(ctx context.Context, c client.Reader, nodes []string) Change {
+	nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))
 	return func(r *v1alpha1.NodeConfigRollout) (string, error) {
+		if len(nodes) > v1alpha1.MaxRetryNodes {
+			return "", fmt.Errorf("cannot retry %s, more than the limit of %d: name no nodes to retry all that failed", printable.Count(len(nodes), "node"), v1alpha1.MaxRetryNodes)
+		}
 		before := r.DeepCopy()
 		words, err := retry(r, nodes)
 		if err == nil && len(nodes) > 0 && !equality.Semantic.DeepEqual(before.Spec, r.Spec) {
@@ -261,7 +265,7 @@ func retry(r *v1alpha1.NodeConfigRollout, nodes []string) (string, error) {
 	}
 	waiting := st.Nodes.Failed > 0 || st.Nodes.Blocked > 0 || meta.IsStatusConditionTrue(st.Conditions, v1alpha1.ConditionJoiningStopped)
 	if st.Halt == nil && !waiting && !aborted {
-		return "", fmt.Errorf("has nothing to retry: revision %d failed on no node, and the rollout is %s", revision, describe.OrUnknown(st.Phase))
+		return "", fmt.Errorf("has nothing to retry: revision %d failed on no node, and the rollout is %s; see kubectl evenkeel rollout status %s", revision, describe.OrUnknown(st.Phase), r.Name)
 	}
 	r.Spec.Retry = &v1alpha1.RolloutRetry{Revision: revision, Attempt: attempt, Nodes: nodes}
 	if aborted {

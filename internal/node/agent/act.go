@@ -68,11 +68,13 @@ func (a *Agent) start(ctx context.Context, action trial.Action, run component.Ru
 	a.moveManagerState(action, v.EffectiveOrAssumed())
 	a.kubelet.config, a.kubelet.verdict = action.Config, v
 	a.kubelet.wasHealthy = false
+	files := a.p.Kubelet.LocalFiles()
 	process, err := a.p.Kubelet.Start(ctx, run, v.EffectiveOrAssumed())
 	if err != nil {
 		return err
 	}
 	a.kubelet.process = process
+	a.drift.started(process, files, time.Now())
 	return nil
 }
 

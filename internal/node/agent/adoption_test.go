@@ -62,7 +62,8 @@ func TestConfigOKIsReportedBeforeTheStartAndThenOnChange(t *testing.T) {
 		}
 		want := []string{
 			"local at start 0", "local at start 1", // the second has seen the NodeConfig's generation
-			"uid-good, on trial at start 1", "uid-good at start 2",
+			"uid-good, on trial at start 1", "uid-good, on trial at start 2", // the last one has compared the kubelet with what was started
+			"uid-good at start 2",
 		}
 		if !slices.Equal(seen, want) && !slices.Equal(seen, slices.Delete(slices.Clone(want), 1, 2)) {
 			t.Errorf("reports %q, want %q", seen, want)
@@ -137,6 +138,7 @@ func TestIdleAgentDecidesRarely(t *testing.T) {
 		}
 		w.start()
 		w.runs("")
+		quiet("idle, with the first comparison with what was started", 7, time.Minute)
 		quiet("idle", 6, time.Minute)
 		w.assign("uid-slow", conf{name: "slow", hangs: true})
 		w.pass(100 * time.Millisecond)

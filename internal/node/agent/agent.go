@@ -41,6 +41,7 @@ type Agent struct {
 	guard       guard
 	preflight   aside[v1alpha1.PreflightAnswer]
 	flags       aside[v1alpha1.FlagsAnswer]
+	drift       drift
 	reports     reports
 	page        page
 }
@@ -59,6 +60,7 @@ func New(o Options, p Parts) *Agent {
 		validations: validations{checks: newChecks(o.Metrics.validated), unavailable: map[string]bool{}},
 		preflight:   newAside[v1alpha1.PreflightAnswer](),
 		flags:       newAside[v1alpha1.FlagsAnswer](),
+		drift:       drift{results: make(chan driftResult, 1)},
 		reports:     reports{objects: map[string][2]string{}},
 	}
 	p.SavedConfigs.problem = func(err error) { // called only after open
@@ -117,6 +119,7 @@ func (a *Agent) pass(ctx context.Context) error {
 	a.restartNodeWatch(ctx)
 	a.recountPods(ctx)
 	o := a.observe(ctx)
+	a.checkDrift(ctx, o)
 	a.dropOutdatedVerdicts(o)
 	o.Verdicts = a.verdicts()
 	if a.o.GiveUp != nil {

@@ -185,13 +185,13 @@ func predict(in admission.Input, active int) trial.Verdict {
 	if in.Before != nil {
 		if lost := admission.Predict(unchanged); len(lost) > 0 {
 			return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonRestartWouldEvictPods, Message: fmt.Sprintf(
-				"any restart of the kubelet would end %d of the node's %d pods, and the configuration is not the cause: %s; correct the cause, move the pods to other nodes, or set trial.allowPodLoss",
-				len(lost), active, describeLosses(lost))}
+				"any restart of the kubelet would end %d of the node's %s, and the configuration is not the cause: %s; correct the cause, move the pods to other nodes, or set trial.allowPodLoss",
+				len(lost), printable.Count(active, "pod"), describeLosses(lost))}
 		}
 	}
 	if lost := admission.Predict(in); len(lost) > 0 {
-		return wouldEvict(fmt.Sprintf("the kubelet would end %d of the node's %d pods: %s; move them to other nodes first, or set trial.allowPodLoss in the configuration",
-			len(lost), active, describeLosses(lost)))
+		return wouldEvict(fmt.Sprintf("the kubelet would end %d of the node's %s: %s; move them to other nodes first, or set trial.allowPodLoss in the configuration",
+			len(lost), printable.Count(active, "pod"), describeLosses(lost)))
 	}
 	return trial.Verdict{}
 }

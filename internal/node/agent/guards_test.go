@@ -212,7 +212,7 @@ func TestConfigKeepsItsOwnTrialTermsWhenFlagsChange(t *testing.T) {
 		}
 		w.dies(exitOne) // it asked for none to be forgiven
 		w.runs("")
-		w.wantConfigOK("False | using last-known-good (init): current (UID: uid-good) crash-looped: 1 starts in its trial, last: exit status 1 (CrashLooped)")
+		w.wantConfigOK("False | using last-known-good (init): current (UID: uid-good) crash-looped: 1 start in its trial, last: exit status 1 (CrashLooped)")
 	})
 }
 

@@ -27,6 +27,8 @@ type Kubelet interface {
 	CheckLocal(ctx context.Context) component.Verdict
 	// LocalDigest changes when the local configuration changes.
 	LocalDigest() string
+	// LocalFiles returns a digest of each file of the local configuration, by its path.
+	LocalFiles() map[string]string
 	Check(ctx context.Context, p payload.Payload) component.Verdict
 	// Files returns the files for Start that contain the payload.
 	Files(p payload.Payload) (map[string][]byte, error)
@@ -112,7 +114,10 @@ type Parts struct {
 	Preflights Preflights // nil: the node takes no requests
 	// Flags describes which flags of the kubelet can be fields of its configuration. Its text has no credentials. It is called
 	// beside the loop. nil: the node does not take such requests.
-	Flags        func(ctx context.Context) (text string, err error)
+	Flags func(ctx context.Context) (text string, err error)
+	// Configz reads the /configz of the running kubelet, which runs with effective. It is called beside the loop. nil: the agent has
+	// no credentials for it.
+	Configz      func(ctx context.Context, effective component.Effective) (component.Effective, error)
 	Kubelet      Kubelet
 	Source       Source
 	Nodes        Nodes

@@ -143,6 +143,9 @@ func (h *HostKubelet) CheckLocal(ctx context.Context) component.Verdict {
 // LocalDigest implements Kubelet.
 func (h *HostKubelet) LocalDigest() string { return h.Kubelet.LocalDigest(h.InitFile) }
 
+// LocalFiles implements Kubelet.
+func (h *HostKubelet) LocalFiles() map[string]string { return h.Kubelet.LocalFiles(h.InitFile) }
+
 // Check implements Kubelet.
 func (h *HostKubelet) Check(ctx context.Context, p payload.Payload) component.Verdict {
 	return h.DryRunner.Check(ctx, candidate(p), h.InitFile)

@@ -185,6 +185,10 @@ func (k *simKubelet) CheckLocal(ctx context.Context) component.Verdict { return 
 
 func (k *simKubelet) LocalDigest() string { return fmt.Sprint(k.get().confs[""]) }
 
+func (k *simKubelet) LocalFiles() map[string]string {
+	return map[string]string{"/var/lib/kubelet/config.yaml": k.LocalDigest()}
+}
+
 func (k *simKubelet) Check(ctx context.Context, p payload.Payload) component.Verdict {
 	return k.judge(ctx, nameOf(p.Upstream))
 }

@@ -58,7 +58,7 @@ func (a *Agent) reportLosses(ctx context.Context) {
 		}
 		if lost := lostPods(s.Pods, active); len(lost) > 0 {
 			a.reportEvent(a.o.Log, trial.Event{Warning: true, Reason: "PodsLost", Message: fmt.Sprintf(
-				"the restart of the kubelet (%s) ended %d of %d pods: %s", cause, len(lost), len(active), printable.Few(lost))})
+				"the restart of the kubelet (%s) ended %d of %s: %s", cause, len(lost), printable.Count(len(active), "pod"), printable.Few(lost))})
 		}
 	}()
 }

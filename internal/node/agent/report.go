@@ -70,7 +70,7 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 	status := nodeConfigStatus(st, limits, v1alpha1.NodeConfigStatus{
 		ObservedGeneration: a.assignment.answer.Generation, RemoteConfig: a.o.Remote, RunMode: a.o.RunMode,
 		ComponentVersion: a.binary.version, AgentVersion: a.o.AgentVersion, OverriddenFields: overridden,
-		WorkloadPods: workload, PodsUnreadyOnRestart: unready, Preflight: a.preflight.answer, Flags: a.flags.answer, Capabilities: a.capabilities(),
+		WorkloadPods: workload, PodsUnreadyOnRestart: unready, Preflight: a.preflight.answer, Flags: a.flags.answer, Drift: a.drift.found, Capabilities: a.capabilities(),
 	})
 	if a.p.Reporter != nil {
 		a.p.Reporter.Report(source.Report{

@@ -24,7 +24,7 @@ func TestIdleClientsAreLimited(t *testing.T) {
 	defer all.Wait()
 	defer cancel()
 	a := New(Options{Log: slog.New(slog.DiscardHandler)}, Parts{})
-	all.Go(func() { a.Serve(ctx, address, nil) })
+	all.Go(func() { a.Serve(ctx, address) })
 
 	var open []net.Conn
 	answered := func(c net.Conn) bool {

@@ -35,6 +35,11 @@ func nodeConfigStatus(st trial.Status, limits []component.Limit, out v1alpha1.No
 			Reason: limits[0].Reason, Message: strings.Join(words, "; "),
 		})
 	}
+	if out.Drift != nil {
+		c := drifted(out.Drift, st.Active) // the last one: see source.Reporter, which adds it to a status that has none
+		c.ObservedGeneration = out.ObservedGeneration
+		out.Conditions = append(out.Conditions, c)
+	}
 	if st.Local == trial.Init {
 		out.Local = v1alpha1.LocalConfigInit
 	}

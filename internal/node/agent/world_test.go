@@ -40,10 +40,11 @@ type world struct {
 	init       *simInit
 	reporter   *simReporter
 	log        *lines
-	options    func(*Options)    // what a test wants otherwise
-	openErr    error             // of the store
-	preflights *simPreflights    // nil: the agent takes no requests
-	names      map[string]string // of the configurations that were assigned, by revision
+	options    func(*Options)                                                          // what a test wants otherwise
+	openErr    error                                                                   // of the store
+	preflights *simPreflights                                                          // nil: the agent takes no requests
+	configz    func(context.Context, component.Effective) (component.Effective, error) // of the running kubelet; nil: not readable
+	names      map[string]string                                                       // of the configurations that were assigned, by revision
 
 	agent  *Agent
 	nodes  *simNodes
@@ -118,7 +119,7 @@ func (w *world) start() {
 		}
 		return checkpoint.Open(disk, dir, version, o.Log)
 	}
-	parts := Parts{Kubelet: w.kubelet, Source: w.source, Nodes: w.nodes, Reporter: w.reporter, SavedConfigs: records}
+	parts := Parts{Configz: w.configz, Kubelet: w.kubelet, Source: w.source, Nodes: w.nodes, Reporter: w.reporter, SavedConfigs: records}
 	if w.preflights != nil {
 		parts.Preflights = w.preflights
 		parts.Flags = w.preflights.describeFlags

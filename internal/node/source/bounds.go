@@ -11,12 +11,12 @@ import (
 
 // The most bytes that an agent writes of each text, as storedSize counts them. A status in which every text and list has
 // its maximum stays below v1alpha1.MaxStatusBytes: 10 bad configurations of about 3.2 kB, 100 fields of 163 bytes, error
-// and message of 4 kB each, and 7 kB for the rest.
+// and message of 4 kB each, drift of about 3 kB, and 7 kB for the rest, without an answer about flags.
 const (
 	maxMessage   = 4096 // error, the message of ConfigOK and of KubeletLimited
 	maxReadiness = 512  // the messages of the other conditions
 	maxBadReason = 2048
-	maxField     = 160 // an overridden field
+	maxField     = 160 // an overridden field, and each file and field of drift
 )
 
 // boundStatus shortens each text and list to what the API server accepts: one entry or byte too many would block the
@@ -31,11 +31,10 @@ func boundStatus(s v1alpha1.NodeConfigStatus) v1alpha1.NodeConfigStatus {
 	for i := range s.BadConfigs {
 		s.BadConfigs[i].Reason = shorten(s.BadConfigs[i].Reason, maxBadReason)
 	}
-	for i := range s.OverriddenFields {
-		s.OverriddenFields[i] = shorten(s.OverriddenFields[i], maxField)
-	}
-	if more := len(s.OverriddenFields) - v1alpha1.MaxOverriddenFields; more > 0 {
-		s.OverriddenFields = append(s.OverriddenFields[:v1alpha1.MaxOverriddenFields-1], fmt.Sprintf("and %d more", more+1))
+	s.OverriddenFields = boundNames(s.OverriddenFields, v1alpha1.MaxOverriddenFields)
+	if d := s.Drift; d != nil {
+		d.Files, d.Fields = boundNames(d.Files, v1alpha1.MaxDriftFiles), boundNames(d.Fields, v1alpha1.MaxDriftFields)
+		d.NotCompared = shorten(d.NotCompared, v1alpha1.MaxDriftNotCompared)
 	}
 	if p := s.Preflight; p != nil {
 		p.Message = shorten(p.Message, v1alpha1.MaxPreflightMessage)
@@ -57,12 +56,23 @@ func boundStatus(s v1alpha1.NodeConfigStatus) v1alpha1.NodeConfigStatus {
 	return s
 }
 
+// boundNames shortens each name. If there are more than limit, the last one says how many are left out.
+func boundNames(names []string, limit int) []string {
+	for i := range names {
+		names[i] = shorten(names[i], maxField)
+	}
+	if more := len(names) - limit; more > 0 {
+		names = append(names[:limit-1], fmt.Sprintf("and %d more", more+1))
+	}
+	return names
+}
+
 // minimalStatus reduces a status that the API server refused to what readers need: the assigned and the active
 // configuration, the bad ones, ConfigOK with its reason, and the refusal.
 func minimalStatus(s v1alpha1.NodeConfigStatus, refusal error) v1alpha1.NodeConfigStatus {
 	const limit = 200
 	s = *s.DeepCopy()
-	s.OverriddenFields, s.Preflight, s.Flags = nil, nil, nil
+	s.OverriddenFields, s.Preflight, s.Flags, s.Drift = nil, nil, nil, nil
 	s.Error = shorten("the API server refused the whole status: "+refusal.Error(), 2*limit) + "; " + shorten(s.Error, limit)
 	for i := range s.BadConfigs {
 		s.BadConfigs[i].Reason = shorten(s.BadConfigs[i].Reason, limit)

@@ -51,6 +51,12 @@ func largest(of string) v1alpha1.NodeConfigStatus {
 		c.Type = kind
 		s.Conditions = append(s.Conditions, c)
 	}
+	s.Conditions = append(s.Conditions, *s.Conditions[2].DeepCopy())
+	s.Conditions[3].Type = v1alpha1.ConditionDrifted
+	s.Drift = &v1alpha1.Drift{Compared: []v1alpha1.DriftSource{v1alpha1.DriftSourceFiles}, NotCompared: long}
+	for range 30 {
+		s.Drift.Files, s.Drift.Fields = append(s.Drift.Files, long), append(s.Drift.Fields, long)
+	}
 	for range 12 {
 		s.BadConfigs = append(s.BadConfigs, v1alpha1.BadConfig{
 			UID: types.UID(name), Revision: name, Namespace: name, Name: name, Time: &at, Reason: long, Provisional: true,
@@ -80,6 +86,9 @@ func TestLargestStatusIsAccepted(t *testing.T) {
 			}
 			if last := got.OverriddenFields[99]; last != "and 21 more" {
 				t.Errorf("the last overridden field is %q", last)
+			}
+			if d := got.Drift; d == nil || len(d.Files) != v1alpha1.MaxDriftFiles || d.Files[4] != "and 26 more" || len(d.Fields) != v1alpha1.MaxDriftFields || d.Fields[9] != "and 21 more" {
+				t.Errorf("drift is %+v", d)
 			}
 			stored, err := json.Marshal(got)
 			if err != nil {

@@ -216,6 +216,7 @@ func (w *statusWriter) write(ctx context.Context, r Report) error {
 		}
 	}
 	status := *r.Status.DeepCopy()
+	keepNoDrift(&status, w.written)
 	now := metav1.NewTime(w.now())
 	for i := range status.Conditions {
 		c := &status.Conditions[i]
@@ -249,6 +250,18 @@ func (w *statusWriter) write(ctx context.Context, r Report) error {
 		w.refused = &full
 	}
 	return nil
+}
+
+// keepNoDrift keeps the written answer that nothing has drifted until the agent has compared the kubelet that it has started: each
+// start would cost two more writes otherwise. Drift that was written is removed, because a start ends it.
+func keepNoDrift(status *v1alpha1.NodeConfigStatus, written v1alpha1.NodeConfigStatus) {
+	c := meta.FindStatusCondition(written.Conditions, v1alpha1.ConditionDrifted)
+	if status.Drift != nil || written.Drift == nil || c == nil || c.Status != metav1.ConditionFalse {
+		return
+	}
+	kept := *c
+	kept.ObservedGeneration = status.ObservedGeneration
+	status.Drift, status.Conditions = written.Drift.DeepCopy(), append(status.Conditions, kept)
 }
 
 func (w *statusWriter) patch(ctx context.Context, status v1alpha1.NodeConfigStatus) error {

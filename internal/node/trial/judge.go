@@ -56,7 +56,11 @@ func (d *decider) countCrash() {
 		s.Startups = append(s.Startups, d.o.Now)
 		return
 	}
-	d.fail(CrashLooped, fmt.Sprintf("crash-looped: %d starts in its trial, last: %s", len(s.Startups), s.Run.LastExit))
+	starts := "1 start"
+	if n := len(s.Startups); n > 1 {
+		starts = fmt.Sprintf("%d starts", n)
+	}
+	d.fail(CrashLooped, fmt.Sprintf("crash-looped: %s in its trial, last: %s", starts, s.Run.LastExit))
 }
 
 // judge passes, fails or continues the trial. After a rollback it judges the fallback.

@@ -1,7 +1,7 @@
-// Helpers for the other modules: create and update elements, send requests to the server, format times and numbers.
+// Helpers for the other modules: create and update elements, and format times and numbers.
 
 /** Replaces characters that are invisible or reorder text by escape sequences, as internal/printable does for a terminal. */
-function plain(text) {
+export function plain(text) {
   return text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => {
     if (c === "\n" || c === "\t") return c;
     const code = c.codePointAt(0).toString(16);
@@ -14,17 +14,23 @@ export function parse(text) {
   return JSON.parse(text, (_, value) => (typeof value === "string" ? plain(value) : value));
 }
 
-/** Creates an element with attributes, a click handler and children. Strings become text, never HTML. */
-export function h(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
+const listeners = ["onclick", "onchange", "oninput"];
+
+function make(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === undefined || value === null || value === false) continue;
-    if (name === "onclick") element.onclick = value;
+    if (listeners.includes(name)) element[name] = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
   element.append(...children.flat(Infinity).filter((c) => c !== undefined && c !== null && c !== false && c !== ""));
   return element;
 }
+
+/** Creates an element with attributes, event handlers and children. Strings become text, never HTML. */
+export const h = (tag, attributes = {}, ...children) => make(document.createElement(tag), attributes, children);
+
+/** Creates an element of a drawing, as h does. */
+export const svg = (tag, attributes = {}, ...children) => make(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 
 export const $ = (id) => document.getElementById(id);
 
@@ -58,37 +64,44 @@ function morph(from, to) {
   for (const { name } of [...from.attributes]) if (ours(name) && !to.hasAttribute(name)) from.removeAttribute(name);
   for (const { name, value } of to.attributes) if (ours(name) && from.getAttribute(name) !== value) from.setAttribute(name, value);
   if (from.style.cssText !== to.style.cssText) from.style.cssText = to.style.cssText;
-  from.onclick = to.onclick;
+  for (const name of listeners) from[name] = to[name];
   morphChildren(from, [...to.childNodes]);
+  if (from.nodeName === "SELECT" && from.value !== to.dataset.value) from.value = to.dataset.value;
 }
 
-// The token follows the # of the address. It moves to the session storage, so that it is in no history and on no screenshot,
-// and a reloaded tab still has it.
-const inAddress = location.hash.slice(1);
-if (/^[A-Z2-7]{20,}$/.test(inAddress)) {
-  sessionStorage.setItem("token", inAddress);
-  history.replaceState(null, "", location.pathname);
+/** A command in a monospaced box, with a button that copies it. */
+export function command(text, inline = false) {
+  return h("span", { class: inline ? "command inline" : "command" }, h("code", {}, text), h("button", {
+    type: "button", class: "copy", "aria-label": "Copy: " + text, title: "Copy", onclick: (e) => copy(e.currentTarget, text),
+  }, "Copy"));
 }
 
-/** Sends a request to the server. The error has the message of the answer. */
-export async function ask(path, options = {}) {
-  const response = await fetch(path, {
-    cache: "no-store",
-    ...options,
-    headers: { Authorization: "Bearer " + (sessionStorage.getItem("token") ?? ""), ...options.headers },
-  });
-  response.json = async () => parse(await response.text());
-  if (response.ok) return response;
-  let words = response.statusText;
+async function copy(button, text) {
+  let words = "Copied";
   try {
-    words = (await response.json()).error ?? words;
-  } catch { /* the answer is not JSON */ }
-  const error = new Error(words);
-  error.status = response.status;
-  throw error;
+    await navigator.clipboard.writeText(text);
+  } catch {
+    getSelection().selectAllChildren(button.previousElementSibling); // for Ctrl-C
+    words = "Selected";
+  }
+  button.textContent = words;
+  $("said").textContent = words + ".";
+  setTimeout(() => { button.textContent = "Copy"; }, 2000);
 }
 
-export const clock = (time) => new Date(time).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+/** Splits a text of the server into words and commands, which can be copied. */
+export function withCommands(text) {
+  return text.split(/(\b(?:kubectl evenkeel|evenkeel-agent forget) [^,;()`\n]*[^,;()`\n\s.])/).map((part, i) => (i % 2 ? command(part, true) : part));
+}
+
+/** A choice among values, as a labelled list. */
+export function choice(id, label, values, value, onchange) {
+  const select = h("select", { id, "data-value": value, onchange: () => onchange($(id).value) }, values.map(([v, words]) => h("option", { value: v }, words)));
+  select.value = value;
+  return h("label", { class: "choice" }, h("span", {}, label), select);
+}
+
+export const clock = (time) => new Date(time).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 
 /** Formats the time since then in a few characters. */
 export function ago(time) {
@@ -101,3 +114,15 @@ export function ago(time) {
 }
 
 export const count = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
+
+/** Leaves out the UIDs in a text, which are as long as the rest. */
+export const short = (text) => text.replace(/ \(UID: [^)]*\)/g, "");
+
+/** OnTrial becomes "On trial". */
+export const spaced = (word) => word.replace(/(?<=[a-z])[A-Z]/g, (c) => " " + c.toLowerCase());
+
+/** A text that sorts naturally: node-2 before node-10. */
+export const natural = (text) => text.toLowerCase().replace(/\d+/g, (digits) => digits.replace(/^0+(?=\d)/, "").padStart(12, "0"));
+
+/** Lets the browser draw and answer keys before a long task continues. */
+export const breath = () => new Promise((done) => setTimeout(done));

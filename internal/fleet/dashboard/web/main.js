@@ -1,88 +1,123 @@
-// The dashboard page: receives the stream of nodes and rollouts from internal/fleet/dashboard, keeps the current state, and
-// lets the other modules draw the map, the rollouts and the node panel.
+// The dashboard page: receives the snapshots of a cluster from internal/fleet/dashboard, and lets the other modules draw what the
+// address names: the summary, the rollouts, the map, the table and the panel of a node.
 
-import { h, $, redraw, ask, clock, count, parse } from "./dom.js";
-import { states, picture } from "./states.js";
-import { FleetMap, urgent } from "./map.js";
+import { h, $, redraw, clock, count } from "./dom.js";
+import { read, write, takeToken, pasteToken } from "./address.js";
+import { ask, cluster } from "./ask.js";
+import { words, picture } from "./cells.js";
+import { Feed, Announcer } from "./feed.js";
+import { FleetMap } from "./map.js";
+import { NodeTable, filterOf, orderOf, differences, reasonOf } from "./table.js";
 import { Rollouts } from "./rollouts.js";
 import { NodePanel } from "./node.js";
 
-const nodes = new Map();
-const selected = new Set(); // states to show; empty: all
-let onlyDown = false, part = "", rows = 50;
+const narrow = matchMedia("(max-width: 860px)");
+const announcer = new Announcer($("said"));
+const say = (text) => announcer.say(text);
+let clusters = [], place = read("");
+let cameFrom = "map"; // the id of the element that had the focus before the panel of a node
 
-const panel = new NodePanel(() => {
-  map.select("");
-  ($(cameFrom) ?? $("map")).focus();
-});
-let cameFrom = "map"; // the id of the element that had the focus
-const map = new FleetMap($("map"), look);
-const rollouts = new Rollouts($("rollouts"), look, announce);
+/** Goes to another place. The address changes, and with it the history unless this replaces its last entry. */
+function go(changes, replace = false) {
+  place = { ...place, ...changes };
+  const hash = write(place);
+  if (hash !== location.hash) history[replace ? "replaceState" : "pushState"](null, "", hash);
+  show();
+}
 
-function look(name) {
+const choose = (changes, replace) => go({ chosen: { ...place.chosen, ...changes } }, replace);
+const look = (name) => {
   if (!$("node").contains(document.activeElement)) cameFrom = document.activeElement.id;
-  map.select(name);
-  panel.open(name, true);
-}
+  go({ kind: "nodes", name });
+};
 
-// Announcements for screen readers. They are collected, since a fleet changes faster than a person listens.
-let announcements = [], moved = new Map(), timer = 0, due = Infinity; // moved: node -> state
-function announce(words) {
-  announcements.push(words);
-  announceIn(300);
-}
-function announceIn(ms) {
-  const at = Date.now() + ms;
-  if (at >= due) return;
-  clearTimeout(timer);
-  due = at;
-  timer = setTimeout(announceNow, ms);
-}
-function announceNow() {
-  due = Infinity;
-  const words = [...new Set(announcements)];
-  states.forEach((s, state) => {
-    const names = [...moved.keys()].filter((name) => moved.get(name) === state);
-    if (names.length) words.push(names.length <= 3 ? `${names.join(", ")}: ${s.name}` : `${count(names.length, "node")}: ${s.name}`);
-  });
-  announcements = [];
-  moved = new Map();
-  if (words.length) $("said").textContent = words.join(". ") + ".";
-}
+const map = new FleetMap($("map"), look);
+const table = new NodeTable(choose, look);
+const panel = new NodePanel(() => go({ kind: "", name: "" }));
+const rollouts = new Rollouts($("rollouts"), look, (name) => {
+  if (!name) rollouts.close();
+  go({ kind: name ? "rollouts" : "", name });
+}, say, choose);
 
-function take(m) {
-  const changed = [];
-  let others = false;
-  if (m.all) {
-    nodes.clear();
-    others = true;
+const feed = new Feed((changed, others, replaced) => {
+  for (const [name, was] of replaced) {
+    const n = feed.nodes.get(name);
+    if (n && n.health !== was.health) announcer.health(n);
   }
-  for (const [name, zone, owner, state, down, why] of m.nodes ?? []) {
-    const was = nodes.get(name);
-    const now = { name, zone: m.zones[zone], rollout: m.owners[owner], state, down: down === 1, why: why ?? "" };
-    nodes.set(name, now);
-    changed.push(name);
-    if (!was || was.zone !== now.zone) others = true;
-    if (was && was.state !== state && (states[state].bad || states[was.state].bad || state === 0)) {
-      moved.set(name, state);
-      announceIn(states[state].bad ? 4000 : 20000);
-    }
-  }
-  for (const name of m.gone ?? []) {
-    nodes.delete(name);
-    others = true;
-  }
-  if (m.rest) {
-    rollouts.update(m.rest.rollouts, m.rest.ready);
-    troubles(m.rest.trouble);
-    redraw($("notes"), m.rest.notes.map((n) => h("p", { class: "banner waits" }, n)));
-  }
+  drawRest();
   if (changed.length || others) {
-    map.update(nodes, changed, others);
-    legend();
-    table();
-    if (panel.name && (changed.includes(panel.name) || m.gone?.includes(panel.name))) panel.changed();
+    map.update(feed.nodes, changed, others);
+    if (panel.name && (changed.includes(panel.name) || others)) panel.changed();
   }
+  table.draw(feed.nodes, feed.rest?.summary?.counts);
+}, (state, more) => {
+  if (state === "live") {
+    $("gone")?.remove();
+    return;
+  }
+  link("bad", state === "refused" ? "no token" : "not connected");
+  if (state === "refused") askToken(more);
+  else redraw($("troubles"), h("p", { class: "banner bad", id: "gone" }, h("strong", {}, `The command that serves this page has not answered since ${clock(more)}.`), " Is kubectl evenkeel dashboard still running? Each run has a new address with another token."));
+});
+
+/** Shows what the address names. */
+function show() {
+  const at = clusters.find((c) => c.context === place.context) ?? (place.context ? null : clusters[0]);
+  document.body.classList.toggle("elsewhere", !at);
+  redraw($("elsewhere"), !at && h("p", { class: "banner waits" }, `This link is about the cluster of the context ${place.context}, which this page does not show. Start the dashboard with it: kubectl evenkeel dashboard --context ${place.context}`));
+  const path = at ? `api/clusters/${at.id}/` : "";
+  table.filter(place.chosen);
+  map.filter(filterOf(place.chosen));
+  if (cluster.path !== path) {
+    cluster.path = path;
+    rollouts.reset();
+    panel.close();
+    map.select("");
+    redraw($("rollouts"), h("p", { class: "muted empty" }, "Loading …"));
+    redraw($("summary-lines"));
+    map.update(new Map(), [], true);
+    table.draw(new Map(), undefined);
+    if (at) feed.start();
+  } else {
+    table.draw();
+  }
+  drawClusters();
+  rollouts.take(place.kind === "rollouts" ? place.name : "", place.chosen);
+  const node = place.kind === "nodes" ? place.name : "", closed = panel.name;
+  map.select(node);
+  if (node) panel.open(node, (name) => feed.nodes.get(name));
+  else if (closed) {
+    panel.close();
+    ($(cameFrom) ?? $("map")).focus({ preventScroll: true });
+  }
+  document.title = [node || (place.kind && place.name), at?.context, "evenkeel"].filter(Boolean).join(" · ");
+}
+
+/** Draws everything but the nodes. */
+function drawRest() {
+  const rest = feed.rest;
+  if (!rest || drawRest.drawn === rest) return;
+  drawRest.drawn = rest;
+  const lines = rest.summary?.lines ?? [], urgent = lines.filter((l) => ["bad", "waits"].includes(l.tone)), quiet = lines.filter((l) => !urgent.includes(l));
+  const to = (l) => h("a", { class: "line", "data-tone": l.tone, href: write({ context: place.context, kind: "", name: "", chosen: {} }) + (l.filter.startsWith("?") ? l.filter : "/" + l.filter) }, l.words);
+  redraw($("summary-lines"),
+    rest.ready && (urgent.length ? h("p", { class: "urgent" }, urgent.map(to)) : h("p", { class: "urgent calm" }, "Nothing needs a person.")),
+    quiet.length > 0 && h("p", { class: "quiet" }, quiet.map(to)));
+  redraw($("rights"), rest.rights?.words ?? "");
+  rollouts.update(rest.rollouts, rest.ready);
+  troubles(rest.trouble);
+  redraw($("notes"), rest.notes.map((n) => h("p", { class: "banner waits" }, n)));
+  drawFailed(rest.summary?.counts?.health?.Failed ?? 0);
+}
+
+/** Draws the first failed nodes, for a small screen. */
+function drawFailed(all) {
+  const failed = [...feed.nodes.values()].filter((n) => words.health[n.health] === "Failed").sort(orderOf("name")).slice(0, 3), reasons = differences(failed);
+  $("failed").hidden = failed.length === 0;
+  redraw($("failed"), h("h2", { id: "failed-title" }, count(all, "failed node")),
+    h("ul", {}, failed.map((n) => h("li", {}, picture(n.health, n.position, n.down), h("button", { id: "failed-node-" + n.name, type: "button", class: "link-button", onclick: () => look(n.name) }, n.name),
+      h("span", { class: "muted why" }, [reasonOf(n), reasons.get(n.name)].filter(Boolean).join(": "))))),
+    all > failed.length && h("p", {}, h("a", { href: write({ context: place.context, kind: "", name: "", chosen: { health: "Failed" } }) }, `Show all ${all.toLocaleString("en")}`)));
 }
 
 function troubles(list) {
@@ -95,142 +130,88 @@ function troubles(list) {
   link(away.length ? "bad" : "good", away.length ? "API server unreachable" : "live");
 }
 
-function link(state, words) {
+function link(state, text) {
   $("link").dataset.state = state;
-  $("link-words").textContent = words;
+  $("link-words").textContent = text;
 }
 
-const shown = (n) => (!selected.size || selected.has(n.state)) && (!onlyDown || n.down) && n.name.includes(part);
-
-/** Draws the number of nodes in each state, as buttons that show only nodes in these states. */
-function legend() {
-  const numbers = states.map(() => 0);
-  let down = 0;
-  for (const n of nodes.values()) {
-    numbers[n.state]++;
-    if (n.down) down++;
-  }
-  const key = numbers.join() + down + [...selected].join() + onlyDown;
-  if (legend.drawn !== key) {
-    legend.drawn = key;
-    redraw($("legend"),
-      states.map((s, i) => (numbers[i] > 0 || selected.has(i)) && chip("state-" + s.id, picture(i), s.name, numbers[i], s.means, selected.has(i), () => {
-        selected.has(i) ? selected.delete(i) : selected.add(i);
-        refilter();
-      })),
-      (down > 0 || onlyDown) && chip("state-down", picture(0, true), "Not Ready", down, "the Node is not Ready, or does not exist", onlyDown, () => { onlyDown = !onlyDown; refilter(); }));
-  }
-  const zones = new Set([...nodes.values()].map((n) => n.zone)).size;
-  $("fleet-words").textContent = `${count(nodes.size, "node")} in ${count(zones, "zone")}`;
+/** Draws the clusters, each with the first line of its own summary. The shown one has it from its snapshot. */
+function drawClusters() {
+  const here = clusters.find((c) => cluster.path === `api/clusters/${c.id}/`);
+  const text = clusters.length < 2 && here ? [here.context, here.server].filter(Boolean).join(" · ") : "";
+  redraw($("cluster"), text);
+  redraw($("clusters"), clusters.length > 1 && clusters.map((c) => {
+    const of = drawClusters.summaries?.find((s) => s.id === c.id), first = of?.away ? { words: "unreachable", tone: "bad" } : of?.summary?.lines?.[0];
+    return h("a", { class: "tab", href: write({ context: c.context, kind: "", name: "", chosen: {} }), "aria-current": c === here ? "page" : null, title: c.server },
+      h("strong", {}, c.context), h("span", { class: "tab-words", "data-tone": first?.tone ?? "good" }, first?.words ?? "no nodes"));
+  }));
 }
 
-function chip(id, sign, name, n, means, pressed, onclick) {
-  return h("button", { id, type: "button", class: "chip", "aria-pressed": String(pressed), title: means, onclick }, sign, name, h("span", { class: "n" }, n.toLocaleString("en")));
-}
-
-function refilter() {
-  rows = 50;
-  map.filter(shown);
-  legend();
-  table();
-}
-
-/** Draws the nodes as a table, most urgent first. It shows some of thousands; a search by name finds the others. */
-function table() {
-  const all = [...nodes.values()].filter(shown).sort(urgent);
-  const list = all.slice(0, rows);
-  const key = JSON.stringify(list);
-  if (table.drawn !== key) {
-    table.drawn = key;
-    redraw($("nodes").tBodies[0], list.map((n) => h("tr", { "data-node": n.name },
-      h("th", { scope: "row" }, h("button", { id: "row-" + n.name, type: "button", class: "link-button", onclick: () => look(n.name, "table") }, n.name)),
-      h("td", { class: "state" }, picture(n.state, n.down), h("span", {}, states[n.state].name + (n.down ? ", not Ready" : ""))),
-      h("td", {}, n.zone), h("td", {}, n.rollout), h("td", { class: "why" }, n.why))));
-  }
-  $("nodes-words").textContent = all.length > list.length ? `${list.length} of ${all.length.toLocaleString("en")}, most urgent first.` : count(all.length, "node");
-  $("more").hidden = all.length <= list.length;
-}
-
-$("more").addEventListener("click", () => { rows += 200; table(); });
-$("search").addEventListener("input", () => { part = $("search").value.trim(); refilter(); });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { legend.drawn = table.drawn = ""; legend(); table(); });
-
-/** Reads the stream until it ends. Each event is one line of JSON. */
-async function listen(seen, signal) {
-  const response = await ask("api/feed?seen=" + seen.version, { signal });
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let text = "";
+async function readSummaries() {
   for (;;) {
-    // The server sends at least every ten seconds: silence means a dead connection.
-    const { value, done } = await within(25000, reader.read());
-    if (done) return;
-    text += value;
-    for (let end; (end = text.indexOf("\n\n")) >= 0; text = text.slice(end + 2)) {
-      const line = text.slice(0, end);
-      if (!line.startsWith("data: ")) continue;
-      const m = parse(line.slice(6));
-      take(m);
-      seen.version = m.version;
-      arrived();
+    try {
+      if (!document.hidden) {
+        drawClusters.summaries = await (await ask("api/summaries")).json();
+        drawClusters();
+      }
+    } catch (e) {
+      if (e.status === 401) return;
+      console.debug(e);
     }
-    arrived();
+    await new Promise((done) => setTimeout(done, 3000));
   }
 }
 
-const within = (ms, promise) => Promise.race([promise, new Promise((_, no) => setTimeout(() => no(new Error("no answer")), ms))]);
-
-const gone = { since: 0 };
-function arrived() {
-  if (!gone.since) return;
-  gone.since = 0;
-  $("gone")?.remove();
+/** Asks for the token: a shared link has none. */
+function askToken(why) {
+  document.body.classList.add("locked");
+  link("bad", "no token");
+  $("token-why").textContent = why;
+  $("token").hidden = false;
+  $("token-text").focus();
 }
 
-const visible = () => new Promise((done) => {
-  const see = () => {
-    if (document.hidden) return;
-    document.removeEventListener("visibilitychange", see);
-    done();
-  };
-  document.addEventListener("visibilitychange", see);
-  see();
+$("token").addEventListener("submit", (e) => {
+  e.preventDefault();
+  if (pasteToken($("token-text").value)) location.reload();
+  else $("token-error").textContent = "This contains no token. The address ends with # and 26 letters and digits.";
 });
 
-/**
- * Reads the stream while the tab is visible: a browser allows six connections to a server for all tabs, and a hidden tab would
- * keep one. It resumes with the last version that it saw.
- */
-async function live() {
-  const seen = { version: 0 };
-  for (;;) {
-    await visible();
-    const stream = new AbortController();
-    const hide = () => { if (document.hidden) stream.abort(); };
-    document.addEventListener("visibilitychange", hide);
-    try {
-      await listen(seen, stream.signal);
-    } catch (e) {
-      if (stream.signal.aborted) continue;
-      if (e.status === 401) {
-        link("bad", "no token");
-        redraw($("troubles"), h("p", { class: "banner bad" }, e.message));
-        return;
-      }
-      console.debug(e);
-    } finally {
-      document.removeEventListener("visibilitychange", hide);
-      stream.abort(); // else a hanging request keeps its connection
-    }
-    gone.since ||= Date.now();
-    seen.version = 0; // another server may answer next
-    link("bad", "not connected");
-    redraw($("troubles"), h("p", { class: "banner bad", id: "gone" }, h("strong", {}, `The command that serves this page has not answered since ${clock(gone.since)}.`), " Is kubectl evenkeel dashboard still running? Each run has a new address with another token."));
-    await new Promise((done) => setTimeout(done, 1000));
-  }
+$("summary-lines").addEventListener("click", (e) => {
+  if (narrow.matches && e.target.closest("a[href*='?']")) setTimeout(() => $("nodes-title").scrollIntoView());
+});
+$("failed").addEventListener("click", (e) => { if (e.target.closest("a")) setTimeout(() => $("nodes-title").scrollIntoView()); });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { drawRest.drawn = null; table.repaint(); drawRest(); });
+
+addEventListener("popstate", () => {
+  if (takeToken()) { location.reload(); return; }
+  place = read(location.hash);
+  if (!place.context) place.context = clusters[0]?.context ?? "";
+  show();
+});
+
+async function start() {
+  takeToken();
+  const about = await (await ask("api/about")).json();
+  Object.assign(words, about.words);
+  clusters = about.clusters;
+  place = read(location.hash);
+  go({ context: place.context || clusters[0].context }, true);
+  if (clusters.length > 1) readSummaries();
 }
 
-ask("api/about").then((r) => r.json()).then((about) => {
-  $("cluster").textContent = [about.context, about.cluster].filter(Boolean).join(" · ");
-  document.title = `evenkeel ${about.context}`;
-}).catch(() => {});
-live();
+/** Starts, and again if the command does not answer. */
+async function begin() {
+  for (const since = Date.now(); ;) {
+    try {
+      return await start();
+    } catch (e) {
+      if (e.status === 401) return askToken(e.message);
+      console.debug(e);
+      link("bad", "not connected");
+      redraw($("troubles"), h("p", { class: "banner bad", id: "gone" }, h("strong", {}, `The command that serves this page has not answered since ${clock(since)}.`), " Is kubectl evenkeel dashboard still running?"));
+      await new Promise((done) => setTimeout(done, 1000));
+    }
+  }
+}
+begin();

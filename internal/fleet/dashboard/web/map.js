@@ -1,12 +1,15 @@
 // The map of the fleet: one cell for each node, grouped by zone. It is one canvas, which draws thousands of cells faster than
 // elements. For screen readers it is a listbox whose only option is the current node.
 
-import { states, rank, drawCell } from "./states.js";
-import { count } from "./dom.js";
+import { words, drawCell, color, healthColor, standing, unhealthy } from "./cells.js";
+import { count, natural } from "./dom.js";
 
-const sizes = [24, 20, 17, 15, 13, 11, 9, 7]; // of a cell, in CSS pixels
+const sizes = [28, 24, 20, 17, 15, 13, 11, 9, 7]; // of a cell, in CSS pixels
 const heading = 26;
-const between = 14; // zones
+const padding = 16; // of the map
+const inset = 4; // of cells in the canvas, for the ring around the current one
+const between = 16; // zones
+const slice = 500; // cells that are drawn in one frame
 
 export class FleetMap {
   /** @param host the listbox @param look is called with the name of the node to open */
@@ -24,7 +27,9 @@ export class FleetMap {
     this.shown = () => true;
     this.stale = new Set();
     this.due = 0;
-    new ResizeObserver(() => this.layOut()).observe(host);
+    this.next = 0;
+    this.ringed = [];
+    new ResizeObserver(() => { if (this.hostWidth !== host.clientWidth) this.layOut(); }).observe(host);
     for (const query of ["(prefers-color-scheme: dark)", "(forced-colors: active)"]) {
       matchMedia(query).addEventListener("change", () => { this.sprites = null; this.layOut(); });
     }
@@ -43,7 +48,11 @@ export class FleetMap {
   update(nodes, changed, others) {
     this.nodes = nodes;
     if (others) { this.layOut(); return; }
-    for (const name of changed) this.stale.add(name);
+    for (const name of changed) {
+      this.stale?.add(name);
+      const i = this.place.get(name);
+      if (i !== undefined) this.zoneOf(i).words = undefined;
+    }
     this.later();
   }
 
@@ -66,19 +75,19 @@ export class FleetMap {
     const zones = new Map();
     for (const n of this.nodes.values()) {
       if (!zones.has(n.zone)) zones.set(n.zone, []);
-      zones.get(n.zone).push(n.name);
+      zones.get(n.zone).push(n);
     }
-    const byName = new Intl.Collator("en", { numeric: true }).compare;
-    const names = [...zones.keys()].sort(byName);
-    for (const list of zones.values()) list.sort(byName);
+    const names = [...zones.keys()].sort((a, b) => (natural(a) < natural(b) ? -1 : 1));
+    for (const list of zones.values()) list.sort((a, b) => a.rank - b.rank);
 
-    const width = Math.max(120, this.host.clientWidth - 2);
+    this.hostWidth = this.host.clientWidth;
+    const width = Math.max(120, this.host.clientWidth - 2 * padding + inset);
     const room = Math.max(360, innerHeight * 0.56);
     for (const size of sizes) {
       this.size = size;
       this.gap = size > 12 ? 3 : 2;
       this.pitch = size + this.gap;
-      this.perRow = Math.max(1, Math.floor((width + this.gap) / this.pitch));
+      this.perRow = Math.max(1, Math.floor((width - 2 * inset + this.gap) / this.pitch));
       this.zones = [];
       let top = 0, first = 0;
       for (const name of names) {
@@ -87,43 +96,48 @@ export class FleetMap {
         top += heading + Math.ceil(n / this.perRow) * this.pitch + between;
         first += n;
       }
-      this.height = Math.max(40, top - between);
+      this.height = Math.max(40, top - between + inset);
       if (this.height <= room) break;
     }
-    this.order = names.flatMap((name) => zones.get(name));
+    this.order = names.flatMap((name) => zones.get(name).map((n) => n.name));
     this.place = new Map(this.order.map((name, i) => [name, i]));
     this.at = current === undefined ? -1 : this.place.get(current) ?? Math.min(this.at, this.order.length - 1);
     this.scale = Math.max(1, devicePixelRatio);
     this.width = width;
-    this.canvas.width = Math.round(width * this.scale);
-    this.canvas.height = Math.round(this.height * this.scale);
-    this.canvas.style.width = width + "px";
-    this.canvas.style.height = this.height + "px";
+    const layout = JSON.stringify([width, this.height, this.scale, this.size, this.zones]);
+    if (this.layout !== layout) { // resizing clears a canvas
+      this.layout = layout;
+      this.moved = true;
+      this.canvas.width = Math.round(width * this.scale);
+      this.canvas.height = Math.round(this.height * this.scale);
+      this.canvas.style.width = width + "px";
+      this.canvas.style.height = this.height + "px";
+    }
     this.sprites = null;
     this.stale = null;
-    this.draw(); // at once: resizing clears a canvas
+    this.later();
   }
 
   zoneOf(i) { return this.zones.findLast((z) => z.first <= i); }
 
   xy(i) {
     const z = this.zoneOf(i), k = i - z.first;
-    return [(k % this.perRow) * this.pitch, z.top + heading + Math.floor(k / this.perRow) * this.pitch];
+    return [inset + (k % this.perRow) * this.pitch, z.top + heading + Math.floor(k / this.perRow) * this.pitch];
   }
 
-  /** Draws each kind of cell once. */
+  /** Draws each kind of cell once: a row of positions for each health, and once more with the corner cut. */
   makeSprites() {
-    const style = getComputedStyle(document.documentElement);
-    this.color = (name) => style.getPropertyValue(name).trim();
-    const size = Math.round(this.size * this.scale);
-    const sheet = new OffscreenCanvas(size * states.length, size * 2);
+    const size = Math.round(this.size * this.scale), healths = words.health.length;
+    const sheet = new OffscreenCanvas(size * words.position.length, size * 2 * healths);
     const g = sheet.getContext("2d");
-    for (let i = 0; i < states.length; i++) {
-      for (const down of [0, 1]) {
-        // Each has its own canvas, so that cutting a corner does not affect others.
-        const one = new OffscreenCanvas(size, size);
-        drawCell(one.getContext("2d"), i, down === 1, 0, 0, size, this.color("--s-" + states[i].id), this.color("--s-ink"));
-        g.drawImage(one, i * size, down * size);
+    for (let health = 0; health < healths; health++) {
+      for (let position = 0; position < words.position.length; position++) {
+        for (const down of [0, 1]) {
+          // Each has its own canvas, so that cutting a corner does not affect others.
+          const one = new OffscreenCanvas(size, size);
+          drawCell(one.getContext("2d"), position, down === 1, 0, 0, size, color(healthColor(health)), color("--h-ink"));
+          g.drawImage(one, position * size, (health + down * healths) * size);
+        }
       }
     }
     this.sprites = sheet;
@@ -134,36 +148,41 @@ export class FleetMap {
     if (!this.due) this.due = requestAnimationFrame(() => { this.due = 0; this.draw(); });
   }
 
+  /** Draws what changed. Drawing everything takes several frames, so that no task is long: this.next is the cell that follows. */
   draw() {
     const start = performance.now();
     if (!this.sprites) this.makeSprites();
     const g = this.canvas.getContext("2d");
     if (this.stale === null) {
-      g.clearRect(0, 0, this.canvas.width, this.canvas.height);
-      this.zones.forEach((z) => {
-        let at = z.first;
-        for (let top = z.top + heading; at < z.first + z.count; top += this.pitch) {
-          for (let k = 0; k < this.perRow && at < z.first + z.count; k++, at++) this.drawAt(g, at, k * this.pitch, top);
-        }
-      });
-    } else {
-      const ring = 3;
-      for (const name of this.stale) {
-        const i = this.place.get(name);
-        if (i === undefined) continue;
-        const [x, y] = this.xy(i);
-        g.clearRect(Math.round(x * this.scale), Math.round(y * this.scale), this.spriteSize, this.spriteSize);
-        this.drawAt(g, i, x, y);
-      }
-      if (this.ringed !== undefined) this.clean(g, this.ringed, ring);
+      if (this.moved) g.clearRect(0, 0, this.canvas.width, this.canvas.height);
+      this.moved = false;
+      this.ringed = [];
+      this.next = 0;
+      this.stale = new Set();
     }
+    const first = this.next;
+    while (this.next < this.order.length && (this.next - first) < slice) {
+      const [x, y] = this.xy(this.next);
+      g.clearRect((x - 3) * this.scale, (y - 3) * this.scale, (this.size + 4) * this.scale, (this.size + 4) * this.scale);
+      this.drawAt(g, this.next, x, y);
+      this.next++;
+    }
+    for (const name of this.stale) {
+      const i = this.place.get(name);
+      if (i === undefined || i >= this.next) continue;
+      const [x, y] = this.xy(i);
+      g.clearRect(Math.round(x * this.scale), Math.round(y * this.scale), this.spriteSize, this.spriteSize);
+      this.drawAt(g, i, x, y);
+    }
+    this.stale = new Set();
+    this.clean(g, this.ringed, 3);
     this.drawHeadings(g);
     const focused = this.host.matches(":focus") ? this.at : -1;
     const selected = this.place.get(this.selected) ?? -1;
-    this.ringed = [...new Set([focused, selected])].filter((i) => i >= 0 && i < this.order.length);
+    this.ringed = [...new Set([focused, selected])].filter((i) => i >= 0 && i < this.next);
     for (const i of this.ringed) this.ring(g, i, i === focused);
-    this.stale = new Set();
-    performance.measure("draw", { start, detail: this.order.length });
+    if (this.next < this.order.length) this.later();
+    performance.measure("draw", { start, detail: this.next - first });
     performance.clearMeasures("draw"); // observers have it
   }
 
@@ -172,7 +191,7 @@ export class FleetMap {
     if (!n) return;
     const s = this.spriteSize;
     g.globalAlpha = this.shown(n) ? 1 : 0.16;
-    g.drawImage(this.sprites, n.state * s, n.down ? s : 0, s, s, Math.round(x * this.scale), Math.round(y * this.scale), s, s);
+    g.drawImage(this.sprites, n.position * s, (n.health + (n.down ? words.health.length : 0)) * s, s, s, Math.round(x * this.scale), Math.round(y * this.scale), s, s);
     g.globalAlpha = 1;
   }
 
@@ -183,26 +202,27 @@ export class FleetMap {
     for (const z of this.zones) {
       g.clearRect(0, z.top, this.width, heading - 3);
       g.font = "600 13px system-ui, sans-serif";
-      g.fillStyle = this.color("--text");
+      g.fillStyle = color("--text");
       const words = z.name || "no zone";
-      g.fillText(words, 0, z.top + heading / 2 - 2);
-      const after = g.measureText(words).width + 8;
+      g.fillText(words, inset, z.top + heading / 2 - 2);
+      const after = inset + g.measureText(words).width + 8;
       g.font = "13px system-ui, sans-serif";
-      g.fillStyle = this.color("--muted");
+      g.fillStyle = color("--muted");
       g.fillText(this.wordsOf(z), after, z.top + heading / 2 - 2);
     }
     g.restore();
   }
 
   wordsOf(z) {
+    if (z.words !== undefined) return z.words;
     let bad = 0, flight = 0;
     for (let i = z.first; i < z.first + z.count; i++) {
       const n = this.nodes.get(this.order[i]);
       if (!n) continue;
-      if (states[n.state].bad) bad++;
-      if (states[n.state].flight) flight++;
+      if (unhealthy(n)) bad++;
+      if (words.position[n.position] === "InFlight") flight++;
     }
-    return count(z.count, "node") + (flight ? ` · ${flight} in flight` : "") + (bad ? ` · ${bad} with problems` : "");
+    return (z.words = count(z.count, "node") + (flight ? ` · ${flight} in flight` : "") + (bad ? ` · ${bad} unhealthy` : ""));
   }
 
   /** Erases rings by drawing the cells around them again. */
@@ -226,18 +246,18 @@ export class FleetMap {
   ring(g, i, focused) {
     const [x, y] = this.xy(i), s = this.scale;
     g.lineWidth = 2 * s;
-    g.strokeStyle = this.color(focused ? "--focus" : "--text");
+    g.strokeStyle = color(focused ? "--focus" : "--text");
     g.beginPath();
     g.roundRect((x - 1) * s, (y - 1) * s, (this.size + 2) * s, (this.size + 2) * s, 4 * s);
     g.stroke();
   }
 
   under(e) {
-    const y = e.offsetY, x = e.offsetX;
+    const y = e.offsetY, x = e.offsetX - inset;
     const z = this.zones.findLast((z) => z.top + heading <= y);
     if (!z) return -1;
     const k = Math.floor((y - z.top - heading) / this.pitch) * this.perRow + Math.floor(x / this.pitch);
-    return x < this.perRow * this.pitch && k >= 0 && k < z.count ? z.first + k : -1;
+    return x >= 0 && x < this.perRow * this.pitch && k >= 0 && k < z.count ? z.first + k : -1;
   }
 
   point(e) {
@@ -254,7 +274,7 @@ export class FleetMap {
   }
 
   words(n) {
-    return `${n.name}, ${states[n.state].name}${n.down ? ", not Ready" : ""}${n.why ? ": " + n.why : ""}${n.rollout ? ", rollout " + n.rollout : ""}${n.zone ? ", " + n.zone : ""}`;
+    return `${n.name}, ${standing(n)}${n.reason ? ": " + n.reason : ""}${n.rollout ? ", rollout " + n.rollout : ""}${n.zone ? ", " + n.zone : ""}`;
   }
 
   /** Announces the current node. */
@@ -291,7 +311,7 @@ export class FleetMap {
       case "End": this.go(this.order.length - 1); break;
       case "PageDown": this.go(this.zones[Math.min(this.zones.length - 1, zone + 1)].first); break;
       case "PageUp": this.go(this.at > z.first ? z.first : this.zones[Math.max(0, zone - 1)].first); break;
-      case "n": this.next(); break;
+      case "n": this.nextUnhealthy(); break;
       case "Enter": case " ": if (this.at >= 0) this.look(this.order[this.at]); break;
       default: return;
     }
@@ -313,17 +333,12 @@ export class FleetMap {
     }
   }
 
-  /** Moves to the next node with a problem. */
-  next() {
+  /** Moves to the next node whose health needs a person. */
+  nextUnhealthy() {
     for (let k = 1; k <= this.order.length; k++) {
       const i = (this.at + k) % this.order.length;
       const n = this.nodes.get(this.order[i]);
-      if (n && (states[n.state].bad || n.down)) { this.go(i); return; }
+      if (n && unhealthy(n)) { this.go(i); return; }
     }
   }
-}
-
-/** Compares nodes for the table, most urgent first. */
-export function urgent(a, b) {
-  return rank[a.state] - rank[b.state] || Number(b.down) - Number(a.down) || (a.name < b.name ? -1 : a.name > b.name ? 1 : 0);
 }

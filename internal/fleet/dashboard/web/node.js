@@ -1,43 +1,47 @@
-// The panel of one node: the output of `kubectl evenkeel node`, the trial, and the node's configurations side by side.
+// The panel of one node: its standing, what happens next, the trial, its log, and its configurations side by side.
 
-import { h, $, redraw, ask } from "./dom.js";
+import { h, $, redraw, withCommands } from "./dom.js";
+import { get } from "./ask.js";
+import { picture, healthName, place, healthMeaning, positionMeaning } from "./cells.js";
+import { log } from "./log.js";
 
 export class NodePanel {
-  /** @param closed is called when the panel was closed */
+  /** @param closed is called when a person closes the panel @param look opens another node */
   constructor(closed) {
-    this.closed = closed;
+    this.name = "";
     this.section = $("node");
     this.body = $("node-body");
-    $("node-close").addEventListener("click", () => this.close());
-    document.addEventListener("keydown", (e) => { if (e.key === "Escape" && this.name && !$("confirm").open) this.close(); });
+    $("node-close").addEventListener("click", closed);
+    document.addEventListener("keydown", (e) => { if (e.key === "Escape" && this.name && !$("confirm").open) closed(); });
     setInterval(() => { if (this.name && !document.hidden) this.read(); }, 10000);
   }
 
-  open(name, focus) {
-    const other = this.name !== name;
+  /** Opens the panel of a node. cell returns what the map knows of it. */
+  open(name, cell) {
+    this.cell = cell;
+    if (this.name === name) return;
     this.name = name;
     this.section.hidden = false;
     $("node-title").textContent = name;
-    if (other) {
-      this.node = this.config = null;
-      this.error = this.configError = "";
-      this.live = false;
-      this.draw();
-    }
+    this.node = this.config = null;
+    this.error = this.configError = "";
+    this.live = false;
+    this.drawn = "";
+    this.draw();
     this.read();
-    if (other) this.readConfig();
-    if (focus) $("node-title").focus();
+    this.readConfig();
+    $("node-title").focus({ preventScroll: true });
+    this.section.scrollTop = 0;
   }
 
   close() {
-    const name = this.name;
     this.name = "";
     this.section.hidden = true;
-    this.closed(name);
   }
 
   /** Reads the node again after a change. */
   changed() {
+    this.draw();
     this.read();
     this.readConfig();
   }
@@ -45,7 +49,7 @@ export class NodePanel {
   async read() {
     const name = this.name;
     try {
-      const node = await (await ask("api/nodes/" + encodeURIComponent(name))).json();
+      const node = await get("nodes/" + encodeURIComponent(name));
       if (name !== this.name) return;
       this.node = node;
       this.error = "";
@@ -59,7 +63,7 @@ export class NodePanel {
   async readConfig() {
     const name = this.name, live = this.live;
     try {
-      const config = await (await ask(`api/nodes/${encodeURIComponent(name)}/config${live ? "?live" : ""}`)).json();
+      const config = await get(`nodes/${encodeURIComponent(name)}/config${live ? "?live" : ""}`);
       if (name !== this.name || live !== this.live) return;
       this.config = config;
       this.configError = "";
@@ -71,21 +75,29 @@ export class NodePanel {
   }
 
   draw() {
-    const text = JSON.stringify([this.name, this.node, this.error, this.config, this.configError, this.live]);
+    const cell = this.cell?.(this.name);
+    const text = JSON.stringify([this.name, cell, this.node, this.error, this.config, this.configError, this.live]);
     if (text === this.drawn) return;
     this.drawn = text;
     const n = this.node;
     redraw(this.body,
+      cell && h("ul", { class: "standing", "aria-label": "Standing" },
+        h("li", { title: healthMeaning(cell.health) }, picture(cell.health, cell.position, cell.down, 16), h("strong", {}, healthName(cell.health))),
+        cell.position > 0 && h("li", { title: positionMeaning(cell.position) }, place(cell), cell.rollout && [" in ", cell.rollout]),
+        cell.down && h("li", {}, "Node not Ready"), cell.zone && h("li", {}, cell.zone), cell.kubelet && h("li", {}, cell.kubelet)),
       this.error && h("p", { class: "error" }, this.error),
       !n && !this.error && h("p", { class: "muted" }, "Reading …"),
       n && [
-        h("h3", {}, "What happens next"), h("ul", { class: "next" }, n.next.map((s) => h("li", {}, s))),
+        h("h3", {}, "What happens next"), h("ul", { class: "next" }, n.next?.map((s) => h("li", {}, withCommands(s)))),
         n.trial && this.trial(n.trial),
-        h("h3", {}, "Status"), h("dl", { class: "lines" }, n.lines.map((l) => [h("dt", {}, l.key), h("dd", {}, l.text)])),
-        n.note && h("p", { class: "muted" }, n.note),
       ],
       this.configError && h("p", { class: "error" }, this.configError),
-      this.config && this.configs(this.config));
+      this.config && this.configs(this.config),
+      n && [
+        h("h3", {}, "Status"), h("dl", { class: "lines" }, n.lines.map((l) => [h("dt", {}, l.key), h("dd", {}, withCommands(l.text))])),
+        n.note && h("p", { class: "muted" }, n.note),
+        n.log && [h("h3", {}, "Log"), log("node", Array.isArray(n.log) ? { entries: n.log } : n.log, this.name)],
+      ]);
   }
 
   trial(t) {
@@ -100,15 +112,15 @@ export class NodePanel {
     const shown = c.columns.map((_, i) => i).filter((i) => !unknown(i));
     return [
       h("h3", {}, "Configurations"),
-      c.fields.length > 0 && h("div", { class: "scroll" }, h("table", { class: "config", "aria-label": "Configurations of the node, field by field" },
+      c.fields.length > 0 && h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Configurations, scrollable" }, h("table", { class: "config", "aria-label": "Configurations of the node, field by field" },
         h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Field"), shown.map((i) => h("th", { scope: "col", title: c.columns[i].source }, c.columns[i].title)))),
         h("tbody", {}, c.fields.map((f) => h("tr", { class: f.differs ? "differs" : "" },
-          h("th", { scope: "row" }, f.field, f.differs && h("span", { class: "differs-mark", title: "differs" }, " ≠", h("span", { class: "sr" }, " differs"))),
-          shown.map((i) => h("td", {}, h("code", {}, f.values[i] ?? "") , !f.values[i] && h("span", { class: "muted" }, "–")))))))),
-      c.same > 0 && h("p", { class: "muted" }, `${c.same} more effective fields are in no assignment.`),
+          h("th", { scope: "row" }, h("code", {}, f.field), f.differs && h("span", { class: "differs-mark", title: "differs" }, " ≠", h("span", { class: "sr" }, " differs"))),
+          shown.map((i) => h("td", {}, f.values[i] ? h("code", {}, f.values[i]) : h("span", { class: "muted" }, "–")))))))),
+      c.same > 0 && h("p", { class: "muted" }, c.same === 1 ? "1 more effective field is in no assignment." : `${c.same.toLocaleString("en")} more effective fields are in no assignment.`),
       h("dl", { class: "lines" }, c.columns.map((col) => [h("dt", {}, col.title), h("dd", { class: col.not ? "muted" : "" }, col.not || col.source)])),
-      !this.live && h("button", { id: "ask-kubelet", type: "button", onclick: () => { this.live = true; this.readConfig(); } }, "Read the effective configuration from the kubelet"),
-      !this.live && h("p", { class: "muted" }, "This needs permission to get nodes/proxy."),
+      !this.live && h("div", {}, h("button", { id: "ask-kubelet", type: "button", onclick: () => { this.live = true; this.readConfig(); } }, "Read the effective configuration from the kubelet"),
+        h("p", { class: "muted small" }, "This needs permission to get nodes/proxy.")),
     ];
   }
 }

@@ -1,29 +1,66 @@
-// The rollouts: a card for each. The open card has actions, changes, rules and history.
+// The rollouts, most urgent first: a card for each. The open card has its failed nodes, time axis, changes, log, history and rules.
 
-import { h, $, redraw, ask, ago, clock } from "./dom.js";
+import { h, $, redraw, ago, clock, choice, withCommands, short } from "./dom.js";
+import { get } from "./ask.js";
+import { Confirmation } from "./confirm.js";
+import { timeline } from "./timeline.js";
+import { log } from "./log.js";
+
+const fewFailed = 5; // failed nodes that are shown at first
 
 export class Rollouts {
-  /** @param look is called with the name of a node @param say is called with announcements for screen readers */
-  constructor(host, look, say) {
+  /**
+   * @param look is called with the name of a node @param show is called with the name of a rollout to open, or with none
+   * @param say announces @param choose changes choices of the address
+   */
+  constructor(host, look, show, say, choose) {
     this.host = host;
     this.look = look;
+    this.show = show;
     this.say = say;
-    this.list = [];
-    this.ready = false; // the list is complete
-    this.open = null; // the name of the open rollout
-    this.detail = null;
-    this.error = "";
-    $("confirm-no").addEventListener("click", () => $("confirm").close());
-    $("confirm-yes").addEventListener("click", () => this.carryOut());
+    this.choose = choose;
+    this.reset();
+    this.confirmation = new Confirmation(say, (r, a, words) => {
+      if (words) [this.done, this.doneAt, this.doneOf] = [words, Date.now(), r.name + "/" + r.revision];
+      this.menu = false;
+      this.draw();
+      this.read();
+    }, (r, a) => $(`do-${r.name}-${a.verb}`) ?? $("menu-" + r.name) ?? $("rollout-" + r.name));
+    document.addEventListener("click", (e) => { if (this.menu && !e.target.closest(".menu")) this.setMenu(false); });
+    host.addEventListener("keydown", (e) => {
+      if (e.key !== "Escape" || !this.menu) return;
+      e.stopPropagation();
+      this.setMenu(false);
+      $("menu-" + this.open)?.focus();
+    });
+    host.addEventListener("toggle", (e) => {
+      const missing = { log: !this.entries, changes: !this.diff }[e.target.id.split("-")[0]];
+      if (e.target.open && missing) this.read();
+    }, true);
+    new ResizeObserver(() => this.draw()).observe(host);
     setInterval(() => this.draw(), 5000); // update the times
     // Permissions and the controller can change without the rollout.
     setInterval(() => { if (!document.hidden && this.list.some((r) => r.name === this.open)) this.read(); }, 10000);
   }
 
+  /** Forgets everything, for another cluster. */
+  reset() {
+    this.list = [];
+    this.ready = false; // the list is complete
+    this.open = null; // the name of the open rollout; null: none was chosen yet
+    this.chosen = {};
+    this.forget();
+  }
+
+  forget() {
+    this.detail = this.line = this.entries = this.diff = null;
+    this.error = "";
+    this.menu = this.allFailed = false;
+  }
+
+  /** Takes the list of a snapshot. */
   update(list, ready) {
-    if (this.open === null && list.length) {
-      this.open = (list.find((r) => r.tone === "bad") ?? list.find((r) => r.tone !== "good") ?? list[0]).name;
-    }
+    if (this.open === null && list.length) this.open = list[0].name;
     const before = this.list.find((r) => r.name === this.open), now = list.find((r) => r.name === this.open);
     for (const r of list) {
       const was = this.list.find((x) => x.name === r.name);
@@ -35,50 +72,102 @@ export class Rollouts {
     this.draw();
   }
 
-  show(name) {
-    this.open = this.open === name ? "" : name;
-    this.detail = null;
-    this.error = "";
-    this.done = "";
+  /** Opens a rollout that the address names. Without a name the open one stays. */
+  take(name, chosen) {
+    const compared = this.chosen.from !== chosen.from || this.chosen.to !== chosen.to;
+    this.chosen = chosen;
+    if (compared) this.diff = null;
+    if (name && name !== this.open) {
+      this.open = name;
+      this.forget();
+      this.read();
+    } else if (compared) {
+      this.read();
+    }
     this.draw();
-    if (this.open) this.read();
+  }
+
+  close() {
+    this.open = "";
+    this.forget();
+    this.draw();
+  }
+
+  setMenu(open) {
+    this.menu = open;
+    this.draw();
   }
 
   /** Reads the open rollout, and again if it changes in the meantime, at most once a second. */
   async read() {
     if (this.reading) { this.again = true; return; }
     const name = this.open;
+    if (!name) return;
     this.reading = true;
     this.again = false;
+    const path = "rollouts/" + encodeURIComponent(name);
+    const part = async (key, suffix, wanted) => {
+      if (!wanted) return;
+      try {
+        const answer = await get(path + suffix);
+        if (name === this.open) this[key] = answer;
+      } catch (e) {
+        if (name === this.open) this[key] = { error: e.message };
+      }
+    };
     try {
-      const detail = await (await ask("api/rollouts/" + encodeURIComponent(name))).json();
+      const detail = await get(path);
       if (name === this.open) { this.detail = detail; this.error = ""; }
     } catch (e) {
       if (name === this.open) this.error = e.message;
     }
     this.draw();
+    const [from, to] = this.compared();
+    const opened = (id) => $(id + "-" + name)?.open;
+    await Promise.all([
+      part("line", "/timeline", true), part("entries", "/log", opened("log")),
+      part("diff", `/diff?from=${from}&to=${to}`, this.detail && opened("changes")),
+    ]);
+    this.draw();
     await new Promise((done) => setTimeout(done, 1000));
     this.reading = false;
-    if (this.again || name !== this.open) this.open && this.read();
+    if (this.again || name !== this.open) this.read();
+  }
+
+  /** The time axis up to the numbers of the snapshot, which can be newer. Nothing is estimated once the rollout has ended. */
+  current(r) {
+    const points = this.line.points ?? [], last = points.at(-1);
+    const updated = r.counts?.find((c) => c.state === "Updated")?.n ?? 0, failed = r.failures.n;
+    const newer = last && !this.line.end && (last.updated !== updated || last.failed !== failed);
+    return { ...this.line, points: newer ? [...points, { t: this.line.now, updated, failed }] : points, estimate: r.stopped || r.tone === "good" ? null : this.line.estimate };
+  }
+
+  /** The numbers of the revisions that are compared: chosen, or the target and the last succeeded one before it. */
+  compared() {
+    const r = this.list.find((x) => x.name === this.open), all = this.detail?.revisions ?? [];
+    const to = Number(this.chosen.to || r?.revision || 0);
+    const before = all.filter((v) => v.number < to);
+    const good = before.find((v) => v.number > 0 && /^(Complete|Succeeded)/.test(v.note ?? ""));
+    return [Number(this.chosen.from ?? good?.number ?? 0), to];
   }
 
   draw() {
     if (!this.list.length) {
-      if (this.ready) redraw(this.host, h("p", { class: "muted" }, "There are no rollouts. Create one with ", h("code", {}, "kubectl evenkeel push"), "."));
+      redraw(this.host, this.ready ? h("p", { class: "muted empty" }, "There are no rollouts. Create one with ", h("code", {}, "kubectl evenkeel push"), ".") : h("p", { class: "muted empty" }, "Loading …"));
+      this.drawn = "";
       return;
     }
-    const text = JSON.stringify([this.list, this.open, this.detail, this.error, this.done, Math.floor(Date.now() / 5000)]);
+    const text = JSON.stringify([this.list, this.open, this.detail, this.line, this.entries, this.diff, this.error, this.done, this.menu, this.allFailed, this.chosen, this.host.clientWidth, Math.floor(Date.now() / 5000)]);
     if (text === this.drawn) return;
     this.drawn = text;
     redraw(this.host, this.list.map((r) => this.card(r)));
   }
 
   card(r) {
-    const open = r.name === this.open;
-    const id = "rollout-" + r.name;
-    return h("article", { class: "card", "data-tone": r.tone, "data-rollout": r.name, "aria-labelledby": id + "-title" },
+    const open = r.name === this.open, id = "rollout-" + r.name;
+    return h("article", { class: open ? "card open" : "card", "data-tone": r.tone, "data-rollout": r.name, "aria-labelledby": id + "-title" },
       h("h3", { id: id + "-title" },
-        h("button", { id, type: "button", class: "plain title", "aria-expanded": String(open), "aria-controls": id + "-body", onclick: () => this.show(r.name) },
+        h("button", { id, type: "button", class: "plain title", "aria-expanded": String(open), "aria-controls": open ? id + "-body" : null, onclick: () => (open ? this.show("") : this.show(r.name)) },
           h("span", { class: "name" }, r.name), h("span", { class: "phase" }, r.phase))),
       h("p", { class: "muted sub" },
         r.revision ? `revision ${r.revision}` : "no revision yet", r.attempt > 1 ? `, attempt ${r.attempt}` : "",
@@ -106,13 +195,19 @@ export class Rollouts {
   body(r) {
     const d = this.detail?.name === r.name ? this.detail : null;
     return [
-      r.message && h("p", { class: "message" }, r.message),
+      r.message && h("p", { class: "message" }, withCommands(r.message)),
+      this.actions(r, d),
+      this.done && (this.doneOf === `${r.name}/${r.revision}`) && Date.now() - this.doneAt < 60000 && h("p", { class: "done" }, withCommands(this.done)),
+      this.error && h("p", { class: "error" }, this.error),
+      d?.notes?.map((n) => h("p", { class: "banner waits" }, n)),
+      this.failed(r),
       r.requests && h("ul", { class: "requests", "aria-label": "Requests" }, r.requests.map((q) => h("li", {}, q.words, h("span", { class: "muted" }, ` · ${ago(q.time)} ago`)))),
-      r.steps && [h("h4", {}, "Steps"), h("ol", { class: "steps" }, r.steps.map((s) =>
+      this.line && h("section", { class: "part-of", "aria-label": "Nodes over time" }, this.line.error ? h("p", { class: "error" }, this.line.error) : timeline(r.name, this.current(r), Math.max(240, this.host.clientWidth - 34))),
+      r.steps && h("ol", { class: "steps", "aria-label": "Steps" }, r.steps.map((s) =>
         h("li", { "data-state": s.state, "aria-current": s.state === "now" ? "step" : null },
           h("span", { class: "mark", "aria-hidden": "true" }, s.state === "done" ? "✓" : s.state === "now" ? "▶" : ""),
           h("span", {}, s.words, h("span", { class: "sr" }, { done: ", done", now: ", now", next: ", to come" }[s.state])),
-          s.until && h("span", { class: "muted" }, ` until ${clock(s.until)}`))))],
+          s.until && h("span", { class: "muted" }, ` until ${clock(s.until)}`)))),
       r.gates && [h("h4", {}, "Gates"), h("ul", { class: "gates", "aria-label": "Gates of " + r.name }, r.gates.map((g) =>
         h("li", { "data-state": g.state, title: g.query }, h("strong", {}, g.name), ` ${g.state}`, h("span", { class: "muted clamp" }, g.words))))],
       h("dl", { class: "facts" },
@@ -121,13 +216,37 @@ export class Rollouts {
         r.window && [h("dt", {}, "Next window"), h("dd", {}, r.window)],
         h("dt", {}, "Failed"), h("dd", {}, `${r.failures.n} (stops at ${r.failures.most})`)),
       r.asked?.length > 1 && h("ul", { class: "failures", "aria-label": "Answers of the preflight" }, r.asked.slice(1).map((line) => h("li", {}, line))),
-      r.failures.nodes && h("ul", { class: "failures", "aria-label": "Failed nodes" }, r.failures.nodes.map((f) =>
-        h("li", {}, h("button", { type: "button", class: "link-button", id: `fail-${r.name}-${f.name}`, onclick: () => this.look(f.name) }, f.name), " ", h("strong", {}, f.reason), h("span", { class: "muted clamp" }, f.message)))),
-      r.failures.n > (r.failures.nodes?.length ?? 0) && h("p", { class: "muted" }, `and ${r.failures.n - (r.failures.nodes?.length ?? 0)} more`),
-      this.done && Date.now() - this.doneAt < 60000 && h("p", { class: "done" }, this.done),
-      this.error && h("p", { class: "error" }, this.error),
       d ? this.more(r, d) : !this.error && h("p", { class: "muted" }, "Reading …"),
     ];
+  }
+
+  /** Draws the one action that a person most likely wants, and a menu of the others. Without the right there are none. */
+  actions(r, d) {
+    if (!d || d.mayNot) return null;
+    const primary = d.actions.find((a) => a.primary && !a.not);
+    const others = d.actions.filter((a) => a !== primary);
+    return h("div", { class: "actions", role: "group", "aria-label": "Actions on " + r.name },
+      primary && h("button", { id: `do-${r.name}-${primary.verb}`, type: "button", class: "primary", title: primary.means, onclick: () => this.confirmation.ask(r, primary) }, primary.title),
+      h("div", { class: "menu" },
+        h("button", { id: "menu-" + r.name, type: "button", "aria-expanded": String(this.menu), "aria-controls": this.menu ? "others-" + r.name : null, onclick: () => this.setMenu(!this.menu) }, primary ? "More actions" : "Actions", h("span", { class: "caret", "aria-hidden": "true" }, " ▾")),
+        this.menu && h("ul", { id: "others-" + r.name, class: "others", "aria-label": "Other actions on " + r.name }, others.map((a) => h("li", {}, this.item(r, a))))));
+  }
+
+  item(r, a) {
+    const why = `why-${r.name}-${a.verb}`;
+    return h("button", {
+      id: `do-${r.name}-${a.verb}`, type: "button", class: a.grave ? "grave" : "", "aria-disabled": a.not ? "true" : null, "aria-describedby": why,
+      onclick: () => { if (!a.not) this.confirmation.ask(r, a); else this.say(a.not); },
+    }, h("strong", {}, a.title), h("span", { id: why }, a.not ? "Not now: " + a.not : a.means));
+  }
+
+  failed(r) {
+    const all = r.failures.nodes ?? [], shown = this.allFailed ? all : all.slice(0, fewFailed);
+    if (!all.length) return null;
+    return h("section", { class: "part-of" }, h("h4", {}, r.failures.n === 1 ? "1 failed node" : `${r.failures.n.toLocaleString("en")} failed nodes`),
+      h("ul", { class: "failures", "aria-label": "Failed nodes" }, shown.map((f) =>
+        h("li", {}, h("button", { type: "button", class: "link-button", id: `fail-${r.name}-${f.name}`, onclick: () => this.look(f.name) }, f.name), " ", h("strong", {}, f.reason), h("span", { class: "muted clamp", title: f.message }, short(f.message))))),
+      r.failures.n > shown.length && h("p", {}, h("button", { type: "button", id: "failed-" + r.name, class: "link-button", onclick: () => this.choose({ health: "Failed", rollout: r.name }) }, `Show all ${r.failures.n.toLocaleString("en")} in the table`)));
   }
 
   meter(b) {
@@ -138,77 +257,39 @@ export class Rollouts {
 
   more(r, d) {
     return [
-      d.notes?.map((n) => h("p", { class: "banner waits" }, n)),
-      h("div", { class: "actions", role: "group", "aria-label": "Actions on " + r.name }, d.actions.map((a) => this.button(r, a))),
-      d.mayNot && h("p", { class: "may-not" }, "This page cannot change anything: ", d.mayNot, "."),
-      d.changes && h("details", { id: "changes-" + r.name, open: true }, h("summary", {}, `What ${d.changes.to} changes`, h("span", { class: "muted" }, ` from ${d.changes.from}`)),
-        d.changes.error ? h("p", { class: "error" }, d.changes.error) : h("pre", { tabindex: "0", "aria-label": "Changes, field by field" }, d.changes.words.trim() || "no field differs")),
+      h("details", { id: "changes-" + r.name, open: true }, h("summary", {}, "Changes"), this.changes(r, d)),
+      h("details", { id: "log-" + r.name, open: Boolean(this.chosen.log) }, h("summary", {}, "Log"),
+        !this.entries ? h("p", { class: "muted" }, "Reading …") : this.entries.error ? h("p", { class: "error" }, this.entries.error)
+          : log(r.name, this.entries, this.chosen.log ?? "", this.look, (node) => this.choose({ log: node }))),
+      h("details", { id: "history-" + r.name }, h("summary", {}, "History"), d.noHistory ? h("p", { class: "error" }, d.noHistory) : this.history(r, d)),
       h("details", { id: "rules-" + r.name }, h("summary", {}, "Rules"), h("dl", { class: "facts" }, d.rules.map((l) => [h("dt", {}, l.key), h("dd", {}, l.text)]))),
-      h("details", { id: "history-" + r.name, open: true }, h("summary", {}, "History"), d.noHistory ? h("p", { class: "error" }, d.noHistory) : this.history(r, d)),
+    ];
+  }
+
+  /** Compares any two revisions. */
+  changes(r, d) {
+    const [from, to] = this.compared();
+    const name = (v) => (v.number ? `revision ${v.number}` : "local");
+    const all = (d.revisions ?? []).map((v) => [String(v.number), name(v) + (v.number === r.revision ? " (target)" : "")]);
+    const f = this.diff;
+    return [
+      all.length > 1 && h("div", { class: "pickers" },
+        choice("from-" + r.name, "From", all, String(from), (v) => this.choose({ from: v, to: String(to) })),
+        choice("to-" + r.name, "To", all, String(to), (v) => this.choose({ from: String(from), to: v }))),
+      !f ? h("p", { class: "muted" }, "Reading …") : f.error ? h("p", { class: "error" }, f.error)
+        : f.fields?.length ? h("div", { class: "scroll" }, h("table", { class: "compact diff", "aria-label": "Changes, field by field" },
+          h("thead", {}, h("tr", {}, ["Field", from ? `Revision ${from}` : "Local", to ? `Revision ${to}` : "Local"].map((t) => h("th", { scope: "col" }, t)))),
+          h("tbody", {}, f.fields.map((x) => h("tr", {}, h("th", { scope: "row" }, h("code", {}, x.field)), h("td", {}, h("code", { class: "minus" }, x.a || "unset")), h("td", {}, h("code", { class: "plus" }, x.b || "unset")))))))
+          : h("p", { class: "muted" }, f.kinds ? "" : "No field differs."),
+      f?.kinds && h("p", { class: "muted small" }, f.kinds),
     ];
   }
 
   history(r, d) {
-    return h("div", { class: "scroll" }, h("table", { class: "history", "aria-label": "Revisions of " + r.name },
+    return h("div", { class: "scroll" }, h("table", { class: "compact history", "aria-label": "Revisions of " + r.name },
       h("thead", {}, h("tr", {}, ["Revision", "Outcome", "Nodes", "Started"].map((t) => h("th", { scope: "col" }, t)))),
       h("tbody", {}, [...d.history].reverse().map((p) => h("tr", {}, h("th", { scope: "row" }, String(p.revision)), h("td", { title: p.message }, p.outcome ?? "", p.reason && `: ${p.reason}`, p.gone ? " (gone)" : "", p.requested?.map((q) => h("span", { class: "muted requested" }, q))),
         h("td", {}, [p.updated && `${p.updated} updated`, p.failed && `${p.failed} failed`].filter(Boolean).join(", ")), h("td", {}, p.ago ?? ""))))));
   }
-
-  button(r, a) {
-    const why = `why-${r.name}-${a.verb}`;
-    return h("span", { class: "action" },
-      h("button", {
-        id: `do-${r.name}-${a.verb}`, type: "button", class: a.grave ? "grave" : "", "aria-disabled": a.not ? "true" : null, "aria-describedby": a.not ? why : null, title: a.not || a.means,
-        onclick: () => { if (!a.not) this.confirm(r, a); else this.say(a.not); },
-      }, a.title),
-      a.not && h("span", { id: why, class: "sr" }, "Not now: " + a.not));
-  }
-
-  confirm(r, a) {
-    this.asked = { r, a }; // of the dialog
-    $("confirm-title").textContent = `${a.title}: ${r.name}, revision ${r.revision}?`;
-    $("confirm-means").textContent = a.means;
-    $("confirm-cost").textContent = r.restartCosts?.[a.restarts] ?? "";
-    $("confirm-cost").hidden = !$("confirm-cost").textContent;
-    $("confirm-command").textContent = a.command;
-    $("confirm-error").textContent = "";
-    $("confirm-reason").value = "";
-    $("confirm-reason-label").hidden = !a.reason;
-    const yes = $("confirm-yes");
-    yes.textContent = a.title;
-    yes.disabled = false;
-    yes.className = a.grave ? "primary grave" : "primary";
-    $("confirm").showModal();
-    $("confirm-no").focus();
-  }
-
-  async carryOut() {
-    const yes = $("confirm-yes"), asked = this.asked, { r, a } = asked;
-    if (!$("confirm").open || yes.disabled) return; // it is in progress, or was canceled
-    const stillAsked = () => $("confirm").open && this.asked === asked;
-    yes.disabled = true;
-    $("confirm-error").textContent = "";
-    try {
-      const response = await ask(`api/rollouts/${encodeURIComponent(r.name)}/${a.verb}`, {
-        method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ revision: r.revision ?? 0, step: r.step, reason: a.reason ? $("confirm-reason").value : "" }),
-      });
-      this.done = (await response.json()).words;
-      this.doneAt = Date.now();
-      this.say(this.done);
-      if (stillAsked()) {
-        $("confirm").close();
-        $(`do-${r.name}-${a.verb}`)?.focus();
-      }
-    } catch (e) {
-      if (stillAsked()) {
-        $("confirm-error").textContent = e.message;
-        yes.disabled = false;
-      } else {
-        this.say(`${a.title}: ${r.name}: ${e.message}`);
-      }
-    }
-    this.read();
-    this.draw();
-  }
 }
+

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// Each wrong use of the command line has a number in testdata/wrong. Its message says what happened, why, and what to do next.
+func TestWrongUsesAreExplained(t *testing.T) {
+	taken, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := taken.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	_, port, _ := net.SplitHostPort(taken.Addr().String())
+	server := cluster.AdminConfig().Host
+	runScripts(t, filepath.Join("testdata", "wrong"), func(env *testscript.Env) {
+		env.Setenv("TAKEN", port)
+		env.Setenv("SERVER", server)
+		env.Setenv("HTTP", strings.Replace(server, "https://", "http://", 1))
+	})
+}
+
+var numbered = regexp.MustCompile(`(?m)^# ([0-9]+)\. .+\n(?:env .*\n)*wrong `)
+
+func TestWrongUsesAreNumbered(t *testing.T) {
+	scripts, err := filepath.Glob("testdata/wrong/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, uses := map[string]string{}, 0
+	for _, script := range scripts {
+		text, err := os.ReadFile(script)
+		if err != nil {
+			t.Fatal(err)
+		}
+		uses += strings.Count("\n"+string(text), "\nwrong ")
+		for _, m := range numbered.FindAllStringSubmatch(string(text), -1) {
+			if before := seen[m[1]]; before != "" {
+				t.Errorf("number %s is in %s and %s", m[1], before, script)
+			}
+			seen[m[1]] = script
+		}
+	}
+	for i := 1; i <= uses; i++ {
+		if seen[strconv.Itoa(i)] == "" {
+			t.Errorf("number %d of %d is missing", i, uses)
+		}
+	}
+	if uses < 40 {
+		t.Errorf("%d wrong uses are covered, fewer than 40", uses)
+	}
+}
+
+var (
+	// raw are words of libraries, which say nothing to users.
+	raw = regexp.MustCompile(`unknown reason|invalid character|dial tcp|deadline exceeded|x509:|serializer|failed to get server groups|prevented the request|requested resource|unexpected end|no such file|\bEOF\b`)
+	// next are the words with which messages say what to do.
+	next = regexp.MustCompile(`(?i)\b(use|see|correct|choose|must|omit|needs?|log in|list them|list the nodes|check|get a new|existing|available|did you mean|create|install|takes|an administrator can|ask|kubectl [a-z]+)\b`)
+)
+
+// wrong CODE args...: runs the command line, which must end with this code, and with a message that says what to do.
+func wrong(ts *testscript.TestScript, neg bool, args []string) {
+	exits(ts, neg, append([]string{args[0], "kubectl-evenkeel"}, args[1:]...))
+	text := ts.ReadFile("stderr")
+	if args[0] == "0" {
+		return
+	}
+	if !strings.Contains("\n"+text, "\nerror: ") || !next.MatchString(text) {
+		ts.Fatalf("the message does not say what is wrong and what to do: %s", text)
+	}
+	if words := raw.FindString(text); words != "" || len(text) > 1500 {
+		ts.Fatalf("the message has the raw words %q, or is too long: %s", words, text)
+	}
+}
+
+// huge FILE: creates a file that is larger than any configuration.
+func huge(ts *testscript.TestScript, _ bool, args []string) {
+	text := fmt.Appendf(nil, "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n# %s\n", bytes.Repeat([]byte("x"), 2<<20))
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), text, 0o600))
+}

@@ -1,0 +1,87 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/printable"
+)
+
+// Client returns a client for the API server that the kubeconfig and the flags name. It has no cache: lists are read in
+// pages.
+func (e *Env) Client() (client.WithWatch, error) {
+	config, err := e.RESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = "kubectl-evenkeel/" + e.Program.Version
+	config.QPS, config.Burst = 50, 100
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		v1alpha1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme, metav1.AddMetaToScheme, appsv1.AddToScheme, discoveryv1.AddToScheme,
+		authenticationv1.AddToScheme,
+	} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	return client.NewWithWatch(config, client.Options{Scheme: scheme})
+}
+
+// RESTConfig returns the connection that the kubeconfig and the flags name. The error says which of them is wrong.
+func (e *Env) RESTConfig() (*rest.Config, error) {
+	loader := e.Connection.ToRawKubeConfigLoader()
+	raw, err := loader.RawConfig()
+	files := strings.Join(loader.ConfigAccess().GetLoadingPrecedence(), ", ")
+	if given(e.Connection.KubeConfig) {
+		files = *e.Connection.KubeConfig
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("the kubeconfig %s does not exist: correct --kubeconfig, or omit it to use KUBECONFIG or ~/.kube/config", files)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the kubeconfig cannot be read: %w\ncorrect the file, or choose another with --kubeconfig or KUBECONFIG", err)
+	}
+	contexts := slices.Sorted(maps.Keys(raw.Contexts))
+	if given(e.Connection.Context) && raw.Contexts[*e.Connection.Context] == nil {
+		if len(contexts) == 0 {
+			return nil, fmt.Errorf("context %q does not exist, and the kubeconfig (%s) has no others: choose a kubeconfig with --kubeconfig or KUBECONFIG", *e.Connection.Context, files)
+		}
+		return nil, fmt.Errorf("context %q does not exist in the kubeconfig (%s); existing contexts: %s", *e.Connection.Context, files, printable.Few(contexts))
+	}
+	config, err := e.Connection.ToRESTConfig()
+	if err != nil {
+		return nil, fmt.Errorf("the connection to the cluster cannot be set up: %w\ncorrect the kubeconfig (%s) or the connection flags; kubectl config view --minify shows what is used", err, files)
+	}
+	if chosen := given(e.Connection.Context) || given(e.Connection.APIServer) || given(e.Connection.ClusterName) || raw.CurrentContext != ""; !chosen && config.Host == clientcmd.ClusterDefaults.Server && os.Getenv("KUBERNETES_MASTER") == "" {
+		if len(contexts) == 0 {
+			return nil, fmt.Errorf("no kubeconfig was found (%s): it says which cluster to use; choose one with --kubeconfig or KUBECONFIG", files)
+		}
+		return nil, fmt.Errorf("the kubeconfig (%s) has no current context: choose one with --context (%s), or with kubectl config use-context", files, printable.Few(contexts))
+	}
+	if klog.V(levelBodies).Enabled() {
+		config.ContentType = runtime.ContentTypeJSON // in protobuf, the log would show hexadecimal dumps, in which credentials are not found
+	}
+	return config, nil
+}
+
+// given reports whether a connection flag has a value.
+func given(flag *string) bool { return flag != nil && *flag != "" }

@@ -1,0 +1,360 @@
+package cli
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/program"
+)
+
+// untar returns the files of a bundle by their name below its directory, and their names in order.
+func untar(t *testing.T, archive []byte) (files map[string]string, order []string) {
+	t.Helper()
+	z, err := gzip.NewReader(bytes.NewReader(archive))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = map[string]string{}
+	for in := tar.NewReader(z); ; {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return files, order
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, name, _ := strings.Cut(h.Name, "/")
+		files[name], order = string(text), append(order, name)
+	}
+}
+
+// recorder is a proxy before the API server that records requests.
+type recorder struct {
+	mu       sync.Mutex
+	requests []string // METHOD PATH
+	seen     func(path string)
+}
+
+// newRecorder returns a recorder, and a kubeconfig that leads to it with this token, in a context of this name.
+func newRecorder(t *testing.T, name, token string) (*recorder, string) {
+	t.Helper()
+	transport, err := rest.TransportFor(cluster.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := url.Parse(cluster.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &recorder{}
+	server := httptest.NewServer(&httputil.ReverseProxy{Transport: transport, Rewrite: func(p *httputil.ProxyRequest) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.requests = append(r.requests, p.In.Method+" "+p.In.URL.Path)
+		if r.seen != nil {
+			r.seen(p.In.URL.Path)
+		}
+		p.SetURL(to)
+		p.Out.Header.Del("Authorization") // the transport authenticates as administrator
+	}})
+	t.Cleanup(server.Close)
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: server.URL}
+	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: token}
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	config.CurrentContext = name
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	return r, path
+}
+
+// serveLogs makes a Node whose kubelet serves the logs of containers.
+func serveLogs(t *testing.T, node *corev1.Node, current, previous string) {
+	t.Helper()
+	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, "/containerLogs/"+v1alpha1.SystemNamespace+"/") {
+			http.NotFound(w, r)
+			return
+		}
+		text := current
+		if r.URL.Query().Get("previous") == "true" {
+			text = previous
+		}
+		if _, err := io.WriteString(w, text); err != nil {
+			t.Errorf("serve a log: %v", err)
+		}
+	}))
+	t.Cleanup(kubelet.Close)
+	host, port, err := net.SplitHostPort(kubelet.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	number, err := strconv.ParseInt(port, 10, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: host}}
+	node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(number)
+	if err := admin.Status().Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// createController creates a Deployment of a controller and a pod of it.
+func createController(t *testing.T, node string, annotations map[string]string, container corev1.Container) {
+	t.Helper()
+	if err := appsv1.AddToScheme(admin.Scheme()); err != nil {
+		t.Fatal(err)
+	}
+	labels := map[string]string{"app.kubernetes.io/name": "evenkeel-controller"}
+	meta := metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "evenkeel-controller", Labels: labels, Annotations: annotations}
+	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: annotations}, Spec: corev1.PodSpec{Containers: []corev1.Container{container}}}
+	create(t, &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template}})
+	pod := &corev1.Pod{ObjectMeta: meta, Spec: template.Spec}
+	pod.Spec.NodeName, pod.Spec.TerminationGracePeriodSeconds = node, new(int64)
+	create(t, pod)
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container.Name, Image: container.Image, RestartCount: 1}}
+	if err := admin.Status().Update(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestASupportBundleHasWhatAMaintainerNeedsAndNoSecret(t *testing.T) {
+	const planted = "planted" // in every secret
+	secret := func(where string) string { return planted + "-7f3a9c-" + where }
+	applied := map[string]string{corev1.LastAppliedConfigAnnotation: `{"data":"` + secret("applied") + `"}`}
+
+	create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "webhook-key"}, StringData: map[string]string{"key": secret("secret")}})
+	cm := createRevision(t, "bundled", 1, "maxPods: 77\nstaticPodURL: https://pods.example.com/"+secret("url")+"\nstaticPodURLHeader: {Authorization: ["+secret("header")+"]}\n")
+	create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "other"}, Data: map[string]string{"ca.key": secret("other")}})
+	createRollout(t, "bundled", "bundled", `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":78,"staticPodURLHeader":{"Authorization":["`+secret("inline")+`"]}}`,
+		func(r *v1alpha1.NodeConfigRollout) { r.Status.Phase = v1alpha1.RolloutHalted; r.Annotations = applied })
+	node := createNode(t, "bundled-1", "bundled", "zone-a")
+	node.Annotations = map[string]string{"csi.example.com/token": secret("node"), v1alpha1.AnnotationAgentFailed: "no systemd"}
+	if err := admin.Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	createNodeConfig(t, "bundled-1", byRollout("bundled", 1, cm, nil), func(st *v1alpha1.NodeConfigStatus) {
+		failing(st, v1alpha1.ReasonCrashLooped, "exit status 1: cannot open the file with token="+secret("error"))
+		st.Conditions[0].Message = "using last-known-good (local): password=" + secret("message")
+	})
+	create(t, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "bundled"}, InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "bundled-1"},
+		Source: corev1.EventSource{Component: "evenkeel-agent"}, Reason: "ConfigRolledBack", Message: "went back", Type: "Warning"})
+	create(t, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "other"}, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "shop"},
+		Source: corev1.EventSource{Component: "kubelet"}, Message: "about a shop " + secret("event")})
+	serveLogs(t, node, "level=INFO msg=leading\nlevel=ERROR msg=\"Authorization: Bearer "+secret("log")+"\"\n", "level=ERROR msg=\"it went away\"\n")
+	createController(t, node.Name, applied, corev1.Container{
+		Name: "controller", Image: "evenkeel.dev/controller:v1", Env: []corev1.EnvVar{{Name: "HTTPS_PROXY", Value: "http://u:" + secret("env") + "@proxy"}},
+		Args: []string{"--notify=chat=https://hooks.example.com/" + secret("path")},
+	})
+
+	requests, kubeconfig := newRecorder(t, "arn:aws:eks:eu-1:42:cluster/prod", secret("kubeconfig"))
+	dir := t.TempDir()
+	t.Chdir(dir)
+	a := evenkeelAs(t, kubeconfig, "support-bundle")
+	a.wantOutput(t, "wrote evenkeel-support-arn-aws-eks-eu-1-42-cluster-prod-", "doctor.json", "rollouts/", "1 NodeConfigRollout", "logs/evenkeel-controller-controller.txt", "MANIFEST.txt",
+		"It has no Secrets", "Review it before you send it: tar tzf evenkeel-support-")
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 || !regexp.MustCompile(`^evenkeel-support-arn-aws-eks-eu-1-42-cluster-prod-\d{8}-\d{6}\.tar\.gz$`).MatchString(entries[0].Name()) {
+		t.Fatalf("%v, %v", entries, err)
+	}
+	if info, err := entries[0].Info(); err != nil || info.Mode() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	archive, err := os.ReadFile(entries[0].Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, order := untar(t, archive)
+	for name, words := range map[string][]string{
+		"version.json":       {`"v0.0.0-test"`, `"gitVersion"`, `"v0.1.0": 1`},
+		"doctor.json":        {`"headline": "`, "1 rollout is halted, 1 node failed", "password=masked"},
+		"installation.json":  {"nodeconfigs.evenkeel.dev", "ValidatingAdmissionPolicyBinding", "evenkeel-operator"},
+		"rollouts/1.json":    {`"bundled"`, `"Halted"`, `"maxPods": 78`, `"masked"`},
+		"nodeconfigs/1.json": {`"bundled-1"`, "cannot open the file with token=masked"},
+		"nodes/1.json":       {`"bundled-1"`, `"kubeletVersion": "v1.36.3"`, `"pool": "bundled"`, "no systemd"},
+		"namespaces/evenkeel-system/configmaps/1.json":     {cm.Name, `"maxPods": 77`, "https://pods.example.com/masked", `"ca.key": "left out`},
+		"events/evenkeel-agent/1.json":                     {"ConfigRolledBack"},
+		"namespaces/evenkeel-system/pods/1.json":           {`"HTTPS_PROXY"`, "https://hooks.example.com/masked"},
+		"namespaces/evenkeel-system/deployments/1.json":    {`"evenkeel.dev/controller:v1"`},
+		"logs/evenkeel-controller-controller.txt":          {"msg=leading", "masked"},
+		"logs/evenkeel-controller-controller-previous.txt": {"it went away"},
+		"MANIFEST.txt": {"support-bundle v0.0.0-test, context arn:aws:eks:eu-1:42:cluster/prod", "  1 NodeConfig, "},
+	} {
+		for _, w := range words {
+			if !strings.Contains(files[name], w) {
+				t.Errorf("%s lacks %q:\n%.2000s", name, w, files[name])
+			}
+		}
+	}
+	if strings.Contains(files["MANIFEST.txt"], "Could not be read") || order[len(order)-1] != "MANIFEST.txt" {
+		t.Errorf("%v, with the manifest\n%s", order, files["MANIFEST.txt"])
+	}
+	for name, text := range files {
+		if at := strings.Index(text, planted); at >= 0 {
+			t.Errorf("%s has a secret: %q", name, text[max(0, at-100):min(len(text), at+60)])
+		}
+		if strings.HasSuffix(name, ".json") && !json.Valid([]byte(text)) {
+			t.Errorf("%s is no JSON", name)
+		}
+	}
+	if strings.Contains(a.out+a.err, planted) {
+		t.Errorf("the output has a secret:\n%s%s", a.out, a.err)
+	}
+	requests.mu.Lock()
+	defer requests.mu.Unlock()
+	for _, r := range requests.requests {
+		if !strings.HasPrefix(r, "GET ") || strings.Contains(r, "secrets") {
+			t.Errorf("the command has sent %s", r)
+		}
+	}
+	if len(requests.requests) < 20 {
+		t.Errorf("only %d requests were recorded", len(requests.requests))
+	}
+}
+
+// What a user may not read is listed with the reason, and the rest is collected.
+func TestASupportBundleOfAUserWithFewRightsSaysWhatItLacks(t *testing.T) {
+	createNode(t, "seen-1", "seen", "")
+	grant(t, "watcher-of-nodes", "nodes", "")
+	path := filepath.Join(t.TempDir(), "bundle.tar.gz")
+	a := evenkeelAs(t, userOf(t, "watcher-of-nodes"), "support-bundle", "-o", path)
+	a.wantOutput(t, "wrote "+path, "nodes/", "note: could not be read; the bundle is useful without it:", `NodeConfigs: nodeconfigs.evenkeel.dev is forbidden: User "watcher-of-nodes" cannot list resource`)
+	archive, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, _ := untar(t, archive)
+	if !strings.Contains(files["nodes/1.json"], `"seen-1"`) {
+		t.Errorf("nodes:\n%s", files["nodes/1.json"])
+	}
+	for _, what := range []string{"ClusterRoles of the installation: ", "NodeConfigRollouts: ", "ConfigMaps of namespace evenkeel-system: ", "the Lease of the controller: ", "the logs of the controller: ", "Pods of namespace evenkeel-install: "} {
+		if !strings.Contains(files["MANIFEST.txt"], "\n"+what) {
+			t.Errorf("no %q in\n%s", what, files["MANIFEST.txt"])
+		}
+	}
+	if strings.Contains(files["MANIFEST.txt"], "secrets") {
+		t.Errorf("the command has asked for Secrets:\n%s", files["MANIFEST.txt"])
+	}
+}
+
+// The kubelet of a controller's node does not answer: the bundle lacks its log, and has the rest.
+func TestASupportBundleWithoutALogSaysWhy(t *testing.T) {
+	node := createNode(t, "dead-1", "dead", "")
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
+	node.Status.DaemonEndpoints.KubeletEndpoint.Port = 1
+	if err := admin.Status().Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	createController(t, node.Name, nil, corev1.Container{Name: "controller", Image: "evenkeel.dev/controller:v1"})
+	path := filepath.Join(t.TempDir(), "bundle.tar.gz")
+	evenkeel(t, "support-bundle", "-o", path).wantOutput(t, "namespaces/evenkeel-system/pods/ 1 Pod", "note: could not be read",
+		"the log of container controller of pod evenkeel-controller: ", "connection refused", "the log of container controller of pod evenkeel-controller before its last restart: ")
+}
+
+func TestASupportBundleThatWouldBeEmptyIsNotWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bundle.tar.gz")
+	a := evenkeelAs(t, userOf(t, "stranger-with-a-bundle"), "support-bundle", "-o", path)
+	a.wantError(t, "no file was written: nothing could be read:", "Nodes: nodes is forbidden", "ask an administrator to run this command")
+	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) > 0 {
+		t.Errorf("%v, %v", entries, err)
+	}
+	a = evenkeel(t, "support-bundle", "-o", path, "--server=https://127.0.0.1:1")
+	a.wantError(t, "no file was written: read the version of the API server: ", "the API server cannot be reached")
+	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) > 0 {
+		t.Errorf("%v, %v", entries, err)
+	}
+}
+
+func TestAnInterruptedSupportBundleLeavesNoFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bundle.tar.gz")
+	ctx, cancel := context.WithCancel(t.Context())
+	requests, kubeconfig := newRecorder(t, "interrupted", "")
+	requests.seen = func(path string) {
+		if strings.HasSuffix(path, "/leases/evenkeel-controller") {
+			cancel()
+		}
+	}
+	var out, errOut bytes.Buffer
+	streams := genericclioptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &errOut}
+	code := Run(ctx, program.NewInfo("kubectl-evenkeel", "v0.0.0-test", ""), []string{"support-bundle", "-o", path, "--kubeconfig", kubeconfig}, streams)
+	if code != command.ExitError || out.Len() > 0 || !strings.Contains(errOut.String(), "interrupted: no file was written") {
+		t.Errorf("exit %d: %s%s", code, out.String(), errOut.String())
+	}
+	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) > 0 {
+		t.Errorf("%v, %v", entries, err)
+	}
+}
+
+func TestASupportBundleReplacesNoFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bundle.tar.gz")
+	if err := os.WriteFile(path, []byte("mine"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	evenkeel(t, "support-bundle", "-o", path).wantError(t, path+" already exists: remove it, or choose another name with -o; nothing was written")
+	if text, err := os.ReadFile(path); err != nil || string(text) != "mine" {
+		t.Errorf("%q, %v", text, err)
+	}
+	missing := filepath.Join(filepath.Dir(path), "missing", "bundle.tar.gz")
+	evenkeel(t, "support-bundle", "-o", missing).wantError(t, "no file was written: create "+missing, "choose another place with -o", "no such file or directory")
+	evenkeel(t, "support-bundle", "bundle.tar.gz").wantError(t, `takes no arguments, got "bundle.tar.gz"`)
+}
+
+func TestASupportBundleGoesToStandardOutputAsItIs(t *testing.T) {
+	createNode(t, "piped-1", "piped", "")
+	a := evenkeel(t, "support-bundle", "-o", "-")
+	if a.code != 0 || !strings.Contains(a.err, "It has no Secrets") {
+		t.Fatalf("exit %d: %s", a.code, a.err)
+	}
+	files, _ := untar(t, []byte(a.out))
+	if !strings.Contains(files["nodes/1.json"], `"piped-1"`) {
+		t.Errorf("nodes:\n%s", files["nodes/1.json"])
+	}
+}
+
+// A configuration with characters that a terminal would obey is escaped, as in all other output.
+func TestASupportBundleEscapesWhatATerminalWouldObey(t *testing.T) {
+	data := header + "clusterDomain: \"a\\e[31mb\"\n"
+	create(t, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "hostile-bundle"}, Data: map[string]string{payload.KeyKubelet: data},
+	})
+	a := evenkeel(t, "support-bundle", "-o", "-")
+	files, _ := untar(t, []byte(a.out))
+	if text := files["namespaces/evenkeel-system/configmaps/1.json"]; !strings.Contains(text, `a\u001b[31mb`) {
+		t.Errorf("ConfigMaps:\n%s", text)
+	}
+}

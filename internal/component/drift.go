@@ -1,0 +1,58 @@
+package component
+
+import (
+	"encoding/json"
+
+	"github.com/evenkeel/evenkeel/internal/payload"
+)
+
+// ConfigzDifferences returns the fields whose values in the /configz of a running kubelet differ from those that a dry run printed
+// for the configuration that was started, sorted. The API's form, which /configz has, omits zero values: they equal unset ones. The
+// values of static pod URL headers are masked in a dump, so only their names are compared.
+func ConfigzDifferences(started, running Effective) []string {
+	var fields []string
+	for _, d := range payload.Diff(withoutMarks(started), withoutMarks(running)) {
+		fields = append(fields, d.Field)
+	}
+	return fields
+}
+
+// withoutMarks returns a configuration without its type, without zero values, and without the values that are masked in dumps.
+func withoutMarks(e Effective) Effective {
+	out, _ := withoutZeros(map[string]any(payload.Mask(e))).(map[string]any)
+	return withoutType(out)
+}
+
+// withoutZeros returns a copy of a value without unset fields, zeros, and the structures that consist of them; nil if nothing is left.
+func withoutZeros(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		left := map[string]any{}
+		for name, inner := range v {
+			if inner = withoutZeros(inner); inner != nil {
+				left[name] = inner
+			}
+		}
+		if len(left) == 0 {
+			return nil
+		}
+		return left
+	case []any:
+		if len(v) == 0 {
+			return nil
+		}
+	case string:
+		if v == "" {
+			return nil
+		}
+	case bool:
+		if !v {
+			return nil
+		}
+	case json.Number:
+		if f, err := v.Float64(); err == nil && f == 0 {
+			return nil
+		}
+	}
+	return value
+}

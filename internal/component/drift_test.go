@@ -1,0 +1,110 @@
+package component
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestConfigzDifferencesAreThoseOfValuesNotOfForms(t *testing.T) {
+	decode := func(text string) Effective {
+		t.Helper()
+		e, err := decodeEffective([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	for name, tt := range map[string]struct {
+		started, running string
+		want             []string
+	}{
+		"the same":               {`{"maxPods": 110, "evictionHard": {"memory.available": "1Gi"}}`, `{"maxPods": 110, "evictionHard": {"memory.available": "1Gi"}}`, nil},
+		"Go names":               {`{"MaxPods": 110, "ClusterDNS": ["a"]}`, `{"maxPods": 110, "clusterDNS": ["a"]}`, nil},
+		"the type":               {`{"maxPods": 110}`, `{"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1", "maxPods": 110}`, nil},
+		"zeros that are omitted": {`{"podCIDR": "", "runOnce": false, "podsPerCore": 0, "clusterDNS": [], "memorySwap": {"swapBehavior": ""}, "tlsCipherSuites": null}`, `{}`, nil},
+		"headers are masked": {`{"staticPodURLHeader": {"Authorization": ["<masked>"]}}`,
+			`{"staticPodURLHeader": {"Authorization": ["Bearer secret"]}}`, nil},
+		"a value":           {`{"maxPods": 110}`, `{"maxPods": 55}`, []string{"maxPods"}},
+		"a zero":            {`{"maxPods": 110, "enableServer": true}`, `{"maxPods": 0}`, []string{"enableServer", "maxPods"}},
+		"a list":            {`{"clusterDNS": ["a", "b"]}`, `{"clusterDNS": ["b", "a"]}`, []string{"clusterDNS"}},
+		"a key":             {`{"evictionHard": {"memory.available": "1Gi"}, "featureGates": {"A": true}}`, `{"featureGates": {"A": false}}`, []string{"evictionHard[memory.available]", "featureGates.A"}},
+		"a header":          {`{}`, `{"staticPodURLHeader": {"Authorization": ["Bearer secret"]}}`, []string{"staticPodURLHeader.Authorization"}},
+		"an unknown field":  {`{"future": 1}`, `{"future": 2}`, []string{"future"}},
+		"a hostile answer":  {`{"maxPods": 110}`, `{"maxPods": {"a": 1}, "x\n": 1}`, []string{"maxPods", `x\n`}},
+		"an empty answer":   {`{"maxPods": 110}`, `{}`, []string{"maxPods"}},
+		"numbers are equal": {`{"kubeAPIQPS": 50}`, `{"kubeAPIQPS": 50.0}`, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			started, running := decode(tt.started), decode(tt.running)
+			before := decode(tt.started)
+			got := ConfigzDifferences(started, running)
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("it differs in %q, want %q", got, tt.want)
+			}
+			if diff := cmp.Diff(before, started); diff != "" {
+				t.Errorf("the arguments were changed: %s", diff)
+			}
+		})
+	}
+}
+
+func TestLocalFilesAreTheConfigurationFileAndTheDropIns(t *testing.T) {
+	dir := t.TempDir()
+	config, drop := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "conf.d")
+	write := func(file, text string) string {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	k := &Kubelet{Config: config, ConfigDir: drop}
+	if got := k.LocalFiles(""); len(got) != 1 || got[drop] == "" { // the directory cannot be read
+		t.Errorf("without any file: %v", got)
+	}
+	write(config, "maxPods: 1")
+	first, nested := write(filepath.Join(drop, "10.conf"), "a"), write(filepath.Join(drop, "sub", "20.conf"), "a")
+	write(filepath.Join(drop, "ignored.yaml"), "a")
+	before := k.LocalFiles("")
+	if len(before) != 3 || before[config] == "" || before[first] == "" || before[first] != before[nested] {
+		t.Errorf("files are %v", before)
+	}
+	write(first, "b")
+	after := k.LocalFiles("")
+	if after[first] == before[first] || after[nested] != before[nested] || after[config] != before[config] {
+		t.Errorf("files are %v, were %v", after, before)
+	}
+	init := write(filepath.Join(dir, "init"), "maxPods: 2")
+	if got := k.LocalFiles(init); len(got) != 1 || got[init] == "" {
+		t.Errorf("with an init file: %v", got)
+	}
+	if got := (&Kubelet{}).LocalFiles(""); len(got) != 0 {
+		t.Errorf("without a local configuration: %v", got)
+	}
+}
+
+func TestConfigzErrorsTellARefusalFromSilence(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "Forbidden (user=system:node:a, verb=get, resource=nodes, subresource(s)=[configz])", http.StatusForbidden)
+	}))
+	_, err := Configz(context.Background(), server.Client(), server.URL)
+	var refused *StatusError
+	if !errors.As(err, &refused) || refused.Code != http.StatusForbidden {
+		t.Errorf("the error is %v", err)
+	}
+	server.Close()
+	_, err = Configz(context.Background(), http.DefaultClient, server.URL)
+	var silent *url.Error
+	if !errors.As(err, &silent) {
+		t.Errorf("the error is %v", err)
+	}
+}

@@ -1,0 +1,254 @@
+package dashboard
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+)
+
+// inPhase returns a rollout in a phase that selects no node.
+func inPhase(name string, phase v1alpha1.RolloutPhase, failed int32) *v1alpha1.NodeConfigRollout {
+	r := waiting()
+	r.Name, r.Spec.AllNodes, r.Spec.NodeSelector = name, false, metav1.LabelSelector{MatchLabels: map[string]string{"pool": name}}
+	r.Status.Phase, r.Status.Nodes = phase, v1alpha1.RolloutCounts{Failed: failed}
+	return r
+}
+
+// forbidNodes makes a cache that of a user without the right to list Nodes.
+func forbidNodes(w *cache) {
+	w.nodes, w.listed[kindNodes] = map[string]*corev1.Node{}, false
+	w.record(kindNodes, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no")))
+}
+
+func TestTheSummaryBeginsWithWhatNeedsAPerson(t *testing.T) {
+	s, _ := served(t, true)
+	w := s.clusters[0].cache
+	blocked := configOf("blocked", metav1.ConditionFalse, v1alpha1.ReasonWouldEvictPods)
+	objects := []client.Object{
+		inPhase("a-complete", v1alpha1.RolloutComplete, 0), inPhase("b-paused", v1alpha1.RolloutPaused, 0), inPhase("c-going", v1alpha1.RolloutProgressing, 0),
+		inPhase("d-failing", v1alpha1.RolloutProgressing, 2), inPhase("e-waiting", v1alpha1.RolloutAwaitingApproval, 0), inPhase("f-halted", v1alpha1.RolloutHalted, 1),
+		inPhase("g-halted", v1alpha1.RolloutHalted, 5), inPhase("h-stuck", v1alpha1.RolloutStuck, 0), inPhase("i-waiting", v1alpha1.RolloutAwaitingApproval, 0),
+		nodeOf("down", "", false), configOf("down", metav1.ConditionTrue, "AllChecksPassed"), nodeOf("bare", "", true), nodeOf("blocked", "", true), blocked,
+	}
+	for i := range 9 {
+		name := fmt.Sprint("failed-", i)
+		objects = append(objects, nodeOf(name, "", true), configOf(name, metav1.ConditionFalse, v1alpha1.ReasonCrashLooped))
+	}
+	known(w, objects...)
+	forbidNodes(w) // so that the numbers of rollouts are those of their statuses
+	got := w.snapshot(t.Context(), time.Now())
+	var order []string
+	for _, r := range got.Rollouts {
+		order = append(order, r.Name)
+	}
+	if want := []string{"g-halted", "f-halted", "h-stuck", "e-waiting", "i-waiting", "d-failing", "c-going", "b-paused", "a-complete"}; !slices.Equal(order, want) {
+		t.Errorf("the rollouts are %q, want %q", order, want)
+	}
+	var lines []string
+	for _, l := range got.Summary.Lines {
+		lines = append(lines, fmt.Sprintf("%d %s %s %s", l.Count, l.Words, l.Tone, l.Filter))
+	}
+	want := []string{
+		"2 2 rollouts halted bad rollouts/g-halted", "1 1 rollout stuck bad rollouts/h-stuck", "9 9 nodes failed bad ?health=Failed",
+		"2 2 rollouts await approval waits rollouts/e-waiting", "1 1 rollout paused waits rollouts/b-paused",
+		"2 2 rollouts in progress busy rollouts/d-failing", "2 2 nodes healthy good ?health=Healthy",
+	}
+	if !slices.Equal(lines, want) {
+		t.Errorf("the summary is\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestAFailedNodeIsNotCountedAsBlockedToo(t *testing.T) {
+	at := func(h describe.Health, p describe.Position) cell {
+		return cell{Standing: describe.Standing{Health: h, Position: p}}
+	}
+	p := snapshot{Cells: map[string]cell{
+		"a": at(describe.HealthFailed, describe.PositionBlocked), "b": at(describe.HealthHealthy, describe.PositionBlocked), "c": at(describe.HealthHealthy, describe.PositionUpdated),
+	}}
+	s := summarize(&p)
+	var lines []string
+	for _, l := range s.Lines {
+		lines = append(lines, l.Words)
+	}
+	if want := []string{"1 node failed", "1 node blocked", "2 nodes healthy"}; !slices.Equal(lines, want) {
+		t.Errorf("the lines are %q, want %q", lines, want)
+	}
+	if s.Counts.Health[describe.HealthFailed] != 1 || s.Counts.Position[describe.PositionBlocked] != 2 || s.Counts.Position[describe.PositionUpdated] != 1 {
+		t.Errorf("the counts are %+v", s.Counts)
+	}
+}
+
+func TestAUserWithFewerRightsSeesTheSameHealthsAndNoPositions(t *testing.T) {
+	s, _ := served(t, false)
+	w := s.clusters[0].cache
+	trial := configOf("trial", metav1.ConditionTrue, "AllChecksPassed")
+	trial.Status.Trial, trial.Status.ComponentVersion = &v1alpha1.Trial{}, "v1.36.3"
+	known(w, waiting(), nodeOf("fine", "z", true), configOf("fine", metav1.ConditionTrue, "AllChecksPassed"), nodeOf("trial", "z", true), trial,
+		nodeOf("failed", "z", false), configOf("failed", metav1.ConditionFalse, "CrashLooped"), nodeOf("blocked", "z", true), configOf("blocked", metav1.ConditionFalse, "NeedsDrain"))
+	if err := w.checkRights(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	all := w.snapshot(t.Context(), time.Now())
+	forbidNodes(w)
+	fewer := w.snapshot(t.Context(), time.Now())
+	if len(all.Cells) != 4 || len(fewer.Cells) != 4 {
+		t.Fatalf("%d and %d nodes", len(all.Cells), len(fewer.Cells))
+	}
+	for name, c := range all.Cells {
+		want := cell{Name: name, Kubelet: c.Kubelet, Standing: describe.Standing{Health: c.Health, Cause: c.Cause}}
+		if got := fewer.Cells[name]; got != want {
+			t.Errorf("%s is %+v, want %+v", name, got, want)
+		}
+		if c.Position == "" || c.Rollout != "workers" {
+			t.Errorf("to an administrator %s is %+v", name, c)
+		}
+	}
+	if got := fewer.Cells["trial"].Kubelet; got != "v1.36.3" {
+		t.Errorf("the kubelet is %q", got)
+	}
+	for health, n := range all.Summary.Counts.Health {
+		if fewer.Summary.Counts.Health[health] != n {
+			t.Errorf("%d nodes are %s, want %d", fewer.Summary.Counts.Health[health], health, n)
+		}
+	}
+	if len(fewer.Summary.Counts.Position) > 0 {
+		t.Errorf("the positions are %v", fewer.Summary.Counts.Position)
+	}
+	want := "Read only, and without zones, positions in rollouts, and nodes without an agent: the role evenkeel-operator allows to change rollouts and to list Nodes."
+	if fewer.Rights != (rights{Words: want}) {
+		t.Errorf("the rights are %+v", fewer.Rights)
+	}
+	if r := fewer.Rollouts[0]; r.Primary != "" || len(r.Others) > 0 {
+		t.Errorf("actions are offered: %q, %q", r.Primary, r.Others)
+	}
+	if all.Rights.Words != "Read only: the role evenkeel-operator allows to change rollouts." || !all.Rights.MayListNodes {
+		t.Errorf("with Nodes, the rights are %+v", all.Rights)
+	}
+}
+
+func TestTheNumbersOfARolloutAreThoseOfTheMap(t *testing.T) {
+	s, _ := served(t, true)
+	w := s.clusters[0].cache
+	r := waiting() // its status says 1 updated, 9 pending and 2 failed
+	known(w, r, nodeOf("a", "", true), configOf("a", metav1.ConditionTrue, "AllChecksPassed"), nodeOf("b", "", true), configOf("b", metav1.ConditionTrue, "AllChecksPassed"))
+	v := w.snapshot(t.Context(), time.Now()).Rollouts[0]
+	if got := fmt.Sprintf("%v %s %d %d %d", v.Counts, v.Updated, v.Failures.N, len(v.Failures.Nodes), v.Budget.Used); got != "[{Pending 2}] 0/2 0 0 1" {
+		t.Errorf("the numbers are %s", got)
+	}
+	forbidNodes(w)
+	v = w.snapshot(t.Context(), time.Now()).Rollouts[0]
+	if got := fmt.Sprintf("%v %d %d", v.Counts, v.Failures.N, len(v.Failures.Nodes)); got != "[{Updated 1} {Pending 9} {Failed 2}] 2 1" {
+		t.Errorf("without Nodes, the numbers are %s", got)
+	}
+}
+
+func TestEachRolloutHasOnePrimaryActionWhichIsNeverAnAbort(t *testing.T) {
+	halt := func(reason string) func(*v1alpha1.NodeConfigRollout) {
+		return func(r *v1alpha1.NodeConfigRollout) {
+			r.Status.Phase, r.Status.Halt = v1alpha1.RolloutHalted, &v1alpha1.RolloutHalt{Revision: 3, Reason: reason}
+		}
+	}
+	before := func(r *v1alpha1.NodeConfigRollout) { r.Status.CurrentRevision = &v1alpha1.RolloutRevision{Number: 2} }
+	phase := func(p v1alpha1.RolloutPhase) func(*v1alpha1.NodeConfigRollout) {
+		return func(r *v1alpha1.NodeConfigRollout) { r.Status.Phase = p }
+	}
+	type edits []func(*v1alpha1.NodeConfigRollout)
+	for _, tt := range []struct {
+		name string
+		make edits
+		want string
+	}{
+		{"awaiting approval", nil, "promote"},
+		{"halted, without an earlier revision", edits{halt(v1alpha1.HaltTooManyFailures)}, "retry"},
+		{"halted, after one that succeeded", edits{halt(v1alpha1.HaltTooManyFailures), before}, "undo"},
+		{"halted by an outage", edits{halt(v1alpha1.HaltInconclusive), before}, "retry"},
+		{"aborted", edits{halt(v1alpha1.HaltAborted), before}, "undo"},
+		{"aborted, without an earlier revision", edits{halt(v1alpha1.HaltAborted)}, ""},
+		{"rolled back", edits{halt(v1alpha1.HaltTooManyFailures), before, phase(v1alpha1.RolloutRolledBack)}, "undo"},
+		{"rolling back", edits{halt(v1alpha1.HaltTooManyFailures), before, phase(v1alpha1.RolloutRollingBack)}, ""},
+		{"stuck with failed nodes", edits{before, phase(v1alpha1.RolloutStuck)}, "retry"},
+		{"stuck without failed nodes", edits{phase(v1alpha1.RolloutStuck), func(r *v1alpha1.NodeConfigRollout) { r.Status.Nodes.Failed = 0 }}, ""},
+		{"paused", edits{phase(v1alpha1.RolloutPaused), func(r *v1alpha1.NodeConfigRollout) { r.Spec.Paused = true }}, "resume"},
+		{"in progress", edits{phase(v1alpha1.RolloutProgressing)}, ""},
+		{"complete with failed nodes", edits{phase(v1alpha1.RolloutComplete)}, "retry"},
+		{"not seen by the controller", edits{func(r *v1alpha1.NodeConfigRollout) { r.Generation++ }}, ""},
+		{"retried already", edits{halt(v1alpha1.HaltTooManyFailures), func(r *v1alpha1.NodeConfigRollout) {
+			r.Spec.Retry = &v1alpha1.RolloutRetry{Revision: 3, Attempt: 2}
+		}}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := waiting()
+			for _, edit := range tt.make {
+				edit(r)
+			}
+			if got := primaryOf(r); got != tt.want {
+				t.Errorf("it is %q, want %q", got, tt.want)
+			}
+			v := viewOf(r, time.Now())
+			v.setActions(r, true)
+			if v.Primary != tt.want || slices.Contains(v.Others, v.Primary) {
+				t.Errorf("the page shows %q, and beside it %q", v.Primary, v.Others)
+			}
+		})
+	}
+}
+
+func TestEachClusterIsServedBelowItsNumber(t *testing.T) {
+	s, log := served(t, true, waiting())
+	other, _ := served(t, true, inPhase("others", v1alpha1.RolloutComplete, 0))
+	second := s.clusterOf(Cluster{Config: other.clusters[0].Config, Context: "it's/there", Named: true}, other.clusters[0].api)
+	s.clusters = append(s.clusters, second)
+	if code, body := answer(s, asked(http.MethodGet, "/api/about", "")); code != 200 ||
+		!strings.Contains(body, `"clusters":[{"id":0,"context":"here","server":"https://api"},{"id":1,"context":"it's/there","server":"https://api"}]`) ||
+		!strings.Contains(body, `"health":["","Failed",`) {
+		t.Errorf("about answers %d %s", code, body)
+	}
+	s.clusters[0].feed.update(snapshot{Cells: map[string]cell{"a": {Name: "a", Standing: describe.Standing{Health: describe.HealthFailed}}}, Ready: true,
+		Summary: summary{Lines: []summaryLine{{1, "1 node failed", "bad", "?health=Failed"}}}})
+	s.clusters[1].cache.record(kindAPI, &url.Error{Err: syscall.ECONNREFUSED})
+	s.clusters[1].feed.update(s.clusters[1].cache.snapshot(t.Context(), time.Now()))
+	const empty = `"summary":{"lines":[],"counts":{"health":{},"position":{}}}}`
+	if code, body := answer(s, asked(http.MethodGet, "/api/summaries", "")); code != 200 || !strings.HasPrefix(body, `[{"id":0,"context":"here","ready":true,"away":false,"summary":{"lines":[{"count":1,"words":"1 node failed",`) ||
+		!strings.Contains(body, `{"id":1,"context":"it's/there","ready":false,"away":true,`+empty) {
+		t.Errorf("the summaries are %d %s", code, body)
+	}
+	for path, want := range map[string]string{
+		"/api/clusters/0/rollouts/workers": `200 "name":"workers"`, "/api/clusters/1/rollouts/others": `200 "name":"others"`,
+		"/api/clusters/1/rollouts/workers":  `404 rollout \"workers\" does not exist; existing rollouts: others`,
+		"/api/clusters/2/rollouts/workers":  `404 there is no cluster \"2\"`,
+		"/api/clusters/-1/rollouts/workers": `404 there is no cluster`, "/api/clusters/00/rollouts/workers": `404 there is no cluster`, "/api/clusters/x/feed": `404 there is no cluster`,
+	} {
+		code, body := answer(s, asked(http.MethodGet, path, ""))
+		if wantCode, words, _ := strings.Cut(want, " "); fmt.Sprint(code) != wantCode || !strings.Contains(body, words) {
+			t.Errorf("%s answers %d %s, want %s", path, code, body, want)
+		}
+	}
+	if code, body := answer(s, asked(http.MethodPost, "/api/clusters/1/rollouts/others/pause", "{}")); code != 200 {
+		t.Errorf("pause answers %d %s", code, body)
+	}
+	if !strings.Contains(log.String(), "context it's/there: rollout others paused") {
+		t.Errorf("the log is %q", log)
+	}
+	commands := map[string]string{}
+	for _, a := range second.offered(waiting(), "") {
+		commands[a.Verb] = a.Command
+	}
+	if want := `kubectl evenkeel rollout promote workers --full --context 'it'\''s/there'`; commands["promote-full"] != want {
+		t.Errorf("the command is %s, want %s", commands["promote-full"], want)
+	}
+}

@@ -1,0 +1,175 @@
+package describe
+
+import (
+	"fmt"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/config"
+)
+
+// right is a permission that the API server found missing.
+type right struct {
+	user, verb, resource, group, namespace, name string
+}
+
+// denial is how the API server names a missing permission.
+var denial = regexp.MustCompile(`User ("(?:[^"\\]|\\.)*") cannot (\S+) resource "([^"]*)" in API group "([^"]*)" (?:at the cluster scope|in the namespace "([^"]*)")`)
+
+// rightIn returns the permission that a Status says is missing. ok is false if it names none: then admission refused the request.
+func rightIn(s metav1.Status) (r right, ok bool) {
+	m := denial.FindStringSubmatch(s.Message)
+	if m == nil {
+		return r, false
+	}
+	r = right{verb: m[2], resource: m[3], group: m[4], namespace: m[5]}
+	if s.Details != nil {
+		r.name = s.Details.Name
+	}
+	var err error
+	r.user, err = strconv.Unquote(m[1])
+	return r, err == nil
+}
+
+// ofForbidden explains a request that the API server forbids.
+func ofForbidden(s metav1.Status) explanation {
+	r, ok := rightIn(s)
+	switch {
+	case !ok && strings.Contains(s.Message, " cannot "):
+		return explanation{next: "ask an administrator for this permission; kubectl auth can-i --list shows your permissions"}
+	case !ok:
+		return explanation{next: "an admission policy or webhook of the cluster refused the request; permissions do not matter: correct what it names, or ask an administrator"}
+	case r.user == "system:anonymous":
+		return explanation{next: "the request had no credentials: log in, or choose another --context, --kubeconfig or --token"}
+	case r.verb == "impersonate":
+		return explanation{next: "--as and --as-group need the permission to impersonate: omit them, or ask an administrator for it"}
+	}
+	return explanation{next: r.advice()}
+}
+
+// advice names the role of evenkeel that includes the permission, and the commands that bind it.
+func (r right) advice() string {
+	name := r.role()
+	if name == "" {
+		words := "no role of evenkeel includes this permission"
+		if r.resource == "nodes/proxy" {
+			words += ", because it allows much more on every node"
+		}
+		return words + "; an administrator can grant it alone:\n" + r.alone()
+	}
+	words := fmt.Sprintf("evenkeel's role %s includes this permission; an administrator can grant it:", name)
+	reads := slices.Contains([]string{"get", "list", "watch"}, r.verb)
+	writes := false
+	for _, role := range roles() {
+		if role.Name != name {
+			continue
+		}
+		words += "\n" + role.bind(r.user)
+		writes = writes || slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool {
+			return slices.ContainsFunc(rule.Verbs, func(v string) bool { return v != "get" && v != "list" && v != "watch" })
+		})
+	}
+	if reads && writes {
+		words += "\nthis role also allows changes; to grant only this permission:\n" + r.alone()
+	}
+	return words
+}
+
+// role returns the name of the least powerful role of evenkeel that includes the permission; empty if none does.
+func (r right) role() string {
+	for _, role := range roles() {
+		if (role.Namespace == "" || role.Namespace == r.namespace) && slices.ContainsFunc(role.Rules, r.in) {
+			return role.Name
+		}
+	}
+	return ""
+}
+
+func (r right) in(rule rbacv1.PolicyRule) bool {
+	return slices.Contains(rule.Verbs, r.verb) && slices.Contains(rule.APIGroups, r.group) && slices.Contains(rule.Resources, r.resource) &&
+		(len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, r.name))
+}
+
+// alone returns the commands that grant this permission and nothing else.
+func (r right) alone() string {
+	resource, sub, _ := strings.Cut(r.resource, "/")
+	if r.group != "" {
+		resource += "." + r.group
+	}
+	if sub != "" {
+		resource += "/" + sub
+	}
+	kind, in := "clusterrole", ""
+	if r.namespace != "" {
+		kind, in = "role", " -n "+shellWord(r.namespace)
+	}
+	name := strings.NewReplacer("/", "-", ".", "-").Replace("evenkeel-" + r.verb + "-" + r.resource)
+	return fmt.Sprintf("kubectl create %s %s%s --verb=%s --resource=%s\n", kind, name, in, r.verb, resource) +
+		fmt.Sprintf("kubectl create %sbinding %s%s --%s=%s %s", kind, shellWord(bindingName(name, r.user)), in, kind, name, subject(r.user))
+}
+
+// role is a ClusterRole, or the Role of a namespace.
+type role struct {
+	Kind              string `json:"kind"`
+	metav1.ObjectMeta `json:"metadata"`
+	Rules             []rbacv1.PolicyRule `json:"rules"`
+}
+
+// bind returns the command that binds the role to a user.
+func (r role) bind(user string) string {
+	in := ""
+	if r.Namespace != "" {
+		in = " -n " + r.Namespace
+	}
+	kind := strings.ToLower(r.Kind)
+	return fmt.Sprintf("kubectl create %sbinding %s%s --%s=%s %s", kind, shellWord(bindingName(r.Name, user)), in, kind, r.Name, subject(user))
+}
+
+// bindingName returns the name of a binding: all characters but / and % are allowed.
+func bindingName(role, user string) string {
+	return strings.NewReplacer("/", "-", "%", "-").Replace(role + "-" + user)
+}
+
+func subject(user string) string {
+	if account, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {
+		return "--serviceaccount=" + shellWord(account)
+	}
+	return "--user=" + shellWord(user)
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@:.,+=-]+$`)
+
+// shellWord quotes a word for a shell if it has special characters.
+func shellWord(s string) string {
+	if plainWord.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// roles returns evenkeel's roles for people, as the manifests say, the least powerful first.
+var roles = sync.OnceValue(func() []role {
+	var all []role
+	for _, file := range []string{"api/people-rbac.yaml", "installer/people-rbac.yaml"} {
+		text, err := fs.ReadFile(config.Roles, file)
+		if err != nil {
+			panic(err) // the files are part of the program
+		}
+		for document := range strings.SplitSeq(string(text), "\n---\n") {
+			var r role
+			if err := yaml.Unmarshal([]byte(document), &r); err != nil {
+				panic(fmt.Sprintf("%s: %v", file, err))
+			}
+			all = append(all, r)
+		}
+	}
+	return all
+})

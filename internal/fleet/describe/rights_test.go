@@ -1,0 +1,118 @@
+package describe
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// deny returns the API server's answer to a request without permission.
+func deny(user, verb, group, resource, namespace, name string) *apierrors.StatusError {
+	where := "at the cluster scope"
+	if namespace != "" {
+		where = fmt.Sprintf("in the namespace %q", namespace)
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Details: &metav1.StatusDetails{Name: name},
+		Message: fmt.Sprintf("%s %q is forbidden: User %q cannot %s resource %q in API group %q %s", resource, name, user, verb, resource, group, where),
+	}}
+}
+
+// The requests of the command line, with the role that its manual names for them.
+func TestAForbiddenRequestNamesTheRole(t *testing.T) {
+	const ours, system = "evenkeel.dev", "evenkeel-system"
+	for _, tt := range []struct{ verb, group, resource, namespace, name, role string }{
+		{"get", ours, "nodeconfigs", "", "a", "evenkeel-view"},
+		{"list", ours, "nodeconfigs", "", "", "evenkeel-view"},
+		{"watch", ours, "nodeconfigs", "", "", "evenkeel-view"},
+		{"patch", ours, "nodeconfigs", "", "a", "evenkeel-operator"},
+		{"get", ours, "nodeconfigrollouts", "", "a", "evenkeel-view"},
+		{"list", ours, "nodeconfigrollouts", "", "", "evenkeel-view"},
+		{"watch", ours, "nodeconfigrollouts", "", "", "evenkeel-view"},
+		{"create", ours, "nodeconfigrollouts", "", "", "evenkeel-operator"},
+		{"update", ours, "nodeconfigrollouts", "", "a", "evenkeel-operator"},
+		{"patch", ours, "nodeconfigrollouts", "", "a", "evenkeel-operator"},
+		{"delete", ours, "nodeconfigrollouts", "", "a", "evenkeel-operator"},
+		{"get", ours, "nodeconfigpreflights", "", "a", "evenkeel-view"},
+		{"create", ours, "nodeconfigpreflights", "", "", "evenkeel-preflight"},
+		{"delete", ours, "nodeconfigpreflights", "", "a", "evenkeel-preflight"},
+		{"get", "", "nodes", "", "a", "evenkeel-operator"},
+		{"list", "", "nodes", "", "", "evenkeel-operator"},
+		{"watch", "", "nodes", "", "", "evenkeel-operator"},
+		{"patch", "", "nodes", "", "a", "evenkeel-installer"},
+		{"get", "", "configmaps", system, "a", "evenkeel-operator"},
+		{"list", "", "configmaps", system, "", "evenkeel-operator"},
+		{"create", "", "configmaps", system, "", "evenkeel-operator"},
+		{"get", "coordination.k8s.io", "leases", system, "evenkeel-controller", "evenkeel-operator"},
+		{"delete", "apps", "deployments", system, "evenkeel-controller", "evenkeel-installer"},
+		{"list", "", "events", "default", "", "evenkeel-installer"},
+		{"list", "", "pods", "evenkeel-install", "", "evenkeel-installer"},
+		{"get", "", "pods/log", "evenkeel-install", "a", "evenkeel-installer"},
+		{"get", "apps", "daemonsets", "evenkeel-install", "evenkeel-installer", "evenkeel-installer"},
+		// No role includes these.
+		{"get", "", "nodes/proxy", "", "a", ""},
+		{"get", "", "configmaps", "default", "a", ""},
+		{"get", "", "configmaps", "kube-system", "kubelet-config", ""},
+		{"get", "coordination.k8s.io", "leases", system, "another", ""},
+		{"delete", ours, "nodeconfigs", "", "a", ""},
+		{"update", ours, "nodeconfigs/status", "", "a", ""},
+		{"delete", "apiextensions.k8s.io", "customresourcedefinitions", "", "nodeconfigs.evenkeel.dev", ""},
+	} {
+		t.Run(strings.Join([]string{tt.verb, tt.resource, tt.namespace}, " "), func(t *testing.T) {
+			denied := deny("ann", tt.verb, tt.group, tt.resource, tt.namespace, tt.name)
+			words, ok := strings.CutPrefix(WithAdvice(denied, "").Error(), denied.Error()+"\n")
+			if !ok {
+				t.Fatalf("the API server's words are missing: %q", words)
+			}
+			if tt.role == "" {
+				if !strings.HasPrefix(words, "no role of evenkeel includes this permission") || !strings.Contains(words, "--verb="+tt.verb+" --resource=") {
+					t.Errorf("the advice is %q", words)
+				}
+				return
+			}
+			if !strings.HasPrefix(words, "evenkeel's role "+tt.role+" includes this permission") || !strings.Contains(words, "role="+tt.role+" --user=ann") {
+				t.Errorf("the advice is %q, want the role %s", words, tt.role)
+			}
+		})
+	}
+}
+
+func TestTheAdviceBindsEveryPartOfARole(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		denied *apierrors.StatusError
+		want   string
+	}{
+		{"a write", deny("ann", "patch", "evenkeel.dev", "nodeconfigrollouts", "", "a"), `evenkeel's role evenkeel-operator includes this permission; an administrator can grant it:
+kubectl create clusterrolebinding evenkeel-operator-ann --clusterrole=evenkeel-operator --user=ann
+kubectl create rolebinding evenkeel-operator-ann -n evenkeel-system --role=evenkeel-operator --user=ann`},
+		{"a read that only a role with writes includes", deny("ann", "list", "", "nodes", "", ""), `evenkeel's role evenkeel-operator includes this permission; an administrator can grant it:
+kubectl create clusterrolebinding evenkeel-operator-ann --clusterrole=evenkeel-operator --user=ann
+kubectl create rolebinding evenkeel-operator-ann -n evenkeel-system --role=evenkeel-operator --user=ann
+this role also allows changes; to grant only this permission:
+kubectl create clusterrole evenkeel-list-nodes --verb=list --resource=nodes
+kubectl create clusterrolebinding evenkeel-list-nodes-ann --clusterrole=evenkeel-list-nodes --user=ann`},
+		{"a right of no role", deny("ann", "get", "", "nodes/proxy", "", "a"), `no role of evenkeel includes this permission, because it allows much more on every node; an administrator can grant it alone:
+kubectl create clusterrole evenkeel-get-nodes-proxy --verb=get --resource=nodes/proxy
+kubectl create clusterrolebinding evenkeel-get-nodes-proxy-ann --clusterrole=evenkeel-get-nodes-proxy --user=ann`},
+		{"a right of no role, in a namespace", deny("ann", "get", "", "configmaps", "default", "a"), `no role of evenkeel includes this permission; an administrator can grant it alone:
+kubectl create role evenkeel-get-configmaps -n default --verb=get --resource=configmaps
+kubectl create rolebinding evenkeel-get-configmaps-ann -n default --role=evenkeel-get-configmaps --user=ann`},
+		{"a service account", deny("system:serviceaccount:ci:bot", "get", "evenkeel.dev", "nodeconfigs", "", "a"), `evenkeel's role evenkeel-view includes this permission; an administrator can grant it:
+kubectl create clusterrolebinding evenkeel-view-system:serviceaccount:ci:bot --clusterrole=evenkeel-view --serviceaccount=ci:bot`},
+		{"a name with special characters", deny("ann$(id)/o'x", "get", "evenkeel.dev", "nodeconfigs", "", "a"), `evenkeel's role evenkeel-view includes this permission; an administrator can grant it:
+kubectl create clusterrolebinding 'evenkeel-view-ann$(id)-o'\''x' --clusterrole=evenkeel-view --user='ann$(id)/o'\''x'`},
+		{"nobody", deny("system:anonymous", "get", "evenkeel.dev", "nodeconfigs", "", "a"), `the request had no credentials: log in, or choose another --context, --kubeconfig or --token`},
+		{"impersonation", deny("ann", "impersonate", "", "users", "", "b"), `--as and --as-group need the permission to impersonate: omit them, or ask an administrator for it`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := strings.TrimPrefix(WithAdvice(tt.denied, "").Error(), tt.denied.Error()+"\n"); got != tt.want {
+				t.Errorf("the advice is\n%s\nwant\n%s", got, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,36 @@
+package query
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+)
+
+// What a plan assumes about nodes.
+const (
+	AnswerTime = 5 * time.Second  // how long an agent takes to start a trial
+	DrainTime  = 2 * time.Minute  // how long the drain of a node takes
+	trialTime  = 10 * time.Minute // the agents' default length of a trial
+)
+
+// TrialTime returns the duration of a trial: the one in the template or in spec.trial, else otherwise, else the longest that an agent
+// has reported, else the agents' default.
+func (f *Fleet) TrialTime(otherwise time.Duration) time.Duration {
+	if d := f.Template.Trial.Duration; d != nil {
+		return *d
+	}
+	var seen time.Duration
+	for i := range f.Nodes {
+		seen = max(seen, f.Nodes[i].TrialLength)
+	}
+	return cmp.Or(otherwise, seen, trialTime)
+}
+
+// Estimate plays the rest of the rollout with healthy nodes and with approvals that come at once, for at most limit of simulated time.
+// It ends early when interrupted returns true.
+func (f *Fleet) Estimate(limit time.Duration, interrupted func() bool) rollout.Run {
+	return rollout.Simulate(f.Policy, f.Progress, f.Nodes, rollout.Model{
+		TakeUp: min(AnswerTime, f.Policy.AgentTimeout/2), Trial: f.TrialTime(0), Drain: DrainTime, Approve: true, Limit: limit, Interrupted: interrupted,
+	})
+}

@@ -1,0 +1,112 @@
+package steer
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+)
+
+// halted is a fake API server with a rollout that was halted at revision 2, after revision 1 had succeeded.
+func halted(t *testing.T, funcs interceptor.Funcs) client.WithWatch {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	const kubelet = `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":`
+	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "workers", UID: "r"}}
+	r.Spec.AllNodes, r.Spec.Template.Kubelet = true, &runtime.RawExtension{Raw: []byte(kubelet + `2}`)}
+	r.Spec.FailurePolicy.MaxFailures = new(intstr.FromInt32(1))
+	objects := []client.Object{r}
+	var revisions []*v1alpha1.RolloutRevision
+	for i, pods := range []string{"1", "2"} {
+		content, err := policy.ContentOf(v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{Raw: []byte(kubelet + pods + `}`)}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cm := &corev1.ConfigMap{Immutable: new(true), Data: map[string]string{content.Key: content.Data}}
+		cm.Namespace, cm.Name, cm.UID = v1alpha1.SystemNamespace, policy.RevisionName(r.Name, content.SHA256), "u"
+		cm.Labels = map[string]string{v1alpha1.LabelRollout: r.Name, v1alpha1.LabelRevision: pods}
+		revisions = append(revisions, &v1alpha1.RolloutRevision{Number: int64(i + 1), ConfigMapRef: v1alpha1.ConfigMapReference{
+			Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: content.SHA256,
+		}})
+		objects = append(objects, cm)
+	}
+	r.Status = v1alpha1.NodeConfigRolloutStatus{
+		Phase: v1alpha1.RolloutHalted, CurrentRevision: revisions[0], UpdateRevision: revisions[1], Nodes: v1alpha1.RolloutCounts{Failed: 1},
+		Halt: &v1alpha1.RolloutHalt{Revision: 2, Reason: v1alpha1.HaltTooManyFailures},
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).Build()
+}
+
+func specOf(t *testing.T, c client.Client) v1alpha1.NodeConfigRolloutSpec {
+	t.Helper()
+	var r v1alpha1.NodeConfigRollout
+	if err := c.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r); err != nil {
+		t.Fatal(err)
+	}
+	return r.Spec
+}
+
+func TestAnUndoPinsTheLastRevisionThatSucceeded(t *testing.T) {
+	c := halted(t, interceptor.Funcs{})
+	words, notes, err := Undo(t.Context(), c, "workers", 0, 2)
+	if err != nil || !strings.HasPrefix(words, "rollout workers undone: the configuration of revision 1 is the target again") || len(notes) > 0 {
+		t.Errorf("it says %q, %q, %v", words, notes, err)
+	}
+	if pin := specOf(t, c).Pin; pin == nil || pin.SHA256 == pin.Instead {
+		t.Errorf("the pin is %+v", pin)
+	}
+}
+
+func TestAnUndoOfAnotherRevisionThanTheUserSawChangesNothing(t *testing.T) {
+	c := halted(t, interceptor.Funcs{})
+	_, _, err := Undo(t.Context(), c, "workers", 0, 7)
+	if want := `rollout "workers" is at revision 2, not 7: kubectl evenkeel rollout status workers; nothing was changed`; err == nil || err.Error() != want {
+		t.Errorf("the error is %v, want %s", err, want)
+	}
+	if pin := specOf(t, c).Pin; pin != nil {
+		t.Errorf("the pin is %+v", pin)
+	}
+}
+
+func TestAnUndoDoesNotOverwriteAConcurrentPush(t *testing.T) {
+	pushed := false
+	c := halted(t, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption) error {
+		if !pushed {
+			pushed = true
+			var r v1alpha1.NodeConfigRollout
+			if err := c.Get(ctx, client.ObjectKey{Name: "workers"}, &r); err != nil {
+				return err
+			}
+			r.Spec.Template.Kubelet = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":7}`)}
+			if err := c.Update(ctx, &r); err != nil {
+				return err
+			}
+		}
+		return c.Patch(ctx, o, p, options...)
+	}})
+	words, _, err := Undo(t.Context(), c, "workers", 1, 0)
+	if err == nil || !strings.Contains(err.Error(), `rollout "workers" was changed by somebody else in the meantime`) || words != "" {
+		t.Errorf("the error is %v, and it says %q", err, words)
+	}
+	spec := specOf(t, c)
+	if got := string(spec.Template.Kubelet.Raw); !strings.Contains(got, `"maxPods":7`) {
+		t.Errorf("the template is %s, want what was pushed", got)
+	}
+	if spec.Pin != nil {
+		t.Errorf("the pin is %+v", spec.Pin)
+	}
+}

@@ -1,0 +1,188 @@
+package support
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// many is an API server with so many Nodes, which fails at the page that begins with one of them.
+type many struct {
+	client.Reader
+	nodes, failing int
+	largest        int // objects in one answer
+}
+
+var errGone = errors.New("the continue token has expired")
+
+func (m *many) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
+	o := &client.ListOptions{}
+	o.ApplyOptions(options)
+	begin, _ := strconv.Atoi(o.Continue)
+	if m.failing > 0 && begin >= m.failing {
+		return errGone
+	}
+	end := min(begin+int(o.Limit), m.nodes)
+	m.largest = max(m.largest, end-begin)
+	out := list.(*unstructured.UnstructuredList)
+	for i := begin; i < end; i++ {
+		out.Items = append(out.Items, unstructured.Unstructured{Object: map[string]any{"kind": "Node", "metadata": map[string]any{"name": fmt.Sprintf("n%05d", i)}}})
+	}
+	if end < m.nodes {
+		out.SetContinue(strconv.Itoa(end))
+	}
+	return nil
+}
+
+// collected lists Nodes into an archive of at most so many bytes, and returns the bundle and its files.
+func collected(t *testing.T, reader client.Reader, most int64) (*bundle, map[string]string, []byte) {
+	t.Helper()
+	var out bytes.Buffer
+	o := Options{Dir: "dir", Now: time.Unix(1e9, 0), Most: most}
+	b := &bundle{reader: reader, archive: newArchive(&out, o.Dir, o.Now, o.Most), options: o}
+	if err := b.list(t.Context(), kind{corev1.SchemeGroupVersion.WithKind("Node"), "nodes", maskNode}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.archive.close(); err != nil {
+		t.Fatal(err)
+	}
+	archive := slices.Clone(out.Bytes())
+	z, err := gzip.NewReader(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for in := tar.NewReader(z); ; {
+		h, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return b, files, archive
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[h.Name] = string(text)
+		if h.Mode != 0o600 {
+			t.Errorf("%s has mode %o", h.Name, h.Mode)
+		}
+	}
+}
+
+// items returns the names of the objects in an entry.
+func items(t *testing.T, text string) []string {
+	t.Helper()
+	var list struct {
+		Kind  string
+		Items []struct{ Metadata struct{ Name string } }
+	}
+	if err := json.Unmarshal([]byte(text), &list); err != nil || list.Kind != "List" {
+		t.Fatalf("%v: %.200s", err, text)
+	}
+	var names []string
+	for _, i := range list.Items {
+		names = append(names, i.Metadata.Name)
+	}
+	return names
+}
+
+func TestObjectsAreWrittenPageByPageInOrder(t *testing.T) {
+	api := &many{nodes: 1234}
+	b, files, archive := collected(t, api, MostBytes)
+	var names []string
+	for i := range len(files) {
+		names = append(names, items(t, files[fmt.Sprintf("dir/nodes/%d.json", i+1)])...)
+	}
+	if len(files) != 3 || len(names) != 1234 || !slices.IsSorted(names) || api.largest > pageObjects {
+		t.Errorf("%d files with %d nodes, in answers of at most %d", len(files), len(names), api.largest)
+	}
+	if len(b.contents.Failures) > 0 || len(b.contents.Entries) != 1 || b.contents.Entries[0].What != "1234 Nodes" || b.contents.Entries[0].Bytes == 0 {
+		t.Errorf("contents %+v", b.contents)
+	}
+	if _, _, again := collected(t, api, MostBytes); !bytes.Equal(archive, again) {
+		t.Error("the same cluster has another archive")
+	}
+}
+
+func TestABundleThatIsFullSaysWhatItLacks(t *testing.T) {
+	_, files, _ := collected(t, &many{nodes: 500}, MostBytes)
+	one := int64(len(files["dir/nodes/1.json"]))
+	b, files, _ := collected(t, &many{nodes: 1234}, 2*one+one/10)
+	if len(files) != 2 || b.contents.Entries[0].What != "1000 Nodes" {
+		t.Errorf("%d files; contents %+v", len(files), b.contents)
+	}
+	want := Failure{"Nodes after the first 1000", "the bundle has reached its maximum size, " + size(2*one+one/10) + " before compression"}
+	if !slices.Equal(b.contents.Failures, []Failure{want}) {
+		t.Errorf("failures %q, want %q", b.contents.Failures, want)
+	}
+	if m := b.manifest(); !strings.Contains(m, want.What+": "+want.Why) {
+		t.Errorf("manifest:\n%s", m)
+	}
+	// One entry is added as a whole or not at all.
+	if err := b.add("large.txt", "something large", make([]byte, one)); err != nil || b.contents.Failures[1].What != "something large" {
+		t.Errorf("%v; failures %q", err, b.contents.Failures)
+	}
+}
+
+func TestAListThatFailsInTheMiddleIsKeptUpToThere(t *testing.T) {
+	b, files, _ := collected(t, &many{nodes: 1234, failing: 1000}, MostBytes)
+	if len(files) != 2 || !slices.Equal(b.contents.Failures, []Failure{{"Nodes after the first 1000", errGone.Error()}}) {
+		t.Errorf("%d files, failures %q", len(files), b.contents.Failures)
+	}
+}
+
+func TestAnAPIServerThatCannotBeReachedIsNoBundle(t *testing.T) {
+	_, err := Collect(t.Context(), &many{}, &rest.Config{Host: "http://127.0.0.1:1"}, io.Discard, Options{Most: MostBytes})
+	if err == nil || errors.Is(err, ErrNothing) || !strings.Contains(err.Error(), "read the version of the API server: ") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestTheNewestLinesOfALogAreKept(t *testing.T) {
+	line := func(n int) string { return fmt.Sprintf("line %07d %s\n", n, strings.Repeat("x", 100)) }
+	for _, tt := range []struct{ lines, first int }{{0, 0}, {10, 0}, {logBytes/len(line(0)) - 1, 0}, {200_000, -1}} {
+		var text strings.Builder
+		for i := range tt.lines {
+			text.WriteString(line(i))
+		}
+		got, err := newest(t.Context(), func(context.Context) (io.ReadCloser, error) {
+			return io.NopCloser(strings.NewReader(text.String())), nil
+		})
+		if err != nil || !strings.HasSuffix(text.String(), string(got)) || len(got) > logBytes {
+			t.Fatalf("of %d lines: %d bytes, %v", tt.lines, len(got), err)
+		}
+		if tt.first == 0 && len(got) != text.Len() {
+			t.Errorf("of %d lines: %d bytes, want all %d", tt.lines, len(got), text.Len())
+		}
+		if tt.first < 0 && (!strings.HasPrefix(string(got), "line ") || len(got) < logBytes-200) {
+			t.Errorf("of %d lines: %d bytes, which begin with %.30q", tt.lines, len(got), got)
+		}
+	}
+	broken := errors.New("the connection broke")
+	if _, err := newest(t.Context(), func(context.Context) (io.ReadCloser, error) {
+		return io.NopCloser(io.MultiReader(strings.NewReader("a"), failing{broken})), nil
+	}); !errors.Is(err, broken) {
+		t.Errorf("of a stream that breaks: %v", err)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }

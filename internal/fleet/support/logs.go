@@ -1,0 +1,99 @@
+package support
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
+)
+
+const (
+	logLines   = 20_000           // the newest lines that are requested of a container
+	logBytes   = 4 << 20          // the newest bytes of a log that a bundle contains
+	logTimeout = 30 * time.Second // for one log: the kubelet of its node may not answer
+)
+
+// controllerName is the label app.kubernetes.io/name of the controller's pods.
+const controllerName = "evenkeel-controller"
+
+// logs adds the end of the logs of the controller's containers, also of those before their last restart.
+func logs(ctx context.Context, b *bundle) error {
+	api, err := typedcorev1.NewForConfig(b.config)
+	if err != nil {
+		return err
+	}
+	namespace := b.settings.Namespace
+	for pod, err := range query.Pages[*corev1.Pod](ctx, b.reader, &corev1.PodList{}, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/name": controllerName}) {
+		if err != nil {
+			b.fail("the logs of the controller", err)
+			return nil
+		}
+		for _, s := range pod.Status.ContainerStatuses {
+			for _, previous := range []bool{false, true} {
+				if previous && s.RestartCount == 0 {
+					continue
+				}
+				name, what := pod.Name+"-"+s.Name, fmt.Sprintf("the log of container %s of pod %s", s.Name, pod.Name)
+				if previous {
+					name, what = name+"-previous", what+" before its last restart"
+				}
+				lines := int64(logLines)
+				o := &corev1.PodLogOptions{Container: s.Name, Previous: previous, TailLines: &lines}
+				text, err := newest(ctx, func(ctx context.Context) (io.ReadCloser, error) {
+					return api.Pods(namespace).GetLogs(pod.Name, o).Stream(ctx)
+				})
+				if err != nil {
+					b.fail(what, err)
+					continue
+				}
+				if err := b.add("logs/"+name+".txt", what, []byte(printable.Text(payload.MaskText(string(text))))); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// newest returns the last bytes of a stream, from the beginning of a line.
+func newest(ctx context.Context, open func(context.Context) (io.ReadCloser, error)) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, logTimeout)
+	defer cancel()
+	stream, err := open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer stream.Close()
+	var kept []byte
+	cut := false
+	for buffer := make([]byte, 64<<10); ; {
+		n, err := stream.Read(buffer)
+		kept = append(kept, buffer[:n]...)
+		if len(kept) > 2*logBytes {
+			kept, cut = slices.Clone(kept[len(kept)-logBytes:]), true
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if len(kept) > logBytes {
+		kept, cut = kept[len(kept)-logBytes:], true
+	}
+	if end := bytes.IndexByte(kept, '\n'); cut && end >= 0 {
+		kept = kept[end+1:]
+	}
+	return kept, nil
+}

@@ -1,0 +1,346 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/rest"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/node/source"
+	"github.com/evenkeel/evenkeel/internal/node/supervisor"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
+)
+
+const configFile = "/var/lib/kubelet/config.yaml"
+
+// simConfigz is the /configz of the running kubelet.
+type simConfigz struct {
+	mu     sync.Mutex
+	change map[string]any // fields with other values than those it was started with
+	err    error
+	hangs  bool
+	asked  []time.Time
+}
+
+func (z *simConfigz) set(change func()) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	change()
+}
+
+func (z *simConfigz) answer(ctx context.Context, started component.Effective) (component.Effective, error) {
+	z.mu.Lock()
+	z.asked = append(z.asked, time.Now())
+	hangs, err, change := z.hangs, z.err, z.change
+	z.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return nil, &url.Error{Op: "Get", URL: "https://127.0.0.1:10250/configz", Err: ctx.Err()}
+	}
+	running := maps.Clone(started)
+	maps.Copy(running, change)
+	return running, err
+}
+
+func (z *simConfigz) times() []time.Time {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return slices.Clone(z.asked)
+}
+
+// inDriftWorld runs a test on a node whose kubelet runs its local configuration, and was compared with it.
+func inDriftWorld(t *testing.T, test func(w *world, z *simConfigz)) {
+	t.Helper()
+	inWorld(t, func(w *world) {
+		z := &simConfigz{}
+		w.configz = z.answer
+		w.start()
+		w.runs("")
+		w.drifts(noDrift)
+		test(w, z)
+	})
+}
+
+// drifted returns the newest condition as `status reason: message`; empty: there is none.
+func (w *world) drifted() string {
+	c := meta.FindStatusCondition(w.status().Conditions, v1alpha1.ConditionDrifted)
+	if c == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message)
+}
+
+func (w *world) drifts(want string) {
+	w.t.Helper()
+	for range 1800 { // seconds
+		if w.drifted() == want {
+			return
+		}
+		w.pass(time.Second)
+	}
+	w.t.Fatalf("Drifted is %q, want %q", w.drifted(), want)
+}
+
+const (
+	noDrift   = "False NoDrift: the running kubelet and the local files are as they were when the kubelet was started"
+	fileDrift = "True FilesEdited: local file " + configFile + " changed since the kubelet was started; the change takes effect at the next restart of the kubelet"
+)
+
+// asks waits until the kubelet is asked for its /configz again.
+func (w *world) asks(z *simConfigz) {
+	w.t.Helper()
+	before := len(z.times())
+	for range 900 { // seconds
+		if len(z.times()) > before {
+			return
+		}
+		w.pass(time.Second)
+	}
+	w.t.Fatal("the kubelet is not asked again")
+}
+
+func (w *world) edit(maxPods int) {
+	w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{maxPods: maxPods} })
+}
+
+func TestDriftIsCheckedAtMostEveryTenMinutes(t *testing.T) {
+	inDriftWorld(t, func(w *world, z *simConfigz) {
+		w.pass(time.Hour)
+		for range 60 { // also if the kubelet crashes every minute
+			w.dies(supervisor.Exit{Signal: "killed"})
+			w.runs("")
+			w.pass(time.Minute)
+		}
+		asked := z.times()
+		if len(asked) < 10 || len(asked) > 13 {
+			t.Errorf("/configz was read %d times in two hours", len(asked))
+		}
+		for i := 1; i < len(asked); i++ {
+			if gap := asked[i].Sub(asked[i-1]); gap < 10*time.Minute {
+				t.Errorf("comparison %d began %s after the one before", i, gap)
+			}
+		}
+	})
+}
+
+func TestDriftIsReportedOnceAndNothingIsCorrected(t *testing.T) {
+	inDriftWorld(t, func(w *world, z *simConfigz) {
+		disk, reports := w.records(), len(w.reporter.all())
+		w.edit(77)
+		w.drifts(fileDrift)
+		w.pass(2 * time.Hour)
+		want := &v1alpha1.Drift{Compared: []v1alpha1.DriftSource{v1alpha1.DriftSourceFiles, v1alpha1.DriftSourceConfigz}, Files: []string{configFile}}
+		if diff := cmp.Diff(want, w.status().Drift); diff != "" {
+			t.Error(diff)
+		}
+		if n := len(w.reporter.all()) - reports; n != 1 {
+			t.Errorf("the edit was reported %d times", n)
+		}
+		if n := w.log.count("differ from what was started"); n != 1 {
+			t.Errorf("it was logged %d times", n)
+		}
+		z.set(func() {
+			z.change = map[string]any{"maxPods": json.Number("55"), "hairpinMode": "x", "evictionHard": map[string]any{"memory.available": "1Gi"}}
+		})
+		w.drifts("True ConfigzDiffers: the running kubelet differs in 3 fields from the configuration that the agent validated and started; " +
+			strings.TrimPrefix(fileDrift, "True FilesEdited: "))
+		if got, want := w.status().Drift.Fields, []string{"evictionHard[memory.available]", "hairpinMode", "maxPods"}; !slices.Equal(got, want) {
+			t.Errorf("fields are %q, want %q", got, want)
+		}
+		w.wantConfigOK("True | using current (init): current is set to the local default, and an init config was provided (LocalInit)")
+		w.wantStarts("")
+		if got := w.records(); got != disk {
+			t.Errorf("the records on disk have changed from\n%s to\n%s", disk, got)
+		}
+
+		// A change that is taken back is no drift.
+		w.edit(0)
+		z.set(func() { z.change = nil })
+		w.drifts(noDrift)
+		if n := w.log.count("are again as they were started"); n != 1 {
+			t.Errorf("the end of the drift was logged %d times", n)
+		}
+	})
+}
+
+func TestAStartEndsDrift(t *testing.T) {
+	inDriftWorld(t, func(w *world, _ *simConfigz) {
+		w.edit(77)
+		w.drifts(fileDrift)
+		w.dies(supervisor.Exit{Signal: "killed"})
+		w.until("another kubelet runs", func() bool { return len(w.kubelet.get().starts) == 2 })
+		w.runs("")
+		if got := w.drifted(); got != "" {
+			t.Errorf("before the new kubelet was compared, Drifted is %q", got)
+		}
+		w.drifts(noDrift)
+	})
+}
+
+func TestAnEditThatTheRunningConfigurationReplacesHasNoEffect(t *testing.T) {
+	inDriftWorld(t, func(w *world, _ *simConfigz) {
+		withGood(w)
+		w.drifts(noDrift)
+		w.edit(77)
+		w.drifts("True FilesEdited: local file " + configFile + " changed since the kubelet was started; the change has no effect while the assigned configuration runs, because that replaces the local one")
+		w.wantStarts("", "good")
+	})
+}
+
+func TestAKubeletThatOnceDoesNotAnswerKeepsItsResult(t *testing.T) {
+	inDriftWorld(t, func(w *world, z *simConfigz) {
+		reports := len(w.reporter.all())
+		failed := func() {
+			t.Helper()
+			w.asks(z)
+			w.pass(15 * time.Second)
+		}
+		z.set(func() { z.err = &url.Error{Op: "Get", URL: "u", Err: errors.New("connection refused")} })
+		failed()
+		if got := w.drifted(); got != noDrift || len(w.reporter.all()) != reports {
+			t.Errorf("after one failure, Drifted is %q", got)
+		}
+		const unanswered = "False FilesUnchanged: the local files are as they were when the kubelet was started; /configz is not compared: the kubelet does not answer requests for its /configz"
+		w.drifts(unanswered)
+		z.set(func() { z.err = &url.Error{Op: "Get", URL: "u", Err: errors.New("connection reset, port 4711")} })
+		failed()
+		if n := len(w.reporter.all()) - reports; n != 1 || w.drifted() != unanswered {
+			t.Errorf("%d reports of three failures, the last is %q", n, w.drifted())
+		}
+		z.set(func() { z.err = nil })
+		w.drifts(noDrift)
+	})
+}
+
+func TestAHangingComparisonBlocksNothing(t *testing.T) {
+	inDriftWorld(t, func(w *world, z *simConfigz) {
+		z.set(func() { z.hangs = true })
+		w.asks(z)
+		w.assign("uid-good", good)
+		w.runs("good") // while the request hangs
+		w.promoted("uid-good")
+		w.drifts("False FilesUnchanged: the local files are as they were when the kubelet was started; /configz is not compared: the kubelet does not answer requests for its /configz")
+		w.wantStarts("", "good")
+	})
+}
+
+func TestWhyConfigzIsNotComparedIsStable(t *testing.T) {
+	started := component.Effective{"maxPods": json.Number("110")}
+	for _, tt := range []struct {
+		name      string
+		effective component.Effective
+		err       error
+		noClient  bool
+		want      string
+		passing   bool
+	}{
+		{name: "no credentials", effective: started, noClient: true, want: "the kubelet has no kubeconfig, so the agent has no credentials for its /configz"},
+		{name: "no dump", want: "the dry run of this kubelet did not print the configuration that was started"},
+		{name: "no server", effective: component.Effective{"enableServer": false}, want: "the configuration switches the kubelet's server off (enableServer)"},
+		{name: "no right", effective: started, err: &component.StatusError{Code: 403}, want: "the node may not read the /configz of its kubelet: apply config/drift (kubelets before 1.33 never allow it)"},
+		{name: "unauthenticated", effective: started, err: &component.StatusError{Code: 401}, want: "the kubelet does not accept the client certificate of its node for /configz: check authentication.x509.clientCAFile"},
+		{name: "authorizer", effective: started, err: &component.StatusError{Code: 500}, want: "the kubelet answered a request for its /configz with status 500", passing: true},
+		{name: "silent", effective: started, err: &url.Error{Op: "Get", URL: "https://127.0.0.1:10250/configz", Err: errors.New("read tcp 127.0.0.1:4711")}, want: "the kubelet does not answer requests for its /configz", passing: true},
+		{name: "garbage", effective: started, err: errors.New("configz: invalid character"), want: "the answer of the kubelet's /configz could not be read", passing: true},
+		{name: "compared", effective: started},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ask := func(context.Context, component.Effective) (component.Effective, error) {
+				if tt.err != nil {
+					return nil, fmt.Errorf("configz: %w", tt.err)
+				}
+				return component.Effective{"maxPods": json.Number("111")}, nil
+			}
+			if tt.noClient {
+				ask = nil
+			}
+			fields, why, passing, err := compareConfigz(t.Context(), tt.effective, ask)
+			if why != tt.want || passing != tt.passing || (tt.err != nil) != (err != nil) {
+				t.Errorf("%q, passing %v, error %v; want %q, passing %v", why, passing, err, tt.want, tt.passing)
+			}
+			if compared := why == ""; compared != slices.Equal(fields, []string{"maxPods"}) {
+				t.Errorf("fields are %q", fields)
+			}
+		})
+	}
+}
+
+func TestChangedFilesAreThoseEditedAddedOrRemoved(t *testing.T) {
+	before := map[string]string{"/a": "1", "/b": "1", "/c": "1"}
+	for _, tt := range []struct {
+		now  map[string]string
+		want []string
+	}{
+		{map[string]string{"/a": "1", "/b": "1", "/c": "1"}, nil},
+		{map[string]string{"/a": "1", "/b": "2", "/d": "1"}, []string{"/b", "/c", "/d"}},
+		{nil, []string{"/a", "/b", "/c"}},
+	} {
+		if got := changedFiles(before, tt.now); !slices.Equal(got, tt.want) {
+			t.Errorf("%v: %q, want %q", tt.now, got, tt.want)
+		}
+	}
+}
+
+func TestDriftedSaysHowManyFilesAndFields(t *testing.T) {
+	c := drifted(&v1alpha1.Drift{Files: []string{"/a", "/b"}, NotCompared: "why"}, trial.Config{Revision: "r", Dropin: true})
+	want := "2 local files changed since the kubelet was started; the change takes effect at the next restart of the kubelet; /configz is not compared: why"
+	if c.Status != "True" || c.Reason != v1alpha1.DriftFilesEdited || c.Message != want {
+		t.Errorf("the condition is %+v", c)
+	}
+}
+
+func TestTheKubeletIsAskedOnThisMachine(t *testing.T) {
+	for want, effective := range map[string]component.Effective{
+		"https://127.0.0.1:10250": {"address": "0.0.0.0", "port": json.Number("10250")},
+		"https://127.0.0.1:4194":  {"port": json.Number("4194")},
+		"https://[::1]:10250":     {"address": "::"},
+		"https://10.1.2.3:10250":  {"address": "10.1.2.3"},
+		"https://[fd00::1]:10250": {"address": "fd00::1"},
+	} {
+		if got := kubeletURL(effective); got != want {
+			t.Errorf("%v: %s, want %s", effective, got, want)
+		}
+	}
+}
+
+// A process that has taken the port of the kubelet learns no token, and cannot send the agent elsewhere.
+func TestTheKubeletIsAskedWithNoTokenAndNoRedirectIsFollowed(t *testing.T) {
+	var asked []string
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Path+" "+r.Header.Get("Authorization"))
+		http.Redirect(w, r, "/elsewhere", http.StatusFound)
+	}))
+	defer server.Close()
+	client, err := source.NewClientFor(&rest.Config{Host: "https://api.invalid", BearerToken: "secret", Username: "u", Password: "p"}, http.DefaultClient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = KubeletConfigz(client)(t.Context(), component.Effective{"port": json.Number(port)})
+	var refused *component.StatusError
+	if !errors.As(err, &refused) || refused.Code != http.StatusFound {
+		t.Errorf("the error is %v", err)
+	}
+	if !slices.Equal(asked, []string{"/configz "}) {
+		t.Errorf("the kubelet was asked for %q", asked)
+	}
+}

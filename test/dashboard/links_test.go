@@ -1,0 +1,123 @@
+package dashboard_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp/kb"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+func TestEveryNodeRolloutAndFilterHasAnAddress(t *testing.T) {
+	if chromium == "" {
+		t.Skip("there is no chromium")
+	}
+	cleared(t)
+	seed(t, admin, some("seen", 30))
+	givenRollout(t, "waiting", "nobody")
+	givenRollout(t, "another", "nobody")
+	address, _ := serve(t, cluster.AdminKubeconfig())
+	base, token, _ := strings.Cut(address, "#")
+	b := open(t, address)
+	b.shows("#fleet-words", "30 nodes in 3 zones")
+	at := func(hash string) {
+		t.Helper()
+		b.waits(fmt.Sprintf(`location.hash === %q`, hash))
+	}
+	at("#/localcluster")
+	b.click("#rollout-waiting")
+	at("#/localcluster/rollouts/waiting")
+	b.waits(`document.getElementById("rollout-waiting").getAttribute("aria-expanded") === "true" && document.getElementById("rollout-another").getAttribute("aria-expanded") === "false"`)
+	b.click("#health-Failed")
+	at("#/localcluster/rollouts/waiting?health=Failed")
+	b.click("[id='row-seen-004']")
+	at("#/localcluster/nodes/seen-004?health=Failed")
+	b.shows("#node", "seen-004", "What happens next")
+	shared := value[string](b, `location.href`)
+
+	// Back and forward lead through all of it.
+	back := func() { value[bool](b, `(history.back(), true)`) }
+	back()
+	b.waits(`document.getElementById("node").hidden`)
+	b.shows("#nodes-words", "2 nodes")
+	back()
+	at("#/localcluster/rollouts/waiting")
+	b.shows("#nodes-words", "30 nodes")
+	value[bool](b, `(history.forward(), history.forward(), true)`)
+	b.waits(`document.getElementById("health-Failed").getAttribute("aria-pressed") === "true"`)
+	b.do(reload())
+	b.shows("#fleet-words", "30 nodes in 3 zones, 2 shown")
+
+	// A summary line is a link to what it counts.
+	b.waits(`[...document.querySelectorAll("#summary a")].find((a) => a.textContent === "1 node not Ready")?.click() === undefined`)
+	at("#/localcluster?down=1")
+	b.shows("#nodes tbody", "seen-011", "Healthy, not Ready")
+
+	// No address of the page ever has the token. Whoever opens a shared one is asked for the address of the own dashboard.
+	if strings.Contains(shared, token) {
+		t.Errorf("the link %s has the token", shared)
+	}
+	other := open(t, shared)
+	other.shows("#token", "This link needs the address of your own dashboard", "the token is missing or wrong")
+	other.do(focus("#token-text"))
+	other.press("x", kb.Enter)
+	other.shows("#token-error", "This contains no token.")
+	value[bool](other, fmt.Sprintf(`(document.getElementById("token-text").value = %q, true)`, base+"#"+token))
+	other.do(focus("#token-text"))
+	other.press(kb.Enter)
+	other.shows("#node", "seen-004", "What happens next")
+	if now := value[string](other, `location.href`); now != shared {
+		t.Errorf("the link %s became %s", shared, now)
+	}
+	if n := value[int](other, `document.querySelectorAll("#token:not([hidden])").length`); n > 0 {
+		t.Error("the page still asks for a token")
+	}
+	// Nothing was loaded from elsewhere.
+	for _, from := range value[[]string](other, `performance.getEntriesByType("resource").map((e) => new URL(e.name).origin)`) {
+		if from+"/" != base {
+			t.Errorf("the page has asked %s", from)
+		}
+	}
+	// An address with another token, in an open tab, is followed.
+	value[bool](other, `(location.hash = "AAAAAAAAAAAAAAAAAAAAAAAAAA", true)`)
+	other.shows("#token", "the token is missing or wrong")
+
+	// A context that this page does not show.
+	value[bool](b, `(location.hash = "#/elsewhere/nodes/seen-004", true)`)
+	b.shows("#elsewhere", "This link is about the cluster of the context elsewhere", "kubectl evenkeel dashboard --context elsewhere")
+}
+
+func TestSeveralClustersHaveATabWithTheirOwnSummary(t *testing.T) {
+	if chromium == "" {
+		t.Skip("there is no chromium")
+	}
+	cleared(t)
+	seed(t, admin, some("seen", 12))
+	config, err := clientcmd.LoadFromFile(cluster.AdminKubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Clusters["away"] = &clientcmdapi.Cluster{Server: "https://127.0.0.1:1"}
+	config.Contexts = map[string]*clientcmdapi.Context{"here": config.Contexts[config.CurrentContext], "away/1": {Cluster: "away", AuthInfo: config.Contexts[config.CurrentContext].AuthInfo}}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	address, _ := serve(t, path, "--context=here", "--context=away/1")
+	b := open(t, address)
+	b.shows("#fleet-words", "12 nodes in 3 zones")
+	b.shows("#clusters", "here", "1 node failed", "away/1", "unreachable")
+	for _, violation := range axe(b) {
+		t.Error(violation)
+	}
+	b.click("#clusters a:nth-child(2)")
+	b.waits(`location.hash === "#/away%2F1" && document.querySelector("#clusters [aria-current]").textContent.startsWith("away/1")`)
+	b.shows("#troubles", "The API server has not answered since")
+	b.shows("#fleet-words", "0 nodes")
+	value[bool](b, `(history.back(), true)`)
+	b.shows("#fleet-words", "12 nodes in 3 zones")
+	b.shows("#summary", "1 node failed")
+}

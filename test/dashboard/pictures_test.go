@@ -1,0 +1,124 @@
+package dashboard_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+)
+
+// axeScript is made by `make deps`.
+var axeScript = filepath.Join(root, "bin/page/node_modules/axe-core/axe.min.js")
+
+// sizes are the windows in which the page is looked at: a screen and a phone.
+var sizes = []struct {
+	name          string
+	width, height int64
+}{{"wide", 1600, 1000}, {"narrow", 390, 844}}
+
+// size sets the size of the window.
+func (b *browser) size(width, height int64) {
+	b.t.Helper()
+	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1, Mobile: width < 500})
+	b.waits(fmt.Sprintf(`innerWidth === %d`, width))
+}
+
+// review looks at the page in both color schemes and sizes: nothing is wider than the window, axe-core finds nothing, and a
+// picture is kept if pictures are wanted.
+func (b *browser) review(state string) {
+	b.t.Helper()
+	for _, size := range sizes {
+		b.size(size.width, size.height)
+		for _, scheme := range []string{"light", "dark"} {
+			b.scheme(scheme)
+			b.waits(`document.documentElement.scrollWidth <= innerWidth`)
+			for _, violation := range axe(b) {
+				b.t.Errorf("%s, %s, %s: %s", state, size.name, scheme, violation)
+			}
+			b.picture(fmt.Sprintf("dashboard-%s-%s-%s", state, size.name, scheme))
+		}
+	}
+	b.size(1600, 1000)
+	b.scheme("light")
+}
+
+// axe returns the violations that axe-core finds.
+func axe(b *browser) []string {
+	b.t.Helper()
+	script, err := os.ReadFile(axeScript)
+	if err != nil {
+		b.t.Logf("SKIPPED, for lack of axe-core: the check of accessibility: %v", err)
+		return nil
+	}
+	call(b, page.SetBypassCSP, page.SetBypassCSPParams{Enabled: true})
+	if !value[bool](b, `"axe" in window`) {
+		b.do(chromedp.Evaluate[chromedp.Void](string(script) + "\n;void 0"))
+	}
+	answer := value[string](b, `axe.run(document, { resultTypes: ["violations"] }).then((r) => JSON.stringify([r.passes.length, r.violations.map((v) => v.id + ": " + v.help + ": " + v.nodes.slice(0, 5).map((n) => n.html.slice(0, 160) + " " + n.failureSummary.split("\n").slice(1, 2)).join("; "))]))`)
+	var result []json.RawMessage
+	var passes int
+	var violations []string
+	if err := json.Unmarshal([]byte(answer), &result); err != nil {
+		b.t.Fatal(err)
+	}
+	if json.Unmarshal(result[0], &passes) != nil || json.Unmarshal(result[1], &violations) != nil || passes < 20 {
+		b.t.Errorf("axe-core has checked too little: %s", answer)
+	}
+	return violations
+}
+
+func TestTheStatesOfThePageAreAccessibleOnScreensAndPhones(t *testing.T) {
+	if chromium == "" {
+		t.Skip("there is no chromium")
+	}
+	cleared(t)
+	seed(t, admin, healthyNodes("control", 6))
+	controller(t)
+	spawn(t, "evenkeel-hollow", "--kubeconfig="+cluster.AdminKubeconfig(), "--nodes=60", "--zones=3", "--label=pool=general", "--trial-duration=2s",
+		"--fault=crashloop,field=maxPods:7,node=hollow-3", "--fault=crashloop,field=maxPods:7,node=hollow-12", "--fault=crashloop,field=maxPods:7,node=hollow-41")
+	address, _ := serve(t, cluster.AdminKubeconfig())
+	b := open(t, address)
+	b.size(1600, 1000)
+	b.shows("#fleet-words", "66 nodes")
+
+	pushWith(t, "general", 110, "--steps=2,100%", "--max-unavailable=50%")
+	b.shows("[data-rollout=general]", "Complete", "60 updated")
+	b.shows("#summary", "Nothing needs a person.", "66 nodes healthy")
+	b.waits(`document.querySelector(".timeline .updated") !== null`)
+	b.review("well")
+
+	pushWith(t, "general", 120, "--steps=2,pause,20%,pause,100%", "--max-unavailable=50%")
+	b.shows("[data-rollout=general]", "AwaitingApproval", "2 updated", "58 pending")
+	b.takeOf("general", "promote")
+	b.click("#confirm-yes")
+	b.shows("[data-rollout=general]", "3/5 steps done", "12 updated")
+	b.shows("#summary", "1 rollout awaits approval")
+	b.waits(`document.getElementById("do-general-promote") !== null`)
+	b.click("[id='row-hollow-0']")
+	b.shows("#node", "What happens next", "maxPods")
+	b.review("node")
+	b.click("#node-close")
+
+	b.takeOf("general", "promote-full")
+	b.click("#confirm-yes")
+	b.shows("[data-rollout=general]", "Complete", "60 updated")
+	pushWith(t, "general", 7, "--steps=2,50%,100%", "--max-unavailable=50%", "--max-failures=3")
+	b.shows("[data-rollout=general]", "Halted", "hollow-3", "CrashLooped")
+	b.shows("#summary", "1 rollout halted", "3 nodes failed")
+	b.waits(`document.getElementById("do-general-undo")?.className === "primary"`)
+	b.review("halted")
+}
+
+// healthyNodes are nodes without a rollout.
+func healthyNodes(prefix string, n int) []seeded {
+	var nodes []seeded
+	for i := range n {
+		nodes = append(nodes, seeded{fmt.Sprintf("%s-%d", prefix, i), fmt.Sprintf("zone-%d", i%3), true, fine})
+	}
+	return nodes
+}
