@@ -90,6 +90,7 @@ func (k *agentKubelet) Identity() (string, error)                      { return 
 func (k *agentKubelet) Version(context.Context) (string, error)        { return k.m.version(), nil }
 func (k *agentKubelet) Local() trial.Local                             { return trial.Init }
 func (k *agentKubelet) LocalDigest() string                            { return "local" }
+func (k *agentKubelet) LocalFiles() map[string]string                  { return nil }
 func (k *agentKubelet) RunsStaticPods(component.Effective) bool        { return false }
 func (k *agentKubelet) RuntimeReachable(context.Context, string) error { return nil }
 
