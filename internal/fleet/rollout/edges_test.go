@@ -57,6 +57,19 @@ func TestFrozenRolloutsTakeNoAssignmentBack(t *testing.T) {
 	w.wantMoves(t, "TakeBack n1")
 }
 
+// Both nodes have an assignment of an earlier leader, for a revision that is no longer the target: it is not renewed.
+func TestRejectedAssignmentsOfAnEarlierRevisionDoNotUseUpTheBudget(t *testing.T) {
+	w := fleet(2)
+	w.assigned("n1", "n2")
+	for _, name := range []string{"n1", "n2"} {
+		n := w.node(name)
+		n.Active, n.InTrial, n.OK, n.Reason = Ref{}, false, "Unknown", agentStale
+	}
+	w.policy.MaxUnavailable = Amount{1, false}
+	w.target("r2")
+	w.wantMoves(t, "Assign n1")
+}
+
 func TestAStopDoesNotMoveNodesThatHaveProvenTheRevision(t *testing.T) {
 	w := fleet(2)
 	w.assigned("n1", "n2")

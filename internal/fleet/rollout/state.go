@@ -440,7 +440,7 @@ func (d *planner) countsInFlight(n *Node, s State) bool {
 	case Assigned, Trial, Soaking, Draining:
 		return true
 	case Pending, Blocked: // it may still accept what it refuses
-		return n.Source.Rollout == d.p.Name && (n.inFlight() || n.refuses())
+		return n.Source.Rollout == d.p.Name && (n.inFlight() && !d.leftBehind(n) || n.refuses())
 	case Stale:
 		return d.hasTarget(n) // until the assignment is taken back
 	case Skipped:
@@ -451,6 +451,12 @@ func (d *planner) countsInFlight(n *Node, s State) bool {
 		return n.Ready || d.assignedTarget(n) && !d.maintenance(n).Since.IsZero() && !n.Created.After(n.Source.AssignedAt) // it continues after its maintenance
 	}
 	return false
+}
+
+// leftBehind reports whether a node rejects an assignment of an earlier leader that is not renewed, because there is another target
+// since. It adopts nothing until it gets that. If it counted as in flight, a few such nodes would use up the budget for ever.
+func (d *planner) leftBehind(n *Node) bool {
+	return n.stale() && !n.InTrial && d.next.Halt == nil && !d.hasTarget(n) && n.Source.SHA256 != d.lastGood().SHA256
 }
 
 // counted reports whether a failed node counts towards the stop. Not counted are failures before the last attempt, failures
