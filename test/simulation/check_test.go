@@ -306,12 +306,12 @@ func (w *world) observeConfig(c simapi.Change) {
 		}
 	}
 	w.checks.configs[c.Name] = is
-	if was == nil || was.Generation != is.Generation && !renewed(was, is) {
-		w.checkBudget(is.NodeConfig)
+	if was == nil || was.Generation != is.Generation {
+		w.checkBudget(is.NodeConfig, was != nil && renewed(was, is))
 	}
 }
 
-// renewed reports whether a leader repeated the assignment of an earlier one: the node has its place in the budget already.
+// renewed reports whether a leader repeated the assignment of an earlier one, whatever has become of the budget since.
 func renewed(was, is *nodeConfig) bool {
 	a, b := was.Spec.ConfigSource, is.Spec.ConfigSource
 	return a != nil && b != nil && a.RolloutRef != nil && b.RolloutRef != nil && payloadOf(was) == payloadOf(is) && a.RolloutRef.Name == b.RolloutRef.Name &&
@@ -333,8 +333,9 @@ func proven(nc *v1alpha1.NodeConfig) bool {
 		meta.IsStatusConditionTrue(nc.Status.Conditions, v1alpha1.ConditionConfigOK)
 }
 
-// checkBudget checks, when a node was assigned the target of a rollout, how many nodes are in flight. The caller holds mu.
-func (w *world) checkBudget(nc *v1alpha1.NodeConfig) {
+// checkBudget checks, when a node was assigned the target of a rollout, how many nodes are in flight. A
+// renewed assignment may use a budget of the past. The caller holds mu.
+func (w *world) checkBudget(nc *v1alpha1.NodeConfig, renewed bool) {
 	s := nc.Spec.ConfigSource
 	if s == nil || s.RolloutRef == nil || s.ConfigMapRef == nil {
 		return
@@ -370,13 +371,16 @@ func (w *world) checkBudget(nc *v1alpha1.NodeConfig) {
 		if ref == nil || ref.ConfigMapRef == nil || ref.RolloutRef == nil || ref.RolloutRef.Name != r.Name || ref.RolloutRef.Revision != s.RolloutRef.Revision || other.undone.IsZero() {
 			continue
 		}
+		if ref.RolloutRef.Term < w.checks.terms[string(ref.ConfigMapRef.UID)] {
+			continue // from a leader of the past: the agent does not adopt it
+		}
 		if name == nc.Name || now.Sub(other.undone) > time.Minute {
 			flying = append(flying, name)
 		}
 	}
 	most := 0
 	for _, b := range r.budgets {
-		if !b.until.IsZero() && now.Sub(b.until) > time.Minute {
+		if !renewed && !b.until.IsZero() && now.Sub(b.until) > time.Minute {
 			continue
 		}
 		value, err := intstr.GetScaledValueFromIntOrPercent(&b.value, members, false)
