@@ -20,8 +20,8 @@ import (
 
 // stats says how much happened in a history.
 type stats struct {
-	starts, changes, adopted, promoted, crashes int
-	longestGap                                  time.Duration
+	starts, changes, adopted int
+	longestGap               time.Duration
 }
 
 // checks are what the checks of a history remember. Its mutex is taken while the server or a machine is locked.
@@ -191,7 +191,7 @@ func (w *world) checkPods(m *machine, p *process, st trial.State) {
 	}
 	pods := 0
 	for name, since := range w.checks.pods {
-		if strings.HasPrefix(name, m.name+"/") && time.Since(since) > 30*time.Second {
+		if strings.HasPrefix(name, m.name+"/") && time.Now().After(since.Add(30*time.Second)) {
 			pods++
 		}
 	}
@@ -348,7 +348,7 @@ func (w *world) checkBudget(nc *v1alpha1.NodeConfig, renewed bool) {
 		return // a leader of the past: the agent ignores it
 	}
 	if r.Status.Halt != nil {
-		if !r.halted.IsZero() && time.Since(r.halted) > stopTakes && s.RolloutRef.Attempt <= r.Status.Halt.Attempt {
+		if !r.halted.IsZero() && time.Now().After(r.halted.Add(stopTakes)) && s.RolloutRef.Attempt <= r.Status.Halt.Attempt {
 			w.book.fail("%s is assigned revision %d of rollout %s, which was stopped %s ago", nc.Name, s.RolloutRef.Revision, r.Name, time.Since(r.halted))
 		}
 		return

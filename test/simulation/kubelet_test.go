@@ -3,7 +3,6 @@ package simulation
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path"
 	"sync/atomic"
@@ -243,5 +242,3 @@ func (p *process) String() string {
 	}
 	return fmt.Sprintf("content %d", p.content)
 }
-
-var errNoKubelet = errors.New("no kubelet runs")

@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"fmt"
 	"regexp"
 	"sync"
 	"time"
@@ -43,12 +42,11 @@ type machine struct {
 	runs     int64 // of kubelets
 
 	// The heartbeat: a healthy kubelet with a network renews the Lease and posts that the Node is Ready.
-	beating    bool
-	beatSince  time.Time
-	renewed    time.Time
-	beats      int // counts the changes of beating
-	idleSince  time.Time
-	deliberate bool // the agent itself stopped the last kubelet
+	beating   bool
+	beatSince time.Time
+	renewed   time.Time
+	beats     int // counts the changes of beating
+	idleSince time.Time
 }
 
 func (m *machine) version() string {
@@ -388,14 +386,4 @@ func (m *machine) kill(power bool, choice crashfs.Choice, again time.Duration) {
 	if again > 0 {
 		time.AfterFunc(again, m.startAgent)
 	}
-}
-
-func (m *machine) describe() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	runs := errNoKubelet.Error()
-	if m.process != nil {
-		runs = m.process.String()
-	}
-	return fmt.Sprintf("%s: %s", m.name, runs)
 }

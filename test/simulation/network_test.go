@@ -84,7 +84,7 @@ func (w *world) lag(name string, serial int, n int64) time.Duration {
 }
 
 // calm reports whether the active part of the history is over.
-func (w *world) calm() bool { return time.Since(w.began) >= w.plan.active }
+func (w *world) calm() bool { return !time.Now().Before(w.began.Add(w.plan.active)) }
 
 func text(v any) string {
 	raw, err := json.Marshal(v)

@@ -10,10 +10,10 @@ import (
 // shrink leaves out of a history that fails what does not matter to its failure, for some time at most. Two histories fail in the
 // same way if the beginnings of their failures are equal.
 func shrink(t *testing.T, seed uint64, failure string, limit time.Duration) without {
-	began := time.Now()
+	deadline := time.Now().Add(limit)
 	var best without
 	fails := func(x without) bool {
-		if time.Since(began) > limit {
+		if time.Now().After(deadline) {
 			return false
 		}
 		o := play(t, planOf(seed, x), false)

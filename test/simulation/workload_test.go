@@ -192,7 +192,7 @@ func (x *act) pause() {
 
 // later does something later, before the active part of the history is over; nothing if it is over already.
 func (x *act) later(after time.Duration, do func()) {
-	left := x.plan.active - time.Since(x.began) - time.Duration(x.index+1)*time.Millisecond
+	left := time.Until(x.began.Add(x.plan.active - time.Duration(x.index+1)*time.Millisecond))
 	if left > 0 {
 		time.AfterFunc(min(after, left), do)
 	}

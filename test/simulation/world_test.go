@@ -96,9 +96,15 @@ type outcome struct {
 	stats    stats
 }
 
+// longestPlay is how long a history may take in real time. It takes a second, and some more with 50 nodes.
+const longestPlay = 5 * time.Minute
+
 // play runs a history.
 func play(t *testing.T, p *plan, verbose bool) (o outcome) {
 	kinds()
+	// Code that repeats something without end keeps the virtual time from passing.
+	hung := time.AfterFunc(longestPlay, func() { panic(fmt.Sprintf("%s: it has not ended after %s", p, longestPlay)) })
+	defer hung.Stop()
 	synctest.Test(t, func(*testing.T) {
 		w := newWorld(p, verbose)
 		w.run()
