@@ -115,6 +115,14 @@ type NodeConfigStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	PodsUnreadyOnRestart *int64 `json:"podsUnreadyOnRestart,omitempty"`
 
+	// defaultTrialSeconds is the length of a trial on this node if neither
+	// spec.trial nor the configuration sets one. It is 0 if the node keeps a
+	// configuration without a trial. Absent with agents that do not report it.
+	// Written by the agent.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	DefaultTrialSeconds *int64 `json:"defaultTrialSeconds,omitempty"`
+
 	// preflight is the agent's answer to the request in the annotation
 	// evenkeel.dev/preflight of this NodeConfig. Absent if it has answered none.
 	// Written by the agent.

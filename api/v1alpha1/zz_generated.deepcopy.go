@@ -768,6 +768,11 @@ func (in *NodeConfigStatus) DeepCopyInto(out *NodeConfigStatus) {
 		*out = new(int64)
 		**out = **in
 	}
+	if in.DefaultTrialSeconds != nil {
+		in, out := &in.DefaultTrialSeconds, &out.DefaultTrialSeconds
+		*out = new(int64)
+		**out = **in
+	}
 	if in.Preflight != nil {
 		in, out := &in.Preflight, &out.Preflight
 		*out = new(PreflightAnswer)

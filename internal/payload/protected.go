@@ -168,7 +168,7 @@ func unknownEntry(path string) error {
 	var best string
 	least := 1 + max(2, len(path)/6)
 	for _, candidate := range namedPaths() {
-		if d := editDistance(strings.ToLower(path), strings.ToLower(candidate)); d < least {
+		if d := EditDistance(strings.ToLower(path), strings.ToLower(candidate)); d < least {
 			best, least = candidate, d
 		}
 	}
@@ -191,8 +191,8 @@ func namedPaths() []string {
 	return paths
 }
 
-// editDistance is the number of bytes to insert, delete or replace to turn a into b.
-func editDistance(a, b string) int {
+// EditDistance returns the number of bytes to insert, delete or replace to turn a into b.
+func EditDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 // Args returns a check of the number of arguments. The error names the command, and goes on with words about what it takes.
@@ -71,7 +73,7 @@ func FlagError(cmd *cobra.Command, err error) error {
 		name := unknown.GetSpecifiedName()
 		var similar []string
 		for _, n := range names {
-			if len(name) > 1 && (distance(name, n) <= min(2, len(name)/2-1) || strings.HasPrefix(n, name)) {
+			if len(name) > 1 && (payload.EditDistance(name, n) <= min(2, len(name)/2-1) || strings.HasPrefix(n, name)) {
 				similar = append(similar, "--"+n)
 			}
 		}
@@ -92,25 +94,4 @@ func didYouMean(names []string) string {
 		return ""
 	}
 	return " (did you mean " + strings.Join(names, " or ") + "?)"
-}
-
-// distance returns how many characters must be added, removed or replaced to turn one word into the other.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -127,8 +127,19 @@ func amountOf(v intstr.IntOrString) (rollout.Amount, error) {
 const MaxTrialLength = 168 * time.Hour
 
 // TrialLength returns the length of the trial that a node reports.
-func TrialLength(t *v1alpha1.Trial) time.Duration {
-	return time.Duration(min(max(t.DurationSeconds, 0), int64(MaxTrialLength/time.Second))) * time.Second
+func TrialLength(t *v1alpha1.Trial) time.Duration { return limitTrial(t.DurationSeconds) }
+
+// ReportedTrial returns the length of a trial that a node uses if nothing sets it; 0 if its agent does not report it. The NodeConfig
+// may be nil.
+func ReportedTrial(nc *v1alpha1.NodeConfig) time.Duration {
+	if nc == nil || nc.Status.DefaultTrialSeconds == nil {
+		return 0
+	}
+	return limitTrial(*nc.Status.DefaultTrialSeconds)
+}
+
+func limitTrial(seconds int64) time.Duration {
+	return time.Duration(min(max(seconds, 0), int64(MaxTrialLength/time.Second))) * time.Second
 }
 
 // NodeOf returns what is observed about a node, without the fields that depend on the rollout (Domain, Canary, Last, Owner)

@@ -4,18 +4,18 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
 // What a plan assumes about nodes.
 const (
-	AnswerTime = 5 * time.Second  // how long an agent takes to start a trial
-	DrainTime  = 2 * time.Minute  // how long the drain of a node takes
-	trialTime  = 10 * time.Minute // the agents' default length of a trial
+	AnswerTime = 5 * time.Second // how long an agent takes to start a trial
+	DrainTime  = 2 * time.Minute // how long the drain of a node takes
 )
 
-// TrialTime returns the duration of a trial: the one in the template or in spec.trial, else otherwise, else the longest that an agent
-// has reported, else the agents' default.
+// TrialTime returns the duration of a trial: the one in the template or in spec.trial, else otherwise, else the longest default that
+// the nodes' agents report. Of agents that do not report it, the longest present trial counts, and without one their default.
 func (f *Fleet) TrialTime(otherwise time.Duration) time.Duration {
 	if d := f.Template.Trial.Duration; d != nil {
 		return *d
@@ -24,7 +24,7 @@ func (f *Fleet) TrialTime(otherwise time.Duration) time.Duration {
 	for i := range f.Nodes {
 		seen = max(seen, f.Nodes[i].TrialLength)
 	}
-	return cmp.Or(otherwise, seen, trialTime)
+	return cmp.Or(otherwise, f.trial, seen, policy.DefaultTrial)
 }
 
 // Estimate plays the rest of the rollout with healthy nodes and with approvals that come at once, for at most limit of simulated time.

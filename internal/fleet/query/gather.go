@@ -25,6 +25,8 @@ type Fleet struct {
 	Restarts []Restart       // of Nodes, in their order
 	Template policy.Template // what the rollout's template holds
 
+	// trial is the longest default length of a trial that the nodes report; 0: none does.
+	trial time.Duration
 	// draining says what drains wait for, by node, as the controller wrote it into the rollout's status: only the controller
 	// knows the pods of a node.
 	draining map[string]string
@@ -93,6 +95,7 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 		f.Nodes = append(f.Nodes, n)
 		f.Zones = append(f.Zones, p.Node.Labels[corev1.LabelTopologyZone])
 		f.Restarts = append(f.Restarts, p.Restart())
+		f.trial = max(f.trial, policy.ReportedTrial(p.Config))
 		if visit != nil {
 			visit(p)
 		}

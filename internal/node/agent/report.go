@@ -71,6 +71,7 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 		ObservedGeneration: a.assignment.answer.Generation, RemoteConfig: a.o.Remote, RunMode: a.o.RunMode,
 		ComponentVersion: a.binary.version, AgentVersion: a.o.AgentVersion, OverriddenFields: overridden,
 		WorkloadPods: workload, PodsUnreadyOnRestart: unready, Preflight: a.preflight.answer, Flags: a.flags.answer, Drift: a.drift.found, Capabilities: a.capabilities(),
+		DefaultTrialSeconds: new(int64(a.o.Limits.TrialDuration / time.Second)),
 	})
 	if a.p.Reporter != nil {
 		a.p.Reporter.Report(source.Report{

@@ -127,8 +127,8 @@ func TestStatusOfLocalContainsNoConfig(t *testing.T) {
 	}
 }
 
-// TestFirstReportContainsTheNumberOfWorkloadPods: for a node that joins nothing is assigned, so nothing is watched.
-func TestFirstReportContainsTheNumberOfWorkloadPods(t *testing.T) {
+// TestFirstReportContainsNumbersForPlans: for a node that joins nothing is assigned, so nothing is watched.
+func TestFirstReportContainsNumbersForPlans(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pods("a", "b", "c")
 		w.api.set(func(api *simAPI) {
@@ -138,6 +138,9 @@ func TestFirstReportContainsTheNumberOfWorkloadPods(t *testing.T) {
 		w.runs("")
 		if n := w.reporter.all()[0].Status.WorkloadPods; n == nil || *n != 1 {
 			t.Errorf("the first report says %v workload pods, want 1", n)
+		}
+		if n := w.reporter.all()[0].Status.DefaultTrialSeconds; n == nil || *n != int64(limits.TrialDuration/time.Second) {
+			t.Errorf("the first report says %v seconds for a trial, want %s", n, limits.TrialDuration)
 		}
 	})
 	inWorld(t, func(w *world) {
