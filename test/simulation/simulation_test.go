@@ -79,12 +79,11 @@ func report(t *testing.T, seed uint64, o outcome, limit time.Duration) {
 	t.Errorf("seed %d: %s\nthe end of a shorter history:\n%sreproduce it: go test ./test/simulation -count=1 -v -seed=%d %s", seed, o.failures[0], short.trace, seed, x)
 }
 
-// fixed are histories that every run plays, with what is remarkable about them.
+// fixed are histories that every run plays, with the defects that showed in them.
 var fixed = map[uint64]string{
 	1002: "a step of the controller was repeated without end within the second in which a grace period ended",
-	1013: "a second rollout takes a node whose trial fails from the first one",
-	2001: "a disk crashes while the agent writes",
-	3008: "a last-known-good configuration becomes unhealthy on all nodes",
+	5040: "assignments of an earlier leader, which agents reject, use up maxUnavailable; a test of package rollout finds that again",
+	1013: "", 2001: "", 3008: "", 31002: "",
 }
 
 func TestFixedHistories(t *testing.T) {
