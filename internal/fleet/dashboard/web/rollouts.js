@@ -45,6 +45,8 @@ export class Rollouts {
 
   /** Forgets everything, for another cluster. */
   reset() {
+    this.turn = {}; // reads of an earlier turn are about another cluster, which can have rollouts of the same name
+    this.reading = false;
     this.list = [];
     this.ready = false; // the list is complete
     this.open = null; // the name of the open rollout; null: none was chosen yet
@@ -101,7 +103,7 @@ export class Rollouts {
   /** Reads the open rollout, and again if it changes in the meantime, at most once a second. */
   async read() {
     if (this.reading) { this.again = true; return; }
-    const name = this.open;
+    const name = this.open, turn = this.turn, current = () => name === this.open && turn === this.turn;
     if (!name) return;
     this.reading = true;
     this.again = false;
@@ -110,17 +112,18 @@ export class Rollouts {
       if (!wanted) return;
       try {
         const answer = await get(path + suffix);
-        if (name === this.open) this[key] = answer;
+        if (current()) this[key] = answer;
       } catch (e) {
-        if (name === this.open) this[key] = { error: e.message };
+        if (current()) this[key] = { error: e.message };
       }
     };
     try {
       const detail = await get(path);
-      if (name === this.open) { this.detail = detail; this.error = ""; }
+      if (current()) { this.detail = detail; this.error = ""; }
     } catch (e) {
-      if (name === this.open) this.error = e.message;
+      if (current()) this.error = e.message;
     }
+    if (turn !== this.turn) return;
     this.draw();
     const [from, to] = this.compared();
     const opened = (id) => $(id + "-" + name)?.open;
@@ -128,8 +131,10 @@ export class Rollouts {
       part("line", "/timeline", true), part("entries", "/log", opened("log")),
       part("diff", `/diff?from=${from}&to=${to}`, this.detail && opened("changes")),
     ]);
+    if (turn !== this.turn) return;
     this.draw();
     await new Promise((done) => setTimeout(done, 1000));
+    if (turn !== this.turn) return;
     this.reading = false;
     if (this.again || name !== this.open) this.read();
   }
