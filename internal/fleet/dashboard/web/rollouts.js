@@ -49,7 +49,8 @@ export class Rollouts {
     this.reading = false;
     this.list = [];
     this.ready = false; // the list is complete
-    this.open = null; // the name of the open rollout; null: none was chosen yet
+    this.open = null; // the name of the open rollout
+    this.picked = false; // somebody opened or closed a rollout; until then the most urgent one is open
     this.chosen = {};
     this.forget();
   }
@@ -62,7 +63,7 @@ export class Rollouts {
 
   /** Takes the list of a snapshot. */
   update(list, ready) {
-    if (this.open === null && list.length) this.open = list[0].name;
+    this.follow(list);
     const before = this.list.find((r) => r.name === this.open), now = list.find((r) => r.name === this.open);
     for (const r of list) {
       const was = this.list.find((x) => x.name === r.name);
@@ -74,11 +75,20 @@ export class Rollouts {
     this.draw();
   }
 
+  /** Opens the most urgent rollout, unless somebody has picked one or is about to act. */
+  follow(list) {
+    const open = list.find((r) => r.name === this.open);
+    if (!list.length || this.picked || this.menu || document.querySelector("dialog[open]") || open && list[0].urgency >= open.urgency) return;
+    this.open = list[0].name;
+    this.forget();
+  }
+
   /** Opens a rollout that the address names. Without a name the open one stays. */
   take(name, chosen) {
     const compared = this.chosen.from !== chosen.from || this.chosen.to !== chosen.to;
     this.chosen = chosen;
     if (compared) this.diff = null;
+    if (name) this.picked = true;
     if (name && name !== this.open) {
       this.open = name;
       this.forget();
@@ -91,6 +101,7 @@ export class Rollouts {
 
   close() {
     this.open = "";
+    this.picked = true;
     this.forget();
     this.draw();
   }
