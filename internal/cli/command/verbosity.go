@@ -3,6 +3,7 @@ package command
 import (
 	"flag"
 	"io"
+	"regexp"
 
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
@@ -34,6 +35,21 @@ func (e *Env) AddVerbosity(flags *pflag.FlagSet) {
 	flags.AddFlag(v)
 }
 
+// Values of a kubelet configuration in objects, as JSON, and as YAML in a string. What is secret there has no name that
+// payload.MaskText knows.
+var (
+	flowHeaders  = regexp.MustCompile(`(staticPodURLHeader\\*["']?\s*:\s*)\{[^}]*\}?`)
+	blockHeaders = regexp.MustCompile(`(staticPodURLHeader\\*["']?:[ \t]*)(?:(?:\\+n|\n)[ \t-]+(?:[^\\\n]|\\+[^n\\])*)+`)
+	podURL       = regexp.MustCompile(`(staticPodURL\\*["']?\s*:\s*\\*["']?[a-zA-Z][a-zA-Z0-9+.-]*://[^/\s,?#"'\\]+)[/?#][^\s,"'\\]*`)
+)
+
+// maskLog returns a record of the log without credentials.
+func maskLog(record string) string {
+	record = flowHeaders.ReplaceAllString(record, "${1}masked")
+	record = blockHeaders.ReplaceAllString(record, "${1}masked")
+	return payload.MaskText(podURL.ReplaceAllString(record, "${1}/masked"))
+}
+
 // maskedLog writes records of the log without credentials. klog calls Write once for each record.
 type maskedLog struct{ to io.Writer }
 
@@ -41,7 +57,7 @@ func (m maskedLog) Write(record []byte) (int, error) {
 	if !klog.V(levelShown).Enabled() {
 		return len(record), nil
 	}
-	if _, err := io.WriteString(m.to, payload.MaskText(string(record))); err != nil {
+	if _, err := io.WriteString(m.to, maskLog(string(record))); err != nil {
 		return 0, err
 	}
 	return len(record), nil

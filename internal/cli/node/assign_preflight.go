@@ -49,7 +49,11 @@ func (a *app) preflight(ctx context.Context, c client.WithWatch, o assignOptions
 	if err != nil {
 		return nil, err.Error()
 	}
-	settings := policy.SettingsIn(nil)
+	rollouts, err := query.Rollouts(ctx, c)
+	if err != nil {
+		return nil, fmt.Sprintf("list rollouts: %v", err)
+	}
+	settings := policy.SettingsIn(rollouts.Items)
 	if silent := describe.ControllerSilent(query.ControllerRenewal(ctx, c, settings.Namespace), settings.Namespace, time.Now()); silent != "" {
 		return nil, silent
 	}

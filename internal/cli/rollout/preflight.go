@@ -125,7 +125,7 @@ func (a *app) preflight(ctx context.Context, o inquiry) error {
 		return err
 	}
 	if err := a.CheckFields(decoded); err != nil {
-		return fmt.Errorf("%s: %w; nothing was written", o.file, err)
+		return command.Unusable(o.file, err, "written")
 	}
 	c, err := a.Client()
 	if err != nil {

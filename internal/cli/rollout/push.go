@@ -181,9 +181,12 @@ func (change *Change) stopped(ctx context.Context, c client.Client) (words strin
 	}
 	key := client.ObjectKey{Namespace: settings.Namespace, Name: policy.RevisionName(r.Name, content.SHA256)}
 	cm := &corev1.ConfigMap{}
-	if err := c.Get(ctx, key, cm); apierrors.IsNotFound(err) {
+	switch err := c.Get(ctx, key, cm); {
+	case apierrors.IsNotFound(err):
 		return "", false, nil
-	} else if err != nil {
+	case apierrors.IsForbidden(err):
+		return fmt.Sprintf("it is not known whether this configuration was stopped before: you are not allowed to read ConfigMap %s", key), false, nil
+	case err != nil:
 		return "", false, fmt.Errorf("read ConfigMap %s: %w", key, err)
 	}
 	reason, is := cm.Annotations[v1alpha1.AnnotationStopped]

@@ -80,7 +80,7 @@ func (a *app) run(ctx context.Context, output string) error {
 	if err := a.check(path); err != nil {
 		return err
 	}
-	config, err := a.Connection.ToRESTConfig()
+	config, err := a.RESTConfig()
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -112,6 +113,9 @@ func (w *cache) snapshot(ctx context.Context, now time.Time) snapshot {
 		c.Cause = brief(c.Cause)
 		p.Cells[nc.Name] = c
 	}
+	// The snapshot itself says that the API server does not answer: it must not wait for it.
+	ctx, cancel := context.WithTimeout(ctx, 2*pingInterval)
+	defer cancel()
 	for i := range all.Items {
 		r := &all.Items[i]
 		v := viewOf(r, now)
@@ -214,7 +218,7 @@ type cachedLease struct {
 }
 
 // cachedReader is a cluster that also caches the ConfigMaps of revisions and the controller's Lease for some seconds: snapshots
-// are frequent, and these objects are not watched.
+// are frequent, and these objects are not watched. While the API server does not answer, the last ConfigMaps stay in use.
 type cachedReader struct{ *cache }
 
 // cacheDuration is how long ConfigMaps of revisions and Leases are cached.
@@ -259,12 +263,20 @@ func (r cachedReader) List(ctx context.Context, list client.ObjectList, options 
 	m, known := r.configMaps[key]
 	r.mu.Unlock()
 	if !known || m.of != of || time.Now().After(m.until) {
-		m = cachedList{until: time.Now().Add(cacheDuration), of: of}
+		was := m
+		m = cachedList{}
 		m.err = r.api.List(ctx, configMaps, options...)
 		for i := range configMaps.Items {
 			policy.StripRevision(&configMaps.Items[i])
 		}
 		m.list = configMaps.Items
+		if errors.Is(ctx.Err(), context.Canceled) { // by a page that was closed, which is nothing to keep
+			return m.err
+		}
+		if known && was.err == nil && m.err != nil && unreachable(m.err) {
+			m = was
+		}
+		m.until, m.of = time.Now().Add(cacheDuration), of
 		r.mu.Lock()
 		r.configMaps[key] = m
 		r.mu.Unlock()

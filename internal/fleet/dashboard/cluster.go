@@ -142,16 +142,28 @@ func shellWord(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
+// readTimeout is how long the API server may take for an answer: a browser has six connections to all clusters of the page.
+const readTimeout = 20 * time.Second
+
+// limited ends a request after readTimeout.
+func limited(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+		defer cancel()
+		next(w, r.WithContext(ctx))
+	}
+}
+
 // handler serves the API of the cluster; the paths are below /api/clusters/ID.
 func (c *cluster) handler() http.Handler {
 	api := http.NewServeMux()
 	api.HandleFunc("GET /feed", c.stream)
-	api.HandleFunc("GET /nodes/{name}", c.node)
-	api.HandleFunc("GET /nodes/{name}/config", c.nodeConfig)
-	api.HandleFunc("GET /rollouts/{name}", c.rollout)
-	api.HandleFunc("GET /rollouts/{name}/diff", c.diff)
-	api.HandleFunc("GET /rollouts/{name}/timeline", c.timeline)
-	api.HandleFunc("GET /rollouts/{name}/log", c.log)
+	api.HandleFunc("GET /nodes/{name}", limited(c.node))
+	api.HandleFunc("GET /nodes/{name}/config", limited(c.nodeConfig))
+	api.HandleFunc("GET /rollouts/{name}", limited(c.rollout))
+	api.HandleFunc("GET /rollouts/{name}/diff", limited(c.diff))
+	api.HandleFunc("GET /rollouts/{name}/timeline", limited(c.timeline))
+	api.HandleFunc("GET /rollouts/{name}/log", limited(c.log))
 	api.HandleFunc("POST /rollouts/{name}/{verb}", c.act)
 	return api
 }

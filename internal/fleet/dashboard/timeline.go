@@ -51,7 +51,7 @@ type estimates struct {
 }
 
 type knownEstimate struct {
-	of    string // the version of the rollout
+	of    string // what the estimate depends on most; see keyOf
 	until time.Time
 	is    *estimate
 	note  string
@@ -123,7 +123,7 @@ func (e *estimates) of(ctx context.Context, r *v1alpha1.NodeConfigRollout, f *qu
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if known, is := e.all[r.Name]; is && known.of == r.ResourceVersion && time.Now().Before(known.until) {
+	if known, is := e.all[r.Name]; is && known.of == keyOf(r) && time.Now().Before(known.until) {
 		return known.is, known.note
 	}
 	until := time.Now().Add(estimateTime)
@@ -135,8 +135,14 @@ func (e *estimates) of(ctx context.Context, r *v1alpha1.NodeConfigRollout, f *qu
 	if e.all == nil {
 		e.all = map[string]knownEstimate{}
 	}
-	e.all[r.Name] = knownEstimate{of: r.ResourceVersion, until: time.Now().Add(estimateInterval), is: is, note: note}
+	e.all[r.Name] = knownEstimate{of: keyOf(r), until: time.Now().Add(estimateInterval), is: is, note: note}
 	return is, note
+}
+
+// keyOf returns what makes an estimate wrong at once. The progress of nodes does not: its estimate is renewed after estimateInterval.
+func keyOf(r *v1alpha1.NodeConfigRollout) string {
+	st := &r.Status
+	return fmt.Sprint(r.UID, r.Generation, st.ObservedGeneration, st.Attempt, st.Step, st.Phase)
 }
 
 // estimateOf summarizes a simulated run. late says that its computation took too long.

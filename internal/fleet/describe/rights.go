@@ -21,8 +21,8 @@ type right struct {
 	user, verb, resource, group, namespace, name string
 }
 
-// denial is how the API server names a missing permission.
-var denial = regexp.MustCompile(`User ("(?:[^"\\]|\\.)*") cannot (\S+) resource "([^"]*)" in API group "([^"]*)" (?:at the cluster scope|in the namespace "([^"]*)")`)
+// denial is how the API server names a missing permission. Only plain words match, because they become parts of a command.
+var denial = regexp.MustCompile(`User ("(?:[^"\\]|\\.)*") cannot ([a-z]+) resource "([a-z0-9./-]*)" in API group "([a-z0-9.-]*)" (?:at the cluster scope|in the namespace "([^"]*)")`)
 
 // rightIn returns the permission that a Status says is missing. ok is false if it names none: then admission refused the request.
 func rightIn(s metav1.Status) (r right, ok bool) {

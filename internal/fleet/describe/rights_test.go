@@ -106,6 +106,7 @@ kubectl create rolebinding evenkeel-get-configmaps-ann -n default --role=evenkee
 kubectl create clusterrolebinding evenkeel-view-system:serviceaccount:ci:bot --clusterrole=evenkeel-view --serviceaccount=ci:bot`},
 		{"a name with special characters", deny("ann$(id)/o'x", "get", "evenkeel.dev", "nodeconfigs", "", "a"), `evenkeel's role evenkeel-view includes this permission; an administrator can grant it:
 kubectl create clusterrolebinding 'evenkeel-view-ann$(id)-o'\''x' --clusterrole=evenkeel-view --user='ann$(id)/o'\''x'`},
+		{"a resource that is no plain word", deny("ann", "get", "evenkeel.dev", "nodes;reboot", "", "a"), `ask an administrator for this permission; kubectl auth can-i --list shows your permissions`},
 		{"nobody", deny("system:anonymous", "get", "evenkeel.dev", "nodeconfigs", "", "a"), `the request had no credentials: log in, or choose another --context, --kubeconfig or --token`},
 		{"impersonation", deny("ann", "impersonate", "", "users", "", "b"), `--as and --as-group need the permission to impersonate: omit them, or ask an administrator for it`},
 	} {

@@ -102,7 +102,7 @@ func healthOf(nc *v1alpha1.NodeConfig, agentTimeout time.Duration, now time.Time
 	switch {
 	case ok.Status == metav1.ConditionFalse && nc.Spec.ConfigSource != nil && provisional(st, nc.Spec.ConfigSource):
 		return HealthOnTrial, cause
-	case ok.Status == metav1.ConditionFalse && refusedForPods(ok.Reason):
+	case ok.Status == metav1.ConditionFalse && AboutPods(ok.Reason):
 	case ok.Status == metav1.ConditionFalse:
 		return HealthFailed, cause
 	case st.RemoteConfig == v1alpha1.RemoteConfigDisabled:
@@ -118,15 +118,6 @@ func healthOf(nc *v1alpha1.NodeConfig, agentTimeout time.Duration, now time.Time
 		return HealthOnTrial, ""
 	}
 	return HealthHealthy, ""
-}
-
-// refusedForPods reports whether a reason of ConfigOK says that the node keeps its configuration because of its pods.
-func refusedForPods(reason string) bool {
-	switch reason {
-	case v1alpha1.ReasonWouldEvictPods, v1alpha1.ReasonRestartWouldEvictPods, v1alpha1.ReasonNeedsDrain:
-		return true
-	}
-	return false
 }
 
 // assignedAt returns when a rollout assigned the present source; nil if none did.

@@ -78,7 +78,7 @@ func TimelineNodeOf(r *v1alpha1.NodeConfigRollout, nc *v1alpha1.NodeConfig, stat
 		n.State = rollout.Failed
 	case !has:
 		return n, false
-	case c != nil && c.Status == metav1.ConditionFalse && !refusedForPods(c.Reason):
+	case c != nil && c.Status == metav1.ConditionFalse && !AboutPods(c.Reason):
 		n.State = rollout.Failed
 	case c != nil && c.Status == metav1.ConditionTrue && st.Trial == nil && st.Active != nil && st.Active.UID == u.ConfigMapRef.UID:
 		n.State = rollout.Updated

@@ -176,10 +176,10 @@ func TestTheNewestLinesOfALogAreKept(t *testing.T) {
 		}
 	}
 	broken := errors.New("the connection broke")
-	if _, err := newest(t.Context(), func(context.Context) (io.ReadCloser, error) {
+	if got, err := newest(t.Context(), func(context.Context) (io.ReadCloser, error) {
 		return io.NopCloser(io.MultiReader(strings.NewReader("a"), failing{broken})), nil
-	}); !errors.Is(err, broken) {
-		t.Errorf("of a stream that breaks: %v", err)
+	}); !errors.Is(err, broken) || string(got) != "a" {
+		t.Errorf("of a stream that breaks: %q, %v", got, err)
 	}
 }
 

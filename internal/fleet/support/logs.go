@@ -54,6 +54,8 @@ func logs(ctx context.Context, b *bundle) error {
 				})
 				if err != nil {
 					b.fail(what, err)
+				}
+				if err != nil && len(text) == 0 {
 					continue
 				}
 				if err := b.add("logs/"+name+".txt", what, []byte(printable.Text(payload.MaskText(string(text))))); err != nil {
@@ -65,7 +67,7 @@ func logs(ctx context.Context, b *bundle) error {
 	return nil
 }
 
-// newest returns the last bytes of a stream, from the beginning of a line.
+// newest returns the last bytes of a stream, from the beginning of a line. Beside an error it returns what was read before it.
 func newest(ctx context.Context, open func(context.Context) (io.ReadCloser, error)) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, logTimeout)
 	defer cancel()
@@ -75,7 +77,7 @@ func newest(ctx context.Context, open func(context.Context) (io.ReadCloser, erro
 	}
 	defer stream.Close()
 	var kept []byte
-	cut := false
+	cut, failed := false, error(nil)
 	for buffer := make([]byte, 64<<10); ; {
 		n, err := stream.Read(buffer)
 		kept = append(kept, buffer[:n]...)
@@ -86,7 +88,8 @@ func newest(ctx context.Context, open func(context.Context) (io.ReadCloser, erro
 			break
 		}
 		if err != nil {
-			return nil, err
+			failed = err
+			break
 		}
 	}
 	if len(kept) > logBytes {
@@ -95,5 +98,5 @@ func newest(ctx context.Context, open func(context.Context) (io.ReadCloser, erro
 	if end := bytes.IndexByte(kept, '\n'); cut && end >= 0 {
 		kept = kept[end+1:]
 	}
-	return kept, nil
+	return kept, failed
 }

@@ -89,9 +89,12 @@ async function copy(button, text) {
   setTimeout(() => { button.textContent = "Copy"; }, 2000);
 }
 
-/** Splits a text of the server into words and commands, which can be copied. */
+/**
+ * Splits a text of the server into words and commands, which can be copied. A command ends before what a shell would interpret: nodes
+ * write some of these texts.
+ */
 export function withCommands(text) {
-  return text.split(/(\b(?:kubectl evenkeel|evenkeel-agent forget) [^,;()`\n]*[^,;()`\n\s.])/).map((part, i) => (i % 2 ? command(part, true) : part));
+  return text.split(/(\b(?:kubectl evenkeel|evenkeel-agent forget) [^,;()`\n&|<>$\\]*[^,;()`\n&|<>$\\\s.])/).map((part, i) => (i % 2 ? command(part, true) : part));
 }
 
 /** A choice among values, as a labelled list. */

@@ -22,16 +22,20 @@ export class Feed {
 
   /** Starts to read the stream of the current cluster, instead of that of another. */
   start() {
-    this.reader?.abort();
+    this.stop();
     this.nodes = new Map();
     this.rest = null;
     const reader = (this.reader = new AbortController());
     this.follow(reader.signal).catch(console.debug);
   }
 
+  stop() {
+    this.reader?.abort();
+  }
+
   /** Takes an event. The nodes of a large one are taken in several tasks, and shown together. */
   async take(m, signal) {
-    const nodes = m.all ? new Map() : this.nodes;
+    const nodes = new Map(m.all ? [] : this.nodes); // others see the last snapshot until this one is complete
     const changed = [], replaced = new Map();
     let others = Boolean(m.all);
     const zones = m.zones?.map(plain) ?? [], owners = m.owners?.map(plain) ?? [], kubelets = m.kubelets?.map(plain) ?? [];

@@ -74,10 +74,12 @@ function show() {
     panel.close();
     map.select("");
     redraw($("rollouts"), h("p", { class: "muted empty" }, "Loading …"));
-    redraw($("summary-lines"));
+    for (const id of ["summary-lines", "rights", "troubles", "notes", "failed"]) redraw($(id));
+    $("failed").hidden = true;
     map.update(new Map(), [], true);
-    table.draw(new Map(), undefined);
+    table.draw(new Map(), null);
     if (at) feed.start();
+    else feed.stop();
   } else {
     table.draw();
   }

@@ -1,7 +1,7 @@
 // The panel of one node: its standing, what happens next, the trial, its log, and its configurations side by side.
 
 import { h, $, redraw, withCommands } from "./dom.js";
-import { get } from "./ask.js";
+import { get, cluster } from "./ask.js";
 import { picture, healthName, place, healthMeaning, positionMeaning } from "./cells.js";
 import { log } from "./log.js";
 
@@ -47,28 +47,28 @@ export class NodePanel {
   }
 
   async read() {
-    const name = this.name;
+    const name = this.name, path = cluster.path, current = () => name === this.name && path === cluster.path;
     try {
       const node = await get("nodes/" + encodeURIComponent(name));
-      if (name !== this.name) return;
+      if (!current()) return;
       this.node = node;
       this.error = "";
     } catch (e) {
-      if (name !== this.name) return;
+      if (!current()) return;
       this.error = e.message;
     }
     this.draw();
   }
 
   async readConfig() {
-    const name = this.name, live = this.live;
+    const name = this.name, live = this.live, path = cluster.path, current = () => name === this.name && path === cluster.path;
     try {
       const config = await get(`nodes/${encodeURIComponent(name)}/config${live ? "?live" : ""}`);
-      if (name !== this.name || live !== this.live) return;
+      if (!current() || live !== this.live) return;
       this.config = config;
       this.configError = "";
     } catch (e) {
-      if (name !== this.name) return;
+      if (!current()) return;
       this.configError = e.message;
     }
     this.draw();

@@ -45,9 +45,12 @@ export class Rollouts {
 
   /** Forgets everything, for another cluster. */
   reset() {
+    this.turn = {}; // reads of an earlier turn are about another cluster, which can have rollouts of the same name
+    this.reading = false;
     this.list = [];
     this.ready = false; // the list is complete
-    this.open = null; // the name of the open rollout; null: none was chosen yet
+    this.open = null; // the name of the open rollout
+    this.picked = false; // somebody opened or closed a rollout; until then the most urgent one is open
     this.chosen = {};
     this.forget();
   }
@@ -60,7 +63,7 @@ export class Rollouts {
 
   /** Takes the list of a snapshot. */
   update(list, ready) {
-    if (this.open === null && list.length) this.open = list[0].name;
+    this.follow(list);
     const before = this.list.find((r) => r.name === this.open), now = list.find((r) => r.name === this.open);
     for (const r of list) {
       const was = this.list.find((x) => x.name === r.name);
@@ -72,11 +75,20 @@ export class Rollouts {
     this.draw();
   }
 
+  /** Opens the most urgent rollout, unless somebody has picked one or is about to act. */
+  follow(list) {
+    const open = list.find((r) => r.name === this.open);
+    if (!list.length || this.picked || this.menu || document.querySelector("dialog[open]") || open && list[0].urgency >= open.urgency) return;
+    this.open = list[0].name;
+    this.forget();
+  }
+
   /** Opens a rollout that the address names. Without a name the open one stays. */
   take(name, chosen) {
     const compared = this.chosen.from !== chosen.from || this.chosen.to !== chosen.to;
     this.chosen = chosen;
     if (compared) this.diff = null;
+    if (name) this.picked = true;
     if (name && name !== this.open) {
       this.open = name;
       this.forget();
@@ -89,6 +101,7 @@ export class Rollouts {
 
   close() {
     this.open = "";
+    this.picked = true;
     this.forget();
     this.draw();
   }
@@ -101,7 +114,7 @@ export class Rollouts {
   /** Reads the open rollout, and again if it changes in the meantime, at most once a second. */
   async read() {
     if (this.reading) { this.again = true; return; }
-    const name = this.open;
+    const name = this.open, turn = this.turn, current = () => name === this.open && turn === this.turn;
     if (!name) return;
     this.reading = true;
     this.again = false;
@@ -110,17 +123,18 @@ export class Rollouts {
       if (!wanted) return;
       try {
         const answer = await get(path + suffix);
-        if (name === this.open) this[key] = answer;
+        if (current()) this[key] = answer;
       } catch (e) {
-        if (name === this.open) this[key] = { error: e.message };
+        if (current()) this[key] = { error: e.message };
       }
     };
     try {
       const detail = await get(path);
-      if (name === this.open) { this.detail = detail; this.error = ""; }
+      if (current()) { this.detail = detail; this.error = ""; }
     } catch (e) {
-      if (name === this.open) this.error = e.message;
+      if (current()) this.error = e.message;
     }
+    if (turn !== this.turn) return;
     this.draw();
     const [from, to] = this.compared();
     const opened = (id) => $(id + "-" + name)?.open;
@@ -128,8 +142,10 @@ export class Rollouts {
       part("line", "/timeline", true), part("entries", "/log", opened("log")),
       part("diff", `/diff?from=${from}&to=${to}`, this.detail && opened("changes")),
     ]);
+    if (turn !== this.turn) return;
     this.draw();
     await new Promise((done) => setTimeout(done, 1000));
+    if (turn !== this.turn) return;
     this.reading = false;
     if (this.again || name !== this.open) this.read();
   }

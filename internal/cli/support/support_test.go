@@ -1,0 +1,25 @@
+package support
+
+import (
+	"io"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/evenkeel/evenkeel/internal/cli/command"
+)
+
+func TestAMissingKubeconfigIsExplainedAsInOtherCommands(t *testing.T) {
+	connection := genericclioptions.NewConfigFlags(false)
+	missing := filepath.Join(t.TempDir(), "missing")
+	connection.KubeConfig = &missing
+	a := &app{&command.Env{Connection: connection, IOStreams: genericiooptions.NewTestIOStreamsDiscard(), Terminal: io.Discard}}
+	_, want := a.RESTConfig()
+	err := a.run(t.Context(), "-")
+	if err == nil || want == nil || err.Error() != want.Error() || !strings.Contains(err.Error(), "correct --kubeconfig") {
+		t.Errorf("the error is %v, want %v", err, want)
+	}
+}
