@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // crashes makes a kubelet that crash-loops with one configuration only.
@@ -26,7 +27,7 @@ func TestACrashLoopRollsBackAfterThresholdPlusOneStarts(t *testing.T) {
 			n.up()
 			bad := n.configMap("bad", map[string]any{"maxPods": 123})
 			n.assign(bad)
-			how := fmt.Sprintf("crash-looped: %d starts in its trial, last: exit status 7", threshold+1)
+			how := fmt.Sprintf("crash-looped: %s in its trial, last: exit status 7", printable.Count(threshold+1, "start"))
 			w := rolledBack(bad, "CrashLooped", "(init)", how)
 			nc := n.is(w)
 			n.healthyWith(nil)

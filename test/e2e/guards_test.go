@@ -162,7 +162,7 @@ func (n *node) putsUnderPressure() {
 	kubelet := n.steady()
 	cm := n.configMap("pressure", map[string]any{"evictionHard": map[string]string{"memory.available": "99%"}})
 	n.assign(cm)
-	n.says("False", "WouldEvictPods", fmt.Sprintf("refused current (UID: %s): the kubelet would end 1 of the node's 1 pods: "+
+	n.says("False", "WouldEvictPods", fmt.Sprintf("refused current (UID: %s): the kubelet would end 1 of the node's 1 pod: "+
 		"default/pods-victim: Evicted (the usage crosses, or nearly crosses, evictionHard memory.available (99%%, ", cm.UID))
 	kubelet.end(n.t)
 	n.sameContainers(before)

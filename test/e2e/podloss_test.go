@@ -29,7 +29,7 @@ func (n *node) evicts(cm *corev1.ConfigMap, using string, of int, cause string, 
 func (n *node) anyRestartEvicts(cm *corev1.ConfigMap, using string, of int, cause string, pods ...string) want {
 	return refused(cm, "RestartWouldEvictPods", using, fmt.Sprintf(
 		"any restart of the kubelet would end %s; correct the cause, move the pods to other nodes, or set trial.allowPodLoss",
-		strings.Replace(n.lost(of, cause, pods), "pods:", "pods, and the configuration is not the cause:", 1)))
+		strings.Replace(n.lost(of, cause, pods), ": ", ", and the configuration is not the cause: ", 1)))
 }
 
 func (n *node) lost(of int, cause string, pods []string) string {
@@ -37,7 +37,7 @@ func (n *node) lost(of int, cause string, pods []string) string {
 	for i, name := range pods {
 		names[i] = metav1.NamespaceDefault + "/" + n.Node.Name() + "-" + name
 	}
-	return fmt.Sprintf("%d of the node's %d pods: %s: %s", len(pods), of, printable.Few(names), cause)
+	return fmt.Sprintf("%d of the node's %s: %s: %s", len(pods), printable.Count(of, "pod"), printable.Few(names), cause)
 }
 
 // shortage is the cause of a loss: all pods together need more than there would be.

@@ -90,7 +90,7 @@ func TestAnAnswerThatIsNotANumberIsAnError(t *testing.T) {
 		{"not found", 404, `{}`, "client error: 404"},
 		{"unauthorized", 401, `secret`, "client error: 401"},
 		{"control characters", 400, `{"status":"error","errorType":"bad_data","error":"\u001b[2Jevil\nline"}`, `\x1b[2Jevil line`},
-		{"long error", 400, `{"status":"error","errorType":"bad_data","error":"` + strings.Repeat("x", 100_000) + `"}`, "xxx..."},
+		{"long error", 400, `{"status":"error","errorType":"bad_data","error":"` + strings.Repeat("x", 100_000) + `"}`, "xxx … xxx"},
 	} {
 		got, err := answering(t, test.status, test.body).Query(t.Context(), "main", "up", nil)
 		if err == nil || !strings.HasPrefix(err.Error(), "Prometheus server main: ") || !strings.Contains(err.Error(), test.want) || len(err.Error()) > 400 || got != (Result{}) {
