@@ -13,7 +13,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
-	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/doctor"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -143,7 +142,7 @@ func printReport(w io.Writer, r doctor.Report, all bool) error {
 	case follow > 1:
 		fmt.Fprintf(&out, "\n%d more findings follow from these: -o wide lists everything", follow)
 	}
-	fmt.Fprintf(&out, "\nchecked %s, %s, %s%s\n", describe.Count(r.Nodes, "node"), describe.Count(r.Agents, "agent"), describe.Count(r.Rollouts, "rollout"), counts(r))
+	fmt.Fprintf(&out, "\nchecked %s, %s, %s%s\n", printable.Count(r.Nodes, "node"), printable.Count(r.Agents, "agent"), printable.Count(r.Rollouts, "rollout"), counts(r))
 	_, err := io.WriteString(w, out.String())
 	return err
 }
@@ -153,7 +152,7 @@ func counts(r doctor.Report) string {
 	var words []string
 	for _, s := range []doctor.Severity{doctor.Error, doctor.Warning, doctor.Note} {
 		if n := r.Count(s); n > 0 {
-			words = append(words, describe.Count(n, string(s)))
+			words = append(words, printable.Count(n, string(s)))
 		}
 	}
 	if n := r.Count(doctor.Unknown); n > 0 {

@@ -22,7 +22,7 @@ func (a *app) conclude(ctx context.Context, c client.Client, out io.Writer, p *i
 			showFailure(ctx, c, out, n)
 		}
 	}
-	words := fmt.Sprintf("%d of %s %s", len(p.Progress.In(installer.Done)), describe.Count(len(p.Progress.Nodes), "node"), p.Policy.Operation.Past)
+	words := fmt.Sprintf("%d of %s %s", len(p.Progress.In(installer.Done)), printable.Count(len(p.Progress.Nodes), "node"), p.Policy.Operation.Past)
 	if n := len(p.Progress.In(installer.ToDo)); n > 0 {
 		words += fmt.Sprintf(", %d not started", n)
 	}

@@ -208,7 +208,7 @@ func (a *app) confirmRestarts(ctx context.Context, p *installer.Pacer, yes bool)
 	if n == 0 {
 		return nil
 	}
-	question := fmt.Sprintf("%s evenkeel's agent on %s, %d at a time? Each kubelet restarts once; pods keep running.", strings.ToUpper(p.Policy.Operation.Verb[:1])+p.Policy.Operation.Verb[1:], describe.Count(n, "node"), p.Policy.MaxUnavailable)
+	question := fmt.Sprintf("%s evenkeel's agent on %s, %d at a time? Each kubelet restarts once; pods keep running.", strings.ToUpper(p.Policy.Operation.Verb[:1])+p.Policy.Operation.Verb[1:], printable.Count(n, "node"), p.Policy.MaxUnavailable)
 	return a.Confirm(ctx, question, yes, false)
 }
 
@@ -244,7 +244,7 @@ func showWork(out io.Writer, p *installer.Pacer) {
 			counts = append(counts, fmt.Sprintf("%d %s", n, s.words))
 		}
 	}
-	fmt.Fprintf(out, "%s, %d at a time, with %s: %s\n", describe.Count(len(p.Progress.Nodes), "node"), p.Policy.MaxUnavailable, p.Policy.Desired.Image, cmp.Or(strings.Join(counts, ", "), "nothing to do"))
+	fmt.Fprintf(out, "%s, %d at a time, with %s: %s\n", printable.Count(len(p.Progress.Nodes), "node"), p.Policy.MaxUnavailable, p.Policy.Desired.Image, cmp.Or(strings.Join(counts, ", "), "nothing to do"))
 	for _, n := range p.Progress.Nodes {
 		if s := n.State; s.Stage == installer.Skipped || s.Stage == installer.Failed || s.Stage == installer.Doing {
 			sayNode(out, p.Policy.Operation, n)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
-	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/installer"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -103,7 +102,7 @@ func (a *app) uninstall(ctx context.Context, names []string, o uninstallFlags) e
 		return lookErr
 	} else if len(left) > 0 && !o.dryRun {
 		return errors.Join(err, fmt.Errorf("%s still labelled %s (%s): the controller and the installer remain until these are done; run the command again then",
-			describe.Count(len(left), "node"), v1alpha1.LabelAgent, printable.Few(left)))
+			printable.Count(len(left), "node"), v1alpha1.LabelAgent, printable.Few(left)))
 	}
 	if o.dryRun {
 		fmt.Fprintln(out, "then rollouts would be paused, and the controller and the installer deleted")

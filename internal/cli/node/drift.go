@@ -57,13 +57,13 @@ func (r *driftRows) cells(row describe.Row, format printing.Format) []string {
 // notes prints what the list does not show: n is the number of its nodes.
 func (r *driftRows) notes(w io.Writer, n int) {
 	if n == 0 {
-		fmt.Fprintf(w, "No drift reported: %s compared\n", describe.Count(r.agents-r.silent, "node"))
+		fmt.Fprintf(w, "No drift reported: %s compared\n", printable.Count(r.agents-r.silent, "node"))
 	}
 	if r.silent > 0 {
 		fmt.Fprintf(w, "note: agents that do not report drift: %d of %d; they are older, or started their kubelet seconds ago\n", r.silent, r.agents)
 	}
 	if r.filesOnly > 0 {
-		words := fmt.Sprintf("note: on %d of %s, only files are compared: ", r.filesOnly, describe.Count(r.agents, "node"))
+		words := fmt.Sprintf("note: on %d of %s, only files are compared: ", r.filesOnly, printable.Count(r.agents, "node"))
 		why := printing.MostFirst(r.notCompared)
 		if words += why[0]; len(why) > 1 {
 			words += "; -o json lists other causes"

@@ -279,7 +279,7 @@ func versionNote(agents map[string]int) string {
 			others += agents[v]
 		}
 	}
-	return printable.Line(fmt.Sprintf("note: the version of %d of %s (%s) differs from most (%s): -o wide lists it", others, describe.Count(all, "agent"), printable.Few(versions[1:]), versions[0]))
+	return printable.Line(fmt.Sprintf("note: the version of %d of %s (%s) differs from most (%s): -o wide lists it", others, printable.Count(all, "agent"), printable.Few(versions[1:]), versions[0]))
 }
 
 // bootstrapNote returns a note about nodes on which the bootstrap kubelet runs; "" if there are none.
@@ -292,7 +292,7 @@ func bootstrapNote(modes map[string]int) string {
 	for _, n := range modes {
 		all += n
 	}
-	return fmt.Sprintf("note: the bootstrap kubelet still runs on %d of %s: -o wide lists the run mode", waits, describe.Count(all, "node"))
+	return fmt.Sprintf("note: the bootstrap kubelet still runs on %d of %s: -o wide lists the run mode", waits, printable.Count(all, "node"))
 }
 
 func (r *nodeRows) header() []string {

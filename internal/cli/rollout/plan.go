@@ -393,7 +393,7 @@ func (v *PlanReport) print(w io.Writer) {
 		flying += fmt.Sprintf(", %d draining", n)
 	}
 	fmt.Fprintf(w, "Rollout %s, revision %d%s: %s selected, %d updated%s, %d to come, %d excluded\n",
-		v.Rollout, v.Revision, made, describe.Count(int(v.Nodes.Selected), "node"), v.Nodes.Updated, flying, v.Nodes.Pending, v.excluded())
+		v.Rollout, v.Revision, made, printable.Count(int(v.Nodes.Selected), "node"), v.Nodes.Updated, flying, v.Nodes.Pending, v.excluded())
 	if v.Asked > 0 {
 		fmt.Fprintf(w, "First, %s asked whether the kubelet accepts the revision (preflight: %s); no kubelet is restarted for this.\n", asked(v.Asked), v.Preflight)
 	}

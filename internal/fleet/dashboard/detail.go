@@ -153,7 +153,7 @@ func rulesOf(r *v1alpha1.NodeConfigRollout) []describe.Line {
 			asked = append(asked, duration.HumanDuration(t.ConfigTrialDuration.Duration))
 		}
 		if t.CrashLoopThreshold != nil {
-			asked = append(asked, describe.Count(int(*t.CrashLoopThreshold), "restart"))
+			asked = append(asked, printable.Count(int(*t.CrashLoopThreshold), "restart"))
 		}
 		if t.AllowPodLoss {
 			asked = append(asked, "pods may be lost")

@@ -63,7 +63,7 @@ func summarize(p *snapshot) summary {
 				n, first = n+1, cmp.Or(first, r.Name)
 			}
 		}
-		line(n, describe.Count(n, "rollout")+" "+words, tone, "rollouts/"+first)
+		line(n, printable.Count(n, "rollout")+" "+words, tone, "rollouts/"+first)
 	}
 	in := func(phases ...v1alpha1.RolloutPhase) func(v1alpha1.RolloutPhase) bool {
 		return func(p v1alpha1.RolloutPhase) bool {
@@ -75,7 +75,7 @@ func summarize(p *snapshot) summary {
 			return false
 		}
 	}
-	nodes := func(n int, words, tone, filter string) { line(n, describe.Count(n, "node")+" "+words, tone, filter) }
+	nodes := func(n int, words, tone, filter string) { line(n, printable.Count(n, "node")+" "+words, tone, filter) }
 	approvals := "awaits approval"
 	if n := countOf(p.Rollouts, v1alpha1.RolloutAwaitingApproval); n > 1 {
 		approvals = "await approval"

@@ -160,7 +160,7 @@ func estimateOf(run *rollout.Run, late bool) (*estimate, string) {
 	}
 	notes := []string{"if every node is healthy"}
 	if run.Approvals > 0 {
-		notes = append(notes, describe.Count(run.Approvals, "approval")+" without delay")
+		notes = append(notes, printable.Count(run.Approvals, "approval")+" without delay")
 	}
 	switch {
 	case late && run.Limited:

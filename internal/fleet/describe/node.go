@@ -280,7 +280,7 @@ func (v *Node) statusLines(line func(key, format string, args ...any), ago func(
 	}
 	if t := v.Trial; t != nil {
 		line("Trial", "%s of %s, healthy for %s as last reported, %d of %s", Span(time.Duration(t.ElapsedSeconds)*time.Second),
-			Span(time.Duration(t.DurationSeconds)*time.Second), Span(time.Duration(t.HealthySeconds)*time.Second), t.Restarts, Count(int(t.MostRestarts), "restart"))
+			Span(time.Duration(t.DurationSeconds)*time.Second), Span(time.Duration(t.HealthySeconds)*time.Second), t.Restarts, printable.Count(int(t.MostRestarts), "restart"))
 	}
 	for _, b := range st.BadConfigs {
 		when := ""
@@ -302,7 +302,7 @@ func (v *Node) statusLines(line func(key, format string, args ...any), ago func(
 	}
 	line("Agent", "%s, kubelet %s, source %s, run mode %s", Dash(v.AgentVersion), Dash(v.ComponentVersion), cmp.Or(v.RemoteConfig, "NodeConfig"), runMode(st.RunMode))
 	if c := v.RestartCost(); c != nil && c.Nodes > 0 {
-		line("On restart", "%s unready until the next probe, as last counted", Count(int(c.PodsUnready), "pod"))
+		line("On restart", "%s unready until the next probe, as last counted", printable.Count(int(c.PodsUnready), "pod"))
 	}
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionKubeletLimited); c != nil && c.Status == metav1.ConditionTrue {
 		line("Kubelet", "limited (%s): %s", c.Reason, c.Message)

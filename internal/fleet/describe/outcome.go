@@ -115,7 +115,7 @@ func running(o *Outcome, nc *v1alpha1.NodeConfig, source *v1alpha1.NodeConfigSou
 	if t := st.Trial; t != nil {
 		o.Stage, o.Reason, o.Words = StageTrial, reason, fmt.Sprintf("runs %s on trial: the kubelet must stay healthy for %s", configName(nc, st.Active), Span(time.Duration(t.DurationSeconds)*time.Second))
 		if t.Restarts > 0 {
-			o.Words += fmt.Sprintf("; it has exited %s (more than %d fail the trial)", Count(int(t.Restarts), "time"), t.CrashLoopThreshold)
+			o.Words += fmt.Sprintf("; it has exited %s (more than %d fail the trial)", printable.Count(int(t.Restarts), "time"), t.CrashLoopThreshold)
 		}
 		if st.Error != "" {
 			o.Words += ": " + printable.Line(st.Error)

@@ -61,10 +61,10 @@ func (c *RestartCost) String() string {
 	}
 	var where []string
 	if c.Nodes > 0 {
-		where = append(where, fmt.Sprintf("%s on %s", Count(int(c.PodsUnready), "pod"), Count(c.Nodes, "node")))
+		where = append(where, fmt.Sprintf("%s on %s", printable.Count(int(c.PodsUnready), "pod"), printable.Count(c.Nodes, "node")))
 	}
 	if c.UnknownNodes > 0 {
-		where = append(where, "an unknown number on "+Count(c.UnknownNodes, "node"))
+		where = append(where, "an unknown number on "+printable.Count(c.UnknownNodes, "node"))
 	}
 	words := "a restart of the kubelet makes pods unready until their next probe: " + strings.Join(where, ", and ")
 	if len(c.Kubelets) > 0 {

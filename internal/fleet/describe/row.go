@@ -14,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Row is a node in the output of `kubectl evenkeel nodes`.
@@ -164,7 +165,7 @@ func problemsOf(p query.Pair) []string {
 		if n == 1 {
 			words = "has no effect: a command-line flag of the kubelet overrides it"
 		}
-		say("%s %s", Count(n, "field"), words)
+		say("%s %s", printable.Count(n, "field"), words)
 	}
 	return out
 }

@@ -19,7 +19,7 @@ func StepWords(s rollout.Step) string {
 	case !s.IsPause() && s.Nodes.Percent:
 		return fmt.Sprintf("%d%%", s.Nodes.Value)
 	case !s.IsPause():
-		return Count(s.Nodes.Value, "node")
+		return printable.Count(s.Nodes.Value, "node")
 	case s.Pause == 0:
 		return "pause"
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Timeline is the course of a rollout of its present revision. Times are not before Start and not after Now, whatever the clocks of
@@ -295,5 +296,5 @@ func (t *Timeline) addCounted(st *v1alpha1.NodeConfigRolloutStatus, now time.Tim
 	at := clampTime(st.Halt.Time.Time, t.Start, now, now).UTC()
 	t.Points = slices.DeleteFunc(t.Points, func(p TimelinePoint) bool { return p.T.After(at) })
 	t.Points = append(t.Points, TimelinePoint{at, updated, failed}, TimelinePoint{now.UTC(), 0, failed})
-	t.Note = cmp.Or(t.Note, fmt.Sprintf("%s rolled back: when each of them was updated is no longer known", Count(updated, "node")))
+	t.Note = cmp.Or(t.Note, fmt.Sprintf("%s rolled back: when each of them was updated is no longer known", printable.Count(updated, "node")))
 }

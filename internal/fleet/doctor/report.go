@@ -7,6 +7,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Report is what "doctor" prints.
@@ -62,16 +63,16 @@ func headline(f *Facts, found []Finding) string {
 	}
 	for _, p := range troubles {
 		if n := phases[p]; n > 0 {
-			words = append(words, fmt.Sprintf("%s %s %s", describe.Count(n, "rollout"), are(n), describe.PhaseWords(p)))
+			words = append(words, fmt.Sprintf("%s %s %s", printable.Count(n, "rollout"), are(n), describe.PhaseWords(p)))
 		}
 	}
 	if n := failedNodes(f); n > 0 {
-		words = append(words, describe.Count(n, "node")+" failed")
+		words = append(words, printable.Count(n, "node")+" failed")
 	}
 	if n := others(f, found); n > 0 && len(words) > 0 {
-		words = append(words, describe.Count(n, "more problem"))
+		words = append(words, printable.Count(n, "more problem"))
 	} else if n > 0 {
-		words = append(words, describe.Count(n, "problem"))
+		words = append(words, printable.Count(n, "problem"))
 	}
 	incomplete := slices.ContainsFunc(found, func(f Finding) bool { return f.Severity == Unknown })
 	switch {
@@ -106,7 +107,7 @@ func aboutInstallation(found []Finding) []string {
 		}
 	}
 	if differ > 0 {
-		words = append(words, fmt.Sprintf("%s of the installation %s missing or outdated", describe.Count(differ, "object"), are(differ)))
+		words = append(words, fmt.Sprintf("%s of the installation %s missing or outdated", printable.Count(differ, "object"), are(differ)))
 	}
 	if slices.ContainsFunc(found, func(f Finding) bool { return f.Check == "controller" && f.Severity == Error && f.ExplainedBy == "" }) {
 		words = append(words, "no controller runs")

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // masked replaces values that can be secret.
@@ -123,7 +123,7 @@ func maskConfigMap(o map[string]any) map[string]any {
 		values = maps.Clone(values)
 		for key, value := range values {
 			text, _ := value.(string)
-			values[key] = "left out, no configuration: " + describe.Count(len(text), "byte")
+			values[key] = "left out, no configuration: " + printable.Count(len(text), "byte")
 			if part == "data" && (key == payload.KeyKubelet || key == payload.KeyKubeletDropin) {
 				values[key] = maskPayload(text)
 			}
@@ -135,7 +135,7 @@ func maskConfigMap(o map[string]any) map[string]any {
 
 // maskPayload decodes a payload. Text that cannot be decoded cannot be masked reliably, and is left out.
 func maskPayload(text string) any {
-	unreadable := "left out, cannot be decoded: " + describe.Count(len(text), "byte")
+	unreadable := "left out, cannot be decoded: " + printable.Count(len(text), "byte")
 	if payload.CheckLimits([]byte(text)) != nil {
 		return unreadable
 	}

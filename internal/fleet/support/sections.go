@@ -21,10 +21,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/doctor"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 
@@ -135,7 +135,7 @@ func installation(b *bundle, facts *doctor.Facts) error {
 	if p.objects == 0 {
 		return nil
 	}
-	what := describe.Count(p.objects, "object") + " of the installation: CRDs, policies, roles"
+	what := printable.Count(p.objects, "object") + " of the installation: CRDs, policies, roles"
 	return b.add("installation.json", what, p.end())
 }
 
@@ -204,7 +204,7 @@ func (b *bundle) list(ctx context.Context, k kind, options ...client.ListOption)
 	}
 	b.read++
 	if added > 0 {
-		entry.What = describe.Count(added, k.Kind)
+		entry.What = printable.Count(added, k.Kind)
 		b.contents.Entries = append(b.contents.Entries, entry)
 	}
 	return nil

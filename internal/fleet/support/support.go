@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -154,7 +153,7 @@ func unreachable(err error) bool {
 func size(n int64) string {
 	switch {
 	case n < 10<<10:
-		return describe.Count(int(n), "byte")
+		return printable.Count(int(n), "byte")
 	case n < 10<<20:
 		return fmt.Sprintf("%d KiB", n>>10)
 	}
