@@ -22,12 +22,8 @@ func init() {
 	}
 }
 
-// Pieces of output between the reader and the writer. They let the reader see the end of a child's output although the
-// destination is slow.
-const (
-	pieces    = 8
-	pieceSize = 32 << 10
-)
+// bufferSize limits, in bytes, what is read before it can be written.
+const bufferSize = 256 << 10
 
 // copyOutput copies stdin to stderr until its end, and keeps the last lines in the shared memory. Signals that stop a
 // service are ignored: the child may still write.
@@ -40,41 +36,38 @@ func copyOutput() int {
 	if err != nil {
 		state = &shared{} // copying goes on
 	}
-	free, full, written := make(chan []byte, pieces), make(chan []byte, pieces), make(chan struct{})
-	for range pieces {
-		free <- make([]byte, pieceSize)
-	}
+	buffer, done := newRing(bufferSize), make(chan struct{})
 	go func() {
-		defer close(written)
-		for piece := range full {
+		defer close(done)
+		for piece := buffer.next(); len(piece) > 0; piece = buffer.next() {
 			writeAll(unix.Stderr, piece)
-			state.pending.Add(^uint32(0))
-			free <- piece[:pieceSize]
+			state.pending.Add(-uint32(len(piece)))
+			buffer.written(len(piece))
 		}
 	}()
 	lines := &selector{}
-	for piece := range free {
+	for {
+		room := buffer.room()
 		state.busy.Store(0)
 		if !wait(unix.Stdin, unix.POLLIN) {
 			break
 		}
 		state.busy.Store(1)
-		n, err := unix.Read(unix.Stdin, piece)
+		n, err := unix.Read(unix.Stdin, room)
 		if err == unix.EINTR || err == unix.EAGAIN {
-			free <- piece
 			continue
 		}
 		if err != nil || n == 0 {
 			break
 		}
-		lines.add(piece[:n])
+		lines.add(room[:n])
 		state.set(lines.text())
-		state.pending.Add(1)
-		full <- piece[:n]
+		state.pending.Add(uint32(n))
+		buffer.added(n)
 	}
 	state.busy.Store(0)
-	close(full)
-	<-written
+	buffer.close()
+	<-done
 	return 0
 }
 

@@ -98,6 +98,17 @@ func TestDescendantsThatKeepTheFileOpenDelayNothing(t *testing.T) {
 }
 
 func TestASlowReaderHidesNoError(t *testing.T) {
+	const size = 200_000 // more than fits into the destination, which nobody reads
+	for name, output := range map[string]string{
+		"in large pieces": fmt.Sprintf("head -c %d /dev/zero", size),
+		"in small pieces": fmt.Sprintf("i=0; while [ $i -lt %d ]; do printf %%0100d 0; i=$((i+1)); done", size/100),
+	} {
+		t.Run(name, func(t *testing.T) { slowReader(t, size, output) })
+	}
+}
+
+func slowReader(t *testing.T, size int, output string) {
+	t.Helper()
 	out, in, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -105,10 +116,8 @@ func TestASlowReaderHidesNoError(t *testing.T) {
 	defer out.Close()
 	defer in.Close()
 	r := startRelay(t, in, io.Discard)
-	const size = 200_000 // more than fits into the destination, which nobody reads
-	script := fmt.Sprintf("head -c %d /dev/zero >&2; echo >&2; echo Error: x >&2; exit 1", size)
-	if got := run(t, r, script); got != "Error: x\n" {
-		t.Errorf("last lines %q, want the error", got)
+	if got := run(t, r, "{ "+output+"; echo; echo Error: x; } >&2; exit 1"); got != "Error: x\n" {
+		t.Errorf("last lines %.200q, want the error", got)
 	}
 	r.Close()
 	_ = in.Close()

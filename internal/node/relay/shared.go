@@ -15,7 +15,7 @@ const maxText = 16 << 10
 // shared is memory of this process and of the one that copies. The copying process writes it, and never waits for a reader.
 type shared struct {
 	busy    atomic.Uint32 // it has not started, or has read output whose lines are not in text yet
-	pending atomic.Uint32 // pieces of output that it has read and not written yet
+	pending atomic.Uint32 // bytes of output that it has read and not written yet
 	version atomic.Uint32 // odd while text changes
 	length  atomic.Uint32 // of text
 	text    [maxText]byte
