@@ -97,7 +97,7 @@ func (a *app) push(ctx context.Context, p Push) error {
 	if p.File == "" {
 		return errors.New("push needs -f FILE with a kubelet configuration, or -f - for standard input")
 	}
-	data, _, err := a.ReadFile(ctx, p.File, payload.MaxSize+1)
+	data, _, err := a.ReadFile(ctx, p.File, payload.MaxSize)
 	if err != nil {
 		return err
 	}
