@@ -111,7 +111,9 @@ func TestTheOperatorRoleAllowsExactlyWhatTheCLINeeds(t *testing.T) {
 		}, `cannot get resource "nodes/proxy"`},
 
 		{"list Events of Nodes", func() error { return errorOf(core.CoreV1().Events(metav1.NamespaceDefault).List(ctx, all)) }, ""},
-		{"delete them", func() error { return core.CoreV1().Events(metav1.NamespaceDefault).Delete(ctx, "any", metav1.DeleteOptions{}) }, `cannot delete resource "events"`},
+		{"delete them", func() error {
+			return core.CoreV1().Events(metav1.NamespaceDefault).Delete(ctx, "any", metav1.DeleteOptions{})
+		}, `cannot delete resource "events"`},
 		{"list other Events", func() error { return errorOf(core.CoreV1().Events("kube-system").List(ctx, all)) }, `cannot list resource "events"`},
 
 		{"list revisions", func() error {
