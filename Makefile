@@ -17,7 +17,7 @@ AS_ROOT := $(if $(SUDO),$(SUDO) env PATH="$$PATH" CGO_ENABLED=0 GOMODCACHE="$$(g
 
 export CGO_ENABLED := 0
 
-.PHONY: help build tools kubelets previous programs cli-programs image release deps demo test matrix admission e2e bench bench-restart bench-page bench-fleet vm lint generate clean
+.PHONY: help build tools kubelets previous programs cli-programs image release deps demo test matrix admission e2e bench bench-restart bench-page bench-fleet soak vm lint generate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -244,6 +244,12 @@ vm: tools deps build ## test the agent on a machine of its own: Debian in QEMU, 
 	@for version in $(VM_RELEASES); do \
 	  $(MAKE) --no-print-directory release VERSION=$$version PLATFORMS=linux/amd64 CLI_PLATFORMS= >/dev/null; done
 	@$(AS_ROOT) go run ./test/vm -only=$(STEPS) -previous=dist/$(firstword $(VM_RELEASES)) -release=dist/$(lastword $(VM_RELEASES))
+
+# ONLY names parts, such as simulation,fuzz; then nothing is built for the others. NICE is a niceness, such as 19.
+TIME ?= 1h
+NICE ?= 0
+soak: $(if $(ONLY),,tools $(KUBELETS) deps) ## simulate, fuzz and compare for TIME (default: 1h), from where the last run stopped; docs/soak.md has the totals
+	@$(AS_ROOT) go run ./test/soak -time=$(TIME) -only=$(ONLY) -nice=$(NICE)
 
 # LINTED lists the Go modules with evenkeel's own code.
 LINTED := . build/release tools/gitops
