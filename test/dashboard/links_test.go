@@ -124,6 +124,28 @@ func TestSeveralClustersHaveATabWithTheirOwnSummary(t *testing.T) {
 	b.shows("#summary", "1 node failed")
 }
 
+func TestWhatIsOpenStaysOpenWhenItMoves(t *testing.T) {
+	if chromium == "" {
+		t.Skip("there is no chromium")
+	}
+	address, _ := serve(t, cluster.AdminKubeconfig())
+	b := open(t, address)
+	const script = `import("/dom.js").then(({ h, redraw }) => {
+		const host = document.body.appendChild(h("div"));
+		const show = (...names) => redraw(host, names.map((n) => h("article", { id: "of-" + n }, h("details", { id: "log-" + n }, h("summary", {}, n), h("button", { id: "in-" + n }, n)))));
+		show("a", "b", "c");
+		document.getElementById("log-c").open = true;
+		document.getElementById("in-c").focus();
+		show("c", "a", "d");
+		const text = [...host.querySelectorAll("details")].map((d) => d.id + (d.open ? " open" : "")).join() + " focus " + document.activeElement.id;
+		host.remove();
+		return text;
+	})`
+	if got, want := value[string](b, script), "log-c open,log-a,log-d focus in-c"; got != want {
+		t.Errorf("the page has %q, want %q", got, want)
+	}
+}
+
 func TestOnlyCommandsOfTheServerCanBeCopiedFromTexts(t *testing.T) {
 	if chromium == "" {
 		t.Skip("there is no chromium")
