@@ -228,9 +228,7 @@ func (w *world) transport(name string, serial int, way *way) *simapi.Transport {
 			return w.lag(name, serial, lags.Add(1))
 		},
 		Gate: func(ctx context.Context) error {
-			err := way.pass(ctx)
-			w.reseed(name)
-			return err
+			return way.pass(ctx)
 		},
 	}
 }
