@@ -51,7 +51,7 @@ func (s *stats) lines() []string {
 		fmt.Sprintf("kubelet-starts %d", s.Starts), fmt.Sprintf("adoptions %d", s.Adopted),
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Actions)) {
-		out = append(out, fmt.Sprintf("action-%s %d", strings.ReplaceAll(name, " ", "-"), s.Actions[name]))
+		out = append(out, fmt.Sprintf("action-%s %d", strings.ToLower(strings.ReplaceAll(name, " ", "-")), s.Actions[name]))
 	}
 	return out
 }
