@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"maps"
@@ -105,17 +106,18 @@ func TestTheSameSeedIsTheSameHistory(t *testing.T) {
 		t.Skip("-seed")
 	}
 	for _, seed := range []uint64{1004, 1010, 2000} {
-		a := play(t, planOf(seed, without{}), true)
-		for tries := 1; ; tries++ {
-			b := play(t, planOf(seed, without{}), true)
-			if a.trace == b.trace {
+		seen := map[string]bool{}
+		var last string
+		for tries := 0; ; tries++ {
+			o := play(t, planOf(seed, without{}), true)
+			if seen[o.trace] {
 				break
 			}
-			if tries == 3 {
-				t.Errorf("seed %d: two histories in a row differ, three times:\n%s", seed, firstDifference(a.trace, b.trace))
+			if tries == 8 {
+				t.Errorf("seed %d: %d histories in a row differ:\n%s", seed, tries, firstDifference(last, o.trace))
 				break
 			}
-			a = b
+			seen[o.trace], last = true, o.trace
 		}
 	}
 }
@@ -136,9 +138,11 @@ func TestNewHistories(t *testing.T) {
 		t.Skip("-seed")
 	}
 	began := time.Now()
+	budget, cancel := context.WithTimeout(t.Context(), *budgetFlag)
+	defer cancel()
 	n, failed := 0, 0
 	var total stats
-	next, err := playNew(*firstSeed, *processesFlag, func() bool { return time.Since(began) < *budgetFlag && failed < *maxFailed }, func(r result) {
+	next, err := playNew(*firstSeed, *processesFlag, func() bool { return budget.Err() == nil && failed < *maxFailed }, func(r result) {
 		n++
 		total.add(r.Stats)
 		if r.Failed != "" {
