@@ -10,6 +10,7 @@ import (
 
 var steps = []step{
 	{"boot", "Debian boots, with systemd as the first process and cgroup v2, and its kubelet is a Ready node", boots},
+	{"cuts", "the power fails at random moments, and the node comes up by itself", cutsPower},
 }
 
 func boots(ctx context.Context, l *lab) error {
