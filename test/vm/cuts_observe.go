@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/bed"
@@ -153,11 +154,16 @@ func (l *lab) assign(ctx context.Context, uid, name string) error {
 	})
 }
 
+// nodeConfig reads the node's NodeConfig, without starting kubectl: the observer does it often.
 func (l *lab) nodeConfig(ctx context.Context) (*v1alpha1.NodeConfig, error) {
-	out, err := l.kubectl(ctx, "get", "nodeconfig", nodeName, "-o", "json")
+	client, err := kubernetes.NewForConfig(l.cluster.AdminConfig()) // connections are shared by all of the same configuration
+	if err != nil {
+		return nil, err
+	}
+	raw, err := client.RESTClient().Get().AbsPath("apis", v1alpha1.GroupVersion.String(), "nodeconfigs", nodeName).DoRaw(ctx)
 	if err != nil {
 		return nil, err
 	}
 	nc := &v1alpha1.NodeConfig{}
-	return nc, json.Unmarshal([]byte(out), nc)
+	return nc, json.Unmarshal(raw, nc)
 }
