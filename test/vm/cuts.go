@@ -124,7 +124,7 @@ func (r *run) of(m moment) []span {
 const (
 	agentPath = "/usr/local/bin/evenkeel-agent"
 	newPath   = "/opt/bin/evenkeel-agent"
-	flags     = "--config-trial-duration=15s --crash-loop-threshold=2"
+	flags     = "--config-trial-duration=15s --crash-loop-threshold=2 " + agentFlags
 )
 
 // record runs the node on a disk that is recorded: it installs the agent, assigns a good and a bad configuration, and upgrades
@@ -217,7 +217,7 @@ func (l *lab) play(ctx context.Context, m *vm.Machine, r *run) error {
 	}
 	assign := func(c config) func() error {
 		return func() error {
-			err := l.assign(ctx, c.uid, c.name)
+			err := l.writeSpec(ctx, c.uid, c.name)
 			o.note(func(f *fact) { f.assigned = c })
 			if err != nil {
 				return err

@@ -58,7 +58,7 @@ func (l *lab) cut(ctx context.Context, c *cut, boot bool) (err error) {
 	defer func() { err = errors.Join(err, disk.Close()) }()
 	known := c.run.known(c.at)
 	if known.agent != plain {
-		err = l.assign(ctx, known.assigned.uid, known.assigned.name)
+		err = l.writeSpec(ctx, known.assigned.uid, known.assigned.name)
 	} else {
 		_, err = l.kubectl(ctx, "delete", "nodeconfig", nodeName, "--ignore-not-found")
 	}

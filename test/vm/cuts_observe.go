@@ -138,8 +138,8 @@ func (l *lab) create(ctx context.Context, name, dropin string) (config, error) {
 	return config{name, strings.TrimSpace(out)}, err
 }
 
-// assign writes what the node's NodeConfig assigns; an empty name means nothing.
-func (l *lab) assign(ctx context.Context, uid, name string) error {
+// writeSpec writes what the node's NodeConfig assigns; an empty name means nothing.
+func (l *lab) writeSpec(ctx context.Context, uid, name string) error {
 	spec := v1alpha1.NodeConfigSpec{}
 	if name != "" {
 		spec.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: v1alpha1.SystemNamespace, Name: name, UID: types.UID(uid)}}

@@ -33,6 +33,7 @@ type lab struct {
 	pause             time.Duration
 	cuts              int
 	seed              uint64
+	keep              bool
 
 	dir     string
 	accel   string
