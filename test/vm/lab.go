@@ -31,6 +31,9 @@ type lab struct {
 	cache, kubelet    string
 	previous, release string
 	pause             time.Duration
+	cuts              int
+	seed              uint64
+	keep              bool
 
 	dir     string
 	accel   string
