@@ -64,9 +64,9 @@ func FuzzRecords(f *testing.F) {
 		if err := store.Save(state); err != nil {
 			t.Fatalf("%s: %q gave a state that cannot be saved: %v", name, data, err)
 		}
-		again, problems := open(t, fsys).Load()
-		if diff := cmp.Diff(state, again); diff != "" || len(problems) > 0 {
-			t.Errorf("%s: %q gave a state that is saved as another one: %s %v", name, data, diff, problems)
+		again, problemsAgain := open(t, fsys).Load()
+		if diff := cmp.Diff(state, again); diff != "" || len(problemsAgain) > len(problems) { // an empty file stays until it changes
+			t.Errorf("%s: %q gave a state that is saved as another one: %s %v", name, data, diff, problemsAgain)
 		}
 	})
 }

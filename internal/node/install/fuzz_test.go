@@ -53,8 +53,8 @@ func FuzzEnvironment(f *testing.F) {
 		if size > len(data) {
 			t.Errorf("%q sets %d bytes: %q", data, size, env)
 		}
-		argv := expand([]string{"/bin/a", "$A", "${A}x", "$$A", data}, env)
-		if argv[0] != "/bin/a" || len(argv) < 4 || argv[len(argv)-2] != "$A" {
+		argv := expand([]string{"/bin/a", data, "$A", "${A}x", "$$A"}, env)
+		if argv[0] != "/bin/a" || len(argv) < 3 || argv[len(argv)-1] != "$A" || argv[len(argv)-2] != env["A"]+"x" {
 			t.Errorf("with %q the command is %q", env, argv)
 		}
 		if strings.ContainsAny(value, "\x00\n") {
