@@ -198,7 +198,8 @@ demo: tools deps build ## show how a node and a fleet are changed, broken and ro
 test: tools $(TOOLS)/object-health $(OLDEST_KUBELET) previous deps prometheus $(AXE) build lint ## build everything and run all tests, with the newest and the oldest kubelet
 	@if [ "$$(id -u)" != 0 ] && [ -z "$(SUDO)" ]; then \
 	  echo "SKIPPED without root: all tests that need a real node"; fi
-	@$(AS_ROOT) go test -timeout 45m -p 2 ./test/e2e $$(go list ./... | grep -v /test/e2e$$)
+	@$(AS_ROOT) env SIMULATION_SUMMARY=$(CURDIR)/bin/simulation go test -timeout 45m -p 2 ./test/e2e $$(go list ./... | grep -v /test/e2e$$)
+	@if [ -f bin/simulation ]; then cat bin/simulation; fi
 
 # Run it before a change of the behaviour on nodes is merged: see docs/kubelets.md.
 matrix: tools $(KUBELETS) $(APISERVERS) deps build ## run the core of the end-to-end tests with the kubelets between newest and oldest, and the oldest API server
