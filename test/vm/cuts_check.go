@@ -151,7 +151,7 @@ func remembers(c *cut, s inspect.Summary, known fact) error {
 		if !slices.ContainsFunc(s.Bad, func(b inspect.BadConfig) bool { return b.Revision == uid }) {
 			return fmt.Errorf("the rejected configuration %s is forgotten: %+v", uid, s.Bad)
 		}
-		if s.Runs.UID == uid || s.Trial != nil && s.Current.UID == uid {
+		if s.Runs.UID == uid { // it can still be current: then last-known-good runs
 			return fmt.Errorf("the rejected configuration %s runs again", uid)
 		}
 	}
