@@ -253,6 +253,17 @@ NICE ?= 0
 soak: $(if $(ONLY),,tools $(KUBELETS) deps) ## simulate, fuzz and compare for TIME (default: 1h), from where the last run stopped; docs/soak.md has the totals
 	@$(AS_ROOT) go run ./test/soak -time=$(TIME) -only=$(ONLY) -nice=$(NICE)
 
+$(TOOLS)/gremlins: tools/mutation/go.mod tools/mutation/go.sum
+	@echo "building gremlins"
+	@go -C tools/mutation build -trimpath -o $(CURDIR)/$@ github.com/go-gremlins/gremlins/cmd/gremlins
+
+# NAME restricts the patches to those whose name contains it. Without CORES, no other changes are made to the code.
+NAME ?=
+CORES ?= internal/node/trial internal/fleet/rollout internal/fleet/gate internal/node/checkpoint
+mutants: $(if $(CORES),$(TOOLS)/gremlins) ## show that tests find each defect of testkit/mutants again (half an hour), then change the code of CORES everywhere (hours)
+	@go run ./test/mutants -only=$(NAME)
+	@for core in $(CORES); do echo "$$core"; $(TOOLS)/gremlins unleash --workers 1 --timeout-coefficient 20 --output-statuses lt ./$$core; done
+
 # LINTED lists the Go modules with evenkeel's own code.
 LINTED := . build/release tools/gitops
 lint: $(TOOLS)/golangci-lint $(TOOLS)/govulncheck ## run gofmt, go vet and golangci-lint; run govulncheck if its database is reachable

@@ -111,6 +111,22 @@ func TestWhatAnInterruptedSliceDidNotPrintIsNotCounted(t *testing.T) {
 	}
 }
 
+func TestARunByHandIsRecorded(t *testing.T) {
+	s := aSoak(t)
+	if err := s.recordOutput(t.Context(), "power-cuts", strings.NewReader("machine boots\nsoak: power-cuts 3\nsoak: cuts-during-install 1\nsoak: next-seed 4\n")); err != nil {
+		t.Fatal(err)
+	}
+	l := s.ledger(t)
+	if seed, _ := l.seed("power-cuts"); l.sum("power-cuts") != 3*unit || l.sum("cuts-during-install") != unit || seed != 4 {
+		t.Errorf("the page has %+v %+v", l.totals, l.next)
+	}
+	for part, text := range map[string]string{"power-cuts": "nothing", "Power cuts": "soak: power-cuts 1"} {
+		if err := s.recordOutput(t.Context(), part, strings.NewReader(text)); err == nil {
+			t.Errorf("%q of %q was recorded", text, part)
+		}
+	}
+}
+
 func TestUnknownLinesOfAPartAreErrors(t *testing.T) {
 	for _, text := range []string{"soak: histories", "soak: Histories 1", "soak: histories one", "soak: histories -1", "soak: histories NaN", "soak: next-seed 1.5", "soak: histories 1e14"} {
 		if o, err := readOutput("simulation", []byte(text+"\n")); err == nil || !strings.Contains(err.Error(), text) {
