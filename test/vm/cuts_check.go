@@ -82,7 +82,7 @@ func (l *lab) cut(ctx context.Context, c *cut, boot bool) (err error) {
 
 // comesBack checks that the node comes up by itself, has forgotten nothing, and ends where it would have ended without the cut.
 func (l *lab) comesBack(ctx context.Context, c *cut, m *vm.Machine, known fact) error {
-	boot, err := m.BootID(ctx)
+	boot, err := m.WaitBoot(ctx, "") // it answers slowly while it boots
 	if err != nil {
 		return err
 	}
