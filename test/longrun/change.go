@@ -51,15 +51,25 @@ type longRun struct {
 	samples []sample
 }
 
-// badChanges are those that evenkeel must not let through, with the reason that the node must give.
-var badChanges = []struct {
+// verdict is what must become of a change: the reason of ConfigOK and the phase of the rollout. The reason is empty for a good one.
+type verdict struct {
 	reason string
+	phase  v1alpha1.RolloutPhase
+}
+
+func (v verdict) good() bool { return v.reason == "" }
+
+// badChanges are those that a node must not keep.
+var badChanges = []struct {
+	verdict
 	fields map[string]any
 }{
-	{"ValidationFailed", map[string]any{"evictionHard": map[string]any{"memory.available": "banana"}}},
-	{"CrashLooped", map[string]any{"kubeReserved": map[string]any{"memory": "100Ti"}}},
-	{"ProtectedFields", map[string]any{"authentication": map[string]any{"anonymous": map[string]any{"enabled": true}}}},
-	{"CrashLooped", map[string]any{"kubeReserved": map[string]any{"memory": "100Ti"}, "serializeImagePulls": false}},
+	{verdict{"CrashLooped", v1alpha1.RolloutHalted}, map[string]any{"kubeReserved": map[string]any{"pid": "100000000"}}}, // more than there are
+	{verdict{"ValidationFailed", v1alpha1.RolloutHalted}, map[string]any{"evictionHard": map[string]any{"memory.available": "banana"}}},
+	{verdict{"CrashLooped", v1alpha1.RolloutHalted}, map[string]any{"kubeReserved": map[string]any{"pid": "200000000"}}},
+	{verdict{"ProtectedFields", v1alpha1.RolloutHalted}, map[string]any{"authentication": map[string]any{"anonymous": map[string]any{"enabled": true}}}},
+	{verdict{"CrashLooped", v1alpha1.RolloutHalted}, map[string]any{"kubeReserved": map[string]any{"pid": "300000000"}}},
+	{verdict{"WouldEvictPods", v1alpha1.RolloutProgressing}, map[string]any{"kubeReserved": map[string]any{"memory": "100Ti"}}},
 }
 
 // change pushes one change after the other, and checks each.
@@ -69,10 +79,10 @@ func (r *longRun) change(ctx context.Context, random *rand.Rand) error {
 	defer tick.Stop()
 	for i := 1; time.Since(r.begin) < r.length; i++ {
 		fields := map[string]any{"maxPods": 111 + i%40, "registryBurst": 10 + i}
-		reason := ""
+		expected := verdict{phase: v1alpha1.RolloutComplete}
 		if i%badEvery == 0 {
 			bad := badChanges[(i/badEvery-1)%len(badChanges)]
-			reason = bad.reason
+			expected = bad.verdict
 			maps.Copy(fields, bad.fields)
 		}
 		restarted := make(chan error, 1)
@@ -81,7 +91,7 @@ func (r *longRun) change(ctx context.Context, random *rand.Rand) error {
 		} else {
 			restarted <- nil
 		}
-		if err := r.one(ctx, fields, i%3 == 0, reason); err != nil {
+		if err := r.one(ctx, fields, i%3 == 0, expected); err != nil {
 			return fmt.Errorf("change %d (%v): %w", i, fields, err)
 		}
 		if err := <-restarted; err != nil {
@@ -113,20 +123,19 @@ func (r *longRun) restartAPI(ctx context.Context, random *rand.Rand) error {
 }
 
 // one pushes a change, as a whole configuration or as a drop-in, and waits until the node and the rollout are where they must be.
-// reason is empty for a good change.
-func (r *longRun) one(ctx context.Context, fields map[string]any, whole bool, reason string) error {
+func (r *longRun) one(ctx context.Context, fields map[string]any, whole bool, expected verdict) error {
 	begin, kills := time.Now(), r.kills.Load()
 	if err := r.push(ctx, fields, whole); err != nil {
 		return err
 	}
 	var revision string
 	if err := bed.Eventually(ctx, patience, func(ctx context.Context) (err error) {
-		revision, err = r.arrived(ctx, reason)
+		revision, err = r.arrived(ctx, expected)
 		return err
 	}); err != nil {
 		return err
 	}
-	if reason == "" {
+	if expected.good() {
 		r.settled = append(r.settled, time.Since(begin))
 	} else {
 		r.bad.Add(1)
@@ -134,10 +143,10 @@ func (r *longRun) one(ctx context.Context, fields map[string]any, whole bool, re
 	if err := bed.Eventually(ctx, patience, r.Healthy); err != nil {
 		return fmt.Errorf("the kubelet after the change: %w", err)
 	}
-	if err := r.checkStarts(revision, reason, r.kills.Load()-kills); err != nil {
+	if err := r.checkStarts(revision, expected.reason, r.kills.Load()-kills); err != nil {
 		return err
 	}
-	if reason == "" {
+	if expected.good() {
 		r.lastGood = revision
 	}
 	return bed.Eventually(ctx, patience, func(ctx context.Context) error { // a kubelet that has just started may not have reported them
@@ -177,29 +186,26 @@ func (r *longRun) push(ctx context.Context, fields map[string]any, whole bool) e
 }
 
 // arrived returns the revision of the last push, and an error unless the node, its status and the rollout say what they must.
-func (r *longRun) arrived(ctx context.Context, reason string) (string, error) {
+func (r *longRun) arrived(ctx context.Context, expected verdict) (string, error) {
 	o, err := r.GetRollout(ctx, rolloutName)
 	if err != nil {
 		return "", err
 	}
-	target, phase := o.Status.UpdateRevision, v1alpha1.RolloutComplete
-	if reason != "" {
-		phase = v1alpha1.RolloutHalted
-	}
+	target := o.Status.UpdateRevision
 	switch {
 	case o.Status.ObservedGeneration != o.Generation || target == nil || target.Number == r.revision:
 		return "", errors.New("the controller has not made the revision")
-	case o.Status.Phase != phase:
-		return "", fmt.Errorf("the rollout is %s, not %s: %s", o.Status.Phase, phase, o.Status.Message)
+	case o.Status.Phase != expected.phase:
+		return "", fmt.Errorf("the rollout is %s, not %s: %s", o.Status.Phase, expected.phase, o.Status.Message)
 	case o.Status.Attempt != 1:
 		return "", fmt.Errorf("the rollout is at attempt %d: something was retried", o.Status.Attempt)
 	}
 	revision := string(target.ConfigMapRef.UID)
 	runs := revision
-	if reason != "" {
+	if !expected.good() {
 		runs = r.lastGood
 	}
-	if err := r.says(ctx, revision, runs, reason); err != nil {
+	if err := r.says(ctx, revision, runs, expected.reason); err != nil {
 		return "", err
 	}
 	switch now, err := r.running(); {
@@ -269,7 +275,7 @@ func (r *longRun) checkStarts(revision, reason string, kills int64) error {
 	}
 	r.seen = len(all)
 	switch {
-	case tries > 0 && (reason == "ValidationFailed" || reason == "ProtectedFields"):
+	case tries > 0 && reason != "" && reason != "CrashLooped":
 		return fmt.Errorf("the kubelet was started with %s, which was refused: %s", revision, reason)
 	case reason == "CrashLooped" && tries > crashThreshold+1+kills:
 		return fmt.Errorf("%s was started %d times, with a threshold of %d and %d kills", revision, tries, crashThreshold, kills)
