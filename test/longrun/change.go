@@ -64,11 +64,11 @@ var badChanges = []struct {
 	verdict
 	fields map[string]any
 }{
-	{verdict{"CrashLooped", v1alpha1.RolloutHalted}, map[string]any{"kubeReserved": map[string]any{"pid": "100000000"}}}, // more than there are
+	{verdict{"CrashLooped", v1alpha1.RolloutHalted}, crashing},
 	{verdict{"ValidationFailed", v1alpha1.RolloutHalted}, map[string]any{"evictionHard": map[string]any{"memory.available": "banana"}}},
-	{verdict{"CrashLooped", v1alpha1.RolloutHalted}, map[string]any{"kubeReserved": map[string]any{"pid": "200000000"}}},
+	{verdict{"CrashLooped", v1alpha1.RolloutHalted}, crashing},
 	{verdict{"ProtectedFields", v1alpha1.RolloutHalted}, map[string]any{"authentication": map[string]any{"anonymous": map[string]any{"enabled": true}}}},
-	{verdict{"CrashLooped", v1alpha1.RolloutHalted}, map[string]any{"kubeReserved": map[string]any{"pid": "300000000"}}},
+	{verdict{"CrashLooped", v1alpha1.RolloutHalted}, crashing},
 	{verdict{"WouldEvictPods", v1alpha1.RolloutProgressing}, map[string]any{"kubeReserved": map[string]any{"memory": "100Ti"}}},
 }
 

@@ -101,31 +101,38 @@ func measure(s sample, name string, pid int) {
 	}
 }
 
-// goroutines adds go_goroutines from a metrics endpoint, or nothing if it does not answer.
+// goroutines adds go_goroutines of a program, or nothing if it does not answer.
 func goroutines(ctx context.Context, s sample, name, address string) {
+	if v, ok := metric(ctx, address, "go_goroutines"); ok {
+		s[name+"_goroutines"] = v
+	}
+}
+
+// metric returns a value of a metrics endpoint without labels. ok is false if the endpoint does not answer or does not have it.
+func metric(ctx context.Context, address, name string) (value float64, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", nil)
 	if err != nil {
-		return
+		return 0, false
 	}
-	req.Close = true // an idle connection would be a goroutine of the process that is measured
+	req.Close = true // an idle connection would be a goroutine of the program that is measured
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return
+		return 0, false
 	}
 	defer res.Body.Close()
 	raw, err := io.ReadAll(res.Body)
 	if err != nil {
-		return
+		return 0, false
 	}
 	for line := range strings.Lines(string(raw)) {
-		if value, ok := strings.CutPrefix(line, "go_goroutines "); ok {
-			if v, err := strconv.ParseFloat(strings.TrimSpace(value), 64); err == nil {
-				s[name+"_goroutines"] = v
-			}
+		if text, found := strings.CutPrefix(line, name+" "); found {
+			value, err = strconv.ParseFloat(strings.TrimSpace(text), 64)
+			return value, err == nil
 		}
 	}
+	return 0, false
 }
 
 func (r *longRun) measureDisk(s sample) error {

@@ -40,7 +40,8 @@ type world struct {
 }
 
 // recorder is a script in the kubelet's place. It records which configuration the kubelet is started with (not those of dry runs),
-// and whether it is on record as bad at that moment.
+// and whether it is on record as bad at that moment. A kubelet with a configuration of crashing exits at once: no configuration is
+// known that dry run and guards accept, and that crashes a real kubelet on a node with pods.
 const recorder = `#!/bin/sh
 real='%s' dir='%s' state='%s' revision=local
 for arg; do
@@ -51,8 +52,12 @@ for arg; do
 done
 echo "$revision" >>"$dir/starts"
 grep -qs "\"$revision\"" "$state"/v*/bad-configs && echo "$revision" >>"$dir/forbidden"
+[ $revision != local ] && grep -rqsE 'containerLogMaxFiles"?: ?77' "$state/rendered/$revision" && exit 7
 exec "$real" "$@"
 `
+
+// crashing are the fields that make the recorder exit.
+var crashing = map[string]any{"containerLogMaxFiles": 77}
 
 func up(ctx context.Context) (w *world, err error) {
 	b, err := bed.Up(ctx, "soak", nil)
