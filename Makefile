@@ -17,7 +17,7 @@ AS_ROOT := $(if $(SUDO),$(SUDO) env PATH="$$PATH" CGO_ENABLED=0 GOMODCACHE="$$(g
 
 export CGO_ENABLED := 0
 
-.PHONY: help build tools kubelets previous programs cli-programs image release deps demo test matrix admission e2e bench bench-restart bench-page bench-fleet lint generate clean
+.PHONY: help build tools kubelets previous programs cli-programs image release deps demo test matrix admission e2e bench bench-restart bench-page bench-fleet longrun lint generate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -234,6 +234,12 @@ bench-page: tools deps build ## measure the dashboard with 5,000 nodes and 30 ch
 NODES ?= 5000
 bench-fleet: tools build ## measure the controller with NODES hollow nodes (default: 5000; takes 30 minutes); fail if a limit is exceeded
 	@go run ./test/benchfleet -nodes=$(NODES)
+
+# Runs add up in docs/soak-node.csv and its picture. With ONLY=trials, three nodes run trials of the default ten minutes instead.
+TIME ?= 2h
+ONLY ?=
+longrun: tools deps build ## change, break and kill one real node for TIME (default: 2h), and fail if anything grows (ONLY=trials: trials of ten minutes)
+	@$(AS_ROOT) go run ./test/longrun -time=$(TIME) -only=$(ONLY) -commit=$(COMMIT)
 
 # LINTED lists the Go modules with evenkeel's own code.
 LINTED := . build/release tools/gitops
