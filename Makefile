@@ -17,7 +17,7 @@ AS_ROOT := $(if $(SUDO),$(SUDO) env PATH="$$PATH" CGO_ENABLED=0 GOMODCACHE="$$(g
 
 export CGO_ENABLED := 0
 
-.PHONY: help build tools kubelets previous programs cli-programs image release deps demo test matrix admission e2e bench bench-restart bench-page bench-fleet longrun lint generate clean
+.PHONY: help build tools kubelets previous programs cli-programs image release deps demo test matrix admission e2e bench bench-restart bench-page bench-fleet longrun soak lint generate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -235,9 +235,14 @@ NODES ?= 5000
 bench-fleet: tools build ## measure the controller with NODES hollow nodes (default: 5000; takes 30 minutes); fail if a limit is exceeded
 	@go run ./test/benchfleet -nodes=$(NODES)
 
+# ONLY names parts, such as simulation,fuzz; then nothing is built for the others. NICE is a niceness, such as 19.
+TIME ?= 1h
+NICE ?= 0
+soak: $(if $(ONLY),,tools $(KUBELETS) deps) ## simulate, fuzz and compare for TIME (default: 1h), from where the last run stopped; docs/soak.md has the totals
+	@$(AS_ROOT) go run ./test/soak -time=$(TIME) -only=$(ONLY) -nice=$(NICE)
+
 # Runs add up in docs/soak-node.csv and its picture. With ONLY=trials, three nodes run trials of the default ten minutes instead.
-TIME ?= 2h
-ONLY ?=
+longrun: TIME = 2h
 longrun: tools deps build ## change, break and kill one real node for TIME (default: 2h), and fail if anything grows (ONLY=trials: trials of ten minutes)
 	@$(AS_ROOT) go run ./test/longrun -time=$(TIME) -only=$(ONLY) -commit=$(COMMIT)
 

@@ -136,7 +136,7 @@ func TestNewHistories(t *testing.T) {
 	}
 	began := time.Now()
 	n, failed := 0, 0
-	var virtual time.Duration
+	var virtual, ofNodes time.Duration
 	seed := *firstSeed
 	for ; time.Since(began) < *budgetFlag && failed < *maxFailed; seed++ {
 		p := planOf(seed, without{})
@@ -144,6 +144,7 @@ func TestNewHistories(t *testing.T) {
 		o := play(t, p, false)
 		n++
 		virtual += o.lasted
+		ofNodes += o.lasted * time.Duration(p.nodes)
 		if testing.Verbose() {
 			t.Logf("%s: %s %+v %x", p, time.Since(one).Round(time.Millisecond), o.stats, o.hash)
 		}
@@ -153,4 +154,5 @@ func TestNewHistories(t *testing.T) {
 		}
 	}
 	fmt.Printf("%d histories (seeds %d to %d), %.1f days of virtual time, in %s\n", n, *firstSeed, seed-1, virtual.Hours()/24, time.Since(began).Round(time.Second))
+	fmt.Printf("soak: histories %d\nsoak: node-days %.4f\nsoak: next-seed %d\n", n, ofNodes.Hours()/24, seed)
 }
