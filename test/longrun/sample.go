@@ -152,19 +152,28 @@ func (r *longRun) measureDisk(s sample) error {
 	return err
 }
 
-// usage returns the size and the number of the files below a directory. Files can disappear meanwhile.
+// leftFor is how long the files of a dry run whose agent was killed may stay: an agent removes those that are older than an hour.
+const leftFor = 70 * time.Minute
+
+// usage returns the size and the number of the files below a directory, without those of recent dry runs. Files can disappear
+// meanwhile.
 func usage(dir string) (size int64, files int, err error) {
 	err = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		if err != nil || entry.IsDir() {
+		if err != nil {
 			return err
 		}
 		info, err := entry.Info()
-		if err == nil {
+		switch {
+		case err == nil && entry.IsDir():
+			if strings.HasPrefix(entry.Name(), "dryrun-") && time.Since(info.ModTime()) < leftFor {
+				return fs.SkipDir
+			}
+		case err == nil:
 			size, files = size+info.Size(), files+1
-		} else if errors.Is(err, fs.ErrNotExist) {
+		case errors.Is(err, fs.ErrNotExist):
 			err = nil
 		}
 		return err
