@@ -4,7 +4,7 @@
 // has time to grow. After each change it checks what runs and what the status says, and every 30 s it measures the processes and
 // the disk. The samples are appended to a file in docs, from which it draws a picture; several runs add up.
 //
-// With -only=trials it runs trials of the default length instead, and with -only=picture it only draws the picture.
+// With -only=trials it runs trials of the default length instead, and with -only=report it only judges the runs in the file again.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 func main() {
 	o := options{}
 	flag.DurationVar(&o.time, "time", 2*time.Hour, "how long the run takes")
-	flag.StringVar(&o.only, "only", "", "changes, trials (two trials of ten minutes that fail late, and one that does not) or picture; empty: changes")
+	flag.StringVar(&o.only, "only", "", "changes, trials (two trials of ten minutes that fail late, and one that does not) or report; empty: changes")
 	flag.StringVar(&o.data, "data", "docs/soak-node.csv", "file to which the samples are appended")
 	flag.StringVar(&o.picture, "picture", "docs/images/soak-node.svg", "picture to draw")
 	flag.StringVar(&o.commit, "commit", "unknown", "commit of the programs, for the file")
@@ -53,21 +53,17 @@ func run(ctx context.Context, o options) error {
 	switch o.only {
 	case "trials":
 		return trials(ctx)
-	case "picture":
-		return redraw(o.data, o.picture)
+	case "report":
+		return report(o.data, o.picture)
 	case "", "changes":
 	default:
-		return fmt.Errorf("-only=%s: must be changes, trials or picture", o.only)
+		return fmt.Errorf("-only=%s: must be changes, trials or report", o.only)
 	}
-	if o.time < 10*time.Minute {
-		return errors.New("-time must be at least 10m: a leak does not show in less")
+	if o.time < 20*time.Minute {
+		return errors.New("-time must be at least 20m: a leak does not show in less")
 	}
 	fmt.Printf("one node for %s, -seed=%d\n", o.time, o.seed)
-	err := long(ctx, o)
-	if drawn := redraw(o.data, o.picture); drawn != nil {
-		err = errors.Join(err, drawn)
-	}
-	return err
+	return errors.Join(long(ctx, o), redraw(o.data, o.picture))
 }
 
 // long runs the changes, the kills and the samples side by side, until the time is over or one of them fails.
@@ -91,7 +87,10 @@ func long(ctx context.Context, o options) (err error) {
 		r.sampleAll,
 	)
 	r.print()
-	return errors.Join(err, flat(r.samples))
+	if err != nil {
+		return err
+	}
+	return flat(r.samples)
 }
 
 var errOver = errors.New("the time is over")

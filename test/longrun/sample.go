@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -208,7 +209,7 @@ func (l *logSize) measure(s sample) error {
 	return nil
 }
 
-func kib(bytes int64) float64 { return float64(bytes / 1024) }
+func kib(bytes int64) float64 { return math.Round(float64(bytes)/102.4) / 10 }
 
 // String returns the sample as a line of the file.
 func (s sample) String() string {

@@ -240,7 +240,10 @@ func (n *onTrial) crash(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !strings.Contains(string(argv), "/rendered/"+string(n.cm.UID)) {
+		switch {
+		case !strings.Contains(string(argv), "--kubeconfig="): // it has just ended, and has no command line any more
+			return errors.New("the kubelet has ended")
+		case !strings.Contains(string(argv), "/rendered/"+string(n.cm.UID)):
 			return nil
 		}
 		return errors.Join(errors.New("the trial goes on"), syscall.Kill(pid, syscall.SIGKILL))
