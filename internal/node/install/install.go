@@ -299,7 +299,7 @@ func (h *Host) filesOf(u Unit) ([]file, error) {
 		if name == h.DropIn(u.Name) || name == h.trial(u.Name) || name == "" {
 			continue
 		}
-		data, err := os.ReadFile(name)
+		data, err := readUnitFile(name)
 		if err != nil {
 			return nil, fmt.Errorf("file of %s: %w", u.Name, err)
 		}
