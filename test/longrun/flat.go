@@ -35,8 +35,8 @@ var judged = []struct {
 	{"state_size", "KiB", 16},
 	{"state_files", "", 8},
 	{"run_files", "", 4},
-	{"agent_log", "KiB/min", 2},
-	{"controller_log", "KiB/min", 4},
+	{"agent_log", "KiB/min", 4},
+	{"controller_log", "KiB/min", 10},
 }
 
 // flat compares the first and the last quarter of each figure of one run after the warm-up, prints both, and returns an error that
