@@ -239,12 +239,13 @@ bench-fleet: tools build ## measure the controller with NODES hollow nodes (defa
 # The steps of test/vm: `go run ./test/vm -list`. STEPS=boot,pause runs only these. The releases are of this source with two
 # version numbers, for this machine's architecture alone.
 STEPS ?=
+PAUSE ?= 1m
 VM_RELEASES := v0.91.0 v0.92.0
 vm: DEPS += qemu-system-x86_64:qemu-system-x86 qemu-img:qemu-utils debootstrap:debootstrap mkfs.ext4:e2fsprogs zstd:zstd
 vm: tools deps build ## test the agent on a machine of its own: Debian in QEMU, with systemd, panics, full disks (takes an hour without KVM)
 	@for version in $(VM_RELEASES); do \
 	  $(MAKE) --no-print-directory release VERSION=$$version PLATFORMS=linux/amd64 CLI_PLATFORMS= >/dev/null; done
-	@$(AS_ROOT) go run ./test/vm -only=$(STEPS) -previous=dist/$(firstword $(VM_RELEASES)) -release=dist/$(lastword $(VM_RELEASES))
+	@$(AS_ROOT) go run ./test/vm -only=$(STEPS) -pause=$(PAUSE) -previous=dist/$(firstword $(VM_RELEASES)) -release=dist/$(lastword $(VM_RELEASES))
 
 # ONLY names parts, such as simulation,fuzz; then nothing is built for the others. NICE is a niceness, such as 19.
 TIME ?= 1h

@@ -31,6 +31,7 @@ type lab struct {
 	cache, kubelet    string
 	previous, release string
 	pause             time.Duration
+	keep              bool
 
 	dir     string
 	accel   string

@@ -31,6 +31,7 @@ func main() {
 	flag.StringVar(&l.previous, "previous", "", "directory of an older release, as make release writes it; for the steps that install or upgrade")
 	flag.StringVar(&l.release, "release", "", "directory of the release to test")
 	flag.DurationVar(&l.pause, "pause", time.Minute, "how long the step pause stops the machine; the machine's clock always jumps by ten minutes at least")
+	flag.BoolVar(&l.keep, "keep", false, "keep using the machine after a step has failed, to save time")
 	flag.Parse()
 	if *list {
 		for _, s := range steps {
@@ -73,7 +74,9 @@ func (l *lab) runSteps(ctx context.Context, only string) error {
 		if err := s.run(ctx, l); err != nil {
 			fmt.Printf("  FAILED after %s: %v\n", time.Since(begin).Round(time.Second), err)
 			l.evidence(ctx, s.name)
-			l.discard() // nothing is known about its state
+			if !l.keep {
+				l.discard() // nothing is known about its state
+			}
 			failed = append(failed, s.name)
 			continue
 		}

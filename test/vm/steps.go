@@ -10,6 +10,28 @@ import (
 
 var steps = []step{
 	{"boot", "Debian boots, with systemd as the first process and cgroup v2, and its kubelet is a Ready node", boots},
+	{"check", "the package, the dry run, check --anywhere and install --dry-run on cgroup v2 change nothing", checks},
+	{"install", "evenkeel-agent install of the package", installs},
+	{"change", "the first change is promoted", changes},
+	{"bad-change", "a change that passes the dry run and crashes is rolled back", rollsBack},
+	{"journal", "journalctl -u kubelet has the log of both", journals},
+	{"unit", "systemd applies the unit's settings", hardening},
+	{"restart", "systemctl restart during a trial", restarts},
+	{"daemon-reload", "systemctl daemon-reload during a trial", reloads},
+	{"reboot", "systemctl reboot during a trial", reboots},
+	{"watchdog", "systemd's watchdog restarts an agent that hangs", barks},
+	{"panic", "a kernel panic during a trial", panics},
+	{"full-disk", "the only file system is full", fillsDisk},
+	{"io-errors", "the disk of the agent's directory fails and becomes read-only", failsIO},
+	{"clock-before", "the clock is two years slow before a change", clockBefore},
+	{"clock-during", "the clock is set back two years during a trial", clockDuring},
+	{"pause", "the machine stands still during a trial", pauses},
+	{"memory", "a program takes all memory", runsOut},
+	{"upgrade", "a newer package", upgrades},
+	{"uninstall", "removing the package", uninstalls},
+	{"cluster-install", "kubectl evenkeel install, a change, and one that is rolled back", clusterInstalls},
+	{"cluster-upgrade", "kubectl evenkeel install of a newer release", clusterUpgrades},
+	{"cluster-uninstall", "kubectl evenkeel uninstall", clusterUninstalls},
 }
 
 func boots(ctx context.Context, l *lab) error {
