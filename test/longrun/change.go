@@ -26,6 +26,7 @@ import (
 const (
 	changeEvery      = time.Minute
 	badEvery         = 10 // each tenth change is bad, and the API server is restarted during the next one
+	apiPatience      = 10 * time.Minute // for the API server's start on a busy machine
 	trialDuration    = 10 * time.Second
 	crashThreshold   = 1
 	rolloutName      = "soak"
@@ -85,13 +86,14 @@ func (r *longRun) change(ctx context.Context, random *rand.Rand) error {
 			expected = bad.verdict
 			maps.Copy(fields, bad.fields)
 		}
-		restarted := make(chan error, 1)
+		restarted, within := make(chan error, 1), patience
 		if i%badEvery == 1 && i > 1 {
+			within += apiPatience
 			go func() { restarted <- r.restartAPI(ctx, random) }()
 		} else {
 			restarted <- nil
 		}
-		if err := r.one(ctx, fields, i%3 == 0, expected); err != nil {
+		if err := r.one(ctx, fields, i%3 == 0, expected, within); err != nil {
 			return fmt.Errorf("change %d (%v): %w", i, fields, err)
 		}
 		if err := <-restarted; err != nil {
@@ -119,17 +121,17 @@ func (r *longRun) restartAPI(ctx context.Context, random *rand.Rand) error {
 		return err
 	}
 	r.apiRestarts.Add(1)
-	return r.Cluster.StartAPIServer(ctx)
+	return bed.Eventually(ctx, apiPatience, r.Cluster.StartAPIServer) // it gives up after a minute
 }
 
 // one pushes a change, as a whole configuration or as a drop-in, and waits until the node and the rollout are where they must be.
-func (r *longRun) one(ctx context.Context, fields map[string]any, whole bool, expected verdict) error {
+func (r *longRun) one(ctx context.Context, fields map[string]any, whole bool, expected verdict, within time.Duration) error {
 	begin, kills := time.Now(), r.kills.Load()
 	if err := r.push(ctx, fields, whole); err != nil {
 		return err
 	}
 	var revision string
-	if err := bed.Eventually(ctx, patience, func(ctx context.Context) (err error) {
+	if err := bed.Eventually(ctx, within, func(ctx context.Context) (err error) {
 		revision, err = r.arrived(ctx, expected)
 		return err
 	}); err != nil {
@@ -149,7 +151,7 @@ func (r *longRun) one(ctx context.Context, fields map[string]any, whole bool, ex
 	if expected.good() {
 		r.lastGood = revision
 	}
-	return bed.Eventually(ctx, patience, func(ctx context.Context) error { // a kubelet that has just started may not have reported them
+	return bed.Eventually(ctx, within, func(ctx context.Context) error { // a kubelet that has just started may not have reported them
 		now, err := r.listContainers(ctx)
 		if err == nil && !maps.Equal(now, r.containers) {
 			err = fmt.Errorf("pods were restarted: their containers are %v, and were %v", now, r.containers)
@@ -175,7 +177,7 @@ func (r *longRun) push(ctx context.Context, fields map[string]any, whole bool) e
 	}
 	args := []string{"push", rolloutName, "-f", file, fmt.Sprintf("--drop-in=%t", !whole), "--yes", "--selector=pool=soak", "--steps=100%",
 		"--max-failures=1", "--trial-duration=" + trialDuration.String(), fmt.Sprintf("--crash-loop-threshold=%d", crashThreshold)}
-	return bed.Eventually(ctx, patience, func(ctx context.Context) error { // the API server may be down
+	return bed.Eventually(ctx, patience+apiPatience, func(ctx context.Context) error { // the API server may be down
 		var out bytes.Buffer
 		code, err := r.Evenkeel(ctx, &out, args...)
 		if err == nil && code != 0 {
