@@ -31,6 +31,8 @@ type lab struct {
 	cache, kubelet    string
 	previous, release string
 	pause             time.Duration
+	cuts              int
+	seed              uint64
 	keep              bool
 
 	dir     string

@@ -31,6 +31,8 @@ func main() {
 	flag.StringVar(&l.previous, "previous", "", "directory of an older release, as make release writes it; for the steps that install or upgrade")
 	flag.StringVar(&l.release, "release", "", "directory of the release to test")
 	flag.DurationVar(&l.pause, "pause", time.Minute, "how long the step pause stops the machine; the machine's clock always jumps by ten minutes at least")
+	flag.IntVar(&l.cuts, "cuts", 10, "how many power cuts the step cuts makes")
+	flag.Uint64Var(&l.seed, "seed", 0, "seed of the power cuts; 0: from the time")
 	flag.BoolVar(&l.keep, "keep", false, "keep using the machine after a step has failed, to save time")
 	flag.Parse()
 	if *list {

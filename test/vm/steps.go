@@ -32,6 +32,7 @@ var steps = []step{
 	{"cluster-install", "kubectl evenkeel install, a change, and one that is rolled back", clusterInstalls},
 	{"cluster-upgrade", "kubectl evenkeel install of a newer release", clusterUpgrades},
 	{"cluster-uninstall", "kubectl evenkeel uninstall", clusterUninstalls},
+	{"cuts", "the power fails at random moments, and the node comes up by itself", cutsPower},
 }
 
 func boots(ctx context.Context, l *lab) error {
