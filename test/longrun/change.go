@@ -25,7 +25,7 @@ import (
 
 const (
 	changeEvery      = time.Minute
-	badEvery         = 10 // each tenth change is bad, and the API server is restarted during the next one
+	badEvery         = 10               // each tenth change is bad, and the API server is restarted during the next one
 	apiPatience      = 10 * time.Minute // for the API server's start on a busy machine
 	trialDuration    = 10 * time.Second
 	crashThreshold   = 1
