@@ -17,7 +17,7 @@ AS_ROOT := $(if $(SUDO),$(SUDO) env PATH="$$PATH" CGO_ENABLED=0 GOMODCACHE="$$(g
 
 export CGO_ENABLED := 0
 
-.PHONY: help build tools kubelets previous programs cli-programs image release deps demo test matrix admission e2e bench bench-restart bench-page bench-fleet soak vm lint generate clean
+.PHONY: help build tools kubelets previous programs cli-programs image release deps demo test matrix admission e2e bench bench-restart bench-page bench-fleet longrun soak vm lint generate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -255,6 +255,11 @@ TIME ?= 1h
 NICE ?= 0
 soak: $(if $(ONLY),,tools $(KUBELETS) deps vm-releases) ## simulate, fuzz, restart kubelets and cut power for TIME (default: 1h), from where the last run stopped; docs/soak.md has the totals
 	@$(AS_ROOT) go run ./test/soak -time=$(TIME) -only=$(ONLY) -nice=$(NICE)
+
+# Runs add up in docs/soak-node.csv and its picture. With ONLY=trials, three nodes run trials of the default ten minutes instead.
+longrun: TIME = 2h
+longrun: tools deps build ## change, break and kill one real node for TIME (default: 2h), and fail if anything grows (ONLY=trials: trials of ten minutes)
+	@$(AS_ROOT) go run ./test/longrun -time=$(TIME) -only=$(ONLY) -commit=$(COMMIT)
 
 $(TOOLS)/gremlins: tools/mutation/go.mod tools/mutation/go.sum
 	@echo "building gremlins"

@@ -25,7 +25,7 @@ Exit codes: 0 printed, 1 the directory cannot be read, 3 usage.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case dir == "":
-				return program.Usage("--dynamic-config-dir is missing")
+				return program.Usage("--dynamic-config-dir is missing: it is the directory that the agent was started with, usually /var/lib/evenkeel")
 			case output != "" && output != "json":
 				return program.Usage("-o must be json, not %q", output)
 			case form != "" && form != inspect.FormFlat && form != inspect.FormGrouped:

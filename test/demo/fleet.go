@@ -89,7 +89,7 @@ func (s *show) badRollout(ctx context.Context) error {
 	if err := s.evenkeel(ctx, 2, "rollout", "status", "demo", "-w", "--timeout=2m"); err != nil {
 		return err
 	}
-	say("exit code 2: it has stopped by itself, at the first node")
+	say("exit code 2: the rollout stopped at its first node")
 	for _, c := range []struct {
 		code int
 		args []string

@@ -85,13 +85,12 @@ func demo(ctx context.Context, keep bool) (err error) {
 			return fmt.Errorf("step %d: %w", s.step, err)
 		}
 	}
-	fmt.Println("\nEach step happened as told.")
+	fmt.Println("\nEvery step happened as described.")
 	if !keep {
 		fmt.Println("`make demo KEEP=1` leaves the node running.")
-	} else {
-		s.keep(ctx)
+		return nil
 	}
-	return nil
+	return s.keep(ctx)
 }
 
 func (s *show) title(format string, args ...any) {
@@ -104,7 +103,7 @@ func say(format string, args ...any) {
 }
 
 func (s *show) start(ctx context.Context) error {
-	s.title("A stock kubelet, run by evenkeel-agent with the command line that it has")
+	s.title("A stock kubelet, started by evenkeel-agent with its existing command line")
 	say("$ %s", strings.Join(s.agent.Argv(), " "))
 	if err := s.agent.Start(); err != nil {
 		return err
@@ -116,7 +115,7 @@ func (s *show) start(ctx context.Context) error {
 }
 
 func (s *show) good(ctx context.Context) error {
-	s.title("A good change, laid over the node's own configuration: maxPods 110 -> 120")
+	s.title("A good change, merged over the node's own configuration: maxPods 110 -> 120")
 	cm, err := s.push(ctx, "more-pods", map[string]any{"maxPods": 120})
 	if err != nil {
 		return err
@@ -150,12 +149,12 @@ func (s *show) typo(ctx context.Context) error {
 }
 
 func (s *show) badValue(ctx context.Context) error {
-	s.title("A value that decodes, but would kill the kubelet at its start: an eviction threshold of banana")
+	s.title("A value that decodes, but would stop the kubelet at its start: an eviction threshold of banana")
 	return s.rejected(ctx, "ValidationFailed", "banana", map[string]any{"evictionHard": map[string]any{"memory.available": "banana"}})
 }
 
 func (s *show) protected(ctx context.Context) error {
-	s.title("A field that who may write ConfigMaps may not change: who is let in")
+	s.title("A protected field: no payload may open the kubelet's API to anonymous requests")
 	return s.rejected(ctx, "ProtectedFields", "open", map[string]any{"authentication": map[string]any{"anonymous": map[string]any{"enabled": true}}})
 }
 
@@ -188,7 +187,7 @@ func (s *show) rejected(ctx context.Context, reason, name string, changes map[st
 }
 
 func (s *show) crashLoop(ctx context.Context) error {
-	s.title("A value that no dry run can judge: with more memory reserved than the node has the kubelet crashes")
+	s.title("A value that no dry run detects: the kubelet crashes, because more memory is reserved than the node has")
 	cm, err := s.push(ctx, "crash", map[string]any{
 		"maxPods": 140, "kubeReserved": map[string]string{"memory": "100Ti"},
 	})
@@ -304,10 +303,15 @@ func (s *show) capacity(ctx context.Context, want int64) error {
 	return err
 }
 
-// keep leaves the node to the user until they end it.
-func (s *show) keep(ctx context.Context) {
+// keep leaves the node to the user until they end it. The simulated fleet and its controller end, so that the user can start their
+// own.
+func (s *show) keep(ctx context.Context) error {
+	if err := errors.Join(s.fleet.stop(), s.fleet.nodes.Cleanup(ctx)); err != nil {
+		return err
+	}
+	s.fleet = fleet{}
 	fmt.Printf(`
-The node keeps running; press ctrl-C to end it. In another shell:
+The simulated nodes and the controller were stopped. The real node keeps running; press ctrl-C to end it. In another shell:
 
    export KUBECONFIG=%s
    bin/tools/kubectl get nodeconfigs,nodes
@@ -316,7 +320,7 @@ The node keeps running; press ctrl-C to end it. In another shell:
    curl http://%s/configz
    less +F %s
 
-A fleet beside it, each in a shell of its own:
+A fleet beside it, each in a shell of its own, where FILE contains a KubeletConfiguration with the fields to change:
 
    bin/evenkeel-controller --leader-elect=false
    bin/evenkeel-hollow --nodes=50 --zones=3 --label=node-restriction.kubernetes.io/pool=workers --trial-duration=5s
@@ -325,6 +329,7 @@ A fleet beside it, each in a shell of its own:
 (The demo's agent runs with a trial of 5 s and a threshold of 1 restart; the defaults are 10 min and 3.)
 `, s.Cluster.AdminKubeconfig(), s.agent.Dir, s.agent.Listen, s.agent.Log)
 	<-ctx.Done()
+	return nil
 }
 
 // tail shows the end of the agent's log.

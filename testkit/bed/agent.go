@@ -140,6 +140,24 @@ func (a *Agent) Kill() error {
 // Children returns the process IDs of the agent's children: the kubelet and running dry runs, but not the process that
 // copies the kubelet's log.
 func (a *Agent) Children() ([]int, error) {
+	all, err := a.allChildren()
+	return slices.DeleteFunc(all, copiesLog), err
+}
+
+// RelayPID returns the process ID of the process that copies the kubelet's log.
+func (a *Agent) RelayPID() (int, error) {
+	all, err := a.allChildren()
+	if err != nil {
+		return 0, err
+	}
+	i := slices.IndexFunc(all, copiesLog)
+	if i < 0 {
+		return 0, errors.New("the agent runs no process that copies the kubelet's log")
+	}
+	return all[i], nil
+}
+
+func (a *Agent) allChildren() ([]int, error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", a.Pid()))
 	if err != nil {
 		return nil, err
@@ -152,7 +170,7 @@ func (a *Agent) Children() ([]int, error) {
 		}
 		for _, field := range strings.Fields(string(raw)) {
 			var pid int
-			if _, err := fmt.Sscan(field, &pid); err == nil && !copiesLog(pid) {
+			if _, err := fmt.Sscan(field, &pid); err == nil {
 				pids = append(pids, pid)
 			}
 		}

@@ -69,6 +69,9 @@ func (b *Bed) Controller(ctx context.Context, flags ...string) (*Controller, err
 	return c, nil
 }
 
+// Pid returns the controller's process ID.
+func (c *Controller) Pid() int { return c.cmd.Process.Pid }
+
 // Stop sends SIGTERM to the controller, and waits for its end. Further calls do nothing.
 func (c *Controller) Stop(within time.Duration) error {
 	return end("the controller", c.cmd, c.done, within)

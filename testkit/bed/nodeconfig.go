@@ -49,6 +49,13 @@ func (b *Bed) CreateRollout(ctx context.Context, name, label string, dropin map[
 	return b.post(ctx, "nodeconfigrollouts", r)
 }
 
+// GetRollout returns a rollout.
+func (b *Bed) GetRollout(ctx context.Context, name string) (*v1alpha1.NodeConfigRollout, error) {
+	r := &v1alpha1.NodeConfigRollout{}
+	err := b.configs.Get().Resource("nodeconfigrollouts").Name(name).Do(ctx).Into(r)
+	return r, err
+}
+
 func (b *Bed) post(ctx context.Context, resource string, object any) error {
 	body, err := json.Marshal(object)
 	if err != nil {

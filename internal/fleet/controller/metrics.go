@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
@@ -66,6 +67,7 @@ func newMeters(registry prometheus.Registerer, version, commit string, others ..
 	}
 	build := gauge("evenkeel_build_info", "Name, version and commit of this program. Always 1.", "program", "version", "commit")
 	build.WithLabelValues("evenkeel-controller", version, commit).Set(1)
+	others = append(others, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	var errs []error
 	for _, c := range append(others, m.nodes, m.phase, m.halted, m.window, m.preflight, m.writes, m.plan, m.pass, m.gates, m.released, m.evaluations, m.evaluation, build) {
 		errs = append(errs, registry.Register(c))

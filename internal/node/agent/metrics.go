@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -73,6 +74,7 @@ func NewMetrics(node, version, commit string) *Metrics {
 	build.WithLabelValues("evenkeel-agent", version, commit).Set(1)
 	m.registry.MustRegister(m.assigned, m.active, m.lastKnownGood, m.failing, m.restarts, m.rollbacks, m.validations,
 		m.validation, m.change, m.trialHealthy, m.trialDuration, m.trialStart, m.restartsInTrial, m.kubeletHealthy, m.info, m.condition, build)
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for vec, labels := range map[*prometheus.CounterVec][]string{ // from 0, so that the first one counts as an increase
 		m.restarts:    {string(trial.CauseBoot), string(trial.CauseChange), string(trial.CauseCrash), string(trial.CauseRollback), string(trial.CauseResume)},
 		m.rollbacks:   {string(trial.CrashLooped), string(trial.NotHealthy), string(trial.NotReady), string(trial.WorkloadHarmed), string(trial.LostAPI)},
