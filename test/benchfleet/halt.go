@@ -68,7 +68,7 @@ func (f *fleet) halt(ctx context.Context, c *child) (h halt, err error) {
 	if err := f.admin.Create(ctx, o); err != nil {
 		return h, err
 	}
-	err = eventually(ctx, 2*time.Minute+time.Duration(f.nodes)*nodeTimeout, 250*time.Millisecond, func() error {
+	err = eventually(ctx, 10*time.Minute+time.Duration(f.nodes)*nodeTimeout, 250*time.Millisecond, func() error {
 		if err := f.admin.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}

@@ -45,6 +45,7 @@ func (b *bench) growth(ctx context.Context, nodes int) (err error) {
 			return err
 		}
 		made = size
+		w.large = size > largeNodes
 		l, err := w.look(ctx, o, size)
 		if err != nil {
 			return err
@@ -58,7 +59,7 @@ func (b *bench) growth(ctx context.Context, nodes int) (err error) {
 		last := b.measured
 		b.measured = measured{Part: last.Part, Nodes: size, When: time.Now().UTC()} // a column of the table
 		b.limitMemory("controller: most memory, with as many Nodes and NodeConfigs", l.most, size)
-		b.keep("controller: memory half a minute later", "%s%s", figures.MiB(l.now), each)
+		b.keep("controller: memory half a minute later", "%s, of it %s of its file%s", figures.MiB(l.now), figures.MiB(l.program), each)
 		b.keep("controller: everything was seen after", "%s", seconds(l.started))
 		b.keep("controller: a plan, with all that is prepared for it", "%s (mean of %.0f)", tenths(l.plan), l.plans)
 		if err := b.storage(ctx, w, nodeName(0)); err != nil {
@@ -84,6 +85,7 @@ func sizes(nodes int) []int {
 // looked is what was measured of a controller that has read everything.
 type looked struct {
 	now, most int64         // memory, in bytes
+	program   int64         // pages of the program's file in it, which the kernel can drop
 	started   time.Duration // until it had seen everything
 	plan      time.Duration // the mean
 	plans     float64
@@ -104,7 +106,7 @@ func (w *world) look(ctx context.Context, o *v1alpha1.NodeConfigRollout, nodes i
 	}
 	l.started = started
 	defer func() { err = errors.Join(err, c.stop()) }()
-	if err := eventually(ctx, 2*time.Minute+time.Duration(nodes)*nodeTimeout, time.Second, func() error {
+	if err := eventually(ctx, 10*time.Minute+time.Duration(nodes)*nodeTimeout, time.Second, func() error {
 		if err := w.admin.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}
@@ -126,6 +128,9 @@ func (w *world) look(ctx context.Context, o *v1alpha1.NodeConfigRollout, nodes i
 		}
 	}
 	if l.now, l.most, err = figures.Memory(c.pid()); err != nil {
+		return l, err
+	}
+	if l.program, err = figures.FileMemory(c.pid()); err != nil {
 		return l, err
 	}
 	answer, err := http.Get("http://" + metrics + "/metrics")

@@ -41,7 +41,7 @@ func (f *fleet) preflight(ctx context.Context) (a asked, err error) {
 	if err := f.admin.Create(ctx, o); err != nil {
 		return a, err
 	}
-	err = eventually(ctx, 5*time.Minute+time.Duration(f.nodes)*nodeTimeout, 100*time.Millisecond, func() error {
+	err = eventually(ctx, 10*time.Minute+time.Duration(f.nodes)*nodeTimeout, 100*time.Millisecond, func() error {
 		if err := f.admin.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}

@@ -244,7 +244,7 @@ func (f *fleet) roll(ctx context.Context, budget string, idle time.Duration) (p 
 	if err := f.admin.Create(ctx, o); err != nil {
 		return phase{}, err
 	}
-	err = eventually(ctx, 2*time.Minute+time.Duration(f.nodes)*nodeTimeout, 250*time.Millisecond, func() error {
+	err = eventually(ctx, 10*time.Minute+time.Duration(f.nodes)*nodeTimeout, 250*time.Millisecond, func() error {
 		if err := f.admin.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}
