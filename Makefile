@@ -17,7 +17,7 @@ AS_ROOT := $(if $(SUDO),$(SUDO) env PATH="$$PATH" CGO_ENABLED=0 GOMODCACHE="$$(g
 
 export CGO_ENABLED := 0
 
-.PHONY: help build tools kubelets previous programs cli-programs image release deps demo test matrix admission e2e bench bench-restart bench-page bench-fleet lint generate clean
+.PHONY: help build tools kubelets previous programs cli-programs image release deps demo test matrix admission e2e bench bench-restart bench-page bench-fleet soak vm lint generate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -198,7 +198,8 @@ demo: tools deps build ## show how a node and a fleet are changed, broken and ro
 test: tools $(TOOLS)/object-health $(OLDEST_KUBELET) previous deps prometheus $(AXE) build lint ## build everything and run all tests, with the newest and the oldest kubelet
 	@if [ "$$(id -u)" != 0 ] && [ -z "$(SUDO)" ]; then \
 	  echo "SKIPPED without root: all tests that need a real node"; fi
-	@$(AS_ROOT) go test -timeout 45m -p 2 ./test/e2e $$(go list ./... | grep -v /test/e2e$$)
+	@$(AS_ROOT) env SIMULATION_SUMMARY=$(CURDIR)/bin/simulation go test -timeout 45m -p 2 ./test/e2e $$(go list ./... | grep -v /test/e2e$$)
+	@if [ -f bin/simulation ]; then cat bin/simulation; fi
 
 # Run it before a change of the behaviour on nodes is merged: see docs/kubelets.md.
 matrix: tools $(KUBELETS) $(APISERVERS) deps build ## run the core of the end-to-end tests with the kubelets between newest and oldest, and the oldest API server
@@ -234,6 +235,23 @@ bench-page: tools deps build ## measure the dashboard with 5,000 nodes and 30 ch
 NODES ?= 5000
 bench-fleet: tools build ## measure the controller with NODES hollow nodes (default: 5000; takes 30 minutes); fail if a limit is exceeded
 	@go run ./test/benchfleet -nodes=$(NODES)
+
+# The steps of test/vm: `go run ./test/vm -list`. STEPS=boot,pause runs only these. The releases are of this source with two
+# version numbers, for this machine's architecture alone.
+STEPS ?=
+PAUSE ?= 1m
+VM_RELEASES := v0.91.0 v0.92.0
+vm: DEPS += qemu-system-x86_64:qemu-system-x86 qemu-img:qemu-utils debootstrap:debootstrap mkfs.ext4:e2fsprogs zstd:zstd
+vm: tools deps build ## test the agent on a machine of its own: Debian in QEMU, with systemd, panics, full disks (takes an hour without KVM)
+	@for version in $(VM_RELEASES); do \
+	  $(MAKE) --no-print-directory release VERSION=$$version PLATFORMS=linux/amd64 CLI_PLATFORMS= >/dev/null; done
+	@$(AS_ROOT) go run ./test/vm -only=$(STEPS) -pause=$(PAUSE) -previous=dist/$(firstword $(VM_RELEASES)) -release=dist/$(lastword $(VM_RELEASES))
+
+# ONLY names parts, such as simulation,fuzz; then nothing is built for the others. NICE is a niceness, such as 19.
+TIME ?= 1h
+NICE ?= 0
+soak: $(if $(ONLY),,tools $(KUBELETS) deps) ## simulate, fuzz and compare for TIME (default: 1h), from where the last run stopped; docs/soak.md has the totals
+	@$(AS_ROOT) go run ./test/soak -time=$(TIME) -only=$(ONLY) -nice=$(NICE)
 
 # LINTED lists the Go modules with evenkeel's own code.
 LINTED := . build/release tools/gitops

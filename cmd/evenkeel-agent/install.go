@@ -98,7 +98,8 @@ killed.
 Nothing changes if the node is unhealthy, if the unit cannot be wrapped, if the
 agent would refuse the kubelet or the flags, or if the restart would end pods. A
 repeated install changes nothing,
-or updates the drop-in. The next run completes or rolls back an interrupted one.
+or updates the drop-in. After an interruption, the next run completes the install,
+or rolls it back and tries again.
 
 AGENT FLAGS are put in front of the kubelet's command line; see evenkeel-agent
 --help. Without --, the flags of an earlier install are kept. The default of

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -105,6 +106,7 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 			"bare":        bare,
 			"own":         own,
 			"expect":      expect,
+			"stopped":     stopped,
 			"wrong":       wrong,
 			"huge":        huge,
 			"down":        func(ts *testscript.TestScript, _ bool, _ []string) { ts.Check(cluster.StopAPIServer()) },
@@ -256,6 +258,25 @@ func bare(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Check(err)
 	ts.Defer(func() { ts.Check(c.Stop()) })
 	ts.Setenv("KUBECONFIG", c.AdminKubeconfig())
+}
+
+// stopped NAME: adds the ConfigMap of a stopped revision of a rollout's template.
+func stopped(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: stopped NAME")
+	}
+	r := &v1alpha1.NodeConfigRollout{}
+	ts.Check(admin.Get(context.Background(), client.ObjectKey{Name: args[0]}, r))
+	content, err := policy.ContentOf(r.Spec.Template, nil)
+	ts.Check(err)
+	ts.Check(admin.Create(context.Background(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: v1alpha1.SystemNamespace, Name: policy.RevisionName(r.Name, content.SHA256),
+			Labels:      map[string]string{v1alpha1.LabelRollout: r.Name, v1alpha1.LabelRevision: "3"},
+			Annotations: map[string]string{v1alpha1.AnnotationStopped: "TooManyFailures"},
+		},
+		Immutable: new(true), Data: map[string]string{content.Key: content.Data},
+	}))
 }
 
 // expect NAME PATH VALUE: a field of a rollout's spec, by a JSON path of kubectl's; "" is one that there is not.

@@ -181,3 +181,28 @@ func TestOSSyncDirReportsErrors(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestReadBoundedNeverWaitsAndHasALimit(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	if err := errors.Join(os.WriteFile(at("file"), []byte("four"), 0o600), os.WriteFile(at("large"), []byte("five!"), 0o600),
+		os.Symlink("file", at("link")), syscall.Mkfifo(at("pipe"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"file":    "",
+		"link":    "",
+		"large":   at("large") + " is larger than the limit of 4 bytes",
+		"pipe":    at("pipe") + " is not a regular file",
+		".":       at(".") + " is not a regular file",
+		"missing": "open " + at("missing") + ": no such file or directory",
+	} {
+		data, err := atomicfile.ReadBounded(at(name), 4)
+		switch {
+		case want == "" && (err != nil || string(data) != "four"):
+			t.Errorf("%s: read %q, %v", name, data, err)
+		case want != "" && (err == nil || err.Error() != want || data != nil):
+			t.Errorf("%s: read %q, %v, want the error %s", name, data, err, want)
+		}
+	}
+}

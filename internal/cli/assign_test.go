@@ -10,6 +10,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -94,6 +96,46 @@ func TestAssignShowsWhatToDoWhenTheNodeRefuses(t *testing.T) {
 	})
 	a.wantExit(t, command.ExitHalted, nil, "error: node guarded-a refused the configuration (NeedsDrain): it contradicts cpu_manager_state; its kubelet was not stopped: it runs its local configuration\n",
 		"refused until the node is cordoned and drained: kubectl drain guarded-a\n", "the assignment stays until you assign another configuration, or --local")
+}
+
+// createAnswering creates a node whose agent can answer a preflight.
+func createAnswering(t *testing.T, name string) {
+	t.Helper()
+	node := createNode(t, name, "answering", "z1")
+	node.Labels[corev1.LabelHostname] = name
+	if err := admin.Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	createNodeConfig(t, name, nil, func(st *v1alpha1.NodeConfigStatus) { st.Capabilities = []string{v1alpha1.CapabilityPreflight} })
+}
+
+func TestAssignWithoutAControllerContinuesWithoutAPreflight(t *testing.T) {
+	createAnswering(t, "unasked-a")
+	createLease(t, admin, "pod-1_42", 15) // renewed an hour ago
+	file := writeConfig(t, "unasked", "maxPods: 50\n")
+	got := evenkeel(t, "assign", "unasked-a", "-f", file, "--dry-run")
+	got.wantExit(t, command.ExitComplete, []string{"dry run: nothing was assigned\n"},
+		"note: it is not known whether node unasked-a would accept this: evenkeel-controller has not renewed its lease for 60m: is it running? kubectl -n evenkeel-system get pods\n")
+	if all, err := preflights(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("%d preflights were created, which nobody answers: %v", len(all), err)
+	}
+}
+
+func TestAssignWithoutTheRightToAskContinuesWithoutAPreflight(t *testing.T) {
+	createAnswering(t, "unasked-b")
+	operator := userOf(t, "asks-nobody")
+	create(t, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "asks-nobody"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "evenkeel-operator"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "asks-nobody"}},
+	})
+	bind(t, "asks-nobody", "evenkeel-operator", "nodeconfigs", v1alpha1.GroupName)
+	got := evenkeelAs(t, operator, "assign", "unasked-b", "-f", writeConfig(t, "unasked", "maxPods: 50\n"), "--dry-run")
+	got.wantExit(t, command.ExitComplete, []string{"dry run: nothing was assigned\n"},
+		"note: it is not known whether node unasked-b would accept this: you may not create NodeConfigPreflights (the ClusterRole evenkeel-preflight grants it)\n")
+	if strings.Contains(got.out, "Preflight:") {
+		t.Errorf("an answer although nobody was asked:\n%s", got.out)
+	}
 }
 
 func TestAssignDoesNotOverwriteAConcurrentChangeOfTheSpec(t *testing.T) {

@@ -232,6 +232,7 @@ func TestPlanErrors(t *testing.T) {
 		{"-f " + edit("20%", "200%") + " --nodes 5", []string{"spec.strategy.maxUnavailable", "200%"}},
 		{"-f " + edit("resources: {maxPods: 120}", "nonsense: {}") + " --nodes 5", []string{"rollout planned is invalid: spec.template.kubelet", "nonsense"}},
 		{"-f " + edit("kubelet: {apiVersion", "configMapRef: {namespace: evenkeel-system, name: nowhere}\n    #"), []string{"rollout planned is invalid: spec.template.configMapRef: ConfigMap evenkeel-system/nowhere does not exist"}},
+		{"-f " + edit("steps: [{nodes: 1}", "steps: [{nodes: 3}, {nodes: 10%}") + " --nodes 20", []string{"kubelet.yaml: spec.strategy.steps: the step of 10% (2 of 20 nodes) follows the step of 3 nodes, but has fewer nodes: "}},
 		{"planned --nodes 5", []string{"--nodes needs -f"}},
 		{"-f " + file + " --nodes 0", []string{"--nodes 0: use 1 to 100000"}},
 		{"-f " + file + " --zones 3", []string{"--zones needs --nodes"}},
@@ -254,6 +255,22 @@ func TestPlanErrors(t *testing.T) {
 	grant(t, "sees-maps", "configmaps", "")
 	bind(t, "sees-maps", "sees-rollouts", "nodeconfigrollouts", v1alpha1.GroupVersion.Group)
 	evenkeelAs(t, userOf(t, "sees-maps"), "rollout", "plan", "-f", file).wantError(t, "list nodes", "forbidden")
+}
+
+func TestPlanOfAManifestAcceptsStepsThatAreStored(t *testing.T) {
+	for _, name := range []string{"shrunk-a", "shrunk-b"} {
+		createNode(t, name, "shrunk", "")
+		createNodeConfig(t, name, nil, nil)
+	}
+	manifest := strings.NewReplacer("planned", "shrunk", "steps: [{nodes: 1}", "steps: [{nodes: 2}, {nodes: 10%}").Replace(planned)
+	file := write(t, manifest)
+	evenkeel(t, "rollout", "plan", "-f", file).wantError(t, "spec.strategy.steps: the step of 10% (1 of 2 nodes) follows the step of 2 nodes")
+	r, err := rolloutcmd.ParseManifest([]byte(manifest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	create(t, r)
+	evenkeel(t, "rollout", "plan", "-f", file).wantOutput(t, "Rollout shrunk, revision 1 (new): 2 nodes selected")
 }
 
 func TestPlanUsesTheDurationInSpecTrial(t *testing.T) {

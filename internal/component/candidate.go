@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
+
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
 )
 
 // Candidate is a configuration to check or to run.
@@ -38,6 +39,9 @@ const (
 	maxDropins     = 1000
 	maxDropinBytes = 8 << 20 // total
 )
+
+// maxLocalBytes is the limit of the node's own configuration file. A larger file counts as unreadable.
+const maxLocalBytes = 8 << 20
 
 // Files returns the files to render for a candidate, for Argv: content by path, with slashes. For a drop-in they
 // include copies of the node's own drop-ins, in the order in which the kubelet merges them. The error names the node's
@@ -155,7 +159,7 @@ func (k *Kubelet) nodeDropins(local RunConfig) ([]dropinFile, error) {
 		if len(files) == maxDropins {
 			return fmt.Errorf("it has more than %d files", maxDropins)
 		}
-		data, err := readBounded(path, room)
+		data, err := atomicfile.ReadBounded(path, room)
 		if err != nil {
 			return err
 		}
@@ -171,12 +175,12 @@ func (k *Kubelet) nodeDropins(local RunConfig) ([]dropinFile, error) {
 }
 
 // LocalDigest covers all files of the local configuration, and the errors of reading them. Different digests mean that
-// the local configuration changed or may have changed.
+// the local configuration changed or may have changed. It never waits for a file, such as a pipe without a writer.
 func (k *Kubelet) LocalDigest(initFile string) string {
 	h := sha256.New()
 	local := RunConfig{InitFile: initFile}
 	if file, _ := k.sources(local); file != "" {
-		data, err := os.ReadFile(file)
+		data, err := atomicfile.ReadBounded(file, maxLocalBytes)
 		fmt.Fprintf(h, "%s %d %v\n%s", file, len(data), err, data)
 	}
 	nodeFiles, err := k.nodeDropins(local)
@@ -198,7 +202,7 @@ func (k *Kubelet) LocalFiles(initFile string) map[string]string {
 	local := RunConfig{InitFile: initFile}
 	file, dir := k.sources(local)
 	if file != "" {
-		if data, err := readBounded(file, maxDropinBytes); !errors.Is(err, fs.ErrNotExist) {
+		if data, err := atomicfile.ReadBounded(file, maxLocalBytes); !errors.Is(err, fs.ErrNotExist) {
 			digests[file] = digest(data, err)
 		}
 	}
@@ -210,20 +214,6 @@ func (k *Kubelet) LocalFiles(initFile string) map[string]string {
 		digests[filepath.Join(dir, filepath.FromSlash(d.name))] = digest(d.data, nil)
 	}
 	return digests
-}
-
-// readBounded reads a regular file, or the target of a symbolic link to one.
-func readBounded(path string, most int64) ([]byte, error) {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	case info.Size() > most:
-		return nil, fmt.Errorf("%s is larger than the limit of %d bytes", path, most)
-	}
-	return os.ReadFile(path)
 }
 
 var unsafeChars = regexp.MustCompile(`[^A-Za-z0-9._-]`)

@@ -122,7 +122,7 @@ func TestAnErrorNamesTheDropInDirectoryThatCannotBeCopied(t *testing.T) {
 		want string // after the path of the directory
 	}{
 		"it is not there":           {os.Remove, ": lstat DIR: no such file or directory"},
-		"a link that leads nowhere": {func(dir string) error { return os.Symlink("nowhere", dir+"/x.conf") }, ": stat DIR/x.conf: no such file or directory"},
+		"a link that leads nowhere": {func(dir string) error { return os.Symlink("nowhere", dir+"/x.conf") }, ": open DIR/x.conf: no such file or directory"},
 		"a link to a directory":     {func(dir string) error { return os.Symlink("..", dir+"/x.conf") }, ": DIR/x.conf is not a regular file"},
 		"a pipe":                    {func(dir string) error { return syscall.Mkfifo(dir+"/x.conf", 0o600) }, ": DIR/x.conf is not a regular file"},
 		"too many": {func(dir string) error {

@@ -84,8 +84,12 @@ func TestLocalFilesAreTheConfigurationFileAndTheDropIns(t *testing.T) {
 	if after[first] == before[first] || after[nested] != before[nested] || after[config] != before[config] {
 		t.Errorf("files are %v, were %v", after, before)
 	}
+	digest := k.LocalDigest("")
 	if err := errors.Join(os.Remove(config), syscall.Mkfifo(config, 0o600)); err != nil {
 		t.Fatal(err)
+	}
+	if got := k.LocalDigest(""); got == digest { // neither does the digest of all files
+		t.Errorf("with a pipe in place of the file: the digest is still %s", got)
 	}
 	if got := k.LocalFiles(""); got[config] == "" || got[config] == before[config] { // it does not wait for a writer
 		t.Errorf("with a pipe in place of the file: %v, was %v", got, before)

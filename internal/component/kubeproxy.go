@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -134,7 +135,7 @@ func (p *kubeProxyValidator) read(dir string, out *outputReader, end exitStatus)
 		}
 		return a
 	}
-	text, err := readBounded(filepath.Join(dir, resultFile), maxDump)
+	text, err := atomicfile.ReadBounded(filepath.Join(dir, resultFile), maxDump)
 	if err != nil {
 		a.message = "the kube-proxy ended with exit code 0, but wrote no configuration"
 		return a

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"reflect"
 	"slices"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -55,7 +55,7 @@ func newLayer(data []byte, origin Origin) (layer, error) {
 func (k *Kubelet) localLayers(run RunConfig) ([]layer, error) {
 	var layers []layer
 	if file, _ := k.sources(run); file != "" {
-		data, err := os.ReadFile(file)
+		data, err := atomicfile.ReadBounded(file, maxLocalBytes)
 		if err != nil {
 			return nil, err
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -37,7 +38,7 @@ func (c FlagConversion) FlagsDropin() ([]byte, error) {
 // --config-dir. A flag whose arguments differ from those in the file stays, and overrides the file. The error says why the file
 // cannot replace flags.
 func (k *Kubelet) ReplaceFlags(file string) (*Kubelet, error) {
-	data, err := readBounded(file, maxDropinBytes)
+	data, err := atomicfile.ReadBounded(file, maxLocalBytes)
 	if err != nil {
 		return nil, err
 	}

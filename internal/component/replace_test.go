@@ -62,7 +62,7 @@ func TestAFileThatCannotReplaceFlagsIsAnError(t *testing.T) {
 			t.Errorf("got %v, want %s", err, tt.want)
 		}
 	}
-	if _, err := (&Kubelet{}).ReplaceFlags(file + "x"); err == nil || err.Error() != "stat "+file+"x: no such file or directory" {
+	if _, err := (&Kubelet{}).ReplaceFlags(file + "x"); err == nil || err.Error() != "open "+file+"x: no such file or directory" {
 		t.Errorf("a missing file: %v", err)
 	}
 }

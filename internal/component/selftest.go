@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -174,7 +175,7 @@ func (h *DryRunner) harmlessCandidates(initFile string, dropins bool) []namedCan
 		}
 	}
 	config, _ := h.k.sources(RunConfig{InitFile: initFile})
-	data, err := readBounded(config, payload.MaxSize)
+	data, err := atomicfile.ReadBounded(config, payload.MaxSize)
 	if err != nil {
 		return nil // there is no local file
 	}

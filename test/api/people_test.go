@@ -43,14 +43,21 @@ func bound(t *testing.T, user, clusterRole string) (*kubernetes.Clientset, *dyna
 	return kubernetes.NewForConfigOrDie(config), client
 }
 
-func TestTheOperatorRoleAllowsExactlyWhatTheCLINeeds(t *testing.T) {
-	const user = "olga"
-	mustKubectl(t, "create", "rolebinding", user, "-n", v1alpha1.SystemNamespace, "--role=evenkeel-operator", "--user="+user)
+// alsoBound gives a user a role in a namespace until the test ends.
+func alsoBound(t *testing.T, user, namespace, role string) {
+	t.Helper()
+	mustKubectl(t, "create", "rolebinding", user, "-n", namespace, "--role="+role, "--user="+user)
 	t.Cleanup(func() {
-		if _, err := kubectl(context.Background(), "delete", "rolebinding", user, "-n", v1alpha1.SystemNamespace); err != nil {
+		if _, err := kubectl(context.Background(), "delete", "rolebinding", user, "-n", namespace); err != nil {
 			t.Error(err)
 		}
 	})
+}
+
+func TestTheOperatorRoleAllowsExactlyWhatTheCLINeeds(t *testing.T) {
+	const user = "olga"
+	alsoBound(t, user, v1alpha1.SystemNamespace, "evenkeel-operator")
+	alsoBound(t, user, metav1.NamespaceDefault, "evenkeel-operator")
 	core, client := bound(t, user, "evenkeel-operator")
 	operated, assigned := client.Resource(rollouts), client.Resource(nodeConfigs)
 	configMaps := core.CoreV1().ConfigMaps(v1alpha1.SystemNamespace)
@@ -103,6 +110,12 @@ func TestTheOperatorRoleAllowsExactlyWhatTheCLINeeds(t *testing.T) {
 			return core.CoreV1().RESTClient().Get().Resource("nodes").Name("self").SubResource("proxy", "configz").Do(ctx).Error()
 		}, `cannot get resource "nodes/proxy"`},
 
+		{"list Events of Nodes", func() error { return errorOf(core.CoreV1().Events(metav1.NamespaceDefault).List(ctx, all)) }, ""},
+		{"delete them", func() error {
+			return core.CoreV1().Events(metav1.NamespaceDefault).Delete(ctx, "any", metav1.DeleteOptions{})
+		}, `cannot delete resource "events"`},
+		{"list other Events", func() error { return errorOf(core.CoreV1().Events("kube-system").List(ctx, all)) }, `cannot list resource "events"`},
+
 		{"list revisions", func() error {
 			return errorOf(configMaps.List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.LabelRollout}))
 		}, ""},
@@ -133,6 +146,7 @@ func TestTheOperatorRoleAllowsExactlyWhatTheCLINeeds(t *testing.T) {
 }
 
 func TestTheViewRoleReadsRolloutsAndWritesNothing(t *testing.T) {
+	alsoBound(t, "vera", metav1.NamespaceDefault, "evenkeel-view")
 	core, client := bound(t, "vera", "evenkeel-view")
 	given(t, "metadata: {name: self}")
 	givenRollout(t, "seen", "")
@@ -143,6 +157,7 @@ func TestTheViewRoleReadsRolloutsAndWritesNothing(t *testing.T) {
 		"get a NodeConfig":   errorOf(client.Resource(nodeConfigs).Get(ctx, "self", metav1.GetOptions{})),
 		"list all rollouts":  errorOf(client.Resource(rollouts).List(ctx, metav1.ListOptions{})),
 		"watch all NodeConf": stop(client.Resource(nodeConfigs).Watch(ctx, metav1.ListOptions{})),
+		"list their Events":  errorOf(core.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{Limit: 1})),
 	} {
 		if err != nil {
 			t.Errorf("%s: %v", what, err)

@@ -214,6 +214,7 @@ func (w *world) transport(name string, serial int, way *way) *simapi.Transport {
 	var mu sync.Mutex
 	counts := map[string]int{}
 	var lags atomic.Int64
+	log := w.logger(fmt.Sprintf("%s/%d", name, serial))
 	return &simapi.Transport{
 		Server: w.server, Client: name,
 		Fate: func(r *http.Request) simapi.Fate {
@@ -222,15 +223,15 @@ func (w *world) transport(name string, serial int, way *way) *simapi.Transport {
 			counts[what]++
 			n := counts[what]
 			mu.Unlock()
-			return w.fate(r, name, serial, n)
+			f := w.fate(r, name, serial, n)
+			log.Debug("request", "method", r.Method, "url", r.URL.RequestURI(), "n", n, "fate", f)
+			return f
 		},
 		Lag: func() time.Duration {
 			return w.lag(name, serial, lags.Add(1))
 		},
 		Gate: func(ctx context.Context) error {
-			err := way.pass(ctx)
-			w.reseed(name)
-			return err
+			return way.pass(ctx)
 		},
 	}
 }

@@ -18,12 +18,6 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/simapi"
 )
 
-// stats says how much happened in a history.
-type stats struct {
-	starts, changes, adopted int
-	longestGap               time.Duration
-}
-
 // checks are what the checks of a history remember. Its mutex is taken while the server or a machine is locked.
 type checks struct {
 	mu       sync.Mutex
@@ -113,7 +107,7 @@ func (w *world) checkStart(m *machine, a *agentProcess, p *process) {
 	st := view.State
 	w.checks.mu.Lock()
 	defer w.checks.mu.Unlock()
-	w.checks.stats.starts++
+	w.checks.stats.Starts++
 	if p.sha256 == "" {
 		return
 	}
@@ -138,7 +132,7 @@ func (w *world) checkStart(m *machine, a *agentProcess, p *process) {
 	w.checkLastKnownGood(m, a, st)
 	if st.Current.Payload == p.sha256 && w.checks.adopted[m.name] != st.Current.Revision {
 		w.checks.adopted[m.name] = st.Current.Revision
-		w.checks.stats.adopted++
+		w.checks.stats.Adopted++
 		w.checkAdoption(m, p, st)
 		w.checkPods(m, p, st)
 		if attempt, bad := w.checks.bad[fmt.Sprint(m.name, version, p.sha256)]; bad && st.Current.Rollout.Attempt <= attempt && st.Current.Rollout.Name != "" {
@@ -205,11 +199,11 @@ func (w *world) observe(c simapi.Change) {
 	if c.Kind == "leases" {
 		return
 	}
-	w.book.trace("api: %s %s by %s%s", c.Kind, c.Name, c.By, summary(c))
+	w.book.change(c)
 	w.checks.mu.Lock()
 	defer w.checks.mu.Unlock()
 	if c.Is != nil {
-		w.checks.stats.changes++
+		w.checks.stats.Changes++
 	}
 	switch c.Kind {
 	case "configmaps":

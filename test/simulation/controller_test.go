@@ -129,7 +129,7 @@ func (r *replica) start() {
 	transport.Fate = p.frozen(transport.Fate)
 	version := []string{"v0.1.0", "v0.2.0", "v0.3.0"}[r.upgrades%3]
 	c, err := controller.New(&rest.Config{
-		Host: "http://api.simulated", UserAgent: "evenkeel-controller", Transport: http.RoundTripper(transport),
+		Host: "http://api.simulated", UserAgent: "evenkeel-controller", Transport: transport,
 		ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON},
 	}, controller.Options{
 		Version: version, LeaderElection: true, LeaseDuration: w.plan.lease, MetricsAddress: "0", ProbeAddress: "0", Log: w.logger(r.name), Registry: prometheus.NewRegistry(),
@@ -171,6 +171,7 @@ func (r *replica) kill(again time.Duration) {
 	p.way.kill()
 	p.cancel()
 	r.w.book.trace("%s: controller %d is killed", r.name, p.serial)
+	r.w.checks.tally(func(s *stats) { s.Kills++ })
 	time.AfterFunc(again, r.start)
 }
 

@@ -1,26 +1,21 @@
 package simulation
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/simapi"
 )
 
 func decode(content map[string]any, into any) {
-	raw, err := json.Marshal(content)
-	if err == nil {
-		err = json.Unmarshal(raw, into)
-	}
-	if err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, into); err != nil {
 		panic(fmt.Sprint("decode ", content["kind"], ": ", err))
 	}
 }
@@ -95,20 +90,27 @@ func (w *world) watchHistory() {
 		}
 	}
 	w.book.trace("the fleet has converged")
-	w.wait(5*time.Minute, w.checkGaps)
+	w.wait(2*time.Minute, w.checkGaps)
 	before := w.checks.changed()
-	w.wait(20*time.Minute, w.checkGaps)
+	w.wait(w.plan.quiet, w.checkGaps)
 	// What depends on time alone, such as the age of an observation, may change once.
 	if after := w.checks.changed(); after-before > 1+len(w.machines) {
-		w.book.fail("%d changes of the API in 20 minutes after the fleet has converged", after-before)
+		w.book.fail("%d changes of the API in %s after the fleet has converged", after-before, w.plan.quiet)
 	}
 	w.checkGrowth()
+}
+
+// tally changes the statistics.
+func (c *checks) tally(change func(s *stats)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(&c.stats)
 }
 
 func (c *checks) changed() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.stats.changes
+	return c.stats.Changes
 }
 
 // wait waits, and checks every few seconds. It returns false if something was wrong.
@@ -142,9 +144,7 @@ func (w *world) checkGaps() {
 			}
 		}
 		m.mu.Unlock()
-		w.checks.mu.Lock()
-		w.checks.stats.longestGap = max(w.checks.stats.longestGap, time.Since(since))
-		w.checks.mu.Unlock()
+		w.checks.tally(func(s *stats) { s.LongestGap = max(s.LongestGap, time.Since(since)) })
 		if time.Now().After(since.Add(longestGap)) {
 			w.book.fail("%s has had no kubelet for %s, although its agent runs", m.name, time.Since(since))
 		}

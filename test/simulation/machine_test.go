@@ -32,6 +32,7 @@ type machine struct {
 
 	mu       sync.Mutex
 	exists   bool // it is switched on
+	onSince  time.Time
 	disk     *crashfs.FS
 	boots    int
 	kubelets string // the version of the kubelet's binary
@@ -298,7 +299,7 @@ func (m *machine) cut(open bool) {
 // switchOn boots the machine.
 func (m *machine) switchOn() {
 	m.mu.Lock()
-	m.exists = true
+	m.exists, m.onSince = true, time.Now()
 	m.boots++
 	m.mu.Unlock()
 	m.startAgent()
@@ -309,6 +310,9 @@ func (m *machine) switchOff() bool {
 	m.mu.Lock()
 	was := m.exists
 	m.exists = false
+	if was {
+		m.w.checks.tally(func(s *stats) { s.NodeTime += time.Since(m.onSince) })
+	}
 	m.mu.Unlock()
 	m.kill(false, nil, 0)
 	m.mu.Lock()
@@ -369,6 +373,7 @@ func (m *machine) kill(power bool, choice crashfs.Choice, again time.Duration) {
 	if p := m.process; p != nil {
 		m.end(p, supervisor.Exit{Code: -1, Signal: "killed"})
 	}
+	atOperation := m.disk.Crashed()
 	m.disk.CrashAfter(0)
 	if !power {
 		choice = crashfs.Choices["all kept"]
@@ -383,6 +388,13 @@ func (m *machine) kill(power bool, choice crashfs.Choice, again time.Duration) {
 	m.mu.Unlock()
 	a.cancel()
 	m.w.book.trace("%s: killed, power=%t", m.name, power)
+	m.w.checks.tally(func(s *stats) {
+		if power || atOperation {
+			s.CrashPoints++
+		} else {
+			s.Kills++
+		}
+	})
 	if again > 0 {
 		time.AfterFunc(again, m.startAgent)
 	}

@@ -2,7 +2,6 @@ package simulation
 
 import (
 	"encoding/json"
-	mathrand "math/rand"
 	"net/http"
 	"time"
 
@@ -24,7 +23,6 @@ const (
 // fate decides what happens to a request.
 func (w *world) fate(r *http.Request, name string, serial, n int) simapi.Fate {
 	d := dice(w.plan.seed, "fate", name, serial, r.Method, r.URL.Path, n)
-	w.reseed(name)
 	slow := max(w.plan.slow, 2*time.Millisecond)
 	f := simapi.Fate{Before: between(d, time.Millisecond, slow), After: between(d, time.Millisecond, slow)}
 	switch outageKind(w.trouble.Load()) {
@@ -65,12 +63,6 @@ func (w *world) fate(r *http.Request, name string, serial, n int) simapi.Fate {
 		f.After = between(d, time.Second, 20*time.Second)
 	}
 	return f
-}
-
-// reseed makes what a process draws next, such as the jitter of a delay, independent of what others draw: it depends on the time
-// alone. Hardly two things happen at the same instant.
-func (w *world) reseed(name string) {
-	mathrand.Seed(int64(dice(w.plan.seed, name, time.Now().UnixNano()).Uint64())) //nolint:staticcheck // libraries use the global source
 }
 
 // lag returns the delay of an event of a watch.

@@ -10,15 +10,18 @@ import (
 
 // plan is a history before it happens. It follows from its seed and from what was left out of it.
 type plan struct {
-	seed    uint64
-	nodes   int           // machines
-	first   int           // those that are switched on at the beginning
-	active  time.Duration // until when something is done or goes wrong
-	lease   time.Duration // of the controllers
-	errors  float64       // the share of requests that fail
-	slow    time.Duration // the longest delay of a request or event, beside rare ones
-	actions []action
-	without without
+	seed   uint64
+	nodes  int           // machines
+	first  int           // those that are switched on at the beginning
+	active time.Duration // until when something is done or goes wrong
+	quiet  time.Duration // how long the API must not change after the fleet has converged
+	lease  time.Duration // of the controllers
+
+	replicas int           // of the controller
+	errors   float64       // the share of requests that fail
+	slow     time.Duration // the longest delay of a request or event, beside rare ones
+	actions  []action
+	without  without
 }
 
 // without is what was left out to make a history shorter.
@@ -67,18 +70,27 @@ type act struct {
 
 func (w *world) act(a action) {
 	w.book.trace("action %s", a)
+	w.checks.tally(func(s *stats) { s.count(a.name, 1) })
 	a.do(&act{w, a, dice(a.seed, "act")})
 }
 
 // planOf returns the history of a seed.
 func planOf(seed uint64, x without) *plan {
 	r := dice(seed, "plan")
-	p := &plan{seed: seed, nodes: 1 + r.IntN(5), without: x}
+	p := &plan{seed: seed, nodes: pick(r, 1, 1, 2, 2, 2, 3, 3, 4, 5), without: x}
 	if r.IntN(100) == 0 {
 		p.nodes = 6 + r.IntN(45)
 	}
-	p.active = between(r, 15*time.Minute, 90*time.Minute)
-	p.lease = pick(r, 15*time.Second, time.Minute, 2*time.Minute, 2*time.Minute, 2*time.Minute)
+	switch r.IntN(6) { // most are short: many histories find more than long ones
+	case 0, 1, 2:
+		p.active, p.lease = between(r, 4*time.Minute, 15*time.Minute), pick(r, 15*time.Second, time.Minute, time.Minute, 2*time.Minute, 2*time.Minute, 2*time.Minute)
+	case 3, 4:
+		p.active, p.lease = between(r, 15*time.Minute, 40*time.Minute), pick(r, time.Minute, 2*time.Minute, 2*time.Minute, 4*time.Minute)
+	default:
+		p.active, p.lease = between(r, 40*time.Minute, 90*time.Minute), pick(r, 2*time.Minute, 4*time.Minute)
+	}
+	p.replicas = pick(r, 1, 2, 2)
+	p.quiet = pick(r, 3*time.Minute, 3*time.Minute, 3*time.Minute, 25*time.Minute)
 	p.errors = pick(r, 0, 0.003, 0.003, 0.02, 0.1)
 	p.slow = pick(r, 20*time.Millisecond, 50*time.Millisecond, time.Second)
 	p.first = max(1, p.nodes-r.IntN(3))
@@ -119,6 +131,6 @@ func (p *plan) add(at time.Duration, name string, seed uint64) {
 }
 
 func (p *plan) String() string {
-	return fmt.Sprintf("seed %d: %d machines (%d at first), active for %s, lease %s, %.1f%% errors, delays up to %s, %d actions",
-		p.seed, p.nodes, p.first, p.active, p.lease, 100*p.errors, p.slow, len(p.actions))
+	return fmt.Sprintf("seed %d: %d machines (%d at first), %d controllers, active for %s, lease %s, %.1f%% errors, delays up to %s, %d actions",
+		p.seed, p.nodes, p.first, p.replicas, p.active, p.lease, 100*p.errors, p.slow, len(p.actions))
 }

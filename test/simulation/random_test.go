@@ -2,17 +2,54 @@ package simulation
 
 import (
 	"fmt"
-	"hash/fnv"
+	mathrand "math/rand"
 	"math/rand/v2"
 	"time"
+	_ "unsafe" // for go:linkname
 )
+
+// jitter is what all libraries draw the jitter of delays from; the variable exists for tests.
+//
+//go:linkname jitter k8s.io/apimachinery/pkg/util/wait.jitterRand
+var jitter func() float64
+
+// seedLibraries makes what libraries draw follow from the seed. A jitter must not depend on what others draw: it depends on the time
+// alone, because hardly two things happen at the same instant.
+func seedLibraries(seed uint64) {
+	jitter = func() float64 { return dice(seed, "jitter", time.Now().UnixNano()).Float64() }
+	mathrand.Seed(int64(seed)) //nolint:staticcheck // client-go uses the global source
+}
 
 // dice returns random numbers that depend on the seed and the words alone: what happens to a request must not depend on the
 // order in which goroutines ask.
 func dice(seed uint64, words ...any) *rand.Rand {
-	h := fnv.New64a()
-	fmt.Fprint(h, words...)
-	return rand.New(rand.NewPCG(seed, h.Sum64()))
+	return rand.New(rand.NewPCG(seed, sum(words...)))
+}
+
+// sum returns a hash of words.
+func sum(words ...any) uint64 {
+	h := uint64(14695981039346656037) // FNV-1a
+	add := func(b byte) { h = (h ^ uint64(b)) * 1099511628211 }
+	for _, word := range words {
+		switch word := word.(type) {
+		case string:
+			for i := range len(word) {
+				add(word[i])
+			}
+		case int:
+			for n := uint64(word); n > 0; n >>= 8 {
+				add(byte(n))
+			}
+		case int64:
+			for n := uint64(word); n > 0; n >>= 8 {
+				add(byte(n))
+			}
+		default:
+			panic(fmt.Sprintf("no hash of %T", word))
+		}
+		add(0xff) // ends the word: no text contains it
+	}
+	return h
 }
 
 // between returns a random duration. Its nanoseconds are random too, so that hardly two things happen at the same instant.

@@ -1,7 +1,12 @@
 package simapi
 
 import (
-	"reflect"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"unicode/utf8"
 
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
@@ -38,7 +43,90 @@ func copyOf(v any) any {
 	return v
 }
 
-func equal(a, b any) bool { return reflect.DeepEqual(a, b) }
+func equal(a, b any) bool {
+	switch a := a.(type) {
+	case map[string]any:
+		b, ok := b.(map[string]any)
+		if !ok || len(a) != len(b) {
+			return false
+		}
+		for name, value := range a {
+			if other, ok := b[name]; !ok || !equal(value, other) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		b, ok := b.([]any)
+		return ok && slices.EqualFunc(a, b, equal)
+	}
+	switch b.(type) {
+	case map[string]any, []any:
+		return false
+	}
+	return a == b
+}
+
+// encode returns content as JSON, with sorted names.
+func encode(v any) []byte { return appendJSON(nil, v) }
+
+func appendJSON(out []byte, v any) []byte {
+	switch v := v.(type) {
+	case map[string]any:
+		if v == nil {
+			return append(out, "null"...)
+		}
+		out = append(out, '{')
+		for i, name := range slices.Sorted(maps.Keys(v)) {
+			if i > 0 {
+				out = append(out, ',')
+			}
+			out = append(appendString(out, name), ':')
+			out = appendJSON(out, v[name])
+		}
+		return append(out, '}')
+	case []any:
+		if v == nil {
+			return append(out, "null"...)
+		}
+		out = append(out, '[')
+		for i, item := range v {
+			if i > 0 {
+				out = append(out, ',')
+			}
+			out = appendJSON(out, item)
+		}
+		return append(out, ']')
+	case string:
+		return appendString(out, v)
+	case int64:
+		return strconv.AppendInt(out, v, 10)
+	case bool:
+		return strconv.AppendBool(out, v)
+	case nil:
+		return append(out, "null"...)
+	}
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("simapi: %v", err)) // plain data can always be encoded
+	}
+	return append(out, raw...)
+}
+
+func appendString(out []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			raw, err := json.Marshal(s)
+			if err != nil {
+				panic(fmt.Sprintf("simapi: %v", err)) // a string can always be encoded
+			}
+			return append(out, raw...)
+		}
+	}
+	out = append(out, '"')
+	out = append(out, s...)
+	return append(out, '"')
+}
 
 // sub returns the mapping of that name, a new one if there is none.
 func sub(content map[string]any, name string) map[string]any {
@@ -113,7 +201,7 @@ func (s *Schema) apply(v any) {
 	}
 }
 
-// normal returns a copy of a default with the types that decode returns.
+// normal returns a copy of v with the types that decode returns.
 func normal(v any) any {
 	var out any
 	if err := utiljson.Unmarshal(encode(v), &out); err != nil {

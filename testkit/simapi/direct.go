@@ -14,9 +14,6 @@ import (
 func decodeInto(raw []byte, into any) error { return json.Unmarshal(raw, into) }
 
 func contentOf(v any) map[string]any {
-	if m, ok := v.(map[string]any); ok {
-		return m
-	}
 	content, err := decode(encode(v))
 	if err != nil {
 		panic(fmt.Sprintf("simapi: %v", err)) // it was just encoded

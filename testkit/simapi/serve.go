@@ -32,7 +32,7 @@ type target struct {
 
 // resolve finds the target of a path such as /apis/GROUP/VERSION/namespaces/NAMESPACE/RESOURCE/NAME/SUBRESOURCE.
 func (s *Server) resolve(path string) (target, *statusError) {
-	unknown := failf(http.StatusNotFound, "NotFound", "the server could not find the requested resource")
+	unknown := &statusError{http.StatusNotFound, "NotFound", "the server could not find the requested resource"}
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	group := ""
 	switch {
@@ -235,18 +235,18 @@ func (s *Server) openWatch(c call) (*stream, *statusError) {
 	switch from := query.Get("resourceVersion"); {
 	case query.Get("sendInitialEvents") == "true":
 		for _, o := range s.list(x) {
-			w.push("ADDED", o)
+			w.push(encodeFrame("ADDED", o))
 		}
-		w.push("BOOKMARK", &object{raw: encode(map[string]any{
+		w.push(encodeFrame("BOOKMARK", &object{raw: encode(map[string]any{
 			"apiVersion": t.kind.apiVersion(), "kind": t.kind.Kind,
 			"metadata": map[string]any{
 				"resourceVersion": strconv.FormatInt(s.version, 10), "creationTimestamp": nil,
 				"annotations": map[string]any{metav1.InitialEventsAnnotationKey: "true"},
 			},
-		})})
+		})}))
 	case from != strconv.FormatInt(s.version, 10): // no history is kept
 		return nil, failf(http.StatusGone, "Expired", "too old resource version: %s (%d)", from, s.version)
 	}
-	s.watches[w] = true
+	s.watches = append(s.watches, w)
 	return w, nil
 }

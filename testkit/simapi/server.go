@@ -7,7 +7,6 @@
 package simapi
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -73,13 +72,13 @@ type Server struct {
 	objects map[string]map[key]*object
 	version int64
 	created int64
-	watches map[*stream]bool
+	watches []*stream      // that are open, in the order in which they were opened
 	sunk    map[string]int // counts of sinks by resource
 }
 
 // New returns an empty server.
 func New(kinds ...Kind) *Server {
-	s := &Server{Clock: time.Now, kinds: map[string]*Kind{}, objects: map[string]map[key]*object{}, version: 1000, watches: map[*stream]bool{}, sunk: map[string]int{}}
+	s := &Server{Clock: time.Now, kinds: map[string]*Kind{}, objects: map[string]map[key]*object{}, version: 1000, sunk: map[string]int{}}
 	for _, k := range kinds {
 		s.kinds[k.Resource+"/"+k.Group] = &k
 		s.objects[k.Resource+"/"+k.Group] = map[key]*object{}
@@ -132,9 +131,8 @@ func (s *Server) get(k *Kind, at key) (*object, *statusError) {
 	return nil, failf(http.StatusNotFound, "NotFound", "%s not found", k.named(at.name))
 }
 
-// create stores a new object. The caller holds mu.
+// create stores a new object. It takes over content. The caller holds mu.
 func (s *Server) create(by string, k *Kind, namespace string, content map[string]any) (*object, *statusError) {
-	content = clone(content)
 	meta := sub(content, "metadata")
 	if k.Namespaced {
 		meta["namespace"] = namespace
@@ -173,7 +171,7 @@ func (s *Server) store(by string, k *Kind, at key, was *object, content map[stri
 	return o
 }
 
-// update replaces an object if it has changed. The caller holds mu.
+// update replaces an object if it has changed. It takes over content. The caller holds mu.
 func (s *Server) update(by string, k *Kind, was *object, content map[string]any, subresource string) (*object, *statusError) {
 	meta, old := sub(content, "metadata"), sub(was.content, "metadata")
 	if uid, _ := meta["uid"].(string); uid != "" && uid != old["uid"] {
@@ -182,7 +180,7 @@ func (s *Server) update(by string, k *Kind, was *object, content map[string]any,
 	if v := text(meta, "resourceVersion"); v != "" && v != old["resourceVersion"] {
 		return nil, failf(http.StatusConflict, "Conflict", "Operation cannot be fulfilled on %s: the object has been modified; please apply your changes to the latest version and try again", k.named(was.key.name))
 	}
-	next := clone(content)
+	next := content
 	if k.Status {
 		if subresource == "status" {
 			next = clone(was.content)
@@ -224,9 +222,10 @@ func (s *Server) remove(by string, k *Kind, was *object) {
 	gone := clone(was.content)
 	sub(gone, "metadata")["resourceVersion"] = strconv.FormatInt(s.version, 10)
 	o := &object{key: was.key, content: gone, version: s.version, raw: encode(gone)}
-	for _, w := range s.sortedWatches() {
+	deleted := lazyFrame("DELETED", o)
+	for _, w := range s.watches {
 		if w.kind == k && w.selects(was) {
-			w.push("DELETED", o)
+			w.push(deleted())
 		}
 	}
 	if s.OnChange != nil {
@@ -235,22 +234,21 @@ func (s *Server) remove(by string, k *Kind, was *object) {
 }
 
 func (s *Server) announce(by string, k *Kind, was, is *object) {
-	for _, w := range s.sortedWatches() {
+	added, modified := lazyFrame("ADDED", is), lazyFrame("MODIFIED", is)
+	for _, w := range s.watches {
 		if w.kind != k {
 			continue
 		}
 		before, after := was != nil && w.selects(was), w.selects(is)
 		switch {
 		case before && after:
-			w.push("MODIFIED", is)
+			w.push(modified())
 		case after:
-			w.push("ADDED", is)
+			w.push(added())
 		case before:
-			gone := *was
-			gone.content = clone(was.content)
-			sub(gone.content, "metadata")["resourceVersion"] = strconv.FormatInt(is.version, 10)
-			gone.raw, gone.version = encode(gone.content), is.version
-			w.push("DELETED", &gone)
+			gone := clone(was.content)
+			sub(gone, "metadata")["resourceVersion"] = strconv.FormatInt(is.version, 10)
+			w.push(encodeFrame("DELETED", &object{raw: encode(gone)}))
 		}
 	}
 	if s.OnChange != nil {
@@ -260,11 +258,6 @@ func (s *Server) announce(by string, k *Kind, was, is *object) {
 		}
 		s.OnChange(c)
 	}
-}
-
-// sortedWatches returns the open watches in the order in which they were opened.
-func (s *Server) sortedWatches() []*stream {
-	return slices.SortedFunc(maps.Keys(s.watches), func(a, b *stream) int { return int(a.serial - b.serial) })
 }
 
 // selection is what a list or watch selects.
@@ -304,12 +297,4 @@ func (s *Server) list(x *selection) []*object {
 		return strings.Compare(a.key.namespace+"/"+a.key.name, b.key.namespace+"/"+b.key.name)
 	})
 	return out
-}
-
-func encode(v any) []byte {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		panic(fmt.Sprintf("simapi: %v", err)) // decoded JSON can always be encoded
-	}
-	return raw
 }

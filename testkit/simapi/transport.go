@@ -3,11 +3,11 @@ package simapi
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -196,15 +196,32 @@ type frame struct {
 	data []byte
 }
 
-// push sends an event.
-func (w *stream) push(event string, o *object) {
-	data, err := json.Marshal(map[string]any{"type": event, "object": json.RawMessage(o.raw)})
-	if err != nil {
-		panic(fmt.Sprintf("simapi: %v", err)) // raw was encoded before
+// encodeFrame returns an event as it is sent.
+func encodeFrame(event string, o *object) []byte {
+	out := make([]byte, 0, len(o.raw)+40)
+	out = append(out, `{"type":"`...)
+	out = append(out, event...)
+	out = append(out, `","object":`...)
+	out = append(out, o.raw...)
+	return append(out, '}', '\n')
+}
+
+// lazyFrame is encodeFrame for many watches: the event is encoded once, if at all.
+func lazyFrame(event string, o *object) func() []byte {
+	var data []byte
+	return func() []byte {
+		if data == nil {
+			data = encodeFrame(event, o)
+		}
+		return data
 	}
+}
+
+// push sends an event, which must not be changed.
+func (w *stream) push(data []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.queue = append(w.queue, frame{time.Now(), append(data, '\n')})
+	w.queue = append(w.queue, frame{time.Now(), data})
 	select {
 	case w.ready <- struct{}{}:
 	default:
@@ -278,7 +295,7 @@ func (w *stream) Close() error {
 	w.close.Do(func() {
 		close(w.closed)
 		w.server.mu.Lock()
-		delete(w.server.watches, w)
+		w.server.watches = slices.DeleteFunc(w.server.watches, func(other *stream) bool { return other == w })
 		w.server.mu.Unlock()
 	})
 	return nil

@@ -9,24 +9,35 @@ import (
 	"os"
 )
 
-// ReadFile returns at most limit bytes of a file, or of standard input if file is "-", and the name of the file for messages.
+// ReadFile returns the content of a file, or of standard input if file is "-", and the name of the file for messages. It returns an
+// error for content of more than limit bytes, which are a number of MiB.
 func (e *Env) ReadFile(ctx context.Context, file string, limit int64) (data []byte, name string, err error) {
-	in, name := e.In, file
-	if file == "-" {
+	if name = file; file == "-" {
 		name = "standard input"
-	} else {
-		f, err := os.Open(file)
-		if err != nil {
-			return nil, name, unreadable(file, err)
+	}
+	data, err = Interruptible(ctx, func() ([]byte, error) { // opening a pipe blocks, too
+		in := e.In
+		if file != "-" {
+			f, err := os.Open(file)
+			if err != nil {
+				return nil, unreadable(file, err)
+			}
+			defer f.Close()
+			in = f
 		}
-		defer f.Close()
-		in = f
+		data, err := io.ReadAll(io.LimitReader(in, limit+1))
+		if err != nil && file != "-" {
+			err = unreadable(file, err)
+		}
+		return data, err
+	})
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("%s is larger than %d MiB, which is the limit: it was not used; use a smaller file", name, limit>>20)
 	}
-	data, err = Interruptible(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(in, limit)) })
-	if err != nil && file != "-" {
-		err = unreadable(file, err)
+	if err != nil {
+		return nil, name, err
 	}
-	return data, name, err
+	return data, name, nil
 }
 
 // unreadable returns the error for a file that cannot be read.

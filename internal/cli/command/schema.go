@@ -32,7 +32,11 @@ func (e *Env) CheckFields(p payload.Payload) error {
 	if len(s.problems) > 0 {
 		return errors.New(strings.Join(s.problems, "; "))
 	}
-	for _, f := range s.unknown {
+	for i, f := range s.unknown {
+		if i == most {
+			fmt.Fprintf(e.ErrOut, "note: and %s\n", printable.Count(len(s.unknown)-most, "more unknown field"))
+			break
+		}
 		hint := ""
 		if f.similar != "" {
 			hint = " (did you mean " + f.similar + "?)"

@@ -107,6 +107,20 @@ func TestAnUnknownFieldIsANoteThatNamesASimilarField(t *testing.T) {
 	}
 }
 
+func TestNotesAboutUnknownFieldsAreLimited(t *testing.T) {
+	var fields strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&fields, "x%03d: 1\n", i)
+	}
+	notes, err := checked(t, fields.String())
+	if want := "note: and 995 more unknown fields\n"; err != nil || strings.Count(notes, "\n") != 6 || !strings.HasSuffix(notes, want) {
+		t.Errorf("%v, %q; want five notes and %q", err, notes, want)
+	}
+	if notes, err = checked(t, "a: 1\nb: 1\nc: 1\nd: 1\ne: 1\nf: 1"); err != nil || !strings.HasSuffix(notes, "note: and 1 more unknown field\n") {
+		t.Errorf("%v, %q", err, notes)
+	}
+}
+
 func TestAProtectedFieldIsANoteOnlyIfItIsThere(t *testing.T) {
 	one := "note: authentication.anonymous.enabled is a protected field: a node refuses a value that differs from its local configuration, unless its agent is started with --protected-fields=-authentication.anonymous.enabled\n"
 	for _, tt := range []struct{ config, want string }{

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -137,12 +136,12 @@ func (a *app) readSide(ctx context.Context, name string, live bool) (query.Side,
 		}
 		return query.NodeSide(ctx, c, rest)
 	}
-	p, err := filePayload(name)
+	p, err := a.filePayload(ctx, name)
 	return query.SideOf(name, "file", p), err
 }
 
-func filePayload(path string) (payload.Payload, error) {
-	data, err := os.ReadFile(path)
+func (a *app) filePayload(ctx context.Context, path string) (payload.Payload, error) {
+	data, _, err := a.ReadFile(ctx, path, payload.MaxSize)
 	if err != nil {
 		return payload.Payload{}, fmt.Errorf("%w (use node/NAME or rollout/NAME[@REVISION] for configurations in the cluster)", err)
 	}

@@ -55,7 +55,7 @@ func (a *app) configConvert(ctx context.Context, form, file, output string) erro
 	default:
 		return fmt.Errorf("unknown form %q: use grouped or flat", form)
 	}
-	data, called, err := a.ReadFile(ctx, file, kubeadm.MaxFile+1)
+	data, called, err := a.ReadFile(ctx, file, kubeadm.MaxFile)
 	if err != nil {
 		return err
 	}

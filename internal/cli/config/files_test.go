@@ -65,12 +65,9 @@ func TestOutputWithoutAFileGoesToStandardOutput(t *testing.T) {
 
 func TestInputIsLimited(t *testing.T) {
 	endless := strings.NewReader(strings.Repeat("#", 2*kubeadm.MaxFile))
-	a := &command.Env{IOStreams: genericclioptions.IOStreams{In: endless}}
-	data, called, err := a.ReadFile(t.Context(), "-", kubeadm.MaxFile+1)
-	if err != nil || called != "standard input" || len(data) != kubeadm.MaxFile+1 {
-		t.Errorf("%d bytes of %s, %v", len(data), called, err)
-	}
-	if _, err := kubeadm.Documents(called, data); err == nil || err.Error() != "standard input: larger than 4 MiB" {
-		t.Error(err)
+	a := &app{Env: &command.Env{IOStreams: genericclioptions.IOStreams{In: endless}}}
+	_, err := a.given(t.Context(), "-")
+	if want := "standard input is larger than 4 MiB, which is the limit: it was not used; use a smaller file"; err == nil || err.Error() != want {
+		t.Errorf("the error is %v, want %s", err, want)
 	}
 }

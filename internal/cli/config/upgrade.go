@@ -78,7 +78,7 @@ func (a *app) given(ctx context.Context, file string) (*kubeadm.Input, error) {
 	if file == "" {
 		return nil, nil
 	}
-	data, called, err := a.ReadFile(ctx, file, kubeadm.MaxFile+1)
+	data, called, err := a.ReadFile(ctx, file, kubeadm.MaxFile)
 	if err != nil {
 		return nil, err
 	}

@@ -338,6 +338,9 @@ func (a *app) changeRollout(ctx context.Context, c client.Client, u *upgrade, pl
 	if differs, err := p.Rehearse(ctx, a.Env, c, change); err != nil || !differs {
 		return nil, err
 	}
+	if err := p.CheckStopped(ctx, a.Env, c, change, u.dryRun); err != nil {
+		return nil, fmt.Errorf("%w; nothing was written", err)
+	}
 	if change.IsDropIn() {
 		var stay []string
 		before, after := documentFields(string(kubelet.Current)), documentFields(string(data))

@@ -189,7 +189,7 @@ func (a *app) configValidate(ctx context.Context, files []string, o validateOpti
 func (a *app) submissions(ctx context.Context, files []string) ([]submission, error) {
 	var all []submission
 	for _, file := range files {
-		data, called, err := a.ReadFile(ctx, file, kubeadm.MaxFile+1)
+		data, called, err := a.ReadFile(ctx, file, kubeadm.MaxFile)
 		if err != nil {
 			return nil, err
 		}

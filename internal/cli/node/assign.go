@@ -217,7 +217,7 @@ func (a *app) contentFor(ctx context.Context, o assignOptions) (policy.Content, 
 	if o.local {
 		return policy.Content{}, nil
 	}
-	data, _, err := a.ReadFile(ctx, o.file, payload.MaxSize+1)
+	data, _, err := a.ReadFile(ctx, o.file, payload.MaxSize)
 	if err != nil {
 		return policy.Content{}, err
 	}

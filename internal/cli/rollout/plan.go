@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -120,6 +121,11 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 	if err != nil {
 		return err
 	}
+	if o.file != "" {
+		if err := a.checkSteps(ctx, o, r, v); err != nil {
+			return err
+		}
+	}
 	if o.simulate && invalid == nil {
 		v.addSimulation(model)
 	}
@@ -132,6 +138,29 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 		v.Simulation.print(out, colors)
 	}
 	return invalid
+}
+
+// checkSteps returns an error if a step of a manifest has fewer nodes than an earlier one. Steps that are stored already stay valid,
+// whatever becomes of the number of nodes.
+func (a *app) checkSteps(ctx context.Context, o planOptions, r *v1alpha1.NodeConfigRollout, v *PlanReport) error {
+	shrinks := checkGrowth(v.steps, v.members)
+	if shrinks == nil {
+		return nil
+	}
+	if !o.madeUpNodes {
+		c, err := a.Client()
+		if err != nil {
+			return err
+		}
+		stored := &v1alpha1.NodeConfigRollout{}
+		switch err := c.Get(ctx, client.ObjectKey{Name: r.Name}, stored); {
+		case client.IgnoreNotFound(err) != nil:
+			return fmt.Errorf("read rollout %q: %w", r.Name, err)
+		case err == nil && equality.Semantic.DeepEqual(stored.Spec.Strategy.Steps, r.Spec.Strategy.Steps):
+			return nil
+		}
+	}
+	return fmt.Errorf("file %s: spec.strategy.steps: %w", o.file, shrinks)
 }
 
 // checkValid returns an error for a rollout whose spec or template is invalid.

@@ -116,7 +116,7 @@ func (o *inquiry) object(data []byte) (*v1alpha1.NodeConfigPreflight, payload.Pa
 
 // preflight asks nodes about a configuration, waits, and prints their answers.
 func (a *app) preflight(ctx context.Context, o inquiry) error {
-	data, _, err := a.ReadFile(ctx, o.file, payload.MaxSize+1)
+	data, _, err := a.ReadFile(ctx, o.file, payload.MaxSize)
 	if err != nil {
 		return err
 	}

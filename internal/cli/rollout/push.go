@@ -73,7 +73,6 @@ prints the answers. The rollout then continues by itself; with --preflight=requi
 	p.AddStrategyFlags(cmd)
 	f.BoolVarP(&p.yes, "yes", "y", false, "do not ask for confirmation")
 	f.BoolVar(&p.dryRun, "dry-run", false, "print the plan, and write nothing")
-	f.BoolVar(&p.force, "force", false, "roll out a configuration although an earlier revision with the same content was stopped")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
 	return cmd
 }
@@ -97,7 +96,7 @@ func (a *app) push(ctx context.Context, p Push) error {
 	if p.File == "" {
 		return errors.New("push needs -f FILE with a kubelet configuration, or -f - for standard input")
 	}
-	data, _, err := a.ReadFile(ctx, p.File, payload.MaxSize+1)
+	data, _, err := a.ReadFile(ctx, p.File, payload.MaxSize)
 	if err != nil {
 		return err
 	}
@@ -113,29 +112,15 @@ func (a *app) push(ctx context.Context, p Push) error {
 	if err != nil {
 		return err
 	}
-	decoded, err := query.PayloadOf(change.content)
-	if err == nil {
-		err = a.CheckFields(decoded)
-	}
-	if err != nil {
-		return command.Unusable(p.File, err, "changed")
-	}
 	if differs, err := p.Rehearse(ctx, a.Env, c, change); err != nil || !differs {
 		return err
 	}
-	stopped, anew, err := change.stopped(ctx, c)
-	if err != nil {
+	if err := p.CheckStopped(ctx, a.Env, c, change, p.dryRun); err != nil {
 		return err
-	}
-	if stopped != "" {
-		fmt.Fprintln(a.ErrOut, "warning:", printable.Line(stopped))
 	}
 	if p.dryRun {
 		fmt.Fprintln(a.Out, "dry run: nothing was written")
 		return nil
-	}
-	if anew && !p.force {
-		return &command.Exit{Code: command.ExitHalted, Err: fmt.Errorf("rollout %s was not changed: push another configuration, or use --force if the cause of the stop is repaired", p.Name)}
 	}
 	if err := a.Confirm(ctx, change.Verb()+" rollout "+p.Name+"?", p.yes, p.File == "-"); err != nil {
 		return err
@@ -165,6 +150,22 @@ func (p Push) Stored(ctx context.Context, c client.Reader) (*v1alpha1.NodeConfig
 type Change struct {
 	old, desired *v1alpha1.NodeConfigRollout // old is nil if the rollout does not exist yet
 	content      policy.Content
+}
+
+// CheckStopped prints a warning if a revision with the same content was stopped. It returns an error if the push would roll that content
+// out again, unless --force is given or the run is dry.
+func (p Push) CheckStopped(ctx context.Context, env *command.Env, c client.Client, change *Change, dry bool) error {
+	words, anew, err := change.stopped(ctx, c)
+	if err != nil {
+		return err
+	}
+	if words != "" {
+		fmt.Fprintln(env.ErrOut, "warning:", printable.Line(words))
+	}
+	if anew && !p.force && !dry {
+		return &command.Exit{Code: command.ExitHalted, Err: fmt.Errorf("rollout %s was not changed: push another configuration, or use --force if the cause of the stop is repaired", p.Name)}
+	}
+	return nil
 }
 
 // stopped reports whether a revision with the same content was stopped. words describe it; they are empty if there is none. anew
@@ -259,9 +260,16 @@ func (p Push) Change(old *v1alpha1.NodeConfigRollout, data []byte) (*Change, err
 	return &Change{old, r, content}, nil
 }
 
-// Rehearse has the API server validate a change without storing it, and prints what changes and what the rollout would do. It
-// reports whether anything changes.
+// Rehearse checks the types of the configuration's fields, has the API server validate a change without storing it, and prints what
+// changes and what the rollout would do. It reports whether anything changes.
 func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, change *Change) (differs bool, err error) {
+	decoded, err := query.PayloadOf(change.content)
+	if err == nil {
+		err = env.CheckFields(decoded)
+	}
+	if err != nil {
+		return false, command.Unusable(p.File, err, "changed")
+	}
 	var changes []steer.Operation
 	var before policy.Content
 	old, desired, dry := change.old, change.desired, client.NewDryRunClient(c)
@@ -294,7 +302,7 @@ func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, c
 	}
 	if p.Changed("steps") { // stored steps stay valid, whatever becomes of the number of nodes
 		if err := checkGrowth(plan.steps, plan.members); err != nil {
-			return false, err
+			return false, fmt.Errorf("--steps: %w; nothing was changed", err)
 		}
 	}
 	if err := showChanges(env, old == nil, changes, before, change.content); err != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 // StrategyFlags are the flags of AddStrategyFlags, and --drop-in.
-var StrategyFlags = []string{"drop-in", "selector", "all-nodes", "steps", "max-unavailable", "max-joining", "max-failures", "on-failure", "preflight", "inline",
+var StrategyFlags = []string{"drop-in", "selector", "all-nodes", "steps", "max-unavailable", "max-joining", "max-failures", "on-failure", "preflight", "force", "inline",
 	"trial-duration", "crash-loop-threshold", "allow-pod-loss"}
 
 // AddStrategyFlags adds the flags that say which nodes a rollout goes to, and how.
@@ -34,6 +34,7 @@ func (p *Push) AddStrategyFlags(cmd *cobra.Command) {
 	f.StringVar(&p.preflight, "preflight", "", "ask all agents before the first restart: report, require (also stops the rollout at --max-failures refusals), or off")
 	f.Lookup("preflight").NoOptDefVal = "require"
 	p.trial.Add(cmd)
+	f.BoolVar(&p.force, "force", false, "roll out a configuration although an earlier revision with the same content was stopped")
 	f.BoolVar(&p.inline, "inline", false, "replace a template that names a ConfigMap")
 	_ = cmd.RegisterFlagCompletionFunc("preflight", cobra.FixedCompletions([]string{"report", "require", "off"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("on-failure", cobra.FixedCompletions([]string{"pause", "rollback"}, cobra.ShellCompDirectiveNoFileComp))
@@ -152,7 +153,7 @@ func checkGrowth(steps []rollout.Step, members int) error {
 	for i, later := range steps {
 		for _, earlier := range steps[:i] {
 			if !earlier.IsPause() && !later.IsPause() && nodes(later) < nodes(earlier) {
-				return fmt.Errorf("--steps: the step of %s follows the step of %s, but has fewer nodes: a step says how many nodes shall be updated when it is done, not how many more; nothing was changed",
+				return fmt.Errorf("the step of %s follows the step of %s, but has fewer nodes: a step says how many nodes shall be updated when it is done, not how many more",
 					words(later), words(earlier))
 			}
 		}

@@ -88,7 +88,7 @@ func TestALaterStepWithFewerNodesIsRefused(t *testing.T) {
 	}{
 		{"1,50,10%", 0, ""}, // a rollout without nodes
 		{"1,50,10%", 1000, ""},
-		{"1,50,10%", 100, "--steps: the step of 10% (10 of 100 nodes) follows the step of 50 nodes, but has fewer nodes: "},
+		{"1,50,10%", 100, "the step of 10% (10 of 100 nodes) follows the step of 50 nodes, but has fewer nodes: "},
 		{"1,50,10%", 20, "the step of 10% (2 of 20 nodes) follows the step of 50 nodes"},
 		{"1,50,100%", 20, ""}, // both are all nodes
 		{"1,10%,100%", 3, ""},

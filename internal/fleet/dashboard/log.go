@@ -63,7 +63,7 @@ func (c *cluster) logOf(ctx context.Context, rollout, node string, now time.Time
 	events, err := c.events(ctx, rollout, node, nodes, now)
 	switch {
 	case apierrors.IsForbidden(err):
-		v.Note = "Events are not shown: you are not allowed to list them in the namespace default. The ClusterRole view allows it there."
+		v.Note = "Events are not shown: you are not allowed to list them in the namespace default. The Role evenkeel-view there allows it."
 	case err != nil:
 		v.note("Events are not shown", err)
 	}

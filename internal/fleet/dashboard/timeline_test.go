@@ -177,8 +177,8 @@ func TestALogHasTheEventsOfARolloutAndOfItsNodes(t *testing.T) {
 	}
 	// Without the right to read Events, or without an answer, outcomes are left.
 	for want, err := range map[string]error{
-		"Events are not shown: you are not allowed to list them in the namespace default. The ClusterRole view allows it there.": apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "", errors.New("no")),
-		"Events are not shown: list Events: context deadline exceeded":                                                           context.DeadlineExceeded,
+		"Events are not shown: you are not allowed to list them in the namespace default. The Role evenkeel-view there allows it.": apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "", errors.New("no")),
+		"Events are not shown: list Events: context deadline exceeded":                                                             context.DeadlineExceeded,
 	} {
 		c.api = interceptor.NewClient(c.cache.api, interceptor.Funcs{List: func(ctx context.Context, api client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
 			if _, is := list.(*corev1.EventList); is {

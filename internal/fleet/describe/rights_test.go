@@ -49,7 +49,7 @@ func TestAForbiddenRequestNamesTheRole(t *testing.T) {
 		{"create", "", "configmaps", system, "", "evenkeel-operator"},
 		{"get", "coordination.k8s.io", "leases", system, "evenkeel-controller", "evenkeel-operator"},
 		{"delete", "apps", "deployments", system, "evenkeel-controller", "evenkeel-installer"},
-		{"list", "", "events", "default", "", "evenkeel-installer"},
+		{"list", "", "events", "default", "", "evenkeel-view"},
 		{"list", "", "pods", "evenkeel-install", "", "evenkeel-installer"},
 		{"get", "", "pods/log", "evenkeel-install", "a", "evenkeel-installer"},
 		{"get", "apps", "daemonsets", "evenkeel-install", "evenkeel-installer", "evenkeel-installer"},
@@ -89,10 +89,12 @@ func TestTheAdviceBindsEveryPartOfARole(t *testing.T) {
 	}{
 		{"a write", deny("ann", "patch", "evenkeel.dev", "nodeconfigrollouts", "", "a"), `evenkeel's role evenkeel-operator includes this permission; an administrator can grant it:
 kubectl create clusterrolebinding evenkeel-operator-ann --clusterrole=evenkeel-operator --user=ann
-kubectl create rolebinding evenkeel-operator-ann -n evenkeel-system --role=evenkeel-operator --user=ann`},
+kubectl create rolebinding evenkeel-operator-ann -n evenkeel-system --role=evenkeel-operator --user=ann
+kubectl create rolebinding evenkeel-operator-ann -n default --role=evenkeel-operator --user=ann`},
 		{"a read that only a role with writes includes", deny("ann", "list", "", "nodes", "", ""), `evenkeel's role evenkeel-operator includes this permission; an administrator can grant it:
 kubectl create clusterrolebinding evenkeel-operator-ann --clusterrole=evenkeel-operator --user=ann
 kubectl create rolebinding evenkeel-operator-ann -n evenkeel-system --role=evenkeel-operator --user=ann
+kubectl create rolebinding evenkeel-operator-ann -n default --role=evenkeel-operator --user=ann
 this role also allows changes; to grant only this permission:
 kubectl create clusterrole evenkeel-list-nodes --verb=list --resource=nodes
 kubectl create clusterrolebinding evenkeel-list-nodes-ann --clusterrole=evenkeel-list-nodes --user=ann`},
@@ -103,9 +105,11 @@ kubectl create clusterrolebinding evenkeel-get-nodes-proxy-ann --clusterrole=eve
 kubectl create role evenkeel-get-configmaps -n default --verb=get --resource=configmaps
 kubectl create rolebinding evenkeel-get-configmaps-ann -n default --role=evenkeel-get-configmaps --user=ann`},
 		{"a service account", deny("system:serviceaccount:ci:bot", "get", "evenkeel.dev", "nodeconfigs", "", "a"), `evenkeel's role evenkeel-view includes this permission; an administrator can grant it:
-kubectl create clusterrolebinding evenkeel-view-system:serviceaccount:ci:bot --clusterrole=evenkeel-view --serviceaccount=ci:bot`},
+kubectl create clusterrolebinding evenkeel-view-system:serviceaccount:ci:bot --clusterrole=evenkeel-view --serviceaccount=ci:bot
+kubectl create rolebinding evenkeel-view-system:serviceaccount:ci:bot -n default --role=evenkeel-view --serviceaccount=ci:bot`},
 		{"a name with special characters", deny("ann$(id)/o'x", "get", "evenkeel.dev", "nodeconfigs", "", "a"), `evenkeel's role evenkeel-view includes this permission; an administrator can grant it:
-kubectl create clusterrolebinding 'evenkeel-view-ann$(id)-o'\''x' --clusterrole=evenkeel-view --user='ann$(id)/o'\''x'`},
+kubectl create clusterrolebinding 'evenkeel-view-ann$(id)-o'\''x' --clusterrole=evenkeel-view --user='ann$(id)/o'\''x'
+kubectl create rolebinding 'evenkeel-view-ann$(id)-o'\''x' -n default --role=evenkeel-view --user='ann$(id)/o'\''x'`},
 		{"a resource that is no plain word", deny("ann", "get", "evenkeel.dev", "nodes;reboot", "", "a"), `ask an administrator for this permission; kubectl auth can-i --list shows your permissions`},
 		{"nobody", deny("system:anonymous", "get", "evenkeel.dev", "nodeconfigs", "", "a"), `the request had no credentials: log in, or choose another --context, --kubeconfig or --token`},
 		{"impersonation", deny("ann", "impersonate", "", "users", "", "b"), `--as and --as-group need the permission to impersonate: omit them, or ask an administrator for it`},

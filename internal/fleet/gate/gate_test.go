@@ -267,7 +267,7 @@ func TestTokenAndCAAreReadAgain(t *testing.T) {
 		{name: "the file has changed too", file: s.TokenFile, content: "second"},
 		{name: "token with a line break", file: s.TokenFile, content: "sec\r\nX-Evil: 1", want: "invalid header"},
 		{name: "empty token", file: s.TokenFile, content: " \n", want: "is empty"},
-		{name: "large token", file: s.TokenFile, content: strings.Repeat("x", maxFile+1), want: "more than"},
+		{name: "large token", file: s.TokenFile, content: strings.Repeat("x", maxFile+1), want: "larger than the limit"},
 		{name: "token again", file: s.TokenFile, content: "second"},
 		{name: "no certificate", file: s.CAFile, content: "nothing", want: "has no PEM certificate"},
 		{name: "another certificate", file: s.CAFile, content: otherCA, want: "certificate"},

@@ -9,11 +9,12 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"regexp"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
 )
 
 // Server is a Prometheus server, or another server with its HTTP API.
@@ -135,17 +136,10 @@ func (t *transport) current() (*http.Transport, error) {
 const maxFile = 1 << 20
 
 func readSmall(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	data, err := atomicfile.ReadBounded(path, maxFile)
 	switch {
 	case err != nil:
 		return "", err
-	case len(data) > maxFile:
-		return "", fmt.Errorf("%s has more than %d bytes", path, maxFile)
 	case len(strings.TrimSpace(string(data))) == 0:
 		return "", fmt.Errorf("%s is empty", path)
 	}

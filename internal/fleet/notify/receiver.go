@@ -13,11 +13,11 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"regexp"
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -133,7 +133,7 @@ func (c *client) connect() error {
 	var ca []byte
 	if c.receiver.CAFile != "" {
 		var err error
-		if ca, err = readFile(c.receiver.CAFile); err != nil {
+		if ca, err = atomicfile.ReadBounded(c.receiver.CAFile, mostFileBytes); err != nil {
 			return fmt.Errorf("read the CA certificates: %w", err)
 		}
 	}
@@ -171,7 +171,7 @@ func Sign(key, body []byte) string {
 
 // readKey returns the content of a key file without the line end that editors add.
 func readKey(file string) ([]byte, error) {
-	key, err := readFile(file)
+	key, err := atomicfile.ReadBounded(file, mostFileBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -184,19 +184,6 @@ func readKey(file string) ([]byte, error) {
 
 // minKey is the length of the shortest key: a receiver must not accept what others can guess.
 const minKey = 16
-
-func readFile(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, mostFileBytes+1))
-	if err == nil && len(data) > mostFileBytes {
-		err = fmt.Errorf("%s is larger than %d bytes", name, mostFileBytes)
-	}
-	return data, err
-}
 
 // withoutURL removes the URL from an error: it can contain a secret, and errors are logged.
 func withoutURL(err error) error {

@@ -123,8 +123,8 @@ func TestWithoutAUsableKeyNothingIsSent(t *testing.T) {
 		"missing":   {filepath.Join(t.TempDir(), "none"), "no such file"},
 		"short":     {write(t, "key", "too short\n"), "has 9 bytes, want at least 16: create one with: openssl rand -hex 32"},
 		"empty":     {write(t, "key", "\n"), "has 0 bytes"},
-		"directory": {t.TempDir(), "is a directory"},
-		"large":     {write(t, "key", strings.Repeat("k", mostFileBytes+1)), "is larger than 1048576 bytes"},
+		"directory": {t.TempDir(), "is not a regular file"},
+		"large":     {write(t, "key", strings.Repeat("k", mostFileBytes+1)), "is larger than the limit of 1048576 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, received := sender(t, Receiver{KeyFile: tt.file}, answers(http.StatusOK))

@@ -73,9 +73,9 @@ func Build(in Input) (rollout.Policy, rollout.Progress) {
 		p.Pinned, p.PinGone = false, errors.Is(err, errPinGone)
 	}
 	verifyRequests(&p, &r.Status, in.Verifies)
-	p.Trial = DefaultTrial
+	p.Trial, p.AnyTrial = DefaultTrial, true
 	if d := in.Template.Trial.Duration; d != nil {
-		p.Trial = min(*d, MaxTrialLength)
+		p.Trial, p.AnyTrial = min(*d, MaxTrialLength), false
 	}
 	p.LastSucceeded = lastSucceeded(&r.Status, in.Revisions, p.Target)
 	p.Stopped = stopped(&r.Status, in.Revisions, p.Target)

@@ -153,6 +153,10 @@ func TestAnObservationIsReadAsWritten(t *testing.T) {
 
 func TestAReportedTrialLengthIsLimited(t *testing.T) {
 	for seconds, want := range map[int64]time.Duration{-5: 0, 0: 0, 600: 10 * time.Minute, 604800: MaxTrialLength, 604801: MaxTrialLength, 9000000000: MaxTrialLength, math.MaxInt64: MaxTrialLength} {
+		nc := &v1alpha1.NodeConfig{Status: v1alpha1.NodeConfigStatus{DefaultTrialSeconds: &seconds}}
+		if got := NodeOf(&corev1.Node{}, nc).DefaultTrial; got != want {
+			t.Errorf("%d seconds by default are %s, want %s", seconds, got, want)
+		}
 		if got := TrialLength(&v1alpha1.Trial{DurationSeconds: seconds}); got != want {
 			t.Errorf("%d seconds are %s, want %s", seconds, got, want)
 		}

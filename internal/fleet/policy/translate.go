@@ -173,7 +173,7 @@ func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 	}
 	n.Idle = st.WorkloadPods != nil && *st.WorkloadPods == 0
 	n.Disrupts = disrupts(node, st)
-	n.Active = refOf(st.Active)
+	n.Active, n.DefaultTrial = refOf(st.Active), ReportedTrial(nc)
 	if l := st.LastKnownGood; l != nil {
 		n.LastKnownGood = refOf(&l.ConfigRevision)
 	}

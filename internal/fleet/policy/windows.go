@@ -14,7 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
-// DefaultTrial is how long a trial takes if neither the template nor spec.trial says so: the default of the agent's flag.
+// DefaultTrial is how long a trial takes if neither the template nor spec.trial nor an agent says so: the default of the agent's flag.
 const DefaultTrial = 10 * time.Minute
 
 // cronFields are the five fields of a schedule. Names such as @daily and a time zone in the schedule are not accepted.

@@ -96,8 +96,9 @@ type Policy struct {
 	RespectBudgets bool // a restart that makes pods unready is a disruption
 	Budgets        Budgets
 
-	Windows []Window      // when the target may be assigned; empty: at any time
-	Trial   time.Duration // how long a trial of the target takes
+	Windows  []Window      // when the target may be assigned; empty: at any time
+	Trial    time.Duration // how long a trial of the target takes
+	AnyTrial bool          // nothing sets that length: Trial counts only if no node says which length it uses
 
 	MaxFailures            Amount
 	RollbackOnFailure      bool
@@ -188,9 +189,10 @@ type Node struct {
 	InTrial       bool
 	TrialHealthy  bool // the kubelet was healthy in the trial
 	TrialLength   time.Duration
-	OK            string // status of ConfigOK: True, False, Unknown or empty
-	Reason        string // of ConfigOK
-	Provisional   bool   // the verdict on Source may still change
+	DefaultTrial  time.Duration // the length of a trial that nothing sets; 0: unknown
+	OK            string        // status of ConfigOK: True, False, Unknown or empty
+	Reason        string        // of ConfigOK
+	Provisional   bool          // the verdict on Source may still change
 	Error         string
 }
 

@@ -40,6 +40,7 @@ func (d *planner) checkWindows() {
 	if len(d.p.Windows) == 0 {
 		return
 	}
+	d.p.learnTrial(d.nodes)
 	d.window = d.p.windowsAt(d.p.Now)
 }
 
@@ -73,6 +74,24 @@ func (p *Policy) nextOpening(t time.Time) time.Time {
 		}
 	}
 	return first
+}
+
+// learnTrial sets the length of a trial that nothing sets to what the nodes use: to the median of those that say so, so that a single
+// node cannot close the windows for all others.
+func (p *Policy) learnTrial(nodes []Node) {
+	if !p.AnyTrial {
+		return
+	}
+	var known []time.Duration
+	for i := range nodes {
+		if t := nodes[i].DefaultTrial; t > 0 {
+			known = append(known, t)
+		}
+	}
+	if len(known) > 0 {
+		slices.Sort(known)
+		p.Trial = known[len(known)/2]
+	}
 }
 
 // trialTime is how long a node takes from its assignment to the end of the trial, at most, if it is healthy.

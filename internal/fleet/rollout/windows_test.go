@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -275,6 +276,40 @@ type counted struct {
 }
 
 func (c counted) Next(t time.Time) time.Time { *c.calls++; return c.Schedule.Next(t) }
+
+func TestAWindowMustFitTheTrialThatNodesUse(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		set   bool
+		nodes []time.Duration
+		trial time.Duration // that counts
+	}{
+		{"no node says it", false, []time.Duration{0, 0, 0}, 10 * time.Minute},
+		{"nodes say it", false, []time.Duration{20 * time.Minute, 0, 20 * time.Minute}, 20 * time.Minute},
+		{"shorter than the default", false, []time.Duration{time.Minute, time.Minute, 0}, time.Minute},
+		{"one node says what closes all windows", false, []time.Duration{168 * time.Hour, 5 * time.Minute, 5 * time.Minute}, 5 * time.Minute},
+		{"two lengths", false, []time.Duration{5 * time.Minute, 20 * time.Minute}, 20 * time.Minute},
+		{"the rollout sets it", true, []time.Duration{20 * time.Minute, 20 * time.Minute, 20 * time.Minute}, 10 * time.Minute},
+	} {
+		w := newWorld()
+		w.add(len(tt.nodes), 1)
+		for i, d := range tt.nodes {
+			w.nodes[i].DefaultTrial = d
+		}
+		w.target("r1")
+		w.policy.Windows = []Window{{daily{0}, tt.trial + time.Minute - time.Second, true}} // too short by a second
+		w.policy.Trial, w.policy.AnyTrial = 10*time.Minute, !tt.set
+		r := w.plan()
+		want := fmt.Sprintf("a trial of %s that begins within 1m0s cannot end before the window closes", tt.trial)
+		if len(r.Moves) > 0 || !strings.Contains(r.Message, want) && !strings.Contains(r.Message, fmt.Sprintf("long enough for a trial of %s ", tt.trial)) {
+			t.Errorf("%s: %d moves, %q, want %q", tt.name, len(r.Moves), r.Message, want)
+		}
+		w.policy.Windows[0].Duration += 2 * time.Second
+		if r := w.plan(); len(r.Moves) == 0 {
+			t.Errorf("%s: the window is long enough, but nothing is assigned: %s", tt.name, r.Message)
+		}
+	}
+}
 
 func TestWindowsWithoutAnEndOrAnOpeningSaySo(t *testing.T) {
 	for _, tt := range []struct {

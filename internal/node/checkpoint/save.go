@@ -25,7 +25,7 @@ func (s *Store) Save(next trial.State) error {
 	defer s.mu.Unlock()
 	files := map[string][]byte{}
 	for _, r := range records {
-		data, err := encodeRecord(r, next)
+		data, err := encodeRecord(r, next, s.durable[r.name])
 		if err != nil {
 			return fmt.Errorf("save %s: %w", r.name, err)
 		}
@@ -66,11 +66,14 @@ func (s *Store) leaveCurrentMissing(next trial.State) bool {
 }
 
 // encodeRecord checks that the encoded record can be decoded: an error now costs one change, but later it would cost
-// the record.
-func encodeRecord(r record, s trial.State) ([]byte, error) {
+// the record. What is already saved was checked before.
+func encodeRecord(r record, s trial.State, saved []byte) ([]byte, error) {
 	data, err := marshal(r.encode(s, header{apiVersion, r.kind}))
 	if err != nil {
 		return nil, err
+	}
+	if bytes.Equal(data, saved) {
+		return data, nil
 	}
 	return data, decodeRecord(r, data, &trial.State{})
 }

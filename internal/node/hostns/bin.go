@@ -167,14 +167,30 @@ func (b *Bin) copy(p *Program) (string, error) {
 	sum := sha256.Sum256(data)
 	path := p.pathIn(b.path, sum)
 	b.put = append(b.put, path)
+	b.removeInterrupted(p.name) // first: they may have filled the disk
 	if hasCopy(path, sum[:]) {
 		now := time.Now()
-		return path, os.Chtimes(path, now, now) // Prune uses this time
+		// Prune uses this time. The process that made the copy may have been killed before its name was durable.
+		return path, errors.Join(os.Chtimes(path, now, now), atomicfile.OS{}.SyncDir(b.path))
 	}
 	if err := atomicfile.Write(atomicfile.OS{}, path, data, executable); err != nil {
 		return "", fmt.Errorf("copy %s to the host: %w", p.file.Name(), err)
 	}
 	return path, nil
+}
+
+// interrupted matches the end of the name of an interrupted copy.
+var interrupted = regexp.MustCompile(`^-[0-9a-f]{12}\.[0-9a-f]{8}` + regexp.QuoteMeta(atomicfile.TempSuffix) + `$`)
+
+// removeInterrupted removes leftovers of interrupted copies of a program. No other process writes while this one has the lock.
+// They are harmless, so a failure does not matter.
+func (b *Bin) removeInterrupted(name string) {
+	entries, _ := os.ReadDir(b.path)
+	for _, e := range entries {
+		if end, ok := strings.CutPrefix(e.Name(), name); ok && interrupted.MatchString(end) {
+			_ = os.Remove(filepath.Join(b.path, e.Name()))
+		}
+	}
 }
 
 // hasCopy reports whether path is an executable with the digest.
@@ -193,8 +209,7 @@ func hasCopy(path string, sum []byte) bool {
 	return err == nil && bytes.Equal(h.Sum(nil), sum)
 }
 
-// Prune removes all copies of the programs except the newest keep of each, and leftovers of interrupted copies. It keeps
-// a copy that a process runs or names on its command line, and one that is needed: it may run later.
+// Prune removes all copies of the programs except the newest keep of each. It keeps a copy that a process runs or names on its command line, and one that is needed: it may run later.
 func (b *Bin) Prune(keep int, needed func(path string) bool, programs ...*Program) error {
 	entries, err := os.ReadDir(b.path)
 	if err != nil {
@@ -218,19 +233,16 @@ func (b *Bin) Prune(keep int, needed func(path string) bool, programs ...*Progra
 	return errors.Join(errs...)
 }
 
-// old returns the paths of all copies of a program except the newest, and of interrupted copies.
+// old returns the paths of all copies of a program except the newest.
 func (b *Bin) old(entries []fs.DirEntry, name string, keep int) []string {
-	ours := regexp.MustCompile(`^` + regexp.QuoteMeta(name) + `-[0-9a-f]{12}(\.[0-9a-f]{8}` + regexp.QuoteMeta(atomicfile.TempSuffix) + `)?$`)
+	ours := regexp.MustCompile(`^` + regexp.QuoteMeta(name) + `-[0-9a-f]{12}$`)
 	var copies []fs.FileInfo
 	var paths []string
 	for _, e := range entries {
-		match := ours.FindStringSubmatch(e.Name())
-		if match == nil {
+		if !ours.MatchString(e.Name()) {
 			continue
 		}
-		if match[1] != "" {
-			paths = append(paths, filepath.Join(b.path, e.Name())) // no other process writes while this one has the lock
-		} else if info, err := e.Info(); err == nil {
+		if info, err := e.Info(); err == nil {
 			copies = append(copies, info)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -346,5 +347,20 @@ func TestLinkPointsToTheNewestCopy(t *testing.T) {
 	}
 	if _, err := b.Put(p); err == nil || !strings.Contains(err.Error(), "link to "+dir) {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestPutRemovesInterruptedCopies(t *testing.T) {
+	dir := t.TempDir()
+	b := openBin(t, dir)
+	for range 2 { // also if there is a copy already
+		for _, name := range []string{"kubelet-0123456789ab.0123abcd.tmp", "kubelet-0123456789ab.mine.tmp", "agent-0123456789ab.0123abcd.tmp"} {
+			write(t, filepath.Join(dir, name), "half")
+		}
+		copied, _ := put(t, b, "kubelet", "a kubelet")
+		got, err := filepath.Glob(filepath.Join(dir, "*-*"))
+		if want := []string{dir + "/agent-0123456789ab.0123abcd.tmp", dir + "/kubelet-0123456789ab.mine.tmp", copied}; err != nil || !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) {
+			t.Errorf("left %q, %v; want %q", got, err, want)
+		}
 	}
 }

@@ -29,7 +29,8 @@ func (h *Host) apply(ctx context.Context, c *change, timing Timing) error {
 	return h.finish(ctx, c, timing, false)
 }
 
-// resume completes an interrupted change, or takes it back. In the latter case it returns ErrTakenBack.
+// resume completes an interrupted change, or takes it back. It returns nil if the caller can go on: the change is complete,
+// or was taken back because of the interruption. If the change fails now, it returns ErrTakenBack.
 func (h *Host) resume(ctx context.Context, c *change, timing Timing) error {
 	there, err := c.readFiles(h.FS)
 	if err != nil {
@@ -53,7 +54,31 @@ func (h *Host) resume(ctx context.Context, c *change, timing Timing) error {
 	case c.Operation == installing:
 		c.Back, c.Reason = true, fmt.Sprintf("begun %s, and interrupted: the node was rebooted, or the installer killed, which took it back", begun)
 	}
-	return h.finish(ctx, c, timing, true)
+	decided := c.Back
+	err = h.finish(ctx, c, timing, true)
+	if err == nil || !decided {
+		return err
+	}
+	// The record tells whether the node has its previous state again, and whether the next run knows.
+	if left, loadErr := h.load(c.Unit); loadErr != nil || left.open() {
+		return errors.Join(err, loadErr)
+	}
+	h.printf("%v", err)
+	return nil
+}
+
+// tidy removes temporary files that interrupted runs left in a directory. They are harmless, so a failure is only printed.
+func (h *Host) tidy(dir, prefix string) {
+	if err := sweep(h.FS, dir, prefix); err != nil {
+		h.printf("cannot remove temporary files of an earlier run: %v", err)
+	}
+}
+
+// tidyDropIns does the same beside the drop-ins of a unit. A change that is open writes its files again.
+func (h *Host) tidyDropIns(unit string) {
+	for _, path := range []string{h.DropIn(unit), h.trial(unit)} {
+		h.tidy(filepath.Dir(path), filepath.Base(path)+".")
+	}
 }
 
 // discard removes what is left of a change that had not begun: systemd has not read it.

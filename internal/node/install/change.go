@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
@@ -182,7 +183,7 @@ func readDropIn(fsys atomicfile.FS, path string) (*string, error) {
 func writeDropIn(fsys atomicfile.FS, path string, desired *string) error {
 	there, err := readDropIn(fsys, path)
 	if err == nil {
-		err = sweep(fsys, path)
+		err = sweep(fsys, filepath.Dir(path), filepath.Base(path)+".")
 	}
 	switch {
 	case err != nil:
@@ -215,11 +216,21 @@ func makeDir(fsys atomicfile.FS, dir string, mode fs.FileMode) error {
 	return fsys.SyncDir(filepath.Dir(dir))
 }
 
-// sweep removes leftovers of an interrupted write of the drop-in.
-func sweep(fsys atomicfile.FS, path string) error {
-	leftovers, err := filepath.Glob(path + ".*" + atomicfile.TempSuffix)
-	for _, l := range leftovers {
-		err = errors.Join(err, fsys.Remove(l))
+// sweep removes leftovers of interrupted writes from a directory, durably: temporary files whose names begin with prefix.
+func sweep(fsys atomicfile.FS, dir, prefix string) error {
+	entries, err := fsys.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	found := false
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), prefix) && strings.HasSuffix(e.Name(), atomicfile.TempSuffix) {
+			found = true
+			err = errors.Join(err, fsys.Remove(filepath.Join(dir, e.Name())))
+		}
+	}
+	if found && err == nil {
+		err = fsys.SyncDir(dir)
 	}
 	return err
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
 )
 
 // EnvironmentFile is an EnvironmentFile= setting of a unit.
@@ -29,7 +31,7 @@ func environment(own []string, files []EnvironmentFile) (map[string]string, erro
 		}
 		for _, path := range paths {
 			var data []byte
-			if data, err = os.ReadFile(path); err != nil {
+			if data, err = readUnitFile(path); err != nil {
 				break
 			}
 			parseEnvironment(string(data), env)
@@ -39,6 +41,18 @@ func environment(own []string, files []EnvironmentFile) (map[string]string, erro
 		}
 	}
 	return env, nil
+}
+
+// maxUnitFile limits unit and environment files, in bytes.
+const maxUnitFile = 8 << 20
+
+// readUnitFile returns the content of a file that systemd reads. A link to a device, such as /dev/null, is an empty file, as for
+// systemd. It returns an error for other files that are not regular.
+func readUnitFile(path string) ([]byte, error) {
+	if info, err := os.Stat(path); err == nil && info.Mode()&fs.ModeDevice != 0 {
+		return nil, nil
+	}
+	return atomicfile.ReadBounded(path, maxUnitFile)
 }
 
 // parseEnvironment reads an environment file as systemd does: both kinds of quotes; a backslash at the end joins two

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 )
 
@@ -72,7 +71,7 @@ func (h *Host) locked(ctx context.Context, r Request, do func() (string, error))
 	if r.DryRun {
 		return do()
 	}
-	if err := makeDir(atomicfile.OS{}, h.StateDir, 0o700); err != nil {
+	if err := makeDir(h.FS, h.StateDir, 0o700); err != nil {
 		return "", fmt.Errorf("directory for the install records: %w", err)
 	}
 	lock, err := lockfile.TryAcquire(h.store().lock())
@@ -83,6 +82,7 @@ func (h *Host) locked(ctx context.Context, r Request, do func() (string, error))
 		return "", err
 	}
 	defer func() { _ = lock.Release() }() // the kernel releases it when this process exits
+	h.tidy(h.StateDir, "")
 	return do()
 }
 
@@ -105,6 +105,9 @@ func (h *Host) install(ctx context.Context, r Request) (string, error) {
 		if unit, err = h.unit(ctx, r.Unit); err != nil {
 			return "", err
 		}
+	}
+	if !r.DryRun {
+		h.tidyDropIns(unit.Name)
 	}
 	if err := before.repeats(installing, r.Attempt); err != nil {
 		return "", err
@@ -296,7 +299,7 @@ func (h *Host) filesOf(u Unit) ([]file, error) {
 		if name == h.DropIn(u.Name) || name == h.trial(u.Name) || name == "" {
 			continue
 		}
-		data, err := os.ReadFile(name)
+		data, err := readUnitFile(name)
 		if err != nil {
 			return nil, fmt.Errorf("file of %s: %w", u.Name, err)
 		}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 )
 
@@ -23,7 +22,7 @@ func ReferencedPrograms(unitDirs []string, stateDir string) (func(path string) b
 			return nil, err
 		}
 		for _, file := range files {
-			text, err := os.ReadFile(file)
+			text, err := readUnitFile(file)
 			if errors.Is(err, fs.ErrNotExist) { // a dangling link
 				continue
 			}

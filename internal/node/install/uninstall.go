@@ -39,6 +39,9 @@ func (h *Host) uninstall(ctx context.Context, r Request) (string, error) {
 			return "", err
 		}
 	}
+	if !r.DryRun {
+		h.tidyDropIns(u.Name)
+	}
 	if err := before.repeats(uninstalling, r.Attempt); err != nil {
 		return "", err
 	}

@@ -293,7 +293,7 @@ func equalStatus(a, b v1alpha1.NodeConfigStatus) bool {
 		}
 		return string(raw)
 	}
-	return plain(a) == plain(b)
+	return reflect.DeepEqual(a, b) || plain(a) == plain(b)
 }
 
 // progressed reports whether the kubelet was healthy in a trial for the first time, or the trial has reached another tenth of its

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// instrumented makes the compiler count branches, which guide fuzzing, in the project's own packages only. The flag -fuzz of go test
+// would compile every dependency again.
+const instrumented = "-gcflags=github.com/evenkeel/evenkeel/...=-d=libfuzzer"
+
+// fuzz gives one slice to the target that had the least CPU time so far.
+func fuzz(ctx context.Context, s *soak, _ uint64, budget time.Duration) (outcome, error) {
+	names, err := fuzzTargets(s.tree)
+	if err != nil {
+		return outcome{}, err
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return s.failed[name] })
+	if len(names) == 0 {
+		return outcome{}, errors.New("there is no fuzz target that has not failed")
+	}
+	_, ledger, err := open(s.file)
+	if err != nil {
+		return outcome{}, err
+	}
+	name := leastFuzzed(names, ledger.targets)
+	dir, function, _ := strings.Cut(name, ".")
+	program, err := s.build(ctx, dir, instrumented)
+	if err != nil {
+		return outcome{}, err
+	}
+	cache := filepath.Join(s.tree, "bin", "fuzz", dir)
+	out, cpu, runErr := s.execute(ctx, dir, program, "-test.run=^$", "-test.fuzz=^"+function+"$", "-test.fuzztime="+budget.String(),
+		"-test.parallel=1", "-test.fuzzcachedir="+cache)
+	o := outcome{target: &target{name: name, hours: amount(math.Round(cpu.Hours() * float64(unit))), executions: executions(out)}}
+	if runErr != nil && ctx.Err() == nil && !endedByDeadline(out) {
+		s.failed[name] = true
+		o.findings = []finding{fuzzFinding(dir, function, runErr, out)}
+	}
+	return o, nil
+}
+
+// leastFuzzed returns the target with the least CPU time, the first of equals.
+func leastFuzzed(names []string, done []target) string {
+	hours := map[string]amount{}
+	for _, t := range done {
+		hours[t.name] = t.hours
+	}
+	return slices.MinFunc(names, func(a, b string) int { return int(hours[a] - hours[b]) })
+}
+
+var (
+	fuzzFunction = regexp.MustCompile(`(?m)^func (Fuzz[A-Za-z0-9]+)\(\w+ \*testing\.F\)`)
+	executed     = regexp.MustCompile(`(?m)^fuzz: elapsed: .*execs: (\d+) `)
+	written      = regexp.MustCompile(`Failing input written to (testdata/fuzz/\S+)`)
+	failureLine  = regexp.MustCompile(`(?m)^\s+(\S+\.go:\d+: .*|panic: .*)$`)
+)
+
+// fuzzTargets returns all fuzz functions of the project's own module, sorted, each as its directory and its name.
+func fuzzTargets(tree string) (names []string, err error) {
+	for _, top := range []string{"api", "build", "cmd", "internal", "test", "testkit"} {
+		err := filepath.WalkDir(filepath.Join(tree, top), func(file string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(file, "_test.go") {
+				return err
+			}
+			data, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			relative, err := filepath.Rel(tree, file)
+			for _, m := range fuzzFunction.FindAllSubmatch(data, -1) {
+				names = append(names, path.Dir(filepath.ToSlash(relative))+"."+string(m[1]))
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// executions returns the last count that package testing printed.
+func executions(out []byte) amount {
+	all := executed.FindAllSubmatch(out, -1)
+	if len(all) == 0 {
+		return 0
+	}
+	n, _ := strconv.ParseInt(string(all[len(all)-1][1]), 10, 48) // digits only
+	return amount(n) * unit
+}
+
+// endedByDeadline reports whether the end of the time alone made the target fail: package testing sometimes reports it as a failure
+// without an input.
+func endedByDeadline(out []byte) bool {
+	return !written.Match(out) && strings.Contains(string(out), "context deadline exceeded")
+}
+
+// fuzzFinding describes a target that failed, and the command that runs its input again.
+func fuzzFinding(dir, function string, err error, out []byte) finding {
+	f := finding{part: "fuzz", what: fmt.Sprintf("%s.%s: %v", dir, function, err), command: fmt.Sprintf("go test ./%s -run='^%s$'", dir, function)}
+	if m := failureLine.FindSubmatch(out); m != nil {
+		f.what = fmt.Sprintf("%s.%s: %s", dir, function, m[1])
+	}
+	if m := written.FindSubmatch(out); m != nil {
+		f.command = fmt.Sprintf("go test ./%s -run=%s/%s", dir, function, path.Base(string(m[1])))
+	}
+	return f
+}

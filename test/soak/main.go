@@ -1,0 +1,239 @@
+// Command soak runs tests that have no end for a given time: simulated histories, fuzzing, the comparison of the pod guard with real
+// kubelets, and power cuts. It continues where the last run stopped, and adds what it did to docs/soak.md after each slice. A failure is listed there
+// with the command that reproduces it, and makes the program end with an error at last; the other parts go on.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
+)
+
+func main() {
+	s := &soak{}
+	total := flag.Duration("time", time.Hour, "how long all parts run together; a slice that has begun is completed")
+	only := flag.String("only", "", "the parts to run, such as simulation,fuzz (default: all)")
+	file := flag.String("file", "docs/soak.md", "the page with the totals")
+	verbose := flag.Bool("v", false, "print what the tests print")
+	flag.IntVar(&s.nice, "nice", 0, "run the tests with this niceness, 0 to 19")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	s.tree, s.file, s.log = ".", *file, io.Discard
+	if *verbose {
+		s.log = os.Stdout
+	}
+	err := s.start(ctx, *total, *only)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "soak:", err)
+		os.Exit(1)
+	}
+}
+
+// soak is one run.
+type soak struct {
+	tree, file string // the root of the repository, and the page
+	temp       string // for programs that are built
+	log        io.Writer
+	nice       int
+	run        run
+	failed     map[string]bool // fuzz targets that failed in this run
+}
+
+// start prepares a run, runs it, and cleans up.
+func (s *soak) start(ctx context.Context, total time.Duration, only string) error {
+	if total <= 0 || s.nice < 0 || s.nice > 19 {
+		return errors.New("-time must be positive, and -nice between 0 and 19")
+	}
+	chosen, err := choose(parts, only)
+	if err != nil {
+		return err
+	}
+	if s.tree, err = filepath.Abs(s.tree); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(s.tree, "go.mod")); err != nil {
+		return fmt.Errorf("run it in the root of the repository: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Join(s.tree, "bin"), 0o755); err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(filepath.Join(s.tree, "bin", "soak.lock"), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return fmt.Errorf("another soak runs in this tree, with the same seeds: %s: %w", lock.Name(), err)
+	}
+	if s.temp, err = os.MkdirTemp("", "evk-soak-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(s.temp)
+	commit, err := s.commit(ctx)
+	if err != nil {
+		return err
+	}
+	s.run = run(time.Now().UTC().Format(time.DateOnly) + " " + commit)
+	s.failed = map[string]bool{}
+	return s.all(ctx, chosen, total)
+}
+
+// choose returns the parts that a list names, or all.
+func choose(all []part, only string) ([]part, error) {
+	if only == "" {
+		return all, nil
+	}
+	var chosen []part
+	for name := range strings.SplitSeq(only, ",") {
+		i := slices.IndexFunc(all, func(p part) bool { return p.name == name })
+		if i < 0 {
+			var names []string
+			for _, p := range all {
+				names = append(names, p.name)
+			}
+			return nil, fmt.Errorf("-only: there is no part %q; the parts are %s", name, strings.Join(names, ", "))
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
+}
+
+// commit returns the tree's commit, with + if something other than the page differs from it.
+func (s *soak) commit(ctx context.Context) (string, error) {
+	git := func(args ...string) (string, error) {
+		out, err := exec.CommandContext(ctx, "git", append([]string{"-C", s.tree}, args...)...).Output()
+		if err != nil {
+			return "", fmt.Errorf("which commit is tested? git %s: %w", strings.Join(args, " "), err)
+		}
+		return strings.TrimSpace(string(out)), nil
+	}
+	commit, err := git("rev-parse", "HEAD")
+	if err != nil {
+		return "", err
+	}
+	changes, err := git("status", "--porcelain", "--", ".", ":!docs/soak.md")
+	if err != nil {
+		return "", err
+	}
+	if changes != "" {
+		return commit[:12] + "+", nil
+	}
+	return commit[:12], nil
+}
+
+// all runs slices of the parts until the time is over. The next one is always that which had least of its share.
+func (s *soak) all(ctx context.Context, chosen []part, total time.Duration) error {
+	began := time.Now()
+	used := map[string]time.Duration{}
+	broken, found := map[string]bool{}, map[string]bool{}
+	var errs []error
+	for ctx.Err() == nil {
+		left := total - time.Since(began)
+		candidates := slices.DeleteFunc(slices.Clone(chosen), func(p part) bool { return broken[p.name] })
+		if left <= 0 || len(candidates) == 0 {
+			break
+		}
+		p := slices.MinFunc(candidates, func(a, b part) int {
+			return cmp.Compare(used[a.name]/time.Duration(a.weight), used[b.name]/time.Duration(b.weight))
+		})
+		one := time.Now()
+		o, err := s.slice(ctx, p, min(left, p.slice).Round(time.Second))
+		used[p.name] += max(time.Since(one), time.Second)
+		if err != nil && ctx.Err() != nil && !errors.Is(err, errPage) {
+			break // interrupted: the slice counts for nothing, and is repeated by the next run
+		}
+		if errors.Is(err, errPage) {
+			return errors.Join(append(errs, err)...)
+		}
+		if err != nil {
+			broken[p.name] = true // the same error would follow at once
+			errs = append(errs, fmt.Errorf("%s: %w", p.name, err))
+			fmt.Fprintln(os.Stderr, "soak:", p.name+":", err)
+		}
+		for _, f := range o.findings {
+			if !found[f.command] {
+				errs = append(errs, fmt.Errorf("%s: %s; reproduce it: %s", f.part, f.what, f.command))
+			}
+			found[f.command] = true
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// errPage is an error of the page: nothing can be recorded any more.
+var errPage = errors.New("the run ends")
+
+// slice runs one slice and records it at once.
+func (s *soak) slice(ctx context.Context, p part, budget time.Duration) (outcome, error) {
+	_, before, err := open(s.file)
+	if err != nil {
+		return outcome{}, fmt.Errorf("%w: %w", errPage, err)
+	}
+	seed, ok := before.seed(p.name)
+	if !ok {
+		seed = p.seed
+	}
+	one := time.Now()
+	o, err := p.run(ctx, s, seed, budget)
+	if err != nil {
+		return outcome{}, err
+	}
+	fmt.Printf("%s %s, %s: %s\n", time.Now().Format(time.TimeOnly), p.name, time.Since(one).Round(time.Second), o)
+	return o, s.record(p.name, o)
+}
+
+// record adds a slice to the page, as it is now.
+func (s *soak) record(name string, o outcome) error {
+	page, l, err := open(s.file)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errPage, err)
+	}
+	for _, f := range o.figures {
+		l.add(f.name, f.n, s.run)
+	}
+	if t := o.target; t != nil {
+		l.addFuzzing(t.name, t.hours, t.executions, s.run)
+	}
+	if o.seed != 0 {
+		l.setSeed(name, o.seed)
+	}
+	for _, f := range o.findings {
+		f.first, f.latest = s.run, s.run
+		l.addFinding(f)
+	}
+	if err := page.write(atomicfile.OS{}, l); err != nil {
+		return fmt.Errorf("%w: %w", errPage, err)
+	}
+	return nil
+}
+
+// String describes a slice in one line.
+func (o outcome) String() string {
+	var words []string
+	for _, f := range o.figures {
+		words = append(words, fmt.Sprintf("%s %s", f.name, f.n))
+	}
+	if t := o.target; t != nil {
+		words = append(words, fmt.Sprintf("%s: %s executions", t.name, t.executions))
+	}
+	for _, f := range o.findings {
+		words = append(words, "FOUND: "+inCell(f.what, 300)+"; reproduce it: "+f.command)
+	}
+	return strings.Join(words, ", ")
+}

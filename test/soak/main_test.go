@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// aSoak returns a run with an empty page.
+func aSoak(t *testing.T) *soak {
+	path := filepath.Join(t.TempDir(), "soak.md")
+	text := beginLine + "\n" + strings.Join((&ledger{}).print(), "\n") + "\n" + endLine + "\n"
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return &soak{file: path, tree: "../..", temp: t.TempDir(), log: io.Discard, run: monday, failed: map[string]bool{}}
+}
+
+func (s *soak) ledger(t *testing.T) *ledger {
+	_, l, err := open(s.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func TestARunContinuesWhereTheLastOneStopped(t *testing.T) {
+	s := aSoak(t)
+	var seeds []uint64
+	p := part{name: "simulation", weight: 1, seed: 100, run: func(_ context.Context, _ *soak, seed uint64, _ time.Duration) (outcome, error) {
+		seeds = append(seeds, seed)
+		return readOutput("simulation", []byte("soak: histories 5\nsoak: node-days 0.25\nsoak: next-seed "+map[uint64]string{100: "105", 105: "110"}[seed]+"\n"))
+	}}
+	for range 2 {
+		if _, err := s.slice(t.Context(), p, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := s.ledger(t)
+	if next, _ := l.seed("simulation"); len(seeds) != 2 || seeds[0] != 100 || seeds[1] != 105 || next != 110 {
+		t.Errorf("the seeds were %v, the next is %d", seeds, next)
+	}
+	if l.sum("histories") != 10*unit || l.sum("node-days") != unit/2 {
+		t.Errorf("the totals are %+v", l.totals)
+	}
+}
+
+// A part that finds something is listed and goes on; one that cannot run stops; the others go on; the run ends with an error.
+func TestFailuresOfAPartDoNotStopTheOthers(t *testing.T) {
+	s := aSoak(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	slices := map[string]int{}
+	err := s.all(ctx, []part{
+		{name: "finds", weight: 1, run: func(context.Context, *soak, uint64, time.Duration) (outcome, error) {
+			slices["finds"]++
+			return readOutput("finds", []byte("x_test.go:1: seed 12: node-0 has no kubelet\n  trace\nreproduce it: go test -seed=12 -no-errors\nsoak: histories 1\n"))
+		}},
+		{name: "broken", weight: 1, run: func(context.Context, *soak, uint64, time.Duration) (outcome, error) {
+			slices["broken"]++
+			return outcome{}, errors.New("no kubelet is built")
+		}},
+		{name: "works", weight: 1, run: func(context.Context, *soak, uint64, time.Duration) (outcome, error) {
+			if slices["works"]++; slices["works"] == 3 {
+				cancel()
+			}
+			return outcome{figures: []figure{{"kills", unit}}}, nil
+		}},
+	}, time.Hour)
+	if err == nil || !strings.Contains(err.Error(), "seed 12: node-0 has no kubelet; reproduce it: go test -seed=12 -no-errors") || !strings.Contains(err.Error(), "broken: no kubelet is built") {
+		t.Errorf("the run ends with %v", err)
+	}
+	if slices["broken"] != 1 || slices["finds"] < 2 {
+		t.Errorf("slices: %v", slices)
+	}
+	l := s.ledger(t)
+	if len(l.findings) != 1 || l.findings[0].command != "go test -seed=12 -no-errors" || l.sum("kills") != 3*unit {
+		t.Errorf("the page has %+v and %+v", l.findings, l.totals)
+	}
+}
+
+func TestADamagedPageEndsARun(t *testing.T) {
+	s := aSoak(t)
+	runs := 0
+	err := s.all(t.Context(), []part{{name: "a", weight: 1, run: func(context.Context, *soak, uint64, time.Duration) (outcome, error) {
+		runs++
+		return outcome{}, os.WriteFile(s.file, []byte("nothing"), 0o644)
+	}}}, time.Hour)
+	if !errors.Is(err, errPage) || runs != 1 {
+		t.Errorf("after %d slices: %v", runs, err)
+	}
+	if data, _ := os.ReadFile(s.file); string(data) != "nothing" {
+		t.Errorf("the damaged page was overwritten: %q", data)
+	}
+}
+
+func TestWhatAnInterruptedSliceDidNotPrintIsNotCounted(t *testing.T) {
+	s := aSoak(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	err := s.all(ctx, []part{{name: "a", weight: 1, seed: 7, run: func(context.Context, *soak, uint64, time.Duration) (outcome, error) {
+		cancel()
+		return outcome{}, ctx.Err()
+	}}}, time.Hour)
+	if l := s.ledger(t); err != nil || len(l.totals)+len(l.next)+len(l.findings) != 0 {
+		t.Errorf("%v, and the page has %+v", err, l)
+	}
+}
+
+func TestUnknownLinesOfAPartAreErrors(t *testing.T) {
+	for _, text := range []string{"soak: histories", "soak: Histories 1", "soak: histories one", "soak: histories -1", "soak: histories NaN", "soak: next-seed 1.5", "soak: histories 1e14"} {
+		if o, err := readOutput("simulation", []byte(text+"\n")); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%q gives %+v, %v", text, o, err)
+		}
+	}
+}
+
+func TestOnlyNamesParts(t *testing.T) {
+	chosen, err := choose(parts, "fuzz,simulation")
+	if err != nil || len(chosen) != 2 || chosen[0].name != "fuzz" {
+		t.Errorf("chosen are %v, %v", chosen, err)
+	}
+	if _, err := choose(parts, "fuzzing"); err == nil || !strings.Contains(err.Error(), `there is no part "fuzzing"; the parts are simulation, fuzz,`) {
+		t.Errorf("an unknown part: %v", err)
+	}
+}
+
+func TestTheCPUTimeOfChildrenIsMeasured(t *testing.T) {
+	s := aSoak(t)
+	_, cpu, err := s.execute(t.Context(), ".", "sh", "-c", "sh -c 'i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done'")
+	if err != nil || cpu < 10*time.Millisecond {
+		t.Errorf("a shell whose child computes used %s, %v", cpu, err)
+	}
+}

@@ -1,0 +1,310 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/blockdev"
+	"github.com/evenkeel/evenkeel/testkit/vm"
+)
+
+// moment is what the node does when its power is cut.
+type moment string
+
+const (
+	installing moment = "install"
+	changing   moment = "change"
+	trying     moment = "trial"
+	promoting  moment = "promotion"
+	failing    moment = "rollback"
+	upgrading  moment = "upgrade"
+	handing    moment = "hand-over"
+)
+
+// moments in the order of the run.
+var moments = []moment{installing, changing, trying, promoting, failing, upgrading, handing}
+
+// around is how many records of the disk's log before the report of a promotion or of a failure count as its moment: the agent
+// saves its decision, and reports it when the decision is durable.
+const around = 120
+
+// span is a part of the log.
+type span struct {
+	moment     moment
+	begin, end blockdev.Position
+}
+
+// run is a node whose disk was recorded while it was installed, changed and upgraded.
+type run struct {
+	disk  *blockdev.Recorder
+	spans []span
+	facts []fact // in order
+	good  config
+	bad   config
+	found []string // by doctor, at the end
+}
+
+// perBoot is how many more disks are checked without a boot for each that is booted.
+const perBoot = 4
+
+// cutsPower records one run, cuts the power at random points of it, and boots from the disks.
+func cutsPower(ctx context.Context, l *lab) error {
+	l.discard()
+	if l.seed == 0 {
+		l.seed = uint64(time.Now().Unix())
+	}
+	fmt.Printf("  seed %d: go run ./test/vm -only=cuts -cuts=%d -seed=%d\n", l.seed, l.cuts, l.seed)
+	base, err := blockdev.OpenFile(l.image.Disk)
+	if err != nil {
+		return err
+	}
+	defer base.Close()
+	r := &run{}
+	if r.disk, err = blockdev.Record(base, filepath.Join(l.dir, "run")); err != nil {
+		return err
+	}
+	defer r.disk.Close()
+	if err = l.record(ctx, r); err != nil {
+		err = fmt.Errorf("the run to record: %w", err)
+		fmt.Printf("  FAILED: %v\n", err)
+	}
+	if len(r.spans) == 0 {
+		return err
+	}
+	dice := rand.New(rand.NewPCG(l.seed, 0))
+	booted, examined := map[moment]int{}, 0
+	failures := []error{err} // what was recorded before it can be cut
+	had := slices.DeleteFunc(slices.Clone(moments), func(m moment) bool { return len(r.of(m)) == 0 })
+	for i := range l.cuts {
+		spans := r.of(had[(int(l.seed%uint64(len(had)))+i)%len(had)])
+		for n := range perBoot + 1 {
+			s := spans[dice.IntN(len(spans))]
+			at, seed := s.begin+blockdev.Position(dice.Int64N(int64(s.end-s.begin)+1)), dice.Uint64()
+			c := &cut{run: r, moment: s.moment, at: at, seed: seed, dir: filepath.Join(l.dir, fmt.Sprintf("cut%d-%d", i, n))}
+			boot := n == perBoot
+			begin := time.Now()
+			err := l.cut(ctx, c, boot)
+			result := "ok"
+			if err != nil {
+				result = "FAILED: " + err.Error()
+				failures = append(failures, fmt.Errorf("%s: %w", c, err))
+			}
+			fmt.Printf("  %s, booted %t, after %s: %s\n", c, boot, time.Since(begin).Round(time.Second), result)
+			if ctx.Err() != nil {
+				return errors.Join(append(failures, ctx.Err())...)
+			}
+			if examined++; boot {
+				booted[s.moment]++
+			}
+		}
+	}
+	fmt.Printf("soak: power-cuts %d\nsoak: power-cuts-examined %d\n", l.cuts, examined)
+	for _, m := range moments {
+		fmt.Printf("soak: cuts-during-%s %d\n", m, booted[m])
+	}
+	fmt.Printf("soak: next-seed %d\n", l.seed+1)
+	return errors.Join(failures...)
+}
+
+// of returns the parts of the run with a moment.
+func (r *run) of(m moment) []span {
+	return slices.DeleteFunc(slices.Clone(r.spans), func(s span) bool { return s.moment != m })
+}
+
+// The programs: the agent, and another one that an upgrade installs.
+const (
+	agentPath = "/usr/local/bin/evenkeel-agent"
+	newPath   = "/opt/bin/evenkeel-agent"
+	flags     = "--config-trial-duration=15s --crash-loop-threshold=2 " + agentFlags
+)
+
+// record runs the node on a disk that is recorded: it installs the agent, assigns a good and a bad configuration, and upgrades
+// the agent. The run ends at the first error.
+func (l *lab) record(ctx context.Context, r *run) error {
+	m, stop, err := l.bootRecorded(ctx, r.disk, filepath.Join(l.dir, "run-vm"))
+	if err != nil {
+		return err
+	}
+	defer stop()
+	l.machine = m
+	defer l.discard()
+	if err = l.play(ctx, m, r); err != nil {
+		l.evidence(ctx, "run")
+	}
+	return err
+}
+
+// bootRecorded starts a machine whose disk is served from this process. stop ends the service.
+func (l *lab) bootRecorded(ctx context.Context, disk *blockdev.Recorder, dir string) (*vm.Machine, func(), error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, nil, err
+	}
+	socket := filepath.Join(dir, "disk.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, nil, err
+	}
+	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan error, 1)
+	go func() { done <- disk.Serve(serving, listener) }()
+	stop := func() {
+		cancel()
+		<-done
+	}
+	m, err := vm.Start(ctx, vm.Options{Image: l.image, Root: vm.Disk{File: "nbd:unix:" + socket}, Dir: dir, Accel: l.accel})
+	if err != nil {
+		stop()
+		return nil, nil, err
+	}
+	return m, stop, nil
+}
+
+// play is the run. It notes what the agent reported, and where the disk's log was then.
+func (l *lab) play(ctx context.Context, m *vm.Machine, r *run) error {
+	if err := l.join(ctx, m); err != nil {
+		return err
+	}
+	agent, err := os.ReadFile("bin/evenkeel-agent")
+	if err != nil {
+		return fmt.Errorf("%w: run make build", err)
+	}
+	if err := m.PutFile(ctx, agentPath, 0o755, agent); err != nil {
+		return err
+	}
+	if err := m.PutFile(ctx, newPath, 0o755, append(agent, 0)); err != nil {
+		return err
+	}
+	if r.good, err = l.create(ctx, "good", "maxPods: 99"); err != nil {
+		return err
+	}
+	// The dry run passes, and the kubelet exits when it has started.
+	if r.bad, err = l.create(ctx, "bad", "kubeReserved: {memory: 100Ti}"); err != nil {
+		return err
+	}
+	o := l.observe(ctx, r)
+	defer o.stop()
+	during := func(what moment, do func() error) error {
+		begin := r.disk.Position()
+		begun := time.Now()
+		if err := do(); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		r.spans = append(r.spans, span{what, begin, r.disk.Position()})
+		fmt.Printf("  recorded %s: %d records, %s\n", what, r.disk.Position()-begin, time.Since(begun).Round(time.Second))
+		return nil
+	}
+	install := func(program string) func() error {
+		return func() error {
+			err := l.install(ctx, m, program)
+			o.note(func(f *fact) { f.agent = installed })
+			return err
+		}
+	}
+	if _, err := m.Run(ctx, "systemctl is-system-running --wait || true"); err != nil {
+		return err
+	}
+	if err := during(installing, install(agentPath)); err != nil {
+		return err
+	}
+	assign := func(c config) func() error {
+		return func() error {
+			err := l.writeSpec(ctx, c.uid, c.name)
+			o.note(func(f *fact) { f.assigned = c })
+			if err != nil {
+				return err
+			}
+			return o.until(ctx, "runs "+c.name, func(f fact) bool { return f.active == c.uid || slices.Contains(f.bad, c.uid) })
+		}
+	}
+	if err := during(changing, assign(r.good)); err != nil {
+		return err
+	}
+	err = during(trying, func() error {
+		return o.until(ctx, "has promoted the good configuration", func(f fact) bool { return f.good == r.good.uid })
+	})
+	if err != nil {
+		return err
+	}
+	end := r.disk.Position()
+	r.spans = append(r.spans, span{promoting, max(0, end-around), end})
+	if err := during(changing, assign(r.bad)); err != nil {
+		return err
+	}
+	err = during(failing, func() error {
+		return o.until(ctx, "has gone back", func(f fact) bool { return slices.Contains(f.bad, r.bad.uid) && f.active == r.good.uid })
+	})
+	if err != nil {
+		return err
+	}
+	if err := l.ready(ctx); err != nil {
+		return err
+	}
+	if err := during(upgrading, install(newPath)); err != nil {
+		return err
+	}
+	if r.found, err = l.doctor(ctx); err != nil {
+		return err
+	}
+	o.note(func(f *fact) { f.agent = locked })
+	if _, err := m.Run(ctx, prepareHandOver); err != nil {
+		return err
+	}
+	if err := l.ready(ctx); err != nil {
+		return err
+	}
+	return during(handing, func() error {
+		if _, err := m.Run(ctx, "systemctl enable --now evenkeel-self"); err != nil {
+			return err
+		}
+		return bed.Eventually(ctx, patience, func(ctx context.Context) error {
+			_, err := m.Run(ctx, "pgrep -x kubelet -P $(systemctl show --property=MainPID --value evenkeel-self)")
+			return err
+		})
+	})
+}
+
+// install runs evenkeel-agent install by hand. On a machine that is slow, the dry run may not end in time; then nothing was changed,
+// and it is run again.
+func (l *lab) install(ctx context.Context, m *vm.Machine, program string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		out, err := m.Run(ctx, program+" install --timeout=5m -- "+flags)
+		if exit := (*vm.ExitError)(nil); errors.As(err, &exit) && exit.Code == 1 && strings.Contains(out, "did not exit within") {
+			continue
+		}
+		if err == nil && !strings.Contains(out, "evenkeel-agent runs the kubelet of kubelet.service") {
+			err = fmt.Errorf("install says %q", out)
+		}
+		return err
+	}
+}
+
+// prepareHandOver makes the agent of kubelet.service one that gives the node to another agent. The other one is that of
+// evenkeel-self.service, which does not run yet.
+const prepareHandOver = `set -e
+line=$(grep '^ExecStart=/' /etc/systemd/system/kubelet.service.d/90-evenkeel.conf)
+/opt/bin/evenkeel-agent uninstall --timeout=5m
+mkdir -p -m 700 /var/lib/evenkeel-lock
+cd /etc/systemd/system
+cp /usr/lib/systemd/system/kubelet.service evenkeel-self.service
+with() {
+	mkdir -p $1.service.d
+	printf '[Service]\nType=exec\nKillMode=mixed\nRestart=always\nRestartSec=1\nExecStart=\n%s\n' "$(echo "$line" | sed "s| -- | --lock-file=/var/lib/evenkeel-lock/lock $2 -- |")" >$1.service.d/95-lock.conf
+}
+with kubelet --bootstrap
+with evenkeel-self --listen=127.0.0.1:10270
+if [ -d /usr/lib/systemd/system/kubelet.service.d ]; then cp /usr/lib/systemd/system/kubelet.service.d/*.conf evenkeel-self.service.d/; fi
+sync
+systemctl daemon-reload
+systemctl restart kubelet
+`

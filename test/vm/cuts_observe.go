@@ -1,0 +1,169 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/blockdev"
+)
+
+// config is a ConfigMap with a configuration.
+type config struct{ name, uid string }
+
+// fact is what is known at a point of the log: what was assigned, and what the agent has reported. It reports what is durable.
+type fact struct {
+	at       blockdev.Position
+	agent    kindOfAgent
+	assigned config
+	active   string // UID; empty: local
+	good     string // UID of last-known-good
+	bad      []string
+}
+
+// kindOfAgent says how the kubelet runs.
+type kindOfAgent int
+
+const (
+	plain     kindOfAgent = iota // without an agent, or the install has not ended
+	installed                    // by evenkeel-agent install
+	locked                       // with agents that share a lock
+)
+
+// observer notes facts during a run.
+type observer struct {
+	mu   sync.Mutex
+	run  *run
+	now  fact
+	stop func()
+}
+
+// pollInterval is the time between two reads of the agent's report.
+const pollInterval = 200 * time.Millisecond
+
+// observe reads the agent's reports until stop.
+func (l *lab) observe(ctx context.Context, r *run) *observer {
+	ctx, cancel := context.WithCancel(ctx)
+	o := &observer{run: r}
+	var reader sync.WaitGroup
+	o.stop = func() {
+		cancel()
+		reader.Wait()
+	}
+	reader.Go(func() {
+		tick := time.NewTicker(pollInterval)
+		defer tick.Stop()
+		for {
+			if nc, err := l.nodeConfig(ctx); err == nil {
+				o.note(func(f *fact) { f.read(nc) })
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	})
+	return o
+}
+
+func (f *fact) read(nc *v1alpha1.NodeConfig) {
+	f.active, f.good, f.bad = "", "", nil
+	if s := nc.Status.Active; s != nil {
+		f.active = string(s.UID)
+	}
+	if s := nc.Status.LastKnownGood; s != nil {
+		f.good = string(s.UID)
+	}
+	for _, b := range nc.Status.BadConfigs {
+		f.bad = append(f.bad, string(b.UID))
+	}
+}
+
+// note records a change of what is known, with the end of the log.
+func (o *observer) note(change func(*fact)) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	next := o.now
+	change(&next)
+	if next.active == o.now.active && next.good == o.now.good && slices.Equal(next.bad, o.now.bad) && next.agent == o.now.agent && next.assigned == o.now.assigned {
+		return
+	}
+	next.at = o.run.disk.Position()
+	o.now = next
+	o.run.facts = append(o.run.facts, next)
+}
+
+// until waits until what is known fulfils a condition.
+func (o *observer) until(ctx context.Context, what string, fulfilled func(fact) bool) error {
+	return bed.Eventually(ctx, patience, func(context.Context) error {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if fulfilled(o.now) {
+			return nil
+		}
+		return fmt.Errorf("waiting until the node %s; known: %+v", what, o.now)
+	})
+}
+
+// known returns what was known at a point of the log.
+func (r *run) known(at blockdev.Position) fact {
+	i, found := slices.BinarySearchFunc(r.facts, at, func(f fact, at blockdev.Position) int { return cmp.Compare(f.at, at) })
+	for found && i+1 < len(r.facts) && r.facts[i+1].at == at {
+		i++
+	}
+	if !found {
+		i--
+	}
+	if i < 0 {
+		return fact{}
+	}
+	return r.facts[i]
+}
+
+// create stores a drop-in in a ConfigMap.
+func (l *lab) create(ctx context.Context, name, dropin string) (config, error) {
+	dropin = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + dropin + "\n"
+	out, err := l.kubectl(ctx, "-n", v1alpha1.SystemNamespace, "create", "configmap", name, "--from-literal=kubelet-dropin="+dropin, "-o", "jsonpath={.metadata.uid}")
+	return config{name, strings.TrimSpace(out)}, err
+}
+
+// writeSpec writes what the node's NodeConfig assigns; an empty name means nothing.
+func (l *lab) writeSpec(ctx context.Context, uid, name string) error {
+	spec := v1alpha1.NodeConfigSpec{}
+	if name != "" {
+		spec.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: v1alpha1.SystemNamespace, Name: name, UID: types.UID(uid)}}
+	}
+	patch, err := json.Marshal([]map[string]any{{"op": "add", "path": "/spec", "value": spec}})
+	if err != nil {
+		return err
+	}
+	return bed.Eventually(ctx, prompt, func(ctx context.Context) error {
+		_, err := l.kubectl(ctx, "patch", "nodeconfig", nodeName, "--type=json", "-p", string(patch))
+		return err
+	})
+}
+
+// nodeConfig reads the node's NodeConfig, without starting kubectl: the observer does it often.
+func (l *lab) nodeConfig(ctx context.Context) (*v1alpha1.NodeConfig, error) {
+	client, err := kubernetes.NewForConfig(l.cluster.AdminConfig()) // connections are shared by all of the same configuration
+	if err != nil {
+		return nil, err
+	}
+	raw, err := client.RESTClient().Get().AbsPath("apis", v1alpha1.GroupVersion.String(), "nodeconfigs", nodeName).DoRaw(ctx)
+	if err != nil {
+		return nil, err
+	}
+	nc := &v1alpha1.NodeConfig{}
+	return nc, json.Unmarshal(raw, nc)
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/internal/node/inspect"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/blockdev"
+)
+
+func TestOnlyWhatWasReportedBeforeACutIsKnown(t *testing.T) {
+	r := &run{facts: []fact{{at: 10, active: "a"}, {at: 20, active: "b"}, {at: 20, active: "c"}, {at: 30, active: "d"}}}
+	for at, want := range map[blockdev.Position]string{9: "", 10: "a", 19: "a", 20: "c", 29: "c", 30: "d", 99: "d"} {
+		if got := r.known(at).active; got != want {
+			t.Errorf("at %d: %q, want %q", at, got, want)
+		}
+	}
+}
+
+func TestRecordsThatForgetOrRetryAreFound(t *testing.T) {
+	of := func(uid string) trial.Config { return trial.Config{Revision: uid, UID: uid} }
+	adopted := func(uid string) trial.AdoptedConfig { return trial.AdoptedConfig{Config: of(uid)} }
+	bad := func(uid string) []inspect.BadConfig { return []inspect.BadConfig{{Revision: uid}} }
+	c := &cut{run: &run{good: config{"good", "1"}, bad: config{"bad", "2"}}}
+	rejected := fact{agent: installed, assigned: c.run.bad, active: "1", good: "1", bad: []string{"2"}}
+	for name, tt := range map[string]struct {
+		known fact
+		s     inspect.Summary
+		want  string
+	}{
+		"all is remembered": {rejected, inspect.Summary{Runs: of("1"), LastKnownGood: adopted("1"), Bad: bad("2")}, ""},
+		"more is decided":   {fact{assigned: c.run.good}, inspect.Summary{Runs: of("1"), LastKnownGood: adopted("1")}, ""},
+		"it is on trial":    {fact{assigned: c.run.bad, good: "1"}, inspect.Summary{Runs: of("2"), LastKnownGood: adopted("1"), Trial: &trial.Trial{}}, ""},
+		"it runs something": {rejected, inspect.Summary{Runs: of("3"), LastKnownGood: adopted("1"), Bad: bad("2")}, `the node runs "3"`},
+		"no promotion":      {rejected, inspect.Summary{Bad: bad("2")}, `last-known-good is "", and was 1`},
+		"no rejection":      {rejected, inspect.Summary{Runs: of("1"), LastKnownGood: adopted("1")}, "the rejected configuration 2 is forgotten"},
+		"it runs again":     {rejected, inspect.Summary{Runs: of("2"), LastKnownGood: adopted("1"), Bad: bad("2")}, "the rejected configuration 2 runs again"},
+		"it is tried again": {rejected, inspect.Summary{Runs: of("1"), Current: adopted("2"), Trial: &trial.Trial{}, LastKnownGood: adopted("1"), Bad: bad("2")}, "the rejected configuration 2 runs again"},
+		"the good is bad":   {fact{assigned: c.run.good}, inspect.Summary{Bad: bad("1")}, "the good configuration is rejected"},
+	} {
+		got := ""
+		if err := remembers(c, tt.s, tt.known); err != nil {
+			got = err.Error()
+		}
+		if tt.want == "" && got != "" || !strings.HasPrefix(got, tt.want) {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}

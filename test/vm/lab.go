@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/vm"
+)
+
+// nodeName is the name of the node in the API.
+const nodeName = "vm"
+
+// The deadlines. An emulated machine is about ten times slower than this one.
+const (
+	patience = 8 * time.Minute // for a boot, a trial, a rollback
+	prompt   = time.Minute     // for a command
+)
+
+// lab is what the steps share: a cluster on the host, and a machine with a node of it.
+type lab struct {
+	cache, kubelet    string
+	previous, release string
+	pause             time.Duration
+	cuts              int
+	seed              uint64
+	keep              bool
+
+	dir     string
+	accel   string
+	image   *vm.Image
+	cluster *localcluster.Cluster
+	machine *vm.Machine // nil until a step needs it, and after a failure
+	count   int         // of machines
+}
+
+// open builds the image and starts the cluster.
+func (l *lab) open(ctx context.Context) error {
+	var err error
+	if l.dir, err = os.MkdirTemp("", "evkvm-"); err != nil {
+		return err
+	}
+	var reason string
+	l.accel, reason = vm.Accel(ctx)
+	fmt.Printf("accelerator: %s (%s)\n", l.accel, reason)
+	begin := time.Now()
+	if l.image, err = vm.Build(ctx, l.cache, l.kubelet, os.Stdout); err != nil {
+		return err
+	}
+	fmt.Printf("disk: %s after %s\nfiles of this run: %s\n", l.image.Disk, time.Since(begin).Round(time.Second), l.dir)
+	l.cluster, err = localcluster.Start(ctx, localcluster.Options{Dir: filepath.Join(l.dir, "cluster"), Log: io.Discard})
+	return err
+}
+
+// close stops everything. The files stay if a machine was discarded after a failure.
+func (l *lab) close() error {
+	var err error
+	if l.machine != nil {
+		err = l.machine.Kill()
+	}
+	if l.cluster != nil {
+		err = errors.Join(err, l.cluster.Stop())
+	}
+	if left, globErr := filepath.Glob(filepath.Join(l.dir, "failed-*")); globErr == nil && len(left) == 0 {
+		err = errors.Join(err, os.RemoveAll(l.dir))
+	}
+	return err
+}
+
+// node returns the machine whose kubelet is a Ready node; it makes a new one if there is none.
+func (l *lab) node(ctx context.Context) (*vm.Machine, error) {
+	if l.machine != nil {
+		return l.machine, nil
+	}
+	m, err := l.boot(ctx, vm.Options{})
+	if err != nil {
+		return nil, err
+	}
+	l.machine = m
+	return m, l.join(ctx, m)
+}
+
+// fresh is node, with a machine of its own.
+func (l *lab) fresh(ctx context.Context, o vm.Options) (*vm.Machine, error) {
+	l.discard()
+	m, err := l.boot(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	l.machine = m
+	return m, l.join(ctx, m)
+}
+
+// boot starts a machine with a disk of its own.
+func (l *lab) boot(ctx context.Context, o vm.Options) (*vm.Machine, error) {
+	l.count++
+	o.Dir = filepath.Join(l.dir, fmt.Sprintf("m%d", l.count))
+	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	var err error
+	if o.Root, err = l.image.Overlay(ctx, filepath.Join(o.Dir, "root.qcow2")); err != nil {
+		return nil, err
+	}
+	o.Image, o.Accel = l.image, l.accel
+	begin := time.Now()
+	m, err := vm.Start(ctx, o)
+	if err == nil {
+		fmt.Printf("  machine %d answers after %s\n", l.count, time.Since(begin).Round(time.Second))
+	}
+	return m, err
+}
+
+// discard ends the shared machine.
+func (l *lab) discard() {
+	if l.machine != nil {
+		_ = l.machine.Kill() // never fails
+		l.machine = nil
+	}
+}
+
+// join makes the machine a node of the cluster, whose kubelet is configured like kubeadm's, and waits until it is Ready.
+func (l *lab) join(ctx context.Context, m *vm.Machine) error {
+	begin := time.Now()
+	if err := Join(ctx, l.cluster, m, nodeName); err != nil {
+		return err
+	}
+	if err := l.ready(ctx); err != nil {
+		return err
+	}
+	fmt.Printf("  the node is Ready after %s\n", time.Since(begin).Round(time.Second))
+	return nil
+}
+
+// kubeletConfig is like kubeadm's, with images that cannot be pulled again.
+const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication:
+  anonymous: {enabled: false}
+  webhook: {enabled: true}
+  x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}
+authorization: {mode: Webhook}
+cgroupDriver: systemd
+clusterDNS: [10.96.0.10]
+clusterDomain: cluster.local
+containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
+healthzBindAddress: 127.0.0.1
+healthzPort: 10248
+staticPodPath: /etc/kubernetes/manifests
+rotateCertificates: false
+imageGCHighThresholdPercent: 100
+failSwapOn: false
+makeIPTablesUtilChains: false
+maxPods: 110
+evictionHard: {memory.available: 50Mi, nodefs.available: 1%, nodefs.inodesFree: 1%, imagefs.available: 1%}
+`
+
+// Join writes what the kubelet of a node needs, enables its unit and starts it. It does not wait for it.
+func Join(ctx context.Context, c *localcluster.Cluster, m *vm.Machine, name string) error {
+	path, err := c.NodeKubeconfig(name)
+	if err != nil {
+		return err
+	}
+	kubeconfig, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	// The machine reaches the API server under an address that its certificate does not have.
+	server := regexp.MustCompile(`server: https://127\.0\.0\.1:(\d+)`)
+	kubeconfig = server.ReplaceAll(kubeconfig, []byte("server: https://"+vm.Host+":$1\n    tls-server-name: localhost"))
+	ca, err := os.ReadFile(filepath.Join(c.Dir(), "pki", "ca.crt"))
+	if err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		path, content string
+	}{
+		{"/etc/kubernetes/kubelet.conf", string(kubeconfig)},
+		{"/etc/kubernetes/pki/ca.crt", string(ca)},
+		{"/var/lib/kubelet/config.yaml", kubeletConfig},
+		{"/var/lib/kubelet/kubeadm-flags.env", fmt.Sprintf("KUBELET_KUBEADM_ARGS=\"--hostname-override=%s --node-ip=%s\"\n", name, vm.IP)},
+	} {
+		if err := m.PutFile(ctx, f.path, 0o600, []byte(f.content)); err != nil {
+			return err
+		}
+	}
+	_, err = m.Run(ctx, "mkdir -p /etc/kubernetes/manifests && systemctl enable --now kubelet && sync")
+	return err
+}
+
+// ready waits until the API says that the node is Ready.
+func (l *lab) ready(ctx context.Context) error {
+	return bed.Eventually(ctx, patience, func(ctx context.Context) error {
+		out, err := l.kubectl(ctx, "get", "node", nodeName, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+		if err == nil && out != "True" {
+			err = fmt.Errorf("the node's condition Ready is %q", out)
+		}
+		return err
+	})
+}
+
+// kubectl runs kubectl as the administrator, and returns what it printed.
+func (l *lab) kubectl(ctx context.Context, args ...string) (string, error) {
+	return l.program(ctx, "bin/tools/kubectl", args...)
+}
+
+// evenkeel runs kubectl evenkeel as the administrator. The exit code is 0 if the error is nil.
+func (l *lab) evenkeel(ctx context.Context, args ...string) (out string, code int, err error) {
+	out, err = l.program(ctx, "bin/kubectl-evenkeel", args...)
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
+		return out, exit.ExitCode(), nil
+	}
+	return out, 0, err
+}
+
+func (l *lab) program(ctx context.Context, path string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+l.cluster.AdminKubeconfig())
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%s %s: %w: %s", filepath.Base(path), strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return string(out), err
+}
+
+// evidence saves what explains a failure, and says where.
+func (l *lab) evidence(ctx context.Context, step string) {
+	dir := filepath.Join(l.dir, "failed-"+step)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		fmt.Println("  no evidence:", err)
+		return
+	}
+	if l.machine != nil {
+		ctx, cancel := context.WithTimeout(ctx, prompt)
+		defer cancel()
+		out, err := l.machine.Run(ctx, "journalctl --no-pager -o short-precise -n 3000; systemctl status --no-pager kubelet containerd; evenkeel-agent status --dynamic-config-dir=/var/lib/evenkeel; df; ps ax; true")
+		if err != nil {
+			out += err.Error()
+		}
+		if err := os.WriteFile(filepath.Join(dir, "machine.log"), []byte(out), 0o644); err != nil {
+			fmt.Println("  no evidence:", err)
+		}
+	}
+	fmt.Printf("  evidence: %s, and the consoles in %s\n", dir, l.dir)
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/evenkeel/evenkeel/testkit/bed"
+)
+
+var steps = []step{
+	{"boot", "Debian boots, with systemd as the first process and cgroup v2, and its kubelet is a Ready node", boots},
+	{"check", "the package, the dry run, check --anywhere and install --dry-run on cgroup v2 change nothing", checks},
+	{"install", "evenkeel-agent install of the package", installs},
+	{"change", "the first change is promoted", changes},
+	{"bad-change", "a change that passes the dry run and crashes is rolled back", rollsBack},
+	{"journal", "journalctl -u kubelet has the log of both", journals},
+	{"unit", "systemd applies the unit's settings", hardening},
+	{"restart", "systemctl restart during a trial", restarts},
+	{"daemon-reload", "systemctl daemon-reload during a trial", reloads},
+	{"reboot", "systemctl reboot during a trial", reboots},
+	{"watchdog", "systemd's watchdog restarts an agent that hangs", barks},
+	{"panic", "a kernel panic during a trial", panics},
+	{"full-disk", "the only file system is full", fillsDisk},
+	{"io-errors", "the disk of the agent's directory fails and becomes read-only", failsIO},
+	{"clock-before", "the clock is two years slow before a change", clockBefore},
+	{"clock-during", "the clock is set back two years during a trial", clockDuring},
+	{"pause", "the machine stands still during a trial", pauses},
+	{"memory", "a program takes all memory", runsOut},
+	{"upgrade", "a newer package", upgrades},
+	{"uninstall", "removing the package", uninstalls},
+	{"cluster-install", "kubectl evenkeel install, a change, and one that is rolled back", clusterInstalls},
+	{"cluster-upgrade", "kubectl evenkeel install of a newer release", clusterUpgrades},
+	{"cluster-uninstall", "kubectl evenkeel uninstall", clusterUninstalls},
+	{"cuts", "the power fails at random moments, and the node comes up by itself", cutsPower},
+}
+
+func boots(ctx context.Context, l *lab) error {
+	m, err := l.node(ctx)
+	if err != nil {
+		return err
+	}
+	out, err := m.Run(ctx, "cat /proc/1/comm; stat -f -c %T /sys/fs/cgroup; uname -r; systemctl is-active containerd kubelet")
+	if err != nil {
+		return err
+	}
+	fields := strings.Fields(out)
+	if len(fields) != 5 || fields[0] != "systemd" || fields[1] != "cgroup2fs" || fields[3] != "active" || fields[4] != "active" {
+		return fmt.Errorf("the machine says %q", out)
+	}
+	checked("the first process is systemd, cgroups are of version 2, the kernel is %s, containerd and the kubelet are active", fields[2])
+	err = bed.Eventually(ctx, patience, func(ctx context.Context) error {
+		out, err := m.Run(ctx, "systemctl is-system-running")
+		if strings.TrimSpace(out) == "running" {
+			return nil
+		}
+		if failed, _ := m.Run(ctx, "systemctl --failed --no-legend"); failed != "" {
+			return fmt.Errorf("failed units: %s", failed)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	took, err := m.Run(ctx, "systemd-analyze time | head -1")
+	if err != nil {
+		return err
+	}
+	checked("no unit has failed: %s", strings.TrimSpace(took))
+	return nil
+}

@@ -1,0 +1,373 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/vm"
+)
+
+// checks runs the dry run and the self-test before the agent is installed.
+func checks(ctx context.Context, l *lab) error {
+	m, err := l.node(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.putPackage(ctx, m, l.previous); err != nil {
+		return err
+	}
+	_, before, err := l.unit(ctx, m)
+	if err != nil {
+		return err
+	}
+	const kubelet = " -- /usr/bin/kubelet --config=/var/lib/kubelet/config.yaml --kubeconfig=/etc/kubernetes/kubelet.conf --hostname-override=vm --node-ip=10.0.2.15"
+	const file = "printf 'apiVersion: kubelet.config.k8s.io/v1beta1\\nkind: KubeletConfiguration\\n%s\\n' '"
+	for _, c := range []struct {
+		what, script string
+		code         int
+		words        string
+	}{
+		{"the package is installed and changes nothing", "dpkg --install /root/evenkeel-agent.deb", 0, "this node was not changed"},
+		{"check --self-test on cgroup v2", "evenkeel-agent check --self-test" + kubelet, 0, ""},
+		{"check accepts a drop-in", file + "maxPods: 99' | evenkeel-agent check --drop-in -" + kubelet, 0, ""},
+		{"check rejects a wrong value", file + "maxPods: -1' | evenkeel-agent check --drop-in -" + kubelet, 1, "maxPods"},
+		{"check --anywhere accepts a configuration", file + "maxPods: 99' | evenkeel-agent check --anywhere - -- /usr/bin/kubelet", 0, ""},
+		{"check --anywhere rejects a wrong value", file + "maxPods: -1' | evenkeel-agent check --anywhere - -- /usr/bin/kubelet", 1, "maxPods"},
+		{"install --dry-run prints the drop-in", "evenkeel-agent install --dry-run", 0, "ExecStart=/usr/bin/evenkeel-agent"},
+	} {
+		out, err := l.run(ctx, m, c.script, 5*time.Minute)
+		code := 0
+		if exit := (*vm.ExitError)(nil); errors.As(err, &exit) {
+			code, err = exit.Code, nil
+		}
+		if err != nil {
+			return err
+		}
+		if code != c.code || !strings.Contains(out, c.words) {
+			return fmt.Errorf("%s: exit code %d, want %d and %q: %s", c.what, code, c.code, c.words, out)
+		}
+		checked("%s", c.what)
+	}
+	_, after, err := l.unit(ctx, m)
+	if err != nil {
+		return err
+	}
+	if before != after {
+		return fmt.Errorf("the kubelet's process was %s and is %s", before, after)
+	}
+	checked("the kubelet's process is still %s", after)
+	return nil
+}
+
+// unit returns the files of the kubelet's unit and its main process.
+func (l *lab) unit(ctx context.Context, m *vm.Machine) (files, pid string, err error) {
+	if files, err = l.run(ctx, m, "systemctl cat kubelet", prompt); err != nil {
+		return "", "", err
+	}
+	pid, err = l.run(ctx, m, "systemctl show --property=MainPID --value kubelet", prompt)
+	return files, strings.TrimSpace(pid), err
+}
+
+func installs(ctx context.Context, l *lab) error {
+	m, err := l.installed(ctx)
+	if err != nil {
+		return err
+	}
+	if runs, err := l.runsAgent(ctx, m); err != nil || !runs {
+		return errors.Join(errors.New("the kubelet's unit does not run the agent"), err)
+	}
+	if _, err := l.run(ctx, m, processes, prompt); err != nil {
+		return err
+	}
+	checked("evenkeel-agent install of the package: the kubelet is the agent's child, the node is Ready")
+	out, err := l.run(ctx, m, "ls /run/systemd/system/kubelet.service.d/ /etc/systemd/system/kubelet.service.d/ 2>&1; evenkeel-agent install", patience)
+	if err != nil {
+		return err
+	}
+	if strings.Contains(out, "trial") || strings.Contains(out, ".tmp") || !strings.Contains(out, "90-evenkeel.conf") {
+		return fmt.Errorf("after the install: %s", out)
+	}
+	checked("only 90-evenkeel.conf is left, and a second install changes nothing: %s", lastLine(out))
+	return nil
+}
+
+func lastLine(out string) string {
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	return lines[len(lines)-1]
+}
+
+func changes(ctx context.Context, l *lab) error {
+	if _, err := l.installed(ctx); err != nil {
+		return err
+	}
+	if err := l.change(ctx, 120); err != nil {
+		return err
+	}
+	checked("the first change is on trial, promoted, and in effect: the node has room for 120 pods")
+	return nil
+}
+
+// crashes is a configuration that passes the dry run: the kubelet compares it with the machine only when it starts.
+const crashes = "kubeReserved: {memory: 512Gi}"
+
+func rollsBack(ctx context.Context, l *lab) error {
+	m, pods, err := l.proven(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.assign(ctx, 2, crashes, "proven", "--trial-duration=15s"); err != nil {
+		return err
+	}
+	nc, err := l.config(ctx)
+	if err != nil {
+		return err
+	}
+	s := nc.Status
+	if len(s.BadConfigs) == 0 || s.Active == nil || s.LastKnownGood == nil || s.Active.UID != s.LastKnownGood.UID {
+		return fmt.Errorf("active %+v, last-known-good %+v, bad %+v", s.Active, s.LastKnownGood, s.BadConfigs)
+	}
+	if err := l.becomesHealthy(ctx, m); err != nil {
+		return err
+	}
+	if err := l.runsWith(ctx, pods); err != nil {
+		return err
+	}
+	checked("a kubelet that crashes with the change is rolled back, and runs with room for %d pods: %s", pods, s.BadConfigs[len(s.BadConfigs)-1].Reason)
+	return nil
+}
+
+func journals(ctx context.Context, l *lab) error {
+	m, err := l.installed(ctx)
+	if err != nil {
+		return err
+	}
+	out, err := l.run(ctx, m, "journalctl --unit=kubelet --boot --no-pager --output=cat | tail -n 4000", prompt)
+	if err != nil {
+		return err
+	}
+	own, kubelet := 0, 0
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, "level=INFO") || strings.Contains(line, "level=WARN") {
+			own++
+		}
+		if len(line) > 5 && line[0] == 'I' && line[5] == ' ' {
+			kubelet++
+		}
+	}
+	if own == 0 || kubelet == 0 {
+		return fmt.Errorf("journalctl -u kubelet has %d lines of the agent and %d of the kubelet", own, kubelet)
+	}
+	checked("journalctl -u kubelet has %d lines of the agent and %d of the kubelet", own, kubelet)
+	return nil
+}
+
+// hardening compares the unit as systemd runs it with the settings that docs/install.md lists.
+func hardening(ctx context.Context, l *lab) error {
+	m, err := l.installed(ctx)
+	if err != nil {
+		return err
+	}
+	out, err := l.run(ctx, m, "systemctl show kubelet; echo RunMode=$(stat -c %a /run/evenkeel); echo StateMode=$(stat -c %a /var/lib/evenkeel); echo Adj=$(cat /proc/$(systemctl show --property=MainPID --value kubelet)/oom_score_adj)", prompt)
+	if err != nil {
+		return err
+	}
+	for _, want := range []string{
+		"Type=notify", "NotifyAccess=main", "KillMode=mixed", "Restart=always", "RestartUSec=1s", "StartLimitIntervalUSec=0", "OOMPolicy=continue",
+		"OOMScoreAdjust=-999", "TimeoutStopUSec=1min", "RuntimeDirectoryMode=0700", "StateDirectoryMode=0700",
+		"RuntimeDirectory=evenkeel", "StateDirectory=evenkeel", "RunMode=700", "StateMode=700", "Adj=-999",
+		// Sandbox settings would apply to the kubelet too.
+		"PrivateTmp=no", "ProtectSystem=no", "NoNewPrivileges=no",
+	} {
+		if !strings.Contains("\n"+out, "\n"+want+"\n") {
+			return fmt.Errorf("systemctl show kubelet does not have %s", want)
+		}
+	}
+	checked("systemd has the settings of docs/install.md, without a sandbox, and applies them")
+	if out, err = l.run(ctx, m, "systemd-analyze verify kubelet.service 2>&1 | grep -i evenkeel; systemd-analyze security --no-pager kubelet | tail -1", prompt); err != nil {
+		return err
+	}
+	checked("systemd-analyze: %s", lastLine(out))
+	return nil
+}
+
+// duringTrial does something to the node in a trial and requires that the trial's configuration is promoted afterwards.
+func (l *lab) duringTrial(ctx context.Context, disturb func(m *vm.Machine) error) error {
+	m, pods, err := l.proven(ctx)
+	if err != nil {
+		return err
+	}
+	pods++
+	bad, err := l.bad(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.beginTrial(ctx, pods, time.Minute); err != nil {
+		return err
+	}
+	if err := disturb(m); err != nil {
+		return err
+	}
+	if err := l.becomesHealthy(ctx, m); err != nil {
+		return err
+	}
+	checked("the kubelet is healthy")
+	if err := l.promoted(ctx, pods); err != nil {
+		return err
+	}
+	if err := l.noBad(ctx, bad); err != nil {
+		return err
+	}
+	checked("the trial went on, and its configuration is last-known-good")
+	return nil
+}
+
+func restarts(ctx context.Context, l *lab) error {
+	return l.duringTrial(ctx, func(m *vm.Machine) error {
+		_, err := l.run(ctx, m, "systemctl restart kubelet", patience)
+		return err
+	})
+}
+
+func reloads(ctx context.Context, l *lab) error {
+	return l.duringTrial(ctx, func(m *vm.Machine) error {
+		out, err := l.run(ctx, m, "a=$(systemctl show --property=MainPID --value kubelet); for i in 1 2 3 4 5; do systemctl daemon-reload || exit; done; b=$(systemctl show --property=MainPID --value kubelet); echo $a $b; [ $a = $b ]", patience)
+		if err == nil {
+			checked("five times daemon-reload leave the agent's process as it is: %s", strings.TrimSpace(out))
+		}
+		return err
+	})
+}
+
+func reboots(ctx context.Context, l *lab) error {
+	return l.duringTrial(ctx, func(m *vm.Machine) error {
+		return l.again(ctx, m, "systemctl --no-block reboot")
+	})
+}
+
+// again executes a script that makes the machine boot again, and waits for that.
+func (l *lab) again(ctx context.Context, m *vm.Machine, script string) error {
+	before, err := m.BootID(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := l.run(ctx, m, script, 10*time.Second); err != nil {
+		fmt.Printf("  the machine's last words: %v\n", err) // a panic leaves no time for an answer
+	}
+	begin := time.Now()
+	if _, err := m.WaitBoot(ctx, before); err != nil {
+		return err
+	}
+	checked("the machine is back after %s", time.Since(begin).Round(time.Second))
+	return nil
+}
+
+// barks stops the agent with SIGSTOP under a watchdog.
+func barks(ctx context.Context, l *lab) error {
+	m, pods, err := l.proven(ctx)
+	if err != nil {
+		return err
+	}
+	script := `mkdir -p /etc/systemd/system/kubelet.service.d
+printf '[Service]\nWatchdogSec=%s\n' 60 >/etc/systemd/system/kubelet.service.d/95-local.conf
+systemctl daemon-reload && systemctl restart kubelet`
+	if _, err := l.run(ctx, m, script, patience); err != nil {
+		return err
+	}
+	if err := l.becomesHealthy(ctx, m); err != nil {
+		return err
+	}
+	before, err := l.run(ctx, m, processes, prompt)
+	if err != nil {
+		return err
+	}
+	// The kubelet must not outlive the agent.
+	script = `set -- ` + strings.TrimSpace(before) + `
+kill -STOP $1
+for i in $(seq 400); do [ -e /proc/$1 ] || [ -e /proc/$2 ] || exit 0; sleep 1; done
+echo "agent $1 or kubelet $2 is still there"; exit 1`
+	if _, err := l.run(ctx, m, script, patience); err != nil {
+		return err
+	}
+	checked("systemd kills the stopped agent, and its kubelet dies with it")
+	if err := l.becomesHealthy(ctx, m); err != nil {
+		return err
+	}
+	out, err := l.run(ctx, m, "journalctl --unit=kubelet --boot --no-pager | grep -i watchdog | tail -1; rm /etc/systemd/system/kubelet.service.d/95-local.conf; systemctl daemon-reload; systemctl restart kubelet", patience)
+	if err != nil {
+		return err
+	}
+	if err := l.ready(ctx); err != nil {
+		return err
+	}
+	if err := l.promoted(ctx, pods); err != nil {
+		return err
+	}
+	checked("the kubelet is healthy again with last-known-good: %s", lastLine(out))
+	return nil
+}
+
+func upgrades(ctx context.Context, l *lab) error {
+	m, pods, err := l.proven(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.putPackage(ctx, m, l.release); err != nil {
+		return err
+	}
+	_, before, err := l.unit(ctx, m)
+	if err != nil {
+		return err
+	}
+	out, err := l.run(ctx, m, "dpkg --install /root/evenkeel-agent.deb", prompt)
+	if err != nil {
+		return err
+	}
+	_, after, err := l.unit(ctx, m)
+	if err != nil {
+		return err
+	}
+	if before != after || !strings.Contains(out, "systemctl restart kubelet.service") {
+		return fmt.Errorf("the package's upgrade: process %s, then %s: %s", before, after, out)
+	}
+	checked("the newer package restarts nothing, and says what to do")
+	if out, err = l.run(ctx, m, "evenkeel-agent install --timeout=8m && evenkeel-agent version", patience+prompt); err != nil {
+		return err
+	}
+	if err := l.ready(ctx); err != nil {
+		return err
+	}
+	if err := l.promoted(ctx, pods); err != nil {
+		return err
+	}
+	checked("the new agent runs the kubelet with the same configuration: %s", strings.SplitN(lastLine(out), "\n", 2)[0])
+	return nil
+}
+
+func uninstalls(ctx context.Context, l *lab) error {
+	m, err := l.installed(ctx)
+	if err != nil {
+		return err
+	}
+	out, err := l.run(ctx, m, "dpkg --remove evenkeel-agent", patience)
+	if err != nil {
+		return err
+	}
+	if runs, err := l.runsAgent(ctx, m); err != nil || runs {
+		return errors.Join(fmt.Errorf("the kubelet's unit still runs the agent: %s", out), err)
+	}
+	files, _, err := l.unit(ctx, m)
+	if err != nil {
+		return err
+	}
+	if strings.Contains(files, "evenkeel") {
+		return fmt.Errorf("the unit's files are %s", files)
+	}
+	if err := l.ready(ctx); err != nil {
+		return err
+	}
+	checked("removing the package restores the plain kubelet, and the node is Ready")
+	return nil
+}

@@ -1,0 +1,304 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/vm"
+)
+
+func panics(ctx context.Context, l *lab) error {
+	return l.duringTrial(ctx, func(m *vm.Machine) error {
+		return l.again(ctx, m, "echo 1 >/proc/sys/kernel/sysrq; echo c >/proc/sysrq-trigger")
+	})
+}
+
+// fillsDisk fills the only file system. Nothing may stop, and nothing new may be adopted.
+func fillsDisk(ctx context.Context, l *lab) error {
+	m, pods, err := l.proven(ctx)
+	if err != nil {
+		return err
+	}
+	bad, err := l.bad(ctx)
+	if err != nil {
+		return err
+	}
+	script := `fallocate -l $(df --output=avail --block-size=1 / | tail -1) /ballast; dd if=/dev/zero of=/ballast2 bs=4k 2>/dev/null
+df --output=avail / | tail -1; ! echo x >/probe`
+	out, err := l.run(ctx, m, script, 5*time.Minute)
+	if err != nil {
+		return err
+	}
+	checked("the disk is full: %s KiB are available", strings.Fields(out)[0])
+	return l.unrecorded(ctx, m, pods, bad, true, func() error {
+		_, err := l.run(ctx, m, "rm -f /ballast /ballast2 /probe; systemctl restart containerd", prompt)
+		return err
+	})
+}
+
+// unrecorded requires that a node whose agent cannot write keeps its kubelet and adopts nothing, and that it adopts the assignment
+// after the repair.
+func (l *lab) unrecorded(ctx context.Context, m *vm.Machine, pods, bad int, restart bool, repair func() error) error {
+	before, err := l.run(ctx, m, processes, prompt)
+	if err != nil {
+		return err
+	}
+	if err := l.assign(ctx, 0, fmt.Sprintf("maxPods: %d", pods+1), "assigned", "--trial-duration=15s", "--force"); err != nil {
+		return err
+	}
+	err = bed.Eventually(ctx, patience, func(ctx context.Context) error {
+		nc, err := l.config(ctx)
+		if err == nil && (nc.Status.Error == "" || bed.ConfigOK(nc).Status == "True") {
+			err = fmt.Errorf("ConfigOK is %s: %s; the error is %q", bed.ConfigOK(nc).Status, bed.ConfigOK(nc).Message, nc.Status.Error)
+		}
+		if err == nil {
+			checked("the status says why nothing is adopted: %s", nc.Status.Error)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	after, err := l.run(ctx, m, processes+"\n", prompt)
+	if err != nil {
+		return err
+	}
+	if before != after {
+		return fmt.Errorf("agent and kubelet were the processes %s and are %s", before, after)
+	}
+	if err := l.becomesHealthy(ctx, m); err != nil {
+		return err
+	}
+	if err := l.runsWith(ctx, pods); err != nil {
+		return err
+	}
+	checked("agent and kubelet run on, with room for %d pods", pods)
+	if restart {
+		if out, err := l.run(ctx, m, "systemctl restart --no-block kubelet", patience); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		if err := bed.Eventually(ctx, patience, func(ctx context.Context) error {
+			now, err := l.run(ctx, m, processes, prompt)
+			if err == nil && now == before {
+				err = errors.New("it was not restarted yet")
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+		checked("after a restart of the unit, the agent starts the kubelet")
+	}
+	if err := repair(); err != nil {
+		return err
+	}
+	if err := l.becomesHealthy(ctx, m); err != nil {
+		return err
+	}
+	if err := l.promoted(ctx, pods+1); err != nil {
+		return err
+	}
+	if err := l.noBad(ctx, bad); err != nil {
+		return err
+	}
+	checked("after the repair the assignment is adopted and promoted")
+	return nil
+}
+
+// failsIO puts the agent's directory on a device that begins to fail; ext4 then makes it read-only.
+func failsIO(ctx context.Context, l *lab) error {
+	m, pods, err := l.proven(ctx)
+	if err != nil {
+		return err
+	}
+	bad, err := l.bad(ctx)
+	if err != nil {
+		return err
+	}
+	script := `set -e
+systemctl stop kubelet
+truncate -s 64M /srv/state.img
+loop=$(losetup --find --show /srv/state.img)
+echo "0 131072 linear $loop 0" >/run/good.table
+dmsetup create state /run/good.table
+mkfs.ext4 -q -e remount-ro /dev/mapper/state
+mount /dev/mapper/state /mnt && cp -a /var/lib/evenkeel/. /mnt/ && umount /mnt
+mount /dev/mapper/state /var/lib/evenkeel && chmod 700 /var/lib/evenkeel
+systemctl start --no-block kubelet`
+	if _, err := l.run(ctx, m, script, patience); err != nil {
+		return err
+	}
+	if err := l.becomesHealthy(ctx, m); err != nil {
+		return err
+	}
+	if err := l.promoted(ctx, pods); err != nil {
+		return err
+	}
+	if _, err := l.run(ctx, m, "dmsetup suspend --nolockfs --noflush state && dmsetup load state --table '0 131072 error' && dmsetup resume state", prompt); err != nil {
+		return err
+	}
+	checked("every read and write of the agent's disk fails")
+	err = l.unrecorded(ctx, m, pods, bad, false, func() error {
+		out, err := l.run(ctx, m, "grep ' /var/lib/evenkeel ' /proc/mounts; dmesg | grep -c 'I/O error'", prompt)
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(out, " ro,") && !strings.Contains(out, "shutdown") {
+			return fmt.Errorf("the file system is not read-only: %s", out)
+		}
+		checked("the kernel has made the file system read-only after I/O errors")
+		script := `set -e
+systemctl stop kubelet
+umount /var/lib/evenkeel
+dmsetup suspend --nolockfs --noflush state; dmsetup load state /run/good.table; dmsetup resume state
+e2fsck -p /dev/mapper/state || [ $? = 1 ]
+mount /dev/mapper/state /var/lib/evenkeel
+systemctl start --no-block kubelet`
+		_, err = l.run(ctx, m, script, patience)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	_, err = l.run(ctx, m, "systemctl stop kubelet; cp -a /var/lib/evenkeel /srv/evenkeel && umount /var/lib/evenkeel && cp -a /srv/evenkeel/. /var/lib/evenkeel/ && dmsetup remove state && systemctl start --no-block kubelet", patience)
+	return errors.Join(err, l.becomesHealthy(ctx, m))
+}
+
+// twoYears sets the clock back, and returns the script that sets it right again. The certificates are then not valid yet.
+const twoYears = `systemctl stop systemd-timesyncd; date -s "$(date -d '-2 years' '+%F %T')"`
+
+// clockRight sets the machine's clock to this one's.
+func (l *lab) clockRight(ctx context.Context, m *vm.Machine, ahead time.Duration) error {
+	_, err := l.run(ctx, m, fmt.Sprintf("date -s @%d", time.Now().Add(ahead).Unix()), prompt)
+	return err
+}
+
+func clockBefore(ctx context.Context, l *lab) error {
+	m, pods, err := l.proven(ctx)
+	if err != nil {
+		return err
+	}
+	bad, err := l.bad(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := l.run(ctx, m, twoYears, prompt); err != nil {
+		return err
+	}
+	if err := l.assign(ctx, 0, fmt.Sprintf("maxPods: %d", pods+1), "assigned", "--trial-duration=15s", "--force"); err != nil {
+		return err
+	}
+	if _, err := l.run(ctx, m, "systemctl restart --no-block kubelet", prompt); err != nil {
+		return err
+	}
+	if err := l.becomesHealthy(ctx, m); err != nil {
+		return err
+	}
+	checked("two years back, and after a restart of the unit, the kubelet is healthy")
+	if err := l.clockRight(ctx, m, 0); err != nil {
+		return err
+	}
+	if err := l.promoted(ctx, pods+1); err != nil {
+		return err
+	}
+	if err := l.noBad(ctx, bad); err != nil {
+		return err
+	}
+	checked("with the right clock, what was assigned in between is promoted")
+	return nil
+}
+
+func clockDuring(ctx context.Context, l *lab) error {
+	return l.duringTrial(ctx, func(m *vm.Machine) error {
+		if _, err := l.run(ctx, m, twoYears, prompt); err != nil {
+			return err
+		}
+		if err := l.becomesHealthy(ctx, m); err != nil {
+			return err
+		}
+		out, err := l.run(ctx, m, "evenkeel-agent status --dynamic-config-dir=/var/lib/evenkeel", prompt)
+		if err != nil {
+			return err
+		}
+		checked("two years back, the node says: %s", strings.SplitN(strings.TrimSpace(out), "\n", 2)[0])
+		return l.clockRight(ctx, m, 0)
+	})
+}
+
+// pauses stops the machine in a trial. Its hardware clock follows the host's; its system clock does not until it is set, as a time
+// service does.
+func pauses(ctx context.Context, l *lab) error {
+	return l.duringTrial(ctx, func(m *vm.Machine) error {
+		before, err := l.run(ctx, m, processes, prompt)
+		if err != nil {
+			return err
+		}
+		if err := m.Pause(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-time.After(l.pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if err := m.Continue(ctx); err != nil {
+			return err
+		}
+		if err := l.clockRight(ctx, m, max(0, 10*time.Minute-l.pause)); err != nil {
+			return err
+		}
+		after, err := l.run(ctx, m, processes, prompt)
+		if err != nil {
+			return err
+		}
+		if before != after {
+			return fmt.Errorf("agent and kubelet were the processes %s and are %s", before, after)
+		}
+		checked("after a pause of %s and a jump of the clock by ten minutes, agent and kubelet are the same processes", l.pause)
+		return l.clockRight(ctx, m, 0)
+	})
+}
+
+// runsOut makes a program take all memory while the kubelet changes.
+func runsOut(ctx context.Context, l *lab) error {
+	m, pods, err := l.proven(ctx)
+	if err != nil {
+		return err
+	}
+	before, err := l.run(ctx, m, processes, prompt)
+	if err != nil {
+		return err
+	}
+	if _, err := l.run(ctx, m, `dmesg --clear; for i in 1 2 3; do tail /dev/zero; done; dmesg | grep -i 'killed process'`, 10*time.Minute); err != nil {
+		return err
+	}
+	out, err := l.run(ctx, m, "dmesg | grep -i 'killed process' | sed 's/.*Killed/Killed/'", prompt)
+	if err != nil {
+		return err
+	}
+	if strings.Contains(out, "kubelet") || strings.Contains(out, "evenkeel") {
+		return fmt.Errorf("the OOM killer has killed: %s", out)
+	}
+	after, err := l.run(ctx, m, processes, prompt)
+	if err != nil {
+		return err
+	}
+	if before != after {
+		return fmt.Errorf("agent and kubelet were the processes %s and are %s", before, after)
+	}
+	checked("the OOM killer ended %d programs, and neither the agent nor the kubelet", strings.Count(out, "\n"))
+	if err := l.becomesHealthy(ctx, m); err != nil {
+		return err
+	}
+	if err := l.ready(ctx); err != nil {
+		return err
+	}
+	if err := l.change(ctx, pods+1); err != nil {
+		return err
+	}
+	checked("the kubelet is healthy, and a change is promoted")
+	return nil
+}

@@ -1,0 +1,260 @@
+package blockdev
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// size of the disks of these tests, in bytes.
+const size = 64 * Sector
+
+// sectors returns data in which each sector consists of one letter.
+func sectors(letters string) []byte {
+	var data []byte
+	for _, l := range []byte(letters) {
+		data = append(data, bytes.Repeat([]byte{l}, Sector)...)
+	}
+	return data
+}
+
+// letters is the reverse of sectors; '?' is a sector with different bytes.
+func letters(t *testing.T, s io.ReaderAt) string {
+	t.Helper()
+	data := make([]byte, size)
+	if _, err := s.ReadAt(data, 0); err != nil {
+		t.Fatal(err)
+	}
+	var out []byte
+	for at := 0; at < size; at += Sector {
+		sector := data[at : at+Sector]
+		switch {
+		case !bytes.Equal(sector, bytes.Repeat(sector[:1], Sector)):
+			out = append(out, '?')
+		case sector[0] == 0:
+			out = append(out, '0')
+		default:
+			out = append(out, sector[0])
+		}
+	}
+	return string(out)
+}
+
+// newRecorder returns a disk of which each sector consists of dots.
+func newRecorder(t *testing.T) *Recorder {
+	t.Helper()
+	dir := t.TempDir()
+	base := filepath.Join(dir, "base")
+	if err := os.WriteFile(base, sectors(strings.Repeat(".", 64)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := OpenFile(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	return recordOn(t, file, filepath.Join(dir, "disk"))
+}
+
+func recordOn(t *testing.T, below Source, path string) *Recorder {
+	t.Helper()
+	r, err := Record(below, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func (r *Recorder) put(t *testing.T, sector int64, data string, durable bool) {
+	t.Helper()
+	if err := r.Write(sectors(data), sector*Sector, durable); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *Recorder) flush(t *testing.T) {
+	t.Helper()
+	if err := r.Flush(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func cut(t *testing.T, r *Recorder, at Position, seed uint64) (*Layer, Loss) {
+	t.Helper()
+	l, loss, err := r.Cut(at, seed, filepath.Join(t.TempDir(), "cut"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l, loss
+}
+
+// padded fills a disk's description with dots.
+func padded(s string) string { return s + strings.Repeat(".", 64-len(s)) }
+
+func TestWhatWasFlushedSurvivesEveryCut(t *testing.T) {
+	r := newRecorder(t)
+	r.put(t, 0, "aaaa", false)
+	r.put(t, 2, "bb", false)
+	if err := r.Zero(6*Sector, Sector, false); err != nil {
+		t.Fatal(err)
+	}
+	r.flush(t)
+	flushed := r.Position()
+	r.put(t, 0, "cccccccc", false)
+	for seed := range uint64(50) {
+		l, loss := cut(t, r, flushed, seed)
+		if got := letters(t, l); got != padded("aabb..0") || loss != (Loss{Flushed: flushed}) {
+			t.Errorf("seed %d: %s, %+v", seed, got, loss)
+		}
+	}
+	if got := letters(t, r); got != padded("cccccccc") {
+		t.Errorf("before the cut: %s", got)
+	}
+}
+
+func TestLaterWritesAreKeptLostOrTornAtSectors(t *testing.T) {
+	r := newRecorder(t)
+	r.put(t, 0, "aaaa", false)
+	r.flush(t)
+	r.put(t, 0, "bbbb", false)
+	r.put(t, 8, "cccc", false)
+	kept, lost, torn, reordered := 0, 0, 0, 0
+	for seed := range uint64(200) {
+		l, loss := cut(t, r, r.Position(), seed)
+		got := letters(t, l)
+		if loss.Kept+loss.Lost+loss.Torn != 2 || loss.Flushed != 2 {
+			t.Fatalf("seed %d: %+v", seed, loss)
+		}
+		for _, sector := range got[:4] {
+			if sector != 'a' && sector != 'b' {
+				t.Fatalf("seed %d: %s", seed, got)
+			}
+		}
+		switch first, second := got[:4], got[8:12]; {
+		case first == "bbbb":
+			kept++
+		case first != "aaaa":
+			torn++
+		case second == "cccc":
+			reordered++ // the later write survived, the earlier one did not
+		default:
+			lost++
+		}
+	}
+	if kept < 20 || lost < 20 || torn < 10 || reordered < 10 {
+		t.Errorf("kept %d, lost %d, torn %d, reordered %d", kept, lost, torn, reordered)
+	}
+}
+
+func TestADurableWriteSurvivesWithoutAFlushAndMakesNothingElseDurable(t *testing.T) {
+	r := newRecorder(t)
+	r.put(t, 0, "a", false)
+	r.put(t, 1, "b", true)
+	if err := r.Zero(2*Sector, Sector, true); err != nil {
+		t.Fatal(err)
+	}
+	lost := 0
+	for seed := range uint64(100) {
+		l, _ := cut(t, r, r.Position(), seed)
+		got := letters(t, l)
+		if got[1:3] != "b0" {
+			t.Fatalf("seed %d: %s", seed, got)
+		}
+		if got[0] == '.' {
+			lost++
+		}
+	}
+	if lost < 20 {
+		t.Errorf("an unflushed write was lost in %d of 100 cuts", lost)
+	}
+}
+
+func TestTheSameSeedGivesTheSameDisk(t *testing.T) {
+	r := newRecorder(t)
+	for i := range int64(20) {
+		r.put(t, i*3, "abc", false)
+	}
+	seen := map[string]bool{}
+	for seed := range uint64(20) {
+		one, first := cut(t, r, r.Position(), seed)
+		two, second := cut(t, r, r.Position(), seed)
+		if letters(t, one) != letters(t, two) || first != second {
+			t.Errorf("seed %d: %s, then %s", seed, letters(t, one), letters(t, two))
+		}
+		seen[letters(t, one)] = true
+	}
+	if len(seen) < 15 {
+		t.Errorf("20 seeds gave %d disks", len(seen))
+	}
+}
+
+func TestADiskContinuesAfterACut(t *testing.T) {
+	r := newRecorder(t)
+	r.put(t, 0, "a", true)
+	l, _ := cut(t, r, r.Position(), 1)
+	r.put(t, 0, "z", true) // of the run that the cut does not see
+	next := recordOn(t, l, filepath.Join(t.TempDir(), "next"))
+	next.put(t, 1, "b", true)
+	after, _ := cut(t, next, next.Position(), 1)
+	if got := letters(t, after); got != padded("ab") {
+		t.Errorf("%s", got)
+	}
+	if _, _, err := r.Cut(r.Position()+1, 1, filepath.Join(t.TempDir(), "cut")); err == nil || err.Error() != "the log has 2 records, not 3" {
+		t.Errorf("a cut behind the end: %v", err)
+	}
+}
+
+func TestOverwriteAndRestoreChangeAnImageAndBack(t *testing.T) {
+	r := newRecorder(t)
+	r.put(t, 3, "abc", true)
+	l, _ := cut(t, r, r.Position(), 1)
+	image, err := os.Create(filepath.Join(t.TempDir(), "image"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer image.Close()
+	if _, err := image.Write(sectors(padded(""))); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Overwrite(image); err != nil || letters(t, image) != padded("...abc") {
+		t.Errorf("overwritten: %s, %v", letters(t, image), err)
+	}
+	if err := l.Restore(image); err != nil || letters(t, image) != padded("") {
+		t.Errorf("restored: %s, %v", letters(t, image), err)
+	}
+}
+
+func TestRangesThatAreNotSectorsOfTheDiskAreRefused(t *testing.T) {
+	r := newRecorder(t)
+	for _, tt := range []struct {
+		off    int64
+		length int
+	}{{1, Sector}, {0, 1}, {size, Sector}, {size - Sector, 2 * Sector}, {-Sector, Sector}, {1 << 62, Sector}} {
+		_, read := r.ReadAt(make([]byte, tt.length), tt.off)
+		for _, err := range []error{read, r.Write(make([]byte, tt.length), tt.off, false), r.Zero(tt.off, uint32(tt.length), false)} {
+			if err == nil || !strings.Contains(err.Error(), syscall.EINVAL.Error()) {
+				t.Errorf("%+v: %v", tt, err)
+			}
+		}
+	}
+	if r.Position() != 0 {
+		t.Errorf("%d records", r.Position())
+	}
+	path := filepath.Join(t.TempDir(), "odd")
+	if err := os.WriteFile(path, []byte("odd"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenFile(path); err == nil || !strings.HasSuffix(err.Error(), "has 3 bytes, which is no multiple of 512") {
+		t.Errorf("an odd image: %v", err)
+	}
+}

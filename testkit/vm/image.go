@@ -1,0 +1,198 @@
+package vm
+
+import (
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/evenkeel/evenkeel/build/image"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
+)
+
+//go:embed build.sh
+var buildScript string
+
+// packages are the packages of the image besides Debian's minimum.
+const packages = "systemd-sysv,systemd-timesyncd,udev,dbus,kmod,iproute2,iptables,containerd,runc,containernetworking-plugins," +
+	"linux-image-amd64,zstd,e2fsprogs,dmsetup,procps,ca-certificates,util-linux,mount,conntrack"
+
+// ErrMissing means that this machine cannot run or build a virtual machine; the error that wraps it says what is missing.
+var ErrMissing = errors.New("this machine cannot run a virtual machine")
+
+// Image is a bootable disk with Debian, containerd, a kubelet that is not enabled, and the images of testkit/localcluster.
+type Image struct {
+	Disk   string // raw; never written after it was made
+	Kernel string
+	Initrd string
+}
+
+// Build makes the image with this kubelet, or returns the one of an earlier call if nothing that it contains has changed. Debian is
+// downloaded once. All files are in dir. Progress goes to log. The error wraps ErrMissing if a program or root is missing.
+func Build(ctx context.Context, dir, kubelet string, log io.Writer) (*Image, error) {
+	var missing []string
+	for _, name := range []string{"qemu-system-x86_64", "qemu-img", "debootstrap", "mkfs.ext4", "zstd"} {
+		if _, err := lookup(name); err != nil {
+			missing = append(missing, name)
+		}
+	}
+	if os.Geteuid() != 0 {
+		missing = append(missing, "root")
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("%w: missing %s", ErrMissing, strings.Join(missing, ", "))
+	}
+	module, err := localcluster.ModuleRoot()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return nil, err
+	}
+	added, err := addedFiles(ctx, module, dir, kubelet)
+	if err != nil {
+		return nil, err
+	}
+	digest, err := digestOf(added)
+	if err != nil {
+		return nil, err
+	}
+	disk := filepath.Join(dir, fmt.Sprintf("node-%.12s.raw", digest))
+	i := &Image{Disk: disk, Kernel: disk + ".vmlinuz", Initrd: disk + ".initrd"}
+	if _, err := os.Stat(disk); err == nil {
+		return i, nil
+	}
+	old, err := filepath.Glob(filepath.Join(dir, "node-*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range old {
+		if err := os.Remove(file); err != nil {
+			return nil, err
+		}
+	}
+	fmt.Fprintln(log, "building the disk of the virtual machine; the first time, Debian is downloaded, which takes minutes")
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", buildScript, "build.sh", dir, disk, added)
+	cmd.Env = append(os.Environ(), "PACKAGES="+packages, "PATH="+searchPath(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
+	out, err := os.Create(filepath.Join(dir, "build.log"))
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("build the disk of the virtual machine: %w: see %s", err, out.Name())
+	}
+	return i, nil
+}
+
+func searchPath() string { return os.Getenv("PATH") + ":/usr/local/sbin:/usr/sbin:/sbin" }
+
+// lookup finds a program, also in the directories for administrators.
+func lookup(name string) (string, error) {
+	for dir := range strings.SplitSeq(searchPath(), ":") {
+		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%w: missing %s", ErrMissing, name)
+}
+
+// addedFiles collects what the image has besides Debian, and returns the directory.
+func addedFiles(ctx context.Context, module, dir, kubelet string) (string, error) {
+	added := filepath.Join(dir, "added")
+	if err := os.RemoveAll(added); err != nil {
+		return "", err
+	}
+	if err := os.CopyFS(added, os.DirFS(filepath.Join(module, "testkit", "vm", "root"))); err != nil {
+		return "", err
+	}
+	guest, sleep := filepath.Join(added, "usr/local/bin/vm-guest"), filepath.Join(dir, "sleep")
+	for program, source := range map[string]string{guest: "./testkit/vm/guest", sleep: "./testkit/localcluster/sleep"} {
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", program, source)
+		cmd.Dir, cmd.Env = module, append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("build %s: %w\n%s", source, err, out)
+		}
+	}
+	archive, _, err := image.Image{
+		References: []string{localcluster.PauseImage, localcluster.SleepImage},
+		Programs:   []image.Program{{Path: "/sleep", File: sleep}},
+	}.Archive()
+	if err != nil {
+		return "", err
+	}
+	program, err := os.ReadFile(kubelet)
+	if err != nil {
+		return "", fmt.Errorf("run `make tools`: %w", err)
+	}
+	return added, errors.Join(
+		os.MkdirAll(filepath.Join(added, "var/lib/vm"), 0o755),
+		os.WriteFile(filepath.Join(added, "var/lib/vm/images.tar"), archive, 0o644),
+		os.MkdirAll(filepath.Join(added, "usr/bin"), 0o755),
+		os.WriteFile(filepath.Join(added, "usr/bin/kubelet"), program, 0o755),
+	)
+}
+
+// digestOf returns a digest of all files in a directory and of how the image is built.
+func digestOf(dir string) (string, error) {
+	hash := sha256.New()
+	fmt.Fprintln(hash, buildScript, packages)
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		fmt.Fprintln(hash, strings.TrimPrefix(path, dir))
+		_, err = io.Copy(hash, f)
+		return err
+	})
+	return fmt.Sprintf("%x", hash.Sum(nil)), err
+}
+
+// Overlay makes a disk that begins as the image's, in the format qcow2, and keeps only what differs.
+func (i *Image) Overlay(ctx context.Context, path string) (Disk, error) {
+	img, err := lookup("qemu-img")
+	if err != nil {
+		return Disk{}, err
+	}
+	base, err := filepath.Abs(i.Disk)
+	if err != nil {
+		return Disk{}, err
+	}
+	out, err := exec.CommandContext(ctx, img, "create", "-q", "-f", "qcow2", "-F", "raw", "-b", base, path).CombinedOutput()
+	if err != nil {
+		return Disk{}, fmt.Errorf("qemu-img: %w: %s", err, out)
+	}
+	return Disk{File: path, Format: "qcow2"}, nil
+}
+
+// Copy makes a sparse raw copy of the image's disk.
+func (i *Image) Copy(ctx context.Context, path string) (Disk, error) {
+	out, err := exec.CommandContext(ctx, "cp", "--sparse=always", "--reflink=auto", i.Disk, path).CombinedOutput()
+	if err != nil {
+		return Disk{}, fmt.Errorf("copy the disk: %w: %s", err, out)
+	}
+	return Disk{File: path}, nil
+}

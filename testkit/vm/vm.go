@@ -1,0 +1,304 @@
+// Package vm runs virtual machines with QEMU for tests that need a whole machine: Debian with systemd as the first process, cgroup
+// v2, its own kernel, disk and clock.
+//
+// The package must not know what its users test. A machine dies with the process that started it.
+package vm
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/vm/guest/protocol"
+)
+
+// Host is the address under which the machine reaches the host's loopback. IP is the machine's own.
+const (
+	Host = "10.0.2.2"
+	IP   = "10.0.2.15"
+)
+
+// Disk is a disk as QEMU opens it. The guest's flushes reach it.
+type Disk struct {
+	File   string // a path, or a URL such as nbd:unix:/run/disk.sock
+	Format string // empty means raw
+}
+
+// Options describe a machine.
+type Options struct {
+	Image *Image // for its kernel
+	Root  Disk   // /dev/vda
+	Extra []Disk // /dev/vdb, ...
+	// Dir gets the machine's sockets, and the log of its serial console (console.log, appended). The path must be short.
+	Dir string
+	// Memory is in MiB; 0 means 2048.
+	Memory int
+	// Kernel is appended to the kernel's command line.
+	Kernel string
+	// StoppedClock makes the machine's clock stand still while it is paused (-rtc clock=vm). Otherwise the hardware clock follows
+	// the host's.
+	StoppedClock bool
+	// Accel is what Accel returned; empty means tcg,thread=multi.
+	Accel string
+}
+
+// Machine is a running virtual machine. Its methods can be called concurrently.
+type Machine struct {
+	dir    string
+	cmd    *exec.Cmd
+	done   <-chan struct{}
+	base   string
+	client *http.Client
+	qmp    *qmp
+}
+
+// Accel returns the accelerator for Options: KVM if a virtual machine starts with it, otherwise TCG, and the reason.
+func Accel(ctx context.Context) (accel, reason string) {
+	const emulated = "tcg,thread=multi"
+	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	if err != nil {
+		return emulated, err.Error()
+	}
+	f.Close()
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	qemu, err := lookup("qemu-system-x86_64")
+	if err != nil {
+		return emulated, err.Error()
+	}
+	cmd := exec.CommandContext(ctx, qemu, "-accel", "kvm", "-cpu", "max", "-machine", "q35", "-nodefaults", "-display", "none", "-S", "-qmp", "stdio")
+	cmd.Stdin = strings.NewReader(`{"execute":"qmp_capabilities"}{"execute":"quit"}`)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	if err := cmd.Run(); err != nil {
+		line, _, _ := strings.Cut(strings.TrimSpace(said.String()), "\n")
+		return emulated, fmt.Sprintf("QEMU with KVM: %s: %s", err, line)
+	}
+	return "kvm", "KVM works"
+}
+
+// Start boots a machine, and returns when it can execute scripts, which is before all services are up.
+func Start(ctx context.Context, o Options) (*Machine, error) {
+	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	qemu, err := lookup("qemu-system-x86_64")
+	if err != nil {
+		return nil, err
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	m := &Machine{
+		dir: o.Dir, base: fmt.Sprintf("http://127.0.0.1:%d", port),
+		// A connection does not survive a reboot of the machine.
+		client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
+	}
+	socket := filepath.Join(o.Dir, "qmp.sock")
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	log, err := os.OpenFile(filepath.Join(o.Dir, "qemu.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	m.cmd = exec.Command(qemu, arguments(o, socket, port)...)
+	m.cmd.Stdout, m.cmd.Stderr = log, log
+	if m.done, err = localcluster.StartTied(m.cmd); err != nil {
+		return nil, fmt.Errorf("start QEMU: %w", err)
+	}
+	if m.qmp, err = dialQMP(ctx, socket, m.done); err != nil {
+		return nil, errors.Join(fmt.Errorf("QEMU: %w: %s", err, m.tail("qemu.log")), m.Kill())
+	}
+	if _, err := m.WaitBoot(ctx, ""); err != nil {
+		return nil, errors.Join(err, m.Kill())
+	}
+	return m, nil
+}
+
+func arguments(o Options, socket string, port int) []string {
+	if o.Memory == 0 {
+		o.Memory = 2048
+	}
+	if o.Accel == "" {
+		o.Accel = "tcg,thread=multi"
+	}
+	clock := "host"
+	if o.StoppedClock {
+		clock = "vm"
+	}
+	argv := []string{
+		"-accel", o.Accel, "-machine", "q35", "-cpu", "max", "-smp", "2", "-m", fmt.Sprint(o.Memory),
+		"-nodefaults", "-display", "none", "-rtc", "base=utc,clock=" + clock,
+		"-kernel", o.Image.Kernel, "-initrd", o.Image.Initrd,
+		// After a panic the machine boots again, as nodes are configured to.
+		"-append", strings.TrimSpace("root=/dev/vda rw console=ttyS0 net.ifnames=0 mitigations=off panic=1 loglevel=5 systemd.show_status=0 " + o.Kernel),
+		"-chardev", "file,id=console,append=on,path=" + filepath.Join(o.Dir, "console.log"), "-serial", "chardev:console",
+		"-qmp", "unix:" + socket + ",server=on,wait=off",
+		"-device", "virtio-rng-pci",
+		"-netdev", fmt.Sprintf("user,id=net,hostfwd=tcp:127.0.0.1:%d-:%d", port, protocol.Port), "-device", "virtio-net-pci,netdev=net",
+	}
+	for i, d := range slices.Concat([]Disk{o.Root}, o.Extra) {
+		if d.Format == "" {
+			d.Format = "raw"
+		}
+		argv = append(argv, "-drive", fmt.Sprintf("if=none,id=disk%d,format=%s,cache=writeback,file=%s", i, d.Format, d.File),
+			"-device", fmt.Sprintf("virtio-blk-pci,drive=disk%d", i))
+	}
+	return argv
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// bootTime is the maximum duration of a boot.
+const bootTime = 5 * time.Minute
+
+// WaitBoot waits until the machine can execute scripts and has another boot ID than before, and returns it. "" accepts every ID.
+func (m *Machine) WaitBoot(ctx context.Context, before string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, bootTime)
+	defer cancel()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if id, err := m.BootID(ctx); err == nil && id != before {
+			return id, nil
+		}
+		select {
+		case <-m.done:
+			return "", fmt.Errorf("QEMU ended: %s: %s", m.cmd.ProcessState, m.tail("qemu.log"))
+		case <-ctx.Done():
+			return "", fmt.Errorf("the virtual machine does not boot: %w: %s", ctx.Err(), m.tail("console.log"))
+		case <-tick.C:
+		}
+	}
+}
+
+// BootID returns the ID of the machine's boot; an error if it does not answer within five seconds.
+func (m *Machine) BootID(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	raw, err := m.do(ctx, http.MethodGet, protocol.BootPath, nil, nil)
+	return strings.TrimSpace(string(raw)), err
+}
+
+// Run executes a script with sh, as root, and returns its standard output and standard error together. If ctx ends, the script
+// is killed. The error is an *ExitError if the script's exit code is not 0.
+func (m *Machine) Run(ctx context.Context, script string) (string, error) {
+	raw, err := m.do(ctx, http.MethodPost, protocol.RunPath, nil, strings.NewReader(script))
+	if err != nil {
+		return "", err
+	}
+	var r protocol.Result
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return "", fmt.Errorf("the virtual machine's answer: %w", err)
+	}
+	if r.Code != 0 {
+		err = &ExitError{Script: script, Result: r}
+	}
+	return r.Output, err
+}
+
+// ExitError is the error of a script whose exit code is not 0.
+type ExitError struct {
+	Script string
+	protocol.Result
+}
+
+func (e *ExitError) Error() string {
+	return fmt.Sprintf("%q in the virtual machine: exit code %d: %s", e.Script, e.Code, strings.TrimSpace(e.Output))
+}
+
+// PutFile replaces a file in the machine, with missing directories, and returns when it is on the disk.
+func (m *Machine) PutFile(ctx context.Context, path string, mode os.FileMode, content []byte) error {
+	query := url.Values{"path": {path}, "mode": {fmt.Sprintf("%o", mode.Perm())}}
+	_, err := m.do(ctx, http.MethodPut, protocol.FilePath, query, bytes.NewReader(content))
+	return err
+}
+
+// GetFile returns the content of a file in the machine.
+func (m *Machine) GetFile(ctx context.Context, path string) ([]byte, error) {
+	return m.do(ctx, http.MethodGet, protocol.FilePath, url.Values{"path": {path}}, nil)
+}
+
+func (m *Machine) do(ctx context.Context, method, path string, query url.Values, body io.Reader) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, method, m.base+path+"?"+query.Encode(), body)
+	if err != nil {
+		return nil, err
+	}
+	response, err := m.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	raw, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s %s in the virtual machine: %s: %s", method, path, response.Status, strings.TrimSpace(string(raw)))
+	}
+	return raw, err
+}
+
+// Pause stops the machine's processors; Continue starts them again.
+func (m *Machine) Pause(ctx context.Context) error { return m.qmp.execute(ctx, "stop") }
+
+// Continue ends a Pause.
+func (m *Machine) Continue(ctx context.Context) error { return m.qmp.execute(ctx, "cont") }
+
+// Reset restarts the machine like its reset button.
+func (m *Machine) Reset(ctx context.Context) error { return m.qmp.execute(ctx, "system_reset") }
+
+// PowerDown shuts the machine down as its power button does, and returns when QEMU has ended.
+func (m *Machine) PowerDown(ctx context.Context) error {
+	if _, err := m.Run(ctx, "systemctl --no-block poweroff"); err != nil {
+		return err
+	}
+	select {
+	case <-m.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the virtual machine does not shut down: %w: %s", ctx.Err(), m.tail("console.log"))
+	}
+}
+
+// Kill ends QEMU at once: the machine loses its power, but what it has written to its disks stays. Further calls do nothing.
+func (m *Machine) Kill() error {
+	_ = m.cmd.Process.Kill() // fails only if it has ended
+	<-m.done
+	if m.qmp != nil {
+		m.qmp.close()
+	}
+	return nil
+}
+
+// Done is closed when QEMU has ended.
+func (m *Machine) Done() <-chan struct{} { return m.done }
+
+// tail returns the end of one of the machine's logs.
+func (m *Machine) tail(name string) string {
+	raw, err := os.ReadFile(filepath.Join(m.dir, name))
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(raw[max(0, len(raw)-2000):]))
+}

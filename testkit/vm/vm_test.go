@@ -1,0 +1,114 @@
+package vm
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// monitor answers commands as QEMU does, with an event before each answer.
+func monitor(t *testing.T, socket string, answers map[string]string) {
+	t.Helper()
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, `{"QMP": {"version": {}, "capabilities": []}}`+"\n")
+		lines := bufio.NewScanner(conn)
+		for lines.Scan() {
+			_, _ = io.WriteString(conn, `{"event": "RESUME"}`+"\n"+answers[lines.Text()]+"\n")
+		}
+	}()
+}
+
+func TestTheMonitorsAnswerIsFoundBehindEvents(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "qmp")
+	monitor(t, socket, map[string]string{
+		`{"execute":"qmp_capabilities"}`: `{"return": {}}`,
+		`{"execute":"stop"}`:             `{"return": {}}`,
+		`{"execute":"fly"}`:              `{"error": {"class": "CommandNotFound", "desc": "The command fly has not been found"}}`,
+	})
+	q, err := dialQMP(t.Context(), socket, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.close()
+	if err := q.execute(t.Context(), "stop"); err != nil {
+		t.Error(err)
+	}
+	if err := q.execute(t.Context(), "fly"); err == nil || err.Error() != "fly: The command fly has not been found" {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestAMonitorThatIsNotThereIsAnError(t *testing.T) {
+	ended := make(chan struct{})
+	close(ended)
+	if _, err := dialQMP(t.Context(), filepath.Join(t.TempDir(), "qmp"), ended); err == nil || err.Error() != "it ended at once" {
+		t.Errorf("the error is %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := dialQMP(ctx, filepath.Join(t.TempDir(), "qmp"), nil); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestQEMUGetsEachDiskAndTheClock(t *testing.T) {
+	o := Options{
+		Image: &Image{Kernel: "k", Initrd: "i"}, Dir: "d", Root: Disk{File: "nbd:unix:/s"}, Extra: []Disk{{File: "two", Format: "qcow2"}},
+		StoppedClock: true, Kernel: "debug",
+	}
+	argv := strings.Join(arguments(o, "q", 5), " ")
+	for _, want := range []string{
+		"if=none,id=disk0,format=raw,cache=writeback,file=nbd:unix:/s", "id=disk1,format=qcow2,cache=writeback,file=two",
+		"clock=vm", "-m 2048", "panic=1", " debug ", "hostfwd=tcp:127.0.0.1:5-:7000", "unix:q,",
+	} {
+		if !strings.Contains(argv, want) {
+			t.Errorf("%q is missing in %s", want, argv)
+		}
+	}
+	o.StoppedClock, o.Memory, o.Accel = false, 512, "kvm"
+	if argv := arguments(o, "q", 5); !slices.Contains(argv, "base=utc,clock=host") || !slices.Contains(argv, "512") || !slices.Contains(argv, "kvm") {
+		t.Errorf("the arguments are %q", argv)
+	}
+}
+
+func TestTheDigestChangesWithEachFile(t *testing.T) {
+	dir := t.TempDir()
+	digest := func(name, content string) string {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d, err := digestOf(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	one := digest("a", "1")
+	if digest("a", "1") != one {
+		t.Error("the same files have another digest")
+	}
+	if digest("a", "2") == one || digest("b", "1") == one {
+		t.Error("other files have the same digest")
+	}
+	if _, err := digestOf(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the error is %v", err)
+	}
+}
