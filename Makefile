@@ -241,17 +241,31 @@ bench-fleet: tools build ## measure the controller with NODES hollow nodes (defa
 STEPS ?=
 PAUSE ?= 1m
 VM_RELEASES := v0.91.0 v0.92.0
-vm: DEPS += qemu-system-x86_64:qemu-system-x86 qemu-img:qemu-utils debootstrap:debootstrap mkfs.ext4:e2fsprogs zstd:zstd
-vm: tools deps build ## test the agent on a machine of its own: Debian in QEMU, with systemd, panics, full disks (takes an hour without KVM)
+vm soak: DEPS += qemu-system-x86_64:qemu-system-x86 qemu-img:qemu-utils debootstrap:debootstrap mkfs.ext4:e2fsprogs zstd:zstd
+.PHONY: vm-releases
+vm-releases: build
 	@for version in $(VM_RELEASES); do \
 	  $(MAKE) --no-print-directory release VERSION=$$version PLATFORMS=linux/amd64 CLI_PLATFORMS= >/dev/null; done
+
+vm: tools deps vm-releases ## test the agent on a machine of its own: Debian in QEMU, with systemd, panics, full disks (takes an hour without KVM)
 	@$(AS_ROOT) go run ./test/vm -only=$(STEPS) -pause=$(PAUSE) -previous=dist/$(firstword $(VM_RELEASES)) -release=dist/$(lastword $(VM_RELEASES))
 
 # ONLY names parts, such as simulation,fuzz; then nothing is built for the others. NICE is a niceness, such as 19.
 TIME ?= 1h
 NICE ?= 0
-soak: $(if $(ONLY),,tools $(KUBELETS) deps) ## simulate, fuzz and compare for TIME (default: 1h), from where the last run stopped; docs/soak.md has the totals
+soak: $(if $(ONLY),,tools $(KUBELETS) deps vm-releases) ## simulate, fuzz, restart kubelets and cut power for TIME (default: 1h), from where the last run stopped; docs/soak.md has the totals
 	@$(AS_ROOT) go run ./test/soak -time=$(TIME) -only=$(ONLY) -nice=$(NICE)
+
+$(TOOLS)/gremlins: tools/mutation/go.mod tools/mutation/go.sum
+	@echo "building gremlins"
+	@go -C tools/mutation build -trimpath -o $(CURDIR)/$@ github.com/go-gremlins/gremlins/cmd/gremlins
+
+# NAME restricts the patches to those whose name contains it. Without CORES, no other changes are made to the code.
+NAME ?=
+CORES ?= internal/node/trial internal/fleet/rollout internal/fleet/gate internal/node/checkpoint
+mutants: $(if $(CORES),$(TOOLS)/gremlins) ## show that tests find each defect of testkit/mutants again (half an hour), then change the code of CORES everywhere (hours)
+	@go run ./test/mutants -only=$(NAME)
+	@for core in $(CORES); do echo "$$core"; $(TOOLS)/gremlins unleash --workers 1 --timeout-coefficient 20 --output-statuses lt ./$$core; done
 
 # LINTED lists the Go modules with evenkeel's own code.
 LINTED := . build/release tools/gitops

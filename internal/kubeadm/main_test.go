@@ -2,6 +2,7 @@ package kubeadm
 
 import (
 	"context"
+	"flag"
 	"os"
 	"testing"
 
@@ -22,6 +23,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if flag.Lookup("test.fuzz").Value.String() != "" { // fuzz targets need no cluster, and their workers are processes of this program
+		os.Exit(m.Run())
+	}
 	os.Exit(localcluster.RunTests(localcluster.Options{}, func(ctx context.Context, c *localcluster.Cluster) (_ int, err error) {
 		cluster = c
 		ctrllog.SetLogger(logr.Discard())

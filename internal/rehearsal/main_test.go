@@ -3,6 +3,7 @@ package rehearsal
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -30,6 +31,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if flag.Lookup("test.fuzz").Value.String() != "" { // fuzz targets need no cluster, and their workers are processes of this program
+		os.Exit(m.Run())
+	}
 	os.Exit(localcluster.RunTests(localcluster.Options{}, func(ctx context.Context, c *localcluster.Cluster) (_ int, err error) {
 		cluster = c
 		scheme := runtime.NewScheme()

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -8,13 +9,14 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/simapi"
 )
 
@@ -29,11 +31,12 @@ type checks struct {
 	stopped  map[string]time.Time     // by UID of a revision: since when it is stopped
 	configs  map[string]*nodeConfig
 	rollouts map[string]*rolloutView
-	nodes    map[string]time.Time // when the Node was created
-	terms    map[string]int64     // by UID of a revision: the newest term of a controller
-	bad      map[string]int64     // by machine, version and payload: the attempt at which it was recorded as bad
-	pods     map[string]time.Time // by node and name: since when a pod is active
-	tries    map[string]int       // by machine, version, revision and attempt: how often it was adopted
+	nodes    map[string]time.Time        // when the Node was created
+	terms    map[string]int64            // by UID of a revision: the newest term of a controller
+	bad      map[string]map[string]int64 // by machine, then by version and payload: the attempt at which it was recorded as bad
+	contents map[string]revision         // by UID of a ConfigMap
+	pods     map[string]time.Time        // by node and name: since when a pod is active
+	tries    map[string]int              // by machine, version, revision and attempt: how often it was adopted
 }
 
 // assigned is what the spec of a NodeConfig named for some time.
@@ -65,7 +68,8 @@ func (c *checks) init() {
 	c.healthy, c.crashed, c.adopted = map[string]time.Duration{}, map[string]bool{}, map[string]string{}
 	c.assigned, c.stopped, c.configs = map[string][]assigned{}, map[string]time.Time{}, map[string]*nodeConfig{}
 	c.rollouts, c.nodes = map[string]*rolloutView{}, map[string]time.Time{}
-	c.terms, c.bad, c.tries = map[string]int64{}, map[string]int64{}, map[string]int{}
+	c.terms, c.bad, c.tries = map[string]int64{}, map[string]map[string]int64{}, map[string]int{}
+	c.contents = map[string]revision{}
 	c.pods = map[string]time.Time{}
 }
 
@@ -108,20 +112,17 @@ func (w *world) checkStart(m *machine, a *agentProcess, p *process) {
 	w.checks.mu.Lock()
 	defer w.checks.mu.Unlock()
 	w.checks.stats.Starts++
+	version := view.Version
+	was := w.checks.noteBad(m.name, version, st)
 	if p.sha256 == "" {
 		return
 	}
 	if w.behaviourOf(p.content, m.name).reject {
 		w.book.fail("invariant 1: %s starts %s, which its dry run rejects", m.name, p)
 	}
-	version := view.Version
 	for _, bad := range st.Bad {
 		if bad.Payload == p.sha256 {
 			w.book.fail("invariant 1: %s starts %s, which is listed as bad: %s", m.name, p, bad)
-		}
-		if !bad.Provisional {
-			at := fmt.Sprint(m.name, version, bad.Payload)
-			w.checks.bad[at] = max(w.checks.bad[at], bad.Attempt)
 		}
 	}
 	switch p.sha256 {
@@ -135,7 +136,7 @@ func (w *world) checkStart(m *machine, a *agentProcess, p *process) {
 		w.checks.stats.Adopted++
 		w.checkAdoption(m, p, st)
 		w.checkPods(m, p, st)
-		if attempt, bad := w.checks.bad[fmt.Sprint(m.name, version, p.sha256)]; bad && st.Current.Rollout.Attempt <= attempt && st.Current.Rollout.Name != "" {
+		if attempt, bad := was[version+p.sha256]; bad && st.Current.Rollout.Attempt <= attempt && st.Current.Rollout.Name != "" {
 			w.book.fail("invariant 1: %s adopts %s, which it recorded as bad before", m.name, p)
 		}
 		at := fmt.Sprint(m.name, version, st.Current.Revision, st.Current.Rollout)
@@ -143,6 +144,30 @@ func (w *world) checkStart(m *machine, a *agentProcess, p *process) {
 			w.book.fail("%s has adopted %s %d times", m.name, p, w.checks.tries[at])
 		}
 	}
+}
+
+// noteBad notes what a machine has recorded as bad, and returns what it had recorded before. The caller holds mu.
+func (c *checks) noteBad(machine, version string, st trial.State) (was map[string]int64) {
+	was = c.bad[machine]
+	now := maps.Clone(was)
+	maps.DeleteFunc(now, func(at string, _ int64) bool { return strings.HasPrefix(at, version) })
+	for _, bad := range st.Bad {
+		if !bad.Provisional {
+			if now == nil {
+				now = map[string]int64{}
+			}
+			now[version+bad.Payload] = max(now[version+bad.Payload], bad.Attempt)
+		}
+	}
+	c.bad[machine] = now
+	return was
+}
+
+// forget forgets what a machine has recorded: another one has its name.
+func (c *checks) forget(machine string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.bad, machine)
 }
 
 // checkLastKnownGood checks that last-known-good was healthy for a whole trial. The caller holds mu.
@@ -228,13 +253,24 @@ func (w *world) observe(c simapi.Change) {
 	}
 }
 
+// revision is the content of a ConfigMap.
+type revision struct {
+	content int64
+	payload string // its digest
+}
+
 func (w *world) observeRevision(c simapi.Change) {
-	var cm metav1.PartialObjectMetadata
+	var cm corev1.ConfigMap
 	if c.Is == nil {
 		return
 	}
 	decode(c.Is, &cm)
 	uid := string(cm.UID)
+	if c.Was == nil {
+		if p, err := payload.FromConfigMap(&cm); err == nil {
+			w.checks.contents[uid] = revision{contentOf(p.Fields), p.SHA256}
+		}
+	}
 	w.checks.terms[uid] = max(w.checks.terms[uid], v1alpha1.TermOf(cm.Annotations))
 	if _, stopped := cm.Annotations[v1alpha1.AnnotationStopped]; !stopped {
 		delete(w.checks.stopped, uid)
@@ -300,8 +336,36 @@ func (w *world) observeConfig(c simapi.Change) {
 		}
 	}
 	w.checks.configs[c.Name] = is
+	if was != nil {
+		w.checkPreflight(was.NodeConfig, is.NodeConfig)
+	}
 	if was == nil || was.Generation != is.Generation {
 		w.checkBudget(is.NodeConfig, was != nil && renewed(was, is))
+	}
+}
+
+// checkPreflight checks a new answer to a preflight request, and that requests and answers change nothing else. The caller holds mu.
+func (w *world) checkPreflight(was, is *v1alpha1.NodeConfig) {
+	text := is.Annotations[v1alpha1.AnnotationPreflight]
+	if text != was.Annotations[v1alpha1.AnnotationPreflight] && is.Generation != was.Generation {
+		w.book.fail("invariant 10: a preflight request changes the generation of NodeConfig %s", is.Name)
+	}
+	answer := is.Status.Preflight
+	if answer == nil || was.Status.Preflight != nil && was.Status.Preflight.UID == answer.UID || answer.Verdict != v1alpha1.PreflightAccepted {
+		return
+	}
+	var request v1alpha1.PreflightRequest
+	if json.Unmarshal([]byte(text), &request) != nil || request.UID != answer.UID {
+		return // another request has come
+	}
+	w.checks.stats.Preflights++
+	r, known := w.checks.contents[string(request.ConfigMapRef.UID)]
+	if known && w.behaviourOf(r.content, is.Name).reject {
+		w.book.fail("%s would accept content %d, which its dry run rejects", is.Name, r.content)
+	}
+	m := w.machineNamed(is.Name)
+	if attempt, bad := w.checks.bad[is.Name][m.kubelets+r.payload]; known && bad && request.Attempt <= attempt {
+		w.book.fail("%s would accept content %d, which it recorded as bad in attempt %d", is.Name, r.content, attempt)
 	}
 }
 

@@ -95,9 +95,67 @@ func (w *world) watchHistory() {
 	w.wait(w.plan.quiet, w.checkGaps)
 	// What depends on time alone, such as the age of an observation, may change once.
 	if after := w.checks.changed(); after-before > 1+len(w.machines) {
-		w.book.fail("%d changes of the API in %s after the fleet has converged", after-before, w.plan.quiet)
+		w.book.fail("invariant 5: %d changes of the API in %s after the fleet has converged", after-before, w.plan.quiet)
 	}
 	w.checkGrowth()
+	if w.plan.seed%4 == 0 {
+		w.checkStop()
+	}
+}
+
+// checkStop stops a revision in a fleet in which nothing else goes wrong: its ConfigMap says so soon, until it is tried again.
+func (w *world) checkStop() {
+	a := &act{world: w, r: dice(w.plan.seed, "stop")}
+	a.patch("all", map[string]any{"template": template(finalContent+10, nil)})
+	var r v1alpha1.NodeConfigRollout
+	target := func() string {
+		w.server.Get("nodeconfigrollouts", "", "all", &r)
+		if u := r.Status.UpdateRevision; u != nil && w.revisionOf(u.ConfigMapRef.Name).content == finalContent+10 {
+			return u.ConfigMapRef.Name
+		}
+		return ""
+	}
+	if !w.within(2*time.Minute, "the new template is the target", func() bool { return target() != "" }) {
+		return
+	}
+	name := target()
+	a.patch("all", map[string]any{"abort": map[string]any{"revision": r.Status.UpdateRevision.Number, "rollback": true}})
+	marked := func() bool {
+		var cm corev1.ConfigMap
+		w.server.Get("configmaps", v1alpha1.SystemNamespace, name, &cm)
+		_, is := cm.Annotations[v1alpha1.AnnotationStopped]
+		return is
+	}
+	if !w.within(2*time.Minute, "the ConfigMap of the stopped revision says so", marked) {
+		return
+	}
+	a.patch("all", map[string]any{"abort": nil, "retry": map[string]any{"revision": r.Status.UpdateRevision.Number, "attempt": max(1, r.Status.Attempt) + 1}})
+	if w.within(2*time.Minute, "the ConfigMap of the revision that is tried again says no more that it was stopped", func() bool { return !marked() }) {
+		w.checks.tally(func(s *stats) { s.Stops++ })
+	}
+}
+
+// revisionOf returns what a ConfigMap contains.
+func (w *world) revisionOf(name string) revision {
+	var cm corev1.ConfigMap
+	w.server.Get("configmaps", v1alpha1.SystemNamespace, name, &cm)
+	w.checks.mu.Lock()
+	defer w.checks.mu.Unlock()
+	return w.checks.contents[string(cm.UID)]
+}
+
+// within waits until a condition holds, and fails the history if it does not in time.
+func (w *world) within(limit time.Duration, what string, holds func() bool) bool {
+	for deadline := time.Now().Add(limit); !holds(); {
+		if !w.wait(5*time.Second, w.checkGaps) {
+			return false
+		}
+		if time.Now().After(deadline) {
+			w.book.fail("it does not happen within %s that %s", limit, what)
+			return false
+		}
+	}
+	return true
 }
 
 // tally changes the statistics.
@@ -185,12 +243,12 @@ func (w *world) settle() {
 	a := &act{world: w, r: dice(w.plan.seed, "settle")}
 	a.create()
 	most := any("100%")
-	if w.plan.nodes <= 3 && chance(a.r, 0.5) {
+	if w.plan.nodes <= 3 && chance(a.r, 0.6) {
 		most = 1 // slow, but nothing may use up this budget for ever
 	}
 	a.patch("all", map[string]any{
 		"template": template(finalContent, nil), "pin": nil, "abort": nil, "retry": nil, "paused": false, "frozen": false, "soakSeconds": 0,
-		"strategy":      map[string]any{"maxUnavailable": most, "maxJoining": "100%", "steps": []any{map[string]any{"nodes": "100%"}}},
+		"strategy":      map[string]any{"preflight": nil, "maxUnavailable": most, "maxJoining": "100%", "steps": []any{map[string]any{"nodes": "100%"}}},
 		"failurePolicy": map[string]any{"maxFailures": 100},
 	})
 }
@@ -214,6 +272,10 @@ func (w *world) unsettled() string {
 		m.mu.Unlock()
 		var nc v1alpha1.NodeConfig
 		w.server.Get("nodeconfigs", "", m.name, &nc)
+		var node corev1.Node
+		if exists && w.server.Get("nodes", "", m.name, &node) && slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintUnconfigured }) {
+			why = append(why, "invariant 12: "+m.name+" keeps the startup taint")
+		}
 		if exists && (p == nil || p.content != finalContent || !p.Healthy() || !proven(&nc)) {
 			why = append(why, fmt.Sprintf("%s runs %v: %s", m.name, p, describeConfig(&nc)))
 		}

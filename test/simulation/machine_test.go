@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
@@ -252,6 +253,9 @@ func (m *machine) register() {
 			Capacity: capacity, Allocatable: capacity,
 			NodeInfo: corev1.NodeSystemInfo{KubeletVersion: m.version(), Architecture: "amd64", OperatingSystem: "linux"},
 		},
+	}
+	if m.w.plan.tainted {
+		node.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintUnconfigured, Effect: corev1.TaintEffectNoSchedule}}
 	}
 	var old corev1.Node
 	if m.w.server.Get("nodes", "", m.name, &old) {

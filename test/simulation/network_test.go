@@ -46,7 +46,7 @@ func (w *world) fate(r *http.Request, name string, serial, n int) simapi.Fate {
 	if !chance(d, w.plan.errors) || w.calm() {
 		return f
 	}
-	switch d.IntN(8) {
+	switch d.IntN(9) {
 	case 0:
 		f.Code = http.StatusInternalServerError
 	case 1:
@@ -61,6 +61,10 @@ func (w *world) fate(r *http.Request, name string, serial, n int) simapi.Fate {
 		f.Before = between(d, time.Second, 20*time.Second)
 	case 7:
 		f.After = between(d, time.Second, 20*time.Second)
+	case 8:
+		if r.Method == http.MethodPut || r.Method == http.MethodPatch {
+			f.Code = http.StatusConflict
+		}
 	}
 	return f
 }

@@ -18,6 +18,7 @@ type plan struct {
 	lease  time.Duration // of the controllers
 
 	replicas int           // of the controller
+	tainted  bool          // Nodes are created with the startup taint
 	errors   float64       // the share of requests that fail
 	slow     time.Duration // the longest delay of a request or event, beside rare ones
 	actions  []action
@@ -89,6 +90,7 @@ func planOf(seed uint64, x without) *plan {
 	default:
 		p.active, p.lease = between(r, 40*time.Minute, 90*time.Minute), pick(r, 2*time.Minute, 4*time.Minute)
 	}
+	p.tainted = chance(r, 0.5)
 	p.replicas = pick(r, 1, 2, 2)
 	p.quiet = pick(r, 3*time.Minute, 3*time.Minute, 3*time.Minute, 25*time.Minute)
 	p.errors = pick(r, 0, 0.003, 0.003, 0.02, 0.1)

@@ -15,6 +15,8 @@ type stats struct {
 	NodeTime                 time.Duration  // that machines were switched on, in total
 	CrashPoints              int            // agents that ended at an operation of their disk, and machines that lost power
 	Kills                    int            // of agents and controllers
+	Preflights               int            // requests that an agent accepted
+	Stops                    int            // of revisions, in fleets in which nothing else went wrong
 	Actions                  map[string]int // by kind
 }
 
@@ -26,6 +28,8 @@ func (s *stats) add(other stats) {
 	s.NodeTime += other.NodeTime
 	s.CrashPoints += other.CrashPoints
 	s.Kills += other.Kills
+	s.Preflights += other.Preflights
+	s.Stops += other.Stops
 	for name, n := range other.Actions {
 		s.count(name, n)
 	}
@@ -49,6 +53,7 @@ func (s *stats) lines() []string {
 	out := []string{
 		fmt.Sprintf("node-days %.2f", s.nodeDays()), fmt.Sprintf("crash-points %d", s.CrashPoints), fmt.Sprintf("kills %d", s.Kills),
 		fmt.Sprintf("kubelet-starts %d", s.Starts), fmt.Sprintf("adoptions %d", s.Adopted),
+		fmt.Sprintf("preflights %d", s.Preflights), fmt.Sprintf("stops %d", s.Stops),
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Actions)) {
 		out = append(out, fmt.Sprintf("action-%s %d", strings.ToLower(strings.ReplaceAll(name, " ", "-")), s.Actions[name]))

@@ -56,6 +56,7 @@ func init() {
 		{"upgrade controller", 1, processes, (*act).upgradeController},
 		{"freeze controller", 2, processes, func(x *act) { x.replica().freeze(between(x.r, time.Second, 5*time.Minute)) }},
 		{"freeze leader and abort", 2, processes, (*act).freezeAndAbort},
+		{"freeze leader and push", 2, processes, (*act).freezeAndPush},
 		{"delete Lease", 1, processes, func(x *act) { x.server.Delete("leases", v1alpha1.SystemNamespace, v1alpha1.ControllerLease) }},
 		{"cut off machine", 3, network, (*act).cutMachine},
 		{"cut off controller", 2, network, (*act).cutController},
@@ -99,6 +100,9 @@ func (x *act) strategy() map[string]any {
 	s := map[string]any{"maxUnavailable": pick[any](x.r, 1, 1, 2, 3, "50%", "100%")}
 	if chance(x.r, 0.5) {
 		s["steps"] = []any{map[string]any{"nodes": 1}, map[string]any{"pause": map[string]any{"duration": "2m"}}, map[string]any{"nodes": "100%"}}
+	}
+	if chance(x.r, 0.3) {
+		s["preflight"] = pick(x.r, v1alpha1.PreflightReport, v1alpha1.PreflightRequire)
 	}
 	return s
 }
@@ -213,6 +217,15 @@ func (x *act) freezeAndAbort() {
 	x.later(time.Second, x.push)
 }
 
+// freezeAndPush freezes the leader as it assigns a revision, and lets the next leader have another target: agents reject the assignment
+// when the old leader goes on, and such nodes must not use up the budget.
+func (x *act) freezeAndPush() {
+	x.freezeAtAssignment(2*x.plan.lease+between(x.r, 3*time.Minute, 5*time.Minute), func() {
+		x.later(x.plan.lease+between(x.r, 10*time.Second, time.Minute), x.push)
+	})
+	x.later(time.Second, x.push)
+}
+
 func (x *act) retry() {
 	if o := x.rollout(); o != nil && o.Status.UpdateRevision != nil {
 		x.patch(o.Name, map[string]any{"retry": map[string]any{"revision": o.Status.UpdateRevision.Number, "attempt": max(1, o.Status.Attempt) + 1}})
@@ -322,6 +335,7 @@ func (x *act) scaleUp() {
 	m.mu.Lock()
 	on := m.exists
 	if !on && chance(x.r, 0.7) { // another machine with the name
+		x.checks.forget(m.name)
 		m.disk = crashfs.New()
 		x.direct(crashfsDirs(m.disk))
 	}

@@ -29,6 +29,7 @@ func main() {
 	total := flag.Duration("time", time.Hour, "how long all parts run together; a slice that has begun is completed")
 	only := flag.String("only", "", "the parts to run, such as simulation,fuzz (default: all)")
 	file := flag.String("file", "docs/soak.md", "the page with the totals")
+	recorded := flag.String("record", "", "run nothing: add the lines \"soak: NAME NUMBER\" of standard input, which this part printed in a run by hand")
 	verbose := flag.Bool("v", false, "print what the tests print")
 	flag.IntVar(&s.nice, "nice", 0, "run the tests with this niceness, 0 to 19")
 	flag.Parse()
@@ -37,7 +38,12 @@ func main() {
 	if *verbose {
 		s.log = os.Stdout
 	}
-	err := s.start(ctx, *total, *only)
+	var err error
+	if *recorded != "" {
+		err = s.recordOutput(ctx, *recorded, os.Stdin)
+	} else {
+		err = s.start(ctx, *total, *only)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "soak:", err)
@@ -53,6 +59,28 @@ type soak struct {
 	nice       int
 	run        run
 	failed     map[string]bool // fuzz targets that failed in this run
+}
+
+// recordOutput adds what a part printed that was run by hand.
+func (s *soak) recordOutput(ctx context.Context, part string, from io.Reader) error {
+	if !figureForm.MatchString(part) {
+		return fmt.Errorf("-record: %q is not the name of a part", part)
+	}
+	out, err := io.ReadAll(from)
+	if err != nil {
+		return err
+	}
+	o, err := readOutput(part, out)
+	if err != nil {
+		return err
+	}
+	if len(o.figures) == 0 && len(o.findings) == 0 {
+		return errors.New("standard input has no line \"soak: NAME NUMBER\"")
+	}
+	if err := s.setRun(ctx); err != nil {
+		return err
+	}
+	return s.record(part, o)
 }
 
 // start prepares a run, runs it, and cleans up.
@@ -85,13 +113,20 @@ func (s *soak) start(ctx context.Context, total time.Duration, only string) erro
 		return err
 	}
 	defer os.RemoveAll(s.temp)
-	commit, err := s.commit(ctx)
-	if err != nil {
+	if err := s.setRun(ctx); err != nil {
 		return err
 	}
-	s.run = run(time.Now().UTC().Format(time.DateOnly) + " " + commit)
 	s.failed = map[string]bool{}
 	return s.all(ctx, chosen, total)
+}
+
+// setRun sets the day and the commit of this run.
+func (s *soak) setRun(ctx context.Context) error {
+	commit, err := s.commit(ctx)
+	if err == nil {
+		s.run = run(time.Now().UTC().Format(time.DateOnly) + " " + commit)
+	}
+	return err
 }
 
 // choose returns the parts that a list names, or all.

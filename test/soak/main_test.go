@@ -111,6 +111,40 @@ func TestWhatAnInterruptedSliceDidNotPrintIsNotCounted(t *testing.T) {
 	}
 }
 
+// A part that fails without a word about it is a finding with its command; what it printed before counts.
+func TestAPartThatFailsIsReproducedWithItsCommand(t *testing.T) {
+	s := aSoak(t)
+	o, err := s.read(t.Context(), "power-cuts", "go run ./test/vm -seed=4", []byte("soak: power-cuts 2\nthe node has no kubelet\n"), errors.New("exit status 1"))
+	want := finding{part: "power-cuts", what: "exit status 1: the node has no kubelet", command: "go run ./test/vm -seed=4"}
+	if err != nil || len(o.findings) != 1 || o.findings[0] != want || len(o.figures) != 1 {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+func TestPowerCutsNeedReleases(t *testing.T) {
+	s := aSoak(t)
+	s.tree = t.TempDir()
+	if _, err := powerCuts(t.Context(), s, 1, time.Minute); err == nil || !strings.Contains(err.Error(), "there is no release dist/v0.91.0 to install in a machine: run make vm-releases") {
+		t.Errorf("without releases: %v", err)
+	}
+}
+
+func TestARunByHandIsRecorded(t *testing.T) {
+	s := aSoak(t)
+	if err := s.recordOutput(t.Context(), "power-cuts", strings.NewReader("machine boots\nsoak: power-cuts 3\nsoak: cuts-during-install 1\nsoak: next-seed 4\n")); err != nil {
+		t.Fatal(err)
+	}
+	l := s.ledger(t)
+	if seed, _ := l.seed("power-cuts"); l.sum("power-cuts") != 3*unit || l.sum("cuts-during-install") != unit || seed != 4 {
+		t.Errorf("the page has %+v %+v", l.totals, l.next)
+	}
+	for part, text := range map[string]string{"power-cuts": "nothing", "Power cuts": "soak: power-cuts 1"} {
+		if err := s.recordOutput(t.Context(), part, strings.NewReader(text)); err == nil {
+			t.Errorf("%q of %q was recorded", text, part)
+		}
+	}
+}
+
 func TestUnknownLinesOfAPartAreErrors(t *testing.T) {
 	for _, text := range []string{"soak: histories", "soak: Histories 1", "soak: histories one", "soak: histories -1", "soak: histories NaN", "soak: next-seed 1.5", "soak: histories 1e14"} {
 		if o, err := readOutput("simulation", []byte(text+"\n")); err == nil || !strings.Contains(err.Error(), text) {

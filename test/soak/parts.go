@@ -32,6 +32,7 @@ var parts = []part{
 	{name: "simulation", weight: 5, slice: 5 * time.Minute, seed: 1_000_000, run: simulation},
 	{name: "fuzz", weight: 3, slice: time.Minute, run: fuzz},
 	{name: "pod-guard", weight: 1, slice: 4 * time.Minute, seed: 100_000, run: podGuard},
+	{name: "power-cuts", weight: 1, slice: 20 * time.Minute, seed: 1000, run: powerCuts},
 }
 
 // outcome is what a slice has done.
@@ -64,6 +65,33 @@ func podGuard(ctx context.Context, s *soak, seed uint64, _ time.Duration) (outco
 	return o, err
 }
 
+// cuts is how many power cuts a slice has.
+const cuts = 5
+
+func powerCuts(ctx context.Context, s *soak, seed uint64, _ time.Duration) (outcome, error) {
+	args := []string{"-only=cuts", fmt.Sprintf("-cuts=%d", cuts), fmt.Sprintf("-seed=%d", seed), "-previous=dist/v0.91.0", "-release=dist/v0.92.0"}
+	for _, arg := range args[3:] {
+		if _, dir, _ := strings.Cut(arg, "="); !exists(filepath.Join(s.tree, dir)) {
+			return outcome{}, fmt.Errorf("there is no release %s to install in a machine: run make vm-releases", dir)
+		}
+	}
+	program := filepath.Join(s.temp, "vm")
+	if out, _, err := s.execute(ctx, ".", "go", "build", "-o", program, "./test/vm"); err != nil {
+		return outcome{}, fmt.Errorf("build test/vm: %w\n%s", err, out)
+	}
+	out, _, runErr := s.execute(ctx, ".", program, args...)
+	o, err := s.read(ctx, "power-cuts", "go run ./test/vm "+strings.Join(args, " "), out, runErr)
+	if err == nil && o.seed == 0 { // it failed before it was done; the seed is in the command of the finding
+		o.seed = seed + 1
+	}
+	return o, err
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 // goTest runs the tests of a package until they end, and returns what they print. Whoever ends it earlier gets an error.
 func (s *soak) goTest(ctx context.Context, part, dir string, args ...string) (outcome, error) {
 	program, err := s.build(ctx, dir)
@@ -72,6 +100,11 @@ func (s *soak) goTest(ctx context.Context, part, dir string, args ...string) (ou
 	}
 	args = append([]string{"-test.timeout=0", "-test.count=1"}, args...)
 	out, _, runErr := s.execute(ctx, dir, program, args...)
+	return s.read(ctx, part, fmt.Sprintf("go test ./%s -timeout=0 -count=1 -args %s", dir, strings.Join(args[2:], " ")), out, runErr)
+}
+
+// read returns what a part printed. If it failed without saying how to reproduce that, the finding has the part's command.
+func (s *soak) read(ctx context.Context, part, command string, out []byte, runErr error) (outcome, error) {
 	if ctx.Err() != nil {
 		return outcome{}, ctx.Err()
 	}
@@ -80,8 +113,7 @@ func (s *soak) goTest(ctx context.Context, part, dir string, args ...string) (ou
 		return outcome{}, err
 	}
 	if runErr != nil && len(o.findings) == 0 {
-		again := fmt.Sprintf("go test ./%s -timeout=0 -count=1 -args %s", dir, strings.Join(args[2:], " "))
-		o.findings = []finding{{part: part, what: fmt.Sprintf("%v: %s", runErr, lastLine(out)), command: again}}
+		o.findings = []finding{{part: part, what: fmt.Sprintf("%v: %s", runErr, lastLine(out)), command: command}}
 	}
 	return o, nil
 }
@@ -89,7 +121,7 @@ func (s *soak) goTest(ctx context.Context, part, dir string, args ...string) (ou
 // build builds the tests of a package, once for each run.
 func (s *soak) build(ctx context.Context, dir string, flags ...string) (string, error) {
 	program := filepath.Join(s.temp, strings.ReplaceAll(dir, "/", "-")+".test")
-	if _, err := os.Stat(program); err == nil {
+	if exists(program) {
 		return program, nil
 	}
 	args := append([]string{"test", "-c", "-o", program}, flags...)

@@ -22,8 +22,8 @@ const nodeName = "vm"
 
 // The deadlines. An emulated machine is about ten times slower than this one.
 const (
-	patience = 8 * time.Minute // for a boot, a trial, a rollback
-	prompt   = time.Minute     // for a command
+	patience = 12 * time.Minute // for a boot, a trial, a rollback
+	prompt   = time.Minute      // for a command
 )
 
 // lab is what the steps share: a cluster on the host, and a machine with a node of it.

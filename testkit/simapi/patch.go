@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -80,33 +81,62 @@ func (o *operation) apply(content map[string]any) error {
 	for i, p := range parts {
 		parts[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(p)
 	}
-	var at any = content
-	for _, p := range parts[:len(parts)-1] {
-		next, err := child(at, p)
+	_, err := o.change(content, parts)
+	return err
+}
+
+// change applies the operation to what parts name below at, and returns at as it is then.
+func (o *operation) change(at any, parts []string) (any, error) {
+	name := parts[0]
+	is, missing := child(at, name)
+	if len(parts) > 1 {
+		if missing != nil {
+			return nil, fmt.Errorf("%s %s: %w", o.Op, o.Path, missing)
+		}
+		next, err := o.change(is, parts[1:])
 		if err != nil {
-			return fmt.Errorf("%s %s: %w", o.Op, o.Path, err)
+			return nil, err
 		}
-		at = next
+		switch at := at.(type) {
+		case map[string]any:
+			at[name] = next
+		case []any:
+			i, _ := strconv.Atoi(name) // child has found it
+			at[i] = next
+		}
+		return at, nil
 	}
-	last := parts[len(parts)-1]
-	is, missing := child(at, last)
-	m, isMap := at.(map[string]any)
-	switch {
-	case o.Op == "test":
+	if o.Op == "test" {
 		if missing != nil && o.Value != nil || missing == nil && !equal(is, o.Value) {
-			return fmt.Errorf("test %s: the value is %v, not %v", o.Path, is, o.Value)
+			return nil, fmt.Errorf("test %s: the value is %v, not %v", o.Path, is, o.Value)
 		}
-		return nil
-	case !isMap:
-		return fmt.Errorf("%s %s: lists cannot be changed here", o.Op, o.Path)
-	case o.Op == "add", o.Op == "replace" && missing == nil:
-		m[last] = o.Value
-		return nil
-	case o.Op == "remove" && missing == nil:
-		delete(m, last)
-		return nil
+		return at, nil
 	}
-	return fmt.Errorf("%s %s: it does not exist, or the operation is unknown", o.Op, o.Path)
+	switch at := at.(type) {
+	case map[string]any:
+		switch {
+		case o.Op == "add", o.Op == "replace" && missing == nil:
+			at[name] = o.Value
+			return at, nil
+		case o.Op == "remove" && missing == nil:
+			delete(at, name)
+			return at, nil
+		}
+	case []any:
+		i, err := strconv.Atoi(name)
+		switch {
+		case o.Op == "add" && name == "-", o.Op == "add" && err == nil && i == len(at):
+			return append(at, o.Value), nil
+		case o.Op == "add" && missing == nil:
+			return slices.Insert(at, i, o.Value), nil
+		case o.Op == "replace" && missing == nil:
+			at[i] = o.Value
+			return at, nil
+		case o.Op == "remove" && missing == nil:
+			return slices.Delete(at, i, i+1), nil
+		}
+	}
+	return nil, fmt.Errorf("%s %s: it does not exist, or the operation is unknown", o.Op, o.Path)
 }
 
 func child(at any, name string) (any, error) {

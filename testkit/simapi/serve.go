@@ -181,6 +181,7 @@ func (s *Server) echo(k *Kind, body []byte) []byte {
 	}
 	s.created++
 	content["apiVersion"], content["kind"] = k.apiVersion(), k.Kind
+	merge(content, k.Answer)
 	meta := sub(content, "metadata")
 	if text(meta, "name") == "" {
 		meta["name"] = fmt.Sprintf("%s-%d", k.Resource, s.created)

@@ -36,6 +36,8 @@ type Kind struct {
 	Defaults *Schema
 	// Sink says that objects are accepted and counted, and not stored, such as Events.
 	Sink bool
+	// Answer is added to the answer of a write to a sink: such as the status of a review.
+	Answer map[string]any
 }
 
 // key identifies an object of one kind.

@@ -228,3 +228,32 @@ func TestAStrategicPatchMergesConditions(t *testing.T) {
 		t.Errorf("the conditions are %v", n.Status.Conditions)
 	}
 }
+
+func TestJSONPatchesChangeLists(t *testing.T) {
+	for _, tt := range []struct {
+		patch, want string
+		code        int
+	}{
+		{`[{"op":"test","path":"/spec/l/1/k","value":"b"},{"op":"remove","path":"/spec/l/1"}]`, `[{"k":"a"}]`, http.StatusOK},
+		{`[{"op":"add","path":"/spec/l/0","value":1}]`, `[1,{"k":"a"},{"k":"b"}]`, http.StatusOK},
+		{`[{"op":"add","path":"/spec/l/-","value":1}]`, `[{"k":"a"},{"k":"b"},1]`, http.StatusOK},
+		{`[{"op":"replace","path":"/spec/l/0/k","value":"c"}]`, `[{"k":"c"},{"k":"b"}]`, http.StatusOK},
+		{`[{"op":"remove","path":"/spec/l/2"}]`, "", http.StatusUnprocessableEntity},
+		{`[{"op":"test","path":"/spec/l/0/k","value":"b"}]`, "", http.StatusUnprocessableEntity},
+	} {
+		c := reach(newServer(), Fate{})
+		ask(t, c, "POST", "/api/v1/nodes", plain, `{"metadata":{"name":"a"},"spec":{"l":[{"k":"a"},{"k":"b"}]}}`)
+		code, got := ask(t, c, "PATCH", "/api/v1/nodes/a", jsonPatch, tt.patch)
+		if code != tt.code || code == http.StatusOK && string(encode(sub(got, "spec")["l"])) != tt.want {
+			t.Errorf("%s: %d %v", tt.patch, code, got)
+		}
+	}
+}
+
+func TestASinkAnswers(t *testing.T) {
+	s := New(Kind{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("reviews"), Kind: "Review", Sink: true, Answer: map[string]any{"status": map[string]any{"allowed": true}}})
+	code, got := ask(t, reach(s, Fate{}), "POST", "/api/v1/reviews", plain, `{"spec":{"verb":"get"}}`)
+	if code != http.StatusCreated || sub(got, "status")["allowed"] != true || sub(got, "spec")["verb"] != "get" || s.Sunk("reviews") != 1 {
+		t.Errorf("%d %v", code, got)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -345,6 +346,23 @@ func FuzzAnswers(f *testing.F) {
 		got, err := servers.Query(t.Context(), "main", "up", nil)
 		if err != nil && got != (Result{}) || err == nil && (math.IsNaN(got.Value) || got.NoData && got.Value != 0) {
 			t.Errorf("got %+v, %v", got, err)
+		}
+	})
+}
+
+// A server that is accepted has an http or https URL with a host, and no secret in it.
+func FuzzServer(f *testing.F) {
+	for _, text := range []string{"a=https://b:9090/c,token-file=/d,ca-file=/e", "a=http://b", "a=https://u:p@b", "a=https://b?q=1", "=", "a=https://b,token-file=", "a=https://b,ca-file=x,ca-file=y", "a=https://%zz"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := ParseServer(text)
+		if err != nil {
+			return
+		}
+		u, err := url.Parse(s.URL)
+		if err != nil || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || s.TokenFile != "" && u.Scheme != "https" || s.Name == "" {
+			t.Errorf("%q was accepted as %+v", text, s)
 		}
 	})
 }

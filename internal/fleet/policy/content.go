@@ -62,5 +62,7 @@ func (c Content) TrialTerms(beside *v1alpha1.TrialTerms) (payload.TrialSettings,
 	return payload.ResolveTrial(p.Trial, beside)
 }
 
-// RevisionName returns the name of the ConfigMap for a content of a rollout.
-func RevisionName(rollout, sha256 string) string { return rollout + "-" + sha256[:10] }
+// RevisionName returns the name of the ConfigMap for a content of a rollout. In a manifest, the digest can be too short.
+func RevisionName(rollout, sha256 string) string {
+	return rollout + "-" + sha256[:min(10, len(sha256))]
+}

@@ -83,6 +83,8 @@ const prefixes = "-@:+!|"
 func (c command) check() error {
 	at := "ExecStart= in " + c.file
 	switch {
+	case c.text == "":
+		return fmt.Errorf("%s has no program, only %q", at, c.prefix)
 	case strings.ContainsAny(c.prefix, "@|"):
 		return fmt.Errorf("%s begins with %q, which gives its program another name or a shell: write it without", at, c.prefix)
 	case len(c.text) > 1 && strings.ContainsRune(`"'`, rune(c.text[0])) && strings.ContainsRune(prefixes, rune(c.text[1])):

@@ -1,0 +1,62 @@
+package rollout
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// Steps that are accepted are within their limits, and are read again from what they say.
+func FuzzSteps(f *testing.F) {
+	for _, text := range []string{"1,10%,100%", "1, pause:10m ,50", "pause,pause", "", ",", "0", "101%", "-1", "01", "pause:", "pause:-1s", "1e3", "2147483648", "pause:1h,2"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		steps, err := parseSteps(text)
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "--steps: ") {
+				t.Errorf("%q is refused with %v", text, err)
+			}
+			return
+		}
+		if len(steps) == 0 || len(steps) > v1alpha1.MaxSteps {
+			t.Errorf("%q has %d steps", text, len(steps))
+		}
+		var words []string
+		for _, s := range steps {
+			switch {
+			case s.Nodes != nil:
+				words = append(words, s.Nodes.String())
+			case s.Pause.Duration != nil:
+				words = append(words, "pause:"+s.Pause.Duration.Duration.String())
+			default:
+				words = append(words, "pause")
+			}
+		}
+		again, err := parseSteps(strings.Join(words, ","))
+		if err != nil || len(again) != len(steps) {
+			t.Errorf("%q is %q, which is read as %v, %v", text, words, again, err)
+		}
+	})
+}
+
+// A manifest that is accepted is of a rollout with a name.
+func FuzzManifest(f *testing.F) {
+	const head = "apiVersion: evenkeel.dev/v1alpha1\nkind: NodeConfigRollout\nmetadata: {name: a}\n"
+	for _, text := range []string{head, head + "spec: {strategy: {maxUnavailable: 10%}}\n", head + "spec: {unknown: 1}\n", head + "---\n" + head, "", "a: &a [*a]", head + "spec: {strategy: {steps: [{nodes: 1.5}]}}\n", "kind: ConfigMap"} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := ParseManifest(data)
+		if err != nil {
+			if len(err.Error()) > 3000+10*len(data) {
+				t.Errorf("%q is refused with %d bytes", data, len(err.Error()))
+			}
+			return
+		}
+		if r.Name == "" || r.Kind != "NodeConfigRollout" {
+			t.Errorf("%q was accepted as %+v", data, r)
+		}
+	})
+}

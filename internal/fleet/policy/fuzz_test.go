@@ -1,0 +1,55 @@
+package policy
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// Whatever is in the spec and the status of a rollout, it is refused with a reason, or gives amounts within their limits; requests
+// keep their times.
+func FuzzRollout(f *testing.F) {
+	for _, text := range []string{
+		`{}`, `{"spec":{"strategy":{"maxUnavailable":"10%","steps":[{"nodes":1},{"pause":{}},{"nodes":"50%"}],"windows":[{"schedule":"0 22 * * *","duration":"6h"}]},"paused":true,"pausedBy":"a","pausedReason":"b"}}`,
+		`{"spec":{"strategy":{"maxUnavailable":"101%"}}}`, `{"spec":{"failurePolicy":{"maxFailures":-1}}}`, `{"spec":{"soakSeconds":-9223372036854775808,"nodeTimeoutSeconds":9223372036854775807}}`,
+		`{"spec":{"approval":{"revision":1,"step":-1,"requestedBy":"x"},"abort":{"revision":1,"rollback":true}},"status":{"requests":[{"kind":"Approval","revision":1,"user":"x","time":"2026-05-01T11:00:00Z"}],"updateRevision":{"number":1}}}`,
+		`{"spec":{"pin":{"sha256":"a","instead":"b"},"template":{"kubelet":"x"},"gates":[{"name":"a","server":"b","query":"c"}]}}`,
+		`{"metadata":{"annotations":{"evenkeel.dev/requested-by":"\u001b"}},"spec":{"nodeSelector":{"matchExpressions":[{"key":"a","operator":"In"}]}}}`,
+	} {
+		f.Add([]byte(text))
+	}
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var r v1alpha1.NodeConfigRollout
+		if json.Unmarshal(data, &r) != nil {
+			return
+		}
+		p, err := FromSpec(&r, Times{}, now)
+		if err != nil && err.Error() == "" {
+			t.Errorf("%s is refused without a reason", data)
+		}
+		if a := p.MaxUnavailable; a.Value < 0 || a.Percent && a.Value > 100 {
+			t.Errorf("%s has maxUnavailable %+v", data, a)
+		}
+		for _, q := range RequestsOf(&r.Status, &p) {
+			if was := recorded(&r.Status, q); was != nil && !was.Time.Equal(&q.Time) {
+				t.Errorf("the request %+v of %s lost its time", q, data)
+			}
+		}
+		HasNewUser(&r)
+		SelfSelectionWarning(&r.Spec)
+		if selection, err := SelectionOf(&r); err == nil {
+			ClaimsOn([]Selection{selection}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{"a": "b"}}})
+		}
+		if at := RecordedInStatus(&r.Status); at.After(time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)) {
+			t.Errorf("%s was recorded at %s", data, at)
+		}
+		ProgressOf(&r.Status)
+		TemplateOf(&r, nil, nil)
+	})
+}

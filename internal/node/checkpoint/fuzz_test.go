@@ -1,0 +1,98 @@
+package checkpoint_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
+	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/testkit/crashfs"
+)
+
+func put(t *testing.T, fsys atomicfile.FS, name, text string) {
+	t.Helper()
+	if err := atomicfile.Write(fsys, dir+"/"+name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Whatever is in a record, the node gets a state that it can run with, and that is loaded as it was saved. A record that is
+// damaged has a problem that names it, and the others stay.
+func FuzzRecords(f *testing.F) {
+	fsys := crashfs.New()
+	s, err := checkpoint.Open(fsys, dir, version, nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	if err := s.Save(full()); err != nil {
+		f.Fatal(err)
+	}
+	for i, name := range files {
+		data, err := fsys.ReadFile(dir + "/" + name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(byte(i), data)
+		f.Add(byte(i), data[:len(data)/2])
+		f.Add(byte(i), []byte(strings.Replace(string(data), "uid-", "../", 1)))
+	}
+	f.Add(byte(1), []byte(`{"apiVersion":"evenkeel.dev/v2","kind":"CurrentConfig","source":null}`))
+	f.Fuzz(func(t *testing.T, which byte, data []byte) {
+		name := files[int(which)%len(files)]
+		fsys, _ := saved(t, full())
+		put(t, fsys, name, string(data))
+		view, err := checkpoint.ReadOnly(fsys, dir, version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := open(t, fsys)
+		state, problems := store.Load()
+		if diff := cmp.Diff(view.State, state); diff != "" {
+			t.Errorf("%s: %q is read in two ways: %s", name, data, diff)
+		}
+		if view, err := checkpoint.ReadOnly(fsys, dir, version); err != nil || len(problems) == 0 && len(view.Problems) > 0 {
+			t.Errorf("%s: %q: %v, %v", name, data, view.Problems, err)
+		}
+		for _, p := range problems {
+			if p.File == "" || p.What == "" {
+				t.Errorf("%s: %q has the problem %+v", name, data, p)
+			}
+		}
+		if err := store.Save(state); err != nil {
+			t.Fatalf("%s: %q gave a state that cannot be saved: %v", name, data, err)
+		}
+		again, problemsAgain := open(t, fsys).Load()
+		if diff := cmp.Diff(state, again); diff != "" || len(problemsAgain) > len(problems) { // an empty file stays until it changes
+			t.Errorf("%s: %q gave a state that is saved as another one: %s %v", name, data, diff, problemsAgain)
+		}
+	})
+}
+
+func FuzzGivenUp(f *testing.F) {
+	for _, text := range []string{`{"by":"a","at":"2026-05-01T12:00:00Z","times":3}`, "", "null", "{}", `{"times":-1}`, "[]", `{"times":1e99}`} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		fsys := crashfs.New()
+		open(t, fsys)
+		put(t, fsys, "given-up", string(data))
+		g, err := checkpoint.LastGivenUp(fsys, dir)
+		if err != nil {
+			if g != (checkpoint.GivenUp{}) || !strings.Contains(err.Error(), dir+"/given-up") {
+				t.Errorf("%q is %+v, %v", data, g, err)
+			}
+			return
+		}
+		if err := checkpoint.SetGivenUp(fsys, dir, g); err != nil {
+			t.Fatalf("%q is %+v, which cannot be saved: %v", data, g, err)
+		}
+		again, err := checkpoint.LastGivenUp(fsys, dir)
+		a, _ := json.Marshal(g)
+		if b, _ := json.Marshal(again); err != nil || string(a) != string(b) {
+			t.Errorf("%s is read again as %s, %v", a, b, err)
+		}
+	})
+}

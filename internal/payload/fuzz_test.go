@@ -1,0 +1,131 @@
+package payload
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+)
+
+// payloads are the seeds of targets that decode a payload.
+var payloads = []string{
+	"", "{", "a: &a [*a]", "{\"a\":1,\"a\":2}", "? [a]\n: b", "\xff\xfe", "a: !!binary x", head, head + "maxPods: 120\n",
+	head + "evictionHard: {memory.available: 1Gi}\nfeatureGates: {A: true}\nstaticPodURLHeader: {Authorization: [secret]}",
+	grouped + "resources: {maxPods: 110, eviction: {evictionHard: {memory.available: 1Gi}}}",
+	grouped + "trial: {configTrialDuration: 1h, crashLoopThreshold: 3, allowPodLoss: true}",
+	grouped + "logging: {format: json, options: {text: {infoBufferSize: 18446744073709551616}}}",
+	head + "registerWithTaints: [{key: a, effect: NoSchedule}, {key: b}]\nclusterDNS: [10.96.0.10]\n", head + "\"a\\u202eb\": 1",
+}
+
+// Errors say what is wrong in one line that fits a status, and the two ways to decode agree.
+func FuzzDecode(f *testing.F) {
+	for _, text := range payloads {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, err := Decode(KeyKubelet, data)
+		if err != nil {
+			var refused *Error
+			if !errors.As(err, &refused) || refused.Problem == "" || refused.Message == "" || refused.Key != KeyKubelet {
+				t.Errorf("%q is refused with %#v", data, err)
+			}
+			if words := err.Error(); len(words) > 2000 || strings.ContainsAny(words, "\n\r") {
+				t.Errorf("%q is refused with %d bytes: %q", data, len(words), words)
+			}
+			return
+		}
+		mapping, err := DecodeMapping(p.Upstream)
+		if err != nil {
+			t.Fatalf("%q was accepted, but %q is not: %v", data, p.Upstream, err)
+		}
+		if d := Diff(mapping, mapping); len(d) > 0 {
+			t.Errorf("%q differs from itself: %v", data, d)
+		}
+		if again := Canonical(Canonical(mapping)); !cmp.Equal(again, Canonical(mapping)) {
+			t.Errorf("the canonical names of %q change: %s", data, cmp.Diff(Canonical(mapping), again))
+		}
+		if v := DefaultProtection().Violations(mapping, mapping, nil); len(v) > 0 {
+			t.Errorf("%q violates protected fields compared with itself: %v", data, v)
+		}
+	})
+}
+
+// A configuration in the grouped form is decoded as the same configuration.
+func FuzzGroup(f *testing.F) {
+	for _, text := range payloads {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, err := Decode(KeyKubelet, data)
+		if err != nil {
+			return
+		}
+		group := Group(p.Fields)
+		text, err := json.Marshal(group)
+		if err != nil || len(text) > MaxSize/2 || group["ungrouped"] != nil { // those are for output only
+			return
+		}
+		again, err := Decode(KeyKubelet, text)
+		if err != nil {
+			var refused *Error
+			if errors.As(err, &refused) && (refused.Problem == ProblemTooDeep || refused.Problem == ProblemTooLarge || refused.Problem == ProblemGroup) {
+				return // groups are deeper, and unknown names below a field are refused
+			}
+			t.Fatalf("%q, grouped as %q, is refused: %v", data, text, err)
+		}
+		if diff := cmp.Diff(p.Fields, again.Fields); diff != "" {
+			t.Errorf("%q, grouped as %q, is another configuration: %s", data, text, diff)
+		}
+	})
+}
+
+// Masking keeps a text valid and ends; a masked text has nothing more to mask of the forms whose secret is known.
+func FuzzMaskText(f *testing.F) {
+	for _, text := range []string{
+		"Authorization: Bearer %", "-----BEGIN RSA PRIVATE KEY-----\n%\n-----END RSA PRIVATE KEY-----", "https://user:%@host/path", "password=%",
+		`"token": "%"`, "--api-key=%", "?sig=%", "proxy-authorization=[Basic %]", `secret="%"`,
+	} {
+		f.Add(text, "before ", " after")
+	}
+	const secret = "hunter2Zq9xVw8"
+	f.Fuzz(func(t *testing.T, form, before, after string) {
+		if len(form)+len(before)+len(after) > 10_000 {
+			return
+		}
+		out := MaskText(before + strings.ReplaceAll(form, "%", secret) + after)
+		if len(out) > 20*(len(form)+len(before)+len(after)+len(secret)*(1+strings.Count(form, "%"))) {
+			t.Errorf("%d bytes became %d", len(form)+len(before)+len(after), len(out))
+		}
+		for _, known := range []string{"Authorization: Bearer %", "https://user:%@host/path", "password=%"} {
+			if text := before + "\n" + strings.ReplaceAll(known, "%", secret) + "\n" + after; strings.Contains(MaskText(text), secret) && !strings.Contains(before+after, secret) {
+				t.Errorf("the secret in %q stays in %q", text, MaskText(text))
+			}
+		}
+	})
+}
+
+// What a protection list accepts, it protects; what it refuses, the error names.
+func FuzzProtection(f *testing.F) {
+	for _, value := range []string{"", "default", "none", "maxPods", "+maxPods,-clusterDNS", "-authentication.x509.clientCAFile", "evictionHard[memory.available]", "authentification", ",", "+", "--", "a b"} {
+		f.Add(value)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		p, err := ParseProtection(value)
+		if err != nil {
+			if len(err.Error()) > 1000+5*len(value) {
+				t.Errorf("%q is refused with %d bytes", value, len(err.Error()))
+			}
+			return
+		}
+		var fields map[string]any
+		if err := yaml.Unmarshal([]byte("clusterDNS: [10.0.0.1]\nmaxPods: 5\n"), &fields); err != nil {
+			t.Fatal(err)
+		}
+		if v := p.Violations(fields, fields, nil); len(v) > 0 {
+			t.Errorf("with %q, a configuration violates fields compared with itself: %v", value, v)
+		}
+	})
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// dir is where the patches are.
+const dir = "testkit/mutants"
+
+// patch brings a defect back. Its file begins with lines such as
+//
+//	Defect: a node that rejects an old assignment uses up the budget
+//	Test: go test ./internal/fleet/rollout -run ^TestX$
+//
+// and continues with a unified diff.
+type patch struct {
+	name   string // of the file, without .patch
+	defect string
+	test   []string // the arguments of go test
+	files  []string // that the diff changes, relative to the tree
+	path   string
+}
+
+var changedFile = regexp.MustCompile(`(?m)^\+\+\+ b/(\S+)$`)
+
+// readPatches reads all patches, sorted by name. The error names the file that is wrong.
+func readPatches(tree string) ([]patch, error) {
+	paths, err := filepath.Glob(filepath.Join(tree, dir, "*.patch"))
+	if err != nil {
+		return nil, err
+	}
+	var all []patch
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		p, err := parsePatch(string(data))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		p.name = strings.TrimSuffix(filepath.Base(path), ".patch")
+		if p.path, err = filepath.Abs(path); err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("there are no patches in %s: run it in the root of the repository", filepath.Join(tree, dir))
+	}
+	return all, nil
+}
+
+func parsePatch(text string) (p patch, err error) {
+	lines := strings.SplitN(text, "\n", 3)
+	ok := len(lines) == 3
+	if ok {
+		p.defect, ok = strings.CutPrefix(lines[0], "Defect: ")
+	}
+	if !ok {
+		return p, errors.New(`the first line must be "Defect: " and what the patch brings back`)
+	}
+	test, ok := strings.CutPrefix(lines[1], "Test: go test ")
+	if p.test = strings.Fields(test); !ok || len(p.test) == 0 {
+		return p, errors.New(`the second line must be "Test: go test " and its arguments`)
+	}
+	for _, m := range changedFile.FindAllStringSubmatch(lines[2], -1) {
+		p.files = append(p.files, m[1])
+	}
+	if len(p.files) == 0 {
+		return p, errors.New("it changes no file")
+	}
+	return p, nil
+}
+
+// apply writes copies of the changed files, with the defect, below a directory.
+func (p *patch) apply(ctx context.Context, tree, temp string) error {
+	for _, file := range p.files {
+		data, err := os.ReadFile(filepath.Join(tree, file))
+		if err != nil {
+			return err
+		}
+		copied := filepath.Join(temp, file)
+		if err := os.MkdirAll(filepath.Dir(copied), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(copied, data, 0o644); err != nil {
+			return err
+		}
+	}
+	cmd := exec.CommandContext(ctx, "git", "apply", "--whitespace=nowarn", p.path)
+	cmd.Dir = temp
+	cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(temp))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("the patch does not apply any more, adapt it: %s", bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+var failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
+
+// try runs the patch's test with the defect, and returns the tests that fail, and the output. A panic and a deadlock are failures
+// of the package. The error says why there is no verdict.
+func (p *patch) try(ctx context.Context, tree string) (found []string, out []byte, err error) {
+	temp, err := os.MkdirTemp("", "evk-mutant-")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer os.RemoveAll(temp)
+	if err := p.apply(ctx, tree, temp); err != nil {
+		return nil, nil, err
+	}
+	absolute, err := filepath.Abs(tree)
+	if err != nil {
+		return nil, nil, err
+	}
+	replace := map[string]string{}
+	for _, file := range p.files {
+		replace[filepath.Join(absolute, file)] = filepath.Join(temp, file)
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return nil, nil, err
+	}
+	overlayFile := filepath.Join(temp, "overlay.json")
+	if err := os.WriteFile(overlayFile, overlay, 0o644); err != nil {
+		return nil, nil, err
+	}
+	before := examples(tree)
+	defer func() {
+		for _, file := range examples(tree) {
+			if !slices.Contains(before, file) {
+				_ = os.Remove(file)
+			}
+		}
+	}()
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-overlay=" + overlayFile, "-count=1", "-timeout=5m"}, p.test...)...)
+	cmd.Dir = tree
+	out, runErr := cmd.CombinedOutput()
+	for _, m := range failedTest.FindAllSubmatch(out, -1) {
+		if name := string(m[1]); !slices.Contains(found, name) {
+			found = append(found, name)
+		}
+	}
+	if exit := (*exec.ExitError)(nil); runErr != nil && !errors.As(runErr, &exit) {
+		return nil, out, runErr
+	}
+	switch {
+	case runErr != nil && (bytes.Contains(out, []byte("[build failed]")) || bytes.Contains(out, []byte("[setup failed]"))):
+		return nil, out, fmt.Errorf("it does not build: %s", firstLines(out))
+	case runErr == nil && bytes.Contains(out, []byte("no tests to run")):
+		return nil, out, errors.New("no test has that name any more")
+	case runErr != nil && len(found) == 0:
+		found = []string{"a panic or a timeout"}
+	case runErr == nil:
+		found = nil
+	}
+	return found, out, nil
+}
+
+// examples returns the files that property tests write beside their source when they fail. Those of known defects are removed.
+func examples(tree string) (files []string) {
+	for _, below := range []string{"internal/*", "internal/*/*", "testkit/*", "test/*"} {
+		found, _ := filepath.Glob(filepath.Join(tree, below, "testdata/rapid/*/*.fail")) // the pattern is valid
+		files = append(files, found...)
+	}
+	return files
+}
+
+func firstLines(out []byte) string {
+	lines := strings.SplitN(strings.TrimSpace(string(out)), "\n", 4)
+	return strings.Join(lines[:min(3, len(lines))], " ")
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestAllPatchesApply keeps the patches up to date with the code; make mutants runs their tests.
+func TestAllPatchesApply(t *testing.T) {
+	patches, err := readPatches("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(patches) < 20 {
+		t.Errorf("only %d defects are kept", len(patches))
+	}
+	page, err := os.ReadFile("../../docs/soak.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range patches {
+		if err := p.apply(t.Context(), "../..", t.TempDir()); err != nil {
+			t.Errorf("%s: %v", p.name, err)
+		}
+		if !strings.Contains(string(page), "| `"+p.name+"` |") {
+			t.Errorf("the table of bugs in docs/soak.md has no row for %s", p.name)
+		}
+	}
+}
+
+func TestAPatchWithoutItsHeaderIsRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"diff --git":                          "the first line must be",
+		"Defect: x\nTest: make test\n+++ b/a": "the second line must be",
+		"Defect: x\nTest: go test \n+++ b/a":  "the second line must be",
+		"Defect: x\nTest: go test ./a\n":      "changes no file",
+	} {
+		if p, err := parsePatch(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is %+v, %v", text, p, err)
+		}
+	}
+}
+
+// A small module has a defect that its test finds, one that it does not find, and patches that are out of date.
+func TestAVerdictForEachPatch(t *testing.T) {
+	tree := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		path := filepath.Join(tree, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("go.mod", "module example.com/a\n\ngo 1.24\n")
+	write("a.go", "package a\n\nfunc Two() int { return 2 }\n\nfunc Three() int { return 3 }\n")
+	write("a_test.go", "package a\n\nimport \"testing\"\n\nfunc TestTwo(t *testing.T) {\n\tif Two() != 2 {\n\t\tt.Error(Two())\n\t}\n}\n")
+	patched := func(name, test, old, new string) {
+		write(dir+"/"+name+".patch", "Defect: a\nTest: go test "+test+"\n--- a/a.go\n+++ b/a.go\n@@ -1,5 +1,5 @@\n package a\n \n"+
+			strings.Replace(" func Two() int { return 2 }\n \n func Three() int { return 3 }\n", " "+old, "-"+old+"\n+"+new, 1))
+	}
+	patched("found", ".", "func Two() int { return 2 }", "func Two() int { return 5 }")
+	patched("missed", ".", "func Three() int { return 3 }", "func Three() int { return 5 }")
+	patched("broken", ".", "func Two() int { return 2 }", "func Two() int { return two }")
+	patched("renamed", "-run TestOther .", "func Two() int { return 2 }", "func Two() int { return 5 }")
+	write(dir+"/old.patch", "Defect: a\nTest: go test .\n--- a/a.go\n+++ b/a.go\n@@ -1,1 +1,1 @@\n-package b\n+package c\n")
+	patches, err := readPatches(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range patches {
+		found, out, err := p.try(t.Context(), tree)
+		ok := false
+		switch p.name {
+		case "found":
+			ok = err == nil && len(found) == 1 && found[0] == "TestTwo"
+		case "missed":
+			ok = err == nil && len(found) == 0
+		case "broken":
+			ok = err != nil && strings.Contains(err.Error(), "it does not build")
+		case "renamed":
+			ok = err != nil && strings.Contains(err.Error(), "no test has that name")
+		case "old":
+			ok = err != nil && strings.Contains(err.Error(), "does not apply any more")
+		}
+		if !ok {
+			t.Errorf("%s: found by %v, %v\n%s", p.name, found, err, out)
+		}
+	}
+	if data, err := os.ReadFile(filepath.Join(tree, "a.go")); err != nil || !strings.Contains(string(data), "return 2") {
+		t.Errorf("the tree was changed: %s, %v", data, err)
+	}
+	if err := run(t.Context(), tree, "", false); err == nil || err.Error() != "4 of 5 were not found" {
+		t.Errorf("all together: %v", err)
+	}
+}
