@@ -69,7 +69,7 @@ var templates = []template{
 		secrets("evenkeel-controller"),
 		{"  replicas: 2\n", "  replicas: {{ .Values.controller.replicas }}\n"},
 		{"        - --log-format=json\n", "        - --log-format=json\n        {{- if ne .Values.startupTaint.key \"evenkeel.dev/unconfigured\" }}\n        - --startup-taint={{ .Values.startupTaint.key }}\n        {{- end }}\n        {{- range .Values.controller.args }}\n        - {{ quote . }}\n        {{- end }}\n"},
-		resources("controller", "          requests:\n            cpu: 50m\n            memory: 128Mi\n          limits:\n            memory: 256Mi\n"),
+		resources("controller", "          requests:\n            cpu: 50m\n            memory: 128Mi\n          limits:\n            memory: 320Mi\n"),
 	})},
 	{file: "drain-rbac.yaml", source: "drain/rbac.yaml", when: ".Values.drain.enabled"},
 	{file: "drift-rbac.yaml", source: "drift/rbac.yaml", when: ".Values.drift.enabled"},

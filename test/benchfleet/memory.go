@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"io"
+	"net/http"
 	"strings"
 	"time"
 
@@ -12,8 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/util/workqueue"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -23,7 +23,7 @@ import (
 // growth measures the controller's memory with realistic Nodes and NodeConfigs. A paused rollout makes the controller read all of
 // them.
 func (b *bench) growth(ctx context.Context, nodes int) (err error) {
-	w, err := up(ctx, b.apiserver)
+	w, err := b.up(ctx)
 	defer func() { err = errors.Join(err, w.down()) }()
 	if err != nil {
 		return err
@@ -40,38 +40,73 @@ func (b *bench) growth(ctx context.Context, nodes int) (err error) {
 	}
 	made := 0
 	var first int64
-	for i, size := range []int{max(1, nodes/5), nodes, 4 * nodes} {
+	for i, size := range sizes(nodes) {
 		if err := w.populate(ctx, made, size); err != nil {
 			return err
 		}
 		made = size
-		now, most, started, err := w.look(ctx, o, size)
+		w.large = size > largeNodes
+		l, err := w.look(ctx, o, size)
 		if err != nil {
 			return err
 		}
-		limit, ok := "-", true
-		if size <= memoryNodes {
-			limit, ok = figures.MiB(maxMemory), most <= maxMemory
-		}
-		b.limited(fmt.Sprintf("controller: most memory, %d Nodes, %d NodeConfigs", size, size), figures.MiB(most), "-", limit, ok)
-		note("", "%s after half a minute; everything was seen after %s", figures.MiB(now), seconds(started))
+		each := ""
 		if i == 0 {
-			first = now
+			first = l.now
 		} else {
-			note("", "%.1f KiB for each node more", float64(now-first)/1024/float64(size-max(1, nodes/5)))
+			each = fmt.Sprintf("; %.1f KiB for each node more than %d", float64(l.now-first)/1024/float64(size-sizes(nodes)[0]), sizes(nodes)[0])
+		}
+		last := b.measured
+		b.measured = measured{Part: last.Part, Nodes: size, When: time.Now().UTC()} // a column of the table
+		b.limitMemory("controller: most memory, with as many Nodes and NodeConfigs", l.most, size)
+		b.keep("controller: memory half a minute later", "%s, of it %s of its file%s", figures.MiB(l.now), figures.MiB(l.program), each)
+		b.keep("controller: everything was seen after", "%s", seconds(l.started))
+		b.keep("controller: a plan, with all that is prepared for it", "%s (mean of %.0f)", tenths(l.plan), l.plans)
+		if err := b.storage(ctx, w, nodeName(0)); err != nil {
+			return err
+		}
+		b.results.replace(b.measured)
+		if err := b.results.save(); err != nil {
+			return err
 		}
 	}
-	return w.storage(ctx, nodeName(0))
+	return nil
 }
 
-// look starts a controller, waits until it has read everything, and returns its memory.
-func (w *world) look(ctx context.Context, o *v1alpha1.NodeConfigRollout, nodes int) (now, most int64, started time.Duration, err error) {
-	c, started, err := w.controller(ctx)
-	if err != nil {
-		return 0, 0, 0, err
+// sizes returns the numbers of objects with which the controller is measured.
+func sizes(nodes int) []int {
+	s := []int{max(1, nodes/5), nodes}
+	if nodes <= memoryNodes {
+		s = append(s, 4*nodes)
 	}
+	return s
+}
+
+// looked is what was measured of a controller that has read everything.
+type looked struct {
+	now, most int64         // memory, in bytes
+	program   int64         // pages of the program's file in it, which the kernel can drop
+	started   time.Duration // until it had seen everything
+	plan      time.Duration // the mean
+	plans     float64
+}
+
+// planDuration is the controller's metric of the time of a plan.
+const planDuration = "evenkeel_controller_plan_duration_seconds"
+
+// look starts a controller, waits until it has read everything, and lets it plan for half a minute.
+func (w *world) look(ctx context.Context, o *v1alpha1.NodeConfigRollout, nodes int) (l looked, err error) {
+	metrics, err := freeAddress()
+	if err != nil {
+		return l, err
+	}
+	c, started, err := w.controller(ctx, "--metrics-bind-address="+metrics, "--metrics-secure=false")
+	if err != nil {
+		return l, err
+	}
+	l.started = started
 	defer func() { err = errors.Join(err, c.stop()) }()
-	if err := eventually(ctx, 2*time.Minute, time.Second, func() error {
+	if err := eventually(ctx, 10*time.Minute+time.Duration(nodes)*nodeTimeout, time.Second, func() error {
 		if err := w.admin.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}
@@ -80,34 +115,48 @@ func (w *world) look(ctx context.Context, o *v1alpha1.NodeConfigRollout, nodes i
 		}
 		return nil
 	}, c.done); err != nil {
-		return 0, 0, 0, err
+		return l, err
 	}
-	select {
-	case <-ctx.Done():
-		return 0, 0, 0, ctx.Err()
-	case <-time.After(30 * time.Second): // the runtime returns free memory to the kernel gradually
-	}
-	now, most, err = figures.Memory(c.pid())
-	return now, most, started, err
-}
-
-// populate creates the Nodes and NodeConfigs of a range of numbers.
-func (w *world) populate(ctx context.Context, from, to int) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	workqueue.ParallelizeUntil(ctx, patchers, to-from, func(i int) {
-		if err := w.make(ctx, from+i); err != nil {
-			cancel(err)
+	for i := range 30 { // meanwhile the runtime returns free memory to the kernel
+		if err := wait(ctx, time.Second); err != nil {
+			return l, err
 		}
-	})
-	return context.Cause(ctx)
+		patch := fmt.Appendf(nil, `{"status":{"error":"change %d"}}`, i) // makes the rollout due
+		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: nodeName(0)}}
+		if err := w.admin.Status().Patch(ctx, nc, client.RawPatch(types.MergePatchType, patch)); err != nil {
+			return l, err
+		}
+	}
+	if l.now, l.most, err = figures.Memory(c.pid()); err != nil {
+		return l, err
+	}
+	if l.program, err = figures.FileMemory(c.pid()); err != nil {
+		return l, err
+	}
+	answer, err := http.Get("http://" + metrics + "/metrics")
+	if err != nil {
+		return l, err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return l, err
+	}
+	s, err := parseMetrics(string(text))
+	if err != nil {
+		return l, err
+	}
+	mean, plans, err := s.mean(planDuration)
+	l.plan, l.plans = time.Duration(mean*float64(time.Second)), plans
+	return l, err
 }
 
 func nodeName(i int) string { return fmt.Sprintf("node-%06d.example.com", i) }
 
-func (w *world) make(ctx context.Context, i int) error {
-	name := nodeName(i)
-	if err := w.admin.Create(ctx, realisticNode(name, i)); err != nil {
+// makeFirst creates the first Node and its NodeConfig, as its agent leaves it. The API server validates them.
+func (w *world) makeFirst(ctx context.Context) error {
+	name := nodeName(0)
+	if err := w.admin.Create(ctx, realisticNode(name, 0)); err != nil {
 		return err
 	}
 	ref := v1alpha1.ConfigMapReference{Namespace: v1alpha1.SystemNamespace, Name: "paused-0123456789ab", UID: "7f1d2c3b-0000-4000-8000-0123456789ab", SHA256: strings.Repeat("0123456789abcdef", 4)}
@@ -177,29 +226,17 @@ func realisticNode(name string, i int) *corev1.Node {
 	return n
 }
 
-// storage prints the size of stored objects: the API server stores custom resources as JSON.
-func (w *world) storage(ctx context.Context, nodeConfig string) error {
-	kube, err := kubernetes.NewForConfig(w.cluster.AdminConfig())
+// storage prints and keeps the size of stored objects: the API server stores custom resources as JSON.
+func (b *bench) storage(ctx context.Context, w *world, nodeConfig string) error {
+	raw, err := w.kube.RESTClient().Get().AbsPath("/apis", v1alpha1.GroupVersion.String(), "nodeconfigs", nodeConfig).DoRaw(ctx)
 	if err != nil {
 		return err
 	}
-	raw, err := kube.RESTClient().Get().AbsPath("/apis", v1alpha1.GroupVersion.String(), "nodeconfigs", nodeConfig).DoRaw(ctx)
+	b.keep("stored: a NodeConfig", "%d bytes", len(raw))
+	s, err := w.serverMetrics(ctx)
 	if err != nil {
 		return err
 	}
-	note("stored: a NodeConfig", "%d bytes", len(raw))
-	metrics, err := kube.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
-	if err != nil {
-		return err
-	}
-	for line := range strings.Lines(string(metrics)) {
-		if name, value, _ := strings.Cut(line, " "); strings.HasPrefix(name, "apiserver_storage_size_bytes{") {
-			size, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			if err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-			note("stored: etcd's database, with what is not compacted yet", "%s", figures.MiB(int64(size)))
-		}
-	}
+	b.keep("stored: etcd's database, with what is not compacted yet", "%s", figures.MiB(int64(s.one("apiserver_storage_size_bytes", nil))))
 	return nil
 }

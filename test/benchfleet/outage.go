@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"time"
 
@@ -20,7 +19,7 @@ const (
 // outages measures the time until the controller has read everything again after an outage of the API server; until then it
 // decides nothing. The floor is the time until the API server is ready.
 func (b *bench) outages(ctx context.Context, nodes int) (err error) {
-	w, err := up(ctx, b.apiserver)
+	w, err := b.up(ctx)
 	defer func() { err = errors.Join(err, w.down()) }()
 	if err != nil {
 		return err
@@ -28,16 +27,12 @@ func (b *bench) outages(ctx context.Context, nodes int) (err error) {
 	if err := w.populate(ctx, 0, nodes); err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	probes, err := freeAddress()
 	if err != nil {
 		return err
 	}
-	probes := l.Addr().String()
-	if err := l.Close(); err != nil {
-		return err
-	}
 	// Without a lease: a controller that loses its lease is restarted by its Deployment, which is not measured.
-	c, err := w.run("evenkeel-controller", "--kubeconfig="+w.config, "--metrics-bind-address=0", "--health-probe-bind-address="+probes, "--leader-elect=false")
+	c, err := w.startController("--health-probe-bind-address="+probes, "--leader-elect=false")
 	if err != nil {
 		return err
 	}
@@ -45,16 +40,14 @@ func (b *bench) outages(ctx context.Context, nodes int) (err error) {
 	if err := c.says(ctx, "all watches are synced", 5*time.Minute); err != nil {
 		return err
 	}
-	ready := func() error { return localcluster.Probe(ctx, "http://"+probes+"/readyz") }
+	ready := func() error { return probe(ctx, probes) }
 	var floors, behind []time.Duration
 	for range outages {
 		if err := w.cluster.StopAPIServer(); err != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(outage):
+		if err := wait(ctx, outage); err != nil {
+			return err
 		}
 		if ready() == nil {
 			return errors.New("the controller says that it is ready, with the API server away")
@@ -71,8 +64,13 @@ func (b *bench) outages(ctx context.Context, nodes int) (err error) {
 	}
 	most := slices.Max(behind)
 	floor := floors[slices.Index(behind, most)]
-	b.limited(fmt.Sprintf("controller: sees %d nodes again, after the API server is ready", nodes),
-		fmt.Sprintf("%s (%.2f x)", seconds(most), float64(floor+most)/float64(floor)), seconds(floor), seconds(maxBehind), most <= maxBehind)
+	b.limited(figure{What: "controller: sees all nodes again, after the API server is ready", Value: most.Seconds(),
+		Text: fmt.Sprintf("%s (%.2f x)", seconds(most), float64(floor+most)/float64(floor)), Limit: seconds(maxBehind), Over: most > maxBehind}, seconds(floor))
 	note("", "the most of %d outages of %s; the floor is the API server's start", outages, outage)
 	return nil
+}
+
+// probe asks a controller whether it is ready.
+func probe(ctx context.Context, address string) error {
+	return localcluster.Probe(ctx, "http://"+address+"/readyz")
 }

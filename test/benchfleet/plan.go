@@ -10,7 +10,7 @@ import (
 )
 
 // plans measures rollout.Plan. The floor is one iteration over all nodes.
-func (b *bench) plans(ctx context.Context) error {
+func (b *bench) plans(ctx context.Context, count int) error {
 	const runs = 15
 	epoch := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	target := rollout.Revision{Number: 2, Namespace: "evenkeel-system", Name: "workers-0123456789ab", UID: "target", SHA256: "0123456789abcdef"}
@@ -23,7 +23,7 @@ func (b *bench) plans(ctx context.Context) error {
 		NodeTimeout:            15 * time.Minute, ProgressDeadline: time.Hour, AgentTimeout: time.Minute, NotReadyGrace: 30 * time.Second,
 	}
 	on := func(r rollout.Revision) []rollout.Node {
-		nodes := make([]rollout.Node, planNodes)
+		nodes := make([]rollout.Node, count)
 		for i := range nodes {
 			nodes[i] = rollout.Node{
 				Name: fmt.Sprintf("node-%06d.example.com", i), Created: epoch.Add(-time.Hour), Domain: fmt.Sprintf("zone-%d", i%3),
@@ -43,7 +43,7 @@ func (b *bench) plans(ctx context.Context) error {
 	halted.RollbackOnFailure = true
 	going := rollout.Progress{Revision: 2, Attempt: 1, Started: epoch, StepTime: epoch, ProgressTime: epoch}
 	complete := going
-	complete.Step, complete.Succeeded, complete.Updated = 1, true, planNodes
+	complete.Step, complete.Succeeded, complete.Updated = 1, true, count
 	stopped := going
 	stopped.Halt = &rollout.Halt{Revision: 2, Attempt: 1, Reason: rollout.HaltTooManyFailures, Time: epoch, Rollback: true}
 	seen := 0
@@ -63,7 +63,7 @@ func (b *bench) plans(ctx context.Context) error {
 	}{
 		{"the first (all pending, all allowed)", policy, rollout.Progress{}, pending, 1000},
 		{"steady (all updated)", policy, complete, done, 0},
-		{"after a halt (25 % go back)", halted, stopped, done, planNodes / 4},
+		{"after a halt (25 % go back)", halted, stopped, done, count / 4},
 	} {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -73,8 +73,8 @@ func (b *bench) plans(ctx context.Context) error {
 		if moves != c.moves {
 			return fmt.Errorf("the plan %s has %d moves, want %d: it is not what was to be measured", c.what, moves, c.moves)
 		}
-		b.limited(fmt.Sprintf("Plan, %d nodes: %s", planNodes, c.what), tenths(took), tenths(floor),
-			fmt.Sprintf("%s (is %.0f x floor)", tenths(maxPlan), took.Seconds()/floor.Seconds()), took <= maxPlan)
+		b.limited(figure{What: "Plan: " + c.what, Text: fmt.Sprintf("%s (%.0f x one pass)", tenths(took), took.Seconds()/floor.Seconds()), Value: took.Seconds(),
+			Limit: tenths(maxPlan), Over: took > maxPlan}, tenths(floor))
 	}
 	return nil
 }

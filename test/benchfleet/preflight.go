@@ -20,6 +20,7 @@ type asked struct {
 	requests int           // the controller's writes of NodeConfigs
 	answers  int           // the agents' writes of statuses
 	events   int
+	counts   map[auditlog.Key]int // all writes
 }
 
 // preflight asks all agents about a configuration that no node has had. The fleet is at rest, so that every write of a
@@ -34,13 +35,13 @@ func (f *fleet) preflight(ctx context.Context) (a asked, err error) {
 		return a, err
 	}
 	o := &v1alpha1.NodeConfigPreflight{ObjectMeta: metav1.ObjectMeta{Name: "bench"}, Spec: v1alpha1.NodeConfigPreflightSpec{
-		AllNodes: true, Template: v1alpha1.PreflightTemplate{Kubelet: &runtime.RawExtension{Raw: []byte(f.kubelet())}},
+		AllNodes: true, Template: v1alpha1.PreflightTemplate{Kubelet: &runtime.RawExtension{Raw: []byte(f.kubelet(""))}},
 	}}
 	begin := time.Now()
 	if err := f.admin.Create(ctx, o); err != nil {
 		return a, err
 	}
-	err = eventually(ctx, 5*time.Minute+time.Duration(f.nodes)*nodeTimeout, 100*time.Millisecond, func() error {
+	err = eventually(ctx, 10*time.Minute+time.Duration(f.nodes)*nodeTimeout, 100*time.Millisecond, func() error {
 		if err := f.admin.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}
@@ -59,7 +60,8 @@ func (f *fleet) preflight(ctx context.Context) (a asked, err error) {
 	if err := f.quiet(ctx); err != nil {
 		return a, err
 	}
-	for k, n := range f.audit.Count(begin, time.Now(), (*auditlog.Request).Write) {
+	a.counts = f.audit.Count(begin, time.Now(), (*auditlog.Request).Write)
+	for k, n := range a.counts {
 		switch {
 		case k.Program == "evenkeel-controller" && k.Resource == "nodeconfigs":
 			a.requests += n
@@ -72,13 +74,17 @@ func (f *fleet) preflight(ctx context.Context) (a asked, err error) {
 	return a, f.admin.Delete(ctx, o)
 }
 
-// reportPreflight prints the cost of a preflight.
+// reportPreflight prints and keeps the cost of a preflight.
 func (b *bench) reportPreflight(f *fleet) {
 	a := &f.asked
 	n := float64(f.nodes)
 	fmt.Println()
+	for _, k := range sorted(a.counts) {
+		note("  "+label(k), "%9d  %.3f per node", a.counts[k], float64(a.counts[k])/n)
+	}
 	per := float64(a.requests+a.answers) / n
-	b.limited("preflight: API writes per node", fmt.Sprintf("%.3f", per), "-", fmt.Sprint(maxAsked), per <= maxAsked)
+	b.limited(figure{What: "preflight: API writes per node", Text: fmt.Sprintf("%.3f", per), Value: per, Limit: fmt.Sprint(maxAsked), Over: per > maxAsked}, "-")
 	note("", "%.3f requests, %.3f answers, %.3f Events", float64(a.requests)/n, float64(a.answers)/n, float64(a.events)/n)
-	b.limited("preflight: created to the last answer", seconds(a.took), "-", seconds(maxAsking), a.took <= maxAsking || f.nodes > memoryNodes)
+	b.limited(figure{What: "preflight: created to the last answer", Text: seconds(a.took), Value: a.took.Seconds(),
+		Limit: seconds(maxAsking), Over: a.took > maxAsking && f.nodes <= memoryNodes}, "-")
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,8 +24,8 @@ type child struct {
 	done <-chan struct{}
 }
 
-// start starts a program with its output in a file.
-func start(log string, argv ...string) (*child, error) {
+// start starts a program with its output in a file, and with further environment variables.
+func start(log string, env []string, argv ...string) (*child, error) {
 	out, err := os.Create(log)
 	if err != nil {
 		return nil, err
@@ -32,6 +33,7 @@ func start(log string, argv ...string) (*child, error) {
 	defer out.Close()
 	c := &child{name: filepath.Base(argv[0]), cmd: exec.Command(argv[0], argv[1:]...), log: log}
 	c.cmd.Stdout, c.cmd.Stderr = out, out
+	c.cmd.Env = append(os.Environ(), env...)
 	// SIGTERM, so that the program can clean up.
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	c.done, err = localcluster.StartTied(c.cmd)
@@ -68,6 +70,15 @@ func (c *child) stop() error {
 		return fmt.Errorf("%s: %s: %s", c.name, state, raw[max(0, len(raw)-500):])
 	}
 	return nil
+}
+
+// freeAddress returns an address on loopback that nobody listens on.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
 }
 
 // eventually calls try until it succeeds, over is closed, or the time is over.

@@ -12,7 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 
-// report prints the cost of rollouts.
+// report prints and keeps the cost of rollouts.
 func (b *bench) report(ctx context.Context, f *fleet) error {
 	n := float64(f.nodes)
 	if len(f.rollouts) > 0 {
@@ -31,10 +31,10 @@ func (b *bench) report(ctx context.Context, f *fleet) error {
 	for _, p := range append(f.rollouts, f.paced) {
 		most, now, started = max(most, p.most), max(now, p.now), max(started, p.started)
 	}
-	b.limited("controller: most memory in a rollout (VmHWM)", figures.MiB(most), "-", figures.MiB(maxMemory), most <= maxMemory || f.nodes > memoryNodes)
-	note("controller: memory after it (VmRSS)", "%s", figures.MiB(now))
-	note("controller: from its start to having seen everything", "%s", seconds(started))
-	note("a rollout, "+usual+" at a time", "%s", seconds(f.paced.settled))
+	b.limitMemory("controller: most memory in a rollout (VmHWM)", most, f.nodes)
+	b.keep("controller: memory after it (VmRSS)", "%s", figures.MiB(now))
+	b.keep("controller: from its start to having seen everything", "%s", seconds(started))
+	b.pace(f)
 	for _, kind := range []struct {
 		what   string
 		phases []phase
@@ -50,25 +50,78 @@ func (b *bench) report(ctx context.Context, f *fleet) error {
 			}
 			parts = append(parts, fmt.Sprintf("%s %.2f", name, all.Seconds()*1000/n/float64(len(kind.phases))))
 		}
-		note("CPU, ms per node, "+kind.what, "%s", strings.Join(parts, ", "))
-	}
-	for name, pid := range map[string]int{"evenkeel-hollow": f.hollow.pid(), "kube-apiserver": f.servers["kube-apiserver"], "etcd": f.servers["etcd"]} {
-		now, most, err := figures.Memory(pid)
-		if err != nil {
-			return err
+		b.keep("CPU, ms per node, "+kind.what, "%s", strings.Join(parts, ", "))
+		var healthy []time.Duration
+		for _, p := range kind.phases {
+			healthy = append(healthy, p.healthy...)
 		}
-		note("memory of "+name, "%s, at most %s", figures.MiB(now), figures.MiB(most))
+		b.keep("assignment to healthy kubelet (50%, 95%, 99%, most), "+kind.what, "%s", spread(healthy))
+	}
+	if err := b.reportMemory(f); err != nil {
+		return err
 	}
 	requests := []string{}
 	for _, k := range sorted(f.idle.requests) {
 		requests = append(requests, fmt.Sprintf("%.1f %s %s", float64(f.idle.requests[k])/f.idle.took.Minutes(), k.Verb, k.Resource))
 	}
-	note("at rest: the controller's share of a core", "%.3f %% over %s", f.idle.share*100, f.idle.took.Round(time.Second))
-	note("at rest: its requests per minute", "%s", strings.Join(requests, ", "))
-	return f.storage(ctx, "hollow-0")
+	b.keep("at rest: the controller's share of a core", "%.3f %% over %s", f.idle.share*100, f.idle.took.Round(time.Second))
+	b.keep("at rest: its requests per minute", "%s", strings.Join(requests, ", "))
+	return b.storage(ctx, f.world, "hollow-0")
 }
 
-// ratio prints the time of unlimited rollouts. The floor is patching without a controller.
+// limitMemory prints and keeps the most memory of a controller, in bytes.
+func (b *bench) limitMemory(what string, most int64, nodes int) {
+	f := figure{What: what, Text: figures.MiB(most), Value: float64(most)}
+	for _, limit := range []struct {
+		nodes int
+		bytes int64
+	}{{memoryNodes, maxMemory}, {largeNodes, maxLarge}} {
+		if nodes <= limit.nodes {
+			f.Limit, f.Over = figures.MiB(limit.bytes), most > limit.bytes
+			break
+		}
+	}
+	b.limited(f, "-")
+}
+
+// timePerNode is the time of a rollout in steps, divided by the number of nodes.
+const timePerNode = "a rollout, " + usual + " at a time: time per node"
+
+// pace prints and keeps the time of a rollout in steps. The limit of the time per node is relative to that with memoryNodes.
+func (b *bench) pace(f *fleet) {
+	b.keep("a rollout, "+usual+" at a time", "%s", seconds(f.paced.settled))
+	each := f.paced.settled.Seconds() * 1000 / float64(f.nodes)
+	per := figure{What: timePerNode, Text: fmt.Sprintf("%.1f ms", each), Value: each}
+	if smaller, ok := b.results.value(b.measured.Part, memoryNodes, timePerNode); ok && f.nodes > memoryNodes {
+		per.Text += fmt.Sprintf(" (%.2f x that with %d)", each/smaller, memoryNodes)
+		per.Limit, per.Over = fmt.Sprintf("%.1f x", maxSlower), each > maxSlower*smaller
+	} else if f.nodes > memoryNodes {
+		note("", "not compared: measure -nodes=%d -only=rollout first", memoryNodes)
+	}
+	b.limited(per, "-")
+}
+
+// reportMemory prints and keeps the memory of the nodes, the API server and etcd.
+func (b *bench) reportMemory(f *fleet) error {
+	_, most, err := figures.Memory(f.hollow.pid())
+	if err != nil {
+		return err
+	}
+	each := float64(most) / float64(f.nodes)
+	few := f.nodes < 500 // the program itself is larger than its nodes
+	b.limited(figure{What: "evenkeel-hollow: most memory, for each node", Text: fmt.Sprintf("%.3f MiB", each/(1<<20)), Value: each,
+		Limit: "0.8 MiB", Over: each > maxHollow && !few}, "-")
+	for _, server := range []string{"kube-apiserver", "etcd"} {
+		now, most, err := figures.Memory(f.servers[server])
+		if err != nil {
+			return err
+		}
+		b.keep("memory of "+server, "%s, at most %s", figures.MiB(now), figures.MiB(most))
+	}
+	return nil
+}
+
+// ratio prints and keeps the time of unlimited rollouts. The floor is patching without a controller.
 func (b *bench) ratio(f *fleet) {
 	var byHand, rolled time.Duration
 	for _, p := range f.hands {
@@ -84,11 +137,11 @@ func (b *bench) ratio(f *fleet) {
 			h.written.Seconds(), r.written.Seconds(), r.first.Seconds(), h.settled.Seconds(), r.settled.Seconds())
 	}
 	rounds := time.Duration(len(f.rollouts))
-	b.limited("unlimited rollout: created to last assignment", seconds(rolled/rounds), seconds(byHand/rounds),
-		fmt.Sprintf("%.1f x (is %.2f x)", maxRatio, ratio), ratio <= maxRatio)
+	b.limited(figure{What: "unlimited rollout: created to last assignment", Text: fmt.Sprintf("%s (%.2f x by hand)", seconds(rolled/rounds), ratio), Value: ratio,
+		Limit: fmt.Sprintf("%.1f x", maxRatio), Over: ratio > maxRatio}, seconds(byHand/rounds))
 }
 
-// writes prints the number of writes in rollouts, from the audit log.
+// writes prints and keeps the number of writes in rollouts, from the audit log.
 func (b *bench) writes(fleet int, rollouts []phase, limited bool) {
 	counts, refused := map[auditlog.Key]int{}, map[auditlog.Key]int{}
 	var took time.Duration
@@ -102,7 +155,7 @@ func (b *bench) writes(fleet int, rollouts []phase, limited bool) {
 		}
 	}
 	nodes := float64(fleet * len(rollouts))
-	writes, progress, events, own := 0, 0, 0, 0
+	writes, progress, events, own, no := 0, 0, 0, 0, 0
 	for _, k := range sorted(counts) {
 		n := counts[k]
 		whose := "not evenkeel's"
@@ -122,8 +175,13 @@ func (b *bench) writes(fleet int, rollouts []phase, limited bool) {
 		default:
 			whose = "write"
 			writes += n
+			no += refused[k]
 		}
 		note("  "+label(k), "%9d  %.3f per node, %s, %d refused", n, float64(n)/nodes, whose, refused[k])
+	}
+	how := ", all at once"
+	if limited {
+		how = ", " + usual + " at a time"
 	}
 	for _, sum := range []struct {
 		what string
@@ -131,13 +189,14 @@ func (b *bench) writes(fleet int, rollouts []phase, limited bool) {
 		most float64
 	}{{"API writes per node and rollout", writes, maxWrites}, {"writes of progress per node and trial", progress, maxProgress}, {"Events per node and rollout", events, maxEvents}} {
 		per := float64(sum.n) / nodes
+		row := figure{What: sum.what + how, Text: fmt.Sprintf("%.3f", per), Value: per}
 		if limited {
-			b.limited(sum.what, fmt.Sprintf("%.3f", per), "-", fmt.Sprint(sum.most), per <= sum.most)
-		} else {
-			note(sum.what, "%.3f", per)
+			row.Limit, row.Over = fmt.Sprint(sum.most), per > sum.most
 		}
+		b.limited(row, "-")
 	}
-	note("the controller's own writes, Events included", "%.1f per rollout, %.2f per second", float64(own)/float64(len(rollouts)), float64(own)/took.Seconds())
+	b.keep("writes that the API server refused"+how, "%d", no)
+	b.keep("the controller's own writes, Events included"+how, "%.1f per rollout, %.2f per second", float64(own)/float64(len(rollouts)), float64(own)/took.Seconds())
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -47,9 +48,10 @@ const (
 
 // phase is a change of the whole fleet.
 type phase struct {
-	first   time.Duration // from the start to the answer to the first patch
-	written time.Duration // and to the last one
-	settled time.Duration // until the last node had finished its trial
+	first   time.Duration   // from the start to the answer to the first patch
+	written time.Duration   // and to the last one
+	settled time.Duration   // until the last node had finished its trial
+	healthy []time.Duration // of each node, from its assignment to a healthy kubelet
 	used    cpuTime
 	counts  map[auditlog.Key]int // writes
 	refused map[auditlog.Key]int
@@ -66,32 +68,17 @@ type idlePeriod struct {
 }
 
 // rollouts alternates rounds of patching without a controller and of unlimited rollouts, and then rolls out 10% at a time.
-func (b *bench) rollouts(ctx context.Context, nodes, rounds int, idle time.Duration) (err error) {
-	w, err := up(ctx, b.apiserver)
+func (b *bench) rollouts(ctx context.Context, nodes, rounds int) (err error) {
+	w, err := b.up(ctx)
 	defer func() { err = errors.Join(err, w.down()) }()
 	if err != nil {
 		return err
 	}
-	f := &fleet{world: w, nodes: nodes}
-	begin := time.Now()
-	f.hollow, err = w.run("evenkeel-hollow", "--kubeconfig="+w.cluster.AdminKubeconfig(), fmt.Sprintf("--nodes=%d", nodes),
-		"--zones=3", "--cleanup=false", "--trial-duration=5s", "--ready-timeout=10m", "--health-timeout=10m")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.hollow.stop()) }()
-	if err := f.hollow.says(ctx, "nodes have joined", 2*time.Minute+time.Duration(nodes)*nodeTimeout); err != nil {
-		return err
-	}
-	_, most, err := figures.Memory(f.hollow.pid())
-	if err != nil {
-		return err
-	}
-	note("nodes joined in", "%.1f s; evenkeel-hollow takes %s", time.Since(begin).Seconds(), figures.MiB(most))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	f.view = w.view(ctx)
-	if err := f.all(ctx, nodes, func(seen) bool { return true }); err != nil {
+	f, err := b.fleet(ctx, w, nodes)
+	defer func() { err = errors.Join(err, f.down()) }()
+	if err != nil {
 		return err
 	}
 	// Every measurement begins with nodes that have finished the trial of a ConfigMap.
@@ -114,7 +101,7 @@ func (b *bench) rollouts(ctx context.Context, nodes, rounds int, idle time.Durat
 			}
 		}
 	}
-	if f.paced, err = f.roll(ctx, usual, idle); err != nil {
+	if f.paced, err = f.roll(ctx, usual, b.idle); err != nil {
 		return err
 	}
 	if f.asked, err = f.preflight(ctx); err != nil {
@@ -135,48 +122,62 @@ func (f *fleet) measureRollout(ctx context.Context) error {
 	return err
 }
 
-// kubelet returns a payload that no node has had yet.
-func (f *fleet) kubelet() string {
+// kubelet returns a payload that no node has had yet, with more fields: JSON without braces, or nothing.
+func (f *fleet) kubelet(more string) string {
 	f.changes++
-	return fmt.Sprintf(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":%d}`, 110+f.changes)
+	if more != "" {
+		more = "," + more
+	}
+	return fmt.Sprintf(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":%d%s}`, 110+f.changes, more)
 }
 
-// byHand assigns a payload to every node as fast as the API server allows, and waits for the agents' reports.
-func (f *fleet) byHand(ctx context.Context) (phase, error) {
-	data := f.kubelet()
+// handMade creates a ConfigMap with a payload.
+func (f *fleet) handMade(ctx context.Context) (v1alpha1.ConfigMapReference, error) {
+	data := f.kubelet("")
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: fmt.Sprintf("by-hand-%d", f.changes)},
 		Immutable:  new(true), Data: map[string]string{"kubelet": data},
 	}
-	if err := f.admin.Create(ctx, cm); err != nil {
+	err := f.admin.Create(ctx, cm)
+	return v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: payload.Digest("kubelet", []byte(data))}, err
+}
+
+// byHand assigns a payload to every node as fast as the API server allows, and waits for the agents' reports.
+func (f *fleet) byHand(ctx context.Context) (phase, error) {
+	ref, err := f.handMade(ctx)
+	if err != nil {
 		return phase{}, err
 	}
-	ref := v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: payload.Digest("kubelet", []byte(data))}
-	f.mu.Lock()
-	nodes := maps.Clone(f.view.nodes)
-	f.mu.Unlock()
 	before, err := f.spent(f.hollow)
 	if err != nil {
 		return phase{}, err
 	}
 	begin := time.Now()
-	names := slices.Collect(maps.Keys(nodes))
-	errs := make([]error, len(names))
-	workqueue.ParallelizeUntil(ctx, patchers, len(names), func(i int) {
-		errs[i] = f.assign(ctx, names[i], nodes[names[i]], ref)
-	})
-	if err := cmp.Or(ctx.Err(), cmp.Or(errs...)); err != nil {
+	if err := f.assignAll(ctx, ref); err != nil {
 		return phase{}, err
 	}
-	if err := f.all(ctx, f.nodes, func(s seen) bool { return s.proven == cm.UID }); err != nil {
+	if err := f.all(ctx, f.nodes, func(s seen) bool { return s.has(ref.Name) }); err != nil {
 		return phase{}, err
 	}
 	return f.end(ctx, begin, before, "benchfleet", nil)
 }
 
-// assign makes the controller's write.
+// assignAll assigns a ConfigMap to every node.
+func (f *fleet) assignAll(ctx context.Context, ref v1alpha1.ConfigMapReference) error {
+	f.mu.Lock()
+	nodes := maps.Clone(f.view.nodes)
+	f.mu.Unlock()
+	names := slices.Collect(maps.Keys(nodes))
+	errs := make([]error, len(names))
+	workqueue.ParallelizeUntil(ctx, patchers, len(names), func(i int) {
+		errs[i] = f.assign(ctx, names[i], nodes[names[i]], ref)
+	})
+	return cmp.Or(ctx.Err(), cmp.Or(errs...))
+}
+
+// assign makes the controller's write. It repeats a request that an overloaded API server did not carry out.
 func (f *fleet) assign(ctx context.Context, name string, known seen, ref v1alpha1.ConfigMapReference) error {
-	by := &v1alpha1.RolloutReference{Name: "by-hand", Revision: int64(f.changes), Attempt: 1, AssignedAt: metav1.Now()}
+	by := &v1alpha1.RolloutReference{Name: ref.Name, Revision: int64(f.changes), Attempt: 1, AssignedAt: metav1.Now()}
 	if s := known.spec.ConfigSource; s != nil {
 		by.Previous = &v1alpha1.PreviousSource{ConfigMapRef: *s.ConfigMapRef, Rollout: s.RolloutRef.Name, Revision: s.RolloutRef.Revision, Attempt: 1}
 	}
@@ -188,7 +189,43 @@ func (f *fleet) assign(ctx context.Context, name string, known seen, ref v1alpha
 	if err != nil {
 		return err
 	}
-	return f.hand.Patch(ctx, &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch(types.JSONPatchType, patch))
+	for {
+		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		err := f.hand.Patch(ctx, nc, client.RawPatch(types.JSONPatchType, patch))
+		if err == nil || !overloaded(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(time.Second):
+		}
+		// The API server may have carried out a request that it did not answer.
+		if f.admin.Get(ctx, client.ObjectKeyFromObject(nc), nc) == nil && nc.Generation > known.generation {
+			return nil
+		}
+	}
+}
+
+// overloaded reports whether a request may succeed later.
+func overloaded(err error) bool {
+	return apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) ||
+		apierrors.IsInternalError(err)
+}
+
+// newRollout returns a rollout of a new payload in one step.
+func (f *fleet) newRollout(budget, more string) *v1alpha1.NodeConfigRollout {
+	most, everything := intstr.FromString(budget), intstr.FromString("100%")
+	data := f.kubelet(more)
+	return &v1alpha1.NodeConfigRollout{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("rollout-%d", f.changes)},
+		Spec: v1alpha1.NodeConfigRolloutSpec{
+			AllNodes: true, Template: v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{Raw: []byte(data)}},
+			Strategy:           v1alpha1.RolloutStrategy{MaxUnavailable: &most, Steps: []v1alpha1.RolloutStep{{Nodes: &everything}}},
+			FailurePolicy:      v1alpha1.FailurePolicy{MaxFailures: new(intstr.FromInt32(1))},
+			NodeTimeoutSeconds: 3600, ProgressDeadlineSeconds: 7200,
+		},
+	}
 }
 
 // roll rolls a configuration out in one step, with a new controller, and then measures the idle controller.
@@ -198,17 +235,7 @@ func (f *fleet) roll(ctx context.Context, budget string, idle time.Duration) (p 
 		return phase{}, err
 	}
 	defer func() { err = errors.Join(err, c.stop()) }()
-	most, everything := intstr.FromString(budget), intstr.FromString("100%")
-	data := f.kubelet()
-	o := &v1alpha1.NodeConfigRollout{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("rollout-%d", f.changes)},
-		Spec: v1alpha1.NodeConfigRolloutSpec{
-			AllNodes: true, Template: v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{Raw: []byte(data)}},
-			Strategy:           v1alpha1.RolloutStrategy{MaxUnavailable: &most, Steps: []v1alpha1.RolloutStep{{Nodes: &everything}}},
-			FailurePolicy:      v1alpha1.FailurePolicy{MaxFailures: new(intstr.FromInt32(1))},
-			NodeTimeoutSeconds: 3600, ProgressDeadlineSeconds: 7200,
-		},
-	}
+	o := f.newRollout(budget, "")
 	before, err := f.spent(f.hollow, c)
 	if err != nil {
 		return phase{}, err
@@ -217,7 +244,7 @@ func (f *fleet) roll(ctx context.Context, budget string, idle time.Duration) (p 
 	if err := f.admin.Create(ctx, o); err != nil {
 		return phase{}, err
 	}
-	err = eventually(ctx, 2*time.Minute+time.Duration(f.nodes)*nodeTimeout, 250*time.Millisecond, func() error {
+	err = eventually(ctx, 10*time.Minute+time.Duration(f.nodes)*nodeTimeout, 250*time.Millisecond, func() error {
 		if err := f.admin.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}
@@ -261,6 +288,7 @@ func (f *fleet) end(ctx context.Context, begin time.Time, before cpuTime, writer
 		p.used[name] -= before[name]
 	}
 	p.counts = f.audit.Count(begin, end, (*auditlog.Request).Write)
+	p.healthy = untilHealthy(f.audit.Requests, begin)
 	p.refused = f.audit.Count(begin, end, func(r *auditlog.Request) bool { return r.Write() && !r.Succeeded() })
 	f.audit.Count(begin, end, func(r *auditlog.Request) bool {
 		if r.Program == writer && r.Verb == "patch" && r.Resource == "nodeconfigs" && r.Succeeded() {
@@ -281,10 +309,8 @@ func (f *fleet) calm(ctx context.Context, idle time.Duration, c *child) (idlePer
 		return idlePeriod{}, err
 	}
 	begin := time.Now()
-	select {
-	case <-ctx.Done():
-		return idlePeriod{}, ctx.Err()
-	case <-time.After(idle):
+	if err := wait(ctx, idle); err != nil {
+		return idlePeriod{}, err
 	}
 	after, err := figures.CPUTime(c.pid())
 	if err != nil {

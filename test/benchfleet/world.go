@@ -6,20 +6,25 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/controller"
@@ -37,11 +42,11 @@ const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted]
 rules:
+- level: Request # to see assignments, failures, and the progress of trials
+  verbs: [patch]
+  resources: [{group: evenkeel.dev, resources: [nodeconfigs, nodeconfigs/status]}]
 - level: Metadata
   users: ["` + asController + `"]
-- level: Request # for auditlog.OfProgress
-  verbs: [patch]
-  resources: [{group: evenkeel.dev, resources: [nodeconfigs/status]}]
 - level: Metadata
   verbs: [create, update, patch, delete]
 - level: None
@@ -53,14 +58,20 @@ type world struct {
 	cluster *localcluster.Cluster
 	admin   client.WithWatch
 	hand    client.Client // patches nodes with the controller's identity, so that the API server treats both alike
+	kube    *kubernetes.Clientset
 	audit   *auditlog.Log
 	config  string         // the controller's kubeconfig
 	servers map[string]int // process IDs of the API server and etcd
+	large   bool           // more nodes than the shipped memory limit allows: the controller runs without it
 	logs    int
 }
 
+// quota is the size of etcd's database at which it refuses writes: a rollout to 20,000 nodes writes more than the default of 2 GiB
+// between two compactions.
+const quota = "--quota-backend-bytes=8589934592"
+
 // up starts an API server. Call down even if it fails.
-func up(ctx context.Context, more []string) (w *world, err error) {
+func (b *bench) up(ctx context.Context) (w *world, err error) {
 	ctrllog.SetLogger(logr.Discard())
 	w = &world{servers: map[string]int{}}
 	if w.dir, err = os.MkdirTemp("", "evenkeel-benchfleet-"); err != nil {
@@ -73,16 +84,17 @@ func up(ctx context.Context, more []string) (w *world, err error) {
 	if w.audit, flags, err = auditlog.New(w.dir, auditPolicy); err != nil {
 		return w, err
 	}
-	if w.cluster, err = localcluster.Start(ctx, localcluster.Options{Dir: filepath.Join(w.dir, "cluster"), APIServerFlags: append(flags, more...)}); err != nil {
+	if w.cluster, err = localcluster.Start(ctx, localcluster.Options{
+		Dir: filepath.Join(w.dir, "cluster"), APIServerFlags: append(flags, b.apiserver...),
+		EtcdFlags: []string{quota, fmt.Sprintf("--unsafe-no-fsync=%t", !b.fsync)},
+	}); err != nil {
 		return w, err
 	}
 	if err := w.cluster.Apply(ctx, filepath.Join("config", "controller")); err != nil {
 		return w, err
 	}
-	for _, name := range []string{"kube-apiserver", "etcd"} {
-		if w.servers[name], err = find(name, w.cluster.Dir()); err != nil {
-			return w, err
-		}
+	if err := w.findServers(); err != nil {
+		return w, err
 	}
 	scheme := runtime.NewScheme()
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
@@ -93,6 +105,9 @@ func up(ctx context.Context, more []string) (w *world, err error) {
 		return config
 	}
 	if w.admin, err = client.NewWithWatch(own(w.cluster.AdminConfig()), client.Options{Scheme: scheme}); err != nil {
+		return w, err
+	}
+	if w.kube, err = kubernetes.NewForConfig(own(w.cluster.AdminConfig())); err != nil {
 		return w, err
 	}
 	if w.config, err = w.cluster.ClientKubeconfig(asController, "system:serviceaccounts", "system:serviceaccounts:evenkeel-system"); err != nil {
@@ -106,6 +121,16 @@ func up(ctx context.Context, more []string) (w *world, err error) {
 	return w, err
 }
 
+// findServers finds the processes of the API server and etcd.
+func (w *world) findServers() (err error) {
+	for _, name := range []string{"kube-apiserver", "etcd"} {
+		if w.servers[name], err = find(name, w.cluster.Dir()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (w *world) down() error {
 	var err error
 	if w.cluster != nil {
@@ -116,19 +141,61 @@ func (w *world) down() error {
 
 // run starts one of evenkeel's programs.
 func (w *world) run(name string, args ...string) (*child, error) {
+	return w.runWith(name, nil, args...)
+}
+
+func (w *world) runWith(name string, env []string, args ...string) (*child, error) {
 	path, err := bed.Program(name)
 	if err != nil {
 		return nil, err
 	}
 	w.logs++
-	return start(filepath.Join(w.dir, fmt.Sprintf("%s-%d.log", name, w.logs)), append([]string{path}, args...)...)
+	return start(filepath.Join(w.dir, fmt.Sprintf("%s-%d.log", name, w.logs)), env, append([]string{path}, args...)...)
+}
+
+// shippedEnv returns the environment variables of the controller's Deployment, which set up Go's garbage collector.
+func shippedEnv(manifest []byte) ([]string, error) {
+	var d appsv1.Deployment
+	if err := yaml.Unmarshal(manifest, &d); err != nil {
+		return nil, fmt.Errorf("the controller's Deployment: %w", err)
+	}
+	var env []string
+	for _, c := range d.Spec.Template.Spec.Containers {
+		for _, e := range c.Env {
+			if e.ValueFrom == nil {
+				env = append(env, e.Name+"="+e.Value)
+			}
+		}
+	}
+	if !slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, "GOMEMLIMIT=") }) {
+		return nil, errors.New("the controller's Deployment has no GOMEMLIMIT")
+	}
+	return env, nil
+}
+
+// controllerArgs are the flags of every controller that is measured.
+var controllerArgs = []string{"--metrics-bind-address=0", "--agent-timeout=30m"} // a small API server cannot answer all agents within a minute
+
+// startController starts the controller with the environment of its Deployment.
+func (w *world) startController(args ...string) (*child, error) {
+	manifest, err := os.ReadFile(filepath.Join("config", "controller", "deployment.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	env, err := shippedEnv(manifest)
+	if err != nil {
+		return nil, err
+	}
+	if w.large {
+		env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "GOMEMLIMIT=") })
+	}
+	return w.runWith("evenkeel-controller", env, slices.Concat([]string{"--kubeconfig=" + w.config}, controllerArgs, args)...)
 }
 
 // controller starts the controller, and returns when it has read everything, with the duration.
-func (w *world) controller(ctx context.Context) (*child, time.Duration, error) {
+func (w *world) controller(ctx context.Context, args ...string) (*child, time.Duration, error) {
 	begin := time.Now()
-	c, err := w.run("evenkeel-controller", "--kubeconfig="+w.config, "--metrics-bind-address=0", "--health-probe-bind-address=0",
-		"--agent-timeout=30m") // a small API server cannot answer all agents within a minute
+	c, err := w.startController(append([]string{"--health-probe-bind-address=0"}, args...)...)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -138,12 +205,45 @@ func (w *world) controller(ctx context.Context) (*child, time.Duration, error) {
 	return c, time.Since(begin), nil
 }
 
+// fleet starts nodes hollow nodes, with these faults, and returns when they have joined. Call the child's stop even if it fails.
+func (b *bench) fleet(ctx context.Context, w *world, nodes int, faults ...string) (*fleet, error) {
+	f := &fleet{world: w, nodes: nodes}
+	begin := time.Now()
+	args := []string{"--kubeconfig=" + w.cluster.AdminKubeconfig(), fmt.Sprintf("--nodes=%d", nodes),
+		"--zones=3", "--cleanup=false", "--trial-duration=5s", "--ready-timeout=10m", "--health-timeout=10m"}
+	var err error
+	if f.hollow, err = w.run("evenkeel-hollow", append(args, faults...)...); err != nil {
+		return f, err
+	}
+	if err := f.hollow.says(ctx, "nodes have joined", 10*time.Minute+time.Duration(nodes)*nodeTimeout); err != nil {
+		return f, err
+	}
+	b.keep("nodes joined in", "%s", seconds(time.Since(begin)))
+	f.view = w.view(ctx)
+	return f, f.all(ctx, nodes, func(seen) bool { return true })
+}
+
+// down stops the nodes.
+func (f *fleet) down() error {
+	if f.hollow == nil {
+		return nil
+	}
+	return f.hollow.stop()
+}
+
 // seen is the known state of a NodeConfig.
 type seen struct {
 	uid        types.UID
 	generation int64
 	spec       v1alpha1.NodeConfigSpec
-	proven     types.UID // its last-known-good, once it is active and the status is of the current spec
+	settled    bool      // the status is of the current spec, and no trial is running
+	proven     types.UID // its last-known-good, once it is active and the node is settled
+}
+
+// has reports whether a node has proven the configuration that a rollout assigned to it.
+func (s seen) has(rollout string) bool {
+	source := s.spec.ConfigSource
+	return source != nil && source.RolloutRef != nil && source.RolloutRef.Name == rollout && s.proven == source.ConfigMapRef.UID
 }
 
 // view has the state of all NodeConfigs, from one watch.
@@ -158,7 +258,8 @@ func (w *world) view(ctx context.Context) *view {
 		nc := o.(*v1alpha1.NodeConfig)
 		s := seen{uid: nc.UID, generation: nc.Generation, spec: nc.Spec}
 		st := &nc.Status
-		if st.ObservedGeneration == nc.Generation && st.LastKnownGood != nil && st.Active != nil && st.Active.UID == st.LastKnownGood.UID && st.Trial == nil {
+		s.settled = st.ObservedGeneration == nc.Generation && st.Trial == nil
+		if s.settled && st.LastKnownGood != nil && st.Active != nil && st.Active.UID == st.LastKnownGood.UID {
 			s.proven = st.Active.UID
 		}
 		v.mu.Lock()
@@ -176,7 +277,13 @@ func (w *world) view(ctx context.Context) *view {
 			},
 		},
 		ObjectType: &v1alpha1.NodeConfig{},
-		Handler:    toolscache.ResourceEventHandlerFuncs{AddFunc: set, UpdateFunc: func(_, o any) { set(o) }},
+		Transform: func(o any) (any, error) { // thousands are kept
+			if nc, ok := o.(*v1alpha1.NodeConfig); ok {
+				nc.ManagedFields = nil
+			}
+			return o, nil
+		},
+		Handler: toolscache.ResourceEventHandlerFuncs{AddFunc: set, UpdateFunc: func(_, o any) { set(o) }},
 	})
 	go informer.RunWithContext(ctx)
 	return v
@@ -184,20 +291,25 @@ func (w *world) view(ctx context.Context) *view {
 
 // all waits until a number of nodes meets a condition.
 func (v *view) all(ctx context.Context, nodes int, is func(seen) bool) error {
-	return eventually(ctx, time.Duration(nodes)*nodeTimeout+2*time.Minute, 200*time.Millisecond, func() error {
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		n := 0
-		for _, s := range v.nodes {
-			if is(s) {
-				n++
-			}
-		}
-		if n != nodes {
+	return eventually(ctx, time.Duration(nodes)*nodeTimeout+10*time.Minute, 200*time.Millisecond, func() error {
+		if n := v.count(is); n != nodes {
 			return fmt.Errorf("%d of %d nodes are so far", n, nodes)
 		}
 		return nil
 	}, nil)
+}
+
+// count returns how many nodes meet a condition.
+func (v *view) count(is func(seen) bool) int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	n := 0
+	for _, s := range v.nodes {
+		if is(s) {
+			n++
+		}
+	}
+	return n
 }
 
 // nodeTimeout is the allowed time per node for actions of all nodes.

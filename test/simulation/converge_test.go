@@ -95,7 +95,7 @@ func (w *world) watchHistory() {
 	w.wait(w.plan.quiet, w.checkGaps)
 	// What depends on time alone, such as the age of an observation, may change once.
 	if after := w.checks.changed(); after-before > 1+len(w.machines) {
-		w.book.fail("%d changes of the API in %s after the fleet has converged", after-before, w.plan.quiet)
+		w.book.fail("invariant 5: %d changes of the API in %s after the fleet has converged", after-before, w.plan.quiet)
 	}
 	w.checkGrowth()
 	if w.plan.seed%4 == 0 {

@@ -5,5 +5,5 @@
 //
 //	go test ./test/simulation                          # fixed seeds, then new ones for the budget
 //	go test ./test/simulation -seed 4711 -v            # one history, with its trace
-//	go test ./test/simulation -budget 8h -first 1      # many, from a seed on
+//	go test ./test/simulation -budget 8h -first 1 -v   # many, from a seed on
 package simulation

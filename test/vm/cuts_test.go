@@ -36,7 +36,7 @@ func TestRecordsThatForgetOrRetryAreFound(t *testing.T) {
 		"no promotion":      {rejected, inspect.Summary{Bad: bad("2")}, `last-known-good is "", and was 1`},
 		"no rejection":      {rejected, inspect.Summary{Runs: of("1"), LastKnownGood: adopted("1")}, "the rejected configuration 2 is forgotten"},
 		"it runs again":     {rejected, inspect.Summary{Runs: of("2"), LastKnownGood: adopted("1"), Bad: bad("2")}, "the rejected configuration 2 runs again"},
-		"it is tried again": {rejected, inspect.Summary{Runs: of("1"), Current: adopted("2"), Trial: &trial.Trial{}, LastKnownGood: adopted("1"), Bad: bad("2")}, "the rejected configuration 2 runs again"},
+		"it is current":     {rejected, inspect.Summary{Runs: of("1"), Current: adopted("2"), Trial: &trial.Trial{}, LastKnownGood: adopted("1"), Bad: bad("2")}, ""},
 		"the good is bad":   {fact{assigned: c.run.good}, inspect.Summary{Bad: bad("1")}, "the good configuration is rejected"},
 	} {
 		got := ""

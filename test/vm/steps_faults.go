@@ -27,7 +27,7 @@ func fillsDisk(ctx context.Context, l *lab) error {
 	if err != nil {
 		return err
 	}
-	script := `fallocate -l $(df --output=avail --block-size=1 / | tail -1) /ballast; dd if=/dev/zero of=/ballast2 bs=4k 2>/dev/null
+	script := `fallocate -l $(df --output=avail --block-size=1 / | tail -1) /ballast 2>/dev/null; dd if=/dev/zero of=/ballast2 bs=4k 2>/dev/null
 df --output=avail / | tail -1; ! echo x >/probe`
 	out, err := l.run(ctx, m, script, 5*time.Minute)
 	if err != nil {
@@ -167,7 +167,7 @@ systemctl start --no-block kubelet`
 	return errors.Join(err, l.becomesHealthy(ctx, m))
 }
 
-// twoYears sets the clock back, and returns the script that sets it right again. The certificates are then not valid yet.
+// twoYears sets the clock back. The certificates are then not valid yet.
 const twoYears = `systemctl stop systemd-timesyncd; date -s "$(date -d '-2 years' '+%F %T')"`
 
 // clockRight sets the machine's clock to this one's.
@@ -272,7 +272,8 @@ func runsOut(ctx context.Context, l *lab) error {
 	if err != nil {
 		return err
 	}
-	if _, err := l.run(ctx, m, `dmesg --clear; for i in 1 2 3; do tail /dev/zero; done; dmesg | grep -i 'killed process'`, 10*time.Minute); err != nil {
+	// Scripts inherit the protection of the program that executes them.
+	if _, err := l.run(ctx, m, `dmesg --clear; for i in 1 2 3; do (echo 0 >/proc/self/oom_score_adj; exec tail /dev/zero); done; dmesg | grep -i 'killed process'`, 10*time.Minute); err != nil {
 		return err
 	}
 	out, err := l.run(ctx, m, "dmesg | grep -i 'killed process' | sed 's/.*Killed/Killed/'", prompt)

@@ -23,6 +23,7 @@ type Log struct {
 	path     string
 	offset   int64
 	statuses map[string]string // the last one of each NodeConfig, as plainStatus returns it
+	texts    map[string]string // one copy of each text that many requests have
 }
 
 // OfProgress ends the Resource of a NodeConfig's status that differs from the one before in the progress of a trial only. The
@@ -34,7 +35,13 @@ type Request struct {
 	Program  string // from the user agent: kubelet, evenkeel-controller, ...
 	Verb     string
 	Resource string // with the subresource
+	Name     string // of the object
 	Code     int    // 0 if the stage is RequestReceived
+	// Assigns is the rollout on whose behalf a JSON patch of a NodeConfig assigns a configuration; empty: none, or the policy does
+	// not log such patches at the level Request.
+	Assigns string
+	// Failed reports whether a JSON patch of the status of a NodeConfig has the condition ConfigOK False.
+	Failed   bool
 	Received time.Time
 	Answered time.Time // when the stage was reached
 }
@@ -96,46 +103,92 @@ func (l *Log) parse(line []byte) (Request, error) {
 	if err := json.Unmarshal(line, &event); err != nil {
 		return Request{}, fmt.Errorf("%w in %.80q", err, line)
 	}
-	r := Request{Verb: event.Verb, Resource: event.ObjectRef.Resource, Code: event.ResponseStatus.Code, Received: event.Received, Answered: event.Stage}
-	r.Program, _, _ = strings.Cut(event.UserAgent, "/")
+	program, _, _ := strings.Cut(event.UserAgent, "/")
+	resource := event.ObjectRef.Resource
 	if sub := event.ObjectRef.Subresource; sub != "" {
-		r.Resource += "/" + sub
+		resource += "/" + sub
 	}
-	if status, ok := plainStatus(event.RequestObject); ok && r.Succeeded() {
-		if l.statuses[event.ObjectRef.Name] == status {
-			r.Resource += OfProgress
-		}
-		if l.statuses == nil {
-			l.statuses = map[string]string{}
-		}
-		l.statuses[event.ObjectRef.Name] = status
+	r := Request{Name: l.shared(event.ObjectRef.Name), Code: event.ResponseStatus.Code, Received: event.Received, Answered: event.Stage}
+	var operations []struct {
+		Path  string          `json:"path"`
+		Value json.RawMessage `json:"value"`
 	}
+	if json.Unmarshal(event.RequestObject, &operations) != nil {
+		operations = nil // of another kind of patch
+	}
+	for _, o := range operations {
+		switch o.Path {
+		case "/spec":
+			r.Assigns = l.shared(assigns(o.Value))
+		case "/status":
+			plain, failed, err := plainStatus(o.Value)
+			if err != nil {
+				return Request{}, fmt.Errorf("%w in %.80q", err, line)
+			}
+			r.Failed = failed
+			if r.Succeeded() {
+				if l.statuses[r.Name] == plain {
+					resource += OfProgress
+				}
+				if l.statuses == nil {
+					l.statuses = map[string]string{}
+				}
+				l.statuses[r.Name] = plain
+			}
+		}
+	}
+	r.Program, r.Verb, r.Resource = l.shared(program), l.shared(event.Verb), l.shared(resource)
 	return r, nil
 }
 
-// plainStatus returns the status in an agent's JSON patch, as text without the progress of a trial and the numbers of pods. It
-// returns false for other requests.
-func plainStatus(patch json.RawMessage) (string, bool) {
-	var operations []struct {
-		Path  string `json:"path"`
-		Value any    `json:"value"`
+// shared returns one copy of equal texts: a log has millions of requests.
+func (l *Log) shared(text string) string {
+	if known, ok := l.texts[text]; ok {
+		return known
 	}
-	if json.Unmarshal(patch, &operations) != nil {
-		return "", false
+	if l.texts == nil {
+		l.texts = map[string]string{}
 	}
-	for _, o := range operations {
-		if status, ok := o.Value.(map[string]any); ok && o.Path == "/status" {
-			delete(status, "workloadPods")
-			delete(status, "podsUnreadyOnRestart")
-			if trial, ok := status["trial"].(map[string]any); ok {
-				delete(trial, "healthySeconds")
-				delete(trial, "restarts")
-			}
-			text, err := json.Marshal(status)
-			return string(text), err == nil
+	l.texts[text] = text
+	return text
+}
+
+// assigns returns the rollout for which a NodeConfig's spec assigns a configuration, empty if there is none.
+func assigns(spec json.RawMessage) string {
+	var s struct {
+		ConfigSource struct {
+			RolloutRef struct {
+				Name string `json:"name"`
+			} `json:"rolloutRef"`
+		} `json:"configSource"`
+	}
+	if json.Unmarshal(spec, &s) != nil {
+		return "" // the API server refuses it
+	}
+	return s.ConfigSource.RolloutRef.Name
+}
+
+// plainStatus returns the status in an agent's JSON patch, as text without the progress of a trial and the numbers of pods, and
+// whether its condition ConfigOK is False.
+func plainStatus(raw json.RawMessage) (plain string, failed bool, err error) {
+	var status map[string]any
+	if err := json.Unmarshal(raw, &status); err != nil {
+		return "", false, err
+	}
+	conditions, _ := status["conditions"].([]any)
+	for _, c := range conditions {
+		if c, ok := c.(map[string]any); ok && c["type"] == "ConfigOK" {
+			failed = c["status"] == "False"
 		}
 	}
-	return "", false
+	delete(status, "workloadPods")
+	delete(status, "podsUnreadyOnRestart")
+	if trial, ok := status["trial"].(map[string]any); ok {
+		delete(trial, "healthySeconds")
+		delete(trial, "restarts")
+	}
+	text, err := json.Marshal(status)
+	return string(text), failed, err
 }
 
 // Write reports whether a request writes.

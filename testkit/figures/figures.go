@@ -68,5 +68,21 @@ func Memory(pid int) (now, most int64, err error) {
 	return now, most, nil
 }
 
+// FileMemory returns how much of the resident memory of a process are pages of files, such as its program (RssFile), in bytes. The
+// kernel can drop them.
+func FileMemory(pid int) (int64, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(raw)) {
+		var kib int64
+		if _, err := fmt.Sscanf(line, "RssFile: %d kB", &kib); err == nil {
+			return kib << 10, nil
+		}
+	}
+	return 0, fmt.Errorf("process %d has ended", pid)
+}
+
 // MiB formats a number of bytes.
 func MiB(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }

@@ -43,15 +43,15 @@ func (c *Cluster) startEtcd(ctx context.Context) error {
 	begin := time.Now()
 	client := fmt.Sprintf("http://127.0.0.1:%d", c.etcdPort)
 	peer := fmt.Sprintf("http://127.0.0.1:%d", c.peerPort)
-	p, err := startProcess("etcd", c.logFile("etcd"), exec.Command(c.tool("etcd"),
+	p, err := startProcess("etcd", c.logFile("etcd"), exec.Command(c.tool("etcd"), append([]string{
 		"--name=localcluster",
-		"--data-dir="+filepath.Join(c.dir, "etcd"),
-		"--listen-client-urls="+client, "--advertise-client-urls="+client,
-		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer,
-		"--initial-cluster=localcluster="+peer,
+		"--data-dir=" + filepath.Join(c.dir, "etcd"),
+		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
+		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
+		"--initial-cluster=localcluster=" + peer,
 		"--unsafe-no-fsync", // its data does not outlive the machine
 		"--log-level=warn",
-	))
+	}, c.etcdFlags...)...))
 	if err != nil {
 		return err
 	}

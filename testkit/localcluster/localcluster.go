@@ -45,6 +45,9 @@ type Options struct {
 	// APIServerFlags are appended to the API server's command line and override its flags: an audit log, limits for a large
 	// fleet.
 	APIServerFlags []string
+	// EtcdFlags are appended to etcd's command line and override its flags: a larger quota for a large fleet, or
+	// --unsafe-no-fsync=false to measure with fsync.
+	EtcdFlags []string
 	// Log gets a line for each step; nil discards them.
 	Log io.Writer
 }
@@ -62,6 +65,7 @@ type Cluster struct {
 	ca        *authority
 	manifests string
 	flags     []string // additional flags of the API server
+	etcdFlags []string
 	ports     ports
 	guard     *guard
 	admin     *rest.Config
@@ -109,6 +113,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 		module:    module,
 		manifests: o.Manifests,
 		flags:     o.APIServerFlags,
+		etcdFlags: o.EtcdFlags,
 		log:       slog.New(slog.NewTextHandler(o.Log, nil)),
 		nodes:     map[string]*Node{},
 	}

@@ -35,7 +35,8 @@ func AssignCommand(env *command.Env) *cobra.Command {
 		Long: `Assign a kubelet configuration from a file, or the local configuration, to one node, and wait for the outcome.
 
 The command prints the changed fields, and asks the node's agent whether it would adopt the configuration (a preflight, as in
-"kubectl evenkeel preflight": its kubelet validates the configuration in a dry run, and nothing changes on the node). It then
+"kubectl evenkeel preflight": its kubelet validates the configuration in a dry run, and nothing changes on the node; for this it
+creates a NodeConfigPreflight, also with --dry-run, and deletes it afterwards). It then
 asks for confirmation, stores the file in an immutable ConfigMap of evenkeel-system, and writes spec.configSource of the node's
 NodeConfig. The node's kubelet runs the configuration on trial; if the trial fails, the node rolls back by itself, even if you
 interrupt the command. If you run the command again with the same file, it writes nothing and follows the node.

@@ -106,7 +106,7 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 		return err
 	}
 	if o.drift {
-		o.compared = &driftRows{notCompared: map[string]int{}}
+		o.compared = &driftRows{}
 	}
 	if o.watch {
 		return a.watchNodes(ctx, c, o, selector)
@@ -118,8 +118,11 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 	return out.end(a.ErrOut)
 }
 
-// eachNode shows the nodes that the flags select.
+// eachNode shows the nodes that the flags select. It can be called again after an error.
 func (a *app) eachNode(ctx context.Context, c client.Client, o nodesOptions, selector labels.Selector, to func(describe.Row) error) error {
+	if o.compared != nil {
+		*o.compared = driftRows{notCompared: map[string]int{}}
+	}
 	show := func(row describe.Row) error {
 		if o.drift && !o.compared.count(row) {
 			return nil

@@ -34,8 +34,8 @@ type cache struct {
 	failing map[string]failure
 	// configMaps has the ConfigMaps of revisions; see cachedReader.
 	configMaps map[string]cachedList
-	// leases has the controller's Lease by namespace; see cachedReader.
-	leases map[string]cachedLease
+	// objects has the controller's Lease and ConfigMaps of templates, by type and name; see cachedReader.
+	objects map[string]cachedObject
 	// mayNotPatch is why the user may not change rollouts, once that is known; empty: the user may.
 	rightsKnown bool
 	mayNotPatch string
@@ -58,7 +58,7 @@ const (
 func newCache(api client.WithWatch) *cache {
 	return &cache{
 		api: api, nodes: map[string]*corev1.Node{}, configs: map[string]*v1alpha1.NodeConfig{}, rollouts: map[string]*v1alpha1.NodeConfigRollout{},
-		listed: map[string]bool{}, failing: map[string]failure{}, configMaps: map[string]cachedList{}, leases: map[string]cachedLease{}, changed: make(chan struct{}, 1),
+		listed: map[string]bool{}, failing: map[string]failure{}, configMaps: map[string]cachedList{}, objects: map[string]cachedObject{}, changed: make(chan struct{}, 1),
 	}
 }
 

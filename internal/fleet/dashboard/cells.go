@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -210,37 +211,53 @@ type cachedList struct {
 	err   error
 }
 
-// cachedLease is the answer to a read of the controller's Lease, which is kept for some time.
-type cachedLease struct {
-	until time.Time
-	lease coordinationv1.Lease
-	err   error
+// cachedObject is the answer to a read of the controller's Lease, or of the ConfigMap of a template, which is kept for some time.
+type cachedObject struct {
+	until  time.Time
+	object client.Object
+	err    error
 }
 
-// cachedReader is a cluster that also caches the ConfigMaps of revisions and the controller's Lease for some seconds: snapshots
-// are frequent, and these objects are not watched. While the API server does not answer, the last ConfigMaps stay in use.
+// cachedReader is a cluster that also caches ConfigMaps of revisions and templates, and the controller's Lease, for some seconds: snapshots
+// are frequent, and these objects are not watched. While the API server does not answer, the last ones stay in use.
 type cachedReader struct{ *cache }
 
-// cacheDuration is how long ConfigMaps of revisions and Leases are cached.
+// cacheDuration is how long ConfigMaps and Leases are cached.
 const cacheDuration = 15 * time.Second
 
 func (r cachedReader) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
-	lease, ok := object.(*coordinationv1.Lease)
-	if !ok {
+	switch object.(type) {
+	case *coordinationv1.Lease, *corev1.ConfigMap:
+	default:
 		return r.cache.Get(ctx, key, object, options...)
 	}
+	id := fmt.Sprintf("%T %s", object, key)
 	r.mu.Lock()
-	l, known := r.leases[key.Namespace]
+	got, known := r.objects[id]
 	r.mu.Unlock()
-	if !known || time.Now().After(l.until) {
-		l = cachedLease{until: time.Now().Add(cacheDuration)}
-		l.err = r.api.Get(ctx, key, &l.lease, options...)
+	if !known || time.Now().After(got.until) {
+		was := got
+		got = cachedObject{object: object.DeepCopyObject().(client.Object)}
+		got.err = r.api.Get(ctx, key, got.object, options...)
+		if errors.Is(ctx.Err(), context.Canceled) { // by a page that was closed, which is nothing to keep
+			return got.err
+		}
+		if known && got.err != nil && unreachable(got.err) && (was.err == nil || !unreachable(was.err)) {
+			got = was
+		}
+		got.until = time.Now().Add(cacheDuration)
 		r.mu.Lock()
-		r.leases[key.Namespace] = l
+		maps.DeleteFunc(r.objects, func(_ string, o cachedObject) bool { return time.Since(o.until) > 4*cacheDuration }) // nobody asks for it
+		r.objects[id] = got
 		r.mu.Unlock()
 	}
-	l.lease.DeepCopyInto(lease)
-	return l.err
+	switch to := object.(type) {
+	case *coordinationv1.Lease:
+		got.object.(*coordinationv1.Lease).DeepCopyInto(to)
+	case *corev1.ConfigMap:
+		got.object.(*corev1.ConfigMap).DeepCopyInto(to)
+	}
+	return got.err
 }
 
 func (r cachedReader) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {

@@ -2,12 +2,14 @@ package dashboard
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -37,22 +39,55 @@ func TestASnapshotDoesNotWaitForAnAPIServerThatHangs(t *testing.T) {
 		w := s.clusters[0].cache
 		known(w, waiting(), nodeOf("worker", "z", true), configOf("worker", metav1.ConditionTrue, "AllChecksPassed"))
 		w.snapshot(t.Context(), time.Now())
-		api, before := w.api, w.configMaps["evenkeel-system/workers"]
-		w.api = hanging(api)
+		w.api = hanging(w.api)
 		time.Sleep(2 * cacheDuration) // of the synthetic clock: what is cached must be read again
 		w.record(kindAPI, context.DeadlineExceeded)
 		p := w.snapshot(t.Context(), time.Now())
 		if len(p.Trouble) != 1 || !p.Trouble[0].Away {
 			t.Errorf("the trouble is %+v", p.Trouble)
 		}
-		if c := p.Cells["worker"]; c.Rollout != "" || len(p.Notes) != 1 {
-			t.Errorf("the node is %+v, the notes are %q", c, p.Notes)
-		}
-		w.api = interceptor.NewClient(api, interceptor.Funcs{List: lost}) // what was listed before is known
-		w.configMaps["evenkeel-system/workers"] = before
-		p = w.snapshot(t.Context(), time.Now())
 		if c := p.Cells["worker"]; c.Position != describe.PositionWaiting || len(p.Notes) > 0 {
 			t.Errorf("the node is %+v, the notes are %q: it must stay as it was", c, p.Notes)
+		}
+	})
+}
+
+func TestSnapshotsReadTheConfigMapOfATemplateRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := served(t, true)
+		reads := 0
+		r := cachedReader{s.clusters[0].cache}
+		r.api = interceptor.NewClient(r.api, interceptor.Funcs{
+			Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+				reads++
+				o.SetName(key.Name)
+				o.(*corev1.ConfigMap).Data = map[string]string{"kubelet": fmt.Sprint(reads)}
+				return nil
+			},
+		})
+		read := func(name string) string {
+			cm := &corev1.ConfigMap{}
+			if err := r.Get(t.Context(), client.ObjectKey{Namespace: "platform", Name: name}, cm); err != nil {
+				t.Error(err)
+			}
+			return cm.Name + " " + cm.Data["kubelet"]
+		}
+		for range 10 {
+			if a, b := read("a"), read("b"); a != "a 1" || b != "b 2" {
+				t.Fatalf("read %q and %q after %d reads", a, b, reads)
+			}
+			time.Sleep(time.Second)
+		}
+		time.Sleep(cacheDuration)
+		if got := read("a"); got != "a 3" {
+			t.Errorf("later it is %q: it was not read again", got)
+		}
+		for i := range 100 {
+			read(fmt.Sprint("c", i))
+			time.Sleep(cacheDuration)
+		}
+		if n := len(r.objects); n > 10 {
+			t.Errorf("%d objects are kept", n)
 		}
 	})
 }

@@ -19,13 +19,15 @@ import (
 
 // nodeDetail is the node panel of the page, as the output of `kubectl evenkeel node`.
 type nodeDetail struct {
-	Name  string             `json:"name"`
-	Lines []describe.Line    `json:"lines"`
-	Next  []string           `json:"next"`
-	Trial *describe.RowTrial `json:"trial,omitempty"`
-	OK    describe.RowStatus `json:"configOK"`
-	Note  string             `json:"note,omitempty"`
-	Log   logView            `json:"log"`
+	Name  string          `json:"name"`
+	Lines []describe.Line `json:"lines"`
+	Next  []string        `json:"next"`
+	// Commands can be copied where texts have them.
+	Commands []string           `json:"commands"`
+	Trial    *describe.RowTrial `json:"trial,omitempty"`
+	OK       describe.RowStatus `json:"configOK"`
+	Note     string             `json:"note,omitempty"`
+	Log      logView            `json:"log"`
 
 	describe.Standing
 }
@@ -39,6 +41,14 @@ func (c *cluster) node(w http.ResponseWriter, r *http.Request) {
 	}
 	n := describe.NodeOf(view, now)
 	d := nodeDetail{Name: n.Name, Lines: n.Lines(now), Trial: n.Trial, OK: n.ConfigOK, Standing: n.Standing, Log: c.logOf(r.Context(), "", n.Name, now)}
+	d.Commands = commandsOf(n.Rollout, n.Name)
+	if nc := view.Config; nc != nil {
+		for _, b := range nc.Status.BadConfigs {
+			if plainRevision.MatchString(b.Revision) { // the node writes it
+				d.Commands = append(d.Commands, "evenkeel-agent forget "+b.Revision)
+			}
+		}
+	}
 	d.Cause, d.Why = printable.Line(d.Cause), printable.Line(d.Why)
 	for _, words := range n.Next {
 		d.Next = append(d.Next, printable.Line(words))

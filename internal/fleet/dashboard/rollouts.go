@@ -22,6 +22,7 @@ type rolloutView struct {
 	Phase    string       `json:"phase"`
 	Tone     string       `json:"tone"` // good, busy, waits or bad
 	Message  string       `json:"message,omitempty"`
+	Commands []string     `json:"commands"` // that can be copied where texts have them
 	Selector string       `json:"selector"`
 	Steps    []stepView   `json:"steps,omitempty"`
 	Step     int32        `json:"step"`
@@ -83,7 +84,7 @@ type failedNode struct {
 func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 	st := &r.Status
 	v := rolloutView{
-		Name: r.Name, Phase: printable.Line(describe.OrUnknown(st.Phase)), Tone: toneOf(st.Phase), Message: printable.Line(st.Message), Attempt: st.Attempt,
+		Name: r.Name, Phase: printable.Line(describe.OrUnknown(st.Phase)), Tone: toneOf(st.Phase), Message: printable.Line(st.Message), Attempt: st.Attempt, Commands: commandsOf(r.Name, ""),
 		Selector: describe.SelectorWords(&r.Spec), Step: st.Step, Updated: printable.Line(st.Updated), Paused: r.Spec.Paused, Version: r.ResourceVersion,
 	}
 	if !query.Observed(r) {

@@ -27,7 +27,7 @@ var files embed.FS
 
 // contentPolicy lets the page load resources from this server only.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 // handler serves the page without, and the API with a token.
 func (s *Server) handler() http.Handler {

@@ -142,7 +142,7 @@ func TestEveryAnswerSaysWhatABrowserMayDoWithIt(t *testing.T) {
 			}
 		}
 		policy := w.Header().Get("Content-Security-Policy")
-		if !strings.Contains(policy, "default-src 'none'; script-src 'self';") || strings.Contains(policy, "unsafe") {
+		if !strings.Contains(policy, "default-src 'none'; script-src 'self';") || !strings.HasSuffix(policy, "; require-trusted-types-for 'script'; trusted-types 'none'") || strings.Contains(policy, "unsafe") {
 			t.Errorf("%s: the policy is %q", r.URL, policy)
 		}
 	}

@@ -27,7 +27,7 @@ const maxAnnouncements = 32
 
 // StripNode removes from a Node what NodeOf, MaintenanceOf, HasStartupTaint and selectors do not read.
 func StripNode(n *corev1.Node) {
-	StripMeta(&n.ObjectMeta, n.Labels)
+	StripMeta(&n.ObjectMeta, internKeys(n.Labels, n.Name))
 	var taints []corev1.Taint
 	others := 0
 	for _, t := range n.Spec.Taints {
@@ -59,6 +59,21 @@ func StripNode(n *corev1.Node) {
 	n.Status = corev1.NodeStatus{Conditions: conditions, NodeInfo: corev1.NodeSystemInfo{
 		KubeletVersion: intern(info.KubeletVersion), Architecture: intern(info.Architecture), OperatingSystem: intern(info.OperatingSystem),
 	}}
+}
+
+// internKeys returns labels whose keys are shared with those of other nodes. A value that is the node's name shares its memory.
+func internKeys(labels map[string]string, name string) map[string]string {
+	if labels == nil {
+		return nil
+	}
+	shared := make(map[string]string, len(labels))
+	for key, value := range labels {
+		if value == name {
+			value = name
+		}
+		shared[intern(key)] = value
+	}
+	return shared
 }
 
 // intern returns one shared copy of a string that many nodes have in common.

@@ -118,7 +118,7 @@ func (d *planner) describeHalt(revision string, h *Halt) (phase, message string)
 	}
 	again := fmt.Sprintf("; push a fixed configuration, or: kubectl evenkeel rollout retry %s", d.p.Name)
 	if d.lastGood().Number != 0 && !d.lastGood().Gone {
-		again += ", or undo " + d.p.Name
+		again += ", or: kubectl evenkeel rollout undo " + d.p.Name
 	}
 	switch {
 	case !h.Rollback:

@@ -46,7 +46,15 @@ export function redraw(element, ...children) {
 }
 
 function morphChildren(parent, desired) {
-  desired.forEach((to, i) => (parent.childNodes[i] ? morph(parent.childNodes[i], to) : parent.append(to)));
+  desired.forEach((to, i) => {
+    // An element that has moved is moved, so that what is open in it stays open.
+    if (to.id && parent.childNodes[i]?.id !== to.id) {
+      const moved = [...parent.children].find((c) => c.id === to.id);
+      if (moved) parent.insertBefore(moved, parent.childNodes[i]);
+    }
+    if (parent.childNodes[i]) morph(parent.childNodes[i], to);
+    else parent.append(to);
+  });
   while (parent.childNodes.length > desired.length) parent.lastChild.remove();
 }
 
@@ -90,11 +98,13 @@ async function copy(button, text) {
 }
 
 /**
- * Splits a text of the server into words and commands, which can be copied. A command ends before what a shell would interpret: nodes
- * write some of these texts.
+ * Splits a text of the server into words and these commands, which can be copied. Nodes write parts of some texts, so everything else
+ * that looks like a command, or continues one, stays text.
  */
-export function withCommands(text) {
-  return text.split(/(\b(?:kubectl evenkeel|evenkeel-agent forget) [^,;()`\n&|<>$\\]*[^,;()`\n&|<>$\\\s.])/).map((part, i) => (i % 2 ? command(part, true) : part));
+export function withCommands(text, commands = []) {
+  if (!commands.length) return [text];
+  const any = [...commands].sort((a, b) => b.length - a.length).map((c) => c.replace(/[^\w\s]/g, "\\$&")).join("|");
+  return text.split(new RegExp(`(?<![^\\s(])(${any})(?=$|[,;:)\\n]|\\.(?:\\s|$)| \\()`)).map((part, i) => (i % 2 ? command(part, true) : part));
 }
 
 /** A choice among values, as a labelled list. */
@@ -116,7 +126,10 @@ export function ago(time) {
   return s < 48 ? s + "h" : Math.round(s / 24) + "d";
 }
 
-export const count = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
+/** A number with separators: 12,345. */
+export const number = (n) => n.toLocaleString("en");
+
+export const count = (n, word) => `${number(n)} ${word}${n === 1 ? "" : "s"}`;
 
 /** Leaves out the UIDs in a text, which are as long as the rest. */
 export const short = (text) => text.replace(/ \(UID: [^)]*\)/g, "");

@@ -88,15 +88,15 @@ export class NodePanel {
       this.error && h("p", { class: "error" }, this.error),
       !n && !this.error && h("p", { class: "muted" }, "Reading …"),
       n && [
-        h("h3", {}, "What happens next"), h("ul", { class: "next" }, n.next?.map((s) => h("li", {}, withCommands(s)))),
+        h("h3", {}, "What happens next"), h("ul", { class: "next" }, n.next?.map((s) => h("li", {}, withCommands(s, n.commands)))),
         n.trial && this.trial(n.trial),
       ],
       this.configError && h("p", { class: "error" }, this.configError),
       this.config && this.configs(this.config),
       n && [
-        h("h3", {}, "Status"), h("dl", { class: "lines" }, n.lines.map((l) => [h("dt", {}, l.key), h("dd", {}, withCommands(l.text))])),
+        h("h3", {}, "Status"), h("dl", { class: "lines" }, n.lines.map((l) => [h("dt", {}, l.key), h("dd", {}, withCommands(l.text, n.commands))])),
         n.note && h("p", { class: "muted" }, n.note),
-        n.log && [h("h3", {}, "Log"), log("node", Array.isArray(n.log) ? { entries: n.log } : n.log, this.name)],
+        n.log && [h("h3", {}, "Log"), log("node", Array.isArray(n.log) ? { entries: n.log } : n.log, this.name, null, null, n.commands)],
       ]);
   }
 

@@ -1,6 +1,6 @@
 // The rollouts, most urgent first: a card for each. The open card has its failed nodes, time axis, changes, log, history and rules.
 
-import { h, $, redraw, ago, clock, choice, withCommands, short } from "./dom.js";
+import { h, $, redraw, ago, clock, choice, withCommands, short, spaced, number } from "./dom.js";
 import { get } from "./ask.js";
 import { Confirmation } from "./confirm.js";
 import { timeline } from "./timeline.js";
@@ -67,7 +67,7 @@ export class Rollouts {
     const before = this.list.find((r) => r.name === this.open), now = list.find((r) => r.name === this.open);
     for (const r of list) {
       const was = this.list.find((x) => x.name === r.name);
-      if (was && was.phase !== r.phase) this.say(`Rollout ${r.name} is ${r.phase}`);
+      if (was && was.phase !== r.phase) this.say(`Rollout ${r.name} is ${spaced(r.phase)}`);
     }
     this.list = list;
     this.ready = ready;
@@ -181,10 +181,10 @@ export class Rollouts {
 
   card(r) {
     const open = r.name === this.open, id = "rollout-" + r.name;
-    return h("article", { class: open ? "card open" : "card", "data-tone": r.tone, "data-rollout": r.name, "aria-labelledby": id + "-title" },
+    return h("article", { id: "card-" + r.name, class: open ? "card open" : "card", "data-tone": r.tone, "data-rollout": r.name, "aria-labelledby": id + "-title" },
       h("h3", { id: id + "-title" },
         h("button", { id, type: "button", class: "plain title", "aria-expanded": String(open), "aria-controls": open ? id + "-body" : null, onclick: () => (open ? this.show("") : this.show(r.name)) },
-          h("span", { class: "name" }, r.name), h("span", { class: "phase" }, r.phase))),
+          h("span", { class: "name" }, r.name), h("span", { class: "phase" }, spaced(r.phase)))),
       h("p", { class: "muted sub" },
         r.revision ? `revision ${r.revision}` : "no revision yet", r.attempt > 1 ? `, attempt ${r.attempt}` : "",
         r.stopped ? ` · stopped ${ago(r.stopped)} ago` : r.started ? ` · started ${ago(r.started)} ago` : ""),
@@ -204,16 +204,16 @@ export class Rollouts {
         part.style.flexGrow = Math.max(c.n, all / 60);
         return part;
       })),
-      h("ul", { class: "counts", "aria-label": "Nodes by state" }, parts.map((c) => h("li", {}, h("span", { class: "swatch c-" + id(c), "aria-hidden": "true" }), `${c.n.toLocaleString("en")} ${c.state.toLowerCase()}`))),
+      h("ul", { class: "counts", "aria-label": "Nodes by state" }, parts.map((c) => h("li", {}, h("span", { class: "swatch c-" + id(c), "aria-hidden": "true" }), `${number(c.n)} ${c.state.toLowerCase()}`))),
     ];
   }
 
   body(r) {
     const d = this.detail?.name === r.name ? this.detail : null;
     return [
-      r.message && h("p", { class: "message" }, withCommands(r.message)),
+      r.message && h("p", { class: "message" }, withCommands(r.message, r.commands)),
       this.actions(r, d),
-      this.done && (this.doneOf === `${r.name}/${r.revision}`) && Date.now() - this.doneAt < 60000 && h("p", { class: "done" }, withCommands(this.done)),
+      this.done && (this.doneOf === `${r.name}/${r.revision}`) && Date.now() - this.doneAt < 60000 && h("p", { class: "done" }, withCommands(this.done, r.commands)),
       this.error && h("p", { class: "error" }, this.error),
       d?.notes?.map((n) => h("p", { class: "banner waits" }, n)),
       this.failed(r),
@@ -227,10 +227,10 @@ export class Rollouts {
       r.gates && [h("h4", {}, "Gates"), h("ul", { class: "gates", "aria-label": "Gates of " + r.name }, r.gates.map((g) =>
         h("li", { "data-state": g.state, title: g.query }, h("strong", {}, g.name), ` ${g.state}`, h("span", { class: "muted clamp" }, g.words))))],
       h("dl", { class: "facts" },
-        r.budget && [h("dt", {}, "Unavailable"), h("dd", {}, `${r.budget.used} of ${r.budget.of} allowed`, this.meter(r.budget))],
+        r.budget && [h("dt", {}, "Unavailable"), h("dd", {}, `${number(r.budget.used)} of ${number(r.budget.of)} allowed`, this.meter(r.budget))],
         r.asked && [h("dt", {}, "Asked"), h("dd", {}, r.asked[0])],
         r.window && [h("dt", {}, "Next window"), h("dd", {}, r.window)],
-        h("dt", {}, "Failed"), h("dd", {}, `${r.failures.n} (stops at ${r.failures.most})`)),
+        h("dt", {}, "Failed"), h("dd", {}, `${number(r.failures.n)} (stops at ${number(r.failures.most)})`)),
       r.asked?.length > 1 && h("ul", { class: "failures", "aria-label": "Answers of the preflight" }, r.asked.slice(1).map((line) => h("li", {}, line))),
       d ? this.more(r, d) : !this.error && h("p", { class: "muted" }, "Reading …"),
     ];
@@ -259,10 +259,10 @@ export class Rollouts {
   failed(r) {
     const all = r.failures.nodes ?? [], shown = this.allFailed ? all : all.slice(0, fewFailed);
     if (!all.length) return null;
-    return h("section", { class: "part-of" }, h("h4", {}, r.failures.n === 1 ? "1 failed node" : `${r.failures.n.toLocaleString("en")} failed nodes`),
+    return h("section", { class: "part-of" }, h("h4", {}, r.failures.n === 1 ? "1 failed node" : `${number(r.failures.n)} failed nodes`),
       h("ul", { class: "failures", "aria-label": "Failed nodes" }, shown.map((f) =>
         h("li", {}, h("button", { type: "button", class: "link-button", id: `fail-${r.name}-${f.name}`, onclick: () => this.look(f.name) }, f.name), " ", h("strong", {}, f.reason), h("span", { class: "muted clamp", title: f.message }, short(f.message))))),
-      r.failures.n > shown.length && h("p", {}, h("button", { type: "button", id: "failed-" + r.name, class: "link-button", onclick: () => this.choose({ health: "Failed", rollout: r.name }) }, `Show all ${r.failures.n.toLocaleString("en")} in the table`)));
+      r.failures.n > shown.length && h("p", {}, h("button", { type: "button", id: "failed-" + r.name, class: "link-button", onclick: () => this.choose({ health: "Failed", rollout: r.name }) }, `Show all ${number(r.failures.n)} in the table`)));
   }
 
   meter(b) {
@@ -276,7 +276,7 @@ export class Rollouts {
       h("details", { id: "changes-" + r.name, open: true }, h("summary", {}, "Changes"), this.changes(r, d)),
       h("details", { id: "log-" + r.name, open: Boolean(this.chosen.log) }, h("summary", {}, "Log"),
         !this.entries ? h("p", { class: "muted" }, "Reading …") : this.entries.error ? h("p", { class: "error" }, this.entries.error)
-          : log(r.name, this.entries, this.chosen.log ?? "", this.look, (node) => this.choose({ log: node }))),
+          : log(r.name, this.entries, this.chosen.log ?? "", this.look, (node) => this.choose({ log: node }), r.commands)),
       h("details", { id: "history-" + r.name }, h("summary", {}, "History"), d.noHistory ? h("p", { class: "error" }, d.noHistory) : this.history(r, d)),
       h("details", { id: "rules-" + r.name }, h("summary", {}, "Rules"), h("dl", { class: "facts" }, d.rules.map((l) => [h("dt", {}, l.key), h("dd", {}, l.text)]))),
     ];
@@ -305,7 +305,7 @@ export class Rollouts {
     return h("div", { class: "scroll" }, h("table", { class: "compact history", "aria-label": "Revisions of " + r.name },
       h("thead", {}, h("tr", {}, ["Revision", "Outcome", "Nodes", "Started"].map((t) => h("th", { scope: "col" }, t)))),
       h("tbody", {}, [...d.history].reverse().map((p) => h("tr", {}, h("th", { scope: "row" }, String(p.revision)), h("td", { title: p.message }, p.outcome ?? "", p.reason && `: ${p.reason}`, p.gone ? " (gone)" : "", p.requested?.map((q) => h("span", { class: "muted requested" }, q))),
-        h("td", {}, [p.updated && `${p.updated} updated`, p.failed && `${p.failed} failed`].filter(Boolean).join(", ")), h("td", {}, p.ago ?? ""))))));
+        h("td", {}, [p.updated && `${number(p.updated)} updated`, p.failed && `${number(p.failed)} failed`].filter(Boolean).join(", ")), h("td", {}, p.ago ?? ""))))));
   }
 }
 

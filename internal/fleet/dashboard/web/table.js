@@ -33,13 +33,14 @@ export function orderOf(sort = "") {
     case "health": return (a, b) => sign * ((a.health || 9) - (b.health || 9)) || a.rank - b.rank;
     case "position": return (a, b) => sign * ((a.position || 9) - (b.position || 9) || a.state - b.state) || a.rank - b.rank;
     case "zone": case "rollout": case "kubelet": return texts((n) => keyOf(n[key]));
-    case "reason": return texts((n) => n.reason || "\uffff");
+    case "reason": return texts((n) => keyOf(n.reason));
   }
   return urgent;
 }
 
 const naturals = new Map();
 function keyOf(text) {
+  if (naturals.size > 20000) naturals.clear(); // reasons differ without end
   if (!naturals.has(text)) naturals.set(text, natural(text || "\uffff"));
   return naturals.get(text);
 }

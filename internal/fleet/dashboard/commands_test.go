@@ -1,0 +1,46 @@
+package dashboard
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+)
+
+// The sources of the texts that the page shows must not advise a command that cannot be copied.
+func TestEveryAdvisedCommandCanBeCopied(t *testing.T) {
+	advised := regexp.MustCompile("kubectl evenkeel rollout ([a-z]+) ")
+	seen := 0
+	for _, dir := range []string{"rollout", "steer", "describe"} {
+		files, err := filepath.Glob(filepath.Join("..", dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range advised.FindAllStringSubmatch(string(text), -1) {
+				seen++
+				if !slices.Contains(verbs, m[1]) {
+					t.Errorf("%s advises %q, which the page does not offer to copy", file, m[0])
+				}
+			}
+		}
+	}
+	if seen < 10 {
+		t.Errorf("only %d commands were found", seen)
+	}
+}
+
+func TestARevisionThatIsNoPlainWordIsInNoCommand(t *testing.T) {
+	for revision, want := range map[string]bool{
+		"0b7d3f1c-9a0e-4a62-8f0d-2f6f1f6f1f6f": true, "workers-1.abc": true, "": false, "-f": false, "a b": false, "a;reboot": false, "a\nb": false, "$(id)": false,
+	} {
+		if got := plainRevision.MatchString(revision); got != want {
+			t.Errorf("%q: %t, want %t", revision, got, want)
+		}
+	}
+}

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// calmBefore is how long the load at rest is measured before the restart.
+const calmBefore = 30 * time.Second
+
+// restarts measures the load on an API server that has just started, with the agents of all nodes, and how long it takes until all
+// of them watch their NodeConfig again and the controller sees everything.
+func (b *bench) restarts(ctx context.Context, nodes int) (err error) {
+	w, err := b.up(ctx)
+	defer func() { err = errors.Join(err, w.down()) }()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	f, err := b.fleet(ctx, w, nodes)
+	defer func() { err = errors.Join(err, f.down()) }()
+	if err != nil {
+		return err
+	}
+	if _, err := f.roll(ctx, usual, 0); err != nil {
+		return err
+	}
+	probes, err := freeAddress()
+	if err != nil {
+		return err
+	}
+	c, err := w.startController("--health-probe-bind-address="+probes, "--leader-elect=false")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.stop()) }()
+	if err := c.says(ctx, "all watches are synced", 5*time.Minute); err != nil {
+		return err
+	}
+	ready := func() error { return probe(ctx, probes) }
+	if err := f.quiet(ctx); err != nil {
+		return err
+	}
+	rest, err := f.load(ctx, calmBefore)
+	if err != nil {
+		return err
+	}
+	b.keep("at rest: requests per second", "%s", rest)
+	if err := w.cluster.StopAPIServer(); err != nil {
+		return err
+	}
+	if err := wait(ctx, outage); err != nil {
+		return err
+	}
+	before, err := f.spent(c)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	if err := w.cluster.StartAPIServer(ctx); err != nil {
+		return err
+	}
+	if err := w.findServers(); err != nil {
+		return err
+	}
+	started := time.Since(begin)
+	r, err := f.recover(ctx, begin, ready)
+	if err != nil {
+		return err
+	}
+	used, err := f.spent(f.hollow, c)
+	if err != nil {
+		return err
+	}
+	b.keep("API server: ready after", "%s", seconds(started))
+	b.keep("agents watch again after (50%, 95%, 99%, all)", "%s", r.agents())
+	b.keep("controller sees everything after", "%s", seconds(r.controller))
+	b.keep("requests until then", "%s", counted(r.requests))
+	b.keep("requests in the busiest second", "%s", counted(r.busiest))
+	b.keep("requests that the API server refused (429)", "%.0f", r.refused)
+	b.keep("CPU until then", "API server %s (%.2f of a processor), etcd %s, agents %s, controller %s", seconds(used["kube-apiserver"]),
+		used["kube-apiserver"].Seconds()/r.took.Seconds(), seconds(used["etcd"]-before["etcd"]), seconds(used["evenkeel-hollow"]-rest.used["evenkeel-hollow"]),
+		seconds(used["evenkeel-controller"]-before["evenkeel-controller"]))
+	after, err := f.load(ctx, calmBefore)
+	if err != nil {
+		return err
+	}
+	b.keep("after that: requests per second", "%s", after)
+	return b.reportMemory(f)
+}
+
+// recovery is the time after a restart of the API server.
+type recovery struct {
+	nodes      int
+	watching   map[int]time.Duration // after which so many percent of the agents watch again
+	controller time.Duration
+	took       time.Duration // until everything has recovered
+	requests   map[string]float64
+	busiest    map[string]float64 // in one second
+	refused    float64
+}
+
+func (r *recovery) agents() string {
+	var parts []string
+	for _, percent := range recoveredShares {
+		parts = append(parts, seconds(r.watching[percent]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// recoveredShares are percentages of agents.
+var recoveredShares = []int{50, 95, 99, 100}
+
+// recover samples the API server's metrics every second until all agents watch their NodeConfigs, and the controller is ready.
+func (f *fleet) recover(ctx context.Context, begin time.Time, ready func() error) (*recovery, error) {
+	r := &recovery{nodes: f.nodes, watching: map[int]time.Duration{}, requests: map[string]float64{}, busiest: map[string]float64{}}
+	others := 2.0 // this program and the controller watch all NodeConfigs
+	last := begin
+	err := eventually(ctx, 10*time.Minute, time.Second, func() error {
+		if r.controller == 0 && ready() == nil {
+			r.controller = time.Since(begin)
+		}
+		s, err := f.serverMetrics(ctx)
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		r.took = now.Sub(begin)
+		requests := s.requests()
+		second := now.Sub(last).Seconds()
+		rate := map[string]float64{}
+		for kind, n := range requests {
+			rate[kind] = (n - r.requests[kind]) / second
+		}
+		if total(rate) > total(r.busiest) && last != begin {
+			r.busiest = rate
+		}
+		r.requests, r.refused, last = requests, s.refused(), now
+		watching := s.watches("nodeconfigs") - others
+		for _, percent := range recoveredShares {
+			if r.watching[percent] == 0 && watching*100 >= float64(f.nodes*percent) {
+				r.watching[percent] = r.took
+			}
+		}
+		switch {
+		case r.watching[100] == 0:
+			return fmt.Errorf("%.0f of %d agents watch their NodeConfig", watching, f.nodes)
+		case r.controller == 0:
+			return errors.New("the controller is not ready")
+		}
+		return nil
+	}, nil)
+	return r, err
+}
+
+// load is the API server's load in a period.
+type load struct {
+	rate map[string]float64 // requests per second
+	cpu  float64            // of the API server, in processors
+	used cpuTime            // at its end
+}
+
+func (l load) String() string {
+	return fmt.Sprintf("%s; API server: %.2f of a processor", counted(l.rate), l.cpu)
+}
+
+// load measures the API server for a time.
+func (f *fleet) load(ctx context.Context, d time.Duration) (l load, err error) {
+	first, err := f.serverMetrics(ctx)
+	if err != nil {
+		return l, err
+	}
+	before, err := f.spent(f.hollow)
+	if err != nil {
+		return l, err
+	}
+	begin := time.Now()
+	if err := wait(ctx, d); err != nil {
+		return l, err
+	}
+	took := time.Since(begin).Seconds()
+	if l.used, err = f.spent(f.hollow); err != nil {
+		return l, err
+	}
+	last, err := f.serverMetrics(ctx)
+	if err != nil {
+		return l, err
+	}
+	l.rate = map[string]float64{}
+	was := first.requests()
+	for kind, n := range last.requests() {
+		l.rate[kind] = (n - was[kind]) / took
+	}
+	l.cpu = (l.used["kube-apiserver"] - before["kube-apiserver"]).Seconds() / took
+	return l, nil
+}
+
+func total(counts map[string]float64) (sum float64) {
+	for _, n := range counts {
+		sum += n
+	}
+	return sum
+}
+
+// counted prints the sum of counts and the most frequent kinds.
+func counted(counts map[string]float64) string {
+	kinds := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		if counts[a] != counts[b] {
+			return int(min(1, max(-1, (counts[b]-counts[a])*1e6)))
+		}
+		return strings.Compare(a, b)
+	})
+	text := fmt.Sprintf("%.1f", total(counts))
+	for i, kind := range kinds {
+		if n := counts[kind]; i < 6 && n >= 0.05 {
+			text += fmt.Sprintf(", %.1f %s", n, kind)
+		}
+	}
+	return text
+}
+
+// wait waits for a time, or until ctx ends.
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
