@@ -363,10 +363,6 @@ func (w *world) checkPreflight(was, is *v1alpha1.NodeConfig) {
 	if known && w.behaviourOf(r.content, is.Name).reject {
 		w.book.fail("%s would accept content %d, which its dry run rejects", is.Name, r.content)
 	}
-	m := w.machineNamed(is.Name)
-	if attempt, bad := w.checks.bad[is.Name][m.kubelets+r.payload]; known && bad && request.Attempt <= attempt {
-		w.book.fail("%s would accept content %d, which it recorded as bad in attempt %d", is.Name, r.content, attempt)
-	}
 }
 
 // renewed reports whether a leader repeated the assignment of an earlier one, whatever has become of the budget since.
