@@ -142,6 +142,22 @@ func (f *fleet) revisionsOf(owner string) map[string]*corev1.ConfigMap {
 	return maps.Clone(f.revisions[owner])
 }
 
+// stoppedElsewhere returns the names of the ConfigMaps of stopped revisions of all rollouts but one, in order.
+func (f *fleet) stoppedElsewhere(owner string) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var names []string
+	for other, revisions := range f.revisions {
+		for name, cm := range revisions {
+			if other != owner && policy.MarkedStopped(cm) {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // assignedNumbers returns the numbers of a rollout's revisions that nodes are assigned.
 func (f *fleet) assignedNumbers(owner string) []int64 {
 	f.mu.Lock()

@@ -102,7 +102,7 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 	same("plan", rollout.Plan(shown.Policy, shown.Progress, shown.Nodes), result)
 
 	for what, is := range map[string]bool{
-		"moves": len(result.Moves) > 0, "stopped": len(wants.Stopped) > 0, "last succeeded": wants.LastSucceeded.Number > 0,
+		"moves": len(result.Moves) > 0, "stopped": len(wants.Stopped) > 0, "stopped elsewhere": slices.ContainsFunc(wants.Stopped, func(name string) bool { return strings.HasPrefix(name, "other-") }), "last succeeded": wants.LastSucceeded.Number > 0,
 		"by history":      wants.LastSucceeded.Number > 0 && r.object.Status.CurrentRevision == nil,
 		"other namespace": d.settings.Namespace != v1alpha1.SystemNamespace, "other times": d.settings.Times != policy.DefaultTimes,
 		"new rollout": r.object.Status.UpdateRevision == nil, "invalid": wants.Invalid != "",
@@ -255,6 +255,15 @@ func (d *drawnFleet) drawRevisions() {
 			stored.Annotations = map[string]string{v1alpha1.AnnotationStopped: "TooManyFailures"}
 		}
 		d.configMaps = append(d.configMaps, stored)
+		if d.chance(4, "another rollout has it, too") {
+			other := cm.DeepCopy()
+			other.Name, other.UID = policy.RevisionName("other", content.SHA256), cm.UID+"-other"
+			other.Labels[v1alpha1.LabelRollout] = "other"
+			if d.chance(2, "stopped there") {
+				other.Annotations = map[string]string{v1alpha1.AnnotationStopped: "Aborted"}
+			}
+			d.configMaps = append(d.configMaps, other)
+		}
 	}
 }
 

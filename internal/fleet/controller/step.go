@@ -119,7 +119,7 @@ func (c *Controller) gather(ctx context.Context, r *rolloutEntry) (*planInput, e
 // policyOf returns a rollout's policy and what its status remembers. It creates the ConfigMap of the target if there is
 // none. If the template is invalid, the target stays as it is.
 func (c *Controller) policyOf(ctx context.Context, r *rolloutEntry, o *v1alpha1.NodeConfigRollout) (rollout.Policy, rollout.Progress, error) {
-	in := policy.Input{Rollout: o, Settings: c.settings, Revisions: c.fleet.revisionsOf(o.Name)}
+	in := policy.Input{Rollout: o, Settings: c.settings, Revisions: c.fleet.revisionsOf(o.Name), StoppedElsewhere: c.fleet.stoppedElsewhere(o.Name)}
 	var err error
 	if in.Template, err = c.template(ctx, r, o); err != nil {
 		return rollout.Policy{}, rollout.Progress{}, err

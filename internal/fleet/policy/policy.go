@@ -31,6 +31,8 @@ type Input struct {
 	// Revisions are the ConfigMaps in Settings.Namespace that are labelled with the rollout, by name. They may be stripped
 	// (see StripRevision).
 	Revisions map[string]*corev1.ConfigMap
+	// StoppedElsewhere are the names of the ConfigMaps of other rollouts' revisions that were stopped (see MarkedStopped).
+	StoppedElsewhere []string
 	// Assigned are the numbers of this rollout's revisions in NodeConfigs of any node. They count only while the status
 	// names no revision.
 	Assigned []int64
@@ -78,7 +80,7 @@ func Build(in Input) (rollout.Policy, rollout.Progress) {
 		p.Trial, p.AnyTrial = min(*d, MaxTrialLength), false
 	}
 	p.LastSucceeded = lastSucceeded(&r.Status, in.Revisions, p.Target)
-	p.Stopped = stopped(&r.Status, in.Revisions, p.Target)
+	p.Stopped = append(stopped(&r.Status, in.Revisions, p.Target), in.StoppedElsewhere...)
 	return p, ProgressOf(&r.Status)
 }
 
@@ -217,11 +219,17 @@ func lastSucceeded(st *v1alpha1.NodeConfigRolloutStatus, revisions map[string]*c
 	return rollout.Revision{}
 }
 
+// MarkedStopped reports whether a ConfigMap is a revision of a rollout that failed or was aborted.
+func MarkedStopped(cm *corev1.ConfigMap) bool {
+	_, is := cm.Annotations[v1alpha1.AnnotationStopped]
+	return is && IsRevision(cm)
+}
+
 // stopped returns the names of the ConfigMaps of revisions before the target that failed or were aborted.
 func stopped(st *v1alpha1.NodeConfigRolloutStatus, revisions map[string]*corev1.ConfigMap, target rollout.Revision) []string {
 	bad := map[string]bool{} // by the ConfigMap's name: whether the newest outcome is a failure or an abort
 	for name, cm := range revisions {
-		if _, is := cm.Annotations[v1alpha1.AnnotationStopped]; is && IsRevision(cm) {
+		if MarkedStopped(cm) {
 			bad[name] = true
 		}
 	}

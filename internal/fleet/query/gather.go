@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -145,13 +146,22 @@ func templateIn(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRoll
 	return policy.TemplateOf(r, source, pinned), nil
 }
 
-// revisionsIn returns the ConfigMaps of the rollout's revisions, stripped. A ConfigMap that has the name of the template's
-// revision, but not its label, makes the template unusable: the controller cannot create the revision then.
+// revisionsIn returns the ConfigMaps of the rollout's revisions, stripped, and names the stopped ones of other rollouts in the
+// input. A ConfigMap that has the name of the template's revision, but not its label, makes the template unusable: the
+// controller cannot create the revision then.
 func revisionsIn(ctx context.Context, c client.Reader, in *policy.Input) (map[string]*corev1.ConfigMap, error) {
-	found, err := Labelled(ctx, c, in.Settings.Namespace, in.Rollout.Name)
+	found, err := labelled(ctx, c, in.Settings.Namespace, client.HasLabels{v1alpha1.LabelRollout})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("list the ConfigMaps of revisions in %s: %w", in.Settings.Namespace, err)
 	}
+	maps.DeleteFunc(found, func(name string, cm *corev1.ConfigMap) bool {
+		elsewhere := cm.Labels[v1alpha1.LabelRollout] != in.Rollout.Name
+		if elsewhere && policy.MarkedStopped(cm) {
+			in.StoppedElsewhere = append(in.StoppedElsewhere, name)
+		}
+		return elsewhere
+	})
+	slices.Sort(in.StoppedElsewhere)
 	if in.Template.Err == nil {
 		key := client.ObjectKey{Namespace: in.Settings.Namespace, Name: policy.RevisionName(in.Rollout.Name, in.Template.Content.SHA256)}
 		if found[key.Name] == nil {

@@ -122,11 +122,18 @@ func revisionsOf(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.Confi
 
 // Labelled returns the ConfigMaps in a namespace that are labelled with a rollout, by name. Not all need to be its revisions.
 func Labelled(ctx context.Context, c client.Reader, namespace, name string) (map[string]*corev1.ConfigMap, error) {
+	objects, err := labelled(ctx, c, namespace, client.MatchingLabels{v1alpha1.LabelRollout: name})
+	if err != nil {
+		return nil, fmt.Errorf("list the ConfigMaps of the revisions of rollout %q in %s: %w", name, namespace, err)
+	}
+	return objects, nil
+}
+
+func labelled(ctx context.Context, c client.Reader, namespace string, with client.ListOption) (map[string]*corev1.ConfigMap, error) {
 	objects := map[string]*corev1.ConfigMap{}
-	for cm, err := range Pages[*corev1.ConfigMap](ctx, c, &corev1.ConfigMapList{},
-		client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelRollout: name}) {
+	for cm, err := range Pages[*corev1.ConfigMap](ctx, c, &corev1.ConfigMapList{}, client.InNamespace(namespace), with) {
 		if err != nil {
-			return nil, fmt.Errorf("list the ConfigMaps of the revisions of rollout %q in %s: %w", name, namespace, err)
+			return nil, err
 		}
 		objects[cm.Name] = cm
 	}

@@ -139,6 +139,64 @@ func TestNoRollbackToARevisionStoppedAfterItSucceeded(t *testing.T) {
 	}
 }
 
+// other returns a revision of another rollout, as the source of a node.
+func other(revision int64) Source {
+	content := fmt.Sprint("r", revision)
+	return Source{Kind: SourceConfigMap, Namespace: "ns", Name: "zone-" + content, UID: "zone-" + content, SHA256: "zone-" + content, Rollout: "zone", Revision: revision, Attempt: 1}
+}
+
+func TestAStoppedRevisionOfAnotherRolloutIsNoPreviousSource(t *testing.T) {
+	w := fleet(1)
+	n, before, rejected := w.node("n1"), other(1), other(2)
+	rejected.Previous = &before
+	n.Source = rejected
+	n.Active, n.LastKnownGood = Ref{before.UID, before.SHA256}, Ref{before.UID, before.SHA256} // it rejected the second
+	w.policy.Stopped = []string{rejected.Name}
+	moves := w.plan().Moves
+	if len(moves) != 1 || moves[0].Source.Previous == nil || moves[0].Source.Previous.Name != before.Name || !slices.Equal(moves[0].Revoked, []string{rejected.UID}) {
+		t.Errorf("moves are %+v, want an assignment with previous source %s, and %s revoked", moves, before.Name, rejected.UID)
+	}
+}
+
+func TestNoNodeGoesBackToARevisionStoppedInTheMeantime(t *testing.T) {
+	previous := other(1)
+	for name, c := range map[string]struct {
+		running Ref
+		proven  bool
+		stopped bool
+		want    string // the move, and the name of the source
+	}{
+		"not adopted":                        {Ref{}, false, false, "TakeBack zone-r1"},
+		"not adopted, stopped":               {Ref{}, false, true, "TakeBack "},
+		"stopped, but the node runs it":      {Ref{previous.UID, previous.SHA256}, false, true, "TakeBack zone-r1"},
+		"adopted":                            {Ref{"uid-r1", "r1"}, true, false, "GoBack zone-r1"},
+		"adopted, and the other was stopped": {Ref{"uid-r1", "r1"}, true, true, "GoBack "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := fleet(1)
+			w.assigned("n1")
+			n := w.node("n1")
+			n.Source.Previous, n.Active, n.InTrial = &previous, c.running, false
+			if c.proven {
+				w.proves("n1")
+			} else {
+				n.Observed--
+			}
+			if c.stopped {
+				w.policy.Stopped = []string{previous.Name}
+			}
+			w.policy.Abort = Abort{Revision: 1, Rollback: true}
+			var got []string
+			for _, m := range w.plan().Moves {
+				got = append(got, fmt.Sprintf("%s %s", m.Kind, m.Source.Name))
+			}
+			if !slices.Equal(got, []string{c.want}) {
+				t.Errorf("moves are %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
 func TestOnlyNodesCreatedAfterTheRolloutJoin(t *testing.T) {
 	w := fleet(2)
 	w.lastSucceeded()

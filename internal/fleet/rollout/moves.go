@@ -37,12 +37,23 @@ func (d *planner) takeBack() {
 	}
 }
 
+// previous returns the source that a node had before the target; nil: none. A revision that was stopped since then counts only
+// if the node runs it.
+func (d *planner) previous(n *Node) *Source {
+	s := n.Source.Previous
+	if s != nil && s.Kind == SourceConfigMap && slices.Contains(d.p.Stopped, s.Name) && n.Active.SHA256 != s.SHA256 {
+		return nil
+	}
+	return s
+}
+
 // previousSource returns the source that a node had before the target.
 func (d *planner) previousSource(n *Node) Source {
-	if n.Source.Previous == nil {
+	previous := d.previous(n)
+	if previous == nil {
 		return Source{}
 	}
-	s := *n.Source.Previous
+	s := *previous
 	s.AssignedAt, s.Term = d.p.Now, d.p.Term
 	return s
 }
@@ -142,11 +153,10 @@ func (d *planner) lastGood() Revision {
 // destination returns the source that a node is rolled back to: the last revision that succeeded, else its previous source.
 // Without a previous source it is the local configuration, assigned explicitly so that its time is known.
 func (d *planner) destination(n *Node) Source {
-	previous := n.Source.Previous
 	if l := d.lastGood(); l.Number != 0 {
-		return d.source(l, 1, previous)
+		return d.source(l, 1, n.Source.Previous)
 	}
-	if previous == nil {
+	if d.previous(n) == nil {
 		return Source{Kind: SourceLocal, Rollout: d.p.Name, Revision: d.p.Target.Number, Attempt: d.next.Attempt, AssignedAt: d.p.Now, Term: d.p.Term}
 	}
 	return d.previousSource(n)

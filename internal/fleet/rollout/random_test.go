@@ -430,7 +430,9 @@ func (w *world) wrong(m Move, r Result) string {
 		return "others work on the node: " + n.Maintenance
 	case (m.Kind == Assign || m.Kind == Join) && !n.Ready && !given: // given: its ConfigMap was created again
 		return "the node is NotReady"
-	case m.Kind == TakeBack && m.Source.Kind == SourceNone && n.Source.Previous != nil:
+	case (m.Kind == TakeBack || m.Kind == GoBack) && slices.Contains(p.Stopped, m.Source.Name) && n.Active.SHA256 != m.Source.SHA256:
+		return "it does not run that revision, which was stopped"
+	case m.Kind == TakeBack && m.Source.Kind == SourceNone && n.Source.Previous != nil && !slices.Contains(p.Stopped, n.Source.Previous.Name):
 		return "it is taken to nothing, and had something"
 	case m.Kind == GoBack && (r.Next.Halt == nil || !r.Next.Halt.Rollback):
 		return "nobody asked for it"

@@ -70,7 +70,8 @@ type Policy struct {
 	Pinned        bool     // spec.pin replaces the template by Target
 	PinGone       bool     // Invalid, because the revision that spec.pin names is gone
 	LastSucceeded Revision // the newest that succeeded, other than the target
-	// Stopped are the names of the ConfigMaps of revisions that failed or were aborted. A node must never fall back to them.
+	// Stopped are the names of the ConfigMaps of revisions that failed or were aborted, of this rollout and of others. A node must
+	// never fall back to them.
 	Stopped []string
 	// Term is the number of the controller's leadership, higher for each leader. 0: there is no election.
 	Term int64
