@@ -36,6 +36,7 @@ type checks struct {
 	bad      map[string]map[string]int64 // by machine, then by version and payload: the attempt at which it was recorded as bad
 	contents map[string]revision         // by UID of a ConfigMap
 	pods     map[string]time.Time        // by node and name: since when a pod is active
+	answered map[string]bool             // by node and UID of the request: preflight answers
 	tries    map[string]int              // by machine, version, revision and attempt: how often it was adopted
 }
 
@@ -69,7 +70,7 @@ func (c *checks) init() {
 	c.assigned, c.stopped, c.configs = map[string][]assigned{}, map[string]time.Time{}, map[string]*nodeConfig{}
 	c.rollouts, c.nodes = map[string]*rolloutView{}, map[string]time.Time{}
 	c.terms, c.bad, c.tries = map[string]int64{}, map[string]map[string]int64{}, map[string]int{}
-	c.contents = map[string]revision{}
+	c.contents, c.answered = map[string]revision{}, map[string]bool{}
 	c.pods = map[string]time.Time{}
 }
 
@@ -339,7 +340,7 @@ func (w *world) observeConfig(c simapi.Change) {
 	if was != nil {
 		w.checkPreflight(was.NodeConfig, is.NodeConfig)
 	}
-	if was == nil || was.Generation != is.Generation {
+	if (was == nil || was.Generation != is.Generation) && !w.writesLate(c.By) {
 		w.checkBudget(is.NodeConfig, was != nil && renewed(was, is))
 	}
 }
@@ -351,7 +352,11 @@ func (w *world) checkPreflight(was, is *v1alpha1.NodeConfig) {
 		w.book.fail("invariant 10: a preflight request changes the generation of NodeConfig %s", is.Name)
 	}
 	answer := is.Status.Preflight
-	if answer == nil || was.Status.Preflight != nil && was.Status.Preflight.UID == answer.UID || answer.Verdict != v1alpha1.PreflightAccepted {
+	if answer == nil || w.checks.answered[is.Name+"/"+answer.UID] {
+		return // the agent may write an answer again that it gave before
+	}
+	w.checks.answered[is.Name+"/"+answer.UID] = true
+	if answer.Verdict != v1alpha1.PreflightAccepted {
 		return
 	}
 	var request v1alpha1.PreflightRequest
@@ -362,6 +367,10 @@ func (w *world) checkPreflight(was, is *v1alpha1.NodeConfig) {
 	r, known := w.checks.contents[string(request.ConfigMapRef.UID)]
 	if known && w.behaviourOf(r.content, is.Name).reject {
 		w.book.fail("%s would accept content %d, which its dry run rejects", is.Name, r.content)
+	}
+	m := w.machineNamed(is.Name)
+	if attempt, bad := w.checks.bad[is.Name][m.kubelets+r.payload]; known && bad && request.Attempt <= attempt {
+		w.book.fail("%s would accept content %d, which it recorded as bad in attempt %d", is.Name, r.content, attempt)
 	}
 }
 

@@ -25,6 +25,7 @@ type replica struct {
 	gate *gate // the network of its machine
 
 	mu       sync.Mutex
+	thawed   time.Time // when a frozen process last went on
 	current  *controllerProcess
 	serial   int
 	upgrades int
@@ -107,10 +108,38 @@ func (r *replica) freeze(d time.Duration) {
 		p.mu.Lock()
 		p.thaw = nil
 		p.mu.Unlock()
+		r.mu.Lock()
+		r.thawed = time.Now()
+		r.mu.Unlock()
 		p.way.set(true)
 		close(thaw)
 		r.w.book.trace("%s: controller %d goes on", r.name, p.serial)
 	})
+}
+
+// isFrozen reports whether the process that runs is frozen.
+func (r *replica) isFrozen() bool {
+	r.mu.Lock()
+	p := r.current
+	r.mu.Unlock()
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.thaw != nil
+}
+
+// writesLate reports whether what a controller writes now may have been decided before it was frozen.
+func (w *world) writesLate(name string) bool {
+	for _, r := range w.replicas {
+		if r.name == name {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return time.Since(r.thawed) < time.Second
+		}
+	}
+	return false
 }
 
 // start starts a controller if none runs.

@@ -266,6 +266,11 @@ func (w *world) unsettled() string {
 	if r.Status.Phase != v1alpha1.RolloutComplete {
 		why = append(why, fmt.Sprintf("rollout %s is %s: %s", r.Name, r.Status.Phase, r.Status.Message))
 	}
+	for _, r := range w.replicas {
+		if r.isFrozen() {
+			why = append(why, r.name+" is frozen")
+		}
+	}
 	for _, m := range w.machines {
 		m.mu.Lock()
 		exists, p := m.exists, m.process

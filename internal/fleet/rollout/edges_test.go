@@ -139,6 +139,29 @@ func TestNoRollbackToARevisionStoppedAfterItSucceeded(t *testing.T) {
 	}
 }
 
+func TestAStoppedRevisionIsTakenBackFromANodeThatCannotJudgeIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		happen func(n *Node)
+		want   []string
+	}{
+		"cannot save it":     {func(n *Node) { n.OK, n.Reason, n.Active = "Unknown", "SyncFailed", Ref{} }, []string{"TakeBack n1"}},
+		"cannot validate it": {func(n *Node) { n.OK, n.Reason, n.Active = "Unknown", "CouldNotValidate", Ref{} }, []string{"TakeBack n1"}},
+		"rejected it":        {func(n *Node) { n.OK, n.Reason, n.Active = "False", "ValidationFailed", Ref{} }, nil},
+		"runs it":            {func(n *Node) { n.OK, n.Reason = "Unknown", "SyncFailed" }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := fleet(1)
+			w.assigned("n1")
+			n := w.node("n1")
+			n.InTrial = false
+			c.happen(n)
+			w.wantMoves(t) // before the stop
+			w.policy.Abort = Abort{Revision: 1}
+			w.wantMoves(t, c.want...)
+		})
+	}
+}
+
 // other returns a revision of another rollout, as the source of a node.
 func other(revision int64) Source {
 	content := fmt.Sprint("r", revision)

@@ -15,7 +15,8 @@ const maxPicked = 1000
 // maxRevoked is how many revisions a NodeConfig can revoke.
 const maxRevoked = 10
 
-// takeBack takes back assignments that agents have not accepted.
+// takeBack takes back assignments that agents have not accepted. An agent that cannot judge its assignment now, because it cannot
+// read something, would accept it later: that must not happen with a revision that was stopped.
 func (d *planner) takeBack() {
 	if d.p.Frozen {
 		return
@@ -23,7 +24,8 @@ func (d *planner) takeBack() {
 	for i := range d.nodes {
 		n, s, stop := &d.nodes[i], d.states[i], d.next.Halt
 		refuses := s == Blocked && n.Observed == n.Generation || n.stale()
-		if !d.assignedTarget(n) || s == Conflicted || s == Manual || n.Observed == n.Generation && !refuses {
+		undecided := stop != nil && n.OK == "Unknown" && n.Active.SHA256 != d.p.Target.SHA256
+		if !d.assignedTarget(n) || s == Conflicted || s == Manual || n.Observed == n.Generation && !refuses && !undecided {
 			continue
 		}
 		to := d.previousSource(n)
