@@ -36,6 +36,8 @@ type agentProcess struct {
 	done   chan struct{}
 	limits trial.Limits
 	began  time.Time
+
+	hasStarted bool // a kubelet; guarded by checks.mu
 }
 
 // flagsOf returns the agent's flags: those before and after each upgrade.

@@ -132,11 +132,15 @@ func (w *world) checkStart(m *machine, a *agentProcess, p *process) {
 		w.book.fail("invariant 4: %s starts %s, which is neither current nor last-known-good", m.name, p)
 	}
 	w.checkLastKnownGood(m, a, st)
+	first := !a.hasStarted
+	a.hasStarted = true
 	if st.Current.Payload == p.sha256 && w.checks.adopted[m.name] != st.Current.Revision {
 		w.checks.adopted[m.name] = st.Current.Revision
 		w.checks.stats.Adopted++
 		w.checkAdoption(m, p, st)
-		w.checkPods(m, p, st)
+		if !first {
+			w.checkPods(m, p, st)
+		}
 		if attempt, bad := was[version+p.sha256]; bad && st.Current.Rollout.Attempt <= attempt && st.Current.Rollout.Name != "" {
 			w.book.fail("invariant 1: %s adopts %s, which it recorded as bad before", m.name, p)
 		}
@@ -204,7 +208,8 @@ func (w *world) checkAdoption(m *machine, p *process, st trial.State) {
 	w.book.fail("%s adopts %s (%s), which it is not assigned", m.name, p, current.Name)
 }
 
-// checkPods checks that the adoption of a configuration costs no pod that was there before. The caller holds mu.
+// checkPods checks that the adoption of a configuration costs no pod that was there before. The first start of an agent is no
+// adoption: an agent before it decided, and pods may have come since. The caller holds mu.
 func (w *world) checkPods(m *machine, p *process, st trial.State) {
 	if st.LastKnownGood.Same(st.Current.Config) {
 		return // it went back
