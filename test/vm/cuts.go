@@ -81,7 +81,7 @@ func cutsPower(ctx context.Context, l *lab) error {
 		return err
 	}
 	dice := rand.New(rand.NewPCG(l.seed, 0))
-	booted, examined := map[moment]int{}, 0
+	booted, cuts, examined := map[moment]int{}, 0, 0
 	failures := []error{err} // what was recorded before it can be cut
 	had := slices.DeleteFunc(slices.Clone(moments), func(m moment) bool { return len(r.of(m)) == 0 })
 	for i := range l.cuts {
@@ -102,12 +102,16 @@ func cutsPower(ctx context.Context, l *lab) error {
 			if ctx.Err() != nil {
 				return errors.Join(append(failures, ctx.Err())...)
 			}
+			if err != nil {
+				continue // it shows nothing for the totals
+			}
 			if examined++; boot {
+				cuts++
 				booted[s.moment]++
 			}
 		}
 	}
-	fmt.Printf("soak: power-cuts %d\nsoak: power-cuts-examined %d\n", l.cuts, examined)
+	fmt.Printf("soak: power-cuts %d\nsoak: power-cuts-examined %d\n", cuts, examined)
 	for _, m := range moments {
 		fmt.Printf("soak: cuts-during-%s %d\n", m, booted[m])
 	}
