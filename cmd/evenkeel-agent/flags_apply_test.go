@@ -206,7 +206,7 @@ func TestADropInThatIsGoneIsNotTheSame(t *testing.T) {
 	err := withHostKubelet(&options{given: func(string) bool { return false }}, f.kubelet, func(host *agent.HostKubelet) error {
 		return (&options{}).checkSame(t.Context(), host, "/none.conf")
 	})
-	if err == nil || err.Error() != "/none.conf: stat /none.conf: no such file or directory" {
+	if err == nil || err.Error() != "/none.conf: open /none.conf: no such file or directory" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -225,7 +225,7 @@ func TestFlagsStayIfTheAgentCannotUseTheDropIn(t *testing.T) {
 		o    options
 		want string
 	}{
-		{options{flagsDropin: missing}, "--flags-dropin " + missing + ": stat " + missing + ": no such file or directory"},
+		{options{flagsDropin: missing}, "--flags-dropin " + missing + ": open " + missing + ": no such file or directory"},
 		{options{flagsDropin: missing, initConfigDir: initDir}, "--flags-dropin " + missing + ": " + initFile + " of --init-config-dir replaces the kubelet's drop-ins"},
 		{options{flagsDropin: missing, initConfigDir: missing}, "--flags-dropin " + missing + ": --init-config-dir " + missing + " is not a directory that can be read"},
 	} {
@@ -244,7 +244,7 @@ func TestInstallSaysThatFlagsWouldNotBeReplaced(t *testing.T) {
 	f, _ := unitWith(t, "--max-pods=250", "--hostname-override=n")
 	flags := append(f.agent, "--flags-dropin=/none.conf")
 	checked, err := checkAgent(t.Context(), flags, f.kubelet, false)
-	if want := "flags of the kubelet would not be replaced: --flags-dropin /none.conf: stat /none.conf: no such file or directory"; err != nil || !slices.Contains(checked.Warnings, want) {
+	if want := "flags of the kubelet would not be replaced: --flags-dropin /none.conf: open /none.conf: no such file or directory"; err != nil || !slices.Contains(checked.Warnings, want) {
 		t.Errorf("%q, %v", checked.Warnings, err)
 	}
 	if checked, err := checkAgent(t.Context(), flags, f.kubelet, true); err != nil || len(checked.Warnings) > 0 {

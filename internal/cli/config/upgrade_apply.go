@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"crypto/sha256"
 	"fmt"
 	"maps"
@@ -339,7 +340,11 @@ func (a *app) changeRollout(ctx context.Context, c client.Client, u *upgrade, pl
 		return nil, err
 	}
 	if err := p.CheckStopped(ctx, a.Env, c, change, u.dryRun); err != nil {
-		return nil, fmt.Errorf("%w; nothing was written", err)
+		err := fmt.Errorf("%w; nothing was written", err)
+		if exit := (*command.Exit)(nil); errors.As(err, &exit) {
+			return nil, &command.Exit{Code: exit.Code, Err: err}
+		}
+		return nil, err
 	}
 	if change.IsDropIn() {
 		var stay []string

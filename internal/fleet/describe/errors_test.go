@@ -69,3 +69,17 @@ func TestErrorsAreExplainedWithAdvice(t *testing.T) {
 		})
 	}
 }
+
+func TestAnAttemptThatCannotBeginInTimeIsExplained(t *testing.T) {
+	limiter := errors.New("rate: Wait(n=1) would exceed context deadline")
+	for text, err := range map[string]error{
+		"list rollouts: the API server cannot be reached: it closed every connection": fmt.Errorf(
+			"list rollouts: failed to get server groups: %w", fmt.Errorf("client rate limiter Wait returned an error: %w - error from a previous attempt: EOF", limiter)),
+		"list rollouts: the API server did not answer in time": fmt.Errorf("list rollouts: %w", fmt.Errorf("client rate limiter Wait returned an error: %w", limiter)),
+	} {
+		e, ok := explain(err, "")
+		if got := e.in(err.Error()); !ok || !strings.HasPrefix(got, text) || strings.Contains(got, "rate") {
+			t.Errorf("%v: %q, want %q", err, got, text)
+		}
+	}
+}

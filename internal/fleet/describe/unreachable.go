@@ -30,10 +30,10 @@ func ofConnection(err error) (e explanation, ok bool) {
 		e.raw = request
 	case errors.As(err, &network) && network.Op != "listen":
 		e.raw = network
-	case errors.Is(err, context.DeadlineExceeded) && (errors.Is(err, io.EOF) || strings.HasSuffix(err.Error(), "EOF") || strings.HasSuffix(err.Error(), "reset by peer")):
+	case timeIsUp(err) && (errors.Is(err, io.EOF) || strings.HasSuffix(err.Error(), "EOF") || strings.HasSuffix(err.Error(), "reset by peer")):
 		return explanation{deadline(err), "the API server cannot be reached: it closed every connection before it answered, until the time was up",
 			"it may be restarting, or a proxy in front of it lost it: " + retryLater + checkServer}, true
-	case errors.Is(err, context.DeadlineExceeded):
+	case timeIsUp(err):
 		return explanation{deadline(err), "the API server did not answer in time", retryLater + "--request-timeout sets a longer limit; " + checkServer}, true
 	default:
 		return e, false
@@ -113,10 +113,18 @@ func serverOf(request *url.Error, network *net.OpError) string {
 	return "the server"
 }
 
+// rateLimiter begins the error of client-go for an attempt that could not begin in time. It has no type.
+const rateLimiter = "client rate limiter Wait returned an error: "
+
+// timeIsUp reports whether a request did not end in time, or its next attempt could not begin in time.
+func timeIsUp(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), rateLimiter)
+}
+
 // deadline returns the part of the chain that says which attempts failed before the deadline.
 func deadline(err error) error {
 	for e := err; e != nil; e = errors.Unwrap(e) {
-		if strings.HasPrefix(e.Error(), context.DeadlineExceeded.Error()) {
+		if strings.HasPrefix(e.Error(), context.DeadlineExceeded.Error()) || strings.HasPrefix(e.Error(), rateLimiter) {
 			return e
 		}
 	}
