@@ -136,7 +136,7 @@ func (w *world) writesLate(name string) bool {
 		if r.name == name {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			return time.Since(r.thawed) < time.Second
+			return time.Now().Before(r.thawed.Add(time.Second))
 		}
 	}
 	return false
