@@ -51,11 +51,12 @@ strategy:
 			if got := s.mostOf(unproven, zoneOf); got != c.zones {
 				t.Errorf("nodes of %d zones were in flight at a time, want %d", got, c.zones)
 			}
+			most := 0 // of one zone; which zones reach it depends on how long trials take
 			for _, zone := range []string{"zone-0", "zone-1", "zone-2"} {
-				got := s.most(func(nc *v1alpha1.NodeConfig) bool { return zoneOf(nc) == zone && unproven(nc) })
-				if got != c.perZone {
-					t.Errorf("%d nodes of %s were in flight at a time, want %d", got, zone, c.perZone)
-				}
+				most = max(most, s.most(func(nc *v1alpha1.NodeConfig) bool { return zoneOf(nc) == zone && unproven(nc) }))
+			}
+			if most != c.perZone {
+				t.Errorf("%d nodes of a zone were in flight at a time, want %d", most, c.perZone)
 			}
 			if got := s.most(unproven); got != c.atMost {
 				t.Errorf("%d nodes were in flight at a time, want %d", got, c.atMost)
