@@ -152,7 +152,7 @@ func templateIn(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRoll
 func revisionsIn(ctx context.Context, c client.Reader, in *policy.Input) (map[string]*corev1.ConfigMap, error) {
 	found, err := labelled(ctx, c, in.Settings.Namespace, client.HasLabels{v1alpha1.LabelRollout})
 	if err != nil {
-		return nil, fmt.Errorf("list the ConfigMaps of revisions in %s: %w", in.Settings.Namespace, err)
+		return nil, fmt.Errorf("list the ConfigMaps of the revisions of rollout %q and others in %s: %w", in.Rollout.Name, in.Settings.Namespace, err)
 	}
 	maps.DeleteFunc(found, func(name string, cm *corev1.ConfigMap) bool {
 		elsewhere := cm.Labels[v1alpha1.LabelRollout] != in.Rollout.Name
