@@ -4,7 +4,7 @@ set -e
 debian=$1/debian
 if [ ! -e "$debian.done" ]; then
   rm -rf "$debian"
-  debootstrap --variant=minbase --include="$PACKAGES" bookworm "$debian" "${MIRROR:-http://deb.debian.org/debian}"
+  debootstrap --variant=minbase --include="$PACKAGES" bookworm "$debian" ${MIRROR:+"$MIRROR"}
   # Only the drivers that the machine has: QEMU emulates each instruction that unpacks the others.
   printf 'MODULES=list\nCOMPRESS=zstd\n' >"$debian/etc/initramfs-tools/conf.d/vm"
   printf '%s\n' virtio_pci virtio_blk virtio_net ext4 crc32c >>"$debian/etc/initramfs-tools/modules"

@@ -209,7 +209,8 @@ func hasCopy(path string, sum []byte) bool {
 	return err == nil && bytes.Equal(h.Sum(nil), sum)
 }
 
-// Prune removes all copies of the programs except the newest keep of each. It keeps a copy that a process runs or names on its command line, and one that is needed: it may run later.
+// Prune removes all copies of the programs except the newest keep of each. It keeps a copy that a process runs or names on its
+// command line, and one that is needed: it may run later.
 func (b *Bin) Prune(keep int, needed func(path string) bool, programs ...*Program) error {
 	entries, err := os.ReadDir(b.path)
 	if err != nil {

@@ -59,7 +59,7 @@ func (h *Host) resume(ctx context.Context, c *change, timing Timing) error {
 	if err == nil || !decided {
 		return err
 	}
-	// The record tells whether the node has its previous state again, and whether the next run knows.
+	// The caller can go on only if the record says that the node has its previous state again.
 	if left, loadErr := h.load(c.Unit); loadErr != nil || left.open() {
 		return errors.Join(err, loadErr)
 	}
