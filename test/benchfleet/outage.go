@@ -27,20 +27,11 @@ func (b *bench) outages(ctx context.Context, nodes int) (err error) {
 	if err := w.populate(ctx, 0, nodes); err != nil {
 		return err
 	}
-	probes, err := freeAddress()
-	if err != nil {
-		return err
-	}
-	// Without a lease: a controller that loses its lease is restarted by its Deployment, which is not measured.
-	c, err := w.startController("--health-probe-bind-address="+probes, "--leader-elect=false")
+	c, ready, err := w.startProbed(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.stop()) }()
-	if err := c.says(ctx, "all watches are synced", 5*time.Minute); err != nil {
-		return err
-	}
-	ready := func() error { return probe(ctx, probes) }
 	var floors, behind []time.Duration
 	for range outages {
 		if err := w.cluster.StopAPIServer(); err != nil {
@@ -68,6 +59,22 @@ func (b *bench) outages(ctx context.Context, nodes int) (err error) {
 		Text: fmt.Sprintf("%s (%.2f x)", seconds(most), float64(floor+most)/float64(floor)), Limit: seconds(maxBehind), Over: most > maxBehind}, seconds(floor))
 	note("", "the most of %d outages of %s; the floor is the API server's start", outages, outage)
 	return nil
+}
+
+// startProbed starts a controller, and returns it when it has seen everything, with a function that asks whether it is ready. It has no
+// lease: a controller that loses its lease is restarted by its Deployment, which is not measured.
+func (w *world) startProbed(ctx context.Context) (c *child, ready func() error, err error) {
+	probes, err := freeAddress()
+	if err != nil {
+		return nil, nil, err
+	}
+	if c, err = w.startController("--health-probe-bind-address="+probes, "--leader-elect=false"); err != nil {
+		return nil, nil, err
+	}
+	if err := c.says(ctx, "all watches are synced", 5*time.Minute); err != nil {
+		return nil, nil, errors.Join(err, c.stop())
+	}
+	return c, func() error { return probe(ctx, probes) }, nil
 }
 
 // probe asks a controller whether it is ready.

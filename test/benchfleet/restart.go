@@ -31,19 +31,11 @@ func (b *bench) restarts(ctx context.Context, nodes int) (err error) {
 	if _, err := f.roll(ctx, usual, 0); err != nil {
 		return err
 	}
-	probes, err := freeAddress()
-	if err != nil {
-		return err
-	}
-	c, err := w.startController("--health-probe-bind-address="+probes, "--leader-elect=false")
+	c, ready, err := w.startProbed(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.stop()) }()
-	if err := c.says(ctx, "all watches are synced", 5*time.Minute); err != nil {
-		return err
-	}
-	ready := func() error { return probe(ctx, probes) }
 	if err := f.quiet(ctx); err != nil {
 		return err
 	}

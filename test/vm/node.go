@@ -193,6 +193,19 @@ func (l *lab) noBad(ctx context.Context, before int) error {
 	return err
 }
 
+// promotedOnly requires that the node promotes what it was assigned, with this many pods, and records nothing more as bad. It
+// reports that in these words.
+func (l *lab) promotedOnly(ctx context.Context, pods, bad int, words string) error {
+	if err := l.promoted(ctx, pods); err != nil {
+		return err
+	}
+	if err := l.noBad(ctx, bad); err != nil {
+		return err
+	}
+	checked("%s", words)
+	return nil
+}
+
 // bad returns how many configurations are recorded as bad.
 func (l *lab) bad(ctx context.Context) (int, error) {
 	nc, err := l.config(ctx)

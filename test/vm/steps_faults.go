@@ -98,14 +98,7 @@ func (l *lab) unrecorded(ctx context.Context, m *vm.Machine, pods, bad int, rest
 	if err := l.becomesHealthy(ctx, m); err != nil {
 		return err
 	}
-	if err := l.promoted(ctx, pods+1); err != nil {
-		return err
-	}
-	if err := l.noBad(ctx, bad); err != nil {
-		return err
-	}
-	checked("after the repair the assignment is adopted and promoted")
-	return nil
+	return l.promotedOnly(ctx, pods+1, bad, "after the repair the assignment is adopted and promoted")
 }
 
 // failsIO puts the agent's directory on a device that begins to fail; ext4 then makes it read-only.
@@ -201,14 +194,7 @@ func clockBefore(ctx context.Context, l *lab) error {
 	if err := l.clockRight(ctx, m, 0); err != nil {
 		return err
 	}
-	if err := l.promoted(ctx, pods+1); err != nil {
-		return err
-	}
-	if err := l.noBad(ctx, bad); err != nil {
-		return err
-	}
-	checked("with the right clock, what was assigned in between is promoted")
-	return nil
+	return l.promotedOnly(ctx, pods+1, bad, "with the right clock, what was assigned in between is promoted")
 }
 
 func clockDuring(ctx context.Context, l *lab) error {
