@@ -194,6 +194,9 @@ func (w *world) checkLastKnownGood(m *machine, a *agentProcess, st trial.State) 
 // checkAdoption checks that a node may adopt its new current configuration. The caller holds mu.
 func (w *world) checkAdoption(m *machine, p *process, st trial.State) {
 	now, current := time.Now(), st.Current.Config
+	if st.LastKnownGood.Same(current) {
+		return // it went back, or was assigned what it ran already, without a start
+	}
 	if since := w.checks.stopped[current.UID]; !since.IsZero() && now.Sub(since) > lookBack {
 		w.book.fail("%s adopts %s (%s), which was stopped %s ago", m.name, p, current.Name, now.Sub(since))
 	}
@@ -201,9 +204,6 @@ func (w *world) checkAdoption(m *machine, p *process, st trial.State) {
 		if x.uid == current.UID && (x.to.IsZero() || now.Sub(x.to) < lookBack) {
 			return
 		}
-	}
-	if st.LastKnownGood.Same(current) {
-		return // it went back
 	}
 	w.book.fail("%s adopts %s (%s), which it is not assigned", m.name, p, current.Name)
 }
