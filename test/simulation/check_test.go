@@ -134,15 +134,15 @@ func (w *world) checkStart(m *machine, a *agentProcess, p *process) {
 	w.checkLastKnownGood(m, a, st)
 	first := !a.hasStarted
 	a.hasStarted = true
+	if attempt, bad := was[version+p.sha256]; bad && st.Current.Payload == p.sha256 && st.Current.Rollout.Attempt <= attempt && st.Current.Rollout.Name != "" {
+		w.book.fail("invariant 1: %s starts %s, which it recorded as bad in attempt %d", m.name, p, attempt)
+	}
 	if st.Current.Payload == p.sha256 && w.checks.adopted[m.name] != st.Current.Revision {
 		w.checks.adopted[m.name] = st.Current.Revision
 		w.checks.stats.Adopted++
 		w.checkAdoption(m, p, st)
 		if !first {
 			w.checkPods(m, p, st)
-		}
-		if attempt, bad := was[version+p.sha256]; bad && st.Current.Rollout.Attempt <= attempt && st.Current.Rollout.Name != "" {
-			w.book.fail("invariant 1: %s adopts %s, which it recorded as bad before", m.name, p)
 		}
 		at := fmt.Sprint(m.name, version, st.Current.Revision, st.Current.Rollout)
 		if w.checks.tries[at]++; w.checks.tries[at] > mostTries {
