@@ -79,25 +79,33 @@ func (m *machine) startAgent() {
 		reporter.SetClock(func() time.Time { return time.Now().Add(skew) })
 	}
 	records := &agent.SavedConfigs{}
-	intended := source.NewNodeConfigSource(client, m.name, records, log)
+	parts := agent.Parts{Kubelet: &agentKubelet{m: m, agent: a}, Nodes: source.NewNodeWatch(client, m.name), Reporter: reporter, SavedConfigs: records}
+	remote := v1alpha1.RemoteConfigNodeConfig
+	var runSource func(context.Context)
+	if m.ownConfigMap {
+		own, err := source.NodeConfigMapOf(v1alpha1.SystemNamespace, m.name)
+		w.direct(err)
+		intended := source.NewConfigMapSource(client, own, records, log)
+		parts.Source, runSource, remote = intended, intended.Run, v1alpha1.RemoteConfigConfigMap
+	} else {
+		intended := source.NewNodeConfigSource(client, m.name, records, log)
+		parts.Source, parts.Preflights, runSource = intended, intended, intended.Run
+	}
 	running := agent.New(agent.Options{
 		Limits: a.limits, APILoss: "auto", SyncTimeout: 2 * time.Second, StopGrace: 30 * time.Second, AgentVersion: version,
-		Remote: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeHost, BootID: boot, Log: log, Init: noInit{},
+		Remote: remote, RunMode: v1alpha1.RunModeHost, BootID: boot, Log: log, Init: noInit{},
 		StartupTaint: v1alpha1.TaintUnconfigured, Protected: payload.DefaultProtection(),
 		OpenStore: func(version string) (agent.Store, error) {
 			return checkpoint.Open(a.disk, stateDir, version, log)
 		},
-	}, agent.Parts{
-		Kubelet: &agentKubelet{m: m, agent: a}, Source: intended, Preflights: intended, Nodes: source.NewNodeWatch(client, m.name),
-		Reporter: reporter, SavedConfigs: records,
-	})
+	}, parts)
 	w.book.trace("%s: agent %d starts", m.name, a.serial)
 	w.processes.Go(func() {
 		defer close(a.done)
 		var all sync.WaitGroup
 		background, stop := context.WithCancel(context.WithoutCancel(ctx))
 		all.Go(func() { reporter.Run(background) })
-		all.Go(func() { intended.Run(background) })
+		all.Go(func() { runSource(background) })
 		err := running.Run(ctx)
 		stop()
 		all.Wait()

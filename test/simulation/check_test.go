@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -37,13 +38,18 @@ type checks struct {
 	contents map[string]revision         // by UID of a ConfigMap
 	pods     map[string]time.Time        // by node and name: since when a pod is active
 	answered map[string]bool             // by node and UID of the request: preflight answers
+	drained  map[string]time.Time        // by node: when the taint of a drain was removed; zero: it is there
+	draining map[string]bool             // by policy.DrainID and node: what statuses of rollouts have named
+	payloads map[string]int64            // the content of a payload, by its digest
+	good     map[string]knownGood        // by machine
 	tries    map[string]int              // by machine, version, revision and attempt: how often it was adopted
 }
 
-// assigned is what the spec of a NodeConfig named for some time.
+// assigned is what the spec of a NodeConfig named for some time; a zero end means that it still does.
 type assigned struct {
-	uid      string
-	from, to time.Time // zero to: still
+	uid       string // of a ConfigMap
+	takenBack bool   // without a source, because a rollout took it back
+	from, to  time.Time
 }
 
 // nodeConfig is the newest NodeConfig of a node.
@@ -56,6 +62,7 @@ type nodeConfig struct {
 type rolloutView struct {
 	*v1alpha1.NodeConfigRollout
 	created time.Time
+	paced   time.Time // since when it has its windows
 	halted  time.Time // since when the target is stopped; zero: it is not
 	budgets []budget
 }
@@ -70,8 +77,9 @@ func (c *checks) init() {
 	c.assigned, c.stopped, c.configs = map[string][]assigned{}, map[string]time.Time{}, map[string]*nodeConfig{}
 	c.rollouts, c.nodes = map[string]*rolloutView{}, map[string]time.Time{}
 	c.terms, c.bad, c.tries = map[string]int64{}, map[string]map[string]int64{}, map[string]int{}
+	c.payloads, c.good = map[string]int64{}, map[string]knownGood{}
 	c.contents, c.answered = map[string]revision{}, map[string]bool{}
-	c.pods = map[string]time.Time{}
+	c.pods, c.drained, c.draining = map[string]time.Time{}, map[string]time.Time{}, map[string]bool{}
 }
 
 // The tolerances of the checks.
@@ -109,12 +117,14 @@ func (w *world) checkStart(m *machine, a *agentProcess, p *process) {
 	if err != nil {
 		return // the disk has crashed, or is empty: then local runs
 	}
-	st := view.State
+	st, fault := view.State, m.faultAt()
 	w.checks.mu.Lock()
 	defer w.checks.mu.Unlock()
 	w.checks.stats.Starts++
 	version := view.Version
 	was := w.checks.noteBad(m.name, version, st)
+	w.checkVerdicts(m, fault, was, version, st.Bad)
+	w.checkForgotten(m, st)
 	if p.sha256 == "" {
 		return
 	}
@@ -173,6 +183,7 @@ func (c *checks) forget(machine string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.bad, machine)
+	delete(c.good, machine)
 }
 
 // checkLastKnownGood checks that last-known-good was healthy for a whole trial. The caller holds mu.
@@ -246,7 +257,9 @@ func (w *world) observe(c simapi.Change) {
 		} else {
 			w.checks.pods[at] = time.Now()
 		}
+		w.podChanged(c)
 	case "nodes":
+		w.checkDrains(c)
 		if c.Is == nil {
 			delete(w.checks.nodes, c.Name)
 		} else if c.Was == nil {
@@ -267,15 +280,25 @@ type revision struct {
 
 func (w *world) observeRevision(c simapi.Change) {
 	var cm corev1.ConfigMap
+	m := w.machineNamed(strings.TrimPrefix(c.Name, "kubelet-"))
 	if c.Is == nil {
+		if m != nil {
+			w.checks.unassign(m.name)
+		}
 		return
 	}
 	decode(c.Is, &cm)
 	uid := string(cm.UID)
+	if m != nil && c.Was == nil {
+		w.checks.assigned[m.name] = append(w.checks.assigned[m.name], assigned{uid: uid, from: time.Now()})
+	}
 	if c.Was == nil {
 		if p, err := payload.FromConfigMap(&cm); err == nil {
 			w.checks.contents[uid] = revision{contentOf(p.Fields), p.SHA256}
 		}
+	}
+	if p, err := payload.FromConfigMap(&cm); err == nil {
+		w.checks.payloads[p.SHA256] = contentOf(p.Fields)
 	}
 	w.checks.terms[uid] = max(w.checks.terms[uid], v1alpha1.TermOf(cm.Annotations))
 	if _, stopped := cm.Annotations[v1alpha1.AnnotationStopped]; !stopped {
@@ -294,8 +317,12 @@ func (w *world) observeRollout(c simapi.Change) {
 	now := &rolloutView{NodeConfigRollout: &v1alpha1.NodeConfigRollout{}, created: time.Now()}
 	decode(c.Is, now.NodeConfigRollout)
 	if was != nil {
-		now.created, now.budgets = was.created, was.budgets
+		now.created, now.budgets, now.paced = was.created, was.budgets, was.paced
 	}
+	if was == nil || !reflect.DeepEqual(was.Spec.Strategy.Windows, now.Spec.Strategy.Windows) {
+		now.paced = time.Now()
+	}
+	w.noteDraining(now.NodeConfigRollout)
 	if now.Status.Halt != nil {
 		now.halted = time.Now()
 		if was != nil && !was.halted.IsZero() && was.Status.UpdateRevision.Number == now.Status.UpdateRevision.Number {
@@ -313,13 +340,14 @@ func (w *world) observeRollout(c simapi.Change) {
 }
 
 func (w *world) observeConfig(c simapi.Change) {
-	history := w.checks.assigned[c.Name]
 	was := w.checks.configs[c.Name]
 	now := time.Now()
+	own := w.machineNamed(c.Name).ownConfigMap // then the spec of the NodeConfig has no effect
 	if c.Is == nil {
 		delete(w.checks.configs, c.Name)
-		if n := len(history); n > 0 && history[n-1].to.IsZero() {
-			history[n-1].to = now
+		if !own {
+			w.checks.unassign(c.Name)
+			w.checks.assigned[c.Name] = append(w.checks.assigned[c.Name], assigned{from: now}) // as if the source was removed
 		}
 		return
 	}
@@ -329,11 +357,10 @@ func (w *world) observeConfig(c simapi.Change) {
 	if s := is.Spec.ConfigSource; s != nil && s.ConfigMapRef != nil {
 		uid = string(s.ConfigMapRef.UID)
 	}
-	if n := len(history); n == 0 || history[n-1].uid != uid || !history[n-1].to.IsZero() {
-		if n > 0 && history[n-1].to.IsZero() {
-			history[n-1].to = now
-		}
-		w.checks.assigned[c.Name] = append(history, assigned{uid: uid, from: now})
+	next := assigned{uid: uid, takenBack: takenBack(is.NodeConfig), from: now}
+	if history := w.checks.assigned[c.Name]; !own && (len(history) == 0 || history[len(history)-1].uid != uid || history[len(history)-1].takenBack != next.takenBack) {
+		w.checks.unassign(c.Name)
+		w.checks.assigned[c.Name] = append(w.checks.assigned[c.Name], next)
 	}
 	if !proven(is.NodeConfig) {
 		is.undone = now
@@ -347,6 +374,13 @@ func (w *world) observeConfig(c simapi.Change) {
 	}
 	if (was == nil || was.Generation != is.Generation) && !w.writesLate(c.By) {
 		w.checkBudget(is.NodeConfig, was != nil && renewed(was, is))
+	}
+}
+
+// unassign ends what a node is assigned. The caller holds mu.
+func (c *checks) unassign(node string) {
+	if history := c.assigned[node]; len(history) > 0 && history[len(history)-1].to.IsZero() {
+		history[len(history)-1].to = time.Now()
 	}
 }
 
@@ -421,8 +455,11 @@ func (w *world) checkBudget(nc *v1alpha1.NodeConfig, renewed bool) {
 		}
 		return
 	}
-	members, flying := 0, []string{}
 	now := time.Now()
+	if !renewed && !w.checks.nodes[nc.Name].After(r.created) {
+		w.checkWindows(r, nc.Name)
+	}
+	members, flying := 0, []string{}
 	for _, name := range slices.Sorted(maps.Keys(w.checks.nodes)) {
 		first := w.machineNamed(name).zone == "zone-0"
 		if r.Name == "all" || first {
@@ -432,7 +469,7 @@ func (w *world) checkBudget(nc *v1alpha1.NodeConfig, renewed bool) {
 			continue // that one has it, or is about to take it
 		}
 		other := w.checks.configs[name]
-		if other == nil || w.checks.nodes[name].After(r.created) {
+		if other == nil || w.machineNamed(name).ownConfigMap || w.checks.nodes[name].After(r.created) {
 			continue // it has joined: another budget
 		}
 		ref := other.Spec.ConfigSource

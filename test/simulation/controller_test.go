@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/controller"
+	gates "github.com/evenkeel/evenkeel/internal/fleet/gate"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/testkit/simapi"
@@ -162,8 +164,9 @@ func (r *replica) start() {
 		ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON},
 	}, controller.Options{
 		Version: version, LeaderElection: true, LeaseDuration: w.plan.lease, MetricsAddress: "0", ProbeAddress: "0", Log: w.logger(r.name), Registry: prometheus.NewRegistry(),
-		Times:   policy.Times{Agent: policy.DefaultTimes.Agent, NotReady: policy.DefaultTimes.NotReady},
-		Startup: controller.StartupTaint{Key: v1alpha1.TaintUnconfigured, Times: rollout.StartupTimes{Grace: time.Minute, Deadline: 10 * time.Minute}},
+		PrometheusServers: []gates.Server{{Name: "metrics", URL: "http://metrics.simulated", Transport: &metrics{w: w, name: fmt.Sprintf("%s/%d", r.name, r.serial), way: p.way}}},
+		Times:             policy.Times{Agent: policy.DefaultTimes.Agent, NotReady: policy.DefaultTimes.NotReady},
+		Startup:           controller.StartupTaint{Key: v1alpha1.TaintUnconfigured, Times: rollout.StartupTimes{Grace: time.Minute, Deadline: 10 * time.Minute}},
 	})
 	w.direct(err)
 	w.book.trace("%s: controller %d starts", r.name, p.serial)

@@ -98,6 +98,7 @@ func (w *world) watchHistory() {
 		w.book.fail("invariant 5: %d changes of the API in %s after the fleet has converged", after-before, w.plan.quiet)
 	}
 	w.checkGrowth()
+	w.checkSizes()
 	if w.plan.seed%4 == 0 {
 		w.checkStop()
 	}
@@ -201,6 +202,7 @@ func (w *world) checkGaps() {
 				since = m.agent.began
 			}
 		}
+		m.checkRollback()
 		m.mu.Unlock()
 		w.checks.tally(func(s *stats) { s.LongestGap = max(s.LongestGap, time.Since(since)) })
 		if time.Now().After(since.Add(longestGap)) {
@@ -240,6 +242,9 @@ func (w *world) settle() {
 			w.server.Delete("nodeconfigrollouts", "", name)
 		}
 	}
+	if m, name := w.own(); m != nil {
+		w.setOwn(name, template(finalContent, nil)["kubeletDropIn"])
+	}
 	a := &act{world: w, r: dice(w.plan.seed, "settle")}
 	a.create()
 	most := any("100%")
@@ -248,7 +253,7 @@ func (w *world) settle() {
 	}
 	a.patch("all", map[string]any{
 		"template": template(finalContent, nil), "pin": nil, "abort": nil, "retry": nil, "paused": false, "frozen": false, "soakSeconds": 0,
-		"strategy":      map[string]any{"preflight": nil, "maxUnavailable": most, "maxJoining": "100%", "steps": []any{map[string]any{"nodes": "100%"}}},
+		"strategy":      map[string]any{"preflight": nil, "drain": nil, "drainOptions": nil, "respectDisruptionBudgets": nil, "windows": nil, "gates": nil, "maxUnavailable": most, "maxJoining": "100%", "steps": []any{map[string]any{"nodes": "100%"}}},
 		"failurePolicy": map[string]any{"maxFailures": 100},
 	})
 }
@@ -263,6 +268,9 @@ func (w *world) unsettled() string {
 		return "there is no rollout"
 	}
 	var why []string
+	if tainted := w.tainted(); len(tainted) > 0 {
+		why = append(why, fmt.Sprintf("invariant 11: %v keep the taint of a drain", tainted))
+	}
 	if r.Status.Phase != v1alpha1.RolloutComplete {
 		why = append(why, fmt.Sprintf("rollout %s is %s: %s", r.Name, r.Status.Phase, r.Status.Message))
 	}
@@ -281,11 +289,17 @@ func (w *world) unsettled() string {
 		if exists && w.server.Get("nodes", "", m.name, &node) && slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintUnconfigured }) {
 			why = append(why, "invariant 12: "+m.name+" keeps the startup taint")
 		}
-		if exists && (p == nil || p.content != finalContent || !p.Healthy() || !proven(&nc)) {
+		if exists && (p == nil || p.content != finalContent || !p.Healthy() || !(proven(&nc) || m.ownConfigMap && provenOwn(&nc))) {
 			why = append(why, fmt.Sprintf("%s runs %v: %s", m.name, p, describeConfig(&nc)))
 		}
 	}
 	return strings.Join(why, "; ")
+}
+
+// provenOwn reports whether a node has the content of its own ConfigMap as last-known-good.
+func provenOwn(nc *v1alpha1.NodeConfig) bool {
+	good := nc.Status.LastKnownGood
+	return good != nil && good.Name == "kubelet-"+nc.Name && meta.IsStatusConditionTrue(nc.Status.Conditions, v1alpha1.ConditionConfigOK)
 }
 
 // checkGrowth checks that nothing has piled up.
@@ -303,7 +317,9 @@ func (w *world) checkGrowth() {
 			w.book.fail("%s keeps %d checkpoints", m.name, len(entries))
 		}
 	}
-	revisions := slices.DeleteFunc(w.server.Names("configmaps", v1alpha1.SystemNamespace), func(name string) bool { return strings.HasPrefix(name, "by-hand") })
+	revisions := slices.DeleteFunc(w.server.Names("configmaps", v1alpha1.SystemNamespace), func(name string) bool {
+		return strings.HasPrefix(name, "by-hand") || strings.HasPrefix(name, "kubelet-")
+	})
 	if len(revisions) > 25 {
 		w.book.fail("there are %d ConfigMaps of revisions", len(revisions))
 	}

@@ -36,6 +36,11 @@ func (w *world) behaviourOf(content int64, node string) behaviour {
 	if w.calm() {
 		return behaviour{} // whatever was wrong has been corrected
 	}
+	return w.faulty(content, node)
+}
+
+// faulty is behaviourOf before anything was corrected.
+func (w *world) faulty(content int64, node string) behaviour {
 	r := dice(w.plan.seed, "content", content)
 	share := pick(r, 1, 1, 0.5, 0.2)
 	if content == 0 || content%10 < 5 || !chance(dice(w.plan.seed, "share", content, node), share) {

@@ -30,6 +30,8 @@ type machine struct {
 	zone string
 	skew time.Duration // of its clock
 	gate *partition
+	// ownConfigMap says that the node's configuration comes from its own ConfigMap, and not from its NodeConfig.
+	ownConfigMap bool
 
 	mu       sync.Mutex
 	exists   bool // it is switched on
@@ -41,7 +43,10 @@ type machine struct {
 	agent    *agentProcess
 	serial   int // of agents
 	process  *process
-	runs     int64 // of kubelets
+	runs     int64    // of kubelets
+	last     *process // the newest, also if it has ended
+	lastBy   *agentProcess
+	fault    time.Time // when a kubelet last crashed or hung for no reason of its configuration, or had too many pods or no room on its disk
 
 	// The heartbeat: a healthy kubelet with a network renews the Lease and posts that the Node is Ready.
 	beating   bool
@@ -73,6 +78,7 @@ func (m *machine) startKubelet(a *agentProcess, p *process) bool {
 		m.w.book.fail("%s: a second kubelet was started, with %s beside %s", m.name, p, second)
 	}
 	m.w.book.trace("%s: kubelet starts with %s", m.name, p)
+	m.checkRestart(a, p)
 	m.w.checkStart(m, a, p)
 	b := m.w.behaviourOf(p.content, m.name)
 	r := dice(m.w.plan.seed, "kubelet", m.name, p.run)
@@ -114,6 +120,7 @@ func (m *machine) admit(p *process) {
 			continue
 		}
 		if active++; active > p.maxPods {
+			m.noteFault()
 			m.w.direct(m.w.server.Patch("pods", m.name, name, types.MergePatchType, map[string]any{"status": map[string]any{"phase": "Failed", "reason": "OutOfpods"}}))
 		}
 	}
@@ -339,6 +346,20 @@ func (m *machine) correct() {
 	if beating {
 		m.postReady(beats, p)
 	}
+}
+
+// noteFault notes that something is wrong with the machine itself.
+func (m *machine) noteFault() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fault = time.Now()
+}
+
+// faultAt returns when something was last wrong with the machine itself; zero: never.
+func (m *machine) faultAt() time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.fault
 }
 
 func (m *machine) isOn() bool {

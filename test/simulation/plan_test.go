@@ -18,8 +18,10 @@ type plan struct {
 	lease  time.Duration // of the controllers
 
 	replicas int           // of the controller
+	own      int           // the machine whose configuration comes from its own ConfigMap; -1: none
 	tainted  bool          // Nodes are created with the startup taint
 	errors   float64       // the share of requests that fail
+	stale    float64       // the share of reads whose answer is old
 	slow     time.Duration // the longest delay of a request or event, beside rare ones
 	actions  []action
 	without  without
@@ -28,7 +30,7 @@ type plan struct {
 // without is what was left out to make a history shorter.
 type without struct {
 	actions []int // by their index
-	errors  bool  // all requests succeed, except in outages
+	errors  bool  // all requests succeed and no answer is old, except in outages
 	delays  bool  // all requests are quick
 	nodes   int   // machines
 }
@@ -91,10 +93,15 @@ func planOf(seed uint64, x without) *plan {
 		p.active, p.lease = between(r, 40*time.Minute, 90*time.Minute), pick(r, 2*time.Minute, 4*time.Minute)
 	}
 	p.lease += 2 * time.Nanosecond // so that two requests for the Lease that hang do not end at the same instant as the leader's term
+	p.own = -1
+	if chance(r, 0.1) {
+		p.own = r.IntN(p.nodes)
+	}
 	p.tainted = chance(r, 0.5)
 	p.replicas = pick(r, 1, 2, 2)
 	p.quiet = pick(r, 3*time.Minute, 3*time.Minute, 3*time.Minute, 25*time.Minute)
 	p.errors = pick(r, 0, 0.003, 0.003, 0.02, 0.1)
+	p.stale = pick(r, 0, 0, 0.02, 0.2)
 	p.slow = pick(r, 20*time.Millisecond, 50*time.Millisecond, time.Second)
 	p.first = max(1, p.nodes-r.IntN(3))
 	focus := r.IntN(4) // some histories have many faults of a kind, some many changes
@@ -120,7 +127,7 @@ func planOf(seed uint64, x without) *plan {
 		p.nodes, p.first = min(p.nodes, x.nodes), min(p.first, x.nodes)
 	}
 	if x.errors {
-		p.errors = 0
+		p.errors, p.stale = 0, 0
 	}
 	if x.delays {
 		p.slow = 0

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"fmt"
+	"maps"
 	"syscall"
 	"time"
 
@@ -44,6 +45,8 @@ func init() {
 		{"retry", 2, people, (*act).retry},
 		{"assign", 1, people, (*act).assign},
 		{"assign local", 1, people, (*act).assignLocal},
+		{"write own ConfigMap", 2, people, (*act).writeOwn},
+		{"delete own ConfigMap", 1, people, (*act).deleteOwn},
 		{"delete rollout", 1, people, (*act).deleteRollout},
 		{"delete NodeConfig", 1, people, (*act).deleteNodeConfig},
 		{"delete revision", 1, people, (*act).deleteRevision},
@@ -104,7 +107,23 @@ func (x *act) strategy() map[string]any {
 	if chance(x.r, 0.3) {
 		s["preflight"] = pick(x.r, v1alpha1.PreflightReport, v1alpha1.PreflightRequire)
 	}
+	if chance(x.r, 0.25) {
+		maps.Copy(s, x.drains())
+	}
+	if chance(x.r, 0.15) {
+		s["windows"] = x.windows()
+	}
+	if chance(x.r, 0.2) {
+		s["gates"] = x.gates()
+	}
 	return s
+}
+
+func (x *act) drains() map[string]any {
+	return map[string]any{
+		"drain": pick(x.r, v1alpha1.DrainWhenBlocked, v1alpha1.DrainAlways), "respectDisruptionBudgets": chance(x.r, 0.3),
+		"drainOptions": map[string]any{"timeoutSeconds": 30 + x.r.IntN(300), "releaseAfter": pick(x.r, v1alpha1.ReleaseHealthy, v1alpha1.ReleaseTrial)},
+	}
 }
 
 func (x *act) create() {
@@ -178,6 +197,10 @@ func (x *act) edit() {
 			map[string]any{"strategy": map[string]any{"maxUnavailable": 0}},
 			map[string]any{"failurePolicy": map[string]any{"maxFailures": 1 + x.r.IntN(4), "action": pick(x.r, "Pause", "Rollback")}},
 			map[string]any{"soakSeconds": 60 * x.r.IntN(5)}, map[string]any{"priority": x.r.IntN(4)},
+			map[string]any{"strategy": x.drains()}, map[string]any{"strategy": map[string]any{"drain": v1alpha1.DrainNever}},
+			map[string]any{"strategy": map[string]any{"windows": pick[any](x.r, nil, x.windows())}},
+			map[string]any{"strategy": map[string]any{"gates": pick[any](x.r, nil, x.gates())}},
+			map[string]any{"strategy": map[string]any{"preflight": pick[any](x.r, nil, v1alpha1.PreflightReport, v1alpha1.PreflightRequire)}},
 		))
 	}
 }
@@ -246,6 +269,37 @@ func (x *act) assignLocal() {
 	m := x.machine()
 	x.source(m, map[string]any{"local": map[string]any{}})
 	x.later(between(x.r, 5*time.Minute, 30*time.Minute), func() { x.source(m, nil) })
+}
+
+// own returns the machine whose configuration comes from its own ConfigMap, nil if there is none, and the name of the ConfigMap.
+func (w *world) own() (m *machine, name string) {
+	if w.plan.own < 0 || w.plan.own >= len(w.machines) {
+		return nil, ""
+	}
+	m = w.machines[w.plan.own]
+	return m, "kubelet-" + m.name
+}
+
+func (x *act) writeOwn() {
+	if m, name := x.own(); m != nil {
+		x.setOwn(name, template(x.content(), x.maxPods())["kubeletDropIn"])
+	}
+}
+
+// setOwn writes a configuration to a node's own ConfigMap.
+func (w *world) setOwn(name string, config any) {
+	data := map[string]any{"kubelet-dropin": text(config)}
+	if w.server.Get("configmaps", v1alpha1.SystemNamespace, name, &map[string]any{}) {
+		w.direct(w.server.Patch("configmaps", v1alpha1.SystemNamespace, name, types.MergePatchType, map[string]any{"data": data}))
+		return
+	}
+	w.direct(w.server.Create("configmaps", v1alpha1.SystemNamespace, map[string]any{"metadata": map[string]any{"name": name}, "data": data}))
+}
+
+func (x *act) deleteOwn() {
+	if m, name := x.own(); m != nil {
+		x.server.Delete("configmaps", v1alpha1.SystemNamespace, name)
+	}
 }
 
 // source replaces what a node is assigned.
@@ -348,6 +402,7 @@ func (x *act) scaleUp() {
 func (x *act) kubeletCrashes() {
 	m := x.machine()
 	if p := m.running(); p != nil {
+		m.noteFault()
 		m.endKubelet(p, exited(pick(x.r, 0, 1, 2)))
 	}
 }
@@ -358,9 +413,11 @@ func (x *act) kubeletHangs() {
 	if p == nil || !p.Healthy() {
 		return
 	}
+	m.noteFault()
 	m.setHealthy(p, false)
 	m.setHung(p, true)
 	x.later(between(x.r, 10*time.Second, 5*time.Minute), func() {
+		m.noteFault()
 		m.setHung(p, false)
 		m.setHealthy(p, true)
 	})
@@ -379,29 +436,10 @@ func (x *act) diskFull() {
 	m.mu.Lock()
 	d := m.disk
 	m.mu.Unlock()
+	m.noteFault()
 	d.FailFrom(1+x.r.IntN(20), syscall.ENOSPC, crashfs.NeedSpace...)
-	x.later(between(x.r, time.Second, 15*time.Minute), d.Heal)
-}
-
-// pods changes the number of pods on a node.
-func (x *act) pods() {
-	m := x.machine()
-	var node corev1.Node
-	if !x.server.Get("nodes", "", m.name, &node) {
-		return
-	}
-	have := x.server.Names("pods", m.name)
-	want := x.r.IntN(8)
-	for i := len(have); i < want; i++ {
-		x.direct(x.server.Create("pods", m.name, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pod-%d-%d", x.index, i), OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "web", Controller: new(true),
-			}}},
-			Spec:   corev1.PodSpec{NodeName: m.name, RestartPolicy: corev1.RestartPolicyAlways, Containers: []corev1.Container{{Name: "web", Image: "web"}}},
-			Status: corev1.PodStatus{Phase: corev1.PodRunning},
-		}))
-	}
-	for i := want; i < len(have); i++ {
-		x.server.Delete("pods", m.name, have[i])
-	}
+	x.later(between(x.r, time.Second, 15*time.Minute), func() {
+		m.noteFault()
+		d.Heal()
+	})
 }

@@ -59,7 +59,7 @@ var kinds = sync.OnceValue(func() []simapi.Kind {
 		core("nodes", "Node", false, true, corev1.Node{}), core("pods", "Pod", true, true, corev1.Pod{}), core("configmaps", "ConfigMap", true, false, corev1.ConfigMap{}),
 		own("nodeconfigs", "NodeConfig"), own("nodeconfigrollouts", "NodeConfigRollout"), own("nodeconfigpreflights", "NodeConfigPreflight"),
 		{GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Kind: "Lease", Namespaced: true},
-		{GroupVersionResource: policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), Kind: "PodDisruptionBudget", Namespaced: true},
+		{GroupVersionResource: policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), Kind: "PodDisruptionBudget", Namespaced: true, Status: true},
 		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("events"), Kind: "Event", Namespaced: true, Sink: true},
 		{GroupVersionResource: schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}, Kind: "Event", Namespaced: true, Sink: true},
 		{GroupVersionResource: reviews.WithResource("selfsubjectaccessreviews"), Kind: "SelfSubjectAccessReview", Sink: true, Answer: map[string]any{"status": map[string]any{"allowed": true}}},
@@ -139,6 +139,7 @@ func newWorld(p *plan, verbose bool) *world {
 	for i := range p.nodes {
 		r := dice(p.seed, "machine", i)
 		m := &machine{w: w, name: fmt.Sprintf("node-%d", i), zone: fmt.Sprintf("zone-%d", i%3), gate: &partition{}, disk: crashfs.New(), kubelets: "v1.36.3"}
+		m.ownConfigMap = i == p.own
 		if chance(r, 0.2) {
 			m.skew = between(r, -48*time.Hour, 48*time.Hour)
 		}

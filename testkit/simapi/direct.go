@@ -59,7 +59,7 @@ func (s *Server) Names(resource, namespace string) []string {
 		panic(failed)
 	}
 	var names []string
-	for _, o := range s.list(x) {
+	for _, o := range s.list(x, 0) {
 		names = append(names, o.key.name)
 	}
 	return names

@@ -21,6 +21,7 @@ type call struct {
 	url         *url.URL
 	contentType string
 	body        []byte
+	stale       time.Duration // of a read: how old the answer is
 }
 
 // target is what the path of a request names.
@@ -101,10 +102,16 @@ func (s *Server) handle(c call) (int, []byte, *statusError) {
 		if failed != nil {
 			return 0, nil, failed
 		}
-		return http.StatusOK, s.listed(x), nil
+		return http.StatusOK, s.listed(x, c.stale), nil
 	}
 	if c.method == http.MethodPost {
 		return s.post(c, t)
+	}
+	if c.method == http.MethodGet && c.stale > 0 {
+		if o := s.was(t.kind, t.at, c.stale); o != nil {
+			return http.StatusOK, o.raw, nil
+		}
+		return 0, nil, failf(http.StatusNotFound, "NotFound", "%s not found", t.kind.named(t.at.name))
 	}
 	was, failed := s.get(t.kind, t.at)
 	if failed != nil {
@@ -142,12 +149,7 @@ func (s *Server) post(c call, t target) (int, []byte, *statusError) {
 		return 0, nil, failf(http.StatusBadRequest, "BadRequest", "decode the object: %v", err)
 	}
 	if t.subresource == "eviction" {
-		was, failed := s.get(t.kind, t.at)
-		if failed != nil {
-			return 0, nil, failed
-		}
-		s.remove(c.by, t.kind, was)
-		return http.StatusCreated, encode(map[string]any{"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{}, "status": "Success"}), nil
+		return s.evict(c.by, t, content)
 	}
 	o, failed := s.create(c.by, t.kind, t.at.namespace, content)
 	if failed != nil {
@@ -201,10 +203,10 @@ func (s *Server) selectionOf(t target, query url.Values) (*selection, *statusErr
 	return x, nil
 }
 
-func (s *Server) listed(x *selection) []byte {
+func (s *Server) listed(x *selection, ago time.Duration) []byte {
 	var out bytes.Buffer
-	fmt.Fprintf(&out, `{"apiVersion":%q,"kind":"%sList","metadata":{"resourceVersion":"%d"},"items":[`, x.kind.apiVersion(), x.kind.Kind, s.version)
-	for i, o := range s.list(x) {
+	fmt.Fprintf(&out, `{"apiVersion":%q,"kind":"%sList","metadata":{"resourceVersion":"%d"},"items":[`, x.kind.apiVersion(), x.kind.Kind, s.versionAt(x.kind, ago))
+	for i, o := range s.list(x, ago) {
 		if i > 0 {
 			out.WriteByte(',')
 		}
@@ -235,16 +237,19 @@ func (s *Server) openWatch(c call) (*stream, *statusError) {
 	}
 	switch from := query.Get("resourceVersion"); {
 	case query.Get("sendInitialEvents") == "true":
-		for _, o := range s.list(x) {
+		for _, o := range s.list(x, c.stale) {
 			w.push(encodeFrame("ADDED", o))
 		}
 		w.push(encodeFrame("BOOKMARK", &object{raw: encode(map[string]any{
 			"apiVersion": t.kind.apiVersion(), "kind": t.kind.Kind,
 			"metadata": map[string]any{
-				"resourceVersion": strconv.FormatInt(s.version, 10), "creationTimestamp": nil,
+				"resourceVersion": strconv.FormatInt(s.versionAt(t.kind, c.stale), 10), "creationTimestamp": nil,
 				"annotations": map[string]any{metav1.InitialEventsAnnotationKey: "true"},
 			},
 		})}))
+		if c.stale > 0 {
+			s.catchUp(w, c.stale)
+		}
 	case from != strconv.FormatInt(s.version, 10): // no history is kept
 		return nil, failf(http.StatusGone, "Expired", "too old resource version: %s (%d)", from, s.version)
 	}

@@ -49,6 +49,8 @@ type object struct {
 	content map[string]any
 	version int64
 	raw     []byte
+	at      time.Time // when it was written
+	gone    bool      // it was deleted
 }
 
 // Change is a change of one object.
@@ -72,6 +74,7 @@ type Server struct {
 	mu      sync.Mutex
 	kinds   map[string]*Kind // by resource/group
 	objects map[string]map[key]*object
+	past    map[string]map[key][]*object // versions that a stale read may return, oldest first
 	version int64
 	created int64
 	watches []*stream      // that are open, in the order in which they were opened
@@ -80,10 +83,11 @@ type Server struct {
 
 // New returns an empty server.
 func New(kinds ...Kind) *Server {
-	s := &Server{Clock: time.Now, kinds: map[string]*Kind{}, objects: map[string]map[key]*object{}, version: 1000, sunk: map[string]int{}}
+	s := &Server{Clock: time.Now, kinds: map[string]*Kind{}, objects: map[string]map[key]*object{}, past: map[string]map[key][]*object{}, version: 1000, sunk: map[string]int{}}
 	for _, k := range kinds {
 		s.kinds[k.Resource+"/"+k.Group] = &k
 		s.objects[k.Resource+"/"+k.Group] = map[key]*object{}
+		s.past[k.Resource+"/"+k.Group] = map[key][]*object{}
 	}
 	return s
 }
@@ -167,8 +171,9 @@ func (s *Server) create(by string, k *Kind, namespace string, content map[string
 func (s *Server) store(by string, k *Kind, at key, was *object, content map[string]any) *object {
 	s.version++
 	sub(content, "metadata")["resourceVersion"] = strconv.FormatInt(s.version, 10)
-	o := &object{key: at, content: content, version: s.version, raw: encode(content)}
+	o := &object{key: at, content: content, version: s.version, raw: encode(content), at: time.Now()}
 	s.objects[k.id()][at] = o
+	s.remember(k, o)
 	s.announce(by, k, was, o)
 	return o
 }
@@ -223,7 +228,8 @@ func (s *Server) remove(by string, k *Kind, was *object) {
 	s.version++
 	gone := clone(was.content)
 	sub(gone, "metadata")["resourceVersion"] = strconv.FormatInt(s.version, 10)
-	o := &object{key: was.key, content: gone, version: s.version, raw: encode(gone)}
+	o := &object{key: was.key, content: gone, version: s.version, raw: encode(gone), at: time.Now(), gone: true}
+	s.remember(k, o)
 	deleted := lazyFrame("DELETED", o)
 	for _, w := range s.watches {
 		if w.kind == k && w.selects(was) {
@@ -287,12 +293,21 @@ func (x *selection) selects(o *object) bool {
 	return x.fields.Matches(set)
 }
 
-// list returns the selected objects, by namespace and name. The caller holds mu.
-func (s *Server) list(x *selection) []*object {
+// list returns the selected objects as they were some time ago, by namespace and name. The caller holds mu.
+func (s *Server) list(x *selection, ago time.Duration) []*object {
 	var out []*object
-	for _, o := range s.objects[x.kind.id()] {
-		if x.selects(o) {
+	add := func(o *object) {
+		if o != nil && x.selects(o) {
 			out = append(out, o)
+		}
+	}
+	if ago > 0 {
+		for at := range s.past[x.kind.id()] {
+			add(s.was(x.kind, at, ago))
+		}
+	} else {
+		for _, o := range s.objects[x.kind.id()] {
+			add(o)
 		}
 	}
 	slices.SortFunc(out, func(a, b *object) int {

@@ -257,3 +257,71 @@ func TestASinkAnswers(t *testing.T) {
 		t.Errorf("%d %v", code, got)
 	}
 }
+
+func TestAStaleReadSeesWhatWasThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		now, stale := reach(s, Fate{}), reach(s, Fate{Stale: 5 * time.Second})
+		const nodes = "/api/v1/nodes"
+		ask(t, now, "POST", nodes, plain, `{"metadata":{"name":"a","labels":{"v":"1"}}}`)
+		ask(t, now, "POST", nodes, plain, `{"metadata":{"name":"b"}}`)
+		time.Sleep(10 * time.Second)
+		ask(t, now, "PATCH", nodes+"/a", mergePath, `{"metadata":{"labels":{"v":"2"}}}`)
+		ask(t, now, "DELETE", nodes+"/b", plain, "")
+		ask(t, now, "POST", nodes, plain, `{"metadata":{"name":"c"}}`)
+		names := func() (out string) {
+			_, list := ask(t, stale, "GET", nodes, plain, "")
+			for _, item := range list["items"].([]any) {
+				o := item.(map[string]any)
+				out += text(sub(o, "metadata"), "name") + text(sub(sub(o, "metadata"), "labels"), "v") + " "
+			}
+			return out
+		}
+		if got := names(); got != "a1 b " {
+			t.Errorf("the list is %q", got)
+		}
+		if code, _ := ask(t, stale, "GET", nodes+"/b", plain, ""); code != http.StatusOK {
+			t.Errorf("the deleted Node: %d", code)
+		}
+		if code, _ := ask(t, stale, "GET", nodes+"/c", plain, ""); code != http.StatusNotFound {
+			t.Errorf("the new Node: %d", code)
+		}
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://api"+nodes+"?watch=true&sendInitialEvents=true&timeoutSeconds=30", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := stale.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		ask(t, now, "DELETE", nodes+"/c", plain, "")
+		raw, err := io.ReadAll(answer.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for line := range strings.Lines(string(raw)) {
+			var event struct {
+				Type   string
+				Object struct {
+					Metadata struct {
+						Name   string
+						Labels map[string]string
+					}
+				}
+			}
+			if err := json.Unmarshal([]byte(line), &event); err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, event.Type+" "+event.Object.Metadata.Name+event.Object.Metadata.Labels["v"])
+		}
+		if want := "ADDED a1, ADDED b, BOOKMARK , MODIFIED a2, DELETED b, ADDED c, DELETED c"; strings.Join(got, ", ") != want {
+			t.Errorf("the watch has %q, want %q", got, want)
+		}
+		time.Sleep(MaxStale)
+		if got := names(); got != "a2 " {
+			t.Errorf("later the list is %q", got)
+		}
+	})
+}

@@ -25,6 +25,9 @@ type Fate struct {
 	Code          int           // an error that the server answers without carrying out the request; 0: none
 	RetryAfter    time.Duration // with Code 429
 
+	// Stale is how old the answer to a read is, and the list with which a watch begins: as from a server whose cache lags behind.
+	Stale time.Duration
+
 	// Of a watch, after it has begun:
 	Ends time.Duration // it ends; 0: when its time is over
 	Gone bool          // it ends with an error in the stream (410)
@@ -77,6 +80,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if f.Code != 0 {
 		return t.answer(r, f, f.Code, injected(f.Code).body())
 	}
+	c.stale = min(f.Stale, MaxStale)
 	if r.URL.Query().Get("watch") == "true" {
 		return t.watch(r, c, f)
 	}
