@@ -395,21 +395,22 @@ func (w *world) checkPreflight(was, is *v1alpha1.NodeConfig) {
 		return // the agent may write an answer again that it gave before
 	}
 	w.checks.answered[is.Name+"/"+answer.UID] = true
-	if answer.Verdict != v1alpha1.PreflightAccepted {
-		return
-	}
 	var request v1alpha1.PreflightRequest
 	if json.Unmarshal([]byte(text), &request) != nil || request.UID != answer.UID {
 		return // another request has come
 	}
-	w.checks.stats.Preflights++
 	r, known := w.checks.contents[string(request.ConfigMapRef.UID)]
-	if known && w.behaviourOf(r.content, is.Name).reject {
-		w.book.fail("%s would accept content %d, which its dry run rejects", is.Name, r.content)
-	}
-	m := w.machineNamed(is.Name)
-	if attempt, bad := w.checks.bad[is.Name][m.kubelets+r.payload]; known && bad && request.Attempt <= attempt {
-		w.book.fail("%s would accept content %d, which it recorded as bad in attempt %d", is.Name, r.content, attempt)
+	rejected := known && w.behaviourOf(r.content, is.Name).reject
+	switch {
+	case answer.Verdict == v1alpha1.PreflightAccepted:
+		w.checks.stats.Preflights++
+		if rejected {
+			w.book.fail("%s would accept content %d, which its dry run rejects", is.Name, r.content)
+		}
+	case rejected && answer.Verdict == v1alpha1.PreflightUnknown && answer.Reason == v1alpha1.ReasonCouldNotValidate:
+		w.book.fail("%s cannot say whether it would accept content %d, which its dry run rejects: %s", is.Name, r.content, answer.Message)
+	case rejected && answer.Verdict == v1alpha1.PreflightRefused && answer.Reason != v1alpha1.ReasonValidationFailed:
+		w.book.fail("%s refuses content %d, which its dry run rejects, for another reason: %s %s", is.Name, r.content, answer.Reason, answer.Message)
 	}
 }
 

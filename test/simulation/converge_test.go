@@ -99,8 +99,45 @@ func (w *world) watchHistory() {
 	}
 	w.checkGrowth()
 	w.checkSizes()
-	if w.plan.seed%4 == 0 {
+	switch w.plan.seed % 4 {
+	case 0:
 		w.checkStop()
+	case 1:
+		w.checkLate()
+	}
+}
+
+// checkLate freezes the leader while it assigns a revision to all nodes, and gives the next leader another target with a budget of one
+// node. The late assignments, which agents reject, must not use up that budget.
+func (w *world) checkLate() {
+	own, _ := w.own()
+	if on := slices.DeleteFunc(slices.Clone(w.machines), func(m *machine) bool { return m == own || !m.isOn() }); len(w.replicas) < 2 || len(on) < 3 || len(on) > 5 {
+		return
+	}
+	a := &act{world: w, r: dice(w.plan.seed, "late")}
+	frozen := make(chan struct{})
+	w.freezeAtAssignment(w.plan.lease+w.plan.lease/4+30*time.Second, func() { close(frozen) })
+	a.patch("all", map[string]any{"template": template(finalContent+20, nil), "strategy": map[string]any{"maxUnavailable": "100%"}})
+	sent := func() bool {
+		select {
+		case <-frozen:
+			return true
+		default:
+			return false
+		}
+	}
+	if !w.within(5*time.Minute, "the leader is frozen while it assigns a revision", sent) {
+		return
+	}
+	a.patch("all", map[string]any{"template": template(finalContent+30, nil), "strategy": map[string]any{"maxUnavailable": 1}})
+	complete := func() bool {
+		var r v1alpha1.NodeConfigRollout
+		w.server.Get("nodeconfigrollouts", "", "all", &r)
+		u := r.Status.UpdateRevision
+		return u != nil && w.revisionOf(u.ConfigMapRef.Name).content == finalContent+30 && r.Status.Phase == v1alpha1.RolloutComplete
+	}
+	if w.within(time.Hour+time.Duration(w.plan.nodes)*20*time.Minute, "all nodes get the target of the next leader after late assignments", complete) {
+		w.checks.tally(func(s *stats) { s.Late++ })
 	}
 }
 
@@ -271,7 +308,9 @@ func (w *world) unsettled() string {
 	if tainted := w.tainted(); len(tainted) > 0 {
 		why = append(why, fmt.Sprintf("invariant 11: %v keep the taint of a drain", tainted))
 	}
-	if r.Status.Phase != v1alpha1.RolloutComplete {
+	own, _ := w.own()
+	alone := own != nil && !slices.ContainsFunc(w.machines, func(m *machine) bool { return m != own && m.isOn() }) // the rollout has no nodes
+	if r.Status.Phase != v1alpha1.RolloutComplete && !alone {
 		why = append(why, fmt.Sprintf("rollout %s is %s: %s", r.Name, r.Status.Phase, r.Status.Message))
 	}
 	for _, r := range w.replicas {

@@ -409,6 +409,7 @@ func (m *machine) kill(power bool, choice crashfs.Choice, again time.Duration) {
 	})
 	if power {
 		m.boots++
+		m.fault = time.Now() // a node that goes down in a trial may be the fault of the configuration
 	}
 	m.mu.Unlock()
 	a.cancel()

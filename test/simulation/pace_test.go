@@ -27,12 +27,18 @@ func isOpen(w v1alpha1.MaintenanceWindow, at time.Time) bool {
 	if _, err := fmt.Sscanf(w.Schedule, "%d-59/10", &begins); err != nil {
 		panic(err) // windows has made it
 	}
-	since := at.UTC().Sub(at.UTC().Truncate(time.Hour)) - time.Duration(begins)*time.Minute
-	for since < 0 {
-		since += 10 * time.Minute
+	// The window that began last may have done so in the hour before: 58-59/10 opens in the minute 58 only.
+	for ago := range time.Hour / time.Minute {
+		opens := at.UTC().Truncate(time.Minute).Add(-ago * time.Minute)
+		if minute := opens.Minute(); minute >= begins && (minute-begins)%10 == 0 {
+			return at.Sub(opens) < w.Duration.Duration
+		}
 	}
-	return since%(10*time.Minute) < w.Duration.Duration
+	return false
 }
+
+// clockError is by how much the clock of a controller may be ahead of the API server's: it is set with answers that may be delayed.
+const clockError = 12 * time.Second
 
 // checkWindows checks that a node is assigned the target of a rollout only while a window is open. The caller holds mu.
 func (w *world) checkWindows(r *rolloutView, node string) {
@@ -42,8 +48,7 @@ func (w *world) checkWindows(r *rolloutView, node string) {
 	}
 	now := w.server.Clock()
 	for _, window := range windows {
-		// An assignment may take a while to arrive. Minutes before the first one of an hour belong to the hour before.
-		if isOpen(window, now) || isOpen(window, now.Add(-stopTakes)) {
+		if isOpen(window, now) || isOpen(window, now.Add(-stopTakes)) || isOpen(window, now.Add(clockError)) {
 			return
 		}
 	}

@@ -17,6 +17,7 @@ type stats struct {
 	Kills                    int            // of agents and controllers
 	Preflights               int            // requests that an agent accepted
 	Stops                    int            // of revisions, in fleets in which nothing else went wrong
+	Late                     int            // batches of assignments that arrived under the next leader, in fleets in which nothing else went wrong
 	Drains, Evictions        int            // of nodes, and of pods
 	Actions                  map[string]int // by kind
 }
@@ -31,6 +32,7 @@ func (s *stats) add(other stats) {
 	s.Kills += other.Kills
 	s.Preflights += other.Preflights
 	s.Stops += other.Stops
+	s.Late += other.Late
 	s.Drains += other.Drains
 	s.Evictions += other.Evictions
 	for name, n := range other.Actions {
@@ -57,7 +59,7 @@ func (s *stats) lines() []string {
 		fmt.Sprintf("node-days %.2f", s.nodeDays()), fmt.Sprintf("crash-points %d", s.CrashPoints), fmt.Sprintf("kills %d", s.Kills),
 		fmt.Sprintf("kubelet-starts %d", s.Starts), fmt.Sprintf("adoptions %d", s.Adopted),
 		fmt.Sprintf("preflights %d", s.Preflights), fmt.Sprintf("stops %d", s.Stops),
-		fmt.Sprintf("drains %d", s.Drains), fmt.Sprintf("evictions %d", s.Evictions),
+		fmt.Sprintf("late-assignments %d", s.Late), fmt.Sprintf("drains %d", s.Drains), fmt.Sprintf("evictions %d", s.Evictions),
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Actions)) {
 		out = append(out, fmt.Sprintf("action-%s %d", strings.ToLower(strings.ReplaceAll(name, " ", "-")), s.Actions[name]))

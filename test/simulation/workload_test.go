@@ -130,6 +130,9 @@ func (x *act) create() {
 	if x.server.Get("nodeconfigrollouts", "", "all", &map[string]any{}) {
 		return
 	}
+	for range x.r.IntN(4) {
+		x.later(between(x.r, 0, 3*time.Minute), x.pods)
+	}
 	x.direct(x.server.Create("nodeconfigrollouts", "", map[string]any{
 		"metadata": map[string]any{"name": "all"},
 		"spec": map[string]any{
