@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -324,4 +325,48 @@ func TestAStaleReadSeesWhatWasThere(t *testing.T) {
 			t.Errorf("later the list is %q", got)
 		}
 	})
+}
+
+func TestEvictionsUseUpTheDisruptionsThatABudgetAllows(t *testing.T) {
+	s := New(
+		Kind{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Kind: "Pod", Namespaced: true, Status: true},
+		Kind{GroupVersionResource: policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), Kind: "PodDisruptionBudget", Namespaced: true, Status: true},
+	)
+	c := reach(s, Fate{})
+	create := func(resource string, o map[string]any) {
+		if err := s.Create(resource, "a", o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"p1", "p2", "p3"} {
+		create("pods", map[string]any{"metadata": map[string]any{"name": name, "labels": map[string]any{"app": "web"}}, "status": map[string]any{"phase": "Running"}})
+	}
+	budget := func(name string) map[string]any {
+		return map[string]any{
+			"metadata": map[string]any{"name": name}, "spec": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"app": "web"}}},
+			"status": map[string]any{"disruptionsAllowed": 1},
+		}
+	}
+	create("poddisruptionbudgets", budget("b1"))
+	evict := func(pod, options string) int {
+		code, _ := ask(t, c, "POST", "/api/v1/namespaces/a/pods/"+pod+"/eviction", plain, `{"deleteOptions":`+options+`}`)
+		return code
+	}
+	for _, tt := range []struct {
+		pod, options string
+		code         int
+	}{
+		{"p1", `{"preconditions":{"uid":"other"}}`, http.StatusConflict},
+		{"p1", `{}`, http.StatusCreated},
+		{"p1", `{}`, http.StatusNotFound},
+		{"p2", `{}`, http.StatusTooManyRequests},
+	} {
+		if code := evict(tt.pod, tt.options); code != tt.code {
+			t.Errorf("eviction of %s with %s: %d, want %d", tt.pod, tt.options, code, tt.code)
+		}
+	}
+	create("poddisruptionbudgets", budget("b2"))
+	if code := evict("p2", `{}`); code != http.StatusInternalServerError {
+		t.Errorf("eviction of a pod with two budgets: %d", code)
+	}
 }
