@@ -38,7 +38,7 @@ func checks(ctx context.Context, l *lab) error {
 		{"check --anywhere rejects a wrong value", file + "maxPods: -1' | evenkeel-agent check --anywhere - -- /usr/bin/kubelet", 1, "maxPods"},
 		{"install --dry-run prints the drop-in", "evenkeel-agent install --dry-run", 0, "ExecStart=/usr/bin/evenkeel-agent"},
 	} {
-		out, err := l.run(ctx, m, c.script, 5*time.Minute)
+		out, err := l.run(ctx, m, c.script, 4*prompt)
 		code := 0
 		if exit := (*vm.ExitError)(nil); errors.As(err, &exit) {
 			code, err = exit.Code, nil
@@ -326,7 +326,7 @@ func upgrades(ctx context.Context, l *lab) error {
 		return fmt.Errorf("the package's upgrade: process %s, then %s: %s", before, after, out)
 	}
 	checked("the newer package restarts nothing, and says what to do")
-	if out, err = l.run(ctx, m, "evenkeel-agent install --timeout=8m && evenkeel-agent version", patience+prompt); err != nil {
+	if out, err = l.run(ctx, m, "evenkeel-agent install --timeout=25m && evenkeel-agent version", patience+prompt); err != nil {
 		return err
 	}
 	if err := l.ready(ctx); err != nil {

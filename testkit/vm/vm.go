@@ -173,7 +173,7 @@ func freePort() (int, error) {
 }
 
 // bootTime is the maximum duration of a boot.
-const bootTime = 10 * time.Minute
+const bootTime = 30 * time.Minute
 
 // WaitBoot waits until the machine can execute scripts and has another boot ID than before, and returns it. "" accepts every ID.
 func (m *Machine) WaitBoot(ctx context.Context, before string) (string, error) {
