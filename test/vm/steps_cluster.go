@@ -36,7 +36,7 @@ func (l *lab) applyRelease(ctx context.Context, m *vm.Machine, release string) (
 	if err := m.PutFile(ctx, "/root/agent.tar", 0o644, archive); err != nil {
 		return "", err
 	}
-	script := fmt.Sprintf("set -e; alias c='ctr --namespace k8s.io images'; c import /root/agent.tar; c tag --force evenkeel.dev/agent:%s evenkeel.dev/agent@%s; rm /root/agent.tar", version, image[1])
+	script := fmt.Sprintf("set -e; ctr() { command ctr --namespace k8s.io images $*; }; ctr import /root/agent.tar; ctr tag --force evenkeel.dev/agent:%s evenkeel.dev/agent@%s; rm /root/agent.tar", version, image[1])
 	if out, err := l.run(ctx, m, script, 4*prompt); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
@@ -145,17 +145,16 @@ func clusterUpgrades(ctx context.Context, l *lab) error {
 	if err := l.plugin(ctx, "1 of 1 node installed", "install", "--yes", "--timeout=60m", "--agent-version="+version); err != nil {
 		return err
 	}
-	nc, err := l.config(ctx)
-	if err != nil {
-		return err
-	}
 	if err := l.ready(ctx); err != nil {
 		return err
 	}
 	if err := l.promoted(ctx, pods); err != nil {
 		return err
 	}
-	checked("the node runs the agent %s, with the same configuration", nc.Status.AgentVersion)
+	if err := l.runsRelease(ctx, version); err != nil {
+		return err
+	}
+	checked("the node runs the agent %s, with the same configuration", version)
 	return nil
 }
 
