@@ -99,6 +99,29 @@ func TestDigestOfANewDownloadIsRecordedInEveryRole(t *testing.T) {
 	}
 }
 
+// g runs in place of u, which failed, when it is assigned again with a new file; the disk is full, so it is not adopted.
+func TestARestartAfterACrashReportsTheNewDownload(t *testing.T) {
+	n := newNodeSim(t)
+	n.do(proven...)
+	n.do("assign uid=u payload=p1", "exit status=1 times=4", "healthy 5s", "storage fails=full")
+	n.intent.Config = n.state.LastKnownGood.Config
+	n.intent.Config.Checkpoint = "another file"
+	n.converge()
+	if s := n.state; s.Run.Config.Checkpoint == "another file" || s.LastKnownGood.Checkpoint != "another file" {
+		t.Fatalf("running %q, last-known-good %q", s.Run.Config.Checkpoint, s.LastKnownGood.Checkpoint)
+	}
+	var started Decision
+	n.onDecision = func(_ State, _ Observed, d Decision) {
+		if d.Action.Kind == Start {
+			started = d
+		}
+	}
+	n.do("exit status=1")
+	if a := started.Action; a.Config.Revision != "g" || a.Config.Checkpoint != "another file" || started.Next.Run.Config != a.Config || started.Status.Active != a.Config {
+		t.Errorf("started %+v, recorded %+v, reported %+v", a.Config, started.Next.Run.Config, started.Status.Active)
+	}
+}
+
 func TestRollbackDoesNotWaitForAnotherVerdict(t *testing.T) {
 	n := newNodeSim(t)
 	n.do(proven...)
