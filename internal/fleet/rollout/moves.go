@@ -24,8 +24,9 @@ func (d *planner) takeBack() {
 	}
 	for i := range d.nodes {
 		n, s, stop := &d.nodes[i], d.states[i], d.next.Halt
+		keeps := !d.assignedTarget(n) && n.Active.SHA256 == d.p.Target.SHA256 // it ran the content before that became the target
 		settled := stop == nil || n.Active.SHA256 == d.p.Target.SHA256 || n.judged()
-		if !d.assignedTarget(n) || s == Conflicted || s == Manual || n.Observed == n.Generation && !n.stale() && settled {
+		if !d.hasTarget(n) || keeps || s == Conflicted || s == Manual || n.Observed == n.Generation && !n.stale() && settled {
 			continue
 		}
 		to := d.previousSource(n)
@@ -272,7 +273,7 @@ func (d *planner) assign() {
 func (d *planner) makeRoom(most int) {
 	var refusing []int
 	for i := range d.nodes {
-		if n := &d.nodes[i]; d.states[i] == Blocked && d.p.Drain == DrainNever && d.assignedTarget(n) && !d.moved[i] && d.previousSource(n).SHA256 != d.p.Target.SHA256 {
+		if n := &d.nodes[i]; d.states[i] == Blocked && d.p.Drain == DrainNever && d.hasTarget(n) && !d.moved[i] && d.previousSource(n).SHA256 != d.p.Target.SHA256 {
 			refusing = append(refusing, i)
 		}
 	}

@@ -23,11 +23,15 @@ const (
 	agentRestartEvicts   = "RestartWouldEvictPods"
 	agentNeedsDrain      = "NeedsDrain"
 	agentStale           = "StaleAssignment"
+	agentRejected        = "ValidationFailed"
+	agentNotHealthy      = "NotHealthy"
+	agentHarmed          = "WorkloadHarmed"
+	agentRevoked         = "Revoked"
 )
 
 // agentVerdicts are the reasons of ConfigOK with which a node says that the assigned configuration is bad, or revoked. Every other
 // reason says nothing about it, or only for now.
-var agentVerdicts = []string{"ValidationFailed", agentCrashLooped, "NotHealthy", agentNotReady, "WorkloadHarmed", agentLostAPI, "Revoked"}
+var agentVerdicts = []string{agentRejected, agentCrashLooped, agentNotHealthy, agentNotReady, agentHarmed, agentLostAPI, agentRevoked}
 
 // remoteConfigDisabled is the OtherSource of a node that has opted out of remote configuration.
 const remoteConfigDisabled = "Disabled"
