@@ -20,7 +20,7 @@ import (
 // nodeName is the name of the node in the API.
 const nodeName = "vm"
 
-// The deadlines. An emulated machine is about ten times slower than this one, and again as slow beside other work.
+// The deadlines. An emulated machine is several times slower than this one, and ten times slower again beside other work.
 const (
 	patience = 40 * time.Minute // for a boot, a trial, a rollback
 	prompt   = 4 * time.Minute  // for a command

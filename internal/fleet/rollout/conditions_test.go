@@ -10,18 +10,26 @@ import (
 
 // A node that needs to be empty has been drained, and its agent adopts the target within the next moments.
 func TestADrainOfANodeThatMustBeEmptyIsOnlyGivenUpForPodsThatStay(t *testing.T) {
-	for name, ignored := range map[string][]string{"it is empty": nil, "a pod stays": {"default/cache"}} {
+	for name, c := range map[string]struct {
+		reason  string
+		ignored []string
+		givenUp bool
+	}{
+		"it is empty":                           {agentNeedsDrain, nil, false},
+		"a pod stays":                           {agentNeedsDrain, []string{"default/cache"}, true},
+		"a pod stays, but it need not be empty": {agentEvicts, []string{"default/cache"}, false},
+	} {
 		t.Run(name, func(t *testing.T) {
 			w := fleet(1)
 			w.assigned("n1")
 			w.refuse("n1")
 			w.policy.Drain = DrainWhenBlocked
 			n := w.node("n1")
-			n.Reason = agentNeedsDrain
+			n.Reason = c.reason
 			w.drains("n1", 1)
-			n.DrainReport.Ignored = ignored
+			n.DrainReport.Ignored = c.ignored
 			r := w.plan()
-			if givenUp := len(r.Taints) > 0; givenUp != (ignored != nil) || givenUp != (r.States[0] == Draining && len(r.Moves) == 1) {
+			if r.States[0] != Draining || (len(r.Taints) > 0) != c.givenUp || (len(r.Moves) > 0) != c.givenUp {
 				t.Errorf("%s: taints %+v, moves %+v", r.States[0], r.Taints, r.Moves)
 			}
 		})
@@ -459,6 +467,28 @@ func TestADrainedNodeIsClosedToPodsUntilItRunsTheTarget(t *testing.T) {
 		d.p.Drain = DrainAlways
 		if c.happen(d, n); d.holdsTaint(n, c.state) != c.want {
 			t.Errorf("%s: closed %t, want %t", name, !c.want, c.want)
+		}
+	}
+}
+
+// An outage explains that nodes are NotReady, and no other failure.
+func TestAnOutageDoesNotExplainCrashes(t *testing.T) {
+	for reason, want := range map[string]string{agentCrashLooped: HaltTooManyFailures, agentNotReady: HaltInconclusive} {
+		w := fleet(6)
+		w.assigned("n1", "n2")
+		w.policy.MaxFailures = Amount{Value: 2}
+		at := epoch.Add(10 * time.Minute)
+		for i := range w.nodes {
+			n := &w.nodes[i]
+			if n.WentNotReady = at; i < 2 {
+				n.OK, n.Reason, n.InTrial, n.Active = "False", reason, false, Ref{}
+			} else {
+				n.Ready = false
+			}
+		}
+		w.now = epoch.Add(20 * time.Minute)
+		if h := w.plan().Next.Halt; h == nil || h.Reason != want {
+			t.Errorf("%s: %+v, want %s", reason, h, want)
 		}
 	}
 }

@@ -134,3 +134,17 @@ func TestCrashesAreBlamedOnWhatRunsAgain(t *testing.T) {
 		}
 	}
 }
+
+// The API probe goes on although its fallback fails: only the verdict on last-known-good is withdrawn.
+func TestAProbeGoesOnWhenAVerdictIsWithdrawn(t *testing.T) {
+	for before, want := range map[Fallback]Fallback{APIProbe: APIProbe, NoFallback: Inconclusive} {
+		d := &decider{next: State{
+			Current: AdoptedConfig{Config: Config{Revision: "u"}}, LastKnownGood: AdoptedConfig{Config: Config{Revision: "g"}},
+			Trial: &Trial{Revision: "u", Fallback: before}, Bad: []BadConfig{{Revision: "g", Provisional: true}},
+		}}
+		d.withdrawVerdicts(func(b BadConfig) bool { return b.Provisional })
+		if got := d.next.Trial.Fallback; got != want || len(d.next.Bad) > 0 {
+			t.Errorf("%q becomes %q, want %q; bad are %+v", before, got, want, d.next.Bad)
+		}
+	}
+}
