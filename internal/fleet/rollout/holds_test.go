@@ -115,3 +115,37 @@ func TestNoDrainBeginsWhileAGateHoldsTheRollout(t *testing.T) {
 		})
 	}
 }
+
+// n1 was assigned the content as revision 1, before that became the target again as revision 2, and never accepted it. It must not use up
+// the budget for ever.
+func TestContentThatBecomesTheTargetAgainDoesNotUseUpTheBudget(t *testing.T) {
+	for name, c := range map[string]struct {
+		drain  DrainMode
+		happen func(w *world, n *Node)
+		moves  []string
+		taints int
+	}{
+		"it refuses the content":              {DrainNever, func(w *world, _ *Node) { w.refuse("n1") }, []string{"TakeBack n1"}, 0},
+		"it refuses the content, with drains": {DrainWhenBlocked, func(w *world, _ *Node) { w.refuse("n1") }, nil, 1},
+		"its agent is silent":                 {DrainNever, func(_ *world, n *Node) { n.Observed, n.Active, n.InTrial = 1, Ref{}, false }, []string{"TakeBack n1"}, 0},
+		"its agent is silent, but it runs it": {DrainNever, func(_ *world, n *Node) { n.Observed = 1 }, nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := fleet(2)
+			w.assigned("n1")
+			w.policy.MaxUnavailable, w.policy.Drain, w.policy.Target.Number = Amount{Value: 1}, c.drain, 2
+			c.happen(w, w.node("n1"))
+			w.now = epoch.Add(10 * time.Minute)
+			w.wantMoves(t, c.moves...)
+			taints := 0
+			for i := range w.nodes {
+				if w.nodes[i].Drain.Rollout != "" {
+					taints++
+				}
+			}
+			if taints != c.taints {
+				t.Errorf("%d nodes are drained, want %d", taints, c.taints)
+			}
+		})
+	}
+}
