@@ -43,8 +43,12 @@ type agentProcess struct {
 // flagsOf returns the agent's flags: those before and after each upgrade.
 func (w *world) flagsOf(upgrades int) (limits trial.Limits, version string) {
 	r := dice(w.plan.seed, "flags", upgrades)
+	longest := 2 * time.Minute // a trial reports every ten seconds: long ones cost much, and add little
+	if chance(r, 0.1) {
+		longest = 10 * time.Minute
+	}
 	return trial.Limits{
-		TrialDuration: between(r, time.Minute, 10*time.Minute).Truncate(time.Second), CrashLoopThreshold: r.IntN(4),
+		TrialDuration: between(r, time.Minute, longest).Truncate(time.Second), CrashLoopThreshold: r.IntN(4),
 		HealthTimeout: between(r, 30*time.Second, 2*time.Minute).Truncate(time.Second), ReadyTimeout: between(r, 90*time.Second, 3*time.Minute).Truncate(time.Second),
 	}, fmt.Sprintf("v0.%d.0", upgrades+1)
 }

@@ -134,15 +134,15 @@ func (w *world) checkStart(m *machine, a *agentProcess, p *process) {
 	w.checkLastKnownGood(m, a, st)
 	first := !a.hasStarted
 	a.hasStarted = true
+	if attempt, bad := was[version+p.sha256]; bad && st.Current.Payload == p.sha256 && st.Current.Rollout.Attempt <= attempt && st.Current.Rollout.Name != "" {
+		w.book.fail("invariant 1: %s starts %s, which it recorded as bad in attempt %d", m.name, p, attempt)
+	}
 	if st.Current.Payload == p.sha256 && w.checks.adopted[m.name] != st.Current.Revision {
 		w.checks.adopted[m.name] = st.Current.Revision
 		w.checks.stats.Adopted++
 		w.checkAdoption(m, p, st)
 		if !first {
 			w.checkPods(m, p, st)
-		}
-		if attempt, bad := was[version+p.sha256]; bad && st.Current.Rollout.Attempt <= attempt && st.Current.Rollout.Name != "" {
-			w.book.fail("invariant 1: %s adopts %s, which it recorded as bad before", m.name, p)
 		}
 		at := fmt.Sprint(m.name, version, st.Current.Revision, st.Current.Rollout)
 		if w.checks.tries[at]++; w.checks.tries[at] > mostTries {
@@ -194,6 +194,9 @@ func (w *world) checkLastKnownGood(m *machine, a *agentProcess, st trial.State) 
 // checkAdoption checks that a node may adopt its new current configuration. The caller holds mu.
 func (w *world) checkAdoption(m *machine, p *process, st trial.State) {
 	now, current := time.Now(), st.Current.Config
+	if st.LastKnownGood.Same(current) {
+		return // it went back, or was assigned what it ran already, without a start
+	}
 	if since := w.checks.stopped[current.UID]; !since.IsZero() && now.Sub(since) > lookBack {
 		w.book.fail("%s adopts %s (%s), which was stopped %s ago", m.name, p, current.Name, now.Sub(since))
 	}
@@ -201,9 +204,6 @@ func (w *world) checkAdoption(m *machine, p *process, st trial.State) {
 		if x.uid == current.UID && (x.to.IsZero() || now.Sub(x.to) < lookBack) {
 			return
 		}
-	}
-	if st.LastKnownGood.Same(current) {
-		return // it went back
 	}
 	w.book.fail("%s adopts %s (%s), which it is not assigned", m.name, p, current.Name)
 }

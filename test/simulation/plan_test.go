@@ -90,6 +90,7 @@ func planOf(seed uint64, x without) *plan {
 	default:
 		p.active, p.lease = between(r, 40*time.Minute, 90*time.Minute), pick(r, 2*time.Minute, 4*time.Minute)
 	}
+	p.lease += 2 * time.Nanosecond // so that two requests for the Lease that hang do not end at the same instant as the leader's term
 	p.tainted = chance(r, 0.5)
 	p.replicas = pick(r, 1, 2, 2)
 	p.quiet = pick(r, 3*time.Minute, 3*time.Minute, 3*time.Minute, 25*time.Minute)

@@ -4,8 +4,11 @@ import (
 	"fmt"
 	mathrand "math/rand"
 	"math/rand/v2"
+	"sync"
 	"time"
 	_ "unsafe" // for go:linkname
+
+	"github.com/google/uuid"
 )
 
 // jitter is what all libraries draw the jitter of delays from; the variable exists for tests.
@@ -17,7 +20,28 @@ var jitter func() float64
 // alone, because hardly two things happen at the same instant.
 func seedLibraries(seed uint64) {
 	jitter = func() float64 { return dice(seed, "jitter", time.Now().UnixNano()).Float64() }
+	uuid.SetRand(&uuids{seed: seed})
 	mathrand.Seed(int64(seed)) //nolint:staticcheck // client-go uses the global source
+}
+
+// uuids is where UUIDs come from: the names of controllers in the Lease.
+type uuids struct {
+	seed uint64
+
+	mu sync.Mutex
+	n  int
+}
+
+// Read implements io.Reader.
+func (u *uuids) Read(p []byte) (int, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.n++ // two controllers may start at the same instant
+	r := dice(u.seed, "uuid", time.Now().UnixNano(), u.n)
+	for i := range p {
+		p[i] = byte(r.Uint32())
+	}
+	return len(p), nil
 }
 
 // dice returns random numbers that depend on the seed and the words alone: what happens to a request must not depend on the

@@ -27,10 +27,15 @@ func newRetry(client *Client, limit time.Duration) *retry {
 // reset makes the delays begin again.
 func (r *retry) reset() { r.backoff, r.recovered = newBackoff(r.limit), r.client.recovered() }
 
-// wait waits until the next attempt is due after err, or until wake is ready. It returns false if ctx has ended.
+// wait waits until the next attempt is due after err, or until wake is ready, and takes what wake has: the next attempt answers it.
+// It returns false if ctx has ended.
 func (r *retry) wait(ctx context.Context, err error, wake <-chan struct{}) bool {
 	if !sleep(ctx, retryDelay(err, r.backoff.Step()), r.recovered, wake) {
 		return false
+	}
+	select {
+	case <-wake: // several reasons to go on may be there at the same time
+	default:
 	}
 	select {
 	case <-r.recovered:

@@ -51,6 +51,32 @@ func TestDelaysStartAgainAfterAnOutage(t *testing.T) {
 	})
 }
 
+func TestSeveralReasonsToRetryAtTheSameTimeCauseOneAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, err := NewClient("kubeconfig", "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		outage := errors.New("refused")
+		for range 20 { // a select takes any of them
+			client.noteReachable(outage)
+			retry, wake := newRetry(client, time.Minute), make(chan struct{}, 1)
+			wake <- struct{}{}
+			client.noteReachable(nil)
+			if !retry.wait(t.Context(), outage, wake) {
+				t.Fatal("the context has ended")
+			}
+			begin := time.Now()
+			if !retry.wait(t.Context(), outage, wake) {
+				t.Fatal("the context has ended")
+			}
+			if time.Since(begin) == 0 {
+				t.Fatal("the second attempt is not delayed")
+			}
+		}
+	})
+}
+
 func TestOverloadedAPIServerGetsLongerDelays(t *testing.T) {
 	busy := fmt.Errorf("report: %w", apierrors.NewTooManyRequests("please wait", 1))
 	for range 20 {
