@@ -70,6 +70,19 @@ func TestRejectedAssignmentsOfAnEarlierRevisionDoNotUseUpTheBudget(t *testing.T)
 	w.wantMoves(t, "Assign n1")
 }
 
+// An earlier leader, frozen in the middle of a write, assigned n2 when this one had already used the budget for n1.
+func TestALateAssignmentOfAnEarlierLeaderWaitsForItsTurn(t *testing.T) {
+	w := fleet(2)
+	w.assigned("n1", "n2")
+	w.policy.Term, w.policy.MaxUnavailable = 2, Amount{1, false}
+	w.node("n1").Source.Term, w.node("n2").Source.Term = 2, 1
+	n := w.node("n2")
+	n.Active, n.InTrial, n.OK, n.Reason = Ref{}, false, "Unknown", agentStale
+	w.wantMoves(t)
+	w.proves("n1")
+	w.wantMoves(t, "Renew n2")
+}
+
 func TestAStopDoesNotMoveNodesThatHaveProvenTheRevision(t *testing.T) {
 	w := fleet(2)
 	w.assigned("n1", "n2")

@@ -317,7 +317,7 @@ func (d *planner) renew() {
 	if d.p.Frozen {
 		return
 	}
-	renewed := 0
+	renewed, over := 0, d.counts.Unavailable-d.counts.Budget
 	for i := range d.nodes {
 		n := &d.nodes[i]
 		if d.moved[i] || n.Owner != "" || n.OtherSource != "" || !n.stale() || n.Source.Rollout != d.p.Name || n.Source.Term == d.p.Term {
@@ -325,6 +325,10 @@ func (d *planner) renew() {
 		}
 		if stopped := d.next.Halt != nil; stopped && d.hasTarget(n) || !stopped && !d.hasTarget(n) && n.Source.SHA256 != d.lastGood().SHA256 {
 			continue // the assignment is no longer wanted
+		}
+		if over > 0 && d.hasTarget(n) && d.countsUnavailable(n, d.states[i]) {
+			over-- // an earlier leader wrote late, and this one has used the budget: the node has its turn when another is done
+			continue
 		}
 		s := n.Source
 		s.AssignedAt, s.Term = d.p.Now, d.p.Term
