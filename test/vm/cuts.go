@@ -282,7 +282,7 @@ func (l *lab) install(ctx context.Context, m *vm.Machine, program string) error 
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		out, err := m.Run(ctx, program+" install --timeout=5m -- "+flags)
+		out, err := m.Run(ctx, program+" install --timeout=25m -- "+flags)
 		if exit := (*vm.ExitError)(nil); errors.As(err, &exit) && exit.Code == 1 && strings.Contains(out, "did not exit within") {
 			continue
 		}
@@ -297,7 +297,7 @@ func (l *lab) install(ctx context.Context, m *vm.Machine, program string) error 
 // evenkeel-self.service, which does not run yet.
 const prepareHandOver = `set -e
 line=$(grep '^ExecStart=/' /etc/systemd/system/kubelet.service.d/90-evenkeel.conf)
-/opt/bin/evenkeel-agent uninstall --timeout=5m
+/opt/bin/evenkeel-agent uninstall --timeout=25m
 mkdir -p -m 700 /var/lib/evenkeel-lock
 cd /etc/systemd/system
 cp /usr/lib/systemd/system/kubelet.service evenkeel-self.service

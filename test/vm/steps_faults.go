@@ -29,7 +29,7 @@ func fillsDisk(ctx context.Context, l *lab) error {
 	}
 	script := `fallocate -l $(df --output=avail --block-size=1 / | tail -1) /ballast 2>/dev/null; dd if=/dev/zero of=/ballast2 bs=4k 2>/dev/null
 df --output=avail / | tail -1; ! echo x >/probe`
-	out, err := l.run(ctx, m, script, 5*time.Minute)
+	out, err := l.run(ctx, m, script, 4*prompt)
 	if err != nil {
 		return err
 	}
@@ -258,8 +258,8 @@ func runsOut(ctx context.Context, l *lab) error {
 	if err != nil {
 		return err
 	}
-	// Scripts inherit the protection of the program that executes them.
-	if _, err := l.run(ctx, m, `dmesg --clear; for i in 1 2 3; do (echo 0 >/proc/self/oom_score_adj; exec tail /dev/zero); done; dmesg | grep -i 'killed process'`, 10*time.Minute); err != nil {
+	// In units of their own: systemd stops a service of which the OOM killer ends a process.
+	if _, err := l.run(ctx, m, `dmesg --clear; for i in 1 2 3; do systemd-run --quiet --wait tail /dev/zero; done; dmesg | grep -i 'killed process'`, patience); err != nil {
 		return err
 	}
 	out, err := l.run(ctx, m, "dmesg | grep -i 'killed process' | sed 's/.*Killed/Killed/'", prompt)

@@ -15,17 +15,18 @@ const maxPicked = 1000
 // maxRevoked is how many revisions a NodeConfig can revoke.
 const maxRevoked = 10
 
-// takeBack takes back assignments that agents have not accepted. An agent that cannot judge its assignment now, because it cannot
-// read something, would accept it later: that must not happen with a revision that was stopped.
+// takeBack takes back assignments that agents have not accepted. An agent that neither runs nor has judged its assignment, because
+// it cannot read something, its guards refuse it, or its kubelet is broken anyway, would accept it later: that must not happen with a
+// revision that was stopped.
 func (d *planner) takeBack() {
 	if d.p.Frozen {
 		return
 	}
 	for i := range d.nodes {
 		n, s, stop := &d.nodes[i], d.states[i], d.next.Halt
-		refuses := s == Blocked && n.Observed == n.Generation || n.stale()
-		undecided := stop != nil && n.OK == "Unknown" && n.Active.SHA256 != d.p.Target.SHA256
-		if !d.assignedTarget(n) || s == Conflicted || s == Manual || n.Observed == n.Generation && !refuses && !undecided {
+		keeps := !d.assignedTarget(n) && n.Active.SHA256 == d.p.Target.SHA256 // it ran the content before that became the target
+		settled := stop == nil || n.Active.SHA256 == d.p.Target.SHA256 || n.judged()
+		if !d.hasTarget(n) || keeps || s == Conflicted || s == Manual || n.Observed == n.Generation && !n.stale() && settled {
 			continue
 		}
 		to := d.previousSource(n)
@@ -272,7 +273,7 @@ func (d *planner) assign() {
 func (d *planner) makeRoom(most int) {
 	var refusing []int
 	for i := range d.nodes {
-		if n := &d.nodes[i]; d.states[i] == Blocked && d.p.Drain == DrainNever && d.assignedTarget(n) && !d.moved[i] && d.previousSource(n).SHA256 != d.p.Target.SHA256 {
+		if n := &d.nodes[i]; d.states[i] == Blocked && d.p.Drain == DrainNever && d.hasTarget(n) && !d.moved[i] && d.previousSource(n).SHA256 != d.p.Target.SHA256 {
 			refusing = append(refusing, i)
 		}
 	}
