@@ -81,10 +81,15 @@ func (b *bench) rollouts(ctx context.Context, nodes, rounds int) (err error) {
 	if err != nil {
 		return err
 	}
-	if rounds > 0 { // every round begins with nodes that have finished the trial of a ConfigMap
-		if _, err := f.byHand(ctx); err != nil {
-			return err
-		}
+	// Every measurement begins with nodes that have finished the trial of a ConfigMap: half a minute after it has started, an
+	// agent writes its status once more.
+	if rounds > 0 {
+		_, err = f.byHand(ctx)
+	} else {
+		_, err = f.roll(ctx, usual, 0)
+	}
+	if err != nil {
+		return err
 	}
 	for round := range rounds {
 		order := []func(context.Context) error{f.measureHand, f.measureRollout}
