@@ -273,7 +273,11 @@ func TestInstallWaitsForNodesInProgressFirst(t *testing.T) {
 	if err := installer.SetLabel(t.Context(), c, "m", v1alpha1.AgentInstall, ""); err != nil {
 		t.Fatal(err)
 	}
-	c.eventually("it has a pod", func(context.Context) (bool, error) { return len(c.pods()) == 1, nil })
+	c.eventually("its pod has started", func(ctx context.Context) (bool, error) {
+		list := &corev1.PodList{}
+		err := c.List(ctx, list, client.InNamespace(v1alpha1.InstallNamespace))
+		return len(list.Items) == 1 && len(list.Items[0].Status.ContainerStatuses) > 0, err
+	})
 	r := c.begin("install", "--all-nodes", "--yes")
 	c.eventually("it was looked at", func(context.Context) (bool, error) { c.mu.Lock(); defer c.mu.Unlock(); return c.most == 1, nil })
 	c.plays("m", comesBack)

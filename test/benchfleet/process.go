@@ -67,7 +67,7 @@ func (c *child) stop() error {
 	}
 	if state := c.cmd.ProcessState; !state.Success() {
 		raw, _ := os.ReadFile(c.log)
-		return fmt.Errorf("%s: %s: %s", c.name, state, raw[max(0, len(raw)-500):])
+		return fmt.Errorf("%s: %s: %s", c.name, state, raw[max(0, len(raw)-2000):])
 	}
 	return nil
 }

@@ -81,7 +81,8 @@ func (b *bench) rollouts(ctx context.Context, nodes, rounds int) (err error) {
 	if err != nil {
 		return err
 	}
-	// Every measurement begins with nodes that have finished the trial of a ConfigMap.
+	// Every measurement begins with nodes that have finished the trial of a ConfigMap: half a minute after it has started, an
+	// agent writes its status once more.
 	if rounds > 0 {
 		_, err = f.byHand(ctx)
 	} else {

@@ -125,7 +125,7 @@ func withWorker(w *world) error { return errors.Join(installed(w), w.hollowNode(
 func (w *world) hidePrograms() error { return w.run(`PATH=${PATH#*:}`) }
 
 func readme(w *world) error {
-	w.instead["kubectl evenkeel install node-1"] = func(context.Context) error { return w.hollowNode("node") }
+	w.instead["kubectl evenkeel install node-1"] = func(context.Context) error { return errors.Join(w.hollowNode("node"), w.controller()) }
 	w.instead["kubectl evenkeel install --selector"] = func(context.Context) error {
 		return w.hollowNodes(rehearsal.Options{Prefix: "worker-", Nodes: 6, Labels: pool, Limits: trialOf(time.Second)})
 	}

@@ -9,10 +9,11 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 
-// A leak is a figure of the last quarter that is larger than that of the first one, by more than this part of it and this amount.
+// A leak is a figure of the last quarter that is larger than that of the first one, by more than its noise and, if it is an amount of
+// memory or output, this part of it.
 const tolerance = 0.25
 
-// judged are the figures that must stay flat, and the amount of each that is noise.
+// judged are the figures that must stay flat, and the amount of each that is noise. Those without a unit are counts.
 var judged = []struct {
 	column string
 	unit   string
@@ -69,7 +70,11 @@ func flat(samples []sample) error {
 		}
 		first, last := of(chosen[:quarter], j.column), of(chosen[len(chosen)-quarter:], j.column)
 		verdict := ""
-		if last > first*(1+tolerance)+j.noise {
+		most := first + j.noise
+		if j.unit != "" {
+			most += first * tolerance
+		}
+		if last > most {
 			verdict = "   GROWS"
 			grown = append(grown, fmt.Sprintf("%s from %.0f to %.0f %s", j.column, first, last, j.unit))
 		}

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // dir is where the patches are.
@@ -110,7 +111,8 @@ func (p *patch) apply(ctx context.Context, tree, temp string) error {
 var failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
 
 // try runs the patch's test with the defect, and returns the tests that fail, and the output. A panic and a deadlock are failures
-// of the package. The error says why there is no verdict.
+// of the package; a timeout is one only where the patch sets it. The same test must pass without the defect. The error says why there
+// is no verdict.
 func (p *patch) try(ctx context.Context, tree string) (found []string, out []byte, err error) {
 	temp, err := os.MkdirTemp("", "evk-mutant-")
 	if err != nil {
@@ -144,9 +146,13 @@ func (p *patch) try(ctx context.Context, tree string) (found []string, out []byt
 			}
 		}
 	}()
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-overlay=" + overlayFile, "-count=1", "-timeout=5m"}, p.test...)...)
-	cmd.Dir = tree
-	out, runErr := cmd.CombinedOutput()
+	goTest := func(args ...string) ([]byte, error) {
+		cmd := exec.CommandContext(ctx, "go", append(append([]string{"test"}, args...), p.test...)...)
+		cmd.Dir = tree
+		cmd.WaitDelay = 10 * time.Second // a process that a test leaves behind may hold its output
+		return cmd.CombinedOutput()
+	}
+	out, runErr := goTest("-overlay="+overlayFile, "-count=1", "-timeout=5m")
 	for _, m := range failedTest.FindAllSubmatch(out, -1) {
 		if name := string(m[1]); !slices.Contains(found, name) {
 			found = append(found, name)
@@ -160,10 +166,15 @@ func (p *patch) try(ctx context.Context, tree string) (found []string, out []byt
 		return nil, out, fmt.Errorf("it does not build: %s", firstLines(out))
 	case runErr == nil && bytes.Contains(out, []byte("no tests to run")):
 		return nil, out, errors.New("no test has that name any more")
-	case runErr != nil && len(found) == 0:
-		found = []string{"a panic or a timeout"}
 	case runErr == nil:
-		found = nil
+		return nil, out, nil
+	case bytes.Contains(out, []byte("panic: test timed out")) && !slices.ContainsFunc(p.test, func(arg string) bool { return strings.HasPrefix(arg, "-timeout") }):
+		return nil, out, errors.New("the test does not end in time: if that is the verdict, its line must have a -timeout")
+	case len(found) == 0:
+		found = []string{"a panic or a timeout"}
+	}
+	if out, err := goTest(); err != nil {
+		return nil, out, fmt.Errorf("the test fails without the patch, too: %w", err)
 	}
 	return found, out, nil
 }

@@ -58,15 +58,18 @@ func TestAVerdictForEachPatch(t *testing.T) {
 	}
 	write("go.mod", "module example.com/a\n\ngo 1.24\n")
 	write("a.go", "package a\n\nfunc Two() int { return 2 }\n\nfunc Three() int { return 3 }\n")
-	write("a_test.go", "package a\n\nimport \"testing\"\n\nfunc TestTwo(t *testing.T) {\n\tif Two() != 2 {\n\t\tt.Error(Two())\n\t}\n}\n")
+	write("a_test.go", "package a\n\nimport \"testing\"\n\nfunc TestTwo(t *testing.T) {\n\tif Two() != 2 {\n\t\tt.Error(Two())\n\t}\n}\n\n"+
+		"func TestBroken(t *testing.T) {\n\tt.Fail()\n}\n\nfunc TestHangs(t *testing.T) {\n\tif Two() != 2 {\n\t\tselect {}\n\t}\n}\n")
 	patched := func(name, test, old, new string) {
 		write(dir+"/"+name+".patch", "Defect: a\nTest: go test "+test+"\n--- a/a.go\n+++ b/a.go\n@@ -1,5 +1,5 @@\n package a\n \n"+
 			strings.Replace(" func Two() int { return 2 }\n \n func Three() int { return 3 }\n", " "+old, "-"+old+"\n+"+new, 1))
 	}
-	patched("found", ".", "func Two() int { return 2 }", "func Two() int { return 5 }")
-	patched("missed", ".", "func Three() int { return 3 }", "func Three() int { return 5 }")
+	patched("found", "-run TestTwo .", "func Two() int { return 2 }", "func Two() int { return 5 }")
+	patched("missed", "-run TestTwo .", "func Three() int { return 3 }", "func Three() int { return 5 }")
 	patched("broken", ".", "func Two() int { return 2 }", "func Two() int { return two }")
 	patched("renamed", "-run TestOther .", "func Two() int { return 2 }", "func Two() int { return 5 }")
+	patched("red", "-run TestBroken .", "func Two() int { return 2 }", "func Two() int { return 5 }")
+	patched("hangs", "-timeout=1s -run TestHangs .", "func Two() int { return 2 }", "func Two() int { return 5 }")
 	write(dir+"/old.patch", "Defect: a\nTest: go test .\n--- a/a.go\n+++ b/a.go\n@@ -1,1 +1,1 @@\n-package b\n+package c\n")
 	patches, err := readPatches(tree)
 	if err != nil {
@@ -84,6 +87,10 @@ func TestAVerdictForEachPatch(t *testing.T) {
 			ok = err != nil && strings.Contains(err.Error(), "it does not build")
 		case "renamed":
 			ok = err != nil && strings.Contains(err.Error(), "no test has that name")
+		case "red":
+			ok = err != nil && strings.Contains(err.Error(), "fails without the patch, too")
+		case "hangs":
+			ok = err == nil && len(found) == 1
 		case "old":
 			ok = err != nil && strings.Contains(err.Error(), "does not apply any more")
 		}
@@ -94,7 +101,7 @@ func TestAVerdictForEachPatch(t *testing.T) {
 	if data, err := os.ReadFile(filepath.Join(tree, "a.go")); err != nil || !strings.Contains(string(data), "return 2") {
 		t.Errorf("the tree was changed: %s, %v", data, err)
 	}
-	if err := run(t.Context(), tree, "", false); err == nil || err.Error() != "4 of 5 were not found" {
+	if err := run(t.Context(), tree, "", false); err == nil || err.Error() != "5 of 7 were not found" {
 		t.Errorf("all together: %v", err)
 	}
 }

@@ -212,7 +212,8 @@ func (w *world) checkAdoption(m *machine, p *process, st trial.State) {
 		w.book.fail("%s adopts %s (%s), which was stopped %s ago", m.name, p, current.Name, now.Sub(since))
 	}
 	for _, x := range w.checks.assigned[m.name] {
-		if x.uid == current.UID && (x.to.IsZero() || now.Sub(x.to) < lookBack) {
+		// A power cut can lie between the adoption and the start.
+		if x.uid == current.UID && (x.to.IsZero() || min(now.Sub(x.to), st.Current.Since.Sub(x.to)) < lookBack) {
 			return
 		}
 	}

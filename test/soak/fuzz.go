@@ -64,6 +64,7 @@ var (
 	fuzzFunction = regexp.MustCompile(`(?m)^func (Fuzz[A-Za-z0-9]+)\(\w+ \*testing\.F\)`)
 	executed     = regexp.MustCompile(`(?m)^fuzz: elapsed: .*execs: (\d+) `)
 	written      = regexp.MustCompile(`Failing input written to (testdata/fuzz/\S+)`)
+	deadline     = regexp.MustCompile(`(?m)^\s+context deadline exceeded$`)
 	failureLine  = regexp.MustCompile(`(?m)^\s+(\S+\.go:\d+: .*|panic: .*)$`)
 )
 
@@ -105,7 +106,7 @@ func executions(out []byte) amount {
 // endedByDeadline reports whether the end of the time alone made the target fail: package testing sometimes reports it as a failure
 // without an input.
 func endedByDeadline(out []byte) bool {
-	return !written.Match(out) && strings.Contains(string(out), "context deadline exceeded")
+	return !written.Match(out) && deadline.Match(out) && !failureLine.Match(out)
 }
 
 // fuzzFinding describes a target that failed, and the command that runs its input again.

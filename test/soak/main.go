@@ -188,7 +188,7 @@ func (s *soak) all(ctx context.Context, chosen []part, total time.Duration) erro
 			return cmp.Compare(used[a.name]/time.Duration(a.weight), used[b.name]/time.Duration(b.weight))
 		})
 		one := time.Now()
-		o, err := s.slice(ctx, p, min(left, p.slice).Round(time.Second))
+		o, err := s.slice(ctx, p, max(time.Second, min(left, p.slice).Round(time.Second)))
 		used[p.name] += max(time.Since(one), time.Second)
 		if err != nil && ctx.Err() != nil && !errors.Is(err, errPage) {
 			break // interrupted: the slice counts for nothing, and is repeated by the next run

@@ -65,8 +65,8 @@ func podGuard(ctx context.Context, s *soak, seed uint64, _ time.Duration) (outco
 	return o, err
 }
 
-// cuts is how many power cuts a slice has.
-const cuts = 5
+// cuts is how many power cuts a slice has: one during each moment.
+const cuts = 7
 
 func powerCuts(ctx context.Context, s *soak, seed uint64, _ time.Duration) (outcome, error) {
 	args := []string{"-only=cuts", fmt.Sprintf("-cuts=%d", cuts), fmt.Sprintf("-seed=%d", seed), "-previous=dist/v0.91.0", "-release=dist/v0.92.0"}

@@ -84,6 +84,7 @@ func cutsPower(ctx context.Context, l *lab) error {
 	booted, cuts, examined := map[moment]int{}, 0, 0
 	failures := []error{err} // what was recorded before it can be cut
 	had := slices.DeleteFunc(slices.Clone(moments), func(m moment) bool { return len(r.of(m)) == 0 })
+cutting:
 	for i := range l.cuts {
 		spans := r.of(had[(int(l.seed%uint64(len(had)))+i)%len(had)])
 		for n := range perBoot + 1 {
@@ -100,7 +101,7 @@ func cutsPower(ctx context.Context, l *lab) error {
 			}
 			fmt.Printf("  %s, booted %t, after %s: %s\n", c, boot, time.Since(begin).Round(time.Second), result)
 			if ctx.Err() != nil {
-				return errors.Join(append(failures, ctx.Err())...)
+				break cutting // the others count
 			}
 			if err != nil {
 				continue // it shows nothing for the totals
@@ -282,7 +283,7 @@ func (l *lab) install(ctx context.Context, m *vm.Machine, program string) error 
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		out, err := m.Run(ctx, program+" install --timeout=5m -- "+flags)
+		out, err := m.Run(ctx, program+" install --timeout=25m -- "+flags)
 		if exit := (*vm.ExitError)(nil); errors.As(err, &exit) && exit.Code == 1 && strings.Contains(out, "did not exit within") {
 			continue
 		}
@@ -297,7 +298,7 @@ func (l *lab) install(ctx context.Context, m *vm.Machine, program string) error 
 // evenkeel-self.service, which does not run yet.
 const prepareHandOver = `set -e
 line=$(grep '^ExecStart=/' /etc/systemd/system/kubelet.service.d/90-evenkeel.conf)
-/opt/bin/evenkeel-agent uninstall --timeout=5m
+/opt/bin/evenkeel-agent uninstall --timeout=25m
 mkdir -p -m 700 /var/lib/evenkeel-lock
 cd /etc/systemd/system
 cp /usr/lib/systemd/system/kubelet.service evenkeel-self.service

@@ -20,10 +20,10 @@ import (
 // nodeName is the name of the node in the API.
 const nodeName = "vm"
 
-// The deadlines. An emulated machine is about ten times slower than this one.
+// The deadlines. An emulated machine is several times slower than this one, and ten times slower again beside other work.
 const (
-	patience = 12 * time.Minute // for a boot, a trial, a rollback
-	prompt   = time.Minute      // for a command
+	patience = 40 * time.Minute // for a boot, a trial, a rollback
+	prompt   = 4 * time.Minute  // for a command
 )
 
 // lab is what the steps share: a cluster on the host, and a machine with a node of it.

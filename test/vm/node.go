@@ -16,7 +16,7 @@ import (
 )
 
 // agentFlags are for an emulated machine, on which a kubelet needs a minute to become healthy.
-const agentFlags = "--health-timeout=6m --ready-timeout=6m --sync-timeout=10s"
+const agentFlags = "--health-timeout=20m --ready-timeout=20m --sync-timeout=10s"
 
 // installed returns a machine whose kubelet runs under the agent of the previous release's package.
 func (l *lab) installed(ctx context.Context) (*vm.Machine, error) {
@@ -30,7 +30,7 @@ func (l *lab) installed(ctx context.Context) (*vm.Machine, error) {
 	if err := l.putPackage(ctx, m, l.previous); err != nil {
 		return nil, err
 	}
-	script := "dpkg --install /root/evenkeel-agent.deb && evenkeel-agent install --timeout=8m -- " + agentFlags
+	script := "dpkg --install /root/evenkeel-agent.deb && evenkeel-agent install --timeout=25m -- " + agentFlags
 	if _, err := l.run(ctx, m, script, patience+prompt); err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (l *lab) assign(ctx context.Context, code int, dropIn, until string, flags 
 	}
 	args := []string{
 		"assign", nodeName, "--filename=" + file, "--drop-in", "--yes", "--for=" + until,
-		"--agent-timeout=5m", "--timeout=15m", "--crash-loop-threshold=1",
+		"--agent-timeout=15m", "--timeout=60m", "--crash-loop-threshold=1",
 	}
 	out, got, err := l.evenkeel(ctx, append(args, flags...)...)
 	if err == nil && got != code {

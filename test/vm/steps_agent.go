@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -38,7 +39,7 @@ func checks(ctx context.Context, l *lab) error {
 		{"check --anywhere rejects a wrong value", file + "maxPods: -1' | evenkeel-agent check --anywhere - -- /usr/bin/kubelet", 1, "maxPods"},
 		{"install --dry-run prints the drop-in", "evenkeel-agent install --dry-run", 0, "ExecStart=/usr/bin/evenkeel-agent"},
 	} {
-		out, err := l.run(ctx, m, c.script, 5*time.Minute)
+		out, err := l.run(ctx, m, c.script, 4*prompt)
 		code := 0
 		if exit := (*vm.ExitError)(nil); errors.As(err, &exit) {
 			code, err = exit.Code, nil
@@ -326,7 +327,7 @@ func upgrades(ctx context.Context, l *lab) error {
 		return fmt.Errorf("the package's upgrade: process %s, then %s: %s", before, after, out)
 	}
 	checked("the newer package restarts nothing, and says what to do")
-	if out, err = l.run(ctx, m, "evenkeel-agent install --timeout=8m && evenkeel-agent version", patience+prompt); err != nil {
+	if out, err = l.run(ctx, m, "evenkeel-agent install --timeout=25m", patience+prompt); err != nil {
 		return err
 	}
 	if err := l.ready(ctx); err != nil {
@@ -335,8 +336,20 @@ func upgrades(ctx context.Context, l *lab) error {
 	if err := l.promoted(ctx, pods); err != nil {
 		return err
 	}
-	checked("the new agent runs the kubelet with the same configuration: %s", strings.SplitN(lastLine(out), "\n", 2)[0])
+	if err := l.runsRelease(ctx, filepath.Base(l.release)); err != nil {
+		return err
+	}
+	checked("the agent %s runs the kubelet with the same configuration: %s", filepath.Base(l.release), lastLine(out))
 	return nil
+}
+
+// runsRelease requires that the agent reports this version.
+func (l *lab) runsRelease(ctx context.Context, version string) error {
+	nc, err := l.config(ctx)
+	if err == nil && nc.Status.AgentVersion != version {
+		err = fmt.Errorf("the agent reports version %q, want %s", nc.Status.AgentVersion, version)
+	}
+	return err
 }
 
 func uninstalls(ctx context.Context, l *lab) error {

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/vm"
 )
@@ -37,12 +36,12 @@ func (l *lab) applyRelease(ctx context.Context, m *vm.Machine, release string) (
 	if err := m.PutFile(ctx, "/root/agent.tar", 0o644, archive); err != nil {
 		return "", err
 	}
-	script := fmt.Sprintf("set -e; alias c='ctr --namespace k8s.io images'; c import /root/agent.tar; c tag --force evenkeel.dev/agent:%s evenkeel.dev/agent@%s; rm /root/agent.tar", version, image[1])
-	if out, err := l.run(ctx, m, script, 5*time.Minute); err != nil {
+	script := fmt.Sprintf("set -e; ctr() { command ctr --namespace k8s.io images $*; }; ctr import /root/agent.tar; ctr tag --force evenkeel.dev/agent:%s evenkeel.dev/agent@%s; rm /root/agent.tar", version, image[1])
+	if out, err := l.run(ctx, m, script, 4*prompt); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
 	// An emulated kubelet needs more than the default of two minutes.
-	patient := strings.ReplaceAll(string(manifest), "- --stay\n", "- --stay\n        - --timeout=8m\n")
+	patient := strings.ReplaceAll(string(manifest), "- --stay\n", "- --stay\n        - --timeout=25m\n")
 	file := filepath.Join(l.dir, "installer.yaml")
 	if err := os.WriteFile(file, []byte(patient), 0o600); err != nil {
 		return "", err
@@ -80,7 +79,7 @@ func (l *lab) clusterInstalled(ctx context.Context) (*vm.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m, l.plugin(ctx, "1 of 1 node installed", "install", nodeName, "--yes", "--timeout=20m", "--agent-version="+version)
+	return m, l.plugin(ctx, "1 of 1 node installed", "install", nodeName, "--yes", "--timeout=60m", "--agent-version="+version)
 }
 
 // plugin runs kubectl evenkeel, and requires success and words.
@@ -143,11 +142,7 @@ func clusterUpgrades(ctx context.Context, l *lab) error {
 		return err
 	}
 	checked("applying the manifests of %s restarts nothing", version)
-	if err := l.plugin(ctx, "1 of 1 node installed", "install", "--yes", "--timeout=20m", "--agent-version="+version); err != nil {
-		return err
-	}
-	nc, err := l.config(ctx)
-	if err != nil {
+	if err := l.plugin(ctx, "1 of 1 node installed", "install", "--yes", "--timeout=60m", "--agent-version="+version); err != nil {
 		return err
 	}
 	if err := l.ready(ctx); err != nil {
@@ -156,7 +151,10 @@ func clusterUpgrades(ctx context.Context, l *lab) error {
 	if err := l.promoted(ctx, pods); err != nil {
 		return err
 	}
-	checked("the node runs the agent %s, with the same configuration", nc.Status.AgentVersion)
+	if err := l.runsRelease(ctx, version); err != nil {
+		return err
+	}
+	checked("the node runs the agent %s, with the same configuration", version)
 	return nil
 }
 
@@ -165,7 +163,7 @@ func clusterUninstalls(ctx context.Context, l *lab) error {
 	if err != nil {
 		return err
 	}
-	if err := l.plugin(ctx, "1 of 1 node uninstalled", "uninstall", "--yes", "--timeout=20m"); err != nil {
+	if err := l.plugin(ctx, "1 of 1 node uninstalled", "uninstall", "--yes", "--timeout=60m"); err != nil {
 		return err
 	}
 	if runs, err := l.runsAgent(ctx, m); err != nil || runs {

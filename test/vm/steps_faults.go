@@ -29,7 +29,7 @@ func fillsDisk(ctx context.Context, l *lab) error {
 	}
 	script := `fallocate -l $(df --output=avail --block-size=1 / | tail -1) /ballast 2>/dev/null; dd if=/dev/zero of=/ballast2 bs=4k 2>/dev/null
 df --output=avail / | tail -1; ! echo x >/probe`
-	out, err := l.run(ctx, m, script, 5*time.Minute)
+	out, err := l.run(ctx, m, script, 4*prompt)
 	if err != nil {
 		return err
 	}
@@ -135,11 +135,11 @@ systemctl start --no-block kubelet`
 	}
 	checked("every read and write of the agent's disk fails")
 	err = l.unrecorded(ctx, m, pods, bad, false, func() error {
-		out, err := l.run(ctx, m, "touch /var/lib/evenkeel/probe 2>&1 || dmesg | grep -c 'I/O error'", prompt)
+		out, err := l.run(ctx, m, "touch /var/lib/evenkeel/probe 2>&1; sync -f /var/lib/evenkeel 2>&1; touch /var/lib/evenkeel/probe2 2>&1 || true", prompt)
 		if err != nil {
 			return err
 		}
-		if !strings.Contains(out, "Read-only file system") { // ext4 may refuse writes before /proc/mounts says ro
+		if !strings.Contains(out, "Read-only file system") { // /proc/mounts may not say ro yet; the journal finds the error when it is written
 			return fmt.Errorf("the file system is not read-only: %s", out)
 		}
 		checked("the kernel has made the file system read-only after I/O errors")
@@ -258,8 +258,8 @@ func runsOut(ctx context.Context, l *lab) error {
 	if err != nil {
 		return err
 	}
-	// Scripts inherit the protection of the program that executes them.
-	if _, err := l.run(ctx, m, `dmesg --clear; for i in 1 2 3; do (echo 0 >/proc/self/oom_score_adj; exec tail /dev/zero); done; dmesg | grep -i 'killed process'`, 10*time.Minute); err != nil {
+	// In units of their own: systemd stops a service of which the OOM killer ends a process.
+	if _, err := l.run(ctx, m, `dmesg --clear; for i in 1 2 3; do systemd-run --quiet --wait tail /dev/zero; done; dmesg | grep -i 'killed process'`, patience); err != nil {
 		return err
 	}
 	out, err := l.run(ctx, m, "dmesg | grep -i 'killed process' | sed 's/.*Killed/Killed/'", prompt)

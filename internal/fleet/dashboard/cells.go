@@ -274,8 +274,11 @@ func (r cachedReader) List(ctx context.Context, list client.ObjectList, options 
 	key := o.Namespace + "/" + name
 	r.mu.Lock()
 	of := ""
-	if now := r.rollouts[name]; now != nil {
-		of = fmt.Sprint(now.Generation, now.Status.UpdateRevision, now.Status.CurrentRevision)
+	for _, n := range slices.Sorted(maps.Keys(r.rollouts)) {
+		if name == "" || n == name { // without a name it lists the revisions of all
+			now := r.rollouts[n]
+			of += fmt.Sprint(now.Generation, now.Status.UpdateRevision, now.Status.CurrentRevision)
+		}
 	}
 	m, known := r.configMaps[key]
 	r.mu.Unlock()

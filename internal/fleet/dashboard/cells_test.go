@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
@@ -301,4 +303,43 @@ func TestConfigurationsAreSetBesideEachOther(t *testing.T) {
 	if failed.Not != "no right" || failed.known {
 		t.Errorf("what cannot be read becomes %+v", failed)
 	}
+}
+
+func TestARevisionIsReadWhenItsRolloutNamesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := served(t, true, waiting())
+		w := s.clusters[0].cache
+		r := waiting()
+		target := func() string {
+			f, err := query.Gather(t.Context(), cachedReader{w}, r, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return f.Policy.Target.UID
+		}
+		r.Spec.Template.Kubelet.Raw = []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":99}`)
+		r.Generation++
+		known(w, r)
+		target() // the answer, which does not have the revision, is kept
+		content, err := policy.ContentOf(r.Spec.Template, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cm := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: v1alpha1.SystemNamespace, Name: policy.RevisionName(r.Name, content.SHA256), UID: "new",
+				Labels: map[string]string{v1alpha1.LabelRollout: r.Name, v1alpha1.LabelRevision: "4"},
+			},
+			Immutable: new(true), Data: map[string]string{content.Key: content.Data},
+		}
+		if err := w.api.Create(t.Context(), cm); err != nil {
+			t.Fatal(err)
+		}
+		ref := v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: content.SHA256}
+		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 4, ConfigMapRef: ref}
+		known(w, r)
+		if got := target(); got != string(cm.UID) {
+			t.Errorf("the target's UID is %q, want %q", got, cm.UID)
+		}
+	})
 }

@@ -120,7 +120,7 @@ func (d *planner) drainRefusing() {
 	}
 	for i := range d.nodes {
 		n := &d.nodes[i]
-		if d.states[i] == Blocked && d.assignedTarget(n) && n.refuses() && n.Drain.Rollout == "" && !d.moved[i] && d.canGiveUp(n) {
+		if d.hasTarget(n) && d.states[i] == Blocked && n.Drain.Rollout == "" && !d.moved[i] && d.canGiveUp(n) {
 			d.beginDrain(i)
 			d.refusing--
 		}

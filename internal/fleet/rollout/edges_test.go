@@ -70,6 +70,19 @@ func TestRejectedAssignmentsOfAnEarlierRevisionDoNotUseUpTheBudget(t *testing.T)
 	w.wantMoves(t, "Assign n1")
 }
 
+// An earlier leader, frozen in the middle of a write, assigned n2 when this one had already used the budget for n1.
+func TestALateAssignmentOfAnEarlierLeaderWaitsForItsTurn(t *testing.T) {
+	w := fleet(2)
+	w.assigned("n1", "n2")
+	w.policy.Term, w.policy.MaxUnavailable = 2, Amount{1, false}
+	w.node("n1").Source.Term, w.node("n2").Source.Term = 2, 1
+	n := w.node("n2")
+	n.Active, n.InTrial, n.OK, n.Reason = Ref{}, false, "Unknown", agentStale
+	w.wantMoves(t)
+	w.proves("n1")
+	w.wantMoves(t, "Renew n2")
+}
+
 func TestAStopDoesNotMoveNodesThatHaveProvenTheRevision(t *testing.T) {
 	w := fleet(2)
 	w.assigned("n1", "n2")
@@ -144,13 +157,21 @@ func TestAStoppedRevisionIsTakenBackFromANodeThatCannotJudgeIt(t *testing.T) {
 		happen func(n *Node)
 		want   []string
 	}{
-		"cannot save it":     {func(n *Node) { n.OK, n.Reason, n.Active = "Unknown", "SyncFailed", Ref{} }, []string{"TakeBack n1"}},
-		"cannot validate it": {func(n *Node) { n.OK, n.Reason, n.Active = "Unknown", "CouldNotValidate", Ref{} }, []string{"TakeBack n1"}},
-		"rejected it":        {func(n *Node) { n.OK, n.Reason, n.Active = "False", "ValidationFailed", Ref{} }, nil},
-		"runs it":            {func(n *Node) { n.OK, n.Reason = "Unknown", "SyncFailed" }, nil},
+		"cannot save it":                      {func(n *Node) { n.OK, n.Reason, n.Active = "Unknown", "SyncFailed", Ref{} }, []string{"TakeBack n1"}},
+		"cannot validate it":                  {func(n *Node) { n.OK, n.Reason, n.Active = "Unknown", "CouldNotValidate", Ref{} }, []string{"TakeBack n1"}},
+		"has a kubelet that is broken anyway": {func(n *Node) { n.OK, n.Reason, n.Active = "False", "DeadEnd", Ref{} }, []string{"TakeBack n1"}},
+		"has an invalid file of its own":      {func(n *Node) { n.OK, n.Reason, n.Active = "False", "LocalInvalid", Ref{} }, []string{"TakeBack n1"}},
+		"protects a field":                    {func(n *Node) { n.OK, n.Reason, n.Active = "False", "ProtectedFields", Ref{} }, []string{"TakeBack n1"}},
+		"has pods that it would lose":         {func(n *Node) { n.OK, n.Reason, n.Active = "False", "WouldEvictPods", Ref{} }, []string{"TakeBack n1"}},
+		"gives a reason of a newer agent":     {func(n *Node) { n.OK, n.Reason, n.Active = "False", "Unheard", Ref{} }, []string{"TakeBack n1"}},
+		"has a provisional verdict":           {func(n *Node) { n.OK, n.Reason, n.Active, n.Provisional = "False", "CrashLooped", Ref{}, true }, []string{"TakeBack n1"}},
+		"rejected it":                         {func(n *Node) { n.OK, n.Reason, n.Active = "False", "ValidationFailed", Ref{} }, nil},
+		"rolled back from it":                 {func(n *Node) { n.OK, n.Reason, n.Active = "False", "NotHealthy", Ref{} }, nil},
+		"runs it":                             {func(n *Node) { n.OK, n.Reason = "Unknown", "SyncFailed" }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := fleet(1)
+			w.policy.MaxFailures = Amount{Value: 2}
 			w.assigned("n1")
 			n := w.node("n1")
 			n.InTrial = false

@@ -29,3 +29,29 @@ func TestTheRolloutWithPrecedenceHasTheNode(t *testing.T) {
 		}
 	}
 }
+
+func TestANodeRejectsItsAssignmentOnlyInAnAnswerToIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(n *Node)
+		want   bool
+	}{
+		"it rejects it":                {func(*Node) {}, true},
+		"it has not answered yet":      {func(n *Node) { n.Observed-- }, false},
+		"for another reason":           {func(n *Node) { n.Reason = agentInconclusive }, false},
+		"it accepts it":                {func(n *Node) { n.OK = "True" }, false},
+		"no rollout assigned it":       {func(n *Node) { n.Source.Rollout = "" }, false},
+		"an older answer was the same": {func(n *Node) { n.Observed, n.OK = 1, "Unknown" }, false},
+	} {
+		w := fleet(1)
+		w.assigned("n1")
+		n := w.node("n1")
+		n.OK, n.Reason, n.InTrial = "Unknown", agentStale, false
+		c.change(n)
+		if got := n.stale(); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+		if got := n.inFlight(); got != (n.Source.Rollout != "" && (c.want || n.Observed != n.Generation)) {
+			t.Errorf("%s: in flight: %t", name, got)
+		}
+	}
+}

@@ -115,3 +115,128 @@ func TestNoDrainBeginsWhileAGateHoldsTheRollout(t *testing.T) {
 		})
 	}
 }
+
+// n1 was assigned the content as revision 1, before that became the target again as revision 2, and never accepted it. It must not use up
+// the budget for ever.
+func TestContentThatBecomesTheTargetAgainDoesNotUseUpTheBudget(t *testing.T) {
+	for name, c := range map[string]struct {
+		drain  DrainMode
+		happen func(w *world, n *Node)
+		moves  []string
+		taints int
+	}{
+		"it refuses the content":              {DrainNever, func(w *world, _ *Node) { w.refuse("n1") }, []string{"TakeBack n1"}, 0},
+		"it refuses the content, with drains": {DrainWhenBlocked, func(w *world, _ *Node) { w.refuse("n1") }, nil, 1},
+		"its agent is silent":                 {DrainNever, func(_ *world, n *Node) { n.Observed, n.Active, n.InTrial = 1, Ref{}, false }, []string{"TakeBack n1"}, 0},
+		"its agent is silent, but it runs it": {DrainNever, func(_ *world, n *Node) { n.Observed = 1 }, nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := fleet(2)
+			w.assigned("n1")
+			w.policy.MaxUnavailable, w.policy.Drain, w.policy.Target.Number = Amount{Value: 1}, c.drain, 2
+			c.happen(w, w.node("n1"))
+			w.now = epoch.Add(10 * time.Minute)
+			w.wantMoves(t, c.moves...)
+			taints := 0
+			for i := range w.nodes {
+				if w.nodes[i].Drain.Rollout != "" {
+					taints++
+				}
+			}
+			if taints != c.taints {
+				t.Errorf("%d nodes are drained, want %d", taints, c.taints)
+			}
+		})
+	}
+}
+
+// The step was approved in advance, so that its gate is evaluated, and there is room for more nodes.
+func TestOnlyGatesThatAlwaysHoldKeepNodesFromBeingAssigned(t *testing.T) {
+	for name, c := range map[string]struct {
+		set  func(g *Gate, is *GateProgress)
+		want []string
+	}{
+		"it fails":                           {func(*Gate, *GateProgress) {}, nil},
+		"it passed before the step was done": {func(_ *Gate, is *GateProgress) { is.State, is.Failures = GatePassing, 0 }, []string{"Assign n1", "Assign n2"}},
+		"it fails, after steps only":         {func(g *Gate, _ *GateProgress) { g.Always = false }, []string{"Assign n1", "Assign n2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := fleet(2)
+			w.assigned() // none
+			w.policy.Approval = Approval{Revision: 1, Step: 9}
+			w.holdByGate()
+			c.set(&w.policy.Gates[0], &w.progress.Gates[0])
+			w.wantMoves(t, c.want...)
+		})
+	}
+}
+
+func TestWhichMeasurementsCount(t *testing.T) {
+	for name, c := range map[string]struct {
+		always bool
+		since  time.Duration // when the step was done; 0: it is not
+		at     time.Duration
+		change func(m *Measurement)
+		want   bool
+	}{
+		"always":                      {true, 0, time.Minute, nil, true},
+		"always, not later":           {true, 0, 10 * time.Second, nil, false},
+		"always, before the attempt":  {true, 0, -time.Second, nil, false},
+		"before the step is done":     {false, 0, time.Minute, nil, false},
+		"when the step was done":      {false, time.Minute, time.Minute, nil, true},
+		"just before that":            {false, time.Minute, time.Minute - time.Second, nil, false},
+		"of another gate":             {true, 0, time.Minute, func(m *Measurement) { m.Gate = "alerts" }, false},
+		"of another server":           {true, 0, time.Minute, func(m *Measurement) { m.Server = "other" }, false},
+		"of the query before an edit": {true, 0, time.Minute, func(m *Measurement) { m.Query = "other" }, false},
+	} {
+		g := Gate{Name: "errors", Server: "main", Query: "errors", Always: c.always}
+		is := GateProgress{Name: "errors", Time: epoch.Add(10 * time.Second)}
+		d := &planner{next: Progress{AttemptTime: epoch}}
+		if c.since > 0 {
+			d.next.GatesSince = epoch.Add(c.since)
+		}
+		m := Measurement{Gate: "errors", Server: "main", Query: "errors", Time: epoch.Add(c.at)}
+		if c.change != nil {
+			c.change(&m)
+		}
+		if got := d.applies(&g, &is, &m); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+	}
+}
+
+// Nodes that joined with another rollout, or do not use their NodeConfig any more, take no place of those that join with this one.
+func TestOnlyNodesOfTheRolloutUseUpMaxJoining(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(n *Node)
+		want   int
+	}{
+		"it joins with this rollout":      {func(*Node) {}, 1},
+		"another rollout has it":          {func(n *Node) { n.Owner = "zone" }, 2},
+		"it has its own ConfigMap":        {func(n *Node) { n.OtherSource = "ConfigMap" }, 2},
+		"another rollout assigned it":     {func(n *Node) { n.Source.Rollout, n.Observation.Rollout = "zone", "zone" }, 2},
+		"it went back to local":           {func(n *Node) { n.Source.Kind = SourceLocal }, 2},
+		"it did not join":                 {func(n *Node) { n.Observation.Joined = false }, 2},
+		"it has proven the configuration": {func(n *Node) { n.LastKnownGood = n.Active; n.InTrial = false }, 2},
+	} {
+		w := newcomers(4)
+		for i := range w.nodes {
+			w.nodes[i].Idle = false
+		}
+		w.assigned("n2")
+		n := w.node("n2")
+		w.progress.Succeeded = true
+		n.Source.AssignedAt = w.now
+		n.Observation = Observation{Rollout: "workers", Revision: 1, Attempt: 1, Joined: true}
+		c.change(n)
+		joins := 0
+		for _, m := range w.plan().Moves {
+			if m.Kind == Join {
+				joins++
+			}
+		}
+		if joins != c.want {
+			t.Errorf("%s: %d nodes join, want %d", name, joins, c.want)
+		}
+	}
+}

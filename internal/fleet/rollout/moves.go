@@ -15,17 +15,18 @@ const maxPicked = 1000
 // maxRevoked is how many revisions a NodeConfig can revoke.
 const maxRevoked = 10
 
-// takeBack takes back assignments that agents have not accepted. An agent that cannot judge its assignment now, because it cannot
-// read something, would accept it later: that must not happen with a revision that was stopped.
+// takeBack takes back assignments that agents have not accepted. An agent that neither runs nor has judged its assignment, because
+// it cannot read something, its guards refuse it, or its kubelet is broken anyway, would accept it later: that must not happen with a
+// revision that was stopped.
 func (d *planner) takeBack() {
 	if d.p.Frozen {
 		return
 	}
 	for i := range d.nodes {
 		n, s, stop := &d.nodes[i], d.states[i], d.next.Halt
-		refuses := s == Blocked && n.Observed == n.Generation || n.stale()
-		undecided := stop != nil && n.OK == "Unknown" && n.Active.SHA256 != d.p.Target.SHA256
-		if !d.assignedTarget(n) || s == Conflicted || s == Manual || n.Observed == n.Generation && !refuses && !undecided {
+		keeps := !d.assignedTarget(n) && n.Active.SHA256 == d.p.Target.SHA256 // it ran the content before that became the target
+		settled := stop == nil || n.Active.SHA256 == d.p.Target.SHA256 || n.judged()
+		if !d.hasTarget(n) || keeps || s == Conflicted || s == Manual || n.Observed == n.Generation && !n.stale() && settled {
 			continue
 		}
 		to := d.previousSource(n)
@@ -272,7 +273,7 @@ func (d *planner) assign() {
 func (d *planner) makeRoom(most int) {
 	var refusing []int
 	for i := range d.nodes {
-		if n := &d.nodes[i]; d.states[i] == Blocked && d.p.Drain == DrainNever && d.assignedTarget(n) && !d.moved[i] && d.previousSource(n).SHA256 != d.p.Target.SHA256 {
+		if n := &d.nodes[i]; d.states[i] == Blocked && d.p.Drain == DrainNever && d.hasTarget(n) && !d.moved[i] && d.previousSource(n).SHA256 != d.p.Target.SHA256 {
 			refusing = append(refusing, i)
 		}
 	}
@@ -316,7 +317,7 @@ func (d *planner) renew() {
 	if d.p.Frozen {
 		return
 	}
-	renewed := 0
+	renewed, over := 0, d.counts.Unavailable-d.counts.Budget
 	for i := range d.nodes {
 		n := &d.nodes[i]
 		if d.moved[i] || n.Owner != "" || n.OtherSource != "" || !n.stale() || n.Source.Rollout != d.p.Name || n.Source.Term == d.p.Term {
@@ -324,6 +325,10 @@ func (d *planner) renew() {
 		}
 		if stopped := d.next.Halt != nil; stopped && d.hasTarget(n) || !stopped && !d.hasTarget(n) && n.Source.SHA256 != d.lastGood().SHA256 {
 			continue // the assignment is no longer wanted
+		}
+		if over > 0 && d.hasTarget(n) && d.countsUnavailable(n, d.states[i]) {
+			over-- // an earlier leader wrote late, and this one has used the budget: the node has its turn when another is done
+			continue
 		}
 		s := n.Source
 		s.AssignedAt, s.Term = d.p.Now, d.p.Term

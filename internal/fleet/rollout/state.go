@@ -23,7 +23,15 @@ const (
 	agentRestartEvicts   = "RestartWouldEvictPods"
 	agentNeedsDrain      = "NeedsDrain"
 	agentStale           = "StaleAssignment"
+	agentRejected        = "ValidationFailed"
+	agentNotHealthy      = "NotHealthy"
+	agentHarmed          = "WorkloadHarmed"
+	agentRevoked         = "Revoked"
 )
+
+// agentVerdicts are the reasons of ConfigOK with which a node says that the assigned configuration is bad, or revoked. Every other
+// reason says nothing about it, or only for now.
+var agentVerdicts = []string{agentRejected, agentCrashLooped, agentNotHealthy, agentNotReady, agentHarmed, agentLostAPI, agentRevoked}
 
 // remoteConfigDisabled is the OtherSource of a node that has opted out of remote configuration.
 const remoteConfigDisabled = "Disabled"
@@ -361,6 +369,11 @@ func (d *planner) countNode(n *Node, s NodeState) {
 func (n *Node) refuses() bool {
 	return n.Observed == n.Generation && n.OK == "False" && (n.Reason == agentEvicts || n.Reason == agentRestartEvicts || n.Reason == agentNeedsDrain) &&
 		n.Source.Kind == SourceConfigMap && n.Active.SHA256 != n.Source.SHA256
+}
+
+// judged reports whether a node has a verdict on its source, so that it does not try it again by itself.
+func (n *Node) judged() bool {
+	return n.OK == "False" && !n.Provisional && slices.Contains(agentVerdicts, n.Reason)
 }
 
 // wasBlocked reports whether the target was taken back from a node that refused it.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -123,6 +124,29 @@ func slowReader(t *testing.T, size int, output string) {
 	_ = in.Close()
 	if all, err := io.ReadAll(out); err != nil || len(all) != size+len("\nError: x\n") {
 		t.Errorf("%d bytes arrived (%v), want %d", len(all), err, size+len("\nError: x\n"))
+	}
+}
+
+// Nobody reads the log, and each write is read before the next one: however small they are, none stays in the pipe.
+func TestSmallWritesAreReadThoughNobodyReadsTheLog(t *testing.T) {
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	defer in.Close()
+	r := startRelay(t, in, io.Discard)
+	for _, output := range append(slices.Repeat([]string{strings.Repeat("0", 32<<10)}, 2), append(slices.Repeat([]string{"0"}, 50), "\nError: x\n")...) {
+		if _, err := r.Input().WriteString(output); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, "everything is read", func() bool {
+			n, err := unix.IoctlGetInt(int(r.out.Fd()), unix.TIOCINQ)
+			return err == nil && n == 0
+		})
+	}
+	if got := string(r.Lines(deadline)); got != "Error: x\n" {
+		t.Errorf("last lines %.200q, want the error", got)
 	}
 }
 

@@ -151,7 +151,7 @@ func (d *decider) chooseAction() bool {
 				d.startCause = CauseResume
 			}
 		}
-		if s.Trial != nil && s.OnTrial(run.Config) {
+		if s.OnTrial(run.Config) {
 			d.editTrial(func(t *Trial) { t.noteUptime(run.Uptime) })
 		}
 		adopted := d.startCause == CauseChange
@@ -168,7 +168,7 @@ func (d *decider) chooseAction() bool {
 		run.Config, run.Local = d.choice, d.o.LocalDigest
 		run.Uptime, run.HealthyFor, run.ReadyFor, run.Unhealthy, run.NotReady, run.Healthy = 0, 0, 0, 0, 0, false
 	}
-	if s.Trial != nil && s.OnTrial(d.choice) {
+	if s.OnTrial(d.choice) {
 		d.checkMergeBase()
 	}
 	if s.Trial != nil {

@@ -239,3 +239,92 @@ func TestStaleAssignmentAtStartKeepsTheAdoptedConfig(t *testing.T) {
 		}
 	}
 }
+
+// The digest of last-known-good's file is needed for a rollback: a file of another assignment must not replace it.
+func TestOnlyANewDownloadOfLastKnownGoodReplacesItsDigest(t *testing.T) {
+	for name, change := range map[string]func(c *Config){
+		"another revision":            func(c *Config) { c.Revision, c.UID, c.Payload = "u", "u", "p1" },
+		"a revision with its content": func(c *Config) { c.Revision, c.UID = "g2", "g2" },
+		"its name, another content":   func(c *Config) { c.Payload = "p1" },
+		"it was not downloaded":       func(c *Config) { c.Checkpoint = "" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNodeSim(t)
+			n.do(proven...)
+			n.intent.Config.Checkpoint = "file of g"
+			n.converge()
+			n.do("assign uid=v payload=p2", "exit status=1 times=4", "healthy 5s", "storage fails=full")
+			c := n.state.LastKnownGood.Config
+			c.Checkpoint = "file of another"
+			change(&c)
+			n.intent = Intent{Kind: Assigned, Config: c}
+			n.converge()
+			if got := n.state.LastKnownGood; got.Revision != "g" || got.Checkpoint != "file of g" {
+				t.Errorf("last-known-good is %q with %q", got.Revision, got.Checkpoint)
+			}
+		})
+	}
+}
+
+func TestTheNodeIsWatchedWhereADecisionDependsOnItsPods(t *testing.T) {
+	for name, c := range map[string]struct {
+		events []string
+		want   bool
+	}{
+		"nothing is new":      {nil, false},
+		"on trial":            {[]string{"assign uid=u payload=p1"}, true},
+		"refused for pods":    {[]string{"verdict u refused guard=WouldEvictPods words=(2 pods)", "assign uid=u payload=p1"}, true},
+		"refused for a field": {[]string{"verdict u protected guard=ProtectedFields words=(a field)", "assign uid=u payload=p1"}, false},
+		"could not validate":  {[]string{"verdict u could-not-tell words=(no runtime)", "assign uid=u payload=p1"}, true},
+		"pods cannot be read": {[]string{"verdict u refused guard=CouldNotValidate words=(forbidden)", "assign uid=u payload=p1"}, true},
+		"the disk is full":    {[]string{"storage fails=full", "assign uid=u payload=p1"}, true},
+		"revoked":             {[]string{"revoke u", "assign uid=u payload=p1"}, false},
+		"local, refused":      {[]string{"verdict local refused guard=WouldEvictPods words=(2 pods)", "local"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNodeSim(t)
+			n.do(proven...)
+			n.do(c.events...)
+			n.converge()
+			if n.last.Watch != c.want {
+				t.Errorf("watch is %t, want %t: %+v", n.last.Watch, c.want, n.last.Status.Condition)
+			}
+		})
+	}
+}
+
+// u has failed, and after a restart of the agent last-known-good cannot run either.
+func TestTheConditionIsAboutTheAssignmentAndNotItsFallback(t *testing.T) {
+	for name, verdict := range map[string]string{
+		"last-known-good is rejected now":  "verdict g rejected words=(no such cgroup)",
+		"its file is damaged":              "verdict g unavailable words=(damaged)",
+		"it changes a protected field now": "verdict g protected guard=ProtectedFields words=(a field)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNodeSim(t)
+			n.do(proven...)
+			n.do("assign uid=u payload=p1", "exit status=1 times=4", "healthy 2m", verdict, "agent-restart")
+			if c := n.last.Status.Condition; !n.state.Run.Config.IsLocal() || c.Status != "False" || c.Reason != "CrashLooped" {
+				t.Errorf("%q runs, the condition is %+v", n.state.Run.Config.Revision, c)
+			}
+		})
+	}
+}
+
+// The API was reachable when the agent was restarted. That says nothing about the kubelet on trial, which was started then.
+func TestAnAPIThatWasNotSeenSinceTheStartIsNotLost(t *testing.T) {
+	n := newNodeSim(t)
+	n.do(proven...)
+	n.do("flags api-loss-rollback=on", "assign uid=u payload=p1", "healthy 30s", "kill")
+	n.onDecision = func(_ State, _ Observed, d Decision) {
+		if d.Action.Kind == Start {
+			n.node.API = false
+		}
+	}
+	n.do("start")
+	n.onDecision = nil
+	n.do("healthy 11m")
+	if s := n.state; s.Run.Config.Revision != "u" || s.Trial == nil || s.Trial.APILostEarly || s.Trial.Fallback != NoFallback {
+		t.Errorf("%q runs, trial %+v", s.Run.Config.Revision, s.Trial)
+	}
+}

@@ -1,0 +1,494 @@
+package rollout
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A node that needs to be empty has been drained, and its agent adopts the target within the next moments.
+func TestADrainOfANodeThatMustBeEmptyIsOnlyGivenUpForPodsThatStay(t *testing.T) {
+	for name, c := range map[string]struct {
+		reason  string
+		ignored []string
+		givenUp bool
+	}{
+		"it is empty":                           {agentNeedsDrain, nil, false},
+		"a pod stays":                           {agentNeedsDrain, []string{"default/cache"}, true},
+		"a pod stays, but it need not be empty": {agentEvicts, []string{"default/cache"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := fleet(1)
+			w.assigned("n1")
+			w.refuse("n1")
+			w.policy.Drain = DrainWhenBlocked
+			n := w.node("n1")
+			n.Reason = c.reason
+			w.drains("n1", 1)
+			n.DrainReport.Ignored = c.ignored
+			r := w.plan()
+			if r.States[0] != Draining || (len(r.Taints) > 0) != c.givenUp || (len(r.Moves) > 0) != c.givenUp {
+				t.Errorf("%s: taints %+v, moves %+v", r.States[0], r.Taints, r.Moves)
+			}
+		})
+	}
+}
+
+func TestGatesAreEvaluatedOnlyWhileTheyMatter(t *testing.T) {
+	for name, c := range map[string]struct {
+		happen func(w *world)
+		want   int
+	}{
+		"it makes progress":   {func(*world) {}, 1},
+		"it has no nodes":     {func(w *world) { w.nodes = nil }, 0},
+		"it is paused":        {func(w *world) { w.policy.Paused = true }, 0},
+		"it is frozen":        {func(w *world) { w.policy.Frozen = true }, 0},
+		"it was stopped":      {func(w *world) { w.policy.Abort = Abort{Revision: 1} }, 0},
+		"it was complete":     {func(w *world) { w.progress.Succeeded = true }, 0},
+		"it has no revision":  {func(w *world) { w.policy.Target, w.progress = Revision{}, Progress{} }, 0},
+		"it is in preflight":  {func(w *world) { w.policy.Preflight = PreflightRequire }, 1},
+		"its template is bad": {func(w *world) { w.policy.Invalid = "unknown field" }, 0},
+	} {
+		w := fleet(2)
+		w.assigned("n1")
+		w.holdByGate()
+		c.happen(w)
+		w.now = w.now.Add(2 * time.Minute)
+		if r := w.plan(); len(r.Measure) != c.want {
+			t.Errorf("%s: %q are evaluated: %s", name, r.Measure, r.Message)
+		}
+	}
+}
+
+// The ConfigMap of the target was deleted and created again: nodes are assigned the new one in any state, without a restart.
+func TestNodesAreAssignedARecreatedConfigMapInEachState(t *testing.T) {
+	for want, happen := range map[State]func(w *world, n *Node){
+		Assigned: func(w *world, n *Node) { n.Observed, n.Active, n.InTrial = 1, Ref{}, false },
+		Trial:    func(*world, *Node) {},
+		Soaking:  func(w *world, n *Node) { w.proves("n1"); w.policy.Soak = time.Hour },
+		Updated:  func(w *world, n *Node) { w.proves("n1") },
+		Blocked:  func(w *world, n *Node) { w.refuse("n1") },
+		Failed: func(w *world, n *Node) {
+			n.OK, n.Reason, n.InTrial, n.Active = "False", agentCrashLooped, false, Ref{}
+			w.policy.MaxFailures = Amount{Value: 2}
+		},
+	} {
+		w := fleet(2)
+		w.assigned("n1")
+		w.node("n2").Ready = false
+		happen(w, w.node("n1"))
+		w.target("r1") // the same content, another UID
+		var uids []string
+		r := w.plan()
+		for _, m := range r.Moves {
+			uids = append(uids, m.Source.UID)
+		}
+		if again := slices.Equal(uids, []string{w.policy.Target.UID}); r.States[0] != want || again != (want != Failed) {
+			t.Errorf("%s (want %s): assigned are %q", r.States[0], want, uids)
+		}
+	}
+}
+
+func TestNoAssignmentIsTakenBackWhereNoNodeMayMove(t *testing.T) {
+	for value, want := range map[int][]string{0: nil, 1: {"TakeBack n1"}} {
+		w := fleet(2)
+		w.assigned("n1")
+		w.refuse("n1")
+		w.policy.MaxUnavailable = Amount{Value: value}
+		w.wantMoves(t, want...)
+	}
+}
+
+func TestPodsAreOnlyReadIfANodeCanBeAssigned(t *testing.T) {
+	for name, c := range map[string]struct {
+		happen func(w *world)
+		want   bool
+	}{
+		"a node waits":             {func(*world) {}, true},
+		"no node waits":            {func(w *world) { w.node("n2").Ready = false }, false},
+		"the step allows no more":  {func(w *world) { w.policy.Steps = []Step{{Nodes: Amount{Value: 1}}, {Nodes: Amount{100, true}}} }, false},
+		"no node may move":         {func(w *world) { w.policy.MaxUnavailable = Amount{} }, false},
+		"a gate holds the rollout": {func(w *world) { w.holdByGate() }, false},
+	} {
+		w := fleet(2)
+		w.assigned("n1")
+		for i := range w.nodes {
+			w.nodes[i].Disrupts = true
+		}
+		w.policy.RespectBudgets = true
+		c.happen(w)
+		w.policy.Now = w.now
+		if r := Plan(w.policy, w.progress, w.nodes); r.ReadBudgets != c.want || (len(r.Inspect) > 0) != c.want {
+			t.Errorf("%s: nodes %v are read, and the budgets: %t", name, r.Inspect, r.ReadBudgets)
+		}
+	}
+}
+
+// What was read counts for a limited time, to the nanosecond.
+func TestWhatWasReadAboutBudgetsGetsTooOld(t *testing.T) {
+	type want struct {
+		moves, inspect int
+		budgets        bool
+	}
+	for name, c := range map[string]struct {
+		limit         time.Duration
+		set           func(w *world, age time.Duration)
+		before, after want // before the limit, and at it
+	}{
+		"the pods that a restart disrupts": {
+			budgetsValid, func(w *world, age time.Duration) { w.node("n1").Disruptions.Time = w.now.Add(-age) },
+			want{1, 0, false}, want{0, 1, true},
+		},
+		"pods that could not be read": {
+			budgetsValid, func(w *world, age time.Duration) {
+				w.node("n1").Disruptions.Time, w.node("n1").Disruptions.Error = w.now.Add(-age), "forbidden"
+			},
+			want{0, 0, false}, want{0, 1, true},
+		},
+		"budgets": {
+			budgetsValid, func(w *world, age time.Duration) { w.policy.Budgets.Time = w.now.Add(-age) },
+			want{1, 0, false}, want{0, 0, true},
+		},
+		"budgets that could not be read": {
+			budgetsValid, func(w *world, age time.Duration) {
+				w.policy.Budgets.Time, w.policy.Budgets.Error = w.now.Add(-age), "forbidden"
+			},
+			want{0, 0, false}, want{0, 0, true},
+		},
+		"too many pods": {
+			podsKept, func(w *world, age time.Duration) {
+				w.node("n1").Disruptions.Time, w.policy.Budgets.Allowed = w.now.Add(-age), map[string]int{"web": 0}
+			},
+			want{0, 0, false}, want{0, 1, true},
+		},
+		"pods of a node in flight that could not be read": {
+			budgetsValid, func(w *world, age time.Duration) {
+				w.assigned("n2")
+				w.node("n2").Disrupts, w.node("n2").Disruptions = true, &Disruptions{Time: w.now.Add(-age), Error: "forbidden"}
+			},
+			want{0, 0, false}, want{0, 1, true},
+		},
+	} {
+		for _, at := range []bool{false, true} {
+			w := fleet(2)
+			w.assigned() // none
+			w.now = epoch.Add(time.Hour)
+			w.node("n2").Ready = false
+			n := w.node("n1")
+			n.Disrupts, n.Disruptions = true, &Disruptions{Time: w.now, Pods: []BudgetPods{{"web", 1}}}
+			w.policy.RespectBudgets, w.policy.Budgets = true, Budgets{Time: w.now, Allowed: map[string]int{"web": 1}}
+			age, expect := c.limit-1, c.before
+			if at {
+				age, expect = c.limit, c.after
+			}
+			c.set(w, age)
+			if w.node("n2").Source.Kind == SourceConfigMap {
+				w.node("n2").Ready, w.node("n2").Source.AssignedAt = true, w.now
+			}
+			w.policy.Now = w.now
+			r := Plan(w.policy, w.progress, w.nodes)
+			if got := (want{len(r.Moves), len(r.Inspect), r.ReadBudgets}); got != expect {
+				t.Errorf("%s, at the limit %t: %+v, want %+v: %s", name, at, got, expect, r.Message)
+			}
+		}
+	}
+}
+
+func TestTheReasonToWaitIsWhatHoldsTheNextNode(t *testing.T) {
+	for want, happen := range map[string]func(w *world){
+		"gate errors failed (1 of 5)": func(*world) {},
+		"blocked by pods":             func(w *world) { w.node("n2").Ready = false },
+		"the step allows no more nodes": func(w *world) {
+			w.node("n1").Observed, w.node("n1").OK = 1, "True"
+			w.policy.Steps = []Step{{Nodes: Amount{Value: 1}}, {Nodes: Amount{100, true}}}
+		},
+	} {
+		w := fleet(2)
+		w.assigned("n1")
+		w.refuse("n1")
+		w.holdByGate()
+		happen(w)
+		if r := w.plan(); !strings.Contains(r.Message, want) {
+			t.Errorf("%s: %s, want %q", r.Phase, r.Message, want)
+		}
+	}
+}
+
+// n1 failed before, and a retry names it: n2 waits until n1 has proven the revision and soaked.
+func TestOtherNodesWaitUntilARetriedNodeHasSoaked(t *testing.T) {
+	for soak, want := range map[time.Duration][]string{time.Hour: nil, 0: {"Assign n2"}} {
+		w := fleet(2)
+		w.assigned("n1")
+		w.proves("n1")
+		w.node("n1").Source.Attempt, w.progress.Attempt = 2, 2
+		w.policy.Retry, w.policy.Soak = Retry{Revision: 1, Attempt: 2, Nodes: []string{"n1"}}, soak
+		w.wantMoves(t, want...)
+	}
+}
+
+func TestANodeThatFailsAgainAfterARetryIsNotTriedAgain(t *testing.T) {
+	w := fleet(2)
+	w.policy.MaxFailures = Amount{Value: 3}
+	w.assigned("n1")
+	n := w.node("n1")
+	n.OK, n.Reason, n.InTrial, n.Active = "False", agentCrashLooped, false, Ref{}
+	w.node("n2").Ready = false
+	w.policy.Retry = Retry{Revision: 1, Attempt: 2}
+	w.wantMoves(t, "Assign n1")
+	n.Observed = n.Generation // and it has failed again
+	w.wantMoves(t)
+	if s := w.last.States[0]; s != Failed || w.progress.Halt != nil {
+		t.Errorf("it is %s: %s", s, w.last.Message)
+	}
+}
+
+func TestARequestForNowDoesNotHideALaterOne(t *testing.T) {
+	d := &planner{p: Policy{Now: epoch}}
+	for _, at := range []time.Duration{5, 0, -1, 7, 3, 9} {
+		d.requeueAt(epoch.Add(at * time.Second))
+	}
+	if d.requeueAfter != 3*time.Second {
+		t.Errorf("the next plan is in %s", d.requeueAfter)
+	}
+}
+
+// A canary stands for its kind: no other node of that kind is moved forward, out of the order of the domains.
+func TestACanaryStandsForItsKind(t *testing.T) {
+	for _, others := range []string{"a", "b"} {
+		w := fleet(20)
+		w.nodes[3].Canary = true
+		order := w.orderOf()
+		if order[0] != 3 {
+			t.Fatalf("%s is first", w.nodes[order[0]].Name)
+		}
+		for i := range w.nodes {
+			w.nodes[i].Domain = others
+		}
+		w.nodes[order[1]].Domain = map[string]string{"a": "b", "b": "a"}[others]
+		var domains []string
+		for _, i := range w.orderOf()[1:] {
+			domains = append(domains, w.nodes[i].Domain)
+		}
+		d := &planner{p: w.policy}
+		if !slices.IsSortedFunc(domains, func(a, b string) int { return cmp.Compare(d.hash(a), d.hash(b)) }) {
+			t.Errorf("behind the canary come the domains %v", domains)
+		}
+	}
+}
+
+func TestOneNodeOfEachKindComesFirst(t *testing.T) {
+	for i := range 5 {
+		w := fleet(5)
+		w.nodes[i].MachineKind = "arm64"
+		if order := w.orderOf(); order[0] != i && order[1] != i {
+			t.Errorf("the only node of its kind, %s, comes in the order %v", w.nodes[i].Name, order)
+		}
+	}
+}
+
+// orderOf returns the order in which all nodes would get the target.
+func (w *world) orderOf() []int {
+	d := &planner{p: w.policy, nodes: w.nodes, states: make([]State, len(w.nodes))}
+	all := make([]int, len(w.nodes))
+	for i := range all {
+		all[i] = i
+	}
+	return d.order(all)
+}
+
+func TestAStepIsNotDoneWhileNoNodeIsUpdated(t *testing.T) {
+	w := fleet(1)
+	w.node("n1").Reported = false // it is missing, as a few nodes may be
+	if r := w.plan(); r.Next.Step != 0 {
+		t.Errorf("step %d: %s", r.Next.Step, r.Message)
+	}
+}
+
+func TestAnInquiryAsksBusyNodesSoonAgain(t *testing.T) {
+	w := fleet(1)
+	for busy, want := range map[bool]time.Duration{true: busyInterval, false: time.Minute} {
+		q := Inquiry{
+			UID: "u", Now: epoch, Timeout: time.Minute, Room: 1,
+			TakesPart: func(*Node) bool { return true }, Runs: func(*Node) bool { return false }, Busy: func(*Node) bool { return busy },
+		}
+		if _, ask, again := q.Evaluate(epoch, w.nodes); len(ask) > 0 == busy || again != want {
+			t.Errorf("busy %t: %d are asked, again in %s, want %s", busy, len(ask), again, want)
+		}
+	}
+}
+
+func TestAPreflightWithRefusalsEndsWithAWarning(t *testing.T) {
+	for verdict, want := range map[string]bool{VerdictAccepted: false, VerdictRefused: true} {
+		w := fleet(1)
+		w.policy.Preflight = PreflightReport
+		w.plan()
+		p := &w.node("n1").Preflight
+		p.Answered, p.Verdict, p.Reason = p.Asked, verdict, "ValidationFailed"
+		i := slices.IndexFunc(w.plan().Events, func(e Event) bool { return e.Reason == "PreflightComplete" })
+		if i < 0 || w.last.Events[i].Warning != want {
+			t.Errorf("%s: the events are %+v", verdict, w.last.Events)
+		}
+	}
+}
+
+// The node joined with revision 1, whose content is the target again: what was recorded then is no result.
+func TestANodeThatJoinedWithTheContentNeedNotSoakAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		observation Observation
+		want        State
+	}{
+		"it joined":     {Observation{Rollout: "workers", Revision: 1, Attempt: 1, Joined: true}, Updated},
+		"it soaks":      {Observation{Rollout: "workers", Revision: 1, Attempt: 1, HealthySince: epoch}, Soaking},
+		"it had failed": {Observation{Rollout: "workers", Revision: 1, Attempt: 1, Failed: 1}, Soaking},
+	} {
+		w := fleet(2)
+		w.assigned("n1")
+		w.proves("n1")
+		w.node("n1").Observation = c.observation
+		w.node("n2").Ready = false
+		w.policy.Soak, w.policy.Target.Number = time.Hour, 2
+		w.now = epoch.Add(time.Minute)
+		w.policy.Now = w.now
+		if s := Plan(w.policy, w.progress, w.nodes).States[0]; s != c.want {
+			t.Errorf("%s: %s, want %s", name, s, c.want)
+		}
+	}
+}
+
+func TestAFailureAfterARetryCountsWhateverElseIsRecorded(t *testing.T) {
+	w, _ := retried(t)
+	other := w.node("n3") // it was given the revision in the first attempt
+	other.Observation = Observation{Rollout: "workers", Revision: 1, Attempt: 1, Maintenance: Maintenance{Ended: epoch, Total: time.Second}}
+	w.policy.MaxFailures = Amount{Value: 1}
+	other.OK, other.Reason, other.Error = "False", "CrashLooped", "late"
+	if w.plan(); w.progress.Halt == nil || w.progress.Halt.Attempt != 2 {
+		t.Errorf("it was not stopped: %s", w.last.Message)
+	}
+}
+
+// The numbers of revisions and attempts are the same in many rollouts.
+func TestADrainOfAnotherRolloutIsNotContinued(t *testing.T) {
+	for id, want := range map[string]State{"id-of-workers": Draining, "id-of-zone": Pending} {
+		w := fleet(1)
+		w.assigned() // none
+		w.policy.Drain = DrainAlways
+		w.drains("n1", 1)
+		w.node("n1").Drain.Rollout, w.node("n1").DrainReport = id, nil
+		r := w.plan()
+		if r.States[0] != want || (len(r.Draining) > 0) != (want == Draining) || len(r.Taints) > 0 {
+			t.Errorf("drained by %s: %s, in %v, taints %+v", id, r.States[0], r.Draining, r.Taints)
+		}
+	}
+}
+
+func TestNothingIsRecordedAboutNodesWithoutNeed(t *testing.T) {
+	for name, c := range map[string]struct {
+		soak time.Duration
+		want Observation
+	}{
+		"no soak": {0, Observation{}},
+		"a soak":  {time.Hour, Observation{Rollout: "workers", Revision: 1, Attempt: 1, HealthySince: epoch}},
+	} {
+		w := fleet(2)
+		w.assigned("n1", "n2")
+		w.proves("n1")
+		w.policy.Soak = c.soak
+		if w.plan(); w.node("n1").Observation != c.want || w.node("n2").Observation != (Observation{}) {
+			t.Errorf("%s: %+v and %+v", name, w.node("n1").Observation, w.node("n2").Observation)
+		}
+	}
+}
+
+func TestANodeIsNotDrainedTwice(t *testing.T) {
+	for id, want := range map[string]int{"": 1, "id-of-zone": 0} {
+		w := fleet(1)
+		w.assigned("n1")
+		w.refuse("n1")
+		w.policy.Drain = DrainWhenBlocked
+		w.node("n1").Drain = Drain{Rollout: id, Revision: 1, Attempt: 1, Since: epoch}
+		if r := w.plan(); len(r.Taints) != want {
+			t.Errorf("drained by %q: taints %+v", id, r.Taints)
+		}
+	}
+}
+
+// A retry has begun, and nodes that the first attempt assigned the target are drained for the second one.
+func TestADrainedNodeIsAssignedTheTargetAgainOnlyIfItFailed(t *testing.T) {
+	for name, c := range map[string]struct {
+		happen func(w *world)
+		moves  []string
+		state  State
+	}{
+		"it failed": {func(w *world) {
+			n := w.node("n1")
+			n.OK, n.Reason, n.InTrial, n.Active = "False", agentCrashLooped, false, Ref{}
+		}, []string{"Assign n1"}, Draining},
+		"it refuses, and adopts it when it is empty": {func(w *world) { w.refuse("n1") }, nil, Draining},
+		"it has proven the target":                   {func(w *world) { w.proves("n1") }, nil, Updated},
+	} {
+		w := fleet(1)
+		w.assigned("n1")
+		w.policy.Drain = DrainAlways
+		w.progress.Attempt, w.policy.Retry = 2, Retry{Revision: 1, Attempt: 2}
+		w.drains("n1", 2)
+		c.happen(w)
+		w.wantMoves(t, c.moves...)
+		if s := w.last.States[0]; s != c.state {
+			t.Errorf("%s: %s, want %s", name, s, c.state)
+		}
+	}
+}
+
+func TestADrainedNodeIsClosedToPodsUntilItRunsTheTarget(t *testing.T) {
+	for name, c := range map[string]struct {
+		state  State
+		happen func(d *planner, n *Node)
+		want   bool
+	}{
+		"assigned":                         {Assigned, func(_ *planner, n *Node) { n.Observed-- }, true},
+		"assigned, and stopped":            {Assigned, func(d *planner, n *Node) { n.Observed--; d.next.Halt = &Halt{} }, true},
+		"rejected, to be renewed":          {Assigned, func(_ *planner, n *Node) { n.OK, n.Reason = "Unknown", agentStale }, true},
+		"rejected, and stopped":            {Assigned, func(d *planner, n *Node) { n.OK, n.Reason = "Unknown", agentStale; d.next.Halt = &Halt{} }, false},
+		"on trial and healthy":             {Trial, func(*planner, *Node) {}, false},
+		"on trial, until the trial ends":   {Trial, func(d *planner, _ *Node) { d.p.ReleaseAfterTrial = true }, true},
+		"on trial, with an older answer":   {Trial, func(_ *planner, n *Node) { n.Observed-- }, true},
+		"on trial, and not yet started":    {Trial, func(_ *planner, n *Node) { n.Active = Ref{} }, true},
+		"on trial and not healthy":         {Trial, func(_ *planner, n *Node) { n.OK = "Unknown" }, true},
+		"on trial, and no longer to drain": {Trial, func(d *planner, n *Node) { n.OK = "Unknown"; d.p.Drain = DrainNever }, false},
+		"not healthy, with something else": {Trial, func(_ *planner, n *Node) { n.OK = "Unknown"; n.Source.SHA256 = "r0" }, false},
+		"failed":                           {Failed, func(_ *planner, n *Node) { n.OK = "False" }, false},
+	} {
+		w := fleet(1)
+		w.assigned("n1")
+		n := w.node("n1")
+		d := &planner{p: w.policy, next: w.progress}
+		d.p.Drain = DrainAlways
+		if c.happen(d, n); d.holdsTaint(n, c.state) != c.want {
+			t.Errorf("%s: closed %t, want %t", name, !c.want, c.want)
+		}
+	}
+}
+
+// An outage explains that nodes are NotReady, and no other failure.
+func TestAnOutageDoesNotExplainCrashes(t *testing.T) {
+	for reason, want := range map[string]string{agentCrashLooped: HaltTooManyFailures, agentNotReady: HaltInconclusive} {
+		w := fleet(6)
+		w.assigned("n1", "n2")
+		w.policy.MaxFailures = Amount{Value: 2}
+		at := epoch.Add(10 * time.Minute)
+		for i := range w.nodes {
+			n := &w.nodes[i]
+			if n.WentNotReady = at; i < 2 {
+				n.OK, n.Reason, n.InTrial, n.Active = "False", reason, false, Ref{}
+			} else {
+				n.Ready = false
+			}
+		}
+		w.now = epoch.Add(20 * time.Minute)
+		if h := w.plan().Next.Halt; h == nil || h.Reason != want {
+			t.Errorf("%s: %+v, want %s", reason, h, want)
+		}
+	}
+}

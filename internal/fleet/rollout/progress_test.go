@@ -1,0 +1,78 @@
+package rollout
+
+import (
+	"testing"
+	"time"
+)
+
+// joinedNode is a node that joined with revision 1 at epoch, and a plan an hour later.
+func joinedNode() (*planner, *Node) {
+	w := fleet(1)
+	w.assigned("n1")
+	w.policy.Now = epoch.Add(time.Hour)
+	n := w.node("n1")
+	n.Observation = Observation{Rollout: "workers", Revision: 1, Attempt: 1, Joined: true}
+	return &planner{p: w.policy, next: w.progress}, n
+}
+
+func TestWhenANodeThatJoinedHasFailed(t *testing.T) {
+	for name, c := range map[string]struct {
+		change   func(d *planner, n *Node)
+		failed   string
+		progress bool
+	}{
+		"its trial does not end":       {func(*planner, *Node) {}, FailedTimeout, true},
+		"its trial is new":             {func(d *planner, _ *Node) { d.p.Now = epoch.Add(time.Minute) }, "", true},
+		"its trial is inconclusive":    {func(_ *planner, n *Node) { n.OK, n.Reason = "Unknown", agentInconclusive }, "", true},
+		"it lost the API":              {func(_ *planner, n *Node) { n.OK, n.Reason = "Unknown", agentLostAPI }, "", true},
+		"its agent does not answer":    {func(_ *planner, n *Node) { n.Observed-- }, "", false},
+		"its agent has not yet":        {func(d *planner, n *Node) { n.Observed--; d.p.Now = epoch.Add(time.Second) }, "", true},
+		"it has proven it":             {func(_ *planner, n *Node) { n.LastKnownGood = n.Active }, "", false},
+		"it refuses it":                {func(_ *planner, n *Node) { n.OK, n.Reason, n.Active = "False", agentEvicts, Ref{} }, "", false},
+		"its machine is another one":   {func(_ *planner, n *Node) { n.Created = epoch.Add(time.Second) }, "", false},
+		"it crash-looped":              {func(_ *planner, n *Node) { n.OK, n.Reason = "False", agentCrashLooped }, agentCrashLooped, true},
+		"it may have crash-looped":     {func(_ *planner, n *Node) { n.OK, n.Reason, n.Provisional = "False", agentCrashLooped, true }, FailedTimeout, true},
+		"it was NotReady for too long": {func(_ *planner, n *Node) { n.Ready, n.WentNotReady = false, epoch.Add(time.Second) }, FailedNotReady, true},
+		"it is NotReady since now":     {func(d *planner, n *Node) { n.Ready, n.WentNotReady = false, d.p.Now }, "", true},
+	} {
+		d, n := joinedNode()
+		c.change(d, n)
+		if got := d.joinFailed(n); got != c.failed {
+			t.Errorf("%s: failed %q, want %q", name, got, c.failed)
+		}
+		if got := d.joinInProgress(n); got != c.progress {
+			t.Errorf("%s: in progress %t, want %t", name, got, c.progress)
+		}
+	}
+}
+
+func TestMaintenanceCountsOnlyFromWhenItWasSeen(t *testing.T) {
+	seen := epoch.Add(10 * time.Minute)
+	for name, c := range map[string]struct {
+		change    func(n *Node)
+		since     time.Time
+		announced bool
+	}{
+		"it began":                           {func(*Node) {}, seen, false},
+		"there is none":                      {func(n *Node) { n.Maintenance = "" }, time.Time{}, false},
+		"it was not seen to begin":           {func(n *Node) { n.MaintenanceSince = time.Time{} }, time.Time{}, false},
+		"it began before the node fell over": {func(n *Node) { n.Ready, n.WentNotReady = false, seen.Add(time.Second) }, seen, true},
+		"it began after that":                {func(n *Node) { n.Ready, n.WentNotReady = false, seen.Add(-time.Second) }, time.Time{}, false},
+		"none, and the node fell over":       {func(n *Node) { n.Maintenance, n.Ready, n.WentNotReady = "", false, seen.Add(time.Second) }, time.Time{}, false},
+		"not seen, and the node fell over":   {func(n *Node) { n.MaintenanceSince, n.Ready, n.WentNotReady = time.Time{}, false, seen.Add(time.Second) }, time.Time{}, false},
+		"it began before the assignment":     {func(n *Node) { n.Source.AssignedAt = seen.Add(time.Minute) }, seen.Add(time.Minute), false},
+		"an earlier one is recorded, and goes on": {func(n *Node) {
+			n.Observation.Maintenance, n.MaintenanceSince = Maintenance{Since: epoch.Add(time.Minute)}, seen
+		}, epoch.Add(time.Minute), false},
+	} {
+		d, n := joinedNode()
+		n.Maintenance, n.MaintenanceSince = Cordoned, seen
+		c.change(n)
+		if got := d.maintenance(n).Since; !got.Equal(c.since) {
+			t.Errorf("%s: since %s, want %s", name, got, c.since)
+		}
+		if got := !n.Ready && d.announcedNotReady(n); got != c.announced {
+			t.Errorf("%s: announced %t, want %t", name, got, c.announced)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package trial
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// onTrial is a decision about u, which runs on trial beside g and is healthy.
+func onTrial() *decider {
+	u := Config{Revision: "u", UID: "u", Payload: "p1"}
+	return &decider{
+		next: State{
+			Current: AdoptedConfig{Config: u}, LastKnownGood: AdoptedConfig{Config: Config{Revision: "g", UID: "g", Payload: "p0"}},
+			Trial:    &Trial{Revision: "u", Terms: Terms{Duration: 10 * time.Minute, Threshold: 3}, Baseline: Baseline{API: true, Ready: true}},
+			Startups: []time.Time{epoch}, Run: Run{Started: true, Config: u, Healthy: true, SinceStart: time.Minute},
+		},
+		o: Observed{
+			Child: Child{Alive: true, Healthy: true}, Node: Node{API: true, Ready: true}, Verdicts: map[string]Verdict{"": {Outcome: Accepted}},
+			Limits: Limits{TrialDuration: 10 * time.Minute, CrashLoopThreshold: 3, HealthTimeout: time.Minute, ReadyTimeout: time.Minute, APILossRollback: true},
+		},
+	}
+}
+
+func TestHarmToTheWorkloadIsJudgedByWhatTheAPISays(t *testing.T) {
+	pressure := func(d *decider) { d.o.Node.Pressure = []string{"MemoryPressure"} }
+	lost := func(d *decider) { d.o.Node.LostPods = []string{"default/web"} }
+	for name, c := range map[string]struct {
+		change []func(d *decider)
+		want   bool
+	}{
+		"pressure":                                     {[]func(d *decider){pressure}, true},
+		"pressure, and the API is away":                {[]func(d *decider){pressure, func(d *decider) { d.o.Node.API = false }}, false},
+		"pressure, and the runtime is down":            {[]func(d *decider){pressure, func(d *decider) { d.o.Node.RuntimeDown = true }}, false},
+		"pressure, and the API was away before":        {[]func(d *decider){pressure, func(d *decider) { d.next.Trial.Baseline.API = false }}, false},
+		"pressure, as before":                          {[]func(d *decider){pressure, func(d *decider) { d.next.Trial.Baseline.Pressure = []string{"MemoryPressure"} }}, false},
+		"pressure at the start":                        {[]func(d *decider){pressure, func(d *decider) { d.next.Run.SinceStart = 0 }}, false},
+		"a lost pod":                                   {[]func(d *decider){lost}, true},
+		"a lost pod, and the API is away":              {[]func(d *decider){lost, func(d *decider) { d.o.Node.API = false }}, false},
+		"a lost pod at the start":                      {[]func(d *decider){lost, func(d *decider) { d.next.Run.SinceStart = 0 }}, false},
+		"a lost pod, which is allowed":                 {[]func(d *decider){lost, func(d *decider) { d.next.Trial.Terms.AllowPodLoss = true }}, false},
+		"a lost pod, and the API was away at adoption": {[]func(d *decider){lost, func(d *decider) { d.next.Trial.Baseline.API = false }}, true},
+		"nothing": {nil, false},
+	} {
+		d := onTrial()
+		for _, change := range c.change {
+			change(d)
+		}
+		d.judgeTrial()
+		if got := slices.ContainsFunc(d.next.Bad, func(b BadConfig) bool { return b.Failure == WorkloadHarmed }); got != c.want {
+			t.Errorf("%s: bad are %+v", name, d.next.Bad)
+		}
+	}
+}
+
+func TestTheAPIIsProbedIfAnotherConfigurationCanRun(t *testing.T) {
+	invalid := func(d *decider) { d.o.Verdicts[""] = Verdict{Outcome: Rejected} }
+	again := func(d *decider) { d.next.LastKnownGood = d.next.Current } // last-known-good itself is on trial
+	for name, c := range map[string]struct {
+		change []func(d *decider)
+		want   bool
+	}{
+		"it was lost early":                      {nil, true},
+		"it was lost later":                      {[]func(d *decider){func(d *decider) { d.next.Trial.APILostEarly = false }}, false},
+		"it was lost just now":                   {[]func(d *decider){func(d *decider) { d.next.Run.APIAway = time.Minute }}, false},
+		"the flag is off":                        {[]func(d *decider){func(d *decider) { d.o.Limits.APILossRollback = false }}, false},
+		"only local can run":                     {[]func(d *decider){again}, true},
+		"only last-known-good can run":           {[]func(d *decider){invalid}, true},
+		"nothing else can run":                   {[]func(d *decider){again, invalid}, false},
+		"it is not healthy for long at the same": {[]func(d *decider){func(d *decider) { d.next.Run.Unhealthy = time.Minute }}, false},
+	} {
+		d := onTrial()
+		d.next.Trial.APILostEarly, d.next.Run.APIAway, d.o.Node.API = true, apiLossAfter, false
+		for _, change := range c.change {
+			change(d)
+		}
+		d.judgeTrial()
+		if got := d.next.Trial != nil && d.next.Trial.Fallback == APIProbe; got != c.want {
+			t.Errorf("%s: trial %+v, bad are %+v", name, d.next.Trial, d.next.Bad)
+		}
+	}
+}
