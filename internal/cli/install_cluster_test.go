@@ -284,16 +284,17 @@ func (c *installCluster) evenkeel(args ...string) result {
 type running struct {
 	interrupt context.CancelFunc
 	ended     chan result
+	out       *output
 }
 
 func (c *installCluster) begin(args ...string) running {
 	ctx, cancel := context.WithCancel(c.t.Context())
-	r := running{cancel, make(chan result, 1)}
+	r := running{cancel, make(chan result, 1), &output{}}
 	go func() {
-		var out, errOut bytes.Buffer
-		streams := genericclioptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &errOut}
+		var errOut bytes.Buffer
+		streams := genericclioptions.IOStreams{In: strings.NewReader(""), Out: r.out, ErrOut: &errOut}
 		code := Run(ctx, program.NewInfo("kubectl-evenkeel", "v0.0.0-test", "0123abcd"), append(args, "--kubeconfig", c.cluster.AdminKubeconfig()), streams)
-		r.ended <- result{code, out.String(), errOut.String()}
+		r.ended <- result{code, r.out.String(), errOut.String()}
 	}()
 	return r
 }

@@ -279,7 +279,7 @@ func TestInstallWaitsForNodesInProgressFirst(t *testing.T) {
 		return len(list.Items) == 1 && len(list.Items[0].Status.ContainerStatuses) > 0, err
 	})
 	r := c.begin("install", "--all-nodes", "--yes")
-	c.eventually("it was looked at", func(context.Context) (bool, error) { c.mu.Lock(); defer c.mu.Unlock(); return c.most == 1, nil })
+	r.out.waitFor(t, "1 to install, 1 in progress", 1)
 	c.plays("m", comesBack)
 	(<-r.ended).wantOutput(t, "1 to install, 1 in progress", "m: ", "m: installed v1.0.0", "a: started", "2 of 2 nodes installed")
 	c.wantOrder(1, "m", "a")

@@ -27,7 +27,10 @@ func (b *bench) crowded(ctx context.Context, nodes int) error {
 		make func(context.Context, *fleet) (rush, error)
 	}{{"by hand", b.rushByHand}, {"by a rollout", b.rushByRollout}} {
 		var err error
-		if by[i], err = b.rush(ctx, nodes, change.make); err != nil {
+		if err = b.withFleet(ctx, nodes, func(ctx context.Context, f *fleet) error {
+			by[i], err = f.rush(ctx, change.make)
+			return err
+		}); err != nil {
 			return fmt.Errorf("%s: %w", change.what, err)
 		}
 		b.keep("all at once, "+change.what, "%d of %d nodes done after %s, %d writes refused", by[i].done, nodes, seconds(by[i].took), by[i].refused)
@@ -45,19 +48,7 @@ func (b *bench) crowded(ctx context.Context, nodes int) error {
 }
 
 // rush makes a change of nodes that have proven another configuration.
-func (b *bench) rush(ctx context.Context, nodes int, change func(context.Context, *fleet) (rush, error)) (r rush, err error) {
-	w, err := b.up(ctx)
-	defer func() { err = errors.Join(err, w.down()) }()
-	if err != nil {
-		return r, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	f, err := b.fleet(ctx, w, nodes)
-	defer func() { err = errors.Join(err, f.down()) }()
-	if err != nil {
-		return r, err
-	}
+func (f *fleet) rush(ctx context.Context, change func(context.Context, *fleet) (rush, error)) (r rush, err error) {
 	if _, err := f.roll(ctx, usual, 0); err != nil {
 		return r, err
 	}

@@ -19,19 +19,7 @@ const (
 
 // halting rolls out bad configurations without a budget, and measures how long after the first failure a rollout still assigns
 // nodes.
-func (b *bench) halting(ctx context.Context, nodes int) (err error) {
-	w, err := b.up(ctx)
-	defer func() { err = errors.Join(err, w.down()) }()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	f, err := b.fleet(ctx, w, nodes, crashing)
-	defer func() { err = errors.Join(err, f.down()) }()
-	if err != nil {
-		return err
-	}
+func (b *bench) halting(ctx context.Context, f *fleet) (err error) {
 	if _, err := f.roll(ctx, usual, 0); err != nil {
 		return err
 	}
@@ -52,7 +40,7 @@ func (b *bench) halting(ctx context.Context, nodes int) (err error) {
 	}
 	rounds := float64(b.halts)
 	b.keep("first failure to last assignment (50%, 95%, 99%, most)", "%s of %d rollouts", spread(last), b.halts)
-	b.keep("nodes that a bad rollout without a budget reaches", "%.1f of %d, %.1f of them after the first failure", float64(assigned)/rounds, nodes, float64(after)/rounds)
+	b.keep("nodes that a bad rollout without a budget reaches", "%.1f of %d, %.1f of them after the first failure", float64(assigned)/rounds, f.nodes, float64(after)/rounds)
 	return nil
 }
 

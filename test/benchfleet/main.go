@@ -62,13 +62,17 @@ func crowdNodes(o *options) int { return o.crowd }
 
 var parts = []part{
 	{"plan", true, func(*options) int { return planNodes }, (*bench).plans},
-	{"at-once", true, someNodes, func(b *bench, ctx context.Context, n int) error { return b.rollouts(ctx, n, b.rounds) }},
-	{"rollout", true, allNodes, func(b *bench, ctx context.Context, n int) error { return b.rollouts(ctx, n, 0) }},
-	{"halt", true, someNodes, (*bench).halting},
+	{"at-once", true, someNodes, func(b *bench, ctx context.Context, n int) error {
+		return b.withFleet(ctx, n, func(ctx context.Context, f *fleet) error { return b.rollouts(ctx, f, b.rounds) })
+	}},
+	{"rollout", true, allNodes, func(b *bench, ctx context.Context, n int) error {
+		return b.withFleet(ctx, n, func(ctx context.Context, f *fleet) error { return b.rollouts(ctx, f, 0) })
+	}},
+	{"halt", true, someNodes, func(b *bench, ctx context.Context, n int) error { return b.withFleet(ctx, n, b.halting, crashing) }},
 	{"memory", true, allNodes, (*bench).growth},
 	{"outage", true, someNodes, (*bench).outages},
 	{"crowd", false, crowdNodes, (*bench).crowded},
-	{"restart", false, crowdNodes, (*bench).restarts},
+	{"restart", false, crowdNodes, func(b *bench, ctx context.Context, n int) error { return b.withFleet(ctx, n, b.restarts) }},
 }
 
 func partNames() []string {

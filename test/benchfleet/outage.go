@@ -68,13 +68,8 @@ func (w *world) startProbed(ctx context.Context) (c *child, ready func() error, 
 	if err != nil {
 		return nil, nil, err
 	}
-	if c, err = w.startController("--health-probe-bind-address="+probes, "--leader-elect=false"); err != nil {
-		return nil, nil, err
-	}
-	if err := c.says(ctx, "all watches are synced", 5*time.Minute); err != nil {
-		return nil, nil, errors.Join(err, c.stop())
-	}
-	return c, func() error { return probe(ctx, probes) }, nil
+	c, _, err = w.controller(ctx, "--health-probe-bind-address="+probes, "--leader-elect=false")
+	return c, func() error { return probe(ctx, probes) }, err
 }
 
 // probe asks a controller whether it is ready.

@@ -15,23 +15,11 @@ const calmBefore = 30 * time.Second
 
 // restarts measures the load on an API server that has just started, with the agents of all nodes, and how long it takes until all
 // of them watch their NodeConfig again and the controller sees everything.
-func (b *bench) restarts(ctx context.Context, nodes int) (err error) {
-	w, err := b.up(ctx)
-	defer func() { err = errors.Join(err, w.down()) }()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	f, err := b.fleet(ctx, w, nodes)
-	defer func() { err = errors.Join(err, f.down()) }()
-	if err != nil {
-		return err
-	}
+func (b *bench) restarts(ctx context.Context, f *fleet) (err error) {
 	if _, err := f.roll(ctx, usual, 0); err != nil {
 		return err
 	}
-	c, ready, err := w.startProbed(ctx)
+	c, ready, err := f.startProbed(ctx)
 	if err != nil {
 		return err
 	}
@@ -44,22 +32,22 @@ func (b *bench) restarts(ctx context.Context, nodes int) (err error) {
 		return err
 	}
 	b.keep("at rest: requests per second", "%s", rest)
-	if err := w.cluster.StopAPIServer(); err != nil {
+	if err := f.cluster.StopAPIServer(); err != nil {
 		return err
 	}
 	if err := wait(ctx, outage); err != nil {
 		return err
 	}
-	delete(w.servers, "kube-apiserver") // the next one begins at 0
+	delete(f.servers, "kube-apiserver") // the next one begins at 0
 	before, err := f.spent(f.hollow, c)
 	if err != nil {
 		return err
 	}
 	begin := time.Now()
-	if err := w.cluster.StartAPIServer(ctx); err != nil {
+	if err := f.cluster.StartAPIServer(ctx); err != nil {
 		return err
 	}
-	if err := w.findServers(); err != nil {
+	if err := f.findServers(); err != nil {
 		return err
 	}
 	started := time.Since(begin)
@@ -92,7 +80,6 @@ func (b *bench) restarts(ctx context.Context, nodes int) (err error) {
 
 // recovery is the time after a restart of the API server.
 type recovery struct {
-	nodes      int
 	watching   map[int]time.Duration // after which so many percent of the agents watch again
 	controller time.Duration
 	took       time.Duration // until everything has recovered
@@ -114,7 +101,7 @@ var recoveredShares = []int{50, 95, 99, 100}
 
 // recover samples the API server's metrics every second until all agents watch their NodeConfigs, and the controller is ready.
 func (f *fleet) recover(ctx context.Context, begin time.Time, ready func() error) (*recovery, error) {
-	r := &recovery{nodes: f.nodes, watching: map[int]time.Duration{}, requests: map[string]float64{}, busiest: map[string]float64{}}
+	r := &recovery{watching: map[int]time.Duration{}, requests: map[string]float64{}, busiest: map[string]float64{}}
 	others := 2.0 // this program and the controller watch all NodeConfigs
 	last := begin
 	err := eventually(ctx, 10*time.Minute, time.Second, func() error {

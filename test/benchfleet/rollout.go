@@ -68,19 +68,7 @@ type idlePeriod struct {
 }
 
 // rollouts alternates rounds of patching without a controller and of unlimited rollouts, and then rolls out 10% at a time.
-func (b *bench) rollouts(ctx context.Context, nodes, rounds int) (err error) {
-	w, err := b.up(ctx)
-	defer func() { err = errors.Join(err, w.down()) }()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	f, err := b.fleet(ctx, w, nodes)
-	defer func() { err = errors.Join(err, f.down()) }()
-	if err != nil {
-		return err
-	}
+func (b *bench) rollouts(ctx context.Context, f *fleet, rounds int) (err error) {
 	// Every measurement begins with nodes that have finished the trial of a ConfigMap: half a minute after it has started, an
 	// agent writes its status once more.
 	if rounds > 0 {

@@ -205,6 +205,23 @@ func (w *world) controller(ctx context.Context, args ...string) (*child, time.Du
 	return c, time.Since(begin), nil
 }
 
+// withFleet calls run with a new cluster that has nodes hollow nodes with these faults, and stops both.
+func (b *bench) withFleet(ctx context.Context, nodes int, run func(context.Context, *fleet) error, faults ...string) (err error) {
+	w, err := b.up(ctx)
+	defer func() { err = errors.Join(err, w.down()) }()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	f, err := b.fleet(ctx, w, nodes, faults...)
+	defer func() { err = errors.Join(err, f.down()) }()
+	if err != nil {
+		return err
+	}
+	return run(ctx, f)
+}
+
 // fleet starts nodes hollow nodes, with these faults, and returns when they have joined. Call the child's stop even if it fails.
 func (b *bench) fleet(ctx context.Context, w *world, nodes int, faults ...string) (*fleet, error) {
 	f := &fleet{world: w, nodes: nodes}

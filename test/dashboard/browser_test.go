@@ -66,26 +66,43 @@ func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
 // value evaluates JavaScript in the page.
 func value[T any](b *browser, script string) T {
 	b.t.Helper()
+	v, err := evaluate[T](b, script)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return v
+}
+
+// evaluate evaluates JavaScript in the page. It returns an error if the page is left in the meantime.
+func evaluate[T any](b *browser, script string) (T, error) {
 	ctx, cancel := context.WithTimeout(b.ctx, within)
 	defer cancel()
 	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
 	if err != nil {
-		b.t.Fatalf("%s: %v", script, err)
+		err = fmt.Errorf("%s: %w", script, err)
 	}
-	return v
+	return v, err
 }
 
 // text is what a person reads in an element; empty if it is not there.
 func (b *browser) text(selector string) string {
 	b.t.Helper()
-	return value[string](b, fmt.Sprintf("document.querySelector(%q)?.innerText ?? ''", selector))
+	return value[string](b, textOf(selector))
+}
+
+// textOf returns JavaScript for the text of an element.
+func textOf(selector string) string {
+	return fmt.Sprintf("document.querySelector(%q)?.innerText ?? ''", selector)
 }
 
 // shows waits until an element shows all of these words.
 func (b *browser) shows(selector string, words ...string) {
 	b.t.Helper()
 	eventually(b.t, func() error {
-		text := b.text(selector)
+		text, err := evaluate[string](b, textOf(selector))
+		if err != nil {
+			return err
+		}
 		for _, w := range words {
 			if !strings.Contains(text, w) {
 				return fmt.Errorf("no %q in %s: %q", w, selector, text)
@@ -99,10 +116,11 @@ func (b *browser) shows(selector string, words ...string) {
 func (b *browser) waits(script string) {
 	b.t.Helper()
 	eventually(b.t, func() error {
-		if value[bool](b, script) {
-			return nil
+		is, err := evaluate[bool](b, script)
+		if err == nil && !is {
+			err = errors.New("not true: " + script)
 		}
-		return errors.New("not true: " + script)
+		return err
 	})
 }
 

@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/sys/unix"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -24,6 +23,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/config"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
+	"github.com/evenkeel/evenkeel/testkit/figures"
 	"github.com/evenkeel/evenkeel/testkit/simapi"
 )
 
@@ -103,11 +103,11 @@ const longestPlay = 5 * time.Minute
 // the virtual time from passing. Real time says nothing on a busy machine.
 func limitPlay(p *plan) (stop func()) {
 	used := func() time.Duration {
-		var u unix.Rusage
-		if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		d, err := figures.CPUTime(os.Getpid())
+		if err != nil {
 			panic(err)
 		}
-		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+		return d
 	}
 	began, over := used(), make(chan struct{})
 	go func() {

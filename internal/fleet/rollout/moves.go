@@ -24,8 +24,9 @@ func (d *planner) takeBack() {
 	}
 	for i := range d.nodes {
 		n, s, stop := &d.nodes[i], d.states[i], d.next.Halt
-		keeps := !d.assignedTarget(n) && n.Active.SHA256 == d.p.Target.SHA256 // it ran the content before that became the target
-		settled := stop == nil || n.Active.SHA256 == d.p.Target.SHA256 || n.judged()
+		runs := n.Active.SHA256 == d.p.Target.SHA256
+		keeps := runs && !d.assignedTarget(n) // it ran the content before that became the target
+		settled := stop == nil || runs || n.judged()
 		if !d.hasTarget(n) || keeps || s == Conflicted || s == Manual || n.Observed == n.Generation && !n.stale() && settled {
 			continue
 		}

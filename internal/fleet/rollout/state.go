@@ -371,9 +371,10 @@ func (n *Node) refuses() bool {
 		n.Source.Kind == SourceConfigMap && n.Active.SHA256 != n.Source.SHA256
 }
 
-// judged reports whether a node has a verdict on its source, so that it does not try it again by itself.
+// judged reports whether a node has a verdict on its source, so that it does not try it again by itself. A provisional verdict
+// counts: if it is withdrawn, OK becomes Unknown.
 func (n *Node) judged() bool {
-	return n.OK == "False" && !n.Provisional && slices.Contains(agentVerdicts, n.Reason)
+	return n.OK == "False" && slices.Contains(agentVerdicts, n.Reason)
 }
 
 // wasBlocked reports whether the target was taken back from a node that refused it.

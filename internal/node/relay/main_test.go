@@ -91,14 +91,21 @@ type sink struct {
 	done chan struct{} // closed at the end of the file
 }
 
-func newSink(t *testing.T) *sink {
+// pipe returns both ends of a pipe, which are closed when the test ends.
+func pipe(t *testing.T) (out, in *os.File) {
 	t.Helper()
 	out, in, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &sink{file: in, done: make(chan struct{})}
 	t.Cleanup(func() { _, _ = in.Close(), out.Close() })
+	return out, in
+}
+
+func newSink(t *testing.T) *sink {
+	t.Helper()
+	out, in := pipe(t)
+	s := &sink{file: in, done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
 		_, _ = io.Copy(s, out)

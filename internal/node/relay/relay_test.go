@@ -110,12 +110,7 @@ func TestASlowReaderHidesNoError(t *testing.T) {
 
 func slowReader(t *testing.T, size int, output string) {
 	t.Helper()
-	out, in, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
-	defer in.Close()
+	out, in := pipe(t)
 	r := startRelay(t, in, io.Discard)
 	if got := run(t, r, "{ "+output+"; echo; echo Error: x; } >&2; exit 1"); got != "Error: x\n" {
 		t.Errorf("last lines %.200q, want the error", got)
@@ -129,12 +124,7 @@ func slowReader(t *testing.T, size int, output string) {
 
 // Nobody reads the log, and each write is read before the next one: however small they are, none stays in the pipe.
 func TestSmallWritesAreReadThoughNobodyReadsTheLog(t *testing.T) {
-	out, in, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
-	defer in.Close()
+	_, in := pipe(t)
 	r := startRelay(t, in, io.Discard)
 	for _, output := range append(slices.Repeat([]string{strings.Repeat("0", 32<<10)}, 2), append(slices.Repeat([]string{"0"}, 50), "\nError: x\n")...) {
 		if _, err := r.Input().WriteString(output); err != nil {
@@ -151,11 +141,7 @@ func TestSmallWritesAreReadThoughNobodyReadsTheLog(t *testing.T) {
 }
 
 func TestABrokenDestinationDoesNotEndTheChild(t *testing.T) {
-	out, in, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
+	out, in := pipe(t)
 	_ = out.Close()
 	r := startRelay(t, in, io.Discard)
 	if got := run(t, r, tenMiB); got != "Error: the end\n" {
