@@ -328,17 +328,23 @@ func (w *world) unsettled() string {
 		if exists && w.server.Get("nodes", "", m.name, &node) && slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintUnconfigured }) {
 			why = append(why, "invariant 12: "+m.name+" keeps the startup taint")
 		}
-		if exists && (p == nil || p.content != finalContent || !p.Healthy() || !(proven(&nc) || m.ownConfigMap && provenOwn(&nc))) {
+		if exists && (p == nil || p.content != finalContent || !p.Healthy() || !(proven(&nc) || m.ownConfigMap && w.provenOwn(&nc))) {
 			why = append(why, fmt.Sprintf("%s runs %v: %s", m.name, p, describeConfig(&nc)))
 		}
 	}
 	return strings.Join(why, "; ")
 }
 
-// provenOwn reports whether a node has the content of its own ConfigMap as last-known-good.
-func provenOwn(nc *v1alpha1.NodeConfig) bool {
+// provenOwn reports whether a node has what its own ConfigMap contains in the end as last-known-good. The ConfigMap has had other content.
+func (w *world) provenOwn(nc *v1alpha1.NodeConfig) bool {
 	good := nc.Status.LastKnownGood
-	return good != nil && good.Name == "kubelet-"+nc.Name && meta.IsStatusConditionTrue(nc.Status.Conditions, v1alpha1.ConditionConfigOK)
+	if good == nil || good.Name != "kubelet-"+nc.Name {
+		return false
+	}
+	w.checks.mu.Lock()
+	content := w.checks.payloads[good.SHA256]
+	w.checks.mu.Unlock()
+	return content == finalContent && meta.IsStatusConditionTrue(nc.Status.Conditions, v1alpha1.ConditionConfigOK)
 }
 
 // checkGrowth checks that nothing has piled up.

@@ -3,7 +3,6 @@ package simulation
 import (
 	"encoding/json"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/simapi"
@@ -44,8 +43,7 @@ func (w *world) fate(r *http.Request, name string, serial, n int) simapi.Fate {
 			f.Gone = chance(d, 0.5)
 		}
 	}
-	// The Lease is read from etcd itself in every cluster: an election needs that.
-	if r.Method == http.MethodGet && chance(d, w.plan.stale) && !w.calm() && !strings.Contains(r.URL.Path, "/leases") {
+	if r.Method == http.MethodGet && chance(d, w.plan.stale) && !w.calm() {
 		f.Stale = between(d, 100*time.Millisecond, 20*time.Second)
 	}
 	if !chance(d, w.plan.errors) || w.calm() {

@@ -21,7 +21,7 @@ type plan struct {
 	own      int           // the machine whose configuration comes from its own ConfigMap; -1: none
 	tainted  bool          // Nodes are created with the startup taint
 	errors   float64       // the share of requests that fail
-	stale    float64       // the share of reads whose answer is old
+	stale    float64       // the share of lists, also of those with which watches begin, that are old
 	slow     time.Duration // the longest delay of a request or event, beside rare ones
 	actions  []action
 	without  without

@@ -48,7 +48,12 @@ func (x *act) pods() {
 	}
 }
 
+// createPod creates a pod on a node, if the node has none with this name: pods come again with the names of earlier ones, and so do their
+// successors.
 func (w *world) createPod(m *machine, name string) {
+	if w.server.Get("pods", m.name, name, &map[string]any{}) {
+		return
+	}
 	w.direct(w.server.Create("pods", m.name, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: podLabels, OwnerReferences: []metav1.OwnerReference{{
 			APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "web", Controller: new(true),

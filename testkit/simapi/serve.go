@@ -107,7 +107,8 @@ func (s *Server) handle(c call) (int, []byte, *statusError) {
 	if c.method == http.MethodPost {
 		return s.post(c, t)
 	}
-	if c.method == http.MethodGet && c.stale > 0 {
+	// Without a resource version, a real API server answers a read of one object from etcd.
+	if c.method == http.MethodGet && c.stale > 0 && c.url.Query().Get("resourceVersion") != "" {
 		if o := s.was(t.kind, t.at, c.stale); o != nil {
 			return http.StatusOK, o.raw, nil
 		}

@@ -281,10 +281,13 @@ func TestAStaleReadSeesWhatWasThere(t *testing.T) {
 		if got := names(); got != "a1 b " {
 			t.Errorf("the list is %q", got)
 		}
-		if code, _ := ask(t, stale, "GET", nodes+"/b", plain, ""); code != http.StatusOK {
+		if code, _ := ask(t, stale, "GET", nodes+"/b?resourceVersion=0", plain, ""); code != http.StatusOK {
 			t.Errorf("the deleted Node: %d", code)
 		}
-		if code, _ := ask(t, stale, "GET", nodes+"/c", plain, ""); code != http.StatusNotFound {
+		if code, _ := ask(t, stale, "GET", nodes+"/b", plain, ""); code != http.StatusNotFound {
+			t.Errorf("the deleted Node, read from etcd: %d", code)
+		}
+		if code, _ := ask(t, stale, "GET", nodes+"/c?resourceVersion=0", plain, ""); code != http.StatusNotFound {
 			t.Errorf("the new Node: %d", code)
 		}
 		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://api"+nodes+"?watch=true&sendInitialEvents=true&timeoutSeconds=30", nil)

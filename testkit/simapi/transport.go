@@ -25,7 +25,8 @@ type Fate struct {
 	Code          int           // an error that the server answers without carrying out the request; 0: none
 	RetryAfter    time.Duration // with Code 429
 
-	// Stale is how old the answer to a read is, and the list with which a watch begins: as from a server whose cache lags behind.
+	// Stale is how old a list is, the list with which a watch begins, and one object that is read with a resource version: as from a
+	// server whose cache lags behind.
 	Stale time.Duration
 
 	// Of a watch, after it has begun:
