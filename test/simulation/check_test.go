@@ -56,6 +56,8 @@ type assigned struct {
 type nodeConfig struct {
 	*v1alpha1.NodeConfig
 	undone time.Time // since when the node has not proven what it is assigned; zero: it has
+	given  time.Time // when it was assigned its payload
+	by     string    // which client did that
 }
 
 // rolloutView is the newest version of a rollout, and the budgets of the last minute.
@@ -92,6 +94,8 @@ const (
 	mostTries = 4
 	// stopTakes is how long assignments that were sent before a stop may take.
 	stopTakes = 30 * time.Second
+	// planTakes is how far apart assignments of one plan are at most: a controller knows of those that it made in this time.
+	planTakes = 2 * time.Second
 )
 
 // noteHealthy is called when a kubelet has ended.
@@ -369,6 +373,10 @@ func (w *world) observeConfig(c simapi.Change) {
 			is.undone = was.undone // the node continues with the same payload
 		}
 	}
+	is.given, is.by = now, c.By
+	if was != nil && (was.Generation == is.Generation || payloadOf(was) == payloadOf(is)) {
+		is.given, is.by = was.given, was.by
+	}
 	w.checks.configs[c.Name] = is
 	if was != nil {
 		w.checkPreflight(was.NodeConfig, is.NodeConfig)
@@ -481,7 +489,8 @@ func (w *world) checkBudget(nc *v1alpha1.NodeConfig, renewed bool) {
 		if ref.RolloutRef.Term < w.checks.terms[string(ref.ConfigMapRef.UID)] {
 			continue // from a leader of the past: the agent does not adopt it
 		}
-		if name == nc.Name || now.Sub(other.undone) > time.Minute {
+		together := other.by == w.checks.configs[nc.Name].by && now.Sub(other.given) < planTakes && len(other.Status.Conditions) > 0
+		if name == nc.Name || together || now.Sub(other.undone) > time.Minute {
 			flying = append(flying, name)
 		}
 	}
