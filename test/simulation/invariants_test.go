@@ -30,7 +30,7 @@ func (m *machine) checkRollback() {
 	if m.fault.After(since) {
 		since = m.fault
 	}
-	if limit := a.limits.HealthTimeout + rollbackTakes; time.Since(since) > limit {
+	if limit := a.limits.HealthTimeout + rollbackTakes; time.Now().After(since.Add(limit)) {
 		m.w.book.fail("invariant 3: %s has run %s for %s, which never becomes healthy; its network is closed: %t", m.name, p, time.Since(since), m.gate.isClosed())
 	}
 }

@@ -43,7 +43,7 @@ const clockError = 12 * time.Second
 // checkWindows checks that a node is assigned the target of a rollout only while a window is open. The caller holds mu.
 func (w *world) checkWindows(r *rolloutView, node string) {
 	windows := r.Spec.Strategy.Windows
-	if len(windows) == 0 || time.Since(r.paced) < lookBack {
+	if len(windows) == 0 || time.Now().Before(r.paced.Add(lookBack)) {
 		return
 	}
 	now := w.server.Clock()

@@ -119,7 +119,7 @@ const passTakes = 90 * time.Second
 // checkEviction checks that pods are evicted only from nodes that are being drained. The caller holds mu.
 func (w *world) checkEviction(c simapi.Change) {
 	w.checks.stats.Evictions++
-	if since, ok := w.checks.drained[c.Namespace]; !ok || !since.IsZero() && time.Since(since) > passTakes {
+	if since, ok := w.checks.drained[c.Namespace]; !ok || !since.IsZero() && time.Now().After(since.Add(passTakes)) {
 		w.book.fail("invariant 11: pod %s/%s was evicted by %s, and the node is not being drained", c.Namespace, c.Name, c.By)
 	}
 }

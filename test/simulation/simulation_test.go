@@ -80,7 +80,7 @@ func explain(t *testing.T, seed uint64, o outcome, limit time.Duration) string {
 	return fmt.Sprintf("seed %d: %s\nthe end of a shorter history:\n%s%s", seed, o.failures[0], short.trace, again(seed, x))
 }
 
-// fixed are histories that every run plays: 20 has an agent that writes an answer to a preflight again, after a verdict.
+// fixed are histories that every run plays.
 var fixed = []uint64{20, 1002, 1013, 2001, 3008, 5040, 31002}
 
 func TestFixedHistories(t *testing.T) {

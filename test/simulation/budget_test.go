@@ -1,0 +1,100 @@
+package simulation
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+)
+
+// renewed reports whether a leader repeated the assignment of an earlier one, whatever has become of the budget since.
+func renewed(was, is *nodeConfig) bool {
+	a, b := was.Spec.ConfigSource, is.Spec.ConfigSource
+	return a != nil && b != nil && a.RolloutRef != nil && b.RolloutRef != nil && payloadOf(was) == payloadOf(is) && a.RolloutRef.Name == b.RolloutRef.Name &&
+		a.RolloutRef.Attempt == b.RolloutRef.Attempt
+}
+
+// payloadOf returns the digest of the payload that a node is assigned.
+func payloadOf(nc *nodeConfig) string {
+	if s := nc.Spec.ConfigSource; s != nil && s.ConfigMapRef != nil {
+		return s.ConfigMapRef.SHA256
+	}
+	return ""
+}
+
+// proven reports whether a node has the assigned configuration as last-known-good.
+func proven(nc *v1alpha1.NodeConfig) bool {
+	s, good := nc.Spec.ConfigSource, nc.Status.LastKnownGood
+	return s != nil && s.ConfigMapRef != nil && good != nil && good.UID == s.ConfigMapRef.UID && nc.Status.ObservedGeneration == nc.Generation &&
+		meta.IsStatusConditionTrue(nc.Status.Conditions, v1alpha1.ConditionConfigOK)
+}
+
+// checkBudget checks, when a node was assigned the target of a rollout, how many nodes are in flight. A
+// renewed assignment may use a budget of the past. The caller holds mu.
+func (w *world) checkBudget(nc *v1alpha1.NodeConfig, renewed bool) {
+	s := nc.Spec.ConfigSource
+	if s == nil || s.RolloutRef == nil || s.ConfigMapRef == nil {
+		return
+	}
+	r := w.checks.rollouts[s.RolloutRef.Name]
+	if r == nil || r.Status.UpdateRevision == nil || r.Status.UpdateRevision.Number != s.RolloutRef.Revision {
+		return // it goes back
+	}
+	if s.RolloutRef.Term < w.checks.terms[string(s.ConfigMapRef.UID)] {
+		return // a leader of the past: the agent ignores it
+	}
+	if r.Status.Halt != nil {
+		if !r.halted.IsZero() && time.Now().After(r.halted.Add(stopTakes)) && s.RolloutRef.Attempt <= r.Status.Halt.Attempt {
+			w.book.fail("%s is assigned revision %d of rollout %s, which was stopped %s ago", nc.Name, s.RolloutRef.Revision, r.Name, time.Since(r.halted))
+		}
+		return
+	}
+	now := time.Now()
+	if !renewed && !w.checks.nodes[nc.Name].After(r.created) {
+		w.checkWindows(r, nc.Name)
+	}
+	members, flying := 0, []string{}
+	for _, name := range slices.Sorted(maps.Keys(w.checks.nodes)) {
+		first := w.machineNamed(name).zone == "zone-0"
+		if r.Name == "all" || first {
+			members++
+		}
+		if r.Name == "all" && first && w.checks.rollouts["zone"] != nil {
+			continue // that one has it, or is about to take it
+		}
+		other := w.checks.configs[name]
+		if other == nil || w.machineNamed(name).ownConfigMap || w.checks.nodes[name].After(r.created) {
+			continue // it has joined: another budget
+		}
+		ref := other.Spec.ConfigSource
+		if ref == nil || ref.ConfigMapRef == nil || ref.RolloutRef == nil || ref.RolloutRef.Name != r.Name || ref.RolloutRef.Revision != s.RolloutRef.Revision || other.undone.IsZero() {
+			continue
+		}
+		if ref.RolloutRef.Term < w.checks.terms[string(ref.ConfigMapRef.UID)] {
+			continue // from a leader of the past: the agent does not adopt it
+		}
+		together := other.by == w.checks.configs[nc.Name].by && now.Sub(other.given) < planTakes && len(other.Status.Conditions) > 0
+		if name == nc.Name || together || now.Sub(other.undone) > time.Minute {
+			flying = append(flying, name)
+		}
+	}
+	most := 0
+	for _, b := range r.budgets {
+		if !renewed && !b.until.IsZero() && now.Sub(b.until) > time.Minute {
+			continue
+		}
+		value, err := intstr.GetScaledValueFromIntOrPercent(&b.value, members, false)
+		w.direct(err)
+		if b.value.Type == intstr.String {
+			value = max(1, value)
+		}
+		most = max(most, value)
+	}
+	if len(flying) > most {
+		w.book.fail("rollout %s: %d nodes are in flight (%v), %d may be unavailable", r.Name, len(flying), flying, most)
+	}
+}
