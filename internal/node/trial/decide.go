@@ -30,6 +30,7 @@ var steps = []func(*decider) bool{
 	(*decider).adopt,            // adopt a new assignment
 	(*decider).chooseConfig,     // choose what must run now
 	(*decider).chooseAction,     // and how to get there
+	(*decider).confirmAbandoned, // last: what runs then may prove earlier verdicts
 }
 
 type decider struct {
@@ -57,7 +58,7 @@ func (d *decider) decision() Decision {
 		}
 		return dec
 	}
-	dec.Watch = s.Trial != nil || d.blocked.pods
+	dec.Watch = s.Trial != nil || d.isDoubted() || d.blocked.pods
 	dec.Wake = d.nextWake()
 	if len(d.toValidate) == 0 {
 		dec.Status = d.status()

@@ -18,30 +18,22 @@ func (d *decider) judgeFallback() {
 		}
 		d.reportDeadEnd(words, d.lastErrors(failure))
 	}
-	doubt := func(b BadConfig) bool {
-		return b.Provisional && (b.matches(s.Current.Config) || b.matches(s.LastKnownGood.Config))
-	}
-	doubted := slices.ContainsFunc(s.Bad, doubt)
-	if run.Config.Revision == s.Current.Revision || s.Trial == nil && !doubted {
+	doubted := d.isDoubted()
+	if s.Trial == nil && !doubted || d.runsTrial() {
 		return
 	}
 	if s.Trial != nil && s.Trial.Fallback == APIProbe {
 		defer d.judgeProbe() // a probe never makes a verdict on current final, only one on last-known-good
 	}
-	needsReady := slices.ContainsFunc(s.Bad, func(b BadConfig) bool { return doubt(b) && b.Failure == NotReady })
 	waits := s.Trial != nil && s.Trial.Fallback == Inconclusive
 	switch {
 	case failure != "" && doubted:
-		d.withdrawVerdicts(doubt)
-	case !d.isStable() || needsReady && run.ReadyFor < d.stableTime():
+		d.withdrawVerdicts()
+	case !d.isProof():
 	case waits && d.mustBeReady() && run.ReadyFor < d.stableTime() && !d.clocksPaused():
 	default:
-		for i := range s.Bad {
-			s.Bad[i].Provisional = s.Bad[i].Provisional && !doubt(s.Bad[i])
-		}
-		if _, bad := s.BadEntry(s.Current.Config); bad {
-			d.endTrial()
-		} else if waits {
+		d.confirm()
+		if waits && s.Trial != nil {
 			d.resumeTrial(fmt.Sprintf("%s is healthy", d.runningLabel()))
 		}
 	}
@@ -49,6 +41,44 @@ func (d *decider) judgeFallback() {
 		run.Retries++
 		d.resumeTrial(fmt.Sprintf("%s keeps failing", d.runningLabel())) // the configuration on trial may be the only one that works here
 	}
+}
+
+// inDoubt reports whether b is a provisional verdict that what runs now can prove or refute: it is about another
+// configuration, which may be one that is no longer assigned.
+func (d *decider) inDoubt(b BadConfig) bool { return b.Provisional && !b.matches(d.next.Run.Config) }
+
+// isDoubted reports whether there is a verdict in doubt.
+func (d *decider) isDoubted() bool { return slices.ContainsFunc(d.next.Bad, d.inDoubt) }
+
+// isProof reports whether what runs has been healthy for stableTime, and Ready too if a verdict in doubt is about that.
+func (d *decider) isProof() bool {
+	needsReady := slices.ContainsFunc(d.next.Bad, func(b BadConfig) bool { return d.inDoubt(b) && b.Failure == NotReady })
+	return d.isStable() && (!needsReady || d.next.Run.ReadyFor >= d.stableTime())
+}
+
+// confirm makes the verdicts in doubt final.
+func (d *decider) confirm() {
+	s := &d.next
+	for i := range s.Bad {
+		s.Bad[i].Provisional = s.Bad[i].Provisional && !d.inDoubt(s.Bad[i])
+	}
+	if _, bad := s.BadEntry(s.Current.Config); bad {
+		d.endTrial()
+	}
+}
+
+// confirmAbandoned does so for verdicts on configurations that are no longer assigned, or are assigned again: what runs
+// is perhaps no fallback, but proves the same.
+func (d *decider) confirmAbandoned() bool {
+	if !d.runsTrial() && d.isDoubted() && d.isProof() {
+		d.confirm()
+	}
+	return true
+}
+
+// runsTrial reports whether the configuration on trial runs, forbidden or not: it proves nothing until it is promoted.
+func (d *decider) runsTrial() bool {
+	return d.next.Trial != nil && d.next.Run.Config.Revision == d.next.Current.Revision
 }
 
 // judgeProbe ends an API probe: last-known-good runs to find out whether the API comes back with it.
@@ -106,16 +136,16 @@ func (d *decider) resumeTrial(why string) {
 	d.event(false, eventTrialResumed, "%s: the trial of current (UID: %s) continues", why, d.next.Current.Revision)
 }
 
-// withdrawVerdicts withdraws provisional verdicts, because the configuration that replaced the failed one fails too.
-func (d *decider) withdrawVerdicts(doubt func(BadConfig) bool) {
+// withdrawVerdicts withdraws the verdicts in doubt, because the configuration that replaced the failed one fails too.
+func (d *decider) withdrawVerdicts() {
 	s := &d.next
 	var names []string
 	for _, b := range s.Bad {
-		if doubt(b) {
+		if d.inDoubt(b) {
 			names = append(names, label(Config{Revision: b.Revision}, d.o.Local))
 		}
 	}
-	s.Bad = slices.DeleteFunc(s.Bad, doubt)
+	s.Bad = slices.DeleteFunc(s.Bad, d.inDoubt)
 	if d.needsTrial() { // the verdict was on another revision with the same content
 		d.beginTrial()
 	}

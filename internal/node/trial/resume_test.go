@@ -142,7 +142,7 @@ func TestAProbeGoesOnWhenAVerdictIsWithdrawn(t *testing.T) {
 			Current: AdoptedConfig{Config: Config{Revision: "u"}}, LastKnownGood: AdoptedConfig{Config: Config{Revision: "g"}},
 			Trial: &Trial{Revision: "u", Fallback: before}, Bad: []BadConfig{{Revision: "g", Provisional: true}},
 		}}
-		d.withdrawVerdicts(func(b BadConfig) bool { return b.Provisional })
+		d.withdrawVerdicts()
 		if got := d.next.Trial.Fallback; got != want || len(d.next.Bad) > 0 {
 			t.Errorf("%q becomes %q, want %q; bad are %+v", before, got, want, d.next.Bad)
 		}
