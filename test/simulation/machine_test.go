@@ -29,7 +29,7 @@ type machine struct {
 	name string
 	zone string
 	skew time.Duration // of its clock
-	gate *partition
+	gate *gate         // of its network, for its agent and its kubelet
 	// ownConfigMap says that the node's configuration comes from its own ConfigMap, and not from its NodeConfig.
 	ownConfigMap bool
 
@@ -286,17 +286,6 @@ func (m *machine) renewLease() {
 	if !simapi.IsNotFound(err) {
 		m.w.direct(err)
 	}
-}
-
-// partition closes and opens the network of a machine, for its agent and its kubelet.
-type partition struct {
-	gate
-}
-
-func (p *partition) isClosed() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.closed != nil
 }
 
 // cut closes or opens the network.
