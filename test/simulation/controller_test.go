@@ -144,6 +144,16 @@ func (r *replica) isFrozen() bool {
 	return p.thaw != nil
 }
 
+// cut closes or opens the network of the replica's machine. Requests of a process that went on meanwhile have waited for this.
+func (r *replica) cut(open bool) {
+	r.mu.Lock()
+	if open && r.gate.isClosed() && time.Now().Before(r.thawed.Add(simapi.HealthCheck)) {
+		r.thawed = time.Now()
+	}
+	r.mu.Unlock()
+	r.gate.set(open)
+}
+
 // writesLate reports whether what a controller writes now may have been decided before it was frozen.
 func (w *world) writesLate(name string) bool {
 	for _, r := range w.replicas {

@@ -291,7 +291,7 @@ func (w *world) settle() {
 		}
 	}
 	for _, r := range w.replicas {
-		r.gate.set(true)
+		r.cut(true)
 		r.setTrap(nil)
 	}
 	if !slices.ContainsFunc(w.machines, (*machine).isOn) {
