@@ -206,6 +206,7 @@ func (r *replica) ended(p *controllerProcess, err error) {
 		r.current = nil
 	}
 	r.mu.Unlock()
+	p.way.kill() // a process that has ended sends nothing, not even what it wanted to send when it was frozen
 	if !current || r.w.ctx.Err() != nil {
 		return
 	}

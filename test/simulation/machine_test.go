@@ -300,6 +300,9 @@ func (m *machine) cut(open bool) {
 func (m *machine) switchOn() {
 	m.mu.Lock()
 	m.exists, m.onSince = true, time.Now()
+	if m.boots > 0 { // it was switched off while it ran: for a trial on its disk this is a power cut
+		m.fault = time.Now()
+	}
 	m.boots++
 	m.mu.Unlock()
 	m.startAgent()
