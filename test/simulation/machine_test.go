@@ -78,8 +78,8 @@ func (m *machine) startKubelet(a *agentProcess, p *process) bool {
 		m.w.book.fail("%s: a second kubelet was started, with %s beside %s", m.name, p, second)
 	}
 	m.w.book.trace("%s: kubelet starts with %s", m.name, p)
-	m.checkRestart(a, p)
-	m.w.checkStart(m, a, p)
+	again := m.checkRestart(a, p)
+	m.w.checkStart(m, a, p, again)
 	b := m.w.behaviourOf(p.content, m.name)
 	r := dice(m.w.plan.seed, "kubelet", m.name, p.run)
 	if b.once && m.w.crashedOnce(m.name, p.content) {
