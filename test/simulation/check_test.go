@@ -56,6 +56,7 @@ type nodeConfig struct {
 	undone time.Time // since when the node has not proven what it is assigned; zero: it has
 	given  time.Time // when it was assigned its payload
 	by     string    // which client did that
+	runs   bool      // it runs what it is assigned, and has passed the trial: the assignment costs no restart
 }
 
 // rolloutView is the newest version of a rollout, and the budgets of the last minute.
@@ -377,12 +378,15 @@ func (w *world) observeConfig(c simapi.Change) {
 	if was != nil && (was.Generation == is.Generation || payloadOf(was) == payloadOf(is)) {
 		is.given, is.by = was.given, was.by
 	}
+	// The status says nothing about an assignment in between that the agent has not answered: it may have adopted that.
+	known := was == nil || was.Generation == is.Generation || was.Status.ObservedGeneration == was.Generation || was.runs && payloadOf(was) == payloadOf(is)
+	is.runs = known && runsProven(is.NodeConfig)
 	w.checks.configs[c.Name] = is
 	if was != nil {
 		w.checkPreflight(was.NodeConfig, is.NodeConfig)
 	}
 	if (was == nil || was.Generation != is.Generation) && !w.writesLate(c.By) {
-		w.checkBudget(is.NodeConfig, was != nil && renewed(was, is))
+		w.checkBudget(was, is, was != nil && renewed(was, is))
 	}
 }
 
