@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -38,6 +39,14 @@ func proven(nc *v1alpha1.NodeConfig) bool {
 func runsProven(nc *v1alpha1.NodeConfig) bool {
 	sum, st := payloadOf(&nodeConfig{NodeConfig: nc}), &nc.Status
 	return sum != "" && st.Trial == nil && st.Active != nil && st.Active.SHA256 == sum && st.LastKnownGood != nil && st.LastKnownGood.SHA256 == sum
+}
+
+// settledDown reports whether a node says that the assigned payload failed there, or that it rejects a late assignment: it restarts only for
+// another assignment.
+func settledDown(nc *v1alpha1.NodeConfig) bool {
+	c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionConfigOK)
+	return nc.Status.Trial == nil && nc.Status.ObservedGeneration == nc.Generation && c != nil &&
+		(c.Status == metav1.ConditionFalse || c.Reason == v1alpha1.ReasonStaleAssignment)
 }
 
 // joins reports whether an assignment is that of a new node, which has another budget: maxJoining.
@@ -73,6 +82,7 @@ func (w *world) checkBudget(was *nodeConfig, nc *nodeConfig, renewed bool) {
 	if w.joins(r, was, nc.Name) || nc.runs {
 		return
 	}
+	again := was != nil && payloadOf(was) == payloadOf(nc) && !renewed
 	members, flying := 0, []string{}
 	for _, name := range slices.Sorted(maps.Keys(w.checks.nodes)) {
 		first := w.machineNamed(name).zone == "zone-0"
@@ -92,6 +102,9 @@ func (w *world) checkBudget(was *nodeConfig, nc *nodeConfig, renewed bool) {
 		}
 		if ref.RolloutRef.Term < w.checks.terms[string(ref.ConfigMapRef.UID)] {
 			continue // from a leader of the past: the agent does not adopt it
+		}
+		if again && settledDown(other.NodeConfig) {
+			continue // a retry needs no place for nodes that it has not reached yet
 		}
 		together := other.by == w.checks.configs[nc.Name].by && now.Sub(other.given) < planTakes && len(other.Status.Conditions) > 0
 		if name == nc.Name || together || now.Sub(other.undone) > time.Minute {
