@@ -63,7 +63,7 @@ func (m *machine) startAgent() {
 	w := m.w
 	m.serial++
 	ctx, cancel := context.WithCancel(w.ctx)
-	a := &agentProcess{m: m, serial: m.serial, cancel: cancel, done: make(chan struct{}), began: time.Now(), way: &way{outer: &m.gate.gate}}
+	a := &agentProcess{m: m, serial: m.serial, cancel: cancel, done: make(chan struct{}), began: time.Now(), way: &way{outer: m.gate}}
 	a.disk = &disk{FS: m.disk, crashed: func() { go m.crashed(a) }}
 	m.agent = a
 	var version string
@@ -168,6 +168,11 @@ func (w *way) pass(ctx context.Context) error {
 		return err
 	}
 	return w.gate.pass(ctx)
+}
+
+// isShut reports whether nothing passes now.
+func (w *way) isShut() bool {
+	return w.isDead() || w.isClosed() || w.outer != nil && (w.outer.isDead() || w.outer.isClosed())
 }
 
 // disk is the disk as an agent uses it: the agent and its machine crash with it.

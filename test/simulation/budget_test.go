@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -33,22 +34,43 @@ func proven(nc *v1alpha1.NodeConfig) bool {
 		meta.IsStatusConditionTrue(nc.Status.Conditions, v1alpha1.ConditionConfigOK)
 }
 
-// checkBudget checks, when a node was assigned the target of a rollout, how many nodes are in flight. A
-// renewed assignment may use a budget of the past. The caller holds mu.
-func (w *world) checkBudget(nc *v1alpha1.NodeConfig, renewed bool) {
+// runsProven reports whether a node says that it runs the assigned payload and has passed the trial. It may have a problem with the
+// assignment, which costs no restart then.
+func runsProven(nc *v1alpha1.NodeConfig) bool {
+	sum, st := payloadOf(&nodeConfig{NodeConfig: nc}), &nc.Status
+	return sum != "" && st.Trial == nil && st.Active != nil && st.Active.SHA256 == sum && st.LastKnownGood != nil && st.LastKnownGood.SHA256 == sum
+}
+
+// settledDown reports whether a node says that the assigned payload failed there, or that it rejects a late assignment: it restarts only for
+// another assignment.
+func settledDown(nc *v1alpha1.NodeConfig) bool {
+	c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionConfigOK)
+	return nc.Status.Trial == nil && nc.Status.ObservedGeneration == nc.Generation && c != nil &&
+		(c.Status == metav1.ConditionFalse || c.Reason == v1alpha1.ReasonStaleAssignment)
+}
+
+// joins reports whether an assignment is that of a new node, which has another budget: maxJoining.
+func (w *world) joins(r *rolloutView, was *nodeConfig, node string) bool {
+	return w.checks.nodes[node].After(r.created) && (was == nil || was.Spec.ConfigSource == nil)
+}
+
+// checkBudget checks, when a node was assigned the target of a rollout, how many nodes are in flight. was is what it was assigned
+// before. A renewed assignment may use a budget of the past. The caller holds mu.
+func (w *world) checkBudget(was *nodeConfig, nc *nodeConfig, renewed bool) {
 	s := nc.Spec.ConfigSource
 	if s == nil || s.RolloutRef == nil || s.ConfigMapRef == nil {
 		return
 	}
 	r := w.checks.rollouts[s.RolloutRef.Name]
-	if r == nil || r.Status.UpdateRevision == nil || r.Status.UpdateRevision.Number != s.RolloutRef.Revision {
-		return // it goes back
+	if r == nil || r.Status.UpdateRevision == nil || r.Status.UpdateRevision.Number != s.RolloutRef.Revision || r.Status.UpdateRevision.ConfigMapRef.SHA256 != s.ConfigMapRef.SHA256 {
+		return // it goes back, maybe to a revision of an earlier rollout with this name
 	}
 	if s.RolloutRef.Term < w.checks.terms[string(s.ConfigMapRef.UID)] {
 		return // a leader of the past: the agent ignores it
 	}
 	if r.Status.Halt != nil {
-		if !r.halted.IsZero() && time.Now().After(r.halted.Add(stopTakes)) && s.RolloutRef.Attempt <= r.Status.Halt.Attempt {
+		// A node may return from another rollout to the stopped revision if it runs that anyway.
+		if !nc.runs && !r.halted.IsZero() && time.Now().After(r.halted.Add(stopTakes)) && s.RolloutRef.Attempt <= r.Status.Halt.Attempt {
 			w.book.fail("%s is assigned revision %d of rollout %s, which was stopped %s ago", nc.Name, s.RolloutRef.Revision, r.Name, time.Since(r.halted))
 		}
 		return
@@ -57,6 +79,10 @@ func (w *world) checkBudget(nc *v1alpha1.NodeConfig, renewed bool) {
 	if !renewed && !w.checks.nodes[nc.Name].After(r.created) {
 		w.checkWindows(r, nc.Name)
 	}
+	if w.joins(r, was, nc.Name) || nc.runs {
+		return
+	}
+	again := was != nil && payloadOf(was) == payloadOf(nc) && !renewed
 	members, flying := 0, []string{}
 	for _, name := range slices.Sorted(maps.Keys(w.checks.nodes)) {
 		first := w.machineNamed(name).zone == "zone-0"
@@ -71,11 +97,14 @@ func (w *world) checkBudget(nc *v1alpha1.NodeConfig, renewed bool) {
 			continue // it has joined: another budget
 		}
 		ref := other.Spec.ConfigSource
-		if ref == nil || ref.ConfigMapRef == nil || ref.RolloutRef == nil || ref.RolloutRef.Name != r.Name || ref.RolloutRef.Revision != s.RolloutRef.Revision || other.undone.IsZero() {
+		if ref == nil || ref.ConfigMapRef == nil || ref.RolloutRef == nil || ref.RolloutRef.Name != r.Name || ref.RolloutRef.Revision != s.RolloutRef.Revision || other.undone.IsZero() || other.runs {
 			continue
 		}
 		if ref.RolloutRef.Term < w.checks.terms[string(ref.ConfigMapRef.UID)] {
 			continue // from a leader of the past: the agent does not adopt it
+		}
+		if again && settledDown(other.NodeConfig) {
+			continue // a retry needs no place for nodes that it has not reached yet
 		}
 		together := other.by == w.checks.configs[nc.Name].by && now.Sub(other.given) < planTakes && len(other.Status.Conditions) > 0
 		if name == nc.Name || together || now.Sub(other.undone) > time.Minute {

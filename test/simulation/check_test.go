@@ -56,6 +56,7 @@ type nodeConfig struct {
 	undone time.Time // since when the node has not proven what it is assigned; zero: it has
 	given  time.Time // when it was assigned its payload
 	by     string    // which client did that
+	runs   bool      // it runs what it is assigned, and has passed the trial: the assignment costs no restart
 }
 
 // rolloutView is the newest version of a rollout, and the budgets of the last minute.
@@ -113,8 +114,8 @@ func (w *world) crashedOnce(node string, content int64) bool {
 	return was
 }
 
-// checkStart checks what a node starts.
-func (w *world) checkStart(m *machine, a *agentProcess, p *process) {
+// checkStart checks what a node starts. again says that the same agent ran it already when its kubelet ended.
+func (w *world) checkStart(m *machine, a *agentProcess, p *process, again bool) {
 	view, err := checkpoint.ReadOnly(a.disk.FS, stateDir, m.version())
 	if err != nil {
 		return // the disk has crashed, or is empty: then local runs
@@ -138,8 +139,10 @@ func (w *world) checkStart(m *machine, a *agentProcess, p *process) {
 			w.book.fail("invariant 1: %s starts %s, which is listed as bad: %s", m.name, p, bad)
 		}
 	}
-	switch p.sha256 {
-	case st.Current.Payload, st.LastKnownGood.Payload:
+	switch {
+	case p.sha256 == st.Current.Payload, p.sha256 == st.LastKnownGood.Payload:
+	case again && a.disk.Failing():
+		// The disk holds a part of a change that it rejected: the agent goes on with what it runs. It did not choose this at its start.
 	default:
 		w.book.fail("invariant 4: %s starts %s, which is neither current nor last-known-good", m.name, p)
 	}
@@ -375,12 +378,15 @@ func (w *world) observeConfig(c simapi.Change) {
 	if was != nil && (was.Generation == is.Generation || payloadOf(was) == payloadOf(is)) {
 		is.given, is.by = was.given, was.by
 	}
+	// The status says nothing about an assignment in between that the agent has not answered: it may have adopted that.
+	known := was == nil || was.Generation == is.Generation || was.Status.ObservedGeneration == was.Generation || was.runs && payloadOf(was) == payloadOf(is)
+	is.runs = known && runsProven(is.NodeConfig)
 	w.checks.configs[c.Name] = is
 	if was != nil {
 		w.checkPreflight(was.NodeConfig, is.NodeConfig)
 	}
 	if (was == nil || was.Generation != is.Generation) && !w.writesLate(c.By) {
-		w.checkBudget(is.NodeConfig, was != nil && renewed(was, is))
+		w.checkBudget(was, is, was != nil && renewed(was, is))
 	}
 }
 

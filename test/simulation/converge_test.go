@@ -291,7 +291,7 @@ func (w *world) settle() {
 		}
 	}
 	for _, r := range w.replicas {
-		r.gate.set(true)
+		r.cut(true)
 		r.setTrap(nil)
 	}
 	if !slices.ContainsFunc(w.machines, (*machine).isOn) {
@@ -339,6 +339,9 @@ func (w *world) unsettled(last bool) string {
 	}
 	own, _ := w.own()
 	alone := own != nil && !slices.ContainsFunc(w.machines, func(m *machine) bool { return m != own && m.isOn() }) // the rollout has no nodes
+	if r.Status.ObservedGeneration != r.Generation {                                                               // a controller that leads late would change the API after this
+		why = append(why, fmt.Sprintf("no controller has seen generation %d of rollout %s", r.Generation, r.Name))
+	}
 	if r.Status.Phase != v1alpha1.RolloutComplete && !alone {
 		why = append(why, fmt.Sprintf("rollout %s is %s: %s", r.Name, r.Status.Phase, r.Status.Message))
 	}

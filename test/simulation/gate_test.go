@@ -67,6 +67,12 @@ func (g *gate) kill() {
 	g.set(true)
 }
 
+func (g *gate) isClosed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closed != nil
+}
+
 func (g *gate) isDead() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -35,16 +35,19 @@ func (m *machine) checkRollback() {
 	}
 }
 
-// checkRestart checks invariant 6: an agent does not stop a kubelet to start it again with the same configuration.
-func (m *machine) checkRestart(a *agentProcess, p *process) {
+// checkRestart checks invariant 6: an agent does not stop a kubelet to start it again with the same configuration. It reports whether
+// the kubelet that this agent started last had the same configuration.
+func (m *machine) checkRestart(a *agentProcess, p *process) (again bool) {
 	m.mu.Lock()
 	last, by := m.last, m.lastBy
 	m.last, m.lastBy = p, a
-	again := last != nil && by == a && last.exit.Stopped && last.sha256 == p.sha256
+	again = last != nil && by == a && last.sha256 == p.sha256
+	stopped := again && last.exit.Stopped
 	m.mu.Unlock()
-	if again {
+	if stopped {
 		m.w.book.fail("invariant 6: %s stops its kubelet and starts it again with %s", m.name, p)
 	}
+	return again
 }
 
 // faultEffects is how long after a fault of its kubelet a machine may judge a good configuration as bad.

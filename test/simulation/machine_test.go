@@ -29,7 +29,7 @@ type machine struct {
 	name string
 	zone string
 	skew time.Duration // of its clock
-	gate *partition
+	gate *gate         // of its network, for its agent and its kubelet
 	// ownConfigMap says that the node's configuration comes from its own ConfigMap, and not from its NodeConfig.
 	ownConfigMap bool
 
@@ -78,8 +78,8 @@ func (m *machine) startKubelet(a *agentProcess, p *process) bool {
 		m.w.book.fail("%s: a second kubelet was started, with %s beside %s", m.name, p, second)
 	}
 	m.w.book.trace("%s: kubelet starts with %s", m.name, p)
-	m.checkRestart(a, p)
-	m.w.checkStart(m, a, p)
+	again := m.checkRestart(a, p)
+	m.w.checkStart(m, a, p, again)
 	b := m.w.behaviourOf(p.content, m.name)
 	r := dice(m.w.plan.seed, "kubelet", m.name, p.run)
 	if b.once && m.w.crashedOnce(m.name, p.content) {
@@ -288,17 +288,6 @@ func (m *machine) renewLease() {
 	}
 }
 
-// partition closes and opens the network of a machine, for its agent and its kubelet.
-type partition struct {
-	gate
-}
-
-func (p *partition) isClosed() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.closed != nil
-}
-
 // cut closes or opens the network.
 func (m *machine) cut(open bool) {
 	m.gate.set(open)
@@ -311,6 +300,9 @@ func (m *machine) cut(open bool) {
 func (m *machine) switchOn() {
 	m.mu.Lock()
 	m.exists, m.onSince = true, time.Now()
+	if m.boots > 0 { // it was switched off while it ran: for a trial on its disk this is a power cut
+		m.fault = time.Now()
+	}
 	m.boots++
 	m.mu.Unlock()
 	m.startAgent()

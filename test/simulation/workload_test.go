@@ -366,8 +366,8 @@ func (x *act) cutMachine() {
 
 func (x *act) cutController() {
 	r := x.replica()
-	r.gate.set(false)
-	x.later(between(x.r, time.Second, 3*time.Minute), func() { r.gate.set(true) })
+	r.cut(false)
+	x.later(between(x.r, time.Second, 3*time.Minute), func() { r.cut(true) })
 }
 
 // outage makes the API server fail for all.

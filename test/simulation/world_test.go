@@ -163,7 +163,7 @@ func newWorld(p *plan, verbose bool) *world {
 	w.checks.init()
 	for i := range p.nodes {
 		r := dice(p.seed, "machine", i)
-		m := &machine{w: w, name: fmt.Sprintf("node-%d", i), zone: fmt.Sprintf("zone-%d", i%3), gate: &partition{}, disk: crashfs.New(), kubelets: "v1.36.3"}
+		m := &machine{w: w, name: fmt.Sprintf("node-%d", i), zone: fmt.Sprintf("zone-%d", i%3), gate: &gate{}, disk: crashfs.New(), kubelets: "v1.36.3"}
 		m.ownConfigMap = i == p.own
 		if chance(r, 0.2) {
 			m.skew = between(r, -48*time.Hour, 48*time.Hour)

@@ -127,6 +127,13 @@ func (f *FS) FailRead(name string, err error) {
 	f.reads[path.Clean(name)] = err
 }
 
+// Failing reports whether there are injected errors.
+func (f *FS) Failing() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.faults)+len(f.reads) > 0
+}
+
 // Heal removes all injected errors.
 func (f *FS) Heal() {
 	f.mu.Lock()

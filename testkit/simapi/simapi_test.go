@@ -214,6 +214,24 @@ func TestEventsAreCountedAndNotStored(t *testing.T) {
 	}
 }
 
+func TestAnInstantRequestTakesNoVirtualTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, path := newServer(), "/api/v1/namespaces/x/events"
+		c := reach(s, Fate{Instant: true, Before: time.Hour, After: time.Hour})
+		c.Timeout = time.Second
+		if code, e := ask(t, c, "POST", path, plain, `{"reason":"Why"}`); code != http.StatusCreated || e["reason"] != "Why" {
+			t.Errorf("%d %v", code, e)
+		}
+		if code, _ := ask(t, reach(s, Fate{Instant: true, Code: http.StatusInternalServerError}), "POST", path, plain, `{}`); code != http.StatusInternalServerError {
+			t.Errorf("%d instead of the error", code)
+		}
+		_, err := reach(s, Fate{Instant: true, Refused: true}).Post("http://api"+path, plain, strings.NewReader(`{}`))
+		if !errors.Is(err, syscall.ECONNREFUSED) || s.Sunk("events") != 1 {
+			t.Errorf("%v, counted %d", err, s.Sunk("events"))
+		}
+	})
+}
+
 func TestAStrategicPatchMergesConditions(t *testing.T) {
 	s := newServer()
 	c := reach(s, Fate{})

@@ -382,6 +382,10 @@ func (d *planner) pick(candidates []int, room int) int {
 	if c.Unavailable >= c.Budget && !slices.ContainsFunc(candidates, func(i int) bool { return d.countsUnavailable(&d.nodes[i], d.states[i]) }) {
 		return 0
 	}
+	// More nodes may have failed than the budget allows now. The next attempt begins on as many of them as the budget has places.
+	fits := func(unavailable, settled, cost, begins, budget int) bool {
+		return unavailable+cost <= budget || cost == 0 && unavailable-settled+begins <= budget
+	}
 	picked := 0
 	for _, i := range d.order(candidates) {
 		if picked == room {
@@ -396,10 +400,14 @@ func (d *planner) pick(candidates []int, room int) int {
 		if d.countsUnavailable(n, d.states[i]) {
 			cost = 0 // it already counts as unavailable
 		}
+		begins := 0 // a restart where none was expected
+		if d.settledDown(n, d.states[i]) {
+			begins = 1
+		}
 		switch {
-		case c.Unavailable+cost > c.Budget:
+		case !fits(c.Unavailable, d.settled, cost, begins, c.Budget):
 			continue
-		case d.p.MaxUnavailablePerDomain != nil && dom.unavailable+cost > d.p.MaxUnavailablePerDomain.roundDown(dom.members):
+		case d.p.MaxUnavailablePerDomain != nil && !fits(dom.unavailable, dom.settled, cost, begins, d.p.MaxUnavailablePerDomain.roundDown(dom.members)):
 			continue
 		case d.p.MaxDomainsInFlight > 0 && dom.inFlight == 0 && flying >= d.p.MaxDomainsInFlight:
 			continue
@@ -410,6 +418,8 @@ func (d *planner) pick(candidates []int, room int) int {
 			flying++
 		}
 		d.countMove(n, cost)
+		d.settled -= begins
+		dom.settled -= begins
 		d.disrupt(n)
 		if d.p.Drain == DrainAlways && d.canGiveUp(n) {
 			d.beginDrain(i)

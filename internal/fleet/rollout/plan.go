@@ -51,6 +51,7 @@ type planner struct {
 	freeing  int // Blocked, the assignment was taken back, and the agent is expected to confirm soon
 	moving   int // being rolled back
 	leaving  int // being rolled back, or waiting for it
+	settled  int // of the unavailable nodes: those with settledDown
 
 	remaining []string // nodes that still run the target although their assignment was taken back
 
@@ -91,6 +92,7 @@ type planner struct {
 // domain counts the nodes with one value of the topology key.
 type domain struct {
 	members, unavailable, inFlight int
+	settled                        int // of the unavailable nodes: those with settledDown
 }
 
 func (d *planner) event(warning bool, reason, format string, args ...any) {

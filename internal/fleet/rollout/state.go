@@ -329,6 +329,10 @@ func (d *planner) countNode(n *Node, s NodeState) {
 	if d.countsUnavailable(n, s.State) {
 		c.Unavailable++
 		dom.unavailable++
+		if d.settledDown(n, s.State) {
+			d.settled++
+			dom.settled++
+		}
 	}
 	if d.countsInFlight(n, s.State) {
 		dom.inFlight++
@@ -443,6 +447,12 @@ func (d *planner) countsUnavailable(n *Node, s State) bool {
 		return n.Ready || d.assignedTarget(n) && !n.Created.After(n.Source.AssignedAt) // it was Ready when it was assigned
 	}
 	return d.countsInFlight(n, s)
+}
+
+// settledDown reports whether a node that counts as unavailable is Ready and does not restart by itself: the target failed there, or
+// its agent rejects the assignment.
+func (d *planner) settledDown(n *Node, s State) bool {
+	return n.Ready && !n.InTrial && n.Observed == n.Generation && (s == Failed || s == Assigned && n.stale())
 }
 
 // countsInFlight reports whether a node is in progress or soaking, for any revision of the rollout.
