@@ -6,6 +6,7 @@ package vm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,7 +18,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -41,16 +41,8 @@ type Disk struct {
 type Options struct {
 	Image *Image // for its kernel
 	Root  Disk   // /dev/vda
-	Extra []Disk // /dev/vdb, ...
 	// Dir gets the machine's sockets, and the log of its serial console (console.log, appended). The path must be short.
 	Dir string
-	// Memory is in MiB; 0 means 2048.
-	Memory int
-	// Kernel is appended to the kernel's command line.
-	Kernel string
-	// StoppedClock makes the machine's clock stand still while it is paused (-rtc clock=vm). Otherwise the hardware clock follows
-	// the host's.
-	StoppedClock bool
 	// Accel is what Accel returned; empty means tcg,thread=multi.
 	Accel string
 }
@@ -132,36 +124,20 @@ func Start(ctx context.Context, o Options) (*Machine, error) {
 }
 
 func arguments(o Options, socket string, port int) []string {
-	if o.Memory == 0 {
-		o.Memory = 2048
-	}
-	if o.Accel == "" {
-		o.Accel = "tcg,thread=multi"
-	}
-	clock := "host"
-	if o.StoppedClock {
-		clock = "vm"
-	}
-	argv := []string{
-		"-accel", o.Accel, "-machine", "q35", "-cpu", "max", "-smp", "2", "-m", fmt.Sprint(o.Memory),
-		"-nodefaults", "-display", "none", "-rtc", "base=utc,clock=" + clock,
+	accel, format := cmp.Or(o.Accel, "tcg,thread=multi"), cmp.Or(o.Root.Format, "raw")
+	return []string{
+		"-accel", accel, "-machine", "q35", "-cpu", "max", "-smp", "2", "-m", "2048",
+		"-nodefaults", "-display", "none", "-rtc", "base=utc,clock=host",
 		"-kernel", o.Image.Kernel, "-initrd", o.Image.Initrd,
 		// After a panic the machine boots again, as nodes are configured to. Emulated processors share one TSC, which the kernel
 		// cannot know; each look at another clock would be a system call and a device access.
-		"-append", strings.TrimSpace("root=/dev/vda rw console=ttyS0 net.ifnames=0 mitigations=off tsc=reliable init_on_alloc=0 panic=1 loglevel=5 systemd.show_status=0 " + o.Kernel),
+		"-append", "root=/dev/vda rw console=ttyS0 net.ifnames=0 mitigations=off tsc=reliable init_on_alloc=0 panic=1 loglevel=5 systemd.show_status=0",
 		"-chardev", "file,id=console,append=on,path=" + filepath.Join(o.Dir, "console.log"), "-serial", "chardev:console",
 		"-qmp", "unix:" + socket + ",server=on,wait=off",
 		"-device", "virtio-rng-pci",
 		"-netdev", fmt.Sprintf("user,id=net,hostfwd=tcp:127.0.0.1:%d-:%d", port, protocol.Port), "-device", "virtio-net-pci,netdev=net",
+		"-drive", "if=none,id=disk,cache=writeback,format=" + format + ",file=" + o.Root.File, "-device", "virtio-blk-pci,drive=disk",
 	}
-	for i, d := range slices.Concat([]Disk{o.Root}, o.Extra) {
-		if d.Format == "" {
-			d.Format = "raw"
-		}
-		argv = append(argv, "-drive", fmt.Sprintf("if=none,id=disk%d,format=%s,cache=writeback,file=%s", i, d.Format, d.File),
-			"-device", fmt.Sprintf("virtio-blk-pci,drive=disk%d", i))
-	}
-	return argv
 }
 
 func freePort() (int, error) {
@@ -238,11 +214,6 @@ func (m *Machine) PutFile(ctx context.Context, path string, mode os.FileMode, co
 	return err
 }
 
-// GetFile returns the content of a file in the machine.
-func (m *Machine) GetFile(ctx context.Context, path string) ([]byte, error) {
-	return m.do(ctx, http.MethodGet, protocol.FilePath, url.Values{"path": {path}}, nil)
-}
-
 func (m *Machine) do(ctx context.Context, method, path string, query url.Values, body io.Reader) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, method, m.base+path+"?"+query.Encode(), body)
 	if err != nil {
@@ -266,22 +237,6 @@ func (m *Machine) Pause(ctx context.Context) error { return m.qmp.execute(ctx, "
 // Continue ends a Pause.
 func (m *Machine) Continue(ctx context.Context) error { return m.qmp.execute(ctx, "cont") }
 
-// Reset restarts the machine like its reset button.
-func (m *Machine) Reset(ctx context.Context) error { return m.qmp.execute(ctx, "system_reset") }
-
-// PowerDown shuts the machine down as its power button does, and returns when QEMU has ended.
-func (m *Machine) PowerDown(ctx context.Context) error {
-	if _, err := m.Run(ctx, "systemctl --no-block poweroff"); err != nil {
-		return err
-	}
-	select {
-	case <-m.done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("the virtual machine does not shut down: %w: %s", ctx.Err(), m.tail("console.log"))
-	}
-}
-
 // Kill ends QEMU at once: the machine loses its power, but what it has written to its disks stays. Further calls do nothing.
 func (m *Machine) Kill() error {
 	_ = m.cmd.Process.Kill() // fails only if it has ended
@@ -291,9 +246,6 @@ func (m *Machine) Kill() error {
 	}
 	return nil
 }
-
-// Done is closed when QEMU has ended.
-func (m *Machine) Done() <-chan struct{} { return m.done }
 
 // tail returns the end of one of the machine's logs.
 func (m *Machine) tail(name string) string {

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -68,23 +67,21 @@ func TestAMonitorThatIsNotThereIsAnError(t *testing.T) {
 	}
 }
 
-func TestQEMUGetsEachDiskAndTheClock(t *testing.T) {
-	o := Options{
-		Image: &Image{Kernel: "k", Initrd: "i"}, Dir: "d", Root: Disk{File: "nbd:unix:/s"}, Extra: []Disk{{File: "two", Format: "qcow2"}},
-		StoppedClock: true, Kernel: "debug",
-	}
-	argv := strings.Join(arguments(o, "q", 5), " ")
-	for _, want := range []string{
-		"if=none,id=disk0,format=raw,cache=writeback,file=nbd:unix:/s", "id=disk1,format=qcow2,cache=writeback,file=two",
-		"clock=vm", "-m 2048", "panic=1", " debug ", "hostfwd=tcp:127.0.0.1:5-:7000", "unix:q,",
+func TestQEMUGetsTheDiskTheNetworkAndTheAccelerator(t *testing.T) {
+	for _, c := range []struct {
+		disk  Disk
+		accel string
+		want  []string
+	}{
+		{Disk{File: "nbd:unix:/s"}, "", []string{"cache=writeback,format=raw,file=nbd:unix:/s", "-accel tcg,thread=multi "}},
+		{Disk{File: "two", Format: "qcow2"}, "kvm", []string{"cache=writeback,format=qcow2,file=two", "-accel kvm "}},
 	} {
-		if !strings.Contains(argv, want) {
-			t.Errorf("%q is missing in %s", want, argv)
+		argv := strings.Join(arguments(Options{Image: &Image{Kernel: "k", Initrd: "i"}, Dir: "d", Root: c.disk, Accel: c.accel}, "q", 5), " ")
+		for _, want := range append(c.want, "-kernel k -initrd i", "panic=1", "hostfwd=tcp:127.0.0.1:5-:7000", "unix:q,", "path=d/console.log") {
+			if !strings.Contains(argv, want) {
+				t.Errorf("%q is missing in %s", want, argv)
+			}
 		}
-	}
-	o.StoppedClock, o.Memory, o.Accel = false, 512, "kvm"
-	if argv := arguments(o, "q", 5); !slices.Contains(argv, "base=utc,clock=host") || !slices.Contains(argv, "512") || !slices.Contains(argv, "kvm") {
-		t.Errorf("the arguments are %q", argv)
 	}
 }
 

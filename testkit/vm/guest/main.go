@@ -28,14 +28,12 @@ func handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+protocol.RunPath, run)
 	mux.HandleFunc("PUT "+protocol.FilePath, put)
-	mux.HandleFunc("GET "+protocol.FilePath, func(w http.ResponseWriter, r *http.Request) { get(w, r.URL.Query().Get("path")) })
-	mux.HandleFunc("GET "+protocol.BootPath, func(w http.ResponseWriter, _ *http.Request) { get(w, "/proc/sys/kernel/random/boot_id") })
+	mux.HandleFunc("GET "+protocol.BootPath, bootID)
 	return mux
 }
 
-// get answers with a file's content, also of files in /proc, whose size is 0.
-func get(w http.ResponseWriter, path string) {
-	content, err := os.ReadFile(path)
+func bootID(w http.ResponseWriter, _ *http.Request) {
+	content, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
