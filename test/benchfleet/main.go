@@ -164,8 +164,7 @@ func (b *bench) run(ctx context.Context, path, only string, table bool) error {
 		if err := p.run(b, ctx, nodes); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		b.results.replace(b.measured)
-		if err := b.results.save(); err != nil {
+		if err := b.record(); err != nil {
 			return err
 		}
 		over = append(over, b.results.over(nodes)...)
@@ -175,6 +174,12 @@ func (b *bench) run(ctx context.Context, path, only string, table bool) error {
 		return fmt.Errorf("over their limits: %q", slices.Compact(over))
 	}
 	return nil
+}
+
+// record saves the figures that were measured so far.
+func (b *bench) record() error {
+	b.results.replace(b.measured)
+	return b.results.save()
 }
 
 // limited prints and keeps a figure with its limit.

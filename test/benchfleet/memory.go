@@ -65,8 +65,7 @@ func (b *bench) growth(ctx context.Context, nodes int) (err error) {
 		if err := b.storage(ctx, w, nodeName(0)); err != nil {
 			return err
 		}
-		b.results.replace(b.measured)
-		if err := b.results.save(); err != nil {
+		if err := b.record(); err != nil {
 			return err
 		}
 	}

@@ -24,7 +24,6 @@ func (b *bench) report(ctx context.Context, f *fleet) error {
 		fmt.Printf("\nwrites of a rollout, all at once: a saturated API server refuses some, and agents say that they cannot tell\n")
 		b.writes(f.nodes, f.rollouts, false)
 	}
-	b.reportPreflight(f)
 	fmt.Println()
 	var most, now int64
 	var started time.Duration

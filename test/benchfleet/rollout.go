@@ -71,14 +71,16 @@ type idlePeriod struct {
 func (b *bench) rollouts(ctx context.Context, f *fleet, rounds int) (err error) {
 	// Every measurement begins with nodes that have finished the trial of a ConfigMap: half a minute after it has started, an
 	// agent writes its status once more.
+	var first phase
 	if rounds > 0 {
-		_, err = f.byHand(ctx)
+		first, err = f.byHand(ctx)
 	} else {
-		_, err = f.roll(ctx, usual, 0)
+		first, err = f.roll(ctx, usual, 0)
 	}
 	if err != nil {
 		return err
 	}
+	note("first change of all nodes, not measured", "%s", seconds(first.settled))
 	for round := range rounds {
 		order := []func(context.Context) error{f.measureHand, f.measureRollout}
 		if round%2 == 1 {
@@ -93,10 +95,17 @@ func (b *bench) rollouts(ctx context.Context, f *fleet, rounds int) (err error) 
 	if f.paced, err = f.roll(ctx, usual, b.idle); err != nil {
 		return err
 	}
+	if err := b.report(ctx, f); err != nil {
+		return err
+	}
+	if err := b.record(); err != nil { // with many nodes, each of these takes an hour
+		return err
+	}
 	if f.asked, err = f.preflight(ctx); err != nil {
 		return fmt.Errorf("preflight: %w", err)
 	}
-	return b.report(ctx, f)
+	b.reportPreflight(f)
+	return nil
 }
 
 func (f *fleet) measureHand(ctx context.Context) error {
