@@ -30,7 +30,7 @@ var steps = []func(*decider) bool{
 	(*decider).adopt,            // adopt a new assignment
 	(*decider).chooseConfig,     // choose what must run now
 	(*decider).chooseAction,     // and how to get there
-	(*decider).confirmAbandoned, // last: what runs then may prove earlier verdicts
+	(*decider).confirmVerdicts,  // last: what runs then may prove earlier verdicts
 }
 
 type decider struct {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// judgeFallback judges the configuration that replaced a failed one. If it is healthy long enough, the verdict on the
-// failed one becomes final. If it fails too, the node may be the cause, and the verdict is withdrawn.
+// judgeFallback judges the configuration that replaced a failed one. If it is healthy long enough, a trial that waits for that
+// goes on. If it fails too, the node may be the cause, and the verdict on the failed one is withdrawn.
 func (d *decider) judgeFallback() {
 	s, run := &d.next, &d.next.Run
 	failure, words := d.currentFailure()
@@ -31,11 +31,8 @@ func (d *decider) judgeFallback() {
 		d.withdrawVerdicts()
 	case !d.isProof():
 	case waits && d.mustBeReady() && run.ReadyFor < d.stableTime() && !d.clocksPaused():
-	default:
-		d.confirm()
-		if waits && s.Trial != nil {
-			d.resumeTrial(fmt.Sprintf("%s is healthy", d.runningLabel()))
-		}
+	case waits:
+		d.resumeTrial(fmt.Sprintf("%s is healthy", d.runningLabel()))
 	}
 	if t := s.Trial; failure != "" && t != nil && t.Fallback == Inconclusive && !d.forbidden(s.Current.Config) && run.Waited >= retryAfter<<min(run.Retries, maxRetryDoublings) {
 		run.Retries++
@@ -56,22 +53,18 @@ func (d *decider) isProof() bool {
 	return d.isStable() && (!needsReady || d.next.Run.ReadyFor >= d.stableTime())
 }
 
-// confirm makes the verdicts in doubt final.
-func (d *decider) confirm() {
+// confirmVerdicts makes the verdicts in doubt final if what runs proves them. That may be no fallback: the configurations may not be
+// assigned any more, or be assigned again.
+func (d *decider) confirmVerdicts() bool {
+	if d.runsTrial() || !d.isDoubted() || !d.isProof() {
+		return true
+	}
 	s := &d.next
 	for i := range s.Bad {
 		s.Bad[i].Provisional = s.Bad[i].Provisional && !d.inDoubt(s.Bad[i])
 	}
 	if _, bad := s.BadEntry(s.Current.Config); bad {
 		d.endTrial()
-	}
-}
-
-// confirmAbandoned does so for verdicts on configurations that are no longer assigned, or are assigned again: what runs
-// is perhaps no fallback, but proves the same.
-func (d *decider) confirmAbandoned() bool {
-	if !d.runsTrial() && d.isDoubted() && d.isProof() {
-		d.confirm()
 	}
 	return true
 }
