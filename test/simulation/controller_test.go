@@ -73,7 +73,7 @@ func (p *controllerProcess) frozen(next func(*http.Request) simapi.Fate) func(*h
 // event returns the fate of a request that writes an Event. client-go makes some of them while it holds a mutex. Another goroutine that
 // waits for this mutex keeps the virtual time from passing, so such a request must not take any.
 func (p *controllerProcess) event(f simapi.Fate) simapi.Fate {
-	f.Instant, f.RetryAfter = true, 0
+	f.Instant, f.LostAfter, f.RetryAfter = true, false, 0
 	f.Refused = f.Refused || f.LostBefore || p.way.isShut()
 	return f
 }

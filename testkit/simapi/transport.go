@@ -22,7 +22,7 @@ type Fate struct {
 	LostAfter     bool          // the server carries it out, and the client has no answer
 	Reset         bool          // with LostBefore or LostAfter: the connection breaks instead of being silent
 	Late          bool          // the server has the request even if the client has given up meanwhile
-	Instant       bool          // the answer, the error or the refusal comes at once, without any virtual time
+	Instant       bool          // the answer or the refusal comes at once, without any virtual time, unless the request is lost
 	Code          int           // an error that the server answers without carrying out the request; 0: none
 	RetryAfter    time.Duration // with Code 429
 
@@ -62,16 +62,15 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		c.body = body
 	}
 	f := t.Fate(r)
-	if f.Instant {
-		return t.instant(r, c, f)
-	}
 	began := time.Now()
 	arriving := ctx
 	if f.Late {
 		arriving = context.WithoutCancel(ctx)
 	}
-	if err := t.pass(arriving, f.Before); err != nil {
-		return nil, err
+	if !f.Instant {
+		if err := t.pass(arriving, f.Before); err != nil {
+			return nil, err
+		}
 	}
 	if f.Refused {
 		return nil, fmt.Errorf("dial tcp: connect: %w", syscall.ECONNREFUSED)
@@ -94,22 +93,6 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, t.lose(ctx, f)
 	}
 	return t.answer(r, f, code, body)
-}
-
-// instant carries out a request without any virtual time.
-func (t *Transport) instant(r *http.Request, c call, f Fate) (*http.Response, error) {
-	if f.Refused {
-		return nil, fmt.Errorf("dial tcp: connect: %w", syscall.ECONNREFUSED)
-	}
-	code, body := f.Code, []byte(nil)
-	if code != 0 {
-		body = injected(code).body()
-	} else {
-		code, body = t.Server.serve(c)
-	}
-	response := t.respond(r, code, io.NopCloser(bytes.NewReader(body)))
-	response.ContentLength = int64(len(body))
-	return response, nil
 }
 
 // pass waits for the network.
@@ -161,8 +144,10 @@ func injected(code int) *statusError {
 }
 
 func (t *Transport) answer(r *http.Request, f Fate, code int, body []byte) (*http.Response, error) {
-	if err := t.pass(r.Context(), f.After); err != nil {
-		return nil, err
+	if !f.Instant {
+		if err := t.pass(r.Context(), f.After); err != nil {
+			return nil, err
+		}
 	}
 	response := t.respond(r, code, io.NopCloser(bytes.NewReader(body)))
 	response.ContentLength = int64(len(body))
