@@ -123,7 +123,7 @@ func randomWorld(t *rapid.T) *world {
 		n.Canary = rapid.IntRange(0, 9).Draw(t, "canary") == 0
 		n.MachineKind = rapid.SampledFrom([]string{"amd64", "arm64"}).Draw(t, "stratum")
 		for _, content := range contents {
-			if ends := rapid.SampledFrom([]string{"", "", "", "", "reject", "crash", "hang", "notready", "evict", "evict"}).Draw(t, "ends"); ends != "" {
+			if ends := rapid.SampledFrom([]string{"", "", "", "", "reject", "unsure", "crash", "hang", "notready", "evict", "evict"}).Draw(t, "ends"); ends != "" {
 				w.agents[n.Name].does[content] = ends
 			}
 		}
@@ -421,7 +421,7 @@ func (w *world) wrong(m Move, r Result) string {
 		return "no window is open, or not for long enough"
 	case (m.Kind == TakeBack || m.Kind == GoBack) && !given && (w.mayAssign() || n.Reason != "WouldEvictPods"):
 		return "it does not have the revision"
-	case m.Kind == TakeBack && n.Observed == n.Generation && n.Reason != "WouldEvictPods" && !(n.Source.Attempt < r.Next.Attempt && n.Drain.Rollout == p.DrainID):
+	case m.Kind == TakeBack && n.Observed == n.Generation && n.Reason != "WouldEvictPods" && (n.Reason != "CouldNotValidate" || r.Next.Halt == nil) && !(n.Source.Attempt < r.Next.Attempt && n.Drain.Rollout == p.DrainID):
 		return "it has adopted it"
 	case m.Kind == Assign && n.Reason != "WouldEvictPods" && w.refused[n.Name].of == (attempt{p.Target.Number, r.Next.Attempt}) && w.now.Before(w.refused[n.Name].at.Add(time.Minute)):
 		return "it has just refused it"
@@ -471,8 +471,10 @@ func (w *world) spent() spending {
 			continue
 		}
 		if n.Source.Rollout != p.Name || n.Source.Kind != SourceConfigMap || n.Source.SHA256 != p.Target.SHA256 {
-			// In flight for an earlier revision, at most, or refusing it: it was counted then.
-			if n.Ready && n.Source.Rollout == p.Name && (n.Observed == n.Generation && (n.InTrial || n.OK == "False" && n.Reason == "WouldEvictPods") || n.Observed != n.Generation && w.now.Before(n.Source.AssignedAt.Add(p.AgentTimeout))) {
+			// In flight for an earlier revision, at most, or it may still adopt that.
+			if n.Ready && n.Source.Rollout == p.Name && (n.Observed == n.Generation && (n.InTrial || n.OK == "False" && n.Reason == "WouldEvictPods" || n.Reason == "CouldNotValidate") || n.Observed != n.Generation && w.now.Before(n.Source.AssignedAt.Add(p.AgentTimeout))) {
+				s.all++
+				s.domain[n.Domain]++
 				s.inFlight[n.Domain] = true
 			}
 			continue
@@ -496,9 +498,8 @@ func (w *world) spent() spending {
 		if down && pause.ended.After(n.WentNotReady) {
 			down = !w.now.Before(pause.ended.Add(p.NotReadyGrace))
 		}
-		failed := down || n.Observed == n.Generation && n.OK == "False" && !blocked || !blocked &&
-			!counted.Before(n.Source.AssignedAt.Add(p.NodeTimeout+n.TrialLength+pause.total))
-		if !failed {
+		failed := down || n.Observed == n.Generation && n.OK == "False" || !counted.Before(n.Source.AssignedAt.Add(p.NodeTimeout+n.TrialLength+pause.total))
+		if blocked || !failed {
 			s.inFlight[n.Domain] = true
 		}
 	}
@@ -667,9 +668,6 @@ func (w *world) superseded(old []Node, domain string) int {
 			continue
 		}
 		if o.Source.SHA256 == w.policy.Target.SHA256 && o.Source.UID != w.nodes[i].Source.UID { // its ConfigMap was created again
-			n++
-		}
-		if o.Source.SHA256 != w.policy.Target.SHA256 && (o.InTrial || o.Observed != o.Generation) && w.nodes[i].Source.SHA256 == w.policy.Target.SHA256 {
 			n++
 		}
 	}

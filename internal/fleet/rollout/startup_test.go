@@ -190,7 +190,7 @@ func startupBroken(n *Node, r Result, i int, why StartupRelease) string {
 			return fmt.Sprintf("it is about to get %+v", m)
 		}
 	}
-	if n.Observed != n.Generation && n.Source.Rollout == "workers" {
+	if n.Observed != n.Generation && n.Source.Rollout == "workers" && n.OtherSource == "" {
 		return "its agent has not answered"
 	}
 	if why == ReleasedConfigured && !(n.Ready && n.OK == "True" && n.Active.SHA256 == n.Source.SHA256 && (n.TrialHealthy || !n.InTrial)) {

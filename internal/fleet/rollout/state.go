@@ -371,8 +371,18 @@ func (d *planner) countNode(n *Node, s NodeState) {
 // refuses reports whether a node's guards refuse its assignment because of its pods. It accepts the assignment when its
 // pods have changed.
 func (n *Node) refuses() bool {
-	return n.Observed == n.Generation && n.OK == "False" && (n.Reason == agentEvicts || n.Reason == agentRestartEvicts || n.Reason == agentNeedsDrain) &&
-		n.Source.Kind == SourceConfigMap && n.Active.SHA256 != n.Source.SHA256
+	return n.keepsAnother() && n.OK == "False" && (n.Reason == agentEvicts || n.Reason == agentRestartEvicts || n.Reason == agentNeedsDrain)
+}
+
+// keepsAnother reports whether a node knows its assignment and runs another configuration.
+func (n *Node) keepsAnother() bool {
+	return n.Observed == n.Generation && n.Source.Kind == SourceConfigMap && n.Active.SHA256 != n.Source.SHA256
+}
+
+// undecided reports whether a node runs another configuration than the assigned one, and may adopt that at any time: its agent has no
+// final verdict on it.
+func (n *Node) undecided() bool {
+	return n.keepsAnother() && (!n.judged() || n.Provisional)
 }
 
 // judged reports whether a node has a verdict on its source, so that it does not try it again by itself. A provisional verdict
@@ -463,14 +473,14 @@ func (d *planner) countsInFlight(n *Node, s State) bool {
 	switch s {
 	case Assigned, Trial, Soaking, Draining:
 		return true
-	case Pending, Blocked: // it may still accept what it refuses
-		return n.Source.Rollout == d.p.Name && (n.inFlight() && !d.leftBehind(n) || n.refuses())
+	case Pending, Blocked:
+		return n.Source.Rollout == d.p.Name && (n.inFlight() || n.undecided()) && !d.leftBehind(n)
 	case Stale:
 		return d.hasTarget(n) // until the assignment is taken back
 	case Skipped:
 		if !d.hasTarget(n) { // under maintenance, and maybe still on trial with an earlier revision
 			answer := d.since(n.Source.AssignedAt).Add(d.p.AgentTimeout)
-			return n.Ready && n.Source.Rollout == d.p.Name && (n.inFlight() || n.refuses()) && (n.Observed == n.Generation || d.p.Now.Before(answer))
+			return n.Ready && n.Source.Rollout == d.p.Name && (n.inFlight() || n.undecided()) && (n.Observed == n.Generation || d.p.Now.Before(answer))
 		}
 		return n.Ready || d.assignedTarget(n) && !d.maintenance(n).Since.IsZero() && !n.Created.After(n.Source.AssignedAt) // it continues after its maintenance
 	}

@@ -40,7 +40,7 @@ type world struct {
 // agent is the part of a node that no controller sees.
 type agent struct {
 	silent  bool
-	does    map[string]string // how a payload ends here: reject, evict, drain, crash, hang, notready; else well
+	does    map[string]string // how a payload ends here: reject, unsure, evict, drain, crash, hang, notready; else well
 	bad     map[string]int64  // attempts by payload
 	adopted time.Time         // when the kubelet was restarted last for a change
 	started time.Time         // when the kubelet was started last, zero: long ago
@@ -54,7 +54,10 @@ type agent struct {
 // isEmpty reports whether a node is drained, as its agent sees it.
 func (a *agent) isEmpty(n *Node) bool { return n.Drain.Rollout != "" && a.pods == 0 && !a.ignored }
 
-const trialLength = time.Minute
+const (
+	trialLength = time.Minute
+	unsureFor   = 3 * time.Minute
+)
 
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
@@ -273,7 +276,7 @@ func (a *agent) act(n *Node, now time.Time) {
 	if n.Observed != n.Generation {
 		n.Observed = n.Generation
 		a.accept(n, now)
-	} else if n.refuses() { // it asks its pods again and again
+	} else if n.refuses() || n.Reason == "CouldNotValidate" { // it tries again and again
 		a.accept(n, now)
 	}
 	if !n.InTrial || now.Before(a.adopted.Add(trialLength)) {
@@ -308,6 +311,9 @@ func (a *agent) accept(n *Node, now time.Time) {
 		return
 	case n.Active.SHA256 == s.SHA256:
 		n.Active = ref
+	case a.does[s.SHA256] == "unsure" && now.Before(n.Source.AssignedAt.Add(unsureFor)):
+		a.setConfigOK(n, now, "Unknown", "CouldNotValidate", "the dry run did not end")
+		return
 	case a.isEmpty(n) && slices.Contains([]string{"evict", "relabelled", "drain"}, a.does[s.SHA256]):
 		n.Active, n.InTrial, n.TrialLength, a.adopted = ref, true, trialLength, now
 	case a.does[s.SHA256] == "evict":
