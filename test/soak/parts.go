@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -50,7 +51,7 @@ type figure struct {
 
 func simulation(ctx context.Context, s *soak, seed uint64, budget time.Duration) (outcome, error) {
 	return s.goTest(ctx, "simulation", "test/simulation",
-		"-test.run=^TestNewHistories$", fmt.Sprintf("-first=%d", seed), fmt.Sprintf("-budget=%s", budget), "-max-failed=1000000")
+		"-test.run=^TestNewHistories$", fmt.Sprintf("-first=%d", seed), fmt.Sprintf("-budget=%s", budget), fmt.Sprintf("-processes=%d", runtime.NumCPU()), "-max-failed=1000000")
 }
 
 // pairs is how many restarts of kubelets a slice has: with two kubelets at a time, they take some minutes.
