@@ -26,6 +26,7 @@ type checks struct {
 	healthy  map[string]time.Duration // by machine and payload: how long kubelets were healthy with it
 	crashed  map[string]bool          // by machine and content
 	adopted  map[string]string        // by machine: the UID that was last adopted
+	ran      map[string]string        // by machine: the payload with which its kubelet was last started
 	assigned map[string][]assigned    // by node: what the API assigned
 	stopped  map[string]time.Time     // by UID of a revision: since when it is stopped
 	configs  map[string]*nodeConfig
@@ -74,7 +75,7 @@ type budget struct {
 }
 
 func (c *checks) init() {
-	c.healthy, c.crashed, c.adopted = map[string]time.Duration{}, map[string]bool{}, map[string]string{}
+	c.healthy, c.crashed, c.adopted, c.ran = map[string]time.Duration{}, map[string]bool{}, map[string]string{}, map[string]string{}
 	c.assigned, c.stopped, c.configs = map[string][]assigned{}, map[string]time.Time{}, map[string]*nodeConfig{}
 	c.rollouts, c.nodes = map[string]*rolloutView{}, map[string]time.Time{}
 	c.terms, c.bad, c.tries = map[string]int64{}, map[string]map[string]int64{}, map[string]int{}
@@ -128,6 +129,8 @@ func (w *world) checkStart(m *machine, a *agentProcess, p *process, again bool) 
 	was := w.checks.noteBad(m.name, version, st)
 	w.checkVerdicts(m, fault, was, version, st.Bad)
 	w.checkForgotten(m, st)
+	ran := w.checks.ran[m.name]
+	w.checks.ran[m.name] = p.sha256
 	if p.sha256 == "" {
 		return
 	}
@@ -154,6 +157,9 @@ func (w *world) checkStart(m *machine, a *agentProcess, p *process, again bool) 
 	}
 	if st.Current.Payload == p.sha256 && w.checks.adopted[m.name] != st.Current.Revision {
 		w.checks.adopted[m.name] = st.Current.Revision
+		if p.sha256 == ran {
+			return // the ConfigMap was created again, and this start is another one of what it ran
+		}
 		w.checks.stats.Adopted++
 		w.checkAdoption(m, p, st)
 		if !first {

@@ -40,14 +40,20 @@ func isOpen(w v1alpha1.MaintenanceWindow, at time.Time) bool {
 // clockError is by how much the clock of a controller may be ahead of the API server's: it is set with answers that may be delayed.
 const clockError = 12 * time.Second
 
-// checkWindows checks that a node is assigned the target of a rollout only while a window is open. The caller holds mu.
+// checkWindows checks that a node is assigned the target of a rollout only while a window is open, or that it is drained and need not wait
+// for the next one. The caller holds mu.
 func (w *world) checkWindows(r *rolloutView, node string) {
 	windows := r.Spec.Strategy.Windows
 	if len(windows) == 0 || time.Now().Before(r.paced.Add(lookBack)) {
 		return
 	}
+	ended, drains := w.checks.drained[node]
+	drains = drains && ended.IsZero()
 	now := w.server.Clock()
 	for _, window := range windows {
+		if drains && window.Finish != v1alpha1.FinishWithin {
+			return
+		}
 		if isOpen(window, now) || isOpen(window, now.Add(-stopTakes)) || isOpen(window, now.Add(clockError)) {
 			return
 		}
