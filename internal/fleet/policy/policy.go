@@ -81,6 +81,10 @@ func Build(in Input) (rollout.Policy, rollout.Progress) {
 	}
 	p.LastSucceeded = lastSucceeded(&r.Status, in.Revisions, p.Target)
 	p.Stopped = append(stopped(&r.Status, in.Revisions, p.Target), in.StoppedElsewhere...)
+	p.Revisions = make([]string, 0, len(in.Revisions))
+	for _, name := range slices.Sorted(maps.Keys(in.Revisions)) {
+		p.Revisions = append(p.Revisions, string(in.Revisions[name].UID))
+	}
 	return p, ProgressOf(&r.Status)
 }
 

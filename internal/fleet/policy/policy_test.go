@@ -2,6 +2,7 @@ package policy
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +97,16 @@ func TestLastSucceededIsIdentifiedByUIDAndSHA256(t *testing.T) {
 	unproven.Status.History = []v1alpha1.RolloutOutcome{{Revision: 1, ConfigMap: good.Name, Outcome: v1alpha1.OutcomeSucceeded}}
 	if got := lastSucceeded(&unproven.Status, byName(good), target); got.Number != 0 {
 		t.Errorf("by a name alone it is %+v", got)
+	}
+}
+
+func TestThePolicyNamesTheRevisionsThatExist(t *testing.T) {
+	p, _ := Build(Input{Rollout: &v1alpha1.NodeConfigRollout{}, Revisions: byName(held("b", "2", "u2"), held("a", "1", "u1")), Settings: DefaultSettings, Now: then})
+	if want := []string{"u1", "u2"}; !slices.Equal(p.Revisions, want) {
+		t.Errorf("got %q, want %q", p.Revisions, want)
+	}
+	if p, _ := Build(Input{Rollout: &v1alpha1.NodeConfigRollout{}, Settings: DefaultSettings, Now: then}); p.Revisions == nil {
+		t.Error("without ConfigMaps the revisions are not known")
 	}
 }
 

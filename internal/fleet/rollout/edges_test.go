@@ -242,6 +242,49 @@ func TestNoNodeGoesBackToARevisionStoppedInTheMeantime(t *testing.T) {
 	}
 }
 
+func TestNoNodeGoesBackToARevisionWhoseConfigMapIsGone(t *testing.T) {
+	previous := other(1)
+	previous.Rollout = "workers"
+	for name, c := range map[string]struct {
+		revisions []string
+		running   Ref
+		want      string // the name of the source
+	}{
+		"it exists":                  {[]string{previous.UID, "uid-r1"}, Ref{}, previous.Name},
+		"not known":                  {nil, Ref{}, previous.Name},
+		"gone":                       {[]string{"uid-r1"}, Ref{}, ""},
+		"created again":              {[]string{"uid-r1", "another UID"}, Ref{}, ""},
+		"gone, but the node runs it": {[]string{"uid-r1"}, Ref{previous.UID, previous.SHA256}, previous.Name},
+		"all are gone":               {[]string{}, Ref{}, ""},
+	} {
+		w := fleet(1)
+		w.assigned("n1")
+		n := w.node("n1")
+		n.Source.Previous, n.Active, n.InTrial, n.OK, n.Reason = &previous, c.running, false, "Unknown", "CouldNotValidate"
+		w.policy.Revisions, w.policy.Abort = c.revisions, Abort{Revision: 1}
+		if moves := w.plan().Moves; len(moves) != 1 || moves[0].Kind != TakeBack || moves[0].Source.Name != c.want {
+			t.Errorf("%s: moves are %+v, want a return to %q", name, moves, c.want)
+		}
+	}
+}
+
+func TestARevisionWhoseConfigMapIsGoneIsNoPreviousSource(t *testing.T) {
+	before := other(1)
+	for running, want := range map[string]string{"r1": "workers-r1", before.SHA256: before.Name} {
+		w := fleet(1)
+		w.assigned("n1")
+		n := w.node("n1")
+		n.Source.Previous, n.InTrial = &before, false
+		n.Active = Ref{SHA256: running}
+		n.LastKnownGood, n.OK, n.Reason = n.Active, "Unknown", "SyncFailed"
+		w.target("r2")
+		w.policy.Revisions = []string{"uid-r2"}
+		if moves := w.plan().Moves; len(moves) != 1 || moves[0].Source.Previous == nil || moves[0].Source.Previous.Name != want {
+			t.Errorf("the node runs %s: moves are %+v, want an assignment with previous source %s", running, moves, want)
+		}
+	}
+}
+
 func TestOnlyNodesCreatedAfterTheRolloutJoin(t *testing.T) {
 	w := fleet(2)
 	w.lastSucceeded()

@@ -41,14 +41,19 @@ func (d *planner) takeBack() {
 	}
 }
 
-// previous returns the source that a node had before the target; nil: none. A revision that was stopped since then counts only
-// if the node runs it.
+// previous returns the source that a node had before the target; nil: none. A revision that was stopped since then, or whose ConfigMap
+// is gone, counts only if the node runs it.
 func (d *planner) previous(n *Node) *Source {
 	s := n.Source.Previous
-	if s != nil && s.Kind == SourceConfigMap && slices.Contains(d.p.Stopped, s.Name) && n.Active.SHA256 != s.SHA256 {
+	if s != nil && s.Kind == SourceConfigMap && n.Active.SHA256 != s.SHA256 && (slices.Contains(d.p.Stopped, s.Name) || d.isGone(s)) {
 		return nil
 	}
 	return s
+}
+
+// isGone reports whether the ConfigMap of a revision of this rollout does not exist any more: no agent can read it.
+func (d *planner) isGone(s *Source) bool {
+	return d.p.Revisions != nil && s.Rollout == d.p.Name && !slices.Contains(d.p.Revisions, s.UID)
 }
 
 // previousSource returns the source that a node had before the target.
@@ -194,6 +199,8 @@ func (d *planner) assignRevision(i int, kind MoveKind, to Revision) {
 		if n.Source.SHA256 != to.SHA256 {
 			revoke = []string{n.Source.UID}
 		}
+	case n.Active.SHA256 != n.Source.SHA256 && d.isGone(&n.Source):
+		previous = n.Source.Previous
 	default:
 		s := n.Source
 		s.Previous, s.AssignedAt, s.Term = nil, d.p.Now, 0

@@ -73,6 +73,8 @@ type Policy struct {
 	// Stopped are the names of the ConfigMaps of revisions that failed or were aborted, of this rollout and of others. A node must
 	// never fall back to them.
 	Stopped []string
+	// Revisions are the UIDs of the ConfigMaps of this rollout's revisions; nil: not known.
+	Revisions []string
 	// Term is the number of the controller's leadership, higher for each leader. 0: there is no election.
 	Term int64
 	// Since is since when the fleet has been observed without a gap. Timeouts do not begin earlier.
