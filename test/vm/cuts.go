@@ -129,6 +129,8 @@ func (r *run) of(m moment) []span {
 const (
 	agentPath = "/usr/local/bin/evenkeel-agent"
 	newPath   = "/opt/bin/evenkeel-agent"
+	localPods = 110 // maxPods of kubeletConfig
+	goodPods  = 99  // of the good configuration
 	flags     = "--config-trial-duration=15s --crash-loop-threshold=2 " + agentFlags
 )
 
@@ -188,7 +190,7 @@ func (l *lab) play(ctx context.Context, m *vm.Machine, r *run) error {
 	if err := m.PutFile(ctx, newPath, 0o755, append(agent, 0)); err != nil {
 		return err
 	}
-	if r.good, err = l.create(ctx, "good", "maxPods: 99"); err != nil {
+	if r.good, err = l.create(ctx, "good", fmt.Sprintf("maxPods: %d", goodPods)); err != nil {
 		return err
 	}
 	// The dry run passes, and the kubelet exits when it has started.

@@ -48,8 +48,12 @@ func (l *lab) cut(ctx context.Context, c *cut, boot bool) (err error) {
 			err = os.RemoveAll(c.dir)
 		}
 	}()
-	if err := l.examine(ctx, c, layer); err != nil || !boot {
+	if err := l.examine(ctx, c, layer); err != nil {
+		l.evidence(ctx, filepath.Base(c.dir))
 		return err
+	}
+	if !boot {
+		return nil
 	}
 	disk, err := blockdev.Record(layer, filepath.Join(c.dir, "next"))
 	if err != nil {
@@ -177,7 +181,11 @@ func (l *lab) settles(ctx context.Context, c *cut, known fact) error {
 		if now.active != good || now.good != good || rejected != (known.assigned == c.run.bad) || nc.Status.Trial != nil {
 			return fmt.Errorf("assigned is %q, the node reports %+v", known.assigned.name, now)
 		}
-		return nil
+		pods := localPods
+		if good != "" {
+			pods = goodPods
+		}
+		return l.runsWith(ctx, pods) // as the kubelet itself says
 	})
 }
 
