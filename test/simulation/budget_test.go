@@ -49,12 +49,6 @@ func settledDown(nc *v1alpha1.NodeConfig) bool {
 		(c.Status == metav1.ConditionFalse || c.Reason == v1alpha1.ReasonStaleAssignment)
 }
 
-// mayAdopt reports whether a node can still adopt what a rollout has assigned to it.
-func mayAdopt(nc *nodeConfig, rollout string) bool {
-	s := nc.Spec.ConfigSource
-	return s != nil && s.RolloutRef != nil && s.RolloutRef.Name == rollout && s.ConfigMapRef != nil && !nc.runs && !settledDown(nc.NodeConfig)
-}
-
 // joins reports whether an assignment is that of a new node, which has another budget: maxJoining.
 func (w *world) joins(r *rolloutView, was *nodeConfig, node string) bool {
 	return w.checks.nodes[node].After(r.created) && (was == nil || was.Spec.ConfigSource == nil)
@@ -88,7 +82,7 @@ func (w *world) checkBudget(was *nodeConfig, nc *nodeConfig, renewed bool) {
 	if w.joins(r, was, nc.Name) || nc.runs {
 		return
 	}
-	again := was != nil && !renewed && (payloadOf(was) == payloadOf(nc) || mayAdopt(was, r.Name))
+	again := was != nil && payloadOf(was) == payloadOf(nc) && !renewed
 	members, flying := 0, []string{}
 	for _, name := range slices.Sorted(maps.Keys(w.checks.nodes)) {
 		first := w.machineNamed(name).zone == "zone-0"
@@ -110,7 +104,7 @@ func (w *world) checkBudget(was *nodeConfig, nc *nodeConfig, renewed bool) {
 			continue // from a leader of the past: the agent does not adopt it
 		}
 		if again && settledDown(other.NodeConfig) {
-			continue // the node counts already, and those need no place before they try again
+			continue // a retry needs no place for nodes that it has not reached yet
 		}
 		together := other.by == w.checks.configs[nc.Name].by && now.Sub(other.given) < planTakes && len(other.Status.Conditions) > 0
 		if name == nc.Name || together || now.Sub(other.undone) > time.Minute {

@@ -179,11 +179,14 @@ func (d *planner) source(r Revision, attempt int64, previous *Source) Source {
 	}
 }
 
-// countMove adds a node that begins to move to the budgets.
-func (d *planner) countMove(n *Node, cost int) {
+// countMove adds a node that begins to move to the budgets, in which it may count already.
+func (d *planner) countMove(n *Node, counts bool) {
 	dom := d.domain(n)
-	d.counts.Unavailable += cost
-	dom.unavailable += cost
+	if !counts {
+		d.counts.Unavailable++
+		d.used.add(false, false)
+		dom.used.add(false, false)
+	}
 	dom.inFlight++
 }
 
@@ -389,10 +392,6 @@ func (d *planner) pick(candidates []int, room int) int {
 	if c.Unavailable >= c.Budget && !slices.ContainsFunc(candidates, func(i int) bool { return d.countsUnavailable(&d.nodes[i], d.states[i]) }) {
 		return 0
 	}
-	// More nodes may have failed than the budget allows now. The next attempt begins on as many of them as the budget has places.
-	fits := func(unavailable, settled, cost, begins, budget int) bool {
-		return unavailable+cost <= budget || cost == 0 && unavailable-settled+begins <= budget
-	}
 	picked := 0
 	for _, i := range d.order(candidates) {
 		if picked == room {
@@ -403,18 +402,11 @@ func (d *planner) pick(candidates []int, room int) int {
 			break
 		}
 		n := &d.nodes[i]
-		dom, cost := d.domain(n), 1
-		if d.countsUnavailable(n, d.states[i]) {
-			cost = 0 // it already counts as unavailable
-		}
-		begins := 0 // a restart where none was expected
-		if d.settledDown(n, d.states[i]) {
-			begins = 1
-		}
+		dom, counts, settled, again := d.domain(n), d.countsUnavailable(n, d.states[i]), d.settledDown(n, d.states[i]), d.hasTarget(n)
 		switch {
-		case !fits(c.Unavailable, d.settled, cost, begins, c.Budget):
+		case !d.used.allows(counts, settled, again, c.Budget):
 			continue
-		case d.p.MaxUnavailablePerDomain != nil && !fits(dom.unavailable, dom.settled, cost, begins, d.p.MaxUnavailablePerDomain.roundDown(dom.members)):
+		case d.p.MaxUnavailablePerDomain != nil && !dom.used.allows(counts, settled, again, d.p.MaxUnavailablePerDomain.roundDown(dom.members)):
 			continue
 		case d.p.MaxDomainsInFlight > 0 && dom.inFlight == 0 && flying >= d.p.MaxDomainsInFlight:
 			continue
@@ -424,9 +416,9 @@ func (d *planner) pick(candidates []int, room int) int {
 		if dom.inFlight == 0 {
 			flying++
 		}
-		d.countMove(n, cost)
-		d.settled -= begins
-		dom.settled -= begins
+		d.countMove(n, counts)
+		d.used.begin(counts && settled, !again)
+		dom.used.begin(counts && settled, !again)
 		d.disrupt(n)
 		if d.p.Drain == DrainAlways && d.canGiveUp(n) {
 			d.beginDrain(i)
@@ -436,6 +428,36 @@ func (d *planner) pick(candidates []int, room int) int {
 		picked++
 	}
 	return picked
+}
+
+// allows reports whether a node can be assigned the target. counts is whether it counts as unavailable anyway, settled whether it has
+// settledDown, and again whether it is assigned the target already.
+//
+// More nodes may count than the budget allows now, because it was lowered, or because nodes fail later. Then each of those that have
+// settledDown waits until the budget has a place for its restart, and does not wait for the others of them. The target begins on no
+// more nodes than the budget allows, however many count for another reason: it may fail there.
+func (u usage) allows(counts, settled, again bool, budget int) bool {
+	switch {
+	case !counts:
+		return u.unavailable < budget
+	case u.unavailable <= budget:
+		return true
+	case !again && u.target >= budget:
+		return false
+	case settled:
+		return u.unavailable-u.settled < budget
+	}
+	return u.unavailable-u.settled <= budget
+}
+
+// begin counts that a node begins to move.
+func (u *usage) begin(settled, first bool) {
+	if settled {
+		u.settled--
+	}
+	if first {
+		u.target++
+	}
 }
 
 // candidate is a node with the keys that order sorts by.

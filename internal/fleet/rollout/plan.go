@@ -51,7 +51,7 @@ type planner struct {
 	freeing  int // Blocked, the assignment was taken back, and the agent is expected to confirm soon
 	moving   int // being rolled back
 	leaving  int // being rolled back, or waiting for it
-	settled  int // of the unavailable nodes: those with settledDown
+	used     usage
 
 	remaining []string // nodes that still run the target although their assignment was taken back
 
@@ -91,8 +91,25 @@ type planner struct {
 
 // domain counts the nodes with one value of the topology key.
 type domain struct {
-	members, unavailable, inFlight int
-	settled                        int // of the unavailable nodes: those with settledDown
+	members, inFlight int
+	used              usage
+}
+
+// usage is what uses up a budget.
+type usage struct {
+	unavailable int // nodes
+	settled     int // of these: those with settledDown
+	target      int // of these: those that are assigned the target
+}
+
+func (u *usage) add(settled, target bool) {
+	u.unavailable++
+	if settled {
+		u.settled++
+	}
+	if target {
+		u.target++
+	}
 }
 
 func (d *planner) event(warning bool, reason, format string, args ...any) {

@@ -328,11 +328,8 @@ func (d *planner) countNode(n *Node, s NodeState) {
 	dom.members++
 	if d.countsUnavailable(n, s.State) {
 		c.Unavailable++
-		dom.unavailable++
-		if d.settledDown(n, s.State) {
-			d.settled++
-			dom.settled++
-		}
+		d.used.add(d.settledDown(n, s.State), d.hasTarget(n))
+		dom.used.add(d.settledDown(n, s.State), d.hasTarget(n))
 	}
 	if d.countsInFlight(n, s.State) {
 		dom.inFlight++
@@ -459,10 +456,10 @@ func (d *planner) countsUnavailable(n *Node, s State) bool {
 	return d.countsInFlight(n, s)
 }
 
-// settledDown reports whether a node that counts as unavailable is Ready and does not restart by itself: the target failed there, or
-// its agent rejects the assignment.
+// settledDown reports whether a node that counts as unavailable is Ready and has not begun to restart: the target failed there, its agent
+// rejects the assignment, or cannot adopt an earlier one for now.
 func (d *planner) settledDown(n *Node, s State) bool {
-	return n.Ready && !n.InTrial && n.Observed == n.Generation && (s == Failed || s == Assigned && n.stale())
+	return n.Ready && !n.InTrial && n.Observed == n.Generation && (s == Failed || s == Assigned && n.stale() || !d.hasTarget(n) && n.undecided())
 }
 
 // countsInFlight reports whether a node is in progress or soaking, for any revision of the rollout.

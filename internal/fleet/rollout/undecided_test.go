@@ -42,3 +42,52 @@ func TestANodeThatMayStillAdoptAnEarlierRevisionUsesTheBudget(t *testing.T) {
 		}
 	}
 }
+
+// undecidedFleet is a fleet of four nodes, of which one may be unavailable now. Three could not validate revision 1, and revision 2 is the
+// target.
+func undecidedFleet() *world {
+	w := fleet(4)
+	w.assigned("n1", "n2", "n3")
+	for _, name := range []string{"n1", "n2", "n3"} {
+		n := w.node(name)
+		n.OK, n.Reason, n.InTrial, n.Active = "Unknown", "CouldNotValidate", false, Ref{}
+	}
+	w.policy.MaxFailures, w.policy.MaxUnavailable = Amount{Value: 100}, Amount{Value: 1}
+	w.target("r2")
+	return w
+}
+
+// replies has a node answer its assignment of the target.
+func (w *world) replies(i int, ok, reason string) {
+	n := &w.nodes[i]
+	n.Observed, n.OK, n.Reason, n.InTrial = n.Generation, ok, reason, false
+	if ok == "True" {
+		n.Active, n.LastKnownGood = Ref{"uid-r2", "r2"}, Ref{"uid-r2", "r2"}
+	}
+}
+
+func TestNodesThatMayStillAdoptAnEarlierRevisionDoNotBlockEachOther(t *testing.T) {
+	w := undecidedFleet()
+	for moved := range 4 {
+		r := w.plan()
+		if len(r.Moves) != 1 || r.Moves[0].Kind != Assign || moved < 3 && r.Moves[0].Node == 3 {
+			t.Fatalf("after %d nodes: %s, moves %+v", moved, r.Message, r.Moves)
+		}
+		w.wantMoves(t) // until it has proven the target
+		w.replies(r.Moves[0].Node, "True", "AllChecksPassed")
+	}
+	if r := w.plan(); r.Phase != PhaseComplete {
+		t.Errorf("the rollout is %s in the end: %s", r.Phase, r.Message)
+	}
+}
+
+func TestTheTargetBeginsOnNoMoreNodesThanTheBudgetAllows(t *testing.T) {
+	w := undecidedFleet()
+	first := w.plan().Moves[0].Node
+	w.replies(first, "False", "CrashLooped")
+	w.wantMoves(t)
+	w.policy.Retry = Retry{Revision: w.policy.Target.Number, Attempt: 2}
+	if moves := w.plan().Moves; len(moves) != 1 || moves[0].Node != first || moves[0].Source.Attempt != 2 {
+		t.Errorf("a retry moves %+v, want %s", moves, w.nodes[first].Name)
+	}
+}
