@@ -76,10 +76,13 @@ func (w *world) checkBudget(was *nodeConfig, nc *nodeConfig, renewed bool) {
 		return
 	}
 	now := time.Now()
+	if nc.runs {
+		return // it does not restart
+	}
 	if !renewed && !w.checks.nodes[nc.Name].After(r.created) {
 		w.checkWindows(r, nc.Name)
 	}
-	if w.joins(r, was, nc.Name) || nc.runs {
+	if w.joins(r, was, nc.Name) {
 		return
 	}
 	again := was != nil && payloadOf(was) == payloadOf(nc) && !renewed
