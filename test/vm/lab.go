@@ -49,14 +49,14 @@ func (l *lab) open(ctx context.Context) error {
 	if l.dir, err = os.MkdirTemp("", "evkvm-"); err != nil {
 		return err
 	}
-	var reason string
-	l.accel, reason = vm.Accel(ctx)
-	fmt.Printf("accelerator: %s (%s)\n", l.accel, reason)
 	begin := time.Now()
 	if l.image, err = vm.Build(ctx, l.cache, l.kubelet, os.Stdout); err != nil {
 		return err
 	}
 	fmt.Printf("disk: %s after %s\nfiles of this run: %s\n", l.image.Disk, time.Since(begin).Round(time.Second), l.dir)
+	var reason string
+	l.accel, reason = vm.Accel(ctx, l.image)
+	fmt.Printf("accelerator: %s (%s)\n", l.accel, reason)
 	l.cluster, err = localcluster.Start(ctx, localcluster.Options{Dir: filepath.Join(l.dir, "cluster"), Log: io.Discard})
 	return err
 }

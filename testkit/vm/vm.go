@@ -57,29 +57,43 @@ type Machine struct {
 	qmp    *qmp
 }
 
-// Accel returns the accelerator for Options: KVM if a virtual machine starts with it, otherwise TCG, and the reason.
-func Accel(ctx context.Context) (accel, reason string) {
+// Accel returns how QEMU runs the image on this machine: with KVM if the kernel runs on it, otherwise by emulation. The reason says why.
+// A host can offer KVM and lack what an ordinary kernel needs: then the guest hangs, or QEMU ends.
+func Accel(ctx context.Context, i *Image) (accel, reason string) {
 	const emulated = "tcg,thread=multi"
 	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
 	if err != nil {
 		return emulated, err.Error()
 	}
 	f.Close()
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, kernelPatience)
 	defer cancel()
+	if err := runsKernel(ctx, i, "kvm"); err != nil {
+		return emulated, "QEMU with KVM: " + err.Error()
+	}
+	return "kvm", "the kernel runs with KVM"
+}
+
+// kernelPatience is how long a kernel takes at most that has nothing to do. With KVM it needs some seconds.
+const kernelPatience = time.Minute
+
+// runsKernel starts the image's kernel without a disk: it panics, restarts the machine, and QEMU ends.
+func runsKernel(ctx context.Context, i *Image, accel string) error {
 	qemu, err := lookup("qemu-system-x86_64")
 	if err != nil {
-		return emulated, err.Error()
+		return err
 	}
-	cmd := exec.CommandContext(ctx, qemu, "-accel", "kvm", "-cpu", "max", "-machine", "q35", "-nodefaults", "-display", "none", "-S", "-qmp", "stdio")
-	cmd.Stdin = strings.NewReader(`{"execute":"qmp_capabilities"}{"execute":"quit"}`)
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	if err := cmd.Run(); err != nil {
-		line, _, _ := strings.Cut(strings.TrimSpace(said.String()), "\n")
-		return emulated, fmt.Sprintf("QEMU with KVM: %s: %s", err, line)
+	cmd := exec.CommandContext(ctx, qemu, "-accel", accel, "-cpu", "max", "-machine", "q35", "-m", "512", "-nodefaults", "-display", "none",
+		"-kernel", i.Kernel, "-append", "panic=-1", "-no-reboot")
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		return fmt.Errorf("the kernel does not boot: %w", ctx.Err())
 	}
-	return "kvm", "KVM works"
+	if err != nil {
+		line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+		return fmt.Errorf("%w: %s", err, line)
+	}
+	return nil
 }
 
 // Start boots a machine, and returns when it can execute scripts, which is before all services are up.

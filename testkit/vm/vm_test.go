@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // monitor answers commands as QEMU does, with an event before each answer.
@@ -107,5 +109,27 @@ func TestTheDigestChangesWithEachFile(t *testing.T) {
 	}
 	if _, err := digestOf(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestAKernelThatDoesNotBootIsNotRunWithKVM(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	i := &Image{Kernel: "vmlinuz"}
+	for script, want := range map[string]string{
+		`echo "$@" | grep -q -- "-accel kvm .*-kernel vmlinuz .*-no-reboot"`: "",
+		"exec sleep 60":                "the kernel does not boot",
+		"echo no such CPU >&2; exit 1": "exit status 1: no such CPU",
+		"kill -ABRT $$":                "signal: aborted",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "qemu-system-x86_64"), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		err := runsKernel(ctx, i, "kvm")
+		cancel()
+		if got := fmt.Sprint(err); want == "" && err != nil || want != "" && !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %q", script, got, want)
+		}
 	}
 }
