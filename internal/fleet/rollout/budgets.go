@@ -41,7 +41,8 @@ type disruption struct {
 	most     int            // length of inspect
 	inspect  []int          // nodes whose pods are to be read
 	read     bool           // the budgets are to be read
-	disrupts map[string]int // pods of nodes in flight and of those that this plan assigns, by budget
+	nodes    map[int]bool   // in flight, or assigned by this plan
+	disrupts map[string]int // their pods, by budget
 	unread   bool           // the pods of nodes in flight are not known
 	held     int            // candidates that wait
 	why      string         // why the first of them waits
@@ -54,7 +55,7 @@ func (d *planner) respects(n *Node) bool { return d.p.RespectBudgets && n.Disrup
 // kubelet at any moment, also to roll back. So does a node that may have restarted just now, without a trial because it has
 // proven the target before. most limits how many nodes the plan asks about.
 func (d *planner) countDisruptions(most int) {
-	d.disruption = disruption{most: min(most, maxInspected), disrupts: map[string]int{}}
+	d.disruption = disruption{most: min(most, maxInspected), nodes: map[int]bool{}, disrupts: map[string]int{}}
 	if !d.p.RespectBudgets {
 		return
 	}
@@ -70,7 +71,7 @@ func (d *planner) countDisruptions(most int) {
 				d.requeueAt(f.Time.Add(budgetsValid))
 			}
 		default:
-			d.disrupt(n)
+			d.disrupt(i)
 		}
 	}
 }
@@ -85,10 +86,12 @@ func (d *planner) mayBeDown(n *Node, s State) bool {
 }
 
 // disrupt counts the pods of a node as disrupted.
-func (d *planner) disrupt(n *Node) {
-	if !d.respects(n) {
+func (d *planner) disrupt(i int) {
+	n := &d.nodes[i]
+	if !d.respects(n) || d.disruption.nodes[i] {
 		return
 	}
+	d.disruption.nodes[i] = true
 	for _, b := range n.Disruptions.Pods {
 		d.disruption.disrupts[b.Budget] += b.Pods
 	}
@@ -119,9 +122,9 @@ func (d *planner) mayDisrupt(i int) bool {
 	case !valid:
 		d.disruption.read = true
 		d.hold("the PodDisruptionBudgets are being read")
-	case d.exceeded(n) != "":
+	case d.exceeded(i) != "":
 		d.requeueAt(d.p.Budgets.Time.Add(budgetsValid))
-		d.hold(d.exceeded(n))
+		d.hold(d.exceeded(i))
 	case d.age(f.Time) >= budgetsValid:
 		d.readPods(i)
 		d.hold("the PodDisruptionBudgets are being read")
@@ -132,10 +135,14 @@ func (d *planner) mayDisrupt(i int) bool {
 }
 
 // exceeded says which PodDisruptionBudget does not allow a restart of a node's kubelet; empty if all do.
-func (d *planner) exceeded(n *Node) string {
+func (d *planner) exceeded(i int) string {
+	n := &d.nodes[i]
 	for _, b := range n.Disruptions.Pods {
 		allowed, exists := d.p.Budgets.Allowed[b.Budget]
 		taken := d.disruption.disrupts[b.Budget]
+		if d.disruption.nodes[i] {
+			taken -= b.Pods // its own, in flight for an earlier revision
+		}
 		if !exists || b.Pods <= allowed-taken {
 			continue
 		}

@@ -178,3 +178,26 @@ func TestOnlyAFewNodesAreReadAtATime(t *testing.T) {
 		t.Errorf("it read %d times, then %d times in 5 minutes", read, w.inspections-read)
 	}
 }
+
+func TestANodeDoesNotWaitForItsOwnPods(t *testing.T) {
+	for name, w := range map[string]*world{"refuses an earlier revision": fleet(2), "is on trial with an earlier revision": fleet(2)} {
+		w.assigned("n1", "n2")
+		w.proves("n2")
+		n := w.node("n1")
+		if name == "refuses an earlier revision" {
+			n.OK, n.Reason, n.InTrial, n.Active = "False", agentEvicts, false, Ref{}
+		}
+		w.policy.RespectBudgets = true
+		w.setBudget("web", 1)
+		w.setPods("n1", "web", 1)
+		w.setPods("n2", "web", 1)
+		w.target("r2")
+		var moves []Move
+		for range 3 { // it reads the pods first
+			moves = append(moves, w.plan().Moves...)
+		}
+		if len(moves) != 1 || moves[0].Node != 0 {
+			t.Errorf("a node %s: moves are %+v, want an assignment to it alone", name, moves)
+		}
+	}
+}

@@ -613,3 +613,34 @@ func TestTheObservationOfAnEarlierRefusalIsRemoved(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 }
+
+func TestANodeGoesBackToWhatItRuns(t *testing.T) {
+	r0 := other(0)
+	for name, c := range map[string]struct {
+		previous *Source
+		running  string
+		want     string // the name of the next previous source
+	}{
+		"it has adopted revision 1":                     {&r0, "r1", "workers-r1"},
+		"it has kept what it had before":                {&r0, r0.SHA256, r0.Name},
+		"it has kept its local configuration":           {nil, "", ""},
+		"it runs something that no source says":         {&r0, "r9", "workers-r1"},
+		"it runs something, and nothing says it had it": {nil, "r9", "workers-r1"},
+	} {
+		w := fleet(1)
+		w.assigned("n1")
+		n := w.node("n1")
+		n.Source.Previous, n.InTrial, n.OK, n.Reason = c.previous, false, "Unknown", "CouldNotValidate"
+		n.Active = Ref{SHA256: c.running}
+		n.LastKnownGood = n.Active
+		w.target("r2")
+		moves := w.plan().Moves
+		got := ""
+		if len(moves) == 1 && moves[0].Source.Previous != nil {
+			got = moves[0].Source.Previous.Name
+		}
+		if len(moves) != 1 || got != c.want {
+			t.Errorf("%s: moves are %+v, want an assignment with previous source %q", name, moves, c.want)
+		}
+	}
+}

@@ -63,7 +63,7 @@ func (d *planner) join() {
 		d.assignRevision(i, Join, to)
 		m := d.moves[len(d.moves)-1].Source
 		d.observations = append(d.observations, NewObservation{i, Observation{Rollout: m.Rollout, Revision: m.Revision, Attempt: m.Attempt, Joined: true}})
-		d.countMove(n, false) // it needs no room in other budgets, but takes it
+		d.countMove(i) // it needs no room in other budgets, but takes it
 		if to.Number == d.next.Revision {
 			d.assigned++
 		}

@@ -180,14 +180,31 @@ func (d *planner) source(r Revision, attempt int64, previous *Source) Source {
 }
 
 // countMove adds a node that begins to move to the budgets, in which it may count already.
-func (d *planner) countMove(n *Node, counts bool) {
-	dom := d.domain(n)
+func (d *planner) countMove(i int) {
+	n, s := &d.nodes[i], d.states[i]
+	dom, counts := d.domain(n), d.countsUnavailable(n, s)
 	if !counts {
 		d.counts.Unavailable++
-		d.used.add(false, false)
-		dom.used.add(false, false)
+	}
+	for _, u := range []*usage{&d.used, &dom.used} {
+		if !counts {
+			u.unavailable++
+		} else if d.settledDown(n, s) {
+			u.settled--
+		}
+		if !counts || !d.hasBegun(n, s) {
+			u.begun++
+		}
 	}
 	dom.inFlight++
+}
+
+// runs reports whether a node runs the configuration of a source; nil: the local one.
+func (n *Node) runs(s *Source) bool {
+	if s == nil || s.Kind != SourceConfigMap {
+		return n.Active.SHA256 == ""
+	}
+	return n.Active.SHA256 == s.SHA256
 }
 
 // assignRevision assigns a revision to a node.
@@ -202,7 +219,7 @@ func (d *planner) assignRevision(i int, kind MoveKind, to Revision) {
 		if n.Source.SHA256 != to.SHA256 {
 			revoke = []string{n.Source.UID}
 		}
-	case n.Active.SHA256 != n.Source.SHA256 && d.isGone(&n.Source):
+	case n.Active.SHA256 != n.Source.SHA256 && (n.runs(n.Source.Previous) || d.isGone(&n.Source)): // it has not adopted that
 		previous = n.Source.Previous
 	default:
 		s := n.Source
@@ -402,11 +419,11 @@ func (d *planner) pick(candidates []int, room int) int {
 			break
 		}
 		n := &d.nodes[i]
-		dom, counts, settled, again := d.domain(n), d.countsUnavailable(n, d.states[i]), d.settledDown(n, d.states[i]), d.hasTarget(n)
+		dom := d.domain(n)
 		switch {
-		case !d.used.allows(counts, settled, again, c.Budget):
+		case !d.fits(i, d.used, c.Budget):
 			continue
-		case d.p.MaxUnavailablePerDomain != nil && !dom.used.allows(counts, settled, again, d.p.MaxUnavailablePerDomain.roundDown(dom.members)):
+		case d.p.MaxUnavailablePerDomain != nil && !d.fits(i, dom.used, d.p.MaxUnavailablePerDomain.roundDown(dom.members)):
 			continue
 		case d.p.MaxDomainsInFlight > 0 && dom.inFlight == 0 && flying >= d.p.MaxDomainsInFlight:
 			continue
@@ -416,10 +433,8 @@ func (d *planner) pick(candidates []int, room int) int {
 		if dom.inFlight == 0 {
 			flying++
 		}
-		d.countMove(n, counts)
-		d.used.begin(counts && settled, !again)
-		dom.used.begin(counts && settled, !again)
-		d.disrupt(n)
+		d.countMove(i)
+		d.disrupt(i)
 		if d.p.Drain == DrainAlways && d.canGiveUp(n) {
 			d.beginDrain(i)
 		} else {
@@ -430,34 +445,24 @@ func (d *planner) pick(candidates []int, room int) int {
 	return picked
 }
 
-// allows reports whether a node can be assigned the target. counts is whether it counts as unavailable anyway, settled whether it has
-// settledDown, and again whether it is assigned the target already.
+// fits reports whether a node can be assigned the target within a budget.
 //
-// More nodes may count than the budget allows now, because it was lowered, or because nodes fail later. Then each of those that have
-// settledDown waits until the budget has a place for its restart, and does not wait for the others of them. The target begins on no
-// more nodes than the budget allows, however many count for another reason: it may fail there.
-func (u usage) allows(counts, settled, again bool, budget int) bool {
+// More nodes may count than the budget allows now, because it was lowered, or because nodes fail later. Then the target begins, of the
+// nodes that count already, on as many as the budget has places beside those that may be restarting. If it has failed on as many nodes as
+// may be unavailable, it begins on another one only after a retry of those.
+func (d *planner) fits(i int, u usage, budget int) bool {
+	n, s := &d.nodes[i], d.states[i]
 	switch {
-	case !counts:
+	case !d.countsUnavailable(n, s):
 		return u.unavailable < budget
 	case u.unavailable <= budget:
 		return true
-	case !again && u.target >= budget:
+	case !d.hasBegun(n, s) && u.begun >= budget:
 		return false
-	case settled:
+	case d.settledDown(n, s):
 		return u.unavailable-u.settled < budget
 	}
 	return u.unavailable-u.settled <= budget
-}
-
-// begin counts that a node begins to move.
-func (u *usage) begin(settled, first bool) {
-	if settled {
-		u.settled--
-	}
-	if first {
-		u.target++
-	}
 }
 
 // candidate is a node with the keys that order sorts by.

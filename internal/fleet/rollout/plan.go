@@ -99,17 +99,7 @@ type domain struct {
 type usage struct {
 	unavailable int // nodes
 	settled     int // of these: those with settledDown
-	target      int // of these: those that are assigned the target
-}
-
-func (u *usage) add(settled, target bool) {
-	u.unavailable++
-	if settled {
-		u.settled++
-	}
-	if target {
-		u.target++
-	}
+	begun       int // of these: those with hasBegun
 }
 
 func (d *planner) event(warning bool, reason, format string, args ...any) {

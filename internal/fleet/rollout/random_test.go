@@ -471,8 +471,8 @@ func (w *world) spent() spending {
 			continue
 		}
 		if n.Source.Rollout != p.Name || n.Source.Kind != SourceConfigMap || n.Source.SHA256 != p.Target.SHA256 {
-			// In flight for an earlier revision, at most, or it may still adopt that.
-			if n.Ready && n.Source.Rollout == p.Name && (n.Observed == n.Generation && (n.InTrial || n.OK == "False" && n.Reason == "WouldEvictPods" || n.Reason == "CouldNotValidate") || n.Observed != n.Generation && w.now.Before(n.Source.AssignedAt.Add(p.AgentTimeout))) {
+			// In flight for an earlier revision, at most, or its pods prevent that.
+			if n.Ready && n.Source.Rollout == p.Name && (n.Observed == n.Generation && (n.InTrial || n.OK == "False" && n.Reason == "WouldEvictPods") || n.Observed != n.Generation && w.now.Before(n.Source.AssignedAt.Add(p.AgentTimeout))) {
 				s.all++
 				s.domain[n.Domain]++
 				s.inFlight[n.Domain] = true

@@ -59,3 +59,65 @@ func TestARetryStaysWithinTheBudgetOfADomain(t *testing.T) {
 		t.Errorf("moves %+v", r.Moves)
 	}
 }
+
+// crowdedFleet is a fleet of five nodes, of which two may be unavailable. Three refuse revision 1 because of their pods, and revision 2,
+// the target, has failed on some of the others.
+func crowdedFleet(failed int) *world {
+	w := fleet(5)
+	w.assigned("n1", "n2", "n3", "n4", "n5")
+	w.policy.MaxFailures, w.policy.MaxUnavailable = Amount{Value: 100}, Amount{Value: 2}
+	w.target("r2")
+	w.progress.Revision = 2
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		n.OK, n.Reason, n.InTrial, n.Active = "False", agentEvicts, false, Ref{}
+		if i >= 3 {
+			n.OK, n.Reason, n.Active = "True", agentAllChecksPassed, Ref{"uid-r1", "r1"}
+			n.LastKnownGood = n.Active
+		}
+		if i >= 5-failed {
+			n.OK, n.Reason = "False", agentCrashLooped
+			n.Source.UID, n.Source.SHA256, n.Source.Revision = "uid-r2", "r2", 2
+		}
+	}
+	return w
+}
+
+func TestTheTargetBeginsOnNoMoreNodesThanTheBudgetAllows(t *testing.T) {
+	for _, drain := range []DrainMode{DrainNever, DrainAlways} {
+		for failed, want := range []int{2, 1, 0} {
+			w := crowdedFleet(failed)
+			w.policy.Drain = drain
+			r := w.plan()
+			for range 3 {
+				r.Moves = append(r.Moves, w.plan().Moves...)
+			}
+			begun := 0
+			for i := range w.nodes {
+				if n := &w.nodes[i]; n.Drain.Rollout != "" || n.Source.SHA256 == "r2" {
+					begun++
+				}
+			}
+			if begun-failed != want {
+				t.Errorf("drain %v: the target begins on %d nodes after %d have failed, want %d; moves %+v", drain, begun-failed, failed, want, r.Moves)
+			}
+		}
+	}
+}
+
+func TestARetryDoesNotWaitForNodesThatRefuseAnEarlierRevision(t *testing.T) {
+	w := crowdedFleet(2)
+	w.policy.Retry = Retry{Revision: 2, Attempt: 2}
+	w.wantMoves(t, "Assign n4", "Assign n5")
+}
+
+func TestARejectedAssignmentOfTheTargetDoesNotWaitForNodesThatRefuseAnEarlierRevision(t *testing.T) {
+	w := crowdedFleet(0)
+	w.policy.Term, w.policy.MaxUnavailable = 2, Amount{Value: 1}
+	n := w.node("n5")
+	n.OK, n.Reason, n.Source.UID, n.Source.SHA256, n.Source.Revision, n.Source.Term = "Unknown", agentStale, "uid-r2", "r2", 2, 1
+	n.Active, n.LastKnownGood = Ref{}, Ref{}
+	if moves := w.plan().Moves; len(moves) != 1 {
+		t.Errorf("moves %+v, want one", moves)
+	}
+}

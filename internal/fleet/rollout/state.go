@@ -328,8 +328,15 @@ func (d *planner) countNode(n *Node, s NodeState) {
 	dom.members++
 	if d.countsUnavailable(n, s.State) {
 		c.Unavailable++
-		d.used.add(d.settledDown(n, s.State), d.hasTarget(n))
-		dom.used.add(d.settledDown(n, s.State), d.hasTarget(n))
+		for _, u := range []*usage{&d.used, &dom.used} {
+			u.unavailable++
+			if d.settledDown(n, s.State) {
+				u.settled++
+			}
+			if d.hasBegun(n, s.State) {
+				u.begun++
+			}
+		}
 	}
 	if d.countsInFlight(n, s.State) {
 		dom.inFlight++
@@ -368,18 +375,8 @@ func (d *planner) countNode(n *Node, s NodeState) {
 // refuses reports whether a node's guards refuse its assignment because of its pods. It accepts the assignment when its
 // pods have changed.
 func (n *Node) refuses() bool {
-	return n.keepsAnother() && n.OK == "False" && (n.Reason == agentEvicts || n.Reason == agentRestartEvicts || n.Reason == agentNeedsDrain)
-}
-
-// keepsAnother reports whether a node knows its assignment and runs another configuration.
-func (n *Node) keepsAnother() bool {
-	return n.Observed == n.Generation && n.Source.Kind == SourceConfigMap && n.Active.SHA256 != n.Source.SHA256
-}
-
-// undecided reports whether a node runs another configuration than the assigned one, and may adopt that at any time: its agent has no
-// final verdict on it.
-func (n *Node) undecided() bool {
-	return n.keepsAnother() && (!n.judged() || n.Provisional)
+	return n.Observed == n.Generation && n.OK == "False" && (n.Reason == agentEvicts || n.Reason == agentRestartEvicts || n.Reason == agentNeedsDrain) &&
+		n.Source.Kind == SourceConfigMap && n.Active.SHA256 != n.Source.SHA256
 }
 
 // judged reports whether a node has a verdict on its source, so that it does not try it again by itself. A provisional verdict
@@ -457,9 +454,14 @@ func (d *planner) countsUnavailable(n *Node, s State) bool {
 }
 
 // settledDown reports whether a node that counts as unavailable is Ready and has not begun to restart: the target failed there, its agent
-// rejects the assignment, or cannot adopt an earlier one for now.
+// rejects the assignment, or its pods prevent an earlier revision.
 func (d *planner) settledDown(n *Node, s State) bool {
-	return n.Ready && !n.InTrial && n.Observed == n.Generation && (s == Failed || s == Assigned && n.stale() || !d.hasTarget(n) && n.undecided())
+	return n.Ready && !n.InTrial && n.Observed == n.Generation && (s == Failed || s == Assigned && n.stale() || !d.hasBegun(n, s) && n.refuses())
+}
+
+// hasBegun reports whether a node has begun with the target, or is about to.
+func (d *planner) hasBegun(n *Node, s State) bool {
+	return s == Draining || d.returning(n) || d.hasTarget(n) && !(s == Assigned && n.stale())
 }
 
 // countsInFlight reports whether a node is in progress or soaking, for any revision of the rollout.
@@ -470,14 +472,14 @@ func (d *planner) countsInFlight(n *Node, s State) bool {
 	switch s {
 	case Assigned, Trial, Soaking, Draining:
 		return true
-	case Pending, Blocked:
-		return n.Source.Rollout == d.p.Name && (n.inFlight() || n.undecided()) && !d.leftBehind(n)
+	case Pending, Blocked: // it may still accept what it refuses
+		return n.Source.Rollout == d.p.Name && (n.inFlight() && !d.leftBehind(n) || n.refuses())
 	case Stale:
 		return d.hasTarget(n) // until the assignment is taken back
 	case Skipped:
 		if !d.hasTarget(n) { // under maintenance, and maybe still on trial with an earlier revision
 			answer := d.since(n.Source.AssignedAt).Add(d.p.AgentTimeout)
-			return n.Ready && n.Source.Rollout == d.p.Name && (n.inFlight() || n.undecided()) && (n.Observed == n.Generation || d.p.Now.Before(answer))
+			return n.Ready && n.Source.Rollout == d.p.Name && (n.inFlight() || n.refuses()) && !d.leftBehind(n) && (n.Observed == n.Generation || d.p.Now.Before(answer))
 		}
 		return n.Ready || d.assignedTarget(n) && !d.maintenance(n).Since.IsZero() && !n.Created.After(n.Source.AssignedAt) // it continues after its maintenance
 	}
