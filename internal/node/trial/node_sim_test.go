@@ -36,6 +36,7 @@ type nodeSim struct {
 	unhealthyConfig func(Config) bool // configurations with which a kubelet is never healthy; nil: none
 	waiting         bool
 	validationHangs bool // dry runs do not end
+	validationTakes time.Duration
 	bootIDUnknown   bool // the boot ID cannot be read
 	tearDisk        func(steps int) int
 
@@ -50,6 +51,7 @@ type nodeSim struct {
 	retryAt  time.Duration // the clock when the next write is tried
 	last     Decision
 	refused  bool
+	counted  time.Duration // the clock when a validation read the Node last; negative: never
 
 	clock   time.Duration // monotonic, since the begin of the history
 	decided time.Duration // the clock at the last decision
@@ -126,7 +128,7 @@ func (n *nodeSim) start() {
 	n.up, n.refused = true, false
 	n.clock += time.Millisecond
 	n.state, n.verdicts, n.child, n.last = n.load(), map[string]Verdict{}, Child{}, Decision{}
-	n.decided = n.clock
+	n.decided, n.counted = n.clock, -1
 	n.converge()
 }
 
@@ -166,6 +168,9 @@ func (n *nodeSim) replaced(version string) {
 	n.child = Child{}
 }
 
+// snapshotLifetime is how long an agent uses what it read of the Node for a validation.
+const snapshotLifetime = 2 * time.Minute
+
 func (n *nodeSim) observe() Observed {
 	if n.child.Alive {
 		unhealthyConfig := n.unhealthyConfig != nil && n.unhealthyConfig(n.state.Run.Config)
@@ -175,9 +180,13 @@ func (n *nodeSim) observe() Observed {
 	if n.clock >= n.retryAt {
 		storage = ""
 	}
+	node := n.node
+	if !n.last.Watch && (n.counted < 0 || n.clock-n.counted > snapshotLifetime) {
+		node = Node{RuntimeDown: node.RuntimeDown, ShuttingDown: node.ShuttingDown} // nobody looks at the Node
+	}
 	return Observed{
 		Now: epoch.Add(n.clock + n.clockJumps), Elapsed: n.clock - n.decided, BootID: n.bootID(),
-		Limits: n.limits, Local: n.local, LocalDigest: n.digest, Intent: n.intent, Verdicts: maps.Clone(n.verdicts), Child: n.child, Node: n.node,
+		Limits: n.limits, Local: n.local, LocalDigest: n.digest, Intent: n.intent, Verdicts: maps.Clone(n.verdicts), Child: n.child, Node: node,
 		Revoked: n.revoked, Forget: n.forget, Storage: storage,
 	}
 }
@@ -278,7 +287,10 @@ func (n *nodeSim) validate() bool {
 			v = Verdict{Outcome: Accepted}
 		}
 		n.note("validate %s: %s", label(c, n.local), outcomeName(v.Outcome))
-		n.verdicts[c.Revision], found = v, true
+		n.verdicts[c.Revision], n.counted, found = v, n.clock, true
+	}
+	if found {
+		n.clock += n.validationTakes
 	}
 	return found
 }

@@ -73,6 +73,7 @@ func (n *randomNode) by() string { return fmt.Sprintf("object-%d", n.object) }
 
 func newRandomNode(r *rapid.T, seen map[string]int) *randomNode {
 	n := &randomNode{nodeSim: newNodeSim(r), r: r, seen: seen}
+	n.validationTakes = time.Millisecond // no two trials begin at the same instant
 	n.limits = Limits{
 		TrialDuration:      rapid.SampledFrom([]time.Duration{30 * time.Second, 3 * time.Minute, 10 * time.Minute}).Draw(r, "trial"),
 		CrashLoopThreshold: rapid.SampledFrom([]int{0, 0, 1, 3, 10}).Draw(r, "threshold"),
@@ -423,5 +424,8 @@ func (n *randomNode) finish() {
 	n.must(n.up && n.child.Alive && n.state.Run.Healthy, "no healthy kubelet in the end: %+v", n.state.Run)
 	n.must(n.state.Trial == nil || n.dryRuns[n.state.Current.Revision].Outcome != Accepted || n.state.IsRevoked(n.state.Current.Config) || !n.state.OnTrial(n.state.Run.Config),
 		"a trial does not end: %+v", n.state.Trial)
+	for _, b := range n.state.Bad {
+		n.must(!b.Provisional || b.matches(n.state.Run.Config), "a verdict stays provisional: %+v", b)
+	}
 	n.inv.atRest()
 }
