@@ -114,6 +114,9 @@ func (w *world) checkBudget(was *nodeConfig, nc *nodeConfig, renewed bool) {
 			flying = append(flying, name)
 		}
 	}
+	if ended, drains := w.checks.drained[nc.Name]; drains && ended.IsZero() {
+		members += max(0, w.checks.crowd[nc.Name]-len(w.checks.nodes)) // it has its place since its drain began
+	}
 	most := 0
 	for _, b := range r.budgets {
 		if !renewed && !b.until.IsZero() && now.Sub(b.until) > time.Minute {

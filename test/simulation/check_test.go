@@ -38,6 +38,7 @@ type checks struct {
 	pods     map[string]time.Time        // by node and name: since when a pod is active
 	answered map[string]bool             // by node and UID of the request: preflight answers
 	drained  map[string]time.Time        // by node: when the taint of a drain was removed; zero: it is there
+	crowd    map[string]int              // by node: how many Nodes there were when its drain began
 	draining map[string]bool             // by policy.DrainID and node: what statuses of rollouts have named
 	payloads map[string]int64            // the content of a payload, by its digest
 	good     map[string]knownGood        // by machine
@@ -81,7 +82,7 @@ func (c *checks) init() {
 	c.terms, c.bad, c.tries = map[string]int64{}, map[string]map[string]int64{}, map[string]int{}
 	c.payloads, c.good = map[string]int64{}, map[string]knownGood{}
 	c.contents, c.answered = map[string]revision{}, map[string]bool{}
-	c.pods, c.drained, c.draining = map[string]time.Time{}, map[string]time.Time{}, map[string]bool{}
+	c.pods, c.drained, c.crowd, c.draining = map[string]time.Time{}, map[string]time.Time{}, map[string]int{}, map[string]bool{}
 }
 
 // The tolerances of the checks.

@@ -141,7 +141,7 @@ func (w *world) checkDrains(c simapi.Change) {
 		return
 	}
 	w.checks.stats.Drains++
-	w.checks.drained[c.Name] = time.Time{}
+	w.checks.drained[c.Name], w.checks.crowd[c.Name] = time.Time{}, len(w.checks.nodes)
 	drain := policy.DrainOf(&is)
 	if !w.checks.draining[drain.Rollout+"/"+c.Name] && len(w.machines) <= rollout.MostFailed { // the list is bounded
 		w.book.fail("invariant 11: %s has the taint of a drain (%s), and no status of a rollout has named it", c.Name, taint)
