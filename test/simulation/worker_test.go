@@ -114,7 +114,7 @@ func startWorker() (*worker, error) {
 	defer out.Close()
 	w.in, w.results = toWorker, bufio.NewReader(fromWorker)
 	w.cmd = exec.Command(exe, "-test.run=^TestWorker$", "-test.timeout=0", "-shrink="+shrinkFlag.String())
-	w.cmd.Env = append(os.Environ(), workerEnv+"=1", "GOTRACEBACK=all")
+	w.cmd.Env = append(os.Environ(), workerEnv+"=1", "GOTRACEBACK=all", "GOGC=400") // memory is cheaper than time
 	w.cmd.Stdin, w.cmd.Stdout, w.cmd.Stderr, w.cmd.ExtraFiles = in, &w.output, &w.output, []*os.File{out}
 	w.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return w, w.cmd.Start()
