@@ -89,7 +89,7 @@ func TestEnterTakesTheRootDirectoryOfTheHost(t *testing.T) {
 	dir := t.TempDir()
 	root := filepath.Join(dir, "root")
 	host := shell(t, 0, fmt.Sprintf(`mkdir %[2]s; mount --bind / %[2]s; mount -t tmpfs -o mode=755 none %[2]s%[1]s
-		echo in its root >%[2]s%[1]s/file; mount -t proc none %[2]s/proc; echo ready; exec chroot %[2]s sleep 600`, dir, root))
+		echo in its root >%[2]s%[1]s/file; mount -t proc none %[2]s/proc; exec chroot %[2]s sh -c 'echo ready; exec sleep 600'`, dir, root))
 	_, said := onHost(t, host, dir)
 	if want := "in its root in / as "; len(said) != 3 || !strings.HasPrefix(said[2], want) {
 		t.Errorf("it says %q, want %q", said, want)
