@@ -114,7 +114,7 @@ func (w *world) checkBudget(was *nodeConfig, nc *nodeConfig, renewed bool) {
 			flying = append(flying, name)
 		}
 	}
-	if ended, drains := w.checks.drained[nc.Name]; drains && ended.IsZero() {
+	if w.checks.drains(nc.Name) {
 		members += max(0, w.checks.crowd[nc.Name]-len(w.checks.nodes)) // it has its place since its drain began
 	}
 	most := 0

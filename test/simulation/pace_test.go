@@ -47,11 +47,9 @@ func (w *world) checkWindows(r *rolloutView, node string) {
 	if len(windows) == 0 || time.Now().Before(r.paced.Add(lookBack)) {
 		return
 	}
-	ended, drains := w.checks.drained[node]
-	drains = drains && ended.IsZero()
 	now := w.server.Clock()
 	for _, window := range windows {
-		if drains && window.Finish != v1alpha1.FinishWithin {
+		if w.checks.drains(node) && window.Finish != v1alpha1.FinishWithin {
 			return
 		}
 		if isOpen(window, now) || isOpen(window, now.Add(-stopTakes)) || isOpen(window, now.Add(clockError)) {

@@ -124,6 +124,12 @@ func (w *world) checkEviction(c simapi.Change) {
 	}
 }
 
+// drains reports whether a node is being drained. The caller holds mu.
+func (c *checks) drains(node string) bool {
+	ended, began := c.drained[node]
+	return began && ended.IsZero()
+}
+
 // checkDrains checks that the status of a rollout names a Node before the Node has the taint of a drain. The caller holds mu.
 func (w *world) checkDrains(c simapi.Change) {
 	var is, was corev1.Node
