@@ -37,3 +37,38 @@ func TestBadEntryOfCurrentSurvivesManyRejections(t *testing.T) {
 		t.Errorf("the next agent runs it again: %+v", n.state.Run.Config)
 	}
 }
+
+// TestBadEntryOfTheAssignedConfigSurvives: a verdict on what runs must not make room by forgetting the one on what is assigned.
+func TestBadEntryOfTheAssignedConfigSurvives(t *testing.T) {
+	n := newNodeSim(t)
+	n.healthy, n.limits.CrashLoopThreshold = true, 0
+	n.start()
+	fails := func(c Config) {
+		t.Helper()
+		n.exit("exit status 1", true)
+		n.pass(2 * time.Minute)
+		if b, bad := n.state.BadEntry(c); !bad || b.Provisional {
+			t.Fatalf("%s is not bad: %+v", c.Revision, n.state.Bad)
+		}
+	}
+	n.intent = Intent{Kind: Assigned, Config: randomConfig(1, 0)}
+	n.converge()
+	fails(randomConfig(1, 0))
+	for i := range maxBad - 1 {
+		c := Config{Revision: fmt.Sprintf("rejected-%d", i), UID: "rejected", Payload: fmt.Sprintf("sha-rejected-%d", i)}
+		n.dryRuns[c.Revision] = Verdict{Outcome: Rejected, Message: "no"}
+		n.intent = Intent{Kind: Assigned, Config: c}
+		n.converge()
+	}
+	n.intent = Intent{Kind: Assigned, Config: randomConfig(2, 0)}
+	n.converge()
+	n.intent = Intent{Kind: Assigned, Config: randomConfig(1, 1)} // the same content as the first one
+	n.converge()
+	fails(randomConfig(2, 0))
+	if !n.state.Run.Config.IsLocal() || n.state.Current.Same(randomConfig(1, 1)) {
+		t.Errorf("the first one runs again: %+v", n.state.Run.Config)
+	}
+	if len(n.state.Bad) != maxBad {
+		t.Errorf("%d entries", len(n.state.Bad))
+	}
+}

@@ -139,7 +139,7 @@ func (d *decider) markBad(c Config, f Failure, reason, detail string) BadConfig 
 		Provisional: f == CrashLooped || f == NotHealthy || f == NotReady,
 	}
 	d.next.Bad = slices.DeleteFunc(d.next.Bad, func(b BadConfig) bool { return b.Revision == c.Revision })
-	d.next.Bad = trimBad(append([]BadConfig{b}, d.next.Bad...), d.next.Current.Config, d.next.LastKnownGood.Config)
+	d.next.Bad = trimBad(append([]BadConfig{b}, d.next.Bad...), d.next.Current.Config, d.next.LastKnownGood.Config, d.o.Intent.Config)
 	return b
 }
 
