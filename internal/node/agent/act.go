@@ -163,3 +163,16 @@ type kubelet struct {
 	before      chan []string
 	beforeCause trial.Cause
 }
+
+// hasExited reports whether the process has exited, which nobody has handled yet.
+func (k *kubelet) hasExited() bool {
+	if k.process == nil {
+		return false
+	}
+	select {
+	case <-k.process.Done():
+		return true
+	default:
+		return false
+	}
+}

@@ -119,6 +119,12 @@ func (a *Agent) pass(ctx context.Context) error {
 	a.restartNodeWatch(ctx)
 	a.recountPods(ctx)
 	o := a.observe(ctx)
+	if a.kubelet.hasExited() { // while a runtime that hung was asked: the decision that sees the end of the outage must see the exit
+		if a.handleExit(ctx); ctx.Err() != nil {
+			return nil
+		}
+		o = a.observe(ctx)
+	}
 	a.checkDrift(ctx, o)
 	a.dropOutdatedVerdicts(o)
 	o.Verdicts = a.verdicts()

@@ -26,6 +26,7 @@ type conf struct {
 	rejected     string        // by the dry run, in these words
 	doubtful     bool          // the dry run cannot tell
 	hangs        bool          // the dry run does not end
+	slow         bool          // the dry run takes as long, and ends
 	crashes      time.Duration // after this long; 0: it does not
 	sick         bool          // alive, never healthy
 	maxPods      int
@@ -38,6 +39,7 @@ type conf struct {
 	policy       string         // of the CPU manager
 	loses        bool           // it never renews the node's Lease
 	socket       string         // of the runtime, if it is another one
+	greedy       bool           // while it runs, the runtime does not answer
 	gates        map[string]any // feature gates
 }
 
@@ -69,6 +71,7 @@ type kubeletState struct {
 	cpuState          string          // the policy in cpu_manager_state; empty: there is no file
 	describeErr       error
 	runtimeDown       bool
+	runtimeHangs      time.Time // until then it accepts connections and does not answer
 	shuttingDown      bool
 	staticPods        bool
 	exitCode          int
@@ -209,7 +212,7 @@ func (k *simKubelet) judge(ctx context.Context, name string) component.Verdict {
 	c, known := k.s.confs[name]
 	k.mu.Unlock()
 	takes := 300 * time.Millisecond
-	if c.hangs {
+	if c.hangs || c.slow {
 		takes = 15 * time.Second
 	}
 	select {
@@ -325,6 +328,15 @@ func (k *simKubelet) RuntimeReachable(_ context.Context, endpoint string) error 
 	if k.get().runtimeDown {
 		return errors.New("connection refused")
 	}
+	if p := k.running(); p != nil && p.conf.greedy {
+		return context.DeadlineExceeded
+	}
+	const timeout = 2 * time.Second
+	hangs := time.Until(k.get().runtimeHangs)
+	time.Sleep(min(hangs, timeout))
+	if hangs > timeout {
+		return context.DeadlineExceeded
+	}
 	return nil
 }
 
@@ -372,7 +384,7 @@ func (p *simProcess) run() {
 			over = true
 		}
 	}
-	p.sicken()
+	p.endHealth() // the probes of a real kubelet end with it, without a signal
 	p.kubelet.mu.Lock()
 	p.exit = exit
 	p.kubelet.process, p.kubelet.s.ended = nil, time.Now()
@@ -382,6 +394,11 @@ func (p *simProcess) run() {
 
 // sicken makes it unhealthy.
 func (p *simProcess) sicken() {
+	p.endHealth()
+	signal(p.changed)
+}
+
+func (p *simProcess) endHealth() {
 	p.kubelet.mu.Lock()
 	defer p.kubelet.mu.Unlock()
 	if p.healthySince != nil {
@@ -391,7 +408,6 @@ func (p *simProcess) sicken() {
 		p.kubelet.s.healthy[p.version+"/"+p.conf.name] += time.Since(*p.healthySince)
 	}
 	p.healthySince = nil
-	signal(p.changed)
 }
 
 // die makes it exit.

@@ -347,3 +347,46 @@ func TestTrialThatBeginsWithACrashIgnoresEarlierPodLoss(t *testing.T) {
 		}
 	})
 }
+
+func TestAnExitAtTheEndOfAnOutageGivesNoVerdict(t *testing.T) {
+	for offset := time.Duration(0); offset < 8*time.Second; offset += 250 * time.Millisecond {
+		inWorld(t, func(w *world) {
+			w.options = func(o *Options) { o.Limits.CrashLoopThreshold = 0 }
+			w.start()
+			w.assign("uid-good", good)
+			w.runs("good")
+			outage := 15*time.Second + offset
+			w.kubelet.set(func(s *kubeletState) { s.runtimeHangs = time.Now().Add(outage) })
+			w.pass(outage - 500*time.Millisecond)
+			w.dies(exitOne)
+			w.pass(10 * time.Second)
+			if bad := w.status().BadConfigs; len(bad) > 0 {
+				t.Errorf("an outage of %s: %s", outage, bad[0].Reason)
+			}
+		})
+	}
+}
+
+// The init system stops the kubelet and the agent at the same time.
+func TestAnExitAtTheEndOfTheAgentIsNotReported(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.assign("uid-good", good)
+		w.runs("good")
+		w.kubelet.set(func(s *kubeletState) { s.runtimeHangs = time.Now().Add(time.Minute) })
+		w.pass(5 * time.Second)
+		before := len(w.reporter.all())
+		w.dies(supervisor.Exit{})
+		w.stop()
+		if now := w.reporter.all(); len(now) != before {
+			t.Errorf("reported: %+v", now[before:])
+		}
+	})
+}
+
+func TestAConfigThatHangsTheRuntimeAndCrashesGetsAVerdict(t *testing.T) {
+	inStartedWorld(t, func(w *world) {
+		w.assign("uid-greedy", conf{name: "greedy", greedy: true, crashes: 8 * time.Second})
+		w.until("it gets a verdict", func() bool { return len(w.status().BadConfigs) > 0 })
+	})
+}

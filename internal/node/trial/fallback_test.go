@@ -73,6 +73,8 @@ func TestOnlyFailuresOfTheConfigurationAreCounted(t *testing.T) {
 		"it exited":                      {func(*decider) {}, 1, 2},
 		"it could not be started":        {func(d *decider) { d.o.Child.Spawned = false }, 0, 1},
 		"the runtime is down":            {func(d *decider) { d.o.Node.RuntimeDown = true }, 0, 1},
+		"the runtime was down before":    {func(d *decider) { d.next.Run.Outage = true }, 0, 1},
+		"and at the last exit, too":      {func(d *decider) { d.next.Run.Outage, d.next.Run.Excused = true, true }, 1, 2},
 		"the node shuts down":            {func(d *decider) { d.o.Node.ShuttingDown = true }, 0, 1},
 		"the trial has begun just now":   {func(d *decider) { d.trialBegan = true }, 1, 1},
 		"the fallback runs":              {func(d *decider) { d.next.Run.Config.Revision = "g" }, 1, 1},

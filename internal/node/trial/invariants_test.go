@@ -60,6 +60,7 @@ func (r *invariants) watch(before State, o Observed, d Decision) {
 	r.localOnlyIfAssigned(before, o, d)
 	r.restartsOnlyForAChange(before, o, d)
 	r.evidence.watch(before, o, d)
+	r.outage = o.Node.RuntimeDown || o.Node.ShuttingDown
 	if d.Action.Kind != None {
 		r.over = o.LocalDigest
 	}
@@ -205,7 +206,7 @@ func (r *invariants) verdictsHaveACause(before State, o Observed, d Decision) {
 	r.booted = n.boot
 	outage := o.Node.RuntimeDown || o.Node.ShuttingDown
 	on := before.Run.Started && before.OnTrial(before.Run.Config) && before.Trial.Fallback == NoFallback
-	exited := on && o.Child.Exited && o.Child.Spawned && !outage
+	exited := on && o.Child.Exited && o.Child.Spawned && !outage && (!r.outage || before.Run.Excused)
 	if exited {
 		r.exits[n.version]++
 	}
@@ -305,7 +306,7 @@ func (r *invariants) unhealthyGetsAVerdict(before State, o Observed, d Decision)
 		r.unhealthyNow = 0
 		return
 	}
-	if t == nil || !before.OnTrial(before.Run.Config) || t.Fallback != NoFallback || d.Next.Trial == nil || n.diskFails != "" || n.tearDisk != nil {
+	if t == nil || !before.OnTrial(before.Run.Config) || t.Fallback != NoFallback || d.Next.Trial == nil || d.Next.Current.Payload != before.Current.Payload || n.diskFails != "" || n.tearDisk != nil {
 		clear(r.unhealthy)
 		return
 	}
@@ -318,7 +319,6 @@ func (r *invariants) unhealthyGetsAVerdict(before State, o Observed, d Decision)
 		r.unhealthy[key] += o.Elapsed
 		r.unhealthyNow += o.Elapsed
 	}
-	r.outage = o.Node.RuntimeDown || o.Node.ShuttingDown
 	_, bad := d.Next.BadEntry(before.Run.Config)
 	n.must(bad || noWayOut(before, o) || r.unhealthy[key] < n.limits.HealthTimeout || r.unhealthyNow < n.limits.HealthTimeout/4, "not healthy for %s in all, and no verdict", r.unhealthy[key])
 }

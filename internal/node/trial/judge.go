@@ -26,16 +26,15 @@ func (d *decider) handleExit() bool {
 	run.LastExit = o.Child.Exit
 	run.Healthy, run.HealthyFor, run.ReadyFor = false, 0, 0
 	run.Crashes++
-	if o.Child.Spawned && !d.outage() {
+	counts := d.countsExit()
+	if counts {
 		run.Counted++
 	}
 	most := maxBackoff
 	if d.onTrial() {
 		most = maxTrialBackoff
 		d.editTrial(func(t *Trial) { t.noteUptime(run.Uptime) })
-		// Only failures of the configuration count: not a missing binary, an unavailable runtime, or a node that
-		// shuts down.
-		if o.Child.Spawned && !d.trialBegan && !o.Node.RuntimeDown && !o.Node.ShuttingDown {
+		if counts && !d.trialBegan {
 			d.editTrial(func(t *Trial) {
 				t.noteUptime(time.Millisecond) // an immediate exit counts as a known uptime
 				t.Unhealthy, t.NotReady = 0, 0 // this failure counts as a crash
@@ -46,6 +45,15 @@ func (d *decider) handleExit() bool {
 	run.Delay = initialBackoff << min(run.Crashes-1, 10)
 	run.Delay = min(run.Delay, most)
 	return true
+}
+
+// countsExit reports whether an exit can be a failure of the configuration: not of a missing binary, an unavailable runtime, or a node that
+// shuts down. An outage that has ended since the last decision excuses no two exits in a row: a configuration can cause both.
+func (d *decider) countsExit() bool {
+	run := &d.next.Run
+	blamed := d.o.Child.Spawned && !d.outage()
+	run.Excused = blamed && run.Outage && !run.Excused
+	return blamed && !run.Excused
 }
 
 // countCrash counts the start that follows an unexpected exit of the configuration on trial, or fails the trial after

@@ -175,6 +175,7 @@ type Run struct {
 	Waiting        time.Duration // running but waiting for its lock, without a break
 	NotReady       time.Duration // healthy, but the node is not Ready, without a break
 	Outage         bool          // at the last decision, something that health depends on was unavailable
+	Excused        bool          // the last exit did not count, because of an outage that had just ended
 	ClocksPaused   bool          // at the last decision, the clocks that depend on the API or the runtime were stopped
 	UnsavedHealthy time.Duration // health in the trial that is not saved yet
 	APISeen        bool          // reachable since the last change of Config
