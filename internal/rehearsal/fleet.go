@@ -43,6 +43,8 @@ type Options struct {
 	Dir string
 	// Limits apply to the agents. Durations that are zero get a short default.
 	Limits trial.Limits
+	// UnansweredLimit is that of the agents; 0 means their default.
+	UnansweredLimit time.Duration
 	// LeasePeriod is how often Leases are renewed; 0 means at each start of a kubelet, and every 10s during a trial. A cluster
 	// with a controller-manager needs 10s.
 	LeasePeriod time.Duration

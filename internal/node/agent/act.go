@@ -50,6 +50,7 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 			return // the agent ends, or another decision is needed for the new binary
 		}
 	}
+	a.preflight.stop() // it judged the kubelet that ran before
 	a.kubelet.lease = &leaseObserver{since: time.Now()}
 	a.observeStart(ctx, action.Cause)
 	if err := a.start(ctx, action, run); err != nil {

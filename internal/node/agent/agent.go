@@ -51,6 +51,9 @@ func New(o Options, p Parts) *Agent {
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics("", o.AgentVersion, "")
 	}
+	if o.UnansweredLimit == 0 {
+		o.UnansweredLimit = unansweredLimit
+	}
 	if p.SavedConfigs == nil {
 		p.SavedConfigs = &SavedConfigs{}
 	}
@@ -218,6 +221,9 @@ func (a *Agent) stop() {
 func (a *Agent) wait(ctx context.Context, wake time.Duration) {
 	if kept := a.guardWait(); kept > 0 {
 		wake = min(wake, kept)
+	}
+	if held := a.heldFor(); held > 0 {
+		wake = min(wake, held)
 	}
 	timer := time.NewTimer(wake)
 	defer timer.Stop()

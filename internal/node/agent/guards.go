@@ -56,12 +56,19 @@ func trialVerdict(v verdict) trial.Verdict {
 	return out
 }
 
-// guard is the last refusal of the pod guard.
+// guard is the last judgement of the pod guard.
 type guard struct {
+	judgement
 	key     guardKey
-	refusal trial.Verdict // zero: none
 	at      time.Time
 	changed bool // the node or its pods have changed since
+}
+
+// judgement is what the pod guard says about a restart of the kubelet.
+type judgement struct {
+	refusal    trial.Verdict // zero: none
+	pods       []string      // the UIDs of the active pods; nil: they are not known
+	unanswered bool          // the API server did not say which pods the node has; the refusal can change with the next request
 }
 
 // guardKey is what a refusal is about.
@@ -73,7 +80,7 @@ type guardKey struct {
 
 // How long a refusal is kept: while a node is blocked, each change of a pod leads to a decision.
 const (
-	guardInterval = 10 * time.Second // after a change of the node or its pods
+	guardInterval = 10 * time.Second // after a change of the node or its pods, or if the API server did not answer
 	guardRecheck  = time.Minute      // without a change: files, usage and devices are not watched
 )
 
@@ -98,10 +105,9 @@ func (a *Agent) guardRestart(ctx context.Context, o *trial.Observed) {
 	terms := o.Intent.Config
 	key := guardKey{c.Revision, terms.Rollout.Attempt, terms.RequestedTerms.AllowPodLoss}
 	if key != a.guard.key || a.guardWait() <= 0 {
-		refusal, pods := a.refusal(ctx, c, key.allowPodLoss)
-		a.guard = guard{key: key, refusal: refusal, at: time.Now()}
-		if refusal.Outcome == trial.NotValidated {
-			o.Node.Pods = pods // the baseline of the trial: a pod that has ended since the dry run is not lost
+		a.guard = guard{judgement: a.judgeRestart(ctx, c, key.allowPodLoss), key: key, at: time.Now()}
+		if a.guard.refusal.Outcome == trial.NotValidated {
+			o.Node.Pods = a.guard.pods // the baseline of the trial: a pod that has ended since the dry run is not lost
 		}
 	}
 	if a.guard.refusal.Outcome != trial.NotValidated {
@@ -112,7 +118,7 @@ func (a *Agent) guardRestart(ctx context.Context, o *trial.Observed) {
 // guardWait returns how long the last refusal is still kept; 0 if there is none.
 func (a *Agent) guardWait() time.Duration {
 	keep := guardRecheck
-	if a.guard.changed {
+	if a.guard.changed || a.guard.unanswered {
 		keep = guardInterval
 	}
 	if a.guard.refusal.Outcome == trial.NotValidated {
@@ -121,17 +127,17 @@ func (a *Agent) guardWait() time.Duration {
 	return max(0, keep-time.Since(a.guard.at))
 }
 
-// refusal returns why the kubelet must not be restarted with a configuration that it accepts: pods would be lost, or it is not
-// known whether they would. The zero value means that it may be; then the UIDs of the active pods are returned, too.
-func (a *Agent) refusal(ctx context.Context, c trial.Config, allowPodLoss bool) (trial.Verdict, []string) {
+// judgeRestart returns why the kubelet must not be restarted with a configuration that it accepts: pods would be lost, or it is not
+// known whether they would. There is no refusal if it may be.
+func (a *Agent) judgeRestart(ctx context.Context, c trial.Config, allowPodLoss bool) judgement {
 	if s := a.node.view.now(a.p.Nodes); !c.IsLocal() && !s.Reachable { // an API server that does not answer must not delay each pass
-		return cannotTell(c, "cannot count the pods of this node: "+s.Cause), nil
+		return judgement{refusal: cannotTell(c, "cannot count the pods of this node: "+s.Cause), unanswered: true}
 	}
 	v, _ := a.validations.get(c.Revision)
 	if c.IsLocal() {
 		v = a.validations.local
 	}
-	return a.guardInput().refusal(ctx, a.p.Nodes, a.p.Kubelet, c, v, allowPodLoss)
+	return a.guardInput().judge(ctx, a.p.Nodes, a.p.Kubelet, c, v, allowPodLoss)
 }
 
 // guardInput is what the pod guard knows of the kubelet that runs.
@@ -151,31 +157,37 @@ func (a *Agent) guardInput() guardInput {
 	return g
 }
 
-// refusal returns why the kubelet must not be restarted with a configuration that has the verdict v, as Agent.refusal does.
-func (g guardInput) refusal(ctx context.Context, nodes Nodes, kubelet Kubelet, c trial.Config, v verdict, allowPodLoss bool) (trial.Verdict, []string) {
+// judge returns why the kubelet must not be restarted with a configuration that has the verdict v, as Agent.judgeRestart does.
+func (g guardInput) judge(ctx context.Context, nodes Nodes, kubelet Kubelet, c trial.Config, v verdict, allowPodLoss bool) judgement {
 	in := admission.Input{Minor: g.minor, Before: g.before, After: v.EffectiveOrAssumed()}
 	if err := describe(ctx, nodes, kubelet, &in); err != nil {
-		return cannotTell(c, "cannot tell whether the pods of this node survive a restart: "+err.Error()), nil
-	}
-	if reasons := admission.NeedsDrain(in); len(reasons) > 0 && !g.isDrained(in) {
-		return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonNeedsDrain,
-			Message: strings.Join(reasons, "; ") + "; cordon and drain the node first"}, nil
+		_, unanswered := errors.AsType[unansweredError](err)
+		return judgement{refusal: cannotTell(c, "cannot tell whether the pods of this node survive a restart: "+err.Error()), unanswered: unanswered}
 	}
 	active := activeUIDs(in.Pods)
+	return judgement{refusal: g.refusal(in, len(active), c, v, allowPodLoss), pods: active}
+}
+
+// refusal returns why the kubelet must not be restarted, if its pods are known; the zero value: it may be.
+func (g guardInput) refusal(in admission.Input, active int, c trial.Config, v verdict, allowPodLoss bool) trial.Verdict {
+	if reasons := admission.NeedsDrain(in); len(reasons) > 0 && !g.isDrained(in) {
+		return trial.Verdict{Outcome: trial.Refused, Guard: v1alpha1.ReasonNeedsDrain,
+			Message: strings.Join(reasons, "; ") + "; cordon and drain the node first"}
+	}
 	if allowPodLoss {
-		return trial.Verdict{}, active
+		return trial.Verdict{}
 	}
 	if v.Effective == nil {
 		if fields := v.ChangedPodFields(g.running); len(fields) > 0 {
 			return wouldEvict("this kubelet does not print its configuration, so the loss of pods cannot be predicted, and the configuration changes " +
-				strings.Join(fields, ", ") + ": omit that, or set trial.allowPodLoss in the configuration"), nil
+				strings.Join(fields, ", ") + ": omit that, or set trial.allowPodLoss in the configuration")
 		}
 		if in.Node == nil || in.Node.Status.Allocatable.Pods().IsZero() {
-			return cannotTell(c, "the kubelet did not print its maxPods"), nil
+			return cannotTell(c, "the kubelet did not print its maxPods")
 		}
 		in.After = in.Before
 	}
-	return predict(in, len(active)), active
+	return predict(in, active)
 }
 
 // predict returns a refusal if pods would be lost with the present configuration already, or else with the new one.
@@ -211,8 +223,14 @@ func describe(ctx context.Context, nodes Nodes, kubelet Kubelet, in *admission.I
 	err := kubelet.Describe(ctx, in)
 	<-listed
 	in.Node, in.Pods = node, pods
-	return errors.Join(podsErr, err)
+	if podsErr != nil {
+		return unansweredError{errors.Join(podsErr, err)}
+	}
+	return err
 }
+
+// unansweredError is why the API server did not say which pods the node has.
+type unansweredError struct{ error }
 
 func cannotTell(c trial.Config, message string) trial.Verdict {
 	if c.IsLocal() { // an undecided dry run does not keep a node from its local configuration

@@ -309,7 +309,7 @@ func TestConfigWaitsWhilePodsCannotBeCounted(t *testing.T) {
 		w.kubelet.set(func(s *kubeletState) { s.confs["good"] = good })
 		w.nodes.api = &simAPI{w: w, uid: "nc-1"} // the node's view fails, the source does not
 		w.assign("uid-other", good)
-		w.pass(20 * time.Second)
+		w.pass(unansweredLimit + guardInterval)
 		w.wantStarts("")
 		w.wantConfigOK("Unknown | using last-known-good (init): could not validate current (UID: uid-other): cannot count the pods of this node: the API server does not answer (CouldNotValidate)")
 		w.nodes.api = w.api

@@ -127,15 +127,19 @@ type Parts struct {
 
 // Options are the settings of an agent.
 type Options struct {
-	Limits       trial.Limits
-	APILoss      string // auto, on or off
-	SyncTimeout  time.Duration
-	StopGrace    time.Duration
-	AgentVersion string
-	Remote       v1alpha1.RemoteConfig
-	RunMode      v1alpha1.RunMode
-	BootID       string
-	Log          *slog.Logger
+	Limits      trial.Limits
+	APILoss     string // auto, on or off
+	SyncTimeout time.Duration
+	StopGrace   time.Duration
+	// UnansweredLimit is how long the API server may leave the agent without an answer before the agent writes that to the API; 0 means 30s.
+	// An overloaded API server does not answer some agents for a few seconds: if each of them wrote that, and that it is over, the server
+	// would stay overloaded. The controller must wait longer for an agent.
+	UnansweredLimit time.Duration
+	AgentVersion    string
+	Remote          v1alpha1.RemoteConfig
+	RunMode         v1alpha1.RunMode
+	BootID          string
+	Log             *slog.Logger
 	// GiveUp is called once for each decision, with the monotonic time and whether the kubelet is healthy. If it
 	// returns an error, the agent leaves the node to another agent: Run reports the error as an Event, stops the
 	// kubelet, and returns the error. nil: this agent never gives the node up.

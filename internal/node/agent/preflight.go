@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/source"
@@ -51,6 +52,7 @@ func (a *Agent) preflightJudge(r v1alpha1.PreflightRequest) func(context.Context
 	}
 	state, guard, alive := a.state, a.guardInput(), a.kubelet.process != nil // a decision copies what it changes of the state
 	return func(ctx context.Context) v1alpha1.PreflightAnswer {
+		begin := time.Now()
 		p, err := a.p.Preflights.PreflightPayload(ctx, ref)
 		if rejected := (*payload.Error)(nil); errors.As(err, &rejected) {
 			return refusedAnswer(v1alpha1.ReasonValidationFailed, err.Error())
@@ -83,7 +85,16 @@ func (a *Agent) preflightJudge(r v1alpha1.PreflightRequest) func(context.Context
 		if a.p.Nodes == nil {
 			return v1alpha1.PreflightAnswer{Verdict: v1alpha1.PreflightAccepted}
 		}
-		switch refusal, _ := guard.refusal(ctx, a.p.Nodes, a.p.Kubelet, c, v, allowPodLoss); refusal.Outcome {
+		judged := guard.judge(ctx, a.p.Nodes, a.p.Kubelet, c, v, allowPodLoss)
+		for judged.unanswered && time.Since(begin) < a.o.UnansweredLimit { // an overloaded API server answers later
+			select {
+			case <-ctx.Done():
+				return v1alpha1.PreflightAnswer{} // nobody waits for it
+			case <-time.After(guardInterval):
+			}
+			judged = guard.judge(ctx, a.p.Nodes, a.p.Kubelet, c, v, allowPodLoss)
+		}
+		switch refusal := judged.refusal; refusal.Outcome {
 		case trial.NotValidated:
 			return v1alpha1.PreflightAnswer{Verdict: v1alpha1.PreflightAccepted}
 		case trial.Refused:

@@ -81,6 +81,62 @@ func (w *world) answered(uid string) *v1alpha1.PreflightAnswer {
 	return w.status().Preflight
 }
 
+func TestAPreflightWaitsForAnAPIServerThatDoesNotAnswer(t *testing.T) {
+	inWorld(t, func(w *world) {
+		asks := w.takesPreflights()
+		w.start()
+		w.runs("")
+		w.api.set(func(api *simAPI) { api.unlistable = true })
+		asks.ask("short", good, 1)
+		w.pass(guardInterval)
+		if a := w.status().Preflight; a != nil {
+			t.Errorf("the answer is %+v", a)
+		}
+		w.api.set(func(api *simAPI) { api.unlistable = false })
+		if a := w.answered("short"); a.Verdict != v1alpha1.PreflightAccepted {
+			t.Errorf("the answer is %+v", a)
+		}
+		w.api.set(func(api *simAPI) { api.unlistable = true })
+		asks.ask("replaced", good, 1)
+		w.pass(time.Second)
+		asks.ask("long", good, 1)
+		begin := time.Now()
+		a := w.answered("long")
+		if took := time.Since(begin); took < unansweredLimit || took > unansweredLimit+guardInterval {
+			t.Errorf("answered after %s", took)
+		}
+		if a.Verdict != v1alpha1.PreflightUnknown || a.Reason != v1alpha1.ReasonCouldNotValidate || !strings.Contains(a.Message, "the API server does not answer") {
+			t.Errorf("the answer is %+v", a)
+		}
+	})
+}
+
+func TestAPreflightJudgesTheKubeletThatRunsWhenItAnswers(t *testing.T) {
+	inGoodWorld(t, func(w *world) {
+		asks := w.takesPreflights()
+		w.promoted("uid-good")
+		w.stop()
+		w.start()
+		w.runs("good")
+		w.pods("a")
+		w.assign("uid-few", conf{name: "few", maxPods: 2})
+		w.runs("few")
+		w.api.set(func(api *simAPI) { api.unlistable = true })
+		asks.ask("waits", conf{name: "next"}, 1)
+		w.pass(time.Second)
+		for range limits.CrashLoopThreshold + 1 {
+			w.dies(exitOne)
+			w.pass(3 * time.Second)
+		}
+		w.runs("good")        // the trial of few has failed
+		w.pods("a", "b", "c") // too many for few
+		w.api.set(func(api *simAPI) { api.unlistable = false })
+		if a := w.answered("waits"); a.Verdict != v1alpha1.PreflightAccepted {
+			t.Errorf("the answer is %+v", a)
+		}
+	})
+}
+
 func TestAgentsAnswerPreflightRequests(t *testing.T) {
 	inWorld(t, func(w *world) {
 		asks := w.takesPreflights()
@@ -203,8 +259,8 @@ func TestTheDryRunOfAnAssignmentEndsThatOfAPreflight(t *testing.T) {
 		w.assign("uid-good", conf{name: "good"})
 		w.runs("good")
 		w.pass(5 * time.Second)
-		if n := w.kubelet.checked("slow"); n != 2 {
-			t.Errorf("%d dry runs of what is asked, want another one after that of the assignment", n)
+		if n := w.kubelet.checked("slow"); n != 3 {
+			t.Errorf("%d dry runs of what is asked, want one each after the assignment's dry run and the kubelet's start", n)
 		}
 		w.answered("slow")
 	})

@@ -73,7 +73,7 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 		WorkloadPods: workload, PodsUnreadyOnRestart: unready, Preflight: a.preflight.answer, Flags: a.flags.answer, Drift: a.drift.found, Capabilities: a.capabilities(),
 		DefaultTrialSeconds: new(int64(a.o.Limits.TrialDuration / time.Second)),
 	})
-	if a.p.Reporter != nil {
+	if a.p.Reporter != nil && !a.isHeldBack(d, o) {
 		a.p.Reporter.Report(source.Report{
 			NodeConfigUID: a.assignment.answer.NodeConfigUID, Status: status, KubeletStart: a.kubelet.started,
 			Condition:  source.NodeCondition{Status: metav1.ConditionStatus(st.Condition.Status), Reason: st.Condition.Cause, Message: st.Condition.Message},
@@ -97,6 +97,34 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 	}
 	a.page.set(c, a.state.Run.Started)
 	a.saveRunning(c)
+}
+
+// unansweredLimit is the default of Options.UnansweredLimit.
+const unansweredLimit = 30 * time.Second
+
+// isHeldBack reports whether the source or the pod guard has had no answer for so short a time that this is not worth a write. What is always
+// written: the generation of an assignment whose ConfigMap cannot be read, that no kubelet runs, and that it is started.
+func (a *Agent) isHeldBack(d trial.Decision, o trial.Observed) bool {
+	unanswered := a.guard.unanswered || a.assignment.answer.Kind == trial.Unanswered && a.assignment.answer.Generation == 0
+	if !unanswered || !o.Child.Alive || d.Action.Kind != trial.None {
+		a.reports.heldSince = time.Time{}
+		return false
+	}
+	if a.reports.heldSince.IsZero() {
+		a.reports.heldSince = o.Now
+		if seen := a.assignment.since; a.guard.unanswered && !seen.IsZero() {
+			a.reports.heldSince = seen // since then, the controller waits
+		}
+	}
+	return a.heldFor() > 0
+}
+
+// heldFor returns how long the report may still be held back.
+func (a *Agent) heldFor() time.Duration {
+	if a.reports.heldSince.IsZero() {
+		return 0
+	}
+	return max(0, a.o.UnansweredLimit-time.Since(a.reports.heldSince))
 }
 
 // capabilities returns what this agent supports and older ones do not.
@@ -177,6 +205,7 @@ func (a *Agent) object(c trial.Config) (resourceVersion, key string) {
 type reports struct {
 	ready      bool // to the init system
 	condition  trial.Condition
+	heldSince  time.Time            // since when isHeldBack had a reason; zero: it has none
 	objects    map[string][2]string // resource version and key of ConfigMaps, by revision
 	saved      []byte               // the last description for Options.SaveRunning
 	saveFailed bool

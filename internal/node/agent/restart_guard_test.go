@@ -137,7 +137,7 @@ func TestNothingIsAdoptedWhileItIsNotKnownWhetherPodsSurvive(t *testing.T) {
 			inGoodWorld(t, func(w *world) {
 				tt.fail(w)
 				w.assign("uid-next", conf{name: "next"})
-				w.pass(20 * time.Second)
+				w.pass(unansweredLimit + guardInterval)
 				w.wantConfigOK("Unknown | using last-known-good (UID: uid-good): could not validate current (UID: uid-next): " +
 					"cannot tell whether the pods of this node survive a restart: " + tt.words + " (CouldNotValidate)")
 				w.wantStarts("", "good")

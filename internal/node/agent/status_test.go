@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -243,4 +244,138 @@ func TestPodsThatTheLastRestartMadeUnreadyCount(t *testing.T) {
 			t.Errorf("later it says %d pods, want 0", got)
 		}
 	})
+}
+
+// An overloaded API server fails to answer some agents now and then. If they wrote that, it would stay overloaded.
+func TestAShortSilenceOfTheSourceIsNotReported(t *testing.T) {
+	const unanswered = "Unknown | using current (UID: uid-good): failed to sync, desired config unclear, cause: the API server refuses connections (SyncFailed)"
+	inGoodWorld(t, func(w *world) {
+		before := len(w.reporter.all())
+		for range 3 {
+			w.apiUp(false)
+			w.pass(25 * time.Second)
+			w.apiUp(true)
+			w.pass(25 * time.Second)
+		}
+		if now := w.reporter.all(); len(now) != before {
+			t.Errorf("reported in short silences: %+v", now[before:])
+		}
+		w.apiUp(false)
+		w.pass(25 * time.Second)
+		signal(w.source.changed) // the next decision without a reason is ten seconds later
+		w.pass(unansweredLimit - 24*time.Second)
+		w.wantConfigOK(unanswered)
+		w.apiUp(true)
+		w.pass(10 * time.Second)
+		w.wantConfigOK("True | using current (UID: uid-good): all checks passed (AllChecksPassed)")
+		w.apiUp(false)
+		w.pass(time.Second)
+		died := time.Now()
+		w.dies(exitOne)
+		w.pass(10 * time.Second)
+		w.wantConfigOK(unanswered) // the kubelet was started since
+		if at := w.reporter.last().KubeletStart; at.Before(died) {
+			t.Errorf("the kubelet died at %s, and its last start is reported as %s", died, at)
+		}
+	})
+}
+
+// The controller takes an assignment back from a node that does not answer: a node that cannot read the ConfigMap has answered.
+func TestThatAnAssignmentWasSeenIsReportedAtOnce(t *testing.T) {
+	inGoodWorld(t, func(w *world) {
+		w.source.publish(w.source.looks, source.Answer{Kind: trial.Unanswered, Generation: 5, Cause: "ConfigMap better cannot be read"})
+		w.pass(time.Second)
+		if s := w.status(); s.ObservedGeneration != 5 || !strings.Contains(s.Error, "ConfigMap better cannot be read") {
+			t.Errorf("generation %d, error %q", s.ObservedGeneration, s.Error)
+		}
+	})
+}
+
+func TestThatThePodGuardHasNoAnswerYetIsNotReported(t *testing.T) {
+	const unknown = "Unknown | using last-known-good (UID: uid-good): could not validate current (UID: uid-next): "
+	for name, c := range map[string]struct {
+		next    conf
+		fails   func(w *world)
+		happens func(w *world)
+		within  time.Duration // the next report comes
+		want    string
+	}{
+		"an answer": {conf{}, unlistable(true), unlistable(false), guardInterval, "True | using current (UID: uid-next): all checks passed (AllChecksPassed)"},
+		"nothing": {conf{}, unlistable(true), func(*world) {}, unansweredLimit + 2*time.Second - 2*guardInterval,
+			unknown + "cannot tell whether the pods of this node survive a restart: the API server does not answer (CouldNotValidate)"},
+		"nothing, after a slow dry run": {conf{slow: true}, unlistable(true), func(*world) {}, unansweredLimit + 2*time.Second - 2*guardInterval,
+			unknown + "cannot tell whether the pods of this node survive a restart: the API server does not answer (CouldNotValidate)"},
+		"nothing, and the node cannot be watched": {conf{}, func(w *world) { w.nodes.api = &simAPI{w: w, uid: "nc-1"} }, func(*world) {}, unansweredLimit + 2*time.Second - 2*guardInterval,
+			unknown + "cannot count the pods of this node: the API server does not answer (CouldNotValidate)"},
+		"the kubelet exits": {conf{}, unlistable(true), func(w *world) { w.dies(exitOne) }, 100 * time.Millisecond,
+			unknown + "cannot tell whether the pods of this node survive a restart: the API server does not answer (CouldNotValidate)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inGoodWorld(t, func(w *world) {
+				w.promoted("uid-good")
+				c.fails(w)
+				before := len(w.reporter.all())
+				c.next.name = "next"
+				w.assign("uid-next", c.next)
+				w.pass(2 * guardInterval)
+				if now := w.reporter.all(); len(now) != before {
+					t.Errorf("reported before: %+v", now[before:])
+				}
+				if n := w.log.count("reason=CouldNotValidate"); n != 1 {
+					t.Errorf("logged %d times", n)
+				}
+				c.happens(w)
+				w.pass(c.within)
+				w.wantConfigOK(c.want)
+			})
+		})
+	}
+}
+
+func TestARollbackWithoutAnAnswerOfTheSourceIsReportedAtOnce(t *testing.T) {
+	inGoodWorld(t, func(w *world) {
+		w.promoted("uid-good")
+		w.assign("uid-sick", sick)
+		w.until("it runs", func() bool { return len(w.kubelet.get().starts) == 3 })
+		w.pass(limits.HealthTimeout - 2*time.Second)
+		w.apiUp(false)
+		w.until("good runs again", func() bool { return len(w.kubelet.get().starts) == 4 })
+		if s := w.status(); len(s.BadConfigs) != 1 {
+			t.Errorf("bad are %+v", s.BadConfigs)
+		}
+	})
+}
+
+func unlistable(now bool) func(*world) {
+	return func(w *world) { w.api.set(func(api *simAPI) { api.unlistable = now }) }
+}
+
+// The controller waits for a minute for the report that an assignment was seen.
+func TestAnAssignmentIsReportedAlthoughTheAPIServerComesAndGoes(t *testing.T) {
+	inGoodWorld(t, func(w *world) {
+		w.promoted("uid-good")
+		unlistable(true)(w)
+		w.assign("uid-next", conf{name: "next"})
+		for range 2 {
+			w.pass(20 * time.Second)
+			w.apiUp(false)
+			w.pass(5 * time.Second)
+			w.apiUp(true)
+		}
+		if !slices.ContainsFunc(w.reporter.all(), func(r told) bool { return r.Status.ObservedGeneration == w.api.generation }) {
+			t.Errorf("generation %d was not reported", w.api.generation)
+		}
+	})
+}
+
+// The node's watch tells nothing new, and the API server can be able to answer again.
+func TestThePodGuardAsksAgainSoonIfItHadNoAnswer(t *testing.T) {
+	a := Agent{guard: guard{judgement: judgement{refusal: trial.Verdict{Outcome: trial.CouldNotTell}}, at: time.Now()}}
+	if wait := a.guardWait(); wait <= guardInterval {
+		t.Errorf("a refusal is kept for %s", wait)
+	}
+	a.guard.unanswered = true
+	if wait := a.guardWait(); wait > guardInterval {
+		t.Errorf("without an answer, it is kept for %s", wait)
+	}
 }
