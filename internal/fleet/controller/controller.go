@@ -111,7 +111,7 @@ type Controller struct {
 	watches     *syncState
 	watchErrors *problems      // by kind
 	writeErrors *problems      // by rollout
-	nodes       []rollout.Node // of the last plan; the memory is used again
+	nodes       []rollout.Node // of the last plan or preflight step; the memory is used again
 	permissions permissions
 
 	preflightWritten time.Time // when the status of a NodeConfigPreflight was last written; of the loop

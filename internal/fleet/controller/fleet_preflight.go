@@ -75,17 +75,16 @@ func (f *fleet) takePreflights() []*v1alpha1.NodeConfigPreflight {
 	})
 }
 
-// selected returns the nodes that a selector matches, by name, without the fields that depend on a rollout.
-func (f *fleet) selected(selector labels.Selector) []rollout.Node {
+// selected appends the nodes that a selector matches, by name, without the fields that depend on a rollout.
+func (f *fleet) selected(selector labels.Selector, nodes []rollout.Node) []rollout.Node {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var out []rollout.Node
 	for _, name := range slices.Sorted(maps.Keys(f.nodes)) {
 		if n := f.nodes[name]; n.node != nil && selector.Matches(labels.Set(n.node.Labels)) {
-			out = append(out, n.observed)
+			nodes = append(nodes, n.observed)
 		}
 	}
-	return out
+	return nodes
 }
 
 // unanswered counts the preflight requests in the fleet that agents still have to answer, except those with this prefix.

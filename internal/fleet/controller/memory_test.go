@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
 // A fleet is as large as what is kept of each node: it is thousands of times in memory.
@@ -82,4 +84,43 @@ func read[T any](t *testing.T, from T) *T {
 		t.Fatal(err)
 	}
 	return into
+}
+
+// While agents answer a preflight, a step is made five times a second, and each looks at every node.
+func TestAStepOfAPreflightUsesTheMemoryOfTheLastOne(t *testing.T) {
+	const nodes = 1000
+	f := newFleet("", time.Second)
+	ref := v1alpha1.ConfigMapReference{Namespace: "evenkeel-system", Name: "preflight", UID: "cm", SHA256: strings.Repeat("0123456789abcdef", 4)}
+	asked, err := json.Marshal(v1alpha1.PreflightRequest{UID: "asks", ConfigMapRef: ref, Time: metav1.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range nodes {
+		meta := metav1.ObjectMeta{Name: fmt.Sprintf("node-%06d.example.com", i), Annotations: map[string]string{v1alpha1.AnnotationPreflight: string(asked)}}
+		f.setNode(&corev1.Node{ObjectMeta: meta})
+		f.setConfig(&v1alpha1.NodeConfig{ObjectMeta: meta, Status: v1alpha1.NodeConfigStatus{AgentVersion: "v0.1.0", Capabilities: []string{v1alpha1.CapabilityPreflight}}})
+	}
+	o := &v1alpha1.NodeConfigPreflight{ObjectMeta: metav1.ObjectMeta{Name: "asks", UID: "asks"}}
+	o.Spec.AllNodes, o.Spec.Template.KubeletDropIn = true, template(101).KubeletDropIn
+	o.Status.Phase, o.Status.ConfigMapRef = v1alpha1.PreflightAsking, &ref
+	o.Status.Result = &v1alpha1.PreflightResult{StartTime: metav1.Now()}
+	c := &Controller{fleet: f, settings: policy.Settings{Times: policy.Times{Agent: time.Hour}}, preflightWritten: time.Now().Add(time.Hour)}
+	step := func() uint64 {
+		t.Helper()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if _, err := c.stepPreflight(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		if len(c.nodes) != nodes {
+			t.Fatalf("%d nodes are looked at, want %d", len(c.nodes), nodes)
+		}
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	step()
+	all := nodes * uint64(unsafe.Sizeof(rollout.Node{}))
+	if again := step(); again > all/4 {
+		t.Errorf("another step allocates %d bytes; the nodes alone have %d", again, all)
+	}
 }

@@ -163,7 +163,8 @@ func (c *Controller) stepPreflight(ctx context.Context, o *v1alpha1.NodeConfigPr
 		}
 		st.ConfigMapRef = ref
 	}
-	nodes := c.fleet.selected(t.Nodes)
+	c.nodes = c.fleet.selected(t.Nodes, c.nodes[:0])
+	nodes := c.nodes
 	busy := c.fleet.askingRollouts()
 	q := rollout.Inquiry{
 		UID: string(o.UID), Now: now, Since: since, Timeout: c.settings.Times.Agent,
