@@ -12,6 +12,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/auditlog"
+	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 
 // asked has the measurements of a preflight of the whole fleet.
@@ -20,6 +21,7 @@ type asked struct {
 	requests int           // the controller's writes of NodeConfigs
 	answers  int           // the agents' writes of statuses
 	events   int
+	most     int64                // the controller's memory
 	counts   map[auditlog.Key]int // all writes
 }
 
@@ -60,6 +62,9 @@ func (f *fleet) preflight(ctx context.Context) (a asked, err error) {
 	if err := f.quiet(ctx); err != nil {
 		return a, err
 	}
+	if _, a.most, err = figures.Memory(c.pid()); err != nil {
+		return a, err
+	}
 	a.counts = f.audit.Count(begin, time.Now(), (*auditlog.Request).Write)
 	for k, n := range a.counts {
 		switch {
@@ -85,6 +90,7 @@ func (b *bench) reportPreflight(f *fleet) {
 	per := float64(a.requests+a.answers) / n
 	b.limited(figure{What: "preflight: API writes per node", Text: fmt.Sprintf("%.3f", per), Value: per, Limit: fmt.Sprint(maxAsked), Over: per > maxAsked}, "-")
 	note("", "%.3f requests, %.3f answers, %.3f Events", float64(a.requests)/n, float64(a.answers)/n, float64(a.events)/n)
+	b.limitMemory("controller: most memory in a preflight (VmHWM)", a.most, f.nodes)
 	b.limited(figure{What: "preflight: created to the last answer", Text: seconds(a.took), Value: a.took.Seconds(),
 		Limit: seconds(maxAsking), Over: a.took > maxAsking && f.nodes <= memoryNodes}, "-")
 }

@@ -43,7 +43,9 @@ type fleet struct {
 // Budgets of rollouts.
 const (
 	unlimited = "100%"
-	usual     = "10%"
+	usual     = "10%" // at most usualNodes
+	// usualNodes is what the API server can serve within some seconds. A trial of 2 s does not spread the load as one of 10 minutes does.
+	usualNodes = memoryNodes / 10
 )
 
 // phase is a change of the whole fleet.
@@ -69,18 +71,16 @@ type idlePeriod struct {
 
 // rollouts alternates rounds of patching without a controller and of unlimited rollouts, and then rolls out 10% at a time.
 func (b *bench) rollouts(ctx context.Context, f *fleet, rounds int) (err error) {
-	// Every measurement begins with nodes that have finished the trial of a ConfigMap: half a minute after it has started, an
-	// agent writes its status once more.
-	var first phase
 	if rounds > 0 {
-		first, err = f.byHand(ctx)
-	} else {
-		first, err = f.roll(ctx, usual, 0)
-	}
-	if err != nil {
+		// Every round begins with nodes that have proven a ConfigMap.
+		first, err := f.byHand(ctx)
+		if err != nil {
+			return err
+		}
+		note("first change of all nodes, not measured", "%s", seconds(first.settled))
+	} else if err := f.quiet(ctx); err != nil { // half a minute after its start, an agent writes its status once more
 		return err
 	}
-	note("first change of all nodes, not measured", "%s", seconds(first.settled))
 	for round := range rounds {
 		order := []func(context.Context) error{f.measureHand, f.measureRollout}
 		if round%2 == 1 {
@@ -214,6 +214,9 @@ func overloaded(err error) bool {
 // newRollout returns a rollout of a new payload in one step.
 func (f *fleet) newRollout(budget, more string) *v1alpha1.NodeConfigRollout {
 	most, everything := intstr.FromString(budget), intstr.FromString("100%")
+	if budget == usual && f.nodes/10 > usualNodes {
+		most = intstr.FromInt32(usualNodes)
+	}
 	data := f.kubelet(more)
 	return &v1alpha1.NodeConfigRollout{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("rollout-%d", f.changes)},

@@ -63,6 +63,7 @@ type world struct {
 	config  string         // the controller's kubeconfig
 	servers map[string]int // process IDs of the API server and etcd
 	large   bool           // more nodes than the shipped memory limit allows: the controller runs without it
+	slow    bool           // more nodes than these processors serve in time: the controller's Lease is valid for longer
 	logs    int
 }
 
@@ -189,6 +190,9 @@ func (w *world) startController(args ...string) (*child, error) {
 	if w.large {
 		env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "GOMEMLIMIT=") })
 	}
+	if w.slow {
+		args = append([]string{"--leader-elect-lease-duration=2m"}, args...)
+	}
 	return w.runWith("evenkeel-controller", env, slices.Concat([]string{"--kubeconfig=" + w.config}, controllerArgs, args)...)
 }
 
@@ -212,6 +216,7 @@ func (b *bench) withFleet(ctx context.Context, nodes int, run func(context.Conte
 	if err != nil {
 		return err
 	}
+	w.slow = nodes > memoryNodes
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f, err := b.fleet(ctx, w, nodes, faults...)
@@ -335,7 +340,7 @@ const nodeTimeout = 150 * time.Millisecond
 // quiet waits until nothing except Leases was written for some seconds.
 func (w *world) quiet(ctx context.Context) error {
 	const still = 3 * time.Second
-	return eventually(ctx, 5*time.Minute, 500*time.Millisecond, func() error {
+	return eventually(ctx, 15*time.Minute, 500*time.Millisecond, func() error {
 		if err := w.audit.Read(); err != nil {
 			return err
 		}
