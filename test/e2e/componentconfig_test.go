@@ -105,7 +105,7 @@ func (n *node) undone(was *corev1.ConfigMap) {
 // rolled follows the rollout to its end.
 func (n *node) rolled(code int, words ...string) {
 	n.t.Helper()
-	n.evenkeel(code, []string{"rollout", "status", "workers", "-w", "--timeout=1m"}, words...)
+	n.evenkeel(code, []string{"rollout", "status", "workers", "-w", "--timeout=" + patience.String()}, words...)
 }
 
 func TestAnUpgradesKubeletConfigurationReachesARealNodeAndComesBack(t *testing.T) {

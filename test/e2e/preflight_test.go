@@ -78,7 +78,7 @@ func (n *node) preflight(fields, reason, words string) {
 	if reason == "" {
 		code, verdict, said = 0, v1alpha1.PreflightAccepted, "1 node accepts\n"
 	}
-	n.evenkeel(code, []string{"preflight", "-f", n.file(upstream + fields + "\n"), "--drop-in", "--selector=kubernetes.io/hostname=" + n.Node.Name(), "--timeout=1m"}, said)
+	n.evenkeel(code, []string{"preflight", "-f", n.file(upstream + fields + "\n"), "--drop-in", "--selector=kubernetes.io/hostname=" + n.Node.Name(), "--timeout=" + patience.String()}, said)
 	a := n.config().Status.Preflight
 	if a == nil || a.Verdict != verdict || a.Reason != reason || !strings.Contains(a.Message, words) || was != nil && a.UID == was.UID {
 		n.t.Errorf("the answer is %+v, want %s %s %q", a, verdict, reason, words)
