@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/bed"
@@ -64,7 +63,7 @@ func (l *lab) observe(ctx context.Context, r *run) *observer {
 		tick := time.NewTicker(pollInterval)
 		defer tick.Stop()
 		for {
-			if nc, err := l.nodeConfig(ctx); err == nil {
+			if nc, err := l.config(ctx); err == nil {
 				o.note(func(f *fact) { f.read(nc) })
 			}
 			select {
@@ -152,18 +151,4 @@ func (l *lab) writeSpec(ctx context.Context, uid, name string) error {
 		_, err := l.kubectl(ctx, "patch", "nodeconfig", nodeName, "--type=json", "-p", string(patch))
 		return err
 	})
-}
-
-// nodeConfig reads the node's NodeConfig, without starting kubectl: the observer does it often.
-func (l *lab) nodeConfig(ctx context.Context) (*v1alpha1.NodeConfig, error) {
-	client, err := kubernetes.NewForConfig(l.cluster.AdminConfig()) // connections are shared by all of the same configuration
-	if err != nil {
-		return nil, err
-	}
-	raw, err := client.RESTClient().Get().AbsPath("apis", v1alpha1.GroupVersion.String(), "nodeconfigs", nodeName).DoRaw(ctx)
-	if err != nil {
-		return nil, err
-	}
-	nc := &v1alpha1.NodeConfig{}
-	return nc, json.Unmarshal(raw, nc)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,12 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/vm"
@@ -200,12 +207,40 @@ func Join(ctx context.Context, c *localcluster.Cluster, m *vm.Machine, name stri
 // ready waits until the API says that the node is Ready.
 func (l *lab) ready(ctx context.Context) error {
 	return bed.Eventually(ctx, patience, func(ctx context.Context) error {
-		out, err := l.kubectl(ctx, "get", "node", nodeName, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
-		if err == nil && out != "True" {
-			err = fmt.Errorf("the node's condition Ready is %q", out)
+		n, err := l.object(ctx)
+		if err == nil && !query.IsReady(n) {
+			err = fmt.Errorf("the node's conditions are %+v", n.Status.Conditions)
 		}
 		return err
 	})
+}
+
+// object reads the Node. What waits for a change reads often: a kubectl for each read would take processor time from the machine.
+func (l *lab) object(ctx context.Context) (*corev1.Node, error) {
+	client, err := l.client()
+	if err != nil {
+		return nil, err
+	}
+	return client.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
+}
+
+// config reads the node's NodeConfig.
+func (l *lab) config(ctx context.Context) (*v1alpha1.NodeConfig, error) {
+	client, err := l.client()
+	if err != nil {
+		return nil, err
+	}
+	raw, err := client.RESTClient().Get().AbsPath("apis", v1alpha1.GroupVersion.String(), "nodeconfigs", nodeName).DoRaw(ctx)
+	if err != nil {
+		return nil, err
+	}
+	nc := &v1alpha1.NodeConfig{}
+	return nc, json.Unmarshal(raw, nc)
+}
+
+// client returns a client with the administrator's rights. Connections are shared by all of them.
+func (l *lab) client() (*kubernetes.Clientset, error) {
+	return kubernetes.NewForConfig(l.cluster.AdminConfig())
 }
 
 // kubectl runs kubectl as the administrator, and returns what it printed.

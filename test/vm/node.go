@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/vm"
 )
@@ -94,16 +92,6 @@ func (l *lab) becomesHealthy(ctx context.Context, m *vm.Machine) error {
 	})
 }
 
-// config returns the node's NodeConfig.
-func (l *lab) config(ctx context.Context) (*v1alpha1.NodeConfig, error) {
-	out, err := l.kubectl(ctx, "get", "nodeconfig", nodeName, "-o", "json")
-	if err != nil {
-		return nil, err
-	}
-	nc := &v1alpha1.NodeConfig{}
-	return nc, json.Unmarshal([]byte(out), nc)
-}
-
 // assign assigns a drop-in, waits for an outcome (proven, trial, assigned), and requires this exit code.
 func (l *lab) assign(ctx context.Context, code int, dropIn, until string, flags ...string) error {
 	file := filepath.Join(l.dir, "dropin.yaml")
@@ -145,13 +133,11 @@ func (l *lab) proven(ctx context.Context) (m *vm.Machine, pods int, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	out, err := l.kubectl(ctx, "get", "node", nodeName, "-o", "jsonpath={.status.capacity.pods}")
+	n, err := l.object(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
-	if _, err := fmt.Sscan(out, &pods); err != nil {
-		return nil, 0, fmt.Errorf("the node's room for pods is %q: %w", out, err)
-	}
+	pods = int(n.Status.Capacity.Pods().Value())
 	if nc.Status.LastKnownGood != nil && nc.Status.Trial == nil && bed.ConfigOK(nc).Status == "True" {
 		return m, pods, nil
 	}
@@ -177,9 +163,9 @@ func (l *lab) promoted(ctx context.Context, pods int) error {
 
 // runsWith requires that the node reports this capacity.
 func (l *lab) runsWith(ctx context.Context, pods int) error {
-	out, err := l.kubectl(ctx, "get", "node", nodeName, "-o", "jsonpath={.status.capacity.pods}")
-	if err == nil && out != fmt.Sprint(pods) {
-		err = fmt.Errorf("the node has room for %s pods, want %d", out, pods)
+	n, err := l.object(ctx)
+	if err == nil && n.Status.Capacity.Pods().Value() != int64(pods) {
+		err = fmt.Errorf("the node has room for %s pods, want %d", n.Status.Capacity.Pods(), pods)
 	}
 	return err
 }

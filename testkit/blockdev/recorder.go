@@ -149,9 +149,9 @@ type Loss struct {
 }
 
 // Cut returns the disk after a power cut at a point of the log: everything up to the last flush, and of later writes a random
-// subset. Half of the writes that are neither kept nor lost are torn: each sector is kept or lost. The same seed gives the same disk.
-// path is the name of the layer's file.
-func (r *Recorder) Cut(at Position, seed uint64, path string) (*Layer, Loss, error) {
+// subset. Half of the writes that are neither kept nor lost are torn: each sector is kept or lost. Writes to the first bytes of the disk,
+// as many as whole says, are not torn. The same seed gives the same disk. path is the name of the layer's file.
+func (r *Recorder) Cut(at Position, seed uint64, whole int64, path string) (*Layer, Loss, error) {
 	var loss Loss
 	if end := r.Position(); at < 0 || at > end {
 		return nil, loss, fmt.Errorf("the log has %d records, not %d", end, at)
@@ -179,7 +179,7 @@ func (r *Recorder) Cut(at Position, seed uint64, path string) (*Layer, Loss, err
 		fate := func() bool { return true }
 		if i >= loss.Flushed && !rec.Durable {
 			switch p := dice.Float64(); {
-			case p < 0.2:
+			case p < 0.2 && rec.Offset >= whole:
 				fate = func() bool { return dice.IntN(2) == 0 }
 				loss.Torn++
 			case dice.Float64() < keep:

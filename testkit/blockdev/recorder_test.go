@@ -90,7 +90,12 @@ func (r *Recorder) flush(t *testing.T) {
 
 func cut(t *testing.T, r *Recorder, at Position, seed uint64) (*Layer, Loss) {
 	t.Helper()
-	l, loss, err := r.Cut(at, seed, filepath.Join(t.TempDir(), "cut"))
+	return cutWhole(t, r, at, seed, 0)
+}
+
+func cutWhole(t *testing.T, r *Recorder, at Position, seed uint64, whole int64) (*Layer, Loss) {
+	t.Helper()
+	l, loss, err := r.Cut(at, seed, whole, filepath.Join(t.TempDir(), "cut"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,6 +124,24 @@ func TestWhatWasFlushedSurvivesEveryCut(t *testing.T) {
 	}
 	if got := letters(t, r); got != padded("cccccccc") {
 		t.Errorf("before the cut: %s", got)
+	}
+}
+
+func TestWritesToTheFirstBytesAreNotTorn(t *testing.T) {
+	r := newRecorder(t)
+	r.put(t, 1, "aaaa", false)
+	r.put(t, 8, "bbbb", false)
+	torn := false
+	for seed := range uint64(50) {
+		l, loss := cutWhole(t, r, r.Position(), seed, 8*Sector)
+		first := letters(t, l)[1:5]
+		if first != "aaaa" && first != "...." {
+			t.Errorf("seed %d: %s", seed, first)
+		}
+		torn = torn || loss.Torn > 0
+	}
+	if !torn {
+		t.Error("no other write was torn")
 	}
 }
 
@@ -209,7 +232,7 @@ func TestADiskContinuesAfterACut(t *testing.T) {
 	if got := letters(t, after); got != padded("ab") {
 		t.Errorf("%s", got)
 	}
-	if _, _, err := r.Cut(r.Position()+1, 1, filepath.Join(t.TempDir(), "cut")); err == nil || err.Error() != "the log has 2 records, not 3" {
+	if _, _, err := r.Cut(r.Position()+1, 1, 0, filepath.Join(t.TempDir(), "cut")); err == nil || err.Error() != "the log has 2 records, not 3" {
 		t.Errorf("a cut behind the end: %v", err)
 	}
 }
