@@ -332,6 +332,25 @@ func TestThatThePodGuardHasNoAnswerYetIsNotReported(t *testing.T) {
 	}
 }
 
+func TestTheTimeWithoutAnAnswerIsAnOption(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.options = func(o *Options) { o.UnansweredLimit = 3 * time.Second }
+		w.start()
+		withGood(w)
+		w.promoted("uid-good")
+		unlistable(true)(w)
+		before := len(w.reporter.all())
+		w.assign("uid-next", conf{name: "next"})
+		w.pass(2 * time.Second)
+		if now := w.reporter.all(); len(now) != before {
+			t.Errorf("reported before: %+v", now[before:])
+		}
+		w.pass(3 * time.Second)
+		w.wantConfigOK("Unknown | using last-known-good (UID: uid-good): could not validate current (UID: uid-next): " +
+			"cannot tell whether the pods of this node survive a restart: the API server does not answer (CouldNotValidate)")
+	})
+}
+
 func TestARollbackWithoutAnAnswerOfTheSourceIsReportedAtOnce(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
 		w.promoted("uid-good")
