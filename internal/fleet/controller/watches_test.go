@@ -210,7 +210,7 @@ func TestObjectsDeletedDuringAnOutageAreRemoved(t *testing.T) {
 	})
 }
 
-func TestAnAPIServerWithoutStreamingListsIsListed(t *testing.T) {
+func TestAnAPIServerThatStreamsNoListIsListed(t *testing.T) {
 	world(t)
 	var names []string
 	for i := range query.PageSize + 3 {
@@ -221,39 +221,55 @@ func TestAnAPIServerWithoutStreamingListsIsListed(t *testing.T) {
 		all.Go(func() { addNodes(t, "pool=listed", part...) })
 	}
 	all.Wait()
-	config := own()
-	var lists writes
-	config.WrapTransport = func(next http.RoundTripper) http.RoundTripper {
-		return tripper(func(r *http.Request) (*http.Response, error) {
-			if r.URL.Query().Get("sendInitialEvents") != "" {
-				return answered(r, http.StatusUnprocessableEntity, io.NopCloser(strings.NewReader(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":422,"reason":"Invalid"}`))), nil
+	existing := len(names)
+	for name, stream := range map[string]func(next http.RoundTripper, r *http.Request) (*http.Response, error){
+		"old": func(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
+			return answered(r, http.StatusUnprocessableEntity, io.NopCloser(strings.NewReader(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":422,"reason":"Invalid"}`))), nil
+		},
+		"late": func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+			late := r.Clone(r.Context())
+			values := late.URL.Query()
+			values.Set("resourceVersion", "9999999999") // its watch cache does not reach it within its time
+			late.URL.RawQuery = values.Encode()
+			return next.RoundTrip(late)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := own()
+			var lists writes
+			config.WrapTransport = func(next http.RoundTripper) http.RoundTripper {
+				return tripper(func(r *http.Request) (*http.Response, error) {
+					if r.URL.Query().Get("sendInitialEvents") != "" {
+						return stream(next, r)
+					}
+					if r.URL.Query().Get("limit") != "" {
+						lists.count.Add(1)
+					}
+					return next.RoundTrip(r)
+				})
 			}
-			if r.URL.Query().Get("limit") != "" {
-				lists.count.Add(1)
+			c := start(t, config)
+			knows := func(want int) {
+				t.Helper()
+				eventually(t, func() error {
+					c.fleet.mu.Lock()
+					defer c.fleet.mu.Unlock()
+					if n := len(c.fleet.nodes); n != want {
+						return fmt.Errorf("%d nodes are known, want %d", n, want)
+					}
+					return nil
+				})
 			}
-			return next.RoundTrip(r)
+			knows(existing)
+			eventually(t, func() error {
+				if n := lists.count.Load(); n != 6 {
+					return fmt.Errorf("%d pages were listed, want one of each kind, and two of Nodes", n)
+				}
+				return nil
+			})
+			addNodes(t, "pool=listed", name)
+			existing++
+			knows(existing)
 		})
 	}
-	c := start(t, config)
-	known := func() int {
-		c.fleet.mu.Lock()
-		defer c.fleet.mu.Unlock()
-		return len(c.fleet.nodes)
-	}
-	eventually(t, func() error {
-		if n := known(); n != len(names) {
-			return fmt.Errorf("%d nodes are known", n)
-		}
-		return nil
-	})
-	if lists.count.Load() != 6 {
-		t.Errorf("%d pages were listed, want one of each kind, and two of Nodes", lists.count.Load())
-	}
-	addNodes(t, "pool=listed", "later")
-	eventually(t, func() error {
-		if n := known(); n != len(names)+1 {
-			return fmt.Errorf("%d nodes are known", n)
-		}
-		return nil
-	})
 }

@@ -116,7 +116,8 @@ func (f *Feed) connect(ctx context.Context) (synced bool, err error) {
 			add(o)
 		}
 	})
-	if !synced && apierrors.IsInvalid(err) { // an API server without streaming lists
+	// An API server without streaming lists, or with a watch cache that is seconds behind. It lists what etcd has.
+	if !synced && (apierrors.IsInvalid(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)) {
 		var version string
 		if version, err = f.listAll(ctx, add); err == nil {
 			finish(version)
