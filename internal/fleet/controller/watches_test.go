@@ -210,7 +210,7 @@ func TestObjectsDeletedDuringAnOutageAreRemoved(t *testing.T) {
 	})
 }
 
-func TestAnAPIServerThatStreamsNoListIsListed(t *testing.T) {
+func TestObjectsAreListedIfTheAPIServerRefusesToStreamThem(t *testing.T) {
 	world(t)
 	var names []string
 	for i := range query.PageSize + 3 {
@@ -229,7 +229,7 @@ func TestAnAPIServerThatStreamsNoListIsListed(t *testing.T) {
 		"late": func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 			late := r.Clone(r.Context())
 			values := late.URL.Query()
-			values.Set("resourceVersion", "9999999999") // its watch cache does not reach it within its time
+			values.Set("resourceVersion", "9999999999") // which its watch cache does not reach within 3 s
 			late.URL.RawQuery = values.Encode()
 			return next.RoundTrip(late)
 		},

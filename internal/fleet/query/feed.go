@@ -17,8 +17,11 @@ import (
 )
 
 const (
-	// syncTimeout is how long the API server may be silent while it sends the existing objects.
+	// syncTimeout is how long the API server may be silent while it streams the existing objects.
 	syncTimeout = 15 * time.Second
+	// listTimeout is that for a page of a list. An API server (since 1.34) serves the pages after the first from its watch cache, and refuses
+	// them until that has reached the version of the first. The client repeats such a request for up to 45 s.
+	listTimeout = time.Minute
 	// The longest delays between two attempts: when the API server does not answer, which costs it nothing, and when it
 	// refuses.
 	longestUnanswered = time.Second
@@ -59,12 +62,11 @@ func Typed[T client.Object](to func(T)) func(client.Object) {
 func (f *Feed) Run(ctx context.Context) {
 	delay := Backoff{}
 	for ctx.Err() == nil {
-		began := time.Now()
 		synced, err := f.connect(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if synced && time.Since(began) > time.Second {
+		if !synced.IsZero() && time.Since(synced) > time.Second {
 			f.Lost(nil)
 			delay = Backoff{}
 			continue
@@ -80,28 +82,29 @@ func (f *Feed) Run(ctx context.Context) {
 	}
 }
 
-// connect watches over one connection. It reports whether all existing objects were set.
-func (f *Feed) connect(ctx context.Context) (synced bool, err error) {
+// connect watches over one connection. It returns when all existing objects were set; zero if they were not.
+func (f *Feed) connect(ctx context.Context) (synced time.Time, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	deadline := time.AfterFunc(syncTimeout, func() { cancel(errSilent) })
+	timeout := syncTimeout
+	deadline := time.AfterFunc(timeout, func() { cancel(errSilent) })
 	defer deadline.Stop()
 	exists := map[client.ObjectKey]bool{}
 	add := func(o client.Object) {
-		deadline.Reset(syncTimeout)
+		deadline.Reset(timeout)
 		exists[client.ObjectKeyFromObject(o)] = true
 		f.Set(o)
 	}
 	finish := func(version string) {
 		deadline.Stop()
 		f.removeOthers(exists, version)
-		exists, synced = nil, true
+		exists, synced = nil, time.Now()
 		f.Synced()
 	}
 	begin := true
 	err = f.watch(ctx, metav1.ListOptions{SendInitialEvents: &begin, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}, func(e watch.EventType, o client.Object) {
 		switch {
-		case synced:
+		case !synced.IsZero():
 			f.apply(e, o)
 		case e == watch.Bookmark:
 			deadline.Reset(syncTimeout)
@@ -116,15 +119,17 @@ func (f *Feed) connect(ctx context.Context) (synced bool, err error) {
 			add(o)
 		}
 	})
-	// An API server without streaming lists, or with a watch cache that is seconds behind. It lists what etcd has.
-	if !synced && (apierrors.IsInvalid(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)) {
+	// The API server does not stream lists, or its watch cache is seconds behind etcd: list the objects instead.
+	if synced.IsZero() && (apierrors.IsInvalid(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)) {
+		timeout = listTimeout
+		deadline.Reset(timeout)
 		var version string
 		if version, err = f.listAll(ctx, add); err == nil {
 			finish(version)
 			err = f.watch(ctx, metav1.ListOptions{ResourceVersion: version}, f.apply)
 		}
 	}
-	if !synced && context.Cause(ctx) == errSilent {
+	if synced.IsZero() && context.Cause(ctx) == errSilent {
 		err = errSilent
 	}
 	return synced, err
@@ -142,7 +147,7 @@ func (f *Feed) removeOthers(exists map[client.ObjectKey]bool, version string) {
 	}
 }
 
-// listAll lists the stored objects, never those of a watch cache, and returns the resource version of the list.
+// listAll lists all objects in pages, as of one resource version that is not older than the request, and returns that version.
 func (f *Feed) listAll(ctx context.Context, add func(client.Object)) (version string, err error) {
 	for options := (metav1.ListOptions{Limit: PageSize}); ; {
 		list := f.List.DeepCopyObject().(client.ObjectList)
@@ -211,7 +216,7 @@ func (f *Feed) within(raw metav1.ListOptions) *client.ListOptions {
 }
 
 var (
-	errSilent = fmt.Errorf("the API server sent nothing for %s", syncTimeout)
+	errSilent = errors.New("the API server sent nothing in time")
 	errEnded  = errors.New("the API server ended the watch")
 )
 
