@@ -131,8 +131,8 @@ type Options struct {
 	APILoss     string // auto, on or off
 	SyncTimeout time.Duration
 	StopGrace   time.Duration
-	// UnansweredLimit is how long the API server may leave the agent without an answer before the agent writes that to the API; 0 means 30s.
-	// An overloaded API server does not answer some agents for a few seconds: if each of them wrote that, and that it is over, the server
+	// UnansweredLimit is how long the API server may leave the agent without an answer before the agent reports that; 0 means 30s.
+	// An overloaded API server does not answer some agents for a few seconds: if each of them reported that, and that it is over, the server
 	// would stay overloaded. The controller must wait longer for an agent.
 	UnansweredLimit time.Duration
 	AgentVersion    string

@@ -74,6 +74,7 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 		DefaultTrialSeconds: new(int64(a.o.Limits.TrialDuration / time.Second)),
 	})
 	if a.p.Reporter != nil && !a.isHeldBack(d, o) {
+		a.reports.since = a.assignment.since
 		a.p.Reporter.Report(source.Report{
 			NodeConfigUID: a.assignment.answer.NodeConfigUID, Status: status, KubeletStart: a.kubelet.started,
 			Condition:  source.NodeCondition{Status: metav1.ConditionStatus(st.Condition.Status), Reason: st.Condition.Cause, Message: st.Condition.Message},
@@ -102,8 +103,8 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 // unansweredLimit is the default of Options.UnansweredLimit.
 const unansweredLimit = 30 * time.Second
 
-// isHeldBack reports whether the source or the pod guard has had no answer for so short a time that this is not worth a write. What is always
-// written: the generation of an assignment whose ConfigMap cannot be read, that no kubelet runs, and that it is started.
+// isHeldBack reports whether the source or the pod guard has had no answer for so short a time that this is not worth a write. Three reports are
+// never held back: the generation of an assignment whose ConfigMap cannot be read, a kubelet that does not run, and a start of the kubelet.
 func (a *Agent) isHeldBack(d trial.Decision, o trial.Observed) bool {
 	unanswered := a.guard.unanswered || a.assignment.answer.Kind == trial.Unanswered && a.assignment.answer.Generation == 0
 	if !unanswered || !o.Child.Alive || d.Action.Kind != trial.None {
@@ -112,8 +113,8 @@ func (a *Agent) isHeldBack(d trial.Decision, o trial.Observed) bool {
 	}
 	if a.reports.heldSince.IsZero() {
 		a.reports.heldSince = o.Now
-		if seen := a.assignment.since; a.guard.unanswered && !seen.IsZero() {
-			a.reports.heldSince = seen // since then, the controller waits
+		if since := a.assignment.since; a.guard.unanswered && !since.IsZero() && !since.Equal(a.reports.since) {
+			a.reports.heldSince = since // since then, the controller waits
 		}
 	}
 	return a.heldFor() > 0
@@ -205,6 +206,7 @@ func (a *Agent) object(c trial.Config) (resourceVersion, key string) {
 type reports struct {
 	ready      bool // to the init system
 	condition  trial.Condition
+	since      time.Time            // of the assignment that was reported
 	heldSince  time.Time            // since when isHeldBack had a reason; zero: it has none
 	objects    map[string][2]string // resource version and key of ConfigMaps, by revision
 	saved      []byte               // the last description for Options.SaveRunning

@@ -332,6 +332,29 @@ func TestThatThePodGuardHasNoAnswerYetIsNotReported(t *testing.T) {
 	}
 }
 
+func TestTheSilenceAfterARefusalIsNotReportedAtOnce(t *testing.T) {
+	inGoodWorld(t, func(w *world) {
+		w.promoted("uid-good")
+		w.pods("a", "b", "c", "d")
+		w.assign("uid-few", conf{name: "few", maxPods: 3})
+		w.pass(2 * unansweredLimit)
+		if c := w.status().Conditions[0]; c.Reason != v1alpha1.ReasonWouldEvictPods {
+			t.Fatalf("%+v", c)
+		}
+		unlistable(true)(w)
+		before := len(w.reporter.all())
+		w.until("the guard has asked again", func() bool { return w.log.count("reason=CouldNotValidate") > 0 })
+		w.pass(unansweredLimit - 5*time.Second)
+		if now := w.reporter.all(); len(now) != before {
+			t.Errorf("reported: %+v", now[before:])
+		}
+		w.pass(guardInterval)
+		if c := w.status().Conditions[0]; c.Reason != v1alpha1.ReasonCouldNotValidate {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
 func TestTheTimeWithoutAnAnswerIsAnOption(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.options = func(o *Options) { o.UnansweredLimit = 3 * time.Second }
