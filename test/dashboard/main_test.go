@@ -164,7 +164,7 @@ func controller(t *testing.T) {
 	t.Helper()
 	const probes = "127.0.0.1:18087"
 	spawn(t, "evenkeel-controller", "--kubeconfig="+cluster.AdminKubeconfig(), "--leader-elect=false", "--metrics-bind-address=0",
-		"--health-probe-bind-address="+probes, "--agent-timeout=10s")
+		"--health-probe-bind-address="+probes)
 	eventually(t, func() error {
 		r, err := http.Get("http://" + probes + "/readyz")
 		if err != nil {

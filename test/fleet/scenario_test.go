@@ -45,8 +45,7 @@ func play(t *testing.T, name string, nodes int, with ...func(*rehearsal.Options)
 		// An agent looks at an overdue Lease every 2s: one that it cannot tell for longer than ReadyTimeout is blamed.
 		Limits:      trial.Limits{TrialDuration: time.Second, CrashLoopThreshold: 1, HealthTimeout: 4 * time.Second, ReadyTimeout: 8 * time.Second},
 		LeasePeriod: 2 * time.Second,
-		// Half of the controller's patience, as by default.
-		UnansweredLimit: agentTimeout / 2,
+		UnansweredLimit: time.Second, // the controllers of these tests wait for an agent for 2s or more
 	}
 	t.Cleanup(func() { names.Delete(name) })
 	for _, f := range with {

@@ -17,7 +17,7 @@ import (
 )
 
 // preflightWithin limits how long the command waits for the answer to a preflight.
-const preflightWithin = 30 * time.Second
+const preflightWithin = time.Minute
 
 // ask asks the node's agent whether it would adopt the configuration, and prints the answer. Without an answer it prints why, and
 // returns nil: the assignment does not depend on it. The error says that the command was interrupted.
