@@ -86,12 +86,10 @@ func (f *Feed) Run(ctx context.Context) {
 func (f *Feed) connect(ctx context.Context) (synced time.Time, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	timeout := syncTimeout
-	deadline := time.AfterFunc(timeout, func() { cancel(errSilent) })
+	deadline := time.AfterFunc(syncTimeout, func() { cancel(errSilent) })
 	defer deadline.Stop()
 	exists := map[client.ObjectKey]bool{}
 	add := func(o client.Object) {
-		deadline.Reset(timeout)
 		exists[client.ObjectKeyFromObject(o)] = true
 		f.Set(o)
 	}
@@ -103,16 +101,17 @@ func (f *Feed) connect(ctx context.Context) (synced time.Time, err error) {
 	}
 	begin := true
 	err = f.watch(ctx, metav1.ListOptions{SendInitialEvents: &begin, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}, func(e watch.EventType, o client.Object) {
-		switch {
-		case !synced.IsZero():
+		if !synced.IsZero() {
 			f.apply(e, o)
-		case e == watch.Bookmark:
-			deadline.Reset(syncTimeout)
+			return
+		}
+		deadline.Reset(syncTimeout)
+		switch e {
+		case watch.Bookmark:
 			if o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
 				finish(o.GetResourceVersion())
 			}
-		case e == watch.Deleted:
-			deadline.Reset(syncTimeout)
+		case watch.Deleted:
 			delete(exists, client.ObjectKeyFromObject(o))
 			f.Remove(o)
 		default:
@@ -121,10 +120,13 @@ func (f *Feed) connect(ctx context.Context) (synced time.Time, err error) {
 	})
 	// The API server does not stream lists, or its watch cache is seconds behind etcd: list the objects instead.
 	if synced.IsZero() && (apierrors.IsInvalid(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)) {
-		timeout = listTimeout
-		deadline.Reset(timeout)
+		deadline.Reset(listTimeout)
 		var version string
-		if version, err = f.listAll(ctx, add); err == nil {
+		version, err = f.listAll(ctx, func(o client.Object) {
+			deadline.Reset(listTimeout)
+			add(o)
+		})
+		if err == nil {
 			finish(version)
 			err = f.watch(ctx, metav1.ListOptions{ResourceVersion: version}, f.apply)
 		}
