@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
@@ -140,6 +142,8 @@ func (n *node) unchanged(before inventory) {
 			s.Trial.HealthySeconds = 0 // the trial goes on
 		}
 		s.Preflight, s.WorkloadPods, s.PodsUnreadyOnRestart = nil, nil, nil // counts are written along with an answer
+		s.Drift = nil                                                       // it is first reported some time after the kubelet's start
+		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionDrifted)
 		raw, err := json.Marshal([]any{nc.UID, nc.Generation, nc.Spec, s})
 		if err != nil {
 			n.t.Fatal(err)
