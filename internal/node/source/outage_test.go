@@ -133,6 +133,39 @@ func TestSlowAPIServerIsUnanswered(t *testing.T) {
 	awaitAnswer(t, s, "the answer", kind(trial.Assigned))
 }
 
+func TestAnObjectIsListedIfTheAPIServerRefusesToStreamIt(t *testing.T) {
+	for name, refuse := range map[string]func(*http.Request) int{
+		"old": func(*http.Request) int { return 422 },
+		"late": func(r *http.Request) int {
+			values := r.URL.Query()
+			values.Set("resourceVersion", "9999999999") // which its watch cache does not reach within 3 s
+			r.URL.RawQuery = values.Encode()
+			return 0
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := newName("node")
+			assign(t, node, refTo(newConfigMap(t)))
+			p := newProxy(t, node)
+			p.fail(func(r *http.Request) int {
+				switch values := r.URL.Query(); {
+				case values.Has("sendInitialEvents"):
+					return refuse(r)
+				case strings.HasSuffix(r.URL.Path, "/nodeconfigs") && !values.Has("watch"):
+					<-time.After(2 * time.Second) // a late server also needs time for the list
+				}
+				return 0
+			})
+			c := newClient(t, p.Kubeconfig)
+			c.timeout = 4 * time.Second
+			s := startSource(t, c, node, &disk{})
+			awaitAnswer(t, s, "the object", kind(trial.Assigned))
+			setSpec(t, node, map[string]any{})
+			awaitAnswer(t, s, "a change after the list", kind(trial.Unassigned))
+		})
+	}
+}
+
 func TestUnexpectedKindIsUnanswered(t *testing.T) {
 	node, p, s := assigned(t)
 	p.fail(func(r *http.Request) int {

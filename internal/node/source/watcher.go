@@ -77,7 +77,9 @@ func (w *watcher) once(ctx context.Context) (synced bool, err error) {
 		return false, err
 	}
 	err = w.stream(ctx, client, onSynced)
-	if !synced && apierrors.IsInvalid(err) { // the API server cannot begin a watch with the list
+	// The API server cannot begin a watch with the list, or its watch cache is seconds behind etcd.
+	if !synced && (apierrors.IsInvalid(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)) {
+		deadline.Reset(w.client.timeout)
 		err = w.listAndWatch(ctx, client, onSynced)
 	}
 	if !synced && context.Cause(ctx) == errNoAnswer {
