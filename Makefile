@@ -253,7 +253,10 @@ vm: tools deps vm-releases ## test the agent on a machine of its own: Debian in 
 # ONLY names parts, such as simulation,fuzz; then nothing is built for the others. NICE is a niceness, such as 19.
 TIME ?= 1h
 NICE ?= 0
-soak: $(if $(ONLY),,tools $(KUBELETS) deps vm-releases) ## simulate, fuzz, restart kubelets and cut power for TIME (default: 1h), from where the last run stopped; docs/soak.md has the totals
+comma := ,
+pod-guard_NEEDS := tools $(KUBELETS) deps
+power-cuts_NEEDS := tools deps vm-releases
+soak: $(foreach part,$(or $(subst $(comma), ,$(ONLY)),pod-guard power-cuts),$($(part)_NEEDS)) ## simulate, fuzz, restart kubelets and cut power for TIME (default: 1h), from where the last run stopped; docs/soak.md has the totals
 	@$(AS_ROOT) go run ./test/soak -time=$(TIME) -only=$(ONLY) -nice=$(NICE)
 
 # Runs add up in docs/soak-node.csv and its picture. With ONLY=trials, three nodes run trials of the default ten minutes instead.
