@@ -198,7 +198,7 @@ demo: tools deps build ## show how a node and a fleet are changed, broken and ro
 test: tools $(TOOLS)/object-health $(OLDEST_KUBELET) previous deps prometheus $(AXE) build lint ## build everything and run all tests, with the newest and the oldest kubelet
 	@if [ "$$(id -u)" != 0 ] && [ -z "$(SUDO)" ]; then \
 	  echo "SKIPPED without root: all tests that need a real node"; fi
-	@$(AS_ROOT) env SIMULATION_SUMMARY=$(CURDIR)/bin/simulation go test -timeout 45m -p 2 ./test/e2e $$(go list ./... | grep -v /test/e2e$$)
+	@$(AS_ROOT) env SIMULATION_SUMMARY=$(CURDIR)/bin/simulation go test -timeout 60m -p 2 ./test/e2e $$(go list ./... | grep -v /test/e2e$$)
 	@if [ -f bin/simulation ]; then cat bin/simulation; fi
 
 # Run it before a change of the behaviour on nodes is merged: see docs/kubelets.md.
@@ -209,7 +209,7 @@ matrix: tools $(KUBELETS) $(APISERVERS) deps build ## run the core of the end-to
 KUBELET ?= $(TOOLS)/kubelet
 KUBELET_PATH = $(if $(findstring /,$(KUBELET)),$(abspath $(KUBELET)),$(CURDIR)/$(TOOLS)/kubelets/$(KUBELET)/kubelet)
 e2e: tools $(OLDEST_KUBELET) $(filter %/$(KUBELET)/kubelet,$(KUBELETS)) deps build ## run all end-to-end tests with one kubelet (KUBELET=v1.33.13 or a path; default: the newest)
-	@$(AS_ROOT) go test -timeout 45m -count=1 ./test/e2e -kubelet=$(KUBELET_PATH)
+	@$(AS_ROOT) go test -timeout 60m -count=1 ./test/e2e -kubelet=$(KUBELET_PATH)
 
 bench: tools deps build ## measure speed and size, each beside its floor from the same run
 	@$(AS_ROOT) go run ./test/bench
