@@ -21,6 +21,7 @@ type asked struct {
 	requests int           // the controller's writes of NodeConfigs
 	answers  int           // the agents' writes of statuses
 	events   int
+	unknown  int                  // agents that could not tell, such as for lack of an answer of the API server
 	most     int64                // the controller's memory
 	counts   map[auditlog.Key]int // all writes
 }
@@ -56,7 +57,8 @@ func (f *fleet) preflight(ctx context.Context) (a asked, err error) {
 		return a, err
 	}
 	a.took = time.Since(begin)
-	if r := o.Status.Result; int(r.Accepted) != f.nodes {
+	r := o.Status.Result
+	if a.unknown = int(r.Unknown); int(r.Accepted)+a.unknown != f.nodes {
 		return a, fmt.Errorf("%d of %d nodes accept: %+v", r.Accepted, f.nodes, r)
 	}
 	if err := f.quiet(ctx); err != nil {
@@ -90,6 +92,7 @@ func (b *bench) reportPreflight(f *fleet) {
 	per := float64(a.requests+a.answers) / n
 	b.limited(figure{What: "preflight: API writes per node", Text: fmt.Sprintf("%.3f", per), Value: per, Limit: fmt.Sprint(maxAsked), Over: per > maxAsked}, "-")
 	note("", "%.3f requests, %.3f answers, %.3f Events", float64(a.requests)/n, float64(a.answers)/n, float64(a.events)/n)
+	b.keep("preflight: nodes that could not tell", "%d", a.unknown)
 	b.limitMemory("controller: most memory in a preflight (VmHWM)", a.most, f.nodes)
 	b.limited(figure{What: "preflight: created to the last answer", Text: seconds(a.took), Value: a.took.Seconds(),
 		Limit: seconds(maxAsking), Over: a.took > maxAsking && f.nodes <= memoryNodes}, "-")
