@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
@@ -32,6 +30,7 @@ func TestARealKubeletAnswersPreflightsAndNothingElseHappens(t *testing.T) {
 	containers := n.containers()
 	crowded := fmt.Sprintf("the kubelet would end %s;", n.lost(len(pods), shortage("pods", fmt.Sprint(len(pods)), fmt.Sprint(cpus)), pods))
 	n.is(localInit)
+	n.drifts("False", v1alpha1.DriftFilesUnchanged, "") // the first comparison is reported some time after the start, the next in ten minutes
 
 	kubelet, before := n.steady(), n.inventory()
 	for _, c := range []struct{ name, fields, reason, words string }{
@@ -142,8 +141,6 @@ func (n *node) unchanged(before inventory) {
 			s.Trial.HealthySeconds = 0 // the trial goes on
 		}
 		s.Preflight, s.WorkloadPods, s.PodsUnreadyOnRestart = nil, nil, nil // counts are written along with an answer
-		s.Drift = nil                                                       // it is first reported some time after the kubelet's start
-		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionDrifted)
 		raw, err := json.Marshal([]any{nc.UID, nc.Generation, nc.Spec, s})
 		if err != nil {
 			n.t.Fatal(err)
