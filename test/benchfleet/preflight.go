@@ -92,7 +92,7 @@ func (b *bench) reportPreflight(f *fleet) {
 	per := float64(a.requests+a.answers) / n
 	b.limited(figure{What: "preflight: API writes per node", Text: fmt.Sprintf("%.3f", per), Value: per, Limit: fmt.Sprint(maxAsked), Over: per > maxAsked}, "-")
 	note("", "%.3f requests, %.3f answers, %.3f Events", float64(a.requests)/n, float64(a.answers)/n, float64(a.events)/n)
-	b.keep("preflight: nodes that could not tell", "%d", a.unknown)
+	b.limited(figure{What: "preflight: nodes that could not tell", Text: fmt.Sprint(a.unknown), Value: float64(a.unknown), Limit: "0", Over: a.unknown > 0}, "-")
 	b.limitMemory("controller: most memory in a preflight (VmHWM)", a.most, f.nodes)
 	b.limited(figure{What: "preflight: created to the last answer", Text: seconds(a.took), Value: a.took.Seconds(),
 		Limit: seconds(maxAsking), Over: a.took > maxAsking && f.nodes <= memoryNodes}, "-")

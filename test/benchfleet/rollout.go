@@ -44,7 +44,7 @@ type fleet struct {
 const (
 	unlimited = "100%"
 	usual     = "10%" // at most usualNodes
-	// usualNodes is what an API server on two processors can serve within 5 s to 25 s. A trial of 2 s does not spread the load as one of
+	// usualNodes is what an API server on two processors can serve within some seconds. A trial of 2 s does not spread the load as one of
 	// 10 minutes does: with 500 nodes, agents had to wait for half a minute and longer, and reported that.
 	usualNodes = 200
 )
