@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"strconv"
@@ -19,24 +18,50 @@ import (
 // descriptors as well. Further clients wait, and idle connections are closed.
 const maxConnections = 64
 
+// listenInterval is how often the agent tries to listen if it cannot.
+const listenInterval = time.Second
+
 // Serve serves /healthz, /metrics and /configz on a TCP address until ctx ends. With Parts.Configz, /configz can also ask the
-// kubelet itself. If the port is taken, Serve logs that and returns: the node still gets its kubelet.
+// kubelet itself. If the agent cannot listen, Serve logs that, and tries again every second: the node gets its kubelet without it.
 func (a *Agent) Serve(ctx context.Context, address string) {
+	for logged := false; ; {
+		err := a.listenAndServe(ctx, address, func() {
+			if logged {
+				a.o.Log.Info("serving /healthz, /metrics and /configz", "listen", address)
+			}
+			logged = false
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		if !logged {
+			a.o.Log.Error("cannot serve /healthz, /metrics and /configz; continuing without it, retrying every second", "listen", address, "err", err)
+			logged = true
+		}
+		select {
+		case <-time.After(listenInterval):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// listenAndServe serves until ctx ends, or returns why it cannot. It calls listens when it listens.
+func (a *Agent) listenAndServe(ctx context.Context, address string, listens func()) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		a.o.Log.Error("cannot serve /healthz, /metrics and /configz; continuing without it", "listen", address, "err", err)
-		return
+		return err
 	}
+	listens()
 	server := NewServer(a.Handler(a.p.Configz))
 	var closing sync.WaitGroup
+	defer closing.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	closing.Go(func() {
 		<-ctx.Done()
 		_ = server.Close()
 	})
-	if err := server.Serve(netutil.LimitListener(listener, maxConnections)); !errors.Is(err, http.ErrServerClosed) {
-		a.o.Log.Error("the HTTP server ended", "err", err)
-	}
-	closing.Wait()
+	return server.Serve(netutil.LimitListener(listener, maxConnections))
 }
 
 // KubeletConfigz returns the function for Parts.Configz. It connects to this machine only, and authenticates with nothing but the

@@ -56,3 +56,32 @@ func TestIdleClientsAreLimited(t *testing.T) {
 		t.Errorf("the server has no timeouts: %+v", s)
 	}
 }
+
+func TestTheServerListensWhenItsPortIsFreeAgain(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, log := taken.Addr().String(), &lines{}
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	a := New(Options{Log: slog.New(slog.NewTextHandler(log, nil))}, Parts{})
+	all.Go(func() { a.Serve(ctx, address) })
+	eventually(t, "the agent says that the port is taken", func() bool { return log.count("address already in use") > 0 })
+	<-time.After(2 * listenInterval)
+	if err := taken.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the agent answers", func() bool {
+		r, err := http.Get("http://" + address + "/healthz")
+		if err == nil {
+			r.Body.Close()
+		}
+		return err == nil
+	})
+	if log.count("cannot serve") != 1 || log.count(`msg="serving /healthz, /metrics and /configz"`) != 1 {
+		t.Errorf("the log:\n%s", log.tail())
+	}
+}
