@@ -18,6 +18,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/figures"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // growth measures the controller's memory with realistic Nodes and NodeConfigs. A paused rollout makes the controller read all of
@@ -95,7 +96,7 @@ const planDuration = "evenkeel_controller_plan_duration_seconds"
 
 // look starts a controller, waits until it has read everything, and lets it plan for half a minute.
 func (w *world) look(ctx context.Context, o *v1alpha1.NodeConfigRollout, nodes int) (l looked, err error) {
-	metrics, err := freeAddress()
+	metrics, err := localcluster.FreeAddress()
 	if err != nil {
 		return l, err
 	}

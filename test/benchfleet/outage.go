@@ -64,7 +64,7 @@ func (b *bench) outages(ctx context.Context, nodes int) (err error) {
 // startProbed starts a controller, and returns it when it has seen everything, with a function that asks whether it is ready. It has no
 // lease: a controller that loses its lease is restarted by its Deployment, which is not measured.
 func (w *world) startProbed(ctx context.Context) (c *child, ready func() error, err error) {
-	probes, err := freeAddress()
+	probes, err := localcluster.FreeAddress()
 	if err != nil {
 		return nil, nil, err
 	}

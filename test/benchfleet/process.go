@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -70,15 +69,6 @@ func (c *child) stop() error {
 		return fmt.Errorf("%s: %s: %s", c.name, state, raw[max(0, len(raw)-2000):])
 	}
 	return nil
-}
-
-// freeAddress returns an address on loopback that nobody listens on.
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }
 
 // eventually calls try until it succeeds, over is closed, or the time is over.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -138,11 +137,11 @@ func spawnController(flags ...string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	metrics, err := freeAddress()
+	metrics, err := localcluster.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
-	probes, err := freeAddress()
+	probes, err := localcluster.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -164,15 +163,6 @@ func spawnController(flags ...string) (*process, error) {
 		return nil, err
 	}
 	return p, nil
-}
-
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }
 
 // ready waits until the controller says that it is.

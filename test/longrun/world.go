@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,7 +79,7 @@ func up(ctx context.Context) (w *world, err error) {
 	if err := w.start(); err != nil {
 		return nil, err
 	}
-	if w.controllerMetrics, err = freeAddress(); err != nil {
+	if w.controllerMetrics, err = localcluster.FreeAddress(); err != nil {
 		return nil, err
 	}
 	if err := bed.Eventually(ctx, patience, w.Healthy); err != nil {
@@ -91,15 +90,6 @@ func up(ctx context.Context) (w *world, err error) {
 		return nil, err
 	}
 	return w, w.runPods(ctx)
-}
-
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }
 
 // record puts the recorder in the kubelet's place.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -37,7 +36,7 @@ type Agent struct {
 
 // Agent returns an agent for the node, with its own dynamic directory and log. It is not started yet.
 func (b *Bed) Agent(flags ...string) (*Agent, error) {
-	listen, err := freeAddress()
+	listen, err := localcluster.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -55,15 +54,6 @@ func (b *Bed) Agent(flags ...string) (*Agent, error) {
 		binary:  b.Binary,
 		runDir:  runDir,
 	}, nil
-}
-
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }
 
 // Argv returns the agent's command line.

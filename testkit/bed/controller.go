@@ -43,7 +43,7 @@ func (b *Bed) Controller(ctx context.Context, flags ...string) (*Controller, err
 	if err != nil {
 		return nil, err
 	}
-	probes, err := freeAddress()
+	probes, err := localcluster.FreeAddress()
 	if err != nil {
 		return nil, err
 	}

@@ -50,6 +50,16 @@ func (p *ports) take() (int, error) {
 	return 0, fmt.Errorf("no free port: %w", errors.Join(errs...))
 }
 
+// own are ports that this process has until it ends.
+var own ports
+
+// FreeAddress returns an address on loopback, for a program that may be started several times. Nobody else listens on it, and no
+// outgoing connection uses its port.
+func FreeAddress() (string, error) {
+	port, err := own.take()
+	return fmt.Sprintf("127.0.0.1:%d", port), err
+}
+
 func (p *ports) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
