@@ -73,6 +73,9 @@ func (d *decider) chooseConfig() bool {
 		v, ok := d.o.Verdicts[c.Revision]
 		if !ok {
 			d.toValidate = append(d.toValidate, c)
+			if _, bad := s.BadEntry(s.Run.Config); bad && d.o.Child.Alive && !s.LastKnownGood.Same(c) {
+				continue // a rollback waits only for the verdict on what it rolls back to
+			}
 			return false
 		}
 		// A configuration that passed its trial with this version of the component is not bad: the node has

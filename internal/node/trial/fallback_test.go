@@ -43,6 +43,25 @@ func TestAnUnprovenLastKnownGoodIsGivenUpForLocal(t *testing.T) {
 	}
 }
 
+func TestARollbackWaitsOnlyForTheVerdictOnItsTarget(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(d *decider)
+		want   ActionKind
+	}{
+		"current was forgotten, and may run again": {func(*decider) {}, Restart},
+		"current is what it goes back to":          {func(d *decider) { d.next.LastKnownGood = d.next.Current }, None},
+		"what runs is not bad":                     {func(d *decider) { d.next.Bad = nil }, None},
+	} {
+		d := failing()
+		d.o.Child.Alive, d.next.Bad = true, []BadConfig{{Revision: "g", Payload: "p0"}}
+		c.change(d)
+		_ = d.chooseConfig() && d.chooseAction()
+		if d.action.Kind != c.want || !d.action.Config.IsLocal() || len(d.toValidate) != 1 || d.toValidate[0].Revision != "u" {
+			t.Errorf("%s: %+v, to validate: %+v", name, d.action, d.toValidate)
+		}
+	}
+}
+
 func TestADeadEndIsReportedOnceForWhatStays(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(d *decider)
