@@ -250,7 +250,17 @@ func awaitRollout(t *testing.T, name string, check func(*v1alpha1.NodeConfigRoll
 		if st.ObservedGeneration != r.Generation {
 			return fmt.Errorf("status of generation %d, not %d", st.ObservedGeneration, r.Generation)
 		}
-		if err := check(st); err != nil {
+		err := check(st)
+		if err == nil && st.Phase == v1alpha1.RolloutComplete { // a rollout is complete, too, while the controller has not seen the last nodes
+			nodes := &corev1.NodeList{}
+			if err := admin.List(t.Context(), nodes, client.MatchingLabels(r.Spec.NodeSelector.MatchLabels)); err != nil {
+				return err
+			}
+			if want := len(nodes.Items); int(st.Nodes.Selected) != want {
+				err = fmt.Errorf("%d nodes are selected, want %d", st.Nodes.Selected, want)
+			}
+		}
+		if err != nil {
 			return fmt.Errorf("%w: %s: %s; %+v", err, st.Phase, st.Message, st.Nodes)
 		}
 		return nil
