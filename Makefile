@@ -13,9 +13,11 @@ CMDS := $(notdir $(wildcard cmd/*))
 # Prefixes for commands that need root; empty for root itself. With sudo, Go gets a separate build cache, so that root owns no
 # files in the user's cache.
 SUDO := $(if $(filter-out 0,$(shell id -u)),$(shell command -v sudo))
-AS_ROOT := $(if $(SUDO),$(SUDO) env PATH="$$PATH" CGO_ENABLED=0 GOMODCACHE="$$(go env GOMODCACHE)" GOCACHE=$(CURDIR)/bin/root-cache)
+AS_ROOT := $(if $(SUDO),$(SUDO) env PATH="$$PATH" CGO_ENABLED=0 GOFLAGS="$$GOFLAGS" GOMODCACHE="$$(go env GOMODCACHE)" GOCACHE=$(CURDIR)/bin/root-cache)
 
 export CGO_ENABLED := 0
+# All builds have the flag that releases need, so that they share the packages that they compile.
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 
 .PHONY: help build tools kubelets previous programs cli-programs image release deps demo test matrix admission e2e bench bench-restart bench-page bench-fleet longrun soak vm mutants lint generate clean
 
@@ -35,7 +37,7 @@ tools: $(TOOLS)/.built $(TOOLS)/crd-ref-docs ## build the pinned upstream progra
 
 # $(call k8s_build,VERSION,MODULE,OUTPUT,PACKAGE) builds a program of a module that pins this Kubernetes version.
 K8S_VERSION_PKG := k8s.io/component-base/version
-k8s_build = go -C $(2) build -trimpath -o $(CURDIR)/$(3) -ldflags "-s -w -X $(K8S_VERSION_PKG).gitVersion=$(1) \
+k8s_build = go -C $(2) build -o $(CURDIR)/$(3) -ldflags "-s -w -X $(K8S_VERSION_PKG).gitVersion=$(1) \
   -X $(K8S_VERSION_PKG).gitMajor=$(word 1,$(subst ., ,$(1:v%=%))) -X $(K8S_VERSION_PKG).gitMinor=$(word 2,$(subst ., ,$(1))) \
   -X $(K8S_VERSION_PKG).gitTreeState=clean -X $(K8S_VERSION_PKG).gitCommit=unknown" $(4)
 
@@ -50,15 +52,15 @@ $(TOOLS)/.built: tools/go.mod tools/go.sum
 
 $(TOOLS)/golangci-lint $(TOOLS)/govulncheck: tools/lint/go.mod tools/lint/go.sum
 	@echo "building $(@F)"
-	@go -C tools/lint build -trimpath -o $(CURDIR)/$@ $$(sed -n '/^tool (/,/^)/s|^\t\(.*/$(@F)\)$$|\1|p' tools/lint/go.mod)
+	@go -C tools/lint build -o $(CURDIR)/$@ $$(sed -n '/^tool (/,/^)/s|^\t\(.*/$(@F)\)$$|\1|p' tools/lint/go.mod)
 
 $(TOOLS)/crd-ref-docs: tools/docs/go.mod tools/docs/go.sum
 	@echo "building crd-ref-docs"
-	@go -C tools/docs build -trimpath -o $(CURDIR)/$@ github.com/elastic/crd-ref-docs
+	@go -C tools/docs build -o $(CURDIR)/$@ github.com/elastic/crd-ref-docs
 
 $(TOOLS)/object-health: $(wildcard tools/gitops/*)
 	@echo "building object-health"
-	@go -C tools/gitops build -trimpath -o $(CURDIR)/$@ .
+	@go -C tools/gitops build -o $(CURDIR)/$@ .
 
 # The programs that the modules of tools/kubelets and tools/apiservers pin, such as bin/tools/kubelets/v1.33.13/kubelet, oldest
 # first.
@@ -194,11 +196,11 @@ demo: tools deps build ## show how a node and a fleet are changed, broken and ro
 	@go build -o bin/demo ./test/demo
 	@exec $(SUDO) bin/demo $(if $(KEEP),-keep)
 
-# The end-to-end tests start first and mostly wait. The other packages run beside them, one after another.
+# The end-to-end tests start first and mostly wait. The other packages run beside them, one after another. `make lint` has run vet.
 test: tools $(TOOLS)/object-health $(OLDEST_KUBELET) previous deps prometheus $(AXE) build lint ## build everything and run all tests, with the newest and the oldest kubelet
 	@if [ "$$(id -u)" != 0 ] && [ -z "$(SUDO)" ]; then \
 	  echo "SKIPPED without root: all tests that need a real node"; fi
-	@$(AS_ROOT) env SIMULATION_SUMMARY=$(CURDIR)/bin/simulation go test -timeout 60m -p 2 ./test/e2e $$(go list ./... | grep -v /test/e2e$$)
+	@$(AS_ROOT) env SIMULATION_SUMMARY=$(CURDIR)/bin/simulation go test -vet=off -timeout 60m -p 2 ./test/e2e $$(go list ./... | grep -v /test/e2e$$)
 	@if [ -f bin/simulation ]; then cat bin/simulation; fi
 
 # Run it before a change of the behaviour on nodes is merged: see docs/kubelets.md.
@@ -266,7 +268,7 @@ longrun: tools deps build ## change, break and kill one real node for TIME (defa
 
 $(TOOLS)/gremlins: tools/mutation/go.mod tools/mutation/go.sum
 	@echo "building gremlins"
-	@go -C tools/mutation build -trimpath -o $(CURDIR)/$@ github.com/go-gremlins/gremlins/cmd/gremlins
+	@go -C tools/mutation build -o $(CURDIR)/$@ github.com/go-gremlins/gremlins/cmd/gremlins
 
 # NAME restricts the patches to those whose name contains it. Without CORES, no other changes are made to the code.
 NAME ?=
