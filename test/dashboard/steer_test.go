@@ -161,15 +161,17 @@ func (b *browser) take(verb string) {
 	b.takeOf("workers", verb)
 }
 
-// takeOf begins an action on a rollout, once it is offered: the primary one, or one of the menu.
+// takeOf begins an action on a rollout, once it is offered: the primary one, or one of the menu. It clicks in the same task of the
+// page that finds the button: a change of the fleet moves the buttons, and a mouse could miss them.
 func (b *browser) takeOf(rollout, verb string) {
 	b.t.Helper()
 	b.waits(fmt.Sprintf(`(() => {
 		const button = () => document.getElementById("do-%[1]s-%[2]s");
 		if (!button()) document.querySelector("#menu-%[1]s[aria-expanded=false]")?.click();
-		return Boolean(button() && !button().hasAttribute("aria-disabled"));
+		if (!button() || button().hasAttribute("aria-disabled")) return false;
+		button().click();
+		return true;
 	})()`, rollout, verb))
-	b.click(fmt.Sprintf("[id='do-%s-%s']", rollout, verb))
 }
 
 func TestWithoutPermissionNoActionIsOfferedAndOneLineSaysWhy(t *testing.T) {
