@@ -141,7 +141,7 @@ var crashesAtItsStart = map[string]any{"kubeReserved": map[string]string{"memory
 // TestAConfigurationThatPassesTheDryRunIsRolledBackInItsTrial: these pass both stages of the
 // dry run.
 func TestAConfigurationThatPassesTheDryRunIsRolledBackInItsTrial(t *testing.T) {
-	n := newNode(t, "trial", "--config-trial-duration=1s", "--crash-loop-threshold=1", "--health-timeout=2s", "--ready-timeout=6s",
+	n := newNode(t, "trial", "--config-trial-duration=1s", "--crash-loop-threshold=1", "--health-timeout=10s", "--ready-timeout=6s",
 		"--protected-fields=-healthzPort")
 	n.up()
 	good := n.configMap("good", map[string]any{"maxPods": 119})
@@ -162,7 +162,7 @@ func TestAConfigurationThatPassesTheDryRunIsRolledBackInItsTrial(t *testing.T) {
 	}{
 		{"more memory reserved than the node has", crashesAtItsStart, "CrashLooped", "crash-looped: 2 starts in its trial, last: exit status 1",
 			`Failed to start ContainerManager: invalid Node Allocatable configuration`},
-		{"a health endpoint at the port of somebody else", map[string]any{"healthzPort": taken.Addr().(*net.TCPAddr).Port}, "NotHealthy", "was not healthy for 2s", ""},
+		{"a health endpoint at the port of somebody else", map[string]any{"healthzPort": taken.Addr().(*net.TCPAddr).Port}, "NotHealthy", "was not healthy for 10s", ""},
 		{"a content type that the API does not speak", map[string]any{"contentType": "application/nonsense"}, "NotReady", "left the node not ready for 6s", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

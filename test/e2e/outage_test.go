@@ -34,7 +34,7 @@ func (n *node) undisturbed(pid int, cm *corev1.ConfigMap) func(context.Context) 
 
 func TestAnAPIOutagePausesTheTrialWithoutARollback(t *testing.T) {
 	t.Parallel()
-	n := newCluster(t, "outage", "--config-trial-duration=12s", "--ready-timeout=10s", "--health-timeout=2s", "--crash-loop-threshold=0")
+	n := newCluster(t, "outage", "--config-trial-duration=12s", "--ready-timeout=10s", "--health-timeout=10s", "--crash-loop-threshold=0")
 	n.up()
 	n.is(localInit) // the API server is new, and may not know the kind yet
 	cm := n.configMap("a", map[string]any{"maxPods": 120})
@@ -86,7 +86,7 @@ func TestAnAPIOutagePausesTheTrialWithoutARollback(t *testing.T) {
 
 func TestAnOutageOfContainerdGivesNoVerdict(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, "noruntime", "--config-trial-duration=10s", "--ready-timeout=8s", "--health-timeout=2s", "--crash-loop-threshold=0")
+	n := newNode(t, "noruntime", "--config-trial-duration=10s", "--ready-timeout=8s", "--health-timeout=5s", "--crash-loop-threshold=0")
 	n.up()
 	cm := n.configMap("a", map[string]any{"maxPods": 120})
 	n.assign(cm)
