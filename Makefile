@@ -275,7 +275,7 @@ NAME ?=
 CORES ?= internal/node/trial internal/fleet/rollout internal/fleet/gate internal/node/checkpoint
 mutants: $(if $(CORES),$(TOOLS)/gremlins) ## show that tests find each defect of testkit/mutants again (half an hour), then change the code of CORES everywhere (hours)
 	@go run ./test/mutants -only=$(NAME)
-	@for core in $(CORES); do echo "$$core"; GOFLAGS="-short -vet=off -exec=$(CURDIR)/tools/mutation/exec" $(TOOLS)/gremlins unleash --workers 1 --timeout-coefficient 20 --invert-logical --invert-negatives=false --output-statuses lt ./$$core; done
+	@for core in $(CORES); do echo "$$core"; GOFLAGS="$$GOFLAGS -short -vet=off -exec=$(CURDIR)/tools/mutation/exec" $(TOOLS)/gremlins unleash --workers 1 --timeout-coefficient 20 --invert-logical --invert-negatives=false --output-statuses lt ./$$core; done
 
 # LINTED lists the Go modules with evenkeel's own code.
 LINTED := . build/release tools/gitops
