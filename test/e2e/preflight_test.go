@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -30,7 +32,14 @@ func TestARealKubeletAnswersPreflightsAndNothingElseHappens(t *testing.T) {
 	containers := n.containers()
 	crowded := fmt.Sprintf("the kubelet would end %s;", n.lost(len(pods), shortage("pods", fmt.Sprint(len(pods)), fmt.Sprint(cpus)), pods))
 	n.is(localInit)
-	n.drifts("False", v1alpha1.DriftFilesUnchanged, "") // the first comparison is reported some time after the start, the next in ten minutes
+	// The first comparison is reported some time after the start, the next in ten minutes. Another test may allow agents to read /configz.
+	n.eventually("the first comparison for drift is reported", func(ctx context.Context) error {
+		nc, err := n.Get(ctx)
+		if err == nil && nc.Status.Drift == nil {
+			err = errors.New("it is not")
+		}
+		return err
+	})
 
 	kubelet, before := n.steady(), n.inventory()
 	for _, c := range []struct{ name, fields, reason, words string }{
