@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/net/netutil"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/source"
@@ -24,44 +26,37 @@ const listenInterval = time.Second
 // Serve serves /healthz, /metrics and /configz on a TCP address until ctx ends. With Parts.Configz, /configz can also ask the
 // kubelet itself. If the agent cannot listen, Serve logs that, and tries again every second: the node gets its kubelet without it.
 func (a *Agent) Serve(ctx context.Context, address string) {
-	for logged := false; ; {
-		err := a.listenAndServe(ctx, address, func() {
-			if logged {
-				a.o.Log.Info("serving /healthz, /metrics and /configz", "listen", address)
-			}
-			logged = false
-		})
-		if ctx.Err() != nil {
-			return
-		}
-		if !logged {
-			a.o.Log.Error("cannot serve /healthz, /metrics and /configz; continuing without it, retrying every second", "listen", address, "err", err)
-			logged = true
-		}
-		select {
-		case <-time.After(listenInterval):
-		case <-ctx.Done():
-		}
-	}
-}
-
-// listenAndServe serves until ctx ends, or returns why it cannot. It calls listens when it listens.
-func (a *Agent) listenAndServe(ctx context.Context, address string, listens func()) error {
-	listener, err := net.Listen("tcp", address)
+	listener, err := a.listen(ctx, address)
 	if err != nil {
-		return err
+		return
 	}
-	listens()
 	server := NewServer(a.Handler(a.p.Configz))
 	var closing sync.WaitGroup
-	defer closing.Wait()
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
 	closing.Go(func() {
 		<-ctx.Done()
 		_ = server.Close()
 	})
-	return server.Serve(netutil.LimitListener(listener, maxConnections))
+	if err := server.Serve(netutil.LimitListener(listener, maxConnections)); !errors.Is(err, http.ErrServerClosed) {
+		a.o.Log.Error("the HTTP server ended", "err", err)
+	}
+	closing.Wait()
+}
+
+// listen returns a listener as soon as the address is free, or an error if ctx ends before.
+func (a *Agent) listen(ctx context.Context, address string) (listener net.Listener, err error) {
+	var before error
+	err = wait.PollUntilContextCancel(ctx, listenInterval, true, func(context.Context) (bool, error) {
+		l, err := net.Listen("tcp", address)
+		switch {
+		case err != nil && before == nil:
+			a.o.Log.Error("cannot serve /healthz, /metrics and /configz; continuing without it, retrying every second", "listen", address, "err", err)
+		case err == nil && before != nil:
+			a.o.Log.Info("serving /healthz, /metrics and /configz", "listen", address)
+		}
+		listener, before = l, err
+		return err == nil, nil
+	})
+	return listener, err
 }
 
 // KubeletConfigz returns the function for Parts.Configz. It connects to this machine only, and authenticates with nothing but the
