@@ -251,14 +251,8 @@ func awaitRollout(t *testing.T, name string, check func(*v1alpha1.NodeConfigRoll
 			return fmt.Errorf("status of generation %d, not %d", st.ObservedGeneration, r.Generation)
 		}
 		err := check(st)
-		if err == nil && st.Phase == v1alpha1.RolloutComplete { // a rollout is complete, too, while the controller has not seen the last nodes
-			nodes := &corev1.NodeList{}
-			if err := admin.List(t.Context(), nodes, client.MatchingLabels(r.Spec.NodeSelector.MatchLabels)); err != nil {
-				return err
-			}
-			if want := len(nodes.Items); int(st.Nodes.Selected) != want {
-				err = fmt.Errorf("%d nodes are selected, want %d", st.Nodes.Selected, want)
-			}
+		if err == nil && st.Phase == v1alpha1.RolloutComplete {
+			err = allSelected(t, r)
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %s: %s; %+v", err, st.Phase, st.Message, st.Nodes)
@@ -266,6 +260,19 @@ func awaitRollout(t *testing.T, name string, check func(*v1alpha1.NodeConfigRoll
 		return nil
 	})
 	return r
+}
+
+// allSelected returns an error if a rollout does not count all nodes that its selector matches: it is complete, too, while the
+// controller has not seen the last ones.
+func allSelected(t *testing.T, r *v1alpha1.NodeConfigRollout) error {
+	nodes := &corev1.NodeList{}
+	if err := admin.List(t.Context(), nodes, client.MatchingLabels(r.Spec.NodeSelector.MatchLabels)); err != nil {
+		return err
+	}
+	if want := len(nodes.Items); int(r.Status.Nodes.Selected) != want {
+		return fmt.Errorf("%d nodes are selected, want %d", r.Status.Nodes.Selected, want)
+	}
+	return nil
 }
 
 func phase(want v1alpha1.RolloutPhase) func(*v1alpha1.NodeConfigRolloutStatus) error {
