@@ -29,9 +29,8 @@ help: ## list the targets
 BUILD_FLAGS = -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)"
 
 build: ## build the programs of evenkeel into bin/
-	@for cmd in $(CMDS); do \
-	  go build $(BUILD_FLAGS) -o bin/$$cmd ./cmd/$$cmd; echo "built bin/$$cmd"; \
-	done
+	@go build $(BUILD_FLAGS) -o bin/ $(addprefix ./cmd/,$(CMDS))
+	@echo "built" $(addprefix bin/,$(CMDS))
 
 tools: $(TOOLS)/.built $(TOOLS)/crd-ref-docs ## build the pinned upstream programs into bin/tools/ (once; takes minutes)
 
@@ -43,11 +42,9 @@ k8s_build = go -C $(2) build -o $(CURDIR)/$(3) -ldflags "-s -w -X $(K8S_VERSION_
 
 $(TOOLS)/.built: tools/go.mod tools/go.sum
 	@mkdir -p $(TOOLS)
-	@for pkg in $$(sed -n '/^tool (/,/^)/s/^\t//p' tools/go.mod); do \
-	  name=$$(basename "$$pkg"); [ "$$name" != v3 ] || name=etcd; \
-	  echo "building $$name"; \
-	  $(call k8s_build,$(KUBE_VERSION),tools,$(TOOLS)/$$name,"$$pkg"); \
-	done
+	@echo "building etcd, the programs of Kubernetes $(KUBE_VERSION), and controller-gen"
+	@$(call k8s_build,$(KUBE_VERSION),tools,$(TOOLS)/,tool)
+	@mv $(TOOLS)/server $(TOOLS)/etcd # Go names it after its directory
 	@touch $@
 
 $(TOOLS)/golangci-lint $(TOOLS)/govulncheck: tools/lint/go.mod tools/lint/go.sum
