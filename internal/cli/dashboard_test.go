@@ -23,6 +23,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/program"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // contexts writes a kubeconfig with the contexts "here", which is the current one and reaches the cluster, "away", whose API server
@@ -36,12 +37,11 @@ func contexts(t *testing.T) string {
 	if err := clientcmd.ResolveLocalPaths(config); err != nil {
 		t.Fatal(err)
 	}
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	closed, err := localcluster.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.Clusters["away"] = &clientcmdapi.Cluster{Server: "https://" + closed.Addr().String()}
-	closed.Close()
+	config.Clusters["away"] = &clientcmdapi.Cluster{Server: "https://" + closed}
 	config.Contexts = map[string]*clientcmdapi.Context{
 		"here": config.Contexts[config.CurrentContext], "away": {Cluster: "away"}, "also away": {Cluster: "away"},
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // answer returns a handler that gives this answer.
@@ -158,12 +158,8 @@ func wants(t *testing.T, got result, what, next string) {
 }
 
 func TestUnreachableServersAreExplained(t *testing.T) {
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	closed, err := localcluster.FreeAddress()
 	if err != nil {
-		t.Fatal(err)
-	}
-	closed := l.Addr().String()
-	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
 	as := func(server string, user *clientcmdapi.AuthInfo) result {

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // protectedField is ConfigOK for a payload that would make one protected field
@@ -242,12 +243,11 @@ func (n *node) withFlags(flags ...string) {
 func TestANodeReportsItsProtectedFields(t *testing.T) {
 	n := newNode(t, "list", "--config-trial-duration=1s")
 	n.up()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	free, err := localcluster.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := free.Addr().(*net.TCPAddr).Port
-	free.Close()
+	port := netip.MustParseAddrPort(free).Port()
 	opens := fmt.Sprintf("readOnlyPort would be %d, but is 0 locally", port)
 	ro := n.configMap("ro", map[string]any{"readOnlyPort": port})
 	n.assign(ro)

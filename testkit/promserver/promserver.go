@@ -4,7 +4,6 @@ package promserver
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -47,12 +46,8 @@ func Start(binary, dir string, files map[string]string) (*Server, error) {
 			return nil, err
 		}
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := localcluster.FreeAddress()
 	if err != nil {
-		return nil, err
-	}
-	address := listener.Addr().String()
-	if err := listener.Close(); err != nil {
 		return nil, err
 	}
 	s := &Server{URL: "http://" + address, log: filepath.Join(dir, "log")}

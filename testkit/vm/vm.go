@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -105,12 +104,12 @@ func Start(ctx context.Context, o Options) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	port, err := freePort()
+	address, err := localcluster.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
 	m := &Machine{
-		dir: o.Dir, base: fmt.Sprintf("http://127.0.0.1:%d", port),
+		dir: o.Dir, base: "http://" + address,
 		// A connection does not survive a reboot of the machine.
 		client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
 	}
@@ -123,7 +122,7 @@ func Start(ctx context.Context, o Options) (*Machine, error) {
 		return nil, err
 	}
 	defer log.Close()
-	m.cmd = exec.Command(qemu, arguments(o, socket, port)...)
+	m.cmd = exec.Command(qemu, arguments(o, socket, address)...)
 	m.cmd.Stdout, m.cmd.Stderr = log, log
 	if m.done, err = localcluster.StartTied(m.cmd); err != nil {
 		return nil, fmt.Errorf("start QEMU: %w", err)
@@ -137,7 +136,7 @@ func Start(ctx context.Context, o Options) (*Machine, error) {
 	return m, nil
 }
 
-func arguments(o Options, socket string, port int) []string {
+func arguments(o Options, socket, address string) []string {
 	accel, format := cmp.Or(o.Accel, "tcg,thread=multi"), cmp.Or(o.Root.Format, "raw")
 	return []string{
 		"-accel", accel, "-machine", "q35", "-cpu", "max", "-smp", "2", "-m", "2048",
@@ -149,18 +148,9 @@ func arguments(o Options, socket string, port int) []string {
 		"-chardev", "file,id=console,append=on,path=" + filepath.Join(o.Dir, "console.log"), "-serial", "chardev:console",
 		"-qmp", "unix:" + socket + ",server=on,wait=off",
 		"-device", "virtio-rng-pci",
-		"-netdev", fmt.Sprintf("user,id=net,hostfwd=tcp:127.0.0.1:%d-:%d", port, protocol.Port), "-device", "virtio-net-pci,netdev=net",
+		"-netdev", fmt.Sprintf("user,id=net,hostfwd=tcp:%s-:%d", address, protocol.Port), "-device", "virtio-net-pci,netdev=net",
 		"-drive", "if=none,id=disk,cache=writeback,format=" + format + ",file=" + o.Root.File, "-device", "virtio-blk-pci,drive=disk",
 	}
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 // bootTime is the maximum duration of a boot.

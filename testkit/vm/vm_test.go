@@ -78,7 +78,7 @@ func TestQEMUGetsTheDiskTheNetworkAndTheAccelerator(t *testing.T) {
 		{Disk{File: "nbd:unix:/s"}, "", []string{"cache=writeback,format=raw,file=nbd:unix:/s", "-accel tcg,thread=multi "}},
 		{Disk{File: "two", Format: "qcow2"}, "kvm", []string{"cache=writeback,format=qcow2,file=two", "-accel kvm "}},
 	} {
-		argv := strings.Join(arguments(Options{Image: &Image{Kernel: "k", Initrd: "i"}, Dir: "d", Root: c.disk, Accel: c.accel}, "q", 5), " ")
+		argv := strings.Join(arguments(Options{Image: &Image{Kernel: "k", Initrd: "i"}, Dir: "d", Root: c.disk, Accel: c.accel}, "q", "127.0.0.1:5"), " ")
 		for _, want := range append(c.want, "-kernel k -initrd i", "panic=1", "hostfwd=tcp:127.0.0.1:5-:7000", "unix:q,", "path=d/console.log") {
 			if !strings.Contains(argv, want) {
 				t.Errorf("%q is missing in %s", want, argv)

@@ -19,6 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // asKubelet makes this test binary a kubelet that behaves as the address of its health endpoint requests.
@@ -229,12 +230,11 @@ func hostKubelet(t *testing.T) *HostKubelet {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := localcluster.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return address
 }
 
 // eventually polls, because the processes are real.

@@ -24,6 +24,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/source"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/machine"
 )
 
@@ -283,12 +284,9 @@ func bareNode(t *testing.T) *node {
 			t.Fatal(err)
 		}
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	if n.healthz, err = localcluster.FreeAddress(); err != nil {
 		t.Fatal(err)
 	}
-	n.healthz = l.Addr().String()
-	_ = l.Close()
 	n.manager, err = Dial(t.Context(), m.Bus(), "/nonexistent")
 	if err != nil {
 		t.Fatal(err)
