@@ -37,10 +37,7 @@ func contexts(t *testing.T) string {
 	if err := clientcmd.ResolveLocalPaths(config); err != nil {
 		t.Fatal(err)
 	}
-	closed, err := localcluster.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	closed := localcluster.FreeAddressForTest(t)
 	config.Clusters["away"] = &clientcmdapi.Cluster{Server: "https://" + closed}
 	config.Contexts = map[string]*clientcmdapi.Context{
 		"here": config.Contexts[config.CurrentContext], "away": {Cluster: "away"}, "also away": {Cluster: "away"},

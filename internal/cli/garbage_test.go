@@ -158,10 +158,7 @@ func wants(t *testing.T, got result, what, next string) {
 }
 
 func TestUnreachableServersAreExplained(t *testing.T) {
-	closed, err := localcluster.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	closed := localcluster.FreeAddressForTest(t)
 	as := func(server string, user *clientcmdapi.AuthInfo) result {
 		return evenkeelAs(t, kubeconfigOf(t, server, user), "rollout", "list", "--request-timeout=10s")
 	}

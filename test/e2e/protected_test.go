@@ -243,11 +243,7 @@ func (n *node) withFlags(flags ...string) {
 func TestANodeReportsItsProtectedFields(t *testing.T) {
 	n := newNode(t, "list", "--config-trial-duration=1s")
 	n.up()
-	free, err := localcluster.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := netip.MustParseAddrPort(free).Port()
+	port := netip.MustParseAddrPort(localcluster.FreeAddressForTest(t)).Port()
 	opens := fmt.Sprintf("readOnlyPort would be %d, but is 0 locally", port)
 	ro := n.configMap("ro", map[string]any{"readOnlyPort": port})
 	n.assign(ro)

@@ -51,3 +51,13 @@ func StartForTest(t testing.TB, o Options) *Cluster {
 	})
 	return c
 }
+
+// FreeAddressForTest is FreeAddress, and fails the test if there is none.
+func FreeAddressForTest(t testing.TB) string {
+	t.Helper()
+	address, err := FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address
+}

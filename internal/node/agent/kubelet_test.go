@@ -54,7 +54,7 @@ func serveAsKubelet(address string) {
 }
 
 func TestKubeletIsHealthyAfterREADYAndHealthz(t *testing.T) {
-	address := freeAddress(t)
+	address := localcluster.FreeAddressForTest(t)
 	_, port, _ := net.SplitHostPort(address)
 	t.Setenv(asKubelet, address)
 	h := hostKubelet(t)
@@ -97,7 +97,7 @@ func TestKubeletIsHealthyAfterREADYAndHealthz(t *testing.T) {
 }
 
 func TestKubeletWithoutHealthEndpointIsHealthyAfterREADY(t *testing.T) {
-	address := freeAddress(t)
+	address := localcluster.FreeAddressForTest(t)
 	t.Setenv(asKubelet, address)
 	p, err := hostKubelet(t).Start(t.Context(), component.RunConfig{}, component.Effective{"HealthzPort": json.Number("0")})
 	if err != nil {
@@ -226,15 +226,6 @@ func hostKubelet(t *testing.T) *HostKubelet {
 	}
 	t.Cleanup(notifier.Close)
 	return &HostKubelet{Kubelet: kubelet, Notifier: notifier, Log: log}
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	address, err := localcluster.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return address
 }
 
 // eventually polls, because the processes are real.

@@ -10,10 +10,12 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 func TestIdleClientsAreLimited(t *testing.T) {
-	address := freeAddress(t)
+	address := localcluster.FreeAddressForTest(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	defer all.Wait()

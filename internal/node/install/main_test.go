@@ -284,9 +284,7 @@ func bareNode(t *testing.T) *node {
 			t.Fatal(err)
 		}
 	}
-	if n.healthz, err = localcluster.FreeAddress(); err != nil {
-		t.Fatal(err)
-	}
+	n.healthz = localcluster.FreeAddressForTest(t)
 	n.manager, err = Dial(t.Context(), m.Bus(), "/nonexistent")
 	if err != nil {
 		t.Fatal(err)
