@@ -174,7 +174,7 @@ func (s *simSource) look() {
 	a.Config.AssignedBy = string(uid)
 	switch {
 	case !up:
-		a = source.Answer{Kind: trial.Unanswered, Cause: "the API server refuses connections"}
+		a = source.Answer{Kind: trial.Unanswered, Silent: true, Cause: "the API server refuses connections"}
 	case ref == nil:
 		a.Kind, a.Cause = trial.Unassigned, "the NodeConfig assigns nothing"
 	case ref.Local != nil:

@@ -73,8 +73,8 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 		WorkloadPods: workload, PodsUnreadyOnRestart: unready, Preflight: a.preflight.answer, Flags: a.flags.answer, Drift: a.drift.found, Capabilities: a.capabilities(),
 		DefaultTrialSeconds: new(int64(a.o.Limits.TrialDuration / time.Second)),
 	})
-	if a.p.Reporter != nil && !a.isHeldBack(d, o) {
-		a.reports.since = a.assignment.since
+	if a.p.Reporter != nil && !a.isHeldBack(d, o, status) {
+		a.reports.since, a.reports.outcome = a.assignment.since, outcomeOf(status)
 		a.p.Reporter.Report(source.Report{
 			NodeConfigUID: a.assignment.answer.NodeConfigUID, Status: status, KubeletStart: a.kubelet.started,
 			Condition:  source.NodeCondition{Status: metav1.ConditionStatus(st.Condition.Status), Reason: st.Condition.Cause, Message: st.Condition.Message},
@@ -103,13 +103,23 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 // unansweredLimit is the default of Options.UnansweredLimit.
 const unansweredLimit = 30 * time.Second
 
-// isHeldBack reports whether the source or the pod guard has had no answer for so short a time that this is not worth a write. Three reports are
-// never held back: the generation of an assignment whose ConfigMap cannot be read, a kubelet that does not run, and a start of the kubelet.
-func (a *Agent) isHeldBack(d trial.Decision, o trial.Observed) bool {
-	unanswered := a.guard.unanswered || a.assignment.answer.Kind == trial.Unanswered && a.assignment.answer.Generation == 0
-	if !unanswered || !o.Child.Alive || d.Action.Kind != trial.None {
+// silenceFactor is how many times as long as a refusal an agent holds back that the API server does not answer at all, or is overloaded:
+// the report would arrive only when it is no longer true, or would be one more request.
+const silenceFactor = 10
+
+// isHeldBack reports whether the source or the pod guard has had no answer for so short a time that this is not worth a write. Never
+// held back are: the generation of an assignment whose ConfigMap cannot be read, a kubelet that does not run, a start of the kubelet, the
+// end of a trial, and answers to requests.
+func (a *Agent) isHeldBack(d trial.Decision, o trial.Observed, status v1alpha1.NodeConfigStatus) bool {
+	answer := a.assignment.answer
+	unread := answer.Kind == trial.Unanswered && answer.Generation == 0
+	if !a.guard.unanswered && !unread || !o.Child.Alive || d.Action.Kind != trial.None || outcomeOf(status) != a.reports.outcome {
 		a.reports.heldSince = time.Time{}
 		return false
+	}
+	a.reports.heldLimit = a.o.UnansweredLimit
+	if unread && answer.Silent {
+		a.reports.heldLimit *= silenceFactor
 	}
 	if a.reports.heldSince.IsZero() {
 		a.reports.heldSince = o.Now
@@ -125,7 +135,26 @@ func (a *Agent) heldFor() time.Duration {
 	if a.reports.heldSince.IsZero() {
 		return 0
 	}
-	return max(0, a.o.UnansweredLimit-time.Since(a.reports.heldSince))
+	return max(0, a.reports.heldLimit-time.Since(a.reports.heldSince))
+}
+
+// outcome is what a silent API server does not change.
+type outcome struct {
+	lastKnownGood    string // its revision
+	preflight, flags string // the requests that were answered
+}
+
+func outcomeOf(status v1alpha1.NodeConfigStatus) (o outcome) {
+	if l := status.LastKnownGood; l != nil {
+		o.lastKnownGood = l.Revision
+	}
+	if p := status.Preflight; p != nil {
+		o.preflight = p.UID
+	}
+	if f := status.Flags; f != nil {
+		o.flags = f.Request
+	}
+	return o
 }
 
 // capabilities returns what this agent supports and older ones do not.
@@ -207,7 +236,9 @@ type reports struct {
 	ready      bool // to the init system
 	condition  trial.Condition
 	since      time.Time            // of the assignment that was reported
+	outcome    outcome              // that was reported
 	heldSince  time.Time            // since when isHeldBack had a reason; zero: it has none
+	heldLimit  time.Duration        // for that reason
 	objects    map[string][2]string // resource version and key of ConfigMaps, by revision
 	saved      []byte               // the last description for Options.SaveRunning
 	saveFailed bool

@@ -246,14 +246,15 @@ func TestPodsThatTheLastRestartMadeUnreadyCount(t *testing.T) {
 	})
 }
 
-// An overloaded API server fails to answer some agents now and then. If they wrote that, it would stay overloaded.
+// An overloaded API server fails to answer agents for minutes. If they wrote that, it would stay overloaded.
 func TestAShortSilenceOfTheSourceIsNotReported(t *testing.T) {
 	const unanswered = "Unknown | using current (UID: uid-good): failed to sync, desired config unclear, cause: the API server refuses connections (SyncFailed)"
+	const limit = silenceFactor * unansweredLimit
 	inGoodWorld(t, func(w *world) {
 		before := len(w.reporter.all())
 		for range 3 {
 			w.apiUp(false)
-			w.pass(25 * time.Second)
+			w.pass(limit - 5*time.Second)
 			w.apiUp(true)
 			w.pass(25 * time.Second)
 		}
@@ -261,9 +262,9 @@ func TestAShortSilenceOfTheSourceIsNotReported(t *testing.T) {
 			t.Errorf("reported in short silences: %+v", now[before:])
 		}
 		w.apiUp(false)
-		w.pass(25 * time.Second)
+		w.pass(limit - 5*time.Second)
 		signal(w.source.changed) // the next decision without a reason is ten seconds later
-		w.pass(unansweredLimit - 24*time.Second)
+		w.pass(6 * time.Second)
 		w.wantConfigOK(unanswered)
 		w.apiUp(true)
 		w.pass(10 * time.Second)
@@ -276,6 +277,35 @@ func TestAShortSilenceOfTheSourceIsNotReported(t *testing.T) {
 		w.wantConfigOK(unanswered) // the kubelet was started since
 		if at := w.reporter.last().KubeletStart; at.Before(died) {
 			t.Errorf("the kubelet died at %s, and its last start is reported as %s", died, at)
+		}
+	})
+}
+
+func TestARefusalOfTheAPIServerIsReportedAfterHalfAMinute(t *testing.T) {
+	inGoodWorld(t, func(w *world) {
+		before := len(w.reporter.all())
+		w.source.publish(w.source.looks, source.Answer{Kind: trial.Unanswered, Cause: "forbidden to this node (403)"})
+		w.pass(unansweredLimit - 5*time.Second)
+		if now := w.reporter.all(); len(now) != before {
+			t.Errorf("reported at once: %+v", now[before:])
+		}
+		w.pass(15 * time.Second)
+		if s := w.status(); !strings.Contains(s.Error, "forbidden to this node (403)") {
+			t.Errorf("error %q", s.Error)
+		}
+	})
+}
+
+// The controller waits for the end of a trial.
+func TestTheEndOfATrialIsReportedAlthoughTheSourceIsSilent(t *testing.T) {
+	inGoodWorld(t, func(w *world) {
+		w.promoted("uid-good")
+		w.assign("uid-next", conf{name: "next"})
+		w.runs("next")
+		w.source.publish(w.source.looks, source.Answer{Kind: trial.Unanswered, Silent: true, Cause: "the API server is overloaded (429)"})
+		w.pass(limits.TrialDuration + time.Second)
+		if s := w.status(); s.Trial != nil || s.LastKnownGood == nil || s.LastKnownGood.UID != "uid-next" {
+			t.Errorf("trial %+v, last-known-good %+v", s.Trial, s.LastKnownGood)
 		}
 	})
 }

@@ -16,6 +16,8 @@ import (
 type Answer struct {
 	Kind  trial.IntentKind
 	Cause string // of Unanswered, Unassigned and Invalid: the object, the problem, and the remedy
+	// Silent, if Unanswered, means that the API server did not answer, is overloaded, or failed. Otherwise it refused.
+	Silent bool
 	// Config is the assigned configuration, without a Checkpoint; complete if Kind is Assigned. If Unassigned, only
 	// AssignedBy is set.
 	Config trial.Config

@@ -39,6 +39,12 @@ func unavailable(err error) bool {
 	return utilnet.IsConnectionRefused(err) || errors.As(err, &config)
 }
 
+// silent reports whether the API server gave no usable answer, is overloaded (429), or failed (5xx).
+func silent(err error) bool {
+	code := codeOf(err)
+	return code == 0 || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
+}
+
 // noSuchResource reports whether the API server does not know the kind of object, as opposed to the object.
 func noSuchResource(err error) bool {
 	var status apierrors.APIStatus

@@ -2,7 +2,12 @@ package source
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 func TestEqualErrorsHaveEqualDescriptions(t *testing.T) {
@@ -13,6 +18,25 @@ func TestEqualErrorsHaveEqualDescriptions(t *testing.T) {
 	} {
 		if got := describeError(errors.New(said), "x", ""); got != want {
 			t.Errorf("%s", got)
+		}
+	}
+}
+
+func TestSilenceIsNotARefusal(t *testing.T) {
+	nodeConfigs := schema.GroupResource{Group: "evenkeel.dev", Resource: "nodeconfigs"}
+	for want, all := range map[bool][]error{
+		true: {
+			errNoAnswer, errClosed, &kubeconfigError{"kubeconfig", fs.ErrNotExist},
+			apierrors.NewTooManyRequests("later", 1), apierrors.NewInternalError(errors.New("etcd")), apierrors.NewServiceUnavailable("starting"),
+		},
+		false: {
+			apierrors.NewForbidden(nodeConfigs, "a", errors.New("no")), apierrors.NewUnauthorized("no"), apierrors.NewNotFound(nodeConfigs, "a"),
+		},
+	} {
+		for _, err := range all {
+			if got := silent(fmt.Errorf("watch: %w", err)); got != want {
+				t.Errorf("%v: %v, want %v", err, got, want)
+			}
 		}
 	}
 }

@@ -131,6 +131,7 @@ func (f *fetch) download(ctx context.Context) (Answer, *corev1.ConfigMap) {
 		f.report(Answer{
 			Kind:     trial.Unanswered,
 			noneSoon: unavailable(err),
+			Silent:   silent(err),
 			Cause: describeError(err, f.object(), fmt.Sprintf(
 				"grant the group system:nodes get, list and watch on configmaps in namespace %s", f.ref.Namespace)),
 		})

@@ -170,7 +170,7 @@ func (s *NodeConfigSource) compose() (Answer, bool) {
 	v := s.view
 	switch {
 	case v.err != nil:
-		return Answer{Kind: trial.Unanswered, noneSoon: unavailable(v.err), Cause: describeError(v.err, name,
+		return Answer{Kind: trial.Unanswered, noneSoon: unavailable(v.err), Silent: silent(v.err), Cause: describeError(v.err, name,
 			"apply evenkeel's RBAC, which grants the group system:nodes get, list, watch and create on nodeconfigs")}, true
 	case !v.synced:
 		return Answer{}, false

@@ -149,6 +149,7 @@ func (w *writer) run(ctx context.Context) {
 		case <-w.signal:
 		}
 		retry, warned := newRetry(w.client, time.Minute), false
+		retry.settle = time.Second // what the sources read first may change the report
 		for {
 			w.mu.Lock()
 			report := w.newest

@@ -14,6 +14,7 @@ import (
 type retry struct {
 	client    *Client
 	limit     time.Duration // of a delay
+	settle    time.Duration // the least delay after a recovery; the most is twice as long
 	backoff   wait.Backoff
 	recovered <-chan struct{} // closed by the next recovery
 }
@@ -34,12 +35,15 @@ func (r *retry) wait(ctx context.Context, err error, wake <-chan struct{}) bool 
 		return false
 	}
 	select {
-	case <-wake: // several reasons to go on may be there at the same time
+	case <-r.recovered:
+		r.reset()
+		if r.settle > 0 && !sleep(ctx, wait.Jitter(r.settle, 1), wake, nil) {
+			return false
+		}
 	default:
 	}
 	select {
-	case <-r.recovered:
-		r.reset()
+	case <-wake: // several reasons to go on may be there at the same time
 	default:
 	}
 	return true

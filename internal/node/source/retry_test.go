@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,6 +50,51 @@ func TestDelaysStartAgainAfterAnOutage(t *testing.T) {
 			t.Errorf("after the outage the next delay is %s", d)
 		}
 	})
+}
+
+// What the sources read after an outage may change the report.
+func TestTheReporterSettlesAfterAnOutage(t *testing.T) {
+	outage := errors.New("refused")
+	for name, test := range map[string]struct {
+		report      bool // a new report arrives half a second after the recovery
+		least, most time.Duration
+	}{
+		"nothing new":  {false, time.Second, 2 * time.Second},
+		"a new report": {true, 500 * time.Millisecond, 500 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, err := NewClient("kubeconfig", "test")
+				if err != nil {
+					t.Fatal(err)
+				}
+				client.noteReachable(outage)
+				writes := make(chan time.Time, 2)
+				w := newWriter(client, slog.New(slog.DiscardHandler), func(context.Context, Report) error {
+					if writes <- time.Now(); len(writes) == 1 {
+						return outage
+					}
+					return nil
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				go w.run(ctx)
+				w.set(Report{NodeConfigUID: "a"})
+				synctest.Wait()
+				client.noteReachable(nil)
+				recovered := time.Now()
+				time.Sleep(500 * time.Millisecond)
+				if test.report {
+					w.set(Report{NodeConfigUID: "b"})
+				}
+				time.Sleep(5 * time.Second)
+				<-writes
+				if took := (<-writes).Sub(recovered); took < test.least || took > test.most {
+					t.Errorf("written %s after the recovery, want between %s and %s", took, test.least, test.most)
+				}
+			})
+		})
+	}
 }
 
 func TestSeveralReasonsToRetryAtTheSameTimeCauseOneAttempt(t *testing.T) {
