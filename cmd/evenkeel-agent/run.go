@@ -352,11 +352,14 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 		all.Go(func() { reporter.Run(background) })
 		parts.Reporter, parts.Configz = reporter, agent.KubeletConfigz(client)
 		if o.dynamic() {
-			parts.Nodes = source.NewNodeWatch(client, node)
+			watch := source.NewNodeWatch(client, node)
+			watch.ShowTo(reporter)
+			parts.Nodes = watch
 		}
 		switch ao.Remote {
 		case v1alpha1.RemoteConfigNodeConfig:
 			intended := source.NewNodeConfigSource(client, node, parts.SavedConfigs, log)
+			intended.ShowTo(reporter)
 			all.Go(func() { intended.Run(background) })
 			parts.Source, parts.Preflights = intended, intended
 			parts.Flags = func(ctx context.Context) (string, error) {
@@ -366,6 +369,7 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 			}
 		case v1alpha1.RemoteConfigConfigMap:
 			intended := source.NewConfigMapSource(client, own, parts.SavedConfigs, log)
+			intended.ShowTo(reporter)
 			all.Go(func() { intended.Run(background) })
 			parts.Source = intended
 		default:

@@ -64,6 +64,9 @@ func NewConfigMapSource(client *Client, own NodeConfigMap, checkpoints Checkpoin
 	return &ConfigMapSource{answers: newAnswers(own.String()), client: client, own: own, checkpoints: checkpoints, nodeConfig: nodeConfig}
 }
 
+// ShowTo is NodeConfigSource.ShowTo.
+func (s *ConfigMapSource) ShowTo(r *Reporter) { s.nodeConfig.ShowTo(r) }
+
 // Run watches the ConfigMap and the NodeConfig until ctx ends.
 func (s *ConfigMapSource) Run(ctx context.Context) {
 	var watching sync.WaitGroup

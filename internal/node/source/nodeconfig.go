@@ -20,6 +20,7 @@ type NodeConfigSource struct {
 	checkpoints Checkpoints
 	log         *slog.Logger
 	revokedOnly bool // a ConfigMapSource uses only spec.revoked
+	reporter    *Reporter
 
 	// Under answers.mu.
 	view      view[v1alpha1.NodeConfig]
@@ -38,6 +39,10 @@ func NewNodeConfigSource(client *Client, node string, checkpoints Checkpoints, l
 		client:  client, node: node, checkpoints: checkpoints, log: log,
 	}
 }
+
+// ShowTo makes the source show each state of the NodeConfig to the reporter, which then notices that its status is not the one that the
+// agent has written, and writes it again. Call it before Run.
+func (s *NodeConfigSource) ShowTo(r *Reporter) { s.reporter = r }
 
 // Run watches the NodeConfig and the assigned object until ctx ends. It creates a missing NodeConfig.
 func (s *NodeConfigSource) Run(ctx context.Context) {
@@ -106,6 +111,9 @@ func (s *NodeConfigSource) see(object *v1alpha1.NodeConfig, err error) {
 		s.setFlagsRequest(flagsRequestOf(object))
 	}
 	if object != nil {
+		if s.reporter != nil {
+			s.reporter.status.echo.see(object.UID, object.Status)
+		}
 		object.ManagedFields, object.Status = nil, v1alpha1.NodeConfigStatus{} // large, and not used
 		s.seen, s.createErr = true, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,6 +66,8 @@ func NewReporter(client *Client, node, component string, log *slog.Logger) *Repo
 	r.condition = conditionWriter{client: client, node: node, now: time.Now}
 	r.writers[0] = newWriter(client, log.With("what", "the status of the NodeConfig"), r.status.write)
 	r.writers[1] = newWriter(client, log.With("what", "the condition of the Node"), r.condition.write)
+	r.status.echo.delay, r.status.echo.repair = echoDelay, r.writers[0].again
+	r.condition.echo.delay, r.condition.echo.repair = echoDelay, r.writers[1].again
 	return r
 }
 
@@ -112,14 +115,16 @@ func (r *Reporter) Run(ctx context.Context) {
 type writer struct {
 	client *Client
 	log    *slog.Logger
-	write  func(context.Context, Report) error
+	write  func(ctx context.Context, r Report, reread bool) error
 
 	mu     sync.Mutex
 	newest *Report // nil: written
+	last   *Report // the newest, also if it is written
+	reread bool    // what was written is not what the API server has
 	signal chan struct{}
 }
 
-func newWriter(client *Client, log *slog.Logger, write func(context.Context, Report) error) *writer {
+func newWriter(client *Client, log *slog.Logger, write func(context.Context, Report, bool) error) *writer {
 	return &writer{client: client, log: log, write: write, signal: make(chan struct{}, 1)}
 }
 
@@ -127,10 +132,18 @@ func (w *writer) set(report Report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	repeated := w.newest != nil && w.newest.equal(report)
-	w.newest = &report
+	w.newest, w.last = &report, &report
 	if repeated {
 		return // a retry is under way, with its own backoff
 	}
+	signal(w.signal)
+}
+
+// again reads the object and, if it differs from the last report, writes that again.
+func (w *writer) again() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.newest, w.reread = w.last, true
 	signal(w.signal)
 }
 
@@ -152,12 +165,13 @@ func (w *writer) run(ctx context.Context) {
 		retry.settle = time.Second // what the sources read first may change the report
 		for {
 			w.mu.Lock()
-			report := w.newest
+			report, reread := w.newest, w.reread
+			w.reread = false
 			w.mu.Unlock()
 			if report == nil {
 				break
 			}
-			err := w.write(ctx, *report)
+			err := w.write(ctx, *report, reread)
 			if ctx.Err() != nil {
 				return
 			}
@@ -201,17 +215,20 @@ type statusWriter struct {
 	refused *v1alpha1.NodeConfigStatus
 	at      time.Time // of the last write by this process
 	now     func() time.Time
+	echo    echo[v1alpha1.NodeConfigStatus]
 }
 
 var errOtherObject = errors.New("the NodeConfig is not the one that the status belongs to")
 
-func (w *statusWriter) write(ctx context.Context, r Report) error {
-	if w.uid == "" || r.NodeConfigUID != "" && r.NodeConfigUID != w.uid {
+// write writes a report if it differs from what was written. With reread it first reads what the API server has.
+func (w *statusWriter) write(ctx context.Context, r Report, reread bool) error {
+	if reread || w.uid == "" || r.NodeConfigUID != "" && r.NodeConfigUID != w.uid {
 		nc := &v1alpha1.NodeConfig{}
 		if _, err := w.client.do(ctx, request{verb: "GET", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: w.node}, nc); err != nil {
 			return fmt.Errorf("read NodeConfig %s: %w", w.node, err)
 		}
 		w.uid, w.written, w.refused = nc.UID, nc.Status, nil
+		w.echo.wrote(nc.UID, nc.Status)
 		if r.NodeConfigUID != "" && r.NodeConfigUID != w.uid {
 			return errOtherObject
 		}
@@ -266,13 +283,17 @@ func keepNoDrift(status *v1alpha1.NodeConfigStatus, written v1alpha1.NodeConfigS
 }
 
 func (w *statusWriter) patch(ctx context.Context, status v1alpha1.NodeConfigStatus) error {
+	nc := &v1alpha1.NodeConfig{}
 	_, err := w.client.do(ctx, request{
 		verb: "PATCH", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: w.node, subresource: "status",
 		contentType: string(types.JSONPatchType), body: []map[string]any{
 			{"op": "test", "path": "/metadata/uid", "value": w.uid},
 			{"op": "add", "path": "/status", "value": status},
 		},
-	}, nil)
+	}, nc)
+	if err == nil {
+		w.echo.wrote(nc.UID, nc.Status)
+	}
 	return err
 }
 
@@ -312,14 +333,22 @@ type conditionWriter struct {
 	known   bool
 	written map[string]nodeCondition // by type
 	now     func() time.Time
+	echo    echo[[]nodeCondition]
 }
 
-func (w *conditionWriter) write(ctx context.Context, r Report) error {
+// agentConditions returns the conditions of a Node that agents write.
+func agentConditions(n *node) []nodeCondition {
+	return slices.DeleteFunc(slices.Clone(n.Status.Conditions), func(c nodeCondition) bool {
+		return c.Type != v1alpha1.ConditionConfigOK && c.Type != v1alpha1.ConditionNodeConfigured
+	})
+}
+
+func (w *conditionWriter) write(ctx context.Context, r Report, reread bool) error {
 	if r.Condition.Status == "" {
 		return nil
 	}
 	heartbeat := metav1.NewTime(r.KubeletStart.Truncate(time.Second))
-	if !w.known {
+	if reread || !w.known {
 		n := &node{}
 		if _, err := w.client.do(ctx, request{verb: "GET", gv: coreV1, resource: "nodes", name: w.node}, n); err != nil {
 			return fmt.Errorf("read Node %s: %w", w.node, err)
@@ -329,6 +358,7 @@ func (w *conditionWriter) write(ctx context.Context, r Report) error {
 			w.written[c.Type] = c
 		}
 		w.known = true
+		w.echo.wrote(n.UID, agentConditions(n))
 	}
 	ok, okChanged := w.next(v1alpha1.ConditionConfigOK, r.Condition, heartbeat)
 	if okChanged {
@@ -345,15 +375,16 @@ func (w *conditionWriter) write(ctx context.Context, r Report) error {
 	if !changed {
 		return nil
 	}
-	patch := map[string]any{"status": map[string]any{"conditions": conditions}}
+	n, patch := &node{}, map[string]any{"status": map[string]any{"conditions": conditions}}
 	_, err := w.client.do(ctx, request{
 		verb: "PATCH", gv: coreV1, resource: "nodes", name: w.node, subresource: "status",
 		contentType: string(types.StrategicMergePatchType), body: patch,
-	}, nil)
+	}, n)
 	if err != nil {
 		w.known = false
 		return fmt.Errorf("write the conditions of Node %s: %w", w.node, err)
 	}
+	w.echo.wrote(n.UID, agentConditions(n))
 	for _, c := range conditions {
 		w.written[c.Type] = c
 	}

@@ -70,7 +70,7 @@ func TestTheReporterSettlesAfterAnOutage(t *testing.T) {
 				}
 				client.noteReachable(outage)
 				writes := make(chan time.Time, 2)
-				w := newWriter(client, slog.New(slog.DiscardHandler), func(context.Context, Report) error {
+				w := newWriter(client, slog.New(slog.DiscardHandler), func(context.Context, Report, bool) error {
 					if writes <- time.Now(); len(writes) == 1 {
 						return outage
 					}
