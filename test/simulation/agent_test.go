@@ -79,16 +79,20 @@ func (m *machine) startAgent() {
 		reporter.SetClock(func() time.Time { return time.Now().Add(skew) })
 	}
 	records := &agent.SavedConfigs{}
-	parts := agent.Parts{Kubelet: &agentKubelet{m: m, agent: a}, Nodes: source.NewNodeWatch(client, m.name), Reporter: reporter, SavedConfigs: records}
+	nodes := source.NewNodeWatch(client, m.name)
+	nodes.ShowTo(reporter)
+	parts := agent.Parts{Kubelet: &agentKubelet{m: m, agent: a}, Nodes: nodes, Reporter: reporter, SavedConfigs: records}
 	remote := v1alpha1.RemoteConfigNodeConfig
 	var runSource func(context.Context)
 	if m.ownConfigMap {
 		own, err := source.NodeConfigMapOf(v1alpha1.SystemNamespace, m.name)
 		w.direct(err)
 		intended := source.NewConfigMapSource(client, own, records, log)
+		intended.ShowTo(reporter)
 		parts.Source, runSource, remote = intended, intended.Run, v1alpha1.RemoteConfigConfigMap
 	} else {
 		intended := source.NewNodeConfigSource(client, m.name, records, log)
+		intended.ShowTo(reporter)
 		parts.Source, parts.Preflights, runSource = intended, intended, intended.Run
 	}
 	running := agent.New(agent.Options{

@@ -3,6 +3,7 @@ package simulation
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/simapi"
@@ -100,6 +102,8 @@ func (w *world) watchHistory() {
 		w.checkStop()
 	case 1:
 		w.checkLate()
+	case 3:
+		w.checkRepair()
 	}
 }
 
@@ -128,6 +132,35 @@ func (w *world) converge(last bool) bool {
 	}
 	w.book.trace("the fleet has converged")
 	return true
+}
+
+// checkRepair sets the statuses of all nodes back, as a restored backup of etcd does: the agents write them again.
+func (w *world) checkRepair() {
+	written := map[string]v1alpha1.NodeConfigStatus{}
+	for _, m := range w.machines {
+		var nc v1alpha1.NodeConfig
+		if !m.isOn() || !w.server.Get("nodeconfigs", "", m.name, &nc) {
+			continue
+		}
+		written[m.name] = nc.Status
+		w.direct(w.server.Patch("nodeconfigs", "", m.name, types.MergePatchType, map[string]any{"status": map[string]any{
+			"lastKnownGood": nil, "trial": map[string]any{"healthySeconds": 1, "durationSeconds": 60, "restarts": 0, "crashLoopThreshold": 3},
+		}}))
+	}
+	deadline := time.Now().Add(10 * time.Minute)
+	for len(written) > 0 && w.wait(15*time.Second, w.checkGaps) {
+		for name, want := range written {
+			var nc v1alpha1.NodeConfig
+			w.server.Get("nodeconfigs", "", name, &nc)
+			if is := nc.Status; is.Trial == nil && reflect.DeepEqual(is.LastKnownGood, want.LastKnownGood) {
+				delete(written, name)
+				w.checks.tally(func(s *stats) { s.Repairs++ })
+			} else if time.Now().After(deadline) {
+				w.book.fail("the status of %s was set back, and its agent has not written it again: %+v", name, is)
+				return
+			}
+		}
+	}
 }
 
 // checkLate freezes the leader while it assigns a revision to all nodes, and gives the next leader another target with a budget of one

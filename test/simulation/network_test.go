@@ -3,6 +3,7 @@ package simulation
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/simapi"
@@ -58,6 +59,9 @@ func (w *world) fate(r *http.Request, name string, serial, n int) simapi.Fate {
 		f.Refused = true
 	case 3:
 		f.LostBefore, f.Reset = true, chance(d, 0.5)
+		if strings.HasSuffix(r.URL.Path, "/status") && chance(d, 0.5) { // of an agent; late writes of controllers come from frozen ones
+			f.LostBefore, f.Delayed = false, between(d, time.Second, time.Minute)
+		}
 	case 4, 5:
 		f.LostAfter, f.Reset = true, chance(d, 0.5)
 	case 6:

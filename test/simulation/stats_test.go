@@ -18,6 +18,7 @@ type stats struct {
 	Preflights               int            // requests that an agent accepted
 	Stops                    int            // of revisions, in fleets in which nothing else went wrong
 	Late                     int            // batches of assignments that arrived under the next leader, in fleets in which nothing else went wrong
+	Repairs                  int            // statuses that were set back and that an agent wrote again
 	Drains, Evictions        int            // of nodes, and of pods
 	Actions                  map[string]int // by kind
 }
@@ -33,6 +34,7 @@ func (s *stats) add(other stats) {
 	s.Preflights += other.Preflights
 	s.Stops += other.Stops
 	s.Late += other.Late
+	s.Repairs += other.Repairs
 	s.Drains += other.Drains
 	s.Evictions += other.Evictions
 	for name, n := range other.Actions {
@@ -59,7 +61,7 @@ func (s *stats) lines() []string {
 		fmt.Sprintf("node-days %.2f", s.nodeDays()), fmt.Sprintf("crash-points %d", s.CrashPoints), fmt.Sprintf("kills %d", s.Kills),
 		fmt.Sprintf("kubelet-starts %d", s.Starts), fmt.Sprintf("adoptions %d", s.Adopted),
 		fmt.Sprintf("preflights %d", s.Preflights), fmt.Sprintf("stops %d", s.Stops),
-		fmt.Sprintf("late-assignments %d", s.Late), fmt.Sprintf("drains %d", s.Drains), fmt.Sprintf("evictions %d", s.Evictions),
+		fmt.Sprintf("late-assignments %d", s.Late), fmt.Sprintf("repairs %d", s.Repairs), fmt.Sprintf("drains %d", s.Drains), fmt.Sprintf("evictions %d", s.Evictions),
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Actions)) {
 		out = append(out, fmt.Sprintf("action-%s %d", strings.ToLower(strings.ReplaceAll(name, " ", "-")), s.Actions[name]))

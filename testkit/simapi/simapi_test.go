@@ -203,6 +203,13 @@ func TestEachFateOfARequest(t *testing.T) {
 				t.Errorf("%s: %d, %v", name, code, err)
 			}
 		}
+		if _, err := post("delayed", Fate{Delayed: time.Minute, Reset: true}); !errors.Is(err, syscall.ECONNRESET) || s.Get("nodes", "", "delayed", &map[string]any{}) {
+			t.Errorf("delayed: %v", err)
+		}
+		time.Sleep(2 * time.Minute)
+		if !s.Get("nodes", "", "delayed", &map[string]any{}) {
+			t.Error("a delayed request was not carried out")
+		}
 	})
 }
 

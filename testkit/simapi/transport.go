@@ -20,7 +20,8 @@ type Fate struct {
 	Refused       bool          // the connection is refused; the server does not have the request
 	LostBefore    bool          // the server never has the request, and the client no answer
 	LostAfter     bool          // the server carries it out, and the client has no answer
-	Reset         bool          // with LostBefore or LostAfter: the connection breaks instead of being silent
+	Delayed       time.Duration // the server carries it out only after this time, and the client has no answer; 0: no
+	Reset         bool          // with LostBefore, LostAfter or Delayed: the connection breaks instead of being silent
 	Late          bool          // the server has the request even if the client has given up meanwhile
 	Instant       bool          // the answer or the refusal comes at once, without any virtual time, unless the request is lost
 	Code          int           // an error that the server answers without carrying out the request; 0: none
@@ -76,6 +77,10 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("dial tcp: connect: %w", syscall.ECONNREFUSED)
 	}
 	if f.LostBefore {
+		return nil, t.lose(ctx, f)
+	}
+	if f.Delayed > 0 {
+		time.AfterFunc(f.Delayed, func() { t.Server.serve(c) })
 		return nil, t.lose(ctx, f)
 	}
 	if timeout, err := time.ParseDuration(r.URL.Query().Get("timeout")); err == nil && time.Since(began) > timeout && f.Code == 0 {
