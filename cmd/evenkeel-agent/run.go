@@ -352,9 +352,7 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 		all.Go(func() { reporter.Run(background) })
 		parts.Reporter, parts.Configz = reporter, agent.KubeletConfigz(client)
 		if o.dynamic() {
-			watch := source.NewNodeWatch(client, node)
-			watch.ShowTo(reporter)
-			parts.Nodes = watch
+			parts.Nodes = source.NewNodeWatch(client, node)
 		}
 		switch ao.Remote {
 		case v1alpha1.RemoteConfigNodeConfig:

@@ -77,11 +77,9 @@ func (n *node) start() (*source.Reporter, error) {
 	}
 	records := &agent.SavedConfigs{}
 	intended := source.NewNodeConfigSource(client, n.name, records, log)
-	nodes := source.NewNodeWatch(client, n.name)
 	intended.ShowTo(reporter)
-	nodes.ShowTo(reporter)
 	a := agent.New(n.options(log), agent.Parts{
-		Kubelet: n.kubelet, Source: intended, Preflights: intended, Nodes: nodes,
+		Kubelet: n.kubelet, Source: intended, Preflights: intended, Nodes: source.NewNodeWatch(client, n.name),
 		Reporter: recordingReporter{reporter, n}, SavedConfigs: records,
 	})
 	ctx, cancel := context.WithCancel(n.fleet.ctx)

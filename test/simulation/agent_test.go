@@ -79,9 +79,7 @@ func (m *machine) startAgent() {
 		reporter.SetClock(func() time.Time { return time.Now().Add(skew) })
 	}
 	records := &agent.SavedConfigs{}
-	nodes := source.NewNodeWatch(client, m.name)
-	nodes.ShowTo(reporter)
-	parts := agent.Parts{Kubelet: &agentKubelet{m: m, agent: a}, Nodes: nodes, Reporter: reporter, SavedConfigs: records}
+	parts := agent.Parts{Kubelet: &agentKubelet{m: m, agent: a}, Nodes: source.NewNodeWatch(client, m.name), Reporter: reporter, SavedConfigs: records}
 	remote := v1alpha1.RemoteConfigNodeConfig
 	var runSource func(context.Context)
 	if m.ownConfigMap {

@@ -6,32 +6,34 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 const (
-	// echoDelay is how long an object may differ from what was written last: a watch shows older states first.
+	// echoDelay is how long a status may differ from what was written last: a watch shows older states first.
 	echoDelay = 30 * time.Second
 	// repairInterval is the least time between two repairs, so that two writers do not fight.
 	repairInterval = 5 * time.Minute
 )
 
-// echo compares what the API server returned for the last write with what it has now. They differ if somebody else has written: a request
-// that was delayed on its way, a backup of etcd that was restored, or a person. What was returned is compared, not what was sent: an
-// older CRD drops fields.
-type echo[T any] struct {
+// echo compares the status that the API server returned for the last write with the one that it has now. They differ if somebody else has
+// written: a request that was delayed on its way, a restored backup of etcd, or a person. What was returned is compared, not what was
+// sent: an older CRD drops fields.
+type echo struct {
 	delay  time.Duration // echoDelay, except in tests
-	repair func()        // writes the last report again
+	repair func()        // writes the last report again, to the NodeConfig and the Node
 
 	mu       sync.Mutex
 	uid      types.UID
-	returned *T
-	shown    *T // nil: the same as returned
+	returned *v1alpha1.NodeConfigStatus
+	shown    *v1alpha1.NodeConfigStatus // nil: the same as returned
 	waiting  bool
 	repaired time.Time
 }
 
 // wrote notes what the API server returned.
-func (e *echo[T]) wrote(uid types.UID, returned T) {
+func (e *echo) wrote(uid types.UID, returned v1alpha1.NodeConfigStatus) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.uid, e.returned = uid, &returned
@@ -41,7 +43,7 @@ func (e *echo[T]) wrote(uid types.UID, returned T) {
 }
 
 // see notes what a watch shows.
-func (e *echo[T]) see(uid types.UID, shown T) {
+func (e *echo) see(uid types.UID, shown v1alpha1.NodeConfigStatus) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.shown = nil
@@ -55,7 +57,7 @@ func (e *echo[T]) see(uid types.UID, shown T) {
 	}
 }
 
-func (e *echo[T]) check() {
+func (e *echo) check() {
 	e.mu.Lock()
 	e.waiting = false
 	differs := e.shown != nil

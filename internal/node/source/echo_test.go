@@ -18,14 +18,11 @@ func TestAReplacedStatusIsWrittenAgain(t *testing.T) {
 	p := newProxy(t, node)
 	c := newClient(t, p.Kubeconfig)
 	r := NewReporter(c, node, "evenkeel-agent", quiet())
-	r.status.echo.delay, r.condition.echo.delay = 10*time.Millisecond, 10*time.Millisecond
+	r.status.echo.delay = 10 * time.Millisecond
 	background(t, r.Run)
-	source, nodes := NewNodeConfigSource(c, node, &disk{}, quiet()), NewNodeWatch(c, node)
+	source := NewNodeConfigSource(c, node, &disk{}, quiet())
 	source.ShowTo(r)
-	nodes.ShowTo(r)
 	background(t, source.Run)
-	nodes.Start(t.Context())
-	t.Cleanup(nodes.Stop)
 
 	r.Report(Report{Status: someStatus("a"), Condition: NodeCondition{"True", "r", "m"}, Configured: NodeCondition{"True", "r", "m"}})
 	first := awaitStatus(t, node, "a")
@@ -33,12 +30,11 @@ func TestAReplacedStatusIsWrittenAgain(t *testing.T) {
 		return func(c nodeCondition) bool { return c.Message == message }
 	}
 	await(t, "the condition", func() nodeCondition { return conditionOf(t, node) }, is("m"))
-	await(t, "the watch of the Node", nodes.Current, func(s NodeState) bool { return s.Exists })
 
-	asAdmin(t, request{verb: "PATCH", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node, subresource: "status",
-		contentType: string(types.MergePatchType), body: map[string]any{"status": map[string]any{"error": "old"}}})
 	asAdmin(t, request{verb: "PATCH", gv: coreV1, resource: "nodes", name: node, subresource: "status", contentType: string(types.StrategicMergePatchType),
 		body: map[string]any{"status": map[string]any{"conditions": []nodeCondition{{Type: v1alpha1.ConditionConfigOK, Status: "False", Message: "old"}}}}})
+	asAdmin(t, request{verb: "PATCH", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node, subresource: "status",
+		contentType: string(types.MergePatchType), body: map[string]any{"status": map[string]any{"error": "old"}}})
 	again := awaitStatus(t, node, "a")
 	await(t, "the condition again", func() nodeCondition { return conditionOf(t, node) }, is("m"))
 	if before, now := first.Conditions[0].LastTransitionTime, again.Conditions[0].LastTransitionTime; !before.Equal(&now) {
@@ -53,24 +49,24 @@ func TestAReplacedStatusIsWrittenAgain(t *testing.T) {
 
 func TestOnlyALastingDifferenceIsRepaired(t *testing.T) {
 	for name, test := range map[string]struct {
-		happens func(e *echo[string])
+		happens func(e *echo)
 		want    int
 	}{
-		"the same": {func(e *echo[string]) { e.see("a", "new") }, 0},
-		"the watch is behind": {func(e *echo[string]) {
-			e.see("a", "old")
+		"the same": {func(e *echo) { e.see("a", v1alpha1.NodeConfigStatus{Error: "new"}) }, 0},
+		"the watch is behind": {func(e *echo) {
+			e.see("a", v1alpha1.NodeConfigStatus{Error: "old"})
 			time.Sleep(echoDelay / 2)
-			e.see("a", "new")
+			e.see("a", v1alpha1.NodeConfigStatus{Error: "new"})
 		}, 0},
-		"the watch is ahead of the answer": {func(e *echo[string]) {
-			e.see("a", "newer")
-			e.wrote("a", "newer")
+		"the watch is ahead of the answer": {func(e *echo) {
+			e.see("a", v1alpha1.NodeConfigStatus{Error: "newer"})
+			e.wrote("a", v1alpha1.NodeConfigStatus{Error: "newer"})
 		}, 0},
-		"another object": {func(e *echo[string]) { e.see("b", "old") }, 0},
-		"set back":       {func(e *echo[string]) { e.see("a", "old") }, 1},
-		"two writers": {func(e *echo[string]) {
+		"another object": {func(e *echo) { e.see("b", v1alpha1.NodeConfigStatus{Error: "old"}) }, 0},
+		"set back":       {func(e *echo) { e.see("a", v1alpha1.NodeConfigStatus{Error: "old"}) }, 1},
+		"two writers": {func(e *echo) {
 			for range 60 {
-				e.see("a", "other")
+				e.see("a", v1alpha1.NodeConfigStatus{Error: "other"})
 				time.Sleep(10 * time.Second)
 			}
 		}, 3},
@@ -78,9 +74,9 @@ func TestOnlyALastingDifferenceIsRepaired(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				repairs := 0
-				e := echo[string]{delay: echoDelay, repair: func() { repairs++ }}
-				e.see("a", "any") // before the first write
-				e.wrote("a", "new")
+				e := echo{delay: echoDelay, repair: func() { repairs++ }}
+				e.see("a", v1alpha1.NodeConfigStatus{Error: "any"}) // before the first write
+				e.wrote("a", v1alpha1.NodeConfigStatus{Error: "new"})
 				test.happens(&e)
 				time.Sleep(2 * echoDelay)
 				synctest.Wait()

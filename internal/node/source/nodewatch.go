@@ -65,8 +65,6 @@ type NodeWatch struct {
 	done    chan struct{}
 	renewal chan struct{} // Start was called: expect a renewal of the Lease
 
-	reporter *Reporter
-
 	mu     sync.Mutex
 	state  NodeState
 	pods   map[types.UID]Pod
@@ -77,9 +75,6 @@ type NodeWatch struct {
 func NewNodeWatch(client *Client, node string) *NodeWatch {
 	return &NodeWatch{client: client, node: node, changed: make(chan struct{}, 1), renewal: make(chan struct{}, 1)}
 }
-
-// ShowTo makes the watch show each state of the Node to the reporter, as NodeConfigSource.ShowTo does. Call it before Start.
-func (w *NodeWatch) ShowTo(r *Reporter) { w.reporter = r }
 
 // Changed returns a channel for one reader, which receives when Current has changed. Several changes may arrive as one.
 func (w *NodeWatch) Changed() <-chan struct{} { return w.changed }
@@ -143,12 +138,7 @@ func (w *NodeWatch) run(ctx context.Context) {
 	nodes := watchObject(watcher{
 		client: w.client, gv: coreV1, resource: "nodes", maxDelay: 10 * time.Second,
 		fail: func(err error) { w.record("node", err, nil) },
-	}, w.node, func(n *node) {
-		if n != nil && w.reporter != nil {
-			w.reporter.condition.echo.see(n.UID, agentConditions(n))
-		}
-		w.record("node", nil, func() { w.state.setNode(n) })
-	})
+	}, w.node, func(n *node) { w.record("node", nil, func() { w.state.setNode(n) }) })
 	pods := watcher{
 		client: w.client, gv: coreV1, resource: "pods", maxDelay: 10 * time.Second,
 		fields: fields.OneTermEqualSelector("spec.nodeName", w.node).String(),

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,8 +65,11 @@ func NewReporter(client *Client, node, component string, log *slog.Logger) *Repo
 	r.condition = conditionWriter{client: client, node: node, now: time.Now}
 	r.writers[0] = newWriter(client, log.With("what", "the status of the NodeConfig"), r.status.write)
 	r.writers[1] = newWriter(client, log.With("what", "the condition of the Node"), r.condition.write)
-	r.status.echo.delay, r.status.echo.repair = echoDelay, r.writers[0].again
-	r.condition.echo.delay, r.condition.echo.repair = echoDelay, r.writers[1].again
+	r.status.echo.delay, r.status.echo.repair = echoDelay, func() {
+		for _, w := range r.writers {
+			w.again()
+		}
+	}
 	return r
 }
 
@@ -215,7 +217,7 @@ type statusWriter struct {
 	refused *v1alpha1.NodeConfigStatus
 	at      time.Time // of the last write by this process
 	now     func() time.Time
-	echo    echo[v1alpha1.NodeConfigStatus]
+	echo    echo
 }
 
 var errOtherObject = errors.New("the NodeConfig is not the one that the status belongs to")
@@ -333,14 +335,6 @@ type conditionWriter struct {
 	known   bool
 	written map[string]nodeCondition // by type
 	now     func() time.Time
-	echo    echo[[]nodeCondition]
-}
-
-// agentConditions returns the conditions of a Node that agents write.
-func agentConditions(n *node) []nodeCondition {
-	return slices.DeleteFunc(slices.Clone(n.Status.Conditions), func(c nodeCondition) bool {
-		return c.Type != v1alpha1.ConditionConfigOK && c.Type != v1alpha1.ConditionNodeConfigured
-	})
 }
 
 func (w *conditionWriter) write(ctx context.Context, r Report, reread bool) error {
@@ -358,7 +352,6 @@ func (w *conditionWriter) write(ctx context.Context, r Report, reread bool) erro
 			w.written[c.Type] = c
 		}
 		w.known = true
-		w.echo.wrote(n.UID, agentConditions(n))
 	}
 	ok, okChanged := w.next(v1alpha1.ConditionConfigOK, r.Condition, heartbeat)
 	if okChanged {
@@ -375,16 +368,15 @@ func (w *conditionWriter) write(ctx context.Context, r Report, reread bool) erro
 	if !changed {
 		return nil
 	}
-	n, patch := &node{}, map[string]any{"status": map[string]any{"conditions": conditions}}
+	patch := map[string]any{"status": map[string]any{"conditions": conditions}}
 	_, err := w.client.do(ctx, request{
 		verb: "PATCH", gv: coreV1, resource: "nodes", name: w.node, subresource: "status",
 		contentType: string(types.StrategicMergePatchType), body: patch,
-	}, n)
+	}, nil)
 	if err != nil {
 		w.known = false
 		return fmt.Errorf("write the conditions of Node %s: %w", w.node, err)
 	}
-	w.echo.wrote(n.UID, agentConditions(n))
 	for _, c := range conditions {
 		w.written[c.Type] = c
 	}
