@@ -177,7 +177,7 @@ func (l *lab) bootRecorded(ctx context.Context, disk *blockdev.Recorder, dir str
 
 // play is the run. It notes what the agent reported, and where the disk's log was then.
 func (l *lab) play(ctx context.Context, m *vm.Machine, r *run) error {
-	if err := l.join(ctx, m); err != nil {
+	if err := errors.Join(l.join(ctx, m), l.forgetConfig(ctx)); err != nil {
 		return err
 	}
 	agent, err := os.ReadFile("bin/evenkeel-agent")

@@ -69,7 +69,7 @@ func (l *lab) cut(ctx context.Context, c *cut, boot bool) (err error) {
 	if known.agent != plain {
 		err = l.writeSpec(ctx, known.assigned.uid, known.assigned.name)
 	} else {
-		_, err = l.kubectl(ctx, "delete", "nodeconfig", nodeName, "--ignore-not-found")
+		err = l.forgetConfig(ctx)
 	}
 	if err != nil {
 		return err

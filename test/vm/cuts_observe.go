@@ -137,6 +137,12 @@ func (l *lab) create(ctx context.Context, name, dropin string) (config, error) {
 	return config{name, strings.TrimSpace(out)}, err
 }
 
+// forgetConfig deletes the NodeConfig, which earlier steps or cuts have left.
+func (l *lab) forgetConfig(ctx context.Context) error {
+	_, err := l.kubectl(ctx, "delete", "nodeconfig", nodeName, "--ignore-not-found")
+	return err
+}
+
 // writeSpec writes what the node's NodeConfig assigns; an empty name means nothing.
 func (l *lab) writeSpec(ctx context.Context, uid, name string) error {
 	spec := v1alpha1.NodeConfigSpec{}
