@@ -131,7 +131,8 @@ type Options struct {
 	APILoss     string // auto, on or off
 	SyncTimeout time.Duration
 	StopGrace   time.Duration
-	// UnansweredLimit is how long the API server may leave the agent without an answer before the agent reports that; 0 means 30s.
+	// UnansweredLimit is how long the API server may refuse an answer, or not say which pods the node has, before the agent reports that; 0
+	// means 30s. If it does not answer at all about the NodeConfig, the limit is ten times as long.
 	// An overloaded API server does not answer some agents for a few seconds: if each of them reported that, and that it is over, the server
 	// would stay overloaded. The controller must wait longer for an agent.
 	UnansweredLimit time.Duration

@@ -73,8 +73,8 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 		WorkloadPods: workload, PodsUnreadyOnRestart: unready, Preflight: a.preflight.answer, Flags: a.flags.answer, Drift: a.drift.found, Capabilities: a.capabilities(),
 		DefaultTrialSeconds: new(int64(a.o.Limits.TrialDuration / time.Second)),
 	})
-	if a.p.Reporter != nil && !a.isHeldBack(d, o, status) {
-		a.reports.since, a.reports.outcome = a.assignment.since, outcomeOf(status)
+	if a.p.Reporter != nil && !a.isHeldBack(d, o) {
+		a.reports.since, a.reports.lastKnownGood = a.assignment.since, st.LastKnownGood.Revision
 		a.p.Reporter.Report(source.Report{
 			NodeConfigUID: a.assignment.answer.NodeConfigUID, Status: status, KubeletStart: a.kubelet.started,
 			Condition:  source.NodeCondition{Status: metav1.ConditionStatus(st.Condition.Status), Reason: st.Condition.Cause, Message: st.Condition.Message},
@@ -103,28 +103,34 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 // unansweredLimit is the default of Options.UnansweredLimit.
 const unansweredLimit = 30 * time.Second
 
-// silenceFactor is how many times as long as a refusal an agent holds back that the API server does not answer at all, or is overloaded:
-// the report would arrive only when it is no longer true, or would be one more request.
+// silenceFactor is how many times UnansweredLimit a report is held back while the API server is silent: it would arrive too late, and add to
+// the load.
 const silenceFactor = 10
 
 // isHeldBack reports whether the source or the pod guard has had no answer for so short a time that this is not worth a write. Never
-// held back are: the generation of an assignment whose ConfigMap cannot be read, a kubelet that does not run, a start of the kubelet, the
-// end of a trial, and answers to requests.
-func (a *Agent) isHeldBack(d trial.Decision, o trial.Observed, status v1alpha1.NodeConfigStatus) bool {
-	answer := a.assignment.answer
+// held back are: the generation of an assignment whose ConfigMap cannot be read, a kubelet that does not run, a start of the kubelet,
+// and the end of a trial.
+func (a *Agent) isHeldBack(d trial.Decision, o trial.Observed) bool {
+	r, answer := &a.reports, a.assignment.answer
 	unread := answer.Kind == trial.Unanswered && answer.Generation == 0
-	if !a.guard.unanswered && !unread || !o.Child.Alive || d.Action.Kind != trial.None || outcomeOf(status) != a.reports.outcome {
-		a.reports.heldSince = time.Time{}
+	promoted := d.Status.LastKnownGood.Revision != r.lastKnownGood
+	if !unread && !a.guard.unanswered || !o.Child.Alive || d.Action.Kind != trial.None || promoted {
+		r.heldSince, r.refusedSince = time.Time{}, time.Time{}
 		return false
 	}
-	a.reports.heldLimit = a.o.UnansweredLimit
-	if unread && answer.Silent {
-		a.reports.heldLimit *= silenceFactor
+	if r.heldSince.IsZero() {
+		r.heldSince = o.Now
 	}
-	if a.reports.heldSince.IsZero() {
-		a.reports.heldSince = o.Now
-		if since := a.assignment.since; a.guard.unanswered && !since.IsZero() && !since.Equal(a.reports.since) {
-			a.reports.heldSince = since // since then, the controller waits
+	r.heldUntil = r.heldSince.Add(silenceFactor * a.o.UnansweredLimit)
+	if !unread || !answer.Silent {
+		if r.refusedSince.IsZero() {
+			r.refusedSince = o.Now
+			if since := a.assignment.since; a.guard.unanswered && !since.IsZero() && !since.Equal(r.since) {
+				r.refusedSince = since // since then, the controller waits
+			}
+		}
+		if until := r.refusedSince.Add(a.o.UnansweredLimit); until.Before(r.heldUntil) {
+			r.heldUntil = until
 		}
 	}
 	return a.heldFor() > 0
@@ -135,26 +141,7 @@ func (a *Agent) heldFor() time.Duration {
 	if a.reports.heldSince.IsZero() {
 		return 0
 	}
-	return max(0, a.reports.heldLimit-time.Since(a.reports.heldSince))
-}
-
-// outcome is what a silent API server does not change.
-type outcome struct {
-	lastKnownGood    string // its revision
-	preflight, flags string // the requests that were answered
-}
-
-func outcomeOf(status v1alpha1.NodeConfigStatus) (o outcome) {
-	if l := status.LastKnownGood; l != nil {
-		o.lastKnownGood = l.Revision
-	}
-	if p := status.Preflight; p != nil {
-		o.preflight = p.UID
-	}
-	if f := status.Flags; f != nil {
-		o.flags = f.Request
-	}
-	return o
+	return max(0, time.Until(a.reports.heldUntil))
 }
 
 // capabilities returns what this agent supports and older ones do not.
@@ -233,13 +220,14 @@ func (a *Agent) object(c trial.Config) (resourceVersion, key string) {
 
 // reports is what was reported last, so that it is not repeated.
 type reports struct {
-	ready      bool // to the init system
-	condition  trial.Condition
-	since      time.Time            // of the assignment that was reported
-	outcome    outcome              // that was reported
-	heldSince  time.Time            // since when isHeldBack had a reason; zero: it has none
-	heldLimit  time.Duration        // for that reason
-	objects    map[string][2]string // resource version and key of ConfigMaps, by revision
-	saved      []byte               // the last description for Options.SaveRunning
-	saveFailed bool
+	ready         bool // to the init system
+	condition     trial.Condition
+	since         time.Time            // of the assignment that was reported
+	lastKnownGood string               // the revision that was reported
+	heldSince     time.Time            // since when isHeldBack had a reason; zero: it has none
+	refusedSince  time.Time            // since when this is a refusal, or the pods are unknown
+	heldUntil     time.Time            // the report is held back
+	objects       map[string][2]string // resource version and key of ConfigMaps, by revision
+	saved         []byte               // the last description for Options.SaveRunning
+	saveFailed    bool
 }

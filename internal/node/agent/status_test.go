@@ -296,6 +296,34 @@ func TestARefusalOfTheAPIServerIsReportedAfterHalfAMinute(t *testing.T) {
 	})
 }
 
+// An API server that has just started refuses for a moment what it grants later, and an overloaded one may not list the pods.
+func TestWhatIsNotAnsweredJustAfterAnOutageIsNotReported(t *testing.T) {
+	for name, happens := range map[string]func(*world){
+		"the NodeConfig is forbidden": func(w *world) {
+			w.source.publish(w.source.looks, source.Answer{Kind: trial.Unanswered, Cause: "forbidden to this node (403)"})
+		},
+		"the pods are unknown": func(w *world) {
+			unlistable(true)(w)
+			w.assign("uid-next", conf{name: "next"})
+			w.apiUp(true)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inGoodWorld(t, func(w *world) {
+				w.promoted("uid-good")
+				w.apiUp(false)
+				w.pass(2 * unansweredLimit)
+				before := len(w.reporter.all())
+				happens(w)
+				w.pass(5 * time.Second)
+				if now := w.reporter.all(); len(now) != before {
+					t.Errorf("reported: %+v", now[before:])
+				}
+			})
+		})
+	}
+}
+
 // The controller waits for the end of a trial.
 func TestTheEndOfATrialIsReportedAlthoughTheSourceIsSilent(t *testing.T) {
 	inGoodWorld(t, func(w *world) {

@@ -62,7 +62,7 @@ func newAnswers(object string) answers {
 		wake:    make(chan struct{}, 1),
 		changed: make(chan struct{}, 1),
 		ready:   make(chan struct{}),
-		answer:  Answer{Kind: trial.Unanswered, Cause: object + " cannot be read: no answer from the API server yet"},
+		answer:  Answer{Kind: trial.Unanswered, Silent: true, Cause: object + " cannot be read: no answer from the API server yet"},
 	}
 }
 

@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 const (
-	// echoDelay is how long a status may differ from what was written last: a watch shows older states first.
+	// echoDelay is the least time that a status must differ from what was written last, because a watch shows older states first. The
+	// most is five times as long: the agents of a fleet must not all write at the same time.
 	echoDelay = 30 * time.Second
 	// repairInterval is the least time between two repairs, so that two writers do not fight.
 	repairInterval = 5 * time.Minute
@@ -24,48 +26,70 @@ type echo struct {
 	delay  time.Duration // echoDelay, except in tests
 	repair func()        // writes the last report again, to the NodeConfig and the Node
 
-	mu       sync.Mutex
-	uid      types.UID
-	returned *v1alpha1.NodeConfigStatus
-	shown    *v1alpha1.NodeConfigStatus // nil: the same as returned
-	waiting  bool
-	repaired time.Time
+	mu              sync.Mutex
+	returned, shown object
+	since           time.Time // of the difference; zero: there is none
+	waiting         bool      // for check
+	repaired        time.Time
+}
+
+// object is the status of a NodeConfig with its UID; nil: not known.
+type object struct {
+	uid    types.UID
+	status *v1alpha1.NodeConfigStatus
 }
 
 // wrote notes what the API server returned.
-func (e *echo) wrote(uid types.UID, returned v1alpha1.NodeConfigStatus) {
+func (e *echo) wrote(uid types.UID, status v1alpha1.NodeConfigStatus) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.uid, e.returned = uid, &returned
-	if e.shown != nil && reflect.DeepEqual(*e.shown, returned) {
-		e.shown = nil
-	}
+	e.returned = object{uid, &status}
+	e.compare()
 }
 
 // see notes what a watch shows.
-func (e *echo) see(uid types.UID, shown v1alpha1.NodeConfigStatus) {
+func (e *echo) see(uid types.UID, status v1alpha1.NodeConfigStatus) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.shown = nil
-	if e.returned == nil || uid != e.uid || reflect.DeepEqual(shown, *e.returned) {
+	e.shown = object{uid, &status}
+	e.compare()
+}
+
+// compare notes a difference. The caller holds mu.
+func (e *echo) compare() {
+	if e.returned.status == nil || e.shown.uid != e.returned.uid {
+		e.since = time.Time{}
 		return
 	}
-	e.shown = &shown
+	if reflect.DeepEqual(e.shown.status, e.returned.status) {
+		e.shown, e.since = e.returned, time.Time{} // one copy is enough
+		return
+	}
+	if e.since.IsZero() {
+		e.since = time.Now()
+	}
 	if !e.waiting {
-		e.waiting = true
-		time.AfterFunc(max(e.delay, repairInterval-time.Since(e.repaired)), e.check)
+		e.checkAfter(max(wait.Jitter(e.delay, 4), repairInterval-time.Since(e.repaired)))
 	}
 }
 
+func (e *echo) checkAfter(d time.Duration) {
+	e.waiting = true
+	time.AfterFunc(d, e.check)
+}
+
+// check repairs a difference that has lasted.
 func (e *echo) check() {
 	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.waiting = false
-	differs := e.shown != nil
-	if differs {
-		e.repaired = time.Now()
+	if e.since.IsZero() {
+		return
 	}
-	e.mu.Unlock()
-	if differs {
-		e.repair()
+	if left := e.delay - time.Since(e.since); left > 0 {
+		e.checkAfter(left)
+		return
 	}
+	e.repaired = time.Now()
+	e.repair()
 }

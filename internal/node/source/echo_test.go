@@ -1,6 +1,9 @@
 package source
 
 import (
+	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,41 +50,84 @@ func TestAReplacedStatusIsWrittenAgain(t *testing.T) {
 	}
 }
 
+func TestARepairIsTriedAgainIfItsReadFails(t *testing.T) {
+	node := newName("node")
+	setSpec(t, node, map[string]any{})
+	p := newProxy(t, node)
+	c := newClient(t, p.Kubeconfig)
+	r := NewReporter(c, node, "evenkeel-agent", quiet())
+	r.status.echo.delay = 10 * time.Millisecond
+	background(t, r.Run)
+	source := NewNodeConfigSource(c, node, &disk{}, quiet())
+	source.ShowTo(r)
+	background(t, source.Run)
+	r.Report(Report{Status: someStatus("a")})
+	awaitStatus(t, node, "a")
+	var reads atomic.Int32
+	p.fail(func(q *http.Request) int {
+		if q.Method == http.MethodGet && strings.HasSuffix(q.URL.Path, "/nodeconfigs/"+node) && reads.Add(1) == 1 {
+			return http.StatusServiceUnavailable
+		}
+		return 0
+	})
+	asAdmin(t, request{verb: "PATCH", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node, subresource: "status",
+		contentType: string(types.MergePatchType), body: map[string]any{"status": map[string]any{"error": "old"}}})
+	awaitStatus(t, node, "a")
+	if n := reads.Load(); n < 2 {
+		t.Errorf("%d reads", n)
+	}
+}
+
 func TestOnlyALastingDifferenceIsRepaired(t *testing.T) {
+	const longest = 5 * echoDelay
 	for name, test := range map[string]struct {
-		happens func(e *echo)
-		want    int
+		happens func(see, wrote func(words string))
+		want    int32
 	}{
-		"the same": {func(e *echo) { e.see("a", v1alpha1.NodeConfigStatus{Error: "new"}) }, 0},
-		"the watch is behind": {func(e *echo) {
-			e.see("a", v1alpha1.NodeConfigStatus{Error: "old"})
+		"nothing": {func(_, _ func(string)) {}, 0},
+		"the watch is behind": {func(see, _ func(string)) {
+			see("old")
 			time.Sleep(echoDelay / 2)
-			e.see("a", v1alpha1.NodeConfigStatus{Error: "new"})
+			see("new")
 		}, 0},
-		"the watch is ahead of the answer": {func(e *echo) {
-			e.see("a", v1alpha1.NodeConfigStatus{Error: "newer"})
-			e.wrote("a", v1alpha1.NodeConfigStatus{Error: "newer"})
+		"the watch is behind, again and again": {func(see, wrote func(string)) {
+			for range 20 {
+				see("old")
+				time.Sleep(echoDelay * 3 / 4)
+				see("new")
+				time.Sleep(time.Second)
+			}
 		}, 0},
-		"another object": {func(e *echo) { e.see("b", v1alpha1.NodeConfigStatus{Error: "old"}) }, 0},
-		"set back":       {func(e *echo) { e.see("a", v1alpha1.NodeConfigStatus{Error: "old"}) }, 1},
-		"two writers": {func(e *echo) {
+		"the watch is ahead of the answer": {func(see, wrote func(string)) {
+			see("newer")
+			wrote("newer")
+		}, 0},
+		"set back": {func(see, _ func(string)) { see("old") }, 1},
+		"set back before the answer": {func(see, wrote func(string)) {
+			see("newer")
+			see("new")
+			wrote("newer")
+		}, 1},
+		"two writers": {func(see, _ func(string)) {
 			for range 60 {
-				e.see("a", v1alpha1.NodeConfigStatus{Error: "other"})
+				see("other")
 				time.Sleep(10 * time.Second)
 			}
 		}, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				repairs := 0
-				e := echo{delay: echoDelay, repair: func() { repairs++ }}
-				e.see("a", v1alpha1.NodeConfigStatus{Error: "any"}) // before the first write
-				e.wrote("a", v1alpha1.NodeConfigStatus{Error: "new"})
-				test.happens(&e)
-				time.Sleep(2 * echoDelay)
-				synctest.Wait()
-				if repairs != test.want {
-					t.Errorf("%d repairs, want %d", repairs, test.want)
+				var repairs atomic.Int32
+				e := echo{delay: echoDelay, repair: func() { repairs.Add(1) }}
+				see := func(words string) { e.see("a", v1alpha1.NodeConfigStatus{Error: words}) }
+				wrote := func(words string) { e.wrote("a", v1alpha1.NodeConfigStatus{Error: words}) }
+				see("any") // before the first write
+				e.see("b", v1alpha1.NodeConfigStatus{Error: "of another object"})
+				wrote("new")
+				test.happens(see, wrote)
+				time.Sleep(longest + time.Second)
+				if n := repairs.Load(); n != test.want {
+					t.Errorf("%d repairs, want %d", n, test.want)
 				}
 			})
 		})

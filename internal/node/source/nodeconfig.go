@@ -192,7 +192,7 @@ func (s *NodeConfigSource) compose() (Answer, bool) {
 			cause = fmt.Sprintf("%s %s, and cannot be created: %s", name, what, oneLine(s.createErr.Error()))
 		}
 		// The new object will assign nothing, so First need not wait for it.
-		return Answer{Kind: trial.Unanswered, noneSoon: true, Cause: cause}, true
+		return Answer{Kind: trial.Unanswered, noneSoon: true, Silent: s.createErr != nil && silent(s.createErr), Cause: cause}, true
 	}
 	object := v.object
 	revoked := make([]string, 0, len(object.Spec.Revoked))

@@ -164,7 +164,7 @@ func (w *writer) run(ctx context.Context) {
 		case <-w.signal:
 		}
 		retry, warned := newRetry(w.client, time.Minute), false
-		retry.settle = time.Second // what the sources read first may change the report
+		retry.pause = time.Second // what the sources read first may change the report
 		for {
 			w.mu.Lock()
 			report, reread := w.newest, w.reread
@@ -185,6 +185,9 @@ func (w *writer) run(ctx context.Context) {
 				w.mu.Unlock()
 				continue
 			}
+			w.mu.Lock()
+			w.reread = w.reread || reread
+			w.mu.Unlock()
 			if !warned {
 				w.log.Warn("cannot report, retrying", "err", err)
 				warned = true

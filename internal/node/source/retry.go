@@ -9,12 +9,12 @@ import (
 )
 
 // retry spaces the attempts of one goroutine at a request. When the API server answers again after an outage, the next
-// attempt follows at once and the delays begin again: what the API server refuses just after its start it may accept a
+// attempt follows at once, or after pause, and the delays begin again: what the API server refuses just after its start it may accept a
 // second later.
 type retry struct {
 	client    *Client
 	limit     time.Duration // of a delay
-	settle    time.Duration // the least delay after a recovery; the most is twice as long
+	pause     time.Duration // the least delay after an outage; the most is twice as long
 	backoff   wait.Backoff
 	recovered <-chan struct{} // closed by the next recovery
 }
@@ -37,7 +37,7 @@ func (r *retry) wait(ctx context.Context, err error, wake <-chan struct{}) bool 
 	select {
 	case <-r.recovered:
 		r.reset()
-		if r.settle > 0 && !sleep(ctx, wait.Jitter(r.settle, 1), wake, nil) {
+		if r.pause > 0 && !sleep(ctx, wait.Jitter(r.pause, 1), wake, nil) {
 			return false
 		}
 	default:

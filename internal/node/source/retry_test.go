@@ -53,7 +53,7 @@ func TestDelaysStartAgainAfterAnOutage(t *testing.T) {
 }
 
 // What the sources read after an outage may change the report.
-func TestTheReporterSettlesAfterAnOutage(t *testing.T) {
+func TestTheReporterPausesAfterAnOutage(t *testing.T) {
 	outage := errors.New("refused")
 	for name, test := range map[string]struct {
 		report      bool // a new report arrives half a second after the recovery
