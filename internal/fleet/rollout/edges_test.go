@@ -443,6 +443,8 @@ func TestOnlyChangesAfterTheAssignmentFailANode(t *testing.T) {
 		}, Trial},
 		{"it was created again", func(w *world, n *Node) { n.Ready, n.Created = false, epoch.Add(time.Second) }, Skipped},
 		{"its agent is silent", func(w *world, n *Node) { n.Observed = 1 }, Stale},
+		{"its agent cannot read its NodeConfig", func(w *world, n *Node) { n.Observed = 0 }, Trial},
+		{"nor could it before the trial", func(w *world, n *Node) { n.Observed, n.InTrial, n.Active = 0, false, Ref{} }, Stale},
 		{"silent while not observed", func(w *world, n *Node) { n.Observed, w.policy.Since = 1, w.now }, Assigned},
 		{"its trial does not end", func(w *world, n *Node) { w.now = epoch.Add(time.Hour) }, Failed},
 		{"it lost the API, and cannot tell why", func(w *world, n *Node) {

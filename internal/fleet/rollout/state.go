@@ -141,7 +141,9 @@ func (d *planner) nodeState(n *Node) NodeState {
 // assignedNodeState is nodeState for a node whose spec names the target.
 func (d *planner) assignedNodeState(n *Node) NodeState {
 	now, assigned := d.p.Now, d.since(n.Source.AssignedAt)
-	answered, proven := n.Observed == n.Generation, d.proven(n) && n.OK != "False"
+	// An agent that cannot read its NodeConfig for the moment reports generation 0. It continues the trial that it has begun.
+	continues := n.Observed == 0 && n.InTrial && n.Active.SHA256 == d.p.Target.SHA256
+	answered, proven := n.Observed == n.Generation || continues, d.proven(n) && n.OK != "False"
 	switch {
 	case answered && n.OK == "False" && n.Provisional:
 		return NodeState{State: Trial, Message: "the node's verdict is provisional: " + n.Error}
