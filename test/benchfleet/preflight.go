@@ -67,7 +67,7 @@ func (f *fleet) preflight(ctx context.Context) (a asked, err error) {
 	if _, a.most, err = figures.Memory(c.pid()); err != nil {
 		return a, err
 	}
-	a.counts = f.audit.Count(begin, time.Now(), (*auditlog.Request).Write)
+	a.counts = f.audit.Count(begin, time.Now(), written)
 	for k, n := range a.counts {
 		switch {
 		case k.Program == "evenkeel-controller" && k.Resource == "nodeconfigs":

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -45,7 +46,7 @@ const (
 	unlimited = "100%"
 	usual     = "10%" // at most usualNodes
 	// usualNodes is what an API server on two processors can serve within some seconds. A trial of 2 s does not spread the load as one of
-	// 10 minutes does: with 500 nodes, agents had to wait for half a minute and longer, and reported that.
+	// 10 minutes does: with 500 nodes, some requests are refused.
 	usualNodes = 200
 )
 
@@ -56,7 +57,7 @@ type phase struct {
 	settled time.Duration   // until the last node had finished its trial
 	healthy []time.Duration // of each node, from its assignment to a healthy kubelet
 	used    cpuTime
-	counts  map[auditlog.Key]int // writes
+	counts  map[auditlog.Key]int // writes, without those that were refused
 	refused map[auditlog.Key]int
 	now     int64 // of the controller, in bytes, in the end
 	most    int64 // and the maximum
@@ -65,7 +66,7 @@ type phase struct {
 
 // idlePeriod has the measurements of a period without changes.
 type idlePeriod struct {
-	share    float64 // of a CPU, used by the controller
+	used     cpuTime // by each program
 	requests map[auditlog.Key]int
 	took     time.Duration
 }
@@ -289,9 +290,9 @@ func (f *fleet) end(ctx context.Context, begin time.Time, before cpuTime, writer
 	for name := range p.used {
 		p.used[name] -= before[name]
 	}
-	p.counts = f.audit.Count(begin, end, (*auditlog.Request).Write)
+	p.counts = f.audit.Count(begin, end, written)
 	p.healthy = untilHealthy(f.audit.Requests, begin)
-	p.refused = f.audit.Count(begin, end, func(r *auditlog.Request) bool { return r.Write() && !r.Succeeded() })
+	p.refused = f.audit.Count(begin, end, func(r *auditlog.Request) bool { return r.Write() && !written(r) })
 	f.audit.Count(begin, end, func(r *auditlog.Request) bool {
 		if r.Program == writer && r.Verb == "patch" && r.Resource == "nodeconfigs" && r.Succeeded() {
 			if p.written == 0 {
@@ -304,9 +305,12 @@ func (f *fleet) end(ctx context.Context, begin time.Time, before cpuTime, writer
 	return p, nil
 }
 
-// calm watches the controller while nothing happens.
+// written reports whether a request is a write that the API server did not refuse because of its load: such a request changes nothing.
+func written(r *auditlog.Request) bool { return r.Write() && r.Code != http.StatusTooManyRequests }
+
+// calm measures what everything costs while nothing happens.
 func (f *fleet) calm(ctx context.Context, idle time.Duration, c *child) (idlePeriod, error) {
-	before, err := figures.CPUTime(c.pid())
+	before, err := f.spent(f.hollow, c)
 	if err != nil {
 		return idlePeriod{}, err
 	}
@@ -314,12 +318,13 @@ func (f *fleet) calm(ctx context.Context, idle time.Duration, c *child) (idlePer
 	if err := wait(ctx, idle); err != nil {
 		return idlePeriod{}, err
 	}
-	after, err := figures.CPUTime(c.pid())
-	if err != nil {
+	r := idlePeriod{took: time.Since(begin)}
+	if r.used, err = f.spent(f.hollow, c); err != nil {
 		return idlePeriod{}, err
 	}
-	r := idlePeriod{took: time.Since(begin)}
-	r.share = (after - before).Seconds() / r.took.Seconds()
+	for name := range r.used {
+		r.used[name] -= before[name]
+	}
 	if err := f.audit.Read(); err != nil {
 		return idlePeriod{}, err
 	}
