@@ -38,7 +38,8 @@ type checks struct {
 	pods     map[string]time.Time        // by node and name: since when a pod is active
 	answered map[string]bool             // by node and UID of the request: preflight answers
 	drained  map[string]time.Time        // by node: when the taint of a drain was removed; zero: it is there
-	crowd    map[string]int              // by node: how many Nodes there were when its drain began
+	crowd    map[string]int              // by node: how many Nodes there were when a plan began its drain
+	left     []time.Time                 // when Nodes were deleted
 	draining map[string]bool             // by policy.DrainID and node: what statuses of rollouts have named
 	payloads map[string]int64            // the content of a payload, by its digest
 	good     map[string]knownGood        // by machine
@@ -97,6 +98,8 @@ const (
 	stopTakes = 30 * time.Second
 	// planTakes is how far apart assignments of one plan are at most: a controller knows of those that it made in this time.
 	planTakes = 2 * time.Second
+	// drainTakes is how long after its plan the taint of a drain may appear: the status of the rollout is written first.
+	drainTakes = 10 * time.Second
 )
 
 // noteHealthy is called when a kubelet has ended.
@@ -275,6 +278,7 @@ func (w *world) observe(c simapi.Change) {
 		w.checkDrains(c)
 		if c.Is == nil {
 			delete(w.checks.nodes, c.Name)
+			w.checks.left = append(w.checks.left, time.Now())
 		} else if c.Was == nil {
 			w.checks.nodes[c.Name] = time.Now()
 		}

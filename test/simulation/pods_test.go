@@ -147,7 +147,13 @@ func (w *world) checkDrains(c simapi.Change) {
 		return
 	}
 	w.checks.stats.Drains++
-	w.checks.drained[c.Name], w.checks.crowd[c.Name] = time.Time{}, len(w.checks.nodes)
+	crowd := len(w.checks.nodes)
+	for _, at := range w.checks.left {
+		if time.Since(at) < drainTakes {
+			crowd++
+		}
+	}
+	w.checks.drained[c.Name], w.checks.crowd[c.Name] = time.Time{}, crowd
 	drain := policy.DrainOf(&is)
 	if !w.checks.draining[drain.Rollout+"/"+c.Name] && len(w.machines) <= rollout.MostFailed { // the list is bounded
 		w.book.fail("invariant 11: %s has the taint of a drain (%s), and no status of a rollout has named it", c.Name, taint)
