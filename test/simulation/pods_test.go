@@ -149,7 +149,7 @@ func (w *world) checkDrains(c simapi.Change) {
 	w.checks.stats.Drains++
 	crowd := len(w.checks.nodes)
 	for _, at := range w.checks.left {
-		if time.Since(at) < drainTakes {
+		if at.Add(drainTakes).After(time.Now()) {
 			crowd++
 		}
 	}
