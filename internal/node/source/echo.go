@@ -23,8 +23,8 @@ const (
 // written: a request that was delayed on its way, a restored backup of etcd, or a person. What was returned is compared, not what was
 // sent: an older CRD drops fields.
 type echo struct {
-	delay  time.Duration // echoDelay, except in tests
-	repair func()        // writes the last report again, to the NodeConfig and the Node
+	delay, interval time.Duration // echoDelay and repairInterval, except in tests
+	repair          func()        // writes the last report again, to the NodeConfig and the Node
 
 	mu              sync.Mutex
 	returned, shown object
@@ -69,7 +69,7 @@ func (e *echo) compare() {
 		e.since = time.Now()
 	}
 	if !e.waiting {
-		e.checkAfter(max(wait.Jitter(e.delay, 4), repairInterval-time.Since(e.repaired)))
+		e.checkAfter(max(wait.Jitter(e.delay, 4), e.interval-time.Since(e.repaired)))
 	}
 }
 

@@ -13,20 +13,26 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
-// The status is another one if a request arrives late, a backup of etcd is restored, or a person edits it.
-func TestAReplacedStatusIsWrittenAgain(t *testing.T) {
+// repairing starts a reporter that soon repairs its status, and the source that shows it.
+func repairing(t *testing.T) (string, *proxy, *Reporter) {
+	t.Helper()
 	node := newName("node")
-	createNode(t, node)
 	setSpec(t, node, map[string]any{})
 	p := newProxy(t, node)
 	c := newClient(t, p.Kubeconfig)
 	r := NewReporter(c, node, "evenkeel-agent", quiet())
-	r.status.echo.delay = 10 * time.Millisecond
+	r.status.echo.delay, r.status.echo.interval = 10*time.Millisecond, 10*time.Millisecond
 	background(t, r.Run)
 	source := NewNodeConfigSource(c, node, &disk{}, quiet())
 	source.ShowTo(r)
 	background(t, source.Run)
+	return node, p, r
+}
 
+// The status is another one if a request arrives late, a backup of etcd is restored, or a person edits it.
+func TestAReplacedStatusIsWrittenAgain(t *testing.T) {
+	node, p, r := repairing(t)
+	createNode(t, node)
 	r.Report(Report{Status: someStatus("a"), Condition: NodeCondition{"True", "r", "m"}, Configured: NodeCondition{"True", "r", "m"}})
 	first := awaitStatus(t, node, "a")
 	is := func(message string) func(nodeCondition) bool {
@@ -43,24 +49,15 @@ func TestAReplacedStatusIsWrittenAgain(t *testing.T) {
 	if before, now := first.Conditions[0].LastTransitionTime, again.Conditions[0].LastTransitionTime; !before.Equal(&now) {
 		t.Errorf("the transition moved from %v to %v", before, now)
 	}
-	for object, want := range map[string]int{"/nodeconfigs/": 2, "/nodes/": 2} {
-		if n := p.count("PATCH", object); n != want {
-			t.Errorf("%d writes of %s, want %d", n, object, want)
+	for _, object := range []string{"/nodeconfigs/", "/nodes/"} {
+		if n := p.count("PATCH", object); n != 2 {
+			t.Errorf("%d writes of %s, want 2", n, object)
 		}
 	}
 }
 
 func TestARepairIsTriedAgainIfItsReadFails(t *testing.T) {
-	node := newName("node")
-	setSpec(t, node, map[string]any{})
-	p := newProxy(t, node)
-	c := newClient(t, p.Kubeconfig)
-	r := NewReporter(c, node, "evenkeel-agent", quiet())
-	r.status.echo.delay = 10 * time.Millisecond
-	background(t, r.Run)
-	source := NewNodeConfigSource(c, node, &disk{}, quiet())
-	source.ShowTo(r)
-	background(t, source.Run)
+	node, p, r := repairing(t)
 	r.Report(Report{Status: someStatus("a")})
 	awaitStatus(t, node, "a")
 	var reads atomic.Int32
@@ -118,7 +115,7 @@ func TestOnlyALastingDifferenceIsRepaired(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var repairs atomic.Int32
-				e := echo{delay: echoDelay, repair: func() { repairs.Add(1) }}
+				e := echo{delay: echoDelay, interval: repairInterval, repair: func() { repairs.Add(1) }}
 				see := func(words string) { e.see("a", v1alpha1.NodeConfigStatus{Error: words}) }
 				wrote := func(words string) { e.wrote("a", v1alpha1.NodeConfigStatus{Error: words}) }
 				see("any") // before the first write

@@ -65,7 +65,7 @@ func NewReporter(client *Client, node, component string, log *slog.Logger) *Repo
 	r.condition = conditionWriter{client: client, node: node, now: time.Now}
 	r.writers[0] = newWriter(client, log.With("what", "the status of the NodeConfig"), r.status.write)
 	r.writers[1] = newWriter(client, log.With("what", "the condition of the Node"), r.condition.write)
-	r.status.echo.delay, r.status.echo.repair = echoDelay, func() {
+	r.status.echo.delay, r.status.echo.interval, r.status.echo.repair = echoDelay, repairInterval, func() {
 		for _, w := range r.writers {
 			w.again()
 		}
