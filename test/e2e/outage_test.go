@@ -256,22 +256,27 @@ func TestAnAPIThatAnswersWithErrorsChangesNothingAndRecovers(t *testing.T) {
 	undisturbed := n.steady()
 	for _, c := range []struct {
 		name, cause string
+		refuses     bool
 		answer      func(http.ResponseWriter, *http.Request)
 	}{
-		{"401", "the API server does not accept this node's credentials (401): check whether the client certificate of its kubeconfig has expired", code(http.StatusUnauthorized)},
-		{"403", "forbidden to this node (403): apply evenkeel's RBAC, which grants the group system:nodes get, list, watch and create on nodeconfigs", code(http.StatusForbidden)},
-		{"404", "the API server does not know this kind of object (404): apply evenkeel's CRDs", code(http.StatusNotFound)},
-		{"429", "the API server is overloaded (429); retrying", code(http.StatusTooManyRequests)},
-		{"500", "the API server failed (500): ", code(http.StatusInternalServerError)},
-		{"503", "the API server failed (503): ", code(http.StatusServiceUnavailable)},
-		{"cut", "NodeConfig errors cannot be read: ", func(http.ResponseWriter, *http.Request) { panic(cut) }},
+		{"401", "the API server does not accept this node's credentials (401): check whether the client certificate of its kubeconfig has expired", true, code(http.StatusUnauthorized)},
+		{"403", "forbidden to this node (403): apply evenkeel's RBAC, which grants the group system:nodes get, list, watch and create on nodeconfigs", true, code(http.StatusForbidden)},
+		{"404", "the API server does not know this kind of object (404): apply evenkeel's CRDs", true, code(http.StatusNotFound)},
+		{"429", "the API server is overloaded (429); retrying", false, code(http.StatusTooManyRequests)},
+		{"500", "the API server failed (500): ", false, code(http.StatusInternalServerError)},
+		{"503", "the API server failed (503): ", false, code(http.StatusServiceUnavailable)},
+		{"cut", "NodeConfig errors cannot be read: ", false, func(http.ResponseWriter, *http.Request) { panic(cut) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := n.in(t)
 			f.begin(reads(c.answer))
-			n.says("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: NodeConfig errors cannot be read: ", cm.UID))
-			n.says("Unknown", "SyncFailed", c.cause)
+			n.agentSays("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: NodeConfig errors cannot be read: ", cm.UID))
+			n.agentSays("Unknown", "SyncFailed", c.cause)
+			if c.refuses { // a silent API server is told only after five minutes
+				n.says("Unknown", "SyncFailed", c.cause)
+			}
 			f.begin(nil)
+			n.agentSays("True", "AllChecksPassed", "")
 			n.is(allChecksPassed(cm))
 			undisturbed.check(t)
 			// A watch that ends within a second is restarted with a growing delay.
