@@ -115,7 +115,7 @@ func (a *Agent) isHeldBack(d trial.Decision, o trial.Observed) bool {
 	unread := answer.Kind == trial.Unanswered && answer.Generation == 0
 	promoted := d.Status.LastKnownGood.Revision != r.lastKnownGood
 	if !unread && !a.guard.unanswered || !o.Child.Alive || d.Action.Kind != trial.None || promoted {
-		r.heldSince, r.refusedSince = time.Time{}, time.Time{}
+		r.heldSince, r.refusedSince, r.heldUntil = time.Time{}, time.Time{}, time.Time{}
 		return false
 	}
 	if r.heldSince.IsZero() {
@@ -137,12 +137,7 @@ func (a *Agent) isHeldBack(d trial.Decision, o trial.Observed) bool {
 }
 
 // heldFor returns how long the report may still be held back.
-func (a *Agent) heldFor() time.Duration {
-	if a.reports.heldSince.IsZero() {
-		return 0
-	}
-	return max(0, time.Until(a.reports.heldUntil))
-}
+func (a *Agent) heldFor() time.Duration { return max(0, time.Until(a.reports.heldUntil)) }
 
 // capabilities returns what this agent supports and older ones do not.
 func (a *Agent) capabilities() []string {
@@ -226,7 +221,7 @@ type reports struct {
 	lastKnownGood string               // the revision that was reported
 	heldSince     time.Time            // since when isHeldBack had a reason; zero: it has none
 	refusedSince  time.Time            // since when this is a refusal, or the pods are unknown
-	heldUntil     time.Time            // the report is held back
+	heldUntil     time.Time            // the report is held back; zero: it is not
 	objects       map[string][2]string // resource version and key of ConfigMaps, by revision
 	saved         []byte               // the last description for Options.SaveRunning
 	saveFailed    bool

@@ -60,7 +60,7 @@ func TestProgressOfARefusedStatusIsTriedAgainAtEachTenthOnly(t *testing.T) {
 	w.refused = &refused
 	again := *refused.DeepCopy()
 	again.Trial.HealthySeconds = 9
-	if err := w.write(t.Context(), Report{NodeConfigUID: "u", Status: again}, false); err != nil {
+	if err := w.write(t.Context(), Report{NodeConfigUID: "u", Status: again}); err != nil {
 		t.Errorf("it was written: %v", err)
 	}
 }

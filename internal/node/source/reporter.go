@@ -61,16 +61,18 @@ type Reporter struct {
 // NewReporter returns a reporter that writes nothing until Run. component names the agent in Events.
 func NewReporter(client *Client, node, component string, log *slog.Logger) *Reporter {
 	r := &Reporter{client: client, node: node, component: component, log: log, events: make(chan queuedEvent, maxEvents)}
-	r.status = statusWriter{client: client, node: node, now: time.Now}
+	r.status = statusWriter{client: client, node: node, now: time.Now, echo: echo{delay: echoDelay, interval: repairInterval, repair: r.again}}
 	r.condition = conditionWriter{client: client, node: node, now: time.Now}
-	r.writers[0] = newWriter(client, log.With("what", "the status of the NodeConfig"), r.status.write)
-	r.writers[1] = newWriter(client, log.With("what", "the condition of the Node"), r.condition.write)
-	r.status.echo.delay, r.status.echo.interval, r.status.echo.repair = echoDelay, repairInterval, func() {
-		for _, w := range r.writers {
-			w.again()
-		}
-	}
+	r.writers[0] = newWriter(client, log.With("what", "the status of the NodeConfig"), r.status.write, r.status.forget)
+	r.writers[1] = newWriter(client, log.With("what", "the condition of the Node"), r.condition.write, r.condition.forget)
 	return r
+}
+
+// again writes the last report again.
+func (r *Reporter) again() {
+	for _, w := range r.writers {
+		w.again()
+	}
 }
 
 // SetClock sets another clock for the times of conditions, as on a simulated node whose clock is wrong. Call it before
@@ -117,35 +119,36 @@ func (r *Reporter) Run(ctx context.Context) {
 type writer struct {
 	client *Client
 	log    *slog.Logger
-	write  func(ctx context.Context, r Report, reread bool) error
+	write  func(context.Context, Report) error
+	forget func() // what was written: the next write reads it
 
-	mu     sync.Mutex
-	newest *Report // nil: written
-	last   *Report // the newest, also if it is written
-	reread bool    // what was written is not what the API server has
-	signal chan struct{}
+	mu      sync.Mutex
+	newest  *Report
+	pending bool // newest is not written
+	stale   bool // the API server has something else than was written
+	signal  chan struct{}
 }
 
-func newWriter(client *Client, log *slog.Logger, write func(context.Context, Report, bool) error) *writer {
-	return &writer{client: client, log: log, write: write, signal: make(chan struct{}, 1)}
+func newWriter(client *Client, log *slog.Logger, write func(context.Context, Report) error, forget func()) *writer {
+	return &writer{client: client, log: log, write: write, forget: forget, signal: make(chan struct{}, 1)}
 }
 
 func (w *writer) set(report Report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	repeated := w.newest != nil && w.newest.equal(report)
-	w.newest, w.last = &report, &report
+	repeated := w.pending && w.newest.equal(report)
+	w.newest, w.pending = &report, true
 	if repeated {
 		return // a retry is under way, with its own backoff
 	}
 	signal(w.signal)
 }
 
-// again reads the object and, if it differs from the last report, writes that again.
+// again reads the object and, if it differs from the newest report, writes that again.
 func (w *writer) again() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.newest, w.reread = w.last, true
+	w.pending, w.stale = w.newest != nil, true
 	signal(w.signal)
 }
 
@@ -153,7 +156,7 @@ func (w *writer) again() {
 func (w *writer) idle() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.newest == nil
+	return !w.pending
 }
 
 func (w *writer) run(ctx context.Context) {
@@ -167,27 +170,25 @@ func (w *writer) run(ctx context.Context) {
 		retry.pause = time.Second // what the sources read first may change the report
 		for {
 			w.mu.Lock()
-			report, reread := w.newest, w.reread
-			w.reread = false
+			report, pending := w.newest, w.pending
+			if w.stale {
+				w.stale = false
+				w.forget()
+			}
 			w.mu.Unlock()
-			if report == nil {
+			if !pending {
 				break
 			}
-			err := w.write(ctx, *report, reread)
+			err := w.write(ctx, *report)
 			if ctx.Err() != nil {
 				return
 			}
 			if err == nil {
 				w.mu.Lock()
-				if w.newest == report {
-					w.newest = nil
-				}
+				w.pending = w.newest != report || w.stale
 				w.mu.Unlock()
 				continue
 			}
-			w.mu.Lock()
-			w.reread = w.reread || reread
-			w.mu.Unlock()
 			if !warned {
 				w.log.Warn("cannot report, retrying", "err", err)
 				warned = true
@@ -225,9 +226,10 @@ type statusWriter struct {
 
 var errOtherObject = errors.New("the NodeConfig is not the one that the status belongs to")
 
-// write writes a report if it differs from what was written. With reread it first reads what the API server has.
-func (w *statusWriter) write(ctx context.Context, r Report, reread bool) error {
-	if reread || w.uid == "" || r.NodeConfigUID != "" && r.NodeConfigUID != w.uid {
+func (w *statusWriter) forget() { w.uid = "" }
+
+func (w *statusWriter) write(ctx context.Context, r Report) error {
+	if w.uid == "" || r.NodeConfigUID != "" && r.NodeConfigUID != w.uid {
 		nc := &v1alpha1.NodeConfig{}
 		if _, err := w.client.do(ctx, request{verb: "GET", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: w.node}, nc); err != nil {
 			return fmt.Errorf("read NodeConfig %s: %w", w.node, err)
@@ -265,7 +267,7 @@ func (w *statusWriter) write(ctx context.Context, r Report, reread bool) error {
 		}
 	}
 	if err != nil {
-		w.uid = "" // read the object again before the next write
+		w.forget()
 		return fmt.Errorf("write the status of NodeConfig %s: %w", w.node, err)
 	}
 	w.written, w.refused, w.at = status, nil, now.Time
@@ -340,12 +342,14 @@ type conditionWriter struct {
 	now     func() time.Time
 }
 
-func (w *conditionWriter) write(ctx context.Context, r Report, reread bool) error {
+func (w *conditionWriter) forget() { w.known = false }
+
+func (w *conditionWriter) write(ctx context.Context, r Report) error {
 	if r.Condition.Status == "" {
 		return nil
 	}
 	heartbeat := metav1.NewTime(r.KubeletStart.Truncate(time.Second))
-	if reread || !w.known {
+	if !w.known {
 		n := &node{}
 		if _, err := w.client.do(ctx, request{verb: "GET", gv: coreV1, resource: "nodes", name: w.node}, n); err != nil {
 			return fmt.Errorf("read Node %s: %w", w.node, err)
@@ -377,7 +381,7 @@ func (w *conditionWriter) write(ctx context.Context, r Report, reread bool) erro
 		contentType: string(types.StrategicMergePatchType), body: patch,
 	}, nil)
 	if err != nil {
-		w.known = false
+		w.forget()
 		return fmt.Errorf("write the conditions of Node %s: %w", w.node, err)
 	}
 	for _, c := range conditions {

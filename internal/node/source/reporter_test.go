@@ -392,7 +392,7 @@ func TestChangedNumberOfUnreadyPodsIsWrittenButNotOften(t *testing.T) {
 		now = now.Add(tt.later)
 		status := someStatus("a")
 		status.PodsUnreadyOnRestart = tt.pods
-		if err := w.write(t.Context(), Report{Status: status}, false); err != nil {
+		if err := w.write(t.Context(), Report{Status: status}); err != nil {
 			t.Fatal(err)
 		}
 		if got := stored(); got != tt.stored {
@@ -402,7 +402,7 @@ func TestChangedNumberOfUnreadyPodsIsWrittenButNotOften(t *testing.T) {
 	agent := &statusWriter{client: w.client, node: node, now: w.now} // after a restart
 	status := someStatus("a")
 	status.PodsUnreadyOnRestart = new(int64(6))
-	if err := agent.write(t.Context(), Report{Status: status}, false); err != nil || stored() != 6 {
+	if err := agent.write(t.Context(), Report{Status: status}); err != nil || stored() != 6 {
 		t.Errorf("after a restart of the agent the status says %d (%v), want 6", stored(), err)
 	}
 }

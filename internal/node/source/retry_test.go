@@ -70,12 +70,12 @@ func TestTheReporterPausesAfterAnOutage(t *testing.T) {
 				}
 				client.noteReachable(outage)
 				writes := make(chan time.Time, 2)
-				w := newWriter(client, slog.New(slog.DiscardHandler), func(context.Context, Report, bool) error {
+				w := newWriter(client, slog.New(slog.DiscardHandler), func(context.Context, Report) error {
 					if writes <- time.Now(); len(writes) == 1 {
 						return outage
 					}
 					return nil
-				})
+				}, nil)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				go w.run(ctx)

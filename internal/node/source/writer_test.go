@@ -15,13 +15,13 @@ func TestRepeatedReportKeepsItsBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var attempts atomic.Int32
 		var open atomic.Bool
-		w := newWriter(&Client{up: make(chan struct{})}, quiet(), func(context.Context, Report, bool) error {
+		w := newWriter(&Client{up: make(chan struct{})}, quiet(), func(context.Context, Report) error {
 			attempts.Add(1)
 			if !open.Load() {
 				return errors.New("there is no Node yet")
 			}
 			return nil
-		})
+		}, nil)
 		background(t, w.run)
 		report := func(words string, healthy int64) Report {
 			s := someStatus(words)
