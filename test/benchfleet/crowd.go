@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -75,7 +77,8 @@ func (b *bench) rushByHand(ctx context.Context, f *fleet) (rush, error) {
 	if err != nil {
 		return rush{}, err
 	}
-	err = f.assignAll(ctx, ref)
+	nodes := f.known()
+	err = f.assignAll(ctx, ref, nodes, slices.Collect(maps.Keys(nodes)))
 	if err != nil && ctx.Err() == nil {
 		return rush{}, err
 	}

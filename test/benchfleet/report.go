@@ -14,7 +14,6 @@ import (
 
 // report prints and keeps the cost of rollouts.
 func (b *bench) report(ctx context.Context, f *fleet) error {
-	n := float64(f.nodes)
 	if len(f.rollouts) > 0 {
 		b.ratio(f)
 	}
@@ -34,28 +33,11 @@ func (b *bench) report(ctx context.Context, f *fleet) error {
 	b.keep("controller: memory after it (VmRSS)", "%s", figures.MiB(now))
 	b.keep("controller: from its start to having seen everything", "%s", seconds(started))
 	b.pace(f)
-	for _, kind := range []struct {
-		what   string
-		phases []phase
-	}{{"by hand", f.hands}, {"rolled out at once", f.rollouts}, {"rolled out " + usual + " at a time", []phase{f.paced}}} {
-		if len(kind.phases) == 0 {
-			continue
-		}
-		var parts []string
-		for _, name := range slices.Sorted(maps.Keys(kind.phases[0].used)) {
-			var all time.Duration
-			for _, p := range kind.phases {
-				all += p.used[name]
-			}
-			parts = append(parts, fmt.Sprintf("%s %.2f", name, all.Seconds()*1000/n/float64(len(kind.phases))))
-		}
-		b.keep("CPU, ms per node, "+kind.what, "%s", strings.Join(parts, ", "))
-		var healthy []time.Duration
-		for _, p := range kind.phases {
-			healthy = append(healthy, p.healthy...)
-		}
-		b.keep("assignment to healthy kubelet (50%, 95%, 99%, most), "+kind.what, "%s", spread(healthy))
+	if len(f.rollouts) > 0 {
+		b.usage("by hand", f.nodes, f.hands...)
+		b.usage("rolled out at once", f.nodes, f.rollouts...)
 	}
+	b.usage("rolled out "+usual+" at a time", f.nodes, f.paced)
 	if err := b.reportMemory(f); err != nil {
 		return err
 	}
@@ -87,21 +69,62 @@ func (b *bench) limitMemory(what string, most int64, nodes int) {
 	b.limited(f, "-")
 }
 
-// timePerNode is the time of a rollout in steps, divided by the number of nodes.
-const timePerNode = "a rollout, " + usual + " at a time: time per node"
+// timePerNode and handTimePerNode are the times of a change with the usual budget, divided by the number of nodes.
+const (
+	timePerNode     = "a rollout, " + usual + " at a time: time per node"
+	handTimePerNode = "by hand, " + usual + " at a time: time per node"
+)
 
-// pace prints and keeps the time of a rollout in steps. The limit of the time per node is relative to that with memoryNodes.
+// pace prints and keeps the time of a rollout with the usual budget. The limit of the time per node is relative to that with memoryNodes.
 func (b *bench) pace(f *fleet) {
 	b.keep("a rollout, "+usual+" at a time", "%s", seconds(f.paced.settled))
-	each := f.paced.settled.Seconds() * 1000 / float64(f.nodes)
-	per := figure{What: timePerNode, Text: fmt.Sprintf("%.1f ms", each), Value: each}
-	if smaller, ok := b.results.value(b.measured.Part, memoryNodes, timePerNode); ok && f.nodes > memoryNodes {
-		per.Text += fmt.Sprintf(" (%.2f x that with %d)", each/smaller, memoryNodes)
-		per.Limit, per.Over = fmt.Sprintf("%.1f x", maxSlower), each > maxSlower*smaller
-	} else if f.nodes > memoryNodes {
-		note("", "not compared: measure -nodes=%d -only=rollout first", memoryNodes)
+	per, smaller := b.perNode(timePerNode, f.nodes, f.paced)
+	if smaller > 0 {
+		per.Limit, per.Over = fmt.Sprintf("%.1f x", maxSlower), per.Value > maxSlower*smaller
 	}
 	b.limited(per, "-")
+}
+
+// perNode returns a time per node in milliseconds, and that with memoryNodes; 0 if it is not to be compared.
+func (b *bench) perNode(what string, nodes int, p phase) (figure, float64) {
+	each := p.settled.Seconds() * 1000 / float64(nodes)
+	per := figure{What: what, Text: fmt.Sprintf("%.1f ms", each), Value: each}
+	if nodes <= memoryNodes {
+		return per, 0
+	}
+	smaller, ok := b.results.value(b.measured.Part, memoryNodes, what)
+	if !ok {
+		note("", "not compared: measure -nodes=%d -only=rollout first", memoryNodes)
+		return per, 0
+	}
+	per.Text += fmt.Sprintf(" (%.2f x that with %d)", each/smaller, memoryNodes)
+	return per, smaller
+}
+
+// reportFloor prints and keeps what the same change by hand took: how much slower the nodes and the API server are without a controller.
+func (b *bench) reportFloor(f *fleet) {
+	per, _ := b.perNode(handTimePerNode, f.nodes, f.pacedHand)
+	b.limited(per, "-")
+	b.keep("a rollout, "+usual+" at a time, over patching by hand", "%.2f x", f.paced.settled.Seconds()/f.pacedHand.settled.Seconds())
+	b.usage("by hand, "+usual+" at a time", f.nodes, f.pacedHand)
+}
+
+// usage prints and keeps what the programs used, and how long kubelets took, on average of these changes.
+func (b *bench) usage(what string, nodes int, changes ...phase) {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(changes[0].used)) {
+		var all time.Duration
+		for _, p := range changes {
+			all += p.used[name]
+		}
+		parts = append(parts, fmt.Sprintf("%s %.2f", name, all.Seconds()*1000/float64(nodes*len(changes))))
+	}
+	b.keep("CPU, ms per node, "+what, "%s", strings.Join(parts, ", "))
+	var healthy []time.Duration
+	for _, p := range changes {
+		healthy = append(healthy, p.healthy...)
+	}
+	b.keep("assignment to healthy kubelet (50%, 95%, 99%, most), "+what, "%s", spread(healthy))
 }
 
 // reportMemory prints and keeps the memory of the nodes, the API server and etcd.

@@ -36,8 +36,9 @@ type fleet struct {
 	changes int // number of changes so far; each has another payload
 
 	hands, rollouts []phase    // all at once
-	paced           phase      // a rollout in steps
+	paced           phase      // a rollout with the usual budget
 	idle            idlePeriod // after that
+	pacedHand       phase      // by hand, with as many nodes in flight
 	asked           asked
 }
 
@@ -49,6 +50,9 @@ const (
 	// 10 minutes does: with 500 nodes, some requests are refused.
 	usualNodes = 200
 )
+
+// afterStart is a little longer than the time after which an agent writes its status once more.
+const afterStart = 35 * time.Second
 
 // phase is a change of the whole fleet.
 type phase struct {
@@ -75,12 +79,12 @@ type idlePeriod struct {
 func (b *bench) rollouts(ctx context.Context, f *fleet, rounds int) (err error) {
 	if rounds > 0 {
 		// Every round begins with nodes that have proven a ConfigMap.
-		first, err := f.byHand(ctx)
+		first, err := f.byHand(ctx, f.nodes)
 		if err != nil {
 			return err
 		}
 		note("first change of all nodes, not measured", "%s", seconds(first.settled))
-	} else if err := f.quiet(ctx); err != nil { // half a minute after its start, an agent writes its status once more
+	} else if err := cmp.Or(wait(ctx, afterStart), f.quiet(ctx)); err != nil {
 		return err
 	}
 	for round := range rounds {
@@ -103,6 +107,13 @@ func (b *bench) rollouts(ctx context.Context, f *fleet, rounds int) (err error) 
 	if err := b.record(); err != nil { // with many nodes, each of these takes an hour
 		return err
 	}
+	if f.pacedHand, err = f.byHand(ctx, f.usualBudget()); err != nil {
+		return err
+	}
+	b.reportFloor(f)
+	if err := b.record(); err != nil {
+		return err
+	}
 	if f.asked, err = f.preflight(ctx); err != nil {
 		return fmt.Errorf("preflight: %w", err)
 	}
@@ -111,7 +122,7 @@ func (b *bench) rollouts(ctx context.Context, f *fleet, rounds int) (err error) 
 }
 
 func (f *fleet) measureHand(ctx context.Context) error {
-	p, err := f.byHand(ctx)
+	p, err := f.byHand(ctx, f.nodes)
 	f.hands = append(f.hands, p)
 	return err
 }
@@ -142,8 +153,8 @@ func (f *fleet) handMade(ctx context.Context) (v1alpha1.ConfigMapReference, erro
 	return v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: payload.Digest("kubelet", []byte(data))}, err
 }
 
-// byHand assigns a payload to every node as fast as the API server allows, and waits for the agents' reports.
-func (f *fleet) byHand(ctx context.Context) (phase, error) {
+// byHand assigns a payload to every node, to at most so many at a time, and waits for the agents' reports.
+func (f *fleet) byHand(ctx context.Context, most int) (phase, error) {
 	ref, err := f.handMade(ctx)
 	if err != nil {
 		return phase{}, err
@@ -153,21 +164,26 @@ func (f *fleet) byHand(ctx context.Context) (phase, error) {
 		return phase{}, err
 	}
 	begin := time.Now()
-	if err := f.assignAll(ctx, ref); err != nil {
-		return phase{}, err
-	}
-	if err := f.all(ctx, f.nodes, func(s seen) bool { return s.has(ref.Name) }); err != nil {
+	nodes := f.known()
+	waiting := slices.Collect(maps.Keys(nodes))
+	var failed error
+	err = eventually(ctx, time.Duration(f.nodes)*nodeTimeout+10*time.Minute, 200*time.Millisecond, func() error {
+		done := f.count(func(s seen) bool { return s.has(ref.Name) })
+		n := max(0, min(most-(f.nodes-len(waiting)-done), len(waiting))) // a node can leave its state for a moment
+		if failed = f.assignAll(ctx, ref, nodes, waiting[:n]); failed != nil || done == f.nodes {
+			return nil
+		}
+		waiting = waiting[n:]
+		return fmt.Errorf("%d of %d nodes are done", done, f.nodes)
+	}, nil)
+	if err := cmp.Or(failed, err); err != nil {
 		return phase{}, err
 	}
 	return f.end(ctx, begin, before, "benchfleet", nil)
 }
 
-// assignAll assigns a ConfigMap to every node.
-func (f *fleet) assignAll(ctx context.Context, ref v1alpha1.ConfigMapReference) error {
-	f.mu.Lock()
-	nodes := maps.Clone(f.view.nodes)
-	f.mu.Unlock()
-	names := slices.Collect(maps.Keys(nodes))
+// assignAll assigns a ConfigMap to nodes.
+func (f *fleet) assignAll(ctx context.Context, ref v1alpha1.ConfigMapReference, nodes map[string]seen, names []string) error {
 	errs := make([]error, len(names))
 	workqueue.ParallelizeUntil(ctx, patchers, len(names), func(i int) {
 		errs[i] = f.assign(ctx, names[i], nodes[names[i]], ref)
@@ -213,11 +229,14 @@ func overloaded(err error) bool {
 		apierrors.IsInternalError(err)
 }
 
+// usualBudget is the number of nodes of the usual budget.
+func (f *fleet) usualBudget() int { return min((f.nodes+9)/10, usualNodes) }
+
 // newRollout returns a rollout of a new payload in one step.
 func (f *fleet) newRollout(budget, more string) *v1alpha1.NodeConfigRollout {
 	most, everything := intstr.FromString(budget), intstr.FromString("100%")
-	if budget == usual && f.nodes/10 > usualNodes {
-		most = intstr.FromInt32(usualNodes)
+	if budget == usual {
+		most = intstr.FromInt(f.usualBudget())
 	}
 	data := f.kubelet(more)
 	return &v1alpha1.NodeConfigRollout{

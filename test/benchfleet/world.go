@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -319,6 +320,13 @@ func (v *view) all(ctx context.Context, nodes int, is func(seen) bool) error {
 		}
 		return nil
 	}, nil)
+}
+
+// known returns the state of all nodes.
+func (v *view) known() map[string]seen {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return maps.Clone(v.nodes)
 }
 
 // count returns how many nodes meet a condition.
