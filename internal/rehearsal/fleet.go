@@ -6,6 +6,7 @@
 package rehearsal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,6 +130,8 @@ func (o Options) withDefaults() Options {
 			*d = 5 * time.Second
 		}
 	}
+	// On machines of their own, agents decide more often. Here, thousands of nodes that rest would take the processors from those that work.
+	o.Limits.RestInterval = cmp.Or(o.Limits.RestInterval, time.Minute)
 	return o
 }
 

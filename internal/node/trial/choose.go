@@ -195,11 +195,13 @@ func (d *decider) nextWake() time.Duration {
 		}
 		return max(run.Delay, 50*time.Millisecond)
 	}
-	wake := 10 * time.Second
 	if d.next.Trial == nil {
-		return wake
+		if l.RestInterval > 0 && run.Healthy && run.HealthyFor >= stableAfter {
+			return l.RestInterval
+		}
+		return 10 * time.Second
 	}
-	wake = 5 * time.Second
+	wake := 5 * time.Second
 	terms, healthy := d.next.Trial.Terms, d.next.Trial.Healthy+run.UnsavedHealthy
 	step := max(terms.Duration/progressSteps, time.Second) // Progress is reported in seconds
 	for _, left := range []time.Duration{

@@ -29,6 +29,8 @@ type Limits struct {
 	ReadyTimeout       time.Duration
 	APILossRollback    bool
 	DegradeLocal       bool // --local-invalid=degrade
+	// RestInterval is how often a decision is made on a node without a trial whose kubelet has been healthy for a while; 0 means 10s.
+	RestInterval time.Duration
 }
 
 // Local is the kind of the node's local configuration.

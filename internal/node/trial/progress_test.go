@@ -26,3 +26,28 @@ func TestADecisionIsMadeAtEachTenthOfATrial(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlyANodeAtRestDecidesRarely(t *testing.T) {
+	rest := State{Run: Run{Started: true, Healthy: true, HealthyFor: time.Hour}}
+	trial := rest
+	trial.Trial = &Trial{Terms: Terms{Duration: time.Hour}}
+	young, sick := rest, rest
+	young.Run.HealthyFor = stableAfter - time.Second
+	sick.Run.Healthy = false
+	limits := Limits{HealthTimeout: time.Hour, ReadyTimeout: time.Hour, RestInterval: time.Minute}
+	usual := limits
+	usual.RestInterval = 0
+	for what, tt := range map[string]struct {
+		state  State
+		limits Limits
+		want   time.Duration
+	}{
+		"at rest": {rest, limits, time.Minute}, "without the setting": {rest, usual, 10 * time.Second}, "in a trial": {trial, limits, 5 * time.Second},
+		"healthy for too short": {young, limits, 10 * time.Second}, "not healthy": {sick, limits, 10 * time.Second},
+	} {
+		d := &decider{next: tt.state, o: Observed{Child: Child{Alive: true, Healthy: tt.state.Run.Healthy}, Limits: tt.limits}}
+		if got := d.nextWake(); got != tt.want {
+			t.Errorf("%s: the next decision is after %v, want %v", what, got, tt.want)
+		}
+	}
+}
