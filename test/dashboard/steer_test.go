@@ -133,7 +133,17 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 // courseAndChanges reads the time axis, the comparison of revisions and the log of the halted rollout workers.
 func (b *browser) courseAndChanges() {
 	b.t.Helper()
-	b.waits(`(() => { const axis = document.querySelector(".timeline"); return axis?.getAttribute("aria-label").startsWith("Nodes over time of workers: ") && [".updated", ".failed", ".now", ".band.step", ".band.halt"].every((part) => axis.querySelector(part)); })()`)
+	eventually(b.t, func() error {
+		missing, err := evaluate[string](b, `(() => {
+			const axis = document.querySelector(".timeline");
+			if (!axis?.getAttribute("aria-label").startsWith("Nodes over time of workers: ")) return document.querySelector("[data-rollout=workers]").innerText;
+			return [".updated", ".failed", ".now", ".band.step", ".band.halt"].filter((part) => !axis.querySelector(part)).map((part) => part + " in " + axis.outerHTML).join(", ");
+		})()`)
+		if err == nil && missing != "" {
+			err = fmt.Errorf("the time axis has no %s", missing)
+		}
+		return err
+	})
 	b.click("#times-workers summary")
 	b.shows("#times-workers", "Time\tUpdated\tFailed\tWhat", "step begins: 1 node", "halt begins")
 

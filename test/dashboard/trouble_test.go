@@ -68,6 +68,21 @@ func TestAHiddenTabDropsItsConnectionAndContinuesWhenShown(t *testing.T) {
 	b.shows("#link", "live")
 }
 
+func TestAReadThatIsNotAnsweredIsNotTheLastOne(t *testing.T) {
+	b := small(t)
+	b.shows("[aria-label='Nodes over time']", "nodes updated")
+	// The page waits for half a minute, which is shorter here.
+	b.do(chromedp.Evaluate[chromedp.Void](`void (() => {
+	  const set = window.setTimeout;
+	  window.setTimeout = (f, ms) => set(f, ms === 30000 ? 300 : ms);
+	  window.real = window.fetch;
+	  window.fetch = (path, o) => (path.endsWith("/timeline") ? new Promise((_, no) => o.signal.addEventListener("abort", () => no(o.signal.reason))) : real(path, o));
+	})()`))
+	b.shows("[aria-label='Nodes over time']", "kubectl evenkeel dashboard has not answered for 30 seconds")
+	b.do(chromedp.Evaluate[chromedp.Void](`void (window.fetch = real)`))
+	b.shows("[aria-label='Nodes over time']", "nodes updated")
+}
+
 func TestThePageReportsAnEndedCommandAndAMissingToken(t *testing.T) {
 	if chromium == "" {
 		t.Skip("there is no chromium")

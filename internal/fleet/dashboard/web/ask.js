@@ -2,10 +2,20 @@
 
 import { parse } from "./dom.js";
 
-/** Sends a request to the server. The error has the message of the answer. */
+const patience = 30000; // ms; the server takes less for any answer
+
+/** A signal that ends a read which is not answered: a part of the page would wait for it for ever. */
+function late() {
+  const end = new AbortController();
+  setTimeout(() => end.abort(new Error(`kubectl evenkeel dashboard has not answered for ${patience / 1000} seconds`)), patience);
+  return end.signal;
+}
+
+/** Sends a request to the server. The error has the message of the answer. A change, and what has its own signal, may take any time. */
 export async function ask(path, options = {}) {
   const response = await fetch(path, {
     cache: "no-store",
+    signal: options.method ? null : late(),
     ...options,
     headers: { Authorization: "Bearer " + (sessionStorage.getItem("token") ?? ""), ...options.headers },
   });
