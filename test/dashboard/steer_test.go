@@ -78,7 +78,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 
 	// A bad one fails on one node: the page says why, in the words of the command line.
 	push(t, "workers", 7)
-	b.shows("[data-rollout=workers]", "revision 2")
+	b.shows("[data-rollout=workers]", "revision 2", "Awaiting approval", "1/5 steps done")
 	b.take("promote-full")
 	b.click("#confirm-yes")
 	b.shows("[data-rollout=workers]", "Halted", "hollow-3", "CrashLooped")

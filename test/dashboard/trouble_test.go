@@ -83,6 +83,23 @@ func TestAReadThatIsNotAnsweredIsNotTheLastOne(t *testing.T) {
 	b.shows("[aria-label='Nodes over time']", "nodes updated")
 }
 
+func TestTheTimeAxisOfARolloutThatEndedLongAgoShowsItsCourse(t *testing.T) {
+	b := small(t)
+	for _, tt := range []struct{ end, want string }{{"null", "a small part, up to now"}, {`"2030-01-01T01:00:00Z"`, "most of the width, without now"}} {
+		got := value[string](b, `import("./timeline.js").then(({ timeline }) => {
+		  const [axis] = timeline("workers", {
+		    now: "2030-01-31T00:00:00Z", start: "2030-01-01T00:00:00Z", end: `+tt.end+`, total: 1, bands: [],
+		    points: [{ t: "2030-01-01T00:00:00Z", updated: 0, failed: 0 }, { t: "2030-01-01T01:00:00Z", updated: 1, failed: 0 }, { t: "2030-01-31T00:00:00Z", updated: 1, failed: 0 }],
+		  }, 400);
+		  const done = Number(/V.*?H(.*?)V/.exec("V" + axis.querySelector(".updated").getAttribute("d"))[1]);
+		  return (done > 300 ? "most of the width, " : done < 30 ? "a small part, " : done + ", ") + (axis.querySelector(".now") ? "up to now" : "without now");
+		})`)
+		if got != tt.want {
+			t.Errorf("end %s: the course has %s, want %s", tt.end, got, tt.want)
+		}
+	}
+}
+
 func TestThePageReportsAnEndedCommandAndAMissingToken(t *testing.T) {
 	if chromium == "" {
 		t.Skip("there is no chromium")

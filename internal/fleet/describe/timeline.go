@@ -21,7 +21,7 @@ type Timeline struct {
 	Now    time.Time       `json:"now"`
 	Total  int             `json:"total"` // nodes of the rollout; 0: not known
 	Start  time.Time       `json:"start"`
-	End    *time.Time      `json:"end"`    // when all steps were done; nil: they are not
+	End    *time.Time      `json:"end"`    // when it was complete; nil: it is not
 	Points []TimelinePoint `json:"points"` // the oldest first, from Start to Now; see MaxPoints
 	Bands  []TimelineBand  `json:"bands"`
 	Note   string          `json:"note"` // what is not known
@@ -216,9 +216,26 @@ func (t *Timeline) addBands(r *v1alpha1.NodeConfigRollout, nodes []TimelineNode,
 		}
 	}
 	if current == len(steps) {
-		t.End = new(begins[current].UTC())
+		t.addRest(st, begins[current], stopped)
 	}
 	slices.SortStableFunc(t.Bands, func(a, b TimelineBand) int { return a.From.Compare(b.From) })
+}
+
+// addRest adds the time after the steps. An approval passes all of them at once, long before all nodes are updated.
+func (t *Timeline) addRest(st *v1alpha1.NodeConfigRolloutStatus, passed time.Time, stopped *time.Time) {
+	band := TimelineBand{Kind: BandStep, Label: "all nodes", From: passed.UTC(), To: stopped}
+	if c := st.CurrentRevision; c != nil && c.Number == st.UpdateRevision.Number { // it is complete
+		t.End = new(passed.UTC())
+		for _, o := range st.History {
+			if o.Revision == c.Number && o.Outcome == v1alpha1.OutcomeSucceeded && o.EndTime != nil {
+				t.End = new(clampTime(o.EndTime.Time, passed, t.Now, passed).UTC())
+			}
+		}
+		band.To = t.End
+	}
+	if band.To == nil || band.To.After(band.From) {
+		t.Bands = append(t.Bands, band)
+	}
 }
 
 // beginsOf returns when each of these finished steps began, and when the last one ended. The times never go back.

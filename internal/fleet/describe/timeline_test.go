@@ -62,6 +62,7 @@ func TestATimelineCountsNodesAndShowsSteps(t *testing.T) {
 	halted := func(r *v1alpha1.NodeConfigRollout) {
 		r.Status.Halt = &v1alpha1.RolloutHalt{Revision: 2, Reason: "TooManyFailures", Time: metav1.NewTime(minute(40))}
 	}
+	complete := func(r *v1alpha1.NodeConfigRollout) { r.Status.CurrentRevision = r.Status.UpdateRevision }
 	for _, tt := range []struct {
 		name  string
 		r     *v1alpha1.NodeConfigRollout
@@ -73,8 +74,15 @@ func TestATimelineCountsNodesAndShowsSteps(t *testing.T) {
 		{"at the pause", inSteps(1, minute(20)), nil, []TimelineNode{node(1, 20, rollout.Updated)}, "0s:0/0 20:1/0 1h0:1/0; step 1 node 0s-20, pause pause 20-"},
 		{"in the last step", inSteps(2, minute(30)), nil, []TimelineNode{node(1, 20, rollout.Updated), node(31, 45, rollout.Updated), node(31, 50, rollout.Failed), node(46, 0, rollout.Assigned)},
 			"0s:0/0 20:1/0 45:2/0 50:2/1 1h0:2/1; step 1 node 0s-20, pause pause 20-30, step 100% 30-"},
-		{"complete", inSteps(3, minute(50)), nil, []TimelineNode{node(1, 20, rollout.Updated), node(31, 50, rollout.Updated)},
+		{"complete", inSteps(3, minute(50)), complete, []TimelineNode{node(1, 20, rollout.Updated), node(31, 50, rollout.Updated)},
 			"0s:0/0 20:1/0 50:2/0 1h0:2/0; step 1 node 0s-20, pause pause 20-31, step 100% 31-50; end 50"},
+		{"promoted at once to all nodes", inSteps(3, begin), nil, []TimelineNode{node(0, 20, rollout.Updated), node(0, 0, rollout.Trial)},
+			"0s:0/0 20:1/0 1h0:1/0; step all nodes 0s-"},
+		{"promoted at once, and halted", inSteps(3, begin), halted, []TimelineNode{node(0, 40, rollout.Failed)}, "0s:0/0 40:0/1 1h0:0/1; step all nodes 0s-40, halt TooManyFailures 40-"},
+		{"promoted after the first node, and complete", inSteps(3, minute(10)), func(r *v1alpha1.NodeConfigRollout) {
+			complete(r)
+			r.Status.History = []v1alpha1.RolloutOutcome{{Revision: 2, Outcome: v1alpha1.OutcomeSucceeded, EndTime: new(metav1.NewTime(minute(50)))}}
+		}, []TimelineNode{node(1, 10, rollout.Updated), node(10, 50, rollout.Updated)}, "0s:0/0 10:1/0 50:2/0 1h0:2/0; step 1 node 0s-10, step all nodes 10-50; end 50"},
 		{"halted", inSteps(2, minute(30)), halted, []TimelineNode{node(1, 20, rollout.Updated), node(31, 40, rollout.Failed)},
 			"0s:0/0 20:1/0 40:1/1 1h0:1/1; step 1 node 0s-20, pause pause 20-30, step 100% 30-40, halt TooManyFailures 40-"},
 		{"halted by failures whose time nobody reports", inSteps(0, minute(0)), halted, []TimelineNode{{Assigned: minute(1), State: rollout.Failed}},
@@ -89,7 +97,10 @@ func TestATimelineCountsNodesAndShowsSteps(t *testing.T) {
 		}, nil, "0s:0/0 1h0:0/0; step 1 node 0s-, pause paused by ann 5-"},
 		{"clocks of nodes that are wrong", inSteps(2, minute(30)), nil, []TimelineNode{node(1, -10000, rollout.Updated), node(31, 10000, rollout.Updated), node(-5, 20, rollout.Failed)},
 			"0s:0/0 1:1/0 20:1/1 1h0:2/1 1h0:2/1; step 1 node 0s-1, pause pause 1-30, step 100% 30-"},
-		{"a status with impossible times", inSteps(9, minute(9999)), func(r *v1alpha1.NodeConfigRollout) { r.Status.StepTime = nil }, nil,
+		{"a status with impossible times", inSteps(9, minute(9999)), func(r *v1alpha1.NodeConfigRollout) {
+			complete(r)
+			r.Status.StepTime = nil
+		}, nil,
 			"0s:0/0 1h0:0/0; step 100% 0s-1h0; end 1h0"},
 		{"a negative step", inSteps(-7, minute(-100)), nil, nil, "0s:0/0 1h0:0/0; step 1 node 0s-"},
 	} {
@@ -134,7 +145,9 @@ func TestTheTimelineOfALongCompleteRolloutShowsItsCourse(t *testing.T) {
 	for i := range 5000 { // they joined later
 		nodes = append(nodes, TimelineNode{Assigned: begin, Ended: minute(61 + 8*i), State: rollout.Updated})
 	}
-	got := TimelineOf(inSteps(3, minute(60)), nodes, len(nodes), minute(60+8*5000))
+	r := inSteps(3, minute(60))
+	r.Status.CurrentRevision = r.Status.UpdateRevision
+	got := TimelineOf(r, nodes, len(nodes), minute(60+8*5000))
 	n := 0
 	for n < len(got.Points) && !got.Points[n].T.After(*got.End) {
 		n++

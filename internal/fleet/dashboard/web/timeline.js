@@ -15,9 +15,9 @@ export function timeline(name, line, width) {
   const at = (t) => new Date(t).getTime();
   const now = at(line.now), begin = Math.min(at(line.start), at(line.points[0].t));
   const elapsed = Math.max((line.end ? at(line.end) : now) - begin, 30000);
+  const shown = line.end ? Math.min(now, at(line.end) + elapsed * 0.2) : now; // the time since a distant end is not of interest
   // A distant end would leave no room for what has happened.
-  const ahead = line.estimate?.points?.length ? at(line.estimate.end ?? line.estimate.points.at(-1).t) : now;
-  const shown = line.end ? Math.min(now, at(line.end) + (at(line.end) - begin) * 0.2) : now; // the time since a distant end is not of interest
+  const ahead = line.estimate?.points?.length ? at(line.estimate.end ?? line.estimate.points.at(-1).t) : shown;
   const end = Math.max(shown + elapsed * 0.04, Math.min(ahead + elapsed * 0.04, now + elapsed * 2));
   const most = Math.max(1, line.total, ...line.points.map((p) => p.updated + p.failed));
   const left = 8 + 8 * String(most).length, right = 8;
@@ -58,7 +58,7 @@ export function timeline(name, line, width) {
       h("li", {}, h("span", { class: "stroke updated", "aria-hidden": "true" }), `${count(last.updated, "node")} updated`),
       failed && h("li", {}, h("span", { class: "stroke failed", "aria-hidden": "true" }), `${last.failed.toLocaleString("en")} failed`),
       line.estimate && h("li", {}, h("span", { class: "stroke estimate", "aria-hidden": "true" }), line.estimate.end ? `estimated end ${moment(line.estimate.end, at(line.estimate.end) - now > day)}` : "estimate"),
-      h("li", {}, h("span", { class: "stroke now", "aria-hidden": "true" }), `now, ${clock(line.now).slice(0, 5)}`)),
+      now <= end && h("li", {}, h("span", { class: "stroke now", "aria-hidden": "true" }), `now, ${clock(line.now).slice(0, 5)}`)),
     (line.estimate?.note || line.note) && h("p", { class: "muted small" }, [line.note, line.estimate?.note].filter(Boolean).join(" ")),
     h("details", { id: "times-" + name }, h("summary", {}, "As a table"), table(name, line)),
   ];
