@@ -42,7 +42,7 @@ type Options struct {
 	Faults []Fault
 	// Dir holds the state of the agents, which continue with what it has. Empty means a temporary directory, which Stop removes.
 	Dir string
-	// Limits apply to the agents. Durations that are zero get a short default.
+	// Limits apply to the agents. Durations that are zero get a short default, and RestInterval that of a minute.
 	Limits trial.Limits
 	// UnansweredLimit is that of the agents; 0 means their default.
 	UnansweredLimit time.Duration

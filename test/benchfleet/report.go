@@ -101,7 +101,7 @@ func (b *bench) perNode(what string, nodes int, p phase) (figure, float64) {
 	return per, smaller
 }
 
-// reportFloor prints and keeps what the same change by hand took: how much slower the nodes and the API server are without a controller.
+// reportFloor prints and keeps the time of the same change by hand: the part of a rollout's time that is not the controller's.
 func (b *bench) reportFloor(f *fleet) {
 	per, _ := b.perNode(handTimePerNode, f.nodes, f.pacedHand)
 	b.limited(per, "-")

@@ -75,7 +75,8 @@ type idlePeriod struct {
 	took     time.Duration
 }
 
-// rollouts alternates rounds of patching without a controller and of unlimited rollouts, and then rolls out 10% at a time.
+// rollouts alternates rounds of patching without a controller and of unlimited rollouts, and then rolls out 10% at a time,
+// patches as many at a time by hand, and asks all nodes.
 func (b *bench) rollouts(ctx context.Context, f *fleet, rounds int) (err error) {
 	if rounds > 0 {
 		// Every round begins with nodes that have proven a ConfigMap.

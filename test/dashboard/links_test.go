@@ -52,7 +52,7 @@ func TestEveryNodeRolloutAndFilterHasAnAddress(t *testing.T) {
 	b.shows("#fleet-words", "30 nodes in 3 zones, 2 shown")
 
 	// A summary line is a link to what it counts.
-	b.waits(`[...document.querySelectorAll("#summary a")].find((a) => a.textContent === "1 node not Ready")?.click() === undefined`)
+	b.waits(`((a) => { a?.click(); return Boolean(a); })([...document.querySelectorAll("#summary a")].find((a) => a.textContent === "1 node not Ready"))`)
 	at("#/localcluster?down=1")
 	b.shows("#nodes tbody", "seen-011", "Healthy, not Ready")
 

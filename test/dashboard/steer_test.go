@@ -61,9 +61,10 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	}
 	b.shows("[data-rollout=workers] .requests", "paused by ", "(claimed): a storm")
 	b.shows("[data-rollout=workers] .phase", "Paused")
+	b.waits(`document.getElementById("do-workers-resume")?.className === "primary"`) // it moves the menu
 	b.click("#menu-workers")
 	b.shows("#why-workers-pause", "Not now: workers is paused already")
-	b.waits(`document.getElementById("do-workers-pause").getAttribute("aria-disabled") === "true" && document.getElementById("do-workers-resume").className === "primary"`)
+	b.waits(`document.getElementById("do-workers-pause").getAttribute("aria-disabled") === "true"`)
 	b.take("resume")
 	b.click("#confirm-yes")
 	b.shows("[data-rollout=workers] .done", "resumed")
@@ -82,7 +83,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.take("promote-full")
 	b.click("#confirm-yes")
 	b.shows("[data-rollout=workers]", "Halted", "hollow-3", "CrashLooped")
-	b.click("[id='fail-workers-hollow-3']")
+	b.waits(`((a) => { a?.click(); return Boolean(a); })(document.getElementById("fail-workers-hollow-3"))`) // nodes in flight still move it
 	b.shows("#node", "hollow-3", "What happens next", "rollout retry workers hollow-3", "CrashLooped")
 	c := spawn(t, "kubectl-evenkeel", "node", "hollow-3", "--kubeconfig="+cluster.AdminKubeconfig())
 	<-c.done

@@ -49,7 +49,7 @@ const (
 	BandHalt  = "halt"
 )
 
-// MaxPoints is about the number of points that a timeline has while the steps are done, and again after that.
+// MaxPoints is about the number of points that a timeline has until the rollout is complete, and again after that.
 const MaxPoints = 200
 
 // TimelineNode is when the revision came to a node, and what became of it. Zero times are not known.
@@ -224,14 +224,11 @@ func (t *Timeline) addBands(r *v1alpha1.NodeConfigRollout, nodes []TimelineNode,
 // addRest adds the time after the steps. An approval passes all of them at once, long before all nodes are updated.
 func (t *Timeline) addRest(st *v1alpha1.NodeConfigRolloutStatus, passed time.Time, stopped *time.Time) {
 	band := TimelineBand{Kind: BandStep, Label: "all nodes", From: passed.UTC(), To: stopped}
-	if c := st.CurrentRevision; c != nil && c.Number == st.UpdateRevision.Number { // it is complete
-		t.End = new(passed.UTC())
-		for _, o := range st.History {
-			if o.Revision == c.Number && o.Outcome == v1alpha1.OutcomeSucceeded && o.EndTime != nil {
-				t.End = new(clampTime(o.EndTime.Time, passed, t.Now, passed).UTC())
-			}
+	for _, o := range st.History { // a stop after it was complete replaces this outcome
+		if o.Revision == st.UpdateRevision.Number && o.Outcome == v1alpha1.OutcomeSucceeded && o.EndTime != nil {
+			t.End = new(clampTime(o.EndTime.Time, passed, t.Now, passed).UTC())
+			band.To = t.End
 		}
-		band.To = t.End
 	}
 	if band.To == nil || band.To.After(band.From) {
 		t.Bands = append(t.Bands, band)

@@ -33,6 +33,11 @@ func inSteps(step int32, stepTime time.Time) *v1alpha1.NodeConfigRollout {
 	return r
 }
 
+// succeeded returns the history of a revision that was complete at a time.
+func succeeded(revision int64, end time.Time) []v1alpha1.RolloutOutcome {
+	return []v1alpha1.RolloutOutcome{{Revision: revision, Outcome: v1alpha1.OutcomeSucceeded, EndTime: new(metav1.NewTime(end))}}
+}
+
 // at formats a time as minutes after begin.
 func at(t time.Time) string { return strings.TrimSuffix(t.Sub(begin).String(), "m0s") }
 
@@ -62,7 +67,7 @@ func TestATimelineCountsNodesAndShowsSteps(t *testing.T) {
 	halted := func(r *v1alpha1.NodeConfigRollout) {
 		r.Status.Halt = &v1alpha1.RolloutHalt{Revision: 2, Reason: "TooManyFailures", Time: metav1.NewTime(minute(40))}
 	}
-	complete := func(r *v1alpha1.NodeConfigRollout) { r.Status.CurrentRevision = r.Status.UpdateRevision }
+	complete := func(r *v1alpha1.NodeConfigRollout) { r.Status.History = succeeded(2, minute(50)) }
 	for _, tt := range []struct {
 		name  string
 		r     *v1alpha1.NodeConfigRollout
@@ -76,13 +81,15 @@ func TestATimelineCountsNodesAndShowsSteps(t *testing.T) {
 			"0s:0/0 20:1/0 45:2/0 50:2/1 1h0:2/1; step 1 node 0s-20, pause pause 20-30, step 100% 30-"},
 		{"complete", inSteps(3, minute(50)), complete, []TimelineNode{node(1, 20, rollout.Updated), node(31, 50, rollout.Updated)},
 			"0s:0/0 20:1/0 50:2/0 1h0:2/0; step 1 node 0s-20, pause pause 20-31, step 100% 31-50; end 50"},
-		{"promoted at once to all nodes", inSteps(3, begin), nil, []TimelineNode{node(0, 20, rollout.Updated), node(0, 0, rollout.Trial)},
+		{"promoted at once to all nodes", inSteps(3, begin), func(r *v1alpha1.NodeConfigRollout) { r.Status.History = succeeded(1, minute(-5)) }, []TimelineNode{node(0, 20, rollout.Updated), node(0, 0, rollout.Trial)},
 			"0s:0/0 20:1/0 1h0:1/0; step all nodes 0s-"},
 		{"promoted at once, and halted", inSteps(3, begin), halted, []TimelineNode{node(0, 40, rollout.Failed)}, "0s:0/0 40:0/1 1h0:0/1; step all nodes 0s-40, halt TooManyFailures 40-"},
-		{"promoted after the first node, and complete", inSteps(3, minute(10)), func(r *v1alpha1.NodeConfigRollout) {
-			complete(r)
-			r.Status.History = []v1alpha1.RolloutOutcome{{Revision: 2, Outcome: v1alpha1.OutcomeSucceeded, EndTime: new(metav1.NewTime(minute(50)))}}
-		}, []TimelineNode{node(1, 10, rollout.Updated), node(10, 50, rollout.Updated)}, "0s:0/0 10:1/0 50:2/0 1h0:2/0; step 1 node 0s-10, step all nodes 10-50; end 50"},
+		{"complete, and halted by a node that joined", inSteps(3, minute(30)), func(r *v1alpha1.NodeConfigRollout) {
+			halted(r)
+			r.Status.History = []v1alpha1.RolloutOutcome{{Revision: 2, Outcome: v1alpha1.OutcomeHalted, EndTime: new(metav1.NewTime(minute(40)))}}
+		}, []TimelineNode{node(1, 20, rollout.Updated), node(35, 40, rollout.Failed)},
+			"0s:0/0 20:1/0 40:1/1 1h0:1/1; step 1 node 0s-20, pause pause 20-30, step all nodes 30-40, halt TooManyFailures 40-"},
+		{"promoted after the first node, and complete", inSteps(3, minute(10)), complete, []TimelineNode{node(1, 10, rollout.Updated), node(10, 50, rollout.Updated)}, "0s:0/0 10:1/0 50:2/0 1h0:2/0; step 1 node 0s-10, step all nodes 10-50; end 50"},
 		{"halted", inSteps(2, minute(30)), halted, []TimelineNode{node(1, 20, rollout.Updated), node(31, 40, rollout.Failed)},
 			"0s:0/0 20:1/0 40:1/1 1h0:1/1; step 1 node 0s-20, pause pause 20-30, step 100% 30-40, halt TooManyFailures 40-"},
 		{"halted by failures whose time nobody reports", inSteps(0, minute(0)), halted, []TimelineNode{{Assigned: minute(1), State: rollout.Failed}},
@@ -98,7 +105,7 @@ func TestATimelineCountsNodesAndShowsSteps(t *testing.T) {
 		{"clocks of nodes that are wrong", inSteps(2, minute(30)), nil, []TimelineNode{node(1, -10000, rollout.Updated), node(31, 10000, rollout.Updated), node(-5, 20, rollout.Failed)},
 			"0s:0/0 1:1/0 20:1/1 1h0:2/1 1h0:2/1; step 1 node 0s-1, pause pause 1-30, step 100% 30-"},
 		{"a status with impossible times", inSteps(9, minute(9999)), func(r *v1alpha1.NodeConfigRollout) {
-			complete(r)
+			r.Status.History = succeeded(2, minute(99999))
 			r.Status.StepTime = nil
 		}, nil,
 			"0s:0/0 1h0:0/0; step 100% 0s-1h0; end 1h0"},
@@ -146,7 +153,7 @@ func TestTheTimelineOfALongCompleteRolloutShowsItsCourse(t *testing.T) {
 		nodes = append(nodes, TimelineNode{Assigned: begin, Ended: minute(61 + 8*i), State: rollout.Updated})
 	}
 	r := inSteps(3, minute(60))
-	r.Status.CurrentRevision = r.Status.UpdateRevision
+	r.Status.History = succeeded(2, minute(60))
 	got := TimelineOf(r, nodes, len(nodes), minute(60+8*5000))
 	n := 0
 	for n < len(got.Points) && !got.Points[n].T.After(*got.End) {

@@ -196,7 +196,7 @@ func (d *decider) nextWake() time.Duration {
 		return max(run.Delay, 50*time.Millisecond)
 	}
 	if d.next.Trial == nil {
-		if l.RestInterval > 0 && run.Healthy && run.HealthyFor >= stableAfter {
+		if l.RestInterval > 0 && d.isAtRest() {
 			return l.RestInterval
 		}
 		return 10 * time.Second
@@ -213,4 +213,10 @@ func (d *decider) nextWake() time.Duration {
 		}
 	}
 	return max(wake, 20*time.Millisecond)
+}
+
+// isAtRest reports whether the node runs what it should, and nothing waits for a time.
+func (d *decider) isAtRest() bool {
+	run := d.next.Run
+	return run.Healthy && run.HealthyFor >= stableAfter && d.blocked == (blocker{}) && !d.isDoubted() && len(d.toValidate) == 0
 }

@@ -21,7 +21,7 @@ type Observed struct {
 	Storage  string    // why the last Next could not be saved; empty: it was saved
 }
 
-// Limits are the agent's flags. The first two apply to configurations that request nothing else.
+// Limits are the agent's flags, and RestInterval. The first two apply to configurations that request nothing else.
 type Limits struct {
 	TrialDuration      time.Duration
 	CrashLoopThreshold int
@@ -29,7 +29,7 @@ type Limits struct {
 	ReadyTimeout       time.Duration
 	APILossRollback    bool
 	DegradeLocal       bool // --local-invalid=degrade
-	// RestInterval is how often a decision is made on a node without a trial whose kubelet has been healthy for a while; 0 means 10s.
+	// RestInterval is how often a decision is made while the node runs what it should and is healthy; 0 means 10s. Only hollow nodes set it.
 	RestInterval time.Duration
 }
 

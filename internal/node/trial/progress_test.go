@@ -31,21 +31,32 @@ func TestOnlyANodeAtRestDecidesRarely(t *testing.T) {
 	rest := State{Run: Run{Started: true, Healthy: true, HealthyFor: time.Hour}}
 	trial := rest
 	trial.Trial = &Trial{Terms: Terms{Duration: time.Hour}}
-	young, sick := rest, rest
+	young, sick, doubted := rest, rest, rest
 	young.Run.HealthyFor = stableAfter - time.Second
 	sick.Run.Healthy = false
+	doubted.Bad = []BadConfig{{Revision: "a", Provisional: true}}
 	limits := Limits{HealthTimeout: time.Hour, ReadyTimeout: time.Hour, RestInterval: time.Minute}
 	usual := limits
 	usual.RestInterval = 0
 	for what, tt := range map[string]struct {
 		state  State
 		limits Limits
+		edit   func(*decider)
 		want   time.Duration
 	}{
-		"at rest": {rest, limits, time.Minute}, "without the setting": {rest, usual, 10 * time.Second}, "in a trial": {trial, limits, 5 * time.Second},
-		"healthy for too short": {young, limits, 10 * time.Second}, "not healthy": {sick, limits, 10 * time.Second},
+		"at rest":                 {rest, limits, nil, time.Minute},
+		"without the setting":     {rest, usual, nil, 10 * time.Second},
+		"in a trial":              {trial, limits, nil, 5 * time.Second},
+		"healthy for too short":   {young, limits, nil, 10 * time.Second},
+		"not healthy":             {sick, limits, nil, 10 * time.Second},
+		"with a verdict in doubt": {doubted, limits, nil, 10 * time.Second},
+		"blocked":                 {rest, limits, func(d *decider) { d.blocked = blocker{status: "Unknown"} }, 10 * time.Second},
+		"about to validate":       {rest, limits, func(d *decider) { d.toValidate = []Config{{}} }, 10 * time.Second},
 	} {
 		d := &decider{next: tt.state, o: Observed{Child: Child{Alive: true, Healthy: tt.state.Run.Healthy}, Limits: tt.limits}}
+		if tt.edit != nil {
+			tt.edit(d)
+		}
 		if got := d.nextWake(); got != tt.want {
 			t.Errorf("%s: the next decision is after %v, want %v", what, got, tt.want)
 		}

@@ -2,7 +2,7 @@
 
 import { parse } from "./dom.js";
 
-const patience = 30000; // ms; the server takes less for any answer
+const patience = 30000; // ms; the API server may take 20 s for an answer, and a request can wait for a connection
 
 /** A signal that ends a read which is not answered: a part of the page would wait for it for ever. */
 function late() {
@@ -15,8 +15,8 @@ function late() {
 export async function ask(path, options = {}) {
   const response = await fetch(path, {
     cache: "no-store",
-    signal: options.method ? null : late(),
     ...options,
+    signal: options.signal ?? (options.method ? null : late()),
     headers: { Authorization: "Bearer " + (sessionStorage.getItem("token") ?? ""), ...options.headers },
   });
   response.json = async () => parse(await response.text());

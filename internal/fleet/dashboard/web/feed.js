@@ -73,7 +73,7 @@ export class Feed {
 
   /** Reads the stream until it ends. Each event is one line of JSON. */
   async listen(signal) {
-    const response = await ask(cluster.path + "feed?seen=" + this.version, { signal });
+    const response = await within(25000, ask(cluster.path + "feed?seen=" + this.version, { signal }));
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let text = "";
     for (;;) {

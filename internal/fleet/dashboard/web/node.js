@@ -13,7 +13,11 @@ export class NodePanel {
     this.body = $("node-body");
     $("node-close").addEventListener("click", closed);
     document.addEventListener("keydown", (e) => { if (e.key === "Escape" && this.name && !$("confirm").open) closed(); });
-    setInterval(() => { if (this.name && !document.hidden) this.read(); }, 10000);
+    setInterval(() => {
+      if (!this.name || document.hidden) return;
+      this.read();
+      if (this.configError) this.readConfig();
+    }, 10000);
   }
 
   /** Opens the panel of a node. cell returns what the map knows of it. */
