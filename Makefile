@@ -232,7 +232,7 @@ bench-page: tools deps build ## measure the dashboard with 5,000 nodes and 30 ch
 	@go test ./test/dashboard -count=1 -v -run '^TestFiveThousandNodesAreShownAndFollowed$$' -figures
 
 NODES ?= 5000
-bench-fleet: tools build ## measure the controller with NODES hollow nodes (default: 5000; takes 30 minutes); fail if a limit is exceeded
+bench-fleet: tools build ## measure the controller with NODES hollow nodes (default: 5000; takes an hour); fail if a limit is exceeded
 	@go run ./test/benchfleet -nodes=$(NODES)
 
 # The steps of test/vm: `go run ./test/vm -list`. STEPS=boot,pause runs only these. The releases are of this source with two
