@@ -165,6 +165,7 @@ func (f *fleet) byHand(ctx context.Context, most int) (phase, error) {
 		return phase{}, err
 	}
 	begin := time.Now()
+	printed := begin
 	nodes := f.known()
 	waiting := slices.Collect(maps.Keys(nodes))
 	var failed error
@@ -175,6 +176,10 @@ func (f *fleet) byHand(ctx context.Context, most int) (phase, error) {
 			return nil
 		}
 		waiting = waiting[n:]
+		if time.Since(printed) > time.Minute {
+			printed = time.Now()
+			note("", "%d nodes are done by hand after %s", done, seconds(time.Since(begin)))
+		}
 		return fmt.Errorf("%d of %d nodes are done", done, f.nodes)
 	}, nil)
 	if err := cmp.Or(failed, err); err != nil {
