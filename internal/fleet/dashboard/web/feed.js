@@ -5,6 +5,7 @@ import { parse, plain, natural, breath } from "./dom.js";
 import { words } from "./cells.js";
 
 const slice = 400; // nodes that are taken in one task
+const silence = 25000; // ms; the server sends at least every ten seconds: more means a dead connection
 
 export class Feed {
   /**
@@ -73,12 +74,11 @@ export class Feed {
 
   /** Reads the stream until it ends. Each event is one line of JSON. */
   async listen(signal) {
-    const response = await within(25000, ask(cluster.path + "feed?seen=" + this.version, { signal }));
+    const response = await within(silence, ask(cluster.path + "feed?seen=" + this.version, { signal }));
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let text = "";
     for (;;) {
-      // The server sends at least every ten seconds: silence means a dead connection.
-      const { value, done } = await within(25000, reader.read());
+      const { value, done } = await within(silence, reader.read());
       if (done) return;
       text += value;
       for (let end; (end = text.indexOf("\n\n")) >= 0; text = text.slice(end + 2)) {
