@@ -190,7 +190,7 @@ prometheus:
 	else cd $(CURDIR) && rm -rf $(PROMETHEUS).new; echo "cannot get prometheus: tests of alerts will be skipped"; fi
 
 demo: tools deps build ## show how a node and a fleet are changed, broken and rolled back (KEEP=1 keeps the node running)
-	@go build -o bin/demo ./test/demo
+	@go build -o bin/demo ./hack/demo
 	@exec $(SUDO) bin/demo $(if $(KEEP),-keep)
 
 # The end-to-end tests start first and mostly wait. The other packages run beside them, one after another. `make lint` has run vet.
@@ -211,14 +211,14 @@ e2e: tools $(OLDEST_KUBELET) $(filter %/$(KUBELET)/kubelet,$(KUBELETS)) deps bui
 	@$(AS_ROOT) go test -timeout 60m -count=1 ./test/e2e -kubelet=$(KUBELET_PATH)
 
 bench: tools deps build ## measure speed and size, each beside its floor from the same run
-	@$(AS_ROOT) go run ./test/bench
+	@$(AS_ROOT) go run ./hack/bench
 
 # With VERSIONS=v1.36.3, only that kubelet is measured. ROUNDS repeats each restart; a round takes two and a half minutes for each
 # kubelet, and from 1.35 on as many with the gate.
 PODS ?= 60
 ROUNDS ?= 1
 bench-restart: tools $(KUBELETS) deps build ## measure what a restart of each kubelet costs PODS probed pods (default: 60; takes half an hour)
-	@$(AS_ROOT) go run ./test/bench -only=restart -kubelets=$(VERSIONS) -pods=$(PODS) -rounds=$(ROUNDS)
+	@$(AS_ROOT) go run ./hack/bench -only=restart -kubelets=$(VERSIONS) -pods=$(PODS) -rounds=$(ROUNDS)
 
 # Seeds SEED to SEED+PAIRS-1. With VERSIONS=v1.36.3, only that kubelet runs, for instance to repeat one pair.
 PAIRS ?= 200
@@ -233,9 +233,9 @@ bench-page: tools deps build ## measure the dashboard with 5,000 nodes and 30 ch
 
 NODES ?= 5000
 bench-fleet: tools build ## measure the controller with NODES hollow nodes (default: 5000; takes an hour); fail if a limit is exceeded
-	@go run ./test/benchfleet -nodes=$(NODES)
+	@go run ./hack/benchfleet -nodes=$(NODES)
 
-# The steps of test/vm: `go run ./test/vm -list`. STEPS=boot,pause runs only these. The releases are of this source with two
+# The steps of hack/vm: `go run ./hack/vm -list`. STEPS=boot,pause runs only these. The releases are of this source with two
 # version numbers, for this machine's architecture alone.
 STEPS ?=
 PAUSE ?= 1m
@@ -247,7 +247,7 @@ vm-releases: build
 	  $(MAKE) --no-print-directory release VERSION=$$version PLATFORMS=linux/amd64 CLI_PLATFORMS= >/dev/null; done
 
 vm: tools deps vm-releases ## test the agent on a machine of its own: Debian in QEMU, with systemd, panics, full disks (takes an hour without KVM)
-	@$(AS_ROOT) go run ./test/vm -only=$(STEPS) -pause=$(PAUSE) -previous=dist/$(firstword $(VM_RELEASES)) -release=dist/$(lastword $(VM_RELEASES))
+	@$(AS_ROOT) go run ./hack/vm -only=$(STEPS) -pause=$(PAUSE) -previous=dist/$(firstword $(VM_RELEASES)) -release=dist/$(lastword $(VM_RELEASES))
 
 # ONLY names parts, such as simulation,fuzz; then nothing is built for the others. NICE is a niceness, such as 19.
 TIME ?= 1h
@@ -256,12 +256,12 @@ comma := ,
 pod-guard_NEEDS := tools $(KUBELETS) deps
 power-cuts_NEEDS := tools deps vm-releases
 soak: $(foreach part,$(or $(subst $(comma), ,$(ONLY)),pod-guard power-cuts),$($(part)_NEEDS)) ## simulate, fuzz, restart kubelets and cut power for TIME (default: 1h), from where the last run stopped; docs/soak.md has the totals
-	@$(AS_ROOT) go run ./test/soak -time=$(TIME) -only=$(ONLY) -nice=$(NICE)
+	@$(AS_ROOT) go run ./hack/soak -time=$(TIME) -only=$(ONLY) -nice=$(NICE)
 
 # Runs add up in docs/soak-node.csv and its picture. With ONLY=trials, three nodes run trials of the default ten minutes instead.
 longrun: TIME = 2h
 longrun: tools deps build ## change, break and kill one real node for TIME (default: 2h), and fail if anything grows (ONLY=trials: trials of ten minutes)
-	@$(AS_ROOT) go run ./test/longrun -time=$(TIME) -only=$(ONLY) -commit=$(COMMIT)
+	@$(AS_ROOT) go run ./hack/longrun -time=$(TIME) -only=$(ONLY) -commit=$(COMMIT)
 
 $(TOOLS)/gremlins: tools/mutation/go.mod tools/mutation/go.sum
 	@echo "building gremlins"
@@ -271,7 +271,7 @@ $(TOOLS)/gremlins: tools/mutation/go.mod tools/mutation/go.sum
 NAME ?=
 CORES ?= internal/node/trial internal/fleet/rollout internal/fleet/gate internal/node/checkpoint
 mutants: $(if $(CORES),$(TOOLS)/gremlins) ## show that tests find each defect of testkit/mutants again (half an hour), then change the code of CORES everywhere (hours)
-	@go run ./test/mutants -only=$(NAME)
+	@go run ./hack/mutants -only=$(NAME)
 	@for core in $(CORES); do echo "$$core"; GOFLAGS="$$GOFLAGS -short -vet=off -exec=$(CURDIR)/tools/mutation/exec" $(TOOLS)/gremlins unleash --workers 1 --timeout-coefficient 20 --invert-logical --invert-negatives=false --output-statuses lt ./$$core; done
 
 # LINTED lists the Go modules with evenkeel's own code.

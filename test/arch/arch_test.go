@@ -40,7 +40,7 @@ var layers = [][]string{
 // cores are the packages of pure decisions.
 var cores = []string{"internal/node/trial", "internal/fleet/rollout"}
 
-// supports are packages for tests, the demo, benchmarks and the build. Only they, tests, and the directories test and
+// supports are packages for tests, the demo, benchmarks and the build. Only they, tests, and the directories test, hack and
 // testkit may import them.
 var supports = []string{"testkit", "build"}
 
@@ -142,6 +142,9 @@ func layerOf(path string) (dir string, layer int) {
 	return "", -1
 }
 
+// isTest reports whether a package is a test, or a program for contributors. These may import everything, and nothing imports them.
+func isTest(path string) bool { return within(path, "test") || within(path, "hack") }
+
 func isSupport(path string) bool {
 	return slices.ContainsFunc(supports, func(dir string) bool { return within(path, dir) })
 }
@@ -159,19 +162,19 @@ func complaints(p pack) []string {
 		}
 	}
 	dir, layer := layerOf(path)
-	if layer < 0 && !isSupport(path) && !within(path, "test") {
+	if layer < 0 && !isSupport(path) && !isTest(path) {
 		complain("is in no layer: add it to layers in test/arch")
 		return wrong
 	}
 	checkOwn := func(imports []string, test bool) {
 		for _, imported := range imports {
 			imported, own := strings.CutPrefix(imported, module)
-			if !own || within(path, "test") {
+			if !own || isTest(path) {
 				continue
 			}
 			theirs, below := layerOf(imported)
 			switch {
-			case within(imported, "test"):
+			case isTest(imported):
 				complain("imports %s, which is a test", imported)
 			case isSupport(imported):
 				if !test && !isSupport(path) {
@@ -201,7 +204,7 @@ func complaints(p pack) []string {
 			}
 		}
 	}
-	if !within(path, "test") {
+	if !isTest(path) {
 		allowed := strings.Fields(external[path])
 		if within(path, "testkit") {
 			allowed = strings.Fields(external["testkit"])

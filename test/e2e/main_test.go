@@ -146,7 +146,7 @@ func (n *node) ready(ctx context.Context) error {
 }
 
 // patience limits how long a test waits for a condition, on a busy machine. How long it
-// does take is for test/bench to say.
+// does take is for hack/bench to say.
 const patience = 3 * time.Minute
 
 func (n *node) eventually(what string, check func(context.Context) error) {

@@ -77,11 +77,11 @@ func powerCuts(ctx context.Context, s *soak, seed uint64, _ time.Duration) (outc
 		}
 	}
 	program := filepath.Join(s.temp, "vm")
-	if out, _, err := s.execute(ctx, ".", "go", "build", "-o", program, "./test/vm"); err != nil {
-		return outcome{}, fmt.Errorf("build test/vm: %w\n%s", err, out)
+	if out, _, err := s.execute(ctx, ".", "go", "build", "-o", program, "./hack/vm"); err != nil {
+		return outcome{}, fmt.Errorf("build hack/vm: %w\n%s", err, out)
 	}
 	out, _, runErr := s.execute(ctx, ".", program, args...)
-	o, err := s.read(ctx, "power-cuts", "go run ./test/vm "+strings.Join(args, " "), out, runErr)
+	o, err := s.read(ctx, "power-cuts", "go run ./hack/vm "+strings.Join(args, " "), out, runErr)
 	if err == nil && o.seed == 0 { // it failed before it was done; the seed is in the command of the finding
 		o.seed = seed + 1
 	}

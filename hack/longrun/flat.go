@@ -123,7 +123,7 @@ func report(data, picture string) error {
 	return errors.Join(append(errs, redraw(data, picture))...)
 }
 
-// print prints what the run did, with the lines that test/soak adds up.
+// print prints what the run did, with the lines that hack/soak adds up.
 func (r *longRun) print() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -62,7 +62,7 @@ func cutsPower(ctx context.Context, l *lab) error {
 	if l.seed == 0 {
 		l.seed = uint64(time.Now().Unix())
 	}
-	fmt.Printf("  seed %d: go run ./test/vm -only=cuts -cuts=%d -seed=%d\n", l.seed, l.cuts, l.seed)
+	fmt.Printf("  seed %d: go run ./hack/vm -only=cuts -cuts=%d -seed=%d\n", l.seed, l.cuts, l.seed)
 	base, err := blockdev.OpenFile(l.image.Disk)
 	if err != nil {
 		return err

@@ -181,7 +181,7 @@ func (p *patch) try(ctx context.Context, tree string) (found []string, out []byt
 
 // examples returns the files that property tests write beside their source when they fail. Those of known defects are removed.
 func examples(tree string) (files []string) {
-	for _, below := range []string{"internal/*", "internal/*/*", "testkit/*", "test/*"} {
+	for _, below := range []string{"internal/*", "internal/*/*", "testkit/*", "test/*", "hack/*"} {
 		found, _ := filepath.Glob(filepath.Join(tree, below, "testdata/rapid/*/*.fail")) // the pattern is valid
 		files = append(files, found...)
 	}

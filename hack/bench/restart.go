@@ -96,7 +96,7 @@ func restarts(ctx context.Context, versions string, pods, rounds int) error {
 	}
 	defer os.RemoveAll(dir)
 	program := filepath.Join(dir, "serve")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "./test/bench/serve")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "./hack/bench/serve")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the program of the pods: %w\n%s", err, out)

@@ -114,8 +114,8 @@ func TestWhatAnInterruptedSliceDidNotPrintIsNotCounted(t *testing.T) {
 // A part that fails without a word about it is a finding with its command; what it printed before counts.
 func TestAPartThatFailsIsReproducedWithItsCommand(t *testing.T) {
 	s := aSoak(t)
-	o, err := s.read(t.Context(), "power-cuts", "go run ./test/vm -seed=4", []byte("soak: power-cuts 2\nthe node has no kubelet\n"), errors.New("exit status 1"))
-	want := finding{part: "power-cuts", what: "exit status 1: the node has no kubelet", command: "go run ./test/vm -seed=4"}
+	o, err := s.read(t.Context(), "power-cuts", "go run ./hack/vm -seed=4", []byte("soak: power-cuts 2\nthe node has no kubelet\n"), errors.New("exit status 1"))
+	want := finding{part: "power-cuts", what: "exit status 1: the node has no kubelet", command: "go run ./hack/vm -seed=4"}
 	if err != nil || len(o.findings) != 1 || o.findings[0] != want || len(o.figures) != 1 {
 		t.Errorf("%+v, %v", o, err)
 	}
