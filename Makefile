@@ -29,27 +29,47 @@ help: ## list the targets
 BUILD_FLAGS = -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)"
 
 build: ## build the programs of evenkeel into bin/
-	@go build $(BUILD_FLAGS) -o bin/ $(addprefix ./cmd/,$(CMDS))
-	@echo "built" $(addprefix bin/,$(CMDS))
+	@$(PROGRESS) "building $(addprefix bin/,$(CMDS))" go build -v $(BUILD_FLAGS) -o bin/ $(addprefix ./cmd/,$(CMDS))
 
-tools: $(TOOLS)/.built $(TOOLS)/crd-ref-docs ## build the pinned upstream programs into bin/tools/ (once; takes minutes)
-
-# $(call k8s_build,VERSION,MODULE,OUTPUT,PACKAGE) builds a program of a module that pins this Kubernetes version.
+# $(call k8s_build,VERSION,MODULE,OUTPUT,PACKAGES) builds programs of a module that pins this Kubernetes version.
 K8S_VERSION_PKG := k8s.io/component-base/version
-k8s_build = go -C $(2) build -o $(CURDIR)/$(3) -ldflags "-s -w -X $(K8S_VERSION_PKG).gitVersion=$(1) \
+k8s_build = go -C $(2) build -v -o $(CURDIR)/$(3) -ldflags "-s -w -X $(K8S_VERSION_PKG).gitVersion=$(1) \
   -X $(K8S_VERSION_PKG).gitMajor=$(word 1,$(subst ., ,$(1:v%=%))) -X $(K8S_VERSION_PKG).gitMinor=$(word 2,$(subst ., ,$(1))) \
   -X $(K8S_VERSION_PKG).gitTreeState=clean -X $(K8S_VERSION_PKG).gitCommit=unknown" $(4)
+PROGRESS := hack/progress
 
-$(TOOLS)/.built: tools/go.mod tools/go.sum
+# The pinned upstream programs. CORE is what the demo and most tests run. One command builds all programs of a module that a target
+# needs, so that one program is linked while others are compiled.
+CORE := etcd kube-apiserver kubelet kubectl
+MORE := kubeadm kube-proxy kube-scheduler kube-controller-manager
+programs_of = $(addprefix $(TOOLS)/,$(1))
+core := $(call programs_of,$(CORE))
+tools: $(core) $(call programs_of,$(MORE) controller-gen crd-ref-docs) ## build the pinned upstream programs into bin/tools/ (once; takes minutes)
+
+$(core) &: tools/go.mod tools/go.sum
 	@mkdir -p $(TOOLS)
-	@echo "building etcd, the programs of Kubernetes $(KUBE_VERSION), and controller-gen"
-	@$(call k8s_build,$(KUBE_VERSION),tools,$(TOOLS)/,tool)
+	@$(PROGRESS) "building etcd, and kube-apiserver, kubelet and kubectl of Kubernetes $(KUBE_VERSION): takes minutes, once" \
+	  $(call k8s_build,$(KUBE_VERSION),tools,$(TOOLS)/,go.etcd.io/etcd/server/v3 $(addprefix k8s.io/kubernetes/cmd/,$(filter-out etcd,$(CORE))))
 	@mv $(TOOLS)/server $(TOOLS)/etcd # Go names it after its directory
+	@touch $(core)
+
+$(call programs_of,$(MORE)) &: tools/go.mod tools/go.sum
+	@mkdir -p $(TOOLS)
+	@$(PROGRESS) "building $(MORE) $(KUBE_VERSION)" \
+	  $(call k8s_build,$(KUBE_VERSION),tools,$(TOOLS)/,$(addprefix k8s.io/kubernetes/cmd/,$(MORE)))
+	@touch $(call programs_of,$(MORE))
+
+$(TOOLS)/controller-gen: tools/go.mod tools/go.sum
+	@echo "building controller-gen"
+	@go -C tools build -o $(CURDIR)/$@ sigs.k8s.io/controller-tools/cmd/controller-gen
 	@touch $@
 
 $(TOOLS)/golangci-lint $(TOOLS)/govulncheck: tools/lint/go.mod tools/lint/go.sum
+	@$(PROGRESS) "building $(@F)" go -C tools/lint build -v -o $(CURDIR)/$@ $$(sed -n '/^tool (/,/^)/s|^\t\(.*/$(@F)\)$$|\1|p' tools/lint/go.mod)
+
+$(TOOLS)/actionlint: tools/actionlint/go.mod tools/actionlint/go.sum
 	@echo "building $(@F)"
-	@go -C tools/lint build -o $(CURDIR)/$@ $$(sed -n '/^tool (/,/^)/s|^\t\(.*/$(@F)\)$$|\1|p' tools/lint/go.mod)
+	@go -C tools/actionlint build -o $(CURDIR)/$@ github.com/rhysd/actionlint/cmd/actionlint
 
 $(TOOLS)/crd-ref-docs: tools/docs/go.mod tools/docs/go.sum
 	@echo "building crd-ref-docs"
@@ -64,9 +84,8 @@ $(TOOLS)/object-health: $(wildcard tools/gitops/*)
 older_of = $(TOOLS)/$(notdir $(patsubst %/,%,$(dir $(1))))/$(call kube_version,$(1)/go.mod)/$(2)
 define older_rule
 $(call older_of,$(1),$(2)): $(1)/go.mod $(1)/go.sum
-	@echo "building $(2) $(call kube_version,$(1)/go.mod)"
 	@mkdir -p $$(@D)
-	@$(call k8s_build,$(call kube_version,$(1)/go.mod),$(1),$$@,k8s.io/kubernetes/cmd/$(2))
+	@$(PROGRESS) "building $(2) $(call kube_version,$(1)/go.mod)" $(call k8s_build,$(call kube_version,$(1)/go.mod),$(1),$$@,k8s.io/kubernetes/cmd/$(2))
 endef
 KUBELET_MODULES := $(sort $(wildcard tools/kubelets/*))
 APISERVER_MODULES := $(sort $(wildcard tools/apiservers/*))
