@@ -87,6 +87,27 @@ func follow(pages map[string]Page, from, target string) string {
 	return ""
 }
 
+func TestALinkThatLeadsNowhereIsReported(t *testing.T) {
+	pages := map[string]Page{filepath.Join(root, "README.md"): {Anchors: map[string]bool{"try-it": true}}}
+	for target, want := range map[string]string{
+		"#try-it":             "",
+		"../README.md#try-it": "",
+		"../test/links":       "",
+		"#nowhere":            "no heading of README.md has this anchor",
+		"nowhere.md":          "there is no such file",
+		"/README.md":          "it must be relative to its page",
+		"../../issues":        "it leads out of the repository",
+	} {
+		from := "README.md"
+		if strings.HasPrefix(target, "../") {
+			from = "docs/page.md"
+		}
+		if got := follow(pages, filepath.Join(root, from), target); got != want {
+			t.Errorf("the link from %s to %s: %q, want %q", from, target, got, want)
+		}
+	}
+}
+
 func TestLinksAndAnchorsAreThoseOfGitHub(t *testing.T) {
 	got := Parse(strings.ReplaceAll(`# A *page*, of `+"`code`"+`: 1.36 & more
 [one
