@@ -129,8 +129,6 @@ func readme(w *world) error {
 	w.instead["kubectl evenkeel install --selector"] = func(context.Context) error {
 		return w.hollowNodes(rehearsal.Options{Prefix: "worker-", Nodes: 6, Labels: pool, Limits: trialOf(time.Second)})
 	}
-	w.instead["ssh node-1 cat"] = func(context.Context) error { return w.write("kubelet.yaml", ownFile) }
-	w.instead["make demo KEEP=1"] = func(context.Context) error { return w.run("export KUBECONFIG=" + w.cluster.AdminKubeconfig()) }
 	return errors.Join(w.startCluster(), w.run("kubectl kustomize config/base >install.yaml"), w.hidePrograms())
 }
 

@@ -1,0 +1,142 @@
+package links
+
+import (
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const (
+	root = "../.."
+	// published is where the pages can be read. Pages that are also shown elsewhere, such as the chart's, link to it.
+	published = "https://github.com/evenkeel/evenkeel/blob/main/"
+)
+
+// notPages are directories whose Markdown is not the project's, or is not published.
+var notPages = []string{".git", "bin", "dist", "node_modules", "testdata"}
+
+func TestLinksBetweenThePagesLeadSomewhere(t *testing.T) {
+	pages := map[string]Page{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && slices.Contains(notPages, d.Name()) {
+			return filepath.SkipDir
+		}
+		if filepath.Ext(path) != ".md" {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		pages[filepath.Clean(path)] = Parse(string(text))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	links := 0
+	for path, page := range pages {
+		for _, link := range page.Links {
+			from, target := path, link.Target
+			if own, is := strings.CutPrefix(target, published); is {
+				from, target = filepath.Join(root, "README.md"), own
+			}
+			if u, err := url.Parse(target); err == nil && u.Scheme != "" {
+				continue
+			}
+			links++
+			if problem := follow(pages, from, target); problem != "" {
+				t.Errorf("%s:%d: the link to %s is broken: %s", strings.TrimPrefix(path, root+"/"), link.Line, link.Target, problem)
+			}
+		}
+	}
+	if links < 500 { // there are about 900
+		t.Errorf("only %d links were found", links)
+	}
+}
+
+// follow says what is wrong with a link of a page; empty: nothing.
+func follow(pages map[string]Page, from, target string) string {
+	u, err := url.Parse(target)
+	if err != nil {
+		return err.Error()
+	}
+	to := from
+	if u.Path != "" {
+		to = filepath.Join(filepath.Dir(from), u.Path)
+	}
+	if strings.HasPrefix(u.Path, "/") {
+		return "it must be relative to its page"
+	}
+	// GitHub shows links out of the repository, such as ../../issues, as pages of its own.
+	if rel, err := filepath.Rel(root, to); err != nil || strings.HasPrefix(rel, "..") {
+		return "it leads out of the repository"
+	}
+	if _, err := os.Stat(to); err != nil {
+		return "there is no such file"
+	}
+	if page, is := pages[to]; is && u.Fragment != "" && !page.Anchors[u.Fragment] {
+		return "no heading of " + strings.TrimPrefix(to, root+"/") + " has this anchor"
+	}
+	return ""
+}
+
+func TestALinkThatLeadsNowhereIsReported(t *testing.T) {
+	pages := map[string]Page{filepath.Join(root, "README.md"): {Anchors: map[string]bool{"try-it": true}}}
+	for target, want := range map[string]string{
+		"#try-it":             "",
+		"../README.md#try-it": "",
+		"../test/links":       "",
+		"#nowhere":            "no heading of README.md has this anchor",
+		"nowhere.md":          "there is no such file",
+		"/README.md":          "it must be relative to its page",
+		"../../issues":        "it leads out of the repository",
+	} {
+		from := "README.md"
+		if strings.HasPrefix(target, "../") {
+			from = "docs/page.md"
+		}
+		if got := follow(pages, filepath.Join(root, from), target); got != want {
+			t.Errorf("the link from %s to %s: %q, want %q", from, target, got, want)
+		}
+	}
+}
+
+func TestLinksAndAnchorsAreThoseOfGitHub(t *testing.T) {
+	got := Parse(strings.ReplaceAll(`# A *page*, of `+"`code`"+`: 1.36 & more
+[one
+and a half](other.md#a), `+"`co\nde`"+` ![two](a.png "title") and [a [bracket]](b.md).
+<!-- [not](this.md)
+nor this -->
+## What's a `+"`--flag_name`"+`?
+~~~text
+# no heading
+[no link](c.md)
+~~~
+[![badge](badge.svg)](d.md) `+"`[code](e.md)` [`code`](f.md#g)"+` [wiki](https://en.wikipedia.org/wiki/A_(b))
+## [Linked](g.md) — heading
+## Twice
+## Twice
+| [cell](h.md) | <a id="set"></a><img src="i.png"> |
+
+[reference]: j.md
+`, "~~~", "```"))
+	want := Page{
+		Links: []Link{
+			{2, "other.md#a"}, {4, "a.png"}, {4, "b.md"}, {12, "d.md"}, {12, "badge.svg"}, {12, "f.md#g"},
+			{12, "https://en.wikipedia.org/wiki/A_(b)"}, {13, "g.md"}, {16, "h.md"}, {16, "i.png"}, {18, "j.md"},
+		},
+		Anchors: map[string]bool{
+			"a-page-of-code-136--more": true, "whats-a---flag_name": true, "linked--heading": true, "twice": true, "twice-1": true, "set": true,
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(- want, + got)\n%s", diff)
+	}
+}
