@@ -19,7 +19,7 @@ export CGO_ENABLED := 0
 # All builds have the flag that releases need, so that they share the packages that they compile.
 export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 
-.PHONY: help build tools kubelets previous programs cli-programs image release deps demo test matrix admission e2e bench bench-restart bench-page bench-fleet longrun soak vm mutants lint generate clean
+.PHONY: help build tools kubelets previous programs cli-programs image release deps demo check test test-all shards matrix admission e2e bench bench-restart bench-page bench-fleet longrun soak vm mutants lint generate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -176,16 +176,17 @@ release: ## build all files of a release into dist/VERSION, for the tag that is 
 # A real node needs containerd, runc, iptables and CNI plugins. Tests of units, packages and the dashboard need more. With
 # root, missing packages are installed.
 DEPS := containerd:containerd runc:runc iptables:iptables /usr/lib/cni/bridge:containernetworking-plugins
-test e2e matrix: DEPS += openssl:openssl systemd-analyze:systemd dbus-daemon:dbus busctl:systemd rpm:rpm chromium:chromium npm:npm
+e2e components docs shards test-all matrix: DEPS += openssl:openssl systemd-analyze:systemd dbus-daemon:dbus busctl:systemd
+page docs shards test-all bench-page: DEPS += chromium:chromium npm:npm
+release-test shards test-all: DEPS += openssl:openssl systemd-analyze:systemd rpm:rpm
 deps:
 	@missing=(); for d in $(DEPS); do \
 	  bin=$${d%%:*}; PATH=$$PATH:/usr/sbin:/sbin command -v "$$bin" >/dev/null || missing+=("$${d#*:}"); done; \
 	if [ $${#missing[@]} -gt 0 ]; then \
 	  if [ "$$(id -u)" != 0 ] && [ -z "$(SUDO)" ] || ! command -v apt-get >/dev/null; then \
 	    echo "cannot install $${missing[*]} (no root, or no apt-get): tests that need a real node or a browser will be skipped"; exit 0; fi; \
-	  echo "installing $${missing[*]}"; \
-	  $(SUDO) apt-get update -qq >/dev/null || true; \
-	  DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends "$${missing[@]}" >/dev/null || \
+	  $(PROGRESS) "reading Debian's package lists" $(SUDO) apt-get update -qq || true; \
+	  DEBIAN_FRONTEND=noninteractive $(PROGRESS) "installing $${missing[*]}" $(SUDO) apt-get install -y -qq --no-install-recommends "$${missing[@]}" || \
 	    echo "could not install $${missing[*]}: tests that need a real node or a browser will be skipped"; \
 	fi
 
@@ -208,16 +209,63 @@ prometheus:
 	  cd $(CURDIR) && mv $(PROMETHEUS).new $(PROMETHEUS); \
 	else cd $(CURDIR) && rm -rf $(PROMETHEUS).new; echo "cannot get prometheus: tests of alerts will be skipped"; fi
 
-demo: tools deps build ## show how a node and a fleet are changed, broken and rolled back (KEEP=1 keeps the node running)
-	@go build -o bin/demo ./hack/demo
+demo: $(core) deps build ## show how a node and a fleet are changed, broken and rolled back (KEEP=1 keeps everything running)
+	@$(PROGRESS) "building the demo" go build -v -o bin/demo ./hack/demo
 	@exec $(SUDO) bin/demo $(if $(KEEP),-keep)
 
-# The end-to-end tests start first and mostly wait. The other packages run beside them, one after another. `make lint` has run vet.
-test: tools $(TOOLS)/object-health $(OLDEST_KUBELET) previous deps prometheus $(AXE) build lint ## build everything and run all tests, with the newest and the oldest kubelet
-	@if [ "$$(id -u)" != 0 ] && [ -z "$(SUDO)" ]; then \
-	  echo "SKIPPED without root: all tests that need a real node"; fi
-	@$(AS_ROOT) env SIMULATION_SUMMARY=$(CURDIR)/bin/simulation go test -vet=off -timeout 60m -p 2 ./test/e2e $$(go list ./... | grep -v /test/e2e$$)
+# The tests, by what they need. Each package is in one of these lists, or `make check` alone tests it. With -short, tests that need
+# programs of Kubernetes or root are skipped; the shard that names their package runs them.
+#
+# SERVER: what `make test` adds to `make check`: one API server, and a real kubelet for ./test/promises.
+SERVER := ./test/promises ./test/api ./test/hollow ./cmd/evenkeel-hollow ./cmd/kubectl-evenkeel ./cmd/evenkeel-controller \
+  ./internal/fleet/controller ./internal/node/source ./internal/rehearsal
+# LONG: packages with random histories, of which `make check` plays a few.
+LONG := ./internal/node/trial
+# The shards of `make test-all`, with their packages.
+SHARDS := e2e fleet page components docs release-test
+e2e_PACKAGES := ./test/e2e
+fleet_PACKAGES := ./test/fleet ./test/simulation ./test/skew
+page_PACKAGES := ./test/dashboard
+components_PACKAGES := ./cmd/evenkeel-agent ./internal/component ./internal/kubeadm ./internal/node/handover ./internal/node/hostns \
+  ./internal/node/install ./internal/node/lockfile ./test/admission ./testkit/localcluster ./testkit/machine
+docs_PACKAGES := ./api/v1alpha1 ./test/docs ./test/examples
+release-test_PACKAGES := ./build/chart ./build/image/... ./build/rules ./test/release
+# What they need besides CORE.
+e2e_NEEDS := $(OLDEST_KUBELET) $(call programs_of,$(MORE))
+fleet_NEEDS := $(TOOLS)/object-health previous
+page_NEEDS := $(AXE)
+components_NEEDS := $(OLDEST_KUBELET) $(call programs_of,$(MORE))
+docs_NEEDS := tools $(AXE)
+release-test_NEEDS := prometheus
+# Packages that are tested with servers only.
+HEAVY := $(SERVER) $(foreach shard,e2e fleet page docs release-test,$($(shard)_PACKAGES))
+# $(call go_test,PACKAGES) tests packages with control planes that they share, as root.
+go_test = @if [ "$$(id -u)" != 0 ] && [ -z "$(SUDO)" ]; then echo "SKIPPED without root: all tests that need a real node"; fi; \
+  go build -o bin/testpool ./hack/testpool && $(AS_ROOT) env SIMULATION_SUMMARY=$(CURDIR)/bin/simulation bin/testpool go test -vet=off -timeout 60m -p 2 $(1)
+
+check: $(TOOLS)/golangci-lint ## lint what changed, and run all tests that need no server and no root: two minutes
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not formatted: $$(gofmt -l $$(git ls-files '*.go'))" >&2; exit 1; }
+	@$(TOOLS)/golangci-lint run $(CHANGED)
+	@go test -short -vet=off $$(go list ./... | grep -vxF "$$(go list $(HEAVY))")
+
+test: check $(core) deps build ## make check, and every promise of the README with a real API server and kubelet: ten minutes
+	$(call go_test,$(SERVER) $(LONG))
+
+test-all: test lint shards ## make test and everything else: lint, and all shards
+
+shards: $(foreach shard,$(SHARDS),$($(shard)_NEEDS)) $(core) deps build ## run all shards in one go
+	$(call go_test,$(foreach shard,$(SHARDS),$($(shard)_PACKAGES)))
 	@if [ -f bin/simulation ]; then cat bin/simulation; fi
+
+fleet: ## shard: rollouts with real controllers and hollow nodes, random histories of whole clusters, the previous version
+page: ## shard: the dashboard in a browser
+components: ## shard: dry runs, the node's lock, systemd and pods with real kubelets, oldest and newest
+docs: ## shard: every command of README and docs/, and generated files
+release-test: ## shard: packages, images, chart and alert rules
+.PHONY: $(SHARDS)
+$(foreach shard,$(SHARDS),$(eval $(shard): $($(shard)_NEEDS)))
+$(filter-out e2e,$(SHARDS)): $(core) deps build
+	$(call go_test,$($@_PACKAGES))
 
 # Run it before a change of the behaviour on nodes is merged: see docs/kubelets.md.
 matrix: tools $(KUBELETS) $(APISERVERS) deps build ## run the core of the end-to-end tests with the kubelets between newest and oldest, and the oldest API server
@@ -226,8 +274,8 @@ matrix: tools $(KUBELETS) $(APISERVERS) deps build ## run the core of the end-to
 # KUBELET is a path, or a version that a module of tools/kubelets pins.
 KUBELET ?= $(TOOLS)/kubelet
 KUBELET_PATH = $(if $(findstring /,$(KUBELET)),$(abspath $(KUBELET)),$(CURDIR)/$(TOOLS)/kubelets/$(KUBELET)/kubelet)
-e2e: tools $(OLDEST_KUBELET) $(filter %/$(KUBELET)/kubelet,$(KUBELETS)) deps build ## run all end-to-end tests with one kubelet (KUBELET=v1.33.13 or a path; default: the newest)
-	@$(AS_ROOT) go test -timeout 60m -count=1 ./test/e2e -kubelet=$(KUBELET_PATH)
+e2e: $(core) $(filter %/$(KUBELET)/kubelet,$(KUBELETS)) deps build ## shard: whole nodes with one kubelet (KUBELET=v1.33.13 or a path; default: the newest)
+	$(call go_test,-count=1 $(e2e_PACKAGES) -kubelet=$(KUBELET_PATH))
 
 bench: tools deps build ## measure speed and size, each beside its floor from the same run
 	@$(AS_ROOT) go run ./hack/bench
@@ -246,7 +294,6 @@ VERSIONS ?= all
 admission: tools $(KUBELETS) deps ## compare the predicted losses of PAIRS random restarts (default: 200) with those of all kubelets
 	@$(AS_ROOT) go test -timeout 90m -count=1 -parallel 8 -v ./test/admission -kubelets=$(VERSIONS) -seed=$(SEED) -pairs=$(PAIRS)
 
-bench-page: DEPS += chromium:chromium
 bench-page: tools deps build ## measure the dashboard with 5,000 nodes and 30 changes per second (takes 3 minutes); no limit fails it
 	@go test ./test/dashboard -count=1 -v -run '^TestFiveThousandNodesAreShownAndFollowed$$' -figures
 
@@ -295,7 +342,8 @@ mutants: $(if $(CORES),$(TOOLS)/gremlins) ## show that tests find each defect of
 
 # LINTED lists the Go modules with evenkeel's own code.
 LINTED := . build/release tools/gitops
-lint: $(TOOLS)/golangci-lint $(TOOLS)/govulncheck ## run gofmt, go vet and golangci-lint; run govulncheck if its database is reachable
+lint: $(TOOLS)/golangci-lint $(TOOLS)/govulncheck $(TOOLS)/actionlint ## run gofmt, go vet, golangci-lint and actionlint; run govulncheck if its database is reachable
+	@$(TOOLS)/actionlint
 	@for module in $(LINTED); do (cd $$module && $(CURDIR)/$(TOOLS)/golangci-lint run ./...); done
 	@out=$$($(TOOLS)/govulncheck ./... 2>&1) || { \
 	  if [[ $$out == *"fetching vulnerabilities:"* ]]; then echo "govulncheck is skipped: its database is not reachable"; \
