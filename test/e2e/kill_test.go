@@ -41,7 +41,7 @@ func (n *node) watchProcess(pid int) process {
 func (p process) gone(within time.Duration) {
 	p.n.t.Helper()
 	for begin := time.Now(); ; {
-		left := max(0, within-time.Since(begin))
+		left := max(0, time.Until(begin.Add(within)))
 		count, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, int(left.Milliseconds()))
 		if errors.Is(err, unix.EINTR) {
 			continue
