@@ -1,18 +1,13 @@
 package arch
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io/fs"
-	"maps"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 // decisive are prefixes of names, and types, of API constants by which programs decide.
@@ -29,80 +24,25 @@ var coincidences = map[string]string{
 	`internal/node/source/nodewatch.go: "Ready"`:     "the condition of a Node and of a pod",
 }
 
-// literal is a string literal in a file. If it is the value of a constant, constant and kind are the constant's name and type.
-type literal struct {
-	value, constant, kind string
-}
+var (
+	// constant matches the line of a constant: its name, its type (if it has one) and its value.
+	constant = regexp.MustCompile(`^(?:const |\t+)(\w+)(?: +(\w+))? += "([^"]+)"`)
+	logCall  = regexp.MustCompile(`(?i)log.*\.(?:Debug|Info|Warn|Error|Log|With)\(`)
+	text     = regexp.MustCompile(`"[^"]*"|` + "`[^`]*`")
+)
 
-// literals returns the string literals of a file.
-func literals(name string, source any) ([]literal, error) {
-	file, err := parser.ParseFile(token.NewFileSet(), name, source, parser.SkipObjectResolution)
-	if err != nil {
-		return nil, err
-	}
-	var out []literal
-	constants := map[*ast.BasicLit]literal{}
-	ast.Inspect(file, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.GenDecl:
-			for _, spec := range n.Specs {
-				if v, ok := spec.(*ast.ValueSpec); ok && n.Tok == token.CONST {
-					kind, _ := v.Type.(*ast.Ident)
-					for i, value := range v.Values {
-						if lit, ok := value.(*ast.BasicLit); ok {
-							constants[lit] = literal{constant: v.Names[i].Name, kind: kindName(kind)}
-						}
-					}
-				}
-			}
-		case *ast.BasicLit:
-			if n.Kind == token.STRING {
-				l := constants[n]
-				l.value, err = strconv.Unquote(n.Value)
-				out = append(out, l)
-			}
-		}
-		return err == nil
-	})
-	return out, err
-}
-
-func kindName(kind *ast.Ident) string {
-	if kind == nil {
-		return ""
-	}
-	return kind.Name
-}
-
-// apiConstants returns the values of the API constants by prefix or type, for each of decisive.
-func apiConstants(t *testing.T) map[string][]string {
-	out := map[string][]string{}
-	forEachLiteral(t, "api/v1alpha1", func(_ string, l literal) {
-		for _, prefix := range decisive {
-			if l.kind == prefix || l.kind == "" && strings.HasPrefix(l.constant, prefix) {
-				out[prefix] = append(out[prefix], l.value)
-			}
-		}
-	})
-	for _, prefix := range decisive {
-		if len(out[prefix]) < 3 {
-			t.Fatalf("api/v1alpha1 has only the constants %q of %s", out[prefix], prefix)
-		}
-	}
-	return out
-}
-
-// forEachLiteral calls f for the string literals of all non-test files below a directory.
-func forEachLiteral(t *testing.T, dir string, f func(file string, l literal)) {
+// forEachLine calls f for the lines of all non-test Go files below a directory, except comments.
+func forEachLine(t *testing.T, dir string, f func(file, line string)) {
 	t.Helper()
-	err := filepath.WalkDir(filepath.Join("../..", dir), func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir("../../"+dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
-		found, err := literals(path, nil)
-		short, _ := filepath.Rel("../..", path)
-		for _, l := range found {
-			f(filepath.ToSlash(short), l)
+		source, err := os.ReadFile(path)
+		for line := range strings.Lines(string(source)) {
+			if !strings.HasPrefix(strings.TrimSpace(line), "//") {
+				f(strings.TrimPrefix(filepath.ToSlash(path), "../../"), line)
+			}
 		}
 		return err
 	})
@@ -111,26 +51,55 @@ func forEachLiteral(t *testing.T, dir string, f func(file string, l literal)) {
 	}
 }
 
-// Code that decides by an outcome, a reason, a condition or a phase must use the constant, so that a misspelled one does not
-// compile and a search finds all uses. The cores import only the standard library, and have their own constants.
-func TestAPIConstantsAreNotRepeatedAsLiterals(t *testing.T) {
-	names := slices.Concat(slices.Collect(maps.Values(apiConstants(t)))...)
-	unused := maps.Clone(coincidences)
-	for _, dir := range []string{"internal", "cmd", "config"} {
-		forEachLiteral(t, dir, func(file string, l literal) {
-			where := file + ": " + strconv.Quote(l.value)
-			if _, fine := coincidences[where]; fine {
-				delete(unused, where)
-				return
+// constants returns the values of the constants in a directory by prefix, which begins their names or is their type.
+func constants(t *testing.T, dir string, prefixes []string) map[string][]string {
+	t.Helper()
+	values := map[string][]string{}
+	forEachLine(t, dir, func(_, line string) {
+		for _, prefix := range prefixes {
+			if c := constant.FindStringSubmatch(line); c != nil && (c[2] == prefix || c[2] == "" && strings.HasPrefix(c[1], prefix)) {
+				values[prefix] = append(values[prefix], c[3])
 			}
-			ofCore := slices.ContainsFunc(cores, func(dir string) bool { return within(file, dir) }) && l.constant != ""
-			if slices.Contains(names, l.value) && !ofCore {
-				t.Errorf("%s is a literal: use the constant of api/v1alpha1 (in a core, define a constant)", where)
+		}
+	})
+	for _, prefix := range prefixes {
+		if len(values[prefix]) < 3 {
+			t.Fatalf("%s has only the constants %q of %s", dir, values[prefix], prefix)
+		}
+	}
+	return values
+}
+
+// Code that decides by an outcome, a reason, a condition or a phase must use the constant, so that a misspelled one does not
+// compile and a search finds all uses. The cores import only the standard library, and have their own constants. No linter of
+// golangci-lint compares literals with the constants of another package.
+func TestAPIConstantsAreNotRepeatedAsLiterals(t *testing.T) {
+	var names []string
+	for _, values := range constants(t, "api/v1alpha1", decisive) {
+		names = append(names, values...)
+	}
+	used := map[string]bool{}
+	for _, dir := range []string{"internal", "cmd", "config"} {
+		forEachLine(t, dir, func(file, line string) {
+			if withinAny(file, cores) && constant.MatchString(line) {
+				line = "" // a constant of its own
+			}
+			for _, literal := range text.FindAllString(line, -1) {
+				where := file + ": " + literal
+				switch {
+				case !slices.Contains(names, literal[1:len(literal)-1]):
+				case coincidences[where] != "":
+					used[where] = true
+				default:
+					t.Errorf("%s is a literal: use the constant of api/v1alpha1 (in a core, define a constant)", where)
+				}
 			}
 		})
 	}
-	for where := range unused {
-		t.Errorf("%s is listed in coincidences, but does not exist", where)
+	for where := range coincidences {
+		if !used[where] {
+			t.Errorf("%s is listed in coincidences, but does not exist", where)
+		}
 	}
 }
 
@@ -141,40 +110,44 @@ var coreConstants = map[string]map[string]string{
 }
 
 func TestConstantsOfTheCoresEqualThoseOfTheAPI(t *testing.T) {
-	names := apiConstants(t)
+	names := constants(t, "api/v1alpha1", decisive)
 	for dir, prefixes := range coreConstants {
-		found := map[string][]string{}
-		forEachLiteral(t, dir, func(file string, l literal) {
-			for prefix, of := range prefixes {
-				if l.kind != prefix && (l.kind != "" || !strings.HasPrefix(l.constant, prefix)) {
-					continue
+		for prefix, of := range prefixes {
+			for _, value := range constants(t, dir, []string{prefix})[prefix] {
+				if !slices.Contains(names[of], value) {
+					t.Errorf("%s has the constant %q of %s, but the API has no such %s", dir, value, prefix, of)
 				}
-				found[prefix] = append(found[prefix], l.value)
-				if !slices.Contains(names[of], l.value) {
-					t.Errorf("%s has %s = %q, but the API has no such constant", file, l.constant, l.value)
-				}
-			}
-		})
-		for prefix := range prefixes {
-			if len(found[prefix]) < 3 {
-				t.Errorf("%s has the constants %q of %s", dir, found[prefix], prefix)
 			}
 		}
 	}
 }
 
-func TestLiteralsAndConstantsAreDistinguished(t *testing.T) {
-	const source = `package p
-const A, B = "a", "b"
-const C Kind = "c"
-var d = "d"
-func f(s string) bool { const e = "e"; return s == "f" || s == ` + "`g`" + ` }`
-	got, err := literals("p.go", source)
+// People search logs by the attributes that the documentation lists. sloglint forbids their synonyms, but reads no documentation.
+func TestDocumentedLogAttributesExist(t *testing.T) {
+	used := map[string]bool{}
+	for _, dir := range []string{"cmd", "internal/component", "internal/fleet/controller", "internal/node"} {
+		forEachLine(t, dir, func(_, line string) {
+			if logCall.MatchString(line) {
+				for _, literal := range text.FindAllString(line, -1) {
+					used[strings.Trim(literal, `"`)] = true
+				}
+			}
+		})
+	}
+	page, err := os.ReadFile("../../docs/operating.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []literal{{"a", "A", ""}, {"b", "B", ""}, {"c", "C", "Kind"}, {"d", "", ""}, {"e", "e", ""}, {"f", "", ""}, {"g", "", ""}}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(literal{})); diff != "" {
-		t.Error(diff)
+	_, section, _ := strings.Cut(string(page), "\n## Logs\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	rows := regexp.MustCompile("(?m)^\\| `[^|]+").FindAllString(section, -1)
+	names := regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(strings.Join(rows, ""), -1)
+	if len(names) < 8 {
+		t.Errorf("docs/operating.md documents only %d attributes under Logs", len(names))
+	}
+	for _, name := range names {
+		if !used[name[1]] {
+			t.Errorf("docs/operating.md documents the attribute %s, but no log line has it", name[1])
+		}
 	}
 }

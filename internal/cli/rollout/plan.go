@@ -471,7 +471,7 @@ func asked(n int) string {
 	if n == 1 {
 		return "1 agent is"
 	}
-	return fmt.Sprintf("%d agents are", n)
+	return printable.Count(n, "agent") + " are"
 }
 
 func (v *PlanReport) excluded() (n int) {

@@ -88,7 +88,7 @@ func headline(f *Facts, found []Finding) string {
 	if n := phases[v1alpha1.RolloutAwaitingApproval]; n == 1 {
 		words = append(words, "1 rollout awaits approval")
 	} else if n > 1 {
-		words = append(words, fmt.Sprintf("%d rollouts await approval", n))
+		words = append(words, printable.Count(n, "rollout")+" await approval")
 	}
 	return strings.Join(words, ", ")
 }

@@ -12,6 +12,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // view is the API as the filters of kubectl drain see it: without the pods that are left alone or are ending. The filters cannot
@@ -50,7 +52,7 @@ func (p podsView) List(ctx context.Context, options metav1.ListOptions) (*corev1
 		return nil, p.view.failed
 	}
 	if p.view.listed += len(list.Items); p.view.listed > maxObjects {
-		p.view.failed = fmt.Errorf("the node has more than %d pods", maxObjects)
+		p.view.failed = fmt.Errorf("the node has more than %s", printable.Count(maxObjects, "pod"))
 		return nil, p.view.failed
 	}
 	kept := list.Items[:0]

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -156,7 +157,7 @@ func isBeing(n int) string {
 	if n == 1 {
 		return "1 node is being"
 	}
-	return fmt.Sprintf("%d nodes are being", n)
+	return strconv.Itoa(n) + " nodes are being"
 }
 
 // continueDrain does the next step of a drain: hand over, evict, or assign the target to the drained node.

@@ -275,7 +275,7 @@ func race(t *testing.T, random *rand.Rand, kinds []string, handOvers int) {
 	begin := time.Now()
 	first, err := standIn{Kind: "first", Path: record + ".no", Strict: record + ".none", Log: record + ".first"}.up()
 	do(t, err)
-	bound := raceBound(time.Since(begin))
+	bound := raceBound(time.Since(begin)) //nolint:forbidigo // measures the machine, to choose a deadline
 	_ = first.Process.Kill()
 	_ = first.Wait()
 	ctx, cancel := context.WithCancel(t.Context())
