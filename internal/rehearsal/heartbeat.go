@@ -34,6 +34,7 @@ type heartbeat struct {
 	busy         bool
 	watched      bool
 	timer        *time.Timer
+	shown
 }
 
 // kubeletHealthy is called when the kubelet is healthy. anew says that it was not healthy before, ready what it reports.
@@ -41,9 +42,20 @@ func (h *heartbeat) kubeletHealthy(anew, ready bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.kubeletReady, h.started = ready, true
+	if !h.up {
+		h.up = true
+		h.kubelets++
+	}
 	h.leaseDue = h.leaseDue || anew
 	h.scheduleRenewal()
 	h.write()
+}
+
+// kubeletEnded is called when the kubelet has ended.
+func (h *heartbeat) kubeletEnded() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.watched, h.up, h.renewed, h.based = false, false, false, false
 }
 
 // holdNotReady forces the Node to be not Ready, or ends that.
@@ -120,6 +132,7 @@ func (h *heartbeat) desiredReady() bool { return h.kubeletReady && !h.held }
 func (h *heartbeat) writeOnce(ctx context.Context) bool {
 	h.mu.Lock()
 	due, ready, post := h.leaseDue, h.desiredReady(), !h.readyKnown || h.ready != h.desiredReady()
+	up, kubelet := h.up, h.kubelets
 	h.leaseDue = false
 	h.mu.Unlock()
 	err := h.send(ctx, post, ready, due)
@@ -130,6 +143,8 @@ func (h *heartbeat) writeOnce(ctx context.Context) bool {
 	defer h.mu.Unlock()
 	if err == nil {
 		h.readyKnown, h.ready = true, ready
+		h.unseen = h.unseen || post
+		h.renewed = h.renewed || due && up && h.up && kubelet == h.kubelets
 	} else {
 		h.leaseDue = h.leaseDue || due
 	}

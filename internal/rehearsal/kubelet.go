@@ -148,6 +148,7 @@ func (k *kubelet) Start(_ context.Context, run component.RunConfig, _ component.
 	k.process = p
 	k.mu.Unlock()
 	b := k.behave(p.payload)
+	p.due = time.Now().Add(startDelay + b.delay)
 	p.timer = time.AfterFunc(startDelay+b.delay, p.started)
 	p.apply(b)
 	return p, nil
@@ -179,6 +180,7 @@ type process struct {
 
 	mu        sync.Mutex
 	behaviour behaviour
+	due       time.Time   // when it is up
 	timer     *time.Timer // calls started
 	crash     *time.Timer
 	isUp      bool
@@ -191,8 +193,15 @@ type process struct {
 func (p *process) started() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.isUp = true
-	p.apply(p.behaviour)
+	p.rise()
+}
+
+// rise marks the kubelet as up if that is due. The caller holds mu.
+func (p *process) rise() {
+	if !p.isUp && !time.Now().Before(p.due) {
+		p.isUp = true
+		p.apply(p.behaviour)
+	}
 }
 
 // setBehaviour changes the behaviour of the running kubelet.
@@ -245,7 +254,7 @@ func (p *process) end(exit supervisor.Exit) {
 	if p.crash != nil {
 		p.crash.Stop()
 	}
-	p.kubelet.heartbeat.watchLease(false)
+	p.kubelet.heartbeat.kubeletEnded()
 	close(p.done)
 }
 
@@ -271,10 +280,11 @@ func (p *process) Stop(time.Duration) supervisor.Exit {
 	return p.Exit()
 }
 
-// Healthy implements agent.Process.
+// Healthy implements agent.Process. On a busy machine the agent may ask before the timer runs that was due first.
 func (p *process) Healthy() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.rise()
 	return p.healthy
 }
 

@@ -79,7 +79,7 @@ func (n *node) start() (*source.Reporter, error) {
 	intended := source.NewNodeConfigSource(client, n.name, records, log)
 	intended.ShowTo(reporter)
 	a := agent.New(n.options(log), agent.Parts{
-		Kubelet: n.kubelet, Source: intended, Preflights: intended, Nodes: source.NewNodeWatch(client, n.name),
+		Kubelet: n.kubelet, Source: intended, Preflights: intended, Nodes: nodeView{source.NewNodeWatch(client, n.name), n.heartbeat},
 		Reporter: recordingReporter{reporter, n}, SavedConfigs: records,
 	})
 	ctx, cancel := context.WithCancel(n.fleet.ctx)

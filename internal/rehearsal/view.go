@@ -1,0 +1,84 @@
+package rehearsal
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/evenkeel/evenkeel/internal/node/source"
+)
+
+// nodeView is an agent's view of its Node. A simulated kubelet starts faster than a real one, beside thousands of others: on a busy
+// machine it takes longer than a trial allows until the API server has what it writes, and the agent sees that. While the agent may
+// not have seen the latest heartbeat, the API server counts as unreachable, and no time counts against the configuration.
+type nodeView struct {
+	*source.NodeWatch
+	heartbeat *heartbeat
+}
+
+// Current implements agent.Nodes.
+func (v nodeView) Current() source.NodeState { return v.heartbeat.correct(v.NodeWatch.Current()) }
+
+// Snapshot implements agent.Nodes.
+func (v nodeView) Snapshot(ctx context.Context) source.NodeState {
+	v.heartbeat.countSnapshots(1)
+	defer v.heartbeat.countSnapshots(-1)
+	s := v.NodeWatch.Snapshot(ctx)
+	s.LeaseRenewed = v.heartbeat.leaseRenewed()
+	return s
+}
+
+// shown is what the agent has seen of a heartbeat.
+type shown struct {
+	up        bool // a kubelet runs and was healthy
+	kubelets  int  // how many were
+	renewed   bool // since then, it has renewed the Lease
+	renewals  int  // a number for the agent, instead of the time of the renewal
+	snapshots int  // in progress
+	based     bool // the agent has read the Lease as it was when the kubelet started
+	unseen    bool // the condition Ready was changed, and the agent has not seen that
+}
+
+// correct returns what the agent shall see of a state.
+func (h *heartbeat) correct(s source.NodeState) source.NodeState {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.LeaseRenewed = h.renewal()
+	if h.watched && h.up && h.isLate(s) {
+		s.Reachable, s.Cause = false, "this machine is busy: the agent of the hollow node may not have seen the latest heartbeat"
+	}
+	return s
+}
+
+// isLate reports whether the agent may not have seen the latest heartbeat. The caller holds mu.
+func (h *heartbeat) isLate(s source.NodeState) bool {
+	if !h.renewed || h.ready != h.desiredReady() || !h.based && h.snapshots > 0 {
+		return true
+	}
+	h.based = true
+	if s.Complete && s.Ready == h.ready {
+		h.unseen = false
+	}
+	return h.unseen
+}
+
+// leaseRenewed is renewal for a snapshot.
+func (h *heartbeat) leaseRenewed() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.renewal()
+}
+
+// renewal returns what the agent compares to find out whether this kubelet has renewed the Lease: from the renewal on, each call
+// returns another value. An agent that reads the Lease only after that renewal would wait for the next one. The caller holds mu.
+func (h *heartbeat) renewal() string {
+	if h.renewed {
+		h.renewals++
+	}
+	return strconv.Itoa(h.renewals)
+}
+
+func (h *heartbeat) countSnapshots(n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.snapshots += n
+}

@@ -1,0 +1,179 @@
+// Package hollow tests hollow nodes on a busy machine: with an API server in memory, in virtual time.
+package hollow
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/internal/rehearsal"
+	"github.com/evenkeel/evenkeel/testkit/simapi"
+)
+
+var kinds = []simapi.Kind{
+	{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Kind: "Node", Status: true, Type: corev1.Node{}},
+	{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Kind: "Pod", Namespaced: true, Status: true, Type: corev1.Pod{}},
+	{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("configmaps"), Kind: "ConfigMap", Namespaced: true, Type: corev1.ConfigMap{}},
+	{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("events"), Kind: "Event", Namespaced: true, Sink: true},
+	{GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Kind: "Lease", Namespaced: true},
+	{GroupVersionResource: v1alpha1.GroupVersion.WithResource("nodeconfigs"), Kind: "NodeConfig", Status: true, Generation: true},
+	{GroupVersionResource: v1alpha1.GroupVersion.WithResource("nodeconfigpreflights"), Kind: "NodeConfigPreflight", Status: true, Generation: true},
+}
+
+// limits are short: the lateness of the machine is longer.
+var limits = trial.Limits{TrialDuration: 2 * time.Second, CrashLoopThreshold: 1, HealthTimeout: 5 * time.Second, ReadyTimeout: 5 * time.Second}
+
+// machine runs a fleet of hollow nodes. Its requests reach the API server late.
+type machine struct {
+	t      *testing.T
+	server *simapi.Server
+	fleet  *rehearsal.Fleet
+	late   func(*http.Request) time.Duration
+}
+
+const nodes = 4
+
+// onMachine runs a test with four nodes, whose requests take no time.
+func onMachine(t *testing.T, test func(m *machine)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		m := &machine{t: t, server: simapi.New(kinds...), late: func(*http.Request) time.Duration { return 0 }}
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		config := &rest.Config{Host: "http://simulated", ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}, Transport: &simapi.Transport{
+			Server: m.server, Client: "hollow",
+			Fate: func(r *http.Request) simapi.Fate { return simapi.Fate{Before: m.late(r)} },
+			Lag:  func() time.Duration { return 0 },
+			Gate: func(context.Context) error { return nil },
+		}}
+		var err error
+		m.fleet, err = rehearsal.Start(ctx, rehearsal.Options{Config: config, Nodes: nodes, Dir: t.TempDir(), Limits: limits})
+		m.do(err)
+		defer func() { m.do(m.fleet.Stop()) }()
+		for _, node := range m.fleet.Names() { // unlike the real API server, the simulated one ignores the status of a new Node
+			ready := []any{map[string]any{"type": "Ready", "status": "True"}}
+			m.do(m.server.Patch("nodes", "", node, types.MergePatchType, map[string]any{"status": map[string]any{"conditions": ready}}))
+		}
+		test(m)
+	})
+}
+
+func (m *machine) do(err error) {
+	m.t.Helper()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// assign assigns a new configuration to every node.
+func (m *machine) assign(name, fields string) {
+	m.t.Helper()
+	immutable := true
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: name}, Immutable: &immutable,
+		Data: map[string]string{"kubelet": "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + fields + "\n"},
+	}
+	m.do(m.server.Create("configmaps", cm.Namespace, cm))
+	ref := map[string]any{"namespace": cm.Namespace, "name": name, "uid": string(cm.UID)}
+	for _, node := range m.fleet.Names() {
+		m.do(m.server.Patch("nodeconfigs", "", node, types.MergePatchType, map[string]any{"spec": map[string]any{"configSource": map[string]any{"configMapRef": ref}}}))
+	}
+}
+
+// runs waits until a configuration is last-known-good on all nodes.
+func (m *machine) runs(name string) {
+	m.t.Helper()
+	good := func() (n int) {
+		for _, node := range m.fleet.Names() {
+			if st, ok := m.fleet.Status(node); ok && st.Trial == nil && st.LastKnownGood != nil && st.LastKnownGood.Name == name {
+				n++
+			}
+		}
+		return n
+	}
+	for end := time.Now().Add(5 * time.Minute); good() < nodes; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			m.t.Fatalf("%s is not last-known-good on all nodes: %v", name, m.fleet.States())
+		}
+	}
+}
+
+// all waits until all nodes have a result.
+func (m *machine) all(result string) {
+	m.t.Helper()
+	for end := time.Now().Add(10 * time.Minute); m.fleet.States()[result] < nodes; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			m.t.Fatalf("not all nodes are %s: %v", result, m.fleet.States())
+		}
+	}
+}
+
+// lateness are ways in which a machine is busy: how late a request reaches the API server.
+var lateness = map[string]func(*http.Request) time.Duration{
+	"all requests":      func(*http.Request) time.Duration { return 3 * time.Second },
+	"requests at times": func(*http.Request) time.Duration { return time.Duration(rand.Int64N(int64(4 * time.Second))) },
+	"reads of Leases":   late(http.MethodGet, "/leases/", 7*time.Second),
+	"writes of Leases":  late(http.MethodPatch, "/leases/", 20*time.Second),
+	"watches of Nodes":  late(http.MethodGet, "/api/v1/nodes", 4*time.Second),
+}
+
+// late delays the requests with this method and this text in their path.
+func late(method, path string, by time.Duration) func(*http.Request) time.Duration {
+	return func(r *http.Request) time.Duration {
+		if r.Method == method && strings.Contains(r.URL.Path, path) {
+			return by
+		}
+		return 0
+	}
+}
+
+func TestAFaultFailsHollowNodesOfABusyMachine(t *testing.T) {
+	reasons := map[rehearsal.Kind]string{
+		rehearsal.Unhealthy: v1alpha1.ReasonNotHealthy, rehearsal.NotReady: v1alpha1.ReasonNotReady, rehearsal.CrashLoop: v1alpha1.ReasonCrashLooped,
+	}
+	for name, late := range lateness {
+		for kind, reason := range reasons {
+			t.Run(fmt.Sprint(name, "/", kind), func(t *testing.T) {
+				onMachine(t, func(m *machine) {
+					m.late = late
+					m.assign("good", "maxPods: 50")
+					m.runs("good")
+					for _, node := range m.fleet.Names() {
+						m.do(m.fleet.SetFault(node, rehearsal.Fault{Kind: kind, Payload: "maxPods: 7"}))
+					}
+					m.assign("bad", "maxPods: 7")
+					m.all(reason)
+					m.runs("good")
+				})
+			})
+		}
+	}
+}
+
+func TestABusyMachineDoesNotFailHollowNodes(t *testing.T) {
+	for name, late := range lateness {
+		t.Run(name, func(t *testing.T) {
+			onMachine(t, func(m *machine) {
+				m.late = late
+				for i := range 3 { // from the local configuration, and from a last-known-good
+					m.assign(fmt.Sprint("good-", i), fmt.Sprint("maxPods: 5", i))
+					m.runs(fmt.Sprint("good-", i))
+				}
+			})
+		})
+	}
+}
