@@ -39,6 +39,9 @@ Hollow nodes are labelled and tainted evenkeel.dev/hollow=true. A Node without
 that label is never changed. If the cluster has a controller-manager, use
 --lease-period=10s; otherwise it marks the nodes as unreachable.
 
+Only faults fail a trial: on a busy machine trials take longer, because the time in
+which heartbeats are late does not count.
+
 Faults, --fault=KIND[,key=value]...; repeatable:
   reject       the dry run rejects the configuration
   crashloop    the kubelet exits soon after each start

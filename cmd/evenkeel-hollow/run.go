@@ -46,7 +46,6 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.faults, "fault", nil, "a fault, see above; repeatable")
 	f.DurationVar(&o.Limits.TrialDuration, "trial-duration", 5*time.Second, "how long a kubelet must be healthy with a configuration before it is last-known-good")
 	f.DurationVar(&o.Limits.HealthTimeout, "health-timeout", 5*time.Second, "how long a kubelet may be unhealthy during a trial")
-	f.DurationVar(&o.Limits.ReadyTimeout, "ready-timeout", 15*time.Second, "how long a node may be not Ready during a trial")
 	f.IntVar(&o.Limits.CrashLoopThreshold, "crash-loop-threshold", 3, "unexpected restarts that a trial tolerates, 0 to 10")
 	f.DurationVar(&o.LeasePeriod, "lease-period", 0, "how often Leases are renewed; 0: only when a kubelet starts and during trials")
 	f.DurationVar(&o.ClockSkew, "clock-skew", 0, "error of the nodes' clocks, such as 1h: some clocks are ahead, the others behind")
@@ -95,8 +94,7 @@ func (o *options) check() error {
 		}
 	}
 	for name, d := range map[string]time.Duration{
-		"trial-duration": o.Limits.TrialDuration, "health-timeout": o.Limits.HealthTimeout, "ready-timeout": o.Limits.ReadyTimeout,
-		"reboot-time": o.rebootTime,
+		"trial-duration": o.Limits.TrialDuration, "health-timeout": o.Limits.HealthTimeout, "reboot-time": o.rebootTime,
 	} {
 		if d <= 0 {
 			return program.Usage("--%s must be longer than 0, is %s", name, d)

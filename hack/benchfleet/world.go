@@ -233,7 +233,7 @@ func (b *bench) fleet(ctx context.Context, w *world, nodes int, faults ...string
 	f := &fleet{world: w, nodes: nodes}
 	begin := time.Now()
 	args := []string{"--kubeconfig=" + w.cluster.AdminKubeconfig(), fmt.Sprintf("--nodes=%d", nodes),
-		"--zones=3", "--cleanup=false", "--trial-duration=2s", "--ready-timeout=10m", "--health-timeout=10m"}
+		"--zones=3", "--cleanup=false", "--trial-duration=2s"}
 	var err error
 	if f.hollow, err = w.run("evenkeel-hollow", append(args, faults...)...); err != nil {
 		return f, err

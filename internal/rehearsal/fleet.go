@@ -241,26 +241,26 @@ func (f *Fleet) join(ctx context.Context, name string, index int) error {
 	return n.startAndWait(ctx)
 }
 
-// startWait limits the wait for an agent's first report, because other agents wait for their turn.
-const startWait = 10 * time.Second
-
-// startAndWait starts the agent, and waits until it has reported its status.
+// startAndWait starts the agent, and waits until it has reported its status, or has ended. An agent that cannot reach the API server
+// reports to the fleet alone.
 func (n *node) startAndWait(ctx context.Context) error {
-	reporter, err := n.start()
+	reporter, ended, err := n.start()
 	if err != nil || reporter == nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, startWait)
-	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for n.state() == stateStarting {
 		select {
 		case <-ctx.Done():
+			return ctx.Err()
+		case <-ended:
 			return nil
 		case <-tick.C:
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
 	reporter.Flush(ctx)
 	return nil
 }

@@ -59,19 +59,20 @@ func (n *node) setFaults(own []Fault) (silent bool) {
 	return silent
 }
 
-// start starts the agent with its old state. It returns nil if the agent already runs.
-func (n *node) start() (*source.Reporter, error) {
+// start starts the agent with its old state, and returns its reporter, nil if the agent already runs. ended is closed when the agent has
+// ended.
+func (n *node) start() (reporter *source.Reporter, ended <-chan struct{}, err error) {
 	n.runMu.Lock()
 	defer n.runMu.Unlock()
 	if n.cancel != nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	client, err := source.NewClientFor(n.fleet.api.config, n.fleet.api.clientFor(n.name))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	log := n.fleet.o.AgentLog.With("node", n.name)
-	reporter := source.NewReporter(client, n.name, "evenkeel-agent", log)
+	reporter = source.NewReporter(client, n.name, "evenkeel-agent", log)
 	if n.skew != 0 {
 		reporter.SetClock(func() time.Time { return time.Now().Add(n.skew) })
 	}
@@ -103,7 +104,7 @@ func (n *node) start() (*source.Reporter, error) {
 			n.mu.Unlock()
 		}
 	}()
-	return reporter, nil
+	return reporter, done, nil
 }
 
 // stop stops the agent and its kubelet, and returns when they have ended.

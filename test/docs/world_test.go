@@ -183,7 +183,7 @@ func (w *world) hollowNodes(o rehearsal.Options) error {
 	if o.Version == "" {
 		o.Version = version
 	}
-	o.Limits.CrashLoopThreshold, o.Limits.HealthTimeout, o.Limits.ReadyTimeout = 3, 20*time.Second, 30*time.Second
+	o.Limits.CrashLoopThreshold = 3
 	o.Faults = []rehearsal.Fault{{Kind: rehearsal.CrashLoop, Field: "maxPods", Value: "7"}}
 	var last error
 	err := wait.PollUntilContextTimeout(w.t.Context(), 100*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {

@@ -9,7 +9,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/rehearsal"
 )
 
 // byHand replaces what a node is to run, as a person does.
@@ -86,9 +85,7 @@ strategy: {maxUnavailable: 2, steps: [{nodes: 100%}]}
 }
 
 func TestAnOutageOfTheAPIServerIsNotAFailure(t *testing.T) { // not parallel: all tests share the API server
-	// A simulated kubelet that cannot write tries again within 10s, and until then its Node and Lease are old.
-	patient := func(o *rehearsal.Options) { o.Limits.ReadyTimeout = 30 * time.Second }
-	s := play(t, "apigone", 8, patient)
+	s := play(t, "apigone", 8)
 	r := s.roll("maxPods: 101", `
 strategy: {maxUnavailable: 3, steps: [{nodes: 100%}]}
 `)

@@ -42,9 +42,7 @@ func play(t *testing.T, name string, nodes int, with ...func(*rehearsal.Options)
 	}
 	o := rehearsal.Options{
 		Config: cluster.AdminConfig(), Nodes: nodes, Prefix: name + "-", Labels: map[string]string{"pool": name},
-		// An agent looks at an overdue Lease every 2s: one that it cannot tell for longer than ReadyTimeout is blamed.
-		Limits:          trial.Limits{TrialDuration: time.Second, CrashLoopThreshold: 1, HealthTimeout: 4 * time.Second, ReadyTimeout: 8 * time.Second},
-		LeasePeriod:     2 * time.Second,
+		Limits:          trial.Limits{TrialDuration: time.Second, CrashLoopThreshold: 1},
 		UnansweredLimit: time.Second, // the controllers of these tests wait for an agent for 2s or more
 	}
 	t.Cleanup(func() { names.Delete(name) })
