@@ -35,7 +35,7 @@ type fleet struct {
 func (f *fleet) stop() error {
 	var errs []error
 	if f.controller != nil {
-		errs = append(errs, f.controller.Stop(time.Minute))
+		errs = append(errs, f.controller.Stop(within))
 	}
 	if f.nodes != nil {
 		errs = append(errs, f.nodes.Stop())
@@ -74,7 +74,7 @@ func (s *show) goodRollout(ctx context.Context) error {
 	if err := s.pushFile(ctx, "good", "maxPods: 125\n", "--selector="+poolLabel+"="+pool, "--steps=1,25%,100%", "--max-unavailable=50%"); err != nil {
 		return err
 	}
-	if err := s.evenkeel(ctx, 0, "rollout", "status", "demo", "-w", "--timeout=2m"); err != nil {
+	if err := s.evenkeel(ctx, 0, "rollout", "status", "demo", "-w", "--timeout=5m"); err != nil {
 		return err
 	}
 	return s.capacity(ctx, 125)
@@ -86,7 +86,7 @@ func (s *show) badRollout(ctx context.Context) error {
 	if err := s.pushFile(ctx, "bad", crash); err != nil {
 		return err
 	}
-	if err := s.evenkeel(ctx, 2, "rollout", "status", "demo", "-w", "--timeout=2m"); err != nil {
+	if err := s.evenkeel(ctx, 2, "rollout", "status", "demo", "-w", "--timeout=5m"); err != nil {
 		return err
 	}
 	say("exit code 2: the rollout stopped at its first node")
@@ -97,7 +97,7 @@ func (s *show) badRollout(ctx context.Context) error {
 		{2, []string{"rollout", "status", "demo"}},
 		{0, []string{"nodes", "--problems"}},
 		{0, []string{"rollout", "undo", "demo"}},
-		{0, []string{"rollout", "status", "demo", "-w", "--timeout=2m"}},
+		{0, []string{"rollout", "status", "demo", "-w", "--timeout=5m"}},
 		{0, []string{"rollout", "history", "demo"}},
 	} {
 		if err := s.evenkeel(ctx, c.code, c.args...); err != nil {

@@ -48,6 +48,9 @@ func main() {
 	}
 }
 
+// within limits each wait. What takes a second on an idle machine can take minutes on a busy one.
+const within = 5 * time.Minute
+
 // show is the demo while it runs.
 type show struct {
 	*bed.Bed
@@ -75,7 +78,7 @@ func demo(ctx context.Context, keep bool) (err error) {
 		if err != nil && ctx.Err() == nil {
 			s.tail()
 		}
-		err = errors.Join(err, s.fleet.stop(), agent.Stop(time.Minute))
+		err = errors.Join(err, s.fleet.stop(), agent.Stop(within))
 	}()
 	for _, step := range []func(context.Context) error{
 		s.start, s.good, s.typo, s.badValue, s.protected, s.crashLoop, s.noAPI,
@@ -130,7 +133,7 @@ func (s *show) good(ctx context.Context) error {
 	if t := nc.Status.Trial; t != nil {
 		say("on trial: it must be observed healthy for %d s; threshold %d restarts", t.DurationSeconds, t.CrashLoopThreshold)
 	}
-	if err := bed.Eventually(ctx, time.Minute, func(ctx context.Context) error {
+	if err := bed.Eventually(ctx, within, func(ctx context.Context) error {
 		nc, err := s.Get(ctx)
 		if err == nil && (nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.UID != cm.UID) {
 			err = errors.New("it did not become last-known-good")
@@ -212,7 +215,7 @@ func (s *show) crashLoop(ctx context.Context) error {
 
 func (s *show) noAPI(ctx context.Context) error {
 	s.title("The API server is stopped, and agent and kubelet are restarted")
-	if err := s.agent.Stop(time.Minute); err != nil {
+	if err := s.agent.Stop(within); err != nil {
 		return err
 	}
 	if err := s.Cluster.StopAPIServer(); err != nil {
@@ -222,7 +225,7 @@ func (s *show) noAPI(ctx context.Context) error {
 	if err := s.agent.Start(); err != nil {
 		return err
 	}
-	if err := bed.Eventually(ctx, time.Minute, s.Healthy); err != nil {
+	if err := bed.Eventually(ctx, within, s.Healthy); err != nil {
 		return err
 	}
 	say("a healthy kubelet after %.1f s, with no API; evenkeel-agent status says:", time.Since(begin).Seconds())
@@ -264,7 +267,7 @@ func (s *show) push(ctx context.Context, name string, changes map[string]any) (*
 // until waits for ConfigOK and shows it.
 func (s *show) until(ctx context.Context, status, reason string) (*v1alpha1.NodeConfig, error) {
 	var nc *v1alpha1.NodeConfig
-	err := bed.Eventually(ctx, time.Minute, func(ctx context.Context) (err error) {
+	err := bed.Eventually(ctx, within, func(ctx context.Context) (err error) {
 		if nc, err = s.Get(ctx); err != nil {
 			return err
 		}
@@ -282,7 +285,7 @@ func (s *show) until(ctx context.Context, status, reason string) (*v1alpha1.Node
 
 // capacity waits until the node reports a capacity for pods.
 func (s *show) capacity(ctx context.Context, want int64) error {
-	err := bed.Eventually(ctx, time.Minute, func(ctx context.Context) error {
+	err := bed.Eventually(ctx, within, func(ctx context.Context) error {
 		node, err := s.Kube.CoreV1().Nodes().Get(ctx, s.Node.Name(), metav1.GetOptions{})
 		if err != nil {
 			return err
