@@ -16,7 +16,7 @@ import (
 )
 
 // startTimeout limits the time until a program is ready, on a machine that is busy with other tests.
-const startTimeout = time.Minute
+const startTimeout = 3 * time.Minute
 
 // startControlPlane starts etcd and, unless later is set, the API server, on new ports.
 func (c *Cluster) startControlPlane(ctx context.Context, later bool) error {
