@@ -230,7 +230,7 @@ func (f *Fleet) join(ctx context.Context, name string, index int) error {
 		return err
 	}
 	n := newHollowNode(f, name)
-	n.heartbeat.readyKnown, n.heartbeat.ready, n.heartbeat.unseen = !adopted, !adopted, adopted
+	n.heartbeat.readyKnown, n.heartbeat.ready = !adopted, !adopted
 	f.mu.Lock()
 	f.nodes[name], f.created[name] = n, true
 	f.mu.Unlock()

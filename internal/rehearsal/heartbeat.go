@@ -107,6 +107,7 @@ func (h *heartbeat) scheduleRenewal() {
 
 // write starts writing pending changes, unless that is in progress. The caller holds mu.
 func (h *heartbeat) write() {
+	h.unseen = h.unseen || !h.readyKnown || h.ready != h.desiredReady()
 	if h.ended || h.busy || !h.pending() {
 		return
 	}
@@ -143,7 +144,6 @@ func (h *heartbeat) writeOnce(ctx context.Context) bool {
 	defer h.mu.Unlock()
 	if err == nil {
 		h.readyKnown, h.ready = true, ready
-		h.unseen = h.unseen || post
 		h.renewed = h.renewed || due && up && h.up && kubelet == h.kubelets
 	} else {
 		h.leaseDue = h.leaseDue || due

@@ -35,7 +35,7 @@ type shown struct {
 	renewals  int  // a number for the agent, instead of the time of the renewal
 	snapshots int  // in progress
 	based     bool // the agent has read the Lease as it was when the kubelet started
-	unseen    bool // the condition Ready was changed, and the agent has not seen that
+	unseen    bool // the condition Ready changes, and the agent has not seen that yet
 }
 
 // correct returns what the agent shall see of a state.
@@ -51,11 +51,11 @@ func (h *heartbeat) correct(s source.NodeState) source.NodeState {
 
 // isLate reports whether the agent may not have seen the latest heartbeat. The caller holds mu.
 func (h *heartbeat) isLate(s source.NodeState) bool {
-	if !h.renewed || h.ready != h.desiredReady() || !h.based && h.snapshots > 0 {
+	if !h.renewed || !h.based && h.snapshots > 0 {
 		return true
 	}
 	h.based = true
-	if s.Complete && s.Ready == h.ready {
+	if s.Complete && s.Ready == h.desiredReady() {
 		h.unseen = false
 	}
 	return h.unseen

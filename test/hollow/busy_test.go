@@ -34,30 +34,34 @@ var kinds = []simapi.Kind{
 	{GroupVersionResource: v1alpha1.GroupVersion.WithResource("nodeconfigpreflights"), Kind: "NodeConfigPreflight", Status: true, Generation: true},
 }
 
-// limits are short: the lateness of the machine is longer.
+// limits are shorter than the lateness of the machines.
 var limits = trial.Limits{TrialDuration: 2 * time.Second, CrashLoopThreshold: 1, HealthTimeout: 5 * time.Second, ReadyTimeout: 5 * time.Second}
 
-// machine runs a fleet of hollow nodes. Its requests reach the API server late.
+// machine runs a fleet of hollow nodes.
 type machine struct {
 	t      *testing.T
 	server *simapi.Server
 	fleet  *rehearsal.Fleet
-	late   func(*http.Request) time.Duration
 }
 
-const nodes = 4
+const nodes = 2
 
-// onMachine runs a test with four nodes, whose requests take no time.
-func onMachine(t *testing.T, test func(m *machine)) {
+// onMachine runs a test with two nodes.
+func onMachine(t *testing.T, busy busy, test func(m *machine)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		m := &machine{t: t, server: simapi.New(kinds...), late: func(*http.Request) time.Duration { return 0 }}
+		m := &machine{t: t, server: simapi.New(kinds...)}
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		config := &rest.Config{Host: "http://simulated", ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}, Transport: &simapi.Transport{
 			Server: m.server, Client: "hollow",
-			Fate: func(r *http.Request) simapi.Fate { return simapi.Fate{Before: m.late(r)} },
-			Lag:  func() time.Duration { return 0 },
+			Fate: func(r *http.Request) (f simapi.Fate) {
+				if busy.requests != nil {
+					f.Before = busy.requests(r)
+				}
+				return f
+			},
+			Lag:  func() time.Duration { return busy.events },
 			Gate: func(context.Context) error { return nil },
 		}}
 		var err error
@@ -122,13 +126,21 @@ func (m *machine) all(result string) {
 	}
 }
 
-// lateness are ways in which a machine is busy: how late a request reaches the API server.
-var lateness = map[string]func(*http.Request) time.Duration{
-	"all requests":      func(*http.Request) time.Duration { return 3 * time.Second },
-	"requests at times": func(*http.Request) time.Duration { return time.Duration(rand.Int64N(int64(4 * time.Second))) },
-	"reads of Leases":   late(http.MethodGet, "/leases/", 7*time.Second),
-	"writes of Leases":  late(http.MethodPatch, "/leases/", 20*time.Second),
-	"watches of Nodes":  late(http.MethodGet, "/api/v1/nodes", 4*time.Second),
+// busy is a way in which a machine is busy.
+type busy struct {
+	requests func(*http.Request) time.Duration // how late a request reaches the API server
+	events   time.Duration                     // how late the events of watches arrive
+}
+
+var machines = map[string]busy{
+	"idle":              {},
+	"all requests":      {requests: func(*http.Request) time.Duration { return 3 * time.Second }},
+	"requests at times": {requests: func(*http.Request) time.Duration { return rand.N(4 * time.Second) }},
+	"reads of Leases":   {requests: late(http.MethodGet, "/leases/", 7*time.Second)},
+	"writes of Leases":  {requests: late(http.MethodPatch, "/leases/", 20*time.Second)},
+	"writes of Nodes":   {requests: late(http.MethodPatch, "/api/v1/nodes/", 20*time.Second)},
+	"reads of Nodes":    {requests: late(http.MethodGet, "/api/v1/nodes", 4*time.Second)},
+	"events":            {events: 7 * time.Second},
 }
 
 // late delays the requests with this method and this text in their path.
@@ -145,11 +157,10 @@ func TestAFaultFailsHollowNodesOfABusyMachine(t *testing.T) {
 	reasons := map[rehearsal.Kind]string{
 		rehearsal.Unhealthy: v1alpha1.ReasonNotHealthy, rehearsal.NotReady: v1alpha1.ReasonNotReady, rehearsal.CrashLoop: v1alpha1.ReasonCrashLooped,
 	}
-	for name, late := range lateness {
+	for name, busy := range machines {
 		for kind, reason := range reasons {
 			t.Run(fmt.Sprint(name, "/", kind), func(t *testing.T) {
-				onMachine(t, func(m *machine) {
-					m.late = late
+				onMachine(t, busy, func(m *machine) {
 					m.assign("good", "maxPods: 50")
 					m.runs("good")
 					for _, node := range m.fleet.Names() {
@@ -165,10 +176,9 @@ func TestAFaultFailsHollowNodesOfABusyMachine(t *testing.T) {
 }
 
 func TestABusyMachineDoesNotFailHollowNodes(t *testing.T) {
-	for name, late := range lateness {
+	for name, busy := range machines {
 		t.Run(name, func(t *testing.T) {
-			onMachine(t, func(m *machine) {
-				m.late = late
+			onMachine(t, busy, func(m *machine) {
 				for i := range 3 { // from the local configuration, and from a last-known-good
 					m.assign(fmt.Sprint("good-", i), fmt.Sprint("maxPods: 5", i))
 					m.runs(fmt.Sprint("good-", i))
