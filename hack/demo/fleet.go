@@ -1,138 +1,219 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rehearsal"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 )
 
 const (
 	hollowNodes = 20
-	poolLabel   = "pool"
+	poolLabel   = "node-restriction.kubernetes.io/pool"
 	pool        = "demo"
+	rollout     = "demo"
 )
 
-// fleet is the simulated fleet of the last part.
-type fleet struct {
-	nodes      *rehearsal.Fleet
-	controller *bed.Controller
-}
-
-func (f *fleet) stop() error {
-	var errs []error
-	if f.controller != nil {
-		errs = append(errs, f.controller.Stop(within))
-	}
-	if f.nodes != nil {
-		errs = append(errs, f.nodes.Stop())
-	}
-	return errors.Join(errs...)
-}
-
 func (s *show) gather(ctx context.Context) (err error) {
-	s.title("A fleet: this node and %d simulated ones, with the real agent in each, and evenkeel-controller", hollowNodes)
-	if s.fleet.controller, err = s.Controller(ctx); err != nil {
+	s.title("A fleet: this node and %d simulated ones, with the real agent in each", hollowNodes)
+	s.simple = false
+	if s.hollowLog, err = os.Create(s.logFile("hollow-nodes")); err != nil {
 		return err
 	}
-	s.fleet.nodes, err = rehearsal.Start(ctx, rehearsal.Options{
+	log := slog.New(slog.NewTextHandler(s.hollowLog, nil))
+	// The nodes live until the demo stops them, also after a failed step.
+	s.hollow, err = rehearsal.Start(context.WithoutCancel(ctx), rehearsal.Options{
 		Config: s.Cluster.AdminConfig(), Nodes: hollowNodes, Zones: 3, Labels: map[string]string{poolLabel: pool},
 		Limits: trial.Limits{TrialDuration: 2 * time.Second, CrashLoopThreshold: 1},
 		// The nodes crash like the real kubelet.
 		Faults: []rehearsal.Fault{{Kind: rehearsal.CrashLoop, Payload: "kubeReserved"}},
+		Log:    log, AgentLog: log,
 	})
 	if err != nil {
 		return err
 	}
-	label := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, poolLabel, pool)
-	if _, err := s.Kube.CoreV1().Nodes().Patch(ctx, s.Node.Name(), types.MergePatchType, label, metav1.PatchOptions{}); err != nil {
+	if err := s.kubectl(ctx, 0, "label", "node", s.Node.Name(), poolLabel+"="+pool); err != nil {
 		return err
 	}
-	say("NodeConfig %s: spec.configSource is removed, so that a rollout may write it", s.Node.Name())
-	if err := s.SetSpec(ctx, v1alpha1.NodeConfigSpec{}); err != nil {
+	say("A rollout changes no node that a person has assigned something to, so the assignment is removed:")
+	if err := s.kubectl(ctx, 0, "patch", "nodeconfig", s.Node.Name(), "--type=json", "-p", `[{"op": "remove", "path": "/spec/configSource"}]`); err != nil {
 		return err
 	}
-	_, err = s.until(ctx, "True", "LocalInit")
-	return err
+	if _, err := s.until(ctx, "True", "LocalInit"); err != nil {
+		return err
+	}
+	if err := s.capacity(ctx, 110); err != nil {
+		return err
+	}
+	nodes, err := s.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: poolLabel + "=" + pool})
+	if err != nil {
+		return err
+	}
+	s.members = len(nodes.Items)
+	return s.verdict(ctx, outcome{}, printable.Count(s.members, "node")+" in the fleet")
 }
 
 func (s *show) goodRollout(ctx context.Context) error {
 	s.title("A good change for all of them: one node first, then a quarter, then the rest")
-	if err := s.pushFile(ctx, "good", "maxPods: 125\n", "--selector="+poolLabel+"="+pool, "--steps=1,25%,100%", "--max-unavailable=50%"); err != nil {
+	if err := s.push(ctx, "good", "maxPods: 125\n", "--selector="+poolLabel+"="+pool, "--steps=1,25%,100%", "--max-unavailable=50%"); err != nil {
 		return err
 	}
-	if err := s.evenkeel(ctx, 0, "rollout", "status", "demo", "-w", "--timeout=5m"); err != nil {
+	s.pushed = true
+	if err := s.kubectl(ctx, 0, "evenkeel", "rollout", "status", rollout, "-w"); err != nil {
 		return err
 	}
-	return s.capacity(ctx, 125)
+	if err := s.capacity(ctx, 125); err != nil {
+		return err
+	}
+	r, err := s.GetRollout(ctx, rollout)
+	if err != nil {
+		return err
+	}
+	if r.Status.UpdateRevision == nil {
+		return fmt.Errorf("rollout %s has no revision", rollout)
+	}
+	has, err := s.received(ctx, r.Status.UpdateRevision.ConfigMapRef.UID)
+	if err != nil {
+		return err
+	}
+	return s.verdict(ctx, outcome{}, fmt.Sprintf("%d of %s run it", len(has), printable.Count(s.members, "node")))
 }
 
 func (s *show) badRollout(ctx context.Context) error {
 	s.title("The change that crashes kubelets, for all of them")
-	const crash = "kubeReserved: {memory: 100Ti}\nmaxPods: 130\n"
-	if err := s.pushFile(ctx, "bad", crash); err != nil {
+	if err := s.push(ctx, "bad", "kubeReserved: {cpu: \"1000\"}\nmaxPods: 130\n"); err != nil {
 		return err
 	}
-	if err := s.evenkeel(ctx, 2, "rollout", "status", "demo", "-w", "--timeout=5m"); err != nil {
+	if err := s.kubectl(ctx, 2, "evenkeel", "rollout", "status", rollout, "-w"); err != nil {
 		return err
 	}
-	say("exit code 2: the rollout stopped at its first node")
-	for _, c := range []struct {
-		code int
-		args []string
-	}{
-		{2, []string{"rollout", "status", "demo"}},
-		{0, []string{"nodes", "--problems"}},
-		{0, []string{"rollout", "undo", "demo"}},
-		{0, []string{"rollout", "status", "demo", "-w", "--timeout=5m"}},
-		{0, []string{"rollout", "history", "demo"}},
+	r, err := s.GetRollout(ctx, rollout)
+	if err != nil {
+		return err
+	}
+	if r.Status.UpdateRevision == nil {
+		return fmt.Errorf("rollout %s has no revision", rollout)
+	}
+	bad := r.Status.UpdateRevision.ConfigMapRef.UID
+	halted, err := s.received(ctx, bad)
+	if err != nil {
+		return err
+	}
+	for _, args := range [][]string{
+		{"evenkeel", "nodes", "--problems"},
+		{"evenkeel", "rollout", "undo", rollout},
+		{"evenkeel", "rollout", "status", rollout, "-w"},
+		{"evenkeel", "rollout", "history", rollout},
 	} {
-		if err := s.evenkeel(ctx, c.code, c.args...); err != nil {
+		if err := s.kubectl(ctx, 0, args...); err != nil {
 			return err
 		}
 	}
-	return s.capacity(ctx, 125)
-}
-
-// pushFile pushes fields as a drop-in for the fleet.
-func (s *show) pushFile(ctx context.Context, name, fields string, flags ...string) error {
-	file := filepath.Join(s.Cluster.Dir(), name+".yaml")
-	const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
-	if err := os.WriteFile(file, []byte(head+fields), 0o600); err != nil {
+	if err := s.capacity(ctx, 125); err != nil {
 		return err
 	}
-	return s.evenkeel(ctx, 0, append([]string{"push", "demo", "-f", file, "--drop-in", "--yes"}, flags...)...)
+	remembered, err := s.received(ctx, bad)
+	if err != nil {
+		return err
+	}
+	for name := range remembered {
+		halted[name] = true
+	}
+	if s.saw = len(halted); s.saw == 0 {
+		return errors.New("the rollout halted, but no node has received its bad configuration")
+	}
+	delete(halted, s.Node.Name())
+	return s.verdict(ctx, outcome{bad: true, crashed: len(halted) > 0},
+		fmt.Sprintf("%d of %s received it", s.saw, printable.Count(s.members, "node")))
 }
 
-// evenkeel shows a command and its output. The exit code must be code.
-func (s *show) evenkeel(ctx context.Context, code int, args ...string) error {
-	say("$ kubectl evenkeel %s", strings.Join(args, " "))
-	from, to := io.Pipe()
-	shown := make(chan struct{})
-	go func() {
-		defer close(shown)
-		for lines := bufio.NewScanner(from); lines.Scan(); {
-			fmt.Println(strings.TrimRight("     "+lines.Text(), " "))
-		}
-	}()
-	got, err := s.Evenkeel(ctx, to, args...)
-	err = errors.Join(err, to.Close())
-	<-shown
-	if err == nil && got != code {
-		err = fmt.Errorf("kubectl evenkeel %s: exit code %d, not %d", args[0], got, code)
+// received returns the nodes that have a ConfigMap assigned, run it, or remember it as bad.
+func (s *show) received(ctx context.Context, uid types.UID) (map[string]bool, error) {
+	all, err := s.ListNodeConfigs(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	return receivedBy(all, uid), nil
+}
+
+func receivedBy(all []v1alpha1.NodeConfig, uid types.UID) map[string]bool {
+	names := map[string]bool{}
+	for _, nc := range all {
+		source, active := nc.Spec.ConfigSource, nc.Status.Active
+		has := source != nil && source.ConfigMapRef != nil && source.ConfigMapRef.UID == uid || active != nil && active.UID == uid
+		for _, bad := range nc.Status.BadConfigs {
+			has = has || bad.UID == uid
+		}
+		if has {
+			names[nc.Name] = true
+		}
+	}
+	return names
+}
+
+// push pushes fields as a drop-in for the fleet.
+func (s *show) push(ctx context.Context, name, fields string, flags ...string) error {
+	file, err := s.dropIn(name, fields)
+	if err != nil {
+		return err
+	}
+	return s.kubectl(ctx, 0, append([]string{"evenkeel", "push", rollout, "-f", file, "--drop-in", "--yes"}, flags...)...)
+}
+
+func (s *show) logFile(name string) string { return filepath.Join(s.Cluster.Dir(), "log", name+".log") }
+
+// troubled describes each node that is not Ready or whose ConfigOK is not True, at most n of them.
+func troubled(nodes []corev1.Node, configs []v1alpha1.NodeConfig, n int) []string {
+	var lines []string
+	for _, node := range nodes {
+		state := ""
+		if !isReady(&node) {
+			state = "; the node is not Ready"
+			for _, c := range node.Status.Conditions {
+				if c.Type == corev1.NodeReady {
+					state += fmt.Sprintf(" (%s: %s)", c.Reason, c.Message)
+				}
+			}
+		}
+		config := "no NodeConfig"
+		for _, nc := range configs {
+			if nc.Name != node.Name {
+				continue
+			}
+			c := bed.ConfigOK(&nc)
+			if config = fmt.Sprintf("ConfigOK %s (%s): %s", c.Status, c.Reason, c.Message); c.Status == metav1.ConditionTrue && c.ObservedGeneration == nc.Generation {
+				config = ""
+			}
+			if c.ObservedGeneration != nc.Generation {
+				config += "; its agent has not reported on the newest assignment"
+			}
+			if nc.Status.Error != "" {
+				config += "; error: " + lastCause(nc.Status.Error)
+			}
+		}
+		if config == "" && state == "" {
+			continue
+		}
+		if config == "" {
+			config = "ConfigOK True"
+		}
+		if len(lines) == n {
+			return append(lines, "... and others: kubectl evenkeel nodes --problems")
+		}
+		lines = append(lines, fmt.Sprintf("node %s: %s%s", node.Name, config, state))
+	}
+	return lines
 }

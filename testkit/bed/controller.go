@@ -3,7 +3,6 @@ package bed
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -72,23 +71,10 @@ func (b *Bed) Controller(ctx context.Context, flags ...string) (*Controller, err
 // Pid returns the controller's process ID.
 func (c *Controller) Pid() int { return c.cmd.Process.Pid }
 
+// Done is closed when the controller has ended.
+func (c *Controller) Done() <-chan struct{} { return c.done }
+
 // Stop sends SIGTERM to the controller, and waits for its end. Further calls do nothing.
 func (c *Controller) Stop(within time.Duration) error {
 	return end("the controller", c.cmd, c.done, within)
-}
-
-// Evenkeel runs `kubectl evenkeel` as the administrator and returns its exit code. It fails if the program does not run.
-func (b *Bed) Evenkeel(ctx context.Context, out io.Writer, args ...string) (int, error) {
-	binary, err := Program("kubectl-evenkeel")
-	if err != nil {
-		return 0, err
-	}
-	cmd := exec.CommandContext(ctx, binary, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+b.Cluster.AdminKubeconfig())
-	cmd.Stdout, cmd.Stderr = out, out
-	err = cmd.Run()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
-		return exit.ExitCode(), nil
-	}
-	return 0, err
 }

@@ -24,6 +24,13 @@ func (b *Bed) SetSpec(ctx context.Context, spec v1alpha1.NodeConfigSpec) error {
 	return b.configs.Patch(types.JSONPatchType).Resource("nodeconfigs").Name(b.Node.Name()).Body(patch).Do(ctx).Error()
 }
 
+// ListNodeConfigs returns the NodeConfigs of all nodes.
+func (b *Bed) ListNodeConfigs(ctx context.Context) ([]v1alpha1.NodeConfig, error) {
+	list := &v1alpha1.NodeConfigList{}
+	err := b.configs.Get().Resource("nodeconfigs").Do(ctx).Into(list)
+	return list.Items, err
+}
+
 // CreateNodeConfig creates the node's NodeConfig with a spec.
 func (b *Bed) CreateNodeConfig(ctx context.Context, spec v1alpha1.NodeConfigSpec) error {
 	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: b.Node.Name()}, Spec: spec}

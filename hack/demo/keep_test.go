@@ -1,0 +1,53 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+)
+
+func TestTheUserOfSudoCanReadTheKubeconfig(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a file to another user")
+	}
+	file := filepath.Join(t.TempDir(), "admin.conf")
+	if err := os.WriteFile(file, []byte("kubeconfig"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	t.Setenv("SUDO_UID", "12345")
+	path, remove, err := readableCopy(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := info.Sys().(*syscall.Stat_t).Uid
+	if raw, err := os.ReadFile(path); err != nil || string(raw) != "kubeconfig" || owner != 12345 || info.Mode() != 0o600 {
+		t.Errorf("content %q, owner %d, mode %s, error %v", raw, owner, info.Mode(), err)
+	}
+	remove()
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("the copy was not removed: %v", err)
+	}
+}
+
+func TestWithoutSudoTheKubeconfigIsNotCopied(t *testing.T) {
+	t.Setenv("SUDO_UID", "")
+	path, remove, err := readableCopy("admin.conf")
+	remove()
+	if path != "admin.conf" || err != nil {
+		t.Errorf("path %q, error %v", path, err)
+	}
+}
+
+func TestARolloutIsOnlyShownIfItExists(t *testing.T) {
+	const status = "kubectl evenkeel rollout status demo"
+	if !slices.Contains(commands("demo", true), status) || slices.Contains(commands("demo", false), status) {
+		t.Errorf("with a rollout: %q; without: %q", commands("demo", true), commands("demo", false))
+	}
+}

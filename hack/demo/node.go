@@ -1,0 +1,275 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/bed"
+)
+
+func (s *show) start(ctx context.Context) error {
+	s.title("A stock kubelet, started by evenkeel-agent with its existing command line, and two pods")
+	say("$ %s", s.shortened(commandLine(s.agent.Argv()...)))
+	if err := s.startAgent(); err != nil {
+		return err
+	}
+	if _, err := s.until(ctx, "True", "LocalInit"); err != nil {
+		return err
+	}
+	if err := s.capacity(ctx, 110); err != nil {
+		return err
+	}
+	if err := s.runPods(ctx, "web", "db"); err != nil {
+		return err
+	}
+	return s.verdict(ctx, outcome{})
+}
+
+// shortened replaces the long directories of this machine in a command line.
+func (s *show) shortened(text string) string {
+	if path, err := bed.Path(); err == nil {
+		bin, _, _ := strings.Cut(path, ":")
+		text = strings.ReplaceAll(text, bin+"/", "bin/")
+	}
+	return text
+}
+
+func (s *show) good(ctx context.Context) error {
+	s.title("A good change, merged over the node's own configuration: maxPods 110 -> 120")
+	if err := s.assign(ctx, 0, "more-pods", "maxPods: 120\n"); err != nil {
+		return err
+	}
+	if err := s.capacity(ctx, 120); err != nil {
+		return err
+	}
+	return s.verdict(ctx, outcome{})
+}
+
+func (s *show) typo(ctx context.Context) error {
+	s.title("A typo: maxPodz")
+	return s.rejected(ctx, "", "typo", "maxPodz: 130\n")
+}
+
+func (s *show) badValue(ctx context.Context) error {
+	s.title("A value that would stop the kubelet at its start; --force assigns it although the preflight refuses it")
+	return s.rejected(ctx, "ValidationFailed", "banana", "maxPods: 120\nevictionHard: {memory.available: banana}\n", "--force")
+}
+
+func (s *show) protected(ctx context.Context) error {
+	s.title("A protected field: no payload may open the kubelet's API to anonymous requests, with --force neither")
+	return s.rejected(ctx, "ProtectedFields", "open", "maxPods: 120\nauthentication: {anonymous: {enabled: true}}\n", "--force")
+}
+
+// rejected assigns a configuration that must never reach the running kubelet. With a reason, it must be assigned, and ConfigOK
+// False for this reason.
+func (s *show) rejected(ctx context.Context, reason, name, fields string, flags ...string) error {
+	if err := s.assign(ctx, 2, name, fields, flags...); err != nil {
+		return err
+	}
+	if reason != "" {
+		if _, err := s.until(ctx, "False", reason); err != nil {
+			return err
+		}
+	}
+	if err := s.untouched(); err != nil {
+		return err
+	}
+	return s.verdict(ctx, outcome{bad: true})
+}
+
+func (s *show) crashLoop(ctx context.Context) error {
+	s.title("A value that no dry run detects: the kubelet crashes, because more processors are reserved than the node has")
+	if err := s.assign(ctx, 2, "crash", "maxPods: 140\nkubeReserved: {cpu: \"1000\"}\n"); err != nil {
+		return err
+	}
+	if _, err := s.until(ctx, "False", "CrashLooped"); err != nil {
+		return err
+	}
+	if err := s.capacity(ctx, 120); err != nil {
+		return err
+	}
+	return s.verdict(ctx, outcome{bad: true}, "rolled back by itself")
+}
+
+func (s *show) noAPI(ctx context.Context) error {
+	s.title("The API server is stopped, and agent and kubelet are restarted")
+	if err := s.Cluster.StopAPIServer(); err != nil {
+		return err
+	}
+	// The API server is started after a failure too, because a user with KEEP=1 needs it.
+	if err := errors.Join(s.restart(ctx), s.Cluster.StartAPIServer(ctx)); err != nil {
+		return err
+	}
+	if err := s.capacity(ctx, 120); err != nil {
+		return err
+	}
+	if _, err := s.until(ctx, "False", "CrashLooped"); err != nil {
+		return err
+	}
+	return s.verdict(ctx, outcome{})
+}
+
+// restart restarts agent and kubelet. The kubelet must become healthy with the configuration more-pods.
+func (s *show) restart(ctx context.Context) error {
+	s.restarting.Store(true)
+	err := s.agent.Stop(patience)
+	s.restarting.Store(false)
+	if err != nil {
+		return err
+	}
+	if err := s.startAgent(); err != nil {
+		return err
+	}
+	if err := bed.Eventually(ctx, patience, s.Healthy); err != nil {
+		return fmt.Errorf("the kubelet is not healthy: %w", err)
+	}
+	say("a healthy kubelet, with no API; evenkeel-agent status says:")
+	out, code := s.agent.Run(ctx, "", "status", "--dynamic-config-dir="+s.agent.Dir)
+	for line := range strings.Lines(out) {
+		output(strings.TrimRight(line, "\n"), "")
+	}
+	if code != 0 || !strings.Contains(out, "more-pods") {
+		return fmt.Errorf("status did not name the configuration more-pods, exit code %d", code)
+	}
+	return nil
+}
+
+// assign assigns a drop-in to the real node, as a user does.
+func (s *show) assign(ctx context.Context, code int, name, fields string, flags ...string) error {
+	file, err := s.dropIn(name, fields)
+	if err != nil {
+		return err
+	}
+	return s.kubectl(ctx, code, append([]string{"evenkeel", "assign", s.Node.Name(), "-f", file, "--drop-in", "--yes"}, flags...)...)
+}
+
+// dropIn writes the file of a drop-in, shows its fields, and returns its name.
+func (s *show) dropIn(name, fields string) (string, error) {
+	name += ".yaml"
+	for line := range strings.Lines(fields) {
+		say("%s | %s", name, strings.TrimRight(line, "\n"))
+	}
+	const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+	return name, os.WriteFile(filepath.Join(s.files, name), []byte(head+fields), 0o600)
+}
+
+// kubectl shows a command and its output. The exit code must be code.
+func (s *show) kubectl(ctx context.Context, code int, args ...string) error {
+	typed := commandLine(append([]string{"kubectl"}, args...)...)
+	say("$ %s", typed)
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	from, to := io.Pipe()
+	shown := make(chan struct{})
+	go func() {
+		defer close(shown)
+		lines, last := bufio.NewScanner(from), ""
+		for lines.Scan() {
+			last = output(lines.Text(), last)
+		}
+		_ = from.CloseWithError(lines.Err()) // the command then fails to print
+	}()
+	got, err := s.Kubectl(within, s.files, to, args...)
+	err = errors.Join(err, to.Close())
+	<-shown
+	switch {
+	case err != nil && ctx.Err() == nil && within.Err() != nil:
+		return fmt.Errorf("%s: it did not end within %s", typed, patience)
+	case err != nil:
+		return fmt.Errorf("%s: %w", typed, err)
+	case got != code:
+		return fmt.Errorf("%s: exit code %d, not %d", typed, got, code)
+	case code != 0:
+		say("exit code %d", code)
+	}
+	return nil
+}
+
+// known begins output that says what the demo has shown before, or shows soon, and advice that it does not follow.
+var known = regexp.MustCompile(`^note: node \S+(: ConfigOK is not True| does not run its present assignment)|` +
+	`^the assignment stays until|^the node keeps \S+ until|^node \S+ has no final verdict yet|` +
+	`^\S+: the controller has not observed this change yet`)
+
+// repeats reports whether a line of output repeats what the demo has shown, or what the command says again at its end: the error of
+// a trial that still runs.
+func repeats(line string) bool {
+	return known.MatchString(line) || strings.Contains(line, " on trial: ") && len(chain(line)) > 2
+}
+
+// Ends of lines of "kubectl evenkeel rollout": advice that the demo does not follow, and the message of a rollout that makes progress,
+// which has the same numbers as the words before it.
+var (
+	advice   = regexp.MustCompile(`; (?:push a fixed configuration|spec\.pin holds|follow it with).*$`)
+	progress = regexp.MustCompile(`^(\S+ revision \d+: Progressing, [^:]*): .*$`)
+)
+
+// relevant returns what the demo prints of a line of output, in one line of the screen if possible. It is empty if nothing is left.
+func relevant(line string, columns int) string {
+	if line = strings.TrimRight(line, " "); repeats(line) {
+		return ""
+	}
+	line = progress.ReplaceAllString(advice.ReplaceAllString(line, ""), "$1")
+	return brief(shortUIDs(line), columns)
+}
+
+// output prints what is relevant of a line of a command's output, unless that is what was printed last. It returns what was printed
+// last.
+func output(line, last string) string {
+	const indent = "     "
+	told := relevant(line, width-len(indent))
+	if told == last || told == "" && line != "" {
+		return last
+	}
+	say("  %s", told)
+	return told
+}
+
+// until waits for ConfigOK and shows it.
+func (s *show) until(ctx context.Context, status, reason string) (*v1alpha1.NodeConfig, error) {
+	var nc *v1alpha1.NodeConfig
+	err := bed.Eventually(ctx, patience, func(ctx context.Context) (err error) {
+		if nc, err = s.Get(ctx); err != nil {
+			return err
+		}
+		if c := bed.ConfigOK(nc); string(c.Status) != status || c.Reason != reason || c.ObservedGeneration != nc.Generation {
+			return fmt.Errorf("ConfigOK is not %s/%s but %s/%s: %s", status, reason, c.Status, c.Reason, c.Message)
+		}
+		return nil
+	})
+	if err == nil {
+		c := bed.ConfigOK(nc)
+		say("%s", brief(fmt.Sprintf("ConfigOK %s (%s): %s", c.Status, c.Reason, shortUIDs(c.Message)), width-3))
+	}
+	return nc, err
+}
+
+// capacity waits until the node is Ready and reports a capacity for pods.
+func (s *show) capacity(ctx context.Context, want int64) error {
+	err := bed.Eventually(ctx, patience, func(ctx context.Context) error {
+		node, err := s.Kube.CoreV1().Nodes().Get(ctx, s.Node.Name(), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if pods := node.Status.Capacity.Pods().Value(); pods != want {
+			return fmt.Errorf("the node has a capacity of %d pods, not %d", pods, want)
+		}
+		if !isReady(node) {
+			return errors.New("the node is not Ready")
+		}
+		return nil
+	})
+	if err == nil {
+		say("the node is Ready, status.capacity.pods is %d", want)
+	}
+	return err
+}

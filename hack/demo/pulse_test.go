@@ -1,0 +1,45 @@
+package main
+
+import (
+	"testing"
+	"time"
+)
+
+func TestTheTimeWithoutHealthLastsFromTheLastGoodProbeToTheReturnOfHealth(t *testing.T) {
+	for _, c := range []struct {
+		probes  string // one each second: + is healthy
+		seconds int
+		healthy bool
+	}{
+		{"", 0, true},
+		{"+++", 0, true},
+		{"++--+", 3, true},
+		{"++--+-+", 5, true}, // a crash loop: health between two crashes does not count
+		{"+-", 1, false},
+		{"--+", 3, true}, // the first start
+	} {
+		start := time.Unix(1000, 0)
+		p := &pulse{}
+		p.begin(start)
+		now := start
+		for _, probe := range c.probes {
+			now = now.Add(time.Second)
+			p.observe(now, probe == '+')
+		}
+		got, healthy := p.unhealthy(now)
+		if got != time.Duration(c.seconds)*time.Second || healthy != c.healthy {
+			t.Errorf("%q: %s, healthy %t; want %d s, %t", c.probes, got, healthy, c.seconds, c.healthy)
+		}
+	}
+}
+
+func TestANewRecordForgetsTheOldOne(t *testing.T) {
+	p := &pulse{}
+	p.begin(time.Unix(0, 0))
+	p.observe(time.Unix(5, 0), false)
+	p.observe(time.Unix(6, 0), true)
+	p.begin(time.Unix(7, 0))
+	if got, healthy := p.unhealthy(time.Unix(8, 0)); got != 0 || !healthy {
+		t.Errorf("%s, healthy %t", got, healthy)
+	}
+}
