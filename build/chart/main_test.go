@@ -284,7 +284,7 @@ func TestUnknownValuesAreRejected(t *testing.T) {
 }
 
 func TestTheChartIsInstalledUpgradedAndUninstalledOnARealCluster(t *testing.T) {
-	c := localcluster.StartForTest(t, localcluster.Options{Manifests: t.TempDir()})
+	c := localcluster.StartForTest(t, localcluster.Options{Manifests: localcluster.NoManifests})
 	kubectl := func(args ...string) string { return must(t, c.AdminKubeconfig(), root+"/bin/tools/kubectl", args...) }
 	must(t, c.AdminKubeconfig(), helm, "install", "evenkeel", chart, "-n", "kube-system", "--timeout", "1m")
 	kubectl("wait", "--for=condition=Established", "crd/nodeconfigs.evenkeel.dev", "--timeout=30s")

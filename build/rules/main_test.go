@@ -76,7 +76,7 @@ func run(m *testing.M) (code int, err error) {
 	defer cancel()
 	klog.SetLogger(logr.Discard())
 	ctrllog.SetLogger(logr.Discard())
-	cluster, err := localcluster.Start(ctx, localcluster.Options{})
+	cluster, err := localcluster.Borrow(ctx, localcluster.Options{})
 	if err != nil {
 		return 0, err
 	}

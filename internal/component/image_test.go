@@ -24,7 +24,7 @@ const proxyImage = "registry.k8s.io/kube-proxy:v1.37.1"
 // startNode starts a containerd with only its own images, and makes ctr use it.
 func startNode(t *testing.T) *localcluster.Node {
 	t.Helper()
-	cluster := localcluster.StartForTest(t, localcluster.Options{Manifests: t.TempDir(), APIServerLater: true})
+	cluster := localcluster.StartForTest(t, localcluster.Options{APIServerLater: true})
 	n, err := cluster.NewNode(t.Context(), "node-a")
 	if errors.Is(err, localcluster.ErrNoNode) {
 		t.Skip(err)

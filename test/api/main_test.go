@@ -41,12 +41,7 @@ var (
 
 // TestMain starts a cluster that has nothing of evenkeel yet, and applies config/base to it as a user does.
 func TestMain(m *testing.M) {
-	nothing, err := os.MkdirTemp("", "evk-none-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := localcluster.RunTests(localcluster.Options{Manifests: nothing}, func(ctx context.Context, c *localcluster.Cluster) (int, error) {
+	os.Exit(localcluster.RunTests(localcluster.Options{Manifests: localcluster.NoManifests}, func(ctx context.Context, c *localcluster.Cluster) (int, error) {
 		cluster = c
 		if _, err := kubectl(ctx, "apply", "-k", filepath.Join(root, "config/base")); err != nil {
 			return 0, err
@@ -55,9 +50,7 @@ func TestMain(m *testing.M) {
 			return 0, err
 		}
 		return m.Run(), nil
-	})
-	_ = os.RemoveAll(nothing)
-	os.Exit(code)
+	}))
 }
 
 // awaitEnforcement waits until the CRDs are served and the admission policies refuse: the API has no other sign for that.

@@ -139,7 +139,7 @@ func TestStartErrorsNameTheirCause(t *testing.T) {
 	port := taken.Addr().(*net.TCPAddr).Port
 	broken := t.TempDir() + "/kubeconfig"
 	write(t, broken, "clusters: [")
-	bare := localcluster.StartForTest(t, localcluster.Options{Manifests: t.TempDir()})
+	bare := localcluster.StartForTest(t, localcluster.Options{Manifests: localcluster.NoManifests})
 	for _, tt := range []struct {
 		name string
 		args []string

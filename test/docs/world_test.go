@@ -157,7 +157,7 @@ func (w *world) startCluster() error {
 	ctx, cancel := context.WithTimeout(w.t.Context(), most)
 	defer cancel()
 	var err error
-	if w.cluster, err = localcluster.Start(ctx, localcluster.Options{Manifests: w.t.TempDir()}); err != nil {
+	if w.cluster, err = localcluster.Borrow(ctx, localcluster.Options{Manifests: localcluster.NoManifests}); err != nil {
 		w.t.Fatal(errors.Join(err, w.session.Close())) // the other steps of a setup need the cluster
 	}
 	cluster := w.cluster

@@ -79,7 +79,7 @@ func run(m *testing.M) (code int, err error) {
 	klog.SetLogger(logr.Discard()) // watches that end with their test
 	starting, started := context.WithTimeout(ctx, 2*time.Minute)
 	defer started()
-	if cluster, err = localcluster.Start(starting, localcluster.Options{}); err != nil {
+	if cluster, err = localcluster.Borrow(starting, localcluster.Options{}); err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, cluster.Stop()) }()

@@ -76,6 +76,11 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 		c.mu.Unlock()
 		return errors.New("the cluster is stopped")
 	}
+	if c.lease != nil {
+		c.mu.Unlock()
+		_, err := c.lease.ask(ctx, poolRequest{Do: startServer})
+		return err
+	}
 	p := c.apiserver
 	if !p.running() {
 		var err error
@@ -106,7 +111,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 }
 
 // APIServerArgv returns the command line of the API server, for callers that do not use StartAPIServer. It names only files in
-// Dir, and the program.
+// Dir, and the program. A borrowed control plane has none.
 func (c *Cluster) APIServerArgv() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,6 +145,10 @@ func (c *Cluster) apiServerArgv() []string {
 
 // StopAPIServer stops the API server and leaves etcd running. It does nothing if the API server does not run.
 func (c *Cluster) StopAPIServer() error {
+	if c.lease != nil {
+		_, err := c.lease.ask(context.Background(), poolRequest{Do: stopServer})
+		return err
+	}
 	c.mu.Lock()
 	p := c.apiserver
 	c.apiserver = nil
@@ -149,6 +158,9 @@ func (c *Cluster) StopAPIServer() error {
 }
 
 func (c *Cluster) stopControlPlane() {
+	if c.lease != nil {
+		return // it goes on, for the next borrower
+	}
 	_ = c.StopAPIServer() // never fails
 	c.mu.Lock()
 	p := c.etcd

@@ -36,9 +36,11 @@ type Options struct {
 	Kubelet string
 	// APIServer is the API server, of 1.33 or later; empty means that of Tools.
 	APIServer string
-	// Manifests is a directory of YAML manifests to apply after start; empty means config/api of the module, if it
+	// Manifests is a directory of YAML manifests to apply after start, or NoManifests; empty means config/api of the module, if it
 	// exists.
 	Manifests string
+	// Private is for tests that overload the API server, or depend on how it was started: Borrow then always starts a control plane.
+	Private bool
 	// APIServerLater leaves the API server and the manifests to StartAPIServer and SetUp. Start then starts only etcd, but chooses
 	// all files and ports, so that nodes can start before the API server.
 	APIServerLater bool
@@ -51,6 +53,9 @@ type Options struct {
 	// Log gets a line for each step; nil discards them.
 	Log io.Writer
 }
+
+// NoManifests is the value of Options.Manifests for a cluster in which nothing is applied.
+const NoManifests = "none"
 
 // Cluster is a running etcd and kube-apiserver, and the nodes added to it. Its methods are safe for concurrent use.
 type Cluster struct {
@@ -69,6 +74,7 @@ type Cluster struct {
 	ports     ports
 	guard     *guard
 	admin     *rest.Config
+	lease     *lease // of a borrowed control plane, which has no process here
 
 	mu        sync.Mutex
 	etcd      *process
@@ -85,6 +91,18 @@ type Cluster struct {
 // Start starts etcd and kube-apiserver, waits until the API is ready, and applies the manifests. If it fails, it stops what it
 // started, and the error has the end of the failed program's log.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
+	c, err := prepare(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.start(ctx, o.APIServerLater); err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	return c, nil
+}
+
+// prepare makes a cluster's directory and checks its programs, but starts nothing.
+func prepare(o Options) (*Cluster, error) {
 	module, err := ModuleRoot()
 	if err != nil {
 		return nil, err
@@ -98,10 +116,11 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if o.APIServer == "" {
 		o.APIServer = filepath.Join(o.Tools, "kube-apiserver")
 	}
-	if o.Manifests == "" {
-		if dir := filepath.Join(module, "config", "api"); isDir(dir) {
-			o.Manifests = dir
-		}
+	switch o.Manifests {
+	case "":
+		o.Manifests = defaultManifests(module)
+	case NoManifests:
+		o.Manifests = ""
 	}
 	if o.Log == nil {
 		o.Log = io.Discard
@@ -122,13 +141,16 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 			return nil, fmt.Errorf("upstream binary missing, run `make tools`: %w", err)
 		}
 	}
-	if err := c.lockDir(o.Dir); err != nil {
-		return nil, err
+	return c, c.lockDir(o.Dir)
+}
+
+// defaultManifests returns config/api of the module, or "" if it does not exist.
+func defaultManifests(module string) string {
+	dir := filepath.Join(module, "config", "api")
+	if !isDir(dir) {
+		return ""
 	}
-	if err := c.start(ctx, o.APIServerLater); err != nil {
-		return nil, errors.Join(err, c.Stop())
-	}
-	return c, nil
+	return dir
 }
 
 func (c *Cluster) start(ctx context.Context, later bool) error {
@@ -247,7 +269,7 @@ func (c *Cluster) Stop() error {
 			errs = append(errs, fmt.Errorf("remove the cluster's directory: %w", err))
 		}
 	}
-	errs = append(errs, c.lock.Close())
+	errs = append(errs, c.lock.Close(), c.lease.close())
 	c.log.Info("stopped", "dir", c.dir)
 	return errors.Join(errs...)
 }

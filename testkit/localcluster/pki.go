@@ -35,7 +35,7 @@ const (
 	serviceIP    = "10.96.0.1"
 )
 
-// newAuthority makes the authority and the API server's files: ca.crt, apiserver, kubelet-client, and the key for service account
+// newAuthority makes the authority and its files: ca, and for the API server apiserver, kubelet-client, and the key for service account
 // tokens.
 func newAuthority(dir string) (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -67,8 +67,13 @@ func newAuthority(dir string) (*authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the service account key: %w", err)
 	}
+	caKey, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		return nil, fmt.Errorf("make the authority: %w", err)
+	}
 	for name, data := range map[string][]byte{
 		"ca.crt":             a.pem,
+		"ca.key":             caKey,
 		"apiserver.crt":      serverPair.cert,
 		"apiserver.key":      serverPair.key,
 		"kubelet-client.crt": kubeletClient.cert,
@@ -78,6 +83,28 @@ func newAuthority(dir string) (*authority, error) {
 		if err := os.WriteFile(a.file(name), data, 0o600); err != nil {
 			return nil, fmt.Errorf("write certificates: %w", err)
 		}
+	}
+	return a, nil
+}
+
+// loadAuthority reads the authority that newAuthority made in another process.
+func loadAuthority(dir string) (*authority, error) {
+	a := &authority{dir: dir}
+	certs, err := cert.CertsFromFile(a.file("ca.crt"))
+	if err != nil {
+		return nil, fmt.Errorf("read the authority: %w", err)
+	}
+	a.cert = certs[0]
+	if a.pem, err = cert.EncodeCertificates(a.cert); err != nil {
+		return nil, fmt.Errorf("read the authority: %w", err)
+	}
+	key, err := keyutil.PrivateKeyFromFile(a.file("ca.key"))
+	if err != nil {
+		return nil, fmt.Errorf("read the authority: %w", err)
+	}
+	var ok bool
+	if a.key, ok = key.(*ecdsa.PrivateKey); !ok {
+		return nil, fmt.Errorf("read the authority: %s has a %T", a.file("ca.key"), key)
 	}
 	return a, nil
 }

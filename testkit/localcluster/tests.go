@@ -12,8 +12,8 @@ import (
 // startTestTimeout limits the time to start and prepare a cluster that tests share.
 const startTestTimeout = 2 * time.Minute
 
-// RunTests runs the tests of a TestMain with a shared cluster: it starts the cluster, calls run, which prepares the cluster and runs
-// the tests, stops the cluster, and returns run's exit code. After an error it prints the error and returns 1. The context is
+// RunTests runs the tests of a TestMain with a cluster that they share: it borrows or starts the cluster, calls run, which prepares
+// the cluster and runs the tests, stops the cluster, and returns run's exit code. After an error it prints the error and returns 1. The context is
 // for the preparation.
 func RunTests(o Options, run func(context.Context, *Cluster) (code int, err error)) int {
 	code, err := forTests(o, run)
@@ -27,7 +27,7 @@ func RunTests(o Options, run func(context.Context, *Cluster) (code int, err erro
 func forTests(o Options, run func(context.Context, *Cluster) (int, error)) (code int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTestTimeout)
 	defer cancel()
-	c, err := Start(ctx, o)
+	c, err := Borrow(ctx, o)
 	if err != nil {
 		return 0, err
 	}
@@ -35,12 +35,12 @@ func forTests(o Options, run func(context.Context, *Cluster) (int, error)) (code
 	return run(ctx, c)
 }
 
-// StartForTest starts a cluster for one test, and stops it when the test ends.
+// StartForTest borrows or starts a cluster for one test, and stops it when the test ends.
 func StartForTest(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startTestTimeout)
 	defer cancel()
-	c, err := Start(ctx, o)
+	c, err := Borrow(ctx, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func says(err error, want ...string) error {
 }
 
 func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
-	bare := localcluster.StartForTest(t, localcluster.Options{Manifests: t.TempDir()})
+	bare := localcluster.StartForTest(t, localcluster.Options{Manifests: localcluster.NoManifests})
 	was, wasAdmin := cluster, admin
 	cluster = bare
 	t.Cleanup(func() { cluster, admin = was, wasAdmin })

@@ -1,0 +1,229 @@
+package localcluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Pool lends control planes to the processes of a test run, each to one process at a time. It starts one when all are in use, and
+// resets each before it lends it again: a borrower finds nothing of the borrower before.
+type Pool struct {
+	options  Options
+	listener net.Listener
+
+	mu      sync.Mutex
+	idle    []*member
+	started int
+}
+
+// mostIdle limits the control planes that wait for a borrower, because each has some hundred MiB of memory.
+const mostIdle = 3
+
+// member is a control plane of a pool, with what it held before anything was applied, and after the default manifests were.
+type member struct {
+	*Cluster
+	bare, full *snapshot
+	last       *snapshot // what it was reset to most recently
+}
+
+// NewPool listens on a unix socket. Options are those of every control plane, which has a temporary directory and the default
+// manifests.
+func NewPool(socket string, o Options) (*Pool, error) {
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, fmt.Errorf("make a pool of control planes: %w", err)
+	}
+	o.Dir, o.Manifests = "", NoManifests
+	return &Pool{options: o, listener: listener}, nil
+}
+
+// Started returns how many control planes the pool has started so far.
+func (p *Pool) Started() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.started
+}
+
+// Serve lends control planes until the context ends, and stops them all.
+func (p *Pool) Serve(ctx context.Context) error {
+	defer context.AfterFunc(ctx, func() { _ = p.listener.Close() })()
+	var borrowers sync.WaitGroup
+	var err error
+	for {
+		var conn net.Conn
+		if conn, err = p.listener.Accept(); err != nil {
+			break
+		}
+		borrowers.Go(func() {
+			defer conn.Close()
+			defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+			p.serve(ctx, conn)
+		})
+	}
+	if ctx.Err() != nil {
+		err = nil
+	}
+	borrowers.Wait()
+	errs := []error{err}
+	for _, m := range p.idle {
+		errs = append(errs, m.Stop())
+	}
+	return errors.Join(errs...)
+}
+
+// serve answers the requests of one borrower.
+func (p *Pool) serve(ctx context.Context, conn net.Conn) {
+	requests, answers := json.NewDecoder(conn), json.NewEncoder(conn)
+	var r poolRequest
+	if requests.Decode(&r) != nil {
+		return
+	}
+	m, answer, err := p.lend(ctx, r)
+	for {
+		if err != nil {
+			answer = poolAnswer{Error: err.Error()}
+		}
+		// A borrower that is gone is noticed by the next Decode.
+		_ = answers.Encode(answer)
+		if m == nil {
+			return
+		}
+		var next poolRequest
+		if requests.Decode(&next) != nil {
+			break
+		}
+		answer = poolAnswer{}
+		switch next.Do {
+		case stopServer:
+			err = m.StopAPIServer()
+		case startServer:
+			err = m.StartAPIServer(ctx)
+		default:
+			err = fmt.Errorf("unknown request %q", next.Do)
+		}
+	}
+	if err := awaitUnlocked(r.Dir); err != nil {
+		m.log.Error("cannot wait for the end of a borrower", "error", err)
+	}
+	p.putBack(m)
+}
+
+// lend takes an idle control plane, or starts one, and resets it.
+func (p *Pool) lend(ctx context.Context, r poolRequest) (*member, poolAnswer, error) {
+	if r.Do != borrowServer {
+		return nil, poolAnswer{}, fmt.Errorf("unknown first request %q", r.Do)
+	}
+	module, err := ModuleRoot()
+	if err != nil {
+		return nil, poolAnswer{}, err
+	}
+	full := r.Manifests != "" && r.Manifests == defaultManifests(module)
+	for {
+		m := p.takeIdle(full)
+		fresh := m == nil
+		if fresh {
+			if m, err = p.startMember(ctx); err != nil {
+				return nil, poolAnswer{}, err
+			}
+		}
+		to := m.bare
+		if full {
+			to = m.full
+		}
+		if err := m.reset(ctx, to); err != nil {
+			err = errors.Join(fmt.Errorf("reset a control plane: %w", err), m.Stop())
+			if fresh || ctx.Err() != nil {
+				return nil, poolAnswer{}, err
+			}
+			m.log.Error("a control plane is replaced", "error", err)
+			continue
+		}
+		return m, poolAnswer{PKI: m.ca.dir, Port: m.apiPort, Applied: full}, nil
+	}
+}
+
+// takeIdle takes an idle control plane out of the pool, preferably one that needs not get or lose the default manifests. It returns nil
+// if there is none.
+func (p *Pool) takeIdle(full bool) *member {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.idle) == 0 {
+		return nil
+	}
+	i := max(0, slices.IndexFunc(p.idle, func(m *member) bool { return (m.last == m.full) == full }))
+	m := p.idle[i]
+	p.idle = slices.Delete(p.idle, i, i+1)
+	return m
+}
+
+func (p *Pool) putBack(m *member) {
+	p.mu.Lock()
+	keep := len(p.idle) < mostIdle
+	if keep {
+		p.idle = append(p.idle, m)
+	}
+	p.mu.Unlock()
+	if !keep {
+		if err := m.Stop(); err != nil {
+			m.log.Error("cannot stop a control plane", "error", err)
+		}
+	}
+}
+
+func (p *Pool) startMember(ctx context.Context) (*member, error) {
+	c, err := Start(ctx, p.options)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	p.started++
+	p.mu.Unlock()
+	m := &member{Cluster: c}
+	if err := m.takeSnapshots(ctx); err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	return m, nil
+}
+
+func (m *member) takeSnapshots(ctx context.Context) error {
+	if err := m.awaitBootstrap(ctx); err != nil {
+		return err
+	}
+	var err error
+	if m.bare, err = m.takeSnapshot(ctx); err != nil {
+		return err
+	}
+	m.full, m.last = m.bare, m.bare
+	if dir := defaultManifests(m.module); dir != "" {
+		if err := errors.Join(m.Apply(ctx, dir), m.awaitPolicies(ctx)); err != nil {
+			return err
+		}
+		if m.full, err = m.takeSnapshot(ctx); err != nil {
+			return err
+		}
+		m.last = m.full
+	}
+	return nil
+}
+
+// awaitUnlocked waits until the guard of a borrower that was killed has stopped everything that the borrower had started.
+func awaitUnlocked(dir string) error {
+	lock, err := os.Open(filepath.Join(dir, "localcluster.lock"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // the borrower or its guard has removed it at its end
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	return unix.Flock(int(lock.Fd()), unix.LOCK_EX)
+}

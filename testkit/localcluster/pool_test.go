@@ -1,0 +1,205 @@
+package localcluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+)
+
+// startPool starts a pool that ends with the test, and makes Borrow use it.
+func startPool(t *testing.T) *Pool {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "socket")
+	pool, err := NewPool(socket, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- pool.Serve(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Setenv(PoolEnv, socket)
+	return pool
+}
+
+func borrow(t *testing.T, o Options) *Cluster {
+	t.Helper()
+	c, err := Borrow(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Stop() }) // the second time it does nothing
+	return c
+}
+
+func giveBack(t *testing.T, c *Cluster) {
+	t.Helper()
+	if err := c.Stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantServed fails unless the API server serves NodeConfigs, or unless it does not.
+func wantServed(t *testing.T, c *Cluster, want bool) dynamic.NamespaceableResourceInterface {
+	t.Helper()
+	client, err := dynamic.NewForConfig(c.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	configs := client.Resource(schema.GroupVersionResource{Group: "evenkeel.dev", Version: "v1alpha1", Resource: "nodeconfigs"})
+	list, err := configs.List(t.Context(), metav1.ListOptions{})
+	switch {
+	case want && err != nil:
+		t.Errorf("NodeConfigs are not served: %v", err)
+	case want && len(list.Items) > 0:
+		t.Errorf("there are NodeConfigs of another borrower: %v", list.Items)
+	case !want && !apierrors.IsNotFound(err):
+		t.Errorf("NodeConfigs are served: %v", err)
+	}
+	return configs
+}
+
+func TestABorrowerFindsNothingOfTheBorrowerBefore(t *testing.T) {
+	pool := startPool(t)
+	first := borrow(t, Options{})
+	configs := wantServed(t, first, true)
+	// What the API alone would not give back: an object with a finalizer, a namespace that nobody finishes deleting, a changed and a
+	// deleted manifest.
+	_, err := configs.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "evenkeel.dev/v1alpha1", "kind": "NodeConfig", "metadata": map[string]any{"name": "left", "finalizers": []any{"example.org/never"}},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kube := admin(t, first)
+	if _, err := kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "left"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := kube.CoreV1().Namespaces().Delete(t.Context(), "left", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	policies := kube.AdmissionregistrationV1().ValidatingAdmissionPolicies()
+	if err := policies.Delete(t.Context(), "evenkeel-node", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	url := first.URL()
+	giveBack(t, first)
+
+	bare := borrow(t, Options{Manifests: NoManifests})
+	if bare.URL() != url || pool.Started() != 1 {
+		t.Errorf("got another control plane at %s, want %s again; %d started", bare.URL(), url, pool.Started())
+	}
+	wantServed(t, bare, false)
+	kube = admin(t, bare)
+	spaces, err := kube.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil || len(spaces.Items) != 4 {
+		t.Errorf("got namespaces %v, error %v, want the 4 of every cluster", spaces.Items, err)
+	}
+	giveBack(t, bare)
+
+	again := borrow(t, Options{})
+	wantServed(t, again, true)
+	node, err := again.NodeKubeconfig("one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, err := exec.CommandContext(t.Context(), again.tool("kubectl"), "--kubeconfig="+node, "create", "--dry-run=server", "-f", "testdata/other-node.yaml").CombinedOutput()
+	if err == nil || !strings.Contains(string(said), "ValidatingAdmissionPolicy 'evenkeel-node'") {
+		t.Errorf("a node creates the NodeConfig of another: got error %v and output %q, want a refusal by the policy evenkeel-node", err, said)
+	}
+}
+
+func TestTwoBorrowersHaveDifferentControlPlanes(t *testing.T) {
+	pool := startPool(t)
+	a, b := borrow(t, Options{Manifests: NoManifests}), borrow(t, Options{Manifests: NoManifests})
+	if a.URL() == b.URL() || pool.Started() != 2 {
+		t.Errorf("got %s and %s, %d started; want two", a.URL(), b.URL(), pool.Started())
+	}
+}
+
+func TestABorrowerStopsItsAPIServer(t *testing.T) {
+	startPool(t)
+	c := borrow(t, Options{Manifests: NoManifests})
+	if err := c.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin(t, c).ServerVersion(); err == nil {
+		t.Error("the API server answers after StopAPIServer")
+	}
+	if err := c.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin(t, c).ServerVersion(); err != nil {
+		t.Error(err)
+	}
+	if err := c.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	url := c.URL()
+	giveBack(t, c)
+	next := borrow(t, Options{Manifests: NoManifests})
+	if next.URL() != url {
+		t.Errorf("got the control plane %s, want %s", next.URL(), url)
+	}
+	if _, err := admin(t, next).ServerVersion(); err != nil {
+		t.Errorf("the next borrower has an API server that is stopped: %v", err)
+	}
+}
+
+func TestTheControlPlaneOfAKilledBorrowerIsLentAgain(t *testing.T) {
+	pool := startPool(t)
+	c := borrow(t, Options{Manifests: NoManifests})
+	_ = c.lease.close() // as the kernel does
+	lent := make(chan struct{})
+	go func() { defer close(lent); borrow(t, Options{Manifests: NoManifests}) }()
+	<-lent
+	if n := pool.Started(); n != 2 {
+		t.Errorf("%d control planes were started, want 2: the guard of the killed borrower still runs", n)
+	}
+	_ = c.guard.dismiss(false)
+	_ = c.lock.Close()
+	eventually(t, 30*time.Second, func(context.Context) error {
+		pool.mu.Lock()
+		defer pool.mu.Unlock()
+		if len(pool.idle) != 1 {
+			return fmt.Errorf("%d control planes are idle, want 1", len(pool.idle))
+		}
+		return nil
+	})
+}
+
+func TestWithoutAPoolBorrowStartsAControlPlane(t *testing.T) {
+	t.Setenv(PoolEnv, "")
+	c := borrow(t, Options{Manifests: NoManifests})
+	if c.lease != nil || !c.apiserver.running() {
+		t.Error("it was not started")
+	}
+}
+
+func TestAPoolThatIsGoneIsNamed(t *testing.T) {
+	t.Setenv(PoolEnv, filepath.Join(t.TempDir(), "gone"))
+	c, err := Borrow(t.Context(), Options{Manifests: NoManifests})
+	if err == nil {
+		giveBack(t, c)
+	}
+	if err == nil || !strings.Contains(err.Error(), os.Getenv(PoolEnv)) {
+		t.Errorf("got error %v, want one that names the socket", err)
+	}
+}

@@ -1,0 +1,304 @@
+package localcluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// A control plane is reset in etcd, below the API server: everything that is not in a snapshot is deleted, and everything else gets
+// the value that it had. No finalizer, admission policy or missing controller can prevent that, and the API server learns of it as of
+// every change, because it watches etcd.
+
+// snapshot is what etcd holds for the API server, and which resources the API server serves with it.
+type snapshot struct {
+	keys   map[string][]byte
+	served []string
+}
+
+const firstKey, afterLastKey = "/registry/", "/registry0"
+
+// ownKeys are objects that the API server keeps up to date by itself.
+var ownKeys = []string{
+	"/registry/leases/kube-system/apiserver-", "/registry/flowschemas/", "/registry/prioritylevelconfigurations/", "/registry/masterleases/",
+}
+
+func (c *Cluster) takeSnapshot(ctx context.Context) (*snapshot, error) {
+	keys, err := c.readEtcd(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("take a snapshot: %w", err)
+	}
+	served, err := c.served(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("take a snapshot: %w", err)
+	}
+	return &snapshot{keys: keys, served: served}, nil
+}
+
+// reset makes the control plane what it was when the snapshot was taken, and waits until the API server has noticed.
+func (m *member) reset(ctx context.Context, to *snapshot) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	begin := time.Now()
+	m.last = to
+	if err := m.StartAPIServer(ctx); err != nil { // the borrower may have stopped it
+		return err
+	}
+	changed, err := m.writeEtcd(ctx, to.keys)
+	if err != nil || len(changed) == 0 {
+		return err
+	}
+	touched := func(resources ...string) bool {
+		return slices.ContainsFunc(changed, func(key string) bool {
+			return slices.ContainsFunc(resources, func(r string) bool { return strings.Contains(key, "/"+r+"/") })
+		})
+	}
+	if touched("customresourcedefinitions", "apiservices") {
+		if err := retry(ctx, func(ctx context.Context) error { return m.checkServed(ctx, to.served) }, func(error) bool { return true }); err != nil {
+			return err
+		}
+	}
+	if touched("validatingadmissionpolicies", "validatingadmissionpolicybindings") {
+		if err := m.awaitPolicies(ctx); err != nil {
+			return err
+		}
+	}
+	if err := m.listEverything(ctx, to.served); err != nil {
+		return err
+	}
+	m.log.Info("reset", "changed", len(changed), "keys", changed[:min(len(changed), 20)], "after", time.Since(begin).Round(time.Millisecond))
+	return nil
+}
+
+// readEtcd returns all keys and values of the API server, except those that it keeps up to date by itself.
+func (c *Cluster) readEtcd(ctx context.Context) (map[string][]byte, error) {
+	var found struct {
+		KVs []struct{ Key, Value []byte } `json:"kvs"`
+	}
+	if err := c.callEtcd(ctx, "range", map[string]any{"key": []byte(firstKey), "range_end": []byte(afterLastKey)}, &found); err != nil {
+		return nil, err
+	}
+	keys := map[string][]byte{}
+	for _, kv := range found.KVs {
+		key := string(kv.Key)
+		if !slices.ContainsFunc(ownKeys, func(own string) bool { return strings.HasPrefix(key, own) }) {
+			keys[key] = kv.Value
+		}
+	}
+	return keys, nil
+}
+
+// writeEtcd makes etcd hold exactly these keys, and returns those that it had to change.
+func (c *Cluster) writeEtcd(ctx context.Context, want map[string][]byte) (changed []string, err error) {
+	have, err := c.readEtcd(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var operations []any
+	for _, key := range slices.Sorted(maps.Keys(have)) {
+		if _, ok := want[key]; !ok {
+			changed = append(changed, key)
+			operations = append(operations, map[string]any{"request_delete_range": map[string]any{"key": []byte(key)}})
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		if value, ok := have[key]; !ok || !bytes.Equal(value, want[key]) {
+			changed = append(changed, key)
+			operations = append(operations, map[string]any{"request_put": map[string]any{"key": []byte(key), "value": want[key]}})
+		}
+	}
+	for batch := range slices.Chunk(operations, 100) { // etcd refuses more than 128 operations in a transaction
+		if err := c.callEtcd(ctx, "txn", map[string]any{"success": batch}, &struct{}{}); err != nil {
+			return nil, err
+		}
+	}
+	return changed, nil
+}
+
+// callEtcd calls a method of etcd's KV service through its JSON gateway.
+func (c *Cluster) callEtcd(ctx context.Context, method string, in, out any) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	url := fmt.Sprintf("http://127.0.0.1:%d/v3/kv/%s", c.etcdPort, method)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		said, _ := io.ReadAll(io.LimitReader(response.Body, 1024)) // only for the error
+		return fmt.Errorf("%s answers %s: %s", url, response.Status, said)
+	}
+	return json.NewDecoder(response.Body).Decode(out)
+}
+
+// served returns the resources that the API server serves, and the group versions of which it has an OpenAPI document.
+func (c *Cluster) served(ctx context.Context) ([]string, error) {
+	client, err := discovery.NewDiscoveryClientForConfig(c.admin)
+	if err != nil {
+		return nil, err
+	}
+	_, lists, err := client.ServerGroupsAndResources()
+	if err != nil {
+		return nil, err
+	}
+	var served []string
+	for _, list := range lists {
+		for _, r := range list.APIResources {
+			if slices.Contains(r.Verbs, "list") {
+				served = append(served, list.GroupVersion+" "+r.Name)
+			}
+		}
+	}
+	raw, err := client.RESTClient().Get().AbsPath("/openapi/v3").DoRaw(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var documents struct{ Paths map[string]any }
+	if err := json.Unmarshal(raw, &documents); err != nil {
+		return nil, err
+	}
+	for path := range documents.Paths {
+		served = append(served, path)
+	}
+	slices.Sort(served)
+	return served, nil
+}
+
+func (c *Cluster) checkServed(ctx context.Context, want []string) error {
+	got, err := c.served(ctx)
+	if err == nil && !slices.Equal(got, want) {
+		err = fmt.Errorf("the API server serves %q, want %q", got, want)
+	}
+	return err
+}
+
+// listEverything lists all objects of every resource. The API server answers such a list only when its cache has what etcd has.
+func (c *Cluster) listEverything(ctx context.Context, served []string) error {
+	config := c.AdminConfig()
+	config.WarningHandler = rest.NoWarnings{} // some resources are deprecated
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	for _, line := range served {
+		version, resource, ok := strings.Cut(line, " ")
+		if !ok {
+			continue // an OpenAPI document
+		}
+		gv, err := schema.ParseGroupVersion(version)
+		if err != nil {
+			return err
+		}
+		err = retry(ctx, func(ctx context.Context) error {
+			_, err := client.Resource(gv.WithResource(resource)).List(ctx, metav1.ListOptions{})
+			return err
+		}, isTransient)
+		if err != nil {
+			return fmt.Errorf("list %s: %w", line, err)
+		}
+	}
+	return nil
+}
+
+// awaitBootstrap waits until the API server has created what it creates in an empty etcd, also after it is ready.
+func (c *Cluster) awaitBootstrap(ctx context.Context) error {
+	client, err := newClient(c.admin)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	return retry(ctx, func(ctx context.Context) error {
+		var errs []error
+		for _, name := range []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease, metav1.NamespaceDefault} {
+			_, err := client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+			errs = append(errs, err)
+		}
+		_, err := client.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+		return errors.Join(append(errs, err)...)
+	}, func(error) bool { return true })
+}
+
+// awaitPolicies waits until the API server enforces the admission policies that it has, and no others. It adds a policy, waits until
+// that one is enforced, and removes it: the API server takes over all policies at once, about every second.
+func (c *Cluster) awaitPolicies(ctx context.Context) error {
+	client, err := newClient(c.admin)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := awaitPolicies(ctx, client); err != nil {
+		return fmt.Errorf("wait for the admission policies: %w", err)
+	}
+	return nil
+}
+
+func awaitPolicies(ctx context.Context, client kubernetes.Interface) (err error) {
+	name := fmt.Sprintf("evenkeel-localcluster-%d", time.Now().UnixNano())
+	policies, bindings := client.AdmissionregistrationV1().ValidatingAdmissionPolicies(), client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
+	_, err = policies.Create(ctx, &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
+				ResourceNames: []string{name},
+				RuleWithOperations: admissionv1.RuleWithOperations{
+					Operations: []admissionv1.OperationType{admissionv1.Create},
+					Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
+				},
+			}}},
+			Validations: []admissionv1.Validation{{Expression: "false"}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, policies.Delete(ctx, name, metav1.DeleteOptions{})) }()
+	_, err = bindings.Create(ctx, &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, bindings.Delete(ctx, name, metav1.DeleteOptions{})) }()
+	probe := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	return retry(ctx, func(ctx context.Context) error {
+		_, err := client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(ctx, probe, dryRun)
+		switch {
+		case err == nil:
+			return errors.New("the last policy is not enforced yet")
+		case apierrors.IsInvalid(err) || apierrors.IsForbidden(err):
+			return nil
+		}
+		return err
+	}, func(error) bool { return true })
+}
