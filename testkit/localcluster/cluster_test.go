@@ -89,7 +89,7 @@ func TestKubeconfigsHaveTheIdentitiesOfKubernetes(t *testing.T) {
 }
 
 func TestTheAPIServerComesBackAtItsAddressWithItsData(t *testing.T) {
-	c := startCluster(t, Options{})
+	c := startCluster(t, Options{Private: true})
 	client, url := admin(t, c), c.URL()
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}
 	if _, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), config, metav1.CreateOptions{}); err != nil {
@@ -163,7 +163,7 @@ func TestAnAPIServerCanBeStartedLater(t *testing.T) {
 }
 
 func TestTwoClustersRunSideBySide(t *testing.T) {
-	one, two := startCluster(t, Options{}), startCluster(t, Options{})
+	one, two := startCluster(t, Options{Private: true}), startCluster(t, Options{Private: true})
 	if one.URL() == two.URL() || one.Dir() == two.Dir() {
 		t.Fatalf("both are at %s in %s", one.URL(), one.Dir())
 	}
@@ -184,7 +184,7 @@ func TestTwoClustersRunSideBySide(t *testing.T) {
 
 func TestADirectoryIsLockedAndCanBeReused(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cluster")
-	first := startCluster(t, Options{Dir: dir})
+	first := startCluster(t, Options{Dir: dir, Private: true})
 	if _, err := Start(t.Context(), Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "in use by another cluster") {
 		t.Errorf("a second cluster in the directory: %v", err)
 	}
@@ -197,7 +197,7 @@ func TestADirectoryIsLockedAndCanBeReused(t *testing.T) {
 	if _, err := os.Stat(first.AdminKubeconfig()); err != nil {
 		t.Errorf("a given directory keeps its files: %v", err)
 	}
-	second := startCluster(t, Options{Dir: dir})
+	second := startCluster(t, Options{Dir: dir, Private: true})
 	if err := second.Stop(); err != nil {
 		t.Fatal(err)
 	}

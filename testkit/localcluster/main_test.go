@@ -32,13 +32,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// startCluster starts a cluster without manifests that ends with the test.
+// startCluster borrows or starts a cluster without manifests that ends with the test.
 func startCluster(t *testing.T, o Options) *Cluster {
 	t.Helper()
 	if o.Manifests == "" {
-		o.Manifests = t.TempDir()
+		o.Manifests = NoManifests
 	}
-	c, err := Start(t.Context(), o)
+	c, err := Borrow(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,8 +76,22 @@ func wantServed(t *testing.T, c *Cluster, want bool) dynamic.NamespaceableResour
 	return configs
 }
 
-func TestABorrowerFindsNothingOfTheBorrowerBefore(t *testing.T) {
+// The tests have one pool, because each control plane takes seconds to start.
+func TestAPoolLends(t *testing.T) {
 	pool := startPool(t)
+	for _, tt := range []struct {
+		name string
+		test func(*testing.T, *Pool)
+	}{
+		{"nothing of the borrower before", testNothingIsLeft},
+		{"an API server that its borrower can stop", testItsAPIServerCanBeStopped},
+		{"one control plane for each borrower, again after the borrower was killed", testAKilledBorrower},
+	} {
+		t.Run(tt.name, func(t *testing.T) { tt.test(t, pool) })
+	}
+}
+
+func testNothingIsLeft(t *testing.T, pool *Pool) {
 	first := borrow(t, Options{})
 	configs := wantServed(t, first, true)
 	// What the API alone would not give back: an object with a finalizer, a namespace that nobody finishes deleting, a changed and a
@@ -126,16 +140,7 @@ func TestABorrowerFindsNothingOfTheBorrowerBefore(t *testing.T) {
 	}
 }
 
-func TestTwoBorrowersHaveDifferentControlPlanes(t *testing.T) {
-	pool := startPool(t)
-	a, b := borrow(t, Options{Manifests: NoManifests}), borrow(t, Options{Manifests: NoManifests})
-	if a.URL() == b.URL() || pool.Started() != 2 {
-		t.Errorf("got %s and %s, %d started; want two", a.URL(), b.URL(), pool.Started())
-	}
-}
-
-func TestABorrowerStopsItsAPIServer(t *testing.T) {
-	startPool(t)
+func testItsAPIServerCanBeStopped(t *testing.T, _ *Pool) {
 	c := borrow(t, Options{Manifests: NoManifests})
 	if err := c.StopAPIServer(); err != nil {
 		t.Fatal(err)
@@ -163,15 +168,12 @@ func TestABorrowerStopsItsAPIServer(t *testing.T) {
 	}
 }
 
-func TestTheControlPlaneOfAKilledBorrowerIsLentAgain(t *testing.T) {
-	pool := startPool(t)
+func testAKilledBorrower(t *testing.T, pool *Pool) {
 	c := borrow(t, Options{Manifests: NoManifests})
 	_ = c.lease.close() // as the kernel does
-	lent := make(chan struct{})
-	go func() { defer close(lent); borrow(t, Options{Manifests: NoManifests}) }()
-	<-lent
-	if n := pool.Started(); n != 2 {
-		t.Errorf("%d control planes were started, want 2: the guard of the killed borrower still runs", n)
+	other := borrow(t, Options{Manifests: NoManifests})
+	if n := pool.Started(); n != 2 || other.URL() == c.URL() {
+		t.Errorf("got the control planes %s and %s, %d started; want two: the guard of the killed borrower still runs", c.URL(), other.URL(), n)
 	}
 	_ = c.guard.dismiss(false)
 	_ = c.lock.Close()
