@@ -2,7 +2,6 @@ package kubeadm
 
 import (
 	"fmt"
-	"log/slog"
 	"maps"
 	"net"
 	"slices"
@@ -204,10 +203,7 @@ func fieldsOf(t *testing.T, document string) map[string]any {
 // compareEffective fails unless the component's real binary understands the two as the same configuration.
 func compareEffective(t *testing.T, c Component, ours, theirs string) {
 	t.Helper()
-	asked, err := component.New(c.Name, "../../bin/tools/"+c.Name, t.TempDir(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	asked := judges(t)[c.Name]
 	var understood []component.Effective
 	for _, document := range []string{ours, theirs} {
 		v := asked.Validate(t.Context(), []byte(document))

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,21 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
+
+// judge is a real program. It validates each configuration once in all tests: a dry run takes a second, and gives the same verdict again.
+type judge struct{ component.Component }
+
+var verdicts sync.Map // by the component and the configuration
+
+func (j judge) Validate(ctx context.Context, data []byte) component.Verdict {
+	key := j.Name() + "\n" + string(data)
+	if v, ok := verdicts.Load(key); ok {
+		return v.(component.Verdict)
+	}
+	v := j.Component.Validate(ctx, data)
+	verdicts.Store(key, v)
+	return v
+}
 
 // judges are the real programs.
 func judges(t *testing.T) map[string]component.Component {
@@ -25,7 +41,7 @@ func judges(t *testing.T) map[string]component.Component {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all[c.Name] = binary
+		all[c.Name] = judge{binary}
 	}
 	return all
 }

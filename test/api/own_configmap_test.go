@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/evenkeel/evenkeel/testkit/bed"
 )
 
 // inKubeSystem are the ConfigMaps that the tests use, besides those that every kube-system has.
@@ -140,7 +142,11 @@ func TestTheSharedRoleLetsEveryNodeReadAllConfigMapsOfKubeSystem(t *testing.T) {
 func TestWithItsOwnRoleANodeReadsOnlyItsConfigMap(t *testing.T) {
 	givenConfigMaps(t)
 	manifest := filepath.Join(t.TempDir(), "rbac.yaml")
-	agent := exec.CommandContext(t.Context(), "go", "run", root+"/cmd/evenkeel-agent", "rbac", "two", "one", "none")
+	program, err := bed.Program("evenkeel-agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent := exec.CommandContext(t.Context(), program, "rbac", "two", "one", "none")
 	agent.Stderr = os.Stderr
 	out, err := agent.Output()
 	if err != nil {
