@@ -57,11 +57,13 @@ func run(ctx context.Context, argv []string) (err error) {
 	go func() { served <- pool.Serve(serving) }()
 	defer func() { stop(); err = errors.Join(err, <-served) }()
 
-	// Interrupted, the command stops first: what runs in the control planes belongs to it.
+	// An interrupt stops the command first, and then the control planes that it uses. It goes to the whole process group, because go test
+	// does not pass it on to the tests.
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), localcluster.PoolEnv+"="+socket)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = time.Minute
 	err = cmd.Run()
 	if n := pool.Started(); n > 0 {

@@ -61,8 +61,8 @@ var programs = sync.OnceValue(func() error {
 })
 
 func TestMain(m *testing.M) {
-	klog.SetLogger(logr.Discard()) // watches that end with their cluster
-	code := m.Run()
+	klog.SetLogger(logr.Discard())      // watches that end with their cluster
+	code := localcluster.RunWithPool(m) // every page has a control plane
 	if built != "" {
 		_ = os.RemoveAll(built)
 	}

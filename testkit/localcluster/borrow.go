@@ -20,9 +20,7 @@ const PoolEnv = "EVENKEEL_TEST_POOL"
 // The caller has the borrowed control plane for itself until Stop. It may do everything that it may do with its own, also stop the
 // API server. It finds in it the manifests of the options and nothing else.
 func Borrow(ctx context.Context, o Options) (*Cluster, error) {
-	// Not os.Getenv: go test would make the variable part of the key under which it stores a result, and the result does not depend
-	// on who started the control plane.
-	socket, _ := syscall.Getenv(PoolEnv)
+	socket := poolSocket()
 	if socket == "" || o.Private || o.APIServerLater || o.APIServer != "" || o.Tools != "" || len(o.APIServerFlags) > 0 || len(o.EtcdFlags) > 0 {
 		return Start(ctx, o)
 	}
@@ -34,6 +32,13 @@ func Borrow(ctx context.Context, o Options) (*Cluster, error) {
 		return nil, errors.Join(fmt.Errorf("borrow a control plane from the pool at %s: %w", socket, err), c.Stop())
 	}
 	return c, nil
+}
+
+// poolSocket returns the socket of the pool that the environment names, or "". It does not use os.Getenv: go test would make the
+// variable part of the key under which it stores a result, and the result does not depend on who started the control plane.
+func poolSocket() string {
+	socket, _ := syscall.Getenv(PoolEnv)
+	return socket
 }
 
 func (c *Cluster) borrow(ctx context.Context, socket string) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 )
@@ -33,6 +34,41 @@ func forTests(o Options, run func(context.Context, *Cluster) (int, error)) (code
 	}
 	defer func() { err = errors.Join(err, c.Stop()) }()
 	return run(ctx, c)
+}
+
+// RunWithPool runs the tests of a package that starts several clusters one after another: if the environment names no pool, it serves
+// one until the tests have ended. It returns their exit code.
+func RunWithPool(m *testing.M) int {
+	code, err := withPool(m.Run)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return max(code, 1)
+	}
+	return code
+}
+
+func withPool(run func() int) (code int, err error) {
+	if poolSocket() != "" {
+		return run(), nil
+	}
+	dir, err := os.MkdirTemp("", "evk-pool-")
+	if err != nil {
+		return 0, fmt.Errorf("make the directory of a pool: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	socket := filepath.Join(dir, "socket")
+	pool, err := NewPool(socket, Options{})
+	if err != nil {
+		return 0, err
+	}
+	if err := os.Setenv(PoolEnv, socket); err != nil {
+		return 0, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- pool.Serve(ctx) }()
+	defer func() { stop(); err = errors.Join(err, <-served) }()
+	return run(), nil
 }
 
 // StartForTest borrows or starts a cluster for one test, and stops it when the test ends.
