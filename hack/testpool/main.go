@@ -2,7 +2,7 @@
 //
 //	go run ./hack/testpool go test ./...
 //
-// It ends with the command's exit code. The pool must not know the tests.
+// It ends with the command's exit code.
 package main
 
 import (
@@ -26,31 +26,25 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	err := run(ctx, os.Args[1:])
-	if ended, ok := err.(*exec.ExitError); ok && ended.ExitCode() > 0 { //nolint:errorlint // no other error is joined to it
-		os.Exit(ended.ExitCode()) // the command has said why
-	}
+	code, err := run(ctx, os.Args[1:])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testpool:", err)
-		os.Exit(1)
+		code = max(code, 1)
 	}
+	os.Exit(code)
 }
 
-func run(ctx context.Context, argv []string) (err error) {
+// run runs the command and returns its exit code. The error is about the pool, or says why the command has no exit code.
+func run(ctx context.Context, argv []string) (code int, err error) {
 	dir, err := os.MkdirTemp("", "evk-pool-")
 	if err != nil {
-		return fmt.Errorf("make the pool's directory: %w", err)
+		return 0, fmt.Errorf("make the pool's directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	log, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		return fmt.Errorf("make the pool's log: %w", err)
-	}
-	defer log.Close()
 	socket := filepath.Join(dir, "socket")
-	pool, err := localcluster.NewPool(socket, localcluster.Options{Log: log})
+	pool, err := localcluster.NewPool(socket, localcluster.Options{})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	serving, stop := context.WithCancel(context.Background())
 	served := make(chan error, 1)
@@ -63,11 +57,15 @@ func run(ctx context.Context, argv []string) (err error) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), localcluster.PoolEnv+"="+socket)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = time.Minute
 	err = cmd.Run()
 	if n := pool.Started(); n > 0 {
 		fmt.Fprintf(os.Stderr, "testpool: started %d control planes\n", n)
 	}
-	return err
+	var ended *exec.ExitError
+	if errors.As(err, &ended) && ended.Exited() {
+		return ended.ExitCode(), nil // it has said why
+	}
+	return 0, err
 }

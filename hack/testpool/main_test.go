@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
+)
+
+func TestTheCommandGetsThePoolAndDecidesTheExitCode(t *testing.T) {
+	code, err := run(t.Context(), []string{"sh", "-c", "test -S $" + localcluster.PoolEnv + " && exit 3"})
+	if code != 3 || err != nil {
+		t.Errorf("got exit code %d and error %v, want 3 and none", code, err)
+	}
+}
+
+func TestAnInterruptEndsTheCommandAndWhatItStarted(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	file := filepath.Join(t.TempDir(), "group")
+	go func() {
+		defer interrupt()
+		for t.Context().Err() == nil {
+			if _, err := os.Stat(file); err == nil {
+				return
+			}
+			<-time.After(10 * time.Millisecond) // poll interval
+		}
+	}()
+	if code, err := run(ctx, []string{"sh", "-c", "sleep 600 & echo $$ >" + file + ".new; mv " + file + ".new " + file + "; wait; true"}); code != 0 || err == nil {
+		t.Errorf("got exit code %d and error %v, want an error", code, err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	group, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); !errors.Is(syscall.Kill(-group, 0), syscall.ESRCH); <-time.After(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("a process of the command still runs")
+		}
+	}
+}
