@@ -112,7 +112,7 @@ func (p *Pool) serve(ctx context.Context, conn net.Conn) {
 		}
 	}
 	if err := awaitUnlocked(r.Dir); err != nil {
-		m.log.Error("cannot wait for the end of a borrower", "error", err)
+		m.log.Error("cannot wait for the end of a borrower", "err", err)
 	}
 	p.putBack(m)
 }
@@ -144,7 +144,7 @@ func (p *Pool) lend(ctx context.Context, r poolRequest) (*member, poolAnswer, er
 			if fresh || ctx.Err() != nil {
 				return nil, poolAnswer{}, err
 			}
-			m.log.Error("a control plane is replaced", "error", err)
+			m.log.Error("a control plane is replaced", "err", err)
 			continue
 		}
 		return m, poolAnswer{PKI: m.ca.dir, Port: m.apiPort, Applied: full}, nil
@@ -174,7 +174,7 @@ func (p *Pool) putBack(m *member) {
 	p.mu.Unlock()
 	if !keep {
 		if err := m.Stop(); err != nil {
-			m.log.Error("cannot stop a control plane", "error", err)
+			m.log.Error("cannot stop a control plane", "err", err)
 		}
 	}
 }
