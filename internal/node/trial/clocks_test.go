@@ -63,7 +63,7 @@ func TestEachClockCountsOnlyWhatItMeasures(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNodeSim(t)
-			n.do(proven...)
+			n.do(proven)
 			n.do("assign uid=u payload=p1", "healthy 5s")
 			s, o := n.state.deepCopy(), n.observe()
 			r := &s.Run

@@ -9,7 +9,7 @@ import (
 // time since the last one.
 func TestLimitsHoldToTheNanosecond(t *testing.T) {
 	const gap = time.Second
-	onTrial := append(append([]string{}, proven...), "assign uid=u payload=p1", "healthy 5s")
+	onTrial := []string{proven, "assign uid=u payload=p1", "healthy 5s"}
 	rolledBack := append(append([]string{}, onTrial...), "exit status=1 times=4", "healthy 500ms")
 	for name, c := range map[string]struct {
 		events []string
@@ -91,7 +91,7 @@ func TestLimitsHoldToTheNanosecond(t *testing.T) {
 			want:  [3]bool{false, true, true},
 		},
 		"the API must come back soon after the return to last-known-good": {
-			events: append(append([]string{}, proven...), "flags api-loss-rollback=on", "assign uid=u payload=p1", "api down", "healthy 10m5s"),
+			events: []string{proven, "flags api-loss-rollback=on", "assign uid=u payload=p1", "api down", "healthy 10m5s"},
 			set:    func(s *State, o *Observed, at time.Duration) { s.Run.Probing, o.Node.API = at, true },
 			limit:  func(Limits) time.Duration { return apiLossWindow },
 			does:   func(d Decision) bool { return len(d.Next.Bad) == 1 && d.Next.Bad[0].Failure == LostAPI },
