@@ -19,7 +19,7 @@ func TestGoodConfigIsAdoptedTriedAndPromoted(t *testing.T) {
 		if s := w.status(); s.Trial == nil || s.Trial.DurationSeconds != 40 || s.LastKnownGood != nil || s.Active.UID != "uid-good" || s.ObservedGeneration != 1 {
 			t.Errorf("in its trial: %+v", s)
 		}
-		if !w.init.covered || !w.nodes.watching() || !w.kubelet.running().closely {
+		if !w.init.get().covered || !w.nodes.watching() || !w.kubelet.running().closely {
 			t.Error("the kubelet is not probed closely during the trial")
 		}
 		w.promoted("uid-good")
@@ -27,7 +27,7 @@ func TestGoodConfigIsAdoptedTriedAndPromoted(t *testing.T) {
 		if s := w.status(); s.Trial != nil || s.LastKnownGood == nil || s.LastKnownGood.UID != "uid-good" {
 			t.Errorf("after its trial: %+v", s)
 		}
-		if w.init.covered || w.nodes.watching() || w.kubelet.running().closely {
+		if w.init.get().covered || w.nodes.watching() || w.kubelet.running().closely {
 			t.Error("the trial is over, and is still looked at closely")
 		}
 		w.wantStarts("", "good")
@@ -130,9 +130,9 @@ func TestIdleAgentDecidesRarely(t *testing.T) {
 	inWorld(t, func(w *world) {
 		quiet := func(what string, most int, d time.Duration) {
 			t.Helper()
-			before := w.init.decisions()
+			before := w.init.get().passes
 			w.pass(d)
-			if n := w.init.decisions() - before; n > most {
+			if n := w.init.get().passes - before; n > most {
 				t.Errorf("%s: %d decisions in %s, at most %d expected", what, n, d, most)
 			}
 		}
@@ -160,22 +160,21 @@ func TestIdleAgentDecidesRarely(t *testing.T) {
 
 func TestAgentDecidesRarelyWhileNoKubeletMayRun(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
+		quiet := func(what string) {
+			t.Helper()
+			w.dies(exitOne)
+			before := w.init.get().passes
+			w.pass(10 * time.Second)
+			if n := w.init.get().passes - before; n > 15 || w.kubelet.running() != nil {
+				t.Errorf("%d decisions in 10s of %s", n, what)
+			}
+		}
 		w.kubelet.set(func(s *kubeletState) { s.identity, s.confs["good"] = "inode-2", conf{name: "good", hangs: true} })
 		w.pass(11 * time.Second)
-		w.dies(exitOne)
-		before := w.init.decisions()
-		w.pass(10 * time.Second)
-		if n := w.init.decisions() - before; n > 15 || w.kubelet.running() != nil {
-			t.Errorf("%d decisions in 10s of waiting for a verdict", n)
-		}
+		quiet("waiting for a verdict")
 		w.pass(10 * time.Second)
 		w.kubelet.set(func(s *kubeletState) { s.shuttingDown = true })
-		w.dies(exitOne)
-		before = w.init.decisions()
-		w.pass(10 * time.Second)
-		if n := w.init.decisions() - before; n > 15 || w.kubelet.running() != nil {
-			t.Errorf("%d decisions in 10s of shutting down", n)
-		}
+		quiet("shutting down")
 	})
 }
 

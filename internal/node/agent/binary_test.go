@@ -148,24 +148,6 @@ func TestBinaryReplacedBeforeARestartCausesAnotherDecision(t *testing.T) {
 	})
 }
 
-// TestMissingCheckpointIsDownloadedAgain: also one that existed when this agent started.
-func TestMissingCheckpointIsDownloadedAgain(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.assign("uid-good", conf{name: "good"})
-		w.promoted("uid-good")
-		w.restart()
-		w.runs("good")
-		if err := w.disk.Remove(goodFile); err != nil {
-			t.Fatal(err)
-		}
-		w.dies(exitOne)
-		w.pass(5 * time.Second)
-		w.runs("good")
-		w.wantConfigOK("True | using current (UID: uid-good): all checks passed (AllChecksPassed)")
-	})
-}
-
 func TestLongStopDoesNotCountForTheNextKubelet(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.options = func(o *Options) { o.Limits.HealthTimeout = 10 * time.Second }

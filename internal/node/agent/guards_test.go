@@ -15,7 +15,6 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/source"
-	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -40,20 +39,6 @@ func TestConfigWaitsWhileMorePodsThanMaxPodsRun(t *testing.T) {
 	})
 }
 
-func TestAllowPodLossDisablesThePodGuard(t *testing.T) {
-	inStartedWorld(t, func(w *world) {
-		w.pods("a", "b", "c", "d")
-		w.api.set(func(api *simAPI) { api.asked = trial.RequestedTerms{AllowPodLoss: true} })
-		w.assign("uid-few", conf{name: "few", maxPods: 3})
-		w.runs("few")
-		w.api.set(func(api *simAPI) { // as the kubelet does with what is one too many
-			api.pods[3].Phase, api.pods[3].Message = "Failed", "Pod was rejected: Node didn't have enough resource: pods"
-		})
-		w.promoted("uid-few")
-		w.wantStarts("", "few")
-	})
-}
-
 func TestChangeOfAProtectedFieldIsRefusedButNotBad(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.options = func(o *Options) { o.Protected = payload.DefaultProtection() }
@@ -66,8 +51,9 @@ func TestChangeOfAProtectedFieldIsRefusedButNotBad(t *testing.T) {
 		if s := w.status(); len(s.BadConfigs) > 0 {
 			t.Errorf("bad: %+v", s.BadConfigs)
 		}
-		if n := w.log.count("event=ConfigRefused"); n != 1 {
-			t.Errorf("told %d times", n)
+		w.pass(time.Hour)
+		if told, n := w.log.count("event=ConfigRefused"), w.kubelet.checked("open"); told != 1 || n != 1 {
+			t.Errorf("told %d times, after %d dry runs", told, n)
 		}
 		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{readOnlyPort: 10255} }) // the operator of the node agrees
 		w.runs("open")
@@ -104,39 +90,30 @@ func TestManyProtectedFieldsAreAbbreviated(t *testing.T) {
 	}
 }
 
-func TestUnprintableLocalConfigKeepsTheAdoptedConfig(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.options = func(o *Options) { o.Protected = payload.DefaultProtection() }
-		w.start()
-		w.assign("uid-good", good)
-		w.runs("good")
-		w.promoted("uid-good")
-		w.stop()
-		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{doubtful: true} })
-		w.start()
-		w.runs("good")
-		w.assign("uid-other", conf{name: "other"})
-		w.pass(5 * time.Second)
-		w.wantConfigOK("False | using last-known-good (UID: uid-good): refused current (UID: uid-other): the kubelet did not print the effective local configuration, so protected fields cannot be compared; check that the local configuration is valid (ProtectedFields)")
-		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{} })
-		w.runs("other")
-		w.wantStarts("good", "good", "other")
-	})
-}
-
-func TestDegradeRunsAProvenConfigWithAnInvalidLocalConfig(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.options = func(o *Options) { o.Protected, o.Limits.DegradeLocal = payload.DefaultProtection(), true }
-		w.start()
-		w.assign("uid-good", good)
-		w.runs("good")
-		w.promoted("uid-good")
-		w.stop()
-		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{rejected: "no"} })
-		w.start()
-		w.runs("good")
-		w.wantStarts("good", "good")
-	})
+func TestUnusableLocalConfigKeepsTheAdoptedConfig(t *testing.T) {
+	for _, local := range []conf{{doubtful: true}, {rejected: "no"}} {
+		inWorld(t, func(w *world) {
+			w.options = func(o *Options) {
+				o.Protected, o.Limits.DegradeLocal = payload.DefaultProtection(), local.rejected != ""
+			}
+			w.start()
+			withGood(w)
+			w.stop()
+			w.kubelet.set(func(s *kubeletState) { s.confs[""] = local })
+			w.start()
+			w.runs("good")
+			starts := []string{"", "good", "good"}
+			if local.rejected == "" {
+				w.assign("uid-other", conf{name: "other"})
+				w.pass(5 * time.Second)
+				w.wantConfigOK("False | using last-known-good (UID: uid-good): refused current (UID: uid-other): the kubelet did not print the effective local configuration, so protected fields cannot be compared; check that the local configuration is valid (ProtectedFields)")
+				w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{} })
+				w.runs("other")
+				starts = append(starts, "other")
+			}
+			w.wantStarts(starts...)
+		})
+	}
 }
 
 func TestEditedLocalConfigCausesAnotherValidation(t *testing.T) {
@@ -163,19 +140,6 @@ func TestEditedLocalConfigCausesAnotherValidation(t *testing.T) {
 	})
 }
 
-func TestProtectedRefusalIsRepeatedOnlyWhenLocalChanges(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.options = func(o *Options) { o.Protected = payload.DefaultProtection() }
-		w.start()
-		w.runs("")
-		w.assign("uid-open", conf{name: "open", readOnlyPort: 10255})
-		w.pass(time.Hour)
-		if n := w.kubelet.checked("open"); n != 1 {
-			t.Errorf("%d dry runs", n)
-		}
-	})
-}
-
 func TestConfigWithNewlyProtectedFieldsIsNotStartedAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
@@ -190,29 +154,6 @@ func TestConfigWithNewlyProtectedFieldsIsNotStartedAgain(t *testing.T) {
 		if got := w.view().LastKnownGood.Revision; got != "uid-open" {
 			t.Errorf("last-known-good is %q", got)
 		}
-	})
-}
-
-func TestConfigKeepsItsOwnTrialTermsWhenFlagsChange(t *testing.T) {
-	inStartedWorld(t, func(w *world) {
-		w.api.set(func(api *simAPI) { api.asked = trial.RequestedTerms{Duration: 3 * time.Minute, Starts: 1} })
-		w.assign("uid-good", good)
-		w.runs("good")
-		w.pass(limits.TrialDuration + 20*time.Second)
-		if s := w.status(); s.Trial == nil || s.Trial.DurationSeconds != 180 || s.Trial.CrashLoopThreshold != 0 || s.LastKnownGood != nil {
-			t.Fatalf("trial %+v, last-known-good %+v", s.Trial, s.LastKnownGood)
-		}
-		w.stop()
-		w.options = func(o *Options) { o.Limits.TrialDuration = 10 * time.Second }
-		w.start()
-		w.runs("good")
-		w.pass(30 * time.Second)
-		if s := w.status(); s.Trial == nil || s.Trial.DurationSeconds != 180 {
-			t.Errorf("after a start with other flags: trial %+v, last-known-good %+v", s.Trial, s.LastKnownGood)
-		}
-		w.dies(exitOne) // it asked for none to be forgiven
-		w.runs("")
-		w.wantConfigOK("False | using last-known-good (init): current (UID: uid-good) crash-looped: 1 start in its trial, last: exit status 1 (CrashLooped)")
 	})
 }
 

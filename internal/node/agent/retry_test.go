@@ -162,6 +162,8 @@ func TestFailedSaveIsRetriedWithPauses(t *testing.T) {
 		if n := w.log.count("cannot save the node's state"); n != 1 {
 			t.Errorf("said %d times", n)
 		}
+		wantEvents(t, w, "Normal ConfigChanged: now using current (UID: uid-good)",
+			"Normal ConfigLastKnownGood: (UID: uid-good) became last-known-good after 40s of observed health")
 		w.wantStarts("", "good")
 		w.disk.Heal()
 		w.pass(12 * time.Second)

@@ -351,25 +351,28 @@ func TestThatAnAssignmentWasSeenIsReportedAtOnce(t *testing.T) {
 
 func TestThatThePodGuardHasNoAnswerYetIsNotReported(t *testing.T) {
 	const unknown = "Unknown | using last-known-good (UID: uid-good): could not validate current (UID: uid-next): "
+	const unanswered = unknown + "cannot tell whether the pods of this node survive a restart: the API server does not answer (CouldNotValidate)"
 	for name, c := range map[string]struct {
 		next    conf
 		fails   func(w *world)
 		happens func(w *world)
 		within  time.Duration // the next report comes
 		want    string
+		limit   time.Duration // the agent's option
 	}{
-		"an answer": {conf{}, unlistable(true), unlistable(false), guardInterval, "True | using current (UID: uid-next): all checks passed (AllChecksPassed)"},
-		"nothing": {conf{}, unlistable(true), func(*world) {}, unansweredLimit + 2*time.Second - 2*guardInterval,
-			unknown + "cannot tell whether the pods of this node survive a restart: the API server does not answer (CouldNotValidate)"},
-		"nothing, after a slow dry run": {conf{slow: true}, unlistable(true), func(*world) {}, unansweredLimit + 2*time.Second - 2*guardInterval,
-			unknown + "cannot tell whether the pods of this node survive a restart: the API server does not answer (CouldNotValidate)"},
+		"an answer": {conf{}, unlistable(true), unlistable(false), guardInterval, "True | using current (UID: uid-next): all checks passed (AllChecksPassed)", 0},
+		"nothing": {conf{}, unlistable(true), func(*world) {}, unansweredLimit + 2*time.Second - 2*guardInterval, unanswered, 0},
+		"nothing, after a slow dry run": {conf{slow: true}, unlistable(true), func(*world) {}, unansweredLimit + 2*time.Second - 2*guardInterval, unanswered, 0},
 		"nothing, and the node cannot be watched": {conf{}, func(w *world) { w.nodes.api = &simAPI{w: w, uid: "nc-1"} }, func(*world) {}, unansweredLimit + 2*time.Second - 2*guardInterval,
-			unknown + "cannot count the pods of this node: the API server does not answer (CouldNotValidate)"},
-		"the kubelet exits": {conf{}, unlistable(true), func(w *world) { w.dies(exitOne) }, 100 * time.Millisecond,
-			unknown + "cannot tell whether the pods of this node survive a restart: the API server does not answer (CouldNotValidate)"},
+			unknown + "cannot count the pods of this node: the API server does not answer (CouldNotValidate)", 0},
+		"the kubelet exits": {conf{}, unlistable(true), func(w *world) { w.dies(exitOne) }, 100 * time.Millisecond, unanswered, 0},
+		"nothing, with a shorter limit": {conf{}, unlistable(true), func(*world) {}, 3 * time.Second, unanswered, 2*guardInterval + time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inGoodWorld(t, func(w *world) {
+			inWorld(t, func(w *world) {
+				w.options = func(o *Options) { o.UnansweredLimit = c.limit }
+				w.start()
+				withGood(w)
 				w.promoted("uid-good")
 				c.fails(w)
 				before := len(w.reporter.all())
@@ -413,25 +416,6 @@ func TestTheSilenceAfterARefusalIsNotReportedAtOnce(t *testing.T) {
 	})
 }
 
-func TestTheTimeWithoutAnAnswerIsAnOption(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.options = func(o *Options) { o.UnansweredLimit = 3 * time.Second }
-		w.start()
-		withGood(w)
-		w.promoted("uid-good")
-		unlistable(true)(w)
-		before := len(w.reporter.all())
-		w.assign("uid-next", conf{name: "next"})
-		w.pass(2 * time.Second)
-		if now := w.reporter.all(); len(now) != before {
-			t.Errorf("reported before: %+v", now[before:])
-		}
-		w.pass(3 * time.Second)
-		w.wantConfigOK("Unknown | using last-known-good (UID: uid-good): could not validate current (UID: uid-next): " +
-			"cannot tell whether the pods of this node survive a restart: the API server does not answer (CouldNotValidate)")
-	})
-}
-
 func TestARollbackWithoutAnAnswerOfTheSourceIsReportedAtOnce(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
 		w.promoted("uid-good")
@@ -462,7 +446,7 @@ func TestAnAssignmentIsReportedAlthoughTheAPIServerComesAndGoes(t *testing.T) {
 			w.pass(5 * time.Second)
 			w.apiUp(true)
 		}
-		if !slices.ContainsFunc(w.reporter.all(), func(r told) bool { return r.Status.ObservedGeneration == w.api.generation }) {
+		if !slices.ContainsFunc(w.reporter.all(), func(r toldReport) bool { return r.Status.ObservedGeneration == w.api.generation }) {
 			t.Errorf("generation %d was not reported", w.api.generation)
 		}
 	})

@@ -54,6 +54,24 @@ type world struct {
 	err    error // of the agent, once it has ended
 }
 
+// guarded is a state that several goroutines use.
+type guarded[T any] struct {
+	mu sync.Mutex
+	s  T
+}
+
+func (g *guarded[T]) get() T {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.s
+}
+
+func (g *guarded[T]) set(change func(*T)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	change(&g.s)
+}
+
 // inWorld runs a test in its own world, where time passes when all goroutines are blocked.
 func inWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
