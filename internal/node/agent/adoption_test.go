@@ -85,9 +85,7 @@ func TestRejectedConfigDoesNotTouchTheRunningKubelet(t *testing.T) {
 		if s := w.status(); s.Error != "failed to validate current (UID: uid-typo): unknown field maxPodz" || len(s.BadConfigs) != 1 || s.BadConfigs[0].UID != "uid-typo" {
 			t.Errorf("%q, %+v", s.Error, s.BadConfigs)
 		}
-		if n := w.kubelet.checked("typo"); n != 1 {
-			t.Errorf("%d dry runs for one assignment", n)
-		}
+		w.wantDryRuns("typo", 1)
 		wantEvents(t, w, "Warning ConfigRejected: failed to validate current (UID: uid-typo): unknown field maxPodz")
 	})
 }
@@ -102,9 +100,7 @@ func TestInvalidPayloadIsRejectedWithoutADryRun(t *testing.T) {
 		if s := w.status(); !strings.Contains(s.Error, "staticPodPath is the relative path \"manifests\"") || s.Conditions[0].Reason != v1alpha1.ReasonValidationFailed {
 			t.Errorf("%q, %+v", s.Error, s.Conditions)
 		}
-		if n := w.kubelet.checked("good"); n != 0 {
-			t.Errorf("%d dry runs", n)
-		}
+		w.wantDryRuns("good", 0)
 	})
 }
 
@@ -189,9 +185,7 @@ func TestUndecidedDryRunIsRepeatedAfterHalfAMinute(t *testing.T) {
 		w.kubelet.set(func(s *kubeletState) { s.confs["good"] = good })
 		w.pass(20 * time.Second)
 		w.runs("good")
-		if n := w.kubelet.checked("good"); n != 2 {
-			t.Errorf("%d dry runs", n)
-		}
+		w.wantDryRuns("good", 2)
 		w.wantStarts("", "good")
 	})
 }
@@ -242,9 +236,7 @@ func TestRepeatedAssignmentIsValidatedAgain(t *testing.T) {
 				w.runs("typo")
 				w.wantStarts("", "typo")
 				w.wantConfigOK("True | using current (UID: uid-typo): all checks passed (AllChecksPassed)")
-				if s := w.status(); len(s.BadConfigs) != 0 {
-					t.Errorf("still bad: %+v", s.BadConfigs)
-				}
+				w.wantNoBad()
 			})
 		})
 	}

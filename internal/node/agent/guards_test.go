@@ -33,9 +33,7 @@ func TestConfigWaitsWhileMorePodsThanMaxPodsRun(t *testing.T) {
 		})
 		w.runs("few")
 		w.wantStarts("", "few")
-		if n := w.kubelet.checked("few"); n != 1 {
-			t.Errorf("%d dry runs", n)
-		}
+		w.wantDryRuns("few", 1)
 	})
 }
 
@@ -48,9 +46,7 @@ func TestChangeOfAProtectedFieldIsRefusedButNotBad(t *testing.T) {
 		w.pass(5 * time.Second)
 		w.wantConfigOK("False | using last-known-good (init): refused current (UID: uid-open): protected field readOnlyPort would be 10255, but is 0 locally (ProtectedFields)")
 		w.wantStarts("")
-		if s := w.status(); len(s.BadConfigs) > 0 {
-			t.Errorf("bad: %+v", s.BadConfigs)
-		}
+		w.wantNoBad()
 		w.pass(time.Hour)
 		if told, n := w.log.count("event=ConfigRefused"), w.kubelet.checked("open"); told != 1 || n != 1 {
 			t.Errorf("told %d times, after %d dry runs", told, n)
@@ -117,26 +113,16 @@ func TestUnusableLocalConfigKeepsTheAdoptedConfig(t *testing.T) {
 }
 
 func TestEditedLocalConfigCausesAnotherValidation(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.assign("uid-good", good)
-		w.runs("good")
-		w.promoted("uid-good")
+	inGoodWorld(t, func(w *world) {
 		w.dies(exitOne)
 		w.runs("good")
-		if n := w.kubelet.checked("good"); n != 1 {
-			t.Errorf("%d dry runs", n)
-		}
+		w.wantDryRuns("good", 1)
 		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{maxPods: 90} })
 		w.pass(time.Minute)
-		if n := w.kubelet.checked("good"); n != 1 {
-			t.Errorf("%d dry runs while it runs", n)
-		}
+		w.wantDryRuns("good", 1)
 		w.dies(exitOne)
 		w.runs("good")
-		if n := w.kubelet.checked("good"); n != 2 {
-			t.Errorf("%d dry runs after local was edited", n)
-		}
+		w.wantDryRuns("good", 2)
 	})
 }
 
@@ -217,12 +203,8 @@ func contradictingState(t *testing.T, cordon func(*simAPI)) {
 		if got := w.kubelet.get().moved; !slices.Equal(got, []string{file + ".evenkeel"}) {
 			t.Errorf("moved aside: %q", got)
 		}
-		if !slices.Contains(w.reporter.told(), "Warning StateMovedAside: the CPU or memory manager's state contradicted the configuration and was moved to "+file+".evenkeel") {
-			t.Errorf("%q", w.reporter.told())
-		}
-		if n := w.kubelet.checked("static"); n != 1 {
-			t.Errorf("%d dry runs", n)
-		}
+		w.wantEvent("Warning StateMovedAside: the CPU or memory manager's state contradicted the configuration and was moved to " + file + ".evenkeel")
+		w.wantDryRuns("static", 1)
 	})
 }
 
@@ -256,9 +238,7 @@ func TestConfigWaitsWhilePodsCannotBeCounted(t *testing.T) {
 		w.nodes.api = w.api
 		w.nodes.look()
 		w.runs("good")
-		if n := w.kubelet.checked("good"); n != 2 {
-			t.Errorf("%d dry runs for two assignments", n)
-		}
+		w.wantDryRuns("good", 2)
 	})
 }
 

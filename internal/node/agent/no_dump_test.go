@@ -70,17 +70,13 @@ func TestConfigThatAloneEndsItsDryRunsIsRejected(t *testing.T) {
 		w.pass(10 * time.Second)
 		w.wantConfigOK("Unknown | using last-known-good (init): could not validate current (UID: uid-alone): it was killed (CouldNotValidate)")
 		w.pass(5 * time.Minute)
-		if n := w.kubelet.checked("alone"); n != maxUndecidedAlone {
-			t.Errorf("%d dry runs, want %d", n, maxUndecidedAlone)
-		}
+		w.wantDryRuns("alone", maxUndecidedAlone)
 		s := w.status()
 		if len(s.BadConfigs) != 1 || !strings.Contains(s.Error, "3 dry runs ended without a verdict, while the local configuration passed each time: it was killed") {
 			t.Errorf("bad: %+v, error %q", s.BadConfigs, s.Error)
 		}
 		w.pass(time.Hour)
-		if n := w.kubelet.checked("alone"); n != maxUndecidedAlone {
-			t.Errorf("%d dry runs after it was rejected", n)
-		}
+		w.wantDryRuns("alone", maxUndecidedAlone)
 		w.wantStarts("")
 	})
 }
@@ -89,9 +85,7 @@ func TestUndecidedDryRunIsRepeatedIfLocalFailsToo(t *testing.T) {
 	inStartedWorld(t, func(w *world) {
 		w.assign("uid-doubtful", conf{name: "doubtful", doubtful: true})
 		w.pass(3 * time.Hour)
-		if s := w.status(); len(s.BadConfigs) != 0 {
-			t.Errorf("bad: %+v", s.BadConfigs)
-		}
+		w.wantNoBad()
 		if n := w.kubelet.checked("doubtful"); n <= maxUndecidedAlone {
 			t.Errorf("%d dry runs", n)
 		}

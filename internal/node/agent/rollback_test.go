@@ -72,9 +72,7 @@ func TestRollbackWaitsForNeitherTheAPINorADryRun(t *testing.T) {
 		w.kill() // what the agent knew of the good one goes with it
 		w.start()
 		w.pass(2 * time.Second)
-		if n := w.kubelet.checked("good"); n != 2 {
-			t.Errorf("the fallbacks were validated %d times, want 2", n)
-		}
+		w.wantDryRuns("good", 2)
 		w.kubelet.set(func(s *kubeletState) {
 			s.confs["good"] = conf{name: "good", hangs: true}
 			s.confs["sick"] = conf{name: "sick", crashes: time.Second}
@@ -328,9 +326,7 @@ func TestAnExitAtTheEndOfTheAgentIsNotReported(t *testing.T) {
 		before := len(w.reporter.all())
 		w.dies(supervisor.Exit{})
 		w.stop()
-		if now := w.reporter.all(); len(now) != before {
-			t.Errorf("reported: %+v", now[before:])
-		}
+		w.wantReports(before)
 	})
 }
 

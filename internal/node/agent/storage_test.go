@@ -2,7 +2,6 @@ package agent
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -118,9 +117,7 @@ func TestCorruptRecordIsReportedSetAsideAndWrittenAgain(t *testing.T) {
 				w.start()
 				w.runs(runs)
 				w.pass(time.Second)
-				if !slices.ContainsFunc(w.reporter.told(), func(e string) bool { return strings.HasPrefix(e, "Warning StateProblem: "+record+": corrupt") }) {
-					t.Errorf("%q", w.reporter.told())
-				}
+				w.wantEvent("Warning StateProblem: " + record + ": corrupt")
 				if data, err := w.disk.ReadFile(dir + "/" + record); err != nil || !strings.Contains(string(data), "apiVersion") {
 					t.Errorf("it was not written anew: %q, %v", data, err)
 				}
@@ -222,12 +219,8 @@ func TestForgetRequestIsCarriedOutOnceEvenIfItCannotBeRemoved(t *testing.T) {
 		w.pass(15 * time.Second)
 		w.runs("crasher")
 		w.promoted("uid-crasher")
-		if n := w.log.count("event=Forgotten"); n != 1 {
-			t.Errorf("forgotten %d times", n)
-		}
-		if n := w.log.count("cannot remove a completed request"); n != 1 {
-			t.Errorf("said %d times that it cannot be dropped", n)
-		}
+		w.wantLogged("event=Forgotten", 1)
+		w.wantLogged("cannot remove a completed request", 1)
 		w.disk.Heal()
 		w.pass(15 * time.Second)
 		if requests, err := w.agent.disk.store.ForgetRequests(); err != nil || len(requests) > 0 {
@@ -285,11 +278,7 @@ func TestInvalidLocalConfigEndsTheAgentBeforeAStart(t *testing.T) {
 
 // If a configuration cannot be rendered, another download does not help.
 func TestFailedRenderCausesNoRepeatedDownload(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.assign("uid-good", good)
-		w.runs("good")
-		w.promoted("uid-good")
+	inGoodWorld(t, func(w *world) {
 		w.kubelet.set(func(s *kubeletState) {
 			s.filesErr = errors.New("the node's own drop-in directory /etc/x: there are more than 1000 files")
 		})
@@ -297,7 +286,7 @@ func TestFailedRenderCausesNoRepeatedDownload(t *testing.T) {
 		w.runs("")
 		w.wantConfigOK("Unknown | using (init): failed to sync, desired config unclear, cause: the node's own drop-in directory /etc/x: there are more than 1000 files (SyncFailed)")
 		w.pass(10 * time.Minute)
-		w.wantStarts("good", "")
+		w.wantStarts("", "good", "")
 		if n := w.source.asked(); n != 0 {
 			t.Errorf("downloaded %d times", n)
 		}

@@ -265,6 +265,45 @@ func (w *world) wantStarts(want ...string) {
 	}
 }
 
+// wantLogged checks how many lines of the log contain a text.
+func (w *world) wantLogged(part string, want int) {
+	w.t.Helper()
+	if n := w.log.count(part); n != want {
+		w.t.Errorf("%d log lines contain %q, want %d\n%s", n, part, want, w.tail())
+	}
+}
+
+// wantDryRuns checks how often a configuration was validated.
+func (w *world) wantDryRuns(name string, want int) {
+	w.t.Helper()
+	if n := w.kubelet.checked(name); n != want {
+		w.t.Errorf("%d dry runs of %s, want %d", n, orLocal(name), want)
+	}
+}
+
+// wantReports checks how many different reports the agent has made.
+func (w *world) wantReports(want int) {
+	w.t.Helper()
+	if now := w.reporter.all(); len(now) != want {
+		w.t.Errorf("%d reports, want %d; the last is %+v", len(now), want, now[len(now)-1])
+	}
+}
+
+// wantEvent checks that an Event contains a text, as `type reason: message`.
+func (w *world) wantEvent(part string) {
+	w.t.Helper()
+	if !slices.ContainsFunc(w.reporter.told(), func(e string) bool { return strings.Contains(e, part) }) {
+		w.t.Errorf("events are %q, want one with %q", w.reporter.told(), part)
+	}
+}
+
+func (w *world) wantNoBad() {
+	w.t.Helper()
+	if bad := w.status().BadConfigs; len(bad) > 0 {
+		w.t.Errorf("bad are %+v", bad)
+	}
+}
+
 // tail returns the end of the log.
 func (w *world) tail() string {
 	if w.log == nil {

@@ -20,8 +20,7 @@ func TestOnlyAKnownChangeOfBootIDCountsAsReboot(t *testing.T) {
 		{"nobody ever knows", false, false, true, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			n := newNodeSim(t)
-			n.do(proven)
+			n := provenNode(t)
 			n.bootIDUnknown = !c.before
 			n.do("agent-restart", "assign uid=u payload=p1", "healthy 1m", "kill")
 			n.bootIDUnknown = !c.after
@@ -49,9 +48,7 @@ func TestDigestOfANewDownloadIsRecordedInEveryRole(t *testing.T) {
 		"a crash came between the two files": {"assign uid=u payload=p1", "healthy 1m"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := newNodeSim(t)
-			n.do(proven)
-			n.do(before...)
+			n := provenNode(t, before...)
 			n.intent.Config = n.state.LastKnownGood.Config
 			n.intent.Config.Checkpoint = "another file"
 			if name == "a crash came between the two files" {
@@ -71,9 +68,7 @@ func TestDigestOfANewDownloadIsRecordedInEveryRole(t *testing.T) {
 
 // g runs in place of u, which failed, when it is assigned again with a new file; the disk is full, so it is not adopted.
 func TestARestartAfterACrashReportsTheNewDownload(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven)
-	n.do("assign uid=u payload=p1", "exit status=1 times=4", "healthy 5s", "storage fails=full")
+	n := provenNode(t, "assign uid=u payload=p1", "exit status=1 times=4", "healthy 5s", "storage fails=full")
 	n.intent.Config = n.state.LastKnownGood.Config
 	n.intent.Config.Checkpoint = "another file"
 	n.converge()
@@ -93,9 +88,7 @@ func TestARestartAfterACrashReportsTheNewDownload(t *testing.T) {
 }
 
 func TestRollbackDoesNotWaitForAnotherVerdict(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven)
-	n.do("assign uid=u payload=p1", "healthy 1m")
+	n := provenNode(t, "assign uid=u payload=p1", "healthy 1m")
 	n.verdicts["g"] = Verdict{Outcome: Accepted} // found while the trial went on
 	n.do("validation hangs", "assign uid=v payload=p2", "unhealthy 2m")
 	if got := n.state.Run.Config.Revision; got != "g" {
@@ -105,9 +98,7 @@ func TestRollbackDoesNotWaitForAnotherVerdict(t *testing.T) {
 
 func TestWaitingTrialResumesWhenNothingElseCanRun(t *testing.T) {
 	for _, fallback := range []Fallback{Inconclusive, APIProbe} {
-		n := newNodeSim(t)
-		n.do(proven)
-		n.do("flags local-invalid=degrade", "kill", "verdict local rejected words=(maxPods must not be negative)")
+		n := provenNode(t, "flags local-invalid=degrade", "kill", "verdict local rejected words=(maxPods must not be negative)")
 		v := n.disk.versions[n.version]
 		v.promoted, v.trial = nil, &Trial{Revision: "g", Terms: Terms{Duration: time.Minute}, Fallback: fallback}
 		n.disk.versions[n.version] = v
@@ -119,9 +110,7 @@ func TestWaitingTrialResumesWhenNothingElseCanRun(t *testing.T) {
 }
 
 func TestReassignedRunningConfigIsReportedAsAssigned(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven)
-	n.do("flags local-invalid=degrade", "kill", "verdict local rejected words=(maxPods must not be negative)", "start")
+	n := provenNode(t, "flags local-invalid=degrade", "kill", "verdict local rejected words=(maxPods must not be negative)", "start")
 	c := randomConfig(1, 0)
 	c.AssignedBy, c.Rollout, c.Checkpoint = "object", RolloutRef{Name: "workers", AssignedAt: epoch}, "file"
 	n.intent = Intent{Kind: Assigned, Config: c}
@@ -169,8 +158,7 @@ func TestOnlyANewDownloadOfLastKnownGoodReplacesItsDigest(t *testing.T) {
 		"it was not downloaded":       func(c *Config) { c.Checkpoint = "" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := newNodeSim(t)
-			n.do(proven)
+			n := provenNode(t)
 			n.intent.Config.Checkpoint = "file of g"
 			n.converge()
 			n.do("assign uid=v payload=p2", "exit status=1 times=4", "healthy 5s", "storage fails=full")
@@ -203,9 +191,7 @@ func TestTheNodeIsWatchedWhereADecisionDependsOnItsPods(t *testing.T) {
 		"local, refused":      {[]string{"verdict local refused guard=WouldEvictPods words=(2 pods)", "local"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := newNodeSim(t)
-			n.do(proven)
-			n.do(c.events...)
+			n := provenNode(t, c.events...)
 			n.converge()
 			if n.last.Watch != c.want {
 				t.Errorf("watch is %t, want %t: %+v", n.last.Watch, c.want, n.last.Status.Condition)
@@ -216,9 +202,7 @@ func TestTheNodeIsWatchedWhereADecisionDependsOnItsPods(t *testing.T) {
 
 // The API was reachable when the agent was restarted. That says nothing about the kubelet on trial, which was started then.
 func TestAnAPIThatWasNotSeenSinceTheStartIsNotLost(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven)
-	n.do("flags api-loss-rollback=on", "assign uid=u payload=p1", "healthy 30s", "kill")
+	n := provenNode(t, "flags api-loss-rollback=on", "assign uid=u payload=p1", "healthy 30s", "kill")
 	n.onDecision = func(_ State, _ Observed, d Decision) {
 		if d.Action.Kind == Start {
 			n.node.API = false

@@ -36,9 +36,7 @@ func TestTheNextDecisionComesWhenAClockReachesItsLimit(t *testing.T) {
 		"nothing, and nothing is on": func(s *State, _ *Observed) { s.Trial, s.Startups, s.LastKnownGood = nil, nil, s.Current },
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := newNodeSim(t)
-			n.do(proven)
-			n.do("assign uid=u payload=p1", "healthy 5s")
+			n := provenNode(t, "assign uid=u payload=p1", "healthy 5s")
 			s, o := n.state.deepCopy(), n.observe()
 			s.Promoted = append(s.Promoted, Promotion{Revision: "u", Payload: "p1"})
 			want := 300 * time.Millisecond
@@ -64,9 +62,7 @@ func TestTheUptimeIsSavedWithTheTimeWithoutHealth(t *testing.T) {
 		"not healthy": func(s *State, o *Observed) { s.Run.Unhealthy, o.Child.Healthy = 20*time.Second, false },
 		"not Ready":   func(s *State, o *Observed) { s.Run.NotReady, o.Node.Ready = 20*time.Second, false },
 	} {
-		n := newNodeSim(t)
-		n.do(proven)
-		n.do("assign uid=u payload=p1", "healthy 5s")
+		n := provenNode(t, "assign uid=u payload=p1", "healthy 5s")
 		s, o := n.state.deepCopy(), n.observe()
 		s.Run.Uptime, o.Elapsed = 30*time.Second, 0
 		set(&s, &o)
@@ -78,9 +74,7 @@ func TestTheUptimeIsSavedWithTheTimeWithoutHealth(t *testing.T) {
 
 // A crash came between the writes of current and of its trial.
 func TestATrialOfAnotherConfigurationIsReplacedAtTheStart(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven)
-	n.do("assign uid=u payload=p1", "healthy 5s")
+	n := provenNode(t, "assign uid=u payload=p1", "healthy 5s")
 	s, o := n.state.deepCopy(), n.observe()
 	s.Trial.Revision, s.Run, o.Child, o.Elapsed = "v", Run{}, Child{}, 0
 	if d := Decide(s, o); d.Next.Trial == nil || d.Next.Trial.Revision != "u" || d.Action.Config.Revision != "u" {

@@ -9,9 +9,7 @@ import (
 )
 
 func TestTimeWithoutDecisionsCountsAtMostMaxGap(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven)
-	n.do("assign uid=u payload=p1", "healthy 1m")
+	n := provenNode(t, "assign uid=u payload=p1", "healthy 1m")
 	n.clock += time.Hour // suspended
 	n.converge()
 	if healthy := n.state.Trial.Healthy + n.state.Run.UnsavedHealthy; healthy != time.Minute+maxGap {
@@ -27,9 +25,7 @@ func TestTimeWithoutDecisionsCountsAtMostMaxGap(t *testing.T) {
 }
 
 func TestRevocationPreventsPromotionInTheSameDecision(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven)
-	n.do("assign uid=u payload=p1", "healthy 9m55s")
+	n := provenNode(t, "assign uid=u payload=p1", "healthy 9m55s")
 	n.revoked = &[]string{"u"}
 	n.clock += 5 * time.Second
 	n.converge()
@@ -39,8 +35,7 @@ func TestRevocationPreventsPromotionInTheSameDecision(t *testing.T) {
 }
 
 func TestReturnToLastKnownGoodKeepsItsTime(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven)
+	n := provenNode(t)
 	since := n.state.LastKnownGood.Since
 	n.do("assign uid=u payload=p1", "healthy 1m", "assign uid=g payload=p0")
 	if got := n.state.LastKnownGood; got.Revision != "g" || !got.Since.Equal(since) {
@@ -60,9 +55,7 @@ func TestNewestTenPromotionsAreKept(t *testing.T) {
 }
 
 func TestSavedVerdictEndsATrialWhoseFileIsOlder(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven)
-	n.do("flags api-loss-rollback=on", "assign uid=u payload=p1", "api down", "healthy 10m")
+	n := provenNode(t, "flags api-loss-rollback=on", "assign uid=u payload=p1", "api down", "healthy 10m")
 	n.tearDisk = func(int) int { return 3 } // bad-configs is written, the rest is not
 	n.do("api up 1s", "kill")
 	n.tearDisk = nil
@@ -78,8 +71,7 @@ func TestSavedVerdictEndsATrialWhoseFileIsOlder(t *testing.T) {
 }
 
 func TestContentOfLastKnownGoodNeedsNoTrialAfterACrash(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven)
+	n := provenNode(t)
 	n.tearDisk = func(int) int { return 2 } // current is written, last-known-good is not
 	n.do("dies-before-acting", "assign uid=g2 payload=p0", "kill")
 	n.tearDisk = nil
@@ -106,9 +98,7 @@ func TestAPILossAtTheFirstStartIsNoticed(t *testing.T) {
 }
 
 func TestAPIReturningAfterTheProbeWindowIsNoVerdict(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven)
-	n.do("flags api-loss-rollback=on", "assign uid=u payload=p1", "api down", "healthy 10m", "healthy 1m55s")
+	n := provenNode(t, "flags api-loss-rollback=on", "assign uid=u payload=p1", "api down", "healthy 10m", "healthy 1m55s")
 	n.node.API = true
 	n.clock += maxGap
 	n.converge()
@@ -207,9 +197,7 @@ func TestStateMustBeSavedForANewCurrentOrAWithdrawnVerdict(t *testing.T) {
 }
 
 func TestForgetHasTheEffectOfAForgetRequest(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven)
-	n.do("assign uid=u payload=p1", "exit status=1 times=4", "kill")
+	n := provenNode(t, "assign uid=u payload=p1", "exit status=1 times=4", "kill")
 	s := n.load()
 	before := s.deepCopy()
 	forgotten := Forget(s, "u")
@@ -243,9 +231,7 @@ func TestNextStartEqualsWhatAStartRuns(t *testing.T) {
 		{"inconclusive", []string{"assign uid=u payload=p1", "unhealthy 2m", "unhealthy 2m"}, "g", "it is last-known-good; the trial of current (UID: u) waits: Inconclusive"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			n := newNodeSim(t)
-			n.do(proven)
-			n.do(c.events...)
+			n := provenNode(t, c.events...)
 			runs, why := NextStart(n.load())
 			if runs.Revision != c.runs || why != c.why {
 				t.Errorf("%q: %s; want %q: %s", runs.Revision, why, c.runs, c.why)
@@ -274,9 +260,7 @@ func TestAnyVerdictOfThisAttemptIsFinal(t *testing.T) {
 }
 
 func TestStatusReportsAssignedActiveLastKnownGoodAndTrial(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven)
-	n.do("assign uid=u payload=p1 attempt=2", "exit status=1", "healthy 1m")
+	n := provenNode(t, "assign uid=u payload=p1 attempt=2", "exit status=1", "healthy 1m")
 	st := n.last.Status
 	if st.Assigned == nil || st.Assigned.Revision != "u" || st.Assigned.Rollout.Attempt != 2 {
 		t.Errorf("assigned is %+v", st.Assigned)

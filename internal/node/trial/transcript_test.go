@@ -36,6 +36,14 @@ func (n *nodeSim) do(lines ...string) {
 	}
 }
 
+// provenNode returns a node with a last-known-good configuration (UID: g), on which the commands were run.
+func provenNode(t *testing.T, lines ...string) *nodeSim {
+	n := newNodeSim(t)
+	n.do(proven)
+	n.do(lines...)
+	return n
+}
+
 // proven makes a node with a last-known-good configuration (UID: g).
 const proven = "node proven"
 
