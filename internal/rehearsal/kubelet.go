@@ -5,12 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/node/admission"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
@@ -44,6 +42,7 @@ var Defaults = map[string]any{
 
 // kubelet is the simulated kubelet of one node. It implements agent.Kubelet.
 type kubelet struct {
+	NoMachine
 	name      string
 	heartbeat *heartbeat
 
@@ -83,9 +82,6 @@ func (k *kubelet) Local() trial.Local { return trial.Default }
 // LocalDigest implements agent.Kubelet.
 func (k *kubelet) LocalDigest() string { return "defaults" }
 
-// LocalFiles implements agent.Kubelet.
-func (k *kubelet) LocalFiles() map[string]string { return nil }
-
 // CheckLocal implements agent.Kubelet.
 func (k *kubelet) CheckLocal(context.Context) component.Verdict {
 	return component.Verdict{Outcome: component.Accepted, Stage: 2, Effective: Defaults}
@@ -119,29 +115,13 @@ func Effective(fields map[string]any) (component.Effective, error) {
 	return payload.Merge(Defaults, over), nil
 }
 
-// Files implements agent.Kubelet.
-func (k *kubelet) Files(p payload.Payload) (map[string][]byte, error) {
-	return map[string][]byte{p.Key: p.Data}, nil
-}
-
 // Start implements agent.Kubelet.
 func (k *kubelet) Start(_ context.Context, run component.RunConfig, _ component.Effective) (agent.Process, error) {
-	p := &process{kubelet: k, done: make(chan struct{}), changed: make(chan struct{}, 1)}
-	if run.Dir != "" {
-		key := payload.KeyKubelet
-		if run.Dropin {
-			key = payload.KeyKubeletDropin
-		}
-		data, err := os.ReadFile(filepath.Join(run.Dir, key))
-		if err != nil {
-			return nil, fmt.Errorf("read the rendered configuration: %w", err)
-		}
-		decoded, err := payload.Decode(key, data)
-		if err != nil {
-			return nil, fmt.Errorf("decode the rendered configuration: %w", err)
-		}
-		p.payload = &decoded
+	rendered, err := Rendered(run, os.ReadFile)
+	if err != nil {
+		return nil, err
 	}
+	p := &process{kubelet: k, payload: rendered, done: make(chan struct{}), changed: make(chan struct{}, 1)}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k.mu.Lock()
@@ -153,23 +133,6 @@ func (k *kubelet) Start(_ context.Context, run component.RunConfig, _ component.
 	p.apply(b)
 	return p, nil
 }
-
-// Describe implements agent.Kubelet. Nothing of this machine matters to a hollow kubelet.
-func (k *kubelet) Describe(context.Context, *admission.Input) error { return nil }
-
-// StateConflicts implements agent.Kubelet.
-func (k *kubelet) StateConflicts(*admission.Input) ([]admission.StateConflict, error) {
-	return nil, nil
-}
-
-// MoveAside implements agent.Kubelet.
-func (k *kubelet) MoveAside([]admission.StateConflict, time.Time) ([]string, error) { return nil, nil }
-
-// RuntimeReachable implements agent.Kubelet.
-func (k *kubelet) RuntimeReachable(context.Context, string) error { return nil }
-
-// RunsStaticPods implements agent.Kubelet.
-func (k *kubelet) RunsStaticPods(component.Effective) bool { return false }
 
 // process is one run of a kubelet. It uses timers instead of goroutines.
 type process struct {

@@ -134,7 +134,7 @@ func (n *node) options(log *slog.Logger) agent.Options {
 	o := n.fleet.o
 	return agent.Options{
 		Limits: o.Limits, APILoss: "off", SyncTimeout: syncTimeout, UnansweredLimit: o.UnansweredLimit, StopGrace: time.Second, AgentVersion: o.Version,
-		Remote: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeHost, BootID: n.bootID(), Log: log, Metrics: o.Metrics(n.name), Init: noInit{},
+		Remote: v1alpha1.RemoteConfigNodeConfig, RunMode: v1alpha1.RunModeHost, BootID: n.bootID(), Log: log, Metrics: o.Metrics(n.name), Init: NoInit{},
 		Protected: n.fleet.protected, StartupTaint: v1alpha1.TaintUnconfigured,
 		OpenStore: func(version string) (agent.Store, error) {
 			return checkpoint.Open(atomicfile.OS{}, n.dir, version, log)
@@ -202,11 +202,3 @@ func (n *node) state() string {
 	}
 	return stateUnknown
 }
-
-// noInit implements agent.Init without an init system.
-type noInit struct{}
-
-func (noInit) Ready() error        { return nil }
-func (noInit) Stopping() error     { return nil }
-func (noInit) Status(string) error { return nil }
-func (noInit) Cover(bool)          {}

@@ -2,9 +2,7 @@ package simulation
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -14,12 +12,12 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/rehearsal"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 	"github.com/evenkeel/evenkeel/testkit/simapi"
 )
@@ -30,7 +28,7 @@ const stateDir = "/var/lib/evenkeel"
 type agentProcess struct {
 	m      *machine
 	serial int
-	disk   *disk
+	disk   *crashfs.FS
 	way    *way
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -63,8 +61,8 @@ func (m *machine) startAgent() {
 	w := m.w
 	m.serial++
 	ctx, cancel := context.WithCancel(w.ctx)
-	a := &agentProcess{m: m, serial: m.serial, cancel: cancel, done: make(chan struct{}), began: time.Now(), way: &way{outer: m.gate}}
-	a.disk = &disk{FS: m.disk, crashed: func() { go m.crashed(a) }}
+	a := &agentProcess{m: m, serial: m.serial, cancel: cancel, disk: m.disk, done: make(chan struct{}), began: time.Now(), way: &way{outer: m.gate}}
+	a.disk.OnCrash(func() { go m.crashed(a) })
 	m.agent = a
 	var version string
 	a.limits, version = w.flagsOf(m.flags)
@@ -95,7 +93,7 @@ func (m *machine) startAgent() {
 	}
 	running := agent.New(agent.Options{
 		Limits: a.limits, APILoss: "auto", SyncTimeout: 2 * time.Second, StopGrace: 30 * time.Second, AgentVersion: version,
-		Remote: remote, RunMode: v1alpha1.RunModeHost, BootID: boot, Log: log, Init: noInit{},
+		Remote: remote, RunMode: v1alpha1.RunModeHost, BootID: boot, Log: log, Init: rehearsal.NoInit{},
 		StartupTaint: v1alpha1.TaintUnconfigured, Protected: payload.DefaultProtection(),
 		OpenStore: func(version string) (agent.Store, error) {
 			return checkpoint.Open(a.disk, stateDir, version, log)
@@ -176,59 +174,6 @@ func (w *way) pass(ctx context.Context) error {
 func (w *way) isShut() bool {
 	return w.isDead() || w.isClosed() || w.outer != nil && (w.outer.isDead() || w.outer.isClosed())
 }
-
-// disk is the disk as an agent uses it: the agent and its machine crash with it.
-type disk struct {
-	*crashfs.FS
-	crashed func()
-	once    sync.Once
-}
-
-func (d *disk) check(err error) error {
-	if errors.Is(err, crashfs.ErrCrashed) {
-		d.once.Do(d.crashed)
-	}
-	return err
-}
-
-// Create implements atomicfile.FS.
-func (d *disk) Create(name string, mode fs.FileMode) (atomicfile.File, error) {
-	f, err := d.FS.Create(name, mode)
-	return &file{f, d}, d.check(err)
-}
-
-// Mkdir implements atomicfile.FS.
-func (d *disk) Mkdir(name string, mode fs.FileMode) error { return d.check(d.FS.Mkdir(name, mode)) }
-
-// Rename implements atomicfile.FS.
-func (d *disk) Rename(from, to string) error { return d.check(d.FS.Rename(from, to)) }
-
-// Remove implements atomicfile.FS.
-func (d *disk) Remove(name string) error { return d.check(d.FS.Remove(name)) }
-
-// SyncDir implements atomicfile.FS.
-func (d *disk) SyncDir(name string) error { return d.check(d.FS.SyncDir(name)) }
-
-type file struct {
-	atomicfile.File
-	disk *disk
-}
-
-func (f *file) Write(p []byte) (int, error) {
-	n, err := f.File.Write(p)
-	return n, f.disk.check(err)
-}
-
-func (f *file) Sync() error  { return f.disk.check(f.File.Sync()) }
-func (f *file) Close() error { return f.disk.check(f.File.Close()) }
-
-// noInit implements agent.InitSystem without an init system.
-type noInit struct{}
-
-func (noInit) Ready() error        { return nil }
-func (noInit) Stopping() error     { return nil }
-func (noInit) Status(string) error { return nil }
-func (noInit) Cover(bool)          {}
 
 // transport returns the connection of a process to the API server.
 func (w *world) transport(name string, serial int, way *way) *simapi.Transport {

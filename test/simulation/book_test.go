@@ -89,11 +89,7 @@ func (b *book) fail(format string, args ...any) {
 	}
 }
 
-func (b *book) failed() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.failures
-}
+func (b *book) failed() []string { return locked(&b.mu, func() []string { return b.failures }) }
 
 // text returns the last lines of the record.
 func (b *book) text() string {

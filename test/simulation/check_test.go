@@ -121,14 +121,14 @@ func (w *world) crashedOnce(node string, content int64) bool {
 
 // checkStart checks what a node starts. again says that the same agent ran it already when its kubelet ended.
 func (w *world) checkStart(m *machine, a *agentProcess, p *process, again bool) {
-	view, err := checkpoint.ReadOnly(a.disk.FS, stateDir, m.version())
+	view, err := checkpoint.ReadOnly(a.disk, stateDir, m.version())
 	if err != nil {
 		return // the disk has crashed, or is empty: then local runs
 	}
 	st, fault := view.State, m.faultAt()
 	w.checks.mu.Lock()
 	defer w.checks.mu.Unlock()
-	w.checks.stats.Starts++
+	w.checks.stats.count(starts, 1)
 	version := view.Version
 	was := w.checks.noteBad(m.name, version, st)
 	w.checkVerdicts(m, fault, was, version, st.Bad)
@@ -164,7 +164,7 @@ func (w *world) checkStart(m *machine, a *agentProcess, p *process, again bool) 
 		if p.sha256 == ran {
 			return // the ConfigMap was created again, and this start is another one of what it ran
 		}
-		w.checks.stats.Adopted++
+		w.checks.stats.count(adoptions, 1)
 		w.checkAdoption(m, p, st)
 		if !first {
 			w.checkPods(m, p, st)
@@ -261,7 +261,7 @@ func (w *world) observe(c simapi.Change) {
 	w.checks.mu.Lock()
 	defer w.checks.mu.Unlock()
 	if c.Is != nil {
-		w.checks.stats.Changes++
+		w.checks.stats.count(changes, 1)
 	}
 	switch c.Kind {
 	case "configmaps":
@@ -427,7 +427,7 @@ func (w *world) checkPreflight(was, is *v1alpha1.NodeConfig) {
 	rejected := known && w.behaviourOf(r.content, is.Name).reject
 	switch {
 	case answer.Verdict == v1alpha1.PreflightAccepted:
-		w.checks.stats.Preflights++
+		w.checks.stats.count(preflights, 1)
 		if rejected {
 			w.book.fail("%s would accept content %d, which its dry run rejects", is.Name, r.content)
 		}

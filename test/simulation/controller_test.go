@@ -226,7 +226,7 @@ func (r *replica) kill(again time.Duration) {
 	p.way.kill()
 	p.cancel()
 	r.w.book.trace("%s: controller %d is killed", r.name, p.serial)
-	r.w.checks.tally(func(s *stats) { s.Kills++ })
+	r.w.checks.tally(func(s *stats) { s.count(kills, 1) })
 	time.AfterFunc(again, r.start)
 }
 

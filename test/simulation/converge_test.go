@@ -154,7 +154,7 @@ func (w *world) checkRepair() {
 			w.server.Get("nodeconfigs", "", name, &nc)
 			if is := nc.Status; is.Trial == nil && reflect.DeepEqual(is.LastKnownGood, want.LastKnownGood) {
 				delete(written, name)
-				w.checks.tally(func(s *stats) { s.Repairs++ })
+				w.checks.tally(func(s *stats) { s.count(repairs, 1) })
 			} else if time.Now().After(deadline) {
 				w.book.fail("the status of %s was set back, and its agent has not written it again: %+v", name, is)
 				return
@@ -193,7 +193,7 @@ func (w *world) checkLate() {
 		return u != nil && w.revisionOf(u.ConfigMapRef.Name).content == finalContent+30 && r.Status.Phase == v1alpha1.RolloutComplete
 	}
 	if w.within(time.Hour+time.Duration(w.plan.nodes)*20*time.Minute, "all nodes get the target of the next leader after late assignments", complete) {
-		w.checks.tally(func(s *stats) { s.Late++ })
+		w.checks.tally(func(s *stats) { s.count(late, 1) })
 	}
 }
 
@@ -225,7 +225,7 @@ func (w *world) checkStop() {
 	}
 	a.patch("all", map[string]any{"abort": nil, "retry": map[string]any{"revision": r.Status.UpdateRevision.Number, "attempt": max(1, r.Status.Attempt) + 1}})
 	if w.within(2*time.Minute, "the ConfigMap of the revision that is tried again says no more that it was stopped", func() bool { return !marked() }) {
-		w.checks.tally(func(s *stats) { s.Stops++ })
+		w.checks.tally(func(s *stats) { s.count(stops, 1) })
 	}
 }
 
@@ -259,11 +259,7 @@ func (c *checks) tally(change func(s *stats)) {
 	change(&c.stats)
 }
 
-func (c *checks) changed() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.stats.Changes
-}
+func (c *checks) changed() int { return locked(&c.mu, func() int { return c.stats.Counts[changes] }) }
 
 // wait waits, and checks every few seconds. It returns false if something was wrong.
 func (w *world) wait(d time.Duration, check func()) bool {

@@ -14,6 +14,13 @@ var (
 	errCut  = errors.New("the connection is dead")
 )
 
+// locked returns what read returns while a mutex is locked.
+func locked[T any](mu *sync.Mutex, read func() T) T {
+	mu.Lock()
+	defer mu.Unlock()
+	return read()
+}
+
 // gate is the way of a process to the network. It can be closed, as in a partition, and for ever, when the process ends.
 type gate struct {
 	mu     sync.Mutex
@@ -67,14 +74,6 @@ func (g *gate) kill() {
 	g.set(true)
 }
 
-func (g *gate) isClosed() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.closed != nil
-}
+func (g *gate) isClosed() bool { return locked(&g.mu, func() bool { return g.closed != nil }) }
 
-func (g *gate) isDead() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.dead
-}
+func (g *gate) isDead() bool { return locked(&g.mu, func() bool { return g.dead }) }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/component"
-	"github.com/evenkeel/evenkeel/internal/node/admission"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
@@ -83,6 +82,7 @@ func contentOf(fields map[string]any) int64 {
 
 // agentKubelet is the kubelet binary as one agent process uses it.
 type agentKubelet struct {
+	rehearsal.NoMachine
 	m      *machine
 	agent  *agentProcess
 	checks atomic.Int64
@@ -90,13 +90,10 @@ type agentKubelet struct {
 
 var _ agent.Kubelet = (*agentKubelet)(nil)
 
-func (k *agentKubelet) Identity() (string, error)                      { return k.m.version(), nil }
-func (k *agentKubelet) Version(context.Context) (string, error)        { return k.m.version(), nil }
-func (k *agentKubelet) Local() trial.Local                             { return trial.Init }
-func (k *agentKubelet) LocalDigest() string                            { return "local" }
-func (k *agentKubelet) LocalFiles() map[string]string                  { return nil }
-func (k *agentKubelet) RunsStaticPods(component.Effective) bool        { return false }
-func (k *agentKubelet) RuntimeReachable(context.Context, string) error { return nil }
+func (k *agentKubelet) Identity() (string, error)               { return k.m.version(), nil }
+func (k *agentKubelet) Version(context.Context) (string, error) { return k.m.version(), nil }
+func (k *agentKubelet) Local() trial.Local                      { return trial.Init }
+func (k *agentKubelet) LocalDigest() string                     { return "local" }
 
 // checkTakes waits as long as a dry run takes.
 func (k *agentKubelet) checkTakes(ctx context.Context, content int64) error {
@@ -138,43 +135,16 @@ func (k *agentKubelet) Check(ctx context.Context, p payload.Payload) component.V
 	return component.Verdict{Outcome: component.Accepted, Stage: 2, Effective: effective, Local: rehearsal.Defaults}
 }
 
-// Files implements agent.Kubelet.
-func (k *agentKubelet) Files(p payload.Payload) (map[string][]byte, error) {
-	return map[string][]byte{p.Key: p.Data}, nil
-}
-
-// Describe implements agent.Kubelet.
-func (k *agentKubelet) Describe(context.Context, *admission.Input) error { return nil }
-
-// StateConflicts implements agent.Kubelet.
-func (k *agentKubelet) StateConflicts(*admission.Input) ([]admission.StateConflict, error) {
-	return nil, nil
-}
-
-// MoveAside implements agent.Kubelet.
-func (k *agentKubelet) MoveAside([]admission.StateConflict, time.Time) ([]string, error) {
-	return nil, nil
-}
-
 // Start implements agent.Kubelet.
 func (k *agentKubelet) Start(_ context.Context, run component.RunConfig, _ component.Effective) (agent.Process, error) {
+	rendered, err := rehearsal.Rendered(run, k.agent.disk.ReadFile)
+	if err != nil {
+		return nil, err
+	}
 	p := &process{m: k.m, began: time.Now(), maxPods: 110, done: make(chan struct{}), changed: make(chan struct{}, 1)}
-	if run.Dir != "" {
-		key := payload.KeyKubelet
-		if run.Dropin {
-			key = payload.KeyKubeletDropin
-		}
-		data, err := k.agent.disk.ReadFile(path.Join(run.Dir, key))
-		if err != nil {
-			return nil, fmt.Errorf("read the rendered configuration: %w", err)
-		}
-		decoded, err := payload.Decode(key, data)
-		if err != nil {
-			return nil, fmt.Errorf("decode the rendered configuration: %w", err)
-		}
-		p.revision = path.Base(run.Dir)
-		p.sha256, p.content = decoded.SHA256, contentOf(decoded.Fields)
-		if v, ok := decoded.Fields["maxPods"].(int64); ok {
+	if rendered != nil {
+		p.revision, p.sha256, p.content = path.Base(run.Dir), rendered.SHA256, contentOf(rendered.Fields)
+		if v, ok := rendered.Fields["maxPods"].(int64); ok {
 			p.maxPods = int(v)
 		}
 	}
@@ -213,15 +183,11 @@ func (p *process) Waiting() bool            { return false }
 func (p *process) Watch(bool)               {}
 
 func (p *process) Exit() supervisor.Exit {
-	p.m.mu.Lock()
-	defer p.m.mu.Unlock()
-	return p.exit
+	return locked(&p.m.mu, func() supervisor.Exit { return p.exit })
 }
 
 func (p *process) Healthy() bool {
-	p.m.mu.Lock()
-	defer p.m.mu.Unlock()
-	return !p.healthySince.IsZero()
+	return locked(&p.m.mu, func() bool { return !p.healthySince.IsZero() })
 }
 
 // Stop implements agent.Process. A kubelet takes a moment to end, and is killed if it does not.

@@ -56,11 +56,7 @@ type machine struct {
 	idleSince time.Time
 }
 
-func (m *machine) version() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.kubelets
-}
+func (m *machine) version() string { return locked(&m.mu, func() string { return m.kubelets }) }
 
 // startKubelet starts a kubelet for an agent, and reports whether it did.
 func (m *machine) startKubelet(a *agentProcess, p *process) bool {
@@ -348,23 +344,11 @@ func (m *machine) noteFault() {
 }
 
 // faultAt returns when something was last wrong with the machine itself; zero: never.
-func (m *machine) faultAt() time.Time {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.fault
-}
+func (m *machine) faultAt() time.Time { return locked(&m.mu, func() time.Time { return m.fault }) }
 
-func (m *machine) isOn() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.exists
-}
+func (m *machine) isOn() bool { return locked(&m.mu, func() bool { return m.exists }) }
 
-func (m *machine) running() *process {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.process
-}
+func (m *machine) running() *process { return locked(&m.mu, func() *process { return m.process }) }
 
 func (m *machine) setHung(p *process, hung bool) {
 	m.mu.Lock()
@@ -406,13 +390,11 @@ func (m *machine) kill(power bool, choice crashfs.Choice, again time.Duration) {
 	m.mu.Unlock()
 	a.cancel()
 	m.w.book.trace("%s: killed, power=%t", m.name, power)
-	m.w.checks.tally(func(s *stats) {
-		if power || atOperation {
-			s.CrashPoints++
-		} else {
-			s.Kills++
-		}
-	})
+	name := kills
+	if power || atOperation {
+		name = crashPoints
+	}
+	m.w.checks.tally(func(s *stats) { s.count(name, 1) })
 	if again > 0 {
 		time.AfterFunc(again, m.startAgent)
 	}

@@ -73,7 +73,7 @@ type act struct {
 
 func (w *world) act(a action) {
 	w.book.trace("action %s", a)
-	w.checks.tally(func(s *stats) { s.count(a.name, 1) })
+	w.checks.tally(func(s *stats) { s.count("action-"+strings.ToLower(strings.ReplaceAll(a.name, " ", "-")), 1) })
 	a.do(&act{w, a, dice(a.seed, "act")})
 }
 

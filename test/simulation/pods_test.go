@@ -118,7 +118,7 @@ const passTakes = 90 * time.Second
 
 // checkEviction checks that pods are evicted only from nodes that are being drained. The caller holds mu.
 func (w *world) checkEviction(c simapi.Change) {
-	w.checks.stats.Evictions++
+	w.checks.stats.count(evictions, 1)
 	if since, ok := w.checks.drained[c.Namespace]; !ok || !since.IsZero() && time.Now().After(since.Add(passTakes)) {
 		w.book.fail("invariant 11: pod %s/%s was evicted by %s, and the node is not being drained", c.Namespace, c.Name, c.By)
 	}
@@ -146,7 +146,7 @@ func (w *world) checkDrains(c simapi.Change) {
 	if taint == "" || taint == drainTaint(&was) {
 		return
 	}
-	w.checks.stats.Drains++
+	w.checks.stats.count(drains, 1)
 	crowd := len(w.checks.nodes)
 	for _, at := range w.checks.left {
 		if at.Add(drainTakes).After(time.Now()) {

@@ -91,9 +91,7 @@ func (t *tail) Write(p []byte) (int, error) {
 }
 
 func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.data[max(0, len(t.data)-tailSize):])
+	return locked(&t.mu, func() string { return string(t.data[max(0, len(t.data)-tailSize):]) })
 }
 
 func startWorker() (*worker, error) {

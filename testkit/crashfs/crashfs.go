@@ -52,6 +52,7 @@ type FS struct {
 	faults  []fault
 	reads   map[string]error
 	crashAt int // the last operation before the crash; negative: no crash
+	onCrash func()
 }
 
 var _ atomicfile.FS = (*FS)(nil)
@@ -146,6 +147,13 @@ func (f *FS) CrashAfter(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.crashAt = len(f.log) + n
+}
+
+// OnCrash sets what is called with the first operation after a crash, while the file system is locked.
+func (f *FS) OnCrash(call func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.onCrash = call
 }
 
 // Crashed reports whether an operation came after the crash.
@@ -272,6 +280,10 @@ func (f *FS) begin(op Op, name string) error {
 	f.log = append(f.log, string(op)+" "+name)
 	n := len(f.log)
 	if f.crashAt >= 0 && n > f.crashAt {
+		if f.onCrash != nil {
+			f.onCrash()
+			f.onCrash = nil
+		}
 		return &fs.PathError{Op: string(op), Path: name, Err: ErrCrashed}
 	}
 	for _, fault := range f.faults {

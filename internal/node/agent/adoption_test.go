@@ -19,7 +19,7 @@ func TestGoodConfigIsAdoptedTriedAndPromoted(t *testing.T) {
 		if s := w.status(); s.Trial == nil || s.Trial.DurationSeconds != 40 || s.LastKnownGood != nil || s.Active.UID != "uid-good" || s.ObservedGeneration != 1 {
 			t.Errorf("in its trial: %+v", s)
 		}
-		if !w.init.covered || !w.nodes.watching() || !w.kubelet.running().closely {
+		if !w.init.get().covered || !w.nodes.watching() || !w.kubelet.running().closely {
 			t.Error("the kubelet is not probed closely during the trial")
 		}
 		w.promoted("uid-good")
@@ -27,7 +27,7 @@ func TestGoodConfigIsAdoptedTriedAndPromoted(t *testing.T) {
 		if s := w.status(); s.Trial != nil || s.LastKnownGood == nil || s.LastKnownGood.UID != "uid-good" {
 			t.Errorf("after its trial: %+v", s)
 		}
-		if w.init.covered || w.nodes.watching() || w.kubelet.running().closely {
+		if w.init.get().covered || w.nodes.watching() || w.kubelet.running().closely {
 			t.Error("the trial is over, and is still looked at closely")
 		}
 		w.wantStarts("", "good")
@@ -85,9 +85,7 @@ func TestRejectedConfigDoesNotTouchTheRunningKubelet(t *testing.T) {
 		if s := w.status(); s.Error != "failed to validate current (UID: uid-typo): unknown field maxPodz" || len(s.BadConfigs) != 1 || s.BadConfigs[0].UID != "uid-typo" {
 			t.Errorf("%q, %+v", s.Error, s.BadConfigs)
 		}
-		if n := w.kubelet.checked("typo"); n != 1 {
-			t.Errorf("%d dry runs for one assignment", n)
-		}
+		w.wantDryRuns("typo", 1)
 		wantEvents(t, w, "Warning ConfigRejected: failed to validate current (UID: uid-typo): unknown field maxPodz")
 	})
 }
@@ -102,9 +100,7 @@ func TestInvalidPayloadIsRejectedWithoutADryRun(t *testing.T) {
 		if s := w.status(); !strings.Contains(s.Error, "staticPodPath is the relative path \"manifests\"") || s.Conditions[0].Reason != v1alpha1.ReasonValidationFailed {
 			t.Errorf("%q, %+v", s.Error, s.Conditions)
 		}
-		if n := w.kubelet.checked("good"); n != 0 {
-			t.Errorf("%d dry runs", n)
-		}
+		w.wantDryRuns("good", 0)
 	})
 }
 
@@ -130,9 +126,9 @@ func TestIdleAgentDecidesRarely(t *testing.T) {
 	inWorld(t, func(w *world) {
 		quiet := func(what string, most int, d time.Duration) {
 			t.Helper()
-			before := w.init.decisions()
+			before := w.init.get().passes
 			w.pass(d)
-			if n := w.init.decisions() - before; n > most {
+			if n := w.init.get().passes - before; n > most {
 				t.Errorf("%s: %d decisions in %s, at most %d expected", what, n, d, most)
 			}
 		}
@@ -160,22 +156,21 @@ func TestIdleAgentDecidesRarely(t *testing.T) {
 
 func TestAgentDecidesRarelyWhileNoKubeletMayRun(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
+		quiet := func(what string) {
+			t.Helper()
+			w.dies(exitOne)
+			before := w.init.get().passes
+			w.pass(10 * time.Second)
+			if n := w.init.get().passes - before; n > 15 || w.kubelet.running() != nil {
+				t.Errorf("%d decisions in 10s of %s", n, what)
+			}
+		}
 		w.kubelet.set(func(s *kubeletState) { s.identity, s.confs["good"] = "inode-2", conf{name: "good", hangs: true} })
 		w.pass(11 * time.Second)
-		w.dies(exitOne)
-		before := w.init.decisions()
-		w.pass(10 * time.Second)
-		if n := w.init.decisions() - before; n > 15 || w.kubelet.running() != nil {
-			t.Errorf("%d decisions in 10s of waiting for a verdict", n)
-		}
+		quiet("waiting for a verdict")
 		w.pass(10 * time.Second)
 		w.kubelet.set(func(s *kubeletState) { s.shuttingDown = true })
-		w.dies(exitOne)
-		before = w.init.decisions()
-		w.pass(10 * time.Second)
-		if n := w.init.decisions() - before; n > 15 || w.kubelet.running() != nil {
-			t.Errorf("%d decisions in 10s of shutting down", n)
-		}
+		quiet("shutting down")
 	})
 }
 
@@ -190,9 +185,7 @@ func TestUndecidedDryRunIsRepeatedAfterHalfAMinute(t *testing.T) {
 		w.kubelet.set(func(s *kubeletState) { s.confs["good"] = good })
 		w.pass(20 * time.Second)
 		w.runs("good")
-		if n := w.kubelet.checked("good"); n != 2 {
-			t.Errorf("%d dry runs", n)
-		}
+		w.wantDryRuns("good", 2)
 		w.wantStarts("", "good")
 	})
 }
@@ -243,9 +236,7 @@ func TestRepeatedAssignmentIsValidatedAgain(t *testing.T) {
 				w.runs("typo")
 				w.wantStarts("", "typo")
 				w.wantConfigOK("True | using current (UID: uid-typo): all checks passed (AllChecksPassed)")
-				if s := w.status(); len(s.BadConfigs) != 0 {
-					t.Errorf("still bad: %+v", s.BadConfigs)
-				}
+				w.wantNoBad()
 			})
 		})
 	}

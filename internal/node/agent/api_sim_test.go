@@ -373,19 +373,22 @@ func (n *simNodes) Current() source.NodeState {
 
 func (n *simNodes) Changed() <-chan struct{} { return n.changed }
 
-// simReporter keeps the reports.
-type simReporter struct {
-	w *world
-
-	mu       sync.Mutex
-	reports  []told // that differ from the one before
-	events   []string
-	onReport func(source.Report)
+// told is what the agent has reported.
+type told struct {
+	reports []toldReport // that differ from the one before
+	events  []string
 }
 
-type told struct {
+type toldReport struct {
 	source.Report
 	starts int // of the kubelet, until then
+}
+
+// simReporter keeps the reports.
+type simReporter struct {
+	guarded[told]
+	w        *world
+	onReport func(source.Report)
 }
 
 var _ Reporter = (*simReporter)(nil)
@@ -395,13 +398,13 @@ func (r *simReporter) Report(report source.Report) {
 	if r.onReport != nil {
 		r.onReport(report)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if n := len(r.reports); n > 0 && plain(r.reports[n-1].Report) == plain(report) {
-		r.reports[n-1].Report = report
-		return
-	}
-	r.reports = append(r.reports, told{report, starts})
+	r.set(func(s *told) {
+		if n := len(s.reports); n > 0 && plain(s.reports[n-1].Report) == plain(report) {
+			s.reports[n-1].Report = report
+			return
+		}
+		s.reports = append(s.reports, toldReport{report, starts})
+	})
 }
 
 // plain returns a report without the progress of the trial, as the real reporter compares reports.
@@ -416,80 +419,45 @@ func plain(report source.Report) string {
 }
 
 func (r *simReporter) Event(severity source.Severity, reason, message string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.events = append(r.events, fmt.Sprintf("%s %s: %s", severity, reason, message))
+	r.set(func(s *told) { s.events = append(s.events, fmt.Sprintf("%s %s: %s", severity, reason, message)) })
 }
 
 // Flush does nothing.
 func (r *simReporter) Flush(context.Context) {}
 
-func (r *simReporter) last() source.Report {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.reports) == 0 {
-		return source.Report{}
-	}
-	return r.reports[len(r.reports)-1].Report
+func (r *simReporter) last() (newest source.Report) {
+	r.set(func(s *told) {
+		if n := len(s.reports); n > 0 {
+			newest = s.reports[n-1].Report
+		}
+	})
+	return newest
 }
 
-func (r *simReporter) all() []told {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return append([]told(nil), r.reports...)
-}
+func (r *simReporter) all() []toldReport { return slices.Clone(r.get().reports) }
+func (r *simReporter) told() []string    { return r.get().events }
 
-func (r *simReporter) told() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return append([]string(nil), r.events...)
-}
-
-// simInit is the init system. It is called once in each pass of the agent.
-type simInit struct {
-	mu       sync.Mutex
-	err      error
+// initState is what the init system was told.
+type initState struct {
+	err      error // its answer
 	ready    int
 	stopping int
 	covered  bool
 	status   string
-	steps    int
+	passes   int // of the agent: each calls Cover once
 }
+
+// simInit is the init system.
+type simInit struct{ guarded[initState] }
 
 var _ InitSystem = (*simInit)(nil)
 
-func (i *simInit) Ready() error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.ready++
-	return i.err
+func (i *simInit) say(change func(*initState)) error {
+	i.set(change)
+	return i.get().err
 }
 
-func (i *simInit) Stopping() error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.stopping++
-	return i.err
-}
-
-// Status receives the text of systemctl status.
-func (i *simInit) Status(text string) error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.status = text
-	return i.err
-}
-
-func (i *simInit) Cover(on bool) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.covered = on
-	i.steps++
-}
-
-// decisions counts the passes.
-func (i *simInit) decisions() int {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.steps
-}
+func (i *simInit) Ready() error             { return i.say(func(s *initState) { s.ready++ }) }
+func (i *simInit) Stopping() error          { return i.say(func(s *initState) { s.stopping++ }) }
+func (i *simInit) Status(text string) error { return i.say(func(s *initState) { s.status = text }) }
+func (i *simInit) Cover(on bool)            { i.set(func(s *initState) { s.covered, s.passes = on, s.passes+1 }) }

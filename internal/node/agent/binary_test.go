@@ -47,9 +47,7 @@ func TestMissingBinaryKeepsTheRunningKubelet(t *testing.T) {
 		w.kubelet.set(func(s *kubeletState) { s.identityErr = errors.New("no such file or directory") })
 		w.pass(time.Minute)
 		w.wantStarts("")
-		if n := w.log.count("cannot examine the kubelet's binary"); n != 0 {
-			t.Errorf("said %d times, with the kubelet running", n)
-		}
+		w.wantLogged("cannot examine the kubelet's binary", 0)
 		w.kubelet.set(func(s *kubeletState) { s.spawnErr = errors.New("start /usr/bin/kubelet: it is not there") })
 		w.dies(exitOne)
 		w.pass(20 * time.Second)
@@ -85,9 +83,7 @@ func TestOpeningTheStateOfANewVersionIsRetried(t *testing.T) {
 		if s := w.status(); s.ComponentVersion != "v1.36.3" || len(s.BadConfigs) != 1 {
 			t.Errorf("%s, bad: %+v", s.ComponentVersion, s.BadConfigs)
 		}
-		if n := w.log.count("continuing with the old version's"); n != 1 {
-			t.Errorf("logged %d times", n)
-		}
+		w.wantLogged("continuing with the old version's", 1)
 		w.openErr = nil
 		w.dies(exitOne)
 		w.pass(25 * time.Second)
@@ -148,24 +144,6 @@ func TestBinaryReplacedBeforeARestartCausesAnotherDecision(t *testing.T) {
 	})
 }
 
-// TestMissingCheckpointIsDownloadedAgain: also one that existed when this agent started.
-func TestMissingCheckpointIsDownloadedAgain(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.assign("uid-good", conf{name: "good"})
-		w.promoted("uid-good")
-		w.restart()
-		w.runs("good")
-		if err := w.disk.Remove(goodFile); err != nil {
-			t.Fatal(err)
-		}
-		w.dies(exitOne)
-		w.pass(5 * time.Second)
-		w.runs("good")
-		w.wantConfigOK("True | using current (UID: uid-good): all checks passed (AllChecksPassed)")
-	})
-}
-
 func TestLongStopDoesNotCountForTheNextKubelet(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.options = func(o *Options) { o.Limits.HealthTimeout = 10 * time.Second }
@@ -181,7 +159,6 @@ func TestLongStopDoesNotCountForTheNextKubelet(t *testing.T) {
 // TestLocalIsValidatedWithTheNewBinary: the trial of last-known-good with another version falls back to local.
 func TestLocalIsValidatedWithTheNewBinary(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
-		w.promoted("uid-good")
 		w.kubelet.set(func(s *kubeletState) {
 			s.identity, s.version = "inode-2", "v1.37.0"
 			s.confs[""] = conf{rejected: "unknown field"} // for that one

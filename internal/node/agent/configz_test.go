@@ -202,24 +202,20 @@ func TestMetricsContainAssignedActiveAndLastKnownGood(t *testing.T) {
 func TestInitSystemIsNotifiedOnceWhenTheKubeletIsHealthy(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
-		w.init.mu.Lock()
-		w.init.err = errors.New("no such file or directory")
-		w.init.mu.Unlock()
+		w.init.set(func(s *initState) { s.err = errors.New("no such file or directory") })
 		w.runs("")
 		w.pass(15 * time.Second)
-		if w.init.ready < 2 {
-			t.Errorf("tried %d times", w.init.ready)
+		if w.init.get().ready < 2 {
+			t.Errorf("tried %d times", w.init.get().ready)
 		}
-		w.init.mu.Lock()
-		w.init.err = nil
-		w.init.mu.Unlock()
+		w.init.set(func(s *initState) { s.err = nil })
 		w.pass(15 * time.Second)
-		told := w.init.ready
+		told := w.init.get().ready
 		w.dies(exitOne)
 		w.runs("")
 		w.pass(time.Minute)
-		if w.init.ready != told {
-			t.Errorf("told %d times more", w.init.ready-told)
+		if w.init.get().ready != told {
+			t.Errorf("told %d times more", w.init.get().ready-told)
 		}
 	})
 }

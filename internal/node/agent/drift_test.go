@@ -152,9 +152,7 @@ func TestDriftIsReportedOnceAndNothingIsCorrected(t *testing.T) {
 		if n := len(w.reporter.all()) - reports; n != 1 {
 			t.Errorf("the edit was reported %d times", n)
 		}
-		if n := w.log.count("differ from what was started"); n != 1 {
-			t.Errorf("it was logged %d times", n)
-		}
+		w.wantLogged("differ from what was started", 1)
 		z.set(func() {
 			z.change = map[string]any{"maxPods": json.Number("55"), "hairpinMode": "x", "evictionHard": map[string]any{"memory.available": "1Gi"}}
 		})
@@ -173,9 +171,7 @@ func TestDriftIsReportedOnceAndNothingIsCorrected(t *testing.T) {
 		w.edit(0)
 		z.set(func() { z.change = nil })
 		w.drifts(noDrift)
-		if n := w.log.count("are again as they were started"); n != 1 {
-			t.Errorf("the end of the drift was logged %d times", n)
-		}
+		w.wantLogged("are again as they were started", 1)
 	})
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/source"
-	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -34,23 +33,7 @@ func TestConfigWaitsWhileMorePodsThanMaxPodsRun(t *testing.T) {
 		})
 		w.runs("few")
 		w.wantStarts("", "few")
-		if n := w.kubelet.checked("few"); n != 1 {
-			t.Errorf("%d dry runs", n)
-		}
-	})
-}
-
-func TestAllowPodLossDisablesThePodGuard(t *testing.T) {
-	inStartedWorld(t, func(w *world) {
-		w.pods("a", "b", "c", "d")
-		w.api.set(func(api *simAPI) { api.asked = trial.RequestedTerms{AllowPodLoss: true} })
-		w.assign("uid-few", conf{name: "few", maxPods: 3})
-		w.runs("few")
-		w.api.set(func(api *simAPI) { // as the kubelet does with what is one too many
-			api.pods[3].Phase, api.pods[3].Message = "Failed", "Pod was rejected: Node didn't have enough resource: pods"
-		})
-		w.promoted("uid-few")
-		w.wantStarts("", "few")
+		w.wantDryRuns("few", 1)
 	})
 }
 
@@ -63,11 +46,10 @@ func TestChangeOfAProtectedFieldIsRefusedButNotBad(t *testing.T) {
 		w.pass(5 * time.Second)
 		w.wantConfigOK("False | using last-known-good (init): refused current (UID: uid-open): protected field readOnlyPort would be 10255, but is 0 locally (ProtectedFields)")
 		w.wantStarts("")
-		if s := w.status(); len(s.BadConfigs) > 0 {
-			t.Errorf("bad: %+v", s.BadConfigs)
-		}
-		if n := w.log.count("event=ConfigRefused"); n != 1 {
-			t.Errorf("told %d times", n)
+		w.wantNoBad()
+		w.pass(time.Hour)
+		if told, n := w.log.count("event=ConfigRefused"), w.kubelet.checked("open"); told != 1 || n != 1 {
+			t.Errorf("told %d times, after %d dry runs", told, n)
 		}
 		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{readOnlyPort: 10255} }) // the operator of the node agrees
 		w.runs("open")
@@ -104,75 +86,43 @@ func TestManyProtectedFieldsAreAbbreviated(t *testing.T) {
 	}
 }
 
-func TestUnprintableLocalConfigKeepsTheAdoptedConfig(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.options = func(o *Options) { o.Protected = payload.DefaultProtection() }
-		w.start()
-		w.assign("uid-good", good)
-		w.runs("good")
-		w.promoted("uid-good")
-		w.stop()
-		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{doubtful: true} })
-		w.start()
-		w.runs("good")
-		w.assign("uid-other", conf{name: "other"})
-		w.pass(5 * time.Second)
-		w.wantConfigOK("False | using last-known-good (UID: uid-good): refused current (UID: uid-other): the kubelet did not print the effective local configuration, so protected fields cannot be compared; check that the local configuration is valid (ProtectedFields)")
-		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{} })
-		w.runs("other")
-		w.wantStarts("good", "good", "other")
-	})
-}
-
-func TestDegradeRunsAProvenConfigWithAnInvalidLocalConfig(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.options = func(o *Options) { o.Protected, o.Limits.DegradeLocal = payload.DefaultProtection(), true }
-		w.start()
-		w.assign("uid-good", good)
-		w.runs("good")
-		w.promoted("uid-good")
-		w.stop()
-		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{rejected: "no"} })
-		w.start()
-		w.runs("good")
-		w.wantStarts("good", "good")
-	})
+func TestUnusableLocalConfigKeepsTheAdoptedConfig(t *testing.T) {
+	for _, local := range []conf{{doubtful: true}, {rejected: "no"}} {
+		inWorld(t, func(w *world) {
+			w.options = func(o *Options) {
+				o.Protected, o.Limits.DegradeLocal = payload.DefaultProtection(), local.rejected != ""
+			}
+			w.start()
+			withGood(w)
+			w.stop()
+			w.kubelet.set(func(s *kubeletState) { s.confs[""] = local })
+			w.start()
+			w.runs("good")
+			starts := []string{"", "good", "good"}
+			if local.rejected == "" {
+				w.assign("uid-other", conf{name: "other"})
+				w.pass(5 * time.Second)
+				w.wantConfigOK("False | using last-known-good (UID: uid-good): refused current (UID: uid-other): the kubelet did not print the effective local configuration, so protected fields cannot be compared; check that the local configuration is valid (ProtectedFields)")
+				w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{} })
+				w.runs("other")
+				starts = append(starts, "other")
+			}
+			w.wantStarts(starts...)
+		})
+	}
 }
 
 func TestEditedLocalConfigCausesAnotherValidation(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.assign("uid-good", good)
-		w.runs("good")
-		w.promoted("uid-good")
+	inGoodWorld(t, func(w *world) {
 		w.dies(exitOne)
 		w.runs("good")
-		if n := w.kubelet.checked("good"); n != 1 {
-			t.Errorf("%d dry runs", n)
-		}
+		w.wantDryRuns("good", 1)
 		w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{maxPods: 90} })
 		w.pass(time.Minute)
-		if n := w.kubelet.checked("good"); n != 1 {
-			t.Errorf("%d dry runs while it runs", n)
-		}
+		w.wantDryRuns("good", 1)
 		w.dies(exitOne)
 		w.runs("good")
-		if n := w.kubelet.checked("good"); n != 2 {
-			t.Errorf("%d dry runs after local was edited", n)
-		}
-	})
-}
-
-func TestProtectedRefusalIsRepeatedOnlyWhenLocalChanges(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.options = func(o *Options) { o.Protected = payload.DefaultProtection() }
-		w.start()
-		w.runs("")
-		w.assign("uid-open", conf{name: "open", readOnlyPort: 10255})
-		w.pass(time.Hour)
-		if n := w.kubelet.checked("open"); n != 1 {
-			t.Errorf("%d dry runs", n)
-		}
+		w.wantDryRuns("good", 2)
 	})
 }
 
@@ -190,29 +140,6 @@ func TestConfigWithNewlyProtectedFieldsIsNotStartedAgain(t *testing.T) {
 		if got := w.view().LastKnownGood.Revision; got != "uid-open" {
 			t.Errorf("last-known-good is %q", got)
 		}
-	})
-}
-
-func TestConfigKeepsItsOwnTrialTermsWhenFlagsChange(t *testing.T) {
-	inStartedWorld(t, func(w *world) {
-		w.api.set(func(api *simAPI) { api.asked = trial.RequestedTerms{Duration: 3 * time.Minute, Starts: 1} })
-		w.assign("uid-good", good)
-		w.runs("good")
-		w.pass(limits.TrialDuration + 20*time.Second)
-		if s := w.status(); s.Trial == nil || s.Trial.DurationSeconds != 180 || s.Trial.CrashLoopThreshold != 0 || s.LastKnownGood != nil {
-			t.Fatalf("trial %+v, last-known-good %+v", s.Trial, s.LastKnownGood)
-		}
-		w.stop()
-		w.options = func(o *Options) { o.Limits.TrialDuration = 10 * time.Second }
-		w.start()
-		w.runs("good")
-		w.pass(30 * time.Second)
-		if s := w.status(); s.Trial == nil || s.Trial.DurationSeconds != 180 {
-			t.Errorf("after a start with other flags: trial %+v, last-known-good %+v", s.Trial, s.LastKnownGood)
-		}
-		w.dies(exitOne) // it asked for none to be forgiven
-		w.runs("")
-		w.wantConfigOK("False | using last-known-good (init): current (UID: uid-good) crash-looped: 1 start in its trial, last: exit status 1 (CrashLooped)")
 	})
 }
 
@@ -276,12 +203,8 @@ func contradictingState(t *testing.T, cordon func(*simAPI)) {
 		if got := w.kubelet.get().moved; !slices.Equal(got, []string{file + ".evenkeel"}) {
 			t.Errorf("moved aside: %q", got)
 		}
-		if !slices.Contains(w.reporter.told(), "Warning StateMovedAside: the CPU or memory manager's state contradicted the configuration and was moved to "+file+".evenkeel") {
-			t.Errorf("%q", w.reporter.told())
-		}
-		if n := w.kubelet.checked("static"); n != 1 {
-			t.Errorf("%d dry runs", n)
-		}
+		w.wantEvent("Warning StateMovedAside: the CPU or memory manager's state contradicted the configuration and was moved to " + file + ".evenkeel")
+		w.wantDryRuns("static", 1)
 	})
 }
 
@@ -315,9 +238,7 @@ func TestConfigWaitsWhilePodsCannotBeCounted(t *testing.T) {
 		w.nodes.api = w.api
 		w.nodes.look()
 		w.runs("good")
-		if n := w.kubelet.checked("good"); n != 2 {
-			t.Errorf("%d dry runs for two assignments", n)
-		}
+		w.wantDryRuns("good", 2)
 	})
 }
 

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/component"
@@ -97,10 +96,10 @@ func (s kubeletState) clone() kubeletState {
 
 // simKubelet is a kubelet binary: it validates configurations, and runs one at a time.
 type simKubelet struct {
+	guarded[kubeletState]
 	w *world
 
-	mu      sync.Mutex
-	s       kubeletState
+	// Protected by mu.
 	process *simProcess
 	ignored bool
 	onStart func(name string) // before it counts
@@ -115,18 +114,6 @@ func newSimKubelet(w *world) *simKubelet {
 		checks: map[string]int{}, healthy: map[string]time.Duration{}, exitCode: 1, stopTakes: 50 * time.Millisecond,
 	}
 	return k
-}
-
-func (k *simKubelet) get() kubeletState {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.s
-}
-
-func (k *simKubelet) set(change func(*kubeletState)) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	change(&k.s)
 }
 
 func (k *simKubelet) running() *simProcess {

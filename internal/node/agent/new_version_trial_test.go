@@ -20,55 +20,33 @@ func (w *world) another(version string, change func(*kubeletState)) {
 	w.dies(exitOne)
 }
 
-// TestLastKnownGoodIsOnTrialAgainWithAnotherKubeletVersion: whether the agent is restarted or not.
 func TestLastKnownGoodIsOnTrialAgainWithAnotherKubeletVersion(t *testing.T) {
-	for name, replace := range map[string]func(w *world, version string, change func(*kubeletState)){
-		"the agent goes on": (*world).another,
-		"the agent is restarted": func(w *world, version string, change func(*kubeletState)) {
-			w.stop()
-			w.kubelet.set(func(s *kubeletState) {
-				s.identity, s.version = "inode of "+version, version
-				change(s)
-			})
-			w.start()
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inGoodWorld(t, func(w *world) {
-				crashing := func(after time.Duration) func(*kubeletState) {
-					return func(s *kubeletState) {
-						c := s.confs["good"]
-						c.crashes = after
-						s.confs["good"] = c
-					}
-				}
-				replace(w, "v1.37.0", crashing(2*time.Second))
-				w.until("it is rolled back", func() bool { return w.log.count("event=ConfigRolledBack") == 1 })
-				w.runs("")
-				w.pass(time.Minute)
-				if s := w.status(); len(s.BadConfigs) != 1 || s.BadConfigs[0].Provisional || s.LastKnownGood == nil || s.Active != nil {
-					t.Errorf("bad are %+v, last-known-good %+v, active %+v", s.BadConfigs, s.LastKnownGood, s.Active)
-				}
-				if w.log.count("event=DeadEnd") != 0 {
-					t.Errorf("a dead end, although local works\n%s", w.tail())
-				}
-				replace(w, "v1.36.3", crashing(0))
-				w.runs("good")
-				if w.view().Trial != nil {
-					t.Errorf("the version that proved it tries it again: %+v", *w.view().Trial)
-				}
-				replace(w, "v1.38.0", crashing(0))
-				w.runs("good")
-				if s := w.status(); s.Trial != nil || w.view().Trial == nil || s.Conditions[0].Status != "True" {
-					t.Errorf("reported is %+v, on disk %+v, %+v", s.Trial, w.view().Trial, s.Conditions)
-				}
-				w.until("it is proven", func() bool { return w.view().Trial == nil })
-				if p := w.view().Promoted; len(p) != 1 || p[0].Revision != "uid-good" {
-					t.Errorf("promoted are %+v", p)
-				}
-			})
-		})
-	}
+	inGoodWorld(t, func(w *world) {
+		crashing := func(after time.Duration) func(*kubeletState) {
+			return func(s *kubeletState) { s.confs["good"] = conf{name: "good", crashes: after} }
+		}
+		w.another("v1.37.0", crashing(2*time.Second))
+		w.until("it is rolled back", func() bool { return w.log.count("event=ConfigRolledBack") == 1 })
+		w.runs("")
+		w.pass(time.Minute)
+		if s := w.status(); len(s.BadConfigs) != 1 || s.BadConfigs[0].Provisional || s.LastKnownGood == nil || s.Active != nil {
+			t.Errorf("bad are %+v, last-known-good %+v, active %+v", s.BadConfigs, s.LastKnownGood, s.Active)
+		}
+		w.another("v1.36.3", crashing(0))
+		w.runs("good")
+		if w.view().Trial != nil {
+			t.Errorf("the version that proved it tries it again: %+v", *w.view().Trial)
+		}
+		w.another("v1.38.0", crashing(0))
+		w.runs("good")
+		if s := w.status(); s.Trial != nil || w.view().Trial == nil || s.Conditions[0].Status != "True" {
+			t.Errorf("reported is %+v, on disk %+v, %+v", s.Trial, w.view().Trial, s.Conditions)
+		}
+		w.until("it is proven", func() bool { return w.view().Trial == nil })
+		if p := w.view().Promoted; len(p) != 1 || p[0].Revision != "uid-good" {
+			t.Errorf("promoted are %+v", p)
+		}
+	})
 }
 
 func TestExitOfTheOldBinaryDoesNotCountForTheNewOne(t *testing.T) {
@@ -114,28 +92,6 @@ func TestTrialAtTheStartNeedsAReadyNode(t *testing.T) {
 			ready(w, true)
 			w.promoted("uid-good")
 		})
-	})
-}
-
-// TestRollbackUsesADownloadedAgainLastKnownGood: its checkpoint is missing when it is assigned again, and the
-// download has other metadata.
-func TestRollbackUsesADownloadedAgainLastKnownGood(t *testing.T) {
-	inGoodWorld(t, func(w *world) {
-		w.assign("uid-better", better)
-		w.runs("better")
-		if err := w.disk.Remove(goodFile); err != nil {
-			t.Fatal(err)
-		}
-		again := configMap("uid-good", conf{name: "good"})
-		again.ResourceVersion = "8"
-		w.assignObject(again)
-		w.runs("good")
-		w.assign("uid-crasher", crasher)
-		w.pass(20 * time.Second)
-		w.runs("good")
-		if _, err := w.disk.ReadFile(goodFile + ".corrupt"); err == nil {
-			t.Error("the good file was set aside")
-		}
 	})
 }
 

@@ -259,9 +259,7 @@ func TestTheDryRunOfAnAssignmentEndsThatOfAPreflight(t *testing.T) {
 		w.assign("uid-good", conf{name: "good"})
 		w.runs("good")
 		w.pass(5 * time.Second)
-		if n := w.kubelet.checked("slow"); n != 3 {
-			t.Errorf("%d dry runs of what is asked, want one each after the assignment's dry run and the kubelet's start", n)
-		}
+		w.wantDryRuns("slow", 3)
 		w.answered("slow")
 	})
 }

@@ -22,8 +22,8 @@ func (w *world) unassign(uid types.UID, takenBack trial.RolloutRef, revoked ...s
 	})
 }
 
-// TestOnlyARemovalFromTheAssigningObjectMeansLocal tries each meaning of a NodeConfig without a source. The agent is
-// restarted before it sees the NodeConfig, so that only the saved state counts.
+// TestOnlyARemovalFromTheAssigningObjectMeansLocal tries the meanings of a NodeConfig without a source. The agent is restarted before it
+// sees the NodeConfig, so that only the saved state counts.
 func TestOnlyARemovalFromTheAssigningObjectMeansLocal(t *testing.T) {
 	back := trial.RolloutRef{Name: "workers", Revision: 1, Attempt: 1}
 	for _, c := range []struct {
@@ -35,19 +35,9 @@ func TestOnlyARemovalFromTheAssigningObjectMeansLocal(t *testing.T) {
 		good    string // last-known-good
 	}{
 		{"removed by a person", nil, false, func(w *world) { w.unassign("nc-1", trial.RolloutRef{}) }, "", ""},
-		{"local is written", nil, true, (*world).assignLocal, "", ""},
 		{"made anew", nil, false, func(w *world) { w.unassign("nc-2", trial.RolloutRef{}) }, "good", "uid-good"},
-		{"made anew, and then written to", nil, false, func(w *world) {
-			w.unassign("nc-2", trial.RolloutRef{})
-			w.unassign("nc-2", trial.RolloutRef{}, "uid-other")
-		}, "good", "uid-good"},
 		{"removed, with the state of an earlier agent", nil, true, func(w *world) { w.unassign("nc-1", trial.RolloutRef{}) }, "good", "uid-good"},
 		{"taken back by a rollout", []int64{1}, false, func(w *world) { w.unassign("nc-1", back) }, "good", "uid-good"},
-		{"taken back, and then written to", []int64{1}, false, func(w *world) {
-			w.unassign("nc-1", back)
-			w.unassign("nc-1", back, "uid-other")
-		}, "good", "uid-good"},
-		{"a person's, beside an old mark", nil, false, func(w *world) { w.unassign("nc-1", back) }, "", ""},
 		{"removed and revoked", nil, false, func(w *world) { w.unassign("nc-1", trial.RolloutRef{}, "uid-good") }, "", "uid-good"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -16,7 +16,6 @@ var onlyOnZoneA = map[string]string{"zone": "a"}
 func inChangedWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
 	inGoodWorld(t, func(w *world) {
-		w.promoted("uid-good")
 		w.pods("a", "b")
 		w.api.set(func(api *simAPI) { api.selector, api.labels = onlyOnZoneA, map[string]string{"zone": "b"} })
 		test(w)
@@ -33,12 +32,8 @@ func TestARestartThatCostsPodsWhateverTheConfigurationIsRefused(t *testing.T) {
 		w.pass(20 * time.Second)
 		w.wantConfigOK("False | using last-known-good (UID: uid-good): refused current (UID: uid-next): " + restartRefused)
 		w.wantStarts("", "good")
-		if s := w.status(); len(s.BadConfigs) > 0 {
-			t.Errorf("bad: %+v", s.BadConfigs)
-		}
-		if !strings.Contains(strings.Join(w.reporter.told(), "\n"), "Warning ConfigRefused: refused current (UID: uid-next): any restart") {
-			t.Errorf("events are %q", w.reporter.told())
-		}
+		w.wantNoBad()
+		w.wantEvent("Warning ConfigRefused: refused current (UID: uid-next): any restart")
 		w.api.set(func(api *simAPI) { api.labels = onlyOnZoneA })
 		w.runs("next")
 		w.wantStarts("", "good", "next")
@@ -84,7 +79,6 @@ func TestAReturnToLocalFromATrialIsNotGuarded(t *testing.T) {
 
 func TestARollbackIsNotGuardedAndItsCostIsReported(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
-		w.promoted("uid-good")
 		w.pods("a", "b")
 		w.assign("uid-sick", sick)
 		w.until("it runs", func() bool { return len(w.kubelet.get().starts) == 3 })
@@ -95,9 +89,7 @@ func TestARollbackIsNotGuardedAndItsCostIsReported(t *testing.T) {
 		})
 		w.pass(lossDelay + time.Second)
 		w.wantStarts("", "good", "sick", "good")
-		if !strings.Contains(strings.Join(w.reporter.told(), "\n"), "Warning PodsLost: the restart of the kubelet (rollback) ended 1 of 2 pods: pod default/b: NodeAffinity") {
-			t.Errorf("events are %q", w.reporter.told())
-		}
+		w.wantEvent("Warning PodsLost: the restart of the kubelet (rollback) ended 1 of 2 pods: pod default/b: NodeAffinity")
 	})
 }
 
@@ -192,7 +184,6 @@ func TestARefusalIsKeptForAWhile(t *testing.T) {
 // Pods of which the guard cannot know are no reason to wait: those that appear after its look are judged by the trial.
 func TestTheGuardSeesThePodsOfTheMomentOfTheRestart(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
-		w.promoted("uid-good")
 		w.pods("a")
 		w.api.set(func(api *simAPI) { api.labels = map[string]string{"zone": "b"} })
 		w.assign("uid-next", conf{name: "next"})
@@ -215,7 +206,6 @@ func TestTheGuardSeesThePodsOfTheMomentOfTheRestart(t *testing.T) {
 // The trial does not know such a pod, but its loss is reported.
 func TestALostPodThatTheGuardDidNotSeeIsReported(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
-		w.promoted("uid-good")
 		w.pods("a")
 		w.api.set(func(api *simAPI) {
 			api.late = []source.Pod{{UID: "pod-late", Namespace: "default", Name: "late", Phase: "Pending"}}
@@ -227,9 +217,7 @@ func TestALostPodThatTheGuardDidNotSeeIsReported(t *testing.T) {
 			p.Phase, p.Reason, p.Message = "Failed", "OutOfpods", "Pod was rejected: Node didn't have enough resource: pods"
 		})
 		w.pass(lossDelay + time.Second)
-		if !strings.Contains(strings.Join(w.reporter.told(), "\n"), "Warning PodsLost: the restart of the kubelet (change) ended 1 of 2 pods: pod default/late: OutOfpods") {
-			t.Errorf("events are %q", w.reporter.told())
-		}
+		w.wantEvent("Warning PodsLost: the restart of the kubelet (change) ended 1 of 2 pods: pod default/late: OutOfpods")
 		w.promoted("uid-next")
 	})
 }
@@ -237,7 +225,6 @@ func TestALostPodThatTheGuardDidNotSeeIsReported(t *testing.T) {
 // A pod that has ended between the dry run and the restart is no loss of the trial.
 func TestTheBaselineOfATrialIsOfTheMomentOfTheRestart(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
-		w.promoted("uid-good")
 		w.pods("a", "b")
 		w.assign("uid-next", conf{name: "next"})
 		w.pass(100 * time.Millisecond) // the dry run is in progress, the pods are counted

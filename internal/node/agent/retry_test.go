@@ -159,9 +159,9 @@ func TestFailedSaveIsRetriedWithPauses(t *testing.T) {
 		if ok := w.configOK(); !strings.Contains(ok, "cannot save it to disk: save current: ") {
 			t.Error(ok)
 		}
-		if n := w.log.count("cannot save the node's state"); n != 1 {
-			t.Errorf("said %d times", n)
-		}
+		w.wantLogged("cannot save the node's state", 1)
+		wantEvents(t, w, "Normal ConfigChanged: now using current (UID: uid-good)",
+			"Normal ConfigLastKnownGood: (UID: uid-good) became last-known-good after 40s of observed health")
 		w.wantStarts("", "good")
 		w.disk.Heal()
 		w.pass(12 * time.Second)

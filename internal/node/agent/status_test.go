@@ -258,9 +258,7 @@ func TestAShortSilenceOfTheSourceIsNotReported(t *testing.T) {
 			w.apiUp(true)
 			w.pass(25 * time.Second)
 		}
-		if now := w.reporter.all(); len(now) != before {
-			t.Errorf("reported in short silences: %+v", now[before:])
-		}
+		w.wantReports(before)
 		w.apiUp(false)
 		w.pass(limit - 5*time.Second)
 		signal(w.source.changed) // the next decision without a reason is ten seconds later
@@ -286,9 +284,7 @@ func TestARefusalOfTheAPIServerIsReportedAfterHalfAMinute(t *testing.T) {
 		before := len(w.reporter.all())
 		w.source.publish(w.source.looks, source.Answer{Kind: trial.Unanswered, Cause: "forbidden to this node (403)"})
 		w.pass(unansweredLimit - 5*time.Second)
-		if now := w.reporter.all(); len(now) != before {
-			t.Errorf("reported at once: %+v", now[before:])
-		}
+		w.wantReports(before)
 		w.pass(15 * time.Second)
 		if s := w.status(); !strings.Contains(s.Error, "forbidden to this node (403)") {
 			t.Errorf("error %q", s.Error)
@@ -310,15 +306,12 @@ func TestWhatIsNotAnsweredJustAfterAnOutageIsNotReported(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inGoodWorld(t, func(w *world) {
-				w.promoted("uid-good")
 				w.apiUp(false)
 				w.pass(2 * unansweredLimit)
 				before := len(w.reporter.all())
 				happens(w)
 				w.pass(5 * time.Second)
-				if now := w.reporter.all(); len(now) != before {
-					t.Errorf("reported: %+v", now[before:])
-				}
+				w.wantReports(before)
 			})
 		})
 	}
@@ -327,7 +320,6 @@ func TestWhatIsNotAnsweredJustAfterAnOutageIsNotReported(t *testing.T) {
 // The controller waits for the end of a trial.
 func TestTheEndOfATrialIsReportedAlthoughTheSourceIsSilent(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
-		w.promoted("uid-good")
 		w.assign("uid-next", conf{name: "next"})
 		w.runs("next")
 		w.source.publish(w.source.looks, source.Answer{Kind: trial.Unanswered, Silent: true, Cause: "the API server is overloaded (429)"})
@@ -351,37 +343,36 @@ func TestThatAnAssignmentWasSeenIsReportedAtOnce(t *testing.T) {
 
 func TestThatThePodGuardHasNoAnswerYetIsNotReported(t *testing.T) {
 	const unknown = "Unknown | using last-known-good (UID: uid-good): could not validate current (UID: uid-next): "
+	const unanswered = unknown + "cannot tell whether the pods of this node survive a restart: the API server does not answer (CouldNotValidate)"
 	for name, c := range map[string]struct {
 		next    conf
 		fails   func(w *world)
 		happens func(w *world)
 		within  time.Duration // the next report comes
 		want    string
+		limit   time.Duration // the agent's option
 	}{
-		"an answer": {conf{}, unlistable(true), unlistable(false), guardInterval, "True | using current (UID: uid-next): all checks passed (AllChecksPassed)"},
-		"nothing": {conf{}, unlistable(true), func(*world) {}, unansweredLimit + 2*time.Second - 2*guardInterval,
-			unknown + "cannot tell whether the pods of this node survive a restart: the API server does not answer (CouldNotValidate)"},
-		"nothing, after a slow dry run": {conf{slow: true}, unlistable(true), func(*world) {}, unansweredLimit + 2*time.Second - 2*guardInterval,
-			unknown + "cannot tell whether the pods of this node survive a restart: the API server does not answer (CouldNotValidate)"},
+		"an answer":                     {conf{}, unlistable(true), unlistable(false), guardInterval, "True | using current (UID: uid-next): all checks passed (AllChecksPassed)", 0},
+		"nothing":                       {conf{}, unlistable(true), func(*world) {}, unansweredLimit + 2*time.Second - 2*guardInterval, unanswered, 0},
+		"nothing, after a slow dry run": {conf{slow: true}, unlistable(true), func(*world) {}, unansweredLimit + 2*time.Second - 2*guardInterval, unanswered, 0},
 		"nothing, and the node cannot be watched": {conf{}, func(w *world) { w.nodes.api = &simAPI{w: w, uid: "nc-1"} }, func(*world) {}, unansweredLimit + 2*time.Second - 2*guardInterval,
-			unknown + "cannot count the pods of this node: the API server does not answer (CouldNotValidate)"},
-		"the kubelet exits": {conf{}, unlistable(true), func(w *world) { w.dies(exitOne) }, 100 * time.Millisecond,
-			unknown + "cannot tell whether the pods of this node survive a restart: the API server does not answer (CouldNotValidate)"},
+			unknown + "cannot count the pods of this node: the API server does not answer (CouldNotValidate)", 0},
+		"the kubelet exits":             {conf{}, unlistable(true), func(w *world) { w.dies(exitOne) }, 100 * time.Millisecond, unanswered, 0},
+		"nothing, with a shorter limit": {conf{}, unlistable(true), func(*world) {}, 3 * time.Second, unanswered, 2*guardInterval + time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inGoodWorld(t, func(w *world) {
+			inWorld(t, func(w *world) {
+				w.options = func(o *Options) { o.UnansweredLimit = c.limit }
+				w.start()
+				withGood(w)
 				w.promoted("uid-good")
 				c.fails(w)
 				before := len(w.reporter.all())
 				c.next.name = "next"
 				w.assign("uid-next", c.next)
 				w.pass(2 * guardInterval)
-				if now := w.reporter.all(); len(now) != before {
-					t.Errorf("reported before: %+v", now[before:])
-				}
-				if n := w.log.count("reason=CouldNotValidate"); n != 1 {
-					t.Errorf("logged %d times", n)
-				}
+				w.wantReports(before)
+				w.wantLogged("reason=CouldNotValidate", 1)
 				c.happens(w)
 				w.pass(c.within)
 				w.wantConfigOK(c.want)
@@ -392,7 +383,6 @@ func TestThatThePodGuardHasNoAnswerYetIsNotReported(t *testing.T) {
 
 func TestTheSilenceAfterARefusalIsNotReportedAtOnce(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
-		w.promoted("uid-good")
 		w.pods("a", "b", "c", "d")
 		w.assign("uid-few", conf{name: "few", maxPods: 3})
 		w.pass(2 * unansweredLimit)
@@ -403,9 +393,7 @@ func TestTheSilenceAfterARefusalIsNotReportedAtOnce(t *testing.T) {
 		before := len(w.reporter.all())
 		w.until("the guard has asked again", func() bool { return w.log.count("reason=CouldNotValidate") > 0 })
 		w.pass(unansweredLimit - 5*time.Second)
-		if now := w.reporter.all(); len(now) != before {
-			t.Errorf("reported: %+v", now[before:])
-		}
+		w.wantReports(before)
 		w.pass(guardInterval)
 		if c := w.status().Conditions[0]; c.Reason != v1alpha1.ReasonCouldNotValidate {
 			t.Errorf("%+v", c)
@@ -413,28 +401,8 @@ func TestTheSilenceAfterARefusalIsNotReportedAtOnce(t *testing.T) {
 	})
 }
 
-func TestTheTimeWithoutAnAnswerIsAnOption(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.options = func(o *Options) { o.UnansweredLimit = 3 * time.Second }
-		w.start()
-		withGood(w)
-		w.promoted("uid-good")
-		unlistable(true)(w)
-		before := len(w.reporter.all())
-		w.assign("uid-next", conf{name: "next"})
-		w.pass(2 * time.Second)
-		if now := w.reporter.all(); len(now) != before {
-			t.Errorf("reported before: %+v", now[before:])
-		}
-		w.pass(3 * time.Second)
-		w.wantConfigOK("Unknown | using last-known-good (UID: uid-good): could not validate current (UID: uid-next): " +
-			"cannot tell whether the pods of this node survive a restart: the API server does not answer (CouldNotValidate)")
-	})
-}
-
 func TestARollbackWithoutAnAnswerOfTheSourceIsReportedAtOnce(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
-		w.promoted("uid-good")
 		w.assign("uid-sick", sick)
 		w.until("it runs", func() bool { return len(w.kubelet.get().starts) == 3 })
 		w.pass(limits.HealthTimeout - 2*time.Second)
@@ -453,7 +421,6 @@ func unlistable(now bool) func(*world) {
 // The controller waits for a minute for the report that an assignment was seen.
 func TestAnAssignmentIsReportedAlthoughTheAPIServerComesAndGoes(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
-		w.promoted("uid-good")
 		unlistable(true)(w)
 		w.assign("uid-next", conf{name: "next"})
 		for range 2 {
@@ -462,7 +429,7 @@ func TestAnAssignmentIsReportedAlthoughTheAPIServerComesAndGoes(t *testing.T) {
 			w.pass(5 * time.Second)
 			w.apiUp(true)
 		}
-		if !slices.ContainsFunc(w.reporter.all(), func(r told) bool { return r.Status.ObservedGeneration == w.api.generation }) {
+		if !slices.ContainsFunc(w.reporter.all(), func(r toldReport) bool { return r.Status.ObservedGeneration == w.api.generation }) {
 			t.Errorf("generation %d was not reported", w.api.generation)
 		}
 	})

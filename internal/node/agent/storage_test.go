@@ -2,7 +2,6 @@ package agent
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -42,39 +41,68 @@ func TestCorruptCheckpointOfCurrentIsDownloadedAgain(t *testing.T) {
 	})
 }
 
+// Whether this agent downloaded it, or an agent before.
 func TestMissingCheckpointMattersAtTheNextStartOnly(t *testing.T) {
-	inGoodWorld(t, func(w *world) {
-		w.assign("uid-better", better)
-		w.runs("better")
-		if err := w.disk.Remove(dir + "/checkpoints/uid-better"); err != nil {
-			t.Fatal(err)
-		}
-		w.pass(5 * time.Second)
-		w.wantStarts("", "good", "better")
-		w.dies(exitOne)
-		w.pass(2 * time.Minute)
-		// This agent downloaded it: the source's copy replaces it.
-		w.runs("better")
-		w.promoted("uid-better")
-		if starts := w.kubelet.get().starts; len(starts) > 5 {
-			t.Errorf("starts %q", starts)
-		}
-	})
+	for _, restarted := range []bool{false, true} {
+		inGoodWorld(t, func(w *world) {
+			if restarted {
+				w.restart()
+				w.runs("good")
+			}
+			starts := len(w.kubelet.get().starts)
+			if err := w.disk.Remove(goodFile); err != nil {
+				t.Fatal(err)
+			}
+			w.pass(5 * time.Second)
+			if got := len(w.kubelet.get().starts) - starts; got > 0 {
+				t.Errorf("%d starts while it runs", got)
+			}
+			w.dies(exitOne)
+			w.pass(5 * time.Second)
+			w.runs("good")
+			w.wantConfigOK("True | using current (UID: uid-good): all checks passed (AllChecksPassed)")
+			if got := len(w.kubelet.get().starts) - starts; got > 2 {
+				t.Errorf("%d starts: %q", got, w.kubelet.get().starts)
+			}
+		})
+	}
 }
 
 // The object's metadata have changed since, and therefore the file's digest.
 func TestRollbackUsesACheckpointDownloadedAgain(t *testing.T) {
-	inGoodWorld(t, func(w *world) {
-		w.stop()
-		w.disk.Plant(goodFile, []byte("garbage"))
-		w.api.set(func(api *simAPI) { api.object.ResourceVersion = "8" })
-		w.start()
-		w.runs("good")
-		w.assign("uid-crasher", crasher)
-		w.pass(20 * time.Second)
-		w.runs("good")
-		w.wantConfigOK("False | using last-known-good (UID: uid-good): current (UID: uid-crasher) crash-looped: 3 starts in its trial, last: exit status 1 (CrashLooped)")
-	})
+	again := configMap("uid-good", good)
+	again.ResourceVersion = "8"
+	for name, lose := range map[string]func(w *world){
+		"damaged at the start of the agent": func(w *world) {
+			w.stop()
+			w.disk.Plant(goodFile, []byte("garbage"))
+			w.api.set(func(api *simAPI) { api.object = again })
+			w.start()
+		},
+		"missing when it is assigned again": func(w *world) {
+			w.assign("uid-better", better)
+			w.runs("better")
+			if err := w.disk.Remove(goodFile); err != nil {
+				t.Fatal(err)
+			}
+			w.assignObject(again)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inGoodWorld(t, func(w *world) {
+				lose(w)
+				w.runs("good")
+				kept, _ := w.disk.ReadFile(goodFile + ".corrupt")
+				w.assign("uid-crasher", crasher)
+				w.pass(20 * time.Second)
+				w.runs("good")
+				w.wantConfigOK("False | using last-known-good (UID: uid-good): current (UID: uid-crasher) crash-looped: 3 starts in its trial, last: exit status 1 (CrashLooped)")
+				if now, _ := w.disk.ReadFile(goodFile + ".corrupt"); string(now) != string(kept) {
+					t.Error("the good file was set aside")
+				}
+			})
+		})
+	}
 }
 
 func TestCorruptRecordIsReportedSetAsideAndWrittenAgain(t *testing.T) {
@@ -89,9 +117,7 @@ func TestCorruptRecordIsReportedSetAsideAndWrittenAgain(t *testing.T) {
 				w.start()
 				w.runs(runs)
 				w.pass(time.Second)
-				if !slices.ContainsFunc(w.reporter.told(), func(e string) bool { return strings.HasPrefix(e, "Warning StateProblem: "+record+": corrupt") }) {
-					t.Errorf("%q", w.reporter.told())
-				}
+				w.wantEvent("Warning StateProblem: " + record + ": corrupt")
 				if data, err := w.disk.ReadFile(dir + "/" + record); err != nil || !strings.Contains(string(data), "apiVersion") {
 					t.Errorf("it was not written anew: %q, %v", data, err)
 				}
@@ -128,26 +154,6 @@ func TestAssignmentIsNotAdoptedUntilItCanBeSaved(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestFailedSaveBlocksTheAssignmentAndIsLoggedOnce(t *testing.T) {
-	inGoodWorld(t, func(w *world) {
-		w.disk.FailRead(dir+"/current", syscall.EIO) // what cannot be read is not replaced
-		w.assign("uid-better", better)
-		w.pass(time.Minute)
-		w.wantStarts("", "good")
-		if ok := w.configOK(); !strings.HasPrefix(ok, "Unknown | using last-known-good (UID: uid-good): failed to sync, desired config unclear, cause: cannot save it to disk: save current: ") {
-			t.Error(ok)
-		}
-		if n := w.log.count("cannot save the node's state"); n != 1 {
-			t.Errorf("logged %d times", n)
-		}
-		wantEvents(t, w, "Normal ConfigChanged: now using current (UID: uid-good)",
-			"Normal ConfigLastKnownGood: (UID: uid-good) became last-known-good after 40s of observed health")
-		w.disk.Heal()
-		w.pass(12 * time.Second)
-		w.runs("better")
-	})
 }
 
 func TestVerdictIsNotWithdrawnUntilItCanBeSaved(t *testing.T) {
@@ -213,12 +219,8 @@ func TestForgetRequestIsCarriedOutOnceEvenIfItCannotBeRemoved(t *testing.T) {
 		w.pass(15 * time.Second)
 		w.runs("crasher")
 		w.promoted("uid-crasher")
-		if n := w.log.count("event=Forgotten"); n != 1 {
-			t.Errorf("forgotten %d times", n)
-		}
-		if n := w.log.count("cannot remove a completed request"); n != 1 {
-			t.Errorf("said %d times that it cannot be dropped", n)
-		}
+		w.wantLogged("event=Forgotten", 1)
+		w.wantLogged("cannot remove a completed request", 1)
 		w.disk.Heal()
 		w.pass(15 * time.Second)
 		if requests, err := w.agent.disk.store.ForgetRequests(); err != nil || len(requests) > 0 {
@@ -268,7 +270,7 @@ func TestInvalidLocalConfigEndsTheAgentBeforeAStart(t *testing.T) {
 			t.Errorf("it ended with %v", w.err)
 		}
 		w.wantStarts()
-		if w.init.stopping != 1 {
+		if w.init.get().stopping != 1 {
 			t.Error("the init system was not told")
 		}
 	})
@@ -276,11 +278,7 @@ func TestInvalidLocalConfigEndsTheAgentBeforeAStart(t *testing.T) {
 
 // If a configuration cannot be rendered, another download does not help.
 func TestFailedRenderCausesNoRepeatedDownload(t *testing.T) {
-	inWorld(t, func(w *world) {
-		w.start()
-		w.assign("uid-good", good)
-		w.runs("good")
-		w.promoted("uid-good")
+	inGoodWorld(t, func(w *world) {
 		w.kubelet.set(func(s *kubeletState) {
 			s.filesErr = errors.New("the node's own drop-in directory /etc/x: there are more than 1000 files")
 		})
@@ -288,7 +286,7 @@ func TestFailedRenderCausesNoRepeatedDownload(t *testing.T) {
 		w.runs("")
 		w.wantConfigOK("Unknown | using (init): failed to sync, desired config unclear, cause: the node's own drop-in directory /etc/x: there are more than 1000 files (SyncFailed)")
 		w.pass(10 * time.Minute)
-		w.wantStarts("good", "")
+		w.wantStarts("", "good", "")
 		if n := w.source.asked(); n != 0 {
 			t.Errorf("downloaded %d times", n)
 		}

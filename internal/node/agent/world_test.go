@@ -54,6 +54,24 @@ type world struct {
 	err    error // of the agent, once it has ended
 }
 
+// guarded is a state that several goroutines use.
+type guarded[T any] struct {
+	mu sync.Mutex
+	s  T
+}
+
+func (g *guarded[T]) get() T {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.s
+}
+
+func (g *guarded[T]) set(change func(*T)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	change(&g.s)
+}
+
 // inWorld runs a test in its own world, where time passes when all goroutines are blocked.
 func inWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
@@ -244,6 +262,45 @@ func (w *world) wantStarts(want ...string) {
 	w.t.Helper()
 	if got := w.kubelet.get().starts; !slices.Equal(got, want) {
 		w.t.Errorf("the kubelet was started with %q, want %q\n%s", got, want, w.tail())
+	}
+}
+
+// wantLogged checks how many lines of the log contain a text.
+func (w *world) wantLogged(part string, want int) {
+	w.t.Helper()
+	if n := w.log.count(part); n != want {
+		w.t.Errorf("%d log lines contain %q, want %d\n%s", n, part, want, w.tail())
+	}
+}
+
+// wantDryRuns checks how often a configuration was validated.
+func (w *world) wantDryRuns(name string, want int) {
+	w.t.Helper()
+	if n := w.kubelet.checked(name); n != want {
+		w.t.Errorf("%d dry runs of %s, want %d", n, orLocal(name), want)
+	}
+}
+
+// wantReports checks how many different reports the agent has made.
+func (w *world) wantReports(want int) {
+	w.t.Helper()
+	if now := w.reporter.all(); len(now) != want {
+		w.t.Errorf("%d reports, want %d; the last is %+v", len(now), want, now[len(now)-1])
+	}
+}
+
+// wantEvent checks that an Event contains a text, as `type reason: message`.
+func (w *world) wantEvent(part string) {
+	w.t.Helper()
+	if !slices.ContainsFunc(w.reporter.told(), func(e string) bool { return strings.Contains(e, part) }) {
+		w.t.Errorf("events are %q, want one with %q", w.reporter.told(), part)
+	}
+}
+
+func (w *world) wantNoBad() {
+	w.t.Helper()
+	if bad := w.status().BadConfigs; len(bad) > 0 {
+		w.t.Errorf("bad are %+v", bad)
 	}
 }
 

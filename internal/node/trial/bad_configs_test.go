@@ -2,6 +2,7 @@ package trial
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 )
@@ -28,8 +29,9 @@ func TestBadEntryOfCurrentSurvivesManyRejections(t *testing.T) {
 			t.Fatalf("after %d rejections it runs again: %+v", i+1, n.state.Run.Config)
 		}
 	}
-	if len(n.state.Bad) != maxBad || n.state.Bad[0].Revision != fmt.Sprintf("rejected-%d", 3*maxBad-1) {
-		t.Errorf("%d entries, the newest is %s", len(n.state.Bad), n.state.Bad[0].Revision)
+	newest, oldest := fmt.Sprintf("rejected-%d", 3*maxBad-1), fmt.Sprintf("rejected-%d", 2*maxBad+1)
+	if bad := n.state.Bad; len(bad) != maxBad || bad[0].Revision != newest || !slices.ContainsFunc(bad, func(b BadConfig) bool { return b.Revision == oldest }) {
+		t.Errorf("%d entries from %s on", len(bad), bad[0].Revision)
 	}
 	n.kill()
 	n.start()

@@ -62,9 +62,7 @@ func TestEachClockCountsOnlyWhatItMeasures(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := newNodeSim(t)
-			n.do(proven...)
-			n.do("assign uid=u payload=p1", "healthy 5s")
+			n := provenNode(t, "assign uid=u payload=p1", "healthy 5s")
 			s, o := n.state.deepCopy(), n.observe()
 			r := &s.Run
 			for _, clock := range []*time.Duration{&r.Unhealthy, &r.NotReady, &r.ReadyFor, &r.HealthyFor, &r.Uptime, &r.UnsavedHealthy, &r.Waiting} {

@@ -1,21 +1,9 @@
 package trial
 
 import (
-	"fmt"
 	"testing"
 	"time"
 )
-
-func TestNewestFiftyBadConfigsAreKept(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven...)
-	for i := range 53 {
-		n.do(fmt.Sprintf("verdict u%d rejected", i), fmt.Sprintf("assign uid=u%d payload=q%d", i, i))
-	}
-	if got := n.state.Bad; len(got) != 50 || got[0].Revision != "u52" || got[49].Revision != "u3" {
-		t.Errorf("%d are kept, from %s to %s", len(got), got[0].Revision, got[len(got)-1].Revision)
-	}
-}
 
 func TestOnlyAKnownChangeOfBootIDCountsAsReboot(t *testing.T) {
 	for _, c := range []struct {
@@ -32,8 +20,7 @@ func TestOnlyAKnownChangeOfBootIDCountsAsReboot(t *testing.T) {
 		{"nobody ever knows", false, false, true, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			n := newNodeSim(t)
-			n.do(proven...)
+			n := provenNode(t)
 			n.bootIDUnknown = !c.before
 			n.do("agent-restart", "assign uid=u payload=p1", "healthy 1m", "kill")
 			n.bootIDUnknown = !c.after
@@ -53,24 +40,6 @@ func TestOnlyAKnownChangeOfBootIDCountsAsReboot(t *testing.T) {
 	}
 }
 
-func TestDegradedStartNeedsAnAllowedLastKnownGood(t *testing.T) {
-	for name, forbid := range map[string][]string{
-		"revoked": {"revoke g"},
-		"bad":     {"verdict g rejected", "agent-restart"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			n := newNodeSim(t)
-			n.do(proven...)
-			n.do("flags local-invalid=degrade")
-			n.do(forbid...)
-			n.do("kill", "assign uid=u payload=p1", "verdict local rejected words=(maxPods must not be negative)", "start")
-			if !n.refused || n.state.Current.Revision == "u" {
-				t.Errorf("refused: %t, current is %q", n.refused, n.state.Current.Revision)
-			}
-		})
-	}
-}
-
 func TestDigestOfANewDownloadIsRecordedInEveryRole(t *testing.T) {
 	for name, before := range map[string][]string{
 		"it is current":                      nil,
@@ -79,9 +48,7 @@ func TestDigestOfANewDownloadIsRecordedInEveryRole(t *testing.T) {
 		"a crash came between the two files": {"assign uid=u payload=p1", "healthy 1m"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := newNodeSim(t)
-			n.do(proven...)
-			n.do(before...)
+			n := provenNode(t, before...)
 			n.intent.Config = n.state.LastKnownGood.Config
 			n.intent.Config.Checkpoint = "another file"
 			if name == "a crash came between the two files" {
@@ -101,9 +68,7 @@ func TestDigestOfANewDownloadIsRecordedInEveryRole(t *testing.T) {
 
 // g runs in place of u, which failed, when it is assigned again with a new file; the disk is full, so it is not adopted.
 func TestARestartAfterACrashReportsTheNewDownload(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven...)
-	n.do("assign uid=u payload=p1", "exit status=1 times=4", "healthy 5s", "storage fails=full")
+	n := provenNode(t, "assign uid=u payload=p1", "exit status=1 times=4", "healthy 5s", "storage fails=full")
 	n.intent.Config = n.state.LastKnownGood.Config
 	n.intent.Config.Checkpoint = "another file"
 	n.converge()
@@ -123,9 +88,7 @@ func TestARestartAfterACrashReportsTheNewDownload(t *testing.T) {
 }
 
 func TestRollbackDoesNotWaitForAnotherVerdict(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven...)
-	n.do("assign uid=u payload=p1", "healthy 1m")
+	n := provenNode(t, "assign uid=u payload=p1", "healthy 1m")
 	n.verdicts["g"] = Verdict{Outcome: Accepted} // found while the trial went on
 	n.do("validation hangs", "assign uid=v payload=p2", "unhealthy 2m")
 	if got := n.state.Run.Config.Revision; got != "g" {
@@ -133,48 +96,9 @@ func TestRollbackDoesNotWaitForAnotherVerdict(t *testing.T) {
 	}
 }
 
-func TestBaselineNeedsAReachableAPI(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven...)
-	n.do("api down", "assign uid=u payload=p1", "healthy 1m", "api up", "notready 10m")
-	if len(n.state.Bad) > 0 || n.state.Run.Config.Revision != "u" {
-		t.Errorf("bad %v, %q runs", n.state.Bad, n.state.Run.Config.Revision)
-	}
-}
-
-func TestAPIProbeHappensOncePerTrial(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven...)
-	n.do("flags api-loss-rollback=on", "assign uid=u payload=p1", "healthy 1m", "api down", "healthy 11m")
-	if n.state.Trial == nil || !n.state.Trial.APIProbed || n.state.Run.Config.Revision != "g" {
-		t.Fatalf("%+v", n.state.Trial)
-	}
-	n.do("healthy 3m", "api up", "healthy 5s", "api down", "healthy 11m")
-	if n.state.Run.Config.Revision != "u" || n.state.Trial.Fallback != NoFallback {
-		t.Errorf("%q runs: %+v", n.state.Run.Config.Revision, n.state.Trial)
-	}
-}
-
-func TestHarmBeforeTheStartDoesNotFailATrial(t *testing.T) {
-	for _, harm := range []string{"lost-pods pod-1", "pressure PIDPressure"} {
-		n := newNodeSim(t)
-		n.do(proven...)
-		n.do("waiting", "assign uid=u payload=p1", harm, "waiting 1m") // for the lock that the last kubelet has
-		if len(n.state.Bad) > 0 {
-			t.Errorf("%s: bad are %v before it ran", harm, n.state.Bad)
-		}
-		n.do("healthy 10s")
-		if len(n.state.Bad) != 1 || n.state.Bad[0].Failure != WorkloadHarmed {
-			t.Errorf("%s: bad configurations are %v, want one", harm, n.state.Bad)
-		}
-	}
-}
-
 func TestWaitingTrialResumesWhenNothingElseCanRun(t *testing.T) {
 	for _, fallback := range []Fallback{Inconclusive, APIProbe} {
-		n := newNodeSim(t)
-		n.do(proven...)
-		n.do("flags local-invalid=degrade", "kill", "verdict local rejected words=(maxPods must not be negative)")
+		n := provenNode(t, "flags local-invalid=degrade", "kill", "verdict local rejected words=(maxPods must not be negative)")
 		v := n.disk.versions[n.version]
 		v.promoted, v.trial = nil, &Trial{Revision: "g", Terms: Terms{Duration: time.Minute}, Fallback: fallback}
 		n.disk.versions[n.version] = v
@@ -185,23 +109,8 @@ func TestWaitingTrialResumesWhenNothingElseCanRun(t *testing.T) {
 	}
 }
 
-func TestNoAPIProbeWhenNothingElseCanRun(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven...)
-	n.do("flags local-invalid=degrade api-loss-rollback=on", "kill", "verdict local rejected words=(maxPods must not be negative)")
-	v := n.disk.versions[n.version]
-	v.promoted = nil // it is on trial again
-	n.disk.versions[n.version] = v
-	n.do("start", "healthy 5s", "api down", "healthy 11m")
-	if trial := n.state.Trial; trial == nil || !trial.APILostEarly || trial.APIProbed || n.last.Status.Condition.Reason == "DeadEnd" {
-		t.Errorf("%+v: %+v", trial, n.last.Status.Condition)
-	}
-}
-
 func TestReassignedRunningConfigIsReportedAsAssigned(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven...)
-	n.do("flags local-invalid=degrade", "kill", "verdict local rejected words=(maxPods must not be negative)", "start")
+	n := provenNode(t, "flags local-invalid=degrade", "kill", "verdict local rejected words=(maxPods must not be negative)", "start")
 	c := randomConfig(1, 0)
 	c.AssignedBy, c.Rollout, c.Checkpoint = "object", RolloutRef{Name: "workers", AssignedAt: epoch}, "file"
 	n.intent = Intent{Kind: Assigned, Config: c}
@@ -249,8 +158,7 @@ func TestOnlyANewDownloadOfLastKnownGoodReplacesItsDigest(t *testing.T) {
 		"it was not downloaded":       func(c *Config) { c.Checkpoint = "" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := newNodeSim(t)
-			n.do(proven...)
+			n := provenNode(t)
 			n.intent.Config.Checkpoint = "file of g"
 			n.converge()
 			n.do("assign uid=v payload=p2", "exit status=1 times=4", "healthy 5s", "storage fails=full")
@@ -279,12 +187,11 @@ func TestTheNodeIsWatchedWhereADecisionDependsOnItsPods(t *testing.T) {
 		"pods cannot be read": {[]string{"verdict u refused guard=CouldNotValidate words=(forbidden)", "assign uid=u payload=p1"}, true},
 		"the disk is full":    {[]string{"storage fails=full", "assign uid=u payload=p1"}, true},
 		"revoked":             {[]string{"revoke u", "assign uid=u payload=p1"}, false},
+		"a verdict is open":   {[]string{"assign uid=u payload=p1", "exit status=1 times=4", "assign uid=g payload=p0"}, true},
 		"local, refused":      {[]string{"verdict local refused guard=WouldEvictPods words=(2 pods)", "local"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := newNodeSim(t)
-			n.do(proven...)
-			n.do(c.events...)
+			n := provenNode(t, c.events...)
 			n.converge()
 			if n.last.Watch != c.want {
 				t.Errorf("watch is %t, want %t: %+v", n.last.Watch, c.want, n.last.Status.Condition)
@@ -293,29 +200,9 @@ func TestTheNodeIsWatchedWhereADecisionDependsOnItsPods(t *testing.T) {
 	}
 }
 
-// u has failed, and after a restart of the agent last-known-good cannot run either.
-func TestTheConditionIsAboutTheAssignmentAndNotItsFallback(t *testing.T) {
-	for name, verdict := range map[string]string{
-		"last-known-good is rejected now":  "verdict g rejected words=(no such cgroup)",
-		"its file is damaged":              "verdict g unavailable words=(damaged)",
-		"it changes a protected field now": "verdict g protected guard=ProtectedFields words=(a field)",
-	} {
-		t.Run(name, func(t *testing.T) {
-			n := newNodeSim(t)
-			n.do(proven...)
-			n.do("assign uid=u payload=p1", "exit status=1 times=4", "healthy 2m", verdict, "agent-restart")
-			if c := n.last.Status.Condition; !n.state.Run.Config.IsLocal() || c.Status != "False" || c.Reason != "CrashLooped" {
-				t.Errorf("%q runs, the condition is %+v", n.state.Run.Config.Revision, c)
-			}
-		})
-	}
-}
-
 // The API was reachable when the agent was restarted. That says nothing about the kubelet on trial, which was started then.
 func TestAnAPIThatWasNotSeenSinceTheStartIsNotLost(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven...)
-	n.do("flags api-loss-rollback=on", "assign uid=u payload=p1", "healthy 30s", "kill")
+	n := provenNode(t, "flags api-loss-rollback=on", "assign uid=u payload=p1", "healthy 30s", "kill")
 	n.onDecision = func(_ State, _ Observed, d Decision) {
 		if d.Action.Kind == Start {
 			n.node.API = false

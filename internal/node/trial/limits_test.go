@@ -9,93 +9,74 @@ import (
 // time since the last one.
 func TestLimitsHoldToTheNanosecond(t *testing.T) {
 	const gap = time.Second
-	onTrial := append(append([]string{}, proven...), "assign uid=u payload=p1", "healthy 5s")
+	onTrial := []string{proven, "assign uid=u payload=p1", "healthy 5s"}
 	rolledBack := append(append([]string{}, onTrial...), "exit status=1 times=4", "healthy 500ms")
 	for name, c := range map[string]struct {
-		events []string
+		events []string // nil: those of a trial
 		set    func(s *State, o *Observed, at time.Duration)
 		limit  func(l Limits) time.Duration
 		does   func(d Decision) bool
-		want   [3]bool // just before the limit, at it, just after it
+		until  bool // it does that until the limit, and not from it on
 	}{
 		"crashes are forgotten after a minute of health": {
-			events: onTrial,
-			set:    func(s *State, _ *Observed, at time.Duration) { s.Run.Crashes, s.Run.HealthyFor = 2, at },
-			limit:  func(Limits) time.Duration { return stableAfter },
-			does:   func(d Decision) bool { return d.Next.Run.Crashes == 0 },
-			want:   [3]bool{false, true, true},
+			set:   func(s *State, _ *Observed, at time.Duration) { s.Run.Crashes, s.Run.HealthyFor = 2, at },
+			limit: func(Limits) time.Duration { return stableAfter },
+			does:  func(d Decision) bool { return d.Next.Run.Crashes == 0 },
 		},
 		"retries are forgotten after a minute of a Ready node": {
-			events: onTrial,
-			set:    func(s *State, _ *Observed, at time.Duration) { s.Run.Retries, s.Run.ReadyFor = 2, at },
-			limit:  func(Limits) time.Duration { return stableAfter },
-			does:   func(d Decision) bool { return d.Next.Run.Retries == 0 },
-			want:   [3]bool{false, true, true},
+			set:   func(s *State, _ *Observed, at time.Duration) { s.Run.Retries, s.Run.ReadyFor = 2, at },
+			limit: func(Limits) time.Duration { return stableAfter },
+			does:  func(d Decision) bool { return d.Next.Run.Retries == 0 },
 		},
 		"a kubelet that is not healthy fails the trial": {
-			events: onTrial,
-			set:    func(s *State, o *Observed, at time.Duration) { s.Run.Unhealthy, o.Child.Healthy = at, false },
-			limit:  func(l Limits) time.Duration { return l.HealthTimeout },
-			does:   func(d Decision) bool { return len(d.Next.Bad) > 0 },
-			want:   [3]bool{false, true, true},
+			set:   func(s *State, o *Observed, at time.Duration) { s.Run.Unhealthy, o.Child.Healthy = at, false },
+			limit: func(l Limits) time.Duration { return l.HealthTimeout },
+			does:  func(d Decision) bool { return len(d.Next.Bad) > 0 },
 		},
 		"the time without health is saved in steps": {
-			events: onTrial,
-			set:    func(s *State, o *Observed, at time.Duration) { s.Run.Unhealthy, o.Child.Healthy = at, false },
-			limit:  func(Limits) time.Duration { return unhealthySaveStep },
-			does:   func(d Decision) bool { return d.Next.Trial.Unhealthy > 0 },
-			want:   [3]bool{false, true, true},
+			set:   func(s *State, o *Observed, at time.Duration) { s.Run.Unhealthy, o.Child.Healthy = at, false },
+			limit: func(Limits) time.Duration { return unhealthySaveStep },
+			does:  func(d Decision) bool { return d.Next.Trial.Unhealthy > 0 },
 		},
 		"the time without a Ready node is saved in steps": {
-			events: onTrial,
-			set:    func(s *State, o *Observed, at time.Duration) { s.Run.NotReady, o.Node.Ready = at, false },
-			limit:  func(Limits) time.Duration { return 10 * time.Second },
-			does:   func(d Decision) bool { return d.Next.Trial.NotReady > 0 },
-			want:   [3]bool{false, true, true},
+			set:   func(s *State, o *Observed, at time.Duration) { s.Run.NotReady, o.Node.Ready = at, false },
+			limit: func(Limits) time.Duration { return 10 * time.Second },
+			does:  func(d Decision) bool { return d.Next.Trial.NotReady > 0 },
 		},
 		"a node that is not Ready fails the trial": {
-			events: onTrial,
-			set:    func(s *State, o *Observed, at time.Duration) { s.Run.NotReady, o.Node.Ready = at, false },
-			limit:  func(l Limits) time.Duration { return l.ReadyTimeout },
-			does:   func(d Decision) bool { return len(d.Next.Bad) > 0 },
-			want:   [3]bool{false, true, true},
+			set:   func(s *State, o *Observed, at time.Duration) { s.Run.NotReady, o.Node.Ready = at, false },
+			limit: func(l Limits) time.Duration { return l.ReadyTimeout },
+			does:  func(d Decision) bool { return len(d.Next.Bad) > 0 },
 		},
 		"observed health promotes": {
-			events: onTrial,
-			set:    func(s *State, _ *Observed, at time.Duration) { s.Run.UnsavedHealthy = at },
-			limit:  func(l Limits) time.Duration { return l.TrialDuration },
-			does:   func(d Decision) bool { return d.Next.LastKnownGood.Revision == "u" },
-			want:   [3]bool{false, true, true},
+			set:   func(s *State, _ *Observed, at time.Duration) { s.Run.UnsavedHealthy = at },
+			limit: func(l Limits) time.Duration { return l.TrialDuration },
+			does:  func(d Decision) bool { return d.Next.LastKnownGood.Revision == "u" },
 		},
 		"observed health is saved in steps": {
-			events: onTrial,
-			set:    func(s *State, _ *Observed, at time.Duration) { s.Run.UnsavedHealthy = at },
-			limit:  func(Limits) time.Duration { return healthySaveStep },
-			does:   func(d Decision) bool { return d.Next.Run.UnsavedHealthy == 0 },
-			want:   [3]bool{false, true, true},
+			set:   func(s *State, _ *Observed, at time.Duration) { s.Run.UnsavedHealthy = at },
+			limit: func(Limits) time.Duration { return healthySaveStep },
+			does:  func(d Decision) bool { return d.Next.Run.UnsavedHealthy == 0 },
 		},
 		"only a loss of the API soon after the start counts": {
-			events: onTrial,
-			set:    func(s *State, o *Observed, at time.Duration) { s.Run.SinceStart, o.Node.API = at+gap, false }, // as of the last decision
-			limit:  func(Limits) time.Duration { return apiLossWindow },
-			does:   func(d Decision) bool { return d.Next.Trial.APILostEarly },
-			want:   [3]bool{true, true, false},
+			set:   func(s *State, o *Observed, at time.Duration) { s.Run.SinceStart, o.Node.API = at+gap, false }, // as of the last decision
+			limit: func(Limits) time.Duration { return apiLossWindow },
+			does:  func(d Decision) bool { return d.Next.Trial.APILostEarly },
+			until: true,
 		},
 		"the API must stay away": {
-			events: onTrial,
 			set: func(s *State, o *Observed, at time.Duration) {
 				s.Trial.APILostEarly, s.Run.APIAway, o.Node.API, o.Limits.APILossRollback = true, at, false, true
 			},
 			limit: func(Limits) time.Duration { return apiLossAfter },
 			does:  func(d Decision) bool { return d.Next.Trial.Fallback == APIProbe },
-			want:  [3]bool{false, true, true},
 		},
 		"the API must come back soon after the return to last-known-good": {
-			events: append(append([]string{}, proven...), "flags api-loss-rollback=on", "assign uid=u payload=p1", "api down", "healthy 10m5s"),
+			events: []string{proven, "flags api-loss-rollback=on", "assign uid=u payload=p1", "api down", "healthy 10m5s"},
 			set:    func(s *State, o *Observed, at time.Duration) { s.Run.Probing, o.Node.API = at, true },
 			limit:  func(Limits) time.Duration { return apiLossWindow },
 			does:   func(d Decision) bool { return len(d.Next.Bad) == 1 && d.Next.Bad[0].Failure == LostAPI },
-			want:   [3]bool{true, true, false},
+			until:  true,
 		},
 		"a fallback that stays healthy makes the verdict final": {
 			events: rolledBack,
@@ -104,7 +85,6 @@ func TestLimitsHoldToTheNanosecond(t *testing.T) {
 			},
 			limit: func(Limits) time.Duration { return 20 * time.Second }, // twice as long as u ever ran
 			does:  func(d Decision) bool { return !d.Next.Bad[0].Provisional },
-			want:  [3]bool{false, true, true},
 		},
 		"a fallback of a NotReady node must keep it Ready": {
 			events: rolledBack,
@@ -114,7 +94,6 @@ func TestLimitsHoldToTheNanosecond(t *testing.T) {
 			},
 			limit: func(Limits) time.Duration { return 20 * time.Second },
 			does:  func(d Decision) bool { return !d.Next.Bad[0].Provisional },
-			want:  [3]bool{false, true, true},
 		},
 		"an inconclusive trial waits for a fallback that keeps the node Ready": {
 			events: rolledBack,
@@ -124,7 +103,6 @@ func TestLimitsHoldToTheNanosecond(t *testing.T) {
 			},
 			limit: func(Limits) time.Duration { return stableAfter },
 			does:  func(d Decision) bool { return d.Next.Trial.Fallback == NoFallback },
-			want:  [3]bool{false, true, true},
 		},
 		"an inconclusive trial is resumed after a minute if its fallback keeps failing": {
 			events: rolledBack,
@@ -134,7 +112,6 @@ func TestLimitsHoldToTheNanosecond(t *testing.T) {
 			},
 			limit: func(Limits) time.Duration { return time.Minute },
 			does:  func(d Decision) bool { return d.Next.Trial.Fallback == NoFallback },
-			want:  [3]bool{false, true, true},
 		},
 		"the pauses between such trials grow to eight minutes": {
 			events: rolledBack,
@@ -144,34 +121,33 @@ func TestLimitsHoldToTheNanosecond(t *testing.T) {
 			},
 			limit: func(Limits) time.Duration { return 8 * time.Minute },
 			does:  func(d Decision) bool { return d.Next.Trial.Fallback == NoFallback },
-			want:  [3]bool{false, true, true},
 		},
 		"a kubelet that waits for its lock for long is reported": {
-			events: onTrial,
-			set:    func(s *State, o *Observed, at time.Duration) { s.Run.Waiting, o.Child.Waiting = at, true },
-			limit:  func(l Limits) time.Duration { return l.HealthTimeout },
-			does:   func(d Decision) bool { return d.Status.Condition.Reason == reasonWaitingForLock },
-			want:   [3]bool{false, true, true},
+			set:   func(s *State, o *Observed, at time.Duration) { s.Run.Waiting, o.Child.Waiting = at, true },
+			limit: func(l Limits) time.Duration { return l.HealthTimeout },
+			does:  func(d Decision) bool { return d.Status.Condition.Reason == reasonWaitingForLock },
 		},
 		"a restart waits for its delay": {
-			events: onTrial,
 			set: func(s *State, o *Observed, at time.Duration) {
 				s.Run.Crashes, s.Run.Delay, o.Child = 1, gap-at, Child{}
 			},
 			limit: func(Limits) time.Duration { return gap },
 			does:  func(d Decision) bool { return d.Action.Kind == Start },
-			want:  [3]bool{false, true, true},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNodeSim(t)
+			if c.events == nil {
+				c.events = onTrial
+			}
 			n.do(c.events...)
-			for i, off := range []time.Duration{-1, 0, 1} {
+			want := map[time.Duration]bool{-1: c.until, 0: true, 1: !c.until}
+			for _, off := range []time.Duration{-1, 0, 1} {
 				s, o := n.state.deepCopy(), n.observe()
 				o.Elapsed = gap
 				c.set(&s, &o, c.limit(o.Limits)-gap+off)
-				if got := c.does(Decide(s, o)); got != c.want[i] {
-					t.Errorf("%d ns from the limit: %t, want %t", off, got, c.want[i])
+				if got := c.does(Decide(s, o)); got != want[off] {
+					t.Errorf("%d ns from the limit: %t, want %t", off, got, want[off])
 				}
 			}
 		})

@@ -24,16 +24,6 @@ func TestATrialThatIsResumedBecauseNothingElseCanRunKeepsItsStartups(t *testing.
 	}
 }
 
-// The runtime is down while memory becomes short and the kubelet crashes: its restart does not make that the state before the trial.
-func TestARestartAfterACrashKeepsTheBaseline(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven...)
-	n.do("assign uid=u payload=p1", "healthy 30s", "runtime down", "pressure MemoryPressure", "exit status=1", "healthy 5s", "runtime up", "healthy 5s")
-	if len(n.state.Bad) != 1 || n.state.Bad[0].Failure != WorkloadHarmed {
-		t.Errorf("bad are %+v, the baseline is %+v", n.state.Bad, n.state.Trial)
-	}
-}
-
 func TestTheNextDecisionComesWhenAClockReachesItsLimit(t *testing.T) {
 	for name, set := range map[string]func(s *State, o *Observed){
 		"the trial ends": func(s *State, _ *Observed) {
@@ -46,9 +36,7 @@ func TestTheNextDecisionComesWhenAClockReachesItsLimit(t *testing.T) {
 		"nothing, and nothing is on": func(s *State, _ *Observed) { s.Trial, s.Startups, s.LastKnownGood = nil, nil, s.Current },
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := newNodeSim(t)
-			n.do(proven...)
-			n.do("assign uid=u payload=p1", "healthy 5s")
+			n := provenNode(t, "assign uid=u payload=p1", "healthy 5s")
 			s, o := n.state.deepCopy(), n.observe()
 			s.Promoted = append(s.Promoted, Promotion{Revision: "u", Payload: "p1"})
 			want := 300 * time.Millisecond
@@ -68,25 +56,13 @@ func TestTheNextDecisionComesWhenAClockReachesItsLimit(t *testing.T) {
 	}
 }
 
-// The API is lost soon after the fallback was started: that says nothing about the configuration whose trial waits.
-func TestALossOfTheAPIWithTheFallbackDoesNotCountForTheTrial(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven...)
-	n.do("assign uid=u payload=p1", "healthy 30s", "exit status=1 times=4", "healthy 5s", "api down", "healthy 5s")
-	if s := n.state; s.Run.Config.Revision != "g" || s.Trial == nil || s.Trial.APILostEarly {
-		t.Errorf("%q runs, trial %+v", s.Run.Config.Revision, s.Trial)
-	}
-}
-
 // The fallback must stay healthy for as long as the configuration ever ran: also for the time that an agent cannot save any more.
 func TestTheUptimeIsSavedWithTheTimeWithoutHealth(t *testing.T) {
 	for name, set := range map[string]func(s *State, o *Observed){
 		"not healthy": func(s *State, o *Observed) { s.Run.Unhealthy, o.Child.Healthy = 20*time.Second, false },
 		"not Ready":   func(s *State, o *Observed) { s.Run.NotReady, o.Node.Ready = 20*time.Second, false },
 	} {
-		n := newNodeSim(t)
-		n.do(proven...)
-		n.do("assign uid=u payload=p1", "healthy 5s")
+		n := provenNode(t, "assign uid=u payload=p1", "healthy 5s")
 		s, o := n.state.deepCopy(), n.observe()
 		s.Run.Uptime, o.Elapsed = 30*time.Second, 0
 		set(&s, &o)
@@ -98,9 +74,7 @@ func TestTheUptimeIsSavedWithTheTimeWithoutHealth(t *testing.T) {
 
 // A crash came between the writes of current and of its trial.
 func TestATrialOfAnotherConfigurationIsReplacedAtTheStart(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven...)
-	n.do("assign uid=u payload=p1", "healthy 5s")
+	n := provenNode(t, "assign uid=u payload=p1", "healthy 5s")
 	s, o := n.state.deepCopy(), n.observe()
 	s.Trial.Revision, s.Run, o.Child, o.Elapsed = "v", Run{}, Child{}, 0
 	if d := Decide(s, o); d.Next.Trial == nil || d.Next.Trial.Revision != "u" || d.Action.Config.Revision != "u" {

@@ -9,9 +9,7 @@ import (
 )
 
 func TestTimeWithoutDecisionsCountsAtMostMaxGap(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven...)
-	n.do("assign uid=u payload=p1", "healthy 1m")
+	n := provenNode(t, "assign uid=u payload=p1", "healthy 1m")
 	n.clock += time.Hour // suspended
 	n.converge()
 	if healthy := n.state.Trial.Healthy + n.state.Run.UnsavedHealthy; healthy != time.Minute+maxGap {
@@ -27,9 +25,7 @@ func TestTimeWithoutDecisionsCountsAtMostMaxGap(t *testing.T) {
 }
 
 func TestRevocationPreventsPromotionInTheSameDecision(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven...)
-	n.do("assign uid=u payload=p1", "healthy 9m55s")
+	n := provenNode(t, "assign uid=u payload=p1", "healthy 9m55s")
 	n.revoked = &[]string{"u"}
 	n.clock += 5 * time.Second
 	n.converge()
@@ -39,8 +35,7 @@ func TestRevocationPreventsPromotionInTheSameDecision(t *testing.T) {
 }
 
 func TestReturnToLastKnownGoodKeepsItsTime(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven...)
+	n := provenNode(t)
 	since := n.state.LastKnownGood.Since
 	n.do("assign uid=u payload=p1", "healthy 1m", "assign uid=g payload=p0")
 	if got := n.state.LastKnownGood; got.Revision != "g" || !got.Since.Equal(since) {
@@ -60,9 +55,7 @@ func TestNewestTenPromotionsAreKept(t *testing.T) {
 }
 
 func TestSavedVerdictEndsATrialWhoseFileIsOlder(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven...)
-	n.do("flags api-loss-rollback=on", "assign uid=u payload=p1", "api down", "healthy 10m")
+	n := provenNode(t, "flags api-loss-rollback=on", "assign uid=u payload=p1", "api down", "healthy 10m")
 	n.tearDisk = func(int) int { return 3 } // bad-configs is written, the rest is not
 	n.do("api up 1s", "kill")
 	n.tearDisk = nil
@@ -78,8 +71,7 @@ func TestSavedVerdictEndsATrialWhoseFileIsOlder(t *testing.T) {
 }
 
 func TestContentOfLastKnownGoodNeedsNoTrialAfterACrash(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven...)
+	n := provenNode(t)
 	n.tearDisk = func(int) int { return 2 } // current is written, last-known-good is not
 	n.do("dies-before-acting", "assign uid=g2 payload=p0", "kill")
 	n.tearDisk = nil
@@ -105,21 +97,8 @@ func TestAPILossAtTheFirstStartIsNoticed(t *testing.T) {
 	}
 }
 
-func TestConfigAboutToBeReplacedIsNoDeadEnd(t *testing.T) {
-	// A configuration has failed when a higher attempt with its content is assigned, which withdraws the verdict;
-	// last-known-good has not been validated yet.
-	n := newNodeSim(t)
-	n.do(proven...)
-	n.do("assign uid=u payload=p1 attempt=1", "agent-restart", "validation hangs", "unhealthy 2m", "assign uid=u2 payload=p1 attempt=2", "unhealthy 2m")
-	if n.state.Run.DeadEnd || n.state.LastKnownGood.Revision != "g" {
-		t.Errorf("dead end: %+v", n.state.Run)
-	}
-}
-
 func TestAPIReturningAfterTheProbeWindowIsNoVerdict(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven...)
-	n.do("flags api-loss-rollback=on", "assign uid=u payload=p1", "api down", "healthy 10m", "healthy 1m55s")
+	n := provenNode(t, "flags api-loss-rollback=on", "assign uid=u payload=p1", "api down", "healthy 10m", "healthy 1m55s")
 	n.node.API = true
 	n.clock += maxGap
 	n.converge()
@@ -218,9 +197,7 @@ func TestStateMustBeSavedForANewCurrentOrAWithdrawnVerdict(t *testing.T) {
 }
 
 func TestForgetHasTheEffectOfAForgetRequest(t *testing.T) {
-	n := newNodeSim(t)
-	n.do(proven...)
-	n.do("assign uid=u payload=p1", "exit status=1 times=4", "kill")
+	n := provenNode(t, "assign uid=u payload=p1", "exit status=1 times=4", "kill")
 	s := n.load()
 	before := s.deepCopy()
 	forgotten := Forget(s, "u")
@@ -254,9 +231,7 @@ func TestNextStartEqualsWhatAStartRuns(t *testing.T) {
 		{"inconclusive", []string{"assign uid=u payload=p1", "unhealthy 2m", "unhealthy 2m"}, "g", "it is last-known-good; the trial of current (UID: u) waits: Inconclusive"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			n := newNodeSim(t)
-			n.do(proven...)
-			n.do(c.events...)
+			n := provenNode(t, c.events...)
 			runs, why := NextStart(n.load())
 			if runs.Revision != c.runs || why != c.why {
 				t.Errorf("%q: %s; want %q: %s", runs.Revision, why, c.runs, c.why)
@@ -281,5 +256,27 @@ func TestAnyVerdictOfThisAttemptIsFinal(t *testing.T) {
 	}
 	if _, bad := s.BadEntry(c); !bad {
 		t.Error("it is not bad any more, although nothing withdrew the verdicts")
+	}
+}
+
+func TestStatusReportsAssignedActiveLastKnownGoodAndTrial(t *testing.T) {
+	n := provenNode(t, "assign uid=u payload=p1 attempt=2", "exit status=1", "healthy 1m")
+	st := n.last.Status
+	if st.Assigned == nil || st.Assigned.Revision != "u" || st.Assigned.Rollout.Attempt != 2 {
+		t.Errorf("assigned is %+v", st.Assigned)
+	}
+	if st.Active.Revision != "u" || st.LastKnownGood.Revision != "g" || st.Local != Init {
+		t.Errorf("active %q, last-known-good %q, local %q", st.Active.Revision, st.LastKnownGood.Revision, st.Local)
+	}
+	if want := epoch.Add(n.limits.TrialDuration); !st.LastKnownGood.Since.After(want) || st.LastKnownGood.Since.After(want.Add(10*time.Second)) {
+		t.Errorf("last-known-good since %s", st.LastKnownGood.Since)
+	}
+	p := st.Trial
+	if p == nil || p.Healthy < 50*time.Second || p.Duration != n.limits.TrialDuration || p.Restarts != 1 || p.Threshold != 3 {
+		t.Errorf("the trial is %+v", p)
+	}
+	n.do("local")
+	if st := n.last.Status; st.Assigned != nil || !st.Active.IsLocal() || !st.LastKnownGood.IsLocal() || st.Trial != nil {
+		t.Errorf("after local was assigned: %+v", st)
 	}
 }

@@ -27,6 +27,26 @@ func TestTranscripts(t *testing.T) {
 	})
 }
 
+// do runs commands of the transcripts.
+func (n *nodeSim) do(lines ...string) {
+	for _, line := range lines {
+		command, args, err := datadriven.ParseLine(line)
+		n.must(err == nil && commands[command] != nil, "%s: %v", line, err)
+		n.run(&datadriven.TestData{Cmd: command, CmdArgs: args})
+	}
+}
+
+// provenNode returns a node with a last-known-good configuration (UID: g), on which the commands were run.
+func provenNode(t *testing.T, lines ...string) *nodeSim {
+	n := newNodeSim(t)
+	n.do(proven)
+	n.do(lines...)
+	return n
+}
+
+// proven makes a node with a last-known-good configuration (UID: g).
+const proven = "node proven"
+
 // commands are the commands of the transcripts.
 var commands = map[string]func(*nodeSim, *datadriven.TestData){
 	"node": func(n *nodeSim, td *datadriven.TestData) { // a new one, that has run its local configuration for a while
@@ -35,6 +55,11 @@ var commands = map[string]func(*nodeSim, *datadriven.TestData){
 		n.healthy = true
 		n.start()
 		n.pass(5 * time.Second)
+		if td.HasArg("proven") { // with a last-known-good configuration
+			n.intent = Intent{Kind: Assigned, Config: Config{Revision: "g", UID: "g", Namespace: "evenkeel-system", Name: "g-config", Payload: "p0"}}
+			n.converge()
+			n.pass(10*time.Minute + 5*time.Second)
+		}
 		n.trace = nil
 	},
 	"new-node": func(n *nodeSim, td *datadriven.TestData) { // its agent was not started yet
@@ -215,6 +240,7 @@ func (n *nodeSim) flags(td *datadriven.TestData) {
 			n.limits.APILossRollback = value == "on"
 		case "local-invalid":
 			n.limits.DegradeLocal = value == "degrade"
+		case "proven":
 		default:
 			n.t.Fatalf("unknown flag %s", arg.Key)
 		}
