@@ -19,12 +19,25 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
 // The Deployment of the test has this many pods, and its PodDisruptionBudget allows the disruption of one at a time.
 const webPods, webBudget = 3, 2
 
 var webLabels = map[string]string{"app": "web"}
+
+// pair is two nodes, and a rollout for them that a person steers with `kubectl evenkeel`.
+type pair struct {
+	t     *testing.T
+	nodes [2]*node
+}
+
+func (p *pair) push(fields map[string]any, flags ...string) {
+	p.t.Helper()
+	p.nodes[0].Push("pair", fields, flags...)
+	p.nodes[0].RolloutEnds("pair", 0, "2/2")
+}
 
 // TestARolloutDrainsNodesWithinThePodDisruptionBudget has a scheduler and a controller manager of its own: pods that are evicted
 // from one node run on the other.
@@ -35,7 +48,11 @@ func TestARolloutDrainsNodesWithinThePodDisruptionBudget(t *testing.T) {
 	if err := a.Cluster.StartControllers(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	p.up()
+	for _, n := range p.nodes {
+		n.Kubelet = append(n.Kubelet, "--node-labels=pool=pair")
+		n.Up()
+	}
+	a.Controlled()
 	if err := a.ApplyConfig(t.Context(), "drain"); err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +60,6 @@ func TestARolloutDrainsNodesWithinThePodDisruptionBudget(t *testing.T) {
 	pods, nodes := p.watchPods(), p.watchNodes()
 
 	p.push(map[string]any{"maxPods": 105}, "--selector=pool=pair", "--steps=1,100%", "--max-unavailable=1")
-	p.ends(0, "2/2")
 	if drained := nodes(); len(drained) > 0 {
 		t.Errorf("nodes were drained without a reason: %q", drained)
 	}
@@ -52,7 +68,6 @@ func TestARolloutDrainsNodesWithinThePodDisruptionBudget(t *testing.T) {
 	nodes = p.watchNodes()
 	p.drains(v1alpha1.DrainWhenBlocked)
 	p.push(map[string]any{"cpuManagerPolicy": "static", "systemReserved": map[string]string{"cpu": "200m"}})
-	p.endsWithin(patience, 0, "2/2")
 	p.drained(nodes)
 	for _, n := range p.nodes {
 		n.policyOf("cpu_manager_state", "static")
@@ -62,7 +77,6 @@ func TestARolloutDrainsNodesWithinThePodDisruptionBudget(t *testing.T) {
 	nodes = p.watchNodes()
 	p.drains(v1alpha1.DrainAlways)
 	p.push(map[string]any{"maxPods": 106, "cpuManagerPolicy": "static", "systemReserved": map[string]string{"cpu": "200m"}})
-	p.endsWithin(patience, 0, "2/2")
 	p.drained(nodes)
 	if fewest, evicted := pods(); fewest < webBudget || evicted < 2*webPods {
 		t.Errorf("%d pods were evicted, and at times only %d of them were ready; want at least %d and %d", evicted, fewest, 2*webPods, webBudget)
@@ -79,7 +93,7 @@ func (p *pair) runWeb() {
 		Replicas: new(int32(webPods)), Selector: selector,
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: webLabels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
 			Name: "sleep", Image: localcluster.SleepImage,
-			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(podCPU, resource.DecimalSI)}},
+			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(nodetest.PodCPU, resource.DecimalSI)}},
 		}}}},
 	}}
 	budget := &policyv1.PodDisruptionBudget{ObjectMeta: meta, Spec: policyv1.PodDisruptionBudgetSpec{Selector: selector, MinAvailable: new(intstr.FromInt32(webBudget))}}
@@ -89,7 +103,7 @@ func (p *pair) runWeb() {
 	if _, err := kube.PolicyV1().PodDisruptionBudgets(meta.Namespace).Create(ctx, budget, metav1.CreateOptions{}); err != nil {
 		p.t.Fatal(err)
 	}
-	p.nodes[0].eventually("the pods are ready on both nodes", func(ctx context.Context) error {
+	p.nodes[0].Eventually("the pods are ready on both nodes", func(ctx context.Context) error {
 		list, err := kube.CoreV1().Pods(meta.Namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -116,7 +130,7 @@ func (p *pair) drains(mode v1alpha1.DrainMode) {
 	if err := api.Patch(types.MergePatchType).AbsPath(path).Body(patch).Do(p.t.Context()).Error(); err != nil {
 		p.t.Fatal(err)
 	}
-	p.nodes[0].eventually("the controller has observed the change", func(ctx context.Context) error {
+	p.nodes[0].Eventually("the controller has observed the change", func(ctx context.Context) error {
 		raw, err := api.Get().AbsPath(path).Do(ctx).Raw()
 		if err != nil {
 			return err
@@ -234,7 +248,7 @@ func (p *pair) follow(begin func(context.Context, metav1.ListOptions) (watch.Int
 func (p *pair) drained(nodes func() []string) {
 	p.t.Helper()
 	for _, n := range p.nodes {
-		n.eventually("the taint of the drain is gone", func(ctx context.Context) error {
+		n.Eventually("the taint of the drain is gone", func(ctx context.Context) error {
 			node, err := n.Kube.CoreV1().Nodes().Get(ctx, n.Node.Name(), getOptions)
 			if err == nil && isDraining(node) {
 				err = errors.New("it is not")

@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 func TestABootstrapKubeletHandsOverAndComesBackWithTheUpdatedConfigurationWithoutTheAPI(t *testing.T) {
@@ -18,7 +19,7 @@ func TestABootstrapKubeletHandsOverAndComesBackWithTheUpdatedConfigurationWithou
 	boot, self := handover(t, newCluster(t, "handover"), flags...)
 	boot.wrap(strict)
 	self.Kubelet[0] = boot.Kubelet[0]
-	boot.up()
+	boot.Up()
 	boot.takesOver(v1alpha1.RunModeBootstrap)
 
 	// The self-hosted one asks the bootstrap one to leave.
@@ -34,16 +35,16 @@ func TestABootstrapKubeletHandsOverAndComesBackWithTheUpdatedConfigurationWithou
 	self.status("Run mode: SelfHosted", "Agent: runs")
 
 	// The init system starts bootstrap again, which waits and touches nothing.
-	steady, before := self.steady(), self.records()
+	steady, before := self.Steady(), self.records()
 	boot.start()
 	boot.waits(self.Pid(), "evenkeel-agent")
-	cm := self.configMap("a", map[string]any{"maxPods": 120})
+	cm := self.ConfigMap("a", map[string]any{"maxPods": 120})
 	if diff := cmp.Diff(before, self.records()); diff != "" {
 		t.Errorf("the records have changed:\n%s", diff)
 	}
-	steady.end(t)
-	self.assign(cm)
-	self.lastKnownGood(cm)
+	steady.End(t)
+	self.AssignMap(cm)
+	self.LastKnownGood(cm)
 
 	// The pod is gone, and so is the API.
 	if err := boot.Cluster.StopAPIServer(); err != nil {
@@ -53,7 +54,7 @@ func TestABootstrapKubeletHandsOverAndComesBackWithTheUpdatedConfigurationWithou
 	self.stop()
 	boot.healthyWith(cm)
 	t.Logf("self-hosted to bootstrap: the health endpoint was away for %s", gap().Round(time.Millisecond))
-	boot.agentSays("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear", cm.UID))
+	boot.AgentSays("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear", cm.UID))
 	if err := boot.Cluster.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -67,9 +68,9 @@ func TestATrialContinuesAfterAHandOver(t *testing.T) {
 	boot, self := handover(t, newNode(t, "handtrial"), "--config-trial-duration=5m", "--crash-loop-threshold=0")
 	boot.wrap(strict)
 	self.Kubelet[0] = boot.Kubelet[0]
-	boot.up()
-	cm := boot.configMap("a", map[string]any{"maxPods": 120})
-	boot.assign(cm)
+	boot.Up()
+	cm := boot.ConfigMap("a", map[string]any{"maxPods": 120})
+	boot.AssignMap(cm)
 	boot.is(allChecksPassed(cm))
 	boot.healthyWith(cm)
 	boot.counted(1, false)
@@ -100,58 +101,6 @@ func TestATrialContinuesAfterAHandOver(t *testing.T) {
 	boot.neverTwo()
 }
 
-func TestABadConfigurationIsRolledBackByTheSelfHostedKubeletAndStaysBadForBootstrap(t *testing.T) {
-	t.Parallel()
-	flags := []string{"--config-trial-duration=1s", "--crash-loop-threshold=1"}
-	boot, self := handover(t, newNode(t, "handbad"), flags...)
-	boot.wrap(crashes + "\n" + strict)
-	self.Kubelet[0] = boot.Kubelet[0]
-	boot.up()
-	good := boot.configMap("good", map[string]any{"maxPods": 120})
-	boot.assign(good)
-	boot.lastKnownGood(good)
-
-	self.start()
-	boot.exitsWith(0)
-	self.healthyWith(good)
-	boot.start()
-	boot.waits(self.Pid(), "evenkeel-agent")
-	bad := self.configMap("bad", map[string]any{"maxPods": 123})
-	self.assign(bad)
-	w := rolledBack(bad, "CrashLooped", fmt.Sprintf("(UID: %s)", good.UID), "crash-looped: 2 starts in its trial, last: exit status 7")
-	self.is(w)
-	self.healthyWith(good)
-
-	self.stop()
-	boot.healthyWith(good)
-	boot.takesOver(v1alpha1.RunModeBootstrap)
-	boot.throughout(2*time.Second, "bootstrap runs what is good", func(ctx context.Context) error {
-		if starts := boot.starts(bad); starts != 2 {
-			return fmt.Errorf("the bad one was started %d times", starts)
-		}
-		return boot.Healthy(ctx)
-	})
-	boot.neverTwo()
-}
-
-func TestAConfigurationAssignedDuringAHandOverIsAppliedAfterIt(t *testing.T) {
-	t.Parallel()
-	flags := []string{"--config-trial-duration=1s", "--crash-loop-threshold=0"}
-	boot, self := handover(t, newNode(t, "handchange"), flags...)
-	boot.wrap(strict)
-	self.Kubelet[0] = boot.Kubelet[0]
-	boot.up()
-	cm := boot.configMap("a", map[string]any{"maxPods": 120})
-	self.start()
-	boot.said("another process requested the node")
-	boot.assign(cm)
-	boot.exitsWith(0)
-	self.is(allChecksPassed(cm))
-	self.healthyWith(cm)
-	self.lastKnownGood(cm)
-	boot.neverTwo()
-}
-
 func TestAnOlderKubeletThanTheStateSaysSoAndRunsTheNode(t *testing.T) {
 	t.Parallel()
 	flags := []string{"--config-trial-duration=1s", "--crash-loop-threshold=0"}
@@ -161,9 +110,9 @@ func TestAnOlderKubeletThanTheStateSaysSoAndRunsTheNode(t *testing.T) {
 	boot.Kubelet[0] = boot.Node.KubeletPath()
 	self.start()
 	self.takesOver(v1alpha1.RunModeSelfHosted)
-	cm := self.configMap("a", map[string]any{"maxPods": 120})
-	self.assign(cm)
-	self.lastKnownGood(cm)
+	cm := self.ConfigMap("a", map[string]any{"maxPods": 120})
+	self.AssignMap(cm)
+	self.LastKnownGood(cm)
 	boot.start()
 	boot.waits(self.Pid(), "evenkeel-agent")
 
@@ -182,7 +131,7 @@ func TestAnUnhealthySelfHostedKubeletReturnsTheNodeForGood(t *testing.T) {
 	boot.wrap(strict + "\n[ $mode = run ] && [ -e \"$dir/sick\" ] && exec sleep 1000")
 	self.Kubelet[0] = boot.Kubelet[0]
 	self.Flags = append(self.Flags, "--give-up-after=5s")
-	boot.up()
+	boot.Up()
 	if err := os.WriteFile(boot.beside("sick"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -210,11 +159,11 @@ func TestAnUnhealthySelfHostedKubeletReturnsTheNodeForGood(t *testing.T) {
 	boot.takesOver(v1alpha1.RunModeBootstrap)
 
 	// The healthy kubelet would restart the container of the self-hosted agent.
-	steady := boot.steady()
+	steady := boot.Steady()
 	self.start()
 	self.exitsWith(9)
 	self.said("this kubelet was never healthy and released the node at ")
-	steady.end(t)
+	steady.End(t)
 	// Another attempt is free to.
 	self.Flags = append(self.Flags, "-v=1")
 	self.start()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/build/image"
 	systemd "github.com/evenkeel/evenkeel/testkit/machine"
+	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
 // systemdNode is a node of a cluster whose init system is the real systemd. It runs the node's containerd and its kubelet as
@@ -180,7 +181,7 @@ func (s *systemdNode) wantsWrapped() {
 // wantsNoPrivileges requires that the process of the installer's pod, which has done its work, has no privileges left.
 func (s *systemdNode) wantsNoPrivileges() {
 	s.t.Helper()
-	s.eventually("the installer has dropped its privileges", func(context.Context) error {
+	s.Eventually("the installer has dropped its privileges", func(context.Context) error {
 		files, err := filepath.Glob(s.m.Proc() + "/*/cmdline")
 		if err != nil {
 			return err
@@ -277,7 +278,7 @@ func applyInstaller(t *testing.T, n *node) {
 // plugin runs kubectl evenkeel and returns what it said, to people and as its error, and its exit code.
 func plugin(t *testing.T, n *node, args ...string) (out, errOut string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*nodetest.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "../../bin/kubectl-evenkeel", append(args, "--kubeconfig="+n.Cluster.AdminKubeconfig())...)
 	var stdout, stderr bytes.Buffer

@@ -26,7 +26,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 		agentImage(t, n)
 		s := newSystemdNode(n)
 		nodes = append(nodes, s)
-		n.eventually("the node is Ready", n.ready)
+		n.Eventually("the node is Ready", n.Ready)
 		s.wantsPlain()
 	}
 	a, b := nodes[0], nodes[1]
@@ -43,7 +43,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	a.wantsWrapped()
-	b.eventually("it is Ready with its plain kubelet", b.ready)
+	b.Eventually("it is Ready with its plain kubelet", b.Ready)
 	b.wantsPlain()
 	if after := unitFiles(t, b); after != before {
 		t.Errorf("its unit's files were\n%sand are\n%s", before, after)
@@ -76,7 +76,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	}
 	for _, s := range nodes {
 		s.wantsPlain()
-		s.eventually("it is Ready", s.ready)
+		s.Eventually("it is Ready", s.Ready)
 		obj, err := s.Kube.CoreV1().Nodes().Get(t.Context(), s.Node.Name(), getOptions)
 		if err != nil {
 			t.Fatal(err)
@@ -88,7 +88,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	if after := unitFiles(t, b); after != before {
 		t.Errorf("its unit's files were\n%sand are\n%s", before, after)
 	}
-	first.eventually("no pod is left", func(ctx context.Context) error {
+	first.Eventually("no pod is left", func(ctx context.Context) error {
 		pods, err := first.Kube.CoreV1().Pods("evenkeel-install").List(ctx, metav1.ListOptions{})
 		if err == nil && len(pods.Items) > 0 {
 			err = errors.New("there is " + pods.Items[0].Name + ": " + string(pods.Items[0].Status.Phase))

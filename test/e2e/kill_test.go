@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
 // process is one process that is watched by a file descriptor, which names no
@@ -96,9 +98,9 @@ func (n *node) killAgent() {
 		n.t.Fatal(err)
 	}
 	for _, p := range watched {
-		p.gone(patience)
+		p.gone(nodetest.Patience)
 	}
-	n.eventually("nothing of the agent is left", func(context.Context) error {
+	n.Eventually("nothing of the agent is left", func(context.Context) error {
 		if left := n.kubelets(); len(left) > 0 {
 			return fmt.Errorf("processes %v", left)
 		}
@@ -146,33 +148,33 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 
 	n := newNode(t, "killed", "--config-trial-duration=2s", "--crash-loop-threshold=1")
 	n.wrap(witness)
-	n.up()
+	n.Up()
 	begin := time.Now()
 	allowed, crashing, refused := []types.UID{""}, []types.UID{}, []types.UID{}
 	assign := func(i int) {
 		var cm *corev1.ConfigMap
 		switch r.IntN(6) {
 		case 0:
-			cm = n.configMap(fmt.Sprintf("crashing-%d", i), map[string]any{"maxPods": 123, "registryBurst": 100 + i})
+			cm = n.ConfigMap(fmt.Sprintf("crashing-%d", i), map[string]any{"maxPods": 123, "registryBurst": 100 + i})
 			crashing = append(crashing, cm.UID)
 		case 1:
-			cm = n.configMap(fmt.Sprintf("rejected-%d", i), map[string]any{"maxPods": -i - 1})
+			cm = n.ConfigMap(fmt.Sprintf("rejected-%d", i), map[string]any{"maxPods": -i - 1})
 			refused = append(refused, cm.UID)
 		case 2:
-			n.assign(nil)
+			n.AssignMap(nil)
 			return
 		default:
-			cm = n.configMap(fmt.Sprintf("good-%d", i), map[string]any{"maxPods": 130 + r.IntN(3), "registryBurst": 100 + r.IntN(10)})
+			cm = n.ConfigMap(fmt.Sprintf("good-%d", i), map[string]any{"maxPods": 130 + r.IntN(3), "registryBurst": 100 + r.IntN(10)})
 			allowed = append(allowed, cm.UID)
 		}
-		n.assign(cm)
+		n.AssignMap(cm)
 	}
 	for i := range kills {
 		// Some are assigned before the agent starts, some to one that may not
 		// have come far, most to one that runs.
 		if i%4 > 0 {
-			n.eventually("a kubelet is healthy with a configuration that may run", func(ctx context.Context) error {
-				revision, _, err := n.running()
+			n.Eventually("a kubelet is healthy with a configuration that may run", func(ctx context.Context) error {
+				revision, _, err := n.Running()
 				if err == nil && !slices.Contains(allowed, types.UID(revision)) {
 					err = fmt.Errorf("%s runs, which is none of the good ones", revision)
 				}
@@ -206,10 +208,10 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 		n.start()
 	}
 
-	last := n.configMap("last", map[string]any{"maxPods": 111})
-	n.assign(last)
+	last := n.ConfigMap("last", map[string]any{"maxPods": 111})
+	n.AssignMap(last)
 	n.is(allChecksPassed(last))
-	n.lastKnownGood(last)
+	n.LastKnownGood(last)
 	n.healthyWith(last)
 	if raw, err := os.ReadFile(n.beside("forbidden")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("started while on record as bad, %v:\n%s", err, raw)

@@ -36,12 +36,12 @@ func TestTheStatusSaysHowManyPodsARestartMakesUnready(t *testing.T) {
 			t.Parallel()
 			n := newNode(t, tt.name, "--config-trial-duration=1s")
 			n.Kubelet[0] = tt.kubelet.path
-			n.up()
+			n.Up()
 			n.runReadyPods()
-			cm := n.configMap("change", map[string]any{"maxPods": 120})
+			cm := n.ConfigMap("change", map[string]any{"maxPods": 120})
 			lost := n.losesReady()
-			n.assign(cm)
-			n.lastKnownGood(cm)
+			n.AssignMap(cm)
+			n.LastKnownGood(cm)
 			nc := n.is(allChecksPassed(cm))
 			if got := nc.Status.PodsUnreadyOnRestart; got == nil || *got != int64(len(tt.lose)) {
 				t.Errorf("the status does not say %d pods", len(tt.lose))
@@ -90,7 +90,7 @@ func (n *node) runReadyPods() {
 	if err := os.WriteFile(filepath.Join(n.Node.Dir(), "manifests", "static.json"), raw, 0o600); err != nil {
 		n.t.Fatal(err)
 	}
-	n.eventually("the pods are Ready, and old enough", func(ctx context.Context) error {
+	n.Eventually("the pods are Ready, and old enough", func(ctx context.Context) error {
 		states, err := n.readiness(ctx)
 		if err != nil {
 			return err
@@ -141,7 +141,7 @@ func (n *node) losesReady() func() []string {
 		n.t.Helper()
 		time.Sleep((probePeriod + 2) * time.Second) // a pod may lose Ready late
 		lost := map[string]bool{}
-		n.eventually("the pods are Ready", func(ctx context.Context) error {
+		n.Eventually("the pods are Ready", func(ctx context.Context) error {
 			now, err := n.readiness(ctx)
 			if err != nil {
 				return err

@@ -26,7 +26,7 @@ func TestANewNodeIsConfiguredBeforeItsFirstPod(t *testing.T) {
 	if err := n.Cluster.StartControllers(ctx); err != nil {
 		t.Fatal(err)
 	}
-	n.startController()
+	n.Controlled()
 	if err := n.ApplyConfig(ctx, "startup-taint"); err != nil {
 		t.Fatal(err)
 	}
@@ -46,8 +46,8 @@ func TestANewNodeIsConfiguredBeforeItsFirstPod(t *testing.T) {
 	}
 
 	n.Kubelet = append(n.Kubelet, "--node-labels=pool=new", "--register-with-taints="+v1alpha1.TaintUnconfigured+":NoSchedule")
-	n.up()
-	n.eventually("the pod runs", func(ctx context.Context) error {
+	n.Up()
+	n.Eventually("the pod runs", func(ctx context.Context) error {
 		pod, err := pods.Get(ctx, waiting.Name, getOptions)
 		if err == nil && pod.Status.Phase != corev1.PodRunning {
 			err = fmt.Errorf("it is %s %s %s; its conditions are %+v", pod.Status.Phase, pod.Status.Reason, pod.Status.Message, pod.Status.Conditions)
@@ -76,7 +76,7 @@ func TestANewNodeIsConfiguredBeforeItsFirstPod(t *testing.T) {
 	if slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintUnconfigured }) {
 		t.Errorf("a pod was bound to a node with the startup taint: %+v", node.Spec.Taints)
 	}
-	n.eventually("there is an Event about the taint", func(ctx context.Context) error {
+	n.Eventually("there is an Event about the taint", func(ctx context.Context) error {
 		events, err := n.Kube.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "reason=StartupTaintRemoved"})
 		if err == nil && (len(events.Items) != 1 || events.Items[0].Message != "removed the taint evenkeel.dev/unconfigured: the node runs the configuration of rollout joins") {
 			err = fmt.Errorf("the Events are %+v", events.Items)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
 // serviceManager plays systemd at the other end of NOTIFY_SOCKET.
@@ -88,7 +89,7 @@ func (m *serviceManager) said(state string, since time.Time) (found []message) {
 func (m *serviceManager) awaits(state string, since time.Time) message {
 	m.t.Helper()
 	var found []message
-	err := bed.Eventually(m.t.Context(), patience, func(context.Context) error {
+	err := bed.Eventually(m.t.Context(), nodetest.Patience, func(context.Context) error {
 		if found = m.said(state, since); len(found) == 0 {
 			return errors.New("it was not sent")
 		}
@@ -124,7 +125,7 @@ func TestSystemdIsNotifiedAndItsWatchdogIsFed(t *testing.T) {
 	m := n.managed(interval)
 	begin := time.Now()
 	n.start()
-	n.eventually("a kubelet was started", func(context.Context) error {
+	n.Eventually("a kubelet was started", func(context.Context) error {
 		_, err := n.KubeletPID()
 		return err
 	})
@@ -144,11 +145,11 @@ func TestSystemdIsNotifiedAndItsWatchdogIsFed(t *testing.T) {
 	// A restart of the kubelet, and one that crash-loops, are the agent's
 	// affair.
 	n.is(localInit)
-	good := n.configMap("good", map[string]any{"maxPods": 120})
-	n.assign(good)
-	n.lastKnownGood(good)
-	bad := n.configMap("bad", map[string]any{"maxPods": 123})
-	n.assign(bad)
+	good := n.ConfigMap("good", map[string]any{"maxPods": 120})
+	n.AssignMap(good)
+	n.LastKnownGood(good)
+	bad := n.ConfigMap("bad", map[string]any{"maxPods": 123})
+	n.AssignMap(bad)
 	n.is(rolledBack(bad, "CrashLooped", fmt.Sprintf("(UID: %s)", good.UID), "crash-looped: 2 starts in its trial, last: exit status 7"))
 	n.healthyWith(good)
 	n.throughout(2*interval, "a kubelet that pings", n.Healthy)
@@ -161,24 +162,6 @@ func TestSystemdIsNotifiedAndItsWatchdogIsFed(t *testing.T) {
 	n.stop()
 	m.awaits("STOPPING=1", end)
 	n.exitsWith(0)
-}
-
-func TestTheAgentAndNotSystemdHandlesAHungKubeletOnTrial(t *testing.T) {
-	t.Parallel()
-	const interval = 2 * time.Second
-	n := newNode(t, "hung", "--config-trial-duration=5m", "--health-timeout=6s", "--stop-grace=2s")
-	n.wrap("")
-	m := n.managed(interval)
-	begin := time.Now()
-	n.up()
-	cm := n.configMap("a", map[string]any{"maxPods": 120})
-	n.assign(cm)
-	n.is(allChecksPassed(cm))
-	n.healthyWith(cm)
-	n.freeze(n.kubeletPID())
-	n.is(rolledBack(cm, "NotHealthy", "(init)", "was not healthy for 6s"))
-	n.healthyWith(nil)
-	m.fed(interval, begin, time.Now())
 }
 
 func TestSystemdAcceptsTheUnitOfTheReadme(t *testing.T) {

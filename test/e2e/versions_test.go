@@ -164,18 +164,18 @@ func TestARealUpgradeOverManyVersionsAndBack(t *testing.T) {
 		n.start()
 	}
 	n.Kubelet[0] = oldest.path
-	n.up()
-	both := n.configMap("both", map[string]any{"maxPods": 120})
-	n.assign(both)
-	n.lastKnownGood(both)
-	gone := n.configMap("gone", map[string]any{"maxPods": 121, "featureGates": map[string]any{"MemoryManager": true}})
-	n.assign(gone)
-	n.lastKnownGood(gone)
-	comes := n.configMap("comes", map[string]any{"maxPods": 122, "memoryReservationPolicy": "None"})
-	n.assign(comes)
+	n.Up()
+	both := n.ConfigMap("both", map[string]any{"maxPods": 120})
+	n.AssignMap(both)
+	n.LastKnownGood(both)
+	gone := n.ConfigMap("gone", map[string]any{"maxPods": 121, "featureGates": map[string]any{"MemoryManager": true}})
+	n.AssignMap(gone)
+	n.LastKnownGood(gone)
+	comes := n.ConfigMap("comes", map[string]any{"maxPods": 122, "memoryReservationPolicy": "None"})
+	n.AssignMap(comes)
 	unknown := `strict decoding error: unknown field "memoryReservationPolicy"`
 	n.is(rejected(comes, fmt.Sprintf("using last-known-good (UID: %s)", gone.UID), unknown))
-	n.assign(gone)
+	n.AssignMap(gone)
 	n.is(allChecksPassed(gone))
 
 	// The proof does not count for the new kubelet, which has no such gate.
@@ -185,12 +185,12 @@ func TestARealUpgradeOverManyVersionsAndBack(t *testing.T) {
 	if nc.Status.ComponentVersion != newest.version || nc.Status.Active != nil {
 		t.Errorf("the version is %q, active %+v", nc.Status.ComponentVersion, nc.Status.Active)
 	}
-	n.assign(both)
+	n.AssignMap(both)
 	n.is(allChecksPassed(both))
-	n.lastKnownGood(both)
-	n.assign(comes)
+	n.LastKnownGood(both)
+	n.AssignMap(comes)
 	n.is(allChecksPassed(comes))
-	n.lastKnownGood(comes)
+	n.LastKnownGood(comes)
 	n.kubeletHas(map[string]any{"maxPods": 122, "memoryReservationPolicy": "None"})
 
 	// Back: its own verdicts are those of the old one again.
@@ -201,11 +201,11 @@ func TestARealUpgradeOverManyVersionsAndBack(t *testing.T) {
 	}
 	n.healthyWith(nil)
 	n.logged("level=WARN", "this kubelet is older than one that has run on this node", "version="+oldest.version, "newer="+newest.version)
-	n.assign(gone)
+	n.AssignMap(gone)
 	n.is(allChecksPassed(gone))
 	n.healthyWith(gone)
 	n.kubeletHas(map[string]any{"maxPods": 121})
-	n.lastKnownGood(gone)
+	n.LastKnownGood(gone)
 }
 
 // TestAConfigurationThatCrashesAnotherKubeletVersionIsReplacedByLocal, and runs again with the version that proved it, in either
@@ -226,17 +226,17 @@ func TestAConfigurationThatCrashesAnotherKubeletVersionIsReplacedByLocal(t *test
 				n.start()
 			}
 			n.wrap("real='" + c.from.path + "'")
-			n.up()
-			cm := n.configMap("a", map[string]any{"maxPods": 123})
-			n.assign(cm)
-			n.lastKnownGood(cm)
+			n.Up()
+			cm := n.ConfigMap("a", map[string]any{"maxPods": 123})
+			n.AssignMap(cm)
+			n.LastKnownGood(cm)
 
 			with(c.to, crashes)
 			w := rolledBack(cm, "CrashLooped", "", "crash-looped: 2 starts in its trial, last: exit status 7")
 			w.message = "using (init)"
 			nc := n.is(w)
 			n.healthyWith(nil)
-			n.event("Warning", "ConfigRolledBack", w.cause+"; going back to local (init)")
+			n.Event("Warning", "ConfigRolledBack", w.cause+"; going back to local (init)")
 			n.verdictIsFinal(cm)
 			if l := nc.Status.LastKnownGood; nc.Status.ComponentVersion != c.to.version || l == nil || l.UID != cm.UID {
 				t.Errorf("the version is %s, last-known-good %+v", nc.Status.ComponentVersion, l)

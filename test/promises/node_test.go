@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,15 +15,16 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
-// assign creates a ConfigMap with a drop-in, and assigns it. Its name begins with the test's.
-func assign(n *nodetest.Subject, name string, fields map[string]any) *corev1.ConfigMap {
+// assign creates a ConfigMap with a drop-in, and assigns it. A comment makes it new to the node, which remembers the contents of other
+// tests.
+func assign(n *nodetest.Subject, fields map[string]any) *corev1.ConfigMap {
 	n.T.Helper()
-	return assignText(n, name, n.DropIn(fields))
+	return assignText(n, n.DropIn(fields)+fmt.Sprintf("# of %d\n", time.Now().UnixNano()))
 }
 
-func assignText(n *nodetest.Subject, name, dropIn string) *corev1.ConfigMap {
+func assignText(n *nodetest.Subject, dropIn string) *corev1.ConfigMap {
 	n.T.Helper()
-	cm := n.CreateMap(strings.ToLower(n.T.Name())+"-"+name, map[string]string{"kubelet-dropin": dropIn})
+	cm := n.CreateMap(fmt.Sprintf("%x", time.Now().UnixNano()), map[string]string{"kubelet-dropin": dropIn})
 	n.AssignMap(cm)
 	return cm
 }
@@ -30,7 +32,7 @@ func assignText(n *nodetest.Subject, name, dropIn string) *corev1.ConfigMap {
 // good assigns a configuration, and waits until it is last-known-good.
 func good(n *nodetest.Subject, maxPods int) *corev1.ConfigMap {
 	n.T.Helper()
-	cm := assign(n, "good", map[string]any{"maxPods": maxPods})
+	cm := assign(n, map[string]any{"maxPods": maxPods})
 	n.LastKnownGood(cm)
 	n.Arrived()
 	return cm
@@ -72,7 +74,7 @@ func TestAGoodChangeIsTriedAndBecomesLastKnownGood(t *testing.T) {
 func doesNotStopTheKubelet(n *nodetest.Subject, fields map[string]any, reason, words string) *v1alpha1.NodeConfig {
 	n.T.Helper()
 	steady := n.Steady()
-	cm := assign(n, "bad", fields)
+	cm := assign(n, fields)
 	nc := n.Says("False", reason, string(cm.UID))
 	if !strings.Contains(nc.Status.Error, words) || nc.Status.Active != nil {
 		n.T.Errorf("the error is %q, want %q; active is %+v", nc.Status.Error, words, nc.Status.Active)
@@ -116,7 +118,7 @@ var crashing = map[string]any{"kubeReserved": map[string]any{"memory": "100Ti"}}
 func TestACrashLoopIsRolledBackAfterFourStartsAndRemembered(t *testing.T) {
 	n := node(t, 0)
 	before := good(n, 121)
-	cm := assign(n, "bad", crashing)
+	cm := assign(n, crashing)
 	words := fmt.Sprintf("using last-known-good (UID: %s): current (UID: %s) crash-looped: 4 starts in its trial, last: exit status 1", before.UID, cm.UID)
 	nc := n.Says("False", "CrashLooped", words)
 	if bad := nc.Status.BadConfigs; len(bad) == 0 || bad[0].UID != cm.UID || !strings.Contains(bad[0].Reason, "Failed to start ContainerManager") {
@@ -134,7 +136,7 @@ func TestACrashLoopIsRolledBackAfterFourStartsAndRemembered(t *testing.T) {
 	}
 	n.Up()
 	steady := n.Steady()
-	again := assign(n, "again", crashing)
+	again := assignText(n, cm.Data["kubelet-dropin"])
 	n.Says("False", "CrashLooped", fmt.Sprintf("refused current (UID: %s): it has the same content as (UID: %s), which is bad", again.UID, cm.UID))
 	steady.End(t)
 }
@@ -142,7 +144,7 @@ func TestACrashLoopIsRolledBackAfterFourStartsAndRemembered(t *testing.T) {
 func TestABadConfigurationIsRolledBackWithoutTheAPI(t *testing.T) {
 	n := node(t, 0)
 	before := good(n, 122)
-	cm := assignText(n, "risky", `apiVersion: evenkeel.dev/v1alpha1
+	cm := assignText(n, `apiVersion: evenkeel.dev/v1alpha1
 kind: KubeletConfiguration
 trial: {configTrialDuration: 10m, crashLoopThreshold: 0}
 resources: {maxPods: 123}
@@ -184,7 +186,7 @@ func TestAChangeThatWouldCostPodsWaitsUntilTheyHaveMoved(t *testing.T) {
 	n.SameContainers(before)
 
 	steady := n.Steady()
-	cm := assign(n, "few", map[string]any{"maxPods": 2})
+	cm := assign(n, map[string]any{"maxPods": 2})
 	nc := n.Says("False", "WouldEvictPods", "the kubelet would end 3 of the node's 3 pods: default/worker-0-1, default/worker-0-2, default/worker-0-3")
 	for _, bad := range nc.Status.BadConfigs {
 		if bad.UID == cm.UID {

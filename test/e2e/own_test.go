@@ -61,11 +61,11 @@ func (o *own) remove() {
 // runsRevision waits until the node is content with a revision, and its kubelet has maxPods.
 func (o *own) runsRevision(revision string, maxPods float64) {
 	o.t.Helper()
-	nc := o.says("True", "AllChecksPassed", fmt.Sprintf("using current (UID: %s): all checks passed", revision))
+	nc := o.Says("True", "AllChecksPassed", fmt.Sprintf("using current (UID: %s): all checks passed", revision))
 	if a := nc.Status.Active; a == nil || a.Revision != revision || a.UID != o.object.UID || a.Name != o.object.Name || nc.Status.RemoteConfig != v1alpha1.RemoteConfigConfigMap {
 		o.t.Errorf("active is %+v, from a %s, want %s", a, nc.Status.RemoteConfig, revision)
 	}
-	o.eventually("the kubelet runs it", func(ctx context.Context) error {
+	o.Eventually("the kubelet runs it", func(ctx context.Context) error {
 		config, err := o.KubeletConfigz(ctx)
 		if err == nil && config["maxPods"] != maxPods {
 			err = fmt.Errorf("maxPods is %v, want %v", config["maxPods"], maxPods)
@@ -77,7 +77,7 @@ func (o *own) runsRevision(revision string, maxPods float64) {
 // promoted waits until a revision is last-known-good.
 func (o *own) promoted(revision string) {
 	o.t.Helper()
-	o.eventually(revision+" is last-known-good", func(ctx context.Context) error {
+	o.Eventually(revision+" is last-known-good", func(ctx context.Context) error {
 		nc, err := o.Get(ctx)
 		if err == nil && (nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.Revision != revision) {
 			err = fmt.Errorf("last-known-good is %+v, ConfigOK %+v", nc.Status.LastKnownGood, bed.ConfigOK(nc))
@@ -86,48 +86,77 @@ func (o *own) promoted(revision string) {
 	})
 }
 
-func TestANodeFollowsItsOwnConfigMap(t *testing.T) {
-	n := newNode(t, "own", "--config-source=configmap", "--config-namespace=evenkeel-system", "--config-trial-duration=1s")
+func TestANodeFollowsEveryFormOfItsOwnConfigMapAndEitherSource(t *testing.T) {
+	t.Parallel()
+	flags := []string{"--config-source=configmap", "--config-namespace=evenkeel-system"}
+	n := newNode(t, "forms", append(flags, "--config-trial-duration=1s")...)
 	o := &own{node: n, namespace: v1alpha1.SystemNamespace}
-	n.up()
-	nc := n.says("True", "LocalInit", "using current (init)")
+	n.Up()
+	nc := n.Says("True", "LocalInit", "using current (init)")
 	if nc.Status.RemoteConfig != v1alpha1.RemoteConfigConfigMap || nc.Status.ObservedGeneration != 0 {
 		t.Errorf("remoteConfig is %s at generation %d", nc.Status.RemoteConfig, nc.Status.ObservedGeneration)
 	}
 
-	first := o.edit(map[string]any{"maxPods": 120})
-	o.runsRevision(first, 120)
-	second := o.edit(map[string]any{"maxPods": 121})
-	o.runsRevision(second, 121)
-	o.promoted(second)
+	// A drop-in is laid over what the node has, and a grouped payload replaces it.
+	dropin := o.put(payload.KeyKubeletDropin, "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 127\n")
+	o.runsRevision(dropin, 127)
+	config, err := n.KubeletConfigz(t.Context())
+	if err != nil || config["clusterDomain"] != "cluster.local" {
+		t.Errorf("clusterDomain, which is the node's own, is %v, error %v", config["clusterDomain"], err)
+	}
+	o.promoted(dropin)
+	grouped := o.put(payload.KeyKubeletDropin, `apiVersion: evenkeel.dev/v1alpha1
+kind: KubeletConfiguration
+trial: {configTrialDuration: 2s, crashLoopThreshold: 1}
+resources: {maxPods: 128}
+`)
+	o.runsRevision(grouped, 128)
+	o.promoted(grouped)
+	n.Event("Normal", "ConfigLastKnownGood", fmt.Sprintf("(UID: %s) became last-known-good after 2s of observed health", grouped))
+	whole := o.edit(map[string]any{"maxPods": 129})
+	o.runsRevision(whole, 129)
+	o.promoted(whole)
 
 	// Without effect: metadata, the NodeConfig's assignment, and a content that the kubelet refuses.
-	pid := n.kubeletPID()
+	undisturbed := n.Steady()
 	if _, err := n.Kube.CoreV1().ConfigMaps(o.object.Namespace).Patch(t.Context(), o.object.Name, types.MergePatchType,
 		[]byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	n.assign(n.configMap("other", map[string]any{"maxPods": 122}))
+	n.AssignMap(n.ConfigMap("other", map[string]any{"maxPods": 122}))
 	bad := o.edit(map[string]any{"maxPods": -1})
-	n.says("False", "ValidationFailed", fmt.Sprintf("failed to validate current (UID: %s)", bad))
-	if got := n.kubeletPID(); got != pid {
-		t.Errorf("the kubelet is process %d, want %d still", got, pid)
-	}
-	nc, err := n.Get(t.Context())
-	if err != nil || len(nc.Status.BadConfigs) != 1 || nc.Status.BadConfigs[0].Revision != bad {
-		t.Errorf("bad configs are %+v, error %v", nc.Status.BadConfigs, err)
+	n.Says("False", "ValidationFailed", fmt.Sprintf("failed to validate current (UID: %s)", bad))
+	undisturbed.End(t)
+	o.runsRevision(o.edit(map[string]any{"maxPods": 129}), 129)
+	if err := n.SetSpec(t.Context(), v1alpha1.NodeConfigSpec{}); err != nil {
+		t.Fatal(err)
 	}
 
-	// The agent restarts with the configuration on disk, without a new trial.
-	o.runsRevision(o.edit(map[string]any{"maxPods": 121}), 121)
+	// The other source: nothing was assigned there, so that nothing changes until something is.
 	n.stop()
-	n.up()
-	o.runsRevision(second, 121)
-	n.recorded(second, second)
-
-	o.remove()
-	nc = n.says("True", "LocalInit", "using current (init)")
-	if nc.Status.LastKnownGood != nil || nc.Status.Active != nil || nc.Status.Assigned != nil {
-		t.Errorf("in the end last-known-good is %+v, active %+v, assigned %+v", nc.Status.LastKnownGood, nc.Status.Active, nc.Status.Assigned)
+	n.Flags = n.Flags[len(flags):]
+	n.Up()
+	n.healthyOn(whole)
+	nc = n.Says("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: ", whole))
+	if nc.Status.RemoteConfig != v1alpha1.RemoteConfigNodeConfig {
+		t.Errorf("remoteConfig is %s", nc.Status.RemoteConfig)
 	}
+	undisturbed = n.Steady()
+	ignored := o.edit(map[string]any{"maxPods": 130})
+	assigned := n.ConfigMap("assigned", map[string]any{"maxPods": 131})
+	undisturbed.End(t)
+	n.AssignMap(assigned)
+	n.is(allChecksPassed(assigned))
+	n.LastKnownGood(assigned)
+	n.healthyWith(assigned)
+
+	// And back: what the ConfigMap holds by now is new to the node, and what it held before is not.
+	n.stop()
+	n.Flags = append(flags, n.Flags...)
+	n.Up()
+	o.runsRevision(ignored, 130)
+	o.promoted(ignored)
+	o.remove()
+	n.Says("True", "LocalInit", localInit.message)
+	n.recorded("", "")
 }
