@@ -34,9 +34,7 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 
 	config := func(changes map[string]any) string {
 		data, err := n.Config(changes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return data
 	}
 	whole := config(nil)
@@ -132,14 +130,9 @@ func TestAConfigurationThatPassesTheDryRunIsRolledBackInItsTrial(t *testing.T) {
 	n := newNode(t, "trial", "--config-trial-duration=1s", "--crash-loop-threshold=1", "--health-timeout=10s", "--ready-timeout=6s",
 		"--protected-fields=-healthzPort")
 	n.Up()
-	good := n.ConfigMap("good", map[string]any{"maxPods": 119})
-	n.AssignMap(good)
-	n.is(allChecksPassed(good))
-	n.LastKnownGood(good)
+	good := n.good("good", map[string]any{"maxPods": 119})
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer taken.Close()
 	for i, c := range []struct {
 		name    string
@@ -155,8 +148,7 @@ func TestAConfigurationThatPassesTheDryRunIsRolledBackInItsTrial(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := n.in(t)
-			cm := n.ConfigMap(fmt.Sprint(i), c.changes)
-			n.AssignMap(cm)
+			cm := n.assignNew(fmt.Sprint(i), c.changes)
 			cause := fmt.Sprintf("current (UID: %s) %s", cm.UID, c.words)
 			nc := n.is(want{"False", c.reason, fmt.Sprintf("using last-known-good (UID: %s)", good.UID), cause, cause})
 			if nc.Status.Active == nil || nc.Status.Active.UID != good.UID || nc.Status.Trial != nil || nc.Status.BadConfigs[0].UID != cm.UID {

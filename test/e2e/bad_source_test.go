@@ -29,18 +29,14 @@ func notice(cm *corev1.ConfigMap, words string) want {
 
 func (n *node) assignRef(ref v1alpha1.ConfigMapReference) {
 	n.t.Helper()
-	if err := n.Assign(n.t.Context(), &v1alpha1.NodeConfigSource{ConfigMapRef: &ref}); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, n.Assign(n.t.Context(), &v1alpha1.NodeConfigSource{ConfigMapRef: &ref}))
 }
 
 // edit changes a ConfigMap in place.
 func (n *node) edit(cm *corev1.ConfigMap, change func(*corev1.ConfigMap)) {
 	n.t.Helper()
 	now, err := n.Kube.CoreV1().ConfigMaps(cm.Namespace).Get(n.t.Context(), cm.Name, getOptions)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	change(now)
 	if _, err := n.Kube.CoreV1().ConfigMaps(cm.Namespace).Update(n.t.Context(), now, metav1.UpdateOptions{}); err != nil {
 		n.t.Fatal(err)
@@ -58,10 +54,7 @@ func TestASourceThatChangesOrGoesDisturbsNoKubelet(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "source", "--config-trial-duration=1s")
 	n.Up()
-	cm := n.ConfigMap("a", map[string]any{"maxPods": 104})
-	n.AssignMap(cm)
-	n.is(allChecksPassed(cm))
-	n.LastKnownGood(cm)
+	cm := n.good("a", map[string]any{"maxPods": 104})
 	kubelet := n.Steady()
 
 	ref := *bed.Ref(cm).ConfigMapRef
@@ -82,16 +75,12 @@ func TestASourceThatChangesOrGoesDisturbsNoKubelet(t *testing.T) {
 	n.Up()
 	n.resumes(cm, notice(cm, edited))
 	kubelet = n.Steady()
-	if err := n.Kube.CoreV1().ConfigMaps(cm.Namespace).Delete(t.Context(), cm.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.Kube.CoreV1().ConfigMaps(cm.Namespace).Delete(t.Context(), cm.Name, metav1.DeleteOptions{}))
 	n.is(notice(cm, "ConfigMap evenkeel-system/source-a was deleted after this node adopted it; the node keeps the checkpointed content"))
 	again := n.CreateMap("a", map[string]string{"kubelet": cm.Data["kubelet"] + "podPidsLimit: 2000\n"})
 	n.is(notice(cm, fmt.Sprintf("ConfigMap evenkeel-system/source-a was replaced by an object with uid %s; the node keeps the checkpointed content: assign the new uid to use it", again.UID)))
 	kubelet.End(t)
-	n.AssignMap(again)
-	n.is(allChecksPassed(again))
-	n.LastKnownGood(again)
+	n.proves(again)
 	n.nodeConfigDeleted(again)
 }
 
@@ -101,9 +90,7 @@ func (n *node) nodeConfigDeleted(cm *corev1.ConfigMap) {
 	n.t.Helper()
 	kubelet := n.Steady()
 	before := n.config()
-	if err := n.Delete(n.t.Context()); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, n.Delete(n.t.Context()))
 	nc := n.is(n.assignsNothing(cm))
 	if nc.UID == before.UID || nc.Generation != 1 || nc.Spec.ConfigSource != nil {
 		n.t.Errorf("the NodeConfig is not one that the agent made: %s (was %s), generation %d, %+v", nc.UID, before.UID, nc.Generation, nc.Spec)
@@ -118,13 +105,9 @@ func (n *node) nodeConfigDeleted(cm *corev1.ConfigMap) {
 	source := bed.Ref(cm)
 	source.RolloutRef = ref
 	taken := &v1alpha1.TakenBackAssignment{Rollout: ref.Name, Revision: 1, Attempt: 1, AssignedAt: ref.AssignedAt}
-	if err := n.SetSpec(n.t.Context(), v1alpha1.NodeConfigSpec{ConfigSource: source}); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, n.SetSpec(n.t.Context(), v1alpha1.NodeConfigSpec{ConfigSource: source}))
 	n.is(allChecksPassed(cm))
-	if err := n.SetSpec(n.t.Context(), v1alpha1.NodeConfigSpec{TakenBack: taken}); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, n.SetSpec(n.t.Context(), v1alpha1.NodeConfigSpec{TakenBack: taken}))
 	n.Eventually("the status answers that", func(ctx context.Context) error {
 		nc, err := n.Get(ctx)
 		if err == nil && nc.Status.ObservedGeneration != nc.Generation {
@@ -138,9 +121,7 @@ func (n *node) nodeConfigDeleted(cm *corev1.ConfigMap) {
 	n.is(allChecksPassed(cm))
 	kubelet.End(n.t)
 
-	if err := n.SetSpec(n.t.Context(), v1alpha1.NodeConfigSpec{}); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, n.SetSpec(n.t.Context(), v1alpha1.NodeConfigSpec{}))
 	n.is(localInit)
 	n.recorded("", "")
 }

@@ -64,9 +64,7 @@ func (n *node) status(lines ...string) agentStatus {
 		}
 	}
 	var out agentStatus
-	if err := json.Unmarshal([]byte(n.runs(0, "", []string{"status", "--dynamic-config-dir", n.Dir, "-o", "json"})), &out); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, json.Unmarshal([]byte(n.runs(0, "", []string{"status", "--dynamic-config-dir", n.Dir, "-o", "json"})), &out))
 	return out
 }
 
@@ -86,9 +84,7 @@ func (n *node) said(words string) {
 // words.
 func (n *node) ends(code int, words string) {
 	n.t.Helper()
-	if err := n.Start(); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, n.Start())
 	select {
 	case <-n.Done():
 	case <-time.After(nodetest.Patience):
@@ -102,17 +98,13 @@ func (n *node) ends(code int, words string) {
 
 func (n *node) stop() {
 	n.t.Helper()
-	if err := n.Stop(time.Minute); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, n.Stop(time.Minute))
 }
 
 func TestTheCommandsShowAndRepairTheState(t *testing.T) {
 	n := newNode(t, "commands", "--config-trial-duration=3s", "--crash-loop-threshold=0", "--protected-fields=-tlsCertFile,-tlsPrivateKeyFile")
 	n.runs(1, "", []string{"status", "--dynamic-config-dir=" + n.Dir}, "evenkeel-agent: ", "no such file or directory")
-	if err := os.Mkdir(n.Dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(n.Dir, 0o700))
 	n.runs(1, "", []string{"status", "--dynamic-config-dir=" + n.Dir}, "evenkeel-agent: ", "no agent ever worked in "+n.Dir)
 	n.Up()
 	if s := n.status("Runs: the local configuration", "Why: using current (init): "+localInit.cause, "Current: the local configuration",
@@ -123,8 +115,7 @@ func TestTheCommandsShowAndRepairTheState(t *testing.T) {
 	kubelet := n.Steady()
 	t.Run("check returns the verdict of the node's kubelet", func(t *testing.T) { n.in(t).checks(t) })
 	kubelet.End(t)
-	good := n.ConfigMap("good", map[string]any{"maxPods": 130})
-	n.AssignMap(good)
+	good := n.assignNew("good", map[string]any{"maxPods": 130})
 	n.is(allChecksPassed(good))
 	named := fmt.Sprintf("evenkeel-system/commands-good (UID: %s)", good.UID)
 	if s := n.status("Runs: "+named, fmt.Sprintf("Why: %s: all checks passed", using(good)), "Current: "+named+", since ",
@@ -139,8 +130,7 @@ func TestTheCommandsShowAndRepairTheState(t *testing.T) {
 	}
 
 	crt, key := filepath.Join(n.Node.Dir(), "serving.crt"), filepath.Join(n.Node.Dir(), "serving.key")
-	bad := n.ConfigMap("bad", map[string]any{"tlsCertFile": crt, "tlsPrivateKeyFile": key})
-	n.AssignMap(bad)
+	bad := n.assignNew("bad", map[string]any{"tlsCertFile": crt, "tlsPrivateKeyFile": key})
 	cause := fmt.Sprintf("current (UID: %s) crash-looped: 1 start in its trial, last: exit status 1", bad.UID)
 	w := want{"False", "CrashLooped", fmt.Sprintf("using last-known-good (UID: %s)", good.UID), cause, cause}
 	n.is(w)
@@ -162,9 +152,7 @@ func TestTheCommandsShowAndRepairTheState(t *testing.T) {
 	n.runs(1, "", []string{"forget", string(good.UID), dir}, fmt.Sprintf("no record of revision %s being bad in %s (kubelet %s)", good.UID, n.Dir, underTest.version))
 	kubelet.End(t)
 	for from, to := range map[string]string{"kubelet.crt": crt, "kubelet.key": key} {
-		if err := os.Link(filepath.Join(n.Node.Dir(), "pki", from), to); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Link(filepath.Join(n.Node.Dir(), "pki", from), to))
 	}
 	n.runs(0, "", []string{"forget", string(bad.UID), dir}, fmt.Sprintf("the running agent was asked to forget that %s is bad", bad.UID))
 	n.is(allChecksPassed(bad))
@@ -172,8 +160,7 @@ func TestTheCommandsShowAndRepairTheState(t *testing.T) {
 	n.LastKnownGood(bad)
 
 	// And without one.
-	worse := n.ConfigMap("worse", map[string]any{"maxPodz": 3})
-	n.AssignMap(worse)
+	worse := n.assignNew("worse", map[string]any{"maxPodz": 3})
 	w = rejected(worse, fmt.Sprintf("using last-known-good (UID: %s)", bad.UID), `strict decoding error: unknown field "maxPodz"`)
 	n.is(w)
 	n.stop()
@@ -196,16 +183,10 @@ func (n *node) localInvalid(proven *corev1.ConfigMap) {
 	n.t.Helper()
 	file := n.Node.KubeletConfig()
 	whole, err := os.ReadFile(file)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	broken, err := n.Config(map[string]any{"imageGCHighThresholdPercent": 101})
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(broken), 0o600); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
+	must(n.t, os.WriteFile(file, []byte(broken), 0o600))
 	n.ends(4, "evenkeel-agent: the local configuration is invalid: invalid configuration: imageGCHighThresholdPercent (--image-gc-high-threshold) 101 must be between 0 and 100, inclusive")
 	n.said("the node has no other fallback: correct " + file + ", or see --local-invalid")
 	if err := n.Healthy(n.t.Context()); err == nil {
@@ -215,17 +196,13 @@ func (n *node) localInvalid(proven *corev1.ConfigMap) {
 	flags := n.Flags
 	n.Flags = append(slices.Clone(flags), "--local-invalid=degrade")
 	n.AssignMap(proven)
-	if err := n.Start(); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, n.Start())
 	const words = "invalid configuration: imageGCHighThresholdPercent (--image-gc-high-threshold) 101 must be between 0 and 100, inclusive"
 	n.is(notice(proven, "failed to validate local (init): "+words))
 	n.Eventually("the kubelet is healthy with last-known-good", n.Healthy)
 	n.recorded(string(proven.UID), string(proven.UID))
 	n.stop()
-	if err := os.WriteFile(file, whole, 0o600); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, os.WriteFile(file, whole, 0o600))
 	n.Flags = flags
 }
 
@@ -235,16 +212,12 @@ func (n *node) checks(t *testing.T) {
 	n.Env = append(n.Env, "TMPDIR="+scratch)
 	write := func(name, data string) string {
 		file := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(file, []byte(data), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(data), 0o600))
 		return file
 	}
 	config := func(changes map[string]any) string {
 		data, err := n.Config(changes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return data
 	}
 	good := config(map[string]any{"maxPods": 131})
@@ -310,9 +283,7 @@ func (n *node) records() map[string]string {
 		records[name] = string(raw)
 		return err
 	})
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	return records
 }
 

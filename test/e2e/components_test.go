@@ -67,9 +67,7 @@ func TestDefaultsAreAConfigurationOfTheComponentThatPrintedThem(t *testing.T) {
 				t.Errorf("it begins %.300q", document)
 			}
 			var fields map[string]any
-			if err := yaml.UnmarshalStrict([]byte(document), &fields); err != nil {
-				t.Fatal(err)
-			}
+			must(t, yaml.UnmarshalStrict([]byte(document), &fields))
 			if strings.Contains(document, b.tmp) {
 				t.Errorf("there is something of the dry run in it:\n%s", document)
 			}

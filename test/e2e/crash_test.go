@@ -68,8 +68,7 @@ runs 'maxPods: 124' && trap '' TERM && exec sleep 1000
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := n.in(t)
-			bad := n.ConfigMap(fmt.Sprint("bad-", i), map[string]any{"maxPods": 121 + i})
-			n.AssignMap(bad)
+			bad := n.assignNew(fmt.Sprint("bad-", i), map[string]any{"maxPods": 121 + i})
 			w := rolledBack(bad, c.reason, "(init)", c.how)
 			nc := n.is(w)
 			n.healthyWith(nil)
@@ -91,8 +90,7 @@ runs 'maxPods: 124' && trap '' TERM && exec sleep 1000
 	n.wantSample(`evenkeel_rollbacks_total{reason="NotHealthy"}`, 1)
 	t.Run("it ignores SIGTERM", func(t *testing.T) {
 		n := n.in(t)
-		stubborn := n.ConfigMap("stubborn", map[string]any{"maxPods": 124})
-		n.AssignMap(stubborn)
+		stubborn := n.assignNew("stubborn", map[string]any{"maxPods": 124})
 		n.started(stubborn, 1)
 		good := n.ConfigMap("good", map[string]any{"maxPods": 130})
 		n.AssignMap(good) // a new target during the trial of an unhealthy kubelet
@@ -123,8 +121,7 @@ runs 'maxPods: 124' && trap '' TERM && exec sleep 1000
 		n.AssignMap(nil)
 		n.is(localInit)
 		undisturbed := n.Steady()
-		hangs := n.ConfigMap("hangs", map[string]any{"maxPods": 125})
-		n.AssignMap(hangs)
+		hangs := n.assignNew("hangs", map[string]any{"maxPods": 125})
 		cause := fmt.Sprintf("could not validate current (UID: %s): the dry run of the kubelet: it did not exit within 15s and was killed", hangs.UID)
 		nc := n.is(want{"Unknown", "CouldNotValidate", "using last-known-good (init)", cause, cause})
 		if nc.Status.Active != nil || nc.Status.BadConfigs[0].UID == hangs.UID || n.starts(hangs) != 0 {
@@ -155,15 +152,12 @@ contexts: [{name: nowhere, context: {cluster: nowhere, user: nobody}}]
 if runs 'maxPods: 124'; then cp "$net" "$kept" && rm "$net"
 elif [ $mode = run ] && [ -e "$kept" ]; then cp "$kept" "$net"; fi
 runs 'maxPods: 123' && exec "$real" "$@" --kubeconfig="$dir/unreachable"`)
-	if err := os.WriteFile(n.beside("unreachable"), []byte(unreachable), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(n.beside("unreachable"), []byte(unreachable), 0o600))
 	n.Up()
 	for i, name := range []string{"the Node stays Ready, the Lease is never renewed", "the runtime says that it has no network"} {
 		t.Run(name, func(t *testing.T) {
 			n := n.in(t)
-			bad := n.ConfigMap(fmt.Sprint("bad-", i), map[string]any{"maxPods": 123 + i})
-			n.AssignMap(bad)
+			bad := n.assignNew(fmt.Sprint("bad-", i), map[string]any{"maxPods": 123 + i})
 			n.healthyWith(bad)
 			w := rolledBack(bad, "NotReady", "(init)", "left the node not ready for 5s")
 			n.is(w)
@@ -181,9 +175,7 @@ const crashesWith = `[ $mode = run ] && grep -qxf "$dir/crashing" "$config" && e
 
 func (n *node) crashing(lines ...string) {
 	n.t.Helper()
-	if err := os.WriteFile(n.beside("crashing"), []byte(strings.Join(lines, "\n")), 0o644); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, os.WriteFile(n.beside("crashing"), []byte(strings.Join(lines, "\n")), 0o644))
 }
 
 // deadEnd is ConfigOK while last-known-good crashes too.
@@ -200,8 +192,7 @@ func TestIfLastKnownGoodCrashesTooTheVerdictIsWithdrawnAndForgetRepairsADeadEnd(
 	n.crashing()
 	n.Up()
 	n.crashing("kind: KubeletConfiguration") // whatever the configuration: the node is broken
-	good := n.ConfigMap("good", map[string]any{"maxPods": 121})
-	n.AssignMap(good)
+	good := n.assignNew("good", map[string]any{"maxPods": 121})
 	n.is(deadEnd("(init)", "exit status 9"))
 	n.Event("Warning", "ConfigRolledBack", fmt.Sprintf("current (UID: %s) crash-looped", good.UID))
 	n.Event("Warning", "Inconclusive", fmt.Sprintf("last-known-good (init) fails too: the verdict on (UID: %s) is withdrawn", good.UID))
@@ -213,8 +204,7 @@ func TestIfLastKnownGoodCrashesTooTheVerdictIsWithdrawnAndForgetRepairsADeadEnd(
 	n.Event("Normal", "TrialResumed", fmt.Sprintf("last-known-good (init) is healthy: the trial of current (UID: %s) continues", good.UID))
 	n.LastKnownGood(good)
 
-	bad := n.ConfigMap("bad", map[string]any{"maxPods": 123})
-	n.AssignMap(bad)
+	bad := n.assignNew("bad", map[string]any{"maxPods": 123})
 	lkg := fmt.Sprintf("(UID: %s)", good.UID)
 	n.is(rolledBack(bad, "CrashLooped", lkg, "crash-looped: 1 start in its trial, last: exit status 9"))
 	n.healthyWith(good)

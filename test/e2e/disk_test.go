@@ -17,37 +17,25 @@ import (
 // node unmounts it.
 func (n *node) onDiskOfItsOwn() {
 	n.t.Helper()
-	if err := os.Mkdir(n.Dir, 0o700); err != nil {
-		n.t.Fatal(err)
-	}
-	if err := unix.Mount("tmpfs", n.Dir, "tmpfs", 0, "size=1m,mode=0700"); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, os.Mkdir(n.Dir, 0o700))
+	must(n.t, unix.Mount("tmpfs", n.Dir, "tmpfs", 0, "size=1m,mode=0700"))
 }
 
 // fill fills the disk, and returns a function that frees it. It deletes the file for the status
 // command first: the agent would delete that file itself, which would free space.
 func (n *node) fill() (empty func()) {
 	n.t.Helper()
-	if err := os.Remove(filepath.Join(n.Dir, "running")); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, os.Remove(filepath.Join(n.Dir, "running")))
 	ballast := filepath.Join(n.Dir, "ballast")
 	f, err := os.Create(ballast)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	for piece := make([]byte, 4096); err == nil; {
 		_, err = f.Write(piece)
 	}
-	if err := errors.Join(f.Close(), unless(err, unix.ENOSPC)); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, errors.Join(f.Close(), unless(err, unix.ENOSPC)))
 	return func() {
 		n.t.Helper()
-		if err := os.Remove(ballast); err != nil {
-			n.t.Fatal(err)
-		}
+		must(n.t, os.Remove(ballast))
 	}
 }
 
@@ -79,9 +67,7 @@ func TestAFullOrReadOnlyDiskBlocksChangesAndStopsNothing(t *testing.T) {
 	n := newNode(t, "full", "--config-trial-duration=1s")
 	n.onDiskOfItsOwn()
 	n.Up()
-	good := n.ConfigMap("good", map[string]any{"maxPods": 120})
-	n.AssignMap(good)
-	n.LastKnownGood(good)
+	good := n.good("good", map[string]any{"maxPods": 120})
 	undisturbed := n.Steady()
 	empty := n.fill()
 	next := n.assignUnrecorded(good, "next", "no space left on device")
@@ -102,21 +88,15 @@ func TestAFullOrReadOnlyDiskBlocksChangesAndStopsNothing(t *testing.T) {
 
 	// The kubelet holds its lock file open for writing, so that the file system cannot be made read-only as a whole; for the agent it is.
 	undisturbed = n.Steady()
-	if err := unix.Mount(n.Dir, n.Dir, "", unix.MS_BIND, ""); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("", n.Dir, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Mount(n.Dir, n.Dir, "", unix.MS_BIND, ""))
+	must(t, unix.Mount("", n.Dir, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 	last := n.assignUnrecorded(next, "last", "read-only file system")
 	undisturbed.End(t)
 	n.stop()
 	n.start() // an agent that cannot lock its directory must not start a second kubelet
 	n.exitsWith(1)
 	n.lastWord("--dynamic-config-dir: lock file: open " + n.Dir + "/agent.lock: read-only file system")
-	if err := unix.Unmount(n.Dir, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Unmount(n.Dir, 0))
 	n.start()
 	n.is(allChecksPassed(last))
 	n.LastKnownGood(last)
@@ -151,12 +131,9 @@ func TestANodeStartsWithDamagedFilesReportsAndRepairsThem(t *testing.T) {
 	n := newNode(t, "damaged", "--config-trial-duration=1s", "--crash-loop-threshold=0")
 	n.wrap(crashes)
 	n.Up()
-	bad := n.ConfigMap("bad", map[string]any{"maxPods": 123})
-	n.AssignMap(bad)
+	bad := n.assignNew("bad", map[string]any{"maxPods": 123})
 	n.is(rolledBack(bad, "CrashLooped", "(init)", "crash-looped: 1 start in its trial, last: exit status 7"))
-	good := n.ConfigMap("good", map[string]any{"maxPods": 120})
-	n.AssignMap(good)
-	n.LastKnownGood(good)
+	good := n.good("good", map[string]any{"maxPods": 120})
 	heals := func(t *testing.T) {
 		t.Helper()
 		n := n.in(t)
@@ -186,9 +163,7 @@ func TestANodeStartsWithDamagedFilesReportsAndRepairsThem(t *testing.T) {
 		for _, damage := range damages {
 			n.stop()
 			for _, file := range stateFiles(good) {
-				if err := damage(filepath.Join(n.Dir, file)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, damage(filepath.Join(n.Dir, file)))
 			}
 			heals(t)
 		}
@@ -197,16 +172,11 @@ func TestANodeStartsWithDamagedFilesReportsAndRepairsThem(t *testing.T) {
 	t.Run("all gone while it runs", func(t *testing.T) {
 		n := n.in(t)
 		entries, err := os.ReadDir(n.Dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, e := range entries {
-			if err := os.RemoveAll(filepath.Join(n.Dir, e.Name())); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.RemoveAll(filepath.Join(n.Dir, e.Name())))
 		}
-		next := n.ConfigMap("next", map[string]any{"maxPods": 121})
-		n.AssignMap(next)
+		next := n.assignNew("next", map[string]any{"maxPods": 121})
 		n.is(allChecksPassed(next))
 		n.healthyWith(next)
 		n.LastKnownGood(next)

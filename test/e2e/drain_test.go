@@ -45,17 +45,13 @@ func TestARolloutDrainsNodesWithinThePodDisruptionBudget(t *testing.T) {
 	t.Parallel()
 	a := newCluster(t, "drain-a", "--config-trial-duration=2s")
 	p := &pair{t: t, nodes: [2]*node{a, nodeOn(t, a.Cluster, "drain-b", "--config-trial-duration=2s")}}
-	if err := a.Cluster.StartControllers(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.Cluster.StartControllers(t.Context()))
 	for _, n := range p.nodes {
 		n.Kubelet = append(n.Kubelet, "--node-labels=pool=pair")
 		n.Up()
 	}
 	a.Controlled()
-	if err := a.ApplyConfig(t.Context(), "drain"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.ApplyConfig(t.Context(), "drain"))
 	p.runWeb()
 	pods, nodes := p.watchPods(), p.watchNodes()
 
@@ -127,9 +123,7 @@ func (p *pair) drains(mode v1alpha1.DrainMode) {
 	const path = "/apis/evenkeel.dev/v1alpha1/nodeconfigrollouts/pair"
 	api := p.nodes[0].Kube.CoreV1().RESTClient()
 	patch := fmt.Appendf(nil, `{"spec":{"strategy":{"drain":%q}}}`, mode)
-	if err := api.Patch(types.MergePatchType).AbsPath(path).Body(patch).Do(p.t.Context()).Error(); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, api.Patch(types.MergePatchType).AbsPath(path).Body(patch).Do(p.t.Context()).Error())
 	p.nodes[0].Eventually("the controller has observed the change", func(ctx context.Context) error {
 		raw, err := api.Get().AbsPath(path).Do(ctx).Raw()
 		if err != nil {
@@ -159,9 +153,7 @@ func (p *pair) watchPods() func() (fewest, evicted int) {
 	p.t.Helper()
 	kube := p.nodes[0].Kube.CoreV1().Pods(metav1.NamespaceDefault)
 	list, err := kube.List(p.t.Context(), metav1.ListOptions{})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	ready := map[string]bool{}
 	for i := range list.Items {
 		ready[list.Items[i].Name] = isReady(&list.Items[i])
@@ -195,9 +187,7 @@ func (p *pair) watchNodes() func() []string {
 	p.t.Helper()
 	kube := p.nodes[0].Kube.CoreV1().Nodes()
 	list, err := kube.List(p.t.Context(), metav1.ListOptions{})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	var drained []string
 	end := p.follow(kube.Watch, list.ResourceVersion, func(e watch.Event) {
 		node, ok := e.Object.(*corev1.Node)
@@ -224,9 +214,7 @@ func (p *pair) follow(begin func(context.Context, metav1.ListOptions) (watch.Int
 	ctx, cancel := context.WithCancel(p.t.Context())
 	p.t.Cleanup(cancel)
 	events, err := begin(ctx, metav1.ListOptions{ResourceVersion: version, TimeoutSeconds: new(int64(3600))})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

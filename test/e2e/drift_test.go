@@ -46,9 +46,7 @@ func (n *node) place(name string, there bool) {
 	if there {
 		err = os.WriteFile(n.beside(name), nil, 0o600)
 	}
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 }
 
 func TestDriftOfARealKubeletIsReportedAndNotCorrected(t *testing.T) {
@@ -72,9 +70,7 @@ func TestDriftOfARealKubeletIsReportedAndNotCorrected(t *testing.T) {
 	n.drifts("False", v1alpha1.DriftFilesUnchanged, "/configz is not compared: the node may not read")
 
 	// With the right, a fresh kubelet has no drift, whatever it runs.
-	if err := n.ApplyConfig(t.Context(), "drift"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.ApplyConfig(t.Context(), "drift"))
 	both := []v1alpha1.DriftSource{v1alpha1.DriftSourceFiles, v1alpha1.DriftSourceConfigz}
 	wantNone := func() {
 		t.Helper()
@@ -102,9 +98,7 @@ func TestDriftOfARealKubeletIsReportedAndNotCorrected(t *testing.T) {
 		"kubeReserved": map[string]any{"cpu": "10m"}, "evictionSoft": map[string]any{"memory.available": "70Mi"}, "evictionSoftGracePeriod": map[string]any{"memory.available": "2m"},
 		"logging": map[string]any{"verbosity": 3, "flushFrequency": "7s"},
 	})
-	n.AssignMap(cm)
-	n.is(allChecksPassed(cm))
-	n.LastKnownGood(cm)
+	n.proves(cm)
 	n.again()
 	wantNone()
 }

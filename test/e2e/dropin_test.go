@@ -29,12 +29,8 @@ func (n *node) dropin(name, fields string) *corev1.ConfigMap {
 func (n *node) own(name, fields string) {
 	n.t.Helper()
 	dir := filepath.Join(n.Node.Dir(), "kubelet.conf.d")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		n.t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(upstream+fields), 0o644); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, os.MkdirAll(dir, 0o755))
+	must(n.t, os.WriteFile(filepath.Join(dir, name), []byte(upstream+fields), 0o644))
 	if flag := "--config-dir=" + dir; !slices.Contains(n.Kubelet, flag) {
 		n.Kubelet = append(n.Kubelet, flag)
 	}
@@ -129,8 +125,7 @@ func TestADropInIsMergedOverTheNodesConfiguration(t *testing.T) {
 	laidOver["registryBurst"] = 22
 	n.kubeletHas(laidOver)
 	// A whole payload takes the place of all that the node has.
-	whole := n.ConfigMap("whole", map[string]any{"maxPods": 120})
-	n.AssignMap(whole)
+	whole := n.assignNew("whole", map[string]any{"maxPods": 120})
 	n.is(allChecksPassed(whole))
 	n.healthyWith(whole)
 	n.kubeletHas(map[string]any{"maxPods": 120, "registryBurst": 10, "evictionHard[imagefs.available]": "1%"})

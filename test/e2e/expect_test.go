@@ -82,9 +82,7 @@ func (n *node) nodeCondition(ctx context.Context) (corev1.NodeCondition, error) 
 func (n *node) onDisk() trial.State {
 	n.t.Helper()
 	view, err := checkpoint.ReadOnly(atomicfile.OS{}, n.Dir, "")
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	for _, p := range view.Problems {
 		n.t.Errorf("on disk: %s", p)
 	}
@@ -102,4 +100,28 @@ func (n *node) recorded(current, lastKnownGood string) {
 		}
 		return err
 	})
+}
+
+// assignNew creates a ConfigMap with the node's configuration and changes, and assigns it.
+func (n *node) assignNew(name string, changes map[string]any) *corev1.ConfigMap {
+	n.t.Helper()
+	cm := n.ConfigMap(name, changes)
+	n.AssignMap(cm)
+	return cm
+}
+
+// proves assigns a ConfigMap, and waits until it has passed its trial.
+func (n *node) proves(cm *corev1.ConfigMap) {
+	n.t.Helper()
+	n.AssignMap(cm)
+	n.is(allChecksPassed(cm))
+	n.LastKnownGood(cm)
+}
+
+// good is assignNew, and waits until the ConfigMap has passed its trial.
+func (n *node) good(name string, changes map[string]any) *corev1.ConfigMap {
+	n.t.Helper()
+	cm := n.ConfigMap(name, changes)
+	n.proves(cm)
+	return cm
 }

@@ -22,21 +22,15 @@ const grouped = "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\n
 func (n *node) groupedConfig(trial, changes map[string]any) string {
 	n.t.Helper()
 	data, err := n.Config(changes)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	var fields map[string]any
-	if err := yaml.Unmarshal([]byte(data), &fields); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, yaml.Unmarshal([]byte(data), &fields))
 	fields = payload.Group(fields)
 	if trial != nil {
 		fields["trial"] = trial
 	}
 	out, err := yaml.Marshal(fields)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	return string(out)
 }
 
@@ -76,8 +70,7 @@ func TestAGroupedConfigurationEqualsItsUpstreamForm(t *testing.T) {
 		"evictionHard": map[string]string{"memory.available": "60Mi"}, "logging": map[string]any{"flushFrequency": "7s"},
 		"containerLogMaxSize": "20Mi", "shutdownGracePeriod": "10s", "systemReserved": map[string]string{"cpu": "100m"},
 	}
-	twin := n.ConfigMap("twin", changes)
-	n.AssignMap(twin)
+	twin := n.assignNew("twin", changes)
 	n.is(allChecksPassed(twin))
 	n.onTrial(twin, 10*time.Minute, 3)
 	n.healthyWith(twin)

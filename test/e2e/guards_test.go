@@ -98,8 +98,7 @@ func (n *node) needsDrain() {
 	n.t.Helper()
 	n.policies(false, 0)
 	kubelet := n.Steady()
-	cm := n.ConfigMap("static", static())
-	n.AssignMap(cm)
+	cm := n.assignNew("static", static())
 	var words []string
 	for _, m := range managers {
 		words = append(words, fmt.Sprintf("%s is %q but %s was written by %q", m.field, m.static, m.file, m.none))
@@ -130,8 +129,7 @@ func (n *node) putsUnderPressure() {
 	n.RunPods("victim")
 	before := n.Containers()
 	kubelet := n.Steady()
-	cm := n.ConfigMap("pressure", map[string]any{"evictionHard": map[string]string{"memory.available": "99%"}})
-	n.AssignMap(cm)
+	cm := n.assignNew("pressure", map[string]any{"evictionHard": map[string]string{"memory.available": "99%"}})
 	n.Says("False", "WouldEvictPods", fmt.Sprintf("refused current (UID: %s): the kubelet would end 1 of the node's 1 pod: "+
 		"default/pods-victim: Evicted (the usage crosses, or nearly crosses, evictionHard memory.available (99%%, ", cm.UID))
 	kubelet.End(n.t)
@@ -162,14 +160,10 @@ kill -9 $!
 wait
 exit 7
 `, n.Node.KubeletPath(), state, other)
-	if err := os.WriteFile(wrapper, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(wrapper, []byte(script), 0o755))
 	n.Kubelet[0] = wrapper
 	cm := n.ConfigMap("static", static())
-	if err := n.CreateNodeConfig(t.Context(), v1alpha1.NodeConfigSpec{ConfigSource: bed.Ref(cm)}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.CreateNodeConfig(t.Context(), v1alpha1.NodeConfigSpec{ConfigSource: bed.Ref(cm)}))
 	n.Up()
 	cause := fmt.Sprintf("current (UID: %s) crash-looped: 1 start in its trial, last: exit status 7", cm.UID)
 	n.is(want{"False", "CrashLooped", "using last-known-good (init)", cause, cause})

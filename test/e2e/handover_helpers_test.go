@@ -18,9 +18,7 @@ import (
 func (n *node) lockFile() string {
 	n.t.Helper()
 	dir := filepath.Join(n.Node.Dir(), "lock")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, os.MkdirAll(dir, 0o700))
 	return filepath.Join(dir, "kubelet.lock")
 }
 
@@ -37,13 +35,9 @@ func (n *node) contends(flags ...string) {
 func (n *node) rival(name string, flags ...string) *node {
 	n.t.Helper()
 	a, err := n.Bed.Agent(flags...)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	run := filepath.Join(n.Node.Dir(), "run-"+name)
-	if err := os.MkdirAll(run, 0o700); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, os.MkdirAll(run, 0o700))
 	a.Env = append(a.Env, "RUNTIME_DIRECTORY="+run)
 	a.Log = filepath.Join(n.Node.Dir(), name+".log")
 	a.Kubelet[0] = n.Kubelet[0]
@@ -93,9 +87,7 @@ func (n *node) neverTwo() {
 func (n *node) logTime(words string) time.Time {
 	n.t.Helper()
 	raw, err := os.ReadFile(n.Log)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	var at time.Time
 	for line := range strings.Lines(string(raw)) {
 		if stamp, ok := strings.CutPrefix(line, "time="); ok && strings.Contains(line, words) {

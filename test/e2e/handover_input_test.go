@@ -20,15 +20,11 @@ import (
 func (n *node) run(name string, argv ...string) *exec.Cmd {
 	n.t.Helper()
 	log, err := os.Create(filepath.Join(n.Node.Dir(), name+".log"))
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	defer log.Close()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, cmd.Start())
 	n.t.Cleanup(func() { n.end(cmd) })
 	return cmd
 }
@@ -120,9 +116,7 @@ func TestAnAgentThatCannotRunAKubeletDoesNotTakeTheLock(t *testing.T) {
 	}
 	missing := filepath.Join(boot.Node.Dir(), "not", "there")
 	config := filepath.Join(boot.Node.Dir(), "broken.yaml")
-	if err := os.WriteFile(config, []byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: -1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(config, []byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: -1\n"), 0o600))
 	for _, c := range []struct {
 		name    string
 		flags   []string
@@ -178,9 +172,7 @@ func TestALockFileThatIsReplacedAndTakenEndsTheKubeletWithAnExitCodeOfItsOwn(t *
 		}
 		return nil
 	})
-	if err := os.Rename(n.lockFile()+".new", n.lockFile()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(n.lockFile()+".new", n.lockFile()))
 	n.exitsWith(8)
 	n.lastWord("the lock file was replaced, and another process has the lock on the new one")
 	if left := n.kubelets(); len(left) > 0 {

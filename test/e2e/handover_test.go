@@ -47,17 +47,13 @@ func TestABootstrapKubeletHandsOverAndComesBackWithTheUpdatedConfigurationWithou
 	self.LastKnownGood(cm)
 
 	// The pod is gone, and so is the API.
-	if err := boot.Cluster.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, boot.Cluster.StopAPIServer())
 	gap = boot.gap()
 	self.stop()
 	boot.healthyWith(cm)
 	t.Logf("self-hosted to bootstrap: the health endpoint was away for %s", gap().Round(time.Millisecond))
 	boot.AgentSays("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear", cm.UID))
-	if err := boot.Cluster.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, boot.Cluster.StartAPIServer(t.Context()))
 	boot.takesOver(v1alpha1.RunModeBootstrap)
 	boot.is(allChecksPassed(cm))
 	boot.neverTwo()
@@ -69,8 +65,7 @@ func TestATrialContinuesAfterAHandOver(t *testing.T) {
 	boot.wrap(strict)
 	self.Kubelet[0] = boot.Kubelet[0]
 	boot.Up()
-	cm := boot.ConfigMap("a", map[string]any{"maxPods": 120})
-	boot.AssignMap(cm)
+	cm := boot.assignNew("a", map[string]any{"maxPods": 120})
 	boot.is(allChecksPassed(cm))
 	boot.healthyWith(cm)
 	boot.counted(1, false)
@@ -92,9 +87,7 @@ func TestATrialContinuesAfterAHandOver(t *testing.T) {
 	self.healthyWith(cm)
 	boot.start()
 	boot.waits(self.Pid(), "evenkeel-agent")
-	if err := self.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, self.Kill())
 	boot.healthyWith(cm)
 	boot.counted(1, false)
 	boot.is(allChecksPassed(cm))
@@ -110,9 +103,7 @@ func TestAnOlderKubeletThanTheStateSaysSoAndRunsTheNode(t *testing.T) {
 	boot.Kubelet[0] = boot.Node.KubeletPath()
 	self.start()
 	self.takesOver(v1alpha1.RunModeSelfHosted)
-	cm := self.ConfigMap("a", map[string]any{"maxPods": 120})
-	self.AssignMap(cm)
-	self.LastKnownGood(cm)
+	cm := self.good("a", map[string]any{"maxPods": 120})
 	boot.start()
 	boot.waits(self.Pid(), "evenkeel-agent")
 
@@ -132,9 +123,7 @@ func TestAnUnhealthySelfHostedKubeletReturnsTheNodeForGood(t *testing.T) {
 	self.Kubelet[0] = boot.Kubelet[0]
 	self.Flags = append(self.Flags, "--give-up-after=5s")
 	boot.Up()
-	if err := os.WriteFile(boot.beside("sick"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(boot.beside("sick"), nil, 0o600))
 
 	// No other agent waits, so this one keeps the node.
 	self.start()
@@ -151,9 +140,7 @@ func TestAnUnhealthySelfHostedKubeletReturnsTheNodeForGood(t *testing.T) {
 	// The init system starts bootstrap, whose kubelet is healthy.
 	boot.start()
 	boot.waits(self.Pid(), "evenkeel-agent")
-	if err := os.Remove(boot.beside("sick")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(boot.beside("sick")))
 	self.exitsWith(9)
 	self.said("no kubelet was healthy for 5s")
 	boot.takesOver(v1alpha1.RunModeBootstrap)

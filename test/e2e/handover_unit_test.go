@@ -19,9 +19,7 @@ func TestTheAgentAcceptsTheCommandLineOfTheBootstrapUnit(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "unitflags")
 	raw, err := os.ReadFile("../../config/systemd/evenkeel-bootstrap.service")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, line, _ := strings.Cut(strings.ReplaceAll(string(raw), "\\\n", ""), "\nExecStart=")
 	line, _, _ = strings.Cut(line, "\n")
 	flags, kubelet, found := strings.Cut(line, " -- ")

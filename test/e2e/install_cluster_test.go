@@ -17,9 +17,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	t.Parallel()
 	first := newCluster(t, "ci-a")
 	second := nodeOn(t, first.Cluster, "ci-b")
-	if err := first.Cluster.StartControllers(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, first.Cluster.StartControllers(t.Context()))
 	applyInstaller(t, first)
 	var nodes []*systemdNode
 	for _, n := range []*node{first, second} {
@@ -34,9 +32,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 
 	// A file in the place of the agent's directory makes the installation fail.
 	obstacle := filepath.Join(b.dir, "var-lib", "evenkeel")
-	if err := os.WriteFile(obstacle, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(obstacle, nil, 0o600))
 	out, said, code := plugin(t, first, "install", "--all-nodes", "--yes")
 	if code != 2 || !strings.Contains(out, a.Node.Name()+": installed") || !strings.Contains(out, b.Node.Name()+": FAILED: tried and rolled back") ||
 		!strings.Contains(out, "EvenkeelInstallFailed") || !strings.Contains(said, "failed on "+b.Node.Name()) {
@@ -57,9 +53,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	if _, now := b.runs(); now != pid {
 		t.Error("the kubelet of the node that has failed was restarted")
 	}
-	if err := os.Remove(obstacle); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(obstacle))
 	if out, _, code := plugin(t, first, "install", "--retry", "--yes"); code != 0 || !strings.Contains(out, "2 of 2 nodes installed") {
 		t.Errorf("exit code %d", code)
 	}
@@ -78,9 +72,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 		s.wantsPlain()
 		s.Eventually("it is Ready", s.Ready)
 		obj, err := s.Kube.CoreV1().Nodes().Get(t.Context(), s.Node.Name(), getOptions)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, ok := obj.Labels["evenkeel.dev/agent"]; ok {
 			t.Errorf("%s has the labels %v", s.Node.Name(), obj.Labels)
 		}
@@ -101,8 +93,6 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 func unitFiles(t *testing.T, s *systemdNode) string {
 	t.Helper()
 	out, err := s.m.Systemctl(t.Context(), "cat", "kubelet")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return out
 }

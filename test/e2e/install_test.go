@@ -45,13 +45,9 @@ func newHost(t *testing.T, name string) *host {
 	t.Helper()
 	n := newNode(t, name)
 	cgroup, err := os.ReadFile(filepath.Join(n.Node.Dir(), sweep.CgroupFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir, err := os.MkdirTemp("", "evkh-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m, err := sdmachine.Start(t.Context(), dir, sdmachine.Inside, strings.TrimSpace(string(cgroup)))
 	if err != nil {
 		_ = os.RemoveAll(dir)
@@ -59,9 +55,7 @@ func newHost(t *testing.T, name string) *host {
 	if errors.Is(err, sdmachine.ErrUnsupported) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h := &host{n, m, filepath.Join(dir, "bin")}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -83,17 +77,13 @@ func newHost(t *testing.T, name string) *host {
 func (h *host) write(inside, content string) {
 	h.t.Helper()
 	path := h.m.Path(inside)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)))
 }
 
 func (h *host) systemctl(args ...string) string {
 	h.t.Helper()
 	out, err := h.m.Systemctl(h.t.Context(), args...)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, err)
 	return strings.TrimSpace(out)
 }
 
@@ -137,9 +127,7 @@ func TestTheAgentIsInstalledReplacesFlagsAndIsUninstalledOnANode(t *testing.T) {
 		t.Fatal("the kubelet was restarted")
 	}
 	dropins := filepath.Join(filepath.Dir(h.bin), "kubelet.conf.d")
-	if err := os.Mkdir(dropins, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(dropins, 0o755))
 	h.withFlag(fmt.Sprintf("'--max-pods=77 --config-dir=%s'", dropins))
 
 	// An agent that does not come up.
@@ -165,9 +153,7 @@ func TestTheAgentIsInstalledReplacesFlagsAndIsUninstalledOnANode(t *testing.T) {
 	h.replacesFlags(dropins)
 
 	// It is an agent like any other.
-	cm := h.ConfigMap("a", map[string]any{"registryBurst": 21})
-	h.AssignMap(cm)
-	h.LastKnownGood(cm)
+	h.good("a", map[string]any{"registryBurst": 21})
 	h.KubeletHas("registryBurst", 21)
 
 	// Without a bus systemd is asked by its own socket.
@@ -193,9 +179,7 @@ func (h *host) replacesFlags(dropins string) {
 	if err != nil || len(files) != 1 {
 		h.t.Fatalf("the drop-ins are %q, %v", files, err)
 	}
-	if err := os.Remove(files[0]); err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, os.Remove(files[0]))
 	h.systemctl("restart", "kubelet")
 	h.commandLine("--max-pods=77", true)
 }
@@ -204,9 +188,7 @@ func (h *host) replacesFlags(dropins string) {
 func (h *host) withFlag(flag string, args ...string) []string {
 	h.t.Helper()
 	env := filepath.Join(filepath.Dir(h.bin), "kubelet.env")
-	if err := os.WriteFile(env, []byte("KUBELET_EXTRA_ARGS="+flag+"\n"), 0o644); err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, os.WriteFile(env, []byte("KUBELET_EXTRA_ARGS="+flag+"\n"), 0o644))
 	return args
 }
 

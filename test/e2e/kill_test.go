@@ -58,25 +58,19 @@ func (p process) gone(within time.Duration) {
 // kill kills one process with SIGKILL.
 func (n *node) kill(pid int) {
 	n.t.Helper()
-	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, unix.Kill(pid, unix.SIGKILL))
 }
 
 // freeze stops one process, as one that hangs.
 func (n *node) freeze(pid int) {
 	n.t.Helper()
-	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, unix.Kill(pid, unix.SIGSTOP))
 }
 
 // thaw ends what freeze began.
 func (n *node) thaw(pid int) {
 	n.t.Helper()
-	if err := unix.Kill(pid, unix.SIGCONT); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, unix.Kill(pid, unix.SIGCONT))
 }
 
 // killAgent kills the agent with SIGKILL, and requires that nothing of it is
@@ -84,9 +78,7 @@ func (n *node) thaw(pid int) {
 func (n *node) killAgent() {
 	n.t.Helper()
 	children, err := n.Children()
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	var watched []process
 	for _, pid := range children {
 		if fd, err := unix.PidfdOpen(pid, 0); err == nil { // else it has ended
@@ -94,9 +86,7 @@ func (n *node) killAgent() {
 			watched = append(watched, process{n, pid, fd})
 		}
 	}
-	if err := n.Kill(); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, n.Kill())
 	for _, p := range watched {
 		p.gone(nodetest.Patience)
 	}
@@ -112,9 +102,7 @@ func (n *node) killAgent() {
 func (n *node) kubelets() (pids []string) {
 	n.t.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	for _, line := range lines {
 		raw, err := os.ReadFile(line)
 		if err == nil && bytes.Contains(raw, []byte("--hostname-override="+n.Node.Name()+"\x00")) && !bytes.Contains(raw, []byte("evenkeel-agent")) {
@@ -208,18 +196,13 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 		n.start()
 	}
 
-	last := n.ConfigMap("last", map[string]any{"maxPods": 111})
-	n.AssignMap(last)
-	n.is(allChecksPassed(last))
-	n.LastKnownGood(last)
+	last := n.good("last", map[string]any{"maxPods": 111})
 	n.healthyWith(last)
 	if raw, err := os.ReadFile(n.beside("forbidden")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("started while on record as bad, %v:\n%s", err, raw)
 	}
 	raw, err := os.ReadFile(n.beside("starts"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, uid := range refused {
 		if bytes.Contains(raw, []byte(uid)) {
 			t.Errorf("%s was started, though its dry run rejected it", uid)

@@ -39,15 +39,9 @@ func (n *node) wrap(script string) {
 	n.t.Helper()
 	dir := filepath.Join(n.Node.Dir(), "wrapper")
 	file := filepath.Join(dir, "kubelet")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		n.t.Fatal(err)
-	}
-	if err := os.WriteFile(file+".new", fmt.Appendf(nil, wrapper, n.Node.KubeletPath(), dir, script), 0o755); err != nil {
-		n.t.Fatal(err)
-	}
-	if err := os.Rename(file+".new", file); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, os.MkdirAll(dir, 0o755))
+	must(n.t, os.WriteFile(file+".new", fmt.Appendf(nil, wrapper, n.Node.KubeletPath(), dir, script), 0o755))
+	must(n.t, os.Rename(file+".new", file))
 	n.Kubelet[0] = file
 }
 
@@ -127,9 +121,7 @@ func (n *node) sample(series string) float64 {
 	for line := range strings.Lines(n.get("/metrics")) {
 		if value, ok := strings.CutPrefix(line, series+" "); ok {
 			v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			if err != nil {
-				n.t.Fatal(err)
-			}
+			must(n.t, err)
 			return v
 		}
 	}
@@ -181,9 +173,7 @@ func (n *node) exitsWith(code int) {
 func (n *node) lastWord(words string) {
 	n.t.Helper()
 	raw, err := os.ReadFile(n.Log)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	last := string(raw[max(0, strings.LastIndex(string(raw), "evenkeel-agent: ")):])
 	if !strings.HasPrefix(last, "evenkeel-agent: ") || !strings.Contains(last, words) || strings.Count(last, "\n") != 1 {
 		n.t.Errorf("it does not say %q in one line at its end, but:\n%s", words, last)
@@ -192,7 +182,5 @@ func (n *node) lastWord(words string) {
 
 func (n *node) start() {
 	n.t.Helper()
-	if err := n.Start(); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, n.Start())
 }

@@ -33,17 +33,11 @@ func newMaster(t *testing.T, name string, flags ...string) *master {
 	n := nodeOn(t, cluster, name, flags...)
 	m := &master{own{node: n, namespace: metav1.NamespaceSystem}, filepath.Join(n.Node.Dir(), "manifests")}
 	init := filepath.Join(n.Node.Dir(), "init")
-	if err := os.Mkdir(init, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(init, 0o755))
 	config, err := n.Config(map[string]any{"fileCheckFrequency": "1s"}) // it may miss what is placed while it starts
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, file := range []string{n.Node.KubeletConfig(), filepath.Join(init, "kubelet")} {
-		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(config), 0o600))
 	}
 	n.Flags = append(n.Flags, "--config-source=configmap", "--config-namespace=kube-system", "--init-config-dir="+init)
 	n.Kubelet = slices.DeleteFunc(n.Kubelet, func(arg string) bool { return strings.HasPrefix(arg, "--config=") })
@@ -55,16 +49,10 @@ func (m *master) place(pod *corev1.Pod) {
 	m.t.Helper()
 	pod.APIVersion, pod.Kind, pod.Namespace = "v1", "Pod", metav1.NamespaceSystem
 	raw, err := json.Marshal(pod)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	must(m.t, err)
 	file := m.manifest(pod.Name)
-	if err := os.WriteFile(filepath.Join(m.Node.Dir(), "manifest"), raw, 0o600); err != nil {
-		m.t.Fatal(err)
-	}
-	if err := os.Rename(filepath.Join(m.Node.Dir(), "manifest"), file); err != nil {
-		m.t.Fatal(err)
-	}
+	must(m.t, os.WriteFile(filepath.Join(m.Node.Dir(), "manifest"), raw, 0o600))
+	must(m.t, os.Rename(filepath.Join(m.Node.Dir(), "manifest"), file))
 }
 
 func (m *master) manifest(pod string) string { return filepath.Join(m.manifests, pod+".json") }
@@ -147,9 +135,7 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 	kubelet := m.SteadyFromNow()
 	m.place(m.apiServer())
 	m.serves()
-	if err := m.Cluster.SetUp(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Cluster.SetUp(t.Context()))
 	m.Eventually("the node is Ready", m.Ready)
 	m.Says("Unknown", "SyncFailed", fmt.Sprintf(unread, "init")+
 		"forbidden to this node (403): apply what `evenkeel-agent rbac master --config-namespace=kube-system` prints")
@@ -160,9 +146,7 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 		t.Errorf("remoteConfig is %s, active %+v", nc.Status.RemoteConfig, nc.Status.Active)
 	}
 	server, err := m.apiServerPID()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	// Its administrator configures it. The API server does not notice that its kubelet is restarted.
 	kubelet.End(t)
@@ -189,12 +173,8 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 
 	// The machine goes down, and comes up without its API server: it runs what its ConfigMap said.
 	m.stop()
-	if err := os.Rename(m.manifest("kube-apiserver"), m.manifest("kube-apiserver")+".away"); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(server, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(m.manifest("kube-apiserver"), m.manifest("kube-apiserver")+".away"))
+	must(t, syscall.Kill(server, syscall.SIGKILL))
 	m.start()
 	m.healthyOn(second)
 	m.AgentSays("Unknown", "SyncFailed", fmt.Sprintf(unread, "UID: "+second)+"the API server refuses connections (")

@@ -39,8 +39,7 @@ func TestAnAPIOutagePausesATrialAndTheNodeBootsWithItsCheckpoint(t *testing.T) {
 	n.boot(1)
 	n.Up()
 	n.is(localInit) // the API server is new, and may not know the kind yet
-	cm := n.ConfigMap("a", map[string]any{"maxPods": 120})
-	n.AssignMap(cm)
+	cm := n.assignNew("a", map[string]any{"maxPods": 120})
 	n.is(allChecksPassed(cm))
 	n.healthyWith(cm)
 	pid := n.RunningPID()
@@ -50,17 +49,13 @@ func TestAnAPIOutagePausesATrialAndTheNodeBootsWithItsCheckpoint(t *testing.T) {
 		}
 		return nil
 	})
-	if err := n.Cluster.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.Cluster.StopAPIServer())
 	n.AgentSays("Unknown", "SyncFailed",
 		fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: NodeConfig outage cannot be read: the API server refuses connections (", cm.UID))
 	n.throughout(13*time.Second, "during the outage", n.undisturbed(pid, cm))
 	n.wantSample("evenkeel_node_config_error", 1)
 
-	if err := n.Cluster.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.Cluster.StartAPIServer(t.Context()))
 	n.AgentSays("True", "AllChecksPassed", "all checks passed") // by itself
 	n.LastKnownGood(cm)
 	n.is(allChecksPassed(cm))
@@ -70,11 +65,8 @@ func TestAnAPIOutagePausesATrialAndTheNodeBootsWithItsCheckpoint(t *testing.T) {
 
 	// The machine is started again while the API is away, before the sync timeout.
 	n.stop()
-	after := n.ConfigMap("after", map[string]any{"maxPods": 121})
-	n.AssignMap(after)
-	if err := n.Cluster.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	after := n.assignNew("after", map[string]any{"maxPods": 121})
+	must(t, n.Cluster.StopAPIServer())
 	n.boot(2)
 	n.start()
 	n.healthyWith(cm)
@@ -83,9 +75,7 @@ func TestAnAPIOutagePausesATrialAndTheNodeBootsWithItsCheckpoint(t *testing.T) {
 		t.Errorf("the source is %+v", z.Source)
 	}
 	n.recorded(string(cm.UID), string(cm.UID))
-	if err := n.Cluster.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.Cluster.StartAPIServer(t.Context()))
 	n.is(allChecksPassed(after))
 	n.healthyWith(after)
 	n.LastKnownGood(after)
@@ -96,8 +86,7 @@ func TestAnOutageOfContainerdGivesNoVerdict(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "noruntime", "--config-trial-duration=10s", "--ready-timeout=8s", "--health-timeout=5s", "--crash-loop-threshold=0")
 	n.Up()
-	cm := n.ConfigMap("a", map[string]any{"maxPods": 120})
-	n.AssignMap(cm)
+	cm := n.assignNew("a", map[string]any{"maxPods": 120})
 	n.is(allChecksPassed(cm))
 	n.healthyWith(cm)
 
@@ -114,9 +103,7 @@ func TestAnOutageOfContainerdGivesNoVerdict(t *testing.T) {
 	n.healthyWith(cm)
 
 	pid := n.RunningPID()
-	if err := n.Node.StopRuntime(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.Node.StopRuntime())
 	n.throughout(10*time.Second, "without containerd", n.undisturbed(pid, cm))
 
 	// Without it a kubelet that starts ends at once: no crash of the
@@ -131,9 +118,7 @@ func TestAnOutageOfContainerdGivesNoVerdict(t *testing.T) {
 	if s := n.onDisk(); len(s.Bad) > 0 || len(s.Startups) != 1 || s.Trial == nil {
 		t.Errorf("on disk bad are %+v, %d starts, trial %+v", s.Bad, len(s.Startups), s.Trial)
 	}
-	if err := n.Node.StartRuntime(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.Node.StartRuntime(t.Context()))
 	n.healthyWith(cm)
 	n.LastKnownGood(cm)
 	nc := n.is(allChecksPassed(cm))
@@ -143,9 +128,7 @@ func TestAnOutageOfContainerdGivesNoVerdict(t *testing.T) {
 
 	// A kubelet that waits for its lock does nothing, and no runtime is to blame.
 	lock, err := os.Open(n.Dir + "/kubelet.lock")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer lock.Close()
 	locked := make(chan error)
 	go func() { locked <- unix.Flock(int(lock.Fd()), unix.LOCK_EX) }()
@@ -155,16 +138,11 @@ func TestAnOutageOfContainerdGivesNoVerdict(t *testing.T) {
 		}
 		return nil
 	})
-	next := n.ConfigMap("b", map[string]any{"maxPods": 121})
-	n.AssignMap(next)
-	if err := <-locked; err != nil {
-		t.Fatal(err)
-	}
+	next := n.assignNew("b", map[string]any{"maxPods": 121})
+	must(t, <-locked)
 	const waits = "the kubelet is waiting for its lock file, which another process holds"
 	n.is(want{"Unknown", "WaitingForLock", fmt.Sprintf("using current (UID: %s)", next.UID), waits, waits})
-	if err := lock.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, lock.Close())
 	n.healthyWith(next)
 	n.is(allChecksPassed(next))
 }
@@ -223,9 +201,7 @@ func (n *node) behind(f *fault) {
 	n.t.Helper()
 	f.begin(nil)
 	proxy, err := n.Proxy(f.wrap)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	n.t.Cleanup(func() {
 		f.begin(nil)
 		proxy.Close()
@@ -239,12 +215,9 @@ func TestAnAPIThatNeverAnswersDoesNotBlockTheAgent(t *testing.T) {
 	f := &fault{}
 	n.behind(f)
 	n.Up()
-	cm := n.ConfigMap("a", map[string]any{"maxPods": 120})
-	n.AssignMap(cm)
-	n.LastKnownGood(cm)
+	cm := n.good("a", map[string]any{"maxPods": 120})
 	n.stop()
-	next := n.ConfigMap("b", map[string]any{"maxPods": 121})
-	n.AssignMap(next)
+	next := n.assignNew("b", map[string]any{"maxPods": 121})
 
 	var requests atomic.Int64
 	f.begin(func(_ http.ResponseWriter, r *http.Request) bool {

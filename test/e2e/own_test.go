@@ -25,9 +25,7 @@ type own struct {
 func (o *own) edit(changes map[string]any) string {
 	o.t.Helper()
 	data, err := o.Config(changes)
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	must(o.t, err)
 	return o.put(payload.KeyKubelet, data)
 }
 
@@ -43,18 +41,14 @@ func (o *own) put(key, data string) string {
 		o.object.Data, o.object.ResourceVersion = map[string]string{key: data}, "" // whatever else was changed
 		o.object, err = configMaps.Update(o.t.Context(), o.object, metav1.UpdateOptions{})
 	}
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	must(o.t, err)
 	return string(o.object.UID) + "-" + payload.Digest(key, []byte(data))[:12]
 }
 
 // remove deletes the ConfigMap.
 func (o *own) remove() {
 	o.t.Helper()
-	if err := o.Kube.CoreV1().ConfigMaps(o.namespace).Delete(o.t.Context(), o.object.Name, metav1.DeleteOptions{}); err != nil {
-		o.t.Fatal(err)
-	}
+	must(o.t, o.Kube.CoreV1().ConfigMaps(o.namespace).Delete(o.t.Context(), o.object.Name, metav1.DeleteOptions{}))
 	o.object = nil
 }
 
@@ -128,9 +122,7 @@ resources: {maxPods: 128}
 	n.Says("False", "ValidationFailed", fmt.Sprintf("failed to validate current (UID: %s)", bad))
 	undisturbed.End(t)
 	o.runsRevision(o.edit(map[string]any{"maxPods": 129}), 129)
-	if err := n.SetSpec(t.Context(), v1alpha1.NodeConfigSpec{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.SetSpec(t.Context(), v1alpha1.NodeConfigSpec{}))
 
 	// The other source: nothing was assigned there, so that nothing changes until something is.
 	n.stop()
@@ -145,9 +137,7 @@ resources: {maxPods: 128}
 	ignored := o.edit(map[string]any{"maxPods": 130})
 	assigned := n.ConfigMap("assigned", map[string]any{"maxPods": 131})
 	undisturbed.End(t)
-	n.AssignMap(assigned)
-	n.is(allChecksPassed(assigned))
-	n.LastKnownGood(assigned)
+	n.proves(assigned)
 	n.healthyWith(assigned)
 
 	// And back: what the ConfigMap holds by now is new to the node, and what it held before is not.

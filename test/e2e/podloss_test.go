@@ -79,9 +79,7 @@ func TestPodsAreLostOnlyIfAllowed(t *testing.T) {
 	n.healthyWith(harms)
 	victim := n.oneOf(before)
 	scratch := filepath.Join(n.Node.Dir(), "kubelet", "pods", string(victim.UID), "volumes", "kubernetes.io~empty-dir", "scratch")
-	if err := os.WriteFile(filepath.Join(scratch, "data"), make([]byte, 2<<20), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(scratch, "data"), make([]byte, 2<<20), 0o644))
 	// The final state of its containers may replace the reason Evicted.
 	n.Says("False", "WorkloadHarmed", fmt.Sprintf("using last-known-good (UID: %s): current (UID: %s) harmed the workload: pod default/%s: ", cm.UID, harms.UID, victim.Name))
 	n.healthyWith(cm)
@@ -96,9 +94,7 @@ func (n *node) oneOf(before map[string]string) *corev1.Pod {
 			continue
 		}
 		pod, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Get(n.t.Context(), name, getOptions)
-		if err != nil {
-			n.t.Fatal(err)
-		}
+		must(n.t, err)
 		return pod
 	}
 	n.t.Fatal("no pod is left")
@@ -131,9 +127,7 @@ func (n *node) podsLeft(want int, before map[string]string) {
 func (n *node) cpus() int64 {
 	n.t.Helper()
 	obj, err := n.Kube.CoreV1().Nodes().Get(n.t.Context(), n.Node.Name(), getOptions)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	return obj.Status.Capacity.Cpu().Value()
 }
 
@@ -157,13 +151,11 @@ func TestAConfigurationThatLeavesNoRoomForThePodsIsRefused(t *testing.T) {
 
 	const local = "using last-known-good (init)"
 	// The kubelet's own share and the request of the large pod are more than all CPUs.
-	reserves := n.ConfigMap("reserves", map[string]any{"kubeReserved": map[string]string{"cpu": fmt.Sprintf("%dm", cpus*500)}})
-	n.AssignMap(reserves)
+	reserves := n.assignNew("reserves", map[string]any{"kubeReserved": map[string]string{"cpu": fmt.Sprintf("%dm", cpus*500)}})
 	need := large + int64(len(small))*nodetest.PodCPU
 	n.is(n.evicts(reserves, local, len(all), shortage("cpu", fmt.Sprintf("%dm", need), fmt.Sprintf("%dm", cpus*500)), all...))
 	n.movesCgroups()
-	crowded := n.ConfigMap("crowded", map[string]any{"podsPerCore": 1})
-	n.AssignMap(crowded)
+	crowded := n.assignNew("crowded", map[string]any{"podsPerCore": 1})
 	n.is(n.evicts(crowded, local, len(all), shortage("pods", fmt.Sprint(len(all)), fmt.Sprint(cpus)), all...))
 	n.SameContainers(before)
 	kubelet.End(t)
@@ -173,9 +165,7 @@ func TestAConfigurationThatLeavesNoRoomForThePodsIsRefused(t *testing.T) {
 		delete(before, n.Node.Name()+"-"+name)
 	}
 	for _, cm := range []*corev1.ConfigMap{crowded, reserves} {
-		n.AssignMap(cm)
-		n.is(allChecksPassed(cm))
-		n.LastKnownGood(cm)
+		n.proves(cm)
 		n.SameContainers(before)
 	}
 }
@@ -184,16 +174,11 @@ func TestAConfigurationThatLeavesNoRoomForThePodsIsRefused(t *testing.T) {
 func (n *node) movesCgroups() {
 	n.t.Helper()
 	data, err := n.Config(nil)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	var local struct{ CgroupRoot string }
-	if err := yaml.Unmarshal([]byte(data), &local); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, yaml.Unmarshal([]byte(data), &local))
 	other := local.CgroupRoot + "/kubepods"
-	cm := n.ConfigMap("moves", map[string]any{"cgroupRoot": other})
-	n.AssignMap(cm)
+	cm := n.assignNew("moves", map[string]any{"cgroupRoot": other})
 	n.is(refused(cm, "NeedsDrain", "using last-known-good (init)", fmt.Sprintf(
 		"cgroupRoot changes from %s to %s: running pods are in the old cgroups; cordon and drain the node first", local.CgroupRoot, other)))
 }
@@ -222,8 +207,7 @@ func TestNothingRestartsWhileAnyRestartWouldCostPods(t *testing.T) {
 	before := n.Containers()
 	n.label("b")
 	kubelet := n.Steady()
-	cm := n.ConfigMap("harmless", map[string]any{"containerLogMaxFiles": 4})
-	n.AssignMap(cm)
+	cm := n.assignNew("harmless", map[string]any{"containerLogMaxFiles": 4})
 	nc := n.is(n.anyRestartEvicts(cm, "using last-known-good (init)", 2, labelsDiffer, "picky"))
 	if len(nc.Status.BadConfigs) != 0 {
 		t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
@@ -245,8 +229,7 @@ func TestARollbackThatCostsPodsIsNotDelayedAndItsCostIsReported(t *testing.T) {
 	n.RunPods("any")
 	n.RunPodsWith(runsOnlyInZoneA, "picky")
 	before := n.Containers()
-	cm := n.ConfigMap("bad", map[string]any{"containerLogMaxFiles": 4})
-	n.AssignMap(cm)
+	cm := n.assignNew("bad", map[string]any{"containerLogMaxFiles": 4})
 	n.onTrial(cm, 10*time.Minute, 0)
 	n.healthyWith(cm)
 	n.SameContainers(before)

@@ -59,8 +59,7 @@ func TestARealKubeletAnswersPreflightsAndNothingElseHappens(t *testing.T) {
 	kubelet.End(t)
 
 	// A trial of another revision continues, and still ends as it would.
-	cm := n.ConfigMap("tried", map[string]any{"containerLogMaxFiles": 6})
-	n.AssignMap(cm)
+	cm := n.assignNew("tried", map[string]any{"containerLogMaxFiles": 6})
 	n.is(allChecksPassed(cm))
 	n.onTrial(cm, 10*time.Minute, 0)
 	kubelet, before = n.Steady(), n.inventory()
@@ -100,9 +99,7 @@ func (n *node) preflight(fields, reason, words string) {
 func (n *node) config() *v1alpha1.NodeConfig {
 	n.t.Helper()
 	nc, err := n.Get(n.t.Context())
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	return nc
 }
 
@@ -131,9 +128,7 @@ func (n *node) inventory() inventory {
 			i.files[path] = fmt.Sprintf("%s, written at %s, digest %x", info.Mode(), info.ModTime().Format(time.RFC3339Nano), sha256.Sum256(data))
 			return err
 		})
-		if err != nil {
-			n.t.Fatal(err)
-		}
+		must(n.t, err)
 	}
 	if len(i.files) < 2 {
 		n.t.Fatal("the agent has no files")
@@ -152,9 +147,7 @@ func (n *node) unchanged(before inventory) {
 		}
 		s.Preflight, s.WorkloadPods, s.PodsUnreadyOnRestart = nil, nil, nil // counts are written along with an answer
 		raw, err := json.Marshal([]any{nc.UID, nc.Generation, nc.Spec, s})
-		if err != nil {
-			n.t.Fatal(err)
-		}
+		must(n.t, err)
 		return string(raw)
 	}
 	if was, is := text(before.config), text(is.config); is != was {

@@ -37,12 +37,8 @@ func dropin(data string) map[string]string {
 func (n *node) local(changes map[string]any) {
 	n.t.Helper()
 	data, err := n.Config(changes)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	if err := os.WriteFile(n.Node.KubeletConfig(), []byte(data), 0o600); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
+	must(n.t, os.WriteFile(n.Node.KubeletConfig(), []byte(data), 0o600))
 }
 
 // events returns the messages of the Events on the Node that have a reason and
@@ -52,9 +48,7 @@ func (n *node) events(reason, words string) (messages []string) {
 	list, err := n.Kube.CoreV1().Events(metav1.NamespaceDefault).List(n.t.Context(), metav1.ListOptions{
 		FieldSelector: fields.SelectorFromSet(fields.Set{"involvedObject.kind": "Node", "involvedObject.name": n.Node.Name(), "reason": reason}).String(),
 	})
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	for _, e := range list.Items {
 		for range max(e.Count, 1) {
 			if strings.Contains(e.Message, words) {
@@ -69,17 +63,11 @@ func (n *node) events(reason, words string) (messages []string) {
 func (n *node) hides(secrets ...string) {
 	n.t.Helper()
 	nc, err := n.Get(n.t.Context())
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	object, err := json.Marshal(nc)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	log, err := os.ReadFile(n.Log)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	dir := "--dynamic-config-dir=" + n.Dir
 	for where, text := range map[string]string{
 		"the NodeConfig":           string(object),
@@ -107,9 +95,7 @@ func TestAPayloadThatChangesAProtectedFieldIsRejected(t *testing.T) {
 
 	whole := func(changes map[string]any) map[string]string {
 		data, err := n.Config(changes)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return map[string]string{"kubelet": data}
 	}
 	const local = "using last-known-good (init)"
@@ -161,14 +147,9 @@ func TestAPayloadThatChangesAProtectedFieldIsRejected(t *testing.T) {
 
 	// Fields that are not protected are adopted: with the same header in the payload,
 	// and without a header in a drop-in.
-	free := n.ConfigMap("free", map[string]any{"maxPods": 120})
-	n.AssignMap(free)
-	n.is(allChecksPassed(free))
-	n.LastKnownGood(free)
+	n.good("free", map[string]any{"maxPods": 120})
 	laid := n.CreateMap("laid", dropin("maxPods: 121\n"))
-	n.AssignMap(laid)
-	n.is(allChecksPassed(laid))
-	n.LastKnownGood(laid)
+	n.proves(laid)
 	n.hides("s3cret")
 }
 
@@ -208,9 +189,7 @@ func TestAFieldWithALimitCanBeChangedUpToIt(t *testing.T) {
 func (n *node) clientCAFile() string {
 	n.t.Helper()
 	raw, err := os.ReadFile(n.Node.KubeletConfig())
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	for line := range strings.Lines(string(raw)) {
 		if file, ok := strings.CutPrefix(strings.TrimSpace(line), "clientCAFile: "); ok {
 			return file
@@ -233,8 +212,7 @@ func TestANodeReportsItsProtectedFields(t *testing.T) {
 	n.Up()
 	port := netip.MustParseAddrPort(localcluster.FreeAddressForTest(t)).Port()
 	opens := fmt.Sprintf("readOnlyPort would be %d, but is 0 locally", port)
-	ro := n.ConfigMap("ro", map[string]any{"readOnlyPort": port})
-	n.AssignMap(ro)
+	ro := n.assignNew("ro", map[string]any{"readOnlyPort": port})
 	n.is(protectedField(ro, "using last-known-good (init)", opens))
 
 	// Less than the default list.
@@ -266,8 +244,7 @@ func TestANodeReportsItsProtectedFields(t *testing.T) {
 		t.Errorf("the kubelet still answers everybody: %s", res.Status)
 		res.Body.Close()
 	}
-	more := n.ConfigMap("more", map[string]any{"maxPods": 120})
-	n.AssignMap(more)
+	more := n.assignNew("more", map[string]any{"maxPods": 120})
 	n.is(protectedField(more, "using (init)", "maxPods would be 120, but is 110 locally"))
 	n.AssignMap(ro)
 	n.is(protectedField(ro, "using (init)", opens))
@@ -275,9 +252,7 @@ func TestANodeReportsItsProtectedFields(t *testing.T) {
 	// Nothing: it comes back, and needs no trial.
 	n.withFlags("--protected-fields=")
 	n.resumes(ro, allChecksPassed(ro))
-	n.AssignMap(more)
-	n.is(allChecksPassed(more))
-	n.LastKnownGood(more)
+	n.proves(more)
 }
 
 // resumes requires that the agent, just started, has gone on with what was
@@ -346,15 +321,10 @@ func TestAKubeletThatDoesNotPrintItsConfigurationIsComparedByText(t *testing.T) 
 	}
 	kubelet.End(t)
 
-	whole := n.ConfigMap("like-local", map[string]any{"containerLogMaxFiles": 4})
-	n.AssignMap(whole)
-	n.is(allChecksPassed(whole))
-	n.LastKnownGood(whole)
+	n.good("like-local", map[string]any{"containerLogMaxFiles": 4})
 	n.kubeletHas(map[string]any{"containerLogMaxFiles": 4.0})
 	laid := n.CreateMap("laid", dropin("containerLogMaxFiles: 3\n"))
-	n.AssignMap(laid)
-	n.is(allChecksPassed(laid))
-	n.LastKnownGood(laid)
+	n.proves(laid)
 	n.kubeletHas(map[string]any{"containerLogMaxFiles": 3.0})
 	// So is a configuration in an unknown form.
 	n.stop()
@@ -373,8 +343,7 @@ func TestAKubeletThatDoesNotPrintItsConfigurationIsComparedByText(t *testing.T) 
 	n.Flags = []string{"--config-trial-duration=1s"}
 	n.Up()
 	n.is(allChecksPassed(laid))
-	newer := n.ConfigMap("newer", map[string]any{"maxPods": 123})
-	n.AssignMap(newer)
+	newer := n.assignNew("newer", map[string]any{"maxPods": 123})
 	n.is(protectedField(newer, fmt.Sprintf("using last-known-good (UID: %s)", laid.UID), "NewField would be true, but is unset locally"))
 	n.withFlags("--protected-fields=-NewField")
 	n.is(allChecksPassed(newer))

@@ -21,9 +21,7 @@ import (
 // TestTheStatusSaysHowManyPodsARestartMakesUnready compares the number with the pods that lose Ready in a real restart.
 func TestTheStatusSaysHowManyPodsARestartMakesUnready(t *testing.T) {
 	newest, err := askKubelet(tool("kubelet"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, tt := range []struct {
 		name    string
 		kubelet kubeletProgram
@@ -84,12 +82,8 @@ func (n *node) runReadyPods() {
 		}
 	}
 	raw, err := json.Marshal(pod("static", true))
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(n.Node.Dir(), "manifests", "static.json"), raw, 0o600); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
+	must(n.t, os.WriteFile(filepath.Join(n.Node.Dir(), "manifests", "static.json"), raw, 0o600))
 	n.Eventually("the pods are Ready, and old enough", func(ctx context.Context) error {
 		states, err := n.readiness(ctx)
 		if err != nil {
@@ -134,9 +128,7 @@ func (n *node) readiness(ctx context.Context) (map[string]readiness, error) {
 func (n *node) losesReady() func() []string {
 	n.t.Helper()
 	before, err := n.readiness(n.t.Context())
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	return func() []string {
 		n.t.Helper()
 		time.Sleep((probePeriod + 2) * time.Second) // a pod may lose Ready late

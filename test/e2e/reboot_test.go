@@ -16,9 +16,7 @@ func (n *node) boot(number int) {
 	n.t.Helper()
 	id := fmt.Sprintf("00000000-0000-4000-8000-%012d", number)
 	file := filepath.Join(n.Node.Dir(), "boot_id")
-	if err := os.WriteFile(file, []byte(id+"\n"), 0o644); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, os.WriteFile(file, []byte(id+"\n"), 0o644))
 	n.Prefix = []string{"unshare", "--mount", "--propagation=slave", "sh", "-c", `mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"`, file}
 }
 
@@ -50,8 +48,7 @@ func TestAnUncleanRebootInATrialCountsAndACleanOneDoesNot(t *testing.T) {
 	n.boot(1)
 	n.Up()
 	n.bootedWith(1)
-	cm := n.ConfigMap("a", map[string]any{"maxPods": 120})
-	n.AssignMap(cm)
+	cm := n.assignNew("a", map[string]any{"maxPods": 120})
 	n.is(allChecksPassed(cm))
 	n.healthyWith(cm)
 	n.counted(1, false)

@@ -23,9 +23,7 @@ import (
 func (n *node) page(query string) agent.Configz {
 	n.t.Helper()
 	var out agent.Configz
-	if err := json.Unmarshal([]byte(n.get("/configz"+query)), &out); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, json.Unmarshal([]byte(n.get("/configz"+query)), &out))
 	return out
 }
 
@@ -33,9 +31,7 @@ func (n *node) page(query string) agent.Configz {
 func (n *node) get(path string) string {
 	n.t.Helper()
 	res, err := http.Get("http://" + n.Listen + path)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
 	if err != nil || res.StatusCode != http.StatusOK {
@@ -92,8 +88,7 @@ func TestStatusPageMetricsAndEventsOfAChange(t *testing.T) {
 		"evenkeel_validation_duration_seconds_count 1", "evenkeel_change_duration_seconds_count 0")
 
 	// One good change, until it is last-known-good.
-	good := n.ConfigMap("good", map[string]any{"maxPods": 140})
-	n.AssignMap(good)
+	good := n.assignNew("good", map[string]any{"maxPods": 140})
 	nc := n.is(allChecksPassed(good))
 	if nc.Status.Trial != nil {
 		n.metrics(which("assigned", good), which("active", good), which("last_known_good", nil), "evenkeel_trial_duration_seconds 3")
@@ -123,20 +118,14 @@ func TestLocalIsInitOrDefault(t *testing.T) {
 	n := newNode(t, "local")
 	// The node has drop-ins, which apply to init and default, and no configuration file.
 	whole, err := os.ReadFile(n.Node.KubeletConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dropins, init := filepath.Join(n.Node.Dir(), "dropins"), filepath.Join(n.Node.Dir(), "init")
 	for file, data := range map[string]string{
 		filepath.Join(dropins, "10-node.conf"): string(whole),
 		filepath.Join(init, "kubelet"):         strings.ReplaceAll(string(whole), "maxPods: 110", "maxPods: 111"),
 	} {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(data), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		must(t, os.WriteFile(file, []byte(data), 0o600))
 	}
 	n.Kubelet = append(slices.DeleteFunc(n.Kubelet, func(arg string) bool { return strings.HasPrefix(arg, "--config=") }), "--config-dir="+dropins)
 	n.Up()

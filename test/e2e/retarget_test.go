@@ -22,9 +22,7 @@ func (n *node) assignAttempt(cm *corev1.ConfigMap, attempt int64) {
 	n.t.Helper()
 	source := bed.Ref(cm)
 	source.RolloutRef = &v1alpha1.RolloutReference{Name: "workers", Revision: 4, Attempt: attempt, AssignedAt: metav1.NewTime(time.Now().Truncate(time.Second))}
-	if err := n.Assign(n.t.Context(), source); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, n.Assign(n.t.Context(), source))
 }
 
 func TestAnAssignmentThatChangesInATrial(t *testing.T) {
@@ -44,8 +42,7 @@ func TestAnAssignmentThatChangesInATrial(t *testing.T) {
 	}
 	n.recorded(string(b.UID), "")
 	kubelet := n.Steady()
-	bad := n.ConfigMap("bad", map[string]any{"maxPodz": 3})
-	n.AssignMap(bad)
+	bad := n.assignNew("bad", map[string]any{"maxPodz": 3})
 	const typo = `strict decoding error: unknown field "maxPodz"`
 	n.is(rejected(bad, fmt.Sprintf("using (UID: %s)", b.UID), typo))
 	n.is(rejected(bad, fmt.Sprintf("using last-known-good (UID: %s)", b.UID), typo))
@@ -54,9 +51,7 @@ func TestAnAssignmentThatChangesInATrial(t *testing.T) {
 
 	// The same payload under another UID takes the standing over: no restart. A bad content stays bad under any name.
 	twin := n.CreateMap("twin", b.Data)
-	n.AssignMap(twin)
-	n.is(allChecksPassed(twin))
-	n.LastKnownGood(twin)
+	n.proves(twin)
 	n.recorded(string(twin.UID), string(twin.UID))
 	n.AssignMap(n.CreateMap("copy", bad.Data))
 	cause := fmt.Sprintf("refused current (UID: %s): it has the same content as (UID: %s), which is bad: failed to validate current (UID: %s)",
@@ -99,9 +94,7 @@ func TestAHigherAttemptRetriesABadConfiguration(t *testing.T) {
 
 	// The cause is mended, but the node cannot know.
 	for _, move := range [][2]string{{"kubelet.crt", crt}, {"kubelet.key", key}} {
-		if err := os.Link(filepath.Join(n.Node.Dir(), "pki", move[0]), move[1]); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Link(filepath.Join(n.Node.Dir(), "pki", move[0]), move[1]))
 	}
 	kubelet := n.Steady()
 	n.AssignMap(nil)
@@ -120,9 +113,7 @@ func TestAHigherAttemptRetriesABadConfiguration(t *testing.T) {
 	// Revoked, it is neither run nor fallen back to.
 	revoke := func(source *v1alpha1.NodeConfigSource, uids ...types.UID) {
 		t.Helper()
-		if err := n.SetSpec(t.Context(), v1alpha1.NodeConfigSpec{ConfigSource: source, Revoked: uids}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, n.SetSpec(t.Context(), v1alpha1.NodeConfigSpec{ConfigSource: source, Revoked: uids}))
 	}
 	revoke(bed.Ref(cm), "some-other-uid", cm.UID)
 	cause = fmt.Sprintf("refused current (UID: %s): it is revoked", cm.UID)

@@ -54,9 +54,7 @@ func newPivot(t *testing.T, name string, flags ...string) *pivot {
 		"--node-labels=evenkeel.dev/kubelet=self-hosted", "--register-with-taints=component=kubelet:NoSchedule")
 	p.Dir, p.Log = filepath.Join(p.dir, "var-lib", "evenkeel"), filepath.Join(p.dir, "bootstrap.log")
 	err := errors.Join(os.Mkdir(filepath.Join(p.dir, "var-lib"), 0o755), n.Cluster.StartControllers(t.Context()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p.importImages()
 	if err := n.Node.StopRuntime(); err != nil { // it is started again inside
 		t.Fatal(err)
@@ -86,13 +84,9 @@ func (p *pivot) importImages() {
 			Programs:   []image.Program{{Path: "/evenkeel-agent", File: p.Binary}, {Path: "/kubelet", File: kubelet}},
 		}
 		archive, _, err := i.Archive()
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		must(p.t, err)
 		file := filepath.Join(p.t.TempDir(), "kubelet.tar")
-		if err := errors.Join(os.WriteFile(file, archive, 0o644), p.Node.ImportArchive(p.t.Context(), file)); err != nil {
-			p.t.Fatal(err)
-		}
+		must(p.t, errors.Join(os.WriteFile(file, archive, 0o644), p.Node.ImportArchive(p.t.Context(), file)))
 	}
 }
 
@@ -114,9 +108,7 @@ done`
 func (p *pivot) unit() (flags []string, restart string) {
 	p.t.Helper()
 	raw, err := os.ReadFile("../../config/systemd/evenkeel-bootstrap.service")
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	_, line, _ := strings.Cut(strings.ReplaceAll(string(raw), "\\\n", ""), "\nExecStart=/usr/local/bin/evenkeel-agent ")
 	line, _, found := strings.Cut(line, " -- ")
 	_, restart, _ = strings.Cut(string(raw), "\nRestartSec=")
@@ -133,9 +125,7 @@ func (p *pivot) boot() {
 	p.boots++
 	id := fmt.Sprintf("00000000-0000-4000-8000-%012d\n", p.boots)
 	log, err := os.OpenFile(p.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err := errors.Join(err, os.WriteFile(filepath.Join(p.dir, "boot_id"), []byte(id), 0o644)); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, errors.Join(err, os.WriteFile(filepath.Join(p.dir, "boot_id"), []byte(id), 0o644)))
 	defer log.Close()
 	flags, restart := p.unit()
 	argv := append([]string{"-ec", initSystem, p.dir, restart, p.Binary}, append(flags, p.flags...)...)
@@ -143,9 +133,7 @@ func (p *pivot) boot() {
 	cmd := exec.Command("/bin/sh", argv...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
-	if err := cmd.Start(); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, cmd.Start())
 	p.first = cmd.Process.Pid
 }
 
@@ -155,16 +143,12 @@ func (p *pivot) powerOff() {
 	if p.first == 0 {
 		return
 	}
-	if err := syscall.Kill(p.first, syscall.SIGKILL); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, syscall.Kill(p.first, syscall.SIGKILL))
 	if _, err := syscall.Wait4(p.first, nil, 0, nil); err != nil {
 		p.t.Fatal(err)
 	}
 	p.first = 0
-	if err := os.RemoveAll(filepath.Join(p.dir, "containerd", "state")); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, os.RemoveAll(filepath.Join(p.dir, "containerd", "state")))
 }
 
 // apply gives the cluster the DaemonSet for this node's kubelet. One of another name than the base's is beside it.
@@ -172,9 +156,7 @@ func (p *pivot) apply(suffix, tag string) {
 	p.t.Helper()
 	dir := filepath.Join(p.t.TempDir(), "kustomize")
 	base, err := filepath.Abs("../../config/self-hosted")
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	if base, err = filepath.Rel(dir, base); err != nil {
 		p.t.Fatal(err)
 	}
@@ -187,9 +169,7 @@ func (p *pivot) apply(suffix, tag string) {
 		patch = append(patch, map[string]any{"op": "add", "path": "/spec/template/spec/containers/0/command/5", "value": flag})
 	}
 	said, err := json.Marshal(patch)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	kustomization := map[string]any{
 		"resources": []string{base},
 		"images":    []any{map[string]any{"name": "evenkeel.dev/kubelet", "newTag": tag}},
@@ -201,9 +181,7 @@ func (p *pivot) apply(suffix, tag string) {
 	}
 	content, err := json.Marshal(kustomization)
 	err = errors.Join(err, os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "kustomization.yaml"), content, 0o644))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	kubectl := exec.CommandContext(p.t.Context(), "../../bin/tools/kubectl", "apply", "-k", dir)
 	kubectl.Env = append(os.Environ(), "KUBECONFIG="+p.Cluster.AdminKubeconfig())
 	if out, err := kubectl.CombinedOutput(); err != nil {
@@ -213,9 +191,7 @@ func (p *pivot) apply(suffix, tag string) {
 
 func (p *pivot) deleteDaemonSet(name string) {
 	p.t.Helper()
-	if err := p.Kube.AppsV1().DaemonSets("kube-system").Delete(p.t.Context(), name, metav1.DeleteOptions{}); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, p.Kube.AppsV1().DaemonSets("kube-system").Delete(p.t.Context(), name, metav1.DeleteOptions{}))
 }
 
 // daemonSetAvailable waits until the DaemonSet's pod has been ready for its minReadySeconds.
@@ -304,9 +280,7 @@ func (p *pivot) neverRestarted() {
 	p.t.Helper()
 	for _, tag := range []string{versionOne, versionTwo} {
 		pods, err := p.pods(p.t.Context(), tag)
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		must(p.t, err)
 		for _, pod := range pods {
 			for _, c := range pod.Status.ContainerStatuses {
 				if last := c.LastTerminationState.Terminated; c.RestartCount > 0 && last != nil && last.Reason != "StartError" {

@@ -53,9 +53,7 @@ func TestASelfHostedKubeletFromBootstrapToReboot(t *testing.T) {
 func bootstrapRuns(p *pivot) {
 	p.isRun(v1alpha1.RunModeBootstrap, "", nil)
 	obj, err := p.Kube.CoreV1().Nodes().Get(p.t.Context(), p.Node.Name(), getOptions)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	if obj.Labels["evenkeel.dev/kubelet"] != "self-hosted" {
 		p.t.Errorf("it has the labels %v", obj.Labels)
 	}
@@ -97,9 +95,7 @@ func podTakesOver(p *pivot) {
 }
 
 func selfHostedTakesUp(p *pivot) {
-	cm := p.ConfigMap("a", map[string]any{"maxPods": 120})
-	p.AssignMap(cm)
-	p.LastKnownGood(cm)
+	cm := p.good("a", map[string]any{"maxPods": 120})
 	p.isRun(v1alpha1.RunModeSelfHosted, p.podReady(versionOne), cm)
 	p.isVersion(versionOne)
 	p.current = cm
@@ -126,12 +122,8 @@ func labelGoesAndComes(p *pivot) {
 func deletedPodIsReplaced(p *pivot) {
 	before, had := p.podReady(versionOne), p.countLog("this agent has the node's lock")
 	pods, err := p.pods(p.t.Context(), versionOne)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	if err := p.Kube.CoreV1().Pods("kube-system").Delete(p.t.Context(), pods[0].Name, metav1.DeleteOptions{}); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
+	must(p.t, p.Kube.CoreV1().Pods("kube-system").Delete(p.t.Context(), pods[0].Name, metav1.DeleteOptions{}))
 	p.Eventually("another pod has its place", func(ctx context.Context) error {
 		pods, err := p.pods(ctx, versionOne)
 		if err != nil || len(pods) != 1 || pods[0].UID == before {
@@ -212,8 +204,7 @@ func changeInAHandOver(p *pivot) {
 func badOneIsRolledBack(p *pivot) {
 	uid := p.podReady(versionOne)
 	missing := filepath.Join(p.Node.Dir(), "missing")
-	bad := p.ConfigMap("bad", map[string]any{"tlsCertFile": missing + ".crt", "tlsPrivateKeyFile": missing + ".key"})
-	p.AssignMap(bad)
+	bad := p.assignNew("bad", map[string]any{"tlsCertFile": missing + ".crt", "tlsPrivateKeyFile": missing + ".key"})
 	good, how := fmt.Sprintf("(UID: %s)", p.current.UID), "crash-looped: 1 start in its trial, last: exit status 1"
 	p.is(rolledBack(bad, "CrashLooped", good, how))
 	p.isRun(v1alpha1.RunModeSelfHosted, uid, p.current)
@@ -224,9 +215,7 @@ func badOneIsRolledBack(p *pivot) {
 }
 
 func powerCut(p *pivot) {
-	if err := p.Cluster.StopAPIServer(); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, p.Cluster.StopAPIServer())
 	p.powerOff()
 	had := p.countLog("this agent has the node's lock")
 	begin := time.Now()
@@ -239,9 +228,7 @@ func powerCut(p *pivot) {
 	// The bad configuration is still assigned.
 	words := fmt.Sprintf("using last-known-good (UID: %s): failed to sync", p.current.UID)
 	p.AgentSays("Unknown", "SyncFailed", words)
-	if err := p.Cluster.StartAPIServer(p.t.Context()); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, p.Cluster.StartAPIServer(p.t.Context()))
 	// The API has the node's pods still, and so the node runs them again, the kubelet's among them.
 	p.isRun(v1alpha1.RunModeSelfHosted, p.podReady(versionOne), p.current)
 	p.bootstrapWaits()

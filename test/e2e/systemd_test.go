@@ -38,9 +38,7 @@ func (n *node) managed(watchdog time.Duration) *serviceManager {
 	n.t.Helper()
 	socket := filepath.Join(n.Node.Dir(), "notify.sock")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	m := &serviceManager{t: n.t}
 	done := make(chan struct{})
 	go func() {
@@ -135,9 +133,7 @@ func TestSystemdIsNotifiedAndItsWatchdogIsFed(t *testing.T) {
 		}
 		return nil
 	})
-	if err := os.WriteFile(n.beside("go"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(n.beside("go"), nil, 0o644))
 	if ready := m.awaits("READY=1", begin); ready.err != nil {
 		t.Errorf("READY=1 was sent, but: %v", ready.err)
 	}
@@ -145,11 +141,8 @@ func TestSystemdIsNotifiedAndItsWatchdogIsFed(t *testing.T) {
 	// A restart of the kubelet, and one that crash-loops, are the agent's
 	// affair.
 	n.is(localInit)
-	good := n.ConfigMap("good", map[string]any{"maxPods": 120})
-	n.AssignMap(good)
-	n.LastKnownGood(good)
-	bad := n.ConfigMap("bad", map[string]any{"maxPods": 123})
-	n.AssignMap(bad)
+	good := n.good("good", map[string]any{"maxPods": 120})
+	bad := n.assignNew("bad", map[string]any{"maxPods": 123})
 	n.is(rolledBack(bad, "CrashLooped", fmt.Sprintf("(UID: %s)", good.UID), "crash-looped: 2 starts in its trial, last: exit status 7"))
 	n.healthyWith(good)
 	n.throughout(2*interval, "a kubelet that pings", n.Healthy)
@@ -203,9 +196,7 @@ func systemdTakes(t *testing.T, file, as, unit string, others map[string]string,
 		t.Skip("no systemd-analyze here")
 	}
 	raw, err := os.ReadFile("../../config/systemd/" + file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir := t.TempDir()
 	agent := filepath.Join(dir, "evenkeel-agent")
 	if err := os.Symlink("/bin/true", agent); err != nil { // systemd wants a program that is there
@@ -219,9 +210,7 @@ func systemdTakes(t *testing.T, file, as, unit string, others map[string]string,
 	maps.Copy(files, others)
 	for name, content := range files {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)))
 	}
 	cmd := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", unit)
 	cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+dir+":") // the default ones follow

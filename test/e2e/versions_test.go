@@ -59,9 +59,7 @@ func pinned(t *testing.T, dir, program string) (paths, versions []string) {
 	slices.Sort(modules)
 	for _, module := range modules {
 		raw, err := os.ReadFile(module)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		pin := regexp.MustCompile(`(?m)^require k8s\.io/kubernetes (\S+)`).FindSubmatch(raw)
 		if pin == nil {
 			t.Fatalf("%s pins no %s", module, program)
@@ -76,9 +74,7 @@ func olderKubelet(t *testing.T, i int) kubeletProgram {
 	t.Helper()
 	paths, versions := pinned(t, "kubelets", "kubelet")
 	k, err := askKubelet(paths[i])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if k.version != versions[i] {
 		t.Fatalf("%s is %s", k.path, k.version)
 	}
@@ -153,9 +149,7 @@ func TestARealUpgradeOverManyVersionsAndBack(t *testing.T) {
 	t.Parallel()
 	oldest := olderKubelet(t, 0)
 	newest, err := askKubelet(tool("kubelet"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n := newNode(t, "versions", "--config-trial-duration=1s")
 	runs := func(k kubeletProgram) {
 		t.Helper()
@@ -165,14 +159,9 @@ func TestARealUpgradeOverManyVersionsAndBack(t *testing.T) {
 	}
 	n.Kubelet[0] = oldest.path
 	n.Up()
-	both := n.ConfigMap("both", map[string]any{"maxPods": 120})
-	n.AssignMap(both)
-	n.LastKnownGood(both)
-	gone := n.ConfigMap("gone", map[string]any{"maxPods": 121, "featureGates": map[string]any{"MemoryManager": true}})
-	n.AssignMap(gone)
-	n.LastKnownGood(gone)
-	comes := n.ConfigMap("comes", map[string]any{"maxPods": 122, "memoryReservationPolicy": "None"})
-	n.AssignMap(comes)
+	both := n.good("both", map[string]any{"maxPods": 120})
+	gone := n.good("gone", map[string]any{"maxPods": 121, "featureGates": map[string]any{"MemoryManager": true}})
+	comes := n.assignNew("comes", map[string]any{"maxPods": 122, "memoryReservationPolicy": "None"})
 	unknown := `strict decoding error: unknown field "memoryReservationPolicy"`
 	n.is(rejected(comes, fmt.Sprintf("using last-known-good (UID: %s)", gone.UID), unknown))
 	n.AssignMap(gone)
@@ -185,12 +174,8 @@ func TestARealUpgradeOverManyVersionsAndBack(t *testing.T) {
 	if nc.Status.ComponentVersion != newest.version || nc.Status.Active != nil {
 		t.Errorf("the version is %q, active %+v", nc.Status.ComponentVersion, nc.Status.Active)
 	}
-	n.AssignMap(both)
-	n.is(allChecksPassed(both))
-	n.LastKnownGood(both)
-	n.AssignMap(comes)
-	n.is(allChecksPassed(comes))
-	n.LastKnownGood(comes)
+	n.proves(both)
+	n.proves(comes)
 	n.kubeletHas(map[string]any{"maxPods": 122, "memoryReservationPolicy": "None"})
 
 	// Back: its own verdicts are those of the old one again.
@@ -213,9 +198,7 @@ func TestARealUpgradeOverManyVersionsAndBack(t *testing.T) {
 func TestAConfigurationThatCrashesAnotherKubeletVersionIsReplacedByLocal(t *testing.T) {
 	t.Parallel()
 	newest, err := askKubelet(tool("kubelet"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	oldest := olderKubelet(t, 0)
 	for name, c := range map[string]struct{ from, to kubeletProgram }{"upgrade": {oldest, newest}, "downgrade": {newest, oldest}} {
 		t.Run(name, func(t *testing.T) {
@@ -227,9 +210,7 @@ func TestAConfigurationThatCrashesAnotherKubeletVersionIsReplacedByLocal(t *test
 			}
 			n.wrap("real='" + c.from.path + "'")
 			n.Up()
-			cm := n.ConfigMap("a", map[string]any{"maxPods": 123})
-			n.AssignMap(cm)
-			n.LastKnownGood(cm)
+			cm := n.good("a", map[string]any{"maxPods": 123})
 
 			with(c.to, crashes)
 			w := rolledBack(cm, "CrashLooped", "", "crash-looped: 2 starts in its trial, last: exit status 7")
