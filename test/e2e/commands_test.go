@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -68,32 +67,13 @@ func (n *node) status(lines ...string) agentStatus {
 	return out
 }
 
-// said waits until the agent's log holds words.
-func (n *node) said(words string) {
-	n.t.Helper()
-	n.Eventually(fmt.Sprintf("the log says %q", words), func(context.Context) error {
-		raw, err := os.ReadFile(n.Log)
-		if err == nil && !strings.Contains(string(raw), words) {
-			err = errors.New("it does not")
-		}
-		return err
-	})
-}
-
 // ends starts the agent, which must end by itself with this code, and say
 // words.
 func (n *node) ends(code int, words string) {
 	n.t.Helper()
-	must(n.t, n.Start())
-	select {
-	case <-n.Done():
-	case <-time.After(nodetest.Patience):
-		n.t.Fatal("the agent still runs")
-	}
-	if n.ExitCode() != code {
-		n.t.Errorf("exit code %d, want %d", n.ExitCode(), code)
-	}
-	n.said(words)
+	n.start()
+	n.exitsWith(code)
+	n.logged(words)
 }
 
 func (n *node) stop() {
@@ -188,7 +168,7 @@ func (n *node) localInvalid(proven *corev1.ConfigMap) {
 	must(n.t, err)
 	must(n.t, os.WriteFile(file, []byte(broken), 0o600))
 	n.ends(4, "evenkeel-agent: the local configuration is invalid: invalid configuration: imageGCHighThresholdPercent (--image-gc-high-threshold) 101 must be between 0 and 100, inclusive")
-	n.said("the node has no other fallback: correct " + file + ", or see --local-invalid")
+	n.logged("the node has no other fallback: correct " + file + ", or see --local-invalid")
 	if err := n.Healthy(n.t.Context()); err == nil {
 		n.t.Error("a kubelet runs")
 	}
@@ -232,9 +212,9 @@ func (n *node) checks(t *testing.T) {
 		kubelet []string
 		words   string
 	}{
-		{"a drop-in, accepted", 0, dropinHeader + "maxPods: 131\n", "- --drop-in", n.Kubelet, "accepted\n"},
-		{"a drop-in, rejected", 1, dropinHeader + "MaxPods: 131\n", "- --drop-in", n.Kubelet, `evenkeel-agent: rejected: strict decoding error: unknown field "MaxPods"`},
-		{"a drop-in, refused", 1, dropinHeader + "readOnlyPort: 10255\n", "- --drop-in", n.Kubelet, "evenkeel-agent: refused: protected field readOnlyPort would be 10255, but is 0 locally\n"},
+		{"a drop-in, accepted", 0, nodetest.Upstream + "maxPods: 131\n", "- --drop-in", n.Kubelet, "accepted\n"},
+		{"a drop-in, rejected", 1, nodetest.Upstream + "MaxPods: 131\n", "- --drop-in", n.Kubelet, `evenkeel-agent: rejected: strict decoding error: unknown field "MaxPods"`},
+		{"a drop-in, refused", 1, nodetest.Upstream + "readOnlyPort: 10255\n", "- --drop-in", n.Kubelet, "evenkeel-agent: refused: protected field readOnlyPort would be 10255, but is 0 locally\n"},
 		{"grouped, accepted", 0, groupedHeader + "trial: {configTrialDuration: 1m}\nresources: {maxPods: 131}\n", "- --drop-in", n.Kubelet, "accepted\n"},
 		{"grouped, rejected by its names", 1, groupedHeader + "networking: {maxPods: 131}\n", "- --drop-in", n.Kubelet, `evenkeel-agent: rejected: key "kubelet-dropin": networking.maxPods: maxPods belongs in resources: resources.maxPods`},
 		{"refused", 1, config(map[string]any{"readOnlyPort": 10255}), "-", n.Kubelet, "evenkeel-agent: refused: protected field readOnlyPort would be 10255, but is 0 locally\n"},
@@ -328,8 +308,8 @@ func (n *node) optedOut(cm *corev1.ConfigMap, w want) {
 			n.t.Errorf("the records are %q, were %q", after, before)
 		}
 	}
-	n.said("this node has opted out of remote configuration (--remote-config=false); it runs its local configuration only")
-	n.said("DYNAMIC CONFIGURATION IS OFF: --dynamic-config-dir is not set; this node runs its local configuration only")
+	n.logged("this node has opted out of remote configuration (--remote-config=false); it runs its local configuration only")
+	n.logged("DYNAMIC CONFIGURATION IS OFF: --dynamic-config-dir is not set; this node runs its local configuration only")
 	n.Flags = flags
 	n.Up()
 	n.resumes(cm, w)

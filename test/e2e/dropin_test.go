@@ -13,15 +13,13 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
-
-// upstream begins a KubeletConfiguration of the form that the kubelet reads.
-const upstream = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 
 // dropin creates a ConfigMap with a drop-in.
 func (n *node) dropin(name, fields string) *corev1.ConfigMap {
 	n.t.Helper()
-	return n.CreateMap(name, map[string]string{payload.KeyKubeletDropin: upstream + fields})
+	return n.CreateMap(name, dropin(fields))
 }
 
 // own writes one of the drop-ins that the node itself has, and gives the kubelet
@@ -30,7 +28,7 @@ func (n *node) own(name, fields string) {
 	n.t.Helper()
 	dir := filepath.Join(n.Node.Dir(), "kubelet.conf.d")
 	must(n.t, os.MkdirAll(dir, 0o755))
-	must(n.t, os.WriteFile(filepath.Join(dir, name), []byte(upstream+fields), 0o644))
+	must(n.t, os.WriteFile(filepath.Join(dir, name), []byte(nodetest.Upstream+fields), 0o644))
 	if flag := "--config-dir=" + dir; !slices.Contains(n.Kubelet, flag) {
 		n.Kubelet = append(n.Kubelet, flag)
 	}

@@ -12,9 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/testkit/bed"
 )
 
 // refused is ConfigOK for a configuration that a guard refuses.
@@ -134,42 +131,4 @@ func (n *node) putsUnderPressure() {
 		"default/pods-victim: Evicted (the usage crosses, or nearly crosses, evictionHard memory.available (99%%, ", cm.UID))
 	kubelet.End(n.t)
 	n.SameContainers(before)
-}
-
-// TestAFirstStartThatFailsLeavesNoStateThatStopsTheLocalConfiguration: the
-// kubelet's managers write their states before it crashes; local must not stumble
-// over them.
-func TestAFirstStartThatFailsLeavesNoStateThatStopsTheLocalConfiguration(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, "first", "--config-trial-duration=1s", "--crash-loop-threshold=0")
-	// A kubelet that crashes with static managers, once they have written their
-	// states.
-	state := filepath.Join(n.Node.Dir(), "kubelet", "cpu_manager_state")
-	other := filepath.Join(n.Node.Dir(), "kubelet", "memory_manager_state")
-	wrapper := filepath.Join(n.Node.Dir(), "crashing-kubelet")
-	script := fmt.Sprintf(`#!/bin/bash
-config=
-for arg; do
-  case "$arg" in --config=*) config=${config:-${arg#--config=}};; esac
-done
-case "$*" in *--lock-file=*) ;; *) exec %[1]s "$@";; esac
-grep -q 'cpuManagerPolicy: static' "$config" || exec %[1]s "$@"
-%[1]s "$@" &
-until grep -qs static %[2]s && grep -qs Static %[3]s; do sleep 0.02; done
-kill -9 $!
-wait
-exit 7
-`, n.Node.KubeletPath(), state, other)
-	must(t, os.WriteFile(wrapper, []byte(script), 0o755))
-	n.Kubelet[0] = wrapper
-	cm := n.ConfigMap("static", static())
-	must(t, n.CreateNodeConfig(t.Context(), v1alpha1.NodeConfigSpec{ConfigSource: bed.Ref(cm)}))
-	n.Up()
-	cause := fmt.Sprintf("current (UID: %s) crash-looped: 1 start in its trial, last: exit status 7", cm.UID)
-	n.is(want{"False", "CrashLooped", "using last-known-good (init)", cause, cause})
-	for _, file := range n.policies(false, 1) {
-		n.Event("Warning", "StateMovedAside", "the CPU or memory manager's state contradicted the configuration and was moved to "+file)
-	}
-	n.recorded(string(cm.UID), "")
-	n.Eventually("the kubelet is healthy", n.Healthy)
 }

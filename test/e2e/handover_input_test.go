@@ -61,6 +61,13 @@ func TestAStockKubeletAndAnAgentWithTheSameLockFileExcludeEachOther(t *testing.T
 	n.Eventually("the stock kubelet is healthy", n.Healthy)
 	n.start()
 	n.waits(first.Process.Pid, "kubelet")
+	n.stop()
+	n.exitsWith(0) // while the lock is still held
+	if _, err := os.Stat(n.socket()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it left its socket: %v", err)
+	}
+	n.start()
+	n.waits(first.Process.Pid, "kubelet")
 	if err := n.Healthy(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -143,42 +150,4 @@ func TestAnAgentThatCannotRunAKubeletDoesNotTakeTheLock(t *testing.T) {
 	boot.runs(0, "", []string{"probe", "--socket=" + boot.socket(), "--ready"}, "running\n")
 	boot.runs(0, "", []string{"--help"}, "--lock-file", "--bootstrap", "--probe-socket", "cannot be used, 8 the lock file was replaced")
 	boot.runs(0, "", []string{"probe", "--help"}, "Exit codes: 0 alive (with --ready: ready), 1 not, or no answer, 3 usage.", "maxSurge")
-}
-
-func TestAnAgentThatWaitsForTheLockEndsOnSIGTERM(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, "waitstop")
-	n.contends()
-	foreign := n.run("foreign", "flock", "--no-fork", n.lockFile(), "sleep", "600")
-	n.holds(foreign.Process.Pid)
-	n.start()
-	n.waits(foreign.Process.Pid, "sleep")
-	n.stop()
-	n.exitsWith(0) // while the lock is still held
-	if _, err := os.Stat(n.socket()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("it left its socket: %v", err)
-	}
-}
-
-func TestALockFileThatIsReplacedAndTakenEndsTheKubeletWithAnExitCodeOfItsOwn(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, "lost")
-	n.contends()
-	n.Up()
-	foreign := n.run("foreign", "flock", "--no-fork", n.lockFile()+".new", "sleep", "600")
-	n.Eventually("the new file is locked", func(context.Context) error {
-		if !lockfile.Held(n.lockFile() + ".new") {
-			return errors.New("it is not")
-		}
-		return nil
-	})
-	must(t, os.Rename(n.lockFile()+".new", n.lockFile()))
-	n.exitsWith(8)
-	n.lastWord("the lock file was replaced, and another process has the lock on the new one")
-	if left := n.kubelets(); len(left) > 0 {
-		t.Errorf("the kubelets %v are left", left)
-	}
-	n.end(foreign)
-	n.start()
-	n.takesOver(v1alpha1.RunModeSelfHosted)
 }

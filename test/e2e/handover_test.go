@@ -28,7 +28,7 @@ func TestABootstrapKubeletHandsOverAndComesBackWithTheUpdatedConfigurationWithou
 	boot.exitsWith(0)
 	self.takesOver(v1alpha1.RunModeSelfHosted)
 	t.Logf("bootstrap to self-hosted: the health endpoint was away for %s", gap().Round(time.Millisecond))
-	boot.said("another process requested the node")
+	boot.logged("another process requested the node")
 	if stopped, started := boot.logTime(`msg="kubelet stopped"`), self.logTime(`msg="kubelet started"`); !stopped.Before(started) {
 		t.Errorf("one kubelet stopped at %s, the next was started at %s", stopped, started)
 	}
@@ -94,28 +94,6 @@ func TestATrialContinuesAfterAHandOver(t *testing.T) {
 	boot.neverTwo()
 }
 
-func TestAnOlderKubeletThanTheStateSaysSoAndRunsTheNode(t *testing.T) {
-	t.Parallel()
-	flags := []string{"--config-trial-duration=1s", "--crash-loop-threshold=0"}
-	boot, self := handover(t, newNode(t, "handold"), flags...)
-	boot.wrap(`[ $mode = version ] && echo 'Kubernetes v1.37.99' && exit 0`)
-	self.Kubelet[0] = boot.Kubelet[0]
-	boot.Kubelet[0] = boot.Node.KubeletPath()
-	self.start()
-	self.takesOver(v1alpha1.RunModeSelfHosted)
-	cm := self.good("a", map[string]any{"maxPods": 120})
-	boot.start()
-	boot.waits(self.Pid(), "evenkeel-agent")
-
-	self.stop()
-	boot.healthyWith(cm)
-	boot.logged("level=WARN", "this kubelet is older than one that has run on this node", "version="+underTest.version, "newer=v1.37.99")
-	boot.is(allChecksPassed(cm))
-	if n := self.countLog("this kubelet is older"); n != 0 {
-		t.Errorf("the newer one says %d times that it is older", n)
-	}
-}
-
 func TestAnUnhealthySelfHostedKubeletReturnsTheNodeForGood(t *testing.T) {
 	t.Parallel()
 	boot, self := handover(t, newNode(t, "giveup"), "--health-timeout=2s")
@@ -142,14 +120,14 @@ func TestAnUnhealthySelfHostedKubeletReturnsTheNodeForGood(t *testing.T) {
 	boot.waits(self.Pid(), "evenkeel-agent")
 	must(t, os.Remove(boot.beside("sick")))
 	self.exitsWith(9)
-	self.said("no kubelet was healthy for 5s")
+	self.logged("no kubelet was healthy for 5s")
 	boot.takesOver(v1alpha1.RunModeBootstrap)
 
 	// The healthy kubelet would restart the container of the self-hosted agent.
 	steady := boot.Steady()
 	self.start()
 	self.exitsWith(9)
-	self.said("this kubelet was never healthy and released the node at ")
+	self.logged("this kubelet was never healthy and released the node at ")
 	steady.End(t)
 	// Another attempt is free to.
 	self.Flags = append(self.Flags, "-v=1")

@@ -228,24 +228,34 @@ func agentImage(t *testing.T, n *node) {
 // applyInstaller gives the cluster the installer's manifests, with flags for agents that share a network.
 func applyInstaller(t *testing.T, n *node) {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "kustomize")
-	base, err := filepath.Abs("../../config/installer")
-	must(t, err)
-	if base, err = filepath.Rel(dir, base); err != nil {
-		t.Fatal(err)
-	}
 	args := `[{"op": "add", "path": "/spec/template/spec/containers/0/args", "value": ["--", "--listen="]}]`
-	content, err := json.Marshal(map[string]any{
-		"resources": []string{base},
-		"images":    []any{map[string]any{"name": "evenkeel.dev/agent", "newTag": "test"}},
-		"patches":   []any{map[string]any{"target": map[string]any{"kind": "DaemonSet", "name": "evenkeel-installer"}, "patch": args}},
+	n.applyKustomization("installer", map[string]any{
+		"images":  []any{map[string]any{"name": "evenkeel.dev/agent", "newTag": "test"}},
+		"patches": []any{map[string]any{"target": map[string]any{"kind": "DaemonSet", "name": "evenkeel-installer"}, "patch": args}},
 	})
-	err = errors.Join(err, os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "kustomization.yaml"), content, 0o644))
-	must(t, err)
-	kubectl := exec.CommandContext(t.Context(), "../../bin/tools/kubectl", "apply", "-k", dir)
-	kubectl.Env = append(os.Environ(), "KUBECONFIG="+n.Cluster.AdminKubeconfig())
-	if out, err := kubectl.CombinedOutput(); err != nil {
-		t.Fatalf("kubectl apply: %v: %s", err, out)
+}
+
+// applyKustomization applies a directory of config/ with changes.
+func (n *node) applyKustomization(config string, changes map[string]any) {
+	n.t.Helper()
+	dir := filepath.Join(n.t.TempDir(), "kustomize")
+	base, err := filepath.Abs("../../config/" + config)
+	must(n.t, err)
+	base, err = filepath.Rel(dir, base)
+	must(n.t, err)
+	changes["resources"] = []string{base}
+	content, err := json.Marshal(changes)
+	must(n.t, errors.Join(err, os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "kustomization.yaml"), content, 0o644)))
+	n.kubectl("", "apply", "-k", dir)
+}
+
+// kubectl runs kubectl as the administrator.
+func (n *node) kubectl(stdin string, args ...string) {
+	n.t.Helper()
+	cmd := exec.CommandContext(n.t.Context(), tool("kubectl"), append(args, "--kubeconfig="+n.Cluster.AdminKubeconfig())...)
+	cmd.Stdin = strings.NewReader(stdin)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		n.t.Fatalf("kubectl %q: %v: %s", args, err, out)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -207,9 +206,5 @@ func (m *master) rights() {
 	if code != 0 {
 		m.t.Fatalf("rbac: exit code %d: %s", code, manifest)
 	}
-	kubectl := exec.CommandContext(m.t.Context(), tool("kubectl"), "--kubeconfig="+m.Cluster.AdminKubeconfig(), "apply", "-f", "-")
-	kubectl.Stdin = strings.NewReader(manifest)
-	if out, err := kubectl.CombinedOutput(); err != nil {
-		m.t.Fatalf("kubectl apply: %v: %s", err, out)
-	}
+	m.kubectl(manifest, "apply", "-f", "-")
 }

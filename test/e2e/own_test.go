@@ -59,13 +59,7 @@ func (o *own) runsRevision(revision string, maxPods float64) {
 	if a := nc.Status.Active; a == nil || a.Revision != revision || a.UID != o.object.UID || a.Name != o.object.Name || nc.Status.RemoteConfig != v1alpha1.RemoteConfigConfigMap {
 		o.t.Errorf("active is %+v, from a %s, want %s", a, nc.Status.RemoteConfig, revision)
 	}
-	o.Eventually("the kubelet runs it", func(ctx context.Context) error {
-		config, err := o.KubeletConfigz(ctx)
-		if err == nil && config["maxPods"] != maxPods {
-			err = fmt.Errorf("maxPods is %v, want %v", config["maxPods"], maxPods)
-		}
-		return err
-	})
+	o.KubeletHas("maxPods", maxPods)
 }
 
 // promoted waits until a revision is last-known-good.

@@ -71,7 +71,7 @@ func TestARealKubeletAnswersPreflightsAndNothingElseHappens(t *testing.T) {
 	}
 	kubelet.End(t)
 	n.SameContainers(containers)
-	if refusals := n.events("ConfigRefused", ""); len(refusals) > 0 {
+	if refusals := n.refusals(""); len(refusals) > 0 {
 		t.Errorf("requests were taken for assignments: %q", refusals)
 	}
 	n.kill(n.RunningPID())
@@ -88,7 +88,7 @@ func (n *node) preflight(fields, reason, words string) {
 	if reason == "" {
 		code, verdict, said = 0, v1alpha1.PreflightAccepted, "1 node accepts\n"
 	}
-	n.Plugin(code, []string{"preflight", "-f", n.File(upstream + fields + "\n"), "--drop-in", "--selector=kubernetes.io/hostname=" + n.Node.Name(), "--timeout=" + nodetest.Patience.String()}, said)
+	n.Plugin(code, []string{"preflight", "-f", n.File(nodetest.Upstream + fields + "\n"), "--drop-in", "--selector=kubernetes.io/hostname=" + n.Node.Name(), "--timeout=" + nodetest.Patience.String()}, said)
 	a := n.config().Status.Preflight
 	if a == nil || a.Verdict != verdict || a.Reason != reason || !strings.Contains(a.Message, words) || was != nil && a.UID == was.UID {
 		n.t.Errorf("the answer is %+v, want %s %s %q", a, verdict, reason, words)

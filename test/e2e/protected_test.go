@@ -19,6 +19,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
 // protectedField is ConfigOK for a payload that would make one protected field
@@ -27,10 +28,9 @@ func protectedField(cm *corev1.ConfigMap, using, words string) want {
 	return refused(cm, "ProtectedFields", using, "protected field "+words)
 }
 
-const dropinHeader = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
-
+// dropin is the data of a ConfigMap with a drop-in.
 func dropin(data string) map[string]string {
-	return map[string]string{"kubelet-dropin": dropinHeader + data}
+	return map[string]string{"kubelet-dropin": nodetest.Upstream + data}
 }
 
 // local lays changes over the configuration of the node's own.
@@ -41,12 +41,11 @@ func (n *node) local(changes map[string]any) {
 	must(n.t, os.WriteFile(n.Node.KubeletConfig(), []byte(data), 0o600))
 }
 
-// events returns the messages of the Events on the Node that have a reason and
-// hold words, each as often as it was given.
-func (n *node) events(reason, words string) (messages []string) {
+// refusals returns the messages of the Events about refusals on the Node that hold words, each as often as it was given.
+func (n *node) refusals(words string) (messages []string) {
 	n.t.Helper()
 	list, err := n.Kube.CoreV1().Events(metav1.NamespaceDefault).List(n.t.Context(), metav1.ListOptions{
-		FieldSelector: fields.SelectorFromSet(fields.Set{"involvedObject.kind": "Node", "involvedObject.name": n.Node.Name(), "reason": reason}).String(),
+		FieldSelector: fields.SelectorFromSet(fields.Set{"involvedObject.kind": "Node", "involvedObject.name": n.Node.Name(), "reason": "ConfigRefused"}).String(),
 	})
 	must(n.t, err)
 	for _, e := range list.Items {
@@ -71,7 +70,7 @@ func (n *node) hides(secrets ...string) {
 	dir := "--dynamic-config-dir=" + n.Dir
 	for where, text := range map[string]string{
 		"the NodeConfig":           string(object),
-		"an event":                 strings.Join(n.events("ConfigRefused", ""), "\n"),
+		"an event":                 strings.Join(n.refusals(""), "\n"),
 		"the log":                  string(log),
 		"/configz":                 n.get("/configz"),
 		"/configz, grouped":        n.get("/configz?form=grouped"),
@@ -124,7 +123,7 @@ func TestAPayloadThatChangesAProtectedFieldIsRejected(t *testing.T) {
 				t.Errorf("assigned is %+v, active %+v, badConfigs %+v", nc.Status.Assigned, nc.Status.Active, nc.Status.BadConfigs)
 			}
 			n.Event("Warning", "ConfigRefused", c.words)
-			if said := n.events("ConfigRefused", string(cm.UID)); len(said) != 1 {
+			if said := n.refusals(string(cm.UID)); len(said) != 1 {
 				t.Errorf("events are %q, want one", said)
 			}
 			if disk := n.onDisk(); !disk.Current.IsLocal() || len(disk.Bad) != 0 || disk.Trial != nil {
@@ -134,13 +133,13 @@ func TestAPayloadThatChangesAProtectedFieldIsRejected(t *testing.T) {
 			kubelet.Check(t)
 		})
 	}
-	if said := n.events("ConfigRefused", ""); len(said) != refusals {
+	if said := n.refusals(""); len(said) != refusals {
 		t.Errorf("there are %d refusals in the events, want %d: %q", len(said), refusals, said)
 	}
 	n.status("Runs: the local configuration", "Why: "+local+": refused current (UID: ")
 
 	// A drop-in is decoded in any case by the kubelet, and strictly by us.
-	cased := n.CreateMap("cased", dropin("StaticPodPath: /etc\n"))
+	cased := n.dropin("cased", "StaticPodPath: /etc\n")
 	n.AssignMap(cased)
 	n.is(rejected(cased, local, `strict decoding error: unknown field "StaticPodPath"`))
 	kubelet.End(t)
@@ -148,7 +147,7 @@ func TestAPayloadThatChangesAProtectedFieldIsRejected(t *testing.T) {
 	// Fields that are not protected are adopted: with the same header in the payload,
 	// and without a header in a drop-in.
 	n.good("free", map[string]any{"maxPods": 120})
-	laid := n.CreateMap("laid", dropin("maxPods: 121\n"))
+	laid := n.dropin("laid", "maxPods: 121\n")
 	n.proves(laid)
 	n.hides("s3cret")
 }
@@ -323,7 +322,7 @@ func TestAKubeletThatDoesNotPrintItsConfigurationIsComparedByText(t *testing.T) 
 
 	n.good("like-local", map[string]any{"containerLogMaxFiles": 4})
 	n.kubeletHas(map[string]any{"containerLogMaxFiles": 4.0})
-	laid := n.CreateMap("laid", dropin("containerLogMaxFiles: 3\n"))
+	laid := n.dropin("laid", "containerLogMaxFiles: 3\n")
 	n.proves(laid)
 	n.kubeletHas(map[string]any{"containerLogMaxFiles": 3.0})
 	// So is a configuration in an unknown form.
@@ -331,7 +330,7 @@ func TestAKubeletThatDoesNotPrintItsConfigurationIsComparedByText(t *testing.T) 
 	n.wrap(printsAnotherForm)
 	n.start()
 	n.is(allChecksPassed(laid))
-	open := n.CreateMap("open", dropin("readOnlyPort: 10256\n"))
+	open := n.dropin("open", "readOnlyPort: 10256\n")
 	n.AssignMap(open)
 	n.is(protectedField(open, fmt.Sprintf("using last-known-good (UID: %s)", laid.UID), "readOnlyPort would be 10256, but is 0 locally (compared by text)"))
 	n.AssignMap(laid)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,13 +28,8 @@ func (n *node) page(query string) agent.Configz {
 // get asks the agent over HTTP.
 func (n *node) get(path string) string {
 	n.t.Helper()
-	res, err := http.Get("http://" + n.Listen + path)
+	body, err := n.AskAgent(n.t.Context(), path)
 	must(n.t, err)
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK {
-		n.t.Fatalf("%s: %s, %v: %s", path, res.Status, err, body)
-	}
 	return string(body)
 }
 
@@ -144,11 +137,5 @@ func TestLocalIsInitOrDefault(t *testing.T) {
 	if page := n.page(""); page.Source.Kind != "init" || page.Effective["maxPods"] != 111.0 || nc.Status.Local != v1alpha1.LocalConfigInit {
 		t.Errorf("/configz says %+v, maxPods %v; local is %s", page.Source, page.Effective["maxPods"], nc.Status.Local)
 	}
-	n.Eventually("the kubelet runs with it", func(ctx context.Context) error {
-		config, err := n.KubeletConfigz(ctx)
-		if err == nil && config["maxPods"] != 111.0 {
-			err = fmt.Errorf("maxPods is %v", config["maxPods"])
-		}
-		return err
-	})
+	n.KubeletHas("maxPods", 111)
 }

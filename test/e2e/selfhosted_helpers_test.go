@@ -154,12 +154,6 @@ func (p *pivot) powerOff() {
 // apply gives the cluster the DaemonSet for this node's kubelet. One of another name than the base's is beside it.
 func (p *pivot) apply(suffix, tag string) {
 	p.t.Helper()
-	dir := filepath.Join(p.t.TempDir(), "kustomize")
-	base, err := filepath.Abs("../../config/self-hosted")
-	must(p.t, err)
-	if base, err = filepath.Rel(dir, base); err != nil {
-		p.t.Fatal(err)
-	}
 	args := append([]string{"/kubelet"}, p.argv...)
 	for i, arg := range args {
 		args[i] = strings.Replace(arg, "--hostname-override="+p.Node.Name(), "--hostname-override=$(NODE_NAME)", 1)
@@ -171,22 +165,14 @@ func (p *pivot) apply(suffix, tag string) {
 	said, err := json.Marshal(patch)
 	must(p.t, err)
 	kustomization := map[string]any{
-		"resources": []string{base},
-		"images":    []any{map[string]any{"name": "evenkeel.dev/kubelet", "newTag": tag}},
-		"patches":   []any{map[string]any{"target": map[string]any{"kind": "DaemonSet"}, "patch": string(said)}},
+		"images":  []any{map[string]any{"name": "evenkeel.dev/kubelet", "newTag": tag}},
+		"patches": []any{map[string]any{"target": map[string]any{"kind": "DaemonSet"}, "patch": string(said)}},
 	}
 	if suffix != "" {
 		kustomization["nameSuffix"] = suffix
 		kustomization["labels"] = []any{map[string]any{"pairs": map[string]any{"kubelet": suffix[1:]}, "includeSelectors": true}}
 	}
-	content, err := json.Marshal(kustomization)
-	err = errors.Join(err, os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "kustomization.yaml"), content, 0o644))
-	must(p.t, err)
-	kubectl := exec.CommandContext(p.t.Context(), "../../bin/tools/kubectl", "apply", "-k", dir)
-	kubectl.Env = append(os.Environ(), "KUBECONFIG="+p.Cluster.AdminKubeconfig())
-	if out, err := kubectl.CombinedOutput(); err != nil {
-		p.t.Fatalf("kubectl apply: %v: %s", err, out)
-	}
+	p.applyKustomization("self-hosted", kustomization)
 }
 
 func (p *pivot) deleteDaemonSet(name string) {

@@ -157,8 +157,12 @@ func TestSystemdIsNotifiedAndItsWatchdogIsFed(t *testing.T) {
 	n.exitsWith(0)
 }
 
-func TestSystemdAcceptsTheUnitOfTheReadme(t *testing.T) {
+func TestSystemdAcceptsOurUnits(t *testing.T) {
 	t.Parallel()
+	systemdTakes(t, "evenkeel-bootstrap.service", "evenkeel-bootstrap.service", "evenkeel-bootstrap.service", nil,
+		"Type=exec", "NotifyAccess=main", "KillMode=mixed", "Restart=always", "RestartSec=2", "StartLimitIntervalSec=0", "Conflicts=kubelet.service",
+		"TimeoutStopSec=60", "RuntimeDirectory=evenkeel evenkeel/lock evenkeel/probe", "RuntimeDirectoryPreserve=yes",
+	)
 	const base = `[Unit]
 Description=kubelet: The Kubernetes Node Agent
 Wants=network-online.target

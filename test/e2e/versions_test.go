@@ -84,7 +84,6 @@ func olderKubelet(t *testing.T, i int) kubeletProgram {
 // core are the tests that depend most on what a kubelet does and says. Every version that is named in docs/kubelets.md
 // passes them, the oldest in `make test`, the others in `make matrix`.
 var core = []string{
-	"TestAGoodChangeShowsInTheNodeAndBecomesLastKnownGood",
 	"TestARejectedPayloadNeverTouchesTheKubelet",
 	"TestAConfigurationThatPassesTheDryRunIsRolledBackInItsTrial",
 	"TestADropInIsMergedOverTheNodesConfiguration",
