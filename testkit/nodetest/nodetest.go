@@ -32,7 +32,7 @@ type Subject struct {
 	T *testing.T
 }
 
-// New adds a node to a cluster. Its agent is not started yet. The caller stops it with Stop.
+// New adds a node to a cluster. Its agent is not started yet. The caller ends the node with StopNode.
 func New(t *testing.T, cluster *localcluster.Cluster, name string, flags ...string) *Subject {
 	t.Helper()
 	b, err := bed.On(t.Context(), cluster, name)
