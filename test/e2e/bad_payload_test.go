@@ -32,11 +32,7 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 	n.is(localInit)
 	kubelet := n.Steady()
 
-	config := func(changes map[string]any) string {
-		data, err := n.Config(changes)
-		must(t, err)
-		return data
-	}
+	config := n.text
 	whole := config(nil)
 	var fields strings.Builder
 	for i := 0; fields.Len() < aMebibyte-len(whole)-64; i++ {

@@ -164,9 +164,7 @@ func (n *node) localInvalid(proven *corev1.ConfigMap) {
 	file := n.Node.KubeletConfig()
 	whole, err := os.ReadFile(file)
 	must(n.t, err)
-	broken, err := n.Config(map[string]any{"imageGCHighThresholdPercent": 101})
-	must(n.t, err)
-	must(n.t, os.WriteFile(file, []byte(broken), 0o600))
+	n.local(map[string]any{"imageGCHighThresholdPercent": 101})
 	n.ends(4, "evenkeel-agent: the local configuration is invalid: invalid configuration: imageGCHighThresholdPercent (--image-gc-high-threshold) 101 must be between 0 and 100, inclusive")
 	n.logged("the node has no other fallback: correct " + file + ", or see --local-invalid")
 	if err := n.Healthy(n.t.Context()); err == nil {
@@ -195,11 +193,7 @@ func (n *node) checks(t *testing.T) {
 		must(t, os.WriteFile(file, []byte(data), 0o600))
 		return file
 	}
-	config := func(changes map[string]any) string {
-		data, err := n.Config(changes)
-		must(t, err)
-		return data
-	}
+	config := n.text
 	good := config(map[string]any{"maxPods": 131})
 	local := slices.DeleteFunc(slices.Clone(n.Kubelet), func(arg string) bool { return strings.HasPrefix(arg, "--config=") })
 	broken := append(slices.Clone(local), "--config="+write("broken", config(map[string]any{"imageGCHighThresholdPercent": 101})))

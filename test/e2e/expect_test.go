@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
@@ -124,4 +126,19 @@ func (n *node) good(name string, changes map[string]any) *corev1.ConfigMap {
 	cm := n.ConfigMap(name, changes)
 	n.proves(cm)
 	return cm
+}
+
+// text is the node's configuration with changes, as a payload.
+func (n *node) text(changes map[string]any) string {
+	n.t.Helper()
+	data, err := n.Config(changes)
+	must(n.t, err)
+	return data
+}
+
+// patchNode changes the Node.
+func (n *node) patchNode(format string, args ...any) {
+	n.t.Helper()
+	_, err := n.Kube.CoreV1().Nodes().Patch(n.t.Context(), n.Node.Name(), types.StrategicMergePatchType, fmt.Appendf(nil, format, args...), metav1.PatchOptions{})
+	must(n.t, err)
 }

@@ -21,10 +21,8 @@ const grouped = "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\n
 // groupedConfig is Config in the grouped form, with the trial that it asks for.
 func (n *node) groupedConfig(trial, changes map[string]any) string {
 	n.t.Helper()
-	data, err := n.Config(changes)
-	must(n.t, err)
 	var fields map[string]any
-	must(n.t, yaml.Unmarshal([]byte(data), &fields))
+	must(n.t, yaml.Unmarshal([]byte(n.text(changes)), &fields))
 	fields = payload.Group(fields)
 	if trial != nil {
 		fields["trial"] = trial

@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // refused is ConfigOK for a configuration that a guard refuses.
@@ -41,10 +39,7 @@ var managers = []struct{ file, field, none, static string }{
 
 func (n *node) cordon(on bool) {
 	n.t.Helper()
-	patch := fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, on)
-	if _, err := n.Kube.CoreV1().Nodes().Patch(n.t.Context(), n.Node.Name(), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-		n.t.Fatal(err)
-	}
+	n.patchNode(`{"spec":{"unschedulable":%t}}`, on)
 }
 
 // policies waits until the state files say that static, or local, wrote them,

@@ -24,9 +24,7 @@ type own struct {
 // edit gives the ConfigMap the node's configuration with changes, creating it if there is none. It returns the revision.
 func (o *own) edit(changes map[string]any) string {
 	o.t.Helper()
-	data, err := o.Config(changes)
-	must(o.t, err)
-	return o.put(payload.KeyKubelet, data)
+	return o.put(payload.KeyKubelet, o.text(changes))
 }
 
 // put gives the ConfigMap one key and no other.

@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -56,12 +55,6 @@ func TestPodsAreLostOnlyIfAllowed(t *testing.T) {
 		spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "scratch", MountPath: "/scratch"}}
 	}, "1", "2", "3", "4")
 	before := n.Containers()
-	kubelet := n.Steady()
-	asked := n.groupedConfigMap("asked", nil, map[string]any{"maxPods": 2})
-	n.AssignMap(asked)
-	n.is(n.evicts(asked, "using last-known-good (init)", 4, shortage("pods", "4", "2"), "1", "2", "3", "4"))
-	kubelet.End(t)
-
 	cm := n.groupedConfigMap("allowed", map[string]any{"allowPodLoss": true}, map[string]any{"maxPods": 2})
 	n.AssignMap(cm)
 	n.is(allChecksPassed(cm))
@@ -173,10 +166,8 @@ func TestAConfigurationThatLeavesNoRoomForThePodsIsRefused(t *testing.T) {
 // movesCgroups assigns another parent of the pods' cgroups, one that exists: a kubelet starts with it.
 func (n *node) movesCgroups() {
 	n.t.Helper()
-	data, err := n.Config(nil)
-	must(n.t, err)
 	var local struct{ CgroupRoot string }
-	must(n.t, yaml.Unmarshal([]byte(data), &local))
+	must(n.t, yaml.Unmarshal([]byte(n.text(nil)), &local))
 	other := local.CgroupRoot + "/kubepods"
 	cm := n.assignNew("moves", map[string]any{"cgroupRoot": other})
 	n.is(refused(cm, "NeedsDrain", "using last-known-good (init)", fmt.Sprintf(
@@ -188,10 +179,7 @@ const labelsDiffer = "NodeAffinity (the pod's node selector needs zone=a, and th
 // label sets the label zone of the Node.
 func (n *node) label(zone string) {
 	n.t.Helper()
-	patch := fmt.Appendf(nil, `{"metadata":{"labels":{"zone":%q}}}`, zone)
-	if _, err := n.Kube.CoreV1().Nodes().Patch(n.t.Context(), n.Node.Name(), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-		n.t.Fatal(err)
-	}
+	n.patchNode(`{"metadata":{"labels":{"zone":%q}}}`, zone)
 }
 
 // runsOnlyInZoneA is for runPodsWith: the pod selects nodes of the zone a.

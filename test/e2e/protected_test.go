@@ -36,9 +36,7 @@ func dropin(data string) map[string]string {
 // local lays changes over the configuration of the node's own.
 func (n *node) local(changes map[string]any) {
 	n.t.Helper()
-	data, err := n.Config(changes)
-	must(n.t, err)
-	must(n.t, os.WriteFile(n.Node.KubeletConfig(), []byte(data), 0o600))
+	must(n.t, os.WriteFile(n.Node.KubeletConfig(), []byte(n.text(changes)), 0o600))
 }
 
 // refusals returns the messages of the Events about refusals on the Node that hold words, each as often as it was given.
@@ -93,9 +91,7 @@ func TestAPayloadThatChangesAProtectedFieldIsRejected(t *testing.T) {
 	kubelet := n.Steady()
 
 	whole := func(changes map[string]any) map[string]string {
-		data, err := n.Config(changes)
-		must(t, err)
-		return map[string]string{"kubelet": data}
+		return map[string]string{"kubelet": n.text(changes)}
 	}
 	const local = "using last-known-good (init)"
 	refusals := 0

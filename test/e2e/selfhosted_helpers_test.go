@@ -199,15 +199,7 @@ func (p *pivot) labelled(yes bool) {
 	if yes {
 		value = `"self-hosted"`
 	}
-	p.patchNode(`{"metadata":{"labels":{"evenkeel.dev/kubelet":` + value + `}}}`)
-}
-
-func (p *pivot) patchNode(patch string) {
-	p.t.Helper()
-	nodes, how := p.Kube.CoreV1().Nodes(), types.StrategicMergePatchType
-	if _, err := nodes.Patch(p.t.Context(), p.Node.Name(), how, []byte(patch), metav1.PatchOptions{}); err != nil {
-		p.t.Fatal(err)
-	}
+	p.patchNode(`{"metadata":{"labels":{"evenkeel.dev/kubelet":%s}}}`, value)
 }
 
 // pods are the self-hosted kubelets of an image's tag.
