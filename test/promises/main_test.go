@@ -27,17 +27,28 @@ var shared struct {
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	os.Exit(localcluster.RunTests(localcluster.Options{Kubelet: *kubelet}, func(_ context.Context, c *localcluster.Cluster) (int, error) {
-		shared.Cluster = c
-		code := m.Run()
-		var errs []error
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// run has a control plane of its own, because a test stops its API server.
+func run(m *testing.M) (code int, err error) {
+	if shared.Cluster, err = localcluster.Start(context.Background(), localcluster.Options{Kubelet: *kubelet}); err != nil {
+		return 0, err
+	}
+	defer func() {
 		for _, n := range shared.nodes {
 			if n != nil {
-				errs = append(errs, n.StopNode())
+				err = errors.Join(err, n.StopNode())
 			}
 		}
-		return code, errors.Join(errs...)
-	}))
+		err = errors.Join(err, shared.Stop())
+	}()
+	return m.Run(), nil
 }
 
 // node returns a node that runs its local configuration, and that nobody has assigned another one.
