@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -14,11 +13,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
 // agentStatus is what the tests look at in `status -o json`.
@@ -65,82 +63,58 @@ func (n *node) status(lines ...string) agentStatus {
 		}
 	}
 	var out agentStatus
-	if err := json.Unmarshal([]byte(n.runs(0, "", []string{"status", "--dynamic-config-dir", n.Dir, "-o", "json"})), &out); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, json.Unmarshal([]byte(n.runs(0, "", []string{"status", "--dynamic-config-dir", n.Dir, "-o", "json"})), &out))
 	return out
-}
-
-// said waits until the agent's log holds words.
-func (n *node) said(words string) {
-	n.t.Helper()
-	n.eventually(fmt.Sprintf("the log says %q", words), func(context.Context) error {
-		raw, err := os.ReadFile(n.Log)
-		if err == nil && !strings.Contains(string(raw), words) {
-			err = errors.New("it does not")
-		}
-		return err
-	})
 }
 
 // ends starts the agent, which must end by itself with this code, and say
 // words.
 func (n *node) ends(code int, words string) {
 	n.t.Helper()
-	if err := n.Start(); err != nil {
-		n.t.Fatal(err)
-	}
-	select {
-	case <-n.Done():
-	case <-time.After(patience):
-		n.t.Fatal("the agent still runs")
-	}
-	if n.ExitCode() != code {
-		n.t.Errorf("exit code %d, want %d", n.ExitCode(), code)
-	}
-	n.said(words)
+	n.start()
+	n.exitsWith(code)
+	n.logged(words)
 }
 
 func (n *node) stop() {
 	n.t.Helper()
-	if err := n.Stop(time.Minute); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, n.Stop(time.Minute))
 }
 
 func TestTheCommandsShowAndRepairTheState(t *testing.T) {
 	n := newNode(t, "commands", "--config-trial-duration=3s", "--crash-loop-threshold=0", "--protected-fields=-tlsCertFile,-tlsPrivateKeyFile")
 	n.runs(1, "", []string{"status", "--dynamic-config-dir=" + n.Dir}, "evenkeel-agent: ", "no such file or directory")
-	if err := os.Mkdir(n.Dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(n.Dir, 0o700))
 	n.runs(1, "", []string{"status", "--dynamic-config-dir=" + n.Dir}, "evenkeel-agent: ", "no agent ever worked in "+n.Dir)
-	n.up()
+	n.Up()
 	if s := n.status("Runs: the local configuration", "Why: using current (init): "+localInit.cause, "Current: the local configuration",
 		"Last known good: the local configuration", "Kubelet: "+underTest.version, "Agent: runs"); !s.AgentRuns || s.ComponentVersion != underTest.version || s.Runs.Revision != "" {
 		t.Errorf("status is %+v", s)
 	}
 
-	good := n.configMap("good", map[string]any{"maxPods": 130})
-	n.assign(good)
+	kubelet := n.Steady()
+	t.Run("check returns the verdict of the node's kubelet", func(t *testing.T) { n.in(t).checks(t) })
+	kubelet.End(t)
+	good := n.assignNew("good", map[string]any{"maxPods": 130})
 	n.is(allChecksPassed(good))
 	named := fmt.Sprintf("evenkeel-system/commands-good (UID: %s)", good.UID)
 	if s := n.status("Runs: "+named, fmt.Sprintf("Why: %s: all checks passed", using(good)), "Current: "+named+", since ",
 		"Last known good: the local configuration", fmt.Sprintf("Trial: %s: observed healthy for ", good.UID)); s.Trial == nil || s.Trial.Revision != string(good.UID) {
 		t.Errorf("the trial is %+v", s.Trial)
 	}
-	n.lastKnownGood(good)
+	n.LastKnownGood(good)
+	n.runs(0, "", []string{"status", "--dynamic-config-dir=" + n.Dir, "--effective=flat"}, "\nFIELD ", "\nmaxPods ")
+	n.runs(0, "", []string{"status", "--dynamic-config-dir=" + n.Dir, "--effective=grouped"}, "\nresources.maxPods ")
 	if s := n.status("Runs: "+named, fmt.Sprintf("Why: %s: all checks passed", using(good)), "Last known good: "+named+", since "); s.Trial != nil || s.LastKnownGood.Revision != string(good.UID) {
 		t.Errorf("status is %+v", s)
 	}
 
 	crt, key := filepath.Join(n.Node.Dir(), "serving.crt"), filepath.Join(n.Node.Dir(), "serving.key")
-	bad := n.configMap("bad", map[string]any{"tlsCertFile": crt, "tlsPrivateKeyFile": key})
-	n.assign(bad)
+	bad := n.assignNew("bad", map[string]any{"tlsCertFile": crt, "tlsPrivateKeyFile": key})
 	cause := fmt.Sprintf("current (UID: %s) crash-looped: 1 start in its trial, last: exit status 1", bad.UID)
 	w := want{"False", "CrashLooped", fmt.Sprintf("using last-known-good (UID: %s)", good.UID), cause, cause}
 	n.is(w)
-	n.eventually("the kubelet is healthy again", n.Healthy)
+	n.Eventually("the kubelet is healthy again", n.Healthy)
 	s := n.status("Runs: "+named, "Why: "+w.message+": "+cause, fmt.Sprintf("Current: evenkeel-system/commands-bad (UID: %s), since ", bad.UID),
 		"Last known good: "+named, fmt.Sprintf("Bad: %s (evenkeel-system/commands-bad) since ", bad.UID))
 	if len(s.BadConfigs) != 1 || s.BadConfigs[0].Revision != string(bad.UID) || s.BadConfigs[0].Reason != cause || s.BadConfigs[0].Failure != "CrashLooped" || s.Runs.Revision != string(good.UID) {
@@ -150,28 +124,27 @@ func TestTheCommandsShowAndRepairTheState(t *testing.T) {
 	// A second agent must leave all that alone.
 	second := *n.Agent
 	second.Log = filepath.Join(n.Node.Dir(), "second.log")
-	(&node{n.Bed, &second, t}).ends(5, "evenkeel-agent: another agent works on "+n.Dir)
+	(&node{&nodetest.Subject{Bed: n.Bed, Agent: &second, T: t}, t}).ends(5, "evenkeel-agent: another agent works on "+n.Dir)
 
 	// forget, with an agent that runs: it tries again.
-	kubelet := n.steady()
+	kubelet = n.Steady()
 	dir := "--dynamic-config-dir=" + n.Dir
 	n.runs(1, "", []string{"forget", string(good.UID), dir}, fmt.Sprintf("no record of revision %s being bad in %s (kubelet %s)", good.UID, n.Dir, underTest.version))
-	kubelet.end(t)
+	kubelet.End(t)
 	for from, to := range map[string]string{"kubelet.crt": crt, "kubelet.key": key} {
-		if err := os.Link(filepath.Join(n.Node.Dir(), "pki", from), to); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Link(filepath.Join(n.Node.Dir(), "pki", from), to))
 	}
 	n.runs(0, "", []string{"forget", string(bad.UID), dir}, fmt.Sprintf("the running agent was asked to forget that %s is bad", bad.UID))
 	n.is(allChecksPassed(bad))
-	n.event("Normal", "Forgotten", fmt.Sprintf("(UID: %s) is no longer marked as bad: an operator requested it", bad.UID))
-	n.lastKnownGood(bad)
+	n.Event("Normal", "Forgotten", fmt.Sprintf("(UID: %s) is no longer marked as bad: an operator requested it", bad.UID))
+	n.LastKnownGood(bad)
 
 	// And without one.
-	worse := n.configMap("worse", map[string]any{"maxPodz": 3})
-	n.assign(worse)
-	n.is(rejected(worse, fmt.Sprintf("using last-known-good (UID: %s)", bad.UID), `strict decoding error: unknown field "maxPodz"`))
+	worse := n.assignNew("worse", map[string]any{"maxPodz": 3})
+	w = rejected(worse, fmt.Sprintf("using last-known-good (UID: %s)", bad.UID), `strict decoding error: unknown field "maxPodz"`)
+	n.is(w)
 	n.stop()
+	n.optedOut(bad, w)
 	if s := n.status("Agent: does not run", fmt.Sprintf("Bad: %s (evenkeel-system/commands-worse) since ", worse.UID)); s.AgentRuns || len(s.BadConfigs) != 1 {
 		t.Errorf("status is %+v", s)
 	}
@@ -190,85 +163,37 @@ func (n *node) localInvalid(proven *corev1.ConfigMap) {
 	n.t.Helper()
 	file := n.Node.KubeletConfig()
 	whole, err := os.ReadFile(file)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	broken, err := n.Config(map[string]any{"imageGCHighThresholdPercent": 101})
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(broken), 0o600); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
+	n.local(map[string]any{"imageGCHighThresholdPercent": 101})
 	n.ends(4, "evenkeel-agent: the local configuration is invalid: invalid configuration: imageGCHighThresholdPercent (--image-gc-high-threshold) 101 must be between 0 and 100, inclusive")
-	n.said("the node has no other fallback: correct " + file + ", or see --local-invalid")
+	n.logged("the node has no other fallback: correct " + file + ", or see --local-invalid")
 	if err := n.Healthy(n.t.Context()); err == nil {
 		n.t.Error("a kubelet runs")
 	}
 
-	flags, dir := n.Flags, n.Dir
+	flags := n.Flags
 	n.Flags = append(slices.Clone(flags), "--local-invalid=degrade")
-	n.assign(proven)
-	if err := n.Start(); err != nil {
-		n.t.Fatal(err)
-	}
+	n.AssignMap(proven)
+	must(n.t, n.Start())
 	const words = "invalid configuration: imageGCHighThresholdPercent (--image-gc-high-threshold) 101 must be between 0 and 100, inclusive"
 	n.is(notice(proven, "failed to validate local (init): "+words))
-	n.eventually("the kubelet is healthy with last-known-good", n.Healthy)
-	kubelet := n.steady()
-	// The cause may be the candidate or something else.
-	doubtful := n.configMap("doubtful", map[string]any{"imageGCHighThresholdPercent": 102})
-	n.assign(doubtful)
-	lastKnownGood := fmt.Sprintf("using last-known-good (UID: %s)", proven.UID)
-	cause := fmt.Sprintf("could not validate current (UID: %s): %s (but the local configuration does not pass the dry run either: %s)", doubtful.UID, strings.Replace(words, "101", "102", 1), words)
-	nc := n.is(want{"Unknown", "CouldNotValidate", lastKnownGood, cause, cause})
-	if len(nc.Status.BadConfigs) != 0 {
-		n.t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
-	}
-	n.assign(nil)
-	cause = "failed to validate current (init)"
-	n.is(want{"False", "LocalInvalid", lastKnownGood, cause, cause + ": " + words})
+	n.Eventually("the kubelet is healthy with last-known-good", n.Healthy)
 	n.recorded(string(proven.UID), string(proven.UID))
-	kubelet.end(n.t)
 	n.stop()
-
-	n.Dir = filepath.Join(n.Node.Dir(), "nothing-proven")
-	n.ends(4, "evenkeel-agent: the local configuration is invalid: ")
-	if err := os.WriteFile(file, whole, 0o600); err != nil {
-		n.t.Fatal(err)
-	}
-	n.Flags, n.Dir = flags, dir
+	must(n.t, os.WriteFile(file, whole, 0o600))
+	n.Flags = flags
 }
 
-func TestCheckReturnsTheVerdictOfTheNodesKubelet(t *testing.T) {
-	n := newNode(t, "check") // no agent runs, and no kubelet
+// checks runs `check` beside the agent, and requires that it leaves nothing.
+func (n *node) checks(t *testing.T) {
 	scratch := t.TempDir()
 	n.Env = append(n.Env, "TMPDIR="+scratch)
 	write := func(name, data string) string {
 		file := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(file, []byte(data), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(data), 0o600))
 		return file
 	}
-	config := func(changes map[string]any) string {
-		data, err := n.Config(changes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return data
-	}
-	grouped := func(changes map[string]any) string {
-		var fields map[string]any
-		if err := yaml.Unmarshal([]byte(config(changes)), &fields); err != nil {
-			t.Fatal(err)
-		}
-		out, err := yaml.Marshal(payload.Group(fields))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(out)
-	}
+	config := n.text
 	good := config(map[string]any{"maxPods": 131})
 	local := slices.DeleteFunc(slices.Clone(n.Kubelet), func(arg string) bool { return strings.HasPrefix(arg, "--config=") })
 	broken := append(slices.Clone(local), "--config="+write("broken", config(map[string]any{"imageGCHighThresholdPercent": 101})))
@@ -281,35 +206,21 @@ func TestCheckReturnsTheVerdictOfTheNodesKubelet(t *testing.T) {
 		kubelet []string
 		words   string
 	}{
-		{"a drop-in, accepted", 0, dropinHeader + "maxPods: 131\n", "- --drop-in", n.Kubelet, "accepted\n"},
-		{"a drop-in, rejected", 1, dropinHeader + "MaxPods: 131\n", "- --drop-in", n.Kubelet, `evenkeel-agent: rejected: strict decoding error: unknown field "MaxPods"`},
-		{"a drop-in, refused", 1, dropinHeader + "readOnlyPort: 10255\n", "- --drop-in", n.Kubelet, "evenkeel-agent: refused: protected field readOnlyPort would be 10255, but is 0 locally\n"},
+		{"a drop-in, accepted", 0, nodetest.Upstream + "maxPods: 131\n", "- --drop-in", n.Kubelet, "accepted\n"},
+		{"a drop-in, rejected", 1, nodetest.Upstream + "MaxPods: 131\n", "- --drop-in", n.Kubelet, `evenkeel-agent: rejected: strict decoding error: unknown field "MaxPods"`},
+		{"a drop-in, refused", 1, nodetest.Upstream + "readOnlyPort: 10255\n", "- --drop-in", n.Kubelet, "evenkeel-agent: refused: protected field readOnlyPort would be 10255, but is 0 locally\n"},
 		{"grouped, accepted", 0, groupedHeader + "trial: {configTrialDuration: 1m}\nresources: {maxPods: 131}\n", "- --drop-in", n.Kubelet, "accepted\n"},
 		{"grouped, rejected by its names", 1, groupedHeader + "networking: {maxPods: 131}\n", "- --drop-in", n.Kubelet, `evenkeel-agent: rejected: key "kubelet-dropin": networking.maxPods: maxPods belongs in resources: resources.maxPods`},
-		{"grouped, rejected by the kubelet", 1, groupedHeader + "resources: {maxPods: -1}\n", "- --drop-in", n.Kubelet, "evenkeel-agent: rejected: invalid configuration: maxPods"},
-		{"grouped, refused", 1, groupedHeader + "server: {readOnlyPort: 10255}\n", "- --drop-in", n.Kubelet, "evenkeel-agent: refused: protected field readOnlyPort would be 10255"},
-		{"grouped, whole, accepted", 0, grouped(map[string]any{"maxPods": 131}), "-", n.Kubelet, "accepted\n"},
-		{"grouped, whole, that leaves out what local sets", 1, grouped(map[string]any{"staticPodPath": nil}), "-", n.Kubelet, `evenkeel-agent: refused: protected field staticPodPath would be "", but is "`},
 		{"refused", 1, config(map[string]any{"readOnlyPort": 10255}), "-", n.Kubelet, "evenkeel-agent: refused: protected field readOnlyPort would be 10255, but is 0 locally\n"},
 		{"a protected field that this node frees", 0, config(map[string]any{"readOnlyPort": 10255}), "- --protected-fields=-readOnlyPort", n.Kubelet, "accepted\n"},
-		{"nothing is protected", 0, config(map[string]any{"readOnlyPort": 10255}), "- --protected-fields=", n.Kubelet, "accepted\n"},
 		{"a field that this node protects besides", 1, good, "- --protected-fields=+maxPods", n.Kubelet, "evenkeel-agent: refused: protected field maxPods would be 131, but is 110 locally\n"},
-		{"no such field to protect", 3, good, "- --protected-fields=bogus", n.Kubelet, `evenkeel-agent: --protected-fields: unknown field "bogus"`},
-		{"a drop-in of a kube-proxy", 3, good, "- --component=kube-proxy --drop-in", []string{tool("kube-proxy")}, "evenkeel-agent: --drop-in is for the kubelet of this node; this validation ignores the node\n"},
-		{"anywhere, grouped", 0, "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nresources: {maxPods: 7, cgroups: {failCgroupV1: false}}\n", "- --anywhere", []string{underTest.path}, "accepted\n"},
-		{"anywhere, with what is wrong", 1, "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\nmaxPods: 7\n", "- --anywhere", []string{underTest.path}, `evenkeel-agent: rejected: key "kubelet": maxPods: maxPods belongs in resources: resources.maxPods` + "\n"},
 		{"anywhere, with flags of a node", 3, good, "- --anywhere", []string{underTest.path, "--v=2"}, `evenkeel-agent: the kubelet takes no flags here: remove ["--v=2"]` + "\n"},
-		{"a drop-in, anywhere", 3, good, "- --anywhere --drop-in", []string{underTest.path}, "evenkeel-agent: --drop-in is for the kubelet of this node; this validation ignores the node\n"},
 		{"a ConfigMap", 1, "apiVersion: v1\nkind: ConfigMap\n", "-", []string{underTest.path}, "pass the value of its data key, not the ConfigMap\n"},
-		{"protected fields of a kube-proxy", 3, good, "- --component=kube-proxy --protected-fields=", []string{tool("kube-proxy")}, "evenkeel-agent: --protected-fields is for the kubelet of this node; this validation ignores the node\n"},
 		{"accepted, from a file", 0, "", write("good", good), n.Kubelet, "accepted\n"},
-		{"accepted, from the standard input", 0, good, "-", n.Kubelet, "accepted\n"},
 		{"a flag that overrides", 0, good, "-", append(slices.Clone(n.Kubelet), "--max-pods=50"), "overridden by a flag of the kubelet: maxPods\naccepted\n"},
 		{"rejected by the kubelet", 1, config(map[string]any{"maxPods": -1}), "-", n.Kubelet, "evenkeel-agent: rejected: invalid configuration: maxPods"},
 		{"rejected on this host only", 1, config(map[string]any{"reservedSystemCPUs": "0-99"}), "-", n.Kubelet, `evenkeel-agent: rejected: reserved-cpus: 0-99 is not a subset of online-cpus: `},
-		{"rejected before any kubelet sees it", 1, "", "-", n.Kubelet, `evenkeel-agent: rejected: key "kubelet": empty`},
 		{"local fails in the same way", 2, config(map[string]any{"imageGCHighThresholdPercent": 102}), "-", broken, "evenkeel-agent: could not tell: invalid configuration: imageGCHighThresholdPercent"},
-		{"no such file", 3, "", "/not/there", n.Kubelet, "evenkeel-agent: cannot read the configuration: open /not/there: no such file or directory"},
 		{"no such kubelet", 3, good, "-", []string{"/not/there"}, "evenkeel-agent: there is no kubelet at /not/there"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -317,29 +228,6 @@ func TestCheckReturnsTheVerdictOfTheNodesKubelet(t *testing.T) {
 		})
 	}
 
-	usage := map[string][]string{
-		"check takes one FILE (or -), then -- and the kubelet's command line":                           {"check", "-"},
-		"forget takes one REVISION, and --dynamic-config-dir":                                           {"forget", "a-revision"},
-		"evenkeel-agent: --dynamic-config-dir is missing":                                               {"status"},
-		`-o must be json, not "yaml"`:                                                                   {"status", "--dynamic-config-dir=/nowhere", "-o", "yaml"},
-		"the kubelet's command line is missing: evenkeel-agent [flags] -- /usr/bin/kubelet [its flags]": {"--dynamic-config-dir=/nowhere"},
-		"unknown flag: --no-such-flag; see evenkeel-agent --help":                                       {"--no-such-flag", "--", n.Kubelet[0]},
-		"unknown flag: --no-such-flag; see evenkeel-agent check --help":                                 {"check", "-", "--no-such-flag"},
-		"--crash-loop-threshold must be 0 to 10, not 11":                                                {"--crash-loop-threshold=11", "--", n.Kubelet[0]},
-		"--config-trial-duration must not be negative: -1s":                                             {"--config-trial-duration=-1s", "--", n.Kubelet[0]},
-		"--health-timeout must be greater than 0, not 0s":                                               {"--health-timeout=0", "--", n.Kubelet[0]},
-		`--startup-taint must be the key of a taint, not "a b"`:                                         {"--startup-taint=a b", "--", n.Kubelet[0]},
-		`--local-invalid must be refuse or degrade, not "no"`:                                           {"--local-invalid=no", "--", n.Kubelet[0]},
-		`--dynamic-config-dir must be an absolute path, not "here"`:                                     {"--dynamic-config-dir=here", "--", n.Kubelet[0]},
-		"unknown flag: --config; see evenkeel-agent --help (the kubelet's command line goes after --)":  {"--dynamic-config-dir=/nowhere", n.Kubelet[0], "--config=x"},
-		"evenkeel-agent version takes no arguments":                                                     {"version", "please"},
-	}
-	dir := t.TempDir()
-	lock := filepath.Join(dir, "kubelet.lock")
-	usage["the kubelet's --lock-file "+lock+" is the agent's own lock file for its kubelet: choose another path"] = []string{"--dynamic-config-dir=" + dir, "--", n.Kubelet[0], "--lock-file=" + lock}
-	for words, args := range usage {
-		n.runs(3, "", args, "evenkeel-agent: ", words)
-	}
 	n.runs(0, "", []string{"version"}, "evenkeel-agent ")
 	n.runs(0, "", []string{"--help"}, "Exit codes: 0 stopped as requested, 1 error, 3 usage, 4 the node's local", "5 another agent uses --dynamic-config-dir.", "Examples:")
 	n.runs(0, "", []string{"check", "--help"}, "Exit codes: 0 accepted, 1 rejected or refused, 2 could not tell, 3 usage.", "Examples:")
@@ -348,54 +236,7 @@ func TestCheckReturnsTheVerdictOfTheNodesKubelet(t *testing.T) {
 	if left, err := os.ReadDir(scratch); err != nil || len(left) != 0 {
 		t.Errorf("check left %q, %v", left, err)
 	}
-}
-
-func TestANodeThatOptedOutFetchesNothing(t *testing.T) {
-	n := newNode(t, "optout", "--remote-config=false")
-	cm := n.configMap("a", map[string]any{"maxPods": 132})
-	if err := n.CreateNodeConfig(t.Context(), v1alpha1.NodeConfigSpec{ConfigSource: bed.Ref(cm)}); err != nil {
-		t.Fatal(err)
-	}
-	disabled := func() {
-		t.Helper()
-		n.up()
-		w := localInit
-		nc, err := n.Get(t.Context())
-		n.eventually("it says that it is off", func(ctx context.Context) error {
-			if nc, err = n.Get(ctx); err != nil {
-				return err
-			}
-			c := bed.ConfigOK(nc)
-			if c.Message != w.message+": "+w.cause || nc.Status.RemoteConfig != v1alpha1.RemoteConfigDisabled {
-				return fmt.Errorf("%s, %s, %q; remoteConfig %s", c.Status, c.Reason, c.Message, nc.Status.RemoteConfig)
-			}
-			return n.nodeSays(ctx, w)
-		})
-		if nc.Status.Assigned != nil || nc.Status.Active != nil || nc.Status.Error != "" {
-			t.Errorf("assigned is %+v, active %+v, error %q", nc.Status.Assigned, nc.Status.Active, nc.Status.Error)
-		}
-		if found, err := filepath.Glob(filepath.Join(n.Node.Dir(), "evenkeel", "checkpoints", "*")); err != nil || len(found) != 0 {
-			t.Errorf("checkpoints are %q, %v", found, err)
-		}
-		if page := n.page(""); page.Source.Kind != "init" {
-			t.Errorf("the running configuration is %+v", page.Source)
-		}
-		n.stop()
-	}
-	disabled()
-	n.said("this node has opted out of remote configuration (--remote-config=false); it runs its local configuration only")
-
-	n.Flags, n.Dir = nil, ""
-	disabled()
-	n.said("DYNAMIC CONFIGURATION IS OFF: --dynamic-config-dir is not set; this node runs its local configuration only")
-
-	// It opts in again and adopts the assigned configuration.
-	n.Flags, n.Dir = []string{"--config-trial-duration=1s"}, filepath.Join(n.Node.Dir(), "evenkeel")
-	n.up()
-	nc := n.is(allChecksPassed(cm))
-	if nc.Status.RemoteConfig != v1alpha1.RemoteConfigNodeConfig {
-		t.Errorf("remoteConfig is %s", nc.Status.RemoteConfig)
-	}
+	n.Env = slices.DeleteFunc(n.Env, func(e string) bool { return strings.HasPrefix(e, "TMPDIR=") })
 }
 
 // records returns what the node remembers, as it is on disk.
@@ -416,35 +257,26 @@ func (n *node) records() map[string]string {
 		records[name] = string(raw)
 		return err
 	})
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	return records
 }
 
-func TestANodeThatOptsOutKeepsItsStateAndCanReturn(t *testing.T) {
-	n := newNode(t, "pause", "--config-trial-duration=1s")
-	n.up()
-	cm := n.configMap("a", map[string]any{"maxPods": 133})
-	n.assign(cm)
-	n.is(allChecksPassed(cm))
-	n.lastKnownGood(cm)
-	bad := n.configMap("bad", map[string]any{"maxPodz": 3})
-	n.assign(bad)
-	n.is(rejected(bad, fmt.Sprintf("using last-known-good (UID: %s)", cm.UID), `strict decoding error: unknown field "maxPodz"`))
-	n.assign(cm)
-	n.is(allChecksPassed(cm))
-	n.stop()
+// optedOut starts a node that is stopped without remote configuration, in both ways: it runs local and forgets nothing. w is what it
+// says when it has opted in again, and cm is last-known-good.
+func (n *node) optedOut(cm *corev1.ConfigMap, w want) {
+	n.t.Helper()
 	flags, dir, before := n.Flags, n.Dir, n.records()
 	if before["current"] == "" || before["checkpoints/"+string(cm.UID)] == "" || before[underTest.version+"/bad-configs"] == "" {
-		t.Fatalf("the records are %q", before)
+		n.t.Fatalf("the records are %q", before)
 	}
-
-	off := func() {
-		t.Helper()
-		n.up()
+	for _, off := range []func(){
+		func() { n.Flags = append(slices.Clone(flags), "--remote-config=false") },
+		func() { n.Flags, n.Dir = flags, "" },
+	} {
+		off()
+		n.Up()
 		nc := &v1alpha1.NodeConfig{}
-		n.eventually("it runs local, and says that remote configuration is off", func(ctx context.Context) (err error) {
+		n.Eventually("it runs local, and says that remote configuration is off", func(ctx context.Context) (err error) {
 			if nc, err = n.Get(ctx); err != nil {
 				return err
 			}
@@ -454,35 +286,29 @@ func TestANodeThatOptsOutKeepsItsStateAndCanReturn(t *testing.T) {
 			return n.nodeSays(ctx, localInit)
 		})
 		if st := nc.Status; st.Active != nil || st.Assigned != nil || st.LastKnownGood != nil || st.Error != "" || len(st.BadConfigs) != 0 {
-			t.Errorf("status is %+v", st)
+			n.t.Errorf("status is %+v", st)
 		}
 		n.healthyWith(nil)
 		if z := n.page(""); z.Source.Kind != "init" || z.Remote != v1alpha1.RemoteConfigDisabled || z.Effective["maxPods"] != 110.0 || z.Origins["maxPods"] != "local" {
-			t.Errorf("/configz says %+v, %s, maxPods %v from %s", z.Source, z.Remote, z.Effective["maxPods"], z.Origins["maxPods"])
+			n.t.Errorf("/configz says %+v, %s, maxPods %v from %s", z.Source, z.Remote, z.Effective["maxPods"], z.Origins["maxPods"])
+		}
+		if n.Dir != "" {
+			n.status("Runs: the local configuration", "Why: using current (init): "+localInit.cause, "Source: Disabled", "Agent: runs",
+				fmt.Sprintf("Last known good: %s/%s (UID: %s), since ", cm.Namespace, cm.Name, cm.UID))
+		}
+		n.stop()
+		n.Dir = dir
+		if after := n.records(); !maps.Equal(before, after) {
+			n.t.Errorf("the records are %q, were %q", after, before)
 		}
 	}
-	n.Flags = append(slices.Clone(flags), "--remote-config=false")
-	off()
-	named := fmt.Sprintf("evenkeel-system/pause-a (UID: %s), since ", cm.UID)
-	n.status("Runs: the local configuration", "Why: using current (init): "+localInit.cause, "Source: Disabled", "Current: "+named, "Last known good: "+named, "Agent: runs")
+	n.logged("this node has opted out of remote configuration (--remote-config=false); it runs its local configuration only")
+	n.logged("DYNAMIC CONFIGURATION IS OFF: --dynamic-config-dir is not set; this node runs its local configuration only")
+	n.Flags = flags
+	n.Up()
+	n.resumes(cm, w)
+	if nc := n.config(); nc.Status.RemoteConfig != v1alpha1.RemoteConfigNodeConfig || len(nc.Status.BadConfigs) != 1 {
+		n.t.Errorf("remoteConfig is %s, badConfigs %+v", nc.Status.RemoteConfig, nc.Status.BadConfigs)
+	}
 	n.stop()
-	if after := n.records(); !maps.Equal(before, after) {
-		t.Errorf("the records are %q, were %q", after, before)
-	}
-
-	n.Flags, n.Dir = flags, ""
-	off()
-	n.stop()
-	n.Dir = dir
-	if after := n.records(); !maps.Equal(before, after) {
-		t.Errorf("the records are %q, were %q", after, before)
-	}
-
-	n.up()
-	n.resumes(cm, allChecksPassed(cm))
-	nc, err := n.Get(t.Context())
-	if err != nil || nc.Status.RemoteConfig != v1alpha1.RemoteConfigNodeConfig || len(nc.Status.BadConfigs) != 1 {
-		t.Errorf("remoteConfig is %s, badConfigs %+v, %v", nc.Status.RemoteConfig, nc.Status.BadConfigs, err)
-	}
-	n.status("Runs: "+strings.TrimSuffix(named, ", since "), "Why: "+using(cm)+": all checks passed", "Source: NodeConfig")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,37 +17,25 @@ import (
 // node unmounts it.
 func (n *node) onDiskOfItsOwn() {
 	n.t.Helper()
-	if err := os.Mkdir(n.Dir, 0o700); err != nil {
-		n.t.Fatal(err)
-	}
-	if err := unix.Mount("tmpfs", n.Dir, "tmpfs", 0, "size=1m,mode=0700"); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, os.Mkdir(n.Dir, 0o700))
+	must(n.t, unix.Mount("tmpfs", n.Dir, "tmpfs", 0, "size=1m,mode=0700"))
 }
 
 // fill fills the disk, and returns a function that frees it. It deletes the file for the status
 // command first: the agent would delete that file itself, which would free space.
 func (n *node) fill() (empty func()) {
 	n.t.Helper()
-	if err := os.Remove(filepath.Join(n.Dir, "running")); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, os.Remove(filepath.Join(n.Dir, "running")))
 	ballast := filepath.Join(n.Dir, "ballast")
 	f, err := os.Create(ballast)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	for piece := make([]byte, 4096); err == nil; {
 		_, err = f.Write(piece)
 	}
-	if err := errors.Join(f.Close(), unless(err, unix.ENOSPC)); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, errors.Join(f.Close(), unless(err, unix.ENOSPC)))
 	return func() {
 		n.t.Helper()
-		if err := os.Remove(ballast); err != nil {
-			n.t.Fatal(err)
-		}
+		must(n.t, os.Remove(ballast))
 	}
 }
 
@@ -64,150 +51,68 @@ func notRecorded(active *corev1.ConfigMap) (status, reason, words string) {
 	return "Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: cannot ", active.UID)
 }
 
-// newNodeOnOwnDisk starts a node whose state is on its own file system, with a last-known-good configuration.
-func newNodeOnOwnDisk(t *testing.T, name string) (n *node, good *corev1.ConfigMap) {
-	n = newNode(t, name, "--config-trial-duration=1s")
-	n.onDiskOfItsOwn()
-	n.up()
-	good = n.configMap("good", map[string]any{"maxPods": 120})
-	n.assign(good)
-	n.lastKnownGood(good)
-	return n, good
-}
-
 // assignUnrecorded assigns a configuration that the node cannot record for this cause.
-func (n *node) assignUnrecorded(active *corev1.ConfigMap, cause string) (next *corev1.ConfigMap) {
+func (n *node) assignUnrecorded(active *corev1.ConfigMap, name, cause string) (next *corev1.ConfigMap) {
 	n.t.Helper()
-	next = n.configMap("next", map[string]any{"maxPods": 121})
-	n.assign(next)
-	if nc := n.says(notRecorded(active)); !strings.Contains(nc.Status.Error, cause) {
+	next = n.ConfigMap(name, map[string]any{"maxPods": 121 + len(cause)})
+	n.AssignMap(next)
+	if nc := n.Says(notRecorded(active)); !strings.Contains(nc.Status.Error, cause) {
 		n.t.Errorf("error is %q, want %q in it", nc.Status.Error, cause)
 	}
 	return next
 }
 
-func TestAFullDiskBlocksChangesAndStopsNothing(t *testing.T) {
+func TestAFullOrReadOnlyDiskBlocksChangesAndStopsNothing(t *testing.T) {
 	t.Parallel()
-	n, good := newNodeOnOwnDisk(t, "full")
-	undisturbed := n.steady()
+	n := newNode(t, "full", "--config-trial-duration=1s")
+	n.onDiskOfItsOwn()
+	n.Up()
+	good := n.good("good", map[string]any{"maxPods": 120})
+	undisturbed := n.Steady()
 	empty := n.fill()
-	next := n.assignUnrecorded(good, "no space left on device")
-	undisturbed.end(t)
+	next := n.assignUnrecorded(good, "next", "no space left on device")
+	undisturbed.End(t)
 	n.recorded(string(good.UID), string(good.UID))
 
-	// A crash of the kubelet and a restart of the agent do not change the
-	// configuration.
-	n.kill(n.kubeletPID())
+	// A crash of the kubelet and a restart of the agent do not change the configuration.
+	n.kill(n.RunningPID())
 	n.healthyWith(good)
 	n.stop()
 	n.start()
 	n.healthyWith(good)
-	n.says(notRecorded(good))
-
+	n.Says(notRecorded(good))
 	empty()
 	n.is(allChecksPassed(next))
-	n.lastKnownGood(next)
+	n.LastKnownGood(next)
 	n.recorded(string(next.UID), string(next.UID))
-}
 
-func TestAReadOnlyDiskBlocksChangesAndStopsNothing(t *testing.T) {
-	t.Parallel()
-	n, good := newNodeOnOwnDisk(t, "readonly")
-	// The kubelet holds its lock file open for writing, so that the file system
-	// cannot be made read-only as a whole; for the agent it is.
-	undisturbed := n.steady()
-	if err := unix.Mount(n.Dir, n.Dir, "", unix.MS_BIND, ""); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("", n.Dir, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
-		t.Fatal(err)
-	}
-	next := n.assignUnrecorded(good, "read-only file system")
-	undisturbed.end(t)
-
-	// An agent that cannot lock its directory must not start a second kubelet.
+	// The kubelet holds its lock file open for writing, so that the file system cannot be made read-only as a whole; for the agent it is.
+	undisturbed = n.Steady()
+	must(t, unix.Mount(n.Dir, n.Dir, "", unix.MS_BIND, ""))
+	must(t, unix.Mount("", n.Dir, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	last := n.assignUnrecorded(next, "last", "read-only file system")
+	undisturbed.End(t)
 	n.stop()
-	n.start()
+	n.start() // an agent that cannot lock its directory must not start a second kubelet
 	n.exitsWith(1)
 	n.lastWord("--dynamic-config-dir: lock file: open " + n.Dir + "/agent.lock: read-only file system")
-
-	if err := unix.Unmount(n.Dir, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Unmount(n.Dir, 0))
 	n.start()
-	n.is(allChecksPassed(next))
-	n.lastKnownGood(next)
+	n.is(allChecksPassed(last))
+	n.LastKnownGood(last)
 }
 
-func TestADirectoryThatCannotBeTrustedOrUsedIsAClearErrorAtTheStart(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, "nodir")
-	for _, c := range []struct {
-		name, words string
-		make        func(dir string) error
-	}{
-		{"another owner", "belongs to user 1000, who could change what this node runs: check its content, then chown it to root", func(dir string) error {
-			return errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, 1000, 1000))
-		}},
-		{"a file", "not a directory", func(dir string) error { return os.WriteFile(dir, nil, 0o600) }},
-		{"a file in the place of the checkpoints", "is not a directory but a file: move it away, or name another directory", func(dir string) error {
-			return errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "checkpoints"), nil, 0o600))
-		}},
-		{"a link in the place of the checkpoints", "is not a directory but a symbolic link: move it away, or name another directory", func(dir string) error {
-			return errors.Join(os.Mkdir(dir, 0o700), os.Symlink("/tmp", filepath.Join(dir, "checkpoints")))
-		}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			n := n.in(t)
-			a := *n.Agent
-			n.Agent = &a
-			n.Dir = filepath.Join(t.TempDir(), "evenkeel")
-			if err := c.make(n.Dir); err != nil {
-				t.Fatal(err)
-			}
-			n.start()
-			n.exitsWith(1)
-			n.lastWord(c.words)
-		})
-	}
-	t.Run("open to others, it is tightened", func(t *testing.T) {
-		n := n.in(t)
-		if err := errors.Join(os.Mkdir(n.Dir, 0o755), os.Chmod(n.Dir, 0o777)); err != nil {
-			t.Fatal(err)
-		}
-		n.start()
-		n.is(localInit)
-		info, err := os.Stat(n.Dir)
-		if err != nil || info.Mode().Perm() != 0o700 {
-			t.Errorf("the directory is %v, %v", info, err)
-		}
-		n.logged("removed other users' access to a directory")
-	})
-}
-
-// damages are what can happen to a file. The name says what the node calls it.
-var damages = []struct {
-	name     string
-	setAside bool
-	do       func(file string) error
-}{
-	{"garbage", true, func(file string) error { return os.WriteFile(file, []byte("\x00\xffnot what it was"), 0o600) }},
-	{"truncated", true, func(file string) error {
+// damages are what can happen to a file.
+var damages = []func(file string) error{
+	func(file string) error { return os.WriteFile(file, []byte("\x00\xffnot what it was"), 0o600) },
+	func(file string) error {
 		info, err := os.Stat(file)
 		if err != nil {
 			return err
 		}
 		return os.Truncate(file, info.Size()/2)
-	}},
-	{"empty", false, func(file string) error { return os.Truncate(file, 0) }},
-	{"future", true, func(file string) error {
-		raw, err := os.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(file, []byte(strings.Replace(string(raw), "v1alpha1", "v7", 1)), 0o600)
-	}},
-	{"vanished", false, os.Remove},
+	},
+	func(file string) error { return os.Truncate(file, 0) },
 }
 
 // stateFiles are what a node keeps, relative to its directory.
@@ -220,23 +125,21 @@ func stateFiles(cm *corev1.ConfigMap) []string {
 	}
 }
 
+// TestANodeStartsWithDamagedFilesReportsAndRepairsThem damages all files at once: internal/node/checkpoint damages each.
 func TestANodeStartsWithDamagedFilesReportsAndRepairsThem(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "damaged", "--config-trial-duration=1s", "--crash-loop-threshold=0")
 	n.wrap(crashes)
-	n.up()
-	bad := n.configMap("bad", map[string]any{"maxPods": 123})
-	n.assign(bad)
+	n.Up()
+	bad := n.assignNew("bad", map[string]any{"maxPods": 123})
 	n.is(rolledBack(bad, "CrashLooped", "(init)", "crash-looped: 1 start in its trial, last: exit status 7"))
-	good := n.configMap("good", map[string]any{"maxPods": 120})
-	n.assign(good)
-	n.lastKnownGood(good)
+	good := n.good("good", map[string]any{"maxPods": 120})
 	heals := func(t *testing.T) {
 		t.Helper()
 		n := n.in(t)
 		n.start()
 		n.healthyWith(good)
-		n.eventually("the records are whole again", func(ctx context.Context) error {
+		n.Eventually("the records are whole again", func(ctx context.Context) error {
 			for _, file := range stateFiles(good) {
 				info, err := os.Stat(filepath.Join(n.Dir, file))
 				if err != nil {
@@ -255,66 +158,30 @@ func TestANodeStartsWithDamagedFilesReportsAndRepairsThem(t *testing.T) {
 		n.is(allChecksPassed(good))
 		n.recorded(string(good.UID), string(good.UID))
 	}
-	for _, damage := range damages {
-		for _, file := range stateFiles(good) {
-			checkpoint, rendered := strings.HasPrefix(file, "checkpoints/"), strings.HasPrefix(file, "rendered/")
-			// Every file with two of the damages, the first ones with all.
-			if damage.name == "garbage" || damage.name == "future" && !checkpoint && !rendered || damage.name != "future" && (checkpoint || file == "current") {
-				t.Run(damage.name+" "+filepath.Dir(file)+" "+filepath.Base(file)[:min(8, len(filepath.Base(file)))], func(t *testing.T) {
-					n := n.in(t)
-					n.stop()
-					path := filepath.Join(n.Dir, file)
-					_ = os.Remove(path + ".corrupt")
-					before := n.countLog("event=StateProblem")
-					if err := damage.do(path); err != nil {
-						t.Fatal(err)
-					}
-					heals(t)
-					if rendered {
-						return // it is rewritten at each start, and never read
-					}
-					want := damage.setAside || checkpoint && damage.name == "empty"
-					if _, err := os.Stat(path + ".corrupt"); errors.Is(err, fs.ErrNotExist) == want {
-						t.Errorf("set aside: %v", err)
-					}
-					if n.countLog("event=StateProblem") == before {
-						t.Error("nothing was said")
-					}
-				})
-			}
-		}
-	}
 	t.Run("all at once", func(t *testing.T) {
 		n := n.in(t)
-		for _, damage := range damages[:3] {
+		for _, damage := range damages {
 			n.stop()
 			for _, file := range stateFiles(good) {
-				if err := damage.do(filepath.Join(n.Dir, file)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, damage(filepath.Join(n.Dir, file)))
 			}
 			heals(t)
 		}
-		n.event("Warning", "StateProblem", "current: corrupt: ")
+		n.Event("Warning", "StateProblem", "current: corrupt: ")
 	})
 	t.Run("all gone while it runs", func(t *testing.T) {
 		n := n.in(t)
 		entries, err := os.ReadDir(n.Dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, e := range entries {
-			if err := os.RemoveAll(filepath.Join(n.Dir, e.Name())); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.RemoveAll(filepath.Join(n.Dir, e.Name())))
 		}
-		next := n.configMap("next", map[string]any{"maxPods": 121})
-		n.assign(next)
+		next := n.assignNew("next", map[string]any{"maxPods": 121})
 		n.is(allChecksPassed(next))
 		n.healthyWith(next)
-		n.lastKnownGood(next)
+		n.LastKnownGood(next)
 		n.recorded(string(next.UID), string(next.UID))
-		n.kill(n.kubeletPID())
+		n.kill(n.RunningPID())
 		n.healthyWith(next)
 	})
 }

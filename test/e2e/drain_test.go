@@ -19,6 +19,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
 // The Deployment of the test has this many pods, and its PodDisruptionBudget allows the disruption of one at a time.
@@ -26,24 +27,35 @@ const webPods, webBudget = 3, 2
 
 var webLabels = map[string]string{"app": "web"}
 
+// pair is two nodes, and a rollout for them that a person steers with `kubectl evenkeel`.
+type pair struct {
+	t     *testing.T
+	nodes [2]*node
+}
+
+func (p *pair) push(fields map[string]any, flags ...string) {
+	p.t.Helper()
+	p.nodes[0].Push("pair", fields, flags...)
+	p.nodes[0].RolloutEnds("pair", 0, "2/2")
+}
+
 // TestARolloutDrainsNodesWithinThePodDisruptionBudget has a scheduler and a controller manager of its own: pods that are evicted
 // from one node run on the other.
 func TestARolloutDrainsNodesWithinThePodDisruptionBudget(t *testing.T) {
 	t.Parallel()
 	a := newCluster(t, "drain-a", "--config-trial-duration=2s")
 	p := &pair{t: t, nodes: [2]*node{a, nodeOn(t, a.Cluster, "drain-b", "--config-trial-duration=2s")}}
-	if err := a.Cluster.StartControllers(t.Context()); err != nil {
-		t.Fatal(err)
+	must(t, a.Cluster.StartControllers(t.Context()))
+	for _, n := range p.nodes {
+		n.Kubelet = append(n.Kubelet, "--node-labels=pool=pair")
+		n.Up()
 	}
-	p.up()
-	if err := a.ApplyConfig(t.Context(), "drain"); err != nil {
-		t.Fatal(err)
-	}
+	a.Controlled()
+	must(t, a.ApplyConfig(t.Context(), "drain"))
 	p.runWeb()
 	pods, nodes := p.watchPods(), p.watchNodes()
 
 	p.push(map[string]any{"maxPods": 105}, "--selector=pool=pair", "--steps=1,100%", "--max-unavailable=1")
-	p.ends(0, "2/2")
 	if drained := nodes(); len(drained) > 0 {
 		t.Errorf("nodes were drained without a reason: %q", drained)
 	}
@@ -52,7 +64,6 @@ func TestARolloutDrainsNodesWithinThePodDisruptionBudget(t *testing.T) {
 	nodes = p.watchNodes()
 	p.drains(v1alpha1.DrainWhenBlocked)
 	p.push(map[string]any{"cpuManagerPolicy": "static", "systemReserved": map[string]string{"cpu": "200m"}})
-	p.endsWithin(patience, 0, "2/2")
 	p.drained(nodes)
 	for _, n := range p.nodes {
 		n.policyOf("cpu_manager_state", "static")
@@ -62,7 +73,6 @@ func TestARolloutDrainsNodesWithinThePodDisruptionBudget(t *testing.T) {
 	nodes = p.watchNodes()
 	p.drains(v1alpha1.DrainAlways)
 	p.push(map[string]any{"maxPods": 106, "cpuManagerPolicy": "static", "systemReserved": map[string]string{"cpu": "200m"}})
-	p.endsWithin(patience, 0, "2/2")
 	p.drained(nodes)
 	if fewest, evicted := pods(); fewest < webBudget || evicted < 2*webPods {
 		t.Errorf("%d pods were evicted, and at times only %d of them were ready; want at least %d and %d", evicted, fewest, 2*webPods, webBudget)
@@ -79,7 +89,7 @@ func (p *pair) runWeb() {
 		Replicas: new(int32(webPods)), Selector: selector,
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: webLabels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
 			Name: "sleep", Image: localcluster.SleepImage,
-			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(podCPU, resource.DecimalSI)}},
+			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(nodetest.PodCPU, resource.DecimalSI)}},
 		}}}},
 	}}
 	budget := &policyv1.PodDisruptionBudget{ObjectMeta: meta, Spec: policyv1.PodDisruptionBudgetSpec{Selector: selector, MinAvailable: new(intstr.FromInt32(webBudget))}}
@@ -89,7 +99,7 @@ func (p *pair) runWeb() {
 	if _, err := kube.PolicyV1().PodDisruptionBudgets(meta.Namespace).Create(ctx, budget, metav1.CreateOptions{}); err != nil {
 		p.t.Fatal(err)
 	}
-	p.nodes[0].eventually("the pods are ready on both nodes", func(ctx context.Context) error {
+	p.nodes[0].Eventually("the pods are ready on both nodes", func(ctx context.Context) error {
 		list, err := kube.CoreV1().Pods(meta.Namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -113,10 +123,8 @@ func (p *pair) drains(mode v1alpha1.DrainMode) {
 	const path = "/apis/evenkeel.dev/v1alpha1/nodeconfigrollouts/pair"
 	api := p.nodes[0].Kube.CoreV1().RESTClient()
 	patch := fmt.Appendf(nil, `{"spec":{"strategy":{"drain":%q}}}`, mode)
-	if err := api.Patch(types.MergePatchType).AbsPath(path).Body(patch).Do(p.t.Context()).Error(); err != nil {
-		p.t.Fatal(err)
-	}
-	p.nodes[0].eventually("the controller has observed the change", func(ctx context.Context) error {
+	must(p.t, api.Patch(types.MergePatchType).AbsPath(path).Body(patch).Do(p.t.Context()).Error())
+	p.nodes[0].Eventually("the controller has observed the change", func(ctx context.Context) error {
 		raw, err := api.Get().AbsPath(path).Do(ctx).Raw()
 		if err != nil {
 			return err
@@ -145,9 +153,7 @@ func (p *pair) watchPods() func() (fewest, evicted int) {
 	p.t.Helper()
 	kube := p.nodes[0].Kube.CoreV1().Pods(metav1.NamespaceDefault)
 	list, err := kube.List(p.t.Context(), metav1.ListOptions{})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	ready := map[string]bool{}
 	for i := range list.Items {
 		ready[list.Items[i].Name] = isReady(&list.Items[i])
@@ -181,9 +187,7 @@ func (p *pair) watchNodes() func() []string {
 	p.t.Helper()
 	kube := p.nodes[0].Kube.CoreV1().Nodes()
 	list, err := kube.List(p.t.Context(), metav1.ListOptions{})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	var drained []string
 	end := p.follow(kube.Watch, list.ResourceVersion, func(e watch.Event) {
 		node, ok := e.Object.(*corev1.Node)
@@ -210,9 +214,7 @@ func (p *pair) follow(begin func(context.Context, metav1.ListOptions) (watch.Int
 	ctx, cancel := context.WithCancel(p.t.Context())
 	p.t.Cleanup(cancel)
 	events, err := begin(ctx, metav1.ListOptions{ResourceVersion: version, TimeoutSeconds: new(int64(3600))})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -234,7 +236,7 @@ func (p *pair) follow(begin func(context.Context, metav1.ListOptions) (watch.Int
 func (p *pair) drained(nodes func() []string) {
 	p.t.Helper()
 	for _, n := range p.nodes {
-		n.eventually("the taint of the drain is gone", func(ctx context.Context) error {
+		n.Eventually("the taint of the drain is gone", func(ctx context.Context) error {
 			node, err := n.Kube.CoreV1().Nodes().Get(ctx, n.Node.Name(), getOptions)
 			if err == nil && isDraining(node) {
 				err = errors.New("it is not")

@@ -17,7 +17,7 @@ import (
 func (n *node) drifts(status, reason, words string) v1alpha1.Drift {
 	n.t.Helper()
 	var drift v1alpha1.Drift
-	n.eventually(fmt.Sprintf("Drifted is %s, %s", status, reason), func(ctx context.Context) error {
+	n.Eventually(fmt.Sprintf("Drifted is %s, %s", status, reason), func(ctx context.Context) error {
 		nc, err := n.Get(ctx)
 		if err != nil {
 			return err
@@ -36,7 +36,7 @@ func (n *node) drifts(status, reason, words string) v1alpha1.Drift {
 func (n *node) again() {
 	n.t.Helper()
 	n.stop()
-	n.up()
+	n.Up()
 }
 
 // place creates or removes a file that the wrapper of the kubelet looks for.
@@ -46,9 +46,7 @@ func (n *node) place(name string, there bool) {
 	if there {
 		err = os.WriteFile(n.beside(name), nil, 0o600)
 	}
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 }
 
 func TestDriftOfARealKubeletIsReportedAndNotCorrected(t *testing.T) {
@@ -58,7 +56,7 @@ func TestDriftOfARealKubeletIsReportedAndNotCorrected(t *testing.T) {
 	n.wrap(`[ $mode = run ] && [ -e "$dir/edits" ] && echo "# edited" >>"$config"
 [ $mode = run ] && [ -e "$dir/adds" ] && set -- "$@" --max-pods=77`)
 	n.place("edits", true)
-	n.up()
+	n.Up()
 	n.is(localInit)
 	d := n.drifts("True", v1alpha1.DriftFilesEdited, "; the change takes effect at the next restart of the kubelet; /configz is not compared: the node may not read")
 	if !slices.Equal(d.Files, []string{n.Node.KubeletConfig()}) || !slices.Equal(d.Compared, []v1alpha1.DriftSource{v1alpha1.DriftSourceFiles}) || len(d.Fields) != 0 ||
@@ -72,9 +70,7 @@ func TestDriftOfARealKubeletIsReportedAndNotCorrected(t *testing.T) {
 	n.drifts("False", v1alpha1.DriftFilesUnchanged, "/configz is not compared: the node may not read")
 
 	// With the right, a fresh kubelet has no drift, whatever it runs.
-	if err := n.ApplyConfig(t.Context(), "drift"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.ApplyConfig(t.Context(), "drift"))
 	both := []v1alpha1.DriftSource{v1alpha1.DriftSourceFiles, v1alpha1.DriftSourceConfigz}
 	wantNone := func() {
 		t.Helper()
@@ -88,23 +84,21 @@ func TestDriftOfARealKubeletIsReportedAndNotCorrected(t *testing.T) {
 	// A kubelet that runs with something else than the agent started it with is neither restarted nor blamed.
 	n.place("adds", true)
 	n.again()
-	undisturbed := n.steady()
+	undisturbed := n.Steady()
 	d = n.drifts("True", v1alpha1.DriftConfigzDiffers, "the running kubelet differs in field maxPods from the configuration that the agent validated and started")
 	if !slices.Equal(d.Fields, []string{"maxPods"}) || len(d.Files) != 0 || !slices.Equal(d.Compared, both) {
 		t.Errorf("drift is %+v", d)
 	}
 	n.is(localInit)
-	undisturbed.end(t)
+	undisturbed.End(t)
 
 	n.place("adds", false)
-	cm := n.configMap("other", map[string]any{
+	cm := n.ConfigMap("other", map[string]any{
 		"maxPods": 60, "podPidsLimit": 4001, "syncFrequency": "90s", "containerLogMaxSize": "5Mi", "shutdownGracePeriod": "0s", "imageGCHighThresholdPercent": 81,
 		"kubeReserved": map[string]any{"cpu": "10m"}, "evictionSoft": map[string]any{"memory.available": "70Mi"}, "evictionSoftGracePeriod": map[string]any{"memory.available": "2m"},
 		"logging": map[string]any{"verbosity": 3, "flushFrequency": "7s"},
 	})
-	n.assign(cm)
-	n.is(allChecksPassed(cm))
-	n.lastKnownGood(cm)
+	n.proves(cm)
 	n.again()
 	wantNone()
 }

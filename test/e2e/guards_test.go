@@ -10,11 +10,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/testkit/bed"
 )
 
 // refused is ConfigOK for a configuration that a guard refuses.
@@ -44,10 +39,7 @@ var managers = []struct{ file, field, none, static string }{
 
 func (n *node) cordon(on bool) {
 	n.t.Helper()
-	patch := fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, on)
-	if _, err := n.Kube.CoreV1().Nodes().Patch(n.t.Context(), n.Node.Name(), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-		n.t.Fatal(err)
-	}
+	n.patchNode(`{"spec":{"unschedulable":%t}}`, on)
 }
 
 // policies waits until the state files say that static, or local, wrote them,
@@ -74,7 +66,7 @@ func (n *node) policies(static bool, aside int) []string {
 // policyOf waits until a state file says that this policy wrote it.
 func (n *node) policyOf(file, policy string) {
 	n.t.Helper()
-	n.eventually(file+" is of policy "+policy, func(context.Context) error {
+	n.Eventually(file+" is of policy "+policy, func(context.Context) error {
 		raw, err := os.ReadFile(filepath.Join(n.Node.Dir(), "kubelet", file))
 		if err == nil && !strings.Contains(string(raw), fmt.Sprintf(`"policyName":%q`, policy)) {
 			err = errors.New(string(raw))
@@ -83,128 +75,55 @@ func (n *node) policyOf(file, policy string) {
 	})
 }
 
-func TestPodsSurviveAChangeAndBlockOneThatWouldKillThem(t *testing.T) {
+func TestAManagersStateNeedsADrainAndPressureIsPredicted(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "pods", "--config-trial-duration=1s")
-	n.up()
-	n.runPods("1", "2", "3", "4", "5")
-	before := n.containers()
-	if len(before) != 5 {
-		t.Fatalf("containers are %v", before)
-	}
-
-	good := n.configMap("good", map[string]any{"maxPods": 106})
-	n.assign(good)
-	n.is(allChecksPassed(good))
-	n.lastKnownGood(good)
-	n.sameContainers(before)
-
-	kubelet := n.steady()
-	few := n.configMap("few", map[string]any{"maxPods": 3})
-	n.assign(few)
-	lastKnownGood := fmt.Sprintf("using last-known-good (UID: %s)", good.UID)
-	nc := n.is(n.evicts(few, lastKnownGood, 5, shortage("pods", "5", "3"), "1", "2", "3", "4", "5"))
-	if len(nc.Status.BadConfigs) != 0 || len(n.onDisk().Bad) != 0 {
-		t.Errorf("a refusal is no verdict, but badConfigs are %+v, on disk %+v", nc.Status.BadConfigs, n.onDisk().Bad)
-	}
-	n.recorded(string(good.UID), string(good.UID))
-	n.deletePods("1")
-	n.is(n.evicts(few, lastKnownGood, 4, shortage("pods", "4", "3"), "2", "3", "4", "5"))
-	kubelet.end(t)
-	n.deletePods("2")
-	n.is(allChecksPassed(few))
-	n.lastKnownGood(few)
-	for _, gone := range []string{"pods-1", "pods-2"} {
-		delete(before, gone)
-	}
-	n.sameContainers(before)
-
-	n.needsDrain(few)
+	n.Up()
+	n.RunPods("3", "4", "5")
+	n.needsDrain()
 	n.putsUnderPressure()
 }
 
 // needsDrain changes the policies of the CPU and memory managers, on a node with
 // pods.
-func (n *node) needsDrain(running *corev1.ConfigMap) {
+func (n *node) needsDrain() {
 	n.t.Helper()
 	n.policies(false, 0)
-	kubelet := n.steady()
-	cm := n.configMap("static", static())
-	n.assign(cm)
+	kubelet := n.Steady()
+	cm := n.assignNew("static", static())
 	var words []string
 	for _, m := range managers {
 		words = append(words, fmt.Sprintf("%s is %q but %s was written by %q", m.field, m.static, m.file, m.none))
 	}
-	w := refused(cm, "NeedsDrain", fmt.Sprintf("using last-known-good (UID: %s)", running.UID), strings.Join(words, "; ")+"; cordon and drain the node first")
+	w := refused(cm, "NeedsDrain", "using last-known-good (init)", strings.Join(words, "; ")+"; cordon and drain the node first")
 	n.is(w)
 	n.cordon(true)
-	n.deletePods("3", "4")
+	n.DeletePods("3", "4")
 	n.is(w)
 	n.policies(false, 0)
-	kubelet.end(n.t)
-	n.deletePods("5")
+	kubelet.End(n.t)
+	n.DeletePods("5")
 	n.is(allChecksPassed(cm))
-	n.lastKnownGood(cm)
+	n.LastKnownGood(cm)
 	for _, file := range n.policies(true, 1) {
-		n.event("Warning", "StateMovedAside", "the CPU or memory manager's state contradicted the configuration and was moved to "+file)
+		n.Event("Warning", "StateMovedAside", "the CPU or memory manager's state contradicted the configuration and was moved to "+file)
 	}
-	n.assign(nil)
+	n.AssignMap(nil)
 	n.is(localInit)
 	n.policies(false, 2)
-	n.eventually("the kubelet is healthy with its old policies", n.Healthy)
+	n.Eventually("the kubelet is healthy with its old policies", n.Healthy)
 	n.cordon(false)
 }
 
 // putsUnderPressure assigns a threshold that the usage of the machine's memory crosses already.
 func (n *node) putsUnderPressure() {
 	n.t.Helper()
-	n.runPods("victim")
-	before := n.containers()
-	kubelet := n.steady()
-	cm := n.configMap("pressure", map[string]any{"evictionHard": map[string]string{"memory.available": "99%"}})
-	n.assign(cm)
-	n.says("False", "WouldEvictPods", fmt.Sprintf("refused current (UID: %s): the kubelet would end 1 of the node's 1 pod: "+
+	n.RunPods("victim")
+	before := n.Containers()
+	kubelet := n.Steady()
+	cm := n.assignNew("pressure", map[string]any{"evictionHard": map[string]string{"memory.available": "99%"}})
+	n.Says("False", "WouldEvictPods", fmt.Sprintf("refused current (UID: %s): the kubelet would end 1 of the node's 1 pod: "+
 		"default/pods-victim: Evicted (the usage crosses, or nearly crosses, evictionHard memory.available (99%%, ", cm.UID))
-	kubelet.end(n.t)
-	n.sameContainers(before)
-}
-
-// TestAFirstStartThatFailsLeavesNoStateThatStopsTheLocalConfiguration: the
-// kubelet's managers write their states before it crashes; local must not stumble
-// over them.
-func TestAFirstStartThatFailsLeavesNoStateThatStopsTheLocalConfiguration(t *testing.T) {
-	n := newNode(t, "first", "--config-trial-duration=1s", "--crash-loop-threshold=0")
-	// A kubelet that crashes with static managers, once they have written their
-	// states.
-	state := filepath.Join(n.Node.Dir(), "kubelet", "cpu_manager_state")
-	other := filepath.Join(n.Node.Dir(), "kubelet", "memory_manager_state")
-	wrapper := filepath.Join(n.Node.Dir(), "crashing-kubelet")
-	script := fmt.Sprintf(`#!/bin/bash
-config=
-for arg; do
-  case "$arg" in --config=*) config=${config:-${arg#--config=}};; esac
-done
-case "$*" in *--lock-file=*) ;; *) exec %[1]s "$@";; esac
-grep -q 'cpuManagerPolicy: static' "$config" || exec %[1]s "$@"
-%[1]s "$@" &
-until grep -qs static %[2]s && grep -qs Static %[3]s; do sleep 0.02; done
-kill -9 $!
-wait
-exit 7
-`, n.Node.KubeletPath(), state, other)
-	if err := os.WriteFile(wrapper, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	n.Kubelet[0] = wrapper
-	cm := n.configMap("static", static())
-	if err := n.CreateNodeConfig(t.Context(), v1alpha1.NodeConfigSpec{ConfigSource: bed.Ref(cm)}); err != nil {
-		t.Fatal(err)
-	}
-	n.up()
-	cause := fmt.Sprintf("current (UID: %s) crash-looped: 1 start in its trial, last: exit status 7", cm.UID)
-	n.is(want{"False", "CrashLooped", "using last-known-good (init)", cause, cause})
-	for _, file := range n.policies(false, 1) {
-		n.event("Warning", "StateMovedAside", "the CPU or memory manager's state contradicted the configuration and was moved to "+file)
-	}
-	n.recorded(string(cm.UID), "")
-	n.eventually("the kubelet is healthy", n.Healthy)
+	kubelet.End(n.t)
+	n.SameContainers(before)
 }

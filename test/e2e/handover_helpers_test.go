@@ -11,15 +11,14 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
 // lockFile is what this node's agents, and kubelets, contend for.
 func (n *node) lockFile() string {
 	n.t.Helper()
 	dir := filepath.Join(n.Node.Dir(), "lock")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, os.MkdirAll(dir, 0o700))
 	return filepath.Join(dir, "kubelet.lock")
 }
 
@@ -36,17 +35,13 @@ func (n *node) contends(flags ...string) {
 func (n *node) rival(name string, flags ...string) *node {
 	n.t.Helper()
 	a, err := n.Bed.Agent(flags...)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	run := filepath.Join(n.Node.Dir(), "run-"+name)
-	if err := os.MkdirAll(run, 0o700); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, os.MkdirAll(run, 0o700))
 	a.Env = append(a.Env, "RUNTIME_DIRECTORY="+run)
 	a.Log = filepath.Join(n.Node.Dir(), name+".log")
 	a.Kubelet[0] = n.Kubelet[0]
-	r := &node{n.Bed, a, n.t}
+	r := &node{&nodetest.Subject{Bed: n.Bed, Agent: a, T: n.t}, n.t}
 	r.contends()
 	n.t.Cleanup(func() {
 		if err := a.Stop(time.Minute); err != nil {
@@ -54,7 +49,7 @@ func (n *node) rival(name string, flags ...string) *node {
 		}
 		if n.t.Failed() {
 			n.t.Log("the agent ", name)
-			r.showLog()
+			r.ShowLog()
 		}
 	})
 	return r
@@ -92,9 +87,7 @@ func (n *node) neverTwo() {
 func (n *node) logTime(words string) time.Time {
 	n.t.Helper()
 	raw, err := os.ReadFile(n.Log)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	var at time.Time
 	for line := range strings.Lines(string(raw)) {
 		if stamp, ok := strings.CutPrefix(line, "time="); ok && strings.Contains(line, words) {
@@ -141,7 +134,7 @@ func (n *node) gap() (end func() time.Duration) {
 // takesOver waits until the agent's kubelet is healthy, and the API says which kind of agent runs it.
 func (n *node) takesOver(mode v1alpha1.RunMode) {
 	n.t.Helper()
-	n.eventually("the kubelet of "+filepath.Base(n.Log)+" is healthy, and the node is run as "+string(mode), func(ctx context.Context) error {
+	n.Eventually("the kubelet of "+filepath.Base(n.Log)+" is healthy, and the node is run as "+string(mode), func(ctx context.Context) error {
 		if _, err := n.KubeletPID(); err != nil {
 			return err
 		}
@@ -160,7 +153,7 @@ func (n *node) takesOver(mode v1alpha1.RunMode) {
 func (n *node) waits(behind int, name string) {
 	n.t.Helper()
 	want := fmt.Sprintf("waiting for the lock %s, held by process %d (%s)\n", n.lockFile(), behind, name)
-	n.eventually("the agent waits", func(ctx context.Context) error {
+	n.Eventually("the agent waits", func(ctx context.Context) error {
 		if out, code := n.Run(ctx, "", "probe", "--ready", "--socket="+n.socket()); code != 0 || out != want {
 			return fmt.Errorf("it says %q, exit code %d, want %q", out, code, want)
 		}
@@ -169,7 +162,7 @@ func (n *node) waits(behind int, name string) {
 	if children, err := n.Children(); err != nil || len(children) > 0 {
 		n.t.Errorf("it has the children %v, %v", children, err)
 	}
-	if _, err := n.askAgent(n.t.Context(), "/healthz"); err == nil {
+	if _, err := n.AskAgent(n.t.Context(), "/healthz"); err == nil {
 		n.t.Error("it has bound its port")
 	}
 }

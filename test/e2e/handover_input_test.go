@@ -20,15 +20,11 @@ import (
 func (n *node) run(name string, argv ...string) *exec.Cmd {
 	n.t.Helper()
 	log, err := os.Create(filepath.Join(n.Node.Dir(), name+".log"))
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	defer log.Close()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, cmd.Start())
 	n.t.Cleanup(func() { n.end(cmd) })
 	return cmd
 }
@@ -45,7 +41,7 @@ func (n *node) end(cmd *exec.Cmd) {
 // holds waits until a process has the node's lock.
 func (n *node) holds(pid int) {
 	n.t.Helper()
-	n.eventually("the lock's holder", func(context.Context) error {
+	n.Eventually("the lock's holder", func(context.Context) error {
 		if got := lockfile.WhoHolds(n.lockFile()); got != pid {
 			return fmt.Errorf("it is process %d, want %d", got, pid)
 		}
@@ -62,7 +58,14 @@ func TestAStockKubeletAndAnAgentWithTheSameLockFileExcludeEachOther(t *testing.T
 	// The kubelet has it: the agent waits until it has ended.
 	first := n.run("first", stock...)
 	n.holds(first.Process.Pid)
-	n.eventually("the stock kubelet is healthy", n.Healthy)
+	n.Eventually("the stock kubelet is healthy", n.Healthy)
+	n.start()
+	n.waits(first.Process.Pid, "kubelet")
+	n.stop()
+	n.exitsWith(0) // while the lock is still held
+	if _, err := os.Stat(n.socket()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it left its socket: %v", err)
+	}
 	n.start()
 	n.waits(first.Process.Pid, "kubelet")
 	if err := n.Healthy(t.Context()); err != nil {
@@ -72,18 +75,18 @@ func TestAStockKubeletAndAnAgentWithTheSameLockFileExcludeEachOther(t *testing.T
 	n.takesOver(v1alpha1.RunModeSelfHosted)
 
 	// The agent has it: the kubelet waits. It leaves when another one comes, as its own flag says.
-	steady := n.steadyFromNow()
+	steady := n.SteadyFromNow()
 	second := n.run("second", append(stock, "--exit-on-lock-contention")...)
-	n.eventually("the stock kubelet waits", func(context.Context) error {
+	n.Eventually("the stock kubelet waits", func(context.Context) error {
 		if !lockfile.Waiting(second.Process.Pid) {
 			return errors.New("it does not")
 		}
 		return nil
 	})
-	steady.end(t)
+	steady.End(t)
 	n.stop()
 	n.holds(second.Process.Pid)
-	n.eventually("the stock kubelet is healthy", n.Healthy)
+	n.Eventually("the stock kubelet is healthy", n.Healthy)
 	n.start()
 	n.takesOver(v1alpha1.RunModeSelfHosted)
 	n.holds(n.Pid())
@@ -100,7 +103,7 @@ func TestAKubeletsOwnLockFlagsAreTheAgents(t *testing.T) {
 	n.start()
 	n.takesOver(v1alpha1.RunModeBootstrap)
 	n.holds(n.Pid())
-	argv, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", n.kubeletPID()))
+	argv, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", n.RunningPID()))
 	if err != nil || !strings.Contains(string(argv), "\x00--lock-file="+n.Dir+"/kubelet.lock\x00") || strings.Contains(string(argv), "contention") {
 		t.Errorf("the kubelet's command line is %q, %v", argv, err)
 	}
@@ -112,17 +115,15 @@ func TestAKubeletsOwnLockFlagsAreTheAgents(t *testing.T) {
 func TestAnAgentThatCannotRunAKubeletDoesNotTakeTheLock(t *testing.T) {
 	t.Parallel()
 	boot, self := handover(t, newNode(t, "handinput"))
-	boot.up()
-	steady := boot.steady()
+	boot.Up()
+	steady := boot.Steady()
 	flags, argv := self.Flags, self.Kubelet
 	without := func(prefix string) []string {
 		return slices.DeleteFunc(slices.Clone(flags), func(f string) bool { return strings.HasPrefix(f, prefix) })
 	}
 	missing := filepath.Join(boot.Node.Dir(), "not", "there")
 	config := filepath.Join(boot.Node.Dir(), "broken.yaml")
-	if err := os.WriteFile(config, []byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: -1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(config, []byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: -1\n"), 0o600))
 	for _, c := range []struct {
 		name    string
 		flags   []string
@@ -143,66 +144,10 @@ func TestAnAgentThatCannotRunAKubeletDoesNotTakeTheLock(t *testing.T) {
 			t.Fatal(c.name)
 		}
 	}
-	steady.end(t)
+	steady.End(t)
 	boot.holds(boot.Pid())
 	boot.runs(1, "", []string{"probe", "--socket=" + self.socket()}, "evenkeel-agent: no agent answers on "+self.socket())
 	boot.runs(0, "", []string{"probe", "--socket=" + boot.socket(), "--ready"}, "running\n")
 	boot.runs(0, "", []string{"--help"}, "--lock-file", "--bootstrap", "--probe-socket", "cannot be used, 8 the lock file was replaced")
 	boot.runs(0, "", []string{"probe", "--help"}, "Exit codes: 0 alive (with --ready: ready), 1 not, or no answer, 3 usage.", "maxSurge")
-}
-
-func TestALockHeldByAnotherProgramIsReportedAndTakenWhenItIsFree(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, "foreign")
-	n.contends()
-	foreign := n.run("foreign", "flock", "--no-fork", n.lockFile(), "sleep", "600") // of util-linux
-	n.holds(foreign.Process.Pid)
-	n.start()
-	n.waits(foreign.Process.Pid, "sleep")
-	n.logged("level=ERROR", "another program holds the node's lock", fmt.Sprintf(`holder="process %d (sleep)"`, foreign.Process.Pid))
-	if _, err := os.Stat(n.Dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the waiting agent has created %s: %v", n.Dir, err)
-	}
-	n.end(foreign)
-	n.takesOver(v1alpha1.RunModeSelfHosted)
-}
-
-func TestAnAgentThatWaitsForTheLockEndsOnSIGTERM(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, "waitstop")
-	n.contends()
-	foreign := n.run("foreign", "flock", "--no-fork", n.lockFile(), "sleep", "600")
-	n.holds(foreign.Process.Pid)
-	n.start()
-	n.waits(foreign.Process.Pid, "sleep")
-	n.stop()
-	n.exitsWith(0) // while the lock is still held
-	if _, err := os.Stat(n.socket()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("it left its socket: %v", err)
-	}
-}
-
-func TestALockFileThatIsReplacedAndTakenEndsTheKubeletWithAnExitCodeOfItsOwn(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, "lost")
-	n.contends()
-	n.up()
-	foreign := n.run("foreign", "flock", "--no-fork", n.lockFile()+".new", "sleep", "600")
-	n.eventually("the new file is locked", func(context.Context) error {
-		if !lockfile.Held(n.lockFile() + ".new") {
-			return errors.New("it is not")
-		}
-		return nil
-	})
-	if err := os.Rename(n.lockFile()+".new", n.lockFile()); err != nil {
-		t.Fatal(err)
-	}
-	n.exitsWith(8)
-	n.lastWord("the lock file was replaced, and another process has the lock on the new one")
-	if left := n.kubelets(); len(left) > 0 {
-		t.Errorf("the kubelets %v are left", left)
-	}
-	n.end(foreign)
-	n.start()
-	n.takesOver(v1alpha1.RunModeSelfHosted)
 }

@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
 
 func TestABootstrapKubeletHandsOverAndComesBackWithTheUpdatedConfigurationWithoutTheAPI(t *testing.T) {
@@ -18,7 +19,7 @@ func TestABootstrapKubeletHandsOverAndComesBackWithTheUpdatedConfigurationWithou
 	boot, self := handover(t, newCluster(t, "handover"), flags...)
 	boot.wrap(strict)
 	self.Kubelet[0] = boot.Kubelet[0]
-	boot.up()
+	boot.Up()
 	boot.takesOver(v1alpha1.RunModeBootstrap)
 
 	// The self-hosted one asks the bootstrap one to leave.
@@ -27,36 +28,32 @@ func TestABootstrapKubeletHandsOverAndComesBackWithTheUpdatedConfigurationWithou
 	boot.exitsWith(0)
 	self.takesOver(v1alpha1.RunModeSelfHosted)
 	t.Logf("bootstrap to self-hosted: the health endpoint was away for %s", gap().Round(time.Millisecond))
-	boot.said("another process requested the node")
+	boot.logged("another process requested the node")
 	if stopped, started := boot.logTime(`msg="kubelet stopped"`), self.logTime(`msg="kubelet started"`); !stopped.Before(started) {
 		t.Errorf("one kubelet stopped at %s, the next was started at %s", stopped, started)
 	}
 	self.status("Run mode: SelfHosted", "Agent: runs")
 
 	// The init system starts bootstrap again, which waits and touches nothing.
-	steady, before := self.steady(), self.records()
+	steady, before := self.Steady(), self.records()
 	boot.start()
 	boot.waits(self.Pid(), "evenkeel-agent")
-	cm := self.configMap("a", map[string]any{"maxPods": 120})
+	cm := self.ConfigMap("a", map[string]any{"maxPods": 120})
 	if diff := cmp.Diff(before, self.records()); diff != "" {
 		t.Errorf("the records have changed:\n%s", diff)
 	}
-	steady.end(t)
-	self.assign(cm)
-	self.lastKnownGood(cm)
+	steady.End(t)
+	self.AssignMap(cm)
+	self.LastKnownGood(cm)
 
 	// The pod is gone, and so is the API.
-	if err := boot.Cluster.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, boot.Cluster.StopAPIServer())
 	gap = boot.gap()
 	self.stop()
 	boot.healthyWith(cm)
 	t.Logf("self-hosted to bootstrap: the health endpoint was away for %s", gap().Round(time.Millisecond))
-	boot.agentSays("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear", cm.UID))
-	if err := boot.Cluster.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	boot.AgentSays("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear", cm.UID))
+	must(t, boot.Cluster.StartAPIServer(t.Context()))
 	boot.takesOver(v1alpha1.RunModeBootstrap)
 	boot.is(allChecksPassed(cm))
 	boot.neverTwo()
@@ -67,9 +64,8 @@ func TestATrialContinuesAfterAHandOver(t *testing.T) {
 	boot, self := handover(t, newNode(t, "handtrial"), "--config-trial-duration=5m", "--crash-loop-threshold=0")
 	boot.wrap(strict)
 	self.Kubelet[0] = boot.Kubelet[0]
-	boot.up()
-	cm := boot.configMap("a", map[string]any{"maxPods": 120})
-	boot.assign(cm)
+	boot.Up()
+	cm := boot.assignNew("a", map[string]any{"maxPods": 120})
 	boot.is(allChecksPassed(cm))
 	boot.healthyWith(cm)
 	boot.counted(1, false)
@@ -91,89 +87,11 @@ func TestATrialContinuesAfterAHandOver(t *testing.T) {
 	self.healthyWith(cm)
 	boot.start()
 	boot.waits(self.Pid(), "evenkeel-agent")
-	if err := self.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, self.Kill())
 	boot.healthyWith(cm)
 	boot.counted(1, false)
 	boot.is(allChecksPassed(cm))
 	boot.neverTwo()
-}
-
-func TestABadConfigurationIsRolledBackByTheSelfHostedKubeletAndStaysBadForBootstrap(t *testing.T) {
-	t.Parallel()
-	flags := []string{"--config-trial-duration=1s", "--crash-loop-threshold=1"}
-	boot, self := handover(t, newNode(t, "handbad"), flags...)
-	boot.wrap(crashes + "\n" + strict)
-	self.Kubelet[0] = boot.Kubelet[0]
-	boot.up()
-	good := boot.configMap("good", map[string]any{"maxPods": 120})
-	boot.assign(good)
-	boot.lastKnownGood(good)
-
-	self.start()
-	boot.exitsWith(0)
-	self.healthyWith(good)
-	boot.start()
-	boot.waits(self.Pid(), "evenkeel-agent")
-	bad := self.configMap("bad", map[string]any{"maxPods": 123})
-	self.assign(bad)
-	w := rolledBack(bad, "CrashLooped", fmt.Sprintf("(UID: %s)", good.UID), "crash-looped: 2 starts in its trial, last: exit status 7")
-	self.is(w)
-	self.healthyWith(good)
-
-	self.stop()
-	boot.healthyWith(good)
-	boot.takesOver(v1alpha1.RunModeBootstrap)
-	boot.throughout(2*time.Second, "bootstrap runs what is good", func(ctx context.Context) error {
-		if starts := boot.starts(bad); starts != 2 {
-			return fmt.Errorf("the bad one was started %d times", starts)
-		}
-		return boot.Healthy(ctx)
-	})
-	boot.neverTwo()
-}
-
-func TestAConfigurationAssignedDuringAHandOverIsAppliedAfterIt(t *testing.T) {
-	t.Parallel()
-	flags := []string{"--config-trial-duration=1s", "--crash-loop-threshold=0"}
-	boot, self := handover(t, newNode(t, "handchange"), flags...)
-	boot.wrap(strict)
-	self.Kubelet[0] = boot.Kubelet[0]
-	boot.up()
-	cm := boot.configMap("a", map[string]any{"maxPods": 120})
-	self.start()
-	boot.said("another process requested the node")
-	boot.assign(cm)
-	boot.exitsWith(0)
-	self.is(allChecksPassed(cm))
-	self.healthyWith(cm)
-	self.lastKnownGood(cm)
-	boot.neverTwo()
-}
-
-func TestAnOlderKubeletThanTheStateSaysSoAndRunsTheNode(t *testing.T) {
-	t.Parallel()
-	flags := []string{"--config-trial-duration=1s", "--crash-loop-threshold=0"}
-	boot, self := handover(t, newNode(t, "handold"), flags...)
-	boot.wrap(`[ $mode = version ] && echo 'Kubernetes v1.37.99' && exit 0`)
-	self.Kubelet[0] = boot.Kubelet[0]
-	boot.Kubelet[0] = boot.Node.KubeletPath()
-	self.start()
-	self.takesOver(v1alpha1.RunModeSelfHosted)
-	cm := self.configMap("a", map[string]any{"maxPods": 120})
-	self.assign(cm)
-	self.lastKnownGood(cm)
-	boot.start()
-	boot.waits(self.Pid(), "evenkeel-agent")
-
-	self.stop()
-	boot.healthyWith(cm)
-	boot.logged("level=WARN", "this kubelet is older than one that has run on this node", "version="+underTest.version, "newer=v1.37.99")
-	boot.is(allChecksPassed(cm))
-	if n := self.countLog("this kubelet is older"); n != 0 {
-		t.Errorf("the newer one says %d times that it is older", n)
-	}
 }
 
 func TestAnUnhealthySelfHostedKubeletReturnsTheNodeForGood(t *testing.T) {
@@ -182,10 +100,8 @@ func TestAnUnhealthySelfHostedKubeletReturnsTheNodeForGood(t *testing.T) {
 	boot.wrap(strict + "\n[ $mode = run ] && [ -e \"$dir/sick\" ] && exec sleep 1000")
 	self.Kubelet[0] = boot.Kubelet[0]
 	self.Flags = append(self.Flags, "--give-up-after=5s")
-	boot.up()
-	if err := os.WriteFile(boot.beside("sick"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	boot.Up()
+	must(t, os.WriteFile(boot.beside("sick"), nil, 0o600))
 
 	// No other agent waits, so this one keeps the node.
 	self.start()
@@ -202,19 +118,17 @@ func TestAnUnhealthySelfHostedKubeletReturnsTheNodeForGood(t *testing.T) {
 	// The init system starts bootstrap, whose kubelet is healthy.
 	boot.start()
 	boot.waits(self.Pid(), "evenkeel-agent")
-	if err := os.Remove(boot.beside("sick")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(boot.beside("sick")))
 	self.exitsWith(9)
-	self.said("no kubelet was healthy for 5s")
+	self.logged("no kubelet was healthy for 5s")
 	boot.takesOver(v1alpha1.RunModeBootstrap)
 
 	// The healthy kubelet would restart the container of the self-hosted agent.
-	steady := boot.steady()
+	steady := boot.Steady()
 	self.start()
 	self.exitsWith(9)
-	self.said("this kubelet was never healthy and released the node at ")
-	steady.end(t)
+	self.logged("this kubelet was never healthy and released the node at ")
+	steady.End(t)
 	// Another attempt is free to.
 	self.Flags = append(self.Flags, "-v=1")
 	self.start()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/build/image"
 	systemd "github.com/evenkeel/evenkeel/testkit/machine"
+	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
 // systemdNode is a node of a cluster whose init system is the real systemd. It runs the node's containerd and its kubelet as
@@ -62,9 +63,7 @@ func newSystemdNode(n *node) *systemdNode {
 	t := n.t
 	t.Helper()
 	dir, err := os.MkdirTemp("", "evkm-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := &systemdNode{node: n, dir: dir}
 	n.t.Cleanup(func() {
 		if t.Failed() {
@@ -86,13 +85,9 @@ func newSystemdNode(n *node) *systemdNode {
 	if errors.Is(err, systemd.ErrUnsupported) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// The root of a mounted hierarchy is the cgroup of the process that mounts it: the host's, not the machine's.
 	prepare := exec.CommandContext(t.Context(), "nsenter", "--target="+strings.Split(s.m.Proc(), "/")[2], "--mount", "--pid", "sh", "-ec", cgroupsOfHost, dir)
 	prepare.Stdin = bytes.NewReader(mounts)
@@ -102,9 +97,7 @@ func newSystemdNode(n *node) *systemdNode {
 	at := n.Node.Dir()
 	path := os.Getenv("PATH") + ":/usr/local/sbin:/usr/sbin:/sbin"
 	containerd, err := exec.LookPath("containerd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.unit("containerd", containerd+" --config "+at+"/containerd.toml", path)
 	s.unit("kubelet", n.Node.KubeletPath()+" "+strings.Join(n.Node.KubeletArgs(), " "), path)
 	s.systemctl("daemon-reload")
@@ -116,9 +109,7 @@ func newSystemdNode(n *node) *systemdNode {
 func (s *systemdNode) unit(name, argv, path string) {
 	s.t.Helper()
 	content := fmt.Sprintf(serviceUnit, argv, s.log(name), path)
-	if err := os.WriteFile(s.m.Path(systemd.Lib+"/"+name+".service"), []byte(content), 0o644); err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, os.WriteFile(s.m.Path(systemd.Lib+"/"+name+".service"), []byte(content), 0o644))
 }
 
 func (s *systemdNode) log(unit string) string { return filepath.Join(s.dir, unit+".log") }
@@ -126,9 +117,7 @@ func (s *systemdNode) log(unit string) string { return filepath.Join(s.dir, unit
 func (s *systemdNode) systemctl(args ...string) string {
 	s.t.Helper()
 	out, err := s.m.Systemctl(s.t.Context(), args...)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	return strings.TrimSpace(out)
 }
 
@@ -137,9 +126,7 @@ func (s *systemdNode) runs() (argv []string, pid string) {
 	s.t.Helper()
 	pid = s.systemctl("show", "kubelet", "--property=MainPID", "--value")
 	raw, err := os.ReadFile(s.m.Proc() + "/" + pid + "/cmdline")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	return strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00"), pid
 }
 
@@ -163,9 +150,7 @@ func (s *systemdNode) wantsWrapped() {
 		s.t.Errorf("%s: the kubelet's unit runs %q, want the agent", s.Node.Name(), argv)
 	}
 	children, err := filepath.Glob(s.m.Proc() + "/" + pid + "/task/*/children")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	for _, file := range children {
 		raw, _ := os.ReadFile(file)
 		for _, child := range strings.Fields(string(raw)) {
@@ -180,7 +165,7 @@ func (s *systemdNode) wantsWrapped() {
 // wantsNoPrivileges requires that the process of the installer's pod, which has done its work, has no privileges left.
 func (s *systemdNode) wantsNoPrivileges() {
 	s.t.Helper()
-	s.eventually("the installer has dropped its privileges", func(context.Context) error {
+	s.Eventually("the installer has dropped its privileges", func(context.Context) error {
 		files, err := filepath.Glob(s.m.Proc() + "/*/cmdline")
 		if err != nil {
 			return err
@@ -207,9 +192,7 @@ func (s *systemdNode) wantsNoPrivileges() {
 
 func (s *systemdNode) realKubelet() string {
 	path, err := filepath.EvalSymlinks(s.Node.KubeletPath())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must(s.t, err)
 	return path
 }
 
@@ -237,47 +220,49 @@ func agentImage(t *testing.T, n *node) {
 	t.Helper()
 	i := image.Image{References: []string{"evenkeel.dev/agent:test"}, Programs: []image.Program{{Path: "/evenkeel-agent", File: n.Binary}}}
 	archive, _, err := i.Archive()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	file := filepath.Join(t.TempDir(), "agent.tar")
-	if err := errors.Join(os.WriteFile(file, archive, 0o644), n.Node.ImportArchive(t.Context(), file)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.WriteFile(file, archive, 0o644), n.Node.ImportArchive(t.Context(), file)))
 }
 
 // applyInstaller gives the cluster the installer's manifests, with flags for agents that share a network.
 func applyInstaller(t *testing.T, n *node) {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "kustomize")
-	base, err := filepath.Abs("../../config/installer")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if base, err = filepath.Rel(dir, base); err != nil {
-		t.Fatal(err)
-	}
 	args := `[{"op": "add", "path": "/spec/template/spec/containers/0/args", "value": ["--", "--listen="]}]`
-	content, err := json.Marshal(map[string]any{
-		"resources": []string{base},
-		"images":    []any{map[string]any{"name": "evenkeel.dev/agent", "newTag": "test"}},
-		"patches":   []any{map[string]any{"target": map[string]any{"kind": "DaemonSet", "name": "evenkeel-installer"}, "patch": args}},
+	n.applyKustomization("installer", map[string]any{
+		"images":  []any{map[string]any{"name": "evenkeel.dev/agent", "newTag": "test"}},
+		"patches": []any{map[string]any{"target": map[string]any{"kind": "DaemonSet", "name": "evenkeel-installer"}, "patch": args}},
 	})
-	err = errors.Join(err, os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "kustomization.yaml"), content, 0o644))
-	if err != nil {
-		t.Fatal(err)
-	}
-	kubectl := exec.CommandContext(t.Context(), "../../bin/tools/kubectl", "apply", "-k", dir)
-	kubectl.Env = append(os.Environ(), "KUBECONFIG="+n.Cluster.AdminKubeconfig())
-	if out, err := kubectl.CombinedOutput(); err != nil {
-		t.Fatalf("kubectl apply: %v: %s", err, out)
+}
+
+// applyKustomization applies a directory of config/ with changes.
+func (n *node) applyKustomization(config string, changes map[string]any) {
+	n.t.Helper()
+	dir := filepath.Join(n.t.TempDir(), "kustomize")
+	base, err := filepath.Abs("../../config/" + config)
+	must(n.t, err)
+	base, err = filepath.Rel(dir, base)
+	must(n.t, err)
+	changes["resources"] = []string{base}
+	content, err := json.Marshal(changes)
+	must(n.t, errors.Join(err, os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "kustomization.yaml"), content, 0o644)))
+	n.kubectl("", "apply", "-k", dir)
+}
+
+// kubectl runs kubectl as the administrator.
+func (n *node) kubectl(stdin string, args ...string) {
+	n.t.Helper()
+	cmd := exec.CommandContext(n.t.Context(), tool("kubectl"), append(args, "--kubeconfig="+n.Cluster.AdminKubeconfig())...)
+	cmd.Stdin = strings.NewReader(stdin)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		n.t.Fatalf("kubectl %q: %v: %s", args, err, out)
 	}
 }
 
 // plugin runs kubectl evenkeel and returns what it said, to people and as its error, and its exit code.
 func plugin(t *testing.T, n *node, args ...string) (out, errOut string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*nodetest.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "../../bin/kubectl-evenkeel", append(args, "--kubeconfig="+n.Cluster.AdminKubeconfig())...)
 	var stdout, stderr bytes.Buffer

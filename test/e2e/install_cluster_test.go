@@ -17,16 +17,14 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	t.Parallel()
 	first := newCluster(t, "ci-a")
 	second := nodeOn(t, first.Cluster, "ci-b")
-	if err := first.Cluster.StartControllers(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, first.Cluster.StartControllers(t.Context()))
 	applyInstaller(t, first)
 	var nodes []*systemdNode
 	for _, n := range []*node{first, second} {
 		agentImage(t, n)
 		s := newSystemdNode(n)
 		nodes = append(nodes, s)
-		n.eventually("the node is Ready", n.ready)
+		n.Eventually("the node is Ready", n.Ready)
 		s.wantsPlain()
 	}
 	a, b := nodes[0], nodes[1]
@@ -34,16 +32,14 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 
 	// A file in the place of the agent's directory makes the installation fail.
 	obstacle := filepath.Join(b.dir, "var-lib", "evenkeel")
-	if err := os.WriteFile(obstacle, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(obstacle, nil, 0o600))
 	out, said, code := plugin(t, first, "install", "--all-nodes", "--yes")
 	if code != 2 || !strings.Contains(out, a.Node.Name()+": installed") || !strings.Contains(out, b.Node.Name()+": FAILED: tried and rolled back") ||
 		!strings.Contains(out, "EvenkeelInstallFailed") || !strings.Contains(said, "failed on "+b.Node.Name()) {
 		t.Errorf("exit code %d", code)
 	}
 	a.wantsWrapped()
-	b.eventually("it is Ready with its plain kubelet", b.ready)
+	b.Eventually("it is Ready with its plain kubelet", b.Ready)
 	b.wantsPlain()
 	if after := unitFiles(t, b); after != before {
 		t.Errorf("its unit's files were\n%sand are\n%s", before, after)
@@ -57,9 +53,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	if _, now := b.runs(); now != pid {
 		t.Error("the kubelet of the node that has failed was restarted")
 	}
-	if err := os.Remove(obstacle); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(obstacle))
 	if out, _, code := plugin(t, first, "install", "--retry", "--yes"); code != 0 || !strings.Contains(out, "2 of 2 nodes installed") {
 		t.Errorf("exit code %d", code)
 	}
@@ -76,11 +70,9 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	}
 	for _, s := range nodes {
 		s.wantsPlain()
-		s.eventually("it is Ready", s.ready)
+		s.Eventually("it is Ready", s.Ready)
 		obj, err := s.Kube.CoreV1().Nodes().Get(t.Context(), s.Node.Name(), getOptions)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, ok := obj.Labels["evenkeel.dev/agent"]; ok {
 			t.Errorf("%s has the labels %v", s.Node.Name(), obj.Labels)
 		}
@@ -88,7 +80,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	if after := unitFiles(t, b); after != before {
 		t.Errorf("its unit's files were\n%sand are\n%s", before, after)
 	}
-	first.eventually("no pod is left", func(ctx context.Context) error {
+	first.Eventually("no pod is left", func(ctx context.Context) error {
 		pods, err := first.Kube.CoreV1().Pods("evenkeel-install").List(ctx, metav1.ListOptions{})
 		if err == nil && len(pods.Items) > 0 {
 			err = errors.New("there is " + pods.Items[0].Name + ": " + string(pods.Items[0].Status.Phase))
@@ -101,8 +93,6 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 func unitFiles(t *testing.T, s *systemdNode) string {
 	t.Helper()
 	out, err := s.m.Systemctl(t.Context(), "cat", "kubelet")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return out
 }

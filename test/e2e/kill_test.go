@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
 // process is one process that is watched by a file descriptor, which names no
@@ -56,25 +58,19 @@ func (p process) gone(within time.Duration) {
 // kill kills one process with SIGKILL.
 func (n *node) kill(pid int) {
 	n.t.Helper()
-	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, unix.Kill(pid, unix.SIGKILL))
 }
 
 // freeze stops one process, as one that hangs.
 func (n *node) freeze(pid int) {
 	n.t.Helper()
-	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, unix.Kill(pid, unix.SIGSTOP))
 }
 
 // thaw ends what freeze began.
 func (n *node) thaw(pid int) {
 	n.t.Helper()
-	if err := unix.Kill(pid, unix.SIGCONT); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, unix.Kill(pid, unix.SIGCONT))
 }
 
 // killAgent kills the agent with SIGKILL, and requires that nothing of it is
@@ -82,9 +78,7 @@ func (n *node) thaw(pid int) {
 func (n *node) killAgent() {
 	n.t.Helper()
 	children, err := n.Children()
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	var watched []process
 	for _, pid := range children {
 		if fd, err := unix.PidfdOpen(pid, 0); err == nil { // else it has ended
@@ -92,13 +86,11 @@ func (n *node) killAgent() {
 			watched = append(watched, process{n, pid, fd})
 		}
 	}
-	if err := n.Kill(); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, n.Kill())
 	for _, p := range watched {
-		p.gone(patience)
+		p.gone(nodetest.Patience)
 	}
-	n.eventually("nothing of the agent is left", func(context.Context) error {
+	n.Eventually("nothing of the agent is left", func(context.Context) error {
 		if left := n.kubelets(); len(left) > 0 {
 			return fmt.Errorf("processes %v", left)
 		}
@@ -110,9 +102,7 @@ func (n *node) killAgent() {
 func (n *node) kubelets() (pids []string) {
 	n.t.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	for _, line := range lines {
 		raw, err := os.ReadFile(line)
 		if err == nil && bytes.Contains(raw, []byte("--hostname-override="+n.Node.Name()+"\x00")) && !bytes.Contains(raw, []byte("evenkeel-agent")) {
@@ -146,33 +136,33 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 
 	n := newNode(t, "killed", "--config-trial-duration=2s", "--crash-loop-threshold=1")
 	n.wrap(witness)
-	n.up()
+	n.Up()
 	begin := time.Now()
 	allowed, crashing, refused := []types.UID{""}, []types.UID{}, []types.UID{}
 	assign := func(i int) {
 		var cm *corev1.ConfigMap
 		switch r.IntN(6) {
 		case 0:
-			cm = n.configMap(fmt.Sprintf("crashing-%d", i), map[string]any{"maxPods": 123, "registryBurst": 100 + i})
+			cm = n.ConfigMap(fmt.Sprintf("crashing-%d", i), map[string]any{"maxPods": 123, "registryBurst": 100 + i})
 			crashing = append(crashing, cm.UID)
 		case 1:
-			cm = n.configMap(fmt.Sprintf("rejected-%d", i), map[string]any{"maxPods": -i - 1})
+			cm = n.ConfigMap(fmt.Sprintf("rejected-%d", i), map[string]any{"maxPods": -i - 1})
 			refused = append(refused, cm.UID)
 		case 2:
-			n.assign(nil)
+			n.AssignMap(nil)
 			return
 		default:
-			cm = n.configMap(fmt.Sprintf("good-%d", i), map[string]any{"maxPods": 130 + r.IntN(3), "registryBurst": 100 + r.IntN(10)})
+			cm = n.ConfigMap(fmt.Sprintf("good-%d", i), map[string]any{"maxPods": 130 + r.IntN(3), "registryBurst": 100 + r.IntN(10)})
 			allowed = append(allowed, cm.UID)
 		}
-		n.assign(cm)
+		n.AssignMap(cm)
 	}
 	for i := range kills {
 		// Some are assigned before the agent starts, some to one that may not
 		// have come far, most to one that runs.
 		if i%4 > 0 {
-			n.eventually("a kubelet is healthy with a configuration that may run", func(ctx context.Context) error {
-				revision, _, err := n.running()
+			n.Eventually("a kubelet is healthy with a configuration that may run", func(ctx context.Context) error {
+				revision, _, err := n.Running()
 				if err == nil && !slices.Contains(allowed, types.UID(revision)) {
 					err = fmt.Errorf("%s runs, which is none of the good ones", revision)
 				}
@@ -206,18 +196,13 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 		n.start()
 	}
 
-	last := n.configMap("last", map[string]any{"maxPods": 111})
-	n.assign(last)
-	n.is(allChecksPassed(last))
-	n.lastKnownGood(last)
+	last := n.good("last", map[string]any{"maxPods": 111})
 	n.healthyWith(last)
 	if raw, err := os.ReadFile(n.beside("forbidden")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("started while on record as bad, %v:\n%s", err, raw)
 	}
 	raw, err := os.ReadFile(n.beside("starts"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, uid := range refused {
 		if bytes.Contains(raw, []byte(uid)) {
 			t.Errorf("%s was started, though its dry run rejected it", uid)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,17 +32,11 @@ func newMaster(t *testing.T, name string, flags ...string) *master {
 	n := nodeOn(t, cluster, name, flags...)
 	m := &master{own{node: n, namespace: metav1.NamespaceSystem}, filepath.Join(n.Node.Dir(), "manifests")}
 	init := filepath.Join(n.Node.Dir(), "init")
-	if err := os.Mkdir(init, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(init, 0o755))
 	config, err := n.Config(map[string]any{"fileCheckFrequency": "1s"}) // it may miss what is placed while it starts
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, file := range []string{n.Node.KubeletConfig(), filepath.Join(init, "kubelet")} {
-		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(config), 0o600))
 	}
 	n.Flags = append(n.Flags, "--config-source=configmap", "--config-namespace=kube-system", "--init-config-dir="+init)
 	n.Kubelet = slices.DeleteFunc(n.Kubelet, func(arg string) bool { return strings.HasPrefix(arg, "--config=") })
@@ -55,16 +48,10 @@ func (m *master) place(pod *corev1.Pod) {
 	m.t.Helper()
 	pod.APIVersion, pod.Kind, pod.Namespace = "v1", "Pod", metav1.NamespaceSystem
 	raw, err := json.Marshal(pod)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	must(m.t, err)
 	file := m.manifest(pod.Name)
-	if err := os.WriteFile(filepath.Join(m.Node.Dir(), "manifest"), raw, 0o600); err != nil {
-		m.t.Fatal(err)
-	}
-	if err := os.Rename(filepath.Join(m.Node.Dir(), "manifest"), file); err != nil {
-		m.t.Fatal(err)
-	}
+	must(m.t, os.WriteFile(filepath.Join(m.Node.Dir(), "manifest"), raw, 0o600))
+	must(m.t, os.Rename(filepath.Join(m.Node.Dir(), "manifest"), file))
 }
 
 func (m *master) manifest(pod string) string { return filepath.Join(m.manifests, pod+".json") }
@@ -111,7 +98,7 @@ func (m *master) apiServerPID() (int, error) {
 // serves waits until there is an API server.
 func (m *master) serves() {
 	m.t.Helper()
-	m.eventually("the API server is ready", func(ctx context.Context) error {
+	m.Eventually("the API server is ready", func(ctx context.Context) error {
 		return m.Kube.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	})
 }
@@ -129,10 +116,10 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 	})
 	m.start()
 	m.healthyOn("/init/kubelet")
-	if z := m.agentSays("Unknown", "SyncFailed", fmt.Sprintf(unread, "init")+"the API server refuses connections ("); z.Source.Kind != "init" || z.Effective["maxPods"] != 110.0 {
+	if z := m.AgentSays("Unknown", "SyncFailed", fmt.Sprintf(unread, "init")+"the API server refuses connections ("); z.Source.Kind != "init" || z.Effective["maxPods"] != 110.0 {
 		t.Errorf("the source is %+v, maxPods %v", z.Source, z.Effective["maxPods"])
 	}
-	m.eventually("the first static pod runs", func(context.Context) error {
+	m.Eventually("the first static pod runs", func(context.Context) error {
 		logs, err := filepath.Glob(filepath.Join(m.Node.Dir(), "log", "pods", "kube-system_first-master_*", "sleep", "0.log"))
 		if err == nil && len(logs) != 1 {
 			err = fmt.Errorf("its logs are %q", logs)
@@ -144,28 +131,24 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 	}
 
 	// The API server is one of them. It has to be given evenkeel's kinds, and the node the right to read its ConfigMap.
-	kubelet := m.steadyFromNow()
+	kubelet := m.SteadyFromNow()
 	m.place(m.apiServer())
 	m.serves()
-	if err := m.Cluster.SetUp(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	m.eventually("the node is Ready", m.ready)
-	m.says("Unknown", "SyncFailed", fmt.Sprintf(unread, "init")+
+	must(t, m.Cluster.SetUp(t.Context()))
+	m.Eventually("the node is Ready", m.Ready)
+	m.Says("Unknown", "SyncFailed", fmt.Sprintf(unread, "init")+
 		"forbidden to this node (403): apply what `evenkeel-agent rbac master --config-namespace=kube-system` prints")
 	m.rights()
-	nc := m.says("True", "LocalInit", localInit.message+": "+localInit.cause)
-	m.eventually("the Node says so too", func(ctx context.Context) error { return m.nodeSays(ctx, localInit) })
+	nc := m.Says("True", "LocalInit", localInit.message+": "+localInit.cause)
+	m.Eventually("the Node says so too", func(ctx context.Context) error { return m.nodeSays(ctx, localInit) })
 	if nc.Status.RemoteConfig != v1alpha1.RemoteConfigConfigMap || nc.Status.Active != nil {
 		t.Errorf("remoteConfig is %s, active %+v", nc.Status.RemoteConfig, nc.Status.Active)
 	}
 	server, err := m.apiServerPID()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	// Its administrator configures it. The API server does not notice that its kubelet is restarted.
-	kubelet.end(t)
+	kubelet.End(t)
 	first := m.edit(map[string]any{"maxPods": 120})
 	m.runsRevision(first, 120)
 	m.promoted(first)
@@ -174,12 +157,12 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 	m.promoted(second)
 
 	// An edit that would cost the master its API server is refused; one that only shows when it runs is rolled back.
-	kubelet = m.steady()
+	kubelet = m.Steady()
 	refused := m.edit(map[string]any{"staticPodPath": nil})
-	m.says("False", "ProtectedFields", fmt.Sprintf("using last-known-good (UID: %s): refused current (UID: %s): protected field staticPodPath would be ", second, refused))
-	kubelet.end(t)
+	m.Says("False", "ProtectedFields", fmt.Sprintf("using last-known-good (UID: %s): refused current (UID: %s): protected field staticPodPath would be ", second, refused))
+	kubelet.End(t)
 	crash := m.edit(overReserved(122))
-	m.says("False", "CrashLooped", fmt.Sprintf("using last-known-good (UID: %s): current (UID: %s) crash-looped: 1 start in its trial", second, crash))
+	m.Says("False", "CrashLooped", fmt.Sprintf("using last-known-good (UID: %s): current (UID: %s) crash-looped: 1 start in its trial", second, crash))
 	m.healthyOn(second)
 	m.runsRevision(m.edit(map[string]any{"maxPods": 121}), 121)
 	m.recorded(second, second)
@@ -189,25 +172,21 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 
 	// The machine goes down, and comes up without its API server: it runs what its ConfigMap said.
 	m.stop()
-	if err := os.Rename(m.manifest("kube-apiserver"), m.manifest("kube-apiserver")+".away"); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(server, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(m.manifest("kube-apiserver"), m.manifest("kube-apiserver")+".away"))
+	must(t, syscall.Kill(server, syscall.SIGKILL))
 	m.start()
 	m.healthyOn(second)
-	m.agentSays("Unknown", "SyncFailed", fmt.Sprintf(unread, "UID: "+second)+"the API server refuses connections (")
+	m.AgentSays("Unknown", "SyncFailed", fmt.Sprintf(unread, "UID: "+second)+"the API server refuses connections (")
 	m.recorded(second, second)
-	kubelet = m.steadyFromNow()
+	kubelet = m.SteadyFromNow()
 	m.place(m.apiServer())
 	m.serves()
-	m.agentSays("True", "AllChecksPassed", fmt.Sprintf("using current (UID: %s): all checks passed", second))
+	m.AgentSays("True", "AllChecksPassed", fmt.Sprintf("using current (UID: %s): all checks passed", second))
 	m.runsRevision(second, 121)
-	kubelet.end(t)
+	kubelet.End(t)
 
 	m.remove()
-	nc = m.says("True", "LocalInit", localInit.message)
+	nc = m.Says("True", "LocalInit", localInit.message)
 	if nc.Status.Active != nil || nc.Status.LastKnownGood != nil {
 		t.Errorf("in the end active is %+v, last-known-good %+v", nc.Status.Active, nc.Status.LastKnownGood)
 	}
@@ -227,9 +206,5 @@ func (m *master) rights() {
 	if code != 0 {
 		m.t.Fatalf("rbac: exit code %d: %s", code, manifest)
 	}
-	kubectl := exec.CommandContext(m.t.Context(), tool("kubectl"), "--kubeconfig="+m.Cluster.AdminKubeconfig(), "apply", "-f", "-")
-	kubectl.Stdin = strings.NewReader(manifest)
-	if out, err := kubectl.CombinedOutput(); err != nil {
-		m.t.Fatalf("kubectl apply: %v: %s", err, out)
-	}
+	m.kubectl(manifest, "apply", "-f", "-")
 }

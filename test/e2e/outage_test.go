@@ -32,70 +32,67 @@ func (n *node) undisturbed(pid int, cm *corev1.ConfigMap) func(context.Context) 
 	}
 }
 
-func TestAnAPIOutagePausesTheTrialWithoutARollback(t *testing.T) {
+// TestAnAPIOutagePausesATrialAndTheNodeBootsWithItsCheckpoint has a cluster of its own.
+func TestAnAPIOutagePausesATrialAndTheNodeBootsWithItsCheckpoint(t *testing.T) {
 	t.Parallel()
-	n := newCluster(t, "outage", "--config-trial-duration=12s", "--ready-timeout=10s", "--health-timeout=10s", "--crash-loop-threshold=0")
-	n.up()
+	n := newCluster(t, "outage", "--config-trial-duration=12s", "--ready-timeout=10s", "--health-timeout=10s", "--crash-loop-threshold=0", "--sync-timeout=1h")
+	n.boot(1)
+	n.Up()
 	n.is(localInit) // the API server is new, and may not know the kind yet
-	cm := n.configMap("a", map[string]any{"maxPods": 120})
-	n.assign(cm)
+	cm := n.assignNew("a", map[string]any{"maxPods": 120})
 	n.is(allChecksPassed(cm))
 	n.healthyWith(cm)
-	pid := n.kubeletPID()
-	n.eventually("the clock of the trial runs", func(context.Context) error {
+	pid := n.RunningPID()
+	n.Eventually("the clock of the trial runs", func(context.Context) error {
 		if n.sample("evenkeel_trial_healthy_seconds") == 0 {
 			return errors.New("it does not")
 		}
 		return nil
 	})
-	if err := n.Cluster.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
-	n.agentSays("Unknown", "SyncFailed",
+	must(t, n.Cluster.StopAPIServer())
+	n.AgentSays("Unknown", "SyncFailed",
 		fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: NodeConfig outage cannot be read: the API server refuses connections (", cm.UID))
 	n.throughout(13*time.Second, "during the outage", n.undisturbed(pid, cm))
 	n.wantSample("evenkeel_node_config_error", 1)
 
-	if err := n.Cluster.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	n.agentSays("True", "AllChecksPassed", "all checks passed") // by itself
-	n.lastKnownGood(cm)
+	must(t, n.Cluster.StartAPIServer(t.Context()))
+	n.AgentSays("True", "AllChecksPassed", "all checks passed") // by itself
+	n.LastKnownGood(cm)
 	n.is(allChecksPassed(cm))
-	if now := n.kubeletPID(); now != pid {
+	if now := n.RunningPID(); now != pid {
 		t.Errorf("the kubelet was restarted: process %d, was %d", now, pid)
 	}
 
-	// Later, with nothing on trial.
-	if err := n.Cluster.StopAPIServer(); err != nil {
-		t.Fatal(err)
+	// The machine is started again while the API is away, before the sync timeout.
+	n.stop()
+	after := n.assignNew("after", map[string]any{"maxPods": 121})
+	must(t, n.Cluster.StopAPIServer())
+	n.boot(2)
+	n.start()
+	n.healthyWith(cm)
+	z := n.AgentSays("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: NodeConfig outage cannot be read: the API server refuses connections (", cm.UID))
+	if z.Source.Revision != string(cm.UID) {
+		t.Errorf("the source is %+v", z.Source)
 	}
-	n.agentSays("Unknown", "SyncFailed", "the API server refuses connections (")
-	n.throughout(3*time.Second, "during the second outage", func(ctx context.Context) error {
-		if now, err := n.KubeletPID(); err != nil || now != pid {
-			return fmt.Errorf("the kubelet is process %d, was %d, %v", now, pid, err)
-		}
-		return n.Healthy(ctx)
-	})
-	if err := n.Cluster.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	n.agentSays("True", "AllChecksPassed", "all checks passed")
-	n.is(allChecksPassed(cm))
+	n.recorded(string(cm.UID), string(cm.UID))
+	must(t, n.Cluster.StartAPIServer(t.Context()))
+	n.is(allChecksPassed(after))
+	n.healthyWith(after)
+	n.LastKnownGood(after)
+	n.recorded(string(after.UID), string(after.UID))
 }
 
 func TestAnOutageOfContainerdGivesNoVerdict(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "noruntime", "--config-trial-duration=10s", "--ready-timeout=8s", "--health-timeout=5s", "--crash-loop-threshold=0")
-	n.up()
-	cm := n.configMap("a", map[string]any{"maxPods": 120})
-	n.assign(cm)
+	n.Up()
+	cm := n.assignNew("a", map[string]any{"maxPods": 120})
 	n.is(allChecksPassed(cm))
 	n.healthyWith(cm)
 
 	// One that hangs still takes connections. A kubelet that starts waits for its answer, and is not healthy meanwhile.
 	n.freeze(n.Node.RuntimePID())
-	n.kill(n.kubeletPID())
+	n.kill(n.RunningPID())
 	n.throughout(6*time.Second, "while containerd hangs", func(context.Context) error {
 		if s := n.onDisk(); len(s.Bad) > 0 || len(s.Startups) != 1 || s.Trial == nil {
 			return fmt.Errorf("on disk bad are %+v, %d starts, trial %+v", s.Bad, len(s.Startups), s.Trial)
@@ -105,16 +102,14 @@ func TestAnOutageOfContainerdGivesNoVerdict(t *testing.T) {
 	n.thaw(n.Node.RuntimePID())
 	n.healthyWith(cm)
 
-	pid := n.kubeletPID()
-	if err := n.Node.StopRuntime(); err != nil {
-		t.Fatal(err)
-	}
+	pid := n.RunningPID()
+	must(t, n.Node.StopRuntime())
 	n.throughout(10*time.Second, "without containerd", n.undisturbed(pid, cm))
 
 	// Without it a kubelet that starts ends at once: no crash of the
 	// configuration's doing, though the threshold tolerates none.
 	n.kill(pid)
-	n.eventually("the kubelet was tried again", func(context.Context) error {
+	n.Eventually("the kubelet was tried again", func(context.Context) error {
 		if count := n.countLog("the kubelet exited unexpectedly"); count < 3 {
 			return fmt.Errorf("it exited %d times", count)
 		}
@@ -123,11 +118,9 @@ func TestAnOutageOfContainerdGivesNoVerdict(t *testing.T) {
 	if s := n.onDisk(); len(s.Bad) > 0 || len(s.Startups) != 1 || s.Trial == nil {
 		t.Errorf("on disk bad are %+v, %d starts, trial %+v", s.Bad, len(s.Startups), s.Trial)
 	}
-	if err := n.Node.StartRuntime(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.Node.StartRuntime(t.Context()))
 	n.healthyWith(cm)
-	n.lastKnownGood(cm)
+	n.LastKnownGood(cm)
 	nc := n.is(allChecksPassed(cm))
 	if len(nc.Status.BadConfigs) > 0 {
 		t.Errorf("bad are %+v", nc.Status.BadConfigs)
@@ -135,28 +128,21 @@ func TestAnOutageOfContainerdGivesNoVerdict(t *testing.T) {
 
 	// A kubelet that waits for its lock does nothing, and no runtime is to blame.
 	lock, err := os.Open(n.Dir + "/kubelet.lock")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer lock.Close()
 	locked := make(chan error)
 	go func() { locked <- unix.Flock(int(lock.Fd()), unix.LOCK_EX) }()
-	n.eventually("this process is next in the lock's queue", func(context.Context) error {
+	n.Eventually("this process is next in the lock's queue", func(context.Context) error {
 		if !lockfile.Waiting(os.Getpid()) {
 			return errors.New("it does not wait")
 		}
 		return nil
 	})
-	next := n.configMap("b", map[string]any{"maxPods": 121})
-	n.assign(next)
-	if err := <-locked; err != nil {
-		t.Fatal(err)
-	}
+	next := n.assignNew("b", map[string]any{"maxPods": 121})
+	must(t, <-locked)
 	const waits = "the kubelet is waiting for its lock file, which another process holds"
 	n.is(want{"Unknown", "WaitingForLock", fmt.Sprintf("using current (UID: %s)", next.UID), waits, waits})
-	if err := lock.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, lock.Close())
 	n.healthyWith(next)
 	n.is(allChecksPassed(next))
 }
@@ -210,33 +196,12 @@ func (f *fault) wrap(next http.Handler) http.Handler {
 	})
 }
 
-// reads answers what reads the NodeConfig; the status can still be written.
-func reads(answer func(w http.ResponseWriter, r *http.Request)) func(http.ResponseWriter, *http.Request) bool {
-	return func(w http.ResponseWriter, r *http.Request) bool {
-		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, "/nodeconfigs") {
-			return false
-		}
-		answer(w, r)
-		return true
-	}
-}
-
-func code(status int) func(http.ResponseWriter, *http.Request) {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
-		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"out of order","reason":%q,"code":%d}`, strings.ReplaceAll(http.StatusText(status), " ", ""), status)
-	}
-}
-
 // behind puts the node's agent, but not its kubelet, behind a proxy.
 func (n *node) behind(f *fault) {
 	n.t.Helper()
 	f.begin(nil)
 	proxy, err := n.Proxy(f.wrap)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	n.t.Cleanup(func() {
 		f.begin(nil)
 		proxy.Close()
@@ -244,119 +209,15 @@ func (n *node) behind(f *fault) {
 	n.Flags = append(n.Flags, "--kubeconfig="+proxy.Kubeconfig)
 }
 
-func TestAnAPIThatAnswersWithErrorsChangesNothingAndRecovers(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, "errors", "--config-trial-duration=1s")
-	f := &fault{}
-	n.behind(f)
-	n.up()
-	cm := n.configMap("a", map[string]any{"maxPods": 120})
-	n.assign(cm)
-	n.lastKnownGood(cm)
-	undisturbed := n.steady()
-	for _, c := range []struct {
-		name, cause string
-		refuses     bool
-		answer      func(http.ResponseWriter, *http.Request)
-	}{
-		{"401", "the API server does not accept this node's credentials (401): check whether the client certificate of its kubeconfig has expired", true, code(http.StatusUnauthorized)},
-		{"403", "forbidden to this node (403): apply evenkeel's RBAC, which grants the group system:nodes get, list, watch and create on nodeconfigs", true, code(http.StatusForbidden)},
-		{"404", "the API server does not know this kind of object (404): apply evenkeel's CRDs", true, code(http.StatusNotFound)},
-		{"429", "the API server is overloaded (429); retrying", false, code(http.StatusTooManyRequests)},
-		{"500", "the API server failed (500): ", false, code(http.StatusInternalServerError)},
-		{"503", "the API server failed (503): ", false, code(http.StatusServiceUnavailable)},
-		{"cut", "NodeConfig errors cannot be read: ", false, func(http.ResponseWriter, *http.Request) { panic(cut) }},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			n := n.in(t)
-			f.begin(reads(c.answer))
-			n.agentSays("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: NodeConfig errors cannot be read: ", cm.UID))
-			n.agentSays("Unknown", "SyncFailed", c.cause)
-			if c.refuses { // a silent API server is told only after five minutes
-				n.says("Unknown", "SyncFailed", c.cause)
-			}
-			f.begin(nil)
-			n.agentSays("True", "AllChecksPassed", "")
-			n.is(allChecksPassed(cm))
-			undisturbed.check(t)
-			// A watch that ends within a second is restarted with a growing delay.
-			n.throughout(1200*time.Millisecond, "the kubelet stays healthy", n.Healthy)
-		})
-	}
-	undisturbed.end(t)
-	n.recorded(string(cm.UID), string(cm.UID))
-}
-
-func TestAnExpiredWatchIsRestarted(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, "gone", "--config-trial-duration=1s")
-	f := &fault{}
-	n.behind(f)
-	n.up()
-	n.is(localInit)
-	var mu sync.Mutex
-	asked := 0
-	f.begin(reads(func(w http.ResponseWriter, _ *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		if asked++; asked%2 == 0 { // both ways of saying so
-			code(http.StatusGone)(w, nil)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintln(w, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","message":"too old resource version","code":410}}`)
-	}))
-	n.eventually("the agent asks again and again", func(context.Context) error {
-		mu.Lock()
-		defer mu.Unlock()
-		if asked < 4 {
-			return fmt.Errorf("%d times", asked)
-		}
-		return nil
-	})
-	cm := n.configMap("a", map[string]any{"maxPods": 120})
-	n.assign(cm) // the agent does not see it yet
-	f.begin(nil)
-	n.is(allChecksPassed(cm))
-	n.lastKnownGood(cm)
-}
-
-func TestASlowAPIDelaysButDoesNotHarm(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, "slow", "--config-trial-duration=1s", "--ready-timeout=30s")
-	f := &fault{}
-	n.behind(f)
-	f.begin(func(_ http.ResponseWriter, r *http.Request) bool {
-		select {
-		case <-time.After(time.Second):
-		case <-r.Context().Done():
-		}
-		return false
-	})
-	n.up()
-	n.is(localInit)
-	good := n.configMap("a", map[string]any{"maxPods": 120})
-	n.assign(good)
-	n.is(allChecksPassed(good))
-	n.lastKnownGood(good)
-	bad := n.configMap("b", map[string]any{"maxPods": -1})
-	n.assign(bad)
-	n.says("False", "ValidationFailed", fmt.Sprintf("using last-known-good (UID: %s): failed to validate current (UID: %s)", good.UID, bad.UID))
-	n.healthyWith(good)
-}
-
 func TestAnAPIThatNeverAnswersDoesNotBlockTheAgent(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "mute", "--config-trial-duration=1s", "--sync-timeout=1s")
 	f := &fault{}
 	n.behind(f)
-	n.up()
-	cm := n.configMap("a", map[string]any{"maxPods": 120})
-	n.assign(cm)
-	n.lastKnownGood(cm)
+	n.Up()
+	cm := n.good("a", map[string]any{"maxPods": 120})
 	n.stop()
-	next := n.configMap("b", map[string]any{"maxPods": 121})
-	n.assign(next)
+	next := n.assignNew("b", map[string]any{"maxPods": 121})
 
 	var requests atomic.Int64
 	f.begin(func(_ http.ResponseWriter, r *http.Request) bool {
@@ -369,7 +230,7 @@ func TestAnAPIThatNeverAnswersDoesNotBlockTheAgent(t *testing.T) {
 	if requests.Load() == 0 {
 		t.Error("the agent used its checkpoint without a request to the API server")
 	}
-	z := n.agentSays("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: NodeConfig mute cannot be read: no answer from the API server yet", cm.UID))
+	z := n.AgentSays("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: NodeConfig mute cannot be read: no answer from the API server yet", cm.UID))
 	if z.Source.Kind != "remote" || z.Source.UID != string(cm.UID) {
 		t.Errorf("the source is %+v", z.Source)
 	}
@@ -380,7 +241,7 @@ func TestAnAPIThatNeverAnswersDoesNotBlockTheAgent(t *testing.T) {
 	n.healthyWith(cm)
 	f.begin(nil)
 	n.is(allChecksPassed(next))
-	n.lastKnownGood(next)
+	n.LastKnownGood(next)
 }
 
 // countLog counts the lines of the agent's log that hold words.

@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,10 +12,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
 // evicts is ConfigOK for a configuration with which the kubelet would end these of the node's pods, all for the same cause.
@@ -48,25 +47,19 @@ func shortage(resource, need, allocatable string) string {
 func TestPodsAreLostOnlyIfAllowed(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "podloss", "--config-trial-duration=8s")
-	n.up()
-	n.runPodsWith(func(spec *corev1.PodSpec) {
+	n.Up()
+	n.RunPodsWith(func(spec *corev1.PodSpec) {
 		spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{
 			EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(1<<20, resource.BinarySI)},
 		}}}
 		spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "scratch", MountPath: "/scratch"}}
 	}, "1", "2", "3", "4")
-	before := n.containers()
-	kubelet := n.steady()
-	asked := n.groupedConfigMap("asked", nil, map[string]any{"maxPods": 2})
-	n.assign(asked)
-	n.is(n.evicts(asked, "using last-known-good (init)", 4, shortage("pods", "4", "2"), "1", "2", "3", "4"))
-	kubelet.end(t)
-
+	before := n.Containers()
 	cm := n.groupedConfigMap("allowed", map[string]any{"allowPodLoss": true}, map[string]any{"maxPods": 2})
-	n.assign(cm)
+	n.AssignMap(cm)
 	n.is(allChecksPassed(cm))
 	n.podsLeft(2, before)
-	n.lastKnownGood(cm)
+	n.LastKnownGood(cm)
 	nc := n.is(allChecksPassed(cm))
 	if len(nc.Status.BadConfigs) != 0 {
 		t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
@@ -74,16 +67,14 @@ func TestPodsAreLostOnlyIfAllowed(t *testing.T) {
 
 	// No guard can predict this loss, so it ends the trial: a pod writes more to a volume than its limit.
 	harms := n.groupedConfigMap("harms", map[string]any{"configTrialDuration": "5m"}, map[string]any{"maxPods": 2, "volumeStatsAggPeriod": "1s"})
-	n.assign(harms)
+	n.AssignMap(harms)
 	n.is(allChecksPassed(harms))
 	n.healthyWith(harms)
 	victim := n.oneOf(before)
 	scratch := filepath.Join(n.Node.Dir(), "kubelet", "pods", string(victim.UID), "volumes", "kubernetes.io~empty-dir", "scratch")
-	if err := os.WriteFile(filepath.Join(scratch, "data"), make([]byte, 2<<20), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(scratch, "data"), make([]byte, 2<<20), 0o644))
 	// The final state of its containers may replace the reason Evicted.
-	n.says("False", "WorkloadHarmed", fmt.Sprintf("using last-known-good (UID: %s): current (UID: %s) harmed the workload: pod default/%s: ", cm.UID, harms.UID, victim.Name))
+	n.Says("False", "WorkloadHarmed", fmt.Sprintf("using last-known-good (UID: %s): current (UID: %s) harmed the workload: pod default/%s: ", cm.UID, harms.UID, victim.Name))
 	n.healthyWith(cm)
 	n.podsLeft(1, before)
 }
@@ -91,14 +82,12 @@ func TestPodsAreLostOnlyIfAllowed(t *testing.T) {
 // oneOf returns a pod that still runs as before.
 func (n *node) oneOf(before map[string]string) *corev1.Pod {
 	n.t.Helper()
-	for name, state := range n.containers() {
+	for name, state := range n.Containers() {
 		if before[name] != state {
 			continue
 		}
 		pod, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Get(n.t.Context(), name, getOptions)
-		if err != nil {
-			n.t.Fatal(err)
-		}
+		must(n.t, err)
 		return pod
 	}
 	n.t.Fatal("no pod is left")
@@ -108,8 +97,8 @@ func (n *node) oneOf(before map[string]string) *corev1.Pod {
 // podsLeft waits until this number of the node's pods run, without a restart, and the others have ended.
 func (n *node) podsLeft(want int, before map[string]string) {
 	n.t.Helper()
-	n.eventually(fmt.Sprintf("%d pods are left", want), func(ctx context.Context) error {
-		now := n.containers()
+	n.Eventually(fmt.Sprintf("%d pods are left", want), func(ctx context.Context) error {
+		now := n.Containers()
 		left := 0
 		for pod, state := range now {
 			if before[pod] == state {
@@ -131,77 +120,56 @@ func (n *node) podsLeft(want int, before map[string]string) {
 func (n *node) cpus() int64 {
 	n.t.Helper()
 	obj, err := n.Kube.CoreV1().Nodes().Get(n.t.Context(), n.Node.Name(), getOptions)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	return obj.Status.Capacity.Cpu().Value()
-}
-
-// sameContainers requires that these containers run as before, and that no others do.
-func (n *node) sameContainers(before map[string]string) {
-	n.t.Helper()
-	if after := n.containers(); !maps.Equal(before, after) {
-		n.t.Errorf("containers are %v, were %v", after, before)
-	}
 }
 
 func TestAConfigurationThatLeavesNoRoomForThePodsIsRefused(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "noroom", "--config-trial-duration=1s", "--protected-fields=-cgroupRoot")
-	n.up()
+	n.Up()
 	cpus := n.cpus()
 	var small []string
 	for i := range cpus + 3 {
 		small = append(small, fmt.Sprintf("%03d", i))
 	}
-	n.runPods(small...)
+	n.RunPods(small...)
 	large := cpus * 600 // thousandths of a CPU
-	n.runPodsWith(func(spec *corev1.PodSpec) {
+	n.RunPodsWith(func(spec *corev1.PodSpec) {
 		spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = *resource.NewMilliQuantity(large, resource.DecimalSI)
 	}, "large")
 	all := append(small, "large")
-	before := n.containers()
-	kubelet := n.steady()
+	before := n.Containers()
+	kubelet := n.Steady()
 
 	const local = "using last-known-good (init)"
 	// The kubelet's own share and the request of the large pod are more than all CPUs.
-	reserves := n.configMap("reserves", map[string]any{"kubeReserved": map[string]string{"cpu": fmt.Sprintf("%dm", cpus*500)}})
-	n.assign(reserves)
-	need := large + int64(len(small))*podCPU
+	reserves := n.assignNew("reserves", map[string]any{"kubeReserved": map[string]string{"cpu": fmt.Sprintf("%dm", cpus*500)}})
+	need := large + int64(len(small))*nodetest.PodCPU
 	n.is(n.evicts(reserves, local, len(all), shortage("cpu", fmt.Sprintf("%dm", need), fmt.Sprintf("%dm", cpus*500)), all...))
 	n.movesCgroups()
-	crowded := n.configMap("crowded", map[string]any{"podsPerCore": 1})
-	n.assign(crowded)
+	crowded := n.assignNew("crowded", map[string]any{"podsPerCore": 1})
 	n.is(n.evicts(crowded, local, len(all), shortage("pods", fmt.Sprint(len(all)), fmt.Sprint(cpus)), all...))
-	n.sameContainers(before)
-	kubelet.end(t)
+	n.SameContainers(before)
+	kubelet.End(t)
 
-	n.deletePods(all[cpus:]...)
+	n.DeletePods(all[cpus:]...)
 	for _, name := range all[cpus:] {
 		delete(before, n.Node.Name()+"-"+name)
 	}
 	for _, cm := range []*corev1.ConfigMap{crowded, reserves} {
-		n.assign(cm)
-		n.is(allChecksPassed(cm))
-		n.lastKnownGood(cm)
-		n.sameContainers(before)
+		n.proves(cm)
+		n.SameContainers(before)
 	}
 }
 
 // movesCgroups assigns another parent of the pods' cgroups, one that exists: a kubelet starts with it.
 func (n *node) movesCgroups() {
 	n.t.Helper()
-	data, err := n.Config(nil)
-	if err != nil {
-		n.t.Fatal(err)
-	}
 	var local struct{ CgroupRoot string }
-	if err := yaml.Unmarshal([]byte(data), &local); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, yaml.Unmarshal([]byte(n.text(nil)), &local))
 	other := local.CgroupRoot + "/kubepods"
-	cm := n.configMap("moves", map[string]any{"cgroupRoot": other})
-	n.assign(cm)
+	cm := n.assignNew("moves", map[string]any{"cgroupRoot": other})
 	n.is(refused(cm, "NeedsDrain", "using last-known-good (init)", fmt.Sprintf(
 		"cgroupRoot changes from %s to %s: running pods are in the old cgroups; cordon and drain the node first", local.CgroupRoot, other)))
 }
@@ -211,10 +179,7 @@ const labelsDiffer = "NodeAffinity (the pod's node selector needs zone=a, and th
 // label sets the label zone of the Node.
 func (n *node) label(zone string) {
 	n.t.Helper()
-	patch := fmt.Appendf(nil, `{"metadata":{"labels":{"zone":%q}}}`, zone)
-	if _, err := n.Kube.CoreV1().Nodes().Patch(n.t.Context(), n.Node.Name(), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-		n.t.Fatal(err)
-	}
+	n.patchNode(`{"metadata":{"labels":{"zone":%q}}}`, zone)
 }
 
 // runsOnlyInZoneA is for runPodsWith: the pod selects nodes of the zone a.
@@ -223,45 +188,43 @@ func runsOnlyInZoneA(spec *corev1.PodSpec) { spec.NodeSelector = map[string]stri
 func TestNothingRestartsWhileAnyRestartWouldCostPods(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "relabel", "--config-trial-duration=1s")
-	n.up()
+	n.Up()
 	n.label("a")
-	n.runPods("any")
-	n.runPodsWith(runsOnlyInZoneA, "picky")
-	before := n.containers()
+	n.RunPods("any")
+	n.RunPodsWith(runsOnlyInZoneA, "picky")
+	before := n.Containers()
 	n.label("b")
-	kubelet := n.steady()
-	cm := n.configMap("harmless", map[string]any{"containerLogMaxFiles": 4})
-	n.assign(cm)
+	kubelet := n.Steady()
+	cm := n.assignNew("harmless", map[string]any{"containerLogMaxFiles": 4})
 	nc := n.is(n.anyRestartEvicts(cm, "using last-known-good (init)", 2, labelsDiffer, "picky"))
 	if len(nc.Status.BadConfigs) != 0 {
 		t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
 	}
-	n.event("Warning", "ConfigRefused", "the configuration is not the cause: default/relabel-picky: NodeAffinity")
-	n.sameContainers(before)
-	kubelet.end(t)
+	n.Event("Warning", "ConfigRefused", "the configuration is not the cause: default/relabel-picky: NodeAffinity")
+	n.SameContainers(before)
+	kubelet.End(t)
 	n.label("a")
 	n.is(allChecksPassed(cm))
-	n.lastKnownGood(cm)
-	n.sameContainers(before)
+	n.LastKnownGood(cm)
+	n.SameContainers(before)
 }
 
 func TestARollbackThatCostsPodsIsNotDelayedAndItsCostIsReported(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "costly", "--config-trial-duration=10m", "--crash-loop-threshold=0")
-	n.up()
+	n.Up()
 	n.label("a")
-	n.runPods("any")
-	n.runPodsWith(runsOnlyInZoneA, "picky")
-	before := n.containers()
-	cm := n.configMap("bad", map[string]any{"containerLogMaxFiles": 4})
-	n.assign(cm)
+	n.RunPods("any")
+	n.RunPodsWith(runsOnlyInZoneA, "picky")
+	before := n.Containers()
+	cm := n.assignNew("bad", map[string]any{"containerLogMaxFiles": 4})
 	n.onTrial(cm, 10*time.Minute, 0)
 	n.healthyWith(cm)
-	n.sameContainers(before)
+	n.SameContainers(before)
 	n.label("b")
-	n.kill(n.kubeletPID())
+	n.kill(n.RunningPID())
 	n.is(rolledBack(cm, "CrashLooped", "(init)", "crash-looped: 1 start in its trial, last: signal: killed"))
 	n.healthyWith(nil)                                                                                                    // a guard would wait for the label
-	n.event("Warning", "PodsLost", "the restart of the kubelet (rollback) ended 1 of 2 pods: pod default/costly-picky: ") // NodeAffinity, or ended by the kubelet
+	n.Event("Warning", "PodsLost", "the restart of the kubelet (rollback) ended 1 of 2 pods: pod default/costly-picky: ") // NodeAffinity, or ended by the kubelet
 	n.podsLeft(1, before)
 }

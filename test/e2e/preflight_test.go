@@ -15,25 +15,26 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
 // TestARealKubeletAnswersPreflightsAndNothingElseHappens asks an agent through NodeConfigPreflights.
 func TestARealKubeletAnswersPreflightsAndNothingElseHappens(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "asked", "--config-trial-duration=10m", "--crash-loop-threshold=0")
-	n.up()
-	n.controlled()
+	n.Up()
+	n.Controlled()
 	cpus := n.cpus()
 	var pods []string
 	for i := range cpus + 1 {
 		pods = append(pods, fmt.Sprint(i))
 	}
-	n.runPods(pods...)
-	containers := n.containers()
+	n.RunPods(pods...)
+	containers := n.Containers()
 	crowded := fmt.Sprintf("the kubelet would end %s;", n.lost(len(pods), shortage("pods", fmt.Sprint(len(pods)), fmt.Sprint(cpus)), pods))
 	n.is(localInit)
 	// The first comparison is reported some time after the start, the next in ten minutes. Another test may allow agents to read /configz.
-	n.eventually("the first comparison for drift is reported", func(ctx context.Context) error {
+	n.Eventually("the first comparison for drift is reported", func(ctx context.Context) error {
 		nc, err := n.Get(ctx)
 		if err == nil && nc.Status.Drift == nil {
 			err = errors.New("it is not")
@@ -41,7 +42,7 @@ func TestARealKubeletAnswersPreflightsAndNothingElseHappens(t *testing.T) {
 		return err
 	})
 
-	kubelet, before := n.steady(), n.inventory()
+	kubelet, before := n.Steady(), n.inventory()
 	for _, c := range []struct{ name, fields, reason, words string }{
 		{"good", "containerLogMaxFiles: 4", "", ""},
 		{"the kubelet rejects it", "imageGCHighThresholdPercent: 101", v1alpha1.ReasonValidationFailed, "imageGCHighThresholdPercent"},
@@ -52,29 +53,28 @@ func TestARealKubeletAnswersPreflightsAndNothingElseHappens(t *testing.T) {
 			n := n.in(t)
 			n.preflight(c.fields, c.reason, c.words)
 			n.unchanged(before)
-			kubelet.check(t)
+			kubelet.Check(t)
 		})
 	}
-	kubelet.end(t)
+	kubelet.End(t)
 
 	// A trial of another revision continues, and still ends as it would.
-	cm := n.configMap("tried", map[string]any{"containerLogMaxFiles": 6})
-	n.assign(cm)
+	cm := n.assignNew("tried", map[string]any{"containerLogMaxFiles": 6})
 	n.is(allChecksPassed(cm))
 	n.onTrial(cm, 10*time.Minute, 0)
-	kubelet, before = n.steady(), n.inventory()
+	kubelet, before = n.Steady(), n.inventory()
 	before.files = nil // the agent records the trial's progress
 	n.preflight("podsPerCore: 1", v1alpha1.ReasonWouldEvictPods, crowded)
 	n.unchanged(before)
 	if s := n.onDisk(); s.Trial == nil || s.Current.Revision != string(cm.UID) || len(s.Bad) > 0 {
 		t.Errorf("on disk: current %+v, bad %+v, trial %+v", s.Current, s.Bad, s.Trial)
 	}
-	kubelet.end(t)
-	n.sameContainers(containers)
-	if refusals := n.events("ConfigRefused", ""); len(refusals) > 0 {
+	kubelet.End(t)
+	n.SameContainers(containers)
+	if refusals := n.refusals(""); len(refusals) > 0 {
 		t.Errorf("requests were taken for assignments: %q", refusals)
 	}
-	n.kill(n.kubeletPID())
+	n.kill(n.RunningPID())
 	n.is(rolledBack(cm, "CrashLooped", "(init)", "crash-looped: 1 start in its trial, last: signal: killed"))
 	n.healthyWith(nil)
 }
@@ -88,7 +88,7 @@ func (n *node) preflight(fields, reason, words string) {
 	if reason == "" {
 		code, verdict, said = 0, v1alpha1.PreflightAccepted, "1 node accepts\n"
 	}
-	n.evenkeel(code, []string{"preflight", "-f", n.file(upstream + fields + "\n"), "--drop-in", "--selector=kubernetes.io/hostname=" + n.Node.Name(), "--timeout=" + patience.String()}, said)
+	n.Plugin(code, []string{"preflight", "-f", n.File(nodetest.Upstream + fields + "\n"), "--drop-in", "--selector=kubernetes.io/hostname=" + n.Node.Name(), "--timeout=" + nodetest.Patience.String()}, said)
 	a := n.config().Status.Preflight
 	if a == nil || a.Verdict != verdict || a.Reason != reason || !strings.Contains(a.Message, words) || was != nil && a.UID == was.UID {
 		n.t.Errorf("the answer is %+v, want %s %s %q", a, verdict, reason, words)
@@ -99,9 +99,7 @@ func (n *node) preflight(fields, reason, words string) {
 func (n *node) config() *v1alpha1.NodeConfig {
 	n.t.Helper()
 	nc, err := n.Get(n.t.Context())
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	return nc
 }
 
@@ -130,9 +128,7 @@ func (n *node) inventory() inventory {
 			i.files[path] = fmt.Sprintf("%s, written at %s, digest %x", info.Mode(), info.ModTime().Format(time.RFC3339Nano), sha256.Sum256(data))
 			return err
 		})
-		if err != nil {
-			n.t.Fatal(err)
-		}
+		must(n.t, err)
 	}
 	if len(i.files) < 2 {
 		n.t.Fatal("the agent has no files")
@@ -151,9 +147,7 @@ func (n *node) unchanged(before inventory) {
 		}
 		s.Preflight, s.WorkloadPods, s.PodsUnreadyOnRestart = nil, nil, nil // counts are written along with an answer
 		raw, err := json.Marshal([]any{nc.UID, nc.Generation, nc.Spec, s})
-		if err != nil {
-			n.t.Fatal(err)
-		}
+		must(n.t, err)
 		return string(raw)
 	}
 	if was, is := text(before.config), text(is.config); is != was {

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
 // protectedField is ConfigOK for a payload that would make one protected field
@@ -28,34 +28,24 @@ func protectedField(cm *corev1.ConfigMap, using, words string) want {
 	return refused(cm, "ProtectedFields", using, "protected field "+words)
 }
 
-const dropinHeader = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
-
+// dropin is the data of a ConfigMap with a drop-in.
 func dropin(data string) map[string]string {
-	return map[string]string{"kubelet-dropin": dropinHeader + data}
+	return map[string]string{"kubelet-dropin": nodetest.Upstream + data}
 }
 
 // local lays changes over the configuration of the node's own.
 func (n *node) local(changes map[string]any) {
 	n.t.Helper()
-	data, err := n.Config(changes)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	if err := os.WriteFile(n.Node.KubeletConfig(), []byte(data), 0o600); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, os.WriteFile(n.Node.KubeletConfig(), []byte(n.text(changes)), 0o600))
 }
 
-// events returns the messages of the Events on the Node that have a reason and
-// hold words, each as often as it was given.
-func (n *node) events(reason, words string) (messages []string) {
+// refusals returns the messages of the Events about refusals on the Node that hold words, each as often as it was given.
+func (n *node) refusals(words string) (messages []string) {
 	n.t.Helper()
 	list, err := n.Kube.CoreV1().Events(metav1.NamespaceDefault).List(n.t.Context(), metav1.ListOptions{
-		FieldSelector: fields.SelectorFromSet(fields.Set{"involvedObject.kind": "Node", "involvedObject.name": n.Node.Name(), "reason": reason}).String(),
+		FieldSelector: fields.SelectorFromSet(fields.Set{"involvedObject.kind": "Node", "involvedObject.name": n.Node.Name(), "reason": "ConfigRefused"}).String(),
 	})
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	for _, e := range list.Items {
 		for range max(e.Count, 1) {
 			if strings.Contains(e.Message, words) {
@@ -70,21 +60,15 @@ func (n *node) events(reason, words string) (messages []string) {
 func (n *node) hides(secrets ...string) {
 	n.t.Helper()
 	nc, err := n.Get(n.t.Context())
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	object, err := json.Marshal(nc)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	log, err := os.ReadFile(n.Log)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	dir := "--dynamic-config-dir=" + n.Dir
 	for where, text := range map[string]string{
 		"the NodeConfig":           string(object),
-		"an event":                 strings.Join(n.events("ConfigRefused", ""), "\n"),
+		"an event":                 strings.Join(n.refusals(""), "\n"),
 		"the log":                  string(log),
 		"/configz":                 n.get("/configz"),
 		"/configz, grouped":        n.get("/configz?form=grouped"),
@@ -102,18 +86,13 @@ func (n *node) hides(secrets ...string) {
 func TestAPayloadThatChangesAProtectedFieldIsRejected(t *testing.T) {
 	n := newNode(t, "protected", "--config-trial-duration=1s")
 	n.local(map[string]any{"staticPodURLHeader": map[string]any{"X-Token": []string{"s3cret-of-the-node"}}})
-	n.up()
+	n.Up()
 	n.is(localInit)
-	kubelet := n.steady()
+	kubelet := n.Steady()
 
 	whole := func(changes map[string]any) map[string]string {
-		data, err := n.Config(changes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return map[string]string{"kubelet": data}
+		return map[string]string{"kubelet": n.text(changes)}
 	}
-	manifests := filepath.Join(n.Node.Dir(), "manifests")
 	const local = "using last-known-good (init)"
 	refusals := 0
 	for i, c := range []struct {
@@ -126,61 +105,46 @@ func TestAPayloadThatChangesAProtectedFieldIsRejected(t *testing.T) {
 			"anonymous": map[string]any{"enabled": true}, "webhook": map[string]any{"enabled": true},
 			"x509": map[string]any{"clientCAFile": n.clientCAFile()},
 		}}), "authentication.anonymous.enabled would be true, but is false locally"},
-		{"left out, so that the default would be effective", whole(map[string]any{"staticPodPath": nil}), fmt.Sprintf(`staticPodPath would be "", but is %q locally`, manifests)},
-		{"through a drop-in", dropin("staticPodPath: /etc\n"), fmt.Sprintf(`staticPodPath would be "/etc", but is %q locally`, manifests)},
-		{"set back by a drop-in", dropin("staticPodPath: null\n"), fmt.Sprintf(`staticPodPath would be "", but is %q locally`, manifests)},
-		{"name servers of pods", dropin("clusterDNS: [192.0.2.1]\n"), `clusterDNS would be ["192.0.2.1"], but is ["10.96.0.10"] locally`},
-		{"a log with bodies in it", dropin("logging: {vmodule: [{filePattern: request, verbosity: 10}]}\n"),
-			`logging.vmodule would be [{"filePattern":"request","verbosity":10}], but is unset locally`},
-		{"a cgroup of the node's own", dropin("enforceNodeAllocatable: [pods, system-reserved]\nsystemReservedCgroup: /system.slice\n"),
-			`systemReservedCgroup would be "/system.slice", but is "" locally`},
 		{"a feature gate", whole(map[string]any{"featureGates": map[string]any{"NodeLogQuery": true}}), "featureGates.NodeLogQuery would be true, but is unset locally"},
 		{"a header of the static pod URL", whole(map[string]any{"staticPodURLHeader": map[string]any{"X-Token": []string{"s3cret-of-a-payload"}}}),
 			"staticPodURLHeader.X-Token is masked and differs, or may differ, from the local configuration"},
-		{"another header, through a drop-in", dropin("staticPodURLHeader: {X-Other: [s3cret-of-a-drop-in]}\n"),
-			"staticPodURLHeader.X-Other would be masked, but is unset locally"},
 		{"the static pod URL, which holds credentials", dropin("staticPodURL: https://me:s3cret-of-a-url@example.com/s3cret-path?t=s3cret-token\n"), `staticPodURL would be "https://example.com/masked", but is "" locally`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := n.in(t)
-			cm := n.create(fmt.Sprint(i), c.data)
-			n.assign(cm)
+			cm := n.CreateMap(fmt.Sprint(i), c.data)
+			n.AssignMap(cm)
 			nc := n.is(protectedField(cm, local, c.words))
 			if nc.Status.Assigned == nil || nc.Status.Assigned.UID != cm.UID || nc.Status.Active != nil || len(nc.Status.BadConfigs) != 0 {
 				t.Errorf("assigned is %+v, active %+v, badConfigs %+v", nc.Status.Assigned, nc.Status.Active, nc.Status.BadConfigs)
 			}
-			n.event("Warning", "ConfigRefused", c.words)
-			if said := n.events("ConfigRefused", string(cm.UID)); len(said) != 1 {
+			n.Event("Warning", "ConfigRefused", c.words)
+			if said := n.refusals(string(cm.UID)); len(said) != 1 {
 				t.Errorf("events are %q, want one", said)
 			}
 			if disk := n.onDisk(); !disk.Current.IsLocal() || len(disk.Bad) != 0 || disk.Trial != nil {
 				t.Errorf("on disk: current %+v, bad %+v, trial %+v", disk.Current, disk.Bad, disk.Trial)
 			}
 			refusals++
-			kubelet.check(t)
+			kubelet.Check(t)
 		})
 	}
-	if said := n.events("ConfigRefused", ""); len(said) != refusals {
+	if said := n.refusals(""); len(said) != refusals {
 		t.Errorf("there are %d refusals in the events, want %d: %q", len(said), refusals, said)
 	}
 	n.status("Runs: the local configuration", "Why: "+local+": refused current (UID: ")
 
 	// A drop-in is decoded in any case by the kubelet, and strictly by us.
-	cased := n.create("cased", dropin("StaticPodPath: /etc\n"))
-	n.assign(cased)
+	cased := n.dropin("cased", "StaticPodPath: /etc\n")
+	n.AssignMap(cased)
 	n.is(rejected(cased, local, `strict decoding error: unknown field "StaticPodPath"`))
-	kubelet.end(t)
+	kubelet.End(t)
 
 	// Fields that are not protected are adopted: with the same header in the payload,
 	// and without a header in a drop-in.
-	free := n.configMap("free", map[string]any{"maxPods": 120})
-	n.assign(free)
-	n.is(allChecksPassed(free))
-	n.lastKnownGood(free)
-	laid := n.create("laid", dropin("maxPods: 121\n"))
-	n.assign(laid)
-	n.is(allChecksPassed(laid))
-	n.lastKnownGood(laid)
+	n.good("free", map[string]any{"maxPods": 120})
+	laid := n.dropin("laid", "maxPods: 121\n")
+	n.proves(laid)
 	n.hides("s3cret")
 }
 
@@ -190,7 +154,7 @@ func TestAFieldWithALimitCanBeChangedUpToIt(t *testing.T) {
 	n := newNode(t, "limit", "--config-trial-duration=1s")
 	n.Kubelet = slices.DeleteFunc(slices.Clone(n.Kubelet), func(arg string) bool { return strings.HasPrefix(arg, "--v=") })
 	n.local(map[string]any{"podPidsLimit": 4000, "logging": map[string]any{"verbosity": 2}})
-	n.up()
+	n.Up()
 	n.is(localInit)
 	using := "using last-known-good (init)"
 	for i, c := range []struct {
@@ -204,13 +168,13 @@ func TestAFieldWithALimitCanBeChangedUpToIt(t *testing.T) {
 		{"podPidsLimit: 4001\n", "podPidsLimit would be 4001, but is 4000 locally (free up to the local value; -1 and 0 are no limit)", nil},
 	} {
 		cm := n.dropin(fmt.Sprint(i), c.fields)
-		n.assign(cm)
+		n.AssignMap(cm)
 		if c.words != "" {
 			n.is(protectedField(cm, using, c.words))
 			continue
 		}
 		n.is(allChecksPassed(cm))
-		n.lastKnownGood(cm)
+		n.LastKnownGood(cm)
 		n.kubeletHas(c.has)
 		using = fmt.Sprintf("using last-known-good (UID: %s)", cm.UID)
 	}
@@ -220,9 +184,7 @@ func TestAFieldWithALimitCanBeChangedUpToIt(t *testing.T) {
 func (n *node) clientCAFile() string {
 	n.t.Helper()
 	raw, err := os.ReadFile(n.Node.KubeletConfig())
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	for line := range strings.Lines(string(raw)) {
 		if file, ok := strings.CutPrefix(strings.TrimSpace(line), "clientCAFile: "); ok {
 			return file
@@ -237,24 +199,23 @@ func (n *node) withFlags(flags ...string) {
 	n.t.Helper()
 	n.stop()
 	n.Flags = append([]string{"--config-trial-duration=1s"}, flags...)
-	n.up()
+	n.Up()
 }
 
 func TestANodeReportsItsProtectedFields(t *testing.T) {
 	n := newNode(t, "list", "--config-trial-duration=1s")
-	n.up()
+	n.Up()
 	port := netip.MustParseAddrPort(localcluster.FreeAddressForTest(t)).Port()
 	opens := fmt.Sprintf("readOnlyPort would be %d, but is 0 locally", port)
-	ro := n.configMap("ro", map[string]any{"readOnlyPort": port})
-	n.assign(ro)
+	ro := n.assignNew("ro", map[string]any{"readOnlyPort": port})
 	n.is(protectedField(ro, "using last-known-good (init)", opens))
 
 	// Less than the default list.
 	n.withFlags("--protected-fields=-readOnlyPort")
 	n.is(allChecksPassed(ro))
-	n.lastKnownGood(ro)
+	n.LastKnownGood(ro)
 	anyone := fmt.Sprintf("http://127.0.0.1:%d/pods", port)
-	n.eventually("the kubelet answers everybody", func(ctx context.Context) error {
+	n.Eventually("the kubelet answers everybody", func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, anyone, nil)
 		if err != nil {
 			return err
@@ -278,51 +239,15 @@ func TestANodeReportsItsProtectedFields(t *testing.T) {
 		t.Errorf("the kubelet still answers everybody: %s", res.Status)
 		res.Body.Close()
 	}
-	more := n.configMap("more", map[string]any{"maxPods": 120})
-	n.assign(more)
+	more := n.assignNew("more", map[string]any{"maxPods": 120})
 	n.is(protectedField(more, "using (init)", "maxPods would be 120, but is 110 locally"))
-	both := n.configMap("both", map[string]any{"maxPods": 120, "readOnlyPort": port})
-	n.assign(both)
-	n.is(protectedField(both, "using (init)", "maxPods would be 120, but is 110 locally; protected field "+opens))
-	n.recorded(string(ro.UID), string(ro.UID))
-	n.assign(ro)
+	n.AssignMap(ro)
 	n.is(protectedField(ro, "using (init)", opens))
 
 	// Nothing: it comes back, and needs no trial.
 	n.withFlags("--protected-fields=")
 	n.resumes(ro, allChecksPassed(ro))
-	n.assign(both)
-	n.is(allChecksPassed(both))
-	n.lastKnownGood(both)
-
-	// Another list.
-	n.assign(ro)
-	n.is(allChecksPassed(ro))
-	n.lastKnownGood(ro)
-	n.withFlags("--protected-fields=maxPods")
-	n.resumes(ro, allChecksPassed(ro))
-	n.assign(both)
-	n.is(protectedField(both, fmt.Sprintf("using last-known-good (UID: %s)", ro.UID), "maxPods would be 120, but is 110 locally"))
-
-	n.stop()
-	for list, words := range map[string]string{
-		"bogus":                    `unknown field "bogus"; fields that this agent does not know are always protected`,
-		"+maxPod":                  `unknown field "maxPod": did you mean maxPods?`,
-		"maxPods,-readOnlyPort":    "maxPods has no sign, but others have one: either all entries change the default list (+a,-b) or all replace it (a,b)",
-		"+maxPods,-maxPods":        "maxPods is both added and removed",
-		"+evictionHard.memory":     "evictionHard has no named fields: use evictionHard itself",
-		"maxPods,,podPidsLimit":    `an entry of "maxPods,,podPidsLimit" is empty; to protect nothing, leave the whole list empty`,
-		"-featureGates.NoSuchGate": "", // only a newer kubelet may have it
-	} {
-		args := []string{"check", "--protected-fields=" + list, n.Node.KubeletConfig(), "--"}
-		if words == "" {
-			n.runs(0, "", append(args, n.Kubelet...), "accepted")
-			continue
-		}
-		n.runs(3, "", append(args, n.Kubelet...), "evenkeel-agent: --protected-fields: "+words)
-	}
-	n.Flags = []string{"--protected-fields=bogus"}
-	n.ends(3, `evenkeel-agent: --protected-fields: unknown field "bogus"`)
+	n.proves(more)
 }
 
 // resumes requires that the agent, just started, has gone on with what was
@@ -360,7 +285,7 @@ const (
 func TestAKubeletThatDoesNotPrintItsConfigurationIsComparedByText(t *testing.T) {
 	n := newNode(t, "silent", "--config-trial-duration=1s")
 	n.wrap(printsNoConfiguration)
-	n.up()
+	n.Up()
 	nc := n.is(localInit)
 	const limit = "compared by text: the kubelet does not print its configuration in a known form"
 	n.status("Agent: runs", "Limited: "+limit)
@@ -369,10 +294,10 @@ func TestAKubeletThatDoesNotPrintItsConfigurationIsComparedByText(t *testing.T) 
 	if c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionKubeletLimited); c == nil || c.Status != metav1.ConditionTrue || c.Reason != "ComparedByText" || !strings.HasPrefix(c.Message, limit) {
 		t.Errorf("the condition is %+v", c)
 	}
-	n.evenkeel(2, []string{"doctor"}, "silent", "evenkeel's features are limited with its kubelet (ComparedByText): "+limit)
-	n.evenkeel(0, []string{"node", n.Node.Name()}, "limited (ComparedByText): "+limit)
+	n.Plugin(2, []string{"doctor"}, "silent", "evenkeel's features are limited with its kubelet (ComparedByText): "+limit)
+	n.Plugin(0, []string{"node", n.Node.Name()}, "limited (ComparedByText): "+limit)
 
-	kubelet := n.steady()
+	kubelet := n.Steady()
 	for i, tt := range []struct {
 		data   map[string]string
 		reason string
@@ -382,63 +307,39 @@ func TestAKubeletThatDoesNotPrintItsConfigurationIsComparedByText(t *testing.T) 
 		{dropin("authentication: null\n"), "ProtectedFields", "protected field authentication would be null, but is a mapping locally (compared by text)"},
 		{dropin("maxPods: 124\n"), "WouldEvictPods", "this kubelet does not print its configuration, so the loss of pods cannot be predicted, and the configuration changes maxPods: omit that, or set trial.allowPodLoss in the configuration"},
 	} {
-		cm := n.create(fmt.Sprint(i), tt.data)
-		n.assign(cm)
+		cm := n.CreateMap(fmt.Sprint(i), tt.data)
+		n.AssignMap(cm)
 		nc := n.is(refused(cm, tt.reason, "using last-known-good (init)", tt.words))
 		if len(nc.Status.BadConfigs) != 0 {
 			t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
 		}
 	}
-	kubelet.end(t)
+	kubelet.End(t)
 
-	whole := n.configMap("like-local", map[string]any{"containerLogMaxFiles": 4})
-	n.assign(whole)
-	n.is(allChecksPassed(whole))
-	n.lastKnownGood(whole)
+	n.good("like-local", map[string]any{"containerLogMaxFiles": 4})
 	n.kubeletHas(map[string]any{"containerLogMaxFiles": 4.0})
-	laid := n.create("laid", dropin("containerLogMaxFiles: 3\n"))
-	n.assign(laid)
-	n.is(allChecksPassed(laid))
-	n.lastKnownGood(laid)
+	laid := n.dropin("laid", "containerLogMaxFiles: 3\n")
+	n.proves(laid)
 	n.kubeletHas(map[string]any{"containerLogMaxFiles": 3.0})
-	loses := n.create("loses", map[string]string{"kubelet-dropin": "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\ntrial: {allowPodLoss: true}\nresources: {maxPods: 125}\n"})
-	n.assign(loses)
-	n.is(allChecksPassed(loses))
-	n.lastKnownGood(loses)
-	n.runsWith(125)
-
 	// So is a configuration in an unknown form.
 	n.stop()
 	n.wrap(printsAnotherForm)
 	n.start()
-	n.is(allChecksPassed(loses))
-	open := n.create("open", dropin("readOnlyPort: 10256\n"))
-	n.assign(open)
-	n.is(protectedField(open, fmt.Sprintf("using last-known-good (UID: %s)", loses.UID), "readOnlyPort would be 10256, but is 0 locally (compared by text)"))
-	n.assign(loses)
-	n.is(allChecksPassed(loses))
+	n.is(allChecksPassed(laid))
+	open := n.dropin("open", "readOnlyPort: 10256\n")
+	n.AssignMap(open)
+	n.is(protectedField(open, fmt.Sprintf("using last-known-good (UID: %s)", laid.UID), "readOnlyPort would be 10256, but is 0 locally (compared by text)"))
+	n.AssignMap(laid)
+	n.is(allChecksPassed(laid))
 
 	// A kubelet that prints it has a field that this agent does not know.
 	n.stop()
 	n.wrap(printsANewField)
 	n.Flags = []string{"--config-trial-duration=1s"}
-	n.up()
-	n.is(allChecksPassed(loses))
-	newer := n.configMap("newer", map[string]any{"maxPods": 123})
-	n.assign(newer)
-	n.is(protectedField(newer, fmt.Sprintf("using last-known-good (UID: %s)", loses.UID), "NewField would be true, but is unset locally"))
+	n.Up()
+	n.is(allChecksPassed(laid))
+	newer := n.assignNew("newer", map[string]any{"maxPods": 123})
+	n.is(protectedField(newer, fmt.Sprintf("using last-known-good (UID: %s)", laid.UID), "NewField would be true, but is unset locally"))
 	n.withFlags("--protected-fields=-NewField")
 	n.is(allChecksPassed(newer))
-}
-
-// runsWith waits until the kubelet itself says that this is its maxPods.
-func (n *node) runsWith(maxPods float64) {
-	n.t.Helper()
-	n.eventually(fmt.Sprintf("the kubelet runs with maxPods %v", maxPods), func(ctx context.Context) error {
-		config, err := n.KubeletConfigz(ctx)
-		if err == nil && config["maxPods"] != maxPods {
-			err = fmt.Errorf("maxPods is %v", config["maxPods"])
-		}
-		return err
-	})
 }

@@ -21,9 +21,7 @@ import (
 // TestTheStatusSaysHowManyPodsARestartMakesUnready compares the number with the pods that lose Ready in a real restart.
 func TestTheStatusSaysHowManyPodsARestartMakesUnready(t *testing.T) {
 	newest, err := askKubelet(tool("kubelet"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, tt := range []struct {
 		name    string
 		kubelet kubeletProgram
@@ -36,12 +34,12 @@ func TestTheStatusSaysHowManyPodsARestartMakesUnready(t *testing.T) {
 			t.Parallel()
 			n := newNode(t, tt.name, "--config-trial-duration=1s")
 			n.Kubelet[0] = tt.kubelet.path
-			n.up()
+			n.Up()
 			n.runReadyPods()
-			cm := n.configMap("change", map[string]any{"maxPods": 120})
+			cm := n.ConfigMap("change", map[string]any{"maxPods": 120})
 			lost := n.losesReady()
-			n.assign(cm)
-			n.lastKnownGood(cm)
+			n.AssignMap(cm)
+			n.LastKnownGood(cm)
 			nc := n.is(allChecksPassed(cm))
 			if got := nc.Status.PodsUnreadyOnRestart; got == nil || *got != int64(len(tt.lose)) {
 				t.Errorf("the status does not say %d pods", len(tt.lose))
@@ -84,13 +82,9 @@ func (n *node) runReadyPods() {
 		}
 	}
 	raw, err := json.Marshal(pod("static", true))
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(n.Node.Dir(), "manifests", "static.json"), raw, 0o600); err != nil {
-		n.t.Fatal(err)
-	}
-	n.eventually("the pods are Ready, and old enough", func(ctx context.Context) error {
+	must(n.t, err)
+	must(n.t, os.WriteFile(filepath.Join(n.Node.Dir(), "manifests", "static.json"), raw, 0o600))
+	n.Eventually("the pods are Ready, and old enough", func(ctx context.Context) error {
 		states, err := n.readiness(ctx)
 		if err != nil {
 			return err
@@ -134,14 +128,12 @@ func (n *node) readiness(ctx context.Context) (map[string]readiness, error) {
 func (n *node) losesReady() func() []string {
 	n.t.Helper()
 	before, err := n.readiness(n.t.Context())
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	return func() []string {
 		n.t.Helper()
 		time.Sleep((probePeriod + 2) * time.Second) // a pod may lose Ready late
 		lost := map[string]bool{}
-		n.eventually("the pods are Ready", func(ctx context.Context) error {
+		n.Eventually("the pods are Ready", func(ctx context.Context) error {
 			now, err := n.readiness(ctx)
 			if err != nil {
 				return err

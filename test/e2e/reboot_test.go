@@ -16,9 +16,7 @@ func (n *node) boot(number int) {
 	n.t.Helper()
 	id := fmt.Sprintf("00000000-0000-4000-8000-%012d", number)
 	file := filepath.Join(n.Node.Dir(), "boot_id")
-	if err := os.WriteFile(file, []byte(id+"\n"), 0o644); err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, os.WriteFile(file, []byte(id+"\n"), 0o644))
 	n.Prefix = []string{"unshare", "--mount", "--propagation=slave", "sh", "-c", `mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"`, file}
 }
 
@@ -26,7 +24,7 @@ func (n *node) boot(number int) {
 func (n *node) bootedWith(number int) {
 	n.t.Helper()
 	want := fmt.Sprintf("00000000-0000-4000-8000-%012d", number)
-	n.eventually("the kubelet reports the boot ID "+want, func(ctx context.Context) error {
+	n.Eventually("the kubelet reports the boot ID "+want, func(ctx context.Context) error {
 		obj, err := n.Kube.CoreV1().Nodes().Get(ctx, n.Node.Name(), getOptions)
 		if err == nil && obj.Status.NodeInfo.BootID != want {
 			err = fmt.Errorf("it is %s", obj.Status.NodeInfo.BootID)
@@ -48,10 +46,9 @@ func TestAnUncleanRebootInATrialCountsAndACleanOneDoesNot(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "reboot", "--config-trial-duration=5m", "--crash-loop-threshold=1")
 	n.boot(1)
-	n.up()
+	n.Up()
 	n.bootedWith(1)
-	cm := n.configMap("a", map[string]any{"maxPods": 120})
-	n.assign(cm)
+	cm := n.assignNew("a", map[string]any{"maxPods": 120})
 	n.is(allChecksPassed(cm))
 	n.healthyWith(cm)
 	n.counted(1, false)
@@ -63,7 +60,11 @@ func TestAnUncleanRebootInATrialCountsAndACleanOneDoesNot(t *testing.T) {
 	n.counted(1, false)
 
 	// A clean reboot.
+	kubelet := n.watchProcess(n.RunningPID())
 	n.stop()
+	n.exitsWith(0)
+	kubelet.gone(0)
+	n.logged(`msg="kubelet stopped"`, `exit="exit status 0"`)
 	n.counted(1, true)
 	n.boot(2)
 	n.start()
@@ -90,62 +91,6 @@ func TestAnUncleanRebootInATrialCountsAndACleanOneDoesNot(t *testing.T) {
 	n.healthyWith(nil)
 	w := rolledBack(cm, "CrashLooped", "(init)", "crash-looped: 2 starts in its trial, last: the node went down without a clean shutdown")
 	n.is(w)
-	n.event("Warning", "ConfigRolledBack", w.cause)
+	n.Event("Warning", "ConfigRolledBack", w.cause)
 	n.verdictIsFinal(cm)
-}
-
-func TestRebootsAfterATrialAreNotFailures(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, "reboots", "--config-trial-duration=1s", "--crash-loop-threshold=0")
-	n.boot(1)
-	n.up()
-	cm := n.configMap("a", map[string]any{"maxPods": 120})
-	n.assign(cm)
-	n.lastKnownGood(cm)
-	for boot := 2; boot < 5; boot++ {
-		n.killAgent()
-		n.boot(boot)
-		n.start()
-		n.healthyWith(cm)
-		n.bootedWith(boot)
-		if s := n.onDisk(); s.Trial != nil || len(s.Startups) != 0 || len(s.Bad) != 0 {
-			t.Errorf("boot %d: on disk are %d starts, trial %+v, bad %+v", boot, len(s.Startups), s.Trial, s.Bad)
-		}
-	}
-	n.is(allChecksPassed(cm))
-	n.recorded(string(cm.UID), string(cm.UID))
-}
-
-func TestWithoutTheAPIANodeBootsWithItsCheckpointBeforeTheSyncTimeout(t *testing.T) {
-	t.Parallel()
-	n := newCluster(t, "alone", "--config-trial-duration=1s", "--crash-loop-threshold=0", "--sync-timeout=1h")
-	n.boot(1)
-	n.up()
-	n.is(localInit) // the API server is new, and may not know the kind yet
-	before := n.configMap("before", map[string]any{"maxPods": 120})
-	n.assign(before)
-	n.lastKnownGood(before)
-	n.stop()
-	after := n.configMap("after", map[string]any{"maxPods": 121})
-	n.assign(after)
-	if err := n.Cluster.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
-
-	n.boot(2)
-	n.start()
-	n.healthyWith(before)
-	z := n.agentSays("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: NodeConfig alone cannot be read: the API server refuses connections (", before.UID))
-	if z.Source.Revision != string(before.UID) {
-		t.Errorf("the source is %+v", z.Source)
-	}
-	n.recorded(string(before.UID), string(before.UID))
-
-	if err := n.Cluster.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	n.is(allChecksPassed(after))
-	n.healthyWith(after)
-	n.lastKnownGood(after)
-	n.recorded(string(after.UID), string(after.UID))
 }

@@ -32,7 +32,8 @@ const (
 // bootstrap agent. It has a /var/lib that lasts, a /run that does not, and the paths of the unit and of the DaemonSet.
 type pivot struct {
 	*node
-	m     *machine
+	dir   string   // of the node
+	first int      // its first process, as it is seen outside
 	flags []string // of every agent of this node, beside those of the unit and the DaemonSet
 	argv  []string // of the kubelet, without its path
 	boots int
@@ -48,14 +49,12 @@ type workload struct{ container, task string }
 func newPivot(t *testing.T, name string, flags ...string) *pivot {
 	t.Helper()
 	n := newCluster(t, name)
-	p := &pivot{node: n, flags: append(flags, "--listen="+n.Listen), m: &machine{t: t, dir: n.Node.Dir()}}
+	p := &pivot{node: n, flags: append(flags, "--listen="+n.Listen), dir: n.Node.Dir()}
 	p.argv = append(n.Node.KubeletArgs(),
 		"--node-labels=evenkeel.dev/kubelet=self-hosted", "--register-with-taints=component=kubelet:NoSchedule")
-	p.Dir, p.Log = filepath.Join(p.m.dir, "var-lib", "evenkeel"), filepath.Join(p.m.dir, "bootstrap.log")
-	err := errors.Join(os.Mkdir(filepath.Join(p.m.dir, "var-lib"), 0o755), n.Cluster.StartControllers(t.Context()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	p.Dir, p.Log = filepath.Join(p.dir, "var-lib", "evenkeel"), filepath.Join(p.dir, "bootstrap.log")
+	err := errors.Join(os.Mkdir(filepath.Join(p.dir, "var-lib"), 0o755), n.Cluster.StartControllers(t.Context()))
+	must(t, err)
 	p.importImages()
 	if err := n.Node.StopRuntime(); err != nil { // it is started again inside
 		t.Fatal(err)
@@ -69,8 +68,8 @@ func newPivot(t *testing.T, name string, flags ...string) *pivot {
 }
 
 func (p *pivot) in(t *testing.T) *pivot {
-	q, m := *p, *p.m
-	q.node, q.m, m.t = p.node.in(t), &m, t
+	q := *p
+	q.node = p.node.in(t)
 	return &q
 }
 
@@ -85,13 +84,9 @@ func (p *pivot) importImages() {
 			Programs:   []image.Program{{Path: "/evenkeel-agent", File: p.Binary}, {Path: "/kubelet", File: kubelet}},
 		}
 		archive, _, err := i.Archive()
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		must(p.t, err)
 		file := filepath.Join(p.t.TempDir(), "kubelet.tar")
-		if err := errors.Join(os.WriteFile(file, archive, 0o644), p.Node.ImportArchive(p.t.Context(), file)); err != nil {
-			p.t.Fatal(err)
-		}
+		must(p.t, errors.Join(os.WriteFile(file, archive, 0o644), p.Node.ImportArchive(p.t.Context(), file)))
 	}
 }
 
@@ -113,9 +108,7 @@ done`
 func (p *pivot) unit() (flags []string, restart string) {
 	p.t.Helper()
 	raw, err := os.ReadFile("../../config/systemd/evenkeel-bootstrap.service")
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	_, line, _ := strings.Cut(strings.ReplaceAll(string(raw), "\\\n", ""), "\nExecStart=/usr/local/bin/evenkeel-agent ")
 	line, _, found := strings.Cut(line, " -- ")
 	_, restart, _ = strings.Cut(string(raw), "\nRestartSec=")
@@ -132,51 +125,35 @@ func (p *pivot) boot() {
 	p.boots++
 	id := fmt.Sprintf("00000000-0000-4000-8000-%012d\n", p.boots)
 	log, err := os.OpenFile(p.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err := errors.Join(err, os.WriteFile(filepath.Join(p.m.dir, "boot_id"), []byte(id), 0o644)); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, errors.Join(err, os.WriteFile(filepath.Join(p.dir, "boot_id"), []byte(id), 0o644)))
 	defer log.Close()
 	flags, restart := p.unit()
-	argv := append([]string{"-ec", initSystem, p.m.dir, restart, p.Binary}, append(flags, p.flags...)...)
+	argv := append([]string{"-ec", initSystem, p.dir, restart, p.Binary}, append(flags, p.flags...)...)
 	argv = append(append(argv, "--", p.Node.KubeletPath()), p.argv...)
 	cmd := exec.Command("/bin/sh", argv...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
-	if err := cmd.Start(); err != nil {
-		p.t.Fatal(err)
-	}
-	p.m.first = cmd.Process.Pid
+	must(p.t, cmd.Start())
+	p.first = cmd.Process.Pid
 }
 
 // powerOff ends all processes of the node at once; the content of /run is lost.
 func (p *pivot) powerOff() {
 	p.t.Helper()
-	if p.m.first == 0 {
+	if p.first == 0 {
 		return
 	}
-	if err := syscall.Kill(p.m.first, syscall.SIGKILL); err != nil {
+	must(p.t, syscall.Kill(p.first, syscall.SIGKILL))
+	if _, err := syscall.Wait4(p.first, nil, 0, nil); err != nil {
 		p.t.Fatal(err)
 	}
-	if _, err := syscall.Wait4(p.m.first, nil, 0, nil); err != nil {
-		p.t.Fatal(err)
-	}
-	p.m.first = 0
-	if err := os.RemoveAll(filepath.Join(p.m.dir, "containerd", "state")); err != nil {
-		p.t.Fatal(err)
-	}
+	p.first = 0
+	must(p.t, os.RemoveAll(filepath.Join(p.dir, "containerd", "state")))
 }
 
 // apply gives the cluster the DaemonSet for this node's kubelet. One of another name than the base's is beside it.
 func (p *pivot) apply(suffix, tag string) {
 	p.t.Helper()
-	dir := filepath.Join(p.t.TempDir(), "kustomize")
-	base, err := filepath.Abs("../../config/self-hosted")
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	if base, err = filepath.Rel(dir, base); err != nil {
-		p.t.Fatal(err)
-	}
 	args := append([]string{"/kubelet"}, p.argv...)
 	for i, arg := range args {
 		args[i] = strings.Replace(arg, "--hostname-override="+p.Node.Name(), "--hostname-override=$(NODE_NAME)", 1)
@@ -186,41 +163,27 @@ func (p *pivot) apply(suffix, tag string) {
 		patch = append(patch, map[string]any{"op": "add", "path": "/spec/template/spec/containers/0/command/5", "value": flag})
 	}
 	said, err := json.Marshal(patch)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	kustomization := map[string]any{
-		"resources": []string{base},
-		"images":    []any{map[string]any{"name": "evenkeel.dev/kubelet", "newTag": tag}},
-		"patches":   []any{map[string]any{"target": map[string]any{"kind": "DaemonSet"}, "patch": string(said)}},
+		"images":  []any{map[string]any{"name": "evenkeel.dev/kubelet", "newTag": tag}},
+		"patches": []any{map[string]any{"target": map[string]any{"kind": "DaemonSet"}, "patch": string(said)}},
 	}
 	if suffix != "" {
 		kustomization["nameSuffix"] = suffix
 		kustomization["labels"] = []any{map[string]any{"pairs": map[string]any{"kubelet": suffix[1:]}, "includeSelectors": true}}
 	}
-	content, err := json.Marshal(kustomization)
-	err = errors.Join(err, os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "kustomization.yaml"), content, 0o644))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	kubectl := exec.CommandContext(p.t.Context(), "../../bin/tools/kubectl", "apply", "-k", dir)
-	kubectl.Env = append(os.Environ(), "KUBECONFIG="+p.Cluster.AdminKubeconfig())
-	if out, err := kubectl.CombinedOutput(); err != nil {
-		p.t.Fatalf("kubectl apply: %v: %s", err, out)
-	}
+	p.applyKustomization("self-hosted", kustomization)
 }
 
 func (p *pivot) deleteDaemonSet(name string) {
 	p.t.Helper()
-	if err := p.Kube.AppsV1().DaemonSets("kube-system").Delete(p.t.Context(), name, metav1.DeleteOptions{}); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, p.Kube.AppsV1().DaemonSets("kube-system").Delete(p.t.Context(), name, metav1.DeleteOptions{}))
 }
 
 // daemonSetAvailable waits until the DaemonSet's pod has been ready for its minReadySeconds.
 func (p *pivot) daemonSetAvailable() {
 	p.t.Helper()
-	p.eventually("the DaemonSet's pod is available", func(ctx context.Context) error {
+	p.Eventually("the DaemonSet's pod is available", func(ctx context.Context) error {
 		ds, err := p.Kube.AppsV1().DaemonSets("kube-system").Get(ctx, "evenkeel-kubelet", getOptions)
 		if err == nil && ds.Status.NumberAvailable != 1 {
 			err = fmt.Errorf("its status is %s", ds.Status.String())
@@ -236,15 +199,7 @@ func (p *pivot) labelled(yes bool) {
 	if yes {
 		value = `"self-hosted"`
 	}
-	p.patchNode(`{"metadata":{"labels":{"evenkeel.dev/kubelet":` + value + `}}}`)
-}
-
-func (p *pivot) patchNode(patch string) {
-	p.t.Helper()
-	nodes, how := p.Kube.CoreV1().Nodes(), types.StrategicMergePatchType
-	if _, err := nodes.Patch(p.t.Context(), p.Node.Name(), how, []byte(patch), metav1.PatchOptions{}); err != nil {
-		p.t.Fatal(err)
-	}
+	p.patchNode(`{"metadata":{"labels":{"evenkeel.dev/kubelet":%s}}}`, value)
 }
 
 // pods are the self-hosted kubelets of an image's tag.
@@ -267,7 +222,7 @@ func (p *pivot) pods(ctx context.Context, tag string) ([]corev1.Pod, error) {
 func (p *pivot) podReady(tag string) types.UID {
 	p.t.Helper()
 	var uid types.UID
-	p.eventually("a pod of "+tag+" is ready", func(ctx context.Context) error {
+	p.Eventually("a pod of "+tag+" is ready", func(ctx context.Context) error {
 		pods, err := p.pods(ctx, tag)
 		if err != nil || len(pods) != 1 {
 			return fmt.Errorf("%d pods: %w", len(pods), err)
@@ -287,7 +242,7 @@ func (p *pivot) podReady(tag string) types.UID {
 // podsGo waits until no pod of a tag is left.
 func (p *pivot) podsGo(tag string) {
 	p.t.Helper()
-	p.eventually("no pod of "+tag+" is left", func(ctx context.Context) error {
+	p.Eventually("no pod of "+tag+" is left", func(ctx context.Context) error {
 		pods, err := p.pods(ctx, tag)
 		if err == nil && len(pods) > 0 {
 			err = fmt.Errorf("there is %s, deleted at %v", pods[0].Name, pods[0].DeletionTimestamp)
@@ -303,9 +258,7 @@ func (p *pivot) neverRestarted() {
 	p.t.Helper()
 	for _, tag := range []string{versionOne, versionTwo} {
 		pods, err := p.pods(p.t.Context(), tag)
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		must(p.t, err)
 		for _, pod := range pods {
 			for _, c := range pod.Status.ContainerStatuses {
 				if last := c.LastTerminationState.Terminated; c.RestartCount > 0 && last != nil && last.Reason != "StartError" {
@@ -313,13 +266,6 @@ func (p *pivot) neverRestarted() {
 				}
 			}
 		}
-	}
-}
-
-func (p *pivot) signal(pid int, sig syscall.Signal) {
-	p.t.Helper()
-	if err := syscall.Kill(pid, sig); err != nil {
-		p.t.Fatal(err)
 	}
 }
 
@@ -331,7 +277,7 @@ func (p *pivot) runBy(uid types.UID, cm *corev1.ConfigMap) {
 	if cm != nil {
 		want = string(cm.UID)
 	}
-	p.eventually(fmt.Sprintf("the kubelet of %q is healthy with %s", uid, want), func(ctx context.Context) error {
+	p.Eventually(fmt.Sprintf("the kubelet of %q is healthy with %s", uid, want), func(ctx context.Context) error {
 		running := p.processesOf("kubelet")
 		if len(running) != 1 || !running[0].of(uid) || !strings.Contains(strings.Join(running[0].argv, " "), want) {
 			return fmt.Errorf("there are %+v", running)
@@ -344,7 +290,7 @@ func (p *pivot) runBy(uid types.UID, cm *corev1.ConfigMap) {
 func (p *pivot) isRun(mode v1alpha1.RunMode, uid types.UID, cm *corev1.ConfigMap) {
 	p.t.Helper()
 	p.runBy(uid, cm)
-	p.eventually("the node is Ready and run as "+string(mode), func(ctx context.Context) error {
+	p.Eventually("the node is Ready and run as "+string(mode), func(ctx context.Context) error {
 		nc, err := p.Get(ctx)
 		if err != nil {
 			return err
@@ -352,14 +298,14 @@ func (p *pivot) isRun(mode v1alpha1.RunMode, uid types.UID, cm *corev1.ConfigMap
 		if nc.Status.RunMode != mode {
 			return fmt.Errorf("the run mode is %s", nc.Status.RunMode)
 		}
-		return p.ready(ctx)
+		return p.Ready(ctx)
 	})
 }
 
 // isVersion waits until the API has the kubelet's version.
 func (p *pivot) isVersion(want string) {
 	p.t.Helper()
-	p.eventually("the kubelet is "+want, func(ctx context.Context) error {
+	p.Eventually("the kubelet is "+want, func(ctx context.Context) error {
 		nc, err := p.Get(ctx)
 		if err == nil && nc.Status.ComponentVersion != want {
 			err = fmt.Errorf("it is %s", nc.Status.ComponentVersion)
@@ -372,8 +318,8 @@ func (p *pivot) isVersion(want string) {
 func (p *pivot) bootstrapWaits() {
 	p.t.Helper()
 	const want = "waiting for the lock /run/evenkeel/lock/kubelet.lock, held by process "
-	p.eventually("bootstrap waits", func(ctx context.Context) error {
-		out, err := exec.CommandContext(ctx, "nsenter", fmt.Sprintf("--target=%d", p.m.first), "--pid", "--mount",
+	p.Eventually("bootstrap waits", func(ctx context.Context) error {
+		out, err := exec.CommandContext(ctx, "nsenter", fmt.Sprintf("--target=%d", p.first), "--pid", "--mount",
 			p.Binary, "probe", "--ready", "--socket=/run/evenkeel/probe/bootstrap.sock").CombinedOutput()
 		if err != nil || !strings.HasPrefix(string(out), want) || !strings.Contains(string(out), "(evenkeel-agent") {
 			return fmt.Errorf("%w: it says %q", err, out)
@@ -389,7 +335,7 @@ func (p *pivot) startsWork() {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "work"}, Spec: corev1.PodSpec{
 		AutomountServiceAccountToken: &automount, Containers: []corev1.Container{{Name: "sleep", Image: localcluster.SleepImage}},
 	}}
-	p.eventually("the pod is created", func(ctx context.Context) error {
+	p.Eventually("the pod is created", func(ctx context.Context) error {
 		_, err := p.Kube.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
 			return nil
@@ -409,7 +355,7 @@ func (p *pivot) work(ctx context.Context) (workload, error) {
 		return workload{}, fmt.Errorf("it does not run: %s", pod.Status.String())
 	}
 	id := strings.TrimPrefix(containers[0].ContainerID, "containerd://")
-	ctr := exec.CommandContext(ctx, "ctr", "--address="+p.m.dir+"/containerd.sock", "--namespace=k8s.io", "tasks", "ls")
+	ctr := exec.CommandContext(ctx, "ctr", "--address="+p.dir+"/containerd.sock", "--namespace=k8s.io", "tasks", "ls")
 	out, err := ctr.CombinedOutput()
 	if err != nil {
 		return workload{}, fmt.Errorf("ctr: %w: %s", err, out)
@@ -432,12 +378,12 @@ func (p *pivot) untouched() {
 
 // showPods prints what the agents in pods, and on-host, said.
 func (p *pivot) showPods() {
-	files, _ := filepath.Glob(filepath.Join(p.m.dir, "log/pods/kube-system_*/*/*.log"))
+	files, _ := filepath.Glob(filepath.Join(p.dir, "log/pods/kube-system_*/*/*.log"))
 	for _, file := range files {
 		raw, _ := os.ReadFile(file)
 		for line := range strings.Lines(string(raw)) {
 			if strings.Contains(line, " F time=") || strings.Contains(line, " F evenkeel-agent:") {
-				p.t.Logf("%s: %.500s", strings.TrimPrefix(file, p.m.dir+"/log/pods/kube-system_")[:28], strings.TrimSpace(line))
+				p.t.Logf("%s: %.500s", strings.TrimPrefix(file, p.dir+"/log/pods/kube-system_")[:28], strings.TrimSpace(line))
 			}
 		}
 	}

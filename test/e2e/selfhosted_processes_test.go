@@ -56,18 +56,6 @@ func (q nodeProcess) of(uid types.UID) bool {
 	return strings.Contains(q.cgroup, "/pod"+string(uid))
 }
 
-// agentOf is the process of a pod's agent.
-func (p *pivot) agentOf(uid types.UID) int {
-	p.t.Helper()
-	for _, q := range p.processesOf("evenkeel-agent") {
-		if q.of(uid) {
-			return q.pid
-		}
-	}
-	p.t.Fatalf("the pod %s has no agent", uid)
-	return 0
-}
-
 // twoAtOnce looks for two kubelets of the node that run at the same time.
 type twoAtOnce struct {
 	end  context.CancelFunc

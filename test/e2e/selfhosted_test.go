@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -30,7 +29,7 @@ func TestASelfHostedKubeletFromBootstrapToReboot(t *testing.T) {
 		begin := time.Now()
 		t.Run(name, func(t *testing.T) {
 			q := p.in(t)
-			defer func() { p.worker, p.current, p.boots, p.m.first = q.worker, q.current, q.boots, q.m.first }()
+			defer func() { p.worker, p.current, p.boots, p.first = q.worker, q.current, q.boots, q.first }()
 			do(q)
 			if q.boots == 1 {
 				q.neverRestarted()
@@ -45,8 +44,6 @@ func TestASelfHostedKubeletFromBootstrapToReboot(t *testing.T) {
 	step("a pod that is deleted is replaced at the price of two hand-overs", deletedPodIsReplaced)
 	step("an update of the DaemonSet brings the new one to the lock before the old one goes", updateSurges)
 	step("two DaemonSets: the old one is removed, and whoever is first has the lock", backByRace)
-	step("two DaemonSets: bootstrap wins the race and is asked to leave", bootstrapWinsTheRace)
-	step("two DaemonSets: the old one is removed first", oldOneFirst)
 	step("the next kubelet adopts a configuration that was assigned in a hand-over", changeInAHandOver)
 	step("a bad configuration is rolled back by the self-hosted kubelet", badOneIsRolledBack)
 	step("after a power cut bootstrap runs what the self-hosted kubelet had, without the API", powerCut)
@@ -56,14 +53,12 @@ func TestASelfHostedKubeletFromBootstrapToReboot(t *testing.T) {
 func bootstrapRuns(p *pivot) {
 	p.isRun(v1alpha1.RunModeBootstrap, "", nil)
 	obj, err := p.Kube.CoreV1().Nodes().Get(p.t.Context(), p.Node.Name(), getOptions)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	if obj.Labels["evenkeel.dev/kubelet"] != "self-hosted" {
 		p.t.Errorf("it has the labels %v", obj.Labels)
 	}
 	p.startsWork()
-	p.eventually("nothing else is scheduled to it", func(ctx context.Context) error {
+	p.Eventually("nothing else is scheduled to it", func(ctx context.Context) error {
 		pod, err := p.Kube.CoreV1().Pods("default").Get(ctx, "work", getOptions)
 		if err != nil {
 			return err
@@ -90,7 +85,7 @@ func podTakesOver(p *pivot) {
 		}
 	}
 	p.patchNode(`{"spec":{"taints":null}}`) // kubectl taint node NODE component-
-	p.eventually("the workload runs", func(ctx context.Context) (err error) {
+	p.Eventually("the workload runs", func(ctx context.Context) (err error) {
 		p.worker, err = p.work(ctx)
 		return err
 	})
@@ -100,9 +95,7 @@ func podTakesOver(p *pivot) {
 }
 
 func selfHostedTakesUp(p *pivot) {
-	cm := p.configMap("a", map[string]any{"maxPods": 120})
-	p.assign(cm)
-	p.lastKnownGood(cm)
+	cm := p.good("a", map[string]any{"maxPods": 120})
 	p.isRun(v1alpha1.RunModeSelfHosted, p.podReady(versionOne), cm)
 	p.isVersion(versionOne)
 	p.current = cm
@@ -129,13 +122,9 @@ func labelGoesAndComes(p *pivot) {
 func deletedPodIsReplaced(p *pivot) {
 	before, had := p.podReady(versionOne), p.countLog("this agent has the node's lock")
 	pods, err := p.pods(p.t.Context(), versionOne)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	if err := p.Kube.CoreV1().Pods("kube-system").Delete(p.t.Context(), pods[0].Name, metav1.DeleteOptions{}); err != nil {
-		p.t.Fatal(err)
-	}
-	p.eventually("another pod has its place", func(ctx context.Context) error {
+	must(p.t, err)
+	must(p.t, p.Kube.CoreV1().Pods("kube-system").Delete(p.t.Context(), pods[0].Name, metav1.DeleteOptions{}))
+	p.Eventually("another pod has its place", func(ctx context.Context) error {
 		pods, err := p.pods(ctx, versionOne)
 		if err != nil || len(pods) != 1 || pods[0].UID == before {
 			return fmt.Errorf("there are %d pods, the first may be the old one: %v", len(pods), err)
@@ -180,70 +169,33 @@ func backByRace(p *pivot) {
 	p.untouched()
 }
 
-// bootstrapWinsTheRace is the same order, to v2, with the other end of the race.
-func bootstrapWinsTheRace(p *pivot) {
-	p.apply("", versionTwo)
-	uid := p.podReady(versionTwo)
-	// Its agent sleeps through the moment in which the lock is free.
-	agent := p.agentOf(uid)
-	p.signal(agent, syscall.SIGSTOP)
-	gap := p.gap()
-	p.deleteDaemonSet("evenkeel-kubelet-v1")
-	p.runBy("", p.current)
-	p.t.Logf("bootstrap wins the race: the health endpoint was away for %s", gap().Round(time.Millisecond))
-	// That agent was in line before it fell asleep: bootstrap may have left for it once, in vain.
-	left := p.countLog("another process requested the node")
-	gap = p.gap()
-	p.signal(agent, syscall.SIGCONT)
-	p.isRun(v1alpha1.RunModeSelfHosted, uid, p.current)
-	p.t.Logf("bootstrap is asked to leave: the health endpoint was away for %s", gap().Round(time.Millisecond))
-	if got := p.countLog("another process requested the node"); got != left+1 {
-		p.t.Errorf("bootstrap was asked to leave %d times, want 1", got-left)
-	}
-	p.bootstrapWaits()
-	p.podsGo(versionOne)
-	p.untouched()
-}
-
-func oldOneFirst(p *pivot) {
-	p.deleteDaemonSet("evenkeel-kubelet")
-	p.isRun(v1alpha1.RunModeBootstrap, "", p.current)
-	p.podsGo(versionTwo)
-	p.untouched()
-	p.apply("-v1", versionOne)
-	uid := p.podReady(versionOne)
-	p.isRun(v1alpha1.RunModeSelfHosted, uid, p.current)
-	p.bootstrapWaits()
-	p.untouched()
-}
-
 func changeInAHandOver(p *pivot) {
-	cm := p.configMap("b", map[string]any{"maxPods": 130})
+	cm := p.ConfigMap("b", map[string]any{"maxPods": 130})
 	ends := p.processesOf("kubelet")
 	p.labelled(false)
-	p.eventually("the kubelet is told to stop", func(context.Context) error {
+	p.Eventually("the kubelet is told to stop", func(context.Context) error {
 		if now := p.processesOf("kubelet"); len(now) == 1 && now[0].pid == ends[0].pid {
 			return errors.New("it runs")
 		}
 		return nil
 	})
-	p.assign(cm)
-	p.lastKnownGood(cm)
+	p.AssignMap(cm)
+	p.LastKnownGood(cm)
 	p.isRun(v1alpha1.RunModeBootstrap, "", cm)
 	p.podsGo(versionOne)
 
 	// And the other way.
-	p.current = p.configMap("c", map[string]any{"maxPods": 140})
+	p.current = p.ConfigMap("c", map[string]any{"maxPods": 140})
 	left := p.countLog("another process requested the node")
 	p.labelled(true)
-	p.eventually("bootstrap is asked to leave", func(context.Context) error {
+	p.Eventually("bootstrap is asked to leave", func(context.Context) error {
 		if p.countLog("another process requested the node") == left {
 			return errors.New("it is not")
 		}
 		return nil
 	})
-	p.assign(p.current)
-	p.lastKnownGood(p.current)
+	p.AssignMap(p.current)
+	p.LastKnownGood(p.current)
 	p.isRun(v1alpha1.RunModeSelfHosted, p.podReady(versionOne), p.current)
 	p.bootstrapWaits()
 	p.untouched()
@@ -252,8 +204,7 @@ func changeInAHandOver(p *pivot) {
 func badOneIsRolledBack(p *pivot) {
 	uid := p.podReady(versionOne)
 	missing := filepath.Join(p.Node.Dir(), "missing")
-	bad := p.configMap("bad", map[string]any{"tlsCertFile": missing + ".crt", "tlsPrivateKeyFile": missing + ".key"})
-	p.assign(bad)
+	bad := p.assignNew("bad", map[string]any{"tlsCertFile": missing + ".crt", "tlsPrivateKeyFile": missing + ".key"})
 	good, how := fmt.Sprintf("(UID: %s)", p.current.UID), "crash-looped: 1 start in its trial, last: exit status 1"
 	p.is(rolledBack(bad, "CrashLooped", good, how))
 	p.isRun(v1alpha1.RunModeSelfHosted, uid, p.current)
@@ -264,9 +215,7 @@ func badOneIsRolledBack(p *pivot) {
 }
 
 func powerCut(p *pivot) {
-	if err := p.Cluster.StopAPIServer(); err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, p.Cluster.StopAPIServer())
 	p.powerOff()
 	had := p.countLog("this agent has the node's lock")
 	begin := time.Now()
@@ -278,14 +227,12 @@ func powerCut(p *pivot) {
 	}
 	// The bad configuration is still assigned.
 	words := fmt.Sprintf("using last-known-good (UID: %s): failed to sync", p.current.UID)
-	p.agentSays("Unknown", "SyncFailed", words)
-	if err := p.Cluster.StartAPIServer(p.t.Context()); err != nil {
-		p.t.Fatal(err)
-	}
+	p.AgentSays("Unknown", "SyncFailed", words)
+	must(p.t, p.Cluster.StartAPIServer(p.t.Context()))
 	// The API has the node's pods still, and so the node runs them again, the kubelet's among them.
 	p.isRun(v1alpha1.RunModeSelfHosted, p.podReady(versionOne), p.current)
 	p.bootstrapWaits()
-	p.eventually("the workload runs again", func(ctx context.Context) error {
+	p.Eventually("the workload runs again", func(ctx context.Context) error {
 		again, err := p.work(ctx)
 		if err == nil && again == p.worker {
 			err = errors.New("the containers of before the power cut are there")

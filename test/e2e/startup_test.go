@@ -23,16 +23,10 @@ func TestANewNodeIsConfiguredBeforeItsFirstPod(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t, "joins", "--config-trial-duration=2s")
 	ctx := t.Context()
-	if err := n.Cluster.StartControllers(ctx); err != nil {
-		t.Fatal(err)
-	}
-	n.startController()
-	if err := n.ApplyConfig(ctx, "startup-taint"); err != nil {
-		t.Fatal(err)
-	}
-	if err := n.CreateRollout(ctx, "joins", "pool=new", map[string]any{"cpuManagerPolicy": "static", "systemReserved": map[string]string{"cpu": "500m"}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, n.Cluster.StartControllers(ctx))
+	n.Controlled()
+	must(t, n.ApplyConfig(ctx, "startup-taint"))
+	must(t, n.CreateRollout(ctx, "joins", "pool=new", map[string]any{"cpuManagerPolicy": "static", "systemReserved": map[string]string{"cpu": "500m"}}))
 	pods := n.Kube.CoreV1().Pods(metav1.NamespaceDefault)
 	whole := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("16Mi")}
 	waiting, err := pods.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "waiting"}, Spec: corev1.PodSpec{
@@ -41,13 +35,11 @@ func TestANewNodeIsConfiguredBeforeItsFirstPod(t *testing.T) {
 			Name: "sleep", Image: localcluster.SleepImage, Resources: corev1.ResourceRequirements{Requests: whole, Limits: whole},
 		}},
 	}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	n.Kubelet = append(n.Kubelet, "--node-labels=pool=new", "--register-with-taints="+v1alpha1.TaintUnconfigured+":NoSchedule")
-	n.up()
-	n.eventually("the pod runs", func(ctx context.Context) error {
+	n.Up()
+	n.Eventually("the pod runs", func(ctx context.Context) error {
 		pod, err := pods.Get(ctx, waiting.Name, getOptions)
 		if err == nil && pod.Status.Phase != corev1.PodRunning {
 			err = fmt.Errorf("it is %s %s %s; its conditions are %+v", pod.Status.Phase, pod.Status.Reason, pod.Status.Message, pod.Status.Conditions)
@@ -55,28 +47,22 @@ func TestANewNodeIsConfiguredBeforeItsFirstPod(t *testing.T) {
 		return err
 	})
 	raw, err := os.ReadFile(filepath.Join(n.Node.Dir(), "kubelet", "cpu_manager_state"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var state struct {
 		PolicyName string
 		Entries    map[string]map[string]string
 	}
-	if err := json.Unmarshal(raw, &state); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(raw, &state))
 	if state.PolicyName != "static" || state.Entries[string(waiting.UID)]["sleep"] == "" {
 		t.Errorf("the first pod has no CPUs of its own: %s", raw)
 	}
 
 	node, err := n.Kube.CoreV1().Nodes().Get(ctx, n.Node.Name(), getOptions)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintUnconfigured }) {
 		t.Errorf("a pod was bound to a node with the startup taint: %+v", node.Spec.Taints)
 	}
-	n.eventually("there is an Event about the taint", func(ctx context.Context) error {
+	n.Eventually("there is an Event about the taint", func(ctx context.Context) error {
 		events, err := n.Kube.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "reason=StartupTaintRemoved"})
 		if err == nil && (len(events.Items) != 1 || events.Items[0].Message != "removed the taint evenkeel.dev/unconfigured: the node runs the configuration of rollout joins") {
 			err = fmt.Errorf("the Events are %+v", events.Items)

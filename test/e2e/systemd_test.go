@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
 // serviceManager plays systemd at the other end of NOTIFY_SOCKET.
@@ -37,9 +38,7 @@ func (n *node) managed(watchdog time.Duration) *serviceManager {
 	n.t.Helper()
 	socket := filepath.Join(n.Node.Dir(), "notify.sock")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must(n.t, err)
 	m := &serviceManager{t: n.t}
 	done := make(chan struct{})
 	go func() {
@@ -88,7 +87,7 @@ func (m *serviceManager) said(state string, since time.Time) (found []message) {
 func (m *serviceManager) awaits(state string, since time.Time) message {
 	m.t.Helper()
 	var found []message
-	err := bed.Eventually(m.t.Context(), patience, func(context.Context) error {
+	err := bed.Eventually(m.t.Context(), nodetest.Patience, func(context.Context) error {
 		if found = m.said(state, since); len(found) == 0 {
 			return errors.New("it was not sent")
 		}
@@ -124,7 +123,7 @@ func TestSystemdIsNotifiedAndItsWatchdogIsFed(t *testing.T) {
 	m := n.managed(interval)
 	begin := time.Now()
 	n.start()
-	n.eventually("a kubelet was started", func(context.Context) error {
+	n.Eventually("a kubelet was started", func(context.Context) error {
 		_, err := n.KubeletPID()
 		return err
 	})
@@ -134,9 +133,7 @@ func TestSystemdIsNotifiedAndItsWatchdogIsFed(t *testing.T) {
 		}
 		return nil
 	})
-	if err := os.WriteFile(n.beside("go"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(n.beside("go"), nil, 0o644))
 	if ready := m.awaits("READY=1", begin); ready.err != nil {
 		t.Errorf("READY=1 was sent, but: %v", ready.err)
 	}
@@ -144,11 +141,8 @@ func TestSystemdIsNotifiedAndItsWatchdogIsFed(t *testing.T) {
 	// A restart of the kubelet, and one that crash-loops, are the agent's
 	// affair.
 	n.is(localInit)
-	good := n.configMap("good", map[string]any{"maxPods": 120})
-	n.assign(good)
-	n.lastKnownGood(good)
-	bad := n.configMap("bad", map[string]any{"maxPods": 123})
-	n.assign(bad)
+	good := n.good("good", map[string]any{"maxPods": 120})
+	bad := n.assignNew("bad", map[string]any{"maxPods": 123})
 	n.is(rolledBack(bad, "CrashLooped", fmt.Sprintf("(UID: %s)", good.UID), "crash-looped: 2 starts in its trial, last: exit status 7"))
 	n.healthyWith(good)
 	n.throughout(2*interval, "a kubelet that pings", n.Healthy)
@@ -163,26 +157,12 @@ func TestSystemdIsNotifiedAndItsWatchdogIsFed(t *testing.T) {
 	n.exitsWith(0)
 }
 
-func TestTheAgentAndNotSystemdHandlesAHungKubeletOnTrial(t *testing.T) {
+func TestSystemdAcceptsOurUnits(t *testing.T) {
 	t.Parallel()
-	const interval = 2 * time.Second
-	n := newNode(t, "hung", "--config-trial-duration=5m", "--health-timeout=6s", "--stop-grace=2s")
-	n.wrap("")
-	m := n.managed(interval)
-	begin := time.Now()
-	n.up()
-	cm := n.configMap("a", map[string]any{"maxPods": 120})
-	n.assign(cm)
-	n.is(allChecksPassed(cm))
-	n.healthyWith(cm)
-	n.freeze(n.kubeletPID())
-	n.is(rolledBack(cm, "NotHealthy", "(init)", "was not healthy for 6s"))
-	n.healthyWith(nil)
-	m.fed(interval, begin, time.Now())
-}
-
-func TestSystemdAcceptsTheUnitOfTheReadme(t *testing.T) {
-	t.Parallel()
+	systemdTakes(t, "evenkeel-bootstrap.service", "evenkeel-bootstrap.service", "evenkeel-bootstrap.service", nil,
+		"Type=exec", "NotifyAccess=main", "KillMode=mixed", "Restart=always", "RestartSec=2", "StartLimitIntervalSec=0", "Conflicts=kubelet.service",
+		"TimeoutStopSec=60", "RuntimeDirectory=evenkeel evenkeel/lock evenkeel/probe", "RuntimeDirectoryPreserve=yes",
+	)
 	const base = `[Unit]
 Description=kubelet: The Kubernetes Node Agent
 Wants=network-online.target
@@ -220,9 +200,7 @@ func systemdTakes(t *testing.T, file, as, unit string, others map[string]string,
 		t.Skip("no systemd-analyze here")
 	}
 	raw, err := os.ReadFile("../../config/systemd/" + file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir := t.TempDir()
 	agent := filepath.Join(dir, "evenkeel-agent")
 	if err := os.Symlink("/bin/true", agent); err != nil { // systemd wants a program that is there
@@ -236,9 +214,7 @@ func systemdTakes(t *testing.T, file, as, unit string, others map[string]string,
 	maps.Copy(files, others)
 	for name, content := range files {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)))
 	}
 	cmd := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", unit)
 	cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+dir+":") // the default ones follow

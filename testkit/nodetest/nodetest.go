@@ -1,0 +1,220 @@
+// Package nodetest is a real node in a test: the agent with a stock kubelet, and what tests wait for and compare. Packages
+// of tests that need more add methods to a type of their own that embeds Subject.
+//
+// The package must not know which stories its users tell.
+package nodetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
+)
+
+// Patience limits how long a test waits for a condition, on a busy machine. How long it does take is for hack/bench to say.
+const Patience = 3 * time.Minute
+
+// Subject is a node with an agent. What is not as expected fails T.
+type Subject struct {
+	*bed.Bed
+	*bed.Agent
+	T *testing.T
+}
+
+// New adds a node to a cluster. Its agent is not started yet. The caller ends the node with StopNode.
+func New(t *testing.T, cluster *localcluster.Cluster, name string, flags ...string) *Subject {
+	t.Helper()
+	b, err := bed.On(t.Context(), cluster, name)
+	if errors.Is(err, localcluster.ErrNoNode) {
+		t.Skip("no real node can run here: ", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := b.Agent(flags...)
+	if err != nil {
+		t.Fatal(errors.Join(err, b.Node.Stop()))
+	}
+	return &Subject{b, a, t}
+}
+
+// StopNode stops the agent, and everything else of the node.
+func (n *Subject) StopNode() error {
+	return errors.Join(n.Stop(time.Minute), n.Node.Stop())
+}
+
+// On is New for a node that ends with its test.
+func On(t *testing.T, cluster *localcluster.Cluster, name string, flags ...string) *Subject {
+	t.Helper()
+	n := New(t, cluster, name, flags...)
+	t.Cleanup(func() {
+		if err := n.Stop(time.Minute); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			n.ShowLog()
+		}
+		if err := n.Node.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+// In is the node, failing another test: a subtest, or the next test that shares the node.
+func (n *Subject) In(t *testing.T) *Subject {
+	m := *n
+	m.T = t
+	return &m
+}
+
+// ShowLog prints what the agent, not the kubelet, said.
+func (n *Subject) ShowLog() {
+	raw, err := os.ReadFile(n.Log)
+	if err != nil {
+		n.T.Log(err)
+		return
+	}
+	for line := range strings.Lines(string(raw)) {
+		if strings.HasPrefix(line, "time=") || strings.HasPrefix(line, "evenkeel-agent:") {
+			n.T.Logf("%.700s", strings.TrimSpace(line))
+		}
+	}
+	n.T.Log("agent and kubelet said more in ", filepath.Base(n.Log))
+}
+
+// Up starts the agent and waits until the kubelet is healthy, and its node Ready and with a NodeConfig.
+func (n *Subject) Up() {
+	n.T.Helper()
+	if err := n.Start(); err != nil {
+		n.T.Fatal(err)
+	}
+	n.Eventually("the node is Ready", func(ctx context.Context) error {
+		if err := n.Healthy(ctx); err != nil {
+			return err
+		}
+		if err := n.Ready(ctx); err != nil {
+			return err
+		}
+		_, err := n.Get(ctx)
+		return err
+	})
+}
+
+// Ready returns nil if the Node is Ready.
+func (n *Subject) Ready(ctx context.Context) error {
+	obj, err := n.Kube.CoreV1().Nodes().Get(ctx, n.Node.Name(), metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for _, c := range obj.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+			return nil
+		}
+	}
+	return errors.New("not Ready")
+}
+
+// Eventually waits until check returns nil.
+func (n *Subject) Eventually(what string, check func(context.Context) error) {
+	n.T.Helper()
+	if err := bed.Eventually(n.T.Context(), Patience, check); err != nil {
+		n.T.Fatalf("%s: %v", what, err)
+	}
+}
+
+// ConfigMap creates a ConfigMap with the node's configuration and changes.
+func (n *Subject) ConfigMap(name string, changes map[string]any) *corev1.ConfigMap {
+	n.T.Helper()
+	data, err := n.Config(changes)
+	if err != nil {
+		n.T.Fatal(err)
+	}
+	return n.CreateMap(name, map[string]string{"kubelet": data})
+}
+
+// CreateMap creates a ConfigMap whose name begins with the node's.
+func (n *Subject) CreateMap(name string, data map[string]string) *corev1.ConfigMap {
+	n.T.Helper()
+	cm, err := n.Create(n.T.Context(), n.Node.Name()+"-"+name, data)
+	if err != nil {
+		n.T.Fatal(err)
+	}
+	return cm
+}
+
+// AssignMap assigns a ConfigMap; nil: local.
+func (n *Subject) AssignMap(cm *corev1.ConfigMap) {
+	n.T.Helper()
+	var source *v1alpha1.NodeConfigSource
+	if cm != nil {
+		source = bed.Ref(cm)
+	}
+	if err := n.Assign(n.T.Context(), source); err != nil {
+		n.T.Fatal(err)
+	}
+}
+
+// Says waits until ConfigOK has the status and the reason, and its message holds words. It returns the NodeConfig.
+func (n *Subject) Says(status, reason, words string) *v1alpha1.NodeConfig {
+	n.T.Helper()
+	var nc *v1alpha1.NodeConfig
+	n.Eventually(fmt.Sprintf("ConfigOK is %s, %s, %q", status, reason, words), func(ctx context.Context) (err error) {
+		if nc, err = n.Get(ctx); err != nil {
+			return err
+		}
+		c := bed.ConfigOK(nc)
+		if string(c.Status) != status || c.Reason != reason || !strings.Contains(c.Message, words) {
+			return fmt.Errorf("is %s, %s, %q; error %q", c.Status, c.Reason, c.Message, nc.Status.Error)
+		}
+		return nil
+	})
+	return nc
+}
+
+// LastKnownGood waits until a ConfigMap is last-known-good.
+func (n *Subject) LastKnownGood(cm *corev1.ConfigMap) {
+	n.T.Helper()
+	n.Eventually(cm.Name+" is last-known-good", func(ctx context.Context) error {
+		nc, err := n.Get(ctx)
+		if err != nil {
+			return err
+		}
+		if l := nc.Status.LastKnownGood; l == nil || l.UID != cm.UID {
+			return fmt.Errorf("last-known-good is %+v, ConfigOK %+v", l, bed.ConfigOK(nc))
+		}
+		return nil
+	})
+}
+
+// Event waits for an Event of the agent on the Node, whose message holds words.
+func (n *Subject) Event(severity, reason, words string) {
+	n.T.Helper()
+	n.Eventually(fmt.Sprintf("event %s %s, %q", severity, reason, words), func(ctx context.Context) error {
+		list, err := n.Kube.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{
+			FieldSelector: "involvedObject.kind=Node,involvedObject.name=" + n.Node.Name() + ",reason=" + reason,
+		})
+		if err != nil {
+			return err
+		}
+		var others []string
+		for _, e := range list.Items {
+			if e.Type == severity && e.Source.Component == "evenkeel-agent" && strings.Contains(e.Message, words) {
+				return nil
+			}
+			others = append(others, e.Type+": "+e.Message)
+		}
+		return fmt.Errorf("there are: %q", others)
+	})
+}

@@ -1,0 +1,105 @@
+package nodetest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
+)
+
+// PodCPU is what each of these pods requests, in thousandths of a CPU.
+const PodCPU = 10
+
+// RunPods starts pods that sleep on the node, and waits until they run.
+func (n *Subject) RunPods(names ...string) {
+	n.T.Helper()
+	n.RunPodsWith(func(*corev1.PodSpec) {}, names...)
+}
+
+// RunPodsWith is RunPods with a change of each pod.
+func (n *Subject) RunPodsWith(change func(*corev1.PodSpec), names ...string) {
+	n.T.Helper()
+	for _, name := range names {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: n.Node.Name() + "-" + name},
+			Spec: corev1.PodSpec{
+				NodeName: n.Node.Name(), AutomountServiceAccountToken: new(bool),
+				Containers: []corev1.Container{{
+					Name: "sleep", Image: localcluster.SleepImage,
+					Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(PodCPU, resource.DecimalSI)}},
+				}},
+			},
+		}
+		change(&pod.Spec)
+		if _, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Create(n.T.Context(), pod, metav1.CreateOptions{}); err != nil {
+			n.T.Fatal(err)
+		}
+	}
+	n.Eventually("the pods run", func(ctx context.Context) error {
+		for _, name := range names {
+			pod, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, n.Node.Name()+"-"+name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if pod.Status.Phase != corev1.PodRunning {
+				return fmt.Errorf("%s is %s %s %s", pod.Name, pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
+			}
+		}
+		return nil
+	})
+}
+
+// DeletePods deletes pods, and waits until they are gone.
+func (n *Subject) DeletePods(names ...string) {
+	n.T.Helper()
+	now := int64(1)
+	for _, name := range names {
+		err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Delete(n.T.Context(), n.Node.Name()+"-"+name, metav1.DeleteOptions{GracePeriodSeconds: &now})
+		if err != nil {
+			n.T.Fatal(err)
+		}
+	}
+	n.Eventually("the pods are gone", func(ctx context.Context) error {
+		list, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.Node.Name()})
+		if err != nil {
+			return err
+		}
+		for _, pod := range list.Items {
+			if slices.Contains(names, strings.TrimPrefix(pod.Name, n.Node.Name()+"-")) {
+				return fmt.Errorf("%s is still there", pod.Name)
+			}
+		}
+		return nil
+	})
+}
+
+// Containers returns the ID and restart count of every container on the node.
+func (n *Subject) Containers() map[string]string {
+	n.T.Helper()
+	list, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).List(n.T.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.Node.Name()})
+	if err != nil {
+		n.T.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, pod := range list.Items {
+		for _, c := range pod.Status.ContainerStatuses {
+			out[pod.Name] = fmt.Sprintf("%s, phase %s, restarted %d times", c.ContainerID, pod.Status.Phase, c.RestartCount)
+		}
+	}
+	return out
+}
+
+// SameContainers requires that these containers run as before, and that no others do.
+func (n *Subject) SameContainers(before map[string]string) {
+	n.T.Helper()
+	if after := n.Containers(); !maps.Equal(before, after) {
+		n.T.Errorf("containers are %v, were %v", after, before)
+	}
+}
