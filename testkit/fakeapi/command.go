@@ -36,9 +36,11 @@ func (a *API) Begin(args ...string) Running {
 	ctx, interrupt := context.WithCancel(a.t.Context())
 	r := Running{Out: &Output{}, Err: &Output{}, Interrupt: interrupt, Ended: make(chan Result, 1)}
 	env := command.NewEnv(program.NewInfo("kubectl-evenkeel", "v0.0.0-test", "0123abcd"), genericclioptions.IOStreams{In: strings.NewReader(""), Out: r.Out, ErrOut: r.Err})
+	env.Connection.Namespace = nil
 	env.API = func() (client.WithWatch, error) { return a.forCommands(), nil }
 	root := &cobra.Command{Use: "kubectl-evenkeel", Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl evenkeel"}, SilenceUsage: true, SilenceErrors: true}
 	root.SetFlagErrorFunc(command.FlagError)
+	env.Connection.AddFlags(root.PersistentFlags())
 	for _, c := range a.commands {
 		if made := c(env); made.Name() == root.Name() {
 			root = made

@@ -42,9 +42,8 @@ import (
 // API is a cluster's API. Its own methods are those of an administrator.
 type API struct {
 	client.WithWatch
-	// Refuse returns the error of a command's request; nil: it is served. The verb is such as get or list, the kind such as Node.
-	Refuse func(verb, kind string) error
 
+	refuse   func(verb string, gvk schema.GroupVersionKind) error
 	t        *testing.T
 	commands []func(*command.Env) *cobra.Command
 	uids     int
@@ -83,25 +82,26 @@ func ours() []client.Object {
 
 // Forbid makes the API refuse a verb on some kinds, as to a user without that right; * is every verb.
 func (a *API) Forbid(verb string, kinds ...string) {
-	a.Refuse = func(v, kind string) error {
-		if verb != "*" && v != verb || !slices.Contains(kinds, kind) {
+	a.refuse = func(v string, gvk schema.GroupVersionKind) error {
+		if verb != "*" && v != verb || !slices.Contains(kinds, gvk.Kind) {
 			return nil
 		}
-		resource := schema.GroupResource{Resource: strings.ToLower(kind) + "s"}
-		return apierrors.NewForbidden(resource, "", fmt.Errorf("User %q cannot %s resource %q", "nobody", v, resource.Resource))
+		r := schema.GroupResource{Group: gvk.Group, Resource: strings.ToLower(gvk.Kind) + "s"}
+		return apierrors.NewForbidden(r, "", fmt.Errorf("User %q cannot %s resource %q in API group %q at the cluster scope", "nobody", v, r.Resource, r.Group))
 	}
 }
 
 // check returns the error of a command's request for objects of a kind.
 func (a *API) check(verb string, o runtime.Object) error {
-	if a.Refuse == nil {
+	if a.refuse == nil {
 		return nil
 	}
 	gvk, err := apiutil.GVKForObject(o, a.Scheme())
 	if err != nil {
 		return err
 	}
-	return a.Refuse(verb, strings.TrimSuffix(gvk.Kind, "List"))
+	gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
+	return a.refuse(verb, gvk)
 }
 
 // forCommands returns the client that commands get.
