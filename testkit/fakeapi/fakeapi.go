@@ -75,6 +75,9 @@ func New(t *testing.T, commands ...func(*command.Env) *cobra.Command) *API {
 	return a
 }
 
+// Of returns the API of a real API server, to add objects to it.
+func Of(t *testing.T, c client.WithWatch) *API { return &API{WithWatch: c, t: t} }
+
 // ours are the kinds whose status is a subresource, besides those of Kubernetes.
 func ours() []client.Object {
 	return []client.Object{&v1alpha1.NodeConfig{}, &v1alpha1.NodeConfigRollout{}, &v1alpha1.NodeConfigPreflight{}}
