@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -60,12 +61,13 @@ func (i *Installers) Image(ctx context.Context, image string) error {
 			}}}
 			errs = append(errs, i.Create(ctx, d))
 		} else {
-			d.Spec.Template.Spec.Containers[0].Image = image
+			c := &d.Spec.Template.Spec.Containers[0]
+			c.Image, c.ReadinessProbe.PeriodSeconds = image, 1
 			errs = append(errs, err, i.Update(ctx, d))
 		}
 		d.Status.ObservedGeneration = d.Generation
 		version := strings.NewReplacer(":", "-", "/", "-").Replace(image)
-		r := &appsv1.ControllerRevision{Revision: d.Generation, ObjectMeta: metav1.ObjectMeta{
+		r := &appsv1.ControllerRevision{Revision: d.Generation, Data: runtime.RawExtension{Raw: []byte("{}")}, ObjectMeta: metav1.ObjectMeta{
 			Namespace: d.Namespace, Name: d.Name + "-" + version, Labels: map[string]string{"app.kubernetes.io/name": d.Name, appsv1.ControllerRevisionHashLabelKey: version},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: d.Name, UID: d.UID}},
 		}}
