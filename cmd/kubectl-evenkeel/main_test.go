@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -97,11 +98,12 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 			env.Setenv("KUBECONFIG", cluster.AdminKubeconfig())
 			env.Setenv("PATH", tools+string(filepath.ListSeparator)+env.Getenv("PATH"))
 			env.Setenv("TERM", "xterm")
+			env.Setenv("GOCOVERDIR", os.Getenv("GOCOVERDIR")) // of a binary that counts coverage
 			env.Setenv("OLDEST", filepath.Join(tools, "kubelets", "v1.33.13", "kubelet"))
 			if setup != nil {
 				setup(env)
 			}
-			return empty(t.Context())
+			return errors.Join(addFiles(env.WorkDir), empty(t.Context()))
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":       exits,
@@ -129,6 +131,19 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 			},
 		},
 	})
+}
+
+// addFiles copies the files that several scripts use; a script may have a file of its own in place of one.
+func addFiles(dir string) error {
+	files := os.DirFS("testdata/files")
+	names, err := fs.Glob(files, "*")
+	for _, name := range names {
+		text, readErr := fs.ReadFile(files, name)
+		if _, missing := os.Stat(filepath.Join(dir, name)); os.IsNotExist(missing) {
+			err = errors.Join(err, readErr, os.WriteFile(filepath.Join(dir, name), text, 0o600))
+		}
+	}
+	return err
 }
 
 // inTurn runs scripts one after another: they share a cluster, and some list all that there is.
