@@ -10,6 +10,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -72,10 +73,10 @@ func TestInstallNeedsTheInstallerRole(t *testing.T) {
 	for _, namespace := range []string{v1alpha1.InstallNamespace, v1alpha1.SystemNamespace, metav1.NamespaceDefault} {
 		create(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "ines", Namespace: namespace}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "evenkeel-installer"}, Subjects: ines})
 	}
-	for granted := time.Now(); evenkeel(t, kubeconfig, "install", "a", "--dry-run").Code != command.ExitComplete; {
-		if time.Since(granted) > time.Minute {
-			t.Fatal("the roles are not enough for a dry run")
-		}
+	if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		return evenkeel(t, kubeconfig, "install", "a", "--dry-run").Code == command.ExitComplete, nil
+	}); err != nil {
+		t.Fatalf("the roles are not enough for a dry run: %v", err)
 	}
 	evenkeel(t, kubeconfig, "install", "a", "--yes").WantOutput(t, "1 of 1 node installed")
 	installers.Plays("b", fakeapi.TakenBack)
