@@ -61,3 +61,11 @@ func TestNodesAreWatched(t *testing.T) {
 		}
 	})
 }
+
+func TestAWatchNeedsPermission(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newAPI(t)
+		api.Forbid("watch", "NodeConfig")
+		api.Run("nodes", "-w").WantError(t, "is forbidden", "evenkeel's role evenkeel-view includes this permission")
+	})
+}

@@ -46,3 +46,11 @@ func TestRolloutsAreWatched(t *testing.T) {
 		})
 	}
 }
+
+func TestAWatchOfRolloutsNeedsPermission(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newAPI(t)
+		api.Forbid("watch", "NodeConfigRollout")
+		api.Run("rollout", "list", "-w").WantError(t, "is forbidden", "evenkeel's role evenkeel-view includes this permission")
+	})
+}
