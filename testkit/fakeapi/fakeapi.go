@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -46,7 +47,7 @@ type API struct {
 	refuse   func(verb string, gvk schema.GroupVersionKind) error
 	t        *testing.T
 	commands []func(*command.Env) *cobra.Command
-	uids     int
+	uids     atomic.Int64
 }
 
 // New returns an empty API, for a program with these commands, or with one root command.
@@ -83,7 +84,8 @@ func ours() []client.Object {
 	return []client.Object{&v1alpha1.NodeConfig{}, &v1alpha1.NodeConfigRollout{}, &v1alpha1.NodeConfigPreflight{}}
 }
 
-// Forbid makes the API refuse a verb on some kinds, as to a user without that right; * is every verb.
+// Forbid makes the API refuse a verb of commands on some kinds, as to a user without that right: get, list, watch, create, patch, or *
+// for all of these.
 func (a *API) Forbid(verb string, kinds ...string) {
 	a.refuse = func(v string, gvk schema.GroupVersionKind) error {
 		if verb != "*" && v != verb || !slices.Contains(kinds, gvk.Kind) {
@@ -144,8 +146,7 @@ func (a *API) create(ctx context.Context, c client.WithWatch, o client.Object, o
 			return apierrors.NewAlreadyExists(schema.GroupResource{}, o.GetName())
 		}
 	}
-	a.uids++
-	o.SetUID(types.UID(fmt.Sprintf("uid-%d", a.uids)))
+	o.SetUID(types.UID(fmt.Sprintf("uid-%d", a.uids.Add(1))))
 	o.SetGeneration(1)
 	if created := o.GetCreationTimestamp(); created.IsZero() {
 		o.SetCreationTimestamp(metav1.Now())
