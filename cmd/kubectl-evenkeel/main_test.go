@@ -283,9 +283,7 @@ func own(ts *testscript.TestScript, _ bool, _ []string) {
 // bare: goes on with a cluster that has nothing of evenkeel. Scripts share it: they must not write to it.
 func bare(ts *testscript.TestScript, _ bool, _ []string) {
 	if nothing == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		c, err := localcluster.Start(ctx, localcluster.Options{Manifests: ts.Getenv("TMPDIR")})
+		c, err := localcluster.Start(context.Background(), localcluster.Options{Manifests: ts.Getenv("TMPDIR")}) // it has deadlines of its own
 		ts.Check(err)
 		nothing = c
 	}
