@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,11 +16,15 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/jsonpath"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -34,7 +39,9 @@ import (
 
 var (
 	cluster *localcluster.Cluster
-	admin   client.Client
+	admin   client.WithWatch
+	// nothing is a cluster that has nothing of evenkeel; nil until a script needs it.
+	nothing *localcluster.Cluster
 )
 
 func TestMain(m *testing.M) {
@@ -59,12 +66,18 @@ func (w withCluster) run() (code int, err error) {
 	if cluster, err = localcluster.Start(ctx, localcluster.Options{}); err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, cluster.Stop()) }()
+	defer func() {
+		err = errors.Join(err, cluster.Stop())
+		if nothing != nil {
+			err = errors.Join(err, nothing.Stop())
+		}
+	}()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), rbacv1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), rbacv1.AddToScheme(scheme),
+		coordinationv1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme)); err != nil {
 		return 0, err
 	}
-	if admin, err = client.New(cluster.AdminConfig(), client.Options{Scheme: scheme}); err != nil {
+	if admin, err = client.NewWithWatch(cluster.AdminConfig(), client.Options{Scheme: scheme}); err != nil {
 		return 0, err
 	}
 	return w.m.Run(), nil
@@ -85,11 +98,12 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 			env.Setenv("KUBECONFIG", cluster.AdminKubeconfig())
 			env.Setenv("PATH", tools+string(filepath.ListSeparator)+env.Getenv("PATH"))
 			env.Setenv("TERM", "xterm")
+			env.Setenv("GOCOVERDIR", os.Getenv("GOCOVERDIR")) // of a binary that counts coverage
 			env.Setenv("OLDEST", filepath.Join(tools, "kubelets", "v1.33.13", "kubelet"))
 			if setup != nil {
 				setup(env)
 			}
-			return empty(t.Context())
+			return errors.Join(addFiles(env.WorkDir), empty(t.Context()))
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":       exits,
@@ -117,6 +131,19 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 			},
 		},
 	})
+}
+
+// addFiles copies the files that several scripts use; a script may have a file of its own in place of one.
+func addFiles(dir string) error {
+	files := os.DirFS("testdata/files")
+	names, err := fs.Glob(files, "*")
+	for _, name := range names {
+		text, readErr := fs.ReadFile(files, name)
+		if _, missing := os.Stat(filepath.Join(dir, name)); os.IsNotExist(missing) {
+			err = errors.Join(err, readErr, os.WriteFile(filepath.Join(dir, name), text, 0o600))
+		}
+	}
+	return err
 }
 
 // inTurn runs scripts one after another: they share a cluster, and some list all that there is.
@@ -215,10 +242,18 @@ func may(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(admin.Delete(context.Background(), binding))
 	})
 	as(ts, neg, args)
-	err := wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
-		return ts.Exec("kubectl", "auth", "can-i", "list", "nodeconfigrollouts", "--all-namespaces") == nil, nil
+	ts.Check(allowed(context.Background(), args[0], v1alpha1.GroupName, "nodeconfigrollouts"))
+}
+
+// allowed waits until a user may list a resource: the API server knows a right a moment after it was granted.
+func allowed(ctx context.Context, user, group, resource string) error {
+	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Group: group, Resource: resource},
+		}}
+		err := admin.Create(ctx, review)
+		return review.Status.Allowed, err
 	})
-	ts.Check(err) // the API server knows a right a moment after it was granted
 }
 
 // generation N NODE: how often the spec of a node's NodeConfig was written, and its creation.
@@ -233,31 +268,26 @@ func generation(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// own: goes on with a cluster that is this script's alone, with evenkeel's API. $CONFIG is where its manifests are, and
-// $NOBODY the kubeconfig of a user without any rights.
+// own: lets a script change what is installed, which is repaired after it. $CONFIG is where the manifests are, and $NOBODY the
+// kubeconfig of a user without any rights.
 func own(ts *testscript.TestScript, _ bool, _ []string) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	c, err := localcluster.Start(ctx, localcluster.Options{})
-	ts.Check(err)
-	ts.Defer(func() { ts.Check(c.Stop()) })
-	nobody, err := c.ClientKubeconfig("nobody")
+	nobody, err := cluster.ClientKubeconfig("nobody")
 	ts.Check(err)
 	manifests, err := filepath.Abs("../../config")
 	ts.Check(err)
-	ts.Setenv("KUBECONFIG", c.AdminKubeconfig())
 	ts.Setenv("NOBODY", nobody)
 	ts.Setenv("CONFIG", manifests)
+	ts.Defer(func() { ts.Check(cluster.Apply(context.Background(), filepath.Join(manifests, "api"))) })
 }
 
-// bare: goes on with a cluster that has nothing of evenkeel.
+// bare: goes on with a cluster that has nothing of evenkeel. Scripts share it: they must not write to it.
 func bare(ts *testscript.TestScript, _ bool, _ []string) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	c, err := localcluster.Start(ctx, localcluster.Options{Manifests: ts.Getenv("TMPDIR")})
-	ts.Check(err)
-	ts.Defer(func() { ts.Check(c.Stop()) })
-	ts.Setenv("KUBECONFIG", c.AdminKubeconfig())
+	if nothing == nil {
+		c, err := localcluster.Start(context.Background(), localcluster.Options{Manifests: ts.Getenv("TMPDIR")}) // it has deadlines of its own
+		ts.Check(err)
+		nothing = c
+	}
+	ts.Setenv("KUBECONFIG", nothing.AdminKubeconfig())
 }
 
 // stopped NAME: adds the ConfigMap of a stopped revision of a rollout's template.
@@ -279,13 +309,18 @@ func stopped(ts *testscript.TestScript, neg bool, args []string) {
 	}))
 }
 
-// expect NAME PATH VALUE: a field of a rollout's spec, by a JSON path of kubectl's; "" is one that there is not.
+// expect NAME PATH VALUE: a field of a rollout, by a JSON path of kubectl's; "" is one that there is not.
 func expect(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: expect NAME PATH VALUE")
 	}
-	ts.Check(ts.Exec("kubectl", "get", "ncr", args[0], "-o", "jsonpath={"+args[1]+"}"))
-	if got := strings.TrimSpace(ts.ReadFile("stdout")); got != args[2] {
+	r := &unstructured.Unstructured{}
+	r.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeConfigRollout"))
+	ts.Check(admin.Get(context.Background(), client.ObjectKey{Name: args[0]}, r))
+	path, got := jsonpath.New("field").AllowMissingKeys(true), &strings.Builder{}
+	ts.Check(path.Parse("{" + args[1] + "}"))
+	ts.Check(path.Execute(got, r.Object))
+	if got.String() != args[2] {
 		ts.Fatalf("%s of rollout %s is %q, want %q", args[1], args[0], got, args[2])
 	}
 }

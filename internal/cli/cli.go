@@ -7,7 +7,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -24,30 +23,15 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/rollout"
 	"github.com/evenkeel/evenkeel/internal/cli/support"
 	"github.com/evenkeel/evenkeel/internal/cli/version"
-	"github.com/evenkeel/evenkeel/internal/fleet/describe"
-	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 
 // Run runs the command line and returns its exit code.
 func Run(ctx context.Context, info program.Info, args []string, streams genericclioptions.IOStreams) int {
-	env := &command.Env{IOStreams: streams, Terminal: streams.Out, Connection: genericclioptions.NewConfigFlags(true), Program: info}
-	env.Out, env.ErrOut = printable.NewWriter(streams.Out), printable.NewWriter(streams.ErrOut)
+	env := command.NewEnv(info, streams)
 	root := rootCommand(env)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
-	if err == nil {
-		return command.ExitComplete
-	}
-	code := command.ExitError
-	var exit *command.Exit
-	if errors.As(err, &exit) {
-		code, err = exit.Code, exit.Err
-	}
-	if err != nil {
-		fmt.Fprintln(env.ErrOut, "error:", describe.Printable(describe.WithAdvice(err, info.Version).Error()))
-	}
-	return code
+	return env.Execute(ctx, root)
 }
 
 func rootCommand(env *command.Env) *cobra.Command {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -123,6 +124,7 @@ func TestGarbageFromAServerIsExplained(t *testing.T) {
 		{"http to https", ok, true, "http", "the server expects https, and the kubeconfig or --server says http", "use https://"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel() // they wait
 			s := httptest.NewUnstartedServer(tt.handler)
 			s.Config.ErrorLog = log.New(io.Discard, "", 0)
 			if tt.tls {
@@ -137,8 +139,12 @@ func TestGarbageFromAServerIsExplained(t *testing.T) {
 				scheme = tt.scheme
 			}
 			kubeconfig := kubeconfigOf(t, scheme+"://"+address, &clientcmdapi.AuthInfo{Token: "sesame"})
+			timeout := "1m"
+			if strings.HasPrefix(tt.name, "no answer") || tt.name == "a closed connection" {
+				timeout = "2s" // they use it up
+			}
 			for _, args := range [][]string{{"rollout", "list"}, {"rollout", "status", "workers"}} {
-				got := evenkeelAs(t, kubeconfig, append(args, "--request-timeout=2s")...)
+				got := evenkeelAs(t, kubeconfig, append(args, "--request-timeout="+timeout)...)
 				wants(t, got, strings.ReplaceAll(tt.what, "ADDRESS", address), tt.next)
 			}
 		})
@@ -146,20 +152,20 @@ func TestGarbageFromAServerIsExplained(t *testing.T) {
 }
 
 // wants requires an error with what happened in its first line and what to do next after it, and no words of libraries.
-func wants(t *testing.T, got result, what, next string) {
+func wants(t *testing.T, got fakeapi.Result, what, next string) {
 	t.Helper()
-	first, rest, _ := strings.Cut(got.err, "\n")
-	if got.code != command.ExitError || got.out != "" || !strings.Contains(first, what) || !strings.Contains(rest, next) {
-		t.Errorf("exit %d: %q, want %q, and %q after it", got.code, got.err, what, next)
+	first, rest, _ := strings.Cut(got.Err, "\n")
+	if got.Code != command.ExitError || got.Out != "" || !strings.Contains(first, what) || !strings.Contains(rest, next) {
+		t.Errorf("exit %d: %q, want %q, and %q after it", got.Code, got.Err, what, next)
 	}
-	if raw := rawWords.FindString(got.err); raw != "" || len(got.err) > 1000 {
-		t.Errorf("raw words %q, or too long: %q", raw, got.err)
+	if raw := rawWords.FindString(got.Err); raw != "" || len(got.Err) > 1000 {
+		t.Errorf("raw words %q, or too long: %q", raw, got.Err)
 	}
 }
 
 func TestUnreachableServersAreExplained(t *testing.T) {
 	closed := localcluster.FreeAddressForTest(t)
-	as := func(server string, user *clientcmdapi.AuthInfo) result {
+	as := func(server string, user *clientcmdapi.AuthInfo) fakeapi.Result {
 		return evenkeelAs(t, kubeconfigOf(t, server, user), "rollout", "list", "--request-timeout=10s")
 	}
 	wants(t, as("https://"+closed, &clientcmdapi.AuthInfo{}), "the API server cannot be reached: "+closed+" refuses connections, because nothing listens there", "is the API server up?")

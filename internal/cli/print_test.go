@@ -13,18 +13,20 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
 func TestControlCharactersInStatusAreEscaped(t *testing.T) {
+	api := newAPI(t)
 	const evil = "v1\x1b[31m\n\u009b2J\u202ex\u2066\u200b\u2028\U000e0041\x7f"
-	rev := createRolledOut(t, "hostile", func(r *v1alpha1.NodeConfigRollout) {
+	rev := api.AddRolledOut("hostile", func(r *v1alpha1.NodeConfigRollout) {
 		r.Status.Message, r.Status.Updated, r.Status.Phase = evil, evil, v1alpha1.RolloutProgressing
 		r.Status.FailedNodes = []v1alpha1.FailedNode{{Name: evil, Reason: evil, Message: evil}}
 		r.Status.History = []v1alpha1.RolloutOutcome{{Revision: 7, ConfigMap: "hostile-7", Outcome: "Halted", Message: evil}}
 	})
-	createNode(t, "hostile-a", "hostile", "z1")
-	createNodeConfig(t, "hostile-a", byRollout("hostile", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
-		failing(st, v1alpha1.ReasonCrashLooped, evil)
+	api.AddNode("hostile-a", "hostile", "z1")
+	api.AddNodeConfig("hostile-a", fakeapi.ByRollout("hostile", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
+		fakeapi.Failing(st, v1alpha1.ReasonCrashLooped, evil)
 		st.Conditions[0].Message, st.AgentVersion, st.ComponentVersion = evil, evil, evil
 		st.Active = &v1alpha1.ConfigRevision{Namespace: evil, Name: evil, UID: "u", SHA256: strings.Repeat("0", 64), Revision: evil}
 		st.LastKnownGood = &v1alpha1.LastKnownGoodConfig{ConfigRevision: *st.Active}
@@ -32,10 +34,10 @@ func TestControlCharactersInStatusAreEscaped(t *testing.T) {
 		st.BadConfigs = []v1alpha1.BadConfig{{UID: "u", Namespace: evil, Name: evil, Revision: evil, Reason: evil}}
 		st.OverriddenFields = []string{evil}
 	})
-	content := createRevision(t, "reordered", 1, fmt.Sprintf("# a\u202eb\u200bc\u2066\nmaxPods: 7\nclusterDomain: %q\n", evil))
-	createRollout(t, "reordered", "reordered", "", func(r *v1alpha1.NodeConfigRollout) {
-		r.Spec.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: content.Namespace, Name: content.Name}}
-		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: refTo(content)}
+	content := api.AddRevision("reordered", 1, fmt.Sprintf("# a\u202eb\u200bc\u2066\nmaxPods: 7\nclusterDomain: %q\n", evil))
+	api.AddRollout("reordered", "reordered", nil, func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Template = fakeapi.Follow(content.Namespace, content.Name)
+		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: fakeapi.RefTo(content)}
 	})
 	for _, command := range []string{
 		"nodes", "nodes -o wide", "nodes --rollout hostile -o wide", "node hostile-a", "config diff node/hostile-a rollout/hostile", "config diff rollout/hostile@7 rollout/hostile",
@@ -46,20 +48,20 @@ func TestControlCharactersInStatusAreEscaped(t *testing.T) {
 		"rollout list -o yaml", "rollout list -o json", "rollout status hostile -o yaml", "rollout status hostile -o json",
 		"rollout status hostile -w --timeout 1s -o yaml", "rollout status hostile -w --timeout 1s -o json", "doctor", "version",
 	} {
-		got := evenkeel(t, strings.Fields(command)...)
-		if said := got.out + got.err; !printable.Clean([]byte(said)) || said == "" {
+		got := api.Run(strings.Fields(command)...)
+		if said := got.Out + got.Err; !printable.Clean([]byte(said)) || said == "" {
 			t.Errorf("%s: %q", command, said)
 		}
 	}
-	got := evenkeel(t, "rollout", "history", "reordered", "--revision", "1")
-	if want := "# a\\u202eb\\u200bc\\u2066\nmaxPods: 7\n"; !strings.Contains(got.out, want) {
-		t.Errorf("the content is %q, want in it %q; %s", got.out, want, got.err)
+	got := api.Run("rollout", "history", "reordered", "--revision", "1")
+	if want := "# a\\u202eb\\u200bc\\u2066\nmaxPods: 7\n"; !strings.Contains(got.Out, want) {
+		t.Errorf("the content is %q, want in it %q; %s", got.Out, want, got.Err)
 	}
 
 	// What programs read means the same.
 	for _, f := range []string{"yaml", "json"} {
 		var read corev1.ConfigMap
-		if err := yaml.Unmarshal([]byte(evenkeel(t, "rollout", "history", "reordered", "--revision", "1", "-o", f).out), &read); err != nil {
+		if err := yaml.Unmarshal([]byte(api.Run("rollout", "history", "reordered", "--revision", "1", "-o", f).Out), &read); err != nil {
 			t.Errorf("-o %s: %v", f, err)
 		} else if diff := cmp.Diff(content.Data, read.Data); diff != "" {
 			t.Errorf("-o %s (- want, + got)\n%s", f, diff)
@@ -68,10 +70,11 @@ func TestControlCharactersInStatusAreEscaped(t *testing.T) {
 }
 
 func TestAgesAreNeverNegative(t *testing.T) {
-	createNode(t, "ahead", "ahead", "z1")
-	createNodeConfig(t, "ahead", nil, func(st *v1alpha1.NodeConfigStatus) {
+	api := newAPI(t)
+	api.AddNode("ahead", "ahead", "z1")
+	api.AddNodeConfig("ahead", nil, func(st *v1alpha1.NodeConfigStatus) {
 		st.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now().Add(time.Minute))
 	})
-	evenkeel(t, "nodes", "-l", "pool=ahead").wantOutput(t, "True/AllChecksPassed - 0s\n")
-	evenkeel(t, "node", "ahead").wantOutput(t, "AllChecksPassed, since 0s ago: ")
+	api.Run("nodes", "-l", "pool=ahead").WantOutput(t, "True/AllChecksPassed - 0s\n")
+	api.Run("node", "ahead").WantOutput(t, "AllChecksPassed, since 0s ago: ")
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
 
@@ -57,6 +58,32 @@ type Env struct {
 	Terminal   io.Writer
 	Connection *genericclioptions.ConfigFlags
 	Program    program.Info
+	// API returns the client in place of one of Connection; nil: one of Connection. Tests set it.
+	API func() (client.WithWatch, error)
+}
+
+// NewEnv returns the environment of a program.
+func NewEnv(info program.Info, streams genericclioptions.IOStreams) *Env {
+	env := &Env{IOStreams: streams, Terminal: streams.Out, Connection: genericclioptions.NewConfigFlags(true), Program: info}
+	env.Out, env.ErrOut = printable.NewWriter(streams.Out), printable.NewWriter(streams.ErrOut)
+	return env
+}
+
+// Execute runs a program's root command, prints its error, and returns its exit code.
+func (e *Env) Execute(ctx context.Context, root *cobra.Command) int {
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return ExitComplete
+	}
+	code := ExitError
+	var exit *Exit
+	if errors.As(err, &exit) {
+		code, err = exit.Code, exit.Err
+	}
+	if err != nil {
+		fmt.Fprintln(e.ErrOut, "error:", describe.Printable(describe.WithAdvice(err, e.Program.Version).Error()))
+	}
+	return code
 }
 
 // Colored returns the stream for output with colors, and whether colors may be used.

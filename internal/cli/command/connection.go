@@ -28,6 +28,9 @@ import (
 // Client returns a client for the API server that the kubeconfig and the flags name. It has no cache: lists are read in
 // pages.
 func (e *Env) Client() (client.WithWatch, error) {
+	if e.API != nil {
+		return e.API()
+	}
 	config, err := e.RESTConfig()
 	if err != nil {
 		return nil, err

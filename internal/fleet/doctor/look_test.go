@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
 func TestAnInstallationIsWhatTheManifestsHave(t *testing.T) {
@@ -104,6 +106,29 @@ func TestAnAPIServerThatGoesAwayInTheMiddleIsNoDiagnosis(t *testing.T) {
 		if f, err := Look(t.Context(), &empty{failing: n}); !errors.Is(err, errAway) || !strings.Contains(err.Error(), "get ") && !strings.Contains(err.Error(), "list ") {
 			t.Errorf("call %d of %d fails: %v, %v", n, whole.calls, f, err)
 		}
+	}
+}
+
+func TestADeadControllerIsToldFromAWrongClock(t *testing.T) {
+	for renews, want := range map[bool]bool{false: false, true: true} {
+		synctest.Test(t, func(t *testing.T) {
+			api := fakeapi.New(t)
+			renewed := metav1.NewMicroTime(time.Now().Add(-time.Hour)) // on the controller's clock
+			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}}
+			lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: new("pod-1_42"), RenewTime: &renewed, LeaseDurationSeconds: new(int32(30))}
+			fakeapi.Add(api, lease)
+			if renews {
+				time.AfterFunc(20*time.Second, func() {
+					next := metav1.NewMicroTime(renewed.Add(20 * time.Second))
+					lease.Spec.RenewTime = &next
+					api.Write(lease)
+				})
+			}
+			f, err := Look(t.Context(), api)
+			if err != nil || f.Lease.Alive != want || f.Lease.Holder != "pod-1_42" {
+				t.Errorf("renews: %t, and it is %+v, %v", renews, f.Lease, err)
+			}
+		})
 	}
 }
 

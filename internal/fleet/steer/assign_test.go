@@ -1,10 +1,15 @@
 package steer
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
 func TestTheNameOfAContentIsThatOfItsFileAndOfNoRevision(t *testing.T) {
@@ -29,5 +34,31 @@ func TestTheNameOfAContentIsThatOfItsFileAndOfNoRevision(t *testing.T) {
 		if len(validation.IsDNS1123Label(got)) == 0 {
 			t.Errorf("%s could be the name of a rollout's revision", got)
 		}
+	}
+}
+
+func TestAnAssignmentDoesNotOverwriteAConcurrentChangeOfTheSpec(t *testing.T) {
+	api := fakeapi.New(t)
+	known := api.AddNodeConfig("a", nil, nil)
+	assign := func(nc *v1alpha1.NodeConfig, c client.Client) error {
+		_, err := Assign(t.Context(), c, nc, &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}, nil)
+		return err
+	}
+	revoked := known.DeepCopy()
+	revoked.Spec.Revoked = append(revoked.Spec.Revoked, "u")
+	api.Write(revoked)
+	for what, err := range map[string]error{"the dry run": assign(known, client.NewDryRunClient(api)), "the write": assign(known, api)} {
+		if !errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), "nothing was assigned; run the command again") {
+			t.Errorf("%s: the error is %v", what, err)
+		}
+	}
+	if api.Read(revoked); revoked.Spec.ConfigSource != nil || len(revoked.Spec.Revoked) != 1 {
+		t.Errorf("the spec is %+v", revoked.Spec)
+	}
+	known = revoked.DeepCopy()
+	revoked.Status.Error = "a notice"
+	api.Report(revoked)
+	if err := assign(known, api); err != nil {
+		t.Errorf("after a change of the status alone: %v", err)
 	}
 }

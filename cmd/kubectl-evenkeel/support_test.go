@@ -1,4 +1,4 @@
-package cli
+package main
 
 import (
 	"archive/tar"
@@ -23,16 +23,16 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/payload"
-	"github.com/evenkeel/evenkeel/internal/program"
+	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
 // untar returns the files of a bundle by their name below its directory, and their names in order.
@@ -137,9 +137,6 @@ func serveLogs(t *testing.T, node *corev1.Node, current, previous string) {
 // createController creates a Deployment of a controller and a pod of it.
 func createController(t *testing.T, node string, annotations map[string]string, container corev1.Container) {
 	t.Helper()
-	if err := appsv1.AddToScheme(admin.Scheme()); err != nil {
-		t.Fatal(err)
-	}
 	labels := map[string]string{"app.kubernetes.io/name": "evenkeel-controller"}
 	meta := metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "evenkeel-controller", Labels: labels, Annotations: annotations}
 	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: annotations}, Spec: corev1.PodSpec{Containers: []corev1.Container{container}}}
@@ -156,20 +153,22 @@ func createController(t *testing.T, node string, annotations map[string]string, 
 func TestASupportBundleHasWhatAMaintainerNeedsAndNoSecret(t *testing.T) {
 	const planted = "planted" // in every secret
 	secret := func(where string) string { return planted + "-7f3a9c-" + where }
+	if err := empty(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	api := fakeapi.Of(t, admin)
 	applied := map[string]string{corev1.LastAppliedConfigAnnotation: `{"data":"` + secret("applied") + `"}`}
 
 	create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "webhook-key"}, StringData: map[string]string{"key": secret("secret")}})
-	cm := createRevision(t, "bundled", 1, "maxPods: 77\nstaticPodURL: https://pods.example.com/"+secret("url")+"\nstaticPodURLHeader: {Authorization: ["+secret("header")+"]}\n")
+	cm := api.AddRevision("bundled", 1, "maxPods: 77\nstaticPodURL: https://pods.example.com/"+secret("url")+"\nstaticPodURLHeader: {Authorization: ["+secret("header")+"]}\n")
 	create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "other"}, Data: map[string]string{"ca.key": secret("other")}})
-	createRollout(t, "bundled", "bundled", `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":78,"staticPodURLHeader":{"Authorization":["`+secret("inline")+`"]}}`,
+	api.AddRollout("bundled", "bundled", &runtime.RawExtension{Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":78,"staticPodURLHeader":{"Authorization":["` + secret("inline") + `"]}}`)},
 		func(r *v1alpha1.NodeConfigRollout) { r.Status.Phase = v1alpha1.RolloutHalted; r.Annotations = applied })
-	node := createNode(t, "bundled-1", "bundled", "zone-a")
+	node := api.AddNode("bundled-1", "bundled", "zone-a")
 	node.Annotations = map[string]string{"csi.example.com/token": secret("node"), v1alpha1.AnnotationAgentFailed: "no systemd"}
-	if err := admin.Update(t.Context(), node); err != nil {
-		t.Fatal(err)
-	}
-	createNodeConfig(t, "bundled-1", byRollout("bundled", 1, cm, nil), func(st *v1alpha1.NodeConfigStatus) {
-		failing(st, v1alpha1.ReasonCrashLooped, "exit status 1: cannot open the file with token="+secret("error"))
+	api.Write(node)
+	api.AddNodeConfig("bundled-1", fakeapi.ByRollout("bundled", 1, cm, nil), func(st *v1alpha1.NodeConfigStatus) {
+		fakeapi.Failing(st, v1alpha1.ReasonCrashLooped, "exit status 1: cannot open the file with token="+secret("error"))
 		st.Conditions[0].Message = "using last-known-good (local): password=" + secret("message")
 	})
 	create(t, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "bundled"}, InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "bundled-1"},
@@ -185,8 +184,8 @@ func TestASupportBundleHasWhatAMaintainerNeedsAndNoSecret(t *testing.T) {
 	requests, kubeconfig := newRecorder(t, "arn:aws:eks:eu-1:42:cluster/prod", secret("kubeconfig"))
 	dir := t.TempDir()
 	t.Chdir(dir)
-	a := evenkeelAs(t, kubeconfig, "support-bundle")
-	a.wantOutput(t, "wrote evenkeel-support-arn-aws-eks-eu-1-42-cluster-prod-", "doctor.json", "rollouts/", "1 NodeConfigRollout", "logs/evenkeel-controller-controller.txt", "MANIFEST.txt",
+	a := evenkeel(t, kubeconfig, "support-bundle")
+	a.WantOutput(t, "wrote evenkeel-support-arn-aws-eks-eu-1-42-cluster-prod-", "doctor.json", "rollouts/", "1 NodeConfigRollout", "logs/evenkeel-controller-controller.txt", "MANIFEST.txt",
 		"It has no Secrets", "Review it before you send it: tar tzf evenkeel-support-")
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 1 || !regexp.MustCompile(`^evenkeel-support-arn-aws-eks-eu-1-42-cluster-prod-\d{8}-\d{6}\.tar\.gz$`).MatchString(entries[0].Name()) {
@@ -232,8 +231,8 @@ func TestASupportBundleHasWhatAMaintainerNeedsAndNoSecret(t *testing.T) {
 			t.Errorf("%s is no JSON", name)
 		}
 	}
-	if strings.Contains(a.out+a.err, planted) {
-		t.Errorf("the output has a secret:\n%s%s", a.out, a.err)
+	if strings.Contains(a.Out+a.Err, planted) {
+		t.Errorf("the output has a secret:\n%s%s", a.Out, a.Err)
 	}
 	requests.mu.Lock()
 	defer requests.mu.Unlock()
@@ -247,20 +246,51 @@ func TestASupportBundleHasWhatAMaintainerNeedsAndNoSecret(t *testing.T) {
 	}
 }
 
-// What a user may not read is listed with the reason, and the rest is collected.
-func TestASupportBundleOfAUserWithFewRightsSaysWhatItLacks(t *testing.T) {
-	createNode(t, "seen-1", "seen", "")
-	grant(t, "watcher-of-nodes", "nodes", "")
+// What cannot be read is listed with the reason, and the rest is collected: by a user with few rights, and where a kubelet does not answer.
+func TestASupportBundleSaysWhatItLacks(t *testing.T) {
+	if err := empty(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	api := fakeapi.Of(t, admin)
+	node := api.AddNode("dead-1", "dead", "")
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
+	node.Status.DaemonEndpoints.KubeletEndpoint.Port = 1
+	api.Report(node)
+	createController(t, node.Name, nil, corev1.Container{Name: "controller", Image: "evenkeel.dev/controller:v1"})
+	// A configuration with characters that a terminal would obey is escaped, as in all other output.
+	create(t, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "hostile-bundle"}, Data: map[string]string{payload.KeyKubelet: fakeapi.Header + "clusterDomain: \"a\\e[31mb\"\n"},
+	})
 	path := filepath.Join(t.TempDir(), "bundle.tar.gz")
-	a := evenkeelAs(t, userOf(t, "watcher-of-nodes"), "support-bundle", "-o", path)
-	a.wantOutput(t, "wrote "+path, "nodes/", "note: could not be read; the bundle is useful without it:", `NodeConfigs: nodeconfigs.evenkeel.dev is forbidden: User "watcher-of-nodes" cannot list resource`)
+	evenkeel(t, cluster.AdminKubeconfig(), "support-bundle", "-o", path).WantOutput(t, "namespaces/evenkeel-system/pods/ 1 Pod", "note: could not be read",
+		"the log of container controller of pod evenkeel-controller: ", "connection refused", "the log of container controller of pod evenkeel-controller before its last restart: ")
 	archive, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	files, _ := untar(t, archive)
-	if !strings.Contains(files["nodes/1.json"], `"seen-1"`) {
-		t.Errorf("nodes:\n%s", files["nodes/1.json"])
+	if text := files["namespaces/evenkeel-system/configmaps/1.json"]; !strings.Contains(text, `a\u001b[31mb`) {
+		t.Errorf("ConfigMaps:\n%s", text)
+	}
+
+	watcher, err := cluster.ClientKubeconfig("watcher-of-nodes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	create(t, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "watcher-of-nodes"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list"}}}})
+	create(t, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "watcher-of-nodes"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "watcher-of-nodes"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "watcher-of-nodes"}}})
+	if err := allowed(t.Context(), "watcher-of-nodes", "", "nodes"); err != nil {
+		t.Fatal(err)
+	}
+	piped := evenkeel(t, watcher, "support-bundle", "-o", "-")
+	if files, _ = untar(t, []byte(piped.Out)); piped.Code != 0 || !strings.Contains(files["nodes/1.json"], `"dead-1"`) {
+		t.Errorf("exit %d: nodes:\n%s", piped.Code, files["nodes/1.json"])
+	}
+	for _, w := range []string{"note: could not be read; the bundle is useful without it:", `NodeConfigs: nodeconfigs.evenkeel.dev is forbidden: User "watcher-of-nodes" cannot list resource`, "It has no Secrets"} {
+		if !strings.Contains(piped.Err, w) {
+			t.Errorf("no %q in %s", w, piped.Err)
+		}
 	}
 	for _, what := range []string{"ClusterRoles of the installation: ", "NodeConfigRollouts: ", "ConfigMaps of namespace evenkeel-system: ", "the Lease of the controller: ", "the logs of the controller: ", "Pods of namespace evenkeel-install: "} {
 		if !strings.Contains(files["MANIFEST.txt"], "\n"+what) {
@@ -269,34 +299,6 @@ func TestASupportBundleOfAUserWithFewRightsSaysWhatItLacks(t *testing.T) {
 	}
 	if strings.Contains(files["MANIFEST.txt"], "secrets") {
 		t.Errorf("the command has asked for Secrets:\n%s", files["MANIFEST.txt"])
-	}
-}
-
-// The kubelet of a controller's node does not answer: the bundle lacks its log, and has the rest.
-func TestASupportBundleWithoutALogSaysWhy(t *testing.T) {
-	node := createNode(t, "dead-1", "dead", "")
-	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
-	node.Status.DaemonEndpoints.KubeletEndpoint.Port = 1
-	if err := admin.Status().Update(t.Context(), node); err != nil {
-		t.Fatal(err)
-	}
-	createController(t, node.Name, nil, corev1.Container{Name: "controller", Image: "evenkeel.dev/controller:v1"})
-	path := filepath.Join(t.TempDir(), "bundle.tar.gz")
-	evenkeel(t, "support-bundle", "-o", path).wantOutput(t, "namespaces/evenkeel-system/pods/ 1 Pod", "note: could not be read",
-		"the log of container controller of pod evenkeel-controller: ", "connection refused", "the log of container controller of pod evenkeel-controller before its last restart: ")
-}
-
-func TestASupportBundleThatWouldBeEmptyIsNotWritten(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "bundle.tar.gz")
-	a := evenkeelAs(t, userOf(t, "stranger-with-a-bundle"), "support-bundle", "-o", path)
-	a.wantError(t, "no file was written: nothing could be read:", "Nodes: nodes is forbidden", "ask an administrator to run this command")
-	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) > 0 {
-		t.Errorf("%v, %v", entries, err)
-	}
-	a = evenkeel(t, "support-bundle", "-o", path, "--server=https://127.0.0.1:1")
-	a.wantError(t, "no file was written: read the version of the API server: ", "the API server cannot be reached")
-	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) > 0 {
-		t.Errorf("%v, %v", entries, err)
 	}
 }
 
@@ -309,52 +311,11 @@ func TestAnInterruptedSupportBundleLeavesNoFile(t *testing.T) {
 			cancel()
 		}
 	}
-	var out, errOut bytes.Buffer
-	streams := genericclioptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &errOut}
-	code := Run(ctx, program.NewInfo("kubectl-evenkeel", "v0.0.0-test", ""), []string{"support-bundle", "-o", path, "--kubeconfig", kubeconfig}, streams)
-	if code != command.ExitError || out.Len() > 0 || !strings.Contains(errOut.String(), "interrupted: no file was written") {
-		t.Errorf("exit %d: %s%s", code, out.String(), errOut.String())
-	}
+	got := evenkeelIn(ctx, kubeconfig, "support-bundle", "-o", path)
+	got.WantError(t, "interrupted: no file was written")
 	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) > 0 {
 		t.Errorf("%v, %v", entries, err)
 	}
-}
-
-func TestASupportBundleReplacesNoFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "bundle.tar.gz")
-	if err := os.WriteFile(path, []byte("mine"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	evenkeel(t, "support-bundle", "-o", path).wantError(t, path+" already exists: remove it, or choose another name with -o; nothing was written")
-	if text, err := os.ReadFile(path); err != nil || string(text) != "mine" {
-		t.Errorf("%q, %v", text, err)
-	}
 	missing := filepath.Join(filepath.Dir(path), "missing", "bundle.tar.gz")
-	evenkeel(t, "support-bundle", "-o", missing).wantError(t, "no file was written: create "+missing, "choose another place with -o", "no such file or directory")
-	evenkeel(t, "support-bundle", "bundle.tar.gz").wantError(t, `takes no arguments, got "bundle.tar.gz"`)
-}
-
-func TestASupportBundleGoesToStandardOutputAsItIs(t *testing.T) {
-	createNode(t, "piped-1", "piped", "")
-	a := evenkeel(t, "support-bundle", "-o", "-")
-	if a.code != 0 || !strings.Contains(a.err, "It has no Secrets") {
-		t.Fatalf("exit %d: %s", a.code, a.err)
-	}
-	files, _ := untar(t, []byte(a.out))
-	if !strings.Contains(files["nodes/1.json"], `"piped-1"`) {
-		t.Errorf("nodes:\n%s", files["nodes/1.json"])
-	}
-}
-
-// A configuration with characters that a terminal would obey is escaped, as in all other output.
-func TestASupportBundleEscapesWhatATerminalWouldObey(t *testing.T) {
-	data := header + "clusterDomain: \"a\\e[31mb\"\n"
-	create(t, &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "hostile-bundle"}, Data: map[string]string{payload.KeyKubelet: data},
-	})
-	a := evenkeel(t, "support-bundle", "-o", "-")
-	files, _ := untar(t, []byte(a.out))
-	if text := files["namespaces/evenkeel-system/configmaps/1.json"]; !strings.Contains(text, `a\u001b[31mb`) {
-		t.Errorf("ConfigMaps:\n%s", text)
-	}
+	evenkeel(t, cluster.AdminKubeconfig(), "support-bundle", "-o", missing).WantError(t, "no file was written: create "+missing, "choose another place with -o", "no such file or directory")
 }

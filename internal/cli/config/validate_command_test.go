@@ -1,4 +1,4 @@
-package cli
+package config
 
 import (
 	"bytes"
@@ -12,21 +12,28 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
+	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/program"
+	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
-// validateUnknown is the exit code of "config validate" for a configuration that could not be judged.
-const validateUnknown = 2
+func execute(ctx context.Context, env *command.Env, args ...string) int {
+	cmd := Command(env)
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	cmd.SetArgs(args)
+	return env.Execute(ctx, cmd)
+}
 
 // validateUntil runs config validate until begun says so, and interrupts it then.
-func validateUntil(t *testing.T, begun func() bool, in io.Reader, args ...string) result {
+func validateUntil(t *testing.T, begun func() bool, in io.Reader, args ...string) fakeapi.Result {
 	t.Helper()
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	var out, errOut bytes.Buffer
 	code := make(chan int)
 	go func() {
-		code <- Run(ctx, program.NewInfo("kubectl-evenkeel", "v0.0.0-test", ""), append([]string{"config", "validate"}, args...), genericclioptions.IOStreams{In: in, Out: &out, ErrOut: &errOut})
+		env := command.NewEnv(program.Info{}, genericclioptions.IOStreams{In: in, Out: &out, ErrOut: &errOut})
+		code <- execute(ctx, env, append([]string{"validate"}, args...)...)
 	}()
 	for deadline := time.After(time.Minute); !begun(); {
 		select {
@@ -38,7 +45,7 @@ func validateUntil(t *testing.T, begun func() bool, in io.Reader, args ...string
 		}
 	}
 	interrupt()
-	return result{<-code, out.String(), errOut.String()}
+	return fakeapi.Result{Code: <-code, Out: out.String(), Err: errOut.String()}
 }
 
 func TestInterruptedValidateHasNoVerdict(t *testing.T) {
@@ -49,9 +56,9 @@ func TestInterruptedValidateHasNoVerdict(t *testing.T) {
 		t.Fatal(err)
 	}
 	begun := func() bool { _, err := os.Stat(seen); return err == nil }
-	file := write(t, header)
+	file := fakeapi.File(t, fakeapi.Header)
 	got := validateUntil(t, begun, nil, file, "--component-binary=kubelet="+kubelet)
-	if got.code != validateUnknown || got.out != "" || got.err != "error: interrupted at "+file+"\n" {
+	if got.Code != 2 || got.Out != "" || got.Err != "error: interrupted at "+file+"\n" {
 		t.Errorf("%+v", got)
 	}
 	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) != 0 {
@@ -63,7 +70,7 @@ func TestValidateIsInterruptedWhileReadingStandardInput(t *testing.T) {
 	in, nobody := io.Pipe()
 	defer nobody.Close()
 	got := validateUntil(t, func() bool { return true }, in, "-")
-	if got.code != validateUnknown || got.out != "" || got.err != "error: interrupted: nothing was judged\n" {
+	if got.Code != 2 || got.Out != "" || got.Err != "error: interrupted: nothing was judged\n" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -75,9 +82,9 @@ func TestValidateReportsAWriteError(t *testing.T) {
 	}
 	defer full.Close()
 	var errOut strings.Builder
-	code := Run(t.Context(), program.NewInfo("kubectl-evenkeel", "v0.0.0-test", ""), []string{"config", "validate", write(t, header), "-o", "json"},
-		genericclioptions.IOStreams{Out: full, ErrOut: &errOut})
-	if code != validateUnknown || errOut.String() != "error: write /dev/full: no space left on device\n" {
+	env := command.NewEnv(program.Info{}, genericclioptions.IOStreams{Out: full, ErrOut: &errOut})
+	code := execute(t.Context(), env, "validate", fakeapi.File(t, fakeapi.Header), "-o", "json")
+	if code != 2 || errOut.String() != "error: write /dev/full: no space left on device\n" {
 		t.Errorf("%d, %s", code, errOut.String())
 	}
 }

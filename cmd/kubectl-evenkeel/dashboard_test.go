@@ -1,4 +1,4 @@
-package cli
+package main
 
 import (
 	"bufio"
@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes"
@@ -22,7 +22,9 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/program"
+	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -50,36 +52,6 @@ func contexts(t *testing.T) string {
 	return path
 }
 
-func TestTheDashboardRefusesContextsThatItCannotShow(t *testing.T) {
-	kubeconfig := contexts(t)
-	evenkeelAs(t, kubeconfig, "dashboard", "--port=0", "--context=here", "--context=nowhere").
-		wantError(t, `context "nowhere" does not exist in the kubeconfig (`, `); existing contexts: also away, away, here`)
-	evenkeelAs(t, kubeconfig, "dashboard", "--port=0", "--context=here", "--context=away", "--token=secret", "--server=https://other").
-		wantError(t, "--server, --token cannot be used with several contexts: it would apply to all of them")
-	evenkeelAs(t, kubeconfig, "dashboard", "--port=0", "--context=away").wantError(t, "list NodeConfigs", "the API server cannot be reached")
-	evenkeelAs(t, kubeconfig, "dashboard", "--port=0", "--context=away", "--context=also away").wantError(t, `context "away": list NodeConfigs`, `context "also away": list NodeConfigs`)
-	// For other commands it is still kubectl's flag.
-	evenkeelAs(t, kubeconfig, "nodes", "--context=away").wantError(t, "the API server cannot be reached")
-	evenkeelAs(t, kubeconfig, "nodes", "--context=nowhere").wantError(t, `context "nowhere" does not exist`)
-	if a := evenkeelAs(t, kubeconfig, "nodes", "--context=away", "--context=here"); a.code != 0 {
-		t.Errorf("the last one does not count: exit %d: %s", a.code, a.err)
-	}
-}
-
-func TestTheDashboardNamesAPortThatIsInUse(t *testing.T) {
-	taken, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
-	_, port, _ := net.SplitHostPort(taken.Addr().String())
-	a := evenkeel(t, "dashboard", "--port="+port)
-	a.wantError(t, "port "+port+" of this machine is in use by another program: choose another with --port, or --port 0 for any free port")
-	if strings.Contains(a.err, "API server") {
-		t.Errorf("it blames the API server: %s", a.err)
-	}
-}
-
 // page is a dashboard that serves.
 type page struct {
 	t              *testing.T
@@ -93,7 +65,7 @@ func serve(t *testing.T, args ...string) *page {
 	out, in := io.Pipe()
 	done := make(chan int, 1)
 	go func() {
-		code := Run(ctx, program.NewInfo("kubectl-evenkeel", "v0.0.0-test", "0123abcd"), append([]string{"dashboard", "--port=0"}, args...),
+		code := cli.Run(ctx, program.NewInfo("kubectl-evenkeel", "v0.0.0-test", "0123abcd"), append([]string{"dashboard", "--port=0"}, args...),
 			genericclioptions.IOStreams{In: strings.NewReader(""), Out: in, ErrOut: in})
 		in.Close()
 		done <- code
@@ -162,6 +134,17 @@ func (p *page) await(path string, wanted func(event) bool) {
 	})
 }
 
+// answer reads an answer of the API as text.
+func (p *page) answer(path string) (text string) {
+	p.t.Helper()
+	p.get(path, func(body io.Reader) error {
+		data, err := io.ReadAll(body)
+		text = string(data)
+		return err
+	})
+	return text
+}
+
 func TestAClusterThatCannotBeReachedDoesNotHideTheOthers(t *testing.T) {
 	kubeconfig := contexts(t)
 	p := serve(t, "--context=away", "--context", "here", "--context=here", "--kubeconfig="+kubeconfig)
@@ -184,38 +167,35 @@ func TestAClusterThatCannotBeReachedDoesNotHideTheOthers(t *testing.T) {
 	})
 }
 
-func TestTheDashboardShowsTheCurrentContext(t *testing.T) {
-	p := serve(t, "--kubeconfig="+contexts(t))
-	p.get("/api/about", func(body io.Reader) error {
-		text, err := io.ReadAll(body)
-		if err == nil && !strings.Contains(string(text), `"clusters":[{"id":0,"context":"here",`) {
-			err = fmt.Errorf("it is about %s", text)
-		}
-		return err
-	})
-	p.await("/api/clusters/0/feed", func(e event) bool { return e.Rest.Ready })
+func TestTheDashboardNeedsACurrentContextThatAnswers(t *testing.T) {
+	kubeconfig := contexts(t)
+	refused := func(want string, args ...string) {
+		t.Helper()
+		evenkeel(t, kubeconfig, append([]string{"dashboard", "--port=0"}, args...)...).WantError(t, want)
+	}
+	refused(`); existing contexts: also away, away, here`, "--context=here", "--context=nowhere")
+	refused("--server, --token cannot be used with several contexts: it would apply to all of them", "--context=here", "--context=away", "--token=secret", "--server=https://other")
+	refused("the API server cannot be reached", "--context=away")
+	refused(`context "also away": list NodeConfigs`, "--context=away", "--context=also away")
+	// For other commands it is kubectl's flag, of which the last one counts.
+	evenkeel(t, kubeconfig, "nodes", "--context=nowhere").WantError(t, `context "nowhere" does not exist`)
+	evenkeel(t, kubeconfig, "nodes", "--context=away", "--context=here").Want(t, 0, nil)
 }
 
-// answer reads an answer of the API as text.
-func (p *page) answer(path string) (text string) {
-	p.t.Helper()
-	p.get(path, func(body io.Reader) error {
-		data, err := io.ReadAll(body)
-		text = string(data)
-		return err
-	})
-	return text
-}
-
-func TestTheLogOfARolloutHasEventsOfBothAPIs(t *testing.T) {
-	cm := createRevision(t, "logged", 1, "maxPods: 7\n")
-	createRollout(t, "logged", "logged", pods(7), nil)
-	createNode(t, "logged-a", "logged", "z1")
-	createNodeConfig(t, "logged-a", byRollout("logged", 1, cm, nil), func(st *v1alpha1.NodeConfigStatus) {
-		failing(st, v1alpha1.ReasonCrashLooped, "the kubelet exited 4 times")
+// Events of both APIs are in the log of a rollout. A viewer gets less, and is told so once.
+func TestTheDashboardShowsWhatTheUserMaySee(t *testing.T) {
+	if err := empty(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	api := fakeapi.Of(t, admin)
+	cm := api.AddRevision("logged", 1, "maxPods: 7\n")
+	api.AddRollout("logged", "logged", fakeapi.Pods(7), nil)
+	api.AddNode("logged-a", "logged", "z1")
+	api.AddNodeConfig("logged-a", fakeapi.ByRollout("logged", 1, cm, nil), func(st *v1alpha1.NodeConfigStatus) {
+		fakeapi.Failing(st, v1alpha1.ReasonCrashLooped, "the kubelet exited 4 times")
 	})
 	now := metav1.Now()
-	create(t, &corev1.Event{
+	fakeapi.Add(api, &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: "default", Name: "logged-a.1"},
 		InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "logged-a", UID: "logged-a"}, Source: corev1.EventSource{Component: "evenkeel-agent", Host: "logged-a"},
 		Type: "Warning", Reason: "KubeletGivenUp", Message: "of the agent", FirstTimestamp: now, LastTimestamp: now, Count: 1,
@@ -228,45 +208,46 @@ func TestTheLogOfARolloutHasEventsOfBothAPIs(t *testing.T) {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	p := serve(t, "--kubeconfig="+cluster.AdminKubeconfig())
-	p.await("/api/clusters/0/feed", func(e event) bool { return e.Rest.Ready && e.Rest.Rights.MayPatch && e.Rest.Rights.MayListNodes })
-	log := p.answer("/api/clusters/0/rollouts/logged/log")
-	for _, want := range []string{
-		`"node":"logged-a","kind":"Warning","reason":"KubeletGivenUp","message":"of the agent","source":"Event"`, `"kind":"Normal","reason":"RolloutStarted","message":"of the controller","source":"Event"`,
-		`"kind":"Warning","reason":"Failed","message":"revision 1 of rollout logged was refused: CrashLooped: the kubelet exited 4 times","source":"Outcome"`,
-	} {
-		if !strings.Contains(log, want) {
-			t.Errorf("no %s in %s", want, log)
+	wants := func(what, text string, words ...string) {
+		t.Helper()
+		for _, w := range words {
+			if !strings.Contains(text, w) {
+				t.Errorf("%s lacks %s: %s", what, w, text)
+			}
 		}
 	}
+
+	p := serve(t, "--kubeconfig="+contexts(t))
+	wants("what it is about", p.answer("/api/about"), `"clusters":[{"id":0,"context":"here",`)
+	p.await("/api/clusters/0/feed", func(e event) bool { return e.Rest.Ready && e.Rest.Rights.MayPatch && e.Rest.Rights.MayListNodes })
+	log := p.answer("/api/clusters/0/rollouts/logged/log")
+	wants("the log", log, `"node":"logged-a","kind":"Warning","reason":"KubeletGivenUp","message":"of the agent","source":"Event"`,
+		`"kind":"Normal","reason":"RolloutStarted","message":"of the controller","source":"Event"`,
+		`"kind":"Warning","reason":"Failed","message":"revision 1 of rollout logged was refused: CrashLooped: the kubelet exited 4 times","source":"Outcome"`)
 	if strings.Contains(log, `"note"`) {
 		t.Errorf("something is missing: %s", log)
 	}
 	if log := p.answer("/api/clusters/0/rollouts/logged/log?node=logged-a"); !strings.Contains(log, "KubeletGivenUp") || strings.Contains(log, "RolloutStarted") {
 		t.Errorf("of the node alone: %s", log)
 	}
-}
 
-func TestAViewerGetsLessAndIsToldOnce(t *testing.T) {
-	cm := createRevision(t, "viewed", 1, "maxPods: 7\n")
-	createRollout(t, "viewed", "viewed", pods(7), nil)
-	createNode(t, "viewed-a", "viewed", "z1")
-	createNodeConfig(t, "viewed-a", byRollout("viewed", 1, cm, nil), func(st *v1alpha1.NodeConfigStatus) {
-		failing(st, v1alpha1.ReasonCrashLooped, "the kubelet exited 4 times")
-	})
-	viewer := userOf(t, "page-viewer")
-	bind(t, "page-viewer", "evenkeel-view", "nodeconfigs", v1alpha1.GroupName)
-	p := serve(t, "--kubeconfig="+viewer)
+	viewer, err := cluster.ClientKubeconfig("page-viewer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "page-viewer"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "evenkeel-view"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "page-viewer"}}}
+	create(t, binding)
+	if err := allowed(t.Context(), "page-viewer", v1alpha1.GroupName, "nodeconfigs"); err != nil {
+		t.Fatal(err)
+	}
+	p = serve(t, "--kubeconfig="+viewer)
 	p.await("/api/clusters/0/feed", func(e event) bool {
 		return e.Rest.Ready && len(e.Rest.Trouble) == 0 && !e.Rest.Rights.MayPatch && strings.HasPrefix(e.Rest.Rights.Words, "Read only, and without zones")
 	})
-	if node := p.answer("/api/clusters/0/nodes/viewed-a"); !strings.Contains(node, `"health":"Failed"`) || strings.Contains(node, "does not exist") {
-		t.Errorf("the node is %s", node)
-	}
-	if log := p.answer("/api/clusters/0/rollouts/viewed/log"); !strings.Contains(log, `"reason":"Failed"`) || !strings.Contains(log, "you are not allowed to list them in the namespace default") {
-		t.Errorf("the log is %s", log)
-	}
-	if timeline := p.answer("/api/clusters/0/rollouts/viewed/timeline"); !strings.Contains(timeline, `"estimate":null`) {
-		t.Errorf("the timeline is %s", timeline)
+	wants("a viewer's log", p.answer("/api/clusters/0/rollouts/logged/log"), `"reason":"Failed"`, "you are not allowed to list them in the namespace default")
+	wants("a viewer's timeline", p.answer("/api/clusters/0/rollouts/logged/timeline"), `"estimate":null`)
+	if node := p.answer("/api/clusters/0/nodes/logged-a"); !strings.Contains(node, `"health":"Failed"`) || strings.Contains(node, "does not exist") {
+		t.Errorf("a viewer's node is %s", node)
 	}
 }

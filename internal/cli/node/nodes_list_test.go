@@ -1,0 +1,230 @@
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/testkit/fakeapi"
+)
+
+func newAPI(t *testing.T) *fakeapi.API {
+	t.Helper()
+	return fakeapi.New(t, NodesCommand, Command, AssignCommand, FlagsCommand)
+}
+
+func TestNodesListsConfigurations(t *testing.T) {
+	api := newAPI(t)
+	const pool = "table"
+	old, current := api.AddRevision("table", 1, "maxPods: 110\n"), api.AddRevision("table", 2, "maxPods: 120\n")
+	manual := api.AddRevision("by-hand", 1, "maxPods: 130\n")
+	for _, name := range []string{"table-a", "table-b", "table-c", "table-d", "table-e"} {
+		api.AddNode(name, pool, "z1")
+	}
+	start := metav1.NewTime(time.Now().Add(-3*time.Minute - 12*time.Second))
+	api.AddNodeConfig("table-a", fakeapi.ByRollout("table", 2, current, old), func(st *v1alpha1.NodeConfigStatus) {
+		st.Active, st.LastKnownGood = fakeapi.Runs(current), fakeapi.Proven(old)
+		st.Trial = &v1alpha1.Trial{StartTime: &start, HealthySeconds: 180, DurationSeconds: 600, CrashLoopThreshold: 3}
+	})
+	api.AddNodeConfig("table-b", fakeapi.ByPerson(manual), func(st *v1alpha1.NodeConfigStatus) {
+		st.Active, st.LastKnownGood = fakeapi.Runs(old), fakeapi.Proven(old)
+		fakeapi.Failing(st, v1alpha1.ReasonCrashLooped, "the kubelet exited 4 times")
+	})
+	api.AddNodeConfig("table-d", nil, nil)
+	fakeapi.Add(api, &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "table-e"}})
+
+	got := api.Run("nodes", "-l", "pool="+pool)
+	got.WantOutput(t,
+		"NAME HEALTH ASSIGNED ACTIVE LAST-KNOWN-GOOD CONFIGOK TRIAL SINCE\n",
+		"table-a OnTrial table/2 table/2 table/1 True/AllChecksPassed 3m1",
+		"s/10m 120m\n",
+		"table-b Failed "+manual.Name+" "+old.Name+" "+old.Name+" False/CrashLooped - 120m\n",
+		"table-c Unknown - - - no agent yet - -\n",
+		"table-d Healthy local local local True/AllChecksPassed - 120m\n",
+		"table-e Unknown local - - no agent yet - -\n",
+	)
+	api.Run("nodes", "-l", "pool="+pool, "-o", "wide").WantOutput(t,
+		"ZONE KUBELET AGENT SOURCE RUN-MODE PROBLEMS\n", "table-b", "z1 v1.36.3 v0.1.0 NodeConfig Host ConfigOK is not True\n",
+		"table-c", "z1 v1.36.3 - - - no agent yet: no NodeConfig\n")
+	if got := api.Run("nodes", "-l", "pool="+pool, "-o", "name", "--failed"); got.Out != "node/table-b\n" {
+		t.Errorf("failed: %+v", got)
+	}
+	if got := api.Run("nodes", "-l", "pool="+pool, "-o", "name", "--problems"); got.Out != "node/table-b\nnode/table-c\nnode/table-e\n" {
+		t.Errorf("problems: %+v", got)
+	}
+	api.Run("nodes", "-l", "pool="+pool, "-o", "yaml", "--failed").WantOutput(t,
+		"items:\n- active: "+old.Name, "configOK:", "reason: CrashLooped", "name: table-b")
+	if got := api.Run("nodes", "-l", "pool=nobody"); got.Code != 0 || got.Out != "" || got.Err != "No nodes found\n" {
+		t.Errorf("no nodes: %+v", got)
+	}
+}
+
+func TestNodesOfARolloutShowTheirState(t *testing.T) {
+	api := newAPI(t)
+	const pool = "standing"
+	rev := api.AddRevision("standing", 1, "maxPods: 110\n")
+	api.AddRollout("standing", pool, fakeapi.Pods(110), func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Template = fakeapi.Follow(rev.Namespace, rev.Name)
+		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 1, ConfigMapRef: fakeapi.RefTo(rev)}
+		r.Status.Attempt = 1
+	})
+	for _, name := range []string{"standing-a", "standing-b", "standing-c"} {
+		api.AddNode(name, pool, "z1")
+	}
+	api.AddNode("unselected", "another", "z1")
+	api.AddNodeConfig("standing-a", fakeapi.ByRollout("standing", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
+		st.Active, st.LastKnownGood = fakeapi.Runs(rev), fakeapi.Proven(rev)
+	})
+	api.AddNodeConfig("standing-b", fakeapi.ByRollout("standing", 1, rev, nil), func(st *v1alpha1.NodeConfigStatus) {
+		fakeapi.Failing(st, v1alpha1.ReasonNotHealthy, "it was not healthy for 2m")
+	})
+	api.Run("nodes", "--rollout", "standing").WantOutput(t,
+		"NAME HEALTH ASSIGNED ACTIVE LAST-KNOWN-GOOD CONFIGOK TRIAL SINCE POSITION\n",
+		"standing-a Healthy standing/1 standing/1 standing/1 True/AllChecksPassed - 120m Updated\n",
+		"standing-b Failed standing/1 local local False/NotHealthy - 120m Blocked/Failed\n",
+		"standing-c Unknown - - - no agent yet - - Skipped/Stale\n")
+	api.Run("nodes", "--rollout", "standing", "-o", "wide").WantOutput(t, "PROBLEMS WHY\n", "ConfigOK is not True NotHealthy: it was not healthy for 2m\n")
+	var list struct{ Items []describe.Row }
+	got := api.Run("nodes", "--rollout", "standing", "--failed", "-o", "json")
+	if err := json.Unmarshal([]byte(got.Out), &list); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) != 1 || list.Items[0].Name != "standing-b" || list.Items[0].Why != "NotHealthy: it was not healthy for 2m" {
+		t.Errorf("failed: %s", got.Out)
+	}
+}
+
+func TestNodesNamesTheRightThatIsMissing(t *testing.T) {
+	for kind, want := range map[string]string{"NodeConfig": "list NodeConfigs", "Node": "list nodes"} {
+		api := newAPI(t)
+		api.Forbid("list", kind)
+		api.Run("nodes", "-l", "a=b").WantError(t, want, "forbidden")
+	}
+}
+
+func TestNodesOfAnInvalidRolloutShowTheReason(t *testing.T) {
+	api := newAPI(t)
+	api.AddRollout("unplanned", "unplanned", nil, func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Template = fakeapi.Follow("evenkeel-system", "nowhere")
+	})
+	api.Run("nodes", "--rollout", "unplanned").Want(t, 0, nil, "rollout unplanned is invalid: spec.template.configMapRef: ConfigMap evenkeel-system/nowhere does not exist")
+}
+
+func TestNodesShowANodesOwnConfigMap(t *testing.T) {
+	api := newAPI(t)
+	own := fakeapi.Add(api, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "evenkeel-system", Name: "kubelet-owner-a"}, Data: map[string]string{"kubelet": fakeapi.Header}})
+	api.AddNode("owner-a", "owner", "z1")
+	api.AddNode("owner-b", "owner", "z1")
+	api.AddNodeConfig("owner-a", nil, func(st *v1alpha1.NodeConfigStatus) {
+		st.RemoteConfig, st.Active, st.Assigned = v1alpha1.RemoteConfigConfigMap, fakeapi.Runs(own), &v1alpha1.AssignedConfig{ConfigRevision: *fakeapi.Runs(own)}
+	})
+	api.AddNodeConfig("owner-b", nil, func(st *v1alpha1.NodeConfigStatus) { st.RemoteConfig = v1alpha1.RemoteConfigConfigMap })
+	api.Run("nodes", "-l", "pool=owner", "-o", "wide").WantOutput(t,
+		"owner-a Healthy kubelet-owner-a kubelet-owner-a local True/AllChecksPassed", "ConfigMap Host", "owner-b Healthy local local local", "ConfigMap Host")
+	api.Run("node", "owner-a").WantOutput(t, "Assigned: kubelet-owner-a, not by its NodeConfig\n", "Runs: kubelet-owner-a: ConfigMap evenkeel-system/kubelet-owner-a")
+}
+
+func TestNodesNotesDifferentAgentVersions(t *testing.T) {
+	api := newAPI(t)
+	for i, version := range []string{"v0.2.0", "v0.2.0", "v0.1.0"} {
+		name := fmt.Sprintf("versions-%d", i)
+		api.AddNode(name, "versions", "z1")
+		api.AddNodeConfig(name, nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = version })
+	}
+	const want = "note: the version of 1 of 3 agents (v0.1.0) differs from most (v0.2.0): -o wide lists it\n"
+	if got := api.Run("nodes", "-l", "pool=versions"); got.Err != want || got.Code != 0 {
+		t.Errorf("got %+v, want %q", got, want)
+	}
+	if got := api.Run("nodes", "-l", "pool=versions", "-o", "json"); got.Err != "" {
+		t.Errorf("as JSON: %q", got.Err)
+	}
+	if got := api.Run("node", "versions-2"); got.Err != "note: the version of the agent (v0.1.0) differs from the version of this program (v0.0.0-test)\n" {
+		t.Errorf("of one node: %q", got.Err)
+	}
+	api.AddNode("same-version", "same-version", "z1")
+	api.AddNodeConfig("same-version", nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = "v0.0.0-test" })
+	if got := api.Run("node", "same-version"); got.Err != "" {
+		t.Errorf("of the same version: %q", got.Err)
+	}
+}
+
+func TestNodesShowsVersionsAndRunMode(t *testing.T) {
+	api := newAPI(t)
+	for name, mode := range map[string]v1alpha1.RunMode{
+		"kinds-a": v1alpha1.RunModeSelfHosted, "kinds-b": v1alpha1.RunModeBootstrap, "kinds-c": v1alpha1.RunModeHost,
+	} {
+		api.AddNode(name, "kinds", "z1")
+		api.AddNodeConfig(name, nil, func(st *v1alpha1.NodeConfigStatus) {
+			if st.RunMode = mode; mode == v1alpha1.RunModeSelfHosted {
+				st.ComponentVersion = "v1.37.0" // newer than what the Node says
+			}
+		})
+	}
+	api.AddNode("kinds-d", "kinds", "z1") // without an agent
+	wide := api.Run("nodes", "-l", "pool=kinds", "-o", "wide")
+	wide.WantOutput(t, "ZONE KUBELET AGENT SOURCE RUN-MODE PROBLEMS\n", "z1 v1.37.0 v0.1.0 NodeConfig SelfHosted -\n",
+		"z1 v1.36.3 v0.1.0 NodeConfig Bootstrap -\n", "z1 v1.36.3 v0.1.0 NodeConfig Host -\n")
+	const want = "note: the bootstrap kubelet still runs on 1 of 3 nodes: -o wide lists the run mode\n"
+	if got := api.Run("nodes", "-l", "pool=kinds"); got.Err != want || wide.Err != want {
+		t.Errorf("the notes are %q and %q, want %q", got.Err, wide.Err, want)
+	}
+	got := api.Run("nodes", "-l", "pool=kinds", "-o", "json")
+	var list struct{ Items []describe.Row }
+	if err := json.Unmarshal([]byte(got.Out), &list); err != nil || len(list.Items) != 4 || got.Err != "" {
+		t.Fatalf("as JSON: %+v, %v", got, err)
+	}
+	if row := list.Items[0]; row.RunMode != "SelfHosted" || row.ComponentVersion != "v1.37.0" || row.AgentVersion != "v0.1.0" {
+		t.Errorf("as JSON: %+v", row)
+	}
+	api.Run("node", "kinds-a").WantOutput(t, "Agent: v0.1.0, kubelet v1.37.0, source NodeConfig, run mode SelfHosted: in a pod\n")
+	api.Run("node", "kinds-b").WantOutput(t, "Agent: v0.1.0, kubelet v1.36.3, source NodeConfig, run mode Bootstrap: on the host, until a self-hosted kubelet takes over\n")
+}
+
+func TestWhoMayNotListNodesSeesTheSameHealth(t *testing.T) {
+	api := newAPI(t)
+	bad := api.AddRevision("fewer-rights", 1, "maxPods: 7\n")
+	api.AddNode("a", "fewer", "z1")
+	api.AddNodeConfig("a", fakeapi.ByRollout("fewer-rights", 1, bad, nil), func(st *v1alpha1.NodeConfigStatus) {
+		fakeapi.Failing(st, v1alpha1.ReasonCrashLooped, "the kubelet exited 4 times")
+	})
+	api.AddNode("b", "fewer", "z1")
+	api.AddNodeConfig("b", nil, nil)
+	healths := func() (out []describe.Standing, notes string) {
+		r := api.Run("nodes", "-o", "json")
+		var list struct{ Items []describe.Row }
+		if err := json.Unmarshal([]byte(r.Out), &list); err != nil {
+			t.Fatalf("%v: %+v", err, r)
+		}
+		for _, row := range list.Items {
+			out = append(out, row.Standing)
+		}
+		return out, r.Err
+	}
+	all, _ := healths()
+	api.Forbid("*", "Node")
+	fewer, notes := healths()
+	if len(all) != 2 || all[0].Health != describe.HealthFailed || all[1].Health != describe.HealthHealthy {
+		t.Errorf("an administrator sees %+v", all)
+	}
+	if diff := cmp.Diff(all, fewer); diff != "" {
+		t.Errorf("a viewer sees something else: %s", diff)
+	}
+	if !strings.Contains(notes, "note: you are not allowed to list Nodes") {
+		t.Errorf("the notes are %s", notes)
+	}
+	got := api.Run("node", "a")
+	got.WantOutput(t, "Health: Failed\n", "ConfigOK: False, CrashLooped", "what rollouts do with the node is not known: you are not allowed to read Nodes")
+	if strings.Contains(got.Out, "does not exist") {
+		t.Errorf("the Node that may not be read is said not to exist: %s", got.Out)
+	}
+	api.Run("node", "nowhere").WantError(t, "get node nowhere", "forbidden")
+}

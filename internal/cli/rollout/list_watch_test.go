@@ -1,0 +1,56 @@
+package rollout
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/testkit/fakeapi"
+)
+
+func TestRolloutsAreWatched(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		want []string // in this order
+		args []string
+	}{
+		{"table", []string{"NAME ", "a - Unseen ", "a - Halted "}, nil},
+		{"JSON", []string{`"name":"a"`, `"phase":"Halted"`}, []string{"-o", "json"}},
+		{"YAML", []string{"---\napiVersion: evenkeel.dev/v1alpha1\n", "phase: Halted\n"}, []string{"-o", "yaml"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := newAPI(t)
+				watch := api.Begin(append([]string{"rollout", "list", "-w"}, tt.args...)...)
+				next := func() { time.Sleep(10 * time.Second); synctest.Wait() }
+				next()
+				r := api.AddRollout("a", "a", fakeapi.Pods(50), nil)
+				next()
+				r.Status.Phase, r.Status.ObservedGeneration = v1alpha1.RolloutHalted, r.Generation
+				api.Report(r)
+				next()
+				if err := api.Delete(t.Context(), r); err != nil {
+					t.Fatal(err)
+				}
+				next()
+				watch.Interrupt()
+				got := <-watch.Ended
+				got.Want(t, command.ExitComplete, tt.want, "note: rollout a is no longer listed")
+				if strings.Count(got.Out, "Halted") != 1 {
+					t.Errorf("a change is shown several times:\n%s", got.Out)
+				}
+			})
+		})
+	}
+}
+
+func TestAWatchOfRolloutsNeedsPermission(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newAPI(t)
+		api.Forbid("watch", "NodeConfigRollout")
+		api.Run("rollout", "list", "-w").WantError(t, "is forbidden", "evenkeel's role evenkeel-view includes this permission")
+	})
+}

@@ -1,0 +1,104 @@
+package rollout
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/testkit/fakeapi"
+)
+
+// stoppedRevision adds the ConfigMap of a revision of a rollout's template, with the annotation of a stop.
+func stoppedRevision(t *testing.T, api *fakeapi.API, r *v1alpha1.NodeConfigRollout, number int64, reason string) v1alpha1.ConfigMapReference {
+	t.Helper()
+	content, err := policy.ContentOf(r.Spec.Template, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cm := fakeapi.Add(api, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: policy.RevisionName(r.Name, content.SHA256),
+			Labels:      map[string]string{v1alpha1.LabelRollout: r.Name, v1alpha1.LabelRevision: fmt.Sprint(number)},
+			Annotations: map[string]string{v1alpha1.AnnotationStopped: reason, v1alpha1.AnnotationStoppedAttempt: "1"}},
+		Immutable: new(true), Data: map[string]string{content.Key: content.Data},
+	})
+	return fakeapi.RefTo(cm)
+}
+
+func TestPushOfAStoppedConfigurationNeedsForce(t *testing.T) {
+	api := newAPI(t)
+	r := api.AddRollout("repush", "repush", fakeapi.Pods(90), nil)
+	stoppedRevision(t, api, r, 3, "TooManyFailures")
+	r.Spec.Template.Kubelet = fakeapi.Pods(91)
+	api.Write(r)
+	file := fakeapi.File(t, fakeapi.Header+"maxPods: 90\n")
+	const warning = "warning: this is the configuration of revision 3, which was stopped (TooManyFailures); nodes on which it failed refuse it until: kubectl evenkeel rollout retry repush\n"
+	api.Run("push", "repush", "-f", file, "--dry-run").Want(t, command.ExitComplete, []string{"dry run: nothing was written\n"}, warning)
+	api.Run("push", "repush", "-f", file, "--yes").Want(t, command.ExitHalted, nil, warning,
+		"error: rollout repush was not changed: push another configuration, or use --force if the cause of the stop is repaired\n")
+	now := &v1alpha1.NodeConfigRollout{}
+	if err := api.Get(t.Context(), client.ObjectKey{Name: "repush"}, now); err != nil || now.Generation != r.Generation {
+		t.Errorf("generation %d, want %d: %v", now.Generation, r.Generation, err)
+	}
+	if got := api.Run("push", "repush", "-f", fakeapi.File(t, fakeapi.Header+"maxPods: 92\n"), "--dry-run"); got.Code != 0 || strings.Contains(got.Err, "stopped") {
+		t.Errorf("another configuration: exit %d: %s", got.Code, got.Err)
+	}
+	api.Run("push", "repush", "-f", file, "--yes", "--force").Want(t, command.ExitComplete, []string{"rollout repush updated"}, warning)
+}
+
+func TestPushOfSettingsOfAStoppedRolloutOnlyWarns(t *testing.T) {
+	api := newAPI(t)
+	r := api.AddRollout("rehalt", "rehalt", fakeapi.Pods(90), nil)
+	ref := stoppedRevision(t, api, r, 2, "Aborted")
+	r.Status.ObservedGeneration = r.Generation
+	r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: ref}
+	api.Report(r)
+	api.Run("push", "rehalt", "-f", fakeapi.File(t, fakeapi.Header+"maxPods: 90\n"), "--max-failures", "3", "--yes").Want(t, command.ExitComplete,
+		[]string{"rollout rehalt updated"}, "warning: this is the configuration of revision 2, which was stopped (Aborted) and stays so; to try it again: kubectl evenkeel rollout retry rehalt\n")
+}
+
+func TestPushRefusesValuesOfWrongTypes(t *testing.T) {
+	api := newAPI(t)
+	file := fakeapi.File(t, fakeapi.Header+"maxPods: many\nsystemReserved: {cpu: 1}\n")
+	const want = ": maxPods must be a whole number from -2147483648 to 2147483647, not \"many\"; systemReserved.cpu must be text, in quotes, not 1; nothing was"
+	api.Run("push", "wrongly", "-f", file, "--all-nodes", "--yes").WantError(t, want)
+	api.Run("preflight", "-f", file, "--all-nodes").WantError(t, want)
+	err := api.Get(t.Context(), client.ObjectKey{Name: "wrongly"}, &v1alpha1.NodeConfigRollout{})
+	if client.IgnoreNotFound(err) != nil || err == nil {
+		t.Errorf("the rollout was created: %v", err)
+	}
+}
+
+func TestPushNamesProtectedFields(t *testing.T) {
+	file := fakeapi.File(t, fakeapi.Header+"authentication: {anonymous: {enabled: true}}\n")
+	newAPI(t).Run("push", "guards", "--selector", "pool=guards", "-f", file, "--drop-in", "--dry-run").Want(t, command.ExitComplete, nil,
+		"note: authentication.anonymous.enabled is a protected field: a node refuses a value that differs from its local configuration, unless its agent is started with --protected-fields=-authentication.anonymous.enabled\n")
+}
+
+func TestPushRefusesALaterStepWithFewerNodes(t *testing.T) {
+	api := newAPI(t)
+	for _, name := range []string{"shrinks-a", "shrinks-b", "shrinks-c"} {
+		api.AddNode(name, "shrinks", "")
+		api.AddNodeConfig(name, nil, nil)
+	}
+	push := func(steps string, more ...string) fakeapi.Result {
+		return api.Run(append([]string{"push", "shrinks", "-f", fakeapi.File(t, fakeapi.Header+"maxPods: 90\n"), "--selector", "pool=shrinks", "--steps", steps}, more...)...)
+	}
+	push("1,50,10%", "--yes").WantError(t, "--steps: the step of 10% (1 of 3 nodes) follows the step of 50 nodes, but has fewer nodes: a step says how many nodes shall be updated when it is done, not how many more; nothing was changed")
+	push("50%,10%,100%", "--yes").WantError(t, "spec.strategy.steps must not go down, but go 50%, 10%, 100%")
+	push("1,2,10%,100%", "--dry-run").WantError(t, "the step of 10% (1 of 3 nodes) follows the step of 2 nodes")
+	push("1,10%,100%", "--yes").Want(t, command.ExitComplete, []string{"rollout shrinks created"})
+
+	// Stored steps stay valid, in a push without --steps too.
+	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "shrinks"}}
+	api.Read(r)
+	r.Spec.Strategy.Steps[0].Nodes.IntVal = 3
+	api.Write(r)
+	api.Run("push", "shrinks", "-f", fakeapi.File(t, fakeapi.Header+"maxPods: 91\n"), "--yes").Want(t, command.ExitComplete, []string{"rollout shrinks updated"})
+}

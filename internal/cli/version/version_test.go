@@ -1,0 +1,104 @@
+package version
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/internal/program"
+	"github.com/evenkeel/evenkeel/testkit/fakeapi"
+)
+
+// leaseOf creates the controller's lease. Without a holder, the lease is free.
+func leaseOf(api *fakeapi.API, holder string, labels map[string]string) {
+	now := metav1.NewMicroTime(time.Now())
+	fakeapi.Add(api, &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease, Labels: labels},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &now},
+	})
+}
+
+// inCluster returns the versions in the cluster from the JSON output.
+func inCluster(t *testing.T, api *fakeapi.API) Report {
+	t.Helper()
+	said := api.Run("version", "-o", "json")
+	var v Report
+	if err := json.Unmarshal([]byte(said.Out), &v); err != nil || said.Code != 0 {
+		t.Fatalf("exit %d, %v: %s%s", said.Code, err, said.Out, said.Err)
+	}
+	if want := program.NewInfo("kubectl-evenkeel", "v0.0.0-test", "0123abcd"); v.Client != want {
+		t.Errorf("the client is %+v, want %+v", v.Client, want)
+	}
+	v.Client = program.Info{}
+	return v
+}
+
+func TestVersionShowsTheLeaderAndTheAgents(t *testing.T) {
+	api := fakeapi.New(t, Command)
+	if got := inCluster(t, api); got.Controller != nil || got.Agents != nil {
+		t.Fatalf("of an empty cluster it says %+v", got)
+	}
+	for i, version := range []string{"v0.2.0", "v0.3.0", "v0.3.0", ""} {
+		api.AddNodeConfig(fmt.Sprintf("counted-%d", i), nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = version })
+	}
+	leaseOf(api, "pod-1_42", map[string]string{v1alpha1.LabelVersion: "v0.3.0"})
+	want := Report{
+		Controller: &Controller{Version: "v0.3.0"}, Agents: []Agents{{Version: "v0.3.0", Nodes: 2}, {Nodes: 1}, {Version: "v0.2.0", Nodes: 1}},
+	}
+	if diff := cmp.Diff(want, inCluster(t, api)); diff != "" {
+		t.Error(diff)
+	}
+	api.Run("version").WantOutput(t, "kubectl-evenkeel v0.0.0-test\ncommit 0123abcd\nbuilt with go", "\nkubelets 1.30 to 1.",
+		"\n\nIN THE CLUSTER VERSION NODES\ncontroller v0.3.0 -\nagent v0.3.0 2\nno agent yet - 1\nagent v0.2.0 1\n")
+	api.Run("version", "-o", "yaml").WantOutput(t, "agents:\n- nodes: 2\n version: v0.3.0", "controller:\n version: v0.3.0\n")
+
+	// Who may look at NodeConfigs, and not at the lease, is told of the agents alone.
+	api.Forbid("get", "Lease")
+	got := api.Run("version")
+	got.WantOutput(t, "IN THE CLUSTER VERSION NODES\nagent v0.3.0 2\n")
+	if strings.Contains(got.Out, "controller") || got.Err != "" {
+		t.Errorf("without a right to the lease: %+v", got)
+	}
+}
+
+func TestVersionShowsTheHolderOfTheLease(t *testing.T) {
+	for _, tt := range []struct {
+		name, holder string
+		labels       map[string]string
+		want         *Controller
+	}{
+		{"one that does not say", "pod-1_42", nil, &Controller{Version: ""}},
+		{"one that has gone", "", map[string]string{v1alpha1.LabelVersion: "v0.3.0"}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			api := fakeapi.New(t, Command)
+			leaseOf(api, tt.holder, tt.labels)
+			if diff := cmp.Diff(tt.want, inCluster(t, api).Controller); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestVersionWithoutACluster(t *testing.T) {
+	api := fakeapi.New(t, Command)
+	api.Forbid("*", "NodeConfig")
+	for _, args := range [][]string{{"version", "--client"}, {"version", "--client", "-o", "json"}} {
+		got := api.Run(args...)
+		if got.Code != 0 || got.Err != "" || !strings.Contains(got.Out, "v0.0.0-test") || strings.Contains(got.Out, "CLUSTER") {
+			t.Errorf("%q: got %+v", args, got)
+		}
+	}
+	got := api.Run("version")
+	got.Want(t, command.ExitError, []string{"kubectl-evenkeel v0.0.0-test\n"}, "read the versions in the cluster (not needed with --client): ", "an administrator can grant it")
+	api.Run("version", "-o", "wide").WantError(t, "must be one of json, yaml")
+	api.Run("version", "v1").WantError(t, `kubectl evenkeel version takes no arguments, got "v1"`)
+}
