@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // tree writes files into a new directory and returns its path.
@@ -22,24 +24,24 @@ func tree(t testing.TB, files map[string]string) string {
 	dir := t.TempDir()
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		assert.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	return dir
 }
 
-func TestAWholeCandidateIsOneFile(t *testing.T) {
-	k := &Kubelet{Config: "/a", ConfigDir: "/nowhere"}
-	files, err := k.Files(Candidate{Data: []byte("x")}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(map[string][]byte{"kubelet": []byte("x")}, files); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
+func TestACandidateIsOneFileIfTheNodeHasNoDropIns(t *testing.T) {
+	dir := tree(t, map[string]string{"10.conf": "a"})
+	for name, tt := range map[string]struct {
+		configDir, initFile, want string
+		dropin                    bool
+	}{
+		"a whole configuration": {"/nowhere", "", "kubelet", false}, "no directory": {"", "", "kubelet.conf.d/evenkeel.conf", true},
+		"an init file": {dir, "/init", "kubelet.conf.d/evenkeel.conf", true}, "an empty directory": {t.TempDir(), "", "kubelet.conf.d/evenkeel.conf", true},
+	} {
+		files, err := (&Kubelet{Config: "/a", ConfigDir: tt.configDir}).Files(Candidate{Data: []byte("ours"), Dropin: tt.dropin}, tt.initFile)
+		assert.NoError(t, err)
+		assert.NoDiff(t, cmp.Diff(map[string][]byte{tt.want: []byte("ours")}, files), name)
 	}
 }
 
@@ -48,14 +50,10 @@ func TestADropInIsRenderedAfterTheNodesOwn(t *testing.T) {
 		"10-cgroup.conf": "a", "sub/00.conf": "b", "sub/deep/x.conf": "c", "sub.conf": "d", "zz.conf/y.conf": "e",
 		"ZZ.conf": "f", ".conf": "g", "ä b.conf": "h", strings.Repeat("l", 200) + ".conf": "i", "README": "no", "x.conf.bak": "no",
 	})
-	if err := os.Symlink("README", filepath.Join(dir, "link.conf")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Symlink("README", filepath.Join(dir, "link.conf")))
 	k := &Kubelet{ConfigDir: dir}
 	files, err := k.Files(Candidate{Data: []byte("ours"), Dropin: true}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var got []string
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		got = append(got, name+": "+string(files[name]))
@@ -73,51 +71,25 @@ func TestADropInIsRenderedAfterTheNodesOwn(t *testing.T) {
 		"kubelet.conf.d/009-__b.conf: h",
 		"kubelet.conf.d/evenkeel.conf: ours",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, got))
 	safe := regexp.MustCompile(`^kubelet\.conf\.d/[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 	for name := range files {
-		if !safe.MatchString(name) {
-			t.Errorf("the name %s is not safe", name)
-		}
-	}
-}
-
-func TestADropInIsTheOnlyOneIfTheNodeHasNone(t *testing.T) {
-	dir := tree(t, map[string]string{"10.conf": "a"})
-	want := map[string][]byte{"kubelet.conf.d/evenkeel.conf": []byte("ours")}
-	for name, tt := range map[string]struct {
-		configDir, initFile string
-	}{
-		"no directory": {"", ""}, "an init file": {dir, "/init"}, "an empty directory": {t.TempDir(), ""},
-	} {
-		files, err := (&Kubelet{ConfigDir: tt.configDir}).Files(Candidate{Data: []byte("ours"), Dropin: true}, tt.initFile)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, files); diff != "" {
-			t.Errorf("%s: -want +got\n%s", name, diff)
-		}
+		assert.That(t, safe.MatchString(name), "the name %s is not safe", name)
 	}
 }
 
 func TestASymbolicLinkAsDropInDirectoryIsReadLikeTheKubeletDoes(t *testing.T) {
 	dir := tree(t, map[string]string{"10.conf": "a"})
 	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(dir, link); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Symlink(dir, link))
 	for configDir, want := range map[string]int{link: 1, link + "/": 2} { // WalkDir does not follow the first
 		files, err := (&Kubelet{ConfigDir: configDir}).Files(Candidate{Dropin: true}, "")
-		if err != nil || len(files) != want {
-			t.Errorf("%s: %d files, want %d, error %v", configDir, len(files), want, err)
-		}
+		assert.That(t, err == nil && len(files) == want, "%s: %d files, want %d, error %v", configDir, len(files), want, err)
 	}
 }
 
 func TestAnErrorNamesTheDropInDirectoryThatCannotBeCopied(t *testing.T) {
-	tests := map[string]struct {
+	for name, tt := range map[string]struct {
 		make func(dir string) error
 		want string // after the path of the directory
 	}{
@@ -135,19 +107,14 @@ func TestAnErrorNamesTheDropInDirectoryThatCannotBeCopied(t *testing.T) {
 		"too large": {func(dir string) error {
 			return errors.Join(os.WriteFile(dir+"/a.conf", make([]byte, 5<<20), 0o600), os.WriteFile(dir+"/b.conf", make([]byte, 3<<20+1), 0o600))
 		}, ": DIR/b.conf is larger than the limit of 3145728 bytes"},
-	}
-	for name, tt := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := tt.make(dir); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, tt.make(dir))
 			want := strings.ReplaceAll("the node's own drop-in directory DIR"+tt.want, "DIR", dir)
 			k := fake(t, "accept")
 			k.ConfigDir = dir
-			if _, err := k.Files(Candidate{Dropin: true}, ""); err == nil || err.Error() != want {
-				t.Errorf("got %v, want %s", err, want)
-			}
+			assert.Error(t, assert.Err(k.Files(Candidate{Dropin: true}, "")), want)
 			checkVerdict(t, dryRunner(t, k).Check(context.Background(), Candidate{Dropin: true}, ""), CouldNotTell, 0, want)
 		})
 	}
@@ -155,12 +122,13 @@ func TestAnErrorNamesTheDropInDirectoryThatCannotBeCopied(t *testing.T) {
 
 func TestVerdictsOnDropInsWithAFakeKubelet(t *testing.T) {
 	const lenient = `log '"Using lenient decoding as strict decoding failed" err="unknown field x"'`
-	tests := []struct {
-		name, body string
-		outcome    Outcome
-		stage      int
-		message    string
-	}{
+	// Fields that are null must be removed before strict decoding. Names of subtests are in the configuration: none may contain null.
+	const nulls = "{a: null, b: {c: null, d: [1]}}"
+	const pruned = `case "$config" in *null*) end "failed to load kubelet config file, path: $file, error: no good";; '{"b":{"d":[1]}}') `
+	for _, tt := range []verdictTest{
+		{"an unset field", pruned + `;; esac; accept`, Accepted, 2, ""},
+		{"an unset field and an unknown one", pruned + lenient + `;; esac; accept`, Rejected, 1, "unknown field x"},
+		{"an unset field, and not to be decoded even without", pruned + `end "failed to load kubelet config file, path: $file, error: no good then";; esac; accept`, Rejected, 1, "no good then"},
 		{"accepted in both stages", `case "$config$dropins" in LOCALOWNOURS|LOCALOWN|OURS|*no-runtime*) accept;; esac; end "$config$dropins"`, Accepted, 2, ""},
 		{"unknown field", `case "$config" in OURS) ` + lenient + `;; esac; accept`, Rejected, 1, "unknown field x"},
 		{"unknown field and another error", `case "$config" in OURS) ` + lenient + `; end "no good";; esac; accept`, Rejected, 1, "unknown field x"},
@@ -177,33 +145,16 @@ func TestVerdictsOnDropInsWithAFakeKubelet(t *testing.T) {
 		{"the wrapping of errors", `for a in "$@"; do case "$a" in --config-dir=*scratch*) d="${a#--config-dir=}"
 			end "failed to merge kubelet configs: failed to walk through kubelet dropin directory \\\"$d\\\": failed to load kubelet dropin file, path: $d/evenkeel.conf, error: $d is no good";; esac; done; accept`,
 			Rejected, 1, "kubelet.conf.d is no good"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k := fake(t, tt.body)
 			k.ConfigDir = tree(t, map[string]string{"10.conf": "OWN"})
 			k.Config = filepath.Join(tree(t, map[string]string{"local": "LOCAL"}), "local")
-			checkVerdict(t, dryRunner(t, k).Check(context.Background(), Candidate{Data: []byte("OURS"), Dropin: true}, ""), tt.outcome, tt.stage, tt.message)
-		})
-	}
-}
-
-func TestNullInADropInIsRemovedBeforeStrictDecoding(t *testing.T) {
-	const data = "{a: null, b: {c: null, d: [1]}}"
-	const pruned = `case "$config" in *null*) end "failed to load kubelet config file, path: $file, error: no good";; '{"b":{"d":[1]}}') `
-	for name, tt := range map[string]struct {
-		body    string
-		outcome Outcome
-		stage   int
-		message string
-	}{
-		"and is good then":        {pruned + `;; esac; accept`, Accepted, 2, ""},
-		"with an unknown field":   {pruned + `log '"Using lenient decoding as strict decoding failed" err="unknown field x"';; esac; accept`, Rejected, 1, "unknown field x"},
-		"and cannot be even then": {pruned + `end "failed to load kubelet config file, path: $file, error: no good then";; esac; accept`, Rejected, 1, "no good then"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			h := dryRunner(t, fake(t, tt.body))
-			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte(data), Dropin: true}, ""), tt.outcome, tt.stage, tt.message)
+			data := "OURS"
+			if strings.HasPrefix(tt.name, "an unset field") {
+				data, k.Config, k.ConfigDir = nulls, "", ""
+			}
+			checkVerdict(t, dryRunner(t, k).Check(context.Background(), Candidate{Data: []byte(data), Dropin: true}, ""), tt.outcome, tt.stage, tt.message)
 		})
 	}
 }
@@ -237,69 +188,43 @@ func TestTheVersionIsCachedUntilTheBinaryIsReplaced(t *testing.T) {
 	checkVerdict(t, h.Check(context.Background(), dropin, ""), Accepted, 2, "")
 	t.Setenv("VERSION", "v1.29.3")
 	checkVerdict(t, h.Check(context.Background(), dropin, ""), Accepted, 2, "")
-	if err := os.Rename(fake(t, "accept").Path, k.Path); err != nil {
-		t.Fatal(err)
-	}
-	if v := h.Check(context.Background(), dropin, ""); v.Outcome != Rejected {
-		t.Errorf("got %s: %s", v.Outcome, v.Message)
-	}
+	assert.NoError(t, os.Rename(fake(t, "accept").Path, k.Path))
+	v := h.Check(context.Background(), dropin, "")
+	assert.That(t, v.Outcome == Rejected, "got %s: %s", v.Outcome, v.Message)
 }
 
 func TestADryRunThatCannotWriteItsFilesGivesNoVerdict(t *testing.T) {
 	h := dryRunner(t, fake(t, "accept"))
 	got := h.run(context.Background(), dryRun{stage: 1, config: configuration{files: map[string][]byte{"pki/kubelet.crt/x": nil}}})
-	if got.outcome != CouldNotTell || !strings.HasPrefix(got.message, "no scratch file for the dry run: mkdir "+h.scratch) {
-		t.Errorf("got %s: %s", got.outcome, got.message)
-	}
+	assert.That(t, got.outcome == CouldNotTell && strings.HasPrefix(got.message, "no scratch file for the dry run: mkdir "+h.scratch), "got %s: %s", got.outcome, got.message)
 	got = h.run(context.Background(), dryRun{stage: 1, config: configuration{files: map[string][]byte{"pki": nil}}})
-	if got.outcome != CouldNotTell || !strings.HasSuffix(got.message, "/pki: is a directory") {
-		t.Errorf("got %s: %s", got.outcome, got.message)
-	}
+	assert.That(t, got.outcome == CouldNotTell && strings.HasSuffix(got.message, "/pki: is a directory"), "got %s: %s", got.outcome, got.message)
 }
 
 func TestLocalDigestChangesWithEveryFileOfTheLocalConfiguration(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		t.Helper()
-		file := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
-			t.Fatal(err)
-		}
-		return file
+	dir := tree(t, map[string]string{"config.yaml": "maxPods: 1", "init/kubelet": "maxPods: 2", "conf.d/10.conf": "a"})
+	at := func(name string) string { return filepath.Join(dir, name) }
+	put := func(name, text string) func() error {
+		return func() error { return os.WriteFile(at(name), []byte(text), 0o600) }
 	}
-	config, init := write("config.yaml", "maxPods: 1"), write("init/kubelet", "maxPods: 2")
-	write("conf.d/10.conf", "a")
-	k := &Kubelet{Config: config, ConfigDir: filepath.Join(dir, "conf.d")}
-	seen := map[string]string{}
-	must := func(step, initFile string) {
-		t.Helper()
-		digest := k.LocalDigest(initFile)
-		if digest != k.LocalDigest(initFile) {
-			t.Errorf("%s: it is not the same twice", step)
-		}
-		if before, ok := seen[digest]; ok {
-			t.Errorf("%s: it is as it was: %s", step, before)
-		}
-		seen[digest] = step
+	k := &Kubelet{Config: at("config.yaml"), ConfigDir: at("conf.d")}
+	seen := map[string]string{k.LocalDigest(at("init/kubelet")): "an init file"}
+	for _, step := range []struct {
+		name string
+		do   func() error
+	}{
+		{"as it is", func() error { return nil }},
+		{"the file was edited", put("config.yaml", "maxPods: 3")},
+		{"a drop-in was edited", put("conf.d/10.conf", "b")},
+		{"a drop-in was added", put("conf.d/20.conf", "b")},
+		{"a drop-in was renamed", func() error { return os.Rename(at("conf.d/20.conf"), at("conf.d/05.conf")) }},
+		{"a drop-in cannot be read", func() error { return os.Symlink("nowhere", at("conf.d/30.conf")) }},
+		{"the file is gone", func() error { return os.Remove(at("config.yaml")) }},
+	} {
+		assert.NoError(t, step.do())
+		digest := k.LocalDigest("")
+		assert.Equal(t, k.LocalDigest(""), digest, step.name, "again")
+		assert.Equal(t, seen[digest], "", step.name, "with a digest that there was before")
+		seen[digest] = step.name
 	}
-	must("as it is", "")
-	must("an init file", init)
-	write("config.yaml", "maxPods: 3")
-	must("the file was edited", "")
-	write("conf.d/10.conf", "b")
-	must("a drop-in was edited", "")
-	write("conf.d/20.conf", "b")
-	must("a drop-in was added", "")
-	if err := os.Rename(filepath.Join(dir, "conf.d/20.conf"), filepath.Join(dir, "conf.d/05.conf")); err != nil {
-		t.Fatal(err)
-	}
-	must("a drop-in was renamed", "")
-	if err := os.Symlink("nowhere", filepath.Join(dir, "conf.d/30.conf")); err != nil {
-		t.Fatal(err)
-	}
-	must("a drop-in cannot be read", "")
-	if err := os.Remove(config); err != nil {
-		t.Fatal(err)
-	}
-	must("the file is gone", "")
 }

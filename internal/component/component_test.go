@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // component returns a component and checks that its scratch directory is empty when the test ends.
@@ -17,14 +19,11 @@ func component(t *testing.T, name, path string) Component {
 	t.Helper()
 	scratch := filepath.Join(t.TempDir(), "scratch")
 	t.Cleanup(func() {
-		if left, _ := os.ReadDir(scratch); len(left) > 0 {
-			t.Errorf("a dry run left %v in its scratch directory", left)
-		}
+		left, _ := os.ReadDir(scratch)
+		assert.That(t, len(left) == 0, "a dry run left %v in its scratch directory", left)
 	})
 	c, err := New(name, path, scratch, slogDiscard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if c.Name() != name {
 		t.Errorf("its name is %s, not %s", c.Name(), name)
 	}
@@ -39,15 +38,11 @@ func realComponent(t *testing.T, name string) Component {
 
 func mustNotWarn(t *testing.T, v Verdict) {
 	t.Helper()
-	if len(v.Warnings) > 0 {
-		t.Errorf("warnings are %q", v.Warnings)
-	}
+	assert.That(t, len(v.Warnings) == 0, "warnings are %q", v.Warnings)
 }
 
 func TestNewRejectsUnknownNamesAndUnusableBinaries(t *testing.T) {
-	if got := fmt.Sprint(Names()); got != "[kube-proxy kubelet]" {
-		t.Errorf("names are %s", got)
-	}
+	assert.Equal(t, fmt.Sprint(Names()), "[kube-proxy kubelet]", "names are")
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "plain"), "", 0o644)
 	for _, tt := range []struct{ name, path, want string }{
@@ -56,9 +51,7 @@ func TestNewRejectsUnknownNamesAndUnusableBinaries(t *testing.T) {
 		{"kube-proxy", dir + "/plain", "the kube-proxy at " + dir + "/plain is not executable (mode -rw-r--r--)"},
 		{"kubelet", dir, "the kubelet at " + dir + " is a directory"},
 	} {
-		if _, err := New(tt.name, tt.path, dir, slogDiscard()); err == nil || err.Error() != tt.want {
-			t.Errorf("%s at %s: got %v, want %s", tt.name, tt.path, err, tt.want)
-		}
+		assert.Error(t, assert.Err(New(tt.name, tt.path, dir, slogDiscard())), tt.want, tt.name, "at", tt.path)
 	}
 }
 
@@ -66,25 +59,19 @@ func TestARelativeScratchDirectoryBecomesAbsolute(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	c, err := New("kube-proxy", fakeProxy(t, `case "$config" in *CANDIDATE*) end "$out";; esac; accept`), "scratch", slogDiscard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	checkVerdict(t, c.Validate(context.Background(), []byte("CANDIDATE")), Rejected, 1, "effective")
-	if _, err := os.Stat(filepath.Join(dir, "scratch")); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, assert.Err(os.Stat(filepath.Join(dir, "scratch"))))
 }
 
-func TestNewFailsIfTheWorkingDirectoryWasRemoved(t *testing.T) {
+func TestARelativeScratchDirectoryNeedsAWorkingDirectory(t *testing.T) {
 	path := fakeProxy(t, "accept")
 	dir := t.TempDir()
 	t.Chdir(dir)
-	if err := os.Remove(dir); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Remove(dir))
 	t.Setenv("PWD", "") // otherwise Go uses it
-	if _, err := New("kube-proxy", path, "scratch", slogDiscard()); err == nil || !strings.HasPrefix(err.Error(), "scratch directory: getwd: ") {
-		t.Errorf("got %v", err)
+	for _, err := range []error{assert.Err(New("kube-proxy", path, "scratch", slogDiscard())), assert.Err(NewImage("kube-proxy", proxyImage, "scratch", slogDiscard()))} {
+		assert.That(t, err != nil && strings.HasPrefix(err.Error(), "scratch directory: getwd: "), "got %v", err)
 	}
 }
 
@@ -121,16 +108,10 @@ func TestInputThatBinariesIgnoreSilentlyIsRejectedWithoutARun(t *testing.T) {
 
 func TestYAMLStartsWithAPIVersionAndKind(t *testing.T) {
 	e, err := decodeWritten([]byte("a: 1\nzones: [\"1\", 2.50]\nkind: KubeProxyConfiguration\napiVersion: v1\nnone: null\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	text, err := e.YAML()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff("apiVersion: v1\nkind: KubeProxyConfiguration\na: 1\nnone: null\nzones:\n- \"1\"\n- 2.5\n", string(text)); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
-	}
+	assert.NoError(t, err)
+	assert.NoDiff(t, cmp.Diff("apiVersion: v1\nkind: KubeProxyConfiguration\na: 1\nnone: null\nzones:\n- \"1\"\n- 2.5\n", string(text)))
 	if text, err = (Effective{"apiVersion": "v1", "kind": "K"}).YAML(); err != nil || string(text) != "apiVersion: v1\nkind: K\n" {
 		t.Errorf("without fields: %q, %v", text, err)
 	}
@@ -157,27 +138,19 @@ func TestRealComponentsAcceptTheirOwnDefaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := realComponent(t, name)
-			if version, err := c.Version(context.Background()); err != nil || version != "v1.37.1" {
-				t.Errorf("version %s, %v", version, err)
-			}
+			assert.Returns(t, "v1.37.1", "version")(c.Version(context.Background()))
+			assert.Returns(t, want["apiVersion"], "preferred version")(c.PreferredVersion(context.Background()))
 			defaults, err := c.Defaults(context.Background())
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			for path, value := range want {
-				if got, ok := defaults.Field(path); !ok || fmt.Sprint(got) != value {
-					t.Errorf("%s is %v, want %s", path, got, value)
-				}
+				got, ok := defaults.Field(path)
+				assert.That(t, ok && fmt.Sprint(got) == value, "%s is %v, want %s", path, got, value)
 			}
 			text, err := defaults.YAML()
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			v := c.Validate(context.Background(), text)
 			checkVerdict(t, v, Accepted, 1, "")
-			if diff := cmp.Diff(defaults, v.Effective); diff != "" {
-				t.Errorf("what was printed means something else: -printed +meant\n%s", diff)
-			}
+			assert.NoDiff(t, cmp.Diff(defaults, v.Effective), "what was printed means something else")
 		})
 	}
 }
@@ -192,9 +165,7 @@ func TestBinariesOfAnotherComponentGiveNoVerdict(t *testing.T) {
 	} {
 		c := component(t, tt.name, tt.path)
 		checkVerdict(t, c.Validate(context.Background(), []byte("kind: x")), CouldNotTell, 0, tt.message)
-		if _, err := c.Defaults(context.Background()); err == nil || err.Error() != "cannot read the defaults of the "+tt.name+": "+tt.message {
-			t.Errorf("defaults: %v", err)
-		}
+		assert.Error(t, assert.Err(c.Defaults(context.Background())), "cannot read the defaults of the "+tt.name+": "+tt.message, "defaults")
 	}
 }
 
@@ -218,8 +189,6 @@ func TestAComponentThatHangsIsKilledWithItsChildren(t *testing.T) {
 		v := component(t, name, path).Validate(ctx, []byte("HANG"))
 		checkVerdict(t, v, CouldNotTell, 0, "the dry run of the "+name+": context canceled")
 		mustBeGone(t, pids)
-		if err := os.Remove(pids); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.Remove(pids))
 	}
 }

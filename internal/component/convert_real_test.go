@@ -6,14 +6,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // TestRealKubeletsConvertTheirFlags asks each kubelet that was built for the tests.
 func TestRealKubeletsConvertTheirFlags(t *testing.T) {
 	kubelets, err := filepath.Glob("../../bin/tools/kubelets/*/kubelet")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, path := range append(kubelets, realKubelet(t)) {
 		t.Run(filepath.Base(filepath.Dir(path)), func(t *testing.T) {
 			local := "maxPods: 33\nrotateCertificates: true\nevictionHard: {memory.available: 100Mi, nodefs.available: 10%}\n"
@@ -24,12 +24,8 @@ func TestRealKubeletsConvertTheirFlags(t *testing.T) {
 				"--logging-format=json", "--container-runtime-endpoint=unix:///run/none.sock", "--node-labels=a=b")
 			k.Path = path
 			got, err := dryRunner(t, k).ConvertFlags(context.Background(), "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(got.Differences) > 0 {
-				t.Errorf("differences: %v", got.Differences)
-			}
+			assert.NoError(t, err)
+			assert.That(t, len(got.Differences) == 0, "differences: %v", got.Differences)
 			if want := []string{path, "--config=" + k.Config, "--node-ip=10.0.0.1", "--manifest-url-header=a:b", "--node-labels=a=b"}; !slices.Equal(got.Remaining, want) {
 				t.Errorf("remaining: %q", got.Remaining)
 			}
@@ -58,20 +54,14 @@ systemReserved:
   cpu: 100m
   memory: 1Gi
 `)
-			if string(got.Dropin) != want {
-				t.Errorf("got\n%s\nwant\n%s", got.Dropin, want)
-			}
+			assert.That(t, string(got.Dropin) == want, "got\n%s\nwant\n%s", got.Dropin, want)
 		})
 	}
 }
 
 func TestTheRealKubeletNamesTheFlagsThatItDoesNotHave(t *testing.T) {
 	k, err := ParseKubelet(strings.Fields("/usr/bin/kubelet --max-pods=44 --containerd=/run/containerd.sock --kubeconfig=/none"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	version, unknown, err := k.UnknownFlags(context.Background(), realKubelet(t))
-	if err != nil || !strings.HasPrefix(version, "v1.") || !slices.Equal(unknown, []string{"containerd"}) {
-		t.Errorf("kubelet %s does not have %q: %v", version, unknown, err)
-	}
+	assert.That(t, err == nil && strings.HasPrefix(version, "v1.") && slices.Equal(unknown, []string{"containerd"}), "kubelet %s does not have %q: %v", version, unknown, err)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // flaggedKubelet is the body of a fake kubelet that has flags, files with one field a line, and its own rules: --low must be
@@ -40,9 +41,7 @@ func flagged(t *testing.T, body, local string, flags ...string) *Kubelet {
 	file := filepath.Join(t.TempDir(), "local.yaml")
 	write(t, file, local, 0o600)
 	k, err := ParseKubelet(slices.Concat([]string{fake(t, body).Path, "--config=" + file}, flags))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return k
 }
 
@@ -50,9 +49,7 @@ func TestTheKubeletFindsTheFieldsOfItsFlags(t *testing.T) {
 	k := flagged(t, flaggedKubelet, "allowedUnsafeSysctls: [\"a\"]\n", "--max-pods=250", "--pods-per-core", "0", "--node-ip=10.0.0.1", "--low=30", "--high=40",
 		"--fail-x=false", "--max-pods=200", "--list=", "-v=3", "--manifest-url-header=a:b", "--kubeconfig=/etc/kubeconfig")
 	got, err := dryRunner(t, k).ConvertFlags(context.Background(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	config := "--config=" + k.Config
 	want := FlagConversion{
 		Flags: []ConvertedFlag{
@@ -72,24 +69,16 @@ func TestTheKubeletFindsTheFieldsOfItsFlags(t *testing.T) {
 	}
 	dropin := got.Dropin
 	got.Dropin = nil
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
-	}
-	if want := dropinText("FailX: false\nHigh: 40\nLow: 30\nallowedUnsafeSysctls: []\nmaxPods: 200\n"); string(dropin) != want {
-		t.Errorf("got\n%swant\n%s", dropin, want)
-	}
+	assert.NoDiff(t, cmp.Diff(want, got))
+	assert.Equal(t, string(dropin), dropinText("FailX: false\nHigh: 40\nLow: 30\nallowedUnsafeSysctls: []\nmaxPods: 200\n"))
 }
 
 func TestAConversionThatIsNotEquivalentListsTheDifferences(t *testing.T) {
 	// A kubelet that ignores maxPods in a file.
 	k := flagged(t, strings.ReplaceAll(flaggedKubelet, "max=$(value maxPods)", "max="), "FailX: false\n", "--max-pods=250")
 	got, err := dryRunner(t, k).ConvertFlags(context.Background(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]payload.Difference{{Field: "maxPods", Value: "110", Local: "250"}}, got.Differences); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
-	}
+	assert.NoError(t, err)
+	assert.NoDiff(t, cmp.Diff([]payload.Difference{{Field: "maxPods", Value: "110", Local: "250"}}, got.Differences))
 }
 
 func TestAFlagStaysIfItsFieldIsNotFoundWithoutIt(t *testing.T) {
@@ -98,17 +87,14 @@ case "$config" in *no-runtime*) needed=1;; esac
 [ "$needed" ] || end "no"
 dump '{"MaxPods":110}'; accept`, "", "--needed", "--max-pods=110")
 	got, err := dryRunner(t, k).ConvertFlags(context.Background(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	want := []ConvertedFlag{
 		{Name: "config", Args: []string{"--config=" + k.Config}},
 		{Name: "needed", Args: []string{"--needed"}, Kept: "without it, the kubelet does not accept its command line: no"},
 		{Name: "max-pods", Args: []string{"--max-pods=110"}}, // the kubelet does not say that it is a field
 	}
-	if diff := cmp.Diff(want, got.Flags); diff != "" || got.Dropin != nil || got.Differences != nil {
-		t.Errorf("-want +got\n%s, drop-in %q, differences %v", diff, got.Dropin, got.Differences)
-	}
+	diff := cmp.Diff(want, got.Flags)
+	assert.That(t, diff == "" && got.Dropin == nil && got.Differences == nil, "-want +got\n%s, drop-in %q, differences %v", diff, got.Dropin, got.Differences)
 }
 
 func TestAConversionFailsWithTheWordsOfTheKubelet(t *testing.T) {
@@ -126,9 +112,7 @@ func TestAConversionFailsWithTheWordsOfTheKubelet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("VERSION", tt.version)
 			_, err := dryRunner(t, flagged(t, tt.body, "LOCAL", "--max-pods=2")).ConvertFlags(context.Background(), "")
-			if err == nil || err.Error() != tt.want {
-				t.Errorf("got %v, want %s", err, tt.want)
-			}
+			assert.That(t, err != nil && err.Error() == tt.want, "got %v, want %s", err, tt.want)
 		})
 	}
 	t.Run("unreadable drop-ins", func(t *testing.T) {
@@ -152,9 +136,7 @@ echo Kubernetes v1.37.1
 `, 0o755)
 	ask := func(path string, flags ...string) (string, []string, error) {
 		k, err := ParseKubelet(append([]string{"/usr/bin/kubelet"}, flags...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		return k.UnknownFlags(context.Background(), path)
 	}
 	if version, unknown, err := ask(newer, "--max-pods=2", "--gone", "yes", "-v=2"); err != nil || version != "v1.37.1" || !slices.Equal(unknown, []string{"gone"}) {

@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // cri is a container runtime that only answers the requests of a starting kubelet. Its fields are the errors that it
@@ -45,9 +47,7 @@ func (c *cri) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*run
 func startCRI(t testing.TB, socket string) *cri {
 	t.Helper()
 	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	c, server := &cri{}, grpc.NewServer()
 	runtimeapi.RegisterRuntimeServiceServer(server, c)
 	runtimeapi.RegisterImageServiceServer(server, c)
@@ -59,22 +59,16 @@ func startCRI(t testing.TB, socket string) *cri {
 // The errors that isRuntimeError recognizes are no API of the kubelet, so every supported version is tested.
 func TestRuntimeErrorsOfEachKubeletAreRecognized(t *testing.T) {
 	kubelets, err := filepath.Glob("../../bin/tools/kubelets/*/kubelet")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	dir, err := os.MkdirTemp("", "ek")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	unavailable := status.Error(codes.Unavailable, "gone")
 	for _, path := range append(kubelets, "../../bin/tools/kubelet") {
 		t.Run(filepath.Base(filepath.Dir(path)), func(t *testing.T) {
 			t.Parallel()
 			path, err := filepath.Abs(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			name := filepath.Base(filepath.Dir(path))
 			for _, tt := range []struct {
 				what    string
@@ -85,9 +79,7 @@ func TestRuntimeErrorsOfEachKubeletAreRecognized(t *testing.T) {
 				{"none", func(string) {}, "", "validate service connection: validate CRI v1 runtime API for endpoint "},
 				{"one that hangs", func(socket string) {
 					listener, err := net.Listen("unix", socket)
-					if err != nil {
-						t.Fatal(err)
-					}
+					assert.NoError(t, err)
 					t.Cleanup(func() { _ = listener.Close() })
 				}, "runtimeRequestTimeout: 1s\n", "validate service connection: validate CRI v1 runtime API for endpoint "},
 				{"one that goes away after the first answer", func(socket string) { startCRI(t, socket).config = unavailable }, "", "rpc error: code = Unavailable desc = gone"},
@@ -97,15 +89,11 @@ func TestRuntimeErrorsOfEachKubeletAreRecognized(t *testing.T) {
 				tt.make(socket)
 				data := config("containerRuntimeEndpoint: unix://" + socket + "\n" + tt.more)
 				k, err := ParseKubelet([]string{path, "--config=" + filepath.Join(t.TempDir(), "none")})
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, err)
 				h := dryRunner(t, k)
 				h.Deadline = time.Minute // the kubelet tries three times
 				a := h.run(t.Context(), dryRun{stage: 2, config: wholeConfig(data), runtime: "unix://" + socket})
-				if a.outcome != Rejected || !a.runtimeFailed || !strings.HasPrefix(a.message, tt.message) {
-					t.Errorf("%s: %s, runtimeFailed %v: %s", tt.what, a.outcome, a.runtimeFailed, a.message)
-				}
+				assert.That(t, a.outcome == Rejected && a.runtimeFailed && strings.HasPrefix(a.message, tt.message), "%s: %s, runtimeFailed %v: %s", tt.what, a.outcome, a.runtimeFailed, a.message)
 			}
 		})
 	}

@@ -13,15 +13,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestConfigzDifferencesAreThoseOfValuesNotOfForms(t *testing.T) {
 	decode := func(text string) Effective {
 		t.Helper()
 		e, err := decodeEffective([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		return e
 	}
 	for name, tt := range map[string]struct {
@@ -48,12 +48,8 @@ func TestConfigzDifferencesAreThoseOfValuesNotOfForms(t *testing.T) {
 			started, running := decode(tt.started), decode(tt.running)
 			before := decode(tt.started)
 			got := ConfigzDifferences(started, running)
-			if !slices.Equal(got, tt.want) {
-				t.Errorf("it differs in %q, want %q", got, tt.want)
-			}
-			if diff := cmp.Diff(before, started); diff != "" {
-				t.Errorf("the arguments were changed: %s", diff)
-			}
+			assert.That(t, slices.Equal(got, tt.want), "it differs in %q, want %q", got, tt.want)
+			assert.NoDiff(t, cmp.Diff(before, started), "the arguments were changed")
 		})
 	}
 }
@@ -63,9 +59,7 @@ func TestLocalFilesAreTheConfigurationFileAndTheDropIns(t *testing.T) {
 	config, drop := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "conf.d")
 	write := func(file, text string) string {
 		t.Helper()
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)))
 		return file
 	}
 	k := &Kubelet{Config: config, ConfigDir: drop}
@@ -76,18 +70,12 @@ func TestLocalFilesAreTheConfigurationFileAndTheDropIns(t *testing.T) {
 	first, nested := write(filepath.Join(drop, "10.conf"), "a"), write(filepath.Join(drop, "sub", "20.conf"), "a")
 	write(filepath.Join(drop, "ignored.yaml"), "a")
 	before := k.LocalFiles("")
-	if len(before) != 3 || before[config] == "" || before[first] == "" || before[first] != before[nested] {
-		t.Errorf("files are %v", before)
-	}
+	assert.That(t, len(before) == 3 && before[config] != "" && before[first] != "" && before[first] == before[nested], "files are %v", before)
 	write(first, "b")
 	after := k.LocalFiles("")
-	if after[first] == before[first] || after[nested] != before[nested] || after[config] != before[config] {
-		t.Errorf("files are %v, were %v", after, before)
-	}
+	assert.That(t, after[first] != before[first] && after[nested] == before[nested] && after[config] == before[config], "files are %v, were %v", after, before)
 	digest := k.LocalDigest("")
-	if err := errors.Join(os.Remove(config), syscall.Mkfifo(config, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, errors.Join(os.Remove(config), syscall.Mkfifo(config, 0o600)))
 	if got := k.LocalDigest(""); got == digest { // neither does the digest of all files
 		t.Errorf("with a pipe in place of the file: the digest is still %s", got)
 	}
@@ -109,13 +97,9 @@ func TestConfigzErrorsTellARefusalFromSilence(t *testing.T) {
 	}))
 	_, err := Configz(context.Background(), server.Client(), server.URL)
 	var refused *StatusError
-	if !errors.As(err, &refused) || refused.Code != http.StatusForbidden {
-		t.Errorf("the error is %v", err)
-	}
+	assert.That(t, errors.As(err, &refused) && refused.Code == http.StatusForbidden, "the error is %v", err)
 	server.Close()
 	_, err = Configz(context.Background(), http.DefaultClient, server.URL)
 	var silent *url.Error
-	if !errors.As(err, &silent) {
-		t.Errorf("the error is %v", err)
-	}
+	assert.That(t, errors.As(err, &silent), "the error is %v", err)
 }

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // Shortened dumps of a kubelet up to 1.36 and of one from 1.37.
@@ -18,9 +19,7 @@ const (
 
 func TestADumpIsFoundByItsStructure(t *testing.T) {
 	goShape, apiShape := shapeOf([]string{goDump}, "unix:///none"), shapeOf([]string{apiDump}, "unix:///none")
-	if goShape == nil || apiShape == nil {
-		t.Fatalf("not recognized: %v, %v", goShape, apiShape)
-	}
+	assert.Must(t, goShape != nil && apiShape != nil, "not recognized: %v, %v", goShape, apiShape)
 	for _, tt := range []struct {
 		name   string
 		shape  *dumpShape
@@ -45,12 +44,8 @@ func TestADumpIsFoundByItsStructure(t *testing.T) {
 			if e != nil {
 				got = fmt.Sprint(e["maxPods"], " ", e["readOnlyPort"])
 			}
-			if got != tt.want {
-				t.Errorf("got %q, want %q: %v", got, tt.want, e)
-			}
-			if e["apiVersion"] != nil || e["kind"] != nil {
-				t.Errorf("%v and %v are no fields", e["apiVersion"], e["kind"])
-			}
+			assert.That(t, got == tt.want, "got %q, want %q: %v", got, tt.want, e)
+			assert.That(t, e["apiVersion"] == nil && e["kind"] == nil, "%v and %v are no fields", e["apiVersion"], e["kind"])
 		})
 	}
 }
@@ -73,17 +68,11 @@ func TestFieldsThatABinaryOmitsAreNotRequiredInADump(t *testing.T) {
 	s := shapeOf([]string{apiDump}, "unix:///none")
 	e, _ := findDump([]string{apiDump}, anchorFields)
 	probe := s.probeConfig(e, emptyFields(payload.UpstreamAPIVersion, "unix:///none"))
-	if fmt.Sprint(probe["enforceNodeAllocatable"]) != "[]" || probe["authentication"] != nil {
-		t.Errorf("the probe is %v", probe)
-	}
+	assert.That(t, fmt.Sprint(probe["enforceNodeAllocatable"]) == "[]" && probe["authentication"] == nil, "the probe is %v", probe)
 	without := strings.Replace(apiDump, "enforceNodeAllocatable:\n- pods\n", "", 1)
-	if s.read([]string{without}) != nil {
-		t.Error("a field that every dump has is missing")
-	}
+	assert.That(t, s.read([]string{without}) == nil, "a field that every dump has is missing")
 	s.learn([]string{without}, "unix:///elsewhere")
-	if s.read([]string{without}) != nil {
-		t.Error("learned from the dump of another configuration")
-	}
+	assert.That(t, s.read([]string{without}) == nil, "learned from the dump of another configuration")
 	s.learn([]string{without}, "unix:///none")
 	if e := s.read([]string{without}); e == nil || e["enforceNodeAllocatable"] != nil {
 		t.Errorf("got %v", e)
@@ -119,9 +108,8 @@ func TestAQuotedDumpIsNeverUsed(t *testing.T) {
 		out := &outputReader{onOverrun: func(string) {}, holdsDump: mayBeDump}
 		_, _ = out.Write([]byte(log.String()))
 		out.flush()
-		if e := shape.read(out.dumps); e != nil && fmt.Sprint(e["maxPods"]) != "110" {
-			t.Fatalf("maxPods is %v in\n%s", e["maxPods"], log.String())
-		}
+		e := shape.read(out.dumps)
+		assert.Must(t, e == nil || fmt.Sprint(e["maxPods"]) == "110", "maxPods is %v in\n%s", e["maxPods"], log.String())
 	})
 }
 

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // The flag tables are compared with the help of each kubelet that was built for the tests.
@@ -36,18 +38,12 @@ var goneFlags = []string{
 
 func TestTheFlagTablesMatchTheHelpOfRealKubelets(t *testing.T) {
 	kubelets, err := filepath.Glob("../../bin/tools/kubelets/*/kubelet")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, path := range append(kubelets, "../../bin/tools/kubelet") {
-		if _, err := os.Stat(path); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, assert.Err(os.Stat(path)))
 		t.Run(strings.TrimPrefix(filepath.Dir(path), "../../bin/"), func(t *testing.T) {
 			out, err := exec.Command(path, "--help").Output()
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			has := map[string]bool{}
 			for line := range strings.Lines(string(out)) {
 				found := helpLine.FindStringSubmatch(strings.TrimRight(line, "\n"))
@@ -67,21 +63,15 @@ func TestTheFlagTablesMatchTheHelpOfRealKubelets(t *testing.T) {
 				if takes == booleans[name] {
 					t.Errorf("--%s: it takes a value: %v, but booleans has %v: %s", name, takes, booleans[name], what)
 				}
-				if !takes && valued[name] {
-					t.Errorf("--%s takes no value, but valued has it", name)
-				}
+				assert.That(t, takes || !valued[name], "--%s takes no value, but valued has it", name)
 				field := strings.Contains(what, inFile) || slices.Contains(configFlags, name) || slices.Contains(goneFlags, name)
 				if field == notConfig[name] {
 					t.Errorf("--%s: it sets a field: %v, but notConfig has %v: %s", name, field, notConfig[name], what)
 				}
 			}
-			if len(has) < 100 {
-				t.Fatalf("only %d flags in:\n%s", len(has), out)
-			}
+			assert.Must(t, len(has) >= 100, "only %d flags in:\n%s", len(has), out)
 			for name := range valued {
-				if !has[name] {
-					t.Errorf("there is no --%s", name)
-				}
+				assert.That(t, has[name], "there is no --%s", name)
 			}
 		})
 	}

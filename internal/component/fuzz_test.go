@@ -14,6 +14,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 var kubeletLogs = []string{
@@ -42,13 +43,11 @@ func FuzzOutput(f *testing.F) {
 		}
 		cut := min(int(at), len(data))
 		whole, pieces := read(data), read(data[:cut], data[cut:])
-		if len(whole.dumps) > maxDumps {
-			t.Errorf("%d values are kept", len(whole.dumps))
-		}
+		assert.That(t, len(whole.dumps) <= maxDumps, "%d values are kept", len(whole.dumps))
 		if !bytes.Contains(data, []byte("{")) { // the keys of JSON come in any order
-			if a, b := whole.failureText(), pieces.failureText(); a != b || !slices.Equal(whole.dumps, pieces.dumps) || !slices.Equal(whole.fileFlags, pieces.fileFlags) {
-				t.Errorf("%q is read as %q %q, and cut at %d as %q %q", data, a, whole.dumps, cut, b, pieces.dumps)
-			}
+			a, b := whole.failureText(), pieces.failureText()
+			assert.That(t, a == b && slices.Equal(whole.dumps, pieces.dumps) && slices.Equal(whole.fileFlags, pieces.fileFlags),
+				"%q is read as %q %q, and cut at %d as %q %q", data, a, whole.dumps, cut, b, pieces.dumps)
 		}
 	})
 }
@@ -60,9 +59,7 @@ func FuzzLastErrors(f *testing.F) {
 	f.Fuzz(func(t *testing.T, log []byte, limit int) {
 		limit = 100 + max(0, min(limit, 4000))
 		got := LastErrors(log, limit)
-		if len(got) > limit || !utf8.ValidString(got) || !printable.Clean([]byte(got)) || strings.ContainsAny(got, "\n\t") {
-			t.Errorf("the errors in %q are %q, with the limit %d", log, got, limit)
-		}
+		assert.That(t, len(got) <= limit && utf8.ValidString(got) && printable.Clean([]byte(got)) && !strings.ContainsAny(got, "\n\t"), "the errors in %q are %q, with the limit %d", log, got, limit)
 	})
 }
 
@@ -78,9 +75,8 @@ func FuzzDump(f *testing.F) {
 		values := []string{a, b}
 		shape := shapeOf(values, "unix:///none")
 		if one, _ := findDump([]string{a}, anchorFields); one != nil {
-			if two, _ := findDump([]string{a, a}, anchorFields); two != nil {
-				t.Errorf("of two equal dumps %q one is taken", a)
-			}
+			two, _ := findDump([]string{a, a}, anchorFields)
+			assert.That(t, two == nil, "of two equal dumps %q one is taken", a)
 			for _, name := range anchorFields {
 				if _, ok := one[name]; !ok {
 					t.Errorf("the dump %q has no %s", a, name)
@@ -90,15 +86,11 @@ func FuzzDump(f *testing.F) {
 		if shape == nil {
 			return
 		}
-		if len(shape.fields) == 0 || !slices.IsSorted(shape.fields) {
-			t.Errorf("the fields of %q are %q", values, shape.fields)
-		}
+		assert.That(t, len(shape.fields) != 0 && slices.IsSorted(shape.fields), "the fields of %q are %q", values, shape.fields)
 		empty, _ := findEmptyDump(values, "unix:///none")
 		shape.probeConfig(empty, emptyFields("kubelet.config.k8s.io/v1beta1", "unix:///none"))
 		e := shape.read(values)
-		if e == nil {
-			t.Fatalf("the dump in %q gave the shape %q, but is not read with it", values, shape.fields)
-		}
+		assert.Must(t, e != nil, "the dump in %q gave the shape %q, but is not read with it", values, shape.fields)
 		if _, ok := e["kind"]; ok {
 			t.Errorf("the type stays in %v", e)
 		}
@@ -112,21 +104,18 @@ func FuzzEffective(f *testing.F) {
 		f.Add([]byte(text), "evictionHard[memory.available]")
 	}
 	f.Fuzz(func(t *testing.T, text []byte, path string) {
-		if got := splitPath(path); len(got) > len(path) {
-			t.Errorf("%q has %d parts", path, len(got))
-		}
+		got := splitPath(path)
+		assert.That(t, len(got) <= len(path), "%q has %d parts", path, len(got))
 		e, err := decodeEffective(text)
 		if err != nil {
 			return
 		}
 		e.Field(path)
 		e.Int(path)
-		if again := payload.Canonical(maps.Clone(e)); !reflect.DeepEqual(again, map[string]any(e)) {
-			t.Errorf("the names of %v change to %v", e, again)
-		}
-		if d := payload.Diff(e, e); len(d) > 0 {
-			t.Errorf("%q differs from itself: %v", text, d)
-		}
+		again := payload.Canonical(maps.Clone(e))
+		assert.That(t, reflect.DeepEqual(again, map[string]any(e)), "the names of %v change to %v", e, again)
+		d := payload.Diff(e, e)
+		assert.That(t, len(d) == 0, "%q differs from itself: %v", text, d)
 	})
 }
 
@@ -146,12 +135,10 @@ func FuzzFlags(f *testing.F) {
 			for _, x := range flags {
 				tokens = append(tokens, x.tokens...)
 			}
-			if end := slices.Index(args, "--"); !slices.Equal(tokens, args) && (end < 0 || !slices.Equal(tokens, args[:len(tokens)])) {
-				t.Errorf("%q became the tokens %q", args, tokens)
-			}
-			if rest := without(flags, "config"); len(only(flags, "config"))+len(rest) != len(tokens) {
-				t.Errorf("%q loses arguments without --config: %q", args, rest)
-			}
+			end := slices.Index(args, "--")
+			assert.That(t, slices.Equal(tokens, args) || end >= 0 && slices.Equal(tokens, args[:len(tokens)]), "%q became the tokens %q", args, tokens)
+			rest := without(flags, "config")
+			assert.That(t, len(only(flags, "config"))+len(rest) == len(tokens), "%q loses arguments without --config: %q", args, rest)
 		}
 		theirs := pflag.NewFlagSet("kubelet", pflag.ContinueOnError)
 		theirs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
@@ -180,9 +167,8 @@ func FuzzFlags(f *testing.F) {
 		}
 		for name := range valued {
 			value, given := last(flags, name)
-			if want := theirs.Lookup(name); want.Changed != given || want.Value.String() != value {
-				t.Errorf("--%s in %q is %q (%v), and for the kubelet %q (%v)", name, args, value, given, want.Value, want.Changed)
-			}
+			want := theirs.Lookup(name)
+			assert.That(t, want.Changed == given && want.Value.String() == value, "--%s in %q is %q (%v), and for the kubelet %q (%v)", name, args, value, given, want.Value, want.Changed)
 		}
 	})
 }
@@ -193,18 +179,11 @@ func FuzzRejectedGates(f *testing.F) {
 	f.Add([]byte("featureGates: null"), "strict decoding error: a")
 	f.Fuzz(func(t *testing.T, data []byte, message string) {
 		lenient, strict := cutStrict(message)
-		if len(lenient)+len(strict) > len(message) {
-			t.Errorf("%q is split into %q and %q", message, lenient, strict)
-		}
+		assert.That(t, len(lenient)+len(strict) <= len(message), "%q is split into %q and %q", message, lenient, strict)
 		refused, remaining := withoutRejectedGates(data, message)
-		if (remaining == nil) != (len(refused) == 0) {
-			t.Fatalf("%q was refused, and %q remains", refused, remaining)
-		}
-		if remaining != nil && !json.Valid(remaining) {
-			t.Errorf("%q remains", remaining)
-		}
-		if again, _ := withoutRejectedGates(remaining, message); remaining != nil && len(again) > 0 {
-			t.Errorf("%q is refused again in %q", again, remaining)
-		}
+		assert.Must(t, (remaining == nil) == (len(refused) == 0), "%q was refused, and %q remains", refused, remaining)
+		assert.That(t, remaining == nil || json.Valid(remaining), "%q remains", remaining)
+		again, _ := withoutRejectedGates(remaining, message)
+		assert.That(t, remaining == nil || len(again) == 0, "%q is refused again in %q", again, remaining)
 	})
 }

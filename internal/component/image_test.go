@@ -16,22 +16,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 const proxyImage = "registry.k8s.io/kube-proxy:v1.37.1"
 
-// startNode starts a containerd with only its own images, and makes ctr use it.
+// startNode returns a node whose containerd has only its own images, and makes ctr use it.
 func startNode(t *testing.T) *localcluster.Node {
 	t.Helper()
-	cluster := localcluster.StartForTest(t, localcluster.Options{APIServerLater: true})
-	n, err := cluster.NewNode(t.Context(), "node-a")
-	if errors.Is(err, localcluster.ErrNoNode) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := sharedNode(t)
 	t.Setenv("CONTAINERD_ADDRESS", strings.TrimPrefix(n.RuntimeEndpoint(), "unix://"))
 	t.Setenv("CONTAINERD_SNAPSHOTTER", "overlayfs")
 	t.Setenv("CONTAINERD_NAMESPACE", "")
@@ -41,9 +35,7 @@ func startNode(t *testing.T) *localcluster.Node {
 // importProxy imports an image whose kube-proxy is a program of this host.
 func importProxy(t *testing.T, n *localcluster.Node, reference, program string) {
 	t.Helper()
-	if err := n.ImportImage(t.Context(), reference, "/usr/local/bin/kube-proxy", program); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, n.ImportImage(t.Context(), reference, "/usr/local/bin/kube-proxy", program))
 }
 
 // imageComponent returns the kube-proxy of an image and checks at the end of the test that its runs left nothing.
@@ -51,23 +43,18 @@ func imageComponent(t *testing.T, reference string) Component {
 	t.Helper()
 	scratch := filepath.Join(t.TempDir(), "scratch")
 	t.Cleanup(func() {
-		if left, _ := os.ReadDir(scratch); len(left) > 0 {
-			t.Errorf("a dry run left %v in its scratch directory", left)
-		}
+		left, _ := os.ReadDir(scratch)
+		assert.That(t, len(left) == 0, "a dry run left %v in its scratch directory", left)
 	})
 	c, err := NewImage("kube-proxy", reference, scratch, slogDiscard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return c
 }
 
 func ctr(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("ctr", append([]string{"--namespace=k8s.io"}, args...)...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("ctr %s: %v: %s", strings.Join(args, " "), err, out)
-	}
+	assert.Must(t, err == nil, "ctr %s: %v: %s", strings.Join(args, " "), err, out)
 	return strings.TrimSpace(string(out))
 }
 
@@ -87,9 +74,7 @@ func mustHaveNoContainers(t *testing.T) {
 		paths, _ := filepath.Glob(pattern)
 		left = append(left, paths...)
 	}
-	if len(left) > 0 {
-		t.Errorf("left: %q", left)
-	}
+	assert.That(t, len(left) == 0, "left: %q", left)
 }
 
 func TestNewImageRejectsComponentsWithoutAnImage(t *testing.T) {
@@ -100,9 +85,7 @@ func TestNewImageRejectsComponentsWithoutAnImage(t *testing.T) {
 		{"kube-proxy", "--privileged", `"--privileged" is not an image reference such as registry.k8s.io/kube-proxy:v1.37.1`},
 		{"kube-proxy", "a b", `"a b" is not an image reference such as registry.k8s.io/kube-proxy:v1.37.1`},
 	} {
-		if _, err := NewImage(tt.name, tt.reference, t.TempDir(), slogDiscard()); err == nil || err.Error() != tt.want {
-			t.Errorf("%s by %q: got %v, want %s", tt.name, tt.reference, err, tt.want)
-		}
+		assert.Error(t, assert.Err(NewImage(tt.name, tt.reference, t.TempDir(), slogDiscard())), tt.want, tt.name, "by", tt.reference)
 	}
 }
 
@@ -118,9 +101,7 @@ func TestWithoutContainerdAnImageGivesNoVerdict(t *testing.T) {
 			"defaults":  second(c.Defaults(t.Context())),
 			"preferred": second(c.PreferredVersion(t.Context())),
 		} {
-			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: %v, want %s", name, err, want)
-			}
+			assert.That(t, err != nil && strings.Contains(err.Error(), want), "%s: %v, want %s", name, err, want)
 		}
 	})
 	if _, err := exec.LookPath("ctr"); err != nil {
@@ -144,15 +125,22 @@ func TestWithoutContainerdAnImageGivesNoVerdict(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-func TestTheRealKubeProxyOfAnImageValidatesAConfiguration(t *testing.T) {
+// All tests with a containerd share one node, because its start and the import of images take long.
+func TestComponentsRunFromImages(t *testing.T) {
 	n := startNode(t)
+	importProxy(t, n, "evenkeel.dev/hangs:1", filepath.Join(filepath.Dir(realKubelet(t)), "localcluster-sleep"))
+	t.Run("the real kube-proxy of an image validates a configuration", func(t *testing.T) { realKubeProxyOfAnImage(t, n) })
+	t.Run("a dry run in an image ends with its context", dryRunInAnImageEnds)
+	t.Run("resources of a killed ctr are removed", resourcesOfAKilledCtr)
+	t.Run("containers of killed processes are removed later", containersOfKilledProcesses) // leaves some
+}
+
+func realKubeProxyOfAnImage(t *testing.T, n *localcluster.Node) {
 	t.Run("that is not there", func(t *testing.T) {
 		const none = "image " + proxyImage + " is not in containerd's namespace k8s.io: pull it with ctr -n k8s.io images pull " + proxyImage
 		c := imageComponent(t, proxyImage)
 		checkVerdict(t, c.Validate(t.Context(), proxyConfig("")), CouldNotTell, 0, none)
-		if _, err := c.Version(t.Context()); err == nil || err.Error() != none {
-			t.Errorf("version: %v", err)
-		}
+		assert.Error(t, assert.Err(c.Version(t.Context())), none, "version")
 	})
 	tools := filepath.Dir(realKubelet(t))
 	importProxy(t, n, proxyImage, filepath.Join(tools, "kube-proxy"))
@@ -163,8 +151,6 @@ func TestTheRealKubeProxyOfAnImageValidatesAConfiguration(t *testing.T) {
 	}{
 		{"accepted", "mode: nftables\nclientConnection: {kubeconfig: /not/there}\n", ""},
 		{"an unknown field", "bogus: 1\n", `strict decoding error: unknown field "bogus"`},
-		{"an unknown feature gate", "featureGates: {Nope: true}\n", "unrecognized feature gate: Nope"},
-		{"a wrong type", "oomScoreAdj: lots\n", "failed to decode: json: cannot unmarshal string into Go struct field KubeProxyConfiguration.oomScoreAdj of type int32"},
 		{"out of range", "iptables: {masqueradeBit: 99}\n",
 			"KubeProxyConfiguration.KubeProxyIPTablesConfiguration.MasqueradeBit: Invalid value: 99: must be within the range [0, 31]"},
 	} {
@@ -176,26 +162,19 @@ func TestTheRealKubeProxyOfAnImageValidatesAConfiguration(t *testing.T) {
 				return
 			}
 			checkVerdict(t, v, Accepted, 1, "")
-			if v.Effective["mode"] != "nftables" || v.Effective["healthzBindAddress"] != "0.0.0.0:10256" {
-				t.Errorf("it means %v", v.Effective)
-			}
+			assert.That(t, v.Effective["mode"] == "nftables" && v.Effective["healthzBindAddress"] == "0.0.0.0:10256", "it means %v", v.Effective)
 		})
 	}
 	t.Run("its version", func(t *testing.T) {
-		if version, err := c.Version(t.Context()); err != nil || version != "v1.37.1" {
-			t.Errorf("got %s, %v", version, err)
-		}
+		assert.Returns(t, "v1.37.1")(c.Version(t.Context()))
 	})
 	t.Run("the version that it prefers", func(t *testing.T) {
-		if version, err := c.PreferredVersion(t.Context()); err != nil || version != "kubeproxy.config.k8s.io/v1alpha1" {
-			t.Errorf("got %s, %v", version, err)
-		}
+		assert.Returns(t, "kubeproxy.config.k8s.io/v1alpha1")(c.PreferredVersion(t.Context()))
 	})
 	t.Run("its identity", func(t *testing.T) {
 		id, err := c.(*binary).runner.identify(t.Context())
-		if listed := ctr(t, "images", "ls"); err != nil || !strings.HasPrefix(id.Path, "sha256:") || !strings.Contains(listed, id.Path) {
-			t.Errorf("got %v, %v of %s", id, err, listed)
-		}
+		listed := ctr(t, "images", "ls")
+		assert.That(t, err == nil && strings.HasPrefix(id.Path, "sha256:") && strings.Contains(listed, id.Path), "got %v, %v of %s", id, err, listed)
 	})
 	t.Run("in another namespace", func(t *testing.T) {
 		t.Setenv("CONTAINERD_NAMESPACE", "elsewhere")
@@ -212,17 +191,13 @@ func TestTheRealKubeProxyOfAnImageValidatesAConfiguration(t *testing.T) {
 	t.Run("no kube-proxy in it", func(t *testing.T) {
 		v := imageComponent(t, localcluster.SleepImage).Validate(t.Context(), proxyConfig(""))
 		const want = "the dry run does not work with this kube-proxy: the dry run of the kube-proxy: containerd did not run the image " + localcluster.SleepImage + ": "
-		if v.Outcome != CouldNotTell || !strings.HasPrefix(v.Message, want) || !strings.Contains(v.Message, "/usr/local/bin/kube-proxy") {
-			t.Errorf("got %s: %s", v.Outcome, v.Message)
-		}
+		assert.That(t, v.Outcome == CouldNotTell && strings.HasPrefix(v.Message, want) && strings.Contains(v.Message, "/usr/local/bin/kube-proxy"), "got %s: %s", v.Outcome, v.Message)
 	})
 	mustHaveNoContainers(t)
 }
 
 // The program sleeps until it is killed.
-func TestADryRunInAnImageEndsWithItsContext(t *testing.T) {
-	n := startNode(t)
-	importProxy(t, n, "evenkeel.dev/hangs:1", filepath.Join(filepath.Dir(realKubelet(t)), "localcluster-sleep"))
+func dryRunInAnImageEnds(t *testing.T) {
 	c := imageComponent(t, "evenkeel.dev/hangs:1")
 	t.Run("while it runs", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -247,22 +222,17 @@ func TestADryRunInAnImageEndsWithItsContext(t *testing.T) {
 		t.Run(fmt.Sprint("after ", after), func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), after)
 			defer cancel()
-			if v := c.Validate(ctx, proxyConfig("")); v.Outcome != CouldNotTell {
-				t.Errorf("got %s: %s", v.Outcome, v.Message)
-			}
+			v := c.Validate(ctx, proxyConfig(""))
+			assert.That(t, v.Outcome == CouldNotTell, "got %s: %s", v.Outcome, v.Message)
 			mustHaveNoContainers(t)
 		})
 	}
 	t.Run("at its deadline", func(t *testing.T) {
 		r := c.(*binary).runner
 		id, err := r.identify(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		end := r.run(t.Context(), id, process{deadline: 700 * time.Millisecond}, &outputReader{})
-		if end.err == nil || end.err.Error() != "it did not exit within 700ms and was killed" {
-			t.Errorf("got %+v", end)
-		}
+		assert.That(t, end.err != nil && end.err.Error() == "it did not exit within 700ms and was killed", "got %+v", end)
 		mustHaveNoContainers(t)
 	})
 	t.Run("killed by somebody", func(t *testing.T) {
@@ -295,9 +265,7 @@ func mustBeConfined(t *testing.T, info string) {
 			}
 		}
 	}
-	if err := json.Unmarshal([]byte(info), &c); err != nil {
-		t.Fatalf("%v in %s", err, info)
-	}
+	assert.NoError(t, json.Unmarshal([]byte(info), &c), "in", info)
 	var namespaces, mounts []string
 	for _, n := range c.Spec.Linux.Namespaces {
 		namespaces = append(namespaces, n.Type+n.Path)
@@ -308,17 +276,11 @@ func mustBeConfined(t *testing.T, info string) {
 		}
 	}
 	may := fmt.Sprint(c.Spec.Process.Capabilities)
-	if !c.Spec.Root.Readonly || !c.Spec.Process.NoNewPrivileges || strings.Contains(may, "ADMIN") || strings.Contains(may, "SYS_MODULE") {
-		t.Errorf("a container may do too much: %s", info)
-	}
+	assert.That(t, c.Spec.Root.Readonly && c.Spec.Process.NoNewPrivileges && !strings.Contains(may, "ADMIN") && !strings.Contains(may, "SYS_MODULE"), "a container may do too much: %s", info)
 	for _, own := range []string{"ipc", "mount", "network", "pid"} {
-		if !slices.Contains(namespaces, own) {
-			t.Errorf("namespaces of its own are %q, without %s", namespaces, own)
-		}
+		assert.That(t, slices.Contains(namespaces, own), "namespaces of its own are %q, without %s", namespaces, own)
 	}
-	if len(mounts) != 1 || !strings.HasSuffix(mounts[0], "/scratch at /") {
-		t.Errorf("what it sees of the host is %q", mounts)
-	}
+	assert.That(t, len(mounts) == 1 && strings.HasSuffix(mounts[0], "/scratch at /"), "what it sees of the host is %q", mounts)
 }
 
 // fakeCtr puts a fake ctr into PATH, a shell script that gets the command as its first argument.
@@ -329,13 +291,9 @@ func fakeCtr(t *testing.T, body string) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-func TestResourcesOfAKilledCtrAreRemoved(t *testing.T) {
-	n := startNode(t)
-	importProxy(t, n, "evenkeel.dev/hangs:1", filepath.Join(filepath.Dir(realKubelet(t)), "localcluster-sleep"))
+func resourcesOfAKilledCtr(t *testing.T) {
 	real, err := exec.LookPath("ctr")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Run("killed", func(t *testing.T) {
 		fakeCtr(t, `case "$1" in
 run) `+real+` "$@" & until `+real+` tasks ls | grep -q RUNNING; do :; done; kill -9 $! $$;;
@@ -356,9 +314,7 @@ run*) kill -9 $$;;
 esac`)
 	var log bytes.Buffer
 	c, err := NewImage("kube-proxy", proxyImage, filepath.Join(t.TempDir(), "scratch"), slog.New(slog.NewTextHandler(&log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	checkVerdict(t, c.Validate(t.Context(), proxyConfig("")), CouldNotTell, 0,
 		"the dry run does not work with this kube-proxy: the dry run of the kube-proxy: it died: signal: killed")
 	if said := log.String(); !strings.Contains(said, `msg="could not remove the container of a dry run" container=`+containerPrefix) ||
@@ -390,9 +346,7 @@ func TestAProcessThatCannotBeStoppedIsKilled(t *testing.T) {
 			return errors.New("no luck")
 		},
 	}, &outputReader{})
-	if end.err == nil || end.err.Error() != "it did not exit within 10ms and was killed" || asked != 1 {
-		t.Errorf("got %+v, asked %d times", end, asked)
-	}
+	assert.That(t, end.err != nil && end.err.Error() == "it did not exit within 10ms and was killed" && asked == 1, "got %+v, asked %d times", end, asked)
 }
 
 func ctrOutput(args ...string) string {
@@ -400,34 +354,17 @@ func ctrOutput(args ...string) string {
 	return string(out)
 }
 
-func TestContainersOfKilledProcessesAreRemovedLater(t *testing.T) {
-	n := startNode(t)
-	importProxy(t, n, proxyImage, filepath.Join(filepath.Dir(realKubelet(t)), "kube-proxy"))
+func containersOfKilledProcesses(t *testing.T) {
 	old := containerPrefix + strconv.FormatInt(time.Now().Add(-2*time.Hour).Unix(), 10) + "-0"
 	young := containerPrefix + strconv.FormatInt(time.Now().Unix(), 10) + "-0"
 	for _, container := range []string{old, young, "somebodys"} {
 		ctr(t, "containers", "create", proxyImage, container)
 	}
 	checkVerdict(t, imageComponent(t, proxyImage).Validate(t.Context(), proxyConfig("")), Accepted, 1, "")
-	if left := strings.Fields(ctr(t, "containers", "ls", "-q")); len(left) != 2 || left[0] != young || left[1] != "somebodys" {
-		t.Errorf("containers are %q", left)
-	}
-	if snapshots := ctr(t, "snapshots", "ls"); strings.Contains(snapshots, old) || !strings.Contains(snapshots, young) {
-		t.Errorf("snapshots are %s", snapshots)
-	}
-}
-
-func TestNewImageFailsIfTheWorkingDirectoryWasRemoved(t *testing.T) {
-	dir := t.TempDir()
-	t.Chdir(dir)
-	if err := os.Remove(dir); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("PWD", "") // otherwise Go uses it
-	_, err := NewImage("kube-proxy", proxyImage, "scratch", slogDiscard())
-	if err == nil || !strings.HasPrefix(err.Error(), "scratch directory: getwd: ") {
-		t.Errorf("got %v", err)
-	}
+	left := strings.Fields(ctr(t, "containers", "ls", "-q"))
+	assert.That(t, len(left) == 2 && left[0] == young && left[1] == "somebodys", "containers are %q", left)
+	snapshots := ctr(t, "snapshots", "ls")
+	assert.That(t, !strings.Contains(snapshots, old) && strings.Contains(snapshots, young), "snapshots are %s", snapshots)
 }
 
 func TestKillDoesNothingAfterTheCtrExited(t *testing.T) {
@@ -444,7 +381,5 @@ func TestAnImageThatCannotWriteTemporaryFilesGivesNoVerdict(t *testing.T) {
 	write(t, file, "", 0o600)
 	i := &image{reference: proxyImage, scratch: filepath.Join(file, "scratch"), log: slog.New(slog.DiscardHandler)}
 	end := i.run(t.Context(), Identity{}, process{}, &outputReader{})
-	if end.err == nil || end.err.Error() != "no scratch directory: mkdir "+file+": not a directory" {
-		t.Errorf("got %+v", end)
-	}
+	assert.That(t, end.err != nil && end.err.Error() == "no scratch directory: mkdir "+file+": not a directory", "got %+v", end)
 }

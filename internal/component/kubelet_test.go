@@ -2,17 +2,18 @@ package component
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestACommandLineIsParsedLikeInTheKubelet(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		args []string
 		want Kubelet
@@ -34,13 +35,10 @@ func TestACommandLineIsParsedLikeInTheKubelet(t *testing.T) {
 		{"a value with an equals sign", []string{"--feature-gates=A=true,B=false", "--bootstrap-kubeconfig=/b=c"}, Kubelet{BootstrapKubeconfig: "/b=c"}},
 		{"verbosity in every spelling", []string{"-v", "2", "-v=3", "-v4", "--v=5", "--v", "6", "--config=/a"}, Kubelet{Config: "/a"}},
 		{"two dashes at the end", []string{"--config=/a", "--"}, Kubelet{Config: "/a"}},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := ParseKubelet(append([]string{"/usr/bin/kubelet"}, tt.args...))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			want := tt.want
 			want.Path, want.Args = "/usr/bin/kubelet", tt.args
 			if want.RootDir == "" {
@@ -53,9 +51,7 @@ func TestACommandLineIsParsedLikeInTheKubelet(t *testing.T) {
 			if len(want.Args) == 0 {
 				want.Args = []string{}
 			}
-			if diff := cmp.Diff(want, *got, cmp.AllowUnexported(Kubelet{})); diff != "" {
-				t.Errorf("-want +got\n%s", diff)
-			}
+			assert.NoDiff(t, cmp.Diff(want, *got, cmp.AllowUnexported(Kubelet{})))
 		})
 	}
 }
@@ -80,16 +76,14 @@ func TestCommandLinesThatTheKubeletRejectsAreErrors(t *testing.T) {
 		{[]string{"kubelet", "-h"}, `kubelet command line: "-h" does not run a kubelet`},
 	} {
 		_, err := ParseKubelet(tt.argv)
-		if err == nil || err.Error() != tt.want {
-			t.Errorf("%q: got %v, want %s", tt.argv, err, tt.want)
-		}
+		assert.That(t, err != nil && err.Error() == tt.want, "%q: got %v, want %s", tt.argv, err, tt.want)
 	}
 }
 
 func TestArgvReplacesOnlyTheConfigurationFlags(t *testing.T) {
 	own := []string{"--kubeconfig", "/k", "--config", "/a", "-v=2", "--lock_file=/l", "--config-dir=/d",
 		"--feature-gates=A=true", "--exit-on-lock-contention", "--feature-gates=B=true", "--"}
-	tests := []struct {
+	for _, tt := range []struct {
 		name       string
 		run        RunConfig
 		lock, want string
@@ -102,19 +96,12 @@ func TestArgvReplacesOnlyTheConfigurationFlags(t *testing.T) {
 		{"a whole configuration and an init file", RunConfig{Dir: "/r", InitFile: "/i"}, "", "k --config=/r/kubelet --kubeconfig /k -v=2 --feature-gates=A=true --feature-gates=B=true"},
 		{"a drop-in", RunConfig{Dir: "/r", Dropin: true}, "/x", "k --config=/a --config-dir=/r/kubelet.conf.d --lock-file=/x --kubeconfig /k -v=2 --feature-gates=A=true --feature-gates=B=true"},
 		{"a drop-in over an init file", RunConfig{Dir: "/r", Dropin: true, InitFile: "/i"}, "", "k --config=/i --config-dir=/r/kubelet.conf.d --kubeconfig /k -v=2 --feature-gates=A=true --feature-gates=B=true"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k, err := ParseKubelet(append([]string{"k"}, own...))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := strings.Join(k.Argv(tt.run, tt.lock), " "); got != tt.want {
-				t.Errorf("got  %s\nwant %s", got, tt.want)
-			}
-			if diff := cmp.Diff(own, k.Args); diff != "" {
-				t.Errorf("Args changed: %s", diff)
-			}
+			assert.NoError(t, err)
+			assert.Equal(t, strings.Join(k.Argv(tt.run, tt.lock), " "), tt.want)
+			assert.NoDiff(t, cmp.Diff(own, k.Args), "Args changed")
 		})
 	}
 }
@@ -124,27 +111,17 @@ func TestTheIdentityOfABinaryChangesWhenItIsReplaced(t *testing.T) {
 	path := filepath.Join(dir, "kubelet")
 	write(t, path, "#!/bin/sh\n", 0o755)
 	link := filepath.Join(dir, "link")
-	if err := os.Symlink(path, link); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Symlink(path, link))
 	k := &Kubelet{Path: link}
 	first, err := k.Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if first.Path != path {
-		t.Errorf("path = %s, want the target %s", first.Path, path)
-	}
-	if again, _ := k.Identity(); again != first {
-		t.Errorf("the same file has two identities: %v and %v", first, again)
-	}
+	assert.NoError(t, err)
+	assert.That(t, first.Path == path, "path = %s, want the target %s", first.Path, path)
+	again, _ := k.Identity()
+	assert.That(t, again == first, "the same file has two identities: %v and %v", first, again)
 	write(t, path+".new", "#!/bin/sh\n", 0o755)
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
-	if second, _ := k.Identity(); second == first {
-		t.Errorf("a replaced file kept its identity %v", first)
-	}
+	assert.NoError(t, os.Rename(path+".new", path))
+	second, _ := k.Identity()
+	assert.That(t, second != first, "a replaced file kept its identity %v", first)
 }
 
 func TestAnUnusableBinaryGivesAnErrorWithTheReason(t *testing.T) {
@@ -160,13 +137,9 @@ func TestAnUnusableBinaryGivesAnErrorWithTheReason(t *testing.T) {
 		"nokubelet":                         `no kubelet named "nokubelet" in PATH`,
 	} {
 		_, err := (&Kubelet{Path: path}).Identity()
-		if err == nil || err.Error() != want {
-			t.Errorf("%s: got %v, want %s", path, err, want)
-		}
+		assert.That(t, err != nil && err.Error() == want, "%s: got %v, want %s", path, err, want)
 	}
-	if _, err := (&Kubelet{Path: dir + "/none"}).Identity(); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a missing kubelet must be os.ErrNotExist, got %v", err)
-	}
+	assert.Is(t, assert.Err((&Kubelet{Path: dir + "/none"}).Identity()), os.ErrNotExist, "a missing kubelet must be os.ErrNotExist")
 }
 
 func TestAVersionIsASafePathElementOrAnError(t *testing.T) {
@@ -184,18 +157,12 @@ func TestAVersionIsASafePathElementOrAnError(t *testing.T) {
 		if err != nil {
 			got = "error: " + err.Error()
 		}
-		if got != want {
-			t.Errorf("%s: got %s, want %s", script, got, want)
-		}
+		assert.That(t, got == want, "%s: got %s, want %s", script, got, want)
 	}
-	if _, err := (&Kubelet{Path: "/nowhere"}).Version(context.Background()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("version of a missing kubelet: %v", err)
-	}
+	assert.Is(t, assert.Err((&Kubelet{Path: "/nowhere"}).Version(context.Background())), os.ErrNotExist, "version of a missing kubelet")
 }
 
 func write(t *testing.T, path, text string, mode os.FileMode) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(path, []byte(text), mode))
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // cgroupV1 makes a fake kubelet behave like on a host with cgroup v1.
@@ -49,9 +50,7 @@ func TestVerdictsOfAFakeKubeletWithoutANode(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			v := component(t, "kubelet", fake(t, tt.body).Path).Validate(context.Background(), []byte("CANDIDATE"))
 			checkVerdict(t, v, tt.outcome, tt.stage, tt.message)
-			if got := fmt.Sprint(v.Warnings); got != tt.warnings {
-				t.Errorf("warnings are %s, want %s", got, tt.warnings)
-			}
+			assert.Equal(t, fmt.Sprint(v.Warnings), tt.warnings, "warnings are")
 		})
 	}
 }
@@ -59,25 +58,17 @@ func TestVerdictsOfAFakeKubeletWithoutANode(t *testing.T) {
 func TestDefaultsAreIndependentOfTheHostsCgroupVersion(t *testing.T) {
 	for host, want := range map[string]string{"": "false", cgroupV1: "true"} {
 		e, err := component(t, "kubelet", fake(t, dump+host+"accept").Path).Defaults(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := fmt.Sprintf("%v %v", e["failCgroupV1"], e["maxPods"]); got != want+" 110" {
-			t.Errorf("failCgroupV1 and maxPods are %s, want %s 110", got, want)
-		}
+		assert.NoError(t, err)
+		assert.Equal(t, fmt.Sprintf("%v %v", e["failCgroupV1"], e["maxPods"]), want+" 110", "failCgroupV1 and maxPods are", want, "110")
 	}
 	c := component(t, "kubelet", fake(t, "accept").Path)
-	if _, err := c.Defaults(context.Background()); err == nil || err.Error() != "cannot read the defaults of the kubelet: it did not print them" {
-		t.Errorf("got %v", err)
-	}
+	assert.Error(t, assert.Err(c.Defaults(context.Background())), "cannot read the defaults of the kubelet: it did not print them")
 }
 
 func hasCgroupV1(t *testing.T) bool {
 	t.Helper()
 	var fs unix.Statfs_t
-	if err := unix.Statfs("/sys/fs/cgroup", &fs); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, unix.Statfs("/sys/fs/cgroup", &fs))
 	return fs.Type != unix.CGROUP2_SUPER_MAGIC
 }
 
@@ -106,12 +97,8 @@ func TestTheRealKubeletWithoutANodeIgnoresTheHost(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			v := c.Validate(context.Background(), bareConfig(tt.data))
 			checkVerdict(t, v, tt.outcome, 1, tt.message)
-			if checked := len(v.Warnings) == 0; checked != (!oldHost || tt.tolerates || tt.outcome != Accepted) {
-				t.Errorf("warnings are %q", v.Warnings)
-			}
-			if tt.outcome == Accepted && v.Effective["failCgroupV1"] != !tt.tolerates {
-				t.Errorf("failCgroupV1 is %v", v.Effective["failCgroupV1"])
-			}
+			assert.Equal(t, len(v.Warnings) == 0, (!oldHost || tt.tolerates || tt.outcome != Accepted), "warnings are", v.Warnings)
+			assert.That(t, tt.outcome != Accepted || v.Effective["failCgroupV1"] == !tt.tolerates, "failCgroupV1 is %v", v.Effective["failCgroupV1"])
 		})
 	}
 	t.Run("what is wrong with cgroup v1 only", func(t *testing.T) {
@@ -132,9 +119,8 @@ func TestTheEffectiveConfigurationContainsNothingOfTheDryRun(t *testing.T) {
 		"staticPodPath": "manifests", "volumePluginDir": ".", "authentication.x509.clientCAFile": "pki/ca.crt",
 		"tlsCertFile": "/pki/kubelet.crt", "tlsPrivateKeyFile": "/pki/kubelet.key", "logging.verbosity": "3", "clusterDNS": "[10.0.0.10]",
 	} {
-		if got, _ := v.Effective.Field(path); fmt.Sprint(got) != want {
-			t.Errorf("%s is %v, want %s", path, got, want)
-		}
+		got, _ := v.Effective.Field(path)
+		assert.That(t, fmt.Sprint(got) == want, "%s is %v, want %s", path, got, want)
 	}
 	var unknown []string
 	for name := range v.Effective {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // fakeProxy returns a fake kube-proxy, a shell script with its configuration in $config; see fake. Its PATH has no
@@ -33,12 +35,7 @@ oomScoreAdj: -999' >"$out"; exit 0; }
 }
 
 func TestVerdictsOfAFakeKubeProxy(t *testing.T) {
-	tests := []struct {
-		name, body string
-		outcome    Outcome
-		stage      int
-		message    string
-	}{
+	for _, tt := range []verdictTest{
 		{"accepted", `accept`, Accepted, 1, ""},
 		{"refused at decoding", `case "$config" in CANDIDATE) end "failed complete: failed to decode: no good";; esac; accept`, Rejected, 1, "failed to decode: no good"},
 		{"refused at validation", `case "$config" in CANDIDATE) end "failed validate: no good";; esac; accept`, Rejected, 1, "no good"},
@@ -63,15 +60,12 @@ func TestVerdictsOfAFakeKubeProxy(t *testing.T) {
 		{"an empty one is refused too", `case "$config" in "") accept;; CANDIDATE) end "no good";; esac; end "no luck"`, CouldNotTell, 1,
 			"no good (but an empty configuration does not pass the dry run either: no luck)"},
 		{"nothing is accepted", `end "no luck"`, CouldNotTell, 0, "the dry run does not work with this kube-proxy: no luck"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			v := component(t, "kube-proxy", fakeProxy(t, tt.body)).Validate(context.Background(), []byte("CANDIDATE"))
 			checkVerdict(t, v, tt.outcome, tt.stage, tt.message)
 			mustNotWarn(t, v)
-			if (v.Effective != nil) != (tt.outcome == Accepted) {
-				t.Errorf("effective is %v", v.Effective)
-			}
+			assert.That(t, (v.Effective != nil) == (tt.outcome == Accepted), "effective is %v", v.Effective)
 		})
 	}
 }
@@ -86,48 +80,18 @@ accept`))
 	checkVerdict(t, c.Validate(context.Background(), []byte("x")), Accepted, 1, "")
 }
 
-func TestAKubeProxyIsProbedOnceWithoutAConfiguration(t *testing.T) {
-	count := filepath.Join(t.TempDir(), "count")
-	body := `case "$config" in "") echo x >>` + count + `;; esac; accept`
-	path := fakeProxy(t, body)
-	c := component(t, "kube-proxy", path)
-	probes := func(want int) {
-		t.Helper()
+func TestOldScratchDirectoriesAreRemoved(t *testing.T) {
+	for name, path := range map[string]string{"kube-proxy": fakeProxy(t, "accept"), "kubelet": fake(t, "accept").Path} {
+		scratch := t.TempDir()
+		left := filepath.Join(scratch, "dryrun-1")
+		assert.NoError(t, os.MkdirAll(filepath.Join(left, "tmp"), 0o700))
+		old := time.Now().Add(-2 * time.Hour)
+		assert.NoError(t, os.Chtimes(left, old, old))
+		c, err := New(name, path, scratch, slogDiscard())
+		assert.NoError(t, err)
 		checkVerdict(t, c.Validate(context.Background(), []byte("x")), Accepted, 1, "")
-		text, _ := os.ReadFile(count)
-		if n := strings.Count(string(text), "x"); n != want {
-			t.Errorf("%d probes, want %d", n, want)
-		}
-	}
-	probes(1)
-	probes(1)
-	if err := os.Rename(fakeProxy(t, body), path); err != nil {
-		t.Fatal(err)
-	}
-	probes(2)
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	checkVerdict(t, c.Validate(context.Background(), []byte("x")), CouldNotTell, 0, "there is no kube-proxy at "+path+": file does not exist")
-}
-
-func TestOldScratchDirectoriesOfAKubeProxyAreRemoved(t *testing.T) {
-	scratch := t.TempDir()
-	left := filepath.Join(scratch, "dryrun-1")
-	if err := os.MkdirAll(filepath.Join(left, "tmp"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	old := time.Now().Add(-2 * time.Hour)
-	if err := os.Chtimes(left, old, old); err != nil {
-		t.Fatal(err)
-	}
-	c, err := New("kube-proxy", fakeProxy(t, "accept"), scratch, slogDiscard())
-	if err != nil {
-		t.Fatal(err)
-	}
-	checkVerdict(t, c.Validate(context.Background(), []byte("x")), Accepted, 1, "")
-	if found, _ := os.ReadDir(scratch); len(found) > 0 {
-		t.Errorf("left is %v", found)
+		found, _ := os.ReadDir(scratch)
+		assert.That(t, len(found) == 0, "%s: left is %v", name, found)
 	}
 }
 
@@ -147,9 +111,7 @@ func TestAKubeProxyThatCannotWriteTemporaryFilesGivesNoVerdict(t *testing.T) {
 		long:                           "no scratch file for the dry run: open " + long + "/dryrun-",
 	} {
 		c, err := New("kube-proxy", fakeProxy(t, "accept"), scratch, slogDiscard())
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		v := c.Validate(context.Background(), []byte("x"))
 		if v.Outcome != CouldNotTell || !strings.HasPrefix(v.Message, want) {
 			t.Errorf("got %s: %.200s ... %s", v.Outcome, v.Message, v.Message[max(0, len(v.Message)-100):])
@@ -195,16 +157,12 @@ func TestTheRealKubeProxyValidatesAConfiguration(t *testing.T) {
 				return
 			}
 			checkVerdict(t, v, Accepted, 1, "")
-			if address := v.Effective.String("healthzBindAddress"); address != "0.0.0.0:10256" {
-				t.Errorf("the defaults are not under it: healthzBindAddress = %q", address)
-			}
+			assert.Equal(t, v.Effective.String("healthzBindAddress"), "0.0.0.0:10256", "the defaults are not under it: healthzBindAddress =")
 		})
 	}
 	t.Run("another kind", func(t *testing.T) {
 		v := c.Validate(context.Background(), config(""))
-		if v.Outcome != Rejected || !strings.HasPrefix(v.Message, `failed to decode: no kind "KubeletConfiguration" is registered for version "kubelet.config.k8s.io/v1beta1"`) {
-			t.Errorf("got %+v", v)
-		}
+		assert.That(t, v.Outcome == Rejected && strings.HasPrefix(v.Message, `failed to decode: no kind "KubeletConfiguration" is registered for version "kubelet.config.k8s.io/v1beta1"`), "got %+v", v)
 	})
 	t.Run("no YAML", func(t *testing.T) {
 		checkVerdict(t, c.Validate(context.Background(), []byte("a: b: c")), Rejected, 1, "failed to decode: yaml: mapping values are not allowed in this context")
@@ -212,9 +170,8 @@ func TestTheRealKubeProxyValidatesAConfiguration(t *testing.T) {
 	t.Run("what it amounts to", func(t *testing.T) {
 		e := c.Validate(context.Background(), proxyConfig("mode: ipvs\nclientConnection: {qps: 7.5}\nfeatureGates: {AllAlpha: false}\n")).Effective
 		got := fmt.Sprint(e["mode"], e["featureGates"], e["clientConnection"])
-		if burst, _ := e.Int("clientConnection.burst"); burst != 10 || !strings.Contains(got, "qps:7.5") || !strings.HasPrefix(got, "ipvsmap[AllAlpha:false]") {
-			t.Errorf("got %s", got)
-		}
+		burst, _ := e.Int("clientConnection.burst")
+		assert.That(t, burst == 10 && strings.Contains(got, "qps:7.5") && strings.HasPrefix(got, "ipvsmap[AllAlpha:false]"), "got %s", got)
 	})
 }
 
@@ -232,17 +189,13 @@ func TestTheRealKubeProxyChangesNothingOnTheHost(t *testing.T) {
 	data.WriteString("bindAddressHardFail: true\nconntrack: {min: 131077, maxPerCore: 32771, tcpEstablishedTimeout: 7h3m, tcpCloseWaitTimeout: 17m, tcpBeLiberal: true}\n")
 	for _, name := range []string{"healthzBindAddress", "metricsBindAddress"} {
 		held, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		defer held.Close()
 		fmt.Fprintf(&data, "%s: %s\n", name, held.Addr())
 	}
 	before := sysctls()
 	checkVerdict(t, realComponent(t, "kube-proxy").Validate(context.Background(), proxyConfig(data.String())), Accepted, 1, "")
-	if after := sysctls(); after != before {
-		t.Errorf("before\n%s\nafter\n%s", before, after)
-	}
+	assert.Equal(t, sysctls(), before, "before after")
 }
 
 func TestTheRealKubeProxyValidatesOneMebibyte(t *testing.T) {
@@ -253,7 +206,6 @@ func TestTheRealKubeProxyValidatesOneMebibyte(t *testing.T) {
 	}
 	v := realComponent(t, "kube-proxy").Validate(context.Background(), proxyConfig(b.String()))
 	checkVerdict(t, v, Accepted, 1, "")
-	if list, _ := v.Effective["nodePortAddresses"].([]any); len(list) < 50000 {
-		t.Errorf("%d addresses", len(list))
-	}
+	list, _ := v.Effective["nodePortAddresses"].([]any)
+	assert.That(t, len(list) >= 50000, "%d addresses", len(list))
 }

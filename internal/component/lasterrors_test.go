@@ -6,6 +6,8 @@ import (
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestLastErrorsAreOneLine(t *testing.T) {
@@ -31,22 +33,16 @@ func TestLastErrorsAreOneLine(t *testing.T) {
 		"a token":                {"E" + header + `"a" err="Authorization: Bearer ` + token + ` refused"` + "\n", "a: Authorization: masked"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := LastErrors([]byte(tt.log), 1024); got != tt.want {
-				t.Errorf("got  %q\nwant %q", got, tt.want)
-			}
+			assert.Equal(t, LastErrors([]byte(tt.log), 1024), tt.want)
 		})
 	}
 }
 
 func TestTheOldestErrorsAreLeftOut(t *testing.T) {
 	for limit, want := range map[int]string{13: "aaa; bbb; ccc", 12: "bbb; ccc", 7: "ccc", 3: "ccc"} {
-		if got := LastErrors([]byte("Error: aaa\nError: bbb\nError: ccc\n"), limit); got != want {
-			t.Errorf("in %d bytes: %q, want %q", limit, got, want)
-		}
+		assert.Equal(t, LastErrors([]byte("Error: aaa\nError: bbb\nError: ccc\n"), limit), want, "in", limit, "bytes")
 	}
-	if got := LastErrors([]byte("Error: old\nError: begin "+strings.Repeat("é", 100)+" end"), 20); got != "...é"+strings.Repeat("é", 5)+" end" {
-		t.Errorf("a long error became %q", got)
-	}
+	assert.Equal(t, LastErrors([]byte("Error: old\nError: begin "+strings.Repeat("é", 100)+" end"), 20), "...é"+strings.Repeat("é", 5)+" end", "a long error became")
 }
 
 func TestAnyLogGivesABoundedLine(t *testing.T) {
@@ -56,8 +52,6 @@ func TestAnyLogGivesABoundedLine(t *testing.T) {
 		}))).Draw(t, "log"), "")
 		limit := rapid.IntRange(3, 100).Draw(t, "limit")
 		got := LastErrors([]byte(log), limit)
-		if len(got) > limit || !utf8.ValidString(got) || strings.ContainsAny(got, "\n\r\t\x1b") {
-			t.Fatalf("%q became %q", log, got)
-		}
+		assert.Must(t, len(got) <= limit && utf8.ValidString(got) && !strings.ContainsAny(got, "\n\r\t\x1b"), "%q became %q", log, got)
 	})
 }

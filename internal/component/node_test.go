@@ -11,20 +11,19 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func effectiveOf(t *testing.T, text string) Effective {
 	t.Helper()
 	e, err := decodeEffective([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return e
 }
 
@@ -46,9 +45,7 @@ func TestAFieldIsFoundByItsJSONPath(t *testing.T) {
 		"big":                              "9223372036854775807 true",
 	} {
 		v, ok := e.Field(path)
-		if got := fmt.Sprintf("%v %v", v, ok); got != want {
-			t.Errorf("%q: got %s, want %s", path, got, want)
-		}
+		assert.Equal(t, fmt.Sprintf("%v %v", v, ok), want, path)
 	}
 	if n, ok := e.Int("resolvConf"); ok {
 		t.Errorf("a string is no number, got %d", n)
@@ -67,13 +64,9 @@ func TestTheHealthEndpointComesFromTheEffectiveConfiguration(t *testing.T) {
 		`{"HealthzBindAddress":"fd00::1"}`:                   "http://[fd00::1]:10248/healthz",
 		`{"HealthzPort":0}`:                                  "",
 	} {
-		if got := (&Kubelet{}).HealthzURL(effectiveOf(t, text)); got != want {
-			t.Errorf("%s: got %s, want %s", text, got, want)
-		}
+		assert.Equal(t, (&Kubelet{}).HealthzURL(effectiveOf(t, text)), want, text)
 	}
-	if got := (&Kubelet{}).HealthzURL(nil); got != "http://127.0.0.1:10248/healthz" {
-		t.Errorf("unknown configuration: %s", got)
-	}
+	assert.Equal(t, (&Kubelet{}).HealthzURL(nil), "http://127.0.0.1:10248/healthz", "unknown configuration")
 }
 
 func TestOnlyTheResponseOkIsHealthy(t *testing.T) {
@@ -86,25 +79,15 @@ func TestOnlyTheResponseOkIsHealthy(t *testing.T) {
 	health := NewHealth(server.URL)
 	defer health.Close()
 	for range 3 {
-		if err := health.Healthz(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, health.Healthz(context.Background()))
 	}
-	if len(connections) != 1 {
-		t.Errorf("three questions took %d connections", len(connections))
-	}
+	assert.That(t, len(connections) == 1, "three questions took %d connections", len(connections))
 	answer = "no"
-	if err := health.Healthz(context.Background()); err == nil || err.Error() != `healthz: "no"` {
-		t.Errorf("got %v", err)
-	}
+	assert.Error(t, health.Healthz(context.Background()), `healthz: "no"`)
 	status = 500
-	if err := health.Healthz(context.Background()); err == nil || err.Error() != "healthz: 500 Internal Server Error: no" {
-		t.Errorf("got %v", err)
-	}
+	assert.Error(t, health.Healthz(context.Background()), "healthz: 500 Internal Server Error: no")
 	server.Close()
-	if err := health.Healthz(context.Background()); err == nil || !strings.Contains(err.Error(), "connection refused") {
-		t.Errorf("got %v", err)
-	}
+	assert.ErrorHas(t, health.Healthz(context.Background()), "connection refused")
 }
 
 func TestConfigzReturnsTheRunningConfiguration(t *testing.T) {
@@ -118,25 +101,18 @@ func TestConfigzReturnsTheRunningConfiguration(t *testing.T) {
 	}))
 	defer server.Close()
 	e, err := Configz(context.Background(), server.Client(), server.URL+"/")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n, _ := e.Int("maxPods"); n != 42 || e.String("resolvConf") != "/r" {
-		t.Errorf("got %v", e)
-	}
+	assert.NoError(t, err)
+	n, _ := e.Int("maxPods")
+	assert.That(t, n == 42 && e.String("resolvConf") == "/r", "got %v", e)
 	for _, tt := range []struct{ answer, want string }{
 		{"hello", "configz: invalid character 'h' looking for beginning of value"},
 		{"{}", `configz: no kubeletconfig in "{}"`},
 		{`{"kubeletconfig":[]}`, "configz: must be a mapping of fields, not a list"},
 	} {
 		answer = tt.answer
-		if _, err := Configz(context.Background(), server.Client(), server.URL); err == nil || err.Error() != tt.want {
-			t.Errorf("%s: got %v, want %s", tt.answer, err, tt.want)
-		}
+		assert.Error(t, assert.Err(Configz(context.Background(), server.Client(), server.URL)), tt.want, tt.answer)
 	}
-	if _, err := Configz(context.Background(), server.Client(), server.URL+"/x"); err == nil || err.Error() != "configz: 404 Not Found: 404 page not found" {
-		t.Errorf("got %v", err)
-	}
+	assert.Error(t, assert.Err(Configz(context.Background(), server.Client(), server.URL+"/x")), "configz: 404 Not Found: 404 page not found")
 	if _, err := Configz(context.Background(), server.Client(), "::"); err == nil {
 		t.Error("a URL that is none was asked")
 	}
@@ -145,16 +121,12 @@ func TestConfigzReturnsTheRunningConfiguration(t *testing.T) {
 func TestStaticPodsAreTheFilesThatTheKubeletReads(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []string{"empty", "dots", "full", "full/sub", "link"} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.MkdirAll(filepath.Join(dir, d), 0o700))
 	}
 	write(t, filepath.Join(dir, "dots", ".x.yaml"), "", 0o600)
 	write(t, filepath.Join(dir, "full", "x.yaml"), "", 0o600)
 	write(t, filepath.Join(dir, "file"), "", 0o600)
-	if err := errors.Join(os.Symlink("../full/x.yaml", filepath.Join(dir, "link", "x")), os.Mkdir(filepath.Join(dir, "empty", "d"), 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, errors.Join(os.Symlink("../full/x.yaml", filepath.Join(dir, "link", "x")), os.Mkdir(filepath.Join(dir, "empty", "d"), 0o700)))
 	for name, want := range map[string]string{
 		"": "false <nil>", "none": "false <nil>", "empty": "false <nil>", "dots": "false <nil>",
 		"full": "true <nil>", "link": "true <nil>", "file": "true <nil>",
@@ -165,23 +137,17 @@ func TestStaticPodsAreTheFilesThatTheKubeletReads(t *testing.T) {
 			path = filepath.Join(dir, name)
 		}
 		has, err := HasStaticPods(Effective{"StaticPodPath": path})
-		if got := fmt.Sprint(has, err); got != want {
-			t.Errorf("%q: got %s, want %s", name, got, want)
-		}
+		assert.Equal(t, fmt.Sprint(has, err), want, name)
 	}
 }
 
 func TestARuntimeIsReachableWhenItsSocketAnswers(t *testing.T) {
 	dir, err := os.MkdirTemp("", "ek")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer os.RemoveAll(dir)
 	runtime := startCRI(t, dir+"/s")
 	hung, err := net.Listen("unix", dir+"/hung") // accepts connections and never answers
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer hung.Close()
 	const unavailable = "the container runtime does not answer: rpc error: code = Unavailable desc = connection error: desc = "
 	for endpoint, want := range map[string]string{
@@ -196,17 +162,11 @@ func TestARuntimeIsReachableWhenItsSocketAnswers(t *testing.T) {
 		if err := RuntimeReachable(t.Context(), endpoint); err != nil {
 			got = err.Error()
 		}
-		if got != want {
-			t.Errorf("%q: got %s, want %s", endpoint, got, want)
-		}
+		assert.That(t, got == want, "%q: got %s, want %s", endpoint, got, want)
 	}
 	runtime.version = status.Error(codes.Unavailable, "not yet")
-	if err := RuntimeReachable(t.Context(), dir+"/s"); err == nil || err.Error() != "the container runtime does not answer: rpc error: code = Unavailable desc = not yet" {
-		t.Errorf("a runtime that is starting: %v", err)
-	}
-	if got := RuntimeEndpoint(Effective{"ContainerRuntimeEndpoint": "unix:///x"}); got != "unix:///x" {
-		t.Errorf("endpoint = %s", got)
-	}
+	assert.Error(t, RuntimeReachable(t.Context(), dir+"/s"), "the container runtime does not answer: rpc error: code = Unavailable desc = not yet", "a runtime that is starting")
+	assert.Equal(t, RuntimeEndpoint(Effective{"ContainerRuntimeEndpoint": "unix:///x"}), "unix:///x", "endpoint =")
 }
 
 func TestStateFilesAreMovedAsideAndNeverOverwritten(t *testing.T) {
@@ -216,20 +176,13 @@ func TestStateFilesAreMovedAsideAndNeverOverwritten(t *testing.T) {
 	for i, want := range []string{"", "-1", "-2"} {
 		write(t, file, fmt.Sprint(i), 0o600)
 		moved, err := MoveAside([]string{filepath.Join(dir, "gone"), file}, now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		name := file + ".evenkeel-20260102T030405Z" + want
-		if !slices.Equal(moved, []string{name}) {
-			t.Errorf("moved to %q, want %q", moved, name)
-		}
-		if text, _ := os.ReadFile(name); string(text) != fmt.Sprint(i) {
-			t.Errorf("%s holds %q", name, text)
-		}
+		assert.That(t, slices.Equal(moved, []string{name}), "moved to %q, want %q", moved, name)
+		text, _ := os.ReadFile(name)
+		assert.That(t, string(text) == fmt.Sprint(i), "%s holds %q", name, text)
 	}
-	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the file is still there: %v", err)
-	}
+	assert.Is(t, assert.Err(os.Stat(file)), fs.ErrNotExist, "the file is still there")
 	write(t, file, "", 0o600)
 	other := filepath.Join(dir, "other")
 	write(t, other, "", 0o600)

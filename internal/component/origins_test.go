@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // node returns a kubelet with a local file and drop-ins with these contents; "" for none.
@@ -36,18 +38,14 @@ func node(t *testing.T, local string, dropins ...string) *Kubelet {
 func setupOf(t *testing.T, k *Kubelet, c Candidate) configuration {
 	t.Helper()
 	s, err := k.candidate(c, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return s
 }
 
 func TestLimitsApplyToFilesThatOnlyAKubeletAccepts(t *testing.T) {
 	for _, deep := range []string{"a: " + strings.Repeat("[", 60) + strings.Repeat("]", 60), `"a": ` + strings.Repeat("{x: ", 60) + "1" + strings.Repeat("}", 60)} {
 		_, err := newLayer([]byte("b: 1\nb: 2\n"+deep+"\n"), OriginLocal)
-		if err == nil || err.Error() != "nested more than 50 levels deep" {
-			t.Errorf("%.10s: %v", deep, err)
-		}
+		assert.That(t, err != nil && err.Error() == "nested more than 50 levels deep", "%.10s: %v", deep, err)
 	}
 	if l, err := newLayer([]byte("b: 1\nb: 2\n"), OriginLocal); err != nil || l.fields["b"] == nil {
 		t.Errorf("a key twice: %v, %v", l.fields, err)
@@ -56,7 +54,7 @@ func TestLimitsApplyToFilesThatOnlyAKubeletAccepts(t *testing.T) {
 
 func TestTheTopmostLayerThatSetsAFieldIsItsOrigin(t *testing.T) {
 	const local, own, ours = OriginLocal, OriginLocal, OriginDropin
-	tests := []struct {
+	for _, tt := range []struct {
 		name, local, own, ours, path string
 		want                         any
 		origin                       Origin
@@ -73,13 +71,10 @@ func TestTheTopmostLayerThatSetsAFieldIsItsOrigin(t *testing.T) {
 		{"a drop-in in another case", "x: 1", "X: 2", "", "x", json.Number("2"), own},
 		{"a file in another case", "X: 1", "", "", "x", nil, ""},
 		{"a mapping gives way to a value", "m: {x: 1}", "m: 2", "", "m.x", json.Number("2"), own},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			layers, err := setupOf(t, node(t, tt.local, tt.own), Candidate{Data: []byte(tt.ours), Dropin: true}).layers()
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			if value, origin := lookupLayers(layers, splitPath(tt.path)); value != tt.want || origin != tt.origin {
 				t.Errorf("got %v from %q, want %v from %q", value, origin, tt.want, tt.origin)
 			}
@@ -94,7 +89,7 @@ func TestMaskedHeadersAreHiddenUnlessTheyAreKnownToBeEqual(t *testing.T) {
 	const a, b = "staticPodURLHeader.a", "staticPodURLHeader.b"
 	whole := func(text string) Candidate { return Candidate{Data: []byte(text)} }
 	dropin := func(text string) Candidate { return Candidate{Data: []byte(text), Dropin: true} }
-	tests := []struct {
+	for _, tt := range []struct {
 		name      string
 		node      *Kubelet
 		candidate Candidate
@@ -132,8 +127,7 @@ func TestMaskedHeadersAreHiddenUnlessTheyAreKnownToBeEqual(t *testing.T) {
 		{"no dump, another value", node(t, same), whole(other), "-", []string{a}},
 		{"no dump, and not to be known", &Kubelet{Config: "/nowhere"}, whole("x: 1"), "-", []string{"staticPodURLHeader"}},
 		{"a flag replaces them", &Kubelet{flags: []flag{{name: "manifest-url-header", value: "a:b"}}}, whole(same), "a", nil},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var printed Effective
 			if tt.shown != "-" {
@@ -144,9 +138,7 @@ func TestMaskedHeadersAreHiddenUnlessTheyAreKnownToBeEqual(t *testing.T) {
 				printed = Effective{"staticPodURLHeader": masked}
 			}
 			c := &check{h: &DryRunner{k: tt.node}, candidate: setupOf(t, tt.node, tt.candidate), local: tt.node.local("")}
-			if diff := cmp.Diff(tt.want, c.maskedDifferences(printed, printed)); diff != "" {
-				t.Errorf("-want +got\n%s", diff)
-			}
+			assert.NoDiff(t, cmp.Diff(tt.want, c.maskedDifferences(printed, printed)))
 		})
 	}
 }
@@ -156,7 +148,7 @@ func TestTheVerbosityOfTheDryRunIsNotReported(t *testing.T) {
 		k.flags = []flag{{name: "v", value: v}}
 		return k
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name      string
 		k         *Kubelet
 		nodeFlags bool
@@ -170,14 +162,11 @@ func TestTheVerbosityOfTheDryRunIsNotReported(t *testing.T) {
 		{"the default", node(t, "x: 1"), true, "0"},
 		{"something else", node(t, "logging: {verbosity: high}"), true, "<nil>"},
 		{"that of a file which cannot be read", &Kubelet{Config: "/nowhere"}, true, "<nil>"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			printed := effectiveOf(t, `{"Logging":{"verbosity":5},"MaxPods":110}`)
 			n, _ := tt.k.setVerbosity(printed, tt.k.local(""), tt.nodeFlags).Field("logging.verbosity")
-			if got := fmt.Sprint(n); got != tt.want {
-				t.Errorf("got %s, want %s", got, tt.want)
-			}
+			assert.Equal(t, fmt.Sprint(n), tt.want)
 			if n, _ := printed.Int("logging.verbosity"); n != 5 {
 				t.Errorf("what was printed changed to %d", n)
 			}
@@ -188,9 +177,8 @@ func TestTheVerbosityOfTheDryRunIsNotReported(t *testing.T) {
 func TestAnEffectiveConfigurationKeepsItsNumbers(t *testing.T) {
 	e := effectiveOf(t, `{"MaxPods":9007199254740993,"MemoryThrottlingFactor":0.90,"EvictionHard":{"memory.available":"5%"}}`)
 	got, err := json.Marshal(e)
-	if want := `{"evictionHard":{"memory.available":"5%"},"maxPods":9007199254740993,"memoryThrottlingFactor":0.90}`; err != nil || string(got) != want {
-		t.Errorf("got %s, error %v, want %s", got, err, want)
-	}
+	want := `{"evictionHard":{"memory.available":"5%"},"maxPods":9007199254740993,"memoryThrottlingFactor":0.90}`
+	assert.That(t, err == nil && string(got) == want, "got %s, error %v, want %s", got, err, want)
 }
 
 // printing is a fake kubelet that prints maxPods 1 for the local configuration, which contains LOCAL, and 2 otherwise.
@@ -207,13 +195,9 @@ func TestACheckAlsoPrintsTheLocalConfiguration(t *testing.T) {
 	h := dryRunner(t, fakeWithLocal(t, printing+"accept", "maxPods: 1 # LOCAL"))
 	v := h.Check(context.Background(), Candidate{Data: []byte("maxPods: 2")}, "")
 	checkVerdict(t, v, Accepted, 2, "")
-	if got := fmt.Sprint(said(v.Effective), said(v.Local), v.Origins, v.Warnings); got != "map[maxPods:2] map[maxPods:1] map[maxPods:remote] []" {
-		t.Errorf("got %s", got)
-	}
+	assert.Equal(t, fmt.Sprint(said(v.Effective), said(v.Local), v.Origins, v.Warnings), "map[maxPods:2] map[maxPods:1] map[maxPods:remote] []")
 	v = h.CheckLocal(context.Background(), "")
-	if got := fmt.Sprint(said(v.Effective), said(v.Local), v.Origins, v.Warnings); got != "map[maxPods:1] map[maxPods:1] map[maxPods:local] []" {
-		t.Errorf("got %s", got)
-	}
+	assert.Equal(t, fmt.Sprint(said(v.Effective), said(v.Local), v.Origins, v.Warnings), "map[maxPods:1] map[maxPods:1] map[maxPods:local] []")
 }
 
 // A kubelet of 1.30 prints them only with --config-dir. They must not count as a difference.
@@ -222,9 +206,7 @@ func TestTheEffectiveConfigurationHasNoKindAndAPIVersion(t *testing.T) {
 dump '{"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1", "MaxPods": 2}'; accept`))
 	v := h.Check(context.Background(), Candidate{Data: []byte("maxPods: 2"), Dropin: true}, "")
 	checkVerdict(t, v, Accepted, 2, "")
-	if got := fmt.Sprint(said(v.Effective), said(v.Local)); got != "map[maxPods:2] map[maxPods:1]" {
-		t.Errorf("got %s", got)
-	}
+	assert.Equal(t, fmt.Sprint(said(v.Effective), said(v.Local)), "map[maxPods:2] map[maxPods:1]")
 }
 
 func TestALocalConfigurationThatCannotBePrintedIsAWarning(t *testing.T) {
@@ -235,9 +217,7 @@ func TestALocalConfigurationThatCannotBePrintedIsAWarning(t *testing.T) {
 		h := dryRunner(t, fakeWithLocal(t, body, "maxPods: 1 # LOCAL"))
 		v := h.Check(context.Background(), Candidate{Data: []byte("maxPods: 2")}, "")
 		checkVerdict(t, v, Accepted, 2, "")
-		if v.Local != nil || !slices.Equal(v.Warnings, []string{want}) {
-			t.Errorf("local %v, warnings %q, want %q", v.Local, v.Warnings, want)
-		}
+		assert.That(t, v.Local == nil && slices.Equal(v.Warnings, []string{want}), "local %v, warnings %q, want %q", v.Local, v.Warnings, want)
 	}
 }
 
@@ -246,13 +226,10 @@ func TestUnknownOriginsAreAWarning(t *testing.T) {
 	h := dryRunner(t, fakeWithLocal(t, printing+"accept", broken))
 	v := h.CheckLocal(context.Background(), "")
 	checkVerdict(t, v, Accepted, 1, "")
-	if len(v.Warnings) != 1 || !strings.HasPrefix(v.Warnings[0], "cannot tell where fields come from: "+h.k.Config+": error converting YAML to JSON: ") || v.Origins != nil {
-		t.Errorf("origins %v, warnings %q", v.Origins, v.Warnings)
-	}
+	assert.That(t, len(v.Warnings) == 1 && strings.HasPrefix(v.Warnings[0], "cannot tell where fields come from: "+h.k.Config+": error converting YAML to JSON: ") && v.Origins == nil,
+		"origins %v, warnings %q", v.Origins, v.Warnings)
 	v = h.Check(context.Background(), Candidate{Data: []byte("maxPods: 2"), Dropin: true}, "")
-	if len(v.Warnings) != 1 || v.Origins != nil {
-		t.Errorf("origins %v, warnings %q", v.Origins, v.Warnings)
-	}
+	assert.That(t, len(v.Warnings) == 1 && v.Origins == nil, "origins %v, warnings %q", v.Origins, v.Warnings)
 }
 
 func TestAFlagThatMakesTheDifferenceIsTheOrigin(t *testing.T) {
@@ -261,9 +238,8 @@ func TestAFlagThatMakesTheDifferenceIsTheOrigin(t *testing.T) {
 	k.flags = []flag{{name: "max-pods", value: "5", tokens: []string{"--max-pods=5"}}}
 	v := dryRunner(t, k).CheckLocal(context.Background(), "")
 	want := map[string]Origin{"maxPods": "flag", "podsPerCore": "local", "evictionHard[a.b]": "flag"}
-	if diff := cmp.Diff(want, v.Origins); diff != "" || len(v.Warnings) > 0 {
-		t.Errorf("-want +got\n%s\nwarnings %q", diff, v.Warnings)
-	}
+	diff := cmp.Diff(want, v.Origins)
+	assert.That(t, diff == "" && len(v.Warnings) == 0, "-want +got\n%s\nwarnings %q", diff, v.Warnings)
 }
 
 func TestARejectedLocalConfigurationCancelsTheRunWithoutFlags(t *testing.T) {

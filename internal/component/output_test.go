@@ -3,6 +3,8 @@ package component
 import (
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func transcriptOf(text string) *outputReader {
@@ -19,7 +21,7 @@ func transcriptOf(text string) *outputReader {
 
 func TestOutputIsParsedInBothKlogFormats(t *testing.T) {
 	const header = "1121 07:10:36.358684   21610 run.go:72] "
-	tests := []struct {
+	for _, tt := range []struct {
 		name, text                   string
 		word, lenient, dump, strayed string
 	}{
@@ -45,8 +47,7 @@ func TestOutputIsParsedInBothKlogFormats(t *testing.T) {
 			dump: `{"MaxPods":1}`, word: "KubeletConfiguration"},
 		{name: "an overrun", text: "I" + header + `"Started kubelet"` + "\nbye\n", strayed: `"Started kubelet"`, word: "bye"},
 		{name: "a step too far in JSON", text: `{"msg":"Started kubelet"}` + "\n", strayed: "Started kubelet", word: "Started kubelet"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := transcriptOf(tt.text)
 			if got.failureText() != tt.word || got.strictError != tt.lenient || strings.Join(got.dumps, "|") != tt.dump || got.overrun != tt.strayed {
@@ -63,9 +64,7 @@ func TestAnEndlessLineIsNotKept(t *testing.T) {
 	for range 20 {
 		_, _ = got.Write(piece)
 	}
-	if len(got.partial) > maxEntry {
-		t.Errorf("%d bytes of one line are kept", len(got.partial))
-	}
+	assert.That(t, len(got.partial) <= maxEntry, "%d bytes of one line are kept", len(got.partial))
 	_, _ = got.Write([]byte("\nbye\n"))
 	if got.failureText() != "bye" || cap(got.partial) > 64<<10 {
 		t.Errorf("last word %q, %d bytes kept", got.failureText(), cap(got.partial))

@@ -1,15 +1,15 @@
 package component
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/version"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // knows makes a fake kubelet accept only these versions of the configuration.
@@ -21,9 +21,7 @@ case " ` + versions + ` " in *" $version "*) ;; *) end "failed to load kubelet c
 }
 
 func TestConfigurationVersionsAreTriedInKubernetesVersionPriority(t *testing.T) {
-	if !slices.IsSortedFunc(kubeletVersions, func(a, b string) int { return -version.CompareKubeAwareVersionStrings(a, b) }) {
-		t.Errorf("the order is %q", kubeletVersions)
-	}
+	assert.That(t, slices.IsSortedFunc(kubeletVersions, func(a, b string) int { return -version.CompareKubeAwareVersionStrings(a, b) }), "the order is %q", kubeletVersions)
 }
 
 func TestThePreferredVersionIsTheFirstThatTheKubeletAccepts(t *testing.T) {
@@ -37,9 +35,7 @@ func TestThePreferredVersionIsTheFirstThatTheKubeletAccepts(t *testing.T) {
 	} {
 		got, err := component(t, "kubelet", fake(t, tt.body+"\naccept").Path).PreferredVersion(t.Context())
 		if strings.HasPrefix(tt.want, "v") {
-			if err != nil || got != "kubelet.config.k8s.io/"+tt.want {
-				t.Errorf("got %s, %v, want %s", got, err, tt.want)
-			}
+			assert.That(t, err == nil && got == "kubelet.config.k8s.io/"+tt.want, "got %s, %v, want %s", got, err, tt.want)
 		} else if err == nil || err.Error() != "cannot determine the preferred version of the kubelet's configuration: "+tt.want {
 			t.Errorf("got %s, %v, want %s", got, err, tt.want)
 		}
@@ -51,69 +47,60 @@ func TestAConfigurationInARemovedVersionIsRejected(t *testing.T) {
 	checkVerdict(t, c.Validate(t.Context(), bareConfig("")), Rejected, 1,
 		`failed to decode: no kind "KubeletConfiguration" is registered for version "kubelet.config.k8s.io/v1beta1" in scheme "x.go:1"`)
 	defaults, err := c.Defaults(t.Context())
-	if err != nil || defaults["apiVersion"] != "kubelet.config.k8s.io/v1" || defaults["kind"] != "KubeletConfiguration" {
-		t.Errorf("defaults are %v, %v", defaults, err)
-	}
+	assert.That(t, err == nil && defaults["apiVersion"] == "kubelet.config.k8s.io/v1" && defaults["kind"] == "KubeletConfiguration", "defaults are %v, %v", defaults, err)
 
 	c = component(t, "kube-proxy", fakeProxy(t, `accept() { printf 'apiVersion: kubeproxy.config.k8s.io/v1\nkind: KubeProxyConfiguration\n' >"$out"; exit; }
 case "$config" in *v1alpha1*) end "failed complete: failed to decode: no kind";; esac
 accept`))
 	checkVerdict(t, c.Validate(t.Context(), proxyConfig("")), Rejected, 1, "failed to decode: no kind")
-	if preferred, err := c.PreferredVersion(t.Context()); err != nil || preferred != "kubeproxy.config.k8s.io/v1" {
-		t.Errorf("got %s, %v", preferred, err)
-	}
+	assert.Returns(t, "kubeproxy.config.k8s.io/v1")(c.PreferredVersion(t.Context()))
 	if defaults, err = c.Defaults(t.Context()); err != nil || defaults["apiVersion"] != "kubeproxy.config.k8s.io/v1" {
 		t.Errorf("defaults are %v, %v", defaults, err)
 	}
 }
 
-func TestThePreferredVersionIsCachedForEachBinary(t *testing.T) {
-	count := filepath.Join(t.TempDir(), "count")
-	for name, fakeOf := range map[string]func(body string) string{
-		"kubelet":    func(body string) string { return fake(t, body+"\n"+knows("v1")+"accept").Path },
-		"kube-proxy": func(body string) string { return fakeProxy(t, body+"\naccept") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			body := "echo x >>" + count
-			path := fakeOf(body)
-			c := component(t, name, path)
-			runs := func() int {
-				if _, err := c.PreferredVersion(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				text, _ := os.ReadFile(count)
-				return strings.Count(string(text), "x")
-			}
-			once := runs()
-			if again := runs(); once == 0 || again != once {
-				t.Errorf("%d runs, then %d", once, again)
-			}
-			if err := os.Rename(fakeOf(body), path); err != nil {
-				t.Fatal(err)
-			}
-			if twice := runs(); twice != 2*once {
-				t.Errorf("%d runs of another binary, want %d", twice-once, once)
-			}
-			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
-			}
-			want := fmt.Sprintf("cannot determine the preferred version of the %s's configuration: there is no %s at %s: file does not exist", name, name, path)
-			if _, err := c.PreferredVersion(t.Context()); err == nil || err.Error() != want {
-				t.Errorf("got %v, want %s", err, want)
-			}
-			if err := os.Remove(count); err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
-}
-
-func TestPreferredVersionsOfTheRealComponents(t *testing.T) {
-	for name, want := range map[string]string{"kubelet": "kubelet.config.k8s.io/v1beta1", "kube-proxy": "kubeproxy.config.k8s.io/v1alpha1"} {
-		began := time.Now()
-		if got, err := realComponent(t, name).PreferredVersion(t.Context()); err != nil || got != want {
-			t.Errorf("%s: %s, %v", name, got, err)
+func TestAnswersOfABinaryAreCachedUntilItIsReplaced(t *testing.T) {
+	probe := func(c Component) string { return c.Validate(t.Context(), []byte("x")).Message }
+	preferred := func(c Component) string {
+		if _, err := c.PreferredVersion(t.Context()); err != nil {
+			return err.Error()
 		}
-		t.Log(name, "took", time.Since(began))
+		return ""
+	}
+	kubelet := func(body string) string { return fake(t, body+"\n"+knows("v1 v1beta1")+dump+"accept").Path }
+	proxy := func(body string) string { return fakeProxy(t, body+"\naccept") }
+	const none, cannot = "there is no NAME at PATH: file does not exist", "cannot determine the preferred version of the NAME's configuration: "
+	for _, tt := range []struct {
+		name, counted string // what is counted
+		binary        func(body string) string
+		ask           func(Component) string
+		missing       string
+	}{
+		{"kubelet", `case "$config" in *no-runtime*) COUNT;; esac`, kubelet, func(c Component) string {
+			if _, err := c.(*binary).validator.(*kubeletValidator).plain.probe(t.Context()); err != nil {
+				return err.Error()
+			}
+			return ""
+		}, none},
+		{"kube-proxy", `case "$config" in "") COUNT;; esac`, proxy, probe, none},
+		{"kubelet", "COUNT", kubelet, preferred, cannot + none},
+		{"kube-proxy", "COUNT", proxy, preferred, cannot + none},
+	} {
+		count := filepath.Join(t.TempDir(), "count")
+		binary := func() string { return tt.binary(strings.Replace(tt.counted, "COUNT", "echo x >>"+count, 1)) }
+		path := binary()
+		c := component(t, tt.name, path)
+		runs := func() int {
+			assert.Equal(t, tt.ask(c), "", tt.name)
+			text, _ := os.ReadFile(count)
+			return strings.Count(string(text), "x")
+		}
+		once := runs()
+		assert.That(t, once > 0, "%s: it did not run", tt.name)
+		assert.Equal(t, runs(), once, tt.name, "the second time")
+		assert.NoError(t, os.Rename(binary(), path))
+		assert.Equal(t, runs(), 2*once, tt.name, "another binary")
+		assert.NoError(t, os.Remove(path))
+		assert.Equal(t, tt.ask(c), strings.NewReplacer("NAME", tt.name, "PATH", path).Replace(tt.missing), tt.name, "a missing one")
 	}
 }

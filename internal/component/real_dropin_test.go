@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // laidOver returns a drop-in candidate.
@@ -24,27 +26,19 @@ func dropinText(more string) string {
 func started(t *testing.T, k *Kubelet, c Candidate, initFile string) Effective {
 	t.Helper()
 	files, err := k.Files(c, initFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	h := &DryRunner{scratch: t.TempDir()}
 	dir, err := h.makeScratch()
-	if err := errors.Join(err, writeFiles(dir, files)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, errors.Join(err, writeFiles(dir, files)))
 	argv := append(k.Argv(RunConfig{InitFile: initFile, Dir: dir, Dropin: c.Dropin}, ""),
 		"--exit-on-lock-contention", "-v=5", "--cert-dir="+filepath.Join(dir, "pki"), "--root-dir="+filepath.Join(dir, "root"))
 	text, _ := exec.Command(argv[0], argv[1:]...).CombinedOutput() // it always fails
 	caps, err := dryRunner(t, k).probe(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	out := &outputReader{onOverrun: func(string) {}, holdsDump: mayBeDump}
 	_, _ = out.Write(text)
 	out.flush()
-	if out.failureText() != acceptedStage1 {
-		t.Fatalf("%q ended with %s", argv, out.failureText())
-	}
+	assert.Must(t, out.failureText() == acceptedStage1, "%q ended with %s", argv, out.failureText())
 	return caps.shape.read(out.dumps)
 }
 
@@ -56,9 +50,7 @@ func mustBeAsStarted(t *testing.T, validated, started Effective) {
 		name := p.Last().String()
 		return name == `["tlsCertFile"]` || name == `["tlsPrivateKeyFile"]` || name == `["verbosity"]`
 	}, cmp.Ignore())
-	if diff := cmp.Diff(started, validated, notOurs); diff != "" {
-		t.Errorf("-started kubelet +verdict\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(started, validated, notOurs))
 }
 
 func mustBeFields(t *testing.T, e Effective, want map[string]string) {
@@ -69,9 +61,7 @@ func mustBeFields(t *testing.T, e Effective, want map[string]string) {
 		if !isString {
 			s = stringOf(v)
 		}
-		if s != value {
-			t.Errorf("%s is %v, want %s", path, v, value)
-		}
+		assert.That(t, s == value, "%s is %v, want %s", path, v, value)
 	}
 }
 
@@ -85,9 +75,7 @@ func ownDir(t *testing.T) string {
 		"other/of-link": dropinText("kubeAPIBurst: 90\neventBurst: 90\n"),
 		"README":        "not a drop-in",
 	})
-	if err := os.Symlink("other/of-link", filepath.Join(dir, "90.conf")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Symlink("other/of-link", filepath.Join(dir, "90.conf")))
 	return dir
 }
 
@@ -96,23 +84,18 @@ func TestTheRealKubeletMergesADropInOverTheNodesOwn(t *testing.T) {
 		"--config-dir="+ownDir(t), "--image-gc-high-threshold=91", "--feature-gates=CPUManagerPolicyAlphaOptions=true", "-v=3", "--seccomp-default")
 	c := laidOver("eventBurst: 100\nmaxParallelImagePulls: 4\nserializeImagePulls: false\nevictionHard: {imagefs.available: 2%}\nfeatureGates: {CPUManagerPolicyBetaOptions: true}\nimageGCHighThresholdPercent: 88\nsyncFrequency: null\n")
 	v := dryRunner(t, k).Check(context.Background(), c, "")
-	if v.Outcome != Accepted || v.Stage != 1 || len(v.Warnings) > 0 {
-		t.Fatalf("got %s at stage %d: %s, warnings %q", v.Outcome, v.Stage, v.Message, v.Warnings)
-	}
+	assert.Must(t, v.Outcome == Accepted && v.Stage == 1 && len(v.Warnings) == 0, "got %s at stage %d: %s, warnings %q", v.Outcome, v.Stage, v.Message, v.Warnings)
 	mustBeFields(t, v.Effective, map[string]string{
 		"maxPods": "10", "podsPerCore": "50", "registryBurst": "51", "kubeAPIBurst": "90", "eventBurst": "100", "syncFrequency": "1m0s",
 		"evictionHard[memory.available]": "5%", "evictionHard[nodefs.available]": "3%", "evictionHard[imagefs.available]": "2%",
 		"imageGCHighThresholdPercent": "91", "logging.verbosity": "3",
 	})
 	mustBeFields(t, v.Local, map[string]string{"maxPods": "10", "eventBurst": "90", "syncFrequency": "7m0s", "imageGCHighThresholdPercent": "91", "logging.verbosity": "3"})
-	if v.Effective["seccompDefault"] != true || v.Local["seccompDefault"] != true {
-		t.Errorf("seccompDefault is %v, locally %v, want the flag's", v.Effective["seccompDefault"], v.Local["seccompDefault"])
-	}
+	assert.That(t, v.Effective["seccompDefault"] == true && v.Local["seccompDefault"] == true,
+		"seccompDefault is %v, locally %v, want the flag's", v.Effective["seccompDefault"], v.Local["seccompDefault"])
 	v.Effective["seccompDefault"] = false // as printed
 	mustBeAsStarted(t, v.Effective, started(t, k, c, ""))
-	if diff := cmp.Diff([]string{"imageGCHighThresholdPercent"}, v.Overridden); diff != "" {
-		t.Errorf("overridden: -want +got\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff([]string{"imageGCHighThresholdPercent"}, v.Overridden), "overridden")
 	delete(v.Origins, "containerRuntimeEndpoint")
 	want := map[string]Origin{
 		"maxPods": "local", "podsPerCore": "local", "registryBurst": "local", "kubeAPIBurst": "local", "eventBurst": "drop-in",
@@ -121,9 +104,7 @@ func TestTheRealKubeletMergesADropInOverTheNodesOwn(t *testing.T) {
 		"imageGCHighThresholdPercent": "flag", "logging.verbosity": "flag", "seccompDefault": "flag",
 		"maxParallelImagePulls": "drop-in", "serializeImagePulls": "drop-in",
 	}
-	if diff := cmp.Diff(want, v.Origins); diff != "" {
-		t.Errorf("origins: -want +got\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, v.Origins), "origins")
 }
 
 func TestTheRealKubeletValidatesADropIn(t *testing.T) {
@@ -163,9 +144,7 @@ func TestTheRealKubeletValidatesADropIn(t *testing.T) {
 		const data = "imageGCHighThresholdPercent: 70\n"
 		over := h.Check(context.Background(), laidOver(data), "")
 		whole := h.Check(context.Background(), Candidate{Data: config(data)}, "")
-		if over.Outcome != Accepted || whole.Outcome != Rejected {
-			t.Errorf("over local %s (%s), whole %s", over.Outcome, over.Message, whole.Outcome)
-		}
+		assert.That(t, over.Outcome == Accepted && whole.Outcome == Rejected, "over local %s (%s), whole %s", over.Outcome, over.Message, whole.Outcome)
 	})
 	t.Run("null beside an unknown field", func(t *testing.T) {
 		checkVerdict(t, h.Check(context.Background(), laidOver("syncFrequency: null\nauthentication: {webhook: {cacheTTL: null, bogus: 1}}\n"), ""), Rejected, 1,
@@ -178,7 +157,7 @@ func TestADropInIsMergedOverAnyLocalConfiguration(t *testing.T) {
 	dir := tree(t, map[string]string{"init/kubelet": string(local), "own/10.conf": string(local), "own/20.conf": dropinText("podsPerCore: 44\n")})
 	initFile, own := filepath.Join(dir, "init", "kubelet"), "--config-dir="+filepath.Join(dir, "own")
 	endpoint := "--container-runtime-endpoint=unix://" + filepath.Join(dir, "none.sock")
-	tests := []struct {
+	for _, tt := range []struct {
 		name     string
 		flags    []string
 		initFile string
@@ -190,18 +169,13 @@ func TestADropInIsMergedOverAnyLocalConfiguration(t *testing.T) {
 		{"a directory", []string{own}, "", map[string]string{"maxPods": "77", "podsPerCore": "44"}},
 		{"an init file instead of a directory", []string{own}, initFile, map[string]string{"maxPods": "77", "podsPerCore": "33"}},
 		{"an init file instead of both", []string{own, "--config=/nowhere"}, initFile, map[string]string{"maxPods": "77", "podsPerCore": "33"}},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k, err := ParseKubelet(append([]string{realKubelet(t)}, tt.flags...))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			c := laidOver("maxPods: 77\n")
 			v := dryRunner(t, k).Check(context.Background(), c, tt.initFile)
-			if v.Outcome != Accepted {
-				t.Fatalf("got %s: %s", v.Outcome, v.Message)
-			}
+			assert.Must(t, v.Outcome == Accepted, "got %s: %s", v.Outcome, v.Message)
 			mustBeFields(t, v.Effective, tt.want)
 			mustBeAsStarted(t, v.Effective, started(t, k, c, tt.initFile))
 		})
@@ -214,9 +188,7 @@ func TestAWholeConfigurationIsValidatedAsItWouldRun(t *testing.T) {
 	v := dryRunner(t, k).Check(context.Background(), c, "")
 	mustBeAsStarted(t, v.Effective, started(t, k, c, ""))
 	delete(v.Origins, "containerRuntimeEndpoint")
-	if diff := cmp.Diff(map[string]Origin{"maxPods": "flag", "syncFrequency": "remote", "failCgroupV1": "remote"}, v.Origins); diff != "" {
-		t.Errorf("origins: -want +got\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(map[string]Origin{"maxPods": "flag", "syncFrequency": "remote", "failCgroupV1": "remote"}, v.Origins), "origins")
 	mustBeFields(t, v.Local, map[string]string{"maxPods": "9", "eventBurst": "90"})
 }
 
@@ -224,19 +196,16 @@ func TestOriginsOfLocalFieldsWithTheRealKubelet(t *testing.T) {
 	k := kubeletWith(t, "maxPods: 1\nresolvConf: /run/x\npodsPerCore: 1\n", "--config-dir="+tree(t, map[string]string{"10.conf": dropinText("podsPerCore: 2\n")}), "--max-pods=9", "--kube-api-qps=77")
 	v := dryRunner(t, k).CheckLocal(context.Background(), "")
 	want := map[string]Origin{"maxPods": "flag", "kubeAPIQPS": "flag", "resolvConf": "local", "podsPerCore": "local", "failCgroupV1": "local"}
-	if diff := cmp.Diff(want, v.Origins); diff != "" || len(v.Warnings) > 0 {
-		t.Errorf("origins: -want +got\n%s\nwarnings %q", diff, v.Warnings)
-	}
+	diff := cmp.Diff(want, v.Origins)
+	assert.That(t, diff == "" && len(v.Warnings) == 0, "origins: -want +got\n%s\nwarnings %q", diff, v.Warnings)
 }
 
 func TestTheCgroupFlagHidesNoOtherOverride(t *testing.T) {
 	endpoint := "--container-runtime-endpoint=unix://" + filepath.Join(t.TempDir(), "none.sock")
 	k, err := ParseKubelet([]string{realKubelet(t), "--fail-cgroupv1=false", endpoint, "--max-pods=6"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	h := dryRunner(t, k)
-	tests := map[string]struct {
+	for name, tt := range map[string]struct {
 		more       string
 		overridden []string
 		origins    map[string]Origin
@@ -244,20 +213,13 @@ func TestTheCgroupFlagHidesNoOtherOverride(t *testing.T) {
 		"not in the payload":           {"", []string{"maxPods"}, map[string]Origin{"maxPods": "flag", "podsPerCore": "drop-in", "failCgroupV1": "flag"}},
 		"in the payload, and the same": {"failCgroupV1: false\n", []string{"maxPods"}, map[string]Origin{"maxPods": "flag", "podsPerCore": "drop-in", "failCgroupV1": "drop-in"}},
 		"in the payload, overridden":   {"failCgroupV1: true\n", []string{"failCgroupV1", "maxPods"}, map[string]Origin{"maxPods": "flag", "podsPerCore": "drop-in", "failCgroupV1": "flag"}},
-	}
-	for name, tt := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			v := h.Check(context.Background(), laidOver("maxPods: 7\npodsPerCore: 3\n"+tt.more), "")
-			if v.Outcome != Accepted || len(v.Warnings) > 0 {
-				t.Fatalf("got %s: %s, warnings %q", v.Outcome, v.Message, v.Warnings)
-			}
-			if diff := cmp.Diff(tt.overridden, v.Overridden); diff != "" {
-				t.Errorf("overridden: -want +got\n%s", diff)
-			}
+			assert.Must(t, v.Outcome == Accepted && len(v.Warnings) == 0, "got %s: %s, warnings %q", v.Outcome, v.Message, v.Warnings)
+			assert.NoDiff(t, cmp.Diff(tt.overridden, v.Overridden), "overridden")
 			delete(v.Origins, "containerRuntimeEndpoint")
-			if diff := cmp.Diff(tt.origins, v.Origins); diff != "" {
-				t.Errorf("origins: -want +got\n%s", diff)
-			}
+			assert.NoDiff(t, cmp.Diff(tt.origins, v.Origins), "origins")
 		})
 	}
 }
@@ -266,7 +228,7 @@ func TestHeaderValuesMaskedByTheRealKubeletNeverAppear(t *testing.T) {
 	const headers = "staticPodURLHeader: {Authorization: [s3cret-1], X-Same: [s3cret-2]}\n"
 	k := kubeletWith(t, noRuntime(t)+headers)
 	h := dryRunner(t, k)
-	tests := map[string]struct {
+	for name, tt := range map[string]struct {
 		c    Candidate
 		want []string
 	}{
@@ -274,22 +236,14 @@ func TestHeaderValuesMaskedByTheRealKubeletNeverAppear(t *testing.T) {
 		"one changed":              {Candidate{Data: config(strings.Replace(headers, "cret-1", "cret-3", 1))}, []string{"staticPodURLHeader.Authorization"}},
 		"a drop-in without them":   {laidOver("maxPods: 5\n"), nil},
 		"a drop-in with another":   {laidOver("staticPodURLHeader: {X-Same: [s3cret-3]}\n"), []string{"staticPodURLHeader.X-Same"}},
-	}
-	for name, tt := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			v := h.Check(context.Background(), tt.c, "")
-			if v.Outcome != Accepted {
-				t.Fatalf("got %s: %s", v.Outcome, v.Message)
-			}
-			if diff := cmp.Diff(tt.want, v.Hidden); diff != "" {
-				t.Errorf("-want +got\n%s", diff)
-			}
-			if diff := cmp.Diff(v.Local["staticPodURLHeader"], v.Effective["staticPodURLHeader"]); diff != "" {
-				t.Errorf("what is masked looks different: %s", diff)
-			}
-			if text := cmp.Diff(v, Verdict{}, cmp.AllowUnexported()); strings.Contains(text, "s3cret") {
-				t.Errorf("a secret got out: %s", text)
-			}
+			assert.Must(t, v.Outcome == Accepted, "got %s: %s", v.Outcome, v.Message)
+			assert.NoDiff(t, cmp.Diff(tt.want, v.Hidden))
+			assert.NoDiff(t, cmp.Diff(v.Local["staticPodURLHeader"], v.Effective["staticPodURLHeader"]), "what is masked looks different")
+			text := cmp.Diff(v, Verdict{}, cmp.AllowUnexported())
+			assert.That(t, !strings.Contains(text, "s3cret"), "a secret got out: %s", text)
 		})
 	}
 }
@@ -297,12 +251,8 @@ func TestHeaderValuesMaskedByTheRealKubeletNeverAppear(t *testing.T) {
 func TestAFlagThatReplacesMaskedHeadersIsNamed(t *testing.T) {
 	k := kubeletWith(t, noRuntime(t)+"staticPodURLHeader: {a: [local]}\n", "--manifest-url-header=a:flag")
 	v := dryRunner(t, k).Check(context.Background(), laidOver("staticPodURLHeader: {a: [ours]}\n"), "")
-	if v.Outcome != Accepted || v.Hidden != nil || v.Origins["staticPodURLHeader.a"] != OriginFlag {
-		t.Errorf("got %s, hidden %q, origins %v", v.Outcome, v.Hidden, v.Origins)
-	}
-	if diff := cmp.Diff([]string{"staticPodURLHeader.a"}, v.Overridden); diff != "" {
-		t.Errorf("overridden: -want +got\n%s", diff)
-	}
+	assert.That(t, v.Outcome == Accepted && v.Hidden == nil && v.Origins["staticPodURLHeader.a"] == OriginFlag, "got %s, hidden %q, origins %v", v.Outcome, v.Hidden, v.Origins)
+	assert.NoDiff(t, cmp.Diff([]string{"staticPodURLHeader.a"}, v.Overridden), "overridden")
 }
 
 func TestTheRealKubeletValidatesADropInAtStage2(t *testing.T) {
@@ -311,14 +261,10 @@ func TestTheRealKubeletValidatesADropInAtStage2(t *testing.T) {
 	h := dryRunner(t, kubeletWith(t, endpoint, "--config-dir="+own))
 	checkVerdict(t, h.Check(context.Background(), laidOver("maxPods: 77\n"), ""), Accepted, 2, "")
 	v := h.Check(context.Background(), laidOver("evictionHard: {nodefs.available: banana}\n"), "")
-	if v.Outcome != Rejected || v.Stage != 2 || !strings.HasPrefix(v.Message, "quantities must match the regular expression") {
-		t.Errorf("got %s at stage %d: %s", v.Outcome, v.Stage, v.Message)
-	}
+	assert.That(t, v.Outcome == Rejected && v.Stage == 2 && strings.HasPrefix(v.Message, "quantities must match the regular expression"), "got %s at stage %d: %s", v.Outcome, v.Stage, v.Message)
 	mustBeFields(t, v.Effective, map[string]string{"evictionHard[nodefs.available]": "banana", "evictionHard[memory.available]": "5%"})
 	// The node's own drop-ins are below the candidate in stage 2, too.
-	if err := os.WriteFile(filepath.Join(own, "10.conf"), []byte(dropinText("evictionHard: {memory.available: banana}\n")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(filepath.Join(own, "10.conf"), []byte(dropinText("evictionHard: {memory.available: banana}\n")), 0o600))
 	if v := h.Check(context.Background(), laidOver("maxPods: 77\n"), ""); v.Outcome != CouldNotTell || v.Stage != 2 || !strings.HasPrefix(v.Message, "quantities must match the regular expression") {
 		t.Errorf("got %s at stage %d: %s", v.Outcome, v.Stage, v.Message)
 	}

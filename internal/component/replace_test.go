@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestADropInReplacesExactlyTheFlagsThatItNames(t *testing.T) {
@@ -30,22 +32,17 @@ func TestADropInReplacesExactlyTheFlagsThatItNames(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, err := ParseKubelet(append([]string{"/usr/bin/kubelet"}, tt.args...))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			got, err := k.ReplaceFlags(file)
-			if err != nil || !slices.Equal(got.Args, tt.want) || filepath.Clean(got.ConfigDir) != dir {
-				t.Errorf("got %+v, %v; want %q", got, err, tt.want)
-			}
+			assert.That(t, err == nil && slices.Equal(got.Args, tt.want) && filepath.Clean(got.ConfigDir) == dir, "got %+v, %v; want %q", got, err, tt.want)
 		})
 	}
 }
 
 func TestADropInWithoutFieldsIsAConfiguration(t *testing.T) {
 	data, err := FlagConversion{}.FlagsDropin()
-	if want := "# Replaces the kubelet's flags: null\n" + dropinText(""); err != nil || string(data) != want {
-		t.Errorf("got %q, %v; want %q", data, err, want)
-	}
+	want := "# Replaces the kubelet's flags: null\n" + dropinText("")
+	assert.That(t, err == nil && string(data) == want, "got %q, %v; want %q", data, err, want)
 }
 
 func TestAFileThatCannotReplaceFlagsIsAnError(t *testing.T) {
@@ -58,11 +55,7 @@ func TestAFileThatCannotReplaceFlagsIsAnError(t *testing.T) {
 	} {
 		write(t, file, tt.content, 0o600)
 		k := &Kubelet{Path: "/usr/bin/kubelet", ConfigDir: tt.configDir}
-		if _, err := k.ReplaceFlags(file); err == nil || err.Error() != tt.want {
-			t.Errorf("got %v, want %s", err, tt.want)
-		}
+		assert.Error(t, assert.Err(k.ReplaceFlags(file)), tt.want)
 	}
-	if _, err := (&Kubelet{}).ReplaceFlags(file + "x"); err == nil || err.Error() != "open "+file+"x: no such file or directory" {
-		t.Errorf("a missing file: %v", err)
-	}
+	assert.Error(t, assert.Err((&Kubelet{}).ReplaceFlags(file+"x")), "open "+file+"x: no such file or directory", "a missing file")
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestErrorsOfAFullDiskAreEqualEachTime(t *testing.T) {
@@ -15,21 +17,15 @@ func TestErrorsOfAFullDiskAreEqualEachTime(t *testing.T) {
 		t.Skip("only root can mount")
 	}
 	h := dryRunner(t, fake(t, "accept"))
-	if err := os.MkdirAll(h.scratch, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("tmpfs", h.scratch, "tmpfs", 0, "nr_inodes=3"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.MkdirAll(h.scratch, 0o700))
+	assert.NoError(t, unix.Mount("tmpfs", h.scratch, "tmpfs", 0, "nr_inodes=3"))
 	t.Cleanup(func() { _ = unix.Unmount(h.scratch, unix.MNT_DETACH) })
 	first := h.Check(context.Background(), Candidate{Data: []byte("x")}, "")
 	second := h.Check(context.Background(), Candidate{Data: []byte("x")}, "")
-	if first.Outcome != CouldNotTell || first.Message != second.Message || !strings.Contains(first.Message, "no space left on device") {
-		t.Errorf("%s: %s\n%s", first.Outcome, first.Message, second.Message)
-	}
-	if left, _ := filepath.Glob(h.scratch + "/*"); len(left) > 0 {
-		t.Errorf("left: %v", left)
-	}
+	assert.That(t, first.Outcome == CouldNotTell && first.Message == second.Message && strings.Contains(first.Message, "no space left on device"),
+		"%s: %s\n%s", first.Outcome, first.Message, second.Message)
+	left, _ := filepath.Glob(h.scratch + "/*")
+	assert.That(t, len(left) == 0, "left: %v", left)
 }
 
 func TestAMissingLocalFileNeedsNoDryRun(t *testing.T) {

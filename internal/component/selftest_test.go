@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestTheSelfTestReportsTheLimitsOfAKubelet(t *testing.T) {
@@ -55,9 +56,8 @@ func TestTheSelfTestReportsTheLimitsOfAKubelet(t *testing.T) {
 			for _, limit := range got.Limits {
 				limits = append(limits, limit.Reason)
 			}
-			if s := fmt.Sprint(got.Supported, " ", failed, " ", limits); s != tt.want || !strings.HasPrefix(got.Message, tt.message) || (got.Message == "") != got.Supported {
-				t.Errorf("got  %s: %s\nwant %s: %s", s, got.Message, tt.want, tt.message)
-			}
+			s := fmt.Sprint(got.Supported, " ", failed, " ", limits)
+			assert.That(t, s == tt.want && strings.HasPrefix(got.Message, tt.message) && (got.Message == "") == got.Supported, "got  %s: %s\nwant %s: %s", s, got.Message, tt.want, tt.message)
 		})
 	}
 }
@@ -70,8 +70,6 @@ func TestEveryRealKubeletPassesTheSelfTestWithoutLimits(t *testing.T) {
 		h := dryRunner(t, k)
 		h.Protected = payload.DefaultProtection()
 		got := h.SelfTest(context.Background(), "")
-		if !got.Supported || len(got.Limits) > 0 || len(got.Steps) != 8 {
-			t.Errorf("%s: %+v", filepath.Base(filepath.Dir(kubelet)), got)
-		}
+		assert.That(t, got.Supported && len(got.Limits) == 0 && len(got.Steps) == 8, "%s: %+v", filepath.Base(filepath.Dir(kubelet)), got)
 	}
 }

@@ -1,89 +1,52 @@
 package component
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
+	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-// startContainerd starts a containerd for the test and returns its endpoint.
-func startContainerd(t testing.TB) string {
+// shared is the node whose containerd all tests use. TestMain stops it.
+var shared struct {
+	once    sync.Once
+	cluster *localcluster.Cluster
+	node    *localcluster.Node
+	err     error
+}
+
+func sharedNode(t *testing.T) *localcluster.Node {
 	t.Helper()
-	program, err := exec.LookPath("containerd")
-	if err != nil {
-		t.Skip("stage 2 needs a container runtime: there is no containerd in PATH")
-	}
-	if os.Getuid() != 0 {
-		t.Skip("stage 2 needs a container runtime, and containerd needs root")
-	}
-	dir, err := os.MkdirTemp("", "ek-containerd") // short, because the length of a socket path is limited
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	socket := filepath.Join(dir, "containerd.sock")
-	text := fmt.Sprintf(`version = 2
-root = %q
-state = %q
-[grpc]
-  address = %q
-[plugins."io.containerd.grpc.v1.cri"]
-  restrict_oom_score_adj = true
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    conf_dir = %q
-[plugins."io.containerd.internal.v1.opt"]
-  path = %q
-`, dir+"/root", dir+"/state", socket, dir+"/cni", dir+"/opt")
-	if err := os.WriteFile(dir+"/config.toml", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var log bytes.Buffer
-	cmd := exec.Command(program, "--config", dir+"/config.toml")
-	cmd.Stdout, cmd.Stderr = &log, &log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(done) }()
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-done:
-		case <-time.After(10 * time.Second):
-			_ = cmd.Process.Kill()
-			<-done
+	shared.once.Do(func() {
+		ctx := context.Background()
+		if shared.cluster, shared.err = localcluster.Start(ctx, localcluster.Options{APIServerLater: true}); shared.err == nil {
+			shared.node, shared.err = shared.cluster.NewNode(ctx, "node-a")
 		}
 	})
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		conn, err := net.Dial("unix", socket)
-		if err == nil {
-			_ = conn.Close()
-			return "unix://" + socket
-		}
-		select {
-		case <-done:
-			t.Fatalf("containerd ended: %s", log.String())
-		default:
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("containerd does not listen: %v", err)
-		}
-		<-time.After(20 * time.Millisecond) // poll interval
+	if errors.Is(shared.err, localcluster.ErrNoNode) {
+		t.Skip(shared.err)
 	}
+	assert.NoError(t, shared.err)
+	return shared.node
+}
+
+// startContainerd returns the endpoint of a containerd.
+func startContainerd(t *testing.T) string {
+	t.Helper()
+	return sharedNode(t).RuntimeEndpoint()
 }
 
 func TestVerdictsOfTheRealKubeletAtStage2(t *testing.T) {
@@ -121,14 +84,10 @@ func TestVerdictsOfTheRealKubeletAtStage2(t *testing.T) {
 			} else if v.Outcome != Rejected || v.Stage != tt.stage || !strings.HasPrefix(v.Message, tt.message) {
 				t.Errorf("got %s at stage %d: %s", v.Outcome, v.Stage, v.Message)
 			}
-			if v.Effective == nil && v.Stage > 0 {
-				t.Error("no effective configuration")
-			}
+			assert.That(t, v.Effective != nil || v.Stage <= 0, "no effective configuration")
 		})
 	}
-	if diff := cmp.Diff(before, nodeState(t)); diff != "" {
-		t.Errorf("the dry runs left something on the node: -before +after\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(before, nodeState(t)), "the dry runs left something on the node")
 }
 
 // nodeState describes what a dry run must not change, as long as no other kubelet runs on this machine: mounts, and
@@ -143,9 +102,7 @@ func nodeState(t *testing.T) map[string][]string {
 		return nil
 	})
 	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for line := range strings.Lines(string(mounts)) {
 		if strings.Contains(line, "dryrun-") {
 			state["mounts"] = append(state["mounts"], line)
@@ -154,25 +111,34 @@ func nodeState(t *testing.T) map[string][]string {
 	return state
 }
 
+// The ports of the configuration are those of servers that must go on to answer.
 func TestADryRunChangesNothingOnTheNode(t *testing.T) {
-	endpoint := "containerRuntimeEndpoint: " + startContainerd(t) + "\n"
+	var servers []*httptest.Server
+	local := "containerRuntimeEndpoint: " + startContainerd(t) + "\naddress: 127.0.0.1\n"
+	for _, field := range []string{"port", "healthzPort"} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") }))
+		t.Cleanup(s.Close)
+		local += fmt.Sprintf("%s: %d\n", field, s.Listener.Addr().(*net.TCPAddr).Port)
+		servers = append(servers, s)
+	}
 	tools, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
 	for _, tool := range []string{"mount", "umount", "iptables", "ip6tables", "iptables-save", "iptables-restore", "nft",
 		"ip", "sysctl", "modprobe", "systemd-run", "systemctl", "losetup", "mkfs.ext4", "du", "nsenter"} {
 		write(t, filepath.Join(tools, tool), "#!/bin/sh\necho "+tool+" \"$@\" >>"+log+"\nexit 1\n", 0o755)
 	}
-	h := dryRunner(t, kubeletWith(t, endpoint))
+	h := dryRunner(t, kubeletWith(t, local))
 	t.Setenv("PATH", tools)
-	checkVerdict(t, h.Check(context.Background(), Candidate{Data: config(endpoint)}, ""), Accepted, 2, "")
-	calls, err := os.ReadFile(log)
-	if err != nil {
-		t.Fatal(err)
+	checkVerdict(t, h.Check(context.Background(), Candidate{Data: config(local)}, ""), Accepted, 2, "")
+	for _, s := range servers {
+		health := NewHealth(s.URL + "/healthz")
+		assert.NoError(t, health.Healthz(context.Background()), s.URL)
+		health.Close()
 	}
+	calls, err := os.ReadFile(log)
+	assert.NoError(t, err)
 	for call := range strings.Lines(string(calls)) {
 		// umount reports "not mounted" for an empty directory in TMPDIR, which belongs to the test.
-		if !strings.HasPrefix(call, "umount "+h.scratch+"/dryrun-") {
-			t.Errorf("the dry run called %s", call)
-		}
+		assert.That(t, strings.HasPrefix(call, "umount "+h.scratch+"/dryrun-"), "the dry run called %s", call)
 	}
 }
 
@@ -201,9 +167,7 @@ func TestADryRunMakesNoControlGroups(t *testing.T) {
 	checkVerdict(t, v, Accepted, 2, "")
 	for _, root := range roots {
 		entries, err := os.ReadDir(root)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		for _, e := range entries {
 			if e.IsDir() {
 				t.Errorf("the dry run made the control group %s/%s", root, e.Name())
@@ -212,95 +176,19 @@ func TestADryRunMakesNoControlGroups(t *testing.T) {
 	}
 }
 
-func TestADryRunDoesNotDisturbAServerOnTheKubeletsPorts(t *testing.T) {
-	var ports []int
-	for range 2 {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })}
-		go func() { _ = server.Serve(listener) }()
-		t.Cleanup(func() { _ = server.Close() })
-		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
-	}
-	local := fmt.Sprintf("containerRuntimeEndpoint: %s\nport: %d\nhealthzPort: %d\naddress: 127.0.0.1\n", startContainerd(t), ports[0], ports[1])
-	h := dryRunner(t, kubeletWith(t, local))
-	checkVerdict(t, h.Check(context.Background(), Candidate{Data: config(local)}, ""), Accepted, 2, "")
-	for _, port := range ports {
-		health := NewHealth(fmt.Sprintf("http://127.0.0.1:%d/healthz", port))
-		if err := health.Healthz(context.Background()); err != nil {
-			t.Errorf("port %d: %v", port, err)
-		}
-		health.Close()
-	}
-}
-
 func TestARuntimeThatStopsRejectsNoCandidate(t *testing.T) {
 	// The socket is a symbolic link, so that the runtime can disappear while containerd runs.
 	target := strings.TrimPrefix(startContainerd(t), "unix://")
 	dir, err := os.MkdirTemp("", "ek")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "s")
-	if err := os.Symlink(target, socket); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Symlink(target, socket))
 	endpoint := "containerRuntimeEndpoint: unix://" + socket + "\n"
 	h := dryRunner(t, kubeletWith(t, endpoint))
 	checkVerdict(t, h.Check(context.Background(), Candidate{Data: config(endpoint)}, ""), Accepted, 2, "")
-	if err := os.Remove(socket); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Remove(socket))
 	v := h.Check(context.Background(), Candidate{Data: config(endpoint)}, "")
-	if v.Outcome != Accepted || v.Stage != 1 || !strings.HasPrefix(v.Message, "stage 2 of the dry run was not used: validate service connection: ") {
-		t.Errorf("got %s at stage %d: %s", v.Outcome, v.Stage, v.Message)
-	}
-}
-
-func BenchmarkDryRun(b *testing.B) {
-	endpoint := "containerRuntimeEndpoint: " + startContainerd(b) + "\n"
-	h := NewDryRunner(kubeletWith(b, endpoint, "--max-pods=50"), b.TempDir(), slogDiscard())
-	ctx := context.Background()
-	candidate := Candidate{Data: config(endpoint + "maxPods: 77\n")}
-	if v := h.Check(ctx, candidate, ""); v.Stage != 2 {
-		b.Fatalf("%+v", v)
-	}
-	b.Run("stage 1", func(b *testing.B) {
-		for b.Loop() {
-			h.run(ctx, dryRun{stage: 1, config: wholeConfig(candidate.Data), withFlags: true})
-		}
-	})
-	b.Run("stage 2", func(b *testing.B) {
-		for b.Loop() {
-			h.run(ctx, dryRun{stage: 2, config: wholeConfig(candidate.Data), withFlags: true})
-		}
-	})
-	b.Run("check accepted", func(b *testing.B) {
-		for b.Loop() {
-			h.Check(ctx, candidate, "")
-		}
-	})
-	b.Run("drop-in accepted", func(b *testing.B) {
-		for b.Loop() {
-			h.Check(ctx, Candidate{Data: config("maxPods: 77\n"), Dropin: true}, "")
-		}
-	})
-	b.Run("check rejected at stage 1", func(b *testing.B) {
-		for b.Loop() {
-			h.Check(ctx, Candidate{Data: config("bogus: 1\n")}, "")
-		}
-	})
-	b.Run("check rejected at stage 2", func(b *testing.B) {
-		for b.Loop() {
-			h.Check(ctx, Candidate{Data: config(endpoint + "cpuManagerPolicy: nope\n")}, "")
-		}
-	})
-	b.Run("check local", func(b *testing.B) {
-		for b.Loop() {
-			h.CheckLocal(ctx, "")
-		}
-	})
+	assert.That(t, v.Outcome == Accepted && v.Stage == 1 && strings.HasPrefix(v.Message, "stage 2 of the dry run was not used: validate service connection: "),
+		"got %s at stage %d: %s", v.Outcome, v.Stage, v.Message)
 }

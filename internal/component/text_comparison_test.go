@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // protectedDryRunner returns a DryRunner with the default protection.
@@ -16,32 +17,23 @@ func protectedDryRunner(t *testing.T, k *Kubelet) *DryRunner {
 	return h
 }
 
-func wantIncomparable(t *testing.T, h *DryRunner, v Verdict, message string) {
-	t.Helper()
-	got, compared := v.CheckProtected(h.Protected)
-	if v.Outcome != Accepted || compared || !strings.HasPrefix(got, message) {
-		t.Errorf("%s, compared %t: %s; %s", v.Outcome, compared, v.Message, got)
+func TestNothingIsComparedWithoutALocalConfigurationToCompareWith(t *testing.T) {
+	onlyDropIns := fake(t, "accept")
+	onlyDropIns.ConfigDir = tree(t, map[string]string{"10.conf": "maxPods: 1"})
+	const byText = "the kubelet did not print the effective configuration, and protected fields cannot be compared by text: "
+	for _, tt := range []struct {
+		k             *Kubelet
+		data, message string
+	}{
+		{fakeWithLocal(t, `case "$config" in *LOCAL*) end "no good";; esac; `+printing+"accept", "maxPods: 1 # LOCAL"), "readOnlyPort: 0", "the kubelet did not print the effective local configuration"},
+		{fakeWithLocal(t, printing+"accept", "{: [ # LOCAL"), `{"authentication": {"x509": {"clientCAFile": "/ca"}}}`, byText},
+		{onlyDropIns, "maxPods: 2", byText + noLocalFile},
+	} {
+		h := protectedDryRunner(t, tt.k)
+		v := h.Check(context.Background(), Candidate{Data: []byte(tt.data)}, "")
+		got, compared := v.CheckProtected(h.Protected)
+		assert.That(t, v.Outcome == Accepted && !compared && strings.HasPrefix(got, tt.message), "%s, compared %t: %s; %s", v.Outcome, compared, v.Message, got)
 	}
-}
-
-func TestNothingIsComparedIfTheLocalConfigurationIsRejected(t *testing.T) {
-	h := protectedDryRunner(t, fakeWithLocal(t, `case "$config" in *LOCAL*) end "no good";; esac; `+printing+"accept", "maxPods: 1 # LOCAL"))
-	v := h.Check(context.Background(), Candidate{Data: []byte("readOnlyPort: 0")}, "")
-	wantIncomparable(t, h, v, "the kubelet did not print the effective local configuration")
-}
-
-func TestNothingIsComparedIfTheLocalConfigurationIsUnreadable(t *testing.T) {
-	h := protectedDryRunner(t, fakeWithLocal(t, printing+"accept", "{: [ # LOCAL"))
-	v := h.Check(context.Background(), Candidate{Data: []byte(`{"authentication": {"x509": {"clientCAFile": "/ca"}}}`)}, "")
-	wantIncomparable(t, h, v, "the kubelet did not print the effective configuration, and protected fields cannot be compared by text: ")
-}
-
-func TestNothingIsComparedIfTheNodeHasOnlyDropIns(t *testing.T) {
-	k := fake(t, "accept")
-	k.ConfigDir = tree(t, map[string]string{"10.conf": "maxPods: 1"})
-	h := protectedDryRunner(t, k)
-	v := h.Check(context.Background(), Candidate{Data: []byte("maxPods: 2")}, "")
-	wantIncomparable(t, h, v, "the kubelet did not print the effective configuration, and protected fields cannot be compared by text: "+noLocalFile)
 }
 
 func TestAClientCAFileIsTheSameHoweverItsPathIsWritten(t *testing.T) {
@@ -68,9 +60,7 @@ func TestAKubeletWithoutADumpUsesTheRuntimeOfItsFlagInStage2(t *testing.T) {
 	v := dryRunner(t, k).Check(context.Background(), Candidate{Data: []byte("containerRuntimeEndpoint: unix:///evil")}, "")
 	checkVerdict(t, v, Accepted, 2, "")
 	text, err := read(args)
-	if err != nil || strings.Count(text, "--"+runtimeFlag+"=unix:///run/crio/crio.sock") != 2 || strings.Count(text, runtimeFlag) != 2 {
-		t.Errorf("stage 2 ran with %v:\n%s", err, text)
-	}
+	assert.That(t, err == nil && strings.Count(text, "--"+runtimeFlag+"=unix:///run/crio/crio.sock") == 2 && strings.Count(text, runtimeFlag) == 2, "stage 2 ran with %v:\n%s", err, text)
 }
 
 func TestATruncatedDumpIsIgnored(t *testing.T) {
@@ -81,10 +71,7 @@ func TestATruncatedDumpIsIgnored(t *testing.T) {
 		_, _ = out.Write(line)
 	}
 	_, _ = out.Write([]byte("\n\treadOnlyPort: 10255\n >\n"))
-	if !out.truncated {
-		t.Error("it is not told that it was cut")
-	}
-	if e, _ := findDump([]string{apiDump + "x: " + strings.Repeat("x", maxDump)}, anchorFields); e != nil {
-		t.Error("a value that is too long was decoded")
-	}
+	assert.That(t, out.truncated, "it is not told that it was cut")
+	e, _ := findDump([]string{apiDump + "x: " + strings.Repeat("x", maxDump)}, anchorFields)
+	assert.That(t, e == nil, "a value that is too long was decoded")
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestAClusterConfigurationIsParsedAndDefaulted(t *testing.T) {
@@ -44,13 +46,9 @@ proxy: {disabled: true}
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := parseClusterConfiguration([]byte(tt.document))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			tt.want.Document = []byte(tt.document)
-			if diff := cmp.Diff(&tt.want, got); diff != "" {
-				t.Error(diff)
-			}
+			assert.NoDiff(t, cmp.Diff(&tt.want, got))
 		})
 	}
 }
@@ -82,9 +80,7 @@ func TestInvalidFieldsOfAClusterConfigurationAreNamed(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cc, err := parseClusterConfiguration([]byte(v1beta4(tt.more)))
-			if cc != nil || err == nil || !strings.HasPrefix(err.Error(), "ClusterConfiguration: ") || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%v\nwant ClusterConfiguration: %s", err, tt.want)
-			}
+			assert.That(t, cc == nil && err != nil && strings.HasPrefix(err.Error(), "ClusterConfiguration: ") && strings.Contains(err.Error(), tt.want), "%v\nwant ClusterConfiguration: %s", err, tt.want)
 		})
 	}
 }
@@ -103,9 +99,7 @@ func TestOtherKindsAndVersionsAreNotAClusterConfiguration(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cc, err := parseClusterConfiguration([]byte(tt.document))
-			if cc != nil || err == nil || !strings.HasPrefix(err.Error(), tt.want) {
-				t.Errorf("%v\nwant %s", err, tt.want)
-			}
+			assert.That(t, cc == nil && err != nil && strings.HasPrefix(err.Error(), tt.want), "%v\nwant %s", err, tt.want)
 		})
 	}
 }

@@ -10,15 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 func clusterConfiguration(t *testing.T, more string) *ClusterConfiguration {
 	t.Helper()
 	cc, err := parseClusterConfiguration([]byte(v1beta4(more)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return cc
 }
 
@@ -38,9 +37,7 @@ func TestDecideChoosesTheActionOfEachConfiguration(t *testing.T) {
 	modified := users.DeepCopy()
 	modified.Annotations = map[string]string{ProposalSignature: Signature(holding(kubelet, text))}
 	generated, err := generate(kubelet, clusterConfiguration(t, ""), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	endpoint := "192.0.2.10:6443"
 	input := &Input{File: "new.yaml", Configs: map[string]Document{"kubelet": {Text: []byte(text + "maxPods: 60\n"), Place: "new.yaml"}}}
 	cluster := &Input{File: "new.yaml", Cluster: clusterConfiguration(t, "networking: {dnsDomain: new.example}\n")}
@@ -89,25 +86,19 @@ func TestDecideChoosesTheActionOfEachConfiguration(t *testing.T) {
 				existing.ConfigMaps[tt.c.ConfigMap] = tt.has
 			}
 			changes, _, err := Decide(existing, tt.given, tt.options)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			change := changes[0]
 			if tt.c.Name == "kube-proxy" {
 				change = changes[1]
 			}
-			if change.Action != tt.action || !strings.Contains(change.Why, tt.why) {
-				t.Errorf("%s: %s", change.Action, change.Why)
-			}
+			assert.That(t, change.Action == tt.action && strings.Contains(change.Why, tt.why), "%s: %s", change.Action, change.Why)
 			if tt.next == "" {
 				if change.Write != nil {
 					t.Errorf("it writes %v", change.Write.New)
 				}
 				return
 			}
-			if change.Write == nil || change.Write.Old != tt.has || !strings.Contains(change.Write.New.Data[tt.c.Key], tt.next+"\n") {
-				t.Fatalf("it writes %+v", change.Write)
-			}
+			assert.Must(t, change.Write != nil && change.Write.Old == tt.has && strings.Contains(change.Write.New.Data[tt.c.Key], tt.next+"\n"), "it writes %+v", change.Write)
 			if origin, _ := OriginOf(change.Write.New); origin != tt.origin {
 				t.Errorf("it writes what is %s", origin)
 			}
@@ -127,21 +118,15 @@ func TestReplaceKeepsOtherKeysOfTheConfigMap(t *testing.T) {
 	existing := &Cluster{Configuration: clusterConfiguration(t, ""), ConfigMaps: map[string]*corev1.ConfigMap{"kube-proxy": old}, Endpoint: "192.0.2.10:6443"}
 	data := func() map[string]string {
 		changes, _, err := Decide(existing, input, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		return changes[1].Write.New.Data
 	}
-	if got := data(); got[proxy.Key] != "new: 1" || got["mine"] != "stays" || got[proxyKubeconfig] != "stays" {
-		t.Errorf("%v", got)
-	}
+	got := data()
+	assert.That(t, got[proxy.Key] == "new: 1" && got["mine"] == "stays" && got[proxyKubeconfig] == "stays", "%v", got)
 	input.Cluster = clusterConfiguration(t, "controlPlaneEndpoint: new.example\n")
-	if got := data(); got[proxy.Key] != "new: 1" || got["mine"] != "stays" || !strings.Contains(got[proxyKubeconfig], "https://new.example:6443") {
-		t.Errorf("with a ClusterConfiguration: %v", got)
-	}
-	if old.Data[proxyKubeconfig] != "stays" {
-		t.Error("what was read was changed")
-	}
+	got = data()
+	assert.That(t, got[proxy.Key] == "new: 1" && got["mine"] == "stays" && strings.Contains(got[proxyKubeconfig], "https://new.example:6443"), "with a ClusterConfiguration: %v", got)
+	assert.That(t, old.Data[proxyKubeconfig] == "stays", "what was read was changed")
 }
 
 func TestAStoredClusterConfigurationKeepsTheControlPlanesVersion(t *testing.T) {
@@ -151,25 +136,18 @@ func TestAStoredClusterConfigurationKeepsTheControlPlanesVersion(t *testing.T) {
 	input.KubernetesVersion = "v1.40.0"
 	existing := &Cluster{Configuration: clusterConfiguration(t, ""), ConfigMaps: map[string]*corev1.ConfigMap{KubeadmConfigMap: stored}, Endpoint: "192.0.2.10:6443"}
 	_, write, err := Decide(existing, &Input{File: "new.yaml", Cluster: input}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text := write.New.Data[KubeadmConfigKey]; !strings.Contains(text, "kubernetesVersion: v1.37.1\n") || !strings.Contains(text, "clusterName: new\n") {
-		t.Errorf("%s", text)
-	}
+	assert.NoError(t, err)
+	text := write.New.Data[KubeadmConfigKey]
+	assert.That(t, strings.Contains(text, "kubernetesVersion: v1.37.1\n") && strings.Contains(text, "clusterName: new\n"), "%s", text)
 	_, _, err = Decide(&Cluster{}, &Input{File: "new.yaml", Cluster: &ClusterConfiguration{ServiceSubnet: "10.96.0.0/16"}, Endpoint: "192.0.2.10:6443"}, Options{})
-	if err == nil || err.Error() != "the ClusterConfiguration in new.yaml has no kubernetesVersion, and neither has ConfigMap kube-system/kubeadm-config: add the field" {
-		t.Errorf("%v", err)
-	}
+	assert.That(t, err != nil && err.Error() == "the ClusterConfiguration in new.yaml has no kubernetesVersion, and neither has ConfigMap kube-system/kubeadm-config: add the field", "%v", err)
 }
 
 func TestDecideNamesMissingInput(t *testing.T) {
 	if _, _, err := Decide(&Cluster{}, nil, Options{}); err == nil || !strings.Contains(err.Error(), "kubeadm did not create this cluster, or the ConfigMap was deleted; pass a ClusterConfiguration with --config") {
 		t.Errorf("%v", err)
 	}
-	if _, err := Defaults(&Cluster{}, nil, nil); err == nil || !strings.Contains(err.Error(), "kubeadm did not create this cluster") {
-		t.Errorf("%v", err)
-	}
+	assert.ErrorHas(t, assert.Err(Defaults(&Cluster{}, nil, nil)), "kubeadm did not create this cluster")
 	existing := &Cluster{Configuration: clusterConfiguration(t, "")}
 	if _, _, err := Decide(existing, nil, Options{Init: true}); err == nil || !strings.Contains(err.Error(), "the address of the control plane is unknown") {
 		t.Errorf("%v", err)
@@ -184,9 +162,7 @@ func TestKubeProxyGetsTheControlPlanesAddress(t *testing.T) {
 	proxy := Components()[1]
 	const at = "controlPlaneEndpoint: old.example:8443\n"
 	old, err := generate(proxy, clusterConfiguration(t, at), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, tt := range []struct {
 		name, given, advertised, init, want string
 	}{
@@ -208,16 +184,12 @@ func TestKubeProxyGetsTheControlPlanesAddress(t *testing.T) {
 				input.Cluster = clusterConfiguration(t, tt.given)
 			}
 			changes, _, err := Decide(existing, input, Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			is := old
 			if w := changes[1].Write; w != nil {
 				is = w.New
 			}
-			if got := serverOf(is.Data[proxyKubeconfig]); got != tt.want {
-				t.Errorf("they follow %s, want %s", got, tt.want)
-			}
+			assert.Equal(t, serverOf(is.Data[proxyKubeconfig]), tt.want, "they follow")
 		})
 	}
 }
@@ -228,9 +200,7 @@ func TestServerOfFollowsTheCurrentContext(t *testing.T) {
 		two + ", current-context: one}": "b:2", two + ", current-context: two}": "", two + "}": "", "a: b: c": "",
 		"{clusters: [{name: a, cluster: {server: 'https://a'}}], contexts: [{name: one, context: {cluster: a}}], current-context: one}": "",
 	} {
-		if got := serverOf(kubeconfig); got != want {
-			t.Errorf("%s: %q, want %q", kubeconfig, got, want)
-		}
+		assert.Equal(t, serverOf(kubeconfig), want, kubeconfig)
 	}
 }
 
@@ -244,9 +214,8 @@ func TestUnreadableConfigurationsAreExplained(t *testing.T) {
 		"a: b: c":                           "it cannot be parsed: neither JSON nor YAML",
 		"":                                  "it cannot be parsed: empty",
 	} {
-		if got := whyUnreadable(kubelet, []byte(text)); want == "" && got != "" || !strings.HasPrefix(got, want) {
-			t.Errorf("%q: %q, want %q", text, got, want)
-		}
+		got := whyUnreadable(kubelet, []byte(text))
+		assert.That(t, (want != "" || got == "") && strings.HasPrefix(got, want), "%q: %q, want %q", text, got, want)
 	}
 }
 
@@ -254,16 +223,12 @@ func TestAnUnreadableClusterConfigurationIsReplacedFromTheFile(t *testing.T) {
 	for _, data := range []map[string]string{{KubeadmConfigKey: "a: b: c"}, {"x": ""}, nil} {
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: KubeadmConfigMap}, Data: data}
 		existing, err := Gather(t.Context(), fake.NewClientBuilder().WithObjects(cm).Build())
-		if err != nil || existing.ConfigurationErr == nil {
-			t.Fatalf("%+v, %v", existing, err)
-		}
+		assert.Must(t, err == nil && existing.ConfigurationErr != nil, "%+v, %v", existing, err)
 		if _, _, err := Decide(existing, nil, Options{}); err == nil || !strings.HasPrefix(err.Error(), "ConfigMap kube-system/kubeadm-config: ") || !strings.Contains(err.Error(), "repair it, or pass a ClusterConfiguration with --config") {
 			t.Errorf("%v", err)
 		}
 		_, write, err := Decide(existing, &Input{Cluster: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}, Options{})
-		if err != nil || write.Old == nil || write.New.Data[KubeadmConfigKey] != v1beta4("") {
-			t.Errorf("%+v, %v", write, err)
-		}
+		assert.That(t, err == nil && write.Old != nil && write.New.Data[KubeadmConfigKey] == v1beta4(""), "%+v, %v", write, err)
 	}
 }
 
@@ -288,24 +253,18 @@ func TestContradictionsAboutKubeProxyAreWarnings(t *testing.T) {
 			existing.ConfigMaps[proxy.ConfigMap] = tt.has
 		}
 		changes, _, err := Decide(existing, tt.given, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Join(changes[1].Warnings, "\n"); tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
-			t.Errorf("%s: %q", tt.name, got)
-		}
+		assert.NoError(t, err)
+		got := strings.Join(changes[1].Warnings, "\n")
+		assert.That(t, (tt.want != "" || got == "") && strings.Contains(got, tt.want), "%s: %q", tt.name, got)
 	}
 }
 
 func TestGatherFindsTheControlPlanesAddress(t *testing.T) {
 	upload(t, localcluster.KubeadmConfig(addressV4, v1beta4("controlPlaneEndpoint: api.example:443\n")))
 	existing, err := Gather(t.Context(), admin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if existing.ProxyServer != "api.example:443" || existing.Endpoint != "" || existing.ProxyImage != "registry.k8s.io/kube-proxy:v1.37.1" || existing.Configuration.KubernetesVersion != "v1.37.1" {
-		t.Errorf("%+v", existing)
-	}
+	assert.NoError(t, err)
+	assert.That(t, existing.ProxyServer == "api.example:443" && existing.Endpoint == "" && existing.ProxyImage == "registry.k8s.io/kube-proxy:v1.37.1" && existing.Configuration.KubernetesVersion == "v1.37.1",
+		"%+v", existing)
 	// What the API server says of itself counts where no kube-proxy is told. An API server on loopback says nothing of
 	// itself; so this one is made up.
 	port := int32(6443)
@@ -315,13 +274,9 @@ func TestGatherFindsTheControlPlanesAddress(t *testing.T) {
 		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{addressV6}}},
 	}
 	existing, err = Gather(t.Context(), fake.NewClientBuilder().WithObjects(slice, holding(Components()[1], "")).Build())
-	if err != nil || existing.Endpoint != "[2001:db8::10]:6443" || existing.Configuration != nil || existing.ProxyServer != "" {
-		t.Errorf("%+v, %v", existing, err)
-	}
+	assert.That(t, err == nil && existing.Endpoint == "[2001:db8::10]:6443" && existing.Configuration == nil && existing.ProxyServer == "", "%+v, %v", existing, err)
 	sidecar := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kube-proxy"}}
 	sidecar.Spec.Template.Spec.Containers = []corev1.Container{{Name: "log", Image: "log:1"}, {Name: "kube-proxy", Image: "proxy:1"}, {Name: "other", Image: "other:1"}}
 	existing, err = Gather(t.Context(), fake.NewClientBuilder().WithObjects(sidecar).Build())
-	if err != nil || existing.Endpoint != "" || existing.ProxyImage != "proxy:1" {
-		t.Errorf("%+v, %v", existing, err)
-	}
+	assert.That(t, err == nil && existing.Endpoint == "" && existing.ProxyImage == "proxy:1", "%+v, %v", existing, err)
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 const (
@@ -26,9 +28,7 @@ func kubeadms(version, kind, more string) string {
 func documents(t *testing.T, data string) []Document {
 	t.Helper()
 	all, err := Documents("f.yaml", []byte(data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return all
 }
 
@@ -40,33 +40,27 @@ func TestADocumentKeepsEveryByte(t *testing.T) {
 		{[]byte(first), "kubelet.config.k8s.io/v1beta1", "kubelet.config.k8s.io", "v1beta1", "KubeletConfiguration", "f.yaml, document 1"},
 		{[]byte(second), "kubeproxy.config.k8s.io/v1alpha1", "kubeproxy.config.k8s.io", "v1alpha1", "KubeProxyConfiguration", "f.yaml, document 2"},
 	}
-	if diff := cmp.Diff(want, all); diff != "" {
-		t.Error(diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, all))
 }
 
 func TestPlaceNamesTheDocumentOnlyInAFileWithSeveral(t *testing.T) {
 	for _, data := range []string{kubeletDocument, "---\n" + kubeletDocument + "---\n# nothing\n...\n---\n", "\ufeff# nothing\n---\n" + kubeletDocument} {
-		if all := documents(t, data); len(all) != 1 || all[0].Place != "f.yaml" {
-			t.Errorf("%q: %+v", data, all)
-		}
+		all := documents(t, data)
+		assert.That(t, len(all) == 1 && all[0].Place == "f.yaml", "%q: %+v", data, all)
 	}
 }
 
 func TestAFileOfCommentsHasNoDocuments(t *testing.T) {
 	for _, data := range []string{"", "\n", "# one\n---\n  # two\n---"} {
-		if all := documents(t, data); len(all) != 0 {
-			t.Errorf("%q: %+v", data, all)
-		}
+		all := documents(t, data)
+		assert.That(t, len(all) == 0, "%q: %+v", data, all)
 	}
 }
 
 func TestADocumentMayBeJSONThatIsNotYAML(t *testing.T) {
 	text := "{\"apiVersion\": \"v1\",\n\t\"kind\": \"A\", \"b\": \"\\ud83d\\ude00\"}"
 	all := documents(t, text+"\n---\n"+kubeletDocument)
-	if string(all[0].Text) != text+"\n" || all[0].Kind != "A" || all[0].Group != "" || all[0].Version != "v1" || len(all) != 2 {
-		t.Errorf("%+v", all)
-	}
+	assert.That(t, string(all[0].Text) == text+"\n" && all[0].Kind == "A" && all[0].Group == "" && all[0].Version == "v1" && len(all) == 2, "%+v", all)
 }
 
 // Kubeadm has apimachinery's reader, which makes \n of every end of a line.
@@ -84,9 +78,7 @@ func TestDocumentsAreSeparatedWhereKubeadmSeparatesThem(t *testing.T) {
 			if errors.Is(err, io.EOF) {
 				break
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			if bytes.HasPrefix(doc, []byte("---")) { // it leaves the line in what has nothing before it
 				_, doc, _ = bytes.Cut(doc, []byte("\n"))
 			}
@@ -127,9 +119,7 @@ func TestADocumentThatCannotBeReadIsNamed(t *testing.T) {
 				func() error { _, err := Documents("f.yaml", []byte(tt.data)); return err },
 				func() error { _, err := ParseFile("f.yaml", []byte(tt.data)); return err },
 			} {
-				if err := read(); err == nil || err.Error() != tt.want {
-					t.Errorf("got %v, want %s", err, tt.want)
-				}
+				assert.Error(t, read(), tt.want)
 			}
 		})
 	}
@@ -151,41 +141,27 @@ func TestDocumentsAfterAnUnreadableOneAreYielded(t *testing.T) {
 		"f.yaml, document 2: KubeletConfiguration",
 		"f.yaml, document 3: must be a mapping of fields, not a list",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, got))
 }
 
 func TestParseFileAcceptsComponentConfigurationsOfAnyVersion(t *testing.T) {
 	future := strings.ReplaceAll(kubeProxyDocument, "v1alpha1", "v2")
 	g, err := ParseFile("f.yaml", []byte(kubeletDocument+"maxPods: 7 # seven\n---\n"+future))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if g.File != "f.yaml" || g.Cluster != nil || g.Endpoint != "" || len(g.Notes) != 0 || len(g.Configs) != 2 {
-		t.Errorf("%+v", g)
-	}
-	if got := string(g.Configs["kubelet"].Text); got != kubeletDocument+"maxPods: 7 # seven\n" {
-		t.Errorf("the kubelet's is %q", got)
-	}
-	if got := g.Configs["kube-proxy"]; string(got.Text) != future || got.Version != "v2" || got.Place != "f.yaml, document 2" {
-		t.Errorf("kube-proxy's is %+v", got)
-	}
+	assert.NoError(t, err)
+	assert.That(t, g.File == "f.yaml" && g.Cluster == nil && g.Endpoint == "" && len(g.Notes) == 0 && len(g.Configs) == 2, "%+v", g)
+	assert.Equal(t, string(g.Configs["kubelet"].Text), kubeletDocument+"maxPods: 7 # seven\n", "the kubelet's is")
+	got := g.Configs["kube-proxy"]
+	assert.That(t, string(got.Text) == future && got.Version == "v2" && got.Place == "f.yaml, document 2", "kube-proxy's is %+v", got)
 }
 
 func TestParseFileReadsTheClusterConfigurationOfBothVersions(t *testing.T) {
 	for _, version := range []string{"v1beta3", "v1beta4"} {
 		document := kubeadms(version, "ClusterConfiguration", "networking: {dnsDomain: other.example}\n")
 		g, err := ParseFile("f.yaml", []byte(kubeletDocument+"---\n"+document))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if c := g.Cluster; c == nil || c.APIVersion != "kubeadm.k8s.io/"+version || c.DNSDomain != "other.example" || string(c.Document) != document {
-			t.Errorf("%+v", g.Cluster)
-		}
-		if len(g.Configs) != 1 {
-			t.Errorf("configs are %v", g.Configs)
-		}
+		assert.NoError(t, err)
+		c := g.Cluster
+		assert.That(t, c != nil && c.APIVersion == "kubeadm.k8s.io/"+version && c.DNSDomain == "other.example" && string(c.Document) == document, "%+v", g.Cluster)
+		assert.That(t, len(g.Configs) == 1, "configs are %v", g.Configs)
 	}
 }
 
@@ -207,9 +183,7 @@ func TestParseFileReadsTheEndpointOfAnInitConfiguration(t *testing.T) {
 	} {
 		for _, version := range kubeadmVersions {
 			g, err := ParseFile("f.yaml", []byte(kubeadms(version, "InitConfiguration", tt.init)+"---\n"+kubeletDocument))
-			if err != nil || g.Endpoint != tt.want {
-				t.Errorf("%q: %+v, %v, want %s", tt.init, g, err, tt.want)
-			}
+			assert.That(t, err == nil && g.Endpoint == tt.want, "%q: %+v, %v, want %s", tt.init, g, err, tt.want)
 		}
 	}
 }
@@ -217,18 +191,15 @@ func TestParseFileReadsTheEndpointOfAnInitConfiguration(t *testing.T) {
 func TestParseFileIgnoresKindsThatDoNotConfigureComponents(t *testing.T) {
 	join, upgrade := kubeadms("v1beta4", "JoinConfiguration", ""), kubeadms("v1beta9", "UpgradeConfiguration", "")
 	g, err := ParseFile("f.yaml", []byte(strings.Join([]string{join, kubeletDocument, upgrade, kubeadms("v1beta3", "ResetConfiguration", ""), join}, "---\n")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	want := []string{
 		"f.yaml, document 1: JoinConfiguration ignored: it does not configure components",
 		"f.yaml, document 3: UpgradeConfiguration ignored: it does not configure components",
 		"f.yaml, document 4: ResetConfiguration ignored: it does not configure components",
 		"f.yaml, document 5: JoinConfiguration ignored: it does not configure components",
 	}
-	if diff := cmp.Diff(want, g.Notes); diff != "" || len(g.Configs) != 1 {
-		t.Errorf("%v, %s", g.Configs, diff)
-	}
+	diff := cmp.Diff(want, g.Notes)
+	assert.That(t, diff == "" && len(g.Configs) == 1, "%v, %s", g.Configs, diff)
 }
 
 func TestParseFileRejectsInvalidFiles(t *testing.T) {
@@ -266,9 +237,7 @@ func TestParseFileRejectsInvalidFiles(t *testing.T) {
 			"f.yaml, document 2: duplicate ClusterConfiguration, of v1beta3 (f.yaml, document 1) and of v1beta4: remove one of them"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := ParseFile("f.yaml", []byte(tt.data)); err == nil || err.Error() != tt.want {
-				t.Errorf("got  %v\nwant %s", err, tt.want)
-			}
+			assert.Error(t, assert.Err(ParseFile("f.yaml", []byte(tt.data))), tt.want)
 		})
 	}
 }

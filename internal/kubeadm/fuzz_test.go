@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // A file has the documents that kubeadm's reader finds in it, with every byte; errors name the file.
@@ -27,16 +29,13 @@ func FuzzFile(f *testing.F) {
 		rest := data
 		for _, text := range texts {
 			i := bytes.Index(rest, text)
-			if i < 0 {
-				t.Fatalf("%q has the document %q", data, text)
-			}
+			assert.Must(t, i >= 0, "%q has the document %q", data, text)
 			rest = rest[i+len(text):]
 		}
 		input, err := ParseFile("f.yaml", data)
 		if err != nil {
-			if words := err.Error(); !strings.Contains(words, "f.yaml") || len(words) > 3000+10*len(data) {
-				t.Errorf("%q is refused with %q", data, words)
-			}
+			words := err.Error()
+			assert.That(t, strings.Contains(words, "f.yaml") && len(words) <= 3000+10*len(data), "%q is refused with %q", data, words)
 			return
 		}
 		var theirs int
@@ -46,20 +45,15 @@ func FuzzFile(f *testing.F) {
 			if errors.Is(err, io.EOF) {
 				break
 			}
-			if err != nil {
-				t.Fatalf("kubeadm cannot read %q: %v", data, err)
-			}
+			assert.Must(t, err == nil, "kubeadm cannot read %q: %v", data, err)
 			if !isEmpty(bytes.TrimPrefix(text, []byte("---"))) {
 				theirs++
 			}
 		}
-		if theirs != len(texts) {
-			t.Errorf("kubeadm finds %d documents in %q, not %d", theirs, data, len(texts))
-		}
+		assert.That(t, theirs == len(texts), "kubeadm finds %d documents in %q, not %d", theirs, data, len(texts))
 		for name, d := range input.Configs {
-			if c, ok := d.Component(); !ok || c.Name != name || !bytes.Contains(data, d.Text) {
-				t.Errorf("%q has for %s: %+v", data, name, d)
-			}
+			c, ok := d.Component()
+			assert.That(t, ok && c.Name == name && bytes.Contains(data, d.Text), "%q has for %s: %+v", data, name, d)
 		}
 	})
 }
@@ -75,18 +69,13 @@ func FuzzClusterConfiguration(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		cc, err := parseClusterConfiguration(data)
 		if err != nil {
-			if words := err.Error(); len(words) > 3000+10*len(data) {
-				t.Errorf("%q is refused with %d bytes", data, len(words))
-			}
+			words := err.Error()
+			assert.That(t, len(words) <= 3000+10*len(data), "%q is refused with %d bytes", data, len(words))
 			return
 		}
 		address, err := cc.dnsAddress()
-		if err != nil || address == nil {
-			t.Errorf("%q was accepted, but has no DNS address: %v", data, err)
-		}
-		if cc.check() != nil || cc.DNSDomain == "" || !strings.HasPrefix(cc.CertificatesDir, "/") {
-			t.Errorf("%q was accepted as %+v", data, cc)
-		}
+		assert.That(t, err == nil && address != nil, "%q was accepted, but has no DNS address: %v", data, err)
+		assert.That(t, cc.check() == nil && cc.DNSDomain != "" && strings.HasPrefix(cc.CertificatesDir, "/"), "%q was accepted as %+v", data, cc)
 	})
 }
 
@@ -108,9 +97,8 @@ func FuzzUndoRecord(f *testing.F) {
 		}
 		r, err := decode(cm)
 		if err != nil {
-			if words := err.Error(); !strings.Contains(words, "kube-system/record-1 is damaged") || !strings.Contains(words, "delete configmap record-1") {
-				t.Errorf("%q is refused with %q", saved, words)
-			}
+			words := err.Error()
+			assert.That(t, strings.Contains(words, "kube-system/record-1 is damaged") && strings.Contains(words, "delete configmap record-1"), "%q is refused with %q", saved, words)
 			return
 		}
 		encoded, err := r.encode()
@@ -118,8 +106,6 @@ func FuzzUndoRecord(f *testing.F) {
 			return // larger than a ConfigMap
 		}
 		again, err := decode(encoded)
-		if err != nil || again.Why != r.Why || again.progress != r.progress || len(again.saved) != len(r.saved) || !again.Time.Equal(r.Time) {
-			t.Errorf("%+v is read again as %+v, %v", r, again, err)
-		}
+		assert.That(t, err == nil && again.Why == r.Why && again.progress == r.progress && len(again.saved) == len(r.saved) && again.Time.Equal(r.Time), "%+v is read again as %+v, %v", r, again, err)
 	})
 }

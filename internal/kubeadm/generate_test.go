@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // derivedFrom is a ClusterConfiguration with kubeadm's defaults but for what is changed.
@@ -21,9 +23,7 @@ func derivedFrom(change func(*ClusterConfiguration)) *ClusterConfiguration {
 
 func TestAGeneratedKubeletConfigurationHasNoDefaults(t *testing.T) {
 	cm, err := generate(Components()[0], derivedFrom(nil), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	want := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kubelet-config"},
 		Data: map[string]string{"kubelet": `apiVersion: kubelet.config.k8s.io/v1beta1
@@ -48,18 +48,14 @@ staticPodPath: /etc/kubernetes/manifests
 `},
 	}
 	Sign(want)
-	if diff := cmp.Diff(want, cm); diff != "" {
-		t.Error(diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, cm))
 }
 
 func TestAGeneratedKubeProxyConfigurationHasNoDefaults(t *testing.T) {
 	cm, err := generate(Components()[1], derivedFrom(func(cc *ClusterConfiguration) {
 		cc.ServiceSubnet, cc.PodSubnet = "fd00:10::/112,10.96.0.0/16", "fd00:20::/56,10.244.0.0/16"
 	}), "[2001:db8::10]:6443")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	want := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy", Labels: map[string]string{"app": "kube-proxy"}},
 		Data: map[string]string{"config.conf": `apiVersion: kubeproxy.config.k8s.io/v1alpha1
@@ -90,16 +86,12 @@ users:
 `},
 	}
 	Sign(want)
-	if diff := cmp.Diff(want, cm); diff != "" {
-		t.Error(diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, cm))
 }
 
 func TestWithoutAPodSubnetKubeProxyHasNoClusterCIDR(t *testing.T) {
 	cm, err := generate(Components()[1], derivedFrom(nil), addressV4+":6443")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if got := cm.Data["config.conf"]; strings.Contains(got, "clusterCIDR") || !strings.Contains(got, "bindAddress: 0.0.0.0\n") {
 		t.Error(got)
 	}
@@ -119,18 +111,12 @@ func TestTheServerInKubeProxysKubeconfig(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cm, err := generate(Components()[1], derivedFrom(func(cc *ClusterConfiguration) { cc.ControlPlaneEndpoint = tt.controlPlaneEndpoint }), tt.endpoint)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			var kubeconfig struct {
 				Clusters []struct{ Cluster struct{ Server string } }
 			}
-			if err := yaml.Unmarshal([]byte(cm.Data["kubeconfig.conf"]), &kubeconfig); err != nil {
-				t.Fatal(err)
-			}
-			if got := kubeconfig.Clusters[0].Cluster.Server; got != tt.want {
-				t.Errorf("%s, want %s", got, tt.want)
-			}
+			assert.NoError(t, yaml.Unmarshal([]byte(cm.Data["kubeconfig.conf"]), &kubeconfig))
+			assert.Equal(t, kubeconfig.Clusters[0].Cluster.Server, tt.want)
 		})
 	}
 }
@@ -158,9 +144,7 @@ func TestGenerateFailsWithTheReason(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cm, err := generate(tt.component, derivedFrom(tt.change), tt.endpoint)
-			if cm != nil || err == nil || err.Error() != tt.want {
-				t.Errorf("%v\nwant %s\n%v", err, tt.want, cm)
-			}
+			assert.That(t, cm == nil && err != nil && err.Error() == tt.want, "%v\nwant %s\n%v", err, tt.want, cm)
 		})
 	}
 }

@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // cut is what becomes of one request of a client, and of those that follow.
@@ -101,9 +103,7 @@ func everyCut(t *testing.T, kinds []cut, f func(*testing.T, cut) bool) {
 				return
 			}
 			if !more {
-				if kind.at < 5 {
-					t.Errorf("only %d requests were cut", kind.at-1)
-				}
+				assert.That(t, kind.at >= 5, "only %d requests were cut", kind.at-1)
 				break
 			}
 		}
@@ -126,9 +126,7 @@ var (
 func unwind(t *testing.T, c client.Client) {
 	t.Helper()
 	for _, want := range []contents{before, oldest} {
-		if err := undo(t.Context(), c, false); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, undo(t.Context(), c, false))
 		has(t, c, want)
 	}
 	recorded(t, c)
@@ -143,9 +141,7 @@ func TestAnApplyInterruptedAtAnyRequestIsContinuedAndUndone(t *testing.T) {
 		if err == nil && l.seen >= cut.at && cut.dead || err != nil && !errors.Is(err, errCut) {
 			t.Errorf("not the error of a cut: %v", err)
 		}
-		if l.lostWrite && cut.carried && !cut.dead && err != nil {
-			t.Errorf("what a look shows to be done is no error: %v", err)
-		}
+		assert.That(t, !l.lostWrite || !cut.carried || cut.dead || err == nil, "what a look shows to be done is no error: %v", err)
 		store(t, c, "v1.37.0", wanted)
 		has(t, c, wanted)
 		unwind(t, c)
@@ -159,9 +155,7 @@ func TestAnApplyInterruptedAtAnyRequestIsUndone(t *testing.T) {
 		l := &line{cut: cut}
 		err := Store(t.Context(), over(t, l), "v1.37.0", to(t, c, wanted))
 		if r, readErr := LatestUndoRecord(t.Context(), c); readErr != nil || r != nil {
-			if err := errors.Join(readErr, undo(t.Context(), c, false)); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, errors.Join(readErr, undo(t.Context(), c, false)))
 		} else if err == nil {
 			t.Error("there is no record")
 		}
@@ -189,9 +183,7 @@ func TestSeveralInterruptedAppliesAreUndone(t *testing.T) {
 			_ = Store(t.Context(), over(t, two), "v1.37.1", to(t, c, other)) // whatever it says
 			want += complete(t, c, other)
 			store(t, c, "v1.37.2", contents{"kubelet-config": "a4"})
-			if got := countRecords(t, c); got != want {
-				t.Errorf("%d records, want %d", got, want)
-			}
+			assert.Equal(t, countRecords(t, c), want, "records")
 			unwindAll(t, c)
 			more = one.seen >= first.at
 			return two.seen >= second.at
@@ -222,14 +214,10 @@ func TestAnUndoInterruptedAtAnyRequestIsContinued(t *testing.T) {
 			t.Errorf("not the error of a cut: %v", err)
 		}
 		if latest(t, c).Why == "v1.37.0" {
-			if err := undo(t.Context(), c, false); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, undo(t.Context(), c, false))
 		}
 		has(t, c, before)
-		if err := undo(t.Context(), c, false); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, undo(t.Context(), c, false))
 		has(t, c, oldest)
 		return l.seen >= cut.at
 	})
@@ -252,9 +240,7 @@ func TestAnApplyAfterAnInterruptedUndoLosesNothing(t *testing.T) {
 func unwindAll(t *testing.T, c client.Client) {
 	t.Helper()
 	for countRecords(t, c) > 0 {
-		if err := undo(t.Context(), c, false); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, undo(t.Context(), c, false))
 	}
 	has(t, c, oldest)
 }
@@ -262,18 +248,14 @@ func unwindAll(t *testing.T, c client.Client) {
 func countRecords(t *testing.T, c client.Client) int {
 	t.Helper()
 	all, err := listUndoRecords(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return len(all)
 }
 
 func latest(t *testing.T, c client.Client) *UndoRecord {
 	t.Helper()
 	r, err := LatestUndoRecord(t.Context(), c)
-	if err != nil || r == nil {
-		t.Fatalf("record %v, error %v", r, err)
-	}
+	assert.Must(t, err == nil && r != nil, "record %v, error %v", r, err)
 	return r
 }
 
@@ -312,18 +294,14 @@ func TestAnEditDuringAnApplyIsNeverLost(t *testing.T) {
 			says(t, undo(t.Context(), c, false), "changed since the apply", "kube-system/kubelet-config")
 			return
 		}
-		if err := undo(t.Context(), c, false); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, undo(t.Context(), c, false))
 		has(t, c, contents{"kubelet-config": "theirs", "kube-proxy": "user's"})
 	})
 }
 
 func TestAnUndoDuringAnApplyLosesNothing(t *testing.T) {
 	amid(t, func(t *testing.T, c client.Client) {
-		if err := undo(t.Context(), c, false); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, undo(t.Context(), c, false))
 	}, unwindAll)
 }
 
@@ -343,9 +321,7 @@ func TestAnApplyContinuesAfterAnOutageOfTheAPIServer(t *testing.T) {
 		"(it may have been written nevertheless: read ConfigMap kube-system/kube-proxy: ", "run the command again")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := cluster.StartAPIServer(ctx); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, cluster.StartAPIServer(ctx))
 	store(t, c, "v1.37.0", wanted)
 	has(t, c, wanted)
 	unwind(t, c)

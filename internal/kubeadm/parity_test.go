@@ -14,6 +14,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -51,27 +52,19 @@ func TestGeneratedConfigurationsEqualThoseOfTheRealKubeadm(t *testing.T) {
 			}
 			uploaded := upload(t, config)
 			cc, err := parseClusterConfiguration([]byte(tt.cluster))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			stored, err := parseClusterConfiguration([]byte(uploaded[KubeadmConfigMap].Data[KubeadmConfigKey]))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			// The phase alone does not look at it; a whole init or upgrade leaves the phase out.
-			if cc.ProxyDisabled != tt.noProxy || stored.ProxyDisabled != tt.noProxy {
-				t.Errorf("proxy.disabled is read as %v, and %v of what kubeadm stores; want %v", cc.ProxyDisabled, stored.ProxyDisabled, tt.noProxy)
-			}
+			assert.That(t, cc.ProxyDisabled == tt.noProxy && stored.ProxyDisabled == tt.noProxy,
+				"proxy.disabled is read as %v, and %v of what kubeadm stores; want %v", cc.ProxyDisabled, stored.ProxyDisabled, tt.noProxy)
 			for _, c := range Components() {
 				theirs := uploaded[c.ConfigMap]
 				ours, err := generate(c, cc, net.JoinHostPort(tt.address, port))
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, err)
 				again, err := generate(c, stored, net.JoinHostPort(tt.address, port))
-				if diff := cmp.Diff(ours, again); err != nil || diff != "" {
-					t.Errorf("of what kubeadm stores, other is generated: %v\n%s", err, diff)
-				}
+				diff := cmp.Diff(ours, again)
+				assert.That(t, err == nil && diff == "", "of what kubeadm stores, other is generated: %v\n%s", err, diff)
 				for _, difference := range differences(t, c, ours, theirs) {
 					t.Error(difference)
 				}
@@ -169,9 +162,8 @@ func TestEveryExplainedDifferenceFromKubeadmExists(t *testing.T) {
 		theirs := fieldsOf(t, uploaded[c.ConfigMap].Data[c.Key])
 		for _, z := range zeroes {
 			for _, path := range strings.Fields(z.paths) {
-				if _, ok := theirs[path]; z.component == c.Name && !ok {
-					t.Errorf("kubeadm no longer uploads %s of %s", path, c.Name)
-				}
+				_, ok := theirs[path]
+				assert.That(t, z.component != c.Name || ok, "kubeadm no longer uploads %s of %s", path, c.Name)
 			}
 		}
 	}
@@ -181,9 +173,7 @@ func TestEveryExplainedDifferenceFromKubeadmExists(t *testing.T) {
 func fieldsOf(t *testing.T, document string) map[string]any {
 	t.Helper()
 	var tree map[string]any
-	if err := yaml.UnmarshalStrict([]byte(document), &tree); err != nil {
-		t.Fatalf("%v:\n%s", err, document)
-	}
+	assert.NoError(t, yaml.UnmarshalStrict([]byte(document), &tree), document)
 	flat := map[string]any{}
 	var walk func(path string, value any)
 	walk = func(path string, value any) {
@@ -207,29 +197,19 @@ func compareEffective(t *testing.T, c Component, ours, theirs string) {
 	var understood []component.Effective
 	for _, document := range []string{ours, theirs} {
 		v := asked.Validate(t.Context(), []byte(document))
-		if v.Outcome != component.Accepted || v.Effective == nil {
-			t.Fatalf("%s says %s: %s %v of:\n%s", c.Name, v.Outcome, v.Message, v.Warnings, document)
-		}
+		assert.Must(t, v.Outcome == component.Accepted && v.Effective != nil, "%s says %s: %s %v of:\n%s", c.Name, v.Outcome, v.Message, v.Warnings, document)
 		understood = append(understood, v.Effective)
 	}
-	if diff := cmp.Diff(understood[0], understood[1]); diff != "" {
-		t.Errorf("%s understands kubeadm's as another configuration (+):\n%s", c.Name, diff)
-	}
-	if got := understood[0].String("kind"); got != c.Kind {
-		t.Errorf("%s understood a %s", c.Name, got)
-	}
+	assert.NoDiff(t, cmp.Diff(understood[0], understood[1]), c.Name, "understands kubeadm's as another configuration")
+	assert.Equal(t, understood[0].String("kind"), c.Kind, c.Name, "understood a")
 }
 
 func TestTheParityTestFindsDifferences(t *testing.T) {
 	cc, err := parseClusterConfiguration([]byte(v1beta4("")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	c := Components()[1]
 	ours, err := generate(c, cc, addressV4+":6443")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, tt := range []struct {
 		name   string
 		change func(theirs *corev1.ConfigMap)
@@ -253,9 +233,8 @@ func TestTheParityTestFindsDifferences(t *testing.T) {
 			theirs := ours.DeepCopy()
 			tt.change(theirs)
 			found := differences(t, c, ours, theirs)
-			if got := strings.Join(found, "; "); !strings.Contains(got, tt.want) || (tt.want == "") != (got == "") {
-				t.Errorf("found %q, want %q", got, tt.want)
-			}
+			got := strings.Join(found, "; ")
+			assert.That(t, strings.Contains(got, tt.want) && (tt.want == "") == (got == ""), "found %q, want %q", got, tt.want)
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -50,13 +51,9 @@ func judges(t *testing.T) map[string]component.Component {
 func makePlan(t *testing.T, input *Input, binaries map[string]component.Component) *Plan {
 	t.Helper()
 	existing, err := Gather(t.Context(), admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	p, err := MakePlan(t.Context(), existing, input, "v1.37.1", binaries, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return p
 }
 
@@ -74,9 +71,7 @@ func rewrite(t *testing.T, cm *corev1.ConfigMap, c Component, text string, origi
 	case UserModified:
 		cm.Data[c.Key] += "# by hand\n"
 	}
-	if err := admin.Update(t.Context(), cm); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Update(t.Context(), cm))
 }
 
 // gone are fields that were in a version of the format and are in no other any more.
@@ -108,9 +103,8 @@ func TestPlanOfEveryOriginOfEveryComponentInEveryState(t *testing.T) {
 					p := makePlan(t, nil, binaries)
 					i := slices.IndexFunc(p.Components, func(r Row) bool { return r.Component == c.Name })
 					row, change := p.Components[i], p.Changes[i]
-					if row.Origin != origin || row.PreferredVersion != preferred || !strings.HasPrefix(row.CurrentVersion, c.Group+"/"+state.version) {
-						t.Errorf("it is %s, %s, preferred %s", row.Origin, row.CurrentVersion, row.PreferredVersion)
-					}
+					assert.That(t, row.Origin == origin && row.PreferredVersion == preferred && strings.HasPrefix(row.CurrentVersion, c.Group+"/"+state.version),
+						"it is %s, %s, preferred %s", row.Origin, row.CurrentVersion, row.PreferredVersion)
 					byHand := origin != Generated && state.words != ""
 					switch {
 					case byHand:
@@ -119,27 +113,19 @@ func TestPlanOfEveryOriginOfEveryComponentInEveryState(t *testing.T) {
 							t.Errorf("%+v", row)
 						}
 					case origin == Generated:
-						if row.ManualUpgrade != ManualNo || row.Validation != Accepted || row.Action != Regenerate || row.NextVersion != preferred || change.Write == nil {
-							t.Errorf("%+v", row)
-						}
+						assert.That(t, row.ManualUpgrade == ManualNo && row.Validation == Accepted && row.Action == Regenerate && row.NextVersion == preferred && change.Write != nil, "%+v", row)
 					default:
-						if row.ManualUpgrade != ManualNo || row.Validation != Accepted || row.Action != Keep || change.Write != nil {
-							t.Errorf("%+v", row)
-						}
+						assert.That(t, row.ManualUpgrade == ManualNo && row.Validation == Accepted && row.Action == Keep && change.Write == nil, "%+v", row)
 					}
 					if p.NeedsManualUpgrade() != byHand {
 						t.Errorf("it says %v of whether hands are needed", p.NeedsManualUpgrade())
 					}
-					if err := Store(t.Context(), admin, "v1.37.1", p.Writes()); err != nil {
-						t.Fatal(err)
-					}
+					assert.NoError(t, Store(t.Context(), admin, "v1.37.1", p.Writes()))
 					t.Cleanup(func() { forgetRecords(t) })
-					if is, why := OriginOf(configMaps(t)[c.ConfigMap]); is != origin {
-						t.Errorf("after it was stored it is %s: %s", is, why)
-					}
-					if again := makePlan(t, nil, binaries).Writes(); len(again) > 0 {
-						t.Errorf("planned again it would write %v", again)
-					}
+					is, why := OriginOf(configMaps(t)[c.ConfigMap])
+					assert.That(t, is == origin, "after it was stored it is %s: %s", is, why)
+					again := makePlan(t, nil, binaries).Writes()
+					assert.That(t, len(again) == 0, "planned again it would write %v", again)
 				})
 			}
 		}
@@ -153,9 +139,7 @@ func forgetRecords(t *testing.T) {
 		t.Error(err)
 	}
 	for _, r := range all {
-		if err := admin.Delete(context.Background(), &r); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, admin.Delete(context.Background(), &r))
 	}
 }
 
@@ -168,23 +152,17 @@ func TestABinaryOfAnotherMinorVersionIsAnError(t *testing.T) {
 	} {
 		p, err := MakePlan(t.Context(), existing, nil, target, judges(t), Options{Init: true})
 		if want != "" {
-			if err == nil || err.Error() != want {
-				t.Errorf("%s: %v", target, err)
-			}
+			assert.That(t, err != nil && err.Error() == want, "%s: %v", target, err)
 			continue
 		}
-		if err != nil || p.Components[0].ValidatedBy != "kubelet v1.37.1" {
-			t.Errorf("%s: %v", target, err)
-		}
+		assert.That(t, err == nil && p.Components[0].ValidatedBy == "kubelet v1.37.1", "%s: %v", target, err)
 	}
 }
 
 func TestParseTargetReadsOnlyKubernetesVersions(t *testing.T) {
 	for s, want := range map[string]string{"v1.37.1": "v1.37.1", "1.38.0": "v1.38.0", "v1.38.0-rc.1": "v1.38.0-rc.1", "1.37": "", "stable": "", "": ""} {
 		got, err := ParseTarget(s)
-		if got != want || (err == nil) != (want != "") {
-			t.Errorf("%q: %q, %v", s, got, err)
-		}
+		assert.That(t, got == want && (err == nil) == (want != ""), "%q: %q, %v", s, got, err)
 	}
 }
 
@@ -194,13 +172,9 @@ const mute = "#!/bin/sh\ncase \"$*\" in *--version*) echo 'Kubernetes v1.37.1'; 
 func TestUnvalidatedConfigurationsAreNotAccepted(t *testing.T) {
 	stub := func(script string) map[string]component.Component {
 		path := filepath.Join(t.TempDir(), "kubelet")
-		if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.WriteFile(path, []byte(script), 0o755))
 		binary, err := component.New("kubelet", path, t.TempDir(), slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		return map[string]component.Component{"kubelet": binary}
 	}
 	text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -221,13 +195,9 @@ func TestUnvalidatedConfigurationsAreNotAccepted(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			existing := &Cluster{Configuration: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}
 			p, err := MakePlan(t.Context(), existing, tt.given, "v1.37.1", tt.judges, Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			row := p.Components[0]
-			if row.Validation != tt.validation || row.ManualUpgrade != tt.manual || row.PreferredVersion != "" || len(row.Warnings) == 0 || p.NeedsManualUpgrade() {
-				t.Errorf("%+v", row)
-			}
+			assert.That(t, row.Validation == tt.validation && row.ManualUpgrade == tt.manual && row.PreferredVersion == "" && len(row.Warnings) != 0 && !p.NeedsManualUpgrade(), "%+v", row)
 			if (len(p.NotValidated()) > 0) != (tt.validation == CouldNotTell) {
 				t.Errorf("%d are not settled", len(p.NotValidated()))
 			}
@@ -246,16 +216,12 @@ func TestAClusterConfigurationThatTheTargetsKubeadmCannotReadIsAnError(t *testin
 		{v1beta4(""), "v1.37.0", ""},
 	} {
 		input, err := ParseFile("f.yaml", []byte(tt.document))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		p, err := MakePlan(t.Context(), existing, input, tt.target, nil, Options{})
 		said := ""
 		if err != nil {
 			said = err.Error()
 		}
-		if said != tt.want || err == nil && p.ClusterConfiguration == nil {
-			t.Errorf("%s of %.40q: %+v, %v", tt.target, tt.document, p, err)
-		}
+		assert.That(t, said == tt.want && (err != nil || p.ClusterConfiguration != nil), "%s of %.40q: %+v, %v", tt.target, tt.document, p, err)
 	}
 }

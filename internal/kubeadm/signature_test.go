@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -33,9 +34,8 @@ func TestASignatureIsTheDigestOfTheValuesInTheOrderOfTheirKeys(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"l": "v"}}, Data: map[string]string{"key": "value"}}, "value"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got, want := Signature(&tt.cm), fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(tt.digest))); got != want {
-				t.Errorf("%s, want %s: the digest of %q", got, want, tt.digest)
-			}
+			got, want := Signature(&tt.cm), fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(tt.digest)))
+			assert.That(t, got == want, "%s, want %s: the digest of %q", got, want, tt.digest)
 		})
 	}
 }
@@ -126,9 +126,7 @@ func TestUnsignKeepsOtherAnnotations(t *testing.T) {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"a": "b"}}}
 	Sign(cm)
 	Unsign(cm)
-	if len(cm.Annotations) != 1 || cm.Annotations["a"] != "b" {
-		t.Errorf("left are %v", cm.Annotations)
-	}
+	assert.That(t, len(cm.Annotations) == 1 && cm.Annotations["a"] == "b", "left are %v", cm.Annotations)
 	Unsign(&corev1.ConfigMap{}) // nothing to remove
 }
 
@@ -155,9 +153,7 @@ func TestTheRealKubeadmSeesTheSameOrigin(t *testing.T) {
 	upload(t, localcluster.KubeadmConfig(addressV4, v1beta4("")))
 	givenControlPlane(t)
 	cc, err := parseClusterConfiguration([]byte(v1beta4("")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, tt := range []struct {
 		name string
 		edit func(c Component, cm *corev1.ConfigMap)
@@ -170,21 +166,15 @@ func TestTheRealKubeadmSeesTheSameOrigin(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, c := range Components() {
 				cm, err := generate(c, cc, addressV4+":6443")
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, err)
 				tt.edit(c, cm)
 				if got, why := OriginOf(cm); got != tt.want {
 					t.Fatalf("%s: %s: %s", c.Name, got, why)
 				}
-				if err := admin.Update(t.Context(), cm); err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, admin.Update(t.Context(), cm))
 			}
 			err := cluster.Kubeadm(t.Context(), "", "upgrade apply phase upload-config kubelet v1.37.1", "upgrade apply phase addon kube-proxy v1.37.1")
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			after := configMaps(t)
 			for _, c := range Components() {
 				cm := after[c.ConfigMap]
@@ -199,9 +189,7 @@ func TestTheRealKubeadmSeesTheSameOrigin(t *testing.T) {
 				if got, why := OriginOf(cm); got != want {
 					t.Errorf("%s: after kubeadm's upgrade %s: %s; want %s", c.Name, got, why, want)
 				}
-				if got := cm.Annotations[ProposalSignature]; got != "" {
-					t.Errorf("%s: kubeadm kept %s", c.Name, got)
-				}
+				assert.Equal(t, cm.Annotations[ProposalSignature], "", c.Name, "kubeadm kept")
 			}
 		})
 	}
@@ -211,9 +199,7 @@ func TestTheRealKubeadmSeesTheSameOrigin(t *testing.T) {
 func givenControlPlane(t *testing.T) {
 	t.Helper()
 	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	host = strings.ToLower(host)
 	for _, o := range []client.Object{
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{
@@ -235,9 +221,7 @@ func givenControlPlane(t *testing.T) {
 			},
 		},
 	} {
-		if err := admin.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, admin.Create(t.Context(), o))
 		t.Cleanup(func() {
 			if err := admin.Delete(context.Background(), o, client.GracePeriodSeconds(0)); err != nil {
 				t.Error(err)

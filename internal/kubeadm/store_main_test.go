@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -25,9 +26,7 @@ func clientOf(t *testing.T, config *rest.Config) client.WithWatch {
 	admin, _ := apiServer(t)
 	config.QPS = -1
 	c, err := client.NewWithWatch(config, client.Options{Mapper: admin.RESTMapper()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return c
 }
 
@@ -43,20 +42,14 @@ func world(t *testing.T, has contents) client.Client {
 	clean := func() {
 		ctx := context.Background()
 		for _, name := range managed {
-			if err := client.IgnoreNotFound(c.Delete(ctx, &corev1.ConfigMap{ObjectMeta: system(name)})); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, client.IgnoreNotFound(c.Delete(ctx, &corev1.ConfigMap{ObjectMeta: system(name)})))
 		}
-		if err := c.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(metav1.NamespaceSystem), client.HasLabels{LabelUndoRecord}); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, c.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(metav1.NamespaceSystem), client.HasLabels{LabelUndoRecord}))
 	}
 	clean()
 	t.Cleanup(clean)
 	for name, text := range has {
-		if err := c.Create(t.Context(), configMap(name, text)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, c.Create(t.Context(), configMap(name, text)))
 	}
 	return c
 }
@@ -88,9 +81,7 @@ func to(t *testing.T, c client.Client, desired contents) []Write {
 			continue
 		}
 		old, err := readConfigMap(t.Context(), c, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		w := Write{Old: old}
 		if text != "" {
 			w.New = configMap(name, text)
@@ -102,9 +93,7 @@ func to(t *testing.T, c client.Client, desired contents) []Write {
 
 func store(t *testing.T, c client.Client, why string, desired contents) {
 	t.Helper()
-	if err := Store(t.Context(), c, why, to(t, c, desired)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, Store(t.Context(), c, why, to(t, c, desired)))
 }
 
 // snapshot returns the ConfigMaps of these tests that there are, without what the API server adds.
@@ -113,9 +102,7 @@ func snapshot(t *testing.T, c client.Client) map[string]*corev1.ConfigMap {
 	all := map[string]*corev1.ConfigMap{}
 	for _, name := range managed {
 		cm, err := readConfigMap(t.Context(), c, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		if cm != nil {
 			all[name] = withoutServerFields(cm)
 		}
@@ -132,25 +119,19 @@ func has(t *testing.T, c client.Client, want contents) {
 			all[name] = withoutServerFields(configMap(name, text))
 		}
 	}
-	if diff := cmp.Diff(all, snapshot(t, c)); diff != "" {
-		t.Errorf("other than wanted (-want +got):\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(all, snapshot(t, c)), "other than wanted")
 }
 
 // recorded fails unless these are the records, by name and reason, the oldest first.
 func recorded(t *testing.T, c client.Client, want ...string) {
 	t.Helper()
 	all, err := listUndoRecords(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var got []string
 	for _, cm := range all {
 		got = append(got, strings.TrimPrefix(cm.Name, recordPrefix)+" "+cm.Data[keyWhy]+" "+cm.Data[keyProgress])
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("other records (-want +got):\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, got), "other records")
 }
 
 // undo is the command.
@@ -172,13 +153,9 @@ func undo(ctx context.Context, c client.Client, overwrite bool) error {
 // says fails unless an error has all of these words.
 func says(t *testing.T, err error, words ...string) {
 	t.Helper()
-	if err == nil {
-		t.Fatalf("no error; want one that says %q", words)
-	}
+	assert.Must(t, err != nil, "no error; want one that says %q", words)
 	for _, w := range words {
-		if !strings.Contains(err.Error(), w) {
-			t.Errorf("no %q in: %v", w, err)
-		}
+		assert.That(t, strings.Contains(err.Error(), w), "no %q in: %v", w, err)
 	}
 }
 
@@ -221,11 +198,7 @@ func between(t *testing.T, name string, f func() error) client.Client {
 func edit(t *testing.T, c client.Client, name string, change func(*corev1.ConfigMap)) {
 	t.Helper()
 	cm := &corev1.ConfigMap{}
-	if err := c.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name}, cm); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name}, cm))
 	change(cm)
-	if err := c.Update(t.Context(), cm); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, c.Update(t.Context(), cm))
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -13,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestStoreCreatesUpdatesAndDeletesAndRecordsIt(t *testing.T) {
@@ -26,9 +27,8 @@ func TestStoreRemovesTheSignatureOfWhatAUserSupplied(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "user's"})
 	cm := snapshot(t, c)["kubelet-config"]
-	if origin, why := OriginOf(cm); origin != UserSupplied {
-		t.Errorf("it is %s: %s", origin, why)
-	}
+	origin, why := OriginOf(cm)
+	assert.That(t, origin == UserSupplied, "it is %s: %s", origin, why)
 }
 
 func TestStoreSignsAConfigMapThatHasNoAnnotationsYet(t *testing.T) {
@@ -36,9 +36,8 @@ func TestStoreSignsAConfigMapThatHasNoAnnotationsYet(t *testing.T) {
 	edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { cm.Annotations = nil })
 	store(t, c, "v1.37.0", contents{"kubelet-config": "a"})
 	cm := snapshot(t, c)["kubelet-config"]
-	if origin, why := OriginOf(cm); origin != Generated || len(cm.Annotations) != 2 {
-		t.Errorf("it is %s: %s; annotations %v", origin, why, cm.Annotations)
-	}
+	origin, why := OriginOf(cm)
+	assert.That(t, origin == Generated && len(cm.Annotations) == 2, "it is %s: %s; annotations %v", origin, why, cm.Annotations)
 }
 
 func TestStoreRecordsNothingWhenNothingChanges(t *testing.T) {
@@ -51,9 +50,7 @@ func TestStoreKeepsLabelsAndOtherAnnotations(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a"})
 	writes := to(t, c, contents{"kubelet-config": "b"})
 	writes[0].New.Labels, writes[0].New.Annotations["somebody.example/says"] = nil, "yours"
-	if err := Store(t.Context(), c, "v1.37.0", writes); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, Store(t.Context(), c, "v1.37.0", writes))
 	has(t, c, contents{"kubelet-config": "b"})
 }
 
@@ -97,9 +94,7 @@ func TestStoreWritesNothingWithoutPermissionForAllWrites(t *testing.T) {
 
 func unchanged(t *testing.T, c client.Client, before map[string]*corev1.ConfigMap) {
 	t.Helper()
-	if diff := cmp.Diff(before, snapshot(t, c)); diff != "" {
-		t.Errorf("changed (-before +now):\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(before, snapshot(t, c)), "changed")
 }
 
 // userWith returns the client of a user who has these rights on ConfigMaps of kube-system, once the API server knows.
@@ -114,31 +109,18 @@ func userWith(t *testing.T, user string, rule rbacv1.PolicyRule) client.Client {
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
 		},
 	} {
-		if err := admin.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, admin.Create(t.Context(), o))
 	}
 	attributes := &authorizationv1.ResourceAttributes{Namespace: metav1.NamespaceSystem, Verb: "get", Resource: "configmaps"}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	assert.Eventually(t, user+" has its rights", func() bool {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: attributes}}
-		if err := admin.Create(t.Context(), review); err != nil {
-			t.Fatal(err)
-		}
-		if review.Status.Allowed {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s has no rights yet", user)
-		}
-	}
+		assert.NoError(t, admin.Create(t.Context(), review))
+		return review.Status.Allowed
+	})
 	kubeconfig, err := cluster.ClientKubeconfig(user)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return clientOf(t, config)
 }
 
@@ -156,14 +138,10 @@ func TestStoreWritesNothingIfAConfigMapChangedSinceItWasRead(t *testing.T) {
 			edit(t, c, "kube-proxy", func(cm *corev1.ConfigMap) { cm.Data["config"] = "theirs" })
 		}, "was changed in the meantime"},
 		{"deleted", "b2", func(t *testing.T, c client.Client) {
-			if err := c.Delete(t.Context(), configMap("kube-proxy", "")); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, c.Delete(t.Context(), configMap("kube-proxy", "")))
 		}, "was deleted in the meantime"},
 		{"made anew", "b2", func(t *testing.T, c client.Client) {
-			if err := errors.Join(c.Delete(t.Context(), configMap("kube-proxy", "")), c.Create(t.Context(), configMap("kube-proxy", "theirs"))); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, errors.Join(c.Delete(t.Context(), configMap("kube-proxy", "")), c.Create(t.Context(), configMap("kube-proxy", "theirs"))))
 		}, "was changed in the meantime"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -181,9 +159,7 @@ func TestStoreWritesNothingIfAConfigMapChangedSinceItWasRead(t *testing.T) {
 func TestStoreWritesNothingIfAConfigMapWasCreatedMeanwhile(t *testing.T) {
 	c := world(t, nil)
 	writes := to(t, c, contents{"kube-proxy": "b"})
-	if err := c.Create(t.Context(), configMap("kube-proxy", "theirs")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, c.Create(t.Context(), configMap("kube-proxy", "theirs")))
 	says(t, Store(t.Context(), c, "v1.37.0", writes),
 		"nothing was written: ConfigMap kube-system/kube-proxy was created in the meantime", "run the command again")
 	has(t, c, contents{"kube-proxy": "theirs"})
@@ -213,9 +189,7 @@ func TestAfterAConflictTheNextStoreContinuesAndKeepsTheEdit(t *testing.T) {
 	store(t, c, "v1.37.0", desired)
 	has(t, c, desired)
 	recorded(t, c, "00001 v1.37.0 applied")
-	if err := undo(t.Context(), c, false); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, undo(t.Context(), c, false))
 	has(t, c, contents{"kubelet-config": "a", "kube-proxy": "user's"})
 }
 
@@ -244,9 +218,7 @@ func TestAConflictKeepsWhatAnInterruptedApplySaved(t *testing.T) {
 	says(t, Store(t.Context(), late, "v1.37.1", to(t, c, contents{"kubelet-config": "a3"})), "0 of 1 ConfigMaps were written", "was changed in the meantime")
 	recorded(t, c, "00001 v1.37.1 stopped")
 	says(t, undo(t.Context(), c, false), "changed since the apply of v1.37.1", "kube-system/kubelet-config")
-	if err := undo(t.Context(), c, true); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, undo(t.Context(), c, true))
 	has(t, c, contents{"kubelet-config": "a", "kube-proxy": "b"})
 }
 

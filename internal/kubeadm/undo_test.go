@@ -5,51 +5,22 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
-
-func TestUndoRestoresWhatWasThereBeforeByteForByte(t *testing.T) {
-	before := contents{"kubelet-config": "a", "kube-proxy": "user's"}
-	c := world(t, before)
-	store(t, c, "v1.37.0", contents{"kubelet-config": "a2", "kube-proxy": "", "kubeadm-config": "c"})
-	if err := undo(t.Context(), c, false); err != nil {
-		t.Fatal(err)
-	}
-	has(t, c, before)
-	recorded(t, c)
-}
-
-func TestTwoUndosRestoreTheStateBeforeTwoApplies(t *testing.T) {
-	c := world(t, contents{"kubelet-config": "a"})
-	store(t, c, "v1.37.0", contents{"kubelet-config": "b"})
-	store(t, c, "v1.38.0", contents{"kubelet-config": "c", "kube-proxy": "d"})
-	recorded(t, c, "00001 v1.37.0 applied", "00002 v1.38.0 applied")
-	for _, want := range []contents{{"kubelet-config": "b"}, {"kubelet-config": "a"}} {
-		if err := undo(t.Context(), c, false); err != nil {
-			t.Fatal(err)
-		}
-		has(t, c, want)
-	}
-	if r, err := LatestUndoRecord(t.Context(), c); r != nil || err != nil {
-		t.Errorf("a record is left: %v, %v", r, err)
-	}
-}
 
 func TestUndoNamesAllEditedConfigMapsAndOverwritesThemOnRequest(t *testing.T) {
 	before := contents{"kubelet-config": "a", "kube-proxy": "b", "kubeadm-config": "c"}
 	c := world(t, before)
 	store(t, c, "v1.37.0", contents{"kubelet-config": "a2", "kube-proxy": "b2", "kubeadm-config": "c2"})
 	edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { replaceContent(cm, configMap("kubelet-config", "theirs")) })
-	if err := c.Delete(t.Context(), configMap("kubeadm-config", "")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, c.Delete(t.Context(), configMap("kubeadm-config", "")))
 	says(t, undo(t.Context(), c, false), "changed since the apply of v1.37.0 at 2",
 		"ConfigMap kube-system/kubeadm-config, kube-system/kubelet-config: ", "--overwrite")
 	has(t, c, contents{"kubelet-config": "theirs", "kube-proxy": "b2"})
 	recorded(t, c, "00001 v1.37.0 applied")
 
-	if err := undo(t.Context(), c, true); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, undo(t.Context(), c, true))
 	has(t, c, before)
 	recorded(t, c)
 }
@@ -58,9 +29,7 @@ func TestUndoSkipsConfigMapsThatWereRestoredByHand(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a", "kube-proxy": "b"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "a2", "kube-proxy": "b2"})
 	edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { replaceContent(cm, configMap("kubelet-config", "a")) })
-	if err := undo(t.Context(), c, false); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, undo(t.Context(), c, false))
 	has(t, c, contents{"kubelet-config": "a", "kube-proxy": "b"})
 }
 
@@ -71,9 +40,7 @@ func TestAnApplyAfterARestoreByHandHasItsOwnRecord(t *testing.T) {
 	edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { replaceContent(cm, configMap("kubelet-config", "a")) })
 	store(t, c, "v1.38.0", contents{"kube-proxy": "b3"})
 	recorded(t, c, "00001 v1.37.0 applied", "00002 v1.38.0 applied")
-	if err := undo(t.Context(), c, false); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, undo(t.Context(), c, false))
 	has(t, c, contents{"kubelet-config": "a", "kube-proxy": "b2"})
 }
 
@@ -81,13 +48,10 @@ func TestUndoKeepsLabelsAndAnnotationsSetSince(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "user's"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "a"})
 	edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { cm.Labels["their"], cm.Annotations["their"] = "label", "annotation" })
-	if err := undo(t.Context(), c, false); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, undo(t.Context(), c, false))
 	cm := snapshot(t, c)["kubelet-config"]
-	if cm.Data["config"] != "user's" || cm.Labels["their"] != "label" || cm.Annotations["their"] != "annotation" || len(cm.Annotations) != 2 {
-		t.Errorf("not as it was, with what others have set: %+v", cm)
-	}
+	assert.That(t, cm.Data["config"] == "user's" && cm.Labels["their"] == "label" && cm.Annotations["their"] == "annotation" && len(cm.Annotations) == 2,
+		"not as it was, with what others have set: %+v", cm)
 }
 
 func TestNothingIsRestoredIfOneOfTheConfigMapsIsImmutable(t *testing.T) {
@@ -116,16 +80,10 @@ func TestAnUndoThatConflictsWithAnotherRestoresNothing(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "a2"})
 	r, err := LatestUndoRecord(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	writes, err := r.Undo(t.Context(), c, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := undo(t.Context(), c, false); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
+	assert.NoError(t, undo(t.Context(), c, false))
 	says(t, Restore(t.Context(), c, r, writes),
 		"nothing was restored: record kube-system/evenkeel-upgrade-00001 was changed by a concurrent apply or undo", "run the command again")
 	has(t, c, contents{"kubelet-config": "a"})
@@ -138,9 +96,7 @@ func TestAnUndoThatCannotDeleteItsRecordExplainsTheConsequence(t *testing.T) {
 	says(t, undo(t.Context(), cut, false),
 		"everything was restored, but undo record evenkeel-upgrade-00001 may still exist; the next undo then has nothing to do: gone")
 	has(t, c, contents{"kubelet-config": "a"})
-	if err := undo(t.Context(), c, false); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, undo(t.Context(), c, false))
 	has(t, c, contents{"kubelet-config": "a"})
 	recorded(t, c)
 }
@@ -149,12 +105,8 @@ func TestAnUndoThatCannotDeleteItsRecordExplainsTheConsequence(t *testing.T) {
 func TestAnUndoDuringAnApplyKeepsThePreviousContent(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a"})
 	slow := between(t, "kubelet-config", func() error { return undo(t.Context(), c, false) })
-	if err := Store(t.Context(), slow, "v1.37.0", to(t, c, contents{"kubelet-config": "a2"})); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, Store(t.Context(), slow, "v1.37.0", to(t, c, contents{"kubelet-config": "a2"})))
 	has(t, c, contents{"kubelet-config": "a2"})
-	if err := undo(t.Context(), c, false); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, undo(t.Context(), c, false))
 	has(t, c, contents{"kubelet-config": "a"})
 }

@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestTheNewestTenRecordsAreKept(t *testing.T) {
@@ -20,9 +22,7 @@ func TestTheNewestTenRecordsAreKept(t *testing.T) {
 	}
 	recorded(t, c, want[2:]...)
 	for range maxUndoRecords {
-		if err := undo(t.Context(), c, false); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, undo(t.Context(), c, false))
 	}
 	has(t, c, contents{"kubelet-config": "2"})
 }
@@ -46,14 +46,10 @@ func TestACopyOfARecordUnderAnotherNameIsIgnored(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "b"})
 	r, err := LatestUndoRecord(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	theirs := withoutServerFields(r.stored)
 	theirs.Name = "evenkeel-upgrade-copy"
-	if err := c.Create(t.Context(), theirs); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, c.Create(t.Context(), theirs))
 	recorded(t, c, "00001 v1.37.0 applied")
 }
 
@@ -131,9 +127,7 @@ func TestTheDigestOfAConfigMapNeverChanges(t *testing.T) {
 		}, "sha256:59a4b791d004eac9fae6f3b2fcbf2ed84f7bc5f530f0169362c37b39d57ff12f"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := contentDigest(tt.cm); got != tt.want {
-				t.Errorf("got %s, want %s", got, tt.want)
-			}
+			assert.Equal(t, contentDigest(tt.cm), tt.want)
 		})
 	}
 }
@@ -141,13 +135,7 @@ func TestTheDigestOfAConfigMapNeverChanges(t *testing.T) {
 func TestTheUncompressedSizeOfARecordIsLimited(t *testing.T) {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
-	if _, err := z.Write(make([]byte, maxSaved+1)); err != nil {
-		t.Fatal(err)
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := decodeSaved(b.Bytes()); err == nil || err.Error() != "saved.json.gz: larger than 16 MiB" {
-		t.Errorf("%d bytes: %v", b.Len(), err)
-	}
+	assert.NoError(t, assert.Err(z.Write(make([]byte, maxSaved+1))))
+	assert.NoError(t, z.Close())
+	assert.Error(t, assert.Err(decodeSaved(b.Bytes())), "saved.json.gz: larger than 16 MiB", b.Len(), "bytes")
 }

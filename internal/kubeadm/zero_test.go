@@ -1,20 +1,18 @@
 package kubeadm
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 func tree(t *testing.T, text string) map[string]any {
 	t.Helper()
 	fields, err := Fields([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return fields
 }
 
@@ -23,13 +21,9 @@ func TestARealKubeadmUploadWithoutZeroesEqualsTheGeneratedConfiguration(t *testi
 	cc := clusterConfiguration(t, "")
 	for _, c := range Components() {
 		ours, err := derive(c, cc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		kubeadms := WithoutZeroes(c, tree(t, uploaded[c.ConfigMap].Data[c.Key]))
-		if diff := cmp.Diff(tree(t, ours), kubeadms); diff != "" {
-			t.Errorf("%s (-ours +kubeadm's):\n%s", c.Name, diff)
-		}
+		assert.NoDiff(t, cmp.Diff(tree(t, ours), kubeadms), c.Name)
 	}
 }
 
@@ -37,12 +31,8 @@ func TestOptionalZeroValuesStay(t *testing.T) {
 	text := "{eventRecordQPS: 0, registerNode: false, resolvConf: '', tracing: {}, maxPods: 5, syncFrequency: 0s, memorySwap: {swapBehavior: NoSwap}, logging: {verbosity: 0, format: json}, crashLoopBackOff: {}}"
 	want := "{eventRecordQPS: 0, registerNode: false, resolvConf: '', tracing: {}, maxPods: 5, memorySwap: {swapBehavior: NoSwap}, logging: {format: json}}"
 	fields := tree(t, text)
-	if diff := cmp.Diff(tree(t, want), WithoutZeroes(Components()[0], fields)); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff(tree(t, text), fields); diff != "" {
-		t.Errorf("what was given changed: %s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(tree(t, want), WithoutZeroes(Components()[0], fields)))
+	assert.NoDiff(t, cmp.Diff(tree(t, text), fields), "what was given changed")
 }
 
 func TestAnOverlayResetsOnlyWhatTheUserResets(t *testing.T) {
@@ -60,12 +50,8 @@ func TestAnOverlayResetsOnlyWhatTheUserResets(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			change := Change{Component: Components()[0], Current: []byte(tt.now), Next: []byte(tt.next), Action: tt.action}
 			got, err := change.Overlay()
-			if err != nil || string(got) != tt.want {
-				t.Errorf("%s, %v; want %s", got, err, tt.want)
-			}
+			assert.That(t, err == nil && string(got) == tt.want, "%s, %v; want %s", got, err, tt.want)
 		})
 	}
-	if _, err := (&Change{Component: Components()[0], Next: []byte("a: b: c")}).Overlay(); err == nil || !strings.Contains(err.Error(), "mapping values are not allowed") {
-		t.Errorf("%v", err)
-	}
+	assert.ErrorHas(t, assert.Err((&Change{Component: Components()[0], Next: []byte("a: b: c")}).Overlay()), "mapping values are not allowed")
 }

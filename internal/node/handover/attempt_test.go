@@ -12,15 +12,14 @@ import (
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // wantGaveUp checks an error's cause and how its text begins.
 func wantGaveUp(t *testing.T, err error, words string) {
 	t.Helper()
 	var failed *Error
-	if !errors.As(err, &failed) || failed.Failure != GaveUp || !strings.HasPrefix(err.Error(), words) {
-		t.Errorf("the error is %v, want GaveUp and %q", err, words)
-	}
+	assert.That(t, errors.As(err, &failed) && failed.Failure == GaveUp && strings.HasPrefix(err.Error(), words), "the error is %v, want GaveUp and %q", err, words)
 }
 
 func TestAnAttemptThatGaveTheNodeUpIsRememberedOnDisk(t *testing.T) {
@@ -28,24 +27,16 @@ func TestAnAttemptThatGaveTheNodeUpIsRememberedOnDisk(t *testing.T) {
 	a := &Attempt{Dir: t.TempDir(), ID: "a", Log: slog.New(slog.DiscardHandler)}
 	remembered := func(want checkpoint.GivenUp) {
 		t.Helper()
-		if last, err := checkpoint.LastGivenUp(atomicfile.OS{}, a.Dir); err != nil || last != want {
-			t.Errorf("remembered is %+v, %v, want %+v", last, err, want)
-		}
+		assert.Returns(t, want, "remembered is")(checkpoint.LastGivenUp(atomicfile.OS{}, a.Dir))
 	}
-	if err := a.CheckStart(now); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, a.CheckStart(now))
 	gaveUp := fail(GaveUp, errors.New("no kubelet was healthy"))
 	wantGaveUp(t, a.Ended(gaveUp, now), "no kubelet was healthy; see the kubelet's log above")
 	remembered(checkpoint.GivenUp{By: "a", At: now, Times: 1})
 	wantGaveUp(t, a.CheckStart(now.Add(59*time.Minute)), "this kubelet was never healthy and released the node at 2030-01-02T03:04:05Z; "+
 		"next attempt at 2030-01-02T04:04:05Z; correct the flags, the image or the local configuration; delete the pod to retry now")
-	if err := (&Attempt{Dir: a.Dir, ID: "b", Log: a.Log}).CheckStart(now); err != nil {
-		t.Errorf("another attempt: %v", err)
-	}
-	if err := a.CheckStart(now.Add(time.Hour)); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, (&Attempt{Dir: a.Dir, ID: "b", Log: a.Log}).CheckStart(now), "another attempt")
+	assert.NoError(t, a.CheckStart(now.Add(time.Hour)))
 	odd := errors.New("odd")
 	if err := a.Ended(odd, now); err != odd {
 		t.Errorf("it ends with %v, want %v", err, odd)
@@ -57,47 +48,31 @@ func TestADiskThatCannotRememberAnAttemptIsNoReasonToKeepOrRefuseTheNode(t *test
 	var log strings.Builder
 	dir := t.TempDir()
 	a := &Attempt{Dir: dir, ID: "a", Log: slog.New(slog.NewTextHandler(&log, nil))}
-	if err := os.WriteFile(filepath.Join(dir, "given-up"), []byte("no JSON"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(filepath.Join(dir, "given-up"), []byte("no JSON"), 0o600))
 	if err := a.CheckStart(time.Now()); err != nil || !strings.Contains(log.String(), "cannot read whether this kubelet has failed before") {
 		t.Errorf("got %v, and the log is %s", err, log.String())
 	}
-	if err := a.Ended(nil, time.Now()); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "given-up")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a file that is not understood is left: %v", err)
-	}
+	assert.NoError(t, a.Ended(nil, time.Now()))
+	assert.Is(t, assert.Err(os.Stat(filepath.Join(dir, "given-up"))), os.ErrNotExist, "a file that is not understood is left")
 	a.Dir = filepath.Join(dir, "gone")
 	wantGaveUp(t, a.Ended(fail(GaveUp, errors.New("no kubelet")), time.Now()), "no kubelet")
-	if !strings.Contains(log.String(), "cannot record whether this kubelet released the node") {
-		t.Errorf("the log is %s", log.String())
-	}
+	assert.That(t, strings.Contains(log.String(), "cannot record whether this kubelet released the node"), "the log is %s", log.String())
 	a.Dir = "" // no --dynamic-config-dir
-	if err := errors.Join(a.CheckStart(time.Now()), a.Ended(nil, time.Now())); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, errors.Join(a.CheckStart(time.Now()), a.Ended(nil, time.Now())))
 }
 
 func TestTheKernelSaysWhetherAnotherAgentWaitsForTheNode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	lock, err := lockfile.TryAcquire(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer func() { _ = lock.Release() }()
 	a := &Attempt{Limit: time.Minute, Lock: path, Log: slog.New(slog.DiscardHandler)}
 	now := time.Now()
 	for _, after := range []time.Duration{0, time.Minute} { // nobody waits, and the time begins again
-		if err := a.CheckTenure(now.Add(after), false); err != nil {
-			t.Errorf("after %s: %v", after, err)
-		}
+		assert.NoError(t, a.CheckTenure(now.Add(after), false), "after", after)
 	}
 	waiter := locker(t, path)
 	waits(t, waiter.Process.Pid)
-	if err := a.CheckTenure(now.Add(90*time.Second), false); err != nil {
-		t.Errorf("within the limit: %v", err)
-	}
+	assert.NoError(t, a.CheckTenure(now.Add(90*time.Second), false), "within the limit")
 	wantGaveUp(t, a.CheckTenure(now.Add(2*time.Minute), false), "no kubelet was healthy for 1m0s: the agent that waits for the lock takes over the node")
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/transcript"
 )
 
@@ -75,18 +76,14 @@ var transcriptCommands = map[string]func(*testing.T, *nodeSim, *datadriven.TestD
 func duration(t *testing.T, text string) time.Duration {
 	t.Helper()
 	d, err := time.ParseDuration(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return d
 }
 
 // pass lets the agent decide every second, and notes each decision that differs from the one before.
 func (n *nodeSim) pass(t *testing.T, td *datadriven.TestData, healthy bool) {
 	t.Helper()
-	if !n.runs {
-		t.Fatal("no agent runs")
-	}
+	assert.Must(t, n.runs, "no agent runs")
 	begin, limit := n.now, duration(t, td.CmdArgs[0].Key)
 	for passed := time.Duration(0); passed <= limit; passed += time.Second {
 		n.now = begin.Add(passed)

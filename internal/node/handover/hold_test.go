@@ -16,6 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 	"github.com/evenkeel/evenkeel/internal/node/supervisor"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // quiet is a service without an init system.
@@ -23,9 +24,7 @@ func quiet(t *testing.T) *Service {
 	t.Helper()
 	t.Setenv("NOTIFY_SOCKET", "")
 	n, err := supervisor.NewNotifier(t.TempDir(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(n.Close)
 	return &Service{Notifier: n}
 }
@@ -33,9 +32,7 @@ func quiet(t *testing.T) *Service {
 func TestALockFileThatCannotBeUsedIsAFailureOfItsOwn(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(dir, "link")
-	if err := os.Symlink("elsewhere", link); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Symlink("elsewhere", link))
 	for path, words := range map[string]string{
 		dir: "is a directory", filepath.Join(dir, "no", "lock"): "its directory does not exist",
 		link: "it is a symbolic link, which is not followed", "/proc/version/lock": "not a directory",
@@ -46,27 +43,20 @@ func TestALockFileThatCannotBeUsedIsAFailureOfItsOwn(t *testing.T) {
 			return nil
 		})
 		var failed *Error
-		if !errors.As(err, &failed) || failed.Failure != Unusable || !strings.HasPrefix(err.Error(), "--lock-file cannot be used: lock file: ") || !strings.Contains(err.Error(), words) {
-			t.Errorf("%s: %v, want Unusable and %q", path, err, words)
-		}
-		if _, err := os.Stat(o.Dir); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s: the directory was made: %v", path, err)
-		}
+		assert.That(t, errors.As(err, &failed) && failed.Failure == Unusable && strings.HasPrefix(err.Error(), "--lock-file cannot be used: lock file: ") && strings.Contains(err.Error(), words),
+			"%s: %v, want Unusable and %q", path, err, words)
+		assert.Is(t, assert.Err(os.Stat(o.Dir)), os.ErrNotExist, path, "the directory was made")
 	}
 }
 
 func TestALockThatOthersCouldTakeIsNotUsed(t *testing.T) {
 	dir, err := os.MkdirTemp("/tmp", "lock-") // others may enter it, unlike a test's own
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "lock")
 	var log strings.Builder
 	hold := func(mode os.FileMode) (done bool, err error) {
-		if err := os.Chmod(dir, mode); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.Chmod(dir, mode))
 		log.Reset()
 		err = Holder{Lock{Flag: "--lock-file", Path: path}, "", quiet(t), slog.New(slog.NewTextHandler(&log, nil))}.Hold(t.Context(), func(context.Context) error {
 			done = true
@@ -77,9 +67,7 @@ func TestALockThatOthersCouldTakeIsNotUsed(t *testing.T) {
 	done, err := hold(0o777)
 	var failed *Error
 	want := fmt.Sprintf("--lock-file cannot be used: lock file %s: other users could take it: everyone can write to its directory %s, and replace the file: chmod o-w %[2]s, or choose another directory", path, dir)
-	if done || !errors.As(err, &failed) || failed.Failure != Unusable || err.Error() != want {
-		t.Errorf("everybody's directory: done is %t, %v, want Unusable and %q", done, err, want)
-	}
+	assert.That(t, !done && errors.As(err, &failed) && failed.Failure == Unusable && err.Error() == want, "everybody's directory: done is %t, %v, want Unusable and %q", done, err, want)
 	done, err = hold(os.ModeSticky | 0o777)
 	if !done || err != nil || !strings.Contains(log.String(), `level=WARN msg="the node's lock" err="lock file `+path+": everyone can write to its directory "+dir) {
 		t.Errorf("a sticky directory: done is %t, %v, and the log is\n%s", done, err, log.String())
@@ -96,9 +84,7 @@ func TestAnAgentThatIsAskedToLeaveEndsWithTheErrorOfItsRun(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "lock")
 			dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
 			err := Holder{Lock{Flag: "--lock-file", Path: path, Bootstrap: true}, dir, quiet(t), log}.Hold(t.Context(), func(ctx context.Context) error {
-				if _, err := lockfile.TryAcquire(checkpoint.AgentLock(dir)); !errors.Is(err, lockfile.ErrHeld) {
-					t.Errorf("the directory is not held: %v", err)
-				}
+				assert.Is(t, assert.Err(lockfile.TryAcquire(checkpoint.AgentLock(dir))), lockfile.ErrHeld, "the directory is not held")
 				if err := exec.Command("cat", path).Run(); err != nil { // an open is all that it takes
 					t.Error(err)
 				}
@@ -109,9 +95,7 @@ func TestAnAgentThatIsAskedToLeaveEndsWithTheErrorOfItsRun(t *testing.T) {
 				}
 				return c.err
 			})
-			if !errors.Is(err, c.want) || c.want == nil && err != nil {
-				t.Errorf("got %v, want %v", err, c.want)
-			}
+			assert.That(t, errors.Is(err, c.want) && (c.want != nil || err == nil), "got %v, want %v", err, c.want)
 			for _, lock := range []string{path, checkpoint.AgentLock(dir)} {
 				if l, err := lockfile.TryAcquire(lock); err != nil {
 					t.Errorf("it was not given back: %v", err)
@@ -138,33 +122,18 @@ func TestAnAgentThatIsAskedToLeaveAsItGetsTheLockStartsNothing(t *testing.T) {
 	waits(t, os.Getpid())
 	next := locker(t, path)
 	waits(t, next.Process.Pid) // behind us
-	if err := before.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-ended; err != nil {
-		t.Errorf("it ended with %v, want no error", err)
-	}
-	if words := `msg="releasing the lock: another process requested the node" why="lock file ` + path; !strings.Contains(log.String(), words) {
-		t.Errorf("the log does not say %s:\n%s", words, &log)
-	}
-	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the directory was made: %v", err)
-	}
-	for deadline := time.Now().Add(10 * time.Second); lockfile.WhoHolds(path) != next.Process.Pid; <-time.After(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("process %d has the lock, want %d", lockfile.WhoHolds(path), next.Process.Pid)
-		}
-	}
+	assert.NoError(t, before.Process.Kill())
+	assert.NoError(t, <-ended, "it ended with")
+	words := `msg="releasing the lock: another process requested the node" why="lock file ` + path
+	assert.That(t, strings.Contains(log.String(), words), "the log does not say %s:\n%s", words, &log)
+	assert.Is(t, assert.Err(os.Stat(dir)), os.ErrNotExist, "the directory was made")
+	assert.Eventually(t, "the next process has the lock", func() bool { return lockfile.WhoHolds(path) == next.Process.Pid })
 }
 
 // waits returns when a process is in line for a lock.
 func waits(t *testing.T, pid int) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !lockfile.Waiting(pid); <-time.After(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("process %d does not wait", pid)
-		}
-	}
+	assert.Eventually(t, "a process waits", func() bool { return lockfile.Waiting(pid) })
 }
 
 func TestALockThatIsLostIsAFailureOfItsOwn(t *testing.T) {
@@ -183,9 +152,7 @@ func TestALockThatIsLostIsAFailureOfItsOwn(t *testing.T) {
 		return nil
 	})
 	var failed *Error
-	if !errors.As(err, &failed) || failed.Failure != Lost || !errors.Is(err, lockfile.ErrLost) || !strings.HasPrefix(err.Error(), "--lock-file: ") {
-		t.Errorf("got %v, want Lost", err)
-	}
+	assert.That(t, errors.As(err, &failed) && failed.Failure == Lost && errors.Is(err, lockfile.ErrLost) && strings.HasPrefix(err.Error(), "--lock-file: "), "got %v, want Lost", err)
 }
 
 func TestAnAgentThatIsStoppedWhileItWaitsForTheLockEnds(t *testing.T) {
@@ -198,20 +165,15 @@ func TestAnAgentThatIsStoppedWhileItWaitsForTheLockEnds(t *testing.T) {
 		t.Error("something was done without the lock")
 		return nil
 	})
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v, want that time is up", err)
-	}
-	if state := tell.Probe.state; !strings.HasPrefix(state, "waiting for the lock "+path+", held by process ") {
-		t.Errorf("it said %q", state)
-	}
+	assert.That(t, errors.Is(err, context.DeadlineExceeded), "got %v, want that time is up", err)
+	state := tell.Probe.state
+	assert.That(t, strings.HasPrefix(state, "waiting for the lock "+path+", held by process "), "it said %q", state)
 }
 
 func TestTheHolderOfTheLockWaitsForThePreviousAgentToLeaveTheDirectory(t *testing.T) {
 	dir := t.TempDir()
 	before, err := lockfile.TryAcquire(checkpoint.AgentLock(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var log bytes.Buffer
 	tell := quiet(t)
 	done := make(chan error, 1)
@@ -219,57 +181,39 @@ func TestTheHolderOfTheLockWaitsForThePreviousAgentToLeaveTheDirectory(t *testin
 		done <- Holder{Dir: dir, Service: tell, Log: slog.New(slog.NewTextHandler(&log, nil))}.holdDirectory(t.Context(), time.Minute, func(context.Context) error { return nil })
 	}()
 	state := func() string { tell.Probe.mu.Lock(); defer tell.Probe.mu.Unlock(); return tell.Probe.state }
-	for deadline := time.Now().Add(10 * time.Second); state() != "waiting for the previous agent to end"; <-time.After(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("its state is %q", state())
-		}
-	}
+	assert.Eventually(t, "it waits", func() bool { return state() == "waiting for the previous agent to end" })
 	select {
 	case err := <-done:
 		t.Fatalf("it did not wait: %v", err)
 	default:
 	}
-	if err := before.Release(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	if !strings.Contains(log.String(), `msg="waiting for the previous agent to end"`) {
-		t.Errorf("the log is %s", &log)
-	}
+	assert.NoError(t, before.Release())
+	assert.NoError(t, <-done)
+	assert.That(t, strings.Contains(log.String(), `msg="waiting for the previous agent to end"`), "the log is %s", &log)
 }
 
 func TestTheWaitForThePreviousAgentIsLimited(t *testing.T) {
 	dir := t.TempDir()
 	before, err := lockfile.TryAcquire(checkpoint.AgentLock(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer func() { _ = before.Release() }()
 	never := func(context.Context) error { t.Error("something was done"); return nil }
 	log := slog.New(slog.DiscardHandler)
 	for _, patience := range []time.Duration{0, 20 * time.Millisecond} {
 		err = Holder{Dir: dir, Service: quiet(t), Log: log}.holdDirectory(t.Context(), patience, never)
 		var failed *Error
-		if !errors.As(err, &failed) || failed.Failure != DirectoryHeld || !strings.HasPrefix(err.Error(), "another agent works on "+dir+": ") {
-			t.Errorf("for %s: %v, want DirectoryHeld", patience, err)
-		}
+		assert.That(t, errors.As(err, &failed) && failed.Failure == DirectoryHeld && strings.HasPrefix(err.Error(), "another agent works on "+dir+": "), "for %s: %v, want DirectoryHeld", patience, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := (Holder{Dir: dir, Service: quiet(t), Log: log}).holdDirectory(ctx, time.Minute, never); !errors.Is(err, context.Canceled) {
-		t.Errorf("told to stop, it says %v", err)
-	}
+	assert.Is(t, (Holder{Dir: dir, Service: quiet(t), Log: log}).holdDirectory(ctx, time.Minute, never), context.Canceled, "told to stop, it says")
 }
 
 // locker is a process that is no kubelet, and asks for the lock and keeps it.
 func locker(t *testing.T, path string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("flock", "--no-fork", path, "sleep", "600") // of util-linux
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -281,19 +225,6 @@ func locker(t *testing.T, path string) *exec.Cmd {
 func foreign(t *testing.T, path string) *exec.Cmd {
 	t.Helper()
 	cmd := locker(t, path)
-	var err error
-	for deadline := time.Now().Add(10 * time.Second); ; <-time.After(5 * time.Millisecond) {
-		var lock *lockfile.Lock
-		lock, err = lockfile.TryAcquire(path)
-		var held *lockfile.HeldError
-		if errors.As(err, &held) && held.By == (lockfile.Process{PID: cmd.Process.Pid, Name: "sleep"}) {
-			return cmd
-		}
-		if err == nil {
-			err = lock.Release()
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("process %d does not have the lock: %v", cmd.Process.Pid, err)
-		}
-	}
+	assert.Eventually(t, "a process has the lock", func() bool { return lockfile.WhoHolds(path) == cmd.Process.Pid })
+	return cmd
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestWhichLockAnAgentContendsForAndAsWhat(t *testing.T) {
@@ -25,12 +26,8 @@ func TestWhichLockAnAgentContendsForAndAsWhat(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			c.o.Dir = "/var/lib/evenkeel"
 			k, err := component.ParseKubelet(append([]string{"/usr/bin/kubelet"}, c.kubelet...))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got, err := c.o.Lock(k); err != nil || got != c.want {
-				t.Errorf("got %+v, %v, want %+v", got, err, c.want)
-			}
+			assert.NoError(t, err)
+			assert.Returns(t, c.want)(c.o.Lock(k))
 		})
 	}
 }
@@ -40,8 +37,6 @@ func TestAKubeletHasALockOfItsOwnWhereverTheAgentHasAny(t *testing.T) {
 		{"", "", ""}, {"/var/lib/evenkeel/", "", "/var/lib/evenkeel/kubelet.lock"},
 		{"/var/lib/evenkeel", "/run/a", "/var/lib/evenkeel/kubelet.lock"}, {"", "/run/a", "/run/a.kubelet"},
 	} {
-		if got := KubeletLock(c.dir, Lock{Path: c.lock}); got != c.want {
-			t.Errorf("with the directory %q and the lock %q: %q, want %q", c.dir, c.lock, got, c.want)
-		}
+		assert.Equal(t, KubeletLock(c.dir, Lock{Path: c.lock}), c.want, "with the directory", c.dir, "and the lock", c.lock)
 	}
 }

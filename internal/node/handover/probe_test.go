@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // asked is what a probe is answered, and its error.
@@ -52,9 +54,7 @@ func TestAnAgentThatWaitsIsAliveAndReadyAndOneThatStartsIsAlive(t *testing.T) {
 	} {
 		c.do()
 		out, words := asked(t, socket, false)
-		if out != c.alive || c.alive == "" && words != c.what {
-			t.Errorf("alive says %q, %q, want %q", out, words, c.alive)
-		}
+		assert.That(t, out == c.alive && (c.alive != "" || words == c.what), "alive says %q, %q, want %q", out, words, c.alive)
 		if out, words := asked(t, socket, true); out != c.ready || words != c.what {
 			t.Errorf("ready says %q, %q, want %q, %q", out, words, c.ready, c.what)
 		}
@@ -66,9 +66,7 @@ func TestAnAgentThatWaitsIsAliveAndReadyAndOneThatStartsIsAlive(t *testing.T) {
 	}
 	other := httptest.NewRecorder()
 	tell.Probe.ServeHTTP(other, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	if other.Code != http.StatusNotFound {
-		t.Errorf("another path: %d", other.Code)
-	}
+	assert.That(t, other.Code == http.StatusNotFound, "another path: %d", other.Code)
 	stop()
 	if _, words := asked(t, socket, false); !strings.HasPrefix(words, "no agent answers on "+socket+": dial unix "+socket+": ") {
 		t.Errorf("after its end: %q", words)
@@ -78,8 +76,6 @@ func TestAnAgentThatWaitsIsAliveAndReadyAndOneThatStartsIsAlive(t *testing.T) {
 func TestAProbeThatCannotBeAnsweredDoesNotKeepTheNodeFromItsKubelet(t *testing.T) {
 	var log strings.Builder
 	(&Probe{}).Serve("/proc/version/probe.sock", slog.New(slog.NewTextHandler(&log, nil)))()
-	if !strings.Contains(log.String(), "cannot answer probes; continuing without them") {
-		t.Errorf("the log is %s", log.String())
-	}
+	assert.That(t, strings.Contains(log.String(), "cannot answer probes; continuing without them"), "the log is %s", log.String())
 	(&Probe{}).Serve("", nil)() // no socket: nothing
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // waitsFor is how the lock tells who has it.
@@ -41,20 +42,17 @@ func (q *queue) wantWarnings(t *testing.T, log *bytes.Buffer, minutes time.Durat
 		synctest.Wait()
 	})
 	text := log.String()
-	if strings.Count(text, foreignWords) != foreign || strings.Count(text, endedWords) != ended || strings.Count(text, "level=ERROR") != foreign+ended {
-		t.Errorf("want %d and %d warnings:\n%s", foreign, ended, text)
-	}
+	assert.That(t, strings.Count(text, foreignWords) == foreign && strings.Count(text, endedWords) == ended && strings.Count(text, "level=ERROR") == foreign+ended,
+		"want %d and %d warnings:\n%s", foreign, ended, text)
 }
 
 func TestAHolderThatIsNoKubeletIsLoggedEveryMinute(t *testing.T) {
 	q, log := newQueue(t)
 	q.report(waitsFor(7, "sleep"))
-	if state := "waiting for the lock /run/lock/kubelet, held by process 7 (sleep)"; q.service.Probe.state != state || !q.service.Probe.ready {
-		t.Errorf("the probe is %+v", &q.service.Probe)
-	}
-	if line := `level=INFO msg="waiting for the node's lock" err="lock file /run/lock/kubelet: the lock is held by process 7 (sleep), as ever"`; !strings.Contains(log.String(), line) {
-		t.Errorf("no line %s in\n%s", line, log)
-	}
+	state := "waiting for the lock /run/lock/kubelet, held by process 7 (sleep)"
+	assert.That(t, q.service.Probe.state == state && q.service.Probe.ready, "the probe is %+v", &q.service.Probe)
+	line := `level=INFO msg="waiting for the node's lock" err="lock file /run/lock/kubelet: the lock is held by process 7 (sleep), as ever"`
+	assert.That(t, strings.Contains(log.String(), line), "no line %s in\n%s", line, log)
 	q.wantWarnings(t, log, 0, 1, 0)
 	q.wantWarnings(t, log, 2, 3, 0)
 	q.report(waitsFor(8, "kubelet"))
@@ -64,9 +62,8 @@ func TestAHolderThatIsNoKubeletIsLoggedEveryMinute(t *testing.T) {
 func TestAHolderThatHasEndedIsLoggedOnlyIfItsLockStaysHeld(t *testing.T) {
 	q, log := newQueue(t)
 	q.report(waitsFor(7, ""))
-	if state := "waiting for the lock /run/lock/kubelet, held by process 7, which has ended"; q.service.Probe.state != state {
-		t.Errorf("the probe is %+v", &q.service.Probe)
-	}
+	state := "waiting for the lock /run/lock/kubelet, held by process 7, which has ended"
+	assert.That(t, q.service.Probe.state == state, "the probe is %+v", &q.service.Probe)
 	q.wantWarnings(t, log, 1, 0, 0)
 	q.wantWarnings(t, log, 3, 0, 2)
 	q.report(waitsFor(0, ""))
@@ -78,8 +75,6 @@ func TestOnlyAProcessThatIsNoKubeletAndNoAgentIsForeign(t *testing.T) {
 		{PID: 7, Name: "kubelet"}: false, {PID: 7, Name: "kubelet-v1.36.3"}: false, {PID: 7, Name: "evenkeel-agent"}: false,
 		{}: false, {PID: 7}: false, {PID: 7, Name: "sleep"}: true,
 	} {
-		if got := isForeign(by); got != want {
-			t.Errorf("%s: foreign is %t, want %t", by, got, want)
-		}
+		assert.Equal(t, isForeign(by), want, by, "foreign is")
 	}
 }

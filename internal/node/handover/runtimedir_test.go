@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func there(t *testing.T, path string) bool {
@@ -42,28 +43,18 @@ func TestMain(m *testing.M) {
 func TestADirectoryOfAnAgentThatWasKilledIsSweptByTheNextOne(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", "")
 	alive, err := OpenRuntimeDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer alive.Remove()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), runtimeDirVar+"="+filepath.Dir(alive.Path))
 	out, err := cmd.Output()
 	killed := string(out)
-	if err == nil || err.Error() != "signal: killed" || !there(t, killed) {
-		t.Fatalf("it was not killed: %v, %s", err, killed)
-	}
-	if err := os.MkdirAll(filepath.Join(killed, "dry-run", "dryrun-1"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err != nil && err.Error() == "signal: killed" && there(t, killed), "it was not killed: %v, %s", err, killed)
+	assert.NoError(t, os.MkdirAll(filepath.Join(killed, "dry-run", "dryrun-1"), 0o700))
 	next, err := OpenRuntimeDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer next.Remove()
-	if there(t, killed) || !there(t, alive.Path) || !there(t, next.Path) {
-		t.Errorf("killed: %t, alive: %t, next: %t", there(t, killed), there(t, alive.Path), there(t, next.Path))
-	}
+	assert.That(t, !there(t, killed) && there(t, alive.Path) && there(t, next.Path), "killed: %t, alive: %t, next: %t", there(t, killed), there(t, alive.Path), there(t, next.Path))
 }
 
 func TestADirectoryThatNoAgentMadeForItselfIsLeftAlone(t *testing.T) {
@@ -71,66 +62,44 @@ func TestADirectoryThatNoAgentMadeForItselfIsLeftAlone(t *testing.T) {
 	dir := func(name string, mode fs.FileMode, file string) {
 		t.Helper()
 		path := filepath.Join(parent, name)
-		if err := errors.Join(os.Mkdir(path, 0o700), os.WriteFile(filepath.Join(path, file), nil, 0o600), os.Chmod(path, mode)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, errors.Join(os.Mkdir(path, 0o700), os.WriteFile(filepath.Join(path, file), nil, 0o600), os.Chmod(path, mode)))
 	}
 	dir("evenkeel-123", 0o700, "notify.sock")  // of an agent that is older than the lock, and may be alive
 	dir("evenkeel-state", 0o700, "agent.lock") // somebody's --dynamic-config-dir
 	dir("evenkeel-all", 0o777, runtimeDirLock) // everybody's
 	dir("other", 0o700, runtimeDirLock)
 	dir("evenkeel-left", 0o700, runtimeDirLock)
-	if err := os.Symlink("other", filepath.Join(parent, "evenkeel-link")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Symlink("other", filepath.Join(parent, "evenkeel-link")))
 	if os.Getuid() == 0 {
 		dir("evenkeel-theirs", 0o700, runtimeDirLock)
-		if err := os.Chown(filepath.Join(parent, "evenkeel-theirs"), 54321, -1); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.Chown(filepath.Join(parent, "evenkeel-theirs"), 54321, -1))
 	}
 	before, err := os.ReadDir(parent)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	removeStaleDirs(parent)
 	for _, e := range before {
-		if got, want := there(t, filepath.Join(parent, e.Name())), e.Name() != "evenkeel-left"; got != want {
-			t.Errorf("%s is there: %t, want %t", e.Name(), got, want)
-		}
+		assert.Equal(t, there(t, filepath.Join(parent, e.Name())), e.Name() != "evenkeel-left")
 	}
-	if !there(t, filepath.Join(parent, "other", runtimeDirLock)) {
-		t.Error("a link was followed")
-	}
+	assert.That(t, there(t, filepath.Join(parent, "other", runtimeDirLock)), "a link was followed")
 }
 
 func TestARuntimeDirectoryIsTheInitSystemsOrOurs(t *testing.T) {
 	given := filepath.Join(t.TempDir(), "given")
 	t.Setenv("RUNTIME_DIRECTORY", given+":/run/more")
 	dir, err := OpenRuntimeDir()
-	if err != nil || dir.Path != given {
-		t.Fatalf("got %s, %v, want %s", dir.Path, err, given)
-	}
+	assert.Must(t, err == nil && dir.Path == given, "got %s, %v, want %s", dir.Path, err, given)
 	dir.Remove()
-	if !there(t, given) {
-		t.Error("what the init system made was removed")
-	}
+	assert.That(t, there(t, given), "what the init system made was removed")
 	for _, none := range []string{"", filepath.Join(given, strings.Repeat("x", 100))} { // the second is too long for sockets
 		t.Setenv("RUNTIME_DIRECTORY", none)
 		dir, err = OpenRuntimeDir()
-		if err != nil || !strings.HasPrefix(filepath.Base(dir.Path), "evenkeel-") {
-			t.Fatalf("got %s, %v", dir.Path, err)
-		}
+		assert.Must(t, err == nil && strings.HasPrefix(filepath.Base(dir.Path), "evenkeel-"), "got %s, %v", dir.Path, err)
 		if info, err := os.Stat(dir.Path); err != nil || info.Mode() != fs.ModeDir|0o700 {
 			t.Errorf("it is %v, %v", info, err)
 		}
-		if _, err := lockfile.TryAcquire(filepath.Join(dir.Path, runtimeDirLock)); !errors.Is(err, lockfile.ErrHeld) {
-			t.Errorf("it is not held: %v", err)
-		}
+		assert.Is(t, assert.Err(lockfile.TryAcquire(filepath.Join(dir.Path, runtimeDirLock))), lockfile.ErrHeld, "it is not held")
 		dir.Remove()
-		if there(t, dir.Path) {
-			t.Error("it is there after its end")
-		}
+		assert.That(t, !there(t, dir.Path), "it is there after its end")
 	}
 }
 
@@ -139,17 +108,11 @@ func TestADirectoryThatCannotBeHeldIsNotLeftBehind(t *testing.T) {
 		t.Skip("only root can mount")
 	}
 	full := t.TempDir()
-	if err := syscall.Mount("tmpfs", full, "tmpfs", 0, "size=64k,nr_inodes=2"); err != nil { // room for a directory
-		t.Fatal(err)
-	}
+	assert.NoError(t, syscall.Mount("tmpfs", full, "tmpfs", 0, "size=64k,nr_inodes=2")) // room for a directory
 	t.Cleanup(func() { _ = syscall.Unmount(full, syscall.MNT_DETACH) })
-	if _, err := makeRuntimeDir(full); !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("got %v, want ENOSPC", err)
-	}
+	assert.Is(t, assert.Err(makeRuntimeDir(full)), syscall.ENOSPC)
 	if left, err := os.ReadDir(full); err != nil || len(left) > 0 {
 		t.Errorf("%v is left, %v", left, err)
 	}
-	if _, err := makeRuntimeDir(filepath.Join(full, "missing")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("in a directory that is missing: %v", err)
-	}
+	assert.Is(t, assert.Err(makeRuntimeDir(filepath.Join(full, "missing"))), fs.ErrNotExist, "in a directory that is missing")
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // leave makes a socket as old as it says, and returns its path.
@@ -16,19 +18,13 @@ func leave(t *testing.T, dir, name string, mode fs.FileMode, old time.Duration, 
 	t.Helper()
 	path := filepath.Join(dir, name)
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	when := time.Now().Add(-old)
-	if err := errors.Join(os.Chmod(path, mode), os.Chtimes(path, when, when)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, errors.Join(os.Chmod(path, mode), os.Chtimes(path, when, when)))
 	if !alive {
 		listener.SetUnlinkOnClose(false) // as one that was killed
-		if err := listener.Close(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, listener.Close())
 	}
 	return path
 }
@@ -42,15 +38,11 @@ func TestProbeSocketsOfAgentsThatWereKilledAreSweptByTheNextOne(t *testing.T) {
 		leave(t, dir, "not-an-agents.sock", 0o666, time.Hour, false):     true,
 	}
 	listener, err := listenUnix(filepath.Join(dir, "new.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer listener.Close()
 	want[filepath.Join(dir, "new.sock")] = true
 	for path, want := range want {
-		if got := there(t, path); got != want {
-			t.Errorf("%s is there: %t, want %t", filepath.Base(path), got, want)
-		}
+		assert.Equal(t, there(t, path), want, filepath.Base(path), "is there")
 	}
 }
 
@@ -58,20 +50,12 @@ func TestSocketsAreSweptOnlyWhereThereIsNothingElse(t *testing.T) {
 	dir := t.TempDir()
 	killed := leave(t, dir, "killed.sock", 0o600, time.Hour, false)
 	other := filepath.Join(dir, "zz")
-	if err := os.WriteFile(other, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(other, nil, 0o600))
 	removeStaleSockets(dir)
-	if !there(t, killed) {
-		t.Error("a socket was removed from a directory that is not for sockets alone")
-	}
-	if err := os.Remove(other); err != nil {
-		t.Fatal(err)
-	}
+	assert.That(t, there(t, killed), "a socket was removed from a directory that is not for sockets alone")
+	assert.NoError(t, os.Remove(other))
 	removeStaleSockets(dir)
-	if there(t, killed) {
-		t.Error("a socket that nobody answers on is left")
-	}
+	assert.That(t, !there(t, killed), "a socket that nobody answers on is left")
 	removeStaleSockets(filepath.Join(dir, "missing")) // nothing to sweep
 }
 
@@ -79,30 +63,16 @@ func TestASocketThatIsLeftBehindIsReplacedAndOneInUseIsNot(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "probe.sock")
 	old, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer old.Close()
-	if _, err := listenUnix(socket); err == nil || err.Error() != "--probe-socket: another process answers on "+socket+": give each agent its own path" {
-		t.Errorf("in use: %v", err)
-	}
+	assert.Error(t, assert.Err(listenUnix(socket)), "--probe-socket: another process answers on "+socket+": give each agent its own path", "in use")
 	old.SetUnlinkOnClose(false) // as one that was killed
-	if err := old.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, old.Close())
 	listener, err := listenUnix(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(socket, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := listenUnix(socket); err == nil || err.Error() != "--probe-socket: "+socket+" exists and is not a socket: choose another path" {
-		t.Errorf("a file: %v", err)
-	}
+	assert.NoError(t, err)
+	assert.NoError(t, listener.Close())
+	assert.NoError(t, os.WriteFile(socket, []byte("precious"), 0o600))
+	assert.Error(t, assert.Err(listenUnix(socket)), "--probe-socket: "+socket+" exists and is not a socket: choose another path", "a file")
 	if _, err := listenUnix(filepath.Join(socket, "a", "probe.sock")); err == nil || !strings.HasPrefix(err.Error(), "--probe-socket: mkdir ") {
 		t.Errorf("a file as directory: %v", err)
 	}

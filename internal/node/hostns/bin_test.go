@@ -14,14 +14,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func openProgram(t *testing.T, path string) *Program {
 	t.Helper()
 	p, err := OpenProgram(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(func() { _ = p.Close() })
 	return p
 }
@@ -29,9 +29,7 @@ func openProgram(t *testing.T, path string) *Program {
 func openBin(t *testing.T, dir string) *Bin {
 	t.Helper()
 	b, err := OpenBin(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(func() { _ = b.Close() })
 	return b
 }
@@ -41,9 +39,7 @@ func put(t *testing.T, b *Bin, name, content string) (path string, p *Program) {
 	t.Helper()
 	p = openProgram(t, write(t, filepath.Join(t.TempDir(), name), content))
 	path, err := b.Put(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return path, p
 }
 
@@ -51,21 +47,16 @@ func TestCopyIsNamedAfterItsContentAndMadeOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "bin")
 	b := openBin(t, dir)
 	path, p := put(t, b, "kubelet", "a kubelet")
-	if want := fmt.Sprintf("%s/kubelet-%.12s", dir, fmt.Sprintf("%x", sha256.Sum256([]byte("a kubelet")))); path != want {
-		t.Errorf("the copy is %s, want %s", path, want)
-	}
+	want := fmt.Sprintf("%s/kubelet-%.12s", dir, fmt.Sprintf("%x", sha256.Sum256([]byte("a kubelet"))))
+	assert.That(t, path == want, "the copy is %s, want %s", path, want)
 	first, err := os.Stat(path)
 	if err != nil || first.Mode() != 0o755 {
 		t.Fatalf("the copy is %v, %v, want mode 0755", first.Mode(), err)
 	}
 	old := time.Now().Add(-time.Hour)
-	if err := os.Chtimes(path, old, old); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Chtimes(path, old, old))
 	again, err := b.Put(p)
-	if err != nil || again != path {
-		t.Fatalf("again it is %s, %v", again, err)
-	}
+	assert.Must(t, err == nil && again == path, "again it is %s, %v", again, err)
 	if second, err := os.Stat(path); err != nil || !os.SameFile(first, second) || !second.ModTime().After(old.Add(time.Minute)) {
 		t.Errorf("again it is another file, or of %v, %v", second.ModTime(), err)
 	}
@@ -84,12 +75,8 @@ func TestDamagedCopyIsReplaced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := openBin(t, t.TempDir())
 			path, p := put(t, b, "kubelet", "a kubelet")
-			if err := spoil(path); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := b.Put(p); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, spoil(path))
+			assert.NoError(t, assert.Err(b.Put(p)))
 			info, err := os.Lstat(path)
 			content, readErr := os.ReadFile(path)
 			if err := errors.Join(err, readErr); err != nil || info.Mode() != 0o755 || string(content) != "a kubelet" {
@@ -104,9 +91,7 @@ func TestFailedCopyLeavesNothing(t *testing.T) {
 	b := openBin(t, dir)
 	p := openProgram(t, write(t, filepath.Join(t.TempDir(), "kubelet"), strings.Repeat("large", 20_000)))
 	path, err := b.Put(p)
-	if !errors.Is(err, unix.ENOSPC) || path != "" {
-		t.Errorf("got %q, %v", path, err)
-	}
+	assert.That(t, errors.Is(err, unix.ENOSPC) && path == "", "got %q, %v", path, err)
 	says(t, err.Error(), "copy "+p.file.Name()+" to the host: replace "+dir+"/kubelet-")
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
@@ -118,9 +103,7 @@ func mount(t *testing.T, flags uintptr, data string) string {
 	t.Helper()
 	needRoot(t)
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", flags, data); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, unix.Mount("tmpfs", dir, "tmpfs", flags, data))
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	return dir
 }
@@ -129,9 +112,7 @@ func TestUnusableDirectoryIsRefused(t *testing.T) {
 	needRoot(t)
 	own := func(change func(dir string) error) string {
 		dir := t.TempDir()
-		if err := change(dir); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, change(dir))
 		return dir
 	}
 	file := write(t, filepath.Join(t.TempDir(), "file"), "x")
@@ -146,9 +127,7 @@ func TestUnusableDirectoryIsRefused(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b, err := OpenBin(tt.dir)
-			if b != nil {
-				t.Error("it is open")
-			}
+			assert.That(t, b == nil, "it is open")
 			wantRefused(t, err, tt.words)
 		})
 	}
@@ -166,37 +145,25 @@ func TestOnlyOneProcessHasTheDirectory(t *testing.T) {
 		second <- err
 	}()
 	waits := fmt.Sprintf("-> FLOCK  ADVISORY  WRITE %d ", os.Getpid())
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if locks, err := os.ReadFile("/proc/locks"); err != nil || strings.Contains(string(locks), waits) {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("no process waits for the directory")
-		}
-	}
+	assert.Eventually(t, "a process waits for the directory", func() bool {
+		locks, err := os.ReadFile("/proc/locks")
+		return err != nil || strings.Contains(string(locks), waits)
+	})
 	select {
 	case err := <-second:
 		t.Fatalf("two processes have the directory: %v", err)
 	default:
 	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-second; err != nil {
-		t.Errorf("the second: %v", err)
-	}
+	assert.NoError(t, first.Close())
+	assert.NoError(t, <-second, "the second")
 }
 
 func TestPruneKeepsUsedNamedAndNeededCopies(t *testing.T) {
 	dir := t.TempDir()
 	real, err := exec.LookPath("sleep")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	binary, err := os.ReadFile(real)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	b := openBin(t, dir)
 	running, _ := put(t, b, "kubelet", string(binary))
 	named, _ := put(t, b, "kubelet", "an agent that waits will start it")
@@ -208,9 +175,7 @@ func TestPruneKeepsUsedNamedAndNeededCopies(t *testing.T) {
 	}
 	for i, path := range append([]string{running, named, needed}, more...) { // the later, the newer
 		when := time.Now().Add(time.Duration(i-10) * time.Hour)
-		if err := os.Chtimes(path, when, when); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.Chtimes(path, when, when))
 	}
 	leftover := more[0] + ".0123abcd.tmp"
 	others := []string{dir + "/agent-0123456789ab", dir + "/kubelet", dir + "/kubelet-0123456789ab.mine", dir + "/mykubelet-0123456789ab"}
@@ -226,17 +191,13 @@ func TestPruneKeepsUsedNamedAndNeededCopies(t *testing.T) {
 		t.Cleanup(func() { _ = in.Close() })
 	}
 	for _, cmd := range []*exec.Cmd{runs, names} {
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, cmd.Start())
 		t.Cleanup(func() {
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
 		})
 	}
-	if err := b.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, b.Close())
 
 	b = openBin(t, dir)
 	// A second program of the same name was copied by the same process, and must stay too.
@@ -246,40 +207,26 @@ func TestPruneKeepsUsedNamedAndNeededCopies(t *testing.T) {
 		t.Fatalf("%s is not %s", oldest, more[0])
 	}
 	isNeeded := func(path string) bool { return path == needed }
-	if err := b.Prune(1, isNeeded, p, q); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, b.Prune(1, isNeeded, p, q))
 	kept := append([]string{running, named, needed, oldest, latest}, others...)
 	for _, path := range kept {
-		if _, err := os.Stat(path); err != nil {
-			t.Errorf("gone: %v", err)
-		}
+		assert.NoError(t, assert.Err(os.Stat(path)), "gone")
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != len(kept) {
 		t.Errorf("left: %v, %v, want %q", left, err, kept)
 	}
-	if err := names.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, names.Process.Kill())
 	_ = names.Wait()
-	if err := b.Prune(2, isNeeded, p); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(named); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a copy that is no longer named: %v", err)
-	}
+	assert.NoError(t, b.Prune(2, isNeeded, p))
+	assert.Is(t, assert.Err(os.Stat(named)), fs.ErrNotExist, "a copy that is no longer named")
 }
 
 func TestOpenProgramRefusesOtherFiles(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
-	if err := unix.Mkfifo(pipe, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, unix.Mkfifo(pipe, 0o755))
 	data := write(t, filepath.Join(dir, "data"), "x")
-	if err := os.Chmod(data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Chmod(data, 0o644))
 	for path, want := range map[string]string{
 		"kubelet":                  `program "kubelet": not an absolute path`,
 		dir + "/none":              "program: open " + dir + "/none: no such file or directory",
@@ -298,19 +245,11 @@ func TestClosedOrMissingDirectoryIsAnError(t *testing.T) {
 	dir := t.TempDir()
 	b := openBin(t, dir)
 	p := openProgram(t, write(t, filepath.Join(t.TempDir(), "kubelet"), "a kubelet"))
-	if err := os.Remove(dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Prune(1, func(string) bool { return false }, p); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Prune: %v", err)
-	}
-	if _, err := b.Put(p); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Put: %v", err)
-	}
+	assert.NoError(t, os.Remove(dir))
+	assert.Is(t, b.Prune(1, func(string) bool { return false }, p), fs.ErrNotExist, "Prune")
+	assert.Is(t, assert.Err(b.Put(p)), fs.ErrNotExist, "Put")
 	_ = p.Close()
-	if _, err := b.Put(p); !errors.Is(err, fs.ErrClosed) {
-		t.Errorf("Put of a closed program: %v", err)
-	}
+	assert.Is(t, assert.Err(b.Put(p)), fs.ErrClosed, "Put of a closed program")
 	if err := checkDir(p.file); err == nil {
 		t.Error("a closed directory is accepted")
 	}
@@ -320,34 +259,20 @@ func TestLinkPointsToTheNewestCopy(t *testing.T) {
 	dir := t.TempDir()
 	b := openBin(t, dir)
 	link := filepath.Join(dir, "agent")
-	if err := os.Symlink("nowhere", link+".next"); err != nil { // of one that was interrupted
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Symlink("nowhere", link+".next")) // of one that was interrupted
 	for _, content := range []string{"one", "two", "one"} {
 		path, _ := put(t, b, "agent", content)
 		if to, err := os.Readlink(link); err != nil || filepath.Join(dir, to) != path {
 			t.Errorf("it leads to %s, %v, want %s", to, err, path)
 		}
 	}
-	if err := os.Remove(link); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Join(link, "in the way"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Remove(link))
+	assert.NoError(t, os.MkdirAll(filepath.Join(link, "in the way"), 0o755))
 	p := openProgram(t, write(t, filepath.Join(t.TempDir(), "agent"), "three"))
-	if _, err := b.Put(p); err == nil || !strings.Contains(err.Error(), "link to "+dir) {
-		t.Errorf("%v", err)
-	}
-	if err := errors.Join(os.RemoveAll(link), os.Remove(link+".next")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Join(link+".next", "in the way"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.Put(p); err == nil || !strings.Contains(err.Error(), "link to "+dir) {
-		t.Errorf("%v", err)
-	}
+	assert.ErrorHas(t, assert.Err(b.Put(p)), "link to "+dir)
+	assert.NoError(t, errors.Join(os.RemoveAll(link), os.Remove(link+".next")))
+	assert.NoError(t, os.MkdirAll(filepath.Join(link+".next", "in the way"), 0o755))
+	assert.ErrorHas(t, assert.Err(b.Put(p)), "link to "+dir)
 }
 
 func TestPutRemovesInterruptedCopies(t *testing.T) {
@@ -359,8 +284,7 @@ func TestPutRemovesInterruptedCopies(t *testing.T) {
 		}
 		copied, _ := put(t, b, "kubelet", "a kubelet")
 		got, err := filepath.Glob(filepath.Join(dir, "*-*"))
-		if want := []string{dir + "/agent-0123456789ab.0123abcd.tmp", dir + "/kubelet-0123456789ab.mine.tmp", copied}; err != nil || !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) {
-			t.Errorf("left %q, %v; want %q", got, err, want)
-		}
+		want := []string{dir + "/agent-0123456789ab.0123abcd.tmp", dir + "/kubelet-0123456789ab.mine.tmp", copied}
+		assert.That(t, err == nil && slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))), "left %q, %v; want %q", got, err, want)
 	}
 }

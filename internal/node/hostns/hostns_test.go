@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // program prints where it runs, and exits with status 7 on SIGTERM.
@@ -30,9 +32,7 @@ func onHost(t *testing.T, host *process, dir string) (p *process, said []string)
 	t.Helper()
 	image := t.TempDir()
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	script := write(t, filepath.Join(t.TempDir(), "program"), program)
 	// The host does not see the files of the image, and the image does not see those of the host.
 	cmd := exec.Command("/bin/sh", "-ec", `mount --make-rprivate /
@@ -57,29 +57,19 @@ func TestProcessMovesFromContainerToHost(t *testing.T) {
 	p, said := onHost(t, host, dir)
 
 	copied, err := filepath.Glob(fmt.Sprintf("/proc/%d/root%s/bin/program-*", host.Process.Pid, dir))
-	if err != nil || len(copied) != 1 || !strings.HasPrefix(filepath.Base(copied[0]), "program-") {
-		t.Fatalf("copies on the host: %q, %v", copied, err)
-	}
+	assert.Must(t, err == nil && len(copied) == 1 && strings.HasPrefix(filepath.Base(copied[0]), "program-"), "copies on the host: %q, %v", copied, err)
 	want := []string{
 		fmt.Sprintf("process %d %s/bin/%s %s/file argument", p.Process.Pid, dir, filepath.Base(copied[0]), dir),
 		"environment " + Path + "  kept",
 		"from the host in / as the-host",
 	}
-	if diff := cmp.Diff(want, said); diff != "" {
-		t.Errorf("(- want, + got)\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, said))
 	for _, ns := range namespaceTypes {
 		theirs, _ := os.Readlink(namespacePath(strconv.Itoa(host.Process.Pid), ns.name))
-		if got, err := os.Readlink(namespacePath(strconv.Itoa(p.Process.Pid), ns.name)); err != nil || got != theirs {
-			t.Errorf("it is in %s (%v), the host in %s", got, err, theirs)
-		}
+		assert.Returns(t, theirs, "it is in, the host in")(os.Readlink(namespacePath(strconv.Itoa(p.Process.Pid), ns.name)))
 	}
-	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if got := p.line(t); got != "told to stop" {
-		t.Errorf("on SIGTERM it says %q", got)
-	}
+	assert.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	assert.Equal(t, p.line(t), "told to stop", "on SIGTERM it says")
 	if err := p.Wait(); p.ProcessState.ExitCode() != 7 {
 		t.Errorf("it ended with %v, want its own exit status 7", err)
 	}
@@ -91,30 +81,20 @@ func TestEnterTakesTheRootDirectoryOfTheHost(t *testing.T) {
 	host := shell(t, 0, fmt.Sprintf(`mkdir %[2]s; mount --bind / %[2]s; mount -t tmpfs -o mode=755 none %[2]s%[1]s
 		echo in its root >%[2]s%[1]s/file; mount -t proc none %[2]s/proc; exec chroot %[2]s sh -c 'echo ready; exec sleep 600'`, dir, root))
 	_, said := onHost(t, host, dir)
-	if want := "in its root in / as "; len(said) != 3 || !strings.HasPrefix(said[2], want) {
-		t.Errorf("it says %q, want %q", said, want)
-	}
+	want := "in its root in / as "
+	assert.That(t, len(said) == 3 && strings.HasPrefix(said[2], want), "it says %q, want %q", said, want)
 }
 
 func TestEnterDoesNothingOnTheHost(t *testing.T) {
 	host, err := Open(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := host.Enters(); len(got) > 0 {
-		t.Errorf("enters %q", got)
-	}
+	assert.NoError(t, err)
+	got := host.Enters()
+	assert.That(t, len(got) == 0, "enters %q", got)
 	done := make(chan error)
 	go func() { done <- host.Enter() }() // its thread ends with it
-	if err := <-done; err != nil {
-		t.Errorf("Enter: %v", err)
-	}
-	if err := host.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
-	if err := CheckPIDs(false); err != nil {
-		t.Errorf("CheckPIDs: %v", err)
-	}
+	assert.NoError(t, <-done, "Enter")
+	assert.NoError(t, host.Close(), "Close")
+	assert.NoError(t, CheckPIDs(false), "CheckPIDs")
 }
 
 func TestCheckPIDsRefusesOtherPIDNamespaces(t *testing.T) {
@@ -179,21 +159,14 @@ func TestEnvironRemovesVariablesOfThePod(t *testing.T) {
 	got := Environ([]string{"A=1", "PATH=/bin", "KUBERNETES_SERVICE_HOST=10.0.0.1", "KUBERNETES_SERVICE_PORT_HTTPS=443", "KUBERNETES_PORT=tcp://10.0.0.1:443",
 		"KUBERNETES_PORT_443_TCP=x", "KUBERNETES_PORTAL=mine", "HOME=/", "PATHS=x"})
 	want := []string{"A=1", "KUBERNETES_PORTAL=mine", "HOME=/", "PATHS=x", "PATH=" + Path}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(- want, + got)\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, got))
 }
 
 func TestHostCanBeClosedTwice(t *testing.T) {
 	host := shell(t, 0, "echo ready; exec sleep 600")
 	h, err := Open(host.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := h.Enters(); !slices.Equal(got, []string{"mnt"}) {
-		t.Errorf("enters %q, want the mounts alone", got)
-	}
-	if err := errors.Join(h.Close(), h.Close()); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, err)
+	got := h.Enters()
+	assert.That(t, slices.Equal(got, []string{"mnt"}), "enters %q, want the mounts alone", got)
+	assert.NoError(t, errors.Join(h.Close(), h.Close()))
 }

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // doVar makes this test binary carry out a command instead of the tests.
@@ -89,9 +91,7 @@ func printStatus() error {
 func again(t *testing.T, do string, before ...string) *exec.Cmd {
 	t.Helper()
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	argv := append(before, exe)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), doVar+"="+do)
@@ -108,17 +108,13 @@ func start(t *testing.T, cmd *exec.Cmd) *process {
 	t.Helper()
 	needRoot(t)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	cmd.Stderr = os.Stderr
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Setpgid = true
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, cmd.Start())
 	kill := func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with what it has started
 	t.Cleanup(func() {
 		kill()
@@ -149,9 +145,7 @@ func (p *process) line(t *testing.T) string {
 // write creates an executable.
 func write(t *testing.T, path, content string) string {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(path, []byte(content), 0o755))
 	return path
 }
 
@@ -161,26 +155,21 @@ func shell(t *testing.T, flags uintptr, script string) *process {
 	cmd := exec.Command("/bin/sh", "-ec", "mount --make-rprivate /\n"+script)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags | syscall.CLONE_NEWNS}
 	p := start(t, cmd)
-	if got := p.line(t); got != "ready" {
-		t.Fatalf("the script printed %q", got)
-	}
+	got := p.line(t)
+	assert.Must(t, got == "ready", "the script printed %q", got)
 	return p
 }
 
 // wantRefused requires ErrRefused with these words.
 func wantRefused(t *testing.T, err error, words ...string) {
 	t.Helper()
-	if !errors.Is(err, ErrRefused) {
-		t.Fatalf("error %v, want one that is ErrRefused", err)
-	}
+	assert.Must(t, errors.Is(err, ErrRefused), "error %v, want one that is ErrRefused", err)
 	says(t, err.Error(), words...)
 }
 
 func says(t *testing.T, got string, words ...string) {
 	t.Helper()
 	for _, w := range words {
-		if !strings.Contains(got, w) {
-			t.Errorf("%q does not say %q", got, w)
-		}
+		assert.That(t, strings.Contains(got, w), "%q does not say %q", got, w)
 	}
 }

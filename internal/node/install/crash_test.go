@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
@@ -145,9 +146,7 @@ func newModel(t *testing.T, dir string) *model {
 	}
 	err := errors.Join(os.MkdirAll(m.StateDir, 0o700), os.MkdirAll(filepath.Join(m.Proc, "1"), 0o755), os.WriteFile(kubelet, []byte("\x7fELF"), 0o755), os.WriteFile(filepath.Join(m.dir, "evenkeel-agent"), nil, 0o755),
 		os.WriteFile(m.fragment(), []byte("[Service]\nExecStart="+kubelet+" --v=2 $MORE\n"), 0o644))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	m.boots()
 	return m
 }
@@ -157,9 +156,7 @@ func (m *model) fragment() string { return filepath.Join(m.dir, "kubelet.service
 // onDisk returns the command line in the unit's files, and the drop-ins.
 func (m *model) onDisk() (argv, dropIns []string) {
 	own, err := os.ReadFile(m.fragment())
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	assert.NoError(m.t, err)
 	files := []file{{m.fragment(), own}}
 	for _, path := range []string{m.DropIn("kubelet.service"), m.trial("kubelet.service")} {
 		if data, err := m.disk.ReadFile(path); err == nil {
@@ -167,9 +164,7 @@ func (m *model) onDisk() (argv, dropIns []string) {
 		}
 	}
 	c, err := execStartOf(files)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	assert.NoError(m.t, err)
 	return strings.Fields(c.text), dropIns
 }
 
@@ -181,9 +176,7 @@ func (m *model) starts() {
 		m.running = nil
 	}
 	line := strings.Join(m.running, "\x00") + "\x00"
-	if err := os.WriteFile(filepath.Join(m.Proc, "1", "cmdline"), []byte(line), 0o644); err != nil {
-		m.t.Fatal(err)
-	}
+	assert.NoError(m.t, os.WriteFile(filepath.Join(m.Proc, "1", "cmdline"), []byte(line), 0o644))
 }
 
 func (m *model) boots() {
@@ -209,9 +202,7 @@ func (m *model) befalls(what string) {
 		m.clear(m.TrialDir)
 		m.boots()
 	}
-	if what != nothing && m.running == nil {
-		m.t.Errorf("after %s the node has no kubelet", what)
-	}
+	assert.That(m.t, what == nothing || m.running != nil, "after %s the node has no kubelet", what)
 	if what != nothing {
 		m.guard = nil
 	}
@@ -221,9 +212,7 @@ func (m *model) befalls(what string) {
 func (m *model) clear(dir string) {
 	m.t.Helper()
 	for _, path := range m.paths(dir) {
-		if err := m.disk.Remove(path); err != nil {
-			m.t.Fatal(err)
-		}
+		assert.NoError(m.t, m.disk.Remove(path))
 	}
 }
 
@@ -231,9 +220,7 @@ func (m *model) clear(dir string) {
 func (m *model) paths(dir string) []string {
 	m.t.Helper()
 	entries, err := m.disk.ReadDir(dir)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	assert.NoError(m.t, err)
 	var paths []string
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
@@ -299,9 +286,7 @@ func (m *model) good() {
 	m.t.Helper()
 	for _, path := range []string{m.DropIn("kubelet.service"), m.trial("kubelet.service")} {
 		raw, err := m.disk.ReadFile(path)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) || err == nil && originOf(string(raw)) != ours {
-			m.t.Errorf("%s is %q, %v", path, raw, err)
-		}
+		assert.That(m.t, (err == nil || errors.Is(err, fs.ErrNotExist)) && (err != nil || originOf(string(raw)) == ours), "%s is %q, %v", path, raw, err)
 	}
 }
 
@@ -336,9 +321,7 @@ func TestKilledRunIsCompletedOrTakenBackByTheNext(t *testing.T) {
 					}
 					if tt.before != nil {
 						r.Flags, r.Keep = tt.before, false
-						if _, err := m.Install(t.Context(), r); err != nil {
-							t.Fatal(err)
-						}
+						assert.NoError(t, assert.Err(m.Install(t.Context(), r)))
 					}
 					r.Flags, r.Keep = tt.flags, false
 					was, err := killed(&m.Host, at, func(h *Host) error {
@@ -353,22 +336,18 @@ func TestKilledRunIsCompletedOrTakenBackByTheNext(t *testing.T) {
 						t.Errorf("only %d steps", at-1)
 					}
 					fails := tt.fails || !was && slices.Contains(tt.flags, bad)
-					if fails != errors.Is(err, ErrTakenBack) || !fails && err != nil {
-						t.Fatalf("killed before step %d, then: %v", at, err)
-					}
+					assert.Must(t, fails == errors.Is(err, ErrTakenBack) && (fails || err == nil), "killed before step %d, then: %v", at, err)
 					want := []string{m.dir + "/kubelet", "--v=2", "$MORE"}
 					if tt.wrapped != nil {
 						want = slices.Concat([]string{m.dir + "/evenkeel-agent"}, tt.wrapped, []string{"--"}, want)
 					}
-					if now, _ := m.onDisk(); was && !slices.Equal(m.running, want) || !slices.Equal(m.read, m.running) || !slices.Equal(m.read, now) {
-						t.Errorf("killed before step %d: it runs %q, has read %q, want %q", at, m.running, m.read, want)
-					}
+					now, _ := m.onDisk()
+					assert.That(t, (!was || slices.Equal(m.running, want)) && slices.Equal(m.read, m.running) && slices.Equal(m.read, now),
+						"killed before step %d: it runs %q, has read %q, want %q", at, m.running, m.read, want)
 					if was && m.tree() != left {
 						t.Errorf("killed before step %d: left\n%s\nwant\n%s", at, m.tree(), left)
 					}
-					if m.guard != nil {
-						t.Errorf("killed before step %d: a guard is left", at)
-					}
+					assert.That(t, m.guard == nil, "killed before step %d: a guard is left", at)
 					if !was {
 						t.Logf("%d steps", at-1)
 						return
@@ -389,9 +368,7 @@ func killedOnTrial(t *testing.T) *model {
 			_, err := h.Install(t.Context(), m.request())
 			return err
 		})
-		if !was {
-			t.Fatal("no step with a drop-in")
-		}
+		assert.Must(t, was, "no step with a drop-in")
 		if _, err := m.disk.Lstat(m.trial("kubelet.service")); err == nil {
 			m.guard = nil
 			return m
@@ -407,9 +384,7 @@ func TestKilledUninstallAfterKilledInstallIsCompleted(t *testing.T) {
 			return err
 		})
 		if was {
-			if _, err := m.Uninstall(t.Context(), m.request()); err != nil {
-				t.Fatalf("killed before step %d, then: %v", at, err)
-			}
+			assert.NoError(t, assert.Err(m.Uninstall(t.Context(), m.request())), "killed before step", at, "then")
 		} else if at < 5 {
 			t.Errorf("only %d steps", at-1)
 		}
@@ -425,9 +400,8 @@ func TestInterruptedInstallDoesNotContinueOverEditedFile(t *testing.T) {
 	m.disk.Plant(path, []byte("# mine\n"))
 	_, err := m.Install(t.Context(), m.request())
 	want := path + " was changed since by someone else: edit it as needed, remove " + filepath.Join(m.StateDir, "kubelet.service.json") + ", and run the command again"
-	if raw, _ := m.disk.ReadFile(path); err == nil || !strings.Contains(err.Error(), want) || string(raw) != "# mine\n" {
-		t.Errorf("error %v, want %q; the file holds %q", err, want, raw)
-	}
+	raw, _ := m.disk.ReadFile(path)
+	assert.That(t, err != nil && strings.Contains(err.Error(), want) && string(raw) == "# mine\n", "error %v, want %q; the file holds %q", err, want, raw)
 }
 
 // A pod that starts again after a power cut must not try again what may have cost the node its kubelet.
@@ -454,13 +428,10 @@ func TestInterruptedAttemptIsNotRepeated(t *testing.T) {
 			r.Attempt = "pod-2"
 			_, err = m.Install(t.Context(), r)
 		}
-		if _, dropIns := m.onDisk(); err != nil || !slices.Equal(dropIns, []string{m.DropIn("kubelet.service")}) {
-			t.Errorf("killed before step %d, then: %v; drop-ins %q", at, err, dropIns)
-		}
+		_, dropIns := m.onDisk()
+		assert.That(t, err == nil && slices.Equal(dropIns, []string{m.DropIn("kubelet.service")}), "killed before step %d, then: %v; drop-ins %q", at, err, dropIns)
 	}
-	if refused < 5 {
-		t.Errorf("the attempt was refused after %d kills", refused)
-	}
+	assert.That(t, refused >= 5, "the attempt was refused after %d kills", refused)
 }
 
 func TestLeftoversOfEarlierRunsAreRemoved(t *testing.T) {
@@ -469,9 +440,7 @@ func TestLeftoversOfEarlierRunsAreRemoved(t *testing.T) {
 		do   func(*Host, context.Context, Request) (string, error)
 	}{{"install", (*Host).Install}, {"uninstall", (*Host).Uninstall}} {
 		m := newModel(t, t.TempDir())
-		if _, err := tt.do(&m.Host, t.Context(), m.request()); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, assert.Err(tt.do(&m.Host, t.Context(), m.request())))
 		want := m.tree()
 		for _, path := range []string{m.DropIn("kubelet.service") + ".room.tmp", m.trial("kubelet.service") + ".01234567.tmp", m.store().path("kubelet.service") + ".01234567.tmp"} {
 			m.disk.Plant(path, []byte("half"))
@@ -481,9 +450,7 @@ func TestLeftoversOfEarlierRunsAreRemoved(t *testing.T) {
 		if words, err := tt.do(&m.Host, t.Context(), m.request()); err != nil || !strings.Contains(words, "nothing to do") {
 			t.Errorf("%s: %q, %v", tt.name, words, err)
 		}
-		if err := m.disk.Remove(mine); err != nil {
-			t.Errorf("%s: a file of another author: %v", tt.name, err)
-		}
+		assert.NoError(t, m.disk.Remove(mine), tt.name, "a file of another author")
 		for _, dir := range []string{m.DropIn("kubelet.service"), m.trial("kubelet.service")} {
 			_ = m.disk.Remove(filepath.Dir(dir)) // as it was planted; fails if it has files
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
@@ -17,22 +18,17 @@ func FuzzUnitFile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		files := []file{{"/etc/systemd/system/kubelet.service.d/10-kubeadm.conf", data}}
 		for _, s := range files[0].settings() {
-			if strings.ContainsAny(s.key+s.value+s.section, "\n") || s.section == "" || s.key != strings.TrimSpace(s.key) || s.value != strings.TrimSpace(s.value) {
-				t.Errorf("%q has the setting %+v", data, s)
-			}
+			assert.That(t, !strings.ContainsAny(s.key+s.value+s.section, "\n") && s.section != "" && s.key == strings.TrimSpace(s.key) && s.value == strings.TrimSpace(s.value), "%q has the setting %+v", data, s)
 		}
 		overriders(files, "05-a.conf")
 		c, err := execStartOf(files)
 		if err != nil {
 			return
 		}
-		if c.text == "" || strings.ContainsAny(c.prefix, "@|") || strings.Trim(c.prefix, prefixes) != "" {
-			t.Errorf("%q has the command %+v", data, c)
-		}
+		assert.That(t, c.text != "" && !strings.ContainsAny(c.prefix, "@|") && strings.Trim(c.prefix, prefixes) == "", "%q has the command %+v", data, c)
 		again, err := execStartOf([]file{{files[0].path, []byte("[Service]\nExecStart=\nExecStart=" + c.prefix + c.text + "\n")}})
-		if odd := len(c.text) - len(strings.TrimRight(c.text, `\`)); odd%2 == 0 && (err != nil || again != c) {
-			t.Errorf("%q has the command %+v, which is read again as %+v, %v", data, c, again, err)
-		}
+		odd := len(c.text) - len(strings.TrimRight(c.text, `\`))
+		assert.That(t, odd%2 != 0 || err == nil && again == c, "%q has the command %+v, which is read again as %+v, %v", data, c, again, err)
 	})
 }
 
@@ -50,21 +46,15 @@ func FuzzEnvironment(f *testing.F) {
 				t.Errorf("%q sets %q", data, name)
 			}
 		}
-		if size > len(data) {
-			t.Errorf("%q sets %d bytes: %q", data, size, env)
-		}
+		assert.That(t, size <= len(data), "%q sets %d bytes: %q", data, size, env)
 		argv := expand([]string{"/bin/a", data, "$A", "${A}x", "$$A"}, env)
-		if argv[0] != "/bin/a" || len(argv) < 3 || argv[len(argv)-1] != "$A" || argv[len(argv)-2] != env["A"]+"x" {
-			t.Errorf("with %q the command is %q", env, argv)
-		}
+		assert.That(t, argv[0] == "/bin/a" && len(argv) >= 3 && argv[len(argv)-1] == "$A" && argv[len(argv)-2] == env["A"]+"x", "with %q the command is %q", env, argv)
 		if strings.ContainsAny(value, "\x00\n") {
 			return
 		}
 		again := map[string]string{}
 		parseEnvironment("X=\""+strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(value)+"\"\n", again)
-		if again["X"] != value {
-			t.Errorf("%q was read as %q", value, again["X"])
-		}
+		assert.That(t, again["X"] == value, "%q was read as %q", value, again["X"])
 	})
 }
 
@@ -76,18 +66,12 @@ func FuzzQuote(f *testing.F) {
 	f.Fuzz(func(t *testing.T, word string) {
 		quoted, err := quote(word, true)
 		if err != nil {
-			if !strings.ContainsFunc(word, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-				t.Errorf("%q: %v", word, err)
-			}
+			assert.That(t, strings.ContainsFunc(word, func(r rune) bool { return r < ' ' || r == 0x7f }), "%q: %v", word, err)
 			return
 		}
 		words := splitWords(quoted)
-		if len(words) != 1 {
-			t.Fatalf("%q became %q, which is %d words: %q", word, quoted, len(words), words)
-		}
-		if got := strings.ReplaceAll(expandWord(words[0], map[string]string{"A": "x"}), "%%", "%"); got != word {
-			t.Errorf("%q became %q, which is %q", word, quoted, got)
-		}
+		assert.Must(t, len(words) == 1, "%q became %q, which is %d words: %q", word, quoted, len(words), words)
+		assert.Equal(t, strings.ReplaceAll(expandWord(words[0], map[string]string{"A": "x"}), "%%", "%"), word, "became", quoted, "which is")
 	})
 }
 
@@ -104,17 +88,11 @@ func FuzzRecord(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		fsys := crashfs.New()
 		s := store{fsys: fsys, dir: "/state"}
-		if err := fsys.Mkdir("/state", 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := atomicfile.Write(fsys, s.path("kubelet.service"), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, fsys.Mkdir("/state", 0o700))
+		assert.NoError(t, atomicfile.Write(fsys, s.path("kubelet.service"), data, 0o600))
 		c, err := s.load("kubelet.service")
 		if err != nil {
-			if c != nil || !strings.Contains(err.Error(), s.path("kubelet.service")) {
-				t.Errorf("%q is %+v, %v", data, c, err)
-			}
+			assert.That(t, c == nil && strings.Contains(err.Error(), s.path("kubelet.service")), "%q is %+v, %v", data, c, err)
 			return
 		}
 		c.Unit = "kubelet.service"
@@ -122,20 +100,15 @@ func FuzzRecord(f *testing.F) {
 			return // a time that JSON does not have
 		}
 		again, err := s.load("kubelet.service")
-		if err != nil || again == nil || !again.Begun.Equal(c.Begun) {
-			t.Fatalf("%q is %+v, and again %+v, %v", data, c, again, err)
-		}
+		assert.Must(t, err == nil && again != nil && again.Begun.Equal(c.Begun), "%q is %+v, and again %+v, %v", data, c, again, err)
 		again.Begun = c.Begun
-		if a, b := mustJSON(t, c), mustJSON(t, again); a != b {
-			t.Errorf("%q is %s, and again %s", data, a, b)
-		}
+		a, b := mustJSON(t, c), mustJSON(t, again)
+		assert.That(t, a == b, "%q is %s, and again %s", data, a, b)
 	})
 }
 
 func mustJSON(t *testing.T, v any) string {
 	text, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return string(text)
 }

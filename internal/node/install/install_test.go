@@ -16,6 +16,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // kubeadmCommand returns the command line of the kubelet of a kubeadm node.
@@ -27,20 +28,14 @@ func (n *node) kubeadmCommand() string {
 // onTrial starts an agent that never becomes ready, with a guard and the lock, as a run that will be killed.
 func (n *node) onTrial() (*change, *lockfile.Lock) {
 	n.t.Helper()
-	if err := makeDir(atomicfile.OS{}, n.StateDir, 0o700); err != nil {
-		n.t.Fatal(err)
-	}
+	assert.NoError(n.t, makeDir(atomicfile.OS{}, n.StateDir, 0o700))
 	lock, err := lockfile.TryAcquire(n.store().lock())
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	assert.NoError(n.t, err)
 	rec := &change{Version: recordVersion, Operation: installing, Unit: n.unit, DropIn: n.DropIn(n.unit), Trial: n.trial(n.unit)}
 	content := sign("[Service]\nExecStart=\nExecStart=/bin/false\n")
 	rec.To = &content
 	n.startGuard(n.t.Context(), rec)
-	if _, err := n.Host.write(n.t.Context(), rec); err != nil {
-		n.t.Fatal(err)
-	}
+	assert.NoError(n.t, assert.Err(n.Host.write(n.t.Context(), rec)))
 	_ = n.Manager.Restart(n.t.Context(), n.unit) // of a simple service systemd says that it has started
 	return rec, lock
 }
@@ -48,32 +43,22 @@ func (n *node) onTrial() (*change, *lockfile.Lock) {
 // unguarded waits until the guard has stopped.
 func (n *node) unguarded(rec *change) {
 	n.t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	assert.Eventually(n.t, "the guard has stopped", func() bool {
 		u, err := n.Manager.Unit(n.t.Context(), guardOf(rec))
-		if err == nil && u.LoadState == "not-found" {
-			return
-		}
-		if err != nil || time.Now().After(deadline) {
-			n.t.Fatalf("the guard stays: %+v, %v", u, err)
-		}
-	}
+		assert.NoError(n.t, err)
+		return u.LoadState == "not-found"
+	})
 }
 
 func TestGuardTakesTrialBackIfInstallerIsKilled(t *testing.T) {
 	n := newNode(t)
 	tree, command := n.digest(), n.command()
 	rec, lock := n.onTrial()
-	if err := lock.Release(); err != nil { // as its end does
-		t.Fatal(err)
-	}
+	assert.NoError(t, lock.Release()) // as its end does
 	n.well()
 	n.unguarded(rec)
-	if err := n.discard(t.Context(), rec); err != nil { // as the next run does
-		t.Error(err)
-	}
-	if n.command() != command || n.digest() != tree {
-		t.Errorf("it runs %s, unit files changed: %t", n.command(), n.digest() != tree)
-	}
+	assert.NoError(t, n.discard(t.Context(), rec)) // as the next run does
+	n.is(command, tree)
 }
 
 // failing is a file system that refuses changes below a directory.
@@ -129,9 +114,7 @@ func TestUnwritableDropInIsNotTried(t *testing.T) {
 					n.FS = failing{below: n.UnitDir, err: err}
 					_, err := n.Install(t.Context(), r)
 					want := words + ", nothing was changed: the kubelet was not restarted"
-					if err == nil || errors.Is(err, ErrTakenBack) || !strings.HasSuffix(err.Error(), want) || !strings.HasPrefix(err.Error(), "write "+n.DropIn(n.unit)+": ") {
-						t.Errorf("error %v, want %s", err, want)
-					}
+					assert.That(t, err != nil && !errors.Is(err, ErrTakenBack) && strings.HasSuffix(err.Error(), want) && strings.HasPrefix(err.Error(), "write "+n.DropIn(n.unit)+": "), "error %v, want %s", err, want)
 				}
 				if n.invocation() != running || n.digest() != tree {
 					t.Errorf("the kubelet was restarted: %t, unit files changed: %t", n.invocation() != running, n.digest() != tree)
@@ -167,9 +150,8 @@ func TestGuardTakesBackWhatTheInstallerCannot(t *testing.T) {
 	r := n.request()
 	r.Timing.Timeout = 3 * time.Second
 	_, err := n.Install(t.Context(), r)
-	if want := "but the previous state does not become healthy either: not now"; !errors.Is(err, ErrTakenBack) || !strings.HasSuffix(err.Error(), want) {
-		t.Errorf("error %v, want %s", err, want)
-	}
+	want := "but the previous state does not become healthy either: not now"
+	assert.That(t, errors.Is(err, ErrTakenBack) && strings.HasSuffix(err.Error(), want), "error %v, want %s", err, want)
 	n.well()
 	if n.command() != command {
 		t.Errorf("it runs %s", n.command())
@@ -179,80 +161,51 @@ func TestGuardTakesBackWhatTheInstallerCannot(t *testing.T) {
 func TestGuardWithoutItsProgramsDoesNotStart(t *testing.T) {
 	n := newNode(t)
 	err := n.Manager.StartTransient(t.Context(), "none-"+n.unit, "", []string{"/bin/sh", "-c", "command -v no-such-program"}, []string{"/bin/sleep", "60"})
-	if want := "start the transient unit none-" + n.unit + `: the result of the job is "failed"`; err == nil || err.Error() != want {
-		t.Errorf("error %v, want %s", err, want)
-	}
-	if err := exec.CommandContext(t.Context(), "/bin/sh", "-c", guardCheck).Run(); err != nil {
-		t.Errorf("a program of the guard is missing here: %v", err)
-	}
+	want := "start the transient unit none-" + n.unit + `: the result of the job is "failed"`
+	assert.That(t, err != nil && err.Error() == want, "error %v, want %s", err, want)
+	assert.NoError(t, exec.CommandContext(t.Context(), "/bin/sh", "-c", guardCheck).Run(), "a program of the guard is missing here")
 }
 
 func TestStoppedGuardDoesNothing(t *testing.T) {
 	n := newNode(t)
 	rec, lock := n.onTrial()
 	n.startGuard(t.Context(), rec) // as the next run does, where it comes before the guard
-	if n.out.Len() > 0 {
-		t.Errorf("it says %s", n.out)
-	}
+	assert.That(t, n.out.Len() == 0, "it says %s", n.out)
 	n.stopGuard(t.Context(), rec)
-	if err := lock.Release(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, lock.Release())
 	n.unguarded(rec)
-	if _, err := os.Stat(rec.Trial); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, assert.Err(os.Stat(rec.Trial)))
 }
 
 func (n *node) dropIn() string {
 	n.t.Helper()
 	raw, err := os.ReadFile(n.DropIn(n.unit))
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	assert.NoError(n.t, err)
 	return string(raw)
 }
 
 func TestInstallAndUninstallKeepTheKubeletsCommandLine(t *testing.T) {
 	n := newNode(t)
 	before, tree := n.command(), n.digest()
-	if before != n.kubeadmCommand() {
-		t.Fatalf("the kubelet runs as %s", before)
-	}
+	assert.Must(t, before == n.kubeadmCommand(), "the kubelet runs as %s", before)
 	n.installs()
-	if got, want := n.command(), n.dir+"/evenkeel-agent|--|"+before; got != want {
-		t.Errorf("runs %s\nwant %s", got, want)
-	}
+	assert.Equal(t, n.command(), n.dir+"/evenkeel-agent|--|"+before)
 	raw, err := os.ReadFile(n.DropIn(n.unit))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	line := "\nExecStart=" + n.dir + "/evenkeel-agent -- " + n.dir + "/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS  $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS\n"
-	if !strings.Contains(string(raw), line) {
-		t.Errorf("the command line differs from the kubelet's own unit:\n%s", raw)
-	}
+	assert.That(t, strings.Contains(string(raw), line), "the command line differs from the kubelet's own unit:\n%s", raw)
 	if want := []string{"Normal EvenkeelInstalled evenkeel-agent runs the kubelet of " + n.unit}; len(n.events) != 1 || n.events[0] != want[0] {
 		t.Errorf("events %q, want %q", n.events, want)
 	}
 
 	running := n.invocation()
-	words, err := n.install()
-	if want := "evenkeel-agent runs the kubelet of " + n.unit + " already (" + n.DropIn(n.unit) + "): nothing to do"; err != nil || words != want {
-		t.Errorf("again: %q, %v, want %q", words, err, want)
-	}
-	if n.invocation() != running {
-		t.Error("the second install has restarted the unit")
-	}
+	assert.Returns(t, "evenkeel-agent runs the kubelet of "+n.unit+" already ("+n.DropIn(n.unit)+"): nothing to do", "again")(n.install())
+	assert.That(t, n.invocation() == running, "the second install has restarted the unit")
 
-	words, err = n.uninstall()
-	if want := "the kubelet of " + n.unit + " runs without evenkeel-agent: healthy, node n Ready"; err != nil || words != want {
-		t.Errorf("uninstall: %q, %v, want %q", words, err, want)
-	}
-	if n.command() != before || n.digest() != tree {
-		t.Errorf("after uninstall it runs %s, unit files changed: %t", n.command(), n.digest() != tree)
-	}
+	assert.Returns(t, "the kubelet of "+n.unit+" runs without evenkeel-agent: healthy, node n Ready", "uninstall")(n.uninstall())
+	n.is(before, tree)
 	running = n.invocation()
-	words, err = n.uninstall()
+	words, err := n.uninstall()
 	if want := n.DropIn(n.unit) + " does not exist: nothing to do"; err != nil || words != want || n.invocation() != running {
 		t.Errorf("uninstall again: %q, %v, want %q", words, err, want)
 	}
@@ -265,9 +218,7 @@ func TestInstallRestartsReplacedProgram(t *testing.T) {
 	tree, before := n.digest(), n.invocation()
 	raw, err := os.ReadFile(filepath.Join(n.dir, "evenkeel-agent"))
 	err = errors.Join(err, os.Remove(filepath.Join(n.dir, "evenkeel-agent")), os.WriteFile(filepath.Join(n.dir, "evenkeel-agent"), raw, 0o755))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	n.installs()
 	running := n.invocation()
 	if running == before || n.digest() != tree {
@@ -282,9 +233,7 @@ func TestExistingAgentIsChangedAtTheNodesTurn(t *testing.T) {
 	n := newNode(t)
 	r := n.request()
 	r.Turn = "new"
-	if _, err := n.Install(t.Context(), r); err != nil {
-		t.Fatalf("a node without an agent: %v", err)
-	}
+	assert.NoError(t, assert.Err(n.Install(t.Context(), r)), "a node without an agent")
 	tree, running := n.digest(), n.invocation()
 	if words, err := n.Install(t.Context(), r); err != nil || !strings.HasSuffix(words, ": nothing to do") {
 		t.Errorf("nothing to change: %q, %v", words, err)
@@ -300,9 +249,7 @@ func TestExistingAgentIsChangedAtTheNodesTurn(t *testing.T) {
 			t.Errorf("turn %q: %v, want %s", turn, err, words)
 		}
 	}
-	if n.digest() != tree || n.invocation() != running {
-		t.Error("something was changed before the turn of the node")
-	}
+	assert.That(t, n.digest() == tree && n.invocation() == running, "something was changed before the turn of the node")
 	n.turn, n.state.Reachable = "new", true
 	if _, err := n.Install(t.Context(), r); err != nil || n.invocation() == running || n.digest() == tree {
 		t.Errorf("at the turn of the node: %v", err)
@@ -315,26 +262,19 @@ func TestAgentWithoutProgramIsNotRestored(t *testing.T) {
 	n.installs()
 	next := filepath.Join(n.dir, "next")
 	old := programOf(new(n.dropIn()))
-	if err := errors.Join(os.Mkdir(next, 0o755), os.Link(old, filepath.Join(next, "evenkeel-agent")),
-		os.WriteFile(filepath.Join(next, "agent.mode"), []byte("exit"), 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, errors.Join(os.Mkdir(next, 0o755), os.Link(old, filepath.Join(next, "evenkeel-agent")),
+		os.WriteFile(filepath.Join(next, "agent.mode"), []byte("exit"), 0o644)))
 	n.Place = func(dry bool) (string, error) {
 		if !dry {
-			if err := os.Remove(old); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, os.Remove(old))
 		}
 		return filepath.Join(next, "evenkeel-agent"), nil
 	}
 	_, err := n.install()
-	if !errors.Is(err, ErrTakenBack) || !strings.Contains(n.out.String(), old+", which ran the kubelet before, no longer exists: starting the kubelet without an agent\n") {
-		t.Errorf("error %v, said %s", err, n.out)
-	}
+	assert.That(t, errors.Is(err, ErrTakenBack) && strings.Contains(n.out.String(), old+", which ran the kubelet before, no longer exists: starting the kubelet without an agent\n"),
+		"error %v, said %s", err, n.out)
 	n.well()
-	if n.command() != before || n.digest() != plain {
-		t.Errorf("runs %s, unit files changed: %t", n.command(), n.digest() != plain)
-	}
+	n.is(before, plain)
 }
 
 func TestDryRunPrintsTheDropInAndWritesNothing(t *testing.T) {
@@ -343,18 +283,14 @@ func TestDryRunPrintsTheDropInAndWritesNothing(t *testing.T) {
 	r := n.request()
 	r.DryRun = true
 	words, err := n.Install(t.Context(), r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, want := range []string{
 		"# The kubelet of " + n.unit + ", from " + n.m.Path("/usr/lib/systemd/system/"+n.unit+".d/10-kubeadm.conf") + ": " + strings.ReplaceAll(n.kubeadmCommand(), "|", " ") + "\n",
 		"# This would be tried from " + n.TrialDir + ": systemctl daemon-reload, systemctl restart " + n.unit + ". When the kubelet is healthy again " + n.DropIn(n.unit) + "\n" +
 			"# would be written. Nothing was changed.\n",
 		"\nExecStart=\nExecStart=" + n.dir + "/evenkeel-agent -- ",
 	} {
-		if !strings.Contains(words, want) {
-			t.Errorf("output lacks %q:\n%s", want, words)
-		}
+		assert.That(t, strings.Contains(words, want), "output lacks %q:\n%s", want, words)
 	}
 	if _, err := os.Stat(n.StateDir); !errors.Is(err, os.ErrNotExist) || n.digest() != tree || n.invocation() != running {
 		t.Errorf("something was changed: %v", err)
@@ -375,16 +311,10 @@ func TestUnhealthyInstallIsTakenBackByteForByte(t *testing.T) {
 			r := n.request()
 			r.Attempt, r.Timing.Timeout = "pod-1", 3*time.Second
 			_, err := n.Install(t.Context(), r)
-			if !errors.Is(err, ErrTakenBack) || !strings.Contains(err.Error(), tt.words) {
-				t.Errorf("error %v, want %q, taken back", err, tt.words)
-			}
+			assert.That(t, errors.Is(err, ErrTakenBack) && strings.Contains(err.Error(), tt.words), "error %v, want %q, taken back", err, tt.words)
 			n.well()
-			if n.digest() != tree || n.command() != before {
-				t.Errorf("runs %s, unit files changed: %t", n.command(), n.digest() != tree)
-			}
-			if len(n.events) != 1 || !strings.HasPrefix(n.events[0], "Warning EvenkeelInstallFailed install of evenkeel-agent in front of "+n.unit+" was taken back: ") {
-				t.Errorf("events %q", n.events)
-			}
+			n.is(before, tree)
+			assert.That(t, len(n.events) == 1 && strings.HasPrefix(n.events[0], "Warning EvenkeelInstallFailed install of evenkeel-agent in front of "+n.unit+" was taken back: "), "events %q", n.events)
 
 			n.beside("agent.mode", "")
 			n.beside("kubelet.mode", "")
@@ -393,9 +323,7 @@ func TestUnhealthyInstallIsTakenBackByteForByte(t *testing.T) {
 				t.Errorf("the same attempt again: %v", err)
 			}
 			r.Attempt, r.Timing = "pod-2", pace
-			if _, err := n.Install(t.Context(), r); err != nil {
-				t.Errorf("another attempt: %v", err)
-			}
+			assert.NoError(t, assert.Err(n.Install(t.Context(), r)), "another attempt")
 		})
 	}
 }
@@ -403,9 +331,7 @@ func TestUnhealthyInstallIsTakenBackByteForByte(t *testing.T) {
 func TestOnlyOneInstallerRuns(t *testing.T) {
 	n := newNode(t)
 	tree := n.digest()
-	if err := os.Mkdir(n.StateDir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Mkdir(n.StateDir, 0o700))
 	second := make(chan error, 1)
 	n.Place = func(dry bool) (string, error) { // the first is at work
 		if !dry {
@@ -416,12 +342,8 @@ func TestOnlyOneInstallerRuns(t *testing.T) {
 		return filepath.Join(n.dir, "evenkeel-agent"), nil
 	}
 	n.installs()
-	if err := <-second; !errors.Is(err, ErrBusy) {
-		t.Errorf("the second one: %v", err)
-	}
-	if tree == n.digest() {
-		t.Error("nothing was installed")
-	}
+	assert.Is(t, <-second, ErrBusy, "the second one")
+	assert.That(t, tree != n.digest(), "nothing was installed")
 }
 
 func TestTheCommandLineOfAUnitIsReadWithAndWithoutAnAgent(t *testing.T) {
@@ -430,18 +352,14 @@ func TestTheCommandLineOfAUnitIsReadWithAndWithoutAnAgent(t *testing.T) {
 	reads := func(r Request, flags ...string) {
 		t.Helper()
 		agent, argv, err := n.CommandLine(t.Context(), r)
-		if err != nil || !slices.Equal(agent, flags) || !slices.Equal(argv, kubelet) {
-			t.Errorf("got %q and %q, %v; want %q and %q", agent, argv, err, flags, kubelet)
-		}
+		assert.That(t, err == nil && slices.Equal(agent, flags) && slices.Equal(argv, kubelet), "got %q and %q, %v; want %q and %q", agent, argv, err, flags, kubelet)
 	}
 	r := n.request()
 	r.Flags = []string{"--default=1"}
 	reads(r, "--default=1")
 	installed := n.request()
 	installed.Keep, installed.Flags = false, []string{"--own=1"}
-	if _, err := n.Install(t.Context(), installed); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, assert.Err(n.Install(t.Context(), installed)))
 	reads(r, "--own=1")
 
 	r.Unit = "none"
@@ -452,15 +370,11 @@ func TestTheCommandLineOfAUnitIsReadWithAndWithoutAnAgent(t *testing.T) {
 	if _, _, err := n.CommandLine(t.Context(), n.request()); err == nil || !strings.HasSuffix(err.Error(), "bad is no flag of a kubelet") {
 		t.Errorf("of a kubelet that the agent refuses: %v", err)
 	}
-	if err := n.store().save(&change{Version: recordVersion, Operation: installing, Unit: n.unit}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, n.store().save(&change{Version: recordVersion, Operation: installing, Unit: n.unit}))
 	if _, _, err := n.CommandLine(t.Context(), n.request()); err == nil || !strings.HasPrefix(err.Error(), "install of "+n.unit+" was interrupted (begun ") {
 		t.Errorf("of an interrupted install: %v", err)
 	}
-	if err := os.WriteFile(n.store().path(n.unit), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(n.store().path(n.unit), nil, 0o600))
 	if _, _, err := n.CommandLine(t.Context(), n.request()); err == nil || !strings.HasPrefix(err.Error(), "record ") {
 		t.Errorf("of a broken record: %v", err)
 	}

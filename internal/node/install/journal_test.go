@@ -4,20 +4,17 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestJournal(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir)
 	unit := Unit{Name: "kubelet.service"}
-	if got := Journal(t.Context(), unit); got != "" {
-		t.Errorf("without journalctl: %q", got)
-	}
+	assert.Equal(t, Journal(t.Context(), unit), "", "without journalctl")
 	script := "#!/bin/sh\necho \"$*\"\necho last words\necho\n"
-	if err := os.WriteFile(filepath.Join(dir, "journalctl"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := Journal(t.Context(), unit), "--unit=kubelet.service --boot --lines=20 --no-pager --output=cat --quiet\nlast words"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
+	assert.NoError(t, os.WriteFile(filepath.Join(dir, "journalctl"), []byte(script), 0o755))
+	got, want := Journal(t.Context(), unit), "--unit=kubelet.service --boot --lines=20 --no-pager --output=cat --quiet\nlast words"
+	assert.That(t, got == want, "%q, want %q", got, want)
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/source"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/machine"
 )
@@ -273,22 +274,14 @@ func bareNode(t *testing.T) *node {
 	units++
 	n := &node{t: t, m: m, unit: fmt.Sprintf("kubelet%d.service", units), dir: filepath.Join(shared.dir, fmt.Sprintf("node%d", units)), out: &strings.Builder{}}
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(n.dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
+	assert.NoError(t, os.Mkdir(n.dir, 0o755))
 	for _, name := range []string{"kubelet", "evenkeel-agent"} {
-		if err := os.Link(self, filepath.Join(n.dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.Link(self, filepath.Join(n.dir, name)))
 	}
 	n.healthz = localcluster.FreeAddressForTest(t)
 	n.manager, err = Dial(t.Context(), m.Bus(), "/nonexistent")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	n.state = source.NodeState{Reachable: true, Complete: true, Exists: true, Ready: true, LeaseRenewed: "0"}
 	n.renews = true
 	n.Host = Host{
@@ -331,17 +324,13 @@ func (n *node) beside(name, content string) {
 func (n *node) put(path, content string) {
 	n.t.Helper()
 	content = strings.NewReplacer("DIR", n.dir, "HEALTHZ", n.healthz).Replace(content)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
-		n.t.Fatal(err)
-	}
+	assert.NoError(n.t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)))
 }
 
 func (n *node) systemctl(args ...string) string {
 	n.t.Helper()
 	out, err := n.m.Systemctl(n.t.Context(), args...)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	assert.NoError(n.t, err)
 	return strings.TrimSpace(out)
 }
 
@@ -356,15 +345,7 @@ func (n *node) start() {
 // well waits until the kubelet is healthy.
 func (n *node) well() {
 	n.t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		err := healthy(n.t.Context(), n.healthz)
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			n.t.Fatal(err)
-		}
-	}
+	assert.Eventually(n.t, "the kubelet is healthy", func() bool { return healthy(n.t.Context(), n.healthz) == nil })
 }
 
 func healthy(ctx context.Context, address string) error {
@@ -446,10 +427,15 @@ func (n *node) command() string {
 	n.t.Helper()
 	pid := n.systemctl("show", n.unit, "--property=MainPID", "--value")
 	raw, err := os.ReadFile(filepath.Join(n.m.Proc(), pid, "cmdline"))
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	assert.NoError(n.t, err)
 	return strings.ReplaceAll(strings.TrimSuffix(string(raw), "\x00"), "\x00", "|")
+}
+
+// is requires that the unit runs a command, and the digest of all unit files.
+func (n *node) is(command, tree string) {
+	n.t.Helper()
+	assert.Equal(n.t, n.command(), command, "the command")
+	assert.Equal(n.t, n.digest(), tree, "the digest of the unit files")
 }
 
 func (n *node) invocation() string {
@@ -472,9 +458,7 @@ func (n *node) digest() string {
 			fmt.Fprintln(h, path, string(raw), info.Mode())
 			return errors.Join(err, statErr)
 		})
-		if err != nil {
-			n.t.Fatal(err)
-		}
+		assert.NoError(n.t, err)
 	}
 	return fmt.Sprintf("%x", h.Sum(nil))
 }

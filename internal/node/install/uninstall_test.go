@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/evenkeel/evenkeel/internal/node/source"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/machine"
 )
 
@@ -43,9 +44,7 @@ func TestInstallChecksTheNodeInTheAPI(t *testing.T) {
 			_, err := n.Install(t.Context(), r)
 			switch {
 			case tt.back == "":
-				if err != nil || !strings.Contains(n.out.String(), strings.ReplaceAll(tt.said, "UNIT", n.unit)) || n.digest() == tree {
-					t.Errorf("error %v, said %s", err, n.out)
-				}
+				assert.That(t, err == nil && strings.Contains(n.out.String(), strings.ReplaceAll(tt.said, "UNIT", n.unit)) && n.digest() != tree, "error %v, said %s", err, n.out)
 			case !errors.Is(err, ErrTakenBack) || !strings.Contains(err.Error(), tt.back) || n.digest() != tree:
 				t.Errorf("error %v, want %s", err, tt.back)
 			}
@@ -66,9 +65,7 @@ func TestUninstallThatWouldLeaveNoKubeletIsTakenBackOrRefused(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	n.well()
-	if n.command() != with || n.digest() != tree {
-		t.Errorf("runs %s, unit files changed: %t", n.command(), n.digest() != tree)
-	}
+	n.is(with, tree)
 	running := n.invocation()
 	if _, err := n.Uninstall(t.Context(), r); !errors.Is(err, ErrTakenBack) || !strings.Contains(err.Error(), "is not repeated") || n.invocation() != running {
 		t.Errorf("the same attempt again: %v", err)
@@ -79,9 +76,8 @@ func TestUninstallThatWouldLeaveNoKubeletIsTakenBackOrRefused(t *testing.T) {
 	}
 	want := "without evenkeel the kubelet of " + n.unit + " would not work, nothing was changed (--force uninstalls anyway): the configuration is no YAML"
 	r.Attempt = ""
-	if _, err := n.Uninstall(t.Context(), r); err == nil || err.Error() != want || n.invocation() != running {
-		t.Errorf("error %v, want %s", err, want)
-	}
+	assert.Error(t, assert.Err(n.Uninstall(t.Context(), r)), want)
+	assert.Equal(t, n.invocation(), running, "invocation")
 	n.CheckPlain = n.check
 
 	// --force removes it even if the kubelet does not become healthy.
@@ -104,16 +100,12 @@ func TestUninstallDoesNotStartStoppedUnit(t *testing.T) {
 	r := n.request()
 	r.DryRun = true
 	words, err := n.Uninstall(t.Context(), r)
-	if want := n.DropIn(n.unit) + " would be removed, then systemctl daemon-reload, systemctl restart " + n.unit + ". Nothing was changed."; err != nil || words != want || n.digest() == plain {
-		t.Errorf("dry run: %q, %v, want %q", words, err, want)
-	}
+	want := n.DropIn(n.unit) + " would be removed, then systemctl daemon-reload, systemctl restart " + n.unit + ". Nothing was changed."
+	assert.That(t, err == nil && words == want && n.digest() != plain, "dry run: %q, %v, want %q", words, err, want)
 	words, err = n.uninstall()
-	if want := n.DropIn(n.unit) + " was removed; " + n.unit + " does not run (inactive (dead)), and was not started"; err != nil || words != want || n.digest() != plain {
-		t.Errorf("%q, %v, want %q", words, err, want)
-	}
-	if state := n.systemctl("show", n.unit, "--property=ActiveState", "--value"); state != "inactive" {
-		t.Errorf("the unit is %s", state)
-	}
+	want = n.DropIn(n.unit) + " was removed; " + n.unit + " does not run (inactive (dead)), and was not started"
+	assert.That(t, err == nil && words == want && n.digest() == plain, "%q, %v, want %q", words, err, want)
+	assert.Equal(t, n.systemctl("show", n.unit, "--property=ActiveState", "--value"), "inactive", "the unit is")
 
 	// The package of the kubelet was removed first.
 	n.systemctl("start", n.unit)
@@ -121,52 +113,38 @@ func TestUninstallDoesNotStartStoppedUnit(t *testing.T) {
 	n.installs()
 	n.systemctl("stop", n.unit)
 	for _, name := range []string{n.unit, n.unit + ".d"} {
-		if err := os.RemoveAll(n.m.Path(machine.Lib + "/" + name)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.RemoveAll(n.m.Path(machine.Lib+"/"+name)))
 	}
 	n.systemctl("daemon-reload")
 	r.DryRun, r.Force = false, true
 	if words, err := n.Uninstall(t.Context(), r); err != nil || !strings.HasPrefix(words, n.DropIn(n.unit)+" was removed; ") {
 		t.Errorf("%q, %v", words, err)
 	}
-	if _, err := os.Stat(n.DropIn(n.unit)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the drop-in is left: %v", err)
-	}
+	assert.Is(t, assert.Err(os.Stat(n.DropIn(n.unit))), os.ErrNotExist, "the drop-in is left")
 }
 
 func TestPurgeRemovesOnlyTheAgentsState(t *testing.T) {
 	n := newNode(t)
 	r := n.request()
 	r.Flags, r.Keep, r.Purge = []string{"--dynamic-config-dir=" + n.dir + "/state"}, false, true
-	if _, err := n.Install(t.Context(), r); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, assert.Err(n.Install(t.Context(), r)))
 	n.beside("state/precious", "")
 	words, err := n.Uninstall(t.Context(), r)
-	if want := "healthy, node n Ready; " + n.dir + "/state is not an agent's directory, or does not exist: not removed"; err != nil || !strings.HasSuffix(words, want) {
-		t.Errorf("%q, %v, want %q", words, err, want)
-	}
+	want := "healthy, node n Ready; " + n.dir + "/state is not an agent's directory, or does not exist: not removed"
+	assert.That(t, err == nil && strings.HasSuffix(words, want), "%q, %v, want %q", words, err, want)
 	n.beside("memory/agent.lock", "")
 	words, err = n.uninstall()
-	if err != nil || !strings.HasSuffix(words, "nothing to do") {
-		t.Errorf("without --purge: %q, %v", words, err)
-	}
+	assert.That(t, err == nil && strings.HasSuffix(words, "nothing to do"), "without --purge: %q, %v", words, err)
 	words, err = n.Uninstall(t.Context(), r)
-	if want := "nothing to do; " + n.dir + "/memory was removed"; err != nil || !strings.HasSuffix(words, want) {
-		t.Errorf("%q, %v, want %q", words, err, want)
-	}
-	if _, err := os.Stat(n.dir + "/memory"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("it is left: %v", err)
-	}
+	want = "nothing to do; " + n.dir + "/memory was removed"
+	assert.That(t, err == nil && strings.HasSuffix(words, want), "%q, %v, want %q", words, err, want)
+	assert.Is(t, assert.Err(os.Stat(n.dir+"/memory")), os.ErrNotExist, "it is left")
 }
 
 func TestSELinuxLabelIsChecked(t *testing.T) {
 	dir := t.TempDir()
 	program, enforce := filepath.Join(dir, "evenkeel-agent"), filepath.Join(dir, "enforce")
-	if err := errors.Join(os.WriteFile(program, []byte("x"), 0o755), os.WriteFile(enforce, []byte("1"), 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, errors.Join(os.WriteFile(program, []byte("x"), 0o755), os.WriteFile(enforce, []byte("1"), 0o644)))
 	p := Program{Path: program, BinDir: dir, Enforce: enforce}
 	if _, err := p.Place(false); err == nil || !strings.HasPrefix(err.Error(), "SELinux enforces, and "+program+" has no label (no data available): restorecon "+program) {
 		t.Errorf("no label: %v", err)
@@ -186,10 +164,6 @@ func TestSELinuxLabelIsChecked(t *testing.T) {
 			t.Errorf("%q: %s, %v, want %q", label, path, err, words)
 		}
 	}
-	if err := os.WriteFile(enforce, []byte("0"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Place(false); err != nil {
-		t.Errorf("permissive: %v", err)
-	}
+	assert.NoError(t, os.WriteFile(enforce, []byte("0"), 0o644))
+	assert.NoError(t, assert.Err(p.Place(false)), "permissive")
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/machine"
 )
 
@@ -52,31 +53,31 @@ func TestInstallKeepsTheCommandLineOfEveryKindOfUnit(t *testing.T) {
 			}
 			n.beside("kubeadm-flags.env", tt.env)
 			n.start()
-			before, tree := n.command(), n.digest()
-			r := n.request()
-			r.Flags, r.Keep = []string{"--dynamic-config-dir=/var/lib/evenkeel", "--odd=$A 100% \"q\" 'x' \\ é"}, false
-			// The installer must expand the command line as systemd does.
-			seen := ""
-			check := n.check
-			n.Check = func(ctx context.Context, flags, kubelet []string) (Checked, error) {
-				seen = strings.Join(kubelet, "|")
-				return check(ctx, flags, kubelet)
-			}
-			if _, err := n.Install(t.Context(), r); err != nil {
-				t.Fatal(err)
-			}
-			if seen != before {
-				t.Errorf("the installer expanded %s\nbut systemd ran %s", seen, before)
-			}
-			if want := n.dir + "/evenkeel-agent|" + strings.Join(r.Flags, "|") + "|--|" + before; n.command() != want {
-				t.Errorf("runs %s\nwant %s", n.command(), want)
-			}
-			n.verified()
-			if _, err := n.uninstall(); err != nil || n.command() != before || n.digest() != tree {
-				t.Errorf("uninstall: %v; runs %s, unit files changed: %t", err, n.command(), n.digest() != tree)
-			}
+			n.keeps("--dynamic-config-dir=/var/lib/evenkeel", "--odd=$A 100% \"q\" 'x' \\ é")
 		})
 	}
+}
+
+// keeps requires that the kubelet has its command line with an agent, which gets these flags, and without it again, and that the
+// installer expands the command line as systemd does. It returns the drop-in.
+func (n *node) keeps(flags ...string) (dropIn string) {
+	n.t.Helper()
+	before, tree := n.command(), n.digest()
+	r := n.request()
+	r.Flags, r.Keep = flags, false
+	expanded := ""
+	n.Check = func(ctx context.Context, flags, kubelet []string) (Checked, error) {
+		expanded = strings.Join(kubelet, "|")
+		return n.check(ctx, flags, kubelet)
+	}
+	assert.NoError(n.t, assert.Err(n.Install(n.t.Context(), r)))
+	assert.Equal(n.t, expanded, before, "as the installer expands it")
+	assert.Equal(n.t, n.command(), n.dir+"/evenkeel-agent|"+strings.Join(r.Flags, "|")+"|--|"+before)
+	dropIn = n.dropIn()
+	n.verified()
+	assert.NoError(n.t, assert.Err(n.uninstall()))
+	n.is(before, tree)
+	return dropIn
 }
 
 // verified requires that systemd-analyze accepts the unit.
@@ -100,9 +101,7 @@ func (n *node) verified() {
 		"Type=notify", "NotifyAccess=main", "KillMode=mixed", "Restart=always", "OOMPolicy=continue", "OOMScoreAdjust=-999", "StartLimitIntervalUSec=0",
 		"TimeoutStopUSec=1min", "TimeoutStartUSec=10min", "StateDirectory=evenkeel", "StateDirectoryMode=0700", "RuntimeDirectoryMode=0700",
 	} {
-		if !strings.Contains("\n"+settings+"\n", "\n"+want+"\n") {
-			n.t.Errorf("%s is missing in\n%s", want, settings)
-		}
+		assert.That(n.t, strings.Contains("\n"+settings+"\n", "\n"+want+"\n"), "%s is missing in\n%s", want, settings)
 	}
 }
 
@@ -117,40 +116,26 @@ func TestFailedUpgradeIsTakenBack(t *testing.T) {
 	// The old agent reads its mode only at its start, so the new one has its own directory.
 	n.beside("new/agent.mode", "exit")
 	n.beside("agent.mode", "")
-	if err := os.Link(filepath.Join(n.dir, "evenkeel-agent"), filepath.Join(n.dir, "new", "evenkeel-agent")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Link(filepath.Join(n.dir, "evenkeel-agent"), filepath.Join(n.dir, "new", "evenkeel-agent")))
 	place := n.Place
 	n.Place = Program{Path: filepath.Join(n.dir, "new", "evenkeel-agent"), BinDir: filepath.Join(n.dir, "new")}.Place
 	if _, err := n.Install(t.Context(), r); err == nil || !strings.Contains(err.Error(), "taken back") {
 		t.Fatalf("error %v", err)
 	}
-	if n.command() != old || n.digest() != tree {
-		t.Errorf("runs %s, unit files changed: %t", n.command(), n.digest() != tree)
-	}
+	n.is(old, tree)
 
 	n.Place = place
-	if _, err := n.Install(t.Context(), r); err != nil {
-		t.Fatal(err)
-	}
-	if want := strings.Replace(old, "|--|", "|--new|--|", 1); n.command() != want {
-		t.Errorf("runs %s\nwant %s", n.command(), want)
-	}
+	assert.NoError(t, assert.Err(n.Install(t.Context(), r)))
+	assert.Equal(t, n.command(), strings.Replace(old, "|--|", "|--new|--|", 1))
 	// Without flags, the present ones stay.
 	words, err := n.install()
-	if err != nil || !strings.HasSuffix(words, "nothing to do") {
-		t.Errorf("%q, %v", words, err)
-	}
+	assert.That(t, err == nil && strings.HasSuffix(words, "nothing to do"), "%q, %v", words, err)
 
 	// The kubelet's own unit gets another flag: the next install updates the drop-in.
 	n.write(machine.Lib+"/"+n.unit+".d/10-kubeadm.conf", kubeadmDropIn+"# more\n[Service]\nExecStart=\nExecStart=DIR/kubelet --kubeconfig=k --healthz=HEALTHZ --newer\n")
 	n.systemctl("daemon-reload")
-	if _, err := n.install(); err != nil {
-		t.Fatal(err)
-	}
-	if want := fmt.Sprintf("%s/evenkeel-agent|--new|--|%[1]s/kubelet|--kubeconfig=k|--healthz=%s|--newer", n.dir, n.healthz); n.command() != want {
-		t.Errorf("runs %s\nwant %s", n.command(), want)
-	}
+	assert.NoError(t, assert.Err(n.install()))
+	assert.Equal(t, n.command(), fmt.Sprintf("%s/evenkeel-agent|--new|--|%[1]s/kubelet|--kubeconfig=k|--healthz=%s|--newer", n.dir, n.healthz))
 	running := n.invocation()
 	n.write(machine.Lib+"/"+n.unit+".d/10-kubeadm.conf", kubeadmDropIn+"# more\n[Service]\nExecStart=\nExecStart=DIR/kubelet --healthz=HEALTHZ --bad=1\n")
 	n.systemctl("daemon-reload")

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // mounted mounts a file system in a new directory, which is unmounted when the test ends.
@@ -28,9 +30,7 @@ func mounted(t *testing.T, kind, options string) string {
 func TestVolatileDirectoryIsRecognized(t *testing.T) {
 	memory := mounted(t, "tmpfs", "mode=755")
 	upper, work := filepath.Join(memory, "upper"), filepath.Join(memory, "work")
-	if err := errors.Join(os.Mkdir(upper, 0o755), os.Mkdir(work, 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, errors.Join(os.Mkdir(upper, 0o755), os.Mkdir(work, 0o755)))
 	overlay := mounted(t, "overlay", fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", t.TempDir(), upper, work))
 	none := filepath.Join(memory, "none")
 	for _, tt := range []struct {
@@ -44,9 +44,7 @@ func TestVolatileDirectoryIsRecognized(t *testing.T) {
 		{filepath.Join(overlay, "not", "there"), "/proc/self/mountinfo", true},
 		{overlay, none, false},
 	} {
-		if got := Volatile(tt.dir, tt.mounts); got != tt.want {
-			t.Errorf("Volatile(%s, %s) = %t", tt.dir, tt.mounts, got)
-		}
+		assert.Equal(t, Volatile(tt.dir, tt.mounts), tt.want, "Volatile", tt.dir, tt.mounts, "=")
 	}
 }
 
@@ -57,13 +55,9 @@ func TestUpperDirIsThatOfTheLastMountAbove(t *testing.T) {
 		"3 1 0:3 / /etcetera rw - tmpfs tmpfs rw\n" +
 		"4 2 0:4 / /etc/kubernetes rw - tmpfs tmpfs rw\n" +
 		"broken\n"
-	if err := os.WriteFile(mounts, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(mounts, []byte(text), 0o644))
 	for dir, want := range map[string]string{"/etc/systemd/system": "/tmp/etc", "/opt": "/root", "/etc/kubernetes/x": "", "/etcetera": ""} {
-		if got := upperDir(dir, mounts); got != want {
-			t.Errorf("%s: %q, want %q", dir, got, want)
-		}
+		assert.Equal(t, upperDir(dir, mounts), want, dir)
 	}
 }
 
@@ -77,9 +71,7 @@ func TestInstallWarnsWhereARebootDiscardsTheDropIn(t *testing.T) {
 		t.Errorf("dry run: %v\n%s", err, words)
 	}
 	n.installs()
-	if !strings.HasPrefix(n.out.String(), want) {
-		t.Errorf("it says %s\nwant %s", n.out, want)
-	}
+	assert.That(t, strings.HasPrefix(n.out.String(), want), "it says %s\nwant %s", n.out, want)
 }
 
 func TestProgramGoesWhereItCanBeInstalled(t *testing.T) {
@@ -93,8 +85,6 @@ func TestProgramGoesWhereItCanBeInstalled(t *testing.T) {
 		{[]string{filepath.Join(readOnly, "bin"), noExec, plain}, plain},
 		{[]string{readOnly, noExec}, readOnly},
 	} {
-		if got := firstUsable(tt.dirs); got != tt.want {
-			t.Errorf("of %q it takes %s, want %s", tt.dirs, got, tt.want)
-		}
+		assert.Equal(t, firstUsable(tt.dirs), tt.want, "of", tt.dirs, "it takes")
 	}
 }

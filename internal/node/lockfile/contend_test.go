@@ -12,13 +12,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // claimed acquires a free lock in this process.
 func claimed(t *testing.T, c Contender) *Claim {
 	t.Helper()
 	claim, err := c.Acquire(t.Context(), func(err error) { t.Errorf("waits: %v", err) })
-	do(t, err)
+	assert.NoError(t, err)
 	t.Cleanup(func() { _ = claim.Release() })
 	return claim
 }
@@ -42,9 +44,8 @@ func notContended(t *testing.T, claim *Claim) {
 		t.Errorf("contended: %v", claim.Why())
 	case <-time.After(checkInterval + checkInterval/2): // nothing to poll for: no change is expected
 	}
-	if why := claim.Why(); why != nil {
-		t.Errorf("why: %v", why)
-	}
+	why := claim.Why()
+	assert.That(t, why == nil, "why: %v", why)
 }
 
 func TestWaiterGetsTheLockWhenItsHolderEnds(t *testing.T) {
@@ -56,9 +57,7 @@ func TestWaiterGetsTheLockWhenItsHolderEnds(t *testing.T) {
 	waiter.saidNothingOf("held")
 	kill()
 	waiter.hears("held")
-	if _, err := TryAcquire(path); !errors.Is(err, ErrHeld) {
-		t.Errorf("the lock is not held: %v", err)
-	}
+	assert.Is(t, assert.Err(TryAcquire(path)), ErrHeld, "the lock is not held")
 	waiter.release()
 	acquire(t, path)
 }
@@ -87,9 +86,7 @@ func TestWaiterIsToldOncePerHolder(t *testing.T) {
 	defer cancel()
 	said := 0
 	_, err := Contender{Path: path}.Acquire(ctx, func(error) { said++ })
-	if !errors.Is(err, context.DeadlineExceeded) || said != 1 {
-		t.Errorf("%v, and said %d times", err, said)
-	}
+	assert.That(t, errors.Is(err, context.DeadlineExceeded) && said == 1, "%v, and said %d times", err, said)
 }
 
 func TestCancelledWaiterLeavesTheLockToOthers(t *testing.T) {
@@ -102,14 +99,10 @@ func TestCancelledWaiterLeavesTheLockToOthers(t *testing.T) {
 			cancel()
 		}()
 	})
-	if !errors.Is(err, context.Canceled) {
-		t.Fatalf("got %v", err)
-	}
-	if _, err := (Contender{Path: path}).Acquire(ctx, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("with a context that has ended: %v", err)
-	}
+	assert.Must(t, errors.Is(err, context.Canceled), "got %v", err)
+	assert.Is(t, assert.Err((Contender{Path: path}).Acquire(ctx, nil)), context.Canceled, "with a context that has ended")
 	kill()
-	eventually(t, "the lock is free", func() bool {
+	assert.Eventually(t, "the lock is free", func() bool {
 		lock, err := TryAcquire(path)
 		if err != nil {
 			return false
@@ -118,62 +111,15 @@ func TestCancelledWaiterLeavesTheLockToOthers(t *testing.T) {
 	})
 }
 
-func TestClaimReleaseTwice(t *testing.T) {
-	path := lockPath(t)
-	claim := claimed(t, Contender{Path: path, Yield: true})
-	for range 2 { // the second time it does nothing
-		do(t, claim.Release())
-	}
-	acquire(t, path)
-	if claim.Why() != nil {
-		t.Errorf("why: %v", claim.Why())
-	}
-}
-
 func TestYieldingHolderIsToldOfAnOpen(t *testing.T) {
 	t.Parallel()
 	path := lockPath(t)
 	claim := claimed(t, Contender{Path: path, Yield: true})
 	notContended(t, claim) // neither its own open nor Held counts
-	if !Held(path) {
-		t.Error("not held")
-	}
+	assert.That(t, Held(path), "not held")
 	notContended(t, claim)
 	touchOpen(t, path)
 	contended(t, claim, ErrContended, path, "was opened")
-}
-
-func TestHolderWithoutYieldIsToldNothing(t *testing.T) {
-	t.Parallel()
-	path := lockPath(t)
-	claim := claimed(t, Contender{Path: path})
-	touchOpen(t, path)
-	startWaiting(t, Contender{Path: path, ReopenEvery: 50 * time.Millisecond})
-	notContended(t, claim)
-}
-
-func TestWaiterFromBeforeTheWatchIsSeen(t *testing.T) {
-	path := lockPath(t)
-	_, kill := startHolder(t, path)
-	early := startWaiting(t, Contender{Path: path})
-	early.signal(unix.SIGSTOP) // so that it waits on, whoever gets the lock
-	bootstrap := startWaiting(t, Contender{Path: path, Yield: true})
-	kill()
-	bootstrap.hears("held")
-	early.signal(unix.SIGCONT) // the kernel shows the waiter after its next call
-	bootstrap.hears("contended", path, ErrContended.Error(), fmt.Sprintf("process %d (", early.pid()))
-	bootstrap.kill()
-	early.hears("held")
-}
-
-func TestOpenDuringTheWaitCounts(t *testing.T) {
-	path := lockPath(t)
-	_, kill := startHolder(t, path)
-	bootstrap := startWaiting(t, Contender{Path: path, Yield: true})
-	touchOpen(t, path)
-	kill()
-	bootstrap.hears("held")
-	bootstrap.hears("contended", "was opened")
 }
 
 func TestOldOpenDoesNotCount(t *testing.T) {
@@ -196,19 +142,7 @@ func TestOldOpenDoesNotCount(t *testing.T) {
 	kill()
 	claim := <-got
 	notContended(t, claim)
-	if err := claim.Release(); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestWaiterMakesYieldingHolderRelease(t *testing.T) {
-	path := lockPath(t)
-	bootstrap := startHolding(t, Contender{Path: path, Yield: true})
-	hosted := startPeer(t, Contender{Path: path, ReopenEvery: 50 * time.Millisecond})
-	bootstrap.hears("contended", path, ErrContended.Error())
-	hosted.saidNothingOf("held")
-	bootstrap.release()
-	hosted.hears("held")
+	assert.NoError(t, claim.Release())
 }
 
 func TestPokeOpensTheFileAgain(t *testing.T) {
@@ -221,17 +155,13 @@ func TestPokeOpensTheFileAgain(t *testing.T) {
 	}{{50 * time.Millisecond, true}, {0, false}} {
 		waiter := startWaiting(t, Contender{Path: path, ReopenEvery: tt.reopen})
 		w, err := newWatch(holder.files[0], true)
-		do(t, err)
+		assert.NoError(t, err)
 		for n := range 3 {
 			select {
 			case events := <-w.events():
-				if events&unix.IN_OPEN == 0 || !tt.again {
-					t.Errorf("every %s: events %#x", tt.reopen, events)
-				}
+				assert.That(t, events&unix.IN_OPEN != 0 && tt.again, "every %s: events %#x", tt.reopen, events)
 			case <-time.After(checkInterval + checkInterval/2):
-				if tt.again {
-					t.Errorf("every %s: not opened a %d. time", tt.reopen, n)
-				}
+				assert.That(t, !tt.again, "every %s: not opened a %d. time", tt.reopen, n)
 			}
 			if !tt.again {
 				break
@@ -245,12 +175,8 @@ func TestPokeOpensTheFileAgain(t *testing.T) {
 func TestYieldExcludesPoke(t *testing.T) {
 	path := lockPath(t)
 	_, err := Contender{Path: path, Yield: true, ReopenEvery: time.Second}.Acquire(t.Context(), nil)
-	if err == nil || !strings.Contains(err.Error(), "exclude each other") || !strings.Contains(err.Error(), path) {
-		t.Errorf("got %v", err)
-	}
-	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the file was made: %v", err)
-	}
+	assert.That(t, err != nil && strings.Contains(err.Error(), "exclude each other") && strings.Contains(err.Error(), path), "got %v", err)
+	assert.Is(t, assert.Err(os.Stat(path)), os.ErrNotExist, "the file was made")
 }
 
 func TestStoppedWaiterDoesNotBlockOthers(t *testing.T) {
@@ -275,20 +201,6 @@ func TestStoppedWaiterDoesNotBlockOthers(t *testing.T) {
 	stopped[1].hears("held")
 }
 
-func TestKilledWaiterDoesNotBlockOthers(t *testing.T) {
-	path := lockPath(t)
-	_, kill := startHolder(t, path)
-	var waiters []*peer
-	for range 3 {
-		p := startWaiting(t, Contender{Path: path})
-		waiters = append(waiters, p)
-	}
-	waiters[0].kill()
-	waiters[1].kill()
-	kill()
-	waiters[2].hears("held")
-}
-
 func TestWaitersAreSeenWithoutInotify(t *testing.T) {
 	path := lockPath(t)
 	_, kill := startHolder(t, path)
@@ -311,21 +223,15 @@ func TestWaiterIsSeenOnEveryFileSystem(t *testing.T) {
 			_, err := TryAcquire(path)
 			wantError(t, err, ErrHeld, fmt.Sprintf("process %d (", holder.pid()))
 			holder.hears("contended")
-			if !Held(path) {
-				t.Error("not held")
-			}
+			assert.That(t, Held(path), "not held")
 			holder.kill()
 			claim := claimed(t, Contender{Path: path})
 			waiter := startPeer(t, Contender{Path: path})
-			eventually(t, "the waiter is seen", func() bool { return len(waitersFor(claim.files[0])) == 1 })
-			if pid := waitersFor(claim.files[0])[0]; pid != waiter.pid() {
-				t.Errorf("process %d waits, want %d", pid, waiter.pid())
-			}
-			if !HasWaiters(path) {
-				t.Error("not waited for")
-			}
+			assert.Eventually(t, "the waiter is seen", func() bool { return len(waitersFor(claim.files[0])) == 1 })
+			assert.Equal(t, waitersFor(claim.files[0])[0], waiter.pid(), "process waits")
+			assert.That(t, HasWaiters(path), "not waited for")
 			waiter.kill()
-			eventually(t, "no waiter is left", func() bool { return !HasWaiters(path) })
+			assert.Eventually(t, "no waiter is left", func() bool { return !HasWaiters(path) })
 		})
 	}
 }
@@ -336,31 +242,31 @@ func mounted(t *testing.T, kind string) string {
 	if os.Getuid() != 0 {
 		t.Skip("only root can mount")
 	}
-	mount := func(kind, options string) string {
+	mount := func(kind, options string, flags uintptr) string {
 		dir := t.TempDir()
-		if err := unix.Mount(kind, dir, kind, 0, options); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, unix.Mount(kind, dir, kind, flags, options))
 		t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 		return dir
 	}
-	below := mount("tmpfs", "size=1m")
+	if kind == "read-only" {
+		return mount("tmpfs", "size=64k", unix.MS_RDONLY)
+	}
+	below := mount("tmpfs", "size=1m", 0)
 	if kind == "tmpfs" {
 		return below
 	}
 	for _, dir := range []string{"lower", "upper", "work"} {
-		do(t, os.Mkdir(filepath.Join(below, dir), 0o700))
+		assert.NoError(t, os.Mkdir(filepath.Join(below, dir), 0o700))
 	}
-	return mount("overlay", fmt.Sprintf("lowerdir=%[1]s/lower,upperdir=%[1]s/upper,workdir=%[1]s/work", below))
+	return mount("overlay", fmt.Sprintf("lowerdir=%[1]s/lower,upperdir=%[1]s/upper,workdir=%[1]s/work", below), 0)
 }
 
 func TestClosedFile(t *testing.T) {
 	file, err := open(lockPath(t))
-	do(t, err)
+	assert.NoError(t, err)
 	_ = file.Close()
-	if pids := waitersFor(file); pids != nil || isAt(file.Name(), file) {
-		t.Errorf("waiters %v", pids)
-	}
+	pids := waitersFor(file)
+	assert.That(t, pids == nil && !isAt(file.Name(), file), "waiters %v", pids)
 	if err := flockWait(file); err == nil {
 		t.Error("flockWait locked a closed file")
 	}

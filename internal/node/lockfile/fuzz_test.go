@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func FuzzLocks(f *testing.F) {
@@ -19,22 +21,16 @@ func FuzzLocks(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		entries := parseLocks(strings.NewReader(text))
-		if len(entries) > strings.Count(text, "FLOCK") {
-			t.Errorf("%q has %d locks", text, len(entries))
-		}
+		assert.That(t, len(entries) <= strings.Count(text, "FLOCK"), "%q has %d locks", text, len(entries))
 		for _, l := range entries {
-			if l.pid < 0 || l.file == "" || !strings.Contains(text, l.file) {
-				t.Errorf("%q has the lock %+v", text, l)
-			}
+			assert.That(t, l.pid >= 0 && l.file != "" && strings.Contains(text, l.file), "%q has the lock %+v", text, l)
 		}
 		const file = "fd:01:131078"
 		if pid := holder(entries, file); pid != 0 && !slices.Contains(entries, lockEntry{pid: pid, file: file}) {
 			t.Errorf("in %q, %d holds the lock", text, pid)
 		}
 		for _, pid := range waiters(entries, file) {
-			if pid == os.Getpid() || !slices.Contains(entries, lockEntry{waiting: true, pid: pid, file: file}) {
-				t.Errorf("in %q, %d waits", text, pid)
-			}
+			assert.That(t, pid != os.Getpid() && slices.Contains(entries, lockEntry{waiting: true, pid: pid, file: file}), "in %q, %d waits", text, pid)
 		}
 	})
 }

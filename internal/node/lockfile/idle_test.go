@@ -6,20 +6,22 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // ran returns the processor time of all threads of a process, and how often they were scheduled.
 func ran(t *testing.T, pid int) (cpu time.Duration, times int) {
 	t.Helper()
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	do(t, err)
+	assert.NoError(t, err)
 	for _, thread := range threads {
 		var had, waited time.Duration
 		var n int
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/schedstat", pid, thread.Name()))
-		do(t, err)
+		assert.NoError(t, err)
 		_, err = fmt.Sscan(string(text), &had, &waited, &n)
-		do(t, err)
+		assert.NoError(t, err)
 		cpu, times = cpu+had, times+n
 	}
 	return cpu, times
@@ -28,10 +30,10 @@ func ran(t *testing.T, pid int) (cpu time.Duration, times int) {
 func resident(t *testing.T, pid int) (kib int) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	do(t, err)
+	assert.NoError(t, err)
 	_, after, _ := strings.Cut(string(text), "VmRSS:")
 	_, err = fmt.Sscan(after, &kib)
-	do(t, err)
+	assert.NoError(t, err)
 	return kib
 }
 

@@ -2,7 +2,6 @@ package lockfile
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -27,7 +27,7 @@ func newKubelets(t *testing.T) *kubelets {
 	defer cancel()
 	cluster := localcluster.StartForTest(t, localcluster.Options{APIServerLater: true})
 	node, err := cluster.NewNode(ctx, "contended")
-	do(t, err)
+	assert.NoError(t, err)
 	return &kubelets{node: node}
 }
 
@@ -36,11 +36,11 @@ func (k *kubelets) start(t *testing.T, flags ...string) *peer {
 	t.Helper()
 	k.n++
 	log, err := os.Create(filepath.Join(k.node.Dir(), "log", fmt.Sprintf("kubelet-%d.log", k.n)))
-	do(t, err)
+	assert.NoError(t, err)
 	defer log.Close()
 	p := &peer{t: t, cmd: exec.Command(k.node.KubeletPath(), append(k.node.KubeletArgs(), flags...)...)}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	do(t, p.cmd.Start())
+	assert.NoError(t, p.cmd.Start())
 	t.Cleanup(func() {
 		p.kill()
 		if text, err := os.ReadFile(log.Name()); t.Failed() && err == nil {
@@ -52,7 +52,7 @@ func (k *kubelets) start(t *testing.T, flags ...string) *peer {
 
 func holds(t *testing.T, path string, p *peer) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("process %d has the lock", p.pid()), func() bool { return WhoHolds(path) == p.pid() })
+	assert.Eventually(t, fmt.Sprintf("process %d has the lock", p.pid()), func() bool { return WhoHolds(path) == p.pid() })
 }
 
 func TestStockKubeletAndContenderExcludeEachOther(t *testing.T) {
@@ -76,9 +76,7 @@ func TestStockKubeletAndContenderExcludeEachOther(t *testing.T) {
 		waiter := startPeer(t, Contender{Path: path, ReopenEvery: 500 * time.Millisecond})
 		waiter.hears("waiting", "(kubelet)")
 		waiter.hears("held")
-		if err := kubelet.cmd.Wait(); err != nil {
-			t.Errorf("the kubelet: %v", err)
-		}
+		assert.NoError(t, kubelet.cmd.Wait(), "the kubelet")
 	})
 	t.Run("a kubelet makes a yielding holder release", func(t *testing.T) {
 		path := lockPath(t)
@@ -86,9 +84,7 @@ func TestStockKubeletAndContenderExcludeEachOther(t *testing.T) {
 		kubelet := k.start(t, "--lock-file="+path)
 		bootstrap.hears("contended", ErrContended.Error())
 		queued(t, kubelet.pid())
-		if pid := WhoHolds(path); pid != bootstrap.pid() {
-			t.Errorf("process %d has the lock before it is released", pid)
-		}
+		assert.Equal(t, WhoHolds(path), bootstrap.pid(), "process has the lock before it is released")
 		bootstrap.release()
 		holds(t, path, kubelet)
 	})
@@ -98,7 +94,7 @@ func TestStockKubeletAndContenderExcludeEachOther(t *testing.T) {
 		kubelet := k.start(t, "--lock-file="+path, "--exit-on-lock-contention")
 		queued(t, kubelet.pid())
 		notContended(t, claim)
-		do(t, claim.Release())
+		assert.NoError(t, claim.Release())
 		holds(t, path, kubelet)
 	})
 	t.Run("a kubelet that waited first is seen", func(t *testing.T) {
@@ -120,14 +116,12 @@ func TestStockKubeletAndContenderExcludeEachOther(t *testing.T) {
 		kubelet := k.start(t, "--lock-file="+path)
 		holds(t, path, kubelet)
 		waiter := startWaiting(t, Contender{Path: path})
-		do(t, os.Remove(path))
+		assert.NoError(t, os.Remove(path))
 		waiter.hears("waiting", fmt.Sprint(kubelet.pid()))
 		waiter.hears("waiting", fmt.Sprint(kubelet.pid()), "(kubelet)", "on a file that was deleted or replaced since")
 		waiter.saidNothingOf("held")
 		kubelet.kill()
 		waiter.hears("held")
-		if _, err := TryAcquire(path); !errors.Is(err, ErrHeld) {
-			t.Errorf("what is at the path: %v", err)
-		}
+		assert.Is(t, assert.Err(TryAcquire(path)), ErrHeld, "what is at the path")
 	})
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // holdVar names the file that this test binary, started again, is to lock and hold.
@@ -47,7 +49,7 @@ func hold(path string) {
 func startHolder(t *testing.T, path string) (pid int, stop func()) {
 	t.Helper()
 	exe, err := os.Executable()
-	do(t, err)
+	assert.NoError(t, err)
 	p := start(t, []string{exe}, holdVar+"="+path)
 	p.hears("held")
 	return p.pid(), p.kill
@@ -56,9 +58,7 @@ func startHolder(t *testing.T, path string) (pid int, stop func()) {
 func acquire(t *testing.T, path string) *Lock {
 	t.Helper()
 	lock, err := TryAcquire(path)
-	if err != nil {
-		t.Fatalf("TryAcquire: %v", err)
-	}
+	assert.Must(t, err == nil, "TryAcquire: %v", err)
 	t.Cleanup(func() { _ = lock.Release() })
 	return lock
 }
@@ -66,13 +66,9 @@ func acquire(t *testing.T, path string) *Lock {
 // wantError checks the kind of an error and the words in it.
 func wantError(t *testing.T, err, kind error, words ...string) {
 	t.Helper()
-	if !errors.Is(err, kind) {
-		t.Fatalf("error %v, want one that is %v", err, kind)
-	}
+	assert.Must(t, errors.Is(err, kind), "error %v, want one that is %v", err, kind)
 	for _, w := range words {
-		if !strings.Contains(err.Error(), w) {
-			t.Errorf("error %q does not say %q", err, w)
-		}
+		assert.That(t, strings.Contains(err.Error(), w), "error %q does not say %q", err, w)
 	}
 }
 
@@ -83,41 +79,25 @@ func TestErrorNamesTheHolder(t *testing.T) {
 	wantError(t, err, ErrHeld)
 	var held *HeldError
 	want := HeldError{path, Process{pid, "lockfile.test"}}
-	if !errors.As(err, &held) || *held != want {
-		t.Errorf("got %+v, want %+v", held, want)
-	}
-	if words := fmt.Sprintf("lock file %s: the lock is held by process %d (lockfile.test)", path, pid); err.Error() != words {
-		t.Errorf("it says %q, want %q", err, words)
-	}
-}
-
-func TestLockHeldByThisProcessIsRefused(t *testing.T) {
-	path := lockPath(t)
-	acquire(t, path)
-	_, err := TryAcquire(path)
-	wantError(t, err, ErrHeld, path, fmt.Sprint(os.Getpid()))
-}
-
-func TestKilledHolderLosesTheLock(t *testing.T) {
-	path := lockPath(t)
-	_, kill := startHolder(t, path)
-	kill()
-	acquire(t, path)
+	assert.That(t, errors.As(err, &held) && *held == want, "got %+v, want %+v", held, want)
+	words := fmt.Sprintf("lock file %s: the lock is held by process %d (lockfile.test)", path, pid)
+	assert.That(t, err.Error() == words, "it says %q, want %q", err, words)
+	own := lockPath(t)
+	acquire(t, own)
+	_, err = TryAcquire(own)
+	wantError(t, err, ErrHeld, own, fmt.Sprint(os.Getpid()))
 }
 
 func TestReleasedLockCanBeTakenAgain(t *testing.T) {
 	path := lockPath(t)
+	claim := claimed(t, Contender{Path: path, Yield: true})
+	assert.NoError(t, errors.Join(claim.Release(), claim.Release())) // the second time it does nothing
+	assert.NoError(t, claim.Why())
 	lock := acquire(t, path)
-	if err := lock.Release(); err != nil {
-		t.Fatalf("Release: %v", err)
-	}
+	assert.NoError(t, lock.Release())
 	acquire(t, path)
-	if err := lock.Release(); !errors.Is(err, os.ErrClosed) {
-		t.Fatalf("Release once more: %v", err)
-	}
-	if _, err := TryAcquire(path); !errors.Is(err, ErrHeld) {
-		t.Errorf("releasing an old lock again released the new one: %v", err)
-	}
+	assert.Is(t, lock.Release(), os.ErrClosed, "Release once more")
+	assert.Is(t, assert.Err(TryAcquire(path)), ErrHeld, "releasing an old lock again released the new one")
 }
 
 func TestChildDoesNotInheritTheLock(t *testing.T) {
@@ -126,16 +106,13 @@ func TestChildDoesNotInheritTheLock(t *testing.T) {
 	// The child has execed when it holds its own lock, and it runs on.
 	pid, _ := startHolder(t, path+".child")
 	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
-	if err != nil || len(open) == 0 {
-		t.Fatalf("cannot see the child's files: %v", err)
-	}
+	assert.Must(t, err == nil && len(open) != 0, "cannot see the child's files: %v", err)
 	for _, fd := range open {
-		if target, _ := os.Readlink(fd); target == path {
-			t.Errorf("the child has %s open", path)
-		}
+		target, _ := os.Readlink(fd)
+		assert.That(t, target != path, "the child has %s open", path)
 	}
 	// Closed and not unlocked, so that a copy in the child would keep it.
-	do(t, lock.file.Close())
+	assert.NoError(t, lock.file.Close())
 	acquire(t, path)
 }
 
@@ -143,14 +120,10 @@ func TestFileIsPrivateAndUnchanged(t *testing.T) {
 	path := lockPath(t)
 	lock := acquire(t, path)
 	info, err := os.Stat(path)
-	do(t, err)
-	if info.Mode() != 0o600 {
-		t.Errorf("mode %v, want 0600", info.Mode())
-	}
-	do(t, os.WriteFile(path, []byte("not ours"), 0))
-	if err := lock.Release(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
+	assert.That(t, info.Mode() == 0o600, "mode %v, want 0600", info.Mode())
+	assert.NoError(t, os.WriteFile(path, []byte("not ours"), 0))
+	assert.NoError(t, lock.Release())
 	acquire(t, path)
 	if content, err := os.ReadFile(path); err != nil || string(content) != "not ours" {
 		t.Errorf("after release and acquire the file holds %q (%v)", content, err)
@@ -159,8 +132,9 @@ func TestFileIsPrivateAndUnchanged(t *testing.T) {
 
 func TestOtherFilesAreRefused(t *testing.T) {
 	dir := t.TempDir()
+	readOnly := filepath.Join(mounted(t, "read-only"), "lock")
 	link := filepath.Join(dir, "link")
-	do(t, os.Symlink(filepath.Join(dir, "elsewhere"), link))
+	assert.NoError(t, os.Symlink(filepath.Join(dir, "elsewhere"), link))
 	for _, tt := range []struct {
 		name, path string
 		kind       error
@@ -170,6 +144,7 @@ func TestOtherFilesAreRefused(t *testing.T) {
 		{"a missing directory", filepath.Join(dir, "no", "lock"), fs.ErrNotExist, "its directory does not exist"},
 		{"a symbolic link", link, unix.ELOOP, "it is a symbolic link, which is not followed"},
 		{"a file as directory", "/dev/null/lock", unix.ENOTDIR, "not a directory"},
+		{"on a read-only file system", readOnly, unix.EROFS, "read-only file system"},
 		{"a device", "/dev/null", errNotRegular, "it is not a regular file"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -179,74 +154,17 @@ func TestOtherFilesAreRefused(t *testing.T) {
 			wantError(t, err, tt.kind, tt.path, tt.words)
 		})
 	}
-	if _, err := os.Lstat(filepath.Join(dir, "elsewhere")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the symbolic link was followed: %v", err)
-	}
-}
-
-func TestReadOnlyFileSystemIsRefused(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("only root can mount")
-	}
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_RDONLY, "size=64k"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
-	path := filepath.Join(dir, "lock")
-	_, err := TryAcquire(path)
-	wantError(t, err, unix.EROFS, path, "read-only file system")
-	_, err = Contender{Path: path}.Acquire(t.Context(), nil)
-	wantError(t, err, unix.EROFS, path, "read-only file system")
-}
-
-func TestUnwritableFileIsRefused(t *testing.T) {
-	path := lockPath(t)
-	do(t, os.WriteFile(path, nil, 0o400))
-	kind := fs.ErrPermission
-	if os.Getuid() == 0 { // root can write every file that is not immutable
-		if err := setImmutable(path, true); err != nil {
-			t.Skipf("cannot make a file that root may not write: %v", err)
-		}
-		t.Cleanup(func() { _ = setImmutable(path, false) })
-	}
-	_, err := TryAcquire(path)
-	wantError(t, err, kind, path)
-	_, err = Contender{Path: path}.Acquire(t.Context(), nil)
-	wantError(t, err, kind, path)
-}
-
-func setImmutable(path string, on bool) error {
-	const immutable = 0x10 // FS_IMMUTABLE_FL
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	flags, err := unix.IoctlGetUint32(fd, unix.FS_IOC_GETFLAGS)
-	if err != nil {
-		return err
-	}
-	if flags &^= immutable; on {
-		flags |= immutable
-	}
-	return unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, int(flags))
+	assert.Is(t, assert.Err(os.Lstat(filepath.Join(dir, "elsewhere"))), fs.ErrNotExist, "the symbolic link was followed")
 }
 
 func TestFailedFlockIsNotErrHeld(t *testing.T) {
 	path := lockPath(t)
 	file, err := os.Create(path)
-	do(t, err)
+	assert.NoError(t, err)
 	_ = file.Close()
 	err = flock(file)
 	wantError(t, err, unix.EBADF, path, "flock")
-	if errors.Is(err, ErrHeld) {
-		t.Errorf("%v is ErrHeld", err)
-	}
-	if err := (&Lock{file: file}).Release(); !errors.Is(err, unix.EBADF) {
-		t.Errorf("Release: %v, want EBADF", err)
-	}
-	if pid := holderOf(file); pid != 0 {
-		t.Errorf("holder %d of a closed file, want none", pid)
-	}
+	assert.That(t, !errors.Is(err, ErrHeld), "%v is ErrHeld", err)
+	assert.Is(t, (&Lock{file: file}).Release(), unix.EBADF, "Release")
+	assert.Equal(t, holderOf(file), 0, "holder of a closed file")
 }

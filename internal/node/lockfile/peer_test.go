@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // contendVar has a Contender, in JSON, for this test binary, started again.
@@ -115,16 +117,14 @@ func startWaiting(t *testing.T, c Contender) *peer {
 
 func wantHolder(t *testing.T, path string, want *peer) {
 	t.Helper()
-	if pid := WhoHolds(path); pid != want.pid() {
-		t.Errorf("process %d has the lock, want %d", pid, want.pid())
-	}
+	assert.Equal(t, WhoHolds(path), want.pid(), "process has the lock")
 }
 
 // startPeerAs starts a contender with a command line that ends in this test binary.
 func startPeerAs(t *testing.T, c Contender, argv []string, env ...string) *peer {
 	t.Helper()
 	text, err := json.Marshal(map[string]any{"Path": c.Path, "Yield": c.Yield, "ReopenEvery": c.ReopenEvery})
-	do(t, err)
+	assert.NoError(t, err)
 	return start(t, argv, append(env, contendVar+"="+string(text))...)
 }
 
@@ -138,10 +138,10 @@ func start(t *testing.T, argv []string, env ...string) *peer {
 		cmd.SysProcAttr = &unix.SysProcAttr{Ptrace: true, Setpgid: true}
 	}
 	stdin, err := cmd.StdinPipe()
-	do(t, err)
+	assert.NoError(t, err)
 	stdout, err := cmd.StdoutPipe()
-	do(t, err)
-	do(t, cmd.Start())
+	assert.NoError(t, err)
+	assert.NoError(t, cmd.Start())
 	p := &peer{t: t, cmd: cmd, stdin: stdin, lines: make(chan string, 1000)}
 	go func() {
 		for scanner := bufio.NewScanner(stdout); scanner.Scan(); {
@@ -163,16 +163,12 @@ func (p *peer) kill() {
 
 func (p *peer) signal(s unix.Signal) {
 	p.t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		p.t.Fatal(err)
-	}
+	assert.NoError(p.t, p.cmd.Process.Signal(s))
 }
 
 func (p *peer) release() {
 	p.t.Helper()
-	if _, err := io.WriteString(p.stdin, "\n"); err != nil {
-		p.t.Fatal(err)
-	}
+	assert.NoError(p.t, assert.Err(io.WriteString(p.stdin, "\n")))
 	p.hears("released <nil>")
 }
 
@@ -183,15 +179,11 @@ func (p *peer) hears(prefix string, words ...string) string {
 	for {
 		select {
 		case line, ok := <-p.lines:
-			if !ok {
-				p.t.Fatalf("ended before %q; output %q", prefix, p.said)
-			}
+			assert.Must(p.t, ok, "ended before %q; output %q", prefix, p.said)
 			p.said = append(p.said, line)
 			if strings.HasPrefix(line, prefix) {
 				for _, w := range words {
-					if !strings.Contains(line, w) {
-						p.t.Errorf("line %q lacks %q", line, w)
-					}
+					assert.That(p.t, strings.Contains(line, w), "line %q lacks %q", line, w)
 				}
 				return line
 			}
@@ -216,26 +208,14 @@ func (p *peer) saidNothingOf(prefix string) {
 		break
 	}
 	for _, line := range p.said {
-		if strings.HasPrefix(line, prefix) {
-			p.t.Errorf("unexpected line %q", line)
-		}
+		assert.That(p.t, !strings.HasPrefix(line, prefix), "unexpected line %q", line)
 	}
 }
 
 // queued waits until a process waits for a lock.
 func queued(t *testing.T, pid int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("process %d waits for the lock", pid), func() bool { return Waiting(pid) })
-}
-
-// eventually polls.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !is(); <-time.After(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-	}
+	assert.Eventually(t, fmt.Sprintf("process %d waits for the lock", pid), func() bool { return Waiting(pid) })
 }
 
 func lockPath(t *testing.T) string {
@@ -247,6 +227,6 @@ func lockPath(t *testing.T) string {
 func touchOpen(t *testing.T, path string) {
 	t.Helper()
 	file, err := os.Open(path)
-	do(t, err)
+	assert.NoError(t, err)
 	_ = file.Close()
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestParseLocks(t *testing.T) {
@@ -29,27 +31,14 @@ odd
 		"fd:01:9":  0,  // in another PID namespace
 		"fd:01:70": 0,
 	} {
-		if got := holder(locks, file); got != want {
-			t.Errorf("holder of %s: %d, want %d", file, got, want)
-		}
+		assert.Equal(t, holder(locks, file), want, "holder of", file)
 	}
 	for file, want := range map[string][]int{
 		"fd:01:7":  nil,
 		"fd:01:8":  {14, 15, 0}, // not this process
 		"fd:01:80": nil,
 	} {
-		if diff := cmp.Diff(want, waiters(locks, file)); diff != "" {
-			t.Errorf("waiters of %s (- want, + got)\n%s", file, diff)
-		}
-	}
-}
-
-func TestHolderOfFreeFile(t *testing.T) {
-	file, err := os.Create(lockPath(t))
-	do(t, err)
-	defer file.Close()
-	if pid := holderOf(file); pid != 0 {
-		t.Errorf("holder %d of a free file", pid)
+		assert.NoDiff(t, cmp.Diff(want, waiters(locks, file)), "waiters of", file)
 	}
 }
 
@@ -58,8 +47,6 @@ func TestProcessString(t *testing.T) {
 		0: "another process", -1: "another process", 1 << 30: "process 1073741824, which has ended",
 		os.Getpid(): fmt.Sprintf("process %d (lockfile.test)", os.Getpid()),
 	} {
-		if got := process(pid).String(); got != want {
-			t.Errorf("process %d is called %q, want %q", pid, got, want)
-		}
+		assert.Equal(t, process(pid).String(), want, "process", pid, "is called")
 	}
 }

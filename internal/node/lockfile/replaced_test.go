@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // waysToLoseAFile remove the file at path, and may put another one there.
@@ -33,15 +35,8 @@ var waysToLoseAFile = []struct {
 func nestedPath(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "dir")
-	do(t, os.Mkdir(dir, 0o700))
+	assert.NoError(t, os.Mkdir(dir, 0o700))
 	return filepath.Join(dir, "lock")
-}
-
-func do(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestHolderLocksTheReplacedFile(t *testing.T) {
@@ -49,14 +44,14 @@ func TestHolderLocksTheReplacedFile(t *testing.T) {
 		t.Run(way.name, func(t *testing.T) {
 			path := nestedPath(t)
 			holder := startHolding(t, Contender{Path: path, Yield: true})
-			do(t, way.do(path))
+			assert.NoError(t, way.do(path))
 			holder.hears("notice", path, "was deleted or replaced", "the new file was locked too")
 			wantHolder(t, path, holder)
 			holder.saidNothingOf("contended")
 			_, err := TryAcquire(path) // which opens the new one
 			wantError(t, err, ErrHeld, fmt.Sprint(holder.pid()))
 			holder.hears("contended", path, "was opened")
-			do(t, os.Remove(path)) // again, and while it is about to let go
+			assert.NoError(t, os.Remove(path)) // again, and while it is about to let go
 			holder.hears("notice", "the new file was locked too")
 			holder.release()
 			acquire(t, path)
@@ -68,24 +63,20 @@ func TestOldFileStaysLocked(t *testing.T) {
 	path := lockPath(t)
 	holder := startHolding(t, Contender{Path: path})
 	old, err := os.Open(path)
-	do(t, err)
+	assert.NoError(t, err)
 	defer old.Close()
-	do(t, os.Remove(path))
+	assert.NoError(t, os.Remove(path))
 	holder.hears("notice", "the new file was locked too")
-	if err := flock(old); !errors.Is(err, ErrHeld) {
-		t.Errorf("the old file: %v", err)
-	}
+	assert.Is(t, flock(old), ErrHeld, "the old file")
 	holder.release()
-	if err := flock(old); err != nil {
-		t.Errorf("the old file after release: %v", err)
-	}
+	assert.NoError(t, flock(old), "the old file after release")
 }
 
 func TestHolderIsToldThatAnotherLockedTheNewFile(t *testing.T) {
 	path := lockPath(t)
 	holder := startHolding(t, Contender{Path: path})
 	other := startHolding(t, Contender{Path: path + ".new", Yield: true})
-	do(t, os.Rename(path+".new", path))
+	assert.NoError(t, os.Rename(path+".new", path))
 	holder.hears("contended", path, ErrLost.Error(), fmt.Sprintf("process %d (", other.pid()))
 	holder.saidNothingOf("notice")
 	holder.release()
@@ -99,8 +90,8 @@ func TestErrLostReplacesErrContended(t *testing.T) {
 	touchOpen(t, path)
 	contended(t, claim, ErrContended)
 	startHolder(t, path+".new")
-	do(t, os.Rename(path+".new", path))
-	eventually(t, "the lock is lost", func() bool { return errors.Is(claim.Why(), ErrLost) })
+	assert.NoError(t, os.Rename(path+".new", path))
+	assert.Eventually(t, "the lock is lost", func() bool { return errors.Is(claim.Why(), ErrLost) })
 }
 
 func TestInvisibleHolderHasTheLock(t *testing.T) {
@@ -108,31 +99,42 @@ func TestInvisibleHolderHasTheLock(t *testing.T) {
 		t.Skip("only root can make a PID namespace")
 	}
 	unshare, err := exec.LookPath("unshare")
-	do(t, err)
+	assert.NoError(t, err)
 	path := lockPath(t)
 	exe, err := os.Executable()
-	do(t, err)
+	assert.NoError(t, err)
 	holder := startPeerAs(t, Contender{Path: path}, []string{unshare, "--pid", "--fork", "--kill-child", "--mount-proc", exe})
 	holder.hears("held")
 	startHolder(t, path+".new")
-	do(t, os.Rename(path+".new", path))
+	assert.NoError(t, os.Rename(path+".new", path))
 	holder.hears("contended", path, ErrLost.Error()+": another process")
 	waiter := startPeerAs(t, Contender{Path: path}, []string{unshare, "--pid", "--fork", "--kill-child", "--mount-proc", exe})
 	waiter.hears("waiting", ErrHeld.Error()+" by another process")
 }
 
 func TestHolderKeepsTheOldLockIfItCannotLockTheNewFile(t *testing.T) {
-	path := lockPath(t)
-	holder := startHolding(t, Contender{Path: path})
-	do(t, os.Rename(path, path+".old"))
-	holder.hears("notice", "the new file was locked too") // the file exists again
-	do(t, os.Symlink(path+".old", path+".link"))
-	do(t, os.Rename(path+".link", path))
-	holder.hears("notice", path, "it is a symbolic link", "its lock is kept, and this is retried")
-	holder.saidNothingOf("contended")
-	do(t, os.Remove(path))
-	holder.hears("notice", "the new file was locked too")
-	wantHolder(t, path, holder)
+	for _, tt := range []struct {
+		name  string
+		put   func(path string) error // makes the new file
+		words []string
+	}{
+		{"a symbolic link", func(path string) error { return os.Symlink(path+".old", path) }, []string{"it is a symbolic link"}},
+		{"another's file, which is locked", func(path string) error {
+			startHolder(t, path)
+			return os.Chown(path, untrusted, 0)
+		}, []string{ErrUnsafe.Error(), "it belongs to user 54321"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(sharedDir(t, 0o755), "lock")
+			holder := startHolding(t, Contender{Path: path})
+			assert.NoError(t, errors.Join(tt.put(path+".new"), os.Rename(path+".new", path)))
+			holder.hears("notice", append(tt.words, path, "its lock is kept, and this is retried")...)
+			holder.saidNothingOf("contended")
+			assert.NoError(t, os.Remove(path))
+			holder.hears("notice", "the new file was locked too")
+			wantHolder(t, path, holder)
+		})
+	}
 }
 
 func TestReplacedFileNeverGivesTwoHolders(t *testing.T) {
@@ -148,7 +150,7 @@ func TestReplacedFileNeverGivesTwoHolders(t *testing.T) {
 				queued(t, w.pid())
 			}
 			holder.signal(unix.SIGSTOP) // it cannot notice
-			do(t, way.do(path))
+			assert.NoError(t, way.do(path))
 			for _, w := range waiters {
 				w.hears("waiting", fmt.Sprint(holder.pid())) // the first
 				w.hears("waiting", fmt.Sprint(holder.pid()), "on a file that was deleted or replaced since", "it must release the lock or exit")
@@ -170,7 +172,7 @@ func TestWaiterWaitsForTheNewFile(t *testing.T) {
 	_, killOld := startHolder(t, path)
 	waiter := startWaiting(t, Contender{Path: path})
 	pid, killNew := startHolder(t, path+".new")
-	do(t, os.Rename(path+".new", path))
+	assert.NoError(t, os.Rename(path+".new", path))
 	killOld()
 	waiter.hears("waiting", path) // the first
 	waiter.hears("waiting", fmt.Sprintf("process %d (", pid))
@@ -179,13 +181,4 @@ func TestWaiterWaitsForTheNewFile(t *testing.T) {
 	killNew()
 	waiter.hears("held")
 	wantHolder(t, path, waiter)
-}
-
-func TestWaiterIsToldWhyItCannotLockTheNewFile(t *testing.T) {
-	path := lockPath(t)
-	_, kill := startHolder(t, path)
-	waiter := startWaiting(t, Contender{Path: path})
-	do(t, errors.Join(os.Remove(path), os.Mkdir(path, 0o700)))
-	kill()
-	waiter.hears("failed", path, "is a directory")
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // steps runs a contender under ptrace(2).
@@ -40,8 +42,8 @@ func (s *steps) run(pid int) {
 		s.t.Fatalf("it did not stop: %v, %#x", err, status)
 	}
 	const options = unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_EXITKILL
-	do(s.t, unix.PtraceSetOptions(pid, options))
-	do(s.t, unix.PtraceSyscall(pid, 0))
+	assert.NoError(s.t, unix.PtraceSetOptions(pid, options))
+	assert.NoError(s.t, unix.PtraceSyscall(pid, 0))
 	late := time.AfterFunc(patience, func() { _ = unix.Kill(pid, unix.SIGKILL) })
 	defer late.Stop()
 	threads := map[int]bool{pid: true}
@@ -50,9 +52,7 @@ func (s *steps) run(pid int) {
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
-		if err != nil {
-			s.t.Fatalf("it ended (%v)", err)
-		}
+		assert.Must(s.t, err == nil, "it ended (%v)", err)
 		if !status.Stopped() {
 			delete(threads, thread)
 			if thread == pid {
@@ -81,7 +81,7 @@ func (s *steps) run(pid int) {
 
 func (s *steps) call(thread int) {
 	var regs unix.PtraceRegs
-	do(s.t, unix.PtraceGetRegs(thread, &regs))
+	assert.NoError(s.t, unix.PtraceGetRegs(thread, &regs))
 	begins := !s.inside[thread]
 	s.inside[thread] = begins
 	name, path := "", ""
@@ -147,13 +147,13 @@ func TestNoOpenIsMissedBetweenAnyTwoCalls(t *testing.T) {
 			for step := 0; ; step++ {
 				where := "before all"
 				path := lockPath(t)
-				do(t, os.WriteFile(path, nil, 0o600))
+				assert.NoError(t, os.WriteFile(path, nil, 0o600))
 				var file *os.File
 				waits := make(chan error, 1)
 				open := func() {
 					var err error
 					file, err = os.Open(path)
-					do(t, err)
+					assert.NoError(t, err)
 				}
 				s := &steps{t: t, path: path, wait: func() {}}
 				s.at = func(n int, call string) {
@@ -178,17 +178,13 @@ func TestNoOpenIsMissedBetweenAnyTwoCalls(t *testing.T) {
 				}
 				p := startPeer(t, Contender{Path: path, Yield: true}, tracedVar+"=1")
 				s.run(p.pid())
-				if !s.told {
-					t.Fatalf("an open %s was missed", where)
-				}
+				assert.Must(t, s.told, "an open %s was missed", where)
 				if !watched {
-					do(t, <-waits)
+					assert.NoError(t, <-waits)
 				}
 				_ = file.Close()
 				if step > s.count {
-					if !watched || step < 10 {
-						t.Errorf("%d steps were seen", s.count)
-					}
+					assert.That(t, watched && step >= 10, "%d steps were seen", s.count)
 					t.Logf("%d steps", s.count)
 					return
 				}

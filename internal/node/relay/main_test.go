@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 const deadline = 30 * time.Second
@@ -58,22 +60,14 @@ type agent struct {
 func startAgent(t *testing.T, to *os.File, script string) *agent {
 	t.Helper()
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	a := &agent{Cmd: exec.Command(exe)}
 	a.Env, a.Stderr = append(os.Environ(), roleVar+"="+script), to
 	stdin, err := a.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	stdout, err := a.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
+	assert.NoError(t, a.Start())
 	t.Cleanup(func() { _ = stdin.Close(); _ = a.Process.Kill(); _ = a.Wait() })
 	a.says = bufio.NewReader(stdout)
 	line, _ := a.says.ReadString('\n')
@@ -95,9 +89,7 @@ type sink struct {
 func pipe(t *testing.T) (out, in *os.File) {
 	t.Helper()
 	out, in, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(func() { _, _ = in.Close(), out.Close() })
 	return out, in
 }
@@ -137,25 +129,10 @@ func (s *sink) ended(t *testing.T) string {
 	return s.text()
 }
 
-// waitFor polls until the condition is true.
-func waitFor(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	late := time.After(deadline)
-	for tick := time.Tick(2 * time.Millisecond); !so(); {
-		select {
-		case <-late:
-			t.Fatalf("not within %v: %s", deadline, what)
-		case <-tick:
-		}
-	}
-}
-
 func startRelay(t *testing.T, to *os.File, log io.Writer) *Relay {
 	t.Helper()
 	r, err := Start(to, slog.New(slog.NewTextHandler(log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(r.Close)
 	return r
 }
@@ -165,9 +142,7 @@ func run(t *testing.T, r *Relay, script string) string {
 	t.Helper()
 	cmd := exec.Command("/bin/sh", "-c", script)
 	cmd.Stderr = r.Input()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, cmd.Start())
 	_ = cmd.Wait()
 	return string(r.Lines(deadline))
 }
@@ -176,18 +151,14 @@ func run(t *testing.T, r *Relay, script string) string {
 func copiers(t *testing.T, parent int) (pids []int) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, path := range all {
 		text, _ := os.ReadFile(path)
 		pid, rest, _ := strings.Cut(string(text), " ("+processName+") ")
 		fields := strings.Fields(rest) // state, parent
 		if len(fields) > 1 && fields[1] == strconv.Itoa(parent) && fields[0] != "Z" {
 			n, err := strconv.Atoi(pid)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			pids = append(pids, n)
 		}
 	}
@@ -197,7 +168,7 @@ func copiers(t *testing.T, parent int) (pids []int) {
 // copier waits for the only copying process of this process.
 func copier(t *testing.T) (pid int) {
 	t.Helper()
-	waitFor(t, "one copying process", func() bool {
+	assert.Eventually(t, "one copying process", func() bool {
 		pids := copiers(t, os.Getpid())
 		if len(pids) == 1 {
 			pid = pids[0]

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // tenMiB writes 160,000 lines of 64 bytes, and then an error.
@@ -30,30 +32,21 @@ func zombie(pid int) bool {
 func TestAStoppedAgentNeitherBlocksTheChildNorItsLog(t *testing.T) {
 	to := newSink(t)
 	a := startAgent(t, to.file, "read x; "+tenMiB) // the agent's stdin is /dev/null for the child: read returns at once
-	if err := a.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	waitFor(t, "the child ends", func() bool { return zombie(a.child) })
-	waitFor(t, "its log arrives", func() bool { return len(to.text()) == tenMiBLength })
-	if err := a.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := a.says.ReadString('\n'); err != nil || got != "\"Error: the end\\n\"\n" {
-		t.Errorf("the agent knows %q (%v), want the error", got, err)
-	}
+	assert.NoError(t, a.Process.Signal(syscall.SIGSTOP))
+	assert.Eventually(t, "the child ends", func() bool { return zombie(a.child) })
+	assert.Eventually(t, "its log arrives", func() bool { return len(to.text()) == tenMiBLength })
+	assert.NoError(t, a.Process.Signal(syscall.SIGCONT))
+	assert.Returns(t, "\"Error: the end\\n\"\n", "the agent knows")(a.says.ReadString('\n'))
 }
 
 func TestTheLogArrivesAlthoughTheAgentIsKilled(t *testing.T) {
 	to := newSink(t)
 	a := startAgent(t, to.file, tenMiB)
-	waitFor(t, "the child writes", func() bool { return to.text() != "" })
-	if err := a.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Eventually(t, "the child writes", func() bool { return to.text() != "" })
+	assert.NoError(t, a.Process.Kill())
 	_ = a.Wait()
-	if got := to.ended(t); len(got) != tenMiBLength || !strings.HasSuffix(got, "Error: the end\n") {
-		t.Errorf("%d bytes arrived, want %d", len(got), tenMiBLength)
-	}
+	got := to.ended(t)
+	assert.That(t, len(got) == tenMiBLength && strings.HasSuffix(got, "Error: the end\n"), "%d bytes arrived, want %d", len(got), tenMiBLength)
 }
 
 func TestTheLogArrivesUnchanged(t *testing.T) {
@@ -69,13 +62,10 @@ func TestTheLogArrivesUnchanged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			to := newSink(t)
 			r := startRelay(t, to.file, io.Discard)
-			if got := run(t, r, "exec >&2; "+tt.script); got != tt.lines {
-				t.Errorf("last lines %.200q, want %.200q", got, tt.lines)
-			}
+			assert.Equal(t, run(t, r, "exec >&2; "+tt.script), tt.lines, "last lines")
 			r.Close()
-			if got := to.ended(t); got != tt.log {
-				t.Errorf("the log is %.200q (%d bytes), want %.200q (%d bytes)", got, len(got), tt.log, len(tt.log))
-			}
+			got := to.ended(t)
+			assert.That(t, got == tt.log, "the log is %.200q (%d bytes), want %.200q (%d bytes)", got, len(got), tt.log, len(tt.log))
 		})
 	}
 }
@@ -83,18 +73,14 @@ func TestTheLogArrivesUnchanged(t *testing.T) {
 func TestDescendantsThatKeepTheFileOpenDelayNothing(t *testing.T) {
 	to := newSink(t)
 	r := startRelay(t, to.file, io.Discard)
-	if got := run(t, r, "sleep 1000 >&2 & echo $! >&2; echo Error: x >&2; exit 1"); got != "Error: x\n" {
-		t.Errorf("last lines %q, want the error", got)
-	}
+	assert.Equal(t, run(t, r, "sleep 1000 >&2 & echo $! >&2; echo Error: x >&2; exit 1"), "Error: x\n", "last lines")
 	r.Drain(deadline)
 	var pid int
-	waitFor(t, "the log arrives", func() bool {
+	assert.Eventually(t, "the log arrives", func() bool {
 		n, err := fmt.Sscanf(to.text(), "%d\nError: x\n", &pid)
 		return n == 1 && err == nil
 	})
-	if zombie(pid) {
-		t.Error("the descendant has ended")
-	}
+	assert.That(t, !zombie(pid), "the descendant has ended")
 	_ = syscall.Kill(pid, syscall.SIGKILL)
 }
 
@@ -112,9 +98,7 @@ func slowReader(t *testing.T, size int, output string) {
 	t.Helper()
 	out, in := pipe(t)
 	r := startRelay(t, in, io.Discard)
-	if got := run(t, r, "{ "+output+"; echo; echo Error: x; } >&2; exit 1"); got != "Error: x\n" {
-		t.Errorf("last lines %.200q, want the error", got)
-	}
+	assert.Equal(t, run(t, r, "{ "+output+"; echo; echo Error: x; } >&2; exit 1"), "Error: x\n", "last lines")
 	r.Close()
 	_ = in.Close()
 	if all, err := io.ReadAll(out); err != nil || len(all) != size+len("\nError: x\n") {
@@ -127,58 +111,43 @@ func TestSmallWritesAreReadThoughNobodyReadsTheLog(t *testing.T) {
 	_, in := pipe(t)
 	r := startRelay(t, in, io.Discard)
 	for _, output := range append(slices.Repeat([]string{strings.Repeat("0", 32<<10)}, 2), append(slices.Repeat([]string{"0"}, 50), "\nError: x\n")...) {
-		if _, err := r.Input().WriteString(output); err != nil {
-			t.Fatal(err)
-		}
-		waitFor(t, "everything is read", func() bool {
+		assert.NoError(t, assert.Err(r.Input().WriteString(output)))
+		assert.Eventually(t, "everything is read", func() bool {
 			n, err := unix.IoctlGetInt(int(r.out.Fd()), unix.TIOCINQ)
 			return err == nil && n == 0
 		})
 	}
-	if got := string(r.Lines(deadline)); got != "Error: x\n" {
-		t.Errorf("last lines %.200q, want the error", got)
-	}
+	assert.Equal(t, string(r.Lines(deadline)), "Error: x\n", "last lines")
 }
 
 func TestABrokenDestinationDoesNotEndTheChild(t *testing.T) {
 	out, in := pipe(t)
 	_ = out.Close()
 	r := startRelay(t, in, io.Discard)
-	if got := run(t, r, tenMiB); got != "Error: the end\n" {
-		t.Errorf("last lines %q, want the error", got)
-	}
+	assert.Equal(t, run(t, r, tenMiB), "Error: the end\n", "last lines")
 }
 
 func TestANonblockingDestinationLosesNothing(t *testing.T) {
 	to := newSink(t)
 	r := startRelay(t, to.file, io.Discard)
-	if err := unix.SetNonblock(int(to.file.Fd()), true); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, unix.SetNonblock(int(to.file.Fd()), true))
 	run(t, r, tenMiB)
 	r.Close()
-	if got := to.ended(t); len(got) != tenMiBLength {
-		t.Errorf("%d bytes arrived, want %d", len(got), tenMiBLength)
-	}
+	got := to.ended(t)
+	assert.That(t, len(got) == tenMiBLength, "%d bytes arrived, want %d", len(got), tenMiBLength)
 }
 
 func TestAKilledCopyingProcessIsReplaced(t *testing.T) {
 	to, log := newSink(t), &lockedBuffer{}
 	r := startRelay(t, to.file, log)
 	first := copier(t)
-	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	if got := run(t, r, tenMiB); got != "Error: the end\n" { // it blocks for a moment, and gets no SIGPIPE
-		t.Errorf("last lines %q, want the error", got)
-	}
-	if second := copier(t); second == first || log.count("level=WARN") != 1 {
-		t.Errorf("process %d follows %d, with %d warnings, want another one and one warning", second, first, log.count("level=WARN"))
-	}
+	assert.NoError(t, syscall.Kill(first, syscall.SIGKILL))
+	assert.Equal(t, run(t, r, tenMiB), "Error: the end\n", "last lines") // it blocks for a moment, and gets no SIGPIPE
+	second := copier(t)
+	assert.That(t, second != first && log.count("level=WARN") == 1, "process %d follows %d, with %d warnings, want another one and one warning", second, first, log.count("level=WARN"))
 	r.Close()
-	if got := to.ended(t); len(got) != tenMiBLength {
-		t.Errorf("%d bytes arrived, want %d", len(got), tenMiBLength)
-	}
+	got := to.ended(t)
+	assert.That(t, len(got) == tenMiBLength, "%d bytes arrived, want %d", len(got), tenMiBLength)
 }
 
 func TestSignalsThatStopAServiceDoNotStopTheLog(t *testing.T) {
@@ -187,13 +156,10 @@ func TestSignalsThatStopAServiceDoNotStopTheLog(t *testing.T) {
 	pid := copier(t)
 	run(t, r, "true") // it has started
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
-		if err := syscall.Kill(pid, s); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, syscall.Kill(pid, s))
 	}
-	if got := run(t, r, tenMiB); got != "Error: the end\n" || copier(t) != pid {
-		t.Errorf("last lines %q, want the error from the same process", got)
-	}
+	got := run(t, r, tenMiB)
+	assert.That(t, got == "Error: the end\n" && copier(t) == pid, "last lines %q, want the error from the same process", got)
 }
 
 func TestTheCopyingProcessIsSmall(t *testing.T) {
@@ -201,36 +167,29 @@ func TestTheCopyingProcessIsSmall(t *testing.T) {
 	r := startRelay(t, to.file, io.Discard)
 	run(t, r, tenMiB)
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(copier(t)) + "/status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	_, anon, _ := strings.Cut(string(status), "RssAnon:")
 	kb, err := strconv.Atoi(strings.Fields(anon)[0])
 	t.Logf("memory of its own: %d kB", kb)
-	if err != nil || kb > 4<<10 {
-		t.Errorf("%d kB of memory of its own (%v), want at most 4 MiB", kb, err)
-	}
+	assert.That(t, err == nil && kb <= 4<<10, "%d kB of memory of its own (%v), want at most 4 MiB", kb, err)
 }
 
 func TestNothingIsLeftAfterManyRelays(t *testing.T) {
 	to := newSink(t)
 	count := func() (fds, goroutines int) {
 		open, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		return len(open), runtime.NumGoroutine()
 	}
 	fds, goroutines := count()
 	for range 20 {
 		r := startRelay(t, to.file, io.Discard)
-		if cmd := exec.Command("/bin/true"); cmd.Run() != nil {
-			t.Fatal("cannot run a program")
-		}
+		cmd := exec.Command("/bin/true")
+		assert.Must(t, cmd.Run() == nil, "cannot run a program")
 		r.Close()
 		r.Close()
 	}
-	waitFor(t, "as many files, goroutines and processes as before", func() bool {
+	assert.Eventually(t, "as many files, goroutines and processes as before", func() bool {
 		f, g := count()
 		return f <= fds && g <= goroutines && len(copiers(t, os.Getpid())) == 0
 	})
@@ -239,25 +198,17 @@ func TestNothingIsLeftAfterManyRelays(t *testing.T) {
 func TestTooFewDescriptorsAreAnError(t *testing.T) {
 	to := newSink(t)
 	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	open, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) }()
 	for more := range 4 {
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(len(open) - 1 + more), Max: limit.Max}); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(len(open) - 1 + more), Max: limit.Max}))
 		r, err := Start(to.file, nil)
 		if err == nil {
 			r.Close()
 			continue // enough
 		}
-		if !strings.HasPrefix(err.Error(), "relay of the output: ") {
-			t.Errorf("with %d more descriptors: %v", more, err)
-		}
+		assert.That(t, strings.HasPrefix(err.Error(), "relay of the output: "), "with %d more descriptors: %v", more, err)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 const (
@@ -41,9 +43,7 @@ func TestLinesThatSayWhyAreKept(t *testing.T) {
 				s.text()
 				rest = rest[n:]
 			}
-			if got := string(s.text()); got != tt.want {
-				t.Errorf("kept %q, want %q", got, tt.want)
-			}
+			assert.Equal(t, string(s.text()), tt.want, "kept")
 		})
 	}
 }
@@ -66,9 +66,8 @@ func TestAnEntryOfManyLinesIsCut(t *testing.T) {
 	for range 10_000 {
 		s.add([]byte("\t" + strings.Repeat("x", 100) + "\n"))
 	}
-	if got := len(s.text()); got > maxEntry+500 {
-		t.Errorf("%d bytes of an entry are kept, want about %d", got, maxEntry)
-	}
+	got := len(s.text())
+	assert.That(t, got <= maxEntry+500, "%d bytes of an entry are kept, want about %d", got, maxEntry)
 }
 
 func TestAnyOutputIsBoundedAndCopied(t *testing.T) {
@@ -86,8 +85,7 @@ func TestAnyOutputIsBoundedAndCopied(t *testing.T) {
 			all = append(all, p...)
 		}
 		whole.add(all)
-		if got, want := string(pieces.text()), string(whole.text()); got != want || len(got) > maxText {
-			t.Fatalf("in pieces %q, at once %q", got, want)
-		}
+		got, want := string(pieces.text()), string(whole.text())
+		assert.Must(t, got == want && len(got) <= maxText, "in pieces %q, at once %q", got, want)
 	})
 }

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestBoundReadsTheNodeAndAllItsPodsWhole(t *testing.T) {
@@ -15,9 +17,7 @@ func TestBoundReadsTheNodeAndAllItsPodsWhole(t *testing.T) {
 	p := newProxy(t, node)
 	w := NewNodeWatch(newClient(t, p.Kubeconfig), node)
 	n, pods, err := w.Bound(t.Context())
-	if n != nil || len(pods) != 0 || err != nil {
-		t.Errorf("without a Node: %v, %d pods, %v", n, len(pods), err)
-	}
+	assert.That(t, n == nil && len(pods) == 0 && err == nil, "without a Node: %v, %d pods, %v", n, len(pods), err)
 	createNode(t, node)
 	asAdmin(t, request{verb: "PATCH", gv: coreV1, resource: "nodes", name: node, contentType: string(types.MergePatchType), body: map[string]any{
 		"metadata": map[string]any{"labels": map[string]any{"zone": "a"}}, "spec": map[string]any{"unschedulable": true}}})
@@ -33,17 +33,11 @@ func TestBoundReadsTheNodeAndAllItsPodsWhole(t *testing.T) {
 			"containers": []any{map[string]any{"name": "a", "image": "b", "resources": map[string]any{"requests": map[string]any{"cpu": "100m"}}}}},
 	}})
 	n, pods, err = w.Bound(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n.Labels["zone"] != "a" || !n.Spec.Unschedulable || len(pods) != many+1 {
-		t.Errorf("node %+v with %d pods", n, len(pods))
-	}
+	assert.NoError(t, err)
+	assert.That(t, n.Labels["zone"] == "a" && n.Spec.Unschedulable && len(pods) == many+1, "node %+v with %d pods", n, len(pods))
 	mirrors := 0
 	for _, p := range pods {
-		if p.ManagedFields != nil || p.UID == "" {
-			t.Fatalf("pod %+v", p)
-		}
+		assert.Must(t, p.ManagedFields == nil && p.UID != "", "pod %+v", p)
 		if p.Annotations == nil {
 			continue
 		}
@@ -53,9 +47,7 @@ func TestBoundReadsTheNodeAndAllItsPodsWhole(t *testing.T) {
 			t.Errorf("mirror pod %+v", p)
 		}
 	}
-	if mirrors != 1 {
-		t.Errorf("%d mirror pods", mirrors)
-	}
+	assert.That(t, mirrors == 1, "%d mirror pods", mirrors)
 }
 
 func TestBoundSaysWhyThePodsCannotBeRead(t *testing.T) {

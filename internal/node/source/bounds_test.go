@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // expensive are characters that take more bytes in storage than in a string, and some that do not.
@@ -75,31 +76,18 @@ func TestLargestStatusIsAccepted(t *testing.T) {
 			node, _, r := reporting(t)
 			r.Report(Report{Status: largest(of)})
 			got := await(t, "the status", func() v1alpha1.NodeConfigStatus { return getNodeConfig(t, node).Status }, func(s v1alpha1.NodeConfigStatus) bool { return s.Error != "" })
-			if strings.Contains(got.Error, "refused") {
-				t.Fatalf("the status was refused: %s", got.Error)
-			}
-			if len(got.BadConfigs) != v1alpha1.MaxBadConfigs || len(got.OverriddenFields) != v1alpha1.MaxOverriddenFields {
-				t.Errorf("%d bad configs, %d overridden fields", len(got.BadConfigs), len(got.OverriddenFields))
-			}
-			if seconds := got.Trial.DurationSeconds; seconds != v1alpha1.MaxTrialSeconds {
-				t.Errorf("a trial of %d seconds", seconds)
-			}
-			if last := got.OverriddenFields[99]; last != "and 21 more" {
-				t.Errorf("the last overridden field is %q", last)
-			}
-			if d := got.Drift; d == nil || len(d.Files) != v1alpha1.MaxDriftFiles || d.Files[4] != "and 26 more" || len(d.Fields) != v1alpha1.MaxDriftFields || d.Fields[9] != "and 21 more" {
-				t.Errorf("drift is %+v", d)
-			}
+			assert.Must(t, !strings.Contains(got.Error, "refused"), "the status was refused: %s", got.Error)
+			assert.That(t, len(got.BadConfigs) == v1alpha1.MaxBadConfigs && len(got.OverriddenFields) == v1alpha1.MaxOverriddenFields,
+				"%d bad configs, %d overridden fields", len(got.BadConfigs), len(got.OverriddenFields))
+			assert.Equal(t, got.Trial.DurationSeconds, v1alpha1.MaxTrialSeconds, "a trial of seconds")
+			assert.Equal(t, got.OverriddenFields[99], "and 21 more", "the last overridden field is")
+			d := got.Drift
+			assert.That(t, d != nil && len(d.Files) == v1alpha1.MaxDriftFiles && d.Files[4] == "and 26 more" && len(d.Fields) == v1alpha1.MaxDriftFields && d.Fields[9] == "and 21 more", "drift is %+v", d)
 			stored, err := json.Marshal(got)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(stored) > v1alpha1.MaxStatusBytes {
-				t.Errorf("%d bytes", len(stored))
-			}
-			if n := len(got.Error); n > maxMessage || name == "letters" && n != maxMessage {
-				t.Errorf("%d bytes of error, want %d", n, maxMessage)
-			}
+			assert.NoError(t, err)
+			assert.That(t, len(stored) <= v1alpha1.MaxStatusBytes, "%d bytes", len(stored))
+			n := len(got.Error)
+			assert.That(t, n <= maxMessage && (name != "letters" || n == maxMessage), "%d bytes of error, want %d", n, maxMessage)
 		})
 	}
 }
@@ -107,13 +95,9 @@ func TestLargestStatusIsAccepted(t *testing.T) {
 func TestShortenKeepsBeginningAndEnd(t *testing.T) {
 	text := "failed to validate: " + strings.Repeat("é", 5000) + ": no such file"
 	got := shorten(text, 100)
-	if !strings.HasPrefix(got, "failed to validate: é") || !strings.HasSuffix(got, "é: no such file") || strings.Count(got, ellipsis) != 1 || storedSize(got) > 100 {
-		t.Errorf("shortened to %q", got)
-	}
+	assert.That(t, strings.HasPrefix(got, "failed to validate: é") && strings.HasSuffix(got, "é: no such file") && strings.Count(got, ellipsis) == 1 && storedSize(got) <= 100, "shortened to %q", got)
 	for _, fits := range []string{"", "abc", strings.Repeat("x", 100)} {
-		if got := shorten(fits, 100); got != fits {
-			t.Errorf("%q fits, and became %q", fits, got)
-		}
+		assert.Equal(t, shorten(fits, 100), fits, "fits, and became")
 	}
 }
 
@@ -123,12 +107,8 @@ func TestShortenedTextFitsItsLimitWhenStored(t *testing.T) {
 		most := rapid.IntRange(len(ellipsis)+1, 40).Draw(t, "most")
 		got := shorten(text, most)
 		stored, err := json.Marshal(got)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(stored)-len(`""`) > most || len(got) > most || !utf8.ValidString(got) {
-			t.Fatalf("%q of at most %d bytes is stored as %s", got, most, stored)
-		}
+		assert.NoError(t, err)
+		assert.Must(t, len(stored)-len(`""`) <= most && len(got) <= most && utf8.ValidString(got), "%q of at most %d bytes is stored as %s", got, most, stored)
 	})
 }
 
@@ -156,9 +136,7 @@ func TestRefusedStatusIsReplacedByMinimalStatus(t *testing.T) {
 	})
 	r.Report(Report{Status: s})
 	got := await(t, "the status", func() v1alpha1.NodeConfigStatus { return getNodeConfig(t, node).Status }, func(s v1alpha1.NodeConfigStatus) bool { return s.Error != "" })
-	if !strings.HasPrefix(got.Error, "the API server refused the whole status: ") || !strings.HasSuffix(got.Error, "; why") {
-		t.Errorf("error is %q", got.Error)
-	}
+	assert.That(t, strings.HasPrefix(got.Error, "the API server refused the whole status: ") && strings.HasSuffix(got.Error, "; why"), "error is %q", got.Error)
 	if len(got.BadConfigs) != 1 || got.BadConfigs[0].UID != "u" || len(got.BadConfigs[0].Reason) > 200 || len(got.OverriddenFields) > 0 ||
 		len(got.Conditions) != 1 || got.Conditions[0].Reason != "LocalInit" || got.Trial == nil {
 		t.Errorf("the status is %+v", got)
@@ -168,9 +146,7 @@ func TestRefusedStatusIsReplacedByMinimalStatus(t *testing.T) {
 	before := p.count("/status")
 	r.Report(Report{Status: s})
 	r.Flush(t.Context())
-	if tried := p.count("/status") - before; tried != 0 {
-		t.Errorf("the refused status was written again, %d times", tried)
-	}
+	assert.Equal(t, p.count("/status")-before, 0, "the refused status was written again")
 	s.OverriddenFields = nil
 	r.Report(Report{Status: s})
 	awaitStatus(t, node, "why")
@@ -178,10 +154,6 @@ func TestRefusedStatusIsReplacedByMinimalStatus(t *testing.T) {
 
 func TestMinimalStatusIsSmall(t *testing.T) {
 	stored, err := json.Marshal(minimalStatus(boundStatus(largest("<")), errors.New(strings.Repeat("x", 5000))))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(stored) > 24<<10 {
-		t.Errorf("%d bytes", len(stored))
-	}
+	assert.NoError(t, err)
+	assert.That(t, len(stored) <= 24<<10, "%d bytes", len(stored))
 }

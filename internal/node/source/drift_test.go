@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // A status without drift is that of an agent that has not compared its kubelet yet.
@@ -30,9 +31,8 @@ func TestAStartEndsReportedDriftAndWritesNothingElse(t *testing.T) {
 		if c := drifted(); c != nil {
 			got = c.Status
 		}
-		if n := p.count("PATCH") - before; n != writes || got != want {
-			t.Errorf("%d writes, want %d; Drifted is %q, want %q", n, writes, got, want)
-		}
+		n := p.count("PATCH") - before
+		assert.That(t, n == writes && got == want, "%d writes, want %d; Drifted is %q, want %q", n, writes, got, want)
 	}
 	report(r, compared(metav1.ConditionFalse), 1, metav1.ConditionFalse)
 	first := drifted().LastTransitionTime
@@ -51,7 +51,6 @@ func TestAStartEndsReportedDriftAndWritesNothingElse(t *testing.T) {
 
 	report(next, compared(metav1.ConditionTrue, "/etc/a"), 1, metav1.ConditionTrue)
 	report(next, someStatus("a"), 1, "")
-	if d := getNodeConfig(t, node).Status.Drift; d != nil {
-		t.Errorf("drift is %+v", d)
-	}
+	d := getNodeConfig(t, node).Status.Drift
+	assert.That(t, d == nil, "drift is %+v", d)
 }

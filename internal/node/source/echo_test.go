@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // repairing starts a reporter that soon repairs its status, and the source that shows it.
@@ -42,17 +43,13 @@ func TestAReplacedStatusIsWrittenAgain(t *testing.T) {
 
 	asAdmin(t, request{verb: "PATCH", gv: coreV1, resource: "nodes", name: node, subresource: "status", contentType: string(types.StrategicMergePatchType),
 		body: map[string]any{"status": map[string]any{"conditions": []nodeCondition{{Type: v1alpha1.ConditionConfigOK, Status: "False", Message: "old"}}}}})
-	asAdmin(t, request{verb: "PATCH", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node, subresource: "status",
-		contentType: string(types.MergePatchType), body: map[string]any{"status": map[string]any{"error": "old"}}})
+	patch(t, request{gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node, subresource: "status"}, map[string]any{"status": map[string]any{"error": "old"}})
 	again := awaitStatus(t, node, "a")
 	await(t, "the condition again", func() nodeCondition { return conditionOf(t, node) }, is("m"))
-	if before, now := first.Conditions[0].LastTransitionTime, again.Conditions[0].LastTransitionTime; !before.Equal(&now) {
-		t.Errorf("the transition moved from %v to %v", before, now)
-	}
+	before, now := first.Conditions[0].LastTransitionTime, again.Conditions[0].LastTransitionTime
+	assert.That(t, before.Equal(&now), "the transition moved from %v to %v", before, now)
 	for _, object := range []string{"/nodeconfigs/", "/nodes/"} {
-		if n := p.count("PATCH", object); n != 2 {
-			t.Errorf("%d writes of %s, want 2", n, object)
-		}
+		assert.Equal(t, p.count("PATCH", object), 2, "writes of", object)
 	}
 }
 
@@ -67,12 +64,10 @@ func TestARepairIsTriedAgainIfItsReadFails(t *testing.T) {
 		}
 		return 0
 	})
-	asAdmin(t, request{verb: "PATCH", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node, subresource: "status",
-		contentType: string(types.MergePatchType), body: map[string]any{"status": map[string]any{"error": "old"}}})
+	patch(t, request{gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node, subresource: "status"}, map[string]any{"status": map[string]any{"error": "old"}})
 	awaitStatus(t, node, "a")
-	if n := reads.Load(); n < 2 {
-		t.Errorf("%d reads", n)
-	}
+	n := reads.Load()
+	assert.That(t, n >= 2, "%d reads", n)
 }
 
 func TestOnlyALastingDifferenceIsRepaired(t *testing.T) {
@@ -123,9 +118,7 @@ func TestOnlyALastingDifferenceIsRepaired(t *testing.T) {
 				wrote("new")
 				test.happens(see, wrote)
 				time.Sleep(longest + time.Second)
-				if n := repairs.Load(); n != test.want {
-					t.Errorf("%d repairs, want %d", n, test.want)
-				}
+				assert.Equal(t, repairs.Load(), test.want, "repairs")
 			})
 		})
 	}

@@ -8,6 +8,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestEqualErrorsHaveEqualDescriptions(t *testing.T) {
@@ -16,9 +18,7 @@ func TestEqualErrorsHaveEqualDescriptions(t *testing.T) {
 		"read tcp [fd00::1%eth0]:54321->[fd00::2]:6443: i/o timeout":                              "x cannot be read: read tcp [fd00::2]:6443: i/o timeout; retrying",
 		"dial tcp: lookup api on 10.0.0.10:53: read udp 10.1.1.1:4321->10.0.0.10:53: i/o timeout": "x cannot be read: dial tcp: lookup api on 10.0.0.10:53: read udp 10.0.0.10:53: i/o timeout; retrying",
 	} {
-		if got := describeError(errors.New(said), "x", ""); got != want {
-			t.Errorf("%s", got)
-		}
+		assert.Equal(t, describeError(errors.New(said), "x", ""), want)
 	}
 }
 
@@ -34,9 +34,7 @@ func TestSilenceIsNotARefusal(t *testing.T) {
 		},
 	} {
 		for _, err := range all {
-			if got := silent(fmt.Errorf("watch: %w", err)); got != want {
-				t.Errorf("%v: %v, want %v", err, got, want)
-			}
+			assert.Equal(t, silent(fmt.Errorf("watch: %w", err)), want, err)
 		}
 	}
 }

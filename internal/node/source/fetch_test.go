@@ -10,6 +10,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestReferenceToMissingObjectIsInvalid(t *testing.T) {
@@ -17,23 +18,10 @@ func TestReferenceToMissingObjectIsInvalid(t *testing.T) {
 	assign(t, node, map[string]any{"configMapRef": map[string]any{"namespace": v1alpha1.SystemNamespace, "name": name, "uid": "6d1e"}})
 	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
 	a := awaitAnswer(t, s, "the verdict", kind(trial.Invalid))
-	if want := "referenced ConfigMap evenkeel-system/" + name + " not found"; a.Cause != want {
-		t.Errorf("cause %q, want %q", a.Cause, want)
-	}
+	assert.Equal(t, a.Cause, "referenced ConfigMap evenkeel-system/"+name+" not found")
 	cm := createConfigMap(t, v1alpha1.SystemNamespace, name, false, map[string]string{"kubelet": kubelet110})
 	a = awaitAnswer(t, s, "the object that came after", cause(trial.Invalid, "names another object"))
-	if want := "invalid NodeConfigSource, uid 6d1e names another object than ConfigMap evenkeel-system/" + name + ", whose uid is " + string(cm.UID); a.Cause != want {
-		t.Errorf("cause %q, want %q", a.Cause, want)
-	}
-}
-
-func TestUIDOfAnotherObjectIsInvalid(t *testing.T) {
-	node, cm, other := newName("node"), newConfigMap(t), newConfigMap(t)
-	ref := refTo(cm)
-	ref["configMapRef"].(map[string]any)["uid"] = other.UID
-	assign(t, node, ref)
-	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
-	awaitAnswer(t, s, "the verdict", cause(trial.Invalid, "uid "+string(other.UID)+" names another object than ConfigMap evenkeel-system/"+cm.Name))
+	assert.Equal(t, a.Cause, "invalid NodeConfigSource, uid 6d1e names another object than ConfigMap evenkeel-system/"+name+", whose uid is "+string(cm.UID))
 }
 
 func TestCheckpointedUIDUnderAnotherNameIsInvalidWithoutRequest(t *testing.T) {
@@ -46,9 +34,7 @@ func TestCheckpointedUIDUnderAnotherNameIsInvalidWithoutRequest(t *testing.T) {
 	s := startSource(t, newClient(t, p.Kubeconfig), node, &disk{checkpoints: map[string][]byte{string(other.UID): raw}})
 	awaitAnswer(t, s, "the verdict", cause(trial.Invalid,
 		"uid "+string(other.UID)+" names another object: ConfigMap evenkeel-system/"+other.Name+", not evenkeel-system/"+cm.Name))
-	if n := p.count("configmaps"); n != 0 {
-		t.Errorf("%d requests for ConfigMaps, want none", n)
-	}
+	assert.Equal(t, p.count("configmaps"), 0, "requests for ConfigMaps")
 }
 
 func TestAssignedSHA256MustMatchPayload(t *testing.T) {
@@ -74,9 +60,7 @@ func TestChangedContentOfRecordedUIDIsInvalidUntilRestored(t *testing.T) {
 	a := awaitAnswer(t, s, "the verdict", kind(trial.Invalid))
 	want := "ConfigMap evenkeel-system/" + cm.Name + " (UID: " + string(cm.UID) + ") was changed: this node recorded payload " + recorded +
 		" for that UID, but now it is " + payload.Digest("kubelet", []byte(edited)) + "; create a new ConfigMap to change it"
-	if a.Cause != want || !a.Changed {
-		t.Errorf("cause %q, changed %v, want %q", a.Cause, a.Changed, want)
-	}
+	assert.That(t, a.Cause == want && a.Changed, "cause %q, changed %v, want %q", a.Cause, a.Changed, want)
 	editConfigMap(t, cm, map[string]any{"data": map[string]string{"kubelet": kubelet110}})
 	if a = awaitAnswer(t, s, "the content to be back", kind(trial.Assigned)); a.Changed || a.Payload.SHA256 != recorded {
 		t.Errorf("answer %+v, want the payload on record", a)
@@ -97,12 +81,8 @@ func TestUndecodablePayloadIsAssigned(t *testing.T) {
 			s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
 			a := awaitAnswer(t, s, "the answer", kind(trial.Assigned))
 			var refused *payload.Error
-			if !errors.As(a.PayloadErr, &refused) || refused.Object != cm.Namespace+"/"+cm.Name {
-				t.Errorf("payload error %v, want one that names the ConfigMap", a.PayloadErr)
-			}
-			if a.ConfigMap == nil || a.Payload.SHA256 != "" {
-				t.Errorf("answer %+v, want the object and no payload", a)
-			}
+			assert.That(t, errors.As(a.PayloadErr, &refused) && refused.Object == cm.Namespace+"/"+cm.Name, "payload error %v, want one that names the ConfigMap", a.PayloadErr)
+			assert.That(t, a.ConfigMap != nil && a.Payload.SHA256 == "", "answer %+v, want the object and no payload", a)
 		})
 	}
 }
@@ -115,9 +95,7 @@ func TestForbiddenNamespaceIsUnansweredUntilGranted(t *testing.T) {
 	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
 	a := awaitAnswer(t, s, "the refusal", func(a Answer) bool { return a.Config.Revision != "" })
 	want := "ConfigMap " + namespace + "/cm cannot be read: forbidden to this node (403): grant the group system:nodes get, list and watch on configmaps in namespace " + namespace
-	if a.Kind != trial.Unanswered || a.Cause != want {
-		t.Errorf("answer %+v, want Unanswered: %q", a, want)
-	}
+	assert.That(t, a.Kind == trial.Unanswered && a.Cause == want, "answer %+v, want Unanswered: %q", a, want)
 	rbac := rbacV1
 	for resource, body := range map[string]map[string]any{
 		"roles": {"kind": "Role", "rules": []any{map[string]any{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "verbs": []string{"get", "list", "watch"}}}},
@@ -148,19 +126,6 @@ func TestNewestAssignmentWinsDuringRetries(t *testing.T) {
 	awaitAnswer(t, s, "nil", kind(trial.Nil))
 }
 
-func TestDownloadIsRetriedUntilItSucceeds(t *testing.T) {
-	for _, status := range []int{401, 429, 500, 503} {
-		node, cm := newName("node"), newConfigMap(t)
-		p := newProxy(t, node)
-		p.fail(of("/configmaps/", status))
-		assign(t, node, refTo(cm))
-		s := startSource(t, newClient(t, p.Kubeconfig), node, &disk{})
-		awaitAnswer(t, s, "the failure", cause(trial.Unanswered, "ConfigMap evenkeel-system/"+cm.Name))
-		p.fail(nil)
-		awaitAnswer(t, s, "the answer", kind(trial.Assigned))
-	}
-}
-
 func TestEditAndDeletionOfAssignedObjectAreOnlyNotices(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	assign(t, node, refTo(cm))
@@ -169,9 +134,7 @@ func TestEditAndDeletionOfAssignedObjectAreOnlyNotices(t *testing.T) {
 	notice := func(want string) {
 		t.Helper()
 		a := awaitAnswer(t, s, "the notice "+want, func(a Answer) bool { return a.Notice == want })
-		if a.Kind != trial.Assigned || a.Payload.SHA256 != first.Payload.SHA256 || string(a.ConfigMap) != string(first.ConfigMap) {
-			t.Errorf("with the notice came %+v, want the same payload as before", a)
-		}
+		assert.That(t, a.Kind == trial.Assigned && a.Payload.SHA256 == first.Payload.SHA256 && string(a.ConfigMap) == string(first.ConfigMap), "with the notice came %+v, want the same payload as before", a)
 	}
 	object := "ConfigMap evenkeel-system/" + cm.Name
 	edit := func(data map[string]any) { editConfigMap(t, cm, map[string]any{"data": data}) }
@@ -209,9 +172,8 @@ func TestImmutableObjectIsNotWatched(t *testing.T) {
 	assign(t, node, map[string]any{"local": map[string]any{}})
 	awaitAnswer(t, s, "nil", kind(trial.Nil))
 	awaitAnswer(t, again, "nil", kind(trial.Nil))
-	if n, m := p.count("configmaps", "watch"), q.count("configmaps"); n != 0 || m != 0 {
-		t.Errorf("%d watches after the download, %d requests with the checkpoint, want none", n, m)
-	}
+	n, m := p.count("configmaps", "watch"), q.count("configmaps")
+	assert.That(t, n == 0 && m == 0, "%d watches after the download, %d requests with the checkpoint, want none", n, m)
 }
 
 func TestWatcherListsWithoutSendInitialEvents(t *testing.T) {
@@ -244,9 +206,7 @@ func TestSameComparesAnswers(t *testing.T) {
 	a := Answer{Kind: trial.Assigned, Payload: payload.Payload{SHA256: "a"}, PayloadErr: errors.New("no")}
 	b := a
 	b.PayloadErr = errors.New("no")
-	if !same(a, b) {
-		t.Error("equal answers differ")
-	}
+	assert.That(t, same(a, b), "equal answers differ")
 	for name, edit := range map[string]func(*Answer){
 		"kind":    func(a *Answer) { a.Kind = trial.Nil },
 		"payload": func(a *Answer) { a.Payload.SHA256 = "b" },
@@ -257,8 +217,6 @@ func TestSameComparesAnswers(t *testing.T) {
 	} {
 		c := a
 		edit(&c)
-		if same(a, c) {
-			t.Errorf("answers with different %s are equal", name)
-		}
+		assert.That(t, !same(a, c), "answers with different %s are equal", name)
 	}
 }

@@ -8,7 +8,16 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
+
+// patch merges a body into an object.
+func patch(t *testing.T, r request, body any) {
+	t.Helper()
+	r.verb, r.contentType, r.body = "PATCH", string(types.MergePatchType), body
+	asAdmin(t, r)
+}
 
 func createNode(t *testing.T, name string) {
 	t.Helper()
@@ -31,8 +40,7 @@ func renew(t *testing.T, name, at string) {
 		"spec": map[string]any{"holderIdentity": name, "renewTime": at}}
 	r := request{verb: "POST", gv: leaseV1, namespace: "kube-node-lease", resource: "leases", body: lease}
 	if _, err := admin.do(t.Context(), r, nil); err != nil {
-		asAdmin(t, request{verb: "PATCH", gv: leaseV1, namespace: "kube-node-lease", resource: "leases", name: name,
-			contentType: string(types.MergePatchType), body: lease})
+		patch(t, request{gv: leaseV1, namespace: "kube-node-lease", resource: "leases", name: name}, lease)
 	}
 }
 
@@ -49,8 +57,7 @@ func createPod(t *testing.T, node, name string) {
 
 func setPhase(t *testing.T, name, phase, reason string) {
 	t.Helper()
-	asAdmin(t, request{verb: "PATCH", gv: coreV1, namespace: "default", resource: "pods", name: name, subresource: "status",
-		contentType: string(types.MergePatchType), body: map[string]any{"status": map[string]any{"phase": phase, "reason": reason, "message": "because"}}})
+	patch(t, request{gv: coreV1, namespace: "default", resource: "pods", name: name, subresource: "status"}, map[string]any{"status": map[string]any{"phase": phase, "reason": reason, "message": "because"}})
 }
 
 func TestNodeWatchBetweenStartAndStop(t *testing.T) {
@@ -62,28 +69,21 @@ func TestNodeWatchBetweenStartAndStop(t *testing.T) {
 		t.Helper()
 		return await(t, what, w.Current, done)
 	}
-	if n := p.count(); n != 0 {
-		t.Fatalf("%d requests before Start", n)
-	}
+	n := p.count()
+	assert.Must(t, n == 0, "%d requests before Start", n)
 	w.Start(t.Context())
 	defer w.Stop()
 	s := see("an empty cluster", func(s NodeState) bool { return s.Complete })
-	if !s.Reachable || s.Exists || s.LeaseRenewed != "" || len(s.Pods) != 0 {
-		t.Errorf("no object exists, but the state is %+v", s)
-	}
+	assert.That(t, s.Reachable && !s.Exists && s.LeaseRenewed == "" && len(s.Pods) == 0, "no object exists, but the state is %+v", s)
 
 	createNode(t, node)
 	see("the node", func(s NodeState) bool { return s.Exists && !s.Ready })
 	setConditions(t, node, map[string]string{"Ready": "True", "MemoryPressure": "False", "DiskPressure": "True", "PIDPressure": "True"})
 	s = see("its conditions", func(s NodeState) bool { return s.Ready })
-	if !slices.Equal(s.Pressure, []string{"DiskPressure", "PIDPressure"}) || s.Unschedulable {
-		t.Errorf("got %+v, want pressure of disk and PIDs", s)
-	}
-	asAdmin(t, request{verb: "PATCH", gv: coreV1, resource: "nodes", name: node, contentType: string(types.MergePatchType),
-		body: map[string]any{"spec": map[string]any{"unschedulable": true}}})
+	assert.That(t, slices.Equal(s.Pressure, []string{"DiskPressure", "PIDPressure"}) && !s.Unschedulable, "got %+v, want pressure of disk and PIDs", s)
+	patch(t, request{gv: coreV1, resource: "nodes", name: node}, map[string]any{"spec": map[string]any{"unschedulable": true}})
 	see("the cordon", func(s NodeState) bool { return s.Unschedulable })
-	asAdmin(t, request{verb: "PATCH", gv: coreV1, resource: "nodes", name: node, contentType: string(types.MergePatchType),
-		body: map[string]any{"metadata": map[string]any{"labels": map[string]any{"zone": "b"}}}})
+	patch(t, request{gv: coreV1, resource: "nodes", name: node}, map[string]any{"metadata": map[string]any{"labels": map[string]any{"zone": "b"}}})
 	see("the label", func(s NodeState) bool { return s.Labels["zone"] == "b" })
 	setConditions(t, node, map[string]string{"Ready": "Unknown"})
 	see("its loss", func(s NodeState) bool { return !s.Ready })
@@ -97,25 +97,21 @@ func TestNodeWatchBetweenStartAndStop(t *testing.T) {
 	name := newName("pod")
 	createPod(t, node, name)
 	s = see("the pod", func(s NodeState) bool { return len(s.Pods) == 1 })
-	if got := s.Pods[0]; got.Name != name || got.Namespace != "default" || got.Phase != "Pending" || got.OwnerKind != "ReplicaSet" || got.Static || got.Deleting || !got.RestartsAlways || got.UID == "" {
-		t.Errorf("pod %+v", got)
-	}
+	got := s.Pods[0]
+	assert.That(t, got.Name == name && got.Namespace == "default" && got.Phase == "Pending" && got.OwnerKind == "ReplicaSet" && !got.Static && !got.Deleting && got.RestartsAlways && got.UID != "",
+		"pod %+v", got)
 	setPhase(t, name, "Failed", "Evicted")
 	s = see("its eviction", func(s NodeState) bool { return s.Pods[0].Phase == "Failed" })
-	if got := s.Pods[0]; got.Reason != "Evicted" || got.Message != "because" {
-		t.Errorf("pod %+v", got)
-	}
+	got = s.Pods[0]
+	assert.That(t, got.Reason == "Evicted" && got.Message == "because", "pod %+v", got)
 	once := c.Snapshot(t.Context(), node)
 	if !once.Reachable || !once.Complete || !once.Exists || once.Ready || !once.Unschedulable || once.LeaseRenewed != s.LeaseRenewed ||
 		!slices.Equal(once.Pods, s.Pods) || !slices.Equal(once.Pressure, s.Pressure) {
 		t.Errorf("snapshot %+v, watch %+v", once, s)
 	}
-	asAdmin(t, request{verb: "PATCH", gv: coreV1, resource: "nodes", name: node, contentType: string(types.MergePatchType),
-		body: map[string]any{"metadata": map[string]any{"annotations": map[string]any{"example.com/turn": "now"}}}})
+	patch(t, request{gv: coreV1, resource: "nodes", name: node}, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"example.com/turn": "now"}}})
 	for key, want := range map[string]string{"example.com/turn": "now", "example.com/none": ""} {
-		if got, err := c.NodeAnnotation(t.Context(), node, key); got != want || err != nil {
-			t.Errorf("annotation %s: %q, %v, want %q", key, got, err, want)
-		}
+		assert.Returns(t, want, "annotation", key)(c.NodeAnnotation(t.Context(), node, key))
 	}
 	asAdmin(t, request{verb: "DELETE", gv: coreV1, namespace: "default", resource: "pods", name: name})
 	see("its end", func(s NodeState) bool { return len(s.Pods) == 0 })
@@ -130,9 +126,7 @@ func TestNodeWatchBetweenStartAndStop(t *testing.T) {
 	w.Stop()
 	w.Start(t.Context())
 	see("it to be on again", func(s NodeState) bool { return s.Complete })
-	if n := p.count("watch") - before; n != 2 {
-		t.Errorf("%d watches were opened, want those of the node and its pods", n)
-	}
+	assert.Equal(t, p.count("watch")-before, 2, "watches were opened")
 }
 
 func TestNodeWatchKeepsItsStateInAnOutage(t *testing.T) {
@@ -151,9 +145,7 @@ func TestNodeWatchKeepsItsStateInAnOutage(t *testing.T) {
 		p.fail(all(status))
 		p.CloseConnections()
 		s := await(t, "the failure", w.Current, func(s NodeState) bool { return !s.Reachable })
-		if !s.Ready || !s.Exists || !strings.HasPrefix(s.Cause, "the state of node "+node+" cannot be read: ") {
-			t.Errorf("state %+v, want the last one and a cause", s)
-		}
+		assert.That(t, s.Ready && s.Exists && strings.HasPrefix(s.Cause, "the state of node "+node+" cannot be read: "), "state %+v, want the last one and a cause", s)
 		select {
 		case <-w.Changed():
 		case <-time.After(patience):
@@ -185,9 +177,7 @@ func TestSnapshotReadsPodsInPages(t *testing.T) {
 	}
 	p := newProxy(t, node)
 	s := newClient(t, p.Kubeconfig).Snapshot(t.Context(), node)
-	if len(s.Pods) != 55 || p.count("/pods") != 2 {
-		t.Errorf("%d pods in %d requests, want 55 in 2: %s", len(s.Pods), p.count("/pods"), s.Cause)
-	}
+	assert.That(t, len(s.Pods) == 55 && p.count("/pods") == 2, "%d pods in %d requests, want 55 in 2: %s", len(s.Pods), p.count("/pods"), s.Cause)
 }
 
 func TestPodIsProbedIfAContainerOrASidecarIs(t *testing.T) {
@@ -203,11 +193,7 @@ func TestPodIsProbedIfAContainerOrASidecarIs(t *testing.T) {
 		`{"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}`:                                                                                       {},
 	} {
 		p := &pod{}
-		if err := json.Unmarshal([]byte(text), p); err != nil {
-			t.Fatal(err)
-		}
-		if got := podOf(p); got != want {
-			t.Errorf("%s: %+v, want %+v", text, got, want)
-		}
+		assert.NoError(t, json.Unmarshal([]byte(text), p))
+		assert.Equal(t, podOf(p), want, text)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // assigned starts a source behind a proxy, for a node with an assignment.
@@ -64,16 +65,13 @@ func TestFailureIsUnansweredWithCauseUntilItEnds(t *testing.T) {
 		p.fail(all(c.status))
 		p.CloseConnections()
 		a := awaitAnswer(t, s, c.words, kind(trial.Unanswered))
-		if want := "NodeConfig " + node + " " + c.words; a.Cause != want {
-			t.Errorf("cause %q, want %q", a.Cause, want)
-		}
+		want := "NodeConfig " + node + " " + c.words
+		assert.That(t, a.Cause == want, "cause %q, want %q", a.Cause, want)
 		p.fail(nil)
 		if a := awaitAnswer(t, s, "the recovery", kind(trial.Assigned)); !same(a, before) {
 			t.Errorf("after it %+v, before it %+v", a, before)
 		}
-		if n := p.count("GET", "/configmaps/"); n != 1 {
-			t.Errorf("%d downloads, want 1", n)
-		}
+		assert.Equal(t, p.count("GET", "/configmaps/"), 1, "downloads")
 	}
 }
 
@@ -91,9 +89,7 @@ func TestReconnectedWatchGivesNoNewAnswer(t *testing.T) {
 	setSpec(t, node, map[string]any{})
 	awaitAnswer(t, s, "what came after", kind(trial.Unassigned))
 	for _, k := range seen() {
-		if k == trial.Unanswered {
-			t.Error("the source was Unanswered in between")
-		}
+		assert.That(t, k != trial.Unanswered, "the source was Unanswered in between")
 	}
 }
 
@@ -123,9 +119,8 @@ func TestSlowAPIServerIsUnanswered(t *testing.T) {
 	c.timeout = time.Second
 	s := startSource(t, c, node, &disk{})
 	a := awaitAnswer(t, s, "the end of patience", func(a Answer) bool { return strings.HasSuffix(a.Cause, "retrying") })
-	if want := "NodeConfig " + node + " cannot be read: the API server did not answer in time; retrying"; a.Kind != trial.Unanswered || a.Cause != want {
-		t.Errorf("answer %+v, want %q", a, want)
-	}
+	want := "NodeConfig " + node + " cannot be read: the API server did not answer in time; retrying"
+	assert.That(t, a.Kind == trial.Unanswered && a.Cause == want, "answer %+v, want %q", a, want)
 	p.fail(of("/configmaps/", hang))
 	awaitAnswer(t, s, "the end of patience with the download", cause(trial.Unanswered,
 		"ConfigMap evenkeel-system/"+cm.Name+" cannot be read: the API server did not answer in time; retrying"))
@@ -191,26 +186,29 @@ func TestUnexpectedKindIsUnanswered(t *testing.T) {
 	awaitAnswer(t, s, "the recovery", kind(trial.Assigned))
 }
 
+// The source, and a reporter with its events.
 func TestRestartOfAPIServer(t *testing.T) {
 	node, cm := newName("node"), newConfigMap(t)
 	assign(t, node, refTo(cm))
 	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
 	awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
-	if err := cluster.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	createNode(t, node)
+	r := NewReporter(newClient(t, nodeKubeconfig(t, node)), node, "evenkeel-agent", quiet())
+	background(t, r.Run)
+	assert.NoError(t, cluster.StopAPIServer())
+	r.Report(Report{Status: someStatus("during"), Condition: NodeCondition{"False", "r", "during"}})
+	r.Event(Warning, "ConfigRolledBack", "during "+node)
 	a := awaitAnswer(t, s, "the outage", kind(trial.Unanswered))
-	if !strings.HasPrefix(a.Cause, "NodeConfig "+node+" cannot be read: ") {
-		t.Errorf("cause %q does not name the object", a.Cause)
-	}
+	assert.That(t, strings.HasPrefix(a.Cause, "NodeConfig "+node+" cannot be read: "), "cause %q does not name the object", a.Cause)
 	awaitAnswer(t, s, "the refusal", cause(trial.Unanswered, "the API server refuses connections (dial tcp "))
 	late := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
 	if a := late.First(t.Context()); !strings.Contains(a.Cause, "refuses connections") {
 		t.Errorf("answer %+v after a start without the API server", a)
 	}
-	if err := cluster.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, cluster.StartAPIServer(t.Context()))
+	awaitStatus(t, node, "during")
+	await(t, "the condition", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return c.Message == "during" })
+	awaitEvents(t, node, 1)
 	setSpec(t, node, map[string]any{"configSource": map[string]any{"local": map[string]any{}}})
 	awaitAnswer(t, s, "the update after the outage", kind(trial.Nil))
 	awaitAnswer(t, late, "the first answer", kind(trial.Nil))
@@ -224,17 +222,12 @@ func TestRemovedCRDIsUnansweredUntilRestored(t *testing.T) {
 	seen := kinds(t, s)
 	asAdmin(t, request{verb: "DELETE", gv: crdV1, resource: "customresourcedefinitions", name: "nodeconfigs.evenkeel.dev"})
 	a := awaitAnswer(t, s, "the removal", cause(trial.Unanswered, "does not know this kind of object"))
-	if want := "NodeConfig " + node + " cannot be read: the API server does not know this kind of object (404): apply evenkeel's CRDs"; a.Cause != want {
-		t.Errorf("cause %q, want %q", a.Cause, want)
-	}
-	if err := cluster.Apply(t.Context(), "../../../config/api"); err != nil {
-		t.Fatal(err)
-	}
+	want := "NodeConfig " + node + " cannot be read: the API server does not know this kind of object (404): apply evenkeel's CRDs"
+	assert.That(t, a.Cause == want, "cause %q, want %q", a.Cause, want)
+	assert.NoError(t, cluster.Apply(t.Context(), "../../../config/api"))
 	awaitAnswer(t, s, "a new, empty object", kind(trial.Unassigned))
 	for _, k := range seen() {
-		if k == trial.Nil || k == trial.Invalid {
-			t.Errorf("meanwhile the source was %v", k)
-		}
+		assert.That(t, k != trial.Nil && k != trial.Invalid, "meanwhile the source was %v", k)
 	}
 }
 
@@ -245,32 +238,22 @@ func TestSourceWaitsForKubeconfig(t *testing.T) {
 	a := s.First(t.Context())
 	want := "NodeConfig " + node + " cannot be read: kubeconfig " + path + " does not exist yet, or a file that it names (stat " + path +
 		": no such file or directory); waiting for the kubelet to obtain its certificate"
-	if a.Kind != trial.Unanswered || a.Cause != want {
-		t.Errorf("answer %+v, want %q", a, want)
-	}
+	assert.That(t, a.Kind == trial.Unanswered && a.Cause == want, "answer %+v, want %q", a, want)
 	if s := newClient(t, path).Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, "kubeconfig "+path+" does not exist yet") {
 		t.Errorf("snapshot %+v", s)
 	}
-	if err := os.WriteFile(path, []byte("apiVersion: v1\nkind: Config\nusers: ["), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(path, []byte("apiVersion: v1\nkind: Config\nusers: ["), 0o600))
 	awaitAnswer(t, s, "half a kubeconfig", cause(trial.Unanswered, "kubeconfig "+path+" cannot be used: "))
 	certificate := filepath.Join(t.TempDir(), "kubelet-client-current.pem")
 	text := "apiVersion: v1\nkind: Config\nclusters: [{name: a, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: a, user: {client-certificate: " +
 		certificate + ", client-key: " + certificate + "}}]\ncontexts: [{name: a, context: {cluster: a, user: a}}]\ncurrent-context: a\n"
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	awaitAnswer(t, s, "a kubeconfig without its certificate", func(a Answer) bool {
 		return strings.Contains(a.Cause, certificate) && strings.HasSuffix(a.Cause, "waiting for the kubelet to obtain its certificate")
 	})
 	raw, err := os.ReadFile(nodeKubeconfig(t, node))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
+	assert.NoError(t, os.WriteFile(path, raw, 0o600))
 	awaitAnswer(t, s, "the whole one", kind(trial.Unassigned))
 }
 
@@ -321,7 +304,6 @@ func TestIdleSourceSendsNoRequests(t *testing.T) {
 	if n := p.count() - before; n != 0 {
 		t.Errorf("%d requests in 20 s, want none: %v", n, p.requests[before:])
 	}
-	if a := s.Current(); a.Kind != trial.Assigned {
-		t.Errorf("afterwards %+v", a)
-	}
+	a := s.Current()
+	assert.That(t, a.Kind == trial.Assigned, "afterwards %+v", a)
 }

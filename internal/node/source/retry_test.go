@@ -10,45 +10,38 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestSleepEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if sleep(ctx, time.Hour, nil, nil) {
-		t.Error("sleep did not notice the end of its context")
-	}
+	assert.That(t, !sleep(ctx, time.Hour, nil, nil), "sleep did not notice the end of its context")
 }
 
 func TestDelaysStartAgainAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, err := NewClient("kubeconfig", "test")
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		outage := errors.New("refused")
 		client.noteReachable(outage)
 		retry := newRetry(client, time.Minute)
 		next := func() time.Duration {
 			begin := time.Now()
-			if !retry.wait(t.Context(), outage, nil) {
-				t.Error("the context has ended")
-			}
+			assert.That(t, retry.wait(t.Context(), outage, nil), "the context has ended")
 			return time.Since(begin)
 		}
 		for range 10 {
 			next()
 		}
-		if d := next(); d < 20*time.Second {
-			t.Errorf("during the outage the next delay is %s", d)
-		}
+		d := next()
+		assert.That(t, d >= 20*time.Second, "during the outage the next delay is %s", d)
 		client.noteReachable(nil)
-		if d := next(); d > 0 {
-			t.Errorf("after the outage the next attempt is delayed by %s", d)
-		}
-		if d := next(); d > time.Second {
-			t.Errorf("after the outage the next delay is %s", d)
-		}
+		d = next()
+		assert.That(t, d <= 0, "after the outage the next attempt is delayed by %s", d)
+		d = next()
+		assert.That(t, d <= time.Second, "after the outage the next delay is %s", d)
 	})
 }
 
@@ -65,9 +58,7 @@ func TestTheReporterPausesAfterAnOutage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client, err := NewClient("kubeconfig", "test")
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, err)
 				client.noteReachable(outage)
 				writes := make(chan time.Time, 2)
 				w := newWriter(client, slog.New(slog.DiscardHandler), func(context.Context, Report) error {
@@ -89,9 +80,8 @@ func TestTheReporterPausesAfterAnOutage(t *testing.T) {
 				}
 				time.Sleep(5 * time.Second)
 				<-writes
-				if took := (<-writes).Sub(recovered); took < test.least || took > test.most {
-					t.Errorf("written %s after the recovery, want between %s and %s", took, test.least, test.most)
-				}
+				took := (<-writes).Sub(recovered)
+				assert.That(t, took >= test.least && took <= test.most, "written %s after the recovery, want between %s and %s", took, test.least, test.most)
 			})
 		})
 	}
@@ -100,25 +90,17 @@ func TestTheReporterPausesAfterAnOutage(t *testing.T) {
 func TestSeveralReasonsToRetryAtTheSameTimeCauseOneAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, err := NewClient("kubeconfig", "test")
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		outage := errors.New("refused")
 		for range 20 { // a select takes any of them
 			client.noteReachable(outage)
 			retry, wake := newRetry(client, time.Minute), make(chan struct{}, 1)
 			wake <- struct{}{}
 			client.noteReachable(nil)
-			if !retry.wait(t.Context(), outage, wake) {
-				t.Fatal("the context has ended")
-			}
+			assert.Must(t, retry.wait(t.Context(), outage, wake), "the context has ended")
 			begin := time.Now()
-			if !retry.wait(t.Context(), outage, wake) {
-				t.Fatal("the context has ended")
-			}
-			if time.Since(begin) == 0 {
-				t.Fatal("the second attempt is not delayed")
-			}
+			assert.Must(t, retry.wait(t.Context(), outage, wake), "the context has ended")
+			assert.Must(t, time.Since(begin) != 0, "the second attempt is not delayed")
 		}
 	})
 }
@@ -126,17 +108,10 @@ func TestSeveralReasonsToRetryAtTheSameTimeCauseOneAttempt(t *testing.T) {
 func TestOverloadedAPIServerGetsLongerDelays(t *testing.T) {
 	busy := fmt.Errorf("report: %w", apierrors.NewTooManyRequests("please wait", 1))
 	for range 20 {
-		if d := retryDelay(busy, 2*time.Second); d < overloadedDelay || d > 3*overloadedDelay {
-			t.Errorf("the next delay is %s", d)
-		}
+		d := retryDelay(busy, 2*time.Second)
+		assert.That(t, d >= overloadedDelay && d <= 3*overloadedDelay, "the next delay is %s", d)
 	}
-	if d := retryDelay(busy, time.Second); d != time.Second {
-		t.Errorf("the first delay is %s", d)
-	}
-	if d := retryDelay(busy, time.Minute); d != time.Minute {
-		t.Errorf("a longer delay became %s", d)
-	}
-	if d := retryDelay(errors.New("refused"), time.Second); d != time.Second {
-		t.Errorf("after another failure the next delay is %s", d)
-	}
+	assert.Equal(t, retryDelay(busy, time.Second), time.Second, "the first delay is")
+	assert.Equal(t, retryDelay(busy, time.Minute), time.Minute, "a longer delay became")
+	assert.Equal(t, retryDelay(errors.New("refused"), time.Second), time.Second, "after another failure the next delay is")
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // by is an assignment by a controller: an attempt at a revision, in its term.
@@ -61,9 +62,8 @@ func TestStaleAssignmentIsInvalid(t *testing.T) {
 			} else if a := awaitAnswer(t, s, "the refusal", cause(trial.Invalid, strings.ReplaceAll(test.want, "NAME", cm.Name))); !a.Stale || a.Changed || a.ConfigMap != nil && test.kept {
 				t.Errorf("answer %+v", a)
 			}
-			if asked := p.count("configmaps/") > 0; asked == (test.adopted >= test.attempt) {
-				t.Errorf("%d requests for the ConfigMap", p.count("configmaps/"))
-			}
+			asked := p.count("configmaps/") > 0
+			assert.That(t, asked != (test.adopted >= test.attempt), "%d requests for the ConfigMap", p.count("configmaps/"))
 		})
 	}
 }
@@ -83,9 +83,8 @@ func TestRolloutAssignmentUsesCheckpointOfDeletedObject(t *testing.T) {
 				awaitAnswer(t, s, "the refusal", cause(trial.Invalid, "not found"))
 				return
 			}
-			if a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned)); a.Payload.SHA256 == "" || !strings.Contains(a.Notice, "was deleted") {
-				t.Errorf("answer %+v", a)
-			}
+			a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+			assert.That(t, a.Payload.SHA256 != "" && strings.Contains(a.Notice, "was deleted"), "answer %+v", a)
 		})
 	}
 }

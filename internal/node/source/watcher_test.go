@@ -14,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestWatcherAppliesChangesBeforeTheListIsComplete(t *testing.T) {
@@ -66,9 +68,7 @@ func TestWatcherAppliesChangesBeforeTheListIsComplete(t *testing.T) {
 				t.Fatal(err)
 			}
 			slices.Sort(got)
-			if words := strings.Join(got, " "); words != tt.want {
-				t.Errorf("objects %q, want %q", words, tt.want)
-			}
+			assert.Equal(t, strings.Join(got, " "), tt.want, "objects")
 		})
 	}
 }

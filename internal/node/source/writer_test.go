@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestRepeatedReportKeepsItsBackoff(t *testing.T) {
@@ -32,18 +33,12 @@ func TestRepeatedReportKeepsItsBackoff(t *testing.T) {
 			w.set(report("a", int64(i)))
 			synctest.Wait()
 		}
-		if n := attempts.Load(); n != 1 {
-			t.Errorf("%d attempts for a repeated report, want 1", n)
-		}
+		assert.Equal(t, attempts.Load(), 1, "attempts for a repeated report")
 		w.set(report("b", 0))
 		synctest.Wait()
-		if n := attempts.Load(); n != 2 {
-			t.Errorf("%d attempts, want a second one without a delay for a different report", n)
-		}
+		assert.Equal(t, attempts.Load(), 2, "attempts")
 		open.Store(true)
 		time.Sleep(time.Second) // on the bubble's clock
-		if n := attempts.Load(); n != 3 {
-			t.Errorf("%d attempts within a second, want one more", n)
-		}
+		assert.Equal(t, attempts.Load(), 3, "attempts within a second")
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // A child can say nothing to systemd but what it may say about itself.
@@ -17,9 +19,7 @@ func FuzzNotification(f *testing.F) {
 		size := 0
 		for _, line := range said.forward {
 			name, value, _ := strings.Cut(line, "=")
-			if !slices.Contains([]string{"WATCHDOG", "EXTEND_TIMEOUT_USEC", "STATUS"}, name) || name == "WATCHDOG" && value != "1" {
-				t.Errorf("%q forwards %q", data, line)
-			}
+			assert.That(t, slices.Contains([]string{"WATCHDOG", "EXTEND_TIMEOUT_USEC", "STATUS"}, name) && (name != "WATCHDOG" || value == "1"), "%q forwards %q", data, line)
 			if size += len(line); strings.ContainsAny(line, "\n\x00") || !utf8.ValidString(line) {
 				t.Errorf("%q forwards %q, which is more than a line", data, line)
 			}

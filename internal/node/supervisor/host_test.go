@@ -7,54 +7,40 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-func TestProtectFromOOMWritesTheScore(t *testing.T) {
+func TestTheOOMScoreIsWrittenOrAWarningLogged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "oom_score_adj")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(path, nil, 0o600))
 	log := &logBuffer{}
 	protectFromOOM(path, log.logger())
-	if got, err := os.ReadFile(path); err != nil || string(got) != "-999" || log.count("level") != 0 {
-		t.Errorf("wrote %q (%v) and logged %d lines, want -999 and none", got, err, log.count("level"))
-	}
-}
-
-func TestDeniedOOMProtectionIsAWarning(t *testing.T) {
-	log := &logBuffer{}
+	got, err := os.ReadFile(path)
+	assert.That(t, err == nil && string(got) == "-999" && log.count("level") == 0, "wrote %q (%v) and logged, want -999 and nothing logged", got, err)
 	protectFromOOM(t.TempDir(), log.logger())
-	if log.count("level=WARN") != 1 || log.count("not protected from the kernel's OOM killer") != 1 {
-		t.Error("want one warning")
-	}
+	assert.That(t, log.count("level=WARN") == 1 && log.count("not protected from the kernel's OOM killer") == 1, "want one warning")
 }
 
 func TestOOMScoreIsSetOrAWarningLogged(t *testing.T) {
 	const path = "/proc/self/oom_score_adj"
 	before, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(func() { _ = os.WriteFile(path, before, 0) })
 	log := &logBuffer{}
 	ProtectFromOOM(log.logger())
 	after, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	protected := strings.TrimSpace(string(after)) == "-999"
-	if warned := log.count("level=WARN") == 1; protected == warned {
-		t.Errorf("score %q and warned: %v, want one of the two", after, warned)
-	}
+	warned := log.count("level=WARN") == 1
+	assert.That(t, protected != warned, "score %q and warned: %v, want one of the two", after, warned)
 }
 
 // fakeSystemctl replaces systemctl by a script.
 func fakeSystemctl(t *testing.T, script string) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "systemctl"), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(filepath.Join(dir, "systemctl"), []byte("#!/bin/sh\n"+script+"\n"), 0o700))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
@@ -69,22 +55,16 @@ func TestShuttingDownWhileSystemdIsStopping(t *testing.T) {
 	} {
 		t.Run(script, func(t *testing.T) {
 			fakeSystemctl(t, script)
-			if got := shuttingDown(t.Context(), t.TempDir()); got != want {
-				t.Errorf("shutting down: %v, want %v", got, want)
-			}
+			assert.Equal(t, shuttingDown(t.Context(), t.TempDir()), want, "shutting down")
 		})
 	}
 }
 
 func TestNotShuttingDownIfUnknown(t *testing.T) {
 	fakeSystemctl(t, "echo stopping")
-	if shuttingDown(t.Context(), filepath.Join(t.TempDir(), "no-systemd")) {
-		t.Error("shutting down without systemd")
-	}
+	assert.That(t, !shuttingDown(t.Context(), filepath.Join(t.TempDir(), "no-systemd")), "shutting down without systemd")
 	t.Setenv("PATH", t.TempDir())
-	if shuttingDown(t.Context(), t.TempDir()) {
-		t.Error("shutting down without systemctl")
-	}
+	assert.That(t, !shuttingDown(t.Context(), t.TempDir()), "shutting down without systemctl")
 	if _, err := os.Stat("/run/systemd/system"); err != nil && ShuttingDown(t.Context()) {
 		t.Error("this machine has no systemd, and is shutting down")
 	}
@@ -95,11 +75,7 @@ func TestShuttingDownHasATimeLimit(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	shuttingDown(ctx, t.TempDir())
-	if ctx.Err() != nil {
-		t.Error("the call waited for systemctl until its context ended")
-	}
+	assert.That(t, ctx.Err() == nil, "the call waited for systemctl until its context ended")
 	cancel()
-	if shuttingDown(ctx, t.TempDir()) {
-		t.Error("shutting down after the context ended")
-	}
+	assert.That(t, !shuttingDown(ctx, t.TempDir()), "shutting down after the context ended")
 }

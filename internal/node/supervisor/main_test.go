@@ -20,6 +20,8 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // deadline is the limit for every wait; it is long because the machine may be busy.
@@ -107,19 +109,6 @@ func beAgent() {
 	_, _ = os.Stdin.Read(make([]byte, 1)) // ends with the test, even if that dies
 }
 
-// waitFor polls until the condition is true.
-func waitFor(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	late := time.After(deadline)
-	for tick := time.Tick(2 * time.Millisecond); !so(); {
-		select {
-		case <-late:
-			t.Fatalf("not within %v: %s", deadline, what)
-		case <-tick:
-		}
-	}
-}
-
 // logBuffer is a log that can be read while it is written.
 type logBuffer struct {
 	mu  sync.Mutex
@@ -144,9 +133,7 @@ func (b *logBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sv-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
@@ -155,9 +142,7 @@ func newNotifier(t *testing.T) (*Notifier, *logBuffer) {
 	t.Helper()
 	log := &logBuffer{}
 	n, err := NewNotifier(shortDir(t), log.logger())
-	if err != nil {
-		t.Fatalf("NewNotifier: %v", err)
-	}
+	assert.Must(t, err == nil, "NewNotifier: %v", err)
 	t.Cleanup(n.Close)
 	return n, log
 }
@@ -179,9 +164,7 @@ func newSystemd(t *testing.T, watchdog time.Duration) *systemd {
 	withoutSystemd(t)
 	path := filepath.Join(shortDir(t), "systemd")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	t.Setenv("NOTIFY_SOCKET", path)
 	if watchdog > 0 {
@@ -207,9 +190,7 @@ func (s *systemd) wants(t *testing.T, messages ...string) {
 	for _, want := range messages {
 		select {
 		case got := <-s.got:
-			if got != want {
-				t.Fatalf("systemd got %q, want %q", got, want)
-			}
+			assert.Must(t, got == want, "systemd got %q, want %q", got, want)
 		case <-time.After(deadline):
 			t.Fatalf("systemd did not get %q", want)
 		}
@@ -239,25 +220,17 @@ type speaker struct {
 func startSpeaker(t *testing.T, n *Notifier, role string, watchdog time.Duration) *speaker {
 	t.Helper()
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	path := filepath.Join(shortDir(t), "fifo")
-	if err := unix.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, unix.Mkfifo(path, 0o600))
 	fifo, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(func() { _ = fifo.Close() })
 	p, err := Start(Command{
 		Path: exe, Args: []string{path}, Env: append(os.Environ(), roleVar+"="+role),
 		Stderr: os.Stderr, Watchdog: watchdog,
 	}, n)
-	if err != nil {
-		t.Fatalf("Start: %v", err)
-	}
+	assert.Must(t, err == nil, "Start: %v", err)
 	t.Cleanup(func() { p.Stop(0) })
 	return &speaker{Process: p, fifo: fifo}
 }
@@ -265,9 +238,7 @@ func startSpeaker(t *testing.T, n *Notifier, role string, watchdog time.Duration
 func (s *speaker) say(t *testing.T, messages ...string) {
 	t.Helper()
 	for _, m := range messages {
-		if _, err := fmt.Fprintln(s.fifo, strconv.Quote(m)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, assert.Err(fmt.Fprintln(s.fifo, strconv.Quote(m))))
 	}
 }
 
@@ -275,9 +246,7 @@ func (s *speaker) say(t *testing.T, messages ...string) {
 func startShell(t *testing.T, n *Notifier, script string) *Process {
 	t.Helper()
 	p, err := Start(Command{Path: "/bin/sh", Args: []string{"-c", script}, Stderr: os.Stderr}, n)
-	if err != nil {
-		t.Fatalf("Start: %v", err)
-	}
+	assert.Must(t, err == nil, "Start: %v", err)
 	t.Cleanup(func() { p.Stop(0) })
 	return p
 }

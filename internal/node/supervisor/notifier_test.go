@@ -4,10 +4,13 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // interval is short, but half of it exceeds the delays of a busy machine.
@@ -33,12 +36,8 @@ func TestMessagesAreForwardedExceptReady(t *testing.T) {
 	p := startSpeaker(t, n, "speaker", 0)
 	p.say(t, "READY=1", "MAINPID=1\nSTATUS=starting\nFDSTORE=1\nEXTEND_TIMEOUT_USEC=9", "STOPPING=1", "WATCHDOG=1")
 	sd.wants(t, "STATUS=starting\nEXTEND_TIMEOUT_USEC=9", "WATCHDOG=1")
-	if !p.Ready() {
-		t.Error("not ready")
-	}
-	if err := n.Ready(); err != nil {
-		t.Error(err)
-	}
+	assert.That(t, p.Ready(), "not ready")
+	assert.NoError(t, n.Ready())
 	sd.wants(t, "READY=1")
 }
 
@@ -46,9 +45,7 @@ func TestChildGetsItsOwnSocketAndWatchdog(t *testing.T) {
 	sd := newSystemd(t, time.Minute)
 	n, _ := newNotifier(t)
 	sd.wants(t, "WATCHDOG=1")
-	if n.interval != time.Minute {
-		t.Errorf("systemd's watchdog is %v, want 1m", n.interval)
-	}
+	assert.That(t, n.interval == time.Minute, "systemd's watchdog is %v, want 1m", n.interval)
 	p := startSpeaker(t, n, "speaker", time.Hour) // lowered to what systemd wants
 	p.say(t, "env NOTIFY_SOCKET", "env WATCHDOG_USEC", "env WATCHDOG_PID")
 	sd.wants(t, "STATUS=NOTIFY_SOCKET="+n.childSocket+" true", "STATUS=WATCHDOG_USEC=60000000 true",
@@ -86,31 +83,27 @@ func TestWatchdogIsNotFedMoreOftenThanItsIntervalRequires(t *testing.T) {
 	sd.silence(t, quiet)
 }
 
-func TestWatchdogIsFedForAChildThatNeverPings(t *testing.T) {
-	sd := newSystemd(t, interval)
-	n, _ := newNotifier(t)
-	p := startSpeaker(t, n, "speaker", interval)
-	p.say(t, "READY=1")
-	waitFor(t, "ready", p.Ready)
-	sd.wants(t, "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1")
-}
-
-func TestWatchdogIsFedForAChildWithoutWatchdog(t *testing.T) {
-	sd := newSystemd(t, interval)
-	n, _ := newNotifier(t)
-	p := startSpeaker(t, n, "speaker", 0)
-	p.say(t, "READY=1", "WATCHDOG=1")
-	waitFor(t, "pinged", func() bool { _, seen := p.Watchdog(); return seen })
-	sd.wants(t, "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1")
-}
-
-func TestWatchdogIsFedWhileTheChildStarts(t *testing.T) {
-	sd := newSystemd(t, interval)
-	n, _ := newNotifier(t)
-	p := startSpeaker(t, n, "speaker", interval)
-	p.say(t, "WATCHDOG=1")
-	waitFor(t, "pinged", func() bool { _, seen := p.Watchdog(); return seen })
-	sd.wants(t, "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1")
+func TestWatchdogIsFedUntilAChildIsReadyAndPings(t *testing.T) {
+	for name, tt := range map[string]struct {
+		watchdog time.Duration // of the child
+		says     []string
+	}{
+		"it never pings":       {interval, []string{"READY=1"}},
+		"it has no watchdog":   {0, []string{"READY=1", "WATCHDOG=1"}},
+		"it is starting still": {interval, []string{"WATCHDOG=1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sd := newSystemd(t, interval)
+			n, _ := newNotifier(t)
+			p := startSpeaker(t, n, "speaker", tt.watchdog)
+			p.say(t, tt.says...)
+			assert.Eventually(t, "it is heard", func() bool {
+				_, pinged := p.Watchdog()
+				return p.Ready() == slices.Contains(tt.says, "READY=1") && pinged == slices.Contains(tt.says, "WATCHDOG=1")
+			})
+			sd.wants(t, "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1")
+		})
+	}
 }
 
 func TestWatchdogIsNotFedForAReadyChildThatHangs(t *testing.T) {
@@ -118,7 +111,7 @@ func TestWatchdogIsNotFedForAReadyChildThatHangs(t *testing.T) {
 	n, _ := newNotifier(t)
 	p := startSpeaker(t, n, "deaf speaker", interval)
 	p.say(t, "READY=1", "WATCHDOG=1")
-	waitFor(t, "pinged", func() bool { _, seen := p.Watchdog(); return seen })
+	assert.Eventually(t, "pinged", func() bool { _, seen := p.Watchdog(); return seen })
 	sd.silence(t, quiet)
 
 	p.say(t, "WATCHDOG=1", "STATUS=end")
@@ -142,9 +135,7 @@ func TestWatchdogOfAnotherProcessIsNotFed(t *testing.T) {
 	sd := newSystemd(t, interval)
 	t.Setenv("WATCHDOG_PID", "1")
 	n, log := newNotifier(t)
-	if n.interval != 0 || log.count("WARN") != 0 {
-		t.Errorf("watchdog %v and %d warnings, want neither", n.interval, log.count("WARN"))
-	}
+	assert.That(t, n.interval == 0 && log.count("WARN") == 0, "watchdog %v and %d warnings, want neither", n.interval, log.count("WARN"))
 	sd.silence(t, quiet)
 }
 
@@ -152,9 +143,7 @@ func TestInvalidWatchdogIntervalIsLoggedAndIgnored(t *testing.T) {
 	newSystemd(t, interval)
 	t.Setenv("WATCHDOG_USEC", "soon")
 	n, log := newNotifier(t)
-	if n.interval != 0 || log.count("not feeding the service manager's watchdog") != 1 {
-		t.Errorf("watchdog %v, said %d times; want none, said once", n.interval, log.count("not feeding"))
-	}
+	assert.That(t, n.interval == 0 && log.count("not feeding the service manager's watchdog") == 1, "watchdog %v, said %d times; want none, said once", n.interval, log.count("not feeding"))
 }
 
 func TestNotifierWithoutSystemd(t *testing.T) {
@@ -166,17 +155,13 @@ func TestNotifierWithoutSystemd(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n.interval != 0 {
-		t.Errorf("watchdog %v, want none", n.interval)
-	}
+	assert.That(t, n.interval == 0, "watchdog %v, want none", n.interval)
 	p := startSpeaker(t, n, "speaker", time.Hour)
 	p.say(t, "STATUS=x\nWATCHDOG=1", "READY=1")
-	waitFor(t, "ready", p.Ready)
+	assert.Eventually(t, "ready", p.Ready)
 	p.Stop(deadline)
 	n.Close()
-	if got := log.count("level"); got != 0 {
-		t.Errorf("logged %d lines, want none", got)
-	}
+	assert.Equal(t, log.count("level"), 0, "logged lines")
 }
 
 func TestMissingSystemdIsLoggedOnceAndItsReturnToo(t *testing.T) {
@@ -185,35 +170,27 @@ func TestMissingSystemdIsLoggedOnceAndItsReturnToo(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", path)
 	t.Setenv("WATCHDOG_USEC", "20000")
 	n, log := newNotifier(t)
-	if err := n.Ready(); err == nil || !strings.Contains(err.Error(), path) {
-		t.Errorf("Ready: %v, want an error that names %s", err, path)
-	}
-	waitFor(t, "a warning", func() bool { return log.count("cannot notify") == 1 })
+	assert.ErrorHas(t, n.Ready(), path, "Ready:")
+	assert.Eventually(t, "a warning", func() bool { return log.count("cannot notify") == 1 })
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer conn.Close()
-	waitFor(t, "the end of it", func() bool { return log.count("can be notified again") == 1 })
-	if got := log.count("cannot notify"); got != 1 {
-		t.Errorf("warned %d times, want once", got)
-	}
+	assert.Eventually(t, "the end of it", func() bool { return log.count("can be notified again") == 1 })
+	assert.Equal(t, log.count("cannot notify"), 1, "warned times")
 }
 
 func TestSystemdThatDoesNotReadBlocksForALimitedTime(t *testing.T) {
 	withoutSystemd(t)
 	path := filepath.Join(shortDir(t), "systemd")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer conn.Close()
 	t.Setenv("NOTIFY_SOCKET", path)
 	n, _ := newNotifier(t)
-	waitFor(t, "its queue is full", func() bool { return n.Status(strings.Repeat("x", 1000)) != nil })
+	assert.Eventually(t, "its queue is full", func() bool { return n.Status(strings.Repeat("x", 1000)) != nil })
 	p := startSpeaker(t, n, "speaker", 0)
 	p.say(t, "READY=1\nSTATUS=up")
-	waitFor(t, "ready", p.Ready)
+	assert.Eventually(t, "ready", p.Ready)
 	if err := n.Ready(); !os.IsTimeout(err) && !strings.Contains(err.Error(), "i/o timeout") {
 		t.Errorf("Ready: %v, want a timeout", err)
 	}
@@ -223,13 +200,9 @@ func TestSystemdThatDoesNotReadBlocksForALimitedTime(t *testing.T) {
 func TestDirectoryWithoutAnAbsolutePathIsAnError(t *testing.T) {
 	withoutSystemd(t)
 	nowhere := filepath.Join(shortDir(t), "gone")
-	if err := os.Mkdir(nowhere, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Mkdir(nowhere, 0o700))
 	t.Chdir(nowhere)
-	if err := os.Remove(nowhere); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Remove(nowhere))
 	if _, err := NewNotifier("relative", (&logBuffer{}).logger()); err == nil ||
 		!strings.HasPrefix(err.Error(), "directory of the notify socket: ") {
 		t.Errorf("NewNotifier: %v, want an error about the directory", err)
@@ -241,7 +214,7 @@ func TestCoverFeedsTheWatchdogForAChildThatHangs(t *testing.T) {
 	n, _ := newNotifier(t)
 	p := startSpeaker(t, n, "speaker", interval)
 	p.say(t, "READY=1", "WATCHDOG=1")
-	waitFor(t, "pinged", func() bool { _, seen := p.Watchdog(); return seen })
+	assert.Eventually(t, "pinged", func() bool { _, seen := p.Watchdog(); return seen })
 	sd.silence(t, quiet)
 	n.Cover(true)
 	sd.wants(t, "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1")
@@ -261,7 +234,7 @@ func TestWatchdogIsNotFedForAnAgentThatHangs(t *testing.T) {
 	sd.silence(t, quiet)
 	deaf := filepath.Join(t.TempDir(), "deaf")
 	p := startShell(t, n, "trap '' TERM; >"+deaf+"; while :; do sleep 1; done")
-	waitFor(t, "the child is deaf", func() bool { _, err := os.Stat(deaf); return err == nil })
+	assert.Eventually(t, "the child is deaf", func() bool { _, err := os.Stat(deaf); return err == nil })
 	go p.Stop(time.Minute) // who stops a child waits for it
 	sd.wants(t, "WATCHDOG=1", "WATCHDOG=1")
 	p.Stop(0)

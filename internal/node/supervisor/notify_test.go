@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"errors"
 	"io/fs"
 	"net"
 	"os"
@@ -12,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestParseNotification(t *testing.T) {
@@ -40,9 +41,7 @@ func TestParseNotification(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := parseNotification([]byte(tt.datagram))
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(notification{})); diff != "" {
-				t.Errorf("%q (-want +got):\n%s", tt.datagram, diff)
-			}
+			assert.NoDiff(t, cmp.Diff(tt.want, got, cmp.AllowUnexported(notification{})), tt.datagram)
 		})
 	}
 }
@@ -58,17 +57,11 @@ func TestChildEnvReplacesNotifyVariables(t *testing.T) {
 		{3 * time.Second, []string{"A=1", "B=2", "NOTIFY_SOCKETS=x", "NOTIFY_SOCKET=/new", "WATCHDOG_USEC=3000000"}},
 		{time.Nanosecond, []string{"A=1", "B=2", "NOTIFY_SOCKETS=x", "NOTIFY_SOCKET=/new", "WATCHDOG_USEC=1"}},
 	} {
-		if diff := cmp.Diff(tt.want, childEnv(env, "/new", tt.watchdog)); diff != "" {
-			t.Errorf("watchdog %v (-want +got):\n%s", tt.watchdog, diff)
-		}
+		assert.NoDiff(t, cmp.Diff(tt.want, childEnv(env, "/new", tt.watchdog)), "watchdog", tt.watchdog)
 	}
-	if diff := cmp.Diff(before, env); diff != "" {
-		t.Errorf("the caller's was changed (-before +after):\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(before, env), "the caller's was changed")
 	t.Setenv("SUPERVISOR_TEST_OURS", "1")
-	if !slices.Contains(childEnv(nil, "/new", 0), "SUPERVISOR_TEST_OURS=1") {
-		t.Error("a nil environment does not inherit the one of this process")
-	}
+	assert.That(t, slices.Contains(childEnv(nil, "/new", 0), "SUPERVISOR_TEST_OURS=1"), "a nil environment does not inherit the one of this process")
 }
 
 func TestReadyAndWatchdogAreRecorded(t *testing.T) {
@@ -91,13 +84,11 @@ func TestReadyAndWatchdogAreRecorded(t *testing.T) {
 		case <-time.After(deadline):
 			t.Fatalf("no change after %s", step.message)
 		}
-		if !step.so() {
-			t.Fatalf("%s changed nothing", step.message)
-		}
+		assert.Must(t, step.so(), "%s changed nothing", step.message)
 	}
-	waitFor(t, "the ping gets older", func() bool { since, _ := p.Watchdog(); return since > 50*time.Millisecond })
+	assert.Eventually(t, "the ping gets older", func() bool { since, _ := p.Watchdog(); return since > 50*time.Millisecond })
 	p.say(t, "WATCHDOG=1", "READY=1")
-	waitFor(t, "it is renewed", func() bool { since, _ := p.Watchdog(); return since < 50*time.Millisecond })
+	assert.Eventually(t, "it is renewed", func() bool { since, _ := p.Watchdog(); return since < 50*time.Millisecond })
 	select {
 	case <-p.Changed():
 		t.Error("a second change for the same state")
@@ -119,15 +110,11 @@ func TestInvalidDatagramIsIgnored(t *testing.T) {
 		"READY=1\nSTATUS="+strings.Repeat("x", maxDatagram),
 		"STATUS=end")
 	sd.wants(t, "STATUS=end")
-	if p.Ready() {
-		t.Error("ready after garbage and a datagram that is too long")
-	}
+	assert.That(t, !p.Ready(), "ready after garbage and a datagram that is too long")
 	longest := "STATUS=" + strings.Repeat("y", maxDatagram-len("READY=1\nSTATUS="))
 	p.say(t, "READY=1\n"+longest)
 	sd.wants(t, longest)
-	if !p.Ready() {
-		t.Error("the longest datagram that is allowed was not read")
-	}
+	assert.That(t, p.Ready(), "the longest datagram that is allowed was not read")
 }
 
 func TestNotificationOfAnotherProcessIsIgnored(t *testing.T) {
@@ -135,30 +122,19 @@ func TestNotificationOfAnotherProcessIsIgnored(t *testing.T) {
 	n, log := newNotifier(t)
 	p := startSpeaker(t, n, "speaker", time.Hour)
 	info, err := os.Stat(n.childSocket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if info.Mode().Perm() != 0o600 {
-		t.Errorf("the socket's mode is %v, want 0600", info.Mode().Perm())
-	}
+	assert.NoError(t, err)
+	assert.That(t, info.Mode().Perm() == 0o600, "the socket's mode is %v, want 0600", info.Mode().Perm())
 	conn, err := net.Dial("unixgram", n.childSocket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer conn.Close()
 	for range 3 {
-		if _, err := conn.Write([]byte("READY=1\nWATCHDOG=1\nSTATUS=spoofed")); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, assert.Err(conn.Write([]byte("READY=1\nWATCHDOG=1\nSTATUS=spoofed"))))
 	}
 	p.say(t, "STATUS=genuine")
 	sd.wants(t, "STATUS=genuine")
-	if _, seen := p.Watchdog(); p.Ready() || seen {
-		t.Error("a notification of this process was accepted")
-	}
-	if got := log.count("ignored a notification"); got != 1 {
-		t.Errorf("said %d times, want once", got)
-	}
+	_, seen := p.Watchdog()
+	assert.That(t, !p.Ready() && !seen, "a notification of this process was accepted")
+	assert.Equal(t, log.count("ignored a notification"), 1, "said times")
 }
 
 func TestFileDescriptorsFromTheChildAreClosed(t *testing.T) {
@@ -173,65 +149,41 @@ func TestLeftoverSocketIsReplaced(t *testing.T) {
 	withoutSystemd(t)
 	n, _ := newNotifier(t)
 	old, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: n.childSocket, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	_ = old.Close() // which leaves the file, as a killed process does
-	if _, err := os.Stat(n.childSocket); err != nil {
-		t.Fatalf("nothing is left over: %v", err)
-	}
+	assert.NoError(t, assert.Err(os.Stat(n.childSocket)), "nothing is left over")
 	p := startSpeaker(t, n, "speaker", 0)
 	p.say(t, "READY=1")
-	waitFor(t, "ready", p.Ready)
+	assert.Eventually(t, "ready", p.Ready)
 }
 
 func TestStartFailsWithoutSocket(t *testing.T) {
 	withoutSystemd(t)
 	dir := shortDir(t)
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(file, nil, 0o600))
 	taken := filepath.Join(dir, "taken")
-	if err := os.MkdirAll(filepath.Join(taken, "notify.sock", "x"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.MkdirAll(filepath.Join(taken, "notify.sock", "x"), 0o700))
 	for dir, words := range map[string]string{
 		filepath.Join(file, "sub"): "start /bin/true: notify socket: mkdir " + file + ": not a directory",
 		taken:                      "address already in use",
 	} {
 		n, err := NewNotifier(dir, (&logBuffer{}).logger())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := Start(Command{Path: "/bin/true"}, n); err == nil || !strings.Contains(err.Error(), words) {
-			t.Errorf("error %v, want one with %q", err, words)
-		}
-		if n.child != nil {
-			t.Error("the notifier has a child")
-		}
+		assert.NoError(t, err)
+		assert.ErrorHas(t, assert.Err(Start(Command{Path: "/bin/true"}, n)), words, "error")
+		assert.That(t, n.child == nil, "the notifier has a child")
 	}
 }
 
 func TestSocketThatCannotBeRestrictedIsAnError(t *testing.T) {
 	s, err := listenNotify(filepath.Join(shortDir(t), "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	s.close()
-	if err := s.restrict(); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("without its file: %v, want ErrNotExist", err)
-	}
-	if err := os.WriteFile(s.path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.restrict(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("closed: %v, want ErrClosed", err)
-	}
+	assert.Is(t, s.restrict(), fs.ErrNotExist, "without its file")
+	assert.NoError(t, os.WriteFile(s.path, nil, 0o600))
+	assert.Is(t, s.restrict(), net.ErrClosed, "closed")
 }
 
 func TestInvalidControlDataHasNoSender(t *testing.T) {
-	if got := readControl([]byte("far too short for one header")); got != 0 {
-		t.Errorf("sender %d, want none", got)
-	}
+	assert.Equal(t, readControl([]byte("far too short for one header")), 0, "sender")
 }

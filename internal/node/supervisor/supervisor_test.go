@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func wait(t *testing.T, p *Process) Exit {
@@ -56,20 +58,15 @@ func TestExit(t *testing.T) {
 		before := time.Now()
 		p := startShell(t, n, tt.script)
 		got := wait(t, p)
-		if got.At.Before(before) || got.At.After(time.Now()) {
-			t.Errorf("%s: ended at %v, started after %v", tt.script, got.At, before)
-		}
+		assert.That(t, !got.At.Before(before) && !got.At.After(time.Now()), "%s: ended at %v, started after %v", tt.script, got.At, before)
 		got.At = time.Time{}
-		if got != tt.want || got.String() != tt.text {
-			t.Errorf("%s: %+v %q, want %+v %q", tt.script, got, got, tt.want, tt.text)
-		}
+		assert.That(t, got == tt.want && got.String() == tt.text, "%s: %+v %q, want %+v %q", tt.script, got, got, tt.want, tt.text)
 	}
 }
 
 func TestExitOfAChildThatAnotherReapedIsUnknown(t *testing.T) {
-	if exit := exitOf(nil); exit.Code != -1 || exit.Signal != "" || exit.At.IsZero() {
-		t.Errorf("%+v, want code -1, no signal, and a time", exit)
-	}
+	exit := exitOf(nil)
+	assert.That(t, exit.Code == -1 && exit.Signal == "" && !exit.At.IsZero(), "%+v, want code -1, no signal, and a time", exit)
 }
 
 func TestStopSendsSIGTERM(t *testing.T) {
@@ -77,10 +74,9 @@ func TestStopSendsSIGTERM(t *testing.T) {
 	n, _ := newNotifier(t)
 	fifo := filepath.Join(shortDir(t), "fifo")
 	p := startShell(t, n, "trap 'sleep 0.1; exit 7' TERM; mkfifo "+fifo+"; while :; do sleep 0.01; done")
-	waitFor(t, "the trap is set", func() bool { _, err := os.Stat(fifo); return err == nil })
-	if exit := p.Stop(deadline); exit.Code != 7 || !exit.Stopped {
-		t.Errorf("exit %+v, want code 7, stopped", exit)
-	}
+	assert.Eventually(t, "the trap is set", func() bool { _, err := os.Stat(fifo); return err == nil })
+	exit := p.Stop(deadline)
+	assert.That(t, exit.Code == 7 && exit.Stopped, "exit %+v, want code 7, stopped", exit)
 }
 
 func TestChildThatIgnoresSIGTERMIsKilledAfterTheGrace(t *testing.T) {
@@ -88,19 +84,16 @@ func TestChildThatIgnoresSIGTERMIsKilledAfterTheGrace(t *testing.T) {
 	n, _ := newNotifier(t)
 	p := startSpeaker(t, n, "deaf speaker", 0)
 	p.say(t, "READY=1")
-	waitFor(t, "the child is ready, and so deaf", p.Ready)
-	if exit := p.Stop(150 * time.Millisecond); exit.Signal != "killed" || exit.Code != -1 || !exit.Stopped {
-		t.Errorf("exit %+v, want signal killed, stopped", exit)
-	}
+	assert.Eventually(t, "the child is ready, and so deaf", p.Ready)
+	exit := p.Stop(150 * time.Millisecond)
+	assert.That(t, exit.Signal == "killed" && exit.Code == -1 && exit.Stopped, "exit %+v, want signal killed, stopped", exit)
 }
 
 func TestStopCanBeCalledAgain(t *testing.T) {
 	withoutSystemd(t)
 	n, _ := newNotifier(t)
 	p := startShell(t, n, "exec sleep 1000")
-	if exit := p.Exit(); exit != (Exit{}) {
-		t.Errorf("before its end the exit is %+v", exit)
-	}
+	assert.Equal(t, p.Exit(), (Exit{}), "before its end the exit is")
 	exits := make([]Exit, 4)
 	var wg sync.WaitGroup
 	for i := range exits {
@@ -108,9 +101,7 @@ func TestStopCanBeCalledAgain(t *testing.T) {
 	}
 	wg.Wait()
 	for _, exit := range append(exits, p.Stop(0), p.Exit()) {
-		if exit != exits[0] || exit.Signal != "terminated" || !exit.Stopped {
-			t.Errorf("exit %+v, want all like the first of %+v, terminated", exit, exits)
-		}
+		assert.That(t, exit == exits[0] && exit.Signal == "terminated" && exit.Stopped, "exit %+v, want all like the first of %+v, terminated", exit, exits)
 	}
 }
 
@@ -119,13 +110,12 @@ func TestShortestGraceApplies(t *testing.T) {
 	n, _ := newNotifier(t)
 	p := startSpeaker(t, n, "deaf speaker", 0)
 	p.say(t, "READY=1")
-	waitFor(t, "the child is ready, and so deaf", p.Ready)
+	assert.Eventually(t, "the child is ready, and so deaf", p.Ready)
 	first := make(chan Exit)
 	go func() { first <- p.Stop(time.Hour) }()
 	second := p.Stop(time.Millisecond)
-	if got := <-first; got != second || got.Signal != "killed" {
-		t.Errorf("exits %+v and %+v, want both the same, killed", got, second)
-	}
+	got := <-first
+	assert.That(t, got == second && got.Signal == "killed", "exits %+v and %+v, want both the same, killed", got, second)
 }
 
 func TestStopAfterTheExitReturnsIt(t *testing.T) {
@@ -133,9 +123,8 @@ func TestStopAfterTheExitReturnsIt(t *testing.T) {
 	n, _ := newNotifier(t)
 	p := startShell(t, n, "exit 3")
 	before := wait(t, p)
-	if after := p.Stop(time.Hour); after != before || after.Code != 3 || after.Stopped {
-		t.Errorf("exit %+v, want %+v: code 3 and not because of a stop", after, before)
-	}
+	after := p.Stop(time.Hour)
+	assert.That(t, after == before && after.Code == 3 && !after.Stopped, "exit %+v, want %+v: code 3 and not because of a stop", after, before)
 }
 
 func TestStartErrors(t *testing.T) {
@@ -144,9 +133,7 @@ func TestStartErrors(t *testing.T) {
 	dir := shortDir(t)
 	file := func(name, content string, mode fs.FileMode) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(content), mode); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.WriteFile(path, []byte(content), mode))
 		return path
 	}
 	for _, tt := range []struct {
@@ -164,12 +151,9 @@ func TestStartErrors(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Start(Command{Path: tt.path}, n)
-			if !errors.Is(err, tt.kind) || err.Error() != "start "+tt.path+": "+tt.words {
-				t.Errorf("error %q, want %q, which is %v", err, "start "+tt.path+": "+tt.words, tt.kind)
-			}
-			if exit := wait(t, startShell(t, n, "exit 5")); exit.Code != 5 {
-				t.Errorf("after the failure a good one ends with %v", exit)
-			}
+			assert.That(t, errors.Is(err, tt.kind) && err.Error() == "start "+tt.path+": "+tt.words, "error %q, want %q, which is %v", err, "start "+tt.path+": "+tt.words, tt.kind)
+			exit := wait(t, startShell(t, n, "exit 5"))
+			assert.That(t, exit.Code == 5, "after the failure a good one ends with %v", exit)
 		})
 	}
 }
@@ -178,31 +162,24 @@ func TestNotifierHasOneChildAtATime(t *testing.T) {
 	withoutSystemd(t)
 	n, _ := newNotifier(t)
 	p := startShell(t, n, "exec sleep 1000")
-	if _, err := Start(Command{Path: "/bin/true"}, n); !errors.Is(err, ErrRunning) {
-		t.Errorf("error %v, want ErrRunning", err)
-	}
+	assert.Is(t, assert.Err(Start(Command{Path: "/bin/true"}, n)), ErrRunning)
 	p.Stop(deadline)
-	if exit := wait(t, startShell(t, n, "exit 5")); exit.Code != 5 {
-		t.Errorf("the next child ends with %v", exit)
-	}
+	exit := wait(t, startShell(t, n, "exit 5"))
+	assert.That(t, exit.Code == 5, "the next child ends with %v", exit)
 }
 
 func TestChildGetsArgumentsAndFiles(t *testing.T) {
 	withoutSystemd(t)
 	n, _ := newNotifier(t)
 	out, err := os.Create(filepath.Join(shortDir(t), "out"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer out.Close()
 	p, err := Start(Command{
 		Path: "sh", // from PATH
 		Args: []string{"-c", `echo "$0|$1|$A|$PPID"; echo err >&2; readlink /proc/self/fd/0`, "a b", "c"},
 		Env:  []string{"A=1", "PATH=" + os.Getenv("PATH")}, Stdout: out, Stderr: out,
 	}, n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	wait(t, p)
 	want := fmt.Sprintf("a b|c|1|%d\nerr\n/dev/null\n", os.Getpid())
 	if got, err := os.ReadFile(out.Name()); err != nil || string(got) != want {
@@ -214,41 +191,27 @@ func TestChildHasItsOwnProcessGroup(t *testing.T) {
 	withoutSystemd(t)
 	n, _ := newNotifier(t)
 	p := startShell(t, n, "exec sleep 1000")
-	if group, err := unix.Getpgid(p.Pid()); err != nil || group != p.Pid() {
-		t.Errorf("process group %d (%v), want the child's own %d", group, err, p.Pid())
-	}
+	assert.Returns(t, p.Pid(), "process group")(unix.Getpgid(p.Pid()))
 }
 
 func TestChildDiesWithItsParent(t *testing.T) {
 	withoutSystemd(t)
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	agent := exec.Command(exe, shortDir(t))
 	agent.Env = append(os.Environ(), roleVar+"=agent")
 	stdin, err := agent.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer stdin.Close()
 	stdout, err := agent.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := agent.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
+	assert.NoError(t, agent.Start())
 	line, _ := bufio.NewReader(stdout).ReadString('\n')
 	pid, err := strconv.Atoi(strings.TrimSpace(line))
-	if err != nil || gone(pid) {
-		t.Fatalf("the agent said %q, want the process ID of a living child", line)
-	}
-	if err := agent.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err == nil && !gone(pid), "the agent said %q, want the process ID of a living child", line)
+	assert.NoError(t, agent.Process.Kill())
 	_ = agent.Wait()
-	waitFor(t, "the child is gone", func() bool { return gone(pid) })
+	assert.Eventually(t, "the child is gone", func() bool { return gone(pid) })
 }
 
 func TestChildOutlivesEndedThreads(t *testing.T) {
@@ -283,9 +246,8 @@ func TestChildOutlivesEndedThreads(t *testing.T) {
 		t.Fatalf("the child died: %v", p.Exit())
 	case <-time.After(200 * time.Millisecond): // threads end without telling
 	}
-	if exit := p.Stop(deadline); exit.Signal != "terminated" {
-		t.Errorf("exit %v, want signal: terminated", exit)
-	}
+	exit := p.Stop(deadline)
+	assert.That(t, exit.Signal == "terminated", "exit %v, want signal: terminated", exit)
 }
 
 func TestNothingIsLeftAfterAHundredChildren(t *testing.T) {
@@ -293,18 +255,14 @@ func TestNothingIsLeftAfterAHundredChildren(t *testing.T) {
 	n, _ := newNotifier(t)
 	count := func() (fds, goroutines int) {
 		open, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		return len(open), runtime.NumGoroutine()
 	}
 	startShell(t, n, "exit 0").Stop(deadline) // what is opened once is open now
 	fds, goroutines := count()
 	for i := range 100 {
 		p, err := Start(Command{Path: "/bin/sleep", Args: []string{"1000"}}, n)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		p.Stop(deadline)
 		if i%10 == 0 {
 			if _, err := Start(Command{Path: "/dev/null/no"}, n); err == nil {
@@ -312,7 +270,7 @@ func TestNothingIsLeftAfterAHundredChildren(t *testing.T) {
 			}
 		}
 	}
-	waitFor(t, "as many files and goroutines as before", func() bool {
+	assert.Eventually(t, "as many files and goroutines as before", func() bool {
 		f, g := count()
 		return f <= fds && g <= goroutines
 	})
