@@ -217,7 +217,7 @@ demo: $(core) deps build ## show how a node and a fleet are changed, broken and 
 # programs of Kubernetes or root are skipped; the shard that names their package runs them.
 #
 # SERVER: what `make test` adds to `make check`: one API server, and a real kubelet for ./test/promises.
-SERVER := ./test/promises ./test/api ./test/hollow ./cmd/evenkeel-hollow ./cmd/kubectl-evenkeel ./cmd/evenkeel-controller \
+SERVER := ./test/promises ./test/api ./cmd/evenkeel-hollow ./cmd/kubectl-evenkeel ./cmd/evenkeel-controller \
   ./internal/fleet/controller ./internal/node/source ./internal/rehearsal
 # LONG: packages with random histories, of which `make check` plays a few.
 LONG := ./internal/node/trial
@@ -226,8 +226,9 @@ SHARDS := e2e fleet page components docs release-test
 e2e_PACKAGES := ./test/e2e
 fleet_PACKAGES := ./test/fleet ./test/simulation ./test/skew
 page_PACKAGES := ./test/dashboard
-components_PACKAGES := ./cmd/evenkeel-agent ./internal/component ./internal/kubeadm ./internal/node/handover ./internal/node/hostns \
-  ./internal/node/install ./internal/node/lockfile ./test/admission ./testkit/localcluster ./testkit/machine
+components_PACKAGES := ./cmd/evenkeel-agent ./internal/cli/config ./internal/component ./internal/fleet/doctor ./internal/kubeadm \
+  ./internal/node/agent ./internal/node/handover ./internal/node/hostns ./internal/node/install ./internal/node/lockfile \
+  ./test/admission ./testkit/localcluster ./testkit/machine
 docs_PACKAGES := ./api/v1alpha1 ./test/docs ./test/examples
 release-test_PACKAGES := ./build/chart ./build/image/... ./build/rules ./test/release
 # What they need besides CORE.
@@ -238,7 +239,7 @@ components_NEEDS := $(OLDEST_KUBELET) $(call programs_of,$(MORE))
 docs_NEEDS := tools $(AXE)
 release-test_NEEDS := prometheus
 # Packages that are tested with servers only.
-HEAVY := $(SERVER) $(foreach shard,e2e fleet page docs release-test,$($(shard)_PACKAGES))
+HEAVY := $(SERVER) $(foreach shard,e2e fleet page docs release-test,$($(shard)_PACKAGES)) ./internal/kubeadm ./test/admission ./testkit/localcluster
 # $(call go_test,PACKAGES) tests packages with control planes that they share, as root.
 go_test = @if [ "$$(id -u)" != 0 ] && [ -z "$(SUDO)" ]; then echo "SKIPPED without root: all tests that need a real node"; fi; \
   go build -o bin/testpool ./hack/testpool && $(AS_ROOT) env SIMULATION_SUMMARY=$(CURDIR)/bin/simulation bin/testpool go test -vet=off -timeout 60m -p 2 $(1)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/internal/program"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 func TestInstallAndUninstallRefuseWrongUsageBeforeTheyLookAtTheNode(t *testing.T) {
@@ -67,6 +68,7 @@ func TestACommandLineThatTheAgentWouldNotTakeIsNoWrongUsageOfInstall(t *testing.
 }
 
 func TestWhatTheAgentMakesUpForDoesNotCountWithoutIt(t *testing.T) {
+	localcluster.SkipShort(t)
 	kubelet, err := filepath.Abs("../../bin/tools/kubelet")
 	if err != nil {
 		t.Fatal(err)

@@ -63,7 +63,7 @@ func (w withCluster) Run() int {
 func (w withCluster) run() (code int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	if cluster, err = localcluster.Start(ctx, localcluster.Options{}); err != nil {
+	if cluster, err = localcluster.Borrow(ctx, localcluster.Options{}); err != nil {
 		return 0, err
 	}
 	defer func() {
@@ -283,7 +283,7 @@ func own(ts *testscript.TestScript, _ bool, _ []string) {
 // bare: goes on with a cluster that has nothing of evenkeel. Scripts share it: they must not write to it.
 func bare(ts *testscript.TestScript, _ bool, _ []string) {
 	if nothing == nil {
-		c, err := localcluster.Start(context.Background(), localcluster.Options{Manifests: ts.Getenv("TMPDIR")}) // it has deadlines of its own
+		c, err := localcluster.Borrow(context.Background(), localcluster.Options{Manifests: localcluster.NoManifests}) // it has deadlines of its own
 		ts.Check(err)
 		nothing = c
 	}

@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // cri is a container runtime that only answers the requests of a starting kubelet. Its fields are the errors that it
@@ -58,6 +59,7 @@ func startCRI(t testing.TB, socket string) *cri {
 
 // The errors that isRuntimeError recognizes are no API of the kubelet, so every supported version is tested.
 func TestRuntimeErrorsOfEachKubeletAreRecognized(t *testing.T) {
+	localcluster.SkipShort(t)
 	kubelets, err := filepath.Glob("../../bin/tools/kubelets/*/kubelet")
 	assert.NoError(t, err)
 	dir, err := os.MkdirTemp("", "ek")

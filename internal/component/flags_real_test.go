@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // The flag tables are compared with the help of each kubelet that was built for the tests.
@@ -37,6 +38,7 @@ var goneFlags = []string{
 }
 
 func TestTheFlagTablesMatchTheHelpOfRealKubelets(t *testing.T) {
+	localcluster.SkipShort(t)
 	kubelets, err := filepath.Glob("../../bin/tools/kubelets/*/kubelet")
 	assert.NoError(t, err)
 	for _, path := range append(kubelets, "../../bin/tools/kubelet") {

@@ -14,11 +14,13 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // realKubelet returns the path of the pinned kubelet, which `make tools` builds.
 func realKubelet(t testing.TB) string {
 	t.Helper()
+	localcluster.SkipShort(t)
 	dir, err := os.Getwd()
 	assert.NoError(t, err)
 	for ; ; dir = filepath.Dir(dir) {

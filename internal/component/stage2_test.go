@@ -30,6 +30,7 @@ var shared struct {
 
 func sharedNode(t *testing.T) *localcluster.Node {
 	t.Helper()
+	localcluster.SkipShort(t)
 	shared.once.Do(func() {
 		ctx := context.Background()
 		if shared.cluster, shared.err = localcluster.Start(ctx, localcluster.Options{APIServerLater: true}); shared.err == nil {

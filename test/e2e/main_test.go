@@ -56,7 +56,7 @@ func (n *node) in(t *testing.T) *node { return &node{n.In(t), t} }
 func newNode(t *testing.T, name string, flags ...string) *node {
 	t.Helper()
 	shared.once.Do(func() {
-		shared.cluster, shared.err = localcluster.Start(context.Background(), localcluster.Options{Kubelet: underTest.path, APIServer: *apiServerFlag})
+		shared.cluster, shared.err = localcluster.Borrow(context.Background(), localcluster.Options{Kubelet: underTest.path, APIServer: *apiServerFlag})
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)

@@ -35,9 +35,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// run has a control plane of its own, because a test stops its API server.
 func run(m *testing.M) (code int, err error) {
-	if shared.Cluster, err = localcluster.Start(context.Background(), localcluster.Options{Kubelet: *kubelet}); err != nil {
+	if shared.Cluster, err = localcluster.Borrow(context.Background(), localcluster.Options{Kubelet: *kubelet}); err != nil {
 		return 0, err
 	}
 	defer func() {

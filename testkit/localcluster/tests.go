@@ -71,9 +71,18 @@ func withPool(run func() int) (code int, err error) {
 	return run(), nil
 }
 
+// SkipShort skips a test that needs a server, programs of Kubernetes or root, if -short is set: make check needs none of them.
+func SkipShort(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs programs of Kubernetes: run it without -short")
+	}
+}
+
 // StartForTest borrows or starts a cluster for one test, and stops it when the test ends.
 func StartForTest(t testing.TB, o Options) *Cluster {
 	t.Helper()
+	SkipShort(t)
 	ctx, cancel := context.WithTimeout(t.Context(), startTestTimeout)
 	defer cancel()
 	c, err := Borrow(ctx, o)

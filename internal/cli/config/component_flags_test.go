@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // flagged returns the components of a command line.
@@ -22,6 +24,7 @@ func flagged(t *testing.T, args ...string) componentFlags {
 }
 
 func TestComponentsLeaveNoTemporaryFiles(t *testing.T) {
+	localcluster.SkipShort(t)
 	scratch := t.TempDir()
 	t.Setenv("TMPDIR", scratch)
 	f := flagged(t, "--component-binary", "kubelet=../../../bin/tools/kubelet", "--component-binary=kube-proxy=../../../bin/tools/kube-proxy")
@@ -58,6 +61,7 @@ func TestWithoutComponentsThereIsNoTemporaryDirectory(t *testing.T) {
 }
 
 func TestAMissingComponentIsAnError(t *testing.T) {
+	localcluster.SkipShort(t)
 	scratch := t.TempDir()
 	t.Setenv("TMPDIR", scratch)
 	f := flagged(t, "--component-binary=kube-proxy=../../../bin/tools/kube-proxy", "--component-binary=kubelet=/nowhere/kubelet")

@@ -17,6 +17,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -330,6 +331,7 @@ func TestEveryCheckSaysWhy(t *testing.T) {
 
 // What `kubectl apply -k` sends is what kustomize writes, which folds the lines of expressions anew.
 func TestWhatKustomizeMakesOfTheManifestsIsWhatIsExpected(t *testing.T) {
+	localcluster.SkipShort(t)
 	made := map[string]*unstructured.Unstructured{}
 	out, err := exec.CommandContext(t.Context(), "../../../bin/tools/kubectl", "kustomize", "../../../config/base").Output()
 	if err != nil {

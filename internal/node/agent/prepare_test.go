@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // askedKubelet is the real kubelet behind a script that records its calls.
@@ -20,6 +21,7 @@ type askedKubelet struct {
 
 func newAskedKubelet(t *testing.T) *askedKubelet {
 	t.Helper()
+	localcluster.SkipShort(t)
 	real, err := filepath.Abs("../../../bin/tools/kubelet")
 	if err != nil {
 		t.Fatal(err)
