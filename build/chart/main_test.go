@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -68,9 +69,7 @@ func run(t *testing.T, kubeconfig, program string, args ...string) (stdout, stde
 func must(t *testing.T, kubeconfig, program string, args ...string) string {
 	t.Helper()
 	out, said, err := run(t, kubeconfig, program, args...)
-	if err != nil {
-		t.Fatalf("%s %s: %v\n%s", filepath.Base(program), strings.Join(args, " "), err, said)
-	}
+	assert.Must(t, err == nil, "%s %s: %v\n%s", filepath.Base(program), strings.Join(args, " "), err, said)
 	return out
 }
 
@@ -130,14 +129,8 @@ func unfolded(v any) any {
 var lineEnds = regexp.MustCompile(`\s*\n\s*`)
 
 func TestTheChartIsGeneratedFromTheManifests(t *testing.T) {
-	made, err := render(root + "/config")
-	if err != nil {
-		t.Fatal(err)
-	}
-	entries, err := os.ReadDir(chart + "/templates")
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := assert.Value(render(root + "/config"))(t)
+	entries := assert.Value(os.ReadDir(chart + "/templates"))(t)
 	for _, e := range entries {
 		if _, ok := made[e.Name()]; !ok && e.Name() != "NOTES.txt" {
 			t.Errorf("templates/%s is made of no manifest", e.Name())
@@ -145,60 +138,43 @@ func TestTheChartIsGeneratedFromTheManifests(t *testing.T) {
 	}
 	for name, want := range made {
 		got, err := os.ReadFile(filepath.Join(chart, "templates", name))
-		if diff := cmp.Diff(want, string(got)); err != nil || diff != "" {
-			t.Errorf("templates/%s is not what make generate makes (- made, + there): %v\n%s", name, err, diff)
-		}
+		diff := cmp.Diff(want, string(got))
+		assert.That(t, err == nil && diff == "", "templates/%s is not what make generate makes (- made, + there): %v\n%s", name, err, diff)
 	}
 }
 
 func TestAChangedManifestWithoutItsValueIsNamed(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(root+"/config")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.CopyFS(dir, os.DirFS(root+"/config")))
 	file := filepath.Join(dir, "controller/deployment.yaml")
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := assert.Value(os.ReadFile(file))(t)
 	for text, want := range map[string]string{
 		strings.Replace(string(raw), "replicas: 2", "replicas: 3", 1): `controller/deployment.yaml contains "  replicas: 2\n" 0 times, want once: it becomes a value`,
 		string(raw) + "# {{ }}\n":                                     "controller/deployment.yaml contains {{",
 	} {
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := render(dir); err == nil || err.Error() != want {
-			t.Errorf("the error is %v, want %s", err, want)
-		}
+		assert.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+		assert.Error(t, assert.Err(render(dir)), want)
 	}
 }
 
 func TestHelmAndKustomizeRenderTheSameObjects(t *testing.T) {
 	want := objects(t, must(t, os.DevNull, root+"/bin/tools/kubectl", "kustomize", root+"/config/base"))
 	got := rendered(t)
-	if len(want) < 20 {
-		t.Fatalf("kustomize makes only %d objects", len(want))
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(- kustomize, + helm)\n%s", diff)
-	}
+	assert.Must(t, len(want) >= 20, "kustomize makes only %d objects", len(want))
+	assert.NoDiff(t, cmp.Diff(want, got), "(- kustomize, + helm)")
 }
 
 func TestAComponentHasTheSameObjectsInTheChart(t *testing.T) {
 	for component, value := range map[string]string{"actors": "actors.enabled=true", "drain": "drain.enabled=true", "drift": "drift.enabled=true", "startup-taint": "startupTaint.enabled=true"} {
 		want := objects(t, must(t, os.DevNull, root+"/bin/tools/kubectl", "kustomize", root+"/config/base"))
 		maps.Copy(want, objects(t, must(t, os.DevNull, root+"/bin/tools/kubectl", "kustomize", root+"/config/"+component)))
-		if diff := cmp.Diff(want, rendered(t, "--set", value)); diff != "" {
-			t.Errorf("%s (- kustomize, + helm)\n%s", component, diff)
-		}
+		assert.NoDiff(t, cmp.Diff(want, rendered(t, "--set", value)), component, "(- kustomize, + helm)")
 	}
 }
 
 func TestHelmLintAcceptsTheChart(t *testing.T) {
-	if out := must(t, os.DevNull, helm, "lint", "--strict", chart); !strings.Contains(out, "0 chart(s) failed") {
-		t.Error(out)
-	}
+	out := must(t, os.DevNull, helm, "lint", "--strict", chart)
+	assert.That(t, strings.Contains(out, "0 chart(s) failed"), "%v", out)
 }
 
 // at is a field of an object.
@@ -263,9 +239,7 @@ func TestTheKeyOfTheStartupTaintIsTheControllersAndThePolicys(t *testing.T) {
 		}
 		variables, _ := at(t, all["ValidatingAdmissionPolicy /evenkeel-node-taints"], "spec", "variables").([]any)
 		want := map[string]any{"name": "startupTaint", "expression": "'" + key + "'"}
-		if !slices.ContainsFunc(variables, func(v any) bool { return cmp.Equal(v, want) }) {
-			t.Errorf("the policy has no variable %v", want)
-		}
+		assert.That(t, slices.ContainsFunc(variables, func(v any) bool { return cmp.Equal(v, want) }), "the policy has no variable %v", want)
 	}
 }
 
@@ -293,13 +267,11 @@ func TestTheChartIsInstalledUpgradedAndUninstalledOnARealCluster(t *testing.T) {
 	kubectl("patch", "crd", "nodeconfigs.evenkeel.dev", "--type=json", "-p",
 		`[{"op": "remove", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/runMode"}]`)
 	const runMode = "jsonpath={.spec.versions[0].schema.openAPIV3Schema.properties.status.properties.runMode.type}"
-	if got := kubectl("get", "crd", "nodeconfigs.evenkeel.dev", "-o", runMode); got != "" {
-		t.Fatalf("the older CRD has runMode: %s", got)
-	}
+	got := kubectl("get", "crd", "nodeconfigs.evenkeel.dev", "-o", runMode)
+	assert.Must(t, got == "", "the older CRD has runMode: %s", got)
 	must(t, c.AdminKubeconfig(), helm, "upgrade", "evenkeel", chart, "-n", "kube-system", "--set", "controller.replicas=1")
-	if got := kubectl("get", "crd", "nodeconfigs.evenkeel.dev", "-o", runMode); got != "string" {
-		t.Errorf("after the upgrade the CRD has runMode %q, want a string", got)
-	}
+	got = kubectl("get", "crd", "nodeconfigs.evenkeel.dev", "-o", runMode)
+	assert.That(t, got == "string", "after the upgrade the CRD has runMode %q, want a string", got)
 
 	kubectl("create", "-f", writeFile(t, "apiVersion: evenkeel.dev/v1alpha1\nkind: NodeConfig\nmetadata: {name: a}\n"))
 	must(t, c.AdminKubeconfig(), helm, "uninstall", "evenkeel", "-n", "kube-system")
@@ -314,8 +286,6 @@ func TestTheChartIsInstalledUpgradedAndUninstalledOnARealCluster(t *testing.T) {
 func writeFile(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file.yaml")
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 	return path
 }

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // program writes the smallest file that is a program of this machine, and says something after its headers.
@@ -28,14 +30,10 @@ func program(t *testing.T, machine elf.Machine, says string, parts ...elf.Prog64
 		Type:  uint16(elf.ET_EXEC), Machine: uint16(machine), Version: uint32(elf.EV_CURRENT),
 		Ehsize: 64, Phentsize: 56, Phnum: uint16(len(parts)), Phoff: 64, Shentsize: 64,
 	}
-	if err := errors.Join(binary.Write(&out, binary.LittleEndian, head), binary.Write(&out, binary.LittleEndian, parts)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, errors.Join(binary.Write(&out, binary.LittleEndian, head), binary.Write(&out, binary.LittleEndian, parts)))
 	out.WriteString(says)
 	path := filepath.Join(t.TempDir(), "program")
-	if err := os.WriteFile(path, out.Bytes(), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(path, out.Bytes(), 0o755))
 	return path
 }
 
@@ -48,16 +46,11 @@ func unpack(t *testing.T, archive []byte) (files map[string][]byte, names []stri
 		if errors.Is(err, io.EOF) {
 			return files, names
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !h.ModTime.Equal(time.Unix(0, 0)) || h.Uid != 0 || h.Gid != 0 || h.Uname != "" {
-			t.Errorf("%s is of %v and of %d:%d %s", h.Name, h.ModTime, h.Uid, h.Gid, h.Uname)
-		}
+		assert.NoError(t, err)
+		assert.That(t, h.ModTime.Equal(time.Unix(0, 0)) && h.Uid == 0 && h.Gid == 0 && h.Uname == "",
+			"%s is of %v and of %d:%d %s", h.Name, h.ModTime, h.Uid, h.Gid, h.Uname)
 		data, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		files[h.Name] = data
 		names = append(names, h.Name)
 	}
@@ -71,21 +64,16 @@ func TestAnImageIsAnOCILayoutWithALayerForEachProgram(t *testing.T) {
 		User:       "65532:65532",
 		Labels:     map[string]string{"a": "b"},
 	}.Archive()
-	if err != nil || !slices.Equal(architectures, []string{"arm64"}) {
-		t.Fatalf("got %s, %v", architectures, err)
-	}
+	assert.Must(t, err == nil && slices.Equal(architectures, []string{"arm64"}), "got %s, %v", architectures, err)
 	files, names := unpack(t, archive)
-	if !slices.IsSorted(names) || string(files["oci-layout"]) != `{"imageLayoutVersion":"1.0.0"}` {
-		t.Errorf("the archive has %q, and says %s", names, files["oci-layout"])
-	}
+	assert.That(t, slices.IsSorted(names) && string(files["oci-layout"]) == `{"imageLayoutVersion":"1.0.0"}`,
+		"the archive has %q, and says %s", names, files["oci-layout"])
 	read := func(d descriptor, into any) []byte {
 		t.Helper()
 		return blob(t, files, d, into)
 	}
 	var index struct{ Manifests []descriptor }
-	if err := json.Unmarshal(files["index.json"], &index); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal(files["index.json"], &index))
 	var called []string
 	for _, m := range index.Manifests {
 		if m.Annotations[annotationRef] != m.Annotations[annotationName] || m.Platform["architecture"] != "arm64" || m.MediaType != typeManifest {
@@ -119,21 +107,16 @@ func TestAnImageIsAnOCILayoutWithALayerForEachProgram(t *testing.T) {
 	}
 	for i, want := range []struct{ path, file string }{{"one", one}, {"usr/bin/two", two}} {
 		layer, err := gzip.NewReader(bytes.NewReader(read(manifest.Layers[i], nil)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		unzipped, err := io.ReadAll(layer)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		if digest(unzipped) != config.Rootfs.DiffIDs[i] {
 			t.Errorf("layer %d is %s, the config says %s", i, digest(unzipped), config.Rootfs.DiffIDs[i])
 		}
 		inside, _ := unpack(t, unzipped)
 		original, err := os.ReadFile(want.file)
-		if err != nil || len(inside) != 1 || !bytes.Equal(inside[want.path], original) {
-			t.Errorf("layer %d has not %s alone (%v)", i, want.path, err)
-		}
+		assert.That(t, err == nil && len(inside) == 1 && bytes.Equal(inside[want.path], original),
+			"layer %d has not %s alone (%v)", i, want.path, err)
 	}
 }
 
@@ -147,9 +130,7 @@ func blob(t *testing.T, files map[string][]byte, d descriptor, into any) []byte 
 	if into == nil {
 		return data
 	}
-	if err := json.Unmarshal(data, into); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal(data, into))
 	return nil
 }
 
@@ -159,24 +140,19 @@ func TestProgramsOfTwoArchitecturesMakeAMultiPlatformImage(t *testing.T) {
 		{"/one", program(t, elf.EM_AARCH64, "one")}, {"/two", program(t, elf.EM_AARCH64, "two")},
 	}}
 	archive, architectures, err := i.Archive()
-	if err != nil || !slices.Equal(architectures, []string{"amd64", "arm64"}) {
-		t.Fatalf("got %s, %v", architectures, err)
-	}
+	assert.Must(t, err == nil && slices.Equal(architectures, []string{"amd64", "arm64"}), "got %s, %v", architectures, err)
 	files, _ := unpack(t, archive)
 	var all, platforms struct{ Manifests []descriptor }
 	if err := json.Unmarshal(files["index.json"], &all); err != nil || len(all.Manifests) != 1 {
 		t.Fatalf("the archive has %s, %v", files["index.json"], err)
 	}
 	named := all.Manifests[0]
-	if named.MediaType != typeIndex || named.Platform != nil || named.Annotations[annotationName] != "evenkeel.dev/x:1" {
-		t.Fatalf("the image is %+v", named)
-	}
+	assert.Must(t, named.MediaType == typeIndex && named.Platform == nil && named.Annotations[annotationName] == "evenkeel.dev/x:1",
+		"the image is %+v", named)
 	blob(t, files, named, &platforms)
 	var seen []string
 	for _, m := range platforms.Manifests {
-		if m.MediaType != typeManifest || m.Platform["os"] != "linux" || m.Annotations != nil {
-			t.Errorf("one of its platforms is %+v", m)
-		}
+		assert.That(t, m.MediaType == typeManifest && m.Platform["os"] == "linux" && m.Annotations == nil, "one of its platforms is %+v", m)
 		var manifest struct {
 			Config descriptor
 			Layers []descriptor
@@ -184,14 +160,11 @@ func TestProgramsOfTwoArchitecturesMakeAMultiPlatformImage(t *testing.T) {
 		blob(t, files, m, &manifest)
 		var config struct{ Architecture string }
 		blob(t, files, manifest.Config, &config)
-		if config.Architecture != m.Platform["architecture"] || len(manifest.Layers) != 2 {
-			t.Errorf("what is called %s is for %s, and has %d layers", m.Platform["architecture"], config.Architecture, len(manifest.Layers))
-		}
+		assert.That(t, config.Architecture == m.Platform["architecture"] && len(manifest.Layers) == 2,
+			"what is called %s is for %s, and has %d layers", m.Platform["architecture"], config.Architecture, len(manifest.Layers))
 		seen = append(seen, config.Architecture)
 	}
-	if !slices.Equal(seen, architectures) {
-		t.Errorf("it is for %q, want %q", seen, architectures)
-	}
+	assert.That(t, slices.Equal(seen, architectures), "it is for %q, want %q", seen, architectures)
 }
 
 func TestTheSameProgramsGiveTheSameBytes(t *testing.T) {
@@ -201,23 +174,17 @@ func TestTheSameProgramsGiveTheSameBytes(t *testing.T) {
 		// Written anew: a file's time is nothing that counts.
 		i.Programs = []Program{{"/one", program(t, elf.EM_X86_64, "one")}, {"/same", program(t, elf.EM_X86_64, "one")}}
 		archive, _, err := i.Archive()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		if first == nil {
 			first = archive
 		}
-		if !bytes.Equal(first, archive) {
-			t.Fatal("they differ")
-		}
+		assert.Must(t, bytes.Equal(first, archive), "they differ")
 	}
 }
 
 func TestProgramsThatWouldNotRunInAnImageAreRejected(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "script")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\n"), 0o755))
 	amd64, arm64 := program(t, elf.EM_X86_64, ""), program(t, elf.EM_AARCH64, "")
 	dynamic := program(t, elf.EM_X86_64, "", elf.Prog64{Type: uint32(elf.PT_INTERP)})
 	odd := program(t, elf.EM_RISCV, "")

@@ -32,6 +32,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/rehearsal"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/promserver"
 )
@@ -170,10 +171,7 @@ func scrape(of string) (string, error) {
 
 func read(t *testing.T, file string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := assert.Value(os.ReadFile(filepath.Join(root, file)))(t)
 	return string(text)
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/promserver"
 )
 
@@ -50,22 +51,17 @@ func TestARealPrometheusFiresForARolledBackNodeAndAHaltedRollout(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	back := got["EvenkeelFallenBack"]
 	node := back.Labels["node"]
-	if back.Labels["rollout"] != "workers" || back.Labels["reason"] != "CrashLooped" || !strings.HasPrefix(node, "watched-") {
-		t.Errorf("the node that went back: %v", back.Labels)
-	}
+	assert.That(t, back.Labels["rollout"] == "workers" && back.Labels["reason"] == "CrashLooped" && strings.HasPrefix(node, "watched-"),
+		"the node that went back: %v", back.Labels)
 	for name, want := range map[string]string{
 		"EvenkeelFallenBack":    "Node " + node + " rolled back to last-known-good (CrashLooped).",
 		"EvenkeelRolloutHalted": "Rollout workers was stopped.",
 		"EvenkeelAgentSilent":   "The agent of watched-gone does not answer.",
 	} {
-		if got[name].Annotations["summary"] != want {
-			t.Errorf("%s says %q, want %q", name, got[name].Annotations["summary"], want)
-		}
+		assert.Equal(t, got[name].Annotations["summary"], want, name)
 	}
 	if want := "The trial of the configuration assigned to node " + node + " by rollout workers failed: CrashLooped."; !strings.HasPrefix(back.Annotations["description"], want) {
 		t.Errorf("it says %q", back.Annotations["description"])
@@ -93,14 +89,7 @@ func startPrometheus(t *testing.T) string {
 	for _, node := range append([]string{"watched-gone"}, nodes...) {
 		config += fmt.Sprintf("  - {targets: [%q], labels: {node: %s, instance: %s, __metrics_path__: /%s/metrics}}\n", host, node, node, node)
 	}
-	server, err := promserver.Start(binary, dir, map[string]string{"rules.yaml": rules, "prometheus.yaml": config})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	server := assert.Value(promserver.Start(binary, dir, map[string]string{"rules.yaml": rules, "prometheus.yaml": config}))(t)
+	t.Cleanup(func() { assert.OK(t, server.Stop()) })
 	return strings.TrimPrefix(server.URL, "http://")
 }

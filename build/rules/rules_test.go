@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // alert is one of the rule file.
@@ -37,9 +38,7 @@ type ruleFile struct {
 func decode[T any](t *testing.T, text string) T {
 	t.Helper()
 	var out T
-	if err := yaml.UnmarshalStrict([]byte(text), &out); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, yaml.UnmarshalStrict([]byte(text), &out))
 	return out
 }
 
@@ -58,10 +57,7 @@ func TestPrometheusAcceptsTheRulesAndAlertsFireAsTested(t *testing.T) {
 }
 
 func TestEachAlertHasAFiringAndASilentTestCase(t *testing.T) {
-	text, err := os.ReadFile("testdata/rules.test.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := assert.Value(os.ReadFile("testdata/rules.test.yaml"))(t)
 	var cases struct {
 		Tests []struct {
 			Name  string `json:"name"`
@@ -71,16 +67,13 @@ func TestEachAlertHasAFiringAndASilentTestCase(t *testing.T) {
 			} `json:"promql_expr_test"`
 		} `json:"tests"`
 	}
-	if err := yaml.Unmarshal(text, &cases); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, yaml.Unmarshal(text, &cases))
 	fires, harmless := map[string]int{}, map[string]int{}
 	for _, c := range cases.Tests {
 		name, _, _ := strings.Cut(c.Name, ": ")
 		for _, e := range c.Exprs {
-			if want := fmt.Sprintf(`ALERTS{alertname=%q, alertstate="firing"}`, name); e.Expr != want {
-				t.Errorf("%q asks for %s, want %s", c.Name, e.Expr, want)
-			}
+			want := fmt.Sprintf(`ALERTS{alertname=%q, alertstate="firing"}`, name)
+			assert.That(t, e.Expr == want, "%q asks for %s, want %s", c.Name, e.Expr, want)
 			if len(e.Samples) > 0 {
 				fires[name]++
 			} else {
@@ -89,9 +82,8 @@ func TestEachAlertHasAFiringAndASilentTestCase(t *testing.T) {
 		}
 	}
 	for _, a := range alerts(t) {
-		if fires[a.Alert] == 0 || harmless[a.Alert] == 0 {
-			t.Errorf("%s fires in %d cases and does not in %d: want both", a.Alert, fires[a.Alert], harmless[a.Alert])
-		}
+		assert.That(t, fires[a.Alert] != 0 && harmless[a.Alert] != 0,
+			"%s fires in %d cases and does not in %d: want both", a.Alert, fires[a.Alert], harmless[a.Alert])
 	}
 }
 
@@ -106,17 +98,13 @@ func TestEachAlertHasASeverityADescriptionAndARunbook(t *testing.T) {
 	const runbooks = "https://github.com/evenkeel/evenkeel/blob/main/docs/troubleshooting.md#"
 	table, rows := known(t), ""
 	for _, a := range alerts(t) {
-		if s := a.Labels["severity"]; s != "critical" && s != "warning" || len(a.Labels) != 1 {
-			t.Errorf("%s has the labels %v, want a severity", a.Alert, a.Labels)
-		}
+		s := a.Labels["severity"]
+		assert.That(t, (s == "critical" || s == "warning") && len(a.Labels) == 1, "%s has the labels %v, want a severity", a.Alert, a.Labels)
 		summary, description := a.Annotations["summary"], a.Annotations["description"]
-		if summary == "" || len(summary) > 100 || !strings.HasSuffix(summary, ".") || len(description) <= len(summary) {
-			t.Errorf("%s says %q and %q", a.Alert, summary, description)
-		}
+		assert.That(t, summary != "" && len(summary) <= 100 && strings.HasSuffix(summary, ".") && len(description) > len(summary),
+			"%s says %q and %q", a.Alert, summary, description)
 		anchor, ok := strings.CutPrefix(a.Annotations["runbook_url"], runbooks)
-		if !ok || !anchors[anchor] {
-			t.Errorf("%s has the runbook %q, which is none", a.Alert, a.Annotations["runbook_url"])
-		}
+		assert.That(t, ok && anchors[anchor], "%s has the runbook %q, which is none", a.Alert, a.Annotations["runbook_url"])
 		for _, wrong := range complaints(a.Expr, table) {
 			t.Errorf("%s: %s", a.Alert, wrong)
 		}
@@ -126,9 +114,7 @@ func TestEachAlertHasASeverityADescriptionAndARunbook(t *testing.T) {
 	for _, match := range regexp.MustCompile("(?m)^\\| `(Evenkeel\\w+)` \\| (\\w+) \\| .+ \\|$").FindAllStringSubmatch(read(t, "docs/metrics.md"), -1) {
 		documented += match[1] + " " + match[2] + "\n"
 	}
-	if diff := cmp.Diff(documented, rows); diff != "" {
-		t.Errorf("docs/metrics.md has other alerts than the rules (- the table, + the rules):\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(documented, rows), "docs/metrics.md has other alerts than the rules (- the table, + the rules)")
 }
 
 // Every reason of ConfigOK that says that something is wrong is some alert's.
@@ -147,55 +133,41 @@ func TestEveryReasonOfConfigOKFalseHasAnAlert(t *testing.T) {
 	want := slices.Sorted(slices.Values(slices.DeleteFunc(slices.Clone(v1alpha1.ConfigOKReasons), func(r string) bool {
 		return slices.Contains(fine, r) || slices.Contains(unclear, r)
 	})))
-	if diff := cmp.Diff(want, slices.Sorted(slices.Values(reasons))); diff != "" {
-		t.Errorf("reasons of ConfigOK False and those of the alerts (- the API, + the alerts):\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, slices.Sorted(slices.Values(reasons))),
+		"reasons of ConfigOK False and those of the alerts (- the API, + the alerts)")
 }
 
 func TestThePrometheusRuleEqualsTheRuleFile(t *testing.T) {
 	text := read(t, PrometheusRuleFile)
-	if text != string(PrometheusRule([]byte(read(t, Rules)))) {
-		t.Error(PrometheusRuleFile + " is not what rules.yaml makes: make generate")
-	}
+	assert.That(t, text == string(PrometheusRule([]byte(read(t, Rules)))), "%v", PrometheusRuleFile+" is not what rules.yaml makes: make generate")
 	object := decode[struct {
 		APIVersion string         `json:"apiVersion"`
 		Kind       string         `json:"kind"`
 		Metadata   map[string]any `json:"metadata"`
 		Spec       ruleFile       `json:"spec"`
 	}](t, text)
-	if diff := cmp.Diff(decode[ruleFile](t, read(t, Rules)), object.Spec); diff != "" || object.Kind != "PrometheusRule" || len(object.Spec.Groups) == 0 {
-		t.Errorf("%s %v\n%s", object.Kind, object.Metadata, diff)
-	}
+	diff := cmp.Diff(decode[ruleFile](t, read(t, Rules)), object.Spec)
+	assert.That(t, diff == "" && object.Kind == "PrometheusRule" && len(object.Spec.Groups) != 0, "%s %v\n%s", object.Kind, object.Metadata, diff)
 }
 
 // Debian's Prometheus knows no service discovery of Kubernetes: all else in the example is for promtool to judge.
 func TestPrometheusAcceptsTheScrapeConfiguration(t *testing.T) {
 	var config map[string]any
-	if err := yaml.Unmarshal([]byte(read(t, "config/monitoring/scrape.yaml")), &config); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, yaml.Unmarshal([]byte(read(t, "config/monitoring/scrape.yaml")), &config))
 	var jobs []string
 	for _, job := range config["scrape_configs"].([]any) {
 		job := job.(map[string]any)
 		jobs = append(jobs, job["job_name"].(string))
-		if job["kubernetes_sd_configs"] == nil {
-			t.Errorf("%s finds nothing", job["job_name"])
-		}
+		assert.That(t, job["kubernetes_sd_configs"] != nil, "%s finds nothing", job["job_name"])
 		delete(job, "kubernetes_sd_configs")
 		job["static_configs"] = []any{map[string]any{"targets": []string{"127.0.0.1:1"}}}
 	}
-	if want := []string{"evenkeel-controller", "evenkeel-agent"}; !slices.Equal(jobs, want) {
-		t.Errorf("the jobs are %q, the rules know %q", jobs, want)
-	}
+	want := []string{"evenkeel-controller", "evenkeel-agent"}
+	assert.That(t, slices.Equal(jobs, want), "the jobs are %q, the rules know %q", jobs, want)
 	config["rule_files"] = []string{}
-	text, err := yaml.Marshal(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := assert.Value(yaml.Marshal(config))(t)
 	file := filepath.Join(t.TempDir(), "prometheus.yaml")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(file, text, 0o600))
 	promtool(t, "", "check", "config", "--syntax-only", file)
 }
 
@@ -235,9 +207,7 @@ func TestTheMonitorsSelectExistingPodsAndPorts(t *testing.T) {
 		var w workload
 		first, _, _ := strings.Cut(read(t, of[1]), "\n---\n")
 		for text, into := range map[string]any{read(t, of[0]): &m, first: &w} {
-			if err := yaml.Unmarshal([]byte(text), into); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, yaml.Unmarshal([]byte(text), into))
 		}
 		for label, value := range m.Spec.Selector.MatchLabels {
 			if got := w.Spec.Template.Metadata.Labels[label]; got != value {
@@ -258,23 +228,18 @@ func TestTheAPIServerAcceptsTheProxy(t *testing.T) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), filepath.Join(root, "bin/tools/kubectl"), append(args, "--kubeconfig", kubeconfig)...)
 		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("kubectl %q: %v\n%s", args, err, out)
-		}
+		assert.Must(t, err == nil, "kubectl %q: %v\n%s", args, err, out)
 		return string(out)
 	}
 	said := kubectl("apply", "--dry-run=server", "-f", filepath.Join(root, "config/monitoring/agents/proxy.yaml"))
-	if n := strings.Count(said, "created (server dry run)"); n != 4 {
-		t.Errorf("%d objects are taken: %s", n, said)
-	}
+	n := strings.Count(said, "created (server dry run)")
+	assert.That(t, n == 4, "%d objects are taken: %s", n, said)
 	for dir, kinds := range map[string][]string{
 		"config/monitoring": {"PrometheusRule", "PodMonitor"}, "config/monitoring/agents": {"DaemonSet", "PodMonitor", "ClusterRole"},
 	} {
 		built := kubectl("kustomize", filepath.Join(root, dir))
 		for _, kind := range kinds {
-			if !strings.Contains(built, "\nkind: "+kind+"\n") {
-				t.Errorf("%s has no %s:\n%s", dir, kind, built)
-			}
+			assert.That(t, strings.Contains(built, "\nkind: "+kind+"\n"), "%s has no %s:\n%s", dir, kind, built)
 		}
 	}
 }
@@ -290,9 +255,7 @@ func TestTheDashboardUsesOnlyExistingMetrics(t *testing.T) {
 		}
 		Templating struct{ List []struct{ Name string } }
 	}
-	if err := json.Unmarshal([]byte(read(t, "config/monitoring/dashboard.json")), &dashboard); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal([]byte(read(t, "config/monitoring/dashboard.json")), &dashboard))
 	table, ids, rules := known(t), map[int]string{}, "groups:\n- name: dashboard\n  rules:\n"
 	taken := map[[2]int]string{}
 	used := map[string]bool{}
@@ -309,33 +272,22 @@ func TestTheDashboardUsesOnlyExistingMetrics(t *testing.T) {
 				taken[[2]int{x, y}] = p.Title
 			}
 		}
-		if len(p.Targets) == 0 && p.Type != "row" {
-			t.Errorf("%q shows nothing", p.Title)
-		}
+		assert.That(t, len(p.Targets) != 0 || p.Type == "row", "%q shows nothing", p.Title)
 		for _, target := range p.Targets {
 			expr := strings.NewReplacer("$__rate_interval", "5m", `rollout=~"$rollout"`, `rollout=~"workers"`).Replace(target.Expr)
-			if strings.Contains(expr, "$") {
-				t.Errorf("%q asks with a variable that is not known: %s", p.Title, expr)
-			}
+			assert.That(t, !strings.Contains(expr, "$"), "%q asks with a variable that is not known: %s", p.Title, expr)
 			for _, wrong := range complaints(expr, table) {
 				t.Errorf("%q: %s", p.Title, wrong)
 			}
 			for _, match := range selector.FindAllStringSubmatch(expr, -1) {
 				used[match[1]] = true
 			}
-			text, err := json.Marshal(expr)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := assert.Value(json.Marshal(expr))(t)
 			rules += fmt.Sprintf("  - record: panel%d\n    expr: %s\n    labels: {n: \"%d\"}\n", p.ID, text, len(rules))
 		}
 	}
-	if len(used) < 15 {
-		t.Errorf("it shows only %q", slices.Sorted(maps.Keys(used)))
-	}
+	assert.That(t, len(used) >= 15, "it shows only %q", slices.Sorted(maps.Keys(used)))
 	file := filepath.Join(t.TempDir(), "dashboard.yaml")
-	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(file, []byte(rules), 0o600))
 	promtool(t, "", "check", "rules", file)
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // metric is what is said of one, in the documentation or by a program.
@@ -83,9 +85,7 @@ func told(t *testing.T, text string) map[string]metric {
 			continue
 		}
 		m, ok := out[match[1]]
-		if !ok {
-			t.Fatalf("nothing says what %s is", line)
-		}
+		assert.Must(t, ok, "nothing says what %s is", line)
 		for _, label := range pair.FindAllStringSubmatch(match[2], -1) {
 			if label[1] != "le" && !slices.Contains(m.Labels[label[1]], label[2]) {
 				m.Labels[label[1]] = append(m.Labels[label[1]], label[2])
@@ -98,27 +98,20 @@ func told(t *testing.T, text string) map[string]metric {
 func TestTheTableOfMetricsEqualsThoseOfThePrograms(t *testing.T) {
 	for program, of := range map[string]string{"agent": nodes[0], "controller": "controller"} {
 		t.Run(program, func(t *testing.T) {
-			text, err := scrape(of)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := assert.Value(scrape(of))(t)
 			want, got := documented(t, program), told(t, text)
 			if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got))); diff != "" {
 				t.Fatalf("docs/metrics.md has other metrics than evenkeel-%s (- the table, + the program):\n%s", program, diff)
 			}
 			for name, m := range want {
 				said := got[name]
-				if m.Type != said.Type {
-					t.Errorf("%s is a %s, and a %s in the table", name, said.Type, m.Type)
-				}
-				if diff := cmp.Diff(slices.Sorted(maps.Keys(m.Labels)), slices.Sorted(maps.Keys(said.Labels))); diff != "" {
-					t.Errorf("the labels of %s (- the table, + the program):\n%s", name, diff)
-				}
+				assert.That(t, m.Type == said.Type, "%s is a %s, and a %s in the table", name, said.Type, m.Type)
+				assert.NoDiff(t, cmp.Diff(slices.Sorted(maps.Keys(m.Labels)), slices.Sorted(maps.Keys(said.Labels))),
+					"the labels of", name, "(- the table, + the program)")
 				for label, values := range m.Labels {
 					for _, value := range said.Labels[label] {
-						if len(values) > 0 && !slices.Contains(values, value) {
-							t.Errorf("%s has %s=%q, which the table does not", name, label, value)
-						}
+						assert.That(t, len(values) == 0 || slices.Contains(values, value),
+							"%s has %s=%q, which the table does not", name, label, value)
 					}
 					// What is there from the beginning is there in full.
 					if all := slices.Sorted(slices.Values(said.Labels[label])); len(values) > 0 && full[name] && !slices.Equal(all, slices.Sorted(slices.Values(values))) {
@@ -218,8 +211,6 @@ func TestMissingRowsOfTheTableAreFound(t *testing.T) {
 		`sum(evenkeel_nodes{status!~"True|Unknown"})`:                         `evenkeel_nodes never has status="Unknown"`,
 		`evenkeel_nodes * on (job) sum(go_goroutines)`:                        "there is no metric go_goroutines",
 	} {
-		if got := strings.Join(complaints(expr, table), "; "); got != want {
-			t.Errorf("%s: %q, want %q", expr, got, want)
-		}
+		assert.Equal(t, strings.Join(complaints(expr, table), "; "), want, expr)
 	}
 }

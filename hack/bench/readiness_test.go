@@ -3,6 +3,8 @@ package main
 import (
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 var midnight = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -50,9 +52,7 @@ func TestTheCostOfARestartIsTheTimeThatAPodWasNotReady(t *testing.T) {
 		{"restarts of a pod that is created again", []sighting{up(1).restarted(2), absent(11), up(12), up(13).restarted(1)},
 			cost{pods: 1, lost: 1, long: 1, unready: s, longest: s, restarts: 1}},
 	} {
-		if got := costOfPod(tt.seen, at(10), at(30)); got != tt.want {
-			t.Errorf("%s: %+v, want %+v", tt.what, got, tt.want)
-		}
+		assert.Equal(t, costOfPod(tt.seen, at(10), at(30)), tt.want, tt.what)
 	}
 }
 
@@ -64,9 +64,7 @@ func TestTheCostOfPodsIsTheirSumAndTheLongestInterval(t *testing.T) {
 		"d": {up(1), down(11)},
 	}
 	want := cost{pods: 3, lost: 2, long: 2, unready: 4 * time.Second, longest: 3 * time.Second, restarts: 1}
-	if got := r.cost([]string{"a", "b", "c"}, at(10), at(30)); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
+	assert.Equal(t, r.cost([]string{"a", "b", "c"}, at(10), at(30)), want)
 }
 
 func TestAWatchThatStartsAgainKeepsWhatWasSeen(t *testing.T) {
@@ -83,13 +81,10 @@ func TestAWatchThatStartsAgainKeepsWhatWasSeen(t *testing.T) {
 		"same":    {pods: 1},
 		"new":     {},
 	} {
-		if got := r.cost([]string{name}, at(10), at(30)); got != want {
-			t.Errorf("%s: %+v, want %+v", name, got, want)
-		}
+		assert.Equal(t, r.cost([]string{name}, at(10), at(30)), want, name)
 	}
 	for name, want := range map[string]bool{"changed": true, "deleted": false, "new": true, "never seen": false} {
-		if got := r.ready(name); got != want {
-			t.Errorf("%s: ready is %t, want %t", name, got, want)
-		}
+		got := r.ready(name)
+		assert.That(t, got == want, "%s: ready is %t, want %t", name, got, want)
 	}
 }

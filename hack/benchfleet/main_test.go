@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestPartsAreSelected(t *testing.T) {
@@ -26,24 +28,15 @@ func TestPartsAreSelected(t *testing.T) {
 			t.Errorf("-only=%s: %s (%v), want %s", only, names(got), err, want)
 		}
 	}
-	if _, err := selected("plan,all"); err == nil || !strings.Contains(err.Error(), `no part "all"`) {
-		t.Errorf("an unknown part: %v", err)
-	}
+	assert.ErrorHas(t, assert.Err(selected("plan,all")), `no part "all"`, "an unknown part")
 }
 
 func TestTheControllerHasTheEnvironmentOfItsDeployment(t *testing.T) {
-	manifest, err := os.ReadFile("../../config/controller/deployment.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	env, err := shippedEnv(manifest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	manifest := assert.Value(os.ReadFile("../../config/controller/deployment.yaml"))(t)
+	env := assert.Value(shippedEnv(manifest))(t)
 	for _, want := range []string{"GOGC=", "GOMEMLIMIT="} {
-		if !slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, want) && e != want }) {
-			t.Errorf("the environment is %q, without %s", env, want)
-		}
+		assert.That(t, slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, want) && e != want }),
+			"the environment is %q, without %s", env, want)
 	}
 	for _, broken := range []string{"kind: Deployment", "{"} {
 		if _, err := shippedEnv([]byte(broken)); err == nil {
@@ -83,8 +76,7 @@ func TestTheTimePerNodeIsComparedWithTheSmallerFleet(t *testing.T) {
 	for each, over := range map[float64]bool{25: false, 27: true} {
 		b.measured = measured{Part: "rollout", Nodes: 20_000}
 		b.pace(fleetOf(20_000, each))
-		if f := b.measured.Figures[1]; f.What != timePerNode || f.Limit != "1.3 x" || f.Over != over {
-			t.Errorf("%v ms per node: %+v, want the limit 1.3 x, over %v", each, f, over)
-		}
+		assert.That(t, b.measured.Figures[1].What == timePerNode && b.measured.Figures[1].Limit == "1.3 x" && b.measured.Figures[1].Over == over,
+			"%v ms per node: %+v, want the limit 1.3 x, over %v", each, b.measured.Figures[1], over)
 	}
 }

@@ -6,34 +6,27 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestStoredObjectsAreCopiedForOtherNodes(t *testing.T) {
 	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, corev1.AddToScheme(scheme))
 	codec := protobuf.NewSerializer(scheme, scheme)
 	first := realisticNode(nodeName(0), 0)
 	first.TypeMeta.APIVersion, first.TypeMeta.Kind, first.UID = "v1", "Node", "u"
 	var stored bytes.Buffer
-	if err := codec.Encode(first, &stored); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, codec.Encode(first, &stored))
 	raw, err := copyNode(stored.Bytes(), nodeName(7), 7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	o, _, err := codec.Decode(raw, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	n := o.(*corev1.Node)
 	if n.Name != nodeName(7) || n.UID == "u" || n.UID == "" || n.Labels[corev1.LabelHostname] != nodeName(7) || n.Labels[corev1.LabelTopologyZone] != "zone-1" || len(n.Status.Images) != 40 {
 		t.Errorf("the copy is %s, UID %q, labels %v, %d images", n.Name, n.UID, n.Labels, len(n.Status.Images))
@@ -43,9 +36,7 @@ func TestStoredObjectsAreCopiedForOtherNodes(t *testing.T) {
 	}
 
 	raw, err = copyNodeConfig([]byte(`{"kind":"NodeConfig","metadata":{"name":"a","uid":"u","generation":2},"spec":{"revoked":["x"]}}`), "b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var nc struct {
 		Kind     string
 		Metadata struct {
@@ -54,9 +45,7 @@ func TestStoredObjectsAreCopiedForOtherNodes(t *testing.T) {
 		}
 		Spec struct{ Revoked []string }
 	}
-	if err := json.Unmarshal(raw, &nc); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal(raw, &nc))
 	if nc.Kind != "NodeConfig" || nc.Metadata.Name != "b" || nc.Metadata.UID == "u" || nc.Metadata.UID == "" || nc.Metadata.Generation != 2 || len(nc.Spec.Revoked) != 1 {
 		t.Errorf("the copy is %s", raw)
 	}
@@ -84,31 +73,19 @@ func TestEtcdIsFoundAndWritten(t *testing.T) {
 		_, _ = io.WriteString(w, answers[r.URL.Path])
 	}))
 	defer server.Close()
-	s, err := storeOf([]string{"kube-apiserver", "--etcd-servers=" + server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := assert.Value(storeOf([]string{"kube-apiserver", "--etcd-servers=" + server.URL}))(t)
 	if value, err := s.get(t.Context(), "key"); string(value) != "value" || err != nil {
 		t.Errorf("the value is %q (%v)", value, err)
 	}
-	if err := s.put(t.Context(), []keyValue{{[]byte("key"), []byte("value")}}); err != nil {
-		t.Error(err)
-	}
-	if want := `{"success":[{"requestPut":{"key":"a2V5","value":"dmFsdWU="}}]}`; string(put) != want {
-		t.Errorf("the transaction is %s, want %s", put, want)
-	}
+	assert.OK(t, s.put(t.Context(), []keyValue{{[]byte("key"), []byte("value")}}))
+	want := `{"success":[{"requestPut":{"key":"a2V5","value":"dmFsdWU="}}]}`
+	assert.That(t, string(put) == want, "the transaction is %s, want %s", put, want)
 
 	answers["/v3/kv/range"], answers["/v3/kv/txn"] = `{}`, `{}`
-	if _, err := s.get(t.Context(), "key"); err == nil || !strings.Contains(err.Error(), "no key key") {
-		t.Errorf("a missing key: %v", err)
-	}
-	if err := s.put(t.Context(), nil); err == nil {
-		t.Error("a transaction that was not carried out is accepted")
-	}
+	assert.ErrorHas(t, assert.Err(s.get(t.Context(), "key")), "no key key", "a missing key")
+	assert.That(t, s.put(t.Context(), nil) != nil, "a transaction that was not carried out is accepted")
 	answers["/v3/kv/range"] = ""
-	if _, err := s.get(t.Context(), "key"); err == nil || !strings.Contains(err.Error(), "429") {
-		t.Errorf("a refused request: %v", err)
-	}
+	assert.ErrorHas(t, assert.Err(s.get(t.Context(), "key")), "429", "a refused request")
 	if _, err := storeOf([]string{"kube-apiserver"}); err == nil {
 		t.Error("an etcd is found without the flag")
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestPartialRunsAreAddedUp(t *testing.T) {
@@ -16,28 +18,18 @@ func TestPartialRunsAreAddedUp(t *testing.T) {
 		{Part: "memory", Nodes: 20000, Figures: []figure{{What: "most", Text: "170 MiB", Limit: "250 MiB"}}},
 		{Part: "rollout", Nodes: 5000, Figures: []figure{{What: "writes", Text: "4"}, {What: "time", Text: "23.0 ms", Value: 23}}},
 	} {
-		r, err := readResults(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := assert.Value(readResults(path))(t)
 		r.replace(run)
-		if err := r.save(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, r.save())
 	}
-	r, err := readResults(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := assert.Value(readResults(path))(t)
 	want := `| part | figure | limit | 5000 nodes | 20000 nodes |
 | --- | --- | --- | --- | --- |
 | rollout | writes | 4 | 4 | 5 (over) |
 | rollout | time |  | 23.0 ms | - |
 | memory | most | 250 MiB | - | 170 MiB |
 `
-	if got := r.table([]string{"plan", "rollout"}); got != want {
-		t.Errorf("the table is\n%s\nwant\n%s", got, want)
-	}
+	assert.Equal(t, r.table([]string{"plan", "rollout"}), want, "the table")
 	if got, want := r.over(20000), []string{"rollout: writes"}; !slices.Equal(got, want) {
 		t.Errorf("over with 20,000 nodes: %q, want %q", got, want)
 	}
@@ -54,11 +46,8 @@ func TestPartialRunsAreAddedUp(t *testing.T) {
 
 func TestABrokenFileOfResultsIsNamed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "results.json")
-	if err := os.WriteFile(path, []byte("[{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(path, []byte("[{"), 0o600))
 	_, err := readResults(path)
-	if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "delete it") {
-		t.Errorf("the error is %v, want the file and what to do", err)
-	}
+	assert.That(t, err != nil && strings.Contains(err.Error(), path) && strings.Contains(err.Error(), "delete it"),
+		"the error is %v, want the file and what to do", err)
 }

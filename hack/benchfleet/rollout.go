@@ -191,9 +191,7 @@ func (f *fleet) byHand(ctx context.Context, most int) (phase, error) {
 // assignAll assigns a ConfigMap to nodes.
 func (f *fleet) assignAll(ctx context.Context, ref v1alpha1.ConfigMapReference, nodes map[string]seen, names []string) error {
 	errs := make([]error, len(names))
-	workqueue.ParallelizeUntil(ctx, patchers, len(names), func(i int) {
-		errs[i] = f.assign(ctx, names[i], nodes[names[i]], ref)
-	})
+	workqueue.ParallelizeUntil(ctx, patchers, len(names), func(i int) { errs[i] = f.assign(ctx, names[i], nodes[names[i]], ref) })
 	return cmp.Or(ctx.Err(), cmp.Or(errs...))
 }
 

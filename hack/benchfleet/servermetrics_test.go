@@ -3,6 +3,8 @@ package main
 import (
 	"maps"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 const scraped = `# HELP apiserver_other something else
@@ -24,10 +26,7 @@ evenkeel_controller_plan_duration_seconds_count 4
 `
 
 func TestMetricsAreAddedUp(t *testing.T) {
-	s, err := parseMetrics(scraped)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := assert.Value(parseMetrics(scraped))(t)
 	if got, want := s.requests(), map[string]float64{"PATCH nodeconfigs/status": 5, "WATCH nodeconfigs": 7, "others": 1}; !maps.Equal(got, want) {
 		t.Errorf("requests are %v, want %v", got, want)
 	}

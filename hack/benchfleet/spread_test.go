@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/auditlog"
 )
 
@@ -22,9 +23,7 @@ func TestPercentilesAreTheNearestRank(t *testing.T) {
 		{[]time.Duration{3 * time.Second, time.Second, 2 * time.Second}, "2.0 s, 3.0 s, 3.0 s, 3.0 s"},
 		{hundred, "50.0 s, 95.0 s, 99.0 s, 100.0 s"},
 	} {
-		if got := spread(tt.all); got != tt.want {
-			t.Errorf("%d durations: %s, want %s", len(tt.all), got, tt.want)
-		}
+		assert.Equal(t, spread(tt.all), tt.want, len(tt.all), "durations")
 	}
 }
 
@@ -56,9 +55,8 @@ func TestTheTimeUntilHealthyIsToTheFirstRenewalAfterTheAssignment(t *testing.T) 
 		at(3, auditlog.Request{Program: "kubelet", Resource: "leases", Name: "b"}),
 	}, epoch)
 	slices.Sort(got)
-	if want := []time.Duration{2900 * time.Millisecond, 9900 * time.Millisecond}; !slices.Equal(got, want) {
-		t.Errorf("nodes were healthy after %v, want %v", got, want)
-	}
+	want := []time.Duration{2900 * time.Millisecond, 9900 * time.Millisecond}
+	assert.That(t, slices.Equal(got, want), "nodes were healthy after %v, want %v", got, want)
 }
 
 func TestAssignmentsAfterTheFirstFailureAreCounted(t *testing.T) {
@@ -71,11 +69,9 @@ func TestAssignmentsAfterTheFirstFailureAreCounted(t *testing.T) {
 		at(7, auditlog.Request{Assigns: "the one before"}), // taken back
 	}
 	took, after, assigned, failed := lastAfterFailure(requests, "bad", epoch)
-	if took != 3*time.Second || after != 2 || assigned != 4 || !failed {
-		t.Errorf("the last assignment came %s after the failure, %d of %d came after it, failed %v; want 3s, 2 of 4, true", took, after, assigned, failed)
-	}
+	assert.That(t, took == 3*time.Second && after == 2 && assigned == 4 && failed,
+		"the last assignment came %s after the failure, %d of %d came after it, failed %v; want 3s, 2 of 4, true", took, after, assigned, failed)
 	took, after, assigned, failed = lastAfterFailure(requests[1:3], "bad", epoch)
-	if took != 0 || after != 0 || assigned != 2 || failed {
-		t.Errorf("without a failure: %s, %d of %d, failed %v; want 0s, 0 of 2, false", took, after, assigned, failed)
-	}
+	assert.That(t, took == 0 && after == 0 && assigned == 2 && !failed,
+		"without a failure: %s, %d of %d, failed %v; want 0s, 0 of 2, false", took, after, assigned, failed)
 }

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // hours returns the samples of a run in which only one figure changes, from value(0) to value(1).
@@ -53,71 +55,51 @@ func TestOnlyAFigureThatGrowsFailsARun(t *testing.T) {
 		{"the log grows faster and faster", "agent_log", func(part float64) float64 { return 10000 * part * part }, "agent_log from"},
 	} {
 		err := flat(hours(1, tt.column, tt.value))
-		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: %v, want %q", tt.what, err, tt.want)
-		}
+		assert.That(t, (err == nil) == (tt.want == "") && (err == nil || strings.Contains(err.Error(), tt.want)),
+			"%s: %v, want %q", tt.what, err, tt.want)
 	}
 }
 
 func TestTooFewSamplesAreNoVerdict(t *testing.T) {
 	for _, samples := range [][]sample{nil, hours(1, "run", func(float64) float64 { return 1 })[:6]} {
-		if err := flat(samples); err == nil {
-			t.Errorf("%d samples are flat", len(samples))
-		}
+		assert.That(t, flat(samples) != nil, "%d samples are flat", len(samples))
 	}
 }
 
 func TestRunsAddUpInTheFile(t *testing.T) {
 	file, picture := filepath.Join(t.TempDir(), "data.csv"), filepath.Join(t.TempDir(), "picture.svg")
 	for run := 1; run <= 2; run++ {
-		f, err := openData(file, "abc", 7)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if number, err := countRuns(file); err != nil || number != run {
-			t.Errorf("run %d has the number %d, %v", run, number, err)
-		}
+		f := assert.Value(openData(file, "abc", 7))(t)
+		assert.Returns(t, run, "run", run, "has the number")(countRuns(file))
 		samples := hours(float64(run), "relay_fds", func(float64) float64 { return 8 })
 		delete(samples[5], "relay_fds")
 		for _, s := range samples {
-			if _, err := io.WriteString(f, s.String()); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, assert.Err(io.WriteString(f, s.String())))
 		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, f.Close())
 	}
 	samples, err := readData(file)
-	if err != nil || len(samples) != 480 || samples[479]["run"] != 2 || samples[479]["kills"] != 119 || samples[479]["relay_fds"] != 8 {
-		t.Fatalf("%d samples, %v", len(samples), err)
-	}
+	assert.Must(t, err == nil && len(samples) == 480 && samples[479]["run"] == 2 && samples[479]["kills"] == 119 && samples[479]["relay_fds"] == 8,
+		"%d samples, %v", len(samples), err)
 	if v, ok := samples[5]["relay_fds"]; ok {
 		t.Errorf("a process that did not run has %v descriptors", v)
 	}
-	if err := report(file, picture); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, report(file, picture))
 	raw, err := os.ReadFile(picture)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	elements := map[string]int{}
 	for d := xml.NewDecoder(strings.NewReader(string(raw))); ; {
 		token, err := d.Token()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatalf("the picture is not XML: %v", err)
-		}
+		assert.NoError(t, err, "the picture is not XML")
 		if e, ok := token.(xml.StartElement); ok {
 			elements[e.Name.Local]++
 		}
 	}
-	if want := 14; elements["path"] != want || !strings.Contains(string(raw), "<title>4.0 hours of one node in 2 runs</title>") {
-		t.Errorf("the picture has %v, not %d lines, and begins %.300s", elements, want, raw)
-	}
+	assert.That(t, elements["path"] == 14 && strings.Contains(string(raw), "<title>4.0 hours of one node in 2 runs</title>"),
+		"the picture has %v, not %d lines, and begins %.300s", elements, 14, raw)
 }
 
 func TestADamagedLineOfTheFileIsNamed(t *testing.T) {
@@ -126,9 +108,7 @@ func TestADamagedLineOfTheFileIsNamed(t *testing.T) {
 		{"run,seconds\n1,30,5\n", ":2: 3 values, not 2"},
 		{"run,seconds\n# run 1\n1,x\n", `:3: strconv.ParseFloat: parsing "x"`},
 	} {
-		if err := os.WriteFile(file, []byte(c.content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.WriteFile(file, []byte(c.content), 0o600))
 		if _, err := readData(file); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v, want %q", c.content, err, c.want)
 		}

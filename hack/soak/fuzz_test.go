@@ -4,34 +4,25 @@ import (
 	"errors"
 	"slices"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestFuzzTargetsAreFound(t *testing.T) {
-	names, err := fuzzTargets("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := assert.Value(fuzzTargets("../.."))(t)
 	for _, want := range []string{"internal/payload.FuzzDecodeNeverPanics", "internal/node/admission.FuzzCPUSet"} {
-		if !slices.Contains(names, want) {
-			t.Errorf("%s is not among %v", want, names)
-		}
+		assert.That(t, slices.Contains(names, want), "%s is not among %v", want, names)
 	}
 	for _, name := range names {
-		if !targetForm.MatchString(name) {
-			t.Errorf("the page cannot have the target %q", name)
-		}
+		assert.That(t, targetForm.MatchString(name), "the page cannot have the target %q", name)
 	}
 }
 
 func TestTheTargetWithTheLeastTimeIsNext(t *testing.T) {
 	names := []string{"a.FuzzA", "b.FuzzB", "c.FuzzC"}
 	done := []target{{name: "a.FuzzA", hours: 3}, {name: "c.FuzzC", hours: 1}}
-	if got := leastFuzzed(names, done); got != "b.FuzzB" {
-		t.Errorf("the new target waits for %s", got)
-	}
-	if got := leastFuzzed(names, append(done, target{name: "b.FuzzB", hours: 2})); got != "c.FuzzC" {
-		t.Errorf("the next is %s", got)
-	}
+	assert.Equal(t, leastFuzzed(names, done), "b.FuzzB", "the new target waits for")
+	assert.Equal(t, leastFuzzed(names, append(done, target{name: "b.FuzzB", hours: 2})), "c.FuzzC", "the next")
 }
 
 func TestOutputOfFuzzingIsUnderstood(t *testing.T) {
@@ -51,16 +42,13 @@ FAIL
 		t.Errorf("%s executions", got)
 	}
 	want := finding{part: "fuzz", what: "internal/x.FuzzX: x_test.go:12: parsed again, it is different", command: "go test ./internal/x -run=FuzzX/6c2f"}
-	if got := fuzzFinding("internal/x", "FuzzX", errors.New("exit status 1"), []byte(failed)); got != want {
-		t.Errorf("the finding is %+v", got)
-	}
+	assert.Equal(t, fuzzFinding("internal/x", "FuzzX", errors.New("exit status 1"), []byte(failed)), want, "the finding")
 	for text, want := range map[string]bool{
 		failed: false,
 		"--- FAIL: FuzzX (60.06s)\n    context deadline exceeded\nFAIL\n": true,
 		"--- FAIL: FuzzX (1.00s)\n    --- FAIL: FuzzX/seed#3 (0.00s)\n":   false,
 	} {
-		if got := endedByDeadline([]byte(text)); got != want {
-			t.Errorf("%q: ended by the deadline %v", text, got)
-		}
+		got := endedByDeadline([]byte(text))
+		assert.That(t, got == want, "%q: ended by the deadline %v", text, got)
 	}
 }

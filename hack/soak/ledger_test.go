@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 const (
@@ -29,19 +30,14 @@ func filled() *ledger {
 func TestALedgerIsReadAsItWasPrinted(t *testing.T) {
 	for _, l := range []*ledger{{}, filled()} {
 		printed := l.print()
-		again, err := parse(printed, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := again.print(); strings.Join(got, "\n") != strings.Join(printed, "\n") {
-			t.Errorf("printed %q, and after it was read %q", printed, got)
-		}
+		again := assert.Value(parse(printed, 1))(t)
+		got := again.print()
+		assert.That(t, strings.Join(got, "\n") == strings.Join(printed, "\n"), "printed %q, and after it was read %q", printed, got)
 	}
 	want := "| simulation | seed 7: a ' in the text of 'two' lines | `go test -seed=7` | 2026-03-02 0123456789ab | 2026-03-02 0123456789ab |  |"
 	for _, line := range []string{"| histories | 83 | " + string(monday) + " | " + string(monday) + " |", "Simulated node-years: 1.0.", "CPU-hours in all: 0.7501.", want} {
-		if all := "\n" + strings.Join(filled().print(), "\n"); !strings.Contains(all, "\n"+line+"\n") {
-			t.Errorf("%s\nhas no line %q", all, line)
-		}
+		all := "\n" + strings.Join(filled().print(), "\n")
+		assert.That(t, strings.Contains(all, "\n"+line+"\n"), "%s\nhas no line %q", all, line)
 	}
 }
 
@@ -50,12 +46,8 @@ func TestTotalsAccumulate(t *testing.T) {
 	l.add("histories", 2*unit, tuesday)
 	l.addFuzzing("internal/payload.FuzzDecode", 1, unit, tuesday)
 	l.setSeed("simulation", 90086)
-	if l.sum("histories") != 85*unit || l.totals[0].first != monday || l.totals[0].latest != tuesday {
-		t.Errorf("histories: %+v", l.totals[0])
-	}
-	if got := l.targets[1]; got != (target{"internal/payload.FuzzDecode", 5001, 1001 * unit, monday, tuesday}) {
-		t.Errorf("a fuzz target: %+v", got)
-	}
+	assert.That(t, l.sum("histories") == 85*unit && l.totals[0].first == monday && l.totals[0].latest == tuesday, "histories: %+v", l.totals[0])
+	assert.Equal(t, l.targets[1], (target{"internal/payload.FuzzDecode", 5001, 1001 * unit, monday, tuesday}), "a fuzz target")
 	if seed, ok := l.seed("simulation"); seed != 90086 || !ok {
 		t.Errorf("the next seed is %d, %v", seed, ok)
 	}
@@ -66,14 +58,11 @@ func TestAFindingIsListedOnceUntilItIsRepaired(t *testing.T) {
 	again := l.findings[0]
 	again.first, again.latest = tuesday, tuesday
 	l.addFinding(again)
-	if len(l.findings) != 1 || l.findings[0].first != monday || l.findings[0].latest != tuesday {
-		t.Errorf("after it happened again: %+v", l.findings)
-	}
+	assert.That(t, len(l.findings) == 1 && l.findings[0].first == monday && l.findings[0].latest == tuesday,
+		"after it happened again: %+v", l.findings)
 	l.findings[0].repaired = "0123456789ab"
 	l.addFinding(again)
-	if len(l.findings) != 2 || l.findings[1].first != tuesday {
-		t.Errorf("after it happened again, although it was repaired: %+v", l.findings)
-	}
+	assert.That(t, len(l.findings) == 2 && l.findings[1].first == tuesday, "after it happened again, although it was repaired: %+v", l.findings)
 }
 
 func TestADamagedPageIsRefusedAndNamesTheLine(t *testing.T) {
@@ -94,34 +83,24 @@ func TestADamagedPageIsRefusedAndNamesTheLine(t *testing.T) {
 		{"`go test -seed=7`", "go test -seed=7", "is not a command between backquotes"},
 	} {
 		path := filepath.Join(t.TempDir(), "soak.md")
-		if err := os.WriteFile(path, []byte(strings.Replace(whole, damage.old, damage.new, 1)), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.WriteFile(path, []byte(strings.Replace(whole, damage.old, damage.new, 1)), 0o644))
 		_, _, err := open(path)
-		if damage.want == "" && err != nil || damage.want != "" && (err == nil || !strings.Contains(err.Error(), damage.want)) {
-			t.Errorf("%q instead of %q: the error is %v, want %q", damage.new, damage.old, err, damage.want)
-		}
+		assert.That(t, (damage.want != "" || err == nil) && (damage.want == "" || err != nil && strings.Contains(err.Error(), damage.want)),
+			"%q instead of %q: the error is %v, want %q", damage.new, damage.old, err, damage.want)
 	}
 }
 
 func TestTheTextAroundTheLedgerIsKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "soak.md")
 	text := "# Page\n\nBefore.\n" + beginLine + "\n" + strings.Join(filled().print(), "\n") + "\n" + endLine + "\n\nAfter.\n"
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 	p, l, err := open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	l.add("histories", unit, tuesday)
-	if err := p.write(atomicfile.OS{}, l); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, p.write(atomicfile.OS{}, l))
 	got, err := os.ReadFile(path)
-	if want := strings.Replace(text, "| 83 | 2026-03-02 0123456789ab | 2026-03-02 0123456789ab |", "| 84 | 2026-03-02 0123456789ab | 2026-03-03 ba9876543210+ |", 1); err != nil || string(got) != want {
-		t.Errorf("the page is now\n%s\nwant\n%s", got, want)
-	}
+	want := strings.Replace(text, "| 83 | 2026-03-02 0123456789ab | 2026-03-02 0123456789ab |", "| 84 | 2026-03-02 0123456789ab | 2026-03-03 ba9876543210+ |", 1)
+	assert.That(t, err == nil && string(got) == want, "the page is now\n%s\nwant\n%s", got, want)
 }
 
 // TestThePageIsReadable finds edits of docs/soak.md that would stop the next run.

@@ -9,23 +9,21 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // aSoak returns a run with an empty page.
 func aSoak(t *testing.T) *soak {
 	path := filepath.Join(t.TempDir(), "soak.md")
 	text := beginLine + "\n" + strings.Join((&ledger{}).print(), "\n") + "\n" + endLine + "\n"
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 	return &soak{file: path, tree: "../..", temp: t.TempDir(), log: io.Discard, run: monday, failed: map[string]bool{}}
 }
 
 func (s *soak) ledger(t *testing.T) *ledger {
 	_, l, err := open(s.file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return l
 }
 
@@ -37,17 +35,13 @@ func TestARunContinuesWhereTheLastOneStopped(t *testing.T) {
 		return readOutput("simulation", []byte("soak: histories 5\nsoak: node-days 0.25\nsoak: next-seed "+map[uint64]string{100: "105", 105: "110"}[seed]+"\n"))
 	}}
 	for range 2 {
-		if _, err := s.slice(t.Context(), p, time.Minute); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, assert.Err(s.slice(t.Context(), p, time.Minute)))
 	}
 	l := s.ledger(t)
 	if next, _ := l.seed("simulation"); len(seeds) != 2 || seeds[0] != 100 || seeds[1] != 105 || next != 110 {
 		t.Errorf("the seeds were %v, the next is %d", seeds, next)
 	}
-	if l.sum("histories") != 10*unit || l.sum("node-days") != unit/2 {
-		t.Errorf("the totals are %+v", l.totals)
-	}
+	assert.That(t, l.sum("histories") == 10*unit && l.sum("node-days") == unit/2, "the totals are %+v", l.totals)
 }
 
 // A part that finds something is listed and goes on; one that cannot run stops; the others go on; the run ends with an error.
@@ -75,13 +69,10 @@ func TestFailuresOfAPartDoNotStopTheOthers(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "seed 12: node-0 has no kubelet; reproduce it: go test -seed=12 -no-errors") || !strings.Contains(err.Error(), "broken: no kubelet is built") {
 		t.Errorf("the run ends with %v", err)
 	}
-	if slices["broken"] != 1 || slices["finds"] < 2 {
-		t.Errorf("slices: %v", slices)
-	}
+	assert.That(t, slices["broken"] == 1 && slices["finds"] >= 2, "slices: %v", slices)
 	l := s.ledger(t)
-	if len(l.findings) != 1 || l.findings[0].command != "go test -seed=12 -no-errors" || l.sum("kills") != 3*unit {
-		t.Errorf("the page has %+v and %+v", l.findings, l.totals)
-	}
+	assert.That(t, len(l.findings) == 1 && l.findings[0].command == "go test -seed=12 -no-errors" && l.sum("kills") == 3*unit,
+		"the page has %+v and %+v", l.findings, l.totals)
 }
 
 func TestADamagedPageEndsARun(t *testing.T) {
@@ -91,9 +82,7 @@ func TestADamagedPageEndsARun(t *testing.T) {
 		runs++
 		return outcome{}, os.WriteFile(s.file, []byte("nothing"), 0o644)
 	}}}, time.Hour)
-	if !errors.Is(err, errPage) || runs != 1 {
-		t.Errorf("after %d slices: %v", runs, err)
-	}
+	assert.That(t, errors.Is(err, errPage) && runs == 1, "after %d slices: %v", runs, err)
 	if data, _ := os.ReadFile(s.file); string(data) != "nothing" {
 		t.Errorf("the damaged page was overwritten: %q", data)
 	}
@@ -106,9 +95,8 @@ func TestWhatAnInterruptedSliceDidNotPrintIsNotCounted(t *testing.T) {
 		cancel()
 		return outcome{}, ctx.Err()
 	}}}, time.Hour)
-	if l := s.ledger(t); err != nil || len(l.totals)+len(l.next)+len(l.findings) != 0 {
-		t.Errorf("%v, and the page has %+v", err, l)
-	}
+	l := s.ledger(t)
+	assert.That(t, err == nil && len(l.totals)+len(l.next)+len(l.findings) == 0, "%v, and the page has %+v", err, l)
 }
 
 // A part that fails without a word about it is a finding with its command; what it printed before counts.
@@ -116,32 +104,26 @@ func TestAPartThatFailsIsReproducedWithItsCommand(t *testing.T) {
 	s := aSoak(t)
 	o, err := s.read(t.Context(), "power-cuts", "go run ./hack/vm -seed=4", []byte("soak: power-cuts 2\nthe node has no kubelet\n"), errors.New("exit status 1"))
 	want := finding{part: "power-cuts", what: "exit status 1: the node has no kubelet", command: "go run ./hack/vm -seed=4"}
-	if err != nil || len(o.findings) != 1 || o.findings[0] != want || len(o.figures) != 1 {
-		t.Errorf("%+v, %v", o, err)
-	}
+	assert.That(t, err == nil && len(o.findings) == 1 && o.findings[0] == want && len(o.figures) == 1, "%+v, %v", o, err)
 }
 
 func TestPowerCutsNeedReleases(t *testing.T) {
 	s := aSoak(t)
 	s.tree = t.TempDir()
-	if _, err := powerCuts(t.Context(), s, 1, time.Minute); err == nil || !strings.Contains(err.Error(), "there is no release dist/v0.91.0 to install in a machine: run make vm-releases") {
-		t.Errorf("without releases: %v", err)
-	}
+	assert.ErrorHas(t, assert.Err(powerCuts(t.Context(), s, 1, time.Minute)),
+		"there is no release dist/v0.91.0 to install in a machine: run make vm-releases", "without releases")
 }
 
 func TestARunByHandIsRecorded(t *testing.T) {
 	s := aSoak(t)
-	if err := s.recordOutput(t.Context(), "power-cuts", strings.NewReader("machine boots\nsoak: power-cuts 3\nsoak: cuts-during-install 1\nsoak: next-seed 4\n")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t,
+		s.recordOutput(t.Context(), "power-cuts", strings.NewReader("machine boots\nsoak: power-cuts 3\nsoak: cuts-during-install 1\nsoak: next-seed 4\n")))
 	l := s.ledger(t)
 	if seed, _ := l.seed("power-cuts"); l.sum("power-cuts") != 3*unit || l.sum("cuts-during-install") != unit || seed != 4 {
 		t.Errorf("the page has %+v %+v", l.totals, l.next)
 	}
 	for part, text := range map[string]string{"power-cuts": "nothing", "Power cuts": "soak: power-cuts 1"} {
-		if err := s.recordOutput(t.Context(), part, strings.NewReader(text)); err == nil {
-			t.Errorf("%q of %q was recorded", text, part)
-		}
+		assert.That(t, s.recordOutput(t.Context(), part, strings.NewReader(text)) != nil, "%q of %q was recorded", text, part)
 	}
 }
 
@@ -155,18 +137,12 @@ func TestUnknownLinesOfAPartAreErrors(t *testing.T) {
 
 func TestOnlyNamesParts(t *testing.T) {
 	chosen, err := choose(parts, "fuzz,simulation")
-	if err != nil || len(chosen) != 2 || chosen[0].name != "fuzz" {
-		t.Errorf("chosen are %v, %v", chosen, err)
-	}
-	if _, err := choose(parts, "fuzzing"); err == nil || !strings.Contains(err.Error(), `there is no part "fuzzing"; the parts are simulation, fuzz,`) {
-		t.Errorf("an unknown part: %v", err)
-	}
+	assert.That(t, err == nil && len(chosen) == 2 && chosen[0].name == "fuzz", "chosen are %v, %v", chosen, err)
+	assert.ErrorHas(t, assert.Err(choose(parts, "fuzzing")), `there is no part "fuzzing"; the parts are simulation, fuzz,`, "an unknown part")
 }
 
 func TestTheCPUTimeOfChildrenIsMeasured(t *testing.T) {
 	s := aSoak(t)
 	_, cpu, err := s.execute(t.Context(), ".", "sh", "-c", "sh -c 'i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done'")
-	if err != nil || cpu < 10*time.Millisecond {
-		t.Errorf("a shell whose child computes used %s, %v", cpu, err)
-	}
+	assert.That(t, err == nil && cpu >= 10*time.Millisecond, "a shell whose child computes used %s, %v", cpu, err)
 }

@@ -63,17 +63,13 @@ func cutsPower(ctx context.Context, l *lab) error {
 		l.seed = uint64(time.Now().Unix())
 	}
 	fmt.Printf("  seed %d: go run ./hack/vm -only=cuts -cuts=%d -seed=%d\n", l.seed, l.cuts, l.seed)
-	base, err := blockdev.OpenFile(l.image.Disk)
-	if err != nil {
-		return err
-	}
+	base := got(blockdev.OpenFile(l.image.Disk))
 	defer base.Close()
 	r := &run{}
-	if r.disk, err = blockdev.Record(base, filepath.Join(l.dir, "run")); err != nil {
-		return err
-	}
+	r.disk = got(blockdev.Record(base, filepath.Join(l.dir, "run")))
 	defer r.disk.Close()
-	if err = l.record(ctx, r); err != nil {
+	err := l.record(ctx, r)
+	if err != nil {
 		err = fmt.Errorf("the run to record: %w", err)
 		fmt.Printf("  FAILED: %v\n", err)
 	}

@@ -6,15 +6,14 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/node/inspect"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/blockdev"
 )
 
 func TestOnlyWhatWasReportedBeforeACutIsKnown(t *testing.T) {
 	r := &run{facts: []fact{{at: 10, active: "a"}, {at: 20, active: "b"}, {at: 20, active: "c"}, {at: 30, active: "d"}}}
 	for at, want := range map[blockdev.Position]string{9: "", 10: "a", 19: "a", 20: "c", 29: "c", 30: "d", 99: "d"} {
-		if got := r.known(at).active; got != want {
-			t.Errorf("at %d: %q, want %q", at, got, want)
-		}
+		assert.Equal(t, r.known(at).active, want, "at", at)
 	}
 }
 
@@ -43,8 +42,6 @@ func TestRecordsThatForgetOrRetryAreFound(t *testing.T) {
 		if err := remembers(c, tt.s, tt.known); err != nil {
 			got = err.Error()
 		}
-		if tt.want == "" && got != "" || !strings.HasPrefix(got, tt.want) {
-			t.Errorf("%s: %q, want %q", name, got, tt.want)
-		}
+		assert.That(t, (tt.want != "" || got == "") && strings.HasPrefix(got, tt.want), "%s: %q, want %q", name, got, tt.want)
 	}
 }

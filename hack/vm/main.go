@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// step is one test. Steps share a machine until a step fails or asks for its own.
+// step is one test. Steps share a machine until a step fails or asks for its own. run may end with must or got.
 type step struct {
 	name string
 	what string
@@ -73,7 +73,7 @@ func (l *lab) runSteps(ctx context.Context, only string) error {
 		}
 		fmt.Printf("\n%s: %s\n", s.name, s.what)
 		begin := time.Now()
-		if err := s.run(ctx, l); err != nil {
+		if err := s.attempt(ctx, l); err != nil {
 			fmt.Printf("  FAILED after %s: %v\n", time.Since(begin).Round(time.Second), err)
 			l.evidence(ctx, s.name)
 			if !l.keep {
@@ -89,6 +89,36 @@ func (l *lab) runSteps(ctx context.Context, only string) error {
 		err = errors.Join(fmt.Errorf("%d of %d steps failed: %s", len(failed), len(chosen), strings.Join(failed, ", ")), err)
 	}
 	return err
+}
+
+// failure is the panic of must.
+type failure struct{ error }
+
+// must ends the step if err is not nil, as t.Fatal ends a test. Only run itself may call it, not the functions that others call.
+func must(err error) {
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+// got returns a value, and ends the step if err is not nil.
+func got[V any](v V, err error) V {
+	must(err)
+	return v
+}
+
+// attempt runs the step, and returns the error with which it failed.
+func (s *step) attempt(ctx context.Context, l *lab) (err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case failure:
+			err = r.error
+		default:
+			panic(r)
+		}
+	}()
+	return s.run(ctx, l)
 }
 
 // checked prints what a step has checked.

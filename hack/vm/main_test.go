@@ -1,24 +1,34 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestAnUnknownStepIsRefusedBeforeAnythingStarts(t *testing.T) {
 	l := &lab{}
 	err := l.runSteps(t.Context(), "boot,fly")
-	if err == nil || err.Error() != `unknown step "fly": see -list` || l.dir != "" {
-		t.Errorf("the error is %v, the directory %q", err, l.dir)
-	}
+	assert.That(t, err != nil && err.Error() == `unknown step "fly": see -list` && l.dir == "", "the error is %v, the directory %q", err, l.dir)
 }
 
 func TestEachStepHasANameOfItsOwn(t *testing.T) {
 	var names []string
 	for _, s := range steps {
-		if s.name == "" || s.what == "" || slices.Contains(names, s.name) {
-			t.Errorf("step %q: %q", s.name, s.what)
-		}
+		assert.That(t, s.name != "" && s.what != "" && !slices.Contains(names, s.name), "step %q: %q", s.name, s.what)
 		names = append(names, s.name)
+	}
+}
+
+func TestAStepEndsAtTheFirstError(t *testing.T) {
+	for name, run := range map[string]func() error{
+		"must": func() error { must(errors.New("a")); return nil }, "got": func() error { return errors.New(got("b", errors.New("a"))) },
+		"returned": func() error { must(nil); return errors.New(got("a", nil)) },
+	} {
+		s := step{run: func(context.Context, *lab) error { return run() }}
+		assert.Error(t, s.attempt(t.Context(), &lab{}), "a", name)
 	}
 }

@@ -13,13 +13,8 @@ import (
 
 // checks runs the dry run and the self-test before the agent is installed.
 func checks(ctx context.Context, l *lab) error {
-	m, err := l.node(ctx)
-	if err != nil {
-		return err
-	}
-	if err := l.putPackage(ctx, m, l.previous); err != nil {
-		return err
-	}
+	m := got(l.node(ctx))
+	must(l.putPackage(ctx, m, l.previous))
 	_, before, err := l.unit(ctx, m)
 	if err != nil {
 		return err
@@ -73,37 +68,23 @@ func (l *lab) unit(ctx context.Context, m *vm.Machine) (files, pid string, err e
 }
 
 func installs(ctx context.Context, l *lab) error {
-	m, err := l.installed(ctx)
-	if err != nil {
-		return err
-	}
+	m := got(l.installed(ctx))
 	if runs, err := l.runsAgent(ctx, m); err != nil || !runs {
 		return errors.Join(errors.New("the kubelet's unit does not run the agent"), err)
 	}
-	if _, err := l.run(ctx, m, processes, prompt); err != nil {
-		return err
-	}
+	got(l.run(ctx, m, processes, prompt))
 	checked("evenkeel-agent install of the package: the kubelet is the agent's child, the node is Ready")
 	files, pid, err := l.unit(ctx, m)
 	if err != nil {
 		return err
 	}
 	const list = "ls /run/systemd/system/kubelet.service.d/ /etc/systemd/system/kubelet.service.d/ 2>&1; true"
-	before, err := l.run(ctx, m, list, prompt)
-	if err != nil {
-		return err
-	}
+	before := got(l.run(ctx, m, list, prompt))
 	if strings.Contains(before, "trial") || strings.Contains(before, ".tmp") || !strings.Contains(before, "90-evenkeel.conf") {
 		return fmt.Errorf("after the install: %s", before)
 	}
-	out, err := l.run(ctx, m, "evenkeel-agent install", patience)
-	if err != nil {
-		return err
-	}
-	after, err := l.run(ctx, m, list, prompt)
-	if err != nil {
-		return err
-	}
+	out := got(l.run(ctx, m, "evenkeel-agent install", patience))
+	after := got(l.run(ctx, m, list, prompt))
 	if filesNow, pidNow, err := l.unit(ctx, m); err != nil || filesNow != files || pidNow != pid || after != before {
 		return errors.Join(fmt.Errorf("a second install changes the unit: process %s, then %s; files %s, then %s", pid, pidNow, before, after), err)
 	}
@@ -117,12 +98,8 @@ func lastLine(out string) string {
 }
 
 func changes(ctx context.Context, l *lab) error {
-	if _, err := l.installed(ctx); err != nil {
-		return err
-	}
-	if err := l.change(ctx, 120); err != nil {
-		return err
-	}
+	got(l.installed(ctx))
+	must(l.change(ctx, 120))
 	checked("the first change is on trial, promoted, and in effect: the node has room for 120 pods")
 	return nil
 }
@@ -135,36 +112,21 @@ func rollsBack(ctx context.Context, l *lab) error {
 	if err != nil {
 		return err
 	}
-	if err := l.assign(ctx, 2, crashes, "proven", "--trial-duration=15s"); err != nil {
-		return err
-	}
-	nc, err := l.config(ctx)
-	if err != nil {
-		return err
-	}
+	must(l.assign(ctx, 2, crashes, "proven", "--trial-duration=15s"))
+	nc := got(l.config(ctx))
 	s := nc.Status
 	if len(s.BadConfigs) == 0 || s.Active == nil || s.LastKnownGood == nil || s.Active.UID != s.LastKnownGood.UID {
 		return fmt.Errorf("active %+v, last-known-good %+v, bad %+v", s.Active, s.LastKnownGood, s.BadConfigs)
 	}
-	if err := l.becomesHealthy(ctx, m); err != nil {
-		return err
-	}
-	if err := l.runsWith(ctx, pods); err != nil {
-		return err
-	}
+	must(l.becomesHealthy(ctx, m))
+	must(l.runsWith(ctx, pods))
 	checked("a kubelet that crashes with the change is rolled back, and runs with room for %d pods: %s", pods, s.BadConfigs[len(s.BadConfigs)-1].Reason)
 	return nil
 }
 
 func journals(ctx context.Context, l *lab) error {
-	m, err := l.installed(ctx)
-	if err != nil {
-		return err
-	}
-	out, err := l.run(ctx, m, "journalctl --unit=kubelet --boot --no-pager --output=cat | tail -n 4000", prompt)
-	if err != nil {
-		return err
-	}
+	m := got(l.installed(ctx))
+	out := got(l.run(ctx, m, "journalctl --unit=kubelet --boot --no-pager --output=cat | tail -n 4000", prompt))
 	own, kubelet := 0, 0
 	for line := range strings.Lines(out) {
 		if strings.Contains(line, "level=INFO") || strings.Contains(line, "level=WARN") {
@@ -183,14 +145,8 @@ func journals(ctx context.Context, l *lab) error {
 
 // hardening compares the unit as systemd runs it with the settings that docs/install.md lists.
 func hardening(ctx context.Context, l *lab) error {
-	m, err := l.installed(ctx)
-	if err != nil {
-		return err
-	}
-	out, err := l.run(ctx, m, "systemctl show kubelet; echo RunMode=$(stat -c %a /run/evenkeel); echo StateMode=$(stat -c %a /var/lib/evenkeel); echo Adj=$(cat /proc/$(systemctl show --property=MainPID --value kubelet)/oom_score_adj)", prompt)
-	if err != nil {
-		return err
-	}
+	m := got(l.installed(ctx))
+	out := got(l.run(ctx, m, "systemctl show kubelet; echo RunMode=$(stat -c %a /run/evenkeel); echo StateMode=$(stat -c %a /var/lib/evenkeel); echo Adj=$(cat /proc/$(systemctl show --property=MainPID --value kubelet)/oom_score_adj)", prompt))
 	for _, want := range []string{
 		"Type=notify", "NotifyAccess=main", "KillMode=mixed", "Restart=always", "RestartUSec=1s", "StartLimitIntervalUSec=0", "OOMPolicy=continue",
 		"OOMScoreAdjust=-999", "TimeoutStopUSec=1min", "RuntimeDirectoryMode=0700", "StateDirectoryMode=0700",
@@ -203,9 +159,7 @@ func hardening(ctx context.Context, l *lab) error {
 		}
 	}
 	checked("systemd has the settings of docs/install.md, without a sandbox, and applies them")
-	if out, err = l.run(ctx, m, "systemd-analyze verify kubelet.service 2>&1 | grep -i evenkeel; true", prompt); err != nil {
-		return err
-	}
+	out = got(l.run(ctx, m, "systemd-analyze verify kubelet.service 2>&1 | grep -i evenkeel; true", prompt))
 	if out != "" {
 		return fmt.Errorf("systemd-analyze verify says %s", out)
 	}
@@ -258,9 +212,7 @@ func reloads(ctx context.Context, l *lab) error {
 }
 
 func reboots(ctx context.Context, l *lab) error {
-	return l.duringTrial(ctx, func(m *vm.Machine) error {
-		return l.again(ctx, m, "systemctl --no-block reboot")
-	})
+	return l.duringTrial(ctx, func(m *vm.Machine) error { return l.again(ctx, m, "systemctl --no-block reboot") })
 }
 
 // again executes a script that makes the machine boot again, and waits for that.
@@ -289,41 +241,24 @@ func barks(ctx context.Context, l *lab) error {
 	script := `mkdir -p /etc/systemd/system/kubelet.service.d
 printf '[Service]\nWatchdogSec=%s\n' 60 >/etc/systemd/system/kubelet.service.d/95-local.conf
 systemctl daemon-reload && systemctl restart kubelet`
-	if _, err := l.run(ctx, m, script, patience); err != nil {
-		return err
-	}
-	if err := l.becomesHealthy(ctx, m); err != nil {
-		return err
-	}
-	before, err := l.run(ctx, m, processes, prompt)
-	if err != nil {
-		return err
-	}
+	got(l.run(ctx, m, script, patience))
+	must(l.becomesHealthy(ctx, m))
+	before := got(l.run(ctx, m, processes, prompt))
 	// The kubelet must not outlive the agent.
 	script = `set -- ` + strings.TrimSpace(before) + `
 kill -STOP $1
 for i in $(seq 400); do [ -e /proc/$1 ] || [ -e /proc/$2 ] || exit 0; sleep 1; done
 echo "agent $1 or kubelet $2 is still there"; exit 1`
-	if _, err := l.run(ctx, m, script, patience); err != nil {
-		return err
-	}
+	got(l.run(ctx, m, script, patience))
 	checked("systemd kills the stopped agent, and its kubelet dies with it")
-	if err := l.becomesHealthy(ctx, m); err != nil {
-		return err
-	}
+	must(l.becomesHealthy(ctx, m))
 	out, err := l.run(ctx, m, "journalctl --unit=kubelet --boot --no-pager | grep -F 'Watchdog timeout'", prompt)
 	if err != nil {
 		return fmt.Errorf("the journal does not say that it was the watchdog: %w", err)
 	}
-	if _, err := l.run(ctx, m, "rm /etc/systemd/system/kubelet.service.d/95-local.conf; systemctl daemon-reload; systemctl restart kubelet", patience); err != nil {
-		return err
-	}
-	if err := l.ready(ctx); err != nil {
-		return err
-	}
-	if err := l.promoted(ctx, pods); err != nil {
-		return err
-	}
+	got(l.run(ctx, m, "rm /etc/systemd/system/kubelet.service.d/95-local.conf; systemctl daemon-reload; systemctl restart kubelet", patience))
+	must(l.ready(ctx))
+	must(l.promoted(ctx, pods))
 	checked("the kubelet is healthy again with last-known-good: %s", lastLine(out))
 	return nil
 }
@@ -333,17 +268,12 @@ func upgrades(ctx context.Context, l *lab) error {
 	if err != nil {
 		return err
 	}
-	if err := l.putPackage(ctx, m, l.release); err != nil {
-		return err
-	}
+	must(l.putPackage(ctx, m, l.release))
 	_, before, err := l.unit(ctx, m)
 	if err != nil {
 		return err
 	}
-	out, err := l.run(ctx, m, "dpkg --install /root/evenkeel-agent.deb", prompt)
-	if err != nil {
-		return err
-	}
+	out := got(l.run(ctx, m, "dpkg --install /root/evenkeel-agent.deb", prompt))
 	_, after, err := l.unit(ctx, m)
 	if err != nil {
 		return err
@@ -352,18 +282,10 @@ func upgrades(ctx context.Context, l *lab) error {
 		return fmt.Errorf("the package's upgrade: process %s, then %s: %s", before, after, out)
 	}
 	checked("the newer package restarts nothing, and says what to do")
-	if out, err = l.run(ctx, m, "evenkeel-agent install --timeout=25m", patience+prompt); err != nil {
-		return err
-	}
-	if err := l.ready(ctx); err != nil {
-		return err
-	}
-	if err := l.promoted(ctx, pods); err != nil {
-		return err
-	}
-	if err := l.runsRelease(ctx, filepath.Base(l.release)); err != nil {
-		return err
-	}
+	out = got(l.run(ctx, m, "evenkeel-agent install --timeout=25m", patience+prompt))
+	must(l.ready(ctx))
+	must(l.promoted(ctx, pods))
+	must(l.runsRelease(ctx, filepath.Base(l.release)))
 	checked("the agent %s runs the kubelet with the same configuration: %s", filepath.Base(l.release), lastLine(out))
 	return nil
 }
@@ -378,14 +300,8 @@ func (l *lab) runsRelease(ctx context.Context, version string) error {
 }
 
 func uninstalls(ctx context.Context, l *lab) error {
-	m, err := l.installed(ctx)
-	if err != nil {
-		return err
-	}
-	out, err := l.run(ctx, m, "dpkg --remove evenkeel-agent", patience)
-	if err != nil {
-		return err
-	}
+	m := got(l.installed(ctx))
+	out := got(l.run(ctx, m, "dpkg --remove evenkeel-agent", patience))
 	if runs, err := l.runsAgent(ctx, m); err != nil || runs {
 		return errors.Join(fmt.Errorf("the kubelet's unit still runs the agent: %s", out), err)
 	}
@@ -396,9 +312,7 @@ func uninstalls(ctx context.Context, l *lab) error {
 	if strings.Contains(files, "evenkeel") {
 		return fmt.Errorf("the unit's files are %s", files)
 	}
-	if err := l.ready(ctx); err != nil {
-		return err
-	}
+	must(l.ready(ctx))
 	checked("removing the package restores the plain kubelet, and the node is Ready")
 	return nil
 }

@@ -92,48 +92,26 @@ func (l *lab) plugin(ctx context.Context, words string, args ...string) error {
 }
 
 func clusterInstalls(ctx context.Context, l *lab) error {
-	m, err := l.clusterInstalled(ctx)
-	if err != nil {
-		return err
-	}
-	if _, err := l.run(ctx, m, processes, prompt); err != nil {
-		return err
-	}
+	m := got(l.clusterInstalled(ctx))
+	got(l.run(ctx, m, processes, prompt))
 	checked("kubectl evenkeel install: the kubelet is the agent's child, the node is Ready and its agent reports")
-	if err := l.change(ctx, 190); err != nil {
-		return err
-	}
+	must(l.change(ctx, 190))
 	checked("the first change is promoted, with the agent's default flags")
-	if err := l.assign(ctx, 2, crashes, "proven", "--trial-duration=15s"); err != nil {
-		return err
-	}
-	if err := l.becomesHealthy(ctx, m); err != nil {
-		return err
-	}
-	if err := l.runsWith(ctx, 190); err != nil {
-		return err
-	}
+	must(l.assign(ctx, 2, crashes, "proven", "--trial-duration=15s"))
+	must(l.becomesHealthy(ctx, m))
+	must(l.runsWith(ctx, 190))
 	checked("a change that crashes is rolled back")
 	return nil
 }
 
 func clusterUpgrades(ctx context.Context, l *lab) error {
-	m, err := l.clusterInstalled(ctx)
-	if err != nil {
-		return err
-	}
+	m := got(l.clusterInstalled(ctx))
 	_, pods, err := l.proven(ctx)
 	if err != nil {
 		return err
 	}
-	before, err := l.run(ctx, m, processes, prompt)
-	if err != nil {
-		return err
-	}
-	version, err := l.applyRelease(ctx, m, l.release)
-	if err != nil {
-		return err
-	}
+	before := got(l.run(ctx, m, processes, prompt))
+	version := got(l.applyRelease(ctx, m, l.release))
 	after, err := l.run(ctx, m, processes, prompt)
 	if err == nil && before != after {
 		err = fmt.Errorf("applying the manifests changed the processes from %s to %s", before, after)
@@ -142,30 +120,17 @@ func clusterUpgrades(ctx context.Context, l *lab) error {
 		return err
 	}
 	checked("applying the manifests of %s restarts nothing", version)
-	if err := l.plugin(ctx, "1 of 1 node installed", "install", "--yes", "--timeout=60m", "--agent-version="+version); err != nil {
-		return err
-	}
-	if err := l.ready(ctx); err != nil {
-		return err
-	}
-	if err := l.promoted(ctx, pods); err != nil {
-		return err
-	}
-	if err := l.runsRelease(ctx, version); err != nil {
-		return err
-	}
+	must(l.plugin(ctx, "1 of 1 node installed", "install", "--yes", "--timeout=60m", "--agent-version="+version))
+	must(l.ready(ctx))
+	must(l.promoted(ctx, pods))
+	must(l.runsRelease(ctx, version))
 	checked("the node runs the agent %s, with the same configuration", version)
 	return nil
 }
 
 func clusterUninstalls(ctx context.Context, l *lab) error {
-	m, err := l.clusterInstalled(ctx)
-	if err != nil {
-		return err
-	}
-	if err := l.plugin(ctx, "1 of 1 node uninstalled", "uninstall", "--yes", "--timeout=60m"); err != nil {
-		return err
-	}
+	m := got(l.clusterInstalled(ctx))
+	must(l.plugin(ctx, "1 of 1 node uninstalled", "uninstall", "--yes", "--timeout=60m"))
 	if runs, err := l.runsAgent(ctx, m); err != nil || runs {
 		return errors.Join(errors.New("the kubelet's unit still runs the agent"), err)
 	}
@@ -176,9 +141,7 @@ func clusterUninstalls(ctx context.Context, l *lab) error {
 	if err != nil {
 		return err
 	}
-	if err := l.ready(ctx); err != nil {
-		return err
-	}
+	must(l.ready(ctx))
 	checked("kubectl evenkeel uninstall restores the plain kubelet, and the node is Ready")
 	return nil
 }

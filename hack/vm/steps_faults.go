@@ -23,16 +23,10 @@ func fillsDisk(ctx context.Context, l *lab) error {
 	if err != nil {
 		return err
 	}
-	bad, err := l.bad(ctx)
-	if err != nil {
-		return err
-	}
+	bad := got(l.bad(ctx))
 	script := `fallocate -l $(df --output=avail --block-size=1 / | tail -1) /ballast 2>/dev/null; dd if=/dev/zero of=/ballast2 bs=4k 2>/dev/null
 df --output=avail / | tail -1; ! echo x >/probe`
-	out, err := l.run(ctx, m, script, 4*prompt)
-	if err != nil {
-		return err
-	}
+	out := got(l.run(ctx, m, script, 4*prompt))
 	checked("the disk is full: %s KiB are available", strings.Fields(out)[0])
 	return l.unrecorded(ctx, m, pods, bad, true, func() error {
 		_, err := l.run(ctx, m, "rm -f /ballast /ballast2 /probe; systemctl restart containerd", prompt)
@@ -107,10 +101,7 @@ func failsIO(ctx context.Context, l *lab) error {
 	if err != nil {
 		return err
 	}
-	bad, err := l.bad(ctx)
-	if err != nil {
-		return err
-	}
+	bad := got(l.bad(ctx))
 	script := `set -e
 systemctl stop kubelet
 truncate -s 64M /srv/state.img
@@ -121,20 +112,12 @@ mkfs.ext4 -q -e remount-ro /dev/mapper/state
 mount /dev/mapper/state /mnt && cp -a /var/lib/evenkeel/. /mnt/ && umount /mnt
 mount /dev/mapper/state /var/lib/evenkeel && chmod 700 /var/lib/evenkeel
 systemctl start --no-block kubelet`
-	if _, err := l.run(ctx, m, script, patience); err != nil {
-		return err
-	}
-	if err := l.becomesHealthy(ctx, m); err != nil {
-		return err
-	}
-	if err := l.promoted(ctx, pods); err != nil {
-		return err
-	}
-	if _, err := l.run(ctx, m, "dmsetup suspend --nolockfs --noflush state && dmsetup load state --table '0 131072 error' && dmsetup resume state", prompt); err != nil {
-		return err
-	}
+	got(l.run(ctx, m, script, patience))
+	must(l.becomesHealthy(ctx, m))
+	must(l.promoted(ctx, pods))
+	got(l.run(ctx, m, "dmsetup suspend --nolockfs --noflush state && dmsetup load state --table '0 131072 error' && dmsetup resume state", prompt))
 	checked("every read and write of the agent's disk fails")
-	err = l.unrecorded(ctx, m, pods, bad, false, func() error {
+	must(l.unrecorded(ctx, m, pods, bad, false, func() error {
 		out, err := l.run(ctx, m, "touch /var/lib/evenkeel/probe 2>&1; sync -f /var/lib/evenkeel 2>&1; touch /var/lib/evenkeel/probe2 2>&1 || true", prompt)
 		if err != nil {
 			return err
@@ -152,10 +135,7 @@ mount /dev/mapper/state /var/lib/evenkeel
 systemctl start --no-block kubelet`
 		_, err = l.run(ctx, m, script, patience)
 		return err
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	_, err = l.run(ctx, m, "systemctl stop kubelet; cp -a /var/lib/evenkeel /srv/evenkeel && umount /var/lib/evenkeel && cp -a /srv/evenkeel/. /var/lib/evenkeel/ && dmsetup remove state && systemctl start --no-block kubelet", patience)
 	return errors.Join(err, l.becomesHealthy(ctx, m))
 }
@@ -174,26 +154,13 @@ func clockBefore(ctx context.Context, l *lab) error {
 	if err != nil {
 		return err
 	}
-	bad, err := l.bad(ctx)
-	if err != nil {
-		return err
-	}
-	if _, err := l.run(ctx, m, twoYears, prompt); err != nil {
-		return err
-	}
-	if err := l.assign(ctx, 0, fmt.Sprintf("maxPods: %d", pods+1), "assigned", "--trial-duration=15s", "--force"); err != nil {
-		return err
-	}
-	if _, err := l.run(ctx, m, "systemctl restart --no-block kubelet", prompt); err != nil {
-		return err
-	}
-	if err := l.becomesHealthy(ctx, m); err != nil {
-		return err
-	}
+	bad := got(l.bad(ctx))
+	got(l.run(ctx, m, twoYears, prompt))
+	must(l.assign(ctx, 0, fmt.Sprintf("maxPods: %d", pods+1), "assigned", "--trial-duration=15s", "--force"))
+	got(l.run(ctx, m, "systemctl restart --no-block kubelet", prompt))
+	must(l.becomesHealthy(ctx, m))
 	checked("two years back, and after a restart of the unit, the kubelet is healthy")
-	if err := l.clockRight(ctx, m, 0); err != nil {
-		return err
-	}
+	must(l.clockRight(ctx, m, 0))
 	return l.promotedOnly(ctx, pods+1, bad, "with the right clock, what was assigned in between is promoted")
 }
 
@@ -254,38 +221,21 @@ func runsOut(ctx context.Context, l *lab) error {
 	if err != nil {
 		return err
 	}
-	before, err := l.run(ctx, m, processes, prompt)
-	if err != nil {
-		return err
-	}
+	before := got(l.run(ctx, m, processes, prompt))
 	// In units of their own: systemd stops a service of which the OOM killer ends a process.
-	if _, err := l.run(ctx, m, `dmesg --clear; for i in 1 2 3; do systemd-run --quiet --wait tail /dev/zero; done; dmesg | grep -i 'killed process'`, patience); err != nil {
-		return err
-	}
-	out, err := l.run(ctx, m, "dmesg | grep -i 'killed process' | sed 's/.*Killed/Killed/'", prompt)
-	if err != nil {
-		return err
-	}
+	got(l.run(ctx, m, `dmesg --clear; for i in 1 2 3; do systemd-run --quiet --wait tail /dev/zero; done; dmesg | grep -i 'killed process'`, patience))
+	out := got(l.run(ctx, m, "dmesg | grep -i 'killed process' | sed 's/.*Killed/Killed/'", prompt))
 	if strings.Contains(out, "kubelet") || strings.Contains(out, "evenkeel") {
 		return fmt.Errorf("the OOM killer has killed: %s", out)
 	}
-	after, err := l.run(ctx, m, processes, prompt)
-	if err != nil {
-		return err
-	}
+	after := got(l.run(ctx, m, processes, prompt))
 	if before != after {
 		return fmt.Errorf("agent and kubelet were the processes %s and are %s", before, after)
 	}
 	checked("the OOM killer ended %d programs, and neither the agent nor the kubelet", strings.Count(out, "\n"))
-	if err := l.becomesHealthy(ctx, m); err != nil {
-		return err
-	}
-	if err := l.ready(ctx); err != nil {
-		return err
-	}
-	if err := l.change(ctx, pods+1); err != nil {
-		return err
-	}
+	must(l.becomesHealthy(ctx, m))
+	must(l.ready(ctx))
+	must(l.change(ctx, pods+1))
 	checked("the kubelet is healthy, and a change is promoted")
 	return nil
 }

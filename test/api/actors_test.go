@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // operators returns what two users with the role evenkeel-operator do with rollouts.
@@ -98,31 +100,22 @@ func actors(t *testing.T) {
 		return is, err
 	}
 	t.Cleanup(func() {
-		if _, err := kubectl(context.Background(), "delete", "-k", path); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, assert.Err(kubectl(context.Background(), "delete", "-k", path)))
 		err := wait.PollUntilContextTimeout(context.Background(), pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
 			is, err := named(ctx)
 			return !is, err
 		})
-		if err != nil {
-			t.Error("the policy stays in force:", err)
-		}
+		assert.That(t, err == nil, "the policy stays in force: %v", err)
 	})
-	if err := wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, named); err != nil {
-		t.Fatal("the policy is not in force:", err)
-	}
+	assert.NoError(t, wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, named), "the policy is not in force")
 }
 
 func TestTheAPIServerWritesWhoAsks(t *testing.T) {
 	ann, bob := operators(t)
-	if _, err := ann(`{"paused":true,"pausedReason":"before the policy"}`); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, assert.Err(ann(`{"paused":true,"pausedReason":"before the policy"}`)))
 	actors(t)
-	if again := mustKubectl(t, "apply", "-k", filepath.Join(root, "config/actors")); strings.Contains(again, "configured") || strings.Contains(again, "created") {
-		t.Errorf("applying it again changes something: %s", again)
-	}
+	again := mustKubectl(t, "apply", "-k", filepath.Join(root, "config/actors"))
+	assert.That(t, !strings.Contains(again, "configured") && !strings.Contains(again, "created"), "applying it again changes something: %s", again)
 	for _, step := range []struct {
 		what, body string
 		as         func(string) (*unstructured.Unstructured, error)
@@ -143,13 +136,9 @@ func TestTheAPIServerWritesWhoAsks(t *testing.T) {
 		{"with rollback", `{"abort":{"rollback":true}}`, ann, "- ann ann ann"},
 		{"all of them end", `{"abort":null,"approval":null,"frozen":null}`, bob, "- - - -"},
 	} {
-		o, err := step.as(step.body)
-		if err != nil {
-			t.Fatalf("%s: %v", step.what, err)
-		}
-		if got := askers(o); got != step.want {
-			t.Errorf("%s: the names are %q, want %q", step.what, got, step.want)
-		}
+		o := assert.Value(step.as(step.body))(t, step.what)
+		got := askers(o)
+		assert.That(t, got == step.want, "%s: the names are %q, want %q", step.what, got, step.want)
 	}
 	o, err := rolloutsAsAdmin(t).Create(t.Context(), rollout("new", `paused: true, pausedBy: ann, abort: {revision: 1}`), dryRun)
 	if err != nil || askers(o) != "admin - - admin" {
@@ -159,9 +148,7 @@ func TestTheAPIServerWritesWhoAsks(t *testing.T) {
 	mustKubectl(t, "create", "clusterrolebinding", "long", "--clusterrole=evenkeel-operator", "--user="+long)
 	defer mustKubectl(t, "delete", "clusterrolebinding", "long")
 	config, err := configFor("admin", "system:masters")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	config.Impersonate.UserName = long
 	o, err = dynamic.NewForConfigOrDie(config).Resource(rollouts).Patch(t.Context(), "asked", types.MergePatchType, []byte(`{"spec":{"paused":true}}`), metav1.PatchOptions{})
 	if want := string([]rune(long)[:256]) + " - - -"; err != nil || askers(o) != want {
@@ -173,9 +160,7 @@ func TestTheAPIServerWritesWhoAsks(t *testing.T) {
 func TestWritesOfTheStatusKeepTheNames(t *testing.T) {
 	ann, _ := operators(t)
 	actors(t)
-	if _, err := ann(`{"paused":true}`); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, assert.Err(ann(`{"paused":true}`)))
 	o, err := rolloutsAsAdmin(t).Patch(t.Context(), "asked", types.MergePatchType, []byte(`{"status":{"phase":"Paused"},"spec":{"pausedBy":"eve"}}`), metav1.PatchOptions{}, "status")
 	if err != nil || askers(o) != "ann - - -" {
 		t.Errorf("the names are %q, error %v", askers(o), err)

@@ -24,6 +24,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/drain"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	decision "github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // theController returns a client with the rights of the controller, which may drain nodes until the test ends.
@@ -49,9 +50,7 @@ func theController(t *testing.T) kubernetes.Interface {
 	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
 		return drain.MayDrain(ctx, client)
 	})
-	if err != nil {
-		t.Fatalf("config/drain does not let the controller drain nodes: %v", err)
-	}
+	assert.NoError(t, err, "config/drain does not let the controller drain nodes")
 	return client
 }
 
@@ -66,14 +65,8 @@ func givenNode(t *testing.T, name string) {
 			{Key: v1alpha1.TaintUnconfigured, Effect: corev1.TaintEffectNoSchedule}, {Key: v1alpha1.TaintUnconfigured, Effect: corev1.TaintEffectNoExecute},
 		}},
 	}
-	if _, err := nodes.Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := nodes.Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
-			t.Error(err)
-		}
-	})
+	assert.NoError(t, assert.Err(nodes.Create(t.Context(), node, metav1.CreateOptions{})))
+	t.Cleanup(func() { assert.OK(t, nodes.Delete(context.Background(), name, metav1.DeleteOptions{})) })
 }
 
 func TestTheControllerChangesOnlyItsOwnTaintsOfNodes(t *testing.T) {
@@ -88,9 +81,7 @@ func TestTheControllerChangesOnlyItsOwnTaintsOfNodes(t *testing.T) {
 		_, err := nodes.Patch(ctx, "tainted", types.StrategicMergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 		return apierrors.IsForbidden(err), nil
 	})
-	if err != nil {
-		t.Fatal("the policy does not take effect")
-	}
+	assert.NoError(t, err, "the policy does not take effect")
 	for what, text := range map[string]string{
 		"unschedulable": `{"spec":{"unschedulable":true}}`, "labels": `{"metadata":{"labels":{"a":"c"}}}`,
 		"annotation example.com/note": `{"metadata":{"annotations":{"example.com/note":null}}}`, "finalizers": `{"metadata":{"finalizers":["example.com/f"]}}`,
@@ -98,9 +89,7 @@ func TestTheControllerChangesOnlyItsOwnTaintsOfNodes(t *testing.T) {
 	} {
 		wantRefused(t, patch(text), http.StatusForbidden, "tried to change "+what+" of Node tainted", "it may only change taints and annotations of evenkeel.dev/")
 	}
-	if err := patch(`{"metadata":{"annotations":{"evenkeel.dev/note":"y"}}}`); err != nil {
-		t.Errorf("its own annotation: %v", err)
-	}
+	assert.OK(t, patch(`{"metadata":{"annotations":{"evenkeel.dev/note":"y"}}}`), "its own annotation")
 	taints := func(operations string) error {
 		return errorOf(nodes.Patch(ctx, "tainted", types.JSONPatchType, []byte(operations), metav1.PatchOptions{}))
 	}
@@ -108,36 +97,24 @@ func TestTheControllerChangesOnlyItsOwnTaintsOfNodes(t *testing.T) {
 		"another taint": `[{"op":"remove","path":"/spec/taints/0"}]`, "another effect": `[{"op":"remove","path":"/spec/taints/2"}]`,
 		"another value": `[{"op":"add","path":"/spec/taints/1/value","value":"x"}]`,
 	} {
-		if err := taints(operations); !apierrors.IsForbidden(err) {
-			t.Errorf("%s: %v, want a refusal", what, err)
-		}
+		err := taints(operations)
+		assert.That(t, apierrors.IsForbidden(err), "%s: %v, want a refusal", what, err)
 	}
-	if err := taints(`[{"op":"remove","path":"/spec/taints/1"}]`); err != nil {
-		t.Errorf("the startup taint: %v", err)
-	}
+	assert.OK(t, taints(`[{"op":"remove","path":"/spec/taints/1"}]`), "the startup taint")
 	if err := taints(`[{"op":"add","path":"/spec/taints/-","value":{"key":"evenkeel.dev/unconfigured","effect":"NoSchedule"}}]`); !apierrors.IsForbidden(err) {
 		t.Errorf("setting the startup taint: %v, want a refusal", err)
 	}
 
 	d := decision.Drain{Rollout: policy.DrainID("u"), Revision: 3, Attempt: 2, Since: time.Unix(1_800_000_000, 0).UTC()}
 	for _, want := range []decision.Drain{d, d, {Rollout: d.Rollout, Revision: 3, Attempt: 2, Since: d.Since, HandedOver: true}, {}, {}} {
-		if _, err := drain.Write(ctx, controller, "tainted", want); err != nil {
-			t.Fatal(err)
-		}
-		node, err := nodes.Get(ctx, "tainted", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := policy.DrainOf(node); got != want {
-			t.Errorf("the Node records %+v, want %+v", got, want)
-		}
-		if !slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "example.com/theirs" }) {
-			t.Errorf("another taint is gone: %+v", node.Spec.Taints)
-		}
+		assert.NoError(t, assert.Err(drain.Write(ctx, controller, "tainted", want)))
+		node := assert.Value(nodes.Get(ctx, "tainted", metav1.GetOptions{}))(t)
+		assert.Equal(t, policy.DrainOf(node), want, "the Node records")
+		assert.That(t, slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "example.com/theirs" }),
+			"another taint is gone: %+v", node.Spec.Taints)
 	}
-	if node, err := drain.Write(ctx, controller, "no-such-node", d); err != nil || node != nil {
-		t.Errorf("a Node that is gone: %v", err)
-	}
+	gone, err := drain.Write(ctx, controller, "no-such-node", d)
+	assert.That(t, gone == nil && err == nil, "a Node that is gone: %+v, %v", gone, err)
 }
 
 func TestAnEvictionPassEvictsWhatMayGo(t *testing.T) {
@@ -148,27 +125,19 @@ func TestAnEvictionPassEvictsWhatMayGo(t *testing.T) {
 		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "logs"}},
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "logs"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none"}}}},
 	}}
-	if _, err := admin.AppsV1().DaemonSets("default").Create(ctx, set, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, assert.Err(admin.AppsV1().DaemonSets("default").Create(ctx, set, metav1.CreateOptions{})))
 	for _, name := range []string{"one", "two", "none"} {
 		budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: policyv1.PodDisruptionBudgetSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"budget": "both"}}}}
 		if name == "none" {
 			budget.Spec.Selector.MatchLabels["budget"] = "one"
 		}
-		if _, err := admin.PolicyV1().PodDisruptionBudgets("default").Create(ctx, budget, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, assert.Err(admin.PolicyV1().PodDisruptionBudgets("default").Create(ctx, budget, metav1.CreateOptions{})))
 	}
 	t.Cleanup(func() {
 		all := metav1.ListOptions{}
-		if err := admin.PolicyV1().PodDisruptionBudgets("default").DeleteCollection(context.Background(), metav1.DeleteOptions{}, all); err != nil {
-			t.Error(err)
-		}
-		if err := admin.AppsV1().DaemonSets("default").Delete(context.Background(), "logs", metav1.DeleteOptions{}); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, admin.PolicyV1().PodDisruptionBudgets("default").DeleteCollection(context.Background(), metav1.DeleteOptions{}, all))
+		assert.OK(t, admin.AppsV1().DaemonSets("default").Delete(context.Background(), "logs", metav1.DeleteOptions{}))
 	})
 	type pod struct {
 		name, kind, labels string // kind of its controller; labels as k=v
@@ -221,22 +190,17 @@ func TestAnEvictionPassEvictsWhatMayGo(t *testing.T) {
 				if p.change != nil {
 					p.change(made)
 				}
-				if _, err := admin.CoreV1().Pods("default").Create(ctx, made, metav1.CreateOptions{}); err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, assert.Err(admin.CoreV1().Pods("default").Create(ctx, made, metav1.CreateOptions{})))
 				phase := corev1.PodRunning
 				if p.name == c.done {
 					phase = corev1.PodSucceeded
 				}
 				status := []byte(fmt.Sprintf(`{"status":{"phase":%q,"conditions":[{"type":"Ready","status":"True"}]}}`, phase))
-				if _, err := admin.CoreV1().Pods("default").Patch(ctx, made.Name, types.StrategicMergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t,
+					assert.Err(admin.CoreV1().Pods("default").Patch(ctx, made.Name, types.StrategicMergePatchType, status, metav1.PatchOptions{}, "status")))
 				t.Cleanup(func() {
 					err := admin.CoreV1().Pods("default").Delete(context.Background(), made.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
-					if err != nil && !apierrors.IsNotFound(err) {
-						t.Error(err)
-					}
+					assert.That(t, err == nil || apierrors.IsNotFound(err), "%v", err)
 				})
 			}
 			short, cancel := context.WithTimeout(ctx, 8*time.Second) // the API server asks clients to try again after 10 s
@@ -257,18 +221,13 @@ func TestAnEvictionPassEvictsWhatMayGo(t *testing.T) {
 				(waiting == "") != (got.Waiting == "") || !strings.Contains(got.Waiting, waiting) || (refused == "") != (got.Refused == "") || !strings.Contains(got.Refused, refused) {
 				t.Errorf("the pass reports %+v, want %+v", got, c.want)
 			}
-			left, err := admin.CoreV1().Pods("default").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
-			if err != nil {
-				t.Fatal(err)
-			}
+			left := assert.Value(admin.CoreV1().Pods("default").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node}))(t)
 			var names []string
 			for _, p := range left.Items {
 				names = append(names, strings.TrimPrefix(p.Name, node+"-"))
 			}
 			slices.Sort(names)
-			if !slices.Equal(names, c.stay) {
-				t.Errorf("left are %v, want %v", names, c.stay)
-			}
+			assert.That(t, slices.Equal(names, c.stay), "left are %v, want %v", names, c.stay)
 		})
 	}
 }

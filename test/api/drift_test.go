@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // mayGet asks, as a kubelet does, whether a user may get a subresource of a Node.
@@ -36,11 +38,9 @@ func TestOnlyConfigDriftLetsNodesReadTheConfigzOfKubelets(t *testing.T) {
 			t.Error(out, err)
 		}
 	})
-	if err := wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
+	assert.NoError(t, wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
 		return mayGet(ctx, node, nodes, "drift", "configz")
-	}); err != nil {
-		t.Fatalf("config/drift does not let a node read the /configz of its kubelet: %v", err)
-	}
+	}), "config/drift does not let a node read the /configz of its kubelet")
 	for _, r := range []struct {
 		user, group, node, subresource string
 		want                           bool

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // addSource is the JSON patch that assigns a ConfigMap, as the documentation has it.
@@ -24,10 +26,7 @@ func hasEmptySpec(o *unstructured.Unstructured) bool {
 // assignable fails unless a JSON patch can assign a ConfigMap to a NodeConfig, which then has the generation.
 func assignable(t *testing.T, name string, generation int64) {
 	t.Helper()
-	o, err := asAdmin(t).Patch(t.Context(), name, types.JSONPatchType, []byte(addSource), metav1.PatchOptions{FieldValidation: "Strict"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := assert.Value(asAdmin(t).Patch(t.Context(), name, types.JSONPatchType, []byte(addSource), metav1.PatchOptions{FieldValidation: "Strict"}))(t)
 	if uid, _, _ := unstructured.NestedString(o.Object, "spec", "configSource", "configMapRef", "uid"); uid != "u" || o.GetGeneration() != generation {
 		t.Errorf("generation %d and %v, want %d and the source", o.GetGeneration(), o.Object["spec"], generation)
 	}
@@ -39,10 +38,7 @@ func TestANodeConfigWithoutASpecGetsAnEmptyOne(t *testing.T) {
 		"a node that says so": "metadata: {name: bare}\nspec: {}",
 	} {
 		t.Run(who, func(t *testing.T) {
-			o, err := asNode(t, "bare").Create(t.Context(), parse(body), metav1.CreateOptions{FieldValidation: "Strict"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			o := assert.Value(asNode(t, "bare").Create(t.Context(), parse(body), metav1.CreateOptions{FieldValidation: "Strict"}))(t)
 			removeAtEnd(t, "bare")
 			if !hasEmptySpec(o) || o.GetGeneration() != 1 {
 				t.Errorf("it is stored with generation %d and %v, want 1 and an empty spec", o.GetGeneration(), o.Object["spec"])
@@ -64,9 +60,7 @@ func TestAfterAnUpgradeAStoredNodeConfigWithoutASpecCanBeAssigned(t *testing.T) 
 	}
 	t.Cleanup(func() {
 		if !upgraded {
-			if err := upgrade(context.Background()); err != nil {
-				t.Error(err)
-			}
+			assert.OK(t, upgrade(context.Background()))
 		}
 	})
 	// The API server serves a changed CRD a moment later.
@@ -74,16 +68,12 @@ func TestAfterAnUpgradeAStoredNodeConfigWithoutASpecCanBeAssigned(t *testing.T) 
 		o, err := asAdmin(t).Create(ctx, parse("metadata: {name: probe}"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err == nil && o.Object["spec"] == nil, nil
 	})
-	if err != nil {
-		t.Fatalf("waiting for the CRD without a default: %v", err)
-	}
+	assert.NoError(t, err, "waiting for the CRD without a default")
 	given(t, "metadata: {name: earlier}")
 	_, err = asAdmin(t).Patch(t.Context(), "earlier", types.JSONPatchType, []byte(addSource), metav1.PatchOptions{})
 	wantRefused(t, err, 422, "the server rejected our request due to an error in our request")
 
-	if err := upgrade(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, upgrade(t.Context()))
 	err = wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(context.Context) (bool, error) {
 		return hasEmptySpec(get(t, "earlier")), nil
 	})
@@ -92,12 +82,9 @@ func TestAfterAnUpgradeAStoredNodeConfigWithoutASpecCanBeAssigned(t *testing.T) 
 	}
 	// Until a person writes, generation 1 says that nothing was ever assigned; a status does not change that.
 	status := []byte(`{"status":{"agentVersion":"v0.1.0"}}`)
-	if _, err := asNode(t, "earlier").Patch(t.Context(), "earlier", types.MergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := asAdmin(t).Patch(t.Context(), "earlier", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, assert.Err(asNode(t, "earlier").Patch(t.Context(), "earlier", types.MergePatchType, status, metav1.PatchOptions{}, "status")))
+	assert.NoError(t,
+		assert.Err(asAdmin(t).Patch(t.Context(), "earlier", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})))
 	if o := get(t, "earlier"); o.GetGeneration() != 1 || !hasEmptySpec(o) {
 		t.Errorf("after a status and a label it has generation %d and %v, want 1 and an empty spec", o.GetGeneration(), o.Object["spec"])
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/drain"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // replicatedPod creates a running pod of a ReplicaSet on a node, until the test ends.
@@ -32,15 +33,10 @@ func replicatedPod(t *testing.T, node, name string, change func(*corev1.Pod)) *c
 	if change != nil {
 		change(pod)
 	}
-	pod, err := pods.Create(t.Context(), pod, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pod = assert.Value(pods.Create(t.Context(), pod, metav1.CreateOptions{}))(t)
 	t.Cleanup(func() {
 		err := pods.Delete(context.Background(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
-		if err != nil && !apierrors.IsNotFound(err) {
-			t.Error(err)
-		}
+		assert.That(t, err == nil || apierrors.IsNotFound(err), "%v", err)
 	})
 	return pod
 }
@@ -74,16 +70,12 @@ func TestAPodThatTookTheNameOfAnEvictedOneStays(t *testing.T) {
 	config := cluster.AdminConfig()
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return &afterList{RoundTripper: next, call: func() {
-			if err := pods.Delete(t.Context(), "same-name", metav1.DeleteOptions{}); err != nil {
-				t.Error(err)
-			}
+			assert.OK(t, pods.Delete(t.Context(), "same-name", metav1.DeleteOptions{}))
 			other = replicatedPod(t, "same-name-2", "same-name", nil)
 		}}
 	})
 	report := drain.Pass(t.Context(), kubernetes.NewForConfigOrDie(config), "same-name-1", v1alpha1.DrainOptions{})
-	if other == nil || report.Left != 1 || report.Waiting != "" || report.Refused != "" {
-		t.Errorf("the pass reports %+v", report)
-	}
+	assert.That(t, other != nil && report.Left == 1 && report.Waiting == "" && report.Refused == "", "the pass reports %+v", report)
 	if now, err := pods.Get(t.Context(), "same-name", metav1.GetOptions{}); err != nil || now.UID != other.UID || now.DeletionTimestamp != nil {
 		t.Errorf("the pod on the other node was evicted: %+v, %v", now, err)
 	}
@@ -98,13 +90,9 @@ func TestAPodThatEndsIsWaitedForWhateverItIs(t *testing.T) {
 		p.OwnerReferences = nil // it would be refused
 		p.Spec.TerminationGracePeriodSeconds = new(int64(300))
 	})
-	if err := pods.Delete(t.Context(), "ends", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, pods.Delete(t.Context(), "ends", metav1.DeleteOptions{}))
 	report := drain.Pass(t.Context(), kubernetes.NewForConfigOrDie(cluster.AdminConfig()), "ends-1", v1alpha1.DrainOptions{})
-	if report.Left != 1 || report.Refused != "" || report.Waiting != "" {
-		t.Errorf("the pass reports %+v", report)
-	}
+	assert.That(t, report.Left == 1 && report.Refused == "" && report.Waiting == "", "the pass reports %+v", report)
 }
 
 func TestTheAdmissionPolicyLimitsTheControllerWhateverRBACAllows(t *testing.T) {
@@ -113,25 +101,19 @@ func TestTheAdmissionPolicyLimitsTheControllerWhateverRBACAllows(t *testing.T) {
 	ctx := t.Context()
 	roles := kubernetes.NewForConfigOrDie(cluster.AdminConfig()).RbacV1()
 	meta := metav1.ObjectMeta{Name: "test-every-right-to-nodes"}
-	if _, err := roles.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
+	assert.NoError(t, assert.Err(roles.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"nodes", "nodes/status", "nodes/proxy"}, Verbs: []string{"*"}},
-	}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := roles.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+	}}, metav1.CreateOptions{})))
+	assert.NoError(t, assert.Err(roles.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: v1alpha1.SystemNamespace, Name: "evenkeel-controller"}},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	}, metav1.CreateOptions{})))
 	t.Cleanup(func() {
 		for _, err := range []error{
 			roles.ClusterRoleBindings().Delete(context.Background(), meta.Name, metav1.DeleteOptions{}),
 			roles.ClusterRoles().Delete(context.Background(), meta.Name, metav1.DeleteOptions{}),
 		} {
-			if err != nil {
-				t.Error(err)
-			}
+			assert.OK(t, err)
 		}
 	})
 
@@ -141,9 +123,7 @@ func TestTheAdmissionPolicyLimitsTheControllerWhateverRBACAllows(t *testing.T) {
 		err := nodes.Delete(ctx, "limited", metav1.DeleteOptions{DryRun: dryRun})
 		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "evenkeel-node-taints"), nil
 	})
-	if err != nil {
-		t.Fatal("the policy does not take effect")
-	}
+	assert.NoError(t, err, "the policy does not take effect")
 	status := []byte(`{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`)
 	for what, err := range map[string]error{
 		"CREATE Node made":           errorOf(nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "made"}}, metav1.CreateOptions{DryRun: dryRun})),
@@ -170,7 +150,6 @@ func TestTheAdmissionPolicyLimitsTheControllerWhateverRBACAllows(t *testing.T) {
 	wantRefused(t, all(noExecute), http.StatusForbidden, "tried to change taints of Node limited")
 	mixed := `[{"op":"add","path":"/spec/taints/-","value":{"key":"evenkeel.dev/draining","effect":"NoSchedule"}},{"op":"add","path":"/spec/unschedulable","value":true}]`
 	wantRefused(t, all(mixed), http.StatusForbidden, "tried to change unschedulable of Node limited")
-	if err := all(`[{"op":"add","path":"/spec/taints/0","value":{"key":"evenkeel.dev/draining","effect":"NoSchedule"}}]`); err != nil {
-		t.Errorf("its own taint before another one: %v", err)
-	}
+	assert.OK(t, all(`[{"op":"add","path":"/spec/taints/0","value":{"key":"evenkeel.dev/draining","effect":"NoSchedule"}}]`),
+		"its own taint before another one")
 }

@@ -16,22 +16,18 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // installers are the DaemonSets of config/base, as the API server keeps them.
 func installers(t *testing.T) map[string]appsv1.DaemonSet {
 	t.Helper()
-	list, err := kubernetes.NewForConfigOrDie(cluster.AdminConfig()).AppsV1().DaemonSets(v1alpha1.InstallNamespace).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := assert.Value(kubernetes.NewForConfigOrDie(cluster.AdminConfig()).AppsV1().DaemonSets(v1alpha1.InstallNamespace).List(t.Context(), metav1.ListOptions{}))(t)
 	all := map[string]appsv1.DaemonSet{}
 	for _, d := range list.Items {
 		all[strings.TrimPrefix(d.Name, "evenkeel-")] = d
 	}
-	if len(all) != 2 {
-		t.Fatalf("there are %d DaemonSets in %s, want 2", len(all), v1alpha1.InstallNamespace)
-	}
+	assert.Must(t, len(all) == 2, "there are %d DaemonSets in %s, want 2", len(all), v1alpha1.InstallNamespace)
 	return all
 }
 
@@ -43,43 +39,35 @@ func TestInstallerPodsRunOnlyOnLabeledNodes(t *testing.T) {
 		if want := map[string]string{"kubernetes.io/os": "linux", v1alpha1.LabelAgent: verb}; !cmp.Equal(pod.NodeSelector, want) {
 			t.Errorf("%s goes to %v, want %v", verb, pod.NodeSelector, want)
 		}
-		if d.Spec.UpdateStrategy.Type != appsv1.OnDeleteDaemonSetStrategyType {
-			t.Errorf("%s has the update strategy %s: a new image would restart kubelets by itself", verb, d.Spec.UpdateStrategy.Type)
-		}
+		assert.That(t, d.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType,
+			"%s has the update strategy %s: a new image would restart kubelets by itself", verb, d.Spec.UpdateStrategy.Type)
 		if !slices.ContainsFunc(pod.Tolerations, func(tol corev1.Toleration) bool {
 			return tolerates(tol, corev1.Taint{Key: "any", Effect: corev1.TaintEffectNoExecute})
 		}) {
 			t.Errorf("%s does not tolerate every taint", verb)
 		}
-		if c.LivenessProbe != nil || c.StartupProbe != nil || c.Resources.Limits != nil || pod.PriorityClassName != "" {
-			t.Errorf("%s can be ended in the middle of it, or displace others: %+v", verb, c)
-		}
-		if *pod.AutomountServiceAccountToken || pod.ServiceAccountName != "evenkeel-installer" {
-			t.Errorf("%s has a token, or the account %s", verb, pod.ServiceAccountName)
-		}
+		assert.That(t, c.LivenessProbe == nil && c.StartupProbe == nil && c.Resources.Limits == nil && pod.PriorityClassName == "",
+			"%s can be ended in the middle of it, or displace others: %+v", verb, c)
+		assert.That(t, !*pod.AutomountServiceAccountToken && pod.ServiceAccountName == "evenkeel-installer",
+			"%s has a token, or the account %s", verb, pod.ServiceAccountName)
 		want := []string{"/evenkeel-agent", "on-host", "--bin-dir=/var/lib/evenkeel-bin", "--", "/evenkeel-agent", verb, "--stay",
 			"--probe-socket=$(EVENKEEL_PROBE_SOCKET)", "--attempt=$(POD_UID)"}
 		if verb == "install" {
 			want = append(want, "--turn=$(POD_REVISION)")
 		}
-		if diff := cmp.Diff(want, c.Command); diff != "" {
-			t.Errorf("%s: %s", verb, diff)
-		}
+		assert.NoDiff(t, cmp.Diff(want, c.Command), verb)
 		for _, volume := range pod.Volumes {
 			at := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volume.Name })
-			if at < 0 || c.VolumeMounts[at].MountPath != volume.HostPath.Path {
-				t.Errorf("%s: volume %s is not mounted under its path on the host", verb, volume.Name)
-			}
+			assert.That(t, at >= 0 && c.VolumeMounts[at].MountPath == volume.HostPath.Path,
+				"%s: volume %s is not mounted under its path on the host", verb, volume.Name)
 		}
 		for _, path := range []string{c.ReadinessProbe.Exec.Command[0], c.Env[len(c.Env)-1].Value} {
-			if !slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.HostPath.Path == filepath.Dir(path) }) {
-				t.Errorf("%s: the directory of %s is not mounted", verb, path)
-			}
+			assert.That(t, slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.HostPath.Path == filepath.Dir(path) }),
+				"%s: the directory of %s is not mounted", verb, path)
 		}
 		other := map[string]string{"install": "evenkeel-uninstaller", "uninstall": "evenkeel-installer"}[verb]
-		if anti := pod.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution; len(anti) != 1 || anti[0].LabelSelector.MatchLabels["app.kubernetes.io/name"] != other {
-			t.Errorf("%s may run beside %s", verb, other)
-		}
+		anti := pod.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+		assert.That(t, len(anti) == 1 && anti[0].LabelSelector.MatchLabels["app.kubernetes.io/name"] == other, "%s may run beside %s", verb, other)
 	}
 }
 
@@ -95,33 +83,24 @@ func TestPodSecurityAdmitsInstallersAndTheRestrictedController(t *testing.T) {
 	for _, namespace := range []string{v1alpha1.InstallNamespace, v1alpha1.SystemNamespace} {
 		mustKubectl(t, "create", "serviceaccount", "default", "-n", namespace)
 		t.Cleanup(func() {
-			if err := core.CoreV1().ServiceAccounts(namespace).Delete(context.Background(), "default", metav1.DeleteOptions{}); err != nil {
-				t.Error(err)
-			}
+			assert.OK(t, core.CoreV1().ServiceAccounts(namespace).Delete(context.Background(), "default", metav1.DeleteOptions{}))
 		})
 	}
 	installer := installers(t)["installer"].Spec.Template.Spec
-	if err := create(v1alpha1.InstallNamespace, installer); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, create(v1alpha1.InstallNamespace, installer))
 	namespaces := core.CoreV1().Namespaces()
 	patch := func(value string) {
 		t.Helper()
 		words := `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":` + value + `}}}`
-		if _, err := namespaces.Patch(context.Background(), v1alpha1.SystemNamespace, types.MergePatchType, []byte(words), metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t,
+			assert.Err(namespaces.Patch(context.Background(), v1alpha1.SystemNamespace, types.MergePatchType, []byte(words), metav1.PatchOptions{})))
 	}
 	patch(`"restricted"`)
 	t.Cleanup(func() { patch(`null`) })
-	if err := create(v1alpha1.SystemNamespace, installer); err == nil || !strings.Contains(err.Error(), `violates PodSecurity "restricted`) {
-		t.Errorf("a privileged pod in %s: %v", v1alpha1.SystemNamespace, err)
-	}
+	assert.ErrorHas(t, create(v1alpha1.SystemNamespace, installer),
+		`violates PodSecurity "restricted`, "a privileged pod in", v1alpha1.SystemNamespace)
 	var deployment appsv1.Deployment
-	if err := json.Unmarshal([]byte(mustKubectl(t, "get", "deployment", "evenkeel-controller", "-n", v1alpha1.SystemNamespace, "-o", "json")), &deployment); err != nil {
-		t.Fatal(err)
-	}
-	if err := create(v1alpha1.SystemNamespace, deployment.Spec.Template.Spec); err != nil {
-		t.Errorf("the controller's own: %v", err)
-	}
+	assert.NoError(t,
+		json.Unmarshal([]byte(mustKubectl(t, "get", "deployment", "evenkeel-controller", "-n", v1alpha1.SystemNamespace, "-o", "json")), &deployment))
+	assert.OK(t, create(v1alpha1.SystemNamespace, deployment.Spec.Template.Spec), "the controller's own")
 }

@@ -12,14 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func mustKubectl(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := kubectl(t.Context(), args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := assert.Value(kubectl(t.Context(), args...))(t)
 	return out
 }
 
@@ -27,38 +25,32 @@ func TestApplyingConfigBaseAgainChangesNothing(t *testing.T) {
 	out := mustKubectl(t, "apply", "-k", filepath.Join(root, "config/base"))
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	rendered := mustKubectl(t, "kustomize", filepath.Join(root, "config/base"))
-	if want := strings.Count("\n"+rendered, "\napiVersion:"); len(lines) != want || want < 14 {
-		t.Errorf("got %d objects, want %d, and at least the 14 of config/api", len(lines), want)
-	}
+	want := strings.Count("\n"+rendered, "\napiVersion:")
+	assert.That(t, len(lines) == want && want >= 14, "got %d objects, want %d, and at least the 14 of config/api", len(lines), want)
 	for _, line := range lines {
 		// kubectl always sends the selector of a PodDisruptionBudget again, changed or not.
-		if !strings.HasSuffix(line, " unchanged") && line != "poddisruptionbudget.policy/evenkeel-controller configured" {
-			t.Errorf("got %q, want it unchanged", line)
-		}
+		assert.That(t, strings.HasSuffix(line, " unchanged") || line == "poddisruptionbudget.policy/evenkeel-controller configured",
+			"got %q, want it unchanged", line)
 	}
 }
 
 func TestConfigDefaultIsRefusedWithAnExplanation(t *testing.T) {
 	const want = "no registry serves the images of these manifests, so apply install.yaml of a release"
-	if _, err := kubectl(t.Context(), "apply", "-k", filepath.Join(root, "config/default")); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("got %v, want %q", err, want)
-	}
+	assert.ErrorHas(t, assert.Err(kubectl(t.Context(), "apply", "-k", filepath.Join(root, "config/default"))), want)
 }
 
 func TestServerSideApplyAfterClientSideApplyNeedsForceConflicts(t *testing.T) {
 	manifests := filepath.Join(t.TempDir(), "release.yaml")
 	mustKubectl(t, "kustomize", filepath.Join(root, "config/base"), "--output="+manifests)
 	apply := []string{"apply", "--server-side", "--dry-run=server", "-f", manifests}
-	if _, err := kubectl(t.Context(), apply...); err == nil || !strings.Contains(err.Error(), `conflict with "kubectl-client-side-apply"`) {
-		t.Errorf("got %v, want conflicts with the fields of TestMain's apply -k", err)
-	}
+	assert.ErrorHas(t, assert.Err(kubectl(t.Context(), apply...)), `conflict with "kubectl-client-side-apply"`)
 	mustKubectl(t, append(apply, "--force-conflicts")...)
 }
 
 func TestKubectlGetShowsWhatANodeRuns(t *testing.T) {
 	given(t, "metadata: {name: shown}")
 	started := metav1.NewTime(time.Now().Add(-100 * time.Minute))
-	status, err := json.Marshal(map[string]any{"status": v1alpha1.NodeConfigStatus{
+	status := assert.Value(json.Marshal(map[string]any{"status": v1alpha1.NodeConfigStatus{
 		Assigned:         &v1alpha1.AssignedConfig{ConfigRevision: v1alpha1.ConfigRevision{Name: "workers-3"}},
 		Active:           &v1alpha1.ConfigRevision{Name: "workers-2", Revision: "6d1e"},
 		LastKnownGood:    &v1alpha1.LastKnownGoodConfig{ConfigRevision: v1alpha1.ConfigRevision{Name: "workers-1"}},
@@ -69,13 +61,8 @@ func TestKubectlGetShowsWhatANodeRuns(t *testing.T) {
 			Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionFalse, LastTransitionTime: started,
 			Reason: v1alpha1.ReasonValidationFailed,
 		}},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := asNode(t, "shown").Patch(t.Context(), "shown", types.MergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
+	assert.NoError(t, assert.Err(asNode(t, "shown").Patch(t.Context(), "shown", types.MergePatchType, status, metav1.PatchOptions{}, "status")))
 	for _, test := range []struct {
 		args []string
 		want [2][]string
@@ -90,16 +77,12 @@ func TestKubectlGetShowsWhatANodeRuns(t *testing.T) {
 		}},
 	} {
 		lines := strings.Split(strings.TrimSpace(mustKubectl(t, test.args...)), "\n")
-		if len(lines) != 2 {
-			t.Fatalf("got %d lines, want 2: %q", len(lines), lines)
-		}
+		assert.Must(t, len(lines) == 2, "got %d lines, want 2: %q", len(lines), lines)
 		header, row := strings.Fields(lines[0]), strings.Fields(lines[1])
 		if len(row) > 6 {
 			row[6] = "(age)"
 		}
-		if diff := cmp.Diff(test.want, [2][]string{header, row}); diff != "" {
-			t.Errorf("kubectl %s (- want, + got)\n%s", strings.Join(test.args, " "), diff)
-		}
+		assert.NoDiff(t, cmp.Diff(test.want, [2][]string{header, row}), "kubectl", strings.Join(test.args, " "))
 	}
 }
 
@@ -121,9 +104,7 @@ func TestKubectlExplainsEveryFieldAndSaysWhoWritesIt(t *testing.T) {
 		out := strings.Join(strings.Fields(mustKubectl(t, "explain", test.path)), " ")
 		for _, want := range test.want {
 			want = strings.ReplaceAll(want, "<Object>", "<Object>")
-			if !strings.Contains(out, want) {
-				t.Errorf("kubectl explain %s lacks %q:\n%s", test.path, want, out)
-			}
+			assert.That(t, strings.Contains(out, want), "kubectl explain %s lacks %q:\n%s", test.path, want, out)
 		}
 	}
 }

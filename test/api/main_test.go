@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -140,10 +141,7 @@ func configFor(user string, groups ...string) (*rest.Config, error) {
 
 func as(t *testing.T, user string, groups ...string) dynamic.ResourceInterface {
 	t.Helper()
-	client, err := clientFor(user, groups...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := assert.Value(clientFor(user, groups...))(t)
 	return client
 }
 
@@ -174,10 +172,7 @@ func parse(text string) *unstructured.Unstructured {
 // given creates a NodeConfig as administrator and removes it when the test ends.
 func given(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
-	o, err := asAdmin(t).Create(t.Context(), parse(text), metav1.CreateOptions{FieldValidation: "Strict"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := assert.Value(asAdmin(t).Create(t.Context(), parse(text), metav1.CreateOptions{FieldValidation: "Strict"}))(t)
 	removeAtEnd(t, o.GetName())
 	return o
 }
@@ -187,18 +182,13 @@ func removeAtEnd(t *testing.T, name string) {
 	admin := asAdmin(t)
 	t.Cleanup(func() {
 		err := admin.Delete(context.Background(), name, metav1.DeleteOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			t.Error(err)
-		}
+		assert.That(t, err == nil || apierrors.IsNotFound(err), "%v", err)
 	})
 }
 
 func get(t *testing.T, name string) *unstructured.Unstructured {
 	t.Helper()
-	o, err := asAdmin(t).Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := assert.Value(asAdmin(t).Get(t.Context(), name, metav1.GetOptions{}))(t)
 	return o
 }
 
@@ -214,8 +204,6 @@ func wantRefused(t *testing.T, err error, code int32, words ...string) {
 		t.Errorf("got status %d, want %d: %v", refused.Status().Code, code, err)
 	}
 	for _, w := range words {
-		if !strings.Contains(err.Error(), w) {
-			t.Errorf("got error %q, want in it %q", err, w)
-		}
+		assert.That(t, strings.Contains(err.Error(), w), "got error %q, want in it %q", err, w)
 	}
 }

@@ -18,27 +18,18 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestANodeCreatesItsOwnEmptyNodeConfigAndReportsInIt(t *testing.T) {
 	removeAtEnd(t, "own")
 	node := asNode(t, "own")
-	if _, err := node.Create(t.Context(), parse("metadata: {name: own}\nspec: {}"), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	o, err := node.Patch(t.Context(), "own", types.MergePatchType, []byte(`{"status":{"error":"patched"}}`),
-		metav1.PatchOptions{}, "status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, assert.Err(node.Create(t.Context(), parse("metadata: {name: own}\nspec: {}"), metav1.CreateOptions{})))
+	o := assert.Value(node.Patch(t.Context(), "own", types.MergePatchType, []byte(`{"status":{"error":"patched"}}`),
+		metav1.PatchOptions{}, "status"))(t)
 	o.Object["status"] = map[string]any{"error": "updated"}
-	if _, err := node.UpdateStatus(t.Context(), o, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	o, err = node.Get(t.Context(), "own", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, assert.Err(node.UpdateStatus(t.Context(), o, metav1.UpdateOptions{})))
+	o = assert.Value(node.Get(t.Context(), "own", metav1.GetOptions{}))(t)
 	if got, _, _ := unstructured.NestedString(o.Object, "status", "error"); got != "updated" || o.GetGeneration() != 1 {
 		t.Errorf("got status.error %q at generation %d, want updated at 1", got, o.GetGeneration())
 	}
@@ -126,9 +117,7 @@ func TestANodesReportChangesOnlyTheStatus(t *testing.T) {
 	o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "self", UID: "u"}})
 	o.Object["spec"] = map[string]any{"revoked": []any{"u"}}
 	o.Object["status"] = map[string]any{"error": "reported"}
-	if _, err := asNode(t, "self").UpdateStatus(t.Context(), o, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, assert.Err(asNode(t, "self").UpdateStatus(t.Context(), o, metav1.UpdateOptions{})))
 	after := get(t, "self")
 	if got, _, _ := unstructured.NestedString(after.Object, "status", "error"); got != "reported" {
 		t.Errorf("got status.error %q, want reported", got)
@@ -161,9 +150,7 @@ func TestANodeCannotReportInvalidTimes(t *testing.T) {
 			wantRefused(t, report(fmt.Sprintf(status, at)), http.StatusUnprocessableEntity, refused)
 		}
 		for _, at := range []string{"2026-01-02T03:04:05Z", "2026-01-02T03:04:05.123456789+01:00"} {
-			if err := report(fmt.Sprintf(status, at)); err != nil {
-				t.Errorf("%s at %s: %v", status, at, err)
-			}
+			assert.OK(t, report(fmt.Sprintf(status, at)), status, "at", at)
 		}
 	}
 	for _, status := range []string{
@@ -173,18 +160,14 @@ func TestANodeCannotReportInvalidTimes(t *testing.T) {
 		wantRefused(t, report(status), http.StatusUnprocessableEntity, `must be of type integer`)
 	}
 	var read v1alpha1.NodeConfig
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(get(t, "self").Object, &read); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, runtime.DefaultUnstructuredConverter.FromUnstructured(get(t, "self").Object, &read))
 }
 
 func TestRBACAllowsANodeOnlyCreateAndStatus(t *testing.T) {
 	given(t, "metadata: {name: self}")
 	const want = `User "system:node:self" cannot `
 	for name, write := range mainResourceWrites("self", "self") {
-		t.Run(name, func(t *testing.T) {
-			wantRefused(t, write(t), http.StatusForbidden, want)
-		})
+		t.Run(name, func(t *testing.T) { wantRefused(t, write(t), http.StatusForbidden, want) })
 	}
 }
 
@@ -236,9 +219,7 @@ func mainResourceWrites(node, target string) map[string]func(*testing.T) error {
 			`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"self","uid":"u"}]}}`),
 		"apply": patch(types.ApplyPatchType,
 			`{"apiVersion":"evenkeel.dev/v1alpha1","kind":"NodeConfig","spec":{"configSource":{"local":{}}}}`),
-		"delete": func(t *testing.T) error {
-			return asNode(t, node).Delete(t.Context(), target, metav1.DeleteOptions{})
-		},
+		"delete": func(t *testing.T) error { return asNode(t, node).Delete(t.Context(), target, metav1.DeleteOptions{}) },
 		"delete all": func(t *testing.T) error {
 			return asNode(t, node).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
 		},
@@ -250,14 +231,11 @@ func grantNodesEverything(t *testing.T) {
 	t.Helper()
 	admin := kubernetes.NewForConfigOrDie(cluster.AdminConfig())
 	bindings := admin.RbacV1().ClusterRoleBindings()
-	binding, err := bindings.Create(t.Context(), &rbacv1.ClusterRoleBinding{
+	binding := assert.Value(bindings.Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "nodes-are-administrators"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:nodes"}},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, metav1.CreateOptions{}))(t)
 	// RBAC reads from an informer: wait until it has seen the binding, and in the end that it is gone.
 	node := kubernetes.NewForConfigOrDie(nodeConfig(t, "self"))
 	awaitGrant := func(ctx context.Context, granted bool) {
@@ -265,14 +243,10 @@ func grantNodesEverything(t *testing.T) {
 			_, err := node.CoreV1().Secrets("").List(ctx, metav1.ListOptions{Limit: 1})
 			return apierrors.IsForbidden(err) != granted, nil
 		})
-		if err != nil {
-			t.Errorf("waiting for nodes to be administrators (%t): %v", granted, err)
-		}
+		assert.That(t, err == nil, "waiting for nodes to be administrators (%t): %v", granted, err)
 	}
 	t.Cleanup(func() {
-		if err := bindings.Delete(context.Background(), binding.Name, metav1.DeleteOptions{}); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, bindings.Delete(context.Background(), binding.Name, metav1.DeleteOptions{}))
 		awaitGrant(context.Background(), false)
 	})
 	awaitGrant(t.Context(), true)
@@ -280,10 +254,7 @@ func grantNodesEverything(t *testing.T) {
 
 func nodeConfig(t *testing.T, name string) *rest.Config {
 	t.Helper()
-	config, err := configFor("system:node:"+name, "system:nodes")
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := assert.Value(configFor("system:node:"+name, "system:nodes"))(t)
 	return config
 }
 
@@ -292,25 +263,17 @@ func TestANodeReadsConfigMapsInOneNamespaceOnly(t *testing.T) {
 	node := kubernetes.NewForConfigOrDie(nodeConfig(t, "self")).CoreV1()
 	for _, namespace := range []string{v1alpha1.SystemNamespace, "default"} {
 		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "workers"}, Data: map[string]string{"kubelet": "{}"}}
-		if _, err := admin.ConfigMaps(namespace).Create(t.Context(), m, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, assert.Err(admin.ConfigMaps(namespace).Create(t.Context(), m, metav1.CreateOptions{})))
 		t.Cleanup(func() {
-			if err := admin.ConfigMaps(namespace).Delete(context.Background(), "workers", metav1.DeleteOptions{}); err != nil {
-				t.Error(err)
-			}
+			assert.OK(t, admin.ConfigMaps(namespace).Delete(context.Background(), "workers", metav1.DeleteOptions{}))
 		})
 	}
 
 	opened := node.ConfigMaps(v1alpha1.SystemNamespace)
 	m, err := opened.Get(t.Context(), "workers", metav1.GetOptions{})
-	if err != nil || m.Data["kubelet"] != "{}" {
-		t.Errorf("got %v, error %v", m, err)
-	}
+	assert.That(t, err == nil && m.Data["kubelet"] == "{}", "got %v, error %v", m, err)
 	watch, err := opened.Watch(t.Context(), metav1.SingleObject(metav1.ObjectMeta{Name: "workers"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	watch.Stop()
 	_, err = opened.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "forged"}}, metav1.CreateOptions{})
 	wantRefused(t, err, http.StatusForbidden, `cannot create resource "configmaps"`)
@@ -324,32 +287,23 @@ func TestANodeReadsConfigMapsInOneNamespaceOnly(t *testing.T) {
 func TestANodeSeesTheWholeFleet(t *testing.T) {
 	given(t, "metadata: {name: other}")
 	node := asNode(t, "self")
-	if _, err := node.Get(t.Context(), "other", metav1.GetOptions{}); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, assert.Err(node.Get(t.Context(), "other", metav1.GetOptions{})))
 	if list, err := node.List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 1 {
 		t.Errorf("got %v, error %v, want one NodeConfig", list, err)
 	}
-	watch, err := node.Watch(t.Context(), metav1.SingleObject(metav1.ObjectMeta{Name: "other"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	watch := assert.Value(node.Watch(t.Context(), metav1.SingleObject(metav1.ObjectMeta{Name: "other"})))(t)
 	watch.Stop()
 }
 
 func TestAnAdministratorWritesSpecsAndMayWriteStatus(t *testing.T) {
 	given(t, "metadata: {name: self, labels: {pool: gold}}\nspec: {configSource: {local: {}}}")
-	o := update(t, "self", func(o *unstructured.Unstructured) {
-		o.Object["spec"] = map[string]any{"revoked": []any{"u"}}
-	})
+	o := update(t, "self", func(o *unstructured.Unstructured) { o.Object["spec"] = map[string]any{"revoked": []any{"u"}} })
 	if o.GetGeneration() != 2 {
 		t.Errorf("got generation %d, want 2", o.GetGeneration())
 	}
 	// Nothing but RBAC keeps others than nodes from the status: it is theirs to leave to the agent.
 	o.Object["status"] = map[string]any{"error": "by an administrator"}
-	if _, err := asAdmin(t).UpdateStatus(t.Context(), o, metav1.UpdateOptions{}); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, assert.Err(asAdmin(t).UpdateStatus(t.Context(), o, metav1.UpdateOptions{})))
 }
 
 func TestAUserWithoutARoleWritesNothing(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // The Node authorizer and the NodeRestriction admission plugin of Kubernetes decide these rights. The agent needs them, so
@@ -23,13 +25,10 @@ func TestANodeReadsItsOwnNodeLeaseAndPodsAndWritesItsConditionAndEvents(t *testi
 	own := metav1.SingleObject(metav1.ObjectMeta{Name: "rights"})
 	condition := []byte(`{"status":{"conditions":[{"type":"ConfigOK","status":"True","reason":"all checks passed"}]}}`)
 	for _, name := range []string{"rights", "stranger"} {
-		if _, err := admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t,
+			assert.Err(admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})))
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if _, err := admin.CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(ctx, lease, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, assert.Err(admin.CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(ctx, lease, metav1.CreateOptions{})))
 	}
 	event := &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Name: "rights.1"},

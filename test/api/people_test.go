@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // bound gives a user a role in the whole cluster until the test ends, and waits until it has it. The commands are those
@@ -22,24 +23,16 @@ import (
 func bound(t *testing.T, user, clusterRole string) (*kubernetes.Clientset, *dynamic.DynamicClient) {
 	t.Helper()
 	mustKubectl(t, "create", "clusterrolebinding", user, "--clusterrole="+clusterRole, "--user="+user)
-	t.Cleanup(func() {
-		if _, err := kubectl(context.Background(), "delete", "clusterrolebinding", user); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { assert.OK(t, assert.Err(kubectl(context.Background(), "delete", "clusterrolebinding", user))) })
 	config, err := configFor(user)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	config.QPS = -1
 	client := dynamic.NewForConfigOrDie(config)
 	err = wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
 		_, err := client.Resource(nodeConfigs).List(ctx, metav1.ListOptions{Limit: 1})
 		return !apierrors.IsForbidden(err), nil
 	})
-	if err != nil {
-		t.Fatalf("waiting for %s to have %s: %v", user, clusterRole, err)
-	}
+	assert.NoError(t, err, "waiting for", user, "to have", clusterRole)
 	return kubernetes.NewForConfigOrDie(config), client
 }
 
@@ -48,9 +41,7 @@ func alsoBound(t *testing.T, user, namespace, role string) {
 	t.Helper()
 	mustKubectl(t, "create", "rolebinding", user, "-n", namespace, "--role="+role, "--user="+user)
 	t.Cleanup(func() {
-		if _, err := kubectl(context.Background(), "delete", "rolebinding", user, "-n", namespace); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, assert.Err(kubectl(context.Background(), "delete", "rolebinding", user, "-n", namespace)))
 	})
 }
 
@@ -63,9 +54,7 @@ func TestTheOperatorRoleAllowsExactlyWhatTheCLINeeds(t *testing.T) {
 	configMaps := core.CoreV1().ConfigMaps(v1alpha1.SystemNamespace)
 	given(t, "metadata: {name: self}")
 	t.Cleanup(func() {
-		if _, err := kubectl(context.Background(), "delete", "configmap", "more-pods.0123456789", "-n", v1alpha1.SystemNamespace); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, assert.Err(kubectl(context.Background(), "delete", "configmap", "more-pods.0123456789", "-n", v1alpha1.SystemNamespace)))
 	})
 	ctx, all, pause := t.Context(), metav1.ListOptions{}, []byte(`{"spec":{"paused":true}}`)
 
@@ -159,9 +148,7 @@ func TestTheViewRoleReadsRolloutsAndWritesNothing(t *testing.T) {
 		"watch all NodeConf": stop(client.Resource(nodeConfigs).Watch(ctx, metav1.ListOptions{})),
 		"list their Events":  errorOf(core.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{Limit: 1})),
 	} {
-		if err != nil {
-			t.Errorf("%s: %v", what, err)
-		}
+		assert.OK(t, err, what)
 	}
 	err := client.Resource(rollouts).Delete(ctx, "seen", metav1.DeleteOptions{})
 	wantRefused(t, err, http.StatusForbidden, `cannot delete resource "nodeconfigrollouts"`)
@@ -172,28 +159,15 @@ func TestTheViewRoleReadsRolloutsAndWritesNothing(t *testing.T) {
 // The label is Kubernetes' contract: a controller of it, which does not run here, adds the rules to the built-in role.
 func TestTheViewerRoleIsAggregatedAndTheOperatorRoleIsNot(t *testing.T) {
 	roles := kubernetes.NewForConfigOrDie(cluster.AdminConfig()).RbacV1().ClusterRoles()
-	viewed, err := roles.List(t.Context(), metav1.ListOptions{LabelSelector: "rbac.authorization.k8s.io/aggregate-to-view=true"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	viewed := assert.Value(roles.List(t.Context(), metav1.ListOptions{LabelSelector: "rbac.authorization.k8s.io/aggregate-to-view=true"}))(t)
 	var found bool
 	for _, r := range viewed.Items {
 		found = found || r.Name == "evenkeel-view"
 	}
-	if !found {
-		t.Error("evenkeel-view is not aggregated to view")
-	}
-	operator, err := roles.Get(t.Context(), "evenkeel-operator", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	view, err := roles.Get(t.Context(), "view", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(operator.Labels) != 0 {
-		t.Errorf("evenkeel-operator has labels %v, want none that would add it to another role", operator.Labels)
-	}
+	assert.That(t, found, "evenkeel-view is not aggregated to view")
+	operator := assert.Value(roles.Get(t.Context(), "evenkeel-operator", metav1.GetOptions{}))(t)
+	view := assert.Value(roles.Get(t.Context(), "view", metav1.GetOptions{}))(t)
+	assert.That(t, len(operator.Labels) == 0, "evenkeel-operator has labels %v, want none that would add it to another role", operator.Labels)
 	if want := (&rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{
 		"rbac.authorization.k8s.io/aggregate-to-view": "true"}}}}); view.AggregationRule == nil || view.AggregationRule.String() != want.String() {
 		t.Errorf("view is made of %v, want %v", view.AggregationRule, want)

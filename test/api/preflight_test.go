@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 var preflights = v1alpha1.GroupVersion.WithResource("nodeconfigpreflights")
@@ -28,10 +29,7 @@ func preflight(name, spec string) *unstructured.Unstructured {
 }
 
 func TestInvalidPreflightsAreRejectedWithAMessage(t *testing.T) {
-	config, err := configFor("admin", "system:masters")
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := assert.Value(configFor("admin", "system:masters"))(t)
 	client := dynamic.NewForConfigOrDie(config).Resource(preflights)
 	for name, tt := range map[string]struct{ spec, want string }{
 		"no nodes":           {"nodeSelector: null", "nodeSelector is empty and would select every node"},
@@ -55,13 +53,10 @@ func TestInvalidPreflightsAreRejectedWithAMessage(t *testing.T) {
 
 func TestAskingIsARightOfItsOwn(t *testing.T) {
 	admin, err := configFor("admin", "system:masters")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(func() {
-		if err := dynamic.NewForConfigOrDie(admin).Resource(preflights).Delete(context.Background(), "granted", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			t.Error(err)
-		}
+		err := dynamic.NewForConfigOrDie(admin).Resource(preflights).Delete(context.Background(), "granted", metav1.DeleteOptions{})
+		assert.That(t, err == nil || apierrors.IsNotFound(err), "%v", err)
 	})
 	ctx := t.Context()
 	_, operator := bound(t, "oscar", "evenkeel-operator")
@@ -70,23 +65,17 @@ func TestAskingIsARightOfItsOwn(t *testing.T) {
 
 	mustKubectl(t, "create", "clusterrolebinding", "paul-views", "--clusterrole=evenkeel-view", "--user=paul")
 	t.Cleanup(func() {
-		if _, err := kubectl(context.Background(), "delete", "clusterrolebinding", "paul-views"); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, assert.Err(kubectl(context.Background(), "delete", "clusterrolebinding", "paul-views")))
 	})
 	_, asker := bound(t, "paul", "evenkeel-preflight")
 	asked := asker.Resource(preflights)
-	if _, err := asked.Create(ctx, preflight("granted", ""), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, assert.Err(asked.Create(ctx, preflight("granted", ""), metav1.CreateOptions{})))
 	for what, err := range map[string]error{
 		"get":    errorOf(asked.Get(ctx, "granted", metav1.GetOptions{})),
 		"watch":  stop(asked.Watch(ctx, metav1.ListOptions{})),
 		"delete": asked.Delete(ctx, "granted", metav1.DeleteOptions{}),
 	} {
-		if err != nil {
-			t.Errorf("%s: %v", what, err)
-		}
+		assert.OK(t, err, what)
 	}
 	_, err = asked.Patch(ctx, "granted", types.MergePatchType, []byte(`{"status":{"phase":"Complete"}}`), metav1.PatchOptions{}, "status")
 	wantRefused(t, err, http.StatusForbidden, `cannot patch resource "nodeconfigpreflights/status"`)
@@ -97,10 +86,7 @@ func TestAskingIsARightOfItsOwn(t *testing.T) {
 func TestOnlyTheControllerWritesPreflightRequests(t *testing.T) {
 	given(t, "metadata: {name: self}")
 	_, operator := bound(t, "oscar", "evenkeel-operator")
-	config, err := configFor("system:serviceaccount:evenkeel-system:evenkeel-controller", "system:serviceaccounts:evenkeel-system")
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := assert.Value(configFor("system:serviceaccount:evenkeel-system:evenkeel-controller", "system:serviceaccounts:evenkeel-system"))(t)
 	controller := dynamic.NewForConfigOrDie(config).Resource(nodeConfigs)
 	patch := func(as dynamic.NamespaceableResourceInterface, annotations string) error {
 		o, err := as.Patch(t.Context(), "self", types.MergePatchType, []byte(`{"metadata":{"annotations":`+annotations+`}}`), metav1.PatchOptions{})
@@ -120,12 +106,8 @@ func TestOnlyTheControllerWritesPreflightRequests(t *testing.T) {
 		{"the controller's request", patch(controller, `{"evenkeel.dev/preflight":"{}"}`)},
 		{"an annotation beside it", patch(by, `{"example.com/a":"c"}`)},
 	} {
-		if step.err != nil {
-			t.Errorf("%s: %v", step.what, step.err)
-		}
+		assert.OK(t, step.err, step.what)
 	}
 	wantRefused(t, patch(by, `{"evenkeel.dev/preflight":"{ }"}`), http.StatusForbidden, "'evenkeel-preflight'")
-	if err := patch(by, `{"evenkeel.dev/preflight":null}`); err != nil {
-		t.Errorf("the request cannot be removed: %v", err)
-	}
+	assert.OK(t, patch(by, `{"evenkeel.dev/preflight":null}`), "the request cannot be removed")
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // configMapWriter may do with the ConfigMaps of evenkeel-system what it likes, as far as RBAC goes.
@@ -34,10 +35,7 @@ func plain(name string) *unstructured.Unstructured {
 
 func revisionsAs(t *testing.T, config *rest.Config) dynamic.ResourceInterface {
 	t.Helper()
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := assert.Value(dynamic.NewForConfig(config))(t)
 	return client.Resource(configMaps).Namespace(v1alpha1.SystemNamespace)
 }
 
@@ -53,10 +51,7 @@ func revisionsOf(t *testing.T, namespace, account string) dynamic.ResourceInterf
 }
 
 func TestOnlyTheControllerWritesRevisionConfigMaps(t *testing.T) {
-	config, err := configFor(configMapWriter)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := assert.Value(configFor(configMapWriter))(t)
 	config.QPS = -1
 	writer, admin := revisionsAs(t, config), revisionsAs(t, cluster.AdminConfig())
 	controller := revisionsOf(t, v1alpha1.SystemNamespace, "evenkeel-controller")
@@ -68,15 +63,10 @@ func TestOnlyTheControllerWritesRevisionConfigMaps(t *testing.T) {
 		return errorOf(c.Patch(ctx, name, types.MergePatchType, data, metav1.PatchOptions{}))
 	}
 
-	if _, err := controller.Create(ctx, revision("revision-1"), metav1.CreateOptions{}); err != nil {
-		t.Fatalf("the controller cannot write a revision: %v", err)
-	}
-	if err := patch(controller, "revision-1", []byte(`{"metadata":{"labels":{"evenkeel.dev/revision":"2"}}}`)); err != nil {
-		t.Errorf("the controller cannot number a revision: %v", err)
-	}
-	if _, err := writer.Create(ctx, plain("mine"), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, assert.Err(controller.Create(ctx, revision("revision-1"), metav1.CreateOptions{})), "the controller cannot write a revision")
+	assert.OK(t, patch(controller, "revision-1", []byte(`{"metadata":{"labels":{"evenkeel.dev/revision":"2"}}}`)),
+		"the controller cannot number a revision")
+	assert.NoError(t, assert.Err(writer.Create(ctx, plain("mine"), metav1.CreateOptions{})))
 	for what, send := range map[string]func() error{
 		"create one":          func() error { return errorOf(writer.Create(ctx, revision("planted"), metav1.CreateOptions{})) },
 		"label one's own":     func() error { return patch(writer, "mine", label(`"workers"`)) },
@@ -92,9 +82,7 @@ func TestOnlyTheControllerWritesRevisionConfigMaps(t *testing.T) {
 			wantRefused(t, send(), http.StatusForbidden, "ValidatingAdmissionPolicy 'evenkeel-revision'", configMapWriter+" tried to ", "hold the revisions of rollouts, which the controller writes", "on nodeconfigrollouts/revisions in evenkeel.dev")
 		})
 	}
-	if _, err := admin.Get(ctx, "revision-1", metav1.GetOptions{}); err != nil {
-		t.Errorf("the revision is gone: %v", err)
-	}
+	assert.OK(t, assert.Err(admin.Get(ctx, "revision-1", metav1.GetOptions{})), "the revision is gone")
 	// The policy accepts every write to ConfigMaps that are not revisions.
 	for what, send := range map[string]func() error{
 		"change one's own": func() error { return patch(writer, "mine", []byte(`{"data":{"kubelet":"c: d"}}`)) },
@@ -102,25 +90,16 @@ func TestOnlyTheControllerWritesRevisionConfigMaps(t *testing.T) {
 			return patch(writer, "mine", []byte(`{"metadata":{"labels":{"evenkeel.dev/revision":"7"}}}`))
 		},
 	} {
-		if err := send(); err != nil {
-			t.Errorf("%s: %v", what, err)
-		}
+		assert.OK(t, send(), what)
 	}
-	if err := writer.Delete(ctx, "mine", metav1.DeleteOptions{}); err != nil {
-		t.Errorf("delete one's own: %v", err)
-	}
+	assert.OK(t, writer.Delete(ctx, "mine", metav1.DeleteOptions{}), "delete one's own")
 	// Who cleans up after others may go on doing so.
 	for _, account := range []string{"generic-garbage-collector", "namespace-controller"} {
-		if _, err := admin.Create(ctx, revision("to-clean-up"), metav1.CreateOptions{}); err != nil {
-			t.Fatalf("an administrator cannot write a revision: %v", err)
-		}
-		if err := revisionsOf(t, "kube-system", account).Delete(ctx, "to-clean-up", metav1.DeleteOptions{}); err != nil {
-			t.Errorf("the %s cannot delete a revision: %v", account, err)
-		}
+		assert.NoError(t, assert.Err(admin.Create(ctx, revision("to-clean-up"), metav1.CreateOptions{})), "an administrator cannot write a revision")
+		assert.OK(t, revisionsOf(t, "kube-system", account).Delete(ctx, "to-clean-up", metav1.DeleteOptions{}),
+			"the", account, "cannot delete a revision")
 	}
-	if err := controller.Delete(ctx, "revision-1", metav1.DeleteOptions{}); err != nil {
-		t.Errorf("the controller cannot collect a revision: %v", err)
-	}
+	assert.OK(t, controller.Delete(ctx, "revision-1", metav1.DeleteOptions{}), "the controller cannot collect a revision")
 }
 
 func TestATrialDurationOfCenturiesIsRejected(t *testing.T) {
@@ -133,8 +112,6 @@ func TestATrialDurationOfCenturiesIsRejected(t *testing.T) {
 		wantRefused(t, report(seconds), http.StatusUnprocessableEntity, "trial.durationSeconds in body should be")
 	}
 	for _, seconds := range []string{"0", "600", "604800", "31536000"} {
-		if err := report(seconds); err != nil {
-			t.Errorf("%s: %v", seconds, err)
-		}
+		assert.OK(t, report(seconds), seconds)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestTheAdmissionPolicyRejectsRolloutsThatTheSchemaAccepts(t *testing.T) {
@@ -35,9 +36,8 @@ func TestTheAdmissionPolicyRejectsRolloutsThatTheSchemaAccepts(t *testing.T) {
 			_, err := rolloutsAsAdmin(t).Create(t.Context(), rollout("refused", test.spec), dryRun)
 			wantRefused(t, err, http.StatusUnprocessableEntity, `ValidatingAdmissionPolicy 'evenkeel-rollout'`, test.want)
 			own := policy.CheckAdmission(typed(t, test.spec))
-			if own == nil || err != nil && !strings.Contains(err.Error(), own.Error()) {
-				t.Errorf("the policy says %v, the controller %v", err, own)
-			}
+			assert.That(t, own != nil && (err == nil || strings.Contains(err.Error(), own.Error())),
+				"the policy says %v, the controller %v", err, own)
 		})
 	}
 	for name, spec := range map[string]string{
@@ -49,12 +49,8 @@ func TestTheAdmissionPolicyRejectsRolloutsThatTheSchemaAccepts(t *testing.T) {
 		"no strategy and canaries ": `strategy: {canarySelector: {}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := rolloutsAsAdmin(t).Create(t.Context(), rollout("accepted", spec), dryRun); err != nil {
-				t.Error(err)
-			}
-			if err := policy.CheckAdmission(typed(t, spec)); err != nil {
-				t.Errorf("the controller refuses it: %v", err)
-			}
+			assert.OK(t, assert.Err(rolloutsAsAdmin(t).Create(t.Context(), rollout("accepted", spec), dryRun)))
+			assert.OK(t, policy.CheckAdmission(typed(t, spec)), "the controller refuses it")
 		})
 	}
 }
@@ -63,9 +59,7 @@ func TestTheAdmissionPolicyRejectsRolloutsThatTheSchemaAccepts(t *testing.T) {
 func typed(t *testing.T, spec string) *v1alpha1.NodeConfigRollout {
 	t.Helper()
 	out := &v1alpha1.NodeConfigRollout{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(rollout("typed", spec).Object, out); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(rollout("typed", spec).Object, out))
 	return out
 }
 
@@ -75,16 +69,10 @@ func TestAnApprovalIsValidatedOnlyWhenItIsWritten(t *testing.T) {
 		_, err := rolloutsAsAdmin(t).Patch(t.Context(), "approved", types.MergePatchType, []byte(body), metav1.PatchOptions{})
 		return err
 	}
-	if err := patch(`{"spec":{"strategy":{"steps":[{"nodes":1}]}}}`); err != nil {
-		t.Errorf("fewer steps beside an old approval: %v", err)
-	}
+	assert.OK(t, patch(`{"spec":{"strategy":{"steps":[{"nodes":1}]}}}`), "fewer steps beside an old approval")
 	wantRefused(t, patch(`{"spec":{"approval":{"revision":2}}}`), http.StatusUnprocessableEntity, `spec.approval.step is 3, but the last step is 0`)
-	if err := patch(`{"spec":{"approval":{"revision":2,"step":0}}}`); err != nil {
-		t.Error(err)
-	}
-	if err := patch(`{"spec":{"approval":null}}`); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, patch(`{"spec":{"approval":{"revision":2,"step":0}}}`))
+	assert.OK(t, patch(`{"spec":{"approval":null}}`))
 }
 
 func TestANodeCannotReadOrWriteRollouts(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestKubectlGetShowsTheProgressOfARollout(t *testing.T) {
@@ -38,33 +39,21 @@ func TestKubectlGetShowsTheProgressOfARollout(t *testing.T) {
 		}},
 	} {
 		lines := strings.Split(strings.TrimSpace(mustKubectl(t, strings.Fields(test.args)...)), "\n")
-		if len(lines) != 2 {
-			t.Fatalf("got %d lines, want 2: %q", len(lines), lines)
-		}
+		assert.Must(t, len(lines) == 2, "got %d lines, want 2: %q", len(lines), lines)
 		header, row := strings.Fields(lines[0]), strings.Fields(lines[1])
 		if len(row) > 6 {
 			row[6] = "(age)"
 		}
-		if diff := cmp.Diff(test.want, [2]string{strings.Join(header, " "), strings.Join(row, " ")}); diff != "" {
-			t.Errorf("kubectl %s (- want, + got)\n%s", test.args, diff)
-		}
+		assert.NoDiff(t, cmp.Diff(test.want, [2]string{strings.Join(header, " "), strings.Join(row, " ")}), "kubectl", test.args)
 	}
 }
 
 func writeStatus(t *testing.T, name string, status v1alpha1.NodeConfigRolloutStatus) *v1alpha1.NodeConfigRollout {
 	t.Helper()
-	patch, err := json.Marshal(map[string]any{"status": status})
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, err := rolloutsAsAdmin(t).Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{FieldValidation: "Strict"}, "status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	patch := assert.Value(json.Marshal(map[string]any{"status": status}))(t)
+	o := assert.Value(rolloutsAsAdmin(t).Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{FieldValidation: "Strict"}, "status"))(t)
 	got := &v1alpha1.NodeConfigRollout{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, got); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, got))
 	return got
 }
 
@@ -112,15 +101,11 @@ func TestTheStatusOfARolloutIsASubresourceAndSurvives(t *testing.T) {
 	before := givenRollout(t, "full", "")
 	want := fullRolloutStatus()
 	written := writeStatus(t, "full", want)
-	if diff := cmp.Diff(want, written.Status); diff != "" {
-		t.Errorf("status (- want, + got)\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, written.Status), "status")
 
 	// Whoever writes the status changes nothing else.
 	o, err := rolloutsAsAdmin(t).Get(t.Context(), "full", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	o.SetLabels(map[string]string{"by": "status"})
 	o.Object["spec"].(map[string]any)["paused"] = true
 	if o, err = rolloutsAsAdmin(t).UpdateStatus(t.Context(), o, metav1.UpdateOptions{}); err != nil {
@@ -175,41 +160,28 @@ func TestKubectlExplainsRollouts(t *testing.T) {
 	} {
 		out := strings.Join(strings.Fields(mustKubectl(t, "explain", path)), " ")
 		for _, w := range want {
-			if !strings.Contains(out, w) {
-				t.Errorf("kubectl explain %s lacks %q:\n%s", path, w, out)
-			}
+			assert.That(t, strings.Contains(out, w), "kubectl explain %s lacks %q:\n%s", path, w, out)
 		}
 	}
 }
 
 func TestTheExamplesAreValid(t *testing.T) {
 	examples, err := filepath.Glob(filepath.Join(root, "config/examples/*.yaml"))
-	if err != nil || len(examples) != 3 {
-		t.Fatalf("got examples %q, error %v, want 3", examples, err)
-	}
+	assert.Must(t, err == nil && len(examples) == 3, "got examples %q, error %v, want 3", examples, err)
 	for _, file := range examples {
 		out := mustKubectl(t, "apply", "--server-side", "--validate=strict", "--dry-run=server", "-o", "yaml", "-f", file)
 		var applied v1alpha1.NodeConfigRollout
-		if err := yaml.Unmarshal([]byte(out), &applied); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, yaml.Unmarshal([]byte(out), &applied))
 		template := applied.Spec.Template
 		key, raw := payload.KeyKubelet, template.Kubelet
 		if raw == nil {
 			key, raw = payload.KeyKubeletDropin, template.KubeletDropIn
 		}
-		if _, err := payload.Decode(key, raw.Raw); err != nil {
-			t.Errorf("%s: %v", file, err)
-		}
+		assert.OK(t, assert.Err(payload.Decode(key, raw.Raw)), file)
 		// The server stores exactly the content of the file: no field is misspelt or has another meaning.
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := assert.Value(os.ReadFile(file))(t)
 		var written v1alpha1.NodeConfigRollout
-		if err := yaml.UnmarshalStrict(data, &written); err != nil {
-			t.Errorf("%s: %v", file, err)
-		}
+		assert.OK(t, yaml.UnmarshalStrict(data, &written), file)
 		if diff := cmp.Diff(written.Spec.Strategy.Steps, applied.Spec.Strategy.Steps); diff != "" {
 			t.Errorf("%s: steps (- file, + server)\n%s", file, diff)
 		}

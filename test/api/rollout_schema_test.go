@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 var (
@@ -23,10 +24,7 @@ var (
 
 func rolloutsAs(t *testing.T, user string, groups ...string) dynamic.ResourceInterface {
 	t.Helper()
-	config, err := configFor(user, groups...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := assert.Value(configFor(user, groups...))(t)
 	config.QPS = -1
 	return dynamic.NewForConfigOrDie(config).Resource(rollouts)
 }
@@ -53,14 +51,10 @@ spec:
 func givenRollout(t *testing.T, name, spec string) *unstructured.Unstructured {
 	t.Helper()
 	admin := rolloutsAsAdmin(t)
-	o, err := admin.Create(t.Context(), rollout(name, spec), metav1.CreateOptions{FieldValidation: "Strict"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := assert.Value(admin.Create(t.Context(), rollout(name, spec), metav1.CreateOptions{FieldValidation: "Strict"}))(t)
 	t.Cleanup(func() {
-		if err := admin.Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			t.Error(err)
-		}
+		err := admin.Delete(context.Background(), name, metav1.DeleteOptions{})
+		assert.That(t, err == nil || apierrors.IsNotFound(err), "%v", err)
 	})
 	return o
 }
@@ -168,9 +162,8 @@ func TestInvalidRolloutsAreRejectedWithAMessage(t *testing.T) {
 				code = http.StatusBadRequest
 			}
 			wantRefused(t, err, code, test.want...)
-			if err != nil && (strings.Contains(err.Error(), "rule evaluation") || strings.Contains(err.Error(), "failed rule")) {
-				t.Errorf("got %q, which is not in words", err)
-			}
+			assert.That(t, err == nil || !strings.Contains(err.Error(), "rule evaluation") && !strings.Contains(err.Error(), "failed rule"),
+				"got %q, which is not in words", err)
 		})
 	}
 }
@@ -185,13 +178,9 @@ func TestThePercentageOfAStepIsValidated(t *testing.T) {
 	} {
 		o := rollout("percentages", "")
 		steps := []any{map[string]any{"nodes": nodes}}
-		if err := unstructured.SetNestedSlice(o.Object, steps, "spec", "strategy", "steps"); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, unstructured.SetNestedSlice(o.Object, steps, "spec", "strategy", "steps"))
 		_, err := admin.Create(t.Context(), o, dryRun)
-		if valid && err != nil {
-			t.Errorf("%q: %v", nodes, err)
-		}
+		assert.That(t, !valid || err == nil, "%q: %v", nodes, err)
 		if !valid {
 			wantRefused(t, err, http.StatusUnprocessableEntity, `spec.strategy.steps[0].nodes: `, `must be a number from 1 to 1000000, without quotes, or a percentage from 1% to 100%`)
 		}
@@ -204,9 +193,7 @@ func TestTheNameOfARolloutMustFitInALabel(t *testing.T) {
 		strings.Repeat("a", v1alpha1.MaxRolloutNameLength): true, "4-workers": true, strings.Repeat("a", 64): false, "workers.v2": false,
 	} {
 		_, err := rolloutsAsAdmin(t).Create(t.Context(), rollout(name, ""), dryRun)
-		if valid && err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		assert.That(t, !valid || err == nil, "%s: %v", name, err)
 		if !valid {
 			wantRefused(t, err, http.StatusUnprocessableEntity, want)
 		}
@@ -234,13 +221,8 @@ func TestARolloutIsStoredWithItsDefaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			want := rollout("valid", test.spec)
 			maps.Copy(want.Object["spec"].(map[string]any), parse("spec: {" + test.want + "}").Object["spec"].(map[string]any))
-			o, err := rolloutsAsAdmin(t).Create(t.Context(), rollout("valid", test.spec), dryRun)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(want.Object["spec"], o.Object["spec"]); diff != "" {
-				t.Errorf("spec (- want, + got)\n%s", diff)
-			}
+			o := assert.Value(rolloutsAsAdmin(t).Create(t.Context(), rollout("valid", test.spec), dryRun))(t)
+			assert.NoDiff(t, cmp.Diff(want.Object["spec"], o.Object["spec"]), "spec (- want, + got)")
 		})
 	}
 }

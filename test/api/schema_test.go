@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestInvalidSpecsAreRejectedWithAMessage(t *testing.T) {
@@ -178,9 +179,7 @@ func TestAValidSpecIsStoredUnchanged(t *testing.T) {
 				delete(want, "configSource")
 			}
 			got, _, _ := unstructured.NestedMap(o.Object, "spec")
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("spec (- want, + got)\n%s", diff)
-			}
+			assert.NoDiff(t, cmp.Diff(want, got), "spec (- want, + got)")
 		})
 	}
 	t.Run("no spec at all", func(t *testing.T) {
@@ -192,11 +191,8 @@ func TestAValidSpecIsStoredUnchanged(t *testing.T) {
 
 func TestNullForTheConfigSourceAssignsNothing(t *testing.T) {
 	given(t, "metadata: {name: reset}\nspec: {configSource: {configMapRef: {namespace: ns, name: m, uid: u}}}")
-	o, err := asAdmin(t).Patch(t.Context(), "reset", types.MergePatchType,
-		[]byte(`{"spec":{"configSource":null}}`), metav1.PatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := assert.Value(asAdmin(t).Patch(t.Context(), "reset", types.MergePatchType,
+		[]byte(`{"spec":{"configSource":null}}`), metav1.PatchOptions{}))(t)
 	if _, found, _ := unstructured.NestedMap(o.Object, "spec", "configSource"); found || o.GetGeneration() != 2 {
 		t.Errorf("got generation %d and %v, want 2 and no configSource", o.GetGeneration(), o.Object["spec"])
 	}
@@ -228,33 +224,20 @@ func update(t *testing.T, name string, change func(*unstructured.Unstructured)) 
 	t.Helper()
 	o := get(t, name)
 	change(o)
-	o, err := asAdmin(t).Update(t.Context(), o, metav1.UpdateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	o = assert.Value(asAdmin(t).Update(t.Context(), o, metav1.UpdateOptions{}))(t)
 	return o
 }
 
 func TestEveryFieldOfAStatusSurvives(t *testing.T) {
 	given(t, "metadata: {name: full}")
 	want := fullStatus()
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := assert.Value(runtime.DefaultUnstructuredConverter.ToUnstructured(want))(t)
 	o := get(t, "full")
 	o.Object["status"] = content
-	o, err = asNode(t, "full").UpdateStatus(t.Context(), o, metav1.UpdateOptions{FieldValidation: "Strict"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	o = assert.Value(asNode(t, "full").UpdateStatus(t.Context(), o, metav1.UpdateOptions{FieldValidation: "Strict"}))(t)
 	got := &v1alpha1.NodeConfig{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, got); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, &got.Status); diff != "" {
-		t.Errorf("status (- want, + got)\n%s", diff)
-	}
+	assert.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, got))
+	assert.NoDiff(t, cmp.Diff(want, &got.Status), "status")
 }
 
 // fullStatus has every field set, every list as long as it may be, and some text of two bytes a character.
@@ -332,9 +315,7 @@ func TestAStatusBeyondItsBoundsIsRejected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			patch, err := json.Marshal(map[string]any{"status": test.status})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			_, err = asNode(t, "bounds").Patch(t.Context(), "bounds", types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 			wantRefused(t, err, http.StatusUnprocessableEntity, test.want)
 		})

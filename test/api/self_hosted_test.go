@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -28,14 +29,10 @@ func selfHosted(t *testing.T, dir string) *appsv1.DaemonSet {
 	t.Helper()
 	out := mustKubectl(t, "apply", "--dry-run=server", "--validate=strict", "-o", "json", "-k", filepath.Join(root, dir))
 	var list struct{ Items []json.RawMessage }
-	if err := json.Unmarshal([]byte(out), &list); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal([]byte(out), &list))
 	for _, item := range list.Items {
 		d := &appsv1.DaemonSet{}
-		if err := json.Unmarshal(item, d); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, json.Unmarshal(item, d))
 		if d.Kind == "DaemonSet" {
 			return d
 		}
@@ -51,15 +48,13 @@ func TestTheAPIServerAcceptsTheSelfHostedKubelet(t *testing.T) {
 	if u := d.Spec.UpdateStrategy.RollingUpdate; u == nil || u.MaxSurge.IntValue() != 1 || u.MaxUnavailable.IntValue() != 0 {
 		t.Errorf("the update strategy is %+v, want a pod more, and none less", u)
 	}
-	if !pod.HostPID || !pod.HostNetwork || !pod.HostIPC || c.SecurityContext.Privileged == nil || !*c.SecurityContext.Privileged {
-		t.Error("it lacks what on-host needs: the host's processes, network and IPC, and privileges")
-	}
+	assert.That(t, pod.HostPID && pod.HostNetwork && pod.HostIPC && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged,
+		"it lacks what on-host needs: the host's processes, network and IPC, and privileges")
 	if pod.PriorityClassName != "system-node-critical" || *pod.AutomountServiceAccountToken {
 		t.Errorf("priority %q, token %v", pod.PriorityClassName, *pod.AutomountServiceAccountToken)
 	}
-	if len(c.Ports) > 0 || c.Resources.Limits != nil {
-		t.Errorf("ports %v, which keep a second pod from the node; limits %v, which take the node's kubelet away", c.Ports, c.Resources.Limits)
-	}
+	assert.That(t, len(c.Ports) == 0 && c.Resources.Limits == nil,
+		"ports %v, which keep a second pod from the node; limits %v, which take the node's kubelet away", c.Ports, c.Resources.Limits)
 	for _, taint := range []corev1.Taint{
 		{Key: "component", Value: "kubelet", Effect: corev1.TaintEffectNoSchedule},
 		{Key: "component", Value: "kubelet", Effect: corev1.TaintEffectNoExecute},
@@ -80,14 +75,9 @@ func tolerates(tol corev1.Toleration, taint corev1.Taint) bool {
 }
 
 func TestTheSelfHostedKubeletUsesTheImageOfTheRelease(t *testing.T) {
-	mod, err := os.ReadFile(filepath.Join(root, "tools/go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	mod := assert.Value(os.ReadFile(filepath.Join(root, "tools/go.mod")))(t)
 	pinned := regexp.MustCompile(`k8s\.io/kubernetes (v[0-9.]+)`).FindSubmatch(mod)
-	if pinned == nil {
-		t.Fatal("tools/go.mod names no k8s.io/kubernetes")
-	}
+	assert.Must(t, pinned != nil, "tools/go.mod names no k8s.io/kubernetes")
 	if got, want := selfHosted(t, "config/self-hosted").Spec.Template.Spec.Containers[0].Image, "evenkeel.dev/kubelet:"+string(pinned[1]); got != want {
 		t.Errorf("the image is %s, make image makes %s", got, want)
 	}
@@ -111,9 +101,7 @@ func TestTheSelfHostedKubeletUsesTheHostsPaths(t *testing.T) {
 	socket := c.Containers[0].Env[slices.IndexFunc(c.Containers[0].Env, func(e corev1.EnvVar) bool { return e.Name == "EVENKEEL_PROBE_SOCKET" })].Value
 	probe := c.Containers[0].LivenessProbe.Exec.Command[0]
 	for _, path := range []string{lock, socket, probe} {
-		if !mounted(path) {
-			t.Errorf("the directory of %q is not mounted", path)
-		}
+		assert.That(t, mounted(path), "the directory of %q is not mounted", path)
 	}
 	if _, bin, _ := strings.Cut(command, "--bin-dir="); !strings.HasPrefix(bin, filepath.Dir(probe)+" ") {
 		t.Errorf("the probes run %s, and on-host puts programs elsewhere: %s", probe, command)
@@ -123,30 +111,22 @@ func TestTheSelfHostedKubeletUsesTheHostsPaths(t *testing.T) {
 func TestTheExampleReplacesTheKubeletsCommandLineAndKeepsTheAgents(t *testing.T) {
 	base := selfHosted(t, "config/self-hosted").Spec.Template.Spec.Containers[0]
 	example := selfHosted(t, "config/examples/self-hosted").Spec.Template.Spec.Containers[0]
-	if diff := cmp.Diff(base.Command, example.Command); diff != "" {
-		t.Error(diff)
-	}
+	assert.NoDiff(t, cmp.Diff(base.Command, example.Command))
 	want := []string{
 		"/kubelet", "--kubeconfig=/var/lib/kubelet/kubeconfig", "--config=/etc/kubernetes/kubelet.yaml",
 		"--config-dir=/etc/kubernetes/kubelet.conf.d", "--hostname-override=$(NODE_NAME)", "--node-ip=$(HOST_IP)",
 	}
-	if diff := cmp.Diff(want, example.Args); diff != "" {
-		t.Error(diff)
-	}
-	if example.Image != "registry.example.com/evenkeel/kubelet:v1.37.1" || len(example.Env) != len(base.Env)+1 {
-		t.Errorf("image %s, environment %v", example.Image, example.Env)
-	}
+	assert.NoDiff(t, cmp.Diff(want, example.Args))
+	assert.That(t, example.Image == "registry.example.com/evenkeel/kubelet:v1.37.1" && len(example.Env) == len(base.Env)+1,
+		"image %s, environment %v", example.Image, example.Env)
 }
 
 func TestTheSelfHostedKubeletIsReplacedAsAWhole(t *testing.T) {
 	daemonSets := kubernetes.NewForConfigOrDie(cluster.AdminConfig()).AppsV1().DaemonSets("kube-system")
 	mustKubectl(t, "apply", "-k", filepath.Join(root, "config/self-hosted"))
-	if _, err := daemonSets.Get(t.Context(), "evenkeel-kubelet", metav1.GetOptions{}); err != nil {
-		t.Error(err)
-	}
-	if out := mustKubectl(t, "apply", "-k", filepath.Join(root, "config/self-hosted")); strings.Count(out, " unchanged\n") != 2 {
-		t.Errorf("again:\n%s", out)
-	}
+	assert.OK(t, assert.Err(daemonSets.Get(t.Context(), "evenkeel-kubelet", metav1.GetOptions{})))
+	out := mustKubectl(t, "apply", "-k", filepath.Join(root, "config/self-hosted"))
+	assert.That(t, strings.Count(out, " unchanged\n") == 2, "again:\n%s", out)
 	mustKubectl(t, "delete", "-k", filepath.Join(root, "config/self-hosted"))
 	if _, err := daemonSets.Get(t.Context(), "evenkeel-kubelet", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Error(errors.Join(errors.New("it is still there"), err))
@@ -155,9 +135,7 @@ func TestTheSelfHostedKubeletIsReplacedAsAWhole(t *testing.T) {
 
 func TestTheSelfHostedKubeletRunsOnlyOnBootstrapNodes(t *testing.T) {
 	c := localcluster.StartForTest(t, localcluster.Options{Manifests: filepath.Join(root, "config/self-hosted")})
-	if err := c.StartControllers(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, c.StartControllers(t.Context()))
 	client := kubernetes.NewForConfigOrDie(c.AdminConfig())
 	for _, name := range []string{"stays", "pivots"} {
 		labels := map[string]string{"kubernetes.io/os": "linux"}
@@ -169,15 +147,11 @@ func TestTheSelfHostedKubeletRunsOnlyOnBootstrapNodes(t *testing.T) {
 			{Key: "component", Value: "kubelet", Effect: corev1.TaintEffectNoSchedule},
 			{Key: "component", Value: "kubelet", Effect: corev1.TaintEffectNoExecute},
 		}}}
-		if _, err := client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, assert.Err(client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})))
 		// A patch, because controllers change the Node at the same time.
 		const room = `{"cpu":"1","memory":"1Gi","pods":"10"}`
 		status := fmt.Appendf(nil, `{"status":{"capacity":%[1]s,"allocatable":%[1]s}}`, room)
-		if _, err := client.CoreV1().Nodes().PatchStatus(t.Context(), name, status); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, assert.Err(client.CoreV1().Nodes().PatchStatus(t.Context(), name, status)))
 	}
 	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
 		d, err := client.AppsV1().DaemonSets("kube-system").Get(ctx, "evenkeel-kubelet", metav1.GetOptions{})
@@ -193,7 +167,5 @@ func TestTheSelfHostedKubeletRunsOnlyOnBootstrapNodes(t *testing.T) {
 		}
 		return true, nil
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, err)
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // conditions are n of different types, with the same message.
@@ -33,30 +34,21 @@ func conditions(n int, message string) []metav1.Condition {
 // reportAs replaces the status of a node's NodeConfig as that node.
 func reportAs(t *testing.T, node string, status any) (*unstructured.Unstructured, error) {
 	t.Helper()
-	patch, err := json.Marshal([]any{map[string]any{"op": "add", "path": "/status", "value": status}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	patch := assert.Value(json.Marshal([]any{map[string]any{"op": "add", "path": "/status", "value": status}}))(t)
 	return asNode(t, node).Patch(t.Context(), node, types.JSONPatchType, patch, metav1.PatchOptions{}, "status")
 }
 
 // content is a status as it is sent, so that a test can reach any string in it.
 func content(t *testing.T, status *v1alpha1.NodeConfigStatus) map[string]any {
 	t.Helper()
-	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
-	if err != nil {
-		t.Fatal(err)
-	}
+	object := assert.Value(runtime.DefaultUnstructuredConverter.ToUnstructured(status))(t)
 	return object
 }
 
 // stored is the size of a status as the API server keeps it.
 func stored(t *testing.T, o *unstructured.Unstructured) int {
 	t.Helper()
-	raw, err := json.Marshal(o.Object["status"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := assert.Value(json.Marshal(o.Object["status"]))(t)
 	return len(raw)
 }
 
@@ -70,9 +62,7 @@ func tooLarge(t *testing.T, err error) int {
 		return 0
 	}
 	match := countedSize.FindStringSubmatch(err.Error())
-	if match == nil {
-		t.Fatalf("%v names no size", err)
-	}
+	assert.Must(t, match != nil, "%v names no size", err)
 	size, _ := strconv.Atoi(match[1])
 	return size
 }
@@ -100,10 +90,7 @@ func largestStatus(t *testing.T) *v1alpha1.NodeConfigStatus {
 func TestTheLargestStatusIsSixtyFourKilobytes(t *testing.T) {
 	given(t, "metadata: {name: largest}")
 	status := largestStatus(t)
-	o, err := reportAs(t, "largest", status)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := assert.Value(reportAs(t, "largest", status))(t)
 	if size := stored(t, o); size > v1alpha1.MaxStatusBytes || size < v1alpha1.MaxStatusBytes-1024 {
 		t.Errorf("%d bytes are stored, want at most %d and not much less", size, v1alpha1.MaxStatusBytes)
 	}
@@ -118,9 +105,7 @@ func TestTheLargestStatusIsSixtyFourKilobytes(t *testing.T) {
 			wantRefused(t, err, http.StatusUnprocessableEntity)
 		}
 	})
-	if paths < 200 {
-		t.Errorf("only %d strings were tried", paths)
-	}
+	assert.That(t, paths >= 200, "only %d strings were tried", paths)
 
 	// So is one entry more in each of its lists.
 	for name, add := range map[string]func(*v1alpha1.NodeConfigStatus){
@@ -203,9 +188,7 @@ func TestEachTextOfAStatusIsBoundedInBytes(t *testing.T) {
 				return err
 			}
 			two := strings.Repeat("é", test.most/2) + strings.Repeat("e", test.most%2)
-			if err := report(two); err != nil {
-				t.Errorf("%d bytes: %v", len(two), err)
-			}
+			assert.OK(t, report(two), len(two), "bytes")
 			wantRefused(t, report(two+"x"), http.StatusUnprocessableEntity, "system:node:texts reported ", test.want, "of NodeConfig texts")
 		})
 	}
@@ -234,9 +217,8 @@ func TestEscapedCharactersDoNotExceedTheLargestStatus(t *testing.T) {
 					tooLarge(t, err)
 					return false
 				}
-				if size := stored(t, o); size > v1alpha1.MaxStatusBytes {
-					t.Errorf("%d characters are stored in %d bytes", n, size)
-				}
+				size := stored(t, o)
+				assert.That(t, size <= v1alpha1.MaxStatusBytes, "%d characters are stored in %d bytes", n, size)
 				return true
 			}
 			low, high := 0, v1alpha1.MaxBadReasonLength+1 // fits(low), !fits(high)
@@ -247,9 +229,7 @@ func TestEscapedCharactersDoNotExceedTheLargestStatus(t *testing.T) {
 					high = middle
 				}
 			}
-			if low < 400 {
-				t.Errorf("no more than %d characters fit", low)
-			}
+			assert.That(t, low >= 400, "no more than %d characters fit", low)
 		})
 	}
 }
@@ -263,9 +243,7 @@ func TestANodeCannotFillItsNodeConfigWithManagedFields(t *testing.T) {
 		fields[fmt.Sprintf("f:made-up-%d", i)] = map[string]any{}
 	}
 	raw, err := json.Marshal(map[string]any{"f:status": fields})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	forge := func(o *unstructured.Unstructured, subresource string) {
 		o.SetManagedFields(append(o.GetManagedFields(), metav1.ManagedFieldsEntry{
 			Manager: "forged", Operation: metav1.ManagedFieldsOperationApply, APIVersion: "evenkeel.dev/v1alpha1", FieldsType: "FieldsV1",
@@ -278,9 +256,7 @@ func TestANodeCannotFillItsNodeConfigWithManagedFields(t *testing.T) {
 	forge(o, "")
 	_, err = asNode(t, "fields").Create(t.Context(), o, metav1.CreateOptions{})
 	wantRefused(t, err, http.StatusUnprocessableEntity, refused)
-	if _, err := asNode(t, "fields").Create(t.Context(), parse("metadata: {name: fields}"), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, assert.Err(asNode(t, "fields").Create(t.Context(), parse("metadata: {name: fields}"), metav1.CreateOptions{})))
 	for _, subresource := range []string{"status", "", "scale"} {
 		o := get(t, "fields")
 		o.Object["status"] = map[string]any{"error": "forged"}
@@ -289,17 +265,13 @@ func TestANodeCannotFillItsNodeConfigWithManagedFields(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, entry := range o.GetManagedFields() {
-			if entry.Manager == "forged" {
-				t.Errorf("managedFields were kept as they were sent, with the subresource %q", subresource)
-			}
+			assert.That(t, entry.Manager != "forged", "managedFields were kept as they were sent, with the subresource %q", subresource)
 		}
 	}
 
 	// Many managers, each with little, come to the same end.
 	for i := 0; ; i++ {
-		if i == 1000 {
-			t.Fatal("a thousand managers were taken")
-		}
+		assert.Must(t, i != 1000, "a thousand managers were taken")
 		body := fmt.Sprintf(`{"apiVersion":"evenkeel.dev/v1alpha1","kind":"NodeConfig","status":{"agentVersion":"v%d","runMode":"Host","local":"Init"}}`, i)
 		force := true
 		_, err := asNode(t, "fields").Patch(t.Context(), "fields", types.ApplyPatchType, []byte(body),
@@ -311,9 +283,7 @@ func TestANodeCannotFillItsNodeConfigWithManagedFields(t *testing.T) {
 	}
 
 	// The agent, which applies nothing, reports all the same.
-	if _, err := reportAs(t, "fields", &v1alpha1.NodeConfigStatus{Error: "reported"}); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, assert.Err(reportAs(t, "fields", &v1alpha1.NodeConfigStatus{Error: "reported"})))
 }
 
 // Content that other clients wrote into a NodeConfig does not count against the node's limit.
@@ -325,16 +295,11 @@ func TestANodeReportsDespiteLargeMetadata(t *testing.T) {
 	}
 	o := get(t, "beside")
 	o.SetLabels(labels)
-	o, err := asAdmin(t).Update(t.Context(), o, metav1.UpdateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	o = assert.Value(asAdmin(t).Update(t.Context(), o, metav1.UpdateOptions{}))(t)
 	if raw, err := json.Marshal(o.GetManagedFields()); err != nil || len(raw) < v1alpha1.MaxStatusFieldsBytes {
 		t.Fatalf("the labels make %d bytes of managedFields, error %v", len(raw), err)
 	}
-	if _, err := reportAs(t, "beside", largestStatusOfTexts()); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, assert.Err(reportAs(t, "beside", largestStatusOfTexts())))
 }
 
 // largestStatusOfTexts has eight conditions of the longest types, which make the most managedFields.

@@ -13,6 +13,8 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // browser is one page in its own Chromium.
@@ -39,16 +41,12 @@ func open(t *testing.T, address string) *browser {
 		stop()
 	})
 	// The browser lives as long as the context of the first action.
-	if err := chromedp.Do(ctx, chromedp.Navigate("about:blank")); err != nil {
-		t.Fatal(err)
-	}
-	if err := chromedp.Listen(ctx, func(event any) {
+	assert.NoError(t, chromedp.Do(ctx, chromedp.Navigate("about:blank")))
+	assert.NoError(t, chromedp.Listen(ctx, func(event any) {
 		if e, ok := event.(*runtime.EventExceptionThrown); ok {
 			t.Errorf("the page throws: %+v", e.ExceptionDetails)
 		}
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	b.do(chromedp.Navigate(address))
 	return b
 }
@@ -58,18 +56,13 @@ func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, within)
 	defer cancel()
-	if err := chromedp.Do(ctx, actions...); err != nil {
-		b.t.Fatal(err)
-	}
+	assert.NoError(b.t, chromedp.Do(ctx, actions...))
 }
 
 // value evaluates JavaScript in the page.
 func value[T any](b *browser, script string) T {
 	b.t.Helper()
-	v, err := evaluate[T](b, script)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	v := assert.Value(evaluate[T](b, script))(b.t)
 	return v
 }
 
@@ -148,10 +141,7 @@ func (b *browser) scheme(name string) {
 // call calls a method of the browser's protocol.
 func call[P, R any](b *browser, command cdp.Command[P, R], params P) R {
 	b.t.Helper()
-	r, err := chromedp.Call(b.ctx, command, params)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	r := assert.Value(chromedp.Call(b.ctx, command, params))(b.t)
 	return r
 }
 
@@ -161,13 +151,8 @@ func (b *browser) picture(name string) {
 	if *pictures == "" {
 		return
 	}
-	shot, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(*pictures, name+".png"), shot, 0o644); err != nil {
-		b.t.Fatal(err)
-	}
+	shot := assert.Value(chromedp.Run(b.ctx, chromedp.CaptureScreenshot()))(b.t)
+	assert.NoError(b.t, os.WriteFile(filepath.Join(*pictures, name+".png"), shot, 0o644))
 }
 
 func focus(selector string) chromedp.Action[chromedp.Void] {

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // visions simulate color blindness in linear RGB (Machado, Oliveira and Fernandes, 2009, severity 1).
@@ -22,10 +24,7 @@ type color [3]float64 // linear RGB
 func parseColor(t *testing.T, text string) (c color) {
 	t.Helper()
 	for i := range c {
-		v, err := strconv.ParseUint(text[1+2*i:3+2*i], 16, 8)
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := assert.Value(strconv.ParseUint(text[1+2*i:3+2*i], 16, 8))(t)
 		c[i] = float64(v) / 255
 		if c[i] <= 0.04045 {
 			c[i] /= 12.92
@@ -59,9 +58,7 @@ func TestHealthsHaveDistinctColorsForColorBlindPeople(t *testing.T) {
 	const least = 18 // eight times the difference that is just noticed
 	style := read(t, "style.css")
 	light, dark, found := strings.Cut(style, "@media (prefers-color-scheme: dark)")
-	if !found {
-		t.Fatal("there is no dark scheme")
-	}
+	assert.Must(t, found, "there is no dark scheme")
 	dark, _, _ = strings.Cut(dark, "\n}\n")
 	for scheme, text := range map[string]string{"light": light, "dark": dark} {
 		colors := map[string]color{}
@@ -70,9 +67,7 @@ func TestHealthsHaveDistinctColorsForColorBlindPeople(t *testing.T) {
 				colors[m[1]] = parseColor(t, m[2])
 			}
 		}
-		if len(colors) != 5 {
-			t.Fatalf("%s: %d colors of healths", scheme, len(colors))
-		}
+		assert.Must(t, len(colors) == 5, "%s: %d colors of healths", scheme, len(colors))
 		for vision, matrix := range visions {
 			for a, ca := range colors {
 				for b, cb := range colors {
@@ -80,9 +75,8 @@ func TestHealthsHaveDistinctColorsForColorBlindPeople(t *testing.T) {
 						continue
 					}
 					x, y := ca.seenWith(matrix).lab(), cb.seenWith(matrix).lab()
-					if d := math.Sqrt(math.Pow(x[0]-y[0], 2) + math.Pow(x[1]-y[1], 2) + math.Pow(x[2]-y[2], 2)); d < least {
-						t.Errorf("%s, with %s: %s and %s differ by %.1f, less than %d", scheme, vision, a, b, d, least)
-					}
+					d := math.Sqrt(math.Pow(x[0]-y[0], 2) + math.Pow(x[1]-y[1], 2) + math.Pow(x[2]-y[2], 2))
+					assert.That(t, d >= least, "%s, with %s: %s and %s differ by %.1f, less than %d", scheme, vision, a, b, d, least)
 				}
 			}
 		}
@@ -98,9 +92,7 @@ func TestSpacingAndTypeHaveOneScale(t *testing.T) {
 		}
 		sizes[m[1]] = true
 	}
-	if len(sizes) < 5 {
-		t.Fatalf("the scale has only %d steps", len(sizes))
-	}
+	assert.Must(t, len(sizes) >= 5, "the scale has only %d steps", len(sizes))
 	// Paddings, margins and gaps are from the scale, or at most 2px.
 	allowed := regexp.MustCompile(`^(0|auto|1px|2px|13px|64px|var\(--s\d\)|calc\(-1 \* var\(--s\d\)\))$`) // 13px: a step without a border of 3px
 	for _, m := range regexp.MustCompile(`(?m)[ ;{](padding|margin|gap)(-[a-z]+)?: ([^;}]+)[;}]`).FindAllStringSubmatch(style, -1) {

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // seeded is one node as it is created.
@@ -115,9 +116,7 @@ func pushWith(t *testing.T, name string, pods int, flags ...string) {
 func rolloutNow(t *testing.T, name string) *v1alpha1.NodeConfigRollout {
 	t.Helper()
 	r := &v1alpha1.NodeConfigRollout{}
-	if err := admin.Get(t.Context(), client.ObjectKey{Name: name}, r); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Get(t.Context(), client.ObjectKey{Name: name}, r))
 	return r
 }
 
@@ -127,9 +126,7 @@ func cleared(t *testing.T) {
 	t.Cleanup(func() {
 		ctx := context.Background()
 		for _, o := range []client.Object{&v1alpha1.NodeConfigRollout{}, &v1alpha1.NodeConfig{}, &corev1.Node{}} {
-			if err := admin.DeleteAllOf(ctx, o); err != nil {
-				t.Error(err)
-			}
+			assert.OK(t, admin.DeleteAllOf(ctx, o))
 		}
 	})
 }
@@ -160,9 +157,7 @@ func givenRollout(t *testing.T, name, pool string) {
 	r.Spec.NodeSelector = metav1.LabelSelector{MatchLabels: map[string]string{"pool": pool}}
 	r.Spec.Template.Kubelet = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":99}`)}
 	r.Spec.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: &one}, {Pause: &v1alpha1.RolloutPause{}}, {Nodes: &all}}
-	if err := admin.Create(t.Context(), r); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Create(t.Context(), r))
 	now := metav1.Now()
 	r.Status = v1alpha1.NodeConfigRolloutStatus{
 		ObservedGeneration: r.Generation, Phase: v1alpha1.RolloutAwaitingApproval, Step: 1, Attempt: 1, StartTime: &now,
@@ -171,17 +166,13 @@ func givenRollout(t *testing.T, name, pool string) {
 		Nodes:          v1alpha1.RolloutCounts{Updated: 1, Pending: 10, Failed: 1},
 		FailedNodes:    []v1alpha1.FailedNode{{Name: "seen-004", Reason: "CrashLooped", Message: "exit status 1"}},
 	}
-	if err := admin.Status().Update(t.Context(), r); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Status().Update(t.Context(), r))
 }
 
 func nodeConfig(t *testing.T, name string) *v1alpha1.NodeConfig {
 	t.Helper()
 	nc := &v1alpha1.NodeConfig{}
-	if err := admin.Get(t.Context(), client.ObjectKey{Name: name}, nc); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Get(t.Context(), client.ObjectKey{Name: name}, nc))
 	return nc
 }
 

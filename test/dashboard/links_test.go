@@ -9,6 +9,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestEveryNodeRolloutAndFilterHasAnAddress(t *testing.T) {
@@ -57,9 +59,7 @@ func TestEveryNodeRolloutAndFilterHasAnAddress(t *testing.T) {
 	b.shows("#nodes tbody", "seen-011", "Healthy, not Ready")
 
 	// No address of the page ever has the token. Whoever opens a shared one is asked for the address of the own dashboard.
-	if strings.Contains(shared, token) {
-		t.Errorf("the link %s has the token", shared)
-	}
+	assert.That(t, !strings.Contains(shared, token), "the link %s has the token", shared)
 	other := open(t, shared)
 	other.shows("#token", "This link needs the address of your own dashboard", "the token is missing or wrong")
 	other.do(focus("#token-text"))
@@ -69,17 +69,11 @@ func TestEveryNodeRolloutAndFilterHasAnAddress(t *testing.T) {
 	other.do(focus("#token-text"))
 	other.press(kb.Enter)
 	other.shows("#node", "seen-004", "What happens next")
-	if now := value[string](other, `location.href`); now != shared {
-		t.Errorf("the link %s became %s", shared, now)
-	}
-	if n := value[int](other, `document.querySelectorAll("#token:not([hidden])").length`); n > 0 {
-		t.Error("the page still asks for a token")
-	}
+	assert.Equal(t, value[string](other, `location.href`), shared, "the link", shared, "became")
+	assert.That(t, value[int](other, `document.querySelectorAll("#token:not([hidden])").length`) <= 0, "the page still asks for a token")
 	// Nothing was loaded from elsewhere.
 	for _, from := range value[[]string](other, `performance.getEntriesByType("resource").map((e) => new URL(e.name).origin)`) {
-		if from+"/" != base {
-			t.Errorf("the page has asked %s", from)
-		}
+		assert.That(t, from+"/" == base, "the page has asked %s", from)
 	}
 	// An address with another token, in an open tab, is followed.
 	value[bool](other, `(location.hash = "AAAAAAAAAAAAAAAAAAAAAAAAAA", true)`)
@@ -96,16 +90,11 @@ func TestSeveralClustersHaveATabWithTheirOwnSummary(t *testing.T) {
 	}
 	cleared(t)
 	seed(t, admin, some("seen", 12))
-	config, err := clientcmd.LoadFromFile(cluster.AdminKubeconfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := assert.Value(clientcmd.LoadFromFile(cluster.AdminKubeconfig()))(t)
 	config.Clusters["away"] = &clientcmdapi.Cluster{Server: "https://127.0.0.1:1"}
 	config.Contexts = map[string]*clientcmdapi.Context{"here": config.Contexts[config.CurrentContext], "away/1": {Cluster: "away", AuthInfo: config.Contexts[config.CurrentContext].AuthInfo}}
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, clientcmd.WriteToFile(*config, path))
 	address, _ := serve(t, path, "--context=here", "--context=away/1")
 	b := open(t, address)
 	b.shows("#fleet-words", "12 nodes in 3 zones")
@@ -167,8 +156,6 @@ func TestOnlyCommandsOfTheServerCanBeCopiedFromTexts(t *testing.T) {
 		"/tmp/kubectl evenkeel rollout undo workers":                         "",
 	} {
 		got := value[string](b, fmt.Sprintf(`import("/dom.js").then((m) => m.withCommands(%q, ["retry workers", "undo workers", "status workers", "status workers -w"].map((c) => "kubectl evenkeel rollout " + c)).filter((part) => part instanceof Element).map((e) => e.firstChild.textContent).join(" and "))`, text))
-		if got != want {
-			t.Errorf("%s: the command is %q, want %q", text, got, want)
-		}
+		assert.That(t, got == want, "%s: the command is %q, want %q", text, got, want)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/tracing"
 	"github.com/chromedp/chromedp"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // task is an event of the browser's trace. Times are in microseconds.
@@ -42,7 +44,7 @@ func underLoad(t *testing.T, address string) {
 	var mu sync.Mutex
 	var tasks []task
 	done := make(chan struct{})
-	if err := chromedp.Listen(b.ctx, func(event any) {
+	assert.NoError(t, chromedp.Listen(b.ctx, func(event any) {
 		switch e := event.(type) {
 		case *tracing.EventDataCollected:
 			mu.Lock()
@@ -56,9 +58,7 @@ func underLoad(t *testing.T, address string) {
 		case *tracing.EventTracingComplete:
 			close(done)
 		}
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	call(b, tracing.Start, tracing.StartParams{TraceConfig: &tracing.TraceConfig{IncludedCategories: []string{"toplevel", "blink.user_timing", "disabled-by-default-devtools.timeline", "devtools.timeline", "loading", "__metadata"}}})
 	b.do(chromedp.Navigate(address))
 	b.shows("#fleet-words", "5,000 nodes in 3 zones")
@@ -75,9 +75,7 @@ func underLoad(t *testing.T, address string) {
 	defer mu.Unlock()
 	longest := mainTasks(tasks, func(e task) float64 { return e.Duration })
 	busiest := mainTasks(tasks, func(e task) float64 { return e.CPU })
-	if len(longest) < 100 || busiest[0] == 0 {
-		t.Fatalf("only %d tasks were measured, of %d events", len(longest), len(tasks))
-	}
+	assert.Must(t, len(longest) >= 100 && busiest[0] != 0, "only %d tasks were measured, of %d events", len(longest), len(tasks))
 	fmt.Printf("\n%d nodes, %.1f changes per second\n\n", many, float64(changes())/time.Since(began).Seconds())
 	row("first paint", fmt.Sprintf("%.0f ms", paint), "1000 ms", paint < 1000)
 	row("all nodes shown, at most", fmt.Sprintf("%.0f ms", shown), "2000 ms", shown < 2000)

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -84,9 +85,7 @@ func spawn(t *testing.T, name string, args ...string) *child {
 	}
 	c := &child{cmd: exec.Command(path, args...), log: filepath.Join(t.TempDir(), name+".log")}
 	log, err := os.Create(c.log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer log.Close()
 	c.cmd.Stdout, c.cmd.Stderr = log, log
 	if c.done, err = localcluster.StartTied(c.cmd); err != nil {
@@ -110,10 +109,7 @@ func (c *child) stop(t *testing.T) {
 
 func (c *child) said(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(c.log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := assert.Value(os.ReadFile(c.log))(t)
 	return string(text)
 }
 
@@ -148,9 +144,7 @@ func eventually(t *testing.T, try func() error) {
 		if err == nil {
 			return
 		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
+		assert.Must(t, !time.Now().After(deadline), "%v", err)
 		select {
 		case <-t.Context().Done():
 			t.Fatal(err)
@@ -180,7 +174,5 @@ func controller(t *testing.T) {
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/figures"
 )
 
@@ -65,9 +66,7 @@ func TestFiveThousandNodesAreShownAndFollowed(t *testing.T) {
 	b.press("n", "o", "d", "e", "-", "0", "0", "1", "7")
 	b.shows("#nodes tbody", "node-0017", "Failed")
 	nc.Status.Conditions[0].Status, nc.Status.Conditions[0].Reason, nc.Status.Error = "True", v1alpha1.ReasonAllChecksPassed, ""
-	if err := admin.Status().Update(t.Context(), nc); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Status().Update(t.Context(), nc))
 	b.shows("#nodes tbody", "Healthy")
 	b.press(" ")
 	// Keys get everywhere without a stop.
@@ -104,9 +103,7 @@ func cost(t *testing.T, b *browser, address string, served *child) {
 			nc.Status.Conditions[0].Status, nc.Status.Conditions[0].Reason, nc.Status.Error, want = "True", v1alpha1.ReasonAllChecksPassed, "", "Healthy"
 		}
 		begin := time.Now()
-		if err := admin.Status().Update(t.Context(), nc); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, admin.Status().Update(t.Context(), nc))
 		b.shows("#nodes tbody", want)
 		delays = append(delays, time.UnixMilli(value[int64](b, "window.changedAt")).Sub(begin))
 	}
@@ -116,14 +113,10 @@ func cost(t *testing.T, b *browser, address string, served *child) {
 	// The first message to the page.
 	base, token, _ := strings.Cut(address, "#")
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"api/clusters/0/feed?seen=0", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	request.Header.Set("Authorization", "Bearer "+token)
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	bytes := 0
 	for buffer := make([]byte, 1<<20); ; {
 		n, err := response.Body.Read(buffer)
@@ -166,20 +159,14 @@ func cost(t *testing.T, b *browser, address string, served *child) {
 	canvas, dom := figures.Median(times[0]), figures.Median(times[1])
 	figures.PrintRow("5,000 cells drawn anew: script", fmt.Sprintf("%.1f ms", canvas), fmt.Sprintf("%.1f ms DOM", dom), "100 ms", canvas < 100)
 	memory, most, err := figures.Memory(served.cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	row("the command's memory", figures.MiB(memory), "200 MiB", most < 200<<20)
 	before, err := figures.CPUTime(served.cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	const rest = 20 * time.Second
 	time.Sleep(rest) // the CPU time of these seconds is measured
 	after, err := figures.CPUTime(served.cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	share := 100 * (after - before).Seconds() / rest.Seconds()
 	row("the command at rest, of a processor", fmt.Sprintf("%.1f%%", share), "5%", share < 5)
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // axeScript is made by `make deps`.
@@ -63,12 +65,9 @@ func axe(b *browser) []string {
 	var result []json.RawMessage
 	var passes int
 	var violations []string
-	if err := json.Unmarshal([]byte(answer), &result); err != nil {
-		b.t.Fatal(err)
-	}
-	if json.Unmarshal(result[0], &passes) != nil || json.Unmarshal(result[1], &violations) != nil || passes < 20 {
-		b.t.Errorf("axe-core has checked too little: %s", answer)
-	}
+	assert.NoError(b.t, json.Unmarshal([]byte(answer), &result))
+	assert.That(b.t, json.Unmarshal(result[0], &passes) == nil && json.Unmarshal(result[1], &violations) == nil && passes >= 20,
+		"axe-core has checked too little: %s", answer)
 	return violations
 }
 

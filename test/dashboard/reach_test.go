@@ -12,6 +12,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // small is a page with a small fleet and a rollout that waits.
@@ -47,22 +48,18 @@ func TestThePageWorksWithTheKeyboardAlone(t *testing.T) {
 			break
 		}
 		stops = append(stops, at)
-		if !value[bool](b, `document.activeElement === document.body || getComputedStyle(document.activeElement).outlineStyle !== "none"`) {
-			t.Errorf("the focus on %s is not seen", at)
-		}
+		assert.That(t, value[bool](b, `document.activeElement === document.body || getComputedStyle(document.activeElement).outlineStyle !== "none"`),
+			"the focus on %s is not seen", at)
 	}
 	for _, want := range []string{"skip", "rollout-waiting", "do-waiting-promote", "menu-waiting", "health-Healthy", "node-down", "map", "search", "filter-zone", "sort-reason", "row-seen-004"} {
-		if !slices.Contains(stops, want) {
-			t.Errorf("%s is not come to: %q", want, stops)
-		}
+		assert.That(t, slices.Contains(stops, want), "%s is not come to: %q", want, stops)
 	}
 	// The map: arrows, zones, the next that is not fine.
 	b.do(focus("#map"))
 	cell := func(want string) {
 		t.Helper()
-		if got := value[string](b, `document.getElementById(document.getElementById("map").getAttribute("aria-activedescendant")).textContent`); !strings.HasPrefix(got, want) {
-			t.Errorf("the keys are at %q, want %q", got, want)
-		}
+		got := value[string](b, `document.getElementById(document.getElementById("map").getAttribute("aria-activedescendant")).textContent`)
+		assert.That(t, strings.HasPrefix(got, want), "the keys are at %q, want %q", got, want)
 	}
 	cell("seen-000, Healthy, zone-a")
 	b.press(kb.ArrowRight)
@@ -153,9 +150,8 @@ func TestARepeatedConfirmationIsAnsweredOnce(t *testing.T) {
 	b.waits(`!document.getElementById("confirm").open`)
 	b.shows("#said", "rollout waiting paused")
 	value[bool](b, `(document.getElementById("confirm-yes").dispatchEvent(new Event("click")), true)`) // nothing is asked any more
-	if n := value[int](b, `window.posts`); n != 1 {
-		t.Errorf("it was sent %d times", n)
-	}
+	n := value[int](b, `window.posts`)
+	assert.That(t, n == 1, "it was sent %d times", n)
 }
 
 func TestALateAnswerDoesNotChangeTheNextConfirmation(t *testing.T) {
@@ -198,18 +194,15 @@ func TestScreenReadersGetTheContentOfThePage(t *testing.T) {
 		all = append(all, role+" "+name)
 		switch role {
 		case "button", "link", "textbox", "searchbox", "listbox", "option", "table", "dialog", "progressbar", "region", "article", "group", "img", "image":
-			if strings.TrimSpace(name) == "" && role != "group" {
-				t.Errorf("a %s has no name", role)
-			}
+			assert.That(t, strings.TrimSpace(name) != "" || role == "group", "a %s has no name", role)
 		}
 	}
 	for _, want := range []string{
 		"heading evenkeel", "heading Rollouts", "heading Fleet", "heading Nodes", "heading seen-007", "listbox Map of the nodes", "searchbox Name",
 		"button Promote", "button More actions", "table Nodes", "progressbar Trial", "columnheader Health", "region Rollouts", "region Summary", "region Fleet", "main", "article waiting",
 	} {
-		if !slices.ContainsFunc(all, func(s string) bool { return strings.HasPrefix(s, want) }) {
-			t.Errorf("there is no %q in:\n%s", want, strings.Join(all, "\n"))
-		}
+		assert.That(t, slices.ContainsFunc(all, func(s string) bool { return strings.HasPrefix(s, want) }),
+			"there is no %q in:\n%s", want, strings.Join(all, "\n"))
 	}
 	// Text from a node is shown as text: no character is hidden or changes the order of its neighbours.
 	const hostile = `<img src=x onerror="document.title='taken'">`
@@ -224,9 +217,7 @@ func TestScreenReadersGetTheContentOfThePage(t *testing.T) {
 	// Changes are announced.
 	nc := nodeConfig(t, "seen-000")
 	crashed(&nc.Status)
-	if err := admin.Status().Update(t.Context(), nc); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Status().Update(t.Context(), nc))
 	b.shows("#said", "seen-000: Failed")
 }
 
@@ -245,9 +236,8 @@ func TestBothColorSchemesAreLegible(t *testing.T) {
 		call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 900, DeviceScaleFactor: 1})
 		b.waits(fmt.Sprintf(`innerWidth === %d && document.documentElement.scrollWidth <= innerWidth`, width))
 	}
-	if moving := value[int](b, `[...document.querySelectorAll("*")].filter((e) => getComputedStyle(e).transitionDuration.split(", ").some((d) => d !== "0s") || getComputedStyle(e).animationName !== "none").length`); moving > 0 {
-		t.Errorf("%d elements are animated although reduced motion is set", moving)
-	}
+	moving := value[int](b, `[...document.querySelectorAll("*")].filter((e) => getComputedStyle(e).transitionDuration.split(", ").some((d) => d !== "0s") || getComputedStyle(e).animationName !== "none").length`)
+	assert.That(t, moving <= 0, "%d elements are animated although reduced motion is set", moving)
 }
 
 // contrast returns the texts with a contrast below 4.5:1 to their background, and the cells below 3:1 (WCAG 2, AA).

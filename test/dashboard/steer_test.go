@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
@@ -37,9 +38,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.shows("#confirm", "Promote: workers, revision 1?", "passes its current pause", "kubectl evenkeel rollout promote workers")
 	b.click("#confirm-no")
 	b.waits(`!document.getElementById("confirm").open`)
-	if a := rolloutNow(t, "workers").Spec.Approval; a != nil {
-		t.Errorf("a cancelled action has written %+v", a)
-	}
+	assert.Equal(t, rolloutNow(t, "workers").Spec.Approval, nil, "a cancelled action has written")
 	b.take("promote")
 	b.click("#confirm-yes")
 	b.shows("[data-rollout=workers] .done", "rollout workers promoted: revision 1 passes the pause after 1 node")
@@ -56,9 +55,8 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.waits(`(document.getElementById("confirm-reason").value = "a storm") === "a storm"`)
 	b.click("#confirm-yes")
 	b.shows("[data-rollout=workers] .done", "paused: nodes in flight finish")
-	if s := rolloutNow(t, "workers").Spec; !s.Paused || s.PausedReason != "a storm" || s.PausedBy == "" {
-		t.Errorf("it is paused: %t, by %q: %q", s.Paused, s.PausedBy, s.PausedReason)
-	}
+	s := rolloutNow(t, "workers").Spec
+	assert.That(t, s.Paused && s.PausedReason == "a storm" && s.PausedBy != "", "it is paused: %t, by %q: %q", s.Paused, s.PausedBy, s.PausedReason)
 	b.shows("[data-rollout=workers] .requests", "paused by ", "(claimed): a storm")
 	b.shows("[data-rollout=workers] .phase", "Paused")
 	b.waits(`document.getElementById("do-workers-resume")?.className === "primary"`) // it moves the menu
@@ -68,9 +66,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.take("resume")
 	b.click("#confirm-yes")
 	b.shows("[data-rollout=workers] .done", "resumed")
-	if rolloutNow(t, "workers").Spec.Paused {
-		t.Error("it is still paused")
-	}
+	assert.That(t, !rolloutNow(t, "workers").Spec.Paused, "it is still paused")
 
 	// To the end.
 	b.take("promote-full")
@@ -202,12 +198,8 @@ func TestWithoutPermissionNoActionIsOfferedAndOneLineSaysWhy(t *testing.T) {
 	b.waits(`document.querySelectorAll(".actions, .banner").length === 0 && document.getElementById("rights").getClientRects().length === 1`)
 	// Who asks all the same is refused by the API server.
 	refused := value[string](b, `fetch("api/clusters/0/rollouts/readonly/pause", {method: "POST", body: "{}", headers: {"Content-Type": "application/json", Authorization: "Bearer " + sessionStorage.getItem("token")}}).then(async (r) => r.status + " " + await r.text())`)
-	if !strings.HasPrefix(refused, "403 ") || !strings.Contains(refused, "cannot patch resource") {
-		t.Errorf("the answer is %s", refused)
-	}
-	if rolloutNow(t, "readonly").Spec.Paused {
-		t.Error("it was paused")
-	}
+	assert.That(t, strings.HasPrefix(refused, "403 ") && strings.Contains(refused, "cannot patch resource"), "the answer is %s", refused)
+	assert.That(t, !rolloutNow(t, "readonly").Spec.Paused, "it was paused")
 	// Who is given the right need not load the page again.
 	userWith(t, "looker", "evenkeel-operator")
 	b.waits(`document.getElementById("do-readonly-promote")?.className === "primary" && document.getElementById("rights").textContent === ""`)
@@ -223,14 +215,10 @@ func userWith(t *testing.T, name string, roles ...string) string {
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}},
 		}
-		if err := admin.Create(t.Context(), binding); client.IgnoreAlreadyExists(err) != nil {
-			t.Fatal(err)
-		}
+		err := admin.Create(t.Context(), binding)
+		assert.Must(t, client.IgnoreAlreadyExists(err) == nil, "%v", err)
 	}
-	kubeconfig, err := cluster.ClientKubeconfig(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kubeconfig := assert.Value(cluster.ClientKubeconfig(name))(t)
 	return kubeconfig
 }
 

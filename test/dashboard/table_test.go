@@ -11,6 +11,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // mixed are nodes whose names sort differently as texts and as people expect.
@@ -50,9 +51,7 @@ func TestTheTableSortsNaturallyByEachColumnAndFilters(t *testing.T) {
 	b.shows("#fleet-words", "7 nodes in 3 zones")
 	check := func(what, want string) {
 		t.Helper()
-		if got := order(b); got != want {
-			t.Errorf("%s: %s, want %s", what, got, want)
-		}
+		assert.Equal(t, order(b), want, what)
 	}
 	b.waits(`document.querySelectorAll("#nodes tbody tr").length === 7`)
 	check("most urgent first", "node-20 node-2 node-4 other-1 node-3 node-1 node-10")
@@ -74,16 +73,12 @@ func TestTheTableSortsNaturallyByEachColumnAndFilters(t *testing.T) {
 	}
 
 	const reasonsSorted = `import("/table.js").then((m) => ["exited 10 times", "", "exited 9 times"].map((reason, rank) => ({ reason, rank })).sort(m.orderOf("reason")).map((n) => n.reason).join())`
-	if got := value[string](b, reasonsSorted); got != "exited 9 times,exited 10 times," {
-		t.Errorf("sorted by reason: %q", got)
-	}
+	assert.Equal(t, value[string](b, reasonsSorted), "exited 9 times,exited 10 times,", "sorted by reason")
 
 	// What the reasons have in common is left out: the column starts with the part that differs.
 	reasons := value[[]string](b, `[...document.querySelectorAll("#nodes td.why")].map((c) => c.textContent)`)
 	for _, want := range []string{"ValidationFailed: … podPidsLimit", "ValidationFailed: … maxPods", "CrashLooped: current crash-looped: 4 starts in its trial, last: exit status 1"} {
-		if !slices.Contains(reasons, want) {
-			t.Errorf("no reason %q in %q", want, reasons)
-		}
+		assert.That(t, slices.Contains(reasons, want), "no reason %q in %q", want, reasons)
 	}
 
 	// Filters, one by one, and together.
@@ -120,13 +115,10 @@ func TestAPhoneShowsTheSummaryFailedNodesAndThePrimaryActionFirst(t *testing.T) 
 	b.size(390, 844)
 	b.waits(`document.documentElement.scrollWidth <= innerWidth`)
 	places := value[[]float64](b, `["#summary", "#failed", "#do-waiting-promote", "#fleet-title"].map((s) => document.querySelector(s).getBoundingClientRect().top)`)
-	if !slices.IsSorted(places) || places[2] > 844-40 {
-		t.Errorf("the summary, failed nodes, the primary action and the fleet begin at %v", places)
-	}
+	assert.That(t, slices.IsSorted(places) && places[2] <= 844-40, "the summary, failed nodes, the primary action and the fleet begin at %v", places)
 	b.shows("#failed", "2 failed nodes", "seen-004", "seen-017", "CrashLooped")
-	if n := value[int](b, `[...document.querySelectorAll("kbd, .keys")].filter((e) => e.checkVisibility()).length`); n > 0 {
-		t.Errorf("%d hints about keys", n)
-	}
+	n := value[int](b, `[...document.querySelectorAll("kbd, .keys")].filter((e) => e.checkVisibility()).length`)
+	assert.That(t, n <= 0, "%d hints about keys", n)
 	b.click("[id='failed-node-seen-004']")
 	b.shows("#node", "seen-004", "What happens next")
 	b.press(kb.Escape)
@@ -141,13 +133,11 @@ func TestAbortIsNeverThePrimaryAction(t *testing.T) {
 	b.click("#menu-waiting")
 	b.waits(`document.querySelectorAll("#others-waiting li").length === 7`)
 	for _, verb := range []string{"abort", "abort-rollback"} {
-		if where := value[string](b, fmt.Sprintf(`((e) => e.className + " in " + e.closest("ul").id)(document.getElementById("do-waiting-%s"))`, verb)); where != "grave in others-waiting" {
-			t.Errorf("%s is %s", verb, where)
-		}
+		where := value[string](b, fmt.Sprintf(`((e) => e.className + " in " + e.closest("ul").id)(document.getElementById("do-waiting-%s"))`, verb))
+		assert.That(t, where == "grave in others-waiting", "%s is %s", verb, where)
 	}
-	if n := value[int](b, `document.querySelectorAll("[data-rollout=waiting] button.primary").length`); n != 1 {
-		t.Errorf("%d primary actions", n)
-	}
+	n := value[int](b, `document.querySelectorAll("[data-rollout=waiting] button.primary").length`)
+	assert.That(t, n == 1, "%d primary actions", n)
 	// The equivalent command can be copied.
 	b.click("[id='do-waiting-abort']")
 	b.shows("#confirm-command code", "kubectl evenkeel rollout abort waiting")
@@ -158,9 +148,6 @@ func TestAbortIsNeverThePrimaryAction(t *testing.T) {
 // read returns a file of the page.
 func read(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "internal/fleet/dashboard/web", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := assert.Value(os.ReadFile(filepath.Join(root, "internal/fleet/dashboard/web", name)))(t)
 	return string(text)
 }

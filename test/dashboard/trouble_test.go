@@ -10,15 +10,14 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 func TestAnUnreachableAPIServerIsReportedUntilItReturns(t *testing.T) {
 	b := small(t)
 	b.shows("#link", "live")
-	if err := cluster.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, cluster.StopAPIServer())
 	b.shows("#troubles", "The API server has not answered since ", "The page shows the state of that time.")
 	b.shows("#link", "API server unreachable")
 	b.shows("#fleet-words", "30 nodes") // as it was
@@ -27,14 +26,11 @@ func TestAnUnreachableAPIServerIsReportedUntilItReturns(t *testing.T) {
 	b.click("#confirm-yes")
 	b.shows("#confirm-error", "the API server cannot be reached")
 	b.click("#confirm-no")
-	if now := b.text("#troubles strong"); now != since {
-		t.Errorf("it is away %q, and then %q", since, now)
-	}
+	now := b.text("#troubles strong")
+	assert.That(t, now == since, "it is away %q, and then %q", since, now)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := cluster.StartAPIServer(ctx); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, cluster.StartAPIServer(ctx))
 	seed(t, admin, []seeded{{"afterwards", "zone-a", true, fine}})
 	b.shows("#fleet-words", "31 nodes")
 	b.waits(`document.getElementById("troubles").textContent === "" && document.getElementById("link-words").textContent === "live"`)
@@ -57,9 +53,7 @@ func TestAHiddenTabDropsItsConnectionAndContinuesWhenShown(t *testing.T) {
 	})()`))
 	b.do(chromedp.Evaluate[chromedp.Void](`void look(false)`))
 	b.waits(`streams.length === 1`)
-	if path := value[string](b, `streams[0].path`); path == "api/clusters/0/feed?seen=0" {
-		t.Error("it asks for everything once more")
-	}
+	assert.That(t, value[string](b, `streams[0].path`) != "api/clusters/0/feed?seen=0", "it asks for everything once more")
 	b.do(chromedp.Evaluate[chromedp.Void](`void look(true)`))
 	b.waits(`streams[0].signal.aborted`)
 	seed(t, admin, []seeded{{"meanwhile", "zone-a", true, fine}})
@@ -105,9 +99,7 @@ func TestTheTimeAxisOfARolloutThatEndedLongAgoShowsItsCourse(t *testing.T) {
 		  const done = Number(/V.*?H(.*?)V/.exec("V" + axis.querySelector(".updated").getAttribute("d"))[1]);
 		  return (done > 300 ? "most of the width, " : done < 30 ? "a small part, " : done + ", ") + (axis.querySelector(".now") ? "up to now" : "without now");
 		})`)
-		if got != tt.want {
-			t.Errorf("end %s: the course has %s, want %s", tt.end, got, tt.want)
-		}
+		assert.That(t, got == tt.want, "end %s: the course has %s, want %s", tt.end, got, tt.want)
 	}
 }
 
@@ -131,10 +123,7 @@ func TestThePageReportsAnEndedCommandAndAMissingToken(t *testing.T) {
 }
 
 func TestStartErrorsNameTheirCause(t *testing.T) {
-	taken, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := assert.Value(net.Listen("tcp4", "127.0.0.1:0"))(t)
 	defer taken.Close()
 	port := taken.Addr().(*net.TCPAddr).Port
 	broken := t.TempDir() + "/kubeconfig"
@@ -161,13 +150,9 @@ func TestStartErrorsNameTheirCause(t *testing.T) {
 				t.Fatalf("the command still runs: %s", c.said(t))
 			}
 			said := c.said(t)
-			if code := c.cmd.ProcessState.ExitCode(); code != 1 {
-				t.Errorf("exit %d", code)
-			}
+			assert.Equal(t, c.cmd.ProcessState.ExitCode(), 1, "exit")
 			for _, w := range tt.says {
-				if !strings.Contains(said, w) {
-					t.Errorf("no %q in: %s", w, said)
-				}
+				assert.That(t, strings.Contains(said, w), "no %q in: %s", w, said)
 			}
 		})
 	}

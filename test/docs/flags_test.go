@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // flagTables maps the sections that have a table of flags to the command. A section with a "partial" table shows selected flags;
@@ -79,19 +81,11 @@ var helpFlag = regexp.MustCompile(`(?m)^ +(?:(-\w), )?(--[a-z-]+)(?: [a-zA-Z=]+(
 var helpDefault = regexp.MustCompile(`\(default "?([^"]*?)"?\)$`)
 
 func TestTablesOfFlagsAgreeWithTheHelpOfTheirCommands(t *testing.T) {
-	if err := programs(); err != nil {
-		t.Fatal(err)
-	}
-	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, programs())
+	pages := assert.Value(filepath.Glob(filepath.Join(root, "docs", "*.md")))(t)
 	found := 0
 	for _, page := range pages {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := assert.Value(os.ReadFile(page))(t)
 		for section, rows := range readFlagTables("docs/"+filepath.Base(page), string(text)) {
 			table, ok := flagTables[section]
 			if !ok {
@@ -99,14 +93,10 @@ func TestTablesOfFlagsAgreeWithTheHelpOfTheirCommands(t *testing.T) {
 				continue
 			}
 			found++
-			if err := compareFlags(table.command, table.partial, rows); err != nil {
-				t.Errorf("%s: %v", section, err)
-			}
+			assert.OK(t, compareFlags(table.command, table.partial, rows), section)
 		}
 	}
-	if found != len(flagTables) {
-		t.Errorf("%d tables of flags, want %d", found, len(flagTables))
-	}
+	assert.That(t, found == len(flagTables), "%d tables of flags, want %d", found, len(flagTables))
 }
 
 // compareFlags compares the rows of a table with the help of its command.

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 var (
@@ -28,10 +30,7 @@ func TestMessagesThatThePagesQuoteExist(t *testing.T) {
 	pages, _ := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	quotes := 0
 	for _, page := range pages {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := assert.Value(os.ReadFile(page))(t)
 		in := false
 		for line := range strings.Lines(string(text)) {
 			if in = strings.HasPrefix(line, "|") && (in || messageTable.MatchString(line)); !in {
@@ -50,9 +49,7 @@ func TestMessagesThatThePagesQuoteExist(t *testing.T) {
 			}
 		}
 	}
-	if quotes < 40 {
-		t.Errorf("the pages quote only %d messages", quotes)
-	}
+	assert.That(t, quotes >= 40, "the pages quote only %d messages", quotes)
 }
 
 // exists reports whether a message contains the quoted words, or the words contain most of a message between two values.
@@ -86,9 +83,7 @@ func messages(t *testing.T, dirs ...string) (out []string) {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 	}
 	return out
 }

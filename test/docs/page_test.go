@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 const fences = "```"
@@ -12,7 +14,7 @@ const fences = "```"
 func page(text string) string { return strings.ReplaceAll(text, "~~~", fences) }
 
 func TestTheCommandsOfAPageAreThoseOfItsConsoleBlocks(t *testing.T) {
-	got, err := Parse(page(`# A page
+	got := assert.Value(Parse(page(`# A page
 Text.
 
 ~~~text
@@ -49,10 +51,7 @@ $ ssh node-1 cat
 $ bin/controller --flag
 $ after
 ~~~
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
+`)))(t)
 	want := []Command{
 		{Line: 9, Text: "cat > f <<'EOF'\n$ this is in the file\nEOF"},
 		{Line: 12, Text: "kubectl patch a -p '[{\"op\": \"add\",\n    \"path\": \"/\"}]'"},
@@ -63,9 +62,7 @@ $ after
 		{Line: 35, Text: "bin/controller --flag", Keeps: true},
 		{Line: 36, Text: "after"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(- want, + got)\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, got))
 }
 
 func TestAPageThatCannotBeRunIsRefused(t *testing.T) {
@@ -86,11 +83,7 @@ func TestAPageThatCannotBeRunIsRefused(t *testing.T) {
 		"no command":            {"~~~console\na\n$ b\n~~~", `"a" comes before any command`},
 		"what no shell takes":   {"~~~console\n$ a )\n~~~", "syntax error"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			if _, err := Parse(page(tt.text)); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("the error is %v, want %q", err, tt.want)
-			}
-		})
+		t.Run(name, func(t *testing.T) { assert.ErrorHas(t, assert.Err(Parse(page(tt.text))), tt.want) })
 	}
 }
 
@@ -126,9 +119,8 @@ func TestWhatIsPrintedIsComparedButForWhatDiffersEachTime(t *testing.T) {
 			if tt.page != "" {
 				lines = strings.Split(tt.page, "\n")
 			}
-			if err := Compare(lines, tt.printed); (err == nil) != tt.same {
-				t.Errorf("%q is compared with %q: %v", tt.page, tt.printed, err)
-			}
+			err := Compare(lines, tt.printed)
+			assert.That(t, (err == nil) == tt.same, "%q is compared with %q: %v", tt.page, tt.printed, err)
 		})
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/internal/rehearsal"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -47,18 +48,13 @@ var setups = map[string]func(*world) error{
 const atOnce = 4
 
 func TestTheCommandsOfThePagesDoWhatThePagesSay(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := assert.Value(filepath.Glob(filepath.Join(root, "docs", "*.md")))(t)
 	pages := []string{"README.md"}
 	for _, file := range files {
 		pages = append(pages, "docs/"+filepath.Base(file))
 	}
 	for page := range setups {
-		if !slices.Contains(pages, page) {
-			t.Errorf("there is no page %s to set up", page)
-		}
+		assert.That(t, slices.Contains(pages, page), "there is no page %s to set up", page)
 	}
 	counts := make([]count, len(pages))
 	var all sync.WaitGroup
@@ -80,14 +76,8 @@ func TestTheCommandsOfThePagesDoWhatThePagesSay(t *testing.T) {
 }
 
 func testPage(t *testing.T, page string) count {
-	text, err := os.ReadFile(filepath.Join(root, page))
-	if err != nil {
-		t.Fatal(err)
-	}
-	commands, err := Parse(string(text))
-	if err != nil {
-		t.Fatalf("%s: %v", page, err)
-	}
+	text := assert.Value(os.ReadFile(filepath.Join(root, page)))(t)
+	commands := assert.Value(Parse(string(text)))(t, page)
 	if len(commands) == 0 {
 		return count{}
 	}

@@ -6,14 +6,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func newSession(t *testing.T) *Session {
 	t.Helper()
-	s, err := NewSession(t.TempDir(), t.TempDir(), "PATH="+os.Getenv("PATH"), "QUOTED=it's $HOME")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := assert.Value(NewSession(t.TempDir(), t.TempDir(), "PATH="+os.Getenv("PATH"), "QUOTED=it's $HOME"))(t)
 	return s
 }
 
@@ -22,9 +21,8 @@ func (s *Session) types(t *testing.T, text, printed string, code int) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	out, got, err := s.Run(ctx, text)
-	if err != nil || got != code || out != printed {
-		t.Errorf("%s: exit code %d, printed %q, error %v; want %d and %q", text, got, out, err, code, printed)
-	}
+	assert.That(t, err == nil && got == code && out == printed,
+		"%s: exit code %d, printed %q, error %v; want %d and %q", text, got, out, err, code, printed)
 }
 
 func TestASessionRemembersWhatCommandsLeave(t *testing.T) {
@@ -52,24 +50,14 @@ func TestACommandThatKeepsRunningEndsWithThePageOrForItsSuccessor(t *testing.T) 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, text := range []string{"./server 1   # the first", "./server 2"} {
-		if err := s.Keep(ctx, text, []string{"ready"}); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, s.Keep(ctx, text, []string{"ready"}))
 	}
 	s.types(t, "cat ends", "1 ended\n", 0)
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, s.Close())
 	s.types(t, "cat ends", "1 ended\n2 ended\n", 0)
-	if err := s.Keep(ctx, "false", nil); err == nil || !strings.Contains(err.Error(), "it should keep running, and has ended") {
-		t.Errorf("the error is %v", err)
-	}
-	if err := s.Keep(ctx, "./server 3", []string{"open"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err == nil || !strings.Contains(err.Error(), "./server: the page says that it prints") {
-		t.Errorf("the error is %v", err)
-	}
+	assert.ErrorHas(t, s.Keep(ctx, "false", nil), "it should keep running, and has ended")
+	assert.NoError(t, s.Keep(ctx, "./server 3", []string{"open"}))
+	assert.ErrorHas(t, s.Close(), "./server: the page says that it prints")
 	if err := s.Keep(ctx, "sh -c 'echo once; read line <fifo'", nil); err == nil || !strings.Contains(err.Error(), "it should keep running") {
 		// It has printed something before it ended.
 		<-s.kept[0].done

@@ -19,6 +19,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/rehearsal"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
@@ -85,18 +86,10 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, workdir: t.TempDir(), instead: map[string]func(context.Context) error{}}
-	if err := w.furnish(); err != nil {
-		t.Fatal(err)
-	}
-	tools, err := filepath.Abs(filepath.Join(root, "bin", "tools"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.session, err = NewSession(w.workdir, t.TempDir(), "HOME="+w.workdir, "KUBECTL_KUBERC=false", "LC_ALL=C.UTF-8",
-		"PATH="+strings.Join([]string{filepath.Join(w.workdir, "bin"), tools, os.Getenv("PATH")}, ":"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, w.furnish())
+	tools := assert.Value(filepath.Abs(filepath.Join(root, "bin", "tools")))(t)
+	w.session = assert.Value(NewSession(w.workdir, t.TempDir(), "HOME="+w.workdir, "KUBECTL_KUBERC=false", "LC_ALL=C.UTF-8",
+		"PATH="+strings.Join([]string{filepath.Join(w.workdir, "bin"), tools, os.Getenv("PATH")}, ":")))(t)
 	w.session.Patience = 10 * time.Second
 	return w
 }
@@ -166,9 +159,7 @@ func (w *world) startCluster() error {
 		for _, f := range w.fleets {
 			errs = append(errs, f.Stop())
 		}
-		if err := errors.Join(append(errs, cluster.Stop())...); err != nil {
-			w.t.Error(err)
-		}
+		assert.OK(w.t, errors.Join(append(errs, cluster.Stop())...))
 	})
 	if w.kube, err = kubernetes.NewForConfig(w.cluster.AdminConfig()); err != nil {
 		return err
@@ -255,9 +246,7 @@ func (w *world) startAgent(a *bed.Agent) error {
 		return err
 	}
 	w.t.Cleanup(func() {
-		if err := a.Stop(time.Minute); err != nil {
-			w.t.Error(err)
-		}
+		assert.OK(w.t, a.Stop(time.Minute))
 		if log, err := os.ReadFile(a.Log); w.t.Failed() {
 			w.t.Logf("the agent said (%v):\n%s", err, log)
 		}
@@ -318,17 +307,11 @@ func (c count) String() string {
 func (w *world) executePage(file string, commands []Command) count {
 	t := w.t
 	t.Helper()
-	defer func() {
-		if err := w.session.Close(); err != nil {
-			t.Errorf("%s: %v", file, err)
-		}
-	}()
+	defer func() { assert.OK(t, w.session.Close(), file) }()
 	n := count{all: len(commands), skipped: map[string]int{}}
 	for _, c := range commands {
 		if c.NewCluster {
-			if err := w.startCluster(); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, w.startCluster())
 		}
 		if c.Skip != "" {
 			n.skipped[c.Skip]++

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestAbortRevokesPendingAssignmentsAndCanReturnToThePreviousRevision(t *testing.T) {
@@ -29,9 +30,8 @@ approval: {revision: 1, step: 2}
 			r.push("maxPods: 102")
 			st := r.await(that("the second revision is on a canary", func(st *status) bool { return st.UpdateRevision.Number == 2 && st.Nodes.Updated >= 1 }))
 			second := st.UpdateRevision.ConfigMapRef
-			if got := s.everGiven(second); !slices.Contains(got, silent) {
-				t.Errorf("the silent node was not given it: %v", got)
-			}
+			got := s.everGiven(second)
+			assert.That(t, slices.Contains(got, silent), "the silent node was not given it: %v", got)
 
 			r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) {
 				s.Abort = &v1alpha1.RolloutAbort{Revision: 2, Rollback: rollback}
@@ -41,29 +41,23 @@ approval: {revision: 1, step: 2}
 				phase = v1alpha1.RolloutRolledBack
 			}
 			st = r.await(at(2, phase))
-			if h := st.Halt; h.Reason != "Aborted" || h.Message != "stopped by a person" || h.Rollback != rollback {
-				t.Errorf("the stop is %+v", h)
-			}
+			h := st.Halt
+			assert.That(t, h.Reason == "Aborted" && h.Message == "stopped by a person" && h.Rollback == rollback, "the stop is %+v", h)
 			r.looked()
 			src := s.nodeConfig(silent).Spec.ConfigSource
-			if src == nil || src.ConfigMapRef.UID != first.UID || src.RolloutRef.Name != r.as || src.RolloutRef.Revision != 1 {
-				t.Errorf("the silent node has %+v, want its previous source %+v", src, first)
-			}
+			assert.That(t, src != nil && src.ConfigMapRef.UID == first.UID && src.RolloutRef.Name == r.as && src.RolloutRef.Revision == 1,
+				"the silent node has %+v, want its previous source %+v", src, first)
 			updated := s.everGiven(second)
 			updated = slices.DeleteFunc(updated, func(n string) bool { return n == silent })
 			if rollback {
 				s.same("have the second revision", s.given(second), nil)
 				for _, name := range updated {
-					if !slices.Contains(s.revoking(second), name) {
-						t.Errorf("%s left the second revision and does not revoke it", name)
-					}
+					assert.That(t, slices.Contains(s.revoking(second), name), "%s left the second revision and does not revoke it", name)
 				}
 			} else {
 				s.same("keep the second revision", s.running(second), updated)
 				for _, name := range updated {
-					if slices.Contains(s.revoking(second), name) {
-						t.Errorf("%s keeps the second revision and revokes it", name)
-					}
+					assert.That(t, !slices.Contains(s.revoking(second), name), "%s keeps the second revision and revokes it", name)
 				}
 			}
 			s.do(s.fleet.Unsilence(t.Context(), silent))
@@ -76,48 +70,6 @@ approval: {revision: 1, step: 2}
 			}
 		})
 	}
-}
-
-func TestAbortOfTheFirstRevisionLeavesNodesUnchanged(t *testing.T) {
-	t.Parallel()
-	s := play(t, "abort-first", 4)
-	silent := s.node(0)
-	s.do(s.fleet.Silence(silent))
-	s.label("canary", "yes", s.nodes(0, 2)...)
-	r := s.roll("maxPods: 101", `
-strategy:
-  maxUnavailable: 5
-  canarySelector: {matchLabels: {canary: "yes"}}
-  steps: [{nodes: 2}, {pause: {}}, {nodes: 100%}]
-`)
-	st := r.await(that("a canary is updated", func(st *status) bool { return st.Nodes.Updated >= 1 }))
-	ref := st.UpdateRevision.ConfigMapRef
-	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) {
-		s.Abort = &v1alpha1.RolloutAbort{Revision: 1, Rollback: true}
-	})
-	st = r.await(at(1, v1alpha1.RolloutRolledBack))
-	if st.CurrentRevision != nil || st.Halt.Reason != "Aborted" {
-		t.Errorf("the status says %+v", st)
-	}
-	given := s.everGiven(ref)
-	if !slices.Contains(given, silent) || !slices.Contains(given, s.node(1)) {
-		t.Fatalf("given to %v", given)
-	}
-	for name, nc := range s.nodeConfigs() {
-		src := nc.Spec.ConfigSource
-		switch {
-		case name == silent || !slices.Contains(given, name): // it had nothing, and never took anything up
-			if src != nil {
-				t.Errorf("%s has %+v, want nothing, as it had", name, src)
-			}
-		case src == nil || src.Local == nil || src.RolloutRef == nil || src.RolloutRef.Name != r.as:
-			t.Errorf("%s has %+v, want local, said explicitly", name, src)
-		}
-	}
-	s.until("all run local", func() (string, bool) {
-		on := s.running(ref)
-		return strings.Join(on, " "), len(on) == 0
-	})
 }
 
 func TestUndoCreatesARevisionWithOldContentThatIsTriedAgain(t *testing.T) {
@@ -135,9 +87,7 @@ approval: {revision: 1, step: 2}
 	first := r.complete(1)
 	r.push("maxPods: 102")
 	second := r.await(at(2, v1alpha1.RolloutAwaitingApproval), updated(2)).UpdateRevision.ConfigMapRef
-	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) {
-		s.Abort = &v1alpha1.RolloutAbort{Revision: 2, Rollback: true}
-	})
+	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) { s.Abort = &v1alpha1.RolloutAbort{Revision: 2, Rollback: true} })
 	r.await(at(2, v1alpha1.RolloutRolledBack))
 	s.same("revoke the second revision", s.revoking(second), s.nodes(0, 2))
 	s.until("all run the first revision", func() (string, bool) {
@@ -150,9 +100,7 @@ approval: {revision: 1, step: 2}
 	r.await(at(3, v1alpha1.RolloutAwaitingApproval), updated(4)) // the steps stand
 	r.approve(3, 2)
 	st := r.await(at(3, v1alpha1.RolloutComplete))
-	if st.UpdateRevision.ConfigMapRef != first {
-		t.Errorf("the first content is %+v now, was %+v", st.UpdateRevision.ConfigMapRef, first)
-	}
+	assert.That(t, st.UpdateRevision.ConfigMapRef == first, "the first content is %+v now, was %+v", st.UpdateRevision.ConfigMapRef, first)
 
 	// And to the second one, that two nodes have proven and were told never to run.
 	before := len(watched.of(s))
@@ -160,9 +108,7 @@ approval: {revision: 1, step: 2}
 	r.await(that("it is the fourth revision", func(st *status) bool { return st.UpdateRevision.Number == 4 }))
 	r.approve(4, 2)
 	st = r.await(at(4, v1alpha1.RolloutComplete))
-	if st.UpdateRevision.ConfigMapRef != second {
-		t.Errorf("the second content is %+v now, was %+v", st.UpdateRevision.ConfigMapRef, second)
-	}
+	assert.That(t, st.UpdateRevision.ConfigMapRef == second, "the second content is %+v now, was %+v", st.UpdateRevision.ConfigMapRef, second)
 	s.same("run the second content", s.running(second), s.nodes(0, 4))
 	s.same("revoke it", s.revoking(second), nil)
 	s.caughtUp()
@@ -176,15 +122,13 @@ approval: {revision: 1, step: 2}
 		t.Errorf("not all nodes tried it: %v", tried)
 	}
 	for _, name := range s.nodes(0, 4) {
-		if ref := s.nodeConfig(name).Spec.ConfigSource.RolloutRef; ref.Revision != 4 {
-			t.Errorf("%s has revision %d", name, ref.Revision)
-		}
+		ref := s.nodeConfig(name).Spec.ConfigSource.RolloutRef
+		assert.That(t, ref.Revision == 4, "%s has revision %d", name, ref.Revision)
 	}
 	var outcomes []string
 	for _, h := range st.History {
 		outcomes = append(outcomes, fmt.Sprint(h.Revision, " ", h.Outcome))
 	}
-	if want := []string{"4 Succeeded", "3 Succeeded", "2 RolledBack", "1 Succeeded"}; !slices.Equal(outcomes, want) {
-		t.Errorf("the history is %v, want %v", outcomes, want)
-	}
+	want := []string{"4 Succeeded", "3 Succeeded", "2 RolledBack", "1 Succeeded"}
+	assert.That(t, slices.Equal(outcomes, want), "the history is %v, want %v", outcomes, want)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/rehearsal"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // file writes a configuration with these fields, and returns its path. The names of files are the names of ConfigMaps, so
@@ -28,9 +29,7 @@ func (s *scenario) file(name, fields string) string {
 		ctx, cancel := context.WithTimeout(context.Background(), within)
 		defer cancel()
 		for _, cm := range s.kept(ctx, name) {
-			if err := kube.Delete(ctx, &cm); err != nil {
-				s.t.Error(err)
-			}
+			assert.OK(s.t, kube.Delete(ctx, &cm))
 		}
 	})
 	return path
@@ -70,16 +69,14 @@ func TestAssignReportsTheResultOnTheNode(t *testing.T) {
 		"Node assign-0 runs its local configuration", "Changes:\n",
 		"the node's local configuration -> a drop-in, merged over the node's local configuration\nmaxPods: unset -> 120\n",
 		"Preflight: node assign-0 accepts this configuration\n", "dry run: nothing was assigned\n")
-	if n := len(s.kept(t.Context(), "more-pods")); n != 0 || s.nodeConfig(node).Generation != 1 {
-		t.Errorf("a dry run left %d ConfigMaps", n)
-	}
+	n := len(s.kept(t.Context(), "more-pods"))
+	assert.That(t, n == 0 && s.nodeConfig(node).Generation == 1, "a dry run left %d ConfigMaps", n)
 	s.assign(0, []string{node, "-f", good, "--drop-in", "--yes"},
 		"node assign-0 is assigned ConfigMap evenkeel-system/assign-more-pods.",
 		"node assign-0 runs ConfigMap evenkeel-system/assign-more-pods.", "which has passed its trial and is its last-known-good configuration\n")
 	kept := s.kept(t.Context(), "more-pods")
-	if len(kept) != 1 || kept[0].Immutable == nil || !*kept[0].Immutable || kept[0].Data["kubelet-dropin"] == "" {
-		t.Fatalf("the content is kept in %+v, want one immutable ConfigMap", kept)
-	}
+	assert.Must(t, len(kept) == 1 && kept[0].Immutable != nil && *kept[0].Immutable && kept[0].Data["kubelet-dropin"] != "",
+		"the content is kept in %+v, want one immutable ConfigMap", kept)
 	before := s.nodeConfig(node)
 	if ref := before.Spec.ConfigSource.ConfigMapRef; ref.UID != kept[0].UID || len(ref.SHA256) != 64 || before.Generation != 2 {
 		t.Errorf("generation %d assigns %+v, want %s", before.Generation, ref, kept[0].UID)
@@ -104,9 +101,8 @@ func TestAssignReportsTheResultOnTheNode(t *testing.T) {
 	for _, again := range []string{bad, s.file("same-pods", "maxPods: 7")} {
 		s.assign(2, []string{node, "-f", again, "--drop-in", "--yes"}, "error: this configuration failed on node assign-0 before: ", "crash-looped", "nothing was changed\n", "evenkeel-agent forget ")
 	}
-	if now := s.nodeConfig(node).Generation; now != generation+1 {
-		t.Errorf("generation %d, want %d: a bad configuration is not assigned again", now, generation+1)
-	}
+	now := s.nodeConfig(node).Generation
+	assert.That(t, now == generation+1, "generation %d, want %d: a bad configuration is not assigned again", now, generation+1)
 
 	// One that the kubelet rejects: nothing is written without --force.
 	rejected := s.file("no-pods", "maxPods: 8")
@@ -188,9 +184,8 @@ func TestARolloutLeavesAManuallyAssignedNodeAlone(t *testing.T) {
 	generation := s.nodeConfig(node).Generation
 	r.push("maxPods: 102")
 	r.await(at(2, v1alpha1.RolloutComplete), updated(1))
-	if nc := s.nodeConfig(node); nc.Generation != generation || nc.Spec.ConfigSource.RolloutRef != nil {
-		t.Errorf("the rollout has written %+v", nc.Spec.ConfigSource)
-	}
+	nc := s.nodeConfig(node)
+	assert.That(t, nc.Generation == generation && nc.Spec.ConfigSource.RolloutRef == nil, "the rollout has written %+v", nc.Spec.ConfigSource)
 	// The note's own command hands it back.
 	cmd := exec.CommandContext(t.Context(), root+"/bin/tools/kubectl", "patch", "nodeconfig", node, "--type=json", "-p", `[{"op": "remove", "path": "/spec/configSource"}]`)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+cluster.AdminKubeconfig())

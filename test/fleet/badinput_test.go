@@ -15,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // invalid waits until the rollout is Invalid, with these words in its message.
@@ -22,13 +23,9 @@ func (r *rollout) invalid(words ...string) {
 	r.t.Helper()
 	st := r.await(that("it is invalid", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Phase == v1alpha1.RolloutInvalid }))
 	x := condition(st, v1alpha1.ConditionDegraded)
-	if x.Status != "True" || x.Reason != "TemplateInvalid" {
-		r.t.Errorf("Degraded is %+v", x)
-	}
+	assert.That(r.t, x.Status == "True" && x.Reason == "TemplateInvalid", "Degraded is %+v", x)
 	for _, w := range words {
-		if !strings.Contains(st.Message, w) {
-			r.t.Errorf("it does not say %q but: %s", w, st.Message)
-		}
+		assert.That(r.t, strings.Contains(st.Message, w), "it does not say %q but: %s", w, st.Message)
 	}
 }
 
@@ -78,17 +75,14 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 		})
 		r.invalid(c.words...)
 		st := r.looked()
-		if u := st.UpdateRevision; u.Number != 1 || u.ConfigMapRef != good {
-			t.Errorf("%s: the revision is %+v", c.what, u)
-		}
-		if out := s.plugin(2, "rollout", "status", r.as); !strings.Contains(out, c.words[0]) {
-			t.Errorf("%s: rollout status does not say %q but:\n%s", c.what, c.words[0], out)
-		}
+		u := st.UpdateRevision
+		assert.That(t, u.Number == 1 && u.ConfigMapRef == good, "%s: the revision is %+v", c.what, u)
+		out := s.plugin(2, "rollout", "status", r.as)
+		assert.That(t, strings.Contains(out, c.words[0]), "%s: rollout status does not say %q but:\n%s", c.what, c.words[0], out)
 	}
 	for name, was := range before {
-		if is := s.nodeConfig(name); is.Generation != was.Generation {
-			t.Errorf("%s was written to: %+v", name, is.Spec)
-		}
+		is := s.nodeConfig(name)
+		assert.That(t, is.Generation == was.Generation, "%s was written to: %+v", name, is.Spec)
 	}
 	s.removeConfigMap(clashName)
 	r.looked() // the controller checks for the obstacle only at intervals; this makes it check now
@@ -103,9 +97,8 @@ nodeSelector: {matchLabels: {nobody: has-this}}
 strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 `)
 	st := r.await(that("there are no nodes", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Phase == v1alpha1.RolloutNoNodes }))
-	if want := "the selector matches no node: compare spec.nodeSelector with kubectl get nodes --show-labels"; st.Message != want {
-		t.Errorf("it says %q, not %q", st.Message, want)
-	}
+	want := "the selector matches no node: compare spec.nodeSelector with kubectl get nodes --show-labels"
+	assert.That(t, st.Message == want, "it says %q, not %q", st.Message, want)
 	s.label("nobody", "has-this", s.node(0))
 	r.await(at(1, v1alpha1.RolloutComplete), updated(1))
 }
@@ -135,14 +128,10 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 `)
 	r.await(updated(2), that("it has not said anything", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Stale == 1 }))
 	s.answers(s.nodeConfig(old))
-	s.until("it is assigned the revision", func() (string, bool) {
-		return "not yet", s.nodeConfig(old).Spec.ConfigSource != nil
-	})
+	s.until("it is assigned the revision", func() (string, bool) { return "not yet", s.nodeConfig(old).Spec.ConfigSource != nil })
 	s.answers(s.nodeConfig(old))
 	st := r.await(at(1, v1alpha1.RolloutComplete), updated(3))
-	if st.Nodes.Stale != 0 || st.Nodes.Failed != 0 {
-		t.Errorf("the counts are %+v", st.Nodes)
-	}
+	assert.That(t, st.Nodes.Stale == 0 && st.Nodes.Failed == 0, "the counts are %+v", st.Nodes)
 }
 
 // patch changes an object of any kind.
@@ -201,9 +190,7 @@ strategy: {maxUnavailable: 1, steps: [{nodes: 100%}]}
 	r.push("maxPods: 102")
 	r.told("WriteFailed", "cannot patch nodeconfigs.evenkeel.dev/v1alpha1: "+olderCRD)
 	for name, nc := range s.nodeConfigs() {
-		if nc.Generation != 2 {
-			t.Errorf("%s was written to: %+v", name, nc.Spec)
-		}
+		assert.That(t, nc.Generation == 2, "%s was written to: %+v", name, nc.Spec)
 	}
 	s.deploy("config/api")
 	r.await(at(2, v1alpha1.RolloutComplete), updated(2))

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // pods puts pods on a node, and returns a function that removes them.
@@ -47,25 +48,20 @@ strategy:
 		return st.Nodes.Blocked == 1 && st.Nodes.Failed == 0 && strings.Contains(st.Message, full+" WouldEvictPods")
 	}))
 	ref := st.UpdateRevision.ConfigMapRef
-	if !strings.Contains(st.Message, "change the configuration, set trial.allowPodLoss in it, or move the pods away (WouldEvictPods)") {
-		t.Errorf("it says: %s", st.Message)
-	}
-	if x := condition(st, v1alpha1.ConditionDegraded); x.Status != "True" || x.Reason != "NodesBlocked" || !strings.Contains(x.Message, full) {
-		t.Errorf("Degraded is %+v", x)
-	}
+	assert.That(t, strings.Contains(st.Message, "change the configuration, set trial.allowPodLoss in it, or move the pods away (WouldEvictPods)"),
+		"it says: %s", st.Message)
+	x := condition(st, v1alpha1.ConditionDegraded)
+	assert.That(t, x.Status == "True" && x.Reason == "NodesBlocked" && strings.Contains(x.Message, full), "Degraded is %+v", x)
 	s.same("have the revision", s.given(ref), s.nodes(1, 3))
 	s.same("run the revision", s.running(ref), s.nodes(1, 3))
 	nc := s.nodeConfig(full)
-	if m := nc.Spec.TakenBack; nc.Spec.ConfigSource != nil || m == nil || m.Rollout != s.name {
-		t.Errorf("it was taken back, and the spec is %+v", nc.Spec)
-	}
+	m := nc.Spec.TakenBack
+	assert.That(t, nc.Spec.ConfigSource == nil && m != nil && m.Rollout == s.name, "it was taken back, and the spec is %+v", nc.Spec)
 
 	remove()
 	r.edit(func(spec *v1alpha1.NodeConfigRolloutSpec) {
 		spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2, Nodes: []string{full}}
 	})
 	st = r.await(at(1, v1alpha1.RolloutComplete), updated(3))
-	if st.Nodes.Blocked != 0 || st.Halt != nil {
-		t.Errorf("the status says %+v", st)
-	}
+	assert.That(t, st.Nodes.Blocked == 0 && st.Halt == nil, "the status says %+v", st)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestACanaryStopsABadConfigurationBeforeOtherNodes(t *testing.T) {
@@ -17,7 +18,6 @@ func TestACanaryStopsABadConfigurationBeforeOtherNodes(t *testing.T) {
 	}{
 		{"reject", []string{v1alpha1.ReasonValidationFailed}, "set to reject it"},
 		{"crashloop", []string{v1alpha1.ReasonCrashLooped}, "crash-looped"},
-		{"unhealthy", []string{v1alpha1.ReasonNotHealthy}, "healthy"},
 		// Whoever is quicker: the node itself, or the controller that looks at the Node.
 		{"notready", []string{v1alpha1.ReasonNotReady, "NodeNotReady"}, "ready"},
 	} {
@@ -39,29 +39,22 @@ strategy:
 			st := r.await(at(2, v1alpha1.RolloutHalted))
 			bad := st.UpdateRevision.ConfigMapRef
 			s.same("ever assigned the bad revision", s.everGiven(bad), canaries)
-			if h := st.Halt; h == nil || h.Reason != "TooManyFailures" || h.Revision != 2 || h.Rollback {
-				t.Errorf("the stop is %+v", h)
-			}
+			assert.That(t, st.Halt != nil && st.Halt.Reason == "TooManyFailures" && st.Halt.Revision == 2 && !st.Halt.Rollback,
+				"the stop is %+v", st.Halt)
 			if !strings.Contains(st.Message, " failed (limit 1): "+s.name) || !strings.HasSuffix(st.Message, "kubectl evenkeel rollout retry "+s.name+", or: kubectl evenkeel rollout undo "+s.name) {
 				t.Errorf("it says: %s", st.Message)
 			}
-			if x := condition(st, v1alpha1.ConditionHalted); x.Status != "True" || x.Reason != "TooManyFailures" {
-				t.Errorf("Halted is %+v", x)
-			}
-			if x := condition(st, v1alpha1.ConditionDegraded); x.Status != "True" || x.Reason != "TooManyFailures" {
-				t.Errorf("Degraded is %+v", x)
-			}
-			if len(st.FailedNodes) == 0 {
-				t.Error("no node is listed as failed")
-			}
+			x := condition(st, v1alpha1.ConditionHalted)
+			assert.That(t, x.Status == "True" && x.Reason == "TooManyFailures", "Halted is %+v", x)
+			x = condition(st, v1alpha1.ConditionDegraded)
+			assert.That(t, x.Status == "True" && x.Reason == "TooManyFailures", "Degraded is %+v", x)
+			assert.That(t, len(st.FailedNodes) != 0, "no node is listed as failed")
 			for _, f := range st.FailedNodes {
 				if !slices.Contains(canaries, f.Name) || !slices.Contains(c.reasons, f.Reason) || !strings.Contains(strings.ToLower(f.Message), c.words) {
 					t.Errorf("failed: %+v", f)
 				}
 			}
-			if st.CurrentRevision.Number != 1 || st.Step != 0 {
-				t.Errorf("the status says %+v", st)
-			}
+			assert.That(t, st.CurrentRevision.Number == 1 && st.Step == 0, "the status says %+v", st)
 			if h := st.History; len(h) != 2 || h[0].Outcome != "Halted" || h[0].Failed < 1 || h[1].Outcome != "Succeeded" {
 				t.Errorf("the history is %+v", h)
 			}
@@ -77,12 +70,8 @@ strategy:
 			slices.Sort(have)
 			s.same("the bad revision is assigned or being revoked", have, canaries)
 			s.same("ever assigned the bad revision", s.everGiven(bad), canaries)
-			if len(s.given(bad)) == 0 {
-				t.Error("no node keeps the bad revision")
-			}
-			if st.Phase != v1alpha1.RolloutHalted {
-				t.Errorf("it did not stay halted: %s", st.Message)
-			}
+			assert.That(t, len(s.given(bad)) != 0, "no node keeps the bad revision")
+			assert.That(t, st.Phase == v1alpha1.RolloutHalted, "it did not stay halted: %s", st.Message)
 		})
 	}
 }

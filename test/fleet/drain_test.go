@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // workload puts pods on a node that a ReplicaSet controls, unless they are bare. They end at once when they are evicted, unless
@@ -32,9 +33,7 @@ func (s *scenario) workload(node string, n int, bare bool, grace int64) {
 		}
 		s.do(kube.Create(s.t.Context(), pod))
 		s.t.Cleanup(func() {
-			if err := client.IgnoreNotFound(kube.Delete(context.Background(), pod, client.GracePeriodSeconds(0))); err != nil {
-				s.t.Error(err)
-			}
+			assert.OK(s.t, client.IgnoreNotFound(kube.Delete(context.Background(), pod, client.GracePeriodSeconds(0))))
 		})
 	}
 }
@@ -87,9 +86,8 @@ func (r *rollout) watchTaints() (end func() int) {
 			for _, name := range r.tainted() {
 				seen++
 				still := &corev1.Node{}
-				if !listed(name) && kube.Get(ctx, types.NamespacedName{Name: name}, still) == nil && isTainted(still) && !listed(name) {
-					r.t.Errorf("node %s has the taint, and the rollout's status does not say so", name)
-				}
+				assert.That(r.t, listed(name) || kube.Get(ctx, types.NamespacedName{Name: name}, still) != nil || !isTainted(still) || listed(name),
+					"node %s has the taint, and the rollout's status does not say so", name)
 			}
 			time.Sleep(5 * time.Millisecond)
 		}
@@ -146,9 +144,7 @@ strategy: {maxUnavailable: 2, steps: [{nodes: 100%}], drain: Always}
 	s.same("run the revision", s.running(st.UpdateRevision.ConfigMapRef), []string{s.node(0), s.node(3)})
 	left := &corev1.PodList{}
 	s.do(kube.List(t.Context(), left, client.MatchingFields{"spec.nodeName": s.node(2)}))
-	if len(left.Items) != 2 {
-		t.Errorf("a node with a pod that must not be evicted has %d pods, want all 2", len(left.Items))
-	}
+	assert.That(t, len(left.Items) == 2, "a node with a pod that must not be evicted has %d pods, want all 2", len(left.Items))
 
 	// A person allows it, and does not want to wait for the next offer.
 	r.edit(func(spec *v1alpha1.NodeConfigRolloutSpec) {
@@ -157,9 +153,7 @@ strategy: {maxUnavailable: 2, steps: [{nodes: 100%}], drain: Always}
 	})
 	r.await(at(1, v1alpha1.RolloutComplete), updated(4))
 	s.noTaint()
-	if end() == 0 {
-		t.Error("no node was drained")
-	}
+	assert.That(t, end() != 0, "no node was drained")
 
 	// What ends slowly: the drain is given up after its timeout, and ends with its rollout.
 	s.workload(s.node(0), 1, false, 300)
@@ -195,14 +189,10 @@ strategy: {maxUnavailable: 1, steps: [{nodes: 100%}], drain: WhenBlocked}
 	end := r.watchTaints()
 	r.await(at(1, v1alpha1.RolloutComplete), updated(3))
 	s.noTaint()
-	if end() == 0 {
-		t.Error("no node was drained")
-	}
+	assert.That(t, end() != 0, "no node was drained")
 	left := &corev1.PodList{}
 	s.do(kube.List(t.Context(), left, client.MatchingFields{"spec.nodeName": s.node(1)}))
-	if len(left.Items) != 1 {
-		t.Errorf("a node that does not refuse the revision has %d pods, want 1", len(left.Items))
-	}
+	assert.That(t, len(left.Items) == 1, "a node that does not refuse the revision has %d pods, want 1", len(left.Items))
 	s.do(p.stop())
 }
 
@@ -230,9 +220,7 @@ strategy: {maxUnavailable: 2, steps: [{nodes: 100%}], drain: Always}
 	s.do(err)
 	st := r.await(at(1, v1alpha1.RolloutComplete), updated(nodes))
 	s.noTaint()
-	if end() == 0 || st.Halt != nil || len(st.DrainingNodes) > 0 || st.Nodes.Draining > 0 {
-		t.Errorf("seed %d: the status says %+v", seed, st)
-	}
+	assert.That(t, end() != 0 && st.Halt == nil && len(st.DrainingNodes) == 0 && st.Nodes.Draining <= 0, "seed %d: the status says %+v", seed, st)
 	if most := s.most(unproven); most > 2 {
 		t.Errorf("seed %d: %d nodes were in flight at once, of a budget of 2", seed, most)
 	}

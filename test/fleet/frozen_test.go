@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -38,17 +39,14 @@ func newSlowRoad(t *testing.T, first int) *slowRoad {
 		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:evenkeel-system", "system:authenticated"},
 	}
 	r := &slowRoad{first: first, kept: make(chan struct{}), arrive: make(chan struct{})}
-	proxy, err := localcluster.StartProxy(config, filepath.Join(t.TempDir(), "kubeconfig"), func(next http.Handler) http.Handler {
+	proxy := assert.Value(localcluster.StartProxy(config, filepath.Join(t.TempDir(), "kubeconfig"), func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 			if request.Method == http.MethodPatch && strings.Contains(request.URL.Path, "/nodeconfigs/") && strings.Contains(request.Header.Get("Content-Type"), "json-patch") {
 				r.delay(request)
 			}
 			next.ServeHTTP(w, request)
 		})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Cleanup(proxy.Close)
 	r.kubeconfig = proxy.Kubeconfig
 	return r
@@ -81,11 +79,7 @@ func TestAFrozenLeaderDoesNotAssignAStoppedRevision(t *testing.T) { // not paral
 		t.Helper()
 		p, err := startController(append(flags, "--writers=2")...)
 		s.do(err)
-		t.Cleanup(func() {
-			if err := p.kill(); err != nil {
-				t.Error(err)
-			}
-		})
+		t.Cleanup(func() { assert.OK(t, p.kill()) })
 		return p
 	}
 	former := begin("--kubeconfig=" + road.kubeconfig)
@@ -111,18 +105,14 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 	ref := r.await(at(1, v1alpha1.RolloutHalted)).UpdateRevision.ConfigMapRef
 	r.looked()
 	had := s.everGiven(ref)
-	if len(had) > 2 {
-		t.Fatalf("%v were assigned it before: the test shows nothing", had)
-	}
+	assert.Must(t, len(had) <= 2, "%v were assigned it before: the test shows nothing", had)
 
 	close(road.arrive)
 	refused := func(nc *v1alpha1.NodeConfig) bool {
 		c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionConfigOK)
 		return c != nil && c.Reason == v1alpha1.ReasonStaleAssignment
 	}
-	s.until("nodes have refused what arrived late", func() (string, bool) {
-		return s.table(), s.most(refused) > 0
-	})
+	s.until("nodes have refused what arrived late", func() (string, bool) { return s.table(), s.most(refused) > 0 })
 	s.do(former.cmd.Process.Signal(syscall.SIGCONT))
 	s.until("the former leader ends", func() (string, bool) {
 		select {
@@ -142,11 +132,8 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 			ran[name] = true
 		}
 	})
-	if len(ran) > len(had) {
-		t.Errorf("%v ran the stopped revision, which only %v were assigned before", ran, had)
-	}
-	if st := r.looked(); st.Phase != v1alpha1.RolloutHalted || st.Nodes.Failed != 0 {
-		t.Errorf("the status says %+v", st)
-	}
+	assert.That(t, len(ran) <= len(had), "%v ran the stopped revision, which only %v were assigned before", ran, had)
+	st := r.looked()
+	assert.That(t, st.Phase == v1alpha1.RolloutHalted && st.Nodes.Failed == 0, "the status says %+v", st)
 	s.do(next.stop()) // it gives the lease up
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/promserver"
 )
 
@@ -87,16 +88,13 @@ strategy:
 failurePolicy: {action: Rollback}
 `)
 	st := r.await(at(1, v1alpha1.RolloutWaiting), gateIs(v1alpha1.GateEmpty), updated(1))
-	if !strings.Contains(st.Message, "gate errors has no data: the result is empty or NaN; query: sum(gate_errors); correct what") {
-		t.Errorf("the message is %q", st.Message)
-	}
-	if x := condition(st, v1alpha1.ConditionDegraded); x.Status != "True" || x.Reason != "GatesNotPassing" {
-		t.Errorf("Degraded is %+v", x)
-	}
+	assert.That(t, strings.Contains(st.Message, "gate errors has no data: the result is empty or NaN; query: sum(gate_errors); correct what"),
+		"the message is %q", st.Message)
+	x := condition(st, v1alpha1.ConditionDegraded)
+	assert.That(t, x.Status == "True" && x.Reason == "GatesNotPassing", "Degraded is %+v", x)
 	s.same("have the first revision while there is no data", s.given(st.UpdateRevision.ConfigMapRef), s.everGiven(st.UpdateRevision.ConfigMapRef))
-	if n := len(s.given(st.UpdateRevision.ConfigMapRef)); n != 1 {
-		t.Errorf("%d nodes have the revision, want 1", n)
-	}
+	n := len(s.given(st.UpdateRevision.ConfigMapRef))
+	assert.That(t, n == 1, "%d nodes have the revision, want 1", n)
 	metric.set("0.25")
 	good := r.complete(1)
 	s.same("run the first revision", s.running(good), s.nodes(0, 4))
@@ -105,25 +103,21 @@ failurePolicy: {action: Rollback}
 	metric.set("0.75")
 	r.push("maxPods: 102")
 	first := r.await(at(2, v1alpha1.RolloutWaiting), gateIs(v1alpha1.GateFailing))
-	if g := first.Gates[0]; g.Failures != 1 || g.Value != "0.75" {
-		t.Errorf("after the first failure: %+v", g)
-	}
+	g := first.Gates[0]
+	assert.That(t, g.Failures == 1 && g.Value == "0.75", "after the first failure: %+v", g)
 	s.do(controller.kill())
 	controller = begin()
 	last := r.await(at(2, v1alpha1.RolloutRolledBack))
-	if g := last.Gates[0]; g.Failures != 2 || g.Time.Sub(first.Gates[0].Time.Time) < 10*time.Second {
-		t.Errorf("the failures are %+v and %+v", first.Gates[0], g)
-	}
+	g = last.Gates[0]
+	assert.That(t, g.Failures == 2 && g.Time.Sub(first.Gates[0].Time.Time) >= 10*time.Second, "the failures are %+v and %+v", first.Gates[0], g)
 	if h := last.Halt; h.Reason != v1alpha1.HaltGateFailed || !h.Rollback || h.Message != "gate errors failed 2 times in a row: value 0.75, must be < 0.5; query: sum(gate_errors)" {
 		t.Errorf("the stop is %+v", h)
 	}
-	if h := last.History[0]; h.Outcome != v1alpha1.OutcomeRolledBack || h.Reason != v1alpha1.HaltGateFailed {
-		t.Errorf("the history says %+v", h)
-	}
+	assert.That(t, last.History[0].Outcome == v1alpha1.OutcomeRolledBack && last.History[0].Reason == v1alpha1.HaltGateFailed,
+		"the history says %+v", last.History[0])
 	bad := last.UpdateRevision.ConfigMapRef
-	if n := len(s.everGiven(bad)); n != 1 {
-		t.Errorf("%d nodes were assigned the bad revision, want 1", n)
-	}
+	n = len(s.everGiven(bad))
+	assert.That(t, n == 1, "%d nodes were assigned the bad revision, want 1", n)
 	s.until("every node runs the first revision", func() (string, bool) {
 		on := s.running(good)
 		return strings.Join(on, " "), len(on) == 4
@@ -133,18 +127,15 @@ failurePolicy: {action: Rollback}
 		`evenkeel_rollout_gate{gate="errors",rollout="gates",state="Failing"} 1`, `evenkeel_controller_gate_evaluations_total{result="ok",server="main"} 1`,
 		`evenkeel_controller_gate_evaluations_total{result="error",server="main"} 0`,
 	} {
-		if !strings.Contains(metrics, want) {
-			t.Errorf("the metrics lack %s", want)
-		}
+		assert.That(t, strings.Contains(metrics, want), "the metrics lack %s", want)
 	}
 
 	// A server that is down is no failure. An unknown one makes the rollout invalid.
 	s.do(metric.server.Stop())
 	r.push("maxPods: 103")
 	st = r.await(at(3, v1alpha1.RolloutWaiting), gateIs(v1alpha1.GateError))
-	if g := st.Gates[0]; g.Failures != 0 || !strings.Contains(g.Message, "Prometheus server main: ") {
-		t.Errorf("the gate is %+v", g)
-	}
+	g = st.Gates[0]
+	assert.That(t, g.Failures == 0 && strings.Contains(g.Message, "Prometheus server main: "), "the gate is %+v", g)
 	if p := s.plan("gates"); p.Phase != string(v1alpha1.RolloutWaiting) || p.Nodes.Updated != 1 {
 		t.Errorf("the plan of the command line is %+v", p)
 	}
@@ -153,8 +144,7 @@ failurePolicy: {action: Rollback}
 	if want := `spec.strategy.gates[0].prometheus.server: the controller has no Prometheus server "other", only main: name one of these, or start it with --prometheus-server=other=URL`; st.Message != want {
 		t.Errorf("the message is %q", st.Message)
 	}
-	if servers := st.Controller.PrometheusServers; len(servers) != 1 || servers[0] != "main" {
-		t.Errorf("published: %v", servers)
-	}
+	servers := st.Controller.PrometheusServers
+	assert.That(t, len(servers) == 1 && servers[0] == "main", "published: %v", servers)
 	s.do(controller.stop())
 }

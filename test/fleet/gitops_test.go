@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // applied applies the rollout with another template, as a GitOps controller does: by server-side apply, with all fields that its
@@ -42,18 +43,15 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 	second := r.complete(2)
 
 	s.plugin(0, "rollout", "undo", r.as)
-	if again := r.complete(3); again != first {
-		t.Errorf("revision 3 is %+v, want %+v", again, first)
-	}
+	assert.Equal(t, r.complete(3), first, "revision 3")
 	const holds = "; spec.pin holds this revision in place of the template: kubectl evenkeel rollout unpin pinned"
 	r.applied(`"maxPods":102`) // what the repository has
 	if st := r.looked(); st.UpdateRevision.ConfigMapRef != first || !strings.Contains(st.Message, holds) {
 		t.Errorf("revision %+v: %s", st.UpdateRevision, st.Message)
 	}
 	s.same("run the first revision", s.running(first), s.nodes(0, 2))
-	if out := s.plugin(0, "rollout", "plan", r.as); !strings.Contains(out, "2 of 2 nodes updated") {
-		t.Errorf("the plan is\n%s", out)
-	}
+	out := s.plugin(0, "rollout", "plan", r.as)
+	assert.That(t, strings.Contains(out, "2 of 2 nodes updated"), "the plan is\n%s", out)
 
 	r.applied(`"maxPods":103`) // another template is the target
 	third := r.complete(4)
@@ -61,23 +59,19 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 		t.Errorf("revision %+v: %s", st.UpdateRevision, st.Message)
 	}
 	r.applied(`"maxPods":102`) // reverted to what was undone
-	if again := r.complete(5); again != first {
-		t.Errorf("revision 5 is %+v, want %+v", again, first)
-	}
+	assert.Equal(t, r.complete(5), first, "revision 5")
 
 	s.removeConfigMap(first.Name)
 	st := r.await(that("the pinned revision is gone", func(st *status) bool {
 		return slices.ContainsFunc(st.Conditions, func(c metav1.Condition) bool { return c.Type == "Degraded" && c.Reason == "RevisionGone" })
 	}))
-	if st.Phase != v1alpha1.RolloutInvalid || !strings.Contains(st.Message, "there is no ConfigMap "+first.Name) {
-		t.Errorf("%s: %s", st.Phase, st.Message)
-	}
+	assert.That(t, st.Phase == v1alpha1.RolloutInvalid && strings.Contains(st.Message, "there is no ConfigMap "+first.Name),
+		"%s: %s", st.Phase, st.Message)
 	s.same("still run the first revision", s.running(first), s.nodes(0, 2))
 
 	s.plugin(0, "rollout", "unpin", r.as)
-	if again := r.complete(6); again != second {
-		t.Errorf("revision 6 is %+v, want the template's, %+v", again, second)
-	}
+	again := r.complete(6)
+	assert.That(t, again == second, "revision 6 is %+v, want the template's, %+v", again, second)
 	s.same("run the second revision", s.running(second), s.nodes(0, 2))
 }
 
@@ -98,9 +92,7 @@ func (s *scenario) health(kind, name string) (kstatus, argo string) {
 	if err == nil {
 		err = json.Unmarshal(out, &said)
 	}
-	if err != nil {
-		s.t.Fatalf("%v: %s", err, out)
-	}
+	assert.Must(s.t, err == nil, "%v: %s", err, out)
 	return said.Kstatus.Status, said.Argo.Status
 }
 
@@ -130,9 +122,7 @@ failurePolicy: {maxFailures: 1}
 	r.approve(1, 2)
 	on := func() string {
 		given := s.given(r.object().Status.UpdateRevision.ConfigMapRef)
-		if len(given) == 0 {
-			t.Fatal("no node has it")
-		}
+		assert.Must(t, len(given) != 0, "no node has it")
 		return given[0]
 	}
 	r.complete(1)

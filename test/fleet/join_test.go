@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestNewNodesDecidesWhatAJoiningNodeGets(t *testing.T) {
@@ -49,9 +50,7 @@ strategy: {maxUnavailable: 4, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}
 			})
 			r.looked()
 			for _, name := range s.everGiven(not) {
-				if name == s.node(4) {
-					t.Errorf("%s was given %s", name, not.Name)
-				}
+				assert.That(t, name != s.node(4), "%s was given %s", name, not.Name)
 			}
 			r.approve(2, 2)
 			r.complete(2)
@@ -64,9 +63,7 @@ strategy: {maxUnavailable: 4, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}
 			if nc := s.nodeConfig(s.node(5)); nc.Spec.ConfigSource.RolloutRef.Previous != nil {
 				t.Errorf("the last one went a long way round: %+v", nc.Spec.ConfigSource)
 			}
-			if st.Updated != "6/6" {
-				t.Errorf("updated: %s", st.Updated)
-			}
+			assert.Equal(t, st.Updated, "6/6", "updated")
 		})
 	}
 }

@@ -2,11 +2,11 @@ package fleet_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // join adds nodes.
@@ -26,58 +26,6 @@ func selects(n int32) check {
 			return fmt.Errorf("%d nodes are selected, want %d, and the states count %d", c.Selected, n, sum)
 		}
 		return nil
-	}
-}
-
-func TestJoiningNodesAreServedBeforeDuringAndAfterARollout(t *testing.T) {
-	t.Parallel()
-	s := play(t, "joining", 3)
-	r := s.roll("maxPods: 101", `
-strategy:
-  maxUnavailable: 100%
-  steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]
-`)
-	r.await(at(1, v1alpha1.RolloutAwaitingApproval), selects(3))
-
-	// While no revision has succeeded, the new node waits for its turn.
-	early := s.join(1)
-	r.await(at(1, v1alpha1.RolloutAwaitingApproval), selects(4), updated(1))
-	st := r.looked()
-	first := st.UpdateRevision.ConfigMapRef
-	if given := s.given(first); len(given) != 1 || given[0] == early[0] {
-		t.Errorf("given the first revision: %v", given)
-	}
-	r.approve(1, 1)
-	r.complete(1)
-	s.same("run the first revision", s.running(first), s.nodes(0, 4))
-
-	// During the second revision a new node gets the proven first one at once, and the second one in its turn.
-	r.push("maxPods: 102")
-	second := r.await(at(2, v1alpha1.RolloutAwaitingApproval), updated(1)).UpdateRevision.ConfigMapRef
-	late := s.join(1)
-	s.until("it runs the first revision", func() (string, bool) {
-		on := s.running(first)
-		return fmt.Sprint(on), slices.Contains(on, late[0])
-	})
-	st = r.await(at(2, v1alpha1.RolloutAwaitingApproval), selects(5), updated(1))
-	if st.Step != 1 {
-		t.Errorf("the rollout is at step %d", st.Step)
-	}
-	if nc := s.nodeConfig(late[0]); nc.Spec.ConfigSource.RolloutRef.Revision != 1 {
-		t.Errorf("it has %+v", nc.Spec.ConfigSource.RolloutRef)
-	}
-	r.approve(2, 1)
-	r.await(at(2, v1alpha1.RolloutComplete), updated(5))
-	s.same("run the second revision", s.running(second), s.nodes(0, 5))
-
-	// Afterwards it gets the target, whatever the steps are.
-	last := s.join(2)
-	r.await(at(2, v1alpha1.RolloutComplete), selects(7), updated(7))
-	s.same("run the second revision", s.running(second), s.nodes(0, 7))
-	for _, name := range last {
-		if given := s.everGiven(first); slices.Contains(given, name) {
-			t.Errorf("%s was given the first revision: %v", name, given)
-		}
 	}
 }
 
@@ -108,9 +56,7 @@ failurePolicy: {maxFailures: 5}
 		return "not yet", nc.Spec.ConfigSource != nil && nc.Status.ObservedGeneration != nc.Generation
 	})
 	leave(0, 6)
-	s.until("it is in its trial", func() (string, bool) {
-		return "not yet", s.nodeConfig(s.node(1)).Status.Trial != nil
-	})
+	s.until("it is in its trial", func() (string, bool) { return "not yet", s.nodeConfig(s.node(1)).Status.Trial != nil })
 	leave(1, 5)
 	r.await(that("a node soaks", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Soaking > 0 }))
 	leave(2, 4)
@@ -126,9 +72,7 @@ failurePolicy: {maxFailures: 5}
 	// A node whose agent never ran, too.
 	leave(7, 1)
 	st := r.await(at(1, v1alpha1.RolloutComplete), selects(1), updated(1))
-	if st.Updated != "1/1" || st.Nodes.Unavailable != 0 {
-		t.Errorf("the status says %+v", st)
-	}
+	assert.That(t, st.Updated == "1/1" && st.Nodes.Unavailable == 0, "the status says %+v", st)
 }
 
 func TestFailingNewNodesStopOnlyTheServiceOfNewNodes(t *testing.T) {
@@ -149,12 +93,10 @@ strategy: {maxUnavailable: 100%, maxJoining: 1, steps: [{nodes: 100%}]}
 	if c := condition(st, "JoiningStopped"); c.Status != "True" || c.Reason != "TooManyFailures" || !strings.Contains(c.Message, "rollout retry "+s.name) {
 		t.Errorf("JoiningStopped is %+v", c)
 	}
-	if given := s.everGiven(ref); len(given) != 3 || st.Halt != nil || st.Nodes.Failed != 1 {
-		t.Errorf("given to %v, and the status says %+v", given, st)
-	}
-	if n := s.nodeConfig(late[0]).Status.WorkloadPods; n == nil || *n != 1 {
-		t.Errorf("its agent counts %v workload pods, want 1", n)
-	}
+	given := s.everGiven(ref)
+	assert.That(t, len(given) == 3 && st.Halt == nil && st.Nodes.Failed == 1, "given to %v, and the status says %+v", given, st)
+	n := s.nodeConfig(late[0]).Status.WorkloadPods
+	assert.That(t, n != nil && *n == 1, "its agent counts %v workload pods, want 1", n)
 
 	// A retry has the node try again, and lets another one join.
 	r.edit(func(spec *v1alpha1.NodeConfigRolloutSpec) {
@@ -163,7 +105,6 @@ strategy: {maxUnavailable: 100%, maxJoining: 1, steps: [{nodes: 100%}]}
 	r.await(selects(6), that("another one joined and failed", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
 		return st.Nodes.Failed == 2 && st.Nodes.Pending == 2 && strings.Contains(st.Message, "joining is stopped")
 	}))
-	if given := s.everGiven(ref); len(given) != 4 {
-		t.Errorf("given to %v", given)
-	}
+	given = s.everGiven(ref)
+	assert.That(t, len(given) == 4, "given to %v", given)
 }

@@ -12,14 +12,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // alone stops the shared controller until the test ends.
 func alone(t *testing.T) {
 	t.Helper()
-	if err := shared.stop(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, shared.stop())
 	t.Cleanup(func() {
 		var err error
 		if shared, err = startController("--leader-elect=false"); err != nil {
@@ -54,9 +53,7 @@ strategy: {maxUnavailable: 3, steps: [{nodes: 1}, {nodes: 100%}]}
 	defer func() { s.do(last.stop()) }()
 	st := r.await(at(revisions, v1alpha1.RolloutComplete), updated(30))
 	t.Logf("%d revisions, seed %d", revisions, seed)
-	if st.Halt != nil || st.Attempt != 1 || len(st.History) != int(revisions) {
-		t.Errorf("seed %d: the status says %+v", seed, st)
-	}
+	assert.That(t, st.Halt == nil && st.Attempt == 1 && len(st.History) == int(revisions), "seed %d: the status says %+v", seed, st)
 	if most := s.most(unproven); most > budget {
 		t.Errorf("seed %d: %d nodes were in flight at once, of a budget of %d", seed, most, budget)
 	}
@@ -77,11 +74,7 @@ func TestOnlyTheLeaderWritesAndAnotherControllerTakesOver(t *testing.T) { // not
 		t.Helper()
 		p, err := startController("--leader-elect-lease-duration=" + lease)
 		s.do(err)
-		t.Cleanup(func() {
-			if err := p.kill(); err != nil {
-				t.Error(err)
-			}
-		})
+		t.Cleanup(func() { assert.OK(t, p.kill()) })
 		return p
 	}
 	leads := func(p *process) bool { return strings.Contains(p.said(""), "msg=leading") }
@@ -112,23 +105,18 @@ strategy: {maxUnavailable: 1, steps: [{nodes: 100%}]}
 
 	// After a leader was killed, the next one leads when the lease of 15 s has expired.
 	third := begin("15s")
-	if leads(third) {
-		t.Error("two lead")
-	}
+	assert.That(t, !leads(third), "two lead")
 	s.do(second.kill())
 	awaitLeader(third)
 	lease := &coordinationv1.Lease{}
 	s.do(kube.Get(t.Context(), types.NamespacedName{Namespace: v1alpha1.SystemNamespace, Name: "evenkeel-controller"}, lease))
-	if n := lease.Spec.LeaseTransitions; n == nil || *n < 2 {
-		t.Errorf("the lease changed hands %v times", n)
-	}
+	assert.That(t, lease.Spec.LeaseTransitions != nil && *lease.Spec.LeaseTransitions >= 2,
+		"the lease changed hands %v times", lease.Spec.LeaseTransitions)
 	r.await(at(1, v1alpha1.RolloutComplete), updated(6))
 	if most := s.most(unproven); most != 1 {
 		t.Errorf("%d nodes were in flight at once, of a budget of 1", most)
 	}
 	for name, nc := range s.nodeConfigs() {
-		if nc.Generation != 2 {
-			t.Errorf("%s was written to %d times", name, nc.Generation-1)
-		}
+		assert.That(t, nc.Generation == 2, "%s was written to %d times", name, nc.Generation-1)
 	}
 }

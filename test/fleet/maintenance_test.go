@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // cordon cordons a node, or ends that.
@@ -19,32 +20,6 @@ func (s *scenario) cordon(node string, is bool) {
 	s.t.Helper()
 	patch := fmt.Sprintf(`{"spec":{"unschedulable":%t}}`, is)
 	s.do(kube.Patch(s.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, client.RawPatch(types.MergePatchType, []byte(patch))))
-}
-
-// announce sets a condition of a Node, as an administrator's tool does.
-func (s *scenario) announce(node string, condition corev1.NodeConditionType, status corev1.ConditionStatus) {
-	s.t.Helper()
-	patch := fmt.Sprintf(`{"status":{"conditions":[{"type":%q,"status":%q}]}}`, condition, status)
-	s.do(kube.Status().Patch(s.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, client.RawPatch(types.StrategicMergePatchType, []byte(patch))))
-}
-
-func TestNodesUnderMaintenanceAreNotChosen(t *testing.T) {
-	t.Parallel()
-	s := play(t, "maintained", 12)
-	s.cordon(s.node(0), true)
-	s.announce(s.node(1), corev1.NodeMaintenancePlanned, corev1.ConditionTrue)
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
-`)
-	skipped := func(n int32) check {
-		return that("nodes are skipped", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Skipped == n })
-	}
-	st := r.await(at(1, v1alpha1.RolloutProgressing), updated(10), skipped(2))
-	s.same("run the revision", s.running(st.UpdateRevision.ConfigMapRef), s.nodes(2, 12))
-	s.cordon(s.node(0), false)
-	r.await(updated(11), skipped(1))
-	s.announce(s.node(1), corev1.NodeMaintenancePlanned, corev1.ConditionFalse)
-	r.await(at(1, v1alpha1.RolloutComplete), updated(12), skipped(0))
 }
 
 func TestAnAnnouncedRebootIsNoFailureAndAnotherIs(t *testing.T) {
@@ -76,26 +51,7 @@ soakSeconds: 600
 
 	s.do(s.fleet.SetReady(s.node(2), false))
 	st := r.await(at(1, v1alpha1.RolloutHalted))
-	if len(st.FailedNodes) != 1 || st.FailedNodes[0].Name != s.node(2) || st.FailedNodes[0].Reason != "NodeNotReady" {
-		t.Errorf("an unannounced reboot: failed are %+v", st.FailedNodes)
-	}
+	assert.That(t, len(st.FailedNodes) == 1 && st.FailedNodes[0].Name == s.node(2) && st.FailedNodes[0].Reason == "NodeNotReady",
+		"an unannounced reboot: failed are %+v", st.FailedNodes)
 	s.do(s.fleet.SetReady(s.node(2), true))
-}
-
-func TestARolloutGoesOnWhileNodesReboot(t *testing.T) {
-	t.Parallel()
-	s := play(t, "rebooting", 20)
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 3, steps: [{nodes: 2}, {nodes: 100%}]}
-`)
-	reboots := make(chan error, 2)
-	r.await(that("the first step is done", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Step > 0 }))
-	go func() { reboots <- s.fleet.Reboot(t.Context(), true, notReadyGrace+3*time.Second, s.nodes(0, 4)...) }()
-	go func() { reboots <- s.fleet.Reboot(t.Context(), false, notReadyGrace/5, s.nodes(10, 12)...) }()
-	st := r.await(at(1, v1alpha1.RolloutComplete), updated(20))
-	s.do(<-reboots)
-	s.do(<-reboots)
-	if st.Halt != nil || st.Nodes.Failed > 0 {
-		t.Errorf("the status says %+v", st)
-	}
 }

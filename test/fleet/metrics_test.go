@@ -14,6 +14,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // scrape gets the metrics with a token, and returns the status code and the body; 0 and the error if nobody answers. The certificate
@@ -23,9 +25,7 @@ func (p *process) scrape(t *testing.T, token string) (int, string) {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	defer transport.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.metrics, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -35,9 +35,7 @@ func (p *process) scrape(t *testing.T, token string) (int, string) {
 	}
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return answer.StatusCode, string(body)
 }
 
@@ -46,14 +44,8 @@ func token(t *testing.T, name, role string) string {
 	t.Helper()
 	create := func(o client.Object) {
 		t.Helper()
-		if err := kube.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := kube.Delete(context.Background(), o); err != nil {
-				t.Error(err)
-			}
-		})
+		assert.NoError(t, kube.Create(t.Context(), o))
+		t.Cleanup(func() { assert.OK(t, kube.Delete(context.Background(), o)) })
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}}
 	create(account)
@@ -65,9 +57,7 @@ func token(t *testing.T, name, role string) string {
 		})
 	}
 	request := &authenticationv1.TokenRequest{}
-	if err := kube.SubResource("token").Create(t.Context(), account, request); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, kube.SubResource("token").Create(t.Context(), account, request))
 	return request.Status.Token
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/notify"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // webhook receives the controller's notifications.
@@ -115,35 +116,26 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]
 	if c, err = startController(flags...); err != nil {
 		t.Fatal(err)
 	}
-	if second := await(notify.Halted, 2); second.ID != first.ID || !second.Time.Equal(first.Time) {
-		t.Errorf("got %+v, want %+v again", second, first)
-	}
+	second := await(notify.Halted, 2)
+	assert.That(t, second.ID == first.ID && second.Time.Equal(first.Time), "got %+v, want %+v again", second, first)
 	r.looked()
 	await(notify.Halted, 2)
 	await(notify.AwaitingApproval, 1)
 	await(notify.Complete, 1)
 	hook.mu.Lock()
 	defer hook.mu.Unlock()
-	if len(hook.wrong) > 0 {
-		t.Errorf("not as they have to be: %q", hook.wrong)
-	}
+	assert.That(t, len(hook.wrong) == 0, "not as they have to be: %q", hook.wrong)
 	metrics := strings.Split(metricsOf(t, c), "\n")
 	for _, want := range []string{
 		`evenkeel_notification_attempts_total{receiver="ops",result="ok"} 1`, `evenkeel_notifications_pending{receiver="ops"} 0`,
 		`evenkeel_notification_attempts_total{receiver="elsewhere",result="ok"} 0`, `evenkeel_notifications_pending{receiver="down"} 1`,
 	} {
-		if !slices.Contains(metrics, want) {
-			t.Errorf("the metrics lack %s", want)
-		}
+		assert.That(t, slices.Contains(metrics, want), "the metrics lack %s", want)
 	}
 	log, err := os.ReadFile(c.log)
 	s.do(err)
 	for _, want := range []string{"cannot send notifications; retrying", "connection refused", "307 Temporary Redirect: redirects are not followed"} {
-		if !strings.Contains(string(log), want) {
-			t.Errorf("the log lacks %q", want)
-		}
+		assert.That(t, strings.Contains(string(log), want), "the log lacks %q", want)
 	}
-	if strings.Contains(string(log), "a-secret") {
-		t.Error("the log has the URL of a receiver")
-	}
+	assert.That(t, !strings.Contains(string(log), "a-secret"), "the log has the URL of a receiver")
 }

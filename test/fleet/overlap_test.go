@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestTheRolloutWithTheHigherPriorityOwnsTheNodes(t *testing.T) {
@@ -33,16 +34,14 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 	})
 
 	st = low.await(at(1, v1alpha1.RolloutNoNodes), that("all are conflicted", func(st *status) bool { return st.Nodes.Conflicted == 5 && st.Updated == "0/0" }))
-	if !strings.Contains(st.Message, "none of the 5 selected nodes is available to this rollout: 5 belong to other rollouts") {
-		t.Errorf("it says: %s", st.Message)
-	}
+	assert.That(t, strings.Contains(st.Message, "none of the 5 selected nodes is available to this rollout: 5 belong to other rollouts"),
+		"it says: %s", st.Message)
 
 	high.delete()
 	low.await(at(1, v1alpha1.RolloutComplete), updated(5))
 	s.same("run the first configuration", s.running(first), s.nodes(0, 5))
-	if got := s.most(func(nc *v1alpha1.NodeConfig) bool { return gives(nc, first.UID) && unproven(nc) }); got != 2 {
-		t.Errorf("%d nodes were in flight at a time, of a budget of 2", got)
-	}
+	got := s.most(func(nc *v1alpha1.NodeConfig) bool { return gives(nc, first.UID) && unproven(nc) })
+	assert.That(t, got == 2, "%d nodes were in flight at a time, of a budget of 2", got)
 }
 
 func TestOfEqualRolloutsTheOlderOwnsTheNodes(t *testing.T) {
@@ -55,9 +54,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 	ref := older.complete(1)
 	younger := s.rollAs("another", "maxPods: 102", spec)
 	st := younger.await(at(1, v1alpha1.RolloutNoNodes))
-	if st.Nodes.Conflicted != 2 {
-		t.Errorf("the younger one says %+v", st.Nodes)
-	}
+	assert.That(t, st.Nodes.Conflicted == 2, "the younger one says %+v", st.Nodes)
 	younger.looked()
 	s.same("run the older one's", s.running(ref), s.nodes(0, 2))
 	s.same("were ever given the younger one's", s.everGiven(st.UpdateRevision.ConfigMapRef), nil)

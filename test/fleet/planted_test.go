@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // plant makes a ConfigMap that looks like a revision of a rollout: with its label, a number, and maxPods 250.
@@ -36,18 +37,14 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 	first := r.complete(1)
 	r.push("maxPods: 102")
 	second := r.complete(2)
-	if h := r.await().History; len(h) != 2 || h[1].UID != first.UID || h[1].SHA256 != first.SHA256 || h[0].UID != second.UID {
-		t.Errorf("the history is %+v", h)
-	}
+	h := r.await().History
+	assert.That(t, len(h) == 2 && h[1].UID == first.UID && h[1].SHA256 == first.SHA256 && h[0].UID == second.UID, "the history is %+v", h)
 	refused := func(words string, args ...string) {
 		t.Helper()
 		generation := r.object().Generation
-		if out := s.plugin(1, append([]string{"rollout", "undo", r.as}, args...)...); !strings.Contains(out, words) {
-			t.Errorf("undo says %s, want %q", out, words)
-		}
-		if r.object().Generation != generation {
-			t.Fatal("the rollout was changed")
-		}
+		out := s.plugin(1, append([]string{"rollout", "undo", r.as}, args...)...)
+		assert.That(t, strings.Contains(out, words), "undo says %s, want %q", out, words)
+		assert.Must(t, r.object().Generation == generation, "the rollout was changed")
 	}
 
 	// While the real one exists.
@@ -86,14 +83,12 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 
 	// A return to a genuine revision still works.
 	s.plugin(0, "rollout", "undo", r.as)
-	if again := r.complete(4); again != second {
-		t.Errorf("revision 4 is %+v, want the content of revision 2, %+v", again, second)
-	}
+	again := r.complete(4)
+	assert.That(t, again == second, "revision 4 is %+v, want the content of revision 2, %+v", again, second)
 	s.same("run what the second revision was", s.running(second), s.nodes(0, 2))
 	for _, cm := range planted {
-		if got := s.everGiven(v1alpha1.ConfigMapReference{UID: cm.UID}); len(got) > 0 {
-			t.Errorf("%v were given %s", got, cm.Name)
-		}
+		got := s.everGiven(v1alpha1.ConfigMapReference{UID: cm.UID})
+		assert.That(t, len(got) == 0, "%v were given %s", got, cm.Name)
 	}
 }
 
@@ -113,8 +108,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 	})
 	r.await(that("the second revision is stopped", func(st *status) bool { return st.Halt != nil && st.Halt.Revision == 2 }))
 	r.looked()
-	if got := s.everGiven(v1alpha1.ConfigMapReference{UID: stand.UID}); len(got) > 0 {
-		t.Errorf("%v were assigned the forged ConfigMap", got)
-	}
+	got := s.everGiven(v1alpha1.ConfigMapReference{UID: stand.UID})
+	assert.That(t, len(got) == 0, "%v were assigned the forged ConfigMap", got)
 	s.same("were given the second revision", s.everGiven(second), s.nodes(0, 2))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/rehearsal"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // longTrials last long enough to be caught in.
@@ -39,28 +40,6 @@ func (s *scenario) ready(ready bool, nodes ...string) {
 	}
 }
 
-func TestANodeThatIsNotReadyIsServedWhenItIsReady(t *testing.T) {
-	t.Parallel()
-	s := play(t, "notready-before", 4)
-	s.ready(false, s.node(0))
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 1, steps: [{nodes: 100%}]}
-`)
-	st := r.await(at(1, v1alpha1.RolloutComplete), updated(3))
-	if c := st.Nodes; c.Skipped != 1 || c.Unavailable != 0 || c.Failed != 0 || st.Updated != "3/4" {
-		t.Errorf("the counts are %s, %+v", st.Updated, c)
-	}
-	ref := st.UpdateRevision.ConfigMapRef
-	s.same("ever given the revision", s.everGiven(ref), s.nodes(1, 4))
-
-	s.ready(true, s.node(0))
-	r.await(at(1, v1alpha1.RolloutComplete), updated(4))
-	s.same("run the revision", s.running(ref), s.nodes(0, 4))
-	if most := s.most(unproven); most != 1 {
-		t.Errorf("%d nodes were in flight at once", most)
-	}
-}
-
 func TestANodeThatBecomesNotReadyAfterItsAssignmentHasFailed(t *testing.T) {
 	t.Parallel()
 	s := play(t, "notready-after", 4)
@@ -73,17 +52,13 @@ strategy:
   canarySelector: {matchLabels: {canary: "yes"}}
   steps: [{nodes: 1}, {nodes: 100%}]
 `)
-	s.until("it is assigned the revision", func() (string, bool) {
-		return "not yet", s.nodeConfig(s.node(2)).Spec.ConfigSource != nil
-	})
+	s.until("it is assigned the revision", func() (string, bool) { return "not yet", s.nodeConfig(s.node(2)).Spec.ConfigSource != nil })
 	s.ready(false, s.node(2))
 	st := r.await(at(1, v1alpha1.RolloutHalted))
-	if h := st.Halt; h.Reason != "TooManyFailures" {
-		t.Errorf("the stop is %+v", h)
-	}
-	if f := st.FailedNodes; len(f) != 0 && (f[0].Name != s.node(2) || f[0].Reason != "NodeNotReady") {
-		t.Errorf("failed: %+v", f)
-	}
+	h := st.Halt
+	assert.That(t, h.Reason == "TooManyFailures", "the stop is %+v", h)
+	f := st.FailedNodes
+	assert.That(t, len(f) == 0 || f[0].Name == s.node(2) && f[0].Reason == "NodeNotReady", "failed: %+v", f)
 	s.same("ever given the revision", s.everGiven(st.UpdateRevision.ConfigMapRef), []string{s.node(2)})
 	// The node did not adopt the revision, and must not get the stopped revision when it returns.
 	s.until("the assignment is taken back", func() (string, bool) {
@@ -128,16 +103,12 @@ failurePolicy: {maxFailures: 1, action: Rollback}
 	}
 	s.ready(false, zones[down]...)
 	st := r.await(at(2, v1alpha1.RolloutHalted))
-	if h := st.History[0]; h.Outcome != v1alpha1.OutcomeHalted || h.Reason != v1alpha1.HaltInconclusive {
-		t.Errorf("the history says %+v", h)
-	}
-	if h := st.Halt; h.Reason != v1alpha1.HaltInconclusive || h.Rollback {
-		t.Errorf("the stop is %+v", h)
-	}
+	assert.That(t, st.History[0].Outcome == v1alpha1.OutcomeHalted && st.History[0].Reason == v1alpha1.HaltInconclusive,
+		"the history says %+v", st.History[0])
+	assert.That(t, st.Halt.Reason == v1alpha1.HaltInconclusive && !st.Halt.Rollback, "the stop is %+v", st.Halt)
 	st = r.looked()
-	if x := condition(st, v1alpha1.ConditionHalted); x.Status != "True" || x.Reason != v1alpha1.HaltInconclusive {
-		t.Errorf("Halted is %+v", x)
-	}
+	x := condition(st, v1alpha1.ConditionHalted)
+	assert.That(t, x.Status == "True" && x.Reason == v1alpha1.HaltInconclusive, "Halted is %+v", x)
 	s.same("have the second revision", s.given(second), given)
 	s.same("revoke the second revision", s.revoking(second), nil)
 	s.same("revoke the first revision", s.revoking(first), nil)
@@ -149,7 +120,5 @@ failurePolicy: {maxFailures: 1, action: Rollback}
 		spec.SoakSeconds, spec.Retry = 0, &v1alpha1.RolloutRetry{Revision: 2, Attempt: 2}
 	})
 	st = r.await(at(2, v1alpha1.RolloutComplete), updated(12))
-	if st.Halt != nil || st.Attempt != 2 {
-		t.Errorf("after the retry the status says %+v", st)
-	}
+	assert.That(t, st.Halt == nil && st.Attempt == 2, "after the retry the status says %+v", st)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestAPushOfAStoppedRevisionNeedsForceAndItsFailedNodesNeedARetry(t *testing.T) {
@@ -26,20 +27,17 @@ func TestAPushOfAStoppedRevisionNeedsForceAndItsFailedNodesNeedARetry(t *testing
 	if !strings.Contains(out, "warning: this is the configuration of revision 2, which was stopped (TooManyFailures)") || !strings.Contains(out, "use --force") {
 		t.Errorf("a push of a stopped revision says:\n%s", out)
 	}
-	if st := r.looked(); st.UpdateRevision.Number != 3 {
-		t.Errorf("revision %d is the target, although nothing was pushed", st.UpdateRevision.Number)
-	}
+	st := r.looked()
+	assert.That(t, st.UpdateRevision.Number == 3, "revision %d is the target, although nothing was pushed", st.UpdateRevision.Number)
 	s.plugin(0, "push", r.as, "-f", bad, "--yes", "--force")
 	r.await(at(4, v1alpha1.RolloutHalted))
 	uid := regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-`)
 	for _, out := range []string{s.plugin(2, "rollout", "status", r.as), s.plugin(0, "node", s.node(0))} {
-		if uid.MatchString(out) || strings.Count(out, "2 starts in its trial") != 1 {
-			t.Errorf("the crash is not explained once and without UIDs:\n%s", out)
-		}
+		assert.That(t, !uid.MatchString(out) && strings.Count(out, "2 starts in its trial") == 1,
+			"the crash is not explained once and without UIDs:\n%s", out)
 	}
 	// The UID in the command is needed.
 	out = s.assign(2, []string{s.node(1), "-f", s.file("worse", "maxPods: 7\npodsPerCore: 3"), "--drop-in", "--yes"}, "error: node repush-1 rolled back to ", "evenkeel-agent forget ")
-	if strings.Count(out, "2 starts in its trial") != 1 || len(uid.FindAllString(out, -1)) != 1 {
-		t.Errorf("the crash is not explained once:\n%s", out)
-	}
+	assert.That(t, strings.Count(out, "2 starts in its trial") == 1 && len(uid.FindAllString(out, -1)) == 1,
+		"the crash is not explained once:\n%s", out)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // evenkeel runs the real CLI as administrator, and returns what it printed. Rollouts that have stopped give it an exit code.
@@ -13,9 +14,7 @@ func (s *scenario) evenkeel(args ...string) string {
 	s.t.Helper()
 	cmd := exec.CommandContext(s.t.Context(), root+"/bin/kubectl-evenkeel", append([]string{"--kubeconfig=" + cluster.AdminKubeconfig()}, args...)...)
 	out, err := cmd.CombinedOutput()
-	if err != nil && cmd.ProcessState.ExitCode() <= 1 {
-		s.t.Fatalf("%v: %v: %s; run make build", args, err, out)
-	}
+	assert.Must(s.t, err == nil || cmd.ProcessState.ExitCode() > 1, "%v: %v: %s; run make build", args, err, out)
 	return string(out)
 }
 
@@ -37,17 +36,14 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]
 	}
 	s.evenkeel("rollout", "pause", s.name, "--reason", "a storm")
 	st := r.await(at(1, v1alpha1.RolloutPaused), has(v1alpha1.RequestPause, false, "a storm"))
-	if !strings.HasPrefix(st.Message, "spec.paused by evenkeel-admin (claimed): a storm; revision 1: ") {
-		t.Errorf("it says %s", st.Message)
-	}
+	assert.That(t, strings.HasPrefix(st.Message, "spec.paused by evenkeel-admin (claimed): a storm; revision 1: "), "it says %s", st.Message)
 	if out := s.evenkeel("rollout", "status", s.name); !strings.Contains(out, "Asked  paused by evenkeel-admin (claimed): a storm (") {
 		t.Errorf("the status shows\n%s", out)
 	}
 	s.evenkeel("rollout", "resume", s.name)
 	r.await(at(1, v1alpha1.RolloutAwaitingApproval), that("no request is left", func(st *status) bool { return len(st.Requests) == 0 }))
-	if o := r.object(); o.Spec.PausedBy != "" || o.Spec.PausedReason != "" {
-		t.Errorf("the spec still says %q, %q", o.Spec.PausedBy, o.Spec.PausedReason)
-	}
+	o := r.object()
+	assert.That(t, o.Spec.PausedBy == "" && o.Spec.PausedReason == "", "the spec still says %q, %q", o.Spec.PausedBy, o.Spec.PausedReason)
 	s.evenkeel("rollout", "promote", s.name, "--reason", "looks good")
 	r.complete(1)
 
@@ -55,9 +51,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]
 	kubectl := func(verb string) {
 		t.Helper()
 		out, err := exec.Command(root+"/bin/tools/kubectl", "--kubeconfig="+cluster.AdminKubeconfig(), verb, "-k", root+"/config/actors").CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		assert.Must(t, err == nil, "%v: %s", err, out)
 	}
 	kubectl("apply")
 	defer kubectl("delete")
@@ -70,9 +64,8 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]
 	s.evenkeel("rollout", "resume", s.name)
 	s.evenkeel("rollout", "freeze", s.name, "--reason", "hands off")
 	st = r.await(at(1, v1alpha1.RolloutFrozen), has(v1alpha1.RequestFreeze, true, "hands off"))
-	if !strings.HasPrefix(st.Message, "spec.frozen by evenkeel-admin: hands off; no node moves, not even new nodes; ") {
-		t.Errorf("it says %s", st.Message)
-	}
+	assert.That(t, strings.HasPrefix(st.Message, "spec.frozen by evenkeel-admin: hands off; no node moves, not even new nodes; "),
+		"it says %s", st.Message)
 	s.evenkeel("rollout", "unfreeze", s.name)
 	r.push("maxPods: 102")
 	r.await(at(2, v1alpha1.RolloutAwaitingApproval))
@@ -86,8 +79,6 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]
 	}
 	out := s.evenkeel("rollout", "history", s.name)
 	for _, want := range []string{"REQUESTS", "aborted by evenkeel-admin: wrong value", "approved up to step 1 by evenkeel-admin (claimed): looks good"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("the history lacks %q:\n%s", want, out)
-		}
+		assert.That(t, strings.Contains(out, want), "the history lacks %q:\n%s", want, out)
 	}
 }

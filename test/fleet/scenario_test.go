@@ -23,6 +23,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/rehearsal"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // scenario is a pool of hollow nodes, NAME-0 and so on, all with the label pool=NAME. Its methods fail the test.
@@ -50,16 +51,11 @@ func play(t *testing.T, name string, nodes int, with ...func(*rehearsal.Options)
 		f(&o)
 	}
 	// Not t.Context(): the agents are stopped after the rollouts are gone.
-	fleet, err := rehearsal.Start(context.WithoutCancel(t.Context()), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fleet := assert.Value(rehearsal.Start(context.WithoutCancel(t.Context()), o))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), within)
 		defer cancel()
-		if err := errors.Join(fleet.Stop(), fleet.Cleanup(ctx)); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, errors.Join(fleet.Stop(), fleet.Cleanup(ctx)))
 	})
 	return &scenario{t: t, name: name, fleet: fleet}
 }
@@ -95,9 +91,7 @@ func (s *scenario) nodes(from, to int) []string {
 // do fails the test with an error.
 func (s *scenario) do(err error) {
 	s.t.Helper()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	assert.NoError(s.t, err)
 }
 
 // fault gives nodes a fault, in the words of evenkeel-hollow.
@@ -282,9 +276,7 @@ func (s *scenario) rollAs(name, fields, spec string) *rollout {
 		err := client.IgnoreNotFound(kube.Delete(ctx, &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 		// Another rollout of that name would go on counting where this one's revisions ended.
 		err = errors.Join(err, kube.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{v1alpha1.LabelRollout: name}))
-		if err != nil {
-			s.t.Error(err)
-		}
+		assert.OK(s.t, err)
 	})
 	return r
 }

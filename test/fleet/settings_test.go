@@ -26,6 +26,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/dashboard"
 	planner "github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // elsewhere is a namespace for revisions that is not the usual one.
@@ -37,9 +38,7 @@ func openElsewhere(t *testing.T) {
 	ctx := t.Context()
 	do := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 	}
 	do(kube.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: elsewhere}}))
 	rbac := kubernetes.NewForConfigOrDie(cluster.AdminConfig()).RbacV1()
@@ -75,9 +74,7 @@ func (s *scenario) plan(args ...string) (p plan) {
 	s.t.Helper()
 	cmd := exec.CommandContext(s.t.Context(), root+"/bin/kubectl-evenkeel", append([]string{"--kubeconfig=" + cluster.AdminKubeconfig(), "rollout", "plan", "-o", "json"}, args...)...)
 	out, err := cmd.Output()
-	if err != nil {
-		s.t.Fatalf("%v: %s; run make build", err, out)
-	}
+	assert.Must(s.t, err == nil, "%v: %s; run make build", err, out)
 	s.do(json.Unmarshal(out, &p))
 	return p
 }
@@ -147,21 +144,18 @@ strategy: {maxUnavailable: 4, steps: [{nodes: 1}, {nodes: 100%}]}
 `)
 	first := r.await(at(1, v1alpha1.RolloutComplete), updated(4))
 	want := v1alpha1.RolloutController{Namespace: elsewhere, AgentTimeout: metav1.Duration{Duration: 2 * time.Second}, NotReadyGrace: metav1.Duration{Duration: 4 * time.Second}}
-	if first.Controller == nil || !reflect.DeepEqual(*first.Controller, want) || first.UpdateRevision.ConfigMapRef.Namespace != elsewhere {
-		t.Fatalf("it publishes %+v, want %+v; the revision is %+v", first.Controller, want, first.UpdateRevision)
-	}
+	assert.Must(t, first.Controller != nil && reflect.DeepEqual(*first.Controller, want) && first.UpdateRevision.ConfigMapRef.Namespace == elsewhere,
+		"it publishes %+v, want %+v; the revision is %+v", first.Controller, want, first.UpdateRevision)
 
 	silent := s.node(3)
 	s.do(s.fleet.Silence(silent))
 	r.push("maxPods: 102")
 	st := r.await(at(2, v1alpha1.RolloutComplete), updated(3), that("one is silent", func(st *status) bool { return st.Nodes.Stale == 1 }))
 	p := s.plan(s.name)
-	if p.Revision != 2 || p.New || p.Phase != string(st.Phase) || p.Nodes != st.Nodes {
-		t.Errorf("the plan is %+v; the status has %s, %+v", p, st.Phase, st.Nodes)
-	}
-	if len(p.PassedOver) != 1 || p.PassedOver[0].State != "Stale" || !slices.Equal(p.PassedOver[0].Nodes, []string{silent}) {
-		t.Errorf("the plan passes over %+v, want %s, which is silent", p.PassedOver, silent)
-	}
+	assert.That(t, p.Revision == 2 && !p.New && p.Phase == string(st.Phase) && p.Nodes == st.Nodes,
+		"the plan is %+v; the status has %s, %+v", p, st.Phase, st.Nodes)
+	assert.That(t, len(p.PassedOver) == 1 && p.PassedOver[0].State == "Stale" && slices.Equal(p.PassedOver[0].Nodes, []string{silent}),
+		"the plan passes over %+v, want %s, which is silent", p.PassedOver, silent)
 	const fine, stale = 1 + int(planner.Updated), 1 + int(planner.Stale) // as the page numbers them
 	s.until("the page shows which node is silent", func() (string, bool) {
 		states := s.page()
@@ -182,17 +176,13 @@ strategy: {maxUnavailable: 4, steps: [{nodes: 1}, {nodes: 100%}]}
 		planned = append(planned, b.Nodes...)
 	}
 	slices.Sort(planned)
-	if p.Revision != 3 || !p.New || len(p.Batches) < 2 || len(p.Batches[0].Nodes) != 1 {
-		t.Errorf("the plan of the next one is %+v", p)
-	}
+	assert.That(t, p.Revision == 3 && p.New && len(p.Batches) >= 2 && len(p.Batches[0].Nodes) == 1, "the plan of the next one is %+v", p)
 	r.push("maxPods: 103")
 	third := r.complete(3)
 	// The plan takes every node for healthy from now on; the silent one is not.
 	planned = slices.DeleteFunc(planned, func(name string) bool { return name == silent })
 	s.same("are given the third revision, as planned", s.everGiven(third), planned)
-	if third.Namespace != elsewhere {
-		t.Errorf("the third revision is %+v", third)
-	}
+	assert.That(t, third.Namespace == elsewhere, "the third revision is %+v", third)
 	s.do(client.IgnoreNotFound(kube.Delete(t.Context(), r.object())))
 	s.do(kube.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: elsewhere}}))
 }

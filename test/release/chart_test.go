@@ -14,15 +14,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // unpacked returns the files of a compressed archive, by name. All have the commit's time and no owner, and modes gives theirs.
 func unpacked(t *testing.T, archive string) (contents map[string]string, modes map[string]int64) {
 	t.Helper()
-	packed, err := gzip.NewReader(strings.NewReader(archive))
-	if err != nil {
-		t.Fatal(err)
-	}
+	packed := assert.Value(gzip.NewReader(strings.NewReader(archive)))(t)
 	contents, modes = map[string]string{}, map[string]int64{}
 	for archive := tar.NewReader(packed); ; {
 		h, err := archive.Next()
@@ -30,12 +29,8 @@ func unpacked(t *testing.T, archive string) (contents map[string]string, modes m
 			return contents, modes
 		}
 		data, readErr := io.ReadAll(archive)
-		if err := errors.Join(err, readErr); err != nil {
-			t.Fatal(err)
-		}
-		if h.ModTime.Unix() != 1700000000 || h.Uname != "" || h.Uid != 0 {
-			t.Errorf("%s is of %s, %s", h.Name, h.ModTime, h.Uname)
-		}
+		assert.NoError(t, errors.Join(err, readErr))
+		assert.That(t, h.ModTime.Unix() == 1700000000 && h.Uname == "" && h.Uid == 0, "%s is of %s, %s", h.Name, h.ModTime, h.Uname)
 		contents[h.Name], modes[h.Name] = string(data), h.Mode
 	}
 }
@@ -46,23 +41,17 @@ func TestTheChartIsPackedWithTheVersionOfTheRelease(t *testing.T) {
 printf 'apiVersion: v2\nname: evenkeel\nversion: 0.0.0\nappVersion: v0.0.0\n' >charts/evenkeel/Chart.yaml
 echo '# {{ .Chart.AppVersion }}' >charts/evenkeel/templates/x.yaml; echo '*.bak' >charts/evenkeel/.helmignore`, dir, filepath.Join(made, "../.."), "", made)
 	said, err := makeRelease(t, dir, "-version="+version, "-programs="+filepath.Join(made, "../../bin/programs"), "-out=out", "-time=1700000000")
-	if err != nil {
-		t.Fatalf("%v: %s", err, said)
-	}
+	assert.Must(t, err == nil, "%v: %s", err, said)
 	got, modes := unpacked(t, files(t, filepath.Join(dir, "out"))["evenkeel-9.8.7-rc.1.tgz"])
 	for name, mode := range modes {
-		if mode != 0o644 {
-			t.Errorf("%s has mode %o", name, mode)
-		}
+		assert.Equal(t, mode, 0o644, name, "has mode")
 	}
 	want := map[string]string{
 		"evenkeel/Chart.yaml": "annotations:\n  artifacthub.io/images: |\n    - image: evenkeel.dev/agent:v9.8.7-rc.1\n      name: agent\n    - image: evenkeel.dev/controller:v9.8.7-rc.1\n      name: controller\n" +
 			"  artifacthub.io/prerelease: \"true\"\napiVersion: v2\nappVersion: v9.8.7-rc.1\nname: evenkeel\nversion: 9.8.7-rc.1\n",
 		"evenkeel/templates/x.yaml": "# {{ .Chart.AppVersion }}\n",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, got))
 }
 
 func TestTheChartDescribesItselfToArtifactHub(t *testing.T) {
@@ -73,39 +62,24 @@ func TestTheChartDescribesItselfToArtifactHub(t *testing.T) {
 		Maintainers []struct{ Name, Email string }
 		Annotations map[string]string
 	}
-	if err := yaml.Unmarshal([]byte(chart["evenkeel/Chart.yaml"]), &about); err != nil {
-		t.Fatal(err)
-	}
-	if len(about.Keywords) == 0 || len(about.Maintainers) != 1 || !strings.HasPrefix(chart["evenkeel/README.md"], "# evenkeel\n") {
-		t.Errorf("the chart has the keywords %q, the maintainers %v, and the text %.20q", about.Keywords, about.Maintainers, chart["evenkeel/README.md"])
-	}
+	assert.NoError(t, yaml.Unmarshal([]byte(chart["evenkeel/Chart.yaml"]), &about))
+	assert.That(t, len(about.Keywords) != 0 && len(about.Maintainers) == 1 && strings.HasPrefix(chart["evenkeel/README.md"], "# evenkeel\n"),
+		"the chart has the keywords %q, the maintainers %v, and the text %.20q", about.Keywords, about.Maintainers, chart["evenkeel/README.md"])
 	for name, want := range map[string]string{"category": "integration-delivery", "license": "Apache-2.0", "prerelease": "true"} {
-		if got := about.Annotations["artifacthub.io/"+name]; got != want {
-			t.Errorf("%s is %q, want %q", name, got, want)
-		}
+		assert.Equal(t, about.Annotations["artifacthub.io/"+name], want, name)
 	}
 	type crd struct{ Kind, Version, Name, DisplayName, Description string }
 	var crds []crd
-	if err := yaml.UnmarshalStrict([]byte(about.Annotations["artifacthub.io/crds"]), &crds); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, yaml.UnmarshalStrict([]byte(about.Annotations["artifacthub.io/crds"]), &crds))
 	listed := map[string]string{}
 	for _, c := range crds {
-		if c.DisplayName == "" || c.Description == "" {
-			t.Errorf("%+v does not describe itself", c)
-		}
+		assert.That(t, c.DisplayName != "" && c.Description != "", "%+v does not describe itself", c)
 		listed[c.Name] = c.Kind + " " + c.Version
 	}
-	manifests, err := filepath.Glob(root + "/config/api/crd/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	manifests := assert.Value(filepath.Glob(root + "/config/api/crd/*.yaml"))(t)
 	want := map[string]string{}
 	for _, manifest := range manifests {
-		text, err := os.ReadFile(manifest)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := assert.Value(os.ReadFile(manifest))(t)
 		var c struct {
 			Metadata struct{ Name string }
 			Spec     struct {
@@ -113,14 +87,10 @@ func TestTheChartDescribesItselfToArtifactHub(t *testing.T) {
 				Versions []struct{ Name string }
 			}
 		}
-		if err := yaml.Unmarshal(text, &c); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, yaml.Unmarshal(text, &c))
 		want[c.Metadata.Name] = c.Spec.Names.Kind + " " + c.Spec.Versions[0].Name
 	}
-	if diff := cmp.Diff(want, listed); diff != "" {
-		t.Errorf("CRDs: %s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, listed), "CRDs")
 	var repository struct {
 		Owners []struct{ Name, Email string }
 	}
@@ -132,12 +102,8 @@ func TestTheChartDescribesItselfToArtifactHub(t *testing.T) {
 func TestTheSchemaOfTheChartHasEveryValue(t *testing.T) {
 	chart, _ := unpacked(t, files(t, made)["evenkeel-9.8.7-rc.1.tgz"])
 	var schema, values map[string]any
-	if err := json.Unmarshal([]byte(chart["evenkeel/values.schema.json"]), &schema); err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal([]byte(chart["evenkeel/values.yaml"]), &values); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal([]byte(chart["evenkeel/values.schema.json"]), &schema))
+	assert.NoError(t, yaml.Unmarshal([]byte(chart["evenkeel/values.yaml"]), &values))
 	properties := schema["properties"].(map[string]any)
 	if _, ok := properties["global"]; !ok {
 		t.Error("a chart that contains this one cannot give it global values")
@@ -149,9 +115,7 @@ func TestTheSchemaOfTheChartHasEveryValue(t *testing.T) {
 // compareSchema compares an object of the schema with the values.
 func compareSchema(t *testing.T, path string, schema, values map[string]any) {
 	t.Helper()
-	if schema["additionalProperties"] != false {
-		t.Errorf("%s accepts unknown values", path)
-	}
+	assert.That(t, schema["additionalProperties"] == false, "%s accepts unknown values", path)
 	properties := schema["properties"].(map[string]any)
 	for name := range values {
 		if _, ok := properties[name]; !ok {
@@ -166,9 +130,7 @@ func compareSchema(t *testing.T, path string, schema, values map[string]any) {
 			continue
 		}
 		if standard, ok := property["default"]; ok {
-			if diff := cmp.Diff(value, standard); diff != "" {
-				t.Errorf("the default of %s: %s", path, diff)
-			}
+			assert.NoDiff(t, cmp.Diff(value, standard), "the default of", path)
 			continue
 		}
 		compareSchema(t, path, property, value.(map[string]any))
@@ -179,16 +141,11 @@ func TestThePluginComesAsArchiveWithAKrewManifest(t *testing.T) {
 	all := files(t, made)
 	name := "kubectl-evenkeel-" + version + "-linux-" + goarch
 	got, modes := unpacked(t, all[name+".tar.gz"])
-	license, err := os.ReadFile(root + "/LICENSE")
-	if err != nil {
-		t.Fatal(err)
-	}
+	license := assert.Value(os.ReadFile(root + "/LICENSE"))(t)
 	if !bytes.Equal([]byte(got["kubectl-evenkeel"]), []byte(all[name])) || got["LICENSE"] != string(license) || !strings.HasPrefix(got["kubectl_complete-evenkeel"], "#!/bin/sh\n") {
 		t.Errorf("the archive has %d files, of which one differs", len(got))
 	}
-	if diff := cmp.Diff(map[string]int64{"kubectl-evenkeel": 0o755, "kubectl_complete-evenkeel": 0o755, "LICENSE": 0o644}, modes); diff != "" {
-		t.Error(diff)
-	}
+	assert.NoDiff(t, cmp.Diff(map[string]int64{"kubectl-evenkeel": 0o755, "kubectl_complete-evenkeel": 0o755, "LICENSE": 0o644}, modes))
 	checkKrew(t, all, "https://github.com/evenkeel/evenkeel/releases/download/"+version, map[string]string{"linux/" + goarch: name + ".tar.gz kubectl-evenkeel"})
 }
 
@@ -206,9 +163,7 @@ func checkKrew(t *testing.T, all map[string]string, downloads string, want map[s
 			}
 		}
 	}
-	if err := yaml.UnmarshalStrict([]byte(all["evenkeel.yaml"]), &manifest); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, yaml.UnmarshalStrict([]byte(all["evenkeel.yaml"]), &manifest))
 	spec := manifest.Spec
 	if manifest.APIVersion != "krew.googlecontainertools.github.com/v1alpha2" || manifest.Kind != "Plugin" || manifest.Metadata.Name != "evenkeel" ||
 		spec.Version != version || spec.Homepage == "" || spec.ShortDescription == "" || len(spec.ShortDescription) > 50 || spec.Description == "" || !strings.Contains(spec.Caveats, downloads+"/install.yaml") {
@@ -217,14 +172,10 @@ func checkKrew(t *testing.T, all map[string]string, downloads string, want map[s
 	got := map[string]string{}
 	for _, p := range spec.Platforms {
 		file, ok := strings.CutPrefix(p.URI, downloads+"/")
-		if !ok || p.SHA256 != digest(all[file]) {
-			t.Errorf("%s has the digest %s, want that of %s below %s", p.URI, p.SHA256, file, downloads)
-		}
+		assert.That(t, ok && p.SHA256 == digest(all[file]), "%s has the digest %s, want that of %s below %s", p.URI, p.SHA256, file, downloads)
 		got[p.Selector.MatchLabels.OS+"/"+p.Selector.MatchLabels.Arch] = file + " " + p.Bin
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, got))
 }
 
 func TestThePluginForWindowsIsAnExe(t *testing.T) {
@@ -236,9 +187,7 @@ func TestThePluginForWindowsIsAnExe(t *testing.T) {
 	}
 	all, archive := files(t, filepath.Join(dir, "out")), "kubectl-evenkeel-"+version+"-windows-amd64.tar.gz"
 	_, modes := unpacked(t, all[archive])
-	if diff := cmp.Diff(map[string]int64{"kubectl-evenkeel.exe": 0o755, "LICENSE": 0o644}, modes); diff != "" {
-		t.Error(diff)
-	}
+	assert.NoDiff(t, cmp.Diff(map[string]int64{"kubectl-evenkeel.exe": 0o755, "LICENSE": 0o644}, modes))
 	checkKrew(t, all, "https://example.com/"+version, map[string]string{
 		"linux/" + goarch: "kubectl-evenkeel-" + version + "-linux-" + goarch + ".tar.gz kubectl-evenkeel", "windows/amd64": archive + " kubectl-evenkeel.exe",
 	})

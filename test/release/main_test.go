@@ -17,6 +17,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 const (
@@ -118,16 +120,10 @@ func copySource(to string) error {
 // files returns what is in a directory of a release, by name.
 func files(t *testing.T, dir string) map[string]string {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := assert.Value(os.ReadDir(dir))(t)
 	all := map[string]string{}
 	for _, entry := range entries {
-		data, err := os.ReadFile(filepath.Join(dir, entry.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := assert.Value(os.ReadFile(filepath.Join(dir, entry.Name())))(t)
 		all[entry.Name()] = string(data)
 	}
 	return all
@@ -137,8 +133,6 @@ func files(t *testing.T, dir string) map[string]string {
 func says(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(name, args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s %s: %v: %s", name, strings.Join(args, " "), err, out)
-	}
+	assert.Must(t, err == nil, "%s %s: %v: %s", name, strings.Join(args, " "), err, out)
 	return string(out)
 }

@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // manager is a package manager that works on a machine of its own: a directory, which scripts take for the root.
@@ -69,13 +71,9 @@ func (m *manager) does(what, name string) (string, error) {
 func (m *manager) must(what, name string, words ...string) string {
 	m.t.Helper()
 	said, err := m.does(what, name)
-	if err != nil {
-		m.t.Fatalf("%s %s %s: %v: %s", m.name, what, name, err, said)
-	}
+	assert.Must(m.t, err == nil, "%s %s %s: %v: %s", m.name, what, name, err, said)
 	for _, w := range words {
-		if !strings.Contains(said, w) {
-			m.t.Errorf("%s %s %s does not say %q: %s", m.name, what, name, w, said)
-		}
+		assert.That(m.t, strings.Contains(said, w), "%s %s %s does not say %q: %s", m.name, what, name, w, said)
 	}
 	return said
 }
@@ -83,9 +81,7 @@ func (m *manager) must(what, name string, words ...string) string {
 func (m *manager) has(path string) bool {
 	m.t.Helper()
 	_, err := os.Lstat(filepath.Join(m.root, path))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		m.t.Fatal(err)
-	}
+	assert.Must(m.t, err == nil || errors.Is(err, fs.ErrNotExist), "%v", err)
 	return err == nil
 }
 
@@ -99,9 +95,7 @@ func (m *manager) writes(path, text string, mode os.FileMode) {
 	m.t.Helper()
 	path = filepath.Join(m.root, path)
 	err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.RemoveAll(path), os.WriteFile(path, []byte(text), mode))
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	assert.NoError(m.t, err)
 }
 
 // asked returns what the agent was asked for since the last time.
@@ -112,9 +106,7 @@ func (m *manager) asked() string {
 	if errors.Is(err, fs.ErrNotExist) {
 		return ""
 	}
-	if err := errors.Join(err, os.Remove(path)); err != nil {
-		m.t.Fatal(err)
-	}
+	assert.NoError(m.t, errors.Join(err, os.Remove(path)))
 	return string(text)
 }
 
@@ -135,9 +127,8 @@ func TestThePackageOfARunningAgentCannotBeRemoved(t *testing.T) {
 			if said := says(t, "chroot", m.root, "/usr/bin/evenkeel-agent", "version"); !strings.HasPrefix(said, "evenkeel-agent "+version+"\n") {
 				t.Errorf("what was installed says %s", said)
 			}
-			if !m.has("/usr/share/doc/evenkeel-agent/copyright") || !m.has("/usr/share/doc/evenkeel-agent/install.md") {
-				t.Error("it comes without its documents")
-			}
+			assert.That(t, m.has("/usr/share/doc/evenkeel-agent/copyright") && m.has("/usr/share/doc/evenkeel-agent/install.md"),
+				"it comes without its documents")
 			// No kubelet is run by an agent: there is nothing to tell, and nobody to ask.
 			if said := m.must("replace", "evenkeel-agent"); strings.Contains(said, "previous agent") || strings.Contains(said, "evenkeel-agent install") {
 				t.Errorf("a package that nobody uses says %s", said)
@@ -168,12 +159,8 @@ func TestThePackageOfARunningAgentCannotBeRemoved(t *testing.T) {
 			m.writes("/etc/systemd/system/k3s agent.service.d/90-evenkeel.conf", ours, 0o644)
 			m.agent(`rm "/etc/systemd/system/${2#--unit=}.d/90-evenkeel.conf"`)
 			m.must("remove", "evenkeel-agent", "uninstalling the agent from kubelet.service", "uninstalling the agent from k3s agent.service")
-			if asked := m.asked(); asked != "uninstall --unit=k3s agent.service\nuninstall --unit=kubelet.service\n" {
-				t.Errorf("the agent was asked %q", asked)
-			}
-			if m.has("/usr/bin/evenkeel-agent") || m.has(dropIn) || m.has("/usr/share/doc/evenkeel-agent") {
-				t.Error("something of it is left")
-			}
+			assert.Equal(t, m.asked(), "uninstall --unit=k3s agent.service\nuninstall --unit=kubelet.service\n", "the agent was asked")
+			assert.That(t, !m.has("/usr/bin/evenkeel-agent") && !m.has(dropIn) && !m.has("/usr/share/doc/evenkeel-agent"), "something of it is left")
 
 			m.must("install", "evenkeel-agent")
 			m.writes("/run/systemd/system/kubelet.service.d/90-evenkeel.trial.conf", ours, 0o644)
@@ -224,9 +211,7 @@ func TestThePluginsPackageHasItsCompletions(t *testing.T) {
 				t.Errorf("what was installed says %s", said)
 			}
 			said := says(t, "chroot", m.root, "/bin/sh", "-c", "PATH=/usr/bin kubectl_complete-evenkeel rollout und")
-			if !strings.HasPrefix(said, "undo\t") {
-				t.Errorf("kubectl is offered %q", said)
-			}
+			assert.That(t, strings.HasPrefix(said, "undo\t"), "kubectl is offered %q", said)
 			for path, want := range map[string]string{
 				"/usr/share/bash-completion/completions/kubectl-evenkeel":    "__start_kubectl-evenkeel",
 				"/usr/share/fish/vendor_completions.d/kubectl-evenkeel.fish": "complete -c kubectl-evenkeel",
@@ -234,14 +219,10 @@ func TestThePluginsPackageHasItsCompletions(t *testing.T) {
 				"/usr/share/doc/kubectl-evenkeel/copyright":                  "Apache-2.0",
 			} {
 				text, err := os.ReadFile(filepath.Join(m.root, path))
-				if err != nil || !strings.Contains(string(text), want) {
-					t.Errorf("%s has no %q (%v)", path, want, err)
-				}
+				assert.That(t, err == nil && strings.Contains(string(text), want), "%s has no %q (%v)", path, want, err)
 			}
 			m.must("remove", "kubectl-evenkeel")
-			if m.has("/usr/bin/kubectl-evenkeel") || m.has("/usr/bin/kubectl_complete-evenkeel") {
-				t.Error("something of it is left")
-			}
+			assert.That(t, !m.has("/usr/bin/kubectl-evenkeel") && !m.has("/usr/bin/kubectl_complete-evenkeel"), "something of it is left")
 		})
 	}
 }
@@ -270,9 +251,7 @@ func TestPackagesHaveTheirMetadata(t *testing.T) {
 		cmd := exec.Command(tt.program, tt.args...)
 		cmd.Env = append(os.Environ(), "TZ=UTC", "LC_ALL=C")
 		said, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v: %s", err, said)
-		}
+		assert.Must(t, err == nil, "%v: %s", err, said)
 		for _, want := range tt.want {
 			if !strings.Contains(string(said), want) {
 				t.Errorf("%s %s: there is no %q in:\n%s", tt.program, tt.args[0], want, said)

@@ -14,40 +14,31 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestTheSameSourceGivesTheSameBytes(t *testing.T) {
 	// Elsewhere, later, under another mask and clock, by way of a path of another length, with other wishes for Go, and without
 	// the key, which only the maintainers have.
 	again, said, err := release(filepath.Join(t.TempDir(), "in", "another", "place"), "umask 077; unset COSIGN_KEY; export TZ=Pacific/Chatham LC_ALL=C HOSTNAME=other GOFLAGS=-tags=other GOFIPS140=latest GOAMD64=v3 GOARM64=v9.0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(said, "the release has no signatures: set COSIGN_KEY to sign it\n") {
-		t.Errorf("a release without a key says %s", said)
-	}
+	assert.NoError(t, err)
+	assert.That(t, strings.Contains(said, "the release has no signatures: set COSIGN_KEY to sign it\n"), "a release without a key says %s", said)
 	first, second := files(t, made), files(t, again)
 	maps.DeleteFunc(first, func(name, _ string) bool { return isSignature(name) })
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(first)), slices.Sorted(maps.Keys(second))); diff != "" {
 		t.Fatal(diff)
 	}
 	for name := range first {
-		if first[name] != second[name] {
-			t.Errorf("%s differs: %d and %d bytes", name, len(first[name]), len(second[name]))
-		}
+		assert.That(t, first[name] == second[name], "%s differs: %d and %d bytes", name, len(first[name]), len(second[name]))
 		one, two := mode(t, filepath.Join(made, name)), mode(t, filepath.Join(again, name))
-		if one != two {
-			t.Errorf("%s has mode %s, and then %s", name, one, two)
-		}
+		assert.That(t, one == two, "%s has mode %s, and then %s", name, one, two)
 	}
 }
 
 func mode(t *testing.T, path string) os.FileMode {
 	t.Helper()
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := assert.Value(os.Stat(path))(t)
 	return info.Mode()
 }
 
@@ -61,16 +52,13 @@ func TestTheReleaseHasAllFilesAndTheirDigests(t *testing.T) {
 		"kubectl-evenkeel" + of + ".tar.gz", "evenkeel.yaml", "artifacthub-repo.yml", "evenkeel-9.8.7-rc.1.tgz", "evenkeel-" + version + ".provenance.json",
 		"install.yaml", "evenkeel-actors-" + version + ".yaml", "evenkeel-api-" + version + ".yaml", "evenkeel-drain-" + version + ".yaml", "evenkeel-self-hosted-" + version + ".yaml",
 	} {
-		if !slices.Contains(all, want) {
-			t.Errorf("there is no %s in %q", want, all)
-		}
+		assert.That(t, slices.Contains(all, want), "there is no %s in %q", want, all)
 	}
 	check := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
 	check.Dir = made
 	said, err := check.CombinedOutput()
-	if lines := strings.Count(string(said), ": OK\n"); err != nil || lines != len(all)-1 {
-		t.Errorf("%d of %d files have their digest: %v: %s", lines, len(all)-1, err, said)
-	}
+	lines := strings.Count(string(said), ": OK\n")
+	assert.That(t, err == nil && lines == len(all)-1, "%d of %d files have their digest: %v: %s", lines, len(all)-1, err, said)
 }
 
 func TestProgramsAreStaticAndHaveABillOfMaterials(t *testing.T) {
@@ -80,9 +68,8 @@ func TestProgramsAreStaticAndHaveABillOfMaterials(t *testing.T) {
 		if name == "kubectl-evenkeel" {
 			args = append(args, "--client")
 		}
-		if said := says(t, program, args...); !strings.Contains(said, `"`+version+`"`) || !strings.Contains(said, `"`+commit+`"`) {
-			t.Errorf("%s says %s", name, said)
-		}
+		said := says(t, program, args...)
+		assert.That(t, strings.Contains(said, `"`+version+`"`) && strings.Contains(said, `"`+commit+`"`), "%s says %s", name, said)
 		var bill struct {
 			BOMFormat string
 			Metadata  struct {
@@ -94,9 +81,7 @@ func TestProgramsAreStaticAndHaveABillOfMaterials(t *testing.T) {
 			}
 			Components []struct{ Name, Version, Purl string }
 		}
-		if err := json.Unmarshal([]byte(files(t, made)[filepath.Base(program)+".cdx.json"]), &bill); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, json.Unmarshal([]byte(files(t, made)[filepath.Base(program)+".cdx.json"]), &bill))
 		sum, _, _ := strings.Cut(says(t, "sha256sum", program), " ")
 		self := bill.Metadata.Component
 		if bill.BOMFormat != "CycloneDX" || bill.Metadata.Timestamp != "2023-11-14T22:13:20Z" || self.Name != filepath.Base(program) ||
@@ -113,12 +98,10 @@ func TestProgramsAreStaticAndHaveABillOfMaterials(t *testing.T) {
 		for _, c := range bill.Components[1:] {
 			got = append(got, c.Name+" "+c.Version)
 		}
-		if diff := cmp.Diff(want, got); diff != "" || len(got) < 10 {
-			t.Errorf("%s:\n%s", name, diff)
-		}
-		if std := bill.Components[0]; std.Purl != "pkg:golang/std@"+strings.TrimPrefix(runtime.Version(), "go") {
-			t.Errorf("the standard library of %s is %+v", name, std)
-		}
+		diff := cmp.Diff(want, got)
+		assert.That(t, diff == "" && len(got) >= 10, "%s:\n%s", name, diff)
+		std := bill.Components[0]
+		assert.That(t, std.Purl == "pkg:golang/std@"+strings.TrimPrefix(runtime.Version(), "go"), "the standard library of %s is %+v", name, std)
 	}
 }
 
@@ -168,9 +151,7 @@ func TestOnlyATaggedCommitIsReleasedUnlessAVersionIsSet(t *testing.T) {
 	git("tag", "v1.2.3")
 	accepted("-check", "-tagged", "-version=v1.2.3")
 	refused("the checked-out commit has the tag v1.2.3, not v1.2.4", "-check", "-tagged", "-version=v1.2.4")
-	if err := os.WriteFile(filepath.Join(dir, "new.go"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(filepath.Join(dir, "new.go"), nil, 0o644))
 	refused("not committed:\n?? new.go\ncommit it, or set VERSION=v1.2.3", "-check", "-tagged", "-version=v1.2.3")
 }
 
@@ -204,9 +185,7 @@ func TestAFailedReleaseNamesItsStep(t *testing.T) {
 			dir := t.TempDir()
 			says(t, "bash", "-ec", prepareSource+`cp -rs "$2" programs; `+tt.prepare, dir, source, programs, made)
 			said, err := makeRelease(t, dir, "-version="+version, "-programs=programs", "-out=out", "-time=1700000000")
-			if err == nil || !strings.Contains(said, "release: "+tt.want) {
-				t.Errorf("%v, %s, want %s", err, said, tt.want)
-			}
+			assert.That(t, err != nil && strings.Contains(said, "release: "+tt.want), "%v, %s, want %s", err, said, tt.want)
 			if _, err := os.Stat(filepath.Join(dir, "out", "SHA256SUMS")); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("there are digests of half a release: %v", err)
 			}

@@ -25,6 +25,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 const goarch = runtime.GOARCH
@@ -40,10 +42,7 @@ func TestManifestsNameTheImagesOfTheReleaseByDigest(t *testing.T) {
 		archive := tar.NewReader(strings.NewReader(all["evenkeel-"+name+"-"+version+"-"+goarch+".tar"]))
 		blobs := map[string]string{}
 		for h, err := archive.Next(); err == nil; h, err = archive.Next() {
-			data, err := io.ReadAll(archive)
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := assert.Value(io.ReadAll(archive))(t)
 			blobs[h.Name] = string(data)
 		}
 		var index struct{ Manifests []struct{ Digest string } }
@@ -64,9 +63,7 @@ func TestManifestsNameTheImagesOfTheReleaseByDigest(t *testing.T) {
 		"evenkeel-self-hosted-" + version + ".yaml": {", config/self-hosted: kubectl apply -f evenkeel-self-hosted-" + version + ".yaml\n", "image: evenkeel.dev/kubelet:v1."}, // which has the kubelet's version
 	} {
 		for _, words := range want {
-			if !strings.Contains(all[name], words) {
-				t.Errorf("%s has no %q", name, words)
-			}
+			assert.That(t, strings.Contains(all[name], words), "%s has no %q", name, words)
 		}
 	}
 	for _, line := range regexp.MustCompile(`(?m)^\s*(- )?image: .*$`).FindAllString(all["install.yaml"], -1) {
@@ -75,9 +72,7 @@ func TestManifestsNameTheImagesOfTheReleaseByDigest(t *testing.T) {
 		}
 	}
 	for name := range all {
-		if strings.Contains(name, "-default-") || strings.Contains(name, "-base-") {
-			t.Errorf("there is %s beside install.yaml", name)
-		}
+		assert.That(t, !strings.Contains(name, "-default-") && !strings.Contains(name, "-base-"), "there is %s beside install.yaml", name)
 	}
 }
 
@@ -101,18 +96,14 @@ func TestTheProvenanceHasAllFiles(t *testing.T) {
 			RunDetails struct{ Builder struct{ ID string } }
 		}
 	}
-	if err := json.Unmarshal([]byte(all[provenance]), &statement); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal([]byte(all[provenance]), &statement))
 	var want []resource
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if !isSignature(name) && name != provenance && name != "SHA256SUMS" { // which is made of it
 			want = append(want, resource{Name: name, Digest: map[string]string{"sha256": digest(all[name])}})
 		}
 	}
-	if diff := cmp.Diff(want, statement.Subject); diff != "" {
-		t.Error(diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, statement.Subject))
 	const repository = "https://github.com/evenkeel/evenkeel"
 	build := statement.Predicate.BuildDefinition
 	if statement.Type != "https://in-toto.io/Statement/v1" || statement.PredicateType != "https://slsa.dev/provenance/v1" ||
@@ -120,28 +111,18 @@ func TestTheProvenanceHasAllFiles(t *testing.T) {
 		t.Errorf("the types are %s", all[provenance][strings.Index(all[provenance], `"predicateType"`):])
 	}
 	parameters := map[string]string{"version": version, "registry": "evenkeel.dev", "downloads": repository + "/releases/download/" + version}
-	if diff := cmp.Diff(parameters, build.ExternalParameters); diff != "" {
-		t.Error(diff)
-	}
-	if build.InternalParameters["go"] != runtime.Version() {
-		t.Errorf("it was built with %v", build.InternalParameters)
-	}
+	assert.NoDiff(t, cmp.Diff(parameters, build.ExternalParameters))
+	assert.That(t, build.InternalParameters["go"] == runtime.Version(), "it was built with %v", build.InternalParameters)
 	source := []resource{{URI: "git+" + repository + "@" + commit, Digest: map[string]string{"gitCommit": commit}}}
-	if diff := cmp.Diff(source, build.ResolvedDependencies); diff != "" {
-		t.Error(diff)
-	}
+	assert.NoDiff(t, cmp.Diff(source, build.ResolvedDependencies))
 }
 
 func TestEveryFileHasASignatureThatCosignAccepts(t *testing.T) {
 	all := files(t, made)
 	block, rest := pem.Decode([]byte(all["cosign.pub"]))
-	if block == nil || block.Type != "PUBLIC KEY" || len(rest) != 0 {
-		t.Fatalf("cosign.pub is %s", all["cosign.pub"])
-	}
+	assert.Must(t, block != nil && block.Type == "PUBLIC KEY" && len(rest) == 0, "cosign.pub is %s", all["cosign.pub"])
 	public, err := x509.ParsePKIXPublicKey(block.Bytes)
-	if err != nil || !key.PublicKey.Equal(public) {
-		t.Fatalf("cosign.pub is of another key, %v", err)
-	}
+	assert.Must(t, err == nil && key.PublicKey.Equal(public), "cosign.pub is of another key, %v", err)
 	openssl, err := exec.LookPath("openssl")
 	if err != nil {
 		t.Log("openssl does not check the signatures: ", err)
@@ -152,9 +133,8 @@ func TestEveryFileHasASignatureThatCosignAccepts(t *testing.T) {
 		}
 		signature, err := base64.StdEncoding.DecodeString(all[name+".sig"])
 		sum := sha256.Sum256([]byte(data))
-		if err != nil || !ecdsa.VerifyASN1(&key.PublicKey, sum[:], signature) {
-			t.Errorf("the signature of %s is %q, %v", name, all[name+".sig"], err)
-		}
+		assert.That(t, err == nil && ecdsa.VerifyASN1(&key.PublicKey, sum[:], signature),
+			"the signature of %s is %q, %v", name, all[name+".sig"], err)
 		if openssl == "" {
 			continue
 		}
@@ -168,18 +148,12 @@ func TestEveryFileHasASignatureThatCosignAccepts(t *testing.T) {
 
 func TestTheSameKeyMakesTheSameSignatures(t *testing.T) {
 	der, err := x509.MarshalECPrivateKey(key) // the other format
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	dir := t.TempDir()
 	says(t, "bash", "-ec", prepareSource, dir, filepath.Join(made, "../.."), "", made)
-	if err := os.WriteFile(filepath.Join(dir, "cosign.key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(filepath.Join(dir, "cosign.key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600))
 	said, err := makeRelease(t, dir, "-version="+version, "-programs="+filepath.Join(made, "../../bin/programs"), "-out=out", "-time=1700000000", "-key=cosign.key")
-	if err != nil || said != "" {
-		t.Fatalf("%v: %s", err, said)
-	}
+	assert.Must(t, err == nil && said == "", "%v: %s", err, said)
 	first, second, same := files(t, made), files(t, filepath.Join(dir, "out")), 0
 	for name := range second {
 		if isSignature(name) || first[name] != second[name] {
@@ -189,23 +163,18 @@ func TestTheSameKeyMakesTheSameSignatures(t *testing.T) {
 			t.Errorf("the signatures of %s are %s and %s", name, first[name+".sig"], second[name+".sig"])
 		}
 	}
-	if same < 20 || first["cosign.pub"] != second["cosign.pub"] {
-		t.Errorf("%d files are the same; the public keys are %s and %s", same, first["cosign.pub"], second["cosign.pub"])
-	}
+	assert.That(t, same >= 20 && first["cosign.pub"] == second["cosign.pub"],
+		"%d files are the same; the public keys are %s and %s", same, first["cosign.pub"], second["cosign.pub"])
 }
 
 func TestAnUnsuitableKeyIsRefusedBeforeTheBuild(t *testing.T) {
 	pkcs8 := func(private any, err error) []byte {
 		der, marshalErr := x509.MarshalPKCS8PrivateKey(private)
-		if err := errors.Join(err, marshalErr); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, errors.Join(err, marshalErr))
 		return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 	}
 	_, edwards, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, tt := range []struct {
 		name, want string
 		key        []byte
@@ -221,9 +190,7 @@ func TestAnUnsuitableKeyIsRefusedBeforeTheBuild(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
 			if tt.key != nil {
-				if err := os.WriteFile(filepath.Join(dir, "key"), tt.key, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, os.WriteFile(filepath.Join(dir, "key"), tt.key, 0o600))
 			}
 			if said, err := makeRelease(t, dir, "-check", "-version="+version, "-time=1", "-key=key"); err == nil || !strings.Contains(said, tt.want) {
 				t.Errorf("%v, %s, want %s", err, said, tt.want)

@@ -21,6 +21,8 @@ func TestEachAssertionFailsWithItsMessage(t *testing.T) {
 		want          string
 	}{
 		"NoError":          {func(t T) { NoError(t, nil) }, func(t T) { NoError(t, missing, "file", 1) }, "fatal: file 1: read a: file does not exist"},
+		"OK":               {func(t T) { OK(t, nil) }, func(t T) { OK(t, missing, "file", 1) }, "error: file 1: read a: file does not exist"},
+		"Value":            {func(t T) { Value(1, nil)(t) }, func(t T) { Value(1, missing)(t, "x") }, "fatal: x: read a: file does not exist"},
 		"Error, no error":  {func(t T) { Error(t, errors.New("a"), "a") }, func(t T) { Error(t, nil, "a") }, "error: got the error <nil>\nwant a"},
 		"Error, another":   {func(t T) { Error(t, missing, missing.Error()) }, func(t T) { Error(t, missing, "read a") }, "error: got the error read a: file does not exist\nwant read a"},
 		"ErrorHas":         {func(t T) { ErrorHas(t, missing, "a: file") }, func(t T) { ErrorHas(t, missing, "b", "x") }, "error: x: got the error read a: file does not exist\nwant one with b"},

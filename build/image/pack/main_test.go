@@ -7,22 +7,20 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestAnArchiveIsNamedAfterImageAndArchitecture(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("main.go", []byte("package main\n\nfunc main() {}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile("main.go", []byte("package main\n\nfunc main() {}\n"), 0o600))
 	compile := exec.Command("go", "build", "-o", "agent", "main.go")
 	compile.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH=arm64")
 	if said, err := compile.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, said)
 	}
 	var out bytes.Buffer
-	if err := run([]string{"-dir", "new/dist", "-label", "a=b=c", "evenkeel.dev:5000/kubelet:v1", "agent"}, &out); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, run([]string{"-dir", "new/dist", "-label", "a=b=c", "evenkeel.dev:5000/kubelet:v1", "agent"}, &out))
 	file := filepath.Join("new/dist", "evenkeel-kubelet-v1-arm64.tar")
 	if want := "built " + file + " evenkeel.dev:5000/kubelet:v1\n"; out.String() != want {
 		t.Errorf("it says %q, want %q", out.String(), want)
@@ -33,18 +31,14 @@ func TestAnArchiveIsNamedAfterImageAndArchitecture(t *testing.T) {
 	}
 
 	// The other architecture's is in another directory, under the same name.
-	if err := os.Mkdir("amd64", 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Mkdir("amd64", 0o755))
 	compile = exec.Command("go", "build", "-o", "amd64/agent", "main.go")
 	compile.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH=amd64")
 	if said, err := compile.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, said)
 	}
 	out.Reset()
-	if err := run([]string{"-user", "1:1", "evenkeel.dev/agent:v1", "agent", "amd64/agent"}, &out); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, run([]string{"-user", "1:1", "evenkeel.dev/agent:v1", "agent", "amd64/agent"}, &out))
 	if want := "built dist/evenkeel-agent-v1-amd64-arm64.tar evenkeel.dev/agent:v1\n"; out.String() != want {
 		t.Errorf("it says %q, want %q", out.String(), want)
 	}
@@ -65,11 +59,7 @@ func TestAnArchiveIsNamedAfterImageAndArchitecture(t *testing.T) {
 		{"-dir agent/below evenkeel.dev/kubelet:v1 agent", "make evenkeel.dev/kubelet:v1: mkdir agent: not a directory"},
 		{"-dir occupied evenkeel.dev/kubelet:v1 agent", "make evenkeel.dev/kubelet:v1: open occupied/evenkeel-kubelet-v1-arm64.tar: is a directory"},
 	} {
-		if err := os.MkdirAll("occupied/evenkeel-kubelet-v1-arm64.tar", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := run(strings.Fields(tt.args), &out); err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: got %v, want %s", tt.args, err, tt.want)
-		}
+		assert.NoError(t, os.MkdirAll("occupied/evenkeel-kubelet-v1-arm64.tar", 0o755))
+		assert.ErrorHas(t, run(strings.Fields(tt.args), &out), tt.want, tt.args)
 	}
 }

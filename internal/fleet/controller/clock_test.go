@@ -18,6 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestTheClockIsSetToTheAPIServersTime(t *testing.T) {
@@ -28,17 +29,12 @@ func TestTheClockIsSetToTheAPIServersTime(t *testing.T) {
 				w.WriteHeader(http.StatusForbidden) // a refusal has the time, too
 			}))
 			defer server.Close()
-			at, err := serverTime(t.Context(), server.Client(), &rest.Config{Host: server.URL})
-			if err != nil {
-				t.Fatal(err)
-			}
+			at := assert.Value(serverTime(t.Context(), server.Client(), &rest.Config{Host: server.URL}))(t)
 			c := newClock()
-			if got := c.set(at); (got - off).Abs() > clockTolerance {
-				t.Errorf("it was off by %s, want %s", got, off)
-			}
-			if got := time.Until(c.now()); (got - off).Abs() > 2*clockTolerance {
-				t.Errorf("it is %s ahead of the machine's, want %s", got, off)
-			}
+			got := c.set(at)
+			assert.That(t, (got-off).Abs() <= clockTolerance, "it was off by %s, want %s", got, off)
+			got = time.Until(c.now())
+			assert.That(t, (got-off).Abs() <= 2*clockTolerance, "it is %s ahead of the machine's, want %s", got, off)
 		})
 	}
 }
@@ -61,17 +57,14 @@ func TestARolloutsTimeNeverGoesBack(t *testing.T) {
 	f.now = func() time.Time { return now }
 	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{AllNodes: true}}
 	f.setRollout(o)
-	if got := f.offsetOf(f.rollouts["r"]); got != 0 {
-		t.Errorf("without a record it is %s ahead", got)
-	}
+	got := f.offsetOf(f.rollouts["r"])
+	assert.That(t, got == 0, "without a record it is %s ahead", got)
 	o.Status.StepTime = new(metav1.NewTime(then.Add(-time.Hour)))
-	if got := f.offsetOf(f.rollouts["r"]); got != 0 {
-		t.Errorf("after an older time it is %s ahead", got)
-	}
+	got = f.offsetOf(f.rollouts["r"])
+	assert.That(t, got == 0, "after an older time it is %s ahead", got)
 	o.Status.StepTime = new(metav1.NewTime(then.Add(time.Hour)))
-	if got := f.offsetOf(f.rollouts["r"]); got != time.Hour {
-		t.Errorf("after a time in an hour it is %s ahead", got)
-	}
+	got = f.offsetOf(f.rollouts["r"])
+	assert.That(t, got == time.Hour, "after a time in an hour it is %s ahead", got)
 	m := &model{name: "n", ready: true, generation: 1}
 	m.source = &v1alpha1.NodeConfigSource{
 		ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: "s", Name: "c", UID: "u", SHA256: "s"},
@@ -80,9 +73,8 @@ func TestARolloutsTimeNeverGoesBack(t *testing.T) {
 	node, nc := m.objects(func(t time.Time) time.Time { return t })
 	f.setNode(node)
 	f.setConfig(nc)
-	if got := f.offsetOf(f.rollouts["r"]); got != 2*time.Hour {
-		t.Errorf("after an assignment in two hours it is %s ahead", got)
-	}
+	got = f.offsetOf(f.rollouts["r"])
+	assert.That(t, got == 2*time.Hour, "after an assignment in two hours it is %s ahead", got)
 }
 
 func TestNotReadyBeginsWhenTheControllerSeesIt(t *testing.T) {
@@ -100,9 +92,8 @@ func TestNotReadyBeginsWhenTheControllerSeesIt(t *testing.T) {
 	}
 	now = then.Add(time.Minute)
 	for _, at := range []time.Time{then.AddDate(-10, 0, 0), then.AddDate(1000, 0, 0)} {
-		if got := see(corev1.ConditionFalse, at); !got.Equal(then.Add(time.Minute)) {
-			t.Errorf("it went NotReady at %s", got)
-		}
+		got := see(corev1.ConditionFalse, at)
+		assert.That(t, got.Equal(then.Add(time.Minute)), "it went NotReady at %s", got)
 		now = now.Add(time.Minute)
 	}
 	if got := see(corev1.ConditionUnknown, now); !got.Equal(then.Add(time.Minute)) {
@@ -114,9 +105,8 @@ func TestNotReadyBeginsWhenTheControllerSeesIt(t *testing.T) {
 	}
 	for status, want := range map[corev1.ConditionStatus]time.Time{corev1.ConditionFalse: now, corev1.ConditionUnknown: then} { // as it is first seen
 		f.deleteNode("n")
-		if got := see(status, then); !got.Equal(want) {
-			t.Errorf("%s as it is first seen: it went NotReady at %s, want %s", status, got, want)
-		}
+		got := see(status, then)
+		assert.That(t, got.Equal(want), "%s as it is first seen: it went NotReady at %s, want %s", status, got, want)
 	}
 	f.deleteNode("n")
 	if got := see(corev1.ConditionUnknown, now.Add(time.Hour)); !got.Equal(now) {
@@ -300,9 +290,7 @@ func TestNodeClocksDoNotChangePlans(t *testing.T) {
 			a.see(all)
 			b.see(all)
 			wants, err := policy.FromSpec(o, policy.DefaultTimes, now)
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			wants.Target, wants.Retry = target, retry
 			x, y := a.plan(wants, was), b.plan(wants, was)
 			if !reflect.DeepEqual(x.Moves, y.Moves) || !reflect.DeepEqual(x.Next, y.Next) || !reflect.DeepEqual(x.Observations, y.Observations) || !reflect.DeepEqual(x.States, y.States) || x.Phase != y.Phase {
@@ -339,10 +327,7 @@ func TestPlansContainNoTimeThatANodeWrote(t *testing.T) {
 	if a, b := policy.NodeOf(node, nc), policy.NodeOf(later, lateConfig); !reflect.DeepEqual(a, b) {
 		t.Errorf("%+v is not %+v", a, b)
 	}
-	text, err := json.Marshal(nc.Status)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := assert.Value(json.Marshal(nc.Status))(t)
 	if again, _ := json.Marshal(lateConfig.Status); string(text) == string(again) {
 		t.Error("the two are the same, and prove nothing")
 	}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestTheCollectorCountsNodesByConfigOKAndDueRollouts(t *testing.T) {
@@ -42,10 +43,6 @@ func TestTheCollectorCountsNodesByConfigOKAndDueRollouts(t *testing.T) {
 	want := map[configOK]int{
 		{"True", "AllChecksPassed"}: 2, {"False", "CrashLooped"}: 1, {"False", "other"}: 2, {"None", "NoAgent"}: 2,
 	}
-	if !maps.Equal(counts, want) {
-		t.Errorf("counted %v, want %v", counts, want)
-	}
-	if due != 2 || overdue != 3 {
-		t.Errorf("%d rollouts wait, the first for %gs, want 2 and 3s", due, overdue)
-	}
+	assert.That(t, maps.Equal(counts, want), "counted %v, want %v", counts, want)
+	assert.That(t, due == 2 && overdue == 3, "%d rollouts wait, the first for %gs, want 2 and 3s", due, overdue)
 }

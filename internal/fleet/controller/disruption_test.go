@@ -21,6 +21,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // podAPI is an API server with pods and PodDisruptionBudgets only.
@@ -95,12 +96,9 @@ func TestPodsOfANodeAreCountedOverAllPages(t *testing.T) {
 	if got := in.nodes[0].Disruptions; got == nil || got.Error != "" || !slices.Equal(got.Pods, []rollout.BudgetPods{{Budget: "shop/web", Pods: 4}}) {
 		t.Errorf("the node disrupts %+v", got)
 	}
-	if got := in.policy.Budgets; got.Allowed["shop/web"] != 3 || got.Error != "" {
-		t.Errorf("the budgets are %+v", got)
-	}
-	if want := []string{"budgets", "pods spec.nodeName=n ", "pods spec.nodeName=n 2nd"}; !slices.Equal(api.lists, want) {
-		t.Errorf("it read %q, want %q", api.lists, want)
-	}
+	assert.That(t, in.policy.Budgets.Allowed["shop/web"] == 3 && in.policy.Budgets.Error == "", "the budgets are %+v", in.policy.Budgets)
+	want := []string{"budgets", "pods spec.nodeName=n ", "pods spec.nodeName=n 2nd"}
+	assert.That(t, slices.Equal(api.lists, want), "it read %q, want %q", api.lists, want)
 }
 
 func TestWhatCannotBeReadIsReportedToThePlan(t *testing.T) {
@@ -143,10 +141,7 @@ func TestPermissionsAreAskedForOnlyWhileARolloutNeedsThem(t *testing.T) {
 		api.lists = nil
 		o := &v1alpha1.NodeConfigRollout{}
 		o.Spec.Strategy.RespectDisruptionBudgets = respect
-		p, err := c.permissionsFor(t.Context(), r, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := assert.Value(c.permissionsFor(t.Context(), r, o))(t)
 		return p.ReadPods, len(api.lists)
 	}
 	say := func(may bool, questions int) string { return fmt.Sprint(may, questions) }
@@ -166,15 +161,12 @@ func TestPermissionsAreAskedForOnlyWhileARolloutNeedsThem(t *testing.T) {
 	} {
 		now = now.Add(tt.after)
 		api.denied = tt.denied
-		if got := say(asked(tt.respect)); got != tt.want {
-			t.Errorf("%s: %s, want %s", tt.what, got, tt.want)
-		}
+		assert.Equal(t, say(asked(tt.respect)), tt.want, tt.what)
 	}
 	now = now.Add(permissionsInterval)
 	api.refused = map[string]error{"reviews": errors.New("down")}
-	if _, err := c.permissionsFor(t.Context(), r, &v1alpha1.NodeConfigRollout{}); err == nil || !strings.Contains(err.Error(), "ask whether the controller may list") {
-		t.Errorf("without an answer: %v", err)
-	}
+	assert.ErrorHas(t, assert.Err(c.permissionsFor(t.Context(), r, &v1alpha1.NodeConfigRollout{})),
+		"ask whether the controller may list", "without an answer")
 	api.refused["reviews"] = apierrors.NewForbidden(schema.GroupResource{}, "", nil)
 	if p, err := c.permissionsFor(t.Context(), r, &v1alpha1.NodeConfigRollout{}); err != nil || p.ReadPods {
 		t.Errorf("without the right to ask: %v, %v", p, err)

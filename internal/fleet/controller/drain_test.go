@@ -19,22 +19,19 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // mayDrain grants the controller the permissions of config/drain until the test ends.
 func mayDrain(t *testing.T) {
 	t.Helper()
-	if err := cluster.Apply(t.Context(), "../../../config/drain"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, cluster.Apply(t.Context(), "../../../config/drain"))
 	t.Cleanup(func() {
 		api, err := kubernetes.NewForConfig(cluster.AdminConfig())
 		if err == nil {
 			err = api.RbacV1().ClusterRoleBindings().Delete(context.Background(), "evenkeel-controller-drain", metav1.DeleteOptions{})
 		}
-		if err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, err)
 	})
 }
 
@@ -45,9 +42,7 @@ func drains(s *v1alpha1.NodeConfigRolloutSpec) { s.Strategy.Drain = v1alpha1.Dra
 func drainOf(t *testing.T, node string) rollout.Drain {
 	t.Helper()
 	n := &corev1.Node{}
-	if err := admin.Get(t.Context(), types.NamespacedName{Name: node}, n); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Get(t.Context(), types.NamespacedName{Name: node}, n))
 	return policy.DrainOf(n)
 }
 
@@ -153,19 +148,15 @@ func TestALeaderHandsOverBeforeItsOwnNodeIsDrained(t *testing.T) {
 	roll(t, "own", drains)
 	select {
 	case err := <-first:
-		if !errors.Is(err, errNotLeader) || !strings.Contains(err.Error(), "node own, on which this controller runs, is being drained") {
-			t.Errorf("it ended with: %v", err)
-		}
+		assert.That(t, errors.Is(err, errNotLeader) && strings.Contains(err.Error(), "node own, on which this controller runs, is being drained"),
+			"it ended with: %v", err)
 	case <-time.After(within):
 		t.Fatal("it continues to lead")
 	}
 	d := drainOf(t, "own")
-	if !d.HandedOver {
-		t.Fatalf("the Node records %+v", d)
-	}
-	if st := rolloutNamed(t, "own").Status; st.Nodes.Assigned+st.Nodes.Updated > 0 || len(st.DrainingNodes) != 1 {
-		t.Errorf("the status is %+v", st)
-	}
+	assert.Must(t, d.HandedOver, "the Node records %+v", d)
+	st := rolloutNamed(t, "own").Status
+	assert.That(t, st.Nodes.Assigned+st.Nodes.Updated <= 0 && len(st.DrainingNodes) == 1, "the status is %+v", st)
 	run(t, newController(t, own(), leads, here)) // on the same node: it does not hand over again
 	awaitRollout(t, "own", completeAt(1))
 	eventually(t, func() error {
@@ -188,13 +179,9 @@ func TestTaintsOfDrainsThatNoRolloutEndsAreRemoved(t *testing.T) {
 		"other": {Key: "example.com/theirs", Effect: corev1.TaintEffectNoSchedule},
 	} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if err := admin.Get(t.Context(), client.ObjectKeyFromObject(n), n); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, admin.Get(t.Context(), client.ObjectKeyFromObject(n), n))
 		n.Spec.Taints = append(n.Spec.Taints, taint)
-		if err := admin.Update(t.Context(), n); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, admin.Update(t.Context(), n))
 	}
 	eventually(t, func() error {
 		c.cleanUp(t.Context(), time.Now())
@@ -206,9 +193,7 @@ func TestTaintsOfDrainsThatNoRolloutEndsAreRemoved(t *testing.T) {
 		return nil
 	})
 	n := &corev1.Node{}
-	if err := admin.Get(t.Context(), types.NamespacedName{Name: "other"}, n); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Get(t.Context(), types.NamespacedName{Name: "other"}, n))
 	for _, taint := range n.Spec.Taints {
 		if taint.Key == "example.com/theirs" {
 			return
@@ -224,18 +209,12 @@ func TestTheNextPlanKnowsATaintBeforeTheWatch(t *testing.T) {
 	addNodes(t, "pool=late", "late")
 	c := newController(t, own())
 	stale := &corev1.Node{}
-	if err := admin.Get(t.Context(), types.NamespacedName{Name: "late"}, stale); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Get(t.Context(), types.NamespacedName{Name: "late"}, stale))
 	c.fleet.setNode(stale.DeepCopy())
 	want := rollout.Drain{Rollout: policy.DrainID("u"), Revision: 3, Attempt: 2, Since: time.Unix(1_800_000_000, 0).UTC()}
-	if err := c.writeTaint(t.Context(), "late", want); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, c.writeTaint(t.Context(), "late", want))
 	for range 2 {
-		if got := c.fleet.nodes["late"].observed.Drain; got != want {
-			t.Errorf("the controller knows %+v, want %+v", got, want)
-		}
+		assert.Equal(t, c.fleet.nodes["late"].observed.Drain, want, "the controller knows")
 		c.fleet.setNode(stale.DeepCopy()) // a late watch
 	}
 }
@@ -247,10 +226,8 @@ func TestARolloutThatDrainsNeedsPermissions(t *testing.T) {
 	start(t, own())
 	roll(t, "refused", drains)
 	r := awaitRollout(t, "refused", phase(v1alpha1.RolloutInvalid))
-	if want := "kubectl apply -k config/drain"; !strings.Contains(r.Status.Message, want) {
-		t.Errorf("the message has no %q: %s", want, r.Status.Message)
-	}
-	if s := r.Status.Controller; s == nil || s.Drain == nil || *s.Drain {
-		t.Errorf("the settings are %+v", s)
-	}
+	want := "kubectl apply -k config/drain"
+	assert.That(t, strings.Contains(r.Status.Message, want), "the message has no %q: %s", want, r.Status.Message)
+	s := r.Status.Controller
+	assert.That(t, s != nil && s.Drain != nil && !*s.Drain, "the settings are %+v", s)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // What keeps a controller from acting on what is no longer so.
@@ -36,21 +37,17 @@ func TestALateWatchDoesNotUndoAWrite(t *testing.T) {
 	f.setConfig(config("10", 1, ""))
 	f.setConfig(config("20", 2, "cm")) // what the API server answered
 	f.setConfig(config("15", 1, ""))   // what the watch tells later
-	if m := f.nodes["n"]; m.observed.Generation != 2 || m.observed.Source.UID != "cm" {
-		t.Errorf("the node is seen as %+v", m.observed)
-	}
+	m := f.nodes["n"]
+	assert.That(t, m.observed.Generation == 2 && m.observed.Source.UID == "cm", "the node is seen as %+v", m.observed)
 	again := config("30", 1, "")
 	again.UID = "v"
 	f.setConfig(again)
 	f.deleteConfig("n", "u") // the old one's end is told late
-	if m := f.nodes["n"]; !m.observed.HasConfig || m.observed.Generation != 1 {
-		t.Errorf("the node is seen as %+v", m.observed)
-	}
+	m = f.nodes["n"]
+	assert.That(t, m.observed.HasConfig && m.observed.Generation == 1, "the node is seen as %+v", m.observed)
 	f.deleteConfig("n", "v")
 	f.deleteNode("n")
-	if len(f.nodes) != 0 {
-		t.Errorf("of a node without anything, this is kept: %+v", f.nodes["n"])
-	}
+	assert.That(t, len(f.nodes) == 0, "of a node without anything, this is kept: %+v", f.nodes["n"])
 }
 
 func TestAnOlderRolloutOrRevisionIsIgnored(t *testing.T) {
@@ -63,23 +60,18 @@ func TestAnOlderRolloutOrRevisionIsIgnored(t *testing.T) {
 	}
 	f.setRollout(all("20", 2))
 	f.setRollout(all("10", 1))
-	if r := f.rollouts["r"]; r.object.Generation != 2 {
-		t.Errorf("the rollout is of generation %d", r.object.Generation)
-	}
+	r := f.rollouts["r"]
+	assert.That(t, r.object.Generation == 2, "the rollout is of generation %d", r.object.Generation)
 	cm := func(version, number string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", UID: "c", ResourceVersion: version, Labels: map[string]string{v1alpha1.LabelRollout: "r", v1alpha1.LabelRevision: number}}}
 	}
 	f.setRevision(cm("21", "3"))
 	f.setRevision(cm("11", "1"))
-	if got := policy.NumberOf(f.revisions["r"]["c"]); got != 3 {
-		t.Errorf("the revision is %d", got)
-	}
+	assert.Equal(t, policy.NumberOf(f.revisions["r"]["c"]), 3, "the revision")
 	leaving := all("30", 3)
 	leaving.DeletionTimestamp = new(metav1.Now())
 	f.setRollout(leaving)
-	if len(f.rollouts) != 0 || len(f.deleted) != 1 {
-		t.Errorf("a rollout that is being deleted is kept")
-	}
+	assert.That(t, len(f.rollouts) == 0 && len(f.deleted) == 1, "a rollout that is being deleted is kept")
 }
 
 func TestAStaleCacheDoesNotOverspendTheBudget(t *testing.T) {
@@ -121,9 +113,7 @@ func TestAStaleCacheDoesNotOverspendTheBudget(t *testing.T) {
 				given++
 			}
 		}
-		if given > 2 {
-			t.Fatalf("%d nodes have it, of a budget of 2", given)
-		}
+		assert.Must(t, given <= 2, "%d nodes have it, of a budget of 2", given)
 	}
 	awaitRollout(t, "stale", func(st *v1alpha1.NodeConfigRolloutStatus) error {
 		if st.Nodes.Soaking != 2 || st.Nodes.Unavailable != 2 {
@@ -166,12 +156,8 @@ func TestAWriteWithUnknownOutcomeIsReadBeforeTheNextPlan(t *testing.T) {
 	}))
 	for _, name := range names {
 		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if err := admin.Create(t.Context(), nc); err != nil {
-			t.Fatal(err)
-		}
-		if err := answer(t.Context(), nc, false); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, admin.Create(t.Context(), nc))
+		assert.NoError(t, answer(t.Context(), nc, false))
 	}
 	c := start(t, refuse)
 	one, all := intOrString("1"), intOrString("100%")
@@ -203,12 +189,8 @@ func TestASpecChangedBySomeoneElseIsNotOverwritten(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=conflict", "v1")
 	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "v1"}}
-	if err := admin.Create(t.Context(), nc); err != nil {
-		t.Fatal(err)
-	}
-	if err := answer(t.Context(), nc, false); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Create(t.Context(), nc))
+	assert.NoError(t, answer(t.Context(), nc, false))
 	var first atomic.Bool
 	config := own()
 	config.Wrap(answering(func(r *http.Request, _ http.RoundTripper) (*http.Response, error) {
@@ -222,24 +204,17 @@ func TestASpecChangedBySomeoneElseIsNotOverwritten(t *testing.T) {
 	start(t, config)
 	roll(t, "conflict")
 	r := awaitRollout(t, "conflict", phase(v1alpha1.RolloutNoNodes))
-	if s := nodeConfig(t, "v1").Spec.ConfigSource; s == nil || s.Local == nil || r.Status.Nodes.Manual != 1 {
-		t.Errorf("the node has %+v, the status says %+v", s, r.Status.Nodes)
-	}
-	if err := told(t, "conflict", "could not"); err == nil {
-		t.Error("a conflict is nothing to tell")
-	}
+	s := nodeConfig(t, "v1").Spec.ConfigSource
+	assert.That(t, s != nil && s.Local != nil && r.Status.Nodes.Manual == 1, "the node has %+v, the status says %+v", s, r.Status.Nodes)
+	assert.That(t, told(t, "conflict", "could not") != nil, "a conflict is nothing to tell")
 }
 
 func TestAStatusWriteOfAnAgentIsNoConflict(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=busy", "y1")
 	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "y1"}}
-	if err := admin.Create(t.Context(), nc); err != nil {
-		t.Fatal(err)
-	}
-	if err := answer(t.Context(), nc, false); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Create(t.Context(), nc))
+	assert.NoError(t, answer(t.Context(), nc, false))
 	var patches atomic.Int64
 	config := own()
 	config.Wrap(answering(func(r *http.Request, _ http.RoundTripper) (*http.Response, error) {
@@ -256,9 +231,8 @@ func TestAStatusWriteOfAnAgentIsNoConflict(t *testing.T) {
 		}
 		return nil
 	})
-	if n := patches.Load(); n != 1 {
-		t.Errorf("it took %d writes", n)
-	}
+	n := patches.Load()
+	assert.That(t, n == 1, "it took %d writes", n)
 }
 
 func TestRefusedReportsWhetherAWriteFailed(t *testing.T) {
@@ -273,8 +247,7 @@ func TestRefusedReportsWhetherAWriteFailed(t *testing.T) {
 		{apierrors.NewTimeoutError("", 1), false},
 		{errors.New("unexpected EOF"), false},
 	} {
-		if got := refused(test.err); got != test.want {
-			t.Errorf("%v: certainly refused: %t, want %t", test.err, got, test.want)
-		}
+		got := refused(test.err)
+		assert.That(t, got == test.want, "%v: certainly refused: %t, want %t", test.err, got, test.want)
 	}
 }

@@ -15,19 +15,14 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/gate"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // measuring returns measurements at a server with the name main.
 func measuring(t *testing.T, url string) *measurements {
 	t.Helper()
-	metrics, err := newMeters(prometheus.NewRegistry(), "v", "c")
-	if err != nil {
-		t.Fatal(err)
-	}
-	servers, err := gate.New([]gate.Server{{Name: "main", URL: url}}, 5*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	metrics := assert.Value(newMeters(prometheus.NewRegistry(), "v", "c"))(t)
+	servers := assert.Value(gate.New([]gate.Server{{Name: "main", URL: url}}, 5*time.Second))(t)
 	return &measurements{servers: servers, metrics: metrics}
 }
 
@@ -47,18 +42,15 @@ func TestAGateIsEvaluatedOnceAtATime(t *testing.T) {
 	begin()
 	<-asked
 	begin() // no second request
-	if got := m.results("u", []rollout.Gate{g}); len(got) != 0 {
-		t.Errorf("results before the answer: %+v", got)
-	}
+	got := m.results("u", []rollout.Gate{g})
+	assert.That(t, len(got) == 0, "results before the answer: %+v", got)
 	goOn <- struct{}{}
 	<-done
 	want := rollout.Measurement{Gate: "errors", Server: "main", Query: "up", Time: at.Truncate(time.Second), Value: 0.5}
-	if got := m.results("u", []rollout.Gate{g}); len(got) != 1 || got[0] != want || len(asked) != 0 {
-		t.Errorf("got %+v, want %+v; %d more requests", got, want, len(asked))
-	}
-	if got := m.results("other", []rollout.Gate{g}); len(got) != 0 {
-		t.Errorf("another rollout has %+v", got)
-	}
+	got = m.results("u", []rollout.Gate{g})
+	assert.That(t, len(got) == 1 && got[0] == want && len(asked) == 0, "got %+v, want %+v; %d more requests", got, want, len(asked))
+	got = m.results("other", []rollout.Gate{g})
+	assert.That(t, len(got) == 0, "another rollout has %+v", got)
 	if m.results("u", nil); len(m.of["u"]) != 0 {
 		t.Errorf("a gate that was removed keeps %+v", m.of)
 	}
@@ -77,9 +69,8 @@ func TestAnEvaluationThatFailsHasATimeAndAnError(t *testing.T) {
 	m := measuring(t, server.URL)
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, g := range []rollout.Gate{{Name: "errors", Server: "main", Query: "up"}, {Name: "errors", Server: "gone", Query: "up"}} {
-		if got := m.evaluate(t.Context(), g, func() time.Time { return at }); got.Error == "" || !got.Time.Equal(at) || got.NoData || got.Value != 0 {
-			t.Errorf("%s: got %+v", g.Server, got)
-		}
+		got := m.evaluate(t.Context(), g, func() time.Time { return at })
+		assert.That(t, got.Error != "" && got.Time.Equal(at) && !got.NoData && got.Value == 0, "%s: got %+v", g.Server, got)
 	}
 }
 

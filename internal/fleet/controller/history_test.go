@@ -15,6 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // What the controller takes for a revision, and what not.
@@ -100,9 +101,7 @@ func TestHistoryEntriesWithoutUIDAreIdentifiedOrKept(t *testing.T) {
 			}
 			o.Status.History = []v1alpha1.RolloutOutcome{h}
 			identified := c.fleet.identifyHistory(o)
-			if got := len(identified) == 1; got != test.want {
-				t.Fatalf("identified is %+v, want one: %v", identified, test.want)
-			}
+			assert.Must(t, (len(identified) == 1) == test.want, "identified is %+v, want one: %v", identified, test.want)
 			st := o.Status.DeepCopy()
 			completeHistory(st, identified)
 			if is := st.History[0]; test.want && (is.UID != "u1" || is.SHA256 != digest("good")) || !test.want && (is.UID != "" || is.SHA256 != "") {
@@ -110,9 +109,8 @@ func TestHistoryEntriesWithoutUIDAreIdentifiedOrKept(t *testing.T) {
 			}
 			recorded := o.DeepCopy()
 			recorded.Status.History[0].UID, recorded.Status.History[0].SHA256 = "was", "was"
-			if got := c.fleet.identifyHistory(recorded); len(got) > 0 {
-				t.Errorf("what was recorded is %+v", got)
-			}
+			got := c.fleet.identifyHistory(recorded)
+			assert.That(t, len(got) == 0, "what was recorded is %+v", got)
 		})
 	}
 }
@@ -144,9 +142,8 @@ func TestForgedConfigMapsDoNotDisplaceRevisions(t *testing.T) {
 	for _, cm := range c.fleet.unusedRevisions() {
 		collected = append(collected, string(cm.UID))
 	}
-	if len(collected) != 11 || slices.ContainsFunc(collected, func(uid string) bool { return !strings.HasPrefix(uid, "p") }) {
-		t.Errorf("collected are %v, want 11 of those that were planted", collected)
-	}
+	assert.That(t, len(collected) == 11 && !slices.ContainsFunc(collected, func(uid string) bool { return !strings.HasPrefix(uid, "p") }),
+		"collected are %v, want 11 of those that were planted", collected)
 }
 
 func TestARecreatedTargetUpdatesItsUIDInTheHistory(t *testing.T) {
@@ -157,7 +154,6 @@ func TestARecreatedTargetUpdatesItsUIDInTheHistory(t *testing.T) {
 		},
 	}
 	updateTargetUID(st, rollout.Revision{Number: 3, Name: "r-a", UID: "is", SHA256: "sa"})
-	if h := st.History; h[0].UID != "is" || h[1].UID != "ub" || h[2].UID != "" || st.CurrentRevision.ConfigMapRef.UID != "is" {
-		t.Errorf("the status says %+v and %+v", h, st.CurrentRevision)
-	}
+	assert.That(t, st.History[0].UID == "is" && st.History[1].UID == "ub" && st.History[2].UID == "" && st.CurrentRevision.ConfigMapRef.UID == "is",
+		"the status says %+v and %+v", st.History, st.CurrentRevision)
 }

@@ -31,6 +31,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -94,10 +95,7 @@ func newController(t *testing.T, config *rest.Config, change ...func(*Options)) 
 	for _, f := range change {
 		f(&o)
 	}
-	c, err := New(config, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := assert.Value(New(config, o))(t)
 	return c
 }
 
@@ -111,9 +109,7 @@ func start(t *testing.T, config *rest.Config, change ...func(*Options)) *running
 	go func() { ended <- c.Run(ctx) }()
 	stop := sync.OnceFunc(func() {
 		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("the controller ended with: %v", err)
-		}
+		assert.OK(t, <-ended, "the controller ended with")
 	})
 	t.Cleanup(stop)
 	return &running{c, registry, stop}
@@ -152,9 +148,7 @@ func eventually(t *testing.T, check func() error) {
 		if err == nil {
 			return
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("after %s: %v", within, err)
-		}
+		assert.Must(t, !time.Now().After(deadline), "after %s: %v", within, err)
 		time.Sleep(often)
 	}
 }
@@ -165,13 +159,9 @@ func world(t *testing.T) {
 	clean := func() {
 		ctx := context.Background()
 		for _, o := range []client.Object{&v1alpha1.NodeConfigRollout{}, &v1alpha1.NodeConfig{}, &corev1.Node{}} {
-			if err := admin.DeleteAllOf(ctx, o); err != nil {
-				t.Error(err)
-			}
+			assert.OK(t, admin.DeleteAllOf(ctx, o))
 		}
-		if err := admin.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(v1alpha1.SystemNamespace)); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, admin.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(v1alpha1.SystemNamespace)))
 	}
 	t.Cleanup(clean)
 }
@@ -186,14 +176,10 @@ func addNodes(t *testing.T, labels string, names ...string) {
 	}
 	for _, name := range names {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: set}}
-		if err := admin.Create(t.Context(), n); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, admin.Create(t.Context(), n))
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Hour))}}
 		n.Status.NodeInfo.Architecture = "amd64"
-		if err := admin.Status().Update(t.Context(), n); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, admin.Status().Update(t.Context(), n))
 	}
 }
 
@@ -215,9 +201,7 @@ func roll(t *testing.T, name string, change ...func(*v1alpha1.NodeConfigRolloutS
 	for _, f := range change {
 		f(&r.Spec)
 	}
-	if err := admin.Create(t.Context(), r); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Create(t.Context(), r))
 	return r
 }
 
@@ -234,9 +218,7 @@ func edit(t *testing.T, name string, change func(*v1alpha1.NodeConfigRolloutSpec
 func rolloutNamed(t *testing.T, name string) *v1alpha1.NodeConfigRollout {
 	t.Helper()
 	r := &v1alpha1.NodeConfigRollout{}
-	if err := admin.Get(t.Context(), types.NamespacedName{Name: name}, r); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Get(t.Context(), types.NamespacedName{Name: name}, r))
 	return r
 }
 
@@ -296,9 +278,7 @@ func completeAt(revision int64) func(*v1alpha1.NodeConfigRolloutStatus) error {
 func nodeConfig(t *testing.T, name string) *v1alpha1.NodeConfig {
 	t.Helper()
 	nc := &v1alpha1.NodeConfig{}
-	if err := admin.Get(t.Context(), types.NamespacedName{Name: name}, nc); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Get(t.Context(), types.NamespacedName{Name: name}, nc))
 	return nc
 }
 
@@ -306,9 +286,8 @@ func nodeConfig(t *testing.T, name string) *v1alpha1.NodeConfig {
 func revisions(t *testing.T, rollout string) map[string]corev1.ConfigMap {
 	t.Helper()
 	list := &corev1.ConfigMapList{}
-	if err := admin.List(t.Context(), list, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{v1alpha1.LabelRollout: rollout}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t,
+		admin.List(t.Context(), list, client.InNamespace(v1alpha1.SystemNamespace), client.MatchingLabels{v1alpha1.LabelRollout: rollout}))
 	out := map[string]corev1.ConfigMap{}
 	for _, cm := range list.Items {
 		out[cm.Labels[v1alpha1.LabelRevision]] = cm
@@ -359,9 +338,8 @@ func agents(t *testing.T, bad func(configMap string) bool, names ...string) {
 				}
 				s := nc.Spec.ConfigSource
 				isBad := bad != nil && s != nil && s.ConfigMapRef != nil && bad(s.ConfigMapRef.Name)
-				if err := answer(ctx, nc, isBad); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
-					t.Error(err)
-				}
+				err := answer(ctx, nc, isBad)
+				assert.That(t, err == nil || ctx.Err() != nil || apierrors.IsNotFound(err), "%v", err)
 			}
 			time.Sleep(often)
 		}
@@ -371,10 +349,7 @@ func agents(t *testing.T, bad func(configMap string) bool, names ...string) {
 
 func contentOf(t *testing.T, of v1alpha1.RolloutTemplate) policy.Content {
 	t.Helper()
-	content, err := policy.ContentOf(of, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := assert.Value(policy.ContentOf(of, nil))(t)
 	return content
 }
 
@@ -440,9 +415,7 @@ func idle(c *running) error {
 func told(t *testing.T, rollout, want string) error {
 	t.Helper()
 	list := &corev1.EventList{}
-	if err := admin.List(t.Context(), list, client.InNamespace("default")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.List(t.Context(), list, client.InNamespace("default")))
 	var all []string
 	for _, e := range list.Items {
 		if e.InvolvedObject.Name == rollout && strings.Contains(e.Message, want) {

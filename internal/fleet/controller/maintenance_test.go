@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // seenNode is a Node as a watch has it. Its clock is wrong.
@@ -65,9 +66,8 @@ func TestACordonJustAfterNotReadyComesAfterIt(t *testing.T) {
 		now = now.Add(200 * time.Millisecond)
 	}
 	nodes, _ := f.planNodes(f.rollouts["r"], 0, nil)
-	if n := nodes[0]; n.MaintenanceSince.Before(n.WentNotReady) {
-		t.Errorf("maintenance began at %s, NotReady at %s", n.MaintenanceSince, n.WentNotReady)
-	}
+	assert.That(t, !nodes[0].MaintenanceSince.Before(nodes[0].WentNotReady),
+		"maintenance began at %s, NotReady at %s", nodes[0].MaintenanceSince, nodes[0].WentNotReady)
 }
 
 // A leader that sees a node for the first time does not know what came first, unless the node's observation says so.
@@ -75,7 +75,6 @@ func TestANewLeaderDoesNotExcuseWhatItSeesFirst(t *testing.T) {
 	f := newFleet("", time.Second)
 	f.now = func() time.Time { return then }
 	f.setNode(seenNode(false, true, corev1.NodeMaintenanceInProgress))
-	if n := f.nodes["n"].observed; n.MaintenanceSince.Before(n.WentNotReady) {
-		t.Errorf("maintenance began at %s, NotReady at %s", n.MaintenanceSince, n.WentNotReady)
-	}
+	n := f.nodes["n"].observed
+	assert.That(t, !n.MaintenanceSince.Before(n.WentNotReady), "maintenance began at %s, NotReady at %s", n.MaintenanceSince, n.WentNotReady)
 }

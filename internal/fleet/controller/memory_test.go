@@ -16,6 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // A fleet is as large as what is kept of each node: it is thousands of times in memory.
@@ -66,23 +67,16 @@ func TestStrippedNodesAreSmall(t *testing.T) {
 	}
 	each := (size() - empty) / nodes
 	t.Logf("%d bytes for each node", each)
-	if each > most {
-		t.Errorf("%d bytes are kept of each node, want at most %d", each, most)
-	}
+	assert.That(t, each <= most, "%d bytes are kept of each node, want at most %d", each, most)
 	runtime.KeepAlive(f)
 }
 
 // read is an object as a watch would have it: it shares nothing with others.
 func read[T any](t *testing.T, from T) *T {
 	t.Helper()
-	data, err := json.Marshal(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := assert.Value(json.Marshal(from))(t)
 	into := new(T)
-	if err := json.Unmarshal(data, into); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal(data, into))
 	return into
 }
 
@@ -91,10 +85,7 @@ func TestAStepOfAPreflightUsesTheMemoryOfTheLastOne(t *testing.T) {
 	const nodes = 1000
 	f := newFleet("", time.Second)
 	ref := v1alpha1.ConfigMapReference{Namespace: "evenkeel-system", Name: "preflight", UID: "cm", SHA256: strings.Repeat("0123456789abcdef", 4)}
-	asked, err := json.Marshal(v1alpha1.PreflightRequest{UID: "asks", ConfigMapRef: ref, Time: metav1.Now()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	asked := assert.Value(json.Marshal(v1alpha1.PreflightRequest{UID: "asks", ConfigMapRef: ref, Time: metav1.Now()}))(t)
 	for i := range nodes {
 		meta := metav1.ObjectMeta{Name: fmt.Sprintf("node-%06d.example.com", i), Annotations: map[string]string{v1alpha1.AnnotationPreflight: string(asked)}}
 		f.setNode(&corev1.Node{ObjectMeta: meta})
@@ -109,18 +100,13 @@ func TestAStepOfAPreflightUsesTheMemoryOfTheLastOne(t *testing.T) {
 		t.Helper()
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		if _, err := c.stepPreflight(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, assert.Err(c.stepPreflight(t.Context(), o)))
 		runtime.ReadMemStats(&after)
-		if len(c.nodes) != nodes {
-			t.Fatalf("%d nodes are looked at, want %d", len(c.nodes), nodes)
-		}
+		assert.Must(t, len(c.nodes) == nodes, "%d nodes are looked at, want %d", len(c.nodes), nodes)
 		return after.TotalAlloc - before.TotalAlloc
 	}
 	step()
 	all := nodes * uint64(unsafe.Sizeof(rollout.Node{}))
-	if again := step(); again > all/4 {
-		t.Errorf("another step allocates %d bytes; the nodes alone have %d", again, all)
-	}
+	again := step()
+	assert.That(t, again <= all/4, "another step allocates %d bytes; the nodes alone have %d", again, all)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/gate"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // wantSchema waits until the API server accepts a status with all fields except these, which it must refuse.
@@ -26,13 +27,10 @@ func wantSchema(t *testing.T, rollout string, unknown ...string) {
 	t.Helper()
 	settings := policy.DefaultSettings
 	settings.PrometheusServers, settings.Maintenance = []string{"main"}, []string{"example.com/repair"}
-	status, err := json.Marshal([]operation{{"add", "/status", v1alpha1.NodeConfigRolloutStatus{
+	status := assert.Value(json.Marshal([]operation{{"add", "/status", v1alpha1.NodeConfigRolloutStatus{
 		Controller: settings.Publish(), History: []v1alpha1.RolloutOutcome{{Revision: 1, Reason: v1alpha1.HaltInconclusive, Requests: []v1alpha1.RolloutRequest{{Kind: v1alpha1.RequestAbort, Time: metav1.Now()}}}},
 		Requests: []v1alpha1.RolloutRequest{{Kind: v1alpha1.RequestAbort, Time: metav1.Now()}},
-	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}}))(t)
 	strict := client.WithFieldValidation(admin, metav1.FieldValidationStrict)
 	eventually(t, func() error {
 		o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: rollout}}
@@ -99,34 +97,26 @@ func TestWithAnOlderCRDTheStatusIsWrittenWithoutUnknownFields(t *testing.T) {
 			}
 			var written []string
 			for range 2 {
-				if _, err := c.recordStatus(t.Context(), r, &planInput{object: r.object, policy: halted}, &result); err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, assert.Err(c.recordStatus(t.Context(), r, &planInput{object: r.object, policy: halted}, &result)))
 				written = append(written, rolloutNamed(t, "older").ResourceVersion)
 			}
-			if written[0] != written[1] {
-				t.Error("a recorded status was written again")
-			}
+			assert.That(t, written[0] == written[1], "a recorded status was written again")
 			st := rolloutNamed(t, "older").Status
 			if h := st.History; len(h) != 1 || h[0].Outcome != v1alpha1.OutcomeHalted || h[0].Message != "Inconclusive: 2 nodes went NotReady" {
 				t.Errorf("the history is %+v", h)
 			}
 			lacks := func(field string) bool { return slices.Contains(tt.unknown, field) }
-			if has := st.History[0].Reason == v1alpha1.HaltInconclusive; has == lacks("status.history[0].reason") {
-				t.Errorf("the history has the reason: %t", has)
-			}
-			if has := len(st.Requests) == 1; has == lacks("status.requests") {
-				t.Errorf("the status has the requests: %t", has)
-			}
-			if has := len(st.History[0].Requests) == 1; has == lacks("status.history[0].requests") {
-				t.Errorf("the history has the requests: %t", has)
-			}
+			has := st.History[0].Reason == v1alpha1.HaltInconclusive
+			assert.That(t, has != lacks("status.history[0].reason"), "the history has the reason: %t", has)
+			has = len(st.Requests) == 1
+			assert.That(t, has != lacks("status.requests"), "the status has the requests: %t", has)
+			has = len(st.History[0].Requests) == 1
+			assert.That(t, has != lacks("status.history[0].requests"), "the history has the requests: %t", has)
 			if n := strings.Count(log.String(), "the CRD of NodeConfigRollouts is older than this controller"); n != tt.warnings {
 				t.Errorf("%d warnings, want %d:\n%s", n, tt.warnings, log.String())
 			}
-			if has := st.Controller != nil; has == lacks("status.controller") {
-				t.Errorf("the status has the controller's settings: %t", has)
-			}
+			has = st.Controller != nil
+			assert.That(t, has != lacks("status.controller"), "the status has the controller's settings: %t", has)
 			if has := st.Controller != nil && len(st.Controller.PrometheusServers) == 1; has == (lacks("status.controller") || lacks("status.controller.prometheusServers")) {
 				t.Errorf("the status has the names of Prometheus servers: %t", has)
 			}

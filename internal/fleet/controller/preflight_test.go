@@ -18,6 +18,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // answerPreflights plays agents that answer preflight requests until the test ends. judge returns the verdict, reason and message of a
@@ -89,22 +90,15 @@ func reported(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if err := admin.Create(t.Context(), nc); err != nil {
-			t.Fatal(err)
-		}
-		if err := answer(t.Context(), nc, false); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, admin.Create(t.Context(), nc))
+		assert.NoError(t, answer(t.Context(), nc, false))
 	}
 }
 
 // metricOf returns the value of a controller's metric with one of its labels.
 func metricOf(t *testing.T, c *running, name, label string) float64 {
 	t.Helper()
-	families, err := c.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := assert.Value(c.registry.Gather())(t)
 	sum := 0.0
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
@@ -142,17 +136,13 @@ func TestARequiredPreflightStopsARevisionBeforeAnyNodeIsAssignedIt(t *testing.T)
 		t.Fatalf("status.preflight is %+v", p)
 	}
 	want := v1alpha1.PreflightRefusal{Verdict: "Refused", Reason: "ValidationFailed", Message: "maxPods is wrong", Nodes: 1, Examples: []string{"q2"}}
-	if len(p.Refusals) != 1 || fmt.Sprint(p.Refusals[0]) != fmt.Sprint(want) || !slices.Equal(p.UnsupportedNodes, []string{"q3"}) {
-		t.Errorf("the groups are %+v, too old %v", p.Refusals, p.UnsupportedNodes)
-	}
-	if h := r.Status.Halt; h.Reason != v1alpha1.HaltPreflightRefused || !strings.Contains(h.Message, "1 ValidationFailed (q2)") {
-		t.Errorf("halt is %+v", h)
-	}
+	assert.That(t, len(p.Refusals) == 1 && fmt.Sprint(p.Refusals[0]) == fmt.Sprint(want) && slices.Equal(p.UnsupportedNodes, []string{"q3"}),
+		"the groups are %+v, too old %v", p.Refusals, p.UnsupportedNodes)
+	h := r.Status.Halt
+	assert.That(t, h.Reason == v1alpha1.HaltPreflightRefused && strings.Contains(h.Message, "1 ValidationFailed (q2)"), "halt is %+v", h)
 	for _, name := range []string{"q1", "q2", "q3"} {
 		nc := nodeConfig(t, name)
-		if nc.Spec.ConfigSource != nil || nc.Generation != 1 {
-			t.Errorf("%s was changed: generation %d, %+v", name, nc.Generation, nc.Spec)
-		}
+		assert.That(t, nc.Spec.ConfigSource == nil && nc.Generation == 1, "%s was changed: generation %d, %+v", name, nc.Generation, nc.Spec)
 	}
 	if n := answers.Load(); n != 2 {
 		t.Errorf("%d answers, want 2", n)
@@ -208,18 +198,12 @@ func TestANewLeaderContinuesAPreflight(t *testing.T) {
 		return completeAt(1)(st)
 	})
 	was, is := metricOf(t, first, "evenkeel_controller_writes_total", `"preflight"`), metricOf(t, second, "evenkeel_controller_writes_total", `"preflight"`)
-	if was != 2 || is != 0 {
-		t.Errorf("the leaders asked %v and %v times, want 2 and 0: no node is asked twice", was, is)
-	}
+	assert.That(t, was == 2 && is == 0, "the leaders asked %v and %v times, want 2 and 0: no node is asked twice", was, is)
 }
 
 func TestNodeConfigPreflightsAreAskedInTurnAndExpire(t *testing.T) {
 	world(t)
-	t.Cleanup(func() {
-		if err := admin.DeleteAllOf(context.Background(), &v1alpha1.NodeConfigPreflight{}); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { assert.OK(t, admin.DeleteAllOf(context.Background(), &v1alpha1.NodeConfigPreflight{})) })
 	addNodes(t, "pool=turn", "p1", "p2")
 	reported(t, "p1", "p2")
 	answerPreflights(t, func(node string) [3]string {
@@ -237,9 +221,7 @@ func TestNodeConfigPreflightsAreAskedInTurnAndExpire(t *testing.T) {
 		for _, f := range change {
 			f(o)
 		}
-		if err := admin.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, admin.Create(t.Context(), o))
 	}
 	make("one", 50)
 	make("two", 60, func(o *v1alpha1.NodeConfigPreflight) { o.Spec.TTLSecondsAfterFinished = &ttl })
@@ -283,13 +265,10 @@ func TestNodeConfigPreflightsAreAskedInTurnAndExpire(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := result("one"); err != nil {
-		t.Errorf("the other one is kept for an hour: %v", err)
-	}
+	assert.OK(t, assert.Err(result("one")), "the other one is kept for an hour")
 	for _, name := range []string{"p1", "p2"} {
-		if nc := nodeConfig(t, name); nc.Generation != 1 || nc.Spec.ConfigSource != nil {
-			t.Errorf("%s was assigned something: %+v", name, nc.Spec)
-		}
+		nc := nodeConfig(t, name)
+		assert.That(t, nc.Generation == 1 && nc.Spec.ConfigSource == nil, "%s was assigned something: %+v", name, nc.Spec)
 	}
 }
 
@@ -298,14 +277,10 @@ func TestAnEditedNodeConfigPreflightIsInvalid(t *testing.T) {
 	o := &v1alpha1.NodeConfigPreflight{ObjectMeta: metav1.ObjectMeta{Name: "edited"}, Spec: v1alpha1.NodeConfigPreflightSpec{
 		AllNodes: true, Template: v1alpha1.PreflightTemplate{KubeletDropIn: template(70).KubeletDropIn},
 	}}
-	if err := admin.Create(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Create(t.Context(), o))
 	t.Cleanup(func() { _ = admin.Delete(context.Background(), o) })
 	o.Spec.Template.KubeletDropIn = template(71).KubeletDropIn
-	if err := admin.Update(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Update(t.Context(), o))
 	start(t, own())
 	eventually(t, func() error {
 		if err := admin.Get(t.Context(), types.NamespacedName{Name: "edited"}, o); err != nil {
@@ -321,20 +296,12 @@ func TestAnEditedNodeConfigPreflightIsInvalid(t *testing.T) {
 func TestRolloutsWorkWithoutTheCRDOfPreflights(t *testing.T) {
 	world(t)
 	crd := object("apiextensions.k8s.io", "CustomResourceDefinition", "nodeconfigpreflights.evenkeel.dev")
-	if err := admin.Delete(t.Context(), crd); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Apply(context.Background(), "../../../config/api"); err != nil {
-			t.Error(err)
-		}
-	})
+	assert.NoError(t, admin.Delete(t.Context(), crd))
+	t.Cleanup(func() { assert.OK(t, cluster.Apply(context.Background(), "../../../config/api")) })
 	addNodes(t, "pool=without", "w1")
 	agents(t, nil, "w1")
 	c := start(t, own())
 	roll(t, "without")
 	awaitRollout(t, "without", completeAt(1))
-	if err := c.ready(nil); err != nil {
-		t.Errorf("the controller is not ready: %v", err)
-	}
+	assert.OK(t, c.ready(nil), "the controller is not ready")
 }

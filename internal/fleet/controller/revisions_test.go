@@ -11,6 +11,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func use(maxPods int) func(*v1alpha1.NodeConfigRolloutSpec) {
@@ -28,16 +29,12 @@ func TestAContentThatReturnsGetsTheNextNumberInTheSameConfigMap(t *testing.T) {
 	awaitRollout(t, "undo", completeAt(2))
 	edit(t, "undo", use(100))
 	r := awaitRollout(t, "undo", completeAt(3))
-	if got := r.Status.UpdateRevision.ConfigMapRef; got != first {
-		t.Errorf("revision 3 is %+v, want the ConfigMap of revision 1, %+v", got, first)
-	}
+	assert.That(t, r.Status.UpdateRevision.ConfigMapRef == first,
+		"revision 3 is %+v, want the ConfigMap of revision 1, %+v", r.Status.UpdateRevision.ConfigMapRef, first)
 	got := revisions(t, "undo")
-	if len(got) != 2 || got["3"].UID != first.UID || got["2"].UID == "" {
-		t.Errorf("the revisions are %v", got)
-	}
-	if h := r.Status.History; len(h) != 3 || h[0].Revision != 3 || h[1].Revision != 2 || h[2].Revision != 1 {
-		t.Errorf("the history is %+v", h)
-	}
+	assert.That(t, len(got) == 2 && got["3"].UID == first.UID && got["2"].UID != "", "the revisions are %v", got)
+	h := r.Status.History
+	assert.That(t, len(h) == 3 && h[0].Revision == 3 && h[1].Revision == 2 && h[2].Revision == 1, "the history is %+v", h)
 }
 
 func TestADeletedTargetIsRecreatedAndReassignedWithoutARestart(t *testing.T) {
@@ -47,9 +44,7 @@ func TestADeletedTargetIsRecreatedAndReassignedWithoutARestart(t *testing.T) {
 	start(t, own())
 	roll(t, "again")
 	first := awaitRollout(t, "again", completeAt(1)).Status.UpdateRevision.ConfigMapRef
-	if err := admin.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: first.Namespace, Name: first.Name}}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: first.Namespace, Name: first.Name}}))
 	r := awaitRollout(t, "again", func(st *v1alpha1.NodeConfigRolloutStatus) error {
 		if st.UpdateRevision.ConfigMapRef.UID == first.UID {
 			return fmt.Errorf("it has the UID of what was deleted")
@@ -57,9 +52,8 @@ func TestADeletedTargetIsRecreatedAndReassignedWithoutARestart(t *testing.T) {
 		return completeAt(1)(st)
 	})
 	now := r.Status.UpdateRevision.ConfigMapRef
-	if now.SHA256 != first.SHA256 || now.Name != first.Name || r.Status.CurrentRevision.ConfigMapRef != now || len(r.Status.History) != 1 {
-		t.Errorf("the status says %+v", r.Status)
-	}
+	assert.That(t, now.SHA256 == first.SHA256 && now.Name == first.Name && r.Status.CurrentRevision.ConfigMapRef == now && len(r.Status.History) == 1,
+		"the status says %+v", r.Status)
 	eventually(t, func() error {
 		if got := *nodeConfig(t, "r1").Spec.ConfigSource.ConfigMapRef; got != now {
 			return fmt.Errorf("the node has %+v", got)
@@ -85,15 +79,12 @@ func TestARevisionThatIsGoneIsReported(t *testing.T) {
 	good := awaitRollout(t, "gone", completeAt(1)).Status.UpdateRevision.ConfigMapRef
 	edit(t, "gone", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Template, s.Paused = template(3), true })
 	awaitRollout(t, "gone", phase(v1alpha1.RolloutPaused))
-	if err := admin.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: good.Namespace, Name: good.Name}}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: good.Namespace, Name: good.Name}}))
 	eventually(t, func() error { return told(t, "gone", good.Name+" of revision 1 is gone") })
 	edit(t, "gone", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = false })
 	r := awaitRollout(t, "gone", phase(v1alpha1.RolloutHalted))
-	if !strings.Contains(r.Status.Message, "cannot roll back: ConfigMap evenkeel-system/"+good.Name+" of revision 1 is gone") {
-		t.Errorf("the message is %q", r.Status.Message)
-	}
+	assert.That(t, strings.Contains(r.Status.Message, "cannot roll back: ConfigMap evenkeel-system/"+good.Name+" of revision 1 is gone"),
+		"the message is %q", r.Status.Message)
 }
 
 func TestAForeignConfigMapIsNotUsedAsARevision(t *testing.T) {
@@ -123,21 +114,15 @@ func TestAForeignConfigMapIsNotUsedAsARevision(t *testing.T) {
 				Immutable: &yes, Data: map[string]string{content.Key: content.Data},
 			}
 			test.cm(cm)
-			if err := admin.Create(t.Context(), cm); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, admin.Create(t.Context(), cm))
 			c := start(t, own())
 			roll(t, test.name)
 			r := awaitRollout(t, test.name, phase(v1alpha1.RolloutInvalid))
-			if !strings.Contains(r.Status.Message, "ConfigMap evenkeel-system/"+cm.Name) || !strings.Contains(r.Status.Message, test.want) {
-				t.Errorf("the message is %q", r.Status.Message)
-			}
-			if s := nodeConfig(t, node).Spec.ConfigSource; s != nil || r.Status.UpdateRevision != nil {
-				t.Errorf("something was assigned: %+v", s)
-			}
-			if err := admin.Delete(t.Context(), cm); err != nil {
-				t.Fatal(err)
-			}
+			assert.That(t, strings.Contains(r.Status.Message, "ConfigMap evenkeel-system/"+cm.Name) && strings.Contains(r.Status.Message, test.want),
+				"the message is %q", r.Status.Message)
+			s := nodeConfig(t, node).Spec.ConfigSource
+			assert.That(t, s == nil && r.Status.UpdateRevision == nil, "something was assigned: %+v", s)
+			assert.NoError(t, admin.Delete(t.Context(), cm))
 			c.fleet.scheduleAll() // a ConfigMap without the label is not watched, but looked for now and then
 			awaitRollout(t, test.name, completeAt(1))
 		})
@@ -153,13 +138,9 @@ func TestARevisionRestoredByHandIsUsed(t *testing.T) {
 	awaitRollout(t, "byhand", completeAt(1))
 	cm := revisions(t, "byhand")["1"]
 	c.stop()
-	if err := admin.Delete(t.Context(), &cm); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Delete(t.Context(), &cm))
 	again := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cm.Namespace, Name: cm.Name, Labels: map[string]string{v1alpha1.LabelRollout: "byhand", v1alpha1.LabelRevision: "x"}}, Immutable: cm.Immutable, Data: cm.Data}
-	if err := admin.Create(t.Context(), &again); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Create(t.Context(), &again))
 	start(t, own())
 	awaitRollout(t, "byhand", func(st *v1alpha1.NodeConfigRolloutStatus) error {
 		if st.UpdateRevision.ConfigMapRef.UID != again.UID {
@@ -183,9 +164,7 @@ func TestUnusedRevisionsBeyondTheLimitAreDeleted(t *testing.T) {
 	// c2 keeps running revision 1, and nothing else speaks of it.
 	nc := nodeConfig(t, "c2")
 	nc.Spec.ConfigSource.RolloutRef = nil
-	if err := admin.Update(t.Context(), nc); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Update(t.Context(), nc))
 	for i := range 4 {
 		edit(t, "many", use(200+i))
 		awaitRollout(t, "many", completeAt(int64(i+2)))
@@ -200,19 +179,14 @@ func TestUnusedRevisionsBeyondTheLimitAreDeleted(t *testing.T) {
 		}
 		return nil
 	})
-	if h := rolloutNamed(t, "many").Status.History; len(h) != 1 || h[0].Revision != 5 {
-		t.Errorf("the history is %+v, want one entry", h)
-	}
+	h := rolloutNamed(t, "many").Status.History
+	assert.That(t, len(h) == 1 && h[0].Revision == 5, "the history is %+v, want one entry", h)
 	r := rolloutNamed(t, "many")
-	if err := admin.Delete(t.Context(), r); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Delete(t.Context(), r))
 	for _, name := range []string{"c1", "c2"} {
 		nc := nodeConfig(t, name)
 		nc.Spec.ConfigSource = nil
-		if err := admin.Update(t.Context(), nc); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, admin.Update(t.Context(), nc))
 	}
 	eventually(t, func() error {
 		c.cleanUp(t.Context(), time.Now())
@@ -232,42 +206,27 @@ func TestATemplateThatNamesAConfigMapFollowsItsContent(t *testing.T) {
 		s.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: v1alpha1.SystemNamespace, Name: "source"}}
 	})
 	r := awaitRollout(t, "follows", phase(v1alpha1.RolloutInvalid))
-	if want := "ConfigMap evenkeel-system/source does not exist: create it, or name another"; !strings.Contains(r.Status.Message, want) {
-		t.Errorf("the message is %q", r.Status.Message)
-	}
+	assert.That(t, strings.Contains(r.Status.Message, "ConfigMap evenkeel-system/source does not exist: create it, or name another"),
+		"the message is %q", r.Status.Message)
 	source := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "source"}, Data: map[string]string{"kubelet-dropin": contentOf(t, template(100)).Data}}
-	if err := admin.Create(t.Context(), source); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Create(t.Context(), source))
 	first := awaitRollout(t, "follows", completeAt(1)).Status.UpdateRevision
 	source.Data["kubelet-dropin"] = contentOf(t, template(101)).Data
-	if err := admin.Update(t.Context(), source); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Update(t.Context(), source))
 	second := awaitRollout(t, "follows", completeAt(2)).Status.UpdateRevision
 	source.Data["kubelet-dropin"] = "maxPods: [" // nobody can read that
-	if err := admin.Update(t.Context(), source); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Update(t.Context(), source))
 	r = awaitRollout(t, "follows", phase(v1alpha1.RolloutInvalid))
-	if want := "ConfigMap evenkeel-system/source: "; !strings.Contains(r.Status.Message, want) || *r.Status.UpdateRevision != *second {
-		t.Errorf("the message is %q, the target %+v", r.Status.Message, r.Status.UpdateRevision)
-	}
+	assert.That(t, strings.Contains(r.Status.Message, "ConfigMap evenkeel-system/source: ") && *r.Status.UpdateRevision == *second,
+		"the message is %q, the target %+v", r.Status.Message, r.Status.UpdateRevision)
 	source.Data["kubelet-dropin"] = contentOf(t, template(101)).Data
-	if err := admin.Update(t.Context(), source); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Update(t.Context(), source))
 	awaitRollout(t, "follows", completeAt(2))
-	if err := admin.Delete(t.Context(), source); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Delete(t.Context(), source))
 	r = awaitRollout(t, "follows", phase(v1alpha1.RolloutInvalid))
-	if *r.Status.UpdateRevision != *second || first.ConfigMapRef == second.ConfigMapRef {
-		t.Errorf("the target is %+v", r.Status.UpdateRevision)
-	}
-	if got := *nodeConfig(t, "t1").Spec.ConfigSource.ConfigMapRef; got != second.ConfigMapRef {
-		t.Errorf("the node has %+v, want what it had", got)
-	}
+	assert.That(t, *r.Status.UpdateRevision == *second && first.ConfigMapRef != second.ConfigMapRef, "the target is %+v", r.Status.UpdateRevision)
+	got := *nodeConfig(t, "t1").Spec.ConfigSource.ConfigMapRef
+	assert.That(t, got == second.ConfigMapRef, "the node has %+v, want what it had", got)
 }
 
 func TestAForbiddenTemplateConfigMapNamesTheMissingPermission(t *testing.T) {
@@ -279,9 +238,7 @@ func TestAForbiddenTemplateConfigMapNamesTheMissingPermission(t *testing.T) {
 	})
 	r := awaitRollout(t, "forbidden", phase(v1alpha1.RolloutInvalid))
 	for _, want := range []string{"ConfigMap kube-system/secret cannot be read", "system:serviceaccount:evenkeel-system:evenkeel-controller", "get, list and watch on it"} {
-		if !strings.Contains(r.Status.Message, want) {
-			t.Errorf("the message lacks %q: %s", want, r.Status.Message)
-		}
+		assert.That(t, strings.Contains(r.Status.Message, want), "the message lacks %q: %s", want, r.Status.Message)
 	}
 }
 

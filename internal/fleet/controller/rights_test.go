@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -53,19 +54,13 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(rights, filepath.Base(file)), data, 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 	}
-	if err := bare.Apply(t.Context(), rights); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, bare.Apply(t.Context(), rights))
 	eventually(t, func() error {
 		return says(ready(), "the API server does not serve nodeconfigrollouts.evenkeel.dev/v1alpha1: kubectl apply -f install.yaml")
 	})
-	if err := bare.Apply(t.Context(), "../../../config/api"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, bare.Apply(t.Context(), "../../../config/api"))
 	eventually(t, ready)
 
 	addNodes(t, "pool=lacks", "e1")
@@ -77,18 +72,16 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 		eventually(t, func() error {
 			return says(ready(), "rollout lacks: cannot patch nodeconfigrollouts.evenkeel.dev/v1alpha1 status", "older than this controller: kubectl apply -f install.yaml", `unknown field "status.attempt"`)
 		})
-		if nc := nodeConfig(t, "e1"); nc.Spec.ConfigSource != nil {
-			t.Errorf("something was assigned that is not on record: %+v", nc.Spec)
-		}
+		nc := nodeConfig(t, "e1")
+		assert.That(t, nc.Spec.ConfigSource == nil, "something was assigned that is not on record: %+v", nc.Spec)
 	})
 	updateRollouts()
 	t.Run("an old CRD of NodeConfigs", func(t *testing.T) {
 		eventually(t, func() error {
 			return says(ready(), "cannot patch nodeconfigs.evenkeel.dev/v1alpha1", "older than this controller", `unknown field "spec.configSource.rolloutRef.attempt"`)
 		})
-		if nc := nodeConfig(t, "e1"); nc.Spec.ConfigSource != nil {
-			t.Errorf("half of an assignment was made: %+v", nc.Spec)
-		}
+		nc := nodeConfig(t, "e1")
+		assert.That(t, nc.Spec.ConfigSource == nil, "half of an assignment was made: %+v", nc.Spec)
 		eventually(t, func() error { return told(t, "lacks", "older than this controller: kubectl apply -f install.yaml") })
 	})
 	updateNodeConfigs()
@@ -104,17 +97,13 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 					rule["verbs"] = []any{"get", "list", "watch"}
 				}
 			}
-			if err := unstructured.SetNestedSlice(o.Object, rules, "rules"); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, unstructured.SetNestedSlice(o.Object, rules, "rules"))
 		})
 		edit(t, "lacks", use(7))
 		eventually(t, func() error {
 			return says(ready(), "lacks permission: patch nodeconfigs.evenkeel.dev/v1alpha1: kubectl apply -f install.yaml")
 		})
-		if err := bare.Apply(t.Context(), rights); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, bare.Apply(t.Context(), rights))
 		awaitRollout(t, "lacks", completeAt(2))
 		eventually(t, ready)
 	})
@@ -157,9 +146,7 @@ func without(t *testing.T, crd string, path ...string) (undo func()) {
 		if required, ok := schema["required"].([]any); ok {
 			schema["required"] = slices.DeleteFunc(required, func(name any) bool { return name == last })
 		}
-		if err := unstructured.SetNestedSlice(o.Object, versions, "spec", "versions"); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, unstructured.SetNestedSlice(o.Object, versions, "spec", "versions"))
 	})
 	kind, _, _ := unstructured.NestedString(o.Object, "spec", "names", "kind")
 	var value any = int64(1)
@@ -185,25 +172,15 @@ func without(t *testing.T, crd string, path ...string) (undo func()) {
 }
 
 func TestAdviseExplainsErrorsOfTheAPIServer(t *testing.T) {
-	if advise("nodes/v1", nil) != nil {
-		t.Error("advice where nothing is wrong")
-	}
-	if err := says(advise("nodes/v1", errors.New("no route")), "nodes/v1: no route"); err != nil {
-		t.Error(err)
-	}
+	assert.That(t, advise("nodes/v1", nil) == nil, "advice where nothing is wrong")
+	assert.OK(t, says(advise("nodes/v1", errors.New("no route")), "nodes/v1: no route"))
 }
 
 func TestTheControllerRefusesWhatTheAdmissionPolicyRefuses(t *testing.T) {
 	world(t)
 	binding := object("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding", "evenkeel-rollout")
-	if err := admin.Delete(t.Context(), binding); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cluster.Apply(context.Background(), "../../../config/api"); err != nil {
-			t.Error(err)
-		}
-	})
+	assert.NoError(t, admin.Delete(t.Context(), binding))
+	t.Cleanup(func() { assert.OK(t, cluster.Apply(context.Background(), "../../../config/api")) })
 	addNodes(t, "pool=early", "y1")
 	agents(t, nil, "y1")
 	start(t, own())
@@ -217,9 +194,8 @@ func TestTheControllerRefusesWhatTheAdmissionPolicyRefuses(t *testing.T) {
 	awaitRollout(t, "early", func(st *v1alpha1.NodeConfigRolloutStatus) error {
 		return errors.Join(phase(v1alpha1.RolloutInvalid)(st), says(errors.New(st.Message), "spec.strategy.steps must not go down, but go 2, 1"))
 	})
-	if nc := nodeConfig(t, "y1"); nc.Spec.ConfigSource != nil {
-		t.Errorf("it was assigned: %+v", nc.Spec)
-	}
+	nc := nodeConfig(t, "y1")
+	assert.That(t, nc.Spec.ConfigSource == nil, "it was assigned: %+v", nc.Spec)
 	edit(t, "early", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Strategy.Steps = s.Strategy.Steps[1:] })
 	awaitRollout(t, "early", completeAt(1))
 }

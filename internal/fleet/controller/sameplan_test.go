@@ -30,6 +30,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // TestTheControllerAndTheCLIPlanTheSame draws fleets, and compares the plan of query.Gather, which the command line
@@ -67,9 +68,7 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 
 	api := d.api()
 	shown, err := query.Gather(t.Context(), api, &d.rollouts[0], nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	shown.Policy.Now = shown.Policy.Now.Truncate(time.Second) // as the API keeps times
 	for i := range shown.Nodes {
 		n := &shown.Nodes[i]
@@ -78,15 +77,11 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 	c := d.controller(api, shown.Policy.Now)
 	r := c.fleet.rollouts["r"]
 	wants, was, err := c.policyOf(t.Context(), r, r.object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	nodes, _ := c.fleet.planNodes(r, r.object.Generation, nil)
 
 	if shown.Policy.Target.UID == policy.UIDNotCreated { // the controller has made it
-		if wants.Target.UID == policy.UIDNotCreated {
-			t.Fatal("the controller plans for a ConfigMap that does not exist")
-		}
+		assert.Must(t, wants.Target.UID != policy.UIDNotCreated, "the controller plans for a ConfigMap that does not exist")
 		shown.Policy.Target.UID = wants.Target.UID
 	}
 	same := func(what string, shown, is any) {
@@ -196,10 +191,7 @@ func (d *drawnFleet) drawDrains(o *v1alpha1.NodeConfigRollout) {
 // drawInvalid draws mistakes in the spec of "r", and a template in a ConfigMap that may be missing.
 func (d *drawnFleet) drawInvalid(s *v1alpha1.NodeConfigRolloutSpec) {
 	if d.chance(3, "template in a ConfigMap") {
-		content, err := policy.ContentOf(contentNumber(d.number(0, contents-1, "content of the ConfigMap")), nil)
-		if err != nil {
-			d.Fatal(err)
-		}
+		content := assert.Value(policy.ContentOf(contentNumber(d.number(0, contents-1, "content of the ConfigMap")), nil))(d)
 		s.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: "team", Name: "kubelet"}}
 		if !d.chance(2, "missing") {
 			d.source = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "kubelet"}, Data: map[string]string{content.Key: content.Data}}
@@ -223,10 +215,7 @@ func contentNumber(i int) v1alpha1.RolloutTemplate {
 
 func (d *drawnFleet) drawRevisions() {
 	for i := range contents {
-		content, err := policy.ContentOf(contentNumber(i), nil)
-		if err != nil {
-			d.Fatal(err)
-		}
+		content := assert.Value(policy.ContentOf(contentNumber(i), nil))(d)
 		cm := &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: d.settings.Namespace, Name: policy.RevisionName("r", content.SHA256), UID: types.UID(fmt.Sprint("content-", i)),
@@ -414,9 +403,7 @@ func (d *drawnFleet) drawNode(name string) {
 func (d *drawnFleet) api() client.WithWatch {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			d.Fatal(err)
-		}
+		assert.NoError(d, add(scheme))
 	}
 	b := fake.NewClientBuilder().WithScheme(scheme)
 	for i := range d.rollouts {
@@ -480,9 +467,7 @@ func (d *drawnFleet) controller(api client.WithWatch, now time.Time) *Controller
 		c.fleet.setRollout(o)
 	}
 	revisions := &corev1.ConfigMapList{}
-	if err := api.List(d.Context(), revisions, client.InNamespace(d.settings.Namespace), client.HasLabels{v1alpha1.LabelRollout}); err != nil {
-		d.Fatal(err)
-	}
+	assert.NoError(d, api.List(d.Context(), revisions, client.InNamespace(d.settings.Namespace), client.HasLabels{v1alpha1.LabelRollout}))
 	for i := range revisions.Items {
 		policy.StripRevision(&revisions.Items[i])
 		c.fleet.setRevision(&revisions.Items[i])
@@ -500,8 +485,6 @@ func (d *drawnFleet) controller(api client.WithWatch, now time.Time) *Controller
 
 // read reads an object as it is stored.
 func (d *drawnFleet) read(api client.Reader, o client.Object) client.Object {
-	if err := api.Get(d.Context(), client.ObjectKeyFromObject(o), o); err != nil {
-		d.Fatal(err)
-	}
+	assert.NoError(d, api.Get(d.Context(), client.ObjectKeyFromObject(o), o))
 	return o
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 const startupKey = v1alpha1.TaintUnconfigured
@@ -33,17 +34,13 @@ func startups(grace, deadline time.Duration) func(*Options) {
 // mayRemove grants the controller the permission of config/startup-taint until the test ends.
 func mayRemove(t *testing.T) {
 	t.Helper()
-	if err := cluster.Apply(t.Context(), "../../../config/startup-taint"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, cluster.Apply(t.Context(), "../../../config/startup-taint"))
 	t.Cleanup(func() {
 		api, err := kubernetes.NewForConfig(cluster.AdminConfig())
 		if err == nil {
 			err = api.RbacV1().ClusterRoleBindings().Delete(context.Background(), "evenkeel-controller-startup-taint", metav1.DeleteOptions{})
 		}
-		if err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, err)
 	})
 }
 
@@ -57,18 +54,14 @@ func taint(t *testing.T, names ...string) {
 		n.Spec.Taints = []corev1.Taint{
 			theirs, {Key: startupKey, Value: "true", Effect: corev1.TaintEffectNoSchedule}, {Key: startupKey, Effect: corev1.TaintEffectPreferNoSchedule},
 		}
-		if err := admin.Update(t.Context(), n); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, admin.Update(t.Context(), n))
 	}
 }
 
 func nodeNamed(t *testing.T, name string) *corev1.Node {
 	t.Helper()
 	n := &corev1.Node{}
-	if err := admin.Get(t.Context(), types.NamespacedName{Name: name}, n); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Get(t.Context(), types.NamespacedName{Name: name}, n))
 	return n
 }
 
@@ -114,14 +107,10 @@ func TestANewNodeKeepsItsStartupTaintUntilItRunsItsConfiguration(t *testing.T) {
 		}
 		return errors.Join(answer(t.Context(), nc, false), errors.New("it is not assigned a revision"))
 	})
-	if !isTainted(t, "new") {
-		t.Fatal("the taint is gone before the node runs its revision")
-	}
+	assert.Must(t, isTainted(t, "new"), "the taint is gone before the node runs its revision")
 	agents(t, nil, "new")
 	awaitOpen(t, "the node runs the configuration of rollout startup", "new")
-	if n := metricOf(t, c, "evenkeel_startup_taints_removed_total", "configured"); n != 1 {
-		t.Errorf("the metric counts %v", n)
-	}
+	assert.Equal(t, metricOf(t, c, "evenkeel_startup_taints_removed_total", "configured"), 1, "the metric counts")
 }
 
 func TestARolloutThatHasNothingForANodeDoesNotHoldIt(t *testing.T) {
@@ -153,9 +142,7 @@ func TestNoNodeIsHeldAfterTheDeadline(t *testing.T) {
 	addNodes(t, "pool=silent", "silent") // without an agent
 	taint(t, "silent")
 	awaitOpen(t, "removed the taint "+startupKey+" after 3s, although the node has not run the configuration", "silent")
-	if n := metricOf(t, c, "evenkeel_startup_taints_removed_total", "deadline"); n != 1 {
-		t.Errorf("the metrics count %v", n)
-	}
+	assert.Equal(t, metricOf(t, c, "evenkeel_startup_taints_removed_total", "deadline"), 1, "the metrics count")
 }
 
 func TestWithoutThePermissionTheControllerSaysSoOnce(t *testing.T) {
@@ -170,9 +157,8 @@ func TestWithoutThePermissionTheControllerSaysSoOnce(t *testing.T) {
 			if strings.Contains(r.URL.Path, "selfsubjectaccessreviews") {
 				reviews.Add(1)
 			}
-			if r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/nodes/") && !granted.Load() {
-				t.Errorf("it tried to patch %s", r.URL.Path)
-			}
+			assert.That(t, r.Method != http.MethodPatch || !strings.Contains(r.URL.Path, "/nodes/") || granted.Load(),
+				"it tried to patch %s", r.URL.Path)
 			return next.RoundTrip(r)
 		})
 	}
@@ -182,16 +168,12 @@ func TestWithoutThePermissionTheControllerSaysSoOnce(t *testing.T) {
 	}
 	for range 3 {
 		next := c.releaseStartup(t.Context(), true)
-		if wait := next.Sub(c.fleet.now()); wait <= 0 || wait > permissionInterval {
-			t.Errorf("it tries again after %s", wait)
-		}
+		wait := next.Sub(c.fleet.now())
+		assert.That(t, wait > 0 && wait <= permissionInterval, "it tries again after %s", wait)
 	}
-	if n := reviews.Load(); n != 1 {
-		t.Errorf("it asked %d times for its permission", n)
-	}
-	if said := c.startupRights.said; !strings.Contains(said, "kubectl apply -k config/startup-taint") {
-		t.Errorf("it said %q", said)
-	}
+	n := reviews.Load()
+	assert.That(t, n == 1, "it asked %d times for its permission", n)
+	assert.That(t, strings.Contains(c.startupRights.said, "kubectl apply -k config/startup-taint"), "it said %q", c.startupRights.said)
 	if all, overdue := c.fleet.countStartup(0); all != 2 || overdue != 2 {
 		t.Errorf("%d nodes have the taint, %d too long", all, overdue)
 	}
@@ -205,9 +187,7 @@ func TestWithoutThePermissionTheControllerSaysSoOnce(t *testing.T) {
 		}
 		return nil
 	})
-	if c.startupRights.said != "" {
-		t.Errorf("it still says %q", c.startupRights.said)
-	}
+	assert.Equal(t, c.startupRights.said, "", "it still")
 }
 
 func TestErrorsOfTheRemovalOfStartupTaints(t *testing.T) {
@@ -253,15 +233,11 @@ func TestErrorsOfTheRemovalOfStartupTaints(t *testing.T) {
 		fail.Store(tt.what)
 		c.startupRights = startupRights{}
 		c.releaseStartup(t.Context(), true)
-		if said := c.startupRights.said; !strings.Contains(said, tt.want) || said == "" {
-			t.Errorf("%s: it said %q, want %q", tt.what, said, tt.want)
-		}
-		if n := patches.Load(); tt.patches > 0 && n != tt.patches {
-			t.Errorf("%s: %d attempts, want %d", tt.what, n, tt.patches)
-		}
-		if !isTainted(t, "torn") {
-			t.Fatalf("%s: the taint is gone", tt.what)
-		}
+		assert.That(t, strings.Contains(c.startupRights.said, tt.want) && c.startupRights.said != "",
+			"%s: it said %q, want %q", tt.what, c.startupRights.said, tt.want)
+		n := patches.Load()
+		assert.That(t, tt.patches <= 0 || n == tt.patches, "%s: %d attempts, want %d", tt.what, n, tt.patches)
+		assert.Must(t, isTainted(t, "torn"), "%s: the taint is gone", tt.what)
 	}
 }
 
@@ -276,21 +252,15 @@ func TestATaintIsNotRemovedFromAnotherNodeOfThatName(t *testing.T) {
 		if name == "open" { // by a person
 			n := nodeNamed(t, name)
 			n.Spec.Taints = nil
-			if err := admin.Update(t.Context(), n); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, admin.Update(t.Context(), n))
 			continue
 		}
-		if err := admin.Delete(t.Context(), nodeNamed(t, name), client.GracePeriodSeconds(0)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, admin.Delete(t.Context(), nodeNamed(t, name), client.GracePeriodSeconds(0)))
 	}
 	addNodes(t, "pool=none", "again")
 	taint(t, "again")
 	c.releaseStartup(t.Context(), true)
-	if !isTainted(t, "again") || c.startupRights.said != "" {
-		t.Errorf("the new Node has lost its taint, or: %s", c.startupRights.said)
-	}
+	assert.That(t, isTainted(t, "again") && c.startupRights.said == "", "the new Node has lost its taint, or: %s", c.startupRights.said)
 	if all, _ := c.fleet.countStartup(0); all != 2 { // the watch tells of the deleted ones
 		t.Errorf("%d nodes have the taint", all)
 	}

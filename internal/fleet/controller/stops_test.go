@@ -11,6 +11,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestAStoppedRevisionIsAnnotatedBeyondTheHistoryLimit(t *testing.T) {
@@ -36,9 +37,8 @@ func TestAStoppedRevisionIsAnnotatedBeyondTheHistoryLimit(t *testing.T) {
 	edit(t, "brand", use(50))
 	awaitRollout(t, "brand", completeAt(2))
 	nc := nodeConfig(t, failed)
-	if !slices.Contains(nc.Spec.Revoked, bad.UID) || nc.Spec.ConfigSource.RolloutRef.Previous != nil {
-		t.Errorf("%s left the stopped revision, and revokes %v and has %+v before", failed, nc.Spec.Revoked, nc.Spec.ConfigSource.RolloutRef.Previous)
-	}
+	assert.That(t, slices.Contains(nc.Spec.Revoked, bad.UID) && nc.Spec.ConfigSource.RolloutRef.Previous == nil,
+		"%s left the stopped revision, and revokes %v and has %+v before", failed, nc.Spec.Revoked, nc.Spec.ConfigSource.RolloutRef.Previous)
 }
 
 func TestARetryRemovesTheStoppedAnnotation(t *testing.T) {
@@ -49,16 +49,11 @@ func TestARetryRemovesTheStoppedAnnotation(t *testing.T) {
 	start(t, own())
 	roll(t, "again")
 	awaitRollout(t, "again", phase(v1alpha1.RolloutHalted))
-	edit(t, "again", func(s *v1alpha1.NodeConfigRolloutSpec) {
-		s.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2}
-	})
+	edit(t, "again", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2} })
 	st := awaitRollout(t, "again", completeAt(1)).Status
-	if st.Attempt != 2 || st.AttemptTime == nil {
-		t.Errorf("the status has attempt %d of %v", st.Attempt, st.AttemptTime)
-	}
-	if cm := revisions(t, "again")["1"]; cm.Annotations[v1alpha1.AnnotationStopped] != "" {
-		t.Errorf("the revision bears %v", cm.Annotations)
-	}
+	assert.That(t, st.Attempt == 2 && st.AttemptTime != nil, "the status has attempt %d of %v", st.Attempt, st.AttemptTime)
+	cm := revisions(t, "again")["1"]
+	assert.That(t, cm.Annotations[v1alpha1.AnnotationStopped] == "", "the revision bears %v", cm.Annotations)
 }
 
 func TestAnAbortAfterSuccessRollsBackToTheRevisionBefore(t *testing.T) {
@@ -70,14 +65,11 @@ func TestAnAbortAfterSuccessRollsBackToTheRevisionBefore(t *testing.T) {
 	first := awaitRollout(t, "late", completeAt(1)).Status.UpdateRevision.ConfigMapRef
 	edit(t, "late", use(50))
 	awaitRollout(t, "late", completeAt(2))
-	edit(t, "late", func(s *v1alpha1.NodeConfigRolloutSpec) {
-		s.Abort = &v1alpha1.RolloutAbort{Revision: 2, Rollback: true}
-	})
+	edit(t, "late", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Abort = &v1alpha1.RolloutAbort{Revision: 2, Rollback: true} })
 	awaitRollout(t, "late", phase(v1alpha1.RolloutRolledBack))
 	for _, name := range []string{"u1", "u2"} {
-		if s := nodeConfig(t, name).Spec.ConfigSource; s == nil || s.ConfigMapRef == nil || *s.ConfigMapRef != first {
-			t.Errorf("%s has %+v", name, s)
-		}
+		s := nodeConfig(t, name).Spec.ConfigSource
+		assert.That(t, s != nil && s.ConfigMapRef != nil && *s.ConfigMapRef == first, "%s has %+v", name, s)
 	}
 }
 
@@ -87,9 +79,7 @@ func TestForeignConfigMapsAreNotDeleted(t *testing.T) {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 		Namespace: v1alpha1.SystemNamespace, Name: "precious", Labels: map[string]string{v1alpha1.LabelRollout: "nobody", v1alpha1.LabelRevision: "7"},
 	}}
-	if err := admin.Create(t.Context(), cm); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Create(t.Context(), cm))
 	t.Cleanup(func() { _ = admin.Delete(t.Context(), cm) })
 	eventually(t, func() error {
 		c.fleet.mu.Lock()
@@ -100,7 +90,5 @@ func TestForeignConfigMapsAreNotDeleted(t *testing.T) {
 		return nil
 	})
 	c.cleanUp(t.Context(), time.Now())
-	if len(revisions(t, "nobody")) != 1 {
-		t.Error("it was deleted")
-	}
+	assert.That(t, len(revisions(t, "nobody")) == 1, "it was deleted")
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // leads has a controller that waits for its lease, and does not wait long.
@@ -23,9 +24,7 @@ func leads(o *Options) { o.LeaderElection, o.LeaseDuration = true, 3*time.Second
 func lease(t *testing.T) *coordinationv1.Lease {
 	t.Helper()
 	l := &coordinationv1.Lease{}
-	if err := admin.Get(t.Context(), types.NamespacedName{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}, l); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Get(t.Context(), types.NamespacedName{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}, l))
 	return l
 }
 
@@ -61,9 +60,7 @@ func TestALeaderStopsAndKeepsTheLeaseOfAnotherHolder(t *testing.T) {
 	depose(t)
 	select {
 	case err := <-ended:
-		if !errors.Is(err, errNotLeader) || !strings.Contains(err.Error(), `the Lease names "somebody else"`) {
-			t.Errorf("it ended with: %v", err)
-		}
+		assert.That(t, errors.Is(err, errNotLeader) && strings.Contains(err.Error(), `the Lease names "somebody else"`), "it ended with: %v", err)
 	case <-time.After(within):
 		t.Fatal("it goes on leading")
 	}
@@ -71,9 +68,7 @@ func TestALeaderStopsAndKeepsTheLeaseOfAnotherHolder(t *testing.T) {
 		t.Errorf("it gave up what another one has: %+v", l.Spec)
 	}
 	l := lease(t)
-	if err := admin.Delete(t.Context(), l); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Delete(t.Context(), l))
 }
 
 // A lease in memory.
@@ -109,16 +104,12 @@ func TestATermBelongsToOneHolderOfTheLease(t *testing.T) {
 	if _, err := e.leads(); !errors.Is(err, errNotLeader) {
 		t.Errorf("it leads without a lease: %v", err)
 	}
-	if err := e.Create(ctx, record("me", 0)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, e.Create(ctx, record("me", 0)))
 	if term, err := e.leads(); term != 1 || err != nil {
 		t.Errorf("term %d, %v", term, err)
 	}
 	for range 2 {
-		if err := e.Update(ctx, record("me", 0)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, e.Update(ctx, record("me", 0)))
 	}
 	if _, _, err := e.Get(ctx); err != nil {
 		t.Fatal(err)
@@ -138,17 +129,13 @@ func TestATermBelongsToOneHolderOfTheLease(t *testing.T) {
 	}
 
 	e, _ = begin()
-	if err := errors.Join(e.Update(ctx, record("me", 4)), e.Update(ctx, record("me", 6))); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, errors.Join(e.Update(ctx, record("me", 4)), e.Update(ctx, record("me", 6))))
 	if _, err := e.leads(); !errors.Is(err, errNotLeader) {
 		t.Errorf("somebody else led meanwhile: %v", err)
 	}
 
 	e, _ = begin()
-	if err := e.Update(ctx, record("me", 4)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, e.Update(ctx, record("me", 4)))
 	e.renewed = e.renewed.Add(-2 * time.Hour)
 	if _, err := e.leads(); !errors.Is(err, errNotLeader) {
 		t.Errorf("it was frozen for two hours: %v", err)
@@ -183,22 +170,17 @@ func TestTheFirstWriteOfAFormerLeadersBatchFails(t *testing.T) {
 	})
 	second := revisions(t, "former")["2"]
 	second.Annotations[v1alpha1.AnnotationTerm] = fmt.Sprint(term + 1)
-	if err := admin.Update(t.Context(), &second); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Update(t.Context(), &second))
 	edit(t, "former", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = false })
 	select {
 	case err := <-ended:
-		if !errors.Is(err, errNotLeader) {
-			t.Errorf("it ended with: %v", err)
-		}
+		assert.That(t, errors.Is(err, errNotLeader), "it ended with: %v", err)
 	case <-time.After(within):
 		t.Fatal("it goes on leading")
 	}
 	for _, name := range []string{"f1", "f2"} {
-		if nc := nodeConfig(t, name); nc.Generation != 2 {
-			t.Errorf("%s was written to: %+v", name, nc.Spec)
-		}
+		nc := nodeConfig(t, name)
+		assert.That(t, nc.Generation == 2, "%s was written to: %+v", name, nc.Spec)
 	}
 }
 
@@ -212,9 +194,7 @@ func TestALeaderWritesItsTermBeforeItWatches(t *testing.T) {
 	awaitRollout(t, "terms", completeAt(1))
 	roll(t, "gone")
 	awaitRollout(t, "gone", completeAt(1))
-	if err := admin.Delete(t.Context(), rolloutNamed(t, "gone")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Delete(t.Context(), rolloutNamed(t, "gone")))
 	left := v1alpha1.TermOf(revisions(t, "gone")["1"].Annotations)
 	first.stop()
 	had := v1alpha1.TermOf(revisions(t, "terms")["1"].Annotations)
@@ -233,9 +213,7 @@ func TestALeaderWritesItsTermBeforeItWatches(t *testing.T) {
 		}
 		return nil
 	})
-	if second.watches.complete() {
-		t.Error("it has looked")
-	}
+	assert.That(t, !second.watches.complete(), "it has looked")
 	// A node that lost its disk adopts again what a rollout that is gone had assigned to it.
 	if now := v1alpha1.TermOf(revisions(t, "gone")["1"].Annotations); now != left || left == 0 {
 		t.Errorf("the revision of a rollout that is gone has term %d, had %d", now, left)
@@ -243,21 +221,17 @@ func TestALeaderWritesItsTermBeforeItWatches(t *testing.T) {
 	over()
 	edit(t, "terms", use(7))
 	awaitRollout(t, "terms", completeAt(2))
-	if nc := nodeConfig(t, "t1"); nc.Spec.ConfigSource.RolloutRef.Term <= had {
-		t.Errorf("assigned by %+v, term %d was before", nc.Spec.ConfigSource.RolloutRef, had)
-	}
+	nc := nodeConfig(t, "t1")
+	assert.That(t, nc.Spec.ConfigSource.RolloutRef.Term > had, "assigned by %+v, term %d was before", nc.Spec.ConfigSource.RolloutRef, had)
 }
 
 func TestAControllerWithoutElectionRenewsAFreeLease(t *testing.T) {
 	world(t)
 	c := start(t, own(), func(o *Options) { o.Version = "v9.9.9" })
 	eventually(t, func() error { return holds(t, "v9.9.9") })
-	if c.election != nil {
-		t.Error("it has a term")
-	}
+	assert.That(t, c.election == nil, "it has a term")
 	c.stop()
-	if l := lease(t); *l.Spec.HolderIdentity != "" {
-		t.Errorf("it keeps the lease: %+v", l.Spec)
-	}
+	l := lease(t)
+	assert.That(t, *l.Spec.HolderIdentity == "", "it keeps the lease: %+v", l.Spec)
 	_ = client.IgnoreNotFound(admin.Delete(t.Context(), lease(t)))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestTakingBackToNoSourceSetsTakenBack(t *testing.T) {
@@ -50,21 +51,14 @@ func TestWithAnOlderCRDTakingBackOmitsTakenBack(t *testing.T) {
 		ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: "n", Name: "c", UID: "u"},
 		RolloutRef:   &v1alpha1.RolloutReference{Name: "workers", Revision: 1, Attempt: 1, AssignedAt: metav1.Now()},
 	}
-	if err := admin.Create(t.Context(), nc); err != nil {
-		t.Fatal(err)
-	}
-	c, err := New(own(), Options{MetricsAddress: "0", ProbeAddress: "0", Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Create(t.Context(), nc))
+	c := assert.Value(New(own(), Options{MetricsAddress: "0", ProbeAddress: "0", Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)}))(t)
 	api := &olderCRD{Client: c.client}
 	c.client = api
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nc.Name}}
 	c.fleet.setConfig(nc)
 	planned := policy.NodeOf(node, nc)
-	if err := c.moveNode(t.Context(), &planned, rollout.Move{Kind: rollout.TakeBack}, nil); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, c.moveNode(t.Context(), &planned, rollout.Move{Kind: rollout.TakeBack}, nil))
 	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(nc), nc); err != nil || nc.Spec.ConfigSource != nil || api.refused != 1 {
 		t.Errorf("%v, refused %d times, and the spec is %+v", err, api.refused, nc.Spec)
 	}
@@ -83,8 +77,7 @@ func TestAPlanIsNotRepeatedWithinTheSameSecond(t *testing.T) {
 		{time.Minute, 0, time.Minute}, {time.Millisecond, 1, time.Millisecond},
 	} {
 		result := &rollout.Result{RequeueAfter: tt.after, Moves: make([]rollout.Move, tt.moves)}
-		if got := nextPlan(planned, now, result).Sub(planned); got != tt.want {
-			t.Errorf("after %s with %d moves: the next plan is made after %s, want %s", tt.after, tt.moves, got, tt.want)
-		}
+		got := nextPlan(planned, now, result).Sub(planned)
+		assert.That(t, got == tt.want, "after %s with %d moves: the next plan is made after %s, want %s", tt.after, tt.moves, got, tt.want)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // restarted is an API server as one that has just started looks to who watches: it accepts a watch from a resource version
@@ -129,9 +130,7 @@ func TestNoPlanUsesObjectsFromBeforeAnOutage(t *testing.T) {
 
 	over := server.restart()
 	defer over()
-	if err := answerFor("s2"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, answerFor("s2"))
 	ready(t, "s1", corev1.ConditionFalse)
 	eventually(t, func() error {
 		if server.refused() < 4 {
@@ -146,13 +145,10 @@ func TestNoPlanUsesObjectsFromBeforeAnOutage(t *testing.T) {
 	}
 	over()
 	r := awaitRollout(t, "stale", completeAt(1))
-	if r.Status.Halt != nil || r.Status.Nodes.Updated != 2 {
-		t.Errorf("the status says %+v", r.Status)
-	}
+	assert.That(t, r.Status.Halt == nil && r.Status.Nodes.Updated == 2, "the status says %+v", r.Status)
 	for _, name := range []string{"s1", "s2"} {
-		if nc := nodeConfig(t, name); nc.Generation != 2 {
-			t.Errorf("%s was written to %d times, want once", name, nc.Generation-1)
-		}
+		nc := nodeConfig(t, name)
+		assert.That(t, nc.Generation == 2, "%s was written to %d times, want once", name, nc.Generation-1)
 	}
 }
 
@@ -195,9 +191,8 @@ func TestObjectsDeletedDuringAnOutageAreRemoved(t *testing.T) {
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "g2"}}, &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "g2"}},
 		&v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "gonetoo"}}, &cm,
 	} {
-		if err := admin.Delete(ctx, o); err != nil && !apierrors.IsNotFound(err) {
-			t.Fatal(err)
-		}
+		err := admin.Delete(ctx, o)
+		assert.Must(t, err == nil || apierrors.IsNotFound(err), "%v", err)
 	}
 	over()
 	eventually(t, func() error {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // waiting is a rollout that waits at the pause after its first step.
@@ -72,9 +73,8 @@ func TestOnlyWhatHasAnEffectIsOfferedAndTheOthersSayWhyNot(t *testing.T) {
 			tt.change(r)
 			got := reasons(new(cluster).offered(r, tt.mayNot))
 			for verb, want := range tt.want {
-				if !strings.HasPrefix(got[verb], want) || want == "" && got[verb] != "" {
-					t.Errorf("%s is not offered because %q, want %q", verb, got[verb], want)
-				}
+				assert.That(t, strings.HasPrefix(got[verb], want) && (want != "" || got[verb] == ""),
+					"%s is not offered because %q, want %q", verb, got[verb], want)
 			}
 		})
 	}
@@ -103,12 +103,8 @@ func TestAnActionWritesWhatTheCommandLineWrites(t *testing.T) {
 				t.Fatalf("the answer is %d %s", code, body)
 			}
 			var r v1alpha1.NodeConfigRollout
-			if err := s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r); err != nil {
-				t.Fatal(err)
-			}
-			if !want(&r.Spec) {
-				t.Errorf("the spec is %+v", r.Spec)
-			}
+			assert.NoError(t, s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r))
+			assert.That(t, want(&r.Spec), "the spec is %+v", r.Spec)
 		})
 	}
 }
@@ -117,12 +113,9 @@ func TestAnActionWritesWhatTheCommandLineWrites(t *testing.T) {
 func after(t *testing.T) (*v1alpha1.NodeConfigRollout, *corev1.ConfigMap) {
 	t.Helper()
 	r := waiting()
-	content, err := policy.ContentOf(v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{
+	content := assert.Value(policy.ContentOf(v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{
 		Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":100}`),
-	}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}, nil))(t)
 	cm := &corev1.ConfigMap{Immutable: new(true), Data: map[string]string{content.Key: content.Data}}
 	cm.Namespace, cm.Name, cm.UID = v1alpha1.SystemNamespace, policy.RevisionName(r.Name, content.SHA256), "u2"
 	cm.Labels = map[string]string{v1alpha1.LabelRollout: r.Name, v1alpha1.LabelRevision: "2"}
@@ -141,16 +134,12 @@ func TestAnUndoNeedsTheRevisionThatTheUserSaw(t *testing.T) {
 		}
 	}
 	code, said := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/undo", `{"revision":3}`))
-	if code != 200 || !strings.Contains(said, "rollout workers undone: the configuration of revision 2 is the target again") {
-		t.Fatalf("it answers %d %s", code, said)
-	}
+	assert.Must(t, code == 200 && strings.Contains(said, "rollout workers undone: the configuration of revision 2 is the target again"),
+		"it answers %d %s", code, said)
 	var stored v1alpha1.NodeConfigRollout
-	if err := s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &stored); err != nil {
-		t.Fatal(err)
-	}
-	if pin := stored.Spec.Pin; pin == nil || pin.SHA256 != r.Status.CurrentRevision.ConfigMapRef.SHA256 {
-		t.Errorf("the pin is %+v", pin)
-	}
+	assert.NoError(t, s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &stored))
+	pin := stored.Spec.Pin
+	assert.That(t, pin != nil && pin.SHA256 == r.Status.CurrentRevision.ConfigMapRef.SHA256, "the pin is %+v", pin)
 }
 
 func TestARetryNamesNodesOnWhichTheRevisionFailed(t *testing.T) {
@@ -171,12 +160,8 @@ func TestARetryNamesNodesOnWhichTheRevisionFailed(t *testing.T) {
 		}
 	}
 	var stored v1alpha1.NodeConfigRollout
-	if err := s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &stored); err != nil {
-		t.Fatal(err)
-	}
-	if stored.Spec.Retry != nil {
-		t.Errorf("the retry is %+v", stored.Spec.Retry)
-	}
+	assert.NoError(t, s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &stored))
+	assert.Equal(t, stored.Spec.Retry, nil, "the retry")
 }
 
 func TestAnActionWritesItsReason(t *testing.T) {
@@ -199,12 +184,8 @@ func TestAnActionWritesItsReason(t *testing.T) {
 				t.Fatalf("the answer is %d %s", code, body)
 			}
 			var r v1alpha1.NodeConfigRollout
-			if err := s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r); err != nil {
-				t.Fatal(err)
-			}
-			if got := want(&r.Spec); got != "a storm" {
-				t.Errorf("the reason is %q", got)
-			}
+			assert.NoError(t, s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r))
+			assert.Equal(t, want(&r.Spec), "a storm", "the reason")
 		})
 	}
 }
@@ -220,13 +201,9 @@ func TestRequestsAreShownWithTheirNames(t *testing.T) {
 		t.Errorf("it shows %+v", v.Requests)
 	}
 	s, _ := served(t, true, r)
-	d, err := s.clusters[0].detail(t.Context(), "workers", metav1.Now().Time)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := d.History[0].Requested; len(got) != 1 || got[0] != "aborted by bob" {
-		t.Errorf("the history shows %q", got)
-	}
+	d := assert.Value(s.clusters[0].detail(t.Context(), "workers", metav1.Now().Time))(t)
+	got := d.History[0].Requested
+	assert.That(t, len(got) == 1 && got[0] == "aborted by bob", "the history shows %q", got)
 }
 
 func TestAnEmergencyDoesNotWaitForAStepThatHasPassed(t *testing.T) {
@@ -240,25 +217,15 @@ func TestAnEmergencyDoesNotWaitForAStepThatHasPassed(t *testing.T) {
 
 func TestADetailSaysWhyNothingMayBeDone(t *testing.T) {
 	s, _ := served(t, false, waiting())
-	d, err := s.clusters[0].detail(t.Context(), "workers", metav1.Now().Time)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := "you are not allowed to patch nodeconfigrollouts.evenkeel.dev: ask an administrator for the role evenkeel-operator"; d.MayNot != want {
-		t.Errorf("it says %q, want %q", d.MayNot, want)
-	}
-	if why := reasons(d.Actions)["abort"]; why != d.MayNot {
-		t.Errorf("abort is not offered because %q", why)
-	}
-	if len(d.History) != 1 || d.History[0].Number != 3 || !d.History[0].Gone {
-		t.Errorf("the history is %+v", d.History)
-	}
-	if d.Changes == nil || !strings.Contains(d.Changes.Error, `of revision 3 of rollout "workers" was deleted`) {
-		t.Errorf("the changes are %+v", d.Changes)
-	}
-	if _, err := s.clusters[0].detail(context.Background(), "others", metav1.Now().Time); err == nil || !strings.Contains(err.Error(), `rollout "others" does not exist`) {
-		t.Errorf("of another rollout: %v", err)
-	}
+	d := assert.Value(s.clusters[0].detail(t.Context(), "workers", metav1.Now().Time))(t)
+	want := "you are not allowed to patch nodeconfigrollouts.evenkeel.dev: ask an administrator for the role evenkeel-operator"
+	assert.That(t, d.MayNot == want, "it says %q, want %q", d.MayNot, want)
+	assert.Equal(t, reasons(d.Actions)["abort"], d.MayNot, "abort is not offered because")
+	assert.That(t, len(d.History) == 1 && d.History[0].Number == 3 && d.History[0].Gone, "the history is %+v", d.History)
+	assert.That(t, d.Changes != nil && strings.Contains(d.Changes.Error, `of revision 3 of rollout "workers" was deleted`),
+		"the changes are %+v", d.Changes)
+	assert.ErrorHas(t, assert.Err(s.clusters[0].detail(context.Background(), "others", metav1.Now().Time)),
+		`rollout "others" does not exist`, "of another rollout")
 }
 
 func TestAnyTwoRevisionsAreCompared(t *testing.T) {
@@ -275,23 +242,17 @@ func TestAnyTwoRevisionsAreCompared(t *testing.T) {
 		"?from=-1&to=2": `400 {"error":"the parameter from must be`,
 	} {
 		code, body := answer(s, asked(http.MethodGet, "/api/clusters/0/rollouts/workers/diff"+query, ""))
-		if got := fmt.Sprint(code, " ", body); !strings.Contains(got, want) {
-			t.Errorf("%s answers %s, want %s", query, got, want)
-		}
+		got := fmt.Sprint(code, " ", body)
+		assert.That(t, strings.Contains(got, want), "%s answers %s, want %s", query, got, want)
 	}
-	d, err := s.clusters[0].detail(t.Context(), "workers", metav1.Now().Time)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := assert.Value(s.clusters[0].detail(t.Context(), "workers", metav1.Now().Time))(t)
 	var got []string
 	for _, v := range d.Revisions {
 		got = append(got, fmt.Sprintf("%d %s: %s", v.Number, v.Name, v.Note))
 	}
 	want := []string{"0 : the local configuration of each node", "3 workers-1234567890: AwaitingApproval; its ConfigMap is gone",
 		"2 " + cm.Name + ": Succeeded", "1 gone: Superseded; its ConfigMap is gone"}
-	if !slices.Equal(got, want) {
-		t.Errorf("the revisions are %q, want %q", got, want)
-	}
+	assert.That(t, slices.Equal(got, want), "the revisions are %q, want %q", got, want)
 }
 
 func TestARolloutIsSummedUp(t *testing.T) {
@@ -304,9 +265,7 @@ func TestARolloutIsSummedUp(t *testing.T) {
 	for _, s := range v.Steps {
 		steps = append(steps, s.Words+" "+s.State)
 	}
-	if got := strings.Join(steps, ", "); got != "1 node done, pause now, 100% next" {
-		t.Errorf("the steps are %s", got)
-	}
+	assert.Equal(t, strings.Join(steps, ", "), "1 node done, pause now, 100% next", "the steps")
 	r.Generation = 3
 	if v := viewOf(r, metav1.Now().Time); v.Phase != "Unseen" || !strings.Contains(v.Message, "has not observed this change yet") {
 		t.Errorf("with a status that answers an older spec it is %+v", v)
@@ -314,9 +273,8 @@ func TestARolloutIsSummedUp(t *testing.T) {
 	for phase, want := range map[v1alpha1.RolloutPhase]string{
 		v1alpha1.RolloutComplete: "good", v1alpha1.RolloutProgressing: "busy", v1alpha1.RolloutHalted: "bad", v1alpha1.RolloutPaused: "waits", "": "waits",
 	} {
-		if got := toneOf(phase); got != want {
-			t.Errorf("the tone of %q is %s, want %s", phase, got, want)
-		}
+		got := toneOf(phase)
+		assert.That(t, got == want, "the tone of %q is %s, want %s", phase, got, want)
 	}
 }
 
@@ -359,9 +317,7 @@ func TestTheRulesOfARolloutNameTheTermsOfItsTrials(t *testing.T) {
 		}
 		return ""
 	}
-	if got := terms(); got != "" {
-		t.Errorf("without any it says %q", got)
-	}
+	assert.Equal(t, terms(), "", "without any it")
 	r.Spec.Trial = &v1alpha1.TrialTerms{ConfigTrialDuration: &metav1.Duration{Duration: 30 * time.Minute}, CrashLoopThreshold: new(int32(0)), AllowPodLoss: true}
 	if got, want := terms(), "30m, 0 restarts, pods may be lost"; got != want {
 		t.Errorf("it says %q, want %q", got, want)

@@ -23,6 +23,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func nodeOf(name, zone string, ready bool) *corev1.Node {
@@ -88,13 +89,10 @@ func TestANodeOfNoRolloutIsShownAsItSaysItself(t *testing.T) {
 		"orphan":     {Standing: standing(describe.HealthHealthy, ""), Down: true},
 	} {
 		want.Name = name
-		if got.Cells[name] != want {
-			t.Errorf("%s is %+v, want %+v", name, got.Cells[name], want)
-		}
+		assert.Equal(t, got.Cells[name], want, name)
 	}
-	if len(got.Cells) != 8 || !got.Ready || len(got.Trouble)+len(got.Notes) > 0 {
-		t.Errorf("beside: %d cells, ready %v, %v %v", len(got.Cells), got.Ready, got.Trouble, got.Notes)
-	}
+	assert.That(t, len(got.Cells) == 8 && got.Ready && len(got.Trouble)+len(got.Notes) <= 0,
+		"beside: %d cells, ready %v, %v %v", len(got.Cells), got.Ready, got.Trouble, got.Notes)
 }
 
 func TestANodeOfARolloutIsShownAsTheRolloutSeesIt(t *testing.T) {
@@ -114,13 +112,10 @@ func TestANodeOfARolloutIsShownAsTheRolloutSeesIt(t *testing.T) {
 		}},
 	} {
 		want.Name = name
-		if got.Cells[name] != want {
-			t.Errorf("%s is %+v, want %+v", name, got.Cells[name], want)
-		}
+		assert.Equal(t, got.Cells[name], want, name)
 	}
-	if len(got.Rollouts) != 1 || got.Rollouts[0].Budget == nil || got.Rollouts[0].Budget.Of != 1 {
-		t.Errorf("the rollouts are %+v, notes %q", got.Rollouts, got.Notes)
-	}
+	assert.That(t, len(got.Rollouts) == 1 && got.Rollouts[0].Budget != nil && got.Rollouts[0].Budget.Of == 1,
+		"the rollouts are %+v, notes %q", got.Rollouts, got.Notes)
 }
 
 func TestARolloutWithoutItsTemplateShowsItsNodes(t *testing.T) {
@@ -149,18 +144,12 @@ func TestWithoutTheRightToSeeNodesTheirConfigsAreShown(t *testing.T) {
 	delete(s.clusters[0].cache.listed, kindNodes)
 	s.clusters[0].cache.record(kindNodes, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no")))
 	got := s.clusters[0].cache.snapshot(t.Context(), time.Now())
-	if got.Cells["worker"] != (cell{Name: "worker", Standing: describe.Standing{Health: describe.HealthHealthy}}) {
-		t.Errorf("it is %+v", got.Cells["worker"])
-	}
+	assert.Equal(t, got.Cells["worker"], (cell{Name: "worker", Standing: describe.Standing{Health: describe.HealthHealthy}}), "it")
 	if want := "Zones, positions in rollouts, and nodes without an agent are not shown: the role evenkeel-operator allows to list Nodes."; got.Rights.Words != want || got.Rights.MayListNodes {
 		t.Errorf("the rights are %+v", got.Rights)
 	}
-	if len(got.Notes)+len(got.Trouble) > 0 {
-		t.Errorf("a missing right is told again: %q, %+v", got.Notes, got.Trouble)
-	}
-	if !got.Ready {
-		t.Error("it waits for what is refused")
-	}
+	assert.That(t, len(got.Notes)+len(got.Trouble) <= 0, "a missing right is told again: %q, %+v", got.Notes, got.Trouble)
+	assert.That(t, got.Ready, "it waits for what is refused")
 }
 
 func TestRolloutsThatCannotBeSeenAreNotNone(t *testing.T) {
@@ -180,9 +169,8 @@ func TestTroubleSaysWhatToDo(t *testing.T) {
 		},
 		"context deadline exceeded": context.DeadlineExceeded,
 	} {
-		if got := troubleWords(err); !strings.HasPrefix(got, want) {
-			t.Errorf("it says %q, want %q", got, want)
-		}
+		got := troubleWords(err)
+		assert.That(t, strings.HasPrefix(got, want), "it says %q, want %q", got, want)
 	}
 }
 
@@ -195,13 +183,9 @@ func TestWhatIsKeptOfAnObjectIsWhatIsShownOfAll(t *testing.T) {
 	nc.Status.Error = strings.Repeat("ä", 2000)
 	nc.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "agent"}}
 	known(s.clusters[0].cache, n, nc)
-	kept, err := json.Marshal([]any{s.clusters[0].cache.nodes["a"], s.clusters[0].cache.configs["a"]})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(kept) > 3000 || strings.Contains(string(kept), "image") || strings.Contains(string(kept), "agent\"") {
-		t.Errorf("%d bytes are kept: %s", len(kept), kept)
-	}
+	kept := assert.Value(json.Marshal([]any{s.clusters[0].cache.nodes["a"], s.clusters[0].cache.configs["a"]}))(t)
+	assert.That(t, len(kept) <= 3000 && !strings.Contains(string(kept), "image") && !strings.Contains(string(kept), "agent\""),
+		"%d bytes are kept: %s", len(kept), kept)
 }
 
 func TestTroubleHasTheTimeWhenItBeganUntilItIsOver(t *testing.T) {
@@ -269,9 +253,7 @@ func TestNodesThatAreGoneAreForgottenInTheEnd(t *testing.T) {
 		name := fmt.Sprint("n", i)
 		f.update(snapshot{Cells: map[string]cell{name: {Name: name}}})
 	}
-	if len(f.changed) > maxRemoved+1 {
-		t.Errorf("%d are remembered", len(f.changed))
-	}
+	assert.That(t, len(f.changed) <= maxRemoved+1, "%d are remembered", len(f.changed))
 	if m, _ := f.since(1); !m.All || len(m.Nodes) != 1 {
 		t.Errorf("a page that has missed it gets %+v", m)
 	}
@@ -279,10 +261,7 @@ func TestNodesThatAreGoneAreForgottenInTheEnd(t *testing.T) {
 
 func TestConfigurationsAreSetBesideEachOther(t *testing.T) {
 	side := func(key, yaml string) query.Side {
-		p, err := payload.Decode(key, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+yaml))
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := assert.Value(payload.Decode(key, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+yaml)))(t)
 		return query.SideOf("x", "ConfigMap a/b", p)
 	}
 	var active, assigned, effective column
@@ -295,14 +274,10 @@ func TestConfigurationsAreSetBesideEachOther(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s %q %v", f.Field, f.Values, f.Differs))
 	}
 	want := `maxPods ["" "120" "130" "120"] true; podPidsLimit ["" "10" "10" "10"] false`
-	if strings.Join(got, "; ") != want || v.Same != 1 {
-		t.Errorf("got %s, and %d the same; want %s", strings.Join(got, "; "), v.Same, want)
-	}
+	assert.That(t, strings.Join(got, "; ") == want && v.Same == 1, "got %s, and %d the same; want %s", strings.Join(got, "; "), v.Same, want)
 	var failed column
 	failed.set(query.Side{}, errors.New("no\nright"))
-	if failed.Not != "no right" || failed.known {
-		t.Errorf("what cannot be read becomes %+v", failed)
-	}
+	assert.That(t, failed.Not == "no right" && !failed.known, "what cannot be read becomes %+v", failed)
 }
 
 func TestARevisionIsReadWhenItsRolloutNamesIt(t *testing.T) {
@@ -311,20 +286,14 @@ func TestARevisionIsReadWhenItsRolloutNamesIt(t *testing.T) {
 		w := s.clusters[0].cache
 		r := waiting()
 		target := func() string {
-			f, err := query.Gather(t.Context(), cachedReader{w}, r, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := assert.Value(query.Gather(t.Context(), cachedReader{w}, r, nil))(t)
 			return f.Policy.Target.UID
 		}
 		r.Spec.Template.Kubelet.Raw = []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":99}`)
 		r.Generation++
 		known(w, r)
 		target() // the answer, which does not have the revision, is kept
-		content, err := policy.ContentOf(r.Spec.Template, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := assert.Value(policy.ContentOf(r.Spec.Template, nil))(t)
 		cm := &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: v1alpha1.SystemNamespace, Name: policy.RevisionName(r.Name, content.SHA256), UID: "new",
@@ -332,14 +301,11 @@ func TestARevisionIsReadWhenItsRolloutNamesIt(t *testing.T) {
 			},
 			Immutable: new(true), Data: map[string]string{content.Key: content.Data},
 		}
-		if err := w.api.Create(t.Context(), cm); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, w.api.Create(t.Context(), cm))
 		ref := v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID, SHA256: content.SHA256}
 		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 4, ConfigMapRef: ref}
 		known(w, r)
-		if got := target(); got != string(cm.UID) {
-			t.Errorf("the target's UID is %q, want %q", got, cm.UID)
-		}
+		got := target()
+		assert.That(t, got == string(cm.UID), "the target's UID is %q, want %q", got, cm.UID)
 	})
 }

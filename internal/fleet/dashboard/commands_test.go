@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // The sources of the texts that the page shows must not advise a command that cannot be copied.
@@ -13,15 +15,9 @@ func TestEveryAdvisedCommandCanBeCopied(t *testing.T) {
 	advised := regexp.MustCompile("kubectl evenkeel rollout ([a-z]+) ")
 	seen := 0
 	for _, dir := range []string{"rollout", "steer", "describe"} {
-		files, err := filepath.Glob(filepath.Join("..", dir, "*.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		files := assert.Value(filepath.Glob(filepath.Join("..", dir, "*.go")))(t)
 		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := assert.Value(os.ReadFile(file))(t)
 			for _, m := range advised.FindAllStringSubmatch(string(text), -1) {
 				seen++
 				if !slices.Contains(verbs, m[1]) {
@@ -30,17 +26,14 @@ func TestEveryAdvisedCommandCanBeCopied(t *testing.T) {
 			}
 		}
 	}
-	if seen < 10 {
-		t.Errorf("only %d commands were found", seen)
-	}
+	assert.That(t, seen >= 10, "only %d commands were found", seen)
 }
 
 func TestARevisionThatIsNoPlainWordIsInNoCommand(t *testing.T) {
 	for revision, want := range map[string]bool{
 		"0b7d3f1c-9a0e-4a62-8f0d-2f6f1f6f1f6f": true, "workers-1.abc": true, "": false, "-f": false, "a b": false, "a;reboot": false, "a\nb": false, "$(id)": false,
 	} {
-		if got := plainRevision.MatchString(revision); got != want {
-			t.Errorf("%q: %t, want %t", revision, got, want)
-		}
+		got := plainRevision.MatchString(revision)
+		assert.That(t, got == want, "%q: %t, want %t", revision, got, want)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // hanging never answers to reads, as an API server that is stopped, or behind a network that drops packets.
@@ -43,12 +44,9 @@ func TestASnapshotDoesNotWaitForAnAPIServerThatHangs(t *testing.T) {
 		time.Sleep(2 * cacheDuration) // of the synthetic clock: what is cached must be read again
 		w.record(kindAPI, context.DeadlineExceeded)
 		p := w.snapshot(t.Context(), time.Now())
-		if len(p.Trouble) != 1 || !p.Trouble[0].Away {
-			t.Errorf("the trouble is %+v", p.Trouble)
-		}
-		if c := p.Cells["worker"]; c.Position != describe.PositionWaiting || len(p.Notes) > 0 {
-			t.Errorf("the node is %+v, the notes are %q: it must stay as it was", c, p.Notes)
-		}
+		assert.That(t, len(p.Trouble) == 1 && p.Trouble[0].Away, "the trouble is %+v", p.Trouble)
+		assert.That(t, p.Cells["worker"].Position == describe.PositionWaiting && len(p.Notes) == 0,
+			"the node is %+v, the notes are %q: it must stay as it was", p.Cells["worker"], p.Notes)
 	})
 }
 
@@ -67,9 +65,7 @@ func TestSnapshotsReadTheConfigMapOfATemplateRarely(t *testing.T) {
 		})
 		read := func(name string) string {
 			cm := &corev1.ConfigMap{}
-			if err := r.Get(t.Context(), client.ObjectKey{Namespace: "platform", Name: name}, cm); err != nil {
-				t.Error(err)
-			}
+			assert.OK(t, r.Get(t.Context(), client.ObjectKey{Namespace: "platform", Name: name}, cm))
 			return cm.Name + " " + cm.Data["kubelet"]
 		}
 		for range 10 {
@@ -79,16 +75,14 @@ func TestSnapshotsReadTheConfigMapOfATemplateRarely(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		time.Sleep(cacheDuration)
-		if got := read("a"); got != "a 3" {
-			t.Errorf("later it is %q: it was not read again", got)
-		}
+		got := read("a")
+		assert.That(t, got == "a 3", "later it is %q: it was not read again", got)
 		for i := range 100 {
 			read(fmt.Sprint("c", i))
 			time.Sleep(cacheDuration)
 		}
-		if n := len(r.objects); n > 10 {
-			t.Errorf("%d objects are kept", n)
-		}
+		n := len(r.objects)
+		assert.That(t, n <= 10, "%d objects are kept", n)
 	})
 }
 
@@ -100,9 +94,8 @@ func TestReadsEndIfTheAPIServerHangs(t *testing.T) {
 			c.api = hanging(c.api)
 			c.cache.api = c.api
 			code, body := answer(s, asked(http.MethodGet, "/api/clusters/0/"+path, ""))
-			if code != http.StatusBadGateway || !strings.Contains(body, "deadline exceeded") && !strings.Contains(body, "did not answer") {
-				t.Errorf("%s answers %d %s", path, code, body)
-			}
+			assert.That(t, code == http.StatusBadGateway && (strings.Contains(body, "deadline exceeded") || strings.Contains(body, "did not answer")),
+				"%s answers %d %s", path, code, body)
 		})
 	}
 }

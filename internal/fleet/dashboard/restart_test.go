@@ -10,14 +10,12 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestConfirmationsSayWhatRestartsCost(t *testing.T) {
 	r := waiting()
-	content, err := policy.ContentOf(r.Spec.Template, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := assert.Value(policy.ContentOf(r.Spec.Template, nil))(t)
 	revision := &corev1.ConfigMap{Immutable: new(true), Data: map[string]string{content.Key: content.Data}}
 	revision.Namespace, revision.Name, revision.UID = v1alpha1.SystemNamespace, policy.RevisionName(r.Name, content.SHA256), "u3"
 	revision.Labels = map[string]string{v1alpha1.LabelRollout: r.Name, v1alpha1.LabelRevision: "3"}
@@ -42,14 +40,10 @@ func TestConfirmationsSayWhatRestartsCost(t *testing.T) {
 	const begin = "Note: a restart of the kubelet makes pods unready until their next probe: "
 	costs := got.Rollouts[0].RestartCosts
 	for which, want := range map[restarts]string{restartsPending: begin + "7 pods on 2 nodes (kubelet 1.34).", restartsBack: begin + "5 pods on 1 node (kubelet 1.34)."} {
-		if costs[which] != want {
-			t.Errorf("%s: %q, want %q", which, costs[which], want)
-		}
+		assert.Equal(t, costs[which], want, which)
 	}
 	wants := map[string]restarts{"resume": restartsPending, "promote": restartsPending, "promote-full": restartsPending, "abort-rollback": restartsBack, "retry": restartsAgain, "undo": restartsBack}
 	for _, a := range s.clusters[0].offered(r, "") {
-		if a.Restarts != wants[a.Verb] {
-			t.Errorf("%s restarts %q, want %q", a.Verb, a.Restarts, wants[a.Verb])
-		}
+		assert.Equal(t, a.Restarts, wants[a.Verb], a.Verb, "restarts")
 	}
 }

@@ -26,15 +26,15 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // served is a dashboard over the fake API of controller-runtime, and what it logs. Rights are as may says.
 func served(t *testing.T, may bool, objects ...client.Object) (*Server, *strings.Builder) {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t,
+		errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme)))
 	indexed := func(of func(*corev1.Event) string) client.IndexerFunc {
 		return func(o client.Object) []string { return []string{of(o.(*corev1.Event))} }
 	}
@@ -98,14 +98,10 @@ func TestOnlyThePageItselfIsAnswered(t *testing.T) {
 			r := asked(http.MethodPost, "/api/clusters/0/rollouts/workers/pause", "{}")
 			tt.change(r)
 			code, body := answer(s, r)
-			if code != tt.code || !strings.Contains(body, tt.says) {
-				t.Errorf("the answer is %d %s, want %d and %q", code, body, tt.code, tt.says)
-			}
+			assert.That(t, code == tt.code && strings.Contains(body, tt.says), "the answer is %d %s, want %d and %q", code, body, tt.code, tt.says)
 		})
 	}
-	if got := strings.Count(log.String(), "rollout workers"); got != 2 {
-		t.Errorf("it logs %q, want the two that it did", log)
-	}
+	assert.That(t, strings.Count(log.String(), "rollout workers") == 2, "it logs %q, want the two that it did", log)
 }
 
 func TestReadingNeedsTheTokenTooAndThePageDoesNot(t *testing.T) {
@@ -137,9 +133,8 @@ func TestEveryAnswerSaysWhatABrowserMayDoWithIt(t *testing.T) {
 			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
 			"Cross-Origin-Resource-Policy": "same-origin", "Access-Control-Allow-Origin": "",
 		} {
-			if got := w.Header().Get(key); got != want {
-				t.Errorf("%s: %s is %q, want %q", r.URL, key, got, want)
-			}
+			got := w.Header().Get(key)
+			assert.That(t, got == want, "%s: %s is %q, want %q", r.URL, key, got, want)
 		}
 		policy := w.Header().Get("Content-Security-Policy")
 		if !strings.Contains(policy, "default-src 'none'; script-src 'self';") || !strings.HasSuffix(policy, "; require-trusted-types-for 'script'; trusted-types 'none'") || strings.Contains(policy, "unsafe") {
@@ -184,12 +179,8 @@ func TestWhatCannotBeReadIsRefusedAndChangesNothing(t *testing.T) {
 		}
 	}
 	var r v1alpha1.NodeConfigRollout
-	if err := s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r); err != nil {
-		t.Fatal(err)
-	}
-	if r.Spec.Paused || r.Spec.Approval != nil || r.Spec.Abort != nil {
-		t.Errorf("the spec is %+v", r.Spec)
-	}
+	assert.NoError(t, s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r))
+	assert.That(t, !r.Spec.Paused && r.Spec.Approval == nil && r.Spec.Abort == nil, "the spec is %+v", r.Spec)
 	if code, body := answer(s, asked(http.MethodGet, "/api/clusters/0/feed?seen=-1", "")); code != 400 || !strings.Contains(body, "seen is not a number") {
 		t.Errorf("the feed answers %d %s", code, body)
 	}
@@ -220,27 +211,17 @@ func TestTheStreamBeginsWithEverythingAndGoesOnWithWhatIsNew(t *testing.T) {
 	s.clusters[0].feed.update(snapshot{Cells: map[string]cell{"a": {Name: "a", Zone: "z"}, "b": {Name: "b", Zone: "z"}}, Ready: true})
 	server := httptest.NewServer(s.handler())
 	defer server.Close()
-	r, err := http.NewRequestWithContext(t.Context(), "GET", server.URL+"/api/clusters/0/feed?seen=0", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := assert.Value(http.NewRequestWithContext(t.Context(), "GET", server.URL+"/api/clusters/0/feed?seen=0", nil))(t)
 	r.Header.Set("Authorization", "Bearer SECRET")
-	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := assert.Value(http.DefaultClient.Do(r))(t)
 	defer response.Body.Close()
-	if kind := response.Header.Get("Content-Type"); kind != "text/event-stream" {
-		t.Errorf("it is a %s", kind)
-	}
+	assert.Equal(t, response.Header.Get("Content-Type"), "text/event-stream", "it is a")
 	next := reader(t, response.Body)
-	if m := next(); !m.All || len(m.Nodes) != 2 || m.Rest == nil || !m.Rest.Ready {
-		t.Errorf("it begins with %+v", m)
-	}
+	m := next()
+	assert.That(t, m.All && len(m.Nodes) == 2 && m.Rest != nil && m.Rest.Ready, "it begins with %+v", m)
 	s.clusters[0].feed.update(snapshot{Cells: map[string]cell{"b": {Name: "b", Zone: "z", Standing: describe.Standing{Health: describe.HealthFailed, Cause: "no"}}}, Ready: true})
-	if m := next(); m.All || len(m.Nodes) != 1 || len(m.Gone) != 1 || m.Gone[0] != "a" || m.Rest != nil {
-		t.Errorf("it goes on with %+v", m)
-	}
+	m = next()
+	assert.That(t, !m.All && len(m.Nodes) == 1 && len(m.Gone) == 1 && m.Gone[0] == "a" && m.Rest == nil, "it goes on with %+v", m)
 }
 
 // sent is a message as the page gets it.
@@ -259,9 +240,7 @@ func reader(t *testing.T, body io.Reader) func() sent {
 		for lines.Scan() {
 			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
 				var m sent
-				if err := json.Unmarshal([]byte(data), &m); err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, json.Unmarshal([]byte(data), &m))
 				return m
 			}
 		}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // inPhase returns a rollout in a phase that selects no node.
@@ -68,9 +69,7 @@ func TestTheSummaryBeginsWithWhatNeedsAPerson(t *testing.T) {
 		"2 2 rollouts await approval waits rollouts/e-waiting", "1 1 rollout paused waits rollouts/b-paused",
 		"2 2 rollouts in progress busy rollouts/d-failing", "2 2 nodes healthy good ?health=Healthy",
 	}
-	if !slices.Equal(lines, want) {
-		t.Errorf("the summary is\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
-	}
+	assert.That(t, slices.Equal(lines, want), "the summary is\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
 }
 
 func TestAFailedNodeIsNotCountedAsBlockedToo(t *testing.T) {
@@ -85,9 +84,8 @@ func TestAFailedNodeIsNotCountedAsBlockedToo(t *testing.T) {
 	for _, l := range s.Lines {
 		lines = append(lines, l.Words)
 	}
-	if want := []string{"1 node failed", "1 node blocked", "2 nodes healthy"}; !slices.Equal(lines, want) {
-		t.Errorf("the lines are %q, want %q", lines, want)
-	}
+	want := []string{"1 node failed", "1 node blocked", "2 nodes healthy"}
+	assert.That(t, slices.Equal(lines, want), "the lines are %q, want %q", lines, want)
 	if s.Counts.Health[describe.HealthFailed] != 1 || s.Counts.Position[describe.PositionBlocked] != 2 || s.Counts.Position[describe.PositionUpdated] != 1 {
 		t.Errorf("the counts are %+v", s.Counts)
 	}
@@ -100,45 +98,27 @@ func TestAUserWithFewerRightsSeesTheSameHealthsAndNoPositions(t *testing.T) {
 	trial.Status.Trial, trial.Status.ComponentVersion = &v1alpha1.Trial{}, "v1.36.3"
 	known(w, waiting(), nodeOf("fine", "z", true), configOf("fine", metav1.ConditionTrue, "AllChecksPassed"), nodeOf("trial", "z", true), trial,
 		nodeOf("failed", "z", false), configOf("failed", metav1.ConditionFalse, "CrashLooped"), nodeOf("blocked", "z", true), configOf("blocked", metav1.ConditionFalse, "NeedsDrain"))
-	if err := w.checkRights(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, w.checkRights(t.Context()))
 	all := w.snapshot(t.Context(), time.Now())
 	forbidNodes(w)
 	fewer := w.snapshot(t.Context(), time.Now())
-	if len(all.Cells) != 4 || len(fewer.Cells) != 4 {
-		t.Fatalf("%d and %d nodes", len(all.Cells), len(fewer.Cells))
-	}
+	assert.Must(t, len(all.Cells) == 4 && len(fewer.Cells) == 4, "%d and %d nodes", len(all.Cells), len(fewer.Cells))
 	for name, c := range all.Cells {
 		want := cell{Name: name, Kubelet: c.Kubelet, Standing: describe.Standing{Health: c.Health, Cause: c.Cause}}
-		if got := fewer.Cells[name]; got != want {
-			t.Errorf("%s is %+v, want %+v", name, got, want)
-		}
-		if c.Position == "" || c.Rollout != "workers" {
-			t.Errorf("to an administrator %s is %+v", name, c)
-		}
+		assert.Equal(t, fewer.Cells[name], want, name)
+		assert.That(t, c.Position != "" && c.Rollout == "workers", "to an administrator %s is %+v", name, c)
 	}
-	if got := fewer.Cells["trial"].Kubelet; got != "v1.36.3" {
-		t.Errorf("the kubelet is %q", got)
-	}
+	assert.Equal(t, fewer.Cells["trial"].Kubelet, "v1.36.3", "the kubelet")
 	for health, n := range all.Summary.Counts.Health {
-		if fewer.Summary.Counts.Health[health] != n {
-			t.Errorf("%d nodes are %s, want %d", fewer.Summary.Counts.Health[health], health, n)
-		}
+		assert.That(t, fewer.Summary.Counts.Health[health] == n, "%d nodes are %s, want %d", fewer.Summary.Counts.Health[health], health, n)
 	}
-	if len(fewer.Summary.Counts.Position) > 0 {
-		t.Errorf("the positions are %v", fewer.Summary.Counts.Position)
-	}
+	assert.That(t, len(fewer.Summary.Counts.Position) == 0, "the positions are %v", fewer.Summary.Counts.Position)
 	want := "Read only, and without zones, positions in rollouts, and nodes without an agent: the role evenkeel-operator allows to change rollouts and to list Nodes."
-	if fewer.Rights != (rights{Words: want}) {
-		t.Errorf("the rights are %+v", fewer.Rights)
-	}
-	if r := fewer.Rollouts[0]; r.Primary != "" || len(r.Others) > 0 {
-		t.Errorf("actions are offered: %q, %q", r.Primary, r.Others)
-	}
-	if all.Rights.Words != "Read only: the role evenkeel-operator allows to change rollouts." || !all.Rights.MayListNodes {
-		t.Errorf("with Nodes, the rights are %+v", all.Rights)
-	}
+	assert.Equal(t, fewer.Rights, (rights{Words: want}), "the rights")
+	r := fewer.Rollouts[0]
+	assert.That(t, r.Primary == "" && len(r.Others) == 0, "actions are offered: %q, %q", r.Primary, r.Others)
+	assert.That(t, all.Rights.Words == "Read only: the role evenkeel-operator allows to change rollouts." && all.Rights.MayListNodes,
+		"with Nodes, the rights are %+v", all.Rights)
 }
 
 func TestTheNumbersOfARolloutAreThoseOfTheMap(t *testing.T) {
@@ -147,14 +127,12 @@ func TestTheNumbersOfARolloutAreThoseOfTheMap(t *testing.T) {
 	r := waiting() // its status says 1 updated, 9 pending and 2 failed
 	known(w, r, nodeOf("a", "", true), configOf("a", metav1.ConditionTrue, "AllChecksPassed"), nodeOf("b", "", true), configOf("b", metav1.ConditionTrue, "AllChecksPassed"))
 	v := w.snapshot(t.Context(), time.Now()).Rollouts[0]
-	if got := fmt.Sprintf("%v %s %d %d %d", v.Counts, v.Updated, v.Failures.N, len(v.Failures.Nodes), v.Budget.Used); got != "[{Pending 2}] 0/2 0 0 1" {
-		t.Errorf("the numbers are %s", got)
-	}
+	got := fmt.Sprintf("%v %s %d %d %d", v.Counts, v.Updated, v.Failures.N, len(v.Failures.Nodes), v.Budget.Used)
+	assert.That(t, got == "[{Pending 2}] 0/2 0 0 1", "the numbers are %s", got)
 	forbidNodes(w)
 	v = w.snapshot(t.Context(), time.Now()).Rollouts[0]
-	if got := fmt.Sprintf("%v %d %d", v.Counts, v.Failures.N, len(v.Failures.Nodes)); got != "[{Updated 1} {Pending 9} {Failed 2}] 2 1" {
-		t.Errorf("without Nodes, the numbers are %s", got)
-	}
+	got = fmt.Sprintf("%v %d %d", v.Counts, v.Failures.N, len(v.Failures.Nodes))
+	assert.That(t, got == "[{Updated 1} {Pending 9} {Failed 2}] 2 1", "without Nodes, the numbers are %s", got)
 }
 
 func TestEachRolloutHasOnePrimaryActionWhichIsNeverAnAbort(t *testing.T) {
@@ -196,14 +174,10 @@ func TestEachRolloutHasOnePrimaryActionWhichIsNeverAnAbort(t *testing.T) {
 			for _, edit := range tt.make {
 				edit(r)
 			}
-			if got := primaryOf(r); got != tt.want {
-				t.Errorf("it is %q, want %q", got, tt.want)
-			}
+			assert.Equal(t, primaryOf(r), tt.want, "it")
 			v := viewOf(r, time.Now())
 			v.setActions(r, true)
-			if v.Primary != tt.want || slices.Contains(v.Others, v.Primary) {
-				t.Errorf("the page shows %q, and beside it %q", v.Primary, v.Others)
-			}
+			assert.That(t, v.Primary == tt.want && !slices.Contains(v.Others, v.Primary), "the page shows %q, and beside it %q", v.Primary, v.Others)
 		})
 	}
 }
@@ -241,14 +215,11 @@ func TestEachClusterIsServedBelowItsNumber(t *testing.T) {
 	if code, body := answer(s, asked(http.MethodPost, "/api/clusters/1/rollouts/others/pause", "{}")); code != 200 {
 		t.Errorf("pause answers %d %s", code, body)
 	}
-	if !strings.Contains(log.String(), "context it's/there: rollout others paused") {
-		t.Errorf("the log is %q", log)
-	}
+	assert.That(t, strings.Contains(log.String(), "context it's/there: rollout others paused"), "the log is %q", log)
 	commands := map[string]string{}
 	for _, a := range second.offered(waiting(), "") {
 		commands[a.Verb] = a.Command
 	}
-	if want := `kubectl evenkeel rollout promote workers --full --context 'it'\''s/there'`; commands["promote-full"] != want {
-		t.Errorf("the command is %s, want %s", commands["promote-full"], want)
-	}
+	assert.That(t, commands["promote-full"] == `kubectl evenkeel rollout promote workers --full --context 'it'\''s/there'`,
+		"the command is %s, want %s", commands["promote-full"], `kubectl evenkeel rollout promote workers --full --context 'it'\''s/there'`)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // underWay returns the objects of a rollout that waits at its pause after its first node, whose revision exists.
@@ -27,10 +28,7 @@ func underWay(t *testing.T) (*v1alpha1.NodeConfigRollout, []client.Object) {
 	t.Helper()
 	r := waiting()
 	begun := time.Now().Add(-time.Hour).Truncate(time.Second)
-	content, err := policy.ContentOf(r.Spec.Template, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := assert.Value(policy.ContentOf(r.Spec.Template, nil))(t)
 	cm := &corev1.ConfigMap{Immutable: new(true), Data: map[string]string{content.Key: content.Data}}
 	cm.Namespace, cm.Name, cm.UID = v1alpha1.SystemNamespace, policy.RevisionName(r.Name, content.SHA256), "u3"
 	cm.Labels = map[string]string{v1alpha1.LabelRollout: r.Name, v1alpha1.LabelRevision: "3"}
@@ -44,10 +42,7 @@ func underWay(t *testing.T) (*v1alpha1.NodeConfigRollout, []client.Object) {
 	is := v1alpha1.ConfigRevision{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID, SHA256: ref.SHA256}
 	done.Status.Assigned, done.Status.Active = &v1alpha1.AssignedConfig{ConfigRevision: is}, &is
 	done.Status.LastKnownGood = &v1alpha1.LastKnownGoodConfig{ConfigRevision: is, Since: new(metav1.NewTime(begun.Add(11 * time.Minute)))}
-	observed, err := policy.ObservationText(rollout.Observation{Rollout: r.Name, Revision: 3, Attempt: 1, HealthySince: begun.Add(11 * time.Minute)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	observed := assert.Value(policy.ObservationText(rollout.Observation{Rollout: r.Name, Revision: 3, Attempt: 1, HealthySince: begun.Add(11 * time.Minute)}))(t)
 	done.Annotations = map[string]string{v1alpha1.AnnotationObserved: observed}
 	return r, []client.Object{
 		cm, nodeOf("a", "", true), done, nodeOf("b", "", true), configOf("b", metav1.ConditionTrue, "AllChecksPassed"), nodeOf("c", "", true), configOf("c", metav1.ConditionTrue, "AllChecksPassed"),
@@ -64,17 +59,15 @@ func TestATimelineEndsWithTheNumbersOfTheMapAndLooksAhead(t *testing.T) {
 		t.Helper()
 		v = timelineView{}
 		code, body := answer(s, asked(http.MethodGet, "/api/clusters/0/rollouts/workers/timeline", ""))
-		if err := json.Unmarshal([]byte(body), &v); code != 200 || err != nil {
-			t.Fatalf("it answers %d %s (%v)", code, body, err)
-		}
+		err := json.Unmarshal([]byte(body), &v)
+		assert.Must(t, code == 200 && err == nil, "it answers %d %s (%v)", code, body, err)
 	}
 	get()
 	if n := len(v.Points); n != 3 || v.Points[1].Updated != 1 || v.Points[2].Updated != 1 || v.Points[1].T.Sub(v.Start) != 11*time.Minute || v.Total != 3 {
 		t.Errorf("the points are %+v, of %d", v.Points, v.Total)
 	}
-	if n := len(v.Bands); n != 2 || v.Bands[1].Kind != "pause" || v.Bands[1].To != nil || v.Bands[1].From.Sub(v.Start) != 20*time.Minute {
-		t.Errorf("the bands are %+v", v.Bands)
-	}
+	assert.That(t, len(v.Bands) == 2 && v.Bands[1].Kind == "pause" && v.Bands[1].To == nil && v.Bands[1].From.Sub(v.Start) == 20*time.Minute,
+		"the bands are %+v", v.Bands)
 	e := v.Estimate
 	if e == nil || e.Points[0].Updated != 1 || e.Points[len(e.Points)-1].Updated != 3 || !e.End.After(v.Now) || e.Note != "if every node is healthy, 1 approval without delay" {
 		t.Errorf("the estimate is %+v, the note %q", e, v.Note)
@@ -153,9 +146,8 @@ func TestALogHasTheEventsOfARolloutAndOfItsNodes(t *testing.T) {
 			logView
 			Log *logView
 		}
-		if err := json.Unmarshal([]byte(body), &v); code != 200 || err != nil {
-			t.Fatalf("%s answers %d %s (%v)", path, code, body, err)
-		}
+		err := json.Unmarshal([]byte(body), &v)
+		assert.Must(t, code == 200 && err == nil, "%s answers %d %s (%v)", path, code, body, err)
 		if v.Log != nil {
 			v.logView = *v.Log
 		}
@@ -200,7 +192,5 @@ func TestANodeIsDescribedWithItsStanding(t *testing.T) {
 	s, _ := served(t, true, append(objects, r)...)
 	known(s.clusters[0].cache, append(objects, r)...)
 	code, body := answer(s, asked(http.MethodGet, "/api/clusters/0/nodes/a", ""))
-	if code != 200 || !strings.Contains(body, `"health":"Healthy","position":"Updated","state":"Updated"`) {
-		t.Errorf("it answers %d %s", code, body)
-	}
+	assert.That(t, code == 200 && strings.Contains(body, `"health":"Healthy","position":"Updated","state":"Updated"`), "it answers %d %s", code, body)
 }

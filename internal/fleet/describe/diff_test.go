@@ -1,11 +1,11 @@
 package describe
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestContentDiff(t *testing.T) {
@@ -31,10 +31,6 @@ func TestContentDiff(t *testing.T) {
 		})
 	}
 	bad := policy.Content{Key: payload.KeyKubelet, Data: "a: ["}
-	if _, err := ContentDiff(bad, dropin); err == nil || !strings.Contains(err.Error(), "neither JSON nor YAML") {
-		t.Errorf("before: %v", err)
-	}
-	if _, err := ContentDiff(dropin, bad); err == nil || !strings.Contains(err.Error(), "neither JSON nor YAML") {
-		t.Errorf("after: %v", err)
-	}
+	assert.ErrorHas(t, assert.Err(ContentDiff(bad, dropin)), "neither JSON nor YAML", "before")
+	assert.ErrorHas(t, assert.Err(ContentDiff(dropin, bad)), "neither JSON nor YAML", "after")
 }

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestDriftIsDescribedOnceAndWithItsDetails(t *testing.T) {
@@ -46,9 +47,7 @@ func TestDriftIsDescribedOnceAndWithItsDetails(t *testing.T) {
 			if v.Drift.Drifted() != tt.drifted {
 				t.Errorf("drifted is %v", v.Drift.Drifted())
 			}
-			if got := v.driftLine(func(at metav1.Time) string { return Age(at, now) + " ago" }); got != tt.line {
-				t.Errorf("the line is %q, want %q", got, tt.line)
-			}
+			assert.Equal(t, v.driftLine(func(at metav1.Time) string { return Age(at, now) + " ago" }), tt.line, "the line")
 			if v.Drift != nil && v.Drift.Differs(3) != tt.differs {
 				t.Errorf("it differs in %q, want %q", v.Drift.Differs(3), tt.differs)
 			}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestErrorsAreExplainedWithAdvice(t *testing.T) {
@@ -54,18 +55,11 @@ func TestErrorsAreExplainedWithAdvice(t *testing.T) {
 			if tt.what != "" {
 				want = "read rollout: " + tt.what
 			}
-			if what != want || (next == "") != (tt.next == "") || !strings.Contains(next, tt.next) {
-				t.Errorf("the error is %q, want %q and %q", advised, want, tt.next)
-			}
-			if !errors.Is(advised, tt.err) {
-				t.Error("the error does not wrap the original")
-			}
-			if got := Brief(err); got != want {
-				t.Errorf("in brief it is %q, want %q", got, want)
-			}
-			if got := query.Passing(err); got != tt.passes {
-				t.Errorf("passing is %v, want %v", got, tt.passes)
-			}
+			assert.That(t, what == want && (next == "") == (tt.next == "") && strings.Contains(next, tt.next),
+				"the error is %q, want %q and %q", advised, want, tt.next)
+			assert.That(t, errors.Is(advised, tt.err), "the error does not wrap the original")
+			assert.Equal(t, Brief(err), want, "in brief it")
+			assert.Equal(t, query.Passing(err), tt.passes, "passing")
 		})
 	}
 }
@@ -78,8 +72,7 @@ func TestAnAttemptThatCannotBeginInTimeIsExplained(t *testing.T) {
 		"list rollouts: the API server did not answer in time": fmt.Errorf("list rollouts: %w", fmt.Errorf("client rate limiter Wait returned an error: %w", limiter)),
 	} {
 		e, ok := explain(err, "")
-		if got := e.in(err.Error()); !ok || !strings.HasPrefix(got, text) || strings.Contains(got, "rate") {
-			t.Errorf("%v: %q, want %q", err, got, text)
-		}
+		got := e.in(err.Error())
+		assert.That(t, ok && strings.HasPrefix(got, text) && !strings.Contains(got, "rate"), "%v: %q, want %q", err, got, text)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // statuses are NodeConfigs that agents, and those who took over an agent, can write.
@@ -42,19 +43,13 @@ func FuzzStatus(f *testing.F) {
 		}
 		nc.Name, nc.Generation = node.Name, 1
 		n := policy.NodeOf(node, &nc)
-		if n.TrialLength < 0 || n.TrialLength > policy.MaxTrialLength {
-			t.Errorf("the trial of %s lasts %s", data, n.TrialLength)
-		}
-		p, err := policy.FromSpec(r, policy.Times{Agent: time.Minute, NotReady: time.Minute}, now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.That(t, n.TrialLength >= 0 && n.TrialLength <= policy.MaxTrialLength, "the trial of %s lasts %s", data, n.TrialLength)
+		p := assert.Value(policy.FromSpec(r, policy.Times{Agent: time.Minute, NotReady: time.Minute}, now))(t)
 		p.Target = rollout.Revision{Number: 1, Namespace: "a", Name: "w-1", UID: "u"}
 		n.Owner = "w"
 		first := rollout.Plan(p, rollout.Progress{}, []rollout.Node{n})
-		if again := rollout.Plan(p, first.Next, []rollout.Node{n}); len(again.Moves) != len(first.Moves) {
-			t.Errorf("with %s the plan has %d moves, and then %d", data, len(first.Moves), len(again.Moves))
-		}
+		again := rollout.Plan(p, first.Next, []rollout.Node{n})
+		assert.That(t, len(again.Moves) == len(first.Moves), "with %s the plan has %d moves, and then %d", data, len(first.Moves), len(again.Moves))
 		pair := query.Pair{Node: node, Config: &nc}
 		v := NodeOf(&query.NodeView{Pair: pair, AgentTimeout: time.Minute}, now)
 		size := 0
@@ -66,12 +61,8 @@ func FuzzStatus(f *testing.F) {
 				t.Errorf("%s has the outcome %+v", data, e)
 			}
 		}
-		if size > 20*len(data)+10_000 {
-			t.Errorf("a status of %d bytes is described in %d", len(data), size)
-		}
-		if _, err := json.Marshal(v); err != nil {
-			t.Errorf("%s cannot be printed: %v", data, err)
-		}
+		assert.That(t, size <= 20*len(data)+10_000, "a status of %d bytes is described in %d", len(data), size)
+		assert.OK(t, assert.Err(json.Marshal(v)), data, "cannot be printed")
 		TimelineNodeOf(r, &nc, nil)
 	})
 }

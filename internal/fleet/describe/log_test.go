@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestAnEventHasTheTimeOfItsWriterUnlessThatCannotBeRight(t *testing.T) {
@@ -37,9 +38,8 @@ func TestAnEventHasTheTimeOfItsWriterUnlessThatCannotBeRight(t *testing.T) {
 		}), "28  Normal ConfigRolledBack: a b (2 times)"},
 	} {
 		e := EventEntry(tt.event, now)
-		if got := fmt.Sprintf("%s %s %s %s: %s", at(e.Time), e.Node, e.Kind, e.Reason, e.Message); got != tt.want || e.Source != SourceEvent {
-			t.Errorf("%s: %q, want %q", name, got, tt.want)
-		}
+		got := fmt.Sprintf("%s %s %s %s: %s", at(e.Time), e.Node, e.Kind, e.Reason, e.Message)
+		assert.That(t, got == tt.want && e.Source == SourceEvent, "%s: %q, want %q", name, got, tt.want)
 	}
 }
 
@@ -99,13 +99,9 @@ func TestOutcomesAreWhatANodeConfigStillShows(t *testing.T) {
 		var got []string
 		for _, e := range Outcomes(tt.nc, tt.rollout, tt.all, minute(60)) {
 			got = append(got, fmt.Sprintf("%s %s %s: %s", at(e.Time), e.Kind, e.Reason, e.Message))
-			if e.Node != "n1" || e.Source != SourceOutcome {
-				t.Errorf("%s: %+v", tt.name, e)
-			}
+			assert.That(t, e.Node == "n1" && e.Source == SourceOutcome, "%s: %+v", tt.name, e)
 		}
-		if !slices.Equal(got, tt.want) {
-			t.Errorf("%s:\n%q, want\n%q", tt.name, got, tt.want)
-		}
+		assert.That(t, slices.Equal(got, tt.want), "%s:\n%q, want\n%q", tt.name, got, tt.want)
 	}
 }
 
@@ -123,9 +119,8 @@ func TestALogTellsEachThingOnceAndIsBounded(t *testing.T) {
 	for _, e := range log {
 		got = append(got, strings.TrimSpace(e.Node+" "+e.Reason))
 	}
-	if want := []string{"n2 TrialPassed", "n1 TrialPassed", "n2 ConfigLastKnownGood", "n2 Failed", "n1 ConfigRolledBack", "RolloutStarted"}; !slices.Equal(got, want) || left != 0 {
-		t.Errorf("it is %q, and %d are left; want %q", got, left, want)
-	}
+	want := []string{"n2 TrialPassed", "n1 TrialPassed", "n2 ConfigLastKnownGood", "n2 Failed", "n1 ConfigRolledBack", "RolloutStarted"}
+	assert.That(t, slices.Equal(got, want) && left == 0, "it is %q, and %d are left; want %q", got, left, want)
 	var many []LogEntry
 	for i := range MaxLogEntries + 7 {
 		many = append(many, event(i, "", fmt.Sprint(i)))

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func object(uid types.UID) *v1alpha1.ConfigRevision {
@@ -82,9 +83,8 @@ func TestTheOutcomeOfAnAssignmentIsWhatTheNodeSays(t *testing.T) {
 				nc.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionStatus(tt.status), Reason: tt.reason, Message: "the message"}}
 			}
 			o := OutcomeOf(nc, source, 3)
-			if o.Stage != tt.stage || !strings.Contains(o.Words, tt.words) {
-				t.Errorf("stage %d, %q, want %d and %q", o.Stage, o.Words, tt.stage, tt.words)
-			}
+			assert.That(t, o.Stage == tt.stage && strings.Contains(o.Words, tt.words),
+				"stage %d, %q, want %d and %q", o.Stage, o.Words, tt.stage, tt.words)
 		})
 	}
 }
@@ -100,9 +100,8 @@ func TestARefusalSaysWhatToDoAboutIt(t *testing.T) {
 		v1alpha1.ReasonProtectedFields: "refused while the configuration changes fields that this node protects",
 	} {
 		condition(reason)
-		if o := OutcomeOf(nc, sourceOf("new"), 0); !strings.HasPrefix(o.Advice, want) {
-			t.Errorf("%s: the advice is %q, want %q", reason, o.Advice, want)
-		}
+		o := OutcomeOf(nc, sourceOf("new"), 0)
+		assert.That(t, strings.HasPrefix(o.Advice, want), "%s: the advice is %q, want %q", reason, o.Advice, want)
 	}
 	condition(v1alpha1.ReasonCrashLooped)
 	nc.Status.BadConfigs = []v1alpha1.BadConfig{{UID: "new", Revision: "new"}}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestTheCostOfRestarts(t *testing.T) {
@@ -29,8 +30,6 @@ func TestTheCostOfRestarts(t *testing.T) {
 		{"no version", []query.Restart{reported("\x1b[31m", 5)}, begin + "5 pods on 1 node"},
 		{"absurd numbers", []query.Restart{reported("v1.34.4", math.MaxInt64), reported("v1.34.4", math.MaxInt64), reported("v1.34.4", -1)}, begin + "20000 pods on 2 nodes (kubelet 1.34)"},
 	} {
-		if got := RestartCostOf(tt.nodes).String(); got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.about, got, tt.want)
-		}
+		assert.Equal(t, RestartCostOf(tt.nodes).String(), tt.want, tt.about)
 	}
 }

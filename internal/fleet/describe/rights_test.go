@@ -8,6 +8,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // deny returns the API server's answer to a request without permission.
@@ -65,9 +67,7 @@ func TestAForbiddenRequestNamesTheRole(t *testing.T) {
 		t.Run(strings.Join([]string{tt.verb, tt.resource, tt.namespace}, " "), func(t *testing.T) {
 			denied := deny("ann", tt.verb, tt.group, tt.resource, tt.namespace, tt.name)
 			words, ok := strings.CutPrefix(WithAdvice(denied, "").Error(), denied.Error()+"\n")
-			if !ok {
-				t.Fatalf("the API server's words are missing: %q", words)
-			}
+			assert.Must(t, ok, "the API server's words are missing: %q", words)
 			if tt.role == "" {
 				if !strings.HasPrefix(words, "no role of evenkeel includes this permission") || !strings.Contains(words, "--verb="+tt.verb+" --resource=") {
 					t.Errorf("the advice is %q", words)
@@ -115,9 +115,7 @@ kubectl create rolebinding 'evenkeel-view-ann$(id)-o'\''x' -n default --role=eve
 		{"impersonation", deny("ann", "impersonate", "", "users", "", "b"), `--as and --as-group need the permission to impersonate: omit them, or ask an administrator for it`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := strings.TrimPrefix(WithAdvice(tt.denied, "").Error(), tt.denied.Error()+"\n"); got != tt.want {
-				t.Errorf("the advice is\n%s\nwant\n%s", got, tt.want)
-			}
+			assert.Equal(t, strings.TrimPrefix(WithAdvice(tt.denied, "").Error(), tt.denied.Error()+"\n"), tt.want, "the advice")
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestTheHealthOfANodeIsWhatItsNodeConfigSays(t *testing.T) {
@@ -57,14 +58,12 @@ func TestTheHealthOfANodeIsWhatItsNodeConfigSays(t *testing.T) {
 	} {
 		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Generation: 3}, Spec: v1alpha1.NodeConfigSpec{ConfigSource: tt.source}, Status: tt.status}
 		got := StandingOf(nc, nil, time.Minute, now)
-		if want := (Standing{Health: tt.health, Cause: tt.cause}); got != want {
-			t.Errorf("%s: got %+v, want %+v", tt.name, got, want)
-		}
+		want := (Standing{Health: tt.health, Cause: tt.cause})
+		assert.That(t, got == want, "%s: got %+v, want %+v", tt.name, got, want)
 		// The plan of a rollout never changes the health.
 		for s := rollout.Pending; s <= rollout.Draining; s++ {
-			if in := StandingOf(nc, &rollout.NodeState{State: s}, time.Minute, now); in.Health != got.Health || in.Cause != got.Cause {
-				t.Errorf("%s, %v: got %+v, want %+v", tt.name, s, in, got)
-			}
+			in := StandingOf(nc, &rollout.NodeState{State: s}, time.Minute, now)
+			assert.That(t, in.Health == got.Health && in.Cause == got.Cause, "%s, %v: got %+v, want %+v", tt.name, s, in, got)
 		}
 	}
 	if got := StandingOf(nil, nil, time.Minute, now); got.Health != HealthUnknown {
@@ -100,17 +99,13 @@ func TestThePositionOfANodeFollowsItsStateInTheRollout(t *testing.T) {
 		}
 	}
 	none := StandingOf(silent, nil, time.Minute, time.Unix(0, 0))
-	if none.Position != "" || none.Place() != "" {
-		t.Errorf("without a rollout: %+v", none)
-	}
+	assert.That(t, none.Position == "" && none.Place() == "", "without a rollout: %+v", none)
 }
 
 func TestWhatANodeIsNotKnownToLackIsNoProblem(t *testing.T) {
 	nc := &v1alpha1.NodeConfig{Status: v1alpha1.NodeConfigStatus{AgentVersion: "v1", Conditions: []metav1.Condition{{Type: v1alpha1.ConditionConfigOK, Status: "True"}}}}
-	if got := RowOf(query.Pair{Config: nc, NodeUnread: true}, nil, time.Minute, time.Unix(0, 0)).Problems; len(got) != 0 {
-		t.Errorf("a Node that may not be read: %q", got)
-	}
-	if got := RowOf(query.Pair{Config: nc}, nil, time.Minute, time.Unix(0, 0)).Problems; len(got) != 1 || got[0] != "the Node does not exist" {
-		t.Errorf("a Node that does not exist: %q", got)
-	}
+	got := RowOf(query.Pair{Config: nc, NodeUnread: true}, nil, time.Minute, time.Unix(0, 0)).Problems
+	assert.That(t, len(got) == 0, "a Node that may not be read: %q", got)
+	got = RowOf(query.Pair{Config: nc}, nil, time.Minute, time.Unix(0, 0)).Problems
+	assert.That(t, len(got) == 1 && got[0] == "the Node does not exist", "a Node that does not exist: %q", got)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 var begin = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -121,9 +122,7 @@ func TestATimelineCountsNodesAndShowsSteps(t *testing.T) {
 			}
 			last := got.Start
 			for _, p := range got.Points {
-				if p.T.Before(last) || p.T.After(got.Now) {
-					t.Errorf("the point %+v is out of order", p)
-				}
+				assert.That(t, !p.T.Before(last) && !p.T.After(got.Now), "the point %+v is out of order", p)
 				last = p.T
 			}
 		})
@@ -136,12 +135,10 @@ func TestATimelineOfManyNodesIsBounded(t *testing.T) {
 		nodes = append(nodes, TimelineNode{Assigned: begin, Ended: begin.Add(time.Duration(i) * time.Second / 2), State: rollout.Updated})
 	}
 	got := TimelineOf(inSteps(2, begin), nodes, len(nodes), minute(60))
-	if n := len(got.Points); n > MaxPoints+2 || n < 50 {
-		t.Errorf("it has %d points", n)
-	}
-	if last := got.Points[len(got.Points)-1]; last.Updated != 5000 || !last.T.Equal(minute(60)) {
-		t.Errorf("it ends with %+v", last)
-	}
+	n := len(got.Points)
+	assert.That(t, n <= MaxPoints+2 && n >= 50, "it has %d points", n)
+	last := got.Points[len(got.Points)-1]
+	assert.That(t, last.Updated == 5000 && last.T.Equal(minute(60)), "it ends with %+v", last)
 }
 
 func TestTheTimelineOfALongCompleteRolloutShowsItsCourse(t *testing.T) {
@@ -205,10 +202,7 @@ func TestTheTimesOfANodeComeFromTheControllerWhereItKnowsThem(t *testing.T) {
 	}{
 		{"updated", withRevision(nil), nil, "1 11 Updated"},
 		{"updated, as the controller saw", withRevision(func(nc *v1alpha1.NodeConfig) {
-			text, err := policy.ObservationText(rollout.Observation{Rollout: "workers", Revision: 2, HealthySince: minute(12)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := assert.Value(policy.ObservationText(rollout.Observation{Rollout: "workers", Revision: 2, HealthySince: minute(12)}))(t)
 			nc.Annotations = map[string]string{v1alpha1.AnnotationObserved: text}
 		}), &updated, "1 13 Updated"},
 		{"with another state in the plan", withRevision(nil), &stale, "1  Stale"},
@@ -230,8 +224,6 @@ func TestTheTimesOfANodeComeFromTheControllerWhereItKnowsThem(t *testing.T) {
 			}
 			got = fmt.Sprintf("%s %s %s", words(n.Assigned), words(n.Ended), n.State)
 		}
-		if got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
-		}
+		assert.Equal(t, got, tt.want, tt.name)
 	}
 }

@@ -1,6 +1,10 @@
 package describe
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
+)
 
 func TestTheVersionIsInTheImagesTag(t *testing.T) {
 	for image, want := range map[string]string{
@@ -13,8 +17,6 @@ func TestTheVersionIsInTheImagesTag(t *testing.T) {
 		"evenkeel.dev/agent@sha256:0123456789abcdef0123":        "",
 		"evenkeel.dev/agent:vendor":                             "",
 	} {
-		if got := ImageVersion(image); got != want {
-			t.Errorf("%s: %q, want %q", image, got, want)
-		}
+		assert.Equal(t, ImageVersion(image), want, image)
 	}
 }

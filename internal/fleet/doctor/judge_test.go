@@ -17,6 +17,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -77,10 +78,7 @@ func rollout(name string, phase v1alpha1.RolloutPhase, message string, condition
 // well are facts of which nothing is to be said, changed.
 func well(t *testing.T, change func(*Facts)) *Facts {
 	t.Helper()
-	parts, err := Manifests()
-	if err != nil {
-		t.Fatal(err)
-	}
+	parts := assert.Value(Manifests())(t)
 	for i := range parts {
 		parts[i].Got = parts[i].Want.DeepCopy()
 	}
@@ -278,9 +276,7 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			for _, f := range Judge(well(t, tt.change)) {
 				got = append(got, fmt.Sprintf("%s %s: %s: %s -> %s", f.Severity, f.Check, f.About(), strings.Join(strings.Fields(f.Wrong), " "), f.Do))
 			}
-			if !slices.Equal(got, tt.want) {
-				t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
-			}
+			assert.That(t, slices.Equal(got, tt.want), "got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
 		})
 	}
 }
@@ -313,18 +309,14 @@ func TestAnOlderOrNewerCRDIsToldByItsFieldsAndRules(t *testing.T) {
 		{"a rule more is its own affair", fields(), rule("a"), "", ""},
 	} {
 		lacks, more := compareCRDs(crd(tt.want), crd(tt.got))
-		if strings.Join(lacks, "; ") != tt.lacks || strings.Join(more, "; ") != tt.more {
-			t.Errorf("%s: lacks %q, more %q", tt.name, lacks, more)
-		}
+		assert.That(t, strings.Join(lacks, "; ") == tt.lacks && strings.Join(more, "; ") == tt.more, "%s: lacks %q, more %q", tt.name, lacks, more)
 	}
 }
 
 func TestEveryCheckSaysWhy(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range checks {
-		if c.name == "" || c.why == "" || seen[c.name] {
-			t.Errorf("check %q: %q", c.name, c.why)
-		}
+		assert.That(t, c.name != "" && c.why != "" && !seen[c.name], "check %q: %q", c.name, c.why)
 		seen[c.name] = true
 	}
 }
@@ -333,10 +325,7 @@ func TestEveryCheckSaysWhy(t *testing.T) {
 func TestWhatKustomizeMakesOfTheManifestsIsWhatIsExpected(t *testing.T) {
 	localcluster.SkipShort(t)
 	made := map[string]*unstructured.Unstructured{}
-	out, err := exec.CommandContext(t.Context(), "../../../bin/tools/kubectl", "kustomize", "../../../config/base").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := assert.Value(exec.CommandContext(t.Context(), "../../../bin/tools/kubectl", "kustomize", "../../../config/base").Output())(t)
 	for decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(out), 4096); ; {
 		o := &unstructured.Unstructured{}
 		if err := decoder.Decode(o); errors.Is(err, io.EOF) {
@@ -351,7 +340,6 @@ func TestWhatKustomizeMakesOfTheManifestsIsWhatIsExpected(t *testing.T) {
 			f.Parts[i].Got = made[nameOf(f.Parts[i].Want)]
 		}
 	})
-	if found := Judge(f); len(found) > 0 {
-		t.Errorf("of what has just been applied: %v", found)
-	}
+	found := Judge(f)
+	assert.That(t, len(found) == 0, "of what has just been applied: %v", found)
 }

@@ -16,14 +16,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
 func TestAnInstallationIsWhatTheManifestsHave(t *testing.T) {
-	parts, err := Manifests()
-	if err != nil {
-		t.Fatal(err)
-	}
+	parts := assert.Value(Manifests())(t)
 	kinds := map[string]int{}
 	for _, p := range parts {
 		kinds[p.Of+" "+p.Want.GetKind()]++
@@ -32,9 +30,7 @@ func TestAnInstallationIsWhatTheManifestsHave(t *testing.T) {
 		"api CustomResourceDefinition", "api Namespace", "api ClusterRole", "api ClusterRoleBinding", "api Role", "api RoleBinding", "people ClusterRole",
 		"api ValidatingAdmissionPolicy", "api ValidatingAdmissionPolicyBinding", "controller ServiceAccount", "controller ClusterRole", "controller FlowSchema",
 	} {
-		if kinds[kind] == 0 {
-			t.Errorf("no %s among %v", kind, kinds)
-		}
+		assert.That(t, kinds[kind] != 0, "no %s among %v", kind, kinds)
 	}
 }
 
@@ -94,13 +90,9 @@ func (e *empty) List(_ context.Context, list client.ObjectList, _ ...client.List
 func TestAnAPIServerThatGoesAwayInTheMiddleIsNoDiagnosis(t *testing.T) {
 	whole := &empty{}
 	f, err := Look(t.Context(), whole)
-	if err != nil || f.Lease.Alive || len(f.Nodes) != 1 {
-		t.Fatalf("%+v, %v", f, err)
-	}
+	assert.Must(t, err == nil && !f.Lease.Alive && len(f.Nodes) == 1, "%+v, %v", f, err)
 	parts, err := Manifests()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	before := len(parts) + 5 // the lease first; then the parts; rollouts, NodeConfigs, nodes, ConfigMaps; then the lease again
 	for _, n := range []int{1, 2, len(parts) + 1, before - 3, before - 2, before - 1, before, before + 1} {
 		if f, err := Look(t.Context(), &empty{failing: n}); !errors.Is(err, errAway) || !strings.Contains(err.Error(), "get ") && !strings.Contains(err.Error(), "list ") {
@@ -125,9 +117,7 @@ func TestADeadControllerIsToldFromAWrongClock(t *testing.T) {
 				})
 			}
 			f, err := Look(t.Context(), api)
-			if err != nil || f.Lease.Alive != want || f.Lease.Holder != "pod-1_42" {
-				t.Errorf("renews: %t, and it is %+v, %v", renews, f.Lease, err)
-			}
+			assert.That(t, err == nil && f.Lease.Alive == want && f.Lease.Holder == "pod-1_42", "renews: %t, and it is %+v, %v", renews, f.Lease, err)
 		})
 	}
 }

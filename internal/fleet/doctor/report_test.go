@@ -11,6 +11,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // removed removes the objects of the kinds from the cluster; no kind: all objects.
@@ -126,9 +127,7 @@ func TestAReportStartsWithAHeadlineAndTheFindingsThatExplainTheOthers(t *testing
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := NewReport(well(t, tt.change))
-			if r.Headline != tt.headline {
-				t.Errorf("headline %q, want %q", r.Headline, tt.headline)
-			}
+			assert.Equal(t, r.Headline, tt.headline, "headline")
 			var listed []string
 			follow, before := map[string]int{}, 0
 			for _, f := range r.Findings {
@@ -143,13 +142,10 @@ func TestAReportStartsWithAHeadlineAndTheFindingsThatExplainTheOthers(t *testing
 				}
 				follow[f.ExplainedBy]++
 			}
-			if !slices.Equal(listed, tt.listed) {
-				t.Errorf("listed %q, want %q", listed, tt.listed)
-			}
+			assert.That(t, slices.Equal(listed, tt.listed), "listed %q, want %q", listed, tt.listed)
 			for id, want := range tt.follow {
-				if n := follow[id]; n == 0 || want > 0 && n != want {
-					t.Errorf("%d findings follow from %s, want %d (-1: some)", n, id, want)
-				}
+				n := follow[id]
+				assert.That(t, n != 0 && (want <= 0 || n == want), "%d findings follow from %s, want %d (-1: some)", n, id, want)
 				delete(follow, id)
 			}
 			for id, n := range follow {
@@ -163,28 +159,21 @@ func TestAReportStartsWithAHeadlineAndTheFindingsThatExplainTheOthers(t *testing
 func TestWhatIsMissingFollowsFromWhatIsNotInstalled(t *testing.T) {
 	f := well(t, func(f *Facts) { *f = Facts{Now: now, Parts: f.Parts}; removed()(f) })
 	r := NewReport(f)
-	if want := fmt.Sprintf("is not installed: none of its %d objects exists", len(f.Parts)); r.Findings[0].Wrong != want || r.Findings[0].Do != "kubectl apply -f install.yaml" {
-		t.Errorf("first is %+v, want %q", r.Findings[0], want)
-	}
+	want := fmt.Sprintf("is not installed: none of its %d objects exists", len(f.Parts))
+	assert.That(t, r.Findings[0].Wrong == want && r.Findings[0].Do == "kubectl apply -f install.yaml", "first is %+v, want %q", r.Findings[0], want)
 	policies := 0
 	for _, one := range r.Findings[1:] {
-		if one.ExplainedBy != "installation" {
-			t.Errorf("%s is explained by %q", one.ID, one.ExplainedBy)
-		}
+		assert.Equal(t, one.ExplainedBy, "installation", one.ID, "is explained by")
 		if strings.HasPrefix(one.Object, "ValidatingAdmissionPolicy ") {
 			policies++
 		}
 	}
-	if policies == 0 {
-		t.Error("the policies are not among the findings")
-	}
+	assert.That(t, policies != 0, "the policies are not among the findings")
 }
 
 func TestEachExplanationSaysWhy(t *testing.T) {
 	for i, e := range explanations {
-		if e.why == "" {
-			t.Errorf("explanation %d does not", i)
-		}
+		assert.That(t, e.why != "", "explanation %d does not", i)
 	}
 }
 
@@ -203,9 +192,7 @@ func TestNoFindingExplainsWhatExplainsIt(t *testing.T) {
 	for id := range by {
 		seen := map[string]bool{}
 		for at := id; at != ""; at = by[at] {
-			if seen[at] {
-				t.Fatalf("%s explains itself: %v", at, by)
-			}
+			assert.Must(t, !seen[at], "%s explains itself: %v", at, by)
 			seen[at] = true
 		}
 	}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // What a real API server answers is tested in test/api. These tests are about answers that it does not give on demand.
@@ -53,9 +54,7 @@ func newFakeAPI(t *testing.T) *fakeAPI {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key := r.Method + " " + r.URL.Path
 		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, err)
 		f.mu.Lock()
 		f.requests = append(f.requests, key)
 		f.bodies[key] = body
@@ -175,17 +174,14 @@ func TestAPassReportsWhatTheAPIServerAnswers(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // shorter than Retry-After
 			defer cancel()
 			got := Pass(ctx, f, "n", v1alpha1.DrainOptions{})
-			if fmt.Sprint(got) != fmt.Sprint(c.want) {
-				t.Errorf("the pass reports\n%+v, want\n%+v", got, c.want)
-			}
+			assert.That(t, fmt.Sprint(got) == fmt.Sprint(c.want), "the pass reports\n%+v, want\n%+v", got, c.want)
 			for _, pod := range []string{"web", "zoo"} {
 				want := 0
 				if slices.Contains(c.evicted, pod) {
 					want = 1
 				}
-				if n := f.count(evictionPath(pod)); n != want {
-					t.Errorf("the eviction of %s was requested %d times, want %d", pod, n, want)
-				}
+				n := f.count(evictionPath(pod))
+				assert.That(t, n == want, "the eviction of %s was requested %d times, want %d", pod, n, want)
 			}
 		})
 	}
@@ -195,13 +191,10 @@ func TestAnEvictionNamesTheUIDOfThePod(t *testing.T) {
 	f := newFakeAPI(t)
 	f.answers[podsPath] = object(podList("", podOf("ReplicaSet", "web")))
 	f.answers[evictionPath("web")] = object(&metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess})
-	if report := Pass(t.Context(), f, "n", v1alpha1.DrainOptions{}); report.Waiting != "" || report.Refused != "" || report.Left != 1 {
-		t.Errorf("the pass reports %+v", report)
-	}
+	report := Pass(t.Context(), f, "n", v1alpha1.DrainOptions{})
+	assert.That(t, report.Waiting == "" && report.Refused == "" && report.Left == 1, "the pass reports %+v", report)
 	var sent policyv1.Eviction
-	if err := json.Unmarshal(f.bodies[evictionPath("web")], &sent); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal(f.bodies[evictionPath("web")], &sent))
 	o := sent.DeleteOptions
 	if sent.APIVersion != "policy/v1" || o == nil || o.Preconditions == nil || o.Preconditions.UID == nil || *o.Preconditions.UID != "uid-web" || o.GracePeriodSeconds != nil {
 		t.Errorf("the request was %s", f.bodies[evictionPath("web")])
@@ -231,9 +224,8 @@ func TestPodsAreListedInPagesUpToALimit(t *testing.T) {
 			object(podList(next, pods...))(w, r)
 		}
 		report := Pass(t.Context(), f, "n", v1alpha1.DrainOptions{})
-		if asked != c.pages || report.Waiting != c.want || c.want == "" && (report.Left != 2*pageSize || len(report.Pods) != maxNamed) {
-			t.Errorf("after %d pages the pass reports %+v, want %q", asked, report, c.want)
-		}
+		assert.That(t, asked == c.pages && report.Waiting == c.want && (c.want != "" || report.Left == 2*pageSize && len(report.Pods) == maxNamed),
+			"after %d pages the pass reports %+v, want %q", asked, report, c.want)
 	}
 }
 
@@ -263,15 +255,10 @@ func TestATaintIsWrittenAgainIfTheNodeHasChanged(t *testing.T) {
 				c.answers[min(n, len(c.answers))-1](w, r)
 			}
 			got, err := Write(t.Context(), f, "n", d)
-			if stored := c.err == "" && c.name != "the Node is gone"; (got != nil) != stored {
-				t.Errorf("the stored Node is %+v", got)
-			}
-			if (err == nil) != (c.err == "") || err != nil && !strings.HasPrefix(err.Error(), c.err) {
-				t.Errorf("the error is %v, want %q", err, c.err)
-			}
-			if n != c.requests {
-				t.Errorf("%d patches, want %d", n, c.requests)
-			}
+			assert.That(t, (got != nil) == (c.err == "" && c.name != "the Node is gone"), "the stored Node is %+v", got)
+			assert.That(t, (err == nil) == (c.err == "") && (err == nil || strings.HasPrefix(err.Error(), c.err)),
+				"the error is %v, want %q", err, c.err)
+			assert.That(t, n == c.requests, "%d patches, want %d", n, c.requests)
 			var ops []struct {
 				Op, Path string
 				Value    any
@@ -301,7 +288,5 @@ func TestPermissionsAreAskedForUntilOneIsMissing(t *testing.T) {
 	}
 	f := newFakeAPI(t)
 	f.answers[path] = failure(500, "etcd is away")
-	if _, err := MayDrain(t.Context(), f); err == nil || !strings.Contains(err.Error(), "ask whether this controller may list pods: etcd is away") {
-		t.Errorf("the error is %v", err)
-	}
+	assert.ErrorHas(t, assert.Err(MayDrain(t.Context(), f)), "ask whether this controller may list pods: etcd is away")
 }

@@ -17,16 +17,15 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // at returns a client of one server with the name main.
 func at(t *testing.T, s Server, timeout time.Duration) *Servers {
 	t.Helper()
 	s.Name = "main"
-	servers, err := New([]Server{s}, timeout)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers := assert.Value(New([]Server{s}, timeout))(t)
 	return servers
 }
 
@@ -58,9 +57,7 @@ func TestAnAnswerIsOneNumberOrNone(t *testing.T) {
 		{"scalar that is not a number", success("scalar", `[1,"NaN"]`), Result{NoData: true}},
 	} {
 		got, err := answering(t, 200, test.body).Query(t.Context(), "main", "up", nil)
-		if err != nil || got != test.want {
-			t.Errorf("%s: got %+v, %v; want %+v", test.name, got, err, test.want)
-		}
+		assert.That(t, err == nil && got == test.want, "%s: got %+v, %v; want %+v", test.name, got, err, test.want)
 	}
 }
 
@@ -102,12 +99,9 @@ func TestAnAnswerThatIsNotANumberIsAnError(t *testing.T) {
 
 func TestOnlyConfiguredServersAreAsked(t *testing.T) {
 	servers := answering(t, 200, success("scalar", `[1,"7"]`))
-	if _, err := servers.Query(t.Context(), "http://169.254.169.254", "up", nil); err == nil || !strings.Contains(err.Error(), "there is no Prometheus server") {
-		t.Errorf("got %v", err)
-	}
-	if names := servers.Names(); len(names) != 1 || names[0] != "main" {
-		t.Errorf("the names are %v", names)
-	}
+	assert.ErrorHas(t, assert.Err(servers.Query(t.Context(), "http://169.254.169.254", "up", nil)), "there is no Prometheus server")
+	names := servers.Names()
+	assert.That(t, len(names) == 1 && names[0] == "main", "the names are %v", names)
 	none, err := New(nil, time.Second)
 	if err != nil || none.Names() != nil && len(none.Names()) != 0 {
 		t.Errorf("without servers: %v, %v", none.Names(), err)
@@ -156,9 +150,7 @@ func TestHostileServersCostLittle(t *testing.T) {
 		{"no headers", hang, "no answer within 500ms"},
 		{"large headers", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", 1<<20)) }, "header"},
 		{"compressed", func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("Accept-Encoding") != "" {
-				t.Error("compressed answers are accepted")
-			}
+			assert.That(t, r.Header.Get("Accept-Encoding") == "", "compressed answers are accepted")
 			w.Header().Set("Content-Encoding", "gzip")
 			_, _ = w.Write([]byte{0x1f, 0x8b, 8, 0})
 		}, "bad_response"},
@@ -176,12 +168,9 @@ func TestHostileServersCostLittle(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			_, err := servers.Query(t.Context(), "main", "up", nil)
 			runtime.ReadMemStats(&after)
-			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("got %v, want %q", err, test.want)
-			}
-			if used := after.TotalAlloc - before.TotalAlloc; used > 32<<20 {
-				t.Errorf("it allocated %d bytes", used)
-			}
+			assert.That(t, err != nil && strings.Contains(err.Error(), test.want), "got %v, want %q", err, test.want)
+			used := after.TotalAlloc - before.TotalAlloc
+			assert.That(t, used <= 32<<20, "it allocated %d bytes", used)
 		})
 	}
 }
@@ -207,10 +196,7 @@ func TestAServerThatHangsDoesNotDelayOthers(t *testing.T) {
 	defer hanging.Close()
 	well := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, success("scalar", `[1,"7"]`)) }))
 	defer well.Close()
-	servers, err := New([]Server{{Name: "hang", URL: hanging.URL}, {Name: "well", URL: well.URL}}, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers := assert.Value(New([]Server{{Name: "hang", URL: hanging.URL}, {Name: "well", URL: well.URL}}, time.Minute))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	var sent atomic.Int32
@@ -226,14 +212,11 @@ func TestAServerThatHangsDoesNotDelayOthers(t *testing.T) {
 	if got, err := servers.Query(t.Context(), "well", "up", nil); err != nil || got.Value != 7 {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if n := sent.Load(); n != maxAtOnce {
-		t.Errorf("%d requests at once, want %d", n, maxAtOnce)
-	}
+	n := sent.Load()
+	assert.That(t, n == maxAtOnce, "%d requests at once, want %d", n, maxAtOnce)
 	cancel()
 	for range 2 * maxAtOnce {
-		if err := <-ended; err == nil {
-			t.Error("a query that was interrupted has a result")
-		}
+		assert.That(t, <-ended != nil, "a query that was interrupted has a result")
 	}
 }
 
@@ -275,9 +258,7 @@ func TestTokenAndCAAreReadAgain(t *testing.T) {
 		{name: "certificate again", file: s.CAFile, content: ca},
 	} {
 		if step.file != "" {
-			if err := os.WriteFile(step.file, []byte(step.content), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, os.WriteFile(step.file, []byte(step.content), 0o600))
 		}
 		if step.server != "" {
 			token.Store(step.server)
@@ -296,9 +277,7 @@ func TestAnUnknownCertificateIsRefused(t *testing.T) {
 	var token atomic.Value
 	token.Store("")
 	url, _ := secureServer(t, &token)
-	if _, err := at(t, Server{URL: url}, 5*time.Second).Query(t.Context(), "main", "up", nil); err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("got %v", err)
-	}
+	assert.ErrorHas(t, assert.Err(at(t, Server{URL: url}, 5*time.Second).Query(t.Context(), "main", "up", nil)), "certificate")
 	plain := strings.Replace(url, "https:", "http:", 1)
 	if _, err := at(t, Server{URL: plain}, 5*time.Second).Query(t.Context(), "main", "up", nil); err == nil {
 		t.Error("a server that speaks TLS was asked without TLS")
@@ -312,9 +291,7 @@ func TestNothingListens(t *testing.T) {
 	if _, netErr = at(t, Server{URL: server.URL}, 5*time.Second).Query(t.Context(), "main", "up", nil); netErr == nil || !strings.Contains(netErr.Error(), "refused") {
 		t.Errorf("got %v", netErr)
 	}
-	if errors.Is(netErr, context.DeadlineExceeded) {
-		t.Error("it is a timeout")
-	}
+	assert.That(t, !errors.Is(netErr, context.DeadlineExceeded), "it is a timeout")
 }
 
 // FuzzAnswers lets servers answer anything.
@@ -333,10 +310,7 @@ func FuzzAnswers(f *testing.F) {
 		_, _ = io.WriteString(w, body.Load().(string))
 	}))
 	f.Cleanup(server.Close)
-	servers, err := New([]Server{{Name: "main", URL: server.URL}}, 5*time.Second)
-	if err != nil {
-		f.Fatal(err)
-	}
+	servers := assert.Value(New([]Server{{Name: "main", URL: server.URL}}, 5*time.Second))(f)
 	f.Fuzz(func(t *testing.T, code int, text string) {
 		if code < 200 || code > 999 {
 			code = 200
@@ -344,9 +318,8 @@ func FuzzAnswers(f *testing.F) {
 		status.Store(int64(code))
 		body.Store(text)
 		got, err := servers.Query(t.Context(), "main", "up", nil)
-		if err != nil && got != (Result{}) || err == nil && (math.IsNaN(got.Value) || got.NoData && got.Value != 0) {
-			t.Errorf("got %+v, %v", got, err)
-		}
+		assert.That(t, (err == nil || got == (Result{})) && (err != nil || !math.IsNaN(got.Value) && (!got.NoData || got.Value == 0)),
+			"got %+v, %v", got, err)
 	})
 }
 

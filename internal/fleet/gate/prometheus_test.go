@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/promserver"
 )
 
@@ -57,14 +58,8 @@ func prometheus(t *testing.T) (ask func(query string) (Result, error), breakIt f
 	config := fmt.Sprintf("global: {scrape_interval: 200ms, evaluation_interval: 200ms}\nrule_files: [rules.yaml]\nscrape_configs: [{job_name: kubelet, static_configs: [{targets: [%q]}]}]\n",
 		strings.TrimPrefix(exporter.URL, "http://"))
 	server, err := promserver.Start(binary, t.TempDir(), map[string]string{"prometheus.yaml": config, "rules.yaml": alerts})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	assert.NoError(t, err)
+	t.Cleanup(func() { assert.OK(t, server.Stop()) })
 	servers := at(t, Server{URL: server.URL}, 10*time.Second)
 	return func(query string) (Result, error) { return servers.Query(t.Context(), "main", query, nil) }, func() { broken.Store(1) }
 }
@@ -77,9 +72,7 @@ func until(t *testing.T, ask func(string) (Result, error), query string, wanted 
 		if err == nil && wanted(got) {
 			return
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: got %+v, %v", query, got, err)
-		}
+		assert.Must(t, !time.Now().After(deadline), "%s: got %+v, %v", query, got, err)
 		time.Sleep(100 * time.Millisecond)
 	}
 }
@@ -90,9 +83,7 @@ func TestARealPrometheusAnswers(t *testing.T) {
 	for query, want := range map[string]Result{
 		"1.5": {Value: 1.5}, "vector(2)": {Value: 2}, "nothing": {NoData: true}, "vector(0) / 0": {NoData: true}, "NaN": {NoData: true}, `broken + 4`: {Value: 4},
 	} {
-		if got, err := ask(query); err != nil || got != want {
-			t.Errorf("%s: got %+v, %v; want %+v", query, got, err, want)
-		}
+		assert.Returns(t, want, query)(ask(query))
 	}
 	for query, want := range map[string]string{
 		`"text"`: "string", "up[5m]": "matrix", "kube_node_status_condition": "2 elements", "sum(": "bad_data", "": "bad_data",
@@ -107,23 +98,13 @@ func TestARealPrometheusAnswers(t *testing.T) {
 // documented are the gates of docs/rollouts.md.
 func documented(t *testing.T) []v1alpha1.RolloutGate {
 	t.Helper()
-	page, err := os.Open(filepath.Join(root, "docs/rollouts.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := assert.Value(os.Open(filepath.Join(root, "docs/rollouts.md")))(t)
 	defer page.Close()
-	text, err := io.ReadAll(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := assert.Value(io.ReadAll(page))(t)
 	block := regexp.MustCompile("(?s)```yaml\n(gates:\n.*?)```").FindSubmatch(text)
-	if block == nil {
-		t.Fatal("docs/rollouts.md has no gates")
-	}
+	assert.Must(t, block != nil, "docs/rollouts.md has no gates")
 	var strategy v1alpha1.RolloutStrategy
-	if err := yaml.UnmarshalStrict(block[1], &strategy); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, yaml.UnmarshalStrict(block[1], &strategy))
 	return strategy.Gates
 }
 
@@ -136,9 +117,7 @@ func TestTheDocumentedQueriesReturnANumber(t *testing.T) {
 		"apiserver-errors": func(v float64) bool { return v == 0 }, "kubelets-down": func(v float64) bool { return v == 0 },
 		"pod-start-seconds": func(v float64) bool { return v > 0.9 && v <= 1 },
 	}
-	if len(gates) != len(wanted) {
-		t.Errorf("%d gates are documented, and %d tested", len(gates), len(wanted))
-	}
+	assert.That(t, len(gates) == len(wanted), "%d gates are documented, and %d tested", len(gates), len(wanted))
 	queries := map[string]string{}
 	for _, g := range gates {
 		if wanted[g.Name] == nil {

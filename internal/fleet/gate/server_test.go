@@ -3,6 +3,8 @@ package gate
 import (
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestServersAreParsedFromTheFlag(t *testing.T) {
@@ -13,9 +15,7 @@ func TestServersAreParsedFromTheFlag(t *testing.T) {
 		"b=https://[::1]:9090,ca-file=/c=d,token-file=/run/t":    {Name: "b", URL: "https://[::1]:9090", CAFile: "/c=d", TokenFile: "/run/t"},
 	} {
 		got, err := ParseServer(text)
-		if (err == nil) != (want != Server{}) || err == nil && got != want {
-			t.Errorf("%s: got %+v, %v; want %+v", text, got, err, want)
-		}
+		assert.That(t, (err == nil) == (want != Server{}) && (err != nil || got == want), "%s: got %+v, %v; want %+v", text, got, err, want)
 	}
 	for text, want := range map[string]string{
 		"":                                     "must be name=URL",

@@ -8,6 +8,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestHowANodeStandsAndWhy(t *testing.T) {
@@ -92,9 +93,7 @@ func TestHowANodeStandsAndWhy(t *testing.T) {
 		"uninstalled":                                         {m: Uninstall, node: node("uninstall", nil), config: reports("v0.9.0"), pods: []corev1.Pod{pod("new", true)}, want: State{Stage: Done}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := (Policy{Operation: tt.m, Desired: w}).judge(nodeOf(query.Pair{Node: tt.node, Config: tt.config}, tt.pods)); got != tt.want {
-				t.Errorf("got  %+v\nwant %+v", got, tt.want)
-			}
+			assert.Equal(t, (Policy{Operation: tt.m, Desired: w}).judge(nodeOf(query.Pair{Node: tt.node, Config: tt.config}, tt.pods)), tt.want)
 		})
 	}
 }

@@ -6,19 +6,17 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestDecisionsKnowNoClient(t *testing.T) {
 	may := []string{"cmp", "fmt", "slices", "strings", "time", "github.com/evenkeel/evenkeel/api/v1alpha1", "github.com/evenkeel/evenkeel/internal/fleet/describe", "github.com/evenkeel/evenkeel/internal/printable"}
 	for _, name := range []string{"types.go", "judge.go", "decide.go"} {
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := assert.Value(parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly))(t)
 		for _, i := range file.Imports {
-			if path := strings.Trim(i.Path.Value, `"`); !slices.Contains(may, path) {
-				t.Errorf("%s imports %s: what decides does no I/O", name, path)
-			}
+			path := strings.Trim(i.Path.Value, `"`)
+			assert.That(t, slices.Contains(may, path), "%s imports %s: what decides does no I/O", name, path)
 		}
 	}
 }

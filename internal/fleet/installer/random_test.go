@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // TestEveryOperationKeepsItsLimitsAndEnds has nodes do anything, and checks every decision.
@@ -21,18 +23,14 @@ func TestEveryOperationKeepsItsLimitsAndEnds(t *testing.T) {
 		names := strings.Split("abcdefgh", "")[:rapid.IntRange(1, 8).Draw(t, "nodes")]
 		for _, name := range names {
 			for _, verb := range []string{"does:" + does.Draw(t, "does"), before.Draw(t, "before"), before.Draw(t, "before")} {
-				if err := w.set(name, verb); err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, w.set(name, verb))
 			}
 		}
 		w.start()
 		interruptAt := rapid.IntRange(0, 200).Draw(t, "interrupted after")
 		begun := map[string]string{} // label before
 		for decisions := 0; ; decisions++ {
-			if decisions > 2000 {
-				t.Fatal("it does not end")
-			}
+			assert.Must(t, decisions <= 2000, "it does not end")
 			if decisions == interruptAt {
 				w.read = nil
 			}
@@ -45,12 +43,10 @@ func TestEveryOperationKeepsItsLimitsAndEnds(t *testing.T) {
 			for _, s := range d.Steps {
 				switch s.Action {
 				case Begin:
-					if len(d.Steps) > 1 || was.Stopped || decisions >= interruptAt {
-						t.Fatalf("%v begins after %v, interrupted after %d decisions", d.Steps, was, interruptAt)
-					}
-					if n := len(d.Next.In(Doing)); n > max(w.policy.MaxUnavailable, len(was.In(Doing))) {
-						t.Fatalf("%d nodes are in progress", n)
-					}
+					assert.Must(t, len(d.Steps) <= 1 && !was.Stopped && decisions < interruptAt,
+						"%v begins after %v, interrupted after %d decisions", d.Steps, was, interruptAt)
+					n := len(d.Next.In(Doing))
+					assert.Must(t, n <= max(w.policy.MaxUnavailable, len(was.In(Doing))), "%d nodes are in progress", n)
 					begun[s.Node] = labels[s.Node]
 				case RestoreLabel:
 					if before, ok := begun[s.Node]; !ok || before != s.Label || w.node(s.Node).started() {

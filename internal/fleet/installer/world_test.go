@@ -112,9 +112,7 @@ func (n *simulated) run(p *Pod) {
 		p.Ready, p.Running = false, false
 		p.Container = &Container{Waits: "CrashLoopBackOff", Exit: &Exit{code, said}}
 	}
-	running := func() {
-		p.Started, p.Running, p.Container = true, true, &Container{}
-	}
+	running := func() { p.Started, p.Running, p.Container = true, true, &Container{} }
 	switch {
 	case n.does == "unscheduled":
 		p.Unscheduled, p.Message = true, "0/1 nodes are available: 1 Insufficient cpu."

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 var began = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
@@ -80,9 +81,7 @@ func TestEventsOfAState(t *testing.T) {
 			for _, e := range EventsOf(tt.r, tt.moving) {
 				got = append(got, e.ID+": "+e.Data.Message)
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("(-want, +got)\n%s", diff)
-			}
+			assert.NoDiff(t, cmp.Diff(tt.want, got))
 		})
 	}
 }
@@ -92,10 +91,7 @@ func TestTheFormatOfAnEvent(t *testing.T) {
 		st.FailedNodes = []v1alpha1.FailedNode{{Name: "node-7", Message: "not sent"}}
 		st.Requests = []v1alpha1.RolloutRequest{{Kind: v1alpha1.RequestPause, User: "ann", Reason: "a storm", Time: at(5)}}
 	})
-	got, err := json.MarshalIndent(EventsOf(r, false)[0], "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := assert.Value(json.MarshalIndent(EventsOf(r, false)[0], "", " "))(t)
 	head, nodes, _ := strings.Cut(string(got), `"nodes": {`)
 	_, tail, _ := strings.Cut(nodes, "},")
 	want := `{
@@ -130,7 +126,5 @@ func TestTheFormatOfAnEvent(t *testing.T) {
   ]
  }
 }`
-	if diff := cmp.Diff(want, head+tail); diff != "" {
-		t.Errorf("(-want, +got)\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, head+tail))
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // world is a Notifier in a synctest bubble, with receivers that a test answers for.
@@ -36,18 +37,13 @@ func newWorld(t *testing.T, names ...string) *world {
 	for _, name := range names {
 		receivers = append(receivers, Receiver{Name: name, URL: "http://" + name + "/a-secret"})
 	}
-	n, err := New(receivers, "test", slog.New(slog.NewTextHandler(&w.log, nil)), w.registry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := assert.Value(New(receivers, "test", slog.New(slog.NewTextHandler(&w.log, nil)), w.registry))(t)
 	w.Notifier = n
 	began := time.Now()
 	for _, q := range n.queues {
 		q.client.http = &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
 			var e Event
-			if err := json.NewDecoder(r.Body).Decode(&e); err != nil {
-				t.Error(err)
-			}
+			assert.OK(t, json.NewDecoder(r.Body).Decode(&e))
 			name := r.URL.Host
 			w.requests[name] = append(w.requests[name], fmt.Sprintf("%s %s", time.Since(began).Round(time.Second), e.ID))
 			if code := w.answer(name, e.ID); code != 0 {
@@ -76,10 +72,7 @@ func (w *world) add(events ...string) {
 // metric returns the value of the series with this name whose labels include these values.
 func (w *world) metric(name string, labels ...string) float64 {
 	w.t.Helper()
-	families, err := w.registry.Gather()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	families := assert.Value(w.registry.Gather())(w.t)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			var values []string
@@ -113,9 +106,7 @@ func TestAnEventIsQueuedOnceForEachReceiver(t *testing.T) {
 			"0s uid.3.1.AwaitingApproval.1772600777", "1s uid.3.1.AwaitingApproval.1772600817", "1s uid.3.1.Halted.1772600797", "1s uid.3.1.Halted.1772600797",
 		}
 		for _, name := range []string{"a", "b"} {
-			if !slices.Equal(w.requests[name], want) {
-				t.Errorf("%s received %q, want %q", name, w.requests[name], want)
-			}
+			assert.That(t, slices.Equal(w.requests[name], want), "%s received %q, want %q", name, w.requests[name], want)
 		}
 	})
 }
@@ -132,9 +123,7 @@ func TestANewLeaderSendsTheSameEvents(t *testing.T) {
 			received = append(received, w.requests["a"])
 			time.Sleep(time.Hour)
 		}
-		if len(received[0]) != 2 || !slices.Equal(received[0], received[1]) {
-			t.Errorf("the leaders sent %q", received)
-		}
+		assert.That(t, len(received[0]) == 2 && slices.Equal(received[0], received[1]), "the leaders sent %q", received)
 	})
 }
 
@@ -143,24 +132,18 @@ func TestBlockedIsSentAfterAMinute(t *testing.T) {
 		w := newWorld(t, "a")
 		blocked := rolloutIn(v1alpha1.RolloutProgressing, counts(1, 0, 0))
 		began := time.Now()
-		if again := w.Rollout(blocked, false, began); !again.Equal(began.Add(time.Minute)) {
-			t.Errorf("the next look is at %s", again)
-		}
+		again := w.Rollout(blocked, false, began)
+		assert.That(t, again.Equal(began.Add(time.Minute)), "the next look is at %s", again)
 		w.Rollout(rolloutIn(v1alpha1.RolloutProgressing, counts(1, 1, 0)), false, began.Add(50*time.Second)) // another node got the revision
-		if again := w.Rollout(blocked, false, began.Add(70*time.Second)); !again.Equal(began.Add(130 * time.Second)) {
-			t.Errorf("the next look is at %s", again)
-		}
+		again = w.Rollout(blocked, false, began.Add(70*time.Second))
+		assert.That(t, again.Equal(began.Add(130*time.Second)), "the next look is at %s", again)
 		w.run(time.Second)
-		if len(w.requests["a"]) != 0 {
-			t.Errorf("too early: %q", w.requests["a"])
-		}
-		if again := w.Rollout(blocked, false, began.Add(130*time.Second)); !again.IsZero() {
-			t.Errorf("the next look is at %s", again)
-		}
+		assert.That(t, len(w.requests["a"]) == 0, "too early: %q", w.requests["a"])
+		again = w.Rollout(blocked, false, began.Add(130*time.Second))
+		assert.That(t, again.IsZero(), "the next look is at %s", again)
 		w.run(time.Second)
-		if want := []string{"1s uid.3.1.Blocked.1772600787"}; !slices.Equal(w.requests["a"], want) {
-			t.Errorf("got %q, want %q", w.requests["a"], want)
-		}
+		want := []string{"1s uid.3.1.Blocked.1772600787"}
+		assert.That(t, slices.Equal(w.requests["a"], want), "got %q, want %q", w.requests["a"], want)
 	})
 }
 
@@ -179,24 +162,19 @@ func TestAFailureIsRetriedWithBackOff(t *testing.T) {
 		var times []time.Duration
 		for _, r := range w.requests["a"] {
 			at, _, _ := strings.Cut(r, " ")
-			d, err := time.ParseDuration(at)
-			if err != nil {
-				t.Fatal(err)
-			}
+			d := assert.Value(time.ParseDuration(at))(t)
 			times = append(times, d)
 		}
 		pause := firstBackoff
 		for i, r := range w.requests["a"][:len(times)-2] {
 			got := times[i+1] - times[i]
-			if got < pause-time.Second || got > pause+pause/4+time.Second {
-				t.Errorf("%s: %s until the next attempt, want about %s", r, got, pause)
-			}
+			assert.That(t, got >= pause-time.Second && got <= pause+pause/4+time.Second,
+				"%s: %s until the next attempt, want about %s", r, got, pause)
 			pause = min(2*pause, mostBackoff)
 		}
 		n := len(times)
-		if n < 15 || n > 30 || times[n-2] < time.Hour || times[n-1] != times[n-2] || !strings.HasSuffix(w.requests["a"][n-1], " 2") {
-			t.Errorf("got %q, want the second event right after the first one", w.requests["a"])
-		}
+		assert.That(t, n >= 15 && n <= 30 && times[n-2] >= time.Hour && times[n-1] == times[n-2] && strings.HasSuffix(w.requests["a"][n-1], " 2"),
+			"got %q, want the second event right after the first one", w.requests["a"])
 		if log := w.log.String(); strings.Count(log, "cannot send notifications; retrying") != 1 || strings.Count(log, "notifications are sent again") != 1 || strings.Contains(log, "a-secret") {
 			t.Errorf("the log is\n%s", log)
 		}
@@ -212,9 +190,7 @@ func TestAReceiverThatIsDownDoesNotDelayAnother(t *testing.T) {
 		w.answer = func(name, _ string) int { return map[string]int{"up": 200}[name] }
 		w.Rollout(rolloutIn(v1alpha1.RolloutHalted, halted), false, time.Now())
 		w.run(10 * time.Second)
-		if len(w.requests["up"]) != 1 || len(w.requests["down"]) < 3 {
-			t.Errorf("got %q", w.requests)
-		}
+		assert.That(t, len(w.requests["up"]) == 1 && len(w.requests["down"]) >= 3, "got %q", w.requests)
 	})
 }
 
@@ -224,9 +200,8 @@ func TestAFullQueueDropsItsOldestEvent(t *testing.T) {
 		for i := range mostQueued + 3 {
 			w.add(fmt.Sprint(i))
 		}
-		if n := w.metric("evenkeel_notifications_pending", "a"); n != mostQueued {
-			t.Errorf("%v are pending", n)
-		}
+		n := w.metric("evenkeel_notifications_pending", "a")
+		assert.That(t, n == mostQueued, "%v are pending", n)
 		w.run(time.Second)
 		if got := w.requests["a"]; len(got) != mostQueued || got[0] != "0s 3" {
 			t.Errorf("%d were sent, the first is %s", len(got), got[0])
@@ -234,9 +209,8 @@ func TestAFullQueueDropsItsOldestEvent(t *testing.T) {
 		if n := w.metric("evenkeel_notifications_dropped_total", droppedFull, "a"); n != 3 || strings.Count(w.log.String(), "notification dropped") != 3 {
 			t.Errorf("%v are counted as dropped\n%s", n, w.log.String())
 		}
-		if n := w.metric("evenkeel_notifications_pending", "a"); n != 0 {
-			t.Errorf("%v are pending", n)
-		}
+		n = w.metric("evenkeel_notifications_pending", "a")
+		assert.That(t, n == 0, "%v are pending", n)
 	})
 }
 
@@ -247,12 +221,10 @@ func TestAnOldEventIsDropped(t *testing.T) {
 		time.Sleep(mostAge + time.Second)
 		w.add("new")
 		w.run(time.Second)
-		if got := w.requests["a"]; len(got) != 1 || !strings.HasSuffix(got[0], " new") {
-			t.Errorf("got %q", got)
-		}
-		if n := w.metric("evenkeel_notifications_dropped_total", droppedOld, "a"); n != 1 {
-			t.Errorf("%v are counted as dropped", n)
-		}
+		got := w.requests["a"]
+		assert.That(t, len(got) == 1 && strings.HasSuffix(got[0], " new"), "got %q", got)
+		n := w.metric("evenkeel_notifications_dropped_total", droppedOld, "a")
+		assert.That(t, n == 1, "%v are counted as dropped", n)
 	})
 }
 
@@ -262,9 +234,8 @@ func TestARejectedEventDoesNotHinderTheNext(t *testing.T) {
 		w.answer = func(_, id string) int { return map[string]int{"1": 422, "2": 200}[id] }
 		w.add("1", "2")
 		w.run(time.Second)
-		if want := []string{"0s 1", "0s 2"}; !slices.Equal(w.requests["a"], want) {
-			t.Errorf("got %q, want %q", w.requests["a"], want)
-		}
+		want := []string{"0s 1", "0s 2"}
+		assert.That(t, slices.Equal(w.requests["a"], want), "got %q, want %q", w.requests["a"], want)
 		if n := w.metric("evenkeel_notifications_dropped_total", droppedRejected, "a"); n != 1 || !strings.Contains(w.log.String(), "notification rejected") {
 			t.Errorf("%v are counted as dropped\n%s", n, w.log.String())
 		}
@@ -274,8 +245,6 @@ func TestARejectedEventDoesNotHinderTheNext(t *testing.T) {
 func TestWithoutReceiversNothingIsRemembered(t *testing.T) {
 	w := newWorld(t)
 	w.Rollout(rolloutIn(v1alpha1.RolloutHalted, halted), false, time.Now())
-	if len(w.sent) > 0 {
-		t.Error("it remembers events")
-	}
+	assert.That(t, len(w.sent) == 0, "it remembers events")
 	w.run(time.Millisecond)
 }

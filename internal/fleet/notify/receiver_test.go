@@ -14,6 +14,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestParseReceiver(t *testing.T) {
@@ -25,9 +27,7 @@ func TestParseReceiver(t *testing.T) {
 		"ops=https://e/,ca-file=/c,key-file=/k":    {Name: "ops", URL: "https://e/", KeyFile: "/k", CAFile: "/c"},
 		"ops=https://e/a,b,key-file=/k,ca-file=/c": {Name: "ops", URL: "https://e/a,b", KeyFile: "/k", CAFile: "/c"},
 	} {
-		if got, err := ParseReceiver(text); err != nil || got != want {
-			t.Errorf("%s: got %+v, error %v", text, got, err)
-		}
+		assert.Returns(t, want, text)(ParseReceiver(text))
 	}
 	for text, want := range map[string]string{
 		"":                                  "must be NAME=URL",
@@ -43,9 +43,8 @@ func TestParseReceiver(t *testing.T) {
 		"ops=http://e,ca-file=/c":           "ops: a ca-file needs an https:// URL",
 	} {
 		_, err := ParseReceiver(text)
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: error %v, want %q", text, err, want)
-		}
+		assert.That(t, err != nil && strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), "secret"),
+			"%s: error %v, want %q", text, err, want)
 	}
 }
 
@@ -59,9 +58,7 @@ func write(t *testing.T, name, content string) string {
 
 func rewrite(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 }
 
 // sender returns a client for a handler, and a function that returns what it received last.
@@ -90,9 +87,7 @@ func answers(code int) http.HandlerFunc {
 func TestAnEventArrivesWithItsSignature(t *testing.T) {
 	key := write(t, "key", "0123456789abcdef\n")
 	c, received := sender(t, Receiver{KeyFile: key}, answers(http.StatusAccepted))
-	if err := c.send(t.Context(), []byte(`{"id":"1"}`)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, c.send(t.Context(), []byte(`{"id":"1"}`)))
 	r, body := received()
 	// printf '{"id":"1"}' | openssl dgst -sha256 -hmac 0123456789abcdef
 	const signature = "sha256=4883735ecc1a7c87abe469367b9a53985bc6659fdf34419bf61569c2a176a20e"
@@ -102,17 +97,13 @@ func TestAnEventArrivesWithItsSignature(t *testing.T) {
 	}
 
 	rewrite(t, key, "another key, of more bytes")
-	if err := c.send(t.Context(), []byte(`{"id":"1"}`)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, c.send(t.Context(), []byte(`{"id":"1"}`)))
 	if r, _ := received(); r.Header.Get(SignatureHeader) != Sign([]byte("another key, of more bytes"), []byte(`{"id":"1"}`)) {
 		t.Error("the changed key is not used")
 	}
 
 	c, received = sender(t, Receiver{}, answers(http.StatusOK))
-	if err := c.send(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, c.send(t.Context(), nil))
 	if r, _ := received(); r.Header.Get(SignatureHeader) != "" {
 		t.Error("an event is signed without a key")
 	}
@@ -148,9 +139,7 @@ func TestAnswersOfReceivers(t *testing.T) {
 		"200": {answers(200), "", false},
 		"204": {answers(204), "", false},
 		"302": {func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path != "/a-secret" {
-				t.Error("the redirect was followed")
-			}
+			assert.That(t, r.URL.Path == "/a-secret", "the redirect was followed")
 			http.Redirect(w, r, "/elsewhere", http.StatusFound)
 		}, "the receiver answered 302 Found: redirects are not followed, configure the final URL", false},
 		"307": {func(w http.ResponseWriter, r *http.Request) {
@@ -196,9 +185,8 @@ func TestAReceiverThatIsDown(t *testing.T) {
 	server := httptest.NewServer(nil)
 	server.Close()
 	c := &client{receiver: Receiver{URL: server.URL + "/a-secret"}}
-	if err := c.send(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "connection refused") || strings.Contains(err.Error(), "a-secret") {
-		t.Error(err)
-	}
+	err := c.send(t.Context(), nil)
+	assert.That(t, err != nil && strings.Contains(err.Error(), "connection refused") && !strings.Contains(err.Error(), "a-secret"), "%v", err)
 }
 
 // transport answers instead of a receiver.
@@ -214,9 +202,8 @@ func TestASlowReceiverIsGivenUpAfterTenSeconds(t *testing.T) {
 		})}, receiver: Receiver{URL: "http://slow"}}
 		began := time.Now()
 		err := c.send(t.Context(), nil)
-		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took != requestTime {
-			t.Errorf("error %v after %s", err, took)
-		}
+		took := time.Since(began)
+		assert.That(t, errors.Is(err, context.DeadlineExceeded) && took == requestTime, "error %v after %s", err, took)
 	})
 }
 
@@ -225,27 +212,15 @@ func TestTheServersCertificateIsVerified(t *testing.T) {
 	defer server.Close()
 	own := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 	c := &client{receiver: Receiver{URL: server.URL}}
-	if err := c.send(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("an unknown certificate: error %v", err)
-	}
+	assert.ErrorHas(t, c.send(t.Context(), nil), "certificate", "an unknown certificate")
 	file := write(t, "ca", own)
 	c = &client{receiver: Receiver{URL: server.URL, CAFile: file}}
 	defer c.close()
-	if err := c.send(t.Context(), nil); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, c.send(t.Context(), nil))
 	rewrite(t, file, "no certificate")
-	if err := c.send(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "contains no PEM certificate") {
-		t.Errorf("garbage: error %v", err)
-	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.send(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "read the CA certificates: ") {
-		t.Errorf("missing: error %v", err)
-	}
+	assert.ErrorHas(t, c.send(t.Context(), nil), "contains no PEM certificate", "garbage")
+	assert.NoError(t, os.Remove(file))
+	assert.ErrorHas(t, c.send(t.Context(), nil), "read the CA certificates: ", "missing")
 	rewrite(t, file, own+"\n")
-	if err := c.send(t.Context(), nil); err != nil {
-		t.Errorf("restored: %v", err)
-	}
+	assert.OK(t, c.send(t.Context(), nil), "restored")
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestBudgetsAreRespectedWhereTheControllerMay(t *testing.T) {
@@ -31,9 +32,8 @@ func TestBudgetsAreRespectedWhereTheControllerMay(t *testing.T) {
 		r := &v1alpha1.NodeConfigRollout{Spec: v1alpha1.NodeConfigRolloutSpec{AllNodes: true}}
 		r.Spec.Strategy.RespectDisruptionBudgets = tt.asked
 		p, _ := Build(Input{Rollout: r, Template: Template{Content: Content{Key: "kubelet", Data: "x", SHA256: digest("x")}}, Permissions: tt.may, Settings: DefaultSettings})
-		if p.RespectBudgets != tt.want || p.Invalid != tt.err {
-			t.Errorf("asked %v, may %v: %v, invalid %q", tt.asked, tt.may, p.RespectBudgets, p.Invalid)
-		}
+		assert.That(t, p.RespectBudgets == tt.want && p.Invalid == tt.err,
+			"asked %v, may %v: %v, invalid %q", tt.asked, tt.may, p.RespectBudgets, p.Invalid)
 		if got, _ := respectsBudgets(&v1alpha1.RolloutStrategy{RespectDisruptionBudgets: tt.asked, Drain: v1alpha1.DrainAlways}, tt.may); got != (tt.want && tt.asked != nil) {
 			t.Errorf("asked %v, may %v: %v where each node is drained", tt.asked, tt.may, got)
 		}
@@ -52,9 +52,8 @@ func TestKubeletsThatMakePodsUnreadyDisrupt(t *testing.T) {
 		node := &corev1.Node{}
 		node.Status.NodeInfo.KubeletVersion = tt.kubelet
 		nc := &v1alpha1.NodeConfig{Status: v1alpha1.NodeConfigStatus{PodsUnreadyOnRestart: tt.unready}}
-		if got := NodeOf(node, nc).Disrupts; got != tt.want {
-			t.Errorf("kubelet %q with %v: %v", tt.kubelet, tt.unready, got)
-		}
+		got := NodeOf(node, nc).Disrupts
+		assert.That(t, got == tt.want, "kubelet %q with %v: %v", tt.kubelet, tt.unready, got)
 	}
 }
 
@@ -103,9 +102,8 @@ func TestDisruptedPodsAreThoseThatARestartMakesUnready(t *testing.T) {
 		{"v1.36.3", nil, nil},
 	} {
 		node.Status.NodeInfo.KubeletVersion, nc.Status.PodsUnreadyOnRestart = tt.kubelet, tt.unready
-		if got := DisruptedPods(node, nc, pods, budgets); !slices.Equal(got, tt.want) {
-			t.Errorf("kubelet %s with %v: %v, want %v", tt.kubelet, tt.unready, got, tt.want)
-		}
+		got := DisruptedPods(node, nc, pods, budgets)
+		assert.That(t, slices.Equal(got, tt.want), "kubelet %s with %v: %v, want %v", tt.kubelet, tt.unready, got, tt.want)
 	}
 	if got := AllowedBy(budgets); got["shop/web"] != 1 || len(got) != 4 {
 		t.Errorf("allowed: %v", got)
@@ -114,11 +112,7 @@ func TestDisruptedPodsAreThoseThatARestartMakesUnready(t *testing.T) {
 
 func TestABudgetWhoseStatusIsOldAllowsNothing(t *testing.T) {
 	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Generation: 2}, Status: policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1, DisruptionsAllowed: 5}}
-	if got := BudgetOf(b).Allowed; got != 0 {
-		t.Errorf("it allows %d", got)
-	}
+	assert.Equal(t, BudgetOf(b).Allowed, 0, "it allows")
 	b.Status.ObservedGeneration = 2
-	if got := BudgetOf(b).Allowed; got != 5 {
-		t.Errorf("it allows %d, want 5", got)
-	}
+	assert.Equal(t, BudgetOf(b).Allowed, 5, "it allows")
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestATaintRecordsADrain(t *testing.T) {
@@ -18,16 +19,11 @@ func TestATaintRecordsADrain(t *testing.T) {
 	handed.HandedOver = true
 	for _, want := range []rollout.Drain{drain, handed} {
 		taint := DrainTaint(want)
-		if len(taint.Value) > 63 || strings.ContainsAny(taint.Value, " :/") {
-			t.Errorf("the value %q is invalid", taint.Value)
-		}
-		if got := DrainOf(&corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "other"}, taint}}}); got != want {
-			t.Errorf("read %+v, want %+v", got, want)
-		}
+		assert.That(t, len(taint.Value) <= 63 && !strings.ContainsAny(taint.Value, " :/"), "the value %q is invalid", taint.Value)
+		assert.Equal(t, DrainOf(&corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "other"}, taint}}}), want, "read")
 	}
-	if got := DrainOf(&corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "other"}}}}); got != (rollout.Drain{}) {
-		t.Errorf("a Node without the taint records %+v", got)
-	}
+	got := DrainOf(&corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "other"}}}})
+	assert.That(t, got == (rollout.Drain{}), "a Node without the taint records %+v", got)
 }
 
 func TestATaintThatCannotBeReadIsOfNoRollout(t *testing.T) {
@@ -41,9 +37,7 @@ func TestATaintThatCannotBeReadIsOfNoRollout(t *testing.T) {
 		"short ID":  {Key: v1alpha1.TaintDraining, Effect: good.Effect, Value: good.Value[:len(good.Value)-1]},
 	} {
 		got := DrainOf(&corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{taint}}})
-		if got.Rollout == "" || got.Rollout == DrainID("u") || got != (rollout.Drain{Rollout: got.Rollout}) {
-			t.Errorf("%s: read %+v", name, got)
-		}
+		assert.That(t, got.Rollout != "" && got.Rollout != DrainID("u") && got == (rollout.Drain{Rollout: got.Rollout}), "%s: read %+v", name, got)
 	}
 }
 
@@ -67,13 +61,11 @@ func TestTheStrategyOfDrains(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var p rollout.Policy
 			setDrain(&p, &tt.strategy)
-			if p.Drain != tt.mode || p.DrainTimeout != tt.timeout || p.ReleaseAfterTrial != tt.trial {
-				t.Errorf("the policy is %d, %s, %v", p.Drain, p.DrainTimeout, p.ReleaseAfterTrial)
-			}
+			assert.That(t, p.Drain == tt.mode && p.DrainTimeout == tt.timeout && p.ReleaseAfterTrial == tt.trial,
+				"the policy is %d, %s, %v", p.Drain, p.DrainTimeout, p.ReleaseAfterTrial)
 			err := checkDrain(&v1alpha1.NodeConfigRolloutSpec{Strategy: tt.strategy}, Settings{Drain: tt.may})
-			if (err != nil) != tt.invalid || err != nil && !strings.Contains(err.Error(), "kubectl apply -k config/drain") {
-				t.Errorf("the error is %v", err)
-			}
+			assert.That(t, (err != nil) == tt.invalid && (err == nil || strings.Contains(err.Error(), "kubectl apply -k config/drain")),
+				"the error is %v", err)
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // Whatever is in the spec and the status of a rollout, it is refused with a reason, or gives amounts within their limits; requests
@@ -30,25 +31,20 @@ func FuzzRollout(f *testing.F) {
 			return
 		}
 		p, err := FromSpec(&r, Times{}, now)
-		if err != nil && err.Error() == "" {
-			t.Errorf("%s is refused without a reason", data)
-		}
-		if a := p.MaxUnavailable; a.Value < 0 || a.Percent && a.Value > 100 {
-			t.Errorf("%s has maxUnavailable %+v", data, a)
-		}
+		assert.That(t, err == nil || err.Error() != "", "%s is refused without a reason", data)
+		a := p.MaxUnavailable
+		assert.That(t, a.Value >= 0 && (!a.Percent || a.Value <= 100), "%s has maxUnavailable %+v", data, a)
 		for _, q := range RequestsOf(&r.Status, &p) {
-			if was := recorded(&r.Status, q); was != nil && !was.Time.Equal(&q.Time) {
-				t.Errorf("the request %+v of %s lost its time", q, data)
-			}
+			was := recorded(&r.Status, q)
+			assert.That(t, was == nil || was.Time.Equal(&q.Time), "the request %+v of %s lost its time", q, data)
 		}
 		HasNewUser(&r)
 		SelfSelectionWarning(&r.Spec)
 		if selection, err := SelectionOf(&r); err == nil {
 			ClaimsOn([]Selection{selection}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{"a": "b"}}})
 		}
-		if at := RecordedInStatus(&r.Status); at.After(time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)) {
-			t.Errorf("%s was recorded at %s", data, at)
-		}
+		at := RecordedInStatus(&r.Status)
+		assert.That(t, !at.After(time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)), "%s was recorded at %s", data, at)
 		ProgressOf(&r.Status)
 		TemplateOf(&r, nil, nil)
 	})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // gatedRollout is a rollout with one gate.
@@ -40,24 +41,19 @@ func TestGatesAreConverted(t *testing.T) {
 		}, all},
 	} {
 		p, err := FromSpec(gatedRollout(test.change), DefaultTimes, then)
-		if err != nil || !reflect.DeepEqual(p.Gates, []rollout.Gate{test.want}) {
-			t.Errorf("got %+v, %v; want %+v", p.Gates, err, test.want)
-		}
+		assert.That(t, err == nil && reflect.DeepEqual(p.Gates, []rollout.Gate{test.want}), "got %+v, %v; want %+v", p.Gates, err, test.want)
 	}
 }
 
 func TestInvalidGatesAreRefused(t *testing.T) {
 	for _, passes := range []string{"", "0.01", "< ", "<  1", "=> 1", "< 1.", "< .5", "< 1e9999", "< NaN", "< 1 or vector(0)", "=1", "< 0x10", "< 1e999"} {
 		_, err := FromSpec(gatedRollout(func(g *v1alpha1.RolloutGate) { g.Prometheus.Passes = passes }), DefaultTimes, then)
-		if err == nil || !strings.HasPrefix(err.Error(), "spec.strategy.gates[0].prometheus.passes: ") {
-			t.Errorf("%q: got %v", passes, err)
-		}
+		assert.That(t, err != nil && strings.HasPrefix(err.Error(), "spec.strategy.gates[0].prometheus.passes: "), "%q: got %v", passes, err)
 	}
 	for _, interval := range []time.Duration{0, 9 * time.Second, 25 * time.Hour, -time.Minute} {
 		_, err := FromSpec(gatedRollout(func(g *v1alpha1.RolloutGate) { g.Interval = &metav1.Duration{Duration: interval} }), DefaultTimes, then)
-		if err == nil || !strings.HasPrefix(err.Error(), "spec.strategy.gates[0].interval must be from 10s to 24h0m0s") {
-			t.Errorf("%s: got %v", interval, err)
-		}
+		assert.That(t, err != nil && strings.HasPrefix(err.Error(), "spec.strategy.gates[0].interval must be from 10s to 24h0m0s"),
+			"%s: got %v", interval, err)
 	}
 }
 
@@ -79,9 +75,7 @@ func TestAGateAtAnUnknownServerIsInvalid(t *testing.T) {
 	} {
 		r := gatedRollout(func(*v1alpha1.RolloutGate) {})
 		p, _ := Build(Input{Rollout: r, Template: Template{Content: Content{SHA256: digest("x")}}, Settings: test.settings, Now: then})
-		if p.Invalid != test.want {
-			t.Errorf("%s: got %q, want %q", test.name, p.Invalid, test.want)
-		}
+		assert.Equal(t, p.Invalid, test.want, test.name)
 	}
 }
 
@@ -101,16 +95,11 @@ func TestGatesInTheStatusAreRemembered(t *testing.T) {
 }
 
 func TestTheDocumentedGatesAreValid(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/rollouts.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := assert.Value(os.ReadFile("../../../docs/rollouts.md"))(t)
 	_, block, _ := strings.Cut(string(page), "```yaml\ngates:\n")
 	block, _, _ = strings.Cut(block, "```")
 	r := gatedRollout(func(*v1alpha1.RolloutGate) {})
-	if err := yaml.UnmarshalStrict([]byte("gates:\n"+block), &r.Spec.Strategy); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, yaml.UnmarshalStrict([]byte("gates:\n"+block), &r.Spec.Strategy))
 	if p, err := FromSpec(r, DefaultTimes, then); err != nil || len(p.Gates) < 5 {
 		t.Errorf("got %+v, %v", p.Gates, err)
 	}

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestMaintenanceIsRecognized(t *testing.T) {
@@ -45,9 +46,7 @@ func TestMaintenanceIsRecognized(t *testing.T) {
 		"the node lifecycle":           {taint(corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable, corev1.TaintNodeUnschedulable), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := MaintenanceOf(test.node, more); got != test.want {
-				t.Errorf("the source is %q, want %q", got, test.want)
-			}
+			assert.Equal(t, MaintenanceOf(test.node, more), test.want, "the source")
 			if StripNode(test.node); MaintenanceOf(test.node, more) != test.want {
 				t.Errorf("of the stripped node the source is %q, want %q", MaintenanceOf(test.node, more), test.want)
 			}
@@ -70,14 +69,10 @@ func TestAStrippedNodeKeepsFewUnknownConditions(t *testing.T) {
 
 func TestKeysOfMaintenanceAreChecked(t *testing.T) {
 	for _, key := range []string{"example.com/repair", "Rebooting"} {
-		if err := CheckMaintenanceKey(key); err != nil {
-			t.Errorf("%s: %v", key, err)
-		}
+		assert.OK(t, CheckMaintenanceKey(key), key)
 	}
 	for _, key := range []string{"", "a b", "Ready", v1alpha1.TaintDraining, "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "node.kubernetes.io/unschedulable"} {
-		if CheckMaintenanceKey(key) == nil {
-			t.Errorf("%q is accepted", key)
-		}
+		assert.That(t, CheckMaintenanceKey(key) != nil, "%q is accepted", key)
 	}
 }
 
@@ -86,7 +81,6 @@ func TestKeysOfMaintenanceArePublished(t *testing.T) {
 	s := DefaultSettings
 	s.Maintenance = []string{"example.com/repair"}
 	r.Status.Controller = s.Publish()
-	if got := SettingsOf(r, nil).Maintenance; len(got) != 1 || got[0] != "example.com/repair" {
-		t.Errorf("the command line sees %q", got)
-	}
+	got := SettingsOf(r, nil).Maintenance
+	assert.That(t, len(got) == 1 && got[0] == "example.com/repair", "the command line sees %q", got)
 }

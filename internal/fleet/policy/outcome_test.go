@@ -6,6 +6,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestStopReasonPrefersTheFieldToTheMessage(t *testing.T) {
@@ -24,11 +25,7 @@ func TestStopReasonPrefersTheFieldToTheMessage(t *testing.T) {
 		"nothing said":                        {v1alpha1.RolloutOutcome{Outcome: v1alpha1.OutcomeHalted}, ""},
 		"not stopped":                         {v1alpha1.RolloutOutcome{Outcome: v1alpha1.OutcomeSuperseded, Message: "Inconclusive: not this"}, ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			if got := StopReason(tt.outcome); got != tt.want {
-				t.Errorf("got %q, want %q", got, tt.want)
-			}
-		})
+		t.Run(name, func(t *testing.T) { assert.Equal(t, StopReason(tt.outcome), tt.want) })
 	}
 }
 
@@ -48,7 +45,6 @@ func TestStoppedRevisionsExcludeInconclusiveOnes(t *testing.T) {
 		outcome("target", v1alpha1.OutcomeHalted, v1alpha1.HaltAborted, ""),
 	}
 	want := []string{"aborted", "failed", "failed-earlier", "unclear"}
-	if got := stopped(&status, nil, rollout.Revision{Number: 9, Name: "target"}); !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	got := stopped(&status, nil, rollout.Revision{Number: 9, Name: "target"})
+	assert.That(t, slices.Equal(got, want), "got %v, want %v", got, want)
 }

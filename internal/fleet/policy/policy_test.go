@@ -14,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 var then = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -52,9 +53,7 @@ func TestAStrippedRevisionKeepsTheDigestOfItsContent(t *testing.T) {
 	}
 	for range 2 { // an informer may strip what is stripped
 		StripRevision(cm)
-		if got := cm.Annotations[AnnotationDigest]; got != digest("planted") || len(cm.Annotations) != 1 || cm.Data != nil {
-			t.Errorf("the cache has %+v", cm)
-		}
+		assert.That(t, cm.Annotations[AnnotationDigest] == digest("planted") && len(cm.Annotations) == 1 && cm.Data == nil, "the cache has %+v", cm)
 	}
 	empty := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"evenkeel.dev/payload-sha256": digest("real")}}}
 	if StripRevision(empty); empty.Annotations[AnnotationDigest] != "" {
@@ -102,9 +101,8 @@ func TestLastSucceededIsIdentifiedByUIDAndSHA256(t *testing.T) {
 
 func TestThePolicyNamesTheRevisionsThatExist(t *testing.T) {
 	p, _ := Build(Input{Rollout: &v1alpha1.NodeConfigRollout{}, Revisions: byName(held("b", "2", "u2"), held("a", "1", "u1")), Settings: DefaultSettings, Now: then})
-	if want := []string{"u1", "u2"}; !slices.Equal(p.Revisions, want) {
-		t.Errorf("got %q, want %q", p.Revisions, want)
-	}
+	want := []string{"u1", "u2"}
+	assert.That(t, slices.Equal(p.Revisions, want), "got %q, want %q", p.Revisions, want)
 	if p, _ := Build(Input{Rollout: &v1alpha1.NodeConfigRollout{}, Settings: DefaultSettings, Now: then}); p.Revisions == nil {
 		t.Error("without ConfigMaps the revisions are not known")
 	}
@@ -119,18 +117,14 @@ func TestConfigMapsDoNotChooseTheNextNumber(t *testing.T) {
 	mutable.CreationTimestamp, mutable.Immutable = metav1.NewTime(then.Add(-time.Hour)), nil
 	revisions := byName(old, planted, mutable)
 	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", CreationTimestamp: metav1.NewTime(then)}}
-	if got := highestNumber(o, revisions, nil); got != 7 {
-		t.Errorf("a new rollout's highest is %d, want 7", got)
-	}
+	assert.Equal(t, highestNumber(o, revisions, nil), 7, "a new rollout's highest")
 	o.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 3}
-	if got := highestNumber(o, revisions, nil); got != 3 {
-		t.Errorf("the highest is %d, want the status's 3", got)
-	}
+	got := highestNumber(o, revisions, nil)
+	assert.That(t, got == 3, "the highest is %d, want the status's 3", got)
 	o.Status.UpdateRevision.Number = math.MaxInt64
 	next := Template{Content: Content{Key: "kubelet", Data: "next", SHA256: digest("next")}}
-	if _, err := targetOf(Input{Rollout: o, Revisions: revisions, Template: next, Settings: DefaultSettings}); err == nil || !strings.Contains(err.Error(), "has used the highest revision number") {
-		t.Errorf("after the last number: %v", err)
-	}
+	assert.ErrorHas(t, assert.Err(targetOf(Input{Rollout: o, Revisions: revisions, Template: next, Settings: DefaultSettings})),
+		"has used the highest revision number", "after the last number")
 }
 
 func TestAPinReplacesTheTemplateWhileThatHasTheSameContent(t *testing.T) {
@@ -170,23 +164,18 @@ func TestAPinReplacesTheTemplateWhileThatHasTheSameContent(t *testing.T) {
 			r.Spec.Pin = &tt.pin
 			got := TemplateOf(r, source, tt.pinned)
 			if tt.err == "" {
-				if got.Err != nil || got.Content.SHA256 != digest(tt.want) || got.Pinned != (tt.want != template) {
-					t.Errorf("%+v", got)
-				}
+				assert.That(t, got.Err == nil && got.Content.SHA256 == digest(tt.want) && got.Pinned == (tt.want != template), "%+v", got)
 				return
 			}
-			if got.Err == nil || !strings.Contains(got.Err.Error(), tt.err) {
-				t.Fatalf("the error is %v, want %q", got.Err, tt.err)
-			}
+			assert.Must(t, got.Err != nil && strings.Contains(got.Err.Error(), tt.err), "the error is %v, want %q", got.Err, tt.err)
 			p, _ := Build(Input{Rollout: r, Template: got, Now: then, Settings: DefaultSettings})
 			plan := rollout.Plan(p, rollout.Progress{}, nil)
 			gone := false
 			for _, c := range plan.Conditions {
 				gone = gone || c.Type == "Degraded" && c.Reason == "RevisionGone"
 			}
-			if !gone || p.Pinned || !strings.Contains(p.Invalid, "kubectl evenkeel rollout unpin r") {
-				t.Errorf("it says %q, conditions %+v", p.Invalid, plan.Conditions)
-			}
+			assert.That(t, gone && !p.Pinned && strings.Contains(p.Invalid, "kubectl evenkeel rollout unpin r"),
+				"it says %q, conditions %+v", p.Invalid, plan.Conditions)
 		})
 	}
 }

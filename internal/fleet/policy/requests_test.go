@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // asked is a rollout at revision 3 with all kinds of requests.
@@ -41,40 +42,32 @@ func TestRequestsKeepTheirTimeAndVerificationWhileTheyLast(t *testing.T) {
 		{Kind: v1alpha1.RequestFreeze, Reason: "hands off", Time: first},
 	}
 	r.Status.Requests = requestsOf(r, false, noon)
-	if diff := cmp.Diff(want, r.Status.Requests); diff != "" {
-		t.Errorf("(-want, +got)\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, r.Status.Requests))
 
 	// The same names an hour later are as they were, although the API server would write new ones. The next step is new.
 	later := metav1.NewTime(noon.Add(time.Hour))
 	r.Spec.Approval.Step = 2
 	want[0].Step, want[0].Verified, want[0].Time = new(int32(2)), true, later
 	r.Status.Requests = requestsOf(r, true, later.Time)
-	if diff := cmp.Diff(want, r.Status.Requests); diff != "" {
-		t.Errorf("(-want, +got)\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, r.Status.Requests))
 
 	// Without the policy, what was verified stays so. A request with a reason only has no name to verify.
 	r.Spec.Paused, r.Spec.Abort = false, nil
 	want = []v1alpha1.RolloutRequest{want[0], want[3]}
 	r.Status.Requests = requestsOf(r, false, noon.Add(2*time.Hour))
-	if diff := cmp.Diff(want, r.Status.Requests); diff != "" {
-		t.Errorf("(-want, +got)\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, r.Status.Requests))
 
 	// The next revision has no requests about the last one.
 	r.Status.UpdateRevision.Number = 4
-	if got := requestsOf(r, false, noon.Add(3*time.Hour)); len(got) != 1 || got[0].Kind != v1alpha1.RequestFreeze {
-		t.Errorf("got %+v", got)
-	}
+	got := requestsOf(r, false, noon.Add(3*time.Hour))
+	assert.That(t, len(got) == 1 && got[0].Kind == v1alpha1.RequestFreeze, "got %+v", got)
 }
 
 func TestAPlainRequestIsNotRecorded(t *testing.T) {
 	r := asked()
 	r.Spec = v1alpha1.NodeConfigRolloutSpec{Paused: true, Frozen: true, Approval: &v1alpha1.RolloutApproval{Revision: 3}, Abort: &v1alpha1.RolloutAbort{Revision: 3}}
-	if got := requestsOf(r, true, time.Time{}); got != nil {
-		t.Errorf("got %+v, which an older CRD does not know", got)
-	}
+	got := requestsOf(r, true, time.Time{})
+	assert.That(t, got == nil, "got %+v, which an older CRD does not know", got)
 }
 
 func TestOnlyANewUserHasToBeVerified(t *testing.T) {
@@ -100,9 +93,7 @@ func TestOnlyANewUserHasToBeVerified(t *testing.T) {
 			r := asked()
 			r.Status.Requests = requestsOf(r, false, time.Time{})
 			tt.change(r)
-			if got := HasNewUser(r); got != tt.want {
-				t.Errorf("got %t", got)
-			}
+			assert.Equal(t, HasNewUser(r), tt.want)
 		})
 	}
 }

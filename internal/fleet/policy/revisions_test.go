@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestARevisionIsIdentifiedByUIDAndSHA256(t *testing.T) {
@@ -30,9 +31,7 @@ func TestARevisionIsIdentifiedByUIDAndSHA256(t *testing.T) {
 		"recorded without a sha256":          {Recorded{UID: "u1"}, "u1", "", false},
 		"a ConfigMap that holds no payload ": {is, "u1", "", false},
 	} {
-		if got := test.recorded.Matches(test.uid, test.sha256); got != test.want {
-			t.Errorf("%s: %v, want %v", name, got, test.want)
-		}
+		assert.Equal(t, test.recorded.Matches(test.uid, test.sha256), test.want, name)
 	}
 }
 
@@ -51,9 +50,7 @@ func TestOnlyTheStatusNamesRevisions(t *testing.T) {
 		},
 	}
 	want := []Recorded{{5, "w-a", "ua", "sa"}, {4, "w-b", "ub", "sb"}, {3, "w-c", "uc", "sc"}, {1, "w-a", "ua", "sa"}}
-	if diff := cmp.Diff(want, RecordedIn(st)); diff != "" {
-		t.Error(diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, RecordedIn(st)))
 	if r, ok := Numbered(st, 3); !ok || r != want[2] {
 		t.Errorf("revision 3 is %+v, %v", r, ok)
 	}
@@ -72,9 +69,8 @@ func TestOnlyCanonicalNumbersAreAccepted(t *testing.T) {
 		"9223372036854775807": 0, "9223372036854775808": 0, "99999999999999999999": 0, "-1": 0, "-9223372036854775808": 0,
 		"0": 0, "007": 0, "+1": 0, "1e3": 0, "0x1": 0, "1_000": 0, "": 0, "x": 0, " 1": 0, "１": 0,
 	} {
-		if got := NumberOf(labelled(label)); got != want {
-			t.Errorf("%q is %d, want %d", label, got, want)
-		}
+		got := NumberOf(labelled(label))
+		assert.That(t, got == want, "%q is %d, want %d", label, got, want)
 	}
 }
 
@@ -103,9 +99,7 @@ func TestLabelsDoNotChooseTheNextNumber(t *testing.T) {
 		"a status, and planted numbers":  {old, []*corev1.ConfigMap{left("900", time.Hour)}, []int64{900}, 4},
 		"the status of an older version": {old, nil, nil, 4},
 	} {
-		if got := highestNumber(test.rollout, byName(test.cms...), test.given); got != test.want {
-			t.Errorf("%s: %d, want %d", name, got, test.want)
-		}
+		assert.Equal(t, highestNumber(test.rollout, byName(test.cms...), test.given), test.want, name)
 	}
 }
 
@@ -122,9 +116,7 @@ func TestTheDigestIsComputedFromTheContent(t *testing.T) {
 		"another":   {corev1.ConfigMap{Data: map[string]string{"kubelet.yaml": text}}, ""},
 		"binary":    {corev1.ConfigMap{Data: map[string]string{"kubelet": text}, BinaryData: map[string][]byte{"x": nil}}, ""},
 	} {
-		if got := PayloadDigest(&test.cm); got != test.want {
-			t.Errorf("%s: %q, want %q", name, got, test.want)
-		}
+		assert.Equal(t, PayloadDigest(&test.cm), test.want, name)
 	}
 }
 
@@ -134,32 +126,23 @@ func TestAnObservationIsReadAsWritten(t *testing.T) {
 		{Rollout: "workers", Revision: 3, Attempt: 1, Failed: 2, Joined: true},
 		{Rollout: "workers", Revision: 3, Attempt: 1, Blocked: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), Offers: 2, Reason: "NeedsDrain", Message: "in words"},
 	} {
-		text, err := ObservationText(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := assert.Value(ObservationText(m))(t)
 		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationObserved: text}}}
-		if got := ObservationOf(nc); got != m {
-			t.Errorf("%s is read as %+v, was %+v", text, got, m)
-		}
+		got := ObservationOf(nc)
+		assert.That(t, got == m, "%s is read as %+v, was %+v", text, got, m)
 	}
 	for _, text := range []string{"", "x", "[]", `{"revision":"3"}`} {
 		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationObserved: text}}}
-		if got := ObservationOf(nc); got != (rollout.Observation{}) {
-			t.Errorf("%q is read as %+v", text, got)
-		}
+		got := ObservationOf(nc)
+		assert.That(t, got == (rollout.Observation{}), "%q is read as %+v", text, got)
 	}
 }
 
 func TestAReportedTrialLengthIsLimited(t *testing.T) {
 	for seconds, want := range map[int64]time.Duration{-5: 0, 0: 0, 600: 10 * time.Minute, 604800: MaxTrialLength, 604801: MaxTrialLength, 9000000000: MaxTrialLength, math.MaxInt64: MaxTrialLength} {
 		nc := &v1alpha1.NodeConfig{Status: v1alpha1.NodeConfigStatus{DefaultTrialSeconds: &seconds}}
-		if got := NodeOf(&corev1.Node{}, nc).DefaultTrial; got != want {
-			t.Errorf("%d seconds by default are %s, want %s", seconds, got, want)
-		}
-		if got := TrialLength(&v1alpha1.Trial{DurationSeconds: seconds}); got != want {
-			t.Errorf("%d seconds are %s, want %s", seconds, got, want)
-		}
+		assert.Equal(t, NodeOf(&corev1.Node{}, nc).DefaultTrial, want, seconds, "seconds by default")
+		assert.Equal(t, TrialLength(&v1alpha1.Trial{DurationSeconds: seconds}), want, seconds, "seconds")
 	}
 }
 
@@ -176,8 +159,6 @@ func TestAPreviousSourceWithoutDigestIsIgnored(t *testing.T) {
 			ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: "n", Name: "now", UID: "now", SHA256: "now"},
 			RolloutRef:   &v1alpha1.RolloutReference{Name: "workers", Revision: 2, Attempt: 1, Previous: &v1alpha1.PreviousSource{ConfigMapRef: test.ref, Rollout: "workers", Revision: 1, Attempt: 1}},
 		})
-		if got := s.Previous != nil; got != test.want {
-			t.Errorf("%s: %v, want %v", name, got, test.want)
-		}
+		assert.Equal(t, s.Previous != nil, test.want, name)
 	}
 }

@@ -8,19 +8,16 @@ import (
 	kubelet "k8s.io/kubelet/pkg/apis"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestNodeMaySetMatchesNodeRestriction(t *testing.T) {
 	for _, key := range kubelet.KubeletLabels() {
-		if !NodeMaySet(key) {
-			t.Errorf("a node may set %s", key)
-		}
+		assert.That(t, NodeMaySet(key), "a node may set %s", key)
 	}
 	for _, namespace := range kubelet.KubeletLabelNamespaces() {
 		for _, key := range []string{namespace + "/x", "a." + namespace + "/x"} {
-			if !NodeMaySet(key) {
-				t.Errorf("a node may set %s", key)
-			}
+			assert.That(t, NodeMaySet(key), "a node may set %s", key)
 		}
 	}
 	for key, want := range map[string]bool{
@@ -29,9 +26,7 @@ func TestNodeMaySetMatchesNodeRestriction(t *testing.T) {
 		"node-role.kubernetes.io/worker": false, "kubernetes.io/anything": false, "k8s.io/x": false, "x.k8s.io/y": false,
 		"topology.kubernetes.io/rack": false, "xnode.kubernetes.io/x": false,
 	} {
-		if got := NodeMaySet(key); got != want {
-			t.Errorf("%s: %v, want %v", key, got, want)
-		}
+		assert.Equal(t, NodeMaySet(key), want, key)
 	}
 }
 
@@ -54,8 +49,6 @@ func TestSelfSelectableSelectorsGetAWarning(t *testing.T) {
 		"all nodes":                 {v1alpha1.NodeConfigRolloutSpec{AllNodes: true}, ""},
 	} {
 		got := SelfSelectionWarning(&test.spec)
-		if (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
-			t.Errorf("%s: %q, want %q", name, got, test.want)
-		}
+		assert.That(t, (got == "") == (test.want == "") && strings.Contains(got, test.want), "%s: %q, want %q", name, got, test.want)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestTheStartupTaintHasAKeyAndAnEffect(t *testing.T) {
@@ -25,9 +26,7 @@ func TestTheStartupTaintHasAKeyAndAnEffect(t *testing.T) {
 	} {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "example.com/theirs"}, tt.taint}}}
 		StripNode(node)
-		if got := HasStartupTaint(node, tt.key); got != tt.want {
-			t.Errorf("%s: %v, want %v", name, got, tt.want)
-		}
+		assert.Equal(t, HasStartupTaint(node, tt.key), tt.want, name)
 	}
 }
 
@@ -52,8 +51,6 @@ func TestANodeOnWhichAnAgentWroteConfigOKIsKnown(t *testing.T) {
 	for status, want := range map[corev1.ConditionStatus]bool{corev1.ConditionTrue: true, corev1.ConditionFalse: false} {
 		node := &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: v1alpha1.ConditionConfigOK, Status: status}}}}
 		StripNode(node)
-		if got := NodeOf(node, nil).Known; got != want {
-			t.Errorf("%s: %v", status, got)
-		}
+		assert.Equal(t, NodeOf(node, nil).Known, want, status)
 	}
 }

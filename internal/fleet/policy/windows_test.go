@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // showsTime reports whether a clock that shows this time shows a time of a schedule. It knows the fields *, 5, 1-5, 1,3 and */15.
@@ -19,10 +20,7 @@ func showsTime(t *testing.T, schedule string, clock time.Time) bool {
 	for i, value := range []int{clock.Minute(), clock.Hour(), clock.Day(), int(clock.Month()), int(clock.Weekday())} {
 		for _, part := range strings.Split(fields[i], ",") {
 			number := func(s string) int {
-				n, err := strconv.Atoi(s)
-				if err != nil {
-					t.Fatal(err)
-				}
+				n := assert.Value(strconv.Atoi(s))(t)
 				return n
 			}
 			step, stepped := strings.CutPrefix(part, "*/")
@@ -60,24 +58,15 @@ func TestSchedulesOpenWhenTheClockShowsThem(t *testing.T) {
 		{"Pacific/Apia", "2011-12-29"}, {"Africa/Cairo", "2026-04-23"}, {"Africa/Casablanca", "2026-02-14"}, {"Antarctica/Troll", "2026-03-28"},
 		{"Asia/Kathmandu", "2026-03-28"}, {"UTC", "2026-03-28"},
 	} {
-		zone, err := time.LoadLocation(tt.zone)
-		if err != nil {
-			t.Fatal(err)
-		}
-		from, err := time.Parse(time.DateOnly, tt.from)
-		if err != nil {
-			t.Fatal(err)
-		}
+		zone := assert.Value(time.LoadLocation(tt.zone))(t)
+		from := assert.Value(time.Parse(time.DateOnly, tt.from))(t)
 		from = from.Add(-14 * time.Hour)
 		schedules := []string{"* * * * *", "0 * * * *", "*/20 1,2,3 * * *", "30 2 * * *", "0 0 * * *", "0 2 * * *", "0 3 * * *", "15 2 * * 0", "0 22 30 12 *", "10 1 1 * 6"}
 		for range 5 {
 			schedules = append(schedules, strconv.Itoa(random.IntN(60))+" "+strconv.Itoa(random.IntN(4))+" * * *")
 		}
 		for _, schedule := range schedules {
-			times, err := parseSchedule(schedule)
-			if err != nil {
-				t.Fatal(err)
-			}
+			times := assert.Value(parseSchedule(schedule))(t)
 			s := zoned{times, zone}
 			const minutes = 3 * 24 * 60
 			want := from
@@ -108,20 +97,13 @@ func TestSchedulesOpenWhenTheClockShowsThem(t *testing.T) {
 }
 
 func TestSchedulesBetweenMinutes(t *testing.T) {
-	times, err := parseSchedule("30 2 29 2 *")
-	if err != nil {
-		t.Fatal(err)
-	}
-	berlin, err := zoneOf("Europe/Berlin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	times := assert.Value(parseSchedule("30 2 29 2 *"))(t)
+	berlin := assert.Value(zoneOf("Europe/Berlin"))(t)
 	s := zoned{times, berlin}
 	want := time.Date(2028, 2, 29, 1, 30, 0, 0, time.UTC)
 	for _, from := range []time.Time{time.Date(2026, 5, 1, 1, 2, 3, 4, time.UTC), want.Add(-1)} {
-		if got := s.Next(from); !got.Equal(want) {
-			t.Errorf("after %s it opens at %s, want %s", from, got, want)
-		}
+		got := s.Next(from)
+		assert.That(t, got.Equal(want), "after %s it opens at %s, want %s", from, got, want)
 	}
 	if got := s.Next(want); got.Year() != 2032 {
 		t.Errorf("after %s it opens at %s", want, got)
@@ -156,9 +138,7 @@ func TestInvalidWindowsNameTheFieldAndWhatToDo(t *testing.T) {
 			tt.window.Duration = good.Duration
 		}
 		_, err := windowsOf([]v1alpha1.MaintenanceWindow{good, tt.window})
-		if err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%+v: %v\nwant %s", tt.window, err, tt.want)
-		}
+		assert.That(t, err != nil && strings.Contains(err.Error(), tt.want), "%+v: %v\nwant %s", tt.window, err, tt.want)
 	}
 }
 
@@ -175,14 +155,10 @@ func FuzzSchedules(f *testing.F) {
 			return
 		}
 		berlin, err := zoneOf("Europe/Berlin")
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		for at := leapYear; at.Year() < 2029; {
 			next := (zoned{times, berlin}).Next(at)
-			if next.IsZero() || !next.After(at) || next.Second() != 0 {
-				t.Fatalf("%q: after %s it opens at %s", s, at, next)
-			}
+			assert.Must(t, !next.IsZero() && next.After(at) && next.Second() == 0, "%q: after %s it opens at %s", s, at, next)
 			at = next.Add(200 * time.Hour)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
@@ -24,16 +25,11 @@ func TestTheNameOfAContentIsThatOfItsFileAndOfNoRevision(t *testing.T) {
 		strings.Repeat("a", 300) + "b.yaml": strings.Repeat("a", 50) + ".0123456789",
 	} {
 		got := ContentName(file, sum)
-		if got != want {
-			t.Errorf("the content of %s is named %s, want %s", file, got, want)
-		}
-		if problems := validation.IsDNS1123Subdomain(got); len(problems) > 0 {
-			t.Errorf("%s cannot be a name: %v", got, problems)
-		}
+		assert.Equal(t, got, want, "the content of", file, "is named")
+		problems := validation.IsDNS1123Subdomain(got)
+		assert.That(t, len(problems) == 0, "%s cannot be a name: %v", got, problems)
 		// A rollout's name is a DNS label, and that of its revisions as well.
-		if len(validation.IsDNS1123Label(got)) == 0 {
-			t.Errorf("%s could be the name of a rollout's revision", got)
-		}
+		assert.That(t, len(validation.IsDNS1123Label(got)) != 0, "%s could be the name of a rollout's revision", got)
 	}
 }
 
@@ -48,9 +44,8 @@ func TestAnAssignmentDoesNotOverwriteAConcurrentChangeOfTheSpec(t *testing.T) {
 	revoked.Spec.Revoked = append(revoked.Spec.Revoked, "u")
 	api.Write(revoked)
 	for what, err := range map[string]error{"the dry run": assign(known, client.NewDryRunClient(api)), "the write": assign(known, api)} {
-		if !errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), "nothing was assigned; run the command again") {
-			t.Errorf("%s: the error is %v", what, err)
-		}
+		assert.That(t, errors.Is(err, ErrChanged) && strings.Contains(err.Error(), "nothing was assigned; run the command again"),
+			"%s: the error is %v", what, err)
 	}
 	if api.Read(revoked); revoked.Spec.ConfigSource != nil || len(revoked.Spec.Revoked) != 1 {
 		t.Errorf("the spec is %+v", revoked.Spec)
@@ -58,7 +53,5 @@ func TestAnAssignmentDoesNotOverwriteAConcurrentChangeOfTheSpec(t *testing.T) {
 	known = revoked.DeepCopy()
 	revoked.Status.Error = "a notice"
 	api.Report(revoked)
-	if err := assign(known, api); err != nil {
-		t.Errorf("after a change of the status alone: %v", err)
-	}
+	assert.OK(t, assign(known, api), "after a change of the status alone")
 }

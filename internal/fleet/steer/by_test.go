@@ -16,15 +16,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // api is a fake API server with one rollout, which names the user. patch may refuse a patch.
 func api(t *testing.T, user string, review error, patch func(data string) error) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, errors.Join(v1alpha1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme)))
 	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "workers"}}
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(r).WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
@@ -59,9 +58,8 @@ func TestARequestHasTheUsersNameAndAReason(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ByMe(t.Context(), api(t, tt.user, tt.review, nil), tt.reason)
-			if got != tt.want || tt.wantErr == "" && err != nil || tt.wantErr != "" && (err == nil || err.Error() != tt.wantErr) {
-				t.Errorf("got %+v, error %v", got, err)
-			}
+			assert.That(t, got == tt.want && (tt.wantErr != "" || err == nil) && (tt.wantErr == "" || err != nil && err.Error() == tt.wantErr),
+				"got %+v, error %v", got, err)
 		})
 	}
 }
@@ -78,17 +76,11 @@ func TestAPauseAndItsEndWriteAndRemoveWhoAskedAndWhy(t *testing.T) {
 		{Unfreeze, "ann: a storm, : "},
 		{Resume, ": , : "},
 	} {
-		if _, err := Edit(t.Context(), c, "workers", step.change); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, assert.Err(Edit(t.Context(), c, "workers", step.change)))
 		r := &v1alpha1.NodeConfigRollout{}
-		if err := c.Get(t.Context(), client.ObjectKey{Name: "workers"}, r); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "workers"}, r))
 		s := r.Spec
-		if got := s.PausedBy + ": " + s.PausedReason + ", " + s.FrozenBy + ": " + s.FrozenReason; got != step.want {
-			t.Errorf("got %q, want %q", got, step.want)
-		}
+		assert.Equal(t, s.PausedBy+": "+s.PausedReason+", "+s.FrozenBy+": "+s.FrozenReason, step.want)
 	}
 }
 
@@ -117,15 +109,11 @@ func TestWithAnOlderCRDARequestIsWrittenWithoutNameAndReason(t *testing.T) {
 			if err != nil || !strings.HasSuffix(words, "; the reason was not stored, because the cluster's CRDs are older than this command: kubectl apply -f install.yaml") {
 				t.Errorf("got %q, error %v", words, err)
 			}
-			if tries != 2 {
-				t.Errorf("%d writes, want 2", tries)
-			}
+			assert.That(t, tries == 2, "%d writes, want 2", tries)
 		})
 	}
 	c := api(t, "", nil, func(string) error { return apierrors.NewBadRequest("something else") })
-	if _, err := Edit(t.Context(), c, "workers", Pause(By{"ann", ""})); err == nil || !strings.Contains(err.Error(), "something else") {
-		t.Errorf("error %v", err)
-	}
+	assert.ErrorHas(t, assert.Err(Edit(t.Context(), c, "workers", Pause(By{"ann", ""}))), "something else")
 }
 
 func approveAnything(by By) Change {

@@ -5,14 +5,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestAnEditTouchesOnlyWhatDiffers(t *testing.T) {
 	read := func(s string) map[string]any {
 		var m map[string]any
-		if err := json.Unmarshal([]byte(s), &m); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, json.Unmarshal([]byte(s), &m))
 		return m
 	}
 	for _, tt := range []struct{ name, before, after, want string }{
@@ -26,13 +26,8 @@ func TestAnEditTouchesOnlyWhatDiffers(t *testing.T) {
 		{"false is a value", `{"a":{"b":true}}`, `{"a":{"b":false}}`, `[{"op":"add","path":"/spec/a/b","value":false}]`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := json.Marshal(operations("/spec", read(tt.before), read(tt.after)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tt.want, string(got)); diff != "" {
-				t.Error(diff)
-			}
+			got := assert.Value(json.Marshal(operations("/spec", read(tt.before), read(tt.after))))(t)
+			assert.NoDiff(t, cmp.Diff(tt.want, string(got)))
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestPinReplacesTheTemplateUntilItIsRemoved(t *testing.T) {
@@ -28,11 +29,8 @@ func TestPinReplacesTheTemplateUntilItIsRemoved(t *testing.T) {
 		{func() (string, error) { return Unpin(r) }, "unpinned: the template is the target", v1alpha1.RolloutPin{}},
 	} {
 		said, err := step.pin()
-		if err != nil || !strings.Contains(said, step.words) {
-			t.Errorf("step %d: %q, %v, want %q", i, said, err, step.words)
-		}
-		if is := r.Spec.Pin; is == nil && step.want != (v1alpha1.RolloutPin{}) || is != nil && *is != step.want {
-			t.Errorf("step %d: the pin is %+v, want %+v", i, is, step.want)
-		}
+		assert.That(t, err == nil && strings.Contains(said, step.words), "step %d: %q, %v, want %q", i, said, err, step.words)
+		assert.That(t, (r.Spec.Pin != nil || step.want == (v1alpha1.RolloutPin{})) && (r.Spec.Pin == nil || *r.Spec.Pin == step.want),
+			"step %d: the pin is %+v, want %+v", i, r.Spec.Pin, step.want)
 	}
 }

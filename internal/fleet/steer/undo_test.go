@@ -16,15 +16,14 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // halted is a fake API server with a rollout that was halted at revision 2, after revision 1 had succeeded.
 func halted(t *testing.T, funcs interceptor.Funcs) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)))
 	const kubelet = `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":`
 	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "workers", UID: "r"}}
 	r.Spec.AllNodes, r.Spec.Template.Kubelet = true, &runtime.RawExtension{Raw: []byte(kubelet + `2}`)}
@@ -32,10 +31,7 @@ func halted(t *testing.T, funcs interceptor.Funcs) client.WithWatch {
 	objects := []client.Object{r}
 	var revisions []*v1alpha1.RolloutRevision
 	for i, pods := range []string{"1", "2"} {
-		content, err := policy.ContentOf(v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{Raw: []byte(kubelet + pods + `}`)}}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := assert.Value(policy.ContentOf(v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{Raw: []byte(kubelet + pods + `}`)}}, nil))(t)
 		cm := &corev1.ConfigMap{Immutable: new(true), Data: map[string]string{content.Key: content.Data}}
 		cm.Namespace, cm.Name, cm.UID = v1alpha1.SystemNamespace, policy.RevisionName(r.Name, content.SHA256), "u"
 		cm.Labels = map[string]string{v1alpha1.LabelRollout: r.Name, v1alpha1.LabelRevision: pods}
@@ -54,9 +50,7 @@ func halted(t *testing.T, funcs interceptor.Funcs) client.WithWatch {
 func specOf(t *testing.T, c client.Client) v1alpha1.NodeConfigRolloutSpec {
 	t.Helper()
 	var r v1alpha1.NodeConfigRollout
-	if err := c.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r))
 	return r.Spec
 }
 
@@ -66,20 +60,16 @@ func TestAnUndoPinsTheLastRevisionThatSucceeded(t *testing.T) {
 	if err != nil || !strings.HasPrefix(words, "rollout workers undone: the configuration of revision 1 is the target again") || len(notes) > 0 {
 		t.Errorf("it says %q, %q, %v", words, notes, err)
 	}
-	if pin := specOf(t, c).Pin; pin == nil || pin.SHA256 == pin.Instead {
-		t.Errorf("the pin is %+v", pin)
-	}
+	pin := specOf(t, c).Pin
+	assert.That(t, pin != nil && pin.SHA256 != pin.Instead, "the pin is %+v", pin)
 }
 
 func TestAnUndoOfAnotherRevisionThanTheUserSawChangesNothing(t *testing.T) {
 	c := halted(t, interceptor.Funcs{})
 	_, _, err := Undo(t.Context(), c, "workers", 0, 7)
-	if want := `rollout "workers" is at revision 2, not 7: kubectl evenkeel rollout status workers; nothing was changed`; err == nil || err.Error() != want {
-		t.Errorf("the error is %v, want %s", err, want)
-	}
-	if pin := specOf(t, c).Pin; pin != nil {
-		t.Errorf("the pin is %+v", pin)
-	}
+	want := `rollout "workers" is at revision 2, not 7: kubectl evenkeel rollout status workers; nothing was changed`
+	assert.That(t, err != nil && err.Error() == want, "the error is %v, want %s", err, want)
+	assert.Equal(t, specOf(t, c).Pin, nil, "the pin")
 }
 
 func TestAnUndoDoesNotOverwriteAConcurrentPush(t *testing.T) {
@@ -99,14 +89,10 @@ func TestAnUndoDoesNotOverwriteAConcurrentPush(t *testing.T) {
 		return c.Patch(ctx, o, p, options...)
 	}})
 	words, _, err := Undo(t.Context(), c, "workers", 1, 0)
-	if err == nil || !strings.Contains(err.Error(), `rollout "workers" was changed by somebody else in the meantime`) || words != "" {
-		t.Errorf("the error is %v, and it says %q", err, words)
-	}
+	assert.That(t, err != nil && strings.Contains(err.Error(), `rollout "workers" was changed by somebody else in the meantime`) && words == "",
+		"the error is %v, and it says %q", err, words)
 	spec := specOf(t, c)
-	if got := string(spec.Template.Kubelet.Raw); !strings.Contains(got, `"maxPods":7`) {
-		t.Errorf("the template is %s, want what was pushed", got)
-	}
-	if spec.Pin != nil {
-		t.Errorf("the pin is %+v", spec.Pin)
-	}
+	got := string(spec.Template.Kubelet.Raw)
+	assert.That(t, strings.Contains(got, `"maxPods":7`), "the template is %s, want what was pushed", got)
+	assert.Equal(t, spec.Pin, nil, "the pin")
 }

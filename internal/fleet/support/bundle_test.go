@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // many is an API server with so many Nodes, which fails at the page that begins with one of them.
@@ -55,34 +57,21 @@ func collected(t *testing.T, reader client.Reader, most int64) (*bundle, map[str
 	var out bytes.Buffer
 	o := Options{Dir: "dir", Now: time.Unix(1e9, 0), Most: most}
 	b := &bundle{reader: reader, archive: newArchive(&out, o.Dir, o.Now, o.Most), options: o}
-	if err := b.list(t.Context(), kind{corev1.SchemeGroupVersion.WithKind("Node"), "nodes", maskNode}); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.archive.close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, b.list(t.Context(), kind{corev1.SchemeGroupVersion.WithKind("Node"), "nodes", maskNode}))
+	assert.NoError(t, b.archive.close())
 	archive := slices.Clone(out.Bytes())
-	z, err := gzip.NewReader(&out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	z := assert.Value(gzip.NewReader(&out))(t)
 	files := map[string]string{}
 	for in := tar.NewReader(z); ; {
 		h, err := in.Next()
 		if errors.Is(err, io.EOF) {
 			return b, files, archive
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		text, err := io.ReadAll(in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		files[h.Name] = string(text)
-		if h.Mode != 0o600 {
-			t.Errorf("%s has mode %o", h.Name, h.Mode)
-		}
+		assert.Equal(t, h.Mode, 0o600, h.Name, "has mode")
 	}
 }
 
@@ -93,9 +82,8 @@ func items(t *testing.T, text string) []string {
 		Kind  string
 		Items []struct{ Metadata struct{ Name string } }
 	}
-	if err := json.Unmarshal([]byte(text), &list); err != nil || list.Kind != "List" {
-		t.Fatalf("%v: %.200s", err, text)
-	}
+	err := json.Unmarshal([]byte(text), &list)
+	assert.Must(t, err == nil && list.Kind == "List", "%v: %.200s", err, text)
 	var names []string
 	for _, i := range list.Items {
 		names = append(names, i.Metadata.Name)
@@ -110,9 +98,8 @@ func TestObjectsAreWrittenPageByPageInOrder(t *testing.T) {
 	for i := range len(files) {
 		names = append(names, items(t, files[fmt.Sprintf("dir/nodes/%d.json", i+1)])...)
 	}
-	if len(files) != 3 || len(names) != 1234 || !slices.IsSorted(names) || api.largest > pageObjects {
-		t.Errorf("%d files with %d nodes, in answers of at most %d", len(files), len(names), api.largest)
-	}
+	assert.That(t, len(files) == 3 && len(names) == 1234 && slices.IsSorted(names) && api.largest <= pageObjects,
+		"%d files with %d nodes, in answers of at most %d", len(files), len(names), api.largest)
 	if len(b.contents.Failures) > 0 || len(b.contents.Entries) != 1 || b.contents.Entries[0].What != "1234 Nodes" || b.contents.Entries[0].Bytes == 0 {
 		t.Errorf("contents %+v", b.contents)
 	}
@@ -125,34 +112,25 @@ func TestABundleThatIsFullSaysWhatItLacks(t *testing.T) {
 	_, files, _ := collected(t, &many{nodes: 500}, MostBytes)
 	one := int64(len(files["dir/nodes/1.json"]))
 	b, files, _ := collected(t, &many{nodes: 1234}, 2*one+one/10)
-	if len(files) != 2 || b.contents.Entries[0].What != "1000 Nodes" {
-		t.Errorf("%d files; contents %+v", len(files), b.contents)
-	}
+	assert.That(t, len(files) == 2 && b.contents.Entries[0].What == "1000 Nodes", "%d files; contents %+v", len(files), b.contents)
 	want := Failure{"Nodes after the first 1000", "the bundle has reached its maximum size, " + size(2*one+one/10) + " before compression"}
-	if !slices.Equal(b.contents.Failures, []Failure{want}) {
-		t.Errorf("failures %q, want %q", b.contents.Failures, want)
-	}
-	if m := b.manifest(); !strings.Contains(m, want.What+": "+want.Why) {
-		t.Errorf("manifest:\n%s", m)
-	}
+	assert.That(t, slices.Equal(b.contents.Failures, []Failure{want}), "failures %q, want %q", b.contents.Failures, want)
+	m := b.manifest()
+	assert.That(t, strings.Contains(m, want.What+": "+want.Why), "manifest:\n%s", m)
 	// One entry is added as a whole or not at all.
-	if err := b.add("large.txt", "something large", make([]byte, one)); err != nil || b.contents.Failures[1].What != "something large" {
-		t.Errorf("%v; failures %q", err, b.contents.Failures)
-	}
+	err := b.add("large.txt", "something large", make([]byte, one))
+	assert.That(t, err == nil && b.contents.Failures[1].What == "something large", "%v; failures %q", err, b.contents.Failures)
 }
 
 func TestAListThatFailsInTheMiddleIsKeptUpToThere(t *testing.T) {
 	b, files, _ := collected(t, &many{nodes: 1234, failing: 1000}, MostBytes)
-	if len(files) != 2 || !slices.Equal(b.contents.Failures, []Failure{{"Nodes after the first 1000", errGone.Error()}}) {
-		t.Errorf("%d files, failures %q", len(files), b.contents.Failures)
-	}
+	assert.That(t, len(files) == 2 && slices.Equal(b.contents.Failures, []Failure{{"Nodes after the first 1000", errGone.Error()}}),
+		"%d files, failures %q", len(files), b.contents.Failures)
 }
 
 func TestAnAPIServerThatCannotBeReachedIsNoBundle(t *testing.T) {
 	_, err := Collect(t.Context(), &many{}, &rest.Config{Host: "http://127.0.0.1:1"}, io.Discard, Options{Most: MostBytes})
-	if err == nil || errors.Is(err, ErrNothing) || !strings.Contains(err.Error(), "read the version of the API server: ") {
-		t.Errorf("%v", err)
-	}
+	assert.That(t, err != nil && !errors.Is(err, ErrNothing) && strings.Contains(err.Error(), "read the version of the API server: "), "%v", err)
 }
 
 func TestTheNewestLinesOfALogAreKept(t *testing.T) {
@@ -165,15 +143,13 @@ func TestTheNewestLinesOfALogAreKept(t *testing.T) {
 		got, err := newest(t.Context(), func(context.Context) (io.ReadCloser, error) {
 			return io.NopCloser(strings.NewReader(text.String())), nil
 		})
-		if err != nil || !strings.HasSuffix(text.String(), string(got)) || len(got) > logBytes {
-			t.Fatalf("of %d lines: %d bytes, %v", tt.lines, len(got), err)
-		}
+		assert.Must(t, err == nil && strings.HasSuffix(text.String(), string(got)) && len(got) <= logBytes,
+			"of %d lines: %d bytes, %v", tt.lines, len(got), err)
 		if tt.first == 0 && len(got) != text.Len() {
 			t.Errorf("of %d lines: %d bytes, want all %d", tt.lines, len(got), text.Len())
 		}
-		if tt.first < 0 && (!strings.HasPrefix(string(got), "line ") || len(got) < logBytes-200) {
-			t.Errorf("of %d lines: %d bytes, which begin with %.30q", tt.lines, len(got), got)
-		}
+		assert.That(t, tt.first >= 0 || strings.HasPrefix(string(got), "line ") && len(got) >= logBytes-200,
+			"of %d lines: %d bytes, which begin with %.30q", tt.lines, len(got), got)
 	}
 	broken := errors.New("the connection broke")
 	if got, err := newest(t.Context(), func(context.Context) (io.ReadCloser, error) {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // object decodes JSON.
@@ -57,13 +59,8 @@ func TestSecretValuesAreMaskedAndTheRestStays(t *testing.T) {
 			 "spec": {"taints": [{"key": "k"}]}, "status": {"nodeInfo": {"kubeletVersion": "v1"}}}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			text, err := encode(tt.mask(object(t, tt.in)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(object(t, tt.want), object(t, string(text))); diff != "" {
-				t.Error(diff)
-			}
+			text := assert.Value(encode(tt.mask(object(t, tt.in))))(t)
+			assert.NoDiff(t, cmp.Diff(object(t, tt.want), object(t, string(text))))
 		})
 	}
 }
@@ -72,9 +69,7 @@ func TestDeepTextIsNotIndented(t *testing.T) {
 	const depth = 5000
 	deep := strings.Repeat(`{"a":`, depth) + "1" + strings.Repeat("}", depth)
 	var value any
-	if err := json.Unmarshal([]byte(deep), &value); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal([]byte(deep), &value))
 	if text, err := encode(value); err != nil || string(text) != deep {
 		t.Errorf("%d bytes, %v, want %d", len(text), err, len(deep))
 	}
