@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // argsVar has the arguments, as JSON, with which this test binary, started again, is evenkeel-agent.
@@ -36,6 +38,7 @@ func TestTheAgentItselfStartedByAnotherTest(t *testing.T) {
 // with a file system of the node's alone, and "$@" is evenkeel-agent on-host. It returns what was said, and the exit status.
 func onNode(t *testing.T, dir, script string, args ...string) (said string, code int) {
 	t.Helper()
+	localcluster.SkipShort(t)
 	if os.Getuid() != 0 {
 		t.Skip("only root can make namespaces and mounts")
 	}

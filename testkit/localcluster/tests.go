@@ -71,11 +71,12 @@ func withPool(run func() int) (code int, err error) {
 	return run(), nil
 }
 
-// SkipShort skips a test that needs a server, programs of Kubernetes or root, if -short is set: make check needs none of them.
+// SkipShort skips a test that needs a server, programs of Kubernetes or root, or that waits for many seconds, if -short is set, as
+// make check does.
 func SkipShort(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("needs programs of Kubernetes: run it without -short")
+		t.Skip("not with -short")
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // doVar makes this test binary carry out a command instead of the tests.
@@ -127,6 +128,7 @@ func start(t *testing.T, cmd *exec.Cmd) *process {
 
 func needRoot(t *testing.T) {
 	t.Helper()
+	localcluster.SkipShort(t)
 	if os.Getuid() != 0 {
 		t.Skip("only root can make namespaces and mounts")
 	}

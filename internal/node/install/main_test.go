@@ -215,6 +215,7 @@ var units = 0
 // newMachine returns the machine that all tests use.
 func newMachine(t *testing.T) *machine.Machine {
 	t.Helper()
+	localcluster.SkipShort(t)
 	shared.once.Do(func() {
 		if shared.dir, shared.err = os.MkdirTemp("", "evki-"); shared.err == nil {
 			shared.m, shared.err = machine.Start(context.Background(), shared.dir, machine.Outside)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // claimed acquires a free lock in this process.
@@ -123,6 +124,7 @@ func TestYieldingHolderIsToldOfAnOpen(t *testing.T) {
 }
 
 func TestOldOpenDoesNotCount(t *testing.T) {
+	localcluster.SkipShort(t)
 	t.Parallel()
 	path := lockPath(t)
 	_, kill := startHolder(t, path)

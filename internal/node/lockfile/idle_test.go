@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // ran returns the processor time of all threads of a process, and how often they were scheduled.
@@ -38,6 +39,7 @@ func resident(t *testing.T, pid int) (kib int) {
 }
 
 func TestWaitingAndHoldingAreCheap(t *testing.T) {
+	localcluster.SkipShort(t)
 	path := lockPath(t)
 	holder := startHolding(t, Contender{Path: path})
 	waiter := startWaiting(t, Contender{Path: path, ReopenEvery: 2 * time.Second})

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // steps runs a contender under ptrace(2).
@@ -137,6 +138,7 @@ func (s *steps) text(thread int, address uint64, most uint64) string {
 // A yielding holder notices an open at any step of Acquire: through its watch, or, if the open came before the watch, when
 // the process that opened the file waits for the lock.
 func TestNoOpenIsMissedBetweenAnyTwoCalls(t *testing.T) {
+	localcluster.SkipShort(t)
 	runtime.LockOSThread() // ptrace(2) belongs to a thread
 	defer runtime.UnlockOSThread()
 	for _, name := range []string{"the lock is free", "the lock is held"} {
