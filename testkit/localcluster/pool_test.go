@@ -113,6 +113,9 @@ func testNothingIsLeft(t *testing.T, pool *Pool) {
 	if err := policies.Delete(t.Context(), "evenkeel-node", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	if err := first.Apply(t.Context(), filepath.Join(first.module, "config/controller/flowschema.yaml")); err != nil {
+		t.Fatal(err)
+	}
 	url := first.URL()
 	giveBack(t, first)
 
@@ -125,6 +128,15 @@ func testNothingIsLeft(t *testing.T, pool *Pool) {
 	spaces, err := kube.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil || len(spaces.Items) != 4 {
 		t.Errorf("got namespaces %v, error %v, want the 4 of every cluster", spaces.Items, err)
+	}
+	flows, err := kube.FlowcontrolV1().FlowSchemas().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, flow := range flows.Items {
+		if strings.HasPrefix(flow.Name, "evenkeel") {
+			t.Errorf("FlowSchema %s of another borrower is left", flow.Name)
+		}
 	}
 	giveBack(t, bare)
 

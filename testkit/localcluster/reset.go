@@ -41,6 +41,11 @@ var ownKeys = []string{
 	"/registry/leases/kube-system/apiserver-", "/registry/flowschemas/", "/registry/prioritylevelconfigurations/", "/registry/masterleases/",
 }
 
+// isOwnKey reports whether the API server keeps an object up to date. It does not do that with evenkeel's own flow schemas.
+func isOwnKey(key string) bool {
+	return slices.ContainsFunc(ownKeys, func(own string) bool { return strings.HasPrefix(key, own) }) && !strings.Contains(key, "/evenkeel")
+}
+
 func (c *Cluster) takeSnapshot(ctx context.Context) (*snapshot, error) {
 	keys, err := c.readEtcd(ctx)
 	if err != nil {
@@ -99,7 +104,7 @@ func (c *Cluster) readEtcd(ctx context.Context) (map[string][]byte, error) {
 	keys := map[string][]byte{}
 	for _, kv := range found.KVs {
 		key := string(kv.Key)
-		if !slices.ContainsFunc(ownKeys, func(own string) bool { return strings.HasPrefix(key, own) }) {
+		if !isOwnKey(key) {
 			keys[key] = kv.Value
 		}
 	}
