@@ -22,7 +22,7 @@ var kubeletFlag = flag.String("kubelet", tool("kubelet"), "the `path` of the kub
 // apiServerFlag is how `make matrix` has the core of these tests run with another API server.
 var apiServerFlag = flag.String("apiserver", tool("kube-apiserver"), "the `path` of the API server of every cluster")
 
-// matrixFlag is how `make matrix` asks for the versions that `make test` leaves out.
+// matrixFlag is how `make matrix` asks for the versions that `make e2e` leaves out.
 var matrixFlag = flag.Bool("matrix", false, "run the core of these tests with every older kubelet but the oldest, and with the oldest API server")
 
 // kubeletProgram is a kubelet that can be run.
@@ -82,7 +82,7 @@ func olderKubelet(t *testing.T, i int) kubeletProgram {
 }
 
 // core are the tests that depend most on what a kubelet does and says. Every version that is named in docs/kubelets.md
-// passes them, the oldest in `make test`, the others in `make matrix`.
+// passes them, the oldest in `make e2e`, the others in `make matrix`.
 var core = []string{
 	"TestARejectedPayloadNeverTouchesTheKubelet",
 	"TestAConfigurationThatPassesTheDryRunIsRolledBackInItsTrial",
