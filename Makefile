@@ -231,6 +231,9 @@ components_PACKAGES := ./cmd/evenkeel-agent ./internal/cli/config ./internal/com
   ./test/admission ./testkit/localcluster ./testkit/machine
 docs_PACKAGES := ./api/v1alpha1 ./test/docs ./test/examples
 release-test_PACKAGES := ./build/chart ./build/image/... ./build/rules ./test/release
+# Tests of SERVER that need more than CORE; the shard components runs them.
+MORE_TESTS := ^(TestCommandLineForComponents|TestTheSelfHostedKubeletRunsOnlyOnBootstrapNodes)$$
+MORE_TEST_PACKAGES := ./cmd/kubectl-evenkeel ./test/api
 # What they need besides CORE.
 e2e_NEEDS := $(OLDEST_KUBELET) $(call programs_of,$(MORE))
 fleet_NEEDS := $(TOOLS)/object-health previous
@@ -259,12 +262,13 @@ check: $(TOOLS)/golangci-lint ## lint what changed, and run the tests that need 
 	@go test -short -vet=off $$(go list ./... | grep -vxF "$$(go list $(HEAVY))") | grep -v 'no test files'
 
 test: check $(core) deps build ## make check, and every promise of the README with a real API server and kubelet: ten minutes
-	$(call go_test,$(SERVER) $(LONG))
+	$(call go_test,-skip '$(MORE_TESTS)' $(SERVER) $(LONG))
 
 test-all: test lint shards ## make test and everything else: lint, and all shards
 
 shards: $(foreach shard,$(SHARDS),$($(shard)_NEEDS)) $(core) deps build ## run all shards in one go
 	$(call go_test,$(foreach shard,$(SHARDS),$($(shard)_PACKAGES)))
+	$(call go_test,-run '$(MORE_TESTS)' $(MORE_TEST_PACKAGES))
 	@if [ -f bin/simulation ]; then cat bin/simulation; fi
 
 fleet: ## shard: rollouts with real controllers and hollow nodes, random histories of whole clusters, the previous version
@@ -276,6 +280,7 @@ release-test: ## shard: packages, images, chart and alert rules
 $(foreach shard,$(SHARDS),$(eval $(shard): $($(shard)_NEEDS)))
 $(filter-out e2e,$(SHARDS)): $(core) deps build
 	$(call go_test,$($@_PACKAGES))
+	$(if $(filter components,$@),$(call go_test,-run '$(MORE_TESTS)' $(MORE_TEST_PACKAGES)))
 
 # Run it before a change of the behaviour on nodes is merged: see docs/kubelets.md.
 matrix: tools $(KUBELETS) $(APISERVERS) deps build ## run the core of the end-to-end tests with the kubelets between newest and oldest, and the oldest API server

@@ -85,6 +85,9 @@ func (w withCluster) run() (code int, err error) {
 
 func TestCommandLine(t *testing.T) { runScripts(t, "testdata", nil) }
 
+// The scripts of this directory need kubeadm, kube-proxy and the oldest kubelet: see MORE_TESTS in the Makefile.
+func TestCommandLineForComponents(t *testing.T) { runScripts(t, "testdata/components", nil) }
+
 // runScripts runs the scripts of a directory. setup may change their environment.
 func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 	t.Helper()
