@@ -226,33 +226,34 @@ SHARDS := e2e fleet page components docs release-test
 e2e_PACKAGES := ./test/e2e
 fleet_PACKAGES := ./test/fleet ./test/simulation ./test/skew
 page_PACKAGES := ./test/dashboard
-components_PACKAGES := ./cmd/evenkeel-agent ./internal/cli/config ./internal/component ./internal/fleet/doctor ./internal/kubeadm \
+components_PACKAGES := ./cmd/evenkeel-agent ./hack/demo ./internal/cli/config ./internal/component ./internal/fleet/doctor ./internal/kubeadm \
   ./internal/node/agent ./internal/node/handover ./internal/node/hostns ./internal/node/install ./internal/node/lockfile \
-  ./test/admission ./testkit/localcluster ./testkit/machine
+  ./test/admission ./testkit/localcluster/... ./testkit/machine
 docs_PACKAGES := ./api/v1alpha1 ./test/docs ./test/examples
-release-test_PACKAGES := ./build/chart ./build/image/... ./build/rules ./test/release
+release-test_PACKAGES := ./build/chart ./build/image/... ./build/rules ./internal/fleet/gate ./test/release
 # Tests of SERVER that need more than CORE; the shard components runs them.
 MORE_TESTS := ^(TestCommandLineForComponents|TestTheSelfHostedKubeletRunsOnlyOnBootstrapNodes)$$
 MORE_TEST_PACKAGES := ./cmd/kubectl-evenkeel ./test/api
 # What they need besides CORE.
 e2e_NEEDS := $(OLDEST_KUBELET) $(call programs_of,$(MORE))
-fleet_NEEDS := $(TOOLS)/object-health previous
+fleet_NEEDS := $(TOOLS)/object-health previous prometheus
 page_NEEDS := $(AXE)
 components_NEEDS := $(OLDEST_KUBELET) $(call programs_of,$(MORE))
 docs_NEEDS := tools $(AXE)
 release-test_NEEDS := prometheus
 # Packages that are tested with servers only.
-HEAVY := $(SERVER) $(foreach shard,e2e fleet page docs release-test,$($(shard)_PACKAGES)) ./internal/kubeadm ./test/admission ./testkit/localcluster
+HEAVY := $(SERVER) $(filter-out ./internal/fleet/gate,$(foreach shard,e2e fleet page docs release-test,$($(shard)_PACKAGES))) \
+  ./internal/kubeadm ./test/admission ./testkit/localcluster
 # $(call go_test,PACKAGES) tests packages with control planes that they share, as root.
 go_test = @if [ "$$(id -u)" != 0 ] && [ -z "$(SUDO)" ]; then echo "SKIPPED without root: all tests that need a real node"; fi; \
   go build -o bin/testpool ./hack/testpool && $(AS_ROOT) env SIMULATION_SUMMARY=$(CURDIR)/bin/simulation bin/testpool go test -vet=off -timeout 60m -p 2 $(1)
 
 # What make check lints: the directories with changes since LINT_BASE, or everything if there is no such commit, or if the rules or
 # the dependencies have changed. A few cheap rules run for everything.
-LINT_BASE ?= $(shell git merge-base HEAD origin/main 2>/dev/null || git rev-parse HEAD~1 2>/dev/null)
+LINT_BASE ?= $(shell git merge-base HEAD origin/main 2>/dev/null || git rev-parse --verify -q HEAD~1)
 changed_files = { git diff --name-only $(LINT_BASE); git ls-files --others --exclude-standard; } | sort -u
 check: $(TOOLS)/golangci-lint ## lint what changed, and run the tests that need no server and no root (two minutes)
-	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$unformatted" ] || { echo "not formatted, run gofmt -w:" $$unformatted >&2; exit 1; }
+	@unformatted=$$(gofmt -l api build cmd config hack internal test testkit tools); [ -z "$$unformatted" ] || { echo "not formatted, run gofmt -w:" $$unformatted >&2; exit 1; }
 	@dirs=./...; changed=$$($(if $(LINT_BASE),$(changed_files),echo go.mod)); \
 	if ! grep -qxE '\.golangci\.yaml|go\.(mod|sum)' <<<"$$changed"; then \
 	  dirs=$$(grep '\.go$$' <<<"$$changed" | grep -vE '^(build/release|tools)/|/testdata/' | xargs -r dirname | sort -u | \
@@ -264,7 +265,10 @@ check: $(TOOLS)/golangci-lint ## lint what changed, and run the tests that need 
 test: check $(core) deps build ## make check, and every promise of the README with a real API server and kubelet: ten minutes
 	$(call go_test,-skip '$(MORE_TESTS)' $(SERVER) $(LONG))
 
-test-all: test lint shards ## make test and everything else: lint, and all shards
+test-all: ## make test and everything else: lint, and all shards
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory shards
 
 shards: $(foreach shard,$(SHARDS),$($(shard)_NEEDS)) $(core) deps build ## run all shards in one go
 	$(call go_test,$(foreach shard,$(SHARDS),$($(shard)_PACKAGES)))
@@ -351,7 +355,7 @@ $(TOOLS)/gremlins: tools/mutation/go.mod tools/mutation/go.sum
 # NAME restricts the patches to those whose name contains it. Without CORES, no other changes are made to the code.
 NAME ?=
 CORES ?= internal/node/trial internal/fleet/rollout internal/fleet/gate internal/node/checkpoint
-mutants: $(if $(CORES),$(TOOLS)/gremlins) ## show that tests find each defect of testkit/mutants again (half an hour), then change the code of CORES everywhere (hours)
+mutants: $(core) $(if $(CORES),$(TOOLS)/gremlins) ## show that tests find each defect of testkit/mutants again (half an hour), then change the code of CORES everywhere (hours)
 	@go run ./hack/mutants -only=$(NAME)
 	@for core in $(CORES); do echo "$$core"; GOFLAGS="$$GOFLAGS -short -vet=off -exec=$(CURDIR)/tools/mutation/exec" $(TOOLS)/gremlins unleash --workers 1 --timeout-coefficient 20 --invert-logical --invert-negatives=false --output-statuses lt ./$$core; done
 

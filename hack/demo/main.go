@@ -61,8 +61,8 @@ type show struct {
 	hollowLog  *os.File
 	files      string // the directory of the configurations, in which commands run
 
-	abort      context.CancelCauseFunc // ends the steps
-	restarting atomic.Bool             // the demo restarts the agent
+	abort       context.CancelCauseFunc // ends the steps
+	agentMayEnd func()                  // tells that the demo stops the agent
 
 	step     int
 	simple   bool // only the real node takes part so far
@@ -162,14 +162,16 @@ func (s *show) play(ctx context.Context) error {
 	return nil
 }
 
-// mustRun aborts the demo when a program ends, unless the demo restarts it.
-func (s *show) mustRun(what string, ended <-chan struct{}) {
+// mustRun aborts the demo when a program ends, unless the returned function was called first.
+func (s *show) mustRun(what string, ended <-chan struct{}) (mayEnd func()) {
+	var expected atomic.Bool
 	go func() {
 		<-ended // at the latest when the demo stops it
-		if !s.restarting.Load() {
+		if !expected.Load() {
 			s.abort(fmt.Errorf("%s has ended, and should not have", what))
 		}
 	}()
+	return func() { expected.Store(true) }
 }
 
 // startAgent starts the agent.
@@ -177,7 +179,7 @@ func (s *show) startAgent() error {
 	if err := s.agent.Start(); err != nil {
 		return err
 	}
-	s.mustRun("evenkeel-agent", s.agent.Done())
+	s.agentMayEnd = s.mustRun("evenkeel-agent", s.agent.Done())
 	return nil
 }
 

@@ -121,10 +121,8 @@ func (s *show) noAPI(ctx context.Context) error {
 
 // restart restarts agent and kubelet. The kubelet must become healthy with the configuration more-pods.
 func (s *show) restart(ctx context.Context) error {
-	s.restarting.Store(true)
-	err := s.agent.Stop(patience)
-	s.restarting.Store(false)
-	if err != nil {
+	s.agentMayEnd()
+	if err := s.agent.Stop(patience); err != nil {
 		return err
 	}
 	if err := s.startAgent(); err != nil {

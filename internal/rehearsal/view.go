@@ -7,9 +7,9 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/source"
 )
 
-// nodeView is an agent's view of its Node. A simulated kubelet starts faster than a real one, beside thousands of others: on a busy
-// machine it takes longer than a trial allows until the API server has what it writes, and the agent sees that. While the agent may
-// not have seen the latest heartbeat, the API server counts as unreachable, and no time counts against the configuration.
+// nodeView is an agent's view of its Node. On a busy machine a heartbeat can reach the API server and the agent later than a trial
+// allows. While the agent may not have seen the latest heartbeat, the API server counts as unreachable, and no time counts against the
+// configuration.
 type nodeView struct {
 	*source.NodeWatch
 	heartbeat *heartbeat
@@ -34,7 +34,7 @@ type shown struct {
 	renewed   bool // since then, it has renewed the Lease
 	renewals  int  // a number for the agent, instead of the time of the renewal
 	snapshots int  // in progress
-	based     bool // the agent has read the Lease as it was when the kubelet started
+	based     bool // no snapshot that began before the renewal is in progress any more
 	unseen    bool // the condition Ready changes, and the agent has not seen that yet
 }
 
@@ -43,14 +43,14 @@ func (h *heartbeat) correct(s source.NodeState) source.NodeState {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s.LeaseRenewed = h.renewal()
-	if h.watched && h.up && h.isLate(s) {
+	if h.watched && h.up && h.observe(s) {
 		s.Reachable, s.Cause = false, "this machine is busy: the agent of the hollow node may not have seen the latest heartbeat"
 	}
 	return s
 }
 
-// isLate reports whether the agent may not have seen the latest heartbeat. The caller holds mu.
-func (h *heartbeat) isLate(s source.NodeState) bool {
+// observe notes what the agent sees, and reports whether that may not be the latest heartbeat. The caller holds mu.
+func (h *heartbeat) observe(s source.NodeState) bool {
 	if !h.renewed || !h.based && h.snapshots > 0 {
 		return true
 	}

@@ -7,10 +7,8 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 )
@@ -29,13 +27,6 @@ func (b *Bed) ListNodeConfigs(ctx context.Context) ([]v1alpha1.NodeConfig, error
 	list := &v1alpha1.NodeConfigList{}
 	err := b.configs.Get().Resource("nodeconfigs").Do(ctx).Into(list)
 	return list.Items, err
-}
-
-// CreateNodeConfig creates the node's NodeConfig with a spec.
-func (b *Bed) CreateNodeConfig(ctx context.Context, spec v1alpha1.NodeConfigSpec) error {
-	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: b.Node.Name()}, Spec: spec}
-	nc.APIVersion, nc.Kind = v1alpha1.GroupVersion.String(), "NodeConfig"
-	return b.post(ctx, "nodeconfigs", nc)
 }
 
 // CreateRollout creates a rollout of a drop-in that nodes with a label receive when they join, also before it has succeeded.
@@ -69,13 +60,4 @@ func (b *Bed) post(ctx context.Context, resource string, object any) error {
 		return err
 	}
 	return b.configs.Post().Resource(resource).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
-}
-
-// WatchNodeConfig watches the node's NodeConfig from a resource version.
-func (b *Bed) WatchNodeConfig(ctx context.Context, resourceVersion string) (watch.Interface, error) {
-	options := metav1.ListOptions{
-		Watch: true, ResourceVersion: resourceVersion,
-		FieldSelector: fields.OneTermEqualSelector("metadata.name", b.Node.Name()).String(),
-	}
-	return b.configs.Get().Resource("nodeconfigs").VersionedParams(&options, metav1.ParameterCodec).Watch(ctx)
 }

@@ -111,7 +111,7 @@ func (p *Pool) serve(ctx context.Context, conn net.Conn) {
 			err = fmt.Errorf("unknown request %q", next.Do)
 		}
 	}
-	if err := awaitUnlocked(r.Dir); err != nil {
+	if err := awaitUnlocked(ctx, r.Dir); err != nil {
 		m.log.Error("cannot wait for the end of a borrower", "err", err)
 	}
 	p.putBack(m)
@@ -215,8 +215,9 @@ func (m *member) takeSnapshots(ctx context.Context) error {
 	return nil
 }
 
-// awaitUnlocked waits until the guard of a borrower that was killed has stopped everything that the borrower had started.
-func awaitUnlocked(dir string) error {
+// awaitUnlocked waits until the guard of a borrower that was killed has stopped everything that the borrower had started, or until the
+// context ends.
+func awaitUnlocked(ctx context.Context, dir string) error {
 	lock, err := os.Open(filepath.Join(dir, "localcluster.lock"))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // the borrower or its guard has removed it at its end
@@ -225,5 +226,6 @@ func awaitUnlocked(dir string) error {
 		return err
 	}
 	defer lock.Close()
-	return unix.Flock(int(lock.Fd()), unix.LOCK_EX)
+	return retry(ctx, func(context.Context) error { return unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) },
+		func(err error) bool { return errors.Is(err, unix.EWOULDBLOCK) })
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // startTestTimeout limits the time to start and prepare a cluster that tests share.
-const startTestTimeout = 2 * time.Minute
+const startTestTimeout = 10 * time.Minute
 
 // RunTests runs the tests of a TestMain with a cluster that they share: it borrows or starts the cluster, calls run, which prepares
 // the cluster and runs the tests, stops the cluster, and returns run's exit code. After an error it prints the error and returns 1. The context is

@@ -58,13 +58,14 @@ type Env struct {
 	Terminal   io.Writer
 	Connection *genericclioptions.ConfigFlags
 	Program    program.Info
-	// API returns the client in place of one of Connection; nil: one of Connection. Tests set it.
+	// API returns a client for the cluster of Connection.
 	API func() (client.WithWatch, error)
 }
 
 // NewEnv returns the environment of a program.
 func NewEnv(info program.Info, streams genericclioptions.IOStreams) *Env {
 	env := &Env{IOStreams: streams, Terminal: streams.Out, Connection: genericclioptions.NewConfigFlags(true), Program: info}
+	env.API = env.connect
 	env.Out, env.ErrOut = printable.NewWriter(streams.Out), printable.NewWriter(streams.ErrOut)
 	return env
 }

@@ -27,10 +27,9 @@ import (
 
 // Client returns a client for the API server that the kubeconfig and the flags name. It has no cache: lists are read in
 // pages.
-func (e *Env) Client() (client.WithWatch, error) {
-	if e.API != nil {
-		return e.API()
-	}
+func (e *Env) Client() (client.WithWatch, error) { return e.API() }
+
+func (e *Env) connect() (client.WithWatch, error) {
 	config, err := e.RESTConfig()
 	if err != nil {
 		return nil, err

@@ -27,7 +27,8 @@ func (d *decider) judgeFallback() {
 	}
 	waits := s.Trial != nil && s.Trial.Fallback == Inconclusive
 	switch {
-	case failure != "" && doubted && (run.Config.IsLocal() || s.LastKnownGood.Same(run.Config)): // others run only because nothing else can
+	// Any other configuration runs only because nothing else can, and proves nothing.
+	case failure != "" && doubted && (run.Config.IsLocal() || s.LastKnownGood.Same(run.Config)):
 		d.withdrawVerdicts()
 	case !d.isProof():
 	case waits && d.mustBeReady() && run.ReadyFor < d.stableTime() && !d.clocksPaused():
