@@ -108,6 +108,15 @@ func TestThePolicyNamesTheRevisionsThatExist(t *testing.T) {
 	}
 }
 
+func TestTheProgressDeadlineIsTheRolloutsOrAnHour(t *testing.T) {
+	r := &v1alpha1.NodeConfigRollout{}
+	for seconds, want := range map[int32]time.Duration{0: time.Hour, 10: 10 * time.Second} {
+		r.Spec.ProgressDeadlineSeconds = seconds
+		p, _ := Build(Input{Rollout: r, Settings: DefaultSettings, Now: then})
+		assert.Equal(t, p.ProgressDeadline, want, "the progress deadline of", seconds)
+	}
+}
+
 func TestConfigMapsDoNotChooseTheNextNumber(t *testing.T) {
 	old := held("left", "7", "u7")
 	old.CreationTimestamp = metav1.NewTime(then.Add(-time.Hour))

@@ -182,6 +182,9 @@ func TestUndecidedDryRunIsRepeatedAfterHalfAMinute(t *testing.T) {
 		if n := w.kubelet.checked("good"); n != 1 || len(w.status().BadConfigs) != 0 {
 			t.Errorf("%d dry runs, bad %+v", n, w.status().BadConfigs)
 		}
+		if got := counted(t, w, `evenkeel_validations_total{verdict="could not tell"}`); got != "1" {
+			t.Errorf("the metric counts %s undecided validations, want 1", got)
+		}
 		w.kubelet.set(func(s *kubeletState) { s.confs["good"] = good })
 		w.pass(20 * time.Second)
 		w.runs("good")

@@ -3,7 +3,6 @@ package agent
 import (
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 )
@@ -48,14 +47,22 @@ func TestMissingBinaryKeepsTheRunningKubelet(t *testing.T) {
 		w.pass(time.Minute)
 		w.wantStarts("")
 		w.wantLogged("cannot examine the kubelet's binary", 0)
+
+		// A kubelet that cannot be started is no failure of the configuration on trial.
+		w.assign("uid-good", good)
+		w.runs("good")
 		w.kubelet.set(func(s *kubeletState) { s.spawnErr = errors.New("start /usr/bin/kubelet: it is not there") })
 		w.dies(exitOne)
 		w.pass(20 * time.Second)
-		if s := w.status(); !strings.HasSuffix(s.Error, "start /usr/bin/kubelet: it is not there") {
-			t.Errorf("%q", s.Error)
+		if got, want := w.status().Error, "the kubelet exited unexpectedly: start /usr/bin/kubelet: it is not there"; got != want {
+			t.Errorf("the error is %q, want %q", got, want)
 		}
 		w.kubelet.set(func(s *kubeletState) { s.identityErr, s.spawnErr = nil, nil })
-		w.runs("")
+		w.runs("good")
+		w.wantNoBad()
+		if w.status().Trial == nil {
+			t.Error("the trial has ended")
+		}
 	})
 }
 

@@ -156,7 +156,7 @@ func TestFailedSaveIsRetriedWithPauses(t *testing.T) {
 		if saves < 1 || saves > 2 {
 			t.Errorf("tried %d times in 10 s", saves)
 		}
-		if ok := w.configOK(); !strings.Contains(ok, "cannot save it to disk: save current: ") {
+		if ok := w.configOK(); !strings.HasPrefix(ok, "Unknown | using last-known-good (UID: uid-good): failed to sync, desired config unclear, cause: cannot save it to disk: save current: ") {
 			t.Error(ok)
 		}
 		w.wantLogged("cannot save the node's state", 1)

@@ -446,3 +446,37 @@ func TestThePodGuardAsksAgainSoonIfItHadNoAnswer(t *testing.T) {
 		t.Errorf("without an answer, it is kept for %s", wait)
 	}
 }
+
+func TestAChangeIsReportedFewTimes(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.options = func(o *Options) { o.Limits.CrashLoopThreshold = 0 }
+		w.start()
+		w.runs("")
+		w.pass(time.Second)
+		for _, tt := range []struct {
+			uid                 string
+			c                   conf
+			reports, conditions int // how often the NodeConfig and the Node are written, without a trial's progress
+		}{
+			{"uid-good", good, 3, 1},
+			{"uid-typo", typo, 1, 1},
+			{"uid-crasher", crasher, 4, 2}, // two while it runs, one of the rollback, and one of the final verdict
+		} {
+			before := len(w.reporter.all())
+			w.assign(tt.uid, tt.c)
+			w.pass(wholeTrial + time.Minute)
+			all, conditions := w.reporter.all(), 0
+			for i := before; i < len(all); i++ {
+				if all[i].Condition != all[i-1].Condition {
+					conditions++
+				}
+			}
+			if reports := len(all) - before; reports > tt.reports || conditions > tt.conditions {
+				t.Errorf("%s: %d reports, want at most %d; the Node's condition changed %d times, want at most %d", tt.uid, reports, tt.reports, conditions, tt.conditions)
+				for _, r := range all[before:] {
+					t.Logf("%+v; trial %+v; last-known-good %+v; error %q", r.Condition, r.Status.Trial, r.Status.LastKnownGood, r.Status.Error)
+				}
+			}
+		}
+	})
+}

@@ -145,9 +145,13 @@ func TestOtherFilesAreRefused(t *testing.T) {
 		{"a symbolic link", link, unix.ELOOP, "it is a symbolic link, which is not followed"},
 		{"a file as directory", "/dev/null/lock", unix.ENOTDIR, "not a directory"},
 		{"on a read-only file system", readOnly, unix.EROFS, "read-only file system"},
+		{"an unwritable file", unwritable(t), fs.ErrPermission, ""},
 		{"a device", "/dev/null", errNotRegular, "it is not a regular file"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.path == "" {
+				t.Skip("the file system has no immutable files")
+			}
 			_, err := TryAcquire(tt.path)
 			wantError(t, err, tt.kind, tt.path, tt.words)
 			_, err = Contender{Path: tt.path}.Acquire(t.Context(), nil)
@@ -155,6 +159,28 @@ func TestOtherFilesAreRefused(t *testing.T) {
 		})
 	}
 	assert.Is(t, assert.Err(os.Lstat(filepath.Join(dir, "elsewhere"))), fs.ErrNotExist, "the symbolic link was followed")
+}
+
+// unwritable returns a file that not even root can write; "" if the file system cannot have one.
+func unwritable(t *testing.T) string {
+	t.Helper()
+	const immutable = 0x10 // FS_IMMUTABLE_FL
+	path := lockPath(t)
+	assert.NoError(t, os.WriteFile(path, nil, 0o400))
+	file, err := os.Open(path)
+	assert.NoError(t, err)
+	flags, err := unix.IoctlGetUint32(int(file.Fd()), unix.FS_IOC_GETFLAGS)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(file.Fd()), unix.FS_IOC_SETFLAGS, int(flags|immutable))
+	}
+	t.Cleanup(func() {
+		_ = unix.IoctlSetPointerInt(int(file.Fd()), unix.FS_IOC_SETFLAGS, int(flags))
+		_ = file.Close()
+	})
+	if err != nil {
+		return ""
+	}
+	return path
 }
 
 func TestFailedFlockIsNotErrHeld(t *testing.T) {

@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -72,6 +73,14 @@ func TestFailureIsUnansweredWithCauseUntilItEnds(t *testing.T) {
 			t.Errorf("after it %+v, before it %+v", a, before)
 		}
 		assert.Equal(t, p.count("GET", "/configmaps/"), 1, "downloads")
+
+		// The download of a ConfigMap is retried in the same way.
+		cm := newConfigMap(t)
+		p.fail(of("/configmaps/", c.status))
+		assign(t, node, refTo(cm))
+		awaitAnswer(t, s, "the failed download", cause(trial.Unanswered, fmt.Sprintf("ConfigMap evenkeel-system/%s cannot be read: ", cm.Name)))
+		p.fail(nil)
+		awaitAnswer(t, s, "the download", func(a Answer) bool { return a.Kind == trial.Assigned && a.Config.UID == string(cm.UID) })
 	}
 }
 

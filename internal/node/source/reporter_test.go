@@ -175,6 +175,22 @@ func TestNewestReportIsWrittenAfterAnOutage(t *testing.T) {
 	}
 }
 
+func TestFailedWriteIsRetried(t *testing.T) {
+	node, p, r := reporting(t)
+	createNode(t, node)
+	p.fail(func(r *http.Request) int {
+		if r.Method == http.MethodPatch {
+			return 500
+		}
+		return 0
+	})
+	r.Report(Report{Status: someStatus("a"), Condition: NodeCondition{"True", "r", "m"}})
+	await(t, "attempts", func() int { return min(p.count("PATCH", "/nodes/"), p.count("PATCH", "/nodeconfigs/")) }, func(n int) bool { return n > 0 })
+	p.fail(nil)
+	awaitStatus(t, node, "a")
+	await(t, "the condition", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return c.Message == "m" })
+}
+
 func TestNodeThatRegistersLaterGetsItsCondition(t *testing.T) {
 	node, p, r := reporting(t)
 	r.Report(Report{Status: someStatus("a"), Condition: NodeCondition{"True", "r", "m"}})
