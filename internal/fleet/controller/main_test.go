@@ -282,6 +282,16 @@ func nodeConfig(t *testing.T, name string) *v1alpha1.NodeConfig {
 	return nc
 }
 
+// generations are the generations of these nodes' NodeConfigs: another one means that a spec was written.
+func generations(t *testing.T, names ...string) map[string]int64 {
+	t.Helper()
+	out := map[string]int64{}
+	for _, name := range names {
+		out[name] = nodeConfig(t, name).Generation
+	}
+	return out
+}
+
 // revisions are the ConfigMaps of a rollout, by number.
 func revisions(t *testing.T, rollout string) map[string]corev1.ConfigMap {
 	t.Helper()
@@ -409,6 +419,12 @@ func idle(c *running) error {
 		}
 	}
 	return nil
+}
+
+// later advances a controller's clock.
+func later(c *running, by time.Duration) {
+	c.clock.set(c.clock.now().Add(by))
+	c.fleet.scheduleAll()
 }
 
 // told looks for an Event of a rollout.

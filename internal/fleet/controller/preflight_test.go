@@ -201,6 +201,45 @@ func TestANewLeaderContinuesAPreflight(t *testing.T) {
 	assert.That(t, was == 2 && is == 0, "the leaders asked %v and %v times, want 2 and 0: no node is asked twice", was, is)
 }
 
+func TestASilentAgentDelaysAPreflightByTheAgentTimeout(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=silent", "s1", "s2")
+	reported(t, "s1", "s2")
+	answerPreflights(t, func(node string) [3]string {
+		if node == "s2" {
+			return [3]string{}
+		}
+		return accepts(node)
+	}, "s1", "s2")
+	const timeout = 40 * time.Second // less than the default
+	c := start(t, own(), func(o *Options) { o.Times = policy.Times{Agent: timeout, NotReady: policy.DefaultTimes.NotReady} })
+	eventually(t, func() error {
+		for _, name := range []string{"s1", "s2"} {
+			if len(nodeConfig(t, name).Status.Capabilities) == 0 {
+				return fmt.Errorf("%s does not report its capabilities", name)
+			}
+		}
+		return nil
+	})
+	roll(t, "silent", report(v1alpha1.PreflightReport))
+	awaitRollout(t, "silent", func(st *v1alpha1.NodeConfigRolloutStatus) error {
+		if p := st.Preflight; p == nil || p.EndTime != nil || p.Accepted != 1 || p.Unanswered != 1 {
+			return fmt.Errorf("status.preflight is %+v", p)
+		}
+		return phase(v1alpha1.RolloutWaiting)(st)
+	})
+	later(c, timeout)
+	p := awaitRollout(t, "silent", func(st *v1alpha1.NodeConfigRolloutStatus) error {
+		if st.Preflight == nil || st.Preflight.EndTime == nil {
+			return fmt.Errorf("status.preflight is %+v", st.Preflight)
+		}
+		return nil
+	}).Status.Preflight
+	assert.That(t, p.Accepted == 1 && p.Unanswered == 1 && slices.Equal(p.UnansweredNodes, []string{"s2"}), "status.preflight is %+v", p)
+	took := p.EndTime.Sub(p.StartTime.Time)
+	assert.That(t, took >= timeout, "the preflight took %s, the silent agent has %s", took, timeout)
+}
+
 func TestNodeConfigPreflightsAreAskedInTurnAndExpire(t *testing.T) {
 	world(t)
 	t.Cleanup(func() { assert.OK(t, admin.DeleteAllOf(context.Background(), &v1alpha1.NodeConfigPreflight{})) })

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -201,7 +202,7 @@ func TestATemplateThatNamesAConfigMapFollowsItsContent(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=follows", "t1")
 	agents(t, nil, "t1")
-	start(t, own())
+	c := start(t, own())
 	roll(t, "follows", func(s *v1alpha1.NodeConfigRolloutSpec) {
 		s.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: v1alpha1.SystemNamespace, Name: "source"}}
 	})
@@ -222,11 +223,19 @@ func TestATemplateThatNamesAConfigMapFollowsItsContent(t *testing.T) {
 	source.Data["kubelet-dropin"] = contentOf(t, template(101)).Data
 	assert.NoError(t, admin.Update(t.Context(), source))
 	awaitRollout(t, "follows", completeAt(2))
+	before := generations(t, "t1")
 	assert.NoError(t, admin.Delete(t.Context(), source))
 	r = awaitRollout(t, "follows", phase(v1alpha1.RolloutInvalid))
+	c.fleet.scheduleAll()
+	eventually(t, func() error { return idle(c) })
 	assert.That(t, *r.Status.UpdateRevision == *second && first.ConfigMapRef != second.ConfigMapRef, "the target is %+v", r.Status.UpdateRevision)
 	got := *nodeConfig(t, "t1").Spec.ConfigSource.ConfigMapRef
 	assert.That(t, got == second.ConfigMapRef, "the node has %+v, want what it had", got)
+	assert.NoDiff(t, cmp.Diff(before, generations(t, "t1")), "the generation of the NodeConfig")
+	source.ResourceVersion, source.UID = "", ""
+	source.Data["kubelet-dropin"] = contentOf(t, template(102)).Data
+	assert.NoError(t, admin.Create(t.Context(), source))
+	awaitRollout(t, "follows", completeAt(3))
 }
 
 func TestAForbiddenTemplateConfigMapNamesTheMissingPermission(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,12 +32,15 @@ func TestAFirstRolloutReachesAllItsNodes(t *testing.T) {
 	roll(t, "first", func(s *v1alpha1.NodeConfigRolloutSpec) {
 		one, all := intOrString("1"), intOrString("100%")
 		s.Strategy.MaxUnavailable = &one
-		s.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: &one}, {Nodes: &all}}
+		s.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: &one}, {Pause: &v1alpha1.RolloutPause{Duration: &metav1.Duration{Duration: time.Hour}}}, {Nodes: &all}}
 	})
-	r := awaitRollout(t, "first", completeAt(1))
+	r := awaitRollout(t, "first", phase(v1alpha1.RolloutWaiting))
+	assert.That(t, strings.Contains(r.Status.Message, "1/3 steps done; waiting until ") && r.Status.Nodes.Updated == 1, "at the timed pause the status says %+v", r.Status)
+	edit(t, "first", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Strategy.Steps[1].Pause.Duration.Duration = time.Second })
+	r = awaitRollout(t, "first", completeAt(1))
 
 	st := r.Status
-	if st.Updated != "3/3" || st.StepsDone != "2/2" || st.Nodes.Updated != 3 || st.CurrentRevision == nil || *st.CurrentRevision != *st.UpdateRevision {
+	if st.Updated != "3/3" || st.StepsDone != "3/3" || st.Nodes.Updated != 3 || st.CurrentRevision == nil || *st.CurrentRevision != *st.UpdateRevision {
 		t.Errorf("the status says %+v", st)
 	}
 	assert.That(t, len(st.History) == 1 && st.History[0].Outcome == "Succeeded" && st.History[0].Revision == 1 && st.History[0].Updated == 3,
@@ -218,23 +222,56 @@ func TestADeletedRolloutKeepsItsNodesAndReportsIt(t *testing.T) {
 	agents(t, nil, names...)
 	c := start(t, own())
 	roll(t, "deleted")
-	r := awaitRollout(t, "deleted", completeAt(1))
+	awaitRollout(t, "deleted", completeAt(1))
+	edit(t, "deleted", func(s *v1alpha1.NodeConfigRolloutSpec) {
+		one, all := intOrString("1"), intOrString("100%")
+		s.Template, s.Strategy.Steps = template(103), []v1alpha1.RolloutStep{{Nodes: &one}, {Pause: &v1alpha1.RolloutPause{}}, {Nodes: &all}}
+	})
+	r := awaitRollout(t, "deleted", phase(v1alpha1.RolloutAwaitingApproval))
+	before := generations(t, names...)
 	assert.NoError(t, admin.Delete(t.Context(), r))
-	eventually(t, func() error { return told(t, "deleted", "its nodes stay as they are: 2 nodes keep revision 1") })
+	eventually(t, func() error {
+		return told(t, "deleted", "its nodes stay as they are: 1 node keeps revision 1, 1 node keeps revision 2")
+	})
 	c.cleanUp(t.Context(), time.Now())
 	got := revisions(t, "deleted")
-	assert.That(t, len(got) == 1, "%d revisions are left, want the one that nodes name", len(got))
+	assert.That(t, len(got) == 2, "%d revisions are left, want the two that nodes name", len(got))
 	for _, name := range names {
 		s := nodeConfig(t, name).Spec.ConfigSource
 		assert.That(t, s != nil && s.RolloutRef.Name == "deleted", "%s has %+v", name, s)
 	}
+	assert.NoDiff(t, cmp.Diff(before, generations(t, names...)), "the generations of NodeConfigs")
 	families := assert.Value(c.registry.Gather())(t)
 	for _, f := range families {
 		assert.That(t, !strings.HasPrefix(f.GetName(), "evenkeel_rollout_"), "a rollout that is gone is measured still: %s", f)
 	}
 	// A rollout of that name that is created later takes the nodes over, and continues the numbers.
 	roll(t, "deleted", use(104))
-	awaitRollout(t, "deleted", completeAt(2))
+	awaitRollout(t, "deleted", completeAt(3))
+}
+
+func TestARolloutWithoutProgressIsStuck(t *testing.T) {
+	world(t)
+	addNodes(t, "pool=stuck", "k1")
+	agents(t, nil, "k1")
+	c := start(t, own())
+	roll(t, "stuck", func(s *v1alpha1.NodeConfigRolloutSpec) {
+		none := intOrString("0")
+		s.Strategy.MaxUnavailable, s.ProgressDeadlineSeconds = &none, 10
+	})
+	awaitRollout(t, "stuck", func(st *v1alpha1.NodeConfigRolloutStatus) error {
+		if st.ProgressTime == nil {
+			return errors.New("its progress is not recorded yet")
+		}
+		return nil
+	})
+	later(c, 10*time.Second)
+	st := awaitRollout(t, "stuck", phase(v1alpha1.RolloutStuck)).Status
+	degraded := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionDegraded)
+	assert.That(t, degraded != nil && degraded.Status == "True" && degraded.Reason == "ProgressDeadlineExceeded" && !degraded.LastTransitionTime.Time.Before(st.ProgressTime.Add(10*time.Second)),
+		"Degraded is %+v, the last progress was at %s", degraded, st.ProgressTime)
+	edit(t, "stuck", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Strategy.MaxUnavailable.IntVal = 1 })
+	awaitRollout(t, "stuck", completeAt(1))
 }
 
 func TestTheNodeConfigOfADeletedNodeIsDeletedAfterAnHour(t *testing.T) {

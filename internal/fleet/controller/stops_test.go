@@ -41,19 +41,39 @@ func TestAStoppedRevisionIsAnnotatedBeyondTheHistoryLimit(t *testing.T) {
 		"%s left the stopped revision, and revokes %v and has %+v before", failed, nc.Spec.Revoked, nc.Spec.ConfigSource.RolloutRef.Previous)
 }
 
-func TestARetryRemovesTheStoppedAnnotation(t *testing.T) {
+func TestARetryTriesTheNamedNodesAndRemovesTheStoppedAnnotation(t *testing.T) {
 	world(t)
-	addNodes(t, "pool=again", "t1")
+	addNodes(t, "pool=again", "t1", "t2")
 	tried := 0
-	agents(t, func(string) bool { tried++; return tried == 1 }, "t1")
+	agents(t, func(string) bool { tried++; return tried <= 2 }, "t1", "t2") // each of them fails once
 	start(t, own())
-	roll(t, "again")
+	roll(t, "again", func(s *v1alpha1.NodeConfigRolloutSpec) {
+		two := intOrString("2")
+		s.FailurePolicy.MaxFailures = &two
+	})
 	awaitRollout(t, "again", phase(v1alpha1.RolloutHalted))
-	edit(t, "again", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2} })
-	st := awaitRollout(t, "again", completeAt(1)).Status
-	assert.That(t, st.Attempt == 2 && st.AttemptTime != nil, "the status has attempt %d of %v", st.Attempt, st.AttemptTime)
+	retry := func(attempt int64, failed int32, nodes ...string) v1alpha1.NodeConfigRolloutStatus {
+		t.Helper()
+		edit(t, "again", func(s *v1alpha1.NodeConfigRolloutSpec) {
+			s.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: attempt, Nodes: nodes}
+		})
+		return awaitRollout(t, "again", func(st *v1alpha1.NodeConfigRolloutStatus) error {
+			if st.Attempt != attempt || st.Nodes.Failed != failed || st.Nodes.Updated != 2-failed || st.Halt != nil {
+				return fmt.Errorf("attempt %d, stop %+v, want attempt %d with %d failed", st.Attempt, st.Halt, attempt, failed)
+			}
+			return completeAt(1)(st)
+		}).Status
+	}
+	attempts := func() [2]int64 {
+		return [2]int64{nodeConfig(t, "t1").Spec.ConfigSource.RolloutRef.Attempt, nodeConfig(t, "t2").Spec.ConfigSource.RolloutRef.Attempt}
+	}
+	st := retry(2, 1, "t1")
+	assert.That(t, st.AttemptTime != nil, "the status has no time of attempt 2")
+	assert.Equal(t, attempts(), [2]int64{2, 1}, "attempts after the retry of t1")
 	cm := revisions(t, "again")["1"]
 	assert.That(t, cm.Annotations[v1alpha1.AnnotationStopped] == "", "the revision bears %v", cm.Annotations)
+	retry(3, 0)
+	assert.Equal(t, attempts(), [2]int64{2, 3}, "attempts after the retry of all")
 }
 
 func TestAnAbortAfterSuccessRollsBackToTheRevisionBefore(t *testing.T) {
