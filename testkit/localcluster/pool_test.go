@@ -49,11 +49,24 @@ func borrow(t *testing.T, o Options) *Cluster {
 	return c
 }
 
-func giveBack(t *testing.T, c *Cluster) {
+// giveBack returns when the pool can lend the control plane again.
+func giveBack(t *testing.T, pool *Pool, c *Cluster) {
 	t.Helper()
+	idle := func() int {
+		pool.mu.Lock()
+		defer pool.mu.Unlock()
+		return len(pool.idle)
+	}
+	before := idle()
 	if err := c.Stop(); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, time.Minute, func(context.Context) error {
+		if n := idle(); n != before+1 {
+			return fmt.Errorf("%d control planes are idle, want %d", n, before+1)
+		}
+		return nil
+	})
 }
 
 // wantServed fails unless the API server serves NodeConfigs, or unless it does not.
@@ -117,7 +130,7 @@ func testNothingIsLeft(t *testing.T, pool *Pool) {
 		t.Fatal(err)
 	}
 	url := first.URL()
-	giveBack(t, first)
+	giveBack(t, pool, first)
 
 	bare := borrow(t, Options{Manifests: NoManifests})
 	if bare.URL() != url || pool.Started() != 1 {
@@ -138,7 +151,7 @@ func testNothingIsLeft(t *testing.T, pool *Pool) {
 			t.Errorf("FlowSchema %s of another borrower is left", flow.Name)
 		}
 	}
-	giveBack(t, bare)
+	giveBack(t, pool, bare)
 
 	again := borrow(t, Options{})
 	wantServed(t, again, true)
@@ -152,7 +165,7 @@ func testNothingIsLeft(t *testing.T, pool *Pool) {
 	}
 }
 
-func testItsAPIServerCanBeStopped(t *testing.T, _ *Pool) {
+func testItsAPIServerCanBeStopped(t *testing.T, pool *Pool) {
 	c := borrow(t, Options{Manifests: NoManifests})
 	if err := c.StopAPIServer(); err != nil {
 		t.Fatal(err)
@@ -170,7 +183,7 @@ func testItsAPIServerCanBeStopped(t *testing.T, _ *Pool) {
 		t.Fatal(err)
 	}
 	url := c.URL()
-	giveBack(t, c)
+	giveBack(t, pool, c)
 	next := borrow(t, Options{Manifests: NoManifests})
 	if next.URL() != url {
 		t.Errorf("got the control plane %s, want %s", next.URL(), url)
@@ -211,7 +224,7 @@ func TestAPoolThatIsGoneIsNamed(t *testing.T) {
 	t.Setenv(PoolEnv, filepath.Join(t.TempDir(), "gone"))
 	c, err := Borrow(t.Context(), Options{Manifests: NoManifests})
 	if err == nil {
-		giveBack(t, c)
+		_ = c.Stop()
 	}
 	if err == nil || !strings.Contains(err.Error(), os.Getenv(PoolEnv)) {
 		t.Errorf("got error %v, want one that names the socket", err)
