@@ -312,7 +312,7 @@ func stopped(ts *testscript.TestScript, neg bool, args []string) {
 	}))
 }
 
-// expect NAME PATH VALUE: a field of a rollout, by a JSON path of kubectl's; "" is one that there is not.
+// expect NAME PATH VALUE: checks a field of a rollout, by a JSON path as kubectl takes it. "" means that the rollout lacks the field.
 func expect(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: expect NAME PATH VALUE")

@@ -1,10 +1,8 @@
 package fakeapi
 
 import (
-	"bytes"
 	"context"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/program"
+	"github.com/evenkeel/evenkeel/testkit/output"
 )
 
 // Result is the exit code and the output of a command.
@@ -26,7 +25,7 @@ func (a *API) Run(args ...string) Result { return <-a.Begin(args...).Ended }
 
 // Running is a command that runs.
 type Running struct {
-	Out, Err  *Output
+	Out, Err  *output.Buffer
 	Interrupt context.CancelFunc
 	Ended     chan Result // has one element in the end
 }
@@ -34,7 +33,7 @@ type Running struct {
 // Begin starts a command line.
 func (a *API) Begin(args ...string) Running {
 	ctx, interrupt := context.WithCancel(a.t.Context())
-	r := Running{Out: &Output{}, Err: &Output{}, Interrupt: interrupt, Ended: make(chan Result, 1)}
+	r := Running{Out: &output.Buffer{}, Err: &output.Buffer{}, Interrupt: interrupt, Ended: make(chan Result, 1)}
 	env := command.NewEnv(program.NewInfo("kubectl-evenkeel", "v0.0.0-test", "0123abcd"), genericclioptions.IOStreams{In: strings.NewReader(""), Out: r.Out, ErrOut: r.Err})
 	env.Connection.Namespace = nil
 	env.API = func() (client.WithWatch, error) { return a.forCommands(), nil }
@@ -54,24 +53,6 @@ func (a *API) Begin(args ...string) Running {
 		r.Ended <- Result{code, r.Out.String(), r.Err.String()}
 	}()
 	return r
-}
-
-// Output is what a running command has printed.
-type Output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *Output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *Output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
 }
 
 // WantOutput fails unless the command succeeded and printed these texts in this order. Runs of spaces are equal.

@@ -33,6 +33,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/output"
 )
 
 // What the tests share: one cluster, agents that are played by hand, and a controller that has no right but its own.
@@ -117,26 +118,13 @@ func start(t *testing.T, config *rest.Config, change ...func(*Options)) *running
 
 // testLog shows what is logged if the test fails.
 func testLog(t *testing.T) io.Writer {
-	w := &lines{}
+	w := &output.Buffer{}
 	t.Cleanup(func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
 		if t.Failed() {
-			t.Log("the controller's log:\n" + w.text.String())
+			t.Log("the controller's log:\n" + w.String())
 		}
 	})
 	return w
-}
-
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
 }
 
 // eventually polls until check is happy.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/output"
 )
 
 // tenMiB writes 160,000 lines of 64 bytes, and then an error.
@@ -138,13 +139,13 @@ func TestANonblockingDestinationLosesNothing(t *testing.T) {
 }
 
 func TestAKilledCopyingProcessIsReplaced(t *testing.T) {
-	to, log := newSink(t), &lockedBuffer{}
+	to, log := newSink(t), &output.Buffer{}
 	r := startRelay(t, to.file, log)
 	first := copier(t)
 	assert.NoError(t, syscall.Kill(first, syscall.SIGKILL))
 	assert.Equal(t, run(t, r, tenMiB), "Error: the end\n", "last lines") // it blocks for a moment, and gets no SIGPIPE
 	second := copier(t)
-	assert.That(t, second != first && log.count("level=WARN") == 1, "process %d follows %d, with %d warnings, want another one and one warning", second, first, log.count("level=WARN"))
+	assert.That(t, second != first && strings.Count(log.String(), "level=WARN") == 1, "process %d follows %d, with %d warnings, want another one and one warning", second, first, strings.Count(log.String(), "level=WARN"))
 	r.Close()
 	got := to.ended(t)
 	assert.That(t, len(got) == tenMiBLength, "%d bytes arrived, want %d", len(got), tenMiBLength)
