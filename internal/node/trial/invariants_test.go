@@ -319,8 +319,8 @@ func (r *invariants) unhealthyGetsAVerdict(before State, o Observed, d Decision)
 		r.unhealthy[key] += o.Elapsed
 		r.unhealthyNow += o.Elapsed
 	}
-	_, bad := d.Next.BadEntry(before.Run.Config)
-	n.must(bad || noWayOut(before, o) || r.unhealthy[key] < n.limits.HealthTimeout || r.unhealthyNow < n.limits.HealthTimeout/4, "not healthy for %s in all, and no verdict", r.unhealthy[key])
+	forbidden := d.Next.forbids(before.Run.Config) // what was just revoked is replaced without a verdict
+	n.must(forbidden || noWayOut(before, o) || r.unhealthy[key] < n.limits.HealthTimeout || r.unhealthyNow < n.limits.HealthTimeout/4, "not healthy for %s in all, and no verdict", r.unhealthy[key])
 }
 
 // fallbackProvesBlame: a verdict becomes final only if the fallback was healthy for a minute, or for longer than the
