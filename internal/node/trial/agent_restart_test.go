@@ -54,7 +54,7 @@ func TestHealthResetsTheSavedUnhealthyTime(t *testing.T) {
 		n.healthy = false
 		n.pass(100 * time.Second)
 		n.healthy = true
-		n.converge()
+		n.pass(400 * time.Second)
 		n.kill()
 		n.healthy = false
 		n.start()

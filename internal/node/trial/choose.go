@@ -165,12 +165,12 @@ func (d *decider) chooseAction() bool {
 			Started: true, Config: d.choice, Local: d.o.LocalDigest, Deferred: run.Deferred, Probing: run.Probing, Waited: run.Waited, Retries: run.Retries,
 			APISeen: adopted && d.o.Node.API,
 		}
-		d.restoreUnhealthyTime()
 	} else {
 		d.startCause = CauseCrash
 		run.Config, run.Local = d.choice, d.o.LocalDigest
-		run.Uptime, run.HealthyFor, run.ReadyFor, run.Unhealthy, run.NotReady, run.Healthy = 0, 0, 0, 0, 0, false
+		run.Uptime, run.HealthyFor, run.ReadyFor, run.Unhealthy, run.NotReady, run.BadFor, run.Healthy = 0, 0, 0, 0, 0, 0, false
 	}
+	d.restoreUnhealthyTime()
 	if s.OnTrial(d.choice) {
 		d.checkMergeBase()
 	}

@@ -62,7 +62,7 @@ func (d *decider) updateClocks() bool {
 	}
 	run.SinceStart += gap
 	if run.Healthy {
-		run.Unhealthy = 0
+		run.Unhealthy = d.recovered(run.Unhealthy, gap, o.Limits.HealthTimeout)
 		if was {
 			run.HealthyFor += gap
 		}
@@ -94,10 +94,16 @@ func (d *decider) updateNodeClocks(gap time.Duration, wasHealthy bool) {
 	}
 	notReady := d.mustBeReady() && !n.Ready
 	switch {
-	case !notReady:
+	case !d.mustBeReady():
 		run.NotReady = 0
-	case run.Healthy && !d.clocksPaused() && !run.ClocksPaused: // the rest of the interval in which an outage ended does not count
+	case d.clocksPaused():
+	case !notReady:
+		run.NotReady = d.recovered(run.NotReady, gap, d.o.Limits.ReadyTimeout)
+	case run.Healthy && !run.ClocksPaused: // the rest of the interval in which an outage ended does not count
 		run.NotReady += gap
+	}
+	if run.BadFor += gap; run.Healthy && !notReady {
+		run.BadFor = 0
 	}
 	switch {
 	case !run.Healthy || !wasHealthy || d.clocksPaused():
@@ -109,6 +115,15 @@ func (d *decider) updateNodeClocks(gap time.Duration, wasHealthy bool) {
 	if run.Healthy && wasHealthy && !notReady && !d.clocksPaused() && d.onTrial() && !d.next.Trial.Baseline.Pending {
 		run.UnsavedHealthy += gap
 	}
+}
+
+// recovered returns what remains of the time in a bad state after a time in the good one. On trial, a state that comes and
+// goes is not forgotten at once: a configuration that is well for less than four fifths of the time fails.
+func (d *decider) recovered(bad, gap, limit time.Duration) time.Duration {
+	if !d.runsTrial() {
+		return 0
+	}
+	return max(0, min(bad, limit)-gap/4)
 }
 
 func (d *decider) updateAPIClocks(gap time.Duration) {
@@ -143,15 +158,13 @@ func (d *decider) mustBeReady() bool {
 // is saved. An agent that is stopped again and again, perhaps because of that state, still reaches a verdict.
 func (d *decider) saveUnhealthyTime() {
 	run, t := &d.next.Run, *d.next.Trial
-	keep := func(kept *time.Duration, now time.Duration, over bool) {
-		if over {
-			*kept = 0
-		} else if now >= *kept+unhealthySaveStep {
+	keep := func(kept *time.Duration, now time.Duration) {
+		if now == 0 || (now-*kept).Abs() >= unhealthySaveStep {
 			*kept = now
 		}
 	}
-	keep(&t.Unhealthy, run.Unhealthy, run.Healthy)
-	keep(&t.NotReady, run.NotReady, d.o.Node.Ready)
+	keep(&t.Unhealthy, run.Unhealthy)
+	keep(&t.NotReady, run.NotReady)
 	if t.Unhealthy != d.next.Trial.Unhealthy || t.NotReady != d.next.Trial.NotReady {
 		t.noteUptime(run.Uptime)
 	}
@@ -164,9 +177,8 @@ func (d *decider) restoreUnhealthyTime() {
 	if !d.onTrial() {
 		return
 	}
-	if d.o.Node.Ready {
-		d.editTrial(func(t *Trial) { t.NotReady = 0 })
-	}
-	run, t, l := &d.next.Run, d.next.Trial, d.o.Limits
-	run.Unhealthy, run.NotReady = min(t.Unhealthy, l.HealthTimeout*3/4), min(t.NotReady, l.ReadyTimeout*3/4)
+	d.editTrial(func(t *Trial) {
+		t.Unhealthy, t.NotReady = min(t.Unhealthy, d.o.Limits.HealthTimeout*3/4), min(t.NotReady, d.o.Limits.ReadyTimeout*3/4)
+	})
+	d.next.Run.Unhealthy, d.next.Run.NotReady = d.next.Trial.Unhealthy, d.next.Trial.NotReady
 }

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestEachClockCountsOnlyWhatItMeasures has all clocks at two seconds, and decides after another one.
+// TestEachClockCountsOnlyWhatItMeasures has all clocks at two seconds, and decides after another one, in a trial. Less than two
+// means that a part was taken off.
 func TestEachClockCountsOnlyWhatItMeasures(t *testing.T) {
 	type clocks struct{ unhealthy, notReady, readyFor, healthyFor, uptime, unsaved, waiting int }
 	for name, c := range map[string]struct {
@@ -14,27 +15,27 @@ func TestEachClockCountsOnlyWhatItMeasures(t *testing.T) {
 	}{
 		"healthy and Ready": {
 			func(*State, *Observed) {},
-			clocks{0, 0, 3, 3, 3, 3, 0},
+			clocks{1, 1, 3, 3, 3, 3, 0},
 		},
 		"healthy and Ready, for the first time": {
 			func(s *State, _ *Observed) { s.Run.Healthy = false },
-			clocks{0, 0, 2, 2, 3, 2, 0},
+			clocks{1, 1, 2, 2, 3, 2, 0},
 		},
 		"healthy and Ready, and the API is away": {
 			func(_ *State, o *Observed) { o.Node.API = false },
-			clocks{0, 0, 2, 3, 3, 2, 0},
+			clocks{1, 2, 2, 3, 3, 2, 0},
 		},
 		"not Ready": {
 			func(_ *State, o *Observed) { o.Node.Ready = false },
-			clocks{0, 3, 0, 3, 3, 2, 0},
+			clocks{1, 3, 0, 3, 3, 2, 0},
 		},
 		"not Ready, and the API is away": {
 			func(_ *State, o *Observed) { o.Node.Ready, o.Node.API = false, false },
-			clocks{0, 2, 2, 3, 3, 2, 0},
+			clocks{1, 2, 2, 3, 3, 2, 0},
 		},
 		"not Ready, and the API was away": {
 			func(s *State, o *Observed) { o.Node.Ready, s.Run.ClocksPaused = false, true },
-			clocks{0, 2, 0, 3, 3, 2, 0},
+			clocks{1, 2, 0, 3, 3, 2, 0},
 		},
 		"not healthy and not Ready": {
 			func(_ *State, o *Observed) { o.Child.Healthy, o.Node.Ready = false, false },
@@ -42,11 +43,11 @@ func TestEachClockCountsOnlyWhatItMeasures(t *testing.T) {
 		},
 		"not healthy, and the runtime is down": {
 			func(_ *State, o *Observed) { o.Child.Healthy, o.Node.RuntimeDown = false, true },
-			clocks{2, 0, 0, 0, 3, 2, 0},
+			clocks{2, 2, 0, 0, 3, 2, 0},
 		},
 		"not healthy, and the runtime was down": {
 			func(s *State, o *Observed) { o.Child.Healthy, s.Run.Outage = false, true },
-			clocks{2, 0, 0, 0, 3, 2, 0},
+			clocks{2, 1, 0, 0, 3, 2, 0},
 		},
 		"it waits for its lock": {
 			func(_ *State, o *Observed) { o.Child.Healthy, o.Child.Waiting = false, true },

@@ -36,8 +36,9 @@ var steps = []func(*decider) bool{
 type decider struct {
 	next       State
 	o          Observed
-	starting   bool // this agent has not started a kubelet yet
-	trialBegan bool // a trial begins with this decision
+	starting   bool      // this agent has not started a kubelet yet
+	trialBegan bool      // a trial begins with this decision
+	replaced   *Baseline // of the trial that this decision ended; nil: none
 	action     Action
 	toValidate []Config
 	events     []Event

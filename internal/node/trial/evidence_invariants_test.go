@@ -10,13 +10,16 @@ import (
 type evidence struct {
 	n      *randomNode
 	begun  map[time.Time]Node // by the start of a trial: the node as it was
-	open   map[time.Time]bool // it began while no kubelet ran: what counts is when the node is Ready first
+	states map[time.Time]*states
+	open   map[time.Time]bool // it is not known why the node was not Ready: what counts is when it is Ready first
 	probes map[time.Time]int  // by the start of a trial: how often the API was lost
 	ran    time.Duration      // what runs now
+	well   time.Duration      // the kubelet, without a break
+	was    bool               // well at the last decision
 }
 
 func newEvidence(n *randomNode) *evidence {
-	return &evidence{n: n, begun: map[time.Time]Node{}, open: map[time.Time]bool{}, probes: map[time.Time]int{}}
+	return &evidence{n: n, begun: map[time.Time]Node{}, states: map[time.Time]*states{}, open: map[time.Time]bool{}, probes: map[time.Time]int{}}
 }
 
 func (e *evidence) watch(before State, o Observed, d Decision) {
@@ -26,7 +29,16 @@ func (e *evidence) watch(before State, o Observed, d Decision) {
 	if t := before.Trial; t != nil && e.open[t.StartTime] && o.Child.Alive && o.Child.Healthy && o.Node.API && o.Node.Ready {
 		e.begun[t.StartTime], e.open[t.StartTime] = o.Node, false
 	}
+	now := before.Run.Started && o.Child.Alive && o.Child.Healthy && !o.Child.Waiting
+	if now && e.was {
+		e.well += min(o.Elapsed, maxGap)
+	} else if !o.Child.Waiting || !o.Child.Alive {
+		e.well = 0
+	}
+	e.was = now && d.Action.Kind == None
 	e.harmIsNew(before, o, d)
+	e.promotedIfReady(before, o, d)
+	e.mostlyWell(before, o, d, now)
 	e.apiProbedOnce(before, d)
 	e.saw(fourBad, len(before.Bad) >= 4)
 	e.rollbacksDoNotWait(before, o, d)
@@ -34,8 +46,14 @@ func (e *evidence) watch(before State, o Observed, d Decision) {
 	e.stateFollowsTheAssignment(before, o, d)
 	e.rebootsCountOnce(before, o, d)
 	if t := d.Next.Trial; t != nil && (before.Trial == nil || !t.StartTime.Equal(before.Trial.StartTime)) {
-		e.begun[t.StartTime] = o.Node
-		e.open[t.StartTime] = !o.Child.Alive && !(o.Node.API && o.Node.Ready)
+		node := o.Node
+		node.Ready = node.Ready && node.API
+		open := !node.Ready && (!node.API || !now || e.well < time.Minute)
+		if was := before.Trial; was != nil { // what it may have done to the node is no reference
+			node.Ready = node.Ready || !e.open[was.StartTime] && e.begun[was.StartTime].Ready
+			open = !node.Ready && e.open[was.StartTime]
+		}
+		e.begun[t.StartTime], e.open[t.StartTime] = node, open
 	}
 	if d.Action.Kind != None && d.Action.Cause != CauseCrash {
 		e.ran = 0
@@ -70,7 +88,7 @@ func (e *evidence) harmIsNew(before State, o Observed, d Decision) {
 	}
 	on := before.Run.Started && before.OnTrial(before.Run.Config) && t.Fallback == NoFallback
 	node, known := e.begun[t.StartTime]
-	e.saw(notReadyAtBegin, on && known && !node.API && node.Ready && o.Node.API && !o.Node.Ready)
+	e.saw(notReadyAtBegin, on && known && !node.API && o.Node.API && !o.Node.Ready)
 	e.saw(harmBeforeRun, on && e.ran == 0 && o.Node.API && len(o.Node.LostPods)+len(o.Node.Pressure) > 0)
 	for _, b := range fresh(before, d) {
 		switch {
@@ -78,10 +96,52 @@ func (e *evidence) harmIsNew(before State, o Observed, d Decision) {
 			e.n.must(e.ran > 0, "WorkloadHarmed for %s, which has not run yet", b.Revision)
 			e.n.must(len(o.Node.LostPods) > 0 || !known || node.API, "WorkloadHarmed for %s, but the earlier pressure is not known", b.Revision)
 		case b.Failure == NotReady && known:
-			e.n.must(node.API && node.Ready, "NotReady for %s, but the node was %+v before", b.Revision, node)
+			e.n.must(node.Ready, "NotReady for %s, but the node was %+v before", b.Revision, node)
 		case b.Failure == LostAPI && known:
 			e.n.must(node.API, "LostAPI for %s, but the API was not reachable before", b.Revision)
 		}
+	}
+}
+
+// states are the times in which the configuration on trial was in a good or a bad state.
+type states struct{ healthy, unhealthy, ready, notReady time.Duration }
+
+// mostlyWell: what is promoted was well for most of its trial. A withdrawn verdict and an exit start the count anew, and what an agent saw
+// in its last seconds may be lost.
+func (e *evidence) mostlyWell(before State, o Observed, d Decision, now bool) {
+	t := before.Trial
+	if t == nil {
+		return
+	}
+	s := e.states[t.StartTime]
+	if waits := before.forbids(before.Current.Config) || t.Fallback != NoFallback; s == nil || o.Child.Exited || !before.Run.Started || waits {
+		s = &states{}
+		e.states[t.StartTime] = s
+	}
+	known := before.OnTrial(before.Run.Config) && o.Child.Alive && !o.Child.Waiting && !o.Node.RuntimeDown && !o.Node.ShuttingDown && !before.Run.Outage
+	switch gap := min(o.Elapsed, maxGap); {
+	case !known:
+	case !now:
+		s.unhealthy += gap
+	case now:
+		s.healthy += gap
+		if o.Node.API && !before.Run.ClocksPaused && !o.Node.Ready && !e.open[t.StartTime] {
+			s.notReady += gap
+		} else if o.Node.API {
+			s.ready += gap
+		}
+	}
+	if happened(d, "ConfigLastKnownGood") {
+		e.n.must(s.unhealthy <= e.n.limits.HealthTimeout+s.healthy/4, "%s was promoted: not healthy for %s of %s", t.Revision, s.unhealthy, s.unhealthy+s.healthy)
+		e.n.must(e.open[t.StartTime] || !e.begun[t.StartTime].Ready || s.notReady <= e.n.limits.ReadyTimeout+s.ready/4, "%s was promoted: the node was not Ready for %s of %s", t.Revision, s.notReady, s.notReady+s.ready)
+	}
+}
+
+// promotedIfReady: what is promoted has the node Ready, unless the node was not Ready for another reason.
+func (e *evidence) promotedIfReady(before State, o Observed, d Decision) {
+	if t := before.Trial; t != nil && happened(d, "ConfigLastKnownGood") {
+		node, known := e.begun[t.StartTime]
+		e.n.must(!known || o.Node.Ready || !e.open[t.StartTime] && !node.Ready, "%s was promoted, and the node is not Ready, which it was before: %+v", t.Revision, node)
 	}
 }
 

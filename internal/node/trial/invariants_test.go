@@ -12,7 +12,6 @@ type invariants struct {
 	n              *randomNode
 	starts         int                      // that the core asked for, since a test set it to zero
 	healthy        map[string]time.Duration // by version and payload: observed since the adoption
-	atReady        map[string]bool          // by trial: it began while a kubelet ran, or on a node that was Ready
 	passed         map[string]bool          // by version and payload: a whole trial
 	was            bool                     // healthy at the last decision
 	fallbackStable bool
@@ -36,7 +35,7 @@ type invariants struct {
 }
 
 func newInvariants(n *randomNode) *invariants {
-	return &invariants{n: n, evidence: newEvidence(n), healthy: map[string]time.Duration{}, lostWrite: map[string]bool{}, exits: map[string]int{}, booted: 1, passed: map[string]bool{}, terms: map[string]Terms{}, atReady: map[string]bool{}, longest: map[string]time.Duration{}, unhealthy: map[string]time.Duration{}}
+	return &invariants{n: n, evidence: newEvidence(n), healthy: map[string]time.Duration{}, lostWrite: map[string]bool{}, exits: map[string]int{}, booted: 1, passed: map[string]bool{}, terms: map[string]Terms{}, longest: map[string]time.Duration{}, unhealthy: map[string]time.Duration{}}
 }
 
 // watch is called with each decision that is used.
@@ -114,14 +113,10 @@ func (r *invariants) lastKnownGoodPassedItsTrial(before State, o Observed, d Dec
 			terms.Duration = min(terms.Duration, time.Minute)
 		}
 		r.terms[n.trialKey(t)] = terms
-		r.atReady[n.trialKey(t)] = o.Child.Alive || o.Node.Ready && o.Node.API
-	} else if t != nil && before.Trial.Revision != t.Revision { // it goes on under another name
-		r.atReady[n.trialKey(t)] = r.atReady[n.trialKey(before.Trial)]
 	}
 	isProven := slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == "ConfigLastKnownGood" })
 	if c := before.Current.Config; isProven {
 		n.must(before.Trial != nil && r.healthy[key(c)] >= r.begun(before.Trial).Duration, "%s became last-known-good after %s of health", c.Revision, r.healthy[key(c)])
-		n.must(o.Node.Ready || r.atReady[n.trialKey(before.Trial)], "%s became last-known-good although the node was never Ready with it", c.Revision)
 		r.passed[key(c)] = true
 	}
 	if !good.IsLocal() && good.Payload != before.LastKnownGood.Payload {

@@ -94,10 +94,10 @@ func (d *decider) judgeTrial() {
 		}
 	}
 	switch {
-	case run.Unhealthy >= o.Limits.HealthTimeout && run.Unhealthy > 0:
-		d.fail(NotHealthy, fmt.Sprintf("was not healthy for %s", o.Limits.HealthTimeout))
-	case run.NotReady >= o.Limits.ReadyTimeout && run.NotReady > 0:
-		d.fail(NotReady, fmt.Sprintf("left the node not ready for %s", o.Limits.ReadyTimeout))
+	case run.Unhealthy >= o.Limits.HealthTimeout && run.Unhealthy > 0 && !run.Healthy:
+		d.fail(NotHealthy, fmt.Sprintf("was not healthy for %s%s", o.Limits.HealthTimeout, d.inAll(o.Limits.HealthTimeout)))
+	case run.NotReady >= o.Limits.ReadyTimeout && run.NotReady > 0 && !o.Node.Ready:
+		d.fail(NotReady, fmt.Sprintf("left the node not ready for %s%s", o.Limits.ReadyTimeout, d.inAll(o.Limits.ReadyTimeout)))
 	case !d.clocksPaused() && !t.Terms.AllowPodLoss && len(o.Node.LostPods) > 0 && run.SinceStart > 0:
 		d.fail(WorkloadHarmed, "harmed the workload: "+joinFirst(o.Node.LostPods))
 	case !d.clocksPaused() && t.Baseline.API && len(pressure) > 0 && run.SinceStart > 0:
@@ -114,6 +114,14 @@ func (d *decider) judgeTrial() {
 		d.editTrial(func(t *Trial) { t.Healthy += run.UnsavedHealthy; t.noteUptime(run.Uptime) })
 		run.UnsavedHealthy = 0
 	}
+}
+
+// inAll returns words for a time in a bad state that was interrupted.
+func (d *decider) inAll(limit time.Duration) string {
+	if d.next.Run.BadFor < limit {
+		return " in all"
+	}
+	return ""
 }
 
 func (d *decider) promote() {

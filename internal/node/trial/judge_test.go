@@ -67,7 +67,7 @@ func TestTheAPIIsProbedIfAnotherConfigurationCanRun(t *testing.T) {
 		"only local can run":                     {[]func(d *decider){again}, true},
 		"only last-known-good can run":           {[]func(d *decider){invalid}, true},
 		"nothing else can run":                   {[]func(d *decider){again, invalid}, false},
-		"it is not healthy for long at the same": {[]func(d *decider){func(d *decider) { d.next.Run.Unhealthy = time.Minute }}, false},
+		"it is not healthy for long at the same": {[]func(d *decider){func(d *decider) { d.next.Run.Unhealthy, d.next.Run.Healthy = time.Minute, false }}, false},
 	} {
 		d := onTrial()
 		d.next.Trial.APILostEarly, d.next.Run.APIAway, d.o.Node.API = true, apiLossAfter, false

@@ -6,7 +6,7 @@ import (
 )
 
 func (d *decider) beginTrial() {
-	s, n := &d.next, d.o.Node
+	s := &d.next
 	c := s.Current.Config
 	d.trialBegan = true
 	s.Startups = []time.Time{d.o.Now}
@@ -16,10 +16,7 @@ func (d *decider) beginTrial() {
 		Terms:     d.terms(c.RequestedTerms),
 		Local:     d.mergeBase(c),
 		BootID:    d.o.BootID,
-		Baseline:  Baseline{API: n.API, Ready: n.API && n.Ready, Pressure: slices.Clone(n.Pressure), Pods: slices.Clone(n.Pods)},
-	}
-	if !d.o.Child.Alive && !s.Trial.Baseline.Ready {
-		s.Trial.Baseline = Baseline{Pending: true}
+		Baseline:  d.baseline(),
 	}
 	if d.isPromoted(c) {
 		s.Trial.Terms.Duration = min(s.Trial.Terms.Duration, stableAfter) // a probation: it passed a whole trial before
@@ -34,9 +31,33 @@ func (d *decider) beginTrial() {
 	}
 }
 
+// baseline returns the state of the node before a trial that begins now. What a configuration on trial may have done to the
+// node is no reference for the one that replaces it.
+func (d *decider) baseline() Baseline {
+	n, run := d.o.Node, d.next.Run
+	b := Baseline{API: n.API, Ready: n.API && n.Ready, Pressure: slices.Clone(n.Pressure), Pods: slices.Clone(n.Pods)}
+	if was := d.replaced; was != nil && !was.Pending {
+		b.Ready = b.Ready || was.Ready
+		return b // with the present pressure: what the replaced configuration was to blame for has ended its trial
+	}
+	// A kubelet that has been healthy for long enough is not why the node is not Ready.
+	settled := n.API && d.replaced == nil && d.o.Child.Alive && run.Healthy && run.HealthyFor >= stableAfter
+	if !b.Ready && !settled {
+		return Baseline{Pending: true}
+	}
+	return b
+}
+
 func (d *decider) endTrial() {
+	if t := d.next.Trial; t != nil {
+		d.replaced = &t.Baseline
+	}
 	d.next.Trial, d.next.Startups = nil, nil
-	d.next.Run.UnsavedHealthy, d.next.Run.NotReady, d.next.Run.Waited, d.next.Run.Retries = 0, 0, 0, 0
+	run := &d.next.Run
+	run.UnsavedHealthy, run.NotReady, run.BadFor, run.Waited, run.Retries = 0, 0, 0, 0, 0
+	if run.Healthy {
+		run.Unhealthy = 0
+	}
 }
 
 // editTrial changes a copy, because the State passed to Decide must not change.

@@ -88,6 +88,9 @@ func newRandomNode(r *rapid.T, seen map[string]int) *randomNode {
 		}
 	}
 	n.healthy = true
+	if p := rapid.IntRange(0, 11).Draw(r, "never renews"); p < 6 { // a long nodeLeaseDurationSeconds does that
+		n.neverRenews = func(c Config) bool { return c.Payload == randomConfig(p, 0).Payload }
+	}
 	n.inv = newInvariants(n)
 	n.onDecision = n.inv.watch
 	n.start()
@@ -417,7 +420,7 @@ func (n *randomNode) repairAll() {
 func (n *randomNode) finish() {
 	n.dryRuns[""] = Verdict{Outcome: Accepted}
 	n.repairAll()
-	n.diskFails, n.storage, n.validationHangs = "", "", false
+	n.diskFails, n.storage, n.validationHangs, n.neverRenews = "", "", false, nil
 	n.kill()
 	n.start()
 	n.pass(25 * time.Minute)

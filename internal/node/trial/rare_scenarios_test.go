@@ -56,6 +56,21 @@ func (n *randomNode) rareScenarios() map[string]func(*rapid.T) {
 			n.change(func() { n.node.API, n.node.Ready = true, false })(n.r)
 			n.pass(70 * time.Second)
 		},
+		"comes-and-goes": func(*rapid.T) {
+			calm()
+			fresh(any())
+			state := &n.healthy
+			if coin("readiness") {
+				state = &n.node.Ready
+			}
+			bad, good := rapid.SampledFrom([]int{1, 20, 40}).Draw(n.r, "bad seconds"), rapid.SampledFrom([]int{10, 20, 90}).Draw(n.r, "good seconds")
+			for range 20 {
+				*state = false
+				n.pass(time.Duration(bad) * time.Second)
+				*state = true
+				n.pass(time.Duration(good) * time.Second)
+			}
+		},
 		"harm-before-it-runs": func(*rapid.T) { // the kubelet waits for its lock
 			calm()
 			n.change(func() { n.waiting = true })(n.r)

@@ -141,15 +141,14 @@ func (t *Trial) noteUptime(d time.Duration) {
 	t.LongestUptime = min(stableAfter, max(t.LongestUptime, d))
 }
 
-// Baseline is the state of the node at the adoption of the configuration. Only a change from good to bad can fail the
-// trial.
+// Baseline is the state of the node before the trial. Only a change from good to bad can fail the trial.
 type Baseline struct {
 	API      bool     `json:"apiReachable"`
-	Ready    bool     `json:"ready"`
+	Ready    bool     `json:"ready"` // also if only a configuration on trial made the node not Ready, which the present one replaces
 	Pressure []string `json:"pressure,omitempty"`
 	Pods     []string `json:"podUIDs,omitempty"`
-	// Pending: no kubelet ran at the adoption, and the node was not Ready. The baseline is taken when the node is
-	// Ready for the first time; no health counts before that.
+	// Pending: the node was not Ready, and it is not known why. The baseline is taken when the node is Ready for the
+	// first time; no health counts before that.
 	Pending bool `json:"open,omitempty"`
 }
 
@@ -171,9 +170,10 @@ type Run struct {
 	Uptime         time.Duration // of the process, since the last start
 	HealthyFor     time.Duration // without a break, since the last start
 	ReadyFor       time.Duration // the same, with a Ready node
-	Unhealthy      time.Duration // running but not healthy, without a break
+	Unhealthy      time.Duration // running but not healthy; on trial, a quarter of the time of health is taken off, else all of it
 	Waiting        time.Duration // running but waiting for its lock, without a break
-	NotReady       time.Duration // healthy, but the node is not Ready, without a break
+	NotReady       time.Duration // healthy, but the node is not Ready; on trial, a quarter of the time of Ready is taken off, else all of it
+	BadFor         time.Duration // not healthy or not Ready, without a break
 	Outage         bool          // at the last decision, something that health depends on was unavailable
 	Excused        bool          // the last exit did not count, because of an outage that had just ended
 	ClocksPaused   bool          // at the last decision, the clocks that depend on the API or the runtime were stopped
