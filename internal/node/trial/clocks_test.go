@@ -55,7 +55,7 @@ func TestEachClockCountsOnlyWhatItMeasures(t *testing.T) {
 		},
 		"it exited": {
 			func(_ *State, o *Observed) { o.Child = Child{Exited: true, Spawned: true, Exit: "exit status 1"} },
-			clocks{2, 2, 0, 0, 3, 2, 0},
+			clocks{0, 0, 0, 0, 3, 2, 0},
 		},
 		"it could not be started": {
 			func(_ *State, o *Observed) { o.Child = Child{Exited: true, Exit: "no such file"} },

@@ -39,6 +39,7 @@ func (d *decider) handleExit() bool {
 				t.noteUptime(time.Millisecond) // an immediate exit counts as a known uptime
 				t.Unhealthy, t.NotReady = 0, 0 // this failure counts as a crash
 			})
+			run.Unhealthy, run.NotReady = 0, 0
 			d.countCrash()
 		}
 	}

@@ -80,3 +80,28 @@ func TestTheAPIIsProbedIfAnotherConfigurationCanRun(t *testing.T) {
 		}
 	}
 }
+
+func TestNothingIsProvenWhileTheClocksArePaused(t *testing.T) {
+	for name, pause := range map[string]func(n *Node){
+		"": func(*Node) {}, "the API is away": func(n *Node) { n.API = false }, "the runtime is down": func(n *Node) { n.RuntimeDown = true },
+	} {
+		d := onTrial()
+		d.next.Trial.Healthy = d.next.Trial.Terms.Duration
+		pause(&d.o.Node)
+		d.judgeTrial()
+		if promoted := d.next.LastKnownGood.Revision == "u"; promoted != (name == "") {
+			t.Errorf("%q: last-known-good is %q", name, d.next.LastKnownGood.Revision)
+		}
+	}
+}
+
+func TestAProbeIsJudgedByWhatLastKnownGoodDoes(t *testing.T) {
+	for since, want := range map[time.Duration]int{0: 0, time.Second: 1} {
+		d := onTrial()
+		d.next.Trial.Fallback = APIProbe
+		d.next.Run.Config, d.next.Run.SinceStart = d.next.LastKnownGood.Config, since
+		if d.judgeProbe(); len(d.next.Bad) != want {
+			t.Errorf("%s after the start of last-known-good, bad are %+v", since, d.next.Bad)
+		}
+	}
+}

@@ -76,3 +76,62 @@ func TestATrialOverAnotherLocalConfigurationBeginsAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestTimesOfAnEarlierStateDoNotCountInATrial: nor do those of a trial after it.
+func TestTimesOfAnEarlierStateDoNotCountInATrial(t *testing.T) {
+	d := onTrial()
+	d.next.Run.Unhealthy, d.next.Run.NotReady, d.next.Run.UnsavedHealthy, d.next.Run.Retries = time.Second, time.Second, time.Second, 2
+	d.beginTrial()
+	if run := d.next.Run; run.Unhealthy != 0 || run.NotReady != 0 || run.UnsavedHealthy != 0 {
+		t.Errorf("at the begin: %+v", run)
+	}
+	d.next.Run.Unhealthy, d.next.Run.Healthy = time.Second, false
+	d.endTrial()
+	if run := d.next.Run; run.Retries != 0 || run.Unhealthy != time.Second {
+		t.Errorf("at the end: %+v", run)
+	}
+}
+
+func TestAPromotionIsRecordedOverTheLocalConfigurationThatRan(t *testing.T) {
+	n := provenNode(t, "assign uid=u payload=p1 dropin", "healthy 5m", "edit-local to=local-2", "healthy 5m5s")
+	if p := n.state.Promoted[0]; p.Revision != "u" || p.Local != "local-1" {
+		t.Errorf("recorded is %+v", p)
+	}
+}
+
+// TestALostCurrentForgetsNothing: the record was lost, not removed by the object that assigns nothing.
+func TestALostCurrentForgetsNothing(t *testing.T) {
+	n := provenNode(t)
+	n.kill()
+	n.disk.current = AdoptedConfig{}
+	n.do("unassigned by=object", "start")
+	if n.state.LastKnownGood.Revision != "g" {
+		t.Errorf("last-known-good is %+v", n.state.LastKnownGood)
+	}
+}
+
+// TestNobodyKnowsHowLongAKubeletRanBeforeAPowerCut: its fallback must be healthy for the whole time.
+func TestNobodyKnowsHowLongAKubeletRanBeforeAPowerCut(t *testing.T) {
+	n := provenNode(t, "flags threshold=0", "assign uid=u payload=p1", "healthy 1s", "reboot", "healthy 30s")
+	if b := n.state.Bad; len(b) != 1 || b[0].Failure != CrashLooped || !b[0].Provisional {
+		t.Fatalf("bad are %+v", b)
+	}
+	n.do("healthy 35s")
+	if n.state.Bad[0].Provisional {
+		t.Errorf("bad are %+v", n.state.Bad)
+	}
+}
+
+func TestACrashThatCountsEndsTheUnhealthyTime(t *testing.T) {
+	n := provenNode(t, "assign uid=u payload=p1", "unhealthy 1m50s", "exit status=1", "unhealthy 1m50s")
+	if n.state.Trial == nil || len(n.state.Bad) > 0 {
+		t.Errorf("bad are %+v", n.state.Bad)
+	}
+}
+
+func TestARevisionIsRevokedByItsUID(t *testing.T) {
+	s := State{Revoked: []string{"u"}}
+	if !s.IsRevoked(Config{Revision: "u-digest", UID: "u"}) || s.IsRevoked(Config{Revision: "u", UID: "v"}) || s.IsRevoked(Config{}) {
+		t.Error("revoked is what has the UID, and nothing else")
+	}
+}
