@@ -35,11 +35,8 @@ func (d *decider) handleExit() bool {
 		most = maxTrialBackoff
 		d.editTrial(func(t *Trial) { t.noteUptime(run.Uptime) })
 		if counts && !d.trialBegan {
-			d.editTrial(func(t *Trial) {
-				t.noteUptime(time.Millisecond) // an immediate exit counts as a known uptime
-				t.Unhealthy, t.NotReady = 0, 0 // this failure counts as a crash
-			})
-			run.Unhealthy, run.NotReady = 0, 0
+			d.editTrial(func(t *Trial) { t.noteUptime(time.Millisecond) }) // an immediate exit counts as a known uptime
+			run.Unhealthy, run.NotReady = 0, 0                             // this failure counts as a crash
 			d.countCrash()
 		}
 	}

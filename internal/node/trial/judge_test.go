@@ -105,3 +105,14 @@ func TestAProbeIsJudgedByWhatLastKnownGoodDoes(t *testing.T) {
 		}
 	}
 }
+
+func TestAStateThatHasEndedIsNoVerdict(t *testing.T) {
+	d := onTrial()
+	d.next.Run.Unhealthy, d.next.Run.NotReady = time.Minute, time.Minute
+	if d.judgeTrial(); len(d.next.Bad) > 0 {
+		t.Errorf("bad are %+v", d.next.Bad)
+	}
+	if left := d.recovered(time.Hour, 4*time.Second, time.Minute); left != 59*time.Second {
+		t.Errorf("%s are left of an hour beyond the limit", left)
+	}
+}

@@ -112,7 +112,7 @@ func TestALostCurrentForgetsNothing(t *testing.T) {
 
 // TestNobodyKnowsHowLongAKubeletRanBeforeAPowerCut: its fallback must be healthy for the whole time.
 func TestNobodyKnowsHowLongAKubeletRanBeforeAPowerCut(t *testing.T) {
-	n := provenNode(t, "flags threshold=0", "assign uid=u payload=p1", "healthy 1s", "reboot", "healthy 30s")
+	n := provenNode(t, "flags threshold=1", "assign uid=u payload=p1", "exit status=1", "healthy 5s", "reboot", "healthy 30s")
 	if b := n.state.Bad; len(b) != 1 || b[0].Failure != CrashLooped || !b[0].Provisional {
 		t.Fatalf("bad are %+v", b)
 	}
