@@ -124,7 +124,7 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.take("undo")
 	b.click("#confirm-yes")
 	b.shows("[data-rollout=workers]", "revision 3")
-	b.shows("#said", "rollout workers")
+	b.waits(`/rollout workers/i.test(document.getElementById("said").textContent)`) // what was done, or what became of it by now
 }
 
 // courseAndChanges reads the time axis, the comparison of revisions and the log of the halted rollout workers.

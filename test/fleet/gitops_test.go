@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -107,7 +108,7 @@ func (s *scenario) judged(kind, name, kstatus, argo string) {
 
 func TestGitOpsControllersSeeRolloutsAndNodesAsTheyAre(t *testing.T) {
 	t.Parallel()
-	s := play(t, "judged", 3, longTrials)
+	s := play(t, "judged", 3)
 	r := s.roll("maxPods: 101", `
 strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}
 failurePolicy: {maxFailures: 1}
@@ -131,19 +132,24 @@ failurePolicy: {maxFailures: 1}
 
 	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) { s.Frozen = true })
 	rollout("InProgress", "Suspended")
+	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) { // with a trial that still runs when it is judged
+		s.Trial = &v1alpha1.TrialTerms{ConfigTrialDuration: &metav1.Duration{Duration: time.Hour}}
+	})
 	r.push("maxPods: 102")
 	rollout("InProgress", "Suspended")
 	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) { s.Frozen = false })
 	r.await(that("a node is on trial", func(st *status) bool { return st.Nodes.Trial > 0 }))
 	s.judged("NodeConfig", on(), "InProgress", "Progressing")
-	r.await(at(2, v1alpha1.RolloutAwaitingApproval))
+	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) { s.Trial = nil })
+	r.push("maxPods: 104")
+	r.await(at(3, v1alpha1.RolloutAwaitingApproval))
 	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = true })
 	rollout("InProgress", "Suspended")
 	r.edit(func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = false })
 
 	s.fault("crashloop,field=maxPods:103", s.nodes(0, 3)...)
 	r.push("maxPods: 103")
-	r.await(at(3, v1alpha1.RolloutHalted))
+	r.await(at(4, v1alpha1.RolloutHalted))
 	rollout("Failed", "Degraded")
 	s.judged("NodeConfig", on(), "Failed", "Degraded")
 
