@@ -108,9 +108,8 @@ func TestTheStatusOfARolloutIsASubresourceAndSurvives(t *testing.T) {
 	assert.NoError(t, err)
 	o.SetLabels(map[string]string{"by": "status"})
 	o.Object["spec"].(map[string]any)["paused"] = true
-	if o, err = rolloutsAsAdmin(t).UpdateStatus(t.Context(), o, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	o, err = rolloutsAsAdmin(t).UpdateStatus(t.Context(), o, metav1.UpdateOptions{})
+	assert.NoError(t, err)
 	if diff := cmp.Diff(before.Object["spec"], o.Object["spec"]); diff != "" || o.GetGeneration() != 1 || len(o.GetLabels()) != 0 {
 		t.Errorf("writing the status changed more, to generation %d and labels %v\n%s", o.GetGeneration(), o.GetLabels(), diff)
 	}
@@ -119,9 +118,8 @@ func TestTheStatusOfARolloutIsASubresourceAndSurvives(t *testing.T) {
 	status := o.DeepCopy().Object["status"]
 	o.Object["spec"].(map[string]any)["paused"] = true
 	o.Object["status"] = map[string]any{"phase": "Complete"}
-	if o, err = rolloutsAsAdmin(t).Update(t.Context(), o, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	o, err = rolloutsAsAdmin(t).Update(t.Context(), o, metav1.UpdateOptions{})
+	assert.NoError(t, err)
 	if diff := cmp.Diff(status, o.Object["status"]); diff != "" || o.GetGeneration() != 2 {
 		t.Errorf("writing the spec, to generation %d, changed the status\n%s", o.GetGeneration(), diff)
 	}

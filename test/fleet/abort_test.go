@@ -65,9 +65,8 @@ approval: {revision: 1, step: 2}
 				nc := s.nodeConfig(silent)
 				return nameOf(nc.Status.Active), runs(nc, first.UID) && !unsettled(nc)
 			})
-			if st = r.looked(); st.Phase != phase {
-				t.Errorf("it did not stay stopped: %s", st.Message)
-			}
+			st = r.looked()
+			assert.That(t, st.Phase == phase, "it did not stay stopped: %s", st.Message)
 		})
 	}
 }

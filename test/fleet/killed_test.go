@@ -21,9 +21,8 @@ func alone(t *testing.T) {
 	assert.NoError(t, shared.stop())
 	t.Cleanup(func() {
 		var err error
-		if shared, err = startController("--leader-elect=false"); err != nil {
-			t.Fatal(err)
-		}
+		shared, err = startController("--leader-elect=false")
+		assert.NoError(t, err)
 	})
 }
 

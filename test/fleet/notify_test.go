@@ -113,9 +113,8 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]
 
 	// The next leader sends the present state again, under the same ID.
 	s.do(c.kill())
-	if c, err = startController(flags...); err != nil {
-		t.Fatal(err)
-	}
+	c, err = startController(flags...)
+	assert.NoError(t, err)
 	second := await(notify.Halted, 2)
 	assert.That(t, second.ID == first.ID && second.Time.Equal(first.Time), "got %+v, want %+v again", second, first)
 	r.looked()

@@ -62,9 +62,8 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 	}), s.nodes(0, 3))
 	after := started.n.Load()
 	assert.That(t, after == before, "%d kubelets were restarted", after-before)
-	if st = r.looked(); st.Phase != v1alpha1.RolloutComplete || len(st.History) != 1 {
-		t.Errorf("the status says %+v", st)
-	}
+	st = r.looked()
+	assert.That(t, st.Phase == v1alpha1.RolloutComplete && len(st.History) == 1, "the status says %+v", st)
 }
 
 func TestAMissingOlderRevisionIsReported(t *testing.T) {

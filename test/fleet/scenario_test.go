@@ -38,9 +38,8 @@ var names sync.Map // of the scenarios
 // play makes a pool. It goes with the test, and so do the rollouts that the scenario makes.
 func play(t *testing.T, name string, nodes int, with ...func(*rehearsal.Options)) *scenario {
 	t.Helper()
-	if _, twice := names.LoadOrStore(name, true); twice {
-		t.Fatalf("there is another scenario with the name %s", name)
-	}
+	_, twice := names.LoadOrStore(name, true)
+	assert.Must(t, !twice, "there is another scenario with the name %s", name)
 	o := rehearsal.Options{
 		Config: cluster.AdminConfig(), Nodes: nodes, Prefix: name + "-", Labels: map[string]string{"pool": name},
 		Limits:          trial.Limits{TrialDuration: time.Second, CrashLoopThreshold: 1},

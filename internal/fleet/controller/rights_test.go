@@ -40,9 +40,8 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 	cluster = bare
 	t.Cleanup(func() { cluster, admin = was, wasAdmin })
 	var err error
-	if admin, err = client.New(bare.AdminConfig(), client.Options{Scheme: wasAdmin.Scheme()}); err != nil {
-		t.Fatal(err)
-	}
+	admin, err = client.New(bare.AdminConfig(), client.Options{Scheme: wasAdmin.Scheme()})
+	assert.NoError(t, err)
 	c := start(t, own())
 	ready := func() error { return c.ready(nil) }
 	eventually(t, func() error {

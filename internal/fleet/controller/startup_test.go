@@ -265,9 +265,8 @@ func TestATaintIsNotRemovedFromAnotherNodeOfThatName(t *testing.T) {
 		t.Errorf("%d nodes have the taint", all)
 	}
 	c.fleet.deleteNode("gone")
-	if all, _ := c.fleet.countStartup(0); all != 1 {
-		t.Errorf("%d nodes have the taint after a deletion", all)
-	}
+	all, _ := c.fleet.countStartup(0)
+	assert.That(t, all == 1, "%d nodes have the taint after a deletion", all)
 }
 
 func TestOnlyTheDeadlineCountsWhileTheControllerDoesNotSeeEverything(t *testing.T) {
@@ -278,14 +277,11 @@ func TestOnlyTheDeadlineCountsWhileTheControllerDoesNotSeeEverything(t *testing.
 	f.setNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", CreationTimestamp: metav1.NewTime(at.Add(-5 * time.Minute))},
 		Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: startupKey, Effect: corev1.TaintEffectNoSchedule}}}})
 	times := rollout.StartupTimes{Grace: time.Minute, Deadline: 10 * time.Minute}
-	if due, next := f.dueStartup(times, false); len(due) != 0 || !next.Equal(at.Add(5*time.Minute)) {
-		t.Errorf("due: %v, next: %s", due, next)
-	}
-	if due, _ := f.dueStartup(times, true); len(due) != 1 || due[0].why != rollout.ReleasedNotSelected {
-		t.Errorf("due: %v", due)
-	}
+	due, next := f.dueStartup(times, false)
+	assert.That(t, len(due) == 0 && next.Equal(at.Add(5*time.Minute)), "due: %v, next: %s", due, next)
+	due, _ = f.dueStartup(times, true)
+	assert.That(t, len(due) == 1 && due[0].why == rollout.ReleasedNotSelected, "due: %v", due)
 	at = at.Add(5 * time.Minute)
-	if due, _ := f.dueStartup(times, false); len(due) != 1 || due[0].why != rollout.ReleasedAtDeadline {
-		t.Errorf("due: %v", due)
-	}
+	due, _ = f.dueStartup(times, false)
+	assert.That(t, len(due) == 1 && due[0].why == rollout.ReleasedAtDeadline, "due: %v", due)
 }

@@ -101,45 +101,37 @@ func TestATermBelongsToOneHolderOfTheLease(t *testing.T) {
 	}
 	ctx := t.Context()
 	e, m := begin()
-	if _, err := e.leads(); !errors.Is(err, errNotLeader) {
-		t.Errorf("it leads without a lease: %v", err)
-	}
+	_, err := e.leads()
+	assert.That(t, errors.Is(err, errNotLeader), "it leads without a lease: %v", err)
 	assert.NoError(t, e.Create(ctx, record("me", 0)))
-	if term, err := e.leads(); term != 1 || err != nil {
-		t.Errorf("term %d, %v", term, err)
-	}
+	term, err := e.leads()
+	assert.That(t, term == 1 && err == nil, "term %d, %v", term, err)
 	for range 2 {
 		assert.NoError(t, e.Update(ctx, record("me", 0)))
 	}
-	if _, _, err := e.Get(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if term, err := e.leads(); term != 1 || err != nil {
-		t.Errorf("term %d, %v", term, err)
-	}
+	_, _, err = e.Get(ctx)
+	assert.NoError(t, err)
+	term, err = e.leads()
+	assert.That(t, term == 1 && err == nil, "term %d, %v", term, err)
 	m.record = record("other", 1)
-	if _, _, err := e.Get(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := e.leads(); !errors.Is(err, errNotLeader) {
-		t.Errorf("the lease is another's: %v", err)
-	}
+	_, _, err = e.Get(ctx)
+	assert.NoError(t, err)
+	_, err = e.leads()
+	assert.That(t, errors.Is(err, errNotLeader), "the lease is another's: %v", err)
 	if err := e.Update(ctx, record("", 1)); err == nil || m.record.HolderIdentity != "other" {
 		t.Errorf("it gave another's lease up: %v", err)
 	}
 
 	e, _ = begin()
 	assert.NoError(t, errors.Join(e.Update(ctx, record("me", 4)), e.Update(ctx, record("me", 6))))
-	if _, err := e.leads(); !errors.Is(err, errNotLeader) {
-		t.Errorf("somebody else led meanwhile: %v", err)
-	}
+	_, err = e.leads()
+	assert.That(t, errors.Is(err, errNotLeader), "somebody else led meanwhile: %v", err)
 
 	e, _ = begin()
 	assert.NoError(t, e.Update(ctx, record("me", 4)))
 	e.renewed = e.renewed.Add(-2 * time.Hour)
-	if _, err := e.leads(); !errors.Is(err, errNotLeader) {
-		t.Errorf("it was frozen for two hours: %v", err)
-	}
+	_, err = e.leads()
+	assert.That(t, errors.Is(err, errNotLeader), "it was frozen for two hours: %v", err)
 }
 
 func TestTheFirstWriteOfAFormerLeadersBatchFails(t *testing.T) {

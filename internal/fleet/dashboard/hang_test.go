@@ -69,9 +69,8 @@ func TestSnapshotsReadTheConfigMapOfATemplateRarely(t *testing.T) {
 			return cm.Name + " " + cm.Data["kubelet"]
 		}
 		for range 10 {
-			if a, b := read("a"), read("b"); a != "a 1" || b != "b 2" {
-				t.Fatalf("read %q and %q after %d reads", a, b, reads)
-			}
+			a, b := read("a"), read("b")
+			assert.Must(t, a == "a 1" && b == "b 2", "read %q and %q after %d reads", a, b, reads)
 			time.Sleep(time.Second)
 		}
 		time.Sleep(cacheDuration)

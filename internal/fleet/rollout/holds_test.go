@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // refuse has a node refuse its assignment because of its pods, while it runs its local configuration.
@@ -59,12 +61,9 @@ func TestADrainThatIsGivenUpEndsForContentOfAnEarlierRevision(t *testing.T) {
 	n.DrainReport.Refused = "pod default/db must not be evicted"
 	w.now = epoch.Add(time.Minute)
 	r := w.plan()
-	if len(r.Moves) != 1 || r.Moves[0].Kind != TakeBack || r.Moves[0].Source.Kind != SourceNone {
-		t.Errorf("moves are %+v, want the assignment to be taken back", r.Moves)
-	}
-	if len(r.Taints) != 1 || r.Taints[0].Drain != (Drain{}) {
-		t.Errorf("taints are %+v, want the node to be released", r.Taints)
-	}
+	assert.That(t, len(r.Moves) == 1 && r.Moves[0].Kind == TakeBack && r.Moves[0].Source.Kind == SourceNone,
+		"moves are %+v, want the assignment to be taken back", r.Moves)
+	assert.That(t, len(r.Taints) == 1 && r.Taints[0].Drain == (Drain{}), "taints are %+v, want the node to be released", r.Taints)
 	w.now = w.now.Add(time.Second)
 	if r := w.plan(); len(r.Taints) > 0 {
 		t.Errorf("another drain begins: %+v", r.Taints)
@@ -109,9 +108,8 @@ func TestNoDrainBeginsWhileAGateHoldsTheRollout(t *testing.T) {
 			if held {
 				w.holdByGate()
 			}
-			if r := w.plan(); (len(r.Taints) > 0) == held {
-				t.Errorf("taints are %+v", r.Taints)
-			}
+			r := w.plan()
+			assert.That(t, (len(r.Taints) > 0) != held, "taints are %+v", r.Taints)
 		})
 	}
 }
@@ -143,9 +141,7 @@ func TestContentThatBecomesTheTargetAgainDoesNotUseUpTheBudget(t *testing.T) {
 					taints++
 				}
 			}
-			if taints != c.taints {
-				t.Errorf("%d nodes are drained, want %d", taints, c.taints)
-			}
+			assert.That(t, taints == c.taints, "%d nodes are drained, want %d", taints, c.taints)
 		})
 	}
 }
@@ -199,9 +195,7 @@ func TestWhichMeasurementsCount(t *testing.T) {
 		if c.change != nil {
 			c.change(&m)
 		}
-		if got := d.applies(&g, &is, &m); got != c.want {
-			t.Errorf("%s: %t, want %t", name, got, c.want)
-		}
+		assert.Equal(t, d.applies(&g, &is, &m), c.want, name)
 	}
 }
 
@@ -235,8 +229,6 @@ func TestOnlyNodesOfTheRolloutUseUpMaxJoining(t *testing.T) {
 				joins++
 			}
 		}
-		if joins != c.want {
-			t.Errorf("%s: %d nodes join, want %d", name, joins, c.want)
-		}
+		assert.That(t, joins == c.want, "%s: %d nodes join, want %d", name, joins, c.want)
 	}
 }
