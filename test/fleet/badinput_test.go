@@ -21,7 +21,7 @@ import (
 // invalid waits until the rollout is Invalid, with these words in its message.
 func (r *rollout) invalid(words ...string) {
 	r.t.Helper()
-	st := r.await(that("it is invalid", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Phase == v1alpha1.RolloutInvalid }))
+	st := r.await(that("it is invalid", func(st *status) bool { return st.Phase == v1alpha1.RolloutInvalid }))
 	x := condition(st, v1alpha1.ConditionDegraded)
 	assert.That(r.t, x.Status == "True" && x.Reason == "TemplateInvalid", "Degraded is %+v", x)
 	for _, w := range words {
@@ -32,9 +32,7 @@ func (r *rollout) invalid(words ...string) {
 func TestAnInvalidTemplateIsReportedAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := play(t, "badinput", 3)
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}`)
 	good := r.complete(1)
 	before := s.nodeConfigs()
 	clash := s.template("maxPods: 104")
@@ -96,7 +94,7 @@ func TestASelectorWithoutNodesIsReportedAndServesLaterNodes(t *testing.T) {
 nodeSelector: {matchLabels: {nobody: has-this}}
 strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 `)
-	st := r.await(that("there are no nodes", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Phase == v1alpha1.RolloutNoNodes }))
+	st := r.await(that("there are no nodes", func(st *status) bool { return st.Phase == v1alpha1.RolloutNoNodes }))
 	want := "the selector matches no node: compare spec.nodeSelector with kubectl get nodes --show-labels"
 	assert.That(t, st.Message == want, "it says %q, not %q", st.Message, want)
 	s.label("nobody", "has-this", s.node(0))
@@ -123,10 +121,8 @@ func TestAnAgentOfAnOlderVersionIsServed(t *testing.T) {
 	t.Parallel()
 	s := play(t, "oldagent", 3, faulty("silent,node=oldagent-2"))
 	old := s.node(2)
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
-`)
-	r.await(updated(2), that("it has not said anything", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Stale == 1 }))
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}`)
+	r.await(updated(2), that("it has not said anything", func(st *status) bool { return st.Nodes.Stale == 1 }))
 	s.answers(s.nodeConfig(old))
 	s.until("it is assigned the revision", func() (string, bool) { return "not yet", s.nodeConfig(old).Spec.ConfigSource != nil })
 	s.answers(s.nodeConfig(old))
@@ -155,9 +151,7 @@ func TestAControllerWithoutPermissionForRevisionsReportsIt(t *testing.T) { // it
 	defer s.deploy("config/controller")
 	s.patch(schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"}, v1alpha1.SystemNamespace, "evenkeel-controller",
 		`[{"op":"replace","path":"/rules/0/verbs","value":["get","list","watch"]}]`)
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}`)
 	r.invalid("cannot create ConfigMap evenkeel-system/norights-", "forbidden", "kubectl apply -f install.yaml")
 	s.same("are assigned anything", s.those(func(nc *v1alpha1.NodeConfig) bool { return nc.Spec.ConfigSource != nil }), nil)
 	s.deploy("config/controller")
@@ -174,9 +168,7 @@ var crd = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", 
 func TestAnOutdatedCRDOfNodeConfigsIsReported(t *testing.T) { // it is everybody's
 	s := play(t, "oldcrd", 2)
 	defer s.deploy("config/api")
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 1, steps: [{nodes: 100%}]}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 1, steps: [{nodes: 100%}]}`)
 	r.complete(1)
 	s.patch(crd, "", "nodeconfigs.evenkeel.dev", `[{"op":"remove","path":"`+crdSchema+`/spec/properties/configSource/properties/rolloutRef/properties/previous"}]`)
 	s.until("the API server has taken it up", func() (string, bool) {
@@ -207,9 +199,7 @@ func TestAnOutdatedCRDOfRolloutsIsReportedAndNothingIsAssigned(t *testing.T) { /
 	s := play(t, "oldrollouts", 2)
 	defer s.deploy("config/api")
 	s.patch(crd, "", "nodeconfigrollouts.evenkeel.dev", `[{"op":"remove","path":"`+crdSchema+`/status/properties/startTime"}]`)
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}`)
 	s.until("the controller says what is wrong", func() (string, bool) {
 		said := shared.said(r.as)
 		return said, strings.Contains(said, "cannot patch nodeconfigrollouts.evenkeel.dev/v1alpha1 status: "+olderCRD)

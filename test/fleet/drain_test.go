@@ -121,9 +121,7 @@ func TestARolloutThatDrains(t *testing.T) { // not parallel: it stops the shared
 		return p
 	}
 	p := begin()
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 2, steps: [{nodes: 100%}], drain: Always}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 2, steps: [{nodes: 100%}], drain: Always}`)
 	r.invalid("spec.strategy.drain is Always, but the controller may not evict pods or patch Nodes: grant it with kubectl apply -k config/drain")
 	s.do(p.stop())
 
@@ -134,7 +132,7 @@ strategy: {maxUnavailable: 2, steps: [{nodes: 100%}], drain: Always}
 	s.workload(s.node(2), 1, true, 0)
 	p = begin()
 	end := r.watchTaints()
-	st := r.await(at(1, v1alpha1.RolloutProgressing), updated(2), that("two nodes cannot be drained", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
+	st := r.await(at(1, v1alpha1.RolloutProgressing), updated(2), that("two nodes cannot be drained", func(st *status) bool {
 		return st.Nodes.Blocked == 2 && st.Nodes.Failed == 0
 	}))
 	if words := s.node(1) + " DrainRefused"; !strings.Contains(st.Message, words) || !strings.Contains(st.Message, "drainOptions.unmanagedPods") {
@@ -161,7 +159,7 @@ strategy: {maxUnavailable: 2, steps: [{nodes: 100%}], drain: Always}
 		spec.Template = r.template("maxPods: 102")
 		spec.Strategy.DrainOptions.TimeoutSeconds = 10
 	})
-	r.await(at(2, v1alpha1.RolloutProgressing), updated(3), that("the slow one is given up", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
+	r.await(at(2, v1alpha1.RolloutProgressing), updated(3), that("the slow one is given up", func(st *status) bool {
 		return st.Nodes.Blocked == 1 && strings.Contains(st.Message, s.node(0)+" DrainTimeout")
 	}))
 	s.noTaint()
@@ -183,9 +181,7 @@ func TestNodesThatRefuseForTheirPodsAreDrained(t *testing.T) { // not parallel: 
 	s.do(err)
 	s.workload(s.node(0), 2, false, 0)
 	s.workload(s.node(1), 1, false, 0)
-	r := s.roll("maxPods: 1", `
-strategy: {maxUnavailable: 1, steps: [{nodes: 100%}], drain: WhenBlocked}
-`)
+	r := s.roll("maxPods: 1", `strategy: {maxUnavailable: 1, steps: [{nodes: 100%}], drain: WhenBlocked}`)
 	end := r.watchTaints()
 	r.await(at(1, v1alpha1.RolloutComplete), updated(3))
 	s.noTaint()
@@ -204,9 +200,7 @@ func TestAControllerThatIsKilledLeavesNoNodeDraining(t *testing.T) { // not para
 	for i := range nodes {
 		s.workload(s.node(i), 2, false, 0)
 	}
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 2, steps: [{nodes: 100%}], drain: Always}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 2, steps: [{nodes: 100%}], drain: Always}`)
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 0))
 	end := r.watchTaints()

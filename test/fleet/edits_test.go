@@ -37,7 +37,7 @@ strategy:
 	for _, name := range manual {
 		generation[name] = s.byHand(name, `{"configSource":{"local":{}}}`)
 	}
-	r.await(that("two nodes are manual", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Manual == 2 }))
+	r.await(that("two nodes are manual", func(st *status) bool { return st.Nodes.Manual == 2 }))
 	r.approve(1, 1)
 	st := r.await(at(1, v1alpha1.RolloutComplete), updated(2))
 	assert.That(t, st.Updated == "2/2" && st.Nodes.Manual == 2 && st.Nodes.Failed == 0, "the counts are %s, %+v", st.Updated, st.Nodes)
@@ -56,9 +56,7 @@ strategy:
 func TestARolloutContinuesDespiteConstantEdits(t *testing.T) {
 	t.Parallel()
 	s := play(t, "edited", 8)
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 2, steps: [{nodes: 100%}]}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 2, steps: [{nodes: 100%}]}`)
 	edits := 0
 	s.until("it is complete", func() (string, bool) {
 		r.edit(func(spec *v1alpha1.NodeConfigRolloutSpec) {
@@ -80,10 +78,8 @@ strategy: {maxUnavailable: 2, steps: [{nodes: 100%}]}
 
 func TestAnOutageOfTheAPIServerIsNotAFailure(t *testing.T) { // not parallel: all tests share the API server
 	s := play(t, "apigone", 8)
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 3, steps: [{nodes: 100%}]}
-`)
-	r.await(that("some nodes are updated", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Updated >= 2 }))
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 3, steps: [{nodes: 100%}]}`)
+	r.await(that("some nodes are updated", func(st *status) bool { return st.Nodes.Updated >= 2 }))
 	s.do(cluster.StopAPIServer())
 	// Longer than agents may be silent, Nodes NotReady, and kubelets unhealthy.
 	gone := time.NewTimer(max(agentTimeout, notReadyGrace) + time.Second)

@@ -87,9 +87,7 @@ func TestAFrozenLeaderDoesNotAssignAStoppedRevision(t *testing.T) { // not paral
 		return former.said(""), strings.Contains(former.said(""), "all watches are synced")
 	})
 	next := begin()
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}`)
 	select {
 	case <-road.kept:
 	case <-t.Context().Done():

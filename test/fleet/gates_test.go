@@ -62,9 +62,7 @@ func (g *gauge) set(value string) {
 
 // gateIs reports whether the rollout's gate has a state.
 func gateIs(state v1alpha1.GateState) check {
-	return that("the gate is "+string(state), func(st *v1alpha1.NodeConfigRolloutStatus) bool {
-		return len(st.Gates) == 1 && st.Gates[0].State == state
-	})
+	return that("the gate is "+string(state), func(st *status) bool { return len(st.Gates) == 1 && st.Gates[0].State == state })
 }
 
 func TestAFailingGateRollsBackAndAGateWithoutDataWaits(t *testing.T) { // not parallel: it stops the shared controller

@@ -34,9 +34,7 @@ func (r *rollout) applied(fields string) {
 func TestAPinSurvivesAGitOpsControllerThatRestoresTheTemplate(t *testing.T) {
 	t.Parallel()
 	s := play(t, "pinned", 2)
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}`)
 	r.applied(`"maxPods":101`)
 	first := r.complete(1)
 	r.applied(`"maxPods":102`)

@@ -19,7 +19,7 @@ func (s *scenario) join(n int) []string {
 
 // selects requires this number of selected nodes, each counted once.
 func selects(n int32) check {
-	return func(st *v1alpha1.NodeConfigRolloutStatus) error {
+	return func(st *status) error {
 		c := st.Nodes
 		sum := c.Pending + c.Assigned + c.Trial + c.Soaking + c.Updated + c.Failed + c.Skipped + c.Stale + c.Conflicted + c.Manual + c.Blocked
 		if c.Selected != n || sum != n {
@@ -48,7 +48,7 @@ failurePolicy: {maxFailures: 5}
 		s.do(s.fleet.Remove(t.Context(), s.node(i)))
 		r.await(selects(left))
 	}
-	r.await(that("a node waits", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Pending > 0 }))
+	r.await(that("a node waits", func(st *status) bool { return st.Nodes.Pending > 0 }))
 	leave(5, 7)
 
 	s.until("it is assigned something", func() (string, bool) {
@@ -58,16 +58,12 @@ failurePolicy: {maxFailures: 5}
 	leave(0, 6)
 	s.until("it is in its trial", func() (string, bool) { return "not yet", s.nodeConfig(s.node(1)).Status.Trial != nil })
 	leave(1, 5)
-	r.await(that("a node soaks", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Soaking > 0 }))
+	r.await(that("a node soaks", func(st *status) bool { return st.Nodes.Soaking > 0 }))
 	leave(2, 4)
-	r.await(that("it has failed", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
-		return len(st.FailedNodes) == 1 && st.FailedNodes[0].Name == s.node(4)
-	}))
+	r.await(that("it has failed", func(st *status) bool { return len(st.FailedNodes) == 1 && st.FailedNodes[0].Name == s.node(4) }))
 	leave(4, 3)
-	r.await(that("no node has failed", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
-		return st.Nodes.Failed == 0 && len(st.FailedNodes) == 0
-	}))
-	r.await(that("a node is updated", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Updated > 0 }))
+	r.await(that("no node has failed", func(st *status) bool { return st.Nodes.Failed == 0 && len(st.FailedNodes) == 0 }))
+	r.await(that("a node is updated", func(st *status) bool { return st.Nodes.Updated > 0 }))
 	leave(3, 2)
 	// A node whose agent never ran, too.
 	leave(7, 1)
@@ -82,12 +78,10 @@ func TestFailingNewNodesStopOnlyTheServiceOfNewNodes(t *testing.T) {
 	for _, node := range late { // a node without workload pods needs no budget
 		s.pods(node, 1)
 	}
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 100%, maxJoining: 1, steps: [{nodes: 100%}]}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, maxJoining: 1, steps: [{nodes: 100%}]}`)
 	ref := r.complete(1)
 	s.join(len(late))
-	st := r.await(selects(6), that("joining is stopped", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
+	st := r.await(selects(6), that("joining is stopped", func(st *status) bool {
 		return strings.Contains(st.Message, "joining is stopped: revision 1 failed on 1 node that joined (limit 1): joinbad-") && st.Nodes.Pending == 3
 	}))
 	if c := condition(st, "JoiningStopped"); c.Status != "True" || c.Reason != "TooManyFailures" || !strings.Contains(c.Message, "rollout retry "+s.name) {
@@ -102,7 +96,7 @@ strategy: {maxUnavailable: 100%, maxJoining: 1, steps: [{nodes: 100%}]}
 	r.edit(func(spec *v1alpha1.NodeConfigRolloutSpec) {
 		spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2}
 	})
-	r.await(selects(6), that("another one joined and failed", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
+	r.await(selects(6), that("another one joined and failed", func(st *status) bool {
 		return st.Nodes.Failed == 2 && st.Nodes.Pending == 2 && strings.Contains(st.Message, "joining is stopped")
 	}))
 	given = s.everGiven(ref)

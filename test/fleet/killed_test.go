@@ -30,9 +30,7 @@ func TestAControllerThatIsKilledFiftyTimesNeverExceedsItsBudget(t *testing.T) { 
 	const kills, budget = 50, 3
 	s := play(t, "killed", 30)
 	alone(t)
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 3, steps: [{nodes: 1}, {nodes: 100%}]}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 3, steps: [{nodes: 1}, {nodes: 100%}]}`)
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 0))
 	revisions := int64(1)
@@ -85,12 +83,10 @@ func TestOnlyTheLeaderWritesAndAnotherControllerTakesOver(t *testing.T) { // not
 	first := begin("1h")
 	awaitLeader(first)
 	second := begin("15s")
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 1, steps: [{nodes: 100%}]}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 1, steps: [{nodes: 100%}]}`)
 	progress := func(n int32) {
 		t.Helper()
-		r.await(that("more nodes are updated", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Updated >= n }))
+		r.await(that("more nodes are updated", func(st *status) bool { return st.Nodes.Updated >= n }))
 	}
 	progress(1)
 	if leads(second) || wrote(second) || !wrote(first) {

@@ -92,9 +92,7 @@ func TestNotificationsReachAWebhook(t *testing.T) { // not parallel: it stops th
 		})
 		return hook.of(s.name, kind)[n-1]
 	}
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}`)
 	st := r.await(at(1, v1alpha1.RolloutAwaitingApproval))
 	e := await(notify.AwaitingApproval, 1)
 	if e.Type != "dev.evenkeel.rollout.awaitingapproval" || !e.Time.Equal(st.StepTime.Time) || e.Data.Revision != 1 || e.Data.Message != st.Message {

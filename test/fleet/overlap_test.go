@@ -11,9 +11,7 @@ import (
 func TestTheRolloutWithTheHigherPriorityOwnsTheNodes(t *testing.T) {
 	t.Parallel()
 	s := play(t, "overlap", 5, faulty("slow=3s,field=maxPods:101"))
-	low := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 2, steps: [{nodes: 100%}]}
-`)
+	low := s.roll("maxPods: 101", `strategy: {maxUnavailable: 2, steps: [{nodes: 100%}]}`)
 	low.await(that("two nodes are in flight", func(st *status) bool { return st.Nodes.Assigned+st.Nodes.Trial == 2 }))
 	first := low.object().Status.UpdateRevision.ConfigMapRef
 	flying := s.given(first)
@@ -47,9 +45,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 func TestOfEqualRolloutsTheOlderOwnsTheNodes(t *testing.T) {
 	t.Parallel()
 	s := play(t, "older", 2)
-	spec := `
-strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
-`
+	spec := `strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}`
 	older := s.roll("maxPods: 101", spec)
 	ref := older.complete(1)
 	younger := s.rollAs("another", "maxPods: 102", spec)

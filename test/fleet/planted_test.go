@@ -31,9 +31,7 @@ func (r *rollout) plant(name, number string) *corev1.ConfigMap {
 func TestAForgedConfigMapIsNeverRolledOut(t *testing.T) {
 	t.Parallel()
 	s := play(t, "planted", 2)
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}`)
 	first := r.complete(1)
 	r.push("maxPods: 102")
 	second := r.complete(2)
@@ -95,9 +93,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 func TestAReturnNeverUsesAForgedConfigMap(t *testing.T) {
 	t.Parallel()
 	s := play(t, "standin", 2)
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}`)
 	first := r.complete(1)
 	r.push("maxPods: 102")
 	second := r.complete(2)

@@ -25,9 +25,7 @@ func TestARevisionThatANodeRefusesIsAssignedToNone(t *testing.T) {
 	t.Parallel()
 	s := play(t, "asked", 5, faulty("reject,field=maxPods:8,node=asked-1"))
 	s.able(s.nodes(0, 5)...)
-	r := s.roll("maxPods: 8", `
-strategy: {maxUnavailable: 100%, preflight: Require, steps: [{nodes: 100%}]}
-`)
+	r := s.roll("maxPods: 8", `strategy: {maxUnavailable: 100%, preflight: Require, steps: [{nodes: 100%}]}`)
 	st := r.await(at(1, v1alpha1.RolloutHalted))
 	p := st.Preflight
 	if p == nil || p.EndTime == nil || p.Accepted != 4 || p.Refused != 1 || len(p.Refusals) != 1 || p.Refusals[0].Reason != v1alpha1.ReasonValidationFailed || !slices.Equal(p.Refusals[0].Examples, []string{"asked-1"}) {

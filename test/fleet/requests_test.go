@@ -20,9 +20,7 @@ func (s *scenario) evenkeel(args ...string) string {
 
 func TestStatusAndHistoryShowWhoAskedAndWhy(t *testing.T) { // not parallel: an admission policy is for all rollouts
 	s := play(t, "requests", 2)
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}`)
 	r.await(at(1, v1alpha1.RolloutAwaitingApproval))
 	has := func(kind v1alpha1.RequestKind, verified bool, reason string) check {
 		return that("the request "+string(kind)+" is recorded", func(st *status) bool {

@@ -41,14 +41,12 @@ func TestADeletedRevisionIsRecreated(t *testing.T) {
 	t.Parallel()
 	started := &starts{}
 	s := play(t, "remade", 3, counting(started))
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}`)
 	was := r.complete(1)
 	before := started.n.Load()
 	assert.That(t, before == 6, "%d starts of 3 kubelets, by 1 change", before)
 	s.removeConfigMap(was.Name)
-	st := r.await(at(1, v1alpha1.RolloutComplete), that("it is created again", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
+	st := r.await(at(1, v1alpha1.RolloutComplete), that("it is created again", func(st *status) bool {
 		return st.UpdateRevision.ConfigMapRef.UID != was.UID
 	}))
 	is := st.UpdateRevision.ConfigMapRef
@@ -72,7 +70,7 @@ func TestAMissingOlderRevisionIsReported(t *testing.T) {
 	r, first, second := s.rollWithPausedUpdate()
 	s.removeConfigMap(first.Name)
 	r.told("RevisionGone", "ConfigMap evenkeel-system/"+first.Name+" of revision 1 is gone")
-	r.await(that("it is Degraded for that", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
+	r.await(that("it is Degraded for that", func(st *status) bool {
 		x := condition(st, v1alpha1.ConditionDegraded)
 		return x.Status == "True" && x.Reason == "RevisionGone" && strings.Contains(x.Message, first.Name)
 	}))

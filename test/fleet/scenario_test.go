@@ -385,9 +385,7 @@ func (r *rollout) await(checks ...check) *v1alpha1.NodeConfigRolloutStatus {
 // updated.
 func (s *scenario) rollWithPausedUpdate() (r *rollout, first, second v1alpha1.ConfigMapReference) {
 	s.t.Helper()
-	r = s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}
-`)
+	r = s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}`)
 	r.await(at(1, v1alpha1.RolloutAwaitingApproval))
 	r.approve(1, 1)
 	first = r.complete(1)
