@@ -123,6 +123,8 @@ func TestARolloutThatDrains(t *testing.T) { // not parallel: it stops the shared
 	p := begin()
 	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 2, steps: [{nodes: 100%}], drain: Always}`)
 	r.invalid("spec.strategy.drain is Always, but the controller may not evict pods or patch Nodes: grant it with kubectl apply -k config/drain")
+	may := r.object().Status.Controller.Drain
+	assert.That(t, may != nil && !*may, "it publishes that it may drain: %v", may)
 	s.do(p.stop())
 
 	s.mayDrain()

@@ -41,17 +41,3 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 	got := s.most(func(nc *v1alpha1.NodeConfig) bool { return gives(nc, first.UID) && unproven(nc) })
 	assert.That(t, got == 2, "%d nodes were in flight at a time, of a budget of 2", got)
 }
-
-func TestOfEqualRolloutsTheOlderOwnsTheNodes(t *testing.T) {
-	t.Parallel()
-	s := play(t, "older", 2)
-	spec := `strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}`
-	older := s.roll("maxPods: 101", spec)
-	ref := older.complete(1)
-	younger := s.rollAs("another", "maxPods: 102", spec)
-	st := younger.await(at(1, v1alpha1.RolloutNoNodes))
-	assert.That(t, st.Nodes.Conflicted == 2, "the younger one says %+v", st.Nodes)
-	younger.looked()
-	s.same("run the older one's", s.running(ref), s.nodes(0, 2))
-	s.same("were ever given the younger one's", s.everGiven(st.UpdateRevision.ConfigMapRef), nil)
-}

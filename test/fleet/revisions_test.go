@@ -50,7 +50,8 @@ func TestADeletedRevisionIsRecreated(t *testing.T) {
 		return st.UpdateRevision.ConfigMapRef.UID != was.UID
 	}))
 	is := st.UpdateRevision.ConfigMapRef
-	assert.That(t, is.Name == was.Name && is.SHA256 == was.SHA256, "it is %+v, was %+v", is, was)
+	assert.That(t, is.Name == was.Name && is.SHA256 == was.SHA256 && st.CurrentRevision.ConfigMapRef == is,
+		"it is %+v, was %+v, the current one is %+v", is, was, st.CurrentRevision)
 	s.until("every node runs the new one", func() (string, bool) {
 		on := s.running(is)
 		return fmt.Sprint(on), len(on) == 3

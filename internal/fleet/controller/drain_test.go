@@ -218,16 +218,3 @@ func TestTheNextPlanKnowsATaintBeforeTheWatch(t *testing.T) {
 		c.fleet.setNode(stale.DeepCopy()) // a late watch
 	}
 }
-
-func TestARolloutThatDrainsNeedsPermissions(t *testing.T) {
-	world(t)
-	addNodes(t, "pool=refused", "refused")
-	agents(t, nil, "refused")
-	start(t, own())
-	roll(t, "refused", drains)
-	r := awaitRollout(t, "refused", phase(v1alpha1.RolloutInvalid))
-	want := "kubectl apply -k config/drain"
-	assert.That(t, strings.Contains(r.Status.Message, want), "the message has no %q: %s", want, r.Status.Message)
-	s := r.Status.Controller
-	assert.That(t, s != nil && s.Drain != nil && !*s.Drain, "the settings are %+v", s)
-}

@@ -422,10 +422,11 @@ func told(t *testing.T, rollout, want string) error {
 	assert.NoError(t, admin.List(t.Context(), list, client.InNamespace("default")))
 	var all []string
 	for _, e := range list.Items {
-		if e.InvolvedObject.Name == rollout && strings.Contains(e.Message, want) {
+		said := e.Reason + ": " + e.Message
+		if e.InvolvedObject.Name == rollout && strings.Contains(said, want) {
 			return nil
 		}
-		all = append(all, e.InvolvedObject.Name+": "+e.Message)
+		all = append(all, e.InvolvedObject.Name+" "+said)
 	}
 	return fmt.Errorf("no Event says %q of %s, but:\n%s", want, rollout, strings.Join(all, "\n"))
 }

@@ -19,75 +19,6 @@ func use(maxPods int) func(*v1alpha1.NodeConfigRolloutSpec) {
 	return func(s *v1alpha1.NodeConfigRolloutSpec) { s.Template = template(maxPods) }
 }
 
-func TestAContentThatReturnsGetsTheNextNumberInTheSameConfigMap(t *testing.T) {
-	world(t)
-	addNodes(t, "pool=undo", "u1")
-	agents(t, nil, "u1")
-	start(t, own())
-	roll(t, "undo")
-	first := awaitRollout(t, "undo", completeAt(1)).Status.UpdateRevision.ConfigMapRef
-	edit(t, "undo", use(200))
-	awaitRollout(t, "undo", completeAt(2))
-	edit(t, "undo", use(100))
-	r := awaitRollout(t, "undo", completeAt(3))
-	assert.That(t, r.Status.UpdateRevision.ConfigMapRef == first,
-		"revision 3 is %+v, want the ConfigMap of revision 1, %+v", r.Status.UpdateRevision.ConfigMapRef, first)
-	got := revisions(t, "undo")
-	assert.That(t, len(got) == 2 && got["3"].UID == first.UID && got["2"].UID != "", "the revisions are %v", got)
-	h := r.Status.History
-	assert.That(t, len(h) == 3 && h[0].Revision == 3 && h[1].Revision == 2 && h[2].Revision == 1, "the history is %+v", h)
-}
-
-func TestADeletedTargetIsRecreatedAndReassignedWithoutARestart(t *testing.T) {
-	world(t)
-	addNodes(t, "pool=again", "r1")
-	agents(t, nil, "r1")
-	start(t, own())
-	roll(t, "again")
-	first := awaitRollout(t, "again", completeAt(1)).Status.UpdateRevision.ConfigMapRef
-	assert.NoError(t, admin.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: first.Namespace, Name: first.Name}}))
-	r := awaitRollout(t, "again", func(st *v1alpha1.NodeConfigRolloutStatus) error {
-		if st.UpdateRevision.ConfigMapRef.UID == first.UID {
-			return fmt.Errorf("it has the UID of what was deleted")
-		}
-		return completeAt(1)(st)
-	})
-	now := r.Status.UpdateRevision.ConfigMapRef
-	assert.That(t, now.SHA256 == first.SHA256 && now.Name == first.Name && r.Status.CurrentRevision.ConfigMapRef == now && len(r.Status.History) == 1,
-		"the status says %+v", r.Status)
-	eventually(t, func() error {
-		if got := *nodeConfig(t, "r1").Spec.ConfigSource.ConfigMapRef; got != now {
-			return fmt.Errorf("the node has %+v", got)
-		}
-		return nil
-	})
-}
-
-func TestARevisionThatIsGoneIsReported(t *testing.T) {
-	world(t)
-	addNodes(t, "pool=gone", "o1", "o2")
-	worst := policy.RevisionName("gone", contentOf(t, template(3)).SHA256)
-	agents(t, func(cm string) bool { return cm == worst }, "o1", "o2")
-	start(t, own())
-	one := intOrString("1")
-	roll(t, "gone", func(s *v1alpha1.NodeConfigRolloutSpec) {
-		s.Strategy.MaxUnavailable = &one
-		s.FailurePolicy.Action = v1alpha1.FailureActionRollback
-		s.Paused = true
-	})
-	awaitRollout(t, "gone", phase(v1alpha1.RolloutPaused))
-	edit(t, "gone", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = false })
-	good := awaitRollout(t, "gone", completeAt(1)).Status.UpdateRevision.ConfigMapRef
-	edit(t, "gone", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Template, s.Paused = template(3), true })
-	awaitRollout(t, "gone", phase(v1alpha1.RolloutPaused))
-	assert.NoError(t, admin.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: good.Namespace, Name: good.Name}}))
-	eventually(t, func() error { return told(t, "gone", good.Name+" of revision 1 is gone") })
-	edit(t, "gone", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = false })
-	r := awaitRollout(t, "gone", phase(v1alpha1.RolloutHalted))
-	assert.That(t, strings.Contains(r.Status.Message, "cannot roll back: ConfigMap evenkeel-system/"+good.Name+" of revision 1 is gone"),
-		"the message is %q", r.Status.Message)
-}
-
 func TestAForeignConfigMapIsNotUsedAsARevision(t *testing.T) {
 	sha := contentOf(t, template(100)).SHA256
 	content := contentOf(t, template(100))
@@ -236,35 +167,4 @@ func TestATemplateThatNamesAConfigMapFollowsItsContent(t *testing.T) {
 	source.Data["kubelet-dropin"] = contentOf(t, template(102)).Data
 	assert.NoError(t, admin.Create(t.Context(), source))
 	awaitRollout(t, "follows", completeAt(3))
-}
-
-func TestAForbiddenTemplateConfigMapNamesTheMissingPermission(t *testing.T) {
-	world(t)
-	addNodes(t, "pool=forbidden", "x1")
-	start(t, own())
-	roll(t, "forbidden", func(s *v1alpha1.NodeConfigRolloutSpec) {
-		s.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: "kube-system", Name: "secret"}}
-	})
-	r := awaitRollout(t, "forbidden", phase(v1alpha1.RolloutInvalid))
-	for _, want := range []string{"ConfigMap kube-system/secret cannot be read", "system:serviceaccount:evenkeel-system:evenkeel-controller", "get, list and watch on it"} {
-		assert.That(t, strings.Contains(r.Status.Message, want), "the message lacks %q: %s", want, r.Status.Message)
-	}
-}
-
-func TestAnInvalidTemplateChangesNothing(t *testing.T) {
-	world(t)
-	addNodes(t, "pool=wrong", "w1")
-	agents(t, nil, "w1")
-	start(t, own())
-	roll(t, "wrong")
-	good := awaitRollout(t, "wrong", completeAt(1)).Status.UpdateRevision
-	edit(t, "wrong", func(s *v1alpha1.NodeConfigRolloutSpec) {
-		s.Template.KubeletDropIn.Raw = []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","staticPodPath":"relative"}`)
-	})
-	r := awaitRollout(t, "wrong", phase(v1alpha1.RolloutInvalid))
-	if !strings.Contains(r.Status.Message, "spec.template.kubeletDropIn") || *r.Status.UpdateRevision != *good || r.Status.History[0].Outcome != "Succeeded" {
-		t.Errorf("the status says %+v", r.Status)
-	}
-	edit(t, "wrong", use(100))
-	awaitRollout(t, "wrong", completeAt(1))
 }

@@ -128,61 +128,6 @@ func TestACompleteRolloutWritesNothing(t *testing.T) {
 	}
 }
 
-func TestAConfigurationThatFailsStopsTheRolloutAndIsTakenBack(t *testing.T) {
-	world(t)
-	names := []string{"b1", "b2", "b3"}
-	addNodes(t, "pool=bad", names...)
-	worst := policy.RevisionName("bad", contentOf(t, template(3)).SHA256)
-	agents(t, func(cm string) bool { return cm == worst }, names...)
-	start(t, own())
-	roll(t, "bad", func(s *v1alpha1.NodeConfigRolloutSpec) {
-		one, all := intOrString("1"), intOrString("100%")
-		s.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: &one}, {Nodes: &all}}
-		s.FailurePolicy.Action = v1alpha1.FailureActionRollback
-	})
-	good := awaitRollout(t, "bad", completeAt(1)).Status.UpdateRevision.ConfigMapRef
-
-	edit(t, "bad", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Template = template(3) })
-	r := awaitRollout(t, "bad", phase(v1alpha1.RolloutRolledBack))
-	assert.That(t, r.Status.Halt != nil && r.Status.Halt.Revision == 2 && r.Status.Halt.Reason == "TooManyFailures" && r.Status.Halt.Rollback,
-		"the stop is %+v", r.Status.Halt)
-	f := r.Status.FailedNodes
-	assert.That(t, len(f) == 1 && f[0].Reason == v1alpha1.ReasonCrashLooped, "after it has gone back, the nodes on which it failed are %+v", f)
-	if h := r.Status.History; len(h) != 2 || h[0].Outcome != v1alpha1.OutcomeRolledBack || h[0].Reason != v1alpha1.HaltTooManyFailures || h[0].Failed != 1 ||
-		h[1].Outcome != v1alpha1.OutcomeSucceeded || h[1].Reason != "" {
-		t.Errorf("the history is %+v", h)
-	}
-	bad := r.Status.UpdateRevision.ConfigMapRef.UID
-	revoked := 0
-	for _, name := range names {
-		nc := nodeConfig(t, name)
-		assert.That(t, *nc.Spec.ConfigSource.ConfigMapRef == good, "%s has %+v", name, nc.Spec.ConfigSource)
-		revoked += len(nc.Spec.Revoked)
-		assert.That(t, len(nc.Spec.Revoked) != 1 || nc.Spec.Revoked[0] == bad, "%s revokes %v", name, nc.Spec.Revoked)
-	}
-	assert.That(t, revoked == 1, "%d nodes revoke the bad revision, want the one that had it", revoked)
-
-	edit(t, "bad", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Template = template(50) })
-	r = awaitRollout(t, "bad", completeAt(3))
-	assert.That(t, r.Status.Halt == nil && r.Status.CurrentRevision.Number == 3, "after the fix the status says %+v", r.Status)
-}
-
-func TestANodeThatAPersonSetIsShownAndLeftAlone(t *testing.T) {
-	world(t)
-	names := []string{"m1", "m2"}
-	addNodes(t, "pool=manual", names...)
-	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "m1"}, Spec: v1alpha1.NodeConfigSpec{ConfigSource: &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}}}
-	assert.NoError(t, admin.Create(t.Context(), nc))
-	agents(t, nil, names...)
-	start(t, own())
-	roll(t, "manual")
-	r := awaitRollout(t, "manual", completeAt(1))
-	assert.That(t, r.Status.Nodes.Manual == 1 && r.Status.Updated == "1/1", "the status says %+v", r.Status)
-	if nc := nodeConfig(t, "m1"); nc.Generation != 1 {
-		t.Errorf("the node's spec was written: %+v", nc.Spec)
-	}
-}
-
 func TestOneOfTwoControllersLeadsAndTheOtherTakesOver(t *testing.T) {
 	world(t)
 	names := []string{"l1", "l2", "l3"}
