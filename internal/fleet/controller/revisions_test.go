@@ -62,9 +62,7 @@ func TestAForeignConfigMapIsNotUsedAsARevision(t *testing.T) {
 }
 
 func TestARevisionRestoredByHandIsUsed(t *testing.T) {
-	world(t)
-	addNodes(t, "pool=byhand", "h1")
-	agents(t, nil, "h1")
+	pool(t, "byhand", "h1")
 	c := start(t, own())
 	roll(t, "byhand")
 	awaitRollout(t, "byhand", completeAt(1))
@@ -74,11 +72,8 @@ func TestARevisionRestoredByHandIsUsed(t *testing.T) {
 	again := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cm.Namespace, Name: cm.Name, Labels: map[string]string{v1alpha1.LabelRollout: "byhand", v1alpha1.LabelRevision: "x"}}, Immutable: cm.Immutable, Data: cm.Data}
 	assert.NoError(t, admin.Create(t.Context(), &again))
 	start(t, own())
-	awaitRollout(t, "byhand", func(st *v1alpha1.NodeConfigRolloutStatus) error {
-		if st.UpdateRevision.ConfigMapRef.UID != again.UID {
-			return fmt.Errorf("the target is %+v", st.UpdateRevision)
-		}
-		return completeAt(1)(st)
+	awaitRollout(t, "byhand", completeAt(1), func(st status) error {
+		return assert.Unless(st.UpdateRevision.ConfigMapRef.UID == again.UID, "the target is %+v", st.UpdateRevision)
 	})
 	if got := revisions(t, "byhand")["1"]; got.UID != again.UID {
 		t.Errorf("its label is not 1: %v", revisions(t, "byhand"))
@@ -86,9 +81,7 @@ func TestARevisionRestoredByHandIsUsed(t *testing.T) {
 }
 
 func TestUnusedRevisionsBeyondTheLimitAreDeleted(t *testing.T) {
-	world(t)
-	addNodes(t, "pool=many", "c1", "c2")
-	agents(t, nil, "c1", "c2")
+	pool(t, "many", "c1", "c2")
 	c := start(t, own())
 	limit := int32(1)
 	roll(t, "many", func(s *v1alpha1.NodeConfigRolloutSpec) { s.RevisionHistoryLimit = &limit })
@@ -122,17 +115,13 @@ func TestUnusedRevisionsBeyondTheLimitAreDeleted(t *testing.T) {
 	}
 	eventually(t, func() error {
 		c.cleanUp(t.Context(), time.Now())
-		if got := revisions(t, "many"); len(got) > 0 {
-			return fmt.Errorf("of a deleted rollout that no node names, these are left: %v", got)
-		}
-		return nil
+		got := revisions(t, "many")
+		return assert.Unless(len(got) == 0, "of a deleted rollout that no node names, these are left: %v", got)
 	})
 }
 
 func TestATemplateThatNamesAConfigMapFollowsItsContent(t *testing.T) {
-	world(t)
-	addNodes(t, "pool=follows", "t1")
-	agents(t, nil, "t1")
+	pool(t, "follows", "t1")
 	c := start(t, own())
 	roll(t, "follows", func(s *v1alpha1.NodeConfigRolloutSpec) {
 		s.Template = v1alpha1.RolloutTemplate{ConfigMapRef: &v1alpha1.TemplateConfigMap{Namespace: v1alpha1.SystemNamespace, Name: "source"}}

@@ -106,10 +106,7 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 		mayOnlyRead(t, "Role", v1alpha1.SystemNamespace, "configmaps")
 		eventually(t, func() error { // the API server needs a moment
 			probe := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "probe"}}
-			if err := c.client.Create(t.Context(), probe, client.DryRunAll); !apierrors.IsForbidden(err) {
-				return fmt.Errorf("it still has the right: %w", err)
-			}
-			return nil
+			return assert.Unless(apierrors.IsForbidden(c.client.Create(t.Context(), probe, client.DryRunAll)), "it still has the right")
 		})
 		before := generations(t, "e1", "e2")
 		edit(t, "lacks", use(8))
@@ -220,8 +217,8 @@ func TestTheControllerRefusesWhatTheAdmissionPolicyRefuses(t *testing.T) {
 		Strategy: v1alpha1.RolloutStrategy{Steps: []v1alpha1.RolloutStep{{Nodes: &two}, {Nodes: &one}}},
 	}}
 	eventually(t, func() error { return admin.Create(t.Context(), r) })
-	awaitRollout(t, "early", func(st *v1alpha1.NodeConfigRolloutStatus) error {
-		return errors.Join(phase(v1alpha1.RolloutInvalid)(st), says(errors.New(st.Message), "spec.strategy.steps must not go down, but go 2, 1"))
+	awaitRollout(t, "early", phase(v1alpha1.RolloutInvalid), func(st status) error {
+		return says(errors.New(st.Message), "spec.strategy.steps must not go down, but go 2, 1")
 	})
 	nc := nodeConfig(t, "y1")
 	assert.That(t, nc.Spec.ConfigSource == nil, "it was assigned: %+v", nc.Spec)

@@ -1,8 +1,6 @@
 package controller
 
 import (
-	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -24,10 +22,8 @@ import (
 func intOrString(s string) intstr.IntOrString { return intstr.Parse(s) }
 
 func TestAFirstRolloutReachesAllItsNodes(t *testing.T) {
-	world(t)
 	names := []string{"a1", "a2", "a3"}
-	addNodes(t, "pool=first", names...)
-	agents(t, nil, names...)
+	pool(t, "first", names...)
 	start(t, own())
 	roll(t, "first", func(s *v1alpha1.NodeConfigRolloutSpec) {
 		one, all := intOrString("1"), intOrString("100%")
@@ -83,12 +79,7 @@ func TestOnlyTheTargetIsAssignedWithTheRolloutsTrialTerms(t *testing.T) {
 	later := &v1alpha1.TrialTerms{CrashLoopThreshold: new(int32(0))}
 	edit(t, "termed", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Trial = later })
 	addNodes(t, "pool=termed", "t3")
-	awaitRollout(t, "termed", func(st *v1alpha1.NodeConfigRolloutStatus) error {
-		if st.Updated != "3/3" {
-			return fmt.Errorf("updated: %s", st.Updated)
-		}
-		return completeAt(1)(st)
-	})
+	awaitRollout(t, "termed", completeAt(1), func(st status) error { return assert.Unless(st.Updated == "3/3", "updated: %s", st.Updated) })
 	have(asked, "t1", "t2")
 	have(later, "t3")
 
@@ -109,10 +100,8 @@ func TestOnlyTheTargetIsAssignedWithTheRolloutsTrialTerms(t *testing.T) {
 }
 
 func TestACompleteRolloutWritesNothing(t *testing.T) {
-	world(t)
 	names := []string{"f1", "f2"}
-	addNodes(t, "pool=fixed", names...)
-	agents(t, nil, names...)
+	pool(t, "fixed", names...)
 	counted := &writes{}
 	config := own()
 	config.Wrap(counted.wrap)
@@ -143,11 +132,8 @@ func TestOneOfTwoControllersLeadsAndTheOtherTakesOver(t *testing.T) {
 		s.Strategy.MaxUnavailable = &one
 		s.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: &all}}
 	})
-	awaitRollout(t, "led", func(st *v1alpha1.NodeConfigRolloutStatus) error {
-		if st.Nodes.Assigned+st.Nodes.Stale == 0 {
-			return errors.New("nothing is assigned")
-		}
-		return nil
+	awaitRollout(t, "led", func(st status) error {
+		return assert.Unless(st.Nodes.Assigned+st.Nodes.Stale != 0, "nothing is assigned")
 	})
 	second.fleet.mu.Lock()
 	seen := len(second.fleet.nodes)
@@ -161,10 +147,8 @@ func TestOneOfTwoControllersLeadsAndTheOtherTakesOver(t *testing.T) {
 }
 
 func TestADeletedRolloutKeepsItsNodesAndReportsIt(t *testing.T) {
-	world(t)
 	names := []string{"d1", "d2"}
-	addNodes(t, "pool=deleted", names...)
-	agents(t, nil, names...)
+	pool(t, "deleted", names...)
 	c := start(t, own())
 	roll(t, "deleted")
 	awaitRollout(t, "deleted", completeAt(1))
@@ -196,19 +180,14 @@ func TestADeletedRolloutKeepsItsNodesAndReportsIt(t *testing.T) {
 }
 
 func TestARolloutWithoutProgressIsStuck(t *testing.T) {
-	world(t)
-	addNodes(t, "pool=stuck", "k1")
-	agents(t, nil, "k1")
+	pool(t, "stuck", "k1")
 	c := start(t, own())
 	roll(t, "stuck", func(s *v1alpha1.NodeConfigRolloutSpec) {
 		none := intOrString("0")
 		s.Strategy.MaxUnavailable, s.ProgressDeadlineSeconds = &none, 10
 	})
-	awaitRollout(t, "stuck", func(st *v1alpha1.NodeConfigRolloutStatus) error {
-		if st.ProgressTime == nil {
-			return errors.New("its progress is not recorded yet")
-		}
-		return nil
+	awaitRollout(t, "stuck", func(st status) error {
+		return assert.Unless(st.ProgressTime != nil, "its progress is not recorded yet")
 	})
 	later(c, 10*time.Second)
 	st := awaitRollout(t, "stuck", phase(v1alpha1.RolloutStuck)).Status
@@ -229,12 +208,7 @@ func TestTheNodeConfigOfADeletedNodeIsDeletedAfterAnHour(t *testing.T) {
 	roll(t, "leaving")
 	awaitRollout(t, "leaving", completeAt(1))
 	assert.NoError(t, admin.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "g1"}}))
-	awaitRollout(t, "leaving", func(st *v1alpha1.NodeConfigRolloutStatus) error {
-		if st.Updated != "1/1" {
-			return fmt.Errorf("updated: %s", st.Updated)
-		}
-		return nil
-	})
+	awaitRollout(t, "leaving", func(st status) error { return assert.Unless(st.Updated == "1/1", "updated: %s", st.Updated) })
 	c.cleanUp(t.Context(), time.Now().Add(59*time.Minute))
 	nodeConfig(t, "g1")
 	c.cleanUp(t.Context(), time.Now().Add(61*time.Minute))
@@ -245,9 +219,7 @@ func TestTheNodeConfigOfADeletedNodeIsDeletedAfterAnHour(t *testing.T) {
 }
 
 func TestAFrozenRolloutDoesNotEvenCreateNodeConfigs(t *testing.T) {
-	world(t)
-	addNodes(t, "pool=frozen", "z1")
-	agents(t, nil, "z1")
+	pool(t, "frozen", "z1")
 	start(t, own())
 	roll(t, "frozen", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Frozen = true })
 	awaitRollout(t, "frozen", phase(v1alpha1.RolloutFrozen))

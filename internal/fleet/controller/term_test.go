@@ -154,12 +154,7 @@ func TestTheFirstWriteOfAFormerLeadersBatchFails(t *testing.T) {
 	c.election.mu.Unlock()
 	edit(t, "former", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = true })
 	edit(t, "former", use(7))
-	eventually(t, func() error {
-		if len(revisions(t, "former")) != 2 {
-			return errors.New("there is no second revision")
-		}
-		return nil
-	})
+	eventually(t, func() error { return assert.Unless(len(revisions(t, "former")) == 2, "there is no second revision") })
 	second := revisions(t, "former")["2"]
 	second.Annotations[v1alpha1.AnnotationTerm] = fmt.Sprint(term + 1)
 	assert.NoError(t, admin.Update(t.Context(), &second))
@@ -200,10 +195,8 @@ func TestALeaderWritesItsTermBeforeItWatches(t *testing.T) {
 	defer over()
 	second := start(t, config, leads)
 	eventually(t, func() error {
-		if now := v1alpha1.TermOf(revisions(t, "terms")["1"].Annotations); now <= had {
-			return fmt.Errorf("term %d, was %d", now, had)
-		}
-		return nil
+		now := v1alpha1.TermOf(revisions(t, "terms")["1"].Annotations)
+		return assert.Unless(now > had, "term %d, was %d", now, had)
 	})
 	assert.That(t, !second.watches.complete(), "it has looked")
 	// A node that lost its disk adopts again what a rollout that is gone had assigned to it.
