@@ -25,9 +25,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 		was = mark()
 		return was, was != ""
 	})
-	other, err := startController("--leader-elect=false")
-	s.do(err)
-	defer func() { s.do(other.stop()) }()
+	s.controller("--leader-elect=false")
 	r.looked()
 	is := mark()
 	assert.That(t, is == was, "the mark is %s, was %s", is, was)

@@ -114,13 +114,7 @@ func (s *scenario) mayDrain() {
 func TestARolloutThatDrains(t *testing.T) { // not parallel: it stops the shared controller
 	s := play(t, "drain", 4)
 	alone(t)
-	begin := func() *process {
-		t.Helper()
-		p, err := startController("--leader-elect=false")
-		s.do(err)
-		return p
-	}
-	p := begin()
+	p := s.controller("--leader-elect=false")
 	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 2, steps: [{nodes: 100%}], drain: Always}`)
 	r.invalid("spec.strategy.drain is Always, but the controller may not evict pods or patch Nodes: grant it with kubectl apply -k config/drain")
 	may := r.object().Status.Controller.Drain
@@ -132,7 +126,7 @@ func TestARolloutThatDrains(t *testing.T) { // not parallel: it stops the shared
 	s.workload(s.node(1), 1, true, 0)
 	s.workload(s.node(2), 1, false, 0)
 	s.workload(s.node(2), 1, true, 0)
-	p = begin()
+	p = s.controller("--leader-elect=false")
 	end := r.watchTaints()
 	st := r.await(at(1, v1alpha1.RolloutProgressing), updated(2), that("two nodes cannot be drained", func(st *status) bool {
 		return st.Nodes.Blocked == 2 && st.Nodes.Failed == 0
@@ -179,8 +173,7 @@ func TestNodesThatRefuseForTheirPodsAreDrained(t *testing.T) { // not parallel: 
 	s := play(t, "drain-blocked", 3)
 	alone(t)
 	s.mayDrain()
-	p, err := startController("--leader-elect=false")
-	s.do(err)
+	p := s.controller("--leader-elect=false")
 	s.workload(s.node(0), 2, false, 0)
 	s.workload(s.node(1), 1, false, 0)
 	r := s.roll("maxPods: 1", `strategy: {maxUnavailable: 1, steps: [{nodes: 100%}], drain: WhenBlocked}`)
@@ -212,8 +205,7 @@ func TestAControllerThatIsKilledLeavesNoNodeDraining(t *testing.T) { // not para
 		time.Sleep(time.Duration(random.Int64N(int64(3 * time.Second)))) // kills it at a random moment
 		s.do(p.kill())
 	}
-	p, err := startController("--leader-elect=false")
-	s.do(err)
+	p := s.controller("--leader-elect=false")
 	st := r.await(at(1, v1alpha1.RolloutComplete), updated(nodes))
 	s.noTaint()
 	assert.That(t, end() != 0 && st.Halt == nil && len(st.DrainingNodes) == 0 && st.Nodes.Draining <= 0, "seed %d: the status says %+v", seed, st)

@@ -69,13 +69,7 @@ func TestAFailingGateRollsBackAndAGateWithoutDataWaits(t *testing.T) { // not pa
 	s := play(t, "gates", 4)
 	metric := startGauge(s)
 	alone(t)
-	begin := func() *process {
-		t.Helper()
-		p, err := startController("--leader-elect=false", "--prometheus-server=main="+metric.server.URL)
-		s.do(err)
-		t.Cleanup(func() { _ = p.kill() }) // most are killed before
-		return p
-	}
+	begin := func() *process { return s.controller("--leader-elect=false", "--prometheus-server=main="+metric.server.URL) }
 	controller := begin()
 
 	r := s.roll("maxPods: 101", `

@@ -1,7 +1,6 @@
 package fleet_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -22,53 +21,8 @@ func selects(n int32) check {
 	return func(st *status) error {
 		c := st.Nodes
 		sum := c.Pending + c.Assigned + c.Trial + c.Soaking + c.Updated + c.Failed + c.Skipped + c.Stale + c.Conflicted + c.Manual + c.Blocked
-		if c.Selected != n || sum != n {
-			return fmt.Errorf("%d nodes are selected, want %d, and the states count %d", c.Selected, n, sum)
-		}
-		return nil
+		return assert.Unless(c.Selected == n && sum == n, "%d nodes are selected, want %d, and the states count %d", c.Selected, n, sum)
 	}
-}
-
-func TestNodesMayLeaveInEveryStateAndTheRolloutCompletes(t *testing.T) {
-	t.Parallel()
-	s := play(t, "leaving", 8, faulty("crashloop,node=leaving-4", "silent,node=leaving-7"), longTrials)
-	// The five canaries each leave in another state.
-	s.label("canary", "yes", s.nodes(0, 5)...)
-	s.do(s.fleet.Silence(s.node(0)))
-	r := s.roll("maxPods: 101", `
-soakSeconds: 4
-strategy:
-  maxUnavailable: 100%
-  canarySelector: {matchLabels: {canary: "yes"}}
-  steps: [{nodes: 5}, {nodes: 100%}]
-failurePolicy: {maxFailures: 5}
-`)
-	leave := func(i int, left int32) {
-		t.Helper()
-		s.do(s.fleet.Remove(t.Context(), s.node(i)))
-		r.await(selects(left))
-	}
-	r.await(that("a node waits", func(st *status) bool { return st.Nodes.Pending > 0 }))
-	leave(5, 7)
-
-	s.until("it is assigned something", func() (string, bool) {
-		nc := s.nodeConfig(s.node(0))
-		return "not yet", nc.Spec.ConfigSource != nil && nc.Status.ObservedGeneration != nc.Generation
-	})
-	leave(0, 6)
-	s.until("it is in its trial", func() (string, bool) { return "not yet", s.nodeConfig(s.node(1)).Status.Trial != nil })
-	leave(1, 5)
-	r.await(that("a node soaks", func(st *status) bool { return st.Nodes.Soaking > 0 }))
-	leave(2, 4)
-	r.await(that("it has failed", func(st *status) bool { return len(st.FailedNodes) == 1 && st.FailedNodes[0].Name == s.node(4) }))
-	leave(4, 3)
-	r.await(that("no node has failed", func(st *status) bool { return st.Nodes.Failed == 0 && len(st.FailedNodes) == 0 }))
-	r.await(that("a node is updated", func(st *status) bool { return st.Nodes.Updated > 0 }))
-	leave(3, 2)
-	// A node whose agent never ran, too.
-	leave(7, 1)
-	st := r.await(at(1, v1alpha1.RolloutComplete), selects(1), updated(1))
-	assert.That(t, st.Updated == "1/1" && st.Nodes.Unavailable == 0, "the status says %+v", st)
 }
 
 func TestFailingNewNodesStopOnlyTheServiceOfNewNodes(t *testing.T) {

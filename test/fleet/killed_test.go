@@ -26,6 +26,15 @@ func alone(t *testing.T) {
 	})
 }
 
+// controller starts another controller, and kills it when the test ends.
+func (s *scenario) controller(flags ...string) *process {
+	s.t.Helper()
+	p, err := startController(flags...)
+	s.do(err)
+	s.t.Cleanup(func() { assert.OK(s.t, p.kill()) })
+	return p
+}
+
 func TestAControllerThatIsKilledFiftyTimesNeverExceedsItsBudget(t *testing.T) { // not parallel: it stops the shared controller
 	const kills, budget = 50, 3
 	s := play(t, "killed", 30)
@@ -45,9 +54,7 @@ func TestAControllerThatIsKilledFiftyTimesNeverExceedsItsBudget(t *testing.T) { 
 			r.push("maxPods: " + strings.Repeat("1", int(revisions)))
 		}
 	}
-	last, err := startController("--leader-elect=false")
-	s.do(err)
-	defer func() { s.do(last.stop()) }()
+	s.controller("--leader-elect=false")
 	st := r.await(at(revisions, v1alpha1.RolloutComplete), updated(30))
 	t.Logf("%d revisions, seed %d", revisions, seed)
 	assert.That(t, st.Halt == nil && st.Attempt == 1 && len(st.History) == int(revisions), "seed %d: the status says %+v", seed, st)
@@ -67,22 +74,15 @@ func TestOnlyTheLeaderWritesAndAnotherControllerTakesOver(t *testing.T) { // not
 	// A killed controller of another test leaves its lease.
 	left := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}}
 	s.do(client.IgnoreNotFound(kube.Delete(t.Context(), left)))
-	begin := func(lease string) *process {
-		t.Helper()
-		p, err := startController("--leader-elect-lease-duration=" + lease)
-		s.do(err)
-		t.Cleanup(func() { assert.OK(t, p.kill()) })
-		return p
-	}
 	leads := func(p *process) bool { return strings.Contains(p.said(""), "msg=leading") }
 	wrote := func(p *process) bool { return strings.Contains(p.said(""), "msg=moved") }
 	awaitLeader := func(p *process) {
 		t.Helper()
 		s.until("it leads", func() (string, bool) { return p.said(""), leads(p) })
 	}
-	first := begin("1h")
+	first := s.controller("--leader-elect-lease-duration=1h")
 	awaitLeader(first)
-	second := begin("15s")
+	second := s.controller("--leader-elect-lease-duration=15s")
 	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 1, steps: [{nodes: 100%}]}`)
 	progress := func(n int32) {
 		t.Helper()
@@ -99,7 +99,7 @@ func TestOnlyTheLeaderWritesAndAnotherControllerTakesOver(t *testing.T) { // not
 	progress(2)
 
 	// After a leader was killed, the next one leads when the lease of 15 s has expired.
-	third := begin("15s")
+	third := s.controller("--leader-elect-lease-duration=15s")
 	assert.That(t, !leads(third), "two lead")
 	s.do(second.kill())
 	awaitLeader(third)

@@ -80,9 +80,7 @@ func TestNotificationsReachAWebhook(t *testing.T) { // not parallel: it stops th
 		"--leader-elect=false", "--notify=down=http://127.0.0.1:1/a-secret", "--notify=elsewhere=" + redirect.URL + "/a-secret",
 		"--notify=ops=" + hook.URL + "/a-secret,key-file=" + file,
 	}
-	c, err := startController(flags...)
-	s.do(err)
-	defer func() { s.do(c.stop()) }()
+	c := s.controller(flags...)
 
 	await := func(kind notify.Kind, n int) notify.Event {
 		t.Helper()
@@ -111,8 +109,7 @@ func TestNotificationsReachAWebhook(t *testing.T) { // not parallel: it stops th
 
 	// The next leader sends the present state again, under the same ID.
 	s.do(c.kill())
-	c, err = startController(flags...)
-	assert.NoError(t, err)
+	c = s.controller(flags...)
 	second := await(notify.Halted, 2)
 	assert.That(t, second.ID == first.ID && second.Time.Equal(first.Time), "got %+v, want %+v again", second, first)
 	r.looked()

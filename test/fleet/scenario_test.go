@@ -329,21 +329,14 @@ type check func(*v1alpha1.NodeConfigRolloutStatus) error
 // at wants a revision in a phase.
 func at(revision int64, phase v1alpha1.RolloutPhase) check {
 	return func(st *v1alpha1.NodeConfigRolloutStatus) error {
-		if st.UpdateRevision == nil || st.UpdateRevision.Number != revision || st.Phase != phase {
-			return fmt.Errorf("revision %d is not %s", revision, phase)
-		}
-		return nil
+		return assert.Unless(st.UpdateRevision != nil && st.UpdateRevision.Number == revision && st.Phase == phase,
+			"revision %d is not %s", revision, phase)
 	}
 }
 
 // that wants something to be so.
 func that(what string, so func(*v1alpha1.NodeConfigRolloutStatus) bool) check {
-	return func(st *v1alpha1.NodeConfigRolloutStatus) error {
-		if !so(st) {
-			return fmt.Errorf("not: %s", what)
-		}
-		return nil
-	}
+	return func(st *v1alpha1.NodeConfigRolloutStatus) error { return assert.Unless(so(st), "not: %s", what) }
 }
 
 // updated requires this number of updated nodes.
