@@ -27,8 +27,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 	})
 	s.controller("--leader-elect=false")
 	r.looked()
-	is := mark()
-	assert.That(t, is == was, "the mark is %s, was %s", is, was)
+	assert.Equal(t, mark(), was, "the mark")
 	// Set the recorded time back by one soak: only the recorded time counts.
 	began := time.Now().Add(-601 * time.Second).UTC().Format(time.RFC3339)
 	text := was[:strings.Index(was, `"fineSince":"`)+len(`"fineSince":"`)] + began + `"}`

@@ -69,7 +69,9 @@ func TestAFailingGateRollsBackAndAGateWithoutDataWaits(t *testing.T) { // not pa
 	s := play(t, "gates", 4)
 	metric := startGauge(s)
 	alone(t)
-	begin := func() *process { return s.controller("--leader-elect=false", "--prometheus-server=main="+metric.server.URL) }
+	begin := func() *process {
+		return s.controller("--leader-elect=false", "--prometheus-server=main="+metric.server.URL)
+	}
 	controller := begin()
 
 	r := s.roll("maxPods: 101", `

@@ -68,8 +68,7 @@ func TestAPinSurvivesAGitOpsControllerThatRestoresTheTemplate(t *testing.T) {
 	s.same("still run the first revision", s.running(first), s.nodes(0, 2))
 
 	s.plugin(0, "rollout", "unpin", r.as)
-	again := r.complete(6)
-	assert.That(t, again == second, "revision 6 is %+v, want the template's, %+v", again, second)
+	assert.Equal(t, r.complete(6), second, "the content of revision 6 is the template's")
 	s.same("run the second revision", s.running(second), s.nodes(0, 2))
 }
 

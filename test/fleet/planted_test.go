@@ -81,8 +81,7 @@ func TestAForgedConfigMapIsNeverRolledOut(t *testing.T) {
 
 	// A return to a genuine revision still works.
 	s.plugin(0, "rollout", "undo", r.as)
-	again := r.complete(4)
-	assert.That(t, again == second, "revision 4 is %+v, want the content of revision 2, %+v", again, second)
+	assert.Equal(t, r.complete(4), second, "the content of revision 4 is that of revision 2")
 	s.same("run what the second revision was", s.running(second), s.nodes(0, 2))
 	for _, cm := range planted {
 		got := s.everGiven(v1alpha1.ConfigMapReference{UID: cm.UID})

@@ -84,8 +84,7 @@ func TestAnEditKeepsConcurrentChanges(t *testing.T) {
 	if r := read(t, c); !r.Spec.Paused || r.Spec.Priority != 3 {
 		t.Errorf("paused is %v and priority %d, want both edits", r.Spec.Paused, r.Spec.Priority)
 	}
-	got := out.String()
-	assert.That(t, got == "rollout workers paused\n", "it prints %q, want one line", got)
+	assert.Equal(t, out.String(), "rollout workers paused\n", "what it prints")
 }
 
 func TestAnEditGivesUpAfterManyConflicts(t *testing.T) {
@@ -191,8 +190,7 @@ func TestAWatchIsRestarted(t *testing.T) {
 			messages = append(messages, u.Object.Status.Message)
 		}
 	}
-	got := strings.Join(messages, " ")
-	assert.That(t, got == "first fourth", "the watch sends %q, want the message of each watch request", got)
+	assert.Equal(t, strings.Join(messages, " "), "first fourth", "the messages of all watch requests")
 	for i, want := range []string{"ended the watch", "connection refused", "too old", "too old"} {
 		assert.Must(t, len(failures) == 4 && strings.Contains(failures[i], want), "the watch sends the errors %q", failures)
 	}

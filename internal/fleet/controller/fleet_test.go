@@ -213,8 +213,7 @@ func TestAStatusWriteOfAnAgentIsNoConflict(t *testing.T) {
 	start(t, config)
 	roll(t, "busy")
 	awaitRollout(t, "busy", func(st status) error { return assert.Unless(st.Nodes.Assigned == 1, "nothing is assigned") })
-	n := patches.Load()
-	assert.That(t, n == 1, "it took %d writes", n)
+	assert.Equal(t, patches.Load(), 1, "writes")
 }
 
 func TestRefusedReportsWhetherAWriteFailed(t *testing.T) {

@@ -149,8 +149,7 @@ func TestATemplateThatNamesAConfigMapFollowsItsContent(t *testing.T) {
 	c.fleet.scheduleAll()
 	eventually(t, func() error { return idle(c) })
 	assert.That(t, *r.Status.UpdateRevision == *second && first.ConfigMapRef != second.ConfigMapRef, "the target is %+v", r.Status.UpdateRevision)
-	got := *nodeConfig(t, "t1").Spec.ConfigSource.ConfigMapRef
-	assert.That(t, got == second.ConfigMapRef, "the node has %+v, want what it had", got)
+	assert.Equal(t, *nodeConfig(t, "t1").Spec.ConfigSource.ConfigMapRef, second.ConfigMapRef, "what the node has")
 	assert.NoDiff(t, cmp.Diff(before, generations(t, "t1")), "the generation of the NodeConfig")
 	source.ResourceVersion, source.UID = "", ""
 	source.Data["kubelet-dropin"] = contentOf(t, template(102)).Data

@@ -74,8 +74,7 @@ func TestSnapshotsReadTheConfigMapOfATemplateRarely(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		time.Sleep(cacheDuration)
-		got := read("a")
-		assert.That(t, got == "a 3", "later it is %q: it was not read again", got)
+		assert.Equal(t, read("a"), "a 3", "later, read again")
 		for i := range 100 {
 			read(fmt.Sprint("c", i))
 			time.Sleep(cacheDuration)

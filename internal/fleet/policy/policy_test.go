@@ -127,8 +127,7 @@ func TestConfigMapsDoNotChooseTheNextNumber(t *testing.T) {
 	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", CreationTimestamp: metav1.NewTime(then)}}
 	assert.Equal(t, highestNumber(o, revisions, nil), 7, "a new rollout's highest")
 	o.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 3}
-	got := highestNumber(o, revisions, nil)
-	assert.That(t, got == 3, "the highest is %d, want the status's 3", got)
+	assert.Equal(t, highestNumber(o, revisions, nil), 3, "the highest, of the status")
 	o.Status.UpdateRevision.Number = math.MaxInt64
 	next := Template{Content: Content{Key: "kubelet", Data: "next", SHA256: digest("next")}}
 	assert.ErrorHas(t, assert.Err(targetOf(Input{Rollout: o, Revisions: revisions, Template: next, Settings: DefaultSettings})),

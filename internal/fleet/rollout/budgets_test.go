@@ -177,9 +177,8 @@ func TestANodeDoesNotWaitForItsOwnPods(t *testing.T) {
 	for name, w := range map[string]*world{"refuses an earlier revision": fleet(2), "is on trial with an earlier revision": fleet(2)} {
 		w.assigned("n1", "n2")
 		w.proves("n2")
-		n := w.node("n1")
 		if name == "refuses an earlier revision" {
-			n.OK, n.Reason, n.InTrial, n.Active = "False", agentEvicts, false, Ref{}
+			w.judge("False", agentEvicts, "n1")
 		}
 		w.policy.RespectBudgets = true
 		w.setBudget("web", 1)

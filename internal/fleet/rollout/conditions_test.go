@@ -24,10 +24,9 @@ func TestADrainOfANodeThatMustBeEmptyIsOnlyGivenUpForPodsThatStay(t *testing.T) 
 		t.Run(name, func(t *testing.T) {
 			w := fleet(1)
 			w.assigned("n1")
-			w.refuse("n1")
+			w.judge("False", c.reason, "n1")
 			w.policy.Drain = DrainWhenBlocked
 			n := w.node("n1")
-			n.Reason = c.reason
 			w.drains("n1", 1)
 			n.DrainReport.Ignored = c.ignored
 			r := w.plan()
@@ -70,9 +69,9 @@ func TestNodesAreAssignedARecreatedConfigMapInEachState(t *testing.T) {
 		Trial:    func(*world, *Node) {},
 		Soaking:  func(w *world, n *Node) { w.proves("n1"); w.policy.Soak = time.Hour },
 		Updated:  func(w *world, n *Node) { w.proves("n1") },
-		Blocked:  func(w *world, n *Node) { w.refuse("n1") },
+		Blocked:  func(w *world, n *Node) { w.judge("False", agentEvicts, "n1") },
 		Failed: func(w *world, n *Node) {
-			n.OK, n.Reason, n.InTrial, n.Active = "False", agentCrashLooped, false, Ref{}
+			w.judge("False", agentCrashLooped, "n1")
 			w.policy.MaxFailures = Amount{Value: 2}
 		},
 	} {
@@ -95,7 +94,7 @@ func TestNoAssignmentIsTakenBackWhereNoNodeMayMove(t *testing.T) {
 	for value, want := range map[int][]string{0: nil, 1: {"TakeBack n1"}} {
 		w := fleet(2)
 		w.assigned("n1")
-		w.refuse("n1")
+		w.judge("False", agentEvicts, "n1")
 		w.policy.MaxUnavailable = Amount{Value: value}
 		w.wantMoves(t, want...)
 	}
@@ -206,7 +205,7 @@ func TestTheReasonToWaitIsWhatHoldsTheNextNode(t *testing.T) {
 	} {
 		w := fleet(2)
 		w.assigned("n1")
-		w.refuse("n1")
+		w.judge("False", agentEvicts, "n1")
 		w.holdByGate()
 		happen(w)
 		r := w.plan()
@@ -391,7 +390,7 @@ func TestANodeIsNotDrainedTwice(t *testing.T) {
 	for id, want := range map[string]int{"": 1, "id-of-zone": 0} {
 		w := fleet(1)
 		w.assigned("n1")
-		w.refuse("n1")
+		w.judge("False", agentEvicts, "n1")
 		w.policy.Drain = DrainWhenBlocked
 		w.node("n1").Drain = Drain{Rollout: id, Revision: 1, Attempt: 1, Since: epoch}
 		r := w.plan()
@@ -406,11 +405,8 @@ func TestADrainedNodeIsAssignedTheTargetAgainOnlyIfItFailed(t *testing.T) {
 		moves  []string
 		state  State
 	}{
-		"it failed": {func(w *world) {
-			n := w.node("n1")
-			n.OK, n.Reason, n.InTrial, n.Active = "False", agentCrashLooped, false, Ref{}
-		}, []string{"Assign n1"}, Draining},
-		"it refuses, and adopts it when it is empty": {func(w *world) { w.refuse("n1") }, nil, Draining},
+		"it failed": {func(w *world) { w.judge("False", agentCrashLooped, "n1") }, []string{"Assign n1"}, Draining},
+		"it refuses, and adopts it when it is empty": {func(w *world) { w.judge("False", agentEvicts, "n1") }, nil, Draining},
 		"it has proven the target":                   {func(w *world) { w.proves("n1") }, nil, Updated},
 	} {
 		w := fleet(1)
@@ -463,7 +459,7 @@ func TestAnOutageDoesNotExplainCrashes(t *testing.T) {
 		for i := range w.nodes {
 			n := &w.nodes[i]
 			if n.WentNotReady = at; i < 2 {
-				n.OK, n.Reason, n.InTrial, n.Active = "False", reason, false, Ref{}
+				w.judge("False", reason, n.Name)
 			} else {
 				n.Ready = false
 			}

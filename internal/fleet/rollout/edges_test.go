@@ -28,6 +28,14 @@ func (w *world) assigned(names ...string) {
 	}
 }
 
+// judge has nodes report this of their assignments, while they run their local configurations.
+func (w *world) judge(ok, reason string, names ...string) {
+	for _, name := range names {
+		n := w.node(name)
+		n.Active, n.InTrial, n.OK, n.Reason = Ref{}, false, ok, reason
+	}
+}
+
 // proves has nodes pass their trials.
 func (w *world) proves(names ...string) {
 	for _, name := range names {
@@ -61,10 +69,7 @@ func TestFrozenRolloutsTakeNoAssignmentBack(t *testing.T) {
 func TestRejectedAssignmentsOfAnEarlierRevisionDoNotUseUpTheBudget(t *testing.T) {
 	w := fleet(2)
 	w.assigned("n1", "n2")
-	for _, name := range []string{"n1", "n2"} {
-		n := w.node(name)
-		n.Active, n.InTrial, n.OK, n.Reason = Ref{}, false, "Unknown", agentStale
-	}
+	w.judge("Unknown", agentStale, "n1", "n2")
 	w.policy.MaxUnavailable = Amount{1, false}
 	w.target("r2")
 	w.wantMoves(t, "Assign n1")
@@ -77,8 +82,7 @@ func TestALateAssignmentOfAnEarlierLeaderWaitsForItsTurn(t *testing.T) {
 	w.assigned("n1", "n2")
 	w.policy.Term, w.policy.MaxUnavailable = 2, Amount{1, false}
 	w.node("n1").Source.Term, w.node("n2").Source.Term = 2, 1
-	n := w.node("n2")
-	n.Active, n.InTrial, n.OK, n.Reason = Ref{}, false, "Unknown", agentStale
+	w.judge("Unknown", agentStale, "n2")
 	w.wantMoves(t)
 	w.proves("n1")
 	w.wantMoves(t, "Renew n2")
@@ -301,10 +305,7 @@ func TestARetrySkipsNotReadyNodes(t *testing.T) {
 	w := fleet(2)
 	w.assigned("n1", "n2")
 	w.policy.MaxFailures = Amount{Value: 2}
-	for _, name := range []string{"n1", "n2"} {
-		n := w.node(name)
-		n.OK, n.Reason, n.InTrial, n.Active = "False", "CrashLooped", false, Ref{}
-	}
+	w.judge("False", agentCrashLooped, "n1", "n2")
 	w.wantMoves(t) // it is stopped
 	w.setNotReady(w.node("n2"), true)
 	w.policy.Retry = Retry{Revision: 1, Attempt: 2}
@@ -314,8 +315,7 @@ func TestARetrySkipsNotReadyNodes(t *testing.T) {
 func TestOtherNodesWaitForNodesThatARetryNames(t *testing.T) {
 	w := fleet(3)
 	w.assigned("n1")
-	n := w.node("n1")
-	n.OK, n.Reason, n.InTrial, n.Active = "False", "CrashLooped", false, Ref{}
+	w.judge("False", agentCrashLooped, "n1")
 	w.wantMoves(t)
 	w.policy.Retry = Retry{Revision: 1, Attempt: 2, Nodes: []string{"n1"}}
 	w.wantMoves(t, "Assign n1")
@@ -323,12 +323,12 @@ func TestOtherNodesWaitForNodesThatARetryNames(t *testing.T) {
 	w.wantMoves(t)
 }
 
-func TestOnePlanAssignsAtMostAThousandNodes(t *testing.T) {
-	w := fleet(1001)
-	r := w.plan()
-	assert.That(t, len(r.Moves) == 1000 && r.RequeueAfter == time.Millisecond, "%d moves, again after %s", len(r.Moves), r.RequeueAfter)
-	again := w.plan()
-	assert.That(t, len(again.Moves) == 1, "%d moves then", len(again.Moves))
+func TestOnePlanAssignsAtMostAThousandNodesAndJoinsAHundredWithoutPods(t *testing.T) {
+	for most, w := range map[int]*world{1000: fleet(1001), 100: newcomers(101)} {
+		r := w.plan()
+		assert.That(t, len(r.Moves) == most && r.RequeueAfter == time.Millisecond, "%d moves, again after %s", len(r.Moves), r.RequeueAfter)
+		assert.Equal(t, len(w.plan().Moves), 1, "moves after", most)
+	}
 }
 
 func TestMaxFailuresZeroStopsAtTheFirstFailure(t *testing.T) {
@@ -338,8 +338,7 @@ func TestMaxFailuresZeroStopsAtTheFirstFailure(t *testing.T) {
 		t.Fatalf("stopped before anything failed: %s", r.Next.Halt.Message)
 	}
 	w.assigned("n1")
-	n := w.node("n1")
-	n.OK, n.Reason, n.InTrial = "False", "CrashLooped", false
+	w.judge("False", agentCrashLooped, "n1")
 	assert.That(t, w.plan().Next.Halt != nil, "not stopped")
 }
 
@@ -489,14 +488,6 @@ func TestAnOldCountOfWorkloadPodsIsIgnored(t *testing.T) {
 	}
 }
 
-func TestOnePlanJoinsAtMostAHundredNodesWithoutPods(t *testing.T) {
-	w := newcomers(101)
-	r := w.plan()
-	assert.That(t, len(r.Moves) == 100 && r.RequeueAfter == time.Millisecond, "%d moves, again after %s", len(r.Moves), r.RequeueAfter)
-	again := w.plan()
-	assert.That(t, len(again.Moves) == 1, "%d moves then", len(again.Moves))
-}
-
 func TestAfterAFailureNodesWithoutPodsJoinWithinTheBudget(t *testing.T) {
 	w := newcomers(1)
 	w.wantMoves(t, "Join n2")
@@ -562,8 +553,7 @@ func TestASilentNodeDoesNotKeepABlockedNodesPlace(t *testing.T) {
 	w.policy.MaxUnavailable = Amount{Value: 2}
 	w.takenBack("n1")
 	w.assigned("n2")
-	n := w.node("n2")
-	n.OK, n.Reason, n.Active, n.InTrial = "False", agentEvicts, Ref{}, false
+	w.judge("False", agentEvicts, "n2")
 	w.wantMoves(t) // n1 is expected to give its place up
 	w.now = epoch.Add(time.Hour)
 	w.wantMoves(t, "TakeBack n2")

@@ -8,12 +8,6 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// refuse has a node refuse its assignment because of its pods, while it runs its local configuration.
-func (w *world) refuse(name string) {
-	n := w.node(name)
-	n.Active, n.InTrial, n.OK, n.Reason = Ref{}, false, "False", agentEvicts
-}
-
 // holdByGate adds a gate that fails, and stops nothing yet.
 func (w *world) holdByGate() {
 	w.policy.Gates = []Gate{{Name: "errors", Server: "main", Query: "errors", Passes: Comparison{"<", 1}, Interval: time.Minute, Always: true, Failures: 5}}
@@ -39,7 +33,7 @@ func TestAClosedWindowTakesRefusedAssignmentsBackFromCordonedNodes(t *testing.T)
 		t.Run(name, func(t *testing.T) {
 			w := fleet(1)
 			w.assigned("n1")
-			w.refuse("n1")
+			w.judge("False", agentEvicts, "n1")
 			w.target("r2")
 			w.setMaintenance(w.node("n1"), c.maintenance)
 			w.policy.Windows = []Window{{daily{c.opens}, time.Hour, false}}
@@ -52,11 +46,11 @@ func TestAClosedWindowTakesRefusedAssignmentsBackFromCordonedNodes(t *testing.T)
 func TestADrainThatIsGivenUpEndsForContentOfAnEarlierRevision(t *testing.T) {
 	w := fleet(1)
 	w.assigned("n1")
-	n := w.node("n1")
-	n.Active, n.InTrial, n.OK, n.Reason = Ref{}, false, "False", agentCrashLooped
+	w.judge("False", agentCrashLooped, "n1")
 	w.policy.Drain, w.policy.Target.Number = DrainAlways, 2
 	w.progress.Revision, w.progress.Attempt, w.policy.Retry = 2, 2, Retry{Revision: 2, Attempt: 2}
 	w.drains("n1", 2)
+	n := w.node("n1")
 	n.Drain.Revision = 2
 	n.DrainReport.Refused = "pod default/db must not be evicted"
 	w.now = epoch.Add(time.Minute)
@@ -103,7 +97,7 @@ func TestNoDrainBeginsWhileAGateHoldsTheRollout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := fleet(1)
 			w.assigned("n1")
-			w.refuse("n1")
+			w.judge("False", agentEvicts, "n1")
 			w.policy.Drain = DrainWhenBlocked
 			if held {
 				w.holdByGate()
@@ -123,8 +117,8 @@ func TestContentThatBecomesTheTargetAgainDoesNotUseUpTheBudget(t *testing.T) {
 		moves  []string
 		taints int
 	}{
-		"it refuses the content":              {DrainNever, func(w *world, _ *Node) { w.refuse("n1") }, []string{"TakeBack n1"}, 0},
-		"it refuses the content, with drains": {DrainWhenBlocked, func(w *world, _ *Node) { w.refuse("n1") }, nil, 1},
+		"it refuses the content":              {DrainNever, func(w *world, _ *Node) { w.judge("False", agentEvicts, "n1") }, []string{"TakeBack n1"}, 0},
+		"it refuses the content, with drains": {DrainWhenBlocked, func(w *world, _ *Node) { w.judge("False", agentEvicts, "n1") }, nil, 1},
 		"its agent is silent":                 {DrainNever, func(_ *world, n *Node) { n.Observed, n.Active, n.InTrial = 1, Ref{}, false }, []string{"TakeBack n1"}, 0},
 		"its agent is silent, but it runs it": {DrainNever, func(_ *world, n *Node) { n.Observed = 1 }, nil, 0},
 	} {

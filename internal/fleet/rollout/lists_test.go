@@ -13,8 +13,7 @@ func TestListsAreCutAtTheirLimit(t *testing.T) {
 	fail := func(w *world, number int) {
 		for i := range number {
 			w.assigned(w.nodes[i].Name)
-			n := &w.nodes[i]
-			n.OK, n.Reason, n.InTrial, n.Active = "False", agentCrashLooped, false, Ref{}
+			w.judge("False", agentCrashLooped, w.nodes[i].Name)
 		}
 	}
 	for name, c := range map[string]struct {
@@ -39,7 +38,7 @@ func TestListsAreCutAtTheirLimit(t *testing.T) {
 			w := fleet(number)
 			for i := range number {
 				w.assigned(w.nodes[i].Name)
-				w.refuse(w.nodes[i].Name)
+				w.judge("False", agentEvicts, w.nodes[i].Name)
 			}
 			_, names, _ := strings.Cut(w.plan().Message, "blocked by pods: ")
 			names, _, _ = strings.Cut(names, ":")

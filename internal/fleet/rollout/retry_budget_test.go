@@ -11,10 +11,7 @@ func failedFleet() *world {
 	w := fleet(3)
 	w.assigned("n1", "n2", "n3")
 	w.policy.MaxFailures, w.policy.MaxUnavailable = Amount{Value: 100}, Amount{Value: 1}
-	for i := range w.nodes {
-		n := &w.nodes[i]
-		n.OK, n.Reason, n.InTrial, n.Active = "False", "CrashLooped", false, Ref{}
-	}
+	w.judge("False", agentCrashLooped, "n1", "n2", "n3")
 	return w
 }
 
@@ -69,9 +66,9 @@ func crowdedFleet(failed int) *world {
 	w.policy.MaxFailures, w.policy.MaxUnavailable = Amount{Value: 100}, Amount{Value: 2}
 	w.target("r2")
 	w.progress.Revision = 2
+	w.judge("False", agentEvicts, "n1", "n2", "n3", "n4", "n5")
 	for i := range w.nodes {
 		n := &w.nodes[i]
-		n.OK, n.Reason, n.InTrial, n.Active = "False", agentEvicts, false, Ref{}
 		if i >= 3 {
 			n.OK, n.Reason, n.Active = "True", agentAllChecksPassed, Ref{"uid-r1", "r1"}
 			n.LastKnownGood = n.Active
