@@ -1,6 +1,7 @@
 package fleet_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,6 +23,38 @@ func selects(n int32) check {
 		c := st.Nodes
 		sum := c.Pending + c.Assigned + c.Trial + c.Soaking + c.Updated + c.Failed + c.Skipped + c.Stale + c.Conflicted + c.Manual + c.Blocked
 		return assert.Unless(c.Selected == n && sum == n, "%d nodes are selected, want %d, and the states count %d", c.Selected, n, sum)
+	}
+}
+
+func TestNewNodesDecidesWhatAJoiningNodeGets(t *testing.T) {
+	t.Parallel()
+	for _, newNodes := range []v1alpha1.NewNodes{v1alpha1.NewNodesLastSucceeded, v1alpha1.NewNodesTarget} {
+		t.Run(string(newNodes), func(t *testing.T) {
+			t.Parallel()
+			s := play(t, "join-"+strings.ToLower(string(newNodes)), 3)
+			r := s.roll("maxPods: 101", `
+newNodes: `+string(newNodes)+`
+strategy: {maxUnavailable: 4, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}
+`)
+			r.await(at(1, v1alpha1.RolloutAwaitingApproval))
+			r.approve(1, 2)
+			gets := r.complete(1)
+			r.push("maxPods: 102")
+			st := r.await(at(2, v1alpha1.RolloutAwaitingApproval), updated(1))
+			not := st.UpdateRevision.ConfigMapRef
+			if newNodes == v1alpha1.NewNodesTarget {
+				gets, not = not, gets
+			}
+			joined := s.join(1)[0]
+			s.until("the node that joined has proven what it got", func() (string, bool) {
+				nc := s.nodeConfig(joined)
+				return nameOf(nc.Status.Active), runs(nc, gets.UID) && !unproven(nc)
+			})
+			r.looked()
+			assert.That(t, !slices.Contains(s.everGiven(not), joined), "%s was given %s", joined, not.Name)
+			r.approve(2, 2)
+			r.complete(2)
+		})
 	}
 }
 
