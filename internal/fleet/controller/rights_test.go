@@ -85,7 +85,8 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 		nc := nodeConfig(t, "e1")
 		assert.That(t, nc.Spec.ConfigSource == nil, "half of an assignment was made: %+v", nc.Spec)
 		eventually(t, func() error {
-			return told(t, "lacks", "WriteFailed: cannot patch nodeconfigs.evenkeel.dev/v1alpha1: the API server's CRD is older than this controller: kubectl apply -f install.yaml")
+			return told(t, "lacks", "WriteFailed: cannot patch nodeconfigs.evenkeel.dev/v1alpha1: "+
+				"the API server's CRD is older than this controller: kubectl apply -f install.yaml")
 		})
 	})
 	updateNodeConfigs()
@@ -111,7 +112,8 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 		before := generations(t, "e1", "e2")
 		edit(t, "lacks", use(8))
 		r := awaitRollout(t, "lacks", phase(v1alpha1.RolloutInvalid))
-		assert.OK(t, says(errors.New(r.Status.Message), "cannot create ConfigMap evenkeel-system/lacks-", "forbidden", "kubectl apply -f install.yaml"))
+		assert.OK(t, says(errors.New(r.Status.Message),
+			"cannot create ConfigMap evenkeel-system/lacks-", "forbidden", "kubectl apply -f install.yaml"))
 		assert.NoDiff(t, cmp.Diff(before, generations(t, "e1", "e2")), "the generations of NodeConfigs")
 		assert.NoError(t, bare.Apply(t.Context(), rights))
 		c.fleet.scheduleAll()
