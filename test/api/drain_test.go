@@ -43,9 +43,8 @@ func theController(t *testing.T) kubernetes.Interface {
 	manifests := filepath.Join(root, "config/drain")
 	mustKubectl(t, "apply", "-k", manifests)
 	t.Cleanup(func() {
-		if out, err := kubectl(context.Background(), "delete", "-k", manifests); err != nil {
-			t.Error(out, err)
-		}
+		out, err := kubectl(context.Background(), "delete", "-k", manifests)
+		assert.That(t, err == nil, "%v %v", out, err)
 	})
 	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
 		return drain.MayDrain(ctx, client)

@@ -34,9 +34,8 @@ func TestOnlyConfigDriftLetsNodesReadTheConfigzOfKubelets(t *testing.T) {
 	manifests := filepath.Join(root, "config/drift")
 	mustKubectl(t, "apply", "-k", manifests)
 	t.Cleanup(func() {
-		if out, err := kubectl(context.Background(), "delete", "-k", manifests); err != nil {
-			t.Error(out, err)
-		}
+		out, err := kubectl(context.Background(), "delete", "-k", manifests)
+		assert.That(t, err == nil, "%v %v", out, err)
 	})
 	assert.NoError(t, wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
 		return mayGet(ctx, node, nodes, "drift", "configz")

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -190,6 +191,36 @@ func get(t *testing.T, name string) *unstructured.Unstructured {
 	t.Helper()
 	o := assert.Value(asAdmin(t).Get(t.Context(), name, metav1.GetOptions{}))(t)
 	return o
+}
+
+// answer is what the API server said to a request that it must refuse with these words, or must not refuse.
+type answer struct {
+	request string
+	err     error
+	refused string
+}
+
+func wantAnswers(t *testing.T, answers []answer) {
+	t.Helper()
+	for _, a := range answers {
+		t.Run(a.request, func(t *testing.T) {
+			if a.refused == "" {
+				assert.OK(t, a.err)
+			} else {
+				wantRefused(t, a.err, http.StatusForbidden, a.refused)
+			}
+		})
+	}
+}
+
+// wantInvalid checks that the API server refused an object, or did not know one of its fields.
+func wantInvalid(t *testing.T, err error, words ...string) {
+	t.Helper()
+	code := int32(http.StatusUnprocessableEntity)
+	if strings.HasPrefix(words[0], "unknown field") {
+		code = http.StatusBadRequest
+	}
+	wantRefused(t, err, code, words...)
 }
 
 // wantRefused fails unless the error is a refusal, with this status code, that says all of these words.

@@ -119,16 +119,14 @@ func TestANodesReportChangesOnlyTheStatus(t *testing.T) {
 	o.Object["status"] = map[string]any{"error": "reported"}
 	assert.NoError(t, assert.Err(asNode(t, "self").UpdateStatus(t.Context(), o, metav1.UpdateOptions{})))
 	after := get(t, "self")
-	if got, _, _ := unstructured.NestedString(after.Object, "status", "error"); got != "reported" {
-		t.Errorf("got status.error %q, want reported", got)
-	}
+	got, _, _ := unstructured.NestedString(after.Object, "status", "error")
+	assert.That(t, got == "reported", "got status.error %q, want reported", got)
 	if after.GetGeneration() != 1 || after.GetLabels()["pool"] != "gold" || after.GetAnnotations() != nil ||
 		after.GetFinalizers() != nil || after.GetOwnerReferences() != nil {
 		t.Errorf("the report changed more than the status: %v", after.Object)
 	}
-	if _, local, _ := unstructured.NestedMap(after.Object, "spec", "configSource", "local"); !local {
-		t.Errorf("the report changed the spec: %v", after.Object["spec"])
-	}
+	_, local, _ := unstructured.NestedMap(after.Object, "spec", "configSource", "local")
+	assert.That(t, local, "the report changed the spec: %v", after.Object["spec"])
 }
 
 // Who reads all NodeConfigs, as the controller does, reads none if one cannot be decoded.
@@ -288,9 +286,8 @@ func TestANodeSeesTheWholeFleet(t *testing.T) {
 	given(t, "metadata: {name: other}")
 	node := asNode(t, "self")
 	assert.OK(t, assert.Err(node.Get(t.Context(), "other", metav1.GetOptions{})))
-	if list, err := node.List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 1 {
-		t.Errorf("got %v, error %v, want one NodeConfig", list, err)
-	}
+	list, err := node.List(t.Context(), metav1.ListOptions{})
+	assert.That(t, err == nil && len(list.Items) == 1, "got %v, error %v, want one NodeConfig", list, err)
 	watch := assert.Value(node.Watch(t.Context(), metav1.SingleObject(metav1.ObjectMeta{Name: "other"})))(t)
 	watch.Stop()
 }

@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"net/http"
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -36,47 +35,32 @@ func TestANodeReadsItsOwnNodeLeaseAndPodsAndWritesItsConditionAndEvents(t *testi
 		Reason:         "ConfigChanged", Type: corev1.EventTypeNormal,
 	}
 
-	for _, request := range []struct {
-		name    string
-		send    func() error
-		refused string
-	}{
-		{"get its Node", func() error { return errorOf(nodes.Get(ctx, "rights", metav1.GetOptions{})) }, ""},
-		{"list its Node", func() error { return errorOf(nodes.List(ctx, own)) }, ""},
-		{"watch its Node", func() error { return stop(nodes.Watch(ctx, own)) }, ""},
-		{"list all Nodes", func() error { return errorOf(nodes.List(ctx, metav1.ListOptions{})) }, "only its own Node object"},
-		{"get another's Node", func() error { return errorOf(nodes.Get(ctx, "stranger", metav1.GetOptions{})) }, "only its own Node object"},
-		{"patch its Node's status", func() error {
-			return errorOf(nodes.Patch(ctx, "rights", types.StrategicMergePatchType, condition, metav1.PatchOptions{}, "status"))
-		}, ""},
-		{"patch another's Node's status", func() error {
-			return errorOf(nodes.Patch(ctx, "stranger", types.StrategicMergePatchType, condition, metav1.PatchOptions{}, "status"))
-		}, `node "rights" is not allowed to modify node "stranger"`},
+	wantAnswers(t, []answer{
+		{"get its Node", errorOf(nodes.Get(ctx, "rights", metav1.GetOptions{})), ""},
+		{"list its Node", errorOf(nodes.List(ctx, own)), ""},
+		{"watch its Node", stop(nodes.Watch(ctx, own)), ""},
+		{"list all Nodes", errorOf(nodes.List(ctx, metav1.ListOptions{})), "only its own Node object"},
+		{"get another's Node", errorOf(nodes.Get(ctx, "stranger", metav1.GetOptions{})), "only its own Node object"},
+		{"patch its Node's status",
+			errorOf(nodes.Patch(ctx, "rights", types.StrategicMergePatchType, condition, metav1.PatchOptions{}, "status")), ""},
+		{"patch another's Node's status",
+			errorOf(nodes.Patch(ctx, "stranger", types.StrategicMergePatchType, condition, metav1.PatchOptions{}, "status")),
+			`node "rights" is not allowed to modify node "stranger"`},
 
-		{"get its Lease", func() error { return errorOf(leases.Get(ctx, "rights", metav1.GetOptions{})) }, ""},
-		{"get another's Lease", func() error { return errorOf(leases.Get(ctx, "stranger", metav1.GetOptions{})) }, "can only access node lease with the same name"},
-		{"list its Lease", func() error { return errorOf(leases.List(ctx, own)) }, "can only get, create, update, patch, or delete a node lease"},
-		{"watch its Lease", func() error { return stop(leases.Watch(ctx, own)) }, "can only get, create, update, patch, or delete a node lease"},
+		{"get its Lease", errorOf(leases.Get(ctx, "rights", metav1.GetOptions{})), ""},
+		{"get another's Lease", errorOf(leases.Get(ctx, "stranger", metav1.GetOptions{})), "can only access node lease with the same name"},
+		{"list its Lease", errorOf(leases.List(ctx, own)), "can only get, create, update, patch, or delete a node lease"},
+		{"watch its Lease", stop(leases.Watch(ctx, own)), "can only get, create, update, patch, or delete a node lease"},
 
-		{"list its pods", func() error { return errorOf(node.CoreV1().Pods("").List(ctx, podsOf("rights"))) }, ""},
-		{"watch its pods", func() error { return stop(node.CoreV1().Pods("").Watch(ctx, podsOf("rights"))) }, ""},
-		{"list another's pods", func() error { return errorOf(node.CoreV1().Pods("").List(ctx, podsOf("stranger"))) }, "can only list/watch pods with spec.nodeName field selector"},
+		{"list its pods", errorOf(node.CoreV1().Pods("").List(ctx, podsOf("rights"))), ""},
+		{"watch its pods", stop(node.CoreV1().Pods("").Watch(ctx, podsOf("rights"))), ""},
+		{"list another's pods",
+			errorOf(node.CoreV1().Pods("").List(ctx, podsOf("stranger"))), "can only list/watch pods with spec.nodeName field selector"},
 
-		{"create an event", func() error { return errorOf(events.Create(ctx, event, metav1.CreateOptions{})) }, ""},
-		{"patch an event", func() error {
-			return errorOf(events.Patch(ctx, event.Name, types.MergePatchType, []byte(`{"count":2}`), metav1.PatchOptions{}))
-		}, ""},
-		{"list events", func() error { return errorOf(events.List(ctx, metav1.ListOptions{})) }, `cannot list resource "events"`},
-	} {
-		t.Run(request.name, func(t *testing.T) {
-			err := request.send()
-			if request.refused != "" {
-				wantRefused(t, err, http.StatusForbidden, request.refused)
-			} else if err != nil {
-				t.Error(err)
-			}
-		})
-	}
+		{"create an event", errorOf(events.Create(ctx, event, metav1.CreateOptions{})), ""},
+		{"patch an event", errorOf(events.Patch(ctx, event.Name, types.MergePatchType, []byte(`{"count":2}`), metav1.PatchOptions{})), ""},
+		{"list events", errorOf(events.List(ctx, metav1.ListOptions{})), `cannot list resource "events"`},
+	})
 }
 
 func podsOf(node string) metav1.ListOptions {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 )
 
@@ -28,14 +29,8 @@ func givenConfigMaps(t *testing.T) {
 	configMaps := kubernetes.NewForConfigOrDie(cluster.AdminConfig()).CoreV1().ConfigMaps(metav1.NamespaceSystem)
 	for _, name := range inKubeSystem {
 		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if _, err := configMaps.Create(t.Context(), m, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := configMaps.Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
-				t.Error(err)
-			}
-		})
+		assert.NoError(t, assert.Err(configMaps.Create(t.Context(), m, metav1.CreateOptions{})))
+		t.Cleanup(func() { assert.OK(t, configMaps.Delete(context.Background(), name, metav1.DeleteOptions{})) })
 	}
 }
 
@@ -53,15 +48,11 @@ func granted(t *testing.T, how, manifests string, nodes ...string) {
 			}
 			return true, nil
 		})
-		if err != nil {
-			t.Errorf("waiting for what %s grants %q (%t): %v", manifests, nodes, granted, err)
-		}
+		assert.That(t, err == nil, "waiting for what %s grants %q (%t): %v", manifests, nodes, granted, err)
 	}
 	mustKubectl(t, "apply", how, manifests)
 	t.Cleanup(func() {
-		if _, err := kubectl(context.Background(), "delete", how, manifests); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, assert.Err(kubectl(context.Background(), "delete", how, manifests)))
 		awaitGrant(context.Background(), false)
 	})
 	awaitGrant(t.Context(), true)
@@ -99,9 +90,7 @@ func reads(t *testing.T, node, name string) map[string]error {
 func wantReads(t *testing.T, node, name string) {
 	t.Helper()
 	for how, err := range reads(t, node, name) {
-		if err != nil {
-			t.Errorf("%s cannot %s %s: %v", node, how, name, err)
-		}
+		assert.OK(t, err, node, "cannot", how, name)
 	}
 }
 
@@ -129,9 +118,7 @@ func TestTheSharedRoleLetsEveryNodeReadAllConfigMapsOfKubeSystem(t *testing.T) {
 			wantReads(t, node, name)
 		}
 		all, err := configMapsAs(t, node).List(t.Context(), metav1.ListOptions{})
-		if err != nil || len(all.Items) < len(inKubeSystem) {
-			t.Errorf("%s sees %d ConfigMaps, error %v", node, len(all.Items), err)
-		}
+		assert.That(t, err == nil && len(all.Items) >= len(inKubeSystem), "%s sees %d ConfigMaps, error %v", node, len(all.Items), err)
 	}
 	_, err := kubernetes.NewForConfigOrDie(nodeConfig(t, "one")).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
 	wantRefused(t, err, http.StatusForbidden, `in the namespace "default"`)
@@ -143,26 +130,18 @@ func TestWithItsOwnRoleANodeReadsOnlyItsConfigMap(t *testing.T) {
 	givenConfigMaps(t)
 	manifest := filepath.Join(t.TempDir(), "rbac.yaml")
 	program, err := bed.Program("evenkeel-agent")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	agent := exec.CommandContext(t.Context(), program, "rbac", "two", "one", "none")
 	agent.Stderr = os.Stderr
 	out, err := agent.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(manifest, out, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
+	assert.NoError(t, os.WriteFile(manifest, out, 0o600))
 	granted(t, "-f", manifest, "one", "two", "none")
 	wantReads(t, "one", "kubelet-one")
 	wantReads(t, "two", "kubelet-two")
 	// That there is no object is an answer, not a refusal.
 	none, err := configMapsAs(t, "none").List(t.Context(), only("kubelet-none"))
-	if err != nil || len(none.Items) != 0 {
-		t.Errorf("a node without its own ConfigMap sees %v, error %v, want none", none, err)
-	}
+	assert.That(t, err == nil && len(none.Items) == 0, "a node without its own ConfigMap sees %v, error %v, want none", none, err)
 	for _, name := range []string{"kubelet-two", "coredns", "kubelet-none"} {
 		wantNoReads(t, "one", name)
 	}

@@ -56,82 +56,55 @@ func TestTheOperatorRoleAllowsExactlyWhatTheCLINeeds(t *testing.T) {
 	t.Cleanup(func() {
 		assert.OK(t, assert.Err(kubectl(context.Background(), "delete", "configmap", "more-pods.0123456789", "-n", v1alpha1.SystemNamespace)))
 	})
-	ctx, all, pause := t.Context(), metav1.ListOptions{}, []byte(`{"spec":{"paused":true}}`)
-
-	for _, request := range []struct {
-		name    string
-		send    func() error
-		refused string
-	}{
-		{"create a rollout", func() error { return errorOf(operated.Create(ctx, rollout("operated", ""), metav1.CreateOptions{})) }, ""},
-		{"patch it", func() error {
-			return errorOf(operated.Patch(ctx, "operated", types.MergePatchType, pause, metav1.PatchOptions{}))
-		}, ""},
-		{"update it", func() error {
-			o, err := operated.Get(ctx, "operated", metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			return errorOf(operated.Update(ctx, o, metav1.UpdateOptions{}))
-		}, ""},
-		{"list rollouts", func() error { return errorOf(operated.List(ctx, all)) }, ""},
-		{"watch rollouts", func() error { return stop(operated.Watch(ctx, all)) }, ""},
-		{"write its status", func() error {
-			return errorOf(operated.Patch(ctx, "operated", types.MergePatchType, []byte(`{"status":{"phase":"Complete"}}`), metav1.PatchOptions{}, "status"))
-		}, `cannot patch resource "nodeconfigrollouts/status"`},
-		{"delete it", func() error { return operated.Delete(ctx, "operated", metav1.DeleteOptions{}) }, ""},
-
-		{"get a NodeConfig", func() error { return errorOf(assigned.Get(ctx, "self", metav1.GetOptions{})) }, ""},
-		{"watch NodeConfigs", func() error { return stop(assigned.Watch(ctx, all)) }, ""},
-		{"assign a node something", func() error {
-			return errorOf(assigned.Patch(ctx, "self", types.JSONPatchType, []byte(addSource), metav1.PatchOptions{}))
-		}, ""},
-		{"write the status of a NodeConfig", func() error {
-			return errorOf(assigned.Patch(ctx, "self", types.MergePatchType, []byte(`{"status":{"error":"none"}}`), metav1.PatchOptions{}, "status"))
-		}, `cannot patch resource "nodeconfigs/status"`},
-		{"create a NodeConfig", func() error {
-			return errorOf(assigned.Create(ctx, parse("metadata: {name: another}"), metav1.CreateOptions{}))
-		}, `cannot create resource "nodeconfigs"`},
-		{"delete a NodeConfig", func() error { return assigned.Delete(ctx, "self", metav1.DeleteOptions{}) }, `cannot delete resource "nodeconfigs"`},
-
-		{"list Nodes", func() error { return errorOf(core.CoreV1().Nodes().List(ctx, all)) }, ""},
-		{"read a node's configz", func() error {
-			return core.CoreV1().RESTClient().Get().Resource("nodes").Name("self").SubResource("proxy", "configz").Do(ctx).Error()
-		}, `cannot get resource "nodes/proxy"`},
-
-		{"list Events of Nodes", func() error { return errorOf(core.CoreV1().Events(metav1.NamespaceDefault).List(ctx, all)) }, ""},
-		{"delete them", func() error {
-			return core.CoreV1().Events(metav1.NamespaceDefault).Delete(ctx, "any", metav1.DeleteOptions{})
-		}, `cannot delete resource "events"`},
-		{"list other Events", func() error { return errorOf(core.CoreV1().Events("kube-system").List(ctx, all)) }, `cannot list resource "events"`},
-
-		{"list revisions", func() error {
-			return errorOf(configMaps.List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.LabelRollout}))
-		}, ""},
-		{"keep the content of a file", func() error {
-			immutable := true
-			return errorOf(configMaps.Create(ctx, &corev1.ConfigMap{
-				ObjectMeta: metav1.ObjectMeta{Name: "more-pods.0123456789"}, Immutable: &immutable, Data: map[string]string{"kubelet": "{}"},
-			}, metav1.CreateOptions{}))
-		}, ""},
-		{"change it", func() error {
-			return errorOf(configMaps.Patch(ctx, "more-pods.0123456789", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{}))
-		}, `cannot patch resource "configmaps"`},
-		{"keep it elsewhere", func() error {
-			return errorOf(core.CoreV1().ConfigMaps("kube-system").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}}, metav1.CreateOptions{}))
-		}, `cannot create resource "configmaps"`},
-		{"delete revisions", func() error { return configMaps.Delete(ctx, "workers-1", metav1.DeleteOptions{}) }, `cannot delete resource "configmaps"`},
-		{"list other ConfigMaps", func() error { return errorOf(core.CoreV1().ConfigMaps("kube-system").List(ctx, all)) }, `cannot list resource "configmaps"`},
-	} {
-		t.Run(request.name, func(t *testing.T) {
-			err := request.send()
-			if request.refused != "" {
-				wantRefused(t, err, http.StatusForbidden, request.refused)
-			} else if err != nil {
-				t.Error(err)
-			}
-		})
+	ctx, all := t.Context(), metav1.ListOptions{}
+	elsewhere := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}}
+	merge := func(of dynamic.ResourceInterface, name, patch string, subresource ...string) error {
+		return errorOf(of.Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresource...))
 	}
+
+	wantAnswers(t, []answer{
+		{"create a rollout", errorOf(operated.Create(ctx, rollout("operated", ""), metav1.CreateOptions{})), ""},
+		{"patch it", merge(operated, "operated", `{"spec":{"paused":true}}`), ""},
+		{"update it",
+			errorOf(operated.Update(ctx, assert.Value(operated.Get(ctx, "operated", metav1.GetOptions{}))(t), metav1.UpdateOptions{})), ""},
+		{"list rollouts", errorOf(operated.List(ctx, all)), ""},
+		{"watch rollouts", stop(operated.Watch(ctx, all)), ""},
+		{"write its status", merge(operated, "operated", `{"status":{"phase":"Complete"}}`, "status"),
+			`cannot patch resource "nodeconfigrollouts/status"`},
+		{"delete it", operated.Delete(ctx, "operated", metav1.DeleteOptions{}), ""},
+
+		{"get a NodeConfig", errorOf(assigned.Get(ctx, "self", metav1.GetOptions{})), ""},
+		{"watch NodeConfigs", stop(assigned.Watch(ctx, all)), ""},
+		{"assign a node something",
+			errorOf(assigned.Patch(ctx, "self", types.JSONPatchType, []byte(addSource), metav1.PatchOptions{})), ""},
+		{"write the status of a NodeConfig", merge(assigned, "self", `{"status":{"error":"none"}}`, "status"),
+			`cannot patch resource "nodeconfigs/status"`},
+		{"create a NodeConfig", errorOf(assigned.Create(ctx, parse("metadata: {name: another}"), metav1.CreateOptions{})),
+			`cannot create resource "nodeconfigs"`},
+		{"delete a NodeConfig", assigned.Delete(ctx, "self", metav1.DeleteOptions{}), `cannot delete resource "nodeconfigs"`},
+
+		{"list Nodes", errorOf(core.CoreV1().Nodes().List(ctx, all)), ""},
+		{"read a node's configz",
+			core.CoreV1().RESTClient().Get().Resource("nodes").Name("self").SubResource("proxy", "configz").Do(ctx).Error(),
+			`cannot get resource "nodes/proxy"`},
+
+		{"list Events of Nodes", errorOf(core.CoreV1().Events(metav1.NamespaceDefault).List(ctx, all)), ""},
+		{"delete them",
+			core.CoreV1().Events(metav1.NamespaceDefault).Delete(ctx, "any", metav1.DeleteOptions{}), `cannot delete resource "events"`},
+		{"list other Events", errorOf(core.CoreV1().Events("kube-system").List(ctx, all)), `cannot list resource "events"`},
+
+		{"list revisions", errorOf(configMaps.List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.LabelRollout})), ""},
+		{"keep the content of a file", errorOf(configMaps.Create(ctx, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: "more-pods.0123456789"}, Immutable: new(true), Data: map[string]string{"kubelet": "{}"},
+		}, metav1.CreateOptions{})), ""},
+		{"change it",
+			errorOf(configMaps.Patch(ctx, "more-pods.0123456789", types.MergePatchType, []byte(`{"metadata":{}}`), metav1.PatchOptions{})),
+			`cannot patch resource "configmaps"`},
+		{"keep it elsewhere", errorOf(core.CoreV1().ConfigMaps("kube-system").Create(ctx, elsewhere, metav1.CreateOptions{})),
+			`cannot create resource "configmaps"`},
+		{"delete revisions", configMaps.Delete(ctx, "workers-1", metav1.DeleteOptions{}), `cannot delete resource "configmaps"`},
+		{"list other ConfigMaps", errorOf(core.CoreV1().ConfigMaps("kube-system").List(ctx, all)), `cannot list resource "configmaps"`},
+	})
 }
 
 func TestTheViewRoleReadsRolloutsAndWritesNothing(t *testing.T) {

@@ -25,27 +25,9 @@ func TestKubectlGetShowsTheProgressOfARollout(t *testing.T) {
 		Phase: v1alpha1.RolloutAwaitingApproval, Message: "waits for an approval", StepsDone: "2/5", Updated: "812/5000",
 		UpdateRevision: fullRolloutStatus().UpdateRevision, Nodes: v1alpha1.RolloutCounts{Failed: 3},
 	})
-	for _, test := range []struct {
-		args string
-		want [2]string
-	}{
-		{"get ncr shown", [2]string{
-			"NAME REVISION STATUS STEP UPDATED FAILED AGE",
-			"shown 4 AwaitingApproval 2/5 812/5000 3 (age)",
-		}},
-		{"get nodeconfigrollouts.evenkeel.dev shown -o wide", [2]string{
-			"NAME REVISION STATUS STEP UPDATED FAILED AGE MESSAGE",
-			"shown 4 AwaitingApproval 2/5 812/5000 3 (age) waits for an approval",
-		}},
-	} {
-		lines := strings.Split(strings.TrimSpace(mustKubectl(t, strings.Fields(test.args)...)), "\n")
-		assert.Must(t, len(lines) == 2, "got %d lines, want 2: %q", len(lines), lines)
-		header, row := strings.Fields(lines[0]), strings.Fields(lines[1])
-		if len(row) > 6 {
-			row[6] = "(age)"
-		}
-		assert.NoDiff(t, cmp.Diff(test.want, [2]string{strings.Join(header, " "), strings.Join(row, " ")}), "kubectl", test.args)
-	}
+	wantTable(t, "get ncr shown", "NAME REVISION STATUS STEP UPDATED FAILED AGE", "shown 4 AwaitingApproval 2/5 812/5000 3 (age)")
+	wantTable(t, "get nodeconfigrollouts.evenkeel.dev shown -o wide", "NAME REVISION STATUS STEP UPDATED FAILED AGE MESSAGE",
+		"shown 4 AwaitingApproval 2/5 812/5000 3 (age) waits for an approval")
 }
 
 func writeStatus(t *testing.T, name string, status v1alpha1.NodeConfigRolloutStatus) *v1alpha1.NodeConfigRollout {
@@ -108,9 +90,8 @@ func TestTheStatusOfARolloutIsASubresourceAndSurvives(t *testing.T) {
 	assert.NoError(t, err)
 	o.SetLabels(map[string]string{"by": "status"})
 	o.Object["spec"].(map[string]any)["paused"] = true
-	if o, err = rolloutsAsAdmin(t).UpdateStatus(t.Context(), o, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	o, err = rolloutsAsAdmin(t).UpdateStatus(t.Context(), o, metav1.UpdateOptions{})
+	assert.NoError(t, err)
 	if diff := cmp.Diff(before.Object["spec"], o.Object["spec"]); diff != "" || o.GetGeneration() != 1 || len(o.GetLabels()) != 0 {
 		t.Errorf("writing the status changed more, to generation %d and labels %v\n%s", o.GetGeneration(), o.GetLabels(), diff)
 	}
@@ -119,9 +100,8 @@ func TestTheStatusOfARolloutIsASubresourceAndSurvives(t *testing.T) {
 	status := o.DeepCopy().Object["status"]
 	o.Object["spec"].(map[string]any)["paused"] = true
 	o.Object["status"] = map[string]any{"phase": "Complete"}
-	if o, err = rolloutsAsAdmin(t).Update(t.Context(), o, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	o, err = rolloutsAsAdmin(t).Update(t.Context(), o, metav1.UpdateOptions{})
+	assert.NoError(t, err)
 	if diff := cmp.Diff(status, o.Object["status"]); diff != "" || o.GetGeneration() != 2 {
 		t.Errorf("writing the spec, to generation %d, changed the status\n%s", o.GetGeneration(), diff)
 	}
@@ -138,30 +118,6 @@ func TestARolloutStatusBeyondItsBoundsIsRejected(t *testing.T) {
 	} {
 		_, err := rolloutsAsAdmin(t).Patch(t.Context(), "bounds", types.MergePatchType, []byte(`{"status":`+test.status+`}`), metav1.PatchOptions{}, "status")
 		t.Run(name, func(t *testing.T) { wantRefused(t, err, 422, test.want) })
-	}
-}
-
-func TestKubectlExplainsRollouts(t *testing.T) {
-	for path, want := range map[string][]string{
-		"ncr": {"rolls out one kubelet configuration to all nodes that a selector matches", "People write the spec."},
-		"ncr.spec": {
-			"An empty selector is refused unless allNodes is true.", "soakSeconds <integer>", "A node that takes longer has failed. Defaults to 900.",
-			"newNodes <string> enum: LastSucceeded, Target",
-		},
-		"ncr.spec.strategy": {
-			"maxUnavailable <Object>", "rounded down and at least 1. 0 stops the rollout.", "steps <[]Object>", "After the last step, all remaining nodes are updated. Defaults to three steps: 1 node, 10%, 100%.",
-			"topologyKey is the key of the node label whose value is the node's domain,",
-		},
-		"ncr.spec.strategy.steps":       {"Each has exactly one of nodes and pause. After", "neither numbers nor percentages may decrease."},
-		"ncr.spec.strategy.steps.pause": {"such as 10m or 1h30m. If it is absent, the rollout waits for an approval."},
-		"ncr.spec.template":             {"Exactly one of kubelet, kubeletDropIn and configMapRef must be set.", "kubeletDropIn is a partial KubeletConfiguration."},
-		"ncr.status":                    {"Only evenkeel-controller writes it.", "halt describes the stop of updateRevision."},
-		"ncr.status.nodes":              {"unavailable is the number of nodes that count against maxUnavailable."},
-	} {
-		out := strings.Join(strings.Fields(mustKubectl(t, "explain", path)), " ")
-		for _, w := range want {
-			assert.That(t, strings.Contains(out, w), "kubectl explain %s lacks %q:\n%s", path, w, out)
-		}
 	}
 }
 

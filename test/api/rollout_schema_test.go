@@ -157,11 +157,7 @@ func TestInvalidRolloutsAreRejectedWithAMessage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := rolloutsAsAdmin(t).Create(t.Context(), rollout("refused", test.spec), dryRun)
-			code := int32(http.StatusUnprocessableEntity)
-			if strings.HasPrefix(test.want[0], "unknown field") {
-				code = http.StatusBadRequest
-			}
-			wantRefused(t, err, code, test.want...)
+			wantInvalid(t, err, test.want...)
 			assert.That(t, err == nil || !strings.Contains(err.Error(), "rule evaluation") && !strings.Contains(err.Error(), "failed rule"),
 				"got %q, which is not in words", err)
 		})

@@ -78,9 +78,8 @@ func TestTheSelfHostedKubeletUsesTheImageOfTheRelease(t *testing.T) {
 	mod := assert.Value(os.ReadFile(filepath.Join(root, "tools/go.mod")))(t)
 	pinned := regexp.MustCompile(`k8s\.io/kubernetes (v[0-9.]+)`).FindSubmatch(mod)
 	assert.Must(t, pinned != nil, "tools/go.mod names no k8s.io/kubernetes")
-	if got, want := selfHosted(t, "config/self-hosted").Spec.Template.Spec.Containers[0].Image, "evenkeel.dev/kubelet:"+string(pinned[1]); got != want {
-		t.Errorf("the image is %s, make image makes %s", got, want)
-	}
+	got, want := selfHosted(t, "config/self-hosted").Spec.Template.Spec.Containers[0].Image, "evenkeel.dev/kubelet:"+string(pinned[1])
+	assert.That(t, got == want, "the image is %s, make image makes %s", got, want)
 }
 
 // The agent's flags name paths on the host; the kubelet creates the directories of the probe socket and of the lock.
@@ -128,9 +127,8 @@ func TestTheSelfHostedKubeletIsReplacedAsAWhole(t *testing.T) {
 	out := mustKubectl(t, "apply", "-k", filepath.Join(root, "config/self-hosted"))
 	assert.That(t, strings.Count(out, " unchanged\n") == 2, "again:\n%s", out)
 	mustKubectl(t, "delete", "-k", filepath.Join(root, "config/self-hosted"))
-	if _, err := daemonSets.Get(t.Context(), "evenkeel-kubelet", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Error(errors.Join(errors.New("it is still there"), err))
-	}
+	_, err := daemonSets.Get(t.Context(), "evenkeel-kubelet", metav1.GetOptions{})
+	assert.That(t, apierrors.IsNotFound(err), "%v", errors.Join(errors.New("it is still there"), err))
 }
 
 func TestTheSelfHostedKubeletRunsOnlyOnBootstrapNodes(t *testing.T) {

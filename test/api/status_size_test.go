@@ -261,9 +261,8 @@ func TestANodeCannotFillItsNodeConfigWithManagedFields(t *testing.T) {
 		o := get(t, "fields")
 		o.Object["status"] = map[string]any{"error": "forged"}
 		forge(o, subresource)
-		if o, err = asNode(t, "fields").UpdateStatus(t.Context(), o, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		o, err = asNode(t, "fields").UpdateStatus(t.Context(), o, metav1.UpdateOptions{})
+		assert.NoError(t, err)
 		for _, entry := range o.GetManagedFields() {
 			assert.That(t, entry.Manager != "forged", "managedFields were kept as they were sent, with the subresource %q", subresource)
 		}

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -65,9 +68,8 @@ approval: {revision: 1, step: 2}
 				nc := s.nodeConfig(silent)
 				return nameOf(nc.Status.Active), runs(nc, first.UID) && !unsettled(nc)
 			})
-			if st = r.looked(); st.Phase != phase {
-				t.Errorf("it did not stay stopped: %s", st.Message)
-			}
+			st = r.looked()
+			assert.That(t, st.Phase == phase, "it did not stay stopped: %s", st.Message)
 		})
 	}
 }
@@ -100,7 +102,11 @@ approval: {revision: 1, step: 2}
 	r.await(at(3, v1alpha1.RolloutAwaitingApproval), updated(4)) // the steps stand
 	r.approve(3, 2)
 	st := r.await(at(3, v1alpha1.RolloutComplete))
-	assert.That(t, st.UpdateRevision.ConfigMapRef == first, "the first content is %+v now, was %+v", st.UpdateRevision.ConfigMapRef, first)
+	assert.That(t, st.UpdateRevision.ConfigMapRef == first && st.Halt == nil && st.CurrentRevision.Number == 3,
+		"the first content is %+v now, was %+v; the status says %+v", st.UpdateRevision.ConfigMapRef, first, st)
+	cm := &corev1.ConfigMap{}
+	s.do(kube.Get(t.Context(), types.NamespacedName{Namespace: first.Namespace, Name: first.Name}, cm))
+	assert.Equal(t, cm.Labels[v1alpha1.LabelRevision], "3", "the label of the first content")
 
 	// And to the second one, that two nodes have proven and were told never to run.
 	before := len(watched.of(s))

@@ -189,9 +189,8 @@ func TestARolloutLeavesAManuallyAssignedNodeAlone(t *testing.T) {
 	// The note's own command hands it back.
 	cmd := exec.CommandContext(t.Context(), root+"/bin/tools/kubectl", "patch", "nodeconfig", node, "--type=json", "-p", `[{"op": "remove", "path": "/spec/configSource"}]`)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+cluster.AdminKubeconfig())
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	out, err := cmd.CombinedOutput()
+	assert.Must(t, err == nil, "%v: %s", err, out)
 	r.await(at(2, v1alpha1.RolloutComplete), updated(2))
 	s.assign(0, []string{node, "--local", "--dry-run"}, "note: rollout assignrolled has assigned revision 2 to node assignrolled-0", "dry run")
 }

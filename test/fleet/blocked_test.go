@@ -44,7 +44,7 @@ strategy:
   canarySelector: {matchLabels: {canary: "yes"}}
   steps: [{nodes: 100%}]
 `)
-	st := r.await(at(1, v1alpha1.RolloutProgressing), updated(2), that("the canary is blocked", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
+	st := r.await(at(1, v1alpha1.RolloutProgressing), updated(2), that("the canary is blocked", func(st *status) bool {
 		return st.Nodes.Blocked == 1 && st.Nodes.Failed == 0 && strings.Contains(st.Message, full+" WouldEvictPods")
 	}))
 	ref := st.UpdateRevision.ConfigMapRef

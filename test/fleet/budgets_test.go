@@ -77,9 +77,7 @@ func TestARestartThatMakesPodsUnreadyWaitsForTheirBudgets(t *testing.T) {
 	s.probedPods("budgets-web", s.nodes(0, 2)...)
 	allow := s.budget("budgets-web")
 	allow(0)
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}], respectDisruptionBudgets: true}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}], respectDisruptionBudgets: true}`)
 	r.invalid("spec.strategy.respectDisruptionBudgets: the controller may not list pods and PodDisruptionBudgets", "kubectl apply -k config/drain")
 	s.mayReadPods()
 	st := r.await(updated(1), that("it says what it waits for", func(st *status) bool {

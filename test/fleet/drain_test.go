@@ -114,17 +114,11 @@ func (s *scenario) mayDrain() {
 func TestARolloutThatDrains(t *testing.T) { // not parallel: it stops the shared controller
 	s := play(t, "drain", 4)
 	alone(t)
-	begin := func() *process {
-		t.Helper()
-		p, err := startController("--leader-elect=false")
-		s.do(err)
-		return p
-	}
-	p := begin()
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 2, steps: [{nodes: 100%}], drain: Always}
-`)
+	p := s.controller("--leader-elect=false")
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 2, steps: [{nodes: 100%}], drain: Always}`)
 	r.invalid("spec.strategy.drain is Always, but the controller may not evict pods or patch Nodes: grant it with kubectl apply -k config/drain")
+	may := r.object().Status.Controller.Drain
+	assert.That(t, may != nil && !*may, "it publishes that it may drain: %v", may)
 	s.do(p.stop())
 
 	s.mayDrain()
@@ -132,9 +126,9 @@ strategy: {maxUnavailable: 2, steps: [{nodes: 100%}], drain: Always}
 	s.workload(s.node(1), 1, true, 0)
 	s.workload(s.node(2), 1, false, 0)
 	s.workload(s.node(2), 1, true, 0)
-	p = begin()
+	p = s.controller("--leader-elect=false")
 	end := r.watchTaints()
-	st := r.await(at(1, v1alpha1.RolloutProgressing), updated(2), that("two nodes cannot be drained", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
+	st := r.await(at(1, v1alpha1.RolloutProgressing), updated(2), that("two nodes cannot be drained", func(st *status) bool {
 		return st.Nodes.Blocked == 2 && st.Nodes.Failed == 0
 	}))
 	if words := s.node(1) + " DrainRefused"; !strings.Contains(st.Message, words) || !strings.Contains(st.Message, "drainOptions.unmanagedPods") {
@@ -161,7 +155,7 @@ strategy: {maxUnavailable: 2, steps: [{nodes: 100%}], drain: Always}
 		spec.Template = r.template("maxPods: 102")
 		spec.Strategy.DrainOptions.TimeoutSeconds = 10
 	})
-	r.await(at(2, v1alpha1.RolloutProgressing), updated(3), that("the slow one is given up", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
+	r.await(at(2, v1alpha1.RolloutProgressing), updated(3), that("the slow one is given up", func(st *status) bool {
 		return st.Nodes.Blocked == 1 && strings.Contains(st.Message, s.node(0)+" DrainTimeout")
 	}))
 	s.noTaint()
@@ -179,13 +173,10 @@ func TestNodesThatRefuseForTheirPodsAreDrained(t *testing.T) { // not parallel: 
 	s := play(t, "drain-blocked", 3)
 	alone(t)
 	s.mayDrain()
-	p, err := startController("--leader-elect=false")
-	s.do(err)
+	p := s.controller("--leader-elect=false")
 	s.workload(s.node(0), 2, false, 0)
 	s.workload(s.node(1), 1, false, 0)
-	r := s.roll("maxPods: 1", `
-strategy: {maxUnavailable: 1, steps: [{nodes: 100%}], drain: WhenBlocked}
-`)
+	r := s.roll("maxPods: 1", `strategy: {maxUnavailable: 1, steps: [{nodes: 100%}], drain: WhenBlocked}`)
 	end := r.watchTaints()
 	r.await(at(1, v1alpha1.RolloutComplete), updated(3))
 	s.noTaint()
@@ -204,9 +195,7 @@ func TestAControllerThatIsKilledLeavesNoNodeDraining(t *testing.T) { // not para
 	for i := range nodes {
 		s.workload(s.node(i), 2, false, 0)
 	}
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 2, steps: [{nodes: 100%}], drain: Always}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 2, steps: [{nodes: 100%}], drain: Always}`)
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 0))
 	end := r.watchTaints()
@@ -216,8 +205,7 @@ strategy: {maxUnavailable: 2, steps: [{nodes: 100%}], drain: Always}
 		time.Sleep(time.Duration(random.Int64N(int64(3 * time.Second)))) // kills it at a random moment
 		s.do(p.kill())
 	}
-	p, err := startController("--leader-elect=false")
-	s.do(err)
+	p := s.controller("--leader-elect=false")
 	st := r.await(at(1, v1alpha1.RolloutComplete), updated(nodes))
 	s.noTaint()
 	assert.That(t, end() != 0 && st.Halt == nil && len(st.DrainingNodes) == 0 && st.Nodes.Draining <= 0, "seed %d: the status says %+v", seed, st)

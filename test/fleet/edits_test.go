@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // byHand replaces what a node is to run, as a person does.
@@ -36,17 +37,14 @@ strategy:
 	for _, name := range manual {
 		generation[name] = s.byHand(name, `{"configSource":{"local":{}}}`)
 	}
-	r.await(that("two nodes are manual", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Manual == 2 }))
+	r.await(that("two nodes are manual", func(st *status) bool { return st.Nodes.Manual == 2 }))
 	r.approve(1, 1)
 	st := r.await(at(1, v1alpha1.RolloutComplete), updated(2))
-	if st.Updated != "2/2" || st.Nodes.Manual != 2 || st.Nodes.Failed != 0 {
-		t.Errorf("the counts are %s, %+v", st.Updated, st.Nodes)
-	}
+	assert.That(t, st.Updated == "2/2" && st.Nodes.Manual == 2 && st.Nodes.Failed == 0, "the counts are %s, %+v", st.Updated, st.Nodes)
 	r.looked()
 	for _, name := range manual {
-		if nc := s.nodeConfig(name); nc.Generation != generation[name] || nc.Spec.ConfigSource.Local == nil {
-			t.Errorf("%s was overwritten: %+v", name, nc.Spec)
-		}
+		nc := s.nodeConfig(name)
+		assert.That(t, nc.Generation == generation[name] && nc.Spec.ConfigSource.Local != nil, "%s was overwritten: %+v", name, nc.Spec)
 	}
 	for _, name := range manual {
 		s.byHand(name, `{}`)
@@ -58,9 +56,7 @@ strategy:
 func TestARolloutContinuesDespiteConstantEdits(t *testing.T) {
 	t.Parallel()
 	s := play(t, "edited", 8)
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 2, steps: [{nodes: 100%}]}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 2, steps: [{nodes: 100%}]}`)
 	edits := 0
 	s.until("it is complete", func() (string, bool) {
 		r.edit(func(spec *v1alpha1.NodeConfigRolloutSpec) {
@@ -71,25 +67,19 @@ strategy: {maxUnavailable: 2, steps: [{nodes: 100%}]}
 		return fmt.Sprintf("%s after %d edits: %s", st.Phase, edits, st.Message), st.Phase == v1alpha1.RolloutComplete
 	})
 	st := r.await(at(1, v1alpha1.RolloutComplete), updated(8))
-	if len(st.History) != 1 || st.Attempt != 1 {
-		t.Errorf("the status says %+v", st)
-	}
+	assert.That(t, len(st.History) == 1 && st.Attempt == 1, "the status says %+v", st)
 	if most := s.most(unproven); most > 2 {
 		t.Errorf("%d nodes were in flight at once, of a budget of 2", most)
 	}
 	for name, nc := range s.nodeConfigs() {
-		if nc.Generation != 2 {
-			t.Errorf("%s was written to %d times", name, nc.Generation-1)
-		}
+		assert.That(t, nc.Generation == 2, "%s was written to %d times", name, nc.Generation-1)
 	}
 }
 
 func TestAnOutageOfTheAPIServerIsNotAFailure(t *testing.T) { // not parallel: all tests share the API server
 	s := play(t, "apigone", 8)
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 3, steps: [{nodes: 100%}]}
-`)
-	r.await(that("some nodes are updated", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Updated >= 2 }))
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 3, steps: [{nodes: 100%}]}`)
+	r.await(that("some nodes are updated", func(st *status) bool { return st.Nodes.Updated >= 2 }))
 	s.do(cluster.StopAPIServer())
 	// Longer than agents may be silent, Nodes NotReady, and kubelets unhealthy.
 	gone := time.NewTimer(max(agentTimeout, notReadyGrace) + time.Second)
@@ -101,9 +91,7 @@ strategy: {maxUnavailable: 3, steps: [{nodes: 100%}]}
 	}
 	s.do(cluster.StartAPIServer(t.Context()))
 	st := r.await(at(1, v1alpha1.RolloutComplete), updated(8))
-	if st.Nodes.Failed != 0 || st.Attempt != 1 || len(st.History) != 1 || st.History[0].Failed != 0 {
-		t.Errorf("the status says %+v", st)
-	}
+	assert.That(t, st.Nodes.Failed == 0 && st.Attempt == 1 && len(st.History) == 1 && st.History[0].Failed == 0, "the status says %+v", st)
 	s.same("blame a configuration", s.those(func(nc *v1alpha1.NodeConfig) bool { return len(nc.Status.BadConfigs) > 0 }), nil)
 	s.same("run the revision", s.running(st.UpdateRevision.ConfigMapRef), s.nodes(0, 8))
 	for name, nc := range s.nodeConfigs() {

@@ -70,8 +70,13 @@ approval: {revision: 1, step: 2}
 	r.approve(2, 1)
 	st = r.await(at(2, v1alpha1.RolloutRolledBack))
 	assert.That(t, st.Halt.Reason == "TooManyFailures" && st.Halt.Rollback, "the stop is %+v", st.Halt)
-	assert.That(t, st.History[0].Outcome == "RolledBack" && st.History[0].Revision == 2 && st.History[0].Failed >= 1,
-		"the history says %+v", st.History[0])
+	h := st.History
+	assert.That(t, h[0].Outcome == v1alpha1.OutcomeRolledBack && h[0].Reason == v1alpha1.HaltTooManyFailures && h[0].Revision == 2 &&
+		h[0].Failed >= 1 && h[1].Outcome == v1alpha1.OutcomeSucceeded && h[1].Reason == "", "the history is %+v", h)
+	for _, f := range st.FailedNodes { // they are listed after they have gone back
+		assert.That(t, f.Reason == v1alpha1.ReasonCrashLooped && (f.Name == s.node(4) || f.Name == s.node(5)), "failed: %+v", f)
+	}
+	assert.That(t, len(st.FailedNodes) != 0, "no node is listed as failed")
 	assert.That(t, strings.Contains(st.Message, "the rollback was assigned to all its nodes, but 1 node still runs it: "+silent),
 		"it says: %s", st.Message)
 	s.same("have the first revision", s.given(good), s.nodes(0, 8))

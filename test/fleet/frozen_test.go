@@ -75,21 +75,12 @@ func TestAFrozenLeaderDoesNotAssignAStoppedRevision(t *testing.T) { // not paral
 	s := play(t, "frozen", 8)
 	alone(t)
 	road := newSlowRoad(t, 2)
-	begin := func(flags ...string) *process {
-		t.Helper()
-		p, err := startController(append(flags, "--writers=2")...)
-		s.do(err)
-		t.Cleanup(func() { assert.OK(t, p.kill()) })
-		return p
-	}
-	former := begin("--kubeconfig=" + road.kubeconfig)
+	former := s.controller("--writers=2", "--kubeconfig="+road.kubeconfig)
 	s.until("it leads", func() (string, bool) {
 		return former.said(""), strings.Contains(former.said(""), "all watches are synced")
 	})
-	next := begin()
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
-`)
+	next := s.controller("--writers=2")
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}`)
 	select {
 	case <-road.kept:
 	case <-t.Context().Done():

@@ -62,9 +62,7 @@ func (g *gauge) set(value string) {
 
 // gateIs reports whether the rollout's gate has a state.
 func gateIs(state v1alpha1.GateState) check {
-	return that("the gate is "+string(state), func(st *v1alpha1.NodeConfigRolloutStatus) bool {
-		return len(st.Gates) == 1 && st.Gates[0].State == state
-	})
+	return that("the gate is "+string(state), func(st *status) bool { return len(st.Gates) == 1 && st.Gates[0].State == state })
 }
 
 func TestAFailingGateRollsBackAndAGateWithoutDataWaits(t *testing.T) { // not parallel: it stops the shared controller
@@ -72,11 +70,7 @@ func TestAFailingGateRollsBackAndAGateWithoutDataWaits(t *testing.T) { // not pa
 	metric := startGauge(s)
 	alone(t)
 	begin := func() *process {
-		t.Helper()
-		p, err := startController("--leader-elect=false", "--prometheus-server=main="+metric.server.URL)
-		s.do(err)
-		t.Cleanup(func() { _ = p.kill() }) // most are killed before
-		return p
+		return s.controller("--leader-elect=false", "--prometheus-server=main="+metric.server.URL)
 	}
 	controller := begin()
 

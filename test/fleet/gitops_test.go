@@ -35,9 +35,7 @@ func (r *rollout) applied(fields string) {
 func TestAPinSurvivesAGitOpsControllerThatRestoresTheTemplate(t *testing.T) {
 	t.Parallel()
 	s := play(t, "pinned", 2)
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}`)
 	r.applied(`"maxPods":101`)
 	first := r.complete(1)
 	r.applied(`"maxPods":102`)
@@ -71,8 +69,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 	s.same("still run the first revision", s.running(first), s.nodes(0, 2))
 
 	s.plugin(0, "rollout", "unpin", r.as)
-	again := r.complete(6)
-	assert.That(t, again == second, "revision 6 is %+v, want the template's, %+v", again, second)
+	assert.Equal(t, r.complete(6), second, "the content of revision 6 is the template's")
 	s.same("run the second revision", s.running(second), s.nodes(0, 2))
 }
 

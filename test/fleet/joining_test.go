@@ -1,7 +1,7 @@
 package fleet_test
 
 import (
-	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,60 +19,43 @@ func (s *scenario) join(n int) []string {
 
 // selects requires this number of selected nodes, each counted once.
 func selects(n int32) check {
-	return func(st *v1alpha1.NodeConfigRolloutStatus) error {
+	return func(st *status) error {
 		c := st.Nodes
 		sum := c.Pending + c.Assigned + c.Trial + c.Soaking + c.Updated + c.Failed + c.Skipped + c.Stale + c.Conflicted + c.Manual + c.Blocked
-		if c.Selected != n || sum != n {
-			return fmt.Errorf("%d nodes are selected, want %d, and the states count %d", c.Selected, n, sum)
-		}
-		return nil
+		return assert.Unless(c.Selected == n && sum == n, "%d nodes are selected, want %d, and the states count %d", c.Selected, n, sum)
 	}
 }
 
-func TestNodesMayLeaveInEveryStateAndTheRolloutCompletes(t *testing.T) {
+func TestNewNodesDecidesWhatAJoiningNodeGets(t *testing.T) {
 	t.Parallel()
-	s := play(t, "leaving", 8, faulty("crashloop,node=leaving-4", "silent,node=leaving-7"), longTrials)
-	// The five canaries each leave in another state.
-	s.label("canary", "yes", s.nodes(0, 5)...)
-	s.do(s.fleet.Silence(s.node(0)))
-	r := s.roll("maxPods: 101", `
-soakSeconds: 4
-strategy:
-  maxUnavailable: 100%
-  canarySelector: {matchLabels: {canary: "yes"}}
-  steps: [{nodes: 5}, {nodes: 100%}]
-failurePolicy: {maxFailures: 5}
+	for _, newNodes := range []v1alpha1.NewNodes{v1alpha1.NewNodesLastSucceeded, v1alpha1.NewNodesTarget} {
+		t.Run(string(newNodes), func(t *testing.T) {
+			t.Parallel()
+			s := play(t, "join-"+strings.ToLower(string(newNodes)), 3)
+			r := s.roll("maxPods: 101", `
+newNodes: `+string(newNodes)+`
+strategy: {maxUnavailable: 4, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}
 `)
-	leave := func(i int, left int32) {
-		t.Helper()
-		s.do(s.fleet.Remove(t.Context(), s.node(i)))
-		r.await(selects(left))
+			r.await(at(1, v1alpha1.RolloutAwaitingApproval))
+			r.approve(1, 2)
+			gets := r.complete(1)
+			r.push("maxPods: 102")
+			st := r.await(at(2, v1alpha1.RolloutAwaitingApproval), updated(1))
+			not := st.UpdateRevision.ConfigMapRef
+			if newNodes == v1alpha1.NewNodesTarget {
+				gets, not = not, gets
+			}
+			joined := s.join(1)[0]
+			s.until("the node that joined has proven what it got", func() (string, bool) {
+				nc := s.nodeConfig(joined)
+				return nameOf(nc.Status.Active), runs(nc, gets.UID) && !unproven(nc)
+			})
+			r.looked()
+			assert.That(t, !slices.Contains(s.everGiven(not), joined), "%s was given %s", joined, not.Name)
+			r.approve(2, 2)
+			r.complete(2)
+		})
 	}
-	r.await(that("a node waits", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Pending > 0 }))
-	leave(5, 7)
-
-	s.until("it is assigned something", func() (string, bool) {
-		nc := s.nodeConfig(s.node(0))
-		return "not yet", nc.Spec.ConfigSource != nil && nc.Status.ObservedGeneration != nc.Generation
-	})
-	leave(0, 6)
-	s.until("it is in its trial", func() (string, bool) { return "not yet", s.nodeConfig(s.node(1)).Status.Trial != nil })
-	leave(1, 5)
-	r.await(that("a node soaks", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Soaking > 0 }))
-	leave(2, 4)
-	r.await(that("it has failed", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
-		return len(st.FailedNodes) == 1 && st.FailedNodes[0].Name == s.node(4)
-	}))
-	leave(4, 3)
-	r.await(that("no node has failed", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
-		return st.Nodes.Failed == 0 && len(st.FailedNodes) == 0
-	}))
-	r.await(that("a node is updated", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Updated > 0 }))
-	leave(3, 2)
-	// A node whose agent never ran, too.
-	leave(7, 1)
-	st := r.await(at(1, v1alpha1.RolloutComplete), selects(1), updated(1))
-	assert.That(t, st.Updated == "1/1" && st.Nodes.Unavailable == 0, "the status says %+v", st)
 }
 
 func TestFailingNewNodesStopOnlyTheServiceOfNewNodes(t *testing.T) {
@@ -82,12 +65,10 @@ func TestFailingNewNodesStopOnlyTheServiceOfNewNodes(t *testing.T) {
 	for _, node := range late { // a node without workload pods needs no budget
 		s.pods(node, 1)
 	}
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 100%, maxJoining: 1, steps: [{nodes: 100%}]}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, maxJoining: 1, steps: [{nodes: 100%}]}`)
 	ref := r.complete(1)
 	s.join(len(late))
-	st := r.await(selects(6), that("joining is stopped", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
+	st := r.await(selects(6), that("joining is stopped", func(st *status) bool {
 		return strings.Contains(st.Message, "joining is stopped: revision 1 failed on 1 node that joined (limit 1): joinbad-") && st.Nodes.Pending == 3
 	}))
 	if c := condition(st, "JoiningStopped"); c.Status != "True" || c.Reason != "TooManyFailures" || !strings.Contains(c.Message, "rollout retry "+s.name) {
@@ -102,7 +83,7 @@ strategy: {maxUnavailable: 100%, maxJoining: 1, steps: [{nodes: 100%}]}
 	r.edit(func(spec *v1alpha1.NodeConfigRolloutSpec) {
 		spec.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2}
 	})
-	r.await(selects(6), that("another one joined and failed", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
+	r.await(selects(6), that("another one joined and failed", func(st *status) bool {
 		return st.Nodes.Failed == 2 && st.Nodes.Pending == 2 && strings.Contains(st.Message, "joining is stopped")
 	}))
 	given = s.everGiven(ref)

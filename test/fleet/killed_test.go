@@ -21,19 +21,25 @@ func alone(t *testing.T) {
 	assert.NoError(t, shared.stop())
 	t.Cleanup(func() {
 		var err error
-		if shared, err = startController("--leader-elect=false"); err != nil {
-			t.Fatal(err)
-		}
+		shared, err = startController("--leader-elect=false")
+		assert.NoError(t, err)
 	})
+}
+
+// controller starts another controller, and kills it when the test ends.
+func (s *scenario) controller(flags ...string) *process {
+	s.t.Helper()
+	p, err := startController(flags...)
+	s.do(err)
+	s.t.Cleanup(func() { assert.OK(s.t, p.kill()) })
+	return p
 }
 
 func TestAControllerThatIsKilledFiftyTimesNeverExceedsItsBudget(t *testing.T) { // not parallel: it stops the shared controller
 	const kills, budget = 50, 3
 	s := play(t, "killed", 30)
 	alone(t)
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 3, steps: [{nodes: 1}, {nodes: 100%}]}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 3, steps: [{nodes: 1}, {nodes: 100%}]}`)
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 0))
 	revisions := int64(1)
@@ -48,9 +54,7 @@ strategy: {maxUnavailable: 3, steps: [{nodes: 1}, {nodes: 100%}]}
 			r.push("maxPods: " + strings.Repeat("1", int(revisions)))
 		}
 	}
-	last, err := startController("--leader-elect=false")
-	s.do(err)
-	defer func() { s.do(last.stop()) }()
+	s.controller("--leader-elect=false")
 	st := r.await(at(revisions, v1alpha1.RolloutComplete), updated(30))
 	t.Logf("%d revisions, seed %d", revisions, seed)
 	assert.That(t, st.Halt == nil && st.Attempt == 1 && len(st.History) == int(revisions), "seed %d: the status says %+v", seed, st)
@@ -70,28 +74,19 @@ func TestOnlyTheLeaderWritesAndAnotherControllerTakesOver(t *testing.T) { // not
 	// A killed controller of another test leaves its lease.
 	left := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}}
 	s.do(client.IgnoreNotFound(kube.Delete(t.Context(), left)))
-	begin := func(lease string) *process {
-		t.Helper()
-		p, err := startController("--leader-elect-lease-duration=" + lease)
-		s.do(err)
-		t.Cleanup(func() { assert.OK(t, p.kill()) })
-		return p
-	}
 	leads := func(p *process) bool { return strings.Contains(p.said(""), "msg=leading") }
 	wrote := func(p *process) bool { return strings.Contains(p.said(""), "msg=moved") }
 	awaitLeader := func(p *process) {
 		t.Helper()
 		s.until("it leads", func() (string, bool) { return p.said(""), leads(p) })
 	}
-	first := begin("1h")
+	first := s.controller("--leader-elect-lease-duration=1h")
 	awaitLeader(first)
-	second := begin("15s")
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 1, steps: [{nodes: 100%}]}
-`)
+	second := s.controller("--leader-elect-lease-duration=15s")
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 1, steps: [{nodes: 100%}]}`)
 	progress := func(n int32) {
 		t.Helper()
-		r.await(that("more nodes are updated", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Updated >= n }))
+		r.await(that("more nodes are updated", func(st *status) bool { return st.Nodes.Updated >= n }))
 	}
 	progress(1)
 	if leads(second) || wrote(second) || !wrote(first) {
@@ -104,7 +99,7 @@ strategy: {maxUnavailable: 1, steps: [{nodes: 100%}]}
 	progress(2)
 
 	// After a leader was killed, the next one leads when the lease of 15 s has expired.
-	third := begin("15s")
+	third := s.controller("--leader-elect-lease-duration=15s")
 	assert.That(t, !leads(third), "two lead")
 	s.do(second.kill())
 	awaitLeader(third)

@@ -30,7 +30,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 soakSeconds: 600
 `)
 	soaking := func(n int32) check {
-		return that("nodes soak", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Soaking == n })
+		return that("nodes soak", func(st *status) bool { return st.Nodes.Soaking == n })
 	}
 	r.await(soaking(4))
 	rebooted := s.node(1)
@@ -40,7 +40,7 @@ soakSeconds: 600
 		return text, strings.Contains(text, `"maintenance":{"since"`)
 	})
 	s.do(s.fleet.SetReady(rebooted, false))
-	r.await(soaking(3), that("it is skipped", func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Skipped == 1 }))
+	r.await(soaking(3), that("it is skipped", func(st *status) bool { return st.Nodes.Skipped == 1 }))
 	time.Sleep(notReadyGrace + 2*time.Second) // it would have failed by then
 	if st := r.object().Status; st.Halt != nil || st.Nodes.Failed > 0 || st.Nodes.Skipped != 1 {
 		t.Fatalf("an announced reboot: the status says %+v", st)

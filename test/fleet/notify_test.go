@@ -80,9 +80,7 @@ func TestNotificationsReachAWebhook(t *testing.T) { // not parallel: it stops th
 		"--leader-elect=false", "--notify=down=http://127.0.0.1:1/a-secret", "--notify=elsewhere=" + redirect.URL + "/a-secret",
 		"--notify=ops=" + hook.URL + "/a-secret,key-file=" + file,
 	}
-	c, err := startController(flags...)
-	s.do(err)
-	defer func() { s.do(c.stop()) }()
+	c := s.controller(flags...)
 
 	await := func(kind notify.Kind, n int) notify.Event {
 		t.Helper()
@@ -92,9 +90,7 @@ func TestNotificationsReachAWebhook(t *testing.T) { // not parallel: it stops th
 		})
 		return hook.of(s.name, kind)[n-1]
 	}
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}`)
 	st := r.await(at(1, v1alpha1.RolloutAwaitingApproval))
 	e := await(notify.AwaitingApproval, 1)
 	if e.Type != "dev.evenkeel.rollout.awaitingapproval" || !e.Time.Equal(st.StepTime.Time) || e.Data.Revision != 1 || e.Data.Message != st.Message {
@@ -113,9 +109,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]
 
 	// The next leader sends the present state again, under the same ID.
 	s.do(c.kill())
-	if c, err = startController(flags...); err != nil {
-		t.Fatal(err)
-	}
+	c = s.controller(flags...)
 	second := await(notify.Halted, 2)
 	assert.That(t, second.ID == first.ID && second.Time.Equal(first.Time), "got %+v, want %+v again", second, first)
 	r.looked()

@@ -11,9 +11,7 @@ import (
 func TestTheRolloutWithTheHigherPriorityOwnsTheNodes(t *testing.T) {
 	t.Parallel()
 	s := play(t, "overlap", 5, faulty("slow=3s,field=maxPods:101"))
-	low := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 2, steps: [{nodes: 100%}]}
-`)
+	low := s.roll("maxPods: 101", `strategy: {maxUnavailable: 2, steps: [{nodes: 100%}]}`)
 	low.await(that("two nodes are in flight", func(st *status) bool { return st.Nodes.Assigned+st.Nodes.Trial == 2 }))
 	first := low.object().Status.UpdateRevision.ConfigMapRef
 	flying := s.given(first)
@@ -42,20 +40,4 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 	s.same("run the first configuration", s.running(first), s.nodes(0, 5))
 	got := s.most(func(nc *v1alpha1.NodeConfig) bool { return gives(nc, first.UID) && unproven(nc) })
 	assert.That(t, got == 2, "%d nodes were in flight at a time, of a budget of 2", got)
-}
-
-func TestOfEqualRolloutsTheOlderOwnsTheNodes(t *testing.T) {
-	t.Parallel()
-	s := play(t, "older", 2)
-	spec := `
-strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
-`
-	older := s.roll("maxPods: 101", spec)
-	ref := older.complete(1)
-	younger := s.rollAs("another", "maxPods: 102", spec)
-	st := younger.await(at(1, v1alpha1.RolloutNoNodes))
-	assert.That(t, st.Nodes.Conflicted == 2, "the younger one says %+v", st.Nodes)
-	younger.looked()
-	s.same("run the older one's", s.running(ref), s.nodes(0, 2))
-	s.same("were ever given the younger one's", s.everGiven(st.UpdateRevision.ConfigMapRef), nil)
 }

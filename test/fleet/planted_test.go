@@ -31,9 +31,7 @@ func (r *rollout) plant(name, number string) *corev1.ConfigMap {
 func TestAForgedConfigMapIsNeverRolledOut(t *testing.T) {
 	t.Parallel()
 	s := play(t, "planted", 2)
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}`)
 	first := r.complete(1)
 	r.push("maxPods: 102")
 	second := r.complete(2)
@@ -83,8 +81,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 
 	// A return to a genuine revision still works.
 	s.plugin(0, "rollout", "undo", r.as)
-	again := r.complete(4)
-	assert.That(t, again == second, "revision 4 is %+v, want the content of revision 2, %+v", again, second)
+	assert.Equal(t, r.complete(4), second, "the content of revision 4 is that of revision 2")
 	s.same("run what the second revision was", s.running(second), s.nodes(0, 2))
 	for _, cm := range planted {
 		got := s.everGiven(v1alpha1.ConfigMapReference{UID: cm.UID})
@@ -95,9 +92,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 func TestAReturnNeverUsesAForgedConfigMap(t *testing.T) {
 	t.Parallel()
 	s := play(t, "standin", 2)
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}`)
 	first := r.complete(1)
 	r.push("maxPods: 102")
 	second := r.complete(2)

@@ -78,7 +78,7 @@ failurePolicy: {maxFailures: 1, action: Rollback}
 	r.edit(func(spec *v1alpha1.NodeConfigRolloutSpec) {
 		spec.SoakSeconds, spec.Template = 600, s.template("maxPods: 102")
 	})
-	second := r.await(at(2, v1alpha1.RolloutProgressing), that("four nodes soak", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
+	second := r.await(at(2, v1alpha1.RolloutProgressing), that("four nodes soak", func(st *status) bool {
 		return st.Nodes.Soaking == 4
 	})).UpdateRevision.ConfigMapRef
 	given := s.given(second)

@@ -9,20 +9,9 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-// evenkeel runs the real CLI as administrator, and returns what it printed. Rollouts that have stopped give it an exit code.
-func (s *scenario) evenkeel(args ...string) string {
-	s.t.Helper()
-	cmd := exec.CommandContext(s.t.Context(), root+"/bin/kubectl-evenkeel", append([]string{"--kubeconfig=" + cluster.AdminKubeconfig()}, args...)...)
-	out, err := cmd.CombinedOutput()
-	assert.Must(s.t, err == nil || cmd.ProcessState.ExitCode() > 1, "%v: %v: %s; run make build", args, err, out)
-	return string(out)
-}
-
 func TestStatusAndHistoryShowWhoAskedAndWhy(t *testing.T) { // not parallel: an admission policy is for all rollouts
 	s := play(t, "requests", 2)
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}`)
 	r.await(at(1, v1alpha1.RolloutAwaitingApproval))
 	has := func(kind v1alpha1.RequestKind, verified bool, reason string) check {
 		return that("the request "+string(kind)+" is recorded", func(st *status) bool {
@@ -34,17 +23,17 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]
 			return false
 		})
 	}
-	s.evenkeel("rollout", "pause", s.name, "--reason", "a storm")
+	s.plugin(0, "rollout", "pause", s.name, "--reason", "a storm")
 	st := r.await(at(1, v1alpha1.RolloutPaused), has(v1alpha1.RequestPause, false, "a storm"))
 	assert.That(t, strings.HasPrefix(st.Message, "spec.paused by evenkeel-admin (claimed): a storm; revision 1: "), "it says %s", st.Message)
-	if out := s.evenkeel("rollout", "status", s.name); !strings.Contains(out, "Asked  paused by evenkeel-admin (claimed): a storm (") {
+	if out := s.plugin(0, "rollout", "status", s.name); !strings.Contains(out, "Asked  paused by evenkeel-admin (claimed): a storm (") {
 		t.Errorf("the status shows\n%s", out)
 	}
-	s.evenkeel("rollout", "resume", s.name)
+	s.plugin(0, "rollout", "resume", s.name)
 	r.await(at(1, v1alpha1.RolloutAwaitingApproval), that("no request is left", func(st *status) bool { return len(st.Requests) == 0 }))
 	o := r.object()
 	assert.That(t, o.Spec.PausedBy == "" && o.Spec.PausedReason == "", "the spec still says %q, %q", o.Spec.PausedBy, o.Spec.PausedReason)
-	s.evenkeel("rollout", "promote", s.name, "--reason", "looks good")
+	s.plugin(0, "rollout", "promote", s.name, "--reason", "looks good")
 	r.complete(1)
 
 	// With the policy of config/actors the API server writes the name: it is verified. Those from before stay claimed.
@@ -61,15 +50,15 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]
 		return "it does not", r.object().Spec.PausedBy == "evenkeel-admin"
 	})
 	r.await(has(v1alpha1.RequestPause, true, ""), has(v1alpha1.RequestApproval, false, "looks good"))
-	s.evenkeel("rollout", "resume", s.name)
-	s.evenkeel("rollout", "freeze", s.name, "--reason", "hands off")
+	s.plugin(0, "rollout", "resume", s.name)
+	s.plugin(0, "rollout", "freeze", s.name, "--reason", "hands off")
 	st = r.await(at(1, v1alpha1.RolloutFrozen), has(v1alpha1.RequestFreeze, true, "hands off"))
 	assert.That(t, strings.HasPrefix(st.Message, "spec.frozen by evenkeel-admin: hands off; no node moves, not even new nodes; "),
 		"it says %s", st.Message)
-	s.evenkeel("rollout", "unfreeze", s.name)
+	s.plugin(0, "rollout", "unfreeze", s.name)
 	r.push("maxPods: 102")
 	r.await(at(2, v1alpha1.RolloutAwaitingApproval))
-	s.evenkeel("rollout", "abort", s.name, "--reason", "wrong value")
+	s.plugin(0, "rollout", "abort", s.name, "--reason", "wrong value")
 	st = r.await(at(2, v1alpha1.RolloutHalted), has(v1alpha1.RequestAbort, true, "wrong value"))
 	if !strings.Contains(st.Message, "revision 2 was stopped (Aborted): stopped by evenkeel-admin: wrong value; ") || st.Halt.Message != "stopped by evenkeel-admin: wrong value" {
 		t.Errorf("it says %s", st.Message)
@@ -77,7 +66,7 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]
 	if h := st.History; len(h) != 2 || len(h[0].Requests) != 1 || h[0].Requests[0].Kind != v1alpha1.RequestAbort || len(h[1].Requests) != 1 || h[1].Requests[0].Reason != "looks good" {
 		t.Errorf("the history is %+v", h)
 	}
-	out := s.evenkeel("rollout", "history", s.name)
+	out := s.plugin(0, "rollout", "history", s.name)
 	for _, want := range []string{"REQUESTS", "aborted by evenkeel-admin: wrong value", "approved up to step 1 by evenkeel-admin (claimed): looks good"} {
 		assert.That(t, strings.Contains(out, want), "the history lacks %q:\n%s", want, out)
 	}

@@ -41,18 +41,17 @@ func TestADeletedRevisionIsRecreated(t *testing.T) {
 	t.Parallel()
 	started := &starts{}
 	s := play(t, "remade", 3, counting(started))
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
-`)
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}`)
 	was := r.complete(1)
 	before := started.n.Load()
 	assert.That(t, before == 6, "%d starts of 3 kubelets, by 1 change", before)
 	s.removeConfigMap(was.Name)
-	st := r.await(at(1, v1alpha1.RolloutComplete), that("it is created again", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
+	st := r.await(at(1, v1alpha1.RolloutComplete), that("it is created again", func(st *status) bool {
 		return st.UpdateRevision.ConfigMapRef.UID != was.UID
 	}))
 	is := st.UpdateRevision.ConfigMapRef
-	assert.That(t, is.Name == was.Name && is.SHA256 == was.SHA256, "it is %+v, was %+v", is, was)
+	assert.That(t, is.Name == was.Name && is.SHA256 == was.SHA256 && st.CurrentRevision.ConfigMapRef == is,
+		"it is %+v, was %+v, the current one is %+v", is, was, st.CurrentRevision)
 	s.until("every node runs the new one", func() (string, bool) {
 		on := s.running(is)
 		return fmt.Sprint(on), len(on) == 3
@@ -62,9 +61,8 @@ strategy: {maxUnavailable: 100%, steps: [{nodes: 100%}]}
 	}), s.nodes(0, 3))
 	after := started.n.Load()
 	assert.That(t, after == before, "%d kubelets were restarted", after-before)
-	if st = r.looked(); st.Phase != v1alpha1.RolloutComplete || len(st.History) != 1 {
-		t.Errorf("the status says %+v", st)
-	}
+	st = r.looked()
+	assert.That(t, st.Phase == v1alpha1.RolloutComplete && len(st.History) == 1, "the status says %+v", st)
 }
 
 func TestAMissingOlderRevisionIsReported(t *testing.T) {
@@ -73,7 +71,7 @@ func TestAMissingOlderRevisionIsReported(t *testing.T) {
 	r, first, second := s.rollWithPausedUpdate()
 	s.removeConfigMap(first.Name)
 	r.told("RevisionGone", "ConfigMap evenkeel-system/"+first.Name+" of revision 1 is gone")
-	r.await(that("it is Degraded for that", func(st *v1alpha1.NodeConfigRolloutStatus) bool {
+	r.await(that("it is Degraded for that", func(st *status) bool {
 		x := condition(st, v1alpha1.ConditionDegraded)
 		return x.Status == "True" && x.Reason == "RevisionGone" && strings.Contains(x.Message, first.Name)
 	}))

@@ -38,9 +38,8 @@ var names sync.Map // of the scenarios
 // play makes a pool. It goes with the test, and so do the rollouts that the scenario makes.
 func play(t *testing.T, name string, nodes int, with ...func(*rehearsal.Options)) *scenario {
 	t.Helper()
-	if _, twice := names.LoadOrStore(name, true); twice {
-		t.Fatalf("there is another scenario with the name %s", name)
-	}
+	_, twice := names.LoadOrStore(name, true)
+	assert.Must(t, !twice, "there is another scenario with the name %s", name)
 	o := rehearsal.Options{
 		Config: cluster.AdminConfig(), Nodes: nodes, Prefix: name + "-", Labels: map[string]string{"pool": name},
 		Limits:          trial.Limits{TrialDuration: time.Second, CrashLoopThreshold: 1},
@@ -330,21 +329,14 @@ type check func(*v1alpha1.NodeConfigRolloutStatus) error
 // at wants a revision in a phase.
 func at(revision int64, phase v1alpha1.RolloutPhase) check {
 	return func(st *v1alpha1.NodeConfigRolloutStatus) error {
-		if st.UpdateRevision == nil || st.UpdateRevision.Number != revision || st.Phase != phase {
-			return fmt.Errorf("revision %d is not %s", revision, phase)
-		}
-		return nil
+		return assert.Unless(st.UpdateRevision != nil && st.UpdateRevision.Number == revision && st.Phase == phase,
+			"revision %d is not %s", revision, phase)
 	}
 }
 
 // that wants something to be so.
 func that(what string, so func(*v1alpha1.NodeConfigRolloutStatus) bool) check {
-	return func(st *v1alpha1.NodeConfigRolloutStatus) error {
-		if !so(st) {
-			return fmt.Errorf("not: %s", what)
-		}
-		return nil
-	}
+	return func(st *v1alpha1.NodeConfigRolloutStatus) error { return assert.Unless(so(st), "not: %s", what) }
 }
 
 // updated requires this number of updated nodes.
@@ -386,9 +378,7 @@ func (r *rollout) await(checks ...check) *v1alpha1.NodeConfigRolloutStatus {
 // updated.
 func (s *scenario) rollWithPausedUpdate() (r *rollout, first, second v1alpha1.ConfigMapReference) {
 	s.t.Helper()
-	r = s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}
-`)
+	r = s.roll("maxPods: 101", `strategy: {maxUnavailable: 100%, steps: [{nodes: 1}, {pause: {}}, {nodes: 100%}]}`)
 	r.await(at(1, v1alpha1.RolloutAwaitingApproval))
 	r.approve(1, 1)
 	first = r.complete(1)

@@ -136,12 +136,8 @@ func TestThePlanShownIsTheControllersWithOtherTimesInAnotherNamespace(t *testing
 	s := play(t, "settings", 4)
 	alone(t)
 	openElsewhere(t)
-	c, err := startController("--leader-elect=false", "--namespace="+elsewhere, "--agent-timeout=2s", "--not-ready-grace=4s")
-	s.do(err)
-	defer func() { s.do(c.stop()) }()
-	r := s.roll("maxPods: 101", `
-strategy: {maxUnavailable: 4, steps: [{nodes: 1}, {nodes: 100%}]}
-`)
+	s.controller("--leader-elect=false", "--namespace="+elsewhere, "--agent-timeout=2s", "--not-ready-grace=4s")
+	r := s.roll("maxPods: 101", `strategy: {maxUnavailable: 4, steps: [{nodes: 1}, {nodes: 100%}]}`)
 	first := r.await(at(1, v1alpha1.RolloutComplete), updated(4))
 	want := v1alpha1.RolloutController{Namespace: elsewhere, AgentTimeout: metav1.Duration{Duration: 2 * time.Second}, NotReadyGrace: metav1.Duration{Duration: 4 * time.Second}}
 	assert.Must(t, first.Controller != nil && reflect.DeepEqual(*first.Controller, want) && first.UpdateRevision.ConfigMapRef.Namespace == elsewhere,

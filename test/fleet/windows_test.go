@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // opensLater is a window that opens in five to six hours, and the time at which it does.
@@ -53,9 +54,8 @@ approval: {revision: 1, step: 2}
 	s.same("were given the first revision", s.everGiven(first), s.nodes(3, 4))
 
 	r.window(isOpen)
-	if st = r.await(at(1, v1alpha1.RolloutComplete), updated(4)); st.NextWindowTime != nil {
-		t.Errorf("the next window is %s", st.NextWindowTime)
-	}
+	st = r.await(at(1, v1alpha1.RolloutComplete), updated(4))
+	assert.That(t, st.NextWindowTime == nil, "the next window is %s", st.NextWindowTime)
 	r.push("maxPods: 102")
 	second := r.await(at(2, v1alpha1.RolloutAwaitingApproval), updated(1)).UpdateRevision.ConfigMapRef
 	given := s.everGiven(second)

@@ -15,6 +15,8 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 var (
@@ -48,10 +50,7 @@ func given(t *testing.T) without {
 		if part == "" {
 			continue
 		}
-		n, err := strconv.Atoi(part)
-		if err != nil {
-			t.Fatalf("-without: %v", err)
-		}
+		n := assert.Value(strconv.Atoi(part))(t, "-without")
 		x.actions = append(x.actions, n)
 	}
 	return x
@@ -163,9 +162,7 @@ func TestNewHistories(t *testing.T) {
 			t.Error(r.Failed)
 		}
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, err)
 	summary := fmt.Sprintf("simulation: %d histories (seeds %d to %d) in %s, %s\n", n, *firstSeed, next-1, time.Since(began).Round(time.Second), total.describe())
 	fmt.Print(summary)
 	for _, line := range total.lines() {
@@ -173,8 +170,6 @@ func TestNewHistories(t *testing.T) {
 	}
 	fmt.Printf("soak: histories %d\nsoak: next-seed %d\n", n, next)
 	if file := os.Getenv("SIMULATION_SUMMARY"); file != "" { // go test shows nothing of a package that passes
-		if err := os.WriteFile(file, []byte(summary), 0o644); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, os.WriteFile(file, []byte(summary), 0o644))
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // New histories are played by other processes, one at a time in each, so that a panic, a deadlock or a history without end costs one
@@ -40,10 +42,7 @@ func TestWorker(t *testing.T) {
 	out := json.NewEncoder(os.NewFile(workerResults, "results"))
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
-		seed, err := strconv.ParseUint(in.Text(), 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		seed := assert.Value(strconv.ParseUint(in.Text(), 10, 64))(t)
 		p := planOf(seed, without{})
 		began := time.Now()
 		o := play(t, p, false)
@@ -51,9 +50,7 @@ func TestWorker(t *testing.T) {
 		if len(o.failures) > 0 {
 			r.Failed = explain(t, seed, o, *shrinkFlag)
 		}
-		if err := out.Encode(r); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, out.Encode(r))
 		if os.Getenv("SIMULATION_TIMES") != "" {
 			fmt.Fprintf(os.Stderr, "%s: %s %+v\n", p, time.Since(began).Round(time.Millisecond), o.stats)
 		}

@@ -116,6 +116,15 @@ func Must(t T, ok bool, format string, args ...any) {
 	}
 }
 
+// Unless returns an error with a message unless ok is true, for conditions that a test awaits. The arguments are evaluated in any
+// case.
+func Unless(ok bool, format string, args ...any) error {
+	if ok {
+		return nil
+	}
+	return fmt.Errorf(format, args...)
+}
+
 // Eventually polls until so returns true, and ends the test if it does not within a minute, which is long because the machine may
 // be busy.
 func Eventually(t T, what string, so func() bool) {

@@ -35,6 +35,7 @@ func TestEachAssertionFailsWithItsMessage(t *testing.T) {
 		"NoDiff":           {func(t T) { NoDiff(t, "") }, func(t T) { NoDiff(t, "-a", "x") }, "error: x: -want +got\n-a"},
 		"That":             {func(t T) { That(t, true, "no") }, func(t T) { That(t, false, "no %d", 1) }, "error: no 1"},
 		"Must":             {func(t T) { Must(t, true, "no") }, func(t T) { Must(t, false, "no %d", 1) }, "fatal: no 1"},
+		"Unless":           {func(t T) { OK(t, Unless(true, "no")) }, func(t T) { OK(t, Unless(false, "no %d", 1)) }, "error: no 1"},
 	} {
 		good, bad := &recorder{}, &recorder{}
 		tt.passes(good)

@@ -20,6 +20,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -66,9 +67,7 @@ func fleet120() []liveNode {
 
 func check(t *testing.T, got []string, want string) {
 	t.Helper()
-	if diff := cmp.Diff(strings.Split(strings.Trim(want, "\n"), "\n"), got); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(strings.Split(strings.Trim(want, "\n"), "\n"), got))
 }
 
 func TestTheLiveViewListsFailedNodesAndNodesInFlight(t *testing.T) {
@@ -96,16 +95,14 @@ func TestTheLiveViewFitsTheTerminal(t *testing.T) {
 	lines := view{rollout: r, nodes: fleet120(), now: noon, style: true}.lines(40)
 	colors := regexp.MustCompile("\x1b\\[[0-9;]*m")
 	for _, line := range lines {
-		if n := utf8.RuneCountInString(colors.ReplaceAllString(line, "")); n > 40 {
-			t.Errorf("a line takes %d: %q", n, line)
-		}
+		n := utf8.RuneCountInString(colors.ReplaceAllString(line, ""))
+		assert.That(t, n <= 40, "a line takes %d: %q", n, line)
 		if strings.Contains(line, "\x1b") && !strings.HasSuffix(strings.TrimRight(line, " "), "\x1b[0m") && strings.Contains(line, "…") {
 			t.Errorf("a line that was cut leaves its color on: %q", line)
 		}
 	}
-	if got := lines[3]; !strings.Contains(got, "…") || !strings.HasSuffix(got, "it goes on and on\x1b[0m") {
-		t.Errorf("the third line of a long message is %q, want it cut", got)
-	}
+	assert.That(t, strings.Contains(lines[3], "…") && strings.HasSuffix(lines[3], "it goes on and on\x1b[0m"),
+		"the third line of a long message is %q, want it cut", lines[3])
 }
 
 func TestTheLiveViewLimitsZonesAndNodes(t *testing.T) {
@@ -120,9 +117,7 @@ func TestTheLiveViewLimitsZonesAndNodes(t *testing.T) {
 	lines := view{rollout: moving(), nodes: nodes, now: noon}.lines(unlimited)
 	all := strings.Join(lines, "\n")
 	for _, want := range []string{"and 8 more zones", "and 5 more; see kubectl evenkeel nodes", "zone-19 "} {
-		if !strings.Contains(all, want) {
-			t.Errorf("no %q in\n%s", want, all)
-		}
+		assert.That(t, strings.Contains(all, want), "no %q in\n%s", want, all)
 	}
 	if n := strings.Count(all, " Trial"); n != mostOpen {
 		t.Errorf("%d nodes are open, want %d", n, mostOpen)
@@ -143,9 +138,8 @@ the API server does not answer, this view is old: connection refused
 func TestTheViewShowsTheAgeOfAHalt(t *testing.T) {
 	r := moving()
 	r.Status.Phase, r.Status.Halt = v1alpha1.RolloutHalted, &v1alpha1.RolloutHalt{Time: *ago(6 * time.Second)}
-	if got, want := (view{rollout: r, now: noon}).title(), "workers  revision 4 (workers-7f9c4d1a2b), attempt 2  Halted  stopped 6s ago"; got != want {
-		t.Errorf("the title is %q, want %q", got, want)
-	}
+	got, want := (view{rollout: r, now: noon}).title(), "workers  revision 4 (workers-7f9c4d1a2b), attempt 2  Halted  stopped 6s ago"
+	assert.That(t, got == want, "the title is %q, want %q", got, want)
 }
 
 func TestOnlyTransientErrorsMeanThatTheAPIServerIsAway(t *testing.T) {
@@ -169,9 +163,8 @@ func TestOnlyTransientErrorsMeanThatTheAPIServerIsAway(t *testing.T) {
 func TestTheViewShowsTheRestOfAPause(t *testing.T) {
 	r := moving()
 	r.Status.Step, r.Status.StepTime = 1, ago(4*time.Minute)
-	if got, want := (view{rollout: r, now: noon}).steps(), "✓ 1 node  ▶ pause 10m (6m left)  10%  pause"; got != want {
-		t.Errorf("steps are %q, want %q", got, want)
-	}
+	got, want := (view{rollout: r, now: noon}).steps(), "✓ 1 node  ▶ pause 10m (6m left)  10%  pause"
+	assert.That(t, got == want, "steps are %q, want %q", got, want)
 	bad := intstr.FromString("many")
 	r.Spec.Strategy.Steps[0].Nodes = &bad
 	if got := (view{rollout: r, now: noon}).steps(); !strings.Contains(got, `"many" is neither`) {
@@ -246,10 +239,8 @@ func TestNodeStatesFromNodeConfigs(t *testing.T) {
 		{name: "soaking", revision: 4, edit: func(nc *v1alpha1.NodeConfig) {
 			good("u4", "")(nc)
 			nc.Status.LastKnownGood.Since = nil // the node's clock does not count
-			text, err := policy.ObservationText(rollout.Observation{Rollout: nc.Spec.ConfigSource.RolloutRef.Name, Revision: 4, Attempt: 1, HealthySince: time.Now().Add(-time.Minute)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			seen := rollout.Observation{Rollout: nc.Spec.ConfigSource.RolloutRef.Name, Revision: 4, Attempt: 1, HealthySince: time.Now().Add(-time.Minute)}
+			text := assert.Value(policy.ObservationText(seen))(t)
 			nc.Annotations = map[string]string{v1alpha1.AnnotationObserved: text}
 		}, rollout: func(r *v1alpha1.NodeConfigRollout) { r.Spec.SoakSeconds = 3600 },
 			want: nodeSoaking, why: "healthy since its trial, must stay so for 1h0m0s"},
@@ -266,9 +257,7 @@ func TestNodeStatesFromNodeConfigs(t *testing.T) {
 			}
 			var n liveNode
 			n.look(r, nc)
-			if n.state != tt.want || n.why != tt.why {
-				t.Errorf("it is %s (%q), want %s (%q)", n.state, n.why, tt.want, tt.why)
-			}
+			assert.That(t, n.state == tt.want && n.why == tt.why, "it is %s (%q), want %s (%q)", n.state, n.why, tt.want, tt.why)
 		})
 	}
 }
@@ -311,9 +300,8 @@ func TestTheExitCodeOfEachPhase(t *testing.T) {
 			want verdictOf
 		}{{goal{}, tt.end}, {paused, tt.paused}} {
 			var got verdictOf
-			if got.code, got.over = exitCode(r, g.goal); got != g.want {
-				t.Errorf("%s for %+v is %+v, want %+v", tt.phase, g.goal, got, g.want)
-			}
+			got.code, got.over = exitCode(r, g.goal)
+			assert.That(t, got == g.want, "%s for %+v is %+v, want %+v", tt.phase, g.goal, got, g.want)
 		}
 		r.Generation++
 		if code, over := exitCode(r, paused); code != 0 || over {
@@ -326,12 +314,10 @@ func TestWaitingForAWindowIsNoPauseAndIsShown(t *testing.T) {
 	r := moving()
 	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	r.Status.Phase, r.Status.NextWindowTime = v1alpha1.RolloutWaiting, new(metav1.NewTime(now.Add(90*time.Minute)))
-	if code, over := exitCode(r, goal{paused: true}); code != 0 || over {
-		t.Errorf("it is %d, over %v", code, over)
-	}
-	if got := strings.Join(view{rollout: r, now: now}.lines(unlimited), "\n"); !strings.Contains(got, "\nWindow 2030-01-01T13:30:00Z, in 90m") {
-		t.Errorf("the view is\n%s", got)
-	}
+	code, over := exitCode(r, goal{paused: true})
+	assert.That(t, code == 0 && !over, "it is %d, over %v", code, over)
+	got := strings.Join(view{rollout: r, now: now}.lines(unlimited), "\n")
+	assert.That(t, strings.Contains(got, "\nWindow 2030-01-01T13:30:00Z, in 90m"), "the view is\n%s", got)
 }
 
 func TestACompleteRolloutWithTooManyFailedNodesExitsWithHalted(t *testing.T) {
@@ -339,9 +325,8 @@ func TestACompleteRolloutWithTooManyFailedNodesExitsWithHalted(t *testing.T) {
 	r.Status.Phase = v1alpha1.RolloutComplete
 	for reason, want := range map[string]int{"NodesFailed": command.ExitComplete, rollout.DegradedTooMany: command.ExitHalted} {
 		r.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionDegraded, Status: metav1.ConditionTrue, Reason: reason}}
-		if code, over := exitCode(r, goal{}); code != want || !over {
-			t.Errorf("%s is %d, over %v, want %d", reason, code, over, want)
-		}
+		code, over := exitCode(r, goal{})
+		assert.That(t, code == want && over, "%s is %d, over %v, want %d", reason, code, over, want)
 	}
 }
 
@@ -350,12 +335,10 @@ func TestTheViewShowsTheAnswersOfAPreflight(t *testing.T) {
 	r.Status.Preflight = &v1alpha1.RolloutPreflight{PreflightResult: v1alpha1.PreflightResult{Accepted: 7, Refused: 1, Refusals: []v1alpha1.PreflightRefusal{
 		{Verdict: "Refused", Reason: "ValidationFailed", Message: "maxPods", Nodes: 1, Examples: []string{"node-7"}}}}}
 	all := strings.Join(view{rollout: r, now: noon}.lines(unlimited), "\n") + "\n"
-	if want := "\nAsked  7 accepted, 1 refused\n"; !strings.Contains(all, want) || strings.Contains(all, "ValidationFailed") {
-		t.Errorf("no %q, or more, in:\n%s", want, all)
-	}
+	want := "\nAsked  7 accepted, 1 refused\n"
+	assert.That(t, strings.Contains(all, want) && !strings.Contains(all, "ValidationFailed"), "no %q, or more, in:\n%s", want, all)
 	r.Status.Halt = &v1alpha1.RolloutHalt{Time: *ago(time.Second)}
 	all = strings.Join(view{rollout: r, now: noon}.lines(unlimited), "\n") + "\n"
-	if want := "\n       1 node refuses\n         1 ValidationFailed (node-7): maxPods\n"; !strings.Contains(all, want) {
-		t.Errorf("no %q in:\n%s", want, all)
-	}
+	want = "\n       1 node refuses\n         1 ValidationFailed (node-7): maxPods\n"
+	assert.That(t, strings.Contains(all, want), "no %q in:\n%s", want, all)
 }

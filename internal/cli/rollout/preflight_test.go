@@ -8,6 +8,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
@@ -31,9 +32,8 @@ func TestPreflightPrintsTheAnswersByReason(t *testing.T) {
 			r := api.Begin("preflight", "-f", file, "--selector", "pool=asked")
 			synctest.Wait()
 			asked := &v1alpha1.NodeConfigPreflightList{}
-			if err := api.List(t.Context(), asked); err != nil || len(asked.Items) != 1 {
-				t.Fatalf("%d preflights: %v, %s", len(asked.Items), err, r.Err)
-			}
+			err := api.List(t.Context(), asked)
+			assert.Must(t, err == nil && len(asked.Items) == 1, "%d preflights: %v, %s", len(asked.Items), err, r.Err)
 			p, now := &asked.Items[0], metav1.Now()
 			tt.result.StartTime, tt.result.EndTime = now, &now
 			p.Status = v1alpha1.NodeConfigPreflightStatus{Phase: v1alpha1.PreflightComplete, Result: &tt.result, EndTime: &now}
@@ -78,9 +78,8 @@ func TestPushWaitsForThePreflight(t *testing.T) {
 		push := api.Begin("push", "asks", "-f", file, "--selector", "pool=asks", "--preflight", "--yes")
 		synctest.Wait()
 		r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "asks"}}
-		if api.Read(r); r.Spec.Strategy.Preflight != v1alpha1.PreflightRequire {
-			t.Errorf("the preflight is %q", r.Spec.Strategy.Preflight)
-		}
+		api.Read(r)
+		assert.That(t, r.Spec.Strategy.Preflight == v1alpha1.PreflightRequire, "the preflight is %q", r.Spec.Strategy.Preflight)
 		now := metav1.Now()
 		r.Status.ObservedGeneration, r.Status.Phase, r.Status.Message = r.Generation, v1alpha1.RolloutHalted, "revision 1 was stopped (PreflightRefused)"
 		r.Status.Preflight = &v1alpha1.RolloutPreflight{Revision: 1, Attempt: 1, PreflightResult: v1alpha1.PreflightResult{StartTime: now, EndTime: &now, Refused: 1,

@@ -42,13 +42,11 @@ func TestTheClockIsSetToTheAPIServersTime(t *testing.T) {
 func TestAnAnswerWithoutADateIsAnError(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header()["Date"] = nil }))
 	config := &rest.Config{Host: server.URL}
-	if at, err := serverTime(t.Context(), server.Client(), config); err == nil {
-		t.Errorf("it is %s", at)
-	}
+	at, err := serverTime(t.Context(), server.Client(), config)
+	assert.That(t, err != nil, "it is %s", at)
 	server.Close()
-	if at, err := serverTime(t.Context(), server.Client(), config); err == nil {
-		t.Errorf("without an API server it is %s", at)
-	}
+	at, err = serverTime(t.Context(), server.Client(), config)
+	assert.That(t, err != nil, "without an API server it is %s", at)
 }
 
 func TestARolloutsTimeNeverGoesBack(t *testing.T) {
@@ -301,9 +299,8 @@ func TestNodeClocksDoNotChangePlans(t *testing.T) {
 				m := all[mark.Node]
 				m.mark = ""
 				if mark.Observation.Rollout != "" {
-					if m.mark, err = policy.ObservationText(mark.Observation); err != nil {
-						t.Fatal(err)
-					}
+					m.mark, err = policy.ObservationText(mark.Observation)
+					assert.NoError(t, err)
 				}
 			}
 			for _, move := range x.Moves {
@@ -324,11 +321,9 @@ func TestPlansContainNoTimeThatANodeWrote(t *testing.T) {
 		good: &v1alpha1.ConfigRevision{UID: "u", SHA256: "s"}, active: &v1alpha1.ConfigRevision{UID: "u", SHA256: "s"}}
 	node, nc := m.objects(func(t time.Time) time.Time { return t })
 	later, lateConfig := m.objects(func(t time.Time) time.Time { return t.Add(time.Hour) })
-	if a, b := policy.NodeOf(node, nc), policy.NodeOf(later, lateConfig); !reflect.DeepEqual(a, b) {
-		t.Errorf("%+v is not %+v", a, b)
-	}
+	a, b := policy.NodeOf(node, nc), policy.NodeOf(later, lateConfig)
+	assert.That(t, reflect.DeepEqual(a, b), "%+v is not %+v", a, b)
 	text := assert.Value(json.Marshal(nc.Status))(t)
-	if again, _ := json.Marshal(lateConfig.Status); string(text) == string(again) {
-		t.Error("the two are the same, and prove nothing")
-	}
+	again, _ := json.Marshal(lateConfig.Status)
+	assert.That(t, string(text) != string(again), "the two are the same, and prove nothing")
 }

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -21,19 +19,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
-
-// mayDrain grants the controller the permissions of config/drain until the test ends.
-func mayDrain(t *testing.T) {
-	t.Helper()
-	assert.NoError(t, cluster.Apply(t.Context(), "../../../config/drain"))
-	t.Cleanup(func() {
-		api, err := kubernetes.NewForConfig(cluster.AdminConfig())
-		if err == nil {
-			err = api.RbacV1().ClusterRoleBindings().Delete(context.Background(), "evenkeel-controller-drain", metav1.DeleteOptions{})
-		}
-		assert.OK(t, err)
-	})
-}
 
 // drains has a rollout drain every node.
 func drains(s *v1alpha1.NodeConfigRolloutSpec) { s.Strategy.Drain = v1alpha1.DrainAlways }
@@ -84,7 +69,7 @@ func (c *crash) wrap(next http.RoundTripper) http.RoundTripper {
 
 func TestAControllerThatEndsAtAnyWriteOfADrainLeavesNoTaintWithoutAStatus(t *testing.T) {
 	world(t)
-	mayDrain(t)
+	grant(t, "drain")
 	tainted := 0
 	for at := int64(1); ; at++ {
 		crashes := false
@@ -106,10 +91,8 @@ func TestAControllerThatEndsAtAnyWriteOfADrainLeavesNoTaintWithoutAStatus(t *tes
 					if len(st.DrainingNodes) > 0 {
 						return fmt.Errorf("the status lists %+v", st.DrainingNodes)
 					}
-					if d := drainOf(t, name); d != (rollout.Drain{}) {
-						return fmt.Errorf("the node is drained: %+v", d)
-					}
-					return nil
+					d := drainOf(t, name)
+					return assert.Unless(d == (rollout.Drain{}), "the node is drained: %+v", d)
 				}
 				eventually(t, func() error {
 					if k.is.Load() {
@@ -140,7 +123,7 @@ func TestAControllerThatEndsAtAnyWriteOfADrainLeavesNoTaintWithoutAStatus(t *tes
 
 func TestALeaderHandsOverBeforeItsOwnNodeIsDrained(t *testing.T) {
 	world(t)
-	mayDrain(t)
+	grant(t, "drain")
 	addNodes(t, "pool=own", "own")
 	agents(t, nil, "own")
 	here := func(o *Options) { o.NodeName = "own" }
@@ -160,16 +143,14 @@ func TestALeaderHandsOverBeforeItsOwnNodeIsDrained(t *testing.T) {
 	run(t, newController(t, own(), leads, here)) // on the same node: it does not hand over again
 	awaitRollout(t, "own", completeAt(1))
 	eventually(t, func() error {
-		if d := drainOf(t, "own"); d != (rollout.Drain{}) {
-			return fmt.Errorf("the node is drained: %+v", d)
-		}
-		return nil
+		d := drainOf(t, "own")
+		return assert.Unless(d == (rollout.Drain{}), "the node is drained: %+v", d)
 	})
 }
 
 func TestTaintsOfDrainsThatNoRolloutEndsAreRemoved(t *testing.T) {
 	world(t)
-	mayDrain(t)
+	grant(t, "drain")
 	addNodes(t, "pool=orphans", "left", "unreadable")
 	addNodes(t, "pool=others", "other")
 	c := start(t, own())
@@ -205,7 +186,7 @@ func TestTaintsOfDrainsThatNoRolloutEndsAreRemoved(t *testing.T) {
 // TestTheNextPlanKnowsATaintBeforeTheWatch prevents that another node is drained in addition.
 func TestTheNextPlanKnowsATaintBeforeTheWatch(t *testing.T) {
 	world(t)
-	mayDrain(t)
+	grant(t, "drain")
 	addNodes(t, "pool=late", "late")
 	c := newController(t, own())
 	stale := &corev1.Node{}
@@ -217,17 +198,4 @@ func TestTheNextPlanKnowsATaintBeforeTheWatch(t *testing.T) {
 		assert.Equal(t, c.fleet.nodes["late"].observed.Drain, want, "the controller knows")
 		c.fleet.setNode(stale.DeepCopy()) // a late watch
 	}
-}
-
-func TestARolloutThatDrainsNeedsPermissions(t *testing.T) {
-	world(t)
-	addNodes(t, "pool=refused", "refused")
-	agents(t, nil, "refused")
-	start(t, own())
-	roll(t, "refused", drains)
-	r := awaitRollout(t, "refused", phase(v1alpha1.RolloutInvalid))
-	want := "kubectl apply -k config/drain"
-	assert.That(t, strings.Contains(r.Status.Message, want), "the message has no %q: %s", want, r.Status.Message)
-	s := r.Status.Controller
-	assert.That(t, s != nil && s.Drain != nil && !*s.Drain, "the settings are %+v", s)
 }

@@ -89,12 +89,7 @@ func TestAStaleCacheDoesNotOverspendTheBudget(t *testing.T) {
 		s.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: &all}}
 		s.SoakSeconds = 600
 	})
-	awaitRollout(t, "stale", func(st *v1alpha1.NodeConfigRolloutStatus) error {
-		if st.Nodes.Pending != 6 {
-			return errors.New("not all are pending")
-		}
-		return nil
-	})
+	awaitRollout(t, "stale", func(st status) error { return assert.Unless(st.Nodes.Pending == 6, "not all are pending") })
 	var old []*v1alpha1.NodeConfig
 	for _, name := range names {
 		nc := nodeConfig(t, name)
@@ -115,11 +110,8 @@ func TestAStaleCacheDoesNotOverspendTheBudget(t *testing.T) {
 		}
 		assert.Must(t, given <= 2, "%d nodes have it, of a budget of 2", given)
 	}
-	awaitRollout(t, "stale", func(st *v1alpha1.NodeConfigRolloutStatus) error {
-		if st.Nodes.Soaking != 2 || st.Nodes.Unavailable != 2 {
-			return errors.New("want two nodes that soak")
-		}
-		return nil
+	awaitRollout(t, "stale", func(st status) error {
+		return assert.Unless(st.Nodes.Soaking == 2 && st.Nodes.Unavailable == 2, "want two nodes that soak")
 	})
 }
 
@@ -165,12 +157,7 @@ func TestAWriteWithUnknownOutcomeIsReadBeforeTheNextPlan(t *testing.T) {
 		s.Strategy.MaxUnavailable = &one
 		s.Strategy.Steps = []v1alpha1.RolloutStep{{Nodes: &all}}
 	})
-	awaitRollout(t, "unknown", func(st *v1alpha1.NodeConfigRolloutStatus) error {
-		if st.Nodes.Assigned != 1 {
-			return errors.New("want one node in flight")
-		}
-		return nil
-	})
+	awaitRollout(t, "unknown", func(st status) error { return assert.Unless(st.Nodes.Assigned == 1, "want one node in flight") })
 	eventually(t, func() error { return idle(c) })
 	given := 0
 	for _, name := range names {
@@ -225,14 +212,8 @@ func TestAStatusWriteOfAnAgentIsNoConflict(t *testing.T) {
 	}))
 	start(t, config)
 	roll(t, "busy")
-	awaitRollout(t, "busy", func(st *v1alpha1.NodeConfigRolloutStatus) error {
-		if st.Nodes.Assigned != 1 {
-			return errors.New("nothing is assigned")
-		}
-		return nil
-	})
-	n := patches.Load()
-	assert.That(t, n == 1, "it took %d writes", n)
+	awaitRollout(t, "busy", func(st status) error { return assert.Unless(st.Nodes.Assigned == 1, "nothing is assigned") })
+	assert.Equal(t, patches.Load(), 1, "writes")
 }
 
 func TestRefusedReportsWhetherAWriteFailed(t *testing.T) {

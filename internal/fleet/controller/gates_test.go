@@ -51,15 +51,13 @@ func TestAGateIsEvaluatedOnceAtATime(t *testing.T) {
 	assert.That(t, len(got) == 1 && got[0] == want && len(asked) == 0, "got %+v, want %+v; %d more requests", got, want, len(asked))
 	got = m.results("other", []rollout.Gate{g})
 	assert.That(t, len(got) == 0, "another rollout has %+v", got)
-	if m.results("u", nil); len(m.of["u"]) != 0 {
-		t.Errorf("a gate that was removed keeps %+v", m.of)
-	}
+	m.results("u", nil)
+	assert.That(t, len(m.of["u"]) == 0, "a gate that was removed keeps %+v", m.of)
 	begin()
 	goOn <- struct{}{}
 	<-done
-	if m.forget("u"); len(m.of) != 0 {
-		t.Errorf("a deleted rollout keeps %+v", m.of)
-	}
+	m.forget("u")
+	assert.That(t, len(m.of) == 0, "a deleted rollout keeps %+v", m.of)
 	m.running.Wait()
 }
 
@@ -103,8 +101,7 @@ func TestOnlyDecisionsAboutGatesAreWrittenAtOnce(t *testing.T) {
 		"state":    {func(g *v1alpha1.GateStatus) { g.State = v1alpha1.GatePassing }, true, true},
 		"step":     {func(g *v1alpha1.GateStatus) { g.Step = 2 }, true, true},
 	} {
-		if changed, decided := changesOf(was, is(test.change)); changed != test.changed || decided != test.decided {
-			t.Errorf("%s: changed %t, decided %t", name, changed, decided)
-		}
+		changed, decided := changesOf(was, is(test.change))
+		assert.That(t, changed == test.changed && decided == test.decided, "%s: changed %t, decided %t", name, changed, decided)
 	}
 }

@@ -171,6 +171,24 @@ func addNodes(t *testing.T, labels string, names ...string) {
 	}
 }
 
+// pool is a clean cluster with nodes of a rollout, and their agents.
+func pool(t *testing.T, rollout string, nodes ...string) {
+	t.Helper()
+	world(t)
+	addNodes(t, "pool="+rollout, nodes...)
+	agents(t, nil, nodes...)
+}
+
+// grant gives the controller the permissions of a part of config until the test ends.
+func grant(t *testing.T, part string) {
+	t.Helper()
+	assert.NoError(t, cluster.Apply(t.Context(), "../../../config/"+part))
+	t.Cleanup(func() {
+		binding := object("rbac.authorization.k8s.io", "ClusterRoleBinding", "evenkeel-controller-"+part)
+		assert.OK(t, admin.Delete(context.Background(), binding))
+	})
+}
+
 // template is a configuration.
 func template(maxPods int) v1alpha1.RolloutTemplate {
 	return v1alpha1.RolloutTemplate{KubeletDropIn: &runtime.RawExtension{Raw: fmt.Appendf(nil,
@@ -210,8 +228,10 @@ func rolloutNamed(t *testing.T, name string) *v1alpha1.NodeConfigRollout {
 	return r
 }
 
-// awaitRollout waits until a rollout's status answers its spec and is as check wants it.
-func awaitRollout(t *testing.T, name string, check func(*v1alpha1.NodeConfigRolloutStatus) error) *v1alpha1.NodeConfigRollout {
+type status = *v1alpha1.NodeConfigRolloutStatus
+
+// awaitRollout waits until a rollout's status answers its spec and is as the checks want it.
+func awaitRollout(t *testing.T, name string, checks ...func(status) error) *v1alpha1.NodeConfigRollout {
 	t.Helper()
 	var r *v1alpha1.NodeConfigRollout
 	eventually(t, func() error {
@@ -220,14 +240,14 @@ func awaitRollout(t *testing.T, name string, check func(*v1alpha1.NodeConfigRoll
 		if st.ObservedGeneration != r.Generation {
 			return fmt.Errorf("status of generation %d, not %d", st.ObservedGeneration, r.Generation)
 		}
-		err := check(st)
+		var err error
+		for i := 0; err == nil && i < len(checks); i++ {
+			err = checks[i](st)
+		}
 		if err == nil && st.Phase == v1alpha1.RolloutComplete {
 			err = allSelected(t, r)
 		}
-		if err != nil {
-			return fmt.Errorf("%w: %s: %s; %+v", err, st.Phase, st.Message, st.Nodes)
-		}
-		return nil
+		return assert.Unless(err == nil, "%w: %s: %s; %+v", err, st.Phase, st.Message, st.Nodes)
 	})
 	return r
 }
@@ -239,23 +259,18 @@ func allSelected(t *testing.T, r *v1alpha1.NodeConfigRollout) error {
 	if err := admin.List(t.Context(), nodes, client.MatchingLabels(r.Spec.NodeSelector.MatchLabels)); err != nil {
 		return err
 	}
-	if want := len(nodes.Items); int(r.Status.Nodes.Selected) != want {
-		return fmt.Errorf("%d nodes are selected, want %d", r.Status.Nodes.Selected, want)
-	}
-	return nil
+	want := len(nodes.Items)
+	return assert.Unless(int(r.Status.Nodes.Selected) == want, "%d nodes are selected, want %d", r.Status.Nodes.Selected, want)
 }
 
-func phase(want v1alpha1.RolloutPhase) func(*v1alpha1.NodeConfigRolloutStatus) error {
-	return func(st *v1alpha1.NodeConfigRolloutStatus) error {
-		if st.Phase != want {
-			return fmt.Errorf("phase %s, want %s", st.Phase, want)
-		}
-		return nil
+func phase(want v1alpha1.RolloutPhase) func(status) error {
+	return func(st status) error {
+		return assert.Unless(st.Phase == want, "phase %s, want %s", st.Phase, want)
 	}
 }
 
-func completeAt(revision int64) func(*v1alpha1.NodeConfigRolloutStatus) error {
-	return func(st *v1alpha1.NodeConfigRolloutStatus) error {
+func completeAt(revision int64) func(status) error {
+	return func(st status) error {
 		if st.UpdateRevision == nil || st.UpdateRevision.Number != revision {
 			return fmt.Errorf("revision %+v, want %d", st.UpdateRevision, revision)
 		}
@@ -422,10 +437,11 @@ func told(t *testing.T, rollout, want string) error {
 	assert.NoError(t, admin.List(t.Context(), list, client.InNamespace("default")))
 	var all []string
 	for _, e := range list.Items {
-		if e.InvolvedObject.Name == rollout && strings.Contains(e.Message, want) {
+		said := e.Reason + ": " + e.Message
+		if e.InvolvedObject.Name == rollout && strings.Contains(said, want) {
 			return nil
 		}
-		all = append(all, e.InvolvedObject.Name+": "+e.Message)
+		all = append(all, e.InvolvedObject.Name+" "+said)
 	}
 	return fmt.Errorf("no Event says %q of %s, but:\n%s", want, rollout, strings.Join(all, "\n"))
 }
@@ -440,8 +456,6 @@ func holds(t *testing.T, version string) error {
 	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
 		return errors.New("nobody has the lease")
 	}
-	if said, ok := lease.Labels[v1alpha1.LabelVersion]; !ok || said != version {
-		return fmt.Errorf("the lease has the labels %q, want version %q", lease.Labels, version)
-	}
-	return nil
+	said, ok := lease.Labels[v1alpha1.LabelVersion]
+	return assert.Unless(ok && said == version, "the lease has the labels %q, want version %q", lease.Labels, version)
 }

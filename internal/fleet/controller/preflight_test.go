@@ -110,6 +110,12 @@ func metricOf(t *testing.T, c *running, name, label string) float64 {
 	return sum
 }
 
+func preflight(so func(*v1alpha1.RolloutPreflight) bool) func(status) error {
+	return func(st status) error {
+		return assert.Unless(st.Preflight != nil && so(st.Preflight), "status.preflight is %+v", st.Preflight)
+	}
+}
+
 func TestARequiredPreflightStopsARevisionBeforeAnyNodeIsAssignedIt(t *testing.T) {
 	world(t)
 	addNodes(t, "pool=asked", "q1", "q2", "q3")
@@ -160,12 +166,9 @@ func TestARequiredPreflightStopsARevisionBeforeAnyNodeIsAssignedIt(t *testing.T)
 	edit(t, "asked", func(s *v1alpha1.NodeConfigRolloutSpec) {
 		s.Strategy.Preflight, s.Retry = v1alpha1.PreflightReport, &v1alpha1.RolloutRetry{Revision: 1, Attempt: 2}
 	})
-	awaitRollout(t, "asked", func(st *v1alpha1.NodeConfigRolloutStatus) error {
-		if p := st.Preflight; p == nil || p.Attempt != 2 || p.EndTime == nil || p.Refused != 1 {
-			return fmt.Errorf("status.preflight is %+v", p)
-		}
-		return phase(v1alpha1.RolloutProgressing)(st)
-	})
+	awaitRollout(t, "asked", phase(v1alpha1.RolloutProgressing), preflight(func(p *v1alpha1.RolloutPreflight) bool {
+		return p.Attempt == 2 && p.EndTime != nil && p.Refused == 1
+	}))
 }
 
 func TestANewLeaderContinuesAPreflight(t *testing.T) {
@@ -181,22 +184,16 @@ func TestANewLeaderContinuesAPreflight(t *testing.T) {
 	}, "t1", "t2")
 	first := start(t, own())
 	roll(t, "taken", report(v1alpha1.PreflightReport))
-	r := awaitRollout(t, "taken", func(st *v1alpha1.NodeConfigRolloutStatus) error {
-		if p := st.Preflight; p == nil || p.Accepted != 1 || p.Unanswered != 1 {
-			return fmt.Errorf("status.preflight is %+v", p)
-		}
-		return phase(v1alpha1.RolloutWaiting)(st)
-	})
+	r := awaitRollout(t, "taken", phase(v1alpha1.RolloutWaiting), preflight(func(p *v1alpha1.RolloutPreflight) bool {
+		return p.Accepted == 1 && p.Unanswered == 1
+	}))
 	first.stop()
 	open.Store(true)
 	second := start(t, own())
 	agents(t, nil, "t1", "t2")
-	awaitRollout(t, "taken", func(st *v1alpha1.NodeConfigRolloutStatus) error {
-		if p := st.Preflight; p == nil || p.Accepted != 2 || !p.StartTime.Equal(&r.Status.Preflight.StartTime) {
-			return fmt.Errorf("status.preflight is %+v", p)
-		}
-		return completeAt(1)(st)
-	})
+	awaitRollout(t, "taken", completeAt(1), preflight(func(p *v1alpha1.RolloutPreflight) bool {
+		return p.Accepted == 2 && p.StartTime.Equal(&r.Status.Preflight.StartTime)
+	}))
 	was, is := metricOf(t, first, "evenkeel_controller_writes_total", `"preflight"`), metricOf(t, second, "evenkeel_controller_writes_total", `"preflight"`)
 	assert.That(t, was == 2 && is == 0, "the leaders asked %v and %v times, want 2 and 0: no node is asked twice", was, is)
 }
@@ -222,19 +219,11 @@ func TestASilentAgentDelaysAPreflightByTheAgentTimeout(t *testing.T) {
 		return nil
 	})
 	roll(t, "silent", report(v1alpha1.PreflightReport))
-	awaitRollout(t, "silent", func(st *v1alpha1.NodeConfigRolloutStatus) error {
-		if p := st.Preflight; p == nil || p.EndTime != nil || p.Accepted != 1 || p.Unanswered != 1 {
-			return fmt.Errorf("status.preflight is %+v", p)
-		}
-		return phase(v1alpha1.RolloutWaiting)(st)
-	})
+	awaitRollout(t, "silent", phase(v1alpha1.RolloutWaiting), preflight(func(p *v1alpha1.RolloutPreflight) bool {
+		return p.EndTime == nil && p.Accepted == 1 && p.Unanswered == 1
+	}))
 	later(c, timeout)
-	p := awaitRollout(t, "silent", func(st *v1alpha1.NodeConfigRolloutStatus) error {
-		if st.Preflight == nil || st.Preflight.EndTime == nil {
-			return fmt.Errorf("status.preflight is %+v", st.Preflight)
-		}
-		return nil
-	}).Status.Preflight
+	p := awaitRollout(t, "silent", preflight(func(p *v1alpha1.RolloutPreflight) bool { return p.EndTime != nil })).Status.Preflight
 	assert.That(t, p.Accepted == 1 && p.Unanswered == 1 && slices.Equal(p.UnansweredNodes, []string{"s2"}), "status.preflight is %+v", p)
 	took := p.EndTime.Sub(p.StartTime.Time)
 	assert.That(t, took >= timeout, "the preflight took %s, the silent agent has %s", took, timeout)
@@ -299,10 +288,8 @@ func TestNodeConfigPreflightsAreAskedInTurnAndExpire(t *testing.T) {
 		})
 	}
 	eventually(t, func() error {
-		if _, err := result("two"); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it does not expire: %w", err)
-		}
-		return nil
+		_, err := result("two")
+		return assert.Unless(apierrors.IsNotFound(err), "it does not expire: %w", err)
 	})
 	assert.OK(t, assert.Err(result("one")), "the other one is kept for an hour")
 	for _, name := range []string{"p1", "p2"} {

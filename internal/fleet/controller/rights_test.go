@@ -10,10 +10,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -40,9 +43,8 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 	cluster = bare
 	t.Cleanup(func() { cluster, admin = was, wasAdmin })
 	var err error
-	if admin, err = client.New(bare.AdminConfig(), client.Options{Scheme: wasAdmin.Scheme()}); err != nil {
-		t.Fatal(err)
-	}
+	admin, err = client.New(bare.AdminConfig(), client.Options{Scheme: wasAdmin.Scheme()})
+	assert.NoError(t, err)
 	c := start(t, own())
 	ready := func() error { return c.ready(nil) }
 	eventually(t, func() error {
@@ -82,23 +84,17 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 		})
 		nc := nodeConfig(t, "e1")
 		assert.That(t, nc.Spec.ConfigSource == nil, "half of an assignment was made: %+v", nc.Spec)
-		eventually(t, func() error { return told(t, "lacks", "older than this controller: kubectl apply -f install.yaml") })
+		eventually(t, func() error {
+			return told(t, "lacks", "WriteFailed: cannot patch nodeconfigs.evenkeel.dev/v1alpha1: "+
+				"the API server's CRD is older than this controller: kubectl apply -f install.yaml")
+		})
 	})
 	updateNodeConfigs()
+	addNodes(t, "pool=lacks", "e2")
+	agents(t, nil, "e2")
 	t.Run("a right that is taken away", func(t *testing.T) {
-		addNodes(t, "pool=lacks", "e2")
-		agents(t, nil, "e2")
 		awaitRollout(t, "lacks", completeAt(1))
-		role := object("rbac.authorization.k8s.io", "ClusterRole", "evenkeel-controller")
-		change(t, role, func(o *unstructured.Unstructured) {
-			rules, _, _ := unstructured.NestedSlice(o.Object, "rules")
-			for _, rule := range rules {
-				if rule := rule.(map[string]any); slices.Equal(rule["resources"].([]any), []any{"nodeconfigs"}) {
-					rule["verbs"] = []any{"get", "list", "watch"}
-				}
-			}
-			assert.NoError(t, unstructured.SetNestedSlice(o.Object, rules, "rules"))
-		})
+		mayOnlyRead(t, "ClusterRole", "", "nodeconfigs")
 		edit(t, "lacks", use(7))
 		eventually(t, func() error {
 			return says(ready(), "lacks permission: patch nodeconfigs.evenkeel.dev/v1alpha1: kubectl apply -f install.yaml")
@@ -106,6 +102,38 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 		assert.NoError(t, bare.Apply(t.Context(), rights))
 		awaitRollout(t, "lacks", completeAt(2))
 		eventually(t, ready)
+	})
+	t.Run("the right to create revisions", func(t *testing.T) {
+		mayOnlyRead(t, "Role", v1alpha1.SystemNamespace, "configmaps")
+		eventually(t, func() error { // the API server needs a moment
+			probe := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: "probe"}}
+			return assert.Unless(apierrors.IsForbidden(c.client.Create(t.Context(), probe, client.DryRunAll)), "it still has the right")
+		})
+		before := generations(t, "e1", "e2")
+		edit(t, "lacks", use(8))
+		r := awaitRollout(t, "lacks", phase(v1alpha1.RolloutInvalid))
+		assert.OK(t, says(errors.New(r.Status.Message),
+			"cannot create ConfigMap evenkeel-system/lacks-", "forbidden", "kubectl apply -f install.yaml"))
+		assert.NoDiff(t, cmp.Diff(before, generations(t, "e1", "e2")), "the generations of NodeConfigs")
+		assert.NoError(t, bare.Apply(t.Context(), rights))
+		c.fleet.scheduleAll()
+		awaitRollout(t, "lacks", completeAt(3))
+	})
+}
+
+// mayOnlyRead takes the controller's rights to write objects of a resource away.
+func mayOnlyRead(t *testing.T, kind, namespace, resource string) {
+	t.Helper()
+	role := object("rbac.authorization.k8s.io", kind, "evenkeel-controller")
+	role.SetNamespace(namespace)
+	change(t, role, func(o *unstructured.Unstructured) {
+		rules, _, _ := unstructured.NestedSlice(o.Object, "rules")
+		for _, rule := range rules {
+			if rule := rule.(map[string]any); slices.Equal(rule["resources"].([]any), []any{resource}) {
+				rule["verbs"] = []any{"get", "list", "watch"}
+			}
+		}
+		assert.NoError(t, unstructured.SetNestedSlice(o.Object, rules, "rules"))
 	})
 }
 
@@ -119,7 +147,7 @@ func object(group, kind, name string) *unstructured.Unstructured {
 func change(t *testing.T, o *unstructured.Unstructured, f func(*unstructured.Unstructured)) {
 	t.Helper()
 	eventually(t, func() error {
-		if err := admin.Get(t.Context(), types.NamespacedName{Name: o.GetName()}, o); err != nil {
+		if err := admin.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}
 		f(o)
@@ -191,8 +219,8 @@ func TestTheControllerRefusesWhatTheAdmissionPolicyRefuses(t *testing.T) {
 		Strategy: v1alpha1.RolloutStrategy{Steps: []v1alpha1.RolloutStep{{Nodes: &two}, {Nodes: &one}}},
 	}}
 	eventually(t, func() error { return admin.Create(t.Context(), r) })
-	awaitRollout(t, "early", func(st *v1alpha1.NodeConfigRolloutStatus) error {
-		return errors.Join(phase(v1alpha1.RolloutInvalid)(st), says(errors.New(st.Message), "spec.strategy.steps must not go down, but go 2, 1"))
+	awaitRollout(t, "early", phase(v1alpha1.RolloutInvalid), func(st status) error {
+		return says(errors.New(st.Message), "spec.strategy.steps must not go down, but go 2, 1")
 	})
 	nc := nodeConfig(t, "y1")
 	assert.That(t, nc.Spec.ConfigSource == nil, "it was assigned: %+v", nc.Spec)

@@ -453,9 +453,8 @@ func (d *drawnFleet) controller(api client.WithWatch, now time.Time) *Controller
 	}
 	c.fleet.now, c.fleet.since, c.fleet.maintenance = func() time.Time { return now }, d.since, d.settings.Maintenance
 	var err error
-	if c.metrics, err = newMeters(prometheus.NewRegistry(), "v1", "", newCollector(c.fleet, 0, c.newProblems("", ""), c.newProblems("", ""))); err != nil {
-		d.Fatal(err)
-	}
+	c.metrics, err = newMeters(prometheus.NewRegistry(), "v1", "", newCollector(c.fleet, 0, c.newProblems("", ""), c.newProblems("", "")))
+	assert.NoError(d, err)
 	c.sources = newTemplateSources(api, func() {})
 	if d.source != nil {
 		d.read(api, d.source)

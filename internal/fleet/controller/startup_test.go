@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -29,19 +27,6 @@ func startups(grace, deadline time.Duration) func(*Options) {
 	return func(o *Options) {
 		o.Startup = StartupTaint{Key: startupKey, Times: rollout.StartupTimes{Grace: grace, Deadline: deadline}}
 	}
-}
-
-// mayRemove grants the controller the permission of config/startup-taint until the test ends.
-func mayRemove(t *testing.T) {
-	t.Helper()
-	assert.NoError(t, cluster.Apply(t.Context(), "../../../config/startup-taint"))
-	t.Cleanup(func() {
-		api, err := kubernetes.NewForConfig(cluster.AdminConfig())
-		if err == nil {
-			err = api.RbacV1().ClusterRoleBindings().Delete(context.Background(), "evenkeel-controller-startup-taint", metav1.DeleteOptions{})
-		}
-		assert.OK(t, err)
-	})
 }
 
 var theirs = corev1.Taint{Key: "example.com/theirs", Effect: corev1.TaintEffectNoSchedule}
@@ -88,7 +73,7 @@ func awaitOpen(t *testing.T, event string, names ...string) {
 
 func TestANewNodeKeepsItsStartupTaintUntilItRunsItsConfiguration(t *testing.T) {
 	world(t)
-	mayRemove(t)
+	grant(t, "startup-taint")
 	addNodes(t, "pool=startup", "old")
 	agents(t, nil, "old")
 	c := start(t, own(), startups(time.Hour, 2*time.Hour))
@@ -115,7 +100,7 @@ func TestANewNodeKeepsItsStartupTaintUntilItRunsItsConfiguration(t *testing.T) {
 
 func TestARolloutThatHasNothingForANodeDoesNotHoldIt(t *testing.T) {
 	world(t)
-	mayRemove(t)
+	grant(t, "startup-taint")
 	addNodes(t, "pool=later", "later")
 	taint(t, "later")
 	agents(t, nil, "later")
@@ -126,7 +111,7 @@ func TestARolloutThatHasNothingForANodeDoesNotHoldIt(t *testing.T) {
 
 func TestANodeThatNoRolloutSelectsIsOpenAfterTheGrace(t *testing.T) {
 	world(t)
-	mayRemove(t)
+	grant(t, "startup-taint")
 	addNodes(t, "pool=none", "grace", "waits")
 	taint(t, "grace")
 	start(t, own(), startups(2*time.Second, time.Hour))
@@ -135,7 +120,7 @@ func TestANodeThatNoRolloutSelectsIsOpenAfterTheGrace(t *testing.T) {
 
 func TestNoNodeIsHeldAfterTheDeadline(t *testing.T) {
 	world(t)
-	mayRemove(t)
+	grant(t, "startup-taint")
 	c := start(t, own(), startups(time.Second, 3*time.Second))
 	roll(t, "silent", func(s *v1alpha1.NodeConfigRolloutSpec) { s.NewNodes = v1alpha1.NewNodesTarget })
 	<-time.After(time.Second)            // creation times have whole seconds: only a younger node joins
@@ -171,14 +156,13 @@ func TestWithoutThePermissionTheControllerSaysSoOnce(t *testing.T) {
 		wait := next.Sub(c.fleet.now())
 		assert.That(t, wait > 0 && wait <= permissionInterval, "it tries again after %s", wait)
 	}
-	n := reviews.Load()
-	assert.That(t, n == 1, "it asked %d times for its permission", n)
+	assert.Equal(t, reviews.Load(), 1, "reviews of its permission")
 	assert.That(t, strings.Contains(c.startupRights.said, "kubectl apply -k config/startup-taint"), "it said %q", c.startupRights.said)
 	if all, overdue := c.fleet.countStartup(0); all != 2 || overdue != 2 {
 		t.Errorf("%d nodes have the taint, %d too long", all, overdue)
 	}
 	granted.Store(true)
-	mayRemove(t)
+	grant(t, "startup-taint")
 	eventually(t, func() error {
 		c.startupRights.retry, c.startupRights.checked = time.Time{}, time.Time{}
 		c.releaseStartup(t.Context(), true)
@@ -192,7 +176,7 @@ func TestWithoutThePermissionTheControllerSaysSoOnce(t *testing.T) {
 
 func TestErrorsOfTheRemovalOfStartupTaints(t *testing.T) {
 	world(t)
-	mayRemove(t)
+	grant(t, "startup-taint")
 	addNodes(t, "pool=none", "torn")
 	taint(t, "torn")
 	var fail atomic.Value // of the requests, by their method
@@ -243,7 +227,7 @@ func TestErrorsOfTheRemovalOfStartupTaints(t *testing.T) {
 
 func TestATaintIsNotRemovedFromAnotherNodeOfThatName(t *testing.T) {
 	world(t)
-	mayRemove(t)
+	grant(t, "startup-taint")
 	addNodes(t, "pool=none", "again", "gone", "open")
 	taint(t, "again", "gone", "open")
 	c := newController(t, own(), startups(0, time.Nanosecond))
@@ -265,9 +249,8 @@ func TestATaintIsNotRemovedFromAnotherNodeOfThatName(t *testing.T) {
 		t.Errorf("%d nodes have the taint", all)
 	}
 	c.fleet.deleteNode("gone")
-	if all, _ := c.fleet.countStartup(0); all != 1 {
-		t.Errorf("%d nodes have the taint after a deletion", all)
-	}
+	all, _ := c.fleet.countStartup(0)
+	assert.That(t, all == 1, "%d nodes have the taint after a deletion", all)
 }
 
 func TestOnlyTheDeadlineCountsWhileTheControllerDoesNotSeeEverything(t *testing.T) {
@@ -278,14 +261,11 @@ func TestOnlyTheDeadlineCountsWhileTheControllerDoesNotSeeEverything(t *testing.
 	f.setNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", CreationTimestamp: metav1.NewTime(at.Add(-5 * time.Minute))},
 		Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: startupKey, Effect: corev1.TaintEffectNoSchedule}}}})
 	times := rollout.StartupTimes{Grace: time.Minute, Deadline: 10 * time.Minute}
-	if due, next := f.dueStartup(times, false); len(due) != 0 || !next.Equal(at.Add(5*time.Minute)) {
-		t.Errorf("due: %v, next: %s", due, next)
-	}
-	if due, _ := f.dueStartup(times, true); len(due) != 1 || due[0].why != rollout.ReleasedNotSelected {
-		t.Errorf("due: %v", due)
-	}
+	due, next := f.dueStartup(times, false)
+	assert.That(t, len(due) == 0 && next.Equal(at.Add(5*time.Minute)), "due: %v, next: %s", due, next)
+	due, _ = f.dueStartup(times, true)
+	assert.That(t, len(due) == 1 && due[0].why == rollout.ReleasedNotSelected, "due: %v", due)
 	at = at.Add(5 * time.Minute)
-	if due, _ := f.dueStartup(times, false); len(due) != 1 || due[0].why != rollout.ReleasedAtDeadline {
-		t.Errorf("due: %v", due)
-	}
+	due, _ = f.dueStartup(times, false)
+	assert.That(t, len(due) == 1 && due[0].why == rollout.ReleasedAtDeadline, "due: %v", due)
 }

@@ -27,10 +27,9 @@ func TestAStoppedRevisionIsAnnotatedBeyondTheHistoryLimit(t *testing.T) {
 	})
 	bad := awaitRollout(t, "brand", phase(v1alpha1.RolloutHalted)).Status.UpdateRevision.ConfigMapRef
 	eventually(t, func() error {
-		if cm := revisions(t, "brand")["1"]; cm.Annotations[v1alpha1.AnnotationStopped] != "TooManyFailures" {
-			return fmt.Errorf("the stopped revision bears %v", cm.Annotations)
-		}
-		return nil
+		cm := revisions(t, "brand")["1"]
+		return assert.Unless(cm.Annotations[v1alpha1.AnnotationStopped] == "TooManyFailures",
+			"the stopped revision bears %v", cm.Annotations)
 	})
 	failed := rolloutNamed(t, "brand").Status.FailedNodes[0].Name
 
@@ -57,7 +56,7 @@ func TestARetryTriesTheNamedNodesAndRemovesTheStoppedAnnotation(t *testing.T) {
 		edit(t, "again", func(s *v1alpha1.NodeConfigRolloutSpec) {
 			s.Retry = &v1alpha1.RolloutRetry{Revision: 1, Attempt: attempt, Nodes: nodes}
 		})
-		return awaitRollout(t, "again", func(st *v1alpha1.NodeConfigRolloutStatus) error {
+		return awaitRollout(t, "again", func(st status) error {
 			if st.Attempt != attempt || st.Nodes.Failed != failed || st.Nodes.Updated != 2-failed || st.Halt != nil {
 				return fmt.Errorf("attempt %d, stop %+v, want attempt %d with %d failed", st.Attempt, st.Halt, attempt, failed)
 			}
@@ -77,9 +76,7 @@ func TestARetryTriesTheNamedNodesAndRemovesTheStoppedAnnotation(t *testing.T) {
 }
 
 func TestAnAbortAfterSuccessRollsBackToTheRevisionBefore(t *testing.T) {
-	world(t)
-	addNodes(t, "pool=late", "u1", "u2")
-	agents(t, nil, "u1", "u2")
+	pool(t, "late", "u1", "u2")
 	start(t, own())
 	roll(t, "late")
 	first := awaitRollout(t, "late", completeAt(1)).Status.UpdateRevision.ConfigMapRef
@@ -104,10 +101,7 @@ func TestForeignConfigMapsAreNotDeleted(t *testing.T) {
 	eventually(t, func() error {
 		c.fleet.mu.Lock()
 		defer c.fleet.mu.Unlock()
-		if c.fleet.revisions["nobody"]["precious"] == nil {
-			return fmt.Errorf("it has not been seen")
-		}
-		return nil
+		return assert.Unless(c.fleet.revisions["nobody"]["precious"] != nil, "it has not been seen")
 	})
 	c.cleanUp(t.Context(), time.Now())
 	assert.That(t, len(revisions(t, "nobody")) == 1, "it was deleted")

@@ -101,45 +101,37 @@ func TestATermBelongsToOneHolderOfTheLease(t *testing.T) {
 	}
 	ctx := t.Context()
 	e, m := begin()
-	if _, err := e.leads(); !errors.Is(err, errNotLeader) {
-		t.Errorf("it leads without a lease: %v", err)
-	}
+	_, err := e.leads()
+	assert.That(t, errors.Is(err, errNotLeader), "it leads without a lease: %v", err)
 	assert.NoError(t, e.Create(ctx, record("me", 0)))
-	if term, err := e.leads(); term != 1 || err != nil {
-		t.Errorf("term %d, %v", term, err)
-	}
+	term, err := e.leads()
+	assert.That(t, term == 1 && err == nil, "term %d, %v", term, err)
 	for range 2 {
 		assert.NoError(t, e.Update(ctx, record("me", 0)))
 	}
-	if _, _, err := e.Get(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if term, err := e.leads(); term != 1 || err != nil {
-		t.Errorf("term %d, %v", term, err)
-	}
+	_, _, err = e.Get(ctx)
+	assert.NoError(t, err)
+	term, err = e.leads()
+	assert.That(t, term == 1 && err == nil, "term %d, %v", term, err)
 	m.record = record("other", 1)
-	if _, _, err := e.Get(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := e.leads(); !errors.Is(err, errNotLeader) {
-		t.Errorf("the lease is another's: %v", err)
-	}
+	_, _, err = e.Get(ctx)
+	assert.NoError(t, err)
+	_, err = e.leads()
+	assert.That(t, errors.Is(err, errNotLeader), "the lease is another's: %v", err)
 	if err := e.Update(ctx, record("", 1)); err == nil || m.record.HolderIdentity != "other" {
 		t.Errorf("it gave another's lease up: %v", err)
 	}
 
 	e, _ = begin()
 	assert.NoError(t, errors.Join(e.Update(ctx, record("me", 4)), e.Update(ctx, record("me", 6))))
-	if _, err := e.leads(); !errors.Is(err, errNotLeader) {
-		t.Errorf("somebody else led meanwhile: %v", err)
-	}
+	_, err = e.leads()
+	assert.That(t, errors.Is(err, errNotLeader), "somebody else led meanwhile: %v", err)
 
 	e, _ = begin()
 	assert.NoError(t, e.Update(ctx, record("me", 4)))
 	e.renewed = e.renewed.Add(-2 * time.Hour)
-	if _, err := e.leads(); !errors.Is(err, errNotLeader) {
-		t.Errorf("it was frozen for two hours: %v", err)
-	}
+	_, err = e.leads()
+	assert.That(t, errors.Is(err, errNotLeader), "it was frozen for two hours: %v", err)
 }
 
 func TestTheFirstWriteOfAFormerLeadersBatchFails(t *testing.T) {
@@ -162,12 +154,7 @@ func TestTheFirstWriteOfAFormerLeadersBatchFails(t *testing.T) {
 	c.election.mu.Unlock()
 	edit(t, "former", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = true })
 	edit(t, "former", use(7))
-	eventually(t, func() error {
-		if len(revisions(t, "former")) != 2 {
-			return errors.New("there is no second revision")
-		}
-		return nil
-	})
+	eventually(t, func() error { return assert.Unless(len(revisions(t, "former")) == 2, "there is no second revision") })
 	second := revisions(t, "former")["2"]
 	second.Annotations[v1alpha1.AnnotationTerm] = fmt.Sprint(term + 1)
 	assert.NoError(t, admin.Update(t.Context(), &second))
@@ -208,10 +195,8 @@ func TestALeaderWritesItsTermBeforeItWatches(t *testing.T) {
 	defer over()
 	second := start(t, config, leads)
 	eventually(t, func() error {
-		if now := v1alpha1.TermOf(revisions(t, "terms")["1"].Annotations); now <= had {
-			return fmt.Errorf("term %d, was %d", now, had)
-		}
-		return nil
+		now := v1alpha1.TermOf(revisions(t, "terms")["1"].Annotations)
+		return assert.Unless(now > had, "term %d, was %d", now, had)
 	})
 	assert.That(t, !second.watches.complete(), "it has looked")
 	// A node that lost its disk adopts again what a rollout that is gone had assigned to it.

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -122,22 +121,14 @@ func TestNoPlanUsesObjectsFromBeforeAnOutage(t *testing.T) {
 	})
 	edit(t, "stale", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = false })
 	eventually(t, func() error {
-		if nodeConfig(t, "s2").Spec.ConfigSource == nil {
-			return errors.New("s2 was given nothing")
-		}
-		return nil
+		return assert.Unless(nodeConfig(t, "s2").Spec.ConfigSource != nil, "s2 was given nothing")
 	})
 
 	over := server.restart()
 	defer over()
 	assert.NoError(t, answerFor("s2"))
 	ready(t, "s1", corev1.ConditionFalse)
-	eventually(t, func() error {
-		if server.refused() < 4 {
-			return errors.New("the controller has not come back")
-		}
-		return nil
-	})
+	eventually(t, func() error { return assert.Unless(server.refused() >= 4, "the controller has not come back") })
 	time.Sleep(3 * silent) // longer than the limit for silent agents: the test is that nothing happens
 	ready(t, "s1", corev1.ConditionTrue)
 	if nc := nodeConfig(t, "s2"); nc.Generation != 2 {
@@ -176,12 +167,7 @@ func TestObjectsDeletedDuringAnOutageAreRemoved(t *testing.T) {
 	roll(t, "gone")
 	roll(t, "gonetoo", func(s *v1alpha1.NodeConfigRolloutSpec) { s.Paused = true })
 	awaitRollout(t, "gone", completeAt(1))
-	eventually(t, func() error {
-		if len(revisions(t, "gonetoo")) == 0 {
-			return errors.New("there is no revision")
-		}
-		return nil
-	})
+	eventually(t, func() error { return assert.Unless(len(revisions(t, "gonetoo")) != 0, "there is no revision") })
 
 	over := server.restart()
 	defer over()
@@ -249,18 +235,14 @@ func TestObjectsAreListedIfTheAPIServerRefusesToStreamThem(t *testing.T) {
 				eventually(t, func() error {
 					c.fleet.mu.Lock()
 					defer c.fleet.mu.Unlock()
-					if n := len(c.fleet.nodes); n != want {
-						return fmt.Errorf("%d nodes are known, want %d", n, want)
-					}
-					return nil
+					n := len(c.fleet.nodes)
+					return assert.Unless(n == want, "%d nodes are known, want %d", n, want)
 				})
 			}
 			knows(existing)
 			eventually(t, func() error {
-				if n := lists.count.Load(); n != 6 {
-					return fmt.Errorf("%d pages were listed, want one of each kind, and two of Nodes", n)
-				}
-				return nil
+				n := lists.count.Load()
+				return assert.Unless(n == 6, "%d pages were listed, want one of each kind, and two of Nodes", n)
 			})
 			addNodes(t, "pool=listed", name)
 			existing++

@@ -99,9 +99,8 @@ func TestAnActionWritesWhatTheCommandLineWrites(t *testing.T) {
 	} {
 		t.Run(verb, func(t *testing.T) {
 			s, _ := served(t, true, waiting())
-			if code, body := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/"+verb, `{"revision":3,"step":1}`)); code != 200 {
-				t.Fatalf("the answer is %d %s", code, body)
-			}
+			code, body := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/"+verb, `{"revision":3,"step":1}`))
+			assert.Must(t, code == 200, "the answer is %d %s", code, body)
 			var r v1alpha1.NodeConfigRollout
 			assert.NoError(t, s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r))
 			assert.That(t, want(&r.Spec), "the spec is %+v", r.Spec)
@@ -129,9 +128,8 @@ func TestAnUndoNeedsTheRevisionThatTheUserSaw(t *testing.T) {
 	r, cm := after(t)
 	s, _ := served(t, true, r, cm)
 	for body, want := range map[string]string{`{}`: "has changed since the page was updated", `{"revision":2}`: "is at revision 3, not 2"} {
-		if code, said := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/undo", body)); code != 409 || !strings.Contains(said, want) {
-			t.Errorf("%s answers %d %s, want %q", body, code, said, want)
-		}
+		code, said := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/undo", body))
+		assert.That(t, code == 409 && strings.Contains(said, want), "%s answers %d %s, want %q", body, code, said, want)
 	}
 	code, said := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/undo", `{"revision":3}`))
 	assert.Must(t, code == 200 && strings.Contains(said, "rollout workers undone: the configuration of revision 2 is the target again"),
@@ -180,9 +178,8 @@ func TestAnActionWritesItsReason(t *testing.T) {
 			if code, body := post(strings.Repeat("é", 257)); code != 400 || !strings.Contains(body, "the reason has 257 characters, more than the limit of 256") {
 				t.Errorf("a long reason: %d %s", code, body)
 			}
-			if code, body := post("a storm"); code != 200 {
-				t.Fatalf("the answer is %d %s", code, body)
-			}
+			code, body := post("a storm")
+			assert.Must(t, code == 200, "the answer is %d %s", code, body)
 			var r v1alpha1.NodeConfigRollout
 			assert.NoError(t, s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r))
 			assert.Equal(t, want(&r.Spec), "a storm", "the reason")
@@ -209,9 +206,8 @@ func TestRequestsAreShownWithTheirNames(t *testing.T) {
 func TestAnEmergencyDoesNotWaitForAStepThatHasPassed(t *testing.T) {
 	for verb, seen := range map[string]string{"pause": `{"revision":2}`, "abort": `{"revision":3,"step":0}`, "abort-rollback": `{"revision":3,"step":0}`} {
 		s, _ := served(t, true, waiting())
-		if code, body := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/"+verb, seen)); code != 200 {
-			t.Errorf("%s of %s answers %d %s", verb, seen, code, body)
-		}
+		code, body := answer(s, asked(http.MethodPost, "/api/clusters/0/rollouts/workers/"+verb, seen))
+		assert.That(t, code == 200, "%s of %s answers %d %s", verb, seen, code, body)
 	}
 }
 
@@ -298,9 +294,8 @@ func TestARolloutNamesItsWindowsAndTheNextOne(t *testing.T) {
 	if want := []string{"0 22 * * 1-5 for 6h, Europe/Berlin, trials end within", "0 8 * * 6 for 6h, UTC"}; !slices.Equal(got, want) {
 		t.Errorf("the windows are %q, want %q", got, want)
 	}
-	if v, want := viewOf(r, now), "2030-01-01T21:00:00Z, in 9h"; v.Window != want {
-		t.Errorf("it says %q, want %q", v.Window, want)
-	}
+	v, want := viewOf(r, now), "2030-01-01T21:00:00Z, in 9h"
+	assert.That(t, v.Window == want, "it says %q, want %q", v.Window, want)
 	r.Spec.Strategy.Windows[1].Schedule = "\x1b[31m"
 	if got := rulesOf(r)[0].Text; !strings.Contains(got, "spec.strategy.windows[1].schedule") || strings.Contains(got, "\x1b") {
 		t.Errorf("an invalid one gives %q", got)
@@ -319,7 +314,6 @@ func TestTheRulesOfARolloutNameTheTermsOfItsTrials(t *testing.T) {
 	}
 	assert.Equal(t, terms(), "", "without any it")
 	r.Spec.Trial = &v1alpha1.TrialTerms{ConfigTrialDuration: &metav1.Duration{Duration: 30 * time.Minute}, CrashLoopThreshold: new(int32(0)), AllowPodLoss: true}
-	if got, want := terms(), "30m, 0 restarts, pods may be lost"; got != want {
-		t.Errorf("it says %q, want %q", got, want)
-	}
+	got, want := terms(), "30m, 0 restarts, pods may be lost"
+	assert.That(t, got == want, "it says %q, want %q", got, want)
 }

@@ -241,9 +241,8 @@ func TestAPageGetsWhatIsNewerThanWhatItHasSeenAndNoMore(t *testing.T) {
 		`["n",0,0,4,3,1,0,2,"","waits"]`:         {cell: cell{Name: "n", Standing: describe.Standing{Health: "Healthy", Position: "Waiting", State: "Pending", Why: "waits"}}, kubelet: 2},
 		`["n",0,0,0,0,0,0,0,"","unknown words"]`: {cell: cell{Name: "n", Standing: describe.Standing{Health: "New", Position: "New", State: "New", Why: "unknown words"}}},
 	} {
-		if text, err := json.Marshal(c); err != nil || string(text) != want {
-			t.Errorf("a cell is sent as %s (%v), want %s", text, err, want)
-		}
+		text, err := json.Marshal(c)
+		assert.That(t, err == nil && string(text) == want, "a cell is sent as %s (%v), want %s", text, err, want)
 	}
 }
 
@@ -254,9 +253,8 @@ func TestNodesThatAreGoneAreForgottenInTheEnd(t *testing.T) {
 		f.update(snapshot{Cells: map[string]cell{name: {Name: name}}})
 	}
 	assert.That(t, len(f.changed) <= maxRemoved+1, "%d are remembered", len(f.changed))
-	if m, _ := f.since(1); !m.All || len(m.Nodes) != 1 {
-		t.Errorf("a page that has missed it gets %+v", m)
-	}
+	m, _ := f.since(1)
+	assert.That(t, m.All && len(m.Nodes) == 1, "a page that has missed it gets %+v", m)
 }
 
 func TestConfigurationsAreSetBesideEachOther(t *testing.T) {

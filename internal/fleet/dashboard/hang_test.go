@@ -69,14 +69,12 @@ func TestSnapshotsReadTheConfigMapOfATemplateRarely(t *testing.T) {
 			return cm.Name + " " + cm.Data["kubelet"]
 		}
 		for range 10 {
-			if a, b := read("a"), read("b"); a != "a 1" || b != "b 2" {
-				t.Fatalf("read %q and %q after %d reads", a, b, reads)
-			}
+			a, b := read("a"), read("b")
+			assert.Must(t, a == "a 1" && b == "b 2", "read %q and %q after %d reads", a, b, reads)
 			time.Sleep(time.Second)
 		}
 		time.Sleep(cacheDuration)
-		got := read("a")
-		assert.That(t, got == "a 3", "later it is %q: it was not read again", got)
+		assert.Equal(t, read("a"), "a 3", "later, read again")
 		for i := range 100 {
 			read(fmt.Sprint("c", i))
 			time.Sleep(cacheDuration)

@@ -109,9 +109,8 @@ func TestReadingNeedsTheTokenTooAndThePageDoesNot(t *testing.T) {
 	for _, path := range []string{"/api/about", "/api/summaries", "/api/clusters/0/rollouts/workers/log", "/api/clusters/0/rollouts/workers/timeline", "/api/clusters/0/rollouts/workers/diff", "/api/clusters/0/feed", "/api/clusters/0/nodes/a", "/api/clusters/0/nodes/a/config", "/api/clusters/0/rollouts/workers"} {
 		r := asked(http.MethodGet, path, "")
 		r.Header.Del("Authorization")
-		if code, body := answer(s, r); code != 401 {
-			t.Errorf("%s answers %d %s", path, code, body)
-		}
+		code, body := answer(s, r)
+		assert.That(t, code == 401, "%s answers %d %s", path, code, body)
 	}
 	for path, kind := range map[string]string{"/": "text/html; charset=utf-8", "/main.js": "text/javascript; charset=utf-8", "/style.css": "text/css; charset=utf-8"} {
 		r := asked(http.MethodGet, path, "")
@@ -149,9 +148,8 @@ func TestALinkFromElsewhereOpensThePageAndNothingElse(t *testing.T) {
 		r := asked(http.MethodGet, path, "")
 		r.Header.Set("Sec-Fetch-Site", "cross-site")
 		r.Header.Set("Sec-Fetch-Mode", "navigate")
-		if code, body := answer(s, r); code != want {
-			t.Errorf("%s answers %d %s, want %d", path, code, body, want)
-		}
+		code, body := answer(s, r)
+		assert.That(t, code == want, "%s answers %d %s, want %d", path, code, body, want)
 	}
 }
 
@@ -200,9 +198,8 @@ func TestErrorsOfTheAPIKeepTheirKind(t *testing.T) {
 		{errors.New("something else"), 409},
 	} {
 		w := httptest.NewRecorder()
-		if fail(w, 409, tt.err); w.Code != tt.code {
-			t.Errorf("%v becomes %d, want %d", tt.err, w.Code, tt.code)
-		}
+		fail(w, 409, tt.err)
+		assert.That(t, w.Code == tt.code, "%v becomes %d, want %d", tt.err, w.Code, tt.code)
 	}
 }
 

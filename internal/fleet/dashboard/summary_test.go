@@ -208,9 +208,8 @@ func TestEachClusterIsServedBelowItsNumber(t *testing.T) {
 		"/api/clusters/-1/rollouts/workers": `404 there is no cluster`, "/api/clusters/00/rollouts/workers": `404 there is no cluster`, "/api/clusters/x/feed": `404 there is no cluster`,
 	} {
 		code, body := answer(s, asked(http.MethodGet, path, ""))
-		if wantCode, words, _ := strings.Cut(want, " "); fmt.Sprint(code) != wantCode || !strings.Contains(body, words) {
-			t.Errorf("%s answers %d %s, want %s", path, code, body, want)
-		}
+		wantCode, words, _ := strings.Cut(want, " ")
+		assert.That(t, fmt.Sprint(code) == wantCode && strings.Contains(body, words), "%s answers %d %s, want %s", path, code, body, want)
 	}
 	if code, body := answer(s, asked(http.MethodPost, "/api/clusters/1/rollouts/others/pause", "{}")); code != 200 {
 		t.Errorf("pause answers %d %s", code, body)

@@ -90,9 +90,8 @@ func TestThereIsNoEstimateWhereNothingMoves(t *testing.T) {
 	} {
 		r := waiting()
 		r.Status.Phase = phase
-		if e, note := new(estimates).of(t.Context(), r, nil); e != nil || note != want {
-			t.Errorf("%s: %+v, %q, want %q", phase, e, note, want)
-		}
+		e, note := new(estimates).of(t.Context(), r, nil)
+		assert.That(t, e == nil && note == want, "%s: %+v, %q, want %q", phase, e, note, want)
 	}
 	r := waiting()
 	r.Generation++
@@ -112,9 +111,8 @@ func TestAnEstimateSaysWhatItAssumesAndIsBounded(t *testing.T) {
 		t.Errorf("%d points, the last %+v, %q", n, e.Points[n-1], e.Note)
 	}
 	run.Limited, run.Final.Phase = false, rollout.PhaseStuck
-	if e, _ = estimateOf(&run, false); e.Note != "if every node is healthy, it ends as Stuck" {
-		t.Errorf("the note is %q", e.Note)
-	}
+	e, _ = estimateOf(&run, false)
+	assert.That(t, e.Note == "if every node is healthy, it ends as Stuck", "the note is %q", e.Note)
 	if e, note := estimateOf(&rollout.Run{}, false); e != nil || note != "no estimate: the rollout makes no progress by itself" {
 		t.Errorf("without samples: %+v, %q", e, note)
 	}
@@ -163,9 +161,8 @@ func TestALogHasTheEventsOfARolloutAndOfItsNodes(t *testing.T) {
 		"rollouts/workers/log?node=b": "",
 		"nodes/a":                     "Outcome a TrialPassed, Event a ConfigChanged, Outcome a Assigned",
 	} {
-		if got, note := log(path); got != want || note != "" {
-			t.Errorf("%s: %q (%s), want %q", path, got, note, want)
-		}
+		got, note := log(path)
+		assert.That(t, got == want && note == "", "%s: %q (%s), want %q", path, got, note, want)
 	}
 	// Without the right to read Events, or without an answer, outcomes are left.
 	for want, err := range map[string]error{
@@ -178,9 +175,8 @@ func TestALogHasTheEventsOfARolloutAndOfItsNodes(t *testing.T) {
 			}
 			return api.List(ctx, list, o...)
 		}})
-		if got, note := log("rollouts/workers/log"); got != "Outcome a TrialPassed" || note != want {
-			t.Errorf("it has %q, and the note is %q, want %q", got, note, want)
-		}
+		got, note := log("rollouts/workers/log")
+		assert.That(t, got == "Outcome a TrialPassed" && note == want, "it has %q, and the note is %q, want %q", got, note, want)
 	}
 	if code, body := answer(s, asked(http.MethodGet, "/api/clusters/0/rollouts/nothing/log", "")); code != 404 {
 		t.Errorf("of a rollout that does not exist: %d %s", code, body)

@@ -34,9 +34,8 @@ func TestBudgetsAreRespectedWhereTheControllerMay(t *testing.T) {
 		p, _ := Build(Input{Rollout: r, Template: Template{Content: Content{Key: "kubelet", Data: "x", SHA256: digest("x")}}, Permissions: tt.may, Settings: DefaultSettings})
 		assert.That(t, p.RespectBudgets == tt.want && p.Invalid == tt.err,
 			"asked %v, may %v: %v, invalid %q", tt.asked, tt.may, p.RespectBudgets, p.Invalid)
-		if got, _ := respectsBudgets(&v1alpha1.RolloutStrategy{RespectDisruptionBudgets: tt.asked, Drain: v1alpha1.DrainAlways}, tt.may); got != (tt.want && tt.asked != nil) {
-			t.Errorf("asked %v, may %v: %v where each node is drained", tt.asked, tt.may, got)
-		}
+		got, _ := respectsBudgets(&v1alpha1.RolloutStrategy{RespectDisruptionBudgets: tt.asked, Drain: v1alpha1.DrainAlways}, tt.may)
+		assert.That(t, got == (tt.want && tt.asked != nil), "asked %v, may %v: %v where each node is drained", tt.asked, tt.may, got)
 	}
 }
 

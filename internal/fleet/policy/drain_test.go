@@ -22,8 +22,8 @@ func TestATaintRecordsADrain(t *testing.T) {
 		assert.That(t, len(taint.Value) <= 63 && !strings.ContainsAny(taint.Value, " :/"), "the value %q is invalid", taint.Value)
 		assert.Equal(t, DrainOf(&corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "other"}, taint}}}), want, "read")
 	}
-	got := DrainOf(&corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "other"}}}})
-	assert.That(t, got == (rollout.Drain{}), "a Node without the taint records %+v", got)
+	assert.Equal(t, DrainOf(&corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "other"}}}}), rollout.Drain{},
+		"a Node without the taint")
 }
 
 func TestATaintThatCannotBeReadIsOfNoRollout(t *testing.T) {

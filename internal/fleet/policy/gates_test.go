@@ -100,7 +100,6 @@ func TestTheDocumentedGatesAreValid(t *testing.T) {
 	block, _, _ = strings.Cut(block, "```")
 	r := gatedRollout(func(*v1alpha1.RolloutGate) {})
 	assert.NoError(t, yaml.UnmarshalStrict([]byte("gates:\n"+block), &r.Spec.Strategy))
-	if p, err := FromSpec(r, DefaultTimes, then); err != nil || len(p.Gates) < 5 {
-		t.Errorf("got %+v, %v", p.Gates, err)
-	}
+	p, err := FromSpec(r, DefaultTimes, then)
+	assert.That(t, err == nil && len(p.Gates) >= 5, "got %+v, %v", p.Gates, err)
 }

@@ -56,9 +56,8 @@ func TestAStrippedRevisionKeepsTheDigestOfItsContent(t *testing.T) {
 		assert.That(t, cm.Annotations[AnnotationDigest] == digest("planted") && len(cm.Annotations) == 1 && cm.Data == nil, "the cache has %+v", cm)
 	}
 	empty := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"evenkeel.dev/payload-sha256": digest("real")}}}
-	if StripRevision(empty); empty.Annotations[AnnotationDigest] != "" {
-		t.Errorf("of what holds nothing the cache has %+v", empty)
-	}
+	StripRevision(empty)
+	assert.That(t, empty.Annotations[AnnotationDigest] == "", "of what holds nothing the cache has %+v", empty)
 }
 
 func TestLastSucceededIsIdentifiedByUIDAndSHA256(t *testing.T) {
@@ -128,8 +127,7 @@ func TestConfigMapsDoNotChooseTheNextNumber(t *testing.T) {
 	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", CreationTimestamp: metav1.NewTime(then)}}
 	assert.Equal(t, highestNumber(o, revisions, nil), 7, "a new rollout's highest")
 	o.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 3}
-	got := highestNumber(o, revisions, nil)
-	assert.That(t, got == 3, "the highest is %d, want the status's 3", got)
+	assert.Equal(t, highestNumber(o, revisions, nil), 3, "the highest, of the status")
 	o.Status.UpdateRevision.Number = math.MaxInt64
 	next := Template{Content: Content{Key: "kubelet", Data: "next", SHA256: digest("next")}}
 	assert.ErrorHas(t, assert.Err(targetOf(Input{Rollout: o, Revisions: revisions, Template: next, Settings: DefaultSettings})),
@@ -186,5 +184,20 @@ func TestAPinReplacesTheTemplateWhileThatHasTheSameContent(t *testing.T) {
 			assert.That(t, gone && !p.Pinned && strings.Contains(p.Invalid, "kubectl evenkeel rollout unpin r"),
 				"it says %q, conditions %+v", p.Invalid, plan.Conditions)
 		})
+	}
+}
+
+// Agents of older versions write neither their version nor where they take their source from.
+func TestANodeIsReportedIfItsAgentHasWrittenAnything(t *testing.T) {
+	answered := []metav1.Condition{{Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionTrue}}
+	for name, tt := range map[string]struct {
+		status v1alpha1.NodeConfigStatus
+		want   bool
+	}{
+		"nothing": {v1alpha1.NodeConfigStatus{}, false}, "its version": {v1alpha1.NodeConfigStatus{AgentVersion: "v1"}, true},
+		"an older version's answer": {v1alpha1.NodeConfigStatus{Conditions: answered}, true},
+	} {
+		n := NodeOf(&corev1.Node{}, &v1alpha1.NodeConfig{Status: tt.status})
+		assert.That(t, n.Reported == tt.want && n.OtherSource == "", "%s: the node is %+v, want reported %t", name, n, tt.want)
 	}
 }

@@ -51,12 +51,10 @@ func TestOnlyTheStatusNamesRevisions(t *testing.T) {
 	}
 	want := []Recorded{{5, "w-a", "ua", "sa"}, {4, "w-b", "ub", "sb"}, {3, "w-c", "uc", "sc"}, {1, "w-a", "ua", "sa"}}
 	assert.NoDiff(t, cmp.Diff(want, RecordedIn(st)))
-	if r, ok := Numbered(st, 3); !ok || r != want[2] {
-		t.Errorf("revision 3 is %+v, %v", r, ok)
-	}
-	if r, ok := Numbered(st, 2); ok {
-		t.Errorf("revision 2 is %+v", r)
-	}
+	r, ok := Numbered(st, 3)
+	assert.That(t, ok && r == want[2], "revision 3 is %+v, %v", r, ok)
+	r, ok = Numbered(st, 2)
+	assert.That(t, !ok, "revision 2 is %+v", r)
 }
 
 func labelled(number string) *corev1.ConfigMap {

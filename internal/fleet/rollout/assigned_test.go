@@ -3,6 +3,8 @@ package rollout
 import (
 	"slices"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestOnlyNodesAssignedWaitsForTheMoves(t *testing.T) {
@@ -18,12 +20,10 @@ func TestOnlyNodesAssignedWaitsForTheMoves(t *testing.T) {
 			about = append(about, e)
 		}
 	}
-	if len(about) != 1 || len(given) != 3 || !slices.Equal(about[0].Assigned, given) || len(r.Events) < 2 {
-		t.Fatalf("given to %v, and the events are %+v", given, r.Events)
-	}
+	assert.Must(t, len(about) == 1 && len(given) == 3 && slices.Equal(about[0].Assigned, given) && len(r.Events) >= 2,
+		"given to %v, and the events are %+v", given, r.Events)
 	// A batch that took several plans is told as one.
 	all := NodesAssigned(&w.policy, &r.Next, append(given, "n4"))
-	if want := "revision 1 was assigned to 4 nodes (step 0/1): n2, n3, n1, n4"; all.Reason != about[0].Reason || all.Message != want {
-		t.Errorf("got %s: %s, want %s", all.Reason, all.Message, want)
-	}
+	want := "revision 1 was assigned to 4 nodes (step 0/1): n2, n3, n1, n4"
+	assert.That(t, all.Reason == about[0].Reason && all.Message == want, "got %s: %s, want %s", all.Reason, all.Message, want)
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // unreadyFor is how long a start of the kubelet makes pods unready.
@@ -139,12 +141,9 @@ func TestOtherNodesDoNotOvertakeANodeWhosePodsAreBeingRead(t *testing.T) {
 	w.target("r1")
 	w.policy.Now = w.now
 	r := Plan(w.policy, w.progress, w.nodes)
-	if len(r.Moves) > 0 || !r.ReadBudgets || !slices.Equal(r.Inspect, []int{0}) {
-		t.Errorf("moves %v, reads %v", r.Moves, r.Inspect)
-	}
-	if r = w.plan(); len(r.Moves) != 1 || r.Moves[0].Node != 0 {
-		t.Errorf("then it moves %v", r.Moves)
-	}
+	assert.That(t, len(r.Moves) == 0 && r.ReadBudgets && slices.Equal(r.Inspect, []int{0}), "moves %v, reads %v", r.Moves, r.Inspect)
+	r = w.plan()
+	assert.That(t, len(r.Moves) == 1 && r.Moves[0].Node == 0, "then it moves %v", r.Moves)
 }
 
 func TestOnlyAFewNodesAreReadAtATime(t *testing.T) {
@@ -161,31 +160,25 @@ func TestOnlyAFewNodesAreReadAtATime(t *testing.T) {
 	w.pods[last]["db"] = 1
 	w.target("r1")
 	r := w.plan()
-	if len(r.Moves) != 1 || w.nodes[r.Moves[0].Node].Name != last {
-		t.Errorf("it assigns %d nodes, want %s", len(r.Moves), last)
-	}
+	assert.That(t, len(r.Moves) == 1 && w.nodes[r.Moves[0].Node].Name == last, "it assigns %d nodes, want %s", len(r.Moves), last)
 	read := w.inspections
 	for range 30 { // the others are known to wait: only the budgets are read
 		w.now = w.now.Add(budgetsValid)
 		w.act()
 		w.policy.Now = w.now
-		if r := Plan(w.policy, w.progress, w.nodes); len(r.Inspect) > 0 {
-			t.Fatalf("it reads the pods of %d nodes", len(r.Inspect))
-		}
+		r := Plan(w.policy, w.progress, w.nodes)
+		assert.Must(t, len(r.Inspect) == 0, "it reads the pods of %d nodes", len(r.Inspect))
 		w.plan()
 	}
-	if read > 20 || w.inspections-read > 30 {
-		t.Errorf("it read %d times, then %d times in 5 minutes", read, w.inspections-read)
-	}
+	assert.That(t, read <= 20 && w.inspections-read <= 30, "it read %d times, then %d times in 5 minutes", read, w.inspections-read)
 }
 
 func TestANodeDoesNotWaitForItsOwnPods(t *testing.T) {
 	for name, w := range map[string]*world{"refuses an earlier revision": fleet(2), "is on trial with an earlier revision": fleet(2)} {
 		w.assigned("n1", "n2")
 		w.proves("n2")
-		n := w.node("n1")
 		if name == "refuses an earlier revision" {
-			n.OK, n.Reason, n.InTrial, n.Active = "False", agentEvicts, false, Ref{}
+			w.judge("False", agentEvicts, "n1")
 		}
 		w.policy.RespectBudgets = true
 		w.setBudget("web", 1)
@@ -196,8 +189,6 @@ func TestANodeDoesNotWaitForItsOwnPods(t *testing.T) {
 		for range 3 { // it reads the pods first
 			moves = append(moves, w.plan().Moves...)
 		}
-		if len(moves) != 1 || moves[0].Node != 0 {
-			t.Errorf("a node %s: moves are %+v, want an assignment to it alone", name, moves)
-		}
+		assert.That(t, len(moves) == 1 && moves[0].Node == 0, "a node %s: moves are %+v, want an assignment to it alone", name, moves)
 	}
 }

@@ -3,6 +3,8 @@ package rollout
 import (
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // soaking is a world of one node that has proven the target just now, which is to soak for ten minutes.
@@ -35,21 +37,15 @@ func TestASoakBeginsWhenTheNodeWasFirstSeenHealthy(t *testing.T) {
 	if m := w.nodes[0].Observation; !m.HealthySince.Equal(w.now) || m.Revision != 1 || m.Attempt != 1 || m.Rollout != "workers" {
 		t.Fatalf("the mark is %+v at %s", m, w.now)
 	}
-	if s := w.stateAfter(10*time.Minute - time.Second); s != Soaking {
-		t.Errorf("a second before its end the node is %s", s)
-	}
-	if s := w.stateAfter(time.Second); s != Updated {
-		t.Errorf("at its end the node is %s", s)
-	}
+	assert.Equal(t, w.stateAfter(10*time.Minute-time.Second), Soaking, "a second before its end the node")
+	assert.Equal(t, w.stateAfter(time.Second), Updated, "at its end the node")
 }
 
 func TestANewLeaderContinuesARecordedSoak(t *testing.T) {
 	w := soaking(t)
 	w.now = w.now.Add(9 * time.Minute)
 	w.policy.Since = w.now // the leader is new
-	if s := w.stateAfter(time.Minute); s != Updated {
-		t.Errorf("the node is %s", s)
-	}
+	assert.Equal(t, w.stateAfter(time.Minute), Updated, "the node")
 }
 
 func TestANewLeaderRestartsAnUnrecordedSoak(t *testing.T) {
@@ -65,15 +61,10 @@ func TestANewLeaderRestartsAnUnrecordedSoak(t *testing.T) {
 			change(&w.nodes[0].Observation)
 			w.now = w.now.Add(10 * time.Minute)
 			w.policy.Since = w.now
-			if s := w.plan().States[0]; s != Soaking {
-				t.Fatalf("the node is %s", s)
-			}
-			if m := w.nodes[0].Observation; !m.HealthySince.Equal(w.now) {
-				t.Errorf("the mark is %+v at %s", m, w.now)
-			}
-			if s := w.stateAfter(10 * time.Minute); s != Updated {
-				t.Errorf("after the whole soak the node is %s", s)
-			}
+			s := w.plan().States[0]
+			assert.Must(t, s == Soaking, "the node is %s", s)
+			assert.That(t, w.nodes[0].Observation.HealthySince.Equal(w.now), "the mark is %+v at %s", w.nodes[0].Observation, w.now)
+			assert.Equal(t, w.stateAfter(10*time.Minute), Updated, "after the whole soak the node")
 		})
 	}
 }
@@ -88,18 +79,12 @@ func TestASoakRestartsWhenTheNodeWasUnhealthy(t *testing.T) {
 			w.now = w.now.Add(9 * time.Minute)
 			ail(w, true)
 			w.plan()
-			if m := w.nodes[0].Observation; m != (Observation{}) {
-				t.Fatalf("the mark is kept: %+v", m)
-			}
+			assert.Must(t, w.nodes[0].Observation == (Observation{}), "the mark is kept: %+v", w.nodes[0].Observation)
 			w.now = w.now.Add(10 * time.Second)
 			ail(w, false)
 			w.plan()
-			if s := w.stateAfter(9 * time.Minute); s != Soaking {
-				t.Errorf("the node is %s", s)
-			}
-			if s := w.stateAfter(time.Minute); s != Updated {
-				t.Errorf("after the whole soak the node is %s", s)
-			}
+			assert.Equal(t, w.stateAfter(9*time.Minute), Soaking, "the node")
+			assert.Equal(t, w.stateAfter(time.Minute), Updated, "after the whole soak the node")
 		})
 	}
 }
@@ -120,9 +105,7 @@ func retried(t *testing.T) (w *world, failed *Node) {
 		w.plan()
 		w.now = w.now.Add(10 * time.Second)
 	}
-	if w.progress.Halt == nil {
-		t.Fatalf("it was not stopped: %s", w.last.Message)
-	}
+	assert.Must(t, w.progress.Halt != nil, "it was not stopped: %s", w.last.Message)
 	w.policy.Retry = Retry{Revision: 1, Attempt: 2, Nodes: []string{"n1"}}
 	clear(w.agents["n1"].does)
 	w.plan()
@@ -131,30 +114,24 @@ func retried(t *testing.T) (w *world, failed *Node) {
 
 func TestFailuresBeforeARetryDoNotCountWhateverTheClocks(t *testing.T) {
 	w, failed := retried(t)
-	if m := failed.Observation; m.Failed != 1 || m.Attempt != 1 {
-		t.Fatalf("the mark is %+v", m)
-	}
+	assert.Must(t, failed.Observation.Failed == 1 && failed.Observation.Attempt == 1, "the mark is %+v", failed.Observation)
 	for _, now := range []time.Time{w.now, w.now.Add(-time.Hour), w.now.Add(time.Hour)} {
 		w.now, w.policy.Since = now, now // a new leader
 		w.act()
-		if w.plan(); w.progress.Halt != nil {
-			t.Errorf("it was stopped: %s", w.last.Message)
-		}
+		w.plan()
+		assert.That(t, w.progress.Halt == nil, "it was stopped: %s", w.last.Message)
 	}
 }
 
 func TestFailuresAfterARetryCountOnNodesOfEarlierAttempts(t *testing.T) {
 	w, _ := retried(t)
 	other := w.node("n3") // it was given the revision in the first attempt, and had not failed
-	if other.Source.Attempt != 1 || other.Observation.Failed != 0 {
-		t.Fatalf("n3 has %+v and %+v", other.Source, other.Observation)
-	}
+	assert.Must(t, other.Source.Attempt == 1 && other.Observation.Failed == 0, "n3 has %+v and %+v", other.Source, other.Observation)
 	w.policy.MaxFailures = Amount{Value: 1}
 	w.policy.Now = w.now
 	other.OK, other.Reason, other.Error = "False", "CrashLooped", "late"
-	if w.plan(); w.progress.Halt == nil || w.progress.Halt.Attempt != 2 {
-		t.Errorf("it was not stopped: %s", w.last.Message)
-	}
+	w.plan()
+	assert.That(t, w.progress.Halt != nil && w.progress.Halt.Attempt == 2, "it was not stopped: %s", w.last.Message)
 }
 
 func TestANodeThatRecoversAndFailsAfterARetryCounts(t *testing.T) {
@@ -165,9 +142,8 @@ func TestANodeThatRecoversAndFailsAfterARetryCounts(t *testing.T) {
 		t.Fatalf("the mark is %+v, and it says %s", failed.Observation, w.last.Message)
 	}
 	failed.OK, failed.Reason = "False", "CrashLooped"
-	if w.plan(); w.progress.Halt == nil {
-		t.Errorf("it was not stopped: %s", w.last.Message)
-	}
+	w.plan()
+	assert.That(t, w.progress.Halt != nil, "it was not stopped: %s", w.last.Message)
 }
 
 func TestALongTrialDoesNotDelayTheRollback(t *testing.T) {
@@ -182,24 +158,18 @@ func TestALongTrialDoesNotDelayTheRollback(t *testing.T) {
 		w.plan()
 		w.now = w.now.Add(10 * time.Second)
 	}
-	if w.last.Phase != PhaseComplete {
-		t.Fatalf("it is %s", w.last.Phase)
-	}
+	assert.Must(t, w.last.Phase == PhaseComplete, "it is %s", w.last.Phase)
 	w.policy.Abort = Abort{Revision: 1, Rollback: true}
 	first := w.plan()
-	if len(first.Moves) != 1 {
-		t.Fatalf("%d nodes go back at first", len(first.Moves))
-	}
+	assert.Must(t, len(first.Moves) == 1, "%d nodes go back at first", len(first.Moves))
 	n := &w.nodes[first.Moves[0].Node]
 	n.Observed, n.InTrial, n.TrialLength = n.Generation, true, 168*time.Hour
 	w.now = w.now.Add(w.policy.NodeTimeout + maxRollbackTrial - time.Second)
-	if r := w.plan(); len(r.Moves) != 0 {
-		t.Errorf("%d more nodes go back too early", len(r.Moves))
-	}
+	r := w.plan()
+	assert.That(t, len(r.Moves) == 0, "%d more nodes go back too early", len(r.Moves))
 	w.now = w.now.Add(time.Second)
-	if r := w.plan(); len(r.Moves) != 1 {
-		t.Errorf("%d more nodes go back after %s", len(r.Moves), w.policy.NodeTimeout+maxRollbackTrial)
-	}
+	r = w.plan()
+	assert.That(t, len(r.Moves) == 1, "%d more nodes go back after %s", len(r.Moves), w.policy.NodeTimeout+maxRollbackTrial)
 }
 
 func TestNotReadyDuringTheTrialIsAFailure(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // A node that needs to be empty has been drained, and its agent adopts the target within the next moments.
@@ -22,10 +24,9 @@ func TestADrainOfANodeThatMustBeEmptyIsOnlyGivenUpForPodsThatStay(t *testing.T) 
 		t.Run(name, func(t *testing.T) {
 			w := fleet(1)
 			w.assigned("n1")
-			w.refuse("n1")
+			w.judge("False", c.reason, "n1")
 			w.policy.Drain = DrainWhenBlocked
 			n := w.node("n1")
-			n.Reason = c.reason
 			w.drains("n1", 1)
 			n.DrainReport.Ignored = c.ignored
 			r := w.plan()
@@ -56,9 +57,8 @@ func TestGatesAreEvaluatedOnlyWhileTheyMatter(t *testing.T) {
 		w.holdByGate()
 		c.happen(w)
 		w.now = w.now.Add(2 * time.Minute)
-		if r := w.plan(); len(r.Measure) != c.want {
-			t.Errorf("%s: %q are evaluated: %s", name, r.Measure, r.Message)
-		}
+		r := w.plan()
+		assert.That(t, len(r.Measure) == c.want, "%s: %q are evaluated: %s", name, r.Measure, r.Message)
 	}
 }
 
@@ -69,9 +69,9 @@ func TestNodesAreAssignedARecreatedConfigMapInEachState(t *testing.T) {
 		Trial:    func(*world, *Node) {},
 		Soaking:  func(w *world, n *Node) { w.proves("n1"); w.policy.Soak = time.Hour },
 		Updated:  func(w *world, n *Node) { w.proves("n1") },
-		Blocked:  func(w *world, n *Node) { w.refuse("n1") },
+		Blocked:  func(w *world, n *Node) { w.judge("False", agentEvicts, "n1") },
 		Failed: func(w *world, n *Node) {
-			n.OK, n.Reason, n.InTrial, n.Active = "False", agentCrashLooped, false, Ref{}
+			w.judge("False", agentCrashLooped, "n1")
 			w.policy.MaxFailures = Amount{Value: 2}
 		},
 	} {
@@ -85,9 +85,8 @@ func TestNodesAreAssignedARecreatedConfigMapInEachState(t *testing.T) {
 		for _, m := range r.Moves {
 			uids = append(uids, m.Source.UID)
 		}
-		if again := slices.Equal(uids, []string{w.policy.Target.UID}); r.States[0] != want || again != (want != Failed) {
-			t.Errorf("%s (want %s): assigned are %q", r.States[0], want, uids)
-		}
+		assert.That(t, r.States[0] == want && slices.Equal(uids, []string{w.policy.Target.UID}) == (want != Failed),
+			"%s (want %s): assigned are %q", r.States[0], want, uids)
 	}
 }
 
@@ -95,7 +94,7 @@ func TestNoAssignmentIsTakenBackWhereNoNodeMayMove(t *testing.T) {
 	for value, want := range map[int][]string{0: nil, 1: {"TakeBack n1"}} {
 		w := fleet(2)
 		w.assigned("n1")
-		w.refuse("n1")
+		w.judge("False", agentEvicts, "n1")
 		w.policy.MaxUnavailable = Amount{Value: value}
 		w.wantMoves(t, want...)
 	}
@@ -189,9 +188,8 @@ func TestWhatWasReadAboutBudgetsGetsTooOld(t *testing.T) {
 			}
 			w.policy.Now = w.now
 			r := Plan(w.policy, w.progress, w.nodes)
-			if got := (want{len(r.Moves), len(r.Inspect), r.ReadBudgets}); got != expect {
-				t.Errorf("%s, at the limit %t: %+v, want %+v: %s", name, at, got, expect, r.Message)
-			}
+			got := (want{len(r.Moves), len(r.Inspect), r.ReadBudgets})
+			assert.That(t, got == expect, "%s, at the limit %t: %+v, want %+v: %s", name, at, got, expect, r.Message)
 		}
 	}
 }
@@ -207,12 +205,11 @@ func TestTheReasonToWaitIsWhatHoldsTheNextNode(t *testing.T) {
 	} {
 		w := fleet(2)
 		w.assigned("n1")
-		w.refuse("n1")
+		w.judge("False", agentEvicts, "n1")
 		w.holdByGate()
 		happen(w)
-		if r := w.plan(); !strings.Contains(r.Message, want) {
-			t.Errorf("%s: %s, want %q", r.Phase, r.Message, want)
-		}
+		r := w.plan()
+		assert.That(t, strings.Contains(r.Message, want), "%s: %s, want %q", r.Phase, r.Message, want)
 	}
 }
 
@@ -239,9 +236,7 @@ func TestANodeThatFailsAgainAfterARetryIsNotTriedAgain(t *testing.T) {
 	w.wantMoves(t, "Assign n1")
 	n.Observed = n.Generation // and it has failed again
 	w.wantMoves(t)
-	if s := w.last.States[0]; s != Failed || w.progress.Halt != nil {
-		t.Errorf("it is %s: %s", s, w.last.Message)
-	}
+	assert.That(t, w.last.States[0] == Failed && w.progress.Halt == nil, "it is %s: %s", w.last.States[0], w.last.Message)
 }
 
 func TestARequestForNowDoesNotHideALaterOne(t *testing.T) {
@@ -249,9 +244,7 @@ func TestARequestForNowDoesNotHideALaterOne(t *testing.T) {
 	for _, at := range []time.Duration{5, 0, -1, 7, 3, 9} {
 		d.requeueAt(epoch.Add(at * time.Second))
 	}
-	if d.requeueAfter != 3*time.Second {
-		t.Errorf("the next plan is in %s", d.requeueAfter)
-	}
+	assert.Equal(t, d.requeueAfter, 3*time.Second, "the next plan is in")
 }
 
 // A canary stands for its kind: no other node of that kind is moved forward, out of the order of the domains.
@@ -272,9 +265,8 @@ func TestACanaryStandsForItsKind(t *testing.T) {
 			domains = append(domains, w.nodes[i].Domain)
 		}
 		d := &planner{p: w.policy}
-		if !slices.IsSortedFunc(domains, func(a, b string) int { return cmp.Compare(d.hash(a), d.hash(b)) }) {
-			t.Errorf("behind the canary come the domains %v", domains)
-		}
+		assert.That(t, slices.IsSortedFunc(domains, func(a, b string) int { return cmp.Compare(d.hash(a), d.hash(b)) }),
+			"behind the canary come the domains %v", domains)
 	}
 }
 
@@ -301,9 +293,8 @@ func (w *world) orderOf() []int {
 func TestAStepIsNotDoneWhileNoNodeIsUpdated(t *testing.T) {
 	w := fleet(1)
 	w.node("n1").Reported = false // it is missing, as a few nodes may be
-	if r := w.plan(); r.Next.Step != 0 {
-		t.Errorf("step %d: %s", r.Next.Step, r.Message)
-	}
+	r := w.plan()
+	assert.That(t, r.Next.Step == 0, "step %d: %s", r.Next.Step, r.Message)
 }
 
 func TestAnInquiryAsksBusyNodesSoonAgain(t *testing.T) {
@@ -313,9 +304,8 @@ func TestAnInquiryAsksBusyNodesSoonAgain(t *testing.T) {
 			UID: "u", Now: epoch, Timeout: time.Minute, Room: 1,
 			TakesPart: func(*Node) bool { return true }, Runs: func(*Node) bool { return false }, Busy: func(*Node) bool { return busy },
 		}
-		if _, ask, again := q.Evaluate(epoch, w.nodes); len(ask) > 0 == busy || again != want {
-			t.Errorf("busy %t: %d are asked, again in %s, want %s", busy, len(ask), again, want)
-		}
+		_, ask, again := q.Evaluate(epoch, w.nodes)
+		assert.That(t, len(ask) > 0 != busy && again == want, "busy %t: %d are asked, again in %s, want %s", busy, len(ask), again, want)
 	}
 }
 
@@ -327,9 +317,7 @@ func TestAPreflightWithRefusalsEndsWithAWarning(t *testing.T) {
 		p := &w.node("n1").Preflight
 		p.Answered, p.Verdict, p.Reason = p.Asked, verdict, "ValidationFailed"
 		i := slices.IndexFunc(w.plan().Events, func(e Event) bool { return e.Reason == "PreflightComplete" })
-		if i < 0 || w.last.Events[i].Warning != want {
-			t.Errorf("%s: the events are %+v", verdict, w.last.Events)
-		}
+		assert.That(t, i >= 0 && w.last.Events[i].Warning == want, "%s: the events are %+v", verdict, w.last.Events)
 	}
 }
 
@@ -351,9 +339,7 @@ func TestANodeThatJoinedWithTheContentNeedNotSoakAgain(t *testing.T) {
 		w.policy.Soak, w.policy.Target.Number = time.Hour, 2
 		w.now = epoch.Add(time.Minute)
 		w.policy.Now = w.now
-		if s := Plan(w.policy, w.progress, w.nodes).States[0]; s != c.want {
-			t.Errorf("%s: %s, want %s", name, s, c.want)
-		}
+		assert.Equal(t, Plan(w.policy, w.progress, w.nodes).States[0], c.want, name)
 	}
 }
 
@@ -363,9 +349,8 @@ func TestAFailureAfterARetryCountsWhateverElseIsRecorded(t *testing.T) {
 	other.Observation = Observation{Rollout: "workers", Revision: 1, Attempt: 1, Maintenance: Maintenance{Ended: epoch, Total: time.Second}}
 	w.policy.MaxFailures = Amount{Value: 1}
 	other.OK, other.Reason, other.Error = "False", "CrashLooped", "late"
-	if w.plan(); w.progress.Halt == nil || w.progress.Halt.Attempt != 2 {
-		t.Errorf("it was not stopped: %s", w.last.Message)
-	}
+	w.plan()
+	assert.That(t, w.progress.Halt != nil && w.progress.Halt.Attempt == 2, "it was not stopped: %s", w.last.Message)
 }
 
 // The numbers of revisions and attempts are the same in many rollouts.
@@ -405,12 +390,11 @@ func TestANodeIsNotDrainedTwice(t *testing.T) {
 	for id, want := range map[string]int{"": 1, "id-of-zone": 0} {
 		w := fleet(1)
 		w.assigned("n1")
-		w.refuse("n1")
+		w.judge("False", agentEvicts, "n1")
 		w.policy.Drain = DrainWhenBlocked
 		w.node("n1").Drain = Drain{Rollout: id, Revision: 1, Attempt: 1, Since: epoch}
-		if r := w.plan(); len(r.Taints) != want {
-			t.Errorf("drained by %q: taints %+v", id, r.Taints)
-		}
+		r := w.plan()
+		assert.That(t, len(r.Taints) == want, "drained by %q: taints %+v", id, r.Taints)
 	}
 }
 
@@ -421,11 +405,8 @@ func TestADrainedNodeIsAssignedTheTargetAgainOnlyIfItFailed(t *testing.T) {
 		moves  []string
 		state  State
 	}{
-		"it failed": {func(w *world) {
-			n := w.node("n1")
-			n.OK, n.Reason, n.InTrial, n.Active = "False", agentCrashLooped, false, Ref{}
-		}, []string{"Assign n1"}, Draining},
-		"it refuses, and adopts it when it is empty": {func(w *world) { w.refuse("n1") }, nil, Draining},
+		"it failed": {func(w *world) { w.judge("False", agentCrashLooped, "n1") }, []string{"Assign n1"}, Draining},
+		"it refuses, and adopts it when it is empty": {func(w *world) { w.judge("False", agentEvicts, "n1") }, nil, Draining},
 		"it has proven the target":                   {func(w *world) { w.proves("n1") }, nil, Updated},
 	} {
 		w := fleet(1)
@@ -435,9 +416,7 @@ func TestADrainedNodeIsAssignedTheTargetAgainOnlyIfItFailed(t *testing.T) {
 		w.drains("n1", 2)
 		c.happen(w)
 		w.wantMoves(t, c.moves...)
-		if s := w.last.States[0]; s != c.state {
-			t.Errorf("%s: %s, want %s", name, s, c.state)
-		}
+		assert.Equal(t, w.last.States[0], c.state, name)
 	}
 }
 
@@ -465,9 +444,8 @@ func TestADrainedNodeIsClosedToPodsUntilItRunsTheTarget(t *testing.T) {
 		n := w.node("n1")
 		d := &planner{p: w.policy, next: w.progress}
 		d.p.Drain = DrainAlways
-		if c.happen(d, n); d.holdsTaint(n, c.state) != c.want {
-			t.Errorf("%s: closed %t, want %t", name, !c.want, c.want)
-		}
+		c.happen(d, n)
+		assert.That(t, d.holdsTaint(n, c.state) == c.want, "%s: closed %t, want %t", name, !c.want, c.want)
 	}
 }
 
@@ -481,14 +459,13 @@ func TestAnOutageDoesNotExplainCrashes(t *testing.T) {
 		for i := range w.nodes {
 			n := &w.nodes[i]
 			if n.WentNotReady = at; i < 2 {
-				n.OK, n.Reason, n.InTrial, n.Active = "False", reason, false, Ref{}
+				w.judge("False", reason, n.Name)
 			} else {
 				n.Ready = false
 			}
 		}
 		w.now = epoch.Add(20 * time.Minute)
-		if h := w.plan().Next.Halt; h == nil || h.Reason != want {
-			t.Errorf("%s: %+v, want %s", reason, h, want)
-		}
+		h := w.plan().Next.Halt
+		assert.That(t, h != nil && h.Reason == want, "%s: %+v, want %s", reason, h, want)
 	}
 }

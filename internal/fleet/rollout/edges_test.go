@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // fleet is a world with that many nodes in one zone, which may all be given revision 1 at once.
@@ -26,6 +28,14 @@ func (w *world) assigned(names ...string) {
 	}
 }
 
+// judge has nodes report this of their assignments, while they run their local configurations.
+func (w *world) judge(ok, reason string, names ...string) {
+	for _, name := range names {
+		n := w.node(name)
+		n.Active, n.InTrial, n.OK, n.Reason = Ref{}, false, ok, reason
+	}
+}
+
 // proves has nodes pass their trials.
 func (w *world) proves(names ...string) {
 	for _, name := range names {
@@ -41,9 +51,7 @@ func (w *world) wantMoves(t *testing.T, want ...string) {
 		got = append(got, fmt.Sprintf("%s %s", m.Kind, w.nodes[m.Node].Name))
 	}
 	slices.Sort(got)
-	if !slices.Equal(got, want) {
-		t.Errorf("moves are %q, want %q", got, want)
-	}
+	assert.That(t, slices.Equal(got, want), "moves are %q, want %q", got, want)
 }
 
 func TestFrozenRolloutsTakeNoAssignmentBack(t *testing.T) {
@@ -61,16 +69,11 @@ func TestFrozenRolloutsTakeNoAssignmentBack(t *testing.T) {
 func TestRejectedAssignmentsOfAnEarlierRevisionDoNotUseUpTheBudget(t *testing.T) {
 	w := fleet(2)
 	w.assigned("n1", "n2")
-	for _, name := range []string{"n1", "n2"} {
-		n := w.node(name)
-		n.Active, n.InTrial, n.OK, n.Reason = Ref{}, false, "Unknown", agentStale
-	}
+	w.judge("Unknown", agentStale, "n1", "n2")
 	w.policy.MaxUnavailable = Amount{1, false}
 	w.target("r2")
 	w.wantMoves(t, "Assign n1")
-	if got := w.last.Counts.Unavailable; got != 1 {
-		t.Errorf("%d nodes are unavailable, want only the one that moves", got)
-	}
+	assert.That(t, w.last.Counts.Unavailable == 1, "%d nodes are unavailable, want only the one that moves", w.last.Counts.Unavailable)
 }
 
 // An earlier leader, frozen in the middle of a write, assigned n2 when this one had already used the budget for n1.
@@ -79,8 +82,7 @@ func TestALateAssignmentOfAnEarlierLeaderWaitsForItsTurn(t *testing.T) {
 	w.assigned("n1", "n2")
 	w.policy.Term, w.policy.MaxUnavailable = 2, Amount{1, false}
 	w.node("n1").Source.Term, w.node("n2").Source.Term = 2, 1
-	n := w.node("n2")
-	n.Active, n.InTrial, n.OK, n.Reason = Ref{}, false, "Unknown", agentStale
+	w.judge("Unknown", agentStale, "n2")
 	w.wantMoves(t)
 	w.proves("n1")
 	w.wantMoves(t, "Renew n2")
@@ -102,9 +104,8 @@ func TestAnInconclusiveStopRevokesNothing(t *testing.T) {
 		w.assigned("n1")
 		w.node("n1").Observed = 1
 		w.progress.Halt = &Halt{Revision: 1, Attempt: 1, Reason: reason, Time: epoch}
-		if moves := w.plan().Moves; len(moves) != 1 || moves[0].Kind != TakeBack || !slices.Equal(moves[0].Revoked, want) {
-			t.Errorf("%s: %+v", reason, moves)
-		}
+		moves := w.plan().Moves
+		assert.That(t, len(moves) == 1 && moves[0].Kind == TakeBack && slices.Equal(moves[0].Revoked, want), "%s: %+v", reason, moves)
 	}
 }
 
@@ -113,9 +114,8 @@ func TestTheNewestTenRevocationsAreKept(t *testing.T) {
 	for i := range 10 {
 		list = append(list, fmt.Sprint(i))
 	}
-	if got := revoked(list, []string{"new"}, ""); len(got) != 10 || got[0] != "1" || got[9] != "new" {
-		t.Errorf("%q", got)
-	}
+	got := revoked(list, []string{"new"}, "")
+	assert.That(t, len(got) == 10 && got[0] == "1" && got[9] == "new", "%q", got)
 }
 
 func TestNotReadyNodesRollBackAtOnce(t *testing.T) {
@@ -238,9 +238,7 @@ func TestNoNodeGoesBackToARevisionStoppedInTheMeantime(t *testing.T) {
 			for _, m := range w.plan().Moves {
 				got = append(got, fmt.Sprintf("%s %s", m.Kind, m.Source.Name))
 			}
-			if !slices.Equal(got, []string{c.want}) {
-				t.Errorf("moves are %q, want %q", got, c.want)
-			}
+			assert.That(t, slices.Equal(got, []string{c.want}), "moves are %q, want %q", got, c.want)
 		})
 	}
 }
@@ -307,10 +305,7 @@ func TestARetrySkipsNotReadyNodes(t *testing.T) {
 	w := fleet(2)
 	w.assigned("n1", "n2")
 	w.policy.MaxFailures = Amount{Value: 2}
-	for _, name := range []string{"n1", "n2"} {
-		n := w.node(name)
-		n.OK, n.Reason, n.InTrial, n.Active = "False", "CrashLooped", false, Ref{}
-	}
+	w.judge("False", agentCrashLooped, "n1", "n2")
 	w.wantMoves(t) // it is stopped
 	w.setNotReady(w.node("n2"), true)
 	w.policy.Retry = Retry{Revision: 1, Attempt: 2}
@@ -320,8 +315,7 @@ func TestARetrySkipsNotReadyNodes(t *testing.T) {
 func TestOtherNodesWaitForNodesThatARetryNames(t *testing.T) {
 	w := fleet(3)
 	w.assigned("n1")
-	n := w.node("n1")
-	n.OK, n.Reason, n.InTrial, n.Active = "False", "CrashLooped", false, Ref{}
+	w.judge("False", agentCrashLooped, "n1")
 	w.wantMoves(t)
 	w.policy.Retry = Retry{Revision: 1, Attempt: 2, Nodes: []string{"n1"}}
 	w.wantMoves(t, "Assign n1")
@@ -329,14 +323,11 @@ func TestOtherNodesWaitForNodesThatARetryNames(t *testing.T) {
 	w.wantMoves(t)
 }
 
-func TestOnePlanAssignsAtMostAThousandNodes(t *testing.T) {
-	w := fleet(1001)
-	r := w.plan()
-	if len(r.Moves) != 1000 || r.RequeueAfter != time.Millisecond {
-		t.Errorf("%d moves, again after %s", len(r.Moves), r.RequeueAfter)
-	}
-	if again := w.plan(); len(again.Moves) != 1 {
-		t.Errorf("%d moves then", len(again.Moves))
+func TestOnePlanAssignsAtMostAThousandNodesAndJoinsAHundredWithoutPods(t *testing.T) {
+	for most, w := range map[int]*world{1000: fleet(1001), 100: newcomers(101)} {
+		r := w.plan()
+		assert.That(t, len(r.Moves) == most && r.RequeueAfter == time.Millisecond, "%d moves, again after %s", len(r.Moves), r.RequeueAfter)
+		assert.Equal(t, len(w.plan().Moves), 1, "moves after", most)
 	}
 }
 
@@ -347,11 +338,8 @@ func TestMaxFailuresZeroStopsAtTheFirstFailure(t *testing.T) {
 		t.Fatalf("stopped before anything failed: %s", r.Next.Halt.Message)
 	}
 	w.assigned("n1")
-	n := w.node("n1")
-	n.OK, n.Reason, n.InTrial = "False", "CrashLooped", false
-	if r := w.plan(); r.Next.Halt == nil {
-		t.Error("not stopped")
-	}
+	w.judge("False", agentCrashLooped, "n1")
+	assert.That(t, w.plan().Next.Halt != nil, "not stopped")
 }
 
 func TestAnOutageExplainsFailuresAtTheSameTimeAndHalfTheRate(t *testing.T) {
@@ -380,9 +368,8 @@ func TestAnOutageExplainsFailuresAtTheSameTimeAndHalfTheRate(t *testing.T) {
 			}
 		}
 		w.now = epoch.Add(20 * time.Minute)
-		if h := w.plan().Next.Halt; h == nil || h.Reason != c.want {
-			t.Errorf("%d of four others %s before: %+v, want %s", c.alsoNotReady, c.before, h, c.want)
-		}
+		h := w.plan().Next.Halt
+		assert.That(t, h != nil && h.Reason == c.want, "%d of four others %s before: %+v, want %s", c.alsoNotReady, c.before, h, c.want)
 	}
 }
 
@@ -398,9 +385,7 @@ func TestACompleteRolloutMayMissATenthOfItsNodes(t *testing.T) {
 			w.assigned(w.nodes[i].Name)
 			w.proves(w.nodes[i].Name)
 		}
-		if got := w.plan().Next.Succeeded; got != want {
-			t.Errorf("with %d missing: complete %t", missing, got)
-		}
+		assert.Equal(t, w.plan().Next.Succeeded, want, "with", missing, "missing: complete")
 	}
 }
 
@@ -408,13 +393,11 @@ func TestARevisionThatNoNodeHasProvenIsNotComplete(t *testing.T) {
 	w := fleet(1)
 	w.node("n1").Reported = false
 	w.policy.Approval = Approval{Revision: 1, Step: 9}
-	if r := w.plan(); r.Next.Succeeded {
-		t.Errorf("%s: %s", r.Phase, r.Message)
-	}
+	r := w.plan()
+	assert.That(t, !r.Next.Succeeded, "%s: %s", r.Phase, r.Message)
 	none := fleet(0)
-	if r := none.plan(); r.Next.Step != 0 || r.Next.Succeeded {
-		t.Errorf("without nodes: step %d, %s", r.Next.Step, r.Phase)
-	}
+	r = none.plan()
+	assert.That(t, r.Next.Step == 0 && !r.Next.Succeeded, "without nodes: step %d, %s", r.Next.Step, r.Phase)
 }
 
 func TestTimeWithoutObservationDoesNotCountForTimeouts(t *testing.T) {
@@ -425,9 +408,7 @@ func TestTimeWithoutObservationDoesNotCountForTimeouts(t *testing.T) {
 		w.now, w.policy.Since = epoch.Add(2*time.Hour), epoch.Add(since)
 		r := w.plan()
 		late := slices.ContainsFunc(r.Conditions, func(c Condition) bool { return c.Reason == "ProgressDeadlineExceeded" })
-		if late != stuck {
-			t.Errorf("seen since %s: %+v", since, r.Conditions)
-		}
+		assert.That(t, late == stuck, "seen since %s: %+v", since, r.Conditions)
 	}
 }
 
@@ -457,12 +438,8 @@ func TestOnlyChangesAfterTheAssignmentFailANode(t *testing.T) {
 		c.happen(w, w.node("n1"))
 		w.policy.Now = w.now
 		r := Plan(w.policy, w.progress, w.nodes)
-		if got := r.States[0]; got != c.want {
-			t.Errorf("%s: %s, want %s", c.name, got, c.want)
-		}
-		if free := c.want == Skipped; free != (r.Counts.Unavailable == 0) {
-			t.Errorf("%s: %d unavailable", c.name, r.Counts.Unavailable)
-		}
+		assert.Equal(t, r.States[0], c.want, c.name)
+		assert.That(t, (c.want == Skipped) == (r.Counts.Unavailable == 0), "%s: %d unavailable", c.name, r.Counts.Unavailable)
 	}
 }
 
@@ -470,9 +447,7 @@ func TestFailuresAfterSuccessDoNotStopTheRevision(t *testing.T) {
 	w := fleet(2)
 	w.assigned("n1", "n2")
 	w.proves("n1", "n2")
-	if !w.plan().Next.Succeeded {
-		t.Fatal("it has not succeeded")
-	}
+	assert.Must(t, w.plan().Next.Succeeded, "it has not succeeded")
 	n := w.node("n1")
 	n.OK, n.Reason = "False", "CrashLooped"
 	if h := w.plan().Next.Halt; h != nil {
@@ -508,20 +483,8 @@ func TestAnOldCountOfWorkloadPodsIsIgnored(t *testing.T) {
 	for later, want := range map[time.Duration]int{0: 40, 10*time.Minute - time.Second: 40, 10 * time.Minute: 2} {
 		w := newcomers(40)
 		w.now = w.now.Add(later)
-		if got := len(w.plan().Moves); got != want {
-			t.Errorf("after %s %d nodes join, want %d", later, got, want)
-		}
-	}
-}
-
-func TestOnePlanJoinsAtMostAHundredNodesWithoutPods(t *testing.T) {
-	w := newcomers(101)
-	r := w.plan()
-	if len(r.Moves) != 100 || r.RequeueAfter != time.Millisecond {
-		t.Errorf("%d moves, again after %s", len(r.Moves), r.RequeueAfter)
-	}
-	if again := w.plan(); len(again.Moves) != 1 {
-		t.Errorf("%d moves then", len(again.Moves))
+		got := len(w.plan().Moves)
+		assert.That(t, got == want, "after %s %d nodes join, want %d", later, got, want)
 	}
 }
 
@@ -537,9 +500,8 @@ func TestAfterAFailureNodesWithoutPodsJoinWithinTheBudget(t *testing.T) {
 	for i := range w.nodes[2:] {
 		w.nodes[i+2].Created, w.nodes[i+2].Idle = w.now, true
 	}
-	if r := w.plan(); len(r.Moves) > 0 || r.Conditions[len(r.Conditions)-1].Status != "True" {
-		t.Fatalf("%+v, %+v", r.Moves, r.Conditions)
-	}
+	r := w.plan()
+	assert.Must(t, len(r.Moves) == 0 && r.Conditions[len(r.Conditions)-1].Status == "True", "%+v, %+v", r.Moves, r.Conditions)
 	w.policy.Retry = Retry{Revision: 1, Attempt: 2}
 	clear(w.agents["n2"].does)
 	w.wantMoves(t, "Assign n2", "Join n3", "Join n4")
@@ -581,9 +543,8 @@ func TestTheBudgetIsFreeWhenATakenBackAssignmentCannotBeAccepted(t *testing.T) {
 		w.takenBack("n1")
 		w.policy.Now, w.policy.Paused = epoch.Add(time.Hour), true
 		c.happen(w.node("n1"))
-		if got := Plan(w.policy, w.progress, w.nodes).Counts.Unavailable; got != c.spent {
-			t.Errorf("%s: %d unavailable, want %d", name, got, c.spent)
-		}
+		got := Plan(w.policy, w.progress, w.nodes).Counts.Unavailable
+		assert.That(t, got == c.spent, "%s: %d unavailable, want %d", name, got, c.spent)
 	}
 }
 
@@ -592,8 +553,7 @@ func TestASilentNodeDoesNotKeepABlockedNodesPlace(t *testing.T) {
 	w.policy.MaxUnavailable = Amount{Value: 2}
 	w.takenBack("n1")
 	w.assigned("n2")
-	n := w.node("n2")
-	n.OK, n.Reason, n.Active, n.InTrial = "False", agentEvicts, Ref{}, false
+	w.judge("False", agentEvicts, "n2")
 	w.wantMoves(t) // n1 is expected to give its place up
 	w.now = epoch.Add(time.Hour)
 	w.wantMoves(t, "TakeBack n2")
@@ -611,9 +571,7 @@ func TestTheObservationOfAnEarlierRefusalIsRemoved(t *testing.T) {
 	w.target("r2")
 	w.wantMoves(t, "Assign n1")
 	w.plan()
-	if m := w.node("n1").Observation; m != (Observation{}) {
-		t.Errorf("%+v", m)
-	}
+	assert.Equal(t, w.node("n1").Observation, (Observation{}))
 }
 
 func TestANodeGoesBackToWhatItRuns(t *testing.T) {
@@ -641,8 +599,7 @@ func TestANodeGoesBackToWhatItRuns(t *testing.T) {
 		if len(moves) == 1 && moves[0].Source.Previous != nil {
 			got = moves[0].Source.Previous.Name
 		}
-		if len(moves) != 1 || got != c.want {
-			t.Errorf("%s: moves are %+v, want an assignment with previous source %q", name, moves, c.want)
-		}
+		assert.That(t, len(moves) == 1 && got == c.want,
+			"%s: moves are %+v, want an assignment with previous source %q", name, moves, c.want)
 	}
 }

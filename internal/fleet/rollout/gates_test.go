@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // setGate adds or changes a gate: always, failures=N, interval=D, no-data-fails, passes=COMPARISON, query=Q, none.
@@ -159,9 +161,8 @@ func (w *world) judgeGates(t *rapid.T, was Progress, r Result) {
 		g := &p.Gates[i]
 		l := w.ledgerOf(g, of)
 		could = could || l.row >= g.Failures
-		if began && g.Always && l.row >= g.Failures && h == nil && r.Counts.Members > 0 {
-			t.Fatalf("gate %s failed %d times in a row, which %d stop, but nothing was stopped: %+v", g.Name, l.row, g.Failures, r.Next.Gates)
-		}
+		assert.Must(t, !began || !g.Always || l.row < g.Failures || h != nil || r.Counts.Members <= 0,
+			"gate %s failed %d times in a row, which %d stop, but nothing was stopped: %+v", g.Name, l.row, g.Failures, r.Next.Gates)
 		passes := false
 		if l.last != nil {
 			failed, none := l.last.failed(g)
@@ -171,15 +172,11 @@ func (w *world) judgeGates(t *rapid.T, was Progress, r Result) {
 			n := &w.nodes[m.Node]
 			return m.Kind == Assign && n.Source.SHA256 != p.Target.SHA256 && n.Drain.Rollout != p.DrainID
 		})
-		if moved && g.Always && !passes {
-			t.Fatalf("nodes are assigned the revision, but gate %s does not pass: %+v", g.Name, l.last)
-		}
+		assert.Must(t, !moved || !g.Always || passes, "nodes are assigned the revision, but gate %s does not pass: %+v", g.Name, l.last)
 		if !same || r.Next.Step <= was.Step && (was.Succeeded || !r.Next.Succeeded) || was.Step >= len(p.Steps) && was.Succeeded {
 			continue
 		}
-		if !passes {
-			t.Fatalf("step %d ended and gate %s does not pass: %+v", was.Step, g.Name, l.last)
-		}
+		assert.Must(t, passes, "step %d ended and gate %s does not pass: %+v", was.Step, g.Name, l.last)
 		if was.Step < len(p.Steps) && (p.Approval.Revision != of.revision || p.Approval.Step < was.Step) {
 			s := p.Steps[was.Step]
 			if s.IsPause() && l.last.Time.Before(was.StepTime.Add(s.Pause).Truncate(time.Second)) {

@@ -3,6 +3,8 @@ package rollout
 import (
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestTheRolloutWithPrecedenceHasTheNode(t *testing.T) {
@@ -24,9 +26,7 @@ func TestTheRolloutWithPrecedenceHasTheNode(t *testing.T) {
 		{"one that has landed is", []Claim{{"a", 9, old}, {"b", 0, young}}, settled, "a"},
 		{"one in flight for who does not select it any more is", []Claim{{"a", 9, old}, {"c", 0, young}}, flying, "a"},
 	} {
-		if got := Holder(tt.claims, &tt.node); got != tt.want {
-			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
-		}
+		assert.Equal(t, Holder(tt.claims, &tt.node), tt.want, tt.name)
 	}
 }
 
@@ -47,11 +47,8 @@ func TestANodeRejectsItsAssignmentOnlyInAnAnswerToIt(t *testing.T) {
 		n := w.node("n1")
 		n.OK, n.Reason, n.InTrial = "Unknown", agentStale, false
 		c.change(n)
-		if got := n.stale(); got != c.want {
-			t.Errorf("%s: %t, want %t", name, got, c.want)
-		}
-		if got := n.inFlight(); got != (n.Source.Rollout != "" && (c.want || n.Observed != n.Generation)) {
-			t.Errorf("%s: in flight: %t", name, got)
-		}
+		assert.Equal(t, n.stale(), c.want, name)
+		got := n.inFlight()
+		assert.That(t, got == (n.Source.Rollout != "" && (c.want || n.Observed != n.Generation)), "%s: in flight: %t", name, got)
 	}
 }

@@ -4,13 +4,9 @@ import (
 	"slices"
 	"testing"
 	"time"
-)
 
-// refuse has a node refuse its assignment because of its pods, while it runs its local configuration.
-func (w *world) refuse(name string) {
-	n := w.node(name)
-	n.Active, n.InTrial, n.OK, n.Reason = Ref{}, false, "False", agentEvicts
-}
+	"github.com/evenkeel/evenkeel/testkit/assert"
+)
 
 // holdByGate adds a gate that fails, and stops nothing yet.
 func (w *world) holdByGate() {
@@ -37,7 +33,7 @@ func TestAClosedWindowTakesRefusedAssignmentsBackFromCordonedNodes(t *testing.T)
 		t.Run(name, func(t *testing.T) {
 			w := fleet(1)
 			w.assigned("n1")
-			w.refuse("n1")
+			w.judge("False", agentEvicts, "n1")
 			w.target("r2")
 			w.setMaintenance(w.node("n1"), c.maintenance)
 			w.policy.Windows = []Window{{daily{c.opens}, time.Hour, false}}
@@ -50,21 +46,18 @@ func TestAClosedWindowTakesRefusedAssignmentsBackFromCordonedNodes(t *testing.T)
 func TestADrainThatIsGivenUpEndsForContentOfAnEarlierRevision(t *testing.T) {
 	w := fleet(1)
 	w.assigned("n1")
-	n := w.node("n1")
-	n.Active, n.InTrial, n.OK, n.Reason = Ref{}, false, "False", agentCrashLooped
+	w.judge("False", agentCrashLooped, "n1")
 	w.policy.Drain, w.policy.Target.Number = DrainAlways, 2
 	w.progress.Revision, w.progress.Attempt, w.policy.Retry = 2, 2, Retry{Revision: 2, Attempt: 2}
 	w.drains("n1", 2)
+	n := w.node("n1")
 	n.Drain.Revision = 2
 	n.DrainReport.Refused = "pod default/db must not be evicted"
 	w.now = epoch.Add(time.Minute)
 	r := w.plan()
-	if len(r.Moves) != 1 || r.Moves[0].Kind != TakeBack || r.Moves[0].Source.Kind != SourceNone {
-		t.Errorf("moves are %+v, want the assignment to be taken back", r.Moves)
-	}
-	if len(r.Taints) != 1 || r.Taints[0].Drain != (Drain{}) {
-		t.Errorf("taints are %+v, want the node to be released", r.Taints)
-	}
+	assert.That(t, len(r.Moves) == 1 && r.Moves[0].Kind == TakeBack && r.Moves[0].Source.Kind == SourceNone,
+		"moves are %+v, want the assignment to be taken back", r.Moves)
+	assert.That(t, len(r.Taints) == 1 && r.Taints[0].Drain == (Drain{}), "taints are %+v, want the node to be released", r.Taints)
 	w.now = w.now.Add(time.Second)
 	if r := w.plan(); len(r.Taints) > 0 {
 		t.Errorf("another drain begins: %+v", r.Taints)
@@ -104,14 +97,13 @@ func TestNoDrainBeginsWhileAGateHoldsTheRollout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := fleet(1)
 			w.assigned("n1")
-			w.refuse("n1")
+			w.judge("False", agentEvicts, "n1")
 			w.policy.Drain = DrainWhenBlocked
 			if held {
 				w.holdByGate()
 			}
-			if r := w.plan(); (len(r.Taints) > 0) == held {
-				t.Errorf("taints are %+v", r.Taints)
-			}
+			r := w.plan()
+			assert.That(t, (len(r.Taints) > 0) != held, "taints are %+v", r.Taints)
 		})
 	}
 }
@@ -125,8 +117,8 @@ func TestContentThatBecomesTheTargetAgainDoesNotUseUpTheBudget(t *testing.T) {
 		moves  []string
 		taints int
 	}{
-		"it refuses the content":              {DrainNever, func(w *world, _ *Node) { w.refuse("n1") }, []string{"TakeBack n1"}, 0},
-		"it refuses the content, with drains": {DrainWhenBlocked, func(w *world, _ *Node) { w.refuse("n1") }, nil, 1},
+		"it refuses the content":              {DrainNever, func(w *world, _ *Node) { w.judge("False", agentEvicts, "n1") }, []string{"TakeBack n1"}, 0},
+		"it refuses the content, with drains": {DrainWhenBlocked, func(w *world, _ *Node) { w.judge("False", agentEvicts, "n1") }, nil, 1},
 		"its agent is silent":                 {DrainNever, func(_ *world, n *Node) { n.Observed, n.Active, n.InTrial = 1, Ref{}, false }, []string{"TakeBack n1"}, 0},
 		"its agent is silent, but it runs it": {DrainNever, func(_ *world, n *Node) { n.Observed = 1 }, nil, 0},
 	} {
@@ -143,9 +135,7 @@ func TestContentThatBecomesTheTargetAgainDoesNotUseUpTheBudget(t *testing.T) {
 					taints++
 				}
 			}
-			if taints != c.taints {
-				t.Errorf("%d nodes are drained, want %d", taints, c.taints)
-			}
+			assert.That(t, taints == c.taints, "%d nodes are drained, want %d", taints, c.taints)
 		})
 	}
 }
@@ -199,9 +189,7 @@ func TestWhichMeasurementsCount(t *testing.T) {
 		if c.change != nil {
 			c.change(&m)
 		}
-		if got := d.applies(&g, &is, &m); got != c.want {
-			t.Errorf("%s: %t, want %t", name, got, c.want)
-		}
+		assert.Equal(t, d.applies(&g, &is, &m), c.want, name)
 	}
 }
 
@@ -235,8 +223,6 @@ func TestOnlyNodesOfTheRolloutUseUpMaxJoining(t *testing.T) {
 				joins++
 			}
 		}
-		if joins != c.want {
-			t.Errorf("%s: %d nodes join, want %d", name, joins, c.want)
-		}
+		assert.That(t, joins == c.want, "%s: %d nodes join, want %d", name, joins, c.want)
 	}
 }

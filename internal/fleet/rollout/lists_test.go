@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // Lists of names in messages and results are cut at their limit, and a complete one does not look cut.
@@ -11,8 +13,7 @@ func TestListsAreCutAtTheirLimit(t *testing.T) {
 	fail := func(w *world, number int) {
 		for i := range number {
 			w.assigned(w.nodes[i].Name)
-			n := &w.nodes[i]
-			n.OK, n.Reason, n.InTrial, n.Active = "False", agentCrashLooped, false, Ref{}
+			w.judge("False", agentCrashLooped, w.nodes[i].Name)
 		}
 	}
 	for name, c := range map[string]struct {
@@ -37,7 +38,7 @@ func TestListsAreCutAtTheirLimit(t *testing.T) {
 			w := fleet(number)
 			for i := range number {
 				w.assigned(w.nodes[i].Name)
-				w.refuse(w.nodes[i].Name)
+				w.judge("False", agentEvicts, w.nodes[i].Name)
 			}
 			_, names, _ := strings.Cut(w.plan().Message, "blocked by pods: ")
 			names, _, _ = strings.Cut(names, ":")
@@ -85,9 +86,8 @@ func TestListsAreCutAtTheirLimit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			all, _ := c.list(c.limit)
-			if strings.Contains(all, "...") || strings.Contains(all, "…") || strings.Contains(all, "more") {
-				t.Errorf("%d look cut: %s", c.limit, all)
-			}
+			assert.That(t, !strings.Contains(all, "...") && !strings.Contains(all, "…") && !strings.Contains(all, "more"),
+				"%d look cut: %s", c.limit, all)
 			if all, cut := c.list(c.limit + 1); all != cut {
 				t.Errorf("%d are %s, want %s", c.limit+1, all, cut)
 			}
@@ -101,9 +101,7 @@ func TestAComparisonHoldsAsItsOperatorSays(t *testing.T) {
 		"==": {false, true, false}, "!=": {true, false, true},
 	} {
 		c := Comparison{operator, 2}
-		if got := [3]bool{c.Holds(1), c.Holds(2), c.Holds(3)}; got != want {
-			t.Errorf("1, 2 and 3 %s: %v, want %v", c, got, want)
-		}
+		assert.Equal(t, [3]bool{c.Holds(1), c.Holds(2), c.Holds(3)}, want, "1, 2 and 3", c)
 		if !c.Holds(c.example()) {
 			t.Errorf("%v is no example of %s", c.example(), c)
 		}

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // pauseRecord is the maintenance of a node since it was assigned something: the test keeps it.
@@ -60,9 +62,8 @@ func (w *world) refereeMaintenance(t *rapid.T, r Result) {
 		switch {
 		case has && verdict:
 			failed++
-			if s != Failed && s != Draining {
-				t.Fatalf("%s has failed by its own verdict (%s) and is %s under maintenance %q", n.Name, n.Reason, s, n.Maintenance)
-			}
+			assert.Must(t, s == Failed || s == Draining,
+				"%s has failed by its own verdict (%s) and is %s under maintenance %q", n.Name, n.Reason, s, n.Maintenance)
 		case passed && n.Ready && w.soaked(n):
 			good++
 		case w.progress.Succeeded && passed: // what happens later is not the rollout's

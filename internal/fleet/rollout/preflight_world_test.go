@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // request is what a preflight request is about.
@@ -63,9 +65,8 @@ func (w *world) refereePreflight(t *rapid.T, r Result, old []Node) {
 	p := &w.policy
 	key := attempt{r.Next.Revision, r.Next.Attempt}
 	uid := PreflightUID(p.UID, key.revision, key.attempt)
-	if len(r.Ask) > 0 && (p.Preflight == PreflightOff || p.Paused || p.Frozen || p.Invalid != "" || r.Next.Halt != nil) {
-		t.Fatalf("nodes are asked although nothing may happen: %+v", r.Message)
-	}
+	assert.Must(t, len(r.Ask) == 0 || p.Preflight != PreflightOff && !p.Paused && !p.Frozen && p.Invalid == "" && r.Next.Halt == nil,
+		"nodes are asked although nothing may happen: %+v", r.Message)
 	is := w.asked[key]
 	if is == nil {
 		is = &asked{began: w.now, members: map[string]bool{}, at: map[string]time.Time{}}
@@ -102,9 +103,7 @@ func (w *world) refereePreflight(t *rapid.T, r Result, old []Node) {
 			refused++
 		}
 	}
-	if len(r.Ask) > 0 && unanswered > p.PreflightRoom {
-		t.Fatalf("%d requests are unanswered, %d may be", unanswered, p.PreflightRoom)
-	}
+	assert.Must(t, len(r.Ask) == 0 || unanswered <= p.PreflightRoom, "%d requests are unanswered, %d may be", unanswered, p.PreflightRoom)
 	if was := w.progress.Preflight; was == nil || was.Ended.IsZero() {
 		is.left = unanswered // a node that another rollout has returned since then is not waited for
 	}
@@ -114,9 +113,8 @@ func (w *world) refereePreflight(t *rapid.T, r Result, old []Node) {
 		if m.Kind != Assign || given || p.Preflight == PreflightOff || r.Next.Succeeded || r.Next.Preflight == nil {
 			continue
 		}
-		if w.asked[key] != nil && is.left > 0 && unanswered > 0 {
-			t.Fatalf("%s is assigned the revision while %d agents may still answer", n.Name, unanswered)
-		}
+		assert.Must(t, w.asked[key] == nil || is.left <= 0 || unanswered <= 0,
+			"%s is assigned the revision while %d agents may still answer", n.Name, unanswered)
 	}
 	// Answers after the end come too late.
 	ends := r.Next.Preflight != nil && r.Next.Preflight.Ended.Equal(w.now) && (w.progress.Preflight == nil || w.progress.Preflight.Ended.IsZero())
@@ -124,9 +122,8 @@ func (w *world) refereePreflight(t *rapid.T, r Result, old []Node) {
 		t.Fatalf("%d of %d nodes refused the revision (limit %d), and the stop is %+v", refused, members, most, r.Next.Halt)
 	}
 	if s := r.Next.Preflight; s != nil {
-		if sum := s.Accepted + s.Refused + s.Blocked + s.Unknown + s.Unanswered + s.Unsupported; sum > len(w.agents) {
-			t.Fatalf("the answers of %d nodes add up to %d", len(w.nodes), sum)
-		}
+		sum := s.Accepted + s.Refused + s.Blocked + s.Unknown + s.Unanswered + s.Unsupported
+		assert.Must(t, sum <= len(w.agents), "the answers of %d nodes add up to %d", len(w.nodes), sum)
 	}
 }
 
@@ -149,21 +146,13 @@ func TestPreflightsEnd(t *testing.T) {
 			w.progress = r.Next
 			w.ask(r)
 			s := r.Next.Preflight
-			if s == nil {
-				t.Fatal("no node was asked")
-			}
+			assert.Must(t, s != nil, "no node was asked")
 			if !s.Ended.IsZero() {
 				break
 			}
-			if len(r.Moves) > 0 {
-				t.Fatalf("nodes move before the preflight is over: %+v", r.Moves)
-			}
-			if w.now.Sub(epoch) > most {
-				t.Fatalf("it does not end within %s: %s", most, r.Message)
-			}
-			if r.RequeueAfter == 0 {
-				t.Fatal("nothing ends it")
-			}
+			assert.Must(t, len(r.Moves) == 0, "nodes move before the preflight is over: %+v", r.Moves)
+			assert.Must(t, w.now.Sub(epoch) <= most, "it does not end within %s: %s", most, r.Message)
+			assert.Must(t, r.RequeueAfter != 0, "nothing ends it")
 		}
 	})
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // TestRandomFleetsKeepTheInvariants lets fleets and operators do what they like, and has a referee look at every plan.
@@ -56,18 +58,12 @@ func TestEveryHealthyFleetCompletes(t *testing.T) {
 			if r.Phase == PhaseAwaitingApproval {
 				w.policy.Approval.Step = r.Next.Step
 			}
-			if pass == 5000*(1+5*len(w.policy.Windows)) {
-				t.Fatalf("it does not complete: %s: %s", r.Phase, r.Message)
-			}
-			if r.Next.Halt != nil {
-				t.Fatalf("it was stopped: %s", r.Message)
-			}
+			assert.Must(t, pass != 5000*(1+5*len(w.policy.Windows)), "it does not complete: %s: %s", r.Phase, r.Message)
+			assert.Must(t, r.Next.Halt == nil, "it was stopped: %s", r.Message)
 			w.now = w.now.Add(10 * time.Second)
 		}
 		for _, n := range w.nodes {
-			if n.LastKnownGood.SHA256 != "r1" {
-				t.Fatalf("%s was left behind", n.Name)
-			}
+			assert.Must(t, n.LastKnownGood.SHA256 == "r1", "%s was left behind", n.Name)
 		}
 	})
 }
@@ -254,9 +250,8 @@ func (w *world) settle(t *rapid.T) {
 	if again.Next.Updated != w.progress.Updated { // what was written may show at once
 		again.Next.Updated, again.Next.ProgressTime = w.progress.Updated, w.progress.ProgressTime
 	}
-	if len(again.Events) > 0 || len(again.Observations) > 0 || !reflect.DeepEqual(again.Next, w.progress) {
-		t.Fatalf("deciding again says %+v, observes %+v, and remembers %+v, not %+v", again.Events, again.Observations, again.Next, w.progress)
-	}
+	assert.Must(t, len(again.Events) == 0 && len(again.Observations) == 0 && reflect.DeepEqual(again.Next, w.progress),
+		"deciding again says %+v, observes %+v, and remembers %+v, not %+v", again.Events, again.Observations, again.Next, w.progress)
 }
 
 // referee plans once, holds what was decided against the rules, and returns how many nodes move.
@@ -327,9 +322,8 @@ func (w *world) readinessRight(t *rapid.T, r Result) {
 	for _, c := range r.Conditions {
 		is[c.Type] = c.Status == "True"
 	}
-	if is["Ready"] && is["Reconciling"] || is["Ready"] && is["Stalled"] || is["Reconciling"] && is["Stalled"] {
-		t.Fatalf("ready %t, reconciling %t, stalled %t: %s", is["Ready"], is["Reconciling"], is["Stalled"], r.Message)
-	}
+	assert.Must(t, (!is["Ready"] || !is["Reconciling"]) && (!is["Ready"] || !is["Stalled"]) && (!is["Reconciling"] || !is["Stalled"]),
+		"ready %t, reconciling %t, stalled %t: %s", is["Ready"], is["Reconciling"], is["Stalled"], r.Message)
 	left := 0
 	for _, s := range r.States {
 		if s == Pending || s == Assigned || s == Trial || s == Soaking || s == Failed || s == Blocked || s == Draining {
@@ -337,12 +331,9 @@ func (w *world) readinessRight(t *rapid.T, r Result) {
 		}
 	}
 	h := r.Next.Halt
-	if is["Ready"] && (left > 0 || h != nil || w.policy.Invalid != "" || w.policy.Frozen) {
-		t.Fatalf("ready with %d nodes left, halt %+v: %s", left, h, r.Message)
-	}
-	if h != nil && !is["Stalled"] && r.Phase != PhaseRollingBack {
-		t.Fatalf("halted, and not stalled: %s", r.Message)
-	}
+	assert.Must(t, !is["Ready"] || left <= 0 && h == nil && w.policy.Invalid == "" && !w.policy.Frozen,
+		"ready with %d nodes left, halt %+v: %s", left, h, r.Message)
+	assert.Must(t, h == nil || is["Stalled"] || r.Phase == PhaseRollingBack, "halted, and not stalled: %s", r.Message)
 }
 
 // drainsRight holds drains against the rules, by the records on the nodes alone.
@@ -389,9 +380,8 @@ func (w *world) drainsRight(t *rapid.T, r Result) {
 	for _, m := range r.Moves {
 		n, a := &w.nodes[m.Node], w.agents[w.nodes[m.Node].Name]
 		again := n.Source.Rollout == p.Name && n.Source.SHA256 == m.Source.SHA256 // a retry, or its ConfigMap was created again
-		if m.Kind == Assign && p.Drain == DrainAlways && !again && (n.Drain.Rollout != p.DrainID || a.pods > 0) {
-			t.Fatalf("%s is assigned the revision with %d pods: %+v", n.Name, a.pods, n.Drain)
-		}
+		assert.Must(t, m.Kind != Assign || p.Drain != DrainAlways || again || n.Drain.Rollout == p.DrainID && a.pods <= 0,
+			"%s is assigned the revision with %d pods: %+v", n.Name, a.pods, n.Drain)
 	}
 }
 
@@ -553,12 +543,9 @@ func (w *world) joinsInTurn(t *rapid.T, r Result, old []Node) {
 	if p.MaxJoining != nil {
 		budget = *p.MaxJoining
 	}
-	if most := budget.roundDown(members); asked && busy > most {
-		t.Fatalf("%d nodes join at a time, %d may", busy, most)
-	}
-	if failed >= max(1, p.MaxFailures.RoundUp(members)) {
-		t.Fatalf("nodes join although it failed on %d that joined", failed)
-	}
+	most := budget.roundDown(members)
+	assert.Must(t, !asked || busy <= most, "%d nodes join at a time, %d may", busy, most)
+	assert.Must(t, failed < max(1, p.MaxFailures.RoundUp(members)), "nodes join although it failed on %d that joined", failed)
 }
 
 // refusal is when a revision was taken back from a node that refused it: the test keeps it.
@@ -652,9 +639,8 @@ func (w *world) withinBudgets(t *rapid.T, before, after spending, old []Node) {
 		if p.MaxUnavailablePerDomain == nil {
 			break
 		}
-		if most := max(p.MaxUnavailablePerDomain.roundDown(after.members[domain]), before.domain[domain]+w.superseded(old, domain)); n > most {
-			t.Fatalf("%d nodes of %s are unavailable, %d may be", n, domain, most)
-		}
+		most := max(p.MaxUnavailablePerDomain.roundDown(after.members[domain]), before.domain[domain]+w.superseded(old, domain))
+		assert.Must(t, n <= most, "%d nodes of %s are unavailable, %d may be", n, domain, most)
 	}
 }
 

@@ -1,16 +1,17 @@
 package rollout
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
+)
 
 // failedFleet is a fleet of three nodes on which the target failed, and of which only one may be unavailable now.
 func failedFleet() *world {
 	w := fleet(3)
 	w.assigned("n1", "n2", "n3")
 	w.policy.MaxFailures, w.policy.MaxUnavailable = Amount{Value: 100}, Amount{Value: 1}
-	for i := range w.nodes {
-		n := &w.nodes[i]
-		n.OK, n.Reason, n.InTrial, n.Active = "False", "CrashLooped", false, Ref{}
-	}
+	w.judge("False", agentCrashLooped, "n1", "n2", "n3")
 	return w
 }
 
@@ -20,9 +21,8 @@ func TestARetryWithMoreFailedNodesThanTheBudgetBeginsOnOneAfterTheOther(t *testi
 	w.policy.Retry = Retry{Revision: 1, Attempt: 2}
 	for tried := range 3 {
 		r := w.plan()
-		if len(r.Moves) != 1 || r.Moves[0].Kind != Assign || r.Moves[0].Source.Attempt != 2 {
-			t.Fatalf("after %d nodes: moves %+v", tried, r.Moves)
-		}
+		assert.Must(t, len(r.Moves) == 1 && r.Moves[0].Kind == Assign && r.Moves[0].Source.Attempt == 2,
+			"after %d nodes: moves %+v", tried, r.Moves)
 		w.wantMoves(t) // this one uses up the budget until it has proven the target
 		n := &w.nodes[r.Moves[0].Node]
 		n.Observed, n.OK, n.Reason, n.Active = n.Generation, "True", "AllChecksPassed", Ref{"uid-r1", "r1"}
@@ -44,9 +44,8 @@ func TestARetryWaitsForAFailedNodeThatIsDownOrOnTrialIfTheBudgetIsUsedUp(t *test
 		change(w, w.node("n1"))
 		r := w.plan()
 		for _, m := range r.Moves {
-			if name := w.nodes[m.Node].Name; name != "n1" {
-				t.Errorf("n1 is %s and uses up the budget, and %s is assigned the target again", what, name)
-			}
+			assert.That(t, w.nodes[m.Node].Name == "n1",
+				"n1 is %s and uses up the budget, and %s is assigned the target again", what, w.nodes[m.Node].Name)
 		}
 	}
 }
@@ -55,9 +54,8 @@ func TestARetryStaysWithinTheBudgetOfADomain(t *testing.T) {
 	w := failedFleet()
 	w.policy.MaxUnavailable, w.policy.MaxUnavailablePerDomain = Amount{Value: 3}, &Amount{Value: 1}
 	w.policy.Retry = Retry{Revision: 1, Attempt: 2}
-	if r := w.plan(); len(r.Moves) != 1 || r.Moves[0].Kind != Assign {
-		t.Errorf("moves %+v", r.Moves)
-	}
+	r := w.plan()
+	assert.That(t, len(r.Moves) == 1 && r.Moves[0].Kind == Assign, "moves %+v", r.Moves)
 }
 
 // crowdedFleet is a fleet of five nodes, of which two may be unavailable. Three refuse revision 1 because of their pods, and revision 2,
@@ -68,9 +66,9 @@ func crowdedFleet(failed int) *world {
 	w.policy.MaxFailures, w.policy.MaxUnavailable = Amount{Value: 100}, Amount{Value: 2}
 	w.target("r2")
 	w.progress.Revision = 2
+	w.judge("False", agentEvicts, "n1", "n2", "n3", "n4", "n5")
 	for i := range w.nodes {
 		n := &w.nodes[i]
-		n.OK, n.Reason, n.InTrial, n.Active = "False", agentEvicts, false, Ref{}
 		if i >= 3 {
 			n.OK, n.Reason, n.Active = "True", agentAllChecksPassed, Ref{"uid-r1", "r1"}
 			n.LastKnownGood = n.Active
@@ -117,7 +115,6 @@ func TestARejectedAssignmentOfTheTargetDoesNotWaitForNodesThatRefuseAnEarlierRev
 	n := w.node("n5")
 	n.OK, n.Reason, n.Source.UID, n.Source.SHA256, n.Source.Revision, n.Source.Term = "Unknown", agentStale, "uid-r2", "r2", 2, 1
 	n.Active, n.LastKnownGood = Ref{}, Ref{}
-	if moves := w.plan().Moves; len(moves) != 1 {
-		t.Errorf("moves %+v, want one", moves)
-	}
+	moves := w.plan().Moves
+	assert.That(t, len(moves) == 1, "moves %+v, want one", moves)
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 var simulationStart = time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
@@ -138,19 +140,13 @@ func TestSimulatedRolloutsFollowTheirNodes(t *testing.T) {
 				tt.model(&m)
 			}
 			r := Simulate(p, Progress{}, nodes, m)
-			if got := told(r); !slices.Equal(got, tt.want) {
-				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
-			}
-			if wanted := m.Limit > 0 || m.Interrupted != nil; r.Limited != wanted {
-				t.Errorf("limited: %v", r.Limited)
-			}
+			got := told(r)
+			assert.That(t, slices.Equal(got, tt.want), "got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
+			assert.That(t, r.Limited == (m.Limit > 0 || m.Interrupted != nil), "limited: %v", r.Limited)
 			again := Simulate(p, Progress{}, nodes, m)
-			if !slices.Equal(told(again), told(r)) || !slices.Equal(again.Samples, r.Samples) {
-				t.Error("the same again goes another way")
-			}
-			if _, before := simulatedFleet(tt.nodes, tt.policy); !reflect.DeepEqual(nodes, before) {
-				t.Error("the nodes that were given have changed")
-			}
+			assert.That(t, slices.Equal(told(again), told(r)) && slices.Equal(again.Samples, r.Samples), "the same again goes another way")
+			_, before := simulatedFleet(tt.nodes, tt.policy)
+			assert.That(t, reflect.DeepEqual(nodes, before), "the nodes that were given have changed")
 		})
 	}
 }
@@ -167,12 +163,9 @@ func TestASimulationStartsFromTheNodesState(t *testing.T) {
 	was := Progress{Revision: 1, Attempt: 1, Started: simulationStart, StepTime: simulationStart, ProgressTime: simulationStart}
 	r := Simulate(p, was, nodes, simulatedModel)
 	want := []string{"0s step 0 Assign 2", "10m5s Complete: 2 touched, 4 updated, 0 failed, 1 stale"}
-	if got := told(r); !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if n := r.Nodes[2]; n.LastKnownGood != (Ref{"u1", "s1"}) {
-		t.Errorf("what was proven is tried again: %+v", n)
-	}
+	got := told(r)
+	assert.That(t, slices.Equal(got, want), "got %q, want %q", got, want)
+	assert.That(t, r.Nodes[2].LastKnownGood == (Ref{"u1", "s1"}), "what was proven is tried again: %+v", r.Nodes[2])
 	at := func(after time.Duration) Counts {
 		var c Counts
 		for _, s := range r.Samples {
@@ -204,9 +197,8 @@ func TestTakingBackAnUnacceptedAssignmentCostsNoTrial(t *testing.T) {
 	if got, want := told(r), []string{"0s step 0 TakeBack 1", "0s stopped: 0 failed, 0 updated", "5s Halted: 0 touched, 0 updated, 0 failed, 0 stale"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if end := r.Nodes[0]; end.Active != n.Active || end.InTrial || end.Observed != 3 || end.Source.UID != "u1" {
-		t.Errorf("in the end %+v", end)
-	}
+	assert.That(t, r.Nodes[0].Active == n.Active && !r.Nodes[0].InTrial && r.Nodes[0].Observed == 3 && r.Nodes[0].Source.UID == "u1",
+		"in the end %+v", r.Nodes[0])
 }
 
 func TestASimulationKeepsTheSharesOfTheModel(t *testing.T) {
@@ -217,9 +209,7 @@ func TestASimulationKeepsTheSharesOfTheModel(t *testing.T) {
 		counts[m.fateOf(&nodes[i])]++
 	}
 	for f, want := range map[fate]int{healthy: 4000, silent: 1000, breaks: 2000, fails: 3000} {
-		if got := counts[f]; got < want-150 || got > want+150 {
-			t.Errorf("fate %d: %d nodes of 10000, want about %d", f, got, want)
-		}
+		assert.That(t, counts[f] >= want-150 && counts[f] <= want+150, "fate %d: %d nodes of 10000, want about %d", f, counts[f], want)
 	}
 }
 
@@ -238,8 +228,6 @@ func TestSimulatedGatesPass(t *testing.T) {
 		if late := run.End.Sub(plain.End); run.Final.Phase != PhaseComplete || late <= 0 || late > time.Minute {
 			t.Errorf("%s: it ends %s later, as %s: %s", operator, late, run.Final.Phase, run.Final.Message)
 		}
-		if p.Gates[0].Interval != 10*time.Second || len(p.Measurements) > 0 {
-			t.Errorf("the policy was changed: %+v", p.Gates)
-		}
+		assert.That(t, p.Gates[0].Interval == 10*time.Second && len(p.Measurements) == 0, "the policy was changed: %+v", p.Gates)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 var startupTimes = StartupTimes{Grace: time.Minute, Deadline: 10 * time.Minute}
@@ -37,9 +39,7 @@ func TestTheStartupTaintIsRemovedForAReason(t *testing.T) {
 			if !next.IsZero() {
 				after = next.Sub(epoch)
 			}
-			if why != tt.want || after != tt.next {
-				t.Errorf("%q, again after %s; want %q and %s", why, after, tt.want, tt.next)
-			}
+			assert.That(t, why == tt.want && after == tt.next, "%q, again after %s; want %q and %s", why, after, tt.want, tt.next)
 		})
 	}
 }
@@ -64,9 +64,7 @@ func startupWorld(t *testing.T, change func(w *world, n *Node)) (StartupState, R
 	n.Created, n.Startup, n.Idle = w.now, true, true
 	change(w, n)
 	r := w.plan()
-	if len(r.Startup) != 1 || r.Startup[0].Node != 9 {
-		t.Fatalf("the plan is about %+v", r.Startup)
-	}
+	assert.Must(t, len(r.Startup) == 1 && r.Startup[0].Node == 9, "the plan is about %+v", r.Startup)
 	return r.Startup[0].State, r
 }
 
@@ -130,9 +128,8 @@ func TestANodeOfAnotherRolloutKeepsItsStartupTaint(t *testing.T) {
 	w.add(1, 1)
 	w.target("r1")
 	w.nodes[0].Startup, w.nodes[0].Owner = true, "other"
-	if r := w.plan(); len(r.Startup) != 0 {
-		t.Errorf("%+v", r.Startup)
-	}
+	r := w.plan()
+	assert.That(t, len(r.Startup) == 0, "%+v", r.Startup)
 }
 
 // TestStartupTaintsInRandomFleets lets fleets and operators do what they like. Before the deadline, no node loses the taint while a
@@ -161,17 +158,14 @@ func TestStartupTaintsInRandomFleets(t *testing.T) {
 					continue
 				}
 				state, planned := states[i]
-				if planned == (n.Owner != "") {
-					t.Fatalf("%s of %q: the plan has %v", n.Name, n.Owner, planned)
-				}
+				assert.Must(t, planned != (n.Owner != ""), "%s of %q: the plan has %v", n.Name, n.Owner, planned)
 				why, next := StartupNode{Created: n.Created, Selected: true, State: state}.Release(w.now, startupTimes)
 				late := !w.now.Before(n.Created.Add(startupTimes.Deadline))
 				if late && why == StartupKeep || why == StartupKeep && !next.After(w.now) {
 					t.Fatalf("%s keeps the taint %s after its creation, until %s", n.Name, w.now.Sub(n.Created), next)
 				}
-				if broken := startupBroken(n, r, i, why); broken != "" && !late {
-					t.Fatalf("%s loses the taint (%s): %s", n.Name, why, broken)
-				}
+				broken := startupBroken(n, r, i, why)
+				assert.Must(t, broken == "" || late, "%s loses the taint (%s): %s", n.Name, why, broken)
 				released[n.Name] = why != StartupKeep
 			}
 			w.settle(t)

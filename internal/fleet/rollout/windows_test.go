@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // daily is a schedule at one time of each day in UTC.
@@ -181,28 +183,21 @@ func TestWindowsAreWhatTheMinutesSay(t *testing.T) {
 		m := rapid.IntRange(0, 1400).Draw(t, "now")
 		now := epoch.Add(time.Duration(m) * time.Minute)
 		got := p.windowsAt(now)
-		if got.closed == c.may[m] {
-			t.Fatalf("closed %v, in a minute in which it may: %v", got.closed, c.may[m])
-		}
-		if got.short != (c.open[m] && !c.may[m]) {
-			t.Fatalf("short: %v", got.short)
-		}
+		assert.Must(t, got.closed != c.may[m], "closed %v, in a minute in which it may: %v", got.closed, c.may[m])
+		assert.Must(t, got.short == (c.open[m] && !c.may[m]), "short: %v", got.short)
 		if !got.closed {
 			if end := c.next(m, false); got.ends.After(epoch.Add(time.Duration(end) * time.Minute)) {
 				t.Fatalf("assignments until %s, the calendar has %d minutes", got.ends, end)
 			}
-			if !got.ends.After(now) {
-				t.Fatalf("until %s, which is not later", got.ends)
-			}
+			assert.Must(t, got.ends.After(now), "until %s, which is not later", got.ends)
 			return
 		}
 		var want time.Time
 		if k := c.next(m, true); k < minutes {
 			want = epoch.Add(time.Duration(k) * time.Minute)
 		}
-		if got.tried.IsZero() && !got.next.Equal(want) || !got.tried.IsZero() && !want.IsZero() && want.Before(got.tried) {
-			t.Fatalf("next %s (tried until %s), the calendar has %s", got.next, got.tried, want)
-		}
+		assert.Must(t, (!got.tried.IsZero() || got.next.Equal(want)) && (got.tried.IsZero() || want.IsZero() || !want.Before(got.tried)),
+			"next %s (tried until %s), the calendar has %s", got.next, got.tried, want)
 	})
 }
 
@@ -215,10 +210,7 @@ func TestTheEndOfAWindowIsNotMissed(t *testing.T) {
 		t.Run(strings.Join(windows, ","), func(t *testing.T) {
 			p := Policy{AgentTimeout: time.Minute, Trial: 10 * time.Minute}
 			for _, w := range windows {
-				window, err := parseWindow(w)
-				if err != nil {
-					t.Fatal(err)
-				}
+				window := assert.Value(parseWindow(w))(t)
 				p.Windows = append(p.Windows, window)
 			}
 			const minutes = 3 * 24 * 60
@@ -239,13 +231,9 @@ func TestTheEndOfAWindowIsNotMissed(t *testing.T) {
 					state = p.windowsAt(now)
 					asked++
 				}
-				if state.closed == c.may[m] {
-					t.Fatalf("at %s closed is %v", now, state.closed)
-				}
+				assert.Must(t, state.closed != c.may[m], "at %s closed is %v", now, state.closed)
 			}
-			if asked > 20 {
-				t.Errorf("asked %d times in two days", asked)
-			}
+			assert.That(t, asked <= 20, "asked %d times in two days", asked)
 		})
 	}
 }
@@ -261,12 +249,9 @@ func TestWindowsThatOpenEachMinuteCostLittle(t *testing.T) {
 	for range 10 {
 		p.Windows = append(p.Windows, Window{counted{minutely{}, &calls}, 168 * time.Hour, true})
 	}
-	if s := p.windowsAt(epoch); s.closed || s.ends.Sub(epoch) != 24*time.Hour {
-		t.Errorf("%+v", s)
-	}
-	if calls > 20_000 {
-		t.Errorf("%d calls of Next", calls)
-	}
+	s := p.windowsAt(epoch)
+	assert.That(t, !s.closed && s.ends.Sub(epoch) == 24*time.Hour, "%+v", s)
+	assert.That(t, calls <= 20_000, "%d calls of Next", calls)
 }
 
 // counted counts calls.
