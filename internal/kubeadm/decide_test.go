@@ -99,9 +99,8 @@ func TestDecideChoosesTheActionOfEachConfiguration(t *testing.T) {
 				return
 			}
 			assert.Must(t, change.Write != nil && change.Write.Old == tt.has && strings.Contains(change.Write.New.Data[tt.c.Key], tt.next+"\n"), "it writes %+v", change.Write)
-			if origin, _ := OriginOf(change.Write.New); origin != tt.origin {
-				t.Errorf("it writes what is %s", origin)
-			}
+			origin, _ := OriginOf(change.Write.New)
+			assert.That(t, origin == tt.origin, "it writes what is %s", origin)
 			if tt.c.Name == "kube-proxy" && !strings.Contains(change.Write.New.Data[proxyKubeconfig], "server: https://"+endpoint) {
 				t.Errorf("kube-proxies would connect as %s", change.Write.New.Data[proxyKubeconfig])
 			}
@@ -149,9 +148,8 @@ func TestDecideNamesMissingInput(t *testing.T) {
 	}
 	assert.ErrorHas(t, assert.Err(Defaults(&Cluster{}, nil, nil)), "kubeadm did not create this cluster")
 	existing := &Cluster{Configuration: clusterConfiguration(t, "")}
-	if _, _, err := Decide(existing, nil, Options{Init: true}); err == nil || !strings.Contains(err.Error(), "the address of the control plane is unknown") {
-		t.Errorf("%v", err)
-	}
+	_, _, err := Decide(existing, nil, Options{Init: true})
+	assert.That(t, err != nil && strings.Contains(err.Error(), "the address of the control plane is unknown"), "%v", err)
 	input := &Input{Configs: map[string]Document{"kube-proxy": {Text: []byte("x: 1")}}}
 	if _, _, err := Decide(existing, input, Options{}); err == nil || !strings.Contains(err.Error(), "the address of the control plane is unknown") {
 		t.Errorf("%v", err)

@@ -90,9 +90,7 @@ func TestDocumentsAreSeparatedWhereKubeadmSeparatesThem(t *testing.T) {
 			doc = bytes.ReplaceAll(doc, []byte("\r\n"), []byte("\n"))
 			got = append(got, strings.TrimSuffix(string(doc), "\n")+"\n")
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Fatal(diff)
-		}
+		assert.NoDiff(t, cmp.Diff(want, got))
 	})
 }
 

@@ -38,10 +38,7 @@ func judges(t *testing.T) map[string]component.Component {
 	t.Helper()
 	all := map[string]component.Component{}
 	for _, c := range Components() {
-		binary, err := component.New(c.Name, "../../bin/tools/"+c.Name, t.TempDir(), slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		binary := assert.Value(component.New(c.Name, "../../bin/tools/"+c.Name, t.TempDir(), slog.New(slog.DiscardHandler)))(t)
 		all[c.Name] = judge{binary}
 	}
 	return all
@@ -135,9 +132,7 @@ func TestPlanOfEveryOriginOfEveryComponentInEveryState(t *testing.T) {
 func forgetRecords(t *testing.T) {
 	t.Helper()
 	all, err := listUndoRecords(context.Background(), admin)
-	if err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, err)
 	for _, r := range all {
 		assert.NoError(t, admin.Delete(context.Background(), &r))
 	}

@@ -85,9 +85,8 @@ func TestTheOriginOfAConfigMapAndWhy(t *testing.T) {
 					cm.Annotations[annotation] = signature
 				}
 			}
-			if got, why := OriginOf(&cm); got != tt.want || why != tt.why {
-				t.Errorf("%s, %q\nwant %s, %q", got, why, tt.want, tt.why)
-			}
+			got, why := OriginOf(&cm)
+			assert.That(t, got == tt.want && why == tt.why, "%s, %q\nwant %s, %q", got, why, tt.want, tt.why)
 		})
 	}
 }
@@ -111,9 +110,8 @@ func TestASignedConfigMapIsGeneratedUntilItIsEdited(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			cm := &corev1.ConfigMap{Data: map[string]string{"a": "1", "b": "2"}}
 			Sign(cm)
-			if got := slices.Sorted(maps.Keys(cm.Annotations)); !slices.Equal(got, []string{ProposalSignature, KubeadmSignature}) {
-				t.Errorf("signed with %q", got)
-			}
+			got := slices.Sorted(maps.Keys(cm.Annotations))
+			assert.That(t, slices.Equal(got, []string{ProposalSignature, KubeadmSignature}), "signed with %q", got)
 			tt.edit(cm)
 			if got, why := OriginOf(cm); got != tt.want {
 				t.Errorf("%s: %s; want %s", got, why, tt.want)
@@ -134,9 +132,8 @@ func TestUploadsOfTheRealKubeadmAreGenerated(t *testing.T) {
 	uploaded := upload(t, localcluster.KubeadmConfig(addressV4, v1beta4("")))
 	for _, c := range Components() {
 		cm := uploaded[c.ConfigMap]
-		if got := slices.Collect(maps.Keys(cm.Annotations)); !slices.Equal(got, []string{KubeadmSignature}) {
-			t.Errorf("kubeadm annotates %s with %q", c.ConfigMap, got)
-		}
+		got := slices.Collect(maps.Keys(cm.Annotations))
+		assert.That(t, slices.Equal(got, []string{KubeadmSignature}), "kubeadm annotates %s with %q", c.ConfigMap, got)
 		if got, why := OriginOf(cm); got != Generated {
 			t.Errorf("%s: %s: %s", c.ConfigMap, got, why)
 		}
@@ -168,9 +165,8 @@ func TestTheRealKubeadmSeesTheSameOrigin(t *testing.T) {
 				cm, err := generate(c, cc, addressV4+":6443")
 				assert.NoError(t, err)
 				tt.edit(c, cm)
-				if got, why := OriginOf(cm); got != tt.want {
-					t.Fatalf("%s: %s: %s", c.Name, got, why)
-				}
+				got, why := OriginOf(cm)
+				assert.Must(t, got == tt.want, "%s: %s: %s", c.Name, got, why)
 				assert.NoError(t, admin.Update(t.Context(), cm))
 			}
 			err := cluster.Kubeadm(t.Context(), "", "upgrade apply phase upload-config kubelet v1.37.1", "upgrade apply phase addon kube-proxy v1.37.1")
@@ -186,9 +182,8 @@ func TestTheRealKubeadmSeesTheSameOrigin(t *testing.T) {
 				if want == UserModified {
 					want = UserSupplied
 				}
-				if got, why := OriginOf(cm); got != want {
-					t.Errorf("%s: after kubeadm's upgrade %s: %s; want %s", c.Name, got, why, want)
-				}
+				got, why := OriginOf(cm)
+				assert.That(t, got == want, "%s: after kubeadm's upgrade %s: %s; want %s", c.Name, got, why, want)
 				assert.Equal(t, cm.Annotations[ProposalSignature], "", c.Name, "kubeadm kept")
 			}
 		})
@@ -223,9 +218,7 @@ func givenControlPlane(t *testing.T) {
 	} {
 		assert.NoError(t, admin.Create(t.Context(), o))
 		t.Cleanup(func() {
-			if err := admin.Delete(context.Background(), o, client.GracePeriodSeconds(0)); err != nil {
-				t.Error(err)
-			}
+			assert.OK(t, admin.Delete(context.Background(), o, client.GracePeriodSeconds(0)))
 		})
 	}
 }

@@ -69,9 +69,7 @@ func zipped(t *testing.T, text string) []byte {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	_, err := z.Write([]byte(text))
-	if err = errors.Join(err, z.Close()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, errors.Join(err, z.Close()))
 	return b.Bytes()
 }
 

@@ -27,6 +27,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // Here are the races that no transcript can provoke; the API is the fake one of controller-runtime.
@@ -34,9 +35,7 @@ import (
 func fakeAPI(t *testing.T, funcs interceptor.Funcs) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)))
 	r := &v1alpha1.NodeConfigRollout{}
 	r.Name = "workers"
 	r.Spec.Template.Kubelet = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration"}`)}
@@ -70,9 +69,7 @@ func between(times int, edit func(*v1alpha1.NodeConfigRollout)) interceptor.Func
 func read(t *testing.T, c client.Client) *v1alpha1.NodeConfigRollout {
 	t.Helper()
 	r := &v1alpha1.NodeConfigRollout{}
-	if err := c.Get(t.Context(), client.ObjectKey{Name: "workers"}, r); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "workers"}, r))
 	return r
 }
 
@@ -83,15 +80,11 @@ func TestAnEditKeepsConcurrentChanges(t *testing.T) {
 		r.Spec.Paused = true
 		return "paused", nil
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if r := read(t, c); !r.Spec.Paused || r.Spec.Priority != 3 {
 		t.Errorf("paused is %v and priority %d, want both edits", r.Spec.Paused, r.Spec.Priority)
 	}
-	if got := out.String(); got != "rollout workers paused\n" {
-		t.Errorf("it prints %q, want one line", got)
-	}
+	assert.Equal(t, out.String(), "rollout workers paused\n", "it prints")
 }
 
 func TestAnEditGivesUpAfterManyConflicts(t *testing.T) {
@@ -122,12 +115,10 @@ func TestAPushWritesOnlyTheChangeItShowed(t *testing.T) {
 			wanted := old.DeepCopy()
 			wanted.Spec.Paused = true
 			err := (&Change{old: old, desired: wanted}).Write(t.Context(), a.Env, c)
-			if r := read(t, c); r.Spec.Paused != (tt.want == "") {
-				t.Errorf("paused is %v after the error %v", r.Spec.Paused, err)
-			}
-			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("the error is %v, want %q", err, tt.want)
-			}
+			r := read(t, c)
+			assert.That(t, r.Spec.Paused == (tt.want == ""), "paused is %v after the error %v", r.Spec.Paused, err)
+			assert.That(t, (err == nil) == (tt.want == "") && (err == nil || strings.Contains(err.Error(), tt.want)),
+				"the error is %v, want %q", err, tt.want)
 		})
 	}
 }
@@ -138,9 +129,7 @@ func TestAPushDoesNotOverwriteARolloutCreatedMeanwhile(t *testing.T) {
 	wanted := &v1alpha1.NodeConfigRollout{}
 	wanted.Name = "workers"
 	err := (&Change{desired: wanted}).Write(t.Context(), a.Env, c)
-	if err == nil || !strings.Contains(err.Error(), `somebody else created rollout "workers" in the meantime: nothing was written`) {
-		t.Errorf("the error is %v", err)
-	}
+	assert.ErrorHas(t, err, `somebody else created rollout "workers" in the meantime: nothing was written`)
 }
 
 func TestAnOlderCRDIsExplained(t *testing.T) {
@@ -192,38 +181,24 @@ func TestAWatchIsRestarted(t *testing.T) {
 	for u := range watchRollout(t.Context(), api, "workers") {
 		switch {
 		case u.Last:
-			if !apierrors.IsForbidden(u.Err) {
-				t.Errorf("the watch ends with %v, want it forbidden", u.Err)
-			}
+			assert.That(t, apierrors.IsForbidden(u.Err), "the watch ends with %v, want it forbidden", u.Err)
 		case u.Err != nil:
 			failures = append(failures, u.Err.Error())
 		case u.Object.Status.Message != "":
 			messages = append(messages, u.Object.Status.Message)
 		}
 	}
-	if got := strings.Join(messages, " "); got != "first fourth" {
-		t.Errorf("the watch sends %q, want the message of each watch request", got)
-	}
+	assert.Equal(t, strings.Join(messages, " "), "first fourth", "the watch sends")
 	for i, want := range []string{"ended the watch", "connection refused", "too old", "too old"} {
-		if len(failures) != 4 || !strings.Contains(failures[i], want) {
-			t.Fatalf("the watch sends the errors %q", failures)
-		}
+		assert.Must(t, len(failures) == 4 && strings.Contains(failures[i], want), "the watch sends the errors %q", failures)
 	}
 }
 
 func TestTemplatesInJSONAndYAMLAreEqual(t *testing.T) {
 	template, err := templateOf("kubelet", []byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: 5\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	json := `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":5}`
-	if !same(template, policy.Content{Key: "kubelet", Data: json}) {
-		t.Error("JSON and YAML of one content differ")
-	}
-	if same(template, policy.Content{Key: "kubelet-dropin", Data: json}) {
-		t.Error("a drop-in is the same as a whole configuration")
-	}
-	if same(template, policy.Content{Key: "kubelet", Data: strings.Replace(json, "5", "6", 1)}) {
-		t.Error("another content is the same")
-	}
+	assert.That(t, same(template, policy.Content{Key: "kubelet", Data: json}), "JSON and YAML of one content differ")
+	assert.That(t, !same(template, policy.Content{Key: "kubelet-dropin", Data: json}), "a drop-in is the same as a whole configuration")
+	assert.That(t, !same(template, policy.Content{Key: "kubelet", Data: strings.Replace(json, "5", "6", 1)}), "another content is the same")
 }

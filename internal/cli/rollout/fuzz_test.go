@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // Steps that are accepted are within their limits, and are read again from what they say.
@@ -15,14 +16,10 @@ func FuzzSteps(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		steps, err := parseSteps(text)
 		if err != nil {
-			if !strings.HasPrefix(err.Error(), "--steps: ") {
-				t.Errorf("%q is refused with %v", text, err)
-			}
+			assert.That(t, strings.HasPrefix(err.Error(), "--steps: "), "%q is refused with %v", text, err)
 			return
 		}
-		if len(steps) == 0 || len(steps) > v1alpha1.MaxSteps {
-			t.Errorf("%q has %d steps", text, len(steps))
-		}
+		assert.That(t, len(steps) != 0 && len(steps) <= v1alpha1.MaxSteps, "%q has %d steps", text, len(steps))
 		var words []string
 		for _, s := range steps {
 			switch {
@@ -35,9 +32,7 @@ func FuzzSteps(f *testing.F) {
 			}
 		}
 		again, err := parseSteps(strings.Join(words, ","))
-		if err != nil || len(again) != len(steps) {
-			t.Errorf("%q is %q, which is read as %v, %v", text, words, again, err)
-		}
+		assert.That(t, err == nil && len(again) == len(steps), "%q is %q, which is read as %v, %v", text, words, again, err)
 	})
 }
 
@@ -55,8 +50,6 @@ func FuzzManifest(f *testing.F) {
 			}
 			return
 		}
-		if r.Name == "" || r.Kind != "NodeConfigRollout" {
-			t.Errorf("%q was accepted as %+v", data, r)
-		}
+		assert.That(t, r.Name != "" && r.Kind == "NodeConfigRollout", "%q was accepted as %+v", data, r)
 	})
 }

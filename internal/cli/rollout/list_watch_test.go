@@ -8,6 +8,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
@@ -32,16 +33,12 @@ func TestRolloutsAreWatched(t *testing.T) {
 				r.Status.Phase, r.Status.ObservedGeneration = v1alpha1.RolloutHalted, r.Generation
 				api.Report(r)
 				next()
-				if err := api.Delete(t.Context(), r); err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, api.Delete(t.Context(), r))
 				next()
 				watch.Interrupt()
 				got := <-watch.Ended
 				got.Want(t, command.ExitComplete, tt.want, "note: rollout a is no longer listed")
-				if strings.Count(got.Out, "Halted") != 1 {
-					t.Errorf("a change is shown several times:\n%s", got.Out)
-				}
+				assert.That(t, strings.Count(got.Out, "Halted") == 1, "a change is shown several times:\n%s", got.Out)
 			})
 		})
 	}

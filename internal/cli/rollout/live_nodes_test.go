@@ -15,6 +15,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // paged is an API that has two pages of Nodes and of NodeConfigs, and tells what it was asked for.
@@ -47,24 +48,17 @@ func paged(asked *[]string, fail string) interceptor.Funcs {
 
 func TestTheLiveViewReadsPagesAndNodeMetadataOnly(t *testing.T) {
 	var asked []string
-	nodes, err := liveNodes(t.Context(), fakeAPI(t, paged(&asked, "")), moving())
-	if err != nil {
-		t.Fatal(err)
-	}
+	nodes := assert.Value(liveNodes(t.Context(), fakeAPI(t, paged(&asked, "")), moving()))(t)
 	var got []string
 	for _, n := range nodes {
 		got = append(got, n.name+" "+n.zone+" "+n.state.String())
 	}
-	if diff := cmp.Diff([]string{"node-a a Pending", "node-b b Assigned"}, got); diff != "" {
-		t.Errorf("nodes (-want +got)\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff([]string{"node-a a Pending", "node-b b Assigned"}, got), "nodes")
 	want := []string{
 		`*v1.PartialObjectMetadataList limit 500 continue ""`, `*v1.PartialObjectMetadataList limit 500 continue "more"`,
 		`*v1alpha1.NodeConfigList limit 500 continue ""`, `*v1alpha1.NodeConfigList limit 500 continue "more"`,
 	}
-	if diff := cmp.Diff(want, asked); diff != "" {
-		t.Errorf("lists (-want +got)\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, asked), "lists")
 }
 
 func TestTheLiveViewShowsWhatDrainsWaitFor(t *testing.T) {
@@ -74,30 +68,22 @@ func TestTheLiveViewShowsWhatDrainsWaitFor(t *testing.T) {
 		{Name: "node-b", Since: *ago(time.Minute), Message: "its agent has not answered yet"}, // it has the revision, and is not released yet
 	}
 	var asked []string
-	nodes, err := liveNodes(t.Context(), fakeAPI(t, paged(&asked, "")), r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	nodes := assert.Value(liveNodes(t.Context(), fakeAPI(t, paged(&asked, "")), r))(t)
 	if n := nodes[0]; n.state != nodeDraining || n.why != "2 pods to evict" || !n.since.Equal(ago(time.Minute).Time) || !n.state.inFlight() {
 		t.Errorf("node-a is %+v", n)
 	}
-	if n := nodes[1]; n.state != nodeAssigned {
-		t.Errorf("node-b is %+v", n)
-	}
+	n := nodes[1]
+	assert.That(t, n.state == nodeAssigned, "node-b is %+v", n)
 }
 
 func TestTheLiveViewShowsErrorsOfReadingNodes(t *testing.T) {
 	for fail, want := range map[string]string{"Metadata": "list Nodes: no", "NodeConfig": "list NodeConfigs: no"} {
 		var asked []string
-		if _, err := liveNodes(t.Context(), fakeAPI(t, paged(&asked, fail)), moving()); err == nil || err.Error() != want {
-			t.Errorf("the error is %v, want %q", err, want)
-		}
+		assert.Error(t, assert.Err(liveNodes(t.Context(), fakeAPI(t, paged(&asked, fail)), moving())), want)
 	}
 	r := moving()
 	r.Spec.AllNodes = false
-	if _, err := liveNodes(t.Context(), fakeAPI(t, interceptor.Funcs{}), r); err == nil || !strings.Contains(err.Error(), "nodeSelector is empty") {
-		t.Errorf("the error is %v, want that of the selector", err)
-	}
+	assert.ErrorHas(t, assert.Err(liveNodes(t.Context(), fakeAPI(t, interceptor.Funcs{}), r)), "nodeSelector is empty")
 }
 
 func TestRolloutsAreListedInPages(t *testing.T) {
@@ -110,15 +96,9 @@ func TestRolloutsAreListedInPages(t *testing.T) {
 		}
 		return nil
 	}})
-	if _, err := query.Rollouts(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := query.RolloutNames(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := query.Labelled(t.Context(), c, "evenkeel-system", "workers"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, assert.Err(query.Rollouts(t.Context(), c)))
+	assert.NoError(t, assert.Err(query.RolloutNames(t.Context(), c)))
+	assert.NoError(t, assert.Err(query.Labelled(t.Context(), c, "evenkeel-system", "workers")))
 	if diff := cmp.Diff([]string{"500 ", "500 more", "500 ", "500 more", "500 ", "500 more"}, strings.Split(strings.Join(continued, ","), ",")); diff != "" {
 		t.Error(diff)
 	}

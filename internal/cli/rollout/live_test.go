@@ -20,6 +20,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -66,9 +67,7 @@ func fleet120() []liveNode {
 
 func check(t *testing.T, got []string, want string) {
 	t.Helper()
-	if diff := cmp.Diff(strings.Split(strings.Trim(want, "\n"), "\n"), got); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(strings.Split(strings.Trim(want, "\n"), "\n"), got))
 }
 
 func TestTheLiveViewListsFailedNodesAndNodesInFlight(t *testing.T) {
@@ -96,9 +95,8 @@ func TestTheLiveViewFitsTheTerminal(t *testing.T) {
 	lines := view{rollout: r, nodes: fleet120(), now: noon, style: true}.lines(40)
 	colors := regexp.MustCompile("\x1b\\[[0-9;]*m")
 	for _, line := range lines {
-		if n := utf8.RuneCountInString(colors.ReplaceAllString(line, "")); n > 40 {
-			t.Errorf("a line takes %d: %q", n, line)
-		}
+		n := utf8.RuneCountInString(colors.ReplaceAllString(line, ""))
+		assert.That(t, n <= 40, "a line takes %d: %q", n, line)
 		if strings.Contains(line, "\x1b") && !strings.HasSuffix(strings.TrimRight(line, " "), "\x1b[0m") && strings.Contains(line, "…") {
 			t.Errorf("a line that was cut leaves its color on: %q", line)
 		}
@@ -120,13 +118,9 @@ func TestTheLiveViewLimitsZonesAndNodes(t *testing.T) {
 	lines := view{rollout: moving(), nodes: nodes, now: noon}.lines(unlimited)
 	all := strings.Join(lines, "\n")
 	for _, want := range []string{"and 8 more zones", "and 5 more; see kubectl evenkeel nodes", "zone-19 "} {
-		if !strings.Contains(all, want) {
-			t.Errorf("no %q in\n%s", want, all)
-		}
+		assert.That(t, strings.Contains(all, want), "no %q in\n%s", want, all)
 	}
-	if n := strings.Count(all, " Trial"); n != mostOpen {
-		t.Errorf("%d nodes are open, want %d", n, mostOpen)
-	}
+	assert.Equal(t, strings.Count(all, " Trial"), mostOpen)
 }
 
 func TestTheViewMarksOldData(t *testing.T) {
@@ -174,9 +168,8 @@ func TestTheViewShowsTheRestOfAPause(t *testing.T) {
 	}
 	bad := intstr.FromString("many")
 	r.Spec.Strategy.Steps[0].Nodes = &bad
-	if got := (view{rollout: r, now: noon}).steps(); !strings.Contains(got, `"many" is neither`) {
-		t.Errorf("steps that make no sense are %q", got)
-	}
+	got := (view{rollout: r, now: noon}).steps()
+	assert.That(t, strings.Contains(got, `"many" is neither`), "steps that make no sense are %q", got)
 }
 
 func TestTheViewCountsMoreFailedNodes(t *testing.T) {
@@ -195,9 +188,8 @@ func TestTheViewListsDrainingNodes(t *testing.T) {
 	r.Status.Nodes.Draining = 2
 	r.Status.DrainingNodes = []v1alpha1.DrainingNode{{Name: "node-8", Since: *ago(3 * time.Minute), Message: "2 pods\x1b[2J to evict"}}
 	v := view{rollout: r, now: noon}
-	if counts := v.counts(); !strings.Contains(counts, "56 pending, 2 draining, 1 assigned") {
-		t.Errorf("the counts are %q", counts)
-	}
+	counts := v.counts()
+	assert.That(t, strings.Contains(counts, "56 pending, 2 draining, 1 assigned"), "the counts are %q", counts)
 	lines := v.lines(unlimited)
 	check(t, lines[len(lines)-2:], `
 node-8  draining for 3m  2 pods\x1b[2J to evict
@@ -247,9 +239,7 @@ func TestNodeStatesFromNodeConfigs(t *testing.T) {
 			good("u4", "")(nc)
 			nc.Status.LastKnownGood.Since = nil // the node's clock does not count
 			text, err := policy.ObservationText(rollout.Observation{Rollout: nc.Spec.ConfigSource.RolloutRef.Name, Revision: 4, Attempt: 1, HealthySince: time.Now().Add(-time.Minute)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			nc.Annotations = map[string]string{v1alpha1.AnnotationObserved: text}
 		}, rollout: func(r *v1alpha1.NodeConfigRollout) { r.Spec.SoakSeconds = 3600 },
 			want: nodeSoaking, why: "healthy since its trial, must stay so for 1h0m0s"},
@@ -266,9 +256,7 @@ func TestNodeStatesFromNodeConfigs(t *testing.T) {
 			}
 			var n liveNode
 			n.look(r, nc)
-			if n.state != tt.want || n.why != tt.why {
-				t.Errorf("it is %s (%q), want %s (%q)", n.state, n.why, tt.want, tt.why)
-			}
+			assert.That(t, n.state == tt.want && n.why == tt.why, "it is %s (%q), want %s (%q)", n.state, n.why, tt.want, tt.why)
 		})
 	}
 }
@@ -300,9 +288,8 @@ func TestTheExitCodeOfEachPhase(t *testing.T) {
 		r := moving()
 		r.Status.Phase = tt.phase
 		if tt.phase == v1alpha1.RolloutWaiting { // at a timed pause
-			if code, over := exitCode(r, paused); code != 0 || over {
-				t.Errorf("Waiting at a step of nodes, such as for a gate, is %d, over %v, want it to go on", code, over)
-			}
+			code, over := exitCode(r, paused)
+			assert.That(t, code == 0 && !over, "Waiting at a step of nodes, such as for a gate, is %d, over %v, want it to go on", code, over)
 			r.Spec.Strategy.Steps = []v1alpha1.RolloutStep{{Pause: &v1alpha1.RolloutPause{Duration: &metav1.Duration{Duration: time.Hour}}}}
 			r.Status.Step = 0
 		}
@@ -326,12 +313,10 @@ func TestWaitingForAWindowIsNoPauseAndIsShown(t *testing.T) {
 	r := moving()
 	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	r.Status.Phase, r.Status.NextWindowTime = v1alpha1.RolloutWaiting, new(metav1.NewTime(now.Add(90*time.Minute)))
-	if code, over := exitCode(r, goal{paused: true}); code != 0 || over {
-		t.Errorf("it is %d, over %v", code, over)
-	}
-	if got := strings.Join(view{rollout: r, now: now}.lines(unlimited), "\n"); !strings.Contains(got, "\nWindow 2030-01-01T13:30:00Z, in 90m") {
-		t.Errorf("the view is\n%s", got)
-	}
+	code, over := exitCode(r, goal{paused: true})
+	assert.That(t, code == 0 && !over, "it is %d, over %v", code, over)
+	got := strings.Join(view{rollout: r, now: now}.lines(unlimited), "\n")
+	assert.That(t, strings.Contains(got, "\nWindow 2030-01-01T13:30:00Z, in 90m"), "the view is\n%s", got)
 }
 
 func TestACompleteRolloutWithTooManyFailedNodesExitsWithHalted(t *testing.T) {
@@ -339,9 +324,8 @@ func TestACompleteRolloutWithTooManyFailedNodesExitsWithHalted(t *testing.T) {
 	r.Status.Phase = v1alpha1.RolloutComplete
 	for reason, want := range map[string]int{"NodesFailed": command.ExitComplete, rollout.DegradedTooMany: command.ExitHalted} {
 		r.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionDegraded, Status: metav1.ConditionTrue, Reason: reason}}
-		if code, over := exitCode(r, goal{}); code != want || !over {
-			t.Errorf("%s is %d, over %v, want %d", reason, code, over, want)
-		}
+		code, over := exitCode(r, goal{})
+		assert.That(t, code == want && over, "%s is %d, over %v, want %d", reason, code, over, want)
 	}
 }
 
@@ -350,12 +334,10 @@ func TestTheViewShowsTheAnswersOfAPreflight(t *testing.T) {
 	r.Status.Preflight = &v1alpha1.RolloutPreflight{PreflightResult: v1alpha1.PreflightResult{Accepted: 7, Refused: 1, Refusals: []v1alpha1.PreflightRefusal{
 		{Verdict: "Refused", Reason: "ValidationFailed", Message: "maxPods", Nodes: 1, Examples: []string{"node-7"}}}}}
 	all := strings.Join(view{rollout: r, now: noon}.lines(unlimited), "\n") + "\n"
-	if want := "\nAsked  7 accepted, 1 refused\n"; !strings.Contains(all, want) || strings.Contains(all, "ValidationFailed") {
-		t.Errorf("no %q, or more, in:\n%s", want, all)
-	}
+	want := "\nAsked  7 accepted, 1 refused\n"
+	assert.That(t, strings.Contains(all, want) && !strings.Contains(all, "ValidationFailed"), "no %q, or more, in:\n%s", want, all)
 	r.Status.Halt = &v1alpha1.RolloutHalt{Time: *ago(time.Second)}
 	all = strings.Join(view{rollout: r, now: noon}.lines(unlimited), "\n") + "\n"
-	if want := "\n       1 node refuses\n         1 ValidationFailed (node-7): maxPods\n"; !strings.Contains(all, want) {
-		t.Errorf("no %q in:\n%s", want, all)
-	}
+	want = "\n       1 node refuses\n         1 ValidationFailed (node-7): maxPods\n"
+	assert.That(t, strings.Contains(all, want), "no %q in:\n%s", want, all)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
@@ -46,14 +47,10 @@ func TestPlanOfSimulatedNodes(t *testing.T) {
 		"If every node is healthy, it ends after about ", ": Complete. A trial takes 2m.\n",
 		"It waits for approval once (kubectl evenkeel rollout promote planned), which is not included.\n")
 	var v PlanReport
-	if err := json.Unmarshal([]byte(api.Run("rollout", "plan", "-f", file, "--nodes", "20", "--zones", "2", "-o", "json").Out), &v); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal([]byte(api.Run("rollout", "plan", "-f", file, "--nodes", "20", "--zones", "2", "-o", "json").Out), &v))
 	seen := map[string]bool{}
 	for _, b := range v.Batches {
-		if len(b.Zones) != 1 || len(b.Nodes) > 4 {
-			t.Errorf("a batch of %d nodes in %v", len(b.Nodes), b.Zones)
-		}
+		assert.That(t, len(b.Zones) == 1 && len(b.Nodes) <= 4, "a batch of %d nodes in %v", len(b.Nodes), b.Zones)
 		for _, n := range b.Nodes {
 			seen[n] = true
 		}
@@ -68,9 +65,8 @@ func TestPlanShortensAListOfManyBatches(t *testing.T) {
 	file := fakeapi.File(t, strings.Replace(inPool, "maxUnavailable: 20%", "maxUnavailable: 1", 1))
 	got := api.Run("rollout", "plan", "-f", file, "--nodes", "40")
 	got.WantOutput(t, "\n19 100% ", "... 20 more batches; -o json has all\n", "40 100% ")
-	if n := strings.Count(got.Out, "zone-1:1"); n != 20 {
-		t.Errorf("%d batches are shown, want 20:\n%s", n, got.Out)
-	}
+	n := strings.Count(got.Out, "zone-1:1")
+	assert.That(t, n == 20, "%d batches are shown, want 20:\n%s", n, got.Out)
 	api.Run("rollout", "plan", "-f", fakeapi.File(t, strings.Replace(inPool, "maxUnavailable: 20%", "maxUnavailable: 0", 1)), "--nodes", "5").WantOutput(t,
 		"No node is assigned the revision: Progressing: ", "maxUnavailable is 0")
 	slow := strings.NewReplacer("maxUnavailable: 20%", "maxUnavailable: 1", "configTrialDuration: 2m", "configTrialDuration: 24h").Replace(inPool)
@@ -82,9 +78,7 @@ func TestPlanSimulatesFailures(t *testing.T) {
 	file := fakeapi.File(t, inPool+"  failurePolicy: {maxFailures: 2%}\n")
 	args := []string{"rollout", "plan", "-f", file, "--nodes", "500", "--zones", "3", "--simulate", "--fail-rate", "20%", "--seed", "7"}
 	var v PlanReport
-	if err := json.Unmarshal([]byte(api.Run(append(args, "-o", "json")...).Out), &v); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal([]byte(api.Run(append(args, "-o", "json")...).Out), &v))
 	s := v.Simulation
 	if s == nil || s.Phase != rollout.PhaseHalted || s.StoppedAfter == nil || s.FailedAtStop < 10 || s.Touched < s.FailedInTheEnd || s.Touched > 101 || s.Members != 500 || len(s.Samples) < 4 {
 		t.Fatalf("simulated: %+v", s)
@@ -93,15 +87,10 @@ func TestPlanSimulatesFailures(t *testing.T) {
 	got.WantOutput(t, "Simulated: 20% of the nodes fail their trial, 0% become NotReady, 0% have a silent agent (seed 7)\n",
 		"nodes over time: ─ updated . unavailable x failed\n", "Result Halted, after ", "Updated ", "Reached ", ": the blast radius\n",
 		"Stopped after "+describe.Span(time.Duration(*s.StoppedAfter)*time.Second)+"\n", "Failed at the stop ", "Failed at the end ")
-	if again := api.Run(args...); again.Out != got.Out {
-		t.Errorf("the same seed gives something else: %s", again.Out)
-	}
-	if strings.Contains(got.Out, "\x1b") {
-		t.Error("colors are written to what is no terminal")
-	}
-	if other := api.Run(append(args, "--seed", "8")...); other.Out == got.Out {
-		t.Error("another seed gives the same")
-	}
+	again := api.Run(args...)
+	assert.That(t, again.Out == got.Out, "the same seed gives something else: %s", again.Out)
+	assert.That(t, !strings.Contains(got.Out, "\x1b"), "colors are written to what is no terminal")
+	assert.That(t, api.Run(append(args, "--seed", "8")...).Out != got.Out, "another seed gives the same")
 	named := strings.Replace(inPool, "kubelet: {apiVersion", "configMapRef: {namespace: x, name: y}\n    # {", 1)
 	api.Run("rollout", "plan", "-f", fakeapi.File(t, strings.Replace(named, "topologyKey: topology.kubernetes.io/zone\n    maxDomainsInFlight: 1", "", 1)), "--nodes", "5").WantOutput(t, "A trial takes 10m.\n")
 	api.Run("rollout", "plan", "-f", file, "--nodes", "50", "--simulate", "--silent-rate", "100%").WantOutput(t, "100% have a silent agent", "Updated 0 of 50 (0.0%)\n")
@@ -126,12 +115,9 @@ func TestPlanIncludesDrains(t *testing.T) {
 		"Result Stuck", "2 draining, 2 blocked", "Updated 0 of 4 (0.0%)\n")
 	plan(always, "--drain-duration", "-1m").WantError(t, "--drain-duration -1m0s is negative")
 	var v PlanReport
-	if err := json.Unmarshal([]byte(plan(always, "-o", "json").Out), &v); err != nil {
-		t.Fatal(err)
-	}
-	if v.DrainSeconds != 120 || v.Simulation == nil || v.Simulation.Updated != 4 {
-		t.Errorf("the plan is %+v, simulated %+v", v, v.Simulation)
-	}
+	assert.NoError(t, json.Unmarshal([]byte(plan(always, "-o", "json").Out), &v))
+	assert.That(t, v.DrainSeconds == 120 && v.Simulation != nil && v.Simulation.Updated == 4,
+		"the plan is %+v, simulated %+v", v, v.Simulation)
 }
 
 func TestPlanOfAnExistingRolloutStartsAtItsState(t *testing.T) {
@@ -199,9 +185,7 @@ func TestARolloutWithoutItsTemplateShowsItsNodes(t *testing.T) {
 	})
 	got := api.Run("rollout", "plan", "lost")
 	for _, want := range []string{"Rollout lost, revision 2: 2 nodes selected, 1 updated, 1 to come, 0 excluded", "No node is assigned the revision: Invalid: spec.template.configMapRef: ConfigMap "} {
-		if !strings.Contains(got.Out, want) {
-			t.Errorf("the plan lacks %q:\n%s", want, got.Out)
-		}
+		assert.That(t, strings.Contains(got.Out, want), "the plan lacks %q:\n%s", want, got.Out)
 	}
 	if want := "rollout lost is invalid: spec.template.configMapRef: ConfigMap "; got.Code != 1 || !strings.Contains(got.Err, want) {
 		t.Errorf("exit code %d, want 1 and %q: %s", got.Code, want, got.Err)
@@ -268,10 +252,7 @@ func TestPlanOfAManifestAcceptsStepsThatAreStored(t *testing.T) {
 	manifest := strings.NewReplacer("planned", "shrunk", "steps: [{nodes: 1}", "steps: [{nodes: 2}, {nodes: 10%}").Replace(inPool)
 	file := fakeapi.File(t, manifest)
 	api.Run("rollout", "plan", "-f", file).WantError(t, "spec.strategy.steps: the step of 10% (1 of 2 nodes) follows the step of 2 nodes")
-	r, err := ParseManifest([]byte(manifest))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := assert.Value(ParseManifest([]byte(manifest)))(t)
 	fakeapi.Add(api, r)
 	api.Run("rollout", "plan", "-f", file).WantOutput(t, "Rollout shrunk, revision 1 (new): 2 nodes selected")
 }
@@ -282,7 +263,6 @@ func TestPlanUsesTheDurationInSpecTrial(t *testing.T) {
 	api.Run("rollout", "plan", "-f", file, "--nodes", "20").WantOutput(t, "A trial takes 7m.\n")
 	both := fakeapi.File(t, strings.Replace(inPool, "  strategy:", "  trial: {configTrialDuration: 7m}\n  strategy:", 1))
 	got := api.Run("rollout", "plan", "-f", both, "--nodes", "20")
-	if want := "rollout planned is invalid: spec.trial and the payload (trial.configTrialDuration) both have trial settings: remove one of them"; got.Code != 1 || !strings.Contains(got.Err, want) {
-		t.Errorf("exit %d: %s, want %q", got.Code, got.Err, want)
-	}
+	want := "rollout planned is invalid: spec.trial and the payload (trial.configTrialDuration) both have trial settings: remove one of them"
+	assert.That(t, got.Code == 1 && strings.Contains(got.Err, want), "exit %d: %s, want %q", got.Code, got.Err, want)
 }

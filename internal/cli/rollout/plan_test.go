@@ -3,7 +3,6 @@ package rollout
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 const planned = `apiVersion: evenkeel.dev/v1alpha1
@@ -28,13 +28,8 @@ spec:
 func TestTheGraphHasColorsOnlyOnRequest(t *testing.T) {
 	m := rollout.Model{TakeUp: time.Second, Trial: time.Minute, Fail: time.Second, Failing: 0.5}
 	r, err := ParseManifest([]byte(planned))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := makeUp(r, 10, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
+	f := assert.Value(makeUp(r, 10, 1))(t)
 	var plain, colored bytes.Buffer
 	v := newSimulationView(rollout.Simulate(f.Policy, f.Progress, f.Nodes, m), m)
 	v.print(&plain, false)
@@ -60,21 +55,10 @@ func TestPlansWaitForWindowsAndEstimateTheEnd(t *testing.T) {
 	plan := func(nodes int, window string) (*PlanReport, string) {
 		t.Helper()
 		r, err := ParseManifest([]byte(planned + "  trial: {configTrialDuration: 2m}\n  strategy: {windows: [" + window + "], maxUnavailable: 1}\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		f, err := makeUp(r, nodes, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := planOptions{}.model()
-		if err != nil {
-			t.Fatal(err)
-		}
-		v, err := newPlanReport(t.Context(), f, m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
+		f := assert.Value(makeUp(r, nodes, 1))(t)
+		m := assert.Value(planOptions{}.model())(t)
+		v := assert.Value(newPlanReport(t.Context(), f, m))(t)
 		v.addSimulation(m)
 		var out bytes.Buffer
 		v.print(&out)
@@ -89,9 +73,7 @@ func TestPlansWaitForWindowsAndEstimateTheEnd(t *testing.T) {
 		t.Errorf("the plan is %+v, want the end %s", v, end)
 	}
 	for _, want := range []string{"it ends after about 29h", ", at " + end.Format(time.RFC3339) + ": Complete. A trial takes 2m.\n", "Result                Complete, after 29h"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the output is %q, want %q", text, want)
-		}
+		assert.That(t, strings.Contains(text, want), "the output is %q, want %q", text, want)
 	}
 	if v, _ = plan(2, "{"+schedule+"}"); !v.EndTime.Equal(opens.Add(2 * (2*time.Minute + query.AnswerTime))) {
 		t.Errorf("with finish: Anytime it ends at %s", v.EndTime)
@@ -106,23 +88,14 @@ func TestPlansWaitForWindowsAndEstimateTheEnd(t *testing.T) {
 
 func TestAPlanOfARolloutWithoutSelectorIsAnError(t *testing.T) {
 	_, err := planOf(t.Context(), fakeAPI(t, interceptor.Funcs{}), &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "empty"}})
-	if err == nil || !strings.Contains(err.Error(), "rollout empty is invalid: spec.nodeSelector is empty") {
-		t.Errorf("the error is %v", err)
-	}
+	assert.ErrorHas(t, err, "rollout empty is invalid: spec.nodeSelector is empty")
 }
 
 func TestAnInterruptedPlanIsAnError(t *testing.T) {
 	stop, cancel := context.WithCancel(t.Context())
 	cancel()
 	r, err := ParseManifest([]byte(planned))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := makeUp(r, 5, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := newPlanReport(stop, f, rollout.Model{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("interrupted: %v", err)
-	}
+	assert.NoError(t, err)
+	f := assert.Value(makeUp(r, 5, 1))(t)
+	assert.Is(t, assert.Err(newPlanReport(stop, f, rollout.Model{})), context.Canceled, "interrupted")
 }

@@ -12,16 +12,14 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
 // stoppedRevision adds the ConfigMap of a revision of a rollout's template, with the annotation of a stop.
 func stoppedRevision(t *testing.T, api *fakeapi.API, r *v1alpha1.NodeConfigRollout, number int64, reason string) v1alpha1.ConfigMapReference {
 	t.Helper()
-	content, err := policy.ContentOf(r.Spec.Template, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := assert.Value(policy.ContentOf(r.Spec.Template, nil))(t)
 	cm := fakeapi.Add(api, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: policy.RevisionName(r.Name, content.SHA256),
 			Labels:      map[string]string{v1alpha1.LabelRollout: r.Name, v1alpha1.LabelRevision: fmt.Sprint(number)},
@@ -46,9 +44,8 @@ func TestPushOfAStoppedConfigurationNeedsForce(t *testing.T) {
 	if err := api.Get(t.Context(), client.ObjectKey{Name: "repush"}, now); err != nil || now.Generation != r.Generation {
 		t.Errorf("generation %d, want %d: %v", now.Generation, r.Generation, err)
 	}
-	if got := api.Run("push", "repush", "-f", fakeapi.File(t, fakeapi.Header+"maxPods: 92\n"), "--dry-run"); got.Code != 0 || strings.Contains(got.Err, "stopped") {
-		t.Errorf("another configuration: exit %d: %s", got.Code, got.Err)
-	}
+	got := api.Run("push", "repush", "-f", fakeapi.File(t, fakeapi.Header+"maxPods: 92\n"), "--dry-run")
+	assert.That(t, got.Code == 0 && !strings.Contains(got.Err, "stopped"), "another configuration: exit %d: %s", got.Code, got.Err)
 	api.Run("push", "repush", "-f", file, "--yes", "--force").Want(t, command.ExitComplete, []string{"rollout repush updated"}, warning)
 }
 
@@ -70,9 +67,7 @@ func TestPushRefusesValuesOfWrongTypes(t *testing.T) {
 	api.Run("push", "wrongly", "-f", file, "--all-nodes", "--yes").WantError(t, want)
 	api.Run("preflight", "-f", file, "--all-nodes").WantError(t, want)
 	err := api.Get(t.Context(), client.ObjectKey{Name: "wrongly"}, &v1alpha1.NodeConfigRollout{})
-	if client.IgnoreNotFound(err) != nil || err == nil {
-		t.Errorf("the rollout was created: %v", err)
-	}
+	assert.That(t, client.IgnoreNotFound(err) == nil && err != nil, "the rollout was created: %v", err)
 }
 
 func TestPushNamesProtectedFields(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestParseSteps(t *testing.T) {
@@ -18,37 +19,21 @@ func TestParseSteps(t *testing.T) {
 		{" 5 , pause:1h30m , 100% ", `[{"nodes":5},{"pause":{"duration":"1h30m0s"}},{"nodes":"100%"}]`},
 	} {
 		steps, err := parseSteps(tt.in)
-		if err != nil {
-			t.Errorf("%q: %v", tt.in, err)
-		}
-		got, err := json.Marshal(steps)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if string(got) != tt.want {
-			t.Errorf("%q is %s, want %s", tt.in, got, tt.want)
-		}
+		assert.OK(t, err, tt.in)
+		got := assert.Value(json.Marshal(steps))(t)
+		assert.That(t, string(got) == tt.want, "%q is %s, want %s", tt.in, got, tt.want)
 	}
 }
 
 func TestStepsFlagIsTheInverseOfParseSteps(t *testing.T) {
 	for _, steps := range []string{"1", "1,pause:10m0s,10%,pause,100%", "pause,5"} {
-		parsed, err := parseSteps(steps)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := stepsFlag(parsed); got != steps {
-			t.Errorf("the steps of %s are given again as %s", steps, got)
-		}
+		parsed := assert.Value(parseSteps(steps))(t)
+		assert.Equal(t, stepsFlag(parsed), steps, "the steps of", steps, "are given again as")
 	}
 	none := &v1alpha1.NodeConfigRollout{}
 	have, err := describe.StepsOf(none)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if none.Spec.Strategy.Steps, err = parseSteps(stepsFlag(nil)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
+	none.Spec.Strategy.Steps = assert.Value(parseSteps(stepsFlag(nil)))(t)
 	if got, err := describe.StepsOf(none); err != nil || !slices.Equal(got, have) {
 		t.Errorf("without any they are %v, and given again %v (%v)", have, got, err)
 	}
@@ -74,9 +59,7 @@ func TestParseStepsNamesTheWrongStep(t *testing.T) {
 		{strings.Repeat("1,", v1alpha1.MaxSteps) + "1", fmt.Sprintf("%d steps are more than the limit of %d", v1alpha1.MaxSteps+1, v1alpha1.MaxSteps)},
 	} {
 		steps, err := parseSteps(tt.in)
-		if err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%q is %v with error %v, want %q", tt.in, steps, err, tt.want)
-		}
+		assert.ErrorHas(t, err, tt.want, tt.in, "is", steps, "with")
 	}
 }
 
@@ -99,16 +82,10 @@ func TestALaterStepWithFewerNodesIsRefused(t *testing.T) {
 	} {
 		r := &v1alpha1.NodeConfigRollout{}
 		var err error
-		if r.Spec.Strategy.Steps, err = parseSteps(tt.steps); err != nil {
-			t.Fatal(err)
-		}
-		steps, err := describe.StepsOf(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r.Spec.Strategy.Steps = assert.Value(parseSteps(tt.steps))(t)
+		steps := assert.Value(describe.StepsOf(r))(t)
 		err = checkGrowth(steps, tt.members)
-		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s of %d nodes: %v, want %q", tt.steps, tt.members, err, tt.want)
-		}
+		assert.That(t, (err == nil) == (tt.want == "") && (err == nil || strings.Contains(err.Error(), tt.want)),
+			"%s of %d nodes: %v, want %q", tt.steps, tt.members, err, tt.want)
 	}
 }

@@ -447,15 +447,12 @@ func TestLeftoversOfEarlierRunsAreRemoved(t *testing.T) {
 		}
 		mine := m.DropIn("kubelet.service") + ".mine"
 		m.disk.Plant(mine, nil)
-		if words, err := tt.do(&m.Host, t.Context(), m.request()); err != nil || !strings.Contains(words, "nothing to do") {
-			t.Errorf("%s: %q, %v", tt.name, words, err)
-		}
+		words, err := tt.do(&m.Host, t.Context(), m.request())
+		assert.That(t, err == nil && strings.Contains(words, "nothing to do"), "%s: %q, %v", tt.name, words, err)
 		assert.NoError(t, m.disk.Remove(mine), tt.name, "a file of another author")
 		for _, dir := range []string{m.DropIn("kubelet.service"), m.trial("kubelet.service")} {
 			_ = m.disk.Remove(filepath.Dir(dir)) // as it was planted; fails if it has files
 		}
-		if m.tree() != want {
-			t.Errorf("%s left\n%s\nwant\n%s", tt.name, m.tree(), want)
-		}
+		assert.Equal(t, m.tree(), want, tt.name, "left")
 	}
 }

@@ -194,9 +194,8 @@ func TestInstallAndUninstallKeepTheKubeletsCommandLine(t *testing.T) {
 	assert.NoError(t, err)
 	line := "\nExecStart=" + n.dir + "/evenkeel-agent -- " + n.dir + "/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS  $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS\n"
 	assert.That(t, strings.Contains(string(raw), line), "the command line differs from the kubelet's own unit:\n%s", raw)
-	if want := []string{"Normal EvenkeelInstalled evenkeel-agent runs the kubelet of " + n.unit}; len(n.events) != 1 || n.events[0] != want[0] {
-		t.Errorf("events %q, want %q", n.events, want)
-	}
+	want := []string{"Normal EvenkeelInstalled evenkeel-agent runs the kubelet of " + n.unit}
+	assert.That(t, len(n.events) == 1 && n.events[0] == want[0], "events %q, want %q", n.events, want)
 
 	running := n.invocation()
 	assert.Returns(t, "evenkeel-agent runs the kubelet of "+n.unit+" already ("+n.DropIn(n.unit)+"): nothing to do", "again")(n.install())
@@ -245,9 +244,8 @@ func TestExistingAgentIsChangedAtTheNodesTurn(t *testing.T) {
 		"away": "not this node's turn: the Node cannot be read, nothing was changed: connection refused",
 	} {
 		n.turn, n.state.Reachable, n.state.Cause = turn, turn != "away", "connection refused"
-		if _, err := n.Install(t.Context(), r); !errors.Is(err, ErrNotItsTurn) || err.Error() != words {
-			t.Errorf("turn %q: %v, want %s", turn, err, words)
-		}
+		_, err := n.Install(t.Context(), r)
+		assert.That(t, errors.Is(err, ErrNotItsTurn) && err.Error() == words, "turn %q: %v, want %s", turn, err, words)
 	}
 	assert.That(t, n.digest() == tree && n.invocation() == running, "something was changed before the turn of the node")
 	n.turn, n.state.Reachable = "new", true

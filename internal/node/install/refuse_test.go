@@ -224,14 +224,12 @@ func TestUnusableProgramDirectoryIsRefusedWithRemedy(t *testing.T) {
 		"ro":     "directory " + dir + " is on a file system of the host that is mounted read-only; use another directory",
 		"noexec": "directory " + dir + " is on a file system of the host that is mounted noexec; use another directory",
 	} {
-		if out, err := exec.Command("mount", "-t", "tmpfs", "-o", options+",mode=755", "none", dir).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		out, err := exec.Command("mount", "-t", "tmpfs", "-o", options+",mode=755", "none", dir).CombinedOutput()
+		assert.Must(t, err == nil, "%v: %s", err, out)
 		n.Place = Program{Path: filepath.Join(n.dir, "evenkeel-agent"), BinDir: dir}.Place
 		n.refused("the agent cannot be copied to " + dir + " (another directory: --bin-dir): " + words)
-		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		out, err = exec.Command("umount", dir).CombinedOutput()
+		assert.Must(t, err == nil, "%v: %s", err, out)
 	}
 	n.Place = Program{Path: filepath.Join(n.dir, "evenkeel-agent"), BinDir: "bin"}.Place
 	n.refused(`--bin-dir: "bin" is no absolute path of letters, digits and ./_-`)

@@ -133,9 +133,7 @@ func TestOldOpenDoesNotCount(t *testing.T) {
 	got := make(chan *Claim, 1)
 	go func() {
 		claim, err := Contender{Path: path, Yield: true}.Acquire(t.Context(), func(error) { waiting() })
-		if err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, err)
 		got <- claim
 	}()
 	<-waits
@@ -269,10 +267,6 @@ func TestClosedFile(t *testing.T) {
 	_ = file.Close()
 	pids := waitersFor(file)
 	assert.That(t, pids == nil && !isAt(file.Name(), file), "waiters %v", pids)
-	if err := flockWait(file); err == nil {
-		t.Error("flockWait locked a closed file")
-	}
-	if _, err := newWatch(file, true); err == nil {
-		t.Error("newWatch watches a closed file")
-	}
+	assert.That(t, flockWait(file) != nil, "flockWait locked a closed file")
+	assert.That(t, assert.Err(newWatch(file, true)) != nil, "newWatch watches a closed file")
 }

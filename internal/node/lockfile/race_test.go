@@ -332,10 +332,7 @@ func race(t *testing.T, random *rand.Rand, kinds []string, handOvers int) {
 func TestExactlyOneHolderInARace(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("LOCKFILE_TEST_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
+		seed = assert.Value(strconv.ParseUint(text, 10, 64))(t)
 	}
 	handOvers := 260 // more than 500 in total
 	if testing.Short() {
@@ -360,9 +357,8 @@ func TestRaceVerdictFindsFaults(t *testing.T) {
 			"[v1 waited 2s for a bootstrap to give way, from 5ns]"},
 		{"a number that is used again", "1 bootstrap on 1\n1 bootstrap gone 2\n1 v1 on 3\n1 v1 gone 4\n", "[]"},
 	} {
-		if wrong, _ := verdict(tt.record, time.Second); fmt.Sprint(wrong) != tt.want {
-			t.Errorf("%s: %s, want %s", tt.name, wrong, tt.want)
-		}
+		wrong, _ := verdict(tt.record, time.Second)
+		assert.That(t, fmt.Sprint(wrong) == tt.want, "%s: %s, want %s", tt.name, wrong, tt.want)
 	}
 	dir := t.TempDir()
 	for _, name := range []string{"one", "two"} { // they never contend

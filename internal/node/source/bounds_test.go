@@ -125,9 +125,7 @@ func TestRefusedStatusIsReplacedByMinimalStatus(t *testing.T) {
 			return 0
 		}
 		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, err)
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		if bytes.Contains(body, []byte("overriddenFields")) {
 			return http.StatusUnprocessableEntity

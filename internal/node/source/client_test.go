@@ -42,9 +42,8 @@ func TestReplacedKubeconfigIsUsedFromTheNextRequest(t *testing.T) {
 		func() error { return os.Remove(path) },
 	} {
 		assert.NoError(t, broken())
-		if s := c.Snapshot(t.Context(), node); !s.Reachable {
-			t.Errorf("the client lost its configuration with the file: %+v", s)
-		}
+		s := c.Snapshot(t.Context(), node)
+		assert.That(t, s.Reachable, "the client lost its configuration with the file: %+v", s)
 	}
 }
 
