@@ -31,9 +31,7 @@ func TestStoredObjectsAreCopiedForOtherNodes(t *testing.T) {
 	if n.Name != nodeName(7) || n.UID == "u" || n.UID == "" || n.Labels[corev1.LabelHostname] != nodeName(7) || n.Labels[corev1.LabelTopologyZone] != "zone-1" || len(n.Status.Images) != 40 {
 		t.Errorf("the copy is %s, UID %q, labels %v, %d images", n.Name, n.UID, n.Labels, len(n.Status.Images))
 	}
-	if _, err := copyNode([]byte("{}"), "x", 1); err == nil {
-		t.Error("a Node in another encoding is accepted")
-	}
+	assert.That(t, assert.Err(copyNode([]byte("{}"), "x", 1)) != nil, "a Node in another encoding is accepted")
 
 	raw, err = copyNodeConfig([]byte(`{"kind":"NodeConfig","metadata":{"name":"a","uid":"u","generation":2},"spec":{"revoked":["x"]}}`), "b")
 	assert.NoError(t, err)
@@ -50,9 +48,7 @@ func TestStoredObjectsAreCopiedForOtherNodes(t *testing.T) {
 		t.Errorf("the copy is %s", raw)
 	}
 	for _, broken := range []string{"{", "{}"} {
-		if _, err := copyNodeConfig([]byte(broken), "b"); err == nil {
-			t.Errorf("%s is copied", broken)
-		}
+		assert.That(t, assert.Err(copyNodeConfig([]byte(broken), "b")) != nil, "%s is copied", broken)
 	}
 }
 
@@ -86,7 +82,5 @@ func TestEtcdIsFoundAndWritten(t *testing.T) {
 	assert.That(t, s.put(t.Context(), nil) != nil, "a transaction that was not carried out is accepted")
 	answers["/v3/kv/range"] = ""
 	assert.ErrorHas(t, assert.Err(s.get(t.Context(), "key")), "429", "a refused request")
-	if _, err := storeOf([]string{"kube-apiserver"}); err == nil {
-		t.Error("an etcd is found without the flag")
-	}
+	assert.That(t, assert.Err(storeOf([]string{"kube-apiserver"})) != nil, "an etcd is found without the flag")
 }

@@ -109,8 +109,6 @@ func TestADamagedLineOfTheFileIsNamed(t *testing.T) {
 		{"run,seconds\n# run 1\n1,x\n", `:3: strconv.ParseFloat: parsing "x"`},
 	} {
 		assert.NoError(t, os.WriteFile(file, []byte(c.content), 0o600))
-		if _, err := readData(file); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%q: %v, want %q", c.content, err, c.want)
-		}
+		assert.ErrorHas(t, assert.Err(readData(file)), c.want, c.content)
 	}
 }

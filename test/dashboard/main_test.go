@@ -88,9 +88,7 @@ func spawn(t *testing.T, name string, args ...string) *child {
 	assert.NoError(t, err)
 	defer log.Close()
 	c.cmd.Stdout, c.cmd.Stderr = log, log
-	if c.done, err = localcluster.StartTied(c.cmd); err != nil {
-		t.Fatal(err)
-	}
+	c.done = assert.Value(localcluster.StartTied(c.cmd))(t)
 	t.Cleanup(func() { c.stop(t) })
 	return c
 }

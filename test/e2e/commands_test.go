@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
@@ -233,9 +234,8 @@ func (n *node) checks(t *testing.T) {
 	n.runs(0, "", []string{"check", "--help"}, "Exit codes: 0 accepted, 1 rejected or refused, 2 could not tell, 3 usage.", "Examples:")
 	n.runs(0, "", []string{"status", "--help"}, "Exit codes: ", "Examples:")
 	n.runs(0, "", []string{"forget", "--help"}, "Exit codes: ", "Examples:")
-	if left, err := os.ReadDir(scratch); err != nil || len(left) != 0 {
-		t.Errorf("check left %q, %v", left, err)
-	}
+	left, err := os.ReadDir(scratch)
+	assert.That(t, err == nil && len(left) == 0, "check left %q, %v", left, err)
 	n.Env = slices.DeleteFunc(n.Env, func(e string) bool { return strings.HasPrefix(e, "TMPDIR=") })
 }
 

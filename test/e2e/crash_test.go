@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // crashes makes a kubelet that crash-loops with one configuration only.
@@ -78,12 +79,9 @@ runs 'maxPods: 124' && trap '' TERM && exec sleep 1000
 			n.Event("Warning", "ConfigRolledBack", w.cause+"; going back to last-known-good (init)")
 			n.verdictIsFinal(bad)
 			out, code := n.Run(t.Context(), "", "status", "--dynamic-config-dir="+n.Dir)
-			if code != 0 || !strings.Contains(out, "the local configuration") || !strings.Contains(out, w.message+": "+w.cause) {
-				t.Errorf("status: exit code %d:\n%s", code, out)
-			}
-			if got := n.starts(bad); got != c.starts {
-				t.Errorf("the kubelet was started %d times with it, want %d", got, c.starts)
-			}
+			assert.That(t, code == 0 && strings.Contains(out, "the local configuration") && strings.Contains(out, w.message+": "+w.cause),
+				"status: exit code %d:\n%s", code, out)
+			assert.Equal(t, n.starts(bad), c.starts, "the kubelet was started")
 		})
 	}
 	n.wantSample(`evenkeel_rollbacks_total{reason="CrashLooped"}`, 2)
@@ -128,9 +126,8 @@ runs 'maxPods: 124' && trap '' TERM && exec sleep 1000
 			t.Errorf("active %+v, bad %+v, %d starts", nc.Status.Active, nc.Status.BadConfigs, n.starts(hangs))
 		}
 		undisturbed.End(t)
-		if left, err := filepath.Glob(filepath.Join(n.Node.Dir(), "run-evenkeel", "dry-run", "dryrun-*")); err != nil || len(left) > 0 {
-			t.Errorf("the dry run left %v, %v", left, err)
-		}
+		left, err := filepath.Glob(filepath.Join(n.Node.Dir(), "run-evenkeel", "dry-run", "dryrun-*"))
+		assert.That(t, err == nil && len(left) == 0, "the dry run left %v, %v", left, err)
 		n.wrap("") // repaired: another kubelet may judge otherwise
 		n.is(allChecksPassed(hangs))
 		n.LastKnownGood(hangs)
@@ -221,9 +218,8 @@ func TestIfLastKnownGoodCrashesTooTheVerdictIsWithdrawnAndForgetRepairsADeadEnd(
 		return nil
 	})
 	out, code := n.Run(t.Context(), "", "forget", string(bad.UID), "--dynamic-config-dir="+n.Dir)
-	if code != 0 || !strings.Contains(out, fmt.Sprintf("the running agent was asked to forget that %s is bad", bad.UID)) {
-		t.Errorf("forget: exit code %d: %s", code, out)
-	}
+	assert.That(t, code == 0 && strings.Contains(out, fmt.Sprintf("the running agent was asked to forget that %s is bad", bad.UID)),
+		"forget: exit code %d: %s", code, out)
 	n.is(allChecksPassed(bad))
 	n.Event("Normal", "Forgotten", fmt.Sprintf("(UID: %s) is no longer marked as bad: an operator requested it", bad.UID))
 	n.LastKnownGood(bad)

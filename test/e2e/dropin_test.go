@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
@@ -98,9 +99,7 @@ func TestADropInIsMergedOverTheNodesConfiguration(t *testing.T) {
 	n.metrics(which("active", over), which("last_known_good", over), `evenkeel_kubelet_starts_total{cause="change"} 1`)
 
 	page := n.page("")
-	if page.Source.Kind != "remote" || page.Source.UID != string(over.UID) {
-		t.Errorf("/configz is of %+v", page.Source)
-	}
+	assert.That(t, page.Source.Kind == "remote" && page.Source.UID == string(over.UID), "/configz is of %+v", page.Source)
 	n.origins(page, map[string]component.Origin{
 		"maxPods": "drop-in", "evictionHard[imagefs.available]": "drop-in", "evictionHard[memory.available]": "local",
 		"registryBurst": "local", "clusterDomain": "local", "logging.verbosity": "flag", "kubeAPIBurst": "",
@@ -131,9 +130,8 @@ func TestADropInIsMergedOverTheNodesConfiguration(t *testing.T) {
 
 	n.AssignMap(nil)
 	nc = n.is(localInit)
-	if nc.Status.Active != nil || nc.Status.LastKnownGood != nil {
-		t.Errorf("active is %+v, last-known-good %+v", nc.Status.Active, nc.Status.LastKnownGood)
-	}
+	assert.That(t, nc.Status.Active == nil && nc.Status.LastKnownGood == nil,
+		"active is %+v, last-known-good %+v", nc.Status.Active, nc.Status.LastKnownGood)
 	n.healthyWith(nil)
 	n.kubeletHas(map[string]any{"maxPods": 90, "registryBurst": 22, "evictionHard[imagefs.available]": "1%"})
 	n.recorded("", "")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // run starts a program on the node, besides agents.
@@ -63,14 +64,10 @@ func TestAStockKubeletAndAnAgentWithTheSameLockFileExcludeEachOther(t *testing.T
 	n.waits(first.Process.Pid, "kubelet")
 	n.stop()
 	n.exitsWith(0) // while the lock is still held
-	if _, err := os.Stat(n.socket()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("it left its socket: %v", err)
-	}
+	assert.Is(t, assert.Err(os.Stat(n.socket())), os.ErrNotExist, "it left its socket")
 	n.start()
 	n.waits(first.Process.Pid, "kubelet")
-	if err := n.Healthy(t.Context()); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, n.Healthy(t.Context()))
 	n.end(first)
 	n.takesOver(v1alpha1.RunModeSelfHosted)
 
@@ -90,9 +87,8 @@ func TestAStockKubeletAndAnAgentWithTheSameLockFileExcludeEachOther(t *testing.T
 	n.start()
 	n.takesOver(v1alpha1.RunModeSelfHosted)
 	n.holds(n.Pid())
-	if err := second.Wait(); err != nil {
-		t.Errorf("the stock kubelet ended with %v, want exit code 0", err)
-	}
+	err := second.Wait()
+	assert.That(t, err == nil, "the stock kubelet ended with %v, want exit code 0", err)
 }
 
 func TestAKubeletsOwnLockFlagsAreTheAgents(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestABootstrapKubeletHandsOverAndComesBackWithTheUpdatedConfigurationWithoutTheAPI(t *testing.T) {
@@ -39,9 +40,7 @@ func TestABootstrapKubeletHandsOverAndComesBackWithTheUpdatedConfigurationWithou
 	boot.start()
 	boot.waits(self.Pid(), "evenkeel-agent")
 	cm := self.ConfigMap("a", map[string]any{"maxPods": 120})
-	if diff := cmp.Diff(before, self.records()); diff != "" {
-		t.Errorf("the records have changed:\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(before, self.records()), "the records have changed")
 	steady.End(t)
 	self.AssignMap(cm)
 	self.LastKnownGood(cm)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/build/image"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	systemd "github.com/evenkeel/evenkeel/testkit/machine"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
@@ -70,13 +71,9 @@ func newSystemdNode(n *node) *systemdNode {
 			s.show()
 		}
 		if s.m != nil {
-			if err := s.m.Stop(); err != nil {
-				t.Error(err)
-			}
+			assert.OK(t, s.m.Stop())
 		}
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, os.RemoveAll(dir))
 	})
 	if err := n.Node.StopRuntime(); err != nil { // it is started again inside
 		t.Fatal(err)

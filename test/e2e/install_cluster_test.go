@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // The real installer, DaemonSets, controllers, scheduler, containerd, kubelets and systemd: two nodes, of which the second
@@ -41,18 +43,15 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	a.wantsWrapped()
 	b.Eventually("it is Ready with its plain kubelet", b.Ready)
 	b.wantsPlain()
-	if after := unitFiles(t, b); after != before {
-		t.Errorf("its unit's files were\n%sand are\n%s", before, after)
-	}
+	assert.Equal(t, unitFiles(t, b), before, "its unit's files")
 
 	// A second run skips the failed node. After its repair, --retry installs it.
 	_, pid := b.runs()
 	if _, _, code := plugin(t, first, "install", "--all-nodes", "--yes"); code != 2 {
 		t.Errorf("exit code %d, want 2: one has failed before", code)
 	}
-	if _, now := b.runs(); now != pid {
-		t.Error("the kubelet of the node that has failed was restarted")
-	}
+	_, now := b.runs()
+	assert.That(t, now == pid, "the kubelet of the node that has failed was restarted")
 	must(t, os.Remove(obstacle))
 	if out, _, code := plugin(t, first, "install", "--retry", "--yes"); code != 0 || !strings.Contains(out, "2 of 2 nodes installed") {
 		t.Errorf("exit code %d", code)
@@ -60,9 +59,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	for _, s := range nodes {
 		s.wantsWrapped()
 		s.wantsNoPrivileges()
-		if _, err := s.Get(t.Context()); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, assert.Err(s.Get(t.Context())))
 	}
 
 	if out, _, code := plugin(t, first, "uninstall", "--yes"); code != 0 || !strings.Contains(out, "2 of 2 nodes uninstalled") || !strings.Contains(out, "evenkeel-installer deleted") {
@@ -77,9 +74,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 			t.Errorf("%s has the labels %v", s.Node.Name(), obj.Labels)
 		}
 	}
-	if after := unitFiles(t, b); after != before {
-		t.Errorf("its unit's files were\n%sand are\n%s", before, after)
-	}
+	assert.Equal(t, unitFiles(t, b), before, "its unit's files")
 	first.Eventually("no pod is left", func(ctx context.Context) error {
 		pods, err := first.Kube.CoreV1().Pods("evenkeel-install").List(ctx, metav1.ListOptions{})
 		if err == nil && len(pods.Items) > 0 {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster/sweep"
 	sdmachine "github.com/evenkeel/evenkeel/testkit/machine"
 )
@@ -62,9 +63,7 @@ func newHost(t *testing.T, name string) *host {
 			raw, _ := os.ReadFile(m.Log())
 			t.Logf("systemd, agent and kubelet said last:\n%s", raw[max(0, len(raw)-6000):])
 		}
-		if err := errors.Join(m.Stop(), os.RemoveAll(dir)); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, errors.Join(m.Stop(), os.RemoveAll(dir)))
 	})
 	h.write(sdmachine.Lib+"/kubelet.service", nodeUnit)
 	h.write(sdmachine.Lib+"/kubelet.service.d/10-kubeadm.conf", fmt.Sprintf(nodeDropIn, strings.Join(n.Node.KubeletArgs(), " "), filepath.Join(dir, "kubelet.env"), n.Node.KubeletPath()))
@@ -123,9 +122,7 @@ func TestTheAgentIsInstalledReplacesFlagsAndIsUninstalledOnANode(t *testing.T) {
 	h.does(0, "Nothing was changed.\n", "install", "--dry-run", "--bin-dir="+h.bin)
 	h.does(1, `the agent refuses the kubelet of kubelet.service: its local configuration (`+h.Node.KubeletConfig()+`) is rejected: `,
 		h.withFlag("--feature-gates=NoSuchGate=true", "install", "--bin-dir="+h.bin)...)
-	if h.invocation() != plain {
-		t.Fatal("the kubelet was restarted")
-	}
+	assert.Must(t, h.invocation() == plain, "the kubelet was restarted")
 	dropins := filepath.Join(filepath.Dir(h.bin), "kubelet.conf.d")
 	must(t, os.Mkdir(dropins, 0o755))
 	h.withFlag(fmt.Sprintf("'--max-pods=77 --config-dir=%s'", dropins))
@@ -134,14 +131,10 @@ func TestTheAgentIsInstalledReplacesFlagsAndIsUninstalledOnANode(t *testing.T) {
 	h.does(2, "install of kubelet.service: taken back: systemctl restart kubelet.service: the result of the job is \"failed\"",
 		"install", "--bin-dir="+h.bin, "--attempt=first", "--", "--dynamic-config-dir=/proc/none")
 	h.Eventually("the kubelet is healthy", h.Healthy)
-	if _, err := os.Stat(h.m.Path(sdmachine.Etc + "/kubelet.service.d")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the drop-in is left: %v", err)
-	}
+	assert.Is(t, assert.Err(os.Stat(h.m.Path(sdmachine.Etc+"/kubelet.service.d"))), os.ErrNotExist, "the drop-in is left")
 	plain = h.invocation()
 	h.does(2, "this attempt (first) has failed before and is not repeated", "install", "--bin-dir="+h.bin, "--attempt=first")
-	if h.invocation() != plain {
-		t.Error("the same attempt has restarted the kubelet")
-	}
+	assert.That(t, h.invocation() == plain, "the same attempt has restarted the kubelet")
 
 	h.does(0, "evenkeel-agent runs the kubelet of kubelet.service: healthy, node "+h.Node.Name()+" Ready\n",
 		"install", "--bin-dir="+h.bin, "--attempt=second", "--", "--listen="+h.Listen, "--config-trial-duration=2s")

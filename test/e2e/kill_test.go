@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
@@ -125,10 +126,7 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 	const kills = 52
 	seed := uint64(time.Now().UnixNano())
 	if given := os.Getenv("EVENKEEL_SEED"); given != "" {
-		var err error
-		if seed, err = strconv.ParseUint(given, 10, 64); err != nil {
-			t.Fatal(err)
-		}
+		seed = assert.Value(strconv.ParseUint(given, 10, 64))(t)
 	}
 	t.Logf("EVENKEEL_SEED=%d", seed) // decides what is assigned and when; the machine's timing varies as well
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -179,13 +177,11 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 
 		s := n.onDisk()
 		for _, b := range s.Bad {
-			if !slices.Contains(crashing, types.UID(b.Revision)) && !slices.Contains(refused, types.UID(b.Revision)) {
-				t.Errorf("kill %d: a good configuration is held to be bad: %+v", i, b)
-			}
+			assert.That(t, slices.Contains(crashing, types.UID(b.Revision)) || slices.Contains(refused, types.UID(b.Revision)),
+				"kill %d: a good configuration is held to be bad: %+v", i, b)
 		}
-		if lkg := types.UID(s.LastKnownGood.Revision); !slices.Contains(allowed, lkg) {
-			t.Errorf("kill %d: last-known-good is %s, which is none of the good ones", i, lkg)
-		}
+		lkg := types.UID(s.LastKnownGood.Revision)
+		assert.That(t, slices.Contains(allowed, lkg), "kill %d: last-known-good is %s, which is none of the good ones", i, lkg)
 		if corrupt, err := filepath.Glob(filepath.Join(n.Dir, "*", "*.corrupt")); err != nil || len(corrupt) > 0 {
 			t.Errorf("kill %d: set aside were %v, %v", i, corrupt, err)
 		}
@@ -204,14 +200,10 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 	raw, err := os.ReadFile(n.beside("starts"))
 	must(t, err)
 	for _, uid := range refused {
-		if bytes.Contains(raw, []byte(uid)) {
-			t.Errorf("%s was started, though its dry run rejected it", uid)
-		}
+		assert.That(t, !bytes.Contains(raw, []byte(uid)), "%s was started, though its dry run rejected it", uid)
 	}
 	t.Logf("%d kills in %s", kills, time.Since(begin).Round(time.Second))
 	t.Logf("%d good, %d crashing and %d rejected configurations, %d starts of the kubelet",
 		len(allowed)-1, len(crashing), len(refused), bytes.Count(raw, []byte("\n")))
-	if len(allowed) < 10 || len(crashing) < 2 || len(refused) < 2 {
-		t.Error("that is hardly a mix")
-	}
+	assert.That(t, len(allowed) >= 10 && len(crashing) >= 2 && len(refused) >= 2, "that is hardly a mix")
 }

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -141,9 +142,8 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 	m.rights()
 	nc := m.Says("True", "LocalInit", localInit.message+": "+localInit.cause)
 	m.Eventually("the Node says so too", func(ctx context.Context) error { return m.nodeSays(ctx, localInit) })
-	if nc.Status.RemoteConfig != v1alpha1.RemoteConfigConfigMap || nc.Status.Active != nil {
-		t.Errorf("remoteConfig is %s, active %+v", nc.Status.RemoteConfig, nc.Status.Active)
-	}
+	assert.That(t, nc.Status.RemoteConfig == v1alpha1.RemoteConfigConfigMap && nc.Status.Active == nil,
+		"remoteConfig is %s, active %+v", nc.Status.RemoteConfig, nc.Status.Active)
 	server, err := m.apiServerPID()
 	must(t, err)
 
@@ -166,9 +166,7 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 	m.healthyOn(second)
 	m.runsRevision(m.edit(map[string]any{"maxPods": 121}), 121)
 	m.recorded(second, second)
-	if now, err := m.apiServerPID(); err != nil || now != server {
-		t.Errorf("the API server is process %d, was %d, error %v", now, server, err)
-	}
+	assert.Returns(t, server, "the API server is process")(m.apiServerPID())
 
 	// The machine goes down, and comes up without its API server: it runs what its ConfigMap said.
 	m.stop()
@@ -187,9 +185,8 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 
 	m.remove()
 	nc = m.Says("True", "LocalInit", localInit.message)
-	if nc.Status.Active != nil || nc.Status.LastKnownGood != nil {
-		t.Errorf("in the end active is %+v, last-known-good %+v", nc.Status.Active, nc.Status.LastKnownGood)
-	}
+	assert.That(t, nc.Status.Active == nil && nc.Status.LastKnownGood == nil,
+		"in the end active is %+v, last-known-good %+v", nc.Status.Active, nc.Status.LastKnownGood)
 	m.healthyOn("/init/kubelet")
 }
 

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // undisturbed checks that the kubelet keeps running, and that there is no promotion and no verdict.
@@ -59,9 +60,7 @@ func TestAnAPIOutagePausesATrialAndTheNodeBootsWithItsCheckpoint(t *testing.T) {
 	n.AgentSays("True", "AllChecksPassed", "all checks passed") // by itself
 	n.LastKnownGood(cm)
 	n.is(allChecksPassed(cm))
-	if now := n.RunningPID(); now != pid {
-		t.Errorf("the kubelet was restarted: process %d, was %d", now, pid)
-	}
+	assert.Equal(t, n.RunningPID(), pid, "the kubelet was restarted: process")
 
 	// The machine is started again while the API is away, before the sync timeout.
 	n.stop()
@@ -71,9 +70,7 @@ func TestAnAPIOutagePausesATrialAndTheNodeBootsWithItsCheckpoint(t *testing.T) {
 	n.start()
 	n.healthyWith(cm)
 	z := n.AgentSays("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: NodeConfig outage cannot be read: the API server refuses connections (", cm.UID))
-	if z.Source.Revision != string(cm.UID) {
-		t.Errorf("the source is %+v", z.Source)
-	}
+	assert.That(t, z.Source.Revision == string(cm.UID), "the source is %+v", z.Source)
 	n.recorded(string(cm.UID), string(cm.UID))
 	must(t, n.Cluster.StartAPIServer(t.Context()))
 	n.is(allChecksPassed(after))
@@ -122,9 +119,7 @@ func TestAnOutageOfContainerdGivesNoVerdict(t *testing.T) {
 	n.healthyWith(cm)
 	n.LastKnownGood(cm)
 	nc := n.is(allChecksPassed(cm))
-	if len(nc.Status.BadConfigs) > 0 {
-		t.Errorf("bad are %+v", nc.Status.BadConfigs)
-	}
+	assert.That(t, len(nc.Status.BadConfigs) == 0, "bad are %+v", nc.Status.BadConfigs)
 
 	// A kubelet that waits for its lock does nothing, and no runtime is to blame.
 	lock, err := os.Open(n.Dir + "/kubelet.lock")
@@ -227,13 +222,9 @@ func TestAnAPIThatNeverAnswersDoesNotBlockTheAgent(t *testing.T) {
 	})
 	n.start()
 	n.healthyWith(cm) // the checkpoint, after the sync timeout
-	if requests.Load() == 0 {
-		t.Error("the agent used its checkpoint without a request to the API server")
-	}
+	assert.That(t, requests.Load() != 0, "the agent used its checkpoint without a request to the API server")
 	z := n.AgentSays("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: NodeConfig mute cannot be read: no answer from the API server yet", cm.UID))
-	if z.Source.Kind != "remote" || z.Source.UID != string(cm.UID) {
-		t.Errorf("the source is %+v", z.Source)
-	}
+	assert.That(t, z.Source.Kind == "remote" && z.Source.UID == string(cm.UID), "the source is %+v", z.Source)
 	n.stop() // reports that hang must not hold up the end
 	n.exitsWith(0)
 

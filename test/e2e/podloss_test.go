@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
@@ -61,9 +62,7 @@ func TestPodsAreLostOnlyIfAllowed(t *testing.T) {
 	n.podsLeft(2, before)
 	n.LastKnownGood(cm)
 	nc := n.is(allChecksPassed(cm))
-	if len(nc.Status.BadConfigs) != 0 {
-		t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
-	}
+	assert.That(t, len(nc.Status.BadConfigs) == 0, "badConfigs are %+v", nc.Status.BadConfigs)
 
 	// No guard can predict this loss, so it ends the trial: a pod writes more to a volume than its limit.
 	harms := n.groupedConfigMap("harms", map[string]any{"configTrialDuration": "5m"}, map[string]any{"maxPods": 2, "volumeStatsAggPeriod": "1s"})
@@ -197,9 +196,7 @@ func TestNothingRestartsWhileAnyRestartWouldCostPods(t *testing.T) {
 	kubelet := n.Steady()
 	cm := n.assignNew("harmless", map[string]any{"containerLogMaxFiles": 4})
 	nc := n.is(n.anyRestartEvicts(cm, "using last-known-good (init)", 2, labelsDiffer, "picky"))
-	if len(nc.Status.BadConfigs) != 0 {
-		t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
-	}
+	assert.That(t, len(nc.Status.BadConfigs) == 0, "badConfigs are %+v", nc.Status.BadConfigs)
 	n.Event("Warning", "ConfigRefused", "the configuration is not the cause: default/relabel-picky: NodeAffinity")
 	n.SameContainers(before)
 	kubelet.End(t)

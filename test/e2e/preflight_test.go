@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
@@ -71,9 +72,8 @@ func TestARealKubeletAnswersPreflightsAndNothingElseHappens(t *testing.T) {
 	}
 	kubelet.End(t)
 	n.SameContainers(containers)
-	if refusals := n.refusals(""); len(refusals) > 0 {
-		t.Errorf("requests were taken for assignments: %q", refusals)
-	}
+	refusals := n.refusals("")
+	assert.That(t, len(refusals) == 0, "requests were taken for assignments: %q", refusals)
 	n.kill(n.RunningPID())
 	n.is(rolledBack(cm, "CrashLooped", "(init)", "crash-looped: 1 start in its trial, last: signal: killed"))
 	n.healthyWith(nil)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
@@ -119,9 +120,8 @@ func TestAPayloadThatChangesAProtectedFieldIsRejected(t *testing.T) {
 				t.Errorf("assigned is %+v, active %+v, badConfigs %+v", nc.Status.Assigned, nc.Status.Active, nc.Status.BadConfigs)
 			}
 			n.Event("Warning", "ConfigRefused", c.words)
-			if said := n.refusals(string(cm.UID)); len(said) != 1 {
-				t.Errorf("events are %q, want one", said)
-			}
+			said := n.refusals(string(cm.UID))
+			assert.That(t, len(said) == 1, "events are %q, want one", said)
 			if disk := n.onDisk(); !disk.Current.IsLocal() || len(disk.Bad) != 0 || disk.Trial != nil {
 				t.Errorf("on disk: current %+v, bad %+v, trial %+v", disk.Current, disk.Bad, disk.Trial)
 			}
@@ -310,9 +310,7 @@ func TestAKubeletThatDoesNotPrintItsConfigurationIsComparedByText(t *testing.T) 
 		cm := n.CreateMap(fmt.Sprint(i), tt.data)
 		n.AssignMap(cm)
 		nc := n.is(refused(cm, tt.reason, "using last-known-good (init)", tt.words))
-		if len(nc.Status.BadConfigs) != 0 {
-			t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
-		}
+		assert.That(t, len(nc.Status.BadConfigs) == 0, "badConfigs are %+v", nc.Status.BadConfigs)
 	}
 	kubelet.End(t)
 

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -47,9 +48,8 @@ func TestTheStatusSaysHowManyPodsARestartMakesUnready(t *testing.T) {
 					t.Errorf("it says %d", *got)
 				}
 			}
-			if got := lost(); !slices.Equal(got, tt.lose) {
-				t.Errorf("the pods %q lost Ready, want %q", got, tt.lose)
-			}
+			got := lost()
+			assert.That(t, slices.Equal(got, tt.lose), "the pods %q lost Ready, want %q", got, tt.lose)
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // boot gives the agent and its kubelet another boot ID, at their next start:
@@ -71,9 +72,7 @@ func TestAnUncleanRebootInATrialCountsAndACleanOneDoesNot(t *testing.T) {
 	n.healthyWith(cm)
 	n.bootedWith(2)
 	n.counted(1, false)
-	if got := n.onDisk().Trial.BootID; got != "00000000-0000-4000-8000-000000000002" {
-		t.Errorf("the trial's boot ID is %q", got)
-	}
+	assert.Equal(t, n.onDisk().Trial.BootID, "00000000-0000-4000-8000-000000000002", "the trial's boot ID")
 
 	// The power goes, once.
 	n.killAgent()

@@ -15,6 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // page is all that the agent's /configz says.
@@ -64,17 +65,14 @@ func TestStatusPageMetricsAndEventsOfAChange(t *testing.T) {
 	n := newNode(t, "report", "--config-trial-duration=3s", "--crash-loop-threshold=0")
 	n.Up()
 	n.is(localInit)
-	if said := n.get("/healthz"); said != "ok\n" {
-		t.Errorf("/healthz says %q", said)
-	}
+	assert.Equal(t, n.get("/healthz"), "ok\n", "/healthz")
 	page := n.page("")
 	if page.Source.Kind != "init" || page.Source.UID != "" || page.Component != underTest.version || page.Effective["maxPods"] != 110.0 || page.ConfigOK.Message != localInit.message || page.Error != "" {
 		t.Errorf("/configz says %+v, %+v, maxPods %v, error %q", page.Source, page.ConfigOK, page.Effective["maxPods"], page.Error)
 	}
 	// A node may not read its own kubelet's /configz, unless somebody lets it.
-	if !strings.Contains(page.KubeletSays, "403 Forbidden") || page.Kubelet != nil {
-		t.Errorf("kubeletConfigzError is %q, kubeletConfigz %v", page.KubeletSays, page.Kubelet)
-	}
+	assert.That(t, strings.Contains(page.KubeletSays, "403 Forbidden") && page.Kubelet == nil,
+		"kubeletConfigzError is %q, kubeletConfigz %v", page.KubeletSays, page.Kubelet)
 	n.metrics(which("assigned", nil), which("active", nil), which("last_known_good", nil), "evenkeel_node_config_error 0",
 		`evenkeel_kubelet_starts_total{cause="boot"} 1`, `evenkeel_validations_total{verdict="accepted"} 1`,
 		"evenkeel_trial_duration_seconds 0", "evenkeel_trial_healthy_seconds 0", "evenkeel_trial_restarts 0",

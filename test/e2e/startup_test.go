@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -53,9 +54,8 @@ func TestANewNodeIsConfiguredBeforeItsFirstPod(t *testing.T) {
 		Entries    map[string]map[string]string
 	}
 	must(t, json.Unmarshal(raw, &state))
-	if state.PolicyName != "static" || state.Entries[string(waiting.UID)]["sleep"] == "" {
-		t.Errorf("the first pod has no CPUs of its own: %s", raw)
-	}
+	assert.That(t, state.PolicyName == "static" && state.Entries[string(waiting.UID)]["sleep"] != "",
+		"the first pod has no CPUs of its own: %s", raw)
 
 	node, err := n.Kube.CoreV1().Nodes().Get(ctx, n.Node.Name(), getOptions)
 	must(t, err)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
@@ -135,9 +136,8 @@ func TestSystemdIsNotifiedAndItsWatchdogIsFed(t *testing.T) {
 		return nil
 	})
 	must(t, os.WriteFile(n.beside("go"), nil, 0o644))
-	if ready := m.awaits("READY=1", begin); ready.err != nil {
-		t.Errorf("READY=1 was sent, but: %v", ready.err)
-	}
+	ready := m.awaits("READY=1", begin)
+	assert.That(t, ready.err == nil, "READY=1 was sent, but: %v", ready.err)
 
 	// A restart of the kubelet, one that crash-loops, and one that hangs, are
 	// the agent's affair.
@@ -158,9 +158,7 @@ resources: {maxPods: 121}
 	n.freeze(n.RunningPID())
 	n.is(rolledBack(hung, "NotHealthy", fmt.Sprintf("(UID: %s)", good.UID), "was not healthy for 10s"))
 	n.healthyWith(good)
-	if len(m.said("STOPPING=1", begin)) > 0 {
-		t.Error("STOPPING=1 was sent while it runs")
-	}
+	assert.That(t, len(m.said("STOPPING=1", begin)) == 0, "STOPPING=1 was sent while it runs")
 
 	end := time.Now()
 	m.fed(interval, begin, end)
@@ -219,9 +217,7 @@ func systemdTakes(t *testing.T, file, as, unit string, others map[string]string,
 		t.Fatal(err)
 	}
 	ours := strings.Replace(string(raw), "/usr/local/bin/evenkeel-agent", agent, 1)
-	if ours == string(raw) {
-		t.Fatal("it does not run /usr/local/bin/evenkeel-agent")
-	}
+	assert.Must(t, ours != string(raw), "it does not run /usr/local/bin/evenkeel-agent")
 	files := map[string]string{as: ours}
 	maps.Copy(files, others)
 	for name, content := range files {
@@ -234,8 +230,6 @@ func systemdTakes(t *testing.T, file, as, unit string, others map[string]string,
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
 	for _, setting := range settings {
-		if !slices.Contains(strings.Split(string(raw), "\n"), setting) {
-			t.Errorf("there is no %s", setting)
-		}
+		assert.That(t, slices.Contains(strings.Split(string(raw), "\n"), setting), "there is no %s", setting)
 	}
 }

@@ -17,6 +17,8 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // newServer returns a server with Nodes, ConfigMaps, and widgets with a status and a default.
@@ -42,23 +44,12 @@ func reach(s *Server, fate Fate) *http.Client {
 func ask(t *testing.T, c *http.Client, method, path, contentType, body string) (int, map[string]any) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, "http://api"+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	r.Header.Set("Content-Type", contentType)
-	answer, err := c.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := assert.Value(c.Do(r))(t)
 	defer answer.Body.Close()
-	raw, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	content, err := decode(raw)
-	if err != nil {
-		t.Fatalf("%s: %v", raw, err)
-	}
+	raw := assert.Value(io.ReadAll(answer.Body))(t)
+	content := assert.Value(decode(raw))(t, string(raw))
 	return answer.StatusCode, content
 }
 
@@ -96,13 +87,9 @@ func TestGenerationCountsChangesOfTheSpecOnly(t *testing.T) {
 		{"/apis/example.com/v1/gadgets", mergePath, `{}`, http.StatusNotFound, nil, false},
 	} {
 		code, got := ask(t, c, "PATCH", tt.path, tt.kind, tt.body)
-		if code != tt.code || tt.generation != nil && meta(got, "generation") != tt.generation {
-			t.Errorf("%s: %d %v", tt.body, code, got)
-		}
+		assert.That(t, code == tt.code && (tt.generation == nil || meta(got, "generation") == tt.generation), "%s: %d %v", tt.body, code, got)
 		if now := meta(got, "resourceVersion"); code == http.StatusOK {
-			if (now == version) != tt.same {
-				t.Errorf("%s: the version was %v and is %v", tt.body, version, now)
-			}
+			assert.That(t, (now == version) == tt.same, "%s: the version was %v and is %v", tt.body, version, now)
 			version = now
 		}
 	}
@@ -120,15 +107,13 @@ func TestAnImmutableConfigMapKeepsItsData(t *testing.T) {
 	ask(t, c, "POST", path, plain, `{"metadata":{"generateName":"a-"},"immutable":true,"data":{"k":"v"}}`)
 	_, list := ask(t, c, "GET", path, plain, "")
 	name := text(sub(list["items"].([]any)[0].(map[string]any), "metadata"), "name")
-	if code, _ := ask(t, c, "PATCH", path+"/"+name, mergePath, `{"data":{"k":"w"}}`); code != http.StatusUnprocessableEntity {
-		t.Errorf("the data was changed: %d", code)
-	}
+	code, _ := ask(t, c, "PATCH", path+"/"+name, mergePath, `{"data":{"k":"w"}}`)
+	assert.That(t, code == http.StatusUnprocessableEntity, "the data was changed: %d", code)
 	if code, got := ask(t, c, "PATCH", path+"/"+name, mergePath, `{"metadata":{"annotations":{"a":"b"}}}`); code != http.StatusOK {
 		t.Errorf("the metadata was not changed: %d %v", code, got)
 	}
-	if code, _ := ask(t, c, "DELETE", path+"/"+name, plain, `{"preconditions":{"uid":"other"}}`); code != http.StatusConflict {
-		t.Errorf("deleted another object: %d", code)
-	}
+	code, _ = ask(t, c, "DELETE", path+"/"+name, plain, `{"preconditions":{"uid":"other"}}`)
+	assert.That(t, code == http.StatusConflict, "deleted another object: %d", code)
 }
 
 // TestAWatchBeginsWithAllObjects also tests its selectors and its end.
@@ -141,9 +126,7 @@ func TestAWatchBeginsWithAllObjects(t *testing.T) {
 			}
 		}
 		answer, err := reach(s, Fate{Ends: time.Minute, Gone: true}).Get("http://api/api/v1/nodes?watch=true&sendInitialEvents=true&labelSelector=pool%3Da&timeoutSeconds=300")
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		defer answer.Body.Close()
 		go func() {
 			time.Sleep(10 * time.Second)
@@ -165,9 +148,7 @@ func TestAWatchBeginsWithAllObjects(t *testing.T) {
 			}
 			got = append(got, e.Type+" "+text(sub(e.Object, "metadata"), "name"))
 		}
-		if text := strings.Join(got, ", "); text != "ADDED a, BOOKMARK , DELETED a, ADDED a, DELETED a, ERROR " {
-			t.Errorf("the events are %s", text)
-		}
+		assert.Equal(t, strings.Join(got, ", "), "ADDED a, BOOKMARK , DELETED a, ADDED a, DELETED a, ERROR ", "the events")
 	})
 }
 
@@ -176,9 +157,7 @@ func TestEachFateOfARequest(t *testing.T) {
 		s := newServer()
 		post := func(name string, f Fate) (int, error) {
 			r, err := http.NewRequestWithContext(t.Context(), "POST", "http://api/api/v1/nodes?timeout=5s", bytes.NewBufferString(`{"metadata":{"name":"`+name+`"}}`))
-			if err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, err)
 			answer, err := reach(s, f).Do(r)
 			if err != nil {
 				return 0, err
@@ -199,17 +178,14 @@ func TestEachFateOfARequest(t *testing.T) {
 			"late":        {Fate{Before: 6 * time.Second}, http.StatusGatewayTimeout, nil, false},
 		} {
 			code, err := post(name, tt.fate)
-			if code != tt.code || !errors.Is(err, tt.err) || s.Get("nodes", "", name, &map[string]any{}) != tt.exists {
-				t.Errorf("%s: %d, %v", name, code, err)
-			}
+			assert.That(t, code == tt.code && errors.Is(err, tt.err) && s.Get("nodes", "", name, &map[string]any{}) == tt.exists,
+				"%s: %d, %v", name, code, err)
 		}
 		if _, err := post("delayed", Fate{Delayed: time.Minute, Reset: true}); !errors.Is(err, syscall.ECONNRESET) || s.Get("nodes", "", "delayed", &map[string]any{}) {
 			t.Errorf("delayed: %v", err)
 		}
 		time.Sleep(2 * time.Minute)
-		if !s.Get("nodes", "", "delayed", &map[string]any{}) {
-			t.Error("a delayed request was not carried out")
-		}
+		assert.That(t, s.Get("nodes", "", "delayed", &map[string]any{}), "a delayed request was not carried out")
 	})
 }
 
@@ -229,9 +205,8 @@ func TestAnInstantRequestTakesNoVirtualTime(t *testing.T) {
 		if code, e := ask(t, c, "POST", path, plain, `{"reason":"Why"}`); code != http.StatusCreated || e["reason"] != "Why" {
 			t.Errorf("%d %v", code, e)
 		}
-		if code, _ := ask(t, reach(s, Fate{Instant: true, Code: http.StatusInternalServerError}), "POST", path, plain, `{}`); code != http.StatusInternalServerError {
-			t.Errorf("%d instead of the error", code)
-		}
+		code, _ := ask(t, reach(s, Fate{Instant: true, Code: http.StatusInternalServerError}), "POST", path, plain, `{}`)
+		assert.That(t, code == http.StatusInternalServerError, "%d instead of the error", code)
 		_, err := reach(s, Fate{Instant: true, Refused: true}).Post("http://api"+path, plain, strings.NewReader(`{}`))
 		if !errors.Is(err, syscall.ECONNREFUSED) || s.Sunk("events") != 1 {
 			t.Errorf("%v, counted %d", err, s.Sunk("events"))
@@ -245,9 +220,7 @@ func TestAStrategicPatchMergesConditions(t *testing.T) {
 	ask(t, c, "POST", "/api/v1/nodes", plain, `{"metadata":{"name":"a"}}`)
 	for _, kind := range []string{"Ready", "ConfigOK", "Ready"} {
 		code, got := ask(t, c, "PATCH", "/api/v1/nodes/a/status", string(types.StrategicMergePatchType), `{"status":{"conditions":[{"type":"`+kind+`","status":"True"}]}}`)
-		if code != http.StatusOK {
-			t.Fatalf("%d %v", code, got)
-		}
+		assert.Must(t, code == http.StatusOK, "%d %v", code, got)
 	}
 	var n corev1.Node
 	if s.Get("nodes", "", "a", &n); len(n.Status.Conditions) != 2 {
@@ -270,9 +243,8 @@ func TestJSONPatchesChangeLists(t *testing.T) {
 		c := reach(newServer(), Fate{})
 		ask(t, c, "POST", "/api/v1/nodes", plain, `{"metadata":{"name":"a"},"spec":{"l":[{"k":"a"},{"k":"b"}]}}`)
 		code, got := ask(t, c, "PATCH", "/api/v1/nodes/a", jsonPatch, tt.patch)
-		if code != tt.code || code == http.StatusOK && string(encode(sub(got, "spec")["l"])) != tt.want {
-			t.Errorf("%s: %d %v", tt.patch, code, got)
-		}
+		assert.That(t, code == tt.code && (code != http.StatusOK || string(encode(sub(got, "spec")["l"])) == tt.want),
+			"%s: %d %v", tt.patch, code, got)
 	}
 }
 
@@ -303,32 +275,19 @@ func TestAStaleReadSeesWhatWasThere(t *testing.T) {
 			}
 			return out
 		}
-		if got := names(); got != "a1 b " {
-			t.Errorf("the list is %q", got)
-		}
-		if code, _ := ask(t, stale, "GET", nodes+"/b?resourceVersion=0", plain, ""); code != http.StatusOK {
-			t.Errorf("the deleted Node: %d", code)
-		}
-		if code, _ := ask(t, stale, "GET", nodes+"/b", plain, ""); code != http.StatusNotFound {
-			t.Errorf("the deleted Node, read from etcd: %d", code)
-		}
-		if code, _ := ask(t, stale, "GET", nodes+"/c?resourceVersion=0", plain, ""); code != http.StatusNotFound {
-			t.Errorf("the new Node: %d", code)
-		}
+		assert.Equal(t, names(), "a1 b ", "the list")
+		code, _ := ask(t, stale, "GET", nodes+"/b?resourceVersion=0", plain, "")
+		assert.That(t, code == http.StatusOK, "the deleted Node: %d", code)
+		code, _ = ask(t, stale, "GET", nodes+"/b", plain, "")
+		assert.That(t, code == http.StatusNotFound, "the deleted Node, read from etcd: %d", code)
+		code, _ = ask(t, stale, "GET", nodes+"/c?resourceVersion=0", plain, "")
+		assert.That(t, code == http.StatusNotFound, "the new Node: %d", code)
 		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://api"+nodes+"?watch=true&sendInitialEvents=true&timeoutSeconds=30", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer, err := stale.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
+		answer := assert.Value(stale.Do(r))(t)
 		defer answer.Body.Close()
 		ask(t, now, "DELETE", nodes+"/c", plain, "")
-		raw, err := io.ReadAll(answer.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := assert.Value(io.ReadAll(answer.Body))(t)
 		var got []string
 		for line := range strings.Lines(string(raw)) {
 			var event struct {
@@ -340,18 +299,13 @@ func TestAStaleReadSeesWhatWasThere(t *testing.T) {
 					}
 				}
 			}
-			if err := json.Unmarshal([]byte(line), &event); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, json.Unmarshal([]byte(line), &event))
 			got = append(got, event.Type+" "+event.Object.Metadata.Name+event.Object.Metadata.Labels["v"])
 		}
-		if want := "ADDED a1, ADDED b, BOOKMARK , MODIFIED a2, DELETED b, ADDED c, DELETED c"; strings.Join(got, ", ") != want {
-			t.Errorf("the watch has %q, want %q", got, want)
-		}
+		want := "ADDED a1, ADDED b, BOOKMARK , MODIFIED a2, DELETED b, ADDED c, DELETED c"
+		assert.That(t, strings.Join(got, ", ") == want, "the watch has %q, want %q", got, want)
 		time.Sleep(MaxStale)
-		if got := names(); got != "a2 " {
-			t.Errorf("later the list is %q", got)
-		}
+		assert.Equal(t, names(), "a2 ", "later the list")
 	})
 }
 
@@ -362,9 +316,7 @@ func TestEvictionsUseUpTheDisruptionsThatABudgetAllows(t *testing.T) {
 	)
 	c := reach(s, Fate{})
 	create := func(resource string, o map[string]any) {
-		if err := s.Create(resource, "a", o); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, s.Create(resource, "a", o))
 	}
 	for _, name := range []string{"p1", "p2", "p3"} {
 		create("pods", map[string]any{"metadata": map[string]any{"name": name, "labels": map[string]any{"app": "web"}}, "status": map[string]any{"phase": "Running"}})
@@ -389,12 +341,8 @@ func TestEvictionsUseUpTheDisruptionsThatABudgetAllows(t *testing.T) {
 		{"p1", `{}`, http.StatusNotFound},
 		{"p2", `{}`, http.StatusTooManyRequests},
 	} {
-		if code := evict(tt.pod, tt.options); code != tt.code {
-			t.Errorf("eviction of %s with %s: %d, want %d", tt.pod, tt.options, code, tt.code)
-		}
+		assert.Equal(t, evict(tt.pod, tt.options), tt.code, "eviction of", tt.pod, "with", tt.options)
 	}
 	create("poddisruptionbudgets", budget("b2"))
-	if code := evict("p2", `{}`); code != http.StatusInternalServerError {
-		t.Errorf("eviction of a pod with two budgets: %d", code)
-	}
+	assert.Equal(t, evict("p2", `{}`), http.StatusInternalServerError, "eviction of a pod with two budgets")
 }
