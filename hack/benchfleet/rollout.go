@@ -272,7 +272,6 @@ func (f *fleet) end(ctx context.Context, begin time.Time, before cpuTime, writer
 	if c != nil {
 		children = append(children, c)
 	}
-
 	p.used = must.Get(f.spent(children...))
 	for name := range p.used {
 		p.used[name] -= before[name]

@@ -132,7 +132,6 @@ func (s *show) play(ctx context.Context) (err error) {
 	ctx, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
 	s.abort = abort
-
 	s.agent = must.Get(s.Agent("--config-trial-duration=5s", "--crash-loop-threshold=1"))
 	// It hands the preflights of `kubectl evenkeel assign` to the agent, and carries out rollouts later.
 	if s.controller, err = s.Controller(ctx); err != nil {

@@ -110,7 +110,6 @@ func (l *lab) boot(ctx context.Context, o vm.Options) (_ *vm.Machine, err error)
 	l.count++
 	o.Dir = filepath.Join(l.dir, fmt.Sprintf("m%d", l.count))
 	must.OK(os.MkdirAll(o.Dir, 0o755))
-
 	o.Root = must.Get(l.image.Overlay(ctx, filepath.Join(o.Dir, "root.qcow2")))
 	o.Image, o.Accel = l.image, l.accel
 	begin := time.Now()
