@@ -23,8 +23,7 @@ func TestStoredObjectsAreCopiedForOtherNodes(t *testing.T) {
 	first.TypeMeta.APIVersion, first.TypeMeta.Kind, first.UID = "v1", "Node", "u"
 	var stored bytes.Buffer
 	assert.NoError(t, codec.Encode(first, &stored))
-	raw, err := copyNode(stored.Bytes(), nodeName(7), 7)
-	assert.NoError(t, err)
+	raw := assert.Value(copyNode(stored.Bytes(), nodeName(7), 7))(t)
 	o, _, err := codec.Decode(raw, nil, nil)
 	assert.NoError(t, err)
 	n := o.(*corev1.Node)
@@ -70,9 +69,8 @@ func TestEtcdIsFoundAndWritten(t *testing.T) {
 	}))
 	defer server.Close()
 	s := assert.Value(storeOf([]string{"kube-apiserver", "--etcd-servers=" + server.URL}))(t)
-	if value, err := s.get(t.Context(), "key"); string(value) != "value" || err != nil {
-		t.Errorf("the value is %q (%v)", value, err)
-	}
+	value, err := s.get(t.Context(), "key")
+	assert.That(t, string(value) == "value" && err == nil, "the value is %q (%v)", value, err)
 	assert.OK(t, s.put(t.Context(), []keyValue{{[]byte("key"), []byte("value")}}))
 	want := `{"success":[{"requestPut":{"key":"a2V5","value":"dmFsdWU="}}]}`
 	assert.That(t, string(put) == want, "the transaction is %s, want %s", put, want)

@@ -85,8 +85,7 @@ func TestRunsAddUpInTheFile(t *testing.T) {
 		t.Errorf("a process that did not run has %v descriptors", v)
 	}
 	assert.OK(t, report(file, picture))
-	raw, err := os.ReadFile(picture)
-	assert.NoError(t, err)
+	raw := assert.Value(os.ReadFile(picture))(t)
 	elements := map[string]int{}
 	for d := xml.NewDecoder(strings.NewReader(string(raw))); ; {
 		token, err := d.Token()

@@ -11,8 +11,7 @@ import (
 
 // TestAllPatchesApply keeps the patches up to date with the code; make mutants runs their tests.
 func TestAllPatchesApply(t *testing.T) {
-	patches, err := readPatches("../..")
-	assert.NoError(t, err)
+	patches := assert.Value(readPatches("../.."))(t)
 	assert.That(t, len(patches) >= 20, "only %d defects are kept", len(patches))
 	page := assert.Value(os.ReadFile("../../docs/soak.md"))(t)
 	for _, p := range patches {

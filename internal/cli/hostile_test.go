@@ -173,7 +173,6 @@ func TestADeeplyNestedRolloutIsPrintedOnOneLine(t *testing.T) {
 			t.Errorf("%s: %d lines: %.200s", f, lines, out.String())
 		}
 	}
-	if line, err := printing.Document(r); err != nil || strings.Count(line, "\n") != 1 || !strings.Contains(line, deep) {
-		t.Errorf("%v, %.200s", err, line)
-	}
+	line, err := printing.Document(r)
+	assert.That(t, err == nil && strings.Count(line, "\n") == 1 && strings.Contains(line, deep), "%v, %.200s", err, line)
 }

@@ -16,8 +16,7 @@ import (
 
 func clusterConfiguration(t *testing.T, more string) *ClusterConfiguration {
 	t.Helper()
-	cc, err := parseClusterConfiguration([]byte(v1beta4(more)))
-	assert.NoError(t, err)
+	cc := assert.Value(parseClusterConfiguration([]byte(v1beta4(more))))(t)
 	return cc
 }
 
@@ -36,8 +35,7 @@ func TestDecideChoosesTheActionOfEachConfiguration(t *testing.T) {
 	users := holding(kubelet, text+"maxPods: 50\n")
 	modified := users.DeepCopy()
 	modified.Annotations = map[string]string{ProposalSignature: Signature(holding(kubelet, text))}
-	generated, err := generate(kubelet, clusterConfiguration(t, ""), "")
-	assert.NoError(t, err)
+	generated := assert.Value(generate(kubelet, clusterConfiguration(t, ""), ""))(t)
 	endpoint := "192.0.2.10:6443"
 	input := &Input{File: "new.yaml", Configs: map[string]Document{"kubelet": {Text: []byte(text + "maxPods: 60\n"), Place: "new.yaml"}}}
 	cluster := &Input{File: "new.yaml", Cluster: clusterConfiguration(t, "networking: {dnsDomain: new.example}\n")}
@@ -159,8 +157,7 @@ func TestDecideNamesMissingInput(t *testing.T) {
 func TestKubeProxyGetsTheControlPlanesAddress(t *testing.T) {
 	proxy := Components()[1]
 	const at = "controlPlaneEndpoint: old.example:8443\n"
-	old, err := generate(proxy, clusterConfiguration(t, at), "")
-	assert.NoError(t, err)
+	old := assert.Value(generate(proxy, clusterConfiguration(t, at), ""))(t)
 	for _, tt := range []struct {
 		name, given, advertised, init, want string
 	}{

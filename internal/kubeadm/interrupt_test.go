@@ -245,8 +245,7 @@ func unwindAll(t *testing.T, c client.Client) {
 
 func countRecords(t *testing.T, c client.Client) int {
 	t.Helper()
-	all, err := listUndoRecords(t.Context(), c)
-	assert.NoError(t, err)
+	all := assert.Value(listUndoRecords(t.Context(), c))(t)
 	return len(all)
 }
 

@@ -149,8 +149,7 @@ func TestUploadsOfTheRealKubeadmAreGenerated(t *testing.T) {
 func TestTheRealKubeadmSeesTheSameOrigin(t *testing.T) {
 	upload(t, localcluster.KubeadmConfig(addressV4, v1beta4("")))
 	givenControlPlane(t)
-	cc, err := parseClusterConfiguration([]byte(v1beta4("")))
-	assert.NoError(t, err)
+	cc := assert.Value(parseClusterConfiguration([]byte(v1beta4(""))))(t)
 	for _, tt := range []struct {
 		name string
 		edit func(c Component, cm *corev1.ConfigMap)
@@ -162,8 +161,7 @@ func TestTheRealKubeadmSeesTheSameOrigin(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, c := range Components() {
-				cm, err := generate(c, cc, addressV4+":6443")
-				assert.NoError(t, err)
+				cm := assert.Value(generate(c, cc, addressV4+":6443"))(t)
 				tt.edit(c, cm)
 				got, why := OriginOf(cm)
 				assert.Must(t, got == tt.want, "%s: %s: %s", c.Name, got, why)
@@ -193,8 +191,7 @@ func TestTheRealKubeadmSeesTheSameOrigin(t *testing.T) {
 // givenControlPlane creates what an upgrade by kubeadm looks for: this machine's Node, and the API server's pod on it.
 func givenControlPlane(t *testing.T) {
 	t.Helper()
-	host, err := os.Hostname()
-	assert.NoError(t, err)
+	host := assert.Value(os.Hostname())(t)
 	host = strings.ToLower(host)
 	for _, o := range []client.Object{
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{

@@ -45,8 +45,7 @@ func TestAnOldRecordWhoseDeletionFailsIsNamedAndDeletedLater(t *testing.T) {
 func TestACopyOfARecordUnderAnotherNameIsIgnored(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "b"})
-	r, err := LatestUndoRecord(t.Context(), c)
-	assert.NoError(t, err)
+	r := assert.Value(LatestUndoRecord(t.Context(), c))(t)
 	theirs := withoutServerFields(r.stored)
 	theirs.Name = "evenkeel-upgrade-copy"
 	assert.NoError(t, c.Create(t.Context(), theirs))

@@ -25,8 +25,7 @@ experimental: {featureGates: {A: true}}
 `
 	for _, key := range []string{KeyKubelet, KeyKubeletDropin} {
 		t.Run(key, func(t *testing.T) {
-			p, err := FromConfigMap(configMap(map[string]string{key: text}))
-			assert.NoError(t, err)
+			p := assert.Value(FromConfigMap(configMap(map[string]string{key: text})))(t)
 			want := map[string]any{
 				"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
 				"port": int64(10250), "maxPods": int64(120), "memoryThrottlingFactor": 0.9,

@@ -122,8 +122,7 @@ func TestAConfigurationThatPassesTheDryRunIsRolledBackInItsTrial(t *testing.T) {
 		"--protected-fields=-healthzPort")
 	n.Up()
 	good := n.good("good", map[string]any{"maxPods": 119})
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	taken := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer taken.Close()
 	for i, c := range []struct {
 		name    string
@@ -175,15 +174,11 @@ func (n *node) showsWhy(nc *v1alpha1.NodeConfig, why string) {
 	n.t.Log(nc.Status.Error)
 	status, _ := n.Run(n.t.Context(), "", "status", "--dynamic-config-dir="+n.Dir)
 	var described bytes.Buffer
-	if _, err := n.Evenkeel(n.t.Context(), &described, "node", n.Node.Name()); err != nil {
-		n.t.Fatal(err)
-	}
+	assert.NoError(n.t, assert.Err(n.Evenkeel(n.t.Context(), &described, "node", n.Node.Name())))
 	for where, text := range map[string]string{
 		"status.error": nc.Status.Error, "badConfigs": nc.Status.BadConfigs[0].Reason, "evenkeel-agent status": status, "kubectl evenkeel node": described.String(),
 	} {
-		if !strings.Contains(text, why) {
-			n.t.Errorf("%s does not contain %q:\n%s", where, why, text)
-		}
+		assert.That(n.t, strings.Contains(text, why), "%s does not contain %q:\n%s", where, why, text)
 	}
 }
 

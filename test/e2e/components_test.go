@@ -66,7 +66,7 @@ func TestDefaultsAreAConfigurationOfTheComponentThatPrintedThem(t *testing.T) {
 			document := b.runs(0, "", "", "defaults", "--component="+name, "--", c.path)
 			assert.That(t, strings.HasPrefix(document, c.begin), "it begins %.300q", document)
 			var fields map[string]any
-			must(t, yaml.UnmarshalStrict([]byte(document), &fields))
+			assert.NoError(t, yaml.UnmarshalStrict([]byte(document), &fields))
 			assert.That(t, !strings.Contains(document, b.tmp), "there is something of the dry run in it:\n%s", document)
 			args := []string{"check", "--component=" + name, "-", "--", c.path}
 			if name == "kubelet" {

@@ -149,7 +149,7 @@ contexts: [{name: nowhere, context: {cluster: nowhere, user: nobody}}]
 if runs 'maxPods: 124'; then cp "$net" "$kept" && rm "$net"
 elif [ $mode = run ] && [ -e "$kept" ]; then cp "$kept" "$net"; fi
 runs 'maxPods: 123' && exec "$real" "$@" --kubeconfig="$dir/unreachable"`)
-	must(t, os.WriteFile(n.beside("unreachable"), []byte(unreachable), 0o600))
+	assert.NoError(t, os.WriteFile(n.beside("unreachable"), []byte(unreachable), 0o600))
 	n.Up()
 	for i, name := range []string{"the Node stays Ready, the Lease is never renewed", "the runtime says that it has no network"} {
 		t.Run(name, func(t *testing.T) {
@@ -172,7 +172,7 @@ const crashesWith = `[ $mode = run ] && grep -qxf "$dir/crashing" "$config" && e
 
 func (n *node) crashing(lines ...string) {
 	n.t.Helper()
-	must(n.t, os.WriteFile(n.beside("crashing"), []byte(strings.Join(lines, "\n")), 0o644))
+	assert.NoError(n.t, os.WriteFile(n.beside("crashing"), []byte(strings.Join(lines, "\n")), 0o644))
 }
 
 // deadEnd is ConfigOK while last-known-good crashes too.

@@ -47,7 +47,7 @@ func (n *node) place(name string, there bool) {
 	if there {
 		err = os.WriteFile(n.beside(name), nil, 0o600)
 	}
-	must(n.t, err)
+	assert.NoError(n.t, err)
 }
 
 func TestDriftOfARealKubeletIsReportedAndNotCorrected(t *testing.T) {
@@ -71,7 +71,7 @@ func TestDriftOfARealKubeletIsReportedAndNotCorrected(t *testing.T) {
 	n.drifts("False", v1alpha1.DriftFilesUnchanged, "/configz is not compared: the node may not read")
 
 	// With the right, a fresh kubelet has no drift, whatever it runs.
-	must(t, n.ApplyConfig(t.Context(), "drift"))
+	assert.NoError(t, n.ApplyConfig(t.Context(), "drift"))
 	both := []v1alpha1.DriftSource{v1alpha1.DriftSourceFiles, v1alpha1.DriftSourceConfigz}
 	wantNone := func() {
 		t.Helper()

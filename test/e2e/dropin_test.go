@@ -28,8 +28,8 @@ func (n *node) dropin(name, fields string) *corev1.ConfigMap {
 func (n *node) own(name, fields string) {
 	n.t.Helper()
 	dir := filepath.Join(n.Node.Dir(), "kubelet.conf.d")
-	must(n.t, os.MkdirAll(dir, 0o755))
-	must(n.t, os.WriteFile(filepath.Join(dir, name), []byte(nodetest.Upstream+fields), 0o644))
+	assert.NoError(n.t, os.MkdirAll(dir, 0o755))
+	assert.NoError(n.t, os.WriteFile(filepath.Join(dir, name), []byte(nodetest.Upstream+fields), 0o644))
 	if flag := "--config-dir=" + dir; !slices.Contains(n.Kubelet, flag) {
 		n.Kubelet = append(n.Kubelet, flag)
 	}
@@ -70,9 +70,7 @@ func (n *node) differ(a, b component.Effective, fields ...string) {
 func (n *node) origins(page agent.Configz, want map[string]component.Origin) {
 	n.t.Helper()
 	for field, origin := range want {
-		if got := page.Origins[field]; got != origin {
-			n.t.Errorf("/configz says that %s is of origin %q, want %q", field, got, origin)
-		}
+		assert.Equal(n.t, page.Origins[field], origin, "/configz says that", field, "is of origin")
 	}
 }
 

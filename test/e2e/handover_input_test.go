@@ -20,12 +20,11 @@ import (
 // run starts a program on the node, besides agents.
 func (n *node) run(name string, argv ...string) *exec.Cmd {
 	n.t.Helper()
-	log, err := os.Create(filepath.Join(n.Node.Dir(), name+".log"))
-	must(n.t, err)
+	log := assert.Value(os.Create(filepath.Join(n.Node.Dir(), name+".log")))(n.t)
 	defer log.Close()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
-	must(n.t, cmd.Start())
+	assert.NoError(n.t, cmd.Start())
 	n.t.Cleanup(func() { n.end(cmd) })
 	return cmd
 }
@@ -119,7 +118,7 @@ func TestAnAgentThatCannotRunAKubeletDoesNotTakeTheLock(t *testing.T) {
 	}
 	missing := filepath.Join(boot.Node.Dir(), "not", "there")
 	config := filepath.Join(boot.Node.Dir(), "broken.yaml")
-	must(t, os.WriteFile(config, []byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: -1\n"), 0o600))
+	assert.NoError(t, os.WriteFile(config, []byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: -1\n"), 0o600))
 	for _, c := range []struct {
 		name    string
 		flags   []string

@@ -19,7 +19,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	t.Parallel()
 	first := newCluster(t, "ci-a")
 	second := nodeOn(t, first.Cluster, "ci-b")
-	must(t, first.Cluster.StartControllers(t.Context()))
+	assert.NoError(t, first.Cluster.StartControllers(t.Context()))
 	applyInstaller(t, first)
 	var nodes []*systemdNode
 	for _, n := range []*node{first, second} {
@@ -34,7 +34,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 
 	// A file in the place of the agent's directory makes the installation fail.
 	obstacle := filepath.Join(b.dir, "var-lib", "evenkeel")
-	must(t, os.WriteFile(obstacle, nil, 0o600))
+	assert.NoError(t, os.WriteFile(obstacle, nil, 0o600))
 	out, said, code := plugin(t, first, "install", "--all-nodes", "--yes")
 	if code != 2 || !strings.Contains(out, a.Node.Name()+": installed") || !strings.Contains(out, b.Node.Name()+": FAILED: tried and rolled back") ||
 		!strings.Contains(out, "EvenkeelInstallFailed") || !strings.Contains(said, "failed on "+b.Node.Name()) {
@@ -52,7 +52,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	}
 	_, now := b.runs()
 	assert.That(t, now == pid, "the kubelet of the node that has failed was restarted")
-	must(t, os.Remove(obstacle))
+	assert.NoError(t, os.Remove(obstacle))
 	if out, _, code := plugin(t, first, "install", "--retry", "--yes"); code != 0 || !strings.Contains(out, "2 of 2 nodes installed") {
 		t.Errorf("exit code %d", code)
 	}
@@ -68,8 +68,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	for _, s := range nodes {
 		s.wantsPlain()
 		s.Eventually("it is Ready", s.Ready)
-		obj, err := s.Kube.CoreV1().Nodes().Get(t.Context(), s.Node.Name(), getOptions)
-		must(t, err)
+		obj := assert.Value(s.Kube.CoreV1().Nodes().Get(t.Context(), s.Node.Name(), getOptions))(t)
 		if _, ok := obj.Labels["evenkeel.dev/agent"]; ok {
 			t.Errorf("%s has the labels %v", s.Node.Name(), obj.Labels)
 		}
@@ -87,7 +86,6 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 // unitFiles is what systemd shows of the kubelet's unit, file by file.
 func unitFiles(t *testing.T, s *systemdNode) string {
 	t.Helper()
-	out, err := s.m.Systemctl(t.Context(), "cat", "kubelet")
-	must(t, err)
+	out := assert.Value(s.m.Systemctl(t.Context(), "cat", "kubelet"))(t)
 	return out
 }

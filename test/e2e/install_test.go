@@ -45,10 +45,8 @@ ExecStart=%s $KUBELET_KUBECONFIG_ARGS $KUBELET_EXTRA_ARGS
 func newHost(t *testing.T, name string) *host {
 	t.Helper()
 	n := newNode(t, name)
-	cgroup, err := os.ReadFile(filepath.Join(n.Node.Dir(), sweep.CgroupFile))
-	must(t, err)
-	dir, err := os.MkdirTemp("", "evkh-")
-	must(t, err)
+	cgroup := assert.Value(os.ReadFile(filepath.Join(n.Node.Dir(), sweep.CgroupFile)))(t)
+	dir := assert.Value(os.MkdirTemp("", "evkh-"))(t)
 	m, err := sdmachine.Start(t.Context(), dir, sdmachine.Inside, strings.TrimSpace(string(cgroup)))
 	if err != nil {
 		_ = os.RemoveAll(dir)
@@ -56,7 +54,7 @@ func newHost(t *testing.T, name string) *host {
 	if errors.Is(err, sdmachine.ErrUnsupported) {
 		t.Skip(err)
 	}
-	must(t, err)
+	assert.NoError(t, err)
 	h := &host{n, m, filepath.Join(dir, "bin")}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -76,13 +74,12 @@ func newHost(t *testing.T, name string) *host {
 func (h *host) write(inside, content string) {
 	h.t.Helper()
 	path := h.m.Path(inside)
-	must(h.t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)))
+	assert.NoError(h.t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)))
 }
 
 func (h *host) systemctl(args ...string) string {
 	h.t.Helper()
-	out, err := h.m.Systemctl(h.t.Context(), args...)
-	must(h.t, err)
+	out := assert.Value(h.m.Systemctl(h.t.Context(), args...))(h.t)
 	return strings.TrimSpace(out)
 }
 
@@ -124,7 +121,7 @@ func TestTheAgentIsInstalledReplacesFlagsAndIsUninstalledOnANode(t *testing.T) {
 		h.withFlag("--feature-gates=NoSuchGate=true", "install", "--bin-dir="+h.bin)...)
 	assert.Must(t, h.invocation() == plain, "the kubelet was restarted")
 	dropins := filepath.Join(filepath.Dir(h.bin), "kubelet.conf.d")
-	must(t, os.Mkdir(dropins, 0o755))
+	assert.NoError(t, os.Mkdir(dropins, 0o755))
 	h.withFlag(fmt.Sprintf("'--max-pods=77 --config-dir=%s'", dropins))
 
 	// An agent that does not come up.
@@ -169,10 +166,8 @@ func (h *host) replacesFlags(dropins string) {
 		return nil
 	})
 	files, err := filepath.Glob(filepath.Join(dropins, "99-evenkeel-flags-*.conf"))
-	if err != nil || len(files) != 1 {
-		h.t.Fatalf("the drop-ins are %q, %v", files, err)
-	}
-	must(h.t, os.Remove(files[0]))
+	assert.Must(h.t, err == nil && len(files) == 1, "the drop-ins are %q, %v", files, err)
+	assert.NoError(h.t, os.Remove(files[0]))
 	h.systemctl("restart", "kubelet")
 	h.commandLine("--max-pods=77", true)
 }
@@ -181,7 +176,7 @@ func (h *host) replacesFlags(dropins string) {
 func (h *host) withFlag(flag string, args ...string) []string {
 	h.t.Helper()
 	env := filepath.Join(filepath.Dir(h.bin), "kubelet.env")
-	must(h.t, os.WriteFile(env, []byte("KUBELET_EXTRA_ARGS="+flag+"\n"), 0o644))
+	assert.NoError(h.t, os.WriteFile(env, []byte("KUBELET_EXTRA_ARGS="+flag+"\n"), 0o644))
 	return args
 }
 

@@ -32,10 +32,7 @@ type process struct {
 
 func (n *node) watchProcess(pid int) process {
 	n.t.Helper()
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		n.t.Fatalf("process %d: %v", pid, err)
-	}
+	fd := assert.Value(unix.PidfdOpen(pid, 0))(n.t, "process", pid)
 	n.t.Cleanup(func() { _ = unix.Close(fd) })
 	return process{n, pid, fd}
 }
@@ -59,27 +56,26 @@ func (p process) gone(within time.Duration) {
 // kill kills one process with SIGKILL.
 func (n *node) kill(pid int) {
 	n.t.Helper()
-	must(n.t, unix.Kill(pid, unix.SIGKILL))
+	assert.NoError(n.t, unix.Kill(pid, unix.SIGKILL))
 }
 
 // freeze stops one process, as one that hangs.
 func (n *node) freeze(pid int) {
 	n.t.Helper()
-	must(n.t, unix.Kill(pid, unix.SIGSTOP))
+	assert.NoError(n.t, unix.Kill(pid, unix.SIGSTOP))
 }
 
 // thaw ends what freeze began.
 func (n *node) thaw(pid int) {
 	n.t.Helper()
-	must(n.t, unix.Kill(pid, unix.SIGCONT))
+	assert.NoError(n.t, unix.Kill(pid, unix.SIGCONT))
 }
 
 // killAgent kills the agent with SIGKILL, and requires that nothing of it is
 // left: no kubelet, no dry run.
 func (n *node) killAgent() {
 	n.t.Helper()
-	children, err := n.Children()
-	must(n.t, err)
+	children := assert.Value(n.Children())(n.t)
 	var watched []process
 	for _, pid := range children {
 		if fd, err := unix.PidfdOpen(pid, 0); err == nil { // else it has ended
@@ -87,7 +83,7 @@ func (n *node) killAgent() {
 			watched = append(watched, process{n, pid, fd})
 		}
 	}
-	must(n.t, n.Kill())
+	assert.NoError(n.t, n.Kill())
 	for _, p := range watched {
 		p.gone(nodetest.Patience)
 	}
@@ -102,8 +98,7 @@ func (n *node) killAgent() {
 // kubelets are all processes of this node that are a kubelet, or a dry run.
 func (n *node) kubelets() (pids []string) {
 	n.t.Helper()
-	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	must(n.t, err)
+	lines := assert.Value(filepath.Glob("/proc/[0-9]*/cmdline"))(n.t)
 	for _, line := range lines {
 		raw, err := os.ReadFile(line)
 		if err == nil && bytes.Contains(raw, []byte("--hostname-override="+n.Node.Name()+"\x00")) && !bytes.Contains(raw, []byte("evenkeel-agent")) {
@@ -197,8 +192,7 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 	if raw, err := os.ReadFile(n.beside("forbidden")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("started while on record as bad, %v:\n%s", err, raw)
 	}
-	raw, err := os.ReadFile(n.beside("starts"))
-	must(t, err)
+	raw := assert.Value(os.ReadFile(n.beside("starts")))(t)
 	for _, uid := range refused {
 		assert.That(t, !bytes.Contains(raw, []byte(uid)), "%s was started, though its dry run rejected it", uid)
 	}

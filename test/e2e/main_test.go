@@ -13,7 +13,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
@@ -75,10 +74,4 @@ func newCluster(t *testing.T, name string, flags ...string) *node {
 func nodeOn(t *testing.T, cluster *localcluster.Cluster, name string, flags ...string) *node {
 	t.Helper()
 	return &node{nodetest.On(t, cluster, name, flags...), t}
-}
-
-// must ends a test whose preparation fails.
-func must(t *testing.T, err error) {
-	t.Helper()
-	assert.NoError(t, err)
 }

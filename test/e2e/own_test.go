@@ -40,14 +40,14 @@ func (o *own) put(key, data string) string {
 		o.object.Data, o.object.ResourceVersion = map[string]string{key: data}, "" // whatever else was changed
 		o.object, err = configMaps.Update(o.t.Context(), o.object, metav1.UpdateOptions{})
 	}
-	must(o.t, err)
+	assert.NoError(o.t, err)
 	return string(o.object.UID) + "-" + payload.Digest(key, []byte(data))[:12]
 }
 
 // remove deletes the ConfigMap.
 func (o *own) remove() {
 	o.t.Helper()
-	must(o.t, o.Kube.CoreV1().ConfigMaps(o.namespace).Delete(o.t.Context(), o.object.Name, metav1.DeleteOptions{}))
+	assert.NoError(o.t, o.Kube.CoreV1().ConfigMaps(o.namespace).Delete(o.t.Context(), o.object.Name, metav1.DeleteOptions{}))
 	o.object = nil
 }
 
@@ -112,7 +112,7 @@ resources: {maxPods: 128}
 	n.Says("False", "ValidationFailed", fmt.Sprintf("failed to validate current (UID: %s)", bad))
 	undisturbed.End(t)
 	o.runsRevision(o.edit(map[string]any{"maxPods": 129}), 129)
-	must(t, n.SetSpec(t.Context(), v1alpha1.NodeConfigSpec{}))
+	assert.NoError(t, n.SetSpec(t.Context(), v1alpha1.NodeConfigSpec{}))
 
 	// The other source: nothing was assigned there, so that nothing changes until something is.
 	n.stop()

@@ -37,7 +37,7 @@ func dropin(data string) map[string]string {
 // local lays changes over the configuration of the node's own.
 func (n *node) local(changes map[string]any) {
 	n.t.Helper()
-	must(n.t, os.WriteFile(n.Node.KubeletConfig(), []byte(n.text(changes)), 0o600))
+	assert.NoError(n.t, os.WriteFile(n.Node.KubeletConfig(), []byte(n.text(changes)), 0o600))
 }
 
 // refusals returns the messages of the Events about refusals on the Node that hold words, each as often as it was given.
@@ -46,7 +46,7 @@ func (n *node) refusals(words string) (messages []string) {
 	list, err := n.Kube.CoreV1().Events(metav1.NamespaceDefault).List(n.t.Context(), metav1.ListOptions{
 		FieldSelector: fields.SelectorFromSet(fields.Set{"involvedObject.kind": "Node", "involvedObject.name": n.Node.Name(), "reason": "ConfigRefused"}).String(),
 	})
-	must(n.t, err)
+	assert.NoError(n.t, err)
 	for _, e := range list.Items {
 		for range max(e.Count, 1) {
 			if strings.Contains(e.Message, words) {
@@ -60,12 +60,9 @@ func (n *node) refusals(words string) (messages []string) {
 // hides requires that no output of the node contains a secret.
 func (n *node) hides(secrets ...string) {
 	n.t.Helper()
-	nc, err := n.Get(n.t.Context())
-	must(n.t, err)
-	object, err := json.Marshal(nc)
-	must(n.t, err)
-	log, err := os.ReadFile(n.Log)
-	must(n.t, err)
+	nc := assert.Value(n.Get(n.t.Context()))(n.t)
+	object := assert.Value(json.Marshal(nc))(n.t)
+	log := assert.Value(os.ReadFile(n.Log))(n.t)
 	dir := "--dynamic-config-dir=" + n.Dir
 	for where, text := range map[string]string{
 		"the NodeConfig":           string(object),
@@ -183,8 +180,7 @@ func TestAFieldWithALimitCanBeChangedUpToIt(t *testing.T) {
 // clientCAFile is what the node's own configuration names.
 func (n *node) clientCAFile() string {
 	n.t.Helper()
-	raw, err := os.ReadFile(n.Node.KubeletConfig())
-	must(n.t, err)
+	raw := assert.Value(os.ReadFile(n.Node.KubeletConfig()))(n.t)
 	for line := range strings.Lines(string(raw)) {
 		if file, ok := strings.CutPrefix(strings.TrimSpace(line), "clientCAFile: "); ok {
 			return file

@@ -22,15 +22,14 @@ import (
 func (n *node) page(query string) agent.Configz {
 	n.t.Helper()
 	var out agent.Configz
-	must(n.t, json.Unmarshal([]byte(n.get("/configz"+query)), &out))
+	assert.NoError(n.t, json.Unmarshal([]byte(n.get("/configz"+query)), &out))
 	return out
 }
 
 // get asks the agent over HTTP.
 func (n *node) get(path string) string {
 	n.t.Helper()
-	body, err := n.AskAgent(n.t.Context(), path)
-	must(n.t, err)
+	body := assert.Value(n.AskAgent(n.t.Context(), path))(n.t)
 	return string(body)
 }
 
@@ -108,15 +107,14 @@ func TestLocalIsInitOrDefault(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "local")
 	// The node has drop-ins, which apply to init and default, and no configuration file.
-	whole, err := os.ReadFile(n.Node.KubeletConfig())
-	must(t, err)
+	whole := assert.Value(os.ReadFile(n.Node.KubeletConfig()))(t)
 	dropins, init := filepath.Join(n.Node.Dir(), "dropins"), filepath.Join(n.Node.Dir(), "init")
 	for file, data := range map[string]string{
 		filepath.Join(dropins, "10-node.conf"): string(whole),
 		filepath.Join(init, "kubelet"):         strings.ReplaceAll(string(whole), "maxPods: 110", "maxPods: 111"),
 	} {
-		must(t, os.MkdirAll(filepath.Dir(file), 0o755))
-		must(t, os.WriteFile(file, []byte(data), 0o600))
+		assert.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		assert.NoError(t, os.WriteFile(file, []byte(data), 0o600))
 	}
 	n.Kubelet = append(slices.DeleteFunc(n.Kubelet, func(arg string) bool { return strings.HasPrefix(arg, "--config=") }), "--config-dir="+dropins)
 	n.Up()

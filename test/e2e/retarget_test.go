@@ -23,7 +23,7 @@ func (n *node) assignAttempt(cm *corev1.ConfigMap, attempt int64) {
 	n.t.Helper()
 	source := bed.Ref(cm)
 	source.RolloutRef = &v1alpha1.RolloutReference{Name: "workers", Revision: 4, Attempt: attempt, AssignedAt: metav1.NewTime(time.Now().Truncate(time.Second))}
-	must(n.t, n.Assign(n.t.Context(), source))
+	assert.NoError(n.t, n.Assign(n.t.Context(), source))
 }
 
 func TestAnAssignmentThatChangesInATrial(t *testing.T) {
@@ -93,7 +93,7 @@ func TestAHigherAttemptRetriesABadConfiguration(t *testing.T) {
 
 	// The cause is mended, but the node cannot know.
 	for _, move := range [][2]string{{"kubelet.crt", crt}, {"kubelet.key", key}} {
-		must(t, os.Link(filepath.Join(n.Node.Dir(), "pki", move[0]), move[1]))
+		assert.NoError(t, os.Link(filepath.Join(n.Node.Dir(), "pki", move[0]), move[1]))
 	}
 	kubelet := n.Steady()
 	n.AssignMap(nil)
@@ -110,7 +110,7 @@ func TestAHigherAttemptRetriesABadConfiguration(t *testing.T) {
 	// Revoked, it is neither run nor fallen back to.
 	revoke := func(source *v1alpha1.NodeConfigSource, uids ...types.UID) {
 		t.Helper()
-		must(t, n.SetSpec(t.Context(), v1alpha1.NodeConfigSpec{ConfigSource: source, Revoked: uids}))
+		assert.NoError(t, n.SetSpec(t.Context(), v1alpha1.NodeConfigSpec{ConfigSource: source, Revoked: uids}))
 	}
 	revoke(bed.Ref(cm), "some-other-uid", cm.UID)
 	cause = fmt.Sprintf("refused current (UID: %s): it is revoked", cm.UID)

@@ -39,8 +39,7 @@ type message struct {
 func (n *node) managed(watchdog time.Duration) *serviceManager {
 	n.t.Helper()
 	socket := filepath.Join(n.Node.Dir(), "notify.sock")
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
-	must(n.t, err)
+	conn := assert.Value(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"}))(n.t)
 	m := &serviceManager{t: n.t}
 	done := make(chan struct{})
 	go func() {
@@ -95,9 +94,7 @@ func (m *serviceManager) awaits(state string, since time.Time) message {
 		}
 		return nil
 	})
-	if err != nil {
-		m.t.Fatalf("%s: %v", state, err)
-	}
+	assert.NoError(m.t, err, state)
 	return found[0]
 }
 
@@ -135,7 +132,7 @@ func TestSystemdIsNotifiedAndItsWatchdogIsFed(t *testing.T) {
 		}
 		return nil
 	})
-	must(t, os.WriteFile(n.beside("go"), nil, 0o644))
+	assert.NoError(t, os.WriteFile(n.beside("go"), nil, 0o644))
 	ready := m.awaits("READY=1", begin)
 	assert.That(t, ready.err == nil, "READY=1 was sent, but: %v", ready.err)
 
@@ -209,8 +206,7 @@ func systemdTakes(t *testing.T, file, as, unit string, others map[string]string,
 	if err != nil {
 		t.Skip("no systemd-analyze here")
 	}
-	raw, err := os.ReadFile("../../config/systemd/" + file)
-	must(t, err)
+	raw := assert.Value(os.ReadFile("../../config/systemd/" + file))(t)
 	dir := t.TempDir()
 	agent := filepath.Join(dir, "evenkeel-agent")
 	if err := os.Symlink("/bin/true", agent); err != nil { // systemd wants a program that is there
@@ -222,7 +218,7 @@ func systemdTakes(t *testing.T, file, as, unit string, others map[string]string,
 	maps.Copy(files, others)
 	for name, content := range files {
 		path := filepath.Join(dir, name)
-		must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)))
+		assert.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)))
 	}
 	cmd := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", unit)
 	cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+dir+":") // the default ones follow

@@ -58,8 +58,7 @@ func pinned(t *testing.T, dir, program string) (paths, versions []string) {
 	assert.Must(t, err == nil && len(modules) != 0, "no module of tools/%s pins an older %s: %v", dir, program, err)
 	slices.Sort(modules)
 	for _, module := range modules {
-		raw, err := os.ReadFile(module)
-		must(t, err)
+		raw := assert.Value(os.ReadFile(module))(t)
 		pin := regexp.MustCompile(`(?m)^require k8s\.io/kubernetes (\S+)`).FindSubmatch(raw)
 		assert.Must(t, pin != nil, "%s pins no %s", module, program)
 		paths, versions = append(paths, tool(filepath.Join(dir, string(pin[1]), program))), append(versions, string(pin[1]))
@@ -71,8 +70,7 @@ func pinned(t *testing.T, dir, program string) (paths, versions []string) {
 func olderKubelet(t *testing.T, i int) kubeletProgram {
 	t.Helper()
 	paths, versions := pinned(t, "kubelets", "kubelet")
-	k, err := askKubelet(paths[i])
-	must(t, err)
+	k := assert.Value(askKubelet(paths[i]))(t)
 	assert.Must(t, k.version == versions[i], "%s is %s", k.path, k.version)
 	return k
 }
@@ -141,8 +139,7 @@ func passesTheCore(t *testing.T, kubelet, server string) {
 func TestARealUpgradeOverManyVersionsAndBack(t *testing.T) {
 	t.Parallel()
 	oldest := olderKubelet(t, 0)
-	newest, err := askKubelet(tool("kubelet"))
-	must(t, err)
+	newest := assert.Value(askKubelet(tool("kubelet")))(t)
 	n := newNode(t, "versions", "--config-trial-duration=1s")
 	runs := func(k kubeletProgram) {
 		t.Helper()
@@ -188,8 +185,7 @@ func TestARealUpgradeOverManyVersionsAndBack(t *testing.T) {
 // direction.
 func TestAConfigurationThatCrashesAnotherKubeletVersionIsReplacedByLocal(t *testing.T) {
 	t.Parallel()
-	newest, err := askKubelet(tool("kubelet"))
-	must(t, err)
+	newest := assert.Value(askKubelet(tool("kubelet")))(t)
 	oldest := olderKubelet(t, 0)
 	for name, c := range map[string]struct{ from, to kubeletProgram }{"upgrade": {oldest, newest}, "downgrade": {newest, oldest}} {
 		t.Run(name, func(t *testing.T) {

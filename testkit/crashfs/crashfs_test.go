@@ -125,9 +125,8 @@ func TestAFailedWriteWritesHalf(t *testing.T) {
 	f := crashfs.New()
 	file := assert.Value(f.Create("/a", 0o600))(t)
 	f.FailAt(1, syscall.ENOSPC)
-	if n, err := file.Write([]byte("abcdef")); n != 3 || !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("wrote %d, %v", n, err)
-	}
+	n, err := file.Write([]byte("abcdef"))
+	assert.That(t, n == 3 && errors.Is(err, syscall.ENOSPC), "wrote %d, %v", n, err)
 	assert.Equal(t, content(f, "/a"), "abc", "the file holds")
 }
 

@@ -92,8 +92,7 @@ func TestAnAPIServerCanBeStartedLater(t *testing.T) {
 	if _, err := admin(t, c).Discovery().ServerVersion(); !net.IsConnectionRefused(err) {
 		t.Errorf("before it is started: %v, want a refused connection", err)
 	}
-	path, err := c.NodeKubeconfig("early")
-	assert.NoError(t, err)
+	path := assert.Value(c.NodeKubeconfig("early"))(t)
 	short, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	assert.ErrorHas(t, c.SetUp(short), "service account of namespace default", "SetUp without it")
@@ -221,9 +220,8 @@ func TestTheAPIServerCanBeReplaced(t *testing.T) {
 	assert.NoError(t, os.WriteFile(other, []byte(script), 0o755))
 	startCluster(t, Options{APIServer: other})
 	assert.OK(t, assert.Err(os.Stat(mark)), "it did not run")
-	if _, err := Start(t.Context(), Options{APIServer: other + "-missing"}); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), other+"-missing") {
-		t.Errorf("one that is not there: %v", err)
-	}
+	_, err := Start(t.Context(), Options{APIServer: other + "-missing"})
+	assert.That(t, errors.Is(err, os.ErrNotExist) && strings.Contains(err.Error(), other+"-missing"), "one that is not there: %v", err)
 }
 
 func TestFlagsOfTheAPIServerAreAppended(t *testing.T) {

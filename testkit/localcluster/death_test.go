@@ -53,8 +53,7 @@ func runVictim(ctx context.Context) error {
 func TestNothingOutlivesAProcessThatIsKilled(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), victimEnv+"="+t.TempDir())
-	out, err := cmd.StdoutPipe()
-	assert.NoError(t, err)
+	out := assert.Value(cmd.StdoutPipe())(t)
 	cmd.Stderr = os.Stderr
 	assert.NoError(t, cmd.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
@@ -80,8 +79,7 @@ func TestNothingOutlivesAProcessThatIsKilled(t *testing.T) {
 
 func TestTheGuardRefusesOtherArguments(t *testing.T) {
 	c := &Cluster{dir: t.TempDir()}
-	module, err := ModuleRoot()
-	assert.NoError(t, err)
+	module := assert.Value(ModuleRoot())(t)
 	c.module, c.tools = module, t.TempDir()
 	guard := assert.Value(c.buildHelper(t.Context(), "guard"))(t)
 	out, err := exec.Command(guard, "/", "sweep").CombinedOutput()

@@ -39,8 +39,7 @@ func TestImportImageNamesAnInvalidProgram(t *testing.T) {
 // smallProgram is a small static program.
 func smallProgram(t *testing.T) string {
 	t.Helper()
-	module, err := ModuleRoot()
-	assert.NoError(t, err)
+	module := assert.Value(ModuleRoot())(t)
 	c := &Cluster{module: module, tools: filepath.Join(module, "bin", "tools")}
 	program := assert.Value(c.buildHelper(t.Context(), "sleep"))(t)
 	return program

@@ -168,8 +168,7 @@ func traces(dir, bridge, cgroup string) error {
 // and the results of the loopback network.
 func sharedFiles(t *testing.T, n *Node) []string {
 	t.Helper()
-	addresses, err := filepath.Glob(filepath.Join(n.dir, "containerd/state/io.containerd.runtime.v2.task/*/*/address"))
-	assert.NoError(t, err)
+	addresses := assert.Value(filepath.Glob(filepath.Join(n.dir, "containerd/state/io.containerd.runtime.v2.task/*/*/address")))(t)
 	var paths []string
 	for _, file := range addresses {
 		address := assert.Value(os.ReadFile(file))(t)

@@ -64,8 +64,7 @@ func giveBack(t *testing.T, pool *Pool, c *Cluster) {
 // wantServed fails unless the API server serves NodeConfigs, or unless it does not.
 func wantServed(t *testing.T, c *Cluster, want bool) dynamic.NamespaceableResourceInterface {
 	t.Helper()
-	client, err := dynamic.NewForConfig(c.AdminConfig())
-	assert.NoError(t, err)
+	client := assert.Value(dynamic.NewForConfig(c.AdminConfig()))(t)
 	configs := client.Resource(schema.GroupVersionResource{Group: "evenkeel.dev", Version: "v1alpha1", Resource: "nodeconfigs"})
 	list, err := configs.List(t.Context(), metav1.ListOptions{})
 	switch {

@@ -15,8 +15,7 @@ func TestPortsAreNeverAllocatedTwice(t *testing.T) {
 	seen := map[int]bool{}
 	for range 100 {
 		for _, p := range []*ports{&one, &two} {
-			port, err := p.take()
-			assert.NoError(t, err)
+			port := assert.Value(p.take())(t)
 			if seen[port] || port < firstPort || port > lastPort {
 				t.Errorf("port %d: given before (%v) or out of range", port, seen[port])
 			}

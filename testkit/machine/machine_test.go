@@ -11,8 +11,7 @@ import (
 )
 
 func TestAMachineRunsItsOwnUnitsAndLeavesNothing(t *testing.T) {
-	dir, err := os.MkdirTemp("", "evkm-")
-	assert.NoError(t, err)
+	dir := assert.Value(os.MkdirTemp("", "evkm-"))(t)
 	defer os.RemoveAll(dir)
 	m, err := machine.Start(t.Context(), dir, machine.Inside)
 	if errors.Is(err, machine.ErrUnsupported) {

@@ -43,8 +43,7 @@ func reach(s *Server, fate Fate) *http.Client {
 // ask makes a request, and returns the code and the decoded answer.
 func ask(t *testing.T, c *http.Client, method, path, contentType, body string) (int, map[string]any) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, "http://api"+path, strings.NewReader(body))
-	assert.NoError(t, err)
+	r := assert.Value(http.NewRequestWithContext(t.Context(), method, "http://api"+path, strings.NewReader(body)))(t)
 	r.Header.Set("Content-Type", contentType)
 	answer := assert.Value(c.Do(r))(t)
 	defer answer.Body.Close()

@@ -38,8 +38,7 @@ func thereAndBack(t rapid.TB, flat []byte) {
 }
 
 func TestConversionKeepsEveryField(t *testing.T) {
-	text, err := os.ReadFile("../../payload/testdata/printed-full.json")
-	assert.NoError(t, err)
+	text := assert.Value(os.ReadFile("../../payload/testdata/printed-full.json"))(t)
 	var printed map[string]any
 	assert.NoError(t, json.Unmarshal(text, &printed))
 	fields := payload.Canonical(printed)

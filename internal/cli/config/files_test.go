@@ -20,9 +20,8 @@ func TestOutputCreatesAFileThatIsReadableAndNotExecutable(t *testing.T) {
 	info := assert.Value(os.Stat(path))(t)
 	mode := info.Mode().Perm()
 	assert.That(t, mode&0o600 == 0o600 && mode&^0o644 == 0, "its mode is %s", mode)
-	if text, err := os.ReadFile(path); err != nil || string(text) != "a: b\n" {
-		t.Errorf("it holds %q, %v", text, err)
-	}
+	text, err := os.ReadFile(path)
+	assert.That(t, err == nil && string(text) == "a: b\n", "it holds %q, %v", text, err)
 }
 
 func TestOutputOverwritesNothing(t *testing.T) {

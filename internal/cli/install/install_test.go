@@ -60,9 +60,7 @@ func with(t *testing.T, f func(*cluster)) {
 
 func (c *cluster) must(err error) {
 	c.t.Helper()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	assert.NoError(c.t, err)
 }
 
 func (c *cluster) image(version string) {
@@ -99,9 +97,7 @@ func (c *cluster) wantLabels(want string) {
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		got = append(got, name+"="+found[name])
 	}
-	if strings.Join(got, " ") != want {
-		c.t.Errorf("the labels are %q, want %q", got, want)
-	}
+	assert.That(c.t, strings.Join(got, " ") == want, "the labels are %q, want %q", got, want)
 }
 
 // wantOrder demands that pods became ready in an order, and never more than so many were busy at a time.

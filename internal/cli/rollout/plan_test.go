@@ -27,8 +27,7 @@ spec:
 
 func TestTheGraphHasColorsOnlyOnRequest(t *testing.T) {
 	m := rollout.Model{TakeUp: time.Second, Trial: time.Minute, Fail: time.Second, Failing: 0.5}
-	r, err := ParseManifest([]byte(planned))
-	assert.NoError(t, err)
+	r := assert.Value(ParseManifest([]byte(planned)))(t)
 	f := assert.Value(makeUp(r, 10, 1))(t)
 	var plain, colored bytes.Buffer
 	v := newSimulationView(rollout.Simulate(f.Policy, f.Progress, f.Nodes, m), m)
@@ -94,8 +93,7 @@ func TestAPlanOfARolloutWithoutSelectorIsAnError(t *testing.T) {
 func TestAnInterruptedPlanIsAnError(t *testing.T) {
 	stop, cancel := context.WithCancel(t.Context())
 	cancel()
-	r, err := ParseManifest([]byte(planned))
-	assert.NoError(t, err)
+	r := assert.Value(ParseManifest([]byte(planned)))(t)
 	f := assert.Value(makeUp(r, 5, 1))(t)
 	assert.Is(t, assert.Err(newPlanReport(stop, f, rollout.Model{})), context.Canceled, "interrupted")
 }

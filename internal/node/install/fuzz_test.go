@@ -106,7 +106,6 @@ func FuzzRecord(f *testing.F) {
 }
 
 func mustJSON(t *testing.T, v any) string {
-	text, err := json.Marshal(v)
-	assert.NoError(t, err)
+	text := assert.Value(json.Marshal(v))(t)
 	return string(text)
 }

@@ -140,9 +140,7 @@ func (n *node) mayNot(member string) {
 	deny := `<policy context="mandatory"><deny send_destination="org.freedesktop.systemd1" send_interface="org.freedesktop.systemd1.Manager" send_member="` + member + `"/></policy>`
 	assert.NoError(n.t, n.m.Policy(n.t.Context(), deny))
 	n.t.Cleanup(func() {
-		if err := n.m.Policy(context.Background(), ""); err != nil {
-			n.t.Error(err)
-		}
+		assert.OK(n.t, n.m.Policy(context.Background(), ""))
 	})
 }
 
@@ -177,8 +175,7 @@ func TestDialWithoutDBusNamesBothSockets(t *testing.T) {
 
 func TestDialEndsWithItsContext(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bus")
-	listener, err := net.Listen("unix", path)
-	assert.NoError(t, err)
+	listener := assert.Value(net.Listen("unix", path))(t)
 	defer listener.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -194,8 +191,7 @@ func TestDialBusySystemdByPrivateSocket(t *testing.T) {
 	assert.NoError(t, errors.Join(err, cmd.Start()))
 	defer func() { _ = cmd.Wait() }()
 	assert.NoError(t, assert.Err(said.Read(make([]byte, 1))))
-	s, err := Dial(t.Context(), n.dir+"/none", socket)
-	assert.NoError(t, err)
+	s := assert.Value(Dial(t.Context(), n.dir+"/none", socket))(t)
 	defer s.Close()
 	assert.NoError(t, s.Restart(t.Context(), n.unit))
 	if u, err := s.Unit(t.Context(), n.unit); err != nil || !u.Running() {
@@ -247,8 +243,7 @@ func TestForeignOrEditedDropInStays(t *testing.T) {
 	n.systemctl("daemon-reload")
 	command, tree := n.command(), n.digest()
 	n.installs()
-	raw, err := os.ReadFile(n.DropIn(n.unit))
-	assert.NoError(t, err)
+	raw := assert.Value(os.ReadFile(n.DropIn(n.unit)))(t)
 	n.put(n.DropIn(n.unit), string(raw)+"Nice=3\n")
 	n.systemctl("daemon-reload")
 	n.refused("ETC/UNIT.d/90-evenkeel.conf was edited after evenkeel wrote it: move the changes to a file of your own")

@@ -154,8 +154,7 @@ func TestPokeOpensTheFileAgain(t *testing.T) {
 		again  bool
 	}{{50 * time.Millisecond, true}, {0, false}} {
 		waiter := startWaiting(t, Contender{Path: path, ReopenEvery: tt.reopen})
-		w, err := newWatch(holder.files[0], true)
-		assert.NoError(t, err)
+		w := assert.Value(newWatch(holder.files[0], true))(t)
 		for n := range 3 {
 			select {
 			case events := <-w.events():
@@ -262,8 +261,7 @@ func mounted(t *testing.T, kind string) string {
 }
 
 func TestClosedFile(t *testing.T) {
-	file, err := open(lockPath(t))
-	assert.NoError(t, err)
+	file := assert.Value(open(lockPath(t)))(t)
 	_ = file.Close()
 	pids := waitersFor(file)
 	assert.That(t, pids == nil && !isAt(file.Name(), file), "waiters %v", pids)
