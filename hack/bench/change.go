@@ -157,7 +157,7 @@ func change(ctx context.Context, b *bed.Bed, p *pulse, name string, data map[str
 	up, down := must.Get2(p.next(ctx, begin))
 	must.OK(settle(ctx, b, string(cm.UID)))
 	// A pause, because the agent's limit of ten requests per second is not what is measured.
-	return up.Sub(begin), down, pause(ctx, time.Second)
+	return up.Sub(begin), down, bed.Pause(ctx, time.Second)
 }
 
 // settle waits until the change is reported, so that it does not affect the next measurement.

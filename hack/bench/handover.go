@@ -65,7 +65,7 @@ func (h *pair) round(ctx context.Context, size bool) (toSelf, toBoot time.Durati
 	must.OK(start(ctx, h.bed, h.boot))
 	p := feelPulse(ctx, h.bed.Node.HealthzPort())
 	defer p.end()
-	must.OK(pause(ctx, time.Second))
+	must.OK(bed.Pause(ctx, time.Second))
 	if toSelf, err = gap(ctx, p, h.self.Start); err != nil {
 		return 0, 0, 0, fmt.Errorf("to the self-hosted: %w", err)
 	}
@@ -107,7 +107,7 @@ func gap(ctx context.Context, p *pulse, do func() error) (time.Duration, error) 
 		return 0, err
 	}
 	_, down, err := p.next(ctx, begin)
-	return down, errors.Join(err, pause(ctx, time.Second))
+	return down, errors.Join(err, bed.Pause(ctx, time.Second))
 }
 
 // bootWaits restarts the bootstrap agent after its end, as its init system does, and returns when it waits for the lock.
@@ -129,14 +129,14 @@ func (h *pair) bootWaits(ctx context.Context) (err error) {
 		}
 		return nil
 	}))
-	return pause(ctx, time.Second)
+	return bed.Pause(ctx, time.Second)
 }
 
 // waiting measures the size of a waiting agent, and of the agent that has the lock.
 func waiting(ctx context.Context, waiter, holder int) (err error) {
 	defer must.Catch(&err)
 
-	must.OK(pause(ctx, 5*time.Second)) // because both have just started
+	must.OK(bed.Pause(ctx, 5*time.Second)) // because both have just started
 	agents := []struct {
 		what string
 		pid  int
@@ -146,7 +146,7 @@ func waiting(ctx context.Context, waiter, holder int) (err error) {
 		cpu := must.Get(figures.CPUTime(a.pid))
 		before = append(before, cpu)
 	}
-	must.OK(pause(ctx, waitingFor))
+	must.OK(bed.Pause(ctx, waitingFor))
 	for i, a := range agents {
 		cpu := must.Get(figures.CPUTime(a.pid))
 		rss, _ := must.Get2(figures.Memory(a.pid))
@@ -155,12 +155,4 @@ func waiting(ctx context.Context, waiter, holder int) (err error) {
 		figures.PrintRow(a.what+": resident memory (VmRSS)", figures.MiB(rss), "-", "25 MiB", rss <= 25<<20)
 	}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-	return ctx.Err()
 }

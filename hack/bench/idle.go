@@ -43,11 +43,7 @@ func idling(ctx context.Context, b *bed.Bed, idle time.Duration) (err error) {
 	requestsBefore := requests.Load()
 	cpuBefore := must.Get(figures.CPUTime(a.Pid()))
 	begin := time.Now()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(idle):
-	}
+	must.OK(bed.Pause(ctx, idle))
 	cpu := must.Get(figures.CPUTime(a.Pid()))
 	elapsed := time.Since(begin)
 	rss, _ := must.Get2(figures.Memory(a.Pid()))

@@ -230,19 +230,19 @@ func (r *restartRun) period(ctx context.Context, what string, restart func(*puls
 	defer must.Catch(&err)
 
 	must.OK(r.pods.becomeReady(ctx))
-	must.OK(pause(ctx, settled))
+	must.OK(bed.Pause(ctx, settled))
 	load := must.Get(os.ReadFile("/proc/loadavg"))
 	m := measurement{variant: r.variant, what: what, requests: map[string]int{}}
 	m.load, _, _ = strings.Cut(string(load), " ")
 	p := feelPulse(ctx, r.bed.Node.HealthzPort())
-	must.OK(pause(ctx, time.Second)) // until the kubelet has answered
+	must.OK(bed.Pause(ctx, time.Second)) // until the kubelet has answered
 	begin := time.Now()
 	m.down, err = restart(p)
 	p.end()
 	if err != nil {
 		return measurement{}, fmt.Errorf("%s: %w", what, err)
 	}
-	must.OK(pause(ctx, time.Until(begin.Add(firstMinute))))
+	must.OK(bed.Pause(ctx, time.Until(begin.Add(firstMinute))))
 	if err := r.pods.becomeReady(ctx); err != nil {
 		return measurement{}, fmt.Errorf("after %s: %w", what, err)
 	}

@@ -99,7 +99,7 @@ func createPods(ctx context.Context, b *bed.Bed, count int) (_ *probedPods, err 
 // watch records the pods' readiness until ctx ends. An ended watch is started again.
 func (p *probedPods) watch(ctx context.Context) {
 	pods := p.kube.CoreV1().Pods(metav1.NamespaceDefault)
-	for ; ctx.Err() == nil; _ = pause(ctx, 100*time.Millisecond) {
+	for ; ctx.Err() == nil; _ = bed.Pause(ctx, 100*time.Millisecond) {
 		options := metav1.ListOptions{FieldSelector: "spec.nodeName=" + p.node}
 		list, err := pods.List(ctx, options)
 		if err != nil {

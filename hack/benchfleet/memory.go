@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/figures"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/must"
@@ -104,7 +105,7 @@ func (w *world) look(ctx context.Context, o *v1alpha1.NodeConfigRollout, nodes i
 		return nil
 	}, c.done))
 	for i := range 30 { // meanwhile the runtime returns free memory to the kernel
-		must.OK(wait(ctx, time.Second))
+		must.OK(bed.Pause(ctx, time.Second))
 		patch := fmt.Appendf(nil, `{"status":{"error":"change %d"}}`, i) // makes the rollout due
 		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: nodeName(0)}}
 		must.OK(w.admin.Status().Patch(ctx, nc, client.RawPatch(types.MergePatchType, patch)))

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
@@ -33,7 +34,7 @@ func (b *bench) outages(ctx context.Context, nodes int) (err error) {
 	var floors, behind []time.Duration
 	for range outages {
 		must.OK(w.cluster.StopAPIServer())
-		must.OK(wait(ctx, outage))
+		must.OK(bed.Pause(ctx, outage))
 		if ready() == nil {
 			return errors.New("the controller says that it is ready, with the API server away")
 		}

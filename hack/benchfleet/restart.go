@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
@@ -27,7 +28,7 @@ func (b *bench) restarts(ctx context.Context, f *fleet) (err error) {
 	rest := must.Get(f.load(ctx, calmBefore))
 	b.keep("at rest: requests per second", "%s", rest)
 	must.OK(f.cluster.StopAPIServer())
-	must.OK(wait(ctx, outage))
+	must.OK(bed.Pause(ctx, outage))
 	delete(f.servers, "kube-apiserver") // the next one begins at 0
 	before := must.Get(f.spent(f.hollow, c))
 	begin := time.Now()
@@ -131,7 +132,7 @@ func (f *fleet) load(ctx context.Context, d time.Duration) (l load, err error) {
 	first := must.Get(f.serverMetrics(ctx))
 	before := must.Get(f.spent())
 	begin := time.Now()
-	must.OK(wait(ctx, d))
+	must.OK(bed.Pause(ctx, d))
 	took := time.Since(begin).Seconds()
 	after := must.Get(f.spent())
 	last := must.Get(f.serverMetrics(ctx))
@@ -166,14 +167,4 @@ func counted(counts map[string]float64) string {
 		}
 	}
 	return text
-}
-
-// wait waits for a time, or until ctx ends.
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }

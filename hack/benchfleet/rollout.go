@@ -24,6 +24,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/auditlog"
+	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/figures"
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
@@ -85,7 +86,7 @@ func (b *bench) rollouts(ctx context.Context, f *fleet, rounds int) (err error) 
 		// Every round begins with nodes that have proven a ConfigMap.
 		first := must.Get(f.byHand(ctx, f.nodes))
 		note("first change of all nodes, not measured", "%s", seconds(first.settled))
-	} else if err := cmp.Or(wait(ctx, afterStart), f.quiet(ctx)); err != nil {
+	} else if err := cmp.Or(bed.Pause(ctx, afterStart), f.quiet(ctx)); err != nil {
 		return err
 	}
 	for round := range rounds {
@@ -300,7 +301,7 @@ func (f *fleet) calm(ctx context.Context, idle time.Duration, c *child) (_ idleP
 
 	before := must.Get(f.spent(f.hollow, c))
 	begin := time.Now()
-	must.OK(wait(ctx, idle))
+	must.OK(bed.Pause(ctx, idle))
 	r := idlePeriod{took: time.Since(begin)}
 	r.used = must.Get(f.spent(f.hollow, c))
 	for name := range r.used {

@@ -114,9 +114,9 @@ func (r *longRun) change(ctx context.Context, random *rand.Rand) error {
 func (r *longRun) restartAPI(ctx context.Context, random *rand.Rand) (err error) {
 	defer must.Catch(&err)
 
-	must.OK(pause(ctx, time.Duration(random.Int64N(int64(20*time.Second)))))
+	must.OK(bed.Pause(ctx, time.Duration(random.Int64N(int64(20*time.Second)))))
 	must.OK(r.Cluster.StopAPIServer())
-	must.OK(pause(ctx, time.Duration(random.Int64N(int64(10*time.Second)))))
+	must.OK(bed.Pause(ctx, time.Duration(random.Int64N(int64(10*time.Second)))))
 	r.apiRestarts.Add(1)
 	return bed.Eventually(ctx, apiPatience, r.Cluster.StartAPIServer) // it gives up after a minute
 }

@@ -126,7 +126,7 @@ func (n *onTrial) reachesEnd(ctx context.Context) (err error) {
 		case time.Since(n.begin) > wholeTrial+patience:
 			return fmt.Errorf("the kubelet was healthy for only %.0f s", seconds)
 		}
-		must.OK(pause(ctx, time.Second))
+		must.OK(bed.Pause(ctx, time.Second))
 	}
 }
 
@@ -169,7 +169,7 @@ func (n *onTrial) fails(ctx context.Context, reason string, harm func(context.Co
 	}
 	must.OK(n.runs(ctx, 110))
 	pid := must.Get(n.agent.KubeletPID())
-	must.OK(pause(ctx, time.Minute))
+	must.OK(bed.Pause(ctx, time.Minute))
 	switch now, err := n.agent.KubeletPID(); {
 	case err != nil:
 		return err

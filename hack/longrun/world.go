@@ -170,7 +170,7 @@ func (w *world) restart(ctx context.Context, after time.Duration) (err error) {
 			return nil
 		}))
 	}
-	must.OK(pause(ctx, after))
+	must.OK(bed.Pause(ctx, after))
 	return w.start()
 }
 

@@ -162,11 +162,7 @@ func pauses(ctx context.Context, l *lab) error {
 
 		before := must.Get(l.run(ctx, m, processes, prompt))
 		must.OK(m.Pause(ctx))
-		select {
-		case <-time.After(l.pause):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+		must.OK(bed.Pause(ctx, l.pause))
 		must.OK(m.Continue(ctx))
 		must.OK(l.clockRight(ctx, m, max(0, 10*time.Minute-l.pause)))
 		after := must.Get(l.run(ctx, m, processes, prompt))

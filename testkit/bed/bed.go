@@ -189,3 +189,13 @@ func Eventually(ctx context.Context, within time.Duration, check func(context.Co
 		}
 	}
 }
+
+// Pause waits, and returns the context's error if it ends earlier.
+func Pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
