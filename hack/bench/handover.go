@@ -95,7 +95,8 @@ func (h *pair) agent(name string, flags ...string) (_ *bed.Agent, err error) {
 	must.OK(os.MkdirAll(dir, 0o700))
 	lock := filepath.Join(h.bed.Node.Dir(), "lock")
 	must.OK(os.MkdirAll(lock, 0o700))
-	a := must.Get(h.bed.Agent(append(flags, "--lock-file="+filepath.Join(lock, "kubelet.lock"), "--probe-socket="+filepath.Join(dir, "probe.sock"))...))
+	a := must.Get(h.bed.Agent(append(flags,
+		"--lock-file="+filepath.Join(lock, "kubelet.lock"), "--probe-socket="+filepath.Join(dir, "probe.sock"))...))
 	a.Env, a.Log = append(a.Env, "RUNTIME_DIRECTORY="+dir), filepath.Join(h.bed.Node.Dir(), name+".log")
 	return a, nil
 }

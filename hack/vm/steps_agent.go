@@ -141,7 +141,8 @@ func journals(ctx context.Context, l *lab) error {
 // hardening compares the unit as systemd runs it with the settings that docs/install.md lists.
 func hardening(ctx context.Context, l *lab) error {
 	m := must.Get(l.installed(ctx))
-	out := must.Get(l.run(ctx, m, "systemctl show kubelet; echo RunMode=$(stat -c %a /run/evenkeel); echo StateMode=$(stat -c %a /var/lib/evenkeel); echo Adj=$(cat /proc/$(systemctl show --property=MainPID --value kubelet)/oom_score_adj)", prompt))
+	out := must.Get(l.run(ctx, m, "systemctl show kubelet; echo RunMode=$(stat -c %a /run/evenkeel); "+
+		"echo StateMode=$(stat -c %a /var/lib/evenkeel); echo Adj=$(cat /proc/$(systemctl show --property=MainPID --value kubelet)/oom_score_adj)", prompt))
 	for _, want := range []string{
 		"Type=notify", "NotifyAccess=main", "KillMode=mixed", "Restart=always", "RestartUSec=1s", "StartLimitIntervalUSec=0", "OOMPolicy=continue",
 		"OOMScoreAdjust=-999", "TimeoutStopUSec=1min", "RuntimeDirectoryMode=0700", "StateDirectoryMode=0700",
@@ -237,7 +238,8 @@ echo "agent $1 or kubelet $2 is still there"; exit 1`
 	if err != nil {
 		return fmt.Errorf("the journal does not say that it was the watchdog: %w", err)
 	}
-	must.Get(l.run(ctx, m, "rm /etc/systemd/system/kubelet.service.d/95-local.conf; systemctl daemon-reload; systemctl restart kubelet", patience))
+	must.Get(l.run(ctx, m,
+		"rm /etc/systemd/system/kubelet.service.d/95-local.conf; systemctl daemon-reload; systemctl restart kubelet", patience))
 	must.OK(l.ready(ctx))
 	must.OK(l.promoted(ctx, pods))
 	checked("the kubelet is healthy again with last-known-good: %s", lastLine(out))

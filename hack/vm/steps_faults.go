@@ -95,12 +95,14 @@ systemctl start --no-block kubelet`
 	must.Get(l.run(ctx, m, script, patience))
 	must.OK(l.becomesHealthy(ctx, m))
 	must.OK(l.promoted(ctx, pods))
-	must.Get(l.run(ctx, m, "dmsetup suspend --nolockfs --noflush state && dmsetup load state --table '0 131072 error' && dmsetup resume state", prompt))
+	must.Get(l.run(ctx, m,
+		"dmsetup suspend --nolockfs --noflush state && dmsetup load state --table '0 131072 error' && dmsetup resume state", prompt))
 	checked("every read and write of the agent's disk fails")
 	must.OK(l.unrecorded(ctx, m, pods, bad, false, func() (err error) {
 		defer must.Catch(&err)
 
-		out := must.Get(l.run(ctx, m, "touch /var/lib/evenkeel/probe 2>&1; sync -f /var/lib/evenkeel 2>&1; touch /var/lib/evenkeel/probe2 2>&1 || true", prompt))
+		out := must.Get(l.run(ctx, m,
+			"touch /var/lib/evenkeel/probe 2>&1; sync -f /var/lib/evenkeel 2>&1; touch /var/lib/evenkeel/probe2 2>&1 || true", prompt))
 		if !strings.Contains(out, "Read-only file system") { // /proc/mounts may not say ro yet; the journal finds the error when it is written
 			return fmt.Errorf("the file system is not read-only: %s", out)
 		}
@@ -181,7 +183,8 @@ func runsOut(ctx context.Context, l *lab) (err error) {
 	m, pods := must.Get2(l.proven(ctx))
 	before := must.Get(l.run(ctx, m, processes, prompt))
 	// In units of their own: systemd stops a service of which the OOM killer ends a process.
-	must.Get(l.run(ctx, m, `dmesg --clear; for i in 1 2 3; do systemd-run --quiet --wait tail /dev/zero; done; dmesg | grep -i 'killed process'`, patience))
+	must.Get(l.run(ctx, m,
+		`dmesg --clear; for i in 1 2 3; do systemd-run --quiet --wait tail /dev/zero; done; dmesg | grep -i 'killed process'`, patience))
 	out := must.Get(l.run(ctx, m, "dmesg | grep -i 'killed process' | sed 's/.*Killed/Killed/'", prompt))
 	if strings.Contains(out, "kubelet") || strings.Contains(out, "evenkeel") {
 		return fmt.Errorf("the OOM killer has killed: %s", out)

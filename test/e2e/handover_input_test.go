@@ -118,7 +118,8 @@ func TestAnAgentThatCannotRunAKubeletDoesNotTakeTheLock(t *testing.T) {
 	}
 	missing := filepath.Join(boot.Node.Dir(), "not", "there")
 	config := filepath.Join(boot.Node.Dir(), "broken.yaml")
-	assert.NoError(t, os.WriteFile(config, []byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: -1\n"), 0o600))
+	assert.NoError(t, os.WriteFile(config,
+		[]byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: -1\n"), 0o600))
 	for _, c := range []struct {
 		name    string
 		flags   []string

@@ -27,7 +27,8 @@ func TestANewNodeIsConfiguredBeforeItsFirstPod(t *testing.T) {
 	assert.NoError(t, n.Cluster.StartControllers(ctx))
 	n.Controlled()
 	assert.NoError(t, n.ApplyConfig(ctx, "startup-taint"))
-	assert.NoError(t, n.CreateRollout(ctx, "joins", "pool=new", map[string]any{"cpuManagerPolicy": "static", "systemReserved": map[string]string{"cpu": "500m"}}))
+	assert.NoError(t, n.CreateRollout(ctx, "joins", "pool=new",
+		map[string]any{"cpuManagerPolicy": "static", "systemReserved": map[string]string{"cpu": "500m"}}))
 	pods := n.Kube.CoreV1().Pods(metav1.NamespaceDefault)
 	whole := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("16Mi")}
 	waiting := assert.Value(pods.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "waiting"}, Spec: corev1.PodSpec{
