@@ -92,9 +92,8 @@ func objects(t *testing.T, text string) map[string]map[string]any {
 			continue
 		}
 		key := fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName())
-		if _, ok := all[key]; ok {
-			t.Errorf("%s is there twice", key)
-		}
+		_, ok := all[key]
+		assert.That(t, !ok, "%s is there twice", key)
 		annotations := o.GetAnnotations()
 		if kept := annotations["helm.sh/resource-policy"]; kept == "keep" {
 			delete(annotations, "helm.sh/resource-policy")
@@ -234,9 +233,7 @@ func TestTheKeyOfTheStartupTaintIsTheControllersAndThePolicys(t *testing.T) {
 	} {
 		all := rendered(t, "--set", "startupTaint.key="+key)
 		args := at(t, all["Deployment evenkeel-system/evenkeel-controller"], "spec", "template", "spec", "containers", "args")
-		if diff := cmp.Diff(want, args); diff != "" {
-			t.Errorf("%s: (- want, + got)\n%s", key, diff)
-		}
+		assert.NoDiff(t, cmp.Diff(want, args), key, "(- want, + got)")
 		variables, _ := at(t, all["ValidatingAdmissionPolicy /evenkeel-node-taints"], "spec", "variables").([]any)
 		want := map[string]any{"name": "startupTaint", "expression": "'" + key + "'"}
 		assert.That(t, slices.ContainsFunc(variables, func(v any) bool { return cmp.Equal(v, want) }), "the policy has no variable %v", want)
@@ -251,9 +248,8 @@ func TestUnknownValuesAreRejected(t *testing.T) {
 		"startupTaint.key=a'b":           "key",
 		"installer.agentFlags={kubelet}": "agentFlags",
 	} {
-		if _, said, err := run(t, os.DevNull, helm, "template", "evenkeel", chart, "--kube-version=v1.36.0", "--set", set); err == nil || !strings.Contains(said, want) {
-			t.Errorf("--set %s: %v, %q, want an error about %s", set, err, said, want)
-		}
+		_, said, err := run(t, os.DevNull, helm, "template", "evenkeel", chart, "--kube-version=v1.36.0", "--set", set)
+		assert.That(t, err != nil && strings.Contains(said, want), "--set %s: %v, %q, want an error about %s", set, err, said, want)
 	}
 }
 

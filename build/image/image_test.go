@@ -49,8 +49,7 @@ func unpack(t *testing.T, archive []byte) (files map[string][]byte, names []stri
 		assert.NoError(t, err)
 		assert.That(t, h.ModTime.Equal(time.Unix(0, 0)) && h.Uid == 0 && h.Gid == 0 && h.Uname == "",
 			"%s is of %v and of %d:%d %s", h.Name, h.ModTime, h.Uid, h.Gid, h.Uname)
-		data, err := io.ReadAll(r)
-		assert.NoError(t, err)
+		data := assert.Value(io.ReadAll(r))(t)
 		files[h.Name] = data
 		names = append(names, h.Name)
 	}
@@ -81,9 +80,7 @@ func TestAnImageIsAnOCILayoutWithALayerForEachProgram(t *testing.T) {
 		}
 		called = append(called, m.Annotations[annotationName])
 	}
-	if diff := cmp.Diff([]string{"evenkeel.dev/x:1", "evenkeel.dev/y:1"}, called); diff != "" {
-		t.Fatal(diff)
-	}
+	assert.NoDiff(t, cmp.Diff([]string{"evenkeel.dev/x:1", "evenkeel.dev/y:1"}, called))
 	var manifest struct {
 		Config descriptor
 		Layers []descriptor
@@ -106,13 +103,9 @@ func TestAnImageIsAnOCILayoutWithALayerForEachProgram(t *testing.T) {
 		t.Errorf("the config is %+v", config)
 	}
 	for i, want := range []struct{ path, file string }{{"one", one}, {"usr/bin/two", two}} {
-		layer, err := gzip.NewReader(bytes.NewReader(read(manifest.Layers[i], nil)))
-		assert.NoError(t, err)
-		unzipped, err := io.ReadAll(layer)
-		assert.NoError(t, err)
-		if digest(unzipped) != config.Rootfs.DiffIDs[i] {
-			t.Errorf("layer %d is %s, the config says %s", i, digest(unzipped), config.Rootfs.DiffIDs[i])
-		}
+		layer := assert.Value(gzip.NewReader(bytes.NewReader(read(manifest.Layers[i], nil))))(t)
+		unzipped := assert.Value(io.ReadAll(layer))(t)
+		assert.Equal(t, digest(unzipped), config.Rootfs.DiffIDs[i], "layer", i)
 		inside, _ := unpack(t, unzipped)
 		original, err := os.ReadFile(want.file)
 		assert.That(t, err == nil && len(inside) == 1 && bytes.Equal(inside[want.path], original),
@@ -208,8 +201,7 @@ func TestProgramsThatWouldNotRunInAnImageAreRejected(t *testing.T) {
 		for _, p := range tt.programs {
 			i.Programs = append(i.Programs, Program{"/x", p})
 		}
-		if _, _, err := i.Archive(); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
-			t.Errorf("%q: got %v, want %s", tt.programs, err, tt.want)
-		}
+		_, _, err := i.Archive()
+		assert.That(t, err != nil && strings.HasPrefix(err.Error(), tt.want), "%q: got %v, want %s", tt.programs, err, tt.want)
 	}
 }

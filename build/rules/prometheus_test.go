@@ -70,9 +70,8 @@ func TestARealPrometheusFiresForARolledBackNodeAndAHaltedRollout(t *testing.T) {
 		"EvenkeelDeadEnd", "EvenkeelKubeletNotHealthy", "EvenkeelRefused", "EvenkeelUnclear", "EvenkeelTrialStuck", "EvenkeelNodesNotOK",
 		"EvenkeelRolloutNodesFailed", "EvenkeelControllerAbsent", "EvenkeelControllerBlocked",
 	} {
-		if a, is := got[name]; is {
-			t.Errorf("%s fires: %v", name, a.Labels)
-		}
+		a, is := got[name]
+		assert.That(t, !is, "%s fires: %v", name, a.Labels)
 	}
 }
 

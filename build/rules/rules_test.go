@@ -266,9 +266,8 @@ func TestTheDashboardUsesOnlyExistingMetrics(t *testing.T) {
 		ids[p.ID] = p.Title
 		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
-				if other, is := taken[[2]int{x, y}]; is || x >= 24 {
-					t.Fatalf("%q is where %q is, or beyond the edge", p.Title, other)
-				}
+				other, is := taken[[2]int{x, y}]
+				assert.Must(t, !is && x < 24, "%q is where %q is, or beyond the edge", p.Title, other)
 				taken[[2]int{x, y}] = p.Title
 			}
 		}

@@ -37,9 +37,8 @@ func documented(t *testing.T, program string) map[string]metric {
 		if of := cells[1]; of != program && of != "both" {
 			continue
 		}
-		if _, twice := out[name]; twice {
-			t.Errorf("%s is in the table twice", name)
-		}
+		_, twice := out[name]
+		assert.That(t, !twice, "%s is in the table twice", name)
 		m := metric{Type: cells[2], Labels: map[string][]string{}}
 		for label := range strings.SplitSeq(cells[4], ";") {
 			var words []string
@@ -100,9 +99,8 @@ func TestTheTableOfMetricsEqualsThoseOfThePrograms(t *testing.T) {
 		t.Run(program, func(t *testing.T) {
 			text := assert.Value(scrape(of))(t)
 			want, got := documented(t, program), told(t, text)
-			if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got))); diff != "" {
-				t.Fatalf("docs/metrics.md has other metrics than evenkeel-%s (- the table, + the program):\n%s", program, diff)
-			}
+			diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got)))
+			assert.Must(t, diff == "", "docs/metrics.md has other metrics than evenkeel-%s (- the table, + the program):\n%s", program, diff)
 			for name, m := range want {
 				said := got[name]
 				assert.That(t, m.Type == said.Type, "%s is a %s, and a %s in the table", name, said.Type, m.Type)

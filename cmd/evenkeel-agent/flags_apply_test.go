@@ -16,6 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/install"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // fakeInstaller has the command line of a unit, and records the request.
@@ -43,9 +44,7 @@ func unitWith(t *testing.T, flags ...string) (f *fakeInstaller, dir string) {
 	t.Helper()
 	work := t.TempDir()
 	kubelet := filepath.Join(work, "kubelet")
-	if err := os.WriteFile(kubelet, []byte(flaggedKubelet), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(kubelet, []byte(flaggedKubelet), 0o755))
 	return &fakeInstaller{agent: []string{"--dynamic-config-dir=" + filepath.Join(work, "state")}, kubelet: append([]string{kubelet}, flags...)},
 		filepath.Join(work, "etc", "kubelet.conf.d")
 }
@@ -58,13 +57,9 @@ func (f *fakeInstaller) apply(t *testing.T, dir string) (string, error) {
 func TestFlagsAreReplacedByADropInAndAnAgentThatLeavesThemOut(t *testing.T) {
 	f, dir := unitWith(t, "--max-pods=250", "--node-labels=a=b")
 	words, err := f.apply(t, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	files, _ := filepath.Glob(filepath.Join(dir, "*"))
-	if len(files) != 1 || words != "the agent runs; "+files[0]+" replaces flags of the kubelet" {
-		t.Fatalf("%q, files %q", words, files)
-	}
+	assert.Must(t, len(files) == 1 && words == "the agent runs; "+files[0]+" replaces flags of the kubelet", "%q, files %q", words, files)
 	data, err := os.ReadFile(files[0])
 	if want := "# Replaces the kubelet's flags: [\"--max-pods=250\"]\napiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 250\n"; err != nil || string(data) != want {
 		t.Errorf("got %q, %v", data, err)
@@ -72,14 +67,8 @@ func TestFlagsAreReplacedByADropInAndAnAgentThatLeavesThemOut(t *testing.T) {
 	if want := append(f.agent, "--flags-dropin="+files[0]); f.request.Keep || !slices.Equal(f.request.Flags, want) || f.request.Unit != "kubelet.service" {
 		t.Errorf("the request is %+v", f.request)
 	}
-	o, err := parseAgentFlags(f.request.Flags)
-	if err != nil {
-		t.Fatal(err)
-	}
-	k, err := component.ParseKubelet(f.kubelet)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := assert.Value(parseAgentFlags(f.request.Flags))(t)
+	k := assert.Value(component.ParseKubelet(f.kubelet))(t)
 	if k, err = o.replaceFlags(k); err != nil || !slices.Equal(k.Args, []string{"--config-dir=" + dir, "--node-labels=a=b"}) {
 		t.Errorf("the agent runs %q, %v", k.Args, err)
 	}
@@ -91,31 +80,21 @@ func TestFlagsAreReplacedByADropInAndAnAgentThatLeavesThemOut(t *testing.T) {
 func TestFlagsAreReplacedInTheKubeletsOwnDirectory(t *testing.T) {
 	own := t.TempDir()
 	f, dir := unitWith(t, "--max-pods=250", "--config-dir="+own+"/")
-	if err := os.WriteFile(filepath.Join(own, "10-own.conf"), []byte("maxPods: 7\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(filepath.Join(own, "10-own.conf"), []byte("maxPods: 7\n"), 0o600))
 	words, err := f.apply(t, dir)
-	if err != nil || !strings.HasPrefix(words, "the agent runs; "+own+"/99-evenkeel-flags-") {
-		t.Errorf("%q, %v", words, err)
-	}
+	assert.That(t, err == nil && strings.HasPrefix(words, "the agent runs; "+own+"/99-evenkeel-flags-"), "%q, %v", words, err)
 }
 
 func TestADropInIsRemovedIfItsAgentIsNotInstalled(t *testing.T) {
 	for name, fails := range map[string]error{"taken back": install.ErrTakenBack, "refused": errors.New("the node is not healthy")} {
 		f, dir := unitWith(t, "--max-pods=250")
 		f.install = func() error { return fails }
-		if _, err := f.apply(t, dir); !errors.Is(err, fails) {
-			t.Errorf("%s: %v", name, err)
-		}
+		assert.Is(t, assert.Err(f.apply(t, dir)), fails, name)
 		if _, err := os.Stat(dir); !os.IsNotExist(err) || f.request == nil {
 			t.Errorf("%s: %s: %v, request %+v", name, dir, err, f.request)
 		}
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := f.apply(t, dir); !errors.Is(err, fails) {
-			t.Errorf("%s: %v", name, err)
-		}
+		assert.NoError(t, os.MkdirAll(dir, 0o755))
+		assert.Is(t, assert.Err(f.apply(t, dir)), fails, name)
 		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 			t.Errorf("%s: left %v, %v", name, left, err)
 		}
@@ -129,9 +108,7 @@ func TestADropInIsRemovedIfItsAgentIsNotInstalled(t *testing.T) {
 
 func TestFlagsThatCannotBeReplacedStay(t *testing.T) {
 	own := t.TempDir()
-	if err := os.WriteFile(filepath.Join(own, "zz.conf"), []byte("maxPods: 7\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(filepath.Join(own, "zz.conf"), []byte("maxPods: 7\n"), 0o600))
 	for name, c := range map[string]struct {
 		flags []string
 		with  func(f *fakeInstaller, dir *string)
@@ -158,9 +135,8 @@ func TestFlagsThatCannotBeReplacedStay(t *testing.T) {
 			if err == nil || !strings.HasPrefix(err.Error(), c.want) || words != "" || f.request != nil {
 				t.Errorf("%q, %v, request %+v; want %s", words, err, f.request, c.want)
 			}
-			if left, _ := filepath.Glob(filepath.Join(dir, "*")); left != nil {
-				t.Errorf("left %q", left)
-			}
+			left, _ := filepath.Glob(filepath.Join(dir, "*"))
+			assert.That(t, left == nil, "left %q", left)
 		})
 	}
 	if left, _ := filepath.Glob(own + "/99-*"); left != nil {
@@ -175,18 +151,11 @@ func TestFlagsThatCannotBeReplacedStay(t *testing.T) {
 func TestFlagsStayWhereADropInHasNoEffect(t *testing.T) {
 	initDir, state, file := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "file")
 	for path, content := range map[string]string{filepath.Join(initDir, "kubelet"): "x", file: ""} {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 	}
-	store, err := checkpoint.Open(atomicfile.OS{}, state, "v1.37.1", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := assert.Value(checkpoint.Open(atomicfile.OS{}, state, "v1.37.1", nil))(t)
 	assigned := trial.Config{Revision: "u1", Namespace: "n", Name: "c", UID: "u1", Payload: strings.Repeat("a", 64), Checkpoint: strings.Repeat("b", 64)}
-	if err := store.Save(trial.State{Current: trial.AdoptedConfig{Config: assigned, Since: time.Unix(1, 0).UTC()}}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, store.Save(trial.State{Current: trial.AdoptedConfig{Config: assigned, Since: time.Unix(1, 0).UTC()}}))
 	for _, c := range []struct{ flag, want string }{
 		{"--init-config-dir=" + initDir, initDir + "/kubelet of --init-config-dir replaces the kubelet's drop-ins: put the fields into that file"},
 		{"--init-config-dir=" + file, "--init-config-dir " + file + " is not a directory that can be read"},
@@ -195,9 +164,8 @@ func TestFlagsStayWhereADropInHasNoEffect(t *testing.T) {
 	} {
 		f, dir := unitWith(t, "--max-pods=250")
 		f.agent = []string{c.flag}
-		if _, err := f.apply(t, dir); err == nil || !strings.HasPrefix(err.Error(), c.want) || f.request != nil {
-			t.Errorf("%s: %v, want %s", c.flag, err, c.want)
-		}
+		_, err := f.apply(t, dir)
+		assert.That(t, err != nil && strings.HasPrefix(err.Error(), c.want) && f.request == nil, "%s: %v, want %s", c.flag, err, c.want)
 	}
 }
 
@@ -206,21 +174,15 @@ func TestADropInThatIsGoneIsNotTheSame(t *testing.T) {
 	err := withHostKubelet(&options{given: func(string) bool { return false }}, f.kubelet, func(host *agent.HostKubelet) error {
 		return (&options{}).checkSame(t.Context(), host, "/none.conf")
 	})
-	if err == nil || err.Error() != "/none.conf: open /none.conf: no such file or directory" {
-		t.Errorf("got %v", err)
-	}
+	assert.Error(t, err, "/none.conf: open /none.conf: no such file or directory")
 }
 
 func TestFlagsStayIfTheAgentCannotUseTheDropIn(t *testing.T) {
 	initDir := t.TempDir()
 	missing, initFile := filepath.Join(initDir, "none.conf"), filepath.Join(initDir, "kubelet")
-	if err := os.WriteFile(initFile, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(initFile, nil, 0o600))
 	k, err := component.ParseKubelet([]string{"/usr/bin/kubelet", "--max-pods=250"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, c := range []struct {
 		o    options
 		want string
@@ -229,13 +191,10 @@ func TestFlagsStayIfTheAgentCannotUseTheDropIn(t *testing.T) {
 		{options{flagsDropin: missing, initConfigDir: initDir}, "--flags-dropin " + missing + ": " + initFile + " of --init-config-dir replaces the kubelet's drop-ins"},
 		{options{flagsDropin: missing, initConfigDir: missing}, "--flags-dropin " + missing + ": --init-config-dir " + missing + " is not a directory that can be read"},
 	} {
-		if got, err := c.o.replaceFlags(k); got != k || err == nil || err.Error() != c.want {
-			t.Errorf("%v, %v, want %s", got, err, c.want)
-		}
+		got, err := c.o.replaceFlags(k)
+		assert.That(t, got == k && err != nil && err.Error() == c.want, "%v, %v, want %s", got, err, c.want)
 	}
-	if got, err := (&options{}).replaceFlags(k); got != k || err != nil {
-		t.Errorf("without the flag: %v, %v", got, err)
-	}
+	assert.Returns(t, k, "without the flag")((&options{}).replaceFlags(k))
 	_, err = parseAgentFlags([]string{"--flags-dropin=relative"})
 	wantUsage(t, err, `--flags-dropin must be an absolute path, not "relative"`)
 }
@@ -244,9 +203,8 @@ func TestInstallSaysThatFlagsWouldNotBeReplaced(t *testing.T) {
 	f, _ := unitWith(t, "--max-pods=250", "--hostname-override=n")
 	flags := append(f.agent, "--flags-dropin=/none.conf")
 	checked, err := checkAgent(t.Context(), flags, f.kubelet, false)
-	if want := "flags of the kubelet would not be replaced: --flags-dropin /none.conf: open /none.conf: no such file or directory"; err != nil || !slices.Contains(checked.Warnings, want) {
-		t.Errorf("%q, %v", checked.Warnings, err)
-	}
+	want := "flags of the kubelet would not be replaced: --flags-dropin /none.conf: open /none.conf: no such file or directory"
+	assert.That(t, err == nil && slices.Contains(checked.Warnings, want), "%q, %v", checked.Warnings, err)
 	if checked, err := checkAgent(t.Context(), flags, f.kubelet, true); err != nil || len(checked.Warnings) > 0 {
 		t.Errorf("without the agent: %q, %v", checked.Warnings, err)
 	}

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // flaggedKubelet is a program that behaves like the dry run of a kubelet with --max-pods. It ignores the field maxPods of a
@@ -35,9 +37,7 @@ func TestFlagsPrintsADropInAndTheRemainingCommandLine(t *testing.T) {
 	dir := t.TempDir()
 	kubelet, newer := filepath.Join(dir, "kubelet"), filepath.Join(dir, "newer")
 	for _, path := range []string{kubelet, newer} {
-		if err := os.WriteFile(path, []byte(flaggedKubelet), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.WriteFile(path, []byte(flaggedKubelet), 0o755))
 	}
 	const unchanged = "# The kubelet's effective configuration stays the same, with this drop-in instead of the flags.\n"
 	const dropin = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 250\n"
@@ -67,9 +67,8 @@ func TestFlagsPrintsADropInAndTheRemainingCommandLine(t *testing.T) {
 		{"no kubelet", []string{"--", dir + "/none"}, 3, "evenkeel-agent: there is no kubelet at " + dir + "/none: file does not exist\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got, code := says(t, "", append([]string{"flags"}, c.args...)...); code != c.code || got != c.want {
-				t.Errorf("exit code %d, want %d; got\n%swant\n%s", code, c.code, got, c.want)
-			}
+			got, code := says(t, "", append([]string{"flags"}, c.args...)...)
+			assert.That(t, code == c.code && got == c.want, "exit code %d, want %d; got\n%swant\n%s", code, c.code, got, c.want)
 		})
 	}
 }
@@ -85,9 +84,8 @@ func TestFlagsNeedsTheCommandLineOfAKubelet(t *testing.T) {
 
 func TestACommandLineIsPrintedForAShell(t *testing.T) {
 	got := commandLine([]string{"/usr/bin/kubelet", "--v=2", "", "--a=b c", "$x"})
-	if want := "/usr/bin/kubelet --v=2 '' '--a=b c' '$x'"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	want := "/usr/bin/kubelet --v=2 '' '--a=b c' '$x'"
+	assert.That(t, got == want, "got %s, want %s", got, want)
 }
 
 func TestAValueWithANewlineStaysInTheComment(t *testing.T) {

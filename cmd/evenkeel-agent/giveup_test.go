@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestANodeIsGivenUpAfterATrialHadItsTime(t *testing.T) {
@@ -17,9 +19,7 @@ func TestANodeIsGivenUpAfterATrialHadItsTime(t *testing.T) {
 	} {
 		o, f := &options{}, pflag.NewFlagSet("agent", pflag.ContinueOnError)
 		o.bind(f)
-		if err := f.Parse(c.flags); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, f.Parse(c.flags))
 		if err := o.check(); err != nil || o.giveUpAfter() != c.want {
 			t.Errorf("%q: %s, %v, want %s", c.flags, o.giveUpAfter(), err, c.want)
 		}

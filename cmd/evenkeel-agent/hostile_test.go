@@ -23,6 +23,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // evil is what a payload, a kubelet or a file can say: what a terminal obeys, what reorders words, and what is not seen.
@@ -59,9 +60,7 @@ func hostileKubelet(t *testing.T) string {
 	path := filepath.Join(t.TempDir(), "kubelet")
 	script := fmt.Sprintf("#!/bin/sh\nif [ \"$1\" = --version ]; then echo \"Kubernetes v1.36.3\"; exit 0; fi\n"+
 		"cat >&2 <<'END'\nE0101 00:00:00.000000       1 run.go:72] \"command failed\" err=\"failed to run Kubelet: %s\"\nError: %s\nEND\nexit 1\n", evil, evil)
-	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(path, []byte(script), 0o755))
 	return path
 }
 
@@ -70,39 +69,25 @@ func hostileDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	store, err := checkpoint.Open(atomicfile.OS{}, dir, "v1.36.3", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	at := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	state := trial.State{
 		Current: trial.AdoptedConfig{Config: trial.Config{Revision: "u1", Namespace: evil, Name: evil, UID: "u1", Payload: strings.Repeat("a", 64), Checkpoint: strings.Repeat("b", 64)}, Since: at},
 		Revoked: []string{evil},
 		Bad:     []trial.BadConfig{{Revision: "u2", Namespace: evil, Name: evil, UID: "u2", Time: at, Reason: evil, Detail: evil, Failure: trial.ValidationFailed}},
 	}
-	if err := store.Save(state); err != nil {
-		t.Fatal(err)
-	}
-	text, err := json.Marshal(agent.Configz{
+	assert.NoError(t, store.Save(state))
+	text := assert.Value(json.Marshal(agent.Configz{
 		Source: agent.ConfigzSource{Kind: "remote", Namespace: evil, Name: evil, UID: "u1", Revision: evil}, Error: evil, Component: evil,
 		ConfigOK:  trial.Condition{Status: "False", Reason: evil, Message: evil, Cause: evil},
 		Effective: component.Effective{"clusterDomain": evil, evil: evil}, Origins: map[string]component.Origin{"clusterDomain": evil},
 		Differs:    []payload.Difference{{Field: evil, Value: evil, Local: evil}},
 		Overridden: []string{evil},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := checkpoint.SetRunning(atomicfile.OS{}, dir, text); err != nil {
-		t.Fatal(err)
-	}
-	lock, err := lockfile.TryAcquire(checkpoint.AgentLock(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
+	assert.NoError(t, checkpoint.SetRunning(atomicfile.OS{}, dir, text))
+	lock := assert.Value(lockfile.TryAcquire(checkpoint.AgentLock(dir)))(t)
 	t.Cleanup(func() {
-		if err := lock.Release(); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, lock.Release())
 	})
 	return dir
 }
@@ -110,10 +95,7 @@ func hostileDir(t *testing.T) string {
 func TestNothingOfOthersReachesTheTerminalAsACommand(t *testing.T) {
 	kubelet, dir := hostileKubelet(t), hostileDir(t)
 	socket := filepath.Join(t.TempDir(), "probe")
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := assert.Value(net.Listen("unix", socket))(t)
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		fmt.Fprint(w, evil)
@@ -149,16 +131,10 @@ func TestNothingOfOthersReachesTheTerminalAsACommand(t *testing.T) {
 		"a kubelet that does not exist": {"", []string{"--dynamic-config-dir", t.TempDir(), "--", "/\x1b[2J\u202e"}, "x1b[2J"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if strings.ContainsRune(strings.Join(test.args, ""), 0) {
-				t.Fatal("an argument cannot have that")
-			}
+			assert.Must(t, !strings.ContainsRune(strings.Join(test.args, ""), 0), "an argument cannot have that")
 			out, code := says(t, test.stdin, test.args...)
-			if !printable.Clean([]byte(out)) {
-				t.Errorf("it printed %q", out)
-			}
-			if !strings.Contains(out, test.want) {
-				t.Errorf("exit %d, %q; want in it %q", code, out, test.want)
-			}
+			assert.That(t, printable.Clean([]byte(out)), "it printed %q", out)
+			assert.That(t, strings.Contains(out, test.want), "exit %d, %q; want in it %q", code, out, test.want)
 		})
 	}
 }
@@ -167,10 +143,8 @@ func TestNothingOfOthersReachesTheTerminalAsACommand(t *testing.T) {
 func TestStatusAsJSONHasTheVeryWords(t *testing.T) {
 	out, code := says(t, "", "status", "--dynamic-config-dir", hostileDir(t), "-o", "json")
 	var s inspect.Summary
-	if err := json.Unmarshal([]byte(out), &s); err != nil || code != 0 {
-		t.Fatalf("exit %d, %v: %s", code, err, out)
-	}
-	if want := strings.ToValidUTF8(evil, "\ufffd"); s.Running == nil || s.Running.Error != want || s.Bad[0].Detail != want {
-		t.Errorf("got %+v, want %q", s, want)
-	}
+	err := json.Unmarshal([]byte(out), &s)
+	assert.Must(t, err == nil && code == 0, "exit %d, %v: %s", code, err, out)
+	want := strings.ToValidUTF8(evil, "\ufffd")
+	assert.That(t, s.Running != nil && s.Running.Error == want && s.Bad[0].Detail == want, "got %+v, want %q", s, want)
 }

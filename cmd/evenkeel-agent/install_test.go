@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/internal/program"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -43,9 +44,8 @@ func TestTheAgentRemembersUnlessItIsToldWhere(t *testing.T) {
 		if c.flags != "" {
 			flags = []string{c.flags}
 		}
-		if got := withStateDir(flags); len(got) != 1 || got[0] != c.want {
-			t.Errorf("%q becomes %q, want %q", flags, got, c.want)
-		}
+		got := withStateDir(flags)
+		assert.That(t, len(got) == 1 && got[0] == c.want, "%q becomes %q, want %q", flags, got, c.want)
 	}
 }
 
@@ -70,17 +70,12 @@ func TestACommandLineThatTheAgentWouldNotTakeIsNoWrongUsageOfInstall(t *testing.
 func TestWhatTheAgentMakesUpForDoesNotCountWithoutIt(t *testing.T) {
 	localcluster.SkipShort(t)
 	kubelet, err := filepath.Abs("../../bin/tools/kubelet")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\ncontainerRuntimeEndpoint: unix:///nowhere.sock\n"
 	dir := t.TempDir()
 	own, init := filepath.Join(dir, "own.yaml"), filepath.Join(dir, "init")
-	err = errors.Join(os.WriteFile(own, []byte(head+"maxPods: -5\n"), 0o600), os.Mkdir(init, 0o700),
-		os.WriteFile(filepath.Join(init, "kubelet"), []byte(head+"healthzPort: 10333\n"), 0o600))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, errors.Join(os.WriteFile(own, []byte(head+"maxPods: -5\n"), 0o600), os.Mkdir(init, 0o700),
+		os.WriteFile(filepath.Join(init, "kubelet"), []byte(head+"healthzPort: 10333\n"), 0o600)))
 	argv := []string{kubelet, "--config=" + own, "--hostname-override=n"}
 	want := "its local configuration (" + own + ") is rejected: "
 	for _, c := range []struct{ flag, healthz string }{
@@ -90,8 +85,7 @@ func TestWhatTheAgentMakesUpForDoesNotCountWithoutIt(t *testing.T) {
 		if with, err := checkAgent(t.Context(), []string{c.flag}, argv, false); err != nil || with.Target.Healthz != c.healthz {
 			t.Errorf("%s, with the agent: %+v, %v", c.flag, with, err)
 		}
-		if _, err := checkAgent(t.Context(), []string{c.flag}, argv, true); err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%s, without it: %v, want %s", c.flag, err, want)
-		}
+		_, err := checkAgent(t.Context(), []string{c.flag}, argv, true)
+		assert.That(t, err != nil && strings.HasPrefix(err.Error(), want), "%s, without it: %v, want %s", c.flag, err, want)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -25,9 +26,7 @@ func TestTheAgentItselfStartedByAnotherTest(t *testing.T) {
 		return
 	}
 	var args []string
-	if err := json.Unmarshal([]byte(raw), &args); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal([]byte(raw), &args))
 	_ = os.Unsetenv(argsVar)
 	os.Args = append(os.Args[:1], args...)
 	main()
@@ -43,13 +42,8 @@ func onNode(t *testing.T, dir, script string, args ...string) (said string, code
 		t.Skip("only root can make namespaces and mounts")
 	}
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := json.Marshal(args)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
+	raw := assert.Value(json.Marshal(args))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", `set -e; mount --make-rprivate /; mount -t proc none /proc
@@ -73,9 +67,7 @@ func image(t *testing.T) string {
 		"broken":  "#!/not/there\n",
 		"kubelet": "#!/bin/sh\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o755))
 	}
 	return dir
 }
@@ -96,13 +88,9 @@ func TestOnHostBecomesTheAgentOnTheHostWithTheCopiedKubelet(t *testing.T) {
 			said, code := onNode(t, t.TempDir(), "set +e; "+tt.script+"exit", "on-host", "--bin-dir="+bin, "--",
 				dir+"/agent", "--lock-file=/l", "--", dir+"/kubelet", "--v=2", "--", "more")
 			copies, err := filepath.Glob(bin + "/*-*")
-			if err != nil || len(copies) != 2 {
-				t.Fatalf("copies: %q, %v; it said %s", copies, err, said)
-			}
+			assert.Must(t, err == nil && len(copies) == 2, "copies: %q, %v; it said %s", copies, err, said)
 			want := fmt.Sprintf("agent %s --lock-file=/l -- %s --v=2 -- more in %s\n", copies[0], copies[1], tt.entered)
-			if !strings.Contains(said, want) || code != 9 {
-				t.Errorf("exit status %d, and it said\n%swant %s", code, said, want)
-			}
+			assert.That(t, strings.Contains(said, want) && code == 9, "exit status %d, and it said\n%swant %s", code, said, want)
 			if want := fmt.Sprintf("level=INFO msg=\"moved to the host\" agent=%s kubelet=%s\n", copies[0], copies[1]); !strings.Contains(said, want) {
 				t.Errorf("it does not say %s", want)
 			}
@@ -115,13 +103,9 @@ func TestOnHostCarriesOutACommandOfTheAgentWithTheAgentAlone(t *testing.T) {
 	said, code := onNode(t, t.TempDir(), "set +e; "+container+"exit", "on-host", "--bin-dir="+bin, "--",
 		dir+"/agent", "install", "--stay", "--", "--listen=:1", "--", dir+"/kubelet")
 	copies, err := filepath.Glob(bin + "/*-*")
-	if err != nil || len(copies) != 1 {
-		t.Fatalf("copies: %q, %v; it said %s", copies, err, said)
-	}
+	assert.Must(t, err == nil && len(copies) == 1, "copies: %q, %v; it said %s", copies, err, said)
 	want := fmt.Sprintf("agent %s install --stay -- --listen=:1 -- %s/kubelet in the host, API none\n", copies[0], dir)
-	if !strings.Contains(said, want) || code != 9 {
-		t.Errorf("exit status %d, and it said\n%swant %s", code, said, want)
-	}
+	assert.That(t, strings.Contains(said, want) && code == 9, "exit status %d, and it said\n%swant %s", code, said, want)
 	if want := fmt.Sprintf("level=INFO msg=\"moved to the host\" agent=%s command=install\n", copies[0]); !strings.Contains(said, want) {
 		t.Errorf("it does not say %s", want)
 	}
@@ -134,9 +118,7 @@ func TestOnHostKeepsTheAgentsThatAUnitOrAChangeMayStartNext(t *testing.T) {
 	for i, use := range []string{"a drop-in", "a unit", "a record", "nothing"} {
 		path := fmt.Sprintf("%s/agent-%012x", bin, i)
 		when := time.Now().Add(-time.Duration(i+1) * time.Hour)
-		if err := errors.Join(os.WriteFile(path, []byte(use), 0o755), os.Chtimes(path, when, when)); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, errors.Join(os.WriteFile(path, []byte(use), 0o755), os.Chtimes(path, when, when)))
 		names = append(names, path)
 	}
 	said, code := onNode(t, host, `mount -t tmpfs none /etc/systemd; mount -t tmpfs none /var/lib
@@ -146,13 +128,10 @@ func TestOnHostKeepsTheAgentsThatAUnitOrAChangeMayStartNext(t *testing.T) {
 		echo "ExecStart=-`+names[1]+`" >/etc/systemd/system/mine.service
 		echo '{"from": "ExecStart=`+names[2]+` -- /usr/bin/kubelet"}' >/var/lib/evenkeel-install/kubelet.service.json
 		set +e; `+container+`exit`, "on-host", "--bin-dir="+bin, "--keep=1", "--", dir+"/agent", "install")
-	if code != 9 {
-		t.Fatalf("exit status %d: %s", code, said)
-	}
+	assert.Must(t, code == 9, "exit status %d: %s", code, said)
 	for i, path := range names {
-		if _, err := os.Stat(path); (err == nil) != (i < 3) {
-			t.Errorf("%d: %v; it said %s", i, err, said)
-		}
+		_, err := os.Stat(path)
+		assert.That(t, (err == nil) == (i < 3), "%d: %v; it said %s", i, err, said)
 	}
 }
 
@@ -172,9 +151,8 @@ func TestOnHostSaysWhatThePodLacksWithAnExitCodeOfItsOwn(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			host := t.TempDir()
 			said, code := onNode(t, host, "set +e; "+tt.script, "on-host", "--bin-dir="+host+"/bin", "--", dir+"/"+tt.agent, "--", dir+"/kubelet")
-			if !strings.Contains(said, tt.words) || code != exitNotOnHost {
-				t.Errorf("exit status %d, and it said %q, want %d and %q", code, said, exitNotOnHost, tt.words)
-			}
+			assert.That(t, strings.Contains(said, tt.words) && code == exitNotOnHost,
+				"exit status %d, and it said %q, want %d and %q", code, said, exitNotOnHost, tt.words)
 		})
 	}
 }
@@ -212,7 +190,5 @@ func TestOnHostThatIsToldToStopBeforeItIsThereStops(t *testing.T) {
 	cancel()
 	c := command()
 	c.SetArgs([]string{"on-host", "--", dir + "/agent", "--", dir + "/kubelet"})
-	if err := c.ExecuteContext(ctx); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, c.ExecuteContext(ctx))
 }

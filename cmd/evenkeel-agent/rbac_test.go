@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/internal/program"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // runs runs a command line, and returns what it prints.
@@ -44,9 +44,8 @@ func TestWhatIsWrongWithTheSourceOfConfigurationIsAUsageError(t *testing.T) {
 func wantUsage(t *testing.T, err error, words string) {
 	t.Helper()
 	var coded *program.Exit
-	if !errors.As(err, &coded) || coded.Code != program.ExitUsage || !strings.HasPrefix(err.Error(), words) {
-		t.Errorf("the error is %v, want a usage error %q", err, words)
-	}
+	assert.That(t, errors.As(err, &coded) && coded.Code == program.ExitUsage && strings.HasPrefix(err.Error(), words),
+		"the error is %v, want a usage error %q", err, words)
 }
 
 func TestRBACTakesNodesOnly(t *testing.T) {
@@ -101,17 +100,12 @@ subjects:
 `
 	both := want + strings.ReplaceAll(want, "one", "two")
 	for _, args := range [][]string{{"rbac", "one", "two"}, {"rbac", "two", "one", "two"}, {"rbac", "two", "--config-namespace=kube-system", "one"}} {
-		if out, err := runs(t, args...); err != nil || out != both {
-			t.Errorf("%q (- want, + got), error %v\n%s", args, err, cmp.Diff(both, out))
-		}
+		assert.Returns(t, both, args, "(- want, + got)")(runs(t, args...))
 	}
 }
 
 func TestRBACQuotesNamesThatYAMLWouldTakeForSomethingElse(t *testing.T) {
-	out, err := runs(t, "rbac", "10.0.0.1", "--config-namespace=1e3")
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := assert.Value(runs(t, "rbac", "10.0.0.1", "--config-namespace=1e3"))(t)
 	var role struct {
 		Metadata struct{ Name, Namespace string }
 		Rules    []struct{ ResourceNames []string }

@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestErrorsOfUsageNameTheFlagOrArgument(t *testing.T) {
@@ -53,8 +55,6 @@ func TestTheHelpNamesTheExitCodes(t *testing.T) {
 		"Exit codes: ":  {"forget"},
 	} {
 		out, err := runs(t, append(args, "--help")...)
-		if err != nil || !strings.Contains(out, words) {
-			t.Errorf("%q: %v; it does not say %q but:\n%s", args, err, words, out)
-		}
+		assert.That(t, err == nil && strings.Contains(out, words), "%q: %v; it does not say %q but:\n%s", args, err, words, out)
 	}
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/program"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -72,9 +73,8 @@ func TestWrongUsageNamesTheRightOne(t *testing.T) {
 		t.Run(tt.args, func(t *testing.T) {
 			out, err := runMain(t, tt.args).CombinedOutput()
 			var exit *exec.ExitError
-			if !errors.As(err, &exit) || exit.ExitCode() != tt.code || !strings.Contains(string(out), tt.want) {
-				t.Errorf("got %v and %q, want %d and %q", err, out, tt.code, tt.want)
-			}
+			assert.That(t, errors.As(err, &exit) && exit.ExitCode() == tt.code && strings.Contains(string(out), tt.want),
+				"got %v and %q, want %d and %q", err, out, tt.code, tt.want)
 		})
 	}
 }
@@ -82,9 +82,7 @@ func TestWrongUsageNamesTheRightOne(t *testing.T) {
 func TestVersionAndHelp(t *testing.T) {
 	for arg, want := range map[string]string{"--version": version, "--help": "--fault=crashloop,share=10%"} {
 		out, err := runMain(t, arg).CombinedOutput()
-		if err != nil || !strings.Contains(string(out), want) {
-			t.Errorf("%s: %v: %s", arg, err, out)
-		}
+		assert.That(t, err == nil && strings.Contains(string(out), want), "%s: %v: %s", arg, err, out)
 	}
 }
 
@@ -93,13 +91,8 @@ func aCluster(t *testing.T) (*localcluster.Cluster, client.Client) {
 	t.Helper()
 	cluster := localcluster.StartForTest(t, localcluster.Options{})
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
-	kube, err := client.New(cluster.AdminConfig(), client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)))
+	kube := assert.Value(client.New(cluster.AdminConfig(), client.Options{Scheme: scheme}))(t)
 	return cluster, kube
 }
 
@@ -108,15 +101,10 @@ func TestNodesJoinLeaveAndRebootAndAreCleanedUp(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	cmd := runMain(t, "--kubeconfig="+cluster.AdminKubeconfig(), "--nodes=5", "--zones=2", "--label=pool=a", "--dir="+dir,
 		"--fault=silent,node=hollow-4", "--join=2@1s", "--leave=1@2s", "--reboot=2@4s", "--reset=1@12s", "--reboot-time=3s")
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	stdout := assert.Value(cmd.StdoutPipe())(t)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, cmd.Start())
 	seen := bufio.NewScanner(stdout)
 	for _, want := range []string{"5 nodes: 4 LocalDefault, 1 silent", "6 nodes: 5 LocalDefault, 1 silent",
 		"6 nodes: 3 LocalDefault, 3 silent", "6 nodes: 5 LocalDefault, 1 silent", "6 nodes: 4 LocalDefault, 2 silent", "6 nodes: 5 LocalDefault, 1 silent"} {
@@ -132,20 +120,14 @@ func TestNodesJoinLeaveAndRebootAndAreCleanedUp(t *testing.T) {
 	if err := kube.List(t.Context(), nodes, client.MatchingLabels{"pool": "a", "evenkeel.dev/hollow": "true"}); err != nil || len(nodes.Items) != 6 {
 		t.Errorf("there are %d Nodes: %v", len(nodes.Items), err)
 	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	for seen.Scan() { // Wait closes the pipe
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("it ended with %v\n%s", err, stderr.String())
 	}
-	if left := left(t.Context(), kube); left != "" {
-		t.Errorf("left behind: %s", left)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "hollow-1")); err != nil {
-		t.Errorf("the state must be kept: %v", err)
-	}
+	assert.Equal(t, left(t.Context(), kube), "", "left behind")
+	assert.OK(t, assert.Err(os.Stat(filepath.Join(dir, "hollow-1"))), "the state must be kept")
 }
 
 // left describes the hollow nodes that still exist after at most 10 s; "" if there are none.
@@ -173,51 +155,30 @@ func TestCleanupAfterABrokenPipeOrAnOutageOfTheAPIServer(t *testing.T) {
 	start := func(args ...string) (cmd *exec.Cmd, stdout, stderr *bufio.Scanner) {
 		cmd = runMain(t, append(args, "--kubeconfig="+cluster.AdminKubeconfig())...)
 		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		errOut, err := cmd.StderrPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
+		errOut := assert.Value(cmd.StderrPipe())(t)
+		assert.NoError(t, cmd.Start())
 		return cmd, bufio.NewScanner(out), bufio.NewScanner(errOut)
 	}
 
 	cmd, stdout, stderr := start("--nodes=2", "--join=1@3s")
 	for stdout.Scan() && !strings.Contains(stdout.Text(), "2 nodes: 2 ") {
 	}
-	if err := cluster.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, cluster.StopAPIServer())
 	told := false
 	for !told && stderr.Scan() {
 		told = strings.Contains(stderr.Text(), "some nodes did not join")
 	}
-	if !told {
-		t.Error("no error about the nodes that could not join")
-	}
-	if err := cluster.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	assert.That(t, told, "no error about the nodes that could not join")
+	assert.NoError(t, cluster.StartAPIServer(t.Context()))
+	assert.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	for stderr.Scan() {
 	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("it ended with %v", err)
-	}
-	if left := left(t.Context(), kube); left != "" {
-		t.Errorf("left behind after the API server was away: %s", left)
-	}
+	assert.OK(t, cmd.Wait(), "it ended with")
+	assert.Equal(t, left(t.Context(), kube), "", "left behind after the API server was away")
 
 	reader, writer, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	reader.Close()
 	defer writer.Close()
 	cmd = runMain(t, "--nodes=2", "--kubeconfig="+cluster.AdminKubeconfig())
@@ -226,7 +187,5 @@ func TestCleanupAfterABrokenPipeOrAnOutageOfTheAPIServer(t *testing.T) {
 	if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != program.ExitError {
 		t.Errorf("without a reader it ended with %v, want exit code %d", err, program.ExitError)
 	}
-	if left := left(t.Context(), kube); left != "" {
-		t.Errorf("left behind without a reader: %s", left)
-	}
+	assert.Equal(t, left(t.Context(), kube), "", "left behind without a reader")
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/program"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
@@ -35,13 +36,9 @@ func evenkeelIn(ctx context.Context, kubeconfig string, args ...string) fakeapi.
 // create creates an object and removes it when the test ends.
 func create(t *testing.T, o client.Object) {
 	t.Helper()
-	if err := admin.Create(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Create(t.Context(), o))
 	t.Cleanup(func() {
-		if err := client.IgnoreNotFound(admin.Delete(context.Background(), o)); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, client.IgnoreNotFound(admin.Delete(context.Background(), o)))
 	})
 }
 
@@ -53,9 +50,8 @@ func TestVerbosityMasksCredentialsInConfigMaps(t *testing.T) {
 	})
 	fakeapi.Of(t, admin).AddRollout("masked", "masked", fakeapi.Pods(50), nil)
 	got := evenkeel(t, cluster.AdminKubeconfig(), "rollout", "history", "masked", "-v=10")
-	if got.Code != 0 || !strings.Contains(got.Err, "staticPodURLHeader") {
-		t.Fatalf("exit %d, and the ConfigMap is not shown: %s", got.Code, got.Err)
-	}
+	assert.Must(t, got.Code == 0 && strings.Contains(got.Err, "staticPodURLHeader"),
+		"exit %d, and the ConfigMap is not shown: %s", got.Code, got.Err)
 	for _, secret := range []string{"swordfish", "dfish-2"} {
 		if i := strings.Index(got.Err, secret); i >= 0 {
 			t.Errorf("the credential is shown: %s", got.Err[max(0, i-300):i+50])

@@ -24,6 +24,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli"
 	"github.com/evenkeel/evenkeel/internal/program"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
@@ -32,13 +33,8 @@ import (
 // does not exist, and "also away".
 func contexts(t *testing.T) string {
 	t.Helper()
-	config, err := clientcmd.LoadFromFile(cluster.AdminKubeconfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := clientcmd.ResolveLocalPaths(config); err != nil {
-		t.Fatal(err)
-	}
+	config := assert.Value(clientcmd.LoadFromFile(cluster.AdminKubeconfig()))(t)
+	assert.NoError(t, clientcmd.ResolveLocalPaths(config))
 	closed := localcluster.FreeAddressForTest(t)
 	config.Clusters["away"] = &clientcmdapi.Cluster{Server: "https://" + closed}
 	config.Contexts = map[string]*clientcmdapi.Context{
@@ -46,9 +42,7 @@ func contexts(t *testing.T) string {
 	}
 	config.CurrentContext = "here"
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, clientcmd.WriteToFile(*config, path))
 	return path
 }
 
@@ -76,9 +70,7 @@ func serve(t *testing.T, args ...string) *page {
 	t.Cleanup(func() {
 		cancel()
 		_, _ = io.Copy(io.Discard, out) // what it still prints
-		if code := <-done; code != 0 {
-			t.Errorf("the dashboard ends with %d", code)
-		}
+		assert.Equal(t, <-done, 0, "the dashboard ends with")
 	})
 	if !found {
 		t.Fatalf("the dashboard prints %q", lines.Text())
@@ -90,14 +82,9 @@ func serve(t *testing.T, args ...string) *page {
 func (p *page) get(path string, use func(io.Reader) error) {
 	p.t.Helper()
 	r, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, p.address+strings.TrimPrefix(path, "/"), nil)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	assert.NoError(p.t, err)
 	r.Header.Set("Authorization", "Bearer "+p.token)
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	answer := assert.Value(http.DefaultClient.Do(r))(p.t)
 	defer answer.Body.Close()
 	if err := use(answer.Body); err != nil {
 		p.t.Fatalf("%s answers %s: %v", path, answer.Status, err)
@@ -184,9 +171,7 @@ func TestTheDashboardNeedsACurrentContextThatAnswers(t *testing.T) {
 
 // Events of both APIs are in the log of a rollout. A viewer gets less, and is told so once.
 func TestTheDashboardShowsWhatTheUserMaySee(t *testing.T) {
-	if err := empty(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, empty(t.Context()))
 	api := fakeapi.Of(t, admin)
 	cm := api.AddRevision("logged", 1, "maxPods: 7\n")
 	api.AddRollout("logged", "logged", fakeapi.Pods(7), nil)
@@ -211,9 +196,7 @@ func TestTheDashboardShowsWhatTheUserMaySee(t *testing.T) {
 	wants := func(what, text string, words ...string) {
 		t.Helper()
 		for _, w := range words {
-			if !strings.Contains(text, w) {
-				t.Errorf("%s lacks %s: %s", what, w, text)
-			}
+			assert.That(t, strings.Contains(text, w), "%s lacks %s: %s", what, w, text)
 		}
 	}
 
@@ -224,30 +207,22 @@ func TestTheDashboardShowsWhatTheUserMaySee(t *testing.T) {
 	wants("the log", log, `"node":"logged-a","kind":"Warning","reason":"KubeletGivenUp","message":"of the agent","source":"Event"`,
 		`"kind":"Normal","reason":"RolloutStarted","message":"of the controller","source":"Event"`,
 		`"kind":"Warning","reason":"Failed","message":"revision 1 of rollout logged was refused: CrashLooped: the kubelet exited 4 times","source":"Outcome"`)
-	if strings.Contains(log, `"note"`) {
-		t.Errorf("something is missing: %s", log)
-	}
+	assert.That(t, !strings.Contains(log, `"note"`), "something is missing: %s", log)
 	if log := p.answer("/api/clusters/0/rollouts/logged/log?node=logged-a"); !strings.Contains(log, "KubeletGivenUp") || strings.Contains(log, "RolloutStarted") {
 		t.Errorf("of the node alone: %s", log)
 	}
 
-	viewer, err := cluster.ClientKubeconfig("page-viewer")
-	if err != nil {
-		t.Fatal(err)
-	}
+	viewer := assert.Value(cluster.ClientKubeconfig("page-viewer"))(t)
 	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "page-viewer"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "evenkeel-view"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "page-viewer"}}}
 	create(t, binding)
-	if err := allowed(t.Context(), "page-viewer", v1alpha1.GroupName, "nodeconfigs"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, allowed(t.Context(), "page-viewer", v1alpha1.GroupName, "nodeconfigs"))
 	p = serve(t, "--kubeconfig="+viewer)
 	p.await("/api/clusters/0/feed", func(e event) bool {
 		return e.Rest.Ready && len(e.Rest.Trouble) == 0 && !e.Rest.Rights.MayPatch && strings.HasPrefix(e.Rest.Rights.Words, "Read only, and without zones")
 	})
 	wants("a viewer's log", p.answer("/api/clusters/0/rollouts/logged/log"), `"reason":"Failed"`, "you are not allowed to list them in the namespace default")
 	wants("a viewer's timeline", p.answer("/api/clusters/0/rollouts/logged/timeline"), `"estimate":null`)
-	if node := p.answer("/api/clusters/0/nodes/logged-a"); !strings.Contains(node, `"health":"Failed"`) || strings.Contains(node, "does not exist") {
-		t.Errorf("a viewer's node is %s", node)
-	}
+	node := p.answer("/api/clusters/0/nodes/logged-a")
+	assert.That(t, strings.Contains(node, `"health":"Failed"`) && !strings.Contains(node, "does not exist"), "a viewer's node is %s", node)
 }

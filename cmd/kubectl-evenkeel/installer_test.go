@@ -16,30 +16,23 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
 // The roles evenkeel-installer are enough to install, to upgrade and to uninstall, and not for more.
 func TestInstallNeedsTheInstallerRole(t *testing.T) {
-	if err := empty(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := cluster.Apply(t.Context(), "../../config/installer"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, empty(t.Context()))
+	assert.NoError(t, cluster.Apply(t.Context(), "../../config/installer"))
 	t.Cleanup(func() {
 		for _, o := range []client.Object{&appsv1.ControllerRevision{}, &corev1.Pod{}, &appsv1.DaemonSet{}} {
-			if err := admin.DeleteAllOf(context.Background(), o, client.InNamespace(v1alpha1.InstallNamespace), client.GracePeriodSeconds(0)); err != nil {
-				t.Error(err)
-			}
+			assert.OK(t, admin.DeleteAllOf(context.Background(), o, client.InNamespace(v1alpha1.InstallNamespace), client.GracePeriodSeconds(0)))
 		}
 	})
 	installers := &fakeapi.Installers{Client: admin}
 	image := func(version string) {
 		t.Helper()
-		if err := installers.Image(t.Context(), "evenkeel.dev/agent:"+version); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, installers.Image(t.Context(), "evenkeel.dev/agent:"+version))
 	}
 	image("v1.0.0")
 	ctx, stop := context.WithCancel(t.Context())
@@ -47,9 +40,7 @@ func TestInstallNeedsTheInstallerRole(t *testing.T) {
 	go func() { ended <- installers.Run(ctx, 50*time.Millisecond) }()
 	defer func() {
 		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, <-ended)
 	}()
 	for _, name := range []string{"a", "b"} {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: "linux"}}}
@@ -64,9 +55,7 @@ func TestInstallNeedsTheInstallerRole(t *testing.T) {
 	}})
 
 	kubeconfig, err := cluster.ClientKubeconfig("ines")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	evenkeel(t, kubeconfig, "install", "a", "--yes").WantError(t, "an administrator can grant it")
 	ines := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "ines"}}
 	create(t, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "ines"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "evenkeel-installer"}, Subjects: ines})
@@ -89,14 +78,8 @@ func TestInstallNeedsTheInstallerRole(t *testing.T) {
 	evenkeel(t, kubeconfig, "install", "a", "--yes").WantOutput(t, "a: installed v1.1.0")
 	evenkeel(t, kubeconfig, "uninstall", "--yes").WantOutput(t, "a: uninstalled", "rollout done paused", "evenkeel-uninstaller deleted")
 
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	hers, err := client.New(config, client.Options{Scheme: admin.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := assert.Value(clientcmd.BuildConfigFromFlags("", kubeconfig))(t)
+	hers := assert.Value(client.New(config, client.Options{Scheme: admin.Scheme()}))(t)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.InstallNamespace, Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 	crd := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"}, ObjectMeta: metav1.ObjectMeta{Name: "nodeconfigs.evenkeel.dev"}}
 	for what, err := range map[string]error{
@@ -106,8 +89,6 @@ func TestInstallNeedsTheInstallerRole(t *testing.T) {
 		"read a Secret":     hers.Get(t.Context(), client.ObjectKey{Namespace: v1alpha1.InstallNamespace, Name: "s"}, &corev1.Secret{}),
 		"write NodeConfigs": hers.Delete(t.Context(), &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "a"}}),
 	} {
-		if !apierrors.IsForbidden(err) {
-			t.Errorf("she may %s: %v", what, err)
-		}
+		assert.That(t, apierrors.IsForbidden(err), "she may %s: %v", what, err)
 	}
 }

@@ -31,6 +31,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -91,10 +92,7 @@ func TestCommandLineForComponents(t *testing.T) { runScripts(t, "testdata/compon
 // runScripts runs the scripts of a directory. setup may change their environment.
 func runScripts(t *testing.T, dir string, setup func(*testscript.Env)) {
 	t.Helper()
-	tools, err := filepath.Abs("../../bin/tools")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tools := assert.Value(filepath.Abs("../../bin/tools"))(t)
 	testscript.RunT(inTurn{t}, testscript.Params{
 		Dir: dir,
 		Setup: func(env *testscript.Env) error {

@@ -32,29 +32,22 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
 // untar returns the files of a bundle by their name below its directory, and their names in order.
 func untar(t *testing.T, archive []byte) (files map[string]string, order []string) {
 	t.Helper()
-	z, err := gzip.NewReader(bytes.NewReader(archive))
-	if err != nil {
-		t.Fatal(err)
-	}
+	z := assert.Value(gzip.NewReader(bytes.NewReader(archive)))(t)
 	files = map[string]string{}
 	for in := tar.NewReader(z); ; {
 		h, err := in.Next()
 		if errors.Is(err, io.EOF) {
 			return files, order
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
+		text := assert.Value(io.ReadAll(in))(t)
 		_, name, _ := strings.Cut(h.Name, "/")
 		files[name], order = string(text), append(order, name)
 	}
@@ -71,13 +64,8 @@ type recorder struct {
 func newRecorder(t *testing.T, name, token string) (*recorder, string) {
 	t.Helper()
 	transport, err := rest.TransportFor(cluster.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	to, err := url.Parse(cluster.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
+	to := assert.Value(url.Parse(cluster.URL()))(t)
 	r := &recorder{}
 	server := httptest.NewServer(&httputil.ReverseProxy{Transport: transport, Rewrite: func(p *httputil.ProxyRequest) {
 		r.mu.Lock()
@@ -96,9 +84,7 @@ func newRecorder(t *testing.T, name, token string) (*recorder, string) {
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	config.CurrentContext = name
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, clientcmd.WriteToFile(*config, path))
 	return r, path
 }
 
@@ -114,24 +100,15 @@ func serveLogs(t *testing.T, node *corev1.Node, current, previous string) {
 		if r.URL.Query().Get("previous") == "true" {
 			text = previous
 		}
-		if _, err := io.WriteString(w, text); err != nil {
-			t.Errorf("serve a log: %v", err)
-		}
+		assert.OK(t, assert.Err(io.WriteString(w, text)), "serve a log")
 	}))
 	t.Cleanup(kubelet.Close)
 	host, port, err := net.SplitHostPort(kubelet.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	number, err := strconv.ParseInt(port, 10, 32)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
+	number := assert.Value(strconv.ParseInt(port, 10, 32))(t)
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: host}}
 	node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(number)
-	if err := admin.Status().Update(t.Context(), node); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Status().Update(t.Context(), node))
 }
 
 // createController creates a Deployment of a controller and a pod of it.
@@ -145,17 +122,13 @@ func createController(t *testing.T, node string, annotations map[string]string, 
 	pod.Spec.NodeName, pod.Spec.TerminationGracePeriodSeconds = node, new(int64)
 	create(t, pod)
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container.Name, Image: container.Image, RestartCount: 1}}
-	if err := admin.Status().Update(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.Status().Update(t.Context(), pod))
 }
 
 func TestASupportBundleHasWhatAMaintainerNeedsAndNoSecret(t *testing.T) {
 	const planted = "planted" // in every secret
 	secret := func(where string) string { return planted + "-7f3a9c-" + where }
-	if err := empty(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, empty(t.Context()))
 	api := fakeapi.Of(t, admin)
 	applied := map[string]string{corev1.LastAppliedConfigAnnotation: `{"data":"` + secret("applied") + `"}`}
 
@@ -194,10 +167,7 @@ func TestASupportBundleHasWhatAMaintainerNeedsAndNoSecret(t *testing.T) {
 	if info, err := entries[0].Info(); err != nil || info.Mode() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
-	archive, err := os.ReadFile(entries[0].Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	archive := assert.Value(os.ReadFile(entries[0].Name()))(t)
 	files, order := untar(t, archive)
 	for name, words := range map[string][]string{
 		"version.json":       {`"v0.0.0-test"`, `"gitVersion"`, `"v0.1.0": 1`},
@@ -227,30 +197,20 @@ func TestASupportBundleHasWhatAMaintainerNeedsAndNoSecret(t *testing.T) {
 		if at := strings.Index(text, planted); at >= 0 {
 			t.Errorf("%s has a secret: %q", name, text[max(0, at-100):min(len(text), at+60)])
 		}
-		if strings.HasSuffix(name, ".json") && !json.Valid([]byte(text)) {
-			t.Errorf("%s is no JSON", name)
-		}
+		assert.That(t, !strings.HasSuffix(name, ".json") || json.Valid([]byte(text)), "%s is no JSON", name)
 	}
-	if strings.Contains(a.Out+a.Err, planted) {
-		t.Errorf("the output has a secret:\n%s%s", a.Out, a.Err)
-	}
+	assert.That(t, !strings.Contains(a.Out+a.Err, planted), "the output has a secret:\n%s%s", a.Out, a.Err)
 	requests.mu.Lock()
 	defer requests.mu.Unlock()
 	for _, r := range requests.requests {
-		if !strings.HasPrefix(r, "GET ") || strings.Contains(r, "secrets") {
-			t.Errorf("the command has sent %s", r)
-		}
+		assert.That(t, strings.HasPrefix(r, "GET ") && !strings.Contains(r, "secrets"), "the command has sent %s", r)
 	}
-	if len(requests.requests) < 20 {
-		t.Errorf("only %d requests were recorded", len(requests.requests))
-	}
+	assert.That(t, len(requests.requests) >= 20, "only %d requests were recorded", len(requests.requests))
 }
 
 // What cannot be read is listed with the reason, and the rest is collected: by a user with few rights, and where a kubelet does not answer.
 func TestASupportBundleSaysWhatItLacks(t *testing.T) {
-	if err := empty(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, empty(t.Context()))
 	api := fakeapi.Of(t, admin)
 	node := api.AddNode("dead-1", "dead", "")
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
@@ -265,32 +225,22 @@ func TestASupportBundleSaysWhatItLacks(t *testing.T) {
 	evenkeel(t, cluster.AdminKubeconfig(), "support-bundle", "-o", path).WantOutput(t, "namespaces/evenkeel-system/pods/ 1 Pod", "note: could not be read",
 		"the log of container controller of pod evenkeel-controller: ", "connection refused", "the log of container controller of pod evenkeel-controller before its last restart: ")
 	archive, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	files, _ := untar(t, archive)
-	if text := files["namespaces/evenkeel-system/configmaps/1.json"]; !strings.Contains(text, `a\u001b[31mb`) {
-		t.Errorf("ConfigMaps:\n%s", text)
-	}
+	text := files["namespaces/evenkeel-system/configmaps/1.json"]
+	assert.That(t, strings.Contains(text, `a\u001b[31mb`), "ConfigMaps:\n%s", text)
 
-	watcher, err := cluster.ClientKubeconfig("watcher-of-nodes")
-	if err != nil {
-		t.Fatal(err)
-	}
+	watcher := assert.Value(cluster.ClientKubeconfig("watcher-of-nodes"))(t)
 	create(t, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "watcher-of-nodes"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list"}}}})
 	create(t, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "watcher-of-nodes"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "watcher-of-nodes"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "watcher-of-nodes"}}})
-	if err := allowed(t.Context(), "watcher-of-nodes", "", "nodes"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, allowed(t.Context(), "watcher-of-nodes", "", "nodes"))
 	piped := evenkeel(t, watcher, "support-bundle", "-o", "-")
 	if files, _ = untar(t, []byte(piped.Out)); piped.Code != 0 || !strings.Contains(files["nodes/1.json"], `"dead-1"`) {
 		t.Errorf("exit %d: nodes:\n%s", piped.Code, files["nodes/1.json"])
 	}
 	for _, w := range []string{"note: could not be read; the bundle is useful without it:", `NodeConfigs: nodeconfigs.evenkeel.dev is forbidden: User "watcher-of-nodes" cannot list resource`, "It has no Secrets"} {
-		if !strings.Contains(piped.Err, w) {
-			t.Errorf("no %q in %s", w, piped.Err)
-		}
+		assert.That(t, strings.Contains(piped.Err, w), "no %q in %s", w, piped.Err)
 	}
 	for _, what := range []string{"ClusterRoles of the installation: ", "NodeConfigRollouts: ", "ConfigMaps of namespace evenkeel-system: ", "the Lease of the controller: ", "the logs of the controller: ", "Pods of namespace evenkeel-install: "} {
 		if !strings.Contains(files["MANIFEST.txt"], "\n"+what) {
@@ -313,9 +263,8 @@ func TestAnInterruptedSupportBundleLeavesNoFile(t *testing.T) {
 	}
 	got := evenkeelIn(ctx, kubeconfig, "support-bundle", "-o", path)
 	got.WantError(t, "interrupted: no file was written")
-	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) > 0 {
-		t.Errorf("%v, %v", entries, err)
-	}
+	entries, err := os.ReadDir(filepath.Dir(path))
+	assert.That(t, err == nil && len(entries) == 0, "%v, %v", entries, err)
 	missing := filepath.Join(filepath.Dir(path), "missing", "bundle.tar.gz")
 	evenkeel(t, cluster.AdminKubeconfig(), "support-bundle", "-o", missing).WantError(t, "no file was written: create "+missing, "choose another place with -o", "no such file or directory")
 }

@@ -12,18 +12,15 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // Each wrong use of the command line has a number in testdata/wrong. Its message says what happened, why, and what to do next.
 func TestWrongUsesAreExplained(t *testing.T) {
-	taken, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := assert.Value(net.Listen("tcp4", "127.0.0.1:0"))(t)
 	t.Cleanup(func() {
-		if err := taken.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, taken.Close())
 	})
 	_, port, _ := net.SplitHostPort(taken.Addr().String())
 	server := cluster.AdminConfig().Host
@@ -37,16 +34,10 @@ func TestWrongUsesAreExplained(t *testing.T) {
 var numbered = regexp.MustCompile(`(?m)^# ([0-9]+)\. .+\n(?:env .*\n)*wrong `)
 
 func TestWrongUsesAreNumbered(t *testing.T) {
-	scripts, err := filepath.Glob("testdata/wrong/*.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	scripts := assert.Value(filepath.Glob("testdata/wrong/*.txtar"))(t)
 	seen, uses := map[string]string{}, 0
 	for _, script := range scripts {
-		text, err := os.ReadFile(script)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := assert.Value(os.ReadFile(script))(t)
 		uses += strings.Count("\n"+string(text), "\nwrong ")
 		for _, m := range numbered.FindAllStringSubmatch(string(text), -1) {
 			if before := seen[m[1]]; before != "" {
@@ -56,13 +47,9 @@ func TestWrongUsesAreNumbered(t *testing.T) {
 		}
 	}
 	for i := 1; i <= uses; i++ {
-		if seen[strconv.Itoa(i)] == "" {
-			t.Errorf("number %d of %d is missing", i, uses)
-		}
+		assert.That(t, seen[strconv.Itoa(i)] != "", "number %d of %d is missing", i, uses)
 	}
-	if uses < 40 {
-		t.Errorf("%d wrong uses are covered, fewer than 40", uses)
-	}
+	assert.That(t, uses >= 40, "%d wrong uses are covered, fewer than 40", uses)
 }
 
 var (

@@ -16,6 +16,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/figures"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // pulse polls a kubelet's healthz every few milliseconds and stores when it failed last.
@@ -101,36 +102,25 @@ func (p *pulse) next(ctx context.Context, since time.Time) (up time.Time, down t
 }
 
 // changes measures the time from the patch to a healthy kubelet, and the time without one.
-func changes(ctx context.Context, b *bed.Bed, runs int) error {
+func changes(ctx context.Context, b *bed.Bed, runs int) (err error) {
+	defer must.Catch(&err)
+
 	floor, err := byHand(ctx, b, runs)
 	if err != nil {
 		return fmt.Errorf("the floor: %w", err)
 	}
-	a, err := b.Agent("--config-trial-duration=1h")
-	if err != nil {
-		return err
-	}
-	if err := start(ctx, b, a); err != nil {
-		return err
-	}
+	a := must.Get(b.Agent("--config-trial-duration=1h"))
+	must.OK(start(ctx, b, a))
 	defer func() { _ = a.Stop(time.Minute) }()
 	p := feelPulse(ctx, b.Node.HealthzPort())
 	defer p.end()
 	var whole, dropin timings
 	for i := range runs + 1 { // the first one includes the agent's test of its dry run
-		data, err := b.Config(map[string]any{"maxPods": 130 + i})
-		if err != nil {
-			return err
-		}
-		took, down, err := change(ctx, b, p, fmt.Sprintf("change-%d", i), map[string]string{"kubelet": data})
-		if err != nil {
-			return err
-		}
+		data := must.Get(b.Config(map[string]any{"maxPods": 130 + i}))
+		took, down := must.Get2(change(ctx, b, p, fmt.Sprintf("change-%d", i), map[string]string{"kubelet": data}))
 		whole.add(i, took, down)
 		data = fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: %d\n", 230+i)
-		if took, down, err = change(ctx, b, p, fmt.Sprintf("dropin-%d", i), map[string]string{"kubelet-dropin": data}); err != nil {
-			return err
-		}
+		took, down = must.Get2(change(ctx, b, p, fmt.Sprintf("dropin-%d", i), map[string]string{"kubelet-dropin": data}))
 		dropin.add(i, took, down)
 	}
 	whole.show("change", floor)
@@ -159,32 +149,23 @@ func (f *timings) show(what string, floor timings) {
 
 // change assigns a new ConfigMap and waits until it runs. It returns the duration, and the time without a healthy kubelet.
 func change(ctx context.Context, b *bed.Bed, p *pulse, name string, data map[string]string) (took, down time.Duration, err error) {
-	cm, err := b.Create(ctx, name, data)
-	if err != nil {
-		return 0, 0, err
-	}
+	defer must.Catch(&err)
+
+	cm := must.Get(b.Create(ctx, name, data))
 	begin := time.Now()
-	if err := b.Assign(ctx, bed.Ref(cm)); err != nil {
-		return 0, 0, err
-	}
-	up, down, err := p.next(ctx, begin)
-	if err != nil {
-		return 0, 0, err
-	}
-	if err := settle(ctx, b, string(cm.UID)); err != nil {
-		return 0, 0, err
-	}
+	must.OK(b.Assign(ctx, bed.Ref(cm)))
+	up, down := must.Get2(p.next(ctx, begin))
+	must.OK(settle(ctx, b, string(cm.UID)))
 	// A pause, because the agent's limit of ten requests per second is not what is measured.
-	return up.Sub(begin), down, pause(ctx, time.Second)
+	return up.Sub(begin), down, bed.Pause(ctx, time.Second)
 }
 
 // settle waits until the change is reported, so that it does not affect the next measurement.
 func settle(ctx context.Context, b *bed.Bed, uid string) error {
-	return bed.Eventually(ctx, time.Minute, func(ctx context.Context) error {
-		nc, err := b.Get(ctx)
-		if err != nil {
-			return err
-		}
+	return bed.Eventually(ctx, time.Minute, func(ctx context.Context) (err error) {
+		defer must.Catch(&err)
+
+		nc := must.Get(b.Get(ctx))
 		if nc.Status.Active == nil || string(nc.Status.Active.UID) != uid {
 			return fmt.Errorf("active is %+v, ConfigOK %+v", nc.Status.Active, bed.ConfigOK(nc))
 		}
@@ -196,14 +177,11 @@ func start(ctx context.Context, b *bed.Bed, a *bed.Agent) error {
 	if err := a.Start(); err != nil {
 		return err
 	}
-	return bed.Eventually(ctx, time.Minute, func(ctx context.Context) error {
-		if _, err := b.MaxPods(ctx); err != nil {
-			return err
-		}
-		nc, err := b.Get(ctx)
-		if err != nil {
-			return err
-		}
+	return bed.Eventually(ctx, time.Minute, func(ctx context.Context) (err error) {
+		defer must.Catch(&err)
+
+		must.Get(b.MaxPods(ctx))
+		nc := must.Get(b.Get(ctx))
 		if c := bed.ConfigOK(nc); c.Status != "True" {
 			return fmt.Errorf("ConfigOK is %+v", c)
 		}
@@ -213,6 +191,8 @@ func start(ctx context.Context, b *bed.Bed, a *bed.Agent) error {
 
 // byHand measures the floor: the same kubelet, stopped and started with a new file.
 func byHand(ctx context.Context, b *bed.Bed, runs int) (t timings, err error) {
+	defer must.Catch(&err)
+
 	p := feelPulse(ctx, b.Node.HealthzPort())
 	defer p.end()
 	var kubelet *exec.Cmd
@@ -222,19 +202,12 @@ func byHand(ctx context.Context, b *bed.Bed, runs int) (t timings, err error) {
 		}
 	}()
 	for i := range runs + 1 {
-		data, err := b.Config(map[string]any{"maxPods": 130 + i})
-		if err != nil {
-			return timings{}, err
-		}
+		data := must.Get(b.Config(map[string]any{"maxPods": 130 + i}))
 		file := filepath.Join(b.Node.Dir(), fmt.Sprintf("by-hand-%d.yaml", i))
-		if err := os.WriteFile(file, []byte(data), 0o600); err != nil {
-			return timings{}, err
-		}
+		must.OK(os.WriteFile(file, []byte(data), 0o600))
 		begin := time.Now()
 		if kubelet != nil {
-			if err := terminate(kubelet); err != nil {
-				return timings{}, err
-			}
+			must.OK(terminate(kubelet))
 		}
 		args := []string{}
 		for _, arg := range b.Node.KubeletArgs() {
@@ -243,17 +216,12 @@ func byHand(ctx context.Context, b *bed.Bed, runs int) (t timings, err error) {
 			}
 		}
 		kubelet = exec.CommandContext(ctx, b.Node.KubeletPath(), append(args, "--config="+file)...)
-		if err := kubelet.Start(); err != nil {
-			return timings{}, err
-		}
+		must.OK(kubelet.Start())
 		since := begin
 		if i == 0 {
 			since = time.Time{}
 		}
-		up, gap, err := p.next(ctx, since)
-		if err != nil {
-			return timings{}, err
-		}
+		up, gap := must.Get2(p.next(ctx, since))
 		t.add(i, up.Sub(begin), gap)
 	}
 	return t, nil

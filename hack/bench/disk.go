@@ -13,48 +13,33 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/testkit/figures"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // diskBench measures the checkpoint of a configuration on disk. The floor is writing the same bytes with the same fsyncs.
-func diskBench(ctx context.Context) error {
+func diskBench(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+
 	const rounds = 60
-	dir, err := os.MkdirTemp(".", "bench-disk-") // not a tmpfs
-	if err != nil {
-		return err
-	}
+	dir := must.Get(os.MkdirTemp(".", "bench-disk-")) // not a tmpfs
 	defer os.RemoveAll(dir)
-	store, err := checkpoint.Open(atomicfile.OS{}, filepath.Join(dir, "state"), "v1.36.3", slog.New(slog.DiscardHandler))
-	if err != nil {
-		return err
-	}
+	store := must.Get(checkpoint.Open(atomicfile.OS{}, filepath.Join(dir, "state"), "v1.36.3", slog.New(slog.DiscardHandler)))
 	if _, problems := store.Load(); len(problems) > 0 {
 		return fmt.Errorf("a fresh directory has problems: %v", problems)
 	}
 	object := []byte(`{"data":{"kubelet":"` + strings.Repeat("x", 4<<10) + `"}}`)
 	hand := filepath.Join(dir, "hand")
-	if err := os.Mkdir(hand, 0o700); err != nil {
-		return err
-	}
+	must.OK(os.Mkdir(hand, 0o700))
 	var ours, theirs []time.Duration
 	for i := range rounds {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+		must.OK(ctx.Err())
 		begin := time.Now()
-		files, err := adopt(store, filepath.Join(dir, "state"), i, object)
-		if err != nil {
-			return err
-		}
+		files := must.Get(adopt(store, filepath.Join(dir, "state"), i, object))
 		ours = append(ours, time.Since(begin))
-		contents, err := read(files)
-		if err != nil {
-			return err
-		}
+		contents := must.Get(read(files))
 		begin = time.Now()
 		for name, data := range contents {
-			if err := replace(hand, filepath.Base(name), data); err != nil {
-				return err
-			}
+			must.OK(replace(hand, filepath.Base(name), data))
 		}
 		theirs = append(theirs, time.Since(begin))
 	}
@@ -66,12 +51,11 @@ func diskBench(ctx context.Context) error {
 }
 
 // adopt checkpoints and adopts a configuration, and returns the files that it writes.
-func adopt(store *checkpoint.Store, dir string, i int, object []byte) ([]string, error) {
+func adopt(store *checkpoint.Store, dir string, i int, object []byte) (_ []string, err error) {
+	defer must.Catch(&err)
+
 	revision := fmt.Sprintf("revision-%d", i)
-	sum, err := store.Put(revision, object)
-	if err != nil {
-		return nil, err
-	}
+	sum := must.Get(store.Put(revision, object))
 	now := time.Unix(int64(1700000000+i), 0).UTC()
 	err = store.Save(trial.State{
 		Current:  trial.AdoptedConfig{Config: trial.Config{Revision: revision, Namespace: "a", Name: "b", UID: revision, Payload: sum, Checkpoint: sum}, Since: now},
@@ -84,41 +68,28 @@ func adopt(store *checkpoint.Store, dir string, i int, object []byte) ([]string,
 	}, err
 }
 
-func read(files []string) (map[string][]byte, error) {
+func read(files []string) (_ map[string][]byte, err error) {
+	defer must.Catch(&err)
+
 	out := map[string][]byte{}
 	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
+		data := must.Get(os.ReadFile(file))
 		out[file] = data
 	}
 	return out, nil
 }
 
 // replace measures the floor: an equally durable replacement of a file.
-func replace(dir, name string, data []byte) error {
+func replace(dir, name string, data []byte) (err error) {
+	defer must.Catch(&err)
+
 	temp := filepath.Join(dir, name+".tmp")
-	f, err := os.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	if _, err := f.Write(data); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	if err := os.Rename(temp, filepath.Join(dir, name)); err != nil {
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
+	f := must.Get(os.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600))
+	must.Get(f.Write(data))
+	must.OK(f.Sync())
+	must.OK(f.Close())
+	must.OK(os.Rename(temp, filepath.Join(dir, name)))
+	d := must.Get(os.Open(dir))
 	defer d.Close()
 	return d.Sync()
 }

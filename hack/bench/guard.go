@@ -17,6 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/figures"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // guarded is the number of pods on the node.
@@ -25,25 +26,18 @@ const guarded = 110
 // guards measures the pod guard, which delays each change: it reads the Node, its pods and the machine, and predicts twice. The
 // floor is the time of the two requests alone.
 func guards(ctx context.Context, b *bed.Bed, runs int) (err error) {
-	a, err := b.Agent()
-	if err != nil {
-		return err
-	}
-	if err := start(ctx, b, a); err != nil {
-		return err
-	}
-	if err := a.Stop(time.Minute); err != nil { // its kubelet registered the node; nothing must run the pods
-		return err
-	}
+	defer must.Catch(&err)
+
+	a := must.Get(b.Agent())
+	must.OK(start(ctx, b, a))
+	must.OK(a.Stop(time.Minute)) // its kubelet registered the node; nothing must run the pods
 	pods := b.Kube.CoreV1().Pods(metav1.NamespaceDefault)
 	defer func() {
 		now := int64(0)
 		err = errors.Join(err, pods.DeleteCollection(context.WithoutCancel(ctx), metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{LabelSelector: "bench=guard"}))
 	}()
 	for i := range guarded {
-		if _, err := pods.Create(ctx, guardedPod(b.Node.Name(), i), metav1.CreateOptions{}); err != nil {
-			return err
-		}
+		must.Get(pods.Create(ctx, guardedPod(b.Node.Name(), i), metav1.CreateOptions{}))
 	}
 	host := machine.Machine{KubeletDir: b.Node.Dir() + "/kubelet"}
 	config := component.Effective{
@@ -52,18 +46,11 @@ func guards(ctx context.Context, b *bed.Bed, runs int) (err error) {
 	}
 	var took, floor []time.Duration
 	for i := range runs + 1 {
-		client, err := source.NewClient(b.Node.Kubeconfig(), "bench") // a new one each time, because of its rate limit
-		if err != nil {
-			return err
-		}
-		if _, err := client.NodeAnnotation(ctx, b.Node.Name(), "none"); err != nil { // connects
-			return err
-		}
+		client := must.Get(source.NewClient(b.Node.Kubeconfig(), "bench")) // a new one each time, because of its rate limit
+		must.Get(client.NodeAnnotation(ctx, b.Node.Name(), "none"))        // connects
 		watch := source.NewNodeWatch(client, b.Node.Name())
 		begin := time.Now()
-		if _, _, err := watch.Bound(ctx); err != nil {
-			return err
-		}
+		must.Get2(watch.Bound(ctx))
 		requests := time.Since(begin)
 		begin = time.Now()
 		in := admission.Input{Minor: 37, Before: config, After: config}
@@ -74,9 +61,7 @@ func guards(ctx context.Context, b *bed.Bed, runs int) (err error) {
 			listed <- err
 		}()
 		described := in
-		if err := errors.Join(host.Describe(ctx, &described), <-listed); err != nil {
-			return err
-		}
+		must.OK(errors.Join(host.Describe(ctx, &described), <-listed))
 		described.Node, described.Pods = in.Node, in.Pods
 		for range 2 {
 			if lost := admission.Predict(described); len(lost) > 0 || len(described.Pods) != guarded {

@@ -12,6 +12,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/figures"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // waitingFor is how long the CPU time of a waiting agent is measured, whose resolution is a hundredth of a second.
@@ -25,16 +26,12 @@ type pair struct {
 
 // handovers measures the time without a kubelet during a handover, and the cost of a waiting agent.
 func handovers(ctx context.Context, b *bed.Bed, runs int) (err error) {
+	defer must.Catch(&err)
+
 	h := pair{}
-	if h.bed, err = bed.On(ctx, b.Cluster, "bench-handover"); err != nil { // without an assignment, so that no change happens during a handover
-		return err
-	}
-	if h.boot, err = h.agent("bootstrap", "--bootstrap"); err != nil {
-		return err
-	}
-	if h.self, err = h.agent("self-hosted"); err != nil {
-		return err
-	}
+	h.bed = must.Get(bed.On(ctx, b.Cluster, "bench-handover")) // without an assignment, so that no change happens during a handover
+	h.boot = must.Get(h.agent("bootstrap", "--bootstrap"))
+	h.self = must.Get(h.agent("self-hosted"))
 	defer func() { err = errors.Join(err, h.self.Stop(time.Minute), h.boot.Stop(time.Minute)) }()
 	var floors, there, back []time.Duration
 	failures := 0
@@ -63,24 +60,18 @@ func handovers(ctx context.Context, b *bed.Bed, runs int) (err error) {
 // round hands the node over and back, and returns both gaps and the number of outages of the kubelet. It can measure the agents'
 // size in between.
 func (h *pair) round(ctx context.Context, size bool) (toSelf, toBoot time.Duration, failed int, err error) {
-	if err := start(ctx, h.bed, h.boot); err != nil {
-		return 0, 0, 0, err
-	}
+	defer must.Catch(&err)
+
+	must.OK(start(ctx, h.bed, h.boot))
 	p := feelPulse(ctx, h.bed.Node.HealthzPort())
 	defer p.end()
-	if err := pause(ctx, time.Second); err != nil {
-		return 0, 0, 0, err
-	}
+	must.OK(bed.Pause(ctx, time.Second))
 	if toSelf, err = gap(ctx, p, h.self.Start); err != nil {
 		return 0, 0, 0, fmt.Errorf("to the self-hosted: %w", err)
 	}
-	if err := h.bootWaits(ctx); err != nil {
-		return 0, 0, 0, err
-	}
+	must.OK(h.bootWaits(ctx))
 	if size {
-		if err := waiting(ctx, h.boot.Pid(), h.self.Pid()); err != nil {
-			return 0, 0, 0, err
-		}
+		must.OK(waiting(ctx, h.boot.Pid(), h.self.Pid()))
 	}
 	if toBoot, err = gap(ctx, p, func() error { return h.self.Stop(time.Minute) }); err != nil {
 		return 0, 0, 0, fmt.Errorf("back to bootstrap: %w", err)
@@ -97,19 +88,15 @@ func showGap(what string, gaps, floors []time.Duration) {
 }
 
 // agent returns one of the two agents, with its own log and runtime directory.
-func (h *pair) agent(name string, flags ...string) (*bed.Agent, error) {
+func (h *pair) agent(name string, flags ...string) (_ *bed.Agent, err error) {
+	defer must.Catch(&err)
+
 	dir := filepath.Join(h.bed.Node.Dir(), "run-"+name)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
+	must.OK(os.MkdirAll(dir, 0o700))
 	lock := filepath.Join(h.bed.Node.Dir(), "lock")
-	if err := os.MkdirAll(lock, 0o700); err != nil {
-		return nil, err
-	}
-	a, err := h.bed.Agent(append(flags, "--lock-file="+filepath.Join(lock, "kubelet.lock"), "--probe-socket="+filepath.Join(dir, "probe.sock"))...)
-	if err != nil {
-		return nil, err
-	}
+	must.OK(os.MkdirAll(lock, 0o700))
+	a := must.Get(h.bed.Agent(append(flags,
+		"--lock-file="+filepath.Join(lock, "kubelet.lock"), "--probe-socket="+filepath.Join(dir, "probe.sock"))...))
 	a.Env, a.Log = append(a.Env, "RUNTIME_DIRECTORY="+dir), filepath.Join(h.bed.Node.Dir(), name+".log")
 	return a, nil
 }
@@ -121,11 +108,13 @@ func gap(ctx context.Context, p *pulse, do func() error) (time.Duration, error) 
 		return 0, err
 	}
 	_, down, err := p.next(ctx, begin)
-	return down, errors.Join(err, pause(ctx, time.Second))
+	return down, errors.Join(err, bed.Pause(ctx, time.Second))
 }
 
 // bootWaits restarts the bootstrap agent after its end, as its init system does, and returns when it waits for the lock.
-func (h *pair) bootWaits(ctx context.Context) error {
+func (h *pair) bootWaits(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+
 	select {
 	case <-h.boot.Done():
 	case <-ctx.Done():
@@ -134,60 +123,37 @@ func (h *pair) bootWaits(ctx context.Context) error {
 	if code := h.boot.ExitCode(); code != 0 {
 		return fmt.Errorf("the bootstrap agent left with exit code %d, see %s", code, h.boot.Log)
 	}
-	if err := h.boot.Start(); err != nil {
-		return err
-	}
-	if err := bed.Eventually(ctx, time.Minute, func(context.Context) error {
+	must.OK(h.boot.Start())
+	must.OK(bed.Eventually(ctx, time.Minute, func(context.Context) error {
 		if !lockfile.Waiting(h.boot.Pid()) {
 			return errors.New("the bootstrap agent does not wait for the lock")
 		}
 		return nil
-	}); err != nil {
-		return err
-	}
-	return pause(ctx, time.Second)
+	}))
+	return bed.Pause(ctx, time.Second)
 }
 
 // waiting measures the size of a waiting agent, and of the agent that has the lock.
-func waiting(ctx context.Context, waiter, holder int) error {
-	if err := pause(ctx, 5*time.Second); err != nil { // because both have just started
-		return err
-	}
+func waiting(ctx context.Context, waiter, holder int) (err error) {
+	defer must.Catch(&err)
+
+	must.OK(bed.Pause(ctx, 5*time.Second)) // because both have just started
 	agents := []struct {
 		what string
 		pid  int
 	}{{"waiting for the lock", waiter}, {"beside it, the one that has it", holder}}
 	var before []time.Duration
 	for _, a := range agents {
-		cpu, err := figures.CPUTime(a.pid)
-		if err != nil {
-			return err
-		}
+		cpu := must.Get(figures.CPUTime(a.pid))
 		before = append(before, cpu)
 	}
-	if err := pause(ctx, waitingFor); err != nil {
-		return err
-	}
+	must.OK(bed.Pause(ctx, waitingFor))
 	for i, a := range agents {
-		cpu, err := figures.CPUTime(a.pid)
-		if err != nil {
-			return err
-		}
-		rss, _, err := figures.Memory(a.pid)
-		if err != nil {
-			return err
-		}
+		cpu := must.Get(figures.CPUTime(a.pid))
+		rss, _ := must.Get2(figures.Memory(a.pid))
 		share := (cpu - before[i]).Seconds() / waitingFor.Seconds() * 100
 		figures.PrintRow(a.what+": share of a core", fmt.Sprintf("%.3f %%", share), "-", "0.2 %", share <= 0.2)
 		figures.PrintRow(a.what+": resident memory (VmRSS)", figures.MiB(rss), "-", "25 MiB", rss <= 25<<20)
 	}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-	return ctx.Err()
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 func main() {
@@ -36,20 +37,17 @@ func main() {
 	}
 }
 
-func bench(ctx context.Context, runs int, idle time.Duration, only string) error {
+func bench(ctx context.Context, runs int, idle time.Duration, only string) (err error) {
+	defer must.Catch(&err)
+
 	fmt.Printf("evenkeel-agent: medians of %d, idle for %s\n\n", runs, idle)
 	if only == "" || only == "disk" {
-		if err := diskBench(ctx); err != nil {
-			return err
-		}
+		must.OK(diskBench(ctx))
 	}
 	if only == "disk" {
 		return nil
 	}
-	b, err := bed.Up(ctx, "bench", nil)
-	if err != nil {
-		return err
-	}
+	b := must.Get(bed.Up(ctx, "bench", nil))
 	defer func() { _ = b.Down() }()
 	for _, part := range []struct {
 		name string

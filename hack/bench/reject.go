@@ -7,17 +7,15 @@ import (
 
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/figures"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // rejections measures the time to a verdict, and checks that the kubelet keeps running.
-func rejections(ctx context.Context, b *bed.Bed, runs int) error {
-	a, err := b.Agent("--config-trial-duration=1h")
-	if err != nil {
-		return err
-	}
-	if err := start(ctx, b, a); err != nil {
-		return err
-	}
+func rejections(ctx context.Context, b *bed.Bed, runs int) (err error) {
+	defer must.Catch(&err)
+
+	a := must.Get(b.Agent("--config-trial-duration=1h"))
+	must.OK(start(ctx, b, a))
 	defer func() { _ = a.Stop(time.Minute) }()
 	p := feelPulse(ctx, b.Node.HealthzPort())
 	defer p.end()
@@ -32,30 +30,19 @@ func rejections(ctx context.Context, b *bed.Bed, runs int) error {
 	} {
 		var took []time.Duration
 		for i := range runs + 1 {
-			data, err := b.Config(map[string]any{kind.field: kind.value(i)})
-			if err != nil {
-				return err
-			}
-			cm, err := b.Create(ctx, fmt.Sprintf("bad-%d-%d", kind.limit/time.Second, i), map[string]string{"kubelet": data})
-			if err != nil {
-				return err
-			}
+			data := must.Get(b.Config(map[string]any{kind.field: kind.value(i)}))
+			cm := must.Get(b.Create(ctx, fmt.Sprintf("bad-%d-%d", kind.limit/time.Second, i), map[string]string{"kubelet": data}))
 			begin := time.Now()
-			if err := b.Assign(ctx, bed.Ref(cm)); err != nil {
-				return err
-			}
-			if err := bed.Eventually(ctx, time.Minute, func(ctx context.Context) error {
-				nc, err := b.Get(ctx)
-				if err != nil {
-					return err
-				}
+			must.OK(b.Assign(ctx, bed.Ref(cm)))
+			must.OK(bed.Eventually(ctx, time.Minute, func(ctx context.Context) (err error) {
+				defer must.Catch(&err)
+
+				nc := must.Get(b.Get(ctx))
 				if c := bed.ConfigOK(nc); c.Reason != "ValidationFailed" || nc.Status.ObservedGeneration != nc.Generation {
 					return fmt.Errorf("ConfigOK is %+v", c)
 				}
 				return nil
-			}); err != nil {
-				return err
-			}
+			}))
 			if i > 0 {
 				took = append(took, time.Since(begin))
 			}
@@ -63,9 +50,7 @@ func rejections(ctx context.Context, b *bed.Bed, runs int) error {
 		m := figures.Median(took)
 		figures.PrintRow(kind.name+": patch to verdict", ms(m), "-", ms(kind.limit), m <= kind.limit)
 	}
-	if err := b.Assign(ctx, nil); err != nil {
-		return err
-	}
+	must.OK(b.Assign(ctx, nil))
 	failures := p.failed()
 	figures.PrintRow("rejected: failures of the kubelet's healthz", fmt.Sprint(failures), "0", "0", failures == 0)
 	return nil

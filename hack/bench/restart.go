@@ -15,6 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/auditlog"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // statusGate is a deprecated gate of 1.35 and later. With it, a starting kubelet sets containers not ready, as up to 1.34.
@@ -47,16 +48,12 @@ func (v variant) String() string {
 }
 
 // variants returns the kubelets that a list of versions or "all" names, the oldest first.
-func variants(ctx context.Context, versions string) ([]variant, error) {
-	root, err := localcluster.ModuleRoot()
-	if err != nil {
-		return nil, err
-	}
+func variants(ctx context.Context, versions string) (_ []variant, err error) {
+	defer must.Catch(&err)
+
+	root := must.Get(localcluster.ModuleRoot())
 	tools := filepath.Join(root, "bin", "tools")
-	paths, err := filepath.Glob(filepath.Join(tools, "kubelets", "*", "kubelet"))
-	if err != nil {
-		return nil, err
-	}
+	paths := must.Get(filepath.Glob(filepath.Join(tools, "kubelets", "*", "kubelet")))
 	var out []variant
 	for _, path := range append(paths, filepath.Join(tools, "kubelet")) { // Glob sorts
 		raw, err := exec.CommandContext(ctx, path, "--version").Output()
@@ -85,15 +82,11 @@ func variants(ctx context.Context, versions string) ([]variant, error) {
 
 // restarts measures what a restart of each kubelet costs its pods and the API server. The floor of a change by evenkeel is a plain
 // restart: the same kubelet without an agent, stopped and started again.
-func restarts(ctx context.Context, versions string, pods, rounds int) error {
-	all, err := variants(ctx, versions)
-	if err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp("", "evk-serve-")
-	if err != nil {
-		return err
-	}
+func restarts(ctx context.Context, versions string, pods, rounds int) (err error) {
+	defer must.Catch(&err)
+
+	all := must.Get(variants(ctx, versions))
+	dir := must.Get(os.MkdirTemp("", "evk-serve-"))
 	defer os.RemoveAll(dir)
 	program := filepath.Join(dir, "serve")
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "./hack/bench/serve")
@@ -147,36 +140,19 @@ type restartRun struct {
 }
 
 func (r *restartRun) measure(ctx context.Context) (found []measurement, err error) {
-	dir, err := os.MkdirTemp("", "evk-audit-")
-	if err != nil {
-		return nil, err
-	}
+	defer must.Catch(&err)
+
+	dir := must.Get(os.MkdirTemp("", "evk-audit-"))
 	defer os.RemoveAll(dir)
 	var flags []string
-	if r.audit, flags, err = auditlog.New(dir, auditPolicy); err != nil {
-		return nil, err
-	}
-	cluster, err := localcluster.Start(ctx, localcluster.Options{Kubelet: r.variant.path, APIServerFlags: flags})
-	if err != nil {
-		return nil, err
-	}
+	r.audit, flags = must.Get2(auditlog.New(dir, auditPolicy))
+	cluster := must.Get(localcluster.Start(ctx, localcluster.Options{Kubelet: r.variant.path, APIServerFlags: flags}))
 	defer func() { err = errors.Join(err, cluster.Stop()) }()
-	if r.bed, err = bed.On(ctx, cluster, "restart"); err != nil {
-		return nil, err
-	}
-	if err := r.bed.Node.ImportImage(ctx, serveImage, "/serve", r.program); err != nil {
-		return nil, err
-	}
-	if err := r.configure(); err != nil {
-		return nil, err
-	}
-	kubelet, err := r.startKubelet(ctx) // after an error, the cluster's Stop ends it
-	if err != nil {
-		return nil, err
-	}
-	if r.pods, err = createPods(ctx, r.bed, r.count); err != nil {
-		return nil, err
-	}
+	r.bed = must.Get(bed.On(ctx, cluster, "restart"))
+	must.OK(r.bed.Node.ImportImage(ctx, serveImage, "/serve", r.program))
+	must.OK(r.configure())
+	kubelet := must.Get(r.startKubelet(ctx)) // after an error, the cluster's Stop ends it
+	r.pods = must.Get(createPods(ctx, r.bed, r.count))
 	watching, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -186,7 +162,7 @@ func (r *restartRun) measure(ctx context.Context) (found []measurement, err erro
 	defer func() { stop(); <-done }()
 
 	for range r.rounds {
-		m, err := r.period(ctx, plainRestart, func(p *pulse) (time.Duration, error) {
+		m := must.Get(r.period(ctx, plainRestart, func(p *pulse) (time.Duration, error) {
 			begin := time.Now()
 			if err := terminate(kubelet); err != nil {
 				return 0, err
@@ -196,38 +172,31 @@ func (r *restartRun) measure(ctx context.Context) (found []measurement, err erro
 			}
 			_, down, err := p.next(ctx, begin)
 			return down, err
-		})
-		if err != nil {
-			return found, err
-		}
+		}))
 		found = append(found, m)
 	}
-	if err := terminate(kubelet); err != nil {
-		return found, err
-	}
+	must.OK(terminate(kubelet))
 	changed, err := r.changeByAgent(ctx)
 	return append(found, changed...), err
 }
 
 // configure writes the node's own configuration: intervals of the status as on a real node, and the gate.
-func (r *restartRun) configure() error {
+func (r *restartRun) configure() (err error) {
+	defer must.Catch(&err)
+
 	changes := map[string]any{"nodeStatusUpdateFrequency": "10s"}
 	if r.variant.gate {
 		changes["featureGates"] = map[string]bool{statusGate: true}
 	}
-	data, err := r.bed.Config(changes)
-	if err != nil {
-		return err
-	}
+	data := must.Get(r.bed.Config(changes))
 	return os.WriteFile(r.bed.Node.KubeletConfig(), []byte(data), 0o644)
 }
 
 // startKubelet starts the kubelet without an agent.
-func (r *restartRun) startKubelet(ctx context.Context) (*exec.Cmd, error) {
-	log, err := os.OpenFile(filepath.Join(r.bed.Node.Dir(), "log", "kubelet.log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
-	if err != nil {
-		return nil, err
-	}
+func (r *restartRun) startKubelet(ctx context.Context) (_ *exec.Cmd, err error) {
+	defer must.Catch(&err)
+
+	log := must.Get(os.OpenFile(filepath.Join(r.bed.Node.Dir(), "log", "kubelet.log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644))
 	defer log.Close()
 	cmd := exec.CommandContext(ctx, r.bed.Node.KubeletPath(), r.bed.Node.KubeletArgs()...)
 	cmd.Stdout, cmd.Stderr = log, log
@@ -236,26 +205,17 @@ func (r *restartRun) startKubelet(ctx context.Context) (*exec.Cmd, error) {
 
 // changeByAgent measures good changes of a node with an agent.
 func (r *restartRun) changeByAgent(ctx context.Context) (found []measurement, err error) {
-	a, err := r.bed.Agent("--config-trial-duration=1h")
-	if err != nil {
-		return nil, err
-	}
-	if err := start(ctx, r.bed, a); err != nil {
-		return nil, err
-	}
+	defer must.Catch(&err)
+
+	a := must.Get(r.bed.Agent("--config-trial-duration=1h"))
+	must.OK(start(ctx, r.bed, a))
 	defer func() { err = errors.Join(err, a.Stop(time.Minute)) }()
 	for i := range r.rounds {
-		data, err := r.bed.Config(map[string]any{"containerLogMaxFiles": 7 + i})
-		if err != nil {
-			return found, err
-		}
-		m, err := r.period(ctx, goodChange, func(p *pulse) (time.Duration, error) {
+		data := must.Get(r.bed.Config(map[string]any{"containerLogMaxFiles": 7 + i}))
+		m := must.Get(r.period(ctx, goodChange, func(p *pulse) (time.Duration, error) {
 			_, down, err := change(ctx, r.bed, p, fmt.Sprintf("good-%d", i), map[string]string{"kubelet": data})
 			return down, err
-		})
-		if err != nil {
-			return found, err
-		}
+		}))
 		found = append(found, m)
 	}
 	return found, nil
@@ -266,39 +226,28 @@ func (r *restartRun) changeByAgent(ctx context.Context) (found []measurement, er
 const settled = 15 * time.Second
 
 // period measures from a restart until a minute has passed and all pods are Ready again.
-func (r *restartRun) period(ctx context.Context, what string, restart func(*pulse) (time.Duration, error)) (measurement, error) {
-	if err := r.pods.becomeReady(ctx); err != nil {
-		return measurement{}, err
-	}
-	if err := pause(ctx, settled); err != nil {
-		return measurement{}, err
-	}
-	load, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return measurement{}, err
-	}
+func (r *restartRun) period(ctx context.Context, what string, restart func(*pulse) (time.Duration, error)) (_ measurement, err error) {
+	defer must.Catch(&err)
+
+	must.OK(r.pods.becomeReady(ctx))
+	must.OK(bed.Pause(ctx, settled))
+	load := must.Get(os.ReadFile("/proc/loadavg"))
 	m := measurement{variant: r.variant, what: what, requests: map[string]int{}}
 	m.load, _, _ = strings.Cut(string(load), " ")
 	p := feelPulse(ctx, r.bed.Node.HealthzPort())
-	if err := pause(ctx, time.Second); err != nil { // until the kubelet has answered
-		return measurement{}, err
-	}
+	must.OK(bed.Pause(ctx, time.Second)) // until the kubelet has answered
 	begin := time.Now()
 	m.down, err = restart(p)
 	p.end()
 	if err != nil {
 		return measurement{}, fmt.Errorf("%s: %w", what, err)
 	}
-	if err := pause(ctx, time.Until(begin.Add(firstMinute))); err != nil {
-		return measurement{}, err
-	}
+	must.OK(bed.Pause(ctx, time.Until(begin.Add(firstMinute))))
 	if err := r.pods.becomeReady(ctx); err != nil {
 		return measurement{}, fmt.Errorf("after %s: %w", what, err)
 	}
 	m.costs = r.pods.costs(begin, time.Now())
-	if err := r.audit.Read(); err != nil {
-		return measurement{}, err
-	}
+	must.OK(r.audit.Read())
 	for k, n := range r.audit.Count(begin, begin.Add(firstMinute), func(*auditlog.Request) bool { return true }) {
 		m.requests[k.Program] += n
 	}

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 const serveImage = "evenkeel.dev/serve:1"
@@ -79,21 +80,18 @@ type probedPods struct {
 }
 
 // createPods creates pods of all classes in turn, and one static pod.
-func createPods(ctx context.Context, b *bed.Bed, count int) (*probedPods, error) {
+func createPods(ctx context.Context, b *bed.Bed, count int) (_ *probedPods, err error) {
+	defer must.Catch(&err)
+
 	p := &probedPods{kube: b.Kube, node: b.Node.Name(), names: map[string][]string{}, seen: readiness{}}
 	for i := range count {
 		class := podClasses[i%len(podClasses)]
 		pod := class.pod(fmt.Sprintf("probed-%d", i))
 		pod.Spec.NodeName = p.node
-		if _, err := b.Kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
-			return nil, err
-		}
+		must.Get(b.Kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{}))
 		p.names[class.name] = append(p.names[class.name], pod.Name)
 	}
-	raw, err := yaml.Marshal(staticClass.pod("static"))
-	if err != nil {
-		return nil, err
-	}
+	raw := must.Get(yaml.Marshal(staticClass.pod("static")))
 	p.names[staticClass.name] = []string{"static-" + p.node} // its mirror pod
 	return p, os.WriteFile(filepath.Join(b.Node.Dir(), "manifests", "static.yaml"), raw, 0o644)
 }
@@ -101,7 +99,7 @@ func createPods(ctx context.Context, b *bed.Bed, count int) (*probedPods, error)
 // watch records the pods' readiness until ctx ends. An ended watch is started again.
 func (p *probedPods) watch(ctx context.Context) {
 	pods := p.kube.CoreV1().Pods(metav1.NamespaceDefault)
-	for ; ctx.Err() == nil; _ = pause(ctx, 100*time.Millisecond) {
+	for ; ctx.Err() == nil; _ = bed.Pause(ctx, 100*time.Millisecond) {
 		options := metav1.ListOptions{FieldSelector: "spec.nodeName=" + p.node}
 		list, err := pods.List(ctx, options)
 		if err != nil {

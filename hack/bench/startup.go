@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/figures"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // startup is when something happened on a node that joined with the startup taint.
@@ -20,24 +21,16 @@ type startup struct{ registered, ready, assigned, changed, open time.Time }
 
 // startups measures the time from the registration of a new node to the removal of its startup taint. The floor is the part of it
 // that the change of the kubelet's configuration takes, from its assignment to the kubelet's health.
-func startups(ctx context.Context, b *bed.Bed, runs int) error {
-	controller, err := b.Controller(ctx)
-	if err != nil {
-		return err
-	}
+func startups(ctx context.Context, b *bed.Bed, runs int) (err error) {
+	defer must.Catch(&err)
+
+	controller := must.Get(b.Controller(ctx))
 	defer func() { _ = controller.Stop(time.Minute) }()
-	if err := b.ApplyConfig(ctx, "startup-taint"); err != nil {
-		return err
-	}
-	if err := b.CreateRollout(ctx, "startup", "pool=startup", map[string]any{"maxPods": 130}); err != nil {
-		return err
-	}
+	must.OK(b.ApplyConfig(ctx, "startup-taint"))
+	must.OK(b.CreateRollout(ctx, "startup", "pool=startup", map[string]any{"maxPods": 130}))
 	var totals, changes, readies []time.Duration
 	for i := range runs {
-		s, err := join(ctx, b, fmt.Sprintf("startup-%d", i))
-		if err != nil {
-			return err
-		}
+		s := must.Get(join(ctx, b, fmt.Sprintf("startup-%d", i)))
 		totals, changes = append(totals, s.open.Sub(s.registered)), append(changes, s.changed.Sub(s.assigned))
 		readies = append(readies, s.ready.Sub(s.registered))
 	}
@@ -50,10 +43,9 @@ func startups(ctx context.Context, b *bed.Bed, runs int) error {
 
 // join starts a new node that has the startup taint, and removes it when it is open to pods.
 func join(ctx context.Context, b *bed.Bed, name string) (s startup, err error) {
-	n, err := bed.On(ctx, b.Cluster, name)
-	if err != nil {
-		return s, err
-	}
+	defer must.Catch(&err)
+
+	n := must.Get(bed.On(ctx, b.Cluster, name))
 	a, err := n.Agent("--config-trial-duration=1h")
 	if err != nil {
 		return s, errors.Join(err, n.Node.Stop())
@@ -64,32 +56,23 @@ func join(ctx context.Context, b *bed.Bed, name string) (s startup, err error) {
 		p.end()
 		err = errors.Join(err, a.Stop(time.Minute), n.Node.Stop(), n.Kube.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}))
 	}()
-	if err := a.Start(); err != nil {
-		return s, err
-	}
-	err = bed.Eventually(ctx, time.Minute, func(ctx context.Context) error {
-		node, err := n.Kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	must.OK(a.Start())
+	must.OK(bed.Eventually(ctx, time.Minute, func(ctx context.Context) (err error) {
+		defer must.Catch(&err)
+
+		node := must.Get(n.Kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}))
 		once(&s.registered, true)
 		once(&s.ready, slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 		}))
-		nc, err := n.Get(ctx)
-		if err != nil {
-			return err
-		}
+		nc := must.Get(n.Get(ctx))
 		once(&s.assigned, nc.Spec.ConfigSource != nil)
 		if slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintUnconfigured }) {
 			return errors.New("the node has the startup taint")
 		}
 		once(&s.open, true)
 		return nil
-	})
-	if err != nil {
-		return s, err
-	}
+	}))
 	s.changed, _, err = p.next(ctx, s.assigned)
 	return s, err
 }

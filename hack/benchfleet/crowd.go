@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/testkit/auditlog"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // rush is a change of many nodes at once, until all are done or the time is over.
@@ -51,16 +52,12 @@ func (b *bench) crowded(ctx context.Context, nodes int) error {
 
 // rush makes a change of nodes that have proven another configuration.
 func (f *fleet) rush(ctx context.Context, change func(context.Context, *fleet) (rush, error)) (r rush, err error) {
-	if _, err := f.roll(ctx, usual, 0); err != nil {
-		return r, err
-	}
+	defer must.Catch(&err)
+
+	must.Get(f.roll(ctx, usual, 0))
 	begin := time.Now()
-	if r, err = change(ctx, f); err != nil {
-		return r, err
-	}
-	if err := f.audit.Read(); err != nil {
-		return r, err
-	}
+	r = must.Get(change(ctx, f))
+	must.OK(f.audit.Read())
 	for _, n := range f.audit.Count(begin, time.Now(), func(r *auditlog.Request) bool {
 		return r.Program == "evenkeel-agent" && r.Write() && !r.Succeeded()
 	}) {
@@ -69,14 +66,13 @@ func (f *fleet) rush(ctx context.Context, change func(context.Context, *fleet) (
 	return r, nil
 }
 
-func (b *bench) rushByHand(ctx context.Context, f *fleet) (rush, error) {
+func (b *bench) rushByHand(ctx context.Context, f *fleet) (_ rush, err error) {
+	defer must.Catch(&err)
+
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, b.within)
 	defer cancel()
-	ref, err := f.handMade(ctx)
-	if err != nil {
-		return rush{}, err
-	}
+	ref := must.Get(f.handMade(ctx))
 	nodes := f.known()
 	err = f.assignAll(ctx, ref, nodes, slices.Collect(maps.Keys(nodes)))
 	if err != nil && ctx.Err() == nil {
@@ -86,25 +82,18 @@ func (b *bench) rushByHand(ctx context.Context, f *fleet) (rush, error) {
 }
 
 func (b *bench) rushByRollout(ctx context.Context, f *fleet) (r rush, err error) {
-	c, _, err := f.controller(ctx)
-	if err != nil {
-		return r, err
-	}
+	defer must.Catch(&err)
+
+	c, _ := must.Get2(f.controller(ctx))
 	defer func() { err = errors.Join(err, c.stop()) }()
 	o := f.newRollout(unlimited, "")
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, b.within)
 	defer cancel()
-	if err := f.admin.Create(ctx, o); err != nil {
-		return r, err
-	}
-	if r, err = f.watchRush(ctx, begin, o.Name); err != nil {
-		return r, err
-	}
+	must.OK(f.admin.Create(ctx, o))
+	r = must.Get(f.watchRush(ctx, begin, o.Name))
 	// What the rollout says, for the log: nodes that failed would make the comparison worthless.
-	if err := f.admin.Get(context.WithoutCancel(ctx), client.ObjectKeyFromObject(o), o); err != nil {
-		return r, err
-	}
+	must.OK(f.admin.Get(context.WithoutCancel(ctx), client.ObjectKeyFromObject(o), o))
 	note("the rollout", "%s: %s", o.Status.Phase, o.Status.Message)
 	if o.Status.Nodes.Failed > 0 {
 		return r, fmt.Errorf("%d nodes failed, although the configuration is good", o.Status.Nodes.Failed)

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // crashing makes the kubelets of hollow nodes crash with a configuration that has bad.
@@ -20,21 +21,15 @@ const (
 // halting rolls out bad configurations without a budget, and measures how long after the first failure a rollout still assigns
 // nodes.
 func (b *bench) halting(ctx context.Context, f *fleet) (err error) {
-	if _, err := f.roll(ctx, usual, 0); err != nil {
-		return err
-	}
-	c, _, err := f.controller(ctx)
-	if err != nil {
-		return err
-	}
+	defer must.Catch(&err)
+
+	must.Get(f.roll(ctx, usual, 0))
+	c, _ := must.Get2(f.controller(ctx))
 	defer func() { err = errors.Join(err, c.stop()) }()
 	var last []time.Duration
 	after, assigned := 0, 0
 	for range b.halts {
-		h, err := f.halt(ctx, c)
-		if err != nil {
-			return err
-		}
+		h := must.Get(f.halt(ctx, c))
 		last = append(last, h.took)
 		after, assigned = after+h.after, assigned+h.assigned
 	}
@@ -51,12 +46,12 @@ type halt struct {
 }
 
 func (f *fleet) halt(ctx context.Context, c *child) (h halt, err error) {
+	defer must.Catch(&err)
+
 	o := f.newRollout(unlimited, bad)
 	begin := time.Now()
-	if err := f.admin.Create(ctx, o); err != nil {
-		return h, err
-	}
-	err = eventually(ctx, 10*time.Minute+time.Duration(f.nodes)*nodeTimeout, 250*time.Millisecond, func() error {
+	must.OK(f.admin.Create(ctx, o))
+	must.OK(eventually(ctx, 10*time.Minute+time.Duration(f.nodes)*nodeTimeout, 250*time.Millisecond, func() error {
 		if err := f.admin.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}
@@ -64,16 +59,9 @@ func (f *fleet) halt(ctx context.Context, c *child) (h halt, err error) {
 			return fmt.Errorf("the rollout is %s: %s", o.Status.Phase, o.Status.Message)
 		}
 		return nil
-	}, c.done)
-	if err != nil {
-		return h, err
-	}
-	if err := f.all(ctx, f.nodes, func(s seen) bool { return s.settled }); err != nil {
-		return h, err
-	}
-	if err := f.quiet(ctx); err != nil {
-		return h, err
-	}
+	}, c.done))
+	must.OK(f.all(ctx, f.nodes, func(s seen) bool { return s.settled }))
+	must.OK(f.quiet(ctx))
 	failed := false
 	if h.took, h.after, h.assigned, failed = lastAfterFailure(f.audit.Requests, o.Name, begin); !failed {
 		return h, errors.New("no node has failed, although the rollout was halted")

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/figures"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // The limits.
@@ -133,17 +134,14 @@ func selected(only string) ([]part, error) {
 	return out, nil
 }
 
-func (b *bench) run(ctx context.Context, path, only string, table bool) error {
+func (b *bench) run(ctx context.Context, path, only string, table bool) (err error) {
+	defer must.Catch(&err)
+
 	if min(b.nodes, b.atOnce, b.crowd, b.rounds, b.halts) < 1 {
 		return errors.New("-nodes, -at-once, -crowd, -rounds and -halts must be at least 1")
 	}
-	run, err := selected(only)
-	if err != nil {
-		return err
-	}
-	if b.results, err = readResults(path); err != nil {
-		return err
-	}
+	run := must.Get(selected(only))
+	b.results = must.Get(readResults(path))
 	if table {
 		fmt.Print(b.results.table(partNames()))
 		return nil
@@ -164,9 +162,7 @@ func (b *bench) run(ctx context.Context, path, only string, table bool) error {
 		if err := p.run(b, ctx, nodes); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		if err := b.record(); err != nil {
-			return err
-		}
+		must.OK(b.record())
 		over = append(over, b.results.over(nodes)...)
 	}
 	fmt.Printf("\nall results so far (%s)\n\n%s", path, b.results.table(partNames()))

@@ -39,9 +39,7 @@ func TestTheControllerHasTheEnvironmentOfItsDeployment(t *testing.T) {
 			"the environment is %q, without %s", env, want)
 	}
 	for _, broken := range []string{"kind: Deployment", "{"} {
-		if _, err := shippedEnv([]byte(broken)); err == nil {
-			t.Errorf("the manifest %q is accepted", broken)
-		}
+		assert.That(t, assert.Err(shippedEnv([]byte(broken))) != nil, "the manifest %q is accepted", broken)
 	}
 }
 

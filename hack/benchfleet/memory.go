@@ -17,13 +17,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/figures"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // growth measures the controller's memory with realistic Nodes and NodeConfigs. A paused rollout makes the controller read all of
 // them.
 func (b *bench) growth(ctx context.Context, nodes int) (err error) {
+	defer must.Catch(&err)
+
 	w, err := b.up(ctx)
 	defer func() { err = errors.Join(err, w.down()) }()
 	if err != nil {
@@ -36,21 +40,14 @@ func (b *bench) growth(ctx context.Context, nodes int) (err error) {
 			Template: v1alpha1.RolloutTemplate{Kubelet: &runtime.RawExtension{Raw: []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","maxPods":120}`)}},
 		},
 	}
-	if err := w.admin.Create(ctx, o); err != nil {
-		return err
-	}
+	must.OK(w.admin.Create(ctx, o))
 	made := 0
 	var first int64
 	for i, size := range sizes(nodes) {
-		if err := w.populate(ctx, made, size); err != nil {
-			return err
-		}
+		must.OK(w.populate(ctx, made, size))
 		made = size
 		w.large = size > largeNodes
-		l, err := w.look(ctx, o, size)
-		if err != nil {
-			return err
-		}
+		l := must.Get(w.look(ctx, o, size))
 		each := ""
 		if i == 0 {
 			first = l.now
@@ -63,12 +60,8 @@ func (b *bench) growth(ctx context.Context, nodes int) (err error) {
 		b.keep("controller: memory half a minute later", "%s, of it %s of its file%s", figures.MiB(l.now), figures.MiB(l.program), each)
 		b.keep("controller: everything was seen after", "%s", seconds(l.started))
 		b.keep("controller: a plan, with all that is prepared for it", "%s (mean of %.0f)", tenths(l.plan), l.plans)
-		if err := b.storage(ctx, w, nodeName(0)); err != nil {
-			return err
-		}
-		if err := b.record(); err != nil {
-			return err
-		}
+		must.OK(b.storage(ctx, w, nodeName(0)))
+		must.OK(b.record())
 	}
 	return nil
 }
@@ -96,17 +89,13 @@ const planDuration = "evenkeel_controller_plan_duration_seconds"
 
 // look starts a controller, waits until it has read everything, and lets it plan for half a minute.
 func (w *world) look(ctx context.Context, o *v1alpha1.NodeConfigRollout, nodes int) (l looked, err error) {
-	metrics, err := localcluster.FreeAddress()
-	if err != nil {
-		return l, err
-	}
-	c, started, err := w.controller(ctx, "--metrics-bind-address="+metrics, "--metrics-secure=false")
-	if err != nil {
-		return l, err
-	}
+	defer must.Catch(&err)
+
+	metrics := must.Get(localcluster.FreeAddress())
+	c, started := must.Get2(w.controller(ctx, "--metrics-bind-address="+metrics, "--metrics-secure=false"))
 	l.started = started
 	defer func() { err = errors.Join(err, c.stop()) }()
-	if err := eventually(ctx, 10*time.Minute+time.Duration(nodes)*nodeTimeout, time.Second, func() error {
+	must.OK(eventually(ctx, 10*time.Minute+time.Duration(nodes)*nodeTimeout, time.Second, func() error {
 		if err := w.admin.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}
@@ -114,38 +103,19 @@ func (w *world) look(ctx context.Context, o *v1alpha1.NodeConfigRollout, nodes i
 			return fmt.Errorf("%d of %d nodes are selected: %s", o.Status.Nodes.Selected, nodes, o.Status.Message)
 		}
 		return nil
-	}, c.done); err != nil {
-		return l, err
-	}
+	}, c.done))
 	for i := range 30 { // meanwhile the runtime returns free memory to the kernel
-		if err := wait(ctx, time.Second); err != nil {
-			return l, err
-		}
+		must.OK(bed.Pause(ctx, time.Second))
 		patch := fmt.Appendf(nil, `{"status":{"error":"change %d"}}`, i) // makes the rollout due
 		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: nodeName(0)}}
-		if err := w.admin.Status().Patch(ctx, nc, client.RawPatch(types.MergePatchType, patch)); err != nil {
-			return l, err
-		}
+		must.OK(w.admin.Status().Patch(ctx, nc, client.RawPatch(types.MergePatchType, patch)))
 	}
-	if l.now, l.most, err = figures.Memory(c.pid()); err != nil {
-		return l, err
-	}
-	if l.program, err = figures.FileMemory(c.pid()); err != nil {
-		return l, err
-	}
-	answer, err := http.Get("http://" + metrics + "/metrics")
-	if err != nil {
-		return l, err
-	}
+	l.now, l.most = must.Get2(figures.Memory(c.pid()))
+	l.program = must.Get(figures.FileMemory(c.pid()))
+	answer := must.Get(http.Get("http://" + metrics + "/metrics"))
 	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		return l, err
-	}
-	s, err := parseMetrics(string(text))
-	if err != nil {
-		return l, err
-	}
+	text := must.Get(io.ReadAll(answer.Body))
+	s := must.Get(parseMetrics(string(text)))
 	mean, plans, err := s.mean(planDuration)
 	l.plan, l.plans = time.Duration(mean*float64(time.Second)), plans
 	return l, err
@@ -154,11 +124,11 @@ func (w *world) look(ctx context.Context, o *v1alpha1.NodeConfigRollout, nodes i
 func nodeName(i int) string { return fmt.Sprintf("node-%06d.example.com", i) }
 
 // makeFirst creates the first Node and its NodeConfig, as its agent leaves it. The API server validates them.
-func (w *world) makeFirst(ctx context.Context) error {
+func (w *world) makeFirst(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+
 	name := nodeName(0)
-	if err := w.admin.Create(ctx, realisticNode(name, 0)); err != nil {
-		return err
-	}
+	must.OK(w.admin.Create(ctx, realisticNode(name, 0)))
 	ref := v1alpha1.ConfigMapReference{Namespace: v1alpha1.SystemNamespace, Name: "paused-0123456789ab", UID: "7f1d2c3b-0000-4000-8000-0123456789ab", SHA256: strings.Repeat("0123456789abcdef", 4)}
 	before := ref
 	before.Name, before.UID, before.SHA256 = "paused-ba9876543210", "7f1d2c3b-0000-4000-8000-ba9876543210", strings.Repeat("fedcba9876543210", 4)
@@ -169,9 +139,7 @@ func (w *world) makeFirst(ctx context.Context) error {
 			Previous: &v1alpha1.PreviousSource{ConfigMapRef: before, Rollout: "paused", Revision: 1, Attempt: 1},
 		},
 	}}}
-	if err := w.admin.Create(ctx, nc); err != nil {
-		return err
-	}
+	must.OK(w.admin.Create(ctx, nc))
 	runs := v1alpha1.ConfigRevision{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID, SHA256: ref.SHA256}
 	nc.Status = v1alpha1.NodeConfigStatus{
 		ObservedGeneration: 1, Assigned: &v1alpha1.AssignedConfig{ConfigRevision: runs, RolloutRef: nc.Spec.ConfigSource.RolloutRef}, Active: &runs,
@@ -227,16 +195,12 @@ func realisticNode(name string, i int) *corev1.Node {
 }
 
 // storage prints and keeps the size of stored objects: the API server stores custom resources as JSON.
-func (b *bench) storage(ctx context.Context, w *world, nodeConfig string) error {
-	raw, err := w.kube.RESTClient().Get().AbsPath("/apis", v1alpha1.GroupVersion.String(), "nodeconfigs", nodeConfig).DoRaw(ctx)
-	if err != nil {
-		return err
-	}
+func (b *bench) storage(ctx context.Context, w *world, nodeConfig string) (err error) {
+	defer must.Catch(&err)
+
+	raw := must.Get(w.kube.RESTClient().Get().AbsPath("/apis", v1alpha1.GroupVersion.String(), "nodeconfigs", nodeConfig).DoRaw(ctx))
 	b.keep("stored: a NodeConfig", "%d bytes", len(raw))
-	s, err := w.serverMetrics(ctx)
-	if err != nil {
-		return err
-	}
+	s := must.Get(w.serverMetrics(ctx))
 	b.keep("stored: etcd's database, with what is not compacted yet", "%s", figures.MiB(int64(s.one("apiserver_storage_size_bytes", nil))))
 	return nil
 }

@@ -7,7 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 const (
@@ -19,38 +21,27 @@ const (
 // outages measures the time until the controller has read everything again after an outage of the API server; until then it
 // decides nothing. The floor is the time until the API server is ready.
 func (b *bench) outages(ctx context.Context, nodes int) (err error) {
+	defer must.Catch(&err)
+
 	w, err := b.up(ctx)
 	defer func() { err = errors.Join(err, w.down()) }()
 	if err != nil {
 		return err
 	}
-	if err := w.populate(ctx, 0, nodes); err != nil {
-		return err
-	}
-	c, ready, err := w.startProbed(ctx)
-	if err != nil {
-		return err
-	}
+	must.OK(w.populate(ctx, 0, nodes))
+	c, ready := must.Get2(w.startProbed(ctx))
 	defer func() { err = errors.Join(err, c.stop()) }()
 	var floors, behind []time.Duration
 	for range outages {
-		if err := w.cluster.StopAPIServer(); err != nil {
-			return err
-		}
-		if err := wait(ctx, outage); err != nil {
-			return err
-		}
+		must.OK(w.cluster.StopAPIServer())
+		must.OK(bed.Pause(ctx, outage))
 		if ready() == nil {
 			return errors.New("the controller says that it is ready, with the API server away")
 		}
 		begin := time.Now()
-		if err := w.cluster.StartAPIServer(ctx); err != nil {
-			return err
-		}
+		must.OK(w.cluster.StartAPIServer(ctx))
 		floor := time.Since(begin)
-		if err := eventually(ctx, 2*time.Minute, 50*time.Millisecond, ready, c.done); err != nil {
-			return err
-		}
+		must.OK(eventually(ctx, 2*time.Minute, 50*time.Millisecond, ready, c.done))
 		floors, behind = append(floors, floor), append(behind, time.Since(begin)-floor)
 	}
 	most := slices.Max(behind)
@@ -64,10 +55,9 @@ func (b *bench) outages(ctx context.Context, nodes int) (err error) {
 // startProbed starts a controller, and returns it when it has seen everything, with a function that asks whether it is ready. It has no
 // lease: a controller that loses its lease is restarted by its Deployment, which is not measured.
 func (w *world) startProbed(ctx context.Context) (c *child, ready func() error, err error) {
-	probes, err := localcluster.FreeAddress()
-	if err != nil {
-		return nil, nil, err
-	}
+	defer must.Catch(&err)
+
+	probes := must.Get(localcluster.FreeAddress())
 	c, _, err = w.controller(ctx, "--health-probe-bind-address="+probes, "--leader-elect=false")
 	return c, func() error { return probe(ctx, probes) }, err
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // Where the API server stores objects in etcd.
@@ -32,42 +33,25 @@ const batch = 50
 
 // populate creates the Nodes and NodeConfigs of a range of numbers. The first ones are created through the API server, the others
 // are copies of them that are written to etcd: 65,000 nodes would take an hour through the API server.
-func (w *world) populate(ctx context.Context, from, to int) error {
+func (w *world) populate(ctx context.Context, from, to int) (err error) {
+	defer must.Catch(&err)
+
 	if from == 0 {
-		if err := w.makeFirst(ctx); err != nil {
-			return err
-		}
+		must.OK(w.makeFirst(ctx))
 		from = 1
 	}
-	store, err := storeOf(w.cluster.APIServerArgv())
-	if err != nil {
-		return err
-	}
-	node, err := store.get(ctx, nodeKey+nodeName(0))
-	if err != nil {
-		return err
-	}
-	config, err := store.get(ctx, configKey+nodeName(0))
-	if err != nil {
-		return err
-	}
+	store := must.Get(storeOf(w.cluster.APIServerArgv()))
+	node := must.Get(store.get(ctx, nodeKey+nodeName(0)))
+	config := must.Get(store.get(ctx, configKey+nodeName(0)))
 	for first := from; first < to; first += batch {
 		var puts []keyValue
 		for i := first; i < min(first+batch, to); i++ {
 			name := nodeName(i)
-			n, err := copyNode(node, name, i)
-			if err != nil {
-				return err
-			}
-			c, err := copyNodeConfig(config, name)
-			if err != nil {
-				return err
-			}
+			n := must.Get(copyNode(node, name, i))
+			c := must.Get(copyNodeConfig(config, name))
 			puts = append(puts, keyValue{[]byte(nodeKey + name), n}, keyValue{[]byte(configKey + name), c})
 		}
-		if err := store.put(ctx, puts); err != nil {
-			return err
-		}
+		must.OK(store.put(ctx, puts))
 	}
 	return nil
 }
@@ -156,23 +140,14 @@ func (s store) put(ctx context.Context, values []keyValue) error {
 	return nil
 }
 
-func (s store) call(ctx context.Context, what string, body, into any) error {
-	raw, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/v3/kv/"+what, bytes.NewReader(raw))
-	if err != nil {
-		return err
-	}
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return err
-	}
+func (s store) call(ctx context.Context, what string, body, into any) (err error) {
+	defer must.Catch(&err)
+
+	raw := must.Get(json.Marshal(body))
+	r := must.Get(http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/v3/kv/"+what, bytes.NewReader(raw)))
+	answer := must.Get(http.DefaultClient.Do(r))
 	defer answer.Body.Close()
-	if raw, err = io.ReadAll(answer.Body); err != nil {
-		return err
-	}
+	raw = must.Get(io.ReadAll(answer.Body))
 	if answer.StatusCode != http.StatusOK {
 		return fmt.Errorf("etcd: %s: %.500s", answer.Status, raw)
 	}

@@ -23,17 +23,14 @@ func TestStoredObjectsAreCopiedForOtherNodes(t *testing.T) {
 	first.TypeMeta.APIVersion, first.TypeMeta.Kind, first.UID = "v1", "Node", "u"
 	var stored bytes.Buffer
 	assert.NoError(t, codec.Encode(first, &stored))
-	raw, err := copyNode(stored.Bytes(), nodeName(7), 7)
-	assert.NoError(t, err)
+	raw := assert.Value(copyNode(stored.Bytes(), nodeName(7), 7))(t)
 	o, _, err := codec.Decode(raw, nil, nil)
 	assert.NoError(t, err)
 	n := o.(*corev1.Node)
 	if n.Name != nodeName(7) || n.UID == "u" || n.UID == "" || n.Labels[corev1.LabelHostname] != nodeName(7) || n.Labels[corev1.LabelTopologyZone] != "zone-1" || len(n.Status.Images) != 40 {
 		t.Errorf("the copy is %s, UID %q, labels %v, %d images", n.Name, n.UID, n.Labels, len(n.Status.Images))
 	}
-	if _, err := copyNode([]byte("{}"), "x", 1); err == nil {
-		t.Error("a Node in another encoding is accepted")
-	}
+	assert.That(t, assert.Err(copyNode([]byte("{}"), "x", 1)) != nil, "a Node in another encoding is accepted")
 
 	raw, err = copyNodeConfig([]byte(`{"kind":"NodeConfig","metadata":{"name":"a","uid":"u","generation":2},"spec":{"revoked":["x"]}}`), "b")
 	assert.NoError(t, err)
@@ -50,9 +47,7 @@ func TestStoredObjectsAreCopiedForOtherNodes(t *testing.T) {
 		t.Errorf("the copy is %s", raw)
 	}
 	for _, broken := range []string{"{", "{}"} {
-		if _, err := copyNodeConfig([]byte(broken), "b"); err == nil {
-			t.Errorf("%s is copied", broken)
-		}
+		assert.That(t, assert.Err(copyNodeConfig([]byte(broken), "b")) != nil, "%s is copied", broken)
 	}
 }
 
@@ -74,9 +69,8 @@ func TestEtcdIsFoundAndWritten(t *testing.T) {
 	}))
 	defer server.Close()
 	s := assert.Value(storeOf([]string{"kube-apiserver", "--etcd-servers=" + server.URL}))(t)
-	if value, err := s.get(t.Context(), "key"); string(value) != "value" || err != nil {
-		t.Errorf("the value is %q (%v)", value, err)
-	}
+	value, err := s.get(t.Context(), "key")
+	assert.That(t, string(value) == "value" && err == nil, "the value is %q (%v)", value, err)
 	assert.OK(t, s.put(t.Context(), []keyValue{{[]byte("key"), []byte("value")}}))
 	want := `{"success":[{"requestPut":{"key":"a2V5","value":"dmFsdWU="}}]}`
 	assert.That(t, string(put) == want, "the transaction is %s, want %s", put, want)
@@ -86,7 +80,5 @@ func TestEtcdIsFoundAndWritten(t *testing.T) {
 	assert.That(t, s.put(t.Context(), nil) != nil, "a transaction that was not carried out is accepted")
 	answers["/v3/kv/range"] = ""
 	assert.ErrorHas(t, assert.Err(s.get(t.Context(), "key")), "429", "a refused request")
-	if _, err := storeOf([]string{"kube-apiserver"}); err == nil {
-		t.Error("an etcd is found without the flag")
-	}
+	assert.That(t, assert.Err(storeOf([]string{"kube-apiserver"})) != nil, "an etcd is found without the flag")
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/auditlog"
 	"github.com/evenkeel/evenkeel/testkit/figures"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // asked has the measurements of a preflight of the whole fleet.
@@ -29,22 +30,17 @@ type asked struct {
 // preflight asks all agents about a configuration that no node has had. The fleet is at rest, so that every write of a
 // NodeConfig is a request or an answer.
 func (f *fleet) preflight(ctx context.Context) (a asked, err error) {
-	c, _, err := f.controller(ctx)
-	if err != nil {
-		return a, err
-	}
+	defer must.Catch(&err)
+
+	c, _ := must.Get2(f.controller(ctx))
 	defer func() { err = errors.Join(err, c.stop()) }()
-	if err := f.quiet(ctx); err != nil {
-		return a, err
-	}
+	must.OK(f.quiet(ctx))
 	o := &v1alpha1.NodeConfigPreflight{ObjectMeta: metav1.ObjectMeta{Name: "bench"}, Spec: v1alpha1.NodeConfigPreflightSpec{
 		AllNodes: true, Template: v1alpha1.PreflightTemplate{Kubelet: &runtime.RawExtension{Raw: []byte(f.kubelet(""))}},
 	}}
 	begin := time.Now()
-	if err := f.admin.Create(ctx, o); err != nil {
-		return a, err
-	}
-	err = eventually(ctx, 10*time.Minute+time.Duration(f.nodes)*nodeTimeout, 100*time.Millisecond, func() error {
+	must.OK(f.admin.Create(ctx, o))
+	must.OK(eventually(ctx, 10*time.Minute+time.Duration(f.nodes)*nodeTimeout, 100*time.Millisecond, func() error {
 		if err := f.admin.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}
@@ -52,21 +48,14 @@ func (f *fleet) preflight(ctx context.Context) (a asked, err error) {
 			return fmt.Errorf("the preflight is %s: %s", o.Status.Phase, o.Status.Message)
 		}
 		return nil
-	}, c.done)
-	if err != nil {
-		return a, err
-	}
+	}, c.done))
 	a.took = time.Since(begin)
 	r := o.Status.Result
 	if a.unknown = int(r.Unknown); int(r.Accepted)+a.unknown != f.nodes {
 		return a, fmt.Errorf("%d of %d nodes accept: %+v", r.Accepted, f.nodes, r)
 	}
-	if err := f.quiet(ctx); err != nil {
-		return a, err
-	}
-	if _, a.most, err = figures.Memory(c.pid()); err != nil {
-		return a, err
-	}
+	must.OK(f.quiet(ctx))
+	_, a.most = must.Get2(figures.Memory(c.pid()))
 	a.counts = f.audit.Count(begin, time.Now(), written)
 	for k, n := range a.counts {
 		switch {

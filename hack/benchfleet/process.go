@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // child is a running program that dies with this process.
@@ -24,11 +25,10 @@ type child struct {
 }
 
 // start starts a program with its output in a file, and with further environment variables.
-func start(log string, env []string, argv ...string) (*child, error) {
-	out, err := os.Create(log)
-	if err != nil {
-		return nil, err
-	}
+func start(log string, env []string, argv ...string) (_ *child, err error) {
+	defer must.Catch(&err)
+
+	out := must.Get(os.Create(log))
 	defer out.Close()
 	c := &child{name: filepath.Base(argv[0]), cmd: exec.Command(argv[0], argv[1:]...), log: log}
 	c.cmd.Stdout, c.cmd.Stderr = out, out
@@ -43,11 +43,10 @@ func (c *child) pid() int { return c.cmd.Process.Pid }
 
 // says waits until the output contains words.
 func (c *child) says(ctx context.Context, text string, within time.Duration) error {
-	return eventually(ctx, within, 50*time.Millisecond, func() error {
-		raw, err := os.ReadFile(c.log)
-		if err != nil {
-			return err
-		}
+	return eventually(ctx, within, 50*time.Millisecond, func() (err error) {
+		defer must.Catch(&err)
+
+		raw := must.Get(os.ReadFile(c.log))
 		if bytes.Contains(raw, []byte(text)) {
 			return nil
 		}
@@ -93,11 +92,10 @@ func eventually(ctx context.Context, within, every time.Duration, try func() err
 }
 
 // find returns the process of a program with a text on its command line.
-func find(name, argument string) (int, error) {
-	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		return 0, err
-	}
+func find(name, argument string) (_ int, err error) {
+	defer must.Catch(&err)
+
+	all := must.Get(filepath.Glob("/proc/[0-9]*/cmdline"))
 	for _, path := range all {
 		raw, err := os.ReadFile(path)
 		if err != nil {

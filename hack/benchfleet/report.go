@@ -10,6 +10,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/testkit/auditlog"
 	"github.com/evenkeel/evenkeel/testkit/figures"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // report prints and keeps the cost of rollouts.
@@ -128,20 +129,16 @@ func (b *bench) usage(what string, nodes int, changes ...phase) {
 }
 
 // reportMemory prints and keeps the memory of the nodes, the API server and etcd.
-func (b *bench) reportMemory(f *fleet) error {
-	_, most, err := figures.Memory(f.hollow.pid())
-	if err != nil {
-		return err
-	}
+func (b *bench) reportMemory(f *fleet) (err error) {
+	defer must.Catch(&err)
+
+	_, most := must.Get2(figures.Memory(f.hollow.pid()))
 	each := float64(most) / float64(f.nodes)
 	few := f.nodes < 500 // the program itself is larger than its nodes
 	b.limited(figure{What: "evenkeel-hollow: most memory, for each node", Text: fmt.Sprintf("%.3f MiB", each/(1<<20)), Value: each,
 		Limit: "0.8 MiB", Over: each > maxHollow && !few}, "-")
 	for _, server := range []string{"kube-apiserver", "etcd"} {
-		now, most, err := figures.Memory(f.servers[server])
-		if err != nil {
-			return err
-		}
+		now, most := must.Get2(figures.Memory(f.servers[server]))
 		b.keep("memory of "+server, "%s, at most %s", figures.MiB(now), figures.MiB(most))
 	}
 	return nil

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // calmBefore is how long the load at rest is measured before the restart.
@@ -16,49 +19,24 @@ const calmBefore = 30 * time.Second
 // restarts measures the load on an API server that has just started, with the agents of all nodes, and how long it takes until all
 // of them watch their NodeConfig again and the controller sees everything.
 func (b *bench) restarts(ctx context.Context, f *fleet) (err error) {
-	if _, err := f.roll(ctx, usual, 0); err != nil {
-		return err
-	}
-	c, ready, err := f.startProbed(ctx)
-	if err != nil {
-		return err
-	}
+	defer must.Catch(&err)
+
+	must.Get(f.roll(ctx, usual, 0))
+	c, ready := must.Get2(f.startProbed(ctx))
 	defer func() { err = errors.Join(err, c.stop()) }()
-	if err := f.quiet(ctx); err != nil {
-		return err
-	}
-	rest, err := f.load(ctx, calmBefore)
-	if err != nil {
-		return err
-	}
+	must.OK(f.quiet(ctx))
+	rest := must.Get(f.load(ctx, calmBefore))
 	b.keep("at rest: requests per second", "%s", rest)
-	if err := f.cluster.StopAPIServer(); err != nil {
-		return err
-	}
-	if err := wait(ctx, outage); err != nil {
-		return err
-	}
+	must.OK(f.cluster.StopAPIServer())
+	must.OK(bed.Pause(ctx, outage))
 	delete(f.servers, "kube-apiserver") // the next one begins at 0
-	before, err := f.spent(f.hollow, c)
-	if err != nil {
-		return err
-	}
+	before := must.Get(f.spent(f.hollow, c))
 	begin := time.Now()
-	if err := f.cluster.StartAPIServer(ctx); err != nil {
-		return err
-	}
-	if err := f.findServers(); err != nil {
-		return err
-	}
+	must.OK(f.cluster.StartAPIServer(ctx))
+	must.OK(f.findServers())
 	started := time.Since(begin)
-	r, err := f.recover(ctx, begin, ready)
-	if err != nil {
-		return err
-	}
-	used, err := f.spent(f.hollow, c)
-	if err != nil {
-		return err
-	}
+	r := must.Get(f.recover(ctx, begin, ready))
+	used := must.Get(f.spent(f.hollow, c))
 	b.keep("API server: ready after", "%s", seconds(started))
 	b.keep("agents watch again after (50%, 95%, 99%, all)", "%s", r.agents())
 	b.keep("controller sees everything after", "%s", seconds(r.controller))
@@ -70,10 +48,7 @@ func (b *bench) restarts(ctx context.Context, f *fleet) (err error) {
 	}
 	b.keep("CPU until then", "API server %s (%.2f of a processor), etcd %s, agents %s, controller %s", seconds(used["kube-apiserver"]),
 		used["kube-apiserver"].Seconds()/r.took.Seconds(), seconds(used["etcd"]), seconds(used["evenkeel-hollow"]), seconds(used["evenkeel-controller"]))
-	after, err := f.load(ctx, calmBefore)
-	if err != nil {
-		return err
-	}
+	after := must.Get(f.load(ctx, calmBefore))
 	b.keep("after that: requests per second", "%s", after)
 	return b.reportMemory(f)
 }
@@ -104,14 +79,13 @@ func (f *fleet) recover(ctx context.Context, begin time.Time, ready func() error
 	r := &recovery{watching: map[int]time.Duration{}, requests: map[string]float64{}, busiest: map[string]float64{}}
 	others := 2.0 // this program and the controller watch all NodeConfigs
 	last := begin
-	err := eventually(ctx, 10*time.Minute, time.Second, func() error {
+	err := eventually(ctx, 10*time.Minute, time.Second, func() (err error) {
+		defer must.Catch(&err)
+
 		if r.controller == 0 && ready() == nil {
 			r.controller = time.Since(begin)
 		}
-		s, err := f.serverMetrics(ctx)
-		if err != nil {
-			return err
-		}
+		s := must.Get(f.serverMetrics(ctx))
 		now := time.Now()
 		r.took = now.Sub(begin)
 		requests := s.requests()
@@ -153,27 +127,15 @@ func (l load) String() string {
 
 // load measures the API server for a time.
 func (f *fleet) load(ctx context.Context, d time.Duration) (l load, err error) {
-	first, err := f.serverMetrics(ctx)
-	if err != nil {
-		return l, err
-	}
-	before, err := f.spent()
-	if err != nil {
-		return l, err
-	}
+	defer must.Catch(&err)
+
+	first := must.Get(f.serverMetrics(ctx))
+	before := must.Get(f.spent())
 	begin := time.Now()
-	if err := wait(ctx, d); err != nil {
-		return l, err
-	}
+	must.OK(bed.Pause(ctx, d))
 	took := time.Since(begin).Seconds()
-	after, err := f.spent()
-	if err != nil {
-		return l, err
-	}
-	last, err := f.serverMetrics(ctx)
-	if err != nil {
-		return l, err
-	}
+	after := must.Get(f.spent())
+	last := must.Get(f.serverMetrics(ctx))
 	l.rate = map[string]float64{}
 	was := first.requests()
 	for kind, n := range last.requests() {
@@ -205,14 +167,4 @@ func counted(counts map[string]float64) string {
 		}
 	}
 	return text
-}
-
-// wait waits for a time, or until ctx ends.
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // figure is one result.
@@ -51,14 +53,11 @@ func readResults(path string) (*results, error) {
 }
 
 // save writes the file.
-func (r *results) save() error {
-	raw, err := json.MarshalIndent(r.All, "", " ")
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(r.path), 0o755); err != nil {
-		return err
-	}
+func (r *results) save() (err error) {
+	defer must.Catch(&err)
+
+	raw := must.Get(json.MarshalIndent(r.All, "", " "))
+	must.OK(os.MkdirAll(filepath.Dir(r.path), 0o755))
 	return os.WriteFile(r.path, append(raw, '\n'), 0o644)
 }
 

@@ -33,15 +33,12 @@ func TestPartialRunsAreAddedUp(t *testing.T) {
 	if got, want := r.over(20000), []string{"rollout: writes"}; !slices.Equal(got, want) {
 		t.Errorf("over with 20,000 nodes: %q, want %q", got, want)
 	}
-	if got := r.over(5000); got != nil {
-		t.Errorf("over with 5,000 nodes: %q, want none", got)
-	}
-	if v, ok := r.value("rollout", 5000, "time"); v != 23 || !ok {
-		t.Errorf("the time with 5,000 nodes is %v, %v, want 23", v, ok)
-	}
-	if v, ok := r.value("rollout", 20000, "time"); ok {
-		t.Errorf("the time with 20,000 nodes is %v, want none", v)
-	}
+	got := r.over(5000)
+	assert.That(t, got == nil, "over with 5,000 nodes: %q, want none", got)
+	v, ok := r.value("rollout", 5000, "time")
+	assert.That(t, v == 23 && ok, "the time with 5,000 nodes is %v, %v, want 23", v, ok)
+	v, ok = r.value("rollout", 20000, "time")
+	assert.That(t, !ok, "the time with 20,000 nodes is %v, want none", v)
 }
 
 func TestABrokenFileOfResultsIsNamed(t *testing.T) {

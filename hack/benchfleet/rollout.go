@@ -24,7 +24,9 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/auditlog"
+	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/figures"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // fleet is a world with agents, and its measurements.
@@ -78,14 +80,13 @@ type idlePeriod struct {
 // rollouts alternates rounds of patching without a controller and of unlimited rollouts, and then rolls out 10% at a time,
 // patches as many at a time by hand, and asks all nodes.
 func (b *bench) rollouts(ctx context.Context, f *fleet, rounds int) (err error) {
+	defer must.Catch(&err)
+
 	if rounds > 0 {
 		// Every round begins with nodes that have proven a ConfigMap.
-		first, err := f.byHand(ctx, f.nodes)
-		if err != nil {
-			return err
-		}
+		first := must.Get(f.byHand(ctx, f.nodes))
 		note("first change of all nodes, not measured", "%s", seconds(first.settled))
-	} else if err := cmp.Or(wait(ctx, afterStart), f.quiet(ctx)); err != nil {
+	} else if err := cmp.Or(bed.Pause(ctx, afterStart), f.quiet(ctx)); err != nil {
 		return err
 	}
 	for round := range rounds {
@@ -94,27 +95,15 @@ func (b *bench) rollouts(ctx context.Context, f *fleet, rounds int) (err error) 
 			slices.Reverse(order)
 		}
 		for _, measure := range order {
-			if err := measure(ctx); err != nil {
-				return err
-			}
+			must.OK(measure(ctx))
 		}
 	}
-	if f.paced, err = f.roll(ctx, usual, b.idle); err != nil {
-		return err
-	}
-	if err := b.report(ctx, f); err != nil {
-		return err
-	}
-	if err := b.record(); err != nil { // with many nodes, each of these takes an hour
-		return err
-	}
-	if f.pacedHand, err = f.byHand(ctx, f.usualBudget()); err != nil {
-		return err
-	}
+	f.paced = must.Get(f.roll(ctx, usual, b.idle))
+	must.OK(b.report(ctx, f))
+	must.OK(b.record()) // with many nodes, each of these takes an hour
+	f.pacedHand = must.Get(f.byHand(ctx, f.usualBudget()))
 	b.reportFloor(f)
-	if err := b.record(); err != nil {
-		return err
-	}
+	must.OK(b.record())
 	if f.asked, err = f.preflight(ctx); err != nil {
 		return fmt.Errorf("preflight: %w", err)
 	}
@@ -155,15 +144,11 @@ func (f *fleet) handMade(ctx context.Context) (v1alpha1.ConfigMapReference, erro
 }
 
 // byHand assigns a payload to every node, to at most so many at a time, and waits for the agents' reports.
-func (f *fleet) byHand(ctx context.Context, most int) (phase, error) {
-	ref, err := f.handMade(ctx)
-	if err != nil {
-		return phase{}, err
-	}
-	before, err := f.spent(f.hollow)
-	if err != nil {
-		return phase{}, err
-	}
+func (f *fleet) byHand(ctx context.Context, most int) (_ phase, err error) {
+	defer must.Catch(&err)
+
+	ref := must.Get(f.handMade(ctx))
+	before := must.Get(f.spent(f.hollow))
 	begin := time.Now()
 	printed := begin
 	nodes := f.known()
@@ -182,9 +167,7 @@ func (f *fleet) byHand(ctx context.Context, most int) (phase, error) {
 		}
 		return fmt.Errorf("%d of %d nodes are done", done, f.nodes)
 	}, nil)
-	if err := cmp.Or(failed, err); err != nil {
-		return phase{}, err
-	}
+	must.OK(cmp.Or(failed, err))
 	return f.end(ctx, begin, before, "benchfleet", nil)
 }
 
@@ -196,19 +179,18 @@ func (f *fleet) assignAll(ctx context.Context, ref v1alpha1.ConfigMapReference, 
 }
 
 // assign makes the controller's write. It repeats a request that an overloaded API server did not carry out.
-func (f *fleet) assign(ctx context.Context, name string, known seen, ref v1alpha1.ConfigMapReference) error {
+func (f *fleet) assign(ctx context.Context, name string, known seen, ref v1alpha1.ConfigMapReference) (err error) {
+	defer must.Catch(&err)
+
 	by := &v1alpha1.RolloutReference{Name: ref.Name, Revision: int64(f.changes), Attempt: 1, AssignedAt: metav1.Now()}
 	if s := known.spec.ConfigSource; s != nil {
 		by.Previous = &v1alpha1.PreviousSource{ConfigMapRef: *s.ConfigMapRef, Rollout: s.RolloutRef.Name, Revision: s.RolloutRef.Revision, Attempt: 1}
 	}
-	patch, err := json.Marshal([]map[string]any{
+	patch := must.Get(json.Marshal([]map[string]any{
 		{"op": "test", "path": "/metadata/uid", "value": known.uid},
 		{"op": "test", "path": "/metadata/generation", "value": known.generation},
 		{"op": "add", "path": "/spec", "value": v1alpha1.NodeConfigSpec{ConfigSource: &v1alpha1.NodeConfigSource{ConfigMapRef: &ref, RolloutRef: by}}},
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	for {
 		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		err := f.hand.Patch(ctx, nc, client.RawPatch(types.JSONPatchType, patch))
@@ -256,21 +238,15 @@ func (f *fleet) newRollout(budget, more string) *v1alpha1.NodeConfigRollout {
 
 // roll rolls a configuration out in one step, with a new controller, and then measures the idle controller.
 func (f *fleet) roll(ctx context.Context, budget string, idle time.Duration) (p phase, err error) {
-	c, started, err := f.controller(ctx)
-	if err != nil {
-		return phase{}, err
-	}
+	defer must.Catch(&err)
+
+	c, started := must.Get2(f.controller(ctx))
 	defer func() { err = errors.Join(err, c.stop()) }()
 	o := f.newRollout(budget, "")
-	before, err := f.spent(f.hollow, c)
-	if err != nil {
-		return phase{}, err
-	}
+	before := must.Get(f.spent(f.hollow, c))
 	begin := time.Now()
-	if err := f.admin.Create(ctx, o); err != nil {
-		return phase{}, err
-	}
-	err = eventually(ctx, 10*time.Minute+time.Duration(f.nodes)*nodeTimeout, 250*time.Millisecond, func() error {
+	must.OK(f.admin.Create(ctx, o))
+	must.OK(eventually(ctx, 10*time.Minute+time.Duration(f.nodes)*nodeTimeout, 250*time.Millisecond, func() error {
 		if err := f.admin.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 			return err
 		}
@@ -278,38 +254,26 @@ func (f *fleet) roll(ctx context.Context, budget string, idle time.Duration) (p 
 			return fmt.Errorf("the rollout is %s, %s updated: %s", o.Status.Phase, o.Status.Updated, o.Status.Message)
 		}
 		return nil
-	}, c.done)
-	if err != nil {
-		return phase{}, err
-	}
-	if p, err = f.end(ctx, begin, before, "evenkeel-controller", c); err != nil {
-		return phase{}, err
-	}
+	}, c.done))
+	p = must.Get(f.end(ctx, begin, before, "evenkeel-controller", c))
 	p.started = started
-	if f.idle, err = f.calm(ctx, idle, c); err != nil {
-		return phase{}, err
-	}
-	if p.now, p.most, err = figures.Memory(c.pid()); err != nil {
-		return phase{}, err
-	}
+	f.idle = must.Get(f.calm(ctx, idle, c))
+	p.now, p.most = must.Get2(figures.Memory(c.pid()))
 	return p, f.admin.Delete(ctx, o)
 }
 
 // end waits until all nodes have finished, and stores the measurements.
-func (f *fleet) end(ctx context.Context, begin time.Time, before cpuTime, writer string, c *child) (phase, error) {
+func (f *fleet) end(ctx context.Context, begin time.Time, before cpuTime, writer string, c *child) (_ phase, err error) {
+	defer must.Catch(&err)
+
 	p := phase{settled: time.Since(begin)}
-	if err := f.quiet(ctx); err != nil {
-		return phase{}, err
-	}
+	must.OK(f.quiet(ctx))
 	end := time.Now()
 	children := []*child{f.hollow}
 	if c != nil {
 		children = append(children, c)
 	}
-	var err error
-	if p.used, err = f.spent(children...); err != nil {
-		return phase{}, err
-	}
+	p.used = must.Get(f.spent(children...))
 	for name := range p.used {
 		p.used[name] -= before[name]
 	}
@@ -332,25 +296,18 @@ func (f *fleet) end(ctx context.Context, begin time.Time, before cpuTime, writer
 func written(r *auditlog.Request) bool { return r.Write() && r.Code != http.StatusTooManyRequests }
 
 // calm measures what everything costs while nothing happens.
-func (f *fleet) calm(ctx context.Context, idle time.Duration, c *child) (idlePeriod, error) {
-	before, err := f.spent(f.hollow, c)
-	if err != nil {
-		return idlePeriod{}, err
-	}
+func (f *fleet) calm(ctx context.Context, idle time.Duration, c *child) (_ idlePeriod, err error) {
+	defer must.Catch(&err)
+
+	before := must.Get(f.spent(f.hollow, c))
 	begin := time.Now()
-	if err := wait(ctx, idle); err != nil {
-		return idlePeriod{}, err
-	}
+	must.OK(bed.Pause(ctx, idle))
 	r := idlePeriod{took: time.Since(begin)}
-	if r.used, err = f.spent(f.hollow, c); err != nil {
-		return idlePeriod{}, err
-	}
+	r.used = must.Get(f.spent(f.hollow, c))
 	for name := range r.used {
 		r.used[name] -= before[name]
 	}
-	if err := f.audit.Read(); err != nil {
-		return idlePeriod{}, err
-	}
+	must.OK(f.audit.Read())
 	r.requests = f.audit.Count(begin, time.Now(), func(r *auditlog.Request) bool { return r.Program == "evenkeel-controller" && r.Verb != "watch" })
 	return r, nil
 }

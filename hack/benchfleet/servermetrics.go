@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // samples are values of metrics at one time.
@@ -44,11 +46,10 @@ func parseMetrics(text string) (samples, error) {
 }
 
 // serverMetrics reads the metrics of the API server.
-func (w *world) serverMetrics(ctx context.Context) (samples, error) {
-	raw, err := w.kube.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (w *world) serverMetrics(ctx context.Context) (_ samples, err error) {
+	defer must.Catch(&err)
+
+	raw := must.Get(w.kube.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx))
 	return parseMetrics(string(raw))
 }
 

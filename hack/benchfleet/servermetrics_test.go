@@ -36,10 +36,7 @@ func TestMetricsAreAddedUp(t *testing.T) {
 	if mean, n, err := s.mean(planDuration); mean != 0.5 || n != 4 || err != nil {
 		t.Errorf("a plan takes %v s, of %v (%v); want 0.5 s of 4", mean, n, err)
 	}
-	if _, err := parseMetrics("apiserver_request_total{"); err == nil {
-		t.Error("half a line is accepted")
-	}
-	if _, _, err := s.mean("unknown"); err == nil {
-		t.Error("an unknown metric has a mean")
-	}
+	assert.That(t, assert.Err(parseMetrics("apiserver_request_total{")) != nil, "half a line is accepted")
+	_, _, err := s.mean("unknown")
+	assert.That(t, err != nil, "an unknown metric has a mean")
 }

@@ -33,6 +33,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/figures"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // asController is the identity of config/controller, which has only the permissions that the controller needs.
@@ -74,51 +75,30 @@ const quota = "--quota-backend-bytes=8589934592"
 
 // up starts an API server. Call down even if it fails.
 func (b *bench) up(ctx context.Context) (w *world, err error) {
+	defer must.Catch(&err)
+
 	ctrllog.SetLogger(logr.Discard())
 	w = &world{servers: map[string]int{}}
-	if w.dir, err = os.MkdirTemp("", "evenkeel-benchfleet-"); err != nil {
-		return w, err
-	}
-	if w.dir, err = filepath.EvalSymlinks(w.dir); err != nil {
-		return w, err
-	}
+	w.dir = must.Get(os.MkdirTemp("", "evenkeel-benchfleet-"))
+	w.dir = must.Get(filepath.EvalSymlinks(w.dir))
 	var flags []string
-	if w.audit, flags, err = auditlog.New(w.dir, auditPolicy); err != nil {
-		return w, err
-	}
-	if w.cluster, err = localcluster.Start(ctx, localcluster.Options{
+	w.audit, flags = must.Get2(auditlog.New(w.dir, auditPolicy))
+	w.cluster = must.Get(localcluster.Start(ctx, localcluster.Options{
 		Dir: filepath.Join(w.dir, "cluster"), APIServerFlags: append(flags, b.apiserver...),
 		EtcdFlags: []string{quota, fmt.Sprintf("--unsafe-no-fsync=%t", !b.fsync)},
-	}); err != nil {
-		return w, err
-	}
-	if err := w.cluster.Apply(ctx, filepath.Join("config", "controller")); err != nil {
-		return w, err
-	}
-	if err := w.findServers(); err != nil {
-		return w, err
-	}
+	}))
+	must.OK(w.cluster.Apply(ctx, filepath.Join("config", "controller")))
+	must.OK(w.findServers())
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
-		return w, err
-	}
+	must.OK(errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)))
 	own := func(config *rest.Config) *rest.Config {
 		config.UserAgent, config.QPS = "benchfleet", -1
 		return config
 	}
-	if w.admin, err = client.NewWithWatch(own(w.cluster.AdminConfig()), client.Options{Scheme: scheme}); err != nil {
-		return w, err
-	}
-	if w.kube, err = kubernetes.NewForConfig(own(w.cluster.AdminConfig())); err != nil {
-		return w, err
-	}
-	if w.config, err = w.cluster.ClientKubeconfig(asController, "system:serviceaccounts", "system:serviceaccounts:evenkeel-system"); err != nil {
-		return w, err
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", w.config)
-	if err != nil {
-		return w, err
-	}
+	w.admin = must.Get(client.NewWithWatch(own(w.cluster.AdminConfig()), client.Options{Scheme: scheme}))
+	w.kube = must.Get(kubernetes.NewForConfig(own(w.cluster.AdminConfig())))
+	w.config = must.Get(w.cluster.ClientKubeconfig(asController, "system:serviceaccounts", "system:serviceaccounts:evenkeel-system"))
+	config := must.Get(clientcmd.BuildConfigFromFlags("", w.config))
 	w.hand, err = client.New(own(config), client.Options{Scheme: scheme})
 	return w, err
 }
@@ -146,11 +126,10 @@ func (w *world) run(name string, args ...string) (*child, error) {
 	return w.runWith(name, nil, args...)
 }
 
-func (w *world) runWith(name string, env []string, args ...string) (*child, error) {
-	path, err := bed.Program(name)
-	if err != nil {
-		return nil, err
-	}
+func (w *world) runWith(name string, env []string, args ...string) (_ *child, err error) {
+	defer must.Catch(&err)
+
+	path := must.Get(bed.Program(name))
 	w.logs++
 	return start(filepath.Join(w.dir, fmt.Sprintf("%s-%d.log", name, w.logs)), env, append([]string{path}, args...)...)
 }
@@ -179,15 +158,11 @@ func shippedEnv(manifest []byte) ([]string, error) {
 var controllerArgs = []string{"--metrics-bind-address=0", "--agent-timeout=30m"} // a small API server cannot answer all agents within a minute
 
 // startController starts the controller with the environment of its Deployment.
-func (w *world) startController(args ...string) (*child, error) {
-	manifest, err := os.ReadFile(filepath.Join("config", "controller", "deployment.yaml"))
-	if err != nil {
-		return nil, err
-	}
-	env, err := shippedEnv(manifest)
-	if err != nil {
-		return nil, err
-	}
+func (w *world) startController(args ...string) (_ *child, err error) {
+	defer must.Catch(&err)
+
+	manifest := must.Get(os.ReadFile(filepath.Join("config", "controller", "deployment.yaml")))
+	env := must.Get(shippedEnv(manifest))
 	if w.large {
 		env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "GOMEMLIMIT=") })
 	}
@@ -198,12 +173,11 @@ func (w *world) startController(args ...string) (*child, error) {
 }
 
 // controller starts the controller, and returns when it has read everything, with the duration.
-func (w *world) controller(ctx context.Context, args ...string) (*child, time.Duration, error) {
+func (w *world) controller(ctx context.Context, args ...string) (_ *child, _ time.Duration, err error) {
+	defer must.Catch(&err)
+
 	begin := time.Now()
-	c, err := w.startController(append([]string{"--health-probe-bind-address=0"}, args...)...)
-	if err != nil {
-		return nil, 0, err
-	}
+	c := must.Get(w.startController(append([]string{"--health-probe-bind-address=0"}, args...)...))
 	if err := c.says(ctx, "all watches are synced", 5*time.Minute); err != nil {
 		return nil, 0, errors.Join(err, c.stop())
 	}
@@ -367,7 +341,9 @@ func (w *world) quiet(ctx context.Context) error {
 // cpuTime returns the CPU time that processes have used.
 type cpuTime map[string]time.Duration
 
-func (w *world) spent(children ...*child) (cpuTime, error) {
+func (w *world) spent(children ...*child) (_ cpuTime, err error) {
+	defer must.Catch(&err)
+
 	out := cpuTime{}
 	pids := map[string]int{}
 	for name, pid := range w.servers {
@@ -377,10 +353,7 @@ func (w *world) spent(children ...*child) (cpuTime, error) {
 		pids[c.name] = c.pid()
 	}
 	for name, pid := range pids {
-		used, err := figures.CPUTime(pid)
-		if err != nil {
-			return nil, err
-		}
+		used := must.Get(figures.CPUTime(pid))
 		out[name] = used
 	}
 	return out, nil

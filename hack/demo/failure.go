@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 const (
@@ -90,15 +91,11 @@ func (s *show) explain(ctx context.Context) {
 }
 
 // problems describes the nodes that explain a failure. The error says that the API server does not answer.
-func (s *show) problems(ctx context.Context) ([]string, error) {
-	nodes, err := s.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	configs, err := s.ListNodeConfigs(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (s *show) problems(ctx context.Context) (_ []string, err error) {
+	defer must.Catch(&err)
+
+	nodes := must.Get(s.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{}))
+	configs := must.Get(s.ListNodeConfigs(ctx))
 	return troubled(nodes.Items, configs, troubledNodes), nil
 }
 

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestAFailureShowsTheLogsOfWhatTookPart(t *testing.T) {
@@ -23,9 +24,8 @@ func TestAFailureShowsTheLogsOfWhatTookPart(t *testing.T) {
 		{"the agent ended in a step with the fleet", circumstances{hollow: true, agentEnded: true}, []string{agentLog}},
 		{"the API server ended", circumstances{real: true, apiDown: true}, []string{apiServerLog, etcdLog}},
 	} {
-		if got := c.is.logs(); !slices.Equal(got, c.want) {
-			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
-		}
+		got := c.is.logs()
+		assert.That(t, slices.Equal(got, c.want), "%s: got %q, want %q", c.name, got, c.want)
 	}
 }
 
@@ -58,10 +58,8 @@ func TestOnlyNodesWithProblemsAreDescribed(t *testing.T) {
 		"node late: ConfigOK True (Because): of this; its agent has not reported on the newest assignment",
 		"node without: no NodeConfig",
 	}
-	if got := troubled(nodes, configs, 10); !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if got := troubled(nodes, configs, 1); len(got) != 2 || got[1] != "... and others: kubectl evenkeel nodes --problems" {
-		t.Errorf("a limited list: got %q", got)
-	}
+	got := troubled(nodes, configs, 10)
+	assert.That(t, slices.Equal(got, want), "got %q, want %q", got, want)
+	got = troubled(nodes, configs, 1)
+	assert.That(t, len(got) == 2 && got[1] == "... and others: kubectl evenkeel nodes --problems", "a limited list: got %q", got)
 }

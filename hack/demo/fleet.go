@@ -18,6 +18,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/rehearsal"
 	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 const (
@@ -28,107 +29,68 @@ const (
 )
 
 func (s *show) gather(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+
 	s.title("A fleet: this node and %d simulated ones, with the real agent in each", hollowNodes)
 	s.simple = false
-	if s.hollowLog, err = os.Create(s.logFile("hollow-nodes")); err != nil {
-		return err
-	}
+	s.hollowLog = must.Get(os.Create(s.logFile("hollow-nodes")))
 	log := slog.New(slog.NewTextHandler(s.hollowLog, nil))
 	// The nodes live until the demo stops them, also after a failed step.
-	s.hollow, err = rehearsal.Start(context.WithoutCancel(ctx), rehearsal.Options{
+	s.hollow = must.Get(rehearsal.Start(context.WithoutCancel(ctx), rehearsal.Options{
 		Config: s.Cluster.AdminConfig(), Nodes: hollowNodes, Zones: 3, Labels: map[string]string{poolLabel: pool},
 		Limits: trial.Limits{TrialDuration: 2 * time.Second, CrashLoopThreshold: 1},
 		// The nodes crash like the real kubelet.
 		Faults: []rehearsal.Fault{{Kind: rehearsal.CrashLoop, Payload: "kubeReserved"}},
 		Log:    log, AgentLog: log,
-	})
-	if err != nil {
-		return err
-	}
-	if err := s.kubectl(ctx, 0, "label", "node", s.Node.Name(), poolLabel+"="+pool); err != nil {
-		return err
-	}
+	}))
+	must.OK(s.kubectl(ctx, 0, "label", "node", s.Node.Name(), poolLabel+"="+pool))
 	say("A rollout changes no node that a person has assigned something to, so the assignment is removed:")
-	if err := s.kubectl(ctx, 0, "patch", "nodeconfig", s.Node.Name(), "--type=json", "-p", `[{"op": "remove", "path": "/spec/configSource"}]`); err != nil {
-		return err
-	}
-	if _, err := s.until(ctx, "True", "LocalInit"); err != nil {
-		return err
-	}
-	if err := s.capacity(ctx, 110); err != nil {
-		return err
-	}
-	nodes, err := s.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: poolLabel + "=" + pool})
-	if err != nil {
-		return err
-	}
+	must.OK(s.kubectl(ctx, 0, "patch", "nodeconfig", s.Node.Name(), "--type=json", "-p", `[{"op": "remove", "path": "/spec/configSource"}]`))
+	must.Get(s.until(ctx, "True", "LocalInit"))
+	must.OK(s.capacity(ctx, 110))
+	nodes := must.Get(s.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: poolLabel + "=" + pool}))
 	s.members = len(nodes.Items)
 	return s.verdict(ctx, outcome{}, printable.Count(s.members, "node")+" in the fleet")
 }
 
-func (s *show) goodRollout(ctx context.Context) error {
+func (s *show) goodRollout(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+
 	s.title("A good change for all of them: one node first, then a quarter, then the rest")
-	if err := s.push(ctx, "good", "maxPods: 125\n", "--selector="+poolLabel+"="+pool, "--steps=1,25%,100%", "--max-unavailable=50%"); err != nil {
-		return err
-	}
+	must.OK(s.push(ctx, "good", "maxPods: 125\n", "--selector="+poolLabel+"="+pool, "--steps=1,25%,100%", "--max-unavailable=50%"))
 	s.pushed = true
-	if err := s.kubectl(ctx, 0, "evenkeel", "rollout", "status", rollout, "-w"); err != nil {
-		return err
-	}
-	if err := s.capacity(ctx, 125); err != nil {
-		return err
-	}
-	r, err := s.GetRollout(ctx, rollout)
-	if err != nil {
-		return err
-	}
+	must.OK(s.kubectl(ctx, 0, "evenkeel", "rollout", "status", rollout, "-w"))
+	must.OK(s.capacity(ctx, 125))
+	r := must.Get(s.GetRollout(ctx, rollout))
 	if r.Status.UpdateRevision == nil {
 		return fmt.Errorf("rollout %s has no revision", rollout)
 	}
-	has, err := s.received(ctx, r.Status.UpdateRevision.ConfigMapRef.UID)
-	if err != nil {
-		return err
-	}
+	has := must.Get(s.received(ctx, r.Status.UpdateRevision.ConfigMapRef.UID))
 	return s.verdict(ctx, outcome{}, fmt.Sprintf("%d of %s run it", len(has), printable.Count(s.members, "node")))
 }
 
-func (s *show) badRollout(ctx context.Context) error {
+func (s *show) badRollout(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+
 	s.title("The change that crashes kubelets, for all of them")
-	if err := s.push(ctx, "bad", "kubeReserved: {cpu: \"1000\"}\nmaxPods: 130\n"); err != nil {
-		return err
-	}
-	if err := s.kubectl(ctx, 2, "evenkeel", "rollout", "status", rollout, "-w"); err != nil {
-		return err
-	}
-	r, err := s.GetRollout(ctx, rollout)
-	if err != nil {
-		return err
-	}
+	must.OK(s.push(ctx, "bad", "kubeReserved: {cpu: \"1000\"}\nmaxPods: 130\n"))
+	must.OK(s.kubectl(ctx, 2, "evenkeel", "rollout", "status", rollout, "-w"))
+	r := must.Get(s.GetRollout(ctx, rollout))
 	if r.Status.UpdateRevision == nil {
 		return fmt.Errorf("rollout %s has no revision", rollout)
 	}
 	bad := r.Status.UpdateRevision.ConfigMapRef.UID
-	halted, err := s.received(ctx, bad)
-	if err != nil {
-		return err
-	}
+	halted := must.Get(s.received(ctx, bad))
 	for _, args := range [][]string{
 		{"evenkeel", "nodes", "--problems"},
 		{"evenkeel", "rollout", "undo", rollout},
 		{"evenkeel", "rollout", "status", rollout, "-w"},
 		{"evenkeel", "rollout", "history", rollout},
 	} {
-		if err := s.kubectl(ctx, 0, args...); err != nil {
-			return err
-		}
+		must.OK(s.kubectl(ctx, 0, args...))
 	}
-	if err := s.capacity(ctx, 125); err != nil {
-		return err
-	}
-	remembered, err := s.received(ctx, bad)
-	if err != nil {
-		return err
-	}
+	must.OK(s.capacity(ctx, 125))
+	remembered := must.Get(s.received(ctx, bad))
 	for name := range remembered {
 		halted[name] = true
 	}
@@ -141,11 +103,10 @@ func (s *show) badRollout(ctx context.Context) error {
 }
 
 // received returns the nodes that have a ConfigMap assigned, run it, or remember it as bad.
-func (s *show) received(ctx context.Context, uid types.UID) (map[string]bool, error) {
-	all, err := s.ListNodeConfigs(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (s *show) received(ctx context.Context, uid types.UID) (_ map[string]bool, err error) {
+	defer must.Catch(&err)
+
+	all := must.Get(s.ListNodeConfigs(ctx))
 	return receivedBy(all, uid), nil
 }
 
@@ -165,11 +126,10 @@ func receivedBy(all []v1alpha1.NodeConfig, uid types.UID) map[string]bool {
 }
 
 // push pushes fields as a drop-in for the fleet.
-func (s *show) push(ctx context.Context, name, fields string, flags ...string) error {
-	file, err := s.dropIn(name, fields)
-	if err != nil {
-		return err
-	}
+func (s *show) push(ctx context.Context, name, fields string, flags ...string) (err error) {
+	defer must.Catch(&err)
+
+	file := must.Get(s.dropIn(name, fields))
 	return s.kubectl(ctx, 0, append([]string{"evenkeel", "push", rollout, "-f", file, "--drop-in", "--yes"}, flags...)...)
 }
 

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestUIDsAreCutToEightDigits(t *testing.T) {
@@ -23,9 +25,7 @@ func TestAnErrorIsReducedToItsLastCause(t *testing.T) {
 		{"https://127.0.0.1:6443 is down", "https://127.0.0.1:6443 is down"},
 		{"", ""},
 	} {
-		if got := lastCause(c.chain); got != c.want {
-			t.Errorf("%q: got %q, want %q", c.chain, got, c.want)
-		}
+		assert.Equal(t, lastCause(c.chain), c.want, c.chain)
 	}
 }
 
@@ -39,9 +39,7 @@ func TestALongLineKeepsItsBeginningAndItsLastCause(t *testing.T) {
 		{"note: a field that nobody knows: a kubelet without it rejects it", "note: a field that nobody knows: a kubelet without it rejects it"},
 		{strings.Repeat("no chain ", 10), strings.Repeat("no chain ", 10)},
 	} {
-		if got := brief(c.line, 48); got != c.want {
-			t.Errorf("%q: got %q, want %q", c.line, got, c.want)
-		}
+		assert.Equal(t, brief(c.line, 48), c.want, c.line)
 	}
 }
 
@@ -58,17 +56,14 @@ func TestLinesAreWrappedBetweenWordsAndKeepTheirIndentation(t *testing.T) {
 		{"äöüäöüäöüä", []string{"äöüäöüäöüä"}},
 	} {
 		got := wrap(c.text, 10)
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%q: got %q, want %q", c.text, got, c.want)
-		}
+		assert.That(t, slices.Equal(got, c.want), "%q: got %q, want %q", c.text, got, c.want)
 	}
 }
 
 func TestACommandIsPrintedAsAUserTypesIt(t *testing.T) {
 	got := commandLine("kubectl", "patch", "node", "-p", `[{"op": "it's"}]`, "--steps=1,25%", "")
-	if want := `kubectl patch node -p '[{"op": "it'\''s"}]' --steps=1,25% ''`; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	want := `kubectl patch node -p '[{"op": "it'\''s"}]' --steps=1,25% ''`
+	assert.That(t, got == want, "got %s, want %s", got, want)
 }
 
 func TestTheEndOfALogOmitsChatter(t *testing.T) {
@@ -95,8 +90,6 @@ func TestOutputIsReducedToWhatIsNew(t *testing.T) {
 		{"demo revision 2: Halted: 1 node failed: worker-1 CrashLooped; push a fixed configuration, or: undo", "demo revision 2: Halted: 1 node failed: worker-1 CrashLooped"},
 		{"rollout demo created; follow it with: kubectl evenkeel rollout status demo -w", "rollout demo created"},
 	} {
-		if got := relevant(c.line, 90); got != c.want {
-			t.Errorf("%q: got %q, want %q", c.line, got, c.want)
-		}
+		assert.Equal(t, relevant(c.line, 90), c.want, c.line)
 	}
 }

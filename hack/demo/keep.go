@@ -8,14 +8,14 @@ import (
 	"strconv"
 
 	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // keep leaves everything to the user until they end it.
-func (s *show) keep(ctx context.Context, failure bool) error {
-	path, err := bed.Path()
-	if err != nil {
-		return err
-	}
+func (s *show) keep(ctx context.Context, failure bool) (err error) {
+	defer must.Catch(&err)
+
+	path := must.Get(bed.Path())
 	kubeconfig, remove, err := readableCopy(s.Cluster.AdminKubeconfig())
 	defer remove()
 	if err != nil {
@@ -52,19 +52,15 @@ func commands(node string, pushed bool) []string {
 // readableCopy returns the path of a file for the user who started the demo with sudo, and a function that removes it. Without sudo,
 // it is the file itself.
 func readableCopy(file string) (path string, remove func(), err error) {
+	defer must.Catch(&err)
+
 	remove = func() {}
 	uid, err := strconv.Atoi(os.Getenv("SUDO_UID"))
 	if err != nil || uid == os.Geteuid() {
 		return file, remove, nil
 	}
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		return "", remove, err
-	}
-	copied, err := os.CreateTemp("", "evenkeel-demo-*.conf")
-	if err != nil {
-		return "", remove, err
-	}
+	raw := must.Get(os.ReadFile(file))
+	copied := must.Get(os.CreateTemp("", "evenkeel-demo-*.conf"))
 	_, err = copied.Write(raw)
 	err = errors.Join(err, copied.Chown(uid, -1), copied.Close())
 	return copied.Name(), func() { _ = os.Remove(copied.Name()) }, err

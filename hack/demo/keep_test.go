@@ -6,6 +6,8 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestTheUserOfSudoCanReadTheKubeconfig(t *testing.T) {
@@ -13,19 +15,12 @@ func TestTheUserOfSudoCanReadTheKubeconfig(t *testing.T) {
 		t.Skip("only root can give a file to another user")
 	}
 	file := filepath.Join(t.TempDir(), "admin.conf")
-	if err := os.WriteFile(file, []byte("kubeconfig"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(file, []byte("kubeconfig"), 0o600))
 	t.Setenv("TMPDIR", t.TempDir())
 	t.Setenv("SUDO_UID", "12345")
 	path, remove, err := readableCopy(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
+	info := assert.Value(os.Stat(path))(t)
 	owner := info.Sys().(*syscall.Stat_t).Uid
 	if raw, err := os.ReadFile(path); err != nil || string(raw) != "kubeconfig" || owner != 12345 || info.Mode() != 0o600 {
 		t.Errorf("content %q, owner %d, mode %s, error %v", raw, owner, info.Mode(), err)
@@ -40,9 +35,7 @@ func TestWithoutSudoTheKubeconfigIsNotCopied(t *testing.T) {
 	t.Setenv("SUDO_UID", "")
 	path, remove, err := readableCopy("admin.conf")
 	remove()
-	if path != "admin.conf" || err != nil {
-		t.Errorf("path %q, error %v", path, err)
-	}
+	assert.That(t, path == "admin.conf" && err == nil, "path %q, error %v", path, err)
 }
 
 func TestARolloutIsOnlyShownIfItExists(t *testing.T) {

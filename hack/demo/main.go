@@ -25,6 +25,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/rehearsal"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // patience limits every wait of the demo. A wait ends as soon as what it waits for is there, also on a busy machine.
@@ -123,18 +124,15 @@ func demo(ctx context.Context, keep bool) (err error) {
 }
 
 // play shows all steps, and the summary.
-func (s *show) play(ctx context.Context) error {
+func (s *show) play(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+
 	s.files = filepath.Join(s.Cluster.Dir(), "files")
-	if err := os.Mkdir(s.files, 0o700); err != nil {
-		return err
-	}
+	must.OK(os.Mkdir(s.files, 0o700))
 	ctx, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
 	s.abort = abort
-	var err error
-	if s.agent, err = s.Agent("--config-trial-duration=5s", "--crash-loop-threshold=1"); err != nil {
-		return err
-	}
+	s.agent = must.Get(s.Agent("--config-trial-duration=5s", "--crash-loop-threshold=1"))
 	// It hands the preflights of `kubectl evenkeel assign` to the agent, and carries out rollouts later.
 	if s.controller, err = s.Controller(ctx); err != nil {
 		return fmt.Errorf("start evenkeel-controller: %w", err)
@@ -151,10 +149,7 @@ func (s *show) play(ctx context.Context) error {
 			return fmt.Errorf("step %d: %w", s.step, err)
 		}
 	}
-	lost, err := s.podsLost(ctx)
-	if err != nil {
-		return err
-	}
+	lost := must.Get(s.podsLost(ctx))
 	fmt.Println("\nEvery step happened as described:")
 	for _, line := range summary(s.outcomes, s.saw, s.members, len(lost), len(s.pods)) {
 		say("%s", line)

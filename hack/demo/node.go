@@ -15,23 +15,18 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-func (s *show) start(ctx context.Context) error {
+func (s *show) start(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+
 	s.title("A stock kubelet, started by evenkeel-agent with its existing command line, and two pods")
 	say("$ %s", s.shortened(commandLine(s.agent.Argv()...)))
-	if err := s.startAgent(); err != nil {
-		return err
-	}
-	if _, err := s.until(ctx, "True", "LocalInit"); err != nil {
-		return err
-	}
-	if err := s.capacity(ctx, 110); err != nil {
-		return err
-	}
-	if err := s.runPods(ctx, "web", "db"); err != nil {
-		return err
-	}
+	must.OK(s.startAgent())
+	must.Get(s.until(ctx, "True", "LocalInit"))
+	must.OK(s.capacity(ctx, 110))
+	must.OK(s.runPods(ctx, "web", "db"))
 	return s.verdict(ctx, outcome{})
 }
 
@@ -44,14 +39,12 @@ func (s *show) shortened(text string) string {
 	return text
 }
 
-func (s *show) good(ctx context.Context) error {
+func (s *show) good(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+
 	s.title("A good change, merged over the node's own configuration: maxPods 110 -> 120")
-	if err := s.assign(ctx, 0, "more-pods", "maxPods: 120\n"); err != nil {
-		return err
-	}
-	if err := s.capacity(ctx, 120); err != nil {
-		return err
-	}
+	must.OK(s.assign(ctx, 0, "more-pods", "maxPods: 120\n"))
+	must.OK(s.capacity(ctx, 120))
 	return s.verdict(ctx, outcome{})
 }
 
@@ -72,62 +65,46 @@ func (s *show) protected(ctx context.Context) error {
 
 // rejected assigns a configuration that must never reach the running kubelet. With a reason, it must be assigned, and ConfigOK
 // False for this reason.
-func (s *show) rejected(ctx context.Context, reason, name, fields string, flags ...string) error {
-	if err := s.assign(ctx, 2, name, fields, flags...); err != nil {
-		return err
-	}
+func (s *show) rejected(ctx context.Context, reason, name, fields string, flags ...string) (err error) {
+	defer must.Catch(&err)
+
+	must.OK(s.assign(ctx, 2, name, fields, flags...))
 	if reason != "" {
-		if _, err := s.until(ctx, "False", reason); err != nil {
-			return err
-		}
+		must.Get(s.until(ctx, "False", reason))
 	}
-	if err := s.untouched(); err != nil {
-		return err
-	}
+	must.OK(s.untouched())
 	return s.verdict(ctx, outcome{bad: true})
 }
 
-func (s *show) crashLoop(ctx context.Context) error {
+func (s *show) crashLoop(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+
 	s.title("A value that no dry run detects: the kubelet crashes, because more processors are reserved than the node has")
-	if err := s.assign(ctx, 2, "crash", "maxPods: 140\nkubeReserved: {cpu: \"1000\"}\n"); err != nil {
-		return err
-	}
-	if _, err := s.until(ctx, "False", "CrashLooped"); err != nil {
-		return err
-	}
-	if err := s.capacity(ctx, 120); err != nil {
-		return err
-	}
+	must.OK(s.assign(ctx, 2, "crash", "maxPods: 140\nkubeReserved: {cpu: \"1000\"}\n"))
+	must.Get(s.until(ctx, "False", "CrashLooped"))
+	must.OK(s.capacity(ctx, 120))
 	return s.verdict(ctx, outcome{bad: true}, "rolled back by itself")
 }
 
-func (s *show) noAPI(ctx context.Context) error {
+func (s *show) noAPI(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+
 	s.title("The API server is stopped, and agent and kubelet are restarted")
-	if err := s.Cluster.StopAPIServer(); err != nil {
-		return err
-	}
+	must.OK(s.Cluster.StopAPIServer())
 	// The API server is started after a failure too, because a user with KEEP=1 needs it.
-	if err := errors.Join(s.restart(ctx), s.Cluster.StartAPIServer(ctx)); err != nil {
-		return err
-	}
-	if err := s.capacity(ctx, 120); err != nil {
-		return err
-	}
-	if _, err := s.until(ctx, "False", "CrashLooped"); err != nil {
-		return err
-	}
+	must.OK(errors.Join(s.restart(ctx), s.Cluster.StartAPIServer(ctx)))
+	must.OK(s.capacity(ctx, 120))
+	must.Get(s.until(ctx, "False", "CrashLooped"))
 	return s.verdict(ctx, outcome{})
 }
 
 // restart restarts agent and kubelet. The kubelet must become healthy with the configuration more-pods.
-func (s *show) restart(ctx context.Context) error {
+func (s *show) restart(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+
 	s.agentMayEnd()
-	if err := s.agent.Stop(patience); err != nil {
-		return err
-	}
-	if err := s.startAgent(); err != nil {
-		return err
-	}
+	must.OK(s.agent.Stop(patience))
+	must.OK(s.startAgent())
 	if err := bed.Eventually(ctx, patience, s.Healthy); err != nil {
 		return fmt.Errorf("the kubelet is not healthy: %w", err)
 	}
@@ -143,11 +120,10 @@ func (s *show) restart(ctx context.Context) error {
 }
 
 // assign assigns a drop-in to the real node, as a user does.
-func (s *show) assign(ctx context.Context, code int, name, fields string, flags ...string) error {
-	file, err := s.dropIn(name, fields)
-	if err != nil {
-		return err
-	}
+func (s *show) assign(ctx context.Context, code int, name, fields string, flags ...string) (err error) {
+	defer must.Catch(&err)
+
+	file := must.Get(s.dropIn(name, fields))
 	return s.kubectl(ctx, code, append([]string{"evenkeel", "assign", s.Node.Name(), "-f", file, "--drop-in", "--yes"}, flags...)...)
 }
 
@@ -253,11 +229,10 @@ func (s *show) until(ctx context.Context, status, reason string) (*v1alpha1.Node
 
 // capacity waits until the node is Ready and reports a capacity for pods.
 func (s *show) capacity(ctx context.Context, want int64) error {
-	err := bed.Eventually(ctx, patience, func(ctx context.Context) error {
-		node, err := s.Kube.CoreV1().Nodes().Get(ctx, s.Node.Name(), metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	err := bed.Eventually(ctx, patience, func(ctx context.Context) (err error) {
+		defer must.Catch(&err)
+
+		node := must.Get(s.Kube.CoreV1().Nodes().Get(ctx, s.Node.Name(), metav1.GetOptions{}))
 		if pods := node.Status.Capacity.Pods().Value(); pods != want {
 			return fmt.Errorf("the node has a capacity of %d pods, not %d", pods, want)
 		}

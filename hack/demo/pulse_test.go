@@ -3,6 +3,8 @@ package main
 import (
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestTheTimeWithoutHealthLastsFromTheLastGoodProbeToTheReturnOfHealth(t *testing.T) {
@@ -27,9 +29,8 @@ func TestTheTimeWithoutHealthLastsFromTheLastGoodProbeToTheReturnOfHealth(t *tes
 			p.observe(now, probe == '+')
 		}
 		got, healthy := p.unhealthy(now)
-		if got != time.Duration(c.seconds)*time.Second || healthy != c.healthy {
-			t.Errorf("%q: %s, healthy %t; want %d s, %t", c.probes, got, healthy, c.seconds, c.healthy)
-		}
+		assert.That(t, got == time.Duration(c.seconds)*time.Second && healthy == c.healthy,
+			"%q: %s, healthy %t; want %d s, %t", c.probes, got, healthy, c.seconds, c.healthy)
 	}
 }
 
@@ -39,7 +40,6 @@ func TestANewRecordForgetsTheOldOne(t *testing.T) {
 	p.observe(time.Unix(5, 0), false)
 	p.observe(time.Unix(6, 0), true)
 	p.begin(time.Unix(7, 0))
-	if got, healthy := p.unhealthy(time.Unix(8, 0)); got != 0 || !healthy {
-		t.Errorf("%s, healthy %t", got, healthy)
-	}
+	got, healthy := p.unhealthy(time.Unix(8, 0))
+	assert.That(t, got == 0 && healthy, "%s, healthy %t", got, healthy)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // outcome is what was observed in a step.
@@ -87,12 +88,10 @@ func summary(outcomes []outcome, saw, members, lost, pods int) []string {
 func (s *show) verdict(ctx context.Context, o outcome, notes ...string) error {
 	after := 0
 	unwell := bed.Eventually(ctx, patience, func(ctx context.Context) (err error) {
-		if o.ready, err = s.ready(ctx); err != nil {
-			return err
-		}
-		if after, err = s.agent.KubeletPID(); err != nil {
-			return err
-		}
+		defer must.Catch(&err)
+
+		o.ready = must.Get(s.ready(ctx))
+		after = must.Get(s.agent.KubeletPID())
 		o.down, o.healthy = s.pulse.unhealthy(time.Now())
 		if !o.healthy {
 			return errors.New("the kubelet is not healthy")
@@ -126,11 +125,10 @@ func (s *show) untouched() error {
 }
 
 // ready reports whether the real node is Ready.
-func (s *show) ready(ctx context.Context) (bool, error) {
-	node, err := s.Kube.CoreV1().Nodes().Get(ctx, s.Node.Name(), metav1.GetOptions{})
-	if err != nil {
-		return false, err
-	}
+func (s *show) ready(ctx context.Context) (_ bool, err error) {
+	defer must.Catch(&err)
+
+	node := must.Get(s.Kube.CoreV1().Nodes().Get(ctx, s.Node.Name(), metav1.GetOptions{}))
 	return isReady(node), nil
 }
 
@@ -155,7 +153,9 @@ func recordOf(pod *corev1.Pod) podRecord {
 }
 
 // runPods starts pods on the real node, and records them.
-func (s *show) runPods(ctx context.Context, names ...string) error {
+func (s *show) runPods(ctx context.Context, names ...string) (err error) {
+	defer must.Catch(&err)
+
 	pods := s.Kube.CoreV1().Pods(metav1.NamespaceDefault)
 	s.pods = map[string]podRecord{}
 	for _, name := range names {
@@ -163,10 +163,8 @@ func (s *show) runPods(ctx context.Context, names ...string) error {
 			NodeName: s.Node.Name(), AutomountServiceAccountToken: new(bool),
 			Containers: []corev1.Container{{Name: "sleep", Image: localcluster.SleepImage}},
 		}}
-		if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
-			return err
-		}
-		if err := bed.Eventually(ctx, patience, func(ctx context.Context) error {
+		must.Get(pods.Create(ctx, pod, metav1.CreateOptions{}))
+		must.OK(bed.Eventually(ctx, patience, func(ctx context.Context) error {
 			pod, err := pods.Get(ctx, name, metav1.GetOptions{})
 			if err == nil && pod.Status.Phase != corev1.PodRunning {
 				err = fmt.Errorf("pod %s is %s: %s %s", name, pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
@@ -175,19 +173,16 @@ func (s *show) runPods(ctx context.Context, names ...string) error {
 				s.pods[name] = recordOf(pod)
 			}
 			return err
-		}); err != nil {
-			return err
-		}
+		}))
 	}
 	return nil
 }
 
 // podsLost returns the pods of runPods that do not run any more, or whose containers are not those of runPods.
-func (s *show) podsLost(ctx context.Context) ([]string, error) {
-	list, err := s.Kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
+func (s *show) podsLost(ctx context.Context) (_ []string, err error) {
+	defer must.Catch(&err)
+
+	list := must.Get(s.Kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{}))
 	return lostOf(s.pods, list.Items), nil
 }
 

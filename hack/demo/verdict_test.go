@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestTheVerdictSaysWhatHappenedToTheKubeletTheNodeAndThePods(t *testing.T) {
@@ -34,9 +35,7 @@ func TestTheVerdictSaysWhatHappenedToTheKubeletTheNodeAndThePods(t *testing.T) {
 			"=> kubelet restarted, node NOT Ready, 1 of 2 pods lost, NOT healthy for 60.0 s",
 		},
 	} {
-		if got := c.o.words(); got != c.want {
-			t.Errorf("got %q, want %q", got, c.want)
-		}
+		assert.Equal(t, c.o.words(), c.want)
 	}
 }
 
@@ -55,9 +54,8 @@ func TestTheSummaryCountsWhatHappened(t *testing.T) {
 		"0 of 2 pods lost",
 		"2.0 s was the longest time without a healthy kubelet on the real node, in step 4",
 	}
-	if got := summary(outcomes, 1, 21, 0, 2); !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	got := summary(outcomes, 1, 21, 0, 2)
+	assert.That(t, slices.Equal(got, want), "got %q, want %q", got, want)
 	if got, want := summary(nil, 0, 0, 0, 0)[4], "no moment without a healthy kubelet on the real node"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -86,9 +84,8 @@ func TestAPodIsLostIfItEndsIsReplacedOrRestarts(t *testing.T) {
 		"a container restarted": {[]corev1.Pod{podWith("web", "u1", "c1", 1, corev1.PodRunning)}, []string{"web (its container restarted)"}},
 		"another container":     {[]corev1.Pod{podWith("web", "u1", "c2", 0, corev1.PodRunning)}, []string{"web (its container restarted)"}},
 	} {
-		if got := lostOf(map[string]podRecord{"web": recordOf(&was)}, c.now); !slices.Equal(got, c.want) {
-			t.Errorf("%s: got %q, want %q", what, got, c.want)
-		}
+		got := lostOf(map[string]podRecord{"web": recordOf(&was)}, c.now)
+		assert.That(t, slices.Equal(got, c.want), "%s: got %q, want %q", what, got, c.want)
 	}
 }
 
@@ -100,7 +97,5 @@ func TestANodeHasReceivedAConfigurationThatItIsAssignedRunsOrRemembersAsBad(t *t
 	remembered.Status.BadConfigs = []v1alpha1.BadConfig{{UID: "older"}, {UID: "bad"}}
 	other := v1alpha1.NodeConfig{Spec: v1alpha1.NodeConfigSpec{ConfigSource: &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}}}}
 	got := receivedBy([]v1alpha1.NodeConfig{assigned, active, remembered, other, {}}, "bad")
-	if len(got) != 3 || !got["assigned"] || !got["active"] || !got["remembered"] {
-		t.Errorf("got %v", got)
-	}
+	assert.That(t, len(got) == 3 && got["assigned"] && got["active"] && got["remembered"], "got %v", got)
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 const (
@@ -110,33 +111,27 @@ func (r *longRun) change(ctx context.Context, random *rand.Rand) error {
 }
 
 // restartAPI stops the API server at a random moment of a change, for up to ten seconds.
-func (r *longRun) restartAPI(ctx context.Context, random *rand.Rand) error {
-	if err := pause(ctx, time.Duration(random.Int64N(int64(20*time.Second)))); err != nil {
-		return err
-	}
-	if err := r.Cluster.StopAPIServer(); err != nil {
-		return err
-	}
-	if err := pause(ctx, time.Duration(random.Int64N(int64(10*time.Second)))); err != nil {
-		return err
-	}
+func (r *longRun) restartAPI(ctx context.Context, random *rand.Rand) (err error) {
+	defer must.Catch(&err)
+
+	must.OK(bed.Pause(ctx, time.Duration(random.Int64N(int64(20*time.Second)))))
+	must.OK(r.Cluster.StopAPIServer())
+	must.OK(bed.Pause(ctx, time.Duration(random.Int64N(int64(10*time.Second)))))
 	r.apiRestarts.Add(1)
 	return bed.Eventually(ctx, apiPatience, r.Cluster.StartAPIServer) // it gives up after a minute
 }
 
 // one pushes a change, as a whole configuration or as a drop-in, and waits until the node and the rollout are where they must be.
-func (r *longRun) one(ctx context.Context, fields map[string]any, whole bool, expected verdict, within time.Duration) error {
+func (r *longRun) one(ctx context.Context, fields map[string]any, whole bool, expected verdict, within time.Duration) (err error) {
+	defer must.Catch(&err)
+
 	begin, kills := time.Now(), r.kills.Load()
-	if err := r.push(ctx, fields, whole); err != nil {
-		return err
-	}
+	must.OK(r.push(ctx, fields, whole))
 	var revision string
-	if err := bed.Eventually(ctx, within, func(ctx context.Context) (err error) {
+	must.OK(bed.Eventually(ctx, within, func(ctx context.Context) (err error) {
 		revision, err = r.arrived(ctx, expected)
 		return err
-	}); err != nil {
-		return err
-	}
+	}))
 	if expected.good() {
 		r.settled = append(r.settled, time.Since(begin))
 	} else {
@@ -145,9 +140,7 @@ func (r *longRun) one(ctx context.Context, fields map[string]any, whole bool, ex
 	if err := bed.Eventually(ctx, patience, r.Healthy); err != nil {
 		return fmt.Errorf("the kubelet after the change: %w", err)
 	}
-	if err := r.checkStarts(revision, expected.reason, r.kills.Load()-kills); err != nil {
-		return err
-	}
+	must.OK(r.checkStarts(revision, expected.reason, r.kills.Load()-kills))
 	if expected.good() {
 		r.lastGood = revision
 	}
@@ -188,11 +181,10 @@ func (r *longRun) push(ctx context.Context, fields map[string]any, whole bool) e
 }
 
 // arrived returns the revision of the last push, and an error unless the node, its status and the rollout say what they must.
-func (r *longRun) arrived(ctx context.Context, expected verdict) (string, error) {
-	o, err := r.GetRollout(ctx, rolloutName)
-	if err != nil {
-		return "", err
-	}
+func (r *longRun) arrived(ctx context.Context, expected verdict) (_ string, err error) {
+	defer must.Catch(&err)
+
+	o := must.Get(r.GetRollout(ctx, rolloutName))
 	target := o.Status.UpdateRevision
 	switch {
 	case o.Status.ObservedGeneration != o.Generation || target == nil || target.Number == r.revision:
@@ -207,9 +199,7 @@ func (r *longRun) arrived(ctx context.Context, expected verdict) (string, error)
 	if !expected.good() {
 		runs = r.lastGood
 	}
-	if err := r.says(ctx, revision, runs, expected.reason); err != nil {
-		return "", err
-	}
+	must.OK(r.says(ctx, revision, runs, expected.reason))
 	switch now, err := r.running(); {
 	case err != nil:
 		return "", err
@@ -221,15 +211,11 @@ func (r *longRun) arrived(ctx context.Context, expected verdict) (string, error)
 }
 
 // says checks the NodeConfig and the Node's condition.
-func (r *longRun) says(ctx context.Context, revision, runs, reason string) error {
-	nc, err := r.Get(ctx)
-	if err != nil {
-		return err
-	}
-	node, err := r.Kube.CoreV1().Nodes().Get(ctx, r.Node.Name(), metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
+func (r *longRun) says(ctx context.Context, revision, runs, reason string) (err error) {
+	defer must.Catch(&err)
+
+	nc := must.Get(r.Get(ctx))
+	node := must.Get(r.Kube.CoreV1().Nodes().Get(ctx, r.Node.Name(), metav1.GetOptions{}))
 	status, word, mentions := metav1.ConditionTrue, "AllChecksPassed", "using current (UID: "+revision+")"
 	if reason != "" {
 		status, word, mentions = metav1.ConditionFalse, reason, "using last-known-good (UID: "+runs+")"
@@ -262,11 +248,10 @@ func (r *longRun) says(ctx context.Context, revision, runs, reason string) error
 }
 
 // checkStarts checks which configurations the kubelet was started with during a change with some kills.
-func (r *longRun) checkStarts(revision, reason string, kills int64) error {
-	all, err := r.recorded("starts")
-	if err != nil {
-		return err
-	}
+func (r *longRun) checkStarts(revision, reason string, kills int64) (err error) {
+	defer must.Catch(&err)
+
+	all := must.Get(r.recorded("starts"))
 	tries := int64(0)
 	for _, started := range all[r.seen:] {
 		if started == revision {

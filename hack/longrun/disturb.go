@@ -5,17 +5,18 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // kill kills the agent at random moments of the second half.
-func (r *longRun) kill(ctx context.Context, random *rand.Rand) error {
-	if err := pause(ctx, r.length/2); err != nil {
-		return err
-	}
+func (r *longRun) kill(ctx context.Context, random *rand.Rand) (err error) {
+	defer must.Catch(&err)
+
+	must.OK(bed.Pause(ctx, r.length/2))
 	for {
-		if err := pause(ctx, time.Duration(random.Int64N(int64(2*meanBetweenKills)))); err != nil {
-			return err
-		}
+		must.OK(bed.Pause(ctx, time.Duration(random.Int64N(int64(2*meanBetweenKills)))))
 		r.kills.Add(1)
 		if err := r.restart(ctx, time.Duration(random.Int64N(int64(time.Second)))); err != nil {
 			return fmt.Errorf("kill %d: %w", r.kills.Load(), err)
@@ -41,7 +42,7 @@ func (r *longRun) feelPulse(ctx context.Context) error {
 		case err != nil && time.Since(gone) > patience:
 			return fmt.Errorf("no kubelet was healthy for %s: %w", patience, err)
 		}
-		if err := pause(ctx, 250*time.Millisecond); err != nil {
+		if err := bed.Pause(ctx, 250*time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/testkit/figures"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // A leak is a figure of the last quarter that is larger than that of the first one, by more than its noise and, if it is an amount of
@@ -101,11 +102,10 @@ func perMinute(samples []sample, column string) float64 {
 }
 
 // report judges all runs of the file, and draws the picture.
-func report(data, picture string) error {
-	samples, err := readData(data)
-	if err != nil {
-		return err
-	}
+func report(data, picture string) (err error) {
+	defer must.Catch(&err)
+
+	samples := must.Get(readData(data))
 	var errs []error
 	for len(samples) > 0 {
 		number := samples[0]["run"]

@@ -85,8 +85,7 @@ func TestRunsAddUpInTheFile(t *testing.T) {
 		t.Errorf("a process that did not run has %v descriptors", v)
 	}
 	assert.OK(t, report(file, picture))
-	raw, err := os.ReadFile(picture)
-	assert.NoError(t, err)
+	raw := assert.Value(os.ReadFile(picture))(t)
 	elements := map[string]int{}
 	for d := xml.NewDecoder(strings.NewReader(string(raw))); ; {
 		token, err := d.Token()
@@ -109,8 +108,6 @@ func TestADamagedLineOfTheFileIsNamed(t *testing.T) {
 		{"run,seconds\n# run 1\n1,x\n", `:3: strconv.ParseFloat: parsing "x"`},
 	} {
 		assert.NoError(t, os.WriteFile(file, []byte(c.content), 0o600))
-		if _, err := readData(file); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%q: %v, want %q", c.content, err, c.want)
-		}
+		assert.ErrorHas(t, assert.Err(readData(file)), c.want, c.content)
 	}
 }

@@ -114,13 +114,3 @@ func together(ctx context.Context, parts ...func(context.Context) error) error {
 	}
 	return nil
 }
-
-// pause waits, and returns the context's error if it ends earlier.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
-}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"strings"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // panel is one diagram of the picture. The lines' values are divided by scale.
@@ -44,11 +46,10 @@ const svgHead = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f"
 `
 
 // redraw draws the samples of the file.
-func redraw(data, picture string) error {
-	samples, err := readData(data)
-	if err != nil {
-		return err
-	}
+func redraw(data, picture string) (err error) {
+	defer must.Catch(&err)
+
+	samples := must.Get(readData(data))
 	return os.WriteFile(picture, []byte(draw(samples)), 0o644)
 }
 

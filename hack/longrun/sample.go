@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 const sampleEvery = 30 * time.Second
@@ -36,11 +38,10 @@ var columns = []string{
 type sample map[string]float64
 
 // sampleAll measures everything regularly and appends it to the file.
-func (r *longRun) sampleAll(ctx context.Context) error {
-	number, err := countRuns(r.data.Name())
-	if err != nil {
-		return err
-	}
+func (r *longRun) sampleAll(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+
+	number := must.Get(countRuns(r.data.Name()))
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	log := &logSize{file: r.agent.Log}
@@ -55,15 +56,11 @@ func (r *longRun) sampleAll(ctx context.Context) error {
 		r.measureAgent(ctx, s)
 		measure(s, "controller", r.controller.Pid())
 		goroutines(ctx, s, "controller", r.controllerMetrics)
-		if err := errors.Join(r.measureDisk(s), log.measure(s)); err != nil {
-			return err
-		}
+		must.OK(errors.Join(r.measureDisk(s), log.measure(s)))
 		r.mu.Lock()
 		r.samples = append(r.samples, s)
 		r.mu.Unlock()
-		if _, err := io.WriteString(r.data, s.String()); err != nil {
-			return err
-		}
+		must.Get(io.WriteString(r.data, s.String()))
 	}
 }
 
@@ -136,15 +133,12 @@ func metric(ctx context.Context, address, name string) (value float64, ok bool) 
 	return 0, false
 }
 
-func (r *longRun) measureDisk(s sample) error {
-	size, files, err := usage(r.agent.Dir)
-	if err != nil {
-		return err
-	}
+func (r *longRun) measureDisk(s sample) (err error) {
+	defer must.Catch(&err)
+
+	size, files := must.Get2(usage(r.agent.Dir))
 	s["state_size"], s["state_files"] = kib(size), float64(files)
-	if _, files, err = usage(filepath.Join(r.Node.Dir(), "run-evenkeel")); err != nil {
-		return err
-	}
+	_, files = must.Get2(usage(filepath.Join(r.Node.Dir(), "run-evenkeel")))
 	s["run_files"] = float64(files)
 	info, err := os.Stat(r.controller.Log)
 	if err == nil {
@@ -188,16 +182,12 @@ type logSize struct {
 	agent, read int64
 }
 
-func (l *logSize) measure(s sample) error {
-	f, err := os.Open(l.file)
-	if err != nil {
-		return err
-	}
+func (l *logSize) measure(s sample) (err error) {
+	defer must.Catch(&err)
+
+	f := must.Get(os.Open(l.file))
 	defer f.Close()
-	raw, err := io.ReadAll(io.NewSectionReader(f, l.read, 1<<30))
-	if err != nil {
-		return err
-	}
+	raw := must.Get(io.ReadAll(io.NewSectionReader(f, l.read, 1<<30)))
 	raw = raw[:bytes.LastIndexByte(raw, '\n')+1]
 	l.read += int64(len(raw))
 	for line := range bytes.Lines(raw) {
@@ -225,7 +215,9 @@ func (s sample) String() string {
 }
 
 // openData opens the file of all runs for a new run, and creates it if it does not exist. A comment introduces each run.
-func openData(file, commit string, seed uint64) (*os.File, error) {
+func openData(file, commit string, seed uint64) (_ *os.File, err error) {
+	defer must.Catch(&err)
+
 	runs, err := countRuns(file)
 	head := ""
 	if errors.Is(err, os.ErrNotExist) {
@@ -234,10 +226,7 @@ func openData(file, commit string, seed uint64) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return nil, err
-	}
+	f := must.Get(os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644))
 	_, err = fmt.Fprintf(f, "%s# run %d, %s, commit %s, seed %d\n", head, runs+1, time.Now().UTC().Format(time.DateOnly), commit, seed)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -251,11 +240,10 @@ func countRuns(file string) (int, error) {
 }
 
 // readData returns all samples of the file.
-func readData(file string) ([]sample, error) {
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
+func readData(file string) (_ []sample, err error) {
+	defer must.Catch(&err)
+
+	raw := must.Get(os.ReadFile(file))
 	var out []sample
 	var names []string
 	number := 0

@@ -15,6 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 const (
@@ -33,10 +34,9 @@ type onTrial struct {
 // trials runs three trials of the default length side by side: one that is promoted, and two that fail late, because the kubelet
 // crashes or hangs.
 func trials(ctx context.Context) (err error) {
-	cluster, err := localcluster.Start(ctx, localcluster.Options{})
-	if err != nil {
-		return err
-	}
+	defer must.Catch(&err)
+
+	cluster := must.Get(localcluster.Start(ctx, localcluster.Options{}))
 	defer func() { err = errors.Join(err, cluster.Stop()) }()
 	var nodes []*onTrial
 	defer func() {
@@ -75,41 +75,22 @@ func trials(ctx context.Context) (err error) {
 }
 
 // newTrial makes a node, assigns a configuration, and returns when its trial has begun.
-func newTrial(ctx context.Context, cluster *localcluster.Cluster, name string) (*onTrial, error) {
-	b, err := bed.On(ctx, cluster, name)
-	if err != nil {
-		return nil, err
-	}
+func newTrial(ctx context.Context, cluster *localcluster.Cluster, name string) (_ *onTrial, err error) {
+	defer must.Catch(&err)
+
+	b := must.Get(bed.On(ctx, cluster, name))
 	n := &onTrial{Bed: b}
-	if n.agent, err = b.Agent(); err != nil {
-		return nil, err
-	}
-	if err := n.agent.Start(); err != nil {
-		return nil, err
-	}
-	if _, err := n.until(ctx, patience, "LocalInit"); err != nil {
-		return nil, err
-	}
-	data, err := b.Config(map[string]any{"maxPods": 123})
-	if err != nil {
-		return nil, err
-	}
-	if n.cm, err = b.Create(ctx, name, map[string]string{"kubelet": data}); err != nil {
-		return nil, err
-	}
-	if err := b.Assign(ctx, bed.Ref(n.cm)); err != nil {
-		return nil, err
-	}
-	nc, err := n.until(ctx, patience, "AllChecksPassed")
-	if err != nil {
-		return nil, err
-	}
+	n.agent = must.Get(b.Agent())
+	must.OK(n.agent.Start())
+	must.Get(n.until(ctx, patience, "LocalInit"))
+	data := must.Get(b.Config(map[string]any{"maxPods": 123}))
+	n.cm = must.Get(b.Create(ctx, name, map[string]string{"kubelet": data}))
+	must.OK(b.Assign(ctx, bed.Ref(n.cm)))
+	nc := must.Get(n.until(ctx, patience, "AllChecksPassed"))
 	if t := nc.Status.Trial; t == nil || t.DurationSeconds != int64(wholeTrial.Seconds()) {
 		return nil, fmt.Errorf("the trial is %+v, not of %s", t, wholeTrial)
 	}
-	if err := n.runs(ctx, 123); err != nil {
-		return nil, err
-	}
+	must.OK(n.runs(ctx, 123))
 	n.begin = time.Now()
 	return n, nil
 }
@@ -129,12 +110,11 @@ func (n *onTrial) until(ctx context.Context, within time.Duration, reason string
 }
 
 // reachesEnd waits until the trial is in its last seconds. Until then nothing may be promoted.
-func (n *onTrial) reachesEnd(ctx context.Context) error {
+func (n *onTrial) reachesEnd(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+
 	for {
-		nc, err := n.Get(ctx)
-		if err != nil {
-			return err
-		}
+		nc := must.Get(n.Get(ctx))
 		seconds, ok := metric(ctx, n.agent.Listen, "evenkeel_trial_healthy_seconds")
 		switch {
 		case !ok:
@@ -146,25 +126,21 @@ func (n *onTrial) reachesEnd(ctx context.Context) error {
 		case time.Since(n.begin) > wholeTrial+patience:
 			return fmt.Errorf("the kubelet was healthy for only %.0f s", seconds)
 		}
-		if err := pause(ctx, time.Second); err != nil {
-			return err
-		}
+		must.OK(bed.Pause(ctx, time.Second))
 	}
 }
 
-func (n *onTrial) isPromoted(ctx context.Context) error {
-	if err := n.reachesEnd(ctx); err != nil {
-		return err
-	}
-	if err := bed.Eventually(ctx, patience, func(ctx context.Context) error {
+func (n *onTrial) isPromoted(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+
+	must.OK(n.reachesEnd(ctx))
+	must.OK(bed.Eventually(ctx, patience, func(ctx context.Context) error {
 		nc, err := n.Get(ctx)
 		if err == nil && (nc.Status.LastKnownGood == nil || nc.Status.LastKnownGood.UID != n.cm.UID || nc.Status.Trial != nil) {
 			err = fmt.Errorf("last-known-good is %+v, the trial %+v", nc.Status.LastKnownGood, nc.Status.Trial)
 		}
 		return err
-	}); err != nil {
-		return err
-	}
+	}))
 	took := time.Since(n.begin)
 	fmt.Printf("%s: promoted %s after its kubelet was healthy\n", n.Node.Name(), took.Round(time.Second))
 	if took < wholeTrial-10*time.Second { // the agent saw it healthy a little earlier
@@ -174,18 +150,13 @@ func (n *onTrial) isPromoted(ctx context.Context) error {
 }
 
 // fails breaks the kubelet in the last seconds of the trial, and requires that the node goes back and stays there.
-func (n *onTrial) fails(ctx context.Context, reason string, harm func(context.Context) error) error {
-	if err := n.reachesEnd(ctx); err != nil {
-		return err
-	}
+func (n *onTrial) fails(ctx context.Context, reason string, harm func(context.Context) error) (err error) {
+	defer must.Catch(&err)
+
+	must.OK(n.reachesEnd(ctx))
 	harmed := time.Since(n.begin)
-	if err := harm(ctx); err != nil {
-		return err
-	}
-	nc, err := n.until(ctx, patience, reason)
-	if err != nil {
-		return err
-	}
+	must.OK(harm(ctx))
+	nc := must.Get(n.until(ctx, patience, reason))
 	c := bed.ConfigOK(nc)
 	fmt.Printf("%s: broken after %s, rolled back after %s: %s (%s): %s\n", n.Node.Name(), harmed.Round(time.Second), time.Since(n.begin).Round(time.Second), c.Status, c.Reason, c.Message)
 	switch s := nc.Status; {
@@ -196,16 +167,9 @@ func (n *onTrial) fails(ctx context.Context, reason string, harm func(context.Co
 	case len(s.BadConfigs) != 1 || s.BadConfigs[0].UID != n.cm.UID:
 		return fmt.Errorf("the bad configurations are %+v", s.BadConfigs)
 	}
-	if err := n.runs(ctx, 110); err != nil {
-		return err
-	}
-	pid, err := n.agent.KubeletPID()
-	if err != nil {
-		return err
-	}
-	if err := pause(ctx, time.Minute); err != nil {
-		return err
-	}
+	must.OK(n.runs(ctx, 110))
+	pid := must.Get(n.agent.KubeletPID())
+	must.OK(bed.Pause(ctx, time.Minute))
 	switch now, err := n.agent.KubeletPID(); {
 	case err != nil:
 		return err
@@ -231,15 +195,11 @@ func (n *onTrial) runs(ctx context.Context, want int64) error {
 
 // crash kills the kubelet each time it runs on trial, until another one runs.
 func (n *onTrial) crash(ctx context.Context) error {
-	return bed.Eventually(ctx, patience, func(context.Context) error {
-		pid, err := n.agent.KubeletPID()
-		if err != nil {
-			return err
-		}
-		argv, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if err != nil {
-			return err
-		}
+	return bed.Eventually(ctx, patience, func(context.Context) (err error) {
+		defer must.Catch(&err)
+
+		pid := must.Get(n.agent.KubeletPID())
+		argv := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)))
 		switch {
 		case !strings.Contains(string(argv), "--kubeconfig="): // it has just ended, and has no command line any more
 			return errors.New("the kubelet has ended")
@@ -251,10 +211,9 @@ func (n *onTrial) crash(ctx context.Context) error {
 }
 
 // hang stops the kubelet, so that it lives and does not answer.
-func (n *onTrial) hang(context.Context) error {
-	pid, err := n.agent.KubeletPID()
-	if err != nil {
-		return err
-	}
+func (n *onTrial) hang(context.Context) (err error) {
+	defer must.Catch(&err)
+
+	pid := must.Get(n.agent.KubeletPID())
 	return syscall.Kill(pid, syscall.SIGSTOP)
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // patience limits how long anything may take on a busy machine: the kubelet's return after a kill or a change, a verdict, a
@@ -133,19 +134,15 @@ func (w *world) down(keep bool) error {
 	return errors.Join(append(errs, w.Down())...)
 }
 
-func copyTo(dir, file string) error {
+func copyTo(dir, file string) (err error) {
+	defer must.Catch(&err)
+
 	target := filepath.Join(dir, filepath.Base(file))
-	info, err := os.Stat(file)
-	if err != nil {
-		return err
-	}
+	info := must.Get(os.Stat(file))
 	if info.IsDir() {
 		return os.CopyFS(target, os.DirFS(file))
 	}
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
+	raw := must.Get(os.ReadFile(file))
 	return os.WriteFile(target, raw, 0o600)
 }
 
@@ -155,44 +152,36 @@ func (w *world) start() error {
 }
 
 // restart kills the agent, requires that its kubelet dies with it, and starts the agent again after a while.
-func (w *world) restart(ctx context.Context, after time.Duration) error {
+func (w *world) restart(ctx context.Context, after time.Duration) (err error) {
+	defer must.Catch(&err)
+
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	kubelet, err := w.agent.KubeletPID()
 	if err != nil {
 		kubelet = 0 // between two kubelets, which is a moment as good as any
 	}
-	if err := w.agent.Kill(); err != nil {
-		return err
-	}
+	must.OK(w.agent.Kill())
 	if kubelet != 0 {
-		if err := bed.Eventually(ctx, patience, func(context.Context) error {
+		must.OK(bed.Eventually(ctx, patience, func(context.Context) error {
 			if err := syscall.Kill(kubelet, 0); !errors.Is(err, syscall.ESRCH) {
 				return fmt.Errorf("kubelet %d survived its agent: %w", kubelet, err)
 			}
 			return nil
-		}); err != nil {
-			return err
-		}
+		}))
 	}
-	if err := pause(ctx, after); err != nil {
-		return err
-	}
+	must.OK(bed.Pause(ctx, after))
 	return w.start()
 }
 
 // running returns the revision of the kubelet that runs now, "local" for the node's own configuration.
-func (w *world) running() (string, error) {
+func (w *world) running() (_ string, err error) {
+	defer must.Catch(&err)
+
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	pid, err := w.agent.KubeletPID()
-	if err != nil {
-		return "", err
-	}
-	argv, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	if err != nil {
-		return "", err
-	}
+	pid := must.Get(w.agent.KubeletPID())
+	argv := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)))
 	if _, rest, rendered := bytes.Cut(argv, []byte("/rendered/")); rendered {
 		revision, _, _ := bytes.Cut(rest, []byte("/"))
 		return string(revision), nil
@@ -224,11 +213,10 @@ func (w *world) runPods(ctx context.Context) error {
 }
 
 // listContainers returns the container of each pod. All of them must run, and none may ever have been restarted.
-func (w *world) listContainers(ctx context.Context) (map[string]string, error) {
-	list, err := w.Kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
+func (w *world) listContainers(ctx context.Context) (_ map[string]string, err error) {
+	defer must.Catch(&err)
+
+	list := must.Get(w.Kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{}))
 	out := map[string]string{}
 	for _, pod := range list.Items {
 		for _, c := range pod.Status.ContainerStatuses {

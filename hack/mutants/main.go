@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 func main() {
@@ -28,11 +30,10 @@ func main() {
 }
 
 // run tries all patches and prints a line for each. The error counts those that were not found.
-func run(ctx context.Context, tree, only string, verbose bool) error {
-	patches, err := readPatches(tree)
-	if err != nil {
-		return err
-	}
+func run(ctx context.Context, tree, only string, verbose bool) (err error) {
+	defer must.Catch(&err)
+
+	patches := must.Get(readPatches(tree))
 	tried, failed := 0, 0
 	for _, p := range patches {
 		if !strings.Contains(p.name, only) {
@@ -40,9 +41,7 @@ func run(ctx context.Context, tree, only string, verbose bool) error {
 		}
 		began := time.Now()
 		found, out, err := p.try(ctx, tree)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+		must.OK(ctx.Err())
 		verdict := "found by " + strings.Join(found, ", ")
 		switch {
 		case err != nil:

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // dir is where the patches are.
@@ -35,25 +37,19 @@ type patch struct {
 var changedFile = regexp.MustCompile(`(?m)^\+\+\+ b/(\S+)$`)
 
 // readPatches reads all patches, sorted by name. The error names the file that is wrong.
-func readPatches(tree string) ([]patch, error) {
-	paths, err := filepath.Glob(filepath.Join(tree, dir, "*.patch"))
-	if err != nil {
-		return nil, err
-	}
+func readPatches(tree string) (_ []patch, err error) {
+	defer must.Catch(&err)
+
+	paths := must.Get(filepath.Glob(filepath.Join(tree, dir, "*.patch")))
 	var all []patch
 	for _, path := range paths {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return nil, err
-		}
+		data := must.Get(os.ReadFile(path))
 		p, err := parsePatch(string(data))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		p.name = strings.TrimSuffix(filepath.Base(path), ".patch")
-		if p.path, err = filepath.Abs(path); err != nil {
-			return nil, err
-		}
+		p.path = must.Get(filepath.Abs(path))
 		all = append(all, p)
 	}
 	if len(all) == 0 {
@@ -85,19 +81,14 @@ func parsePatch(text string) (p patch, err error) {
 }
 
 // apply writes copies of the changed files, with the defect, below a directory.
-func (p *patch) apply(ctx context.Context, tree, temp string) error {
+func (p *patch) apply(ctx context.Context, tree, temp string) (err error) {
+	defer must.Catch(&err)
+
 	for _, file := range p.files {
-		data, err := os.ReadFile(filepath.Join(tree, file))
-		if err != nil {
-			return err
-		}
+		data := must.Get(os.ReadFile(filepath.Join(tree, file)))
 		copied := filepath.Join(temp, file)
-		if err := os.MkdirAll(filepath.Dir(copied), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(copied, data, 0o644); err != nil {
-			return err
-		}
+		must.OK(os.MkdirAll(filepath.Dir(copied), 0o755))
+		must.OK(os.WriteFile(copied, data, 0o644))
 	}
 	cmd := exec.CommandContext(ctx, "git", "apply", "--whitespace=nowarn", p.path)
 	cmd.Dir = temp
@@ -114,30 +105,19 @@ var failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
 // of the package; a timeout is one only where the patch sets it. The same test must pass without the defect. The error says why there
 // is no verdict.
 func (p *patch) try(ctx context.Context, tree string) (found []string, out []byte, err error) {
-	temp, err := os.MkdirTemp("", "evk-mutant-")
-	if err != nil {
-		return nil, nil, err
-	}
+	defer must.Catch(&err)
+
+	temp := must.Get(os.MkdirTemp("", "evk-mutant-"))
 	defer os.RemoveAll(temp)
-	if err := p.apply(ctx, tree, temp); err != nil {
-		return nil, nil, err
-	}
-	absolute, err := filepath.Abs(tree)
-	if err != nil {
-		return nil, nil, err
-	}
+	must.OK(p.apply(ctx, tree, temp))
+	absolute := must.Get(filepath.Abs(tree))
 	replace := map[string]string{}
 	for _, file := range p.files {
 		replace[filepath.Join(absolute, file)] = filepath.Join(temp, file)
 	}
-	overlay, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		return nil, nil, err
-	}
+	overlay := must.Get(json.Marshal(map[string]any{"Replace": replace}))
 	overlayFile := filepath.Join(temp, "overlay.json")
-	if err := os.WriteFile(overlayFile, overlay, 0o644); err != nil {
-		return nil, nil, err
-	}
+	must.OK(os.WriteFile(overlayFile, overlay, 0o644))
 	before := examples(tree)
 	defer func() {
 		for _, file := range examples(tree) {

@@ -5,28 +5,18 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // TestAllPatchesApply keeps the patches up to date with the code; make mutants runs their tests.
 func TestAllPatchesApply(t *testing.T) {
-	patches, err := readPatches("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(patches) < 20 {
-		t.Errorf("only %d defects are kept", len(patches))
-	}
-	page, err := os.ReadFile("../../docs/soak.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	patches := assert.Value(readPatches("../.."))(t)
+	assert.That(t, len(patches) >= 20, "only %d defects are kept", len(patches))
+	page := assert.Value(os.ReadFile("../../docs/soak.md"))(t)
 	for _, p := range patches {
-		if err := p.apply(t.Context(), "../..", t.TempDir()); err != nil {
-			t.Errorf("%s: %v", p.name, err)
-		}
-		if !strings.Contains(string(page), "| `"+p.name+"` |") {
-			t.Errorf("the table of bugs in docs/soak.md has no row for %s", p.name)
-		}
+		assert.OK(t, p.apply(t.Context(), "../..", t.TempDir()), p.name)
+		assert.That(t, strings.Contains(string(page), "| `"+p.name+"` |"), "the table of bugs in docs/soak.md has no row for %s", p.name)
 	}
 }
 
@@ -37,9 +27,8 @@ func TestAPatchWithoutItsHeaderIsRefused(t *testing.T) {
 		"Defect: x\nTest: go test \n+++ b/a":  "the second line must be",
 		"Defect: x\nTest: go test ./a\n":      "changes no file",
 	} {
-		if p, err := parsePatch(text); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q is %+v, %v", text, p, err)
-		}
+		p, err := parsePatch(text)
+		assert.That(t, err != nil && strings.Contains(err.Error(), want), "%q is %+v, %v", text, p, err)
 	}
 }
 
@@ -49,12 +38,8 @@ func TestAVerdictForEachPatch(t *testing.T) {
 	write := func(name, text string) {
 		t.Helper()
 		path := filepath.Join(tree, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		assert.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	write("go.mod", "module example.com/a\n\ngo 1.24\n")
 	write("a.go", "package a\n\nfunc Two() int { return 2 }\n\nfunc Three() int { return 3 }\n")
@@ -71,10 +56,7 @@ func TestAVerdictForEachPatch(t *testing.T) {
 	patched("red", "-run TestBroken .", "func Two() int { return 2 }", "func Two() int { return 5 }")
 	patched("hangs", "-timeout=1s -run TestHangs .", "func Two() int { return 2 }", "func Two() int { return 5 }")
 	write(dir+"/old.patch", "Defect: a\nTest: go test .\n--- a/a.go\n+++ b/a.go\n@@ -1,1 +1,1 @@\n-package b\n+package c\n")
-	patches, err := readPatches(tree)
-	if err != nil {
-		t.Fatal(err)
-	}
+	patches := assert.Value(readPatches(tree))(t)
 	for _, p := range patches {
 		found, out, err := p.try(t.Context(), tree)
 		ok := false
@@ -94,14 +76,10 @@ func TestAVerdictForEachPatch(t *testing.T) {
 		case "old":
 			ok = err != nil && strings.Contains(err.Error(), "does not apply any more")
 		}
-		if !ok {
-			t.Errorf("%s: found by %v, %v\n%s", p.name, found, err, out)
-		}
+		assert.That(t, ok, "%s: found by %v, %v\n%s", p.name, found, err, out)
 	}
 	if data, err := os.ReadFile(filepath.Join(tree, "a.go")); err != nil || !strings.Contains(string(data), "return 2") {
 		t.Errorf("the tree was changed: %s, %v", data, err)
 	}
-	if err := run(t.Context(), tree, "", false); err == nil || err.Error() != "5 of 7 were not found" {
-		t.Errorf("all together: %v", err)
-	}
+	assert.Error(t, run(t.Context(), tree, "", false), "5 of 7 were not found", "all together")
 }

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // instrumented makes the compiler count branches, which guide fuzzing, in the project's own packages only. The flag -fuzz of go test
@@ -21,25 +23,18 @@ import (
 const instrumented = "-gcflags=github.com/evenkeel/evenkeel/...=-d=libfuzzer"
 
 // fuzz gives one slice to the target that had the least CPU time so far.
-func fuzz(ctx context.Context, s *soak, _ uint64, budget time.Duration) (outcome, error) {
-	names, err := fuzzTargets(s.tree)
-	if err != nil {
-		return outcome{}, err
-	}
+func fuzz(ctx context.Context, s *soak, _ uint64, budget time.Duration) (_ outcome, err error) {
+	defer must.Catch(&err)
+
+	names := must.Get(fuzzTargets(s.tree))
 	names = slices.DeleteFunc(names, func(name string) bool { return s.failed[name] })
 	if len(names) == 0 {
 		return outcome{}, errors.New("there is no fuzz target that has not failed")
 	}
-	_, ledger, err := open(s.file)
-	if err != nil {
-		return outcome{}, err
-	}
+	_, ledger := must.Get2(open(s.file))
 	name := leastFuzzed(names, ledger.targets)
 	dir, function, _ := strings.Cut(name, ".")
-	program, err := s.build(ctx, dir, instrumented)
-	if err != nil {
-		return outcome{}, err
-	}
+	program := must.Get(s.build(ctx, dir, instrumented))
 	cache := filepath.Join(s.tree, "bin", "fuzz", dir)
 	out, cpu, runErr := s.execute(ctx, dir, program, "-test.run=^$", "-test.fuzz=^"+function+"$", "-test.fuzztime="+budget.String(),
 		"-test.parallel=1", "-test.fuzzcachedir="+cache)
@@ -70,24 +65,20 @@ var (
 
 // fuzzTargets returns all fuzz functions of the project's own module, sorted, each as its directory and its name.
 func fuzzTargets(tree string) (names []string, err error) {
+	defer must.Catch(&err)
+
 	for _, top := range []string{"api", "build", "cmd", "internal", "test", "testkit"} {
-		err := filepath.WalkDir(filepath.Join(tree, top), func(file string, d fs.DirEntry, err error) error {
+		must.OK(filepath.WalkDir(filepath.Join(tree, top), func(file string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(file, "_test.go") {
 				return err
 			}
-			data, err := os.ReadFile(file)
-			if err != nil {
-				return err
-			}
+			data := must.Get(os.ReadFile(file))
 			relative, err := filepath.Rel(tree, file)
 			for _, m := range fuzzFunction.FindAllSubmatch(data, -1) {
 				names = append(names, path.Dir(filepath.ToSlash(relative))+"."+string(m[1]))
 			}
 			return err
-		})
-		if err != nil {
-			return nil, err
-		}
+		}))
 	}
 	slices.Sort(names)
 	return names, nil

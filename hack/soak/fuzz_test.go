@@ -38,9 +38,7 @@ fuzz: elapsed: 5s, execs: 2017 (408/sec), new interesting: 3 (total: 15)
     go test -run=FuzzX/6c2f
 FAIL
 `
-	if got := executions([]byte(failed)); got != 2017*unit {
-		t.Errorf("%s executions", got)
-	}
+	assert.Equal(t, executions([]byte(failed)), 2017*unit)
 	want := finding{part: "fuzz", what: "internal/x.FuzzX: x_test.go:12: parsed again, it is different", command: "go test ./internal/x -run=FuzzX/6c2f"}
 	assert.Equal(t, fuzzFinding("internal/x", "FuzzX", errors.New("exit status 1"), []byte(failed)), want, "the finding")
 	for text, want := range map[string]bool{

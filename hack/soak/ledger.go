@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // The lines of the page between which the ledger is. Everything else on the page is for people, and is kept.
@@ -349,11 +350,10 @@ type page struct {
 }
 
 // open reads the page. The error says what to do with a page that somebody damaged.
-func open(path string) (*page, *ledger, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, nil, err
-	}
+func open(path string) (_ *page, _ *ledger, err error) {
+	defer must.Catch(&err)
+
+	data := must.Get(os.ReadFile(path))
 	lines := strings.Split(string(data), "\n")
 	begin, end := slices.Index(lines, beginLine), slices.Index(lines, endLine)
 	if begin < 0 || end < begin {

@@ -48,9 +48,8 @@ func TestTotalsAccumulate(t *testing.T) {
 	l.setSeed("simulation", 90086)
 	assert.That(t, l.sum("histories") == 85*unit && l.totals[0].first == monday && l.totals[0].latest == tuesday, "histories: %+v", l.totals[0])
 	assert.Equal(t, l.targets[1], (target{"internal/payload.FuzzDecode", 5001, 1001 * unit, monday, tuesday}), "a fuzz target")
-	if seed, ok := l.seed("simulation"); seed != 90086 || !ok {
-		t.Errorf("the next seed is %d, %v", seed, ok)
-	}
+	seed, ok := l.seed("simulation")
+	assert.That(t, seed == 90086 && ok, "the next seed is %d, %v", seed, ok)
 }
 
 func TestAFindingIsListedOnceUntilItIsRepaired(t *testing.T) {

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 func main() {
@@ -62,60 +63,42 @@ type soak struct {
 }
 
 // recordOutput adds what a part printed that was run by hand.
-func (s *soak) recordOutput(ctx context.Context, part string, from io.Reader) error {
+func (s *soak) recordOutput(ctx context.Context, part string, from io.Reader) (err error) {
+	defer must.Catch(&err)
+
 	if !figureForm.MatchString(part) {
 		return fmt.Errorf("-record: %q is not the name of a part", part)
 	}
-	out, err := io.ReadAll(from)
-	if err != nil {
-		return err
-	}
-	o, err := readOutput(part, out)
-	if err != nil {
-		return err
-	}
+	out := must.Get(io.ReadAll(from))
+	o := must.Get(readOutput(part, out))
 	if len(o.figures) == 0 && len(o.findings) == 0 {
 		return errors.New("standard input has no line \"soak: NAME NUMBER\"")
 	}
-	if err := s.setRun(ctx); err != nil {
-		return err
-	}
+	must.OK(s.setRun(ctx))
 	return s.record(part, o)
 }
 
 // start prepares a run, runs it, and cleans up.
-func (s *soak) start(ctx context.Context, total time.Duration, only string) error {
+func (s *soak) start(ctx context.Context, total time.Duration, only string) (err error) {
+	defer must.Catch(&err)
+
 	if total <= 0 || s.nice < 0 || s.nice > 19 {
 		return errors.New("-time must be positive, and -nice between 0 and 19")
 	}
-	chosen, err := choose(parts, only)
-	if err != nil {
-		return err
-	}
-	if s.tree, err = filepath.Abs(s.tree); err != nil {
-		return err
-	}
+	chosen := must.Get(choose(parts, only))
+	s.tree = must.Get(filepath.Abs(s.tree))
 	if _, err := os.Stat(filepath.Join(s.tree, "go.mod")); err != nil {
 		return fmt.Errorf("run it in the root of the repository: %w", err)
 	}
-	if err := os.MkdirAll(filepath.Join(s.tree, "bin"), 0o755); err != nil {
-		return err
-	}
-	lock, err := os.OpenFile(filepath.Join(s.tree, "bin", "soak.lock"), os.O_RDWR|os.O_CREATE, 0o644)
-	if err != nil {
-		return err
-	}
+	must.OK(os.MkdirAll(filepath.Join(s.tree, "bin"), 0o755))
+	lock := must.Get(os.OpenFile(filepath.Join(s.tree, "bin", "soak.lock"), os.O_RDWR|os.O_CREATE, 0o644))
 	defer lock.Close()
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return fmt.Errorf("another soak runs in this tree, with the same seeds: %s: %w", lock.Name(), err)
 	}
-	if s.temp, err = os.MkdirTemp("", "evk-soak-"); err != nil {
-		return err
-	}
+	s.temp = must.Get(os.MkdirTemp("", "evk-soak-"))
 	defer os.RemoveAll(s.temp)
-	if err := s.setRun(ctx); err != nil {
-		return err
-	}
+	must.OK(s.setRun(ctx))
 	s.failed = map[string]bool{}
 	return s.all(ctx, chosen, total)
 }
@@ -150,7 +133,9 @@ func choose(all []part, only string) ([]part, error) {
 }
 
 // commit returns the tree's commit, with + if something other than the page differs from it.
-func (s *soak) commit(ctx context.Context) (string, error) {
+func (s *soak) commit(ctx context.Context) (_ string, err error) {
+	defer must.Catch(&err)
+
 	git := func(args ...string) (string, error) {
 		out, err := exec.CommandContext(ctx, "git", append([]string{"-C", s.tree}, args...)...).Output()
 		if err != nil {
@@ -158,14 +143,8 @@ func (s *soak) commit(ctx context.Context) (string, error) {
 		}
 		return strings.TrimSpace(string(out)), nil
 	}
-	commit, err := git("rev-parse", "HEAD")
-	if err != nil {
-		return "", err
-	}
-	changes, err := git("status", "--porcelain", "--", ".", ":!docs/soak.md")
-	if err != nil {
-		return "", err
-	}
+	commit := must.Get(git("rev-parse", "HEAD"))
+	changes := must.Get(git("status", "--porcelain", "--", ".", ":!docs/soak.md"))
 	if changes != "" {
 		return commit[:12] + "+", nil
 	}
@@ -215,7 +194,9 @@ func (s *soak) all(ctx context.Context, chosen []part, total time.Duration) erro
 var errPage = errors.New("the run ends")
 
 // slice runs one slice and records it at once.
-func (s *soak) slice(ctx context.Context, p part, budget time.Duration) (outcome, error) {
+func (s *soak) slice(ctx context.Context, p part, budget time.Duration) (_ outcome, err error) {
+	defer must.Catch(&err)
+
 	_, before, err := open(s.file)
 	if err != nil {
 		return outcome{}, fmt.Errorf("%w: %w", errPage, err)
@@ -225,10 +206,7 @@ func (s *soak) slice(ctx context.Context, p part, budget time.Duration) (outcome
 		seed = p.seed
 	}
 	one := time.Now()
-	o, err := p.run(ctx, s, seed, budget)
-	if err != nil {
-		return outcome{}, err
-	}
+	o := must.Get(p.run(ctx, s, seed, budget))
 	fmt.Printf("%s %s, %s: %s\n", time.Now().Format(time.TimeOnly), p.name, time.Since(one).Round(time.Second), o)
 	return o, s.record(p.name, o)
 }

@@ -38,9 +38,8 @@ func TestARunContinuesWhereTheLastOneStopped(t *testing.T) {
 		assert.NoError(t, assert.Err(s.slice(t.Context(), p, time.Minute)))
 	}
 	l := s.ledger(t)
-	if next, _ := l.seed("simulation"); len(seeds) != 2 || seeds[0] != 100 || seeds[1] != 105 || next != 110 {
-		t.Errorf("the seeds were %v, the next is %d", seeds, next)
-	}
+	next, _ := l.seed("simulation")
+	assert.That(t, len(seeds) == 2 && seeds[0] == 100 && seeds[1] == 105 && next == 110, "the seeds were %v, the next is %d", seeds, next)
 	assert.That(t, l.sum("histories") == 10*unit && l.sum("node-days") == unit/2, "the totals are %+v", l.totals)
 }
 
@@ -83,9 +82,8 @@ func TestADamagedPageEndsARun(t *testing.T) {
 		return outcome{}, os.WriteFile(s.file, []byte("nothing"), 0o644)
 	}}}, time.Hour)
 	assert.That(t, errors.Is(err, errPage) && runs == 1, "after %d slices: %v", runs, err)
-	if data, _ := os.ReadFile(s.file); string(data) != "nothing" {
-		t.Errorf("the damaged page was overwritten: %q", data)
-	}
+	data, _ := os.ReadFile(s.file)
+	assert.That(t, string(data) == "nothing", "the damaged page was overwritten: %q", data)
 }
 
 func TestWhatAnInterruptedSliceDidNotPrintIsNotCounted(t *testing.T) {
@@ -129,9 +127,8 @@ func TestARunByHandIsRecorded(t *testing.T) {
 
 func TestUnknownLinesOfAPartAreErrors(t *testing.T) {
 	for _, text := range []string{"soak: histories", "soak: Histories 1", "soak: histories one", "soak: histories -1", "soak: histories NaN", "soak: next-seed 1.5", "soak: histories 1e14"} {
-		if o, err := readOutput("simulation", []byte(text+"\n")); err == nil || !strings.Contains(err.Error(), text) {
-			t.Errorf("%q gives %+v, %v", text, o, err)
-		}
+		o, err := readOutput("simulation", []byte(text+"\n"))
+		assert.That(t, err != nil && strings.Contains(err.Error(), text), "%q gives %+v, %v", text, o, err)
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // part is a kind of test that never ends. It is run in slices.
@@ -94,25 +96,21 @@ func exists(path string) bool {
 }
 
 // goTest runs the tests of a package until they end, and returns what they print. Whoever ends it earlier gets an error.
-func (s *soak) goTest(ctx context.Context, part, dir string, args ...string) (outcome, error) {
-	program, err := s.build(ctx, dir)
-	if err != nil {
-		return outcome{}, err
-	}
+func (s *soak) goTest(ctx context.Context, part, dir string, args ...string) (_ outcome, err error) {
+	defer must.Catch(&err)
+
+	program := must.Get(s.build(ctx, dir))
 	args = append([]string{"-test.timeout=0", "-test.count=1"}, args...)
 	out, _, runErr := s.execute(ctx, dir, program, args...)
 	return s.read(ctx, part, fmt.Sprintf("go test ./%s -timeout=0 -count=1 -args %s", dir, strings.Join(args[2:], " ")), out, runErr)
 }
 
 // read returns what a part printed. If it failed without saying how to reproduce that, the finding has the part's command.
-func (s *soak) read(ctx context.Context, part, command string, out []byte, runErr error) (outcome, error) {
-	if ctx.Err() != nil {
-		return outcome{}, ctx.Err()
-	}
-	o, err := readOutput(part, out)
-	if err != nil {
-		return outcome{}, err
-	}
+func (s *soak) read(ctx context.Context, part, command string, out []byte, runErr error) (_ outcome, err error) {
+	defer must.Catch(&err)
+
+	must.OK(ctx.Err())
+	o := must.Get(readOutput(part, out))
 	if runErr != nil && len(o.findings) == 0 {
 		o.findings = []finding{{part: part, what: fmt.Sprintf("%v: %s", runErr, lastLine(out)), command: command}}
 	}
@@ -202,11 +200,10 @@ func readOutput(part string, out []byte) (outcome, error) {
 }
 
 // roundAmount reads what a part printed, which may have more decimals than the ledger keeps.
-func roundAmount(number string) (amount, error) {
-	f, err := strconv.ParseFloat(number, 64)
-	if err != nil {
-		return 0, err
-	}
+func roundAmount(number string) (_ amount, err error) {
+	defer must.Catch(&err)
+
+	f := must.Get(strconv.ParseFloat(number, 64))
 	if !(f >= 0 && f < 1e13) {
 		return 0, errors.New("out of range")
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 func main() {
@@ -36,16 +37,15 @@ func main() {
 
 // run runs the command and returns its exit code. The error is about the pool, or says why the command has no exit code.
 func run(ctx context.Context, argv []string) (code int, err error) {
+	defer must.Catch(&err)
+
 	dir, err := os.MkdirTemp("", "evk-pool-")
 	if err != nil {
 		return 0, fmt.Errorf("make the pool's directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	socket := filepath.Join(dir, "socket")
-	pool, err := localcluster.NewPool(socket, localcluster.Options{})
-	if err != nil {
-		return 0, err
-	}
+	pool := must.Get(localcluster.NewPool(socket, localcluster.Options{}))
 	serving, stop := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- pool.Serve(serving) }()

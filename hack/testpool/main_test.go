@@ -11,14 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 func TestTheCommandGetsThePoolAndDecidesTheExitCode(t *testing.T) {
 	code, err := run(t.Context(), []string{"sh", "-c", "test -S $" + localcluster.PoolEnv + " && exit 3"})
-	if code != 3 || err != nil {
-		t.Errorf("got exit code %d and error %v, want 3 and none", code, err)
-	}
+	assert.That(t, code == 3 && err == nil, "got exit code %d and error %v, want 3 and none", code, err)
 }
 
 func TestAnInterruptEndsTheCommandAndWhatItStarted(t *testing.T) {
@@ -36,17 +35,9 @@ func TestAnInterruptEndsTheCommandAndWhatItStarted(t *testing.T) {
 	if code, err := run(ctx, []string{"sh", "-c", "sleep 600 & echo $$ >" + file + ".new; mv " + file + ".new " + file + "; wait; true"}); code != 0 || err == nil {
 		t.Errorf("got exit code %d and error %v, want an error", code, err)
 	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	group, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := assert.Value(os.ReadFile(file))(t)
+	group := assert.Value(strconv.Atoi(strings.TrimSpace(string(text))))(t)
 	for deadline := time.Now().Add(10 * time.Second); !errors.Is(syscall.Kill(-group, 0), syscall.ESRCH); <-time.After(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("a process of the command still runs")
-		}
+		assert.Must(t, !time.Now().After(deadline), "a process of the command still runs")
 	}
 }

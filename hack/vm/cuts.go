@@ -14,6 +14,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/blockdev"
+	"github.com/evenkeel/evenkeel/testkit/must"
 	"github.com/evenkeel/evenkeel/testkit/vm"
 )
 
@@ -63,10 +64,10 @@ func cutsPower(ctx context.Context, l *lab) error {
 		l.seed = uint64(time.Now().Unix())
 	}
 	fmt.Printf("  seed %d: go run ./hack/vm -only=cuts -cuts=%d -seed=%d\n", l.seed, l.cuts, l.seed)
-	base := got(blockdev.OpenFile(l.image.Disk))
+	base := must.Get(blockdev.OpenFile(l.image.Disk))
 	defer base.Close()
 	r := &run{}
-	r.disk = got(blockdev.Record(base, filepath.Join(l.dir, "run")))
+	r.disk = must.Get(blockdev.Record(base, filepath.Join(l.dir, "run")))
 	defer r.disk.Close()
 	err := l.record(ctx, r)
 	if err != nil {
@@ -132,11 +133,10 @@ const (
 
 // record runs the node on a disk that is recorded: it installs the agent, assigns a good and a bad configuration, and upgrades
 // the agent. The run ends at the first error.
-func (l *lab) record(ctx context.Context, r *run) error {
-	m, stop, err := l.bootRecorded(ctx, r.disk, filepath.Join(l.dir, "run-vm"))
-	if err != nil {
-		return err
-	}
+func (l *lab) record(ctx context.Context, r *run) (err error) {
+	defer must.Catch(&err)
+
+	m, stop := must.Get2(l.bootRecorded(ctx, r.disk, filepath.Join(l.dir, "run-vm")))
 	defer stop()
 	l.machine = m
 	defer l.discard()
@@ -147,15 +147,12 @@ func (l *lab) record(ctx context.Context, r *run) error {
 }
 
 // bootRecorded starts a machine whose disk is served from this process. stop ends the service.
-func (l *lab) bootRecorded(ctx context.Context, disk *blockdev.Recorder, dir string) (*vm.Machine, func(), error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, nil, err
-	}
+func (l *lab) bootRecorded(ctx context.Context, disk *blockdev.Recorder, dir string) (_ *vm.Machine, _ func(), err error) {
+	defer must.Catch(&err)
+
+	must.OK(os.MkdirAll(dir, 0o755))
 	socket := filepath.Join(dir, "disk.sock")
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		return nil, nil, err
-	}
+	listener := must.Get(net.Listen("unix", socket))
 	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan error, 1)
 	go func() { done <- disk.Serve(serving, listener) }()
@@ -172,27 +169,19 @@ func (l *lab) bootRecorded(ctx context.Context, disk *blockdev.Recorder, dir str
 }
 
 // play is the run. It notes what the agent reported, and where the disk's log was then.
-func (l *lab) play(ctx context.Context, m *vm.Machine, r *run) error {
-	if err := errors.Join(l.join(ctx, m), l.forgetConfig(ctx)); err != nil {
-		return err
-	}
+func (l *lab) play(ctx context.Context, m *vm.Machine, r *run) (err error) {
+	defer must.Catch(&err)
+
+	must.OK(errors.Join(l.join(ctx, m), l.forgetConfig(ctx)))
 	agent, err := os.ReadFile("bin/evenkeel-agent")
 	if err != nil {
 		return fmt.Errorf("%w: run make build", err)
 	}
-	if err := m.PutFile(ctx, agentPath, 0o755, agent); err != nil {
-		return err
-	}
-	if err := m.PutFile(ctx, newPath, 0o755, append(agent, 0)); err != nil {
-		return err
-	}
-	if r.good, err = l.create(ctx, "good", fmt.Sprintf("maxPods: %d", goodPods)); err != nil {
-		return err
-	}
+	must.OK(m.PutFile(ctx, agentPath, 0o755, agent))
+	must.OK(m.PutFile(ctx, newPath, 0o755, append(agent, 0)))
+	r.good = must.Get(l.create(ctx, "good", fmt.Sprintf("maxPods: %d", goodPods)))
 	// The dry run passes, and the kubelet exits when it has started.
-	if r.bad, err = l.create(ctx, "bad", "kubeReserved: {memory: 100Ti}"); err != nil {
-		return err
-	}
+	r.bad = must.Get(l.create(ctx, "bad", "kubeReserved: {memory: 100Ti}"))
 	o := l.observe(ctx, r)
 	defer o.stop()
 	during := func(what moment, do func() error) error {
@@ -212,12 +201,8 @@ func (l *lab) play(ctx context.Context, m *vm.Machine, r *run) error {
 			return err
 		}
 	}
-	if _, err := m.Run(ctx, "systemctl is-system-running --wait || true"); err != nil {
-		return err
-	}
-	if err := during(installing, install(agentPath)); err != nil {
-		return err
-	}
+	must.Get(m.Run(ctx, "systemctl is-system-running --wait || true"))
+	must.OK(during(installing, install(agentPath)))
 	assign := func(c config) func() error {
 		return func() error {
 			err := l.writeSpec(ctx, c.uid, c.name)
@@ -228,42 +213,22 @@ func (l *lab) play(ctx context.Context, m *vm.Machine, r *run) error {
 			return o.until(ctx, "runs "+c.name, func(f fact) bool { return f.active == c.uid || slices.Contains(f.bad, c.uid) })
 		}
 	}
-	if err := during(changing, assign(r.good)); err != nil {
-		return err
-	}
-	err = during(trying, func() error {
+	must.OK(during(changing, assign(r.good)))
+	must.OK(during(trying, func() error {
 		return o.until(ctx, "has promoted the good configuration", func(f fact) bool { return f.good == r.good.uid })
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	end := r.disk.Position()
 	r.spans = append(r.spans, span{promoting, max(0, end-around), end})
-	if err := during(changing, assign(r.bad)); err != nil {
-		return err
-	}
-	err = during(failing, func() error {
+	must.OK(during(changing, assign(r.bad)))
+	must.OK(during(failing, func() error {
 		return o.until(ctx, "has gone back", func(f fact) bool { return slices.Contains(f.bad, r.bad.uid) && f.active == r.good.uid })
-	})
-	if err != nil {
-		return err
-	}
-	if err := l.ready(ctx); err != nil {
-		return err
-	}
-	if err := during(upgrading, install(newPath)); err != nil {
-		return err
-	}
-	if r.found, err = l.doctor(ctx); err != nil {
-		return err
-	}
+	}))
+	must.OK(l.ready(ctx))
+	must.OK(during(upgrading, install(newPath)))
+	r.found = must.Get(l.doctor(ctx))
 	o.note(func(f *fact) { f.agent = locked })
-	if _, err := m.Run(ctx, prepareHandOver); err != nil {
-		return err
-	}
-	if err := l.ready(ctx); err != nil {
-		return err
-	}
+	must.Get(m.Run(ctx, prepareHandOver))
+	must.OK(l.ready(ctx))
 	return during(handing, func() error {
 		if _, err := m.Run(ctx, "systemctl enable --now evenkeel-self"); err != nil {
 			return err

@@ -16,6 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/inspect"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/blockdev"
+	"github.com/evenkeel/evenkeel/testkit/must"
 	"github.com/evenkeel/evenkeel/testkit/vm"
 )
 
@@ -90,11 +91,10 @@ func (l *lab) cut(ctx context.Context, c *cut, boot bool) (err error) {
 }
 
 // comesBack checks that the node comes up by itself, has forgotten nothing, and ends where it would have ended without the cut.
-func (l *lab) comesBack(ctx context.Context, c *cut, m *vm.Machine, known fact) error {
-	boot, err := m.WaitBoot(ctx, "") // it answers slowly while it boots
-	if err != nil {
-		return err
-	}
+func (l *lab) comesBack(ctx context.Context, c *cut, m *vm.Machine, known fact) (err error) {
+	defer must.Catch(&err)
+
+	boot := must.Get(m.WaitBoot(ctx, "")) // it answers slowly while it boots
 	err = bed.Eventually(ctx, patience, func(ctx context.Context) error {
 		n, err := l.object(ctx)
 		if err == nil && (n.Status.NodeInfo.BootID != boot || !query.IsReady(n)) {
@@ -106,9 +106,7 @@ func (l *lab) comesBack(ctx context.Context, c *cut, m *vm.Machine, known fact) 
 		return fmt.Errorf("the node does not come up by itself: %w", err)
 	}
 	if known.agent != plain {
-		if err := l.rememberedIn(ctx, c, m, known); err != nil {
-			return err
-		}
+		must.OK(l.rememberedIn(ctx, c, m, known))
 	}
 	if known.agent == plain || c.moment == upgrading {
 		program := agentPath
@@ -119,12 +117,8 @@ func (l *lab) comesBack(ctx context.Context, c *cut, m *vm.Machine, known fact) 
 			return fmt.Errorf("the next install by hand: %w", err)
 		}
 	}
-	if err := l.settles(ctx, c, known); err != nil {
-		return err
-	}
-	if err := l.rememberedIn(ctx, c, m, known); err != nil {
-		return err
-	}
+	must.OK(l.settles(ctx, c, known))
+	must.OK(l.rememberedIn(ctx, c, m, known))
 	return l.leftNothing(ctx, c, m)
 }
 
@@ -172,11 +166,10 @@ func remembers(c *cut, s inspect.Summary, known fact) error {
 
 // settles waits for the outcome of the assignment.
 func (l *lab) settles(ctx context.Context, c *cut, known fact) error {
-	return bed.Eventually(ctx, patience, func(ctx context.Context) error {
-		nc, err := l.config(ctx)
-		if err != nil {
-			return err
-		}
+	return bed.Eventually(ctx, patience, func(ctx context.Context) (err error) {
+		defer must.Catch(&err)
+
+		nc := must.Get(l.config(ctx))
 		var now fact
 		now.read(nc)
 		good, rejected := known.assigned.uid, slices.Contains(now.bad, c.run.bad.uid)
@@ -195,17 +188,16 @@ func (l *lab) settles(ctx context.Context, c *cut, known fact) error {
 }
 
 // leftNothing checks that no temporary files remain, and that doctor finds nothing about the node that it did not find before.
-func (l *lab) leftNothing(ctx context.Context, c *cut, m *vm.Machine) error {
-	err := bed.Eventually(ctx, prompt, func(ctx context.Context) error { // the agent may be writing a file
+func (l *lab) leftNothing(ctx context.Context, c *cut, m *vm.Machine) (err error) {
+	defer must.Catch(&err)
+
+	must.OK(bed.Eventually(ctx, prompt, func(ctx context.Context) error { // the agent may be writing a file
 		out, err := m.Run(ctx, "find /etc/systemd/system /run/systemd/system /var/lib/evenkeel /var/lib/evenkeel-install /usr/local/bin /opt/bin -name '*.tmp*' -o -name '*trial.conf' 2>/dev/null; true")
 		if err == nil && strings.TrimSpace(out) != "" {
 			err = fmt.Errorf("left are %s", out)
 		}
 		return err
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	return bed.Eventually(ctx, prompt, func(ctx context.Context) error {
 		found, err := l.doctor(ctx)
 		found = slices.DeleteFunc(found, func(check string) bool { return slices.Contains(c.run.found, check) })
@@ -217,11 +209,10 @@ func (l *lab) leftNothing(ctx context.Context, c *cut, m *vm.Machine) error {
 }
 
 // doctor returns the names of the checks that found a problem of the node.
-func (l *lab) doctor(ctx context.Context) ([]string, error) {
-	out, _, err := l.evenkeel(ctx, "doctor", "-o", "json")
-	if err != nil {
-		return nil, err
-	}
+func (l *lab) doctor(ctx context.Context) (_ []string, err error) {
+	defer must.Catch(&err)
+
+	out, _ := must.Get2(l.evenkeel(ctx, "doctor", "-o", "json"))
 	var report struct {
 		Findings []struct {
 			Severity, Check string
@@ -241,19 +232,14 @@ func (l *lab) doctor(ctx context.Context) ([]string, error) {
 }
 
 // examine checks the file system and the files of a disk without a boot.
-func (l *lab) examine(ctx context.Context, c *cut, layer *blockdev.Layer) error {
+func (l *lab) examine(ctx context.Context, c *cut, layer *blockdev.Layer) (err error) {
+	defer must.Catch(&err)
+
 	path := filepath.Join(c.dir, "examined")
-	if _, err := l.image.Copy(ctx, path); err != nil {
-		return err
-	}
+	must.Get(l.image.Copy(ctx, path))
 	defer os.Remove(path)
-	image, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(layer.Overwrite(image), image.Close()); err != nil {
-		return err
-	}
+	image := must.Get(os.OpenFile(path, os.O_RDWR, 0))
+	must.OK(errors.Join(layer.Overwrite(image), image.Close()))
 	// The first replays the journal, as a mount does; the second finds nothing.
 	for _, mode := range []string{"-p", "-fn"} {
 		out, err := exec.CommandContext(ctx, "/sbin/e2fsck", mode, path).CombinedOutput()
@@ -265,9 +251,7 @@ func (l *lab) examine(ctx context.Context, c *cut, layer *blockdev.Layer) error 
 		}
 	}
 	files := filepath.Join(c.dir, "files")
-	if err := os.MkdirAll(files, 0o755); err != nil {
-		return err
-	}
+	must.OK(os.MkdirAll(files, 0o755))
 	defer os.RemoveAll(files)
 	for _, dir := range []string{"/var/lib/evenkeel", "/etc/systemd/system/kubelet.service.d"} {
 		out, err := exec.CommandContext(ctx, "/sbin/debugfs", "-R", "rdump "+dir+" "+files, path).CombinedOutput()

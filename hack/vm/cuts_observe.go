@@ -15,6 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/blockdev"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // config is a ConfigMap with a configuration.
@@ -144,15 +145,14 @@ func (l *lab) forgetConfig(ctx context.Context) error {
 }
 
 // writeSpec writes what the node's NodeConfig assigns; an empty name means nothing.
-func (l *lab) writeSpec(ctx context.Context, uid, name string) error {
+func (l *lab) writeSpec(ctx context.Context, uid, name string) (err error) {
+	defer must.Catch(&err)
+
 	spec := v1alpha1.NodeConfigSpec{}
 	if name != "" {
 		spec.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: v1alpha1.SystemNamespace, Name: name, UID: types.UID(uid)}}
 	}
-	patch, err := json.Marshal([]map[string]any{{"op": "add", "path": "/spec", "value": spec}})
-	if err != nil {
-		return err
-	}
+	patch := must.Get(json.Marshal([]map[string]any{{"op": "add", "path": "/spec", "value": spec}}))
 	return bed.Eventually(ctx, prompt, func(ctx context.Context) error {
 		_, err := l.kubectl(ctx, "patch", "nodeconfig", nodeName, "--type=json", "-p", string(patch))
 		return err

@@ -21,6 +21,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 	"github.com/evenkeel/evenkeel/testkit/vm"
 )
 
@@ -51,15 +52,12 @@ type lab struct {
 }
 
 // open builds the image and starts the cluster.
-func (l *lab) open(ctx context.Context) error {
-	var err error
-	if l.dir, err = os.MkdirTemp("", "evkvm-"); err != nil {
-		return err
-	}
+func (l *lab) open(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+
+	l.dir = must.Get(os.MkdirTemp("", "evkvm-"))
 	begin := time.Now()
-	if l.image, err = vm.Build(ctx, l.cache, l.kubelet, os.Stdout); err != nil {
-		return err
-	}
+	l.image = must.Get(vm.Build(ctx, l.cache, l.kubelet, os.Stdout))
 	fmt.Printf("disk: %s after %s\nfiles of this run: %s\n", l.image.Disk, time.Since(begin).Round(time.Second), l.dir)
 	var reason string
 	l.accel, reason = vm.Accel(ctx, l.image)
@@ -84,40 +82,35 @@ func (l *lab) close() error {
 }
 
 // node returns the machine whose kubelet is a Ready node; it makes a new one if there is none.
-func (l *lab) node(ctx context.Context) (*vm.Machine, error) {
+func (l *lab) node(ctx context.Context) (_ *vm.Machine, err error) {
+	defer must.Catch(&err)
+
 	if l.machine != nil {
 		return l.machine, nil
 	}
-	m, err := l.boot(ctx, vm.Options{})
-	if err != nil {
-		return nil, err
-	}
+	m := must.Get(l.boot(ctx, vm.Options{}))
 	l.machine = m
 	return m, l.join(ctx, m)
 }
 
 // fresh is node, with a machine of its own.
-func (l *lab) fresh(ctx context.Context, o vm.Options) (*vm.Machine, error) {
+func (l *lab) fresh(ctx context.Context, o vm.Options) (_ *vm.Machine, err error) {
+	defer must.Catch(&err)
+
 	l.discard()
-	m, err := l.boot(ctx, o)
-	if err != nil {
-		return nil, err
-	}
+	m := must.Get(l.boot(ctx, o))
 	l.machine = m
 	return m, l.join(ctx, m)
 }
 
 // boot starts a machine with a disk of its own.
-func (l *lab) boot(ctx context.Context, o vm.Options) (*vm.Machine, error) {
+func (l *lab) boot(ctx context.Context, o vm.Options) (_ *vm.Machine, err error) {
+	defer must.Catch(&err)
+
 	l.count++
 	o.Dir = filepath.Join(l.dir, fmt.Sprintf("m%d", l.count))
-	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
-		return nil, err
-	}
-	var err error
-	if o.Root, err = l.image.Overlay(ctx, filepath.Join(o.Dir, "root.qcow2")); err != nil {
-		return nil, err
-	}
+	must.OK(os.MkdirAll(o.Dir, 0o755))
+	o.Root = must.Get(l.image.Overlay(ctx, filepath.Join(o.Dir, "root.qcow2")))
 	o.Image, o.Accel = l.image, l.accel
 	begin := time.Now()
 	m, err := vm.Start(ctx, o)
@@ -136,14 +129,12 @@ func (l *lab) discard() {
 }
 
 // join makes the machine a node of the cluster, whose kubelet is configured like kubeadm's, and waits until it is Ready.
-func (l *lab) join(ctx context.Context, m *vm.Machine) error {
+func (l *lab) join(ctx context.Context, m *vm.Machine) (err error) {
+	defer must.Catch(&err)
+
 	begin := time.Now()
-	if err := Join(ctx, l.cluster, m, nodeName); err != nil {
-		return err
-	}
-	if err := l.ready(ctx); err != nil {
-		return err
-	}
+	must.OK(Join(ctx, l.cluster, m, nodeName))
+	must.OK(l.ready(ctx))
 	fmt.Printf("  the node is Ready after %s\n", time.Since(begin).Round(time.Second))
 	return nil
 }
@@ -172,22 +163,15 @@ evictionHard: {memory.available: 50Mi, nodefs.available: 1%, nodefs.inodesFree: 
 `
 
 // Join writes what the kubelet of a node needs, enables its unit and starts it. It does not wait for it.
-func Join(ctx context.Context, c *localcluster.Cluster, m *vm.Machine, name string) error {
-	path, err := c.NodeKubeconfig(name)
-	if err != nil {
-		return err
-	}
-	kubeconfig, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
+func Join(ctx context.Context, c *localcluster.Cluster, m *vm.Machine, name string) (err error) {
+	defer must.Catch(&err)
+
+	path := must.Get(c.NodeKubeconfig(name))
+	kubeconfig := must.Get(os.ReadFile(path))
 	// The machine reaches the API server under an address that its certificate does not have.
 	server := regexp.MustCompile(`server: https://127\.0\.0\.1:(\d+)`)
 	kubeconfig = server.ReplaceAll(kubeconfig, []byte("server: https://"+vm.Host+":$1\n    tls-server-name: localhost"))
-	ca, err := os.ReadFile(filepath.Join(c.Dir(), "pki", "ca.crt"))
-	if err != nil {
-		return err
-	}
+	ca := must.Get(os.ReadFile(filepath.Join(c.Dir(), "pki", "ca.crt")))
 	for _, f := range []struct {
 		path, content string
 	}{
@@ -196,9 +180,7 @@ func Join(ctx context.Context, c *localcluster.Cluster, m *vm.Machine, name stri
 		{"/var/lib/kubelet/config.yaml", kubeletConfig},
 		{"/var/lib/kubelet/kubeadm-flags.env", fmt.Sprintf("KUBELET_KUBEADM_ARGS=\"--hostname-override=%s --node-ip=%s\"\n", name, vm.IP)},
 	} {
-		if err := m.PutFile(ctx, f.path, 0o600, []byte(f.content)); err != nil {
-			return err
-		}
+		must.OK(m.PutFile(ctx, f.path, 0o600, []byte(f.content)))
 	}
 	_, err = m.Run(ctx, "mkdir -p /etc/kubernetes/manifests && systemctl enable --now kubelet && sync")
 	return err
@@ -216,24 +198,19 @@ func (l *lab) ready(ctx context.Context) error {
 }
 
 // object reads the Node. What waits for a change reads often: a kubectl for each read would take processor time from the machine.
-func (l *lab) object(ctx context.Context) (*corev1.Node, error) {
-	client, err := l.client()
-	if err != nil {
-		return nil, err
-	}
+func (l *lab) object(ctx context.Context) (_ *corev1.Node, err error) {
+	defer must.Catch(&err)
+
+	client := must.Get(l.client())
 	return client.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
 }
 
 // config reads the node's NodeConfig.
-func (l *lab) config(ctx context.Context) (*v1alpha1.NodeConfig, error) {
-	client, err := l.client()
-	if err != nil {
-		return nil, err
-	}
-	raw, err := client.RESTClient().Get().AbsPath("apis", v1alpha1.GroupVersion.String(), "nodeconfigs", nodeName).DoRaw(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (l *lab) config(ctx context.Context) (_ *v1alpha1.NodeConfig, err error) {
+	defer must.Catch(&err)
+
+	client := must.Get(l.client())
+	raw := must.Get(client.RESTClient().Get().AbsPath("apis", v1alpha1.GroupVersion.String(), "nodeconfigs", nodeName).DoRaw(ctx))
 	nc := &v1alpha1.NodeConfig{}
 	return nc, json.Unmarshal(raw, nc)
 }

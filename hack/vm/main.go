@@ -13,9 +13,11 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
-// step is one test. Steps share a machine until a step fails or asks for its own. run may end with must or got.
+// step is one test. Steps share a machine until a step fails or asks for its own. run may use package must.
 type step struct {
 	name string
 	what string
@@ -91,33 +93,9 @@ func (l *lab) runSteps(ctx context.Context, only string) error {
 	return err
 }
 
-// failure is the panic of must.
-type failure struct{ error }
-
-// must ends the step if err is not nil, as t.Fatal ends a test. Only run itself may call it, not the functions that others call.
-func must(err error) {
-	if err != nil {
-		panic(failure{err})
-	}
-}
-
-// got returns a value, and ends the step if err is not nil.
-func got[V any](v V, err error) V {
-	must(err)
-	return v
-}
-
 // attempt runs the step, and returns the error with which it failed.
 func (s *step) attempt(ctx context.Context, l *lab) (err error) {
-	defer func() {
-		switch r := recover().(type) {
-		case nil:
-		case failure:
-			err = r.error
-		default:
-			panic(r)
-		}
-	}()
+	defer must.Catch(&err)
 	return s.run(ctx, l)
 }
 

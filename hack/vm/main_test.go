@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"slices"
 	"testing"
 
@@ -20,15 +18,5 @@ func TestEachStepHasANameOfItsOwn(t *testing.T) {
 	for _, s := range steps {
 		assert.That(t, s.name != "" && s.what != "" && !slices.Contains(names, s.name), "step %q: %q", s.name, s.what)
 		names = append(names, s.name)
-	}
-}
-
-func TestAStepEndsAtTheFirstError(t *testing.T) {
-	for name, run := range map[string]func() error{
-		"must": func() error { must(errors.New("a")); return nil }, "got": func() error { return errors.New(got("b", errors.New("a"))) },
-		"returned": func() error { must(nil); return errors.New(got("a", nil)) },
-	} {
-		s := step{run: func(context.Context, *lab) error { return run() }}
-		assert.Error(t, s.attempt(t.Context(), &lab{}), "a", name)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/must"
 	"github.com/evenkeel/evenkeel/testkit/vm"
 )
 
@@ -17,26 +18,23 @@ import (
 const agentFlags = "--health-timeout=20m --ready-timeout=20m --sync-timeout=10s"
 
 // installed returns a machine whose kubelet runs under the agent of the previous release's package.
-func (l *lab) installed(ctx context.Context) (*vm.Machine, error) {
-	m, err := l.node(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (l *lab) installed(ctx context.Context) (_ *vm.Machine, err error) {
+	defer must.Catch(&err)
+
+	m := must.Get(l.node(ctx))
 	if runs, err := l.runsAgent(ctx, m); err != nil || runs {
 		return m, err
 	}
-	if err := l.putPackage(ctx, m, l.previous); err != nil {
-		return nil, err
-	}
+	must.OK(l.putPackage(ctx, m, l.previous))
 	script := "dpkg --install /root/evenkeel-agent.deb && evenkeel-agent install --timeout=25m -- " + agentFlags
-	if _, err := l.run(ctx, m, script, patience+prompt); err != nil {
-		return nil, err
-	}
+	must.Get(l.run(ctx, m, script, patience+prompt))
 	return m, l.ready(ctx)
 }
 
 // putPackage copies the agent's package of a release to the machine.
-func (l *lab) putPackage(ctx context.Context, m *vm.Machine, release string) error {
+func (l *lab) putPackage(ctx context.Context, m *vm.Machine, release string) (err error) {
+	defer must.Catch(&err)
+
 	if release == "" {
 		return errors.New("this step needs -previous and -release: run make vm, or see the Makefile")
 	}
@@ -47,10 +45,7 @@ func (l *lab) putPackage(ctx context.Context, m *vm.Machine, release string) err
 	if err != nil {
 		return err
 	}
-	content, err := os.ReadFile(files[0])
-	if err != nil {
-		return err
-	}
+	content := must.Get(os.ReadFile(files[0]))
 	return m.PutFile(ctx, "/root/evenkeel-agent.deb", 0o644, content)
 }
 
@@ -62,11 +57,10 @@ func (l *lab) run(ctx context.Context, m *vm.Machine, script string, within time
 }
 
 // runsAgent reports whether the kubelet's unit runs the agent.
-func (l *lab) runsAgent(ctx context.Context, m *vm.Machine) (bool, error) {
-	out, err := l.run(ctx, m, "basename $(readlink /proc/$(systemctl show --property=MainPID --value kubelet)/exe)", prompt)
-	if err != nil {
-		return false, err
-	}
+func (l *lab) runsAgent(ctx context.Context, m *vm.Machine) (_ bool, err error) {
+	defer must.Catch(&err)
+
+	out := must.Get(l.run(ctx, m, "basename $(readlink /proc/$(systemctl show --property=MainPID --value kubelet)/exe)", prompt))
 	name := strings.TrimSpace(out)
 	if name != "kubelet" && !strings.HasPrefix(name, "evenkeel-agent") {
 		return false, fmt.Errorf("the kubelet's unit runs %q", name)
@@ -126,17 +120,11 @@ func (l *lab) beginTrial(ctx context.Context, pods int, length time.Duration) er
 // proven returns a machine with the agent whose kubelet runs a last-known-good configuration, and its number of pods. A change is made
 // only if there was none.
 func (l *lab) proven(ctx context.Context) (m *vm.Machine, pods int, err error) {
-	if m, err = l.installed(ctx); err != nil {
-		return nil, 0, err
-	}
-	nc, err := l.config(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
-	n, err := l.object(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
+	defer must.Catch(&err)
+
+	m = must.Get(l.installed(ctx))
+	nc := must.Get(l.config(ctx))
+	n := must.Get(l.object(ctx))
 	pods = int(n.Status.Capacity.Pods().Value())
 	if nc.Status.LastKnownGood != nil && nc.Status.Trial == nil && bed.ConfigOK(nc).Status == "True" {
 		return m, pods, nil
@@ -147,11 +135,10 @@ func (l *lab) proven(ctx context.Context) (m *vm.Machine, pods int, err error) {
 
 // promoted waits until the kubelet runs with this number of pods, and its configuration is last-known-good.
 func (l *lab) promoted(ctx context.Context, pods int) error {
-	return bed.Eventually(ctx, patience+patience, func(ctx context.Context) error {
-		nc, err := l.config(ctx)
-		if err != nil {
-			return err
-		}
+	return bed.Eventually(ctx, patience+patience, func(ctx context.Context) (err error) {
+		defer must.Catch(&err)
+
+		nc := must.Get(l.config(ctx))
 		s := nc.Status
 		ok := bed.ConfigOK(nc)
 		if s.Active == nil || s.LastKnownGood == nil || s.Active.UID != s.LastKnownGood.UID || s.Assigned == nil || s.Active.UID != s.Assigned.UID || ok.Status != "True" {
@@ -181,22 +168,19 @@ func (l *lab) noBad(ctx context.Context, before int) error {
 
 // promotedOnly requires that the node promotes what it was assigned, with this many pods, and records nothing more as bad. It
 // reports that in these words.
-func (l *lab) promotedOnly(ctx context.Context, pods, bad int, words string) error {
-	if err := l.promoted(ctx, pods); err != nil {
-		return err
-	}
-	if err := l.noBad(ctx, bad); err != nil {
-		return err
-	}
+func (l *lab) promotedOnly(ctx context.Context, pods, bad int, words string) (err error) {
+	defer must.Catch(&err)
+
+	must.OK(l.promoted(ctx, pods))
+	must.OK(l.noBad(ctx, bad))
 	checked("%s", words)
 	return nil
 }
 
 // bad returns how many configurations are recorded as bad.
-func (l *lab) bad(ctx context.Context) (int, error) {
-	nc, err := l.config(ctx)
-	if err != nil {
-		return 0, err
-	}
+func (l *lab) bad(ctx context.Context) (_ int, err error) {
+	defer must.Catch(&err)
+
+	nc := must.Get(l.config(ctx))
 	return len(nc.Status.BadConfigs), nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 var steps = []step{
@@ -36,14 +37,14 @@ var steps = []step{
 }
 
 func boots(ctx context.Context, l *lab) error {
-	m := got(l.node(ctx))
-	out := got(m.Run(ctx, "cat /proc/1/comm; stat -f -c %T /sys/fs/cgroup; uname -r; systemctl is-active containerd kubelet"))
+	m := must.Get(l.node(ctx))
+	out := must.Get(m.Run(ctx, "cat /proc/1/comm; stat -f -c %T /sys/fs/cgroup; uname -r; systemctl is-active containerd kubelet"))
 	fields := strings.Fields(out)
 	if len(fields) != 5 || fields[0] != "systemd" || fields[1] != "cgroup2fs" || fields[3] != "active" || fields[4] != "active" {
 		return fmt.Errorf("the machine says %q", out)
 	}
 	checked("the first process is systemd, cgroups are of version 2, the kernel is %s, containerd and the kubelet are active", fields[2])
-	must(bed.Eventually(ctx, patience, func(ctx context.Context) error {
+	must.OK(bed.Eventually(ctx, patience, func(ctx context.Context) error {
 		out, err := m.Run(ctx, "systemctl is-system-running")
 		if strings.TrimSpace(out) == "running" {
 			return nil
@@ -53,7 +54,7 @@ func boots(ctx context.Context, l *lab) error {
 		}
 		return err
 	}))
-	took := got(m.Run(ctx, "systemd-analyze time | head -1"))
+	took := must.Get(m.Run(ctx, "systemd-analyze time | head -1"))
 	checked("no unit has failed: %s", strings.TrimSpace(took))
 	return nil
 }

@@ -8,17 +8,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/testkit/must"
 	"github.com/evenkeel/evenkeel/testkit/vm"
 )
 
 // checks runs the dry run and the self-test before the agent is installed.
-func checks(ctx context.Context, l *lab) error {
-	m := got(l.node(ctx))
-	must(l.putPackage(ctx, m, l.previous))
-	_, before, err := l.unit(ctx, m)
-	if err != nil {
-		return err
-	}
+func checks(ctx context.Context, l *lab) (err error) {
+	defer must.Catch(&err)
+
+	m := must.Get(l.node(ctx))
+	must.OK(l.putPackage(ctx, m, l.previous))
+	_, before := must.Get2(l.unit(ctx, m))
 	const kubelet = " -- /usr/bin/kubelet --config=/var/lib/kubelet/config.yaml --kubeconfig=/etc/kubernetes/kubelet.conf --hostname-override=vm --node-ip=10.0.2.15"
 	const file = "printf 'apiVersion: kubelet.config.k8s.io/v1beta1\\nkind: KubeletConfiguration\\n%s\\n' '"
 	for _, c := range []struct {
@@ -47,10 +47,7 @@ func checks(ctx context.Context, l *lab) error {
 		}
 		checked("%s", c.what)
 	}
-	_, after, err := l.unit(ctx, m)
-	if err != nil {
-		return err
-	}
+	_, after := must.Get2(l.unit(ctx, m))
 	if before != after {
 		return fmt.Errorf("the kubelet's process was %s and is %s", before, after)
 	}
@@ -67,24 +64,23 @@ func (l *lab) unit(ctx context.Context, m *vm.Machine) (files, pid string, err e
 	return files, strings.TrimSpace(pid), err
 }
 
-func installs(ctx context.Context, l *lab) error {
-	m := got(l.installed(ctx))
+func installs(ctx context.Context, l *lab) (err error) {
+	defer must.Catch(&err)
+
+	m := must.Get(l.installed(ctx))
 	if runs, err := l.runsAgent(ctx, m); err != nil || !runs {
 		return errors.Join(errors.New("the kubelet's unit does not run the agent"), err)
 	}
-	got(l.run(ctx, m, processes, prompt))
+	must.Get(l.run(ctx, m, processes, prompt))
 	checked("evenkeel-agent install of the package: the kubelet is the agent's child, the node is Ready")
-	files, pid, err := l.unit(ctx, m)
-	if err != nil {
-		return err
-	}
+	files, pid := must.Get2(l.unit(ctx, m))
 	const list = "ls /run/systemd/system/kubelet.service.d/ /etc/systemd/system/kubelet.service.d/ 2>&1; true"
-	before := got(l.run(ctx, m, list, prompt))
+	before := must.Get(l.run(ctx, m, list, prompt))
 	if strings.Contains(before, "trial") || strings.Contains(before, ".tmp") || !strings.Contains(before, "90-evenkeel.conf") {
 		return fmt.Errorf("after the install: %s", before)
 	}
-	out := got(l.run(ctx, m, "evenkeel-agent install", patience))
-	after := got(l.run(ctx, m, list, prompt))
+	out := must.Get(l.run(ctx, m, "evenkeel-agent install", patience))
+	after := must.Get(l.run(ctx, m, list, prompt))
 	if filesNow, pidNow, err := l.unit(ctx, m); err != nil || filesNow != files || pidNow != pid || after != before {
 		return errors.Join(fmt.Errorf("a second install changes the unit: process %s, then %s; files %s, then %s", pid, pidNow, before, after), err)
 	}
@@ -98,8 +94,8 @@ func lastLine(out string) string {
 }
 
 func changes(ctx context.Context, l *lab) error {
-	got(l.installed(ctx))
-	must(l.change(ctx, 120))
+	must.Get(l.installed(ctx))
+	must.OK(l.change(ctx, 120))
 	checked("the first change is on trial, promoted, and in effect: the node has room for 120 pods")
 	return nil
 }
@@ -107,26 +103,25 @@ func changes(ctx context.Context, l *lab) error {
 // crashes is a configuration that passes the dry run: the kubelet compares it with the machine only when it starts.
 const crashes = "kubeReserved: {memory: 512Gi}"
 
-func rollsBack(ctx context.Context, l *lab) error {
-	m, pods, err := l.proven(ctx)
-	if err != nil {
-		return err
-	}
-	must(l.assign(ctx, 2, crashes, "proven", "--trial-duration=15s"))
-	nc := got(l.config(ctx))
+func rollsBack(ctx context.Context, l *lab) (err error) {
+	defer must.Catch(&err)
+
+	m, pods := must.Get2(l.proven(ctx))
+	must.OK(l.assign(ctx, 2, crashes, "proven", "--trial-duration=15s"))
+	nc := must.Get(l.config(ctx))
 	s := nc.Status
 	if len(s.BadConfigs) == 0 || s.Active == nil || s.LastKnownGood == nil || s.Active.UID != s.LastKnownGood.UID {
 		return fmt.Errorf("active %+v, last-known-good %+v, bad %+v", s.Active, s.LastKnownGood, s.BadConfigs)
 	}
-	must(l.becomesHealthy(ctx, m))
-	must(l.runsWith(ctx, pods))
+	must.OK(l.becomesHealthy(ctx, m))
+	must.OK(l.runsWith(ctx, pods))
 	checked("a kubelet that crashes with the change is rolled back, and runs with room for %d pods: %s", pods, s.BadConfigs[len(s.BadConfigs)-1].Reason)
 	return nil
 }
 
 func journals(ctx context.Context, l *lab) error {
-	m := got(l.installed(ctx))
-	out := got(l.run(ctx, m, "journalctl --unit=kubelet --boot --no-pager --output=cat | tail -n 4000", prompt))
+	m := must.Get(l.installed(ctx))
+	out := must.Get(l.run(ctx, m, "journalctl --unit=kubelet --boot --no-pager --output=cat | tail -n 4000", prompt))
 	own, kubelet := 0, 0
 	for line := range strings.Lines(out) {
 		if strings.Contains(line, "level=INFO") || strings.Contains(line, "level=WARN") {
@@ -145,8 +140,9 @@ func journals(ctx context.Context, l *lab) error {
 
 // hardening compares the unit as systemd runs it with the settings that docs/install.md lists.
 func hardening(ctx context.Context, l *lab) error {
-	m := got(l.installed(ctx))
-	out := got(l.run(ctx, m, "systemctl show kubelet; echo RunMode=$(stat -c %a /run/evenkeel); echo StateMode=$(stat -c %a /var/lib/evenkeel); echo Adj=$(cat /proc/$(systemctl show --property=MainPID --value kubelet)/oom_score_adj)", prompt))
+	m := must.Get(l.installed(ctx))
+	out := must.Get(l.run(ctx, m, "systemctl show kubelet; echo RunMode=$(stat -c %a /run/evenkeel); "+
+		"echo StateMode=$(stat -c %a /var/lib/evenkeel); echo Adj=$(cat /proc/$(systemctl show --property=MainPID --value kubelet)/oom_score_adj)", prompt))
 	for _, want := range []string{
 		"Type=notify", "NotifyAccess=main", "KillMode=mixed", "Restart=always", "RestartUSec=1s", "StartLimitIntervalUSec=0", "OOMPolicy=continue",
 		"OOMScoreAdjust=-999", "TimeoutStopUSec=1min", "RuntimeDirectoryMode=0700", "StateDirectoryMode=0700",
@@ -159,7 +155,7 @@ func hardening(ctx context.Context, l *lab) error {
 		}
 	}
 	checked("systemd has the settings of docs/install.md, without a sandbox, and applies them")
-	out = got(l.run(ctx, m, "systemd-analyze verify kubelet.service 2>&1 | grep -i evenkeel; true", prompt))
+	out = must.Get(l.run(ctx, m, "systemd-analyze verify kubelet.service 2>&1 | grep -i evenkeel; true", prompt))
 	if out != "" {
 		return fmt.Errorf("systemd-analyze verify says %s", out)
 	}
@@ -168,28 +164,18 @@ func hardening(ctx context.Context, l *lab) error {
 }
 
 // duringTrial does something to the node in a trial and requires that the trial's configuration is promoted afterwards.
-func (l *lab) duringTrial(ctx context.Context, disturb func(m *vm.Machine) error) error {
-	m, pods, err := l.proven(ctx)
-	if err != nil {
-		return err
-	}
+func (l *lab) duringTrial(ctx context.Context, disturb func(m *vm.Machine) error) (err error) {
+	defer must.Catch(&err)
+
+	m, pods := must.Get2(l.proven(ctx))
 	pods++
-	bad, err := l.bad(ctx)
-	if err != nil {
-		return err
-	}
-	if err := l.beginTrial(ctx, pods, time.Minute); err != nil {
-		return err
-	}
+	bad := must.Get(l.bad(ctx))
+	must.OK(l.beginTrial(ctx, pods, time.Minute))
 	if nc, err := l.config(ctx); err != nil || nc.Status.Trial == nil {
 		return errors.Join(errors.New("the trial has ended before it was disturbed"), err)
 	}
-	if err := disturb(m); err != nil {
-		return err
-	}
-	if err := l.becomesHealthy(ctx, m); err != nil {
-		return err
-	}
+	must.OK(disturb(m))
+	must.OK(l.becomesHealthy(ctx, m))
 	checked("the kubelet is healthy")
 	return l.promotedOnly(ctx, pods, bad, "the trial went on, and its configuration is last-known-good")
 }
@@ -216,76 +202,66 @@ func reboots(ctx context.Context, l *lab) error {
 }
 
 // again executes a script that makes the machine boot again, and waits for that.
-func (l *lab) again(ctx context.Context, m *vm.Machine, script string) error {
-	before, err := m.BootID(ctx)
-	if err != nil {
-		return err
-	}
+func (l *lab) again(ctx context.Context, m *vm.Machine, script string) (err error) {
+	defer must.Catch(&err)
+
+	before := must.Get(m.BootID(ctx))
 	if _, err := l.run(ctx, m, script, 10*time.Second); err != nil {
 		fmt.Printf("  the machine's last words: %v\n", err) // a panic leaves no time for an answer
 	}
 	begin := time.Now()
-	if _, err := m.WaitBoot(ctx, before); err != nil {
-		return err
-	}
+	must.Get(m.WaitBoot(ctx, before))
 	checked("the machine is back after %s", time.Since(begin).Round(time.Second))
 	return nil
 }
 
 // barks stops the agent with SIGSTOP under a watchdog.
-func barks(ctx context.Context, l *lab) error {
-	m, pods, err := l.proven(ctx)
-	if err != nil {
-		return err
-	}
+func barks(ctx context.Context, l *lab) (err error) {
+	defer must.Catch(&err)
+
+	m, pods := must.Get2(l.proven(ctx))
 	script := `mkdir -p /etc/systemd/system/kubelet.service.d
 printf '[Service]\nWatchdogSec=%s\n' 60 >/etc/systemd/system/kubelet.service.d/95-local.conf
 systemctl daemon-reload && systemctl restart kubelet`
-	got(l.run(ctx, m, script, patience))
-	must(l.becomesHealthy(ctx, m))
-	before := got(l.run(ctx, m, processes, prompt))
+	must.Get(l.run(ctx, m, script, patience))
+	must.OK(l.becomesHealthy(ctx, m))
+	before := must.Get(l.run(ctx, m, processes, prompt))
 	// The kubelet must not outlive the agent.
 	script = `set -- ` + strings.TrimSpace(before) + `
 kill -STOP $1
 for i in $(seq 400); do [ -e /proc/$1 ] || [ -e /proc/$2 ] || exit 0; sleep 1; done
 echo "agent $1 or kubelet $2 is still there"; exit 1`
-	got(l.run(ctx, m, script, patience))
+	must.Get(l.run(ctx, m, script, patience))
 	checked("systemd kills the stopped agent, and its kubelet dies with it")
-	must(l.becomesHealthy(ctx, m))
+	must.OK(l.becomesHealthy(ctx, m))
 	out, err := l.run(ctx, m, "journalctl --unit=kubelet --boot --no-pager | grep -F 'Watchdog timeout'", prompt)
 	if err != nil {
 		return fmt.Errorf("the journal does not say that it was the watchdog: %w", err)
 	}
-	got(l.run(ctx, m, "rm /etc/systemd/system/kubelet.service.d/95-local.conf; systemctl daemon-reload; systemctl restart kubelet", patience))
-	must(l.ready(ctx))
-	must(l.promoted(ctx, pods))
+	must.Get(l.run(ctx, m,
+		"rm /etc/systemd/system/kubelet.service.d/95-local.conf; systemctl daemon-reload; systemctl restart kubelet", patience))
+	must.OK(l.ready(ctx))
+	must.OK(l.promoted(ctx, pods))
 	checked("the kubelet is healthy again with last-known-good: %s", lastLine(out))
 	return nil
 }
 
-func upgrades(ctx context.Context, l *lab) error {
-	m, pods, err := l.proven(ctx)
-	if err != nil {
-		return err
-	}
-	must(l.putPackage(ctx, m, l.release))
-	_, before, err := l.unit(ctx, m)
-	if err != nil {
-		return err
-	}
-	out := got(l.run(ctx, m, "dpkg --install /root/evenkeel-agent.deb", prompt))
-	_, after, err := l.unit(ctx, m)
-	if err != nil {
-		return err
-	}
+func upgrades(ctx context.Context, l *lab) (err error) {
+	defer must.Catch(&err)
+
+	m, pods := must.Get2(l.proven(ctx))
+	must.OK(l.putPackage(ctx, m, l.release))
+	_, before := must.Get2(l.unit(ctx, m))
+	out := must.Get(l.run(ctx, m, "dpkg --install /root/evenkeel-agent.deb", prompt))
+	_, after := must.Get2(l.unit(ctx, m))
 	if before != after || !strings.Contains(out, "systemctl restart kubelet.service") {
 		return fmt.Errorf("the package's upgrade: process %s, then %s: %s", before, after, out)
 	}
 	checked("the newer package restarts nothing, and says what to do")
-	out = got(l.run(ctx, m, "evenkeel-agent install --timeout=25m", patience+prompt))
-	must(l.ready(ctx))
-	must(l.promoted(ctx, pods))
-	must(l.runsRelease(ctx, filepath.Base(l.release)))
+	out = must.Get(l.run(ctx, m, "evenkeel-agent install --timeout=25m", patience+prompt))
+	must.OK(l.ready(ctx))
+	must.OK(l.promoted(ctx, pods))
+	must.OK(l.runsRelease(ctx, filepath.Base(l.release)))
 	checked("the agent %s runs the kubelet with the same configuration: %s", filepath.Base(l.release), lastLine(out))
 	return nil
 }
@@ -299,20 +275,19 @@ func (l *lab) runsRelease(ctx context.Context, version string) error {
 	return err
 }
 
-func uninstalls(ctx context.Context, l *lab) error {
-	m := got(l.installed(ctx))
-	out := got(l.run(ctx, m, "dpkg --remove evenkeel-agent", patience))
+func uninstalls(ctx context.Context, l *lab) (err error) {
+	defer must.Catch(&err)
+
+	m := must.Get(l.installed(ctx))
+	out := must.Get(l.run(ctx, m, "dpkg --remove evenkeel-agent", patience))
 	if runs, err := l.runsAgent(ctx, m); err != nil || runs {
 		return errors.Join(fmt.Errorf("the kubelet's unit still runs the agent: %s", out), err)
 	}
-	files, _, err := l.unit(ctx, m)
-	if err != nil {
-		return err
-	}
+	files, _ := must.Get2(l.unit(ctx, m))
 	if strings.Contains(files, "evenkeel") {
 		return fmt.Errorf("the unit's files are %s", files)
 	}
-	must(l.ready(ctx))
+	must.OK(l.ready(ctx))
 	checked("removing the package restores the plain kubelet, and the node is Ready")
 	return nil
 }

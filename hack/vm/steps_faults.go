@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/bed"
+	"github.com/evenkeel/evenkeel/testkit/must"
 	"github.com/evenkeel/evenkeel/testkit/vm"
 )
 
@@ -18,15 +19,14 @@ func panics(ctx context.Context, l *lab) error {
 }
 
 // fillsDisk fills the only file system. Nothing may stop, and nothing new may be adopted.
-func fillsDisk(ctx context.Context, l *lab) error {
-	m, pods, err := l.proven(ctx)
-	if err != nil {
-		return err
-	}
-	bad := got(l.bad(ctx))
+func fillsDisk(ctx context.Context, l *lab) (err error) {
+	defer must.Catch(&err)
+
+	m, pods := must.Get2(l.proven(ctx))
+	bad := must.Get(l.bad(ctx))
 	script := `fallocate -l $(df --output=avail --block-size=1 / | tail -1) /ballast 2>/dev/null; dd if=/dev/zero of=/ballast2 bs=4k 2>/dev/null
 df --output=avail / | tail -1; ! echo x >/probe`
-	out := got(l.run(ctx, m, script, 4*prompt))
+	out := must.Get(l.run(ctx, m, script, 4*prompt))
 	checked("the disk is full: %s KiB are available", strings.Fields(out)[0])
 	return l.unrecorded(ctx, m, pods, bad, true, func() error {
 		_, err := l.run(ctx, m, "rm -f /ballast /ballast2 /probe; systemctl restart containerd", prompt)
@@ -36,15 +36,12 @@ df --output=avail / | tail -1; ! echo x >/probe`
 
 // unrecorded requires that a node whose agent cannot write keeps its kubelet and adopts nothing, and that it adopts the assignment
 // after the repair.
-func (l *lab) unrecorded(ctx context.Context, m *vm.Machine, pods, bad int, restart bool, repair func() error) error {
-	before, err := l.run(ctx, m, processes, prompt)
-	if err != nil {
-		return err
-	}
-	if err := l.assign(ctx, 0, fmt.Sprintf("maxPods: %d", pods+1), "assigned", "--trial-duration=15s", "--force"); err != nil {
-		return err
-	}
-	err = bed.Eventually(ctx, patience, func(ctx context.Context) error {
+func (l *lab) unrecorded(ctx context.Context, m *vm.Machine, pods, bad int, restart bool, repair func() error) (err error) {
+	defer must.Catch(&err)
+
+	before := must.Get(l.run(ctx, m, processes, prompt))
+	must.OK(l.assign(ctx, 0, fmt.Sprintf("maxPods: %d", pods+1), "assigned", "--trial-duration=15s", "--force"))
+	must.OK(bed.Eventually(ctx, patience, func(ctx context.Context) error {
 		nc, err := l.config(ctx)
 		if err == nil && (nc.Status.Error == "" || bed.ConfigOK(nc).Status == "True") {
 			err = fmt.Errorf("ConfigOK is %s: %s; the error is %q", bed.ConfigOK(nc).Status, bed.ConfigOK(nc).Message, nc.Status.Error)
@@ -53,55 +50,38 @@ func (l *lab) unrecorded(ctx context.Context, m *vm.Machine, pods, bad int, rest
 			checked("the status says why nothing is adopted: %s", nc.Status.Error)
 		}
 		return err
-	})
-	if err != nil {
-		return err
-	}
-	after, err := l.run(ctx, m, processes+"\n", prompt)
-	if err != nil {
-		return err
-	}
+	}))
+	after := must.Get(l.run(ctx, m, processes+"\n", prompt))
 	if before != after {
 		return fmt.Errorf("agent and kubelet were the processes %s and are %s", before, after)
 	}
-	if err := l.becomesHealthy(ctx, m); err != nil {
-		return err
-	}
-	if err := l.runsWith(ctx, pods); err != nil {
-		return err
-	}
+	must.OK(l.becomesHealthy(ctx, m))
+	must.OK(l.runsWith(ctx, pods))
 	checked("agent and kubelet run on, with room for %d pods", pods)
 	if restart {
 		if out, err := l.run(ctx, m, "systemctl restart --no-block kubelet", patience); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
-		if err := bed.Eventually(ctx, patience, func(ctx context.Context) error {
+		must.OK(bed.Eventually(ctx, patience, func(ctx context.Context) error {
 			now, err := l.run(ctx, m, processes, prompt)
 			if err == nil && now == before {
 				err = errors.New("it was not restarted yet")
 			}
 			return err
-		}); err != nil {
-			return err
-		}
+		}))
 		checked("after a restart of the unit, the agent starts the kubelet")
 	}
-	if err := repair(); err != nil {
-		return err
-	}
-	if err := l.becomesHealthy(ctx, m); err != nil {
-		return err
-	}
+	must.OK(repair())
+	must.OK(l.becomesHealthy(ctx, m))
 	return l.promotedOnly(ctx, pods+1, bad, "after the repair the assignment is adopted and promoted")
 }
 
 // failsIO puts the agent's directory on a device that begins to fail; ext4 then makes it read-only.
-func failsIO(ctx context.Context, l *lab) error {
-	m, pods, err := l.proven(ctx)
-	if err != nil {
-		return err
-	}
-	bad := got(l.bad(ctx))
+func failsIO(ctx context.Context, l *lab) (err error) {
+	defer must.Catch(&err)
+
+	m, pods := must.Get2(l.proven(ctx))
+	bad := must.Get(l.bad(ctx))
 	script := `set -e
 systemctl stop kubelet
 truncate -s 64M /srv/state.img
@@ -112,16 +92,17 @@ mkfs.ext4 -q -e remount-ro /dev/mapper/state
 mount /dev/mapper/state /mnt && cp -a /var/lib/evenkeel/. /mnt/ && umount /mnt
 mount /dev/mapper/state /var/lib/evenkeel && chmod 700 /var/lib/evenkeel
 systemctl start --no-block kubelet`
-	got(l.run(ctx, m, script, patience))
-	must(l.becomesHealthy(ctx, m))
-	must(l.promoted(ctx, pods))
-	got(l.run(ctx, m, "dmsetup suspend --nolockfs --noflush state && dmsetup load state --table '0 131072 error' && dmsetup resume state", prompt))
+	must.Get(l.run(ctx, m, script, patience))
+	must.OK(l.becomesHealthy(ctx, m))
+	must.OK(l.promoted(ctx, pods))
+	must.Get(l.run(ctx, m,
+		"dmsetup suspend --nolockfs --noflush state && dmsetup load state --table '0 131072 error' && dmsetup resume state", prompt))
 	checked("every read and write of the agent's disk fails")
-	must(l.unrecorded(ctx, m, pods, bad, false, func() error {
-		out, err := l.run(ctx, m, "touch /var/lib/evenkeel/probe 2>&1; sync -f /var/lib/evenkeel 2>&1; touch /var/lib/evenkeel/probe2 2>&1 || true", prompt)
-		if err != nil {
-			return err
-		}
+	must.OK(l.unrecorded(ctx, m, pods, bad, false, func() (err error) {
+		defer must.Catch(&err)
+
+		out := must.Get(l.run(ctx, m,
+			"touch /var/lib/evenkeel/probe 2>&1; sync -f /var/lib/evenkeel 2>&1; touch /var/lib/evenkeel/probe2 2>&1 || true", prompt))
 		if !strings.Contains(out, "Read-only file system") { // /proc/mounts may not say ro yet; the journal finds the error when it is written
 			return fmt.Errorf("the file system is not read-only: %s", out)
 		}
@@ -149,33 +130,27 @@ func (l *lab) clockRight(ctx context.Context, m *vm.Machine, ahead time.Duration
 	return err
 }
 
-func clockBefore(ctx context.Context, l *lab) error {
-	m, pods, err := l.proven(ctx)
-	if err != nil {
-		return err
-	}
-	bad := got(l.bad(ctx))
-	got(l.run(ctx, m, twoYears, prompt))
-	must(l.assign(ctx, 0, fmt.Sprintf("maxPods: %d", pods+1), "assigned", "--trial-duration=15s", "--force"))
-	got(l.run(ctx, m, "systemctl restart --no-block kubelet", prompt))
-	must(l.becomesHealthy(ctx, m))
+func clockBefore(ctx context.Context, l *lab) (err error) {
+	defer must.Catch(&err)
+
+	m, pods := must.Get2(l.proven(ctx))
+	bad := must.Get(l.bad(ctx))
+	must.Get(l.run(ctx, m, twoYears, prompt))
+	must.OK(l.assign(ctx, 0, fmt.Sprintf("maxPods: %d", pods+1), "assigned", "--trial-duration=15s", "--force"))
+	must.Get(l.run(ctx, m, "systemctl restart --no-block kubelet", prompt))
+	must.OK(l.becomesHealthy(ctx, m))
 	checked("two years back, and after a restart of the unit, the kubelet is healthy")
-	must(l.clockRight(ctx, m, 0))
+	must.OK(l.clockRight(ctx, m, 0))
 	return l.promotedOnly(ctx, pods+1, bad, "with the right clock, what was assigned in between is promoted")
 }
 
 func clockDuring(ctx context.Context, l *lab) error {
-	return l.duringTrial(ctx, func(m *vm.Machine) error {
-		if _, err := l.run(ctx, m, twoYears, prompt); err != nil {
-			return err
-		}
-		if err := l.becomesHealthy(ctx, m); err != nil {
-			return err
-		}
-		out, err := l.run(ctx, m, "evenkeel-agent status --dynamic-config-dir=/var/lib/evenkeel", prompt)
-		if err != nil {
-			return err
-		}
+	return l.duringTrial(ctx, func(m *vm.Machine) (err error) {
+		defer must.Catch(&err)
+
+		must.Get(l.run(ctx, m, twoYears, prompt))
+		must.OK(l.becomesHealthy(ctx, m))
+		out := must.Get(l.run(ctx, m, "evenkeel-agent status --dynamic-config-dir=/var/lib/evenkeel", prompt))
 		checked("two years back, the node says: %s", strings.SplitN(strings.TrimSpace(out), "\n", 2)[0])
 		return l.clockRight(ctx, m, 0)
 	})
@@ -184,29 +159,15 @@ func clockDuring(ctx context.Context, l *lab) error {
 // pauses stops the machine in a trial. Its hardware clock follows the host's; its system clock does not until it is set, as a time
 // service does.
 func pauses(ctx context.Context, l *lab) error {
-	return l.duringTrial(ctx, func(m *vm.Machine) error {
-		before, err := l.run(ctx, m, processes, prompt)
-		if err != nil {
-			return err
-		}
-		if err := m.Pause(ctx); err != nil {
-			return err
-		}
-		select {
-		case <-time.After(l.pause):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		if err := m.Continue(ctx); err != nil {
-			return err
-		}
-		if err := l.clockRight(ctx, m, max(0, 10*time.Minute-l.pause)); err != nil {
-			return err
-		}
-		after, err := l.run(ctx, m, processes, prompt)
-		if err != nil {
-			return err
-		}
+	return l.duringTrial(ctx, func(m *vm.Machine) (err error) {
+		defer must.Catch(&err)
+
+		before := must.Get(l.run(ctx, m, processes, prompt))
+		must.OK(m.Pause(ctx))
+		must.OK(bed.Pause(ctx, l.pause))
+		must.OK(m.Continue(ctx))
+		must.OK(l.clockRight(ctx, m, max(0, 10*time.Minute-l.pause)))
+		after := must.Get(l.run(ctx, m, processes, prompt))
 		if before != after {
 			return fmt.Errorf("agent and kubelet were the processes %s and are %s", before, after)
 		}
@@ -216,26 +177,26 @@ func pauses(ctx context.Context, l *lab) error {
 }
 
 // runsOut makes a program take all memory while the kubelet changes.
-func runsOut(ctx context.Context, l *lab) error {
-	m, pods, err := l.proven(ctx)
-	if err != nil {
-		return err
-	}
-	before := got(l.run(ctx, m, processes, prompt))
+func runsOut(ctx context.Context, l *lab) (err error) {
+	defer must.Catch(&err)
+
+	m, pods := must.Get2(l.proven(ctx))
+	before := must.Get(l.run(ctx, m, processes, prompt))
 	// In units of their own: systemd stops a service of which the OOM killer ends a process.
-	got(l.run(ctx, m, `dmesg --clear; for i in 1 2 3; do systemd-run --quiet --wait tail /dev/zero; done; dmesg | grep -i 'killed process'`, patience))
-	out := got(l.run(ctx, m, "dmesg | grep -i 'killed process' | sed 's/.*Killed/Killed/'", prompt))
+	must.Get(l.run(ctx, m,
+		`dmesg --clear; for i in 1 2 3; do systemd-run --quiet --wait tail /dev/zero; done; dmesg | grep -i 'killed process'`, patience))
+	out := must.Get(l.run(ctx, m, "dmesg | grep -i 'killed process' | sed 's/.*Killed/Killed/'", prompt))
 	if strings.Contains(out, "kubelet") || strings.Contains(out, "evenkeel") {
 		return fmt.Errorf("the OOM killer has killed: %s", out)
 	}
-	after := got(l.run(ctx, m, processes, prompt))
+	after := must.Get(l.run(ctx, m, processes, prompt))
 	if before != after {
 		return fmt.Errorf("agent and kubelet were the processes %s and are %s", before, after)
 	}
 	checked("the OOM killer ended %d programs, and neither the agent nor the kubelet", strings.Count(out, "\n"))
-	must(l.becomesHealthy(ctx, m))
-	must(l.ready(ctx))
-	must(l.change(ctx, pods+1))
+	must.OK(l.becomesHealthy(ctx, m))
+	must.OK(l.ready(ctx))
+	must.OK(l.change(ctx, pods+1))
 	checked("the kubelet is healthy, and a change is promoted")
 	return nil
 }

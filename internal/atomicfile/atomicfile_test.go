@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
@@ -17,26 +18,19 @@ func TestWriteReplacesTheFileAndLeavesNothingElse(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "current")
 	for _, content := range []string{"old", "new, and longer"} {
-		if err := atomicfile.Write(atomicfile.OS{}, path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, atomicfile.Write(atomicfile.OS{}, path, []byte(content), 0o600))
 		got, err := atomicfile.OS{}.ReadFile(path)
-		if err != nil || string(got) != content {
-			t.Errorf("read %q, %v, want %q", got, err, content)
-		}
+		assert.That(t, err == nil && string(got) == content, "read %q, %v, want %q", got, err, content)
 	}
-	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
-		t.Errorf("the directory holds %v, want the file alone", entries)
-	}
+	entries, _ := os.ReadDir(dir)
+	assert.That(t, len(entries) == 1, "the directory holds %v, want the file alone", entries)
 }
 
 func TestWriteSetsTheModeRegardlessOfTheUmask(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o077))
 	for _, mode := range []fs.FileMode{0o600, 0o644, 0o755} {
 		path := filepath.Join(t.TempDir(), "file")
-		if err := atomicfile.Write(atomicfile.OS{}, path, nil, mode); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, atomicfile.Write(atomicfile.OS{}, path, nil, mode))
 		if info, err := os.Lstat(path); err != nil || info.Mode() != mode {
 			t.Errorf("mode %v, %v, want %v", info.Mode(), err, mode)
 		}
@@ -46,15 +40,10 @@ func TestWriteSetsTheModeRegardlessOfTheUmask(t *testing.T) {
 func TestWriteReplacesASymbolicLinkAndNotItsTarget(t *testing.T) {
 	dir := t.TempDir()
 	target, link := filepath.Join(dir, "target"), filepath.Join(dir, "link")
-	if err := errors.Join(os.WriteFile(target, []byte("mine"), 0o600), os.Symlink(target, link)); err != nil {
-		t.Fatal(err)
-	}
-	if err := atomicfile.Write(atomicfile.OS{}, link, []byte("new"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got, _ := os.ReadFile(target); string(got) != "mine" {
-		t.Errorf("the link's target holds %q", got)
-	}
+	assert.NoError(t, errors.Join(os.WriteFile(target, []byte("mine"), 0o600), os.Symlink(target, link)))
+	assert.NoError(t, atomicfile.Write(atomicfile.OS{}, link, []byte("new"), 0o600))
+	got, _ := os.ReadFile(target)
+	assert.That(t, string(got) == "mine", "the link's target holds %q", got)
 	if info, err := os.Lstat(link); err != nil || !info.Mode().IsRegular() {
 		t.Errorf("the link is %v, %v, want a file", info.Mode(), err)
 	}
@@ -68,9 +57,7 @@ func TestAFailedWriteNamesTheStepAndKeepsTheOldContent(t *testing.T) {
 			fsys.Plant("/d/file", []byte("old"))
 			fsys.FailAt(i+1, cause)
 			err := atomicfile.Write(fsys, "/d/file", []byte("new"), 0o644)
-			if !errors.Is(err, cause) || !strings.HasPrefix(err.Error(), "replace /d/file: "+step+": ") {
-				t.Errorf("%s: error %v", step, err)
-			}
+			assert.That(t, errors.Is(err, cause) && strings.HasPrefix(err.Error(), "replace /d/file: "+step+": "), "%s: error %v", step, err)
 			want := "old"
 			if step == "sync its directory" {
 				want = "new" // but perhaps not durable
@@ -78,9 +65,8 @@ func TestAFailedWriteNamesTheStepAndKeepsTheOldContent(t *testing.T) {
 			if got, err := fsys.ReadFile("/d/file"); err != nil || string(got) != want {
 				t.Errorf("%s: the file holds %q, %v, want %q", step, got, err, want)
 			}
-			if entries, _ := fsys.ReadDir("/d"); len(entries) != 1 {
-				t.Errorf("%s: the directory holds %v", step, entries)
-			}
+			entries, _ := fsys.ReadDir("/d")
+			assert.That(t, len(entries) == 1, "%s: the directory holds %v", step, entries)
 		}
 	}
 }
@@ -89,17 +75,12 @@ func TestALeftoverHasTheTempSuffixAndDoesNotBlockWrite(t *testing.T) {
 	fsys := crashfs.New()
 	fsys.Plant("/d/file", []byte("old"))
 	fsys.FailFrom(3, syscall.EROFS) // removing the temporary file fails too
-	if err := atomicfile.Write(fsys, "/d/file", []byte("new"), 0o600); !errors.Is(err, syscall.EROFS) {
-		t.Fatalf("error %v", err)
-	}
+	err := atomicfile.Write(fsys, "/d/file", []byte("new"), 0o600)
+	assert.Must(t, errors.Is(err, syscall.EROFS), "error %v", err)
 	entries, _ := fsys.ReadDir("/d")
-	if len(entries) != 2 || !strings.HasSuffix(entries[1].Name(), atomicfile.TempSuffix) {
-		t.Fatalf("the directory holds %v", entries)
-	}
+	assert.Must(t, len(entries) == 2 && strings.HasSuffix(entries[1].Name(), atomicfile.TempSuffix), "the directory holds %v", entries)
 	fsys.Heal()
-	if err := atomicfile.Write(fsys, "/d/file", []byte("new"), 0o600); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, atomicfile.Write(fsys, "/d/file", []byte("new"), 0o600))
 }
 
 func TestAfterACrashTheContentIsOldOrNewAndNewAfterWriteReturned(t *testing.T) {
@@ -112,9 +93,8 @@ func TestAfterACrashTheContentIsOldOrNewAndNewAfterWriteReturned(t *testing.T) {
 		for name, choice := range crashfs.Choices {
 			visited++
 			got, readErr := fsys.Reboot(choice).ReadFile("/d/file")
-			if readErr != nil || string(got) != "new" && (string(got) != "old" || err == nil) {
-				t.Errorf("crash after %d operations, %s: the file holds %q, %v", after, name, got, readErr)
-			}
+			assert.That(t, readErr == nil && (string(got) == "new" || string(got) == "old" && err != nil),
+				"crash after %d operations, %s: the file holds %q, %v", after, name, got, readErr)
 		}
 		if err == nil {
 			t.Logf("%d states visited", visited)
@@ -126,69 +106,50 @@ func TestAfterACrashTheContentIsOldOrNewAndNewAfterWriteReturned(t *testing.T) {
 func TestOSReadsOnlyRegularFiles(t *testing.T) {
 	dir := t.TempDir()
 	file, link, pipe := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "pipe")
-	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(file, link), syscall.Mkfifo(pipe, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(file, link), syscall.Mkfifo(pipe, 0o600)))
 	for path, want := range map[string]string{link: "too many levels of symbolic links", pipe: "not a regular file", dir: "not a regular file"} {
 		if _, err := (atomicfile.OS{}).ReadFile(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("reading %s: %v, want %q", filepath.Base(path), err, want)
 		}
 	}
-	if err := (atomicfile.OS{}).Chmod(link, 0o644); !errors.Is(err, syscall.ELOOP) {
-		t.Errorf("chmod of a link: %v", err)
-	}
+	assert.Is(t, (atomicfile.OS{}).Chmod(link, 0o644), syscall.ELOOP, "chmod of a link")
 }
 
 func TestOSErrorsNameTheMissingFile(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
-	if err := (atomicfile.OS{}).SyncDir(missing); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("SyncDir: %v", err)
-	}
+	assert.Is(t, (atomicfile.OS{}).SyncDir(missing), fs.ErrNotExist, "SyncDir")
 	if f, err := (atomicfile.OS{}).Create(filepath.Join(missing, "x"), 0o600); f != nil || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Create: %v, %v", f, err)
 	}
-	if err := (atomicfile.OS{}).Chmod(missing, 0o600); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Chmod: %v", err)
-	}
+	assert.Is(t, (atomicfile.OS{}).Chmod(missing, 0o600), fs.ErrNotExist, "Chmod")
 }
 
 func TestOSCreateDoesNotReplaceAFile(t *testing.T) {
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
-	if err := errors.Join(os.WriteFile(file, []byte("mine"), 0o600), os.Symlink(filepath.Join(dir, "missing"), link)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, errors.Join(os.WriteFile(file, []byte("mine"), 0o600), os.Symlink(filepath.Join(dir, "missing"), link)))
 	for _, path := range []string{file, link} {
 		f, err := (atomicfile.OS{}).Create(path, 0o600)
 		if f != nil || !errors.Is(err, fs.ErrExist) {
 			t.Errorf("Create of %s: %v, %v", filepath.Base(path), f, err)
 		}
 	}
-	if got, _ := os.ReadFile(file); string(got) != "mine" {
-		t.Errorf("the file holds %q", got)
-	}
-	if _, err := os.Lstat(filepath.Join(dir, "missing")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("what the link points to: %v", err)
-	}
+	got, _ := os.ReadFile(file)
+	assert.That(t, string(got) == "mine", "the file holds %q", got)
+	assert.Is(t, assert.Err(os.Lstat(filepath.Join(dir, "missing"))), fs.ErrNotExist, "what the link points to")
 }
 
 // A directory of /proc can be opened but not synced, so a missing sync is noticed.
 func TestOSSyncDirReportsErrors(t *testing.T) {
-	if err := (atomicfile.OS{}).SyncDir("/proc/self"); !errors.Is(err, syscall.EINVAL) {
-		t.Errorf("SyncDir of what cannot be synced: %v", err)
-	}
-	if err := (atomicfile.OS{}).SyncDir(t.TempDir()); err != nil {
-		t.Error(err)
-	}
+	assert.Is(t, (atomicfile.OS{}).SyncDir("/proc/self"), syscall.EINVAL, "SyncDir of what cannot be synced")
+	assert.OK(t, (atomicfile.OS{}).SyncDir(t.TempDir()))
 }
 
 func TestReadBoundedNeverWaitsAndHasALimit(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	if err := errors.Join(os.WriteFile(at("file"), []byte("four"), 0o600), os.WriteFile(at("large"), []byte("five!"), 0o600),
-		os.Symlink("file", at("link")), syscall.Mkfifo(at("pipe"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, errors.Join(os.WriteFile(at("file"), []byte("four"), 0o600), os.WriteFile(at("large"), []byte("five!"), 0o600),
+		os.Symlink("file", at("link")), syscall.Mkfifo(at("pipe"), 0o600)))
 	for name, want := range map[string]string{
 		"file":    "",
 		"link":    "",

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func writes(content string) func(io.Writer) error {
@@ -22,10 +23,7 @@ func writes(content string) func(io.Writer) error {
 // names returns what is in a directory.
 func names(t *testing.T, dir string) string {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := assert.Value(os.ReadDir(dir))(t)
 	var out []string
 	for _, e := range entries {
 		out = append(out, e.Name())
@@ -36,9 +34,7 @@ func names(t *testing.T, dir string) string {
 func TestWriteNewCreatesAPrivateFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "bundle")
-	if err := atomicfile.WriteNew(atomicfile.OS{}, path, writes("content")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, atomicfile.WriteNew(atomicfile.OS{}, path, writes("content")))
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode() != 0o600 {
 		t.Errorf("mode %v, %v, want 0600", info.Mode(), err)
@@ -51,21 +47,16 @@ func TestWriteNewCreatesAPrivateFile(t *testing.T) {
 func TestWriteNewReplacesNothing(t *testing.T) {
 	dir := t.TempDir()
 	path, link := filepath.Join(dir, "bundle"), filepath.Join(dir, "link")
-	if err := errors.Join(os.WriteFile(path, []byte("mine"), 0o644), os.Symlink("nowhere", link)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, errors.Join(os.WriteFile(path, []byte("mine"), 0o644), os.Symlink("nowhere", link)))
 	for _, taken := range []string{path, link} {
 		err := atomicfile.WriteNew(atomicfile.OS{}, taken, func(io.Writer) error { t.Error("it began to write"); return nil })
-		if !errors.Is(err, fs.ErrExist) || !strings.Contains(err.Error(), taken) {
-			t.Errorf("of %s: %v", taken, err)
-		}
+		assert.That(t, errors.Is(err, fs.ErrExist) && strings.Contains(err.Error(), taken), "of %s: %v", taken, err)
 	}
 	// A file that appears while the new one is written.
 	late := filepath.Join(dir, "late")
 	err := atomicfile.WriteNew(atomicfile.OS{}, late, func(io.Writer) error { return os.WriteFile(late, []byte("mine"), 0o600) })
-	if got, _ := os.ReadFile(late); !errors.Is(err, fs.ErrExist) || string(got) != "mine" {
-		t.Errorf("of a file that has appeared: %v; it has %q", err, got)
-	}
+	got, _ := os.ReadFile(late)
+	assert.That(t, errors.Is(err, fs.ErrExist) && string(got) == "mine", "of a file that has appeared: %v; it has %q", err, got)
 	if names(t, dir) != "bundle late link" {
 		t.Errorf("the directory has %s", names(t, dir))
 	}
@@ -78,7 +69,6 @@ func TestWriteNewLeavesNothingBehindWhenItFails(t *testing.T) {
 		t.Errorf("%v; the directory has %q", err, names(t, dir))
 	}
 	err = atomicfile.WriteNew(atomicfile.OS{}, filepath.Join(dir, "missing", "bundle"), writes("x"))
-	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "create a temporary file") {
-		t.Errorf("in a directory that does not exist: %v", err)
-	}
+	assert.That(t, errors.Is(err, fs.ErrNotExist) && strings.Contains(err.Error(), "create a temporary file"),
+		"in a directory that does not exist: %v", err)
 }

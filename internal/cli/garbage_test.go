@@ -17,6 +17,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
@@ -68,9 +69,7 @@ func kubeconfigOf(t *testing.T, server string, user *clientcmdapi.AuthInfo) stri
 	c.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	c.CurrentContext = "x"
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*c, path); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, clientcmd.WriteToFile(*c, path))
 	return path
 }
 
@@ -155,12 +154,10 @@ func TestGarbageFromAServerIsExplained(t *testing.T) {
 func wants(t *testing.T, got fakeapi.Result, what, next string) {
 	t.Helper()
 	first, rest, _ := strings.Cut(got.Err, "\n")
-	if got.Code != command.ExitError || got.Out != "" || !strings.Contains(first, what) || !strings.Contains(rest, next) {
-		t.Errorf("exit %d: %q, want %q, and %q after it", got.Code, got.Err, what, next)
-	}
-	if raw := rawWords.FindString(got.Err); raw != "" || len(got.Err) > 1000 {
-		t.Errorf("raw words %q, or too long: %q", raw, got.Err)
-	}
+	assert.That(t, got.Code == command.ExitError && got.Out == "" && strings.Contains(first, what) && strings.Contains(rest, next),
+		"exit %d: %q, want %q, and %q after it", got.Code, got.Err, what, next)
+	raw := rawWords.FindString(got.Err)
+	assert.That(t, raw == "" && len(got.Err) <= 1000, "raw words %q, or too long: %q", raw, got.Err)
 }
 
 func TestUnreachableServersAreExplained(t *testing.T) {

@@ -26,6 +26,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // hostile returns values of about 1 MiB, or that expand to far more. YAML values need a header before them.
@@ -96,9 +97,7 @@ func TestMemoryOfHostileInputIsLimited(t *testing.T) {
 		return r
 	}
 	nothing, err := payload.Decode(payload.KeyKubelet, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for what, take := range map[string]func(text string, isJSON bool){
 		"a payload, and what differs": func(text string, _ bool) {
 			p, err := payload.FromConfigMap(&corev1.ConfigMap{Data: map[string]string{payload.KeyKubelet: text}})
@@ -156,9 +155,8 @@ func TestMemoryOfHostileInputIsLimited(t *testing.T) {
 				runtime.ReadMemStats(&before)
 				take(text, !strings.HasPrefix(name, "YAML"))
 				runtime.ReadMemStats(&after)
-				if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > most {
-					t.Errorf("%d MiB were allocated", took)
-				}
+				took := (after.TotalAlloc - before.TotalAlloc) >> 20
+				assert.That(t, took <= most, "%d MiB were allocated", took)
 			})
 		}
 	}
@@ -170,14 +168,11 @@ func TestADeeplyNestedRolloutIsPrintedOnOneLine(t *testing.T) {
 	r.Spec.Template.Kubelet = &apiruntime.RawExtension{Raw: []byte(`{"x":` + deep + `}`)}
 	for _, f := range []printing.Format{printing.JSON, printing.YAML} {
 		var out bytes.Buffer
-		if err := printing.Object(&out, f, r); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, printing.Object(&out, f, r))
 		if lines := strings.Count(out.String(), "\n"); lines != 1 || !strings.Contains(out.String(), `"x":`+deep) {
 			t.Errorf("%s: %d lines: %.200s", f, lines, out.String())
 		}
 	}
-	if line, err := printing.Document(r); err != nil || strings.Count(line, "\n") != 1 || !strings.Contains(line, deep) {
-		t.Errorf("%v, %.200s", err, line)
-	}
+	line, err := printing.Document(r)
+	assert.That(t, err == nil && strings.Count(line, "\n") == 1 && strings.Contains(line, deep), "%v, %.200s", err, line)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
@@ -49,14 +50,12 @@ func TestControlCharactersInStatusAreEscaped(t *testing.T) {
 		"rollout status hostile -w --timeout 1s -o yaml", "rollout status hostile -w --timeout 1s -o json", "doctor", "version",
 	} {
 		got := api.Run(strings.Fields(command)...)
-		if said := got.Out + got.Err; !printable.Clean([]byte(said)) || said == "" {
-			t.Errorf("%s: %q", command, said)
-		}
+		said := got.Out + got.Err
+		assert.That(t, printable.Clean([]byte(said)) && said != "", "%s: %q", command, said)
 	}
 	got := api.Run("rollout", "history", "reordered", "--revision", "1")
-	if want := "# a\\u202eb\\u200bc\\u2066\nmaxPods: 7\n"; !strings.Contains(got.Out, want) {
-		t.Errorf("the content is %q, want in it %q; %s", got.Out, want, got.Err)
-	}
+	want := "# a\\u202eb\\u200bc\\u2066\nmaxPods: 7\n"
+	assert.That(t, strings.Contains(got.Out, want), "the content is %q, want in it %q; %s", got.Out, want, got.Err)
 
 	// What programs read means the same.
 	for _, f := range []string{"yaml", "json"} {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
@@ -44,32 +45,26 @@ spec:
 	if got := api.Run("push", "costs", "-f", config, "--selector", "pool=costs"); !strings.Contains(got.Out, "Note: a restart") || !strings.Contains(got.Err, "cannot ask for confirmation") {
 		t.Errorf("before its question push prints %q, %q", got.Out, got.Err)
 	}
-	if got := api.Run("push", "free", "-f", config, "--selector", "pool=free", "--dry-run"); strings.Contains(got.Out, "unready") {
-		t.Errorf("a restart that costs nothing has a note:\n%s", got.Out)
-	}
+	got := api.Run("push", "free", "-f", config, "--selector", "pool=free", "--dry-run")
+	assert.That(t, !strings.Contains(got.Out, "unready"), "a restart that costs nothing has a note:\n%s", got.Out)
 
 	file := fakeapi.File(t, manifest)
 	api.Run("rollout", "plan", "-f", file).WantOutput(t, note)
 	api.Run("rollout", "plan", "-f", file, "--simulate", "--fail-rate", "50%").WantOutput(t, note, "Simulated: ")
 	var v rollout.PlanReport
-	if err := json.Unmarshal([]byte(api.Run("rollout", "plan", "-f", file, "-o", "json").Out), &v); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal([]byte(api.Run("rollout", "plan", "-f", file, "-o", "json").Out), &v))
 	if c := v.RestartCost; c == nil || c.PodsUnready != 7 || c.Nodes != 1 || c.UnknownNodes != 1 || strings.Join(c.Kubelets, " ") != "1.33 1.34" {
 		t.Errorf("the cost is %+v", c)
 	}
 	// Only nodes that the plan restarts count.
-	if got := api.Run("rollout", "plan", "-f", fakeapi.File(t, manifest+"  paused: true\n")); strings.Contains(got.Out, "unready") {
-		t.Errorf("a plan without restarts has a note:\n%s", got.Out)
-	}
+	got = api.Run("rollout", "plan", "-f", fakeapi.File(t, manifest+"  paused: true\n"))
+	assert.That(t, !strings.Contains(got.Out, "unready"), "a plan without restarts has a note:\n%s", got.Out)
 	api.Run("node", "costs-a").WantOutput(t, "On restart: 7 pods unready until the next probe, as last counted\n")
-	if got := api.Run("node", "free-a"); strings.Contains(got.Out, "unready") {
-		t.Errorf("a node whose restart costs nothing says:\n%s", got.Out)
-	}
+	got = api.Run("node", "free-a")
+	assert.That(t, !strings.Contains(got.Out, "unready"), "a node whose restart costs nothing says:\n%s", got.Out)
 	a := api.Run("assign", "costs-a", "-f", config, "--dry-run")
-	if want := "note: a restart of the kubelet makes pods unready until their next probe: 7 pods on 1 node (kubelet 1.33)\n"; !strings.Contains(a.Err, want) {
-		t.Errorf("assign says %q, want %q", a.Err, want)
-	}
+	want := "note: a restart of the kubelet makes pods unready until their next probe: 7 pods on 1 node (kubelet 1.33)\n"
+	assert.That(t, strings.Contains(a.Err, want), "assign says %q, want %q", a.Err, want)
 	if a := api.Run("assign", "free-a", "-f", config, "--dry-run"); strings.Contains(a.Err+a.Out, "unready") {
 		t.Errorf("assign to a node whose restart costs nothing says %q", a.Err)
 	}

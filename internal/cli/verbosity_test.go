@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 const someRollouts = `{"kind":"NodeConfigRolloutList","apiVersion":"evenkeel.dev/v1alpha1","items":[{"metadata":{"name":"w"},` +
@@ -41,13 +43,9 @@ func TestVerbosityMasksCredentials(t *testing.T) {
 		for _, kubeconfig := range []string{token, password} {
 			got := evenkeelAs(t, kubeconfig, "rollout", "list", "--insecure-skip-tls-verify", "-v", level)
 			for _, secret := range []string{"sesame", "baba", "YWxpOmJhYmEtNDA", "swordfish"} {
-				if strings.Contains(got.Err, secret) {
-					t.Errorf("-v %s shows the credential %s:\n%s", level, secret, got.Err)
-				}
+				assert.That(t, !strings.Contains(got.Err, secret), "-v %s shows the credential %s:\n%s", level, secret, got.Err)
 			}
-			if level == "10" && !strings.Contains(got.Err, "masked") {
-				t.Errorf("-v %s shows no headers:\n%s", level, got.Err)
-			}
+			assert.That(t, level != "10" || strings.Contains(got.Err, "masked"), "-v %s shows no headers:\n%s", level, got.Err)
 		}
 	}
 	if all := strings.Join(seen, " "); !strings.Contains(all, "Bearer open-sesame-1") || !strings.Contains(all, "Basic YWxpOmJhYmEtNDA=") {

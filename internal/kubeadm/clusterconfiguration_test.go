@@ -45,8 +45,7 @@ proxy: {disabled: true}
 		{"JSON", `{"apiVersion":"kubeadm.k8s.io/v1beta4","kind":"ClusterConfiguration"}`, nothing},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := parseClusterConfiguration([]byte(tt.document))
-			assert.NoError(t, err)
+			got := assert.Value(parseClusterConfiguration([]byte(tt.document)))(t)
 			tt.want.Document = []byte(tt.document)
 			assert.NoDiff(t, cmp.Diff(&tt.want, got))
 		})

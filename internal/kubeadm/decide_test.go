@@ -16,8 +16,7 @@ import (
 
 func clusterConfiguration(t *testing.T, more string) *ClusterConfiguration {
 	t.Helper()
-	cc, err := parseClusterConfiguration([]byte(v1beta4(more)))
-	assert.NoError(t, err)
+	cc := assert.Value(parseClusterConfiguration([]byte(v1beta4(more))))(t)
 	return cc
 }
 
@@ -36,8 +35,7 @@ func TestDecideChoosesTheActionOfEachConfiguration(t *testing.T) {
 	users := holding(kubelet, text+"maxPods: 50\n")
 	modified := users.DeepCopy()
 	modified.Annotations = map[string]string{ProposalSignature: Signature(holding(kubelet, text))}
-	generated, err := generate(kubelet, clusterConfiguration(t, ""), "")
-	assert.NoError(t, err)
+	generated := assert.Value(generate(kubelet, clusterConfiguration(t, ""), ""))(t)
 	endpoint := "192.0.2.10:6443"
 	input := &Input{File: "new.yaml", Configs: map[string]Document{"kubelet": {Text: []byte(text + "maxPods: 60\n"), Place: "new.yaml"}}}
 	cluster := &Input{File: "new.yaml", Cluster: clusterConfiguration(t, "networking: {dnsDomain: new.example}\n")}
@@ -99,9 +97,8 @@ func TestDecideChoosesTheActionOfEachConfiguration(t *testing.T) {
 				return
 			}
 			assert.Must(t, change.Write != nil && change.Write.Old == tt.has && strings.Contains(change.Write.New.Data[tt.c.Key], tt.next+"\n"), "it writes %+v", change.Write)
-			if origin, _ := OriginOf(change.Write.New); origin != tt.origin {
-				t.Errorf("it writes what is %s", origin)
-			}
+			origin, _ := OriginOf(change.Write.New)
+			assert.That(t, origin == tt.origin, "it writes what is %s", origin)
 			if tt.c.Name == "kube-proxy" && !strings.Contains(change.Write.New.Data[proxyKubeconfig], "server: https://"+endpoint) {
 				t.Errorf("kube-proxies would connect as %s", change.Write.New.Data[proxyKubeconfig])
 			}
@@ -149,9 +146,8 @@ func TestDecideNamesMissingInput(t *testing.T) {
 	}
 	assert.ErrorHas(t, assert.Err(Defaults(&Cluster{}, nil, nil)), "kubeadm did not create this cluster")
 	existing := &Cluster{Configuration: clusterConfiguration(t, "")}
-	if _, _, err := Decide(existing, nil, Options{Init: true}); err == nil || !strings.Contains(err.Error(), "the address of the control plane is unknown") {
-		t.Errorf("%v", err)
-	}
+	_, _, err := Decide(existing, nil, Options{Init: true})
+	assert.That(t, err != nil && strings.Contains(err.Error(), "the address of the control plane is unknown"), "%v", err)
 	input := &Input{Configs: map[string]Document{"kube-proxy": {Text: []byte("x: 1")}}}
 	if _, _, err := Decide(existing, input, Options{}); err == nil || !strings.Contains(err.Error(), "the address of the control plane is unknown") {
 		t.Errorf("%v", err)
@@ -161,8 +157,7 @@ func TestDecideNamesMissingInput(t *testing.T) {
 func TestKubeProxyGetsTheControlPlanesAddress(t *testing.T) {
 	proxy := Components()[1]
 	const at = "controlPlaneEndpoint: old.example:8443\n"
-	old, err := generate(proxy, clusterConfiguration(t, at), "")
-	assert.NoError(t, err)
+	old := assert.Value(generate(proxy, clusterConfiguration(t, at), ""))(t)
 	for _, tt := range []struct {
 		name, given, advertised, init, want string
 	}{

@@ -27,8 +27,7 @@ func kubeadms(version, kind, more string) string {
 
 func documents(t *testing.T, data string) []Document {
 	t.Helper()
-	all, err := Documents("f.yaml", []byte(data))
-	assert.NoError(t, err)
+	all := assert.Value(Documents("f.yaml", []byte(data)))(t)
 	return all
 }
 
@@ -90,9 +89,7 @@ func TestDocumentsAreSeparatedWhereKubeadmSeparatesThem(t *testing.T) {
 			doc = bytes.ReplaceAll(doc, []byte("\r\n"), []byte("\n"))
 			got = append(got, strings.TrimSuffix(string(doc), "\n")+"\n")
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Fatal(diff)
-		}
+		assert.NoDiff(t, cmp.Diff(want, got))
 	})
 }
 
@@ -146,8 +143,7 @@ func TestDocumentsAfterAnUnreadableOneAreYielded(t *testing.T) {
 
 func TestParseFileAcceptsComponentConfigurationsOfAnyVersion(t *testing.T) {
 	future := strings.ReplaceAll(kubeProxyDocument, "v1alpha1", "v2")
-	g, err := ParseFile("f.yaml", []byte(kubeletDocument+"maxPods: 7 # seven\n---\n"+future))
-	assert.NoError(t, err)
+	g := assert.Value(ParseFile("f.yaml", []byte(kubeletDocument+"maxPods: 7 # seven\n---\n"+future)))(t)
 	assert.That(t, g.File == "f.yaml" && g.Cluster == nil && g.Endpoint == "" && len(g.Notes) == 0 && len(g.Configs) == 2, "%+v", g)
 	assert.Equal(t, string(g.Configs["kubelet"].Text), kubeletDocument+"maxPods: 7 # seven\n", "the kubelet's is")
 	got := g.Configs["kube-proxy"]
@@ -157,8 +153,7 @@ func TestParseFileAcceptsComponentConfigurationsOfAnyVersion(t *testing.T) {
 func TestParseFileReadsTheClusterConfigurationOfBothVersions(t *testing.T) {
 	for _, version := range []string{"v1beta3", "v1beta4"} {
 		document := kubeadms(version, "ClusterConfiguration", "networking: {dnsDomain: other.example}\n")
-		g, err := ParseFile("f.yaml", []byte(kubeletDocument+"---\n"+document))
-		assert.NoError(t, err)
+		g := assert.Value(ParseFile("f.yaml", []byte(kubeletDocument+"---\n"+document)))(t)
 		c := g.Cluster
 		assert.That(t, c != nil && c.APIVersion == "kubeadm.k8s.io/"+version && c.DNSDomain == "other.example" && string(c.Document) == document, "%+v", g.Cluster)
 		assert.That(t, len(g.Configs) == 1, "configs are %v", g.Configs)

@@ -82,10 +82,7 @@ func FuzzClusterConfiguration(f *testing.F) {
 // A record is decoded as it was encoded; a damaged one is refused with its name and what to do.
 func FuzzUndoRecord(f *testing.F) {
 	r := &UndoRecord{Name: "record-1", Why: "v1.37", saved: []savedConfigMap{{Namespace: "kube-system", Name: "kubelet-config", Written: []string{"a"}}}}
-	cm, err := r.encode()
-	if err != nil {
-		f.Fatal(err)
-	}
+	cm := assert.Value(r.encode())(f)
 	saved := cm.BinaryData[keySaved]
 	for _, data := range [][]byte{saved, saved[:len(saved)/2], nil, []byte("\x1f\x8b\x08"), append(append([]byte{}, saved...), saved...)} {
 		f.Add(data, cm.Data[keyTime], "v1.37", "written")

@@ -22,8 +22,7 @@ func derivedFrom(change func(*ClusterConfiguration)) *ClusterConfiguration {
 }
 
 func TestAGeneratedKubeletConfigurationHasNoDefaults(t *testing.T) {
-	cm, err := generate(Components()[0], derivedFrom(nil), "")
-	assert.NoError(t, err)
+	cm := assert.Value(generate(Components()[0], derivedFrom(nil), ""))(t)
 	want := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kubelet-config"},
 		Data: map[string]string{"kubelet": `apiVersion: kubelet.config.k8s.io/v1beta1
@@ -90,8 +89,7 @@ users:
 }
 
 func TestWithoutAPodSubnetKubeProxyHasNoClusterCIDR(t *testing.T) {
-	cm, err := generate(Components()[1], derivedFrom(nil), addressV4+":6443")
-	assert.NoError(t, err)
+	cm := assert.Value(generate(Components()[1], derivedFrom(nil), addressV4+":6443"))(t)
 	if got := cm.Data["config.conf"]; strings.Contains(got, "clusterCIDR") || !strings.Contains(got, "bindAddress: 0.0.0.0\n") {
 		t.Error(got)
 	}

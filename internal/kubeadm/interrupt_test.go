@@ -138,9 +138,8 @@ func TestAnApplyInterruptedAtAnyRequestIsContinuedAndUndone(t *testing.T) {
 		store(t, c, "v1.36.0", before)
 		l := &line{cut: cut}
 		err := Store(t.Context(), over(t, l), "v1.37.0", to(t, c, wanted))
-		if err == nil && l.seen >= cut.at && cut.dead || err != nil && !errors.Is(err, errCut) {
-			t.Errorf("not the error of a cut: %v", err)
-		}
+		assert.That(t, (err != nil || l.seen < cut.at || !cut.dead) && (err == nil || errors.Is(err, errCut)),
+			"not the error of a cut: %v", err)
 		assert.That(t, !l.lostWrite || !cut.carried || cut.dead || err == nil, "what a look shows to be done is no error: %v", err)
 		store(t, c, "v1.37.0", wanted)
 		has(t, c, wanted)
@@ -210,9 +209,8 @@ func TestAnUndoInterruptedAtAnyRequestIsContinued(t *testing.T) {
 		store(t, c, "v1.37.0", wanted)
 		l := &line{cut: cut}
 		err := undo(t.Context(), over(t, l), false)
-		if err == nil && l.seen >= cut.at && cut.dead || err != nil && !errors.Is(err, errCut) {
-			t.Errorf("not the error of a cut: %v", err)
-		}
+		assert.That(t, (err != nil || l.seen < cut.at || !cut.dead) && (err == nil || errors.Is(err, errCut)),
+			"not the error of a cut: %v", err)
 		if latest(t, c).Why == "v1.37.0" {
 			assert.NoError(t, undo(t.Context(), c, false))
 		}
@@ -247,8 +245,7 @@ func unwindAll(t *testing.T, c client.Client) {
 
 func countRecords(t *testing.T, c client.Client) int {
 	t.Helper()
-	all, err := listUndoRecords(t.Context(), c)
-	assert.NoError(t, err)
+	all := assert.Value(listUndoRecords(t.Context(), c))(t)
 	return len(all)
 }
 

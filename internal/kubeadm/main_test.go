@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -65,22 +66,16 @@ func upload(t *testing.T, config string) map[string]*corev1.ConfigMap {
 	t.Cleanup(func() {
 		for _, name := range kubeadmMaps {
 			cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name}}
-			if err := client.IgnoreNotFound(admin.Delete(context.Background(), cm)); err != nil {
-				t.Error(err)
-			}
+			assert.OK(t, client.IgnoreNotFound(admin.Delete(context.Background(), cm)))
 		}
 	})
 	for _, cm := range uploads[config] {
-		if err := admin.Create(t.Context(), cm.DeepCopy()); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, admin.Create(t.Context(), cm.DeepCopy()))
 	}
 	if uploads[config] != nil {
 		return configMaps(t)
 	}
-	if err := cluster.Kubeadm(t.Context(), config, "init phase upload-config all", "init phase addon kube-proxy"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, cluster.Kubeadm(t.Context(), config, "init phase upload-config all", "init phase addon kube-proxy"))
 	found := configMaps(t)
 	for _, name := range kubeadmMaps {
 		if cm := found[name].DeepCopy(); cm != nil {
@@ -95,9 +90,7 @@ func upload(t *testing.T, config string) map[string]*corev1.ConfigMap {
 func configMaps(t *testing.T) map[string]*corev1.ConfigMap {
 	t.Helper()
 	list := &corev1.ConfigMapList{}
-	if err := admin.List(t.Context(), list, client.InNamespace(metav1.NamespaceSystem)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, admin.List(t.Context(), list, client.InNamespace(metav1.NamespaceSystem)))
 	found := map[string]*corev1.ConfigMap{}
 	for i, cm := range list.Items {
 		found[cm.Name] = &list.Items[i]

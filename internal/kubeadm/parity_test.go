@@ -51,17 +51,14 @@ func TestGeneratedConfigurationsEqualThoseOfTheRealKubeadm(t *testing.T) {
 				config = strings.Replace(config, "localAPIEndpoint:", "localAPIEndpoint:\n  bindPort: "+port, 1)
 			}
 			uploaded := upload(t, config)
-			cc, err := parseClusterConfiguration([]byte(tt.cluster))
-			assert.NoError(t, err)
-			stored, err := parseClusterConfiguration([]byte(uploaded[KubeadmConfigMap].Data[KubeadmConfigKey]))
-			assert.NoError(t, err)
+			cc := assert.Value(parseClusterConfiguration([]byte(tt.cluster)))(t)
+			stored := assert.Value(parseClusterConfiguration([]byte(uploaded[KubeadmConfigMap].Data[KubeadmConfigKey])))(t)
 			// The phase alone does not look at it; a whole init or upgrade leaves the phase out.
 			assert.That(t, cc.ProxyDisabled == tt.noProxy && stored.ProxyDisabled == tt.noProxy,
 				"proxy.disabled is read as %v, and %v of what kubeadm stores; want %v", cc.ProxyDisabled, stored.ProxyDisabled, tt.noProxy)
 			for _, c := range Components() {
 				theirs := uploaded[c.ConfigMap]
-				ours, err := generate(c, cc, net.JoinHostPort(tt.address, port))
-				assert.NoError(t, err)
+				ours := assert.Value(generate(c, cc, net.JoinHostPort(tt.address, port)))(t)
 				again, err := generate(c, stored, net.JoinHostPort(tt.address, port))
 				diff := cmp.Diff(ours, again)
 				assert.That(t, err == nil && diff == "", "of what kubeadm stores, other is generated: %v\n%s", err, diff)
@@ -205,11 +202,9 @@ func compareEffective(t *testing.T, c Component, ours, theirs string) {
 }
 
 func TestTheParityTestFindsDifferences(t *testing.T) {
-	cc, err := parseClusterConfiguration([]byte(v1beta4("")))
-	assert.NoError(t, err)
+	cc := assert.Value(parseClusterConfiguration([]byte(v1beta4(""))))(t)
 	c := Components()[1]
-	ours, err := generate(c, cc, addressV4+":6443")
-	assert.NoError(t, err)
+	ours := assert.Value(generate(c, cc, addressV4+":6443"))(t)
 	for _, tt := range []struct {
 		name   string
 		change func(theirs *corev1.ConfigMap)

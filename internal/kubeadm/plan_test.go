@@ -38,10 +38,7 @@ func judges(t *testing.T) map[string]component.Component {
 	t.Helper()
 	all := map[string]component.Component{}
 	for _, c := range Components() {
-		binary, err := component.New(c.Name, "../../bin/tools/"+c.Name, t.TempDir(), slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		binary := assert.Value(component.New(c.Name, "../../bin/tools/"+c.Name, t.TempDir(), slog.New(slog.DiscardHandler)))(t)
 		all[c.Name] = judge{binary}
 	}
 	return all
@@ -50,10 +47,8 @@ func judges(t *testing.T) map[string]component.Component {
 // makePlan plans for what the cluster has now.
 func makePlan(t *testing.T, input *Input, binaries map[string]component.Component) *Plan {
 	t.Helper()
-	existing, err := Gather(t.Context(), admin)
-	assert.NoError(t, err)
-	p, err := MakePlan(t.Context(), existing, input, "v1.37.1", binaries, Options{})
-	assert.NoError(t, err)
+	existing := assert.Value(Gather(t.Context(), admin))(t)
+	p := assert.Value(MakePlan(t.Context(), existing, input, "v1.37.1", binaries, Options{}))(t)
 	return p
 }
 
@@ -135,9 +130,7 @@ func TestPlanOfEveryOriginOfEveryComponentInEveryState(t *testing.T) {
 func forgetRecords(t *testing.T) {
 	t.Helper()
 	all, err := listUndoRecords(context.Background(), admin)
-	if err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, err)
 	for _, r := range all {
 		assert.NoError(t, admin.Delete(context.Background(), &r))
 	}
@@ -173,8 +166,7 @@ func TestUnvalidatedConfigurationsAreNotAccepted(t *testing.T) {
 	stub := func(script string) map[string]component.Component {
 		path := filepath.Join(t.TempDir(), "kubelet")
 		assert.NoError(t, os.WriteFile(path, []byte(script), 0o755))
-		binary, err := component.New("kubelet", path, t.TempDir(), slog.New(slog.DiscardHandler))
-		assert.NoError(t, err)
+		binary := assert.Value(component.New("kubelet", path, t.TempDir(), slog.New(slog.DiscardHandler)))(t)
 		return map[string]component.Component{"kubelet": binary}
 	}
 	text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -194,8 +186,7 @@ func TestUnvalidatedConfigurationsAreNotAccepted(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			existing := &Cluster{Configuration: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}
-			p, err := MakePlan(t.Context(), existing, tt.given, "v1.37.1", tt.judges, Options{})
-			assert.NoError(t, err)
+			p := assert.Value(MakePlan(t.Context(), existing, tt.given, "v1.37.1", tt.judges, Options{}))(t)
 			row := p.Components[0]
 			assert.That(t, row.Validation == tt.validation && row.ManualUpgrade == tt.manual && row.PreferredVersion == "" && len(row.Warnings) != 0 && !p.NeedsManualUpgrade(), "%+v", row)
 			if (len(p.NotValidated()) > 0) != (tt.validation == CouldNotTell) {
@@ -215,8 +206,7 @@ func TestAClusterConfigurationThatTheTargetsKubeadmCannotReadIsAnError(t *testin
 		{old, "", ""},
 		{v1beta4(""), "v1.37.0", ""},
 	} {
-		input, err := ParseFile("f.yaml", []byte(tt.document))
-		assert.NoError(t, err)
+		input := assert.Value(ParseFile("f.yaml", []byte(tt.document)))(t)
 		p, err := MakePlan(t.Context(), existing, input, tt.target, nil, Options{})
 		said := ""
 		if err != nil {

@@ -85,9 +85,8 @@ func TestTheOriginOfAConfigMapAndWhy(t *testing.T) {
 					cm.Annotations[annotation] = signature
 				}
 			}
-			if got, why := OriginOf(&cm); got != tt.want || why != tt.why {
-				t.Errorf("%s, %q\nwant %s, %q", got, why, tt.want, tt.why)
-			}
+			got, why := OriginOf(&cm)
+			assert.That(t, got == tt.want && why == tt.why, "%s, %q\nwant %s, %q", got, why, tt.want, tt.why)
 		})
 	}
 }
@@ -111,9 +110,8 @@ func TestASignedConfigMapIsGeneratedUntilItIsEdited(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			cm := &corev1.ConfigMap{Data: map[string]string{"a": "1", "b": "2"}}
 			Sign(cm)
-			if got := slices.Sorted(maps.Keys(cm.Annotations)); !slices.Equal(got, []string{ProposalSignature, KubeadmSignature}) {
-				t.Errorf("signed with %q", got)
-			}
+			got := slices.Sorted(maps.Keys(cm.Annotations))
+			assert.That(t, slices.Equal(got, []string{ProposalSignature, KubeadmSignature}), "signed with %q", got)
 			tt.edit(cm)
 			if got, why := OriginOf(cm); got != tt.want {
 				t.Errorf("%s: %s; want %s", got, why, tt.want)
@@ -134,9 +132,8 @@ func TestUploadsOfTheRealKubeadmAreGenerated(t *testing.T) {
 	uploaded := upload(t, localcluster.KubeadmConfig(addressV4, v1beta4("")))
 	for _, c := range Components() {
 		cm := uploaded[c.ConfigMap]
-		if got := slices.Collect(maps.Keys(cm.Annotations)); !slices.Equal(got, []string{KubeadmSignature}) {
-			t.Errorf("kubeadm annotates %s with %q", c.ConfigMap, got)
-		}
+		got := slices.Collect(maps.Keys(cm.Annotations))
+		assert.That(t, slices.Equal(got, []string{KubeadmSignature}), "kubeadm annotates %s with %q", c.ConfigMap, got)
 		if got, why := OriginOf(cm); got != Generated {
 			t.Errorf("%s: %s: %s", c.ConfigMap, got, why)
 		}
@@ -152,8 +149,7 @@ func TestUploadsOfTheRealKubeadmAreGenerated(t *testing.T) {
 func TestTheRealKubeadmSeesTheSameOrigin(t *testing.T) {
 	upload(t, localcluster.KubeadmConfig(addressV4, v1beta4("")))
 	givenControlPlane(t)
-	cc, err := parseClusterConfiguration([]byte(v1beta4("")))
-	assert.NoError(t, err)
+	cc := assert.Value(parseClusterConfiguration([]byte(v1beta4(""))))(t)
 	for _, tt := range []struct {
 		name string
 		edit func(c Component, cm *corev1.ConfigMap)
@@ -165,12 +161,10 @@ func TestTheRealKubeadmSeesTheSameOrigin(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, c := range Components() {
-				cm, err := generate(c, cc, addressV4+":6443")
-				assert.NoError(t, err)
+				cm := assert.Value(generate(c, cc, addressV4+":6443"))(t)
 				tt.edit(c, cm)
-				if got, why := OriginOf(cm); got != tt.want {
-					t.Fatalf("%s: %s: %s", c.Name, got, why)
-				}
+				got, why := OriginOf(cm)
+				assert.Must(t, got == tt.want, "%s: %s: %s", c.Name, got, why)
 				assert.NoError(t, admin.Update(t.Context(), cm))
 			}
 			err := cluster.Kubeadm(t.Context(), "", "upgrade apply phase upload-config kubelet v1.37.1", "upgrade apply phase addon kube-proxy v1.37.1")
@@ -186,9 +180,8 @@ func TestTheRealKubeadmSeesTheSameOrigin(t *testing.T) {
 				if want == UserModified {
 					want = UserSupplied
 				}
-				if got, why := OriginOf(cm); got != want {
-					t.Errorf("%s: after kubeadm's upgrade %s: %s; want %s", c.Name, got, why, want)
-				}
+				got, why := OriginOf(cm)
+				assert.That(t, got == want, "%s: after kubeadm's upgrade %s: %s; want %s", c.Name, got, why, want)
 				assert.Equal(t, cm.Annotations[ProposalSignature], "", c.Name, "kubeadm kept")
 			}
 		})
@@ -198,8 +191,7 @@ func TestTheRealKubeadmSeesTheSameOrigin(t *testing.T) {
 // givenControlPlane creates what an upgrade by kubeadm looks for: this machine's Node, and the API server's pod on it.
 func givenControlPlane(t *testing.T) {
 	t.Helper()
-	host, err := os.Hostname()
-	assert.NoError(t, err)
+	host := assert.Value(os.Hostname())(t)
 	host = strings.ToLower(host)
 	for _, o := range []client.Object{
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{
@@ -223,9 +215,7 @@ func givenControlPlane(t *testing.T) {
 	} {
 		assert.NoError(t, admin.Create(t.Context(), o))
 		t.Cleanup(func() {
-			if err := admin.Delete(context.Background(), o, client.GracePeriodSeconds(0)); err != nil {
-				t.Error(err)
-			}
+			assert.OK(t, admin.Delete(context.Background(), o, client.GracePeriodSeconds(0)))
 		})
 	}
 }

@@ -25,8 +25,7 @@ func clientOf(t *testing.T, config *rest.Config) client.WithWatch {
 	t.Helper()
 	admin, _ := apiServer(t)
 	config.QPS = -1
-	c, err := client.NewWithWatch(config, client.Options{Mapper: admin.RESTMapper()})
-	assert.NoError(t, err)
+	c := assert.Value(client.NewWithWatch(config, client.Options{Mapper: admin.RESTMapper()}))(t)
 	return c
 }
 
@@ -80,8 +79,7 @@ func to(t *testing.T, c client.Client, desired contents) []Write {
 		if !found {
 			continue
 		}
-		old, err := readConfigMap(t.Context(), c, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name})
-		assert.NoError(t, err)
+		old := assert.Value(readConfigMap(t.Context(), c, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name}))(t)
 		w := Write{Old: old}
 		if text != "" {
 			w.New = configMap(name, text)
@@ -101,8 +99,7 @@ func snapshot(t *testing.T, c client.Client) map[string]*corev1.ConfigMap {
 	t.Helper()
 	all := map[string]*corev1.ConfigMap{}
 	for _, name := range managed {
-		cm, err := readConfigMap(t.Context(), c, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name})
-		assert.NoError(t, err)
+		cm := assert.Value(readConfigMap(t.Context(), c, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name}))(t)
 		if cm != nil {
 			all[name] = withoutServerFields(cm)
 		}
@@ -125,8 +122,7 @@ func has(t *testing.T, c client.Client, want contents) {
 // recorded fails unless these are the records, by name and reason, the oldest first.
 func recorded(t *testing.T, c client.Client, want ...string) {
 	t.Helper()
-	all, err := listUndoRecords(t.Context(), c)
-	assert.NoError(t, err)
+	all := assert.Value(listUndoRecords(t.Context(), c))(t)
 	var got []string
 	for _, cm := range all {
 		got = append(got, strings.TrimPrefix(cm.Name, recordPrefix)+" "+cm.Data[keyWhy]+" "+cm.Data[keyProgress])

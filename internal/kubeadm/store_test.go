@@ -117,10 +117,8 @@ func userWith(t *testing.T, user string, rule rbacv1.PolicyRule) client.Client {
 		assert.NoError(t, admin.Create(t.Context(), review))
 		return review.Status.Allowed
 	})
-	kubeconfig, err := cluster.ClientKubeconfig(user)
-	assert.NoError(t, err)
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	assert.NoError(t, err)
+	kubeconfig := assert.Value(cluster.ClientKubeconfig(user))(t)
+	config := assert.Value(clientcmd.BuildConfigFromFlags("", kubeconfig))(t)
 	return clientOf(t, config)
 }
 

@@ -79,10 +79,8 @@ func TestAnUndoThatConflictsWithAnEditFailsAndKeepsItsRecord(t *testing.T) {
 func TestAnUndoThatConflictsWithAnotherRestoresNothing(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "a2"})
-	r, err := LatestUndoRecord(t.Context(), c)
-	assert.NoError(t, err)
-	writes, err := r.Undo(t.Context(), c, false)
-	assert.NoError(t, err)
+	r := assert.Value(LatestUndoRecord(t.Context(), c))(t)
+	writes := assert.Value(r.Undo(t.Context(), c, false))(t)
 	assert.NoError(t, undo(t.Context(), c, false))
 	says(t, Restore(t.Context(), c, r, writes),
 		"nothing was restored: record kube-system/evenkeel-upgrade-00001 was changed by a concurrent apply or undo", "run the command again")

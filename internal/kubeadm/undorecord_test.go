@@ -45,8 +45,7 @@ func TestAnOldRecordWhoseDeletionFailsIsNamedAndDeletedLater(t *testing.T) {
 func TestACopyOfARecordUnderAnotherNameIsIgnored(t *testing.T) {
 	c := world(t, contents{"kubelet-config": "a"})
 	store(t, c, "v1.37.0", contents{"kubelet-config": "b"})
-	r, err := LatestUndoRecord(t.Context(), c)
-	assert.NoError(t, err)
+	r := assert.Value(LatestUndoRecord(t.Context(), c))(t)
 	theirs := withoutServerFields(r.stored)
 	theirs.Name = "evenkeel-upgrade-copy"
 	assert.NoError(t, c.Create(t.Context(), theirs))
@@ -69,9 +68,7 @@ func zipped(t *testing.T, text string) []byte {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	_, err := z.Write([]byte(text))
-	if err = errors.Join(err, z.Close()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, errors.Join(err, z.Close()))
 	return b.Bytes()
 }
 

@@ -11,8 +11,7 @@ import (
 
 func tree(t *testing.T, text string) map[string]any {
 	t.Helper()
-	fields, err := Fields([]byte(text))
-	assert.NoError(t, err)
+	fields := assert.Value(Fields([]byte(text)))(t)
 	return fields
 }
 
@@ -20,8 +19,7 @@ func TestARealKubeadmUploadWithoutZeroesEqualsTheGeneratedConfiguration(t *testi
 	uploaded := upload(t, localcluster.KubeadmConfig(addressV4, v1beta4("")))
 	cc := clusterConfiguration(t, "")
 	for _, c := range Components() {
-		ours, err := derive(c, cc)
-		assert.NoError(t, err)
+		ours := assert.Value(derive(c, cc))(t)
 		kubeadms := WithoutZeroes(c, tree(t, uploaded[c.ConfigMap].Data[c.Key]))
 		assert.NoDiff(t, cmp.Diff(tree(t, ours), kubeadms), c.Name)
 	}

@@ -9,22 +9,19 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func readDoc(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/payload.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := assert.Value(os.ReadFile("../../docs/payload.md"))(t)
 	return string(text)
 }
 
 func TestTheGroupsInTheDocsMatchTheCode(t *testing.T) {
 	_, after, ok := strings.Cut(readDoc(t), "| group | fields |\n| --- | --- |\n")
-	if !ok {
-		t.Fatal("docs/payload.md has no table of groups")
-	}
+	assert.Must(t, ok, "docs/payload.md has no table of groups")
 	got, _, _ := strings.Cut(after, "\n\n")
 
 	var rows []string
@@ -38,9 +35,8 @@ func TestTheGroupsInTheDocsMatchTheCode(t *testing.T) {
 		}
 	}
 	visit(topGroup)
-	if want := strings.Join(rows, "\n"); got != want {
-		t.Errorf("docs/payload.md should have these rows:\n%s", want)
-	}
+	want := strings.Join(rows, "\n")
+	assert.That(t, got == want, "docs/payload.md should have these rows:\n%s", want)
 }
 
 func TestTheExamplesInTheDocsAreValid(t *testing.T) {
@@ -51,17 +47,11 @@ func TestTheExamplesInTheDocsAreValid(t *testing.T) {
 			continue
 		}
 		var cm corev1.ConfigMap
-		if err := yaml.UnmarshalStrict([]byte(text), &cm); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, yaml.UnmarshalStrict([]byte(text), &cm))
 		p, err := FromConfigMap(&cm)
-		if err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, err)
 		seen = append(seen, fmt.Sprintf("%s, grouped: %v, trial: %v", p.Key, string(p.Data) != string(p.Upstream), p.Trial != (TrialSettings{})))
 	}
 	want := []string{"kubelet, grouped: false, trial: false", "kubelet-dropin, grouped: true, trial: true"}
-	if !slices.Equal(seen, want) {
-		t.Errorf("the examples are %q, want %q", seen, want)
-	}
+	assert.That(t, slices.Equal(seen, want), "the examples are %q, want %q", seen, want)
 }

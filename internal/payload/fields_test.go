@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 var marshaler = reflect.TypeFor[json.Marshaler]()
@@ -47,26 +49,16 @@ func TestEveryUpstreamFieldIsInTheTableAndNothingElse(t *testing.T) {
 	for _, path := range upstreamLeaves(reflect.TypeFor[kubeletv1beta1.KubeletConfiguration](), "") {
 		upstream[path] = true
 	}
-	if len(upstream) < 140 {
-		t.Fatalf("only %d fields were found upstream", len(upstream))
-	}
+	assert.Must(t, len(upstream) >= 140, "only %d fields were found upstream", len(upstream))
 	table := map[string]bool{}
 	for _, f := range Fields {
-		if table[f.Path] {
-			t.Errorf("%s is in the table twice", f.Path)
-		}
+		assert.That(t, !table[f.Path], "%s is in the table twice", f.Path)
 		table[f.Path] = true
-		if !upstream[f.Path] {
-			t.Errorf("%s is in the table but not upstream: take it out", f.Path)
-		}
-		if f.Group == "" {
-			t.Errorf("%s is in no group", f.Path)
-		}
+		assert.That(t, upstream[f.Path], "%s is in the table but not upstream: take it out", f.Path)
+		assert.That(t, f.Group != "", "%s is in no group", f.Path)
 	}
 	for _, path := range slices.Sorted(maps.Keys(upstream)) {
-		if !table[path] {
-			t.Errorf("%s is upstream but not in the table: give it a group", path)
-		}
+		assert.That(t, table[path], "%s is upstream but not in the table: give it a group", path)
 	}
 }
 
@@ -94,14 +86,9 @@ func TestNoTwoNamesAtOnePlaceDifferInCaseAlone(t *testing.T) {
 // readDump reads a dump of the pinned kubelet at -v=5: one with every field set, and one with only defaults.
 func readDump(t *testing.T, file string) map[string]any {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := assert.Value(os.ReadFile(filepath.Join("testdata", file)))(t)
 	var fields map[string]any
-	if err := json.Unmarshal(text, &fields); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal(text, &fields))
 	return fields
 }
 
@@ -127,9 +114,7 @@ func TestAllNamesInARealDumpAreKnown(t *testing.T) {
 				}
 			}
 			check(names, canonical)
-			if len(canonical) < 100 {
-				t.Errorf("only %d fields", len(canonical))
-			}
+			assert.That(t, len(canonical) >= 100, "only %d fields", len(canonical))
 		})
 	}
 }
@@ -160,9 +145,7 @@ func TestAPrintedConfigurationGetsTheNamesOfTheAPI(t *testing.T) {
 			}
 			got = value
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s: %s", path, diff)
-		}
+		assert.NoDiff(t, cmp.Diff(want, got), path)
 	}
 }
 
@@ -183,23 +166,15 @@ func TestUnknownAndDuplicateNamesAreNotConverted(t *testing.T) {
 		"authentication": map[string]any{"x509": "no mapping", "NewWay": true}, "tlsCipherSuites": []any{"A", 1},
 		"evictionHard": nil, "reservedMemory": []any{nil, []any{map[string]any{"numaNode": 1}}},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff(printed(), in); diff != "" {
-		t.Errorf("the input was modified: %s", diff)
-	}
-	if Canonical(nil) != nil {
-		t.Error("nothing became something")
-	}
+	assert.NoDiff(t, cmp.Diff(want, got))
+	assert.NoDiff(t, cmp.Diff(printed(), in), "the input was modified")
+	assert.That(t, Canonical(nil) == nil, "nothing became something")
 }
 
 func TestCanonicalNamesStayAsTheyAre(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		once := Canonical(anyFields(names).Draw(t, "printed"))
-		if diff := cmp.Diff(once, Canonical(once)); diff != "" {
-			t.Fatal(diff)
-		}
+		assert.NoDiff(t, cmp.Diff(once, Canonical(once)))
 	})
 }
 

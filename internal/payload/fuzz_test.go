@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // payloads are the seeds of targets that decode a payload.
@@ -29,27 +31,20 @@ func FuzzDecode(f *testing.F) {
 		p, err := Decode(KeyKubelet, data)
 		if err != nil {
 			var refused *Error
-			if !errors.As(err, &refused) || refused.Problem == "" || refused.Message == "" || refused.Key != KeyKubelet {
-				t.Errorf("%q is refused with %#v", data, err)
-			}
-			if words := err.Error(); len(words) > 2000 || strings.ContainsAny(words, "\n\r") {
-				t.Errorf("%q is refused with %d bytes: %q", data, len(words), words)
-			}
+			assert.That(t, errors.As(err, &refused) && refused.Problem != "" && refused.Message != "" && refused.Key == KeyKubelet,
+				"%q is refused with %#v", data, err)
+			words := err.Error()
+			assert.That(t, len(words) <= 2000 && !strings.ContainsAny(words, "\n\r"), "%q is refused with %d bytes: %q", data, len(words), words)
 			return
 		}
-		mapping, err := DecodeMapping(p.Upstream)
-		if err != nil {
-			t.Fatalf("%q was accepted, but %q is not: %v", data, p.Upstream, err)
-		}
-		if d := Diff(mapping, mapping); len(d) > 0 {
-			t.Errorf("%q differs from itself: %v", data, d)
-		}
+		mapping := assert.Value(DecodeMapping(p.Upstream))(t, string(data), "was accepted, but", string(p.Upstream), "is not")
+		d := Diff(mapping, mapping)
+		assert.That(t, len(d) == 0, "%q differs from itself: %v", data, d)
 		if again := Canonical(Canonical(mapping)); !cmp.Equal(again, Canonical(mapping)) {
 			t.Errorf("the canonical names of %q change: %s", data, cmp.Diff(Canonical(mapping), again))
 		}
-		if v := DefaultProtection().Violations(mapping, mapping, nil); len(v) > 0 {
-			t.Errorf("%q violates protected fields compared with itself: %v", data, v)
-		}
+		v := DefaultProtection().Violations(mapping, mapping, nil)
+		assert.That(t, len(v) == 0, "%q violates protected fields compared with itself: %v", data, v)
 	})
 }
 
@@ -76,9 +71,7 @@ func FuzzGroup(f *testing.F) {
 			}
 			t.Fatalf("%q, grouped as %q, is refused: %v", data, text, err)
 		}
-		if diff := cmp.Diff(p.Fields, again.Fields); diff != "" {
-			t.Errorf("%q, grouped as %q, is another configuration: %s", data, text, diff)
-		}
+		assert.NoDiff(t, cmp.Diff(p.Fields, again.Fields), string(data), "grouped as", string(text), "is another configuration")
 	})
 }
 
@@ -96,9 +89,8 @@ func FuzzMaskText(f *testing.F) {
 			return
 		}
 		out := MaskText(before + strings.ReplaceAll(form, "%", secret) + after)
-		if len(out) > 20*(len(form)+len(before)+len(after)+len(secret)*(1+strings.Count(form, "%"))) {
-			t.Errorf("%d bytes became %d", len(form)+len(before)+len(after), len(out))
-		}
+		assert.That(t, len(out) <= 20*(len(form)+len(before)+len(after)+len(secret)*(1+strings.Count(form, "%"))),
+			"%d bytes became %d", len(form)+len(before)+len(after), len(out))
 		for _, known := range []string{"Authorization: Bearer %", "https://user:%@host/path", "password=%"} {
 			if text := before + "\n" + strings.ReplaceAll(known, "%", secret) + "\n" + after; strings.Contains(MaskText(text), secret) && !strings.Contains(before+after, secret) {
 				t.Errorf("the secret in %q stays in %q", text, MaskText(text))
@@ -121,11 +113,8 @@ func FuzzProtection(f *testing.F) {
 			return
 		}
 		var fields map[string]any
-		if err := yaml.Unmarshal([]byte("clusterDNS: [10.0.0.1]\nmaxPods: 5\n"), &fields); err != nil {
-			t.Fatal(err)
-		}
-		if v := p.Violations(fields, fields, nil); len(v) > 0 {
-			t.Errorf("with %q, a configuration violates fields compared with itself: %v", value, v)
-		}
+		assert.NoError(t, yaml.Unmarshal([]byte("clusterDNS: [10.0.0.1]\nmaxPods: 5\n"), &fields))
+		v := p.Violations(fields, fields, nil)
+		assert.That(t, len(v) == 0, "with %q, a configuration violates fields compared with itself: %v", value, v)
 	})
 }

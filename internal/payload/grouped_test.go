@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestAGroupedPayloadIsConvertedToTheUpstreamForm(t *testing.T) {
@@ -23,10 +25,7 @@ experimental: {featureGates: {A: true}}
 `
 	for _, key := range []string{KeyKubelet, KeyKubeletDropin} {
 		t.Run(key, func(t *testing.T) {
-			p, err := FromConfigMap(configMap(map[string]string{key: text}))
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := assert.Value(FromConfigMap(configMap(map[string]string{key: text})))(t)
 			want := map[string]any{
 				"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
 				"port": int64(10250), "maxPods": int64(120), "memoryThrottlingFactor": 0.9,
@@ -38,16 +37,12 @@ experimental: {featureGates: {A: true}}
 				"tlsCertFile":         nil,
 				"featureGates":        map[string]any{"A": true},
 			}
-			if diff := cmp.Diff(want, p.Fields); diff != "" {
-				t.Errorf("fields: %s", diff)
-			}
+			assert.NoDiff(t, cmp.Diff(want, p.Fields), "fields")
 			upstream, err := Decode(key, p.Upstream)
-			if diff := cmp.Diff(want, upstream.Fields); err != nil || diff != "" {
-				t.Errorf("upstream: %v %s", err, diff)
-			}
-			if string(p.Data) != text || p.SHA256 != Digest(key, []byte(text)) {
-				t.Errorf("data %q, sha256 %s: not those of the original", p.Data, p.SHA256)
-			}
+			diff := cmp.Diff(want, upstream.Fields)
+			assert.That(t, err == nil && diff == "", "upstream: %v %s", err, diff)
+			assert.That(t, string(p.Data) == text && p.SHA256 == Digest(key, []byte(text)),
+				"data %q, sha256 %s: not those of the original", p.Data, p.SHA256)
 			if p.Trial.Duration == nil || p.Trial.Duration.String() != "30m0s" || *p.Trial.CrashLoopThreshold != 0 || !p.Trial.AllowPodLoss {
 				t.Errorf("trial %+v", p.Trial)
 			}
@@ -58,17 +53,11 @@ experimental: {featureGates: {A: true}}
 func TestNumbersKeepTheirSpelling(t *testing.T) {
 	const numbers = `{"a":9007199254740993,"b":18446744073709551615,"c":123456789012345678901234567890,"d":1.10,"e":-0,"f":1E2,"g":"1e3Ki"}`
 	p, err := Decode(KeyKubelet, []byte(`{"apiVersion":"evenkeel.dev/v1alpha1","kind":"KubeletConfiguration","resources":{"eviction":{"evictionHard":`+numbers+`}}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	squeezed := strings.NewReplacer(" ", "", "\n", "").Replace(string(p.Upstream))
-	if !strings.Contains(squeezed, `"evictionHard":`+numbers) {
-		t.Errorf("got %s", p.Upstream)
-	}
+	assert.That(t, strings.Contains(squeezed, `"evictionHard":`+numbers), "got %s", p.Upstream)
 	want := map[string]any{"a": int64(9007199254740993), "b": 18446744073709551615.0, "c": 123456789012345678901234567890.0, "d": 1.1, "e": int64(0), "f": 100.0, "g": "1e3Ki"}
-	if diff := cmp.Diff(want, p.Fields["evictionHard"]); diff != "" {
-		t.Error(diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, p.Fields["evictionHard"]))
 }
 
 func TestChecksOfGroupedPayloadsUseGroupedPaths(t *testing.T) {
@@ -146,23 +135,17 @@ func TestAnErrorAboutManyLongNamesIsTruncated(t *testing.T) {
 		data.WriteString(strings.Repeat(string(c), 1000) + ": 1\n")
 	}
 	_, err := Decode(KeyKubelet, []byte(grouped+data.String()))
-	if err == nil || len(err.Error()) > 500 || !strings.HasSuffix(err.Error(), "; and 5 more") {
-		t.Errorf("got %v", err)
-	}
+	assert.That(t, err != nil && len(err.Error()) <= 500 && strings.HasSuffix(err.Error(), "; and 5 more"), "got %v", err)
 }
 
 func TestTypesOfValuesAreNotChecked(t *testing.T) {
 	p, err := Decode(KeyKubelet, []byte(grouped+"resources: {maxPods: many, memorySwap: null, eviction: {}}\nsecurity: {authentication: 7, tlsCipherSuites: {a: b}}\nlogging: {options: [1]}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	want := map[string]any{
 		"apiVersion": UpstreamAPIVersion, "kind": KubeletKind, "maxPods": "many", "memorySwap": nil,
 		"authentication": int64(7), "tlsCipherSuites": map[string]any{"a": "b"}, "logging": map[string]any{"options": []any{int64(1)}},
 	}
-	if diff := cmp.Diff(want, p.Fields); diff != "" {
-		t.Error(diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, p.Fields))
 }
 
 func TestFieldsWithoutAGroupAreShownAsUngrouped(t *testing.T) {
@@ -184,9 +167,7 @@ func TestFieldsWithoutAGroupAreShownAsUngrouped(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.want["apiVersion"], tt.want["kind"] = "evenkeel.dev/v1alpha1", "KubeletConfiguration"
-			if diff := cmp.Diff(tt.want, Group(tt.fields)); diff != "" {
-				t.Error(diff)
-			}
+			assert.NoDiff(t, cmp.Diff(tt.want, Group(tt.fields)))
 		})
 	}
 }
@@ -196,31 +177,24 @@ func TestGroupedPathsAreUnique(t *testing.T) {
 	groups := map[string]bool{}
 	for _, f := range Fields {
 		path := GroupedPath(f.Path)
-		if other, ok := seen[path]; ok {
-			t.Errorf("%s and %s are both %s", f.Path, other, path)
-		}
+		other, ok := seen[path]
+		assert.That(t, !ok, "%s and %s are both %s", f.Path, other, path)
 		seen[path] = f.Path
 		want := f.Group + "." + f.Path
 		if top, rest, _ := strings.Cut(f.Path, "."); rest != "" && top == last(f.Group) {
 			want = f.Group + "." + rest
 		}
-		if path != want {
-			t.Errorf("%s is at %s, want %s", f.Path, path, want)
-		}
+		assert.Equal(t, path, want, f.Path, "is at")
 		for g := f.Group; g != ""; g = strings.TrimSuffix(strings.TrimSuffix(g, last(g)), ".") {
 			groups[g] = true
 		}
 	}
 	for _, own := range []string{"apiVersion", "kind", "trial", "ungrouped"} {
-		if groups[own] {
-			t.Errorf("%q is a group", own)
-		}
+		assert.That(t, !groups[own], "%q is a group", own)
 	}
 	names := map[string]bool{"trial": true}
 	once := func(name string) {
-		if names[name] {
-			t.Errorf("two groups or fields of groups are called %s: the name is ambiguous", name)
-		}
+		assert.That(t, !names[name], "two groups or fields of groups are called %s: the name is ambiguous", name)
 		names[name] = true
 	}
 	var visit func(g *group)
@@ -234,9 +208,7 @@ func TestGroupedPathsAreUnique(t *testing.T) {
 		}
 	}
 	visit(topGroup)
-	if got := GroupedPath("newField.x"); got != "newField.x" {
-		t.Errorf("a field that is not in the table is at %s", got)
-	}
+	assert.Equal(t, GroupedPath("newField.x"), "newField.x", "a field that is not in the table is at")
 }
 
 func TestAllOfAnUpstreamFieldIsInOneGroup(t *testing.T) {
@@ -248,8 +220,6 @@ func TestAllOfAnUpstreamFieldIsInOneGroup(t *testing.T) {
 		}
 	}
 	for top, in := range groups {
-		if len(in) != 1 {
-			t.Errorf("%s is in %v", top, in)
-		}
+		assert.That(t, len(in) == 1, "%s is in %v", top, in)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // checkLossless converts upstream fields to the grouped form and back.
@@ -23,16 +25,12 @@ func checkLossless(t rapid.TB, fields map[string]any) {
 		want[key] = value
 	}
 	grouped := Group(want)
-	if ungrouped, ok := grouped["ungrouped"]; ok {
-		t.Fatalf("in no group: %v", ungrouped)
-	}
+	ungrouped, ok := grouped["ungrouped"]
+	assert.Must(t, !ok, "in no group: %v", ungrouped)
 	got, trial, refused := flatten(grouped)
-	if refused != nil {
-		t.Fatalf("%v, in %v", refused, grouped)
-	}
-	if diff := cmp.Diff(want, got); diff != "" || trial != (TrialSettings{}) {
-		t.Fatalf("trial %v, %s", trial, diff)
-	}
+	assert.Must(t, refused == nil, "%v, in %v", refused, grouped)
+	diff := cmp.Diff(want, got)
+	assert.Must(t, diff == "" && trial == (TrialSettings{}), "trial %v, %s", trial, diff)
 }
 
 func TestEverySingleFieldSurvivesGroupingAndFlattening(t *testing.T) {
@@ -49,13 +47,9 @@ func TestEverySingleFieldSurvivesGroupingAndFlattening(t *testing.T) {
 			var at any = Group(fields)
 			for part := range strings.SplitSeq(GroupedPath(path), ".") {
 				inner, ok := at.(map[string]any)
-				if !ok || len(inner) != 1 && part != strings.Split(GroupedPath(path), ".")[0] {
-					t.Fatalf("%s: no %s in %v", path, part, at)
-				}
+				assert.Must(t, ok && (len(inner) == 1 || part == strings.Split(GroupedPath(path), ".")[0]), "%s: no %s in %v", path, part, at)
 				at, ok = inner[part]
-				if !ok {
-					t.Fatalf("%s: no %s in %v", path, part, inner)
-				}
+				assert.Must(t, ok, "%s: no %s in %v", path, part, inner)
 			}
 		}
 	}
@@ -65,10 +59,7 @@ func TestEveryUpstreamConfigurationSurvivesGroupingAndFlattening(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		config := reflect.New(reflect.TypeFor[kubeletv1beta1.KubeletConfiguration]()).Elem()
 		fill(t, config)
-		text, err := json.Marshal(config.Interface())
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := assert.Value(json.Marshal(config.Interface()))(t)
 		fields, refused := decodeFields(text)
 		if refused != nil {
 			t.Fatal(refused)
@@ -162,12 +153,8 @@ func TestAnyGroupedConfigurationSurvivesFlatteningAndGrouping(t *testing.T) {
 		want := draw(t, topGroup)
 		want["apiVersion"], want["kind"] = GroupedAPIVersion, KubeletKind
 		fields, _, refused := flatten(want)
-		if refused != nil {
-			t.Fatalf("%v, in %v", refused, want)
-		}
-		if diff := cmp.Diff(want, Group(fields)); diff != "" {
-			t.Fatal(diff)
-		}
+		assert.Must(t, refused == nil, "%v, in %v", refused, want)
+		assert.NoDiff(t, cmp.Diff(want, Group(fields)))
 	})
 }
 

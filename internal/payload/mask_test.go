@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestMaskKeepsOnlySchemeAndHostOfAURL(t *testing.T) {
@@ -25,9 +27,7 @@ func TestMaskKeepsOnlySchemeAndHostOfAURL(t *testing.T) {
 		7:                         "masked",
 	} {
 		got := Mask(object{"staticPodURL": value, "StaticPodURL": value, "maxPods": 7})
-		if diff := cmp.Diff(object{"staticPodURL": want, "StaticPodURL": want, "maxPods": 7}, got); diff != "" {
-			t.Errorf("%v: %s", value, diff)
-		}
+		assert.NoDiff(t, cmp.Diff(object{"staticPodURL": want, "StaticPodURL": want, "maxPods": 7}, got), value)
 	}
 }
 
@@ -39,9 +39,7 @@ func TestMaskKeepsOnlyTheNamesOfHeaders(t *testing.T) {
 		"no mapping": {[]any{"t0ken"}, "masked"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(object{"staticPodURLHeader": tt.want}, Mask(object{"staticPodURLHeader": tt.value})); diff != "" {
-				t.Error(diff)
-			}
+			assert.NoDiff(t, cmp.Diff(object{"staticPodURLHeader": tt.want}, Mask(object{"staticPodURLHeader": tt.value})))
 		})
 	}
 }
@@ -52,10 +50,7 @@ func TestMaskReturnsACopy(t *testing.T) {
 	}
 	given := config()
 	Mask(given)
-	if diff := cmp.Diff(config(), given); diff != "" {
-		t.Error(diff)
-	}
-	if got := Mask(nil); got != nil {
-		t.Errorf("of nothing it makes %v", got)
-	}
+	assert.NoDiff(t, cmp.Diff(config(), given))
+	got := Mask(nil)
+	assert.That(t, got == nil, "of nothing it makes %v", got)
 }

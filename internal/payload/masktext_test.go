@@ -3,6 +3,8 @@ package payload
 import (
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestCredentialsInATextAreMasked(t *testing.T) {
@@ -36,9 +38,7 @@ func TestCredentialsInATextAreMasked(t *testing.T) {
 		"AKIAABCDEFGHIJKLMNOP":                                    "masked",
 		"ghp_abcdefghijklmnopqrstuvwxyz0123456789":                "masked",
 	} {
-		if got := MaskText(text); got != want {
-			t.Errorf("%q became %q, want %q", text, got, want)
-		}
+		assert.Equal(t, MaskText(text), want, text, "became")
 	}
 }
 
@@ -53,8 +53,6 @@ func TestErrorsThatNameNoCredentialStay(t *testing.T) {
 		"image registry.k8s.io/pause@sha256:7031c1b283388d2c2e09b57badb803c05ebed362dc88d84b480cc47f72a21097",
 		"-----BEGIN CERTIFICATE-----",
 	} {
-		if got := MaskText(text); got != text {
-			t.Errorf("%q became %q", text, got)
-		}
+		assert.Equal(t, MaskText(text), text, text, "became")
 	}
 }

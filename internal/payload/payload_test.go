@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 const (
@@ -26,30 +28,20 @@ func configMap(data map[string]string) *corev1.ConfigMap {
 
 func TestAPayloadKeepsItsBytesAndTheirDigest(t *testing.T) {
 	text := head + "maxPods: 120\n"
-	p, err := FromConfigMap(configMap(map[string]string{"kubelet": text}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p.Key != "kubelet" || string(p.Data) != text {
-		t.Errorf("key %q, data %q", p.Key, p.Data)
-	}
-	if want := Digest("kubelet", []byte(text)); p.SHA256 != want {
-		t.Errorf("sha256 = %s, want %s", p.SHA256, want)
-	}
+	p := assert.Value(FromConfigMap(configMap(map[string]string{"kubelet": text})))(t)
+	assert.That(t, p.Key == "kubelet" && string(p.Data) == text, "key %q, data %q", p.Key, p.Data)
+	want := Digest("kubelet", []byte(text))
+	assert.That(t, p.SHA256 == want, "sha256 = %s, want %s", p.SHA256, want)
 	if p.Fields["maxPods"] != int64(120) {
 		t.Errorf("maxPods = %#v, want int64 120", p.Fields["maxPods"])
 	}
-	if p.Trial != (TrialSettings{}) {
-		t.Errorf("an upstream payload asks for no trial of its own, got %+v", p.Trial)
-	}
+	assert.That(t, p.Trial == (TrialSettings{}), "an upstream payload asks for no trial of its own, got %+v", p.Trial)
 }
 
 func TestTheDigestCoversKeyNewlineAndData(t *testing.T) {
 	// printf 'kubelet\nabc' | sha256sum
 	const want = "444e493821033a51ac2c562ac17f5c50bd626bc17b1d9328e91c3ac3bcdc917d"
-	if got := Digest("kubelet", []byte("abc")); got != want {
-		t.Errorf("Digest = %s, want %s", got, want)
-	}
+	assert.Equal(t, Digest("kubelet", []byte("abc")), want, "Digest")
 }
 
 func TestErrorsNameTheConfigMap(t *testing.T) {
@@ -93,15 +85,9 @@ func TestErrorsNameTheConfigMap(t *testing.T) {
 func checkRefused(t *testing.T, err error, problem Problem, words string) {
 	t.Helper()
 	refused := (*Error)(nil)
-	if !errors.As(err, &refused) {
-		t.Fatalf("got error %v, want an *Error %q", err, words)
-	}
-	if refused.Problem != problem {
-		t.Errorf("problem %q, want %q", refused.Problem, problem)
-	}
-	if err.Error() != words {
-		t.Errorf("got  %s\nwant %s", err, words)
-	}
+	assert.Must(t, errors.As(err, &refused), "got error %v, want an *Error %q", err, words)
+	assert.Equal(t, refused.Problem, problem, "problem")
+	assert.That(t, err.Error() == words, "got  %s\nwant %s", err, words)
 }
 
 func TestErrorsOfInvalidValues(t *testing.T) {
@@ -206,13 +192,8 @@ func TestValuesThatOnlyTheKubeletChecksAreAccepted(t *testing.T) {
 		"exactly 1 MiB":                    head + "#" + strings.Repeat("x", MaxSize-len(head)-1),
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := Decode("kubelet", []byte(data))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if p.Fields["kind"] != "KubeletConfiguration" {
-				t.Errorf("fields = %v", p.Fields)
-			}
+			p := assert.Value(Decode("kubelet", []byte(data)))(t)
+			assert.That(t, p.Fields["kind"] == "KubeletConfiguration", "fields = %v", p.Fields)
 		})
 	}
 }
@@ -241,12 +222,9 @@ func TestYAMLAliasesCannotExhaustMemory(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			_, refused := toJSON([]byte(data))
 			runtime.ReadMemStats(&after)
-			if refused == nil || refused.Problem != ProblemTooLarge {
-				t.Errorf("refused: %v", refused)
-			}
-			if took := after.TotalAlloc - before.TotalAlloc; took > 32<<20 {
-				t.Errorf("it took %d MiB to refuse it", took>>20)
-			}
+			assert.That(t, refused != nil && refused.Problem == ProblemTooLarge, "refused: %v", refused)
+			took := after.TotalAlloc - before.TotalAlloc
+			assert.That(t, took <= 32<<20, "it took %d MiB to refuse it", took>>20)
 		})
 	}
 }
@@ -260,16 +238,11 @@ func TestALongErrorIsTruncated(t *testing.T) {
 
 func TestADropinAndAWholeConfigurationOfTheSameBytesDifferInTheirDigest(t *testing.T) {
 	text := head + "maxPods: 120\n"
-	p, err := FromConfigMap(configMap(map[string]string{"kubelet-dropin": text}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p.Key != "kubelet-dropin" || string(p.Data) != text || string(p.Upstream) != text {
-		t.Errorf("key %q, data %q, upstream %q", p.Key, p.Data, p.Upstream)
-	}
-	if p.SHA256 != Digest("kubelet-dropin", []byte(text)) || p.SHA256 == Digest("kubelet", []byte(text)) {
-		t.Errorf("sha256 = %s", p.SHA256)
-	}
+	p := assert.Value(FromConfigMap(configMap(map[string]string{"kubelet-dropin": text})))(t)
+	assert.That(t, p.Key == "kubelet-dropin" && string(p.Data) == text && string(p.Upstream) == text,
+		"key %q, data %q, upstream %q", p.Key, p.Data, p.Upstream)
+	assert.That(t, p.SHA256 == Digest("kubelet-dropin", []byte(text)) && p.SHA256 != Digest("kubelet", []byte(text)),
+		"sha256 = %s", p.SHA256)
 	if p.Fields["maxPods"] != int64(120) {
 		t.Errorf("maxPods = %#v, want int64 120", p.Fields["maxPods"])
 	}
@@ -298,9 +271,8 @@ func FuzzDecodeNeverPanics(f *testing.F) {
 				t.Errorf("accepted %q as %v", data, p.Fields)
 			}
 			again, err := Decode(key, p.Upstream)
-			if diff := cmp.Diff(p.Fields, again.Fields); err != nil || diff != "" {
-				t.Errorf("%q became %q, which is read as something else: %v %s", data, p.Upstream, err, diff)
-			}
+			diff := cmp.Diff(p.Fields, again.Fields)
+			assert.That(t, err == nil && diff == "", "%q became %q, which is read as something else: %v %s", data, p.Upstream, err, diff)
 		}
 	})
 }

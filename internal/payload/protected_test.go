@@ -13,14 +13,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func parse(t *testing.T, value string) Protection {
 	t.Helper()
-	p, err := ParseProtection(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := assert.Value(ParseProtection(value))(t)
 	return p
 }
 
@@ -47,24 +46,18 @@ func said(violations []Difference) []string {
 
 func expect(t *testing.T, p Protection, effective, local map[string]any, hidden []string, want ...string) {
 	t.Helper()
-	if diff := cmp.Diff(want, said(p.Violations(effective, local, hidden))); diff != "" {
-		t.Error(diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, said(p.Violations(effective, local, hidden))))
 }
 
 type object = map[string]any
 
 func TestEveryFieldIsListedAsProtectedOrFree(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("testdata", "protection.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := assert.Value(os.ReadFile(filepath.Join("testdata", "protection.txt")))(t)
 	decided := map[string]bool{}
 	for line := range strings.Lines(string(text)) {
 		how, path, ok := strings.Cut(strings.TrimSpace(line), " ")
-		if _, twice := decided[path]; twice || !ok || how != "protected" && how != "free" {
-			t.Errorf("cannot read the line %q, or it is there twice", line)
-		}
+		_, twice := decided[path]
+		assert.That(t, !twice && ok && (how == "protected" || how == "free"), "cannot read the line %q, or it is there twice", line)
 		decided[path] = how == "protected"
 	}
 	for _, f := range Fields {
@@ -90,9 +83,8 @@ func TestDefaultProtectionProtectsExactlyTheListedFields(t *testing.T) {
 		if f.Protected != "" || f.Path == gatesField {
 			want = 1
 		}
-		if got := p.Violations(effective, local, nil); len(got) != want {
-			t.Errorf("%s: %v", f.Path, got)
-		}
+		got := p.Violations(effective, local, nil)
+		assert.That(t, len(got) == want, "%s: %v", f.Path, got)
 	}
 }
 
@@ -110,24 +102,17 @@ func TestSecurityGatesAreSortedAndHaveReasons(t *testing.T) {
 		t.Error("they are not sorted")
 	}
 	for _, g := range securityGates {
-		if g.why == "" {
-			t.Errorf("%s has no reason", g.name)
-		}
+		assert.That(t, g.why != "", "%s has no reason", g.name)
 	}
 }
 
 // readSections returns two parts of the page on protected fields: the table of free fields, and the rest.
 func readSections(t *testing.T) (free, rest string) {
 	t.Helper()
-	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "protected-fields.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc := assert.Value(os.ReadFile(filepath.Join("..", "..", "docs", "protected-fields.md")))(t)
 	before, after, ok := strings.Cut(string(doc), "\n## What stays free, and why\n")
 	free, after, more := strings.Cut(after, "\n## ")
-	if !ok || !more {
-		t.Fatal("docs/protected-fields.md does not say what stays free, or says nothing after it")
-	}
+	assert.Must(t, ok && more, "docs/protected-fields.md does not say what stays free, or says nothing after it")
 	return free, before + after
 }
 
@@ -139,16 +124,12 @@ func TestTheDocsHaveAReasonForEveryFreeField(t *testing.T) {
 		if !strings.HasPrefix(line, "| `") {
 			continue
 		}
-		if len(cells) != 2 || len(cells[1]) < 10 {
-			t.Errorf("the row %q says no reason", line)
-		}
+		assert.That(t, len(cells) == 2 && len(cells[1]) >= 10, "the row %q says no reason", line)
 		for i, name := range strings.Split(cells[0], "`") {
 			if i%2 == 0 {
 				continue
 			}
-			if said[name] {
-				t.Errorf("%s is there twice", name)
-			}
+			assert.That(t, !said[name], "%s is there twice", name)
 			said[name] = true
 		}
 	}
@@ -186,9 +167,7 @@ func TestTheDocsListTheProtectedFieldsWithReasons(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff(want.String(), got.String()); diff != "" {
-		t.Errorf("docs/protected-fields.md: %s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want.String(), got.String()), "docs/protected-fields.md")
 }
 
 func TestAViolationShowsBothValues(t *testing.T) {
@@ -273,9 +252,7 @@ func TestAKeyIsNotReadAsAnUnprotectedPath(t *testing.T) {
 	for _, v := range p.Violations(effective, object{"authentication": object{}}, nil) {
 		got = append(got, v.Field)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, got))
 }
 
 func TestMaskedValuesThatMayDifferAreViolations(t *testing.T) {
@@ -308,9 +285,7 @@ func TestManyMaskedValuesAreAllFound(t *testing.T) {
 			unset++
 		}
 	}
-	if len(got) != many || unset != many/2 {
-		t.Errorf("%d violations, %d of them of headers that are not there locally", len(got), unset)
-	}
+	assert.That(t, len(got) == many && unset == many/2, "%d violations, %d of them of headers that are not there locally", len(got), unset)
 }
 
 func TestCredentialsOfTheStaticPodSourceAreNeverShown(t *testing.T) {
@@ -335,13 +310,10 @@ func TestAViolationIsShortAndPrintable(t *testing.T) {
 	long := strings.Repeat("long ", 1e5)
 	violations := DefaultProtection().Violations(
 		object{"staticPodPath": long, "New\n\x1b[31m": math.Inf(1), "New" + long: true}, object{"staticPodPath": []any{long}}, nil)
-	if len(violations) != 3 {
-		t.Fatalf("%d violations", len(violations))
-	}
+	assert.Must(t, len(violations) == 3, "%d violations", len(violations))
 	for _, v := range violations {
-		if words := v.String(); len(words) > 1000 || strings.ContainsAny(words, "\n\x1b") {
-			t.Errorf("%d bytes: %q", len(words), words)
-		}
+		words := v.String()
+		assert.That(t, len(words) <= 1000 && !strings.ContainsAny(words, "\n\x1b"), "%d bytes: %q", len(words), words)
 	}
 	if v := violations[1]; v.Field != `[New\n\x1b[31m]` || v.Value != `"+Inf"` {
 		t.Errorf("%+v", v)
@@ -372,14 +344,11 @@ func TestProtectedFieldsCanBeAddedRemovedReplacedOrEmptied(t *testing.T) {
 		t.Run(tt.value, func(t *testing.T) {
 			p := parse(t, tt.value)
 			for _, path := range tt.protected {
-				if len(p.Violations(at(path, []any{1}), at(path, []any{2}), nil)) != 1 {
-					t.Errorf("%s is not protected", path)
-				}
+				assert.That(t, len(p.Violations(at(path, []any{1}), at(path, []any{2}), nil)) == 1, "%s is not protected", path)
 			}
 			for _, path := range tt.free {
-				if got := p.Violations(at(path, []any{1}), at(path, []any{2}), []string{path}); got != nil {
-					t.Errorf("%s is protected: %v", path, got)
-				}
+				got := p.Violations(at(path, []any{1}), at(path, []any{2}), []string{path})
+				assert.That(t, got == nil, "%s is protected: %v", path, got)
 			}
 			if p.Empty() != (tt.value == "") {
 				t.Errorf("empty: %v", p.Empty())
@@ -418,24 +387,16 @@ func TestErrorsOfInvalidProtectedFieldsLists(t *testing.T) {
 }
 
 func TestAListProtectsExactlyTheNamedPaths(t *testing.T) {
-	if diff := cmp.Diff([]string{"featureGates", "maxPods", "port"}, listed(parse(t, "port,MaxPods,featureGates,port"))); diff != "" {
-		t.Error(diff)
-	}
-	if got := listed(Protection{}); got != nil {
-		t.Errorf("%v", got)
-	}
+	assert.NoDiff(t, cmp.Diff([]string{"featureGates", "maxPods", "port"}, listed(parse(t, "port,MaxPods,featureGates,port"))))
+	got := listed(Protection{})
+	assert.That(t, got == nil, "%v", got)
 	// Naming each path of the default list is equivalent to it, except for limits.
 	p := DefaultProtection()
 	named := parse(t, strings.Join(listed(p), ","))
-	if diff := cmp.Diff(p.rules, named.rules); diff != "" {
-		t.Error(diff)
-	}
-	if len(named.limits) != 0 || len(p.limits) == 0 {
-		t.Errorf("limits are %v, by default %v", named.limits, p.limits)
-	}
-	if got := listed(parse(t, "+maxPods,-port")); !slices.Contains(got, "maxPods") || slices.Contains(got, "port") {
-		t.Errorf("%v", got)
-	}
+	assert.NoDiff(t, cmp.Diff(p.rules, named.rules))
+	assert.That(t, len(named.limits) == 0 && len(p.limits) != 0, "limits are %v, by default %v", named.limits, p.limits)
+	got = listed(parse(t, "+maxPods,-port"))
+	assert.That(t, slices.Contains(got, "maxPods") && !slices.Contains(got, "port"), "%v", got)
 }
 
 func TestViolationsBetweenRealDumps(t *testing.T) {
@@ -444,15 +405,11 @@ func TestViolationsBetweenRealDumps(t *testing.T) {
 	expect(t, p, defaults, defaults, nil)
 	var got []string
 	for _, v := range p.Violations(full, defaults, nil) {
-		if lookupField(v.Field) == nil {
-			t.Errorf("%s is no field", v.Field)
-		}
+		assert.That(t, lookupField(v.Field) != nil, "%s is no field", v.Field)
 		got = append(got, v.Field)
 	}
 	for _, path := range []string{"tracing.endpoint", "staticPodURLHeader.X-Secret"} {
-		if !slices.Contains(got, path) {
-			t.Errorf("%s is not among %v", path, got)
-		}
+		assert.That(t, slices.Contains(got, path), "%s is not among %v", path, got)
 	}
 }
 
@@ -516,9 +473,7 @@ func TestViolationsAreSymmetric(t *testing.T) {
 		for i := range back {
 			back[i].Value, back[i].Local = back[i].Local, back[i].Value
 		}
-		if diff := cmp.Diff(there, back); diff != "" {
-			t.Fatal(diff)
-		}
+		assert.NoDiff(t, cmp.Diff(there, back))
 	})
 }
 

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestTextViolations(t *testing.T) {
@@ -38,19 +40,14 @@ func TestTextViolations(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			fields := func(text string) map[string]any {
-				m, err := DecodeMapping([]byte(text))
-				if err != nil {
-					t.Fatal(err)
-				}
+				m := assert.Value(DecodeMapping([]byte(text)))(t)
 				return m
 			}
 			under := fields(local)
 			if tt.want == "" {
 				under, tt.want = fields(tt.candidate), "[readOnlyPort would be null, but is unset locally]"
 			}
-			if got := fmt.Sprint(DefaultProtection().TextViolations(fields(tt.candidate), under, tt.dropin)); got != tt.want {
-				t.Errorf("got  %s\nwant %s", got, tt.want)
-			}
+			assert.Equal(t, fmt.Sprint(DefaultProtection().TextViolations(fields(tt.candidate), under, tt.dropin)), tt.want)
 		})
 	}
 }
@@ -62,15 +59,13 @@ func TestTextViolationsMissNoDifference(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		local, candidate := anyFields(names).Draw(t, "local"), anyFields(names).Draw(t, "candidate")
 		if len(p.TextViolations(candidate, local, false)) == 0 {
-			if found := p.Violations(candidate, local, nil); len(found) > 0 {
-				t.Fatalf("whole: %v", found)
-			}
+			found := p.Violations(candidate, local, nil)
+			assert.Must(t, len(found) == 0, "whole: %v", found)
 		}
 		merged := overlay(local, candidate)
 		if len(p.TextViolations(candidate, local, true)) == 0 {
-			if found := p.Violations(merged, local, nil); len(found) > 0 {
-				t.Fatalf("drop-in: %v", found)
-			}
+			found := p.Violations(merged, local, nil)
+			assert.Must(t, len(found) == 0, "drop-in: %v", found)
 		}
 	})
 }
@@ -117,9 +112,8 @@ func TestDeeplyNestedTextIsRejectedBeforeItIsDecoded(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Decode(KeyKubelet, []byte(tt.text))
-			if refused, ok := err.(*Error); !ok || refused.Problem != ProblemTooDeep || refused.Message != "nested more than 50 levels deep" {
-				t.Errorf("got %v", err)
-			}
+			refused, ok := err.(*Error)
+			assert.That(t, ok && refused.Problem == ProblemTooDeep && refused.Message == "nested more than 50 levels deep", "got %v", err)
 		})
 	}
 	if _, err := Decode(KeyKubelet, []byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","a":`+nest(`[`, `]`, maxDepth-1)+`}`)); err != nil {
@@ -133,7 +127,6 @@ func TestAGroupedPayloadThatIsTooLargeInTheUpstreamFormIsRejected(t *testing.T) 
 		text = append(text, '<')
 	}
 	_, err := Decode(KeyKubelet, append(text, "'}\n"...))
-	if refused, ok := err.(*Error); !ok || refused.Problem != ProblemTooLarge {
-		t.Errorf("got %.200v", err)
-	}
+	refused, ok := err.(*Error)
+	assert.That(t, ok && refused.Problem == ProblemTooLarge, "got %.200v", err)
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestTrialSettingsOfAGroupedPayload(t *testing.T) {
@@ -26,16 +27,10 @@ func TestTrialSettingsOfAGroupedPayload(t *testing.T) {
 		"trial: {configTrialDuration: \"10s\"}": {Duration: duration(10 * time.Second)},
 	} {
 		t.Run(data, func(t *testing.T) {
-			p, err := Decode(KeyKubelet, []byte(grouped+data))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(want, p.Trial); diff != "" {
-				t.Error(diff)
-			}
-			if _, ok := p.Fields["trial"]; ok {
-				t.Error("the kubelet is shown the trial")
-			}
+			p := assert.Value(Decode(KeyKubelet, []byte(grouped+data)))(t)
+			assert.NoDiff(t, cmp.Diff(want, p.Trial))
+			_, ok := p.Fields["trial"]
+			assert.That(t, !ok, "the kubelet is shown the trial")
 		})
 	}
 }
@@ -71,17 +66,11 @@ func TestTrialSettingsAreAllowedInOnlyOnePlace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := ResolveTrial(tt.own, tt.beside)
 			if tt.err != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.err) {
-					t.Fatalf("error %v, want %q", err, tt.err)
-				}
+				assert.Must(t, err != nil && strings.Contains(err.Error(), tt.err), "error %v, want %q", err, tt.err)
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Error(diff)
-			}
+			assert.NoError(t, err)
+			assert.NoDiff(t, cmp.Diff(tt.want, got))
 		})
 	}
 }
@@ -126,11 +115,6 @@ func TestErrorsOfInvalidTrialSettings(t *testing.T) {
 }
 
 func TestAnUpstreamPayloadHasNoTrialSettings(t *testing.T) {
-	p, err := Decode(KeyKubelet, []byte(head+"trial: {allowPodLoss: true}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p.Trial != (TrialSettings{}) {
-		t.Errorf("trial %+v", p.Trial)
-	}
+	p := assert.Value(Decode(KeyKubelet, []byte(head+"trial: {allowPodLoss: true}")))(t)
+	assert.That(t, p.Trial == (TrialSettings{}), "trial %+v", p.Trial)
 }

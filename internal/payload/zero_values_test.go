@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // upstreamZeros returns the fields of a Go type that encoding/json omits if they are zero, except for lists, mappings
@@ -39,7 +41,5 @@ func upstreamZeros(t reflect.Type, path string) map[string]any {
 }
 
 func TestZeroValuesMatchTheOmitemptyFieldsOfTheUpstreamType(t *testing.T) {
-	if diff := cmp.Diff(upstreamZeros(reflect.TypeFor[kubeletv1beta1.KubeletConfiguration](), ""), ZeroValues); diff != "" {
-		t.Errorf("-upstream +table\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(upstreamZeros(reflect.TypeFor[kubeletv1beta1.KubeletConfiguration](), ""), ZeroValues), "-upstream +table")
 }

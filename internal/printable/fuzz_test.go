@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 var hostile = []string{
@@ -22,12 +24,9 @@ func FuzzText(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string, at int) {
 		whole := Text(text)
-		if !Clean([]byte(whole)) || Text(whole) != whole {
-			t.Errorf("%q became %q, which is not clean", text, whole)
-		}
-		if line := Line(text); strings.ContainsAny(line, "\n\t") || !Clean([]byte(line)) {
-			t.Errorf("%q became the line %q", text, line)
-		}
+		assert.That(t, Clean([]byte(whole)) && Text(whole) == whole, "%q became %q, which is not clean", text, whole)
+		line := Line(text)
+		assert.That(t, !strings.ContainsAny(line, "\n\t") && Clean([]byte(line)), "%q became the line %q", text, line)
 		// In pieces, a carriage return at the end of one does not know the newline that follows.
 		if text = strings.ReplaceAll(text, "\r", ""); !utf8.ValidString(text) {
 			return
@@ -36,13 +35,10 @@ func FuzzText(f *testing.F) {
 		w := NewWriter(&out)
 		at = max(0, min(at, len(text)))
 		for _, piece := range []string{text[:at], text[at:]} {
-			if n, err := w.Write([]byte(piece)); n != len(piece) || err != nil {
-				t.Fatalf("%d, %v", n, err)
-			}
+			n, err := w.Write([]byte(piece))
+			assert.Must(t, n == len(piece) && err == nil, "%d, %v", n, err)
 		}
-		if out.String() != Text(text) {
-			t.Errorf("%q in pieces became %q instead of %q", text, out.String(), Text(text))
-		}
+		assert.Equal(t, out.String(), Text(text), text, "in pieces became")
 	})
 }
 
@@ -68,13 +64,9 @@ func FuzzEncoded(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		encoded, err := json.Marshal(map[string]any{"a" + text[:min(len(text), 100)]: []any{text}}) // YAML has no keys of more than 1,024 characters
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		var want, got map[string]any
-		if err := json.Unmarshal(encoded, &want); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, json.Unmarshal(encoded, &want))
 		if !Clean(JSON(encoded)) || !Clean(YAML(encoded)) {
 			t.Errorf("%q is not clean: %q, %q", text, JSON(encoded), YAML(encoded))
 		}

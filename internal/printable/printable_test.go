@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestControlCharactersAreEscaped(t *testing.T) {
@@ -35,12 +37,8 @@ func TestControlCharactersAreEscaped(t *testing.T) {
 		"the replacement character": {"\ufffd", "\ufffd"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Text(test.text); got != test.want {
-				t.Errorf("%q is shown as %q, want %q", test.text, got, test.want)
-			}
-			if Clean([]byte(test.text)) != (test.text == test.want) {
-				t.Errorf("Clean says otherwise of %q", test.text)
-			}
+			assert.Equal(t, Text(test.text), test.want, test.text, "is shown as")
+			assert.That(t, Clean([]byte(test.text)) == (test.text == test.want), "Clean says otherwise of %q", test.text)
 		})
 	}
 	if got, want := Line(" a\n\tb\u2028c\x1b[2J\r\n"), `a b c\x1b[2J`; got != want {
@@ -50,9 +48,7 @@ func TestControlCharactersAreEscaped(t *testing.T) {
 
 // printed fails for any character that must not be printed, without calling Is.
 func printed(t *rapid.T, text string, also string) {
-	if !utf8.ValidString(text) {
-		t.Fatalf("%q is no UTF-8", text)
-	}
+	assert.Must(t, utf8.ValidString(text), "%q is no UTF-8", text)
 	for _, r := range text {
 		if !strings.ContainsRune(also, r) && (!unicode.IsGraphic(r) || r != ' ' && unicode.IsSpace(r) || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs, unicode.Zl, unicode.Zp)) {
 			t.Fatalf("%q has %U", text, r)
@@ -71,30 +67,22 @@ func TestOnlyPrintableCharactersRemain(t *testing.T) {
 		text := anyText.Draw(t, "text")
 		printed(t, Text(text), "\n\t")
 		printed(t, Line(text), "")
-		if got := Text(Text(text)); got != Text(text) {
-			t.Fatalf("%q is escaped twice: %q", text, got)
-		}
+		got := Text(Text(text))
+		assert.Must(t, got == Text(text), "%q is escaped twice: %q", text, got)
 	})
 }
 
 func TestEscapedJSONAndYAMLHaveTheSameValue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := anyText.Draw(t, "text")
-		raw, err := json.Marshal(map[string]string{text: text})
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := assert.Value(json.Marshal(map[string]string{text: text}))(t)
 		var before, after map[string]string
 		shown := JSON(raw)
 		printed(t, string(shown), "")
 		printed(t, string(YAML(raw)), "")
-		if err := errors.Join(json.Unmarshal(raw, &before), json.Unmarshal(shown, &after)); err != nil {
-			t.Fatalf("%s: %v", shown, err)
-		}
+		assert.NoError(t, errors.Join(json.Unmarshal(raw, &before), json.Unmarshal(shown, &after)), string(shown))
 		for key, value := range before {
-			if after[key] != value {
-				t.Fatalf("%s became %s", raw, shown)
-			}
+			assert.Must(t, after[key] == value, "%s became %s", raw, shown)
 		}
 	})
 }
@@ -107,9 +95,8 @@ func TestAWriterEscapesLikeText(t *testing.T) {
 		w := NewWriter(&got)
 		for rest := []byte(text); len(rest) > 0; {
 			n := rapid.IntRange(1, len(rest)).Draw(t, "n")
-			if written, err := w.Write(rest[:n]); written != n || err != nil {
-				t.Fatalf("wrote %d of %d: %v", written, n, err)
-			}
+			written, err := w.Write(rest[:n])
+			assert.Must(t, written == n && err == nil, "wrote %d of %d: %v", written, n, err)
 			rest = rest[n:]
 		}
 		if got.String() != Text(text) {
@@ -123,16 +110,13 @@ type broken struct{}
 func (broken) Write([]byte) (int, error) { return 0, errors.New("broken") }
 
 func TestAWriterReturnsTheErrorOfItsDestination(t *testing.T) {
-	if n, err := NewWriter(broken{}).Write([]byte("a")); n != 0 || err == nil || err.Error() != "broken" {
-		t.Errorf("%d, %v", n, err)
-	}
+	n, err := NewWriter(broken{}).Write([]byte("a"))
+	assert.That(t, n == 0 && err != nil && err.Error() == "broken", "%d, %v", n, err)
 }
 
 func TestAJSONWriterKeepsJSON(t *testing.T) {
 	var got bytes.Buffer
-	if _, err := NewJSONWriter(&got).Write([]byte("{\"msg\":\"\u202e\U000e0041\"}\n")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, assert.Err(NewJSONWriter(&got).Write([]byte("{\"msg\":\"\u202e\U000e0041\"}\n"))))
 	if want := `{"msg":"\u202e\udb40\udc41"}` + "\n"; got.String() != want {
 		t.Errorf("got %q, want %q", got.String(), want)
 	}

@@ -6,6 +6,8 @@ import (
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestTruncationKeepsTheBeginningAndTheEnd(t *testing.T) {
@@ -24,9 +26,7 @@ func TestTruncationKeepsTheBeginningAndTheEnd(t *testing.T) {
 		{"no room", "abcdefgh", "", Columns, 4},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := tt.by(tt.text, tt.n); got != tt.want {
-				t.Errorf("%q, want %q", got, tt.want)
-			}
+			assert.Equal(t, tt.by(tt.text, tt.n), tt.want)
 		})
 	}
 }

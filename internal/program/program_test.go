@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestExitCodes(t *testing.T) {
@@ -22,8 +24,6 @@ func TestExitCodes(t *testing.T) {
 	} {
 		cmd := Root(&cobra.Command{Use: "program", Args: NoArgs, RunE: func(*cobra.Command, []string) error { return tt.err }})
 		cmd.SetArgs(append([]string{}, tt.args...))
-		if got := Run(cmd); got != tt.code {
-			t.Errorf("with %q and the error %v it exits with %d, want %d", tt.args, tt.err, got, tt.code)
-		}
+		assert.Equal(t, Run(cmd), tt.code, "with", tt.args, "and the error", tt.err, "it exits with")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func run(t *testing.T, i Info, args ...string) (string, error) {
@@ -29,21 +30,15 @@ func TestVersionOutput(t *testing.T) {
 	built := runtime.Version() + " for " + runtime.GOOS + "/" + runtime.GOARCH
 	want := "evenkeel-x v1.2.3\ncommit    0123abcd\nbuilt     with " + built + "\nkubelets  " +
 		component.OldestKubelet + " to " + component.NewestKubelet + "\n"
-	if got, err := run(t, i); got != want || err != nil {
-		t.Errorf("got %q, %v, want %q", got, err, want)
-	}
+	assert.Returns(t, want)(run(t, i))
 	said, err := run(t, i, "-o", "json")
 	var got Info
 	if err := errors.Join(err, json.Unmarshal([]byte(said), &got)); err != nil || got != i {
 		t.Errorf("as JSON it is %s, %v", said, err)
 	}
-	if !strings.Contains(said, `"kubelets": {`) || !strings.Contains(said, `"oldest": "1.30"`) {
-		t.Errorf("as JSON it is %s", said)
-	}
+	assert.That(t, strings.Contains(said, `"kubelets": {`) && strings.Contains(said, `"oldest": "1.30"`), "as JSON it is %s", said)
 	for _, args := range [][]string{{"-o", "yaml"}, {"--output="}} {
-		if _, err := run(t, i, args...); err == nil || !strings.Contains(err.Error(), "must be json") {
-			t.Errorf("%q: got %v", args, err)
-		}
+		assert.ErrorHas(t, assert.Err(run(t, i, args...)), "must be json", args)
 	}
 }
 
@@ -62,9 +57,7 @@ func TestTheCommitDefaultsToTheOneOfTheGoCommand(t *testing.T) {
 		{"changed since", note(dirty, at), "42-dirty"},
 		{"changed, of no commit", note(dirty), ""},
 	} {
-		if got := revision(tt.build); got != tt.want {
-			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
-		}
+		assert.Equal(t, revision(tt.build), tt.want, tt.name)
 	}
 	if got := (Info{Program: "x", Version: "v1"}).String(); !strings.HasPrefix(got, "x v1\ncommit    unknown\n") {
 		t.Errorf("without a commit it says %q", got)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestParseFault(t *testing.T) {
@@ -19,9 +20,8 @@ func TestParseFault(t *testing.T) {
 		"slow=1m,node=a,node=b":                {Kind: Slow, Delay: time.Minute, Nodes: []string{"a", "b"}},
 		"unhealthy,field=logging.verbosity: 4": {Kind: Unhealthy, Field: "logging.verbosity", Value: "4"},
 	} {
-		if got, err := ParseFault(text); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: got %+v, %v", text, got, err)
-		}
+		got, err := ParseFault(text)
+		assert.That(t, err == nil && reflect.DeepEqual(got, want), "%s: got %+v, %v", text, got, err)
 	}
 }
 
@@ -48,9 +48,7 @@ func TestInvalidFaultsAreExplained(t *testing.T) {
 			t.Errorf("%s: got %+v, %v; want %s", text, got, err, want)
 		}
 	}
-	if err := (Fault{Kind: Reject, Share: 2}).check(); err == nil || !strings.Contains(err.Error(), "between 0 and 1") {
-		t.Errorf("a share of 2: %v", err)
-	}
+	assert.ErrorHas(t, (Fault{Kind: Reject, Share: 2}).check(), "between 0 and 1", "a share of 2")
 }
 
 func TestALargerShareIncludesTheNodesOfASmallerOne(t *testing.T) {
@@ -60,9 +58,7 @@ func TestALargerShareIncludesTheNodesOfASmallerOne(t *testing.T) {
 		name := fmt.Sprint("hollow-", i)
 		if tenth.matchesNode(name) {
 			n++
-			if !third.matchesNode(name) {
-				t.Errorf("%s is in a tenth and not in a third", name)
-			}
+			assert.That(t, third.matchesNode(name), "%s is in a tenth and not in a third", name)
 			if (Fault{Kind: Reject, Share: .1}).matchesNode(name) {
 				alike++
 			}
@@ -71,17 +67,12 @@ func TestALargerShareIncludesTheNodesOfASmallerOne(t *testing.T) {
 			m++
 		}
 	}
-	if n < 400 || n > 600 || m < 1350 || m > 1650 || alike > 100 {
-		t.Errorf("%d and %d of 5000, %d by another fault too", n, m, alike)
-	}
+	assert.That(t, n >= 400 && n <= 600 && m >= 1350 && m <= 1650 && alike <= 100, "%d and %d of 5000, %d by another fault too", n, m, alike)
 }
 
 func TestAFaultOccursOnlyWithMatchingPayloads(t *testing.T) {
 	const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
-	p, err := payload.Decode("kubelet", []byte(head+"maxPods: 7\nlogging: {verbosity: 4}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := assert.Value(payload.Decode("kubelet", []byte(head+"maxPods: 7\nlogging: {verbosity: 4}\n")))(t)
 	for _, tt := range []struct {
 		f              Fault
 		payload, local bool
@@ -104,24 +95,20 @@ func TestAFaultOccursOnlyWithMatchingPayloads(t *testing.T) {
 
 func TestAPayloadIsMergedOverTheDefaults(t *testing.T) {
 	e, err := Effective(map[string]any{"kind": "KubeletConfiguration", "MaxPods": int64(7), "authentication": map[string]any{"anonymous": map[string]any{"enabled": true}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	if n, ok := e.Int("maxPods"); !ok || n != 7 {
 		t.Errorf("maxPods is %v", e["maxPods"])
 	}
 	if webhook, ok := e.Field("authentication.webhook.enabled"); !ok || webhook != true {
 		t.Errorf("the default beside what was set is %v", webhook)
 	}
-	if anonymous, _ := e.Field("authentication.anonymous.enabled"); anonymous != true {
-		t.Errorf("what was set is %v", anonymous)
-	}
+	anonymous, _ := e.Field("authentication.anonymous.enabled")
+	assert.That(t, anonymous == true, "what was set is %v", anonymous)
 	if _, ok := e["kind"]; ok {
 		t.Error("its kind is taken for a field")
 	}
-	if n := Defaults["maxPods"]; fmt.Sprint(n) != "110" {
-		t.Errorf("the defaults were changed: %v", n)
-	}
+	n := Defaults["maxPods"]
+	assert.That(t, fmt.Sprint(n) == "110", "the defaults were changed: %v", n)
 	if _, err := Effective(map[string]any{"x": func() {}}); err == nil || !strings.Contains(err.Error(), "encode the payload") {
 		t.Errorf("what cannot be encoded: %v", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestAHollowNodeAppliesItsAssignment(t *testing.T) {
@@ -26,9 +27,7 @@ func TestAHollowNodeAppliesItsAssignment(t *testing.T) {
 	f := start(t, o)
 	name := f.Names()[1]
 	node := &corev1.Node{}
-	if err := kube.Get(t.Context(), client.ObjectKey{Name: name}, node); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, kube.Get(t.Context(), client.ObjectKey{Name: name}, node))
 	if l := node.Labels; l["topology.kubernetes.io/zone"] != "zone-1" || l["pool"] != "workers" || l[Label] != "true" || l["kubernetes.io/hostname"] != name {
 		t.Errorf("its labels are %v", l)
 	}
@@ -37,9 +36,8 @@ func TestAHollowNodeAppliesItsAssignment(t *testing.T) {
 	assign(t, name, ref)
 	lastKnownGood(t, name, ref)
 	configOK(t, name, v1alpha1.ReasonAllChecksPassed, "")
-	if states := f.States(); states[v1alpha1.ReasonAllChecksPassed] != 1 || states[v1alpha1.ReasonLocalDefault] != 1 {
-		t.Errorf("the states are %v", states)
-	}
+	states := f.States()
+	assert.That(t, states[v1alpha1.ReasonAllChecksPassed] == 1 && states[v1alpha1.ReasonLocalDefault] == 1, "the states are %v", states)
 }
 
 func TestEachFaultHasItsReason(t *testing.T) {
@@ -67,9 +65,8 @@ func TestEachFaultHasItsReason(t *testing.T) {
 		{v1alpha1.ReasonNotReady, ""},
 	} {
 		st := configOK(t, names[i], want.reason, want.words)
-		if st.Active == nil || st.Active.UID != good.UID || st.LastKnownGood == nil || st.LastKnownGood.UID != good.UID {
-			t.Errorf("%s: it runs %+v, not last-known-good", want.reason, st.Active)
-		}
+		assert.That(t, st.Active != nil && st.Active.UID == good.UID && st.LastKnownGood != nil && st.LastKnownGood.UID == good.UID,
+			"%s: it runs %+v, not last-known-good", want.reason, st.Active)
 	}
 	isReady(t, names[3], corev1.ConditionTrue)
 }
@@ -79,33 +76,23 @@ func TestASilentAgentAppliesNothingUntilItIsBack(t *testing.T) {
 	o.Faults = []Fault{{Kind: Silent, Nodes: []string{o.Prefix + "0"}}}
 	f := start(t, o)
 	first, second := f.Names()[0], f.Names()[1]
-	if err := f.SetFault(second, Fault{Kind: Silent}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, f.SetFault(second, Fault{Kind: Silent}))
 	ref := configMap(t, "maxPods: 60")
 	for _, name := range f.Names() {
 		assign(t, name, ref)
 		isReady(t, name, corev1.ConditionTrue)
 	}
-	if states := f.States(); states["silent"] != 2 {
-		t.Errorf("the states are %v", states)
-	}
+	states := f.States()
+	assert.That(t, states["silent"] == 2, "the states are %v", states)
 	for _, name := range []string{first, second} {
-		if st, told := f.Status(name); told && st.ObservedGeneration > 1 {
-			t.Errorf("%s is silent and has seen generation %d", name, st.ObservedGeneration)
-		}
-		if err := f.Unsilence(t.Context(), name); err != nil {
-			t.Fatal(err)
-		}
+		st, told := f.Status(name)
+		assert.That(t, !told || st.ObservedGeneration <= 1, "%s is silent and has seen generation %d", name, st.ObservedGeneration)
+		assert.NoError(t, f.Unsilence(t.Context(), name))
 		lastKnownGood(t, name, ref)
 	}
 	// It goes on from what it has on disk.
-	if err := f.Silence(first); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Unsilence(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, f.Silence(first))
+	assert.NoError(t, f.Unsilence(t.Context(), first))
 	if st, told := f.Status(first); !told || st.LastKnownGood == nil || st.LastKnownGood.UID != ref.UID {
 		t.Errorf("back again it reports %+v", st)
 	}
@@ -113,26 +100,16 @@ func TestASilentAgentAppliesNothingUntilItIsBack(t *testing.T) {
 
 func TestNodesJoinAndLeave(t *testing.T) {
 	f := start(t, options(1))
-	joined, err := f.Add(t.Context(), 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if names := f.Names(); len(names) != 3 || !slices.Contains(names, joined[1]) {
-		t.Errorf("%v joined, now there are %v", joined, names)
-	}
+	joined := assert.Value(f.Add(t.Context(), 2))(t)
+	names := f.Names()
+	assert.That(t, len(names) == 3 && slices.Contains(names, joined[1]), "%v joined, now there are %v", joined, names)
 	configOK(t, joined[1], v1alpha1.ReasonLocalDefault, "")
-	if err := f.Remove(t.Context(), joined[0]); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, f.Remove(t.Context(), joined[0]))
 	if err := kube.Get(t.Context(), client.ObjectKey{Name: joined[0]}, &corev1.Node{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the Node that left is there: %v", err)
 	}
-	if err := kube.Get(t.Context(), client.ObjectKey{Name: joined[0]}, &v1alpha1.NodeConfig{}); err != nil {
-		t.Errorf("the NodeConfig of the node that left: %v", err)
-	}
-	if err := f.Remove(t.Context(), joined[0]); err == nil || !strings.Contains(err.Error(), joined[0]+" not found") {
-		t.Errorf("leaving twice: %v", err)
-	}
+	assert.OK(t, kube.Get(t.Context(), client.ObjectKey{Name: joined[0]}, &v1alpha1.NodeConfig{}), "the NodeConfig of the node that left")
+	assert.ErrorHas(t, f.Remove(t.Context(), joined[0]), joined[0]+" not found", "leaving twice")
 }
 
 func TestNodesReboot(t *testing.T) {
@@ -150,32 +127,24 @@ func TestNodesReboot(t *testing.T) {
 				t.Errorf("announced %t: %s is cordoned %t: %v", announced, name, node.Spec.Unschedulable, err)
 			}
 		}
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, <-done)
 		for _, name := range names {
 			isReady(t, name, corev1.ConditionTrue)
 			node := &corev1.Node{}
-			if err := kube.Get(t.Context(), client.ObjectKey{Name: name}, node); err != nil || node.Spec.Unschedulable {
-				t.Errorf("announced %t: %s is still cordoned, %v", announced, name, err)
-			}
+			err := kube.Get(t.Context(), client.ObjectKey{Name: name}, node)
+			assert.That(t, err == nil && !node.Spec.Unschedulable, "announced %t: %s is still cordoned, %v", announced, name, err)
 		}
-		if states := f.States(); states["silent"] != 1 {
-			t.Errorf("the states are %v", states)
-		}
+		states := f.States()
+		assert.That(t, states["silent"] == 1, "the states are %v", states)
 	}
-	if err := f.Reboot(t.Context(), true, time.Second, "other"); err == nil || !strings.Contains(err.Error(), "other not found") {
-		t.Errorf("an unknown node: %v", err)
-	}
+	assert.ErrorHas(t, f.Reboot(t.Context(), true, time.Second, "other"), "other not found", "an unknown node")
 }
 
 func TestSetReadyChangesTheNodesCondition(t *testing.T) {
 	f := start(t, options(1))
 	name := f.Names()[0]
 	for _, ready := range []bool{false, true} {
-		if err := f.SetReady(name, ready); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, f.SetReady(name, ready))
 		want := corev1.ConditionFalse
 		if ready {
 			want = corev1.ConditionTrue
@@ -187,43 +156,31 @@ func TestSetReadyChangesTheNodesCondition(t *testing.T) {
 func TestFaultsCanBeSetAndCleared(t *testing.T) {
 	f := start(t, options(1))
 	name := f.Names()[0]
-	if err := f.SetFault(name, Fault{Kind: Reject}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, f.SetFault(name, Fault{Kind: Reject}))
 	bad := configMap(t, "maxPods: 61")
 	assign(t, name, bad)
 	configOK(t, name, v1alpha1.ReasonValidationFailed, "")
-	if err := f.ClearFault(name); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, f.ClearFault(name))
 	good := configMap(t, "maxPods: 62")
 	assign(t, name, good)
 	lastKnownGood(t, name, good)
-	if err := f.SetFault(name, Fault{Kind: "lazy"}); err == nil || !strings.Contains(err.Error(), `unknown kind "lazy"`) {
-		t.Errorf("an unknown fault: %v", err)
-	}
+	assert.ErrorHas(t, f.SetFault(name, Fault{Kind: "lazy"}), `unknown kind "lazy"`, "an unknown fault")
 	nobody := "nobody"
 	for what, err := range map[string]error{
 		"SetFault": f.SetFault(nobody, Fault{Kind: Reject}), "ClearFault": f.ClearFault(nobody), "SetReady": f.SetReady(nobody, true),
 		"Silence": f.Silence(nobody), "Unsilence": f.Unsilence(t.Context(), nobody),
 	} {
-		if err == nil || !strings.Contains(err.Error(), "hollow node nobody not found") {
-			t.Errorf("%s of an unknown node: %v", what, err)
-		}
+		assert.ErrorHas(t, err, "hollow node nobody not found", what, "of an unknown node")
 	}
 }
 
 func TestNodesThatAreNotHollowAreNeverChanged(t *testing.T) {
 	o := options(3)
 	real := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Prefix + "1"}}
-	if err := kube.Create(t.Context(), real); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, kube.Create(t.Context(), real))
 	t.Cleanup(func() { _ = kube.Delete(t.Context(), real) })
 	_, err := Start(t.Context(), o)
-	if err == nil || !strings.Contains(err.Error(), "node "+real.Name+" exists and is not hollow") {
-		t.Errorf("starting: %v", err)
-	}
+	assert.ErrorHas(t, err, "node "+real.Name+" exists and is not hollow", "starting")
 	got := &corev1.Node{}
 	if err := kube.Get(t.Context(), client.ObjectKey{Name: real.Name}, got); err != nil || got.ResourceVersion != real.ResourceVersion {
 		t.Errorf("the Node was touched: %v", err)
@@ -236,28 +193,18 @@ func TestNodesThatAreNotHollowAreNeverChanged(t *testing.T) {
 func TestNodesOfAnotherFleetAreNotAdopted(t *testing.T) {
 	o := options(2)
 	first := start(t, o)
-	if _, err := Start(t.Context(), o); err == nil || !strings.Contains(err.Error(), "possibly from another evenkeel-hollow") {
-		t.Errorf("starting: %v", err)
-	}
+	assert.ErrorHas(t, assert.Err(Start(t.Context(), o)), "possibly from another evenkeel-hollow", "starting")
 	for _, name := range first.Names() {
-		if err := kube.Get(t.Context(), client.ObjectKey{Name: name}, &corev1.Node{}); err != nil {
-			t.Errorf("its node %s: %v", name, err)
-		}
+		assert.OK(t, kube.Get(t.Context(), client.ObjectKey{Name: name}, &corev1.Node{}), "its node", name)
 	}
 }
 
 func TestAUserWithoutImpersonationGetsAnError(t *testing.T) {
 	path, err := cluster.ClientKubeconfig("rehearser", "rehearsers")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	o := options(1)
-	if o.Config, err = clientcmd.BuildConfigFromFlags("", path); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Start(t.Context(), o); err == nil || !strings.Contains(err.Error(), "grant it the verb impersonate") {
-		t.Errorf("without any right: %v", err)
-	}
+	o.Config = assert.Value(clientcmd.BuildConfigFromFlags("", path))(t)
+	assert.ErrorHas(t, assert.Err(Start(t.Context(), o)), "grant it the verb impersonate", "without any right")
 }
 
 func TestInvalidOptionsAreErrors(t *testing.T) {
@@ -269,9 +216,7 @@ func TestInvalidOptionsAreErrors(t *testing.T) {
 	} {
 		o := options(1)
 		change(&o)
-		if _, err := Start(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %s", err, want)
-		}
+		assert.ErrorHas(t, assert.Err(Start(t.Context(), o)), want)
 	}
 }
 
@@ -361,34 +306,24 @@ func TestLeasesAreRenewedPeriodicallyAlsoForASilentAgent(t *testing.T) {
 		})
 	}
 	watch()
-	if err := f.Silence(name); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, f.Silence(name))
 	watch()
 }
 
 func TestAFleetContinuesWithTheStateOfAnEarlierOne(t *testing.T) {
 	o := options(1)
 	o.Dir = t.TempDir()
-	before, err := Start(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := assert.Value(Start(t.Context(), o))(t)
 	name := before.Names()[0]
 	ref := configMap(t, "maxPods: 63")
 	assign(t, name, ref)
 	lastKnownGood(t, name, ref)
-	if err := before.SetReady(name, false); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, before.SetReady(name, false))
 	isReady(t, name, corev1.ConditionFalse)
-	if err := before.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, before.Stop())
 	after := start(t, o)
-	if st, told := after.Status(name); !told || st.LastKnownGood == nil || st.LastKnownGood.UID != ref.UID {
-		t.Errorf("it reports %+v", st)
-	}
+	st, told := after.Status(name)
+	assert.That(t, told && st.LastKnownGood != nil && st.LastKnownGood.UID == ref.UID, "it reports %+v", st)
 	isReady(t, name, corev1.ConditionTrue)
 }
 

@@ -3,6 +3,8 @@ package rehearsal
 import (
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func FuzzFault(f *testing.F) {
@@ -12,9 +14,7 @@ func FuzzFault(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		fault, err := ParseFault(text)
 		if err != nil {
-			if !strings.HasPrefix(err.Error(), "fault ") {
-				t.Errorf("%q is refused with %v", text, err)
-			}
+			assert.That(t, strings.HasPrefix(err.Error(), "fault "), "%q is refused with %v", text, err)
 			return
 		}
 		if fault.check() != nil || !(fault.Share >= 0 && fault.Share <= 1) || fault.Share > 0 && len(fault.Nodes) > 0 || fault.Delay < 0 {

@@ -6,22 +6,16 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestAKubeletIsHealthyWhenThatIsDueEvenIfItsTimerIsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &kubelet{heartbeat: &heartbeat{ended: true}} // it writes nothing
-		started, err := k.Start(t.Context(), component.RunConfig{}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		started := assert.Value(k.Start(t.Context(), component.RunConfig{}, nil))(t)
 		started.(*process).timer.Stop()
-		if started.Healthy() {
-			t.Error("it is healthy at its start")
-		}
+		assert.That(t, !started.Healthy(), "it is healthy at its start")
 		time.Sleep(startDelay)
-		if !started.Healthy() {
-			t.Error("it is not healthy although that is due")
-		}
+		assert.That(t, started.Healthy(), "it is not healthy although that is due")
 	})
 }

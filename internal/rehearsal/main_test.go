@@ -20,6 +20,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -65,16 +66,11 @@ func start(t *testing.T, o Options) *Fleet {
 		o.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 		o.AgentLog = o.Log
 	}
-	f, err := Start(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := assert.Value(Start(t.Context(), o))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		if err := errors.Join(f.Stop(), f.Cleanup(ctx)); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, errors.Join(f.Stop(), f.Cleanup(ctx)))
 	})
 	return f
 }
@@ -88,9 +84,7 @@ func configMap(t *testing.T, text string) v1alpha1.ConfigMapReference {
 		Immutable:  &immutable,
 		Data:       map[string]string{"kubelet": "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + text + "\n"},
 	}
-	if err := kube.Create(t.Context(), cm); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, kube.Create(t.Context(), cm))
 	return v1alpha1.ConfigMapReference{Namespace: cm.Namespace, Name: cm.Name, UID: cm.UID}
 }
 
@@ -104,9 +98,7 @@ func assign(t *testing.T, node string, ref v1alpha1.ConfigMapReference) {
 		nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: &ref}
 		err = kube.Create(t.Context(), nc)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 }
 
 // until waits until something is so.

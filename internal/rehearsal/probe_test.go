@@ -6,10 +6,11 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestMissingAccessIsAnErrorBeforeAnyAgentStarts(t *testing.T) {
@@ -29,9 +30,7 @@ func TestMissingAccessIsAnErrorBeforeAnyAgentStarts(t *testing.T) {
 		}))
 		o := options(1)
 		o.Config = &rest.Config{Host: server.URL}
-		if _, err := Start(t.Context(), o); err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: got %v, want %s", tt.text, err, tt.want)
-		}
+		assert.ErrorHas(t, assert.Err(Start(t.Context(), o)), tt.want, tt.text)
 		server.Close()
 	}
 }
@@ -39,11 +38,8 @@ func TestMissingAccessIsAnErrorBeforeAnyAgentStarts(t *testing.T) {
 func TestAnAgentWithoutWritableStateEndsAndIsCounted(t *testing.T) {
 	o := options(1)
 	o.Dir = t.TempDir()
-	if err := os.WriteFile(filepath.Join(o.Dir, o.Prefix+"0"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(filepath.Join(o.Dir, o.Prefix+"0"), nil, 0o600))
 	f := start(t, o)
-	if states := f.States(); states["ended"] != 1 {
-		t.Errorf("the states are %v", states)
-	}
+	states := f.States()
+	assert.That(t, states["ended"] == 1, "the states are %v", states)
 }

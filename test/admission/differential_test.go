@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // TestRejectedPodsAreAmongThePredictedOnes is the proof of the prediction: whatever the random pods, configurations and changes of
@@ -45,12 +46,9 @@ func TestRejectedPodsAreAmongThePredictedOnes(t *testing.T) {
 	if sum.pairs == 0 {
 		return // skipped
 	}
-	if sum.pairs >= 10 && sum.safe*10 < sum.pairs*4 {
-		t.Errorf("%d of %d pairs are truly safe, want at least 40%%", sum.safe, sum.pairs)
-	}
-	if sum.safe >= 20 && sum.refused*20 > sum.safe {
-		t.Errorf("%d of %d truly safe pairs are refused, want at most 5%%", sum.refused, sum.safe)
-	}
+	assert.That(t, sum.pairs < 10 || sum.safe*10 >= sum.pairs*4, "%d of %d pairs are truly safe, want at least 40%%", sum.safe, sum.pairs)
+	assert.That(t, sum.safe < 20 || sum.refused*20 <= sum.safe,
+		"%d of %d truly safe pairs are refused, want at most 5%%", sum.refused, sum.safe)
 }
 
 // tally counts the outcomes of pairs.
@@ -95,18 +93,10 @@ func (n *node) pair(seed uint64, sum *tally) {
 	placed := slices.DeleteFunc(slices.Clone(pods), func(name string) bool { return unplaced[name] })
 
 	running, err := n.configz(n.t.Context())
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	planned, err := with(running, after)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	assert.NoError(n.t, err)
+	planned := assert.Value(with(running, after))(n.t)
 	obj := n.object()
-	all, err := n.pods(n.t.Context())
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	all := assert.Value(n.pods(n.t.Context()))(n.t)
 	predicted := n.predict(running, planned, obj, all)
 
 	n.restart(after)
@@ -227,33 +217,23 @@ func (n *node) place(seed uint64, before, after world) (names []string, unplaced
 // wants checks that the running kubelet has the configuration for which its losses were predicted.
 func (n *node) wants(planned component.Effective) {
 	n.t.Helper()
-	running, err := n.configz(n.t.Context())
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	if diff := cmp.Diff(planned, running); diff != "" {
-		n.t.Fatalf("the kubelet runs with another configuration than planned (-planned, +running):\n%s", diff)
-	}
+	running := assert.Value(n.configz(n.t.Context()))(n.t)
+	diff := cmp.Diff(planned, running)
+	assert.Must(n.t, diff == "", "the kubelet runs with another configuration than planned (-planned, +running):\n%s", diff)
 	n.wantsNoDrift(running)
 }
 
 // wantsNoDrift checks that the /configz of a kubelet that has just been started does not differ from the dump of its dry run.
 func (n *node) wantsNoDrift(running component.Effective) {
 	n.t.Helper()
-	k, err := component.ParseKubelet(append([]string{n.kubelet.path}, n.host.KubeletArgs()...))
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	k := assert.Value(component.ParseKubelet(append([]string{n.kubelet.path}, n.host.KubeletArgs()...)))(n.t)
 	if n.dryRunner == nil {
 		n.dryRunner = component.NewDryRunner(k, n.t.TempDir(), slog.New(slog.DiscardHandler))
 	}
 	v := n.dryRunner.CheckLocal(n.t.Context(), "")
-	if v.Effective == nil {
-		n.t.Fatalf("the dry run printed no configuration: %s", v.Message)
-	}
-	if fields := component.ConfigzDifferences(v.Effective, running); len(fields) > 0 {
-		n.t.Errorf("a fresh kubelet differs from its dry run in %q", fields)
-	}
+	assert.Must(n.t, v.Effective != nil, "the dry run printed no configuration: %s", v.Message)
+	fields := component.ConfigzDifferences(v.Effective, running)
+	assert.That(n.t, len(fields) == 0, "a fresh kubelet differs from its dry run in %q", fields)
 }
 
 // describe returns everything that a prediction depended on, and how to run the pair again.

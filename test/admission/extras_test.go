@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // extended is a resource of the Node without a device plugin: kubelets keep the capacity that the API server has.
@@ -112,10 +114,7 @@ func (n *node) resize(seed uint64, before world) {
 	if !d.chance(25) || before.disables("InPlacePodVerticalScaling") {
 		return
 	}
-	pods, err := n.pods(n.t.Context())
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	pods := assert.Value(n.pods(n.t.Context()))(n.t)
 	for _, pod := range pods {
 		c := pod.Spec.Containers[0]
 		now := c.Resources.Requests.Cpu().MilliValue()
@@ -125,11 +124,8 @@ func (n *node) resize(seed uint64, before world) {
 			continue
 		}
 		want := *resource.NewMilliQuantity(oneOf(d, now/2, now/2, now/3, now+1, 2*now), resource.DecimalSI)
-		patch, err := json.Marshal(map[string]any{"spec": map[string]any{"containers": []any{map[string]any{
-			"name": c.Name, "resources": map[string]any{"requests": map[string]any{"cpu": want.String()}}}}}})
-		if err != nil {
-			n.t.Fatal(err)
-		}
+		patch := assert.Value(json.Marshal(map[string]any{"spec": map[string]any{"containers": []any{map[string]any{
+			"name": c.Name, "resources": map[string]any{"requests": map[string]any{"cpu": want.String()}}}}}}))(n.t)
 		if _, err := shared.kube.CoreV1().Pods(namespace).Patch(n.t.Context(), pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "resize"); apierrors.IsForbidden(err) {
 			continue // newer API servers refuse a request that no node of this size can meet
 		} else if err != nil {

@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -95,21 +96,13 @@ type kubelet struct {
 // kubelets returns the kubelets that the flag names, the oldest first.
 func kubelets(t *testing.T) []kubelet {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(tools, "kubelets", "*", "kubelet"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	paths := assert.Value(filepath.Glob(filepath.Join(tools, "kubelets", "*", "kubelet")))(t)
 	paths = append(paths, filepath.Join(tools, "kubelet"))
 	var found []kubelet
 	for _, path := range paths {
-		out, err := exec.CommandContext(t.Context(), path, "--version").CombinedOutput()
-		if err != nil {
-			t.Fatalf("no kubelet at %s, run `make tools`: %v", path, err)
-		}
+		out := assert.Value(exec.CommandContext(t.Context(), path, "--version").CombinedOutput())(t, "no kubelet at", path, "run `make tools`")
 		k := kubelet{path: path, version: strings.TrimSpace(strings.TrimPrefix(string(out), "Kubernetes "))}
-		if _, err := fmt.Sscanf(k.version, "v1.%d.", &k.minor); err != nil {
-			t.Fatalf("%s has version %q: %v", path, k.version, err)
-		}
+		assert.NoError(t, assert.Err(fmt.Sscanf(k.version, "v1.%d.", &k.minor)), path, "has version", k.version)
 		found = append(found, k)
 	}
 	slices.SortFunc(found, func(a, b kubelet) int { return a.minor - b.minor })
@@ -125,9 +118,7 @@ func kubelets(t *testing.T) []kubelet {
 		case "newest":
 			i = len(found) - 1
 		}
-		if i < 0 {
-			t.Fatalf("there is no kubelet %s in %s", name, tools)
-		}
+		assert.Must(t, i >= 0, "there is no kubelet %s in %s", name, tools)
 		chosen = append(chosen, found[i])
 	}
 	return chosen

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
@@ -52,26 +53,15 @@ func newNode(t *testing.T, k kubelet) *node {
 	if errors.Is(err, localcluster.ErrNoNode) {
 		t.Skip("no real node can run here: ", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	n := &node{t: t, host: host, kubelet: k}
 	t.Cleanup(func() {
 		n.stop()
-		if err := n.host.Stop(); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, n.host.Stop())
 	})
-	raw, err := os.ReadFile(host.KubeletConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal(raw, &n.base); err != nil {
-		t.Fatal(err)
-	}
-	if err := host.ImportImage(t.Context(), onceImage, "/once", shared.once); err != nil {
-		t.Fatal(err)
-	}
+	raw := assert.Value(os.ReadFile(host.KubeletConfig()))(t)
+	assert.NoError(t, yaml.Unmarshal(raw, &n.base))
+	assert.NoError(t, host.ImportImage(t.Context(), onceImage, "/once", shared.once))
 	return n
 }
 
@@ -117,22 +107,13 @@ func (n *node) restart(w world) {
 	config := maps.Clone(n.base)
 	maps.Copy(config, w.config)
 	raw, err := yaml.Marshal(config)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	if err := os.WriteFile(n.host.KubeletConfig(), raw, 0o644); err != nil {
-		n.t.Fatal(err)
-	}
-	log, err := os.OpenFile(filepath.Join(n.host.Dir(), "log", "kubelet.log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	assert.NoError(n.t, err)
+	assert.NoError(n.t, os.WriteFile(n.host.KubeletConfig(), raw, 0o644))
+	log := assert.Value(os.OpenFile(filepath.Join(n.host.Dir(), "log", "kubelet.log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644))(n.t)
 	defer log.Close()
 	cmd := exec.Command(n.kubelet.path, n.host.KubeletArgs()...)
 	cmd.Stdout, cmd.Stderr = log, log
-	if n.done, err = localcluster.StartTied(cmd); err != nil {
-		n.t.Fatal(err)
-	}
+	n.done = assert.Value(localcluster.StartTied(cmd))(n.t)
 	n.cmd = cmd
 }
 
@@ -142,7 +123,7 @@ func (n *node) restart(w world) {
 func (n *node) admitted(names ...string) (lost map[string]string) {
 	n.t.Helper()
 	pods := shared.kube.CoreV1().Pods(namespace)
-	canary, err := pods.Create(n.t.Context(), &corev1.Pod{
+	canary := assert.Value(pods.Create(n.t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("canary-%s-%d", n.host.Name(), n.cmd.Process.Pid)},
 		Spec: corev1.PodSpec{
 			NodeName:                     n.host.Name(),
@@ -150,10 +131,7 @@ func (n *node) admitted(names ...string) (lost map[string]string) {
 			AutomountServiceAccountToken: new(bool),
 			Containers:                   []corev1.Container{{Name: "c", Image: localcluster.SleepImage, ImagePullPolicy: corev1.PullNever}},
 		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	}, metav1.CreateOptions{}))(n.t)
 	n.eventually("the kubelet has admitted all pods", func(ctx context.Context) error {
 		select {
 		case <-n.done:
@@ -268,10 +246,7 @@ func isEmpty(value any) bool {
 // object returns the Node.
 func (n *node) object() *corev1.Node {
 	n.t.Helper()
-	obj, err := shared.kube.CoreV1().Nodes().Get(n.t.Context(), n.host.Name(), metav1.GetOptions{})
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	obj := assert.Value(shared.kube.CoreV1().Nodes().Get(n.t.Context(), n.host.Name(), metav1.GetOptions{}))(n.t)
 	return obj
 }
 
@@ -324,9 +299,7 @@ func (n *node) set(w world) {
 		}
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}, "spec": map[string]any{"taints": w.taints}})
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	assert.NoError(n.t, err)
 	n.eventually("the Node is changed", func(ctx context.Context) error {
 		if _, err := shared.kube.CoreV1().Nodes().Patch(ctx, n.host.Name(), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/admission"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // predict returns the pods that the prediction names, with reason and message, from the same inputs as the agent's. NeedsDrain
@@ -41,9 +42,7 @@ func read(n *node, name string, decode func([]byte) error) {
 	if err == nil {
 		err = decode(data)
 	}
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	assert.NoError(n.t, err)
 }
 
 // runningOf returns the running containers. The pods do not change while the prediction is made, so their statuses are as good as the

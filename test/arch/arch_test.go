@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 const module = "github.com/evenkeel/evenkeel/"
@@ -107,9 +109,7 @@ func complaints(p pack) (wrong []string) {
 
 func TestImportsFollowTheArchitecture(t *testing.T) {
 	packages := list(t, "./...")
-	if len(packages) < 40 {
-		t.Fatalf("go list found only %d packages", len(packages))
-	}
+	assert.Must(t, len(packages) >= 40, "go list found only %d packages", len(packages))
 	for _, p := range packages {
 		for _, wrong := range complaints(p) {
 			t.Error(wrong)
@@ -137,9 +137,7 @@ func TestEachRuleOfTheArchitectureFindsItsViolation(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.p.ImportPath = module + tt.p.ImportPath
-			if got := strings.Join(complaints(tt.p), "; "); got != tt.want {
-				t.Errorf("got %q, want %q", got, tt.want)
-			}
+			assert.Equal(t, strings.Join(complaints(tt.p), "; "), tt.want)
 		})
 	}
 }
@@ -148,9 +146,7 @@ func TestEachRuleOfTheArchitectureFindsItsViolation(t *testing.T) {
 func TestTheDecisionsDependOnTheStandardLibraryOnly(t *testing.T) {
 	for _, dir := range cores {
 		for _, p := range list(t, "-deps", "./"+dir) {
-			if !p.Standard && p.ImportPath != module+dir {
-				t.Errorf("%s depends on %s", dir, p.ImportPath)
-			}
+			assert.That(t, p.Standard || p.ImportPath == module+dir, "%s depends on %s", dir, p.ImportPath)
 		}
 	}
 }
@@ -158,9 +154,7 @@ func TestTheDecisionsDependOnTheStandardLibraryOnly(t *testing.T) {
 // The controller's image has no database of time zones, nor does every machine on which people run the CLI.
 func TestProgramsThatPlanContainTheTimeZones(t *testing.T) {
 	for _, p := range list(t, "./cmd/evenkeel-controller", "./cmd/kubectl-evenkeel") {
-		if !slices.Contains(p.Deps, "time/tzdata") {
-			t.Errorf("%s does not contain time/tzdata", p.ImportPath)
-		}
+		assert.That(t, slices.Contains(p.Deps, "time/tzdata"), "%s does not contain time/tzdata", p.ImportPath)
 	}
 }
 
@@ -170,10 +164,7 @@ func list(t *testing.T, args ...string) (packages []pack) {
 	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Standard,Imports,TestImports,XTestImports,Deps"}, args...)...)
 	cmd.Dir = "../.."
 	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%s: %v", cmd, err)
-	}
+	out := assert.Value(cmd.Output())(t, cmd)
 	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
 		var p pack
 		if err := dec.Decode(&p); errors.Is(err, io.EOF) {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // decisive are prefixes of names, and types, of API constants by which programs decide.
@@ -46,9 +48,7 @@ func forEachLine(t *testing.T, dir string, f func(file, line string)) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 }
 
 // constants returns the values of the constants in a directory by prefix, which begins their names or is their type.
@@ -97,9 +97,7 @@ func TestAPIConstantsAreNotRepeatedAsLiterals(t *testing.T) {
 		})
 	}
 	for where := range coincidences {
-		if !used[where] {
-			t.Errorf("%s is listed in coincidences, but does not exist", where)
-		}
+		assert.That(t, used[where], "%s is listed in coincidences, but does not exist", where)
 	}
 }
 
@@ -114,9 +112,7 @@ func TestConstantsOfTheCoresEqualThoseOfTheAPI(t *testing.T) {
 	for dir, prefixes := range coreConstants {
 		for prefix, of := range prefixes {
 			for _, value := range constants(t, dir, []string{prefix})[prefix] {
-				if !slices.Contains(names[of], value) {
-					t.Errorf("%s has the constant %q of %s, but the API has no such %s", dir, value, prefix, of)
-				}
+				assert.That(t, slices.Contains(names[of], value), "%s has the constant %q of %s, but the API has no such %s", dir, value, prefix, of)
 			}
 		}
 	}
@@ -134,17 +130,12 @@ func TestDocumentedLogAttributesExist(t *testing.T) {
 			}
 		})
 	}
-	page, err := os.ReadFile("../../docs/operating.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := assert.Value(os.ReadFile("../../docs/operating.md"))(t)
 	_, section, _ := strings.Cut(string(page), "\n## Logs\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	rows := regexp.MustCompile("(?m)^\\| `[^|]+").FindAllString(section, -1)
 	names := regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(strings.Join(rows, ""), -1)
-	if len(names) < 8 {
-		t.Errorf("docs/operating.md documents only %d attributes under Logs", len(names))
-	}
+	assert.That(t, len(names) >= 8, "docs/operating.md documents only %d attributes under Logs", len(names))
 	for _, name := range names {
 		if !used[name[1]] {
 			t.Errorf("docs/operating.md documents the attribute %s, but no log line has it", name[1])

@@ -84,13 +84,10 @@ func spawn(t *testing.T, name string, args ...string) *child {
 		t.Fatalf("%v: run make build", err)
 	}
 	c := &child{cmd: exec.Command(path, args...), log: filepath.Join(t.TempDir(), name+".log")}
-	log, err := os.Create(c.log)
-	assert.NoError(t, err)
+	log := assert.Value(os.Create(c.log))(t)
 	defer log.Close()
 	c.cmd.Stdout, c.cmd.Stderr = log, log
-	if c.done, err = localcluster.StartTied(c.cmd); err != nil {
-		t.Fatal(err)
-	}
+	c.done = assert.Value(localcluster.StartTied(c.cmd))(t)
 	t.Cleanup(func() { c.stop(t) })
 	return c
 }

@@ -112,11 +112,9 @@ func cost(t *testing.T, b *browser, address string, served *child) {
 
 	// The first message to the page.
 	base, token, _ := strings.Cut(address, "#")
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"api/clusters/0/feed?seen=0", nil)
-	assert.NoError(t, err)
+	request := assert.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, base+"api/clusters/0/feed?seen=0", nil))(t)
 	request.Header.Set("Authorization", "Bearer "+token)
-	response, err := http.DefaultClient.Do(request)
-	assert.NoError(t, err)
+	response := assert.Value(http.DefaultClient.Do(request))(t)
 	bytes := 0
 	for buffer := make([]byte, 1<<20); ; {
 		n, err := response.Body.Read(buffer)
@@ -161,12 +159,10 @@ func cost(t *testing.T, b *browser, address string, served *child) {
 	memory, most, err := figures.Memory(served.cmd.Process.Pid)
 	assert.NoError(t, err)
 	row("the command's memory", figures.MiB(memory), "200 MiB", most < 200<<20)
-	before, err := figures.CPUTime(served.cmd.Process.Pid)
-	assert.NoError(t, err)
+	before := assert.Value(figures.CPUTime(served.cmd.Process.Pid))(t)
 	const rest = 20 * time.Second
 	time.Sleep(rest) // the CPU time of these seconds is measured
-	after, err := figures.CPUTime(served.cmd.Process.Pid)
-	assert.NoError(t, err)
+	after := assert.Value(figures.CPUTime(served.cmd.Process.Pid))(t)
 	share := 100 * (after - before).Seconds() / rest.Seconds()
 	row("the command at rest, of a processor", fmt.Sprintf("%.1f%%", share), "5%", share < 5)
 }

@@ -77,9 +77,7 @@ func TestThePageWorksWithTheKeyboardAlone(t *testing.T) {
 	cell("seen-004, Failed: CrashLooped: current (UID: 1234) crash-looped")
 	b.press(kb.Enter)
 	b.shows("#node", "seen-004", "Status")
-	if at := b.focused(); at != "node-title" {
-		t.Errorf("the focus is on %q, want it on the node's description", at)
-	}
+	assert.Equal(t, b.focused(), "node-title", "the focus is on")
 	b.press(kb.Escape)
 	b.waits(`document.getElementById("node").hidden && document.activeElement.id === "map"`)
 	b.do(focus("[id='row-seen-017']"))

@@ -42,9 +42,8 @@ func TestThePageShowsAFleetLiveAndSteersIt(t *testing.T) {
 	b.take("promote")
 	b.click("#confirm-yes")
 	b.shows("[data-rollout=workers] .done", "rollout workers promoted: revision 1 passes the pause after 1 node")
-	if a := rolloutNow(t, "workers").Spec.Approval; a == nil || a.Step != 1 || a.Revision != 1 {
-		t.Errorf("the approval is %+v", a)
-	}
+	a := rolloutNow(t, "workers").Spec.Approval
+	assert.That(t, a != nil && a.Step == 1 && a.Revision == 1, "the approval is %+v", a)
 	if said := served.said(t); !strings.Contains(said, "rollout workers promoted") {
 		t.Errorf("the command does not log the action: %s", said)
 	}

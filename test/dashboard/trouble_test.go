@@ -65,16 +65,14 @@ func TestAHiddenTabDropsItsConnectionAndContinuesWhenShown(t *testing.T) {
 func TestAReadThatIsNotAnsweredIsNotTheLastOne(t *testing.T) {
 	b := small(t)
 	// A stream ends by its own signal, and a change may take any time.
-	if got := value[string](b, `import("./ask.js").then(async ({ ask }) => {
+	assert.Equal(t, value[string](b, `import("./ask.js").then(async ({ ask }) => {
 	  const own = new AbortController().signal, real = window.fetch, signals = [];
 	  window.fetch = async (_, o) => (signals.push(o.signal), new Response("{}"));
 	  await ask("feed", { signal: own });
 	  await ask("promote", { method: "POST" });
 	  window.fetch = real;
 	  return [signals[0] === own, signals[1] === null].join();
-	})`); got != "true,true" {
-		t.Errorf("the stream and the change have their own signals: %s", got)
-	}
+	})`), "true,true", "the stream and the change have their own signals")
 	b.shows("[aria-label='Nodes over time']", "nodes updated")
 	// The page waits for half a minute, which is shorter here.
 	b.do(chromedp.Evaluate[chromedp.Void](`void (() => {

@@ -38,9 +38,8 @@ func TestASessionRemembersWhatCommandsLeave(t *testing.T) {
 func TestACommandThatDoesNotEndIsEnded(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if _, _, err := newSession(t).Run(ctx, "sleep 1000"); err == nil || !strings.Contains(err.Error(), "it has not ended") {
-		t.Errorf("the error is %v", err)
-	}
+	_, _, err := newSession(t).Run(ctx, "sleep 1000")
+	assert.That(t, err != nil && strings.Contains(err.Error(), "it has not ended"), "the error is %v", err)
 }
 
 func TestACommandThatKeepsRunningEndsWithThePageOrForItsSuccessor(t *testing.T) {

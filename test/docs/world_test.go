@@ -338,9 +338,7 @@ func (w *world) standIn(file string, c Command) {
 		}
 		ctx, cancel := context.WithTimeout(w.t.Context(), most)
 		defer cancel()
-		if err := make(ctx); err != nil {
-			w.t.Fatalf("%s:%d: instead of %s: %v", file, c.Line, c.Text, err)
-		}
+		assert.NoError(w.t, make(ctx), file, c.Line, "instead of", c.Text)
 		delete(w.instead, prefix)
 		return
 	}
@@ -368,9 +366,7 @@ func (w *world) execute(file string, c Command) bool {
 		w.t.Errorf("%s:%d: %s: exit code %d, want %d:\n%s", file, c.Line, c.Text, code, c.Exit, out)
 		return false
 	}
-	if err := Compare(c.Output, out); err != nil {
-		w.t.Errorf("%s:%d: %s: %v", file, c.Line, c.Text, err)
-	}
+	assert.OK(w.t, Compare(c.Output, out), file, c.Line, c.Text)
 	w.t.Logf("%s:%d: %s (%s)\n%s", file, c.Line, c.Text, time.Since(begun).Round(10*time.Millisecond), out)
 	return true
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // rejected is ConfigOK for a configuration that the dry run rejected; words are
@@ -64,16 +65,12 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 			if nc.Status.Assigned == nil || nc.Status.Assigned.UID != cm.UID || nc.Status.Active != nil || nc.Status.LastKnownGood != nil {
 				t.Errorf("assigned is %+v, active %+v, last-known-good %+v", nc.Status.Assigned, nc.Status.Active, nc.Status.LastKnownGood)
 			}
-			if len(nc.Status.Error) > 3000 {
-				t.Errorf("status.error has %d bytes", len(nc.Status.Error))
-			}
-			if bad := nc.Status.BadConfigs; len(bad) != i+1 || bad[0].UID != cm.UID || !shortOf(bad[0].Reason, nc.Status.Error) {
-				t.Errorf("badConfigs are %+v", bad)
-			}
+			assert.That(t, len(nc.Status.Error) <= 3000, "status.error has %d bytes", len(nc.Status.Error))
+			bad := nc.Status.BadConfigs
+			assert.That(t, len(bad) == i+1 && bad[0].UID == cm.UID && shortOf(bad[0].Reason, nc.Status.Error), "badConfigs are %+v", bad)
 			disk := n.onDisk()
-			if !disk.Current.IsLocal() || !disk.LastKnownGood.IsLocal() || disk.Trial != nil {
-				t.Errorf("on disk: current %+v, last-known-good %+v, trial %+v", disk.Current, disk.LastKnownGood, disk.Trial)
-			}
+			assert.That(t, disk.Current.IsLocal() && disk.LastKnownGood.IsLocal() && disk.Trial == nil,
+				"on disk: current %+v, last-known-good %+v, trial %+v", disk.Current, disk.LastKnownGood, disk.Trial)
 			if !slices.ContainsFunc(disk.Bad, func(b trial.BadConfig) bool {
 				return b.Revision == string(cm.UID) && b.Failure == trial.ValidationFailed
 			}) {
@@ -100,9 +97,8 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 	good := n.CreateMap("overridden", one(data+"#"+strings.Repeat(" all's well ", (aMebibyte-len(data))/12)+"\n"))
 	n.AssignMap(good)
 	nc := n.is(allChecksPassed(good))
-	if !slices.Equal(nc.Status.OverriddenFields, []string{"maxPods"}) {
-		t.Errorf("overriddenFields are %q, want maxPods", nc.Status.OverriddenFields)
-	}
+	assert.That(t, slices.Equal(nc.Status.OverriddenFields, []string{"maxPods"}),
+		"overriddenFields are %q, want maxPods", nc.Status.OverriddenFields)
 	n.LastKnownGood(good)
 	n.Eventually("the kubelet runs with both", func(ctx context.Context) error {
 		config, err := n.KubeletConfigz(ctx)
@@ -111,9 +107,8 @@ func TestARejectedPayloadNeverTouchesTheKubelet(t *testing.T) {
 		}
 		return err
 	})
-	if page := n.page(""); !slices.Equal(page.Overridden, []string{"maxPods"}) {
-		t.Errorf("/configz says that %q are overridden", page.Overridden)
-	}
+	page := n.page("")
+	assert.That(t, slices.Equal(page.Overridden, []string{"maxPods"}), "/configz says that %q are overridden", page.Overridden)
 }
 
 // crashesAtItsStart passes both stages of the dry run, and makes the kubelet
@@ -127,8 +122,7 @@ func TestAConfigurationThatPassesTheDryRunIsRolledBackInItsTrial(t *testing.T) {
 		"--protected-fields=-healthzPort")
 	n.Up()
 	good := n.good("good", map[string]any{"maxPods": 119})
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	taken := assert.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer taken.Close()
 	for i, c := range []struct {
 		name    string
@@ -180,15 +174,11 @@ func (n *node) showsWhy(nc *v1alpha1.NodeConfig, why string) {
 	n.t.Log(nc.Status.Error)
 	status, _ := n.Run(n.t.Context(), "", "status", "--dynamic-config-dir="+n.Dir)
 	var described bytes.Buffer
-	if _, err := n.Evenkeel(n.t.Context(), &described, "node", n.Node.Name()); err != nil {
-		n.t.Fatal(err)
-	}
+	assert.NoError(n.t, assert.Err(n.Evenkeel(n.t.Context(), &described, "node", n.Node.Name())))
 	for where, text := range map[string]string{
 		"status.error": nc.Status.Error, "badConfigs": nc.Status.BadConfigs[0].Reason, "evenkeel-agent status": status, "kubectl evenkeel node": described.String(),
 	} {
-		if !strings.Contains(text, why) {
-			n.t.Errorf("%s does not contain %q:\n%s", where, why, text)
-		}
+		assert.That(n.t, strings.Contains(text, why), "%s does not contain %q:\n%s", where, why, text)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 )
 
@@ -29,18 +30,15 @@ func notice(cm *corev1.ConfigMap, words string) want {
 
 func (n *node) assignRef(ref v1alpha1.ConfigMapReference) {
 	n.t.Helper()
-	must(n.t, n.Assign(n.t.Context(), &v1alpha1.NodeConfigSource{ConfigMapRef: &ref}))
+	assert.NoError(n.t, n.Assign(n.t.Context(), &v1alpha1.NodeConfigSource{ConfigMapRef: &ref}))
 }
 
 // edit changes a ConfigMap in place.
 func (n *node) edit(cm *corev1.ConfigMap, change func(*corev1.ConfigMap)) {
 	n.t.Helper()
-	now, err := n.Kube.CoreV1().ConfigMaps(cm.Namespace).Get(n.t.Context(), cm.Name, getOptions)
-	must(n.t, err)
+	now := assert.Value(n.Kube.CoreV1().ConfigMaps(cm.Namespace).Get(n.t.Context(), cm.Name, getOptions))(n.t)
 	change(now)
-	if _, err := n.Kube.CoreV1().ConfigMaps(cm.Namespace).Update(n.t.Context(), now, metav1.UpdateOptions{}); err != nil {
-		n.t.Fatal(err)
-	}
+	assert.NoError(n.t, assert.Err(n.Kube.CoreV1().ConfigMaps(cm.Namespace).Update(n.t.Context(), now, metav1.UpdateOptions{})))
 }
 
 // assignsNothing is what a node says that keeps cm beside a NodeConfig that assigns nothing.
@@ -75,7 +73,7 @@ func TestASourceThatChangesOrGoesDisturbsNoKubelet(t *testing.T) {
 	n.Up()
 	n.resumes(cm, notice(cm, edited))
 	kubelet = n.Steady()
-	must(t, n.Kube.CoreV1().ConfigMaps(cm.Namespace).Delete(t.Context(), cm.Name, metav1.DeleteOptions{}))
+	assert.NoError(t, n.Kube.CoreV1().ConfigMaps(cm.Namespace).Delete(t.Context(), cm.Name, metav1.DeleteOptions{}))
 	n.is(notice(cm, "ConfigMap evenkeel-system/source-a was deleted after this node adopted it; the node keeps the checkpointed content"))
 	again := n.CreateMap("a", map[string]string{"kubelet": cm.Data["kubelet"] + "podPidsLimit: 2000\n"})
 	n.is(notice(cm, fmt.Sprintf("ConfigMap evenkeel-system/source-a was replaced by an object with uid %s; the node keeps the checkpointed content: assign the new uid to use it", again.UID)))
@@ -90,7 +88,7 @@ func (n *node) nodeConfigDeleted(cm *corev1.ConfigMap) {
 	n.t.Helper()
 	kubelet := n.Steady()
 	before := n.config()
-	must(n.t, n.Delete(n.t.Context()))
+	assert.NoError(n.t, n.Delete(n.t.Context()))
 	nc := n.is(n.assignsNothing(cm))
 	if nc.UID == before.UID || nc.Generation != 1 || nc.Spec.ConfigSource != nil {
 		n.t.Errorf("the NodeConfig is not one that the agent made: %s (was %s), generation %d, %+v", nc.UID, before.UID, nc.Generation, nc.Spec)
@@ -105,9 +103,9 @@ func (n *node) nodeConfigDeleted(cm *corev1.ConfigMap) {
 	source := bed.Ref(cm)
 	source.RolloutRef = ref
 	taken := &v1alpha1.TakenBackAssignment{Rollout: ref.Name, Revision: 1, Attempt: 1, AssignedAt: ref.AssignedAt}
-	must(n.t, n.SetSpec(n.t.Context(), v1alpha1.NodeConfigSpec{ConfigSource: source}))
+	assert.NoError(n.t, n.SetSpec(n.t.Context(), v1alpha1.NodeConfigSpec{ConfigSource: source}))
 	n.is(allChecksPassed(cm))
-	must(n.t, n.SetSpec(n.t.Context(), v1alpha1.NodeConfigSpec{TakenBack: taken}))
+	assert.NoError(n.t, n.SetSpec(n.t.Context(), v1alpha1.NodeConfigSpec{TakenBack: taken}))
 	n.Eventually("the status answers that", func(ctx context.Context) error {
 		nc, err := n.Get(ctx)
 		if err == nil && nc.Status.ObservedGeneration != nc.Generation {
@@ -121,7 +119,7 @@ func (n *node) nodeConfigDeleted(cm *corev1.ConfigMap) {
 	n.is(allChecksPassed(cm))
 	kubelet.End(n.t)
 
-	must(n.t, n.SetSpec(n.t.Context(), v1alpha1.NodeConfigSpec{}))
+	assert.NoError(n.t, n.SetSpec(n.t.Context(), v1alpha1.NodeConfigSpec{}))
 	n.is(localInit)
 	n.recorded("", "")
 }

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
@@ -38,13 +39,9 @@ type agentStatus struct {
 func (n *node) runs(code int, stdin string, args []string, words ...string) string {
 	n.t.Helper()
 	out, got := n.Run(n.t.Context(), stdin, args...)
-	if got != code {
-		n.t.Errorf("%q: exit code %d, want %d: %s", args, got, code, out)
-	}
+	assert.That(n.t, got == code, "%q: exit code %d, want %d: %s", args, got, code, out)
 	for _, w := range words {
-		if !strings.Contains(out, w) {
-			n.t.Errorf("%q does not say %q but:\n%s", args, w, out)
-		}
+		assert.That(n.t, strings.Contains(out, w), "%q does not say %q but:\n%s", args, w, out)
 	}
 	return out
 }
@@ -63,7 +60,7 @@ func (n *node) status(lines ...string) agentStatus {
 		}
 	}
 	var out agentStatus
-	must(n.t, json.Unmarshal([]byte(n.runs(0, "", []string{"status", "--dynamic-config-dir", n.Dir, "-o", "json"})), &out))
+	assert.NoError(n.t, json.Unmarshal([]byte(n.runs(0, "", []string{"status", "--dynamic-config-dir", n.Dir, "-o", "json"})), &out))
 	return out
 }
 
@@ -78,13 +75,13 @@ func (n *node) ends(code int, words string) {
 
 func (n *node) stop() {
 	n.t.Helper()
-	must(n.t, n.Stop(time.Minute))
+	assert.NoError(n.t, n.Stop(time.Minute))
 }
 
 func TestTheCommandsShowAndRepairTheState(t *testing.T) {
 	n := newNode(t, "commands", "--config-trial-duration=3s", "--crash-loop-threshold=0", "--protected-fields=-tlsCertFile,-tlsPrivateKeyFile")
 	n.runs(1, "", []string{"status", "--dynamic-config-dir=" + n.Dir}, "evenkeel-agent: ", "no such file or directory")
-	must(t, os.Mkdir(n.Dir, 0o700))
+	assert.NoError(t, os.Mkdir(n.Dir, 0o700))
 	n.runs(1, "", []string{"status", "--dynamic-config-dir=" + n.Dir}, "evenkeel-agent: ", "no agent ever worked in "+n.Dir)
 	n.Up()
 	if s := n.status("Runs: the local configuration", "Why: using current (init): "+localInit.cause, "Current: the local configuration",
@@ -132,7 +129,7 @@ func TestTheCommandsShowAndRepairTheState(t *testing.T) {
 	n.runs(1, "", []string{"forget", string(good.UID), dir}, fmt.Sprintf("no record of revision %s being bad in %s (kubelet %s)", good.UID, n.Dir, underTest.version))
 	kubelet.End(t)
 	for from, to := range map[string]string{"kubelet.crt": crt, "kubelet.key": key} {
-		must(t, os.Link(filepath.Join(n.Node.Dir(), "pki", from), to))
+		assert.NoError(t, os.Link(filepath.Join(n.Node.Dir(), "pki", from), to))
 	}
 	n.runs(0, "", []string{"forget", string(bad.UID), dir}, fmt.Sprintf("the running agent was asked to forget that %s is bad", bad.UID))
 	n.is(allChecksPassed(bad))
@@ -162,25 +159,22 @@ func TestTheCommandsShowAndRepairTheState(t *testing.T) {
 func (n *node) localInvalid(proven *corev1.ConfigMap) {
 	n.t.Helper()
 	file := n.Node.KubeletConfig()
-	whole, err := os.ReadFile(file)
-	must(n.t, err)
+	whole := assert.Value(os.ReadFile(file))(n.t)
 	n.local(map[string]any{"imageGCHighThresholdPercent": 101})
 	n.ends(4, "evenkeel-agent: the local configuration is invalid: invalid configuration: imageGCHighThresholdPercent (--image-gc-high-threshold) 101 must be between 0 and 100, inclusive")
 	n.logged("the node has no other fallback: correct " + file + ", or see --local-invalid")
-	if err := n.Healthy(n.t.Context()); err == nil {
-		n.t.Error("a kubelet runs")
-	}
+	assert.That(n.t, n.Healthy(n.t.Context()) != nil, "a kubelet runs")
 
 	flags := n.Flags
 	n.Flags = append(slices.Clone(flags), "--local-invalid=degrade")
 	n.AssignMap(proven)
-	must(n.t, n.Start())
+	assert.NoError(n.t, n.Start())
 	const words = "invalid configuration: imageGCHighThresholdPercent (--image-gc-high-threshold) 101 must be between 0 and 100, inclusive"
 	n.is(notice(proven, "failed to validate local (init): "+words))
 	n.Eventually("the kubelet is healthy with last-known-good", n.Healthy)
 	n.recorded(string(proven.UID), string(proven.UID))
 	n.stop()
-	must(n.t, os.WriteFile(file, whole, 0o600))
+	assert.NoError(n.t, os.WriteFile(file, whole, 0o600))
 	n.Flags = flags
 }
 
@@ -190,7 +184,7 @@ func (n *node) checks(t *testing.T) {
 	n.Env = append(n.Env, "TMPDIR="+scratch)
 	write := func(name, data string) string {
 		file := filepath.Join(t.TempDir(), name)
-		must(t, os.WriteFile(file, []byte(data), 0o600))
+		assert.NoError(t, os.WriteFile(file, []byte(data), 0o600))
 		return file
 	}
 	config := n.text
@@ -233,9 +227,8 @@ func (n *node) checks(t *testing.T) {
 	n.runs(0, "", []string{"check", "--help"}, "Exit codes: 0 accepted, 1 rejected or refused, 2 could not tell, 3 usage.", "Examples:")
 	n.runs(0, "", []string{"status", "--help"}, "Exit codes: ", "Examples:")
 	n.runs(0, "", []string{"forget", "--help"}, "Exit codes: ", "Examples:")
-	if left, err := os.ReadDir(scratch); err != nil || len(left) != 0 {
-		t.Errorf("check left %q, %v", left, err)
-	}
+	left, err := os.ReadDir(scratch)
+	assert.That(t, err == nil && len(left) == 0, "check left %q, %v", left, err)
 	n.Env = slices.DeleteFunc(n.Env, func(e string) bool { return strings.HasPrefix(e, "TMPDIR=") })
 }
 
@@ -257,7 +250,7 @@ func (n *node) records() map[string]string {
 		records[name] = string(raw)
 		return err
 	})
-	must(n.t, err)
+	assert.NoError(n.t, err)
 	return records
 }
 
@@ -298,9 +291,8 @@ func (n *node) optedOut(cm *corev1.ConfigMap, w want) {
 		}
 		n.stop()
 		n.Dir = dir
-		if after := n.records(); !maps.Equal(before, after) {
-			n.t.Errorf("the records are %q, were %q", after, before)
-		}
+		after := n.records()
+		assert.That(n.t, maps.Equal(before, after), "the records are %q, were %q", after, before)
 	}
 	n.logged("this node has opted out of remote configuration (--remote-config=false); it runs its local configuration only")
 	n.logged("DYNAMIC CONFIGURATION IS OFF: --dynamic-config-dir is not set; this node runs its local configuration only")

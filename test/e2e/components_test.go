@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // bench is a host with the agent's program and some components', but no node.
@@ -23,9 +25,8 @@ func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{t, t.TempDir()}
 	t.Cleanup(func() {
-		if left, _ := os.ReadDir(b.tmp); len(left) > 0 {
-			t.Errorf("the commands left %v", left)
-		}
+		left, _ := os.ReadDir(b.tmp)
+		assert.That(t, len(left) == 0, "the commands left %v", left)
 	})
 	return b
 }
@@ -63,21 +64,16 @@ func TestDefaultsAreAConfigurationOfTheComponentThatPrintedThem(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := &bench{t, b.tmp}
 			document := b.runs(0, "", "", "defaults", "--component="+name, "--", c.path)
-			if !strings.HasPrefix(document, c.begin) {
-				t.Errorf("it begins %.300q", document)
-			}
+			assert.That(t, strings.HasPrefix(document, c.begin), "it begins %.300q", document)
 			var fields map[string]any
-			must(t, yaml.UnmarshalStrict([]byte(document), &fields))
-			if strings.Contains(document, b.tmp) {
-				t.Errorf("there is something of the dry run in it:\n%s", document)
-			}
+			assert.NoError(t, yaml.UnmarshalStrict([]byte(document), &fields))
+			assert.That(t, !strings.Contains(document, b.tmp), "there is something of the dry run in it:\n%s", document)
 			args := []string{"check", "--component=" + name, "-", "--", c.path}
 			if name == "kubelet" {
 				args = slices.Insert(args, 1, "--anywhere") // a kubelet without any file lets everybody in
 			}
-			if out := b.runs(0, document, "", args...); !strings.Contains(out, "accepted") {
-				t.Errorf("it said %q", out)
-			}
+			out := b.runs(0, document, "", args...)
+			assert.That(t, strings.Contains(out, "accepted"), "it said %q", out)
 		})
 	}
 	if document := b.runs(0, "", "", "defaults", "--", underTest.path); !strings.Contains(document, "\nkind: KubeletConfiguration\n") {

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // crashes makes a kubelet that crash-loops with one configuration only.
@@ -78,12 +79,9 @@ runs 'maxPods: 124' && trap '' TERM && exec sleep 1000
 			n.Event("Warning", "ConfigRolledBack", w.cause+"; going back to last-known-good (init)")
 			n.verdictIsFinal(bad)
 			out, code := n.Run(t.Context(), "", "status", "--dynamic-config-dir="+n.Dir)
-			if code != 0 || !strings.Contains(out, "the local configuration") || !strings.Contains(out, w.message+": "+w.cause) {
-				t.Errorf("status: exit code %d:\n%s", code, out)
-			}
-			if got := n.starts(bad); got != c.starts {
-				t.Errorf("the kubelet was started %d times with it, want %d", got, c.starts)
-			}
+			assert.That(t, code == 0 && strings.Contains(out, "the local configuration") && strings.Contains(out, w.message+": "+w.cause),
+				"status: exit code %d:\n%s", code, out)
+			assert.Equal(t, n.starts(bad), c.starts, "the kubelet was started")
 		})
 	}
 	n.wantSample(`evenkeel_rollbacks_total{reason="CrashLooped"}`, 2)
@@ -128,9 +126,8 @@ runs 'maxPods: 124' && trap '' TERM && exec sleep 1000
 			t.Errorf("active %+v, bad %+v, %d starts", nc.Status.Active, nc.Status.BadConfigs, n.starts(hangs))
 		}
 		undisturbed.End(t)
-		if left, err := filepath.Glob(filepath.Join(n.Node.Dir(), "run-evenkeel", "dry-run", "dryrun-*")); err != nil || len(left) > 0 {
-			t.Errorf("the dry run left %v, %v", left, err)
-		}
+		left, err := filepath.Glob(filepath.Join(n.Node.Dir(), "run-evenkeel", "dry-run", "dryrun-*"))
+		assert.That(t, err == nil && len(left) == 0, "the dry run left %v, %v", left, err)
 		n.wrap("") // repaired: another kubelet may judge otherwise
 		n.is(allChecksPassed(hangs))
 		n.LastKnownGood(hangs)
@@ -152,7 +149,7 @@ contexts: [{name: nowhere, context: {cluster: nowhere, user: nobody}}]
 if runs 'maxPods: 124'; then cp "$net" "$kept" && rm "$net"
 elif [ $mode = run ] && [ -e "$kept" ]; then cp "$kept" "$net"; fi
 runs 'maxPods: 123' && exec "$real" "$@" --kubeconfig="$dir/unreachable"`)
-	must(t, os.WriteFile(n.beside("unreachable"), []byte(unreachable), 0o600))
+	assert.NoError(t, os.WriteFile(n.beside("unreachable"), []byte(unreachable), 0o600))
 	n.Up()
 	for i, name := range []string{"the Node stays Ready, the Lease is never renewed", "the runtime says that it has no network"} {
 		t.Run(name, func(t *testing.T) {
@@ -175,7 +172,7 @@ const crashesWith = `[ $mode = run ] && grep -qxf "$dir/crashing" "$config" && e
 
 func (n *node) crashing(lines ...string) {
 	n.t.Helper()
-	must(n.t, os.WriteFile(n.beside("crashing"), []byte(strings.Join(lines, "\n")), 0o644))
+	assert.NoError(n.t, os.WriteFile(n.beside("crashing"), []byte(strings.Join(lines, "\n")), 0o644))
 }
 
 // deadEnd is ConfigOK while last-known-good crashes too.
@@ -221,9 +218,8 @@ func TestIfLastKnownGoodCrashesTooTheVerdictIsWithdrawnAndForgetRepairsADeadEnd(
 		return nil
 	})
 	out, code := n.Run(t.Context(), "", "forget", string(bad.UID), "--dynamic-config-dir="+n.Dir)
-	if code != 0 || !strings.Contains(out, fmt.Sprintf("the running agent was asked to forget that %s is bad", bad.UID)) {
-		t.Errorf("forget: exit code %d: %s", code, out)
-	}
+	assert.That(t, code == 0 && strings.Contains(out, fmt.Sprintf("the running agent was asked to forget that %s is bad", bad.UID)),
+		"forget: exit code %d: %s", code, out)
 	n.is(allChecksPassed(bad))
 	n.Event("Normal", "Forgotten", fmt.Sprintf("(UID: %s) is no longer marked as bad: an operator requested it", bad.UID))
 	n.LastKnownGood(bad)

@@ -11,31 +11,33 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // onDiskOfItsOwn puts --dynamic-config-dir on a small file system. Stopping the
 // node unmounts it.
 func (n *node) onDiskOfItsOwn() {
 	n.t.Helper()
-	must(n.t, os.Mkdir(n.Dir, 0o700))
-	must(n.t, unix.Mount("tmpfs", n.Dir, "tmpfs", 0, "size=1m,mode=0700"))
+	assert.NoError(n.t, os.Mkdir(n.Dir, 0o700))
+	assert.NoError(n.t, unix.Mount("tmpfs", n.Dir, "tmpfs", 0, "size=1m,mode=0700"))
 }
 
 // fill fills the disk, and returns a function that frees it. It deletes the file for the status
 // command first: the agent would delete that file itself, which would free space.
 func (n *node) fill() (empty func()) {
 	n.t.Helper()
-	must(n.t, os.Remove(filepath.Join(n.Dir, "running")))
+	assert.NoError(n.t, os.Remove(filepath.Join(n.Dir, "running")))
 	ballast := filepath.Join(n.Dir, "ballast")
 	f, err := os.Create(ballast)
-	must(n.t, err)
+	assert.NoError(n.t, err)
 	for piece := make([]byte, 4096); err == nil; {
 		_, err = f.Write(piece)
 	}
-	must(n.t, errors.Join(f.Close(), unless(err, unix.ENOSPC)))
+	assert.NoError(n.t, errors.Join(f.Close(), unless(err, unix.ENOSPC)))
 	return func() {
 		n.t.Helper()
-		must(n.t, os.Remove(ballast))
+		assert.NoError(n.t, os.Remove(ballast))
 	}
 }
 
@@ -56,9 +58,8 @@ func (n *node) assignUnrecorded(active *corev1.ConfigMap, name, cause string) (n
 	n.t.Helper()
 	next = n.ConfigMap(name, map[string]any{"maxPods": 121 + len(cause)})
 	n.AssignMap(next)
-	if nc := n.Says(notRecorded(active)); !strings.Contains(nc.Status.Error, cause) {
-		n.t.Errorf("error is %q, want %q in it", nc.Status.Error, cause)
-	}
+	nc := n.Says(notRecorded(active))
+	assert.That(n.t, strings.Contains(nc.Status.Error, cause), "error is %q, want %q in it", nc.Status.Error, cause)
 	return next
 }
 
@@ -88,15 +89,15 @@ func TestAFullOrReadOnlyDiskBlocksChangesAndStopsNothing(t *testing.T) {
 
 	// The kubelet holds its lock file open for writing, so that the file system cannot be made read-only as a whole; for the agent it is.
 	undisturbed = n.Steady()
-	must(t, unix.Mount(n.Dir, n.Dir, "", unix.MS_BIND, ""))
-	must(t, unix.Mount("", n.Dir, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	assert.NoError(t, unix.Mount(n.Dir, n.Dir, "", unix.MS_BIND, ""))
+	assert.NoError(t, unix.Mount("", n.Dir, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 	last := n.assignUnrecorded(next, "last", "read-only file system")
 	undisturbed.End(t)
 	n.stop()
 	n.start() // an agent that cannot lock its directory must not start a second kubelet
 	n.exitsWith(1)
 	n.lastWord("--dynamic-config-dir: lock file: open " + n.Dir + "/agent.lock: read-only file system")
-	must(t, unix.Unmount(n.Dir, 0))
+	assert.NoError(t, unix.Unmount(n.Dir, 0))
 	n.start()
 	n.is(allChecksPassed(last))
 	n.LastKnownGood(last)
@@ -163,7 +164,7 @@ func TestANodeStartsWithDamagedFilesReportsAndRepairsThem(t *testing.T) {
 		for _, damage := range damages {
 			n.stop()
 			for _, file := range stateFiles(good) {
-				must(t, damage(filepath.Join(n.Dir, file)))
+				assert.NoError(t, damage(filepath.Join(n.Dir, file)))
 			}
 			heals(t)
 		}
@@ -171,10 +172,9 @@ func TestANodeStartsWithDamagedFilesReportsAndRepairsThem(t *testing.T) {
 	})
 	t.Run("all gone while it runs", func(t *testing.T) {
 		n := n.in(t)
-		entries, err := os.ReadDir(n.Dir)
-		must(t, err)
+		entries := assert.Value(os.ReadDir(n.Dir))(t)
 		for _, e := range entries {
-			must(t, os.RemoveAll(filepath.Join(n.Dir, e.Name())))
+			assert.NoError(t, os.RemoveAll(filepath.Join(n.Dir, e.Name())))
 		}
 		next := n.assignNew("next", map[string]any{"maxPods": 121})
 		n.is(allChecksPassed(next))

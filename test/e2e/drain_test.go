@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
@@ -45,13 +46,13 @@ func TestARolloutDrainsNodesWithinThePodDisruptionBudget(t *testing.T) {
 	t.Parallel()
 	a := newCluster(t, "drain-a", "--config-trial-duration=2s")
 	p := &pair{t: t, nodes: [2]*node{a, nodeOn(t, a.Cluster, "drain-b", "--config-trial-duration=2s")}}
-	must(t, a.Cluster.StartControllers(t.Context()))
+	assert.NoError(t, a.Cluster.StartControllers(t.Context()))
 	for _, n := range p.nodes {
 		n.Kubelet = append(n.Kubelet, "--node-labels=pool=pair")
 		n.Up()
 	}
 	a.Controlled()
-	must(t, a.ApplyConfig(t.Context(), "drain"))
+	assert.NoError(t, a.ApplyConfig(t.Context(), "drain"))
 	p.runWeb()
 	pods, nodes := p.watchPods(), p.watchNodes()
 
@@ -93,12 +94,8 @@ func (p *pair) runWeb() {
 		}}}},
 	}}
 	budget := &policyv1.PodDisruptionBudget{ObjectMeta: meta, Spec: policyv1.PodDisruptionBudgetSpec{Selector: selector, MinAvailable: new(intstr.FromInt32(webBudget))}}
-	if _, err := kube.AppsV1().Deployments(meta.Namespace).Create(ctx, deployment, metav1.CreateOptions{}); err != nil {
-		p.t.Fatal(err)
-	}
-	if _, err := kube.PolicyV1().PodDisruptionBudgets(meta.Namespace).Create(ctx, budget, metav1.CreateOptions{}); err != nil {
-		p.t.Fatal(err)
-	}
+	assert.NoError(p.t, assert.Err(kube.AppsV1().Deployments(meta.Namespace).Create(ctx, deployment, metav1.CreateOptions{})))
+	assert.NoError(p.t, assert.Err(kube.PolicyV1().PodDisruptionBudgets(meta.Namespace).Create(ctx, budget, metav1.CreateOptions{})))
 	p.nodes[0].Eventually("the pods are ready on both nodes", func(ctx context.Context) error {
 		list, err := kube.CoreV1().Pods(meta.Namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -123,7 +120,7 @@ func (p *pair) drains(mode v1alpha1.DrainMode) {
 	const path = "/apis/evenkeel.dev/v1alpha1/nodeconfigrollouts/pair"
 	api := p.nodes[0].Kube.CoreV1().RESTClient()
 	patch := fmt.Appendf(nil, `{"spec":{"strategy":{"drain":%q}}}`, mode)
-	must(p.t, api.Patch(types.MergePatchType).AbsPath(path).Body(patch).Do(p.t.Context()).Error())
+	assert.NoError(p.t, api.Patch(types.MergePatchType).AbsPath(path).Body(patch).Do(p.t.Context()).Error())
 	p.nodes[0].Eventually("the controller has observed the change", func(ctx context.Context) error {
 		raw, err := api.Get().AbsPath(path).Do(ctx).Raw()
 		if err != nil {
@@ -152,8 +149,7 @@ func isReady(pod *corev1.Pod) bool {
 func (p *pair) watchPods() func() (fewest, evicted int) {
 	p.t.Helper()
 	kube := p.nodes[0].Kube.CoreV1().Pods(metav1.NamespaceDefault)
-	list, err := kube.List(p.t.Context(), metav1.ListOptions{})
-	must(p.t, err)
+	list := assert.Value(kube.List(p.t.Context(), metav1.ListOptions{}))(p.t)
 	ready := map[string]bool{}
 	for i := range list.Items {
 		ready[list.Items[i].Name] = isReady(&list.Items[i])
@@ -186,17 +182,14 @@ func (p *pair) watchPods() func() (fewest, evicted int) {
 func (p *pair) watchNodes() func() []string {
 	p.t.Helper()
 	kube := p.nodes[0].Kube.CoreV1().Nodes()
-	list, err := kube.List(p.t.Context(), metav1.ListOptions{})
-	must(p.t, err)
+	list := assert.Value(kube.List(p.t.Context(), metav1.ListOptions{}))(p.t)
 	var drained []string
 	end := p.follow(kube.Watch, list.ResourceVersion, func(e watch.Event) {
 		node, ok := e.Object.(*corev1.Node)
 		if !ok {
 			return
 		}
-		if node.Spec.Unschedulable {
-			p.t.Errorf("node %s was cordoned", node.Name)
-		}
+		assert.That(p.t, !node.Spec.Unschedulable, "node %s was cordoned", node.Name)
 		if isDraining(node) && !slices.Contains(drained, node.Name) {
 			drained = append(drained, node.Name)
 		}
@@ -213,8 +206,7 @@ func (p *pair) follow(begin func(context.Context, metav1.ListOptions) (watch.Int
 	p.t.Helper()
 	ctx, cancel := context.WithCancel(p.t.Context())
 	p.t.Cleanup(cancel)
-	events, err := begin(ctx, metav1.ListOptions{ResourceVersion: version, TimeoutSeconds: new(int64(3600))})
-	must(p.t, err)
+	events := assert.Value(begin(ctx, metav1.ListOptions{ResourceVersion: version, TimeoutSeconds: new(int64(3600))}))(p.t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -225,9 +217,7 @@ func (p *pair) follow(begin func(context.Context, metav1.ListOptions) (watch.Int
 				p.t.Errorf("the watch failed: %+v", e.Object)
 			}
 		}
-		if ctx.Err() == nil {
-			p.t.Error("the watch ended")
-		}
+		assert.That(p.t, ctx.Err() != nil, "the watch ended")
 	}()
 	return func() { cancel(); <-done }
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // drifts waits until Drifted has the status and the reason, and its message contains words. It returns status.drift.
@@ -46,7 +47,7 @@ func (n *node) place(name string, there bool) {
 	if there {
 		err = os.WriteFile(n.beside(name), nil, 0o600)
 	}
-	must(n.t, err)
+	assert.NoError(n.t, err)
 }
 
 func TestDriftOfARealKubeletIsReportedAndNotCorrected(t *testing.T) {
@@ -70,13 +71,12 @@ func TestDriftOfARealKubeletIsReportedAndNotCorrected(t *testing.T) {
 	n.drifts("False", v1alpha1.DriftFilesUnchanged, "/configz is not compared: the node may not read")
 
 	// With the right, a fresh kubelet has no drift, whatever it runs.
-	must(t, n.ApplyConfig(t.Context(), "drift"))
+	assert.NoError(t, n.ApplyConfig(t.Context(), "drift"))
 	both := []v1alpha1.DriftSource{v1alpha1.DriftSourceFiles, v1alpha1.DriftSourceConfigz}
 	wantNone := func() {
 		t.Helper()
-		if d := n.drifts("False", v1alpha1.DriftNone, "as they were"); !slices.Equal(d.Compared, both) || d.NotCompared != "" {
-			t.Errorf("drift is %+v", d)
-		}
+		d := n.drifts("False", v1alpha1.DriftNone, "as they were")
+		assert.That(t, slices.Equal(d.Compared, both) && d.NotCompared == "", "drift is %+v", d)
 	}
 	n.again()
 	wantNone()
@@ -86,9 +86,7 @@ func TestDriftOfARealKubeletIsReportedAndNotCorrected(t *testing.T) {
 	n.again()
 	undisturbed := n.Steady()
 	d = n.drifts("True", v1alpha1.DriftConfigzDiffers, "the running kubelet differs in field maxPods from the configuration that the agent validated and started")
-	if !slices.Equal(d.Fields, []string{"maxPods"}) || len(d.Files) != 0 || !slices.Equal(d.Compared, both) {
-		t.Errorf("drift is %+v", d)
-	}
+	assert.That(t, slices.Equal(d.Fields, []string{"maxPods"}) && len(d.Files) == 0 && slices.Equal(d.Compared, both), "drift is %+v", d)
 	n.is(localInit)
 	undisturbed.End(t)
 

@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
@@ -27,8 +28,8 @@ func (n *node) dropin(name, fields string) *corev1.ConfigMap {
 func (n *node) own(name, fields string) {
 	n.t.Helper()
 	dir := filepath.Join(n.Node.Dir(), "kubelet.conf.d")
-	must(n.t, os.MkdirAll(dir, 0o755))
-	must(n.t, os.WriteFile(filepath.Join(dir, name), []byte(nodetest.Upstream+fields), 0o644))
+	assert.NoError(n.t, os.MkdirAll(dir, 0o755))
+	assert.NoError(n.t, os.WriteFile(filepath.Join(dir, name), []byte(nodetest.Upstream+fields), 0o644))
 	if flag := "--config-dir=" + dir; !slices.Contains(n.Kubelet, flag) {
 		n.Kubelet = append(n.Kubelet, flag)
 	}
@@ -69,9 +70,7 @@ func (n *node) differ(a, b component.Effective, fields ...string) {
 func (n *node) origins(page agent.Configz, want map[string]component.Origin) {
 	n.t.Helper()
 	for field, origin := range want {
-		if got := page.Origins[field]; got != origin {
-			n.t.Errorf("/configz says that %s is of origin %q, want %q", field, got, origin)
-		}
+		assert.Equal(n.t, page.Origins[field], origin, "/configz says that", field, "is of origin")
 	}
 }
 
@@ -98,9 +97,7 @@ func TestADropInIsMergedOverTheNodesConfiguration(t *testing.T) {
 	n.metrics(which("active", over), which("last_known_good", over), `evenkeel_kubelet_starts_total{cause="change"} 1`)
 
 	page := n.page("")
-	if page.Source.Kind != "remote" || page.Source.UID != string(over.UID) {
-		t.Errorf("/configz is of %+v", page.Source)
-	}
+	assert.That(t, page.Source.Kind == "remote" && page.Source.UID == string(over.UID), "/configz is of %+v", page.Source)
 	n.origins(page, map[string]component.Origin{
 		"maxPods": "drop-in", "evictionHard[imagefs.available]": "drop-in", "evictionHard[memory.available]": "local",
 		"registryBurst": "local", "clusterDomain": "local", "logging.verbosity": "flag", "kubeAPIBurst": "",
@@ -131,9 +128,8 @@ func TestADropInIsMergedOverTheNodesConfiguration(t *testing.T) {
 
 	n.AssignMap(nil)
 	nc = n.is(localInit)
-	if nc.Status.Active != nil || nc.Status.LastKnownGood != nil {
-		t.Errorf("active is %+v, last-known-good %+v", nc.Status.Active, nc.Status.LastKnownGood)
-	}
+	assert.That(t, nc.Status.Active == nil && nc.Status.LastKnownGood == nil,
+		"active is %+v, last-known-good %+v", nc.Status.Active, nc.Status.LastKnownGood)
 	n.healthyWith(nil)
 	n.kubeletHas(map[string]any{"maxPods": 90, "registryBurst": 22, "evictionHard[imagefs.available]": "1%"})
 	n.recorded("", "")

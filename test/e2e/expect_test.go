@@ -15,6 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 )
 
@@ -83,8 +84,7 @@ func (n *node) nodeCondition(ctx context.Context) (corev1.NodeCondition, error) 
 // onDisk is what the agent would find if it started now.
 func (n *node) onDisk() trial.State {
 	n.t.Helper()
-	view, err := checkpoint.ReadOnly(atomicfile.OS{}, n.Dir, "")
-	must(n.t, err)
+	view := assert.Value(checkpoint.ReadOnly(atomicfile.OS{}, n.Dir, ""))(n.t)
 	for _, p := range view.Problems {
 		n.t.Errorf("on disk: %s", p)
 	}
@@ -131,8 +131,7 @@ func (n *node) good(name string, changes map[string]any) *corev1.ConfigMap {
 // text is the node's configuration with changes, as a payload.
 func (n *node) text(changes map[string]any) string {
 	n.t.Helper()
-	data, err := n.Config(changes)
-	must(n.t, err)
+	data := assert.Value(n.Config(changes))(n.t)
 	return data
 }
 
@@ -140,5 +139,5 @@ func (n *node) text(changes map[string]any) string {
 func (n *node) patchNode(format string, args ...any) {
 	n.t.Helper()
 	_, err := n.Kube.CoreV1().Nodes().Patch(n.t.Context(), n.Node.Name(), types.StrategicMergePatchType, fmt.Appendf(nil, format, args...), metav1.PatchOptions{})
-	must(n.t, err)
+	assert.NoError(n.t, err)
 }

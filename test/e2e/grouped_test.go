@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // grouped begins a KubeletConfiguration of evenkeel's own form.
@@ -22,13 +23,12 @@ const grouped = "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\n
 func (n *node) groupedConfig(trial, changes map[string]any) string {
 	n.t.Helper()
 	var fields map[string]any
-	must(n.t, yaml.Unmarshal([]byte(n.text(changes)), &fields))
+	assert.NoError(n.t, yaml.Unmarshal([]byte(n.text(changes)), &fields))
 	fields = payload.Group(fields)
 	if trial != nil {
 		fields["trial"] = trial
 	}
-	out, err := yaml.Marshal(fields)
-	must(n.t, err)
+	out := assert.Value(yaml.Marshal(fields))(n.t)
 	return string(out)
 }
 

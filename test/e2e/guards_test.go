@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // refused is ConfigOK for a configuration that a guard refuses.
@@ -55,9 +57,7 @@ func (n *node) policies(static bool, aside int) []string {
 		}
 		n.policyOf(m.file, policy)
 		found, err := filepath.Glob(filepath.Join(n.Node.Dir(), "kubelet", m.file+".evenkeel-*"))
-		if err != nil || len(found) != aside {
-			n.t.Errorf("%s was set aside %d times, not %d: %q, %v", m.file, len(found), aside, found, err)
-		}
+		assert.That(n.t, err == nil && len(found) == aside, "%s was set aside %d times, not %d: %q, %v", m.file, len(found), aside, found, err)
 		moved = append(moved, found...)
 	}
 	return moved

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
@@ -18,7 +19,7 @@ import (
 func (n *node) lockFile() string {
 	n.t.Helper()
 	dir := filepath.Join(n.Node.Dir(), "lock")
-	must(n.t, os.MkdirAll(dir, 0o700))
+	assert.NoError(n.t, os.MkdirAll(dir, 0o700))
 	return filepath.Join(dir, "kubelet.lock")
 }
 
@@ -34,19 +35,16 @@ func (n *node) contends(flags ...string) {
 // rival is another agent of the same node, with the same directory and kubelet; it is not started yet.
 func (n *node) rival(name string, flags ...string) *node {
 	n.t.Helper()
-	a, err := n.Bed.Agent(flags...)
-	must(n.t, err)
+	a := assert.Value(n.Bed.Agent(flags...))(n.t)
 	run := filepath.Join(n.Node.Dir(), "run-"+name)
-	must(n.t, os.MkdirAll(run, 0o700))
+	assert.NoError(n.t, os.MkdirAll(run, 0o700))
 	a.Env = append(a.Env, "RUNTIME_DIRECTORY="+run)
 	a.Log = filepath.Join(n.Node.Dir(), name+".log")
 	a.Kubelet[0] = n.Kubelet[0]
 	r := &node{&nodetest.Subject{Bed: n.Bed, Agent: a, T: n.t}, n.t}
 	r.contends()
 	n.t.Cleanup(func() {
-		if err := a.Stop(time.Minute); err != nil {
-			n.t.Error(err)
-		}
+		assert.OK(n.t, a.Stop(time.Minute))
 		if n.t.Failed() {
 			n.t.Log("the agent ", name)
 			r.ShowLog()
@@ -78,23 +76,19 @@ func (n *node) neverTwo() {
 	if two, err := os.ReadFile(n.beside("two")); !errors.Is(err, os.ErrNotExist) {
 		n.t.Errorf("these kubelets were started beside another one, %v: %s", err, two)
 	}
-	if _, err := os.Stat(n.beside("strict")); err != nil {
-		n.t.Errorf("no kubelet took the second lock: %v", err)
-	}
+	assert.OK(n.t, assert.Err(os.Stat(n.beside("strict"))), "no kubelet took the second lock")
 }
 
 // logTime is when the agent logged the last line that has the words.
 func (n *node) logTime(words string) time.Time {
 	n.t.Helper()
 	raw, err := os.ReadFile(n.Log)
-	must(n.t, err)
+	assert.NoError(n.t, err)
 	var at time.Time
 	for line := range strings.Lines(string(raw)) {
 		if stamp, ok := strings.CutPrefix(line, "time="); ok && strings.Contains(line, words) {
 			stamp, _, _ = strings.Cut(stamp, " ")
-			if at, err = time.Parse(time.RFC3339, stamp); err != nil {
-				n.t.Fatal(err)
-			}
+			at = assert.Value(time.Parse(time.RFC3339, stamp))(n.t)
 		}
 	}
 	if at.IsZero() {
@@ -162,7 +156,5 @@ func (n *node) waits(behind int, name string) {
 	if children, err := n.Children(); err != nil || len(children) > 0 {
 		n.t.Errorf("it has the children %v, %v", children, err)
 	}
-	if _, err := n.AskAgent(n.t.Context(), "/healthz"); err == nil {
-		n.t.Error("it has bound its port")
-	}
+	assert.That(n.t, assert.Err(n.AskAgent(n.t.Context(), "/healthz")) != nil, "it has bound its port")
 }

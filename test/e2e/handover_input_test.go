@@ -14,17 +14,17 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // run starts a program on the node, besides agents.
 func (n *node) run(name string, argv ...string) *exec.Cmd {
 	n.t.Helper()
-	log, err := os.Create(filepath.Join(n.Node.Dir(), name+".log"))
-	must(n.t, err)
+	log := assert.Value(os.Create(filepath.Join(n.Node.Dir(), name+".log")))(n.t)
 	defer log.Close()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
-	must(n.t, cmd.Start())
+	assert.NoError(n.t, cmd.Start())
 	n.t.Cleanup(func() { n.end(cmd) })
 	return cmd
 }
@@ -63,14 +63,10 @@ func TestAStockKubeletAndAnAgentWithTheSameLockFileExcludeEachOther(t *testing.T
 	n.waits(first.Process.Pid, "kubelet")
 	n.stop()
 	n.exitsWith(0) // while the lock is still held
-	if _, err := os.Stat(n.socket()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("it left its socket: %v", err)
-	}
+	assert.Is(t, assert.Err(os.Stat(n.socket())), os.ErrNotExist, "it left its socket")
 	n.start()
 	n.waits(first.Process.Pid, "kubelet")
-	if err := n.Healthy(t.Context()); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, n.Healthy(t.Context()))
 	n.end(first)
 	n.takesOver(v1alpha1.RunModeSelfHosted)
 
@@ -90,9 +86,8 @@ func TestAStockKubeletAndAnAgentWithTheSameLockFileExcludeEachOther(t *testing.T
 	n.start()
 	n.takesOver(v1alpha1.RunModeSelfHosted)
 	n.holds(n.Pid())
-	if err := second.Wait(); err != nil {
-		t.Errorf("the stock kubelet ended with %v, want exit code 0", err)
-	}
+	err := second.Wait()
+	assert.That(t, err == nil, "the stock kubelet ended with %v, want exit code 0", err)
 }
 
 func TestAKubeletsOwnLockFlagsAreTheAgents(t *testing.T) {
@@ -123,7 +118,8 @@ func TestAnAgentThatCannotRunAKubeletDoesNotTakeTheLock(t *testing.T) {
 	}
 	missing := filepath.Join(boot.Node.Dir(), "not", "there")
 	config := filepath.Join(boot.Node.Dir(), "broken.yaml")
-	must(t, os.WriteFile(config, []byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: -1\n"), 0o600))
+	assert.NoError(t, os.WriteFile(config,
+		[]byte("kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\nmaxPods: -1\n"), 0o600))
 	for _, c := range []struct {
 		name    string
 		flags   []string

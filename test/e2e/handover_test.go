@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestABootstrapKubeletHandsOverAndComesBackWithTheUpdatedConfigurationWithoutTheAPI(t *testing.T) {
@@ -39,21 +40,19 @@ func TestABootstrapKubeletHandsOverAndComesBackWithTheUpdatedConfigurationWithou
 	boot.start()
 	boot.waits(self.Pid(), "evenkeel-agent")
 	cm := self.ConfigMap("a", map[string]any{"maxPods": 120})
-	if diff := cmp.Diff(before, self.records()); diff != "" {
-		t.Errorf("the records have changed:\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(before, self.records()), "the records have changed")
 	steady.End(t)
 	self.AssignMap(cm)
 	self.LastKnownGood(cm)
 
 	// The pod is gone, and so is the API.
-	must(t, boot.Cluster.StopAPIServer())
+	assert.NoError(t, boot.Cluster.StopAPIServer())
 	gap = boot.gap()
 	self.stop()
 	boot.healthyWith(cm)
 	t.Logf("self-hosted to bootstrap: the health endpoint was away for %s", gap().Round(time.Millisecond))
 	boot.AgentSays("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear", cm.UID))
-	must(t, boot.Cluster.StartAPIServer(t.Context()))
+	assert.NoError(t, boot.Cluster.StartAPIServer(t.Context()))
 	boot.takesOver(v1alpha1.RunModeBootstrap)
 	boot.is(allChecksPassed(cm))
 	boot.neverTwo()
@@ -87,7 +86,7 @@ func TestATrialContinuesAfterAHandOver(t *testing.T) {
 	self.healthyWith(cm)
 	boot.start()
 	boot.waits(self.Pid(), "evenkeel-agent")
-	must(t, self.Kill())
+	assert.NoError(t, self.Kill())
 	boot.healthyWith(cm)
 	boot.counted(1, false)
 	boot.is(allChecksPassed(cm))
@@ -101,7 +100,7 @@ func TestAnUnhealthySelfHostedKubeletReturnsTheNodeForGood(t *testing.T) {
 	self.Kubelet[0] = boot.Kubelet[0]
 	self.Flags = append(self.Flags, "--give-up-after=5s")
 	boot.Up()
-	must(t, os.WriteFile(boot.beside("sick"), nil, 0o600))
+	assert.NoError(t, os.WriteFile(boot.beside("sick"), nil, 0o600))
 
 	// No other agent waits, so this one keeps the node.
 	self.start()
@@ -118,7 +117,7 @@ func TestAnUnhealthySelfHostedKubeletReturnsTheNodeForGood(t *testing.T) {
 	// The init system starts bootstrap, whose kubelet is healthy.
 	boot.start()
 	boot.waits(self.Pid(), "evenkeel-agent")
-	must(t, os.Remove(boot.beside("sick")))
+	assert.NoError(t, os.Remove(boot.beside("sick")))
 	self.exitsWith(9)
 	self.logged("no kubelet was healthy for 5s")
 	boot.takesOver(v1alpha1.RunModeBootstrap)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/build/image"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	systemd "github.com/evenkeel/evenkeel/testkit/machine"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
@@ -63,20 +64,16 @@ func newSystemdNode(n *node) *systemdNode {
 	t := n.t
 	t.Helper()
 	dir, err := os.MkdirTemp("", "evkm-")
-	must(t, err)
+	assert.NoError(t, err)
 	s := &systemdNode{node: n, dir: dir}
 	n.t.Cleanup(func() {
 		if t.Failed() {
 			s.show()
 		}
 		if s.m != nil {
-			if err := s.m.Stop(); err != nil {
-				t.Error(err)
-			}
+			assert.OK(t, s.m.Stop())
 		}
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, os.RemoveAll(dir))
 	})
 	if err := n.Node.StopRuntime(); err != nil { // it is started again inside
 		t.Fatal(err)
@@ -85,9 +82,8 @@ func newSystemdNode(n *node) *systemdNode {
 	if errors.Is(err, systemd.ErrUnsupported) {
 		t.Skip(err)
 	}
-	must(t, err)
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	must(t, err)
+	assert.NoError(t, err)
+	mounts := assert.Value(os.ReadFile("/proc/self/mounts"))(t)
 	// The root of a mounted hierarchy is the cgroup of the process that mounts it: the host's, not the machine's.
 	prepare := exec.CommandContext(t.Context(), "nsenter", "--target="+strings.Split(s.m.Proc(), "/")[2], "--mount", "--pid", "sh", "-ec", cgroupsOfHost, dir)
 	prepare.Stdin = bytes.NewReader(mounts)
@@ -96,8 +92,7 @@ func newSystemdNode(n *node) *systemdNode {
 	}
 	at := n.Node.Dir()
 	path := os.Getenv("PATH") + ":/usr/local/sbin:/usr/sbin:/sbin"
-	containerd, err := exec.LookPath("containerd")
-	must(t, err)
+	containerd := assert.Value(exec.LookPath("containerd"))(t)
 	s.unit("containerd", containerd+" --config "+at+"/containerd.toml", path)
 	s.unit("kubelet", n.Node.KubeletPath()+" "+strings.Join(n.Node.KubeletArgs(), " "), path)
 	s.systemctl("daemon-reload")
@@ -109,15 +104,14 @@ func newSystemdNode(n *node) *systemdNode {
 func (s *systemdNode) unit(name, argv, path string) {
 	s.t.Helper()
 	content := fmt.Sprintf(serviceUnit, argv, s.log(name), path)
-	must(s.t, os.WriteFile(s.m.Path(systemd.Lib+"/"+name+".service"), []byte(content), 0o644))
+	assert.NoError(s.t, os.WriteFile(s.m.Path(systemd.Lib+"/"+name+".service"), []byte(content), 0o644))
 }
 
 func (s *systemdNode) log(unit string) string { return filepath.Join(s.dir, unit+".log") }
 
 func (s *systemdNode) systemctl(args ...string) string {
 	s.t.Helper()
-	out, err := s.m.Systemctl(s.t.Context(), args...)
-	must(s.t, err)
+	out := assert.Value(s.m.Systemctl(s.t.Context(), args...))(s.t)
 	return strings.TrimSpace(out)
 }
 
@@ -125,8 +119,7 @@ func (s *systemdNode) systemctl(args ...string) string {
 func (s *systemdNode) runs() (argv []string, pid string) {
 	s.t.Helper()
 	pid = s.systemctl("show", "kubelet", "--property=MainPID", "--value")
-	raw, err := os.ReadFile(s.m.Proc() + "/" + pid + "/cmdline")
-	must(s.t, err)
+	raw := assert.Value(os.ReadFile(s.m.Proc() + "/" + pid + "/cmdline"))(s.t)
 	return strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00"), pid
 }
 
@@ -149,8 +142,7 @@ func (s *systemdNode) wantsWrapped() {
 	if !strings.HasPrefix(argv[0], "/var/lib/evenkeel-bin/evenkeel-agent-") {
 		s.t.Errorf("%s: the kubelet's unit runs %q, want the agent", s.Node.Name(), argv)
 	}
-	children, err := filepath.Glob(s.m.Proc() + "/" + pid + "/task/*/children")
-	must(s.t, err)
+	children := assert.Value(filepath.Glob(s.m.Proc() + "/" + pid + "/task/*/children"))(s.t)
 	for _, file := range children {
 		raw, _ := os.ReadFile(file)
 		for _, child := range strings.Fields(string(raw)) {
@@ -191,8 +183,7 @@ func (s *systemdNode) wantsNoPrivileges() {
 }
 
 func (s *systemdNode) realKubelet() string {
-	path, err := filepath.EvalSymlinks(s.Node.KubeletPath())
-	must(s.t, err)
+	path := assert.Value(filepath.EvalSymlinks(s.Node.KubeletPath()))(s.t)
 	return path
 }
 
@@ -220,9 +211,9 @@ func agentImage(t *testing.T, n *node) {
 	t.Helper()
 	i := image.Image{References: []string{"evenkeel.dev/agent:test"}, Programs: []image.Program{{Path: "/evenkeel-agent", File: n.Binary}}}
 	archive, _, err := i.Archive()
-	must(t, err)
+	assert.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "agent.tar")
-	must(t, errors.Join(os.WriteFile(file, archive, 0o644), n.Node.ImportArchive(t.Context(), file)))
+	assert.NoError(t, errors.Join(os.WriteFile(file, archive, 0o644), n.Node.ImportArchive(t.Context(), file)))
 }
 
 // applyInstaller gives the cluster the installer's manifests, with flags for agents that share a network.
@@ -240,12 +231,11 @@ func (n *node) applyKustomization(config string, changes map[string]any) {
 	n.t.Helper()
 	dir := filepath.Join(n.t.TempDir(), "kustomize")
 	base, err := filepath.Abs("../../config/" + config)
-	must(n.t, err)
-	base, err = filepath.Rel(dir, base)
-	must(n.t, err)
+	assert.NoError(n.t, err)
+	base = assert.Value(filepath.Rel(dir, base))(n.t)
 	changes["resources"] = []string{base}
 	content, err := json.Marshal(changes)
-	must(n.t, errors.Join(err, os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "kustomization.yaml"), content, 0o644)))
+	assert.NoError(n.t, errors.Join(err, os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "kustomization.yaml"), content, 0o644)))
 	n.kubectl("", "apply", "-k", dir)
 }
 
@@ -254,9 +244,8 @@ func (n *node) kubectl(stdin string, args ...string) {
 	n.t.Helper()
 	cmd := exec.CommandContext(n.t.Context(), tool("kubectl"), append(args, "--kubeconfig="+n.Cluster.AdminKubeconfig())...)
 	cmd.Stdin = strings.NewReader(stdin)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		n.t.Fatalf("kubectl %q: %v: %s", args, err, out)
-	}
+	out, err := cmd.CombinedOutput()
+	assert.Must(n.t, err == nil, "kubectl %q: %v: %s", args, err, out)
 }
 
 // plugin runs kubectl evenkeel and returns what it said, to people and as its error, and its exit code.

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // The real installer, DaemonSets, controllers, scheduler, containerd, kubelets and systemd: two nodes, of which the second
@@ -17,7 +19,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	t.Parallel()
 	first := newCluster(t, "ci-a")
 	second := nodeOn(t, first.Cluster, "ci-b")
-	must(t, first.Cluster.StartControllers(t.Context()))
+	assert.NoError(t, first.Cluster.StartControllers(t.Context()))
 	applyInstaller(t, first)
 	var nodes []*systemdNode
 	for _, n := range []*node{first, second} {
@@ -32,7 +34,7 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 
 	// A file in the place of the agent's directory makes the installation fail.
 	obstacle := filepath.Join(b.dir, "var-lib", "evenkeel")
-	must(t, os.WriteFile(obstacle, nil, 0o600))
+	assert.NoError(t, os.WriteFile(obstacle, nil, 0o600))
 	out, said, code := plugin(t, first, "install", "--all-nodes", "--yes")
 	if code != 2 || !strings.Contains(out, a.Node.Name()+": installed") || !strings.Contains(out, b.Node.Name()+": FAILED: tried and rolled back") ||
 		!strings.Contains(out, "EvenkeelInstallFailed") || !strings.Contains(said, "failed on "+b.Node.Name()) {
@@ -41,28 +43,23 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	a.wantsWrapped()
 	b.Eventually("it is Ready with its plain kubelet", b.Ready)
 	b.wantsPlain()
-	if after := unitFiles(t, b); after != before {
-		t.Errorf("its unit's files were\n%sand are\n%s", before, after)
-	}
+	assert.Equal(t, unitFiles(t, b), before, "its unit's files")
 
 	// A second run skips the failed node. After its repair, --retry installs it.
 	_, pid := b.runs()
 	if _, _, code := plugin(t, first, "install", "--all-nodes", "--yes"); code != 2 {
 		t.Errorf("exit code %d, want 2: one has failed before", code)
 	}
-	if _, now := b.runs(); now != pid {
-		t.Error("the kubelet of the node that has failed was restarted")
-	}
-	must(t, os.Remove(obstacle))
+	_, now := b.runs()
+	assert.That(t, now == pid, "the kubelet of the node that has failed was restarted")
+	assert.NoError(t, os.Remove(obstacle))
 	if out, _, code := plugin(t, first, "install", "--retry", "--yes"); code != 0 || !strings.Contains(out, "2 of 2 nodes installed") {
 		t.Errorf("exit code %d", code)
 	}
 	for _, s := range nodes {
 		s.wantsWrapped()
 		s.wantsNoPrivileges()
-		if _, err := s.Get(t.Context()); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, assert.Err(s.Get(t.Context())))
 	}
 
 	if out, _, code := plugin(t, first, "uninstall", "--yes"); code != 0 || !strings.Contains(out, "2 of 2 nodes uninstalled") || !strings.Contains(out, "evenkeel-installer deleted") {
@@ -71,15 +68,12 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 	for _, s := range nodes {
 		s.wantsPlain()
 		s.Eventually("it is Ready", s.Ready)
-		obj, err := s.Kube.CoreV1().Nodes().Get(t.Context(), s.Node.Name(), getOptions)
-		must(t, err)
+		obj := assert.Value(s.Kube.CoreV1().Nodes().Get(t.Context(), s.Node.Name(), getOptions))(t)
 		if _, ok := obj.Labels["evenkeel.dev/agent"]; ok {
 			t.Errorf("%s has the labels %v", s.Node.Name(), obj.Labels)
 		}
 	}
-	if after := unitFiles(t, b); after != before {
-		t.Errorf("its unit's files were\n%sand are\n%s", before, after)
-	}
+	assert.Equal(t, unitFiles(t, b), before, "its unit's files")
 	first.Eventually("no pod is left", func(ctx context.Context) error {
 		pods, err := first.Kube.CoreV1().Pods("evenkeel-install").List(ctx, metav1.ListOptions{})
 		if err == nil && len(pods.Items) > 0 {
@@ -92,7 +86,6 @@ func TestEvenkeelIsInstalledAndUninstalledNodeByNode(t *testing.T) {
 // unitFiles is what systemd shows of the kubelet's unit, file by file.
 func unitFiles(t *testing.T, s *systemdNode) string {
 	t.Helper()
-	out, err := s.m.Systemctl(t.Context(), "cat", "kubelet")
-	must(t, err)
+	out := assert.Value(s.m.Systemctl(t.Context(), "cat", "kubelet"))(t)
 	return out
 }

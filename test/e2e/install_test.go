@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster/sweep"
 	sdmachine "github.com/evenkeel/evenkeel/testkit/machine"
 )
@@ -44,10 +45,8 @@ ExecStart=%s $KUBELET_KUBECONFIG_ARGS $KUBELET_EXTRA_ARGS
 func newHost(t *testing.T, name string) *host {
 	t.Helper()
 	n := newNode(t, name)
-	cgroup, err := os.ReadFile(filepath.Join(n.Node.Dir(), sweep.CgroupFile))
-	must(t, err)
-	dir, err := os.MkdirTemp("", "evkh-")
-	must(t, err)
+	cgroup := assert.Value(os.ReadFile(filepath.Join(n.Node.Dir(), sweep.CgroupFile)))(t)
+	dir := assert.Value(os.MkdirTemp("", "evkh-"))(t)
 	m, err := sdmachine.Start(t.Context(), dir, sdmachine.Inside, strings.TrimSpace(string(cgroup)))
 	if err != nil {
 		_ = os.RemoveAll(dir)
@@ -55,16 +54,14 @@ func newHost(t *testing.T, name string) *host {
 	if errors.Is(err, sdmachine.ErrUnsupported) {
 		t.Skip(err)
 	}
-	must(t, err)
+	assert.NoError(t, err)
 	h := &host{n, m, filepath.Join(dir, "bin")}
 	t.Cleanup(func() {
 		if t.Failed() {
 			raw, _ := os.ReadFile(m.Log())
 			t.Logf("systemd, agent and kubelet said last:\n%s", raw[max(0, len(raw)-6000):])
 		}
-		if err := errors.Join(m.Stop(), os.RemoveAll(dir)); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, errors.Join(m.Stop(), os.RemoveAll(dir)))
 	})
 	h.write(sdmachine.Lib+"/kubelet.service", nodeUnit)
 	h.write(sdmachine.Lib+"/kubelet.service.d/10-kubeadm.conf", fmt.Sprintf(nodeDropIn, strings.Join(n.Node.KubeletArgs(), " "), filepath.Join(dir, "kubelet.env"), n.Node.KubeletPath()))
@@ -77,13 +74,12 @@ func newHost(t *testing.T, name string) *host {
 func (h *host) write(inside, content string) {
 	h.t.Helper()
 	path := h.m.Path(inside)
-	must(h.t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)))
+	assert.NoError(h.t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)))
 }
 
 func (h *host) systemctl(args ...string) string {
 	h.t.Helper()
-	out, err := h.m.Systemctl(h.t.Context(), args...)
-	must(h.t, err)
+	out := assert.Value(h.m.Systemctl(h.t.Context(), args...))(h.t)
 	return strings.TrimSpace(out)
 }
 
@@ -123,25 +119,19 @@ func TestTheAgentIsInstalledReplacesFlagsAndIsUninstalledOnANode(t *testing.T) {
 	h.does(0, "Nothing was changed.\n", "install", "--dry-run", "--bin-dir="+h.bin)
 	h.does(1, `the agent refuses the kubelet of kubelet.service: its local configuration (`+h.Node.KubeletConfig()+`) is rejected: `,
 		h.withFlag("--feature-gates=NoSuchGate=true", "install", "--bin-dir="+h.bin)...)
-	if h.invocation() != plain {
-		t.Fatal("the kubelet was restarted")
-	}
+	assert.Must(t, h.invocation() == plain, "the kubelet was restarted")
 	dropins := filepath.Join(filepath.Dir(h.bin), "kubelet.conf.d")
-	must(t, os.Mkdir(dropins, 0o755))
+	assert.NoError(t, os.Mkdir(dropins, 0o755))
 	h.withFlag(fmt.Sprintf("'--max-pods=77 --config-dir=%s'", dropins))
 
 	// An agent that does not come up.
 	h.does(2, "install of kubelet.service: taken back: systemctl restart kubelet.service: the result of the job is \"failed\"",
 		"install", "--bin-dir="+h.bin, "--attempt=first", "--", "--dynamic-config-dir=/proc/none")
 	h.Eventually("the kubelet is healthy", h.Healthy)
-	if _, err := os.Stat(h.m.Path(sdmachine.Etc + "/kubelet.service.d")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the drop-in is left: %v", err)
-	}
+	assert.Is(t, assert.Err(os.Stat(h.m.Path(sdmachine.Etc+"/kubelet.service.d"))), os.ErrNotExist, "the drop-in is left")
 	plain = h.invocation()
 	h.does(2, "this attempt (first) has failed before and is not repeated", "install", "--bin-dir="+h.bin, "--attempt=first")
-	if h.invocation() != plain {
-		t.Error("the same attempt has restarted the kubelet")
-	}
+	assert.That(t, h.invocation() == plain, "the same attempt has restarted the kubelet")
 
 	h.does(0, "evenkeel-agent runs the kubelet of kubelet.service: healthy, node "+h.Node.Name()+" Ready\n",
 		"install", "--bin-dir="+h.bin, "--attempt=second", "--", "--listen="+h.Listen, "--config-trial-duration=2s")
@@ -176,10 +166,8 @@ func (h *host) replacesFlags(dropins string) {
 		return nil
 	})
 	files, err := filepath.Glob(filepath.Join(dropins, "99-evenkeel-flags-*.conf"))
-	if err != nil || len(files) != 1 {
-		h.t.Fatalf("the drop-ins are %q, %v", files, err)
-	}
-	must(h.t, os.Remove(files[0]))
+	assert.Must(h.t, err == nil && len(files) == 1, "the drop-ins are %q, %v", files, err)
+	assert.NoError(h.t, os.Remove(files[0]))
 	h.systemctl("restart", "kubelet")
 	h.commandLine("--max-pods=77", true)
 }
@@ -188,7 +176,7 @@ func (h *host) replacesFlags(dropins string) {
 func (h *host) withFlag(flag string, args ...string) []string {
 	h.t.Helper()
 	env := filepath.Join(filepath.Dir(h.bin), "kubelet.env")
-	must(h.t, os.WriteFile(env, []byte("KUBELET_EXTRA_ARGS="+flag+"\n"), 0o644))
+	assert.NoError(h.t, os.WriteFile(env, []byte("KUBELET_EXTRA_ARGS="+flag+"\n"), 0o644))
 	return args
 }
 

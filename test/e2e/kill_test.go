@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
@@ -31,10 +32,7 @@ type process struct {
 
 func (n *node) watchProcess(pid int) process {
 	n.t.Helper()
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		n.t.Fatalf("process %d: %v", pid, err)
-	}
+	fd := assert.Value(unix.PidfdOpen(pid, 0))(n.t, "process", pid)
 	n.t.Cleanup(func() { _ = unix.Close(fd) })
 	return process{n, pid, fd}
 }
@@ -58,27 +56,26 @@ func (p process) gone(within time.Duration) {
 // kill kills one process with SIGKILL.
 func (n *node) kill(pid int) {
 	n.t.Helper()
-	must(n.t, unix.Kill(pid, unix.SIGKILL))
+	assert.NoError(n.t, unix.Kill(pid, unix.SIGKILL))
 }
 
 // freeze stops one process, as one that hangs.
 func (n *node) freeze(pid int) {
 	n.t.Helper()
-	must(n.t, unix.Kill(pid, unix.SIGSTOP))
+	assert.NoError(n.t, unix.Kill(pid, unix.SIGSTOP))
 }
 
 // thaw ends what freeze began.
 func (n *node) thaw(pid int) {
 	n.t.Helper()
-	must(n.t, unix.Kill(pid, unix.SIGCONT))
+	assert.NoError(n.t, unix.Kill(pid, unix.SIGCONT))
 }
 
 // killAgent kills the agent with SIGKILL, and requires that nothing of it is
 // left: no kubelet, no dry run.
 func (n *node) killAgent() {
 	n.t.Helper()
-	children, err := n.Children()
-	must(n.t, err)
+	children := assert.Value(n.Children())(n.t)
 	var watched []process
 	for _, pid := range children {
 		if fd, err := unix.PidfdOpen(pid, 0); err == nil { // else it has ended
@@ -86,7 +83,7 @@ func (n *node) killAgent() {
 			watched = append(watched, process{n, pid, fd})
 		}
 	}
-	must(n.t, n.Kill())
+	assert.NoError(n.t, n.Kill())
 	for _, p := range watched {
 		p.gone(nodetest.Patience)
 	}
@@ -101,8 +98,7 @@ func (n *node) killAgent() {
 // kubelets are all processes of this node that are a kubelet, or a dry run.
 func (n *node) kubelets() (pids []string) {
 	n.t.Helper()
-	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	must(n.t, err)
+	lines := assert.Value(filepath.Glob("/proc/[0-9]*/cmdline"))(n.t)
 	for _, line := range lines {
 		raw, err := os.ReadFile(line)
 		if err == nil && bytes.Contains(raw, []byte("--hostname-override="+n.Node.Name()+"\x00")) && !bytes.Contains(raw, []byte("evenkeel-agent")) {
@@ -125,10 +121,7 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 	const kills = 52
 	seed := uint64(time.Now().UnixNano())
 	if given := os.Getenv("EVENKEEL_SEED"); given != "" {
-		var err error
-		if seed, err = strconv.ParseUint(given, 10, 64); err != nil {
-			t.Fatal(err)
-		}
+		seed = assert.Value(strconv.ParseUint(given, 10, 64))(t)
 	}
 	t.Logf("EVENKEEL_SEED=%d", seed) // decides what is assigned and when; the machine's timing varies as well
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -179,13 +172,11 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 
 		s := n.onDisk()
 		for _, b := range s.Bad {
-			if !slices.Contains(crashing, types.UID(b.Revision)) && !slices.Contains(refused, types.UID(b.Revision)) {
-				t.Errorf("kill %d: a good configuration is held to be bad: %+v", i, b)
-			}
+			assert.That(t, slices.Contains(crashing, types.UID(b.Revision)) || slices.Contains(refused, types.UID(b.Revision)),
+				"kill %d: a good configuration is held to be bad: %+v", i, b)
 		}
-		if lkg := types.UID(s.LastKnownGood.Revision); !slices.Contains(allowed, lkg) {
-			t.Errorf("kill %d: last-known-good is %s, which is none of the good ones", i, lkg)
-		}
+		lkg := types.UID(s.LastKnownGood.Revision)
+		assert.That(t, slices.Contains(allowed, lkg), "kill %d: last-known-good is %s, which is none of the good ones", i, lkg)
 		if corrupt, err := filepath.Glob(filepath.Join(n.Dir, "*", "*.corrupt")); err != nil || len(corrupt) > 0 {
 			t.Errorf("kill %d: set aside were %v, %v", i, corrupt, err)
 		}
@@ -201,17 +192,12 @@ func TestAnAgentThatIsKilledAtAnyMomentLeavesAHealthyKubelet(t *testing.T) {
 	if raw, err := os.ReadFile(n.beside("forbidden")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("started while on record as bad, %v:\n%s", err, raw)
 	}
-	raw, err := os.ReadFile(n.beside("starts"))
-	must(t, err)
+	raw := assert.Value(os.ReadFile(n.beside("starts")))(t)
 	for _, uid := range refused {
-		if bytes.Contains(raw, []byte(uid)) {
-			t.Errorf("%s was started, though its dry run rejected it", uid)
-		}
+		assert.That(t, !bytes.Contains(raw, []byte(uid)), "%s was started, though its dry run rejected it", uid)
 	}
 	t.Logf("%d kills in %s", kills, time.Since(begin).Round(time.Second))
 	t.Logf("%d good, %d crashing and %d rejected configurations, %d starts of the kubelet",
 		len(allowed)-1, len(crashing), len(refused), bytes.Count(raw, []byte("\n")))
-	if len(allowed) < 10 || len(crashing) < 2 || len(refused) < 2 {
-		t.Error("that is hardly a mix")
-	}
+	assert.That(t, len(allowed) >= 10 && len(crashing) >= 2 && len(refused) >= 2, "that is hardly a mix")
 }

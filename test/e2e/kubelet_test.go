@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
@@ -39,9 +40,9 @@ func (n *node) wrap(script string) {
 	n.t.Helper()
 	dir := filepath.Join(n.Node.Dir(), "wrapper")
 	file := filepath.Join(dir, "kubelet")
-	must(n.t, os.MkdirAll(dir, 0o755))
-	must(n.t, os.WriteFile(file+".new", fmt.Appendf(nil, wrapper, n.Node.KubeletPath(), dir, script), 0o755))
-	must(n.t, os.Rename(file+".new", file))
+	assert.NoError(n.t, os.MkdirAll(dir, 0o755))
+	assert.NoError(n.t, os.WriteFile(file+".new", fmt.Appendf(nil, wrapper, n.Node.KubeletPath(), dir, script), 0o755))
+	assert.NoError(n.t, os.Rename(file+".new", file))
 	n.Kubelet[0] = file
 }
 
@@ -73,9 +74,7 @@ func (n *node) throughout(during time.Duration, what string, check func(context.
 	defer end.Stop()
 	defer tick.Stop()
 	for {
-		if err := check(n.t.Context()); err != nil {
-			n.t.Fatalf("%s: %v", what, err)
-		}
+		assert.NoError(n.t, check(n.t.Context()), what)
 		select {
 		case <-end.C:
 			return
@@ -120,8 +119,7 @@ func (n *node) sample(series string) float64 {
 	n.t.Helper()
 	for line := range strings.Lines(n.get("/metrics")) {
 		if value, ok := strings.CutPrefix(line, series+" "); ok {
-			v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			must(n.t, err)
+			v := assert.Value(strconv.ParseFloat(strings.TrimSpace(value), 64))(n.t)
 			return v
 		}
 	}
@@ -130,9 +128,7 @@ func (n *node) sample(series string) float64 {
 
 func (n *node) wantSample(series string, want float64) {
 	n.t.Helper()
-	if got := n.sample(series); got != want {
-		n.t.Errorf("%s is %v, want %v", series, got, want)
-	}
+	assert.Equal(n.t, n.sample(series), want, series)
 }
 
 // logged waits until the agent's log has a line with all the words.
@@ -161,9 +157,7 @@ func (n *node) exitsWith(code int) {
 	n.t.Helper()
 	select {
 	case <-n.Done():
-		if n.ExitCode() != code {
-			n.t.Errorf("the agent exited with %d, want %d", n.ExitCode(), code)
-		}
+		assert.Equal(n.t, n.ExitCode(), code, "the agent exited with")
 	case <-time.After(nodetest.Patience):
 		n.t.Fatalf("the agent still runs after %s", nodetest.Patience)
 	}
@@ -172,15 +166,13 @@ func (n *node) exitsWith(code int) {
 // lastWord checks that the last line of the agent's log contains words.
 func (n *node) lastWord(words string) {
 	n.t.Helper()
-	raw, err := os.ReadFile(n.Log)
-	must(n.t, err)
+	raw := assert.Value(os.ReadFile(n.Log))(n.t)
 	last := string(raw[max(0, strings.LastIndex(string(raw), "evenkeel-agent: ")):])
-	if !strings.HasPrefix(last, "evenkeel-agent: ") || !strings.Contains(last, words) || strings.Count(last, "\n") != 1 {
-		n.t.Errorf("it does not say %q in one line at its end, but:\n%s", words, last)
-	}
+	assert.That(n.t, strings.HasPrefix(last, "evenkeel-agent: ") && strings.Contains(last, words) && strings.Count(last, "\n") == 1,
+		"it does not say %q in one line at its end, but:\n%s", words, last)
 }
 
 func (n *node) start() {
 	n.t.Helper()
-	must(n.t, n.Start())
+	assert.NoError(n.t, n.Start())
 }

@@ -75,11 +75,3 @@ func nodeOn(t *testing.T, cluster *localcluster.Cluster, name string, flags ...s
 	t.Helper()
 	return &node{nodetest.On(t, cluster, name, flags...), t}
 }
-
-// must ends a test whose preparation fails.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

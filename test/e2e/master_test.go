@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -32,11 +33,11 @@ func newMaster(t *testing.T, name string, flags ...string) *master {
 	n := nodeOn(t, cluster, name, flags...)
 	m := &master{own{node: n, namespace: metav1.NamespaceSystem}, filepath.Join(n.Node.Dir(), "manifests")}
 	init := filepath.Join(n.Node.Dir(), "init")
-	must(t, os.Mkdir(init, 0o755))
+	assert.NoError(t, os.Mkdir(init, 0o755))
 	config, err := n.Config(map[string]any{"fileCheckFrequency": "1s"}) // it may miss what is placed while it starts
-	must(t, err)
+	assert.NoError(t, err)
 	for _, file := range []string{n.Node.KubeletConfig(), filepath.Join(init, "kubelet")} {
-		must(t, os.WriteFile(file, []byte(config), 0o600))
+		assert.NoError(t, os.WriteFile(file, []byte(config), 0o600))
 	}
 	n.Flags = append(n.Flags, "--config-source=configmap", "--config-namespace=kube-system", "--init-config-dir="+init)
 	n.Kubelet = slices.DeleteFunc(n.Kubelet, func(arg string) bool { return strings.HasPrefix(arg, "--config=") })
@@ -47,11 +48,10 @@ func newMaster(t *testing.T, name string, flags ...string) *master {
 func (m *master) place(pod *corev1.Pod) {
 	m.t.Helper()
 	pod.APIVersion, pod.Kind, pod.Namespace = "v1", "Pod", metav1.NamespaceSystem
-	raw, err := json.Marshal(pod)
-	must(m.t, err)
+	raw := assert.Value(json.Marshal(pod))(m.t)
 	file := m.manifest(pod.Name)
-	must(m.t, os.WriteFile(filepath.Join(m.Node.Dir(), "manifest"), raw, 0o600))
-	must(m.t, os.Rename(filepath.Join(m.Node.Dir(), "manifest"), file))
+	assert.NoError(m.t, os.WriteFile(filepath.Join(m.Node.Dir(), "manifest"), raw, 0o600))
+	assert.NoError(m.t, os.Rename(filepath.Join(m.Node.Dir(), "manifest"), file))
 }
 
 func (m *master) manifest(pod string) string { return filepath.Join(m.manifests, pod+".json") }
@@ -134,18 +134,16 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 	kubelet := m.SteadyFromNow()
 	m.place(m.apiServer())
 	m.serves()
-	must(t, m.Cluster.SetUp(t.Context()))
+	assert.NoError(t, m.Cluster.SetUp(t.Context()))
 	m.Eventually("the node is Ready", m.Ready)
 	m.Says("Unknown", "SyncFailed", fmt.Sprintf(unread, "init")+
 		"forbidden to this node (403): apply what `evenkeel-agent rbac master --config-namespace=kube-system` prints")
 	m.rights()
 	nc := m.Says("True", "LocalInit", localInit.message+": "+localInit.cause)
 	m.Eventually("the Node says so too", func(ctx context.Context) error { return m.nodeSays(ctx, localInit) })
-	if nc.Status.RemoteConfig != v1alpha1.RemoteConfigConfigMap || nc.Status.Active != nil {
-		t.Errorf("remoteConfig is %s, active %+v", nc.Status.RemoteConfig, nc.Status.Active)
-	}
-	server, err := m.apiServerPID()
-	must(t, err)
+	assert.That(t, nc.Status.RemoteConfig == v1alpha1.RemoteConfigConfigMap && nc.Status.Active == nil,
+		"remoteConfig is %s, active %+v", nc.Status.RemoteConfig, nc.Status.Active)
+	server := assert.Value(m.apiServerPID())(t)
 
 	// Its administrator configures it. The API server does not notice that its kubelet is restarted.
 	kubelet.End(t)
@@ -166,14 +164,12 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 	m.healthyOn(second)
 	m.runsRevision(m.edit(map[string]any{"maxPods": 121}), 121)
 	m.recorded(second, second)
-	if now, err := m.apiServerPID(); err != nil || now != server {
-		t.Errorf("the API server is process %d, was %d, error %v", now, server, err)
-	}
+	assert.Returns(t, server, "the API server is process")(m.apiServerPID())
 
 	// The machine goes down, and comes up without its API server: it runs what its ConfigMap said.
 	m.stop()
-	must(t, os.Rename(m.manifest("kube-apiserver"), m.manifest("kube-apiserver")+".away"))
-	must(t, syscall.Kill(server, syscall.SIGKILL))
+	assert.NoError(t, os.Rename(m.manifest("kube-apiserver"), m.manifest("kube-apiserver")+".away"))
+	assert.NoError(t, syscall.Kill(server, syscall.SIGKILL))
 	m.start()
 	m.healthyOn(second)
 	m.AgentSays("Unknown", "SyncFailed", fmt.Sprintf(unread, "UID: "+second)+"the API server refuses connections (")
@@ -187,9 +183,8 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 
 	m.remove()
 	nc = m.Says("True", "LocalInit", localInit.message)
-	if nc.Status.Active != nil || nc.Status.LastKnownGood != nil {
-		t.Errorf("in the end active is %+v, last-known-good %+v", nc.Status.Active, nc.Status.LastKnownGood)
-	}
+	assert.That(t, nc.Status.Active == nil && nc.Status.LastKnownGood == nil,
+		"in the end active is %+v, last-known-good %+v", nc.Status.Active, nc.Status.LastKnownGood)
 	m.healthyOn("/init/kubelet")
 }
 
@@ -203,8 +198,6 @@ func overReserved(maxPods int) map[string]any {
 func (m *master) rights() {
 	m.t.Helper()
 	manifest, code := m.Run(m.t.Context(), "", "rbac", m.Node.Name())
-	if code != 0 {
-		m.t.Fatalf("rbac: exit code %d: %s", code, manifest)
-	}
+	assert.Must(m.t, code == 0, "rbac: exit code %d: %s", code, manifest)
 	m.kubectl(manifest, "apply", "-f", "-")
 }

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // undisturbed checks that the kubelet keeps running, and that there is no promotion and no verdict.
@@ -49,33 +50,29 @@ func TestAnAPIOutagePausesATrialAndTheNodeBootsWithItsCheckpoint(t *testing.T) {
 		}
 		return nil
 	})
-	must(t, n.Cluster.StopAPIServer())
+	assert.NoError(t, n.Cluster.StopAPIServer())
 	n.AgentSays("Unknown", "SyncFailed",
 		fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: NodeConfig outage cannot be read: the API server refuses connections (", cm.UID))
 	n.throughout(13*time.Second, "during the outage", n.undisturbed(pid, cm))
 	n.wantSample("evenkeel_node_config_error", 1)
 
-	must(t, n.Cluster.StartAPIServer(t.Context()))
+	assert.NoError(t, n.Cluster.StartAPIServer(t.Context()))
 	n.AgentSays("True", "AllChecksPassed", "all checks passed") // by itself
 	n.LastKnownGood(cm)
 	n.is(allChecksPassed(cm))
-	if now := n.RunningPID(); now != pid {
-		t.Errorf("the kubelet was restarted: process %d, was %d", now, pid)
-	}
+	assert.Equal(t, n.RunningPID(), pid, "the kubelet was restarted: process")
 
 	// The machine is started again while the API is away, before the sync timeout.
 	n.stop()
 	after := n.assignNew("after", map[string]any{"maxPods": 121})
-	must(t, n.Cluster.StopAPIServer())
+	assert.NoError(t, n.Cluster.StopAPIServer())
 	n.boot(2)
 	n.start()
 	n.healthyWith(cm)
 	z := n.AgentSays("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: NodeConfig outage cannot be read: the API server refuses connections (", cm.UID))
-	if z.Source.Revision != string(cm.UID) {
-		t.Errorf("the source is %+v", z.Source)
-	}
+	assert.That(t, z.Source.Revision == string(cm.UID), "the source is %+v", z.Source)
 	n.recorded(string(cm.UID), string(cm.UID))
-	must(t, n.Cluster.StartAPIServer(t.Context()))
+	assert.NoError(t, n.Cluster.StartAPIServer(t.Context()))
 	n.is(allChecksPassed(after))
 	n.healthyWith(after)
 	n.LastKnownGood(after)
@@ -103,7 +100,7 @@ func TestAnOutageOfContainerdGivesNoVerdict(t *testing.T) {
 	n.healthyWith(cm)
 
 	pid := n.RunningPID()
-	must(t, n.Node.StopRuntime())
+	assert.NoError(t, n.Node.StopRuntime())
 	n.throughout(10*time.Second, "without containerd", n.undisturbed(pid, cm))
 
 	// Without it a kubelet that starts ends at once: no crash of the
@@ -118,17 +115,14 @@ func TestAnOutageOfContainerdGivesNoVerdict(t *testing.T) {
 	if s := n.onDisk(); len(s.Bad) > 0 || len(s.Startups) != 1 || s.Trial == nil {
 		t.Errorf("on disk bad are %+v, %d starts, trial %+v", s.Bad, len(s.Startups), s.Trial)
 	}
-	must(t, n.Node.StartRuntime(t.Context()))
+	assert.NoError(t, n.Node.StartRuntime(t.Context()))
 	n.healthyWith(cm)
 	n.LastKnownGood(cm)
 	nc := n.is(allChecksPassed(cm))
-	if len(nc.Status.BadConfigs) > 0 {
-		t.Errorf("bad are %+v", nc.Status.BadConfigs)
-	}
+	assert.That(t, len(nc.Status.BadConfigs) == 0, "bad are %+v", nc.Status.BadConfigs)
 
 	// A kubelet that waits for its lock does nothing, and no runtime is to blame.
-	lock, err := os.Open(n.Dir + "/kubelet.lock")
-	must(t, err)
+	lock := assert.Value(os.Open(n.Dir + "/kubelet.lock"))(t)
 	defer lock.Close()
 	locked := make(chan error)
 	go func() { locked <- unix.Flock(int(lock.Fd()), unix.LOCK_EX) }()
@@ -139,10 +133,10 @@ func TestAnOutageOfContainerdGivesNoVerdict(t *testing.T) {
 		return nil
 	})
 	next := n.assignNew("b", map[string]any{"maxPods": 121})
-	must(t, <-locked)
+	assert.NoError(t, <-locked)
 	const waits = "the kubelet is waiting for its lock file, which another process holds"
 	n.is(want{"Unknown", "WaitingForLock", fmt.Sprintf("using current (UID: %s)", next.UID), waits, waits})
-	must(t, lock.Close())
+	assert.NoError(t, lock.Close())
 	n.healthyWith(next)
 	n.is(allChecksPassed(next))
 }
@@ -200,8 +194,7 @@ func (f *fault) wrap(next http.Handler) http.Handler {
 func (n *node) behind(f *fault) {
 	n.t.Helper()
 	f.begin(nil)
-	proxy, err := n.Proxy(f.wrap)
-	must(n.t, err)
+	proxy := assert.Value(n.Proxy(f.wrap))(n.t)
 	n.t.Cleanup(func() {
 		f.begin(nil)
 		proxy.Close()
@@ -227,13 +220,9 @@ func TestAnAPIThatNeverAnswersDoesNotBlockTheAgent(t *testing.T) {
 	})
 	n.start()
 	n.healthyWith(cm) // the checkpoint, after the sync timeout
-	if requests.Load() == 0 {
-		t.Error("the agent used its checkpoint without a request to the API server")
-	}
+	assert.That(t, requests.Load() != 0, "the agent used its checkpoint without a request to the API server")
 	z := n.AgentSays("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: NodeConfig mute cannot be read: no answer from the API server yet", cm.UID))
-	if z.Source.Kind != "remote" || z.Source.UID != string(cm.UID) {
-		t.Errorf("the source is %+v", z.Source)
-	}
+	assert.That(t, z.Source.Kind == "remote" && z.Source.UID == string(cm.UID), "the source is %+v", z.Source)
 	n.stop() // reports that hang must not hold up the end
 	n.exitsWith(0)
 

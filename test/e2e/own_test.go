@@ -11,6 +11,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 )
 
@@ -39,14 +40,14 @@ func (o *own) put(key, data string) string {
 		o.object.Data, o.object.ResourceVersion = map[string]string{key: data}, "" // whatever else was changed
 		o.object, err = configMaps.Update(o.t.Context(), o.object, metav1.UpdateOptions{})
 	}
-	must(o.t, err)
+	assert.NoError(o.t, err)
 	return string(o.object.UID) + "-" + payload.Digest(key, []byte(data))[:12]
 }
 
 // remove deletes the ConfigMap.
 func (o *own) remove() {
 	o.t.Helper()
-	must(o.t, o.Kube.CoreV1().ConfigMaps(o.namespace).Delete(o.t.Context(), o.object.Name, metav1.DeleteOptions{}))
+	assert.NoError(o.t, o.Kube.CoreV1().ConfigMaps(o.namespace).Delete(o.t.Context(), o.object.Name, metav1.DeleteOptions{}))
 	o.object = nil
 }
 
@@ -79,9 +80,8 @@ func TestANodeFollowsEveryFormOfItsOwnConfigMapAndEitherSource(t *testing.T) {
 	o := &own{node: n, namespace: v1alpha1.SystemNamespace}
 	n.Up()
 	nc := n.Says("True", "LocalInit", "using current (init)")
-	if nc.Status.RemoteConfig != v1alpha1.RemoteConfigConfigMap || nc.Status.ObservedGeneration != 0 {
-		t.Errorf("remoteConfig is %s at generation %d", nc.Status.RemoteConfig, nc.Status.ObservedGeneration)
-	}
+	assert.That(t, nc.Status.RemoteConfig == v1alpha1.RemoteConfigConfigMap && nc.Status.ObservedGeneration == 0,
+		"remoteConfig is %s at generation %d", nc.Status.RemoteConfig, nc.Status.ObservedGeneration)
 
 	// A drop-in is laid over what the node has, and a grouped payload replaces it.
 	dropin := o.put(payload.KeyKubeletDropin, "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 127\n")
@@ -105,16 +105,14 @@ resources: {maxPods: 128}
 
 	// Without effect: metadata, the NodeConfig's assignment, and a content that the kubelet refuses.
 	undisturbed := n.Steady()
-	if _, err := n.Kube.CoreV1().ConfigMaps(o.object.Namespace).Patch(t.Context(), o.object.Name, types.MergePatchType,
-		[]byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, assert.Err(n.Kube.CoreV1().ConfigMaps(o.object.Namespace).Patch(t.Context(), o.object.Name, types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})))
 	n.AssignMap(n.ConfigMap("other", map[string]any{"maxPods": 122}))
 	bad := o.edit(map[string]any{"maxPods": -1})
 	n.Says("False", "ValidationFailed", fmt.Sprintf("failed to validate current (UID: %s)", bad))
 	undisturbed.End(t)
 	o.runsRevision(o.edit(map[string]any{"maxPods": 129}), 129)
-	must(t, n.SetSpec(t.Context(), v1alpha1.NodeConfigSpec{}))
+	assert.NoError(t, n.SetSpec(t.Context(), v1alpha1.NodeConfigSpec{}))
 
 	// The other source: nothing was assigned there, so that nothing changes until something is.
 	n.stop()
@@ -122,9 +120,7 @@ resources: {maxPods: 128}
 	n.Up()
 	n.healthyOn(whole)
 	nc = n.Says("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: ", whole))
-	if nc.Status.RemoteConfig != v1alpha1.RemoteConfigNodeConfig {
-		t.Errorf("remoteConfig is %s", nc.Status.RemoteConfig)
-	}
+	assert.That(t, nc.Status.RemoteConfig == v1alpha1.RemoteConfigNodeConfig, "remoteConfig is %s", nc.Status.RemoteConfig)
 	undisturbed = n.Steady()
 	ignored := o.edit(map[string]any{"maxPods": 130})
 	assigned := n.ConfigMap("assigned", map[string]any{"maxPods": 131})

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/internal/printable"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
@@ -61,9 +62,7 @@ func TestPodsAreLostOnlyIfAllowed(t *testing.T) {
 	n.podsLeft(2, before)
 	n.LastKnownGood(cm)
 	nc := n.is(allChecksPassed(cm))
-	if len(nc.Status.BadConfigs) != 0 {
-		t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
-	}
+	assert.That(t, len(nc.Status.BadConfigs) == 0, "badConfigs are %+v", nc.Status.BadConfigs)
 
 	// No guard can predict this loss, so it ends the trial: a pod writes more to a volume than its limit.
 	harms := n.groupedConfigMap("harms", map[string]any{"configTrialDuration": "5m"}, map[string]any{"maxPods": 2, "volumeStatsAggPeriod": "1s"})
@@ -72,7 +71,7 @@ func TestPodsAreLostOnlyIfAllowed(t *testing.T) {
 	n.healthyWith(harms)
 	victim := n.oneOf(before)
 	scratch := filepath.Join(n.Node.Dir(), "kubelet", "pods", string(victim.UID), "volumes", "kubernetes.io~empty-dir", "scratch")
-	must(t, os.WriteFile(filepath.Join(scratch, "data"), make([]byte, 2<<20), 0o644))
+	assert.NoError(t, os.WriteFile(filepath.Join(scratch, "data"), make([]byte, 2<<20), 0o644))
 	// The final state of its containers may replace the reason Evicted.
 	n.Says("False", "WorkloadHarmed", fmt.Sprintf("using last-known-good (UID: %s): current (UID: %s) harmed the workload: pod default/%s: ", cm.UID, harms.UID, victim.Name))
 	n.healthyWith(cm)
@@ -86,8 +85,7 @@ func (n *node) oneOf(before map[string]string) *corev1.Pod {
 		if before[name] != state {
 			continue
 		}
-		pod, err := n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Get(n.t.Context(), name, getOptions)
-		must(n.t, err)
+		pod := assert.Value(n.Kube.CoreV1().Pods(metav1.NamespaceDefault).Get(n.t.Context(), name, getOptions))(n.t)
 		return pod
 	}
 	n.t.Fatal("no pod is left")
@@ -119,8 +117,7 @@ func (n *node) podsLeft(want int, before map[string]string) {
 // cpus returns how many CPUs the node has.
 func (n *node) cpus() int64 {
 	n.t.Helper()
-	obj, err := n.Kube.CoreV1().Nodes().Get(n.t.Context(), n.Node.Name(), getOptions)
-	must(n.t, err)
+	obj := assert.Value(n.Kube.CoreV1().Nodes().Get(n.t.Context(), n.Node.Name(), getOptions))(n.t)
 	return obj.Status.Capacity.Cpu().Value()
 }
 
@@ -167,7 +164,7 @@ func TestAConfigurationThatLeavesNoRoomForThePodsIsRefused(t *testing.T) {
 func (n *node) movesCgroups() {
 	n.t.Helper()
 	var local struct{ CgroupRoot string }
-	must(n.t, yaml.Unmarshal([]byte(n.text(nil)), &local))
+	assert.NoError(n.t, yaml.Unmarshal([]byte(n.text(nil)), &local))
 	other := local.CgroupRoot + "/kubepods"
 	cm := n.assignNew("moves", map[string]any{"cgroupRoot": other})
 	n.is(refused(cm, "NeedsDrain", "using last-known-good (init)", fmt.Sprintf(
@@ -197,9 +194,7 @@ func TestNothingRestartsWhileAnyRestartWouldCostPods(t *testing.T) {
 	kubelet := n.Steady()
 	cm := n.assignNew("harmless", map[string]any{"containerLogMaxFiles": 4})
 	nc := n.is(n.anyRestartEvicts(cm, "using last-known-good (init)", 2, labelsDiffer, "picky"))
-	if len(nc.Status.BadConfigs) != 0 {
-		t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
-	}
+	assert.That(t, len(nc.Status.BadConfigs) == 0, "badConfigs are %+v", nc.Status.BadConfigs)
 	n.Event("Warning", "ConfigRefused", "the configuration is not the cause: default/relabel-picky: NodeAffinity")
 	n.SameContainers(before)
 	kubelet.End(t)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
@@ -71,9 +72,8 @@ func TestARealKubeletAnswersPreflightsAndNothingElseHappens(t *testing.T) {
 	}
 	kubelet.End(t)
 	n.SameContainers(containers)
-	if refusals := n.refusals(""); len(refusals) > 0 {
-		t.Errorf("requests were taken for assignments: %q", refusals)
-	}
+	refusals := n.refusals("")
+	assert.That(t, len(refusals) == 0, "requests were taken for assignments: %q", refusals)
 	n.kill(n.RunningPID())
 	n.is(rolledBack(cm, "CrashLooped", "(init)", "crash-looped: 1 start in its trial, last: signal: killed"))
 	n.healthyWith(nil)
@@ -98,8 +98,7 @@ func (n *node) preflight(fields, reason, words string) {
 // config returns the NodeConfig.
 func (n *node) config() *v1alpha1.NodeConfig {
 	n.t.Helper()
-	nc, err := n.Get(n.t.Context())
-	must(n.t, err)
+	nc := assert.Value(n.Get(n.t.Context()))(n.t)
 	return nc
 }
 
@@ -128,11 +127,9 @@ func (n *node) inventory() inventory {
 			i.files[path] = fmt.Sprintf("%s, written at %s, digest %x", info.Mode(), info.ModTime().Format(time.RFC3339Nano), sha256.Sum256(data))
 			return err
 		})
-		must(n.t, err)
+		assert.NoError(n.t, err)
 	}
-	if len(i.files) < 2 {
-		n.t.Fatal("the agent has no files")
-	}
+	assert.Must(n.t, len(i.files) >= 2, "the agent has no files")
 	return i
 }
 
@@ -146,14 +143,11 @@ func (n *node) unchanged(before inventory) {
 			s.Trial.HealthySeconds = 0 // the trial goes on
 		}
 		s.Preflight, s.WorkloadPods, s.PodsUnreadyOnRestart = nil, nil, nil // counts are written along with an answer
-		raw, err := json.Marshal([]any{nc.UID, nc.Generation, nc.Spec, s})
-		must(n.t, err)
+		raw := assert.Value(json.Marshal([]any{nc.UID, nc.Generation, nc.Spec, s}))(n.t)
 		return string(raw)
 	}
 	if was, is := text(before.config), text(is.config); is != was {
 		n.t.Errorf("UID, generation, spec and status of the NodeConfig are\n%s\nwere\n%s", is, was)
 	}
-	if before.files != nil && !maps.Equal(is.files, before.files) {
-		n.t.Errorf("the files are\n%v\nwere\n%v", is.files, before.files)
-	}
+	assert.That(n.t, before.files == nil || maps.Equal(is.files, before.files), "the files are\n%v\nwere\n%v", is.files, before.files)
 }

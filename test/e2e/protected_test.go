@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
@@ -36,7 +37,7 @@ func dropin(data string) map[string]string {
 // local lays changes over the configuration of the node's own.
 func (n *node) local(changes map[string]any) {
 	n.t.Helper()
-	must(n.t, os.WriteFile(n.Node.KubeletConfig(), []byte(n.text(changes)), 0o600))
+	assert.NoError(n.t, os.WriteFile(n.Node.KubeletConfig(), []byte(n.text(changes)), 0o600))
 }
 
 // refusals returns the messages of the Events about refusals on the Node that hold words, each as often as it was given.
@@ -45,7 +46,7 @@ func (n *node) refusals(words string) (messages []string) {
 	list, err := n.Kube.CoreV1().Events(metav1.NamespaceDefault).List(n.t.Context(), metav1.ListOptions{
 		FieldSelector: fields.SelectorFromSet(fields.Set{"involvedObject.kind": "Node", "involvedObject.name": n.Node.Name(), "reason": "ConfigRefused"}).String(),
 	})
-	must(n.t, err)
+	assert.NoError(n.t, err)
 	for _, e := range list.Items {
 		for range max(e.Count, 1) {
 			if strings.Contains(e.Message, words) {
@@ -59,12 +60,9 @@ func (n *node) refusals(words string) (messages []string) {
 // hides requires that no output of the node contains a secret.
 func (n *node) hides(secrets ...string) {
 	n.t.Helper()
-	nc, err := n.Get(n.t.Context())
-	must(n.t, err)
-	object, err := json.Marshal(nc)
-	must(n.t, err)
-	log, err := os.ReadFile(n.Log)
-	must(n.t, err)
+	nc := assert.Value(n.Get(n.t.Context()))(n.t)
+	object := assert.Value(json.Marshal(nc))(n.t)
+	log := assert.Value(os.ReadFile(n.Log))(n.t)
 	dir := "--dynamic-config-dir=" + n.Dir
 	for where, text := range map[string]string{
 		"the NodeConfig":           string(object),
@@ -119,9 +117,8 @@ func TestAPayloadThatChangesAProtectedFieldIsRejected(t *testing.T) {
 				t.Errorf("assigned is %+v, active %+v, badConfigs %+v", nc.Status.Assigned, nc.Status.Active, nc.Status.BadConfigs)
 			}
 			n.Event("Warning", "ConfigRefused", c.words)
-			if said := n.refusals(string(cm.UID)); len(said) != 1 {
-				t.Errorf("events are %q, want one", said)
-			}
+			said := n.refusals(string(cm.UID))
+			assert.That(t, len(said) == 1, "events are %q, want one", said)
 			if disk := n.onDisk(); !disk.Current.IsLocal() || len(disk.Bad) != 0 || disk.Trial != nil {
 				t.Errorf("on disk: current %+v, bad %+v, trial %+v", disk.Current, disk.Bad, disk.Trial)
 			}
@@ -183,8 +180,7 @@ func TestAFieldWithALimitCanBeChangedUpToIt(t *testing.T) {
 // clientCAFile is what the node's own configuration names.
 func (n *node) clientCAFile() string {
 	n.t.Helper()
-	raw, err := os.ReadFile(n.Node.KubeletConfig())
-	must(n.t, err)
+	raw := assert.Value(os.ReadFile(n.Node.KubeletConfig()))(n.t)
 	for line := range strings.Lines(string(raw)) {
 		if file, ok := strings.CutPrefix(strings.TrimSpace(line), "clientCAFile: "); ok {
 			return file
@@ -310,9 +306,7 @@ func TestAKubeletThatDoesNotPrintItsConfigurationIsComparedByText(t *testing.T) 
 		cm := n.CreateMap(fmt.Sprint(i), tt.data)
 		n.AssignMap(cm)
 		nc := n.is(refused(cm, tt.reason, "using last-known-good (init)", tt.words))
-		if len(nc.Status.BadConfigs) != 0 {
-			t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
-		}
+		assert.That(t, len(nc.Status.BadConfigs) == 0, "badConfigs are %+v", nc.Status.BadConfigs)
 	}
 	kubelet.End(t)
 

@@ -15,13 +15,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
 // TestTheStatusSaysHowManyPodsARestartMakesUnready compares the number with the pods that lose Ready in a real restart.
 func TestTheStatusSaysHowManyPodsARestartMakesUnready(t *testing.T) {
-	newest, err := askKubelet(tool("kubelet"))
-	must(t, err)
+	newest := assert.Value(askKubelet(tool("kubelet")))(t)
 	for _, tt := range []struct {
 		name    string
 		kubelet kubeletProgram
@@ -47,9 +47,8 @@ func TestTheStatusSaysHowManyPodsARestartMakesUnready(t *testing.T) {
 					t.Errorf("it says %d", *got)
 				}
 			}
-			if got := lost(); !slices.Equal(got, tt.lose) {
-				t.Errorf("the pods %q lost Ready, want %q", got, tt.lose)
-			}
+			got := lost()
+			assert.That(t, slices.Equal(got, tt.lose), "the pods %q lost Ready, want %q", got, tt.lose)
 		})
 	}
 }
@@ -77,13 +76,10 @@ func (n *node) runReadyPods() {
 	for name, probed := range map[string]bool{"probed": true, "plain": false} {
 		p := pod(n.Node.Name()+"-"+name, probed)
 		p.Spec.NodeName = n.Node.Name()
-		if _, err := n.Kube.CoreV1().Pods(p.Namespace).Create(n.t.Context(), p, metav1.CreateOptions{}); err != nil {
-			n.t.Fatal(err)
-		}
+		assert.NoError(n.t, assert.Err(n.Kube.CoreV1().Pods(p.Namespace).Create(n.t.Context(), p, metav1.CreateOptions{})))
 	}
-	raw, err := json.Marshal(pod("static", true))
-	must(n.t, err)
-	must(n.t, os.WriteFile(filepath.Join(n.Node.Dir(), "manifests", "static.json"), raw, 0o600))
+	raw := assert.Value(json.Marshal(pod("static", true)))(n.t)
+	assert.NoError(n.t, os.WriteFile(filepath.Join(n.Node.Dir(), "manifests", "static.json"), raw, 0o600))
 	n.Eventually("the pods are Ready, and old enough", func(ctx context.Context) error {
 		states, err := n.readiness(ctx)
 		if err != nil {
@@ -127,8 +123,7 @@ func (n *node) readiness(ctx context.Context) (map[string]readiness, error) {
 // returns the names of those that were not.
 func (n *node) losesReady() func() []string {
 	n.t.Helper()
-	before, err := n.readiness(n.t.Context())
-	must(n.t, err)
+	before := assert.Value(n.readiness(n.t.Context()))(n.t)
 	return func() []string {
 		n.t.Helper()
 		time.Sleep((probePeriod + 2) * time.Second) // a pod may lose Ready late

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // boot gives the agent and its kubelet another boot ID, at their next start:
@@ -16,7 +17,7 @@ func (n *node) boot(number int) {
 	n.t.Helper()
 	id := fmt.Sprintf("00000000-0000-4000-8000-%012d", number)
 	file := filepath.Join(n.Node.Dir(), "boot_id")
-	must(n.t, os.WriteFile(file, []byte(id+"\n"), 0o644))
+	assert.NoError(n.t, os.WriteFile(file, []byte(id+"\n"), 0o644))
 	n.Prefix = []string{"unshare", "--mount", "--propagation=slave", "sh", "-c", `mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"`, file}
 }
 
@@ -37,9 +38,8 @@ func (n *node) bootedWith(number int) {
 func (n *node) counted(starts int, clean bool) {
 	n.t.Helper()
 	s := n.onDisk()
-	if s.Trial == nil || len(s.Startups) != starts || s.Trial.Clean != clean || s.Trial.Fallback != trial.NoFallback {
-		n.t.Errorf("on disk are %d starts and the trial %+v, want %d starts, clean %v", len(s.Startups), s.Trial, starts, clean)
-	}
+	assert.That(n.t, s.Trial != nil && len(s.Startups) == starts && s.Trial.Clean == clean && s.Trial.Fallback == trial.NoFallback,
+		"on disk are %d starts and the trial %+v, want %d starts, clean %v", len(s.Startups), s.Trial, starts, clean)
 }
 
 func TestAnUncleanRebootInATrialCountsAndACleanOneDoesNot(t *testing.T) {
@@ -71,9 +71,7 @@ func TestAnUncleanRebootInATrialCountsAndACleanOneDoesNot(t *testing.T) {
 	n.healthyWith(cm)
 	n.bootedWith(2)
 	n.counted(1, false)
-	if got := n.onDisk().Trial.BootID; got != "00000000-0000-4000-8000-000000000002" {
-		t.Errorf("the trial's boot ID is %q", got)
-	}
+	assert.Equal(t, n.onDisk().Trial.BootID, "00000000-0000-4000-8000-000000000002", "the trial's boot ID")
 
 	// The power goes, once.
 	n.killAgent()

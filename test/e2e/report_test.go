@@ -15,21 +15,21 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // page is all that the agent's /configz says.
 func (n *node) page(query string) agent.Configz {
 	n.t.Helper()
 	var out agent.Configz
-	must(n.t, json.Unmarshal([]byte(n.get("/configz"+query)), &out))
+	assert.NoError(n.t, json.Unmarshal([]byte(n.get("/configz"+query)), &out))
 	return out
 }
 
 // get asks the agent over HTTP.
 func (n *node) get(path string) string {
 	n.t.Helper()
-	body, err := n.AskAgent(n.t.Context(), path)
-	must(n.t, err)
+	body := assert.Value(n.AskAgent(n.t.Context(), path))(n.t)
 	return string(body)
 }
 
@@ -64,17 +64,14 @@ func TestStatusPageMetricsAndEventsOfAChange(t *testing.T) {
 	n := newNode(t, "report", "--config-trial-duration=3s", "--crash-loop-threshold=0")
 	n.Up()
 	n.is(localInit)
-	if said := n.get("/healthz"); said != "ok\n" {
-		t.Errorf("/healthz says %q", said)
-	}
+	assert.Equal(t, n.get("/healthz"), "ok\n", "/healthz")
 	page := n.page("")
 	if page.Source.Kind != "init" || page.Source.UID != "" || page.Component != underTest.version || page.Effective["maxPods"] != 110.0 || page.ConfigOK.Message != localInit.message || page.Error != "" {
 		t.Errorf("/configz says %+v, %+v, maxPods %v, error %q", page.Source, page.ConfigOK, page.Effective["maxPods"], page.Error)
 	}
 	// A node may not read its own kubelet's /configz, unless somebody lets it.
-	if !strings.Contains(page.KubeletSays, "403 Forbidden") || page.Kubelet != nil {
-		t.Errorf("kubeletConfigzError is %q, kubeletConfigz %v", page.KubeletSays, page.Kubelet)
-	}
+	assert.That(t, strings.Contains(page.KubeletSays, "403 Forbidden") && page.Kubelet == nil,
+		"kubeletConfigzError is %q, kubeletConfigz %v", page.KubeletSays, page.Kubelet)
 	n.metrics(which("assigned", nil), which("active", nil), which("last_known_good", nil), "evenkeel_node_config_error 0",
 		`evenkeel_kubelet_starts_total{cause="boot"} 1`, `evenkeel_validations_total{verdict="accepted"} 1`,
 		"evenkeel_trial_duration_seconds 0", "evenkeel_trial_healthy_seconds 0", "evenkeel_trial_restarts 0",
@@ -110,15 +107,14 @@ func TestLocalIsInitOrDefault(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "local")
 	// The node has drop-ins, which apply to init and default, and no configuration file.
-	whole, err := os.ReadFile(n.Node.KubeletConfig())
-	must(t, err)
+	whole := assert.Value(os.ReadFile(n.Node.KubeletConfig()))(t)
 	dropins, init := filepath.Join(n.Node.Dir(), "dropins"), filepath.Join(n.Node.Dir(), "init")
 	for file, data := range map[string]string{
 		filepath.Join(dropins, "10-node.conf"): string(whole),
 		filepath.Join(init, "kubelet"):         strings.ReplaceAll(string(whole), "maxPods: 110", "maxPods: 111"),
 	} {
-		must(t, os.MkdirAll(filepath.Dir(file), 0o755))
-		must(t, os.WriteFile(file, []byte(data), 0o600))
+		assert.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		assert.NoError(t, os.WriteFile(file, []byte(data), 0o600))
 	}
 	n.Kubelet = append(slices.DeleteFunc(n.Kubelet, func(arg string) bool { return strings.HasPrefix(arg, "--config=") }), "--config-dir="+dropins)
 	n.Up()

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 )
 
@@ -22,7 +23,7 @@ func (n *node) assignAttempt(cm *corev1.ConfigMap, attempt int64) {
 	n.t.Helper()
 	source := bed.Ref(cm)
 	source.RolloutRef = &v1alpha1.RolloutReference{Name: "workers", Revision: 4, Attempt: attempt, AssignedAt: metav1.NewTime(time.Now().Truncate(time.Second))}
-	must(n.t, n.Assign(n.t.Context(), source))
+	assert.NoError(n.t, n.Assign(n.t.Context(), source))
 }
 
 func TestAnAssignmentThatChangesInATrial(t *testing.T) {
@@ -37,9 +38,8 @@ func TestAnAssignmentThatChangesInATrial(t *testing.T) {
 	n.is(allChecksPassed(a))
 	n.AssignMap(b)
 	nc := n.is(allChecksPassed(b))
-	if nc.Status.Trial == nil || nc.Status.LastKnownGood != nil {
-		t.Errorf("the trial is %+v, last-known-good %+v", nc.Status.Trial, nc.Status.LastKnownGood)
-	}
+	assert.That(t, nc.Status.Trial != nil && nc.Status.LastKnownGood == nil,
+		"the trial is %+v, last-known-good %+v", nc.Status.Trial, nc.Status.LastKnownGood)
 	n.recorded(string(b.UID), "")
 	kubelet := n.Steady()
 	bad := n.assignNew("bad", map[string]any{"maxPodz": 3})
@@ -62,9 +62,8 @@ func TestAnAssignmentThatChangesInATrial(t *testing.T) {
 	// Local makes the node forget its last-known-good configuration.
 	n.AssignMap(nil)
 	nc = n.is(localInit)
-	if nc.Status.LastKnownGood != nil || nc.Status.Active != nil || nc.Status.Assigned != nil {
-		t.Errorf("last-known-good is %+v, active %+v, assigned %+v", nc.Status.LastKnownGood, nc.Status.Active, nc.Status.Assigned)
-	}
+	assert.That(t, nc.Status.LastKnownGood == nil && nc.Status.Active == nil && nc.Status.Assigned == nil,
+		"last-known-good is %+v, active %+v, assigned %+v", nc.Status.LastKnownGood, nc.Status.Active, nc.Status.Assigned)
 	n.recorded("", "")
 	n.Arrived()
 
@@ -94,7 +93,7 @@ func TestAHigherAttemptRetriesABadConfiguration(t *testing.T) {
 
 	// The cause is mended, but the node cannot know.
 	for _, move := range [][2]string{{"kubelet.crt", crt}, {"kubelet.key", key}} {
-		must(t, os.Link(filepath.Join(n.Node.Dir(), "pki", move[0]), move[1]))
+		assert.NoError(t, os.Link(filepath.Join(n.Node.Dir(), "pki", move[0]), move[1]))
 	}
 	kubelet := n.Steady()
 	n.AssignMap(nil)
@@ -105,25 +104,20 @@ func TestAHigherAttemptRetriesABadConfiguration(t *testing.T) {
 
 	n.assignAttempt(cm, 2)
 	nc := n.is(allChecksPassed(cm))
-	if len(nc.Status.BadConfigs) != 0 {
-		t.Errorf("badConfigs are %+v", nc.Status.BadConfigs)
-	}
+	assert.That(t, len(nc.Status.BadConfigs) == 0, "badConfigs are %+v", nc.Status.BadConfigs)
 	n.LastKnownGood(cm)
 
 	// Revoked, it is neither run nor fallen back to.
 	revoke := func(source *v1alpha1.NodeConfigSource, uids ...types.UID) {
 		t.Helper()
-		must(t, n.SetSpec(t.Context(), v1alpha1.NodeConfigSpec{ConfigSource: source, Revoked: uids}))
+		assert.NoError(t, n.SetSpec(t.Context(), v1alpha1.NodeConfigSpec{ConfigSource: source, Revoked: uids}))
 	}
 	revoke(bed.Ref(cm), "some-other-uid", cm.UID)
 	cause = fmt.Sprintf("refused current (UID: %s): it is revoked", cm.UID)
 	nc = n.is(want{"False", "Revoked", "using (init)", cause, cause})
-	if nc.Status.Active != nil {
-		t.Errorf("active is %+v", nc.Status.Active)
-	}
-	if revoked := n.onDisk().Revoked; !slices.Equal(revoked, []string{"some-other-uid", string(cm.UID)}) {
-		t.Errorf("revoked on disk are %q", revoked)
-	}
+	assert.That(t, nc.Status.Active == nil, "active is %+v", nc.Status.Active)
+	revoked := n.onDisk().Revoked
+	assert.That(t, slices.Equal(revoked, []string{"some-other-uid", string(cm.UID)}), "revoked on disk are %q", revoked)
 	n.status("Runs: the local configuration", "Why: using (init): "+cause, fmt.Sprintf("Revoked: %s", cm.UID))
 	n.Eventually("the kubelet runs with local", func(ctx context.Context) error {
 		config, err := n.KubeletConfigz(ctx)

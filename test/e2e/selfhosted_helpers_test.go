@@ -19,6 +19,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/build/image"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -53,8 +54,7 @@ func newPivot(t *testing.T, name string, flags ...string) *pivot {
 	p.argv = append(n.Node.KubeletArgs(),
 		"--node-labels=evenkeel.dev/kubelet=self-hosted", "--register-with-taints=component=kubelet:NoSchedule")
 	p.Dir, p.Log = filepath.Join(p.dir, "var-lib", "evenkeel"), filepath.Join(p.dir, "bootstrap.log")
-	err := errors.Join(os.Mkdir(filepath.Join(p.dir, "var-lib"), 0o755), n.Cluster.StartControllers(t.Context()))
-	must(t, err)
+	assert.NoError(t, errors.Join(os.Mkdir(filepath.Join(p.dir, "var-lib"), 0o755), n.Cluster.StartControllers(t.Context())))
 	p.importImages()
 	if err := n.Node.StopRuntime(); err != nil { // it is started again inside
 		t.Fatal(err)
@@ -84,9 +84,9 @@ func (p *pivot) importImages() {
 			Programs:   []image.Program{{Path: "/evenkeel-agent", File: p.Binary}, {Path: "/kubelet", File: kubelet}},
 		}
 		archive, _, err := i.Archive()
-		must(p.t, err)
+		assert.NoError(p.t, err)
 		file := filepath.Join(p.t.TempDir(), "kubelet.tar")
-		must(p.t, errors.Join(os.WriteFile(file, archive, 0o644), p.Node.ImportArchive(p.t.Context(), file)))
+		assert.NoError(p.t, errors.Join(os.WriteFile(file, archive, 0o644), p.Node.ImportArchive(p.t.Context(), file)))
 	}
 }
 
@@ -107,15 +107,12 @@ done`
 // unit returns the agent's flags in the bootstrap unit, and its RestartSec.
 func (p *pivot) unit() (flags []string, restart string) {
 	p.t.Helper()
-	raw, err := os.ReadFile("../../config/systemd/evenkeel-bootstrap.service")
-	must(p.t, err)
+	raw := assert.Value(os.ReadFile("../../config/systemd/evenkeel-bootstrap.service"))(p.t)
 	_, line, _ := strings.Cut(strings.ReplaceAll(string(raw), "\\\n", ""), "\nExecStart=/usr/local/bin/evenkeel-agent ")
 	line, _, found := strings.Cut(line, " -- ")
 	_, restart, _ = strings.Cut(string(raw), "\nRestartSec=")
 	restart, _, _ = strings.Cut(restart, "\n")
-	if !found || restart == "" {
-		p.t.Fatalf("the unit has the flags %q and RestartSec=%s", line, restart)
-	}
+	assert.Must(p.t, found && restart != "", "the unit has the flags %q and RestartSec=%s", line, restart)
 	return strings.Fields(line), restart
 }
 
@@ -125,7 +122,7 @@ func (p *pivot) boot() {
 	p.boots++
 	id := fmt.Sprintf("00000000-0000-4000-8000-%012d\n", p.boots)
 	log, err := os.OpenFile(p.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	must(p.t, errors.Join(err, os.WriteFile(filepath.Join(p.dir, "boot_id"), []byte(id), 0o644)))
+	assert.NoError(p.t, errors.Join(err, os.WriteFile(filepath.Join(p.dir, "boot_id"), []byte(id), 0o644)))
 	defer log.Close()
 	flags, restart := p.unit()
 	argv := append([]string{"-ec", initSystem, p.dir, restart, p.Binary}, append(flags, p.flags...)...)
@@ -133,7 +130,7 @@ func (p *pivot) boot() {
 	cmd := exec.Command("/bin/sh", argv...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
-	must(p.t, cmd.Start())
+	assert.NoError(p.t, cmd.Start())
 	p.first = cmd.Process.Pid
 }
 
@@ -143,12 +140,10 @@ func (p *pivot) powerOff() {
 	if p.first == 0 {
 		return
 	}
-	must(p.t, syscall.Kill(p.first, syscall.SIGKILL))
-	if _, err := syscall.Wait4(p.first, nil, 0, nil); err != nil {
-		p.t.Fatal(err)
-	}
+	assert.NoError(p.t, syscall.Kill(p.first, syscall.SIGKILL))
+	assert.NoError(p.t, assert.Err(syscall.Wait4(p.first, nil, 0, nil)))
 	p.first = 0
-	must(p.t, os.RemoveAll(filepath.Join(p.dir, "containerd", "state")))
+	assert.NoError(p.t, os.RemoveAll(filepath.Join(p.dir, "containerd", "state")))
 }
 
 // apply gives the cluster the DaemonSet for this node's kubelet. One of another name than the base's is beside it.
@@ -162,8 +157,7 @@ func (p *pivot) apply(suffix, tag string) {
 	for _, flag := range p.flags { // before the agent's first flag
 		patch = append(patch, map[string]any{"op": "add", "path": "/spec/template/spec/containers/0/command/5", "value": flag})
 	}
-	said, err := json.Marshal(patch)
-	must(p.t, err)
+	said := assert.Value(json.Marshal(patch))(p.t)
 	kustomization := map[string]any{
 		"images":  []any{map[string]any{"name": "evenkeel.dev/kubelet", "newTag": tag}},
 		"patches": []any{map[string]any{"target": map[string]any{"kind": "DaemonSet"}, "patch": string(said)}},
@@ -177,7 +171,7 @@ func (p *pivot) apply(suffix, tag string) {
 
 func (p *pivot) deleteDaemonSet(name string) {
 	p.t.Helper()
-	must(p.t, p.Kube.AppsV1().DaemonSets("kube-system").Delete(p.t.Context(), name, metav1.DeleteOptions{}))
+	assert.NoError(p.t, p.Kube.AppsV1().DaemonSets("kube-system").Delete(p.t.Context(), name, metav1.DeleteOptions{}))
 }
 
 // daemonSetAvailable waits until the DaemonSet's pod has been ready for its minReadySeconds.
@@ -257,8 +251,7 @@ func (p *pivot) podsGo(tag string) {
 func (p *pivot) neverRestarted() {
 	p.t.Helper()
 	for _, tag := range []string{versionOne, versionTwo} {
-		pods, err := p.pods(p.t.Context(), tag)
-		must(p.t, err)
+		pods := assert.Value(p.pods(p.t.Context(), tag))(p.t)
 		for _, pod := range pods {
 			for _, c := range pod.Status.ContainerStatuses {
 				if last := c.LastTerminationState.Terminated; c.RestartCount > 0 && last != nil && last.Reason != "StartError" {
@@ -371,9 +364,7 @@ func (p *pivot) work(ctx context.Context) (workload, error) {
 // untouched requires that the workload is still the same container and process.
 func (p *pivot) untouched() {
 	p.t.Helper()
-	if got, err := p.work(p.t.Context()); err != nil || got != p.worker {
-		p.t.Errorf("the workload is %+v, was %+v: %v", got, p.worker, err)
-	}
+	assert.Returns(p.t, p.worker, "the workload")(p.work(p.t.Context()))
 }
 
 // showPods prints what the agents in pods, and on-host, said.

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestASelfHostedKubeletFromBootstrapToReboot(t *testing.T) {
@@ -52,11 +53,8 @@ func TestASelfHostedKubeletFromBootstrapToReboot(t *testing.T) {
 
 func bootstrapRuns(p *pivot) {
 	p.isRun(v1alpha1.RunModeBootstrap, "", nil)
-	obj, err := p.Kube.CoreV1().Nodes().Get(p.t.Context(), p.Node.Name(), getOptions)
-	must(p.t, err)
-	if obj.Labels["evenkeel.dev/kubelet"] != "self-hosted" {
-		p.t.Errorf("it has the labels %v", obj.Labels)
-	}
+	obj := assert.Value(p.Kube.CoreV1().Nodes().Get(p.t.Context(), p.Node.Name(), getOptions))(p.t)
+	assert.That(p.t, obj.Labels["evenkeel.dev/kubelet"] == "self-hosted", "it has the labels %v", obj.Labels)
 	p.startsWork()
 	p.Eventually("nothing else is scheduled to it", func(ctx context.Context) error {
 		pod, err := p.Kube.CoreV1().Pods("default").Get(ctx, "work", getOptions)
@@ -80,18 +78,14 @@ func podTakesOver(p *pivot) {
 	p.t.Logf("bootstrap to self-hosted: the health endpoint was away for %s", gap().Round(time.Millisecond))
 	p.bootstrapWaits()
 	for _, words := range []string{"another process requested the node", "init: the bootstrap agent ended with 0"} {
-		if got := p.countLog(words); got != 1 {
-			p.t.Errorf("the log says %q %d times, want once", words, got)
-		}
+		assert.Equal(p.t, p.countLog(words), 1, "the log says", words)
 	}
 	p.patchNode(`{"spec":{"taints":null}}`) // kubectl taint node NODE component-
 	p.Eventually("the workload runs", func(ctx context.Context) (err error) {
 		p.worker, err = p.work(ctx)
 		return err
 	})
-	if again := p.podReady(versionOne); again != uid {
-		p.t.Errorf("the pod is another one: %s, was %s", again, uid)
-	}
+	assert.Equal(p.t, p.podReady(versionOne), uid, "the pod is another one")
 }
 
 func selfHostedTakesUp(p *pivot) {
@@ -121,9 +115,8 @@ func labelGoesAndComes(p *pivot) {
 
 func deletedPodIsReplaced(p *pivot) {
 	before, had := p.podReady(versionOne), p.countLog("this agent has the node's lock")
-	pods, err := p.pods(p.t.Context(), versionOne)
-	must(p.t, err)
-	must(p.t, p.Kube.CoreV1().Pods("kube-system").Delete(p.t.Context(), pods[0].Name, metav1.DeleteOptions{}))
+	pods := assert.Value(p.pods(p.t.Context(), versionOne))(p.t)
+	assert.NoError(p.t, p.Kube.CoreV1().Pods("kube-system").Delete(p.t.Context(), pods[0].Name, metav1.DeleteOptions{}))
 	p.Eventually("another pod has its place", func(ctx context.Context) error {
 		pods, err := p.pods(ctx, versionOne)
 		if err != nil || len(pods) != 1 || pods[0].UID == before {
@@ -132,9 +125,8 @@ func deletedPodIsReplaced(p *pivot) {
 		return nil
 	})
 	p.isRun(v1alpha1.RunModeSelfHosted, p.podReady(versionOne), p.current)
-	if got := p.countLog("this agent has the node's lock"); got != had+1 {
-		p.t.Errorf("bootstrap has had the lock %d times, want 1", got-had)
-	}
+	got := p.countLog("this agent has the node's lock")
+	assert.That(p.t, got == had+1, "bootstrap has had the lock %d times, want 1", got-had)
 	p.bootstrapWaits()
 	p.untouched()
 }
@@ -208,27 +200,24 @@ func badOneIsRolledBack(p *pivot) {
 	good, how := fmt.Sprintf("(UID: %s)", p.current.UID), "crash-looped: 1 start in its trial, last: exit status 1"
 	p.is(rolledBack(bad, "CrashLooped", good, how))
 	p.isRun(v1alpha1.RunModeSelfHosted, uid, p.current)
-	if again := p.podReady(versionOne); again != uid {
-		p.t.Errorf("the pod is another one: %s, was %s", again, uid)
-	}
+	assert.Equal(p.t, p.podReady(versionOne), uid, "the pod is another one")
 	p.untouched()
 }
 
 func powerCut(p *pivot) {
-	must(p.t, p.Cluster.StopAPIServer())
+	assert.NoError(p.t, p.Cluster.StopAPIServer())
 	p.powerOff()
 	had := p.countLog("this agent has the node's lock")
 	begin := time.Now()
 	p.boot()
 	p.runBy("", p.current)
 	p.t.Logf("bootstrap's kubelet was healthy %s after power came back", time.Since(begin).Round(time.Millisecond))
-	if got := p.countLog("this agent has the node's lock"); got != had+1 {
-		p.t.Errorf("bootstrap has had the lock %d times, want 1", got-had)
-	}
+	got := p.countLog("this agent has the node's lock")
+	assert.That(p.t, got == had+1, "bootstrap has had the lock %d times, want 1", got-had)
 	// The bad configuration is still assigned.
 	words := fmt.Sprintf("using last-known-good (UID: %s): failed to sync", p.current.UID)
 	p.AgentSays("Unknown", "SyncFailed", words)
-	must(p.t, p.Cluster.StartAPIServer(p.t.Context()))
+	assert.NoError(p.t, p.Cluster.StartAPIServer(p.t.Context()))
 	// The API has the node's pods still, and so the node runs them again, the kubelet's among them.
 	p.isRun(v1alpha1.RunModeSelfHosted, p.podReady(versionOne), p.current)
 	p.bootstrapWaits()

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -23,19 +24,19 @@ func TestANewNodeIsConfiguredBeforeItsFirstPod(t *testing.T) {
 	t.Parallel()
 	n := newCluster(t, "joins", "--config-trial-duration=2s")
 	ctx := t.Context()
-	must(t, n.Cluster.StartControllers(ctx))
+	assert.NoError(t, n.Cluster.StartControllers(ctx))
 	n.Controlled()
-	must(t, n.ApplyConfig(ctx, "startup-taint"))
-	must(t, n.CreateRollout(ctx, "joins", "pool=new", map[string]any{"cpuManagerPolicy": "static", "systemReserved": map[string]string{"cpu": "500m"}}))
+	assert.NoError(t, n.ApplyConfig(ctx, "startup-taint"))
+	assert.NoError(t, n.CreateRollout(ctx, "joins", "pool=new",
+		map[string]any{"cpuManagerPolicy": "static", "systemReserved": map[string]string{"cpu": "500m"}}))
 	pods := n.Kube.CoreV1().Pods(metav1.NamespaceDefault)
 	whole := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("16Mi")}
-	waiting, err := pods.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "waiting"}, Spec: corev1.PodSpec{
+	waiting := assert.Value(pods.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "waiting"}, Spec: corev1.PodSpec{
 		AutomountServiceAccountToken: new(bool),
 		Containers: []corev1.Container{{
 			Name: "sleep", Image: localcluster.SleepImage, Resources: corev1.ResourceRequirements{Requests: whole, Limits: whole},
 		}},
-	}}, metav1.CreateOptions{})
-	must(t, err)
+	}}, metav1.CreateOptions{}))(t)
 
 	n.Kubelet = append(n.Kubelet, "--node-labels=pool=new", "--register-with-taints="+v1alpha1.TaintUnconfigured+":NoSchedule")
 	n.Up()
@@ -46,19 +47,16 @@ func TestANewNodeIsConfiguredBeforeItsFirstPod(t *testing.T) {
 		}
 		return err
 	})
-	raw, err := os.ReadFile(filepath.Join(n.Node.Dir(), "kubelet", "cpu_manager_state"))
-	must(t, err)
+	raw := assert.Value(os.ReadFile(filepath.Join(n.Node.Dir(), "kubelet", "cpu_manager_state")))(t)
 	var state struct {
 		PolicyName string
 		Entries    map[string]map[string]string
 	}
-	must(t, json.Unmarshal(raw, &state))
-	if state.PolicyName != "static" || state.Entries[string(waiting.UID)]["sleep"] == "" {
-		t.Errorf("the first pod has no CPUs of its own: %s", raw)
-	}
+	assert.NoError(t, json.Unmarshal(raw, &state))
+	assert.That(t, state.PolicyName == "static" && state.Entries[string(waiting.UID)]["sleep"] != "",
+		"the first pod has no CPUs of its own: %s", raw)
 
-	node, err := n.Kube.CoreV1().Nodes().Get(ctx, n.Node.Name(), getOptions)
-	must(t, err)
+	node := assert.Value(n.Kube.CoreV1().Nodes().Get(ctx, n.Node.Name(), getOptions))(t)
 	if slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintUnconfigured }) {
 		t.Errorf("a pod was bound to a node with the startup taint: %+v", node.Spec.Taints)
 	}

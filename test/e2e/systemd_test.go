@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
@@ -38,8 +39,7 @@ type message struct {
 func (n *node) managed(watchdog time.Duration) *serviceManager {
 	n.t.Helper()
 	socket := filepath.Join(n.Node.Dir(), "notify.sock")
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
-	must(n.t, err)
+	conn := assert.Value(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"}))(n.t)
 	m := &serviceManager{t: n.t}
 	done := make(chan struct{})
 	go func() {
@@ -94,9 +94,7 @@ func (m *serviceManager) awaits(state string, since time.Time) message {
 		}
 		return nil
 	})
-	if err != nil {
-		m.t.Fatalf("%s: %v", state, err)
-	}
+	assert.NoError(m.t, err, state)
 	return found[0]
 }
 
@@ -134,10 +132,9 @@ func TestSystemdIsNotifiedAndItsWatchdogIsFed(t *testing.T) {
 		}
 		return nil
 	})
-	must(t, os.WriteFile(n.beside("go"), nil, 0o644))
-	if ready := m.awaits("READY=1", begin); ready.err != nil {
-		t.Errorf("READY=1 was sent, but: %v", ready.err)
-	}
+	assert.NoError(t, os.WriteFile(n.beside("go"), nil, 0o644))
+	ready := m.awaits("READY=1", begin)
+	assert.That(t, ready.err == nil, "READY=1 was sent, but: %v", ready.err)
 
 	// A restart of the kubelet, one that crash-loops, and one that hangs, are
 	// the agent's affair.
@@ -158,9 +155,7 @@ resources: {maxPods: 121}
 	n.freeze(n.RunningPID())
 	n.is(rolledBack(hung, "NotHealthy", fmt.Sprintf("(UID: %s)", good.UID), "was not healthy for 10s"))
 	n.healthyWith(good)
-	if len(m.said("STOPPING=1", begin)) > 0 {
-		t.Error("STOPPING=1 was sent while it runs")
-	}
+	assert.That(t, len(m.said("STOPPING=1", begin)) == 0, "STOPPING=1 was sent while it runs")
 
 	end := time.Now()
 	m.fed(interval, begin, end)
@@ -211,22 +206,19 @@ func systemdTakes(t *testing.T, file, as, unit string, others map[string]string,
 	if err != nil {
 		t.Skip("no systemd-analyze here")
 	}
-	raw, err := os.ReadFile("../../config/systemd/" + file)
-	must(t, err)
+	raw := assert.Value(os.ReadFile("../../config/systemd/" + file))(t)
 	dir := t.TempDir()
 	agent := filepath.Join(dir, "evenkeel-agent")
 	if err := os.Symlink("/bin/true", agent); err != nil { // systemd wants a program that is there
 		t.Fatal(err)
 	}
 	ours := strings.Replace(string(raw), "/usr/local/bin/evenkeel-agent", agent, 1)
-	if ours == string(raw) {
-		t.Fatal("it does not run /usr/local/bin/evenkeel-agent")
-	}
+	assert.Must(t, ours != string(raw), "it does not run /usr/local/bin/evenkeel-agent")
 	files := map[string]string{as: ours}
 	maps.Copy(files, others)
 	for name, content := range files {
 		path := filepath.Join(dir, name)
-		must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)))
+		assert.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)))
 	}
 	cmd := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", unit)
 	cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+dir+":") // the default ones follow
@@ -234,8 +226,6 @@ func systemdTakes(t *testing.T, file, as, unit string, others map[string]string,
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
 	for _, setting := range settings {
-		if !slices.Contains(strings.Split(string(raw), "\n"), setting) {
-			t.Errorf("there is no %s", setting)
-		}
+		assert.That(t, slices.Contains(strings.Split(string(raw), "\n"), setting), "there is no %s", setting)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // kubeletFlag is how `make e2e KUBELET=...` has the tests run with another kubelet.
@@ -53,17 +55,12 @@ func askKubelet(path string) (kubeletProgram, error) {
 func pinned(t *testing.T, dir, program string) (paths, versions []string) {
 	t.Helper()
 	modules, err := filepath.Glob("../../tools/" + dir + "/*/go.mod")
-	if err != nil || len(modules) == 0 {
-		t.Fatalf("no module of tools/%s pins an older %s: %v", dir, program, err)
-	}
+	assert.Must(t, err == nil && len(modules) != 0, "no module of tools/%s pins an older %s: %v", dir, program, err)
 	slices.Sort(modules)
 	for _, module := range modules {
-		raw, err := os.ReadFile(module)
-		must(t, err)
+		raw := assert.Value(os.ReadFile(module))(t)
 		pin := regexp.MustCompile(`(?m)^require k8s\.io/kubernetes (\S+)`).FindSubmatch(raw)
-		if pin == nil {
-			t.Fatalf("%s pins no %s", module, program)
-		}
+		assert.Must(t, pin != nil, "%s pins no %s", module, program)
 		paths, versions = append(paths, tool(filepath.Join(dir, string(pin[1]), program))), append(versions, string(pin[1]))
 	}
 	return paths, versions
@@ -73,11 +70,8 @@ func pinned(t *testing.T, dir, program string) (paths, versions []string) {
 func olderKubelet(t *testing.T, i int) kubeletProgram {
 	t.Helper()
 	paths, versions := pinned(t, "kubelets", "kubelet")
-	k, err := askKubelet(paths[i])
-	must(t, err)
-	if k.version != versions[i] {
-		t.Fatalf("%s is %s", k.path, k.version)
-	}
+	k := assert.Value(askKubelet(paths[i]))(t)
+	assert.Must(t, k.version == versions[i], "%s is %s", k.path, k.version)
 	return k
 }
 
@@ -137,9 +131,7 @@ func passesTheCore(t *testing.T, kubelet, server string) {
 			err = errors.Join(err, fmt.Errorf("%s did not pass", name))
 		}
 	}
-	if err != nil {
-		t.Errorf("%v\n%s", err, &out)
-	}
+	assert.That(t, err == nil, "%v\n%s", err, &out)
 }
 
 // TestARealUpgradeOverManyVersionsAndBack has the node's kubelet replaced by one that lacks what the old one knew, and
@@ -147,8 +139,7 @@ func passesTheCore(t *testing.T, kubelet, server string) {
 func TestARealUpgradeOverManyVersionsAndBack(t *testing.T) {
 	t.Parallel()
 	oldest := olderKubelet(t, 0)
-	newest, err := askKubelet(tool("kubelet"))
-	must(t, err)
+	newest := assert.Value(askKubelet(tool("kubelet")))(t)
 	n := newNode(t, "versions", "--config-trial-duration=1s")
 	runs := func(k kubeletProgram) {
 		t.Helper()
@@ -170,9 +161,8 @@ func TestARealUpgradeOverManyVersionsAndBack(t *testing.T) {
 	runs(newest)
 	n.healthyWith(nil)
 	nc := n.is(rejected(gone, "using (init)", "unrecognized feature gate: MemoryManager"))
-	if nc.Status.ComponentVersion != newest.version || nc.Status.Active != nil {
-		t.Errorf("the version is %q, active %+v", nc.Status.ComponentVersion, nc.Status.Active)
-	}
+	assert.That(t, nc.Status.ComponentVersion == newest.version && nc.Status.Active == nil,
+		"the version is %q, active %+v", nc.Status.ComponentVersion, nc.Status.Active)
 	n.proves(both)
 	n.proves(comes)
 	n.kubeletHas(map[string]any{"maxPods": 122, "memoryReservationPolicy": "None"})
@@ -180,9 +170,8 @@ func TestARealUpgradeOverManyVersionsAndBack(t *testing.T) {
 	// Back: its own verdicts are those of the old one again.
 	runs(oldest)
 	nc = n.is(rejected(comes, "using (init)", unknown))
-	if nc.Status.ComponentVersion != oldest.version || len(nc.Status.BadConfigs) != 1 {
-		t.Errorf("the version is %q, bad are %+v", nc.Status.ComponentVersion, nc.Status.BadConfigs)
-	}
+	assert.That(t, nc.Status.ComponentVersion == oldest.version && len(nc.Status.BadConfigs) == 1,
+		"the version is %q, bad are %+v", nc.Status.ComponentVersion, nc.Status.BadConfigs)
 	n.healthyWith(nil)
 	n.logged("level=WARN", "this kubelet is older than one that has run on this node", "version="+oldest.version, "newer="+newest.version)
 	n.AssignMap(gone)
@@ -196,8 +185,7 @@ func TestARealUpgradeOverManyVersionsAndBack(t *testing.T) {
 // direction.
 func TestAConfigurationThatCrashesAnotherKubeletVersionIsReplacedByLocal(t *testing.T) {
 	t.Parallel()
-	newest, err := askKubelet(tool("kubelet"))
-	must(t, err)
+	newest := assert.Value(askKubelet(tool("kubelet")))(t)
 	oldest := olderKubelet(t, 0)
 	for name, c := range map[string]struct{ from, to kubeletProgram }{"upgrade": {oldest, newest}, "downgrade": {newest, oldest}} {
 		t.Run(name, func(t *testing.T) {

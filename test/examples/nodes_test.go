@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 const (
@@ -82,9 +84,7 @@ func read(t *testing.T, name string, into any) {
 // one returns the only element of a list.
 func one[T any](t *testing.T, list []T) T {
 	t.Helper()
-	if len(list) != 1 {
-		t.Fatalf("%d elements, want 1: %v", len(list), list)
-	}
+	assert.Must(t, len(list) == 1, "%d elements, want 1: %v", len(list), list)
 	return list[0]
 }
 
@@ -97,9 +97,7 @@ func scripts(t *testing.T) map[string][2]string {
 	read(t, "cluster-api.yaml", &k)
 	spec := k.Spec.Template.Spec
 	for _, f := range []file{one(t, c.WriteFiles), one(t, spec.Files)} {
-		if f.Path != unitPath {
-			t.Errorf("the unit is %s, want %s", f.Path, unitPath)
-		}
+		assert.Equal(t, f.Path, unitPath, "the unit")
 	}
 	return map[string][2]string{
 		"cloud-init.yaml":  {c.WriteFiles[0].Content, one(t, c.RunCmd)},
@@ -126,9 +124,7 @@ func TestExamplesOfNodesHaveTheSameUnit(t *testing.T) {
 	}
 	dir := t.TempDir()
 	unitFile := filepath.Join(dir, unit.Name)
-	if err := os.WriteFile(unitFile, []byte(strings.ReplaceAll(unit.Contents, program.Path, "/bin/true")), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(unitFile, []byte(strings.ReplaceAll(unit.Contents, program.Path, "/bin/true")), 0o644))
 	if out, err := exec.Command(analyze, "verify", "--man=no", "--recursive-errors=no", unitFile).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
@@ -150,9 +146,7 @@ func TestScriptsOfExamplesInstallOnlyTheProgramWithTheDigest(t *testing.T) {
 				err := errors.Join(os.MkdirAll(root+"/run", 0o755), os.Mkdir(root+"/bin", 0o755),
 					os.WriteFile(root+"/bin/curl", []byte("#!/bin/sh\nprintf 'a program\\n' > \"$2\"\n"), 0o755),
 					os.WriteFile(root+"/bin/systemctl", []byte("#!/bin/sh\necho \"$@\" >> "+root+"/systemctl\n"), 0o755))
-				if err != nil {
-					t.Fatal(err)
-				}
+				assert.NoError(t, err)
 				cmd := exec.Command("/bin/sh", "-c", script)
 				cmd.Env = append(os.Environ(), "PATH="+root+"/bin:"+os.Getenv("PATH"))
 				out, err := cmd.CombinedOutput()
@@ -174,17 +168,9 @@ func TestExampleOfAnotherDirectoryMovesEveryPath(t *testing.T) {
 	if _, statErr := os.Stat(kubectl); err != nil || statErr != nil {
 		t.Skip("no kubectl here: make tools")
 	}
-	installer, err := exec.Command(kubectl, "kustomize", "../../config/installer").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	moved, err := exec.Command(kubectl, "kustomize", "../../config/examples/bin-dir").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	installer := assert.Value(exec.Command(kubectl, "kustomize", "../../config/installer").Output())(t)
+	moved := assert.Value(exec.Command(kubectl, "kustomize", "../../config/examples/bin-dir").Output())(t)
 	want := strings.ReplaceAll(string(installer), "/var/lib/evenkeel-bin", "/home/kubernetes/bin")
 	want = strings.Replace(want, "        - install\n", "        - install\n        - --bin-dir=/home/kubernetes/bin\n", 1)
-	if string(moved) != want {
-		t.Errorf("got\n%s\nwant\n%s", moved, want)
-	}
+	assert.That(t, string(moved) == want, "got\n%s\nwant\n%s", moved, want)
 }

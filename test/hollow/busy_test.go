@@ -21,6 +21,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/rehearsal"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/simapi"
 )
 
@@ -78,9 +79,7 @@ func onMachine(t *testing.T, busy busy, test func(m *machine)) {
 
 func (m *machine) do(err error) {
 	m.t.Helper()
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	assert.NoError(m.t, err)
 }
 
 // assign assigns a new configuration to every node.

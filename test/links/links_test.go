@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 const (
@@ -37,9 +39,7 @@ func TestLinksBetweenThePagesLeadSomewhere(t *testing.T) {
 		pages[filepath.Clean(path)] = Parse(string(text))
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	links := 0
 	for path, page := range pages {
 		for _, link := range page.Links {
@@ -102,9 +102,7 @@ func TestALinkThatLeadsNowhereIsReported(t *testing.T) {
 		if strings.HasPrefix(target, "../") {
 			from = "docs/page.md"
 		}
-		if got := follow(pages, filepath.Join(root, from), target); got != want {
-			t.Errorf("the link from %s to %s: %q, want %q", from, target, got, want)
-		}
+		assert.Equal(t, follow(pages, filepath.Join(root, from), target), want, "the link from", from, "to", target)
 	}
 }
 
@@ -136,7 +134,5 @@ nor this -->
 			"a-page-of-code-136--more": true, "whats-a---flag_name": true, "linked--heading": true, "twice": true, "twice-1": true, "set": true,
 		},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(- want, + got)\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, got), "(- want, + got)")
 }

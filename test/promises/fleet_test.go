@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
@@ -40,10 +41,7 @@ func (f fleet) canary(t *testing.T, revision int64) (canary, other *nodetest.Sub
 // source is what a node is assigned.
 func source(n *nodetest.Subject) v1alpha1.NodeConfigSource {
 	n.T.Helper()
-	nc, err := n.Get(n.T.Context())
-	if err != nil {
-		n.T.Fatal(err)
-	}
+	nc := assert.Value(n.Get(n.T.Context()))(n.T)
 	if nc.Spec.ConfigSource == nil {
 		return v1alpha1.NodeConfigSource{}
 	}
@@ -55,9 +53,7 @@ func TestARolloutHaltsAtABadConfigurationAndIsUndone(t *testing.T) {
 	f[0].Controlled()
 	t.Cleanup(func() {
 		rollout := f[0].Kube.CoreV1().RESTClient().Delete().AbsPath("/apis/evenkeel.dev/v1alpha1/nodeconfigrollouts/workers")
-		if err := rollout.Do(context.Background()).Error(); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, rollout.Do(context.Background()).Error())
 	})
 	var good types.UID
 	step := func(name string, do func(t *testing.T)) {

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
@@ -68,9 +69,7 @@ func node(t *testing.T, i int) *nodetest.Subject {
 	gone := metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))}
 	of := metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.Node.Name()}
 	pods := n.Kube.CoreV1().Pods(metav1.NamespaceDefault)
-	if err := pods.DeleteCollection(t.Context(), gone, of); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, pods.DeleteCollection(t.Context(), gone, of))
 	n.Eventually("no pod of another test is left", func(ctx context.Context) error {
 		list, err := pods.List(ctx, of)
 		if err == nil && len(list.Items) > 0 {
@@ -78,9 +77,7 @@ func node(t *testing.T, i int) *nodetest.Subject {
 		}
 		return err
 	})
-	if err := n.SetSpec(t.Context(), v1alpha1.NodeConfigSpec{}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, n.SetSpec(t.Context(), v1alpha1.NodeConfigSpec{}))
 	n.Says("True", "LocalInit", "using current (init)")
 	n.Arrived()
 	return n

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
 )
 
@@ -76,9 +77,8 @@ func doesNotStopTheKubelet(n *nodetest.Subject, fields map[string]any, reason, w
 	steady := n.Steady()
 	cm := assign(n, fields)
 	nc := n.Says("False", reason, string(cm.UID))
-	if !strings.Contains(nc.Status.Error, words) || nc.Status.Active != nil {
-		n.T.Errorf("the error is %q, want %q; active is %+v", nc.Status.Error, words, nc.Status.Active)
-	}
+	assert.That(n.T, strings.Contains(nc.Status.Error, words) && nc.Status.Active == nil,
+		"the error is %q, want %q; active is %+v", nc.Status.Error, words, nc.Status.Active)
 	steady.End(n.T)
 	return nc
 }
@@ -91,9 +91,8 @@ func TestAValueThatWouldStopTheKubeletAtItsStartDoesNotStopIt(t *testing.T) {
 	n := node(t, 0)
 	nc := doesNotStopTheKubelet(n, map[string]any{"evictionHard": map[string]any{"memory.available": "banana"}},
 		"ValidationFailed", "quantities must match the regular expression")
-	if bad := nc.Status.BadConfigs; len(bad) == 0 || bad[0].UID != nc.Status.Assigned.UID {
-		t.Errorf("badConfigs are %+v", bad)
-	}
+	bad := nc.Status.BadConfigs
+	assert.That(t, len(bad) != 0 && bad[0].UID == nc.Status.Assigned.UID, "badConfigs are %+v", bad)
 }
 
 func TestAProtectedFieldIsNotChanged(t *testing.T) {
@@ -105,9 +104,7 @@ func TestAConfigurationThatCannotBeFoundChangesNothing(t *testing.T) {
 	n := node(t, 0)
 	steady := n.Steady()
 	ref := v1alpha1.ConfigMapReference{Namespace: v1alpha1.SystemNamespace, Name: "nowhere", UID: "no-uid"}
-	if err := n.Assign(t.Context(), &v1alpha1.NodeConfigSource{ConfigMapRef: &ref}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, n.Assign(t.Context(), &v1alpha1.NodeConfigSource{ConfigMapRef: &ref}))
 	n.Says("Unknown", "SyncFailed", "referenced ConfigMap evenkeel-system/nowhere not found")
 	steady.End(t)
 }
@@ -131,9 +128,7 @@ func TestACrashLoopIsRolledBackAfterFourStartsAndRemembered(t *testing.T) {
 	// It is not run again: not after a restart of the agent, and not under another name.
 	n.AssignMap(before)
 	n.Says("True", "AllChecksPassed", string(before.UID))
-	if err := n.Stop(nodetest.Patience); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, n.Stop(nodetest.Patience))
 	n.Up()
 	steady := n.Steady()
 	again := assignText(n, cm.Data["kubelet-dropin"])
@@ -153,14 +148,10 @@ resources: {maxPods: 123}
 	steady := n.Steady()
 
 	// The outage is no failure of the configuration.
-	if err := n.Cluster.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, n.Cluster.StopAPIServer())
 	n.AgentSays("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s)", cm.UID))
 	steady.End(t)
-	if err := syscall.Kill(n.RunningPID(), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, syscall.Kill(n.RunningPID(), syscall.SIGKILL))
 	n.Eventually("the kubelet is healthy with last-known-good", func(ctx context.Context) error {
 		if revision, _, err := n.Running(); err != nil || revision != string(before.UID) {
 			return fmt.Errorf("it runs %q, want %s: %w", revision, before.UID, err)
@@ -168,9 +159,7 @@ resources: {maxPods: 123}
 		return n.Healthy(ctx)
 	})
 	n.AgentSays("Unknown", "SyncFailed", fmt.Sprintf("using last-known-good (UID: %s)", before.UID))
-	if err := n.Cluster.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, n.Cluster.StartAPIServer(t.Context()))
 	n.Says("False", "CrashLooped", fmt.Sprintf("current (UID: %s) crash-looped: 1 start in its trial, last: signal: killed", cm.UID))
 	n.KubeletHas("maxPods", 122)
 	n.Eventually("the node is Ready", n.Ready)
@@ -189,9 +178,7 @@ func TestAChangeThatWouldCostPodsWaitsUntilTheyHaveMoved(t *testing.T) {
 	cm := assign(n, map[string]any{"maxPods": 2})
 	nc := n.Says("False", "WouldEvictPods", "the kubelet would end 3 of the node's 3 pods: default/worker-0-1, default/worker-0-2, default/worker-0-3")
 	for _, bad := range nc.Status.BadConfigs {
-		if bad.UID == cm.UID {
-			t.Errorf("it is held to be bad: %+v", bad)
-		}
+		assert.That(t, bad.UID != cm.UID, "it is held to be bad: %+v", bad)
 	}
 	steady.End(t)
 	n.SameContainers(before)

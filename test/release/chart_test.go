@@ -105,9 +105,8 @@ func TestTheSchemaOfTheChartHasEveryValue(t *testing.T) {
 	assert.NoError(t, json.Unmarshal([]byte(chart["evenkeel/values.schema.json"]), &schema))
 	assert.NoError(t, yaml.Unmarshal([]byte(chart["evenkeel/values.yaml"]), &values))
 	properties := schema["properties"].(map[string]any)
-	if _, ok := properties["global"]; !ok {
-		t.Error("a chart that contains this one cannot give it global values")
-	}
+	_, ok := properties["global"]
+	assert.That(t, ok, "a chart that contains this one cannot give it global values")
 	delete(properties, "global") // is the parent's
 	compareSchema(t, "values", schema, values)
 }
@@ -118,9 +117,8 @@ func compareSchema(t *testing.T, path string, schema, values map[string]any) {
 	assert.That(t, schema["additionalProperties"] == false, "%s accepts unknown values", path)
 	properties := schema["properties"].(map[string]any)
 	for name := range values {
-		if _, ok := properties[name]; !ok {
-			t.Errorf("the schema has no %s.%s", path, name)
-		}
+		_, ok := properties[name]
+		assert.That(t, ok, "the schema has no %s.%s", path, name)
 	}
 	for name, property := range properties {
 		path, property := path+"."+name, property.(map[string]any)
@@ -182,9 +180,8 @@ func TestThePluginForWindowsIsAnExe(t *testing.T) {
 	dir := t.TempDir()
 	says(t, "bash", "-ec", prepareSource+`cp -rs "$2" programs; mkdir programs/windows_amd64; cp -L programs/linux_*/kubectl-evenkeel programs/windows_amd64/kubectl-evenkeel.exe`,
 		dir, filepath.Join(made, "../.."), filepath.Join(made, "../../bin/programs"), made)
-	if said, err := makeRelease(t, dir, "-version="+version, "-programs=programs", "-out=out", "-time=1700000000"); err != nil {
-		t.Fatalf("%v: %s", err, said)
-	}
+	said, err := makeRelease(t, dir, "-version="+version, "-programs=programs", "-out=out", "-time=1700000000")
+	assert.Must(t, err == nil, "%v: %s", err, said)
 	all, archive := files(t, filepath.Join(dir, "out")), "kubectl-evenkeel-"+version+"-windows-amd64.tar.gz"
 	_, modes := unpacked(t, all[archive])
 	assert.NoDiff(t, cmp.Diff(map[string]int64{"kubectl-evenkeel.exe": 0o755, "LICENSE": 0o644}, modes))

@@ -94,8 +94,7 @@ func (m *manager) agent(answer string) {
 func (m *manager) writes(path, text string, mode os.FileMode) {
 	m.t.Helper()
 	path = filepath.Join(m.root, path)
-	err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.RemoveAll(path), os.WriteFile(path, []byte(text), mode))
-	assert.NoError(m.t, err)
+	assert.NoError(m.t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.RemoveAll(path), os.WriteFile(path, []byte(text), mode)))
 }
 
 // asked returns what the agent was asked for since the last time.

@@ -2,7 +2,6 @@ package release
 
 import (
 	"encoding/json"
-	"errors"
 	"maps"
 	"os"
 	"os/exec"
@@ -26,9 +25,7 @@ func TestTheSameSourceGivesTheSameBytes(t *testing.T) {
 	assert.That(t, strings.Contains(said, "the release has no signatures: set COSIGN_KEY to sign it\n"), "a release without a key says %s", said)
 	first, second := files(t, made), files(t, again)
 	maps.DeleteFunc(first, func(name, _ string) bool { return isSignature(name) })
-	if diff := cmp.Diff(slices.Sorted(maps.Keys(first)), slices.Sorted(maps.Keys(second))); diff != "" {
-		t.Fatal(diff)
-	}
+	assert.NoDiff(t, cmp.Diff(slices.Sorted(maps.Keys(first)), slices.Sorted(maps.Keys(second))))
 	for name := range first {
 		assert.That(t, first[name] == second[name], "%s differs: %d and %d bytes", name, len(first[name]), len(second[name]))
 		one, two := mode(t, filepath.Join(made, name)), mode(t, filepath.Join(again, name))
@@ -126,15 +123,12 @@ func TestOnlyATaggedCommitIsReleasedUnlessAVersionIsSet(t *testing.T) {
 	}
 	refused := func(want string, args ...string) {
 		t.Helper()
-		if said, err := makeRelease(t, dir, append([]string{"-time=1"}, args...)...); err == nil || !strings.Contains(said, want) {
-			t.Errorf("%q: %v, %s, want %s", args, err, said, want)
-		}
+		said, err := makeRelease(t, dir, append([]string{"-time=1"}, args...)...)
+		assert.That(t, err != nil && strings.Contains(said, want), "%q: %v, %s, want %s", args, err, said, want)
 	}
 	accepted := func(args ...string) {
 		t.Helper()
-		if said, err := makeRelease(t, dir, append([]string{"-time=1"}, args...)...); err != nil || said != "" {
-			t.Errorf("%q: %v, %s", args, err, said)
-		}
+		assert.Returns(t, "", args)(makeRelease(t, dir, append([]string{"-time=1"}, args...)...))
 	}
 	for _, version := range []string{"", "e7cd8bc", "1.2.3", "v1.2", "v1.2.3-4-gabcdef0", "v1.2.3-dirty-", "v01.2.3", "v1.2.3+x", "v1.2.3\n"} {
 		refused("is not a release version: check out a tag such as v1.2.3, or set VERSION=v1.2.3", "-check", "-version="+version)
@@ -186,9 +180,7 @@ func TestAFailedReleaseNamesItsStep(t *testing.T) {
 			says(t, "bash", "-ec", prepareSource+`cp -rs "$2" programs; `+tt.prepare, dir, source, programs, made)
 			said, err := makeRelease(t, dir, "-version="+version, "-programs=programs", "-out=out", "-time=1700000000")
 			assert.That(t, err != nil && strings.Contains(said, "release: "+tt.want), "%v, %s, want %s", err, said, tt.want)
-			if _, err := os.Stat(filepath.Join(dir, "out", "SHA256SUMS")); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("there are digests of half a release: %v", err)
-			}
+			assert.Is(t, assert.Err(os.Stat(filepath.Join(dir, "out", "SHA256SUMS"))), os.ErrNotExist, "there are digests of half a release")
 		})
 	}
 	if said, err := makeRelease(t, t.TempDir(), "-version="+version, "-time=1"); err == nil || !strings.Contains(said, "-programs, -out and -downloads are required") {

@@ -192,9 +192,8 @@ func TestAnUnsuitableKeyIsRefusedBeforeTheBuild(t *testing.T) {
 			if tt.key != nil {
 				assert.NoError(t, os.WriteFile(filepath.Join(dir, "key"), tt.key, 0o600))
 			}
-			if said, err := makeRelease(t, dir, "-check", "-version="+version, "-time=1", "-key=key"); err == nil || !strings.Contains(said, tt.want) {
-				t.Errorf("%v, %s, want %s", err, said, tt.want)
-			}
+			said, err := makeRelease(t, dir, "-check", "-version="+version, "-time=1", "-key=key")
+			assert.That(t, err != nil && strings.Contains(said, tt.want), "%v, %s, want %s", err, said, tt.want)
 		})
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -45,10 +46,7 @@ var this = version{name: "this", programs: filepath.Join(root, "bin"), config: f
 // previous returns the version before.
 func previous(t *testing.T) version {
 	t.Helper()
-	commit, err := os.ReadFile("previous")
-	if err != nil {
-		t.Fatal(err)
-	}
+	commit := assert.Value(os.ReadFile("previous"))(t)
 	dir := filepath.Join(root, "bin/previous", strings.TrimSpace(string(commit)))
 	if _, err := os.Stat(filepath.Join(dir, ".built")); err != nil {
 		t.Fatalf("%v: run make previous", err)
@@ -69,17 +67,10 @@ func start(t *testing.T, api version) *world {
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	cluster := localcluster.StartForTest(t, localcluster.Options{Manifests: filepath.Join(api.config, "api")})
-	if err := cluster.Apply(ctx, filepath.Join(api.config, "controller")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, cluster.Apply(ctx, filepath.Join(api.config, "controller")))
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.New(cluster.AdminConfig(), client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)))
+	c := assert.Value(client.New(cluster.AdminConfig(), client.Options{Scheme: scheme}))(t)
 	return &world{t, cluster, c}
 }
 
@@ -87,9 +78,7 @@ func start(t *testing.T, api version) *world {
 func (w *world) upgrade(to version) {
 	w.t.Helper()
 	for _, dir := range []string{"api", "controller"} {
-		if err := w.cluster.Apply(w.t.Context(), filepath.Join(to.config, dir)); err != nil {
-			w.t.Fatal(err)
-		}
+		assert.NoError(w.t, w.cluster.Apply(w.t.Context(), filepath.Join(to.config, dir)))
 	}
 }
 
@@ -97,16 +86,12 @@ func (w *world) upgrade(to version) {
 func (w *world) spawn(t *testing.T, of version, name string, args ...string) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(t.TempDir(), name+".log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer log.Close()
 	cmd := exec.Command(filepath.Join(of.programs, name), args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	done, err := localcluster.StartTied(cmd)
-	if err != nil {
-		t.Fatalf("%v: run make build", err)
-	}
+	assert.Must(t, err == nil, "%v: run make build", err)
 	t.Cleanup(func() {
 		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			t.Error(err)
@@ -119,9 +104,8 @@ func (w *world) spawn(t *testing.T, of version, name string, args ...string) {
 			<-done
 		}
 		said, _ := os.ReadFile(log.Name())
-		if code := cmd.ProcessState.ExitCode(); code > 0 {
-			t.Errorf("the %s of version %s ended with %d", name, of.name, code)
-		}
+		code := cmd.ProcessState.ExitCode()
+		assert.That(t, code <= 0, "the %s of version %s ended with %d", name, of.name, code)
 		if t.Failed() {
 			t.Logf("the %s of version %s said:\n%s", name, of.name, said[max(0, len(said)-8000):])
 		}
@@ -136,9 +120,7 @@ func (w *world) await(t *testing.T, what string, done func() (now string, ok boo
 		if ok {
 			return
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %v; now: %s", what, within, now)
-		}
+		assert.Must(t, !time.Now().After(deadline), "%s: not within %v; now: %s", what, within, now)
 	}
 }
 
@@ -146,9 +128,7 @@ func (w *world) await(t *testing.T, what string, done func() (now string, ok boo
 func (w *world) rollout(t *testing.T, pool, fields string) {
 	t.Helper()
 	kubelet, err := json.Marshal(map[string]any{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "maxPods": json.Number(fields)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: pool}}
 	err = w.Get(t.Context(), client.ObjectKeyFromObject(r), r)
 	r.Spec.NodeSelector.MatchLabels = map[string]string{"pool": pool}
@@ -161,9 +141,7 @@ func (w *world) rollout(t *testing.T, pool, fields string) {
 	} else {
 		err = w.Update(t.Context(), r)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 }
 
 // phase waits until the rollout of a pool says of a revision that it is in a phase, and returns its status.
@@ -185,11 +163,8 @@ func rollsOut(t *testing.T, w *world, pool string, agents, controller version) {
 	t.Helper()
 	w.spawn(t, agents, "evenkeel-hollow", "--kubeconfig="+w.cluster.AdminKubeconfig(), fmt.Sprintf("--nodes=%d", nodes), "--name-prefix="+pool+"-",
 		"--label=pool="+pool, "--trial-duration=1s", "--crash-loop-threshold=1", "--lease-period=2s", "--cleanup=false", "--fault=crashloop,field=maxPods:7")
-	kubeconfig, err := w.cluster.ClientKubeconfig("system:serviceaccount:evenkeel-system:evenkeel-controller",
-		"system:serviceaccounts", "system:serviceaccounts:evenkeel-system", "system:authenticated")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kubeconfig := assert.Value(w.cluster.ClientKubeconfig("system:serviceaccount:evenkeel-system:evenkeel-controller",
+		"system:serviceaccounts", "system:serviceaccounts:evenkeel-system", "system:authenticated"))(t)
 	w.spawn(t, controller, "evenkeel-controller", "--kubeconfig="+kubeconfig, "--metrics-bind-address=0", "--health-probe-bind-address=0")
 
 	// All nodes report before the rollout begins, or it would be judged by fewer.
@@ -213,9 +188,8 @@ func rollsOut(t *testing.T, w *world, pool string, agents, controller version) {
 	bad := st.UpdateRevision.ConfigMapRef
 	for _, nc := range w.nodeConfigs(t, pool) {
 		tried := nc.Name == st.FailedNodes[0].Name
-		if len(nc.Status.BadConfigs) > 0 != tried || tried && nc.Status.BadConfigs[0].UID != bad.UID {
-			t.Errorf("%s reports as bad %+v", nc.Name, nc.Status.BadConfigs)
-		}
+		assert.That(t, len(nc.Status.BadConfigs) > 0 == tried && (!tried || nc.Status.BadConfigs[0].UID == bad.UID),
+			"%s reports as bad %+v", nc.Name, nc.Status.BadConfigs)
 		if st := nc.Status; st.Active == nil || st.Active.UID != good.UID {
 			t.Errorf("%s runs %+v", nc.Name, st.Active)
 		}
@@ -226,9 +200,7 @@ func rollsOut(t *testing.T, w *world, pool string, agents, controller version) {
 func (w *world) nodeConfigs(t *testing.T, pool string) []v1alpha1.NodeConfig {
 	t.Helper()
 	var list v1alpha1.NodeConfigList
-	if err := w.List(t.Context(), &list); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, w.List(t.Context(), &list))
 	var of []v1alpha1.NodeConfig
 	for _, nc := range list.Items {
 		if strings.HasPrefix(nc.Name, pool+"-") && len(nc.Status.Conditions) > 0 {
@@ -263,13 +235,9 @@ func TestThePreviousVersionWorksWithThisOne(t *testing.T) {
 func largest(t *testing.T, w *world, before version) {
 	t.Helper()
 	const node = "largest"
-	if err := w.Create(t.Context(), &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: node}}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, w.Create(t.Context(), &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: node}}))
 	kubeconfig, err := w.cluster.ClientKubeconfig("system:node:"+node, "system:nodes", "system:authenticated")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	var said, trouble bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), filepath.Join(before.programs, "largest-status"), kubeconfig, node)
 	cmd.Stdout, cmd.Stderr = &said, &trouble
@@ -277,9 +245,7 @@ func largest(t *testing.T, w *world, before version) {
 		t.Fatalf("%v: %s", err, &trouble)
 	}
 	var want v1alpha1.NodeConfigStatus
-	if err := json.Unmarshal(said.Bytes(), &want); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal(said.Bytes(), &want))
 	if len(want.BadConfigs) != v1alpha1.MaxBadConfigs || len(want.BadConfigs[0].Reason) < 2000 || len(want.OverriddenFields) < v1alpha1.MaxOverriddenFields ||
 		len(want.Error) < 4096 || len(want.Conditions[0].Message) < 4096 || want.Trial == nil || want.LastKnownGood == nil || want.Active == nil {
 		t.Errorf("it is not the largest: %d bad configs, %d bytes of the first one's reason, %d overridden fields, %d bytes of error, %d of message",
@@ -287,18 +253,10 @@ func largest(t *testing.T, w *world, before version) {
 	}
 	want.OverriddenFields = want.OverriddenFields[:v1alpha1.MaxOverriddenFields] // as that agent cuts them
 	got := &v1alpha1.NodeConfig{}
-	if err := w.Get(t.Context(), client.ObjectKey{Name: node}, got); err != nil {
-		t.Fatal(err)
-	}
-	stored, err := json.Marshal(got.Status)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, w.Get(t.Context(), client.ObjectKey{Name: node}, got))
+	stored := assert.Value(json.Marshal(got.Status))(t)
 	size := func(v any) int {
-		text, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := assert.Value(json.Marshal(v))(t)
 		return len(text)
 	}
 	t.Logf("the largest status of the version before has %d bytes, of %d: badConfigs %d, error %d, conditions %d, overriddenFields %d", len(stored),
@@ -306,12 +264,8 @@ func largest(t *testing.T, w *world, before version) {
 	forget := func(s *v1alpha1.NodeConfigStatus) string {
 		s.Conditions[0].LastTransitionTime = metav1.Time{}
 		text, err := json.Marshal(s) // times to the second, as they are stored
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, err)
 		return string(text)
 	}
-	if diff := cmp.Diff(forget(&want), forget(&got.Status)); diff != "" {
-		t.Errorf("(- reported, + there)\n%s", diff)
-	}
+	assert.NoDiff(t, cmp.Diff(forget(&want), forget(&got.Status)), "(- reported, + there)")
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 const line = `{"kind":"Event","level":"Metadata","stage":"ResponseComplete","verb":"patch","userAgent":"evenkeel-agent/hollow","objectRef":{"resource":"nodeconfigs","name":"hollow-7","subresource":"status"},"responseStatus":{"code":200},"requestReceivedTimestamp":"2030-01-01T00:00:01.000000Z","stageTimestamp":"2030-01-01T00:00:02.500000Z"}`
@@ -18,17 +20,10 @@ func TestRequestsAreCountedOncePerUser(t *testing.T) {
 	later := strings.Replace(line, "00:00:01", "00:01:00", 1)
 	all := strings.Join([]string{line, refused, read, later}, "\n") + "\n"
 	for _, part := range []string{all[:len(line)/2], all[len(line)/2 : len(line)*2], all[len(line)*2:]} { // while it is written
-		file, err := os.OpenFile(a.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := file.WriteString(part); err != nil {
-			t.Fatal(err)
-		}
+		file := assert.Value(os.OpenFile(a.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600))(t)
+		assert.NoError(t, assert.Err(file.WriteString(part)))
 		file.Close()
-		if err := a.Read(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, a.Read())
 	}
 	begin := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	status := Key{"evenkeel-agent", "patch", "nodeconfigs/status"}
@@ -41,9 +36,8 @@ func TestRequestsAreCountedOncePerUser(t *testing.T) {
 		{"writes that were carried out", func(r *Request) bool { return r.Write() && r.Succeeded() }, map[Key]int{status: 1}},
 		{"everything", func(*Request) bool { return true }, map[Key]int{status: 2, {"evenkeel-controller", "get", "nodeconfigs/status"}: 1}},
 	} {
-		if got := a.Count(begin, begin.Add(time.Minute), tt.which); !maps.Equal(got, tt.want) {
-			t.Errorf("%s: %v, want %v", tt.what, got, tt.want)
-		}
+		got := a.Count(begin, begin.Add(time.Minute), tt.which)
+		assert.That(t, maps.Equal(got, tt.want), "%s: %v, want %v", tt.what, got, tt.want)
 	}
 	if r := a.Requests[0]; r.Answered.Sub(begin) != 2500*time.Millisecond {
 		t.Errorf("a request is %+v", r)
@@ -65,9 +59,8 @@ func TestStatusesOfProgressAreCountedSeparately(t *testing.T) {
 		{patch("a", `{"error":"y"}`), "nodeconfigs/status"},
 		{line, "nodeconfigs/status"},
 	} {
-		if r, err := a.parse([]byte(tt.line)); err != nil || r.Resource != tt.want {
-			t.Errorf("%s: %q (%v), want %q", tt.line, r.Resource, err, tt.want)
-		}
+		r, err := a.parse([]byte(tt.line))
+		assert.That(t, err == nil && r.Resource == tt.want, "%s: %q (%v), want %q", tt.line, r.Resource, err, tt.want)
 	}
 }
 
@@ -88,24 +81,17 @@ func TestAssignmentsAndFailuresAreRecognized(t *testing.T) {
 	} {
 		line := strings.TrimSuffix(line, "}") + `,"requestObject":[{"op":"test","path":"/metadata/uid","value":"u"},{"op":"add","path":"` + tt.path + `","value":` + tt.value + `}]}`
 		r, err := a.parse([]byte(line))
-		if err != nil || r.Name != "hollow-7" || r.Assigns != tt.assigns || r.Failed != tt.failed {
-			t.Errorf("%s %s: %+v (%v), want hollow-7, the rollout %q, failed %v", tt.path, tt.value, r, err, tt.assigns, tt.failed)
-		}
+		assert.That(t, err == nil && r.Name == "hollow-7" && r.Assigns == tt.assigns && r.Failed == tt.failed,
+			"%s %s: %+v (%v), want hollow-7, the rollout %q, failed %v", tt.path, tt.value, r, err, tt.assigns, tt.failed)
 	}
-	if _, err := a.parse([]byte(strings.TrimSuffix(line, "}") + `,"requestObject":[{"path":"/status","value":7}]}`)); err == nil {
-		t.Error("a status that is no object is accepted")
-	}
+	assert.That(t, assert.Err(a.parse([]byte(strings.TrimSuffix(line, "}")+`,"requestObject":[{"path":"/status","value":7}]}`))) != nil,
+		"a status that is no object is accepted")
 }
 
 func TestAnUnreadableAuditLogIsNamed(t *testing.T) {
 	a := &Log{path: filepath.Join(t.TempDir(), "audit.log")}
-	if err := a.Read(); !os.IsNotExist(err) {
-		t.Errorf("none: %v", err)
-	}
-	if err := os.WriteFile(a.path, []byte("{\"verb\"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Read(); err == nil || !strings.Contains(err.Error(), a.path) {
-		t.Errorf("not JSON: %v, want the file's name", err)
-	}
+	err := a.Read()
+	assert.That(t, os.IsNotExist(err), "none: %v", err)
+	assert.NoError(t, os.WriteFile(a.path, []byte("{\"verb\"\n"), 0o600))
+	assert.ErrorHas(t, a.Read(), a.path, "not JSON")
 }

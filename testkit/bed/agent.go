@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // Agent is an evenkeel-agent process on the node.
@@ -35,16 +36,13 @@ type Agent struct {
 }
 
 // Agent returns an agent for the node, with its own dynamic directory and log. It is not started yet.
-func (b *Bed) Agent(flags ...string) (*Agent, error) {
-	listen, err := localcluster.FreeAddress()
-	if err != nil {
-		return nil, err
-	}
+func (b *Bed) Agent(flags ...string) (_ *Agent, err error) {
+	defer must.Catch(&err)
+
+	listen := must.Get(localcluster.FreeAddress())
 	dir := filepath.Join(b.Node.Dir(), "evenkeel")
 	runDir := filepath.Join(b.Node.Dir(), "run-evenkeel")
-	if err := os.MkdirAll(runDir, 0o700); err != nil {
-		return nil, err
-	}
+	must.OK(os.MkdirAll(runDir, 0o700))
 	return &Agent{
 		Flags:   flags,
 		Kubelet: append([]string{b.Node.KubeletPath()}, b.Node.KubeletArgs()...),
@@ -67,21 +65,17 @@ func (a *Agent) Argv() []string {
 }
 
 // Start starts the agent. It dies with the calling process.
-func (a *Agent) Start() error {
-	log, err := os.OpenFile(a.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
+func (a *Agent) Start() (err error) {
+	defer must.Catch(&err)
+
+	log := must.Get(os.OpenFile(a.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600))
 	defer log.Close()
 	argv := append(slices.Clone(a.Prefix), a.Argv()...)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "NOTIFY_SOCKET=") }), "RUNTIME_DIRECTORY="+a.runDir)
 	cmd.Env = append(cmd.Env, a.Env...)
-	done, err := localcluster.StartTied(cmd)
-	if err != nil {
-		return err
-	}
+	done := must.Get(localcluster.StartTied(cmd))
 	a.cmd, a.done = cmd, done
 	return nil
 }

@@ -25,6 +25,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // Bed is a cluster with one node.
@@ -51,27 +52,20 @@ func Up(ctx context.Context, name string, log io.Writer) (*Bed, error) {
 }
 
 // On adds a node to a cluster.
-func On(ctx context.Context, cluster *localcluster.Cluster, name string) (*Bed, error) {
+func On(ctx context.Context, cluster *localcluster.Cluster, name string) (_ *Bed, err error) {
+	defer must.Catch(&err)
+
 	b := &Bed{Cluster: cluster}
 	admin := rest.CopyConfig(cluster.AdminConfig())
 	admin.QPS = -1 // polling in tests is bounded by deadlines
-	var err error
-	if b.Binary, err = Program("evenkeel-agent"); err != nil {
-		return nil, err
-	}
-	if b.Kube, err = kubernetes.NewForConfig(admin); err != nil {
-		return nil, err
-	}
+	b.Binary = must.Get(Program("evenkeel-agent"))
+	b.Kube = must.Get(kubernetes.NewForConfig(admin))
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
+	must.OK(v1alpha1.AddToScheme(scheme))
 	config := rest.CopyConfig(admin)
 	config.GroupVersion, config.APIPath = &v1alpha1.GroupVersion, "/apis"
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	if b.configs, err = rest.RESTClientFor(config); err != nil {
-		return nil, err
-	}
+	b.configs = must.Get(rest.RESTClientFor(config))
 	b.Node, err = cluster.NewNode(ctx, name)
 	return b, err
 }
@@ -93,15 +87,12 @@ func Program(name string) (string, error) {
 }
 
 // Config returns the node's own configuration as a payload, with changed top-level fields; a nil value removes a field.
-func (b *Bed) Config(changes map[string]any) (string, error) {
-	raw, err := os.ReadFile(b.Node.KubeletConfig())
-	if err != nil {
-		return "", err
-	}
+func (b *Bed) Config(changes map[string]any) (_ string, err error) {
+	defer must.Catch(&err)
+
+	raw := must.Get(os.ReadFile(b.Node.KubeletConfig()))
 	config := map[string]any{}
-	if err := yaml.Unmarshal(raw, &config); err != nil {
-		return "", err
-	}
+	must.OK(yaml.Unmarshal(raw, &config))
 	maps.Copy(config, changes)
 	maps.DeleteFunc(config, func(_ string, v any) bool { return v == nil })
 	out, err := yaml.Marshal(config)
@@ -196,5 +187,15 @@ func Eventually(ctx context.Context, within time.Duration, check func(context.Co
 			return fmt.Errorf("not within %s: %w", within, last)
 		case <-time.After(pause):
 		}
+	}
+}
+
+// Pause waits, and returns the context's error if it ends earlier.
+func Pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // Evenkeel runs `kubectl evenkeel` as the administrator and returns its exit code. It fails if the program does not run.
@@ -22,14 +23,11 @@ func (b *Bed) Evenkeel(ctx context.Context, out io.Writer, args ...string) (int,
 
 // Kubectl runs the upstream kubectl as the administrator in a directory, and returns its exit code. It finds evenkeel's plugin, like
 // the kubectl of a user with bin and bin/tools in the PATH. It fails if the program does not run.
-func (b *Bed) Kubectl(ctx context.Context, dir string, out io.Writer, args ...string) (int, error) {
-	if _, err := Program("kubectl-evenkeel"); err != nil {
-		return 0, err
-	}
-	path, err := Path()
-	if err != nil {
-		return 0, err
-	}
+func (b *Bed) Kubectl(ctx context.Context, dir string, out io.Writer, args ...string) (_ int, err error) {
+	defer must.Catch(&err)
+
+	must.Get(Program("kubectl-evenkeel"))
+	path := must.Get(Path())
 	cmd := exec.CommandContext(ctx, filepath.Join(filepath.SplitList(path)[1], "kubectl"), args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+path+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	return b.asAdmin(cmd, out)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // Controller is an evenkeel-controller process with only the permissions that config/controller grants.
@@ -29,36 +30,22 @@ func (b *Bed) ApplyConfig(ctx context.Context, name string) error {
 }
 
 // Controller starts a controller, and returns when it is ready. It dies with the calling process.
-func (b *Bed) Controller(ctx context.Context, flags ...string) (*Controller, error) {
-	binary, err := Program("evenkeel-controller")
-	if err != nil {
-		return nil, err
-	}
-	if err := b.ApplyConfig(ctx, "controller"); err != nil {
-		return nil, err
-	}
-	kubeconfig, err := b.Cluster.ClientKubeconfig("system:serviceaccount:evenkeel-system:evenkeel-controller",
-		"system:serviceaccounts", "system:serviceaccounts:evenkeel-system")
-	if err != nil {
-		return nil, err
-	}
-	probes, err := localcluster.FreeAddress()
-	if err != nil {
-		return nil, err
-	}
+func (b *Bed) Controller(ctx context.Context, flags ...string) (_ *Controller, err error) {
+	defer must.Catch(&err)
+
+	binary := must.Get(Program("evenkeel-controller"))
+	must.OK(b.ApplyConfig(ctx, "controller"))
+	kubeconfig := must.Get(b.Cluster.ClientKubeconfig("system:serviceaccount:evenkeel-system:evenkeel-controller",
+		"system:serviceaccounts", "system:serviceaccounts:evenkeel-system"))
+	probes := must.Get(localcluster.FreeAddress())
 	c := &Controller{Log: filepath.Join(b.Cluster.Dir(), "log", "evenkeel-controller.log")}
-	log, err := os.Create(c.Log)
-	if err != nil {
-		return nil, err
-	}
+	log := must.Get(os.Create(c.Log))
 	defer log.Close()
 	c.cmd = exec.Command(binary, append([]string{
 		"--kubeconfig=" + kubeconfig, "--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=" + probes, "-v=1",
 	}, flags...)...)
 	c.cmd.Stdout, c.cmd.Stderr = log, log
-	if c.done, err = localcluster.StartTied(c.cmd); err != nil {
-		return nil, err
-	}
+	c.done = must.Get(localcluster.StartTied(c.cmd))
 	err = Eventually(ctx, time.Minute, func(ctx context.Context) error {
 		return localcluster.Probe(ctx, "http://"+probes+"/readyz")
 	})

@@ -10,6 +10,8 @@ import (
 	"net"
 	"sync"
 	"syscall"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // The protocol NBD: https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md
@@ -92,16 +94,14 @@ func (c client) write(values ...any) error {
 	return nil
 }
 
-func (r *Recorder) serve(conn net.Conn) error {
+func (r *Recorder) serve(conn net.Conn) (err error) {
+	defer must.Catch(&err)
+
 	c := client{bufio.NewReader(conn), bufio.NewWriter(conn)}
-	if err := r.negotiate(c); err != nil {
-		return err
-	}
+	must.OK(r.negotiate(c))
 	var data []byte
 	for {
-		if err := c.out.Flush(); err != nil {
-			return err
-		}
+		must.OK(c.out.Flush())
 		var request struct {
 			Magic  uint32
 			Flags  uint16
@@ -110,9 +110,7 @@ func (r *Recorder) serve(conn net.Conn) error {
 			Offset uint64
 			Length uint32
 		}
-		if err := c.read(&request); err != nil {
-			return err
-		}
+		must.OK(c.read(&request))
 		if request.Magic != magicRequest || request.Type == cmdDisconnect {
 			return errProtocol
 		}
@@ -127,9 +125,7 @@ func (r *Recorder) serve(conn net.Conn) error {
 			data = data[:request.Length]
 		}
 		if request.Type == cmdWrite {
-			if _, err := io.ReadFull(c.in, data); err != nil {
-				return err // of a half-transmitted write nothing is written
-			}
+			must.Get(io.ReadFull(c.in, data)) // of a half-transmitted write nothing is written
 		}
 		durable := request.Flags&flagFUA != 0
 		off := int64(min(request.Offset, 1<<62))
@@ -146,13 +142,9 @@ func (r *Recorder) serve(conn net.Conn) error {
 		default:
 			err = syscall.EINVAL
 		}
-		if err := c.write(uint32(magicReply), errno(err), request.Handle); err != nil {
-			return err
-		}
+		must.OK(c.write(uint32(magicReply), errno(err), request.Handle))
 		if request.Type == cmdRead && err == nil {
-			if _, err := c.out.Write(data); err != nil {
-				return err
-			}
+			must.Get(c.out.Write(data))
 		}
 	}
 }
@@ -171,27 +163,21 @@ func errno(err error) uint32 {
 }
 
 // negotiate ends when the client has chosen the disk, whatever name it uses for it.
-func (r *Recorder) negotiate(c client) error {
-	if err := errors.Join(c.write(uint64(magicServer), uint64(magicOption), uint16(fixedNewstyle|noZeroes)), c.out.Flush()); err != nil {
-		return err
-	}
+func (r *Recorder) negotiate(c client) (err error) {
+	defer must.Catch(&err)
+
+	must.OK(errors.Join(c.write(uint64(magicServer), uint64(magicOption), uint16(fixedNewstyle|noZeroes)), c.out.Flush()))
 	var flags uint32
-	if err := c.read(&flags); err != nil {
-		return err
-	}
+	must.OK(c.read(&flags))
 	for {
 		var magic uint64
 		var option, length uint32
-		if err := c.read(&magic, &option, &length); err != nil {
-			return err
-		}
+		must.OK(c.read(&magic, &option, &length))
 		if magic != magicOption || length > maxOption {
 			return errProtocol
 		}
 		data := make([]byte, length)
-		if _, err := io.ReadFull(c.in, data); err != nil {
-			return err
-		}
+		must.Get(io.ReadFull(c.in, data))
 		answer := func(kind uint32, data []byte) error {
 			return c.write(uint64(magicAnswer), option, kind, uint32(len(data)), data)
 		}
@@ -224,8 +210,6 @@ func (r *Recorder) negotiate(c client) error {
 		default:
 			err = answer(repUnsupported, nil)
 		}
-		if err := errors.Join(err, c.out.Flush()); err != nil {
-			return err
-		}
+		must.OK(errors.Join(err, c.out.Flush()))
 	}
 }

@@ -13,24 +13,21 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // serve serves a disk until the test ends, and returns its socket.
 func serve(t *testing.T, r *Recorder) string {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "nbd")
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := assert.Value(net.Listen("unix", socket))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Serve(ctx, l) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, <-done)
 	})
 	return socket
 }
@@ -46,9 +43,7 @@ func qemuIO(t *testing.T, socket string, commands ...string) string {
 		args = append(args, "-c", c)
 	}
 	out, err := exec.CommandContext(t.Context(), program, append(args, "nbd:unix:"+socket)...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("qemu-io: %v: %s", err, out)
-	}
+	assert.Must(t, err == nil, "qemu-io: %v: %s", err, out)
 	return string(out)
 }
 
@@ -56,12 +51,8 @@ func TestQEMUReadsWritesFlushesAndDiscards(t *testing.T) {
 	r := newRecorder(t)
 	socket := serve(t, r)
 	out := qemuIO(t, socket, "read -P 0x2e 0 32k", "write -P 0x61 0 1k", "flush", "write -f -P 0x62 1k 512", "write -z 1536 512", "discard 2k 512", "read -P 0x61 0 1k", "length")
-	if strings.Contains(out, "fail") || !strings.Contains(out, "32 KiB") {
-		t.Errorf("qemu-io: %s", out)
-	}
-	if got := letters(t, r); got != padded("aab00") {
-		t.Errorf("the disk has %s", got)
-	}
+	assert.That(t, !strings.Contains(out, "fail") && strings.Contains(out, "32 KiB"), "qemu-io: %s", out)
+	assert.Equal(t, letters(t, r), padded("aab00"), "the disk")
 	// A flush comes with each close; the durable write comes after the first.
 	var kinds string
 	err := r.each(r.Position(), func(_ Position, rec record, _ io.Reader) error {
@@ -71,9 +62,7 @@ func TestQEMUReadsWritesFlushesAndDiscards(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || !strings.HasPrefix(kinds, "wfw!zz") {
-		t.Errorf("the log has %s, %v", kinds, err)
-	}
+	assert.That(t, err == nil && strings.HasPrefix(kinds, "wfw!zz"), "the log has %s, %v", kinds, err)
 }
 
 // dial connects, and chooses the disk with the option that old clients use.
@@ -84,29 +73,19 @@ func dial(t *testing.T, socket string) net.Conn {
 	greet = binary.BigEndian.AppendUint64(greet, magicOption)
 	greet = binary.BigEndian.AppendUint32(greet, optExportName)
 	greet = append(binary.BigEndian.AppendUint32(greet, 3), "any"...)
-	if _, err := conn.Write(greet); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, assert.Err(conn.Write(greet)))
 	answer := make([]byte, 18+10)
-	if _, err := io.ReadFull(conn, answer); err != nil {
-		t.Fatal(err)
-	}
-	if got := binary.BigEndian.Uint64(answer[18:]); got != size {
-		t.Fatalf("the disk has %d bytes", got)
-	}
+	assert.NoError(t, assert.Err(io.ReadFull(conn, answer)))
+	got := binary.BigEndian.Uint64(answer[18:])
+	assert.Must(t, got == size, "the disk has %d bytes", got)
 	return conn
 }
 
 func connect(t *testing.T, socket string) net.Conn {
 	t.Helper()
-	conn, err := net.Dial("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := assert.Value(net.Dial("unix", socket))(t)
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
 	return conn
 }
 
@@ -124,13 +103,9 @@ func TestBadRequestsGetAnErrorAndTheConnectionGoesOn(t *testing.T) {
 	conn := dial(t, serve(t, r))
 	reads := func(raw []byte, want syscall.Errno) {
 		t.Helper()
-		if _, err := conn.Write(raw); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, assert.Err(conn.Write(raw)))
 		reply := make([]byte, 16)
-		if _, err := io.ReadFull(conn, reply); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, assert.Err(io.ReadFull(conn, reply)))
 		if got := syscall.Errno(binary.BigEndian.Uint32(reply[4:])); got != want || string(reply[8:]) != "a handle" {
 			t.Errorf("got %v and %q, want %v", got, reply[8:], want)
 		}
@@ -141,9 +116,7 @@ func TestBadRequestsGetAnErrorAndTheConnectionGoesOn(t *testing.T) {
 	reads(request(99, 0, 0), syscall.EINVAL)
 	reads(append(request(cmdWrite, 1, Sector), make([]byte, Sector)...), syscall.EINVAL)
 	reads(append(request(cmdWrite, 0, Sector), sectors("x")...), 0)
-	if got := letters(t, r); got != padded("x") {
-		t.Errorf("the disk has %s", got)
-	}
+	assert.Equal(t, letters(t, r), padded("x"), "the disk")
 }
 
 func TestClientsThatBreakTheProtocolAreDisconnectedAndChangeNothing(t *testing.T) {
@@ -160,12 +133,9 @@ func TestClientsThatBreakTheProtocolAreDisconnectedAndChangeNothing(t *testing.T
 		"no option":     append(make([]byte, 4), "GET / HTTP/1.1\r\n\r\n"...),
 	} {
 		conn := connect(t, socket)
-		if _, err := conn.Write(send); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.Copy(io.Discard, conn); err != nil && !strings.Contains(err.Error(), "reset") {
-			t.Errorf("%s: %v", name, err)
-		}
+		assert.NoError(t, assert.Err(conn.Write(send)))
+		_, err := io.Copy(io.Discard, conn)
+		assert.That(t, err == nil || strings.Contains(err.Error(), "reset"), "%s: %v", name, err)
 	}
 	for name, send := range map[string][]byte{
 		"a huge read":  request(cmdRead, 0, 1<<31),
@@ -173,17 +143,12 @@ func TestClientsThatBreakTheProtocolAreDisconnectedAndChangeNothing(t *testing.T
 		"no request":   bytes.Repeat([]byte("x"), 28),
 	} {
 		conn := dial(t, socket)
-		if _, err := conn.Write(send); err != nil {
-			t.Fatal(err)
-		}
-		if rest, err := io.ReadAll(conn); len(rest) > 0 || err != nil && !strings.Contains(err.Error(), "reset") {
-			t.Errorf("%s: answered %q, %v", name, rest, err)
-		}
+		assert.NoError(t, assert.Err(conn.Write(send)))
+		rest, err := io.ReadAll(conn)
+		assert.That(t, len(rest) == 0 && (err == nil || strings.Contains(err.Error(), "reset")), "%s: answered %q, %v", name, rest, err)
 	}
 	half := dial(t, socket)
-	if _, err := half.Write(append(request(cmdWrite, 0, Sector), "half"...)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, assert.Err(half.Write(append(request(cmdWrite, 0, Sector), "half"...))))
 	_ = half.Close()
 	dice := rand.New(rand.NewPCG(1, 1))
 	for range 200 {

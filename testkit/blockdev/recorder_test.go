@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // size of the disks of these tests, in bytes.
@@ -26,9 +28,7 @@ func sectors(letters string) []byte {
 func letters(t *testing.T, s io.ReaderAt) string {
 	t.Helper()
 	data := make([]byte, size)
-	if _, err := s.ReadAt(data, 0); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, assert.Err(s.ReadAt(data, 0)))
 	var out []byte
 	for at := 0; at < size; at += Sector {
 		sector := data[at : at+Sector]
@@ -49,43 +49,29 @@ func newRecorder(t *testing.T) *Recorder {
 	t.Helper()
 	dir := t.TempDir()
 	base := filepath.Join(dir, "base")
-	if err := os.WriteFile(base, sectors(strings.Repeat(".", 64)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	file, err := OpenFile(base)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(base, sectors(strings.Repeat(".", 64)), 0o600))
+	file := assert.Value(OpenFile(base))(t)
 	t.Cleanup(func() { _ = file.Close() })
 	return recordOn(t, file, filepath.Join(dir, "disk"))
 }
 
 func recordOn(t *testing.T, below Source, path string) *Recorder {
 	t.Helper()
-	r, err := Record(below, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := assert.Value(Record(below, path))(t)
 	t.Cleanup(func() {
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, r.Close())
 	})
 	return r
 }
 
 func (r *Recorder) put(t *testing.T, sector int64, data string, durable bool) {
 	t.Helper()
-	if err := r.Write(sectors(data), sector*Sector, durable); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, r.Write(sectors(data), sector*Sector, durable))
 }
 
 func (r *Recorder) flush(t *testing.T) {
 	t.Helper()
-	if err := r.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, r.Flush())
 }
 
 func cut(t *testing.T, r *Recorder, at Position, seed uint64) (*Layer, Loss) {
@@ -96,9 +82,7 @@ func cut(t *testing.T, r *Recorder, at Position, seed uint64) (*Layer, Loss) {
 func cutWhole(t *testing.T, r *Recorder, at Position, seed uint64, whole int64) (*Layer, Loss) {
 	t.Helper()
 	l, loss, err := r.Cut(at, seed, whole, filepath.Join(t.TempDir(), "cut"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l, loss
 }
@@ -110,21 +94,16 @@ func TestWhatWasFlushedSurvivesEveryCut(t *testing.T) {
 	r := newRecorder(t)
 	r.put(t, 0, "aaaa", false)
 	r.put(t, 2, "bb", false)
-	if err := r.Zero(6*Sector, Sector, false); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, r.Zero(6*Sector, Sector, false))
 	r.flush(t)
 	flushed := r.Position()
 	r.put(t, 0, "cccccccc", false)
 	for seed := range uint64(50) {
 		l, loss := cut(t, r, flushed, seed)
-		if got := letters(t, l); got != padded("aabb..0") || loss != (Loss{Flushed: flushed}) {
-			t.Errorf("seed %d: %s, %+v", seed, got, loss)
-		}
+		got := letters(t, l)
+		assert.That(t, got == padded("aabb..0") && loss == (Loss{Flushed: flushed}), "seed %d: %s, %+v", seed, got, loss)
 	}
-	if got := letters(t, r); got != padded("cccccccc") {
-		t.Errorf("before the cut: %s", got)
-	}
+	assert.Equal(t, letters(t, r), padded("cccccccc"), "before the cut")
 }
 
 func TestWritesToTheFirstBytesAreNotTorn(t *testing.T) {
@@ -135,14 +114,10 @@ func TestWritesToTheFirstBytesAreNotTorn(t *testing.T) {
 	for seed := range uint64(50) {
 		l, loss := cutWhole(t, r, r.Position(), seed, 8*Sector)
 		first := letters(t, l)[1:5]
-		if first != "aaaa" && first != "...." {
-			t.Errorf("seed %d: %s", seed, first)
-		}
+		assert.That(t, first == "aaaa" || first == "....", "seed %d: %s", seed, first)
 		torn = torn || loss.Torn > 0
 	}
-	if !torn {
-		t.Error("no other write was torn")
-	}
+	assert.That(t, torn, "no other write was torn")
 }
 
 func TestLaterWritesAreKeptLostOrTornAtSectors(t *testing.T) {
@@ -155,13 +130,9 @@ func TestLaterWritesAreKeptLostOrTornAtSectors(t *testing.T) {
 	for seed := range uint64(200) {
 		l, loss := cut(t, r, r.Position(), seed)
 		got := letters(t, l)
-		if loss.Kept+loss.Lost+loss.Torn != 2 || loss.Flushed != 2 {
-			t.Fatalf("seed %d: %+v", seed, loss)
-		}
+		assert.Must(t, loss.Kept+loss.Lost+loss.Torn == 2 && loss.Flushed == 2, "seed %d: %+v", seed, loss)
 		for _, sector := range got[:4] {
-			if sector != 'a' && sector != 'b' {
-				t.Fatalf("seed %d: %s", seed, got)
-			}
+			assert.Must(t, sector == 'a' || sector == 'b', "seed %d: %s", seed, got)
 		}
 		switch first, second := got[:4], got[8:12]; {
 		case first == "bbbb":
@@ -174,32 +145,25 @@ func TestLaterWritesAreKeptLostOrTornAtSectors(t *testing.T) {
 			lost++
 		}
 	}
-	if kept < 20 || lost < 20 || torn < 10 || reordered < 10 {
-		t.Errorf("kept %d, lost %d, torn %d, reordered %d", kept, lost, torn, reordered)
-	}
+	assert.That(t, kept >= 20 && lost >= 20 && torn >= 10 && reordered >= 10,
+		"kept %d, lost %d, torn %d, reordered %d", kept, lost, torn, reordered)
 }
 
 func TestADurableWriteSurvivesWithoutAFlushAndMakesNothingElseDurable(t *testing.T) {
 	r := newRecorder(t)
 	r.put(t, 0, "a", false)
 	r.put(t, 1, "b", true)
-	if err := r.Zero(2*Sector, Sector, true); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, r.Zero(2*Sector, Sector, true))
 	lost := 0
 	for seed := range uint64(100) {
 		l, _ := cut(t, r, r.Position(), seed)
 		got := letters(t, l)
-		if got[1:3] != "b0" {
-			t.Fatalf("seed %d: %s", seed, got)
-		}
+		assert.Must(t, got[1:3] == "b0", "seed %d: %s", seed, got)
 		if got[0] == '.' {
 			lost++
 		}
 	}
-	if lost < 20 {
-		t.Errorf("an unflushed write was lost in %d of 100 cuts", lost)
-	}
+	assert.That(t, lost >= 20, "an unflushed write was lost in %d of 100 cuts", lost)
 }
 
 func TestTheSameSeedGivesTheSameDisk(t *testing.T) {
@@ -216,9 +180,7 @@ func TestTheSameSeedGivesTheSameDisk(t *testing.T) {
 		}
 		seen[letters(t, one)] = true
 	}
-	if len(seen) < 15 {
-		t.Errorf("20 seeds gave %d disks", len(seen))
-	}
+	assert.That(t, len(seen) >= 15, "20 seeds gave %d disks", len(seen))
 }
 
 func TestADiskContinuesAfterACut(t *testing.T) {
@@ -229,26 +191,18 @@ func TestADiskContinuesAfterACut(t *testing.T) {
 	next := recordOn(t, l, filepath.Join(t.TempDir(), "next"))
 	next.put(t, 1, "b", true)
 	after, _ := cut(t, next, next.Position(), 1)
-	if got := letters(t, after); got != padded("ab") {
-		t.Errorf("%s", got)
-	}
-	if _, _, err := r.Cut(r.Position()+1, 1, 0, filepath.Join(t.TempDir(), "cut")); err == nil || err.Error() != "the log has 2 records, not 3" {
-		t.Errorf("a cut behind the end: %v", err)
-	}
+	assert.Equal(t, letters(t, after), padded("ab"))
+	_, _, err := r.Cut(r.Position()+1, 1, 0, filepath.Join(t.TempDir(), "cut"))
+	assert.That(t, err != nil && err.Error() == "the log has 2 records, not 3", "a cut behind the end: %v", err)
 }
 
 func TestOverwriteAndRestoreChangeAnImageAndBack(t *testing.T) {
 	r := newRecorder(t)
 	r.put(t, 3, "abc", true)
 	l, _ := cut(t, r, r.Position(), 1)
-	image, err := os.Create(filepath.Join(t.TempDir(), "image"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := assert.Value(os.Create(filepath.Join(t.TempDir(), "image")))(t)
 	defer image.Close()
-	if _, err := image.Write(sectors(padded(""))); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, assert.Err(image.Write(sectors(padded("")))))
 	if err := l.Overwrite(image); err != nil || letters(t, image) != padded("...abc") {
 		t.Errorf("overwritten: %s, %v", letters(t, image), err)
 	}
@@ -265,18 +219,14 @@ func TestRangesThatAreNotSectorsOfTheDiskAreRefused(t *testing.T) {
 	}{{1, Sector}, {0, 1}, {size, Sector}, {size - Sector, 2 * Sector}, {-Sector, Sector}, {1 << 62, Sector}} {
 		_, read := r.ReadAt(make([]byte, tt.length), tt.off)
 		for _, err := range []error{read, r.Write(make([]byte, tt.length), tt.off, false), r.Zero(tt.off, uint32(tt.length), false)} {
-			if err == nil || !strings.Contains(err.Error(), syscall.EINVAL.Error()) {
-				t.Errorf("%+v: %v", tt, err)
-			}
+			assert.ErrorHas(t, err, syscall.EINVAL.Error(), tt)
 		}
 	}
 	if r.Position() != 0 {
 		t.Errorf("%d records", r.Position())
 	}
 	path := filepath.Join(t.TempDir(), "odd")
-	if err := os.WriteFile(path, []byte("odd"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(path, []byte("odd"), 0o600))
 	if _, err := OpenFile(path); err == nil || !strings.HasSuffix(err.Error(), "has 3 bytes, which is no multiple of 512") {
 		t.Errorf("an odd image: %v", err)
 	}

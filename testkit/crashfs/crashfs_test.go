@@ -7,27 +7,19 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/crashfs"
 )
 
 // write creates a file, and syncs it if sync is set, but not its directory.
 func write(t *testing.T, f *crashfs.FS, name, data string, sync bool) {
 	t.Helper()
-	file, err := f.Create(name, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := file.Write([]byte(data)); err != nil {
-		t.Fatal(err)
-	}
+	file := assert.Value(f.Create(name, 0o600))(t)
+	assert.NoError(t, assert.Err(file.Write([]byte(data))))
 	if sync {
-		if err := file.Sync(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, file.Sync())
 	}
-	if err := file.Close(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, file.Close())
 }
 
 // content returns the content of a file, or "-" if it does not exist.
@@ -43,73 +35,45 @@ func TestUnsyncedDataIsLostKeptOrTorn(t *testing.T) {
 	f := crashfs.New()
 	write(t, f, "/a", "abcdef", false)
 	for name, want := range map[string]string{"all lost": "-", "all kept": "abcdef", "names kept": "", "data kept": "-", "data torn": "abc"} {
-		if got := content(f.Reboot(crashfs.Choices[name]), "/a"); got != want {
-			t.Errorf("%s: %q, want %q", name, got, want)
-		}
+		assert.Equal(t, content(f.Reboot(crashfs.Choices[name]), "/a"), want, name)
 	}
 }
 
 func TestASyncedFileNeedsItsNameSyncedToo(t *testing.T) {
 	f := crashfs.New()
 	write(t, f, "/a", "data", true)
-	if got := content(f.Reboot(crashfs.Choices["all lost"]), "/a"); got != "-" {
-		t.Errorf("before SyncDir: %q", got)
-	}
-	if err := f.SyncDir("/"); err != nil {
-		t.Fatal(err)
-	}
-	if got := content(f.Reboot(crashfs.Choices["all lost"]), "/a"); got != "data" {
-		t.Errorf("after SyncDir: %q", got)
-	}
+	assert.Equal(t, content(f.Reboot(crashfs.Choices["all lost"]), "/a"), "-", "before SyncDir")
+	assert.NoError(t, f.SyncDir("/"))
+	assert.Equal(t, content(f.Reboot(crashfs.Choices["all lost"]), "/a"), "data", "after SyncDir")
 }
 
 func TestARenameIsAtomic(t *testing.T) {
 	f := crashfs.New()
 	f.Plant("/a", []byte("old"))
 	write(t, f, "/b", "new", true)
-	if err := errors.Join(f.SyncDir("/"), f.Rename("/b", "/a")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, errors.Join(f.SyncDir("/"), f.Rename("/b", "/a")))
 	for name, want := range map[string][2]string{"all lost": {"old", "new"}, "all kept": {"new", "-"}} {
 		up := f.Reboot(crashfs.Choices[name])
-		if got := [2]string{content(up, "/a"), content(up, "/b")}; got != want {
-			t.Errorf("%s: %q, want %q", name, got, want)
-		}
+		assert.Equal(t, [2]string{content(up, "/a"), content(up, "/b")}, want, name)
 	}
 }
 
 func TestARemovedFileComesBackUnlessTheDirectoryWasSynced(t *testing.T) {
 	f := crashfs.New()
 	f.Plant("/a", []byte("old"))
-	if err := f.Remove("/a"); err != nil {
-		t.Fatal(err)
-	}
-	if got := content(f.Reboot(crashfs.Choices["all lost"]), "/a"); got != "old" {
-		t.Errorf("%q, want the old content", got)
-	}
-	if err := f.SyncDir("/"); err != nil {
-		t.Fatal(err)
-	}
-	if got := content(f.Reboot(crashfs.Choices["all lost"]), "/a"); got != "-" {
-		t.Errorf("%q, want none", got)
-	}
+	assert.NoError(t, f.Remove("/a"))
+	assert.Equal(t, content(f.Reboot(crashfs.Choices["all lost"]), "/a"), "old")
+	assert.NoError(t, f.SyncDir("/"))
+	assert.Equal(t, content(f.Reboot(crashfs.Choices["all lost"]), "/a"), "-")
 }
 
 func TestADirectoryWithoutADurableNameIsLostWithItsContent(t *testing.T) {
 	f := crashfs.New()
-	if err := f.Mkdir("/d", 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, f.Mkdir("/d", 0o700))
 	write(t, f, "/d/a", "data", true)
-	if err := f.SyncDir("/d"); err != nil {
-		t.Fatal(err)
-	}
-	if got := content(f.Reboot(crashfs.Choices["all lost"]), "/d/a"); got != "-" {
-		t.Errorf("%q, want none", got)
-	}
-	if got := content(f.Reboot(crashfs.Choices["all kept"]), "/d/a"); got != "data" {
-		t.Errorf("%q, want the data", got)
-	}
+	assert.NoError(t, f.SyncDir("/d"))
+	assert.Equal(t, content(f.Reboot(crashfs.Choices["all lost"]), "/d/a"), "-")
+	assert.Equal(t, content(f.Reboot(crashfs.Choices["all kept"]), "/d/a"), "data")
 }
 
 func TestAFileMovedToASyncedDirectoryDoesNotComeBack(t *testing.T) {
@@ -117,14 +81,10 @@ func TestAFileMovedToASyncedDirectoryDoesNotComeBack(t *testing.T) {
 	f.PlantDir("/from", 0o700)
 	f.PlantDir("/to", 0o700)
 	write(t, f, "/from/a", "data", true)
-	if err := errors.Join(f.Rename("/from/a", "/to/a"), f.SyncDir("/to")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, errors.Join(f.Rename("/from/a", "/to/a"), f.SyncDir("/to")))
 	for name, choice := range crashfs.Choices {
 		up := f.Reboot(choice)
-		if got := [2]string{content(up, "/from/a"), content(up, "/to/a")}; got != [2]string{"-", "data"} {
-			t.Errorf("%s: %q", name, got)
-		}
+		assert.Equal(t, [2]string{content(up, "/from/a"), content(up, "/to/a")}, [2]string{"-", "data"}, name)
 	}
 }
 
@@ -140,34 +100,22 @@ func TestNoOperationHappensAfterACrash(t *testing.T) {
 	}
 	for what, err := range map[string]error{"sync": file.Sync(), "close": file.Close(), "remove": f.Remove("/a"), "rename": f.Rename("/a", "/b"),
 		"mkdir": f.Mkdir("/d", 0o700), "chmod": f.Chmod("/a", 0), "syncdir": f.SyncDir("/")} {
-		if !errors.Is(err, crashfs.ErrCrashed) {
-			t.Errorf("%s: %v", what, err)
-		}
+		assert.Is(t, err, crashfs.ErrCrashed, what)
 	}
-	if _, err := f.ReadFile("/a"); !errors.Is(err, crashfs.ErrCrashed) {
-		t.Errorf("read: %v", err)
-	}
-	if got := content(f.Reboot(crashfs.Choices["all kept"]), "/a"); got != "" {
-		t.Errorf("%q was written after the crash", got)
-	}
+	assert.Is(t, assert.Err(f.ReadFile("/a")), crashfs.ErrCrashed, "read")
+	assert.Equal(t, content(f.Reboot(crashfs.Choices["all kept"]), "/a"), "")
 }
 
 func TestInjectedErrorsAffectTheChosenOperations(t *testing.T) {
 	f := crashfs.New()
 	f.FailAt(2, syscall.EIO)
 	got := []error{f.Mkdir("/a", 0o700), f.Mkdir("/b", 0o700), f.Mkdir("/c", 0o700)}
-	if got[0] != nil || !errors.Is(got[1], syscall.EIO) || got[2] != nil {
-		t.Errorf("FailAt(2): %v", got)
-	}
+	assert.That(t, got[0] == nil && errors.Is(got[1], syscall.EIO) && got[2] == nil, "FailAt(2): %v", got)
 	f.FailFrom(2, syscall.ENOSPC, crashfs.NeedSpace...)
 	got = []error{f.Mkdir("/d", 0o700), f.Remove("/d"), f.Mkdir("/e", 0o700), f.SyncDir("/")}
-	if got[0] != nil || got[1] != nil || !errors.Is(got[2], syscall.ENOSPC) || got[3] != nil {
-		t.Errorf("FailFrom on a full disk: %v", got)
-	}
+	assert.That(t, got[0] == nil && got[1] == nil && errors.Is(got[2], syscall.ENOSPC) && got[3] == nil, "FailFrom on a full disk: %v", got)
 	f.Heal()
-	if err := f.Mkdir("/e", 0o700); err != nil {
-		t.Errorf("after Heal: %v", err)
-	}
+	assert.OK(t, f.Mkdir("/e", 0o700), "after Heal")
 	if n := f.Operations(); n != 8 || f.Log()[1] != "mkdir /b" {
 		t.Errorf("%d operations: %q", n, f.Log())
 	}
@@ -175,17 +123,11 @@ func TestInjectedErrorsAffectTheChosenOperations(t *testing.T) {
 
 func TestAFailedWriteWritesHalf(t *testing.T) {
 	f := crashfs.New()
-	file, err := f.Create("/a", 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := assert.Value(f.Create("/a", 0o600))(t)
 	f.FailAt(1, syscall.ENOSPC)
-	if n, err := file.Write([]byte("abcdef")); n != 3 || !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("wrote %d, %v", n, err)
-	}
-	if got := content(f, "/a"); got != "abc" {
-		t.Errorf("the file holds %q", got)
-	}
+	n, err := file.Write([]byte("abcdef"))
+	assert.That(t, n == 3 && errors.Is(err, syscall.ENOSPC), "wrote %d, %v", n, err)
+	assert.Equal(t, content(f, "/a"), "abc", "the file holds")
 }
 
 func TestInvalidOperationsFailLikeOnADisk(t *testing.T) {
@@ -219,9 +161,7 @@ func TestInvalidOperationsFailLikeOnADisk(t *testing.T) {
 		{"list a file", list("/d/a"), syscall.ENOTDIR},
 		{"look at nothing", lstat("/x"), syscall.ENOENT},
 	} {
-		if !errors.Is(tt.got, tt.want) {
-			t.Errorf("%s: %v, want %v", tt.what, tt.got, tt.want)
-		}
+		assert.That(t, errors.Is(tt.got, tt.want), "%s: %v, want %v", tt.what, tt.got, tt.want)
 	}
 }
 
@@ -229,13 +169,10 @@ func TestFileInfoHasModeOwnerAndOrderOfChanges(t *testing.T) {
 	f := crashfs.New()
 	f.PlantDir("/d", 0o755)
 	f.Own("/d", 1000)
-	if err := f.Chmod("/d", 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, f.Chmod("/d", 0o700))
 	info, err := f.Lstat("/d")
-	if err != nil || info.Mode() != fs.ModeDir|0o700 || info.Sys().(*syscall.Stat_t).Uid != 1000 || !info.IsDir() {
-		t.Errorf("%v, %v", info, err)
-	}
+	assert.That(t, err == nil && info.Mode() == fs.ModeDir|0o700 && info.Sys().(*syscall.Stat_t).Uid == 1000 && info.IsDir(),
+		"%v, %v", info, err)
 	write(t, f, "/d/a", "data", true)
 	write(t, f, "/d/b", "", true)
 	entries, err := f.ReadDir("/d")
@@ -244,11 +181,7 @@ func TestFileInfoHasModeOwnerAndOrderOfChanges(t *testing.T) {
 	}
 	a, _ := entries[0].Info()
 	b, _ := entries[1].Info()
-	if a.Name() != "a" || a.Size() != 4 || !a.ModTime().Before(b.ModTime()) {
-		t.Errorf("%v, then %v", a, b)
-	}
+	assert.That(t, a.Name() == "a" && a.Size() == 4 && a.ModTime().Before(b.ModTime()), "%v, then %v", a, b)
 	names := []string{entries[0].Name(), entries[1].Name()}
-	if !slices.IsSorted(names) {
-		t.Errorf("%q", names)
-	}
+	assert.That(t, slices.IsSorted(names), "%q", names)
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/installer"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // Installers are the installer's two DaemonSets with their controller, and the kubelets and agents of the nodes on which their pods
@@ -110,11 +111,11 @@ func (i *Installers) Run(ctx context.Context, tick time.Duration) error {
 }
 
 // Step is what the DaemonSets and the nodes do at one moment.
-func (i *Installers) Step(ctx context.Context) error {
+func (i *Installers) Step(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+
 	nodes, pods := &corev1.NodeList{}, &corev1.PodList{}
-	if err := errors.Join(i.List(ctx, nodes), i.List(ctx, pods, client.InNamespace(v1alpha1.InstallNamespace))); err != nil {
-		return err
-	}
+	must.OK(errors.Join(i.List(ctx, nodes), i.List(ctx, pods, client.InNamespace(v1alpha1.InstallNamespace))))
 	has := map[string]bool{}
 	busy := 0
 	for n := range pods.Items {
@@ -126,9 +127,7 @@ func (i *Installers) Step(ctx context.Context) error {
 			wanted = wanted || node.Name == pod.Spec.NodeName && name == daemonSetFor(node.Labels[v1alpha1.LabelAgent])
 		}
 		if !wanted || pod.DeletionTimestamp != nil {
-			if err := client.IgnoreNotFound(i.Delete(ctx, pod, client.GracePeriodSeconds(0))); err != nil {
-				return err
-			}
+			must.OK(client.IgnoreNotFound(i.Delete(ctx, pod, client.GracePeriodSeconds(0))))
 			continue
 		}
 		i.mu.Lock()
@@ -140,9 +139,7 @@ func (i *Installers) Step(ctx context.Context) error {
 		if installer.PodReady(pod) == play.Ready && play.Ready || play.Unseen {
 			continue
 		}
-		if err := client.IgnoreNotFound(i.report(ctx, pod, play)); err != nil {
-			return err
-		}
+		must.OK(client.IgnoreNotFound(i.report(ctx, pod, play)))
 	}
 	i.mu.Lock()
 	i.most = max(i.most, busy)
@@ -152,9 +149,7 @@ func (i *Installers) Step(ctx context.Context) error {
 		if name == "" || has[name+"/"+node.Name] {
 			continue
 		}
-		if err := i.start(ctx, name, node.Name); err != nil {
-			return err
-		}
+		must.OK(i.start(ctx, name, node.Name))
 	}
 	return nil
 }

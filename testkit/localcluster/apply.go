@@ -25,6 +25,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/restmapper"
 	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // kindOrder lists the kinds that must be created first, in this order. Objects of other kinds follow, in file order.
@@ -36,11 +38,10 @@ var kindOrder = []string{
 // Apply applies every object in the *.yaml files at and below dir, with server-side apply, and waits until its CRDs
 // are served. Kustomizations are skipped; every namespace gets its default service account. An admission policy may be enforced
 // only some time later: the API does not report that.
-func (c *Cluster) Apply(ctx context.Context, dir string) error {
-	objects, err := readManifests(dir)
-	if err != nil {
-		return err
-	}
+func (c *Cluster) Apply(ctx context.Context, dir string) (err error) {
+	defer must.Catch(&err)
+
+	objects := must.Get(readManifests(dir))
 	disco, err := discovery.NewDiscoveryClientForConfig(c.admin)
 	if err != nil {
 		return fmt.Errorf("make a discovery client: %w", err)
@@ -57,9 +58,7 @@ func (c *Cluster) Apply(ctx context.Context, dir string) error {
 			return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 		if o.GetKind() == "Namespace" {
-			if err := c.ensureServiceAccount(ctx, o.GetName()); err != nil {
-				return err
-			}
+			must.OK(c.ensureServiceAccount(ctx, o.GetName()))
 		}
 	}
 	c.log.Info("applied manifests", "dir", dir, "objects", len(objects))

@@ -14,22 +14,18 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestManifestsAreAppliedInAnyOrder(t *testing.T) {
 	c := startCluster(t, Options{Manifests: "testdata/manifests"})
 	client, err := dynamic.NewForConfig(c.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	gadgets := client.Resource(schema.GroupVersionResource{Group: "test.evenkeel.dev", Version: "v1", Resource: "gadgets"}).Namespace("workshop")
-	first, err := gadgets.Get(t.Context(), "first", metav1.GetOptions{})
-	if err != nil {
-		t.Fatalf("an object of a kind that was applied with it: %v", err)
-	}
-	if size, _, _ := unstructured.NestedInt64(first.Object, "spec", "size"); size != 3 {
-		t.Errorf("its size is %d, want 3", size)
-	}
+	first := assert.Value(gadgets.Get(t.Context(), "first", metav1.GetOptions{}))(t, "an object of a kind that was applied with it")
+	size, _, _ := unstructured.NestedInt64(first.Object, "spec", "size")
+	assert.That(t, size == 3, "its size is %d, want 3", size)
 	if _, err := admin(t, c).CoreV1().ConfigMaps("default").Get(t.Context(), "without-namespace", metav1.GetOptions{}); err != nil {
 		t.Errorf("an object without a namespace: %v", err)
 	}
@@ -40,9 +36,7 @@ func TestManifestsAreAppliedInAnyOrder(t *testing.T) {
 	big.SetName("big")
 	big.SetResourceVersion("")
 	big.SetManagedFields(nil)
-	if err := unstructured.SetNestedField(big.Object, int64(11), "spec", "size"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, unstructured.SetNestedField(big.Object, int64(11), "spec", "size"))
 	eventually(t, 20*time.Second, func(ctx context.Context) error {
 		_, err := gadgets.Create(ctx, big, metav1.CreateOptions{DryRun: []string{"All"}})
 		if err == nil || !strings.Contains(err.Error(), "gadgets are smaller than ten") {
@@ -50,30 +44,22 @@ func TestManifestsAreAppliedInAnyOrder(t *testing.T) {
 		}
 		return nil
 	})
-	if err := c.Apply(t.Context(), "testdata/manifests"); err != nil {
-		t.Errorf("once more: %v", err)
-	}
+	assert.OK(t, c.Apply(t.Context(), "testdata/manifests"), "once more")
 
 	apply := func(ctx context.Context, content string) error {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(content), 0o600))
 		return c.Apply(ctx, dir)
 	}
 	err = apply(t.Context(), "apiVersion: test.evenkeel.dev/v1\nkind: Gadget\nmetadata: {name: odd, namespace: workshop}\nspec: {size: many}\n")
-	if err == nil || !strings.Contains(err.Error(), "apply Gadget odd") || !strings.Contains(err.Error(), "expected numeric") {
-		t.Errorf("an invalid object: %v", err)
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Apply repeated a request that cannot succeed: %v", err)
-	}
+	assert.That(t, err != nil && strings.Contains(err.Error(), "apply Gadget odd") && strings.Contains(err.Error(), "expected numeric"),
+		"an invalid object: %v", err)
+	assert.That(t, !errors.Is(err, context.DeadlineExceeded), "Apply repeated a request that cannot succeed: %v", err)
 	short, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	err = apply(short, "apiVersion: test.evenkeel.dev/v1\nkind: Unheard\nmetadata: {name: of}\n")
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no matches for kind") {
-		t.Errorf("an object of no kind: %v", err)
-	}
+	assert.That(t, errors.Is(err, context.DeadlineExceeded) && strings.Contains(err.Error(), "no matches for kind"),
+		"an object of no kind: %v", err)
 }
 
 func TestManifestsThatCannotBeReadAreNamed(t *testing.T) {
@@ -83,30 +69,19 @@ func TestManifestsThatCannotBeReadAreNamed(t *testing.T) {
 		"without a name": {"apiVersion: v1\nkind: ConfigMap\n", "lacks apiVersion, kind or name"},
 	} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(test.content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := readManifests(dir); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: %v, want %q", name, err, test.want)
-		}
+		assert.NoError(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(test.content), 0o600))
+		assert.ErrorHas(t, assert.Err(readManifests(dir)), test.want, name)
 	}
-	if _, err := readManifests(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no directory: %v", err)
-	}
+	assert.Is(t, assert.Err(readManifests(filepath.Join(t.TempDir(), "none"))), os.ErrNotExist, "no directory")
 }
 
 func TestRequiredObjectsComeFirst(t *testing.T) {
-	objects, err := readManifests("testdata/manifests")
-	if err != nil {
-		t.Fatal(err)
-	}
+	objects := assert.Value(readManifests("testdata/manifests"))(t)
 	var kinds []string
 	for _, o := range objects {
 		kinds = append(kinds, o.GetKind())
 	}
 	got := strings.Join(kinds, " ")
 	want := "Namespace CustomResourceDefinition ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding Gadget ConfigMap"
-	if got != want {
-		t.Errorf("order:\n%s\nwant:\n%s", got, want)
-	}
+	assert.Equal(t, got, want, "order")
 }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // PoolEnv is the environment variable with the socket of a Pool.
@@ -41,34 +43,21 @@ func poolSocket() string {
 	return socket
 }
 
-func (c *Cluster) borrow(ctx context.Context, socket string) error {
+func (c *Cluster) borrow(ctx context.Context, socket string) (err error) {
+	defer must.Catch(&err)
+
 	begin := time.Now()
-	var err error
-	if c.guard, err = c.startGuard(ctx); err != nil {
-		return err
-	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	if err != nil {
-		return err
-	}
+	c.guard = must.Get(c.startGuard(ctx))
+	conn := must.Get((&net.Dialer{}).DialContext(ctx, "unix", socket))
 	c.lease = &lease{conn: conn, answers: json.NewDecoder(conn)}
-	lent, err := c.lease.ask(ctx, poolRequest{Do: borrowServer, Dir: c.dir, Manifests: c.manifests})
-	if err != nil {
-		return err
-	}
-	if c.ca, err = loadAuthority(lent.PKI); err != nil {
-		return err
-	}
+	lent := must.Get(c.lease.ask(ctx, poolRequest{Do: borrowServer, Dir: c.dir, Manifests: c.manifests}))
+	c.ca = must.Get(loadAuthority(lent.PKI))
 	c.mu.Lock()
 	c.apiPort = lent.Port
 	c.mu.Unlock()
-	if c.admin, err = c.makeAdmin(); err != nil {
-		return err
-	}
+	c.admin = must.Get(c.makeAdmin())
 	if !lent.Applied {
-		if err := c.SetUp(ctx); err != nil {
-			return err
-		}
+		must.OK(c.SetUp(ctx))
 	}
 	c.log.Info("borrowed a control plane", "url", c.URL(), "after", time.Since(begin).Round(time.Millisecond))
 	return nil

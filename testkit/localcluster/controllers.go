@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // StartControllers starts kube-controller-manager and kube-scheduler, unless they run already, and waits until both are healthy.
@@ -70,11 +72,10 @@ func (c *Cluster) startController(ctx context.Context, name string, flags ...str
 	return nil
 }
 
-func (c *Cluster) tryController(ctx context.Context, name, kubeconfig string, flags []string) error {
-	port, err := c.ports.take()
-	if err != nil {
-		return err
-	}
+func (c *Cluster) tryController(ctx context.Context, name, kubeconfig string, flags []string) (err error) {
+	defer must.Catch(&err)
+
+	port := must.Get(c.ports.take())
 	c.mu.Lock()
 	if c.stopped {
 		c.mu.Unlock()
@@ -104,10 +105,7 @@ func (c *Cluster) tryController(ctx context.Context, name, kubeconfig string, fl
 
 	config := rest.AnonymousClientConfig(c.admin) // /healthz needs no credentials
 	config.Host = fmt.Sprintf("https://127.0.0.1:%d", port)
-	client, err := newClient(config)
-	if err != nil {
-		return err
-	}
+	client := must.Get(newClient(config))
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	err = p.wait(ctx, func(ctx context.Context) error {

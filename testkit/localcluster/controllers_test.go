@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestPodsOfADaemonSetAndADeploymentRunWithTokens(t *testing.T) {
@@ -25,22 +27,16 @@ func TestPodsOfADaemonSetAndADeploymentRunWithTokens(t *testing.T) {
 	n := startNode(t, c, "node-a")
 	for range 2 { // the second does nothing
 		begin := time.Now()
-		if err := c.StartControllers(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, c.StartControllers(t.Context()))
 		t.Log("the controllers are healthy after", time.Since(begin))
 	}
 	kubelet, err := runKubelet(t.Context(), n, client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(func() { kubelet.stop(time.Second) })
 
 	// A namespace that nobody has prepared.
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "fresh"}}
-	if _, err := client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, assert.Err(client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{})))
 	begin := time.Now()
 	meta := metav1.ObjectMeta{Name: "sleepers", Namespace: "fresh"}
 	template := func(kind string) (*metav1.LabelSelector, corev1.PodTemplateSpec) {
@@ -55,54 +51,36 @@ func TestPodsOfADaemonSetAndADeploymentRunWithTokens(t *testing.T) {
 	deployment.Spec.Selector, deployment.Spec.Template = template("deployment")
 	_, err = client.AppsV1().DaemonSets("fresh").Create(t.Context(), daemons, metav1.CreateOptions{})
 	_, deployErr := client.AppsV1().Deployments("fresh").Create(t.Context(), deployment, metav1.CreateOptions{})
-	if err := errors.Join(err, deployErr); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, errors.Join(err, deployErr))
 	eventually(t, time.Minute, running(client, "of=daemonset", 1))
 	eventually(t, time.Minute, running(client, "of=deployment", 1))
 	t.Log("their pods run after", time.Since(begin))
 
-	pods, err := client.CoreV1().Pods("fresh").List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pods := assert.Value(client.CoreV1().Pods("fresh").List(t.Context(), metav1.ListOptions{}))(t)
 	for _, pod := range pods.Items {
 		tokens := slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 			return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil })
 		})
-		if pod.Spec.NodeName != "node-a" || pod.Spec.ServiceAccountName != "default" || !tokens {
-			t.Errorf("%s is on %q, as %q, with a token: %v", pod.Name, pod.Spec.NodeName, pod.Spec.ServiceAccountName, tokens)
-		}
+		assert.That(t, pod.Spec.NodeName == "node-a" && pod.Spec.ServiceAccountName == "default" && tokens,
+			"%s is on %q, as %q, with a token: %v", pod.Name, pod.Spec.NodeName, pod.Spec.ServiceAccountName, tokens)
 		files, err := filepath.Glob(filepath.Join(n.Dir(), "kubelet/pods", string(pod.UID), "volumes/kubernetes.io~projected/*/ca.crt"))
-		if err != nil || len(files) != 1 {
-			t.Fatalf("%s has certificates %v, %v", pod.Name, files, err)
-		}
+		assert.Must(t, err == nil && len(files) == 1, "%s has certificates %v, %v", pod.Name, files, err)
 		if ca, err := os.ReadFile(files[0]); err != nil || !bytes.Equal(ca, c.ca.pem) {
 			t.Errorf("%s has another authority than the cluster: %s, %v", pod.Name, ca, err)
 		}
 	}
 
-	if err := c.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, c.StopAPIServer())
+	assert.NoError(t, c.StartAPIServer(t.Context()))
 	three := []byte(`{"spec":{"replicas":3}}`)
 	if _, err := client.AppsV1().Deployments("fresh").Patch(t.Context(), "sleepers", types.MergePatchType, three, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, time.Minute, running(client, "of=deployment", 3))
 
-	if err := c.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	if err := traces(c.Dir(), n.bridge, n.cgroup); err != nil {
-		t.Error(err)
-	}
-	if err := c.StartControllers(t.Context()); err == nil || err.Error() != "the cluster is stopped" {
-		t.Errorf("after Stop: %v", err)
-	}
+	assert.NoError(t, c.Stop())
+	assert.OK(t, traces(c.Dir(), n.bridge, n.cgroup))
+	assert.Error(t, c.StartControllers(t.Context()), "the cluster is stopped", "after Stop")
 }
 
 // running tells if so many pods of the namespace with the label run, and no other.
@@ -133,25 +111,16 @@ func TestControllersThatDoNotStartAreReported(t *testing.T) {
 		"kube-scheduler":          "echo 'I am broken'; exit 7",
 	})})
 	err := c.StartControllers(t.Context())
-	if err == nil {
-		t.Fatal("a broken scheduler: started")
-	}
+	assert.Must(t, err != nil, "a broken scheduler: started")
 	for _, want := range []string{"kube-scheduler stopped", "exit status 7", "I am broken"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("a broken scheduler: %v, want %q in it", err, want)
-		}
+		assert.That(t, strings.Contains(err.Error(), want), "a broken scheduler: %v, want %q in it", err, want)
 	}
-	if !c.controllers["kube-controller-manager"].running() || c.controllers["kube-scheduler"].running() {
-		t.Error("the controller manager does not run after its second try, or a broken scheduler does")
-	}
+	assert.That(t, c.controllers["kube-controller-manager"].running() && !c.controllers["kube-scheduler"].running(),
+		"the controller manager does not run after its second try, or a broken scheduler does")
 	c.StopControllers()
 	c.StopControllers() // does nothing
-	if len(c.controllers) != 0 {
-		t.Errorf("after StopControllers: %v", c.controllers)
-	}
-	if err := os.Remove(c.tool("kube-controller-manager")); err != nil {
-		t.Fatal(err)
-	}
+	assert.That(t, len(c.controllers) == 0, "after StopControllers: %v", c.controllers)
+	assert.NoError(t, os.Remove(c.tool("kube-controller-manager")))
 	if err := c.StartControllers(t.Context()); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "make tools") {
 		t.Errorf("without the program: %v", err)
 	}

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // startTimeout limits the time until a program is ready, on a machine that is busy with other tests.
@@ -39,11 +41,13 @@ func (c *Cluster) startControlPlane(ctx context.Context, later bool) error {
 	return c.StartAPIServer(ctx)
 }
 
-func (c *Cluster) startEtcd(ctx context.Context) error {
+func (c *Cluster) startEtcd(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+
 	begin := time.Now()
 	client := fmt.Sprintf("http://127.0.0.1:%d", c.etcdPort)
 	peer := fmt.Sprintf("http://127.0.0.1:%d", c.peerPort)
-	p, err := startProcess("etcd", c.logFile("etcd"), exec.Command(c.tool("etcd"), append([]string{
+	p := must.Get(startProcess("etcd", c.logFile("etcd"), exec.Command(c.tool("etcd"), append([]string{
 		"--name=localcluster",
 		"--data-dir=" + filepath.Join(c.dir, "etcd"),
 		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
@@ -51,19 +55,13 @@ func (c *Cluster) startEtcd(ctx context.Context) error {
 		"--initial-cluster=localcluster=" + peer,
 		"--unsafe-no-fsync", // its data does not outlive the machine
 		"--log-level=warn",
-	}, c.etcdFlags...)...))
-	if err != nil {
-		return err
-	}
+	}, c.etcdFlags...)...)))
 	c.mu.Lock()
 	c.etcd = p
 	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	err = p.wait(ctx, func(ctx context.Context) error { return Probe(ctx, client+"/health") })
-	if err != nil {
-		return err
-	}
+	must.OK(p.wait(ctx, func(ctx context.Context) error { return Probe(ctx, client+"/health") }))
 	c.log.Info("etcd is ready", "after", time.Since(begin).Round(time.Millisecond))
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster/sweep"
 )
 
@@ -52,14 +53,9 @@ func runVictim(ctx context.Context) error {
 func TestNothingOutlivesAProcessThatIsKilled(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), victimEnv+"="+t.TempDir())
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := assert.Value(cmd.StdoutPipe())(t)
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, cmd.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
 	words := strings.Fields(line)
 	if err != nil || len(words) != 4 || words[0] != "ready" {
@@ -68,12 +64,8 @@ func TestNothingOutlivesAProcessThatIsKilled(t *testing.T) {
 	}
 	dir, bridge, cgroup := words[1], words[2], words[3]
 	before, err := sweep.Processes(dir)
-	if err != nil || len(before) < 3 {
-		t.Fatalf("processes of the cluster: %v, %v", before, err)
-	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	assert.Must(t, err == nil && len(before) >= 3, "processes of the cluster: %v, %v", before, err)
+	assert.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait() // killed
 	begin := time.Now()
 	eventually(t, 30*time.Second, func(context.Context) error {
@@ -87,30 +79,15 @@ func TestNothingOutlivesAProcessThatIsKilled(t *testing.T) {
 
 func TestTheGuardRefusesOtherArguments(t *testing.T) {
 	c := &Cluster{dir: t.TempDir()}
-	module, err := ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	module := assert.Value(ModuleRoot())(t)
 	c.module, c.tools = module, t.TempDir()
-	guard, err := c.buildHelper(t.Context(), "guard")
-	if err != nil {
-		t.Fatal(err)
-	}
+	guard := assert.Value(c.buildHelper(t.Context(), "guard"))(t)
 	out, err := exec.Command(guard, "/", "sweep").CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "usage: guard") {
-		t.Errorf("guard / sweep: %s, %v", out, err)
-	}
-	made, err := os.Stat(guard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.buildHelper(t.Context(), "guard"); err != nil {
-		t.Fatal(err)
-	}
+	assert.That(t, err != nil && strings.Contains(string(out), "usage: guard"), "guard / sweep: %s, %v", out, err)
+	made := assert.Value(os.Stat(guard))(t)
+	assert.NoError(t, assert.Err(c.buildHelper(t.Context(), "guard")))
 	if again, err := os.Stat(guard); err != nil || !again.ModTime().Equal(made.ModTime()) {
 		t.Errorf("it was built twice: %v", err)
 	}
-	if _, err := c.buildHelper(t.Context(), "nonesuch"); err == nil {
-		t.Error("a program that does not exist was built")
-	}
+	assert.That(t, assert.Err(c.buildHelper(t.Context(), "nonesuch")) != nil, "a program that does not exist was built")
 }

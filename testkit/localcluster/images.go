@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/evenkeel/evenkeel/build/image"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // ImportImage makes an image with one static program of this machine, and imports it into the node's containerd, where the kubelet
@@ -19,16 +20,13 @@ func (n *Node) ImportImage(ctx context.Context, reference, pathInImage, program 
 	return nil
 }
 
-func (n *Node) importImage(ctx context.Context, i image.Image) error {
-	archive, _, err := i.Archive()
-	if err != nil {
-		return err
-	}
+func (n *Node) importImage(ctx context.Context, i image.Image) (err error) {
+	defer must.Catch(&err)
+
+	archive, _ := must.Get2(i.Archive())
 	file := filepath.Join(n.dir, "image.tar")
 	defer os.Remove(file)
-	if err := os.WriteFile(file, archive, 0o644); err != nil {
-		return err
-	}
+	must.OK(os.WriteFile(file, archive, 0o644))
 	return n.ImportArchive(ctx, file)
 }
 

@@ -13,6 +13,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestImportImageNamesAnInvalidProgram(t *testing.T) {
@@ -27,9 +29,7 @@ func TestImportImageNamesAnInvalidProgram(t *testing.T) {
 	} {
 		n := &Node{dir: tt.dir, programs: programs{ctr: "/bin/false"}}
 		err := n.ImportImage(t.Context(), "evenkeel.dev/x:1", "/x", tt.program)
-		if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
-			t.Errorf("got %v, want %s", err, tt.want)
-		}
+		assert.That(t, err != nil && strings.HasPrefix(err.Error(), tt.want), "got %v, want %s", err, tt.want)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
@@ -39,15 +39,9 @@ func TestImportImageNamesAnInvalidProgram(t *testing.T) {
 // smallProgram is a small static program.
 func smallProgram(t *testing.T) string {
 	t.Helper()
-	module, err := ModuleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	module := assert.Value(ModuleRoot())(t)
 	c := &Cluster{module: module, tools: filepath.Join(module, "bin", "tools")}
-	program, err := c.buildHelper(t.Context(), "sleep")
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := assert.Value(c.buildHelper(t.Context(), "sleep"))(t)
 	return program
 }
 
@@ -59,9 +53,8 @@ func TestImportedImagesRunTheirPrograms(t *testing.T) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), "go", args...)
 		cmd.Dir, cmd.Env = c.module, append(append(os.Environ(), "CGO_ENABLED=0"), env...)
-		if said, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, said)
-		}
+		said, err := cmd.CombinedOutput()
+		assert.Must(t, err == nil, "%v: %s", err, said)
 	}
 	for _, program := range []string{"evenkeel-agent", "evenkeel-controller"} {
 		command(nil, "build", "-trimpath", "-ldflags", "-s -w -X main.version=v9.9.9", "-o", filepath.Join(dir, program), "./cmd/"+program)
@@ -80,15 +73,10 @@ func TestImportedImagesRunTheirPrograms(t *testing.T) {
 		command(nil, append([]string{"run", "./build/image/pack", "-dir", dir}, args...)...)
 	}
 	for _, name := range []string{"evenkeel-kubelet-v9.9.9-" + runtime.GOARCH, "evenkeel-controller-v9.9.9-amd64-arm64"} {
-		if err := n.ImportArchive(t.Context(), filepath.Join(dir, name+".tar")); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, n.ImportArchive(t.Context(), filepath.Join(dir, name+".tar")))
 	}
 	client := admin(t, c)
-	kubelet, err := runKubelet(t.Context(), n, client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kubelet := assert.Value(runKubelet(t.Context(), n, client))(t)
 	t.Cleanup(func() { kubelet.stop(time.Second) })
 	pods := client.CoreV1().Pods("default")
 	notRoot := true // the kubelet refuses an image that does not say so
@@ -112,9 +100,7 @@ func TestImportedImagesRunTheirPrograms(t *testing.T) {
 				}},
 			},
 		}
-		if _, err := pods.Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, assert.Err(pods.Create(t.Context(), pod, metav1.CreateOptions{})))
 		eventually(t, time.Minute, func(ctx context.Context) error {
 			pod, err := pods.Get(ctx, name, metav1.GetOptions{})
 			if err == nil && pod.Status.Phase != corev1.PodSucceeded {
@@ -123,8 +109,6 @@ func TestImportedImagesRunTheirPrograms(t *testing.T) {
 			return err
 		})
 		said, err := pods.GetLogs(name, &corev1.PodLogOptions{}).DoRaw(t.Context())
-		if err != nil || !strings.HasPrefix(string(said), tt.want) {
-			t.Errorf("%s says %q, want %q (%v)", name, said, tt.want, err)
-		}
+		assert.That(t, err == nil && strings.HasPrefix(string(said), tt.want), "%s says %q, want %q (%v)", name, said, tt.want, err)
 	}
 }

@@ -5,17 +5,16 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 const anyCluster = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.37.1\n"
 
 func TestKubeadmUploadsItsConfigurations(t *testing.T) {
 	c := startCluster(t, Options{})
-	err := c.Kubeadm(t.Context(), KubeadmConfig("192.0.2.10", anyCluster),
-		"init phase upload-config all", "init phase addon kube-proxy", "init phase addon coredns")
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, c.Kubeadm(t.Context(), KubeadmConfig("192.0.2.10", anyCluster),
+		"init phase upload-config all", "init phase addon kube-proxy", "init phase addon coredns"))
 	for name, key := range map[string]string{
 		"kubeadm-config": "ClusterConfiguration", "kubelet-config": "kubelet", "kube-proxy": "config.conf", "coredns": "Corefile",
 	} {
@@ -34,7 +33,5 @@ func TestErrorsOfKubeadmHaveItsOutput(t *testing.T) {
 		t.Error(err)
 	}
 	err = c.Kubeadm(t.Context(), "", "config print no-such-defaults")
-	if err == nil || !strings.Contains(err.Error(), "no-such-defaults") {
-		t.Error(err)
-	}
+	assert.ErrorHas(t, err, "no-such-defaults")
 }

@@ -22,6 +22,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // Options configure a cluster. The zero value is a cluster in a temporary directory.
@@ -153,15 +155,12 @@ func defaultManifests(module string) string {
 	return dir
 }
 
-func (c *Cluster) start(ctx context.Context, later bool) error {
+func (c *Cluster) start(ctx context.Context, later bool) (err error) {
+	defer must.Catch(&err)
+
 	begin := time.Now()
-	var err error
-	if c.guard, err = c.startGuard(ctx); err != nil {
-		return err
-	}
-	if c.ca, err = newAuthority(filepath.Join(c.dir, "pki")); err != nil {
-		return err
-	}
+	c.guard = must.Get(c.startGuard(ctx))
+	c.ca = must.Get(newAuthority(filepath.Join(c.dir, "pki")))
 	// Ports cannot be reserved for another process. Only programs outside of this package can take one of these ports, so one
 	// retry with other ports is enough.
 	err = c.startControlPlane(ctx, later)
@@ -173,9 +172,7 @@ func (c *Cluster) start(ctx context.Context, later bool) error {
 	if err != nil || later {
 		return err
 	}
-	if err := c.SetUp(ctx); err != nil {
-		return err
-	}
+	must.OK(c.SetUp(ctx))
 	c.log.Info("API is ready", "url", c.URL(), "after", time.Since(begin).Round(time.Millisecond))
 	return nil
 }

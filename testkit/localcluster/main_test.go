@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster/sweep"
 )
 
@@ -38,14 +39,9 @@ func startCluster(t *testing.T, o Options) *Cluster {
 	if o.Manifests == "" {
 		o.Manifests = NoManifests
 	}
-	c, err := Borrow(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := assert.Value(Borrow(t.Context(), o))(t)
 	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, c.Stop())
 	})
 	return c
 }
@@ -56,18 +52,13 @@ func startNode(t *testing.T, c *Cluster, name string) *Node {
 	if errors.Is(err, ErrNoNode) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	return n
 }
 
 func admin(t *testing.T, c *Cluster) *kubernetes.Clientset {
 	t.Helper()
-	client, err := newClient(c.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := assert.Value(newClient(c.AdminConfig()))(t)
 	return client
 }
 
@@ -177,29 +168,18 @@ func traces(dir, bridge, cgroup string) error {
 // and the results of the loopback network.
 func sharedFiles(t *testing.T, n *Node) []string {
 	t.Helper()
-	addresses, err := filepath.Glob(filepath.Join(n.dir, "containerd/state/io.containerd.runtime.v2.task/*/*/address"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	addresses := assert.Value(filepath.Glob(filepath.Join(n.dir, "containerd/state/io.containerd.runtime.v2.task/*/*/address")))(t)
 	var paths []string
 	for _, file := range addresses {
-		address, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		address := assert.Value(os.ReadFile(file))(t)
 		paths = append(paths, strings.TrimPrefix(string(address), "unix://"))
 	}
-	sandboxes, err := filepath.Glob(filepath.Join(n.dir, "containerd/state/io.containerd.grpc.v1.cri/sandboxes/*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	sandboxes := assert.Value(filepath.Glob(filepath.Join(n.dir, "containerd/state/io.containerd.grpc.v1.cri/sandboxes/*")))(t)
 	for _, sandbox := range sandboxes {
 		paths = append(paths, "/var/lib/cni/results/cni-loopback-"+filepath.Base(sandbox)+"-lo")
 	}
 	for _, path := range paths {
-		if _, err := os.Stat(path); err != nil {
-			t.Errorf("while the node runs: %v", err)
-		}
+		assert.OK(t, assert.Err(os.Stat(path)), "while the node runs")
 	}
 	return paths
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/build/image"
 	"github.com/evenkeel/evenkeel/testkit/localcluster/sweep"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // The images of every node, which need no registry.
@@ -71,50 +72,25 @@ func (c *Cluster) NewNode(ctx context.Context, name string) (*Node, error) {
 	return n, nil
 }
 
-func (n *Node) start(ctx context.Context) error {
+func (n *Node) start(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+
 	begin := time.Now()
-	if err := os.RemoveAll(n.dir); err != nil {
-		return err
-	}
+	must.OK(os.RemoveAll(n.dir))
 	for _, dir := range []string{"cni", "kubelet", "pki", "manifests", "log/pods", "volumeplugins"} {
-		if err := os.MkdirAll(filepath.Join(n.dir, dir), 0o755); err != nil {
-			return err
-		}
+		must.OK(os.MkdirAll(filepath.Join(n.dir, dir), 0o755))
 	}
-	var err error
-	if n.kubeconfig, err = n.cluster.NodeKubeconfig(n.name); err != nil {
-		return err
-	}
-	if n.healthz, err = n.cluster.ports.take(); err != nil {
-		return err
-	}
-	port, err := n.cluster.ports.take()
-	if err != nil {
-		return err
-	}
-	if err := n.makeNetwork(); err != nil {
-		return err
-	}
-	if err := n.makeCgroup(); err != nil {
-		return err
-	}
-	if err := n.writeKubeletConfig(port); err != nil {
-		return err
-	}
-	if err := n.writeContainerdConfig(); err != nil {
-		return err
-	}
-	program, err := n.cluster.buildHelper(ctx, "sleep")
-	if err != nil {
-		return err
-	}
-	if err := n.StartRuntime(ctx); err != nil {
-		return err
-	}
+	n.kubeconfig = must.Get(n.cluster.NodeKubeconfig(n.name))
+	n.healthz = must.Get(n.cluster.ports.take())
+	port := must.Get(n.cluster.ports.take())
+	must.OK(n.makeNetwork())
+	must.OK(n.makeCgroup())
+	must.OK(n.writeKubeletConfig(port))
+	must.OK(n.writeContainerdConfig())
+	program := must.Get(n.cluster.buildHelper(ctx, "sleep"))
+	must.OK(n.StartRuntime(ctx))
 	sleep := image.Image{References: []string{PauseImage, SleepImage}, Programs: []image.Program{{Path: "/sleep", File: program}}}
-	if err := n.importImage(ctx, sleep); err != nil {
-		return err
-	}
+	must.OK(n.importImage(ctx, sleep))
 	n.cluster.log.Info("node is prepared", "node", n.name, "after", time.Since(begin).Round(time.Millisecond))
 	return nil
 }

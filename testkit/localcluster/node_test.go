@@ -14,6 +14,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestTwoStockKubeletsRunPodsSideBySideAndLeaveNothing(t *testing.T) {
@@ -23,63 +25,35 @@ func TestTwoStockKubeletsRunPodsSideBySideAndLeaveNothing(t *testing.T) {
 	for _, name := range []string{"node-a", "node-b"} {
 		n := startNode(t, c, name)
 		begin := time.Now()
-		kubelet, err := runKubelet(t.Context(), n, client)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kubelet := assert.Value(runKubelet(t.Context(), n, client))(t)
 		t.Cleanup(func() { kubelet.stop(time.Second) })
 		t.Log(name, "is Ready after", time.Since(begin))
 		begin = time.Now()
-		if err := runPod(t.Context(), client, name, "default", "sleeper-"+name); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, runPod(t.Context(), client, name, "default", "sleeper-"+name))
 		t.Log("a pod runs after", time.Since(begin))
 		nodes = append(nodes, n)
 	}
 	first, second := nodes[0], nodes[1]
-	if err := fetch(t.Context(), fmt.Sprintf("http://127.0.0.1:%d/healthz", first.HealthzPort())); err != nil {
-		t.Errorf("healthz: %v", err)
-	}
+	assert.OK(t, fetch(t.Context(), fmt.Sprintf("http://127.0.0.1:%d/healthz", first.HealthzPort())), "healthz")
 	configz, err := client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/node-a/proxy/configz").DoRaw(t.Context())
-	if err != nil || !strings.Contains(string(configz), `"maxPods":110`) {
-		t.Errorf("configz through the API server: %v, %.200s", err, configz)
-	}
-	if _, err := c.NewNode(t.Context(), "node-a"); err == nil || !strings.Contains(err.Error(), "has a node of this name") {
-		t.Errorf("a second node-a: %v", err)
-	}
+	assert.That(t, err == nil && strings.Contains(string(configz), `"maxPods":110`),
+		"configz through the API server: %v, %.200s", err, configz)
+	assert.ErrorHas(t, assert.Err(c.NewNode(t.Context(), "node-a")), "has a node of this name", "a second node-a")
 
 	shared := sharedFiles(t, first)
-	if len(shared) < 2 {
-		t.Errorf("files outside of the node's directory: %v, want a socket and a result", shared)
-	}
-	if err := first.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	assert.That(t, len(shared) >= 2, "files outside of the node's directory: %v, want a socket and a result", shared)
+	assert.NoError(t, first.Stop())
 	for _, path := range shared {
-		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("left after Stop: %s, %v", path, err)
-		}
+		assert.Is(t, assert.Err(os.Stat(path)), os.ErrNotExist, "left after Stop:", path)
 	}
-	if err := traces(first.Dir(), first.bridge, first.cgroup); err != nil {
-		t.Errorf("after Stop, with the kubelet still running: %v", err)
-	}
-	if err := first.Stop(); err != nil {
-		t.Errorf("the second Stop: %v", err)
-	}
-	if err := first.StartRuntime(t.Context()); err == nil || !strings.Contains(err.Error(), "node node-a is stopped") {
-		t.Errorf("StartRuntime after Stop: %v", err)
-	}
-	if err := runPod(t.Context(), client, "node-b", "default", "another"); err != nil {
-		t.Errorf("the other node runs no more pods: %v", err)
-	}
+	assert.OK(t, traces(first.Dir(), first.bridge, first.cgroup), "after Stop, with the kubelet still running")
+	assert.OK(t, first.Stop(), "the second Stop")
+	assert.ErrorHas(t, first.StartRuntime(t.Context()), "node node-a is stopped", "StartRuntime after Stop")
+	assert.OK(t, runPod(t.Context(), client, "node-b", "default", "another"), "the other node runs no more pods")
 	again := startNode(t, c, "node-a")
-	if err := c.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, c.Stop())
 	for _, n := range []*Node{again, second} {
-		if err := traces(n.Dir(), n.bridge, n.cgroup); err != nil {
-			t.Errorf("after the cluster's Stop: %v", err)
-		}
+		assert.OK(t, traces(n.Dir(), n.bridge, n.cgroup), "after the cluster's Stop")
 	}
 }
 
@@ -87,40 +61,23 @@ func TestPodsOutliveTheRuntime(t *testing.T) {
 	c := startCluster(t, Options{})
 	client := admin(t, c)
 	n := startNode(t, c, "node-a")
-	kubelet, err := runKubelet(t.Context(), n, client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kubelet := assert.Value(runKubelet(t.Context(), n, client))(t)
 	t.Cleanup(func() { kubelet.stop(time.Second) })
-	if err := runPod(t.Context(), client, "node-a", "default", "sleeper"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, runPod(t.Context(), client, "node-a", "default", "sleeper"))
 	before, err := cgroupPIDs(n)
-	if err != nil || len(before) != 2 {
-		t.Fatalf("processes of the pod: %v, %v; want the program and the pause", before, err)
-	}
+	assert.Must(t, err == nil && len(before) == 2, "processes of the pod: %v, %v; want the program and the pause", before, err)
 	for range 2 {
-		if err := n.StopRuntime(); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, n.StopRuntime())
 	}
-	if err := n.ctr(t.Context(), "version"); err == nil {
-		t.Error("containerd answers after StopRuntime")
-	}
+	assert.That(t, n.ctr(t.Context(), "version") != nil, "containerd answers after StopRuntime")
 	for range 2 {
-		if err := n.StartRuntime(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, n.StartRuntime(t.Context()))
 	}
 	after, err := cgroupPIDs(n)
-	if err != nil || !slices.Equal(before, after) {
-		t.Errorf("processes of the pod: %v, before %v (%v)", after, before, err)
-	}
+	assert.That(t, err == nil && slices.Equal(before, after), "processes of the pod: %v, before %v (%v)", after, before, err)
 	// The program ends at once when it is told to; else this would take the grace of 30 s.
 	begin := time.Now()
-	if err := client.CoreV1().Pods("default").Delete(t.Context(), "sleeper", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, client.CoreV1().Pods("default").Delete(t.Context(), "sleeper", metav1.DeleteOptions{}))
 	eventually(t, 25*time.Second, func(ctx context.Context) error {
 		pids, err := cgroupPIDs(n)
 		if err == nil && len(pids) > 0 {
@@ -143,37 +100,25 @@ func TestANodeNeedsAShortDirectory(t *testing.T) {
 func TestANodeWhoseRuntimeDoesNotStartLeavesNothing(t *testing.T) {
 	c := startCluster(t, Options{})
 	bin := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bin, "containerd"), []byte("#!/bin/sh\necho no luck today; exit 3\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(filepath.Join(bin, "containerd"), []byte("#!/bin/sh\necho no luck today; exit 3\n"), 0o755))
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	_, err := c.NewNode(t.Context(), "node-a")
 	if errors.Is(err, ErrNoNode) {
 		t.Skip(err)
 	}
-	if err == nil || !strings.Contains(err.Error(), "no luck today") || !strings.Contains(err.Error(), "start node node-a") {
-		t.Errorf("NewNode: %v", err)
-	}
+	assert.That(t, err != nil && strings.Contains(err.Error(), "no luck today") && strings.Contains(err.Error(), "start node node-a"),
+		"NewNode: %v", err)
 	dir := filepath.Join(c.Dir(), "nodes", "node-a")
-	bridge, err := os.ReadFile(filepath.Join(dir, "bridge"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := traces(dir, string(bridge), strings.Replace(string(bridge), "evkbr", "evk", 1)); err != nil {
-		t.Error(err)
-	}
+	bridge := assert.Value(os.ReadFile(filepath.Join(dir, "bridge")))(t)
+	assert.OK(t, traces(dir, string(bridge), strings.Replace(string(bridge), "evkbr", "evk", 1)))
 }
 
 func TestMissingRequirementsOfANodeAreNamed(t *testing.T) {
 	empty := t.TempDir()
 	_, err := findPrograms(1000, []string{empty}, []string{empty})
-	if !errors.Is(err, ErrNoNode) {
-		t.Fatalf("findPrograms: %v, want ErrNoNode", err)
-	}
+	assert.Must(t, errors.Is(err, ErrNoNode), "findPrograms: %v, want ErrNoNode", err)
 	for _, want := range []string{"root", "containerd", "ctr", "runc", "containerd-shim-runc-v2", "CNI plugins"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%v: lacks %q", err, want)
-		}
+		assert.That(t, strings.Contains(err.Error(), want), "%v: lacks %q", err, want)
 	}
 	c := &Cluster{tools: empty}
 	if _, err := c.NewNode(t.Context(), "node-a"); err == nil || errors.Is(err, ErrNoNode) || !strings.Contains(err.Error(), "run `make tools`") {

@@ -6,16 +6,18 @@ import (
 	"path/filepath"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // writeKubeletConfig writes a configuration like kubeadm's, but with the node's own directories and ports, and with low eviction
 // limits, so that a nearly full disk of a developer's machine does not evict the pods of a test.
-func (n *Node) writeKubeletConfig(port int) error {
+func (n *Node) writeKubeletConfig(port int) (err error) {
+	defer must.Catch(&err)
+
 	path := func(name string) string { return filepath.Join(n.dir, name) }
-	if err := os.WriteFile(path("resolv.conf"), []byte("nameserver 127.0.0.1\n"), 0o644); err != nil {
-		return err
-	}
-	data, err := yaml.Marshal(map[string]any{
+	must.OK(os.WriteFile(path("resolv.conf"), []byte("nameserver 127.0.0.1\n"), 0o644))
+	data := must.Get(yaml.Marshal(map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1",
 		"kind":       "KubeletConfiguration",
 		"authentication": map[string]any{
@@ -50,10 +52,7 @@ func (n *Node) writeKubeletConfig(port int) error {
 		"imageGCHighThresholdPercent":      100, // the images cannot be pulled again
 		"evictionHard":                     map[string]string{"memory.available": "50Mi", "nodefs.available": "1%", "nodefs.inodesFree": "1%", "imagefs.available": "1%"},
 		"evictionPressureTransitionPeriod": "10s",
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	return os.WriteFile(n.KubeletConfig(), data, 0o644)
 }
 

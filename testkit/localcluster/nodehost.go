@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/evenkeel/evenkeel/testkit/localcluster/sweep"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // The requirements of a node on its machine: programs, a cgroup, a network.
@@ -113,15 +114,12 @@ func (n *Node) writeCNIConfig() error {
 
 // makeCgroup makes the root cgroup of this node, so that kubelets on the same machine do not remove each other's pods as orphans.
 // The kubelet requires that the cgroup exists.
-func (n *Node) makeCgroup() error {
+func (n *Node) makeCgroup() (err error) {
+	defer must.Catch(&err)
+
 	n.cgroup = strings.Replace(n.bridge, "evkbr", "evk", 1) // the bridge's name is unique on this machine
-	if err := n.writeSweepFile(sweep.CgroupFile, n.cgroup); err != nil {
-		return err
-	}
-	mounts, err := sweep.Mounts()
-	if err != nil {
-		return err
-	}
+	must.OK(n.writeSweepFile(sweep.CgroupFile, n.cgroup))
+	mounts := must.Get(sweep.Mounts())
 	made := false
 	for _, m := range mounts {
 		switch {
@@ -140,9 +138,7 @@ func (n *Node) makeCgroup() error {
 			return err
 		}
 		made = true
-		if err := inheritCPUs(m.Path, dir); err != nil {
-			return err
-		}
+		must.OK(inheritCPUs(m.Path, dir))
 	}
 	if !made {
 		return fmt.Errorf("%w: no cgroup hierarchy is mounted", ErrNoNode)

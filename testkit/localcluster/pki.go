@@ -16,6 +16,8 @@ import (
 
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // authority is the cluster's certificate authority, with its files in dir.
@@ -37,7 +39,9 @@ const (
 
 // newAuthority makes the authority and its files: ca, and for the API server apiserver, kubelet-client, and the key for service account
 // tokens.
-func newAuthority(dir string) (*authority, error) {
+func newAuthority(dir string) (_ *authority, err error) {
+	defer must.Catch(&err)
+
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("make the authority: %w", err)
@@ -55,14 +59,8 @@ func newAuthority(dir string) (*authority, error) {
 	server.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	server.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
 	server.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(serviceIP)}
-	serverPair, err := a.issue(server)
-	if err != nil {
-		return nil, err
-	}
-	kubeletClient, err := a.client("kube-apiserver-kubelet-client", "system:masters")
-	if err != nil {
-		return nil, err
-	}
+	serverPair := must.Get(a.issue(server))
+	kubeletClient := must.Get(a.client("kube-apiserver-kubelet-client", "system:masters"))
 	tokenKey, err := keyutil.MakeEllipticPrivateKeyPEM()
 	if err != nil {
 		return nil, fmt.Errorf("make the service account key: %w", err)

@@ -12,6 +12,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // Pool lends control planes to the processes of a test run, each to one process at a time. It starts one when all are in use, and
@@ -118,22 +120,19 @@ func (p *Pool) serve(ctx context.Context, conn net.Conn) {
 }
 
 // lend takes an idle control plane, or starts one, and resets it.
-func (p *Pool) lend(ctx context.Context, r poolRequest) (*member, poolAnswer, error) {
+func (p *Pool) lend(ctx context.Context, r poolRequest) (_ *member, _ poolAnswer, err error) {
+	defer must.Catch(&err)
+
 	if r.Do != borrowServer {
 		return nil, poolAnswer{}, fmt.Errorf("unknown first request %q", r.Do)
 	}
-	module, err := ModuleRoot()
-	if err != nil {
-		return nil, poolAnswer{}, err
-	}
+	module := must.Get(ModuleRoot())
 	full := r.Manifests != "" && r.Manifests == defaultManifests(module)
 	for {
 		m := p.takeIdle(full)
 		fresh := m == nil
 		if fresh {
-			if m, err = p.startMember(ctx); err != nil {
-				return nil, poolAnswer{}, err
-			}
+			m = must.Get(p.startMember(ctx))
 		}
 		to := m.bare
 		if full {
@@ -194,22 +193,15 @@ func (p *Pool) startMember(ctx context.Context) (*member, error) {
 	return m, nil
 }
 
-func (m *member) takeSnapshots(ctx context.Context) error {
-	if err := m.awaitBootstrap(ctx); err != nil {
-		return err
-	}
-	var err error
-	if m.bare, err = m.takeSnapshot(ctx); err != nil {
-		return err
-	}
+func (m *member) takeSnapshots(ctx context.Context) (err error) {
+	defer must.Catch(&err)
+
+	must.OK(m.awaitBootstrap(ctx))
+	m.bare = must.Get(m.takeSnapshot(ctx))
 	m.full, m.last = m.bare, m.bare
 	if dir := defaultManifests(m.module); dir != "" {
-		if err := errors.Join(m.Apply(ctx, dir), m.awaitPolicies(ctx)); err != nil {
-			return err
-		}
-		if m.full, err = m.takeSnapshot(ctx); err != nil {
-			return err
-		}
+		must.OK(errors.Join(m.Apply(ctx, dir), m.awaitPolicies(ctx)))
+		m.full = must.Get(m.takeSnapshot(ctx))
 		m.last = m.full
 	}
 	return nil

@@ -16,24 +16,21 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // startPool starts a pool that ends with the test, and makes Borrow use it.
 func startPool(t *testing.T) *Pool {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "socket")
-	pool, err := NewPool(socket, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := assert.Value(NewPool(socket, Options{}))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- pool.Serve(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, <-ended)
 	})
 	t.Setenv(PoolEnv, socket)
 	return pool
@@ -41,10 +38,7 @@ func startPool(t *testing.T) *Pool {
 
 func borrow(t *testing.T, o Options) *Cluster {
 	t.Helper()
-	c, err := Borrow(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := assert.Value(Borrow(t.Context(), o))(t)
 	t.Cleanup(func() { _ = c.Stop() }) // the second time it does nothing
 	return c
 }
@@ -58,9 +52,7 @@ func giveBack(t *testing.T, pool *Pool, c *Cluster) {
 		return len(pool.idle)
 	}
 	before := idle()
-	if err := c.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, c.Stop())
 	eventually(t, time.Minute, func(context.Context) error {
 		if n := idle(); n != before+1 {
 			return fmt.Errorf("%d control planes are idle, want %d", n, before+1)
@@ -72,10 +64,7 @@ func giveBack(t *testing.T, pool *Pool, c *Cluster) {
 // wantServed fails unless the API server serves NodeConfigs, or unless it does not.
 func wantServed(t *testing.T, c *Cluster, want bool) dynamic.NamespaceableResourceInterface {
 	t.Helper()
-	client, err := dynamic.NewForConfig(c.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := assert.Value(dynamic.NewForConfig(c.AdminConfig()))(t)
 	configs := client.Resource(schema.GroupVersionResource{Group: "evenkeel.dev", Version: "v1alpha1", Resource: "nodeconfigs"})
 	list, err := configs.List(t.Context(), metav1.ListOptions{})
 	switch {
@@ -112,23 +101,15 @@ func testNothingIsLeft(t *testing.T, pool *Pool) {
 	_, err := configs.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "evenkeel.dev/v1alpha1", "kind": "NodeConfig", "metadata": map[string]any{"name": "left", "finalizers": []any{"example.org/never"}},
 	}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	kube := admin(t, first)
 	if _, err := kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "left"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := kube.CoreV1().Namespaces().Delete(t.Context(), "left", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, kube.CoreV1().Namespaces().Delete(t.Context(), "left", metav1.DeleteOptions{}))
 	policies := kube.AdmissionregistrationV1().ValidatingAdmissionPolicies()
-	if err := policies.Delete(t.Context(), "evenkeel-node", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := first.Apply(t.Context(), filepath.Join(first.module, "config/controller/flowschema.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, policies.Delete(t.Context(), "evenkeel-node", metav1.DeleteOptions{}))
+	assert.NoError(t, first.Apply(t.Context(), filepath.Join(first.module, "config/controller/flowschema.yaml")))
 	url := first.URL()
 	giveBack(t, pool, first)
 
@@ -142,55 +123,32 @@ func testNothingIsLeft(t *testing.T, pool *Pool) {
 	if err != nil || len(spaces.Items) != 4 {
 		t.Errorf("got namespaces %v, error %v, want the 4 of every cluster", spaces.Items, err)
 	}
-	flows, err := kube.FlowcontrolV1().FlowSchemas().List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	flows := assert.Value(kube.FlowcontrolV1().FlowSchemas().List(t.Context(), metav1.ListOptions{}))(t)
 	for _, flow := range flows.Items {
-		if strings.HasPrefix(flow.Name, "evenkeel") {
-			t.Errorf("FlowSchema %s of another borrower is left", flow.Name)
-		}
+		assert.That(t, !strings.HasPrefix(flow.Name, "evenkeel"), "FlowSchema %s of another borrower is left", flow.Name)
 	}
 	giveBack(t, pool, bare)
 
 	again := borrow(t, Options{})
 	wantServed(t, again, true)
-	node, err := again.NodeKubeconfig("one")
-	if err != nil {
-		t.Fatal(err)
-	}
+	node := assert.Value(again.NodeKubeconfig("one"))(t)
 	said, err := exec.CommandContext(t.Context(), again.tool("kubectl"), "--kubeconfig="+node, "create", "--dry-run=server", "-f", "testdata/other-node.yaml").CombinedOutput()
-	if err == nil || !strings.Contains(string(said), "ValidatingAdmissionPolicy 'evenkeel-node'") {
-		t.Errorf("a node creates the NodeConfig of another: got error %v and output %q, want a refusal by the policy evenkeel-node", err, said)
-	}
+	assert.That(t, err != nil && strings.Contains(string(said), "ValidatingAdmissionPolicy 'evenkeel-node'"),
+		"a node creates the NodeConfig of another: got error %v and output %q, want a refusal by the policy evenkeel-node", err, said)
 }
 
 func testItsAPIServerCanBeStopped(t *testing.T, pool *Pool) {
 	c := borrow(t, Options{Manifests: NoManifests})
-	if err := c.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := admin(t, c).ServerVersion(); err == nil {
-		t.Error("the API server answers after StopAPIServer")
-	}
-	if err := c.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := admin(t, c).ServerVersion(); err != nil {
-		t.Error(err)
-	}
-	if err := c.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, c.StopAPIServer())
+	assert.That(t, assert.Err(admin(t, c).ServerVersion()) != nil, "the API server answers after StopAPIServer")
+	assert.NoError(t, c.StartAPIServer(t.Context()))
+	assert.OK(t, assert.Err(admin(t, c).ServerVersion()))
+	assert.NoError(t, c.StopAPIServer())
 	url := c.URL()
 	giveBack(t, pool, c)
 	next := borrow(t, Options{Manifests: NoManifests})
-	if next.URL() != url {
-		t.Errorf("got the control plane %s, want %s", next.URL(), url)
-	}
-	if _, err := admin(t, next).ServerVersion(); err != nil {
-		t.Errorf("the next borrower has an API server that is stopped: %v", err)
-	}
+	assert.Equal(t, next.URL(), url, "got the control plane")
+	assert.OK(t, assert.Err(admin(t, next).ServerVersion()), "the next borrower has an API server that is stopped")
 }
 
 func testAKilledBorrower(t *testing.T, pool *Pool) {
@@ -215,9 +173,7 @@ func testAKilledBorrower(t *testing.T, pool *Pool) {
 func TestWithoutAPoolBorrowStartsAControlPlane(t *testing.T) {
 	t.Setenv(PoolEnv, "")
 	c := borrow(t, Options{Manifests: NoManifests})
-	if c.lease != nil || !c.apiserver.running() {
-		t.Error("it was not started")
-	}
+	assert.That(t, c.lease == nil && c.apiserver.running(), "it was not started")
 }
 
 func TestAPoolThatIsGoneIsNamed(t *testing.T) {
@@ -226,7 +182,5 @@ func TestAPoolThatIsGoneIsNamed(t *testing.T) {
 	if err == nil {
 		_ = c.Stop()
 	}
-	if err == nil || !strings.Contains(err.Error(), os.Getenv(PoolEnv)) {
-		t.Errorf("got error %v, want one that names the socket", err)
-	}
+	assert.ErrorHas(t, err, os.Getenv(PoolEnv))
 }

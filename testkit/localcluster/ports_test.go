@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestPortsAreNeverAllocatedTwice(t *testing.T) {
@@ -13,10 +15,7 @@ func TestPortsAreNeverAllocatedTwice(t *testing.T) {
 	seen := map[int]bool{}
 	for range 100 {
 		for _, p := range []*ports{&one, &two} {
-			port, err := p.take()
-			if err != nil {
-				t.Fatal(err)
-			}
+			port := assert.Value(p.take())(t)
 			if seen[port] || port < firstPort || port > lastPort {
 				t.Errorf("port %d: given before (%v) or out of range", port, seen[port])
 			}
@@ -26,9 +25,7 @@ func TestPortsAreNeverAllocatedTwice(t *testing.T) {
 				t.Errorf("a port that was given is not free: %v", err)
 				continue
 			}
-			if err := l.Close(); err != nil {
-				t.Error(err)
-			}
+			assert.OK(t, l.Close())
 		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // errPortTaken means that a program stopped because another program listens on its port.
@@ -112,16 +114,12 @@ func (p *process) wait(ctx context.Context, check func(context.Context) error) e
 }
 
 // Probe sends a GET request, and returns nil if the answer is 200 OK within a second.
-func Probe(ctx context.Context, url string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
+func Probe(ctx context.Context, url string) (err error) {
+	defer must.Catch(&err)
+
+	request := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, url, nil))
 	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Do(request)
-	if err != nil {
-		return err
-	}
+	response := must.Get(client.Do(request))
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s answers %s", url, response.Status)

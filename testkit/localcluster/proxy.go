@@ -12,6 +12,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // Proxy is an HTTP proxy between a client and the API server.
@@ -22,15 +24,11 @@ type Proxy struct {
 
 // StartProxy starts a proxy that forwards requests with the identity of config, and writes a kubeconfig for its clients. wrap
 // gets every request, and decides whether to forward it.
-func StartProxy(config *rest.Config, kubeconfig string, wrap func(next http.Handler) http.Handler) (*Proxy, error) {
-	transport, err := rest.TransportFor(config)
-	if err != nil {
-		return nil, err
-	}
-	target, err := url.Parse(config.Host)
-	if err != nil {
-		return nil, err
-	}
+func StartProxy(config *rest.Config, kubeconfig string, wrap func(next http.Handler) http.Handler) (_ *Proxy, err error) {
+	defer must.Catch(&err)
+
+	transport := must.Get(rest.TransportFor(config))
+	target := must.Get(url.Parse(config.Host))
 	reverse := httputil.NewSingleHostReverseProxy(target)
 	quiet := log.New(io.Discard, "", 0) // aborted requests are expected
 	reverse.Transport, reverse.FlushInterval, reverse.ErrorLog = transport, -1, quiet

@@ -22,6 +22,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // A control plane is reset in etcd, below the API server: everything that is not in a snapshot is deleted, and everything else gets
@@ -59,14 +61,14 @@ func (c *Cluster) takeSnapshot(ctx context.Context) (*snapshot, error) {
 }
 
 // reset makes the control plane what it was when the snapshot was taken, and waits until the API server has noticed.
-func (m *member) reset(ctx context.Context, to *snapshot) error {
+func (m *member) reset(ctx context.Context, to *snapshot) (err error) {
+	defer must.Catch(&err)
+
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	begin := time.Now()
 	m.last = to
-	if err := m.StartAPIServer(ctx); err != nil { // the borrower may have stopped it
-		return err
-	}
+	must.OK(m.StartAPIServer(ctx)) // the borrower may have stopped it
 	changed, err := m.writeEtcd(ctx, to.keys)
 	if err != nil || len(changed) == 0 {
 		return err
@@ -77,18 +79,12 @@ func (m *member) reset(ctx context.Context, to *snapshot) error {
 		})
 	}
 	if touched("customresourcedefinitions", "apiservices") {
-		if err := retry(ctx, func(ctx context.Context) error { return m.checkServed(ctx, to.served) }, func(error) bool { return true }); err != nil {
-			return err
-		}
+		must.OK(retry(ctx, func(ctx context.Context) error { return m.checkServed(ctx, to.served) }, func(error) bool { return true }))
 	}
 	if touched("validatingadmissionpolicies", "validatingadmissionpolicybindings") {
-		if err := m.awaitPolicies(ctx); err != nil {
-			return err
-		}
+		must.OK(m.awaitPolicies(ctx))
 	}
-	if err := m.listEverything(ctx, to.served); err != nil {
-		return err
-	}
+	must.OK(m.listEverything(ctx, to.served))
 	m.log.Info("reset", "changed", len(changed), "keys", changed[:min(len(changed), 20)], "after", time.Since(begin).Round(time.Millisecond))
 	return nil
 }
@@ -113,10 +109,9 @@ func (c *Cluster) readEtcd(ctx context.Context) (map[string][]byte, error) {
 
 // writeEtcd makes etcd hold exactly these keys, and returns those that it had to change.
 func (c *Cluster) writeEtcd(ctx context.Context, want map[string][]byte) (changed []string, err error) {
-	have, err := c.readEtcd(ctx)
-	if err != nil {
-		return nil, err
-	}
+	defer must.Catch(&err)
+
+	have := must.Get(c.readEtcd(ctx))
 	var operations []any
 	for _, key := range slices.Sorted(maps.Keys(have)) {
 		if _, ok := want[key]; !ok {
@@ -131,28 +126,19 @@ func (c *Cluster) writeEtcd(ctx context.Context, want map[string][]byte) (change
 		}
 	}
 	for batch := range slices.Chunk(operations, 100) { // etcd refuses more than 128 operations in a transaction
-		if err := c.callEtcd(ctx, "txn", map[string]any{"success": batch}, &struct{}{}); err != nil {
-			return nil, err
-		}
+		must.OK(c.callEtcd(ctx, "txn", map[string]any{"success": batch}, &struct{}{}))
 	}
 	return changed, nil
 }
 
 // callEtcd calls a method of etcd's KV service through its JSON gateway.
-func (c *Cluster) callEtcd(ctx context.Context, method string, in, out any) error {
-	body, err := json.Marshal(in)
-	if err != nil {
-		return err
-	}
+func (c *Cluster) callEtcd(ctx context.Context, method string, in, out any) (err error) {
+	defer must.Catch(&err)
+
+	body := must.Get(json.Marshal(in))
 	url := fmt.Sprintf("http://127.0.0.1:%d/v3/kv/%s", c.etcdPort, method)
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
+	request := must.Get(http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body)))
+	response := must.Get(http.DefaultClient.Do(request))
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		said, _ := io.ReadAll(io.LimitReader(response.Body, 1024)) // only for the error
@@ -162,15 +148,11 @@ func (c *Cluster) callEtcd(ctx context.Context, method string, in, out any) erro
 }
 
 // served returns the resources that the API server serves, and the group versions of which it has an OpenAPI document.
-func (c *Cluster) served(ctx context.Context) ([]string, error) {
-	client, err := discovery.NewDiscoveryClientForConfig(c.admin)
-	if err != nil {
-		return nil, err
-	}
-	_, lists, err := client.ServerGroupsAndResources()
-	if err != nil {
-		return nil, err
-	}
+func (c *Cluster) served(ctx context.Context) (_ []string, err error) {
+	defer must.Catch(&err)
+
+	client := must.Get(discovery.NewDiscoveryClientForConfig(c.admin))
+	_, lists := must.Get2(client.ServerGroupsAndResources())
 	var served []string
 	for _, list := range lists {
 		for _, r := range list.APIResources {
@@ -179,14 +161,9 @@ func (c *Cluster) served(ctx context.Context) ([]string, error) {
 			}
 		}
 	}
-	raw, err := client.RESTClient().Get().AbsPath("/openapi/v3").DoRaw(ctx)
-	if err != nil {
-		return nil, err
-	}
+	raw := must.Get(client.RESTClient().Get().AbsPath("/openapi/v3").DoRaw(ctx))
 	var documents struct{ Paths map[string]any }
-	if err := json.Unmarshal(raw, &documents); err != nil {
-		return nil, err
-	}
+	must.OK(json.Unmarshal(raw, &documents))
 	for path := range documents.Paths {
 		served = append(served, path)
 	}
@@ -203,22 +180,18 @@ func (c *Cluster) checkServed(ctx context.Context, want []string) error {
 }
 
 // listEverything lists all objects of every resource. The API server answers such a list only when its cache has what etcd has.
-func (c *Cluster) listEverything(ctx context.Context, served []string) error {
+func (c *Cluster) listEverything(ctx context.Context, served []string) (err error) {
+	defer must.Catch(&err)
+
 	config := c.AdminConfig()
 	config.WarningHandler = rest.NoWarnings{} // some resources are deprecated
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return err
-	}
+	client := must.Get(dynamic.NewForConfig(config))
 	for _, line := range served {
 		version, resource, ok := strings.Cut(line, " ")
 		if !ok {
 			continue // an OpenAPI document
 		}
-		gv, err := schema.ParseGroupVersion(version)
-		if err != nil {
-			return err
-		}
+		gv := must.Get(schema.ParseGroupVersion(version))
 		err = retry(ctx, func(ctx context.Context) error {
 			_, err := client.Resource(gv.WithResource(resource)).List(ctx, metav1.ListOptions{})
 			return err
@@ -265,9 +238,11 @@ func (c *Cluster) awaitPolicies(ctx context.Context) error {
 }
 
 func awaitPolicies(ctx context.Context, client kubernetes.Interface) (err error) {
+	defer must.Catch(&err)
+
 	name := fmt.Sprintf("evenkeel-localcluster-%d", time.Now().UnixNano())
 	policies, bindings := client.AdmissionregistrationV1().ValidatingAdmissionPolicies(), client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
-	_, err = policies.Create(ctx, &admissionv1.ValidatingAdmissionPolicy{
+	must.Get(policies.Create(ctx, &admissionv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
 			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
@@ -279,20 +254,14 @@ func awaitPolicies(ctx context.Context, client kubernetes.Interface) (err error)
 			}}},
 			Validations: []admissionv1.Validation{{Expression: "false"}},
 		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return err
-	}
+	}, metav1.CreateOptions{}))
 	defer func() { err = errors.Join(err, policies.Delete(ctx, name, metav1.DeleteOptions{})) }()
-	_, err = bindings.Create(ctx, &admissionv1.ValidatingAdmissionPolicyBinding{
+	must.Get(bindings.Create(ctx, &admissionv1.ValidatingAdmissionPolicyBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
 			PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
 		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return err
-	}
+	}, metav1.CreateOptions{}))
 	defer func() { err = errors.Join(err, bindings.Delete(ctx, name, metav1.DeleteOptions{})) }()
 	probe := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // startTestTimeout limits the time to start and prepare a cluster that tests share.
@@ -48,6 +50,8 @@ func RunWithPool(m *testing.M) int {
 }
 
 func withPool(run func() int) (code int, err error) {
+	defer must.Catch(&err)
+
 	if poolSocket() != "" {
 		return run(), nil
 	}
@@ -57,13 +61,8 @@ func withPool(run func() int) (code int, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	socket := filepath.Join(dir, "socket")
-	pool, err := NewPool(socket, Options{})
-	if err != nil {
-		return 0, err
-	}
-	if err := os.Setenv(PoolEnv, socket); err != nil {
-		return 0, err
-	}
+	pool := must.Get(NewPool(socket, Options{}))
+	must.OK(os.Setenv(PoolEnv, socket))
 	ctx, stop := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- pool.Serve(ctx) }()

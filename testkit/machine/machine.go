@@ -18,6 +18,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/localcluster/sweep"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // ErrUnsupported means that systemd cannot be booted on this host; the error that wraps it says why.
@@ -81,7 +82,9 @@ type Machine struct {
 // Start boots a machine with its own files and its log in dir, whose path must be short because it holds sockets. Its programs may
 // use the given cgroups of the host. The machine ends with Stop, or with this process. The error wraps
 // ErrUnsupported if this host lacks root, a program or cgroups.
-func Start(ctx context.Context, dir string, view View, cgroups ...string) (*Machine, error) {
+func Start(ctx context.Context, dir string, view View, cgroups ...string) (_ *Machine, err error) {
+	defer must.Catch(&err)
+
 	if os.Geteuid() != 0 {
 		return nil, fmt.Errorf("%w: it needs root", ErrUnsupported)
 	}
@@ -98,18 +101,12 @@ func Start(ctx context.Context, dir string, view View, cgroups ...string) (*Mach
 	}
 	m := &Machine{dir: dir}
 	for _, d := range []string{Etc, Run, Lib} {
-		if err := os.MkdirAll(m.Path(d), 0o755); err != nil {
-			return nil, err
-		}
+		must.OK(os.MkdirAll(m.Path(d), 0o755))
 	}
 	for _, name := range targets {
-		if err := os.WriteFile(m.Path(Lib+"/"+name+".target"), []byte("[Unit]\nDescription="+name+"\n"), 0o644); err != nil {
-			return nil, err
-		}
+		must.OK(os.WriteFile(m.Path(Lib+"/"+name+".target"), []byte("[Unit]\nDescription="+name+"\n"), 0o644))
 	}
-	if err := m.makeBus(); err != nil {
-		return nil, err
-	}
+	must.OK(m.makeBus())
 	if err := m.makeCgroups(len(cgroups) > 0); err != nil {
 		return nil, errors.Join(err, m.removeCgroups())
 	}

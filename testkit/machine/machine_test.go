@@ -6,43 +6,28 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/machine"
 )
 
 func TestAMachineRunsItsOwnUnitsAndLeavesNothing(t *testing.T) {
-	dir, err := os.MkdirTemp("", "evkm-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := assert.Value(os.MkdirTemp("", "evkm-"))(t)
 	defer os.RemoveAll(dir)
 	m, err := machine.Start(t.Context(), dir, machine.Inside)
 	if errors.Is(err, machine.ErrUnsupported) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	defer func() { _ = m.Stop() }()
-	if err := os.WriteFile(m.Path(machine.Etc+"/a.service"), []byte("[Service]\nExecStart=/bin/sleep inf\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.Systemctl(t.Context(), "start", "a"); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(m.Path(machine.Etc+"/a.service"), []byte("[Service]\nExecStart=/bin/sleep inf\n"), 0o644))
+	assert.NoError(t, assert.Err(m.Systemctl(t.Context(), "start", "a")))
 	out, err := m.Systemctl(t.Context(), "show", "a", "--property=ActiveState,FragmentPath")
-	if want := "ActiveState=active\nFragmentPath=" + machine.Etc + "/a.service\n"; err != nil || sorted(out) != sorted(want) {
-		t.Errorf("systemctl show says %q, %v, want %q", out, err, want)
-	}
-	if _, err := os.Stat(machine.Etc + "/a.service"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the unit is outside of the machine too: %v", err)
-	}
+	want := "ActiveState=active\nFragmentPath=" + machine.Etc + "/a.service\n"
+	assert.That(t, err == nil && sorted(out) == sorted(want), "systemctl show says %q, %v, want %q", out, err, want)
+	assert.Is(t, assert.Err(os.Stat(machine.Etc+"/a.service")), os.ErrNotExist, "the unit is outside of the machine too")
 	init, err := os.ReadFile(m.Proc() + "/1/comm")
-	if err != nil || string(init) != "systemd\n" {
-		t.Errorf("its first process is %q, %v", init, err)
-	}
-	if err := m.Stop(); err != nil {
-		t.Error(err)
-	}
+	assert.That(t, err == nil && string(init) == "systemd\n", "its first process is %q, %v", init, err)
+	assert.OK(t, m.Stop())
 	for _, h := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd"} {
 		entries, _ := os.ReadDir(h)
 		for _, e := range entries {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // RunningPID waits for a kubelet, and returns its process ID.
@@ -32,14 +33,10 @@ func (n *Subject) RunningPID() int {
 // Running returns the revision that the kubelet was started with, and the digest of what it was given if that is a whole payload:
 // another revision may have the same one. Both are empty for local.
 func (n *Subject) Running() (revision, digest string, err error) {
-	pid, err := n.KubeletPID()
-	if err != nil {
-		return "", "", err
-	}
-	argv, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	if err != nil {
-		return "", "", err
-	}
+	defer must.Catch(&err)
+
+	pid := must.Get(n.KubeletPID())
+	argv := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)))
 	for arg := range strings.SplitSeq(string(argv), "\x00") {
 		flag, path, _ := strings.Cut(arg, "=")
 		if _, rest, rendered := strings.Cut(path, "/rendered/"); rendered {
@@ -57,15 +54,11 @@ func (n *Subject) Running() (revision, digest string, err error) {
 // started.
 func (n *Subject) Arrived() {
 	n.T.Helper()
-	n.Eventually("the kubelet that was announced is there", func(ctx context.Context) error {
-		nc, err := n.Get(ctx)
-		if err != nil {
-			return err
-		}
-		revision, digest, err := n.Running()
-		if err != nil {
-			return err
-		}
+	n.Eventually("the kubelet that was announced is there", func(ctx context.Context) (err error) {
+		defer must.Catch(&err)
+
+		nc := must.Get(n.Get(ctx))
+		revision, digest := must.Get2(n.Running())
 		active := nc.Status.Active
 		if (active == nil) != (revision == "") || active != nil && active.Revision != revision && active.SHA256 != digest {
 			return fmt.Errorf("active is %+v, and %q runs", active, revision)
@@ -172,15 +165,11 @@ func (s *Steady) End(t *testing.T) {
 }
 
 // AskAgent asks the agent over HTTP.
-func (n *Subject) AskAgent(ctx context.Context, path string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.Listen+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	res, err := (&http.Client{Timeout: 20 * time.Second}).Do(req)
-	if err != nil {
-		return nil, err
-	}
+func (n *Subject) AskAgent(ctx context.Context, path string) (_ []byte, err error) {
+	defer must.Catch(&err)
+
+	req := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.Listen+path, nil))
+	res := must.Get((&http.Client{Timeout: 20 * time.Second}).Do(req))
 	defer res.Body.Close()
 	raw, err := io.ReadAll(res.Body)
 	if err == nil && res.StatusCode != http.StatusOK {
@@ -193,15 +182,12 @@ func (n *Subject) AskAgent(ctx context.Context, path string) ([]byte, error) {
 func (n *Subject) AgentSays(status, reason, words string) agent.Configz {
 	n.T.Helper()
 	var z agent.Configz
-	n.Eventually(fmt.Sprintf("the agent says %s, %s, %q", status, reason, words), func(ctx context.Context) error {
-		raw, err := n.AskAgent(ctx, "/configz")
-		if err != nil {
-			return err
-		}
+	n.Eventually(fmt.Sprintf("the agent says %s, %s, %q", status, reason, words), func(ctx context.Context) (err error) {
+		defer must.Catch(&err)
+
+		raw := must.Get(n.AskAgent(ctx, "/configz"))
 		z = agent.Configz{}
-		if err := json.Unmarshal(raw, &z); err != nil {
-			return err
-		}
+		must.OK(json.Unmarshal(raw, &z))
 		c := z.ConfigOK
 		if c.Status != status || c.Reason != reason || !strings.Contains(c.Message+": "+c.Cause, words) {
 			return fmt.Errorf("it says %+v, error %q", c, z.Error)

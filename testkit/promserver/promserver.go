@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 // Path returns the path of prometheus or promtool. root is the directory of the project. The error says how to get it.
@@ -40,28 +41,20 @@ type Server struct {
 
 // Start runs a Prometheus and returns when it answers. files are its files in a directory, by name, and one of them is
 // prometheus.yaml.
-func Start(binary, dir string, files map[string]string) (*Server, error) {
+func Start(binary, dir string, files map[string]string) (_ *Server, err error) {
+	defer must.Catch(&err)
+
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			return nil, err
-		}
+		must.OK(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	address, err := localcluster.FreeAddress()
-	if err != nil {
-		return nil, err
-	}
+	address := must.Get(localcluster.FreeAddress())
 	s := &Server{URL: "http://" + address, log: filepath.Join(dir, "log")}
-	log, err := os.Create(s.log)
-	if err != nil {
-		return nil, err
-	}
+	log := must.Get(os.Create(s.log))
 	defer log.Close()
 	s.cmd = exec.Command(binary, "--config.file="+filepath.Join(dir, "prometheus.yaml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+address, "--storage.tsdb.retention.size=64MB")
 	s.cmd.Stdout, s.cmd.Stderr = log, log
-	if s.done, err = localcluster.StartTied(s.cmd); err != nil {
-		return nil, err
-	}
+	s.done = must.Get(localcluster.StartTied(s.cmd))
 	if err := s.ready(); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}

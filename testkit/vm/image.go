@@ -17,6 +17,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/build/image"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
 //go:embed build.sh
@@ -38,7 +39,9 @@ type Image struct {
 
 // Build makes the image with this kubelet, or returns the one of an earlier call if nothing that it contains has changed. Debian is
 // downloaded once. All files are in dir. Progress goes to log. The error wraps ErrMissing if a program or root is missing.
-func Build(ctx context.Context, dir, kubelet string, log io.Writer) (*Image, error) {
+func Build(ctx context.Context, dir, kubelet string, log io.Writer) (_ *Image, err error) {
+	defer must.Catch(&err)
+
 	var missing []string
 	for _, name := range []string{"qemu-system-x86_64", "qemu-img", "debootstrap", "mkfs.ext4", "zstd"} {
 		if _, err := lookup(name); err != nil {
@@ -51,50 +54,26 @@ func Build(ctx context.Context, dir, kubelet string, log io.Writer) (*Image, err
 	if len(missing) > 0 {
 		return nil, fmt.Errorf("%w: missing %s", ErrMissing, strings.Join(missing, ", "))
 	}
-	module, err := localcluster.ModuleRoot()
-	if err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
-	}
-	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
+	module := must.Get(localcluster.ModuleRoot())
+	must.OK(os.MkdirAll(dir, 0o755))
+	lock := must.Get(os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600))
 	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return nil, err
-	}
-	added, err := addedFiles(ctx, module, dir, kubelet)
-	if err != nil {
-		return nil, err
-	}
-	digest, err := digestOf(added)
-	if err != nil {
-		return nil, err
-	}
+	must.OK(unix.Flock(int(lock.Fd()), unix.LOCK_EX))
+	added := must.Get(addedFiles(ctx, module, dir, kubelet))
+	digest := must.Get(digestOf(added))
 	disk := filepath.Join(dir, fmt.Sprintf("node-%.12s.raw", digest))
 	i := &Image{Disk: disk, Kernel: disk + ".vmlinuz", Initrd: disk + ".initrd"}
 	if _, err := os.Stat(disk); err == nil {
 		return i, nil
 	}
-	old, err := filepath.Glob(filepath.Join(dir, "node-*"))
-	if err != nil {
-		return nil, err
-	}
+	old := must.Get(filepath.Glob(filepath.Join(dir, "node-*")))
 	for _, file := range old {
-		if err := os.Remove(file); err != nil {
-			return nil, err
-		}
+		must.OK(os.Remove(file))
 	}
 	fmt.Fprintln(log, "building the disk of the virtual machine; the first time, Debian is downloaded, which takes minutes")
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", buildScript, "build.sh", dir, disk, added)
 	cmd.Env = append(os.Environ(), "PACKAGES="+packages, "PATH="+searchPath(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
-	out, err := os.Create(filepath.Join(dir, "build.log"))
-	if err != nil {
-		return nil, err
-	}
+	out := must.Get(os.Create(filepath.Join(dir, "build.log")))
 	defer out.Close()
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Run(); err != nil {
@@ -116,14 +95,12 @@ func lookup(name string) (string, error) {
 }
 
 // addedFiles collects what the image has besides Debian, and returns the directory.
-func addedFiles(ctx context.Context, module, dir, kubelet string) (string, error) {
+func addedFiles(ctx context.Context, module, dir, kubelet string) (_ string, err error) {
+	defer must.Catch(&err)
+
 	added := filepath.Join(dir, "added")
-	if err := os.RemoveAll(added); err != nil {
-		return "", err
-	}
-	if err := os.CopyFS(added, os.DirFS(filepath.Join(module, "testkit", "vm", "root"))); err != nil {
-		return "", err
-	}
+	must.OK(os.RemoveAll(added))
+	must.OK(os.CopyFS(added, os.DirFS(filepath.Join(module, "testkit", "vm", "root"))))
 	guest, sleep := filepath.Join(added, "usr/local/bin/vm-guest"), filepath.Join(dir, "sleep")
 	for program, source := range map[string]string{guest: "./testkit/vm/guest", sleep: "./testkit/localcluster/sleep"} {
 		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", program, source)
@@ -132,13 +109,10 @@ func addedFiles(ctx context.Context, module, dir, kubelet string) (string, error
 			return "", fmt.Errorf("build %s: %w\n%s", source, err, out)
 		}
 	}
-	archive, _, err := image.Image{
+	archive, _ := must.Get2(image.Image{
 		References: []string{localcluster.PauseImage, localcluster.SleepImage},
 		Programs:   []image.Program{{Path: "/sleep", File: sleep}},
-	}.Archive()
-	if err != nil {
-		return "", err
-	}
+	}.Archive())
 	program, err := os.ReadFile(kubelet)
 	if err != nil {
 		return "", fmt.Errorf("run `make tools`: %w", err)
@@ -172,15 +146,11 @@ func digestOf(dir string) (string, error) {
 }
 
 // Overlay makes a disk that begins as the image's, in the format qcow2, and keeps only what differs.
-func (i *Image) Overlay(ctx context.Context, path string) (Disk, error) {
-	img, err := lookup("qemu-img")
-	if err != nil {
-		return Disk{}, err
-	}
-	base, err := filepath.Abs(i.Disk)
-	if err != nil {
-		return Disk{}, err
-	}
+func (i *Image) Overlay(ctx context.Context, path string) (_ Disk, err error) {
+	defer must.Catch(&err)
+
+	img := must.Get(lookup("qemu-img"))
+	base := must.Get(filepath.Abs(i.Disk))
 	out, err := exec.CommandContext(ctx, img, "create", "-q", "-f", "qcow2", "-F", "raw", "-b", base, path).CombinedOutput()
 	if err != nil {
 		return Disk{}, fmt.Errorf("qemu-img: %w: %s", err, out)

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
+	"github.com/evenkeel/evenkeel/testkit/must"
 	"github.com/evenkeel/evenkeel/testkit/vm/guest/protocol"
 )
 
@@ -96,18 +97,12 @@ func runsKernel(ctx context.Context, i *Image, accel string) error {
 }
 
 // Start boots a machine, and returns when it can execute scripts, which is before all services are up.
-func Start(ctx context.Context, o Options) (*Machine, error) {
-	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
-		return nil, err
-	}
-	qemu, err := lookup("qemu-system-x86_64")
-	if err != nil {
-		return nil, err
-	}
-	address, err := localcluster.FreeAddress()
-	if err != nil {
-		return nil, err
-	}
+func Start(ctx context.Context, o Options) (_ *Machine, err error) {
+	defer must.Catch(&err)
+
+	must.OK(os.MkdirAll(o.Dir, 0o755))
+	qemu := must.Get(lookup("qemu-system-x86_64"))
+	address := must.Get(localcluster.FreeAddress())
 	m := &Machine{
 		dir: o.Dir, base: "http://" + address,
 		// A connection does not survive a reboot of the machine.
@@ -117,10 +112,7 @@ func Start(ctx context.Context, o Options) (*Machine, error) {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	log, err := os.OpenFile(filepath.Join(o.Dir, "qemu.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return nil, err
-	}
+	log := must.Get(os.OpenFile(filepath.Join(o.Dir, "qemu.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644))
 	defer log.Close()
 	m.cmd = exec.Command(qemu, arguments(o, socket, address)...)
 	m.cmd.Stdout, m.cmd.Stderr = log, log
@@ -218,15 +210,11 @@ func (m *Machine) PutFile(ctx context.Context, path string, mode os.FileMode, co
 	return err
 }
 
-func (m *Machine) do(ctx context.Context, method, path string, query url.Values, body io.Reader) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, method, m.base+path+"?"+query.Encode(), body)
-	if err != nil {
-		return nil, err
-	}
-	response, err := m.client.Do(request)
-	if err != nil {
-		return nil, err
-	}
+func (m *Machine) do(ctx context.Context, method, path string, query url.Values, body io.Reader) (_ []byte, err error) {
+	defer must.Catch(&err)
+
+	request := must.Get(http.NewRequestWithContext(ctx, method, m.base+path+"?"+query.Encode(), body))
+	response := must.Get(m.client.Do(request))
 	defer response.Body.Close()
 	raw, err := io.ReadAll(response.Body)
 	if err == nil && response.StatusCode != http.StatusOK {

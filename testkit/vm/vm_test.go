@@ -3,7 +3,6 @@ package vm
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,15 +11,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // monitor answers commands as QEMU does, with an event before each answer.
 func monitor(t *testing.T, socket string, answers map[string]string) {
 	t.Helper()
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := assert.Value(net.Listen("unix", socket))(t)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		conn, err := l.Accept()
@@ -43,30 +41,19 @@ func TestTheMonitorsAnswerIsFoundBehindEvents(t *testing.T) {
 		`{"execute":"stop"}`:             `{"return": {}}`,
 		`{"execute":"fly"}`:              `{"error": {"class": "CommandNotFound", "desc": "The command fly has not been found"}}`,
 	})
-	q, err := dialQMP(t.Context(), socket, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := assert.Value(dialQMP(t.Context(), socket, nil))(t)
 	defer q.close()
-	if err := q.execute(t.Context(), "stop"); err != nil {
-		t.Error(err)
-	}
-	if err := q.execute(t.Context(), "fly"); err == nil || err.Error() != "fly: The command fly has not been found" {
-		t.Errorf("the error is %v", err)
-	}
+	assert.OK(t, q.execute(t.Context(), "stop"))
+	assert.Error(t, q.execute(t.Context(), "fly"), "fly: The command fly has not been found")
 }
 
 func TestAMonitorThatIsNotThereIsAnError(t *testing.T) {
 	ended := make(chan struct{})
 	close(ended)
-	if _, err := dialQMP(t.Context(), filepath.Join(t.TempDir(), "qmp"), ended); err == nil || err.Error() != "it ended at once" {
-		t.Errorf("the error is %v", err)
-	}
+	assert.Error(t, assert.Err(dialQMP(t.Context(), filepath.Join(t.TempDir(), "qmp"), ended)), "it ended at once")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := dialQMP(ctx, filepath.Join(t.TempDir(), "qmp"), nil); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the error is %v", err)
-	}
+	assert.Is(t, assert.Err(dialQMP(ctx, filepath.Join(t.TempDir(), "qmp"), nil)), os.ErrNotExist)
 }
 
 func TestQEMUGetsTheDiskTheNetworkAndTheAccelerator(t *testing.T) {
@@ -80,9 +67,7 @@ func TestQEMUGetsTheDiskTheNetworkAndTheAccelerator(t *testing.T) {
 	} {
 		argv := strings.Join(arguments(Options{Image: &Image{Kernel: "k", Initrd: "i"}, Dir: "d", Root: c.disk, Accel: c.accel}, "q", "127.0.0.1:5"), " ")
 		for _, want := range append(c.want, "-kernel k -initrd i", "panic=1", "hostfwd=tcp:127.0.0.1:5-:7000", "unix:q,", "path=d/console.log") {
-			if !strings.Contains(argv, want) {
-				t.Errorf("%q is missing in %s", want, argv)
-			}
+			assert.That(t, strings.Contains(argv, want), "%q is missing in %s", want, argv)
 		}
 	}
 }
@@ -91,25 +76,14 @@ func TestTheDigestChangesWithEachFile(t *testing.T) {
 	dir := t.TempDir()
 	digest := func(name, content string) string {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		d, err := digestOf(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+		d := assert.Value(digestOf(dir))(t)
 		return d
 	}
 	one := digest("a", "1")
-	if digest("a", "1") != one {
-		t.Error("the same files have another digest")
-	}
-	if digest("a", "2") == one || digest("b", "1") == one {
-		t.Error("other files have the same digest")
-	}
-	if _, err := digestOf(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the error is %v", err)
-	}
+	assert.That(t, digest("a", "1") == one, "the same files have another digest")
+	assert.That(t, digest("a", "2") != one && digest("b", "1") != one, "other files have the same digest")
+	assert.Is(t, assert.Err(digestOf(filepath.Join(dir, "none"))), os.ErrNotExist)
 }
 
 func TestAKernelThatDoesNotBootIsNotRunWithKVM(t *testing.T) {
@@ -122,14 +96,11 @@ func TestAKernelThatDoesNotBootIsNotRunWithKVM(t *testing.T) {
 		"echo no such CPU >&2; exit 1": "exit status 1: no such CPU",
 		"kill -ABRT $$":                "signal: aborted",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, "qemu-system-x86_64"), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.WriteFile(filepath.Join(dir, "qemu-system-x86_64"), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		err := runsKernel(ctx, i, "kvm")
 		cancel()
-		if got := fmt.Sprint(err); want == "" && err != nil || want != "" && !strings.Contains(got, want) {
-			t.Errorf("%s: %s, want %q", script, got, want)
-		}
+		got := fmt.Sprint(err)
+		assert.That(t, (want != "" || err == nil) && (want == "" || strings.Contains(got, want)), "%s: %s, want %q", script, got, want)
 	}
 }

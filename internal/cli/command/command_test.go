@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestAFileIsReadUpToItsLimit(t *testing.T) {
@@ -20,9 +22,7 @@ func TestAFileIsReadUpToItsLimit(t *testing.T) {
 		1<<20 + 1:   file + " is larger than 1 MiB, which is the limit: it was not used; use a smaller file",
 		4<<20 + 100: file + " is larger than 1 MiB, which is the limit: it was not used; use a smaller file",
 	} {
-		if err := os.WriteFile(file, make([]byte, size), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.WriteFile(file, make([]byte, size), 0o600))
 		data, name, err := e.ReadFile(t.Context(), file, 1<<20)
 		switch {
 		case name != file:
@@ -37,14 +37,11 @@ func TestAFileIsReadUpToItsLimit(t *testing.T) {
 
 func TestReadingAPipeWithoutAWriterEndsWhenInterrupted(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, syscall.Mkfifo(pipe, 0o600))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := (&Env{}).ReadFile(ctx, pipe, 1); err == nil || !strings.Contains(err.Error(), "interrupted: nothing was written") {
-		t.Errorf("the error is %v", err)
-	}
+	_, _, err := (&Env{}).ReadFile(ctx, pipe, 1)
+	assert.That(t, err != nil && strings.Contains(err.Error(), "interrupted: nothing was written"), "the error is %v", err)
 }
 
 func TestReadingStandardInputEndsWhenInterrupted(t *testing.T) {
@@ -53,7 +50,6 @@ func TestReadingStandardInputEndsWhenInterrupted(t *testing.T) {
 	e := &Env{IOStreams: genericclioptions.IOStreams{In: in}}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := e.ReadFile(ctx, "-", 1); err == nil || !strings.Contains(err.Error(), "interrupted: nothing was written") {
-		t.Errorf("the error is %v", err)
-	}
+	_, _, err := e.ReadFile(ctx, "-", 1)
+	assert.That(t, err != nil && strings.Contains(err.Error(), "interrupted: nothing was written"), "the error is %v", err)
 }

@@ -12,6 +12,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // checked returns the notes and the error about the fields of a configuration in the upstream form.
@@ -22,10 +23,7 @@ func checked(t *testing.T, config string) (notes string, err error) {
 
 func checkedAs(t *testing.T, apiVersion, config string) (notes string, err error) {
 	t.Helper()
-	p, err := payload.Decode(payload.KeyKubelet, []byte("apiVersion: "+apiVersion+"\nkind: KubeletConfiguration\n"+config))
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := assert.Value(payload.Decode(payload.KeyKubelet, []byte("apiVersion: "+apiVersion+"\nkind: KubeletConfiguration\n"+config)))(t)
 	var out bytes.Buffer
 	err = (&Env{IOStreams: genericclioptions.IOStreams{ErrOut: &out}}).CheckFields(p)
 	return out.String(), err
@@ -53,14 +51,11 @@ func TestAValueOfAWrongTypeIsAnErrorThatNamesTheFieldTheTypeAndTheValue(t *testi
 		{"a: 1\nmaxPods: x\npodPidsLimit: x\npodsPerCore: x\nkubeAPIQPS: x\nkubeAPIBurst: x\nport: x", "; and 1 more"},
 	} {
 		notes, err := checked(t, tt.config)
-		if err == nil || !strings.Contains(err.Error(), tt.want) || notes != "" {
-			t.Errorf("%s: %v with notes %q, want %s", tt.config, err, notes, tt.want)
-		}
+		assert.That(t, err != nil && strings.Contains(err.Error(), tt.want) && notes == "",
+			"%s: %v with notes %q, want %s", tt.config, err, notes, tt.want)
 	}
 	_, err := checkedAs(t, payload.GroupedAPIVersion, "resources: {eviction: {evictionHard: {memory.available: 5}}}")
-	if err == nil || !strings.Contains(err.Error(), "resources.eviction.evictionHard[memory.available] must be text") {
-		t.Errorf("in the grouped form: %v", err)
-	}
+	assert.ErrorHas(t, err, "resources.eviction.evictionHard[memory.available] must be text", "in the grouped form")
 }
 
 func TestValuesOfTheRightTypeAreNoError(t *testing.T) {
@@ -71,9 +66,8 @@ func TestValuesOfTheRightTypeAreNoError(t *testing.T) {
 		"logging: {flushFrequency: 5s}\nreservedMemory: [{numaNode: 0, limits: {memory: 1Gi, hugepages-2Mi: 4}}]",
 		"registerWithTaints: [{key: a, effect: NoSchedule}]\nshutdownGracePeriodByPodPriority: [{priority: 1, shutdownGracePeriodSeconds: 5}]",
 	} {
-		if notes, err := checked(t, config); err != nil || strings.Contains(notes, "unknown") {
-			t.Errorf("%s: %v, %q", config, err, notes)
-		}
+		notes, err := checked(t, config)
+		assert.That(t, err == nil && !strings.Contains(notes, "unknown"), "%s: %v, %q", config, err, notes)
 	}
 }
 
@@ -101,9 +95,7 @@ func TestAnUnknownFieldIsANoteThatNamesASimilarField(t *testing.T) {
 		`note: unknown field "PodPidsLimit" of KubeletConfiguration (did you mean podPidsLimit?): `,
 		`note: unknown field "logging.Format" of KubeletConfiguration (did you mean format?): `,
 	} {
-		if err != nil || !strings.Contains(notes, want) || strings.Count(notes, "unknown field") != 3 {
-			t.Errorf("%v, %q", err, notes)
-		}
+		assert.That(t, err == nil && strings.Contains(notes, want) && strings.Count(notes, "unknown field") == 3, "%v, %q", err, notes)
 	}
 }
 
@@ -134,9 +126,7 @@ func TestAProtectedFieldIsANoteOnlyIfItIsThere(t *testing.T) {
 		{"mayPods: 1", "note: unknown field \"mayPods\""},
 	} {
 		notes, err := checked(t, tt.config)
-		if err != nil || !strings.HasPrefix(notes, tt.want) || tt.want == "" && notes != "" {
-			t.Errorf("%s: %v, %q", tt.config, err, notes)
-		}
+		assert.That(t, err == nil && strings.HasPrefix(notes, tt.want) && (tt.want != "" || notes == ""), "%s: %v, %q", tt.config, err, notes)
 	}
 	if notes, _ := checked(t, "mayPods: 1"); strings.Contains(notes, "protected") {
 		t.Errorf("an unknown field is called protected: %q", notes)
@@ -153,7 +143,5 @@ func TestProtectedFieldsAreShownAsTheFileNamesThem(t *testing.T) {
 	path := all[0]
 	group, _, _ := strings.Cut(path, ".")
 	notes, err := checkedAs(t, payload.GroupedAPIVersion, fmt.Sprintf("%s: {clusterDNS: [10.0.0.10]}", group))
-	if err != nil || !slices.Contains(strings.Fields(notes), path) {
-		t.Errorf("%s: %v, %q", path, err, notes)
-	}
+	assert.That(t, err == nil && slices.Contains(strings.Fields(notes), path), "%s: %v, %q", path, err, notes)
 }

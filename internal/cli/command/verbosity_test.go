@@ -4,14 +4,13 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestTheLogMasksHeadersAndPathsOfStaticPodURLs(t *testing.T) {
 	quoted := func(text string) string {
-		line, err := json.Marshal(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		line := assert.Value(json.Marshal(text))(t)
 		return string(line)
 	}
 	const (
@@ -21,8 +20,7 @@ func TestTheLogMasksHeadersAndPathsOfStaticPodURLs(t *testing.T) {
 	)
 	for _, record := range []string{fields, block, flow, quoted(fields), quoted(block), quoted(quoted(block)), quoted(flow)} {
 		got := maskLog(record)
-		if strings.Contains(got, "swordfish") || !strings.Contains(got, "maxPods") || !strings.Contains(got, "podsPerCore") {
-			t.Errorf("the log shows %s\nfor %s", got, record)
-		}
+		assert.That(t, !strings.Contains(got, "swordfish") && strings.Contains(got, "maxPods") && strings.Contains(got, "podsPerCore"),
+			"the log shows %s\nfor %s", got, record)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -17,9 +18,7 @@ func flagged(t *testing.T, args ...string) componentFlags {
 	var f componentFlags
 	cmd := &cobra.Command{}
 	f.add(cmd)
-	if err := cmd.ParseFlags(args); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, cmd.ParseFlags(args))
 	return f
 }
 
@@ -29,17 +28,14 @@ func TestComponentsLeaveNoTemporaryFiles(t *testing.T) {
 	t.Setenv("TMPDIR", scratch)
 	f := flagged(t, "--component-binary", "kubelet=../../../bin/tools/kubelet", "--component-binary=kube-proxy=../../../bin/tools/kube-proxy")
 	all, done, err := f.open(io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	for _, name := range []string{"kubelet", "kube-proxy"} {
 		if all[name] == nil || all[name].Name() != name {
 			t.Errorf("of %s there is %v", name, all[name])
 			continue
 		}
-		if defaults, err := all[name].Defaults(t.Context()); err != nil || len(defaults) == 0 {
-			t.Errorf("%s: %v", name, err)
-		}
+		defaults, err := all[name].Defaults(t.Context())
+		assert.That(t, err == nil && len(defaults) != 0, "%s: %v", name, err)
 	}
 	if left, err := os.ReadDir(scratch); err != nil || len(left) != 1 {
 		t.Errorf("they use %v, %v", left, err)
@@ -55,9 +51,7 @@ func TestWithoutComponentsThereIsNoTemporaryDirectory(t *testing.T) {
 	f := flagged(t)
 	all, done, err := f.open(io.Discard)
 	done()
-	if len(all) != 0 || err != nil {
-		t.Errorf("%v, %v", all, err)
-	}
+	assert.That(t, len(all) == 0 && err == nil, "%v, %v", all, err)
 }
 
 func TestAMissingComponentIsAnError(t *testing.T) {
@@ -67,9 +61,8 @@ func TestAMissingComponentIsAnError(t *testing.T) {
 	f := flagged(t, "--component-binary=kube-proxy=../../../bin/tools/kube-proxy", "--component-binary=kubelet=/nowhere/kubelet")
 	all, done, err := f.open(io.Discard)
 	done()
-	if want := "--component-binary=kubelet=/nowhere/kubelet: there is no kubelet at /nowhere/kubelet: file does not exist"; all != nil || err == nil || err.Error() != want {
-		t.Errorf("%v, %v, want %s", all, err, want)
-	}
+	want := "--component-binary=kubelet=/nowhere/kubelet: there is no kubelet at /nowhere/kubelet: file does not exist"
+	assert.That(t, all == nil && err != nil && err.Error() == want, "%v, %v, want %s", all, err, want)
 	if left, err := filepath.Glob(scratch + "/*"); err != nil || len(left) != 0 {
 		t.Errorf("left are %v, %v", left, err)
 	}

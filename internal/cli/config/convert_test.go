@@ -12,6 +12,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 const header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -20,49 +21,30 @@ const header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfigur
 func thereAndBack(t rapid.TB, flat []byte) {
 	t.Helper()
 	want, err := decode(flat)
-	if err != nil {
-		t.Fatalf("%v: %s", err, flat)
-	}
+	assert.Must(t, err == nil, "%v: %s", err, flat)
 	text := flat
 	for range 2 {
 		d, err := kubeadm.Documents("f.yaml", text)
-		if err != nil {
-			t.Fatalf("%v: %s", err, text)
-		}
+		assert.Must(t, err == nil, "%v: %s", err, text)
 		if text, err = convert(d[0]); err != nil {
 			t.Fatalf("%v: %s", err, d[0].Text)
 		}
 	}
-	got, err := decode(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want.Fields, got.Fields); diff != "" {
-		t.Fatalf("%s\n%s", diff, text)
-	}
-	if !strings.HasPrefix(string(text), "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n") {
-		t.Fatalf("apiVersion and kind come first: %s", text)
-	}
+	got := assert.Value(decode(text))(t)
+	diff := cmp.Diff(want.Fields, got.Fields)
+	assert.Must(t, diff == "", "%s\n%s", diff, text)
+	assert.Must(t, strings.HasPrefix(string(text), "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"),
+		"apiVersion and kind come first: %s", text)
 }
 
 func TestConversionKeepsEveryField(t *testing.T) {
-	text, err := os.ReadFile("../../payload/testdata/printed-full.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := assert.Value(os.ReadFile("../../payload/testdata/printed-full.json"))(t)
 	var printed map[string]any
-	if err := json.Unmarshal(text, &printed); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal(text, &printed))
 	fields := payload.Canonical(printed)
 	fields["apiVersion"], fields["kind"] = payload.UpstreamAPIVersion, payload.KubeletKind
-	flat, err := json.Marshal(fields)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(fields) < 100 {
-		t.Errorf("only %d fields", len(fields))
-	}
+	flat := assert.Value(json.Marshal(fields))(t)
+	assert.That(t, len(fields) >= 100, "only %d fields", len(fields))
 	thereAndBack(t, flat)
 }
 
@@ -87,10 +69,7 @@ func TestConversionKeepsAnyValueOfAnyField(t *testing.T) {
 			}
 			set(fields, strings.Split(f.Path, "."), value)
 		}
-		flat, err := json.Marshal(fields)
-		if err != nil {
-			t.Fatal(err)
-		}
+		flat := assert.Value(json.Marshal(fields))(t)
 		thereAndBack(t, flat)
 	})
 }
@@ -110,18 +89,16 @@ func set(fields map[string]any, path []string, value any) {
 
 func TestConversionOfAnEmptyConfiguration(t *testing.T) {
 	const want = "apiVersion: evenkeel.dev/v1alpha1\nkind: KubeletConfiguration\n"
-	if got, err := Convert("f", []byte(header), "grouped"); err != nil || string(got) != want {
-		t.Errorf("got %q, %v, want %q", got, err, want)
-	}
+	got, err := Convert("f", []byte(header), "grouped")
+	assert.That(t, err == nil && string(got) == want, "got %q, %v, want %q", got, err, want)
 	thereAndBack(t, []byte(header))
 }
 
 func TestConversionKeepsLargeNumbers(t *testing.T) {
 	flat := header + "kubeAPIBurst: 18446744073709551615\nmaxOpenFiles: 9223372036854775807\n"
 	got, err := Convert("f", []byte(flat), "grouped")
-	if want := "cluster:\n  kubeAPIBurst: 18446744073709551615\nresources:\n  maxOpenFiles: 9223372036854775807\n"; err != nil || !strings.HasSuffix(string(got), want) {
-		t.Errorf("got %q, %v, want at its end %q", got, err, want)
-	}
+	want := "cluster:\n  kubeAPIBurst: 18446744073709551615\nresources:\n  maxOpenFiles: 9223372036854775807\n"
+	assert.That(t, err == nil && strings.HasSuffix(string(got), want), "got %q, %v, want at its end %q", got, err, want)
 }
 
 func TestConversionLimitsTheSizeOfTheResult(t *testing.T) {
@@ -134,7 +111,5 @@ func TestConversionLimitsTheSizeOfTheResult(t *testing.T) {
 		t.Fatal(len(text), err)
 	}
 	const want = "large.json: the grouped form is not valid: larger than 1 MiB; nothing was written"
-	if _, err := Convert("large.json", text, "grouped"); err == nil || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
-	}
+	assert.Error(t, assert.Err(Convert("large.json", text, "grouped")), want)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
@@ -32,16 +33,12 @@ func TestConfigDiffComparesANodeWithARolloutAndItsRevisions(t *testing.T) {
 
 	got := api.Run("config", "diff", "node/compared-a", "rollout/compared@2")
 	want := fmt.Sprintf("--- node/compared-a (ConfigMap evenkeel-system/%s)\n+++ rollout/compared@2 (ConfigMap evenkeel-system/%s)\nmaxPods: 110 -> 120\npodsPerCore: unset -> 7\n", first.Name, second.Name)
-	if got.Out != want || got.Code != 0 {
-		t.Errorf("got %+v, want %s", got, want)
-	}
+	assert.That(t, got.Out == want && got.Code == 0, "got %+v, want %s", got, want)
 	api.Run("config", "diff", "rollout/compared@2", "rollout/compared", "--form", "grouped").WantOutput(t,
 		"+++ rollout/compared (spec.template)\n", "resources.maxPods: 120 -> 130\n", "resources.podsPerCore: 7 -> unset\n")
 	api.Run("config", "diff", "node/compared-a", "rollout/compared@1").WantOutput(t, "no differences\n")
 	var d describe.Comparison
-	if err := json.Unmarshal([]byte(api.Run("config", "diff", "rollout/compared@1", "rollout/compared", "-o", "json").Out), &d); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal([]byte(api.Run("config", "diff", "rollout/compared@1", "rollout/compared", "-o", "json").Out), &d))
 	if len(d.Differences) != 1 || d.Differences[0] != (describe.Difference{Field: "maxPods", A: "110", B: "130"}) || d.A.Name != "rollout/compared@1" {
 		t.Errorf("as JSON: %+v", d)
 	}
@@ -64,9 +61,7 @@ func TestConfigDiffComparesBothFormsAndMasksSecrets(t *testing.T) {
 	got := api.Run("config", "diff", upstream, grouped)
 	got.WantOutput(t, "maxPods: 110 -> 120\n", "staticPodURL: masked -> masked\n", "staticPodURLHeader.Authorization: masked -> masked\n",
 		"trial.allowPodLoss: unset -> true\n", "trial.configTrialDuration: unset -> \"5m0s\"\n", "trial.crashLoopThreshold: unset -> 1\n")
-	if strings.Contains(got.Out, "hush") || strings.Contains(got.Out, "shout") {
-		t.Errorf("a secret is shown: %s", got.Out)
-	}
+	assert.That(t, !strings.Contains(got.Out, "hush") && !strings.Contains(got.Out, "shout"), "a secret is shown: %s", got.Out)
 }
 
 func TestConfigDiffOfUnreadableConfigurationsIsAnError(t *testing.T) {

@@ -11,39 +11,28 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestOutputCreatesAFileThatIsReadableAndNotExecutable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.yaml")
-	if err := (&app{&command.Env{}}).output(path, []byte("a: b\n")); err != nil {
-		t.Fatal(err)
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if mode := info.Mode().Perm(); mode&0o600 != 0o600 || mode&^0o644 != 0 {
-		t.Errorf("its mode is %s", mode)
-	}
-	if text, err := os.ReadFile(path); err != nil || string(text) != "a: b\n" {
-		t.Errorf("it holds %q, %v", text, err)
-	}
+	assert.NoError(t, (&app{&command.Env{}}).output(path, []byte("a: b\n")))
+	info := assert.Value(os.Stat(path))(t)
+	mode := info.Mode().Perm()
+	assert.That(t, mode&0o600 == 0o600 && mode&^0o644 == 0, "its mode is %s", mode)
+	text, err := os.ReadFile(path)
+	assert.That(t, err == nil && string(text) == "a: b\n", "it holds %q, %v", text, err)
 }
 
 func TestOutputOverwritesNothing(t *testing.T) {
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "out.yaml"), filepath.Join(dir, "link")
-	if err := os.WriteFile(file, []byte("old"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(filepath.Join(dir, "elsewhere"), link); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(file, []byte("old"), 0o600))
+	assert.NoError(t, os.Symlink(filepath.Join(dir, "elsewhere"), link))
 	for _, path := range []string{file, link, dir} {
 		err := (&app{&command.Env{}}).output(path, []byte("new"))
-		if want := "--output: " + path + " already exists: remove it, or choose another name; nothing was written"; err == nil || err.Error() != want {
-			t.Errorf("got %v, want %s", err, want)
-		}
+		want := "--output: " + path + " already exists: remove it, or choose another name; nothing was written"
+		assert.That(t, err != nil && err.Error() == want, "got %v, want %s", err, want)
 	}
 	if text, err := os.ReadFile(file); err != nil || string(text) != "old" {
 		t.Errorf("it holds %q, %v", text, err)
@@ -67,7 +56,6 @@ func TestInputIsLimited(t *testing.T) {
 	endless := strings.NewReader(strings.Repeat("#", 2*kubeadm.MaxFile))
 	a := &app{Env: &command.Env{IOStreams: genericclioptions.IOStreams{In: endless}}}
 	_, err := a.given(t.Context(), "-")
-	if want := "standard input is larger than 4 MiB, which is the limit: it was not used; use a smaller file"; err == nil || err.Error() != want {
-		t.Errorf("the error is %v, want %s", err, want)
-	}
+	want := "standard input is larger than 4 MiB, which is the limit: it was not used; use a smaller file"
+	assert.That(t, err != nil && err.Error() == want, "the error is %v, want %s", err, want)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/program"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
@@ -52,15 +53,11 @@ func TestInterruptedValidateHasNoVerdict(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	seen := filepath.Join(t.TempDir(), "seen")
 	kubelet := filepath.Join(t.TempDir(), "kubelet")
-	if err := os.WriteFile(kubelet, []byte("#!/bin/sh\n>"+seen+"\nexec sleep 60\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(kubelet, []byte("#!/bin/sh\n>"+seen+"\nexec sleep 60\n"), 0o700))
 	begun := func() bool { _, err := os.Stat(seen); return err == nil }
 	file := fakeapi.File(t, fakeapi.Header)
 	got := validateUntil(t, begun, nil, file, "--component-binary=kubelet="+kubelet)
-	if got.Code != 2 || got.Out != "" || got.Err != "error: interrupted at "+file+"\n" {
-		t.Errorf("%+v", got)
-	}
+	assert.That(t, got.Code == 2 && got.Out == "" && got.Err == "error: interrupted at "+file+"\n", "%+v", got)
 	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) != 0 {
 		t.Errorf("left are %v, %v", left, err)
 	}
@@ -70,16 +67,11 @@ func TestValidateIsInterruptedWhileReadingStandardInput(t *testing.T) {
 	in, nobody := io.Pipe()
 	defer nobody.Close()
 	got := validateUntil(t, func() bool { return true }, in, "-")
-	if got.Code != 2 || got.Out != "" || got.Err != "error: interrupted: nothing was judged\n" {
-		t.Errorf("%+v", got)
-	}
+	assert.That(t, got.Code == 2 && got.Out == "" && got.Err == "error: interrupted: nothing was judged\n", "%+v", got)
 }
 
 func TestValidateReportsAWriteError(t *testing.T) {
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	full := assert.Value(os.OpenFile("/dev/full", os.O_WRONLY, 0))(t)
 	defer full.Close()
 	var errOut strings.Builder
 	env := command.NewEnv(program.Info{}, genericclioptions.IOStreams{Out: full, ErrOut: &errOut})

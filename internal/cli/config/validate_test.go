@@ -8,13 +8,12 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestOutcomesHaveTheNamesOfComponentOutcomes(t *testing.T) {
 	for theirs, ours := range map[component.Outcome]outcome{component.Accepted: accepted, component.Rejected: rejected, component.CouldNotTell: couldNotTell} {
-		if theirs.String() != string(ours) {
-			t.Errorf("%s is not %s", theirs, ours)
-		}
+		assert.That(t, theirs.String() == string(ours), "%s is not %s", theirs, ours)
 	}
 }
 
@@ -34,9 +33,7 @@ func TestTheWorstVerdictDecides(t *testing.T) {
 		for _, one := range tt.all {
 			all = append(all, judgement{Verdict: one})
 		}
-		if got := overall(all); got != tt.want {
-			t.Errorf("%v: %s, want %s", tt.all, got, tt.want)
-		}
+		assert.Equal(t, overall(all), tt.want, tt.all)
 	}
 }
 

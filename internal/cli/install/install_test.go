@@ -22,6 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/fleet/doctor"
 	"github.com/evenkeel/evenkeel/internal/fleet/installer"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
@@ -40,10 +41,7 @@ func with(t *testing.T, f func(*cluster)) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeapi.New(t, Command, UninstallCommand)
 		c := &cluster{api, t, &fakeapi.Installers{Client: api}}
-		parts, err := doctor.Manifests()
-		if err != nil {
-			t.Fatal(err)
-		}
+		parts := assert.Value(doctor.Manifests())(t)
 		for _, p := range parts {
 			if p.Want.GetKind() == "CustomResourceDefinition" {
 				c.must(api.Create(t.Context(), p.Want))
@@ -62,9 +60,7 @@ func with(t *testing.T, f func(*cluster)) {
 
 func (c *cluster) must(err error) {
 	c.t.Helper()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	assert.NoError(c.t, err)
 }
 
 func (c *cluster) image(version string) {
@@ -101,9 +97,7 @@ func (c *cluster) wantLabels(want string) {
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		got = append(got, name+"="+found[name])
 	}
-	if strings.Join(got, " ") != want {
-		c.t.Errorf("the labels are %q, want %q", got, want)
-	}
+	assert.That(c.t, strings.Join(got, " ") == want, "the labels are %q, want %q", got, want)
 }
 
 // wantOrder demands that pods became ready in an order, and never more than so many were busy at a time.
@@ -232,9 +226,8 @@ func TestInstallNeverExceedsMaxUnavailable(t *testing.T) {
 			c.node(fmt.Sprint("n", i), fakeapi.ComesBack)
 		}
 		c.Run("install", "--all-nodes", "--max-unavailable", "40%", "--yes", "-o", "json").WantOutput(t, `"state": "Done"`)
-		if order, most := c.installers.Order(); most != 2 || len(order) != 5 {
-			t.Errorf("%d at a time, %q; want 2 and all", most, order)
-		}
+		order, most := c.installers.Order()
+		assert.That(t, most == 2 && len(order) == 5, "%d at a time, %q; want 2 and all", most, order)
 	})
 }
 
@@ -357,9 +350,7 @@ func TestUninstallChangesTheNodesBeforeTheCluster(t *testing.T) {
 		c.installers.Plays("a", fakeapi.ComesBack)
 		c.Run("uninstall", "--retry", "--yes").Want(t, command.ExitError, []string{"b: skipped: it is cordoned", "a: uninstalled", "1 of 2 nodes uninstalled, 1 skipped"},
 			"1 node still labelled evenkeel.dev/agent (b): the controller and the installer remain until these are done; run the command again then")
-		if !c.exists(&appsv1.Deployment{}, v1alpha1.SystemNamespace, "evenkeel-controller") {
-			t.Error("the controller is gone")
-		}
+		assert.That(t, c.exists(&appsv1.Deployment{}, v1alpha1.SystemNamespace, "evenkeel-controller"), "the controller is gone")
 
 		c.exists(b, "", "b")
 		b.Spec.Unschedulable = false
@@ -406,9 +397,7 @@ func TestPurgeListsObjectsAndDeletesTheAPI(t *testing.T) {
 		c.Run("uninstall", "--purge", "--dry-run").WantOutput(t, loss, "kubectl get nodeconfigs,nodeconfigrollouts -o yaml > evenkeel.yaml")
 		c.Run("uninstall", "--purge", "--yes").WantOutput(t, loss, "a: uninstalled", "nodeconfigrollouts.evenkeel.dev deleted, with all objects",
 			"nodeconfigs.evenkeel.dev deleted, with all objects", "kubectl delete -f install.yaml")
-		if c.exists(theCRD(), "", doctor.CRDName) {
-			t.Error("the API is still there")
-		}
+		assert.That(t, !c.exists(theCRD(), "", doctor.CRDName), "the API is still there")
 		c.image("v1.0.1")
 		c.Run("install", "a", "--yes").WantError(t, "the cluster has no CustomResourceDefinition nodeconfigs.evenkeel.dev, so agents cannot report: apply evenkeel's manifests first: kubectl apply -f install.yaml")
 		c.Run("uninstall", "--purge", "--yes").WantOutput(t, "--purge permanently deletes ", "evenkeel-installer deleted")

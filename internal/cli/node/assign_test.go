@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestAnErrorAfterWhichTheWriteMayHaveTakenEffectSaysWhatToDo(t *testing.T) {
@@ -27,8 +28,6 @@ func TestAnErrorAfterWhichTheWriteMayHaveTakenEffectSaysWhatToDo(t *testing.T) {
 		{apierrors.NewBadRequest("no"), false},
 	} {
 		got := maybeWritten(tt.err)
-		if (got != nil && strings.Contains(got.Error(), words)) != tt.want || !errors.Is(got, tt.err) {
-			t.Errorf("%v becomes %v", tt.err, got)
-		}
+		assert.That(t, (got != nil && strings.Contains(got.Error(), words)) == tt.want && errors.Is(got, tt.err), "%v becomes %v", tt.err, got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
@@ -27,9 +28,7 @@ func TestAssignStopsWaitingWhenTheOutcomeIsKnown(t *testing.T) {
 			api.Write(nc)
 		}, command.ExitError, []string{"error: node a was assigned another configuration in the meantime; for details: kubectl evenkeel node a"}},
 		{"the NodeConfig is deleted", func(api *fakeapi.API, nc *v1alpha1.NodeConfig) {
-			if err := api.Delete(t.Context(), nc); err != nil {
-				t.Error(err)
-			}
+			assert.OK(t, api.Delete(t.Context(), nc))
 		}, command.ExitError, []string{"error: NodeConfig a was deleted: the node keeps its configuration"}},
 		{"the node refuses", func(api *fakeapi.API, nc *v1alpha1.NodeConfig) {
 			nc.Status.ObservedGeneration = nc.Generation
@@ -76,9 +75,7 @@ func TestAssignWithoutAnAnswerOfThePreflightContinues(t *testing.T) {
 			api.AddNodeConfig("a", nil, func(st *v1alpha1.NodeConfigStatus) { st.Capabilities = []string{v1alpha1.CapabilityPreflight} })
 			got := api.Run("assign", "a", "-f", file, "--dry-run")
 			got.Want(t, command.ExitComplete, []string{"dry run: nothing was assigned\n"}, "note: it is not known whether node a would accept this: "+want)
-			if strings.Contains(got.Out, "Preflight:") {
-				t.Errorf("an answer although nobody was asked:\n%s", got.Out)
-			}
+			assert.That(t, !strings.Contains(got.Out, "Preflight:"), "an answer although nobody was asked:\n%s", got.Out)
 			all := &v1alpha1.NodeConfigPreflightList{}
 			if err := api.List(t.Context(), all); err != nil || len(all.Items) != 0 {
 				t.Errorf("%d preflights were created, which nobody answers: %v", len(all.Items), err)
@@ -129,9 +126,7 @@ func TestFlagsPrintsTheAgentsAnswerOrWhyThereIsNone(t *testing.T) {
 				synctest.Wait()
 				api.Read(nc)
 				request := nc.Annotations[v1alpha1.AnnotationFlags]
-				if request == "" {
-					t.Fatalf("nobody was asked: %s%s", r.Out, r.Err)
-				}
+				assert.Must(t, request != "", "nobody was asked: %s%s", r.Out, r.Err)
 				tt.answer(api, nc, request)
 				(<-r.Ended).Want(t, tt.code, tt.out, tt.words)
 				if err := api.Get(t.Context(), client.ObjectKey{Name: "a"}, nc); err != nil || nc.Annotations[v1alpha1.AnnotationFlags] != tt.request {

@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
@@ -70,9 +71,7 @@ func TestFailedNodeShowsHowToRetry(t *testing.T) {
 		"- rollout broken does not assign revision 1 while it is Halted\n", "- rollout broken is Halted: ")
 
 	var v describe.Node
-	if err := json.Unmarshal([]byte(api.Run("node", "broken-a", "-o", "json").Out), &v); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal([]byte(api.Run("node", "broken-a", "-o", "json").Out), &v))
 	if v.Name != "broken-a" || v.Rollout != "broken" || v.State != "Failed" || v.Phase != "Halted" || v.Spec == nil || v.Status == nil || len(v.Next) != 2 {
 		t.Errorf("as JSON: %+v", v)
 	}
@@ -105,9 +104,7 @@ func TestNodeShowsItsDrain(t *testing.T) {
 	got := api.Run("node", "drained-a")
 	got.WantOutput(t, "Taint: evenkeel.dev/draining, since ", "s ago: keeps new pods away while the node is drained and updated\n",
 		"Position: InFlight/Draining: "+why, "- rollout drained drains the node for revision 1: "+why)
-	if strings.Contains(got.Out, "kubectl drain") {
-		t.Errorf("a person is asked to drain the node: %s", got.Out)
-	}
+	assert.That(t, !strings.Contains(got.Out, "kubectl drain"), "a person is asked to drain the node: %s", got.Out)
 	api.Run("node", "drained-b").WantOutput(t, "Taint: evenkeel.dev/draining, which no rollout of this controller wrote", "Position: Blocked\n")
 	api.Run("nodes", "--rollout", "drained", "-o", "wide").WantOutput(t, "Draining", why)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
@@ -95,9 +96,7 @@ func TestNodesOfARolloutShowTheirState(t *testing.T) {
 	api.Run("nodes", "--rollout", "standing", "-o", "wide").WantOutput(t, "PROBLEMS WHY\n", "ConfigOK is not True NotHealthy: it was not healthy for 2m\n")
 	var list struct{ Items []describe.Row }
 	got := api.Run("nodes", "--rollout", "standing", "--failed", "-o", "json")
-	if err := json.Unmarshal([]byte(got.Out), &list); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal([]byte(got.Out), &list))
 	if len(list.Items) != 1 || list.Items[0].Name != "standing-b" || list.Items[0].Why != "NotHealthy: it was not healthy for 2m" {
 		t.Errorf("failed: %s", got.Out)
 	}
@@ -141,20 +140,17 @@ func TestNodesNotesDifferentAgentVersions(t *testing.T) {
 		api.AddNodeConfig(name, nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = version })
 	}
 	const want = "note: the version of 1 of 3 agents (v0.1.0) differs from most (v0.2.0): -o wide lists it\n"
-	if got := api.Run("nodes", "-l", "pool=versions"); got.Err != want || got.Code != 0 {
-		t.Errorf("got %+v, want %q", got, want)
-	}
-	if got := api.Run("nodes", "-l", "pool=versions", "-o", "json"); got.Err != "" {
-		t.Errorf("as JSON: %q", got.Err)
-	}
+	got := api.Run("nodes", "-l", "pool=versions")
+	assert.That(t, got.Err == want && got.Code == 0, "got %+v, want %q", got, want)
+	got = api.Run("nodes", "-l", "pool=versions", "-o", "json")
+	assert.That(t, got.Err == "", "as JSON: %q", got.Err)
 	if got := api.Run("node", "versions-2"); got.Err != "note: the version of the agent (v0.1.0) differs from the version of this program (v0.0.0-test)\n" {
 		t.Errorf("of one node: %q", got.Err)
 	}
 	api.AddNode("same-version", "same-version", "z1")
 	api.AddNodeConfig("same-version", nil, func(st *v1alpha1.NodeConfigStatus) { st.AgentVersion = "v0.0.0-test" })
-	if got := api.Run("node", "same-version"); got.Err != "" {
-		t.Errorf("of the same version: %q", got.Err)
-	}
+	got = api.Run("node", "same-version")
+	assert.That(t, got.Err == "", "of the same version: %q", got.Err)
 }
 
 func TestNodesShowsVersionsAndRunMode(t *testing.T) {
@@ -179,12 +175,10 @@ func TestNodesShowsVersionsAndRunMode(t *testing.T) {
 	}
 	got := api.Run("nodes", "-l", "pool=kinds", "-o", "json")
 	var list struct{ Items []describe.Row }
-	if err := json.Unmarshal([]byte(got.Out), &list); err != nil || len(list.Items) != 4 || got.Err != "" {
-		t.Fatalf("as JSON: %+v, %v", got, err)
-	}
-	if row := list.Items[0]; row.RunMode != "SelfHosted" || row.ComponentVersion != "v1.37.0" || row.AgentVersion != "v0.1.0" {
-		t.Errorf("as JSON: %+v", row)
-	}
+	err := json.Unmarshal([]byte(got.Out), &list)
+	assert.Must(t, err == nil && len(list.Items) == 4 && got.Err == "", "as JSON: %+v, %v", got, err)
+	row := list.Items[0]
+	assert.That(t, row.RunMode == "SelfHosted" && row.ComponentVersion == "v1.37.0" && row.AgentVersion == "v0.1.0", "as JSON: %+v", row)
 	api.Run("node", "kinds-a").WantOutput(t, "Agent: v0.1.0, kubelet v1.37.0, source NodeConfig, run mode SelfHosted: in a pod\n")
 	api.Run("node", "kinds-b").WantOutput(t, "Agent: v0.1.0, kubelet v1.36.3, source NodeConfig, run mode Bootstrap: on the host, until a self-hosted kubelet takes over\n")
 }
@@ -201,9 +195,8 @@ func TestWhoMayNotListNodesSeesTheSameHealth(t *testing.T) {
 	healths := func() (out []describe.Standing, notes string) {
 		r := api.Run("nodes", "-o", "json")
 		var list struct{ Items []describe.Row }
-		if err := json.Unmarshal([]byte(r.Out), &list); err != nil {
-			t.Fatalf("%v: %+v", err, r)
-		}
+		err := json.Unmarshal([]byte(r.Out), &list)
+		assert.Must(t, err == nil, "%v: %+v", err, r)
 		for _, row := range list.Items {
 			out = append(out, row.Standing)
 		}
@@ -212,19 +205,12 @@ func TestWhoMayNotListNodesSeesTheSameHealth(t *testing.T) {
 	all, _ := healths()
 	api.Forbid("*", "Node")
 	fewer, notes := healths()
-	if len(all) != 2 || all[0].Health != describe.HealthFailed || all[1].Health != describe.HealthHealthy {
-		t.Errorf("an administrator sees %+v", all)
-	}
-	if diff := cmp.Diff(all, fewer); diff != "" {
-		t.Errorf("a viewer sees something else: %s", diff)
-	}
-	if !strings.Contains(notes, "note: you are not allowed to list Nodes") {
-		t.Errorf("the notes are %s", notes)
-	}
+	assert.That(t, len(all) == 2 && all[0].Health == describe.HealthFailed && all[1].Health == describe.HealthHealthy,
+		"an administrator sees %+v", all)
+	assert.NoDiff(t, cmp.Diff(all, fewer), "a viewer sees something else")
+	assert.That(t, strings.Contains(notes, "note: you are not allowed to list Nodes"), "the notes are %s", notes)
 	got := api.Run("node", "a")
 	got.WantOutput(t, "Health: Failed\n", "ConfigOK: False, CrashLooped", "what rollouts do with the node is not known: you are not allowed to read Nodes")
-	if strings.Contains(got.Out, "does not exist") {
-		t.Errorf("the Node that may not be read is said not to exist: %s", got.Out)
-	}
+	assert.That(t, !strings.Contains(got.Out, "does not exist"), "the Node that may not be read is said not to exist: %s", got.Out)
 	api.Run("node", "nowhere").WantError(t, "get node nowhere", "forbidden")
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // A watch reads all nodes again after an error of its first round.
@@ -17,11 +18,8 @@ func TestNodesThatAreReadAgainAreComparedOnce(t *testing.T) {
 	o := nodesOptions{drift: true, compared: &driftRows{}}
 	for range 2 {
 		err := (&app{}).eachNode(t.Context(), api, o, labels.SelectorFromSet(labels.Set{"pool": "x"}), func(describe.Row) error { return nil })
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := o.compared; got.agents != 1 || got.silent != 1 {
-			t.Fatalf("counted %+v", got)
-		}
+		assert.NoError(t, err)
+		got := o.compared
+		assert.Must(t, got.agents == 1 && got.silent == 1, "counted %+v", got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
@@ -24,9 +25,7 @@ func TestNodesAreWatched(t *testing.T) {
 		fakeapi.Failing(&nc.Status, "CrashLooped", "it crash-looped")
 		api.Report(nc)
 		next()
-		if err := api.Delete(t.Context(), b); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, api.Delete(t.Context(), b))
 		next()
 		api.AddNode("watched-b", a.Labels["pool"], "z1")
 		next()
@@ -42,23 +41,14 @@ func TestNodesAreWatched(t *testing.T) {
 		if got, want := strings.Join(names, ", "), "NAME HEALTH, watched-a Healthy, watched-b Unknown, watched-a Failed, watched-b Unknown"; got != want {
 			t.Errorf("the table is %s, want %s", got, want)
 		}
-		if !strings.Contains(table.Err.String(), "note: node watched-b is no longer listed") {
-			t.Errorf("the notes are %s", table.Err)
-		}
-		if strings.Count(lines.Out.String(), `"name":"watched-`) != 4 {
-			t.Errorf("the lines are %s", lines.Out)
-		}
+		assert.That(t, strings.Contains(table.Err.String(), "note: node watched-b is no longer listed"), "the notes are %s", table.Err)
+		assert.That(t, strings.Count(lines.Out.String(), `"name":"watched-`) == 4, "the lines are %s", lines.Out)
 		for line := range strings.Lines(lines.Out.String()) {
-			if !strings.HasPrefix(line, `{"name":"watched-`) || !strings.HasSuffix(line, "}\n") {
-				t.Errorf("%q is no object in one line", line)
-			}
+			assert.That(t, strings.HasPrefix(line, `{"name":"watched-`) && strings.HasSuffix(line, "}\n"), "%q is no object in one line", line)
 		}
-		if got := failed.Out.String(); got != "node/watched-a\n" {
-			t.Errorf("the failed nodes are %q", got)
-		}
-		if got := turns.Out.String(); strings.Count(got, "watched-a ") != 2 || strings.Count(got, "watched-b ") != 2 {
-			t.Errorf("the nodes of the rollout are:\n%s", got)
-		}
+		assert.Equal(t, failed.Out.String(), "node/watched-a\n", "the failed nodes")
+		got := turns.Out.String()
+		assert.That(t, strings.Count(got, "watched-a ") == 2 && strings.Count(got, "watched-b ") == 2, "the nodes of the rollout are:\n%s", got)
 	})
 }
 

@@ -263,7 +263,6 @@ func TestPlanUsesTheDurationInSpecTrial(t *testing.T) {
 	api.Run("rollout", "plan", "-f", file, "--nodes", "20").WantOutput(t, "A trial takes 7m.\n")
 	both := fakeapi.File(t, strings.Replace(inPool, "  strategy:", "  trial: {configTrialDuration: 7m}\n  strategy:", 1))
 	got := api.Run("rollout", "plan", "-f", both, "--nodes", "20")
-	if want := "rollout planned is invalid: spec.trial and the payload (trial.configTrialDuration) both have trial settings: remove one of them"; got.Code != 1 || !strings.Contains(got.Err, want) {
-		t.Errorf("exit %d: %s, want %q", got.Code, got.Err, want)
-	}
+	want := "rollout planned is invalid: spec.trial and the payload (trial.configTrialDuration) both have trial settings: remove one of them"
+	assert.That(t, got.Code == 1 && strings.Contains(got.Err, want), "exit %d: %s, want %q", got.Code, got.Err, want)
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 func TestAMissingKubeconfigIsExplainedAsInOtherCommands(t *testing.T) {
@@ -19,7 +20,6 @@ func TestAMissingKubeconfigIsExplainedAsInOtherCommands(t *testing.T) {
 	a := &app{&command.Env{Connection: connection, IOStreams: genericiooptions.NewTestIOStreamsDiscard(), Terminal: io.Discard}}
 	_, want := a.RESTConfig()
 	err := a.run(t.Context(), "-")
-	if err == nil || want == nil || err.Error() != want.Error() || !strings.Contains(err.Error(), "correct --kubeconfig") {
-		t.Errorf("the error is %v, want %v", err, want)
-	}
+	assert.That(t, err != nil && want != nil && err.Error() == want.Error() && strings.Contains(err.Error(), "correct --kubeconfig"),
+		"the error is %v, want %v", err, want)
 }

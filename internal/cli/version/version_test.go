@@ -14,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/program"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
@@ -31,12 +32,10 @@ func inCluster(t *testing.T, api *fakeapi.API) Report {
 	t.Helper()
 	said := api.Run("version", "-o", "json")
 	var v Report
-	if err := json.Unmarshal([]byte(said.Out), &v); err != nil || said.Code != 0 {
-		t.Fatalf("exit %d, %v: %s%s", said.Code, err, said.Out, said.Err)
-	}
-	if want := program.NewInfo("kubectl-evenkeel", "v0.0.0-test", "0123abcd"); v.Client != want {
-		t.Errorf("the client is %+v, want %+v", v.Client, want)
-	}
+	err := json.Unmarshal([]byte(said.Out), &v)
+	assert.Must(t, err == nil && said.Code == 0, "exit %d, %v: %s%s", said.Code, err, said.Out, said.Err)
+	want := program.NewInfo("kubectl-evenkeel", "v0.0.0-test", "0123abcd")
+	assert.That(t, v.Client == want, "the client is %+v, want %+v", v.Client, want)
 	v.Client = program.Info{}
 	return v
 }
@@ -53,9 +52,7 @@ func TestVersionShowsTheLeaderAndTheAgents(t *testing.T) {
 	want := Report{
 		Controller: &Controller{Version: "v0.3.0"}, Agents: []Agents{{Version: "v0.3.0", Nodes: 2}, {Nodes: 1}, {Version: "v0.2.0", Nodes: 1}},
 	}
-	if diff := cmp.Diff(want, inCluster(t, api)); diff != "" {
-		t.Error(diff)
-	}
+	assert.NoDiff(t, cmp.Diff(want, inCluster(t, api)))
 	api.Run("version").WantOutput(t, "kubectl-evenkeel v0.0.0-test\ncommit 0123abcd\nbuilt with go", "\nkubelets 1.30 to 1.",
 		"\n\nIN THE CLUSTER VERSION NODES\ncontroller v0.3.0 -\nagent v0.3.0 2\nno agent yet - 1\nagent v0.2.0 1\n")
 	api.Run("version", "-o", "yaml").WantOutput(t, "agents:\n- nodes: 2\n version: v0.3.0", "controller:\n version: v0.3.0\n")
@@ -64,9 +61,7 @@ func TestVersionShowsTheLeaderAndTheAgents(t *testing.T) {
 	api.Forbid("get", "Lease")
 	got := api.Run("version")
 	got.WantOutput(t, "IN THE CLUSTER VERSION NODES\nagent v0.3.0 2\n")
-	if strings.Contains(got.Out, "controller") || got.Err != "" {
-		t.Errorf("without a right to the lease: %+v", got)
-	}
+	assert.That(t, !strings.Contains(got.Out, "controller") && got.Err == "", "without a right to the lease: %+v", got)
 }
 
 func TestVersionShowsTheHolderOfTheLease(t *testing.T) {
@@ -81,9 +76,7 @@ func TestVersionShowsTheHolderOfTheLease(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			api := fakeapi.New(t, Command)
 			leaseOf(api, tt.holder, tt.labels)
-			if diff := cmp.Diff(tt.want, inCluster(t, api).Controller); diff != "" {
-				t.Error(diff)
-			}
+			assert.NoDiff(t, cmp.Diff(tt.want, inCluster(t, api).Controller))
 		})
 	}
 }
@@ -93,9 +86,8 @@ func TestVersionWithoutACluster(t *testing.T) {
 	api.Forbid("*", "NodeConfig")
 	for _, args := range [][]string{{"version", "--client"}, {"version", "--client", "-o", "json"}} {
 		got := api.Run(args...)
-		if got.Code != 0 || got.Err != "" || !strings.Contains(got.Out, "v0.0.0-test") || strings.Contains(got.Out, "CLUSTER") {
-			t.Errorf("%q: got %+v", args, got)
-		}
+		assert.That(t, got.Code == 0 && got.Err == "" && strings.Contains(got.Out, "v0.0.0-test") && !strings.Contains(got.Out, "CLUSTER"),
+			"%q: got %+v", args, got)
 	}
 	got := api.Run("version")
 	got.Want(t, command.ExitError, []string{"kubectl-evenkeel v0.0.0-test\n"}, "read the versions in the cluster (not needed with --client): ", "an administrator can grant it")

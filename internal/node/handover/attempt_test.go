@@ -38,9 +38,8 @@ func TestAnAttemptThatGaveTheNodeUpIsRememberedOnDisk(t *testing.T) {
 	assert.NoError(t, (&Attempt{Dir: a.Dir, ID: "b", Log: a.Log}).CheckStart(now), "another attempt")
 	assert.NoError(t, a.CheckStart(now.Add(time.Hour)))
 	odd := errors.New("odd")
-	if err := a.Ended(odd, now); err != odd {
-		t.Errorf("it ends with %v, want %v", err, odd)
-	}
+	err := a.Ended(odd, now)
+	assert.That(t, err == odd, "it ends with %v, want %v", err, odd)
 	remembered(checkpoint.GivenUp{})
 }
 
@@ -63,8 +62,7 @@ func TestADiskThatCannotRememberAnAttemptIsNoReasonToKeepOrRefuseTheNode(t *test
 
 func TestTheKernelSaysWhetherAnotherAgentWaitsForTheNode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
-	lock, err := lockfile.TryAcquire(path)
-	assert.NoError(t, err)
+	lock := assert.Value(lockfile.TryAcquire(path))(t)
 	defer func() { _ = lock.Release() }()
 	a := &Attempt{Limit: time.Minute, Lock: path, Log: slog.New(slog.DiscardHandler)}
 	now := time.Now()

@@ -75,8 +75,7 @@ var transcriptCommands = map[string]func(*testing.T, *nodeSim, *datadriven.TestD
 
 func duration(t *testing.T, text string) time.Duration {
 	t.Helper()
-	d, err := time.ParseDuration(text)
-	assert.NoError(t, err)
+	d := assert.Value(time.ParseDuration(text))(t)
 	return d
 }
 

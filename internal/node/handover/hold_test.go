@@ -23,8 +23,7 @@ import (
 func quiet(t *testing.T) *Service {
 	t.Helper()
 	t.Setenv("NOTIFY_SOCKET", "")
-	n, err := supervisor.NewNotifier(t.TempDir(), slog.New(slog.DiscardHandler))
-	assert.NoError(t, err)
+	n := assert.Value(supervisor.NewNotifier(t.TempDir(), slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(n.Close)
 	return &Service{Notifier: n}
 }
@@ -141,9 +140,7 @@ func TestALockThatIsLostIsAFailureOfItsOwn(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	err := Holder{Lock{Flag: "--lock-file", Path: path}, "", quiet(t), log}.Hold(t.Context(), func(ctx context.Context) error {
 		foreign(t, path+".new")
-		if err := os.Rename(path+".new", path); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, os.Rename(path+".new", path))
 		select {
 		case <-ctx.Done():
 		case <-time.After(20 * time.Second):
@@ -172,8 +169,7 @@ func TestAnAgentThatIsStoppedWhileItWaitsForTheLockEnds(t *testing.T) {
 
 func TestTheHolderOfTheLockWaitsForThePreviousAgentToLeaveTheDirectory(t *testing.T) {
 	dir := t.TempDir()
-	before, err := lockfile.TryAcquire(checkpoint.AgentLock(dir))
-	assert.NoError(t, err)
+	before := assert.Value(lockfile.TryAcquire(checkpoint.AgentLock(dir)))(t)
 	var log bytes.Buffer
 	tell := quiet(t)
 	done := make(chan error, 1)

@@ -25,8 +25,7 @@ func TestWhichLockAnAgentContendsForAndAsWhat(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.o.Dir = "/var/lib/evenkeel"
-			k, err := component.ParseKubelet(append([]string{"/usr/bin/kubelet"}, c.kubelet...))
-			assert.NoError(t, err)
+			k := assert.Value(component.ParseKubelet(append([]string{"/usr/bin/kubelet"}, c.kubelet...)))(t)
 			assert.Returns(t, c.want)(c.o.Lock(k))
 		})
 	}

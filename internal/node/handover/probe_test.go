@@ -60,9 +60,8 @@ func TestAnAgentThatWaitsIsAliveAndReadyAndOneThatStartsIsAlive(t *testing.T) {
 		}
 	}
 	for path, mode := range map[string]os.FileMode{socket: os.ModeSocket | 0o600, filepath.Dir(socket): os.ModeDir | 0o700} {
-		if info, err := os.Stat(path); err != nil || info.Mode() != mode {
-			t.Errorf("%s is %v, %v, want %v", path, info, err, mode)
-		}
+		info, err := os.Stat(path)
+		assert.That(t, err == nil && info.Mode() == mode, "%s is %v, %v, want %v", path, info, err, mode)
 	}
 	other := httptest.NewRecorder()
 	tell.Probe.ServeHTTP(other, httptest.NewRequest(http.MethodGet, "/metrics", nil))

@@ -42,8 +42,7 @@ func TestMain(m *testing.M) {
 
 func TestADirectoryOfAnAgentThatWasKilledIsSweptByTheNextOne(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", "")
-	alive, err := OpenRuntimeDir()
-	assert.NoError(t, err)
+	alive := assert.Value(OpenRuntimeDir())(t)
 	defer alive.Remove()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), runtimeDirVar+"="+filepath.Dir(alive.Path))
@@ -51,8 +50,7 @@ func TestADirectoryOfAnAgentThatWasKilledIsSweptByTheNextOne(t *testing.T) {
 	killed := string(out)
 	assert.Must(t, err != nil && err.Error() == "signal: killed" && there(t, killed), "it was not killed: %v, %s", err, killed)
 	assert.NoError(t, os.MkdirAll(filepath.Join(killed, "dry-run", "dryrun-1"), 0o700))
-	next, err := OpenRuntimeDir()
-	assert.NoError(t, err)
+	next := assert.Value(OpenRuntimeDir())(t)
 	defer next.Remove()
 	assert.That(t, !there(t, killed) && there(t, alive.Path) && there(t, next.Path), "killed: %t, alive: %t, next: %t", there(t, killed), there(t, alive.Path), there(t, next.Path))
 }
@@ -74,8 +72,7 @@ func TestADirectoryThatNoAgentMadeForItselfIsLeftAlone(t *testing.T) {
 		dir("evenkeel-theirs", 0o700, runtimeDirLock)
 		assert.NoError(t, os.Chown(filepath.Join(parent, "evenkeel-theirs"), 54321, -1))
 	}
-	before, err := os.ReadDir(parent)
-	assert.NoError(t, err)
+	before := assert.Value(os.ReadDir(parent))(t)
 	removeStaleDirs(parent)
 	for _, e := range before {
 		assert.Equal(t, there(t, filepath.Join(parent, e.Name())), e.Name() != "evenkeel-left")
@@ -111,8 +108,7 @@ func TestADirectoryThatCannotBeHeldIsNotLeftBehind(t *testing.T) {
 	assert.NoError(t, syscall.Mount("tmpfs", full, "tmpfs", 0, "size=64k,nr_inodes=2")) // room for a directory
 	t.Cleanup(func() { _ = syscall.Unmount(full, syscall.MNT_DETACH) })
 	assert.Is(t, assert.Err(makeRuntimeDir(full)), syscall.ENOSPC)
-	if left, err := os.ReadDir(full); err != nil || len(left) > 0 {
-		t.Errorf("%v is left, %v", left, err)
-	}
+	left, err := os.ReadDir(full)
+	assert.That(t, err == nil && len(left) == 0, "%v is left, %v", left, err)
 	assert.Is(t, assert.Err(makeRuntimeDir(filepath.Join(full, "missing"))), fs.ErrNotExist, "in a directory that is missing")
 }

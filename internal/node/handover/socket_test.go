@@ -17,8 +17,7 @@ import (
 func leave(t *testing.T, dir, name string, mode fs.FileMode, old time.Duration, alive bool) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
-	assert.NoError(t, err)
+	listener := assert.Value(net.ListenUnix("unix", &net.UnixAddr{Name: path}))(t)
 	t.Cleanup(func() { _ = listener.Close() })
 	when := time.Now().Add(-old)
 	assert.NoError(t, errors.Join(os.Chmod(path, mode), os.Chtimes(path, when, when)))
@@ -37,8 +36,7 @@ func TestProbeSocketsOfAgentsThatWereKilledAreSweptByTheNextOne(t *testing.T) {
 		leave(t, dir, "about-to-listen.sock", 0o600, time.Second, false): true,
 		leave(t, dir, "not-an-agents.sock", 0o666, time.Hour, false):     true,
 	}
-	listener, err := listenUnix(filepath.Join(dir, "new.sock"))
-	assert.NoError(t, err)
+	listener := assert.Value(listenUnix(filepath.Join(dir, "new.sock")))(t)
 	defer listener.Close()
 	want[filepath.Join(dir, "new.sock")] = true
 	for path, want := range want {
@@ -62,14 +60,12 @@ func TestSocketsAreSweptOnlyWhereThereIsNothingElse(t *testing.T) {
 func TestASocketThatIsLeftBehindIsReplacedAndOneInUseIsNot(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "probe.sock")
-	old, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
-	assert.NoError(t, err)
+	old := assert.Value(net.ListenUnix("unix", &net.UnixAddr{Name: socket}))(t)
 	defer old.Close()
 	assert.Error(t, assert.Err(listenUnix(socket)), "--probe-socket: another process answers on "+socket+": give each agent its own path", "in use")
 	old.SetUnlinkOnClose(false) // as one that was killed
 	assert.NoError(t, old.Close())
-	listener, err := listenUnix(socket)
-	assert.NoError(t, err)
+	listener := assert.Value(listenUnix(socket))(t)
 	assert.NoError(t, listener.Close())
 	assert.NoError(t, os.WriteFile(socket, []byte("precious"), 0o600))
 	assert.Error(t, assert.Err(listenUnix(socket)), "--probe-socket: "+socket+" exists and is not a socket: choose another path", "a file")

@@ -20,16 +20,14 @@ import (
 
 func openProgram(t *testing.T, path string) *Program {
 	t.Helper()
-	p, err := OpenProgram(path)
-	assert.NoError(t, err)
+	p := assert.Value(OpenProgram(path))(t)
 	t.Cleanup(func() { _ = p.Close() })
 	return p
 }
 
 func openBin(t *testing.T, dir string) *Bin {
 	t.Helper()
-	b, err := OpenBin(dir)
-	assert.NoError(t, err)
+	b := assert.Value(OpenBin(dir))(t)
 	t.Cleanup(func() { _ = b.Close() })
 	return b
 }
@@ -38,8 +36,7 @@ func openBin(t *testing.T, dir string) *Bin {
 func put(t *testing.T, b *Bin, name, content string) (path string, p *Program) {
 	t.Helper()
 	p = openProgram(t, write(t, filepath.Join(t.TempDir(), name), content))
-	path, err := b.Put(p)
-	assert.NoError(t, err)
+	path = assert.Value(b.Put(p))(t)
 	return path, p
 }
 
@@ -160,10 +157,8 @@ func TestOnlyOneProcessHasTheDirectory(t *testing.T) {
 
 func TestPruneKeepsUsedNamedAndNeededCopies(t *testing.T) {
 	dir := t.TempDir()
-	real, err := exec.LookPath("sleep")
-	assert.NoError(t, err)
-	binary, err := os.ReadFile(real)
-	assert.NoError(t, err)
+	real := assert.Value(exec.LookPath("sleep"))(t)
+	binary := assert.Value(os.ReadFile(real))(t)
 	b := openBin(t, dir)
 	running, _ := put(t, b, "kubelet", string(binary))
 	named, _ := put(t, b, "kubelet", "an agent that waits will start it")
@@ -235,9 +230,8 @@ func TestOpenProgramRefusesOtherFiles(t *testing.T) {
 		data:                       "program " + data + ": not executable",
 		write(t, dir+"/empty", ""): "program " + dir + "/empty: empty",
 	} {
-		if p, err := OpenProgram(path); p != nil || err == nil || err.Error() != want {
-			t.Errorf("%s: got %v, want %s", path, err, want)
-		}
+		p, err := OpenProgram(path)
+		assert.That(t, p == nil && err != nil && err.Error() == want, "%s: got %v, want %s", path, err, want)
 	}
 }
 
@@ -250,9 +244,7 @@ func TestClosedOrMissingDirectoryIsAnError(t *testing.T) {
 	assert.Is(t, assert.Err(b.Put(p)), fs.ErrNotExist, "Put")
 	_ = p.Close()
 	assert.Is(t, assert.Err(b.Put(p)), fs.ErrClosed, "Put of a closed program")
-	if err := checkDir(p.file); err == nil {
-		t.Error("a closed directory is accepted")
-	}
+	assert.That(t, checkDir(p.file) != nil, "a closed directory is accepted")
 }
 
 func TestLinkPointsToTheNewestCopy(t *testing.T) {
@@ -262,9 +254,8 @@ func TestLinkPointsToTheNewestCopy(t *testing.T) {
 	assert.NoError(t, os.Symlink("nowhere", link+".next")) // of one that was interrupted
 	for _, content := range []string{"one", "two", "one"} {
 		path, _ := put(t, b, "agent", content)
-		if to, err := os.Readlink(link); err != nil || filepath.Join(dir, to) != path {
-			t.Errorf("it leads to %s, %v, want %s", to, err, path)
-		}
+		to, err := os.Readlink(link)
+		assert.That(t, err == nil && filepath.Join(dir, to) == path, "it leads to %s, %v, want %s", to, err, path)
 	}
 	assert.NoError(t, os.Remove(link))
 	assert.NoError(t, os.MkdirAll(filepath.Join(link, "in the way"), 0o755))

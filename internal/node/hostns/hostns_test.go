@@ -31,8 +31,7 @@ while :; do sleep 600 & wait $!; done
 func onHost(t *testing.T, host *process, dir string) (p *process, said []string) {
 	t.Helper()
 	image := t.TempDir()
-	exe, err := os.Executable()
-	assert.NoError(t, err)
+	exe := assert.Value(os.Executable())(t)
 	script := write(t, filepath.Join(t.TempDir(), "program"), program)
 	// The host does not see the files of the image, and the image does not see those of the host.
 	cmd := exec.Command("/bin/sh", "-ec", `mount --make-rprivate /
@@ -86,8 +85,7 @@ func TestEnterTakesTheRootDirectoryOfTheHost(t *testing.T) {
 }
 
 func TestEnterDoesNothingOnTheHost(t *testing.T) {
-	host, err := Open(os.Getpid())
-	assert.NoError(t, err)
+	host := assert.Value(Open(os.Getpid()))(t)
 	got := host.Enters()
 	assert.That(t, len(got) == 0, "enters %q", got)
 	done := make(chan error)
@@ -164,8 +162,7 @@ func TestEnvironRemovesVariablesOfThePod(t *testing.T) {
 
 func TestHostCanBeClosedTwice(t *testing.T) {
 	host := shell(t, 0, "echo ready; exec sleep 600")
-	h, err := Open(host.Process.Pid)
-	assert.NoError(t, err)
+	h := assert.Value(Open(host.Process.Pid))(t)
 	got := h.Enters()
 	assert.That(t, slices.Equal(got, []string{"mnt"}), "enters %q, want the mounts alone", got)
 	assert.NoError(t, errors.Join(h.Close(), h.Close()))

@@ -91,8 +91,7 @@ func printStatus() error {
 // again returns a command that starts this test binary with doVar.
 func again(t *testing.T, do string, before ...string) *exec.Cmd {
 	t.Helper()
-	exe, err := os.Executable()
-	assert.NoError(t, err)
+	exe := assert.Value(os.Executable())(t)
 	argv := append(before, exe)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), doVar+"="+do)
@@ -108,8 +107,7 @@ type process struct {
 func start(t *testing.T, cmd *exec.Cmd) *process {
 	t.Helper()
 	needRoot(t)
-	out, err := cmd.StdoutPipe()
-	assert.NoError(t, err)
+	out := assert.Value(cmd.StdoutPipe())(t)
 	cmd.Stderr = os.Stderr
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}

@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,40 +12,30 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/lockfile"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // directory returns the directory of an agent that holds one configuration to be bad.
 func directory(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	store, err := checkpoint.Open(atomicfile.OS{}, dir, "v1.36.3", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := assert.Value(checkpoint.Open(atomicfile.OS{}, dir, "v1.36.3", nil))(t)
 	bad := trial.BadConfig{Revision: "uid-bad", Namespace: "evenkeel-system", Name: "bad", UID: "uid-bad", Time: time.Unix(1700000000, 0).UTC(), Failure: trial.ValidationFailed}
-	if err := store.Save(trial.State{Bad: []trial.BadConfig{bad}}); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, store.Save(trial.State{Bad: []trial.BadConfig{bad}}))
 	return dir
 }
 
 // runs holds the lock of a directory's agent.
 func runs(t *testing.T, dir string) {
 	t.Helper()
-	lock, err := lockfile.TryAcquire(checkpoint.AgentLock(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lock := assert.Value(lockfile.TryAcquire(checkpoint.AgentLock(dir)))(t)
 	t.Cleanup(func() { _ = lock.Release() })
 }
 
 func TestForgetChangesTheRecordsOrAsksTheAgentThatRuns(t *testing.T) {
 	bad := func(dir string) int {
 		t.Helper()
-		s, err := Summarize(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := assert.Value(Summarize(dir))(t)
 		return len(s.Bad)
 	}
 	var out strings.Builder
@@ -63,10 +52,7 @@ func TestForgetChangesTheRecordsOrAsksTheAgentThatRuns(t *testing.T) {
 	if err := Forget(&out, dir, "uid-bad"); err != nil || bad(dir) != 1 || out.String() != "the running agent was asked to forget that uid-bad is bad\n" {
 		t.Errorf("beside an agent: %v, %d are bad, and it printed %q", err, bad(dir), out.String())
 	}
-	store, err := checkpoint.Open(atomicfile.OS{}, dir, "v1.36.3", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := assert.Value(checkpoint.Open(atomicfile.OS{}, dir, "v1.36.3", nil))(t)
 	if requests, err := store.ForgetRequests(); err != nil || !slices.Equal(requests, []string{"uid-bad"}) {
 		t.Errorf("the requests are %q, %v", requests, err)
 	}
@@ -82,15 +68,11 @@ func TestWhatARunningAgentReportsOverridesTheRecords(t *testing.T) {
 		t.Errorf("before it has reported: %+v, %v", s, err)
 	}
 	text := `{"source":{"kind":"remote","namespace":"a","name":"b","uid":"u"},"configOK":{"message":"using current","cause":"it works"}}`
-	if err := checkpoint.SetRunning(atomicfile.OS{}, dir, []byte(text)); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, checkpoint.SetRunning(atomicfile.OS{}, dir, []byte(text)))
 	if s, err := Summarize(dir); err != nil || s.Running == nil || s.Runs.Name != "b" || s.Why != "using current: it works" || len(s.Problems) != 0 {
 		t.Errorf("when it has reported: %+v, %v", s, err)
 	}
-	if err := checkpoint.SetRunning(atomicfile.OS{}, dir, []byte("{")); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, checkpoint.SetRunning(atomicfile.OS{}, dir, []byte("{")))
 	if s, err := Summarize(dir); err != nil || s.Running != nil || len(s.Problems) != 1 || !strings.HasPrefix(s.Problems[0], "what the agent says cannot be read") {
 		t.Errorf("a report that is not understood: %+v, %v", s, err)
 	}
@@ -98,10 +80,7 @@ func TestWhatARunningAgentReportsOverridesTheRecords(t *testing.T) {
 
 func TestADirectoryInWhichNoAgentEverWorkedIsAnError(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := Summarize(dir); err == nil || !strings.HasPrefix(err.Error(), "no agent ever worked in "+dir) {
-		t.Errorf("an empty directory: %v", err)
-	}
-	if _, err := Summarize(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no directory: %v", err)
-	}
+	_, err := Summarize(dir)
+	assert.That(t, err != nil && strings.HasPrefix(err.Error(), "no agent ever worked in "+dir), "an empty directory: %v", err)
+	assert.Is(t, assert.Err(Summarize(filepath.Join(dir, "none"))), os.ErrNotExist, "no directory")
 }

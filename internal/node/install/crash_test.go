@@ -155,16 +155,14 @@ func (m *model) fragment() string { return filepath.Join(m.dir, "kubelet.service
 
 // onDisk returns the command line in the unit's files, and the drop-ins.
 func (m *model) onDisk() (argv, dropIns []string) {
-	own, err := os.ReadFile(m.fragment())
-	assert.NoError(m.t, err)
+	own := assert.Value(os.ReadFile(m.fragment()))(m.t)
 	files := []file{{m.fragment(), own}}
 	for _, path := range []string{m.DropIn("kubelet.service"), m.trial("kubelet.service")} {
 		if data, err := m.disk.ReadFile(path); err == nil {
 			files, dropIns = append(files, file{path, data}), append(dropIns, path)
 		}
 	}
-	c, err := execStartOf(files)
-	assert.NoError(m.t, err)
+	c := assert.Value(execStartOf(files))(m.t)
 	return strings.Fields(c.text), dropIns
 }
 
@@ -219,8 +217,7 @@ func (m *model) clear(dir string) {
 // paths returns what is below a directory of the disk; what is in a directory comes before it.
 func (m *model) paths(dir string) []string {
 	m.t.Helper()
-	entries, err := m.disk.ReadDir(dir)
-	assert.NoError(m.t, err)
+	entries := assert.Value(m.disk.ReadDir(dir))(m.t)
 	var paths []string
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
@@ -447,15 +444,12 @@ func TestLeftoversOfEarlierRunsAreRemoved(t *testing.T) {
 		}
 		mine := m.DropIn("kubelet.service") + ".mine"
 		m.disk.Plant(mine, nil)
-		if words, err := tt.do(&m.Host, t.Context(), m.request()); err != nil || !strings.Contains(words, "nothing to do") {
-			t.Errorf("%s: %q, %v", tt.name, words, err)
-		}
+		words, err := tt.do(&m.Host, t.Context(), m.request())
+		assert.That(t, err == nil && strings.Contains(words, "nothing to do"), "%s: %q, %v", tt.name, words, err)
 		assert.NoError(t, m.disk.Remove(mine), tt.name, "a file of another author")
 		for _, dir := range []string{m.DropIn("kubelet.service"), m.trial("kubelet.service")} {
 			_ = m.disk.Remove(filepath.Dir(dir)) // as it was planted; fails if it has files
 		}
-		if m.tree() != want {
-			t.Errorf("%s left\n%s\nwant\n%s", tt.name, m.tree(), want)
-		}
+		assert.Equal(t, m.tree(), want, tt.name, "left")
 	}
 }

@@ -79,9 +79,7 @@ func FuzzQuote(f *testing.F) {
 func FuzzRecord(f *testing.F) {
 	content := "[Service]\n"
 	full, err := json.Marshal(change{Version: recordVersion, Operation: installing, Unit: "kubelet.service", DropIn: "/etc/a", To: &content, Agent: []string{"/a"}, Reason: "x"})
-	if err != nil {
-		f.Fatal(err)
-	}
+	assert.NoError(f, err)
 	for _, text := range []string{string(full), "", "null", "{}", `{"version":99}`, string(full) + "x", `{"version":1,"target":{}}`} {
 		f.Add([]byte(text))
 	}
@@ -108,7 +106,6 @@ func FuzzRecord(f *testing.F) {
 }
 
 func mustJSON(t *testing.T, v any) string {
-	text, err := json.Marshal(v)
-	assert.NoError(t, err)
+	text := assert.Value(json.Marshal(v))(t)
 	return string(text)
 }

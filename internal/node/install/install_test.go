@@ -29,8 +29,7 @@ func (n *node) kubeadmCommand() string {
 func (n *node) onTrial() (*change, *lockfile.Lock) {
 	n.t.Helper()
 	assert.NoError(n.t, makeDir(atomicfile.OS{}, n.StateDir, 0o700))
-	lock, err := lockfile.TryAcquire(n.store().lock())
-	assert.NoError(n.t, err)
+	lock := assert.Value(lockfile.TryAcquire(n.store().lock()))(n.t)
 	rec := &change{Version: recordVersion, Operation: installing, Unit: n.unit, DropIn: n.DropIn(n.unit), Trial: n.trial(n.unit)}
 	content := sign("[Service]\nExecStart=\nExecStart=/bin/false\n")
 	rec.To = &content
@@ -44,8 +43,7 @@ func (n *node) onTrial() (*change, *lockfile.Lock) {
 func (n *node) unguarded(rec *change) {
 	n.t.Helper()
 	assert.Eventually(n.t, "the guard has stopped", func() bool {
-		u, err := n.Manager.Unit(n.t.Context(), guardOf(rec))
-		assert.NoError(n.t, err)
+		u := assert.Value(n.Manager.Unit(n.t.Context(), guardOf(rec)))(n.t)
 		return u.LoadState == "not-found"
 	})
 }
@@ -179,8 +177,7 @@ func TestStoppedGuardDoesNothing(t *testing.T) {
 
 func (n *node) dropIn() string {
 	n.t.Helper()
-	raw, err := os.ReadFile(n.DropIn(n.unit))
-	assert.NoError(n.t, err)
+	raw := assert.Value(os.ReadFile(n.DropIn(n.unit)))(n.t)
 	return string(raw)
 }
 
@@ -190,13 +187,11 @@ func TestInstallAndUninstallKeepTheKubeletsCommandLine(t *testing.T) {
 	assert.Must(t, before == n.kubeadmCommand(), "the kubelet runs as %s", before)
 	n.installs()
 	assert.Equal(t, n.command(), n.dir+"/evenkeel-agent|--|"+before)
-	raw, err := os.ReadFile(n.DropIn(n.unit))
-	assert.NoError(t, err)
+	raw := assert.Value(os.ReadFile(n.DropIn(n.unit)))(t)
 	line := "\nExecStart=" + n.dir + "/evenkeel-agent -- " + n.dir + "/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS  $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS\n"
 	assert.That(t, strings.Contains(string(raw), line), "the command line differs from the kubelet's own unit:\n%s", raw)
-	if want := []string{"Normal EvenkeelInstalled evenkeel-agent runs the kubelet of " + n.unit}; len(n.events) != 1 || n.events[0] != want[0] {
-		t.Errorf("events %q, want %q", n.events, want)
-	}
+	want := []string{"Normal EvenkeelInstalled evenkeel-agent runs the kubelet of " + n.unit}
+	assert.That(t, len(n.events) == 1 && n.events[0] == want[0], "events %q, want %q", n.events, want)
 
 	running := n.invocation()
 	assert.Returns(t, "evenkeel-agent runs the kubelet of "+n.unit+" already ("+n.DropIn(n.unit)+"): nothing to do", "again")(n.install())
@@ -245,9 +240,8 @@ func TestExistingAgentIsChangedAtTheNodesTurn(t *testing.T) {
 		"away": "not this node's turn: the Node cannot be read, nothing was changed: connection refused",
 	} {
 		n.turn, n.state.Reachable, n.state.Cause = turn, turn != "away", "connection refused"
-		if _, err := n.Install(t.Context(), r); !errors.Is(err, ErrNotItsTurn) || err.Error() != words {
-			t.Errorf("turn %q: %v, want %s", turn, err, words)
-		}
+		_, err := n.Install(t.Context(), r)
+		assert.That(t, errors.Is(err, ErrNotItsTurn) && err.Error() == words, "turn %q: %v, want %s", turn, err, words)
 	}
 	assert.That(t, n.digest() == tree && n.invocation() == running, "something was changed before the turn of the node")
 	n.turn, n.state.Reachable = "new", true
@@ -282,8 +276,7 @@ func TestDryRunPrintsTheDropInAndWritesNothing(t *testing.T) {
 	tree, running := n.digest(), n.invocation()
 	r := n.request()
 	r.DryRun = true
-	words, err := n.Install(t.Context(), r)
-	assert.NoError(t, err)
+	words := assert.Value(n.Install(t.Context(), r))(t)
 	for _, want := range []string{
 		"# The kubelet of " + n.unit + ", from " + n.m.Path("/usr/lib/systemd/system/"+n.unit+".d/10-kubeadm.conf") + ": " + strings.ReplaceAll(n.kubeadmCommand(), "|", " ") + "\n",
 		"# This would be tried from " + n.TrialDir + ": systemctl daemon-reload, systemctl restart " + n.unit + ". When the kubelet is healthy again " + n.DropIn(n.unit) + "\n" +

@@ -281,8 +281,7 @@ func bareNode(t *testing.T) *node {
 		assert.NoError(t, os.Link(self, filepath.Join(n.dir, name)))
 	}
 	n.healthz = localcluster.FreeAddressForTest(t)
-	n.manager, err = Dial(t.Context(), m.Bus(), "/nonexistent")
-	assert.NoError(t, err)
+	n.manager = assert.Value(Dial(t.Context(), m.Bus(), "/nonexistent"))(t)
 	n.state = source.NodeState{Reachable: true, Complete: true, Exists: true, Ready: true, LeaseRenewed: "0"}
 	n.renews = true
 	n.Host = Host{
@@ -330,8 +329,7 @@ func (n *node) put(path, content string) {
 
 func (n *node) systemctl(args ...string) string {
 	n.t.Helper()
-	out, err := n.m.Systemctl(n.t.Context(), args...)
-	assert.NoError(n.t, err)
+	out := assert.Value(n.m.Systemctl(n.t.Context(), args...))(n.t)
 	return strings.TrimSpace(out)
 }
 
@@ -418,17 +416,15 @@ func (n *node) uninstall() (string, error) {
 // installs requires a successful install.
 func (n *node) installs() {
 	n.t.Helper()
-	if words, err := n.install(); err != nil || words != "evenkeel-agent runs the kubelet of "+n.unit+": healthy, node n Ready" {
-		n.t.Fatalf("%q, %v", words, err)
-	}
+	words, err := n.install()
+	assert.Must(n.t, err == nil && words == "evenkeel-agent runs the kubelet of "+n.unit+": healthy, node n Ready", "%q, %v", words, err)
 }
 
 // command returns the command line of the unit's main process.
 func (n *node) command() string {
 	n.t.Helper()
 	pid := n.systemctl("show", n.unit, "--property=MainPID", "--value")
-	raw, err := os.ReadFile(filepath.Join(n.m.Proc(), pid, "cmdline"))
-	assert.NoError(n.t, err)
+	raw := assert.Value(os.ReadFile(filepath.Join(n.m.Proc(), pid, "cmdline")))(n.t)
 	return strings.ReplaceAll(strings.TrimSuffix(string(raw), "\x00"), "\x00", "|")
 }
 

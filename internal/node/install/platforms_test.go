@@ -22,8 +22,7 @@ func TestInstallOnTheUnitsOfPlatforms(t *testing.T) {
 		t.Run(filepath.Base(platform), func(t *testing.T) {
 			n := bareNode(t)
 			n.copyPlatform(platform)
-			raw, err := os.ReadFile(filepath.Join(platform, "want"))
-			assert.NoError(t, err)
+			raw := assert.Value(os.ReadFile(filepath.Join(platform, "want")))(t)
 			if words, refused := strings.CutPrefix(string(raw), "refused: "); refused {
 				n.systemctl("daemon-reload")
 				n.refused(strings.TrimSpace(words))

@@ -140,9 +140,7 @@ func (n *node) mayNot(member string) {
 	deny := `<policy context="mandatory"><deny send_destination="org.freedesktop.systemd1" send_interface="org.freedesktop.systemd1.Manager" send_member="` + member + `"/></policy>`
 	assert.NoError(n.t, n.m.Policy(n.t.Context(), deny))
 	n.t.Cleanup(func() {
-		if err := n.m.Policy(context.Background(), ""); err != nil {
-			n.t.Error(err)
-		}
+		assert.OK(n.t, n.m.Policy(context.Background(), ""))
 	})
 }
 
@@ -177,8 +175,7 @@ func TestDialWithoutDBusNamesBothSockets(t *testing.T) {
 
 func TestDialEndsWithItsContext(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bus")
-	listener, err := net.Listen("unix", path)
-	assert.NoError(t, err)
+	listener := assert.Value(net.Listen("unix", path))(t)
 	defer listener.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -194,8 +191,7 @@ func TestDialBusySystemdByPrivateSocket(t *testing.T) {
 	assert.NoError(t, errors.Join(err, cmd.Start()))
 	defer func() { _ = cmd.Wait() }()
 	assert.NoError(t, assert.Err(said.Read(make([]byte, 1))))
-	s, err := Dial(t.Context(), n.dir+"/none", socket)
-	assert.NoError(t, err)
+	s := assert.Value(Dial(t.Context(), n.dir+"/none", socket))(t)
 	defer s.Close()
 	assert.NoError(t, s.Restart(t.Context(), n.unit))
 	if u, err := s.Unit(t.Context(), n.unit); err != nil || !u.Running() {
@@ -224,14 +220,12 @@ func TestUnusableProgramDirectoryIsRefusedWithRemedy(t *testing.T) {
 		"ro":     "directory " + dir + " is on a file system of the host that is mounted read-only; use another directory",
 		"noexec": "directory " + dir + " is on a file system of the host that is mounted noexec; use another directory",
 	} {
-		if out, err := exec.Command("mount", "-t", "tmpfs", "-o", options+",mode=755", "none", dir).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		out, err := exec.Command("mount", "-t", "tmpfs", "-o", options+",mode=755", "none", dir).CombinedOutput()
+		assert.Must(t, err == nil, "%v: %s", err, out)
 		n.Place = Program{Path: filepath.Join(n.dir, "evenkeel-agent"), BinDir: dir}.Place
 		n.refused("the agent cannot be copied to " + dir + " (another directory: --bin-dir): " + words)
-		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		out, err = exec.Command("umount", dir).CombinedOutput()
+		assert.Must(t, err == nil, "%v: %s", err, out)
 	}
 	n.Place = Program{Path: filepath.Join(n.dir, "evenkeel-agent"), BinDir: "bin"}.Place
 	n.refused(`--bin-dir: "bin" is no absolute path of letters, digits and ./_-`)
@@ -249,8 +243,7 @@ func TestForeignOrEditedDropInStays(t *testing.T) {
 	n.systemctl("daemon-reload")
 	command, tree := n.command(), n.digest()
 	n.installs()
-	raw, err := os.ReadFile(n.DropIn(n.unit))
-	assert.NoError(t, err)
+	raw := assert.Value(os.ReadFile(n.DropIn(n.unit)))(t)
 	n.put(n.DropIn(n.unit), string(raw)+"Nice=3\n")
 	n.systemctl("daemon-reload")
 	n.refused("ETC/UNIT.d/90-evenkeel.conf was edited after evenkeel wrote it: move the changes to a file of your own")

@@ -160,9 +160,8 @@ func TestSELinuxLabelIsChecked(t *testing.T) {
 			t.Fatal(err)
 		}
 		path, err := p.Place(false)
-		if words == "" && (err != nil || path != program) || words != "" && (err == nil || err.Error() != words) {
-			t.Errorf("%q: %s, %v, want %q", label, path, err, words)
-		}
+		assert.That(t, (words != "" || err == nil && path == program) && (words == "" || err != nil && err.Error() == words),
+			"%q: %s, %v, want %q", label, path, err, words)
 	}
 	assert.NoError(t, os.WriteFile(enforce, []byte("0"), 0o644))
 	assert.NoError(t, assert.Err(p.Place(false)), "permissive")

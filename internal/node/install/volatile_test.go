@@ -20,9 +20,8 @@ func mounted(t *testing.T, kind, options string) string {
 		t.Skipf("cannot mount: %v: %s", err, out)
 	}
 	t.Cleanup(func() {
-		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
-			t.Errorf("%v: %s", err, out)
-		}
+		out, err := exec.Command("umount", dir).CombinedOutput()
+		assert.That(t, err == nil, "%v: %s", err, out)
 	})
 	return dir
 }
@@ -67,9 +66,8 @@ func TestInstallWarnsWhereARebootDiscardsTheDropIn(t *testing.T) {
 	want := "warning: " + n.UnitDir + " is in memory: after a reboot the node runs its plain kubelet. Install again at each boot, as the pod of the installer does, or add the output of --dry-run to what creates the directory\n"
 	r := n.request()
 	r.DryRun = true
-	if words, err := n.Install(t.Context(), r); err != nil || !strings.HasPrefix(words, "# "+want) {
-		t.Errorf("dry run: %v\n%s", err, words)
-	}
+	words, err := n.Install(t.Context(), r)
+	assert.That(t, err == nil && strings.HasPrefix(words, "# "+want), "dry run: %v\n%s", err, words)
 	n.installs()
 	assert.That(t, strings.HasPrefix(n.out.String(), want), "it says %s\nwant %s", n.out, want)
 }

@@ -133,9 +133,7 @@ func TestOldOpenDoesNotCount(t *testing.T) {
 	got := make(chan *Claim, 1)
 	go func() {
 		claim, err := Contender{Path: path, Yield: true}.Acquire(t.Context(), func(error) { waiting() })
-		if err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, err)
 		got <- claim
 	}()
 	<-waits
@@ -156,8 +154,7 @@ func TestPokeOpensTheFileAgain(t *testing.T) {
 		again  bool
 	}{{50 * time.Millisecond, true}, {0, false}} {
 		waiter := startWaiting(t, Contender{Path: path, ReopenEvery: tt.reopen})
-		w, err := newWatch(holder.files[0], true)
-		assert.NoError(t, err)
+		w := assert.Value(newWatch(holder.files[0], true))(t)
 		for n := range 3 {
 			select {
 			case events := <-w.events():
@@ -264,15 +261,10 @@ func mounted(t *testing.T, kind string) string {
 }
 
 func TestClosedFile(t *testing.T) {
-	file, err := open(lockPath(t))
-	assert.NoError(t, err)
+	file := assert.Value(open(lockPath(t)))(t)
 	_ = file.Close()
 	pids := waitersFor(file)
 	assert.That(t, pids == nil && !isAt(file.Name(), file), "waiters %v", pids)
-	if err := flockWait(file); err == nil {
-		t.Error("flockWait locked a closed file")
-	}
-	if _, err := newWatch(file, true); err == nil {
-		t.Error("newWatch watches a closed file")
-	}
+	assert.That(t, flockWait(file) != nil, "flockWait locked a closed file")
+	assert.That(t, assert.Err(newWatch(file, true)) != nil, "newWatch watches a closed file")
 }

@@ -14,15 +14,13 @@ import (
 // ran returns the processor time of all threads of a process, and how often they were scheduled.
 func ran(t *testing.T, pid int) (cpu time.Duration, times int) {
 	t.Helper()
-	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	assert.NoError(t, err)
+	threads := assert.Value(os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)))(t)
 	for _, thread := range threads {
 		var had, waited time.Duration
 		var n int
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/schedstat", pid, thread.Name()))
 		assert.NoError(t, err)
-		_, err = fmt.Sscan(string(text), &had, &waited, &n)
-		assert.NoError(t, err)
+		assert.NoError(t, assert.Err(fmt.Sscan(string(text), &had, &waited, &n)))
 		cpu, times = cpu+had, times+n
 	}
 	return cpu, times
@@ -33,8 +31,7 @@ func resident(t *testing.T, pid int) (kib int) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	assert.NoError(t, err)
 	_, after, _ := strings.Cut(string(text), "VmRSS:")
-	_, err = fmt.Sscan(after, &kib)
-	assert.NoError(t, err)
+	assert.NoError(t, assert.Err(fmt.Sscan(after, &kib)))
 	return kib
 }
 

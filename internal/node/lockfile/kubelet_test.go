@@ -26,8 +26,7 @@ func newKubelets(t *testing.T) *kubelets {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cluster := localcluster.StartForTest(t, localcluster.Options{APIServerLater: true})
-	node, err := cluster.NewNode(ctx, "contended")
-	assert.NoError(t, err)
+	node := assert.Value(cluster.NewNode(ctx, "contended"))(t)
 	return &kubelets{node: node}
 }
 
@@ -35,8 +34,7 @@ func newKubelets(t *testing.T) *kubelets {
 func (k *kubelets) start(t *testing.T, flags ...string) *peer {
 	t.Helper()
 	k.n++
-	log, err := os.Create(filepath.Join(k.node.Dir(), "log", fmt.Sprintf("kubelet-%d.log", k.n)))
-	assert.NoError(t, err)
+	log := assert.Value(os.Create(filepath.Join(k.node.Dir(), "log", fmt.Sprintf("kubelet-%d.log", k.n))))(t)
 	defer log.Close()
 	p := &peer{t: t, cmd: exec.Command(k.node.KubeletPath(), append(k.node.KubeletArgs(), flags...)...)}
 	p.cmd.Stdout, p.cmd.Stderr = log, log

@@ -48,8 +48,7 @@ func hold(path string) {
 // startHolder starts another process that has the lock on path until stop.
 func startHolder(t *testing.T, path string) (pid int, stop func()) {
 	t.Helper()
-	exe, err := os.Executable()
-	assert.NoError(t, err)
+	exe := assert.Value(os.Executable())(t)
 	p := start(t, []string{exe}, holdVar+"="+path)
 	p.hears("held")
 	return p.pid(), p.kill
@@ -119,8 +118,7 @@ func TestChildDoesNotInheritTheLock(t *testing.T) {
 func TestFileIsPrivateAndUnchanged(t *testing.T) {
 	path := lockPath(t)
 	lock := acquire(t, path)
-	info, err := os.Stat(path)
-	assert.NoError(t, err)
+	info := assert.Value(os.Stat(path))(t)
 	assert.That(t, info.Mode() == 0o600, "mode %v, want 0600", info.Mode())
 	assert.NoError(t, os.WriteFile(path, []byte("not ours"), 0))
 	assert.NoError(t, lock.Release())
@@ -167,8 +165,7 @@ func unwritable(t *testing.T) string {
 	const immutable = 0x10 // FS_IMMUTABLE_FL
 	path := lockPath(t)
 	assert.NoError(t, os.WriteFile(path, nil, 0o400))
-	file, err := os.Open(path)
-	assert.NoError(t, err)
+	file := assert.Value(os.Open(path))(t)
 	flags, err := unix.IoctlGetUint32(int(file.Fd()), unix.FS_IOC_GETFLAGS)
 	if err == nil {
 		err = unix.IoctlSetPointerInt(int(file.Fd()), unix.FS_IOC_SETFLAGS, int(flags|immutable))

@@ -123,8 +123,7 @@ func wantHolder(t *testing.T, path string, want *peer) {
 // startPeerAs starts a contender with a command line that ends in this test binary.
 func startPeerAs(t *testing.T, c Contender, argv []string, env ...string) *peer {
 	t.Helper()
-	text, err := json.Marshal(map[string]any{"Path": c.Path, "Yield": c.Yield, "ReopenEvery": c.ReopenEvery})
-	assert.NoError(t, err)
+	text := assert.Value(json.Marshal(map[string]any{"Path": c.Path, "Yield": c.Yield, "ReopenEvery": c.ReopenEvery}))(t)
 	return start(t, argv, append(env, contendVar+"="+string(text))...)
 }
 
@@ -137,10 +136,8 @@ func start(t *testing.T, argv []string, env ...string) *peer {
 	if slices.Contains(env, tracedVar+"=1") {
 		cmd.SysProcAttr = &unix.SysProcAttr{Ptrace: true, Setpgid: true}
 	}
-	stdin, err := cmd.StdinPipe()
-	assert.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	assert.NoError(t, err)
+	stdin := assert.Value(cmd.StdinPipe())(t)
+	stdout := assert.Value(cmd.StdoutPipe())(t)
 	assert.NoError(t, cmd.Start())
 	p := &peer{t: t, cmd: cmd, stdin: stdin, lines: make(chan string, 1000)}
 	go func() {
@@ -226,7 +223,6 @@ func lockPath(t *testing.T) string {
 // touchOpen opens and closes the file.
 func touchOpen(t *testing.T, path string) {
 	t.Helper()
-	file, err := os.Open(path)
-	assert.NoError(t, err)
+	file := assert.Value(os.Open(path))(t)
 	_ = file.Close()
 }

@@ -260,8 +260,7 @@ func race(t *testing.T, random *rand.Rand, kinds []string, handOvers int) {
 	dir := t.TempDir()
 	record := filepath.Join(dir, "record")
 	begin := time.Now()
-	first, err := standIn{Kind: "first", Path: record + ".no", Strict: record + ".none", Log: record + ".first"}.up()
-	assert.NoError(t, err)
+	first := assert.Value(standIn{Kind: "first", Path: record + ".no", Strict: record + ".none", Log: record + ".first"}.up())(t)
 	bound := raceBound(time.Since(begin)) //nolint:forbidigo // measures the machine, to choose a deadline
 	_ = first.Process.Kill()
 	_ = first.Wait()
@@ -315,8 +314,7 @@ func race(t *testing.T, random *rand.Rand, kinds []string, handOvers int) {
 		case <-time.After(5 * time.Millisecond): // a process may just have started
 		}
 	}
-	text, err := os.ReadFile(record)
-	assert.NoError(t, err)
+	text := assert.Value(os.ReadFile(record))(t)
 	wrong, runs := verdict(string(text), bound)
 	t.Logf("%d hand-overs, by kind %v; limit %s", done, runs, bound)
 	for _, w := range wrong {
@@ -332,10 +330,7 @@ func race(t *testing.T, random *rand.Rand, kinds []string, handOvers int) {
 func TestExactlyOneHolderInARace(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("LOCKFILE_TEST_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
+		seed = assert.Value(strconv.ParseUint(text, 10, 64))(t)
 	}
 	handOvers := 260 // more than 500 in total
 	if testing.Short() {
@@ -360,24 +355,21 @@ func TestRaceVerdictFindsFaults(t *testing.T) {
 			"[v1 waited 2s for a bootstrap to give way, from 5ns]"},
 		{"a number that is used again", "1 bootstrap on 1\n1 bootstrap gone 2\n1 v1 on 3\n1 v1 gone 4\n", "[]"},
 	} {
-		if wrong, _ := verdict(tt.record, time.Second); fmt.Sprint(wrong) != tt.want {
-			t.Errorf("%s: %s, want %s", tt.name, wrong, tt.want)
-		}
+		wrong, _ := verdict(tt.record, time.Second)
+		assert.That(t, fmt.Sprint(wrong) == tt.want, "%s: %s, want %s", tt.name, wrong, tt.want)
 	}
 	dir := t.TempDir()
 	for _, name := range []string{"one", "two"} { // they never contend
 		s := standIn{Kind: name, Path: filepath.Join(dir, name), Strict: filepath.Join(dir, "strict"),
 			Log: filepath.Join(dir, "record")}
-		text, err := json.Marshal(s)
-		assert.NoError(t, err)
+		text := assert.Value(json.Marshal(s))(t)
 		start(t, []string{"/proc/self/exe"}, runVar+"="+string(text))
 		assert.Eventually(t, name+" is on record", func() bool {
 			record, _ := os.ReadFile(s.Log)
 			return strings.Contains(string(record), " "+name+" ")
 		})
 	}
-	record, err := os.ReadFile(filepath.Join(dir, "record"))
-	assert.NoError(t, err)
+	record := assert.Value(os.ReadFile(filepath.Join(dir, "record")))(t)
 	if wrong, _ := verdict(string(record), time.Second); len(wrong) != 1 || !strings.HasPrefix(wrong[0], "two could not have") {
 		t.Errorf("got %q", wrong)
 	}

@@ -62,8 +62,7 @@ func TestHolderLocksTheReplacedFile(t *testing.T) {
 func TestOldFileStaysLocked(t *testing.T) {
 	path := lockPath(t)
 	holder := startHolding(t, Contender{Path: path})
-	old, err := os.Open(path)
-	assert.NoError(t, err)
+	old := assert.Value(os.Open(path))(t)
 	defer old.Close()
 	assert.NoError(t, os.Remove(path))
 	holder.hears("notice", "the new file was locked too")
@@ -98,11 +97,9 @@ func TestInvisibleHolderHasTheLock(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can make a PID namespace")
 	}
-	unshare, err := exec.LookPath("unshare")
-	assert.NoError(t, err)
+	unshare := assert.Value(exec.LookPath("unshare"))(t)
 	path := lockPath(t)
-	exe, err := os.Executable()
-	assert.NoError(t, err)
+	exe := assert.Value(os.Executable())(t)
 	holder := startPeerAs(t, Contender{Path: path}, []string{unshare, "--pid", "--fork", "--kill-child", "--mount-proc", exe})
 	holder.hears("held")
 	startHolder(t, path+".new")

@@ -153,9 +153,7 @@ func TestNoOpenIsMissedBetweenAnyTwoCalls(t *testing.T) {
 				var file *os.File
 				waits := make(chan error, 1)
 				open := func() {
-					var err error
-					file, err = os.Open(path)
-					assert.NoError(t, err)
+					file = assert.Value(os.Open(path))(t)
 				}
 				s := &steps{t: t, path: path, wait: func() {}}
 				s.at = func(n int, call string) {

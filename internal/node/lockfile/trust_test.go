@@ -19,8 +19,7 @@ func sharedDir(t *testing.T, mode os.FileMode) string {
 	if os.Getuid() != 0 {
 		t.Skip("only root can give files to other users")
 	}
-	dir, err := os.MkdirTemp("/tmp", "lockfile-")
-	assert.NoError(t, err)
+	dir := assert.Value(os.MkdirTemp("/tmp", "lockfile-"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	assert.NoError(t, os.Chmod(dir, mode))
 	return dir

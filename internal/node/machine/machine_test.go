@@ -18,6 +18,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/admission"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // newMachine returns a machine with these files. Names that begin with "kubelet/" are in the kubelet's root directory.
@@ -25,17 +26,11 @@ func newMachine(t *testing.T, files map[string]string) Machine {
 	t.Helper()
 	dir := t.TempDir()
 	m := Machine{Root: dir, KubeletDir: filepath.Join(dir, "kubelet")}
-	if err := os.Mkdir(m.KubeletDir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.Mkdir(m.KubeletDir, 0o755))
 	for name, content := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		assert.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 	return m
 }
@@ -62,18 +57,15 @@ func kernel(more map[string]string) map[string]string {
 func TestAnUnknownMachineHasNothingButItsDisk(t *testing.T) {
 	var in admission.Input
 	m := newMachine(t, nil)
-	if err := m.Describe(t.Context(), &in); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, m.Describe(t.Context(), &in))
 	if in.Allocated != nil || in.CPUState != nil || in.MemoryState != nil || in.Running != nil || len(in.Devices.Registered) > 0 || !in.Machine.OnlineCPUs.IsEmpty() {
 		t.Errorf("%+v", in)
 	}
 	if u := in.Usage; u.Memory.Capacity != 0 || u.PIDs.Capacity != 0 || u.KubepodsWorkingSet != 0 || u.NodeFS.Capacity <= 0 || u.NodeFS.Available <= 0 {
 		t.Errorf("usage %+v", u)
 	}
-	if c := in.Machine.Capacity; len(c) != 1 || c.StorageEphemeral().Value() != in.Usage.NodeFS.Capacity {
-		t.Errorf("capacity %v", c)
-	}
+	c := in.Machine.Capacity
+	assert.That(t, len(c) == 1 && c.StorageEphemeral().Value() == in.Usage.NodeFS.Capacity, "capacity %v", c)
 }
 
 func TestCapacityAndUsageAreMeasuredLikeTheKubelet(t *testing.T) {
@@ -107,23 +99,18 @@ func TestCapacityAndUsageAreMeasuredLikeTheKubelet(t *testing.T) {
 			in := admission.Input{Before: component.Effective{"cgroupRoot": tt.cgroupRoot}}
 			m := newMachine(t, kernel(tt.files))
 			m.NodeLabels, m.IgnoreEviction = "a=1, b = 2,c,a=3", true
-			if err := m.Describe(t.Context(), &in); err != nil {
-				t.Fatal(err)
-			}
+			assert.NoError(t, m.Describe(t.Context(), &in))
 			c := in.Machine.Capacity
 			if c.Cpu().Value() != 2 || c.Memory().Value() != 1024*mib || in.Machine.ThreadsPerCore != 2 || in.Machine.NUMANodes != 2 || !in.Machine.NoAppArmor {
 				t.Errorf("machine %+v", in.Machine)
 			}
-			if l := in.Machine.NodeLabels; len(l) != 2 || l["a"] != "3" || l["b"] != "2" || !in.Machine.IgnoreEviction {
-				t.Errorf("flags %+v", in.Machine)
-			}
+			l := in.Machine.NodeLabels
+			assert.That(t, len(l) == 2 && l["a"] == "3" && l["b"] == "2" && in.Machine.IgnoreEviction, "flags %+v", in.Machine)
 			u := in.Usage
 			if u.Memory != (admission.Level{Capacity: 1024 * mib, Available: tt.memory * mib}) || u.KubepodsWorkingSet != tt.kubepods*mib {
 				t.Errorf("memory %+v, kubepods %d, want %d MiB available and %d MiB used", u.Memory, u.KubepodsWorkingSet, tt.memory, tt.kubepods)
 			}
-			if u.PIDs != (admission.Level{Capacity: 1000, Available: 600}) {
-				t.Errorf("PIDs %+v", u.PIDs)
-			}
+			assert.That(t, u.PIDs == (admission.Level{Capacity: 1000, Available: 600}), "PIDs %+v", u.PIDs)
 		})
 	}
 }
@@ -137,15 +124,12 @@ func TestKubeletFilesAreDecoded(t *testing.T) {
 		devicesFile:                              `{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"example.com/gpu":["0"]}},"Checksum":1}`,
 		"sys/module/apparmor/parameters/enabled": "Y\n",
 	}))
-	if err := m.Describe(t.Context(), &in); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, m.Describe(t.Context(), &in))
 	if in.CPUState.Policy != "static" || in.MemoryState.Policy != "None" || len(in.Allocated["u"].Containers) != 1 || len(in.Devices.Registered) != 1 || in.Machine.NoAppArmor {
 		t.Errorf("%+v", in)
 	}
-	if got := admission.StateConflicts(in); len(got) != 1 || got[0].File != admission.CPUStateFile {
-		t.Errorf("conflicts %+v", got)
-	}
+	got := admission.StateConflicts(in)
+	assert.That(t, len(got) == 1 && got[0].File == admission.CPUStateFile, "conflicts %+v", got)
 }
 
 func TestAFileThatCannotBeUsedIsNamed(t *testing.T) {
@@ -156,15 +140,9 @@ func TestAFileThatCannotBeUsedIsNamed(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		path := filepath.Join(m.Root, name)
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
-		if err := syscall.Mkfifo(path, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := m.Describe(t.Context(), &admission.Input{}); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
-			t.Errorf("%s as a pipe: %v", name, err)
-		}
+		assert.NoError(t, os.Remove(path))
+		assert.NoError(t, syscall.Mkfifo(path, 0o600))
+		assert.ErrorHas(t, m.Describe(t.Context(), &admission.Input{}), "is not a regular file", name, "as a pipe")
 	}
 }
 
@@ -199,15 +177,10 @@ func (r *runtime) ListContainers(_ context.Context, q *runtimeapi.ListContainers
 
 func TestTheContainerRuntimeIsAsked(t *testing.T) {
 	dir, err := os.MkdirTemp("", "ek") // a socket's path must be short
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "s")
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := assert.Value(net.Listen("unix", socket))(t)
 	server, r := grpc.NewServer(), &runtime{mountpoint: "/"}
 	runtimeapi.RegisterRuntimeServiceServer(server, r)
 	runtimeapi.RegisterImageServiceServer(server, r)
@@ -242,18 +215,14 @@ func TestTheContainerRuntimeIsAsked(t *testing.T) {
 		t.Error(err)
 	}
 	in = admission.Input{After: component.Effective{"containerRuntimeEndpoint": "tcp://127.0.0.1:1"}}
-	if err := newMachine(t, nil).Describe(t.Context(), &in); err == nil || !strings.Contains(err.Error(), "is not a unix socket") {
-		t.Error(err)
-	}
+	assert.ErrorHas(t, newMachine(t, nil).Describe(t.Context(), &in), "is not a unix socket")
 }
 
 // The real files of this machine must be readable in the form that is expected.
 func TestThisMachineIsDescribed(t *testing.T) {
 	in := admission.Input{Node: &corev1.Node{}}
 	m := Machine{KubeletDir: t.TempDir()}
-	if err := m.StateFiles(&in); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, m.StateFiles(&in))
 	m.capacity(&in)
 	u := m.usage(nil)
 	if in.Machine.Capacity.Cpu().IsZero() || in.Machine.Capacity.Memory().IsZero() || in.Machine.ThreadsPerCore == 0 || in.Machine.NUMANodes == 0 ||

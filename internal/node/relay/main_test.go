@@ -59,21 +59,16 @@ type agent struct {
 // startAgent starts an agent with this destination.
 func startAgent(t *testing.T, to *os.File, script string) *agent {
 	t.Helper()
-	exe, err := os.Executable()
-	assert.NoError(t, err)
+	exe := assert.Value(os.Executable())(t)
 	a := &agent{Cmd: exec.Command(exe)}
 	a.Env, a.Stderr = append(os.Environ(), roleVar+"="+script), to
-	stdin, err := a.StdinPipe()
-	assert.NoError(t, err)
-	stdout, err := a.StdoutPipe()
-	assert.NoError(t, err)
+	stdin := assert.Value(a.StdinPipe())(t)
+	stdout := assert.Value(a.StdoutPipe())(t)
 	assert.NoError(t, a.Start())
 	t.Cleanup(func() { _ = stdin.Close(); _ = a.Process.Kill(); _ = a.Wait() })
 	a.says = bufio.NewReader(stdout)
 	line, _ := a.says.ReadString('\n')
-	if a.child, err = strconv.Atoi(strings.TrimSpace(line)); err != nil {
-		t.Fatalf("the agent says %q", line)
-	}
+	a.child = assert.Value(strconv.Atoi(strings.TrimSpace(line)))(t, "the agent says", line)
 	return a
 }
 
@@ -131,8 +126,7 @@ func (s *sink) ended(t *testing.T) string {
 
 func startRelay(t *testing.T, to *os.File, log io.Writer) *Relay {
 	t.Helper()
-	r, err := Start(to, slog.New(slog.NewTextHandler(log, nil)))
-	assert.NoError(t, err)
+	r := assert.Value(Start(to, slog.New(slog.NewTextHandler(log, nil))))(t)
 	t.Cleanup(r.Close)
 	return r
 }
@@ -150,15 +144,13 @@ func run(t *testing.T, r *Relay, script string) string {
 // copiers returns the copying processes of a process.
 func copiers(t *testing.T, parent int) (pids []int) {
 	t.Helper()
-	all, err := filepath.Glob("/proc/[0-9]*/stat")
-	assert.NoError(t, err)
+	all := assert.Value(filepath.Glob("/proc/[0-9]*/stat"))(t)
 	for _, path := range all {
 		text, _ := os.ReadFile(path)
 		pid, rest, _ := strings.Cut(string(text), " ("+processName+") ")
 		fields := strings.Fields(rest) // state, parent
 		if len(fields) > 1 && fields[1] == strconv.Itoa(parent) && fields[0] != "Z" {
-			n, err := strconv.Atoi(pid)
-			assert.NoError(t, err)
+			n := assert.Value(strconv.Atoi(pid))(t)
 			pids = append(pids, n)
 		}
 	}

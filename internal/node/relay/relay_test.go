@@ -167,8 +167,7 @@ func TestTheCopyingProcessIsSmall(t *testing.T) {
 	to := newSink(t)
 	r := startRelay(t, to.file, io.Discard)
 	run(t, r, tenMiB)
-	status, err := os.ReadFile("/proc/" + strconv.Itoa(copier(t)) + "/status")
-	assert.NoError(t, err)
+	status := assert.Value(os.ReadFile("/proc/" + strconv.Itoa(copier(t)) + "/status"))(t)
 	_, anon, _ := strings.Cut(string(status), "RssAnon:")
 	kb, err := strconv.Atoi(strings.Fields(anon)[0])
 	t.Logf("memory of its own: %d kB", kb)
@@ -178,8 +177,7 @@ func TestTheCopyingProcessIsSmall(t *testing.T) {
 func TestNothingIsLeftAfterManyRelays(t *testing.T) {
 	to := newSink(t)
 	count := func() (fds, goroutines int) {
-		open, err := os.ReadDir("/proc/self/fd")
-		assert.NoError(t, err)
+		open := assert.Value(os.ReadDir("/proc/self/fd"))(t)
 		return len(open), runtime.NumGoroutine()
 	}
 	fds, goroutines := count()
@@ -200,8 +198,7 @@ func TestTooFewDescriptorsAreAnError(t *testing.T) {
 	to := newSink(t)
 	var limit unix.Rlimit
 	assert.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
-	open, err := os.ReadDir("/proc/self/fd")
-	assert.NoError(t, err)
+	open := assert.Value(os.ReadDir("/proc/self/fd"))(t)
 	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) }()
 	for more := range 4 {
 		assert.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(len(open) - 1 + more), Max: limit.Max}))

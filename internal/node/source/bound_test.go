@@ -60,7 +60,6 @@ func TestBoundSaysWhyThePodsCannotBeRead(t *testing.T) {
 	}
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
-	if _, _, err := w.Bound(ctx); err == nil {
-		t.Error("no error after the deadline")
-	}
+	_, _, err := w.Bound(ctx)
+	assert.That(t, err != nil, "no error after the deadline")
 }

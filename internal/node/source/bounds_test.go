@@ -83,8 +83,7 @@ func TestLargestStatusIsAccepted(t *testing.T) {
 			assert.Equal(t, got.OverriddenFields[99], "and 21 more", "the last overridden field is")
 			d := got.Drift
 			assert.That(t, d != nil && len(d.Files) == v1alpha1.MaxDriftFiles && d.Files[4] == "and 26 more" && len(d.Fields) == v1alpha1.MaxDriftFields && d.Fields[9] == "and 21 more", "drift is %+v", d)
-			stored, err := json.Marshal(got)
-			assert.NoError(t, err)
+			stored := assert.Value(json.Marshal(got))(t)
 			assert.That(t, len(stored) <= v1alpha1.MaxStatusBytes, "%d bytes", len(stored))
 			n := len(got.Error)
 			assert.That(t, n <= maxMessage && (name != "letters" || n == maxMessage), "%d bytes of error, want %d", n, maxMessage)
@@ -106,8 +105,7 @@ func TestShortenedTextFitsItsLimitWhenStored(t *testing.T) {
 		text := rapid.OneOf(rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) })).Draw(t, "text")
 		most := rapid.IntRange(len(ellipsis)+1, 40).Draw(t, "most")
 		got := shorten(text, most)
-		stored, err := json.Marshal(got)
-		assert.NoError(t, err)
+		stored := assert.Value(json.Marshal(got))(t)
 		assert.Must(t, len(stored)-len(`""`) <= most && len(got) <= most && utf8.ValidString(got), "%q of at most %d bytes is stored as %s", got, most, stored)
 	})
 }
@@ -125,9 +123,7 @@ func TestRefusedStatusIsReplacedByMinimalStatus(t *testing.T) {
 			return 0
 		}
 		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, err)
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		if bytes.Contains(body, []byte("overriddenFields")) {
 			return http.StatusUnprocessableEntity
@@ -153,7 +149,6 @@ func TestRefusedStatusIsReplacedByMinimalStatus(t *testing.T) {
 }
 
 func TestMinimalStatusIsSmall(t *testing.T) {
-	stored, err := json.Marshal(minimalStatus(boundStatus(largest("<")), errors.New(strings.Repeat("x", 5000))))
-	assert.NoError(t, err)
+	stored := assert.Value(json.Marshal(minimalStatus(boundStatus(largest("<")), errors.New(strings.Repeat("x", 5000)))))(t)
 	assert.That(t, len(stored) <= 24<<10, "%d bytes", len(stored))
 }

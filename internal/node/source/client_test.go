@@ -31,8 +31,7 @@ func TestReplacedKubeconfigIsUsedFromTheNextRequest(t *testing.T) {
 	if s := c.Snapshot(t.Context(), node); s.Reachable || !strings.Contains(s.Cause, "127.0.0.1:1") {
 		t.Errorf("nothing listens there, but the state is %+v", s)
 	}
-	raw, err := os.ReadFile(nodeKubeconfig(t, node))
-	assert.NoError(t, err)
+	raw := assert.Value(os.ReadFile(nodeKubeconfig(t, node)))(t)
 	assert.NoError(t, os.WriteFile(path, raw, 0o600))
 	if s := c.Snapshot(t.Context(), node); !s.Reachable {
 		t.Errorf("with the new kubeconfig: %+v", s)
@@ -42,9 +41,8 @@ func TestReplacedKubeconfigIsUsedFromTheNextRequest(t *testing.T) {
 		func() error { return os.Remove(path) },
 	} {
 		assert.NoError(t, broken())
-		if s := c.Snapshot(t.Context(), node); !s.Reachable {
-			t.Errorf("the client lost its configuration with the file: %+v", s)
-		}
+		s := c.Snapshot(t.Context(), node)
+		assert.That(t, s.Reachable, "the client lost its configuration with the file: %+v", s)
 	}
 }
 
@@ -57,10 +55,8 @@ func TestKubeletTransportSendsTheNodesCertificate(t *testing.T) {
 	kubelet.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
 	kubelet.StartTLS() // with a self-signed certificate
 	defer kubelet.Close()
-	transport, err := client.KubeletTransport()
-	assert.NoError(t, err)
-	res, err := (&http.Client{Transport: transport}).Get(kubelet.URL)
-	assert.NoError(t, err)
+	transport := assert.Value(client.KubeletTransport())(t)
+	res := assert.Value((&http.Client{Transport: transport}).Get(kubelet.URL))(t)
 	res.Body.Close()
 	assert.That(t, seen == "system:nodes", "the kubelet saw organization %q, want system:nodes", seen)
 }
@@ -75,13 +71,10 @@ func TestClientsShareOneConnection(t *testing.T) {
 	for _, err := range []error{errOf(NewClientFor(nil, http.DefaultClient)), errOf(NewClientFor(&rest.Config{}, nil))} {
 		assert.That(t, err != nil && strings.Contains(err.Error(), "needs a configuration and an HTTP client"), "with a nil argument: %v", err)
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", nodeKubeconfig(t, newName("shared")))
-	assert.NoError(t, err)
-	shared, err := rest.HTTPClientFor(config)
-	assert.NoError(t, err)
+	config := assert.Value(clientcmd.BuildConfigFromFlags("", nodeKubeconfig(t, newName("shared"))))(t)
+	shared := assert.Value(rest.HTTPClientFor(config))(t)
 	for range 2 {
-		c, err := NewClientFor(config, shared)
-		assert.NoError(t, err)
+		c := assert.Value(NewClientFor(config, shared))(t)
 		s := c.Snapshot(t.Context(), newName("nobody"))
 		assert.That(t, s.Reachable || strings.Contains(s.Cause, "forbidden"), "the request failed: %+v", s)
 		assert.That(t, c.http == shared, "the client opened connections of its own")

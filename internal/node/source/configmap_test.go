@@ -23,8 +23,7 @@ const kubelet120 = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConf
 // ownOf returns the ConfigMap of a node, in the namespace that all nodes may read.
 func ownOf(t *testing.T, node string) NodeConfigMap {
 	t.Helper()
-	own, err := NodeConfigMapOf(v1alpha1.SystemNamespace, node)
-	assert.NoError(t, err)
+	own := assert.Value(NodeConfigMapOf(v1alpha1.SystemNamespace, node))(t)
 	return own
 }
 
@@ -260,8 +259,7 @@ func TestInvalidConfigMapNameIsAnError(t *testing.T) {
 func TestConfigMapNeedsRole(t *testing.T) {
 	node, namespace := newName("node"), newName("own")
 	asAdmin(t, request{verb: "POST", gv: coreV1, resource: "namespaces", body: map[string]any{"metadata": map[string]any{"name": namespace}}})
-	own, err := NodeConfigMapOf(namespace, node)
-	assert.NoError(t, err)
+	own := assert.Value(NodeConfigMapOf(namespace, node))(t)
 	cm := createConfigMap(t, namespace, own.Name, false, map[string]string{"kubelet": kubelet110})
 	p := newProxy(t, node)
 	s := startOwn(t, newClient(t, p.Kubeconfig), own, &disk{})

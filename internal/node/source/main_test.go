@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
@@ -48,9 +49,7 @@ func await[T any](t *testing.T, what string, get func() T, done func(T) bool) T 
 		if done(got) {
 			return got
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %v; last value %+v", what, patience, got)
-		}
+		assert.Must(t, !time.Now().After(deadline), "%s: not within %v; last value %+v", what, patience, got)
 	}
 }
 
@@ -83,19 +82,13 @@ func background(t *testing.T, f func(context.Context)) (stop func()) {
 
 func nodeKubeconfig(t *testing.T, node string) string {
 	t.Helper()
-	path, err := cluster.NodeKubeconfig(node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := assert.Value(cluster.NodeKubeconfig(node))(t)
 	return path
 }
 
 func newClient(t *testing.T, kubeconfig string) *Client {
 	t.Helper()
-	c, err := NewClient(kubeconfig, "evenkeel-agent/test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := assert.Value(NewClient(kubeconfig, "evenkeel-agent/test"))(t)
 	return c
 }
 
@@ -147,10 +140,7 @@ func (d *disk) put(revision string, raw []byte) {
 
 func asAdmin(t *testing.T, r request) []byte {
 	t.Helper()
-	raw, err := admin.do(t.Context(), r, nil)
-	if err != nil {
-		t.Fatalf("%s %s %s/%s as the administrator: %v", r.verb, r.resource, r.namespace, r.name, err)
-	}
+	raw := assert.Value(admin.do(t.Context(), r, nil))(t, r.verb, r.resource, r.namespace, "/", r.name, "as the administrator")
 	return raw
 }
 
@@ -162,9 +152,7 @@ func createConfigMap(t *testing.T, namespace, name string, immutable bool, data 
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name}, "data": data, "immutable": immutable,
 	}})
 	cm := &corev1.ConfigMap{}
-	if err := json.Unmarshal(raw, cm); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, json.Unmarshal(raw, cm))
 	return cm
 }
 
@@ -205,9 +193,7 @@ func setSpec(t *testing.T, node string, spec map[string]any) {
 		}}
 		_, err = admin.do(t.Context(), r, nil)
 	}
-	if err != nil {
-		t.Fatalf("assign %v to %s: %v", spec, node, err)
-	}
+	assert.NoError(t, err, "assign", spec, "to", node)
 }
 
 func getNodeConfig(t *testing.T, node string) *v1alpha1.NodeConfig {
@@ -243,16 +229,12 @@ const (
 func newProxy(t *testing.T, node string) *proxy {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", nodeKubeconfig(t, node))
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	p := &proxy{}
 	p.Proxy, err = localcluster.StartProxy(config, filepath.Join(t.TempDir(), "kubeconfig"), func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serve(next, w, r) })
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, err)
 	t.Cleanup(p.Close)
 	return p
 }
@@ -280,9 +262,7 @@ func (p *proxy) serve(next http.Handler, w http.ResponseWriter, r *http.Request)
 func writeKubeconfig(t *testing.T, path, server string) {
 	t.Helper()
 	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: a, cluster: {server: %q}}]\ncontexts: [{name: a, context: {cluster: a}}]\ncurrent-context: a\n", server)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 func reasonOf(status int) string {

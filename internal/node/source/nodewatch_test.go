@@ -164,9 +164,8 @@ func TestNodeWatchKeepsItsStateInAnOutage(t *testing.T) {
 	}
 	for part, seen := range map[string]bool{"/leases/": true, "/pods": true, "/nodes/": false} {
 		p.fail(of(part, 500))
-		if s := w.client.Snapshot(t.Context(), node); s.Reachable || s.Exists != seen {
-			t.Errorf("with a failure of %s the snapshot is %+v", part, s)
-		}
+		s := w.client.Snapshot(t.Context(), node)
+		assert.That(t, !s.Reachable && s.Exists == seen, "with a failure of %s the snapshot is %+v", part, s)
 	}
 }
 

@@ -260,8 +260,7 @@ func TestSourceWaitsForKubeconfig(t *testing.T) {
 	awaitAnswer(t, s, "a kubeconfig without its certificate", func(a Answer) bool {
 		return strings.Contains(a.Cause, certificate) && strings.HasSuffix(a.Cause, "waiting for the kubelet to obtain its certificate")
 	})
-	raw, err := os.ReadFile(nodeKubeconfig(t, node))
-	assert.NoError(t, err)
+	raw := assert.Value(os.ReadFile(nodeKubeconfig(t, node)))(t)
 	assert.NoError(t, os.WriteFile(path, raw, 0o600))
 	awaitAnswer(t, s, "the whole one", kind(trial.Unassigned))
 }

@@ -153,9 +153,8 @@ func TestTransitionTimesMoveWithTheirCondition(t *testing.T) {
 	failed := someStatus("failed")
 	failed.Conditions[0].Status = metav1.ConditionFalse
 	r.Report(Report{Status: failed, Condition: NodeCondition{"True", "r", "new"}})
-	if s := awaitStatus(t, node, "failed"); !s.Conditions[0].LastTransitionTime.After(past.Time) {
-		t.Error("the status changed, but the transition time did not move")
-	}
+	assert.That(t, awaitStatus(t, node, "failed").Conditions[0].LastTransitionTime.After(past.Time),
+		"the status changed, but the transition time did not move")
 	c := await(t, "the condition", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return c.Message == "new" })
 	assert.That(t, c.LastTransitionTime.After(past.Time), "the condition of the Node changed, but the transition time did not move")
 }

@@ -22,8 +22,7 @@ func TestSleepEndsWithItsContext(t *testing.T) {
 
 func TestDelaysStartAgainAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, err := NewClient("kubeconfig", "test")
-		assert.NoError(t, err)
+		client := assert.Value(NewClient("kubeconfig", "test"))(t)
 		outage := errors.New("refused")
 		client.noteReachable(outage)
 		retry := newRetry(client, time.Minute)
@@ -57,8 +56,7 @@ func TestTheReporterPausesAfterAnOutage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client, err := NewClient("kubeconfig", "test")
-				assert.NoError(t, err)
+				client := assert.Value(NewClient("kubeconfig", "test"))(t)
 				client.noteReachable(outage)
 				writes := make(chan time.Time, 2)
 				w := newWriter(client, slog.New(slog.DiscardHandler), func(context.Context, Report) error {
@@ -89,8 +87,7 @@ func TestTheReporterPausesAfterAnOutage(t *testing.T) {
 
 func TestSeveralReasonsToRetryAtTheSameTimeCauseOneAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, err := NewClient("kubeconfig", "test")
-		assert.NoError(t, err)
+		client := assert.Value(NewClient("kubeconfig", "test"))(t)
 		outage := errors.New("refused")
 		for range 20 { // a select takes any of them
 			client.noteReachable(outage)

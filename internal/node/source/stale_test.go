@@ -56,9 +56,8 @@ func TestStaleAssignmentIsInvalid(t *testing.T) {
 			p := newProxy(t, node)
 			s := startSource(t, newClient(t, p.Kubeconfig), node, d)
 			if test.want == "" {
-				if a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned)); a.Stale || (a.ConfigMap == nil) != test.kept {
-					t.Errorf("answer %+v", a)
-				}
+				a := awaitAnswer(t, s, "the assignment", kind(trial.Assigned))
+				assert.That(t, !a.Stale && (a.ConfigMap == nil) == test.kept, "answer %+v", a)
 			} else if a := awaitAnswer(t, s, "the refusal", cause(trial.Invalid, strings.ReplaceAll(test.want, "NAME", cm.Name))); !a.Stale || a.Changed || a.ConfigMap != nil && test.kept {
 				t.Errorf("answer %+v", a)
 			}

@@ -24,13 +24,11 @@ func TestTheOOMScoreIsWrittenOrAWarningLogged(t *testing.T) {
 
 func TestOOMScoreIsSetOrAWarningLogged(t *testing.T) {
 	const path = "/proc/self/oom_score_adj"
-	before, err := os.ReadFile(path)
-	assert.NoError(t, err)
+	before := assert.Value(os.ReadFile(path))(t)
 	t.Cleanup(func() { _ = os.WriteFile(path, before, 0) })
 	log := &logBuffer{}
 	ProtectFromOOM(log.logger())
-	after, err := os.ReadFile(path)
-	assert.NoError(t, err)
+	after := assert.Value(os.ReadFile(path))(t)
 	protected := strings.TrimSpace(string(after)) == "-999"
 	warned := log.count("level=WARN") == 1
 	assert.That(t, protected != warned, "score %q and warned: %v, want one of the two", after, warned)
@@ -65,9 +63,8 @@ func TestNotShuttingDownIfUnknown(t *testing.T) {
 	assert.That(t, !shuttingDown(t.Context(), filepath.Join(t.TempDir(), "no-systemd")), "shutting down without systemd")
 	t.Setenv("PATH", t.TempDir())
 	assert.That(t, !shuttingDown(t.Context(), t.TempDir()), "shutting down without systemctl")
-	if _, err := os.Stat("/run/systemd/system"); err != nil && ShuttingDown(t.Context()) {
-		t.Error("this machine has no systemd, and is shutting down")
-	}
+	assert.That(t, assert.Err(os.Stat("/run/systemd/system")) == nil || !ShuttingDown(t.Context()),
+		"this machine has no systemd, and is shutting down")
 }
 
 func TestShuttingDownHasATimeLimit(t *testing.T) {

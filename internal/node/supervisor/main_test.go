@@ -132,8 +132,7 @@ func (b *logBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(
 // shortDir returns a temporary directory whose path fits into a socket address, unlike t.TempDir for long names.
 func shortDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "sv-")
-	assert.NoError(t, err)
+	dir := assert.Value(os.MkdirTemp("", "sv-"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
@@ -163,8 +162,7 @@ func newSystemd(t *testing.T, watchdog time.Duration) *systemd {
 	t.Helper()
 	withoutSystemd(t)
 	path := filepath.Join(shortDir(t), "systemd")
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	assert.NoError(t, err)
+	conn := assert.Value(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"}))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	t.Setenv("NOTIFY_SOCKET", path)
 	if watchdog > 0 {
@@ -219,12 +217,10 @@ type speaker struct {
 
 func startSpeaker(t *testing.T, n *Notifier, role string, watchdog time.Duration) *speaker {
 	t.Helper()
-	exe, err := os.Executable()
-	assert.NoError(t, err)
+	exe := assert.Value(os.Executable())(t)
 	path := filepath.Join(shortDir(t), "fifo")
 	assert.NoError(t, unix.Mkfifo(path, 0o600))
-	fifo, err := os.OpenFile(path, os.O_RDWR, 0)
-	assert.NoError(t, err)
+	fifo := assert.Value(os.OpenFile(path, os.O_RDWR, 0))(t)
 	t.Cleanup(func() { _ = fifo.Close() })
 	p, err := Start(Command{
 		Path: exe, Args: []string{path}, Env: append(os.Environ(), roleVar+"="+role),

@@ -23,9 +23,7 @@ func TestNotifierSendsStatesToSystemd(t *testing.T) {
 	sd := newSystemd(t, 0)
 	n, _ := newNotifier(t)
 	for _, err := range []error{n.Ready(), n.Status("all\nMAINPID=1\x00\xff"), n.Stopping()} {
-		if err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, err)
 	}
 	sd.wants(t, "READY=1", "STATUS=all MAINPID=1 \ufffd", "STOPPING=1")
 }
@@ -151,9 +149,7 @@ func TestNotifierWithoutSystemd(t *testing.T) {
 	t.Setenv("WATCHDOG_USEC", "1000") // left over in some environment
 	n, log := newNotifier(t)
 	for _, err := range []error{n.Ready(), n.Status("x"), n.Stopping()} {
-		if err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, err)
 	}
 	assert.That(t, n.interval == 0, "watchdog %v, want none", n.interval)
 	p := startSpeaker(t, n, "speaker", time.Hour)
@@ -172,8 +168,7 @@ func TestMissingSystemdIsLoggedOnceAndItsReturnToo(t *testing.T) {
 	n, log := newNotifier(t)
 	assert.ErrorHas(t, n.Ready(), path, "Ready:")
 	assert.Eventually(t, "a warning", func() bool { return log.count("cannot notify") == 1 })
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	assert.NoError(t, err)
+	conn := assert.Value(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"}))(t)
 	defer conn.Close()
 	assert.Eventually(t, "the end of it", func() bool { return log.count("can be notified again") == 1 })
 	assert.Equal(t, log.count("cannot notify"), 1, "warned times")
@@ -182,8 +177,7 @@ func TestMissingSystemdIsLoggedOnceAndItsReturnToo(t *testing.T) {
 func TestSystemdThatDoesNotReadBlocksForALimitedTime(t *testing.T) {
 	withoutSystemd(t)
 	path := filepath.Join(shortDir(t), "systemd")
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	assert.NoError(t, err)
+	conn := assert.Value(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"}))(t)
 	defer conn.Close()
 	t.Setenv("NOTIFY_SOCKET", path)
 	n, _ := newNotifier(t)

@@ -121,11 +121,9 @@ func TestNotificationOfAnotherProcessIsIgnored(t *testing.T) {
 	sd := newSystemd(t, 0)
 	n, log := newNotifier(t)
 	p := startSpeaker(t, n, "speaker", time.Hour)
-	info, err := os.Stat(n.childSocket)
-	assert.NoError(t, err)
+	info := assert.Value(os.Stat(n.childSocket))(t)
 	assert.That(t, info.Mode().Perm() == 0o600, "the socket's mode is %v, want 0600", info.Mode().Perm())
-	conn, err := net.Dial("unixgram", n.childSocket)
-	assert.NoError(t, err)
+	conn := assert.Value(net.Dial("unixgram", n.childSocket))(t)
 	defer conn.Close()
 	for range 3 {
 		assert.NoError(t, assert.Err(conn.Write([]byte("READY=1\nWATCHDOG=1\nSTATUS=spoofed"))))
@@ -148,8 +146,7 @@ func TestFileDescriptorsFromTheChildAreClosed(t *testing.T) {
 func TestLeftoverSocketIsReplaced(t *testing.T) {
 	withoutSystemd(t)
 	n, _ := newNotifier(t)
-	old, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: n.childSocket, Net: "unixgram"})
-	assert.NoError(t, err)
+	old := assert.Value(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: n.childSocket, Net: "unixgram"}))(t)
 	_ = old.Close() // which leaves the file, as a killed process does
 	assert.NoError(t, assert.Err(os.Stat(n.childSocket)), "nothing is left over")
 	p := startSpeaker(t, n, "speaker", 0)
@@ -168,16 +165,14 @@ func TestStartFailsWithoutSocket(t *testing.T) {
 		filepath.Join(file, "sub"): "start /bin/true: notify socket: mkdir " + file + ": not a directory",
 		taken:                      "address already in use",
 	} {
-		n, err := NewNotifier(dir, (&logBuffer{}).logger())
-		assert.NoError(t, err)
+		n := assert.Value(NewNotifier(dir, (&logBuffer{}).logger()))(t)
 		assert.ErrorHas(t, assert.Err(Start(Command{Path: "/bin/true"}, n)), words, "error")
 		assert.That(t, n.child == nil, "the notifier has a child")
 	}
 }
 
 func TestSocketThatCannotBeRestrictedIsAnError(t *testing.T) {
-	s, err := listenNotify(filepath.Join(shortDir(t), "s"))
-	assert.NoError(t, err)
+	s := assert.Value(listenNotify(filepath.Join(shortDir(t), "s")))(t)
 	s.close()
 	assert.Is(t, s.restrict(), fs.ErrNotExist, "without its file")
 	assert.NoError(t, os.WriteFile(s.path, nil, 0o600))

@@ -171,8 +171,7 @@ func TestNotifierHasOneChildAtATime(t *testing.T) {
 func TestChildGetsArgumentsAndFiles(t *testing.T) {
 	withoutSystemd(t)
 	n, _ := newNotifier(t)
-	out, err := os.Create(filepath.Join(shortDir(t), "out"))
-	assert.NoError(t, err)
+	out := assert.Value(os.Create(filepath.Join(shortDir(t), "out")))(t)
 	defer out.Close()
 	p, err := Start(Command{
 		Path: "sh", // from PATH
@@ -196,15 +195,12 @@ func TestChildHasItsOwnProcessGroup(t *testing.T) {
 
 func TestChildDiesWithItsParent(t *testing.T) {
 	withoutSystemd(t)
-	exe, err := os.Executable()
-	assert.NoError(t, err)
+	exe := assert.Value(os.Executable())(t)
 	agent := exec.Command(exe, shortDir(t))
 	agent.Env = append(os.Environ(), roleVar+"=agent")
-	stdin, err := agent.StdinPipe()
-	assert.NoError(t, err)
+	stdin := assert.Value(agent.StdinPipe())(t)
 	defer stdin.Close()
-	stdout, err := agent.StdoutPipe()
-	assert.NoError(t, err)
+	stdout := assert.Value(agent.StdoutPipe())(t)
 	assert.NoError(t, agent.Start())
 	line, _ := bufio.NewReader(stdout).ReadString('\n')
 	pid, err := strconv.Atoi(strings.TrimSpace(line))
@@ -254,20 +250,16 @@ func TestNothingIsLeftAfterAHundredChildren(t *testing.T) {
 	newSystemd(t, time.Hour)
 	n, _ := newNotifier(t)
 	count := func() (fds, goroutines int) {
-		open, err := os.ReadDir("/proc/self/fd")
-		assert.NoError(t, err)
+		open := assert.Value(os.ReadDir("/proc/self/fd"))(t)
 		return len(open), runtime.NumGoroutine()
 	}
 	startShell(t, n, "exit 0").Stop(deadline) // what is opened once is open now
 	fds, goroutines := count()
 	for i := range 100 {
-		p, err := Start(Command{Path: "/bin/sleep", Args: []string{"1000"}}, n)
-		assert.NoError(t, err)
+		p := assert.Value(Start(Command{Path: "/bin/sleep", Args: []string{"1000"}}, n))(t)
 		p.Stop(deadline)
 		if i%10 == 0 {
-			if _, err := Start(Command{Path: "/dev/null/no"}, n); err == nil {
-				t.Fatal("started a missing program")
-			}
+			assert.Must(t, assert.Err(Start(Command{Path: "/dev/null/no"}, n)) != nil, "started a missing program")
 		}
 	}
 	assert.Eventually(t, "as many files and goroutines as before", func() bool {

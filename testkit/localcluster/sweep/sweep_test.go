@@ -9,18 +9,16 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
 // follow starts a process that names a path on its command line.
 func follow(t *testing.T, path string) *exec.Cmd {
 	t.Helper()
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, os.WriteFile(path, nil, 0o600))
 	cmd := exec.Command("tail", "-f", path)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	assert.NoError(t, cmd.Start())
 	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
 	return cmd
 }
@@ -29,21 +27,13 @@ func TestOnlyProcessesOfTheDirectoryThatAreNotSparedAreKilled(t *testing.T) {
 	root := t.TempDir()
 	dir, neighbour := filepath.Join(root, "node"), filepath.Join(root, "node2")
 	for _, d := range []string{dir, neighbour} {
-		if err := os.Mkdir(d, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, os.Mkdir(d, 0o700))
 	}
 	doomed, spared, other := follow(t, filepath.Join(dir, "a")), follow(t, filepath.Join(dir, "b")), follow(t, filepath.Join(neighbour, "c"))
-	if err := Cluster(dir, []int{spared.Process.Pid}); err != nil {
-		t.Fatal(err)
-	}
-	if err := doomed.Wait(); err == nil || err.Error() != "signal: killed" {
-		t.Errorf("a process of the directory: %v, want it killed", err)
-	}
+	assert.NoError(t, Cluster(dir, []int{spared.Process.Pid}))
+	assert.Error(t, doomed.Wait(), "signal: killed", "a process of the directory")
 	for name, cmd := range map[string]*exec.Cmd{"a spared one": spared, "one of a directory with a longer name": other} {
-		if err := cmd.Process.Signal(unix.Signal(0)); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		assert.OK(t, cmd.Process.Signal(unix.Signal(0)), name)
 	}
 }
 
@@ -55,20 +45,14 @@ func TestTheCallerIsAmongItsAncestors(t *testing.T) {
 }
 
 func TestADirectoryWithoutRecordsHasNothingToRemove(t *testing.T) {
-	if err := Node(filepath.Join(t.TempDir(), "none")); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, Node(filepath.Join(t.TempDir(), "none")))
 }
 
 func TestARecordThatCannotBeReadIsAnError(t *testing.T) {
 	for _, file := range []string{CgroupFile, BridgeFile} {
 		dir := t.TempDir()
-		if err := os.Mkdir(filepath.Join(dir, file), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := Node(dir); !errors.Is(err, unix.EISDIR) {
-			t.Errorf("%s: %v, want EISDIR", file, err)
-		}
+		assert.NoError(t, os.Mkdir(filepath.Join(dir, file), 0o700))
+		assert.Is(t, Node(dir), unix.EISDIR, file)
 	}
 }
 
@@ -78,9 +62,7 @@ func TestMountsAreReadWithTheirNamesAndTypes(t *testing.T) {
 nonsense
 `)
 	want := []Mount{{"/with space", "ext4"}, {"/sys/fs/cgroup/cpu", "cgroup"}}
-	if !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
+	assert.That(t, slices.Equal(got, want), "%v, want %v", got, want)
 }
 
 func TestABridgeIsMadeOnceAndGone(t *testing.T) {
@@ -89,21 +71,11 @@ func TestABridgeIsMadeOnceAndGone(t *testing.T) {
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOPKG) {
 		t.Skip("bridges cannot be made here:", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := AddBridge(name); !errors.Is(err, unix.EEXIST) {
-		t.Errorf("the second: %v, want EEXIST", err)
-	}
+	assert.NoError(t, err)
+	assert.Is(t, AddBridge(name), unix.EEXIST, "the second")
 	for range 2 {
-		if err := RemoveBridge(name); err != nil {
-			t.Errorf("remove: %v", err)
-		}
+		assert.OK(t, RemoveBridge(name), "remove")
 	}
-	if _, err := os.Stat("/sys/class/net/" + name); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("it is still there: %v", err)
-	}
-	if err := RemoveBridge("a-name-that-is-too-long"); err == nil {
-		t.Error("a name that no interface can have was removed")
-	}
+	assert.Is(t, assert.Err(os.Stat("/sys/class/net/"+name)), os.ErrNotExist, "it is still")
+	assert.That(t, RemoveBridge("a-name-that-is-too-long") != nil, "a name that no interface can have was removed")
 }

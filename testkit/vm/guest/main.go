@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/evenkeel/evenkeel/testkit/must"
 	"github.com/evenkeel/evenkeel/testkit/vm/guest/protocol"
 )
 
@@ -73,23 +74,16 @@ func put(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func write(path string, mode os.FileMode, content io.Reader) error {
+func write(path string, mode os.FileMode, content io.Reader) (err error) {
+	defer must.Catch(&err)
+
 	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(dir, ".vm-")
-	if err != nil {
-		return err
-	}
+	must.OK(os.MkdirAll(dir, 0o755))
+	f := must.Get(os.CreateTemp(dir, ".vm-"))
 	defer os.Remove(f.Name())
 	_, err = io.Copy(f, content)
-	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
+	must.OK(errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()))
+	must.OK(os.Rename(f.Name(), path))
 	syscall.Sync() // also new directories
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/vm/guest/protocol"
 )
 
@@ -31,9 +32,8 @@ func TestAScriptReturnsItsOutputAndExitCode(t *testing.T) {
 	} {
 		answer := ask(t, http.MethodPost, protocol.RunPath, nil, script)
 		var got protocol.Result
-		if err := json.Unmarshal(answer.Body.Bytes(), &got); err != nil || got != want {
-			t.Errorf("%q: %+v, %v, want %+v", script, got, err, want)
-		}
+		err := json.Unmarshal(answer.Body.Bytes(), &got)
+		assert.That(t, err == nil && got == want, "%q: %+v, %v, want %+v", script, got, err, want)
 	}
 }
 
@@ -49,10 +49,7 @@ func TestAScriptEndsWithItsRequest(t *testing.T) {
 	}()
 	request := httptest.NewRequest(http.MethodPost, protocol.RunPath, strings.NewReader("sleep 600 & echo $! >"+mark+"; wait")).WithContext(ctx)
 	handler().ServeHTTP(httptest.NewRecorder(), request)
-	pid, err := os.ReadFile(mark)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pid := assert.Value(os.ReadFile(mark))(t)
 	deadline := time.Now().Add(30 * time.Second)
 	for time.Now().Before(deadline) {
 		status, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
@@ -70,9 +67,8 @@ func TestAFileIsReplaced(t *testing.T) {
 		if answer := ask(t, http.MethodPut, protocol.FilePath, query, content); answer.Code != http.StatusOK {
 			t.Fatal(answer.Body)
 		}
-		if got, err := os.ReadFile(path); err != nil || string(got) != content {
-			t.Errorf("the file has %q, want %q: %v", got, content, err)
-		}
+		got, err := os.ReadFile(path)
+		assert.That(t, err == nil && string(got) == content, "the file has %q, want %q: %v", got, content, err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode() != 0o640 {
 		t.Errorf("the file is %v, %v", info, err)
@@ -84,7 +80,6 @@ func TestAFileIsReplaced(t *testing.T) {
 }
 
 func TestTheBootIDIsAnswered(t *testing.T) {
-	if got := ask(t, http.MethodGet, protocol.BootPath, nil, "").Body.String(); len(strings.TrimSpace(got)) != 36 {
-		t.Errorf("the boot ID is %q", got)
-	}
+	got := ask(t, http.MethodGet, protocol.BootPath, nil, "").Body.String()
+	assert.That(t, len(strings.TrimSpace(got)) == 36, "the boot ID is %q", got)
 }

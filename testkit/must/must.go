@@ -1,0 +1,44 @@
+// Package must shortens the handling of errors in programs for contributors: a function that defers Catch returns the first error that
+// OK or Get is given.
+//
+// The package must not know what the errors are about.
+package must
+
+import "errors"
+
+// failure is the panic of OK and Get.
+type failure struct{ error }
+
+// OK ends the function that defers Catch if err is not nil.
+func OK(err error) {
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+// Get returns a value. It ends the function that defers Catch if err is not nil.
+func Get[V any](v V, err error) V {
+	OK(err)
+	return v
+}
+
+// Get2 is Get for two values.
+func Get2[V, W any](v V, w W, err error) (V, W) {
+	OK(err)
+	return v, w
+}
+
+// Catch makes a function return the error that OK or Get was given. The function defers it first, so that its other deferred calls
+// run before and may set the error as well. A goroutine that calls OK or Get needs a Catch of its own.
+func Catch(err *error) {
+	switch r := recover().(type) {
+	case nil:
+	case failure:
+		if *err != nil {
+			r.error = errors.Join(r.error, *err)
+		}
+		*err = r.error
+	default:
+		panic(r)
+	}
+}

@@ -1,0 +1,43 @@
+package must_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/must"
+)
+
+func TestAFunctionEndsAtTheFirstError(t *testing.T) {
+	a := errors.New("a")
+	for name, run := range map[string]func() error{
+		"OK":       func() error { must.OK(a); return nil },
+		"Get":      func() error { return errors.New(must.Get("b", a)) },
+		"Get2":     func() error { b, c := must.Get2("b", "c", a); return errors.New(b + c) },
+		"returned": func() error { must.OK(nil); return errors.New(must.Get("a", nil)) },
+	} {
+		err := func() (err error) {
+			defer must.Catch(&err)
+			return run()
+		}()
+		assert.Error(t, err, "a", name)
+	}
+}
+
+func TestTheErrorOfACleanUpIsAdded(t *testing.T) {
+	err := func() (err error) {
+		defer must.Catch(&err)
+		defer func() { err = errors.Join(err, errors.New("clean up")) }()
+		must.OK(errors.New("first"))
+		return nil
+	}()
+	assert.Error(t, err, "first\nclean up")
+}
+
+func TestAPanicIsNoError(t *testing.T) {
+	defer func() { assert.Equal(t, recover(), any("panic"), "the panic") }()
+	_ = func() (err error) {
+		defer must.Catch(&err)
+		panic("panic")
+	}()
+}
