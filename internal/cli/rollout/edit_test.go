@@ -129,9 +129,7 @@ func TestAPushDoesNotOverwriteARolloutCreatedMeanwhile(t *testing.T) {
 	wanted := &v1alpha1.NodeConfigRollout{}
 	wanted.Name = "workers"
 	err := (&Change{desired: wanted}).Write(t.Context(), a.Env, c)
-	if err == nil || !strings.Contains(err.Error(), `somebody else created rollout "workers" in the meantime: nothing was written`) {
-		t.Errorf("the error is %v", err)
-	}
+	assert.ErrorHas(t, err, `somebody else created rollout "workers" in the meantime: nothing was written`)
 }
 
 func TestAnOlderCRDIsExplained(t *testing.T) {

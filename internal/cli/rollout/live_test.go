@@ -119,9 +119,7 @@ func TestTheLiveViewLimitsZonesAndNodes(t *testing.T) {
 	for _, want := range []string{"and 8 more zones", "and 5 more; see kubectl evenkeel nodes", "zone-19 "} {
 		assert.That(t, strings.Contains(all, want), "no %q in\n%s", want, all)
 	}
-	if n := strings.Count(all, " Trial"); n != mostOpen {
-		t.Errorf("%d nodes are open, want %d", n, mostOpen)
-	}
+	assert.Equal(t, strings.Count(all, " Trial"), mostOpen)
 }
 
 func TestTheViewMarksOldData(t *testing.T) {
@@ -188,9 +186,8 @@ func TestTheViewListsDrainingNodes(t *testing.T) {
 	r.Status.Nodes.Draining = 2
 	r.Status.DrainingNodes = []v1alpha1.DrainingNode{{Name: "node-8", Since: *ago(3 * time.Minute), Message: "2 pods\x1b[2J to evict"}}
 	v := view{rollout: r, now: noon}
-	if counts := v.counts(); !strings.Contains(counts, "56 pending, 2 draining, 1 assigned") {
-		t.Errorf("the counts are %q", counts)
-	}
+	counts := v.counts()
+	assert.That(t, strings.Contains(counts, "56 pending, 2 draining, 1 assigned"), "the counts are %q", counts)
 	lines := v.lines(unlimited)
 	check(t, lines[len(lines)-2:], `
 node-8  draining for 3m  2 pods\x1b[2J to evict
@@ -289,9 +286,8 @@ func TestTheExitCodeOfEachPhase(t *testing.T) {
 		r := moving()
 		r.Status.Phase = tt.phase
 		if tt.phase == v1alpha1.RolloutWaiting { // at a timed pause
-			if code, over := exitCode(r, paused); code != 0 || over {
-				t.Errorf("Waiting at a step of nodes, such as for a gate, is %d, over %v, want it to go on", code, over)
-			}
+			code, over := exitCode(r, paused)
+			assert.That(t, code == 0 && !over, "Waiting at a step of nodes, such as for a gate, is %d, over %v, want it to go on", code, over)
 			r.Spec.Strategy.Steps = []v1alpha1.RolloutStep{{Pause: &v1alpha1.RolloutPause{Duration: &metav1.Duration{Duration: time.Hour}}}}
 			r.Status.Step = 0
 		}

@@ -3,7 +3,6 @@ package rollout
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -95,7 +94,5 @@ func TestAnInterruptedPlanIsAnError(t *testing.T) {
 	cancel()
 	r := assert.Value(ParseManifest([]byte(planned)))(t)
 	f := assert.Value(makeUp(r, 5, 1))(t)
-	if _, err := newPlanReport(stop, f, rollout.Model{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("interrupted: %v", err)
-	}
+	assert.Is(t, assert.Err(newPlanReport(stop, f, rollout.Model{})), context.Canceled, "interrupted")
 }

@@ -20,8 +20,7 @@ func TestParseSteps(t *testing.T) {
 	} {
 		steps, err := parseSteps(tt.in)
 		assert.That(t, err == nil, "%q: %v", tt.in, err)
-		got, err := json.Marshal(steps)
-		assert.NoError(t, err)
+		got := assert.Value(json.Marshal(steps))(t)
 		assert.That(t, string(got) == tt.want, "%q is %s, want %s", tt.in, got, tt.want)
 	}
 }
@@ -34,8 +33,7 @@ func TestStepsFlagIsTheInverseOfParseSteps(t *testing.T) {
 	none := &v1alpha1.NodeConfigRollout{}
 	have, err := describe.StepsOf(none)
 	assert.NoError(t, err)
-	none.Spec.Strategy.Steps, err = parseSteps(stepsFlag(nil))
-	assert.NoError(t, err)
+	none.Spec.Strategy.Steps = assert.Value(parseSteps(stepsFlag(nil)))(t)
 	if got, err := describe.StepsOf(none); err != nil || !slices.Equal(got, have) {
 		t.Errorf("without any they are %v, and given again %v (%v)", have, got, err)
 	}
@@ -84,10 +82,8 @@ func TestALaterStepWithFewerNodesIsRefused(t *testing.T) {
 	} {
 		r := &v1alpha1.NodeConfigRollout{}
 		var err error
-		r.Spec.Strategy.Steps, err = parseSteps(tt.steps)
-		assert.NoError(t, err)
-		steps, err := describe.StepsOf(r)
-		assert.NoError(t, err)
+		r.Spec.Strategy.Steps = assert.Value(parseSteps(tt.steps))(t)
+		steps := assert.Value(describe.StepsOf(r))(t)
 		err = checkGrowth(steps, tt.members)
 		assert.That(t, (err == nil) == (tt.want == "") && (err == nil || strings.Contains(err.Error(), tt.want)),
 			"%s of %d nodes: %v, want %q", tt.steps, tt.members, err, tt.want)

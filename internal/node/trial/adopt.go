@@ -53,6 +53,7 @@ func (d *decider) adopt() bool {
 		}
 		if d.forbidden(s.Current.Config) {
 			s.Current = s.LastKnownGood // withdrawing the verdict must not bring back the previous current
+			s.Current.AssignedBy, s.LastKnownGood.AssignedBy = "", "" // nor is its assignment what a removal is about
 			d.endTrial()
 		}
 		s.Bad = slices.DeleteFunc(s.Bad, func(b BadConfig) bool { return b.matches(c) })

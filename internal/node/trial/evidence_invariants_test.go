@@ -114,7 +114,7 @@ func (e *evidence) mostlyWell(before State, o Observed, d Decision, now bool) {
 		return
 	}
 	s := e.states[t.StartTime]
-	if waits := before.forbids(before.Current.Config) || t.Fallback != NoFallback; s == nil || o.Child.Exited || !before.Run.Started || waits {
+	if waits := before.forbids(before.Current.Config) || t.Fallback != NoFallback || noWayOut(before, o); s == nil || o.Child.Exited || !before.Run.Started || waits {
 		s = &states{}
 		e.states[t.StartTime] = s
 	}

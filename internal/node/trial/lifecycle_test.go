@@ -135,3 +135,14 @@ func TestARevisionIsRevokedByItsUID(t *testing.T) {
 		t.Error("revoked is what has the UID, and nothing else")
 	}
 }
+
+// TestARemovalIsAboutWhatWasAssignedLast: not about the assignment with which last-known-good came long ago.
+func TestARemovalIsAboutWhatWasAssignedLast(t *testing.T) {
+	n := newNodeSim(t)
+	n.do("node", "assign uid=g payload=p0 by=object", "healthy 10m5s", "verdict b rejected words=no",
+		"assign uid=b payload=p2 by=object", "assign uid=u payload=p1 by=object", "healthy 5s", "revoke u",
+		"assign uid=b payload=p2 by=object attempt=2", "unassigned by=object taken-back")
+	if n.state.LastKnownGood.Revision != "g" || n.state.Current.Revision != "g" {
+		t.Errorf("last-known-good is %q, current is %q", n.state.LastKnownGood.Revision, n.state.Current.Revision)
+	}
+}
