@@ -52,7 +52,7 @@ func (d *decider) adopt() bool {
 			return d.blockOnStorage()
 		}
 		if d.forbidden(s.Current.Config) {
-			s.Current = s.LastKnownGood // withdrawing the verdict must not bring back the previous current
+			s.Current = s.LastKnownGood                               // withdrawing the verdict must not bring back the previous current
 			s.Current.AssignedBy, s.LastKnownGood.AssignedBy = "", "" // nor is its assignment what a removal is about
 			d.endTrial()
 		}
