@@ -213,8 +213,8 @@ func TestHostilePayloadsAreRejectedAndTheBinaryStaysTrusted(t *testing.T) {
 				{"kubeReserved", map[string]any{"foo": "1"}}, // no payload before has switched off stage 2
 			} {
 				v := check(tt.field, tt.value)
-				assert.That(t, v.Outcome == Rejected, "%d: %s %.100q: %s at stage %d: %s", i, tt.field, tt.value, v.Outcome, v.Stage, v.Message)
-				assert.That(t, h.stage2Safe == id && h.stage2Unsafe == Identity{} && h.probed.id == caps.id && h.probed.shape == caps.shape, "%d: %s %.100q changed what is believed of the binary", i, tt.field, tt.value)
+				assert.That(t, v.Outcome == Rejected, "%d: %.40q %.100v: %s at stage %d: %s", i, tt.field, tt.value, v.Outcome, v.Stage, v.Message)
+				assert.That(t, h.stage2Safe == id && h.stage2Unsafe == Identity{} && h.probed.id == caps.id && h.probed.shape == caps.shape, "%d: %.40q %.100v changed what is believed of the binary", i, tt.field, tt.value)
 			}
 			for _, tt := range []struct {
 				field string
@@ -223,7 +223,7 @@ func TestHostilePayloadsAreRejectedAndTheBinaryStaysTrusted(t *testing.T) {
 				{"clusterDomain", everything}, {"staticPodURLHeader", map[string]any{aliases: []string{"x"}}}, {"staticPodURLHeader", map[string]any{emptyDump: []string{"x"}}},
 			} {
 				v := check(tt.field, tt.value)
-				assert.That(t, v.Outcome == Accepted && v.Stage == 2 && v.Effective != nil && v.Effective.String("healthzBindAddress") != "", "%s %.100q: %s at stage %d: %s; the dump is %v",
+				assert.That(t, v.Outcome == Accepted && v.Stage == 2 && v.Effective != nil && v.Effective.String("healthzBindAddress") != "", "%s %.100v: %s at stage %d: %s; the dump is %v",
 					tt.field, tt.value, v.Outcome, v.Stage, v.Message, v.Effective)
 			}
 		})
