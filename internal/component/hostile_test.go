@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"k8s.io/klog/v2/textlogger"
@@ -156,6 +157,23 @@ func TestEachKubeletHasTheMessagesThatShowAnOverrun(t *testing.T) {
 		assert.NoError(t, err)
 		for _, mark := range overrunStage1 {
 			assert.That(t, bytes.Contains(program, []byte(mark)), "%s does not contain %q", path, mark)
+		}
+	}
+}
+
+// A run of stage 2 is a kubelet that continues past the end of stage 1.
+func TestAKubeletThatContinuesAfterStage1IsRecognizedInBothFormats(t *testing.T) {
+	for _, path := range realKubelets(t) {
+		for _, more := range []string{"", "logging: {format: json}\n"} {
+			h := dryRunner(t, &Kubelet{Path: path})
+			dir, err := h.makeScratch()
+			assert.NoError(t, err)
+			args, err := h.arguments(dryRun{stage: 2, config: wholeConfig(config(noRuntime(t) + more))}, dir)
+			assert.NoError(t, err)
+			out := &outputReader{overrunMarks: overrunStage1}
+			end := execute(t.Context(), process{path: path, args: args, env: dryRunEnv(filepath.Join(dir, "tmp")), deadline: time.Minute, confined: true}, out)
+			assert.Equal(t, out.overrun, "Standalone mode, no API client", path, more, end)
+			removeScratch(dir, slogDiscard())
 		}
 	}
 }
