@@ -17,16 +17,25 @@ import (
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
-// The errors that end the two stages. Only an exact match counts, because errors can quote text from a payload.
+// Errors that end a run. They are compared with the beginning of an error: what the kubelet quotes from a payload always
+// follows words of its own.
 const (
 	acceptedStage1 = "failed to run Kubelet: cannot exit on lock file contention: no lock file specified"
 	acceptedStage2 = `failed to run Kubelet: bad --node-ip "0.0.0.0,::": `
 )
 
+// runtimeErrors begin the errors of a kubelet whose container runtime fails. Connecting has its own error; the first call
+// after that, for the runtime's cgroup driver, returns a plain gRPC error. Stage 2 uses gRPC for nothing else.
+var runtimeErrors = []string{
+	"failed to run Kubelet: validate service connection: validate CRI v1 runtime API for endpoint ",
+	"failed to run Kubelet: validate service connection: validate CRI v1 image API for endpoint ",
+	"failed to run Kubelet: rpc error: code = ",
+}
+
 // Messages that a kubelet logs only if it continues after the end of a stage. Each is logged before it serves
 // requests, writes to the node or touches a pod.
 var (
-	overrunStage2 = []string{"Using root directory", "Adding static pod path", "Started kubelet", "Starting to listen"}
+	overrunStage2 = []string{"Using root directory", "Adding static pod path", "Started kubelet", "Starting to listen", "Starting to listen read-only"}
 	overrunStage1 = append([]string{"Standalone mode, no API client", "Connecting to runtime service"}, overrunStage2...)
 )
 
@@ -124,7 +133,7 @@ type result struct {
 	overran       bool
 	runtimeFailed bool // rejected because the container runtime could not be reached
 	decodeFailed  bool // rejected because the --config file could not be decoded
-	ownFailure    bool // the process exceeded its deadline or crashed
+	ownFailure    bool // the process exceeded its deadline, crashed, or continued after the end of the stage
 	effective     Effective
 	dumps         []string // candidates for the dump if its form is not known yet
 	fileFlags     []string // see outputReader
@@ -215,7 +224,7 @@ func (h *DryRunner) read(spec dryRun, dir string, out *outputReader, end exitSta
 	a := result{overran: out.overrun != ""}
 	if end.err != nil {
 		a.message = "the dry run of the kubelet: " + end.err.Error()
-		a.ownFailure = end.ownFailure
+		a.ownFailure = end.ownFailure || a.overran
 		return a
 	}
 	a.strictError, a.fileFlags = oneLine(out.strictError), out.fileFlags
@@ -224,7 +233,7 @@ func (h *DryRunner) read(spec dryRun, dir string, out *outputReader, end exitSta
 	}
 	word := out.failureText()
 	// A panic, which may quote the payload, has another exit code.
-	if end.code == 1 && (spec.stage == 1 && word == acceptedStage1 || spec.stage == 2 && strings.HasPrefix(word, acceptedStage2)) {
+	if end.code == 1 && out.failures == 1 && (spec.stage == 1 && word == acceptedStage1 || spec.stage == 2 && strings.HasPrefix(word, acceptedStage2)) {
 		a.outcome = Accepted
 		a.effective = h.effective(spec.shape.read(a.dumps), dir, spec)
 		return a
@@ -239,13 +248,8 @@ func (h *DryRunner) read(spec dryRun, dir string, out *outputReader, end exitSta
 	return a
 }
 
-// isRuntimeError reports whether the kubelet failed because of its container runtime. Connecting has its own error;
-// the first call after that, for the runtime's cgroup driver, returns a plain gRPC error. Stage 2 uses gRPC for
-// nothing else.
 func isRuntimeError(word string) bool {
-	return strings.Contains(word, "validate CRI v1 runtime API for endpoint") ||
-		strings.Contains(word, "validate CRI v1 image API for endpoint") ||
-		strings.HasPrefix(strings.TrimPrefix(word, "failed to run Kubelet: "), "rpc error: code = ")
+	return slices.ContainsFunc(runtimeErrors, func(begin string) bool { return strings.HasPrefix(word, begin) })
 }
 
 // cleanMessage removes prefixes that are equal for all errors, and the names of temporary files.

@@ -1,6 +1,9 @@
 package component
 
 import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -54,7 +57,7 @@ func findDump(values []string, fields []string) (e Effective, omits bool) {
 	}
 	var found Effective
 	for _, value := range values {
-		decoded, err := payload.DecodeMapping([]byte(value))
+		decoded, err := decodeDump(value)
 		if err != nil {
 			continue
 		}
@@ -69,6 +72,21 @@ func findDump(values []string, fields []string) (e Effective, omits bool) {
 		_, omits = decoded[anchorFields[0]]
 	}
 	return found, omits
+}
+
+// decodeDump decodes a value that may be a dump. A kubelet prints no YAML aliases, but text that looks like them, for instance
+// in a key of the payload, counts as too many of them. Without asterisks there are none, so they are replaced meanwhile.
+func decodeDump(value string) (map[string]any, error) {
+	fields, err := payload.DecodeMapping([]byte(value))
+	if err == nil || !strings.Contains(value, "*") {
+		return fields, err
+	}
+	asterisk := rand.Text()[:12] // no payload can contain it
+	if fields, err = payload.DecodeMapping([]byte(strings.ReplaceAll(value, "*", asterisk))); err != nil {
+		return nil, err
+	}
+	text, _ := json.Marshal(fields) // cannot fail: it was decoded from JSON
+	return payload.DecodeMapping(bytes.ReplaceAll(text, []byte(asterisk), []byte("*")))
 }
 
 // findEmptyDump returns the dump of an empty configuration with this endpoint, see findDump; nil if there is none.

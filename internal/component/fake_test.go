@@ -126,7 +126,7 @@ func TestVerdictsOnCandidatesWithAFakeKubelet(t *testing.T) {
 		{"stage 2 dies", `case "$stage$config" in 2CANDIDATE) kill -9 $$;; esac; accept`, CouldNotTell, 2, "the dry run of the kubelet: it died: signal: killed"},
 		{"stage 2 does not work on this node", `case "$stage" in 2) end "swap is on";; esac; accept`, Accepted, 1,
 			"stage 2 of the dry run was not used: the local configuration does not pass it: swap is on"},
-		{"stage 2 knows no runtime", `case "$stage" in 2) end "validate service connection: validate CRI v1 runtime API for endpoint x: gone";; esac; accept`, Accepted, 1,
+		{"stage 2 knows no runtime", `case "$stage" in 2) end "failed to run Kubelet: validate service connection: validate CRI v1 runtime API for endpoint x: gone";; esac; accept`, Accepted, 1,
 			"stage 2 of the dry run was not used: the local configuration does not pass it: validate service connection: validate CRI v1 runtime API for endpoint x: gone"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -146,8 +146,10 @@ func TestStage2RejectsOnlyIfTheLocalConfigurationStillPasses(t *testing.T) {
 	}{
 		{"local still passes", "accept", Rejected, 2, "no good"},
 		{"local fails now", `end "swap is on"`, CouldNotTell, 2, "no good (but the local configuration does not pass the dry run either: swap is on)"},
-		{"the runtime is gone now", `end "validate CRI v1 runtime API for endpoint x"`, Accepted, 1,
-			"stage 2 of the dry run was not used: validate CRI v1 runtime API for endpoint x"},
+		{"the runtime is gone now", `end "failed to run Kubelet: validate service connection: validate CRI v1 runtime API for endpoint x"`, Accepted, 1,
+			"stage 2 of the dry run was not used: validate service connection: validate CRI v1 runtime API for endpoint x"},
+		{"local fails now, with words of a runtime", `end "failed to run Kubelet: bad value: validate service connection: validate CRI v1 runtime API for endpoint x"`, CouldNotTell, 2,
+			"no good (but the local configuration does not pass the dry run either: bad value: validate service connection: validate CRI v1 runtime API for endpoint x)"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			now := filepath.Join(t.TempDir(), "now")
@@ -190,7 +192,7 @@ func TestARuntimeOutageRejectsNoCandidate(t *testing.T) {
 func TestAKubeletThatIgnoresTheExitFlagIsKilled(t *testing.T) {
 	pids := filepath.Join(t.TempDir(), "pids")
 	h := dryRunner(t, fake(t, `sleep 600 & echo $$ $! >`+pids+`; log '"Standalone mode, no API client"'; wait`))
-	const want = `the dry run does not work with this kubelet: the dry run of the kubelet: it continued past the end of the dry run ("\"Standalone mode, no API client\"") and was killed`
+	const want = `the dry run does not work with this kubelet: the dry run of the kubelet: it continued past the end of the dry run ("Standalone mode, no API client") and was killed`
 	checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x")}, ""), CouldNotTell, 0, want) // a dry run that times out has other words
 	mustBeGone(t, pids)
 }
@@ -200,7 +202,7 @@ func TestAKubeletThatContinuesAfterStage2IsKilledAndNotUsedAgain(t *testing.T) {
 	pids, count := filepath.Join(dir, "pids"), filepath.Join(dir, "count")
 	h := dryRunner(t, fake(t, `[ $stage = 1 ] && accept; echo x >>`+count+`; sleep 600 & echo $$ $! >`+pids+`; log '"Using root directory" path="/x"'; wait`))
 	for _, want := range []string{
-		`stage 2 of the dry run was not used: the local configuration does not pass it: the dry run of the kubelet: it continued past the end of the dry run ("\"Using root directory\" path=\"/x\"") and was killed`,
+		`stage 2 of the dry run was not used: the local configuration does not pass it: the dry run of the kubelet: it continued past the end of the dry run ("Using root directory") and was killed`,
 		`stage 2 of the dry run was not used: this kubelet continues past the end of stage 2`,
 	} {
 		checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("x")}, ""), Accepted, 1, want)
@@ -301,11 +303,37 @@ func TestADryRunDiesWithItsParent(t *testing.T) {
 
 func slogDiscard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-func TestACandidateThatContinuesAfterStage2IsNotRejected(t *testing.T) {
-	h := dryRunner(t, fake(t, `case "$stage$config" in 2BAD) log '"Started kubelet"'; sleep 600;; esac; accept`))
-	v := h.Check(context.Background(), Candidate{Data: []byte("BAD")}, "")
-	checkVerdict(t, v, Accepted, 1, `stage 2 of the dry run was not used: the dry run of the kubelet: it continued past the end of the dry run ("\"Started kubelet\"") and was killed`)
-	checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("GOOD")}, ""), Accepted, 1, "stage 2 of the dry run was not used: this kubelet continues past the end of stage 2")
+// Only the local configuration can show that a binary continues: the candidate gets no verdict, and stage 2 stays in use.
+func TestACandidateThatSeemsToContinueChangesNothingForOthers(t *testing.T) {
+	const overrun = `log '"Started kubelet"'; exec sleep 600`
+	const killed = `the dry run of the kubelet: it continued past the end of the dry run ("Started kubelet") and was killed`
+	const noStage2 = "stage 2 of the dry run was not used: "
+	for _, tt := range []struct {
+		name, body string
+		stage      int
+		alone      bool   // the local configuration passes
+		next       string // why stage 2 does not run for another candidate; "" if it does
+	}{
+		{"in stage 1", `case "$stage$config" in 1BAD) ` + overrun + `;; esac; accept`, 1, true, ""},
+		{"in stage 2", `case "$stage$config" in 2BAD) ` + overrun + `;; esac; accept`, 2, true, ""},
+		{"in the second run of stage 2", `case "$stage$config" in 2BAD) [ -e AGAIN ] && { ` + overrun + `; }; touch AGAIN; end "no good";; esac; accept`, 2, true, ""},
+		{"and local continues too, from now on", `case "$stage$config" in 2BAD) touch AGAIN; ` + overrun + `;; 2) [ -e AGAIN ] && { ` + overrun + `; };; esac; accept`, 2, false,
+			noStage2 + "this kubelet continues past the end of stage 2"},
+		{"and local fails otherwise", `case "$stage$config" in 2BAD) touch AGAIN; ` + overrun + `;; 2) [ -e AGAIN ] && end "no good";; esac; accept`, 2, false, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := dryRunner(t, fake(t, strings.ReplaceAll(tt.body, "AGAIN", filepath.Join(t.TempDir(), "again"))))
+			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("GOOD")}, ""), Accepted, 2, "")
+			v := h.Check(context.Background(), Candidate{Data: []byte("BAD")}, "")
+			checkVerdict(t, v, CouldNotTell, tt.stage, killed)
+			assert.Equal(t, v.CandidateOnly, tt.alone, "CandidateOnly is")
+			want := 2
+			if tt.next != "" {
+				want = 1
+			}
+			checkVerdict(t, h.Check(context.Background(), Candidate{Data: []byte("GOOD")}, ""), Accepted, want, tt.next)
+		})
+	}
 }
 
 func TestAnUnreadableDumpIsNotARejection(t *testing.T) {

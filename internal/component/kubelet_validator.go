@@ -23,6 +23,9 @@ type kubeletValidator struct {
 // report the version that it prefers.
 var kubeletVersions = []string{"v2", "v1", "v1beta3", "v1beta2", "v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"}
 
+// refusedOnCgroupV1 is the whole error about a field that a kubelet refuses only on a host with cgroup v1.
+const refusedOnCgroupV1 = "invalid configuration: singleProcessOOMKill must not be explicitly set to false when using cgroup v1"
+
 func newKubelet(path, scratchDir string, log *slog.Logger) *binary {
 	// Without CertDir, a certificate of the dry run appears as a relative path. No configuration can contain one,
 	// because the kubelet makes paths absolute.
@@ -71,7 +74,7 @@ func (k *kubeletValidator) validateOnHost(ctx context.Context, caps capabilities
 			a.effective["failCgroupV1"] = true
 		}
 		return a, "failCgroupV1: true (the default), because this host uses cgroup v1, where a kubelet does not run with it"
-	case a.outcome == Rejected && strings.Contains(a.message, "cgroup v1"):
+	case a.outcome == Rejected && a.message == refusedOnCgroupV1:
 		return result{message: a.message + " (this host uses cgroup v1; the node may not)"}, ""
 	default:
 		return a, ""

@@ -43,8 +43,8 @@ func TestVerdictsOfAFakeKubeletWithoutANode(t *testing.T) {
 		{"refused, host or not", cgroupV1 + `case "$config" in CANDIDATE) end "no good";; esac; accept`, Rejected, 1, "no good", "[]"},
 		{"unknown field, host or not", cgroupV1 + `case "$config" in CANDIDATE) log '"Using lenient decoding as strict decoding failed" err="unknown field x"';; esac; accept`,
 			Rejected, 1, "unknown field x", "[]"},
-		{"refused for what else the host has", cgroupV1 + `case "$config" in CANDIDATE) end "not so when using cgroup v1";; esac; accept`, CouldNotTell, 0,
-			"not so when using cgroup v1 (this host uses cgroup v1; the node may not)", "[]"},
+		{"refused for what else the host has", cgroupV1 + `case "$config" in CANDIDATE) end "` + refusedOnCgroupV1 + `";; esac; accept`, CouldNotTell, 0,
+			refusedOnCgroupV1 + " (this host uses cgroup v1; the node may not)", "[]"},
 		{"killed the second time", cgroupV1 + `case "$config" in CANDIDATE) kill -9 $$;; esac; accept`, CouldNotTell, 0, "the dry run of the kubelet: it died: signal: killed", "[]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -92,6 +92,7 @@ func TestTheRealKubeletWithoutANodeIgnoresTheHost(t *testing.T) {
 		{"a runtime that is not there", "containerRuntimeEndpoint: unix:///not/there.sock\n", Accepted, "", false},
 		{"out of range", "maxPods: -1\n", Rejected, "invalid configuration: maxPods (--max-pods) -1 must not be a negative number", false},
 		{"an unknown field", "bogus: 1\n", Rejected, `strict decoding error: unknown field "bogus"`, false},
+		{"words about the host", "featureGates: {when using cgroup v1: true}\n", Rejected, "unrecognized feature gate: when using cgroup v1", false},
 		{"a wrong type", "failCgroupV1: maybe\n", Rejected, "failed to decode: json: cannot unmarshal string into Go struct field KubeletConfiguration.failCgroupV1 of type bool", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -1,9 +1,7 @@
 package component
 
 import (
-	"encoding/json"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -57,44 +55,20 @@ func continues(line string) bool {
 
 // errorText returns the message and the error of a line. more are the further lines of a value.
 func errorText(line, more string) string {
-	var message, err string
-	if header := klogHeader.FindString(line); header != "" {
-		rest := line[len(header):]
-		quoted, notStructured := strconv.QuotedPrefix(rest)
-		if notStructured != nil {
-			return rest
+	r, ok := parseRecord(line)
+	if !ok {
+		return strings.TrimPrefix(line, "Error: ")
+	}
+	message, err := r.message, ""
+	for _, p := range append(r.pairs, pair{r.open, more}) {
+		if p.key == "err" || p.key == "panic" {
+			err = p.value
 		}
-		message, _ = strconv.Unquote(quoted)
-		for pairs := rest[len(quoted):]; ; {
-			key, after, ok := strings.Cut(strings.TrimLeft(pairs, " "), "=")
-			if !ok {
-				break
-			}
-			var value string
-			if value, pairs = firstValue(after); value == "<" {
-				value = more
-			}
-			if key == "err" || key == "panic" {
-				err = value
-			}
-		}
-		if err == "" {
-			message = strings.TrimSuffix(rest, "=<")
-			if more != "" {
-				message += "=" + more
-			}
-		}
-	} else {
-		var fields struct {
-			Message string `json:"msg"`
-			Err     any    `json:"err"`
-		}
-		if json.Unmarshal([]byte(line), &fields) != nil || fields.Message == "" {
-			return strings.TrimPrefix(line, "Error: ")
-		}
-		message = fields.Message
-		if text, ok := fields.Err.(string); ok {
-			err = text
+	}
+	if err == "" {
+		message = strings.TrimSuffix(r.text, "=<")
+		if r.open != "" && more != "" {
+			message += "=" + more
 		}
 	}
 	switch {

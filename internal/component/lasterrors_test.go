@@ -27,7 +27,7 @@ func TestLastErrorsAreOneLine(t *testing.T) {
 		"before the log":         {"Error: unknown flag: --x\n", "unknown flag: --x"},
 		"a panic":                {"panic: oh\n[signal SIGSEGV: x]\n", "panic: oh; [signal SIGSEGV: x]"},
 		"an observed panic":      {"E" + header + `"Observed a panic" panic="runtime error" stacktrace=<` + "\n", "Observed a panic: runtime error"},
-		"JSON":                   {`{"ts":1.5,"caller":"run.go:72","msg":"command failed","err":"a"}` + "\n" + `{"msg":"b","err":{"c":1}}` + "\n" + `{"msg":"d"}` + "\n", "a; b; d"},
+		"JSON":                   {`{"ts":1.5,"caller":"run.go:72","msg":"command failed","err":"a"}` + "\n" + `{"msg":"b","err":{"c":1}}` + "\n" + `{"msg":"d"}` + "\n", `a; b: {"c":1}; d`},
 		"cut JSON":               {`{"msg":"a","err":"b`, `{"msg":"a","err":"b`},
 		"control characters":     {"Error: a\x1b[2J\xff\x00b\u202e\n", `a\x1b[2J?\x00b\u202e`},
 		"a token":                {"E" + header + `"a" err="Authorization: Bearer ` + token + ` refused"` + "\n", "a: Authorization: masked"},

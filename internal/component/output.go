@@ -2,31 +2,30 @@ package component
 
 import (
 	"bytes"
-	"encoding/json"
 	"regexp"
-	"strconv"
+	"slices"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// outputReader parses the output of a component, line by line and in both klog formats, and keeps possible dumps of
-// the effective configuration, errors of strict decoding, and the error that ended the process. maxEntry and maxDumps
-// limit its memory.
+// outputReader parses the output of a component, line by line, and keeps possible dumps of the effective configuration,
+// errors of strict decoding, and the error that ended the process. maxEntry and maxDumps limit its memory.
 type outputReader struct {
 	dumps []string // logged values that holdsDump accepted, at most maxDumps
 	// truncated: a line or value exceeded the limit, so dumps may be incomplete.
 	truncated   bool
 	strictError string // error of strict decoding
 	failure     string // error of the component that ended the process
+	failures    int    // number of records with such an error; only one can be genuine
 	panic       string
-	overrun     string   // first line that matched overrunMarks
+	overrun     string   // first message that is one of overrunMarks
 	fileFlags   []string // flags that should be set via the configuration file, according to the component
 
 	overrunMarks []string // messages that are logged only after the end of the dry run
 	// holdsDump reports whether a value may be the effective configuration; nil: keep no values.
 	holdsDump func(value string) bool
-	onOverrun func(line string)
+	onOverrun func(message string)
 
 	last    string // last line, without klog header
 	partial []byte
@@ -34,7 +33,7 @@ type outputReader struct {
 	entry   *entry // an unfinished multi-line value
 }
 
-// entry is a log entry with a multi-line value: `"message" key=<`, lines that start with a tab, ` >`. More keys and
+// entry is a record with a multi-line value: `"message" key=<`, lines that start with a tab, ` >`. More keys and
 // values may follow.
 type entry struct {
 	message, key string
@@ -51,8 +50,6 @@ const (
 // fileFlag is the warning of a kubelet about a flag that is nothing but a field of its configuration.
 var fileFlag = regexp.MustCompile(`^Flag --(\S+) has been deprecated, This parameter should be set via the config file`)
 
-var klogHeader = regexp.MustCompile(`^[IWEF][0-9]{4} [0-9:.]{15} +[0-9]+ [^ \]]+:[0-9]+\] `)
-
 // Write implements io.Writer; it never fails.
 func (t *outputReader) Write(p []byte) (int, error) {
 	n := len(p)
@@ -62,7 +59,7 @@ func (t *outputReader) Write(p []byte) (int, error) {
 		if i >= 0 {
 			piece = p[:i]
 		}
-		if len(t.partial)+len(piece) <= maxEntry {
+		if !t.tooLong && len(t.partial)+len(piece) <= maxEntry {
 			t.partial = append(t.partial, piece...)
 		} else {
 			t.tooLong, t.truncated = true, true
@@ -103,22 +100,22 @@ func (t *outputReader) line(line string) {
 		t.entry = nil
 		t.add(closed.message, closed.key, strings.TrimSuffix(closed.value.String(), "\n"))
 		if more, ok := strings.CutPrefix(line, " >"); ok {
-			t.pairs(closed.message, more)
+			pairs, open := parsePairs(more)
+			t.addAll(closed.message, pairs, open)
 			return
 		}
 	}
 	if strings.TrimSpace(line) == "" {
 		return
 	}
-	if strings.HasPrefix(line, "{") && t.jsonLine(line) {
+	if r, ok := parseRecord(line); ok {
+		t.last = r.text
+		t.checkOverrun(r.message)
+		t.addAll(r.message, r.pairs, r.open)
 		return
 	}
-	header := klogHeader.FindString(line)
-	rest := line[len(header):]
-	t.last = rest
+	t.last = line
 	switch {
-	case header != "":
-		t.structured(rest)
 	case strings.HasPrefix(line, "Flag --"):
 		if found := fileFlag.FindStringSubmatch(line); found != nil {
 			t.fileFlags = append(t.fileFlags, found[1])
@@ -128,100 +125,36 @@ func (t *outputReader) line(line string) {
 	case t.panic == "" && (strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")):
 		t.panic = line
 	}
-	t.checkOverrun(rest)
 }
 
-// structured parses an entry of the text format: `"message" key="value" key=value`.
-func (t *outputReader) structured(rest string) {
-	quoted, err := strconv.QuotedPrefix(rest)
-	if err != nil {
-		return // not structured: `FLAG: --x="y"`
+// addAll handles the values of a record. The one with the key open continues on the following lines.
+func (t *outputReader) addAll(message string, pairs []pair, open string) {
+	for _, p := range pairs {
+		t.add(message, p.key, p.value)
 	}
-	message, _ := strconv.Unquote(quoted)
-	t.add(message, "", "")
-	t.pairs(message, rest[len(quoted):])
-}
-
-// pairs parses the keys and values of an entry. A multi-line value continues on the following lines.
-func (t *outputReader) pairs(message, rest string) {
-	for {
-		key, after, ok := strings.Cut(strings.TrimLeft(rest, " "), "=")
-		if !ok {
-			return
-		}
-		if after == "<" {
-			t.entry = &entry{message: message, key: key}
-			return
-		}
-		var value string
-		value, rest = firstValue(after)
-		t.add(message, key, value)
+	if open != "" {
+		t.entry = &entry{message: message, key: open}
 	}
 }
 
-// firstValue splits the text after `key=` into the first value (a quoted string, JSON, or a word) and the rest.
-func firstValue(text string) (value, rest string) {
-	if quoted, err := strconv.QuotedPrefix(text); err == nil {
-		value, _ = strconv.Unquote(quoted)
-		return value, text[len(quoted):]
-	}
-	if strings.HasPrefix(text, "{") || strings.HasPrefix(text, "[") {
-		var raw json.RawMessage
-		dec := json.NewDecoder(strings.NewReader(text))
-		if err := dec.Decode(&raw); err == nil {
-			return string(raw), text[dec.InputOffset():]
-		}
-	}
-	value, rest, _ = strings.Cut(text, " ")
-	return value, rest
-}
-
-// jsonLine parses an entry of the JSON format. It reports whether the line is one.
-func (t *outputReader) jsonLine(line string) bool {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(line), &fields); err != nil {
-		return false
-	}
-	text := func(raw json.RawMessage) string {
-		var s string
-		if err := json.Unmarshal(raw, &s); err != nil {
-			return string(raw)
-		}
-		return s
-	}
-	message := text(fields["msg"])
-	t.last = message
-	t.add(message, "", "")
-	for key, raw := range fields {
-		t.add(message, key, text(raw))
-	}
-	t.checkOverrun(message)
-	return true
-}
-
-// add handles one key and value of an entry; both are empty for the entry itself.
+// add handles one value of a record.
 func (t *outputReader) add(message, key, value string) {
 	if len(t.dumps) < maxDumps && t.holdsDump != nil && t.holdsDump(value) {
 		t.dumps = append(t.dumps, value)
 	}
 	switch {
-	case key == "err" && strings.HasPrefix(message, "Using lenient decoding as strict decoding failed"):
+	case key == "err" && t.strictError == "" && strings.HasPrefix(message, "Using lenient decoding as strict decoding failed"):
 		t.strictError = value
 	case key == "err" && message == "command failed":
 		t.failure = value
+		t.failures++
 	}
 }
 
-func (t *outputReader) checkOverrun(line string) {
-	if t.overrun != "" {
-		return
-	}
-	for _, mark := range t.overrunMarks {
-		if strings.Contains(line, mark) {
-			t.overrun = clip(line, 200)
-			t.onOverrun(t.overrun)
-			return
-		}
+func (t *outputReader) checkOverrun(message string) {
+	if t.overrun == "" && slices.Contains(t.overrunMarks, message) {
+		t.overrun = message
+		t.onOverrun(message)
 	}
 }
 

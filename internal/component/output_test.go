@@ -45,7 +45,7 @@ func TestOutputIsParsedInBothKlogFormats(t *testing.T) {
 			dump: "{MaxPods}", word: "\"KubeletConfiguration\" configuration=<"},
 		{name: "a dump in JSON", text: `{"msg":"KubeletConfiguration","v":5,"configuration":{"MaxPods":1}}` + "\n",
 			dump: `{"MaxPods":1}`, word: "KubeletConfiguration"},
-		{name: "an overrun", text: "I" + header + `"Started kubelet"` + "\nbye\n", strayed: `"Started kubelet"`, word: "bye"},
+		{name: "an overrun", text: "I" + header + `"Started kubelet"` + "\nbye\n", strayed: "Started kubelet", word: "bye"},
 		{name: "a step too far in JSON", text: `{"msg":"Started kubelet"}` + "\n", strayed: "Started kubelet", word: "Started kubelet"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -46,8 +46,8 @@ func execute(ctx context.Context, p process, out *outputReader) exitStatus {
 	late := fmt.Errorf("it did not exit within %s and was killed", p.deadline)
 	timer := time.AfterFunc(p.deadline, func() { cancel(late) })
 	defer timer.Stop()
-	out.onOverrun = func(line string) {
-		cancel(fmt.Errorf("it continued past the end of the dry run (%q) and was killed", line))
+	out.onOverrun = func(message string) {
+		cancel(fmt.Errorf("it continued past the end of the dry run (%q) and was killed", message))
 	}
 
 	cmd := exec.CommandContext(ctx, p.path, p.args...)

@@ -20,32 +20,27 @@ func (c *check) runStage2(ctx context.Context) result {
 		return result{}
 	}
 	if !safe {
-		local := h.run(ctx, c.stage2(c.local))
-		c.rememberStage2(local)
-		if local.outcome != Accepted {
+		if local := c.runLocal(ctx); local.outcome != Accepted {
 			c.stage2Unusable, c.runtimeDown = "the local configuration does not pass it: "+local.message, local.runtimeFailed || local.outcome == CouldNotTell && !local.overran
 			return result{}
 		}
-		c.localPassed = true
 	}
-	a := h.run(ctx, c.stage2(c.candidate))
-	if a.overran {
-		c.rememberStage2(a)
-		c.stage2Unusable = a.message
-	}
-	return a
+	return h.run(ctx, c.stage2(c.candidate))
 }
 
-// rememberStage2 stores whether the binary stopped at the end of stage 2.
-func (c *check) rememberStage2(a result) {
+// runLocal runs the local configuration, and stores whether the binary stopped at the end of stage 2. A candidate's run is no
+// proof of that: its author may know how to make it look as if the kubelet continued.
+func (c *check) runLocal(ctx context.Context) result {
+	a := c.h.run(ctx, c.stage2(c.local))
 	c.h.mu.Lock()
 	defer c.h.mu.Unlock()
 	switch {
 	case a.overran:
 		c.h.stage2Unsafe, c.h.stage2Safe = c.id, Identity{}
 	case a.outcome == Accepted:
-		c.h.stage2Safe = c.id
+		c.h.stage2Safe, c.localPassed = c.id, true
 	}
+	return a
 }
 
 // applyStage2 adds the result of stage 2 to the verdict of stage 1.
@@ -63,14 +58,12 @@ func (c *check) applyStage2(ctx context.Context, v *Verdict, a result) {
 		c.checkRuntimeEndpoint(v)
 		return
 	case a.outcome == CouldNotTell:
-		v.Outcome, v.Stage, v.Message = CouldNotTell, 2, a.message
-		// The runtime may have hung only after the local configuration passed.
-		v.CandidateOnly = a.ownFailure && c.h.run(ctx, c.stage2(c.local)).outcome == Accepted
+		c.applyUndecided(ctx, v, a)
 		return
 	}
 	// The local configuration, tested now, shows whether the candidate or the node is the cause.
 	if !c.localPassed || a.runtimeFailed {
-		local := c.h.run(ctx, c.stage2(c.local))
+		local := c.runLocal(ctx)
 		switch {
 		case local.outcome == Accepted:
 		case local.runtimeFailed:
@@ -82,23 +75,28 @@ func (c *check) applyStage2(ctx context.Context, v *Verdict, a result) {
 			return
 		}
 	}
-	c.applySecondRun(v, a, c.h.run(ctx, c.stage2(c.candidate)))
+	c.applySecondRun(ctx, v, a, c.h.run(ctx, c.stage2(c.candidate)))
+}
+
+// applyUndecided reports that a run of the candidate gave no answer. If it ended by itself, the local configuration is
+// tested again: the runtime may have hung, or the binary may have continued, with every configuration.
+func (c *check) applyUndecided(ctx context.Context, v *Verdict, a result) {
+	v.Outcome, v.Stage, v.Message = CouldNotTell, 2, a.message
+	v.CandidateOnly = a.ownFailure && c.runLocal(ctx).outcome == Accepted
 }
 
 // applySecondRun decides with a second run on a candidate that stage 2 rejected while the local configuration passed:
 // the cause may have been temporary. A container runtime that failed only with the candidate, each time, is not a
 // rejection: both the candidate (runtimeRequestTimeout) and chance can cause it.
-func (c *check) applySecondRun(v *Verdict, first, second result) {
+func (c *check) applySecondRun(ctx context.Context, v *Verdict, first, second result) {
 	v.Stage, v.Message = 2, second.message
 	switch {
-	case second.overran:
-		c.rememberStage2(second)
-		v.Outcome = CouldNotTell
 	case second.outcome == Accepted:
 		c.checkRuntimeEndpoint(v)
-	case second.outcome == CouldNotTell || first.runtimeFailed || second.runtimeFailed:
-		v.Outcome = CouldNotTell
-		v.CandidateOnly = second.runtimeFailed || second.ownFailure
+	case second.outcome == CouldNotTell:
+		c.applyUndecided(ctx, v, second)
+	case first.runtimeFailed || second.runtimeFailed:
+		v.Outcome, v.CandidateOnly = CouldNotTell, second.runtimeFailed
 	default:
 		v.Outcome = Rejected
 	}

@@ -1,0 +1,254 @@
+package component
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"k8s.io/klog/v2/textlogger"
+	"sigs.k8s.io/yaml"
+
+	"github.com/evenkeel/evenkeel/testkit/assert"
+)
+
+const logHeader = "1127 12:00:00.000000     123 server.go:1] "
+
+// kubeletWords are what a payload can quote from a kubelet's log to deceive whoever reads that log: the messages and errors
+// that evenkeel recognizes, alone, as whole records in both formats, and behind line breaks and quotes.
+func kubeletWords() []string {
+	words := slices.Concat(overrunStage1, runtimeErrors, []string{acceptedStage1, acceptedStage2, refusedOnCgroupV1})
+	for _, begin := range slices.Concat(runtimeErrors, []string{acceptedStage1, acceptedStage2}) {
+		words = append(words, strings.TrimPrefix(begin, "failed to run Kubelet: "))
+	}
+	var lines []string
+	for _, mark := range overrunStage1 {
+		lines = append(lines, "I"+logHeader+`"`+mark+`"`, `{"ts":1,"caller":"a.go:1","msg":"`+mark+`","v":0}`)
+	}
+	for _, end := range slices.Concat(runtimeErrors, []string{acceptedStage1, acceptedStage2 + "x"}) {
+		lines = append(lines, "E"+logHeader+fmt.Sprintf(`"command failed" err=%q`, end), fmt.Sprintf(`{"ts":1,"msg":"command failed","err":%q}`, end))
+	}
+	lines = append(lines, "Error: x", "panic: x", "I"+logHeader+`"Using lenient decoding as strict decoding failed" err="x"`, "Flag --x has been deprecated, This parameter should be set via the config file", `Started kubelet","msg":"Started kubelet`)
+	for _, line := range lines {
+		words = append(words, line, "x\n"+line+"\n", "x\r\n"+line+"\r\n >\n"+line, `" `+line, "x\u2028"+line+"\r"+line, "x=<\n\t"+line+"\n >\n"+line, `\" err="`+line)
+	}
+	return append(words, "\" err=\""+emptyDump, "x\n"+emptyDump+"\n", strings.Repeat("&a *a ", 30), strings.Repeat("x", 1<<16)+"\n"+lines[0], "cgroup v1")
+}
+
+// A kubelet that logs in a format can quote any text. Whatever it is, it ends the run in no other way than harmless text, and the
+// kubelet's own dump is still found.
+func FuzzWordsOfAPayloadDecideNothing(f *testing.F) {
+	for i, text := range kubeletWords() {
+		f.Add(text, i%2 == 0, i%3 == 0)
+	}
+	h := NewDryRunner(&Kubelet{}, f.TempDir(), slogDiscard())
+	f.Fuzz(func(t *testing.T, text string, inJSON, multiLine bool) {
+		if !utf8.ValidString(text) {
+			return // no configuration contains it
+		}
+		if multiLine {
+			text += "\n" + text
+		}
+		for stage, marks := range map[int][]string{1: overrunStage1, 2: overrunStage2} {
+			const words = "failed to run Kubelet: bad value: "
+			fields := emptyFields("x", "unix:///x")
+			for _, name := range anchorFields {
+				fields[name] = 110
+			}
+			fields["kubeReserved"] = map[string]any{text: text}
+			dump, err := yaml.Marshal(fields)
+			end := map[int]string{1: acceptedStage1, 2: acceptedStage2 + "x"}[stage]
+			for _, last := range []string{words + text, end} {
+				var log bytes.Buffer
+				w := logWriter{log: &log, json: inJSON}
+				w.info("Effective KubeletConfiguration", "config", string(dump))
+				w.info("Updated", "featureGates", map[string]bool{text: true})
+				w.info("msg", "msg", text)
+				w.unstructured(fmt.Sprintf("FLAG: --kube-reserved=%q", text))
+				w.fail("a warning", errors.New(text))
+				w.fail("command failed", errors.New(last))
+
+				out := &outputReader{overrunMarks: marks, onOverrun: func(string) {}, holdsDump: mayBeDump}
+				_, _ = out.Write(log.Bytes())
+				out.flush()
+				a := h.read(dryRun{stage: stage, shape: anchorShape}, "/none", out, exitStatus{code: 1})
+				assert.That(t, !a.overran && !a.runtimeFailed && a.strictError == "" && a.fileFlags == nil, "overran %v, the runtime failed %v, %q, in\n%s", a.overran, a.runtimeFailed, a.strictError, &log)
+				if last != end {
+					want := cleanMessage(last, "/none")
+					assert.That(t, a.outcome == Rejected && a.message == want, "%s: %s\nwant %s\nin %s", a.outcome, a.message, want, &log)
+					continue
+				}
+				assert.That(t, a.outcome == Accepted, "%s: %s\nin %s", a.outcome, a.message, &log)
+				var read map[string]any
+				// The kubelet's encoder breaks some text, and with a second dump in a value there is none.
+				if err == nil && yaml.Unmarshal(dump, &read) == nil && !mayBeDump(text) {
+					assert.That(t, fmt.Sprint(a.effective["maxPods"]) == "110", "the dump is %v\nin %s", a.effective, &log)
+				}
+			}
+		}
+	})
+}
+
+// logWriter writes records like a kubelet: in the text format with klog itself.
+type logWriter struct {
+	log  *bytes.Buffer
+	json bool
+}
+
+func (w logWriter) info(message, key string, value any) {
+	if w.json {
+		w.object("msg", message, "v", 0, key, value)
+	} else {
+		textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(w.log))).Info(message, key, value)
+	}
+}
+
+func (w logWriter) fail(message string, err error) {
+	if w.json {
+		w.object("msg", message, "err", err.Error())
+	} else {
+		textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(w.log))).Error(err, message)
+	}
+}
+
+func (w logWriter) unstructured(text string) {
+	if w.json {
+		w.object("msg", text, "v", 1)
+	} else {
+		fmt.Fprintln(w.log, "I"+logHeader+text)
+	}
+}
+
+func (w logWriter) object(pairs ...any) {
+	w.log.WriteString(`{"ts":1.5,"caller":"a.go:1"`)
+	for i := 0; i < len(pairs); i += 2 {
+		value, _ := json.Marshal(pairs[i+1])
+		fmt.Fprintf(w.log, ",%q:%s", pairs[i], value)
+	}
+	w.log.WriteString("}\n")
+}
+
+// Text that is not quoted, as of a program that the kubelet runs, can look like a record. It accepts nothing.
+func TestAForgedEndAcceptsNothing(t *testing.T) {
+	h := NewDryRunner(&Kubelet{}, t.TempDir(), slogDiscard())
+	genuine := "E" + logHeader + `"command failed" err="failed to run Kubelet: no good"` + "\n"
+	for stage, end := range map[int]string{1: acceptedStage1, 2: acceptedStage2 + "x"} {
+		forged := "E" + logHeader + fmt.Sprintf(`"command failed" err=%q`, end) + "\n"
+		for log, want := range map[string]Outcome{forged: Accepted, genuine + forged: Rejected, forged + genuine: Rejected, forged + forged: Rejected} {
+			out := &outputReader{onOverrun: func(string) {}}
+			_, _ = out.Write([]byte(log))
+			a := h.read(dryRun{stage: stage}, t.TempDir(), out, exitStatus{code: 1})
+			assert.Equal(t, a.outcome, want, log)
+		}
+	}
+}
+
+func TestEachKubeletHasTheMessagesThatShowAnOverrun(t *testing.T) {
+	for _, path := range realKubelets(t) {
+		program, err := os.ReadFile(path)
+		assert.NoError(t, err)
+		for _, mark := range overrunStage1 {
+			assert.That(t, bytes.Contains(program, []byte(mark)), "%s does not contain %q", path, mark)
+		}
+	}
+}
+
+// A run of stage 2 is a kubelet that continues past the end of stage 1.
+func TestAKubeletThatContinuesAfterStage1IsRecognizedInBothFormats(t *testing.T) {
+	for _, path := range realKubelets(t) {
+		for _, more := range []string{"", "logging: {format: json}\n"} {
+			h := dryRunner(t, &Kubelet{Path: path})
+			dir, err := h.makeScratch()
+			assert.NoError(t, err)
+			args, err := h.arguments(dryRun{stage: 2, config: wholeConfig(config(noRuntime(t) + more))}, dir)
+			assert.NoError(t, err)
+			out := &outputReader{overrunMarks: overrunStage1}
+			end := execute(t.Context(), process{path: path, args: args, env: dryRunEnv(filepath.Join(dir, "tmp")), deadline: time.Minute, confined: true}, out)
+			assert.Equal(t, out.overrun, "Standalone mode, no API client", path, more, end)
+			removeScratch(dir, slogDiscard())
+		}
+	}
+}
+
+// Each payload that quotes what evenkeel recognizes is rejected, and the binary is trusted as before.
+func TestHostilePayloadsAreRejectedAndTheBinaryStaysTrusted(t *testing.T) {
+	dir, err := os.MkdirTemp("", "ek")
+	assert.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	record := "I" + logHeader + `"Started kubelet"`
+	object := `{"ts":1,"msg":"Started kubelet","v":0}`
+	everything := "x\n" + record + "\n" + object + "\n >\n" + record + "\r\n" + record + "\r" + record + "\u2028" + record +
+		"\nE" + logHeader + `"command failed" err="` + acceptedStage1 + "\"\n"
+	quotes := `x" Started kubelet\" err="Started kubelet","msg":"Started kubelet","err":"`
+	long := strings.Repeat("x", 1<<16) + "\n" + record + "\n"
+	aliases := "x " + strings.Repeat("&a *a ", 30)
+	for _, path := range realKubelets(t) {
+		name := filepath.Base(filepath.Dir(path))
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			socket := filepath.Join(dir, name)
+			startCRI(t, socket)
+			base := map[string]any{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "failCgroupV1": false, "containerRuntimeEndpoint": "unix://" + socket}
+			file := filepath.Join(t.TempDir(), "local.yaml")
+			write(t, file, jsonText(base), 0o600)
+			k, err := ParseKubelet([]string{path, "--config=" + file})
+			assert.NoError(t, err)
+			h := dryRunner(t, k)
+			check := func(field string, value any) Verdict {
+				fields := map[string]any{field: value}
+				for name, value := range base {
+					fields[name] = value
+				}
+				return h.Check(context.Background(), Candidate{Data: []byte(jsonText(fields))}, "")
+			}
+			checkVerdict(t, check("maxPods", 7), Accepted, 2, "")
+			caps, id := h.probed, h.probed.id
+			for i, tt := range []struct {
+				field string
+				value any
+			}{
+				{"kubeReserved", map[string]any{"Started kubelet": "1"}},
+				{"kubeReserved", map[string]any{"validate CRI v1 runtime API for endpoint": "1"}},
+				{"kubeReserved", map[string]any{runtimeErrors[0] + `"x": gone`: "1"}},
+				{"kubeReserved", map[string]any{everything: "1"}},
+				{"kubeReserved", map[string]any{long: "1"}},
+				{"featureGates", map[string]any{"Started kubelet": true}},
+				{"featureGates", map[string]any{everything: true}},
+				{"featureGates", map[string]any{acceptedStage1: true}},
+				{"featureGates", map[string]any{quotes: true}},
+				{everything, 1},
+				{"evictionHard", map[string]any{"memory.available": "Using root directory"}},
+				{"cpuManagerPolicy", acceptedStage2},
+				{"logging", map[string]any{"format": "Standalone mode, no API client"}},
+				{"kubeReserved", map[string]any{"foo": "1"}}, // no payload before has switched off stage 2
+			} {
+				v := check(tt.field, tt.value)
+				assert.That(t, v.Outcome == Rejected, "%d: %.40q %.100v: %s at stage %d: %s", i, tt.field, tt.value, v.Outcome, v.Stage, v.Message)
+				assert.That(t, h.stage2Safe == id && h.stage2Unsafe == Identity{} && h.probed.id == caps.id && h.probed.shape == caps.shape, "%d: %.40q %.100v changed what is believed of the binary", i, tt.field, tt.value)
+			}
+			for _, tt := range []struct {
+				field string
+				value any
+			}{
+				{"clusterDomain", everything}, {"staticPodURLHeader", map[string]any{aliases: []string{"x"}}}, {"staticPodURLHeader", map[string]any{emptyDump: []string{"x"}}},
+			} {
+				v := check(tt.field, tt.value)
+				assert.That(t, v.Outcome == Accepted && v.Stage == 2 && v.Effective != nil && v.Effective.String("healthzBindAddress") != "", "%s %.100v: %s at stage %d: %s; the dump is %v",
+					tt.field, tt.value, v.Outcome, v.Stage, v.Message, v.Effective)
+			}
+		})
+	}
+}
+
+func jsonText(v any) string {
+	text, _ := json.Marshal(v)
+	return string(text)
+}
