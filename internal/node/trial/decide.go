@@ -68,11 +68,12 @@ func (d *decider) decision() Decision {
 
 func (d *decider) forgetRequested() bool {
 	for _, revision := range d.o.Forget {
-		n := len(d.next.Bad)
-		d.next.Bad = slices.DeleteFunc(d.next.Bad, func(b BadConfig) bool { return b.Revision == revision })
-		if len(d.next.Bad) < n {
-			d.event(false, eventForgotten, "%s is no longer marked as bad: an operator requested it", labelUID(revision, d.o.Local))
-		}
+		d.next.Bad = slices.DeleteFunc(d.next.Bad, func(b BadConfig) bool {
+			if b.Revision == revision {
+				d.event(false, eventForgotten, "%s is no longer marked as bad: an operator requested it", b.UIDLabel())
+			}
+			return b.Revision == revision
+		})
 		if d.next.Trial != nil && d.next.Trial.Revision == revision {
 			d.endTrial()
 		}
