@@ -6,13 +6,18 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 )
 
-// MoveAside renames state files of the kubelet to <name>.evenkeel-<time>, durably, and returns the new names. It never
-// deletes or overwrites a file and skips missing files. After an error, the returned files have been moved.
+// keptAside is how many files of each name stay: enough to compare the last few incidents on a node that meets one at every change.
+const keptAside = 5
+
+// MoveAside renames state files of the kubelet to <name>.evenkeel-<time>, durably, and returns the new names. It never overwrites a
+// file, skips missing files, and deletes all but the newest few that it moved. After an error, the returned files have been moved.
 func MoveAside(files []string, now time.Time) ([]string, error) {
 	var moved []string
 	for _, file := range files {
@@ -23,11 +28,30 @@ func MoveAside(files []string, now time.Time) ([]string, error) {
 		if to != "" {
 			moved = append(moved, to)
 		}
+		if err == nil {
+			err = removeOldest(file, to)
+		}
 		if err != nil {
 			return moved, fmt.Errorf("could not move the state file %s aside: %w", file, err)
 		}
 	}
 	return moved, nil
+}
+
+// removeOldest removes all but the newest files that were moved aside. Their names contain the time of that, by a clock that may
+// have been set back.
+func removeOldest(file, moved string) error {
+	entries, err := os.ReadDir(filepath.Dir(file)) // sorted
+	older := keptAside - 1
+	for _, e := range slices.Backward(entries) {
+		if name := e.Name(); !strings.HasPrefix(name, filepath.Base(file)+".evenkeel-") || name == filepath.Base(moved) {
+			continue
+		}
+		if older--; older < 0 {
+			err = errors.Join(err, os.Remove(filepath.Join(filepath.Dir(file), e.Name())))
+		}
+	}
+	return err
 }
 
 func moveAside(from, to string) (string, error) {

@@ -96,6 +96,9 @@ func (s *Store) writeRecord(r record, data []byte) error {
 	case err == nil && bytes.Equal(old, data) && bytes.Equal(s.durable[r.name], data):
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
+		if len(s.durable[r.name]) > 0 {
+			s.log.Warn("somebody removed a file: it is written again", "file", path)
+		}
 		if err := s.ensureDir(filepath.Dir(path)); err != nil { // the directory may have been removed with the record
 			return err
 		}
@@ -106,6 +109,11 @@ func (s *Store) writeRecord(r record, data []byte) error {
 		s.log.Warn("a corrupt file was set aside and written again", "file", path, "setAside", path+corruptSuffix)
 	case err != nil:
 		return fmt.Errorf("it cannot be read and is not replaced: %w", err)
+	case len(s.durable[r.name]) > 0 && !bytes.Equal(old, s.durable[r.name]):
+		if err := atomicfile.Write(s.fsys, path+editedSuffix, old, fileMode); err != nil {
+			return fmt.Errorf("somebody changed it, and no copy of that can be kept: %w", err)
+		}
+		s.log.Warn("somebody changed a file, which is read at the agent's start only: it is written again", "file", path, "copy", path+editedSuffix)
 	}
 	delete(s.durable, r.name)
 	if err := atomicfile.Write(s.fsys, path, data, fileMode); err != nil {

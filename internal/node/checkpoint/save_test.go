@@ -145,6 +145,25 @@ func TestRecordRemovedOrCorruptedAtRunTimeIsWrittenAgain(t *testing.T) {
 	}
 }
 
+func TestRecordChangedByHandAtRunTimeIsKeptAsACopyAndWrittenAgain(t *testing.T) {
+	for _, file := range files {
+		fsys, s := saved(t, full())
+		mine := read(t, fsys, file)
+		edited := strings.Replace(mine, "{", "{ ", 1)
+		fsys.Plant(dir+"/"+file, []byte(edited))
+		fsys.FailAt(1, syscall.ENOSPC)
+		if err := s.Save(full()); !errors.Is(err, syscall.ENOSPC) || read(t, fsys, file) != edited {
+			t.Errorf("%s was lost on a full disk: %v", file, err)
+		}
+		if err := s.Save(full()); err != nil || read(t, fsys, file) != mine || read(t, fsys, file+".edited") != edited {
+			t.Errorf("%s: %v", file, err)
+		}
+		if got, problems := s.Load(); cmp.Diff(full(), got) != "" || len(problems) > 0 {
+			t.Errorf("%s: %v", file, problems)
+		}
+	}
+}
+
 func TestRemovedDirectoryIsCreatedAgain(t *testing.T) {
 	fsys, s := saved(t, full())
 	if err := fsys.Rename(dir, "/elsewhere"); err != nil {
