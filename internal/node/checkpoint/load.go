@@ -48,7 +48,7 @@ func (s *Store) Load() (trial.State, []Problem) {
 	syncErr := s.syncDirs()
 	l := loader{fsys: s.fsys, dir: s.dir, version: s.version, setAside: s.setAside}
 	l.load()
-	s.durable = l.good
+	s.durable, s.unsynced = l.good, syncErr != nil
 	if syncErr != nil {
 		s.log.Warn("the files may not survive a power cut; the next change writes all of them", "err", syncErr)
 		s.durable = map[string][]byte{}
@@ -58,8 +58,8 @@ func (s *Store) Load() (trial.State, []Problem) {
 	return l.state, l.problems
 }
 
-// syncDirs makes the files that are about to be read durable: the process that wrote them may have died before its
-// sync, and a node must not act on something that a power cut removes.
+// syncDirs makes the files that are about to be read durable, and the names of their directories: the process that wrote them may
+// have died before its sync, and a node must not act on something that a power cut removes.
 func (s *Store) syncDirs() error {
 	for _, d := range []string{filepath.Dir(s.dir), s.dir, s.path(checkpointsDir), s.path(s.version)} {
 		if err := s.fsys.SyncDir(d); err != nil {

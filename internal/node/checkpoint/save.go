@@ -35,6 +35,7 @@ func (s *Store) Save(next trial.State) error {
 	if err := s.completeDirs(); err != nil {
 		return err
 	}
+	s.unsynced = s.unsynced && s.syncDirs() != nil
 	var left error
 	for _, r := range records {
 		if r.name == "current" && s.leaveCurrentMissing(next) {
