@@ -229,6 +229,25 @@ func TestForgetRequestIsCarriedOutOnceEvenIfItCannotBeRemoved(t *testing.T) {
 	})
 }
 
+func TestForgetRequestThatCannotBeSavedStays(t *testing.T) {
+	inGoodWorld(t, func(w *world) {
+		w.assign("uid-better", better)
+		w.pass(5 * time.Second)
+		w.runs("better")
+		w.forget("uid-better") // on trial: its end withdraws no verdict
+		w.disk.FailFrom(1, syscall.ENOSPC, crashfs.Create, crashfs.Write)
+		w.pass(15 * time.Second)
+		if requests, err := w.agent.disk.store.ForgetRequests(); err != nil || len(requests) != 1 {
+			t.Errorf("%q, %v", requests, err)
+		}
+		w.disk.Heal()
+		w.pass(15 * time.Second)
+		if requests, err := w.agent.disk.store.ForgetRequests(); err != nil || len(requests) > 0 {
+			t.Errorf("%q, %v", requests, err)
+		}
+	})
+}
+
 // The proposal's repair of a dead end is to edit the file.
 func TestEntryRemovedByHandFromBadConfigsIsTriedAgainByTheRunningAgent(t *testing.T) {
 	inWorld(t, func(w *world) {
