@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
@@ -28,9 +27,6 @@ func MoveAside(files []string, now time.Time) ([]string, error) {
 		if to != "" {
 			moved = append(moved, to)
 		}
-		if err == nil {
-			err = removeOldest(file, to)
-		}
 		if err != nil {
 			return moved, fmt.Errorf("could not move the state file %s aside: %w", file, err)
 		}
@@ -41,15 +37,10 @@ func MoveAside(files []string, now time.Time) ([]string, error) {
 // removeOldest removes all but the newest files that were moved aside. Their names contain the time of that, by a clock that may
 // have been set back.
 func removeOldest(file, moved string) error {
-	entries, err := os.ReadDir(filepath.Dir(file)) // sorted
-	older := keptAside - 1
-	for _, e := range slices.Backward(entries) {
-		if name := e.Name(); !strings.HasPrefix(name, filepath.Base(file)+".evenkeel-") || name == filepath.Base(moved) {
-			continue
-		}
-		if older--; older < 0 {
-			err = errors.Join(err, os.Remove(filepath.Join(filepath.Dir(file), e.Name())))
-		}
+	older, err := filepath.Glob(file + ".evenkeel-*") // sorted
+	older = slices.DeleteFunc(older, func(name string) bool { return name == moved })
+	for _, name := range older[:max(0, len(older)+1-keptAside)] {
+		err = errors.Join(err, os.Remove(name))
 	}
 	return err
 }
@@ -68,7 +59,7 @@ func moveAside(from, to string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		return name, atomicfile.OS{}.SyncDir(filepath.Dir(from))
+		return name, errors.Join(atomicfile.OS{}.SyncDir(filepath.Dir(from)), removeOldest(from, name))
 	}
 	return "", fmt.Errorf("%s to %s-%d exist already", to, to, most-1)
 }

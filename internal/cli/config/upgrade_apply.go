@@ -65,9 +65,7 @@ Running kube-proxies read the stored configuration within minutes, on all nodes.
 				return err
 			}
 			u.rollout.Changed = cmd.Flags().Changed
-			if u.force, err = cmd.Flags().GetBool("force"); err != nil {
-				return err
-			}
+			u.force = cmd.Flags().Lookup("force").Value.String() == "true"
 			return a.upgrade(cmd.Context(), u)
 		},
 	}

@@ -65,14 +65,14 @@ func (s *Store) ForgetRequests() ([]string, error) {
 func (s *Store) removedByHand() (revisions []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	saved := s.durable[badConfigs.name]
-	data, err := readBounded(s.fsys, s.recordPath(badConfigs))
 	var was, is trial.State
+	data, err := readBounded(s.fsys, s.recordPath(badConfigs))
+	saved := s.durable[badConfigs.name]
 	if err != nil || bytes.Equal(data, saved) || decodeBad(saved, badConfigs, &was) != nil || decodeBad(data, badConfigs, &is) != nil {
 		return nil
 	}
 	for _, b := range was.Bad {
-		if !slices.ContainsFunc(is.Bad, func(x trial.BadConfig) bool { return x.Revision == b.Revision }) {
+		if _, still := is.BadEntry(trial.Config{Revision: b.Revision}); !still {
 			revisions = append(revisions, b.Revision)
 		}
 	}

@@ -97,9 +97,6 @@ func (s *Store) writeRecord(r record, data []byte) error {
 	case err == nil && bytes.Equal(old, data) && bytes.Equal(s.durable[r.name], data):
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		if len(s.durable[r.name]) > 0 {
-			s.log.Warn("somebody removed a file: it is written again", "file", path)
-		}
 		if err := s.ensureDir(filepath.Dir(path)); err != nil { // the directory may have been removed with the record
 			return err
 		}

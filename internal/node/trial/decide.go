@@ -68,12 +68,10 @@ func (d *decider) decision() Decision {
 
 func (d *decider) forgetRequested() bool {
 	for _, revision := range d.o.Forget {
-		d.next.Bad = slices.DeleteFunc(d.next.Bad, func(b BadConfig) bool {
-			if b.Revision == revision {
-				d.event(false, eventForgotten, "%s is no longer marked as bad: an operator requested it", b.UIDLabel())
-			}
-			return b.Revision == revision
-		})
+		if i := slices.IndexFunc(d.next.Bad, func(b BadConfig) bool { return b.Revision == revision }); i >= 0 {
+			d.event(false, eventForgotten, "%s is no longer marked as bad: an operator requested it", labelUID(d.next.Bad[i].UID, revision))
+			d.next.Bad = slices.Delete(d.next.Bad, i, i+1)
+		}
 		if d.next.Trial != nil && d.next.Trial.Revision == revision {
 			d.endTrial()
 		}
