@@ -57,7 +57,8 @@ func memory(ctx context.Context, b *bed.Bed, changes int) error {
 	}
 	what := fmt.Sprintf("after %d changes: ", changes)
 	ratio := float64(own) / float64(first)
-	figures.PrintRow(what+"the agent's own memory (RssAnon)", figures.MiB(own), figures.MiB(first), fmt.Sprintf("1.25 x (is %.2f x)", ratio), ratio <= 1.25)
+	limit := fmt.Sprintf("1.25 x (is %.2f x)", ratio)
+	figures.PrintRow(what+"the agent's own memory (RssAnon)", figures.MiB(own), figures.MiB(first), limit, ratio <= 1.25)
 	figures.PrintRow(what+"resident memory (VmRSS)", figures.MiB(rss), "-", "25 MiB", rss <= 25<<20)
 	return nil
 }

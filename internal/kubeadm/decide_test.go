@@ -242,8 +242,8 @@ func TestFieldsOfKubeadmThatTheClusterHasAreLostWithAPartialDocument(t *testing.
 		name, given, want string
 		has               *corev1.ConfigMap
 	}{
-		{"all", text, loss + "authentication.anonymous.enabled, authentication.webhook.enabled, authentication.x509.clientCAFile, authorization.mode, " +
-			"cgroupDriver, clusterDNS, clusterDomain, healthzBindAddress, healthzPort, rotateCertificates, staticPodPath", generated},
+		{"all", text, loss + "authentication.anonymous.enabled, authentication.webhook.enabled, authentication.x509.clientCAFile, " +
+			"authorization.mode, cgroupDriver, clusterDNS, clusterDomain, healthzBindAddress, healthzPort, rotateCertificates, staticPodPath", generated},
 		{"none", generated.Data["kubelet"], "", generated},
 		{"what the cluster has", text, loss + "cgroupDriver", holding(kubelet, text+"cgroupDriver: cgroupfs\nmaxPods: 50\n")},
 		{"another value", text + "cgroupDriver: systemd\n", "", holding(kubelet, text+"cgroupDriver: cgroupfs\n")},
@@ -254,7 +254,8 @@ func TestFieldsOfKubeadmThatTheClusterHasAreLostWithAPartialDocument(t *testing.
 		if tt.has != nil {
 			existing.ConfigMaps[kubelet.ConfigMap] = tt.has
 		}
-		changes, _, err := Decide(existing, &Input{Configs: map[string]Document{"kubelet": {Text: []byte(tt.given), Place: "new.yaml"}}}, Options{})
+		document := Document{Text: []byte(tt.given), Place: "new.yaml"}
+		changes, _, err := Decide(existing, &Input{Configs: map[string]Document{"kubelet": document}}, Options{})
 		assert.NoError(t, err)
 		assert.That(t, changes[0].Loss == tt.want, "%s: %q, want %q", tt.name, changes[0].Loss, tt.want)
 	}

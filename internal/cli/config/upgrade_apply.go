@@ -76,7 +76,7 @@ Running kube-proxies read the stored configuration within minutes, on all nodes.
 	f.StringVar(&u.rollout.Name, "rollout", "", "name of a rollout for the kubelet's configuration")
 	f.BoolVar(&u.rollout.DropIn, "drop-in", true, "the rollout merges the configuration over each node's local one; false: it replaces the local one")
 	u.rollout.AddStrategyFlags(cmd)
-	f.Lookup("force").Usage = "store a configuration without fields that kubeadm sets and the cluster has, and roll it out although it was stopped"
+	f.Lookup("force").Usage = "store a configuration that loses fields that kubeadm sets, and roll out one that was stopped"
 	_ = cmd.RegisterFlagCompletionFunc("rollout", a.CompleteRollout)
 	return cmd
 }
@@ -100,7 +100,7 @@ confirmation. kubeadm's phases upload-config and addon create the roles with whi
 	u.add(cmd)
 	f.BoolVarP(&u.yes, "yes", "y", false, "do not ask for confirmation")
 	f.BoolVar(&u.dryRun, "dry-run", false, "print the changes, and write nothing")
-	f.BoolVar(&u.force, "force", false, "store a configuration without fields that kubeadm sets and the cluster has")
+	f.BoolVar(&u.force, "force", false, "store a configuration that loses fields that kubeadm sets")
 	return cmd
 }
 
@@ -144,7 +144,7 @@ func (a *app) upgrade(ctx context.Context, u upgrade) error {
 	for _, change := range plan.Changes {
 		if change.Loss != "" && !u.force {
 			return &command.Exit{Code: command.ExitHalted, Err: fmt.Errorf(
-				"%s; add them (kubectl evenkeel config print component-defaults prints them), or use --force to remove them; nothing was written", change.Loss)}
+				"%s; add them (kubectl evenkeel config print component-defaults), or use --force; nothing was written", change.Loss)}
 		}
 	}
 	if err := a.Confirm(ctx, question(writes, u.rollout.Name, change), u.yes, u.config == "-"); err != nil {

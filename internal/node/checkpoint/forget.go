@@ -65,9 +65,8 @@ func (s *Store) ForgetRequests() ([]string, error) {
 func (s *Store) removedByHand() (revisions []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var was, is trial.State
+	saved, was, is := s.durable[badConfigs.name], trial.State{}, trial.State{}
 	data, err := readBounded(s.fsys, s.recordPath(badConfigs))
-	saved := s.durable[badConfigs.name]
 	if err != nil || bytes.Equal(data, saved) || decodeBad(saved, badConfigs, &was) != nil || decodeBad(data, badConfigs, &is) != nil {
 		return nil
 	}

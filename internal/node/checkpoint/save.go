@@ -111,7 +111,7 @@ func (s *Store) writeRecord(r record, data []byte) error {
 		if err := atomicfile.Write(s.fsys, path+editedSuffix, old, fileMode); err != nil {
 			return fmt.Errorf("somebody changed it, and no copy of that can be kept: %w", err)
 		}
-		s.log.Warn("somebody changed a file, which is read at the agent's start only: it is written again", "file", path, "copy", path+editedSuffix)
+		s.log.Warn("somebody changed a file: it is written again", "file", path, "copy", path+editedSuffix)
 	}
 	delete(s.durable, r.name)
 	if err := atomicfile.Write(s.fsys, path, data, fileMode); err != nil {

@@ -136,7 +136,7 @@ func (d *decider) withdrawVerdicts() {
 	var names []string
 	for _, b := range s.Bad {
 		if d.inDoubt(b) {
-			names = append(names, labelUID(b.UID, b.Revision))
+			names = append(names, b.UIDLabel())
 		}
 	}
 	s.Bad = slices.DeleteFunc(s.Bad, d.inDoubt)

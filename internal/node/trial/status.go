@@ -121,7 +121,7 @@ func (d *decider) assignedCondition(set func(status, reason, message, cause stri
 	if b, bad := s.BadEntry(c); bad {
 		cause := b.Reason
 		if b.Revision != c.Revision {
-			cause = fmt.Sprintf("refused current %s: it has the same content as %s, which is bad: %s", c.UIDLabel(), labelUID(b.UID, b.Revision), b.Reason)
+			cause = fmt.Sprintf("refused current %s: it has the same content as %s, which is bad: %s", c.UIDLabel(), b.UIDLabel(), b.Reason)
 		}
 		set("False", string(b.Failure), runs, cause)
 		return b.Detail
@@ -175,11 +175,12 @@ func label(c Config, l Local) string {
 
 // UIDLabel names a configuration that is not local by its UID. Revisions of a node's own ConfigMap share its UID: their label also
 // contains the part of the revision that identifies the content.
-func (c Config) UIDLabel() string { return labelUID(c.UID, c.Revision) }
-
-func labelUID(uid, revision string) string {
-	if content, ok := strings.CutPrefix(revision, uid+"-"); ok && uid != "" {
-		return "(UID: " + uid + ", content: " + content + ")"
+func (c Config) UIDLabel() string {
+	if content, ok := strings.CutPrefix(c.Revision, c.UID+"-"); ok && c.UID != "" {
+		return "(UID: " + c.UID + ", content: " + content + ")"
 	}
-	return "(UID: " + revision + ")"
+	return "(UID: " + c.Revision + ")"
 }
+
+// UIDLabel is Config.UIDLabel.
+func (b BadConfig) UIDLabel() string { return Config{UID: b.UID, Revision: b.Revision}.UIDLabel() }
