@@ -25,8 +25,9 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The commit is set with -X, and not by Go (-buildvcs), so that the same source gives the same bytes, with or without a git
-# repository.
-BUILD_FLAGS = -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)"
+# repository. Without grpcnotrace, gRPC's traces contain html/template, which makes the linker keep every exported method of every type:
+# 4.6 MB more, nearly all of which are resident.
+BUILD_FLAGS = -trimpath -buildvcs=false -tags grpcnotrace -ldflags "-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)"
 
 build: ## build the programs of evenkeel into bin/
 	@$(PROGRESS) "building $(addprefix bin/,$(CMDS))" go build -v $(BUILD_FLAGS) -o bin/ $(addprefix ./cmd/,$(CMDS))

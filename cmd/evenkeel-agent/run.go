@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -146,6 +147,7 @@ func (o *options) check() error {
 
 // run runs the agent until ctx ends.
 func run(ctx context.Context, o *options, argv []string) error {
+	debug.SetGCPercent(50) // the default lets more garbage gather than the 3 MiB that live, and saves few collections
 	err := start(ctx, o, argv)
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		return nil // stopped before there was a kubelet

@@ -18,7 +18,8 @@ import (
 func main() {
 	runs := flag.Int("runs", 10, "how often each change is made; medians are printed")
 	idle := flag.Duration("idle", 10*time.Minute, "how long the agent idles before its size is taken")
-	only := flag.String("only", "", "measure only disk, change, reject, guard, handover, startup, idle or restart, which is measured only if it is named")
+	changed := flag.Int("changes", 101, "after how many changes the agent's memory is taken")
+	only := flag.String("only", "", "measure only disk, change, reject, guard, handover, startup, memory, idle or restart, which is measured only if it is named")
 	kubelets := flag.String("kubelets", "all", "versions of kubelets for restart, such as v1.33.13,v1.36.3")
 	pods := flag.Int("pods", 60, "number of probed pods for restart")
 	rounds := flag.Int("rounds", 1, "number of restarts of each kind and kubelet for restart")
@@ -28,7 +29,7 @@ func main() {
 	if *only == "restart" {
 		err = restarts(ctx, *kubelets, *pods, *rounds)
 	} else {
-		err = bench(ctx, *runs, *idle, *only)
+		err = bench(ctx, *runs, *changed, *idle, *only)
 	}
 	stop()
 	if err != nil {
@@ -37,7 +38,7 @@ func main() {
 	}
 }
 
-func bench(ctx context.Context, runs int, idle time.Duration, only string) (err error) {
+func bench(ctx context.Context, runs, changed int, idle time.Duration, only string) (err error) {
 	defer must.Catch(&err)
 
 	fmt.Printf("evenkeel-agent: medians of %d, idle for %s\n\n", runs, idle)
@@ -58,6 +59,7 @@ func bench(ctx context.Context, runs int, idle time.Duration, only string) (err 
 		{"guard", func() error { return guards(ctx, b, runs) }},
 		{"handover", func() error { return handovers(ctx, b, runs) }},
 		{"startup", func() error { return startups(ctx, b, runs) }},
+		{"memory", func() error { return memory(ctx, b, changed) }},
 		{"idle", func() error { return idling(ctx, b, idle) }},
 	} {
 		if only != "" && only != part.name {

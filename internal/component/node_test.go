@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -183,6 +184,19 @@ func TestStateFilesAreMovedAsideAndNeverOverwritten(t *testing.T) {
 		assert.That(t, string(text) == fmt.Sprint(i), "%s holds %q", name, text)
 	}
 	assert.Is(t, assert.Err(os.Stat(file)), fs.ErrNotExist, "the file is still there")
+	for hour := range 6 { // the last one by a clock that was set back
+		write(t, file, "", 0o600)
+		write(t, file+".evenkeel", "a person's", 0o600)
+		_, err := MoveAside([]string{file}, now.Add(time.Duration(hour%5-3)*time.Hour))
+		assert.NoError(t, err)
+	}
+	left, err := filepath.Glob(file + "*")
+	assert.NoError(t, err)
+	for i := range left {
+		left[i] = strings.TrimPrefix(left[i], file+".evenkeel")
+	}
+	want := []string{"", "-20260102T000405Z", "-20260102T030405Z-1", "-20260102T030405Z-2", "-20260102T030405Z-3", "-20260102T040405Z"}
+	assert.That(t, slices.Equal(left, want), "left are %q, want %q", left, want)
 	write(t, file, "", 0o600)
 	other := filepath.Join(dir, "other")
 	write(t, other, "", 0o600)

@@ -6,13 +6,17 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
 )
 
-// MoveAside renames state files of the kubelet to <name>.evenkeel-<time>, durably, and returns the new names. It never
-// deletes or overwrites a file and skips missing files. After an error, the returned files have been moved.
+// keptAside is how many files of each name stay: enough to compare the last few incidents on a node that meets one at every change.
+const keptAside = 5
+
+// MoveAside renames state files of the kubelet to <name>.evenkeel-<time>, durably, and returns the new names. It never overwrites a
+// file, skips missing files, and deletes all but the newest few that it moved. After an error, the returned files have been moved.
 func MoveAside(files []string, now time.Time) ([]string, error) {
 	var moved []string
 	for _, file := range files {
@@ -30,6 +34,17 @@ func MoveAside(files []string, now time.Time) ([]string, error) {
 	return moved, nil
 }
 
+// removeOldest removes all but the newest files that were moved aside. Their names contain the time of that, by a clock that may
+// have been set back.
+func removeOldest(file, moved string) error {
+	older, err := filepath.Glob(file + ".evenkeel-*") // sorted
+	older = slices.DeleteFunc(older, func(name string) bool { return name == moved })
+	for _, name := range older[:max(0, len(older)+1-keptAside)] {
+		err = errors.Join(err, os.Remove(name))
+	}
+	return err
+}
+
 func moveAside(from, to string) (string, error) {
 	const most = 100 // within one second; more means that something else is wrong
 	for n := 0; n < most; n++ {
@@ -44,7 +59,7 @@ func moveAside(from, to string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		return name, atomicfile.OS{}.SyncDir(filepath.Dir(from))
+		return name, errors.Join(atomicfile.OS{}.SyncDir(filepath.Dir(from)), removeOldest(from, name))
 	}
 	return "", fmt.Errorf("%s to %s-%d exist already", to, to, most-1)
 }

@@ -38,6 +38,7 @@ type Change struct {
 	Next         []byte // the configuration after the upgrade; nil if there is none
 	Write        *Write // nil if nothing is stored
 	Warnings     []string
+	Loss         string // which fields that kubeadm generates are in Current and not in the user's document; "" if none
 }
 
 // Options change what Decide does.
@@ -199,7 +200,14 @@ func (c *Change) warnAboutOmissions(cc *ClusterConfiguration, document Document)
 	if err != nil {
 		return fmt.Errorf("%s: %w", document.Place, err)
 	}
-	if missing := missingFields("", derived, supplied); len(missing) > 0 {
+	stored, _ := Fields(c.Current) // none: nothing can be lost
+	absent := missingFields("", derived, stored)
+	missing := missingFields("", derived, supplied)
+	if lost := slices.DeleteFunc(slices.Clone(missing), func(field string) bool { return slices.Contains(absent, field) }); len(lost) > 0 {
+		c.Loss = fmt.Sprintf("%s lacks fields that ConfigMap %s/%s has and that kubeadm sets: %s",
+			document.Place, metav1.NamespaceSystem, c.Component.ConfigMap, strings.Join(lost, ", "))
+	}
+	if len(missing) > 0 {
 		c.Warnings = append(c.Warnings, fmt.Sprintf("%s lacks fields that a generated configuration has, and nothing adds them: %s (see config print component-defaults)",
 			document.Place, strings.Join(missing, ", ")))
 	} else if reflect.DeepEqual(derived, supplied) {

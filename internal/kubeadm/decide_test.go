@@ -227,6 +227,35 @@ func TestAnUnreadableClusterConfigurationIsReplacedFromTheFile(t *testing.T) {
 	}
 }
 
+func TestFieldsOfKubeadmThatTheClusterHasAreLostWithAPartialDocument(t *testing.T) {
+	kubelet := Components()[0]
+	text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+	generated, err := generate(kubelet, clusterConfiguration(t, ""), "")
+	assert.NoError(t, err)
+	const loss = "new.yaml lacks fields that ConfigMap kube-system/kubelet-config has and that kubeadm sets: "
+	for _, tt := range []struct {
+		name, given, want string
+		has               *corev1.ConfigMap
+	}{
+		{"all", text, loss + "authentication.anonymous.enabled, authentication.webhook.enabled, authentication.x509.clientCAFile, " +
+			"authorization.mode, cgroupDriver, clusterDNS, clusterDomain, healthzBindAddress, healthzPort, rotateCertificates, staticPodPath", generated},
+		{"none", generated.Data["kubelet"], "", generated},
+		{"what the cluster has", text, loss + "cgroupDriver", holding(kubelet, text+"cgroupDriver: cgroupfs\nmaxPods: 50\n")},
+		{"another value", text + "cgroupDriver: systemd\n", "", holding(kubelet, text+"cgroupDriver: cgroupfs\n")},
+		{"nothing is there", text, "", nil},
+		{"what is there is unreadable", text, "", holding(kubelet, "\t")},
+	} {
+		existing := &Cluster{Configuration: clusterConfiguration(t, ""), ConfigMaps: map[string]*corev1.ConfigMap{}}
+		if tt.has != nil {
+			existing.ConfigMaps[kubelet.ConfigMap] = tt.has
+		}
+		document := Document{Text: []byte(tt.given), Place: "new.yaml"}
+		changes, _, err := Decide(existing, &Input{Configs: map[string]Document{"kubelet": document}}, Options{})
+		assert.NoError(t, err)
+		assert.That(t, changes[0].Loss == tt.want, "%s: %q, want %q", tt.name, changes[0].Loss, tt.want)
+	}
+}
+
 func TestContradictionsAboutKubeProxyAreWarnings(t *testing.T) {
 	proxy := Components()[1]
 	cluster := func(more string) *Input {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -155,6 +156,23 @@ func TestTheDecisionsDependOnTheStandardLibraryOnly(t *testing.T) {
 func TestProgramsThatPlanContainTheTimeZones(t *testing.T) {
 	for _, p := range list(t, "./cmd/evenkeel-controller", "./cmd/kubectl-evenkeel") {
 		assert.That(t, slices.Contains(p.Deps, "time/tzdata"), "%s does not contain time/tzdata", p.ImportPath)
+	}
+}
+
+// html/template calls methods by name, so that the linker keeps all exported methods of a program: nearly all of them are resident.
+func TestTheAgentIsBuiltWithoutTemplatesOfHTML(t *testing.T) {
+	makefile, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := regexp.MustCompile(`(?m)^BUILD_FLAGS = .*-tags (\S+)`).FindSubmatch(makefile)
+	if flags == nil {
+		t.Fatal("the Makefile's BUILD_FLAGS have no -tags")
+	}
+	for _, p := range list(t, "-tags", string(flags[1]), "./cmd/evenkeel-agent") {
+		if slices.Contains(p.Deps, "html/template") {
+			t.Errorf("%s contains html/template", p.ImportPath)
+		}
 	}
 }
 

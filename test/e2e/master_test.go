@@ -157,10 +157,10 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 	// An edit that would cost the master its API server is refused; one that only shows when it runs is rolled back.
 	kubelet = m.Steady()
 	refused := m.edit(map[string]any{"staticPodPath": nil})
-	m.Says("False", "ProtectedFields", fmt.Sprintf("using last-known-good (UID: %s): refused current (UID: %s): protected field staticPodPath would be ", second, refused))
+	m.Says("False", "ProtectedFields", fmt.Sprintf("using last-known-good %s: refused current %s: protected field staticPodPath would be ", label(second), label(refused)))
 	kubelet.End(t)
 	crash := m.edit(overReserved(122))
-	m.Says("False", "CrashLooped", fmt.Sprintf("using last-known-good (UID: %s): current (UID: %s) crash-looped: 1 start in its trial", second, crash))
+	m.Says("False", "CrashLooped", fmt.Sprintf("using last-known-good %s: current %s crash-looped: 1 start in its trial", label(second), label(crash)))
 	m.healthyOn(second)
 	m.runsRevision(m.edit(map[string]any{"maxPods": 121}), 121)
 	m.recorded(second, second)
@@ -177,7 +177,7 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 	kubelet = m.SteadyFromNow()
 	m.place(m.apiServer())
 	m.serves()
-	m.AgentSays("True", "AllChecksPassed", fmt.Sprintf("using current (UID: %s): all checks passed", second))
+	m.AgentSays("True", "AllChecksPassed", "using current "+label(second)+": all checks passed")
 	m.runsRevision(second, 121)
 	kubelet.End(t)
 

@@ -44,6 +44,12 @@ func (o *own) put(key, data string) string {
 	return string(o.object.UID) + "-" + payload.Digest(key, []byte(data))[:12]
 }
 
+// label names a revision as messages do: by the UID of the ConfigMap, and its content.
+func label(revision string) string {
+	const uid = len("7f1d2c3b-0000-4000-8000-0123456789ab")
+	return fmt.Sprintf("(UID: %s, content: %s)", revision[:uid], revision[uid+1:])
+}
+
 // remove deletes the ConfigMap.
 func (o *own) remove() {
 	o.t.Helper()
@@ -54,7 +60,7 @@ func (o *own) remove() {
 // runsRevision waits until the node is content with a revision, and its kubelet has maxPods.
 func (o *own) runsRevision(revision string, maxPods float64) {
 	o.t.Helper()
-	nc := o.Says("True", "AllChecksPassed", fmt.Sprintf("using current (UID: %s): all checks passed", revision))
+	nc := o.Says("True", "AllChecksPassed", "using current "+label(revision)+": all checks passed")
 	if a := nc.Status.Active; a == nil || a.Revision != revision || a.UID != o.object.UID || a.Name != o.object.Name || nc.Status.RemoteConfig != v1alpha1.RemoteConfigConfigMap {
 		o.t.Errorf("active is %+v, from a %s, want %s", a, nc.Status.RemoteConfig, revision)
 	}
@@ -98,7 +104,7 @@ resources: {maxPods: 128}
 `)
 	o.runsRevision(grouped, 128)
 	o.promoted(grouped)
-	n.Event("Normal", "ConfigLastKnownGood", fmt.Sprintf("(UID: %s) became last-known-good after 2s of observed health", grouped))
+	n.Event("Normal", "ConfigLastKnownGood", label(grouped)+" became last-known-good after 2s of observed health")
 	whole := o.edit(map[string]any{"maxPods": 129})
 	o.runsRevision(whole, 129)
 	o.promoted(whole)
@@ -109,7 +115,7 @@ resources: {maxPods: 128}
 		[]byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})))
 	n.AssignMap(n.ConfigMap("other", map[string]any{"maxPods": 122}))
 	bad := o.edit(map[string]any{"maxPods": -1})
-	n.Says("False", "ValidationFailed", fmt.Sprintf("failed to validate current (UID: %s)", bad))
+	n.Says("False", "ValidationFailed", "failed to validate current "+label(bad))
 	undisturbed.End(t)
 	o.runsRevision(o.edit(map[string]any{"maxPods": 129}), 129)
 	assert.NoError(t, n.SetSpec(t.Context(), v1alpha1.NodeConfigSpec{}))
@@ -119,7 +125,7 @@ resources: {maxPods: 128}
 	n.Flags = n.Flags[len(flags):]
 	n.Up()
 	n.healthyOn(whole)
-	nc = n.Says("Unknown", "SyncFailed", fmt.Sprintf("using current (UID: %s): failed to sync, desired config unclear, cause: ", whole))
+	nc = n.Says("Unknown", "SyncFailed", "using current "+label(whole)+": failed to sync, desired config unclear, cause: ")
 	assert.That(t, nc.Status.RemoteConfig == v1alpha1.RemoteConfigNodeConfig, "remoteConfig is %s", nc.Status.RemoteConfig)
 	undisturbed = n.Steady()
 	ignored := o.edit(map[string]any{"maxPods": 130})

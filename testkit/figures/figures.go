@@ -70,14 +70,19 @@ func Memory(pid int) (now, most int64, err error) {
 
 // FileMemory returns how much of the resident memory of a process are pages of files, such as its program (RssFile), in bytes. The
 // kernel can drop them.
-func FileMemory(pid int) (int64, error) {
+func FileMemory(pid int) (int64, error) { return statusField(pid, "RssFile") }
+
+// OwnMemory returns how much of the resident memory of a process is its own (RssAnon), in bytes.
+func OwnMemory(pid int) (int64, error) { return statusField(pid, "RssAnon") }
+
+func statusField(pid int, name string) (int64, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(string(raw)) {
 		var kib int64
-		if _, err := fmt.Sscanf(line, "RssFile: %d kB", &kib); err == nil {
+		if _, err := fmt.Sscanf(line, name+": %d kB", &kib); err == nil {
 			return kib << 10, nil
 		}
 	}

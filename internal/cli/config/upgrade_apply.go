@@ -28,7 +28,7 @@ import (
 type upgrade struct {
 	upgradeFlags
 	target      string
-	init        bool
+	init, force bool
 	yes, dryRun bool
 	rollout     rollout.Push // without a name: no rollout
 }
@@ -65,6 +65,7 @@ Running kube-proxies read the stored configuration within minutes, on all nodes.
 				return err
 			}
 			u.rollout.Changed = cmd.Flags().Changed
+			u.force = cmd.Flags().Lookup("force").Value.String() == "true"
 			return a.upgrade(cmd.Context(), u)
 		},
 	}
@@ -75,6 +76,7 @@ Running kube-proxies read the stored configuration within minutes, on all nodes.
 	f.StringVar(&u.rollout.Name, "rollout", "", "name of a rollout for the kubelet's configuration")
 	f.BoolVar(&u.rollout.DropIn, "drop-in", true, "the rollout merges the configuration over each node's local one; false: it replaces the local one")
 	u.rollout.AddStrategyFlags(cmd)
+	f.Lookup("force").Usage = "store a configuration that loses fields that kubeadm sets, and roll out one that was stopped"
 	_ = cmd.RegisterFlagCompletionFunc("rollout", a.CompleteRollout)
 	return cmd
 }
@@ -98,6 +100,7 @@ confirmation. kubeadm's phases upload-config and addon create the roles with whi
 	u.add(cmd)
 	f.BoolVarP(&u.yes, "yes", "y", false, "do not ask for confirmation")
 	f.BoolVar(&u.dryRun, "dry-run", false, "print the changes, and write nothing")
+	f.BoolVar(&u.force, "force", false, "store a configuration that loses fields that kubeadm sets")
 	return cmd
 }
 
@@ -138,6 +141,12 @@ func (a *app) upgrade(ctx context.Context, u upgrade) error {
 		fmt.Fprintln(a.Out, "dry run: nothing was written")
 		return nil
 	}
+	for _, change := range plan.Changes {
+		if change.Loss != "" && !u.force {
+			return &command.Exit{Code: command.ExitHalted, Err: fmt.Errorf(
+				"%s; add them (kubectl evenkeel config print component-defaults), or use --force; nothing was written", change.Loss)}
+		}
+	}
 	if err := a.Confirm(ctx, question(writes, u.rollout.Name, change), u.yes, u.config == "-"); err != nil {
 		return err
 	}
@@ -163,7 +172,7 @@ func (u *upgrade) check() error {
 	}
 	if u.rollout.Name == "" {
 		for _, flag := range rollout.StrategyFlags {
-			if u.rollout.Changed(flag) {
+			if flag != "force" && u.rollout.Changed(flag) {
 				return fmt.Errorf("--%s needs --rollout", flag)
 			}
 		}

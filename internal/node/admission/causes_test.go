@@ -372,6 +372,8 @@ func TestPressure(t *testing.T) {
 		{name: "limit that is not enforced", before: nothingReserved, after: `{"evictionHard":{},"systemReserved":{"memory":"2Gi"},"enforceNodeAllocatable":["none"]}`, input: working(2 * gib), pods: []*corev1.Pod{aPod("a", nil)}, want: none},
 		{name: "limit without cgroups", before: nothingReserved, after: `{"evictionHard":{},"systemReserved":{"memory":"2Gi"},"cgroupsPerQOS":false}`, input: working(2 * gib), pods: []*corev1.Pod{aPod("a", nil)}, want: none},
 		{name: "threshold of all pods", after: `{"evictionHard":{"memory.available":"500Mi"},"systemReserved":{"memory":"1Gi"}}`, input: working(3*gib - 400<<20), pods: pods, want: all},
+		{name: "threshold of all pods within the margin", after: `{"evictionHard":{"memory.available":"500Mi"},"systemReserved":{"memory":"1Gi"}}`, input: working(3*gib - 549<<20), pods: pods, want: all},
+		{name: "threshold of all pods above the margin", after: `{"evictionHard":{"memory.available":"500Mi"},"systemReserved":{"memory":"1Gi"}}`, input: working(3*gib - 551<<20), pods: pods, want: none},
 		{name: "threshold of all pods that is not crossed", after: `{"evictionHard":{"memory.available":"500Mi"},"systemReserved":{"memory":"1Gi"}}`, input: working(2 * gib), pods: pods, want: none},
 	} {
 		tt.run(t)

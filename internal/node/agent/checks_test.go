@@ -33,3 +33,28 @@ func TestOldRejectionsAreDroppedExceptThatOfLocal(t *testing.T) {
 		}
 	}
 }
+
+func TestDryRunsWithoutAVerdictAreCountedInARow(t *testing.T) {
+	undecided := component.Verdict{Outcome: component.CouldNotTell, CandidateOnly: true}
+	for what, interrupt := range map[string]func(*checks){
+		"a verdict":                     func(c *checks) { c.countUndecided("u", component.Verdict{Outcome: component.Accepted}) },
+		"an outage":                     func(c *checks) { c.countUndecided("u", component.Verdict{Outcome: component.CouldNotTell}) },
+		"it is assigned again":          func(c *checks) { c.drop("u") },
+		"another kubelet":               (*checks).clear,
+		"another one was assigned then": func(c *checks) { c.put("u", undecided); c.keep("other") },
+	} {
+		c := newChecks(nil)
+		for i, want := range []component.Outcome{component.CouldNotTell, component.CouldNotTell, component.Rejected} {
+			if i == 2 {
+				interrupt(&c)
+				if got := c.countUndecided("u", undecided).Outcome; got != component.CouldNotTell {
+					t.Errorf("%s: the first one after it is %s", what, got)
+				}
+				c.countUndecided("u", undecided)
+			}
+			if got := c.countUndecided("u", undecided).Outcome; got != want {
+				t.Errorf("%s: dry run %d is %s, want %s", what, i+1, got, want)
+			}
+		}
+	}
+}

@@ -77,6 +77,28 @@ func TestAReturnToLocalFromATrialIsNotGuarded(t *testing.T) {
 	})
 }
 
+func TestAReturnToLocalFromADeadKubeletIsNotGuarded(t *testing.T) {
+	inChangedWorld(t, func(w *world) {
+		w.kubelet.set(func(s *kubeletState) { s.confs["good"] = conf{name: "good", crashes: crasher.crashes} })
+		w.dies(exitOne)
+		w.pass(20 * time.Second)
+		w.assignLocal()
+		w.runs("")
+	})
+}
+
+// Pods that any start would end are no reason to call the new configuration the cause, also if no kubelet runs yet.
+func TestTheGuardAtAStartComparesWithTheCurrentConfiguration(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.pods("a", "b")
+		w.api.set(func(api *simAPI) { api.selector, api.labels = onlyOnZoneA, map[string]string{"zone": "b"} })
+		w.assign("uid-next", conf{name: "next"})
+		w.start()
+		w.runs("")
+		w.wantEvent("Warning ConfigRefused: refused current (UID: uid-next): any restart")
+	})
+}
+
 func TestARollbackIsNotGuardedAndItsCostIsReported(t *testing.T) {
 	inGoodWorld(t, func(w *world) {
 		w.pods("a", "b")

@@ -229,6 +229,54 @@ func TestForgetRequestIsCarriedOutOnceEvenIfItCannotBeRemoved(t *testing.T) {
 	})
 }
 
+func TestForgetRequestThatCannotBeSavedStays(t *testing.T) {
+	inGoodWorld(t, func(w *world) {
+		w.assign("uid-better", better)
+		w.pass(5 * time.Second)
+		w.runs("better")
+		w.forget("uid-better") // on trial: its end withdraws no verdict
+		w.disk.FailFrom(1, syscall.ENOSPC, crashfs.Create, crashfs.Write)
+		w.pass(15 * time.Second)
+		if requests, err := w.agent.disk.store.ForgetRequests(); err != nil || len(requests) != 1 {
+			t.Errorf("%q, %v", requests, err)
+		}
+		w.disk.Heal()
+		w.pass(15 * time.Second)
+		if requests, err := w.agent.disk.store.ForgetRequests(); err != nil || len(requests) > 0 {
+			t.Errorf("%q, %v", requests, err)
+		}
+	})
+}
+
+// The proposal's repair of a dead end is to edit the file.
+func TestEntryRemovedByHandFromBadConfigsIsTriedAgainByTheRunningAgent(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		withBad(w)
+		w.disk.Plant(dir+"/v1.36.3/bad-configs", []byte(`{"apiVersion":"evenkeel.dev/v1alpha1","kind":"BadConfigs","items":{}}`))
+		w.pass(15 * time.Second)
+		w.runs("crasher")
+		w.promoted("uid-crasher")
+		w.wantLogged("event=Forgotten", 1)
+		if v := w.view(); len(v.Bad) > 0 {
+			t.Errorf("the entry is back: %+v", v.Bad)
+		}
+	})
+}
+
+func TestAFailureFallsBackToLocalIfLastKnownGoodWasEmptied(t *testing.T) {
+	inGoodWorld(t, func(w *world) {
+		w.stop()
+		w.disk.Plant(dir+"/last-known-good", nil)
+		w.start()
+		w.runs("good") // which is current
+		w.assign("uid-crasher", crasher, 1)
+		w.pass(30 * time.Second)
+		w.runs("")
+		w.wantEvent("Warning ConfigRolledBack: current (UID: uid-crasher) crash-looped")
+	})
+}
+
 func TestRunReturnsWhyTheDirectoryCannotBeOpened(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.openErr = errors.New("/var/lib/evenkeel belongs to user 1000")

@@ -177,7 +177,7 @@ func (s *Store) removeVersion(dir string) error {
 		return err
 	}
 	for _, e := range entries {
-		name := strings.TrimSuffix(e.Name(), corruptSuffix)
+		name := strings.TrimSuffix(strings.TrimSuffix(e.Name(), corruptSuffix), editedSuffix)
 		known := slices.ContainsFunc(records, func(r record) bool { return r.versioned && r.name == name })
 		if !known && !strings.HasSuffix(name, atomicfile.TempSuffix) {
 			return nil

@@ -249,17 +249,40 @@ func TestPowerCutAfterAFailedSaveKeepsWhatALaterSaveWrote(t *testing.T) {
 }
 
 func TestPowerCutDoesNotRevertWhatLoadRead(t *testing.T) {
-	fsys, s := saved(t, trial.State{})
+	for name, next := range changesOfOneRecord() {
+		fsys, s := saved(t, full())
+		fsys.FailFrom(1, syscall.EIO, crashfs.SyncDir)
+		if err := s.Save(next); err == nil {
+			t.Fatal("saved on a broken disk")
+		}
+		fsys.Heal()
+		// The agent dies, the machine keeps running, and the next agent acts on what it reads.
+		got, _ := reload(t, fsys)
+		again, problems := reload(t, fsys.Reboot(crashfs.Choices["all lost"]))
+		if diff := cmp.Diff(next, got) + cmp.Diff(got, again); diff != "" || len(problems) > 0 {
+			t.Errorf("%s: %s%v", name, diff, problems)
+		}
+	}
+}
+
+// changesOfOneRecord returns states that differ from full in one record each: saving another one would sync its directory too.
+func changesOfOneRecord() map[string]trial.State {
+	shared, versioned := full(), full()
+	shared.LastKnownGood.Since = noon
+	versioned.Trial.Healthy += time.Minute
+	return map[string]trial.State{"last-known-good": shared, version + "/trial": versioned}
+}
+
+func TestPowerCutDoesNotRemoveTheCheckpointOfWhatLoadRead(t *testing.T) {
+	fsys, s := saved(t, full())
 	fsys.FailFrom(1, syscall.EIO, crashfs.SyncDir)
-	if err := s.Save(full()); err == nil {
-		t.Fatal("saved on a broken disk")
+	if _, err := s.Put("uid-b", configMap("uid-b", "b")); err == nil {
+		t.Fatal("put on a broken disk")
 	}
 	fsys.Heal()
-	// The agent dies, the machine keeps running, and the next agent acts on what it reads.
-	got, _ := reload(t, fsys)
-	again, problems := reload(t, fsys.Reboot(crashfs.Choices["all lost"]))
-	if diff := cmp.Diff(got, again); diff != "" || len(problems) > 0 {
-		t.Errorf("%s%v", diff, problems)
+	reload(t, fsys)
+	if after := fsys.Reboot(crashfs.Choices["all lost"]); !exists(after, "checkpoints/uid-b") {
+		t.Error("the checkpoint is gone")
 	}
 }
 

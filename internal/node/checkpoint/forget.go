@@ -1,12 +1,15 @@
 package checkpoint
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
 // RequestForget asks the agent that uses the directory to remove the verdict on a revision. The request is an empty
@@ -39,22 +42,40 @@ func requestForget(fsys atomicfile.FS, dir, revision string) error {
 	return fsys.SyncDir(requests)
 }
 
-// ForgetRequests returns the revisions of the requests, sorted.
+// ForgetRequests returns the revisions of the requests, sorted, after those that a person removed from bad-configs.
 func (s *Store) ForgetRequests() ([]string, error) {
+	revisions := s.removedByHand()
 	entries, err := s.fsys.ReadDir(s.path(requestsDir))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return revisions, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("requests to forget: %w", err)
+		return revisions, fmt.Errorf("requests to forget: %w", err)
 	}
-	var revisions []string
 	for _, e := range entries {
-		if e.Type().IsRegular() && checkRevision(e.Name()) == nil {
+		if e.Type().IsRegular() && checkRevision(e.Name()) == nil && !slices.Contains(revisions, e.Name()) {
 			revisions = append(revisions, e.Name())
 		}
 	}
 	return revisions, nil
+}
+
+// removedByHand returns the revisions that the file bad-configs lacks although they were saved: a person has removed them, which is the
+// proposal's repair of a dead end. A missing or invalid file requests nothing: an editor may be replacing it.
+func (s *Store) removedByHand() (revisions []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	saved, was, is := s.durable[badConfigs.name], trial.State{}, trial.State{}
+	data, err := readBounded(s.fsys, s.recordPath(badConfigs))
+	if err != nil || bytes.Equal(data, saved) || decodeBad(saved, badConfigs, &was) != nil || decodeBad(data, badConfigs, &is) != nil {
+		return nil
+	}
+	for _, b := range was.Bad {
+		if _, still := is.BadEntry(trial.Config{Revision: b.Revision}); !still {
+			revisions = append(revisions, b.Revision)
+		}
+	}
+	return revisions
 }
 
 // DropForgetRequest removes a request that was carried out. It ignores a missing one.

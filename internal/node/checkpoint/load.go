@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,8 +37,8 @@ func (p Problem) String() string {
 //
 //   - `current` missing or empty: local, and nothing is reset. Corrupt: last-known-good, because corrupt does not mean
 //     empty.
-//   - `last-known-good` missing, empty or corrupt: the newest promoted configuration that has a checkpoint and is neither
-//     bad nor revoked, unless current is local. Otherwise local, which is always good.
+//   - `last-known-good` empty: local, as in the proposal. Missing or corrupt: the newest promoted configuration that has a
+//     checkpoint and is neither bad nor revoked, unless current is local. Otherwise local, which is always good.
 //   - any other record: its part of the state is empty.
 //
 // A directory in which nothing was ever saved means local, without a problem.
@@ -47,7 +48,7 @@ func (s *Store) Load() (trial.State, []Problem) {
 	syncErr := s.syncDirs()
 	l := loader{fsys: s.fsys, dir: s.dir, version: s.version, setAside: s.setAside}
 	l.load()
-	s.durable = l.good
+	s.durable, s.unsynced = l.good, syncErr != nil
 	if syncErr != nil {
 		s.log.Warn("the files may not survive a power cut; the next change writes all of them", "err", syncErr)
 		s.durable = map[string][]byte{}
@@ -57,8 +58,8 @@ func (s *Store) Load() (trial.State, []Problem) {
 	return l.state, l.problems
 }
 
-// syncDirs makes the files that are about to be read durable: the process that wrote them may have died before its
-// sync, and a node must not act on something that a power cut removes.
+// syncDirs makes the files that are about to be read durable, and the names of their directories: the process that wrote them may
+// have died before its sync, and a node must not act on something that a power cut removes.
 func (s *Store) syncDirs() error {
 	for _, d := range []string{filepath.Dir(s.dir), s.dir, s.path(checkpointsDir), s.path(s.version)} {
 		if err := s.fsys.SyncDir(d); err != nil {
@@ -174,6 +175,7 @@ type loader struct {
 	unreadable map[string]error
 	lost       map[string]bool // missing although it should exist, empty, or corrupt
 	corrupt    map[string]bool // those of lost that had content, which is unknown
+	reset      bool            // last-known-good is empty
 }
 
 func (l *loader) load() {
@@ -208,8 +210,9 @@ func (l *loader) read(r record) bool {
 	case err != nil:
 		l.unreadable[r.name] = err
 		l.report(r, Problem{What: fmt.Sprintf("the file cannot be read: %v", err), Unreadable: true})
-	case len(data) == 0:
+	case len(bytes.TrimSpace(data)) == 0:
 		l.lost[r.name] = true
+		l.reset = l.reset || r.name == "last-known-good"
 		l.report(r, Problem{What: "the file is empty"})
 	default:
 		if err := decodeRecord(r, data, &l.state); err != nil {
@@ -319,7 +322,7 @@ func (l *loader) recover() {
 	_, unread := l.unreadable["last-known-good"]
 	_, saysCurrent := l.good["current"]
 	if l.lost["last-known-good"] || unread {
-		if c, ok := l.newestPromoted(); ok && !(saysCurrent && s.Current.IsLocal()) {
+		if c, ok := l.newestPromoted(); ok && !l.reset && !(saysCurrent && s.Current.IsLocal()) {
 			s.LastKnownGood = c
 			l.addConsequence("last-known-good", "using the newest promoted configuration, "+c.Revision)
 		} else {

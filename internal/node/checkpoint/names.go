@@ -17,6 +17,7 @@ const (
 	requestsDir    = "forget-requests"
 
 	corruptSuffix = ".corrupt"
+	editedSuffix  = ".edited" // a copy of a record that a person changed while the agent ran
 )
 
 // AgentLock is the lock file that the agent of a directory holds while it runs.

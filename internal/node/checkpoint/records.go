@@ -37,6 +37,8 @@ type record struct {
 	decode    func([]byte, record, *trial.State) error
 }
 
+var badConfigs = record{"bad-configs", "BadConfigs", "items", true, encodeBad, decodeBad}
+
 // records are the files of the state, in the order in which they are written: after a crash between any two, the next
 // start decides the same again. What must never run comes first; then current, before everything about it; a verdict
 // before the trial that it ends; last-known-good after the promotion that it is based on, and after a current that is
@@ -44,7 +46,7 @@ type record struct {
 var records = []record{
 	{"revoked", "RevokedConfigs", "items", false, encodeRevoked, decodeRevoked},
 	{"current", "CurrentConfig", "source", false, encodeCurrent, decodeCurrent},
-	{"bad-configs", "BadConfigs", "items", true, encodeBad, decodeBad},
+	badConfigs,
 	{"promoted", "PromotedConfigs", "items", true, encodePromoted, decodePromoted},
 	{"last-known-good", "LastKnownGoodConfig", "source", false, encodeLastKnownGood, decodeLastKnownGood},
 	{"startups", "Startups", "items", true, encodeStartups, decodeStartups},

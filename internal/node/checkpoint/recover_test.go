@@ -75,9 +75,37 @@ func TestRevisionWithAPayloadInItsNameIsRecovered(t *testing.T) {
 	state.Promoted[0].Revision = "uid-a-0123456789ab"
 	fsys, s := saved(t, state)
 	fsys.Plant(dir+"/checkpoints/uid-a-0123456789ab", configMap("uid-a", "x"))
-	fsys.Plant(dir+"/last-known-good", nil)
+	fsys.Plant(dir+"/last-known-good", []byte("garbage"))
 	got, _ := s.Load()
 	if diff := cmp.Diff("uid-a-0123456789ab", got.LastKnownGood.Revision); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// An emptied file is the proposal's way to write "local"; a missing or damaged one is a loss.
+func TestEmptiedLastKnownGoodMeansLocal(t *testing.T) {
+	for content, want := range map[string]string{"": "", "\n": "", "{": "uid-a", "missing": "uid-a"} {
+		fsys, _ := saved(t, full())
+		fsys.Plant(dir+"/checkpoints/uid-a", configMap("uid-a", "x"))
+		fsys.Plant(dir+"/last-known-good", []byte(content))
+		if content == "missing" {
+			if err := fsys.Remove(dir + "/last-known-good"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := open(t, fsys)
+		got, problems := s.Load()
+		if got.LastKnownGood.Revision != want || got.Current.Revision != "uid-b" || len(problems) != 1 {
+			t.Errorf("%q: last-known-good is %q, current %q, %v", content, got.LastKnownGood.Revision, got.Current.Revision, problems)
+		}
+		if want == "" && problems[0].String() != "last-known-good: the file is empty; using the local configuration, which is always good" {
+			t.Errorf("%q: %s", content, problems[0])
+		}
+		if err := s.Save(got); err != nil {
+			t.Fatal(err)
+		}
+		if again, problems := open(t, fsys).Load(); cmp.Diff(got, again) != "" || len(problems) > 0 {
+			t.Errorf("%q, saved: %+v, %v", content, again.LastKnownGood, problems)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package checkpoint_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -123,6 +124,47 @@ func TestForgetRequestsReachTheStoreOnce(t *testing.T) {
 	}
 	if got, err := s.ForgetRequests(); err != nil || cmp.Diff([]string{"uid-b"}, got) != "" {
 		t.Errorf("%v, %v", got, err)
+	}
+}
+
+func TestEntryRemovedByHandFromBadConfigsIsForgotten(t *testing.T) {
+	const file = version + "/bad-configs"
+	state := full()
+	state.Bad = append(state.Bad, trial.BadConfig{Revision: "uid-d", Time: noon, Reason: "r", Failure: trial.CrashLooped})
+	fsys, s := saved(t, state)
+	one, two := read(t, fsys, file), full().Bad
+	if err := open(t, fsys).Save(trial.State{}); err != nil { // what an empty list looks like
+		t.Fatal(err)
+	}
+	none := read(t, fsys, file)
+	for content, want := range map[string][]string{
+		one: nil, none: {"uid-c", "uid-d"}, strings.Replace(one, `"uid-d"`, `"uid-e"`, 1): {"uid-d"},
+		"": nil, one[:len(one)/2]: nil, strings.Replace(one, "v1alpha1", "v2", 1): nil,
+	} {
+		fsys.Plant(dir+"/"+file, []byte(content))
+		if got, err := s.ForgetRequests(); err != nil || !slices.Equal(got, want) {
+			t.Errorf("with %q: %q, %v, want %q", content, got, err, want)
+		}
+	}
+	if err := fsys.Remove(dir + "/" + file); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.ForgetRequests(); err != nil || got != nil {
+		t.Errorf("an editor may be replacing the file: %q, %v", got, err)
+	}
+	if err := checkpoint.RequestForget(fsys, dir, "uid-d"); err != nil { // in both ways
+		t.Fatal(err)
+	}
+	fsys.Plant(dir+"/"+file, []byte(none))
+	if got, err := s.ForgetRequests(); err != nil || !slices.Equal(got, []string{"uid-c", "uid-d"}) {
+		t.Errorf("%q, %v", got, err)
+	}
+	state.Bad = two
+	if err := s.Save(state); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.ForgetRequests(); err != nil || !slices.Equal(got, []string{"uid-d"}) {
+		t.Errorf("only the request is left, but it returned %q, %v", got, err)
 	}
 }
 

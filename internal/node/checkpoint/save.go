@@ -35,6 +35,7 @@ func (s *Store) Save(next trial.State) error {
 	if err := s.completeDirs(); err != nil {
 		return err
 	}
+	s.unsynced = s.unsynced && s.syncDirs() != nil
 	var left error
 	for _, r := range records {
 		if r.name == "current" && s.leaveCurrentMissing(next) {
@@ -106,6 +107,11 @@ func (s *Store) writeRecord(r record, data []byte) error {
 		s.log.Warn("a corrupt file was set aside and written again", "file", path, "setAside", path+corruptSuffix)
 	case err != nil:
 		return fmt.Errorf("it cannot be read and is not replaced: %w", err)
+	case len(s.durable[r.name]) > 0 && !bytes.Equal(old, s.durable[r.name]):
+		if err := atomicfile.Write(s.fsys, path+editedSuffix, old, fileMode); err != nil {
+			return fmt.Errorf("somebody changed it, and no copy of that can be kept: %w", err)
+		}
+		s.log.Warn("somebody changed a file: it is written again", "file", path, "copy", path+editedSuffix)
 	}
 	delete(s.durable, r.name)
 	if err := atomicfile.Write(s.fsys, path, data, fileMode); err != nil {

@@ -145,6 +145,25 @@ func TestRecordRemovedOrCorruptedAtRunTimeIsWrittenAgain(t *testing.T) {
 	}
 }
 
+func TestRecordChangedByHandAtRunTimeIsKeptAsACopyAndWrittenAgain(t *testing.T) {
+	for _, file := range files {
+		fsys, s := saved(t, full())
+		mine := read(t, fsys, file)
+		edited := strings.Replace(mine, "{", "{ ", 1)
+		fsys.Plant(dir+"/"+file, []byte(edited))
+		fsys.FailAt(1, syscall.ENOSPC)
+		if err := s.Save(full()); !errors.Is(err, syscall.ENOSPC) || read(t, fsys, file) != edited {
+			t.Errorf("%s was lost on a full disk: %v", file, err)
+		}
+		if err := s.Save(full()); err != nil || read(t, fsys, file) != mine || read(t, fsys, file+".edited") != edited {
+			t.Errorf("%s: %v", file, err)
+		}
+		if got, problems := s.Load(); cmp.Diff(full(), got) != "" || len(problems) > 0 {
+			t.Errorf("%s: %v", file, problems)
+		}
+	}
+}
+
 func TestRemovedDirectoryIsCreatedAgain(t *testing.T) {
 	fsys, s := saved(t, full())
 	if err := fsys.Rename(dir, "/elsewhere"); err != nil {
@@ -214,22 +233,24 @@ func TestDiskErrorNamesTheFileAndALaterSaveCompletes(t *testing.T) {
 }
 
 func TestRecordWithAFailedSyncIsWrittenAgain(t *testing.T) {
-	fsys, s := saved(t, trial.State{})
-	fsys.FailFrom(1, syscall.EIO, crashfs.SyncDir)
-	if err := s.Save(full()); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "sync its directory") {
-		t.Fatal(err)
-	}
-	// Also if the records were loaded in between, with another failed sync.
-	if _, problems := s.Load(); len(problems) > 0 {
-		t.Fatal(problems)
-	}
-	fsys.Heal()
-	if err := s.Save(full()); err != nil {
-		t.Fatal(err)
-	}
-	got, problems := open(t, fsys.Reboot(crashfs.Choices["all lost"])).Load()
-	if diff := cmp.Diff(full(), got); diff != "" || len(problems) > 0 {
-		t.Errorf("after a power cut: %s%v", diff, problems)
+	for name, next := range changesOfOneRecord() {
+		fsys, s := saved(t, full())
+		fsys.FailFrom(1, syscall.EIO, crashfs.SyncDir)
+		if err := s.Save(next); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "sync its directory") {
+			t.Fatal(err)
+		}
+		// Also if the records were loaded in between, with another failed sync.
+		if _, problems := s.Load(); len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		fsys.Heal()
+		if err := s.Save(next); err != nil {
+			t.Fatal(err)
+		}
+		got, problems := open(t, fsys.Reboot(crashfs.Choices["all lost"])).Load()
+		if diff := cmp.Diff(next, got); diff != "" || len(problems) > 0 {
+			t.Errorf("%s, after a power cut: %s%v", name, diff, problems)
+		}
 	}
 }
 
@@ -242,14 +263,15 @@ func TestListsKeepTheNewestEntries(t *testing.T) {
 		state.Startups = append(state.Startups, at)
 		state.Promoted = append([]trial.Promotion{{Revision: fmt.Sprintf("good-%d", i), Time: at}}, state.Promoted...)
 	}
-	// The oldest entry forbids current.
+	// The oldest entries forbid current and last-known-good.
 	state.Bad[99].Revision, state.Bad[99].Payload = "old-twin", state.Current.Payload
+	state.Bad[98].Revision, state.Bad[98].Payload = "good-twin", state.LastKnownGood.Payload
 	fsys, _ := saved(t, state)
 	got, problems := open(t, fsys).Load()
 	if len(problems) > 0 || len(got.Bad) != 50 || len(got.Startups) != 11 || len(got.Promoted) != 10 {
 		t.Fatalf("%d bad, %d startups, %d promoted, %v", len(got.Bad), len(got.Startups), len(got.Promoted), problems)
 	}
-	if got.Bad[0].Revision != "bad-99" || got.Bad[49].Revision != "old-twin" || !got.Startups[10].Equal(noon.Add(99*time.Minute)) || got.Promoted[0].Revision != "good-99" {
+	if got.Bad[0].Revision != "bad-99" || got.Bad[48].Revision != "good-twin" || got.Bad[49].Revision != "old-twin" || !got.Startups[10].Equal(noon.Add(99*time.Minute)) || got.Promoted[0].Revision != "good-99" {
 		t.Errorf("%s … %s, %v, %s", got.Bad[0].Revision, got.Bad[49].Revision, got.Startups[10], got.Promoted[0].Revision)
 	}
 }

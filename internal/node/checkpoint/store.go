@@ -52,6 +52,8 @@ type Store struct {
 	// incomplete: Open could not create some directory. Files can be read; the next write creates the directory
 	// first.
 	incomplete bool
+	// unsynced: Load could not sync all directories, and the next Save tries it again.
+	unsynced bool
 }
 
 // Open opens the state in dir for a version of the component, which must be a safe path element. It creates missing
@@ -77,12 +79,6 @@ func Open(fsys atomicfile.FS, dir, version string, log *slog.Logger) (*Store, er
 		s.incomplete = true
 	} else if err != nil {
 		return nil, err
-	}
-	// The process that created a directory may have been killed before the directory's name was durable.
-	for _, d := range []string{filepath.Dir(dir), dir} {
-		if err := fsys.SyncDir(d); err != nil && !s.incomplete {
-			log.Warn("cannot sync a directory; it may not survive a power cut", "directory", d, "err", err)
-		}
 	}
 	for _, d := range s.dirs() {
 		s.removeLeftovers(d)

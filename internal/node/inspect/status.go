@@ -218,7 +218,7 @@ func describe(c trial.Config) string {
 	if c.IsLocal() {
 		return "the local configuration"
 	}
-	return fmt.Sprintf("%s/%s (UID: %s)", c.Namespace, c.Name, c.Revision)
+	return fmt.Sprintf("%s/%s %s", c.Namespace, c.Name, c.UIDLabel())
 }
 
 func since(t time.Time) string {

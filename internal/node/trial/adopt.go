@@ -41,7 +41,7 @@ func (d *decider) adopt() bool {
 		g.Checkpoint = c.Checkpoint // downloaded again: a rollback needs the digest of the new file
 	}
 	if s.IsRevoked(c) {
-		d.blocked = blocker{status: "False", reason: reasonRevoked, cause: fmt.Sprintf("refused current (UID: %s): it is revoked", c.Revision)}
+		d.blocked = blocker{status: "False", reason: reasonRevoked, cause: fmt.Sprintf("refused current %s: it is revoked", c.UIDLabel())}
 		return true
 	}
 	if _, bad := s.BadEntry(c); bad {
@@ -85,14 +85,14 @@ func (d *decider) adopt() bool {
 	}
 	switch v.Outcome {
 	case Rejected:
-		d.markBad(c, ValidationFailed, fmt.Sprintf("failed to validate current (UID: %s)", c.Revision), v.Message)
-		d.event(true, eventConfigRejected, "failed to validate current (UID: %s): %s", c.Revision, v.Message)
+		d.markBad(c, ValidationFailed, fmt.Sprintf("failed to validate current %s", c.UIDLabel()), v.Message)
+		d.event(true, eventConfigRejected, "failed to validate current %s: %s", c.UIDLabel(), v.Message)
 	case Refused, Protected:
 		d.blocked = d.guardBlocker(c, v)
 	case Accepted:
 		d.adoptConfig(c)
 	default:
-		d.blocked = blocker{status: "Unknown", reason: reasonCouldNotValidate, cause: fmt.Sprintf("could not validate current (UID: %s): %s", c.Revision, v.Message), pods: true}
+		d.blocked = blocker{status: "Unknown", reason: reasonCouldNotValidate, cause: fmt.Sprintf("could not validate current %s: %s", c.UIDLabel(), v.Message), pods: true}
 	}
 	return true
 }
@@ -117,7 +117,7 @@ func (d *decider) adoptConfig(c Config) {
 		d.beginTrial()
 	}
 	d.startCause = CauseChange
-	d.event(false, eventConfigChanged, "now using current (UID: %s)", c.Revision)
+	d.event(false, eventConfigChanged, "now using current %s", c.UIDLabel())
 }
 
 // adoptSameContent adopts a revision whose payload already runs: without a restart, with the trial or the promotion
@@ -152,7 +152,7 @@ func (d *decider) adoptSameContent(c Config) bool {
 	if s.Run.Started {
 		s.Run.Config = c
 	}
-	d.event(false, eventConfigChanged, "now using current (UID: %s): the kubelet already runs this content", c.Revision)
+	d.event(false, eventConfigChanged, "now using current %s: the kubelet already runs this content", c.UIDLabel())
 	return true
 }
 
@@ -207,7 +207,7 @@ func (d *decider) adoptRemoval() bool {
 		return true
 	}
 	if !good.Same(s.Current.Config) {
-		d.event(false, eventConfigChanged, "now using last-known-good %s: the assignment of (UID: %s) was taken back", label(good.Config, d.o.Local), s.Current.Revision)
+		d.event(false, eventConfigChanged, "now using last-known-good %s: the assignment of %s was taken back", label(good.Config, d.o.Local), s.Current.UIDLabel())
 		s.Current = good
 		d.endTrial()
 		if d.needsTrial() {

@@ -83,13 +83,13 @@ func (d *decider) chooseConfig() bool {
 		if v.Outcome == Rejected && d.isPromoted(c) {
 			if s.Current.Same(c) && d.blocked.status == "" {
 				d.blocked = blocker{status: "Unknown", reason: reasonCouldNotValidate, cause: fmt.Sprintf(
-					"could not validate current (UID: %s), which has passed its trial with this kubelet: %s", c.Revision, v.Message)}
+					"could not validate current %s, which has passed its trial with this kubelet: %s", c.UIDLabel(), v.Message)}
 			}
 			continue
 		}
 		if v.Outcome == Rejected {
-			d.markBad(c, ValidationFailed, fmt.Sprintf("failed to validate current (UID: %s)", c.Revision), v.Message)
-			d.event(true, eventConfigRejected, "failed to validate current (UID: %s): %s", c.Revision, v.Message)
+			d.markBad(c, ValidationFailed, fmt.Sprintf("failed to validate current %s", c.UIDLabel()), v.Message)
+			d.event(true, eventConfigRejected, "failed to validate current %s: %s", c.UIDLabel(), v.Message)
 			if s.Current.Same(c) {
 				d.endTrial()
 			}
@@ -130,7 +130,7 @@ func (d *decider) resumeIfLast(last bool) {
 		d.next.Startups = []time.Time{d.o.Now}
 	}
 	d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
-	d.event(false, eventTrialResumed, "nothing else can run, because the local configuration is invalid: the trial of current (UID: %s) continues", d.next.Current.Revision)
+	d.event(false, eventTrialResumed, "nothing else can run, because the local configuration is invalid: the trial of current %s continues", d.next.Current.UIDLabel())
 }
 
 // chooseAction derives the action from the choice.

@@ -69,10 +69,9 @@ func (d *decider) decision() Decision {
 
 func (d *decider) forgetRequested() bool {
 	for _, revision := range d.o.Forget {
-		n := len(d.next.Bad)
-		d.next.Bad = slices.DeleteFunc(d.next.Bad, func(b BadConfig) bool { return b.Revision == revision })
-		if len(d.next.Bad) < n {
-			d.event(false, eventForgotten, "%s is no longer marked as bad: an operator requested it", labelUID(revision, d.o.Local))
+		if i := slices.IndexFunc(d.next.Bad, func(b BadConfig) bool { return b.Revision == revision }); i >= 0 {
+			d.event(false, eventForgotten, "%s is no longer marked as bad: an operator requested it", d.next.Bad[i].UIDLabel())
+			d.next.Bad = slices.Delete(d.next.Bad, i, i+1)
 		}
 		if d.next.Trial != nil && d.next.Trial.Revision == revision {
 			d.endTrial()

@@ -131,7 +131,7 @@ func TestReassignedRunningConfigIsReportedAsAssigned(t *testing.T) {
 
 // TestStaleAssignmentAtStartKeepsTheAdoptedConfig: the adopted configuration continues, on trial or not.
 func TestStaleAssignmentAtStartKeepsTheAdoptedConfig(t *testing.T) {
-	for reason, want := range map[string]string{"StaleAssignment": "p1-0", "": "p0-0"} {
+	for reason, want := range map[string]string{"StaleAssignment": "p1-0-content", "": "p0-0-content"} {
 		n := newNodeSim(t)
 		n.healthy = true
 		n.start()

@@ -26,7 +26,8 @@ func (e *evidence) watch(before State, o Observed, d Decision) {
 	if before.Run.Started && o.Child.Alive && !o.Child.Waiting {
 		e.ran += o.Elapsed
 	}
-	if t := before.Trial; t != nil && e.open[t.StartTime] && o.Child.Alive && o.Child.Healthy && o.Node.API && o.Node.Ready {
+	runs := before.Run.Started && before.OnTrial(before.Run.Config) && before.Trial.Fallback == NoFallback && !before.forbids(before.Run.Config)
+	if t := before.Trial; runs && e.open[t.StartTime] && o.Child.Alive && o.Child.Healthy && o.Node.API && o.Node.Ready {
 		e.begun[t.StartTime], e.open[t.StartTime] = o.Node, false
 	}
 	now := before.Run.Started && o.Child.Alive && o.Child.Healthy && !o.Child.Waiting

@@ -86,7 +86,7 @@ func (d *decider) judgeProbe() {
 	case run.Probing > apiLossWindow:
 		d.editTrial(func(t *Trial) { t.Fallback = NoFallback })
 		d.startCause = CauseResume
-		d.event(false, eventTrialResumed, "the API server is unreachable with last-known-good too: current (UID: %s) is not the cause", d.next.Current.Revision)
+		d.event(false, eventTrialResumed, "the API server is unreachable with last-known-good too: current %s is not the cause", d.next.Current.UIDLabel())
 	}
 }
 
@@ -127,7 +127,7 @@ func (d *decider) resumeTrial(why string) {
 	d.next.Startups = []time.Time{d.o.Now}
 	d.next.Run.Waited = 0
 	d.startCause = CauseResume
-	d.event(false, eventTrialResumed, "%s: the trial of current (UID: %s) continues", why, d.next.Current.Revision)
+	d.event(false, eventTrialResumed, "%s: the trial of current %s continues", why, d.next.Current.UIDLabel())
 }
 
 // withdrawVerdicts withdraws the verdicts in doubt, because the configuration that replaced the failed one fails too.
@@ -136,7 +136,7 @@ func (d *decider) withdrawVerdicts() {
 	var names []string
 	for _, b := range s.Bad {
 		if d.inDoubt(b) {
-			names = append(names, label(Config{Revision: b.Revision}, d.o.Local))
+			names = append(names, b.UIDLabel())
 		}
 	}
 	s.Bad = slices.DeleteFunc(s.Bad, d.inDoubt)

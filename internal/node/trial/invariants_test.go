@@ -2,6 +2,7 @@ package trial
 
 import (
 	"cmp"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -49,6 +50,7 @@ func (r *invariants) watch(before State, o Observed, d Decision) {
 	if r.runs = ""; o.Child.Alive || o.Child.Exited {
 		r.runs = before.Run.Config.Revision
 	}
+	r.showsUIDs(d)
 	r.neverStartsForbidden(o, d)
 	r.lastKnownGoodPassedItsTrial(before, o, d)
 	r.newVersionsRunOnTrial(before, o, d)
@@ -65,6 +67,25 @@ func (r *invariants) watch(before State, o Observed, d Decision) {
 	}
 	if d.Action.Kind != None && before.Run.Started && d.Next.IsRevoked(before.Run.Config) {
 		r.n.seen["revoked what ran"]++
+	}
+}
+
+var shownUID = regexp.MustCompile(`\(UID: ([^,)]*)`)
+
+// showsUIDs checks that whatever a person reads as a UID is one, and not a revision.
+func (r *invariants) showsUIDs(d Decision) {
+	_, why := NextStart(d.Next)
+	texts := []string{d.Status.Condition.Message, d.Status.Condition.Cause, d.Status.Error, why}
+	for _, e := range d.Events {
+		texts = append(texts, e.Message)
+	}
+	for _, b := range d.Next.Bad {
+		texts = append(texts, b.Reason)
+	}
+	for _, text := range texts {
+		for _, shown := range shownUID.FindAllStringSubmatch(text, -1) {
+			r.n.must(!strings.HasSuffix(shown[1], "-content"), "%q shows a revision as a UID", text)
+		}
 	}
 }
 

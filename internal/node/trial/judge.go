@@ -104,8 +104,8 @@ func (d *decider) judgeTrial() {
 		d.editTrial(func(t *Trial) { t.Fallback, t.APIProbed, t.APILostEarly = APIProbe, true, false })
 		run.Probing = 0
 		d.startCause = CauseRollback
-		d.event(true, eventAPILost, "the API server became unreachable within %s of the start of current (UID: %s), and for %s: trying %s",
-			apiLossWindow, t.Revision, apiLossAfter, d.fallbackLabel())
+		d.event(true, eventAPILost, "the API server became unreachable within %s of the start of current %s, and for %s: trying %s",
+			apiLossWindow, d.next.Current.UIDLabel(), apiLossAfter, d.fallbackLabel())
 	case run.Healthy && !d.clocksPaused() && t.Healthy+run.UnsavedHealthy >= t.Terms.Duration:
 		d.promote()
 	case run.UnsavedHealthy >= healthySaveStep:
@@ -130,7 +130,7 @@ func (d *decider) promote() {
 	}
 	d.recordPromotion(c, s.Trial.Local)
 	d.endTrial()
-	d.event(false, eventConfigLastKnownGood, "(UID: %s) became last-known-good after %s of observed health", c.Revision, terms.Duration)
+	d.event(false, eventConfigLastKnownGood, "%s became last-known-good after %s of observed health", c.UIDLabel(), terms.Duration)
 }
 
 // fail records a verdict on the configuration on trial and rolls back.
@@ -144,7 +144,7 @@ func (d *decider) fail(f Failure, words string) {
 		}
 		return
 	}
-	d.markBad(c, f, fmt.Sprintf("current (UID: %s) %s", c.Revision, words), detail)
+	d.markBad(c, f, fmt.Sprintf("current %s %s", c.UIDLabel(), words), detail)
 	if d.next.Bad[0].Provisional {
 		d.editTrial(func(t *Trial) {
 			t.noteUptime(s.Run.Uptime)
@@ -155,7 +155,7 @@ func (d *decider) fail(f Failure, words string) {
 	}
 	s.Run.UnsavedHealthy = 0
 	d.startCause = CauseRollback
-	d.event(true, eventConfigRolledBack, "current (UID: %s) %s; going back to %s%s", c.Revision, words, d.fallbackLabel(), quoted(detail))
+	d.event(true, eventConfigRolledBack, "current %s %s; going back to %s%s", c.UIDLabel(), words, d.fallbackLabel(), quoted(detail))
 	d.events[len(d.events)-1].Failure = f
 }
 

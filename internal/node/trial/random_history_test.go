@@ -98,8 +98,8 @@ func newRandomNode(r *rapid.T, seen map[string]int) *randomNode {
 }
 
 func randomConfig(payload, uid int) Config {
-	revision := fmt.Sprintf("p%d-%d", payload, uid)
-	c := Config{Revision: revision, UID: revision, Namespace: "ns", Name: "config", Payload: fmt.Sprintf("sha-%d", payload)}
+	object := fmt.Sprintf("p%d-%d", payload, uid)
+	c := Config{Revision: object + "-content", UID: object, Namespace: "ns", Name: "config", Payload: fmt.Sprintf("sha-%d", payload)}
 	c.Dropin = payload == 3 || payload == 4
 	switch payload { // the requested terms are part of the payload
 	case 4:

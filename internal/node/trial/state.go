@@ -329,9 +329,9 @@ func NextStart(s State) (Config, string) {
 	if b, bad := s.BadEntry(c); bad {
 		why = b.Reason
 	} else if s.IsRevoked(c) {
-		why = fmt.Sprintf("current (UID: %s) is revoked", c.Revision)
+		why = fmt.Sprintf("current %s is revoked", c.UIDLabel())
 	} else if s.Trial != nil && s.Trial.Fallback != NoFallback {
-		why = fmt.Sprintf("the trial of current (UID: %s) waits: %s", c.Revision, s.Trial.Fallback)
+		why = fmt.Sprintf("the trial of current %s waits: %s", c.UIDLabel(), s.Trial.Fallback)
 	} else {
 		if s.OnTrial(c) {
 			why = "it is current, on trial"

@@ -3,6 +3,7 @@ package trial
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -114,13 +115,13 @@ func (d *decider) localCondition(set func(status, reason, message, cause string)
 func (d *decider) assignedCondition(set func(status, reason, message, cause string), runs string) string {
 	s, c := d.next, d.o.Intent.Config
 	if s.Run.Config.Revision == c.Revision {
-		set("True", reasonAllChecksPassed, fmt.Sprintf("using current (UID: %s)", c.Revision), "all checks passed")
+		set("True", reasonAllChecksPassed, fmt.Sprintf("using current %s", c.UIDLabel()), "all checks passed")
 		return ""
 	}
 	if b, bad := s.BadEntry(c); bad {
 		cause := b.Reason
 		if b.Revision != c.Revision {
-			cause = fmt.Sprintf("refused current (UID: %s): it has the same content as (UID: %s), which is bad: %s", c.Revision, b.Revision, b.Reason)
+			cause = fmt.Sprintf("refused current %s: it has the same content as %s, which is bad: %s", c.UIDLabel(), b.UIDLabel(), b.Reason)
 		}
 		set("False", string(b.Failure), runs, cause)
 		return b.Detail
@@ -130,14 +131,14 @@ func (d *decider) assignedCondition(set func(status, reason, message, cause stri
 		if s.LastKnownGood.Same(c) {
 			other = "local"
 		}
-		set("Unknown", string(Inconclusive), runs, fmt.Sprintf("the trial of current (UID: %s) was inconclusive: %s failed too", c.Revision, other))
+		set("Unknown", string(Inconclusive), runs, fmt.Sprintf("the trial of current %s was inconclusive: %s failed too", c.UIDLabel(), other))
 		return s.Run.exitReason()
 	}
 	if t := s.Trial; t != nil && t.Fallback == APIProbe {
-		set("Unknown", string(LostAPI), runs, fmt.Sprintf("the API was lost soon after current (UID: %s) was started", c.Revision))
+		set("Unknown", string(LostAPI), runs, fmt.Sprintf("the API was lost soon after current %s was started", c.UIDLabel()))
 		return ""
 	}
-	set("Unknown", reasonSyncFailed, runs, fmt.Sprintf("failed to sync, desired config unclear, cause: current (UID: %s) was not started yet", c.Revision))
+	set("Unknown", reasonSyncFailed, runs, fmt.Sprintf("failed to sync, desired config unclear, cause: current %s was not started yet", c.UIDLabel()))
 	return ""
 }
 
@@ -165,11 +166,21 @@ func (d *decider) conditionMessage() string {
 }
 
 // label names a configuration as the proposal does.
-func label(c Config, l Local) string { return labelUID(c.Revision, l) }
-
-func labelUID(revision string, l Local) string {
-	if revision == "" {
+func label(c Config, l Local) string {
+	if c.IsLocal() {
 		return "(" + string(l) + ")"
 	}
-	return "(UID: " + revision + ")"
+	return c.UIDLabel()
 }
+
+// UIDLabel names a configuration that is not local by its UID. Revisions of a node's own ConfigMap share its UID: their label also
+// contains the part of the revision that identifies the content.
+func (c Config) UIDLabel() string {
+	if content, ok := strings.CutPrefix(c.Revision, c.UID+"-"); ok && c.UID != "" {
+		return "(UID: " + c.UID + ", content: " + content + ")"
+	}
+	return "(UID: " + c.Revision + ")"
+}
+
+// UIDLabel is Config.UIDLabel.
+func (b BadConfig) UIDLabel() string { return Config{UID: b.UID, Revision: b.Revision}.UIDLabel() }

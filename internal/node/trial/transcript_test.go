@@ -283,7 +283,7 @@ func (n *nodeSim) describe() []string {
 	s, d := n.state, n.last
 	records := fmt.Sprintf("records: current %s, last-known-good %s", label(s.Current.Config, n.local), label(s.LastKnownGood.Config, n.local))
 	if s.Trial != nil {
-		records += fmt.Sprintf(", startups %d, trial of %s %s", len(s.Startups), labelUID(s.Trial.Revision, n.local), s.Trial.Healthy+s.Run.UnsavedHealthy)
+		records += fmt.Sprintf(", startups %d, trial of %s %s", len(s.Startups), Config{Revision: s.Trial.Revision}.UIDLabel(), s.Trial.Healthy+s.Run.UnsavedHealthy)
 		if s.Trial.Fallback != NoFallback {
 			records += " waits: " + string(s.Trial.Fallback)
 		}
