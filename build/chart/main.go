@@ -59,6 +59,8 @@ var templates = []template{
 	{file: "actors-policy.yaml", source: "actors/policy.yaml", when: ".Values.actors.enabled"},
 	{file: "actors-rbac.yaml", source: "actors/rbac.yaml", when: ".Values.actors.enabled"},
 	{file: "preflight-admission.yaml", source: "api/preflight-admission.yaml"},
+	{file: "record-admission.yaml", source: "api/record-admission.yaml"},
+	{file: "event-admission.yaml", source: "api/event-admission.yaml"},
 	{file: "controller-rbac.yaml", source: "controller/rbac.yaml"},
 	{file: "controller-flowschema.yaml", source: "controller/flowschema.yaml"},
 	{file: "controller-networkpolicy.yaml", source: "controller/networkpolicy.yaml"},

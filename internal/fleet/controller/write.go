@@ -58,6 +58,9 @@ func (c *Controller) moveNode(ctx context.Context, planned *rollout.Node, m roll
 	}
 	spec := specOf(planned, m)
 	spec.Trial = trial
+	if s := known.Spec.ConfigSource; spec.TakenBack != nil && s != nil && s.RolloutRef != nil {
+		spec.TakenBack.AssignedAt = s.RolloutRef.AssignedAt // as the agent has it, even if the plan ignored it
+	}
 	if c.noTermField.Load() && spec.ConfigSource != nil && spec.ConfigSource.RolloutRef != nil {
 		spec.ConfigSource.RolloutRef.Term = 0
 	}

@@ -57,6 +57,9 @@ func parseDrain(value string) (rollout.Drain, error) {
 	for i := range numbers {
 		numbers[i], errs[i] = strconv.ParseInt(parts[i], 10, 64)
 	}
+	if !numbered(numbers[0], numbers[1]) {
+		return rollout.Drain{}, errors.New("no controller counts this far")
+	}
 	return rollout.Drain{
 		Rollout: parts[3], Revision: numbers[0], Attempt: numbers[1], Since: time.Unix(numbers[2], 0).UTC(), HandedOver: len(parts) == 5,
 	}, errors.Join(errs[:]...)

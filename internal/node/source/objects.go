@@ -1,6 +1,8 @@
 package source
 
 import (
+	"encoding/json"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -37,6 +39,19 @@ type nodeCondition struct {
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitzero"`
 	Reason             string      `json:"reason,omitempty"`
 	Message            string      `json:"message,omitempty"`
+}
+
+// UnmarshalJSON leaves out times that cannot be parsed: the API server accepts 9999-12-31T23:59:59-23:59, and shows it as a time of the
+// year 10000.
+func (c *nodeCondition) UnmarshalJSON(data []byte) error {
+	type plain nodeCondition
+	if json.Unmarshal(data, (*plain)(c)) == nil {
+		return nil
+	}
+	var text struct{ Type, Status, Reason, Message string }
+	err := json.Unmarshal(data, &text)
+	*c = nodeCondition{Type: text.Type, Status: text.Status, Reason: text.Reason, Message: text.Message}
+	return err
 }
 
 type pod struct {

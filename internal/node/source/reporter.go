@@ -242,11 +242,11 @@ func (w *statusWriter) write(ctx context.Context, r Report) error {
 	}
 	status := *r.Status.DeepCopy()
 	keepNoDrift(&status, w.written)
-	now := metav1.NewTime(w.now())
+	now := metav1.NewTime(boundTime(w.now()))
 	for i := range status.Conditions {
 		c := &status.Conditions[i]
 		c.LastTransitionTime = now
-		if old := meta.FindStatusCondition(w.written.Conditions, c.Type); old != nil && old.Status == c.Status {
+		if old := meta.FindStatusCondition(w.written.Conditions, c.Type); old != nil && old.Status == c.Status && carries(old.LastTransitionTime) {
 			c.LastTransitionTime = old.LastTransitionTime
 		}
 	}
@@ -333,6 +333,9 @@ func progressed(now, written *v1alpha1.Trial) bool {
 			now.HealthySeconds*10/now.DurationSeconds > written.HealthySeconds*10/now.DurationSeconds)
 }
 
+// carries reports whether a time that was read can be written again.
+func carries(t metav1.Time) bool { return !t.IsZero() && boundTime(t.Time) == t.Time }
+
 // conditionWriter writes the conditions of the Node. Only one goroutine uses it.
 type conditionWriter struct {
 	client  *Client
@@ -348,7 +351,7 @@ func (w *conditionWriter) write(ctx context.Context, r Report) error {
 	if r.Condition.Status == "" {
 		return nil
 	}
-	heartbeat := metav1.NewTime(r.KubeletStart.Truncate(time.Second))
+	heartbeat, now := metav1.NewTime(boundTime(r.KubeletStart.Truncate(time.Second))), metav1.NewTime(boundTime(w.now()))
 	if !w.known {
 		n := &node{}
 		if _, err := w.client.do(ctx, request{verb: "GET", gv: coreV1, resource: "nodes", name: w.node}, n); err != nil {
@@ -362,13 +365,13 @@ func (w *conditionWriter) write(ctx context.Context, r Report) error {
 	}
 	ok, okChanged := w.next(v1alpha1.ConditionConfigOK, r.Condition, heartbeat)
 	if okChanged {
-		ok.LastTransitionTime = metav1.NewTime(w.now())
+		ok.LastTransitionTime = now
 	}
 	conditions, changed := []nodeCondition{ok}, okChanged || !heartbeat.Equal(new(w.written[ok.Type].LastHeartbeatTime))
 	if r.Configured.Status != "" {
 		c, differs := w.next(v1alpha1.ConditionNodeConfigured, r.Configured, heartbeat)
-		if c.Status != w.written[c.Type].Status {
-			c.LastTransitionTime = metav1.NewTime(w.now())
+		if was := w.written[c.Type]; c.Status != was.Status || !carries(was.LastTransitionTime) {
+			c.LastTransitionTime = now
 		}
 		conditions, changed = append(conditions, c), changed || differs
 	}
@@ -390,12 +393,13 @@ func (w *conditionWriter) write(ctx context.Context, r Report) error {
 	return nil
 }
 
-// next returns a condition with its last transition time, and whether it differs from what was written.
+// next returns a condition with its last transition time, and whether it differs from what was written, or has a time that the agent
+// cannot write again.
 func (w *conditionWriter) next(kind string, c NodeCondition, heartbeat metav1.Time) (next nodeCondition, differs bool) {
 	was := w.written[kind]
 	next = nodeCondition{
 		Type: kind, Status: string(c.Status), Reason: c.Reason, Message: c.Message,
 		LastHeartbeatTime: heartbeat, LastTransitionTime: was.LastTransitionTime,
 	}
-	return next, next.Status != was.Status || next.Reason != was.Reason || next.Message != was.Message
+	return next, next.Status != was.Status || next.Reason != was.Reason || next.Message != was.Message || !carries(was.LastTransitionTime)
 }
