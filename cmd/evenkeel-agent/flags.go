@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -10,8 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/evenkeel/evenkeel/internal/atomicfile"
+	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/install"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/internal/program"
 )
@@ -67,7 +71,7 @@ Exit codes: 0 equivalent, 1 not equivalent, 2 could not tell, 3 usage. With --ap
 				return program.Usage("flags takes only -- and the kubelet's command line")
 			}
 			return withHostKubelet(o, args, func(host *agent.HostKubelet) error {
-				return showFlags(cmd.Context(), cmd.OutOrStdout(), host, newer)
+				return showFlags(cmd.Context(), cmd.OutOrStdout(), host, newer, false)
 			})
 		},
 	}
@@ -80,8 +84,47 @@ Exit codes: 0 equivalent, 1 not equivalent, 2 could not tell, 3 usage. With --ap
 	return cmd
 }
 
-// showFlags prints how the flags of a kubelet can be converted.
-func showFlags(ctx context.Context, out io.Writer, host *agent.HostKubelet, newer string) error {
+// publishedFlags returns what flags prints, without the values of flags and fields that can be secret.
+func publishedFlags(ctx context.Context, host *agent.HostKubelet) (string, error) {
+	secrets := secretsOf(host)
+	var text strings.Builder
+	err := showFlags(ctx, &text, host, "", true)
+	if err != nil {
+		err = errors.New(secrets.Hide(err.Error()))
+	}
+	return secrets.Hide(text.String()), err
+}
+
+// secretsOf returns the secrets in a kubelet's command line and in its local configuration, as they are now.
+func secretsOf(host *agent.HostKubelet) payload.Secrets {
+	var configs []map[string]any
+	for path := range host.LocalFiles() {
+		if data, err := atomicfile.ReadBounded(path, 8<<20); err == nil && payload.CheckLimits(data) == nil {
+			config, _ := payload.DecodeMapping(data)
+			configs = append(configs, config)
+		}
+	}
+	return payload.SecretsOf(host.Args, configs...)
+}
+
+// withoutSecrets masks the values in a conversion, by the names of their flags and fields.
+func withoutSecrets(c *component.FlagConversion) error {
+	for i := range c.Flags {
+		c.Flags[i].Args = payload.MaskArguments(c.Flags[i].Args)
+	}
+	c.Remaining = payload.MaskArguments(c.Remaining)
+	if c.Dropin == nil {
+		return nil
+	}
+	fields, err := payload.DecodeMapping(c.Dropin)
+	if err == nil {
+		c.Dropin, err = component.Effective(payload.Mask(fields)).YAML()
+	}
+	return err
+}
+
+// showFlags prints how the flags of a kubelet can be converted; if published, without secret values.
+func showFlags(ctx context.Context, out io.Writer, host *agent.HostKubelet, newer string, published bool) error {
 	var version string
 	var unknown []string
 	if newer != "" {
@@ -93,6 +136,11 @@ func showFlags(ctx context.Context, out io.Writer, host *agent.HostKubelet, newe
 	converted, err := host.DryRunner.ConvertFlags(ctx, host.InitFile)
 	if err != nil {
 		return couldNotTell(err)
+	}
+	if published {
+		if err := withoutSecrets(&converted); err != nil {
+			return couldNotTell(err)
+		}
 	}
 	var removed, kept []string
 	for _, f := range converted.Flags {

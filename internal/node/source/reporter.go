@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 // Report is the complete state that a node reports.
@@ -56,11 +57,12 @@ type Reporter struct {
 	writers   [2]*writer
 	events    chan queuedEvent // not written yet, the oldest first
 	serial    atomic.Int64     // of the last event
+	hide      func(string) string
 }
 
 // NewReporter returns a reporter that writes nothing until Run. component names the agent in Events.
 func NewReporter(client *Client, node, component string, log *slog.Logger) *Reporter {
-	r := &Reporter{client: client, node: node, component: component, log: log, events: make(chan queuedEvent, maxEvents)}
+	r := &Reporter{client: client, node: node, component: component, log: log, events: make(chan queuedEvent, maxEvents), hide: payload.MaskText}
 	r.status = statusWriter{client: client, node: node, now: time.Now, echo: echo{delay: echoDelay, interval: repairInterval, repair: r.again}}
 	r.condition = conditionWriter{client: client, node: node, now: time.Now}
 	r.writers[0] = newWriter(client, log.With("what", "the status of the NodeConfig"), r.status.write, r.status.forget)
@@ -79,10 +81,35 @@ func (r *Reporter) again() {
 // Run.
 func (r *Reporter) SetClock(now func() time.Time) { r.status.now, r.condition.now = now, now }
 
+// Hide sets a function that removes secrets from every text that is reported: texts quote errors of the kubelet and of the payload. Call
+// it before Run. Until then it is payload.MaskText.
+func (r *Reporter) Hide(hide func(string) string) { r.hide = hide }
+
+// withoutSecrets returns a copy of a report without secrets.
+func (r *Reporter) withoutSecrets(report Report) Report {
+	report.Status = *report.Status.DeepCopy()
+	s := &report.Status
+	texts := []*string{&s.Error, &report.Condition.Reason, &report.Condition.Message, &report.Configured.Message}
+	for i := range s.Conditions {
+		texts = append(texts, &s.Conditions[i].Message)
+	}
+	for i := range s.BadConfigs {
+		texts = append(texts, &s.BadConfigs[i].Reason)
+	}
+	if s.Preflight != nil {
+		texts = append(texts, &s.Preflight.Message)
+	}
+	for _, text := range texts {
+		*text = r.hide(*text)
+	}
+	return report
+}
+
 // Report sets the state to write. Only the newest report counts. It is written if it differs from the last one in more
 // than the progress of a trial, or if the trial has reached another tenth of its duration, and retried until it is
 // written or replaced.
 func (r *Reporter) Report(report Report) {
+	report = r.withoutSecrets(report)
 	bounded := report
 	bounded.Status = boundStatus(report.Status)
 	bounded.Condition.Reason = shorten(report.Condition.Reason, maxMessage)
