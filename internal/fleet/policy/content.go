@@ -31,6 +31,10 @@ func ContentOf(t v1alpha1.RolloutTemplate, named *corev1.ConfigMap) (Content, er
 		return c, fmt.Errorf("spec.template has none of kubelet, kubeletDropIn and configMapRef")
 	}
 	p, err := payload.FromConfigMap(named)
+	if err != nil && named.Namespace != v1alpha1.SystemNamespace { // the author of the rollout may not be allowed to read it
+		return c, fmt.Errorf("ConfigMap %s/%s is not a valid configuration: the details are not shown, because it is outside of namespace %s; check it with kubectl evenkeel config validate FILE",
+			named.Namespace, named.Name, v1alpha1.SystemNamespace)
+	}
 	if err != nil {
 		return c, fmt.Errorf("ConfigMap %s/%s: %w", named.Namespace, named.Name, err)
 	}

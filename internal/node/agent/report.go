@@ -58,6 +58,10 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 	if d.Status.Active.IsLocal() {
 		overridden = nil
 	}
+	reported := overridden
+	if a.isForeign(d.Status.Active) {
+		reported = nil
+	}
 	st := d.Status
 	if a.disk.failure != "" && st.Error == "" {
 		st.Error = "cannot save the node's state: " + a.disk.failure
@@ -67,9 +71,10 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 		workload, unready = &c.workload, new(c.unreadyOnRestart(shown.EffectiveOrAssumed(), a.minor()))
 	}
 	limits := a.validations.limits()
-	status := nodeConfigStatus(st, limits, v1alpha1.NodeConfigStatus{
+	public := a.published(st)
+	status := nodeConfigStatus(public, limits, v1alpha1.NodeConfigStatus{
 		ObservedGeneration: a.assignment.answer.Generation, RemoteConfig: a.o.Remote, RunMode: a.o.RunMode,
-		ComponentVersion: a.binary.version, AgentVersion: a.o.AgentVersion, OverriddenFields: overridden,
+		ComponentVersion: a.binary.version, AgentVersion: a.o.AgentVersion, OverriddenFields: reported,
 		WorkloadPods: workload, PodsUnreadyOnRestart: unready, Preflight: a.preflight.answer, Flags: a.flags.answer, Drift: a.drift.found, Capabilities: a.capabilities(),
 		DefaultTrialSeconds: new(int64(a.o.Limits.TrialDuration / time.Second)),
 	})
@@ -77,8 +82,8 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 		a.reports.since, a.reports.lastKnownGood = a.assignment.since, st.LastKnownGood.Revision
 		a.p.Reporter.Report(source.Report{
 			NodeConfigUID: a.assignment.answer.NodeConfigUID, Status: status, KubeletStart: a.kubelet.started,
-			Condition:  source.NodeCondition{Status: metav1.ConditionStatus(st.Condition.Status), Reason: st.Condition.Cause, Message: st.Condition.Message},
-			Configured: configured(st, status.ObservedGeneration),
+			Condition:  source.NodeCondition{Status: metav1.ConditionStatus(st.Condition.Status), Reason: public.Condition.Cause, Message: st.Condition.Message},
+			Configured: configured(public, status.ObservedGeneration),
 		})
 	}
 	a.o.Metrics.status(st, status, a.object)
@@ -184,6 +189,9 @@ func (a *Agent) reportEvent(log *slog.Logger, e trial.Event) {
 		severity := source.Normal
 		if e.Warning {
 			severity = source.Warning
+			if a.readsForeign() {
+				e.Message = withheld
+			}
 		}
 		a.p.Reporter.Event(severity, e.Reason, e.Message)
 	}
