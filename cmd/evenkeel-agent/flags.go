@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
-	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/agent"
 	"github.com/evenkeel/evenkeel/internal/node/install"
 	"github.com/evenkeel/evenkeel/internal/payload"
@@ -86,17 +85,17 @@ Exit codes: 0 equivalent, 1 not equivalent, 2 could not tell, 3 usage. With --ap
 
 // publishedFlags returns what flags prints, without the values of flags and fields that can be secret.
 func publishedFlags(ctx context.Context, host *agent.HostKubelet) (string, error) {
-	secrets := secretsOf(host)
+	hide := secretsOf(host)
 	var text strings.Builder
 	err := showFlags(ctx, &text, host, "", true)
 	if err != nil {
-		err = errors.New(secrets.Hide(err.Error()))
+		err = errors.New(hide(err.Error()))
 	}
-	return secrets.Hide(text.String()), err
+	return hide(text.String()), err
 }
 
 // secretsOf returns the secrets in a kubelet's command line and in its local configuration, as they are now.
-func secretsOf(host *agent.HostKubelet) payload.Secrets {
+func secretsOf(host *agent.HostKubelet) func(string) string {
 	var configs []map[string]any
 	for path := range host.LocalFiles() {
 		if data, err := atomicfile.ReadBounded(path, 8<<20); err == nil && payload.CheckLimits(data) == nil {
@@ -105,22 +104,6 @@ func secretsOf(host *agent.HostKubelet) payload.Secrets {
 		}
 	}
 	return payload.SecretsOf(host.Args, configs...)
-}
-
-// withoutSecrets masks the values in a conversion, by the names of their flags and fields.
-func withoutSecrets(c *component.FlagConversion) error {
-	for i := range c.Flags {
-		c.Flags[i].Args = payload.MaskArguments(c.Flags[i].Args)
-	}
-	c.Remaining = payload.MaskArguments(c.Remaining)
-	if c.Dropin == nil {
-		return nil
-	}
-	fields, err := payload.DecodeMapping(c.Dropin)
-	if err == nil {
-		c.Dropin, err = component.Effective(payload.Mask(fields)).YAML()
-	}
-	return err
 }
 
 // showFlags prints how the flags of a kubelet can be converted; if published, without secret values.
@@ -137,10 +120,11 @@ func showFlags(ctx context.Context, out io.Writer, host *agent.HostKubelet, newe
 	if err != nil {
 		return couldNotTell(err)
 	}
-	if published {
-		if err := withoutSecrets(&converted); err != nil {
-			return couldNotTell(err)
+	if published { // the caller hides what the drop-in has of these values
+		for i, f := range converted.Flags {
+			converted.Flags[i].Args = payload.MaskArguments(f.Args)
 		}
+		converted.Remaining = payload.MaskArguments(converted.Remaining)
 	}
 	var removed, kept []string
 	for _, f := range converted.Flags {

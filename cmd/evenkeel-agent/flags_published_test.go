@@ -24,7 +24,7 @@ func TestPublishedFlagsContainNoSecret(t *testing.T) {
 	assert.NoError(t, withHostKubelet(&options{given: func(string) bool { return false }}, args, func(host *agent.HostKubelet) error {
 		var err error
 		text, err = publishedFlags(t.Context(), host)
-		if got := secretsOf(host).Hide("the header s.fromthefile"); got != "the header masked" {
+		if got := secretsOf(host)("the header s.fromthefile"); got != "the header masked" {
 			t.Errorf("an error says %q", got)
 		}
 		return err

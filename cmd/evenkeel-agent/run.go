@@ -349,7 +349,7 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 			return err
 		}
 		reporter := source.NewReporter(client, node, "evenkeel-agent", log)
-		reporter.Hide(secretsOf(host).Hide)
+		reporter.Hide(secretsOf(host))
 		all.Go(func() { reporter.Run(background) })
 		parts.Reporter, parts.Configz = reporter, agent.KubeletConfigz(client)
 		if o.dynamic() {

@@ -86,81 +86,47 @@ func MaskArguments(args []string) []string {
 	next := false // the value of a flag is the next argument
 	for i, text := range args {
 		name, _, hasValue := strings.Cut(text, "=")
-		switch flag := strings.HasPrefix(name, "-"); {
-		case next && !flag:
+		secret := strings.HasPrefix(name, "-") && SecretName(name)
+		switch {
+		case next && !strings.HasPrefix(name, "-"):
 			out[i] = masked
-		case flag && hasValue && SecretName(name):
+		case secret && hasValue:
 			out[i] = name + "=" + masked
 		default:
 			out[i] = urlPath.ReplaceAllString(text, "${1}${2}/"+masked)
 		}
-		next = strings.HasPrefix(name, "-") && !hasValue && SecretName(name)
+		next = secret && !hasValue
 	}
 	return out
 }
 
-// Secrets are texts of a command line and of configurations that no message may contain, and what replaces them.
-type Secrets struct{ texts *strings.Replacer }
-
-// SecretsOf returns what MaskArguments and Mask mask. Values of less than 6 bytes are left out: other words contain them.
-func SecretsOf(args []string, configs ...map[string]any) Secrets {
-	const shortest = 6
-	var pairs []string
-	next := false
+// SecretsOf returns a function that removes from a text what MaskArguments and Mask mask of a command line and of configurations, wherever
+// it stands, and what MaskText finds. Words of less than 6 bytes stay, because other words contain them.
+func SecretsOf(args []string, configs ...map[string]any) func(text string) string {
+	var secrets, pairs []string
+	for i, shown := range MaskArguments(args) {
+		if shown != args[i] {
+			secrets = append(secrets, args[i][strings.Index(args[i], "=")+1:])
+		}
+	}
 	for _, config := range configs {
-		args = append(slices.Clip(args), secretArguments(config)...)
+		for name, value := range config {
+			if strings.EqualFold(name, urlField) || strings.EqualFold(name, headerField) {
+				secrets = append(secrets, fmt.Sprint(value))
+			}
+		}
 	}
-	for _, text := range args {
-		name, value, hasValue := strings.Cut(text, "=")
-		if next && !strings.HasPrefix(text, "-") {
-			value, hasValue = text, true
-		}
-		if hasValue && (next || SecretName(name)) {
-			// A header is NAME:VALUE, and a flag can have several.
-			for _, header := range strings.Split(value, ",") {
-				if _, secret, _ := strings.Cut(header, ":"); len(secret) >= shortest {
-					pairs = append(pairs, secret, masked)
-				}
-			}
-			if len(value) >= shortest {
-				pairs = append(pairs, value, masked)
-			}
-		}
-		for _, u := range urlPath.FindAllStringSubmatch(text, -1) {
+	for _, secret := range secrets {
+		if u := urlPath.FindStringSubmatch(secret); u != nil {
 			pairs = append(pairs, u[2]+u[3], u[2]+"/"+masked)
+			continue
 		}
-		next = strings.HasPrefix(name, "-") && !hasValue && SecretName(name)
-	}
-	return Secrets{strings.NewReplacer(pairs...)}
-}
-
-// secretArguments returns the fields of a configuration that Mask masks, at any depth, as arguments.
-func secretArguments(config map[string]any) (args []string) {
-	for name, value := range config {
-		inner, _ := value.(map[string]any)
-		switch {
-		case strings.EqualFold(name, urlField):
-			args = append(args, fmt.Sprint(value))
-		case strings.EqualFold(name, headerField):
-			for _, values := range inner {
-				all, _ := values.([]any)
-				for _, v := range append(all, values) {
-					if text, ok := v.(string); ok {
-						args = append(args, "--header=:"+text)
-					}
-				}
+		for _, word := range strings.FieldsFunc(secret, func(r rune) bool { return strings.ContainsRune(" ,:[]", r) }) {
+			if len(word) >= 6 {
+				pairs = append(pairs, word, masked)
 			}
-		default:
-			args = append(args, secretArguments(inner)...)
 		}
 	}
-	return args
-}
-
-// Hide returns a text without the secrets, and without what MaskText finds.
-func (s Secrets) Hide(text string) string {
-	if s.texts != nil {
-		text = s.texts.Replace(text)
-	}
-	return MaskText(text)
+	known := strings.NewReplacer(pairs...)
+	return func(text string) string { return MaskText(known.Replace(text)) }
 }

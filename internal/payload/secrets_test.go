@@ -18,13 +18,13 @@ func TestArgumentsAreMaskedByTheNamesOfTheirFlags(t *testing.T) {
 
 // TestSecretsAreHiddenWhereverTheyStand quotes the values of secret flags and fields as a kubelet does, without their names.
 func TestSecretsAreHiddenWhereverTheyStand(t *testing.T) {
-	s := SecretsOf([]string{"--manifest-url-header=X-Vault-Token:s.abcdef1,Y:s.abcdef2", "--manifest-url-header", "X:s.abcdef3", "--manifest-url=https://me:pa55word@vault:8200/v1/s.abcdef4?x=1", "--short-token=ab"},
+	hide := SecretsOf([]string{"--manifest-url-header=X-Vault-Token:s.abcdef1,Y:s.abcdef2", "--manifest-url-header", "X:s.abcdef3", "--manifest-url=https://me:pa55word@vault:8200/v1/s.abcdef4?x=1", "--short-token=ab"},
 		object{"staticPodURL": "https://pods/s.abcdef5", "staticPodURLHeader": object{"A": []any{"s.abcdef6"}, "B": "s.abcdef7"}},
-		object{"staticPods": object{"staticPodURL": "https://pods/s.abcdef8"}})
-	text := s.Hide(`Get "https://vault:8200/v1/s.abcdef4?x=1": X-Vault-Token:s.abcdef1 [s.abcdef2 s.abcdef3] pods/s.abcdef5 s.abcdef6, "s.abcdef7" https://me:xxxxx@pods/s.abcdef8, token=1234567; table and cabin at /v1/pods`)
+		object{"StaticPodURL": "https://pods/s.abcdef8"})
+	text := hide(`Get "https://vault:8200/v1/s.abcdef4?x=1": X-Vault-Token:s.abcdef1 [s.abcdef2 s.abcdef3] pods/s.abcdef5 s.abcdef6, "s.abcdef7" https://me:xxxxx@pods/s.abcdef8, token=1234567; table and cabin at /v1/pods`)
 	assert.That(t, !strings.Contains(text, "s.abcdef") && !strings.Contains(text, "1234567"), "%s", text)
 	for _, word := range []string{`Get "https://vault:8200/masked"`, "https://masked@pods/masked", "table and cabin at /v1/pods"} {
 		assert.That(t, strings.Contains(text, word), "%s, want in it %s", text, word)
 	}
-	assert.Equal(t, Secrets{}.Hide("password=abc"), "password=masked", "without secrets")
+	assert.Equal(t, SecretsOf(nil)("password=abc"), "password=masked", "without secrets")
 }

@@ -39,7 +39,7 @@ func DrainOf(node *corev1.Node) rollout.Drain {
 			continue
 		}
 		d, err := parseDrain(t.Value)
-		if err != nil || t.Effect != corev1.TaintEffectNoSchedule {
+		if err != nil || t.Effect != corev1.TaintEffectNoSchedule || !numbered(d.Revision, d.Attempt) {
 			return rollout.Drain{Rollout: unknownDrain}
 		}
 		return d
@@ -56,9 +56,6 @@ func parseDrain(value string) (rollout.Drain, error) {
 	var errs [3]error
 	for i := range numbers {
 		numbers[i], errs[i] = strconv.ParseInt(parts[i], 10, 64)
-	}
-	if !numbered(numbers[0], numbers[1]) {
-		return rollout.Drain{}, errors.New("no controller counts this far")
 	}
 	return rollout.Drain{
 		Rollout: parts[3], Revision: numbers[0], Attempt: numbers[1], Since: time.Unix(numbers[2], 0).UTC(), HandedOver: len(parts) == 5,

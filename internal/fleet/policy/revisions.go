@@ -135,10 +135,6 @@ func highestNumber(r *v1alpha1.NodeConfigRollout, labelled map[string]*corev1.Co
 			highest = max(highest, n)
 		}
 	}
-	for _, n := range assigned {
-		if n <= maxInheritedNumber {
-			highest = max(highest, n)
-		}
-	}
-	return highest
+	assigned = slices.DeleteFunc(slices.Clone(assigned), func(n int64) bool { return n > maxInheritedNumber })
+	return max(highest, slices.Max(append(assigned, 0)))
 }

@@ -58,10 +58,6 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 	if d.Status.Active.IsLocal() {
 		overridden = nil
 	}
-	reported := overridden
-	if a.isForeign(d.Status.Active) {
-		reported = nil
-	}
 	st := d.Status
 	if a.disk.failure != "" && st.Error == "" {
 		st.Error = "cannot save the node's state: " + a.disk.failure
@@ -74,10 +70,13 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 	public := a.published(st)
 	status := nodeConfigStatus(public, limits, v1alpha1.NodeConfigStatus{
 		ObservedGeneration: a.assignment.answer.Generation, RemoteConfig: a.o.Remote, RunMode: a.o.RunMode,
-		ComponentVersion: a.binary.version, AgentVersion: a.o.AgentVersion, OverriddenFields: reported,
+		ComponentVersion: a.binary.version, AgentVersion: a.o.AgentVersion, OverriddenFields: overridden,
 		WorkloadPods: workload, PodsUnreadyOnRestart: unready, Preflight: a.preflight.answer, Flags: a.flags.answer, Drift: a.drift.found, Capabilities: a.capabilities(),
 		DefaultTrialSeconds: new(int64(a.o.Limits.TrialDuration / time.Second)),
 	})
+	if a.isForeign(d.Status.Active) {
+		status.OverriddenFields = nil
+	}
 	if a.p.Reporter != nil && !a.isHeldBack(d, o) {
 		a.reports.since, a.reports.lastKnownGood = a.assignment.since, st.LastKnownGood.Revision
 		a.p.Reporter.Report(source.Report{

@@ -39,14 +39,11 @@ func (a *Agent) published(st trial.Status) trial.Status {
 		}
 	}
 	unread := slices.Contains([]string{v1alpha1.ReasonSyncFailed, v1alpha1.ReasonObjectChanged, v1alpha1.ReasonStaleAssignment}, st.Condition.Reason)
-	if !a.readsForeign() || unread {
-		return st
-	}
-	if slices.Contains(refusals, st.Condition.Reason) {
-		st.Condition.Cause = withheld
-	}
-	if st.Error != "" {
+	if a.readsForeign() && !unread && st.Error != "" {
 		st.Error = st.Condition.Reason + ": " + withheld
+		if st.Condition.Status != string(metav1.ConditionTrue) {
+			st.Condition.Cause = st.Error
+		}
 	}
 	return st
 }

@@ -21,28 +21,17 @@ const (
 )
 
 // boundStatus shortens each text and list to what the API server accepts: one entry or byte too many would block the
-// whole status.
-func boundStatus(s v1alpha1.NodeConfigStatus) v1alpha1.NodeConfigStatus {
+// whole status. hide removes secrets from the texts.
+func boundStatus(s v1alpha1.NodeConfigStatus, hide func(string) string) v1alpha1.NodeConfigStatus {
+	shorten := func(text string, limit int) string { return shorten(hide(text), limit) }
 	s = *s.DeepCopy()
 	s.Error = shorten(s.Error, maxMessage)
-	if a := s.Assigned; a != nil && a.RolloutRef != nil {
-		a.RolloutRef.AssignedAt.Time = boundTime(a.RolloutRef.AssignedAt.Time)
-	}
-	if l := s.LastKnownGood; l != nil && l.Since != nil {
-		l.Since.Time = boundTime(l.Since.Time)
-	}
 	if t := s.Trial; t != nil {
-		if t.StartTime != nil {
-			t.StartTime.Time = boundTime(t.StartTime.Time)
-		}
 		t.DurationSeconds = min(t.DurationSeconds, v1alpha1.MaxTrialSeconds)
 	}
 	s.BadConfigs = s.BadConfigs[:min(len(s.BadConfigs), v1alpha1.MaxBadConfigs)]
 	for i := range s.BadConfigs {
 		s.BadConfigs[i].Reason = shorten(s.BadConfigs[i].Reason, maxBadReason)
-		if t := s.BadConfigs[i].Time; t != nil {
-			t.Time = boundTime(t.Time)
-		}
 	}
 	s.OverriddenFields = boundNames(s.OverriddenFields, v1alpha1.MaxOverriddenFields)
 	if d := s.Drift; d != nil {
@@ -69,16 +58,13 @@ func boundStatus(s v1alpha1.NodeConfigStatus) v1alpha1.NodeConfigStatus {
 	return s
 }
 
-// boundTime returns the nearest time that the API server accepts from a node. A wrong clock, or 9999-12-31T23:59:59-23:59 in a spec,
-// would block the whole status.
+// boundTime returns a time that the API server accepts from a node: this one, or 1970 if it is in no usual year. A wrong clock, or
+// 9999-12-31T23:59:59-23:59 in a spec, would block the whole status.
 func boundTime(t time.Time) time.Time {
-	switch year := t.UTC().Year(); {
-	case year > 2999:
-		return time.Date(2999, 12, 31, 23, 59, 59, 0, time.UTC)
-	case year < 1970 && !t.IsZero():
-		return time.Unix(0, 0).UTC()
+	if year := t.UTC().Year(); t.IsZero() || year >= 1970 && year <= 2999 {
+		return t
 	}
-	return t
+	return time.Unix(0, 0).UTC()
 }
 
 // boundNames shortens each name. If there are more than limit, the last one says how many are left out.

@@ -45,13 +45,12 @@ type nodeCondition struct {
 // year 10000.
 func (c *nodeCondition) UnmarshalJSON(data []byte) error {
 	type plain nodeCondition
-	if json.Unmarshal(data, (*plain)(c)) == nil {
-		return nil
-	}
 	var text struct{ Type, Status, Reason, Message string }
-	err := json.Unmarshal(data, &text)
+	if err := json.Unmarshal(data, &text); err != nil || json.Unmarshal(data, (*plain)(c)) == nil {
+		return err
+	}
 	*c = nodeCondition{Type: text.Type, Status: text.Status, Reason: text.Reason, Message: text.Message}
-	return err
+	return nil
 }
 
 type pod struct {

@@ -85,35 +85,15 @@ func (r *Reporter) SetClock(now func() time.Time) { r.status.now, r.condition.no
 // it before Run. Until then it is payload.MaskText.
 func (r *Reporter) Hide(hide func(string) string) { r.hide = hide }
 
-// withoutSecrets returns a copy of a report without secrets.
-func (r *Reporter) withoutSecrets(report Report) Report {
-	report.Status = *report.Status.DeepCopy()
-	s := &report.Status
-	texts := []*string{&s.Error, &report.Condition.Reason, &report.Condition.Message, &report.Configured.Message}
-	for i := range s.Conditions {
-		texts = append(texts, &s.Conditions[i].Message)
-	}
-	for i := range s.BadConfigs {
-		texts = append(texts, &s.BadConfigs[i].Reason)
-	}
-	if s.Preflight != nil {
-		texts = append(texts, &s.Preflight.Message)
-	}
-	for _, text := range texts {
-		*text = r.hide(*text)
-	}
-	return report
-}
-
 // Report sets the state to write. Only the newest report counts. It is written if it differs from the last one in more
 // than the progress of a trial, or if the trial has reached another tenth of its duration, and retried until it is
 // written or replaced.
 func (r *Reporter) Report(report Report) {
-	report = r.withoutSecrets(report)
 	bounded := report
-	bounded.Status = boundStatus(report.Status)
-	bounded.Condition.Reason = shorten(report.Condition.Reason, maxMessage)
-	bounded.Condition.Message = shorten(report.Condition.Message, maxMessage)
+	bounded.Status = boundStatus(report.Status, r.hide)
+	for _, text := range []*string{&bounded.Condition.Reason, &bounded.Condition.Message, &bounded.Configured.Message} {
+		*text = shorten(r.hide(*text), maxMessage)
+	}
 	for _, w := range r.writers {
 		w.set(bounded)
 	}
