@@ -187,7 +187,6 @@ type NodeConfigSource struct {
 	// rolloutRef identifies the rollout that assigned this source. Absent if a
 	// person assigned it. Written by the controller.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="(has(self.previous) ? [self.revision, self.attempt, self.previous.revision, self.previous.attempt] : [self.revision, self.attempt]).all(n, n <= 1000000000) && (!has(self.term) || self.term <= 1125899906842624)",message="revision and attempt must be at most 1000000000, and term at most 1125899906842624: no controller counts further"
 	RolloutRef *RolloutReference `json:"rolloutRef,omitempty"`
 }
 
@@ -255,9 +254,6 @@ type RolloutReference struct {
 	// assignedAt is the time when the controller assigned the source. Written by
 	// the controller.
 	// +required
-	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:Format=date-time
-	// +kubebuilder:validation:Pattern=`^(19[7-9]|2[0-9]{2})[0-9]-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?Z$`
 	AssignedAt metav1.Time `json:"assignedAt"`
 
 	// term is the term of the controller that assigned the source: a number that

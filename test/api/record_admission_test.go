@@ -76,6 +76,9 @@ func TestOddTimesAreRejected(t *testing.T) {
 			[]byte(`{"status":{"conditions":[{"type":"ConfigOK","status":"True","reason":"R","message":"","lastTransitionTime":"`+at+`"}]}}`), metav1.PatchOptions{}, "status")
 		wantRefused(t, err, http.StatusUnprocessableEntity, "reported a time that is not written as 2006-01-02T15:04:05Z")
 		_, err = asAdmin(t).Patch(t.Context(), "self", types.MergePatchType,
+			[]byte(`{"spec":{"configSource":{"local":{},"rolloutRef":{"name":"r","revision":1,"attempt":1,"assignedAt":"`+at+`"}}}}`), metav1.PatchOptions{})
+		wantRefused(t, err, http.StatusUnprocessableEntity, "an assignedAt like 2006-01-02T15:04:05Z, from 1970 to 2999")
+		_, err = asAdmin(t).Patch(t.Context(), "self", types.MergePatchType,
 			[]byte(`{"spec":{"takenBack":{"rollout":"r","revision":1,"attempt":1,"assignedAt":"`+at+`"}}}`), metav1.PatchOptions{})
 		wantRefused(t, err, http.StatusUnprocessableEntity, "spec.takenBack.assignedAt")
 	}

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -387,4 +388,18 @@ func TestPlansContainNoTimeThatANodeWrote(t *testing.T) {
 	if again, _ := json.Marshal(lateConfig.Status); string(text) == string(again) {
 		t.Error("the two are the same, and prove nothing")
 	}
+}
+
+// TestAMoveReplacesOnlyTheSpecOfItsPlan changes a spec between the plan and the write, as kubectl evenkeel assign does.
+func TestAMoveReplacesOnlyTheSpecOfItsPlan(t *testing.T) {
+	m := &model{name: "n", ready: true, generation: 1}
+	node, nc := m.objects(func(t time.Time) time.Time { return t })
+	planned := policy.NodeOf(node, nc)
+	c := &Controller{fleet: newFleet("", time.Second)}
+	m.generation = 2
+	node, nc = m.objects(func(t time.Time) time.Time { return t })
+	c.fleet.setNode(node)
+	c.fleet.setConfig(nc)
+	err := c.moveNode(t.Context(), &planned, rollout.Move{Kind: rollout.TakeBack}, nil)
+	assert.That(t, errors.Is(err, errConflict), "%v", err)
 }

@@ -47,6 +47,8 @@ func (c *Controller) moveNode(ctx context.Context, planned *rollout.Node, m roll
 	switch {
 	case known == nil:
 		return fmt.Errorf("NodeConfig %s is gone", name)
+	case known.Generation != planned.Generation: // a person has written a spec since the plan
+		return fmt.Errorf("NodeConfig %s: %w", name, errConflict)
 	case planned.Ready && !ready && (m.Kind == rollout.Assign || m.Kind == rollout.Join):
 		// With the revision, the node would look as if the revision had made it NotReady.
 		return fmt.Errorf("node %s became NotReady: %w", name, errConflict)
