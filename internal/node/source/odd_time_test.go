@@ -30,12 +30,13 @@ func TestOddTimesDoNotSilenceAnAgent(t *testing.T) {
 	status := someStatus("after it")
 	r.Report(Report{Status: status, Condition: NodeCondition{"True", "Planted", ""}, KubeletStart: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)})
 	got := awaitStatus(t, node, "after it")
-	recent := func(what string, at metav1.Time) {
-		assert.That(t, time.Since(at.Time).Abs() < time.Hour, "%s changed at %s", what, at.UTC())
+	sane := func(what string, at metav1.Time) {
+		year := at.UTC().Year()
+		assert.That(t, year > 1970 && year < 3000, "%s changed at %s", what, at.UTC())
 	}
-	recent("ConfigOK", got.Conditions[0].LastTransitionTime)
+	sane("ConfigOK", got.Conditions[0].LastTransitionTime)
 	c := await(t, "the condition of the Node", func() nodeCondition { return conditionOf(t, node) }, func(c nodeCondition) bool { return !c.LastTransitionTime.IsZero() })
-	recent("ConfigOK of the Node", c.LastTransitionTime)
+	sane("ConfigOK of the Node", c.LastTransitionTime)
 }
 
 func TestAnAssignmentOfAnOddTimeCanBeRecorded(t *testing.T) {
