@@ -22,6 +22,7 @@ const (
 	MaxBadReasonLength       = 4096
 	MaxIdentifierLength      = 253      // of every other string of a status without a shorter limit
 	MaxTrialSeconds          = 31536000 // of trial.durationSeconds
+	MaxNumber                = 1e9      // of a revision and of an attempt: nobody gets there by counting
 
 	// MaxStatusBytes is the maximum size of a status that a node writes, in bytes of JSON. An escaped character counts as
 	// the bytes of its escape sequence.
@@ -149,17 +150,22 @@ type TakenBackAssignment struct {
 	// controller.
 	// +required
 	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000000000
 	Revision int64 `json:"revision"`
 
 	// attempt is the number of the attempt at that revision. Written by the
 	// controller.
 	// +required
 	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000000000
 	Attempt int64 `json:"attempt"`
 
 	// assignedAt is the time when the withdrawn assignment was made. Written by
 	// the controller.
 	// +required
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Format=date-time
+	// +kubebuilder:validation:Pattern=`^(19[7-9]|2[0-9]{2})[0-9]-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,9})?Z$`
 	AssignedAt metav1.Time `json:"assignedAt"`
 }
 

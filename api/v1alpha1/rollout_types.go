@@ -708,6 +708,7 @@ type RolloutApproval struct {
 	// on other revisions.
 	// +required
 	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000000000
 	Revision int64 `json:"revision"`
 
 	// step is the approved step, counted from 0. All steps before it are approved
@@ -734,6 +735,7 @@ type RolloutAbort struct {
 	// other revisions.
 	// +required
 	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000000000
 	Revision int64 `json:"revision"`
 
 	// rollback returns the nodes that run this revision to the newest revision
@@ -759,12 +761,14 @@ type RolloutRetry struct {
 	// on other revisions.
 	// +required
 	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000000000
 	Revision int64 `json:"revision"`
 
 	// attempt is the number of the new attempt. The first attempt is 1. A number
 	// higher than status.attempt starts a new attempt.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="self >= 2",message="must be at least 2, because the first attempt is 1: set it to status.attempt + 1"
+	// +kubebuilder:validation:Maximum=1000000000
 	Attempt int64 `json:"attempt"`
 
 	// nodes are the names of the nodes that try again. Absent means all nodes on

@@ -13,13 +13,13 @@ const (
 	AnnotationStoppedAttempt = "evenkeel.dev/stopped-attempt"
 )
 
-// mostTerm is the highest valid term. No cluster reaches this number of leaders.
-const mostTerm = 1 << 50
+// MaxTerm is the highest valid term. No cluster reaches this number of leaders.
+const MaxTerm = 1 << 50
 
 // TermOf returns the term in a ConfigMap's annotations, or 0 if they have no valid term.
 func TermOf(annotations map[string]string) int64 {
 	n, err := strconv.ParseInt(annotations[AnnotationTerm], 10, 64)
-	if err != nil || n < 0 || n > mostTerm {
+	if err != nil || n < 0 || n > MaxTerm {
 		return 0
 	}
 	return n

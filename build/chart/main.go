@@ -42,6 +42,8 @@ func resources(of, block string) value {
 	return value{"        resources:\n" + block, "        resources: {{ toJson .Values." + of + ".resources }}\n"}
 }
 
+const controlPlane = "      - key: node-role.kubernetes.io/control-plane\n        operator: Exists\n        effect: NoSchedule\n"
+
 const small = "          requests:\n            cpu: 10m\n            memory: 32Mi\n"
 
 var templates = []template{
@@ -59,6 +61,8 @@ var templates = []template{
 	{file: "actors-policy.yaml", source: "actors/policy.yaml", when: ".Values.actors.enabled"},
 	{file: "actors-rbac.yaml", source: "actors/rbac.yaml", when: ".Values.actors.enabled"},
 	{file: "preflight-admission.yaml", source: "api/preflight-admission.yaml"},
+	{file: "record-admission.yaml", source: "api/record-admission.yaml"},
+	{file: "event-admission.yaml", source: "api/event-admission.yaml"},
 	{file: "controller-rbac.yaml", source: "controller/rbac.yaml"},
 	{file: "controller-flowschema.yaml", source: "controller/flowschema.yaml"},
 	{file: "controller-networkpolicy.yaml", source: "controller/networkpolicy.yaml"},
@@ -69,6 +73,8 @@ var templates = []template{
 		secrets("evenkeel-controller"),
 		{"  replicas: 2\n", "  replicas: {{ .Values.controller.replicas }}\n"},
 		{"        - --log-format=json\n", "        - --log-format=json\n        {{- if ne .Values.startupTaint.key \"evenkeel.dev/unconfigured\" }}\n        - --startup-taint={{ .Values.startupTaint.key }}\n        {{- end }}\n        {{- range .Values.controller.args }}\n        - {{ quote . }}\n        {{- end }}\n"},
+		{"      affinity:\n", "      {{- with .Values.controller.nodeSelector }}\n      nodeSelector: {{ toJson . }}\n      {{- end }}\n      affinity:\n"},
+		{controlPlane, controlPlane + "      {{- range .Values.controller.tolerations }}\n      - {{ toJson . }}\n      {{- end }}\n"},
 		resources("controller", "          requests:\n            cpu: 50m\n            memory: 128Mi\n          limits:\n            memory: 320Mi\n"),
 	})},
 	{file: "drain-rbac.yaml", source: "drain/rbac.yaml", when: ".Values.drain.enabled"},

@@ -285,3 +285,13 @@ func writeFile(t *testing.T, content string) string {
 	assert.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 	return path
 }
+
+func TestThePoolOfTheControllerIsAValue(t *testing.T) {
+	pod := []string{"spec", "template", "spec"}
+	controller := rendered(t, "--set", `controller.nodeSelector.pool=system,controller.tolerations[0].key=dedicated,controller.tolerations[0].operator=Exists`)["Deployment evenkeel-system/evenkeel-controller"]
+	assert.NoDiff(t, cmp.Diff(map[string]any{"pool": "system"}, at(t, controller, append(slices.Clone(pod), "nodeSelector")...)))
+	want := []any{
+		map[string]any{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists", "effect": "NoSchedule"}, map[string]any{"key": "dedicated", "operator": "Exists"},
+	}
+	assert.NoDiff(t, cmp.Diff(want, at(t, controller, append(slices.Clone(pod), "tolerations")...)))
+}

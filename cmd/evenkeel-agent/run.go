@@ -351,6 +351,7 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 			return err
 		}
 		reporter := source.NewReporter(client, node, "evenkeel-agent", log)
+		reporter.Hide(secretsOf(host))
 		all.Go(func() { reporter.Run(background) })
 		parts.Reporter, parts.Configz = reporter, agent.KubeletConfigz(client)
 		if o.dynamic() {
@@ -363,9 +364,7 @@ func (o *options) serve(ctx context.Context, ao agent.Options, host *agent.HostK
 			all.Go(func() { intended.Run(background) })
 			parts.Source, parts.Preflights = intended, intended
 			parts.Flags = func(ctx context.Context) (string, error) {
-				var text strings.Builder
-				err := showFlags(ctx, &text, host, "")
-				return payload.MaskText(text.String()), err
+				return publishedFlags(ctx, host)
 			}
 		case v1alpha1.RemoteConfigConfigMap:
 			intended := source.NewConfigMapSource(client, own, parts.SavedConfigs, log)

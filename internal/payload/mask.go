@@ -1,8 +1,11 @@
 package payload
 
 import (
+	"fmt"
 	"maps"
 	"net/url"
+	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -64,4 +67,66 @@ func maskHeaders(value any) any {
 		}
 	}
 	return names
+}
+
+var (
+	// secretName matches the name of a field or a flag whose value is a credential, or can contain one.
+	secretName = regexp.MustCompile(`(?i)(password|passwd|passphrase|token|secret|credentials?|headers?|(api|access|secret|private|account|encryption)[_-]?key)$`)
+	// urlPath matches a URL with a path or a query, where webhooks and servers of manifests have their credentials.
+	urlPath = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^/\s,?#"'@]*@)?([^/\s,?#"']+)([/?#][^\s,"']+)`)
+)
+
+// SecretName reports whether a field or a flag of this name holds a credential, or can contain one.
+func SecretName(name string) bool { return secretName.MatchString(name) }
+
+// MaskArguments returns a command line for display: without the values of flags that SecretName names, and with only scheme and host
+// of URLs.
+func MaskArguments(args []string) []string {
+	out := slices.Clone(args)
+	next := false // the value of a flag is the next argument
+	for i, text := range args {
+		name, _, hasValue := strings.Cut(text, "=")
+		secret := strings.HasPrefix(name, "-") && SecretName(name)
+		switch {
+		case next && !strings.HasPrefix(name, "-"):
+			out[i] = masked
+		case secret && hasValue:
+			out[i] = name + "=" + masked
+		default:
+			out[i] = urlPath.ReplaceAllString(text, "${1}${2}/"+masked)
+		}
+		next = secret && !hasValue
+	}
+	return out
+}
+
+// SecretsOf returns a function that removes from a text what MaskArguments and Mask mask of a command line and of configurations, wherever
+// it stands, and what MaskText finds. Words of less than 6 bytes stay, because other words contain them.
+func SecretsOf(args []string, configs ...map[string]any) func(text string) string {
+	var secrets, pairs []string
+	for i, shown := range MaskArguments(args) {
+		if shown != args[i] {
+			secrets = append(secrets, args[i][strings.Index(args[i], "=")+1:])
+		}
+	}
+	for _, config := range configs {
+		for name, value := range config {
+			if strings.EqualFold(name, urlField) || strings.EqualFold(name, headerField) {
+				secrets = append(secrets, fmt.Sprint(value))
+			}
+		}
+	}
+	for _, secret := range secrets {
+		if u := urlPath.FindStringSubmatch(secret); u != nil {
+			pairs = append(pairs, u[2]+u[3], u[2]+"/"+masked)
+			continue
+		}
+		for _, word := range strings.FieldsFunc(secret, func(r rune) bool { return strings.ContainsRune(" ,:[]", r) }) {
+			if len(word) >= 6 {
+				pairs = append(pairs, word, masked)
+			}
+		}
+	}
+	known := strings.NewReplacer(pairs...)
+	return func(text string) string { return MaskText(known.Replace(text)) }
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -90,6 +91,16 @@ func awaitEnforcement(ctx context.Context) error {
 		"evenkeel-preflight": func(ctx context.Context) error {
 			o := parse("metadata: {name: refused, annotations: {evenkeel.dev/preflight: '{}'}}")
 			return errorOf(dynamic.NewForConfigOrDie(writer).Resource(nodeConfigs).Create(ctx, o, dryRun))
+		},
+		"evenkeel-record": func(ctx context.Context) error {
+			o := parse("metadata: {name: refused, annotations: {evenkeel.dev/observed: '{}'}}")
+			return errorOf(dynamic.NewForConfigOrDie(writer).Resource(nodeConfigs).Create(ctx, o, dryRun))
+		},
+		"evenkeel-event": func(ctx context.Context) error {
+			o := parse("{metadata: {name: refused}, involvedObject: {kind: NodeConfigRollout, namespace: default}}")
+			o.SetAPIVersion("v1")
+			o.SetKind("Event")
+			return errorOf(dynamic.NewForConfigOrDie(node).Resource(corev1.SchemeGroupVersion.WithResource("events")).Namespace("default").Create(ctx, o, dryRun))
 		},
 		"evenkeel-rollout": func(ctx context.Context) error {
 			o := rollout("refused", "nodeSelector: {matchLabels: {no label: a}}")

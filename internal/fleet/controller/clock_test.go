@@ -2,10 +2,12 @@ package controller
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,16 +65,71 @@ func TestARolloutsTimeNeverGoesBack(t *testing.T) {
 	o.Status.StepTime = new(metav1.NewTime(then.Add(time.Hour)))
 	got = f.offsetOf(f.rollouts["r"])
 	assert.That(t, got == time.Hour, "after a time in an hour it is %s ahead", got)
+	o.Status.StepTime = nil
 	m := &model{name: "n", ready: true, generation: 1}
 	m.source = &v1alpha1.NodeConfigSource{
 		ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: "s", Name: "c", UID: "u", SHA256: "s"},
-		RolloutRef:   &v1alpha1.RolloutReference{Name: "r", Revision: 1, Attempt: 1, AssignedAt: metav1.NewTime(then.Add(2 * time.Hour))},
+		RolloutRef:   &v1alpha1.RolloutReference{Name: "r", Revision: 1, Attempt: 1, AssignedAt: metav1.NewTime(then.Add(policy.MaxAhead))},
 	}
 	node, nc := m.objects(func(t time.Time) time.Time { return t })
 	f.setNode(node)
 	f.setConfig(nc)
 	got = f.offsetOf(f.rollouts["r"])
-	assert.That(t, got == 2*time.Hour, "after an assignment in two hours it is %s ahead", got)
+	assert.That(t, got == policy.MaxAhead, "after an assignment in a minute it is %s ahead", got)
+}
+
+// TestForgedRecordsMoveNoClock gives one of two nodes records that no controller can have written. The clock of the rollout stays, the
+// other node still soaks, and the state of the first one says what was ignored.
+func TestForgedRecordsMoveNoClock(t *testing.T) {
+	future := metav1.NewTime(time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC))
+	source := func(edit func(*v1alpha1.RolloutReference)) *v1alpha1.NodeConfigSource {
+		ref := &v1alpha1.RolloutReference{Name: "r", Revision: 1, Attempt: 1, AssignedAt: metav1.NewTime(then.Add(-time.Hour))}
+		if edit != nil {
+			edit(ref)
+		}
+		return &v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: "s", Name: "c", UID: "u1", SHA256: "s1"}, RolloutRef: ref}
+	}
+	for name, tt := range map[string]struct {
+		mark    string
+		edit    func(*v1alpha1.RolloutReference)
+		ignored string
+	}{
+		"soaked in 2200":        {`{"rollout":"r","revision":1,"attempt":1,"fineSince":"2200-01-01T00:00:00Z"}`, nil, "the annotation evenkeel.dev/observed"},
+		"in an odd year":        {`{"rollout":"r","revision":1,"attempt":1,"fineSince":"9999-12-31T23:59:59-23:59"}`, nil, "the annotation evenkeel.dev/observed"},
+		"blocked in 2200":       {`{"rollout":"r","revision":1,"attempt":1,"blockedAt":"2200-01-01T00:00:00Z"}`, nil, "the annotation evenkeel.dev/observed"},
+		"maintained in 2200":    {`{"rollout":"r","revision":1,"attempt":1,"maintenance":{"ended":"2200-01-01T00:00:00Z"}}`, nil, "the annotation evenkeel.dev/observed"},
+		"a negative time":       {`{"rollout":"r","revision":1,"attempt":1,"maintenance":{"total":-3600000000000}}`, nil, "the annotation evenkeel.dev/observed"},
+		"failed in attempt max": {`{"rollout":"r","revision":1,"attempt":1,"failedInAttempt":9223372036854775807}`, nil, "the annotation evenkeel.dev/observed"},
+		"no observation":        {`{`, nil, "the annotation evenkeel.dev/observed"},
+		"assigned in 2200":      {"", func(r *v1alpha1.RolloutReference) { r.AssignedAt = future }, "the time of its rolloutRef"},
+		"revision max":          {"", func(r *v1alpha1.RolloutReference) { r.Revision = 1<<63 - 1 }, "its rolloutRef"},
+		"attempt max":           {"", func(r *v1alpha1.RolloutReference) { r.Attempt = 1<<63 - 1 }, "its rolloutRef"},
+		"term max":              {"", func(r *v1alpha1.RolloutReference) { r.Term = 1<<63 - 1 }, "its rolloutRef"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := then
+			good := &v1alpha1.ConfigRevision{UID: "u1", SHA256: "s1"}
+			honest := &model{name: "a", ready: true, generation: 1, answered: 1, ok: metav1.ConditionTrue, active: good, good: good, source: source(nil)}
+			honest.mark = `{"rollout":"r","revision":1,"attempt":1,"fineSince":"` + then.Add(-time.Minute).UTC().Format(time.RFC3339) + `"}`
+			forged := &model{name: "b", ready: true, generation: 1, answered: 1, ok: metav1.ConditionTrue, active: good, good: good, source: source(tt.edit), mark: tt.mark}
+			o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{AllNodes: true, SoakSeconds: 3600}}
+			l := lead(&now, o, []*model{honest, forged}, func(_ *model, t time.Time) time.Time { return t })
+			got := l.fleet.offsetOf(l.fleet.rollouts["r"])
+			assert.That(t, got == 0, "the clock is %s ahead", got)
+			for _, number := range l.fleet.assignedNumbers("r") {
+				assert.That(t, number == 1, "a node was assigned revision %d", number)
+			}
+			wants, err := policy.FromSpec(o, policy.DefaultTimes, now)
+			assert.NoError(t, err)
+			wants.Target = rollout.Revision{Number: 1, Namespace: "s", Name: "c", UID: "u1", SHA256: "s1"}
+			result := l.plan(wants, rollout.Progress{Revision: 1, Attempt: 1})
+			assert.That(t, result.States[0] == rollout.Soaking, "the other node is %s", result.States[0])
+			assert.That(t, result.States[1] == rollout.Soaking || result.States[1] == rollout.Manual, "the node is %s", result.States[1])
+			if s := result.NodeState(1); !strings.HasSuffix(s.Message, "ignored, because the controller did not write it: "+tt.ignored) {
+				t.Errorf("the state says %q", s.Message)
+			}
+		})
+	}
 }
 
 func TestNotReadyBeginsWhenTheControllerSeesIt(t *testing.T) {
@@ -326,4 +383,18 @@ func TestPlansContainNoTimeThatANodeWrote(t *testing.T) {
 	text := assert.Value(json.Marshal(nc.Status))(t)
 	again, _ := json.Marshal(lateConfig.Status)
 	assert.That(t, string(text) != string(again), "the two are the same, and prove nothing")
+}
+
+// TestAMoveReplacesOnlyTheSpecOfItsPlan changes a spec between the plan and the write, as kubectl evenkeel assign does.
+func TestAMoveReplacesOnlyTheSpecOfItsPlan(t *testing.T) {
+	m := &model{name: "n", ready: true, generation: 1}
+	node, nc := m.objects(func(t time.Time) time.Time { return t })
+	planned := policy.NodeOf(node, nc)
+	c := &Controller{fleet: newFleet("", time.Second)}
+	m.generation = 2
+	node, nc = m.objects(func(t time.Time) time.Time { return t })
+	c.fleet.setNode(node)
+	c.fleet.setConfig(nc)
+	err := c.moveNode(t.Context(), &planned, rollout.Move{Kind: rollout.TakeBack}, nil)
+	assert.That(t, errors.Is(err, errConflict), "%v", err)
 }

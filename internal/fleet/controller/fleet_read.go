@@ -83,8 +83,11 @@ func (f *fleet) setClockOffset(r *rolloutEntry) {
 // offsetOf returns how far the newest time that is recorded for a rollout is ahead of the clock.
 func (f *fleet) offsetOf(r *rolloutEntry) time.Duration {
 	newest := policy.RecordedInStatus(&r.object.Status)
-	for _, n := range r.nodes {
-		newest = policy.Latest(newest, policy.RecordedOnNode(r.name, &n.observed))
+	latest := policy.Latest(newest, f.now().Add(policy.MaxAhead))
+	for _, entry := range r.nodes {
+		n := entry.observed
+		policy.IgnoreLater(&n, latest)
+		newest = policy.Latest(newest, policy.RecordedOnNode(r.name, &n))
 	}
 	return max(0, newest.Sub(f.now().Truncate(time.Second)))
 }
@@ -108,9 +111,11 @@ func (f *fleet) planNodes(r *rolloutEntry, generation int64, nodes []rollout.Nod
 	if r.order == nil {
 		r.order = slices.Sorted(maps.Keys(r.nodes))
 	}
+	latest := f.now().Add(r.clockOffset + policy.MaxAhead)
 	for _, name := range r.order {
 		entry := r.nodes[name]
 		n := entry.observed
+		policy.IgnoreLater(&n, latest)
 		if !n.WentNotReady.IsZero() {
 			n.WentNotReady = n.WentNotReady.Add(r.clockOffset)
 		}

@@ -47,6 +47,8 @@ func (c *Controller) moveNode(ctx context.Context, planned *rollout.Node, m roll
 	switch {
 	case known == nil:
 		return fmt.Errorf("NodeConfig %s is gone", name)
+	case known.Generation != planned.Generation: // a person has written a spec since the plan
+		return fmt.Errorf("NodeConfig %s: %w", name, errConflict)
 	case planned.Ready && !ready && (m.Kind == rollout.Assign || m.Kind == rollout.Join):
 		// With the revision, the node would look as if the revision had made it NotReady.
 		return fmt.Errorf("node %s became NotReady: %w", name, errConflict)
@@ -58,6 +60,9 @@ func (c *Controller) moveNode(ctx context.Context, planned *rollout.Node, m roll
 	}
 	spec := specOf(planned, m)
 	spec.Trial = trial
+	if s := known.Spec.ConfigSource; spec.TakenBack != nil && s != nil && s.RolloutRef != nil {
+		spec.TakenBack.AssignedAt = s.RolloutRef.AssignedAt // as the agent has it, even if the plan ignored it
+	}
 	if c.noTermField.Load() && spec.ConfigSource != nil && spec.ConfigSource.RolloutRef != nil {
 		spec.ConfigSource.RolloutRef.Term = 0
 	}

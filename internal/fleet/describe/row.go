@@ -81,7 +81,7 @@ func RowOf(p query.Pair, s *rollout.NodeState, agentTimeout time.Duration, now t
 	row.RemoteConfig, row.RunMode, row.AgentVersion = string(st.RemoteConfig), string(st.RunMode), st.AgentVersion
 	row.ComponentVersion = cmp.Or(st.ComponentVersion, row.ComponentVersion)
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionConfigOK); c != nil {
-		row.ConfigOK = RowStatus{Status: string(c.Status), Reason: c.Reason, Message: c.Message, Since: &c.LastTransitionTime}
+		row.ConfigOK = RowStatus{Status: string(c.Status), Reason: c.Reason, Message: c.Message, Since: new(metav1.NewTime(clampTime(c.LastTransitionTime.Time, time.Time{}, now, now)))}
 	}
 	row.Drift = driftOf(st)
 	if t := st.Trial; t != nil {

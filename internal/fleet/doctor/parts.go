@@ -40,6 +40,8 @@ func without(p *Part) string {
 		return "the API server does not support the objects that this build reads and writes"
 	case strings.HasPrefix(kind, "ValidatingAdmissionPolicy") && name == "evenkeel-node":
 		return "a node could write the objects of another node"
+	case strings.HasPrefix(kind, "ValidatingAdmissionPolicy") && (name == "evenkeel-record" || name == "evenkeel-event"):
+		return "nodes and users could write what only the controller and a node's own agent may say"
 	case strings.HasPrefix(kind, "ValidatingAdmissionPolicy"):
 		return "the API server accepts invalid rollouts"
 	case kind == "Namespace":

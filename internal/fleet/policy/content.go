@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,6 +32,9 @@ func ContentOf(t v1alpha1.RolloutTemplate, named *corev1.ConfigMap) (Content, er
 		return c, fmt.Errorf("spec.template has none of kubelet, kubeletDropIn and configMapRef")
 	}
 	p, err := payload.FromConfigMap(named)
+	if err != nil && named.Namespace != v1alpha1.SystemNamespace { // the author of the rollout may not be allowed to read it
+		err = errors.New("it is not a valid configuration; the details are not shown, because it is outside of namespace " + v1alpha1.SystemNamespace + ": check it with kubectl evenkeel config validate FILE")
+	}
 	if err != nil {
 		return c, fmt.Errorf("ConfigMap %s/%s: %w", named.Namespace, named.Name, err)
 	}

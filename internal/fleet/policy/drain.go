@@ -39,7 +39,7 @@ func DrainOf(node *corev1.Node) rollout.Drain {
 			continue
 		}
 		d, err := parseDrain(t.Value)
-		if err != nil || t.Effect != corev1.TaintEffectNoSchedule {
+		if err != nil || t.Effect != corev1.TaintEffectNoSchedule || !numbered(d.Revision, d.Attempt) {
 			return rollout.Drain{Rollout: unknownDrain}
 		}
 		return d

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -162,7 +161,7 @@ func targetOf(in Input) (rollout.Revision, error) {
 	r, sha256 := in.Rollout, in.Template.Content.SHA256
 	target := rollout.Revision{Namespace: in.Settings.Namespace, Name: RevisionName(r.Name, sha256), UID: UIDNotCreated, SHA256: sha256}
 	highest := highestNumber(r, in.Revisions, in.Assigned)
-	if highest == math.MaxInt64 {
+	if highest >= v1alpha1.MaxNumber {
 		return target, fmt.Errorf("rollout %s has used the highest revision number, %d: create the rollout again under another name", r.Name, highest)
 	}
 	target.Number = highest + 1

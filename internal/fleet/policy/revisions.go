@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"math"
 	"slices"
 	"strconv"
 
@@ -77,7 +76,7 @@ func Numbered(st *v1alpha1.NodeConfigRolloutStatus, number int64) (Recorded, boo
 func NumberOf(cm *corev1.ConfigMap) int64 {
 	label := cm.Labels[v1alpha1.LabelRevision]
 	n, err := strconv.ParseInt(label, 10, 64)
-	if err != nil || n < 1 || n == math.MaxInt64 || strconv.FormatInt(n, 10) != label {
+	if err != nil || n < 1 || n > v1alpha1.MaxNumber || strconv.FormatInt(n, 10) != label {
 		return 0
 	}
 	return n
@@ -110,7 +109,7 @@ func IsRevision(cm *corev1.ConfigMap) bool {
 	return sha256 != "" && cm.Name == RevisionName(cm.Labels[v1alpha1.LabelRollout], sha256) && Immutable(cm)
 }
 
-// maxInheritedNumber is the highest number that is accepted from a ConfigMap that an earlier rollout of the same name left.
+// maxInheritedNumber is the highest number that is accepted from a ConfigMap or a node that an earlier rollout of the same name left.
 const maxInheritedNumber = 1_000_000
 
 // highestNumber returns the highest revision number that a rollout has used, according to its status. Before it has a
@@ -136,5 +135,6 @@ func highestNumber(r *v1alpha1.NodeConfigRollout, labelled map[string]*corev1.Co
 			highest = max(highest, n)
 		}
 	}
+	assigned = slices.DeleteFunc(slices.Clone(assigned), func(n int64) bool { return n > maxInheritedNumber })
 	return max(highest, slices.Max(append(assigned, 0)))
 }

@@ -96,7 +96,7 @@ func FromSpec(r *v1alpha1.NodeConfigRollout, t Times, now time.Time) (rollout.Po
 	if a := s.Abort; a != nil {
 		p.Abort = rollout.Abort{Revision: a.Revision, Rollback: a.Rollback, Request: rollout.Request{User: a.RequestedBy, Reason: a.Reason}}
 	}
-	if a := s.Retry; a != nil {
+	if a := s.Retry; a != nil && numbered(a.Revision, a.Attempt) {
 		p.Retry = rollout.Retry{Revision: a.Revision, Attempt: a.Attempt, Nodes: a.Nodes}
 	}
 	if err == nil {
@@ -166,7 +166,12 @@ func NodeOf(node *corev1.Node, nc *v1alpha1.NodeConfig) rollout.Node {
 		n.OtherSource = string(st.RemoteConfig)
 	}
 	n.Source = sourceOf(nc.Spec.ConfigSource)
-	n.Observation = ObservationOf(nc)
+	if n.Observation = ObservationOf(nc); n.Observation.Rollout == "" && nc.Annotations[v1alpha1.AnnotationObserved] != "" {
+		ignore(&n, "the annotation "+v1alpha1.AnnotationObserved)
+	}
+	if s := nc.Spec.ConfigSource; s != nil && s.RolloutRef != nil && n.Source.Rollout == "" {
+		ignore(&n, "its rolloutRef")
+	}
 	n.Preflight = preflightOf(nc)
 	for _, uid := range nc.Spec.Revoked {
 		n.Revoked = append(n.Revoked, string(uid))
@@ -217,11 +222,12 @@ func sourceOf(s *v1alpha1.NodeConfigSource) rollout.Source {
 	if ref := s.ConfigMapRef; ref != nil {
 		out = configMapSource(*ref)
 	}
-	if r := s.RolloutRef; r != nil {
+	// With other numbers, a person wrote the source.
+	if r := s.RolloutRef; r != nil && numbered(r.Revision, r.Attempt) && r.Term <= v1alpha1.MaxTerm {
 		out.Rollout, out.Revision, out.Attempt, out.AssignedAt = r.Name, r.Revision, r.Attempt, r.AssignedAt.Time
 		out.Term = r.Term
 		// A reference without UID and sha256 may have another content now.
-		if p := r.Previous; p != nil && p.ConfigMapRef.UID != "" && p.ConfigMapRef.SHA256 != "" {
+		if p := r.Previous; p != nil && p.ConfigMapRef.UID != "" && p.ConfigMapRef.SHA256 != "" && numbered(p.Revision, p.Attempt) {
 			previous := configMapSource(p.ConfigMapRef)
 			previous.Rollout, previous.Revision, previous.Attempt = p.Rollout, p.Revision, p.Attempt
 			out.Previous = &previous
@@ -274,7 +280,7 @@ func RecordedInStatus(st *v1alpha1.NodeConfigRolloutStatus) time.Time {
 	return newest
 }
 
-// RecordedOnNode returns the newest time that the controller recorded on a node for a rollout.
+// RecordedOnNode returns the newest time that the controller recorded on a node for a rollout. Call IgnoreLater before.
 func RecordedOnNode(name string, n *rollout.Node) time.Time {
 	var newest time.Time
 	if n.Source.Rollout == name {

@@ -42,6 +42,9 @@ func (f *Fleet) NodeState(plan *rollout.Result, i int) rollout.NodeState {
 	return s
 }
 
+// maxBehind is by how much this machine's clock may be behind the controller's: later records are ignored.
+const maxBehind = time.Hour
+
 // Gather reads the input of a rollout's plan. A rollout that is not stored replaces the stored one of its name. visit, if not
 // nil, is called for each node that the rollout selects, in the order of Fleet.Nodes. An invalid spec, an unusable template
 // and a missing ConfigMap of the template are no errors: Policy.Invalid says why, as in the controller.
@@ -66,6 +69,7 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 		f.draining[d.Name] = d.Message
 	}
 	others := policy.SelectionsOf(all)
+	latest := now.Add(maxBehind)
 	if invalid != nil { // no node is selected
 		f.build(ctx, c, in)
 		return f, nil
@@ -83,6 +87,7 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 			continue
 		}
 		n := policy.NodeOf(p.Node, p.Config)
+		policy.IgnoreLater(&n, latest)
 		if first && n.Source.Rollout == r.Name {
 			in.Assigned = append(in.Assigned, n.Source.Revision)
 		}

@@ -125,7 +125,7 @@ func (q Inquiry) Evaluate(started time.Time, nodes []Node) (r PreflightResult, a
 		switch {
 		case p.Asked == q.UID:
 			asked := p.AskedAt
-			if asked.Before(q.Since) {
+			if asked.Before(q.Since) || asked.After(q.Now.Add(q.Timeout)) { // the controller writes no such time
 				asked = q.Since
 			}
 			if left := asked.Add(q.Timeout).Sub(q.Now); left > 0 {
@@ -204,7 +204,7 @@ func aboutPods(reason string) bool {
 // PreflightWaits reports whether the agent of a node still has to answer its newest request, and whether it is not too late.
 func (n *Node) PreflightWaits(now time.Time, timeout time.Duration) bool {
 	p := &n.Preflight
-	return p.Able && p.Asked != "" && p.Asked != p.Answered && now.Before(p.AskedAt.Add(timeout))
+	return p.Able && p.Asked != "" && p.Asked != p.Answered && now.Before(p.AskedAt.Add(timeout)) && p.AskedAt.Before(now.Add(timeout))
 }
 
 // preflight asks the agents of all members whether they accept the target, before any node is assigned it in this attempt. A

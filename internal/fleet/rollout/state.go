@@ -3,6 +3,7 @@ package rollout
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -86,8 +87,17 @@ func (d *planner) proven(n *Node) bool {
 	return n.Active.SHA256 == d.p.Target.SHA256 && n.LastKnownGood.SHA256 == d.p.Target.SHA256 && !n.InTrial
 }
 
-// nodeState derives a node's state from observations only.
+// nodeState returns a node's state, and says which records were not used for it.
 func (d *planner) nodeState(n *Node) NodeState {
+	s := d.stateOf(n)
+	if n.Ignored != "" {
+		s.Message = strings.TrimPrefix(s.Message+"; ignored, because the controller did not write it: "+n.Ignored, "; ")
+	}
+	return s
+}
+
+// stateOf derives a node's state from observations only.
+func (d *planner) stateOf(n *Node) NodeState {
 	switch {
 	case n.Owner != "":
 		return NodeState{State: Conflicted, Message: fmt.Sprintf("rollout %s has the node", n.Owner)}

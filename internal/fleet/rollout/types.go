@@ -164,6 +164,7 @@ type Node struct {
 	// the node is Ready again.
 	WentNotReady time.Time
 	Observation  Observation
+	Ignored      string // records of the controller that it cannot have written; empty: none
 	// Maintenance says that others work on the node, and where they say so; empty: nobody does. MaintenanceSince is when the
 	// caller first saw it.
 	Maintenance      string

@@ -3,7 +3,6 @@ package support
 import (
 	"encoding/json"
 	"maps"
-	"regexp"
 	"strings"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -13,13 +12,6 @@ import (
 
 // masked replaces values that can be secret.
 const masked = "masked"
-
-var (
-	// secretName matches the name of a field or a flag whose value is a credential.
-	secretName = regexp.MustCompile(`(?i)(password|passwd|passphrase|token|secret|credentials?|(api|access|secret|private|account|encryption)[_-]?key)$`)
-	// urlPath matches a URL with a path or a query. Webhooks have their credential there.
-	urlPath = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://[^/\s,?#"']+)[/?#][^\s,"']+`)
-)
 
 // maskObject changes an object of the API for display: it removes annotations of other programs and managed fields, and masks
 // values that can be secret.
@@ -39,7 +31,7 @@ func mask(field string, value any) any {
 	case []any:
 		return maskList(field, value)
 	case string:
-		if secretName.MatchString(field) && value != "" {
+		if payload.SecretName(field) && value != "" {
 			return masked
 		}
 		return payload.MaskText(value)
@@ -50,6 +42,10 @@ func mask(field string, value any) any {
 func maskMap(field string, fields map[string]any) map[string]any {
 	fields = payload.Mask(fields) // it copies
 	for name, value := range fields {
+		if text, ok := value.(string); ok && field == "flags" && name == "text" {
+			fields[name] = "left out, older agents do not mask it: " + printable.Count(len(text), "byte")
+			continue
+		}
 		if annotations, ok := value.(map[string]any); ok && name == "annotations" && field == "metadata" {
 			fields[name] = ownAnnotations(annotations)
 			continue
@@ -92,24 +88,16 @@ func maskList(field string, list []any) []any {
 	return out
 }
 
-// maskArguments masks the values of flags that are named as credentials, and all of a URL but its host.
+// maskArguments is payload.MaskArguments for a list of the API.
 func maskArguments(list []any) {
-	next := false // the value of a flag is the next argument
+	args := make([]string, len(list))
 	for i, value := range list {
-		text, ok := value.(string)
-		if !ok {
-			continue
+		args[i], _ = value.(string)
+	}
+	for i, text := range payload.MaskArguments(args) {
+		if _, ok := list[i].(string); ok {
+			list[i] = text
 		}
-		name, _, hasValue := strings.Cut(text, "=")
-		switch flag := strings.HasPrefix(name, "-"); {
-		case next && !flag:
-			list[i] = masked
-		case flag && hasValue && secretName.MatchString(name):
-			list[i] = name + "=" + masked
-		default:
-			list[i] = urlPath.ReplaceAllString(text, "${1}/"+masked)
-		}
-		next = strings.HasPrefix(name, "-") && !hasValue && secretName.MatchString(name)
 	}
 }
 

@@ -74,3 +74,9 @@ func TestDeepTextIsNotIndented(t *testing.T) {
 		t.Errorf("%d bytes, %v, want %d", len(text), err, len(deep))
 	}
 }
+
+func TestAnAnswerAboutFlagsIsLeftOut(t *testing.T) {
+	got := maskObject(object(t, `{"status": {"flags": {"request": "r", "text": "--manifest-url-header=X:S"}}, "args": ["--manifest-url-header=X:S"]}`))
+	want := object(t, `{"status": {"flags": {"request": "r", "text": "left out, older agents do not mask it: 25 bytes"}}, "args": ["--manifest-url-header=masked"]}`)
+	assert.NoDiff(t, cmp.Diff(want, got))
+}

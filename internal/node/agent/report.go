@@ -67,18 +67,22 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 		workload, unready = &c.workload, new(c.unreadyOnRestart(shown.EffectiveOrAssumed(), a.minor()))
 	}
 	limits := a.validations.limits()
-	status := nodeConfigStatus(st, limits, v1alpha1.NodeConfigStatus{
+	public := a.published(st)
+	status := nodeConfigStatus(public, limits, v1alpha1.NodeConfigStatus{
 		ObservedGeneration: a.assignment.answer.Generation, RemoteConfig: a.o.Remote, RunMode: a.o.RunMode,
 		ComponentVersion: a.binary.version, AgentVersion: a.o.AgentVersion, OverriddenFields: overridden,
 		WorkloadPods: workload, PodsUnreadyOnRestart: unready, Preflight: a.preflight.answer, Flags: a.flags.answer, Drift: a.drift.found, Capabilities: a.capabilities(),
 		DefaultTrialSeconds: new(int64(a.o.Limits.TrialDuration / time.Second)),
 	})
+	if a.isForeign(d.Status.Active) {
+		status.OverriddenFields = nil
+	}
 	if a.p.Reporter != nil && !a.isHeldBack(d, o) {
 		a.reports.since, a.reports.lastKnownGood = a.assignment.since, st.LastKnownGood.Revision
 		a.p.Reporter.Report(source.Report{
 			NodeConfigUID: a.assignment.answer.NodeConfigUID, Status: status, KubeletStart: a.kubelet.started,
-			Condition:  source.NodeCondition{Status: metav1.ConditionStatus(st.Condition.Status), Reason: st.Condition.Cause, Message: st.Condition.Message},
-			Configured: configured(st, status.ObservedGeneration),
+			Condition:  source.NodeCondition{Status: metav1.ConditionStatus(st.Condition.Status), Reason: public.Condition.Cause, Message: st.Condition.Message},
+			Configured: configured(public, status.ObservedGeneration),
 		})
 	}
 	a.o.Metrics.status(st, status, a.object)
@@ -184,6 +188,9 @@ func (a *Agent) reportEvent(log *slog.Logger, e trial.Event) {
 		severity := source.Normal
 		if e.Warning {
 			severity = source.Warning
+			if a.readsForeign() {
+				e.Message = withheld
+			}
 		}
 		a.p.Reporter.Event(severity, e.Reason, e.Message)
 	}

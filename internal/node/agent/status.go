@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,39 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
+
+// withheld replaces what a kubelet, a guard or a decoder says about a ConfigMap outside of evenkeel's namespace. Whoever writes a NodeConfig
+// may not be allowed to read that ConfigMap, so that no report names its keys or values.
+const withheld = "the details are only in this node's log, because the ConfigMap is outside of namespace " + v1alpha1.SystemNamespace
+
+// isForeign reports whether a NodeConfig made the node read a configuration from outside of evenkeel's namespace.
+func (a *Agent) isForeign(c trial.Config) bool {
+	return a.o.Remote == v1alpha1.RemoteConfigNodeConfig && c.Namespace != "" && c.Namespace != v1alpha1.SystemNamespace
+}
+
+// readsForeign reports whether one of the node's configurations is foreign.
+func (a *Agent) readsForeign() bool {
+	return a.isForeign(a.assignment.config) || a.isForeign(a.state.Current.Config) || a.isForeign(a.state.LastKnownGood.Config) || a.isForeign(a.state.Run.Config)
+}
+
+// published returns a decision's status as others may see it. The reason and the effect always stay, and so does the cause if the
+// configuration was not read.
+func (a *Agent) published(st trial.Status) trial.Status {
+	st.Bad = slices.Clone(st.Bad)
+	for i, b := range st.Bad {
+		if b.Detail != "" && a.isForeign(trial.Config{Namespace: b.Namespace}) {
+			st.Bad[i].Detail = withheld
+		}
+	}
+	unread := slices.Contains([]string{v1alpha1.ReasonSyncFailed, v1alpha1.ReasonObjectChanged, v1alpha1.ReasonStaleAssignment}, st.Condition.Reason)
+	if a.readsForeign() && !unread && st.Error != "" {
+		st.Error = st.Condition.Reason + ": " + withheld
+		if st.Condition.Status != string(metav1.ConditionTrue) {
+			st.Condition.Cause = st.Error
+		}
+	}
+	return st
+}
 
 // nodeConfigStatus adds a decision's status, and the limits of the kubelet, to a status that has the other fields.
 func nodeConfigStatus(st trial.Status, limits []component.Limit, out v1alpha1.NodeConfigStatus) v1alpha1.NodeConfigStatus {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -20,8 +21,9 @@ const (
 )
 
 // boundStatus shortens each text and list to what the API server accepts: one entry or byte too many would block the
-// whole status.
-func boundStatus(s v1alpha1.NodeConfigStatus) v1alpha1.NodeConfigStatus {
+// whole status. hide removes secrets from the texts.
+func boundStatus(s v1alpha1.NodeConfigStatus, hide func(string) string) v1alpha1.NodeConfigStatus {
+	shorten := func(text string, limit int) string { return shorten(hide(text), limit) }
 	s = *s.DeepCopy()
 	s.Error = shorten(s.Error, maxMessage)
 	if t := s.Trial; t != nil {
@@ -54,6 +56,15 @@ func boundStatus(s v1alpha1.NodeConfigStatus) v1alpha1.NodeConfigStatus {
 		s.Conditions[i].Message = shorten(s.Conditions[i].Message, limit)
 	}
 	return s
+}
+
+// boundTime returns a time that the API server accepts from a node: this one, or 1970 if it is in no usual year. A wrong clock, or
+// 9999-12-31T23:59:59-23:59 in a spec, would block the whole status.
+func boundTime(t time.Time) time.Time {
+	if year := t.UTC().Year(); t.IsZero() || year >= 1970 && year <= 2999 {
+		return t
+	}
+	return time.Unix(0, 0).UTC()
 }
 
 // boundNames shortens each name. If there are more than limit, the last one says how many are left out.

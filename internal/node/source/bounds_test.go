@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -149,6 +150,6 @@ func TestRefusedStatusIsReplacedByMinimalStatus(t *testing.T) {
 }
 
 func TestMinimalStatusIsSmall(t *testing.T) {
-	stored := assert.Value(json.Marshal(minimalStatus(boundStatus(largest("<")), errors.New(strings.Repeat("x", 5000)))))(t)
+	stored := assert.Value(json.Marshal(minimalStatus(boundStatus(largest("<"), payload.MaskText), errors.New(strings.Repeat("x", 5000)))))(t)
 	assert.That(t, len(stored) <= 24<<10, "%d bytes", len(stored))
 }

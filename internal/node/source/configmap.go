@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,6 +34,8 @@ func NodeConfigMapOf(namespace, node string) (NodeConfigMap, error) {
 	case !namePattern.MatchString(node) || len(name) > 253:
 		return NodeConfigMap{}, fmt.Errorf("node %s: the name of the ConfigMap, kubelet-<node-name>, must be at most 253 lower-case letters, digits, dashes and dots",
 			oneLine(fmt.Sprintf("%q", node)))
+	case namespace == metav1.NamespaceSystem && (node == "config" || strings.HasPrefix(node, "config-1.")):
+		return NodeConfigMap{}, fmt.Errorf("node %s: ConfigMap %s/%s is kubeadm's, for all nodes, and not this node's own: use another namespace (--config-namespace), or the NodeConfig", node, namespace, name)
 	}
 	return NodeConfigMap{Namespace: namespace, Name: name, Node: node}, nil
 }

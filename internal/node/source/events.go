@@ -37,7 +37,7 @@ type queuedEvent struct {
 // Event queues an Event on the Node. An Event that cannot be written within 30 minutes is dropped, and so are the oldest
 // ones beyond 50.
 func (r *Reporter) Event(severity Severity, reason, message string) {
-	e := queuedEvent{r.serial.Add(1), time.Now(), severity, reason, message}
+	e := queuedEvent{r.serial.Add(1), time.Now(), severity, reason, r.hide(message)}
 	for {
 		select {
 		case r.events <- e:

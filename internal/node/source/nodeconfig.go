@@ -208,7 +208,7 @@ func (s *NodeConfigSource) compose() (Answer, bool) {
 	if assigns.Kind == trial.Unassigned {
 		assigns.Cause = name + " assigns nothing, so the node keeps its configuration; assign a configuration, or `local: {}`"
 		if t := object.Spec.TakenBack; t != nil {
-			assigns.TakenBack = trial.RolloutRef{Name: t.Rollout, Revision: t.Revision, Attempt: t.Attempt, AssignedAt: t.AssignedAt.UTC()}
+			assigns.TakenBack = trial.RolloutRef{Name: t.Rollout, Revision: t.Revision, Attempt: t.Attempt, AssignedAt: boundTime(t.AssignedAt.UTC())}
 		}
 	}
 	if assigns.Kind != trial.Assigned {
@@ -243,7 +243,7 @@ func configOf(s *v1alpha1.NodeConfigSource) trial.Config {
 	ref := s.ConfigMapRef
 	c := trial.Config{Revision: string(ref.UID), Namespace: ref.Namespace, Name: ref.Name, UID: string(ref.UID), SHA256: ref.SHA256}
 	if r := s.RolloutRef; r != nil {
-		c.Rollout = trial.RolloutRef{Name: r.Name, Revision: r.Revision, Attempt: r.Attempt, AssignedAt: r.AssignedAt.UTC()}
+		c.Rollout = trial.RolloutRef{Name: r.Name, Revision: r.Revision, Attempt: r.Attempt, AssignedAt: boundTime(r.AssignedAt.UTC())}
 	}
 	return c
 }

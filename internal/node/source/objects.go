@@ -1,6 +1,8 @@
 package source
 
 import (
+	"encoding/json"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -37,6 +39,18 @@ type nodeCondition struct {
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitzero"`
 	Reason             string      `json:"reason,omitempty"`
 	Message            string      `json:"message,omitempty"`
+}
+
+// UnmarshalJSON leaves out times that cannot be parsed: the API server accepts 9999-12-31T23:59:59-23:59, and shows it as a time of the
+// year 10000.
+func (c *nodeCondition) UnmarshalJSON(data []byte) error {
+	type plain nodeCondition
+	var text struct{ Type, Status, Reason, Message string }
+	if err := json.Unmarshal(data, &text); err != nil || json.Unmarshal(data, (*plain)(c)) == nil {
+		return err
+	}
+	*c = nodeCondition{Type: text.Type, Status: text.Status, Reason: text.Reason, Message: text.Message}
+	return nil
 }
 
 type pod struct {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
 // Report is the complete state that a node reports.
@@ -56,11 +57,12 @@ type Reporter struct {
 	writers   [2]*writer
 	events    chan queuedEvent // not written yet, the oldest first
 	serial    atomic.Int64     // of the last event
+	hide      func(string) string
 }
 
 // NewReporter returns a reporter that writes nothing until Run. component names the agent in Events.
 func NewReporter(client *Client, node, component string, log *slog.Logger) *Reporter {
-	r := &Reporter{client: client, node: node, component: component, log: log, events: make(chan queuedEvent, maxEvents)}
+	r := &Reporter{client: client, node: node, component: component, log: log, events: make(chan queuedEvent, maxEvents), hide: payload.MaskText}
 	r.status = statusWriter{client: client, node: node, now: time.Now, echo: echo{delay: echoDelay, interval: repairInterval, repair: r.again}}
 	r.condition = conditionWriter{client: client, node: node, now: time.Now}
 	r.writers[0] = newWriter(client, log.With("what", "the status of the NodeConfig"), r.status.write, r.status.forget)
@@ -79,14 +81,19 @@ func (r *Reporter) again() {
 // Run.
 func (r *Reporter) SetClock(now func() time.Time) { r.status.now, r.condition.now = now, now }
 
+// Hide sets a function that removes secrets from every text that is reported: texts quote errors of the kubelet and of the payload. Call
+// it before Run. Until then it is payload.MaskText.
+func (r *Reporter) Hide(hide func(string) string) { r.hide = hide }
+
 // Report sets the state to write. Only the newest report counts. It is written if it differs from the last one in more
 // than the progress of a trial, or if the trial has reached another tenth of its duration, and retried until it is
 // written or replaced.
 func (r *Reporter) Report(report Report) {
 	bounded := report
-	bounded.Status = boundStatus(report.Status)
-	bounded.Condition.Reason = shorten(report.Condition.Reason, maxMessage)
-	bounded.Condition.Message = shorten(report.Condition.Message, maxMessage)
+	bounded.Status = boundStatus(report.Status, r.hide)
+	for _, text := range []*string{&bounded.Condition.Reason, &bounded.Condition.Message, &bounded.Configured.Message} {
+		*text = shorten(r.hide(*text), maxMessage)
+	}
 	for _, w := range r.writers {
 		w.set(bounded)
 	}
@@ -242,11 +249,11 @@ func (w *statusWriter) write(ctx context.Context, r Report) error {
 	}
 	status := *r.Status.DeepCopy()
 	keepNoDrift(&status, w.written)
-	now := metav1.NewTime(w.now())
+	now := metav1.NewTime(boundTime(w.now()))
 	for i := range status.Conditions {
 		c := &status.Conditions[i]
 		c.LastTransitionTime = now
-		if old := meta.FindStatusCondition(w.written.Conditions, c.Type); old != nil && old.Status == c.Status {
+		if old := meta.FindStatusCondition(w.written.Conditions, c.Type); old != nil && old.Status == c.Status && carries(old.LastTransitionTime) {
 			c.LastTransitionTime = old.LastTransitionTime
 		}
 	}
@@ -333,6 +340,9 @@ func progressed(now, written *v1alpha1.Trial) bool {
 			now.HealthySeconds*10/now.DurationSeconds > written.HealthySeconds*10/now.DurationSeconds)
 }
 
+// carries reports whether a time that was read can be written again.
+func carries(t metav1.Time) bool { return !t.IsZero() && boundTime(t.Time) == t.Time }
+
 // conditionWriter writes the conditions of the Node. Only one goroutine uses it.
 type conditionWriter struct {
 	client  *Client
@@ -348,7 +358,7 @@ func (w *conditionWriter) write(ctx context.Context, r Report) error {
 	if r.Condition.Status == "" {
 		return nil
 	}
-	heartbeat := metav1.NewTime(r.KubeletStart.Truncate(time.Second))
+	heartbeat, now := metav1.NewTime(boundTime(r.KubeletStart.Truncate(time.Second))), metav1.NewTime(boundTime(w.now()))
 	if !w.known {
 		n := &node{}
 		if _, err := w.client.do(ctx, request{verb: "GET", gv: coreV1, resource: "nodes", name: w.node}, n); err != nil {
@@ -362,13 +372,13 @@ func (w *conditionWriter) write(ctx context.Context, r Report) error {
 	}
 	ok, okChanged := w.next(v1alpha1.ConditionConfigOK, r.Condition, heartbeat)
 	if okChanged {
-		ok.LastTransitionTime = metav1.NewTime(w.now())
+		ok.LastTransitionTime = now
 	}
 	conditions, changed := []nodeCondition{ok}, okChanged || !heartbeat.Equal(new(w.written[ok.Type].LastHeartbeatTime))
 	if r.Configured.Status != "" {
 		c, differs := w.next(v1alpha1.ConditionNodeConfigured, r.Configured, heartbeat)
-		if c.Status != w.written[c.Type].Status {
-			c.LastTransitionTime = metav1.NewTime(w.now())
+		if was := w.written[c.Type]; c.Status != was.Status || !carries(was.LastTransitionTime) {
+			c.LastTransitionTime = now
 		}
 		conditions, changed = append(conditions, c), changed || differs
 	}
@@ -390,12 +400,13 @@ func (w *conditionWriter) write(ctx context.Context, r Report) error {
 	return nil
 }
 
-// next returns a condition with its last transition time, and whether it differs from what was written.
+// next returns a condition with its last transition time, and whether it differs from what was written, or has a time that the agent
+// cannot write again.
 func (w *conditionWriter) next(kind string, c NodeCondition, heartbeat metav1.Time) (next nodeCondition, differs bool) {
 	was := w.written[kind]
 	next = nodeCondition{
 		Type: kind, Status: string(c.Status), Reason: c.Reason, Message: c.Message,
 		LastHeartbeatTime: heartbeat, LastTransitionTime: was.LastTransitionTime,
 	}
-	return next, next.Status != was.Status || next.Reason != was.Reason || next.Message != was.Message
+	return next, next.Status != was.Status || next.Reason != was.Reason || next.Message != was.Message || !carries(was.LastTransitionTime)
 }
