@@ -8,8 +8,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
-
-	"github.com/evenkeel/evenkeel/internal/component"
 )
 
 func run(t *testing.T, i Info, args ...string) (string, error) {
@@ -27,8 +25,7 @@ func run(t *testing.T, i Info, args ...string) (string, error) {
 func TestVersionOutput(t *testing.T) {
 	i := NewInfo("evenkeel-x", "v1.2.3", "0123abcd")
 	built := runtime.Version() + " for " + runtime.GOOS + "/" + runtime.GOARCH
-	want := "evenkeel-x v1.2.3\ncommit    0123abcd\nbuilt     with " + built + "\nkubelets  " +
-		component.OldestKubelet + " to " + component.NewestKubelet + "\n"
+	want := "evenkeel-x v1.2.3\ncommit    0123abcd\nbuilt     with " + built + "\nkubelets  1.33 to 1.37\n"
 	if got, err := run(t, i); got != want || err != nil {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
@@ -37,7 +34,7 @@ func TestVersionOutput(t *testing.T) {
 	if err := errors.Join(err, json.Unmarshal([]byte(said), &got)); err != nil || got != i {
 		t.Errorf("as JSON it is %s, %v", said, err)
 	}
-	if !strings.Contains(said, `"kubelets": {`) || !strings.Contains(said, `"oldest": "1.30"`) {
+	if !strings.Contains(said, `"kubelets": {`) || !strings.Contains(said, `"oldest": "1.33"`) {
 		t.Errorf("as JSON it is %s", said)
 	}
 	for _, args := range [][]string{{"-o", "yaml"}, {"--output="}} {
