@@ -1,5 +1,6 @@
 // This module pins a preview of kubelet 1.38, which `make matrix` runs beside the newest: see docs/kubelets.md.
 // It is not part of evenkeel: nothing in the main module imports it.
+// After a change, run `go mod tidy -e`: the module proxy does not serve k8s.io/ktesting, which only tests of Kubernetes need.
 module github.com/evenkeel/evenkeel/tools/kubelets/v1.38
 
 go 1.27.0
@@ -176,7 +177,7 @@ replace (
 	k8s.io/streaming => k8s.io/streaming v0.38.0-beta.0
 )
 
-// The proxy serves neither of the versions that Kubernetes requires.
+// The module proxy serves neither of these in the version that Kubernetes requires.
 replace (
 	sigs.k8s.io/iptables-wrappers => ./iptables-wrappers
 	sigs.k8s.io/structured-merge-diff/v7 => sigs.k8s.io/structured-merge-diff/v7 v7.0.0
