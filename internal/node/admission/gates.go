@@ -33,7 +33,7 @@ var gateStages = map[string][newestMinor - oldestMinor + 1]stage{
 	"InPlacePodVerticalScaling":               {beta, beta, locked, locked, locked, locked}, // 1.38: without a gate
 	"KubeletCgroupDriverFromCRI":              {beta, locked, locked, locked, locked, locked},
 	"NodeDeclaredFeatures":                    {absent, absent, alpha, beta, locked, locked},
-	"PodCertificateMLDSA":                     {absent, absent, absent, absent, absent, beta},
+	"PodCertificateMLDSA":                     {absent, absent, absent, absent, absent, betaOff},
 	"PodLevelResourceManagers":                {absent, absent, absent, alpha, betaOff, betaOff},
 	"PodLevelResources":                       {alpha, beta, beta, beta, beta, beta},
 	"RestartAllContainersOnContainerExits":    {absent, absent, alpha, beta, beta, beta},

@@ -30,7 +30,9 @@ func TestTheStagesOfGatesAreThoseOfTheKubeletsThatWereBuilt(t *testing.T) {
 			assert.NoError(t, err)
 			found := map[string]string{}
 			for _, m := range line.FindAllStringSubmatch(string(help), -1) {
-				found[m[1]] = m[2] + " " + m[3]
+				if found[m[1]] == "" { // a second line is the default of an API server that need not be compatible with older ones
+					found[m[1]] = m[2] + " " + m[3]
+				}
 			}
 			assert.Must(t, len(found) > 50 && minor >= oldestMinor && minor <= newestMinor, "minor %d, gates %v", minor, found)
 			for name, stages := range gateStages {
