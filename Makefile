@@ -32,9 +32,11 @@ BUILD_FLAGS = -trimpath -buildvcs=false -tags grpcnotrace -ldflags "-s -w -X mai
 build: ## build the programs of evenkeel into bin/
 	@$(PROGRESS) "building $(addprefix bin/,$(CMDS))" go build -v $(BUILD_FLAGS) -o bin/ $(addprefix ./cmd/,$(CMDS))
 
-# $(call k8s_build,VERSION,MODULE,OUTPUT,PACKAGES) builds programs of a module that pins this Kubernetes version.
+# $(call k8s_build,VERSION,MODULE,OUTPUT,PACKAGES) builds programs of a module that pins this Kubernetes version, with the Go of its
+# line "toolchain", if it has one.
 K8S_VERSION_PKG := k8s.io/component-base/version
-k8s_build = go -C $(2) build -v -o $(CURDIR)/$(3) -ldflags "-s -w -X $(K8S_VERSION_PKG).gitVersion=$(1) \
+k8s_build = $(shell sed -n 's/^toolchain /env GOTOOLCHAIN=/p' $(2)/go.mod) go -C $(2) build -v -o $(CURDIR)/$(3) \
+  -ldflags "-s -w -X $(K8S_VERSION_PKG).gitVersion=$(1) \
   -X $(K8S_VERSION_PKG).gitMajor=$(word 1,$(subst ., ,$(1:v%=%))) -X $(K8S_VERSION_PKG).gitMinor=$(word 2,$(subst ., ,$(1))) \
   -X $(K8S_VERSION_PKG).gitTreeState=clean -X $(K8S_VERSION_PKG).gitCommit=unknown" $(4)
 PROGRESS := hack/progress
@@ -97,7 +99,7 @@ $(foreach module,$(APISERVER_MODULES),$(eval $(call older_rule,$(module),kube-ap
 KUBELETS := $(foreach module,$(KUBELET_MODULES),$(call older_of,$(module),kubelet))
 APISERVERS := $(foreach module,$(APISERVER_MODULES),$(call older_of,$(module),kube-apiserver))
 OLDEST_KUBELET := $(firstword $(KUBELETS))
-kubelets: $(KUBELETS) ## build all older kubelets for the tests (once; takes minutes for each)
+kubelets: $(KUBELETS) ## build the older kubelets, and a preview of the next, for the tests (once; takes minutes for each)
 
 # The programs of the previous version, which tests run beside the current ones. They are built from the commit in
 # test/skew/previous, which a shallow clone does not have.
@@ -228,8 +230,8 @@ e2e_PACKAGES := ./test/e2e
 fleet_PACKAGES := ./test/fleet ./test/simulation ./test/skew
 page_PACKAGES := ./test/dashboard
 components_PACKAGES := ./cmd/evenkeel-agent ./hack/demo ./internal/cli/config ./internal/component ./internal/fleet/doctor ./internal/kubeadm \
-  ./internal/node/agent ./internal/node/handover ./internal/node/hostns ./internal/node/install ./internal/node/lockfile \
-  ./test/admission ./testkit/localcluster/... ./testkit/machine
+  ./internal/node/admission ./internal/node/agent ./internal/node/handover ./internal/node/hostns ./internal/node/install \
+  ./internal/node/lockfile ./test/admission ./testkit/localcluster/... ./testkit/machine
 docs_PACKAGES := ./api/v1alpha1 ./test/docs ./test/examples
 release-test_PACKAGES := ./build/chart ./build/image/... ./build/rules ./internal/fleet/gate ./test/release
 # Tests of SERVER that need more than CORE; the shard components runs them.
@@ -288,7 +290,7 @@ $(filter-out e2e,$(SHARDS)): $(core) deps build
 	$(if $(filter components,$@),$(call go_test,-run '$(MORE_TESTS)' $(MORE_TEST_PACKAGES)))
 
 # Run it before a change of the behaviour on nodes is merged: see docs/kubelets.md.
-matrix: tools $(KUBELETS) $(APISERVERS) deps build ## run the core of the end-to-end tests with the kubelets between newest and oldest, and the oldest API server
+matrix: tools $(KUBELETS) $(APISERVERS) deps build ## run the core of the end-to-end tests with all kubelets but the newest and the oldest, and the oldest API server
 	@$(AS_ROOT) go test -timeout 60m -count=1 -v ./test/e2e -run '^TestOlderVersionsPassTheCoreOfThisSuite$$' -matrix
 
 # KUBELET is a path, or a version that a module of tools/kubelets pins.

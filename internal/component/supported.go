@@ -1,8 +1,8 @@
 package component
 
-// The oldest and the newest supported minor version of the kubelet. Older ones lack a working --config-dir and so
-// drop-ins (see DryRunner.noDropinSupport). Newer ones are not refused: every binary is probed before it is used.
+// The oldest and the newest supported minor version of the kubelet: what the automated tests run. The documentation and the chart
+// have the same, see test/arch. Other versions are not refused: every binary is probed before it is used.
 const (
-	OldestKubelet = "1.30"
-	NewestKubelet = "1.37"
+	OldestMinor = 33
+	NewestMinor = 37
 )

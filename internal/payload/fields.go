@@ -11,6 +11,7 @@ type Field struct {
 	Group     string // path in the grouped form: "resources.eviction"
 	Protected string // why the field is protected by default; empty: it is not
 	Limit     *Limit // allowed values of a protected field; nil: none
+	Since     int    // minor version of the first kubelet with the field, if the upstream type of this build lacks it
 }
 
 // Limit describes which values of a protected field are allowed. Allows gets decoded JSON values, nil if unset or
@@ -34,7 +35,7 @@ var tighterPIDs = &Limit{"free up to the local value; -1 and 0 are no limit", fu
 	return ok && known && (l <= 0 || v > 0 && v <= l)
 }}
 
-// Fields are all fields of the upstream type, sorted by path. Structs are listed by their fields; a mapping with free
+// Fields are all fields of the upstream type, and of a preview of the next version, sorted by path. Structs are listed by their fields; a mapping with free
 // keys is one field.
 var Fields = []Field{
 	{Path: "address", Group: "server", Protected: "where the kubelet's API listens, with readOnlyPort too"},
@@ -49,6 +50,7 @@ var Fields = []Field{
 	{Path: "cgroupDriver", Group: "resources.cgroups"},
 	{Path: "cgroupRoot", Group: "resources.cgroups", Protected: "the parent cgroup of all pods: with another one, pods escape the limits that the node sets on it"},
 	{Path: "cgroupsPerQOS", Group: "resources.cgroups", Protected: "off: pods have no cgroup of their own, and podPidsLimit has no effect"},
+	{Path: "clientCertificateKeyAlgorithm", Group: "security", Protected: "the kind of key in the node's credentials, from their next renewal on", Since: 38},
 	{Path: "clusterDNS", Group: "networking", Protected: "the pods' DNS servers decide where their traffic goes"},
 	{Path: "clusterDomain", Group: "networking", Protected: "completes the DNS names that pods look up, which decides where their traffic goes"},
 	{Path: "configMapAndSecretChangeDetectionStrategy", Group: "cluster"},
@@ -154,6 +156,7 @@ var Fields = []Field{
 	{Path: "runtimeRequestTimeout", Group: "runtime"},
 	{Path: "seccompDefault", Group: "security", Protected: "off: pods without a seccomp profile run unconfined"},
 	{Path: "serializeImagePulls", Group: "images"},
+	{Path: "serverCertificateKeyAlgorithm", Group: "security", Protected: "the kind of key that authenticates the kubelet's API, from its next certificate on", Since: 38},
 	{Path: "serverTLSBootstrap", Group: "security", Protected: "whether the cluster signs the kubelet's serving certificate"},
 	{Path: "showHiddenMetricsForVersion", Group: "debugging"},
 	{Path: "shutdownGracePeriod", Group: "node"},

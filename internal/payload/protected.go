@@ -13,7 +13,7 @@ type gate struct{ name, why string }
 
 const gatesField = "featureGates"
 
-// securityGates are the gates of kubelets 1.32 to 1.37 that expose something or disable a check, sorted by name. Gates
+// securityGates are the gates of kubelets 1.32 to 1.38 that expose something or disable a check, sorted by name. Gates
 // of other components are missing, and so are gates that enable a protected field (DefaultPodSysctls).
 var securityGates = []gate{
 	{"AllAlpha", "switches all alpha gates, including those in this list"},

@@ -38,7 +38,7 @@ func NewInfo(program, version, commit string) Info {
 	return Info{
 		Program: program, Version: version, Commit: cmp.Or(commit, revision(build)),
 		Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
-		Kubelets: Kubelets{component.OldestKubelet, component.NewestKubelet},
+		Kubelets: Kubelets{fmt.Sprintf("1.%d", component.OldestMinor), fmt.Sprintf("1.%d", component.NewestMinor)},
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -28,15 +27,14 @@ func run(t *testing.T, i Info, args ...string) (string, error) {
 func TestVersionOutput(t *testing.T) {
 	i := NewInfo("evenkeel-x", "v1.2.3", "0123abcd")
 	built := runtime.Version() + " for " + runtime.GOOS + "/" + runtime.GOARCH
-	want := "evenkeel-x v1.2.3\ncommit    0123abcd\nbuilt     with " + built + "\nkubelets  " +
-		component.OldestKubelet + " to " + component.NewestKubelet + "\n"
+	want := "evenkeel-x v1.2.3\ncommit    0123abcd\nbuilt     with " + built + "\nkubelets  1.33 to 1.37\n"
 	assert.Returns(t, want)(run(t, i))
 	said, err := run(t, i, "-o", "json")
 	var got Info
 	if err := errors.Join(err, json.Unmarshal([]byte(said), &got)); err != nil || got != i {
 		t.Errorf("as JSON it is %s, %v", said, err)
 	}
-	assert.That(t, strings.Contains(said, `"kubelets": {`) && strings.Contains(said, `"oldest": "1.30"`), "as JSON it is %s", said)
+	assert.That(t, strings.Contains(said, `"kubelets": {`) && strings.Contains(said, `"oldest": "1.33"`), "as JSON it is %s", said)
 	for _, args := range [][]string{{"-o", "yaml"}, {"--output="}} {
 		assert.ErrorHas(t, assert.Err(run(t, i, args...)), "must be json", args)
 	}

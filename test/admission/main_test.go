@@ -115,8 +115,8 @@ func kubelets(t *testing.T) []kubelet {
 		switch name {
 		case "oldest":
 			i = 0
-		case "newest":
-			i = len(found) - 1
+		case "newest": // not a preview of the next version, which only some machines have
+			i = slices.IndexFunc(found, func(k kubelet) bool { return k.path == filepath.Join(tools, "kubelet") })
 		}
 		assert.Must(t, i >= 0, "there is no kubelet %s in %s", name, tools)
 		chosen = append(chosen, found[i])

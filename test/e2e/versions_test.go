@@ -25,7 +25,7 @@ var kubeletFlag = flag.String("kubelet", tool("kubelet"), "the `path` of the kub
 var apiServerFlag = flag.String("apiserver", tool("kube-apiserver"), "the `path` of the API server of every cluster")
 
 // matrixFlag is how `make matrix` asks for the versions that `make e2e` leaves out.
-var matrixFlag = flag.Bool("matrix", false, "run the core of these tests with every older kubelet but the oldest, and with the oldest API server")
+var matrixFlag = flag.Bool("matrix", false, "run the core of these tests with every kubelet but the newest and the oldest, and with the oldest API server")
 
 // kubeletProgram is a kubelet that can be run.
 type kubeletProgram struct{ path, version string }
@@ -66,7 +66,7 @@ func pinned(t *testing.T, dir, program string) (paths, versions []string) {
 	return paths, versions
 }
 
-// olderKubelet is one that the modules of tools/kubelets pin; 0 is the oldest.
+// olderKubelet is one that the modules of tools/kubelets pin; 0 is the oldest, and the last a preview of the next version.
 func olderKubelet(t *testing.T, i int) kubeletProgram {
 	t.Helper()
 	paths, versions := pinned(t, "kubelets", "kubelet")
@@ -92,7 +92,7 @@ var core = []string{
 }
 
 // TestOlderVersionsPassTheCoreOfThisSuite runs it with the oldest kubelet; in the matrix with those between that and the
-// newest, and with the oldest kubelet under the oldest API server.
+// newest, with a preview of the next version, and with the oldest kubelet under the oldest API server.
 func TestOlderVersionsPassTheCoreOfThisSuite(t *testing.T) {
 	if *kubeletFlag != tool("kubelet") || *apiServerFlag != tool("kube-apiserver") {
 		t.Skip("one kubelet, or one API server, was chosen")

@@ -73,6 +73,9 @@ func TestValuesOfTheRightTypeAreNoError(t *testing.T) {
 
 func TestTheSchemaHasEveryKnownField(t *testing.T) {
 	for _, f := range payload.Fields {
+		if f.Since != 0 {
+			continue // the upstream type does not have it yet
+		}
 		at := reflect.TypeFor[kubeletv1beta1.KubeletConfiguration]()
 		for part := range strings.SplitSeq(f.Path, ".") {
 			for at.Kind() == reflect.Pointer || at.Kind() == reflect.Slice {

@@ -53,7 +53,7 @@ func TestVersionShowsTheLeaderAndTheAgents(t *testing.T) {
 		Controller: &Controller{Version: "v0.3.0"}, Agents: []Agents{{Version: "v0.3.0", Nodes: 2}, {Nodes: 1}, {Version: "v0.2.0", Nodes: 1}},
 	}
 	assert.NoDiff(t, cmp.Diff(want, inCluster(t, api)))
-	api.Run("version").WantOutput(t, "kubectl-evenkeel v0.0.0-test\ncommit 0123abcd\nbuilt with go", "\nkubelets 1.30 to 1.",
+	api.Run("version").WantOutput(t, "kubectl-evenkeel v0.0.0-test\ncommit 0123abcd\nbuilt with go", "\nkubelets 1.33 to 1.",
 		"\n\nIN THE CLUSTER VERSION NODES\ncontroller v0.3.0 -\nagent v0.3.0 2\nno agent yet - 1\nagent v0.2.0 1\n")
 	api.Run("version", "-o", "yaml").WantOutput(t, "agents:\n- nodes: 2\n version: v0.3.0", "controller:\n version: v0.3.0\n")
 

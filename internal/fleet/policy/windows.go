@@ -17,6 +17,9 @@ import (
 // DefaultTrial is how long a trial takes if neither the template nor spec.trial nor an agent says so: the default of the agent's flag.
 const DefaultTrial = 10 * time.Minute
 
+// The library is finished rather than maintained. It stays because Kubernetes' CronJobs use the same version of it, so a schedule
+// means the same here; it has no dependencies; and only its parser and Next are used, with their limits handled in zoned.
+//
 // cronFields are the five fields of a schedule. Names such as @daily and a time zone in the schedule are not accepted.
 var cronFields = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
 

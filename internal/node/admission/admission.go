@@ -1,5 +1,5 @@
 // Package admission predicts which pods a starting kubelet would reject or kill: the kubelet's admission handlers, its
-// allocatable, eviction thresholds, cgroups and state files, for the kubelets 1.33 to 1.37. All of it is pure: it reads no
+// allocatable, eviction thresholds, cgroups and state files, for the kubelets 1.33 to 1.38. All of it is pure: it reads no
 // file and no clock and asks no API server; the caller gathers the Input. A prediction errs to one side: a pod that it does
 // not name survives, a pod that it names may survive.
 //
@@ -24,7 +24,7 @@ import (
 
 // Input is what a prediction depends on. Predict and NeedsDrain do not modify it.
 type Input struct {
-	Minor  int                 // minor version of the kubelet that will start: 33 to 37; a newer one counts as the newest known
+	Minor  int                 // minor version of the kubelet that will start: 33 to 38; a newer one counts as the newest known
 	Before component.Effective // configuration of the kubelet that runs now; nil: not known, the same as After
 	After  component.Effective // configuration of the kubelet that will start
 	Node   *corev1.Node        // as the API server has it now; with nil no pod is safe

@@ -142,6 +142,8 @@ func TestGatesFollowTheVersion(t *testing.T) {
 		{37, `{"featureGates":{"AllBeta":true}}`, "PodLevelResourceManagers", true},
 		{33, `{"featureGates":{"NodeDeclaredFeatures":true}}`, "NodeDeclaredFeatures", false}, // unknown to 1.33
 		{32, `{}`, "KubeletCgroupDriverFromCRI", true},
+		{38, `{"featureGates":{"AllBeta":false}}`, "InPlacePodVerticalScaling", true}, // removed
+		{37, `{"featureGates":{"SecurityProfileOCI":true}}`, "SecurityProfileOCI", false},
 		{40, `{}`, "NodeDeclaredFeatures", true},
 	} {
 		if got := gatesOf(config(t, tt.config), tt.minor).on(tt.gate); got != tt.want {

@@ -275,6 +275,12 @@ func (n *node) missingFeature(p *pod) string {
 	if name := "VolumeBindMountOptions"; n.gates.minor >= 37 && !available(name, true) && hasAny(allContainers(p.Pod), hasMountOptions) {
 		return name
 	}
+	if name := "PodCertificateMLDSA"; n.gates.minor >= 38 && !available(name, false) && slices.ContainsFunc(p.Spec.Volumes, hasMLDSAKey) {
+		return name
+	}
+	if name := "SecurityProfileOCI"; n.gates.minor >= 38 && !available(name, true) && usesOCIProfile(p.Pod) {
+		return name
+	}
 	return ""
 }
 
@@ -286,6 +292,20 @@ func restartsAll(c *corev1.Container) bool {
 
 func hasMountOptions(c *corev1.Container) bool {
 	return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return len(m.BindMountOptions) > 0 })
+}
+
+func hasMLDSAKey(v corev1.Volume) bool {
+	return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
+		return s.PodCertificate != nil && strings.HasPrefix(s.PodCertificate.KeyType, "MLDSA")
+	})
+}
+
+func usesOCIProfile(p *corev1.Pod) bool {
+	oci := func(s *corev1.SeccompProfile) bool { return s != nil && s.Type == "OCI" }
+	container := func(s *corev1.SecurityContext) bool { return s != nil && oci(s.SeccompProfile) }
+	return p.Spec.SecurityContext != nil && oci(p.Spec.SecurityContext.SeccompProfile) ||
+		hasAny(allContainers(p), func(c *corev1.Container) bool { return container(c.SecurityContext) }) ||
+		slices.ContainsFunc(p.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return container(c.SecurityContext) })
 }
 
 func needsAppArmor(p *pod) bool {

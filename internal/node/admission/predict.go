@@ -87,7 +87,7 @@ func newNode(in Input, g gates, pods []*pod) *node {
 	return n
 }
 
-// causeOf returns why the pod is lost; nil: it survives. The order is the kubelet's, 1.33 to 1.37.
+// causeOf returns why the pod is lost; nil: it survives. The order is the kubelet's, 1.33 to 1.38.
 func (n *node) causeOf(p *pod) *cause {
 	for _, handler := range []func(*pod) *cause{
 		n.evicted,

@@ -1,0 +1,34 @@
+package arch
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/internal/component"
+)
+
+// The supported versions of the kubelet are constants of internal/component, which `version` prints. No generator writes them into
+// the other files.
+func TestTheSupportedKubeletsAreTheSameEverywhere(t *testing.T) {
+	oldest, newest := fmt.Sprintf("1.%d", component.OldestMinor), fmt.Sprintf("1.%d", component.NewestMinor)
+	for file, texts := range map[string][]string{
+		"README.md":                             {"supports kubelets [" + oldest + " to " + newest + "]("},
+		"charts/evenkeel/Chart.yaml":            {`kubeVersion: ">=` + oldest + `.0-0"`},
+		"docs/kubelets.md":                      {"**Supported** are " + oldest + " to " + newest + ",", "\n| " + newest + ".", "\n| " + oldest + "."},
+		"docs/releases.md":                      {"\nkubelets  " + oldest + " to " + newest + "\n"},
+		"tools/go.mod":                          {"\nrequire k8s.io/kubernetes v" + newest + "."},
+		"tools/kubelets/v" + oldest + "/go.mod": {"\nrequire k8s.io/kubernetes v" + oldest + "."},
+	} {
+		raw, err := os.ReadFile("../../" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range texts {
+			if !strings.Contains(string(raw), text) {
+				t.Errorf("%s does not have %q: the supported kubelets are %s to %s", file, text, oldest, newest)
+			}
+		}
+	}
+}
