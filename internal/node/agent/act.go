@@ -51,7 +51,7 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 		}
 	}
 	a.preflight.stop() // it judged the kubelet that ran before
-	a.kubelet.lease = &leaseObserver{since: time.Now()}
+	a.kubelet.lease, a.kubelet.admitted = &leaseObserver{since: time.Now()}, false
 	a.observeStart(ctx, action.Cause)
 	if err := a.start(ctx, action, run); err != nil {
 		log.Error("the kubelet cannot be started", "err", err)
@@ -158,8 +158,10 @@ type kubelet struct {
 	verdict    verdict // on config, at that start
 	lease      *leaseObserver
 	started    time.Time
-	wasHealthy bool // at the last decision
-	ranRemote  bool // this agent has started a kubelet with an assigned configuration
+	wasHealthy bool     // at the last decision
+	settled    []string // pods that this kubelet has not rejected: they had ended before its start in a trial, or were active lossDelay later
+	admitted   bool     // settled has the latter
+	ranRemote  bool     // this agent has started a kubelet with an assigned configuration
 	// before receives the pods that were active before the last restart; nil: its cost is reported already, or will be.
 	before      chan []string
 	beforeCause trial.Cause

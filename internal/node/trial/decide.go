@@ -38,12 +38,14 @@ type decider struct {
 	o          Observed
 	starting   bool // this agent has not started a kubelet yet
 	trialBegan bool // a trial begins with this decision
-	action     Action
-	toValidate []Config
-	events     []Event
-	blocked    blocker // why the intended configuration does not run, although it is not bad
-	choice     Config
-	startCause Cause
+	// unexplained: the pods were lost for an unknown reason, so that the verdict is provisional.
+	unexplained bool
+	action      Action
+	toValidate  []Config
+	events      []Event
+	blocked     blocker // why the intended configuration does not run, although it is not bad
+	choice      Config
+	startCause  Cause
 }
 
 func (d *decider) decision() Decision {
