@@ -51,6 +51,7 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 		}
 	}
 	a.preflight.stop() // it judged the kubelet that ran before
+	a.awaitReport(ctx, action)
 	a.kubelet.lease, a.kubelet.admitted = &leaseObserver{since: time.Now()}, false
 	a.observeStart(ctx, action.Cause)
 	if err := a.start(ctx, action, run); err != nil {
@@ -62,6 +63,17 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 	log.Info("kubelet started")
 	a.o.Metrics.started(action.Cause)
 	a.collect()
+}
+
+// awaitReport waits half a second for the write of the report on a configuration that is not proven: it may prevent reports once it runs.
+// Rollbacks and restarts after crashes do not wait, nor does a start while the API server is not known to answer.
+func (a *Agent) awaitReport(ctx context.Context, action trial.Action) {
+	if a.p.Nodes == nil || action.Cause == trial.CauseCrash || !a.state.OnTrial(action.Config) || !a.node.view.now(a.p.Nodes).Reachable {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	defer cancel()
+	a.p.Reporter.Flush(ctx)
 }
 
 func (a *Agent) start(ctx context.Context, action trial.Action, run component.RunConfig) error {

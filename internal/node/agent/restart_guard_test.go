@@ -17,7 +17,7 @@ func inChangedWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
 	inGoodWorld(t, func(w *world) {
 		w.pods("a", "b")
-		w.api.set(func(api *simAPI) { api.selector, api.labels = onlyOnZoneA, map[string]string{"zone": "b"} })
+		w.api.set(func(api *simAPI) { api.spec.NodeSelector, api.labels = onlyOnZoneA, map[string]string{"zone": "b"} })
 		test(w)
 	})
 }
@@ -82,7 +82,7 @@ func TestARollbackIsNotGuardedAndItsCostIsReported(t *testing.T) {
 		w.pods("a", "b")
 		w.assign("uid-sick", sick)
 		w.until("it runs", func() bool { return len(w.kubelet.get().starts) == 3 })
-		w.api.set(func(api *simAPI) { api.selector, api.labels = onlyOnZoneA, map[string]string{"zone": "b"} })
+		w.api.set(func(api *simAPI) { api.spec.NodeSelector, api.labels = onlyOnZoneA, map[string]string{"zone": "b"} })
 		w.runs("good")
 		w.api.set(func(api *simAPI) {
 			api.pods[1].Phase, api.pods[1].Reason, api.pods[1].Message = "Failed", "NodeAffinity", "Pod was rejected: Predicate NodeAffinity failed"
@@ -189,7 +189,7 @@ func TestTheGuardSeesThePodsOfTheMomentOfTheRestart(t *testing.T) {
 		w.assign("uid-next", conf{name: "next"})
 		w.pass(100 * time.Millisecond) // the dry run is in progress, the pods are counted
 		w.api.set(func(api *simAPI) {
-			api.selector = onlyOnZoneA
+			api.spec.NodeSelector = onlyOnZoneA
 			api.pods = append(api.pods, source.Pod{UID: "pod-late", Namespace: "default", Name: "late", Phase: "Pending"})
 		})
 		w.pass(20 * time.Second)
