@@ -45,16 +45,19 @@ func TestALocalFileThatBecameInvalidIsNamedAsTheCause(t *testing.T) {
 	}
 }
 
+// Otherwise what is adopted then would have no fallback.
 func TestARejectionOfLocalIsRepeated(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.options = func(o *Options) { o.Protected = payload.DefaultProtection() }
 		w.start()
 		w.runs("")
 		w.breaksLocal()
-		w.assign("uid-next", conf{name: "next"})
+		w.assign("uid-sick", sick)
 		w.pass(5 * time.Second)
+		w.wantStarts("")
 		w.kubelet.set(func(s *kubeletState) { s.mended = true }) // a file that it names is there again
-		w.runs("next")
+		w.until("it is tried, and rolled back", func() bool { return len(w.kubelet.get().starts) == 3 })
+		w.wantStarts("", "sick", "")
 	})
 }
 

@@ -223,13 +223,42 @@ func TestAPodThatEndedByItselfDoesNotCountAfterARestartEither(t *testing.T) {
 	}
 }
 
+func TestAPodThatEndsSoonAfterAStartMayHaveBeenRejected(t *testing.T) {
+	inStartedWorld(t, func(w *world) {
+		w.pods("a", "b")
+		w.assign("uid-it", conf{name: "it"})
+		w.runs("it")
+		w.pass(lossDelay + 8*time.Second)
+		w.dies(exitOne)
+		end(w, time.Second, source.Pod{Phase: "Succeeded", RestartsAlways: true, LimitsStorage: true})
+		w.runs("")
+		w.wantStarts("", "it", "it", "")
+	})
+}
+
+func TestEachKubeletAdmitsThePodsAfterAWhile(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.options = func(o *Options) { o.Limits.TrialDuration = 3 * time.Minute }
+		w.start()
+		w.runs("")
+		w.pods("a", "b")
+		w.assign("uid-it", conf{name: "it"})
+		w.runs("it")
+		w.pass(lossDelay + 8*time.Second)
+		w.dies(exitOne)
+		end(w, lossDelay+8*time.Second, source.Pod{Phase: "Succeeded", RestartsAlways: true, LimitsStorage: true})
+		w.promoted("uid-it")
+		w.wantStarts("", "it", "it")
+	})
+}
+
 func TestAnUnexplainedLossIsProvisionalUntilTheFallbackIsHealthy(t *testing.T) {
 	for _, sick := range []bool{false, true} {
 		inStartedWorld(t, func(w *world) {
 			w.pods("a", "b")
 			w.assign("uid-it", conf{name: "it"})
 			w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{sick: sick} })
-			end(w, 3*time.Second, source.Pod{Phase: "Succeeded", RestartsAlways: true})
+			end(w, 3*time.Second, source.Pod{Phase: "Succeeded", RestartsAlways: true, LimitsStorage: true})
 			w.until("it is rolled back", func() bool { return len(w.kubelet.get().starts) == 3 })
 			w.pass(100 * time.Millisecond)
 			if bad := w.status().BadConfigs; len(bad) != 1 || !bad[0].Provisional {
