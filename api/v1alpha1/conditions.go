@@ -103,7 +103,7 @@ const (
 	// timeout. False.
 	ReasonNotReady = "NotReady"
 	// ReasonWorkloadHarmed means that after adoption the node came under memory, disk or PID pressure, or the kubelet
-	// evicted or rejected pods that ran before. False.
+	// evicted or rejected pods that ran before, or pods ended for an unknown reason. False.
 	ReasonWorkloadHarmed = "WorkloadHarmed"
 	// ReasonLostAPI means that the node lost its connection to the API soon after adoption, and regained it soon after it
 	// returned to last-known-good. False; Unknown while the node has returned and there is no verdict yet.
@@ -121,8 +121,8 @@ const (
 	// ReasonDeadEnd means that last-known-good keeps crashing, or is revoked or lost while nothing else is allowed to run.
 	// The agent keeps trying; a person must look at the node. False.
 	ReasonDeadEnd = "DeadEnd"
-	// ReasonLocalInvalid means that the kubelet rejects the node's local configuration, and that the agent was told to run a
-	// proven configuration in this case instead of stopping. False.
+	// ReasonLocalInvalid means that the kubelet rejects the node's local configuration: no kubelet runs, or nothing new is adopted
+	// while one runs. False.
 	ReasonLocalInvalid = "LocalInvalid"
 )
 

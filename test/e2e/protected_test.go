@@ -337,3 +337,26 @@ func TestAKubeletThatDoesNotPrintItsConfigurationIsComparedByText(t *testing.T) 
 	n.withFlags("--protected-fields=-NewField")
 	n.is(allChecksPassed(newer))
 }
+
+func TestALocalFileThatBecomesInvalidIsReportedAndNotStarted(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "edited", "--config-trial-duration=1s")
+	n.Up()
+	whole, err := os.ReadFile(n.Node.KubeletConfig())
+	must(t, err)
+	next, dropin := n.ConfigMap("next", map[string]any{"maxPods": 120}), n.dropin("dropin", "maxPods: 120")
+	n.local(map[string]any{"imageGCHighThresholdPercent": 101})
+	const words = "the local configuration is invalid: invalid configuration: imageGCHighThresholdPercent (--image-gc-high-threshold) 101 must be between 0 and 100, inclusive"
+	kubelet := n.Steady()
+	for _, cm := range []*corev1.ConfigMap{next, dropin} {
+		n.AssignMap(cm)
+		n.is(refused(cm, "LocalInvalid", "using last-known-good (init)", words))
+	}
+	kubelet.End(t)
+	n.kill(n.RunningPID())
+	n.exitsWith(4)
+	n.logged(words)
+	must(t, os.WriteFile(n.Node.KubeletConfig(), whole, 0o600))
+	n.start()
+	n.is(allChecksPassed(dropin))
+}

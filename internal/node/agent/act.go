@@ -51,7 +51,8 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 		}
 	}
 	a.preflight.stop() // it judged the kubelet that ran before
-	a.kubelet.lease = &leaseObserver{since: time.Now()}
+	a.awaitReport(ctx, action)
+	a.kubelet.lease, a.kubelet.admitted = &leaseObserver{since: time.Now()}, false
 	a.observeStart(ctx, action.Cause)
 	if err := a.start(ctx, action, run); err != nil {
 		log.Error("the kubelet cannot be started", "err", err)
@@ -62,6 +63,17 @@ func (a *Agent) carryOut(ctx context.Context, action trial.Action, run component
 	log.Info("kubelet started")
 	a.o.Metrics.started(action.Cause)
 	a.collect()
+}
+
+// awaitReport waits half a second for the write of the report on a configuration that is not proven: it may prevent reports once it runs.
+// Rollbacks and restarts after crashes do not wait, nor does a start while the API server is not known to answer.
+func (a *Agent) awaitReport(ctx context.Context, action trial.Action) {
+	if a.p.Nodes == nil || action.Cause == trial.CauseCrash || !a.state.OnTrial(action.Config) || !a.node.view.now(a.p.Nodes).Reachable {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	defer cancel()
+	a.p.Reporter.Flush(ctx)
 }
 
 func (a *Agent) start(ctx context.Context, action trial.Action, run component.RunConfig) error {
@@ -158,8 +170,10 @@ type kubelet struct {
 	verdict    verdict // on config, at that start
 	lease      *leaseObserver
 	started    time.Time
-	wasHealthy bool // at the last decision
-	ranRemote  bool // this agent has started a kubelet with an assigned configuration
+	wasHealthy bool     // at the last decision
+	settled    []string // pods that this kubelet has not rejected: they had ended before its start in a trial, or were active lossDelay later
+	admitted   bool     // settled has the latter
+	ranRemote  bool     // this agent has started a kubelet with an assigned configuration
 	// before receives the pods that were active before the last restart; nil: its cost is reported already, or will be.
 	before      chan []string
 	beforeCause trial.Cause

@@ -129,7 +129,7 @@ func (a *Agent) pass(ctx context.Context) error {
 		o = a.observe(ctx)
 	}
 	a.checkDrift(ctx, o)
-	a.dropOutdatedVerdicts(o)
+	a.renewVerdicts(ctx, o)
 	o.Verdicts = a.verdicts()
 	if a.o.GiveUp != nil {
 		if err := a.o.GiveUp(o.Now, o.Child.Healthy); err != nil {

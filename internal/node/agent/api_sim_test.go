@@ -42,10 +42,10 @@ type simAPI struct {
 	pods          []source.Pod
 	allocatable   int64 // pods; 0: the Node does not say
 	labels        map[string]string
-	selector      map[string]string // of all pods
-	unlistable    bool              // the pods, in Bound alone
-	bounds        int               // calls of Bound
-	late          []source.Pod      // bound to the node just after Bound has answered
+	spec          corev1.PodSpec // of all pods
+	unlistable    bool           // the pods, in Bound alone
+	bounds        int            // calls of Bound
+	late          []source.Pod   // bound to the node just after Bound has answered
 	snapshots     int
 }
 
@@ -337,7 +337,7 @@ func (n *simNodes) Bound(context.Context) (*corev1.Node, []*corev1.Pod, error) {
 		if p.Static {
 			pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "static-" + p.Name}
 		}
-		pod.Status.Phase, pod.Spec.NodeSelector = corev1.PodPhase(p.Phase), api.selector
+		pod.Status.Phase, pod.Spec = corev1.PodPhase(p.Phase), *api.spec.DeepCopy()
 		pods = append(pods, pod)
 	}
 	api.pods, api.late = append(api.pods, api.late...), nil
@@ -389,6 +389,9 @@ type simReporter struct {
 	guarded[told]
 	w        *world
 	onReport func(source.Report)
+	takes    time.Duration // to write a report
+	written  time.Time     // when the last one is written
+	flushes  int
 }
 
 var _ Reporter = (*simReporter)(nil)
@@ -404,6 +407,7 @@ func (r *simReporter) Report(report source.Report) {
 			return
 		}
 		s.reports = append(s.reports, toldReport{report, starts})
+		r.written = time.Now().Add(r.takes)
 	})
 }
 
@@ -422,8 +426,20 @@ func (r *simReporter) Event(severity source.Severity, reason, message string) {
 	r.set(func(s *told) { s.events = append(s.events, fmt.Sprintf("%s %s: %s", severity, reason, message)) })
 }
 
-// Flush does nothing.
-func (r *simReporter) Flush(context.Context) {}
+func (r *simReporter) Flush(ctx context.Context) {
+	var left time.Duration
+	r.set(func(*told) { left, r.flushes = time.Until(r.written), r.flushes+1 })
+	select {
+	case <-ctx.Done():
+	case <-time.After(left):
+	}
+}
+
+// pending reports whether the last report is still being written.
+func (r *simReporter) pending() (pending bool) {
+	r.set(func(*told) { pending = time.Now().Before(r.written) })
+	return pending
+}
 
 func (r *simReporter) last() (newest source.Report) {
 	r.set(func(s *told) {

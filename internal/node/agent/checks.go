@@ -39,9 +39,12 @@ type verdict struct {
 	incomparable bool
 	// differs lists the differences from the local configuration.
 	differs []payload.Difference
-	// local is the digest of the local configuration at that time; empty for the verdict on local.
-	local string
+	// basis is what it depends on, as Agent.basis returned it at that time; empty: not known.
+	basis string
 }
+
+// isUndecided reports whether an invalid local configuration can be the reason why nothing is known about the configuration itself.
+func (v verdict) isUndecided() bool { return v.incomparable || v.Outcome == component.CouldNotTell }
 
 type check struct {
 	verdict verdict
@@ -165,16 +168,19 @@ func (c *checks) all() map[string]verdict {
 
 // dropUndecided drops old verdicts that may change, so that they are found again: undecided ones, and rejections,
 // because a configuration that has passed its trial is not bad for a rejection. It keeps the rejection of local, the
-// verdict on the running configuration, because its restart must not wait, and all verdicts while no kubelet runs.
+// verdict on the running configuration, because its restart must not wait, and all verdicts while no kubelet runs. Only the rejection of
+// local may explain an undecided verdict: it goes with it.
 func (c *checks) dropUndecided(now time.Time, running string, alive bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for revision, entry := range c.byRev {
-		v := entry.verdict
-		undecided := v.Outcome == component.CouldNotTell || v.incomparable || v.Outcome == component.Rejected && revision != ""
+		undecided := entry.verdict.isUndecided() || entry.verdict.Outcome == component.Rejected && revision != ""
 		if alive && !entry.at.IsZero() && undecided && revision != running && now.Sub(entry.at) > min(recheckAfter<<min(c.undecided[revision], 5), maxRecheckAfter) {
 			delete(c.byRev, revision)
 			c.undecided[revision]++
+			if local := c.byRev[""]; entry.verdict.isUndecided() && local != nil && local.verdict.Outcome == component.Rejected {
+				delete(c.byRev, "")
+			}
 		}
 	}
 }
@@ -199,12 +205,12 @@ func (c *checks) limits() []component.Limit {
 	return limits
 }
 
-// dropOtherLocal drops the verdicts that were found with another local configuration.
-func (c *checks) dropOtherLocal(local string) {
+// dropOther drops the verdicts that were found on another basis.
+func (c *checks) dropOther(basis string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for revision, entry := range c.byRev {
-		if !entry.at.IsZero() && entry.verdict.local != "" && entry.verdict.local != local {
+		if !entry.at.IsZero() && entry.verdict.basis != "" && entry.verdict.basis != basis {
 			delete(c.byRev, revision)
 		}
 	}

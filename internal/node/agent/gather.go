@@ -107,6 +107,11 @@ func (a *Agent) updateNode() {
 	}
 	if a.state.Trial != nil {
 		a.kubelet.lease.update(s)
+		if !a.kubelet.admitted && a.state.Run.HealthyFor >= lossDelay {
+			if s = a.p.Nodes.Current(); s.Reachable && s.Complete { // not an earlier request
+				a.kubelet.settled, a.kubelet.admitted = append(a.kubelet.settled, podUIDs(s.Pods, true)...), true
+			}
+		}
 	}
 }
 

@@ -20,25 +20,42 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// dropOutdatedVerdicts drops verdicts that must be found again. Those found with another local configuration matter only if
-// something may be started.
-func (a *Agent) dropOutdatedVerdicts(o trial.Observed) {
-	if a.kubelet.process == nil || o.Intent.Kind == trial.Assigned && !a.isRunning(o.Intent.Config.Revision) {
-		a.validations.dropOtherLocal(o.LocalDigest)
+// renewVerdicts drops verdicts that must be found again. Those found on another basis matter only if something may be started soon, and
+// then the verdict on the local configuration, which may become the fallback, is found again at once.
+func (a *Agent) renewVerdicts(ctx context.Context, o trial.Observed) {
+	mayStart := a.kubelet.process == nil || a.state.Trial != nil || o.Intent.Kind == trial.Assigned && !a.isRunning(o.Intent.Config.Revision)
+	if mayStart {
+		a.validations.dropOther(a.basis())
 	}
 	a.validations.dropUndecided(o.Now, a.state.Run.Config.Revision, a.kubelet.process != nil)
+	if mayStart {
+		a.validate(ctx, []trial.Config{{}})
+	}
 }
 
-// verdicts returns the verdicts of the dry runs.
+// verdicts returns the verdicts of the dry runs. It leaves out those that need the verdict on the local configuration, until that is found.
 func (a *Agent) verdicts() map[string]trial.Verdict {
-	verdicts := map[string]trial.Verdict{}
-	for revision, v := range a.validations.all() {
-		verdicts[revision] = trialVerdict(v)
-		if a.validations.unavailable[revision] {
+	verdicts, found := map[string]trial.Verdict{}, a.validations.all()
+	local, known := found[""]
+	for revision, v := range found {
+		switch {
+		case a.validations.unavailable[revision]:
 			verdicts[revision] = trial.Verdict{Outcome: trial.Unavailable, Message: v.Message}
+		case revision == "" || !v.isUndecided():
+			verdicts[revision] = trialVerdict(v)
+		case known:
+			verdicts[revision] = blameLocal(trialVerdict(v), local.Verdict)
 		}
 	}
 	return verdicts
+}
+
+// blameLocal returns an undecided verdict, whose reason is the local configuration if that is invalid.
+func blameLocal(v trial.Verdict, local component.Verdict) trial.Verdict {
+	if local.Outcome == component.Rejected {
+		v.Guard, v.Message = v1alpha1.ReasonLocalInvalid, "the local configuration is invalid: "+local.Message
+	}
+	return v
 }
 
 func trialVerdict(v verdict) trial.Verdict {
@@ -142,15 +159,14 @@ func (a *Agent) judgeRestart(ctx context.Context, c trial.Config, allowPodLoss b
 
 // guardInput is what the pod guard knows of the kubelet that runs.
 type guardInput struct {
-	startupTaint string // its key; empty: none
-	minor        int
+	startupTaint string              // its key; empty: none
 	before       component.Effective // nil: not known
 	running      component.Verdict
 }
 
 // guardInput returns the guard's input as of now.
 func (a *Agent) guardInput() guardInput {
-	g := guardInput{startupTaint: a.o.StartupTaint, minor: a.minor(), before: a.kubelet.verdict.EffectiveOrAssumed(), running: a.kubelet.verdict.Verdict}
+	g := guardInput{startupTaint: a.o.StartupTaint, before: a.kubelet.verdict.EffectiveOrAssumed(), running: a.kubelet.verdict.Verdict}
 	if a.kubelet.process == nil {
 		g.before = a.verdictFor(a.state.Current.Config).EffectiveOrAssumed()
 	}
@@ -159,7 +175,7 @@ func (a *Agent) guardInput() guardInput {
 
 // judge returns why the kubelet must not be restarted with a configuration that has the verdict v, as Agent.judgeRestart does.
 func (g guardInput) judge(ctx context.Context, nodes Nodes, kubelet Kubelet, c trial.Config, v verdict, allowPodLoss bool) judgement {
-	in := admission.Input{Minor: g.minor, Before: g.before, After: v.EffectiveOrAssumed()}
+	in := admission.Input{Before: g.before, After: v.EffectiveOrAssumed()}
 	if err := describe(ctx, nodes, kubelet, &in); err != nil {
 		_, unanswered := errors.AsType[unansweredError](err)
 		return judgement{refusal: cannotTell(c, "cannot tell whether the pods of this node survive a restart: "+err.Error()), unanswered: unanswered}
@@ -208,7 +224,8 @@ func predict(in admission.Input, active int) trial.Verdict {
 	return trial.Verdict{}
 }
 
-// describe sets what a prediction depends on: the Node and its pods from the API server, and the facts of this machine.
+// describe sets what a prediction depends on: the version of the kubelet's file, which may have been replaced since the start, the
+// Node and its pods from the API server, and the facts of this machine.
 func describe(ctx context.Context, nodes Nodes, kubelet Kubelet, in *admission.Input) error {
 	ctx, cancel := context.WithTimeout(ctx, guardTimeout)
 	defer cancel()
@@ -220,7 +237,9 @@ func describe(ctx context.Context, nodes Nodes, kubelet Kubelet, in *admission.I
 		defer close(listed)
 		node, pods, podsErr = nodes.Bound(ctx)
 	}()
-	err := kubelet.Describe(ctx, in)
+	version, err := kubelet.Version(ctx)
+	in.Minor = minorOf(version)
+	err = errors.Join(err, kubelet.Describe(ctx, in))
 	<-listed
 	in.Node, in.Pods = node, pods
 	if podsErr != nil {
@@ -294,11 +313,7 @@ func describeLosses(losses []admission.Loss) string {
 // Losses describes the pods that a restart of this kubelet would end, with their causes; empty: none. before is the configuration
 // that it runs with, nil if that is not known, and after the one that it starts with. The error says what cannot be read.
 func (h *HostKubelet) Losses(ctx context.Context, nodes Nodes, before, after component.Effective) (string, error) {
-	version, err := h.Version(ctx)
-	if err != nil {
-		return "", err
-	}
-	in := admission.Input{Minor: minorOf(version), Before: before, After: after}
+	in := admission.Input{Before: before, After: after}
 	if err := describe(ctx, nodes, h, &in); err != nil {
 		return "", err
 	}

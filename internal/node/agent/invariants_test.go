@@ -102,7 +102,7 @@ func (r *invariants) fixedPoint() {
 	a.gather()
 	a.saveDownload()
 	o := a.observe(context.Background())
-	a.dropOutdatedVerdicts(o)
+	a.renewVerdicts(context.Background(), o)
 	o.Verdicts = a.verdicts()
 	a.guardRestart(context.Background(), &o)
 	o.Elapsed = 0

@@ -77,6 +77,8 @@ type kubeletState struct {
 	lastErrors        string // before each exit
 	stopTakes         time.Duration
 
+	mended bool // the dry run rejects local no more
+
 	starts  []string // names, in their order
 	ports   []string // of the health endpoint, as the agent knew it at each start
 	checks  map[string]int
@@ -197,6 +199,13 @@ func (k *simKubelet) judge(ctx context.Context, name string) component.Verdict {
 	k.mu.Lock()
 	k.s.checks[name]++
 	c, known := k.s.confs[name]
+	local := k.s.confs[""]
+	if k.s.mended {
+		local.rejected = ""
+	}
+	if name == "" {
+		c = local
+	}
 	k.mu.Unlock()
 	takes := 300 * time.Millisecond
 	if c.hangs || c.slow {
@@ -216,6 +225,8 @@ func (k *simKubelet) judge(ctx context.Context, name string) component.Verdict {
 		return component.Verdict{Message: "it was killed", CandidateOnly: true}
 	case c.doubtful:
 		return component.Verdict{Message: "the runtime cannot be reached"}
+	case c.dropin && local.rejected != "":
+		return component.Verdict{Message: local.rejected + " (but the local configuration does not pass the dry run either, for the same reason)"}
 	case c.rejected != "":
 		return component.Verdict{Outcome: component.Rejected, Stage: 1, Message: c.rejected}
 	}
@@ -238,11 +249,9 @@ func (k *simKubelet) judge(ctx context.Context, name string) component.Verdict {
 		v.Effective = c.effective()
 	}
 	if name != "" {
-		k.mu.Lock()
-		if local := k.s.confs[""]; local.rejected == "" && !local.doubtful && !local.hangs {
+		if local.rejected == "" && !local.doubtful && !local.hangs {
 			v.Local = local.effective()
 		}
-		k.mu.Unlock()
 		v.Overridden = []string{"clusterDNS"}
 		v.Origins = map[string]component.Origin{"maxPods": "remote"}
 	}

@@ -1,10 +1,17 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/evenkeel/evenkeel/internal/node/source"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -20,6 +27,7 @@ func (a *Agent) observeStart(ctx context.Context, cause trial.Cause) {
 	if a.p.Nodes == nil || cause == trial.CauseBoot && a.state.Trial == nil {
 		return
 	}
+	a.kubelet.settled = podUIDs(a.node.view.now(a.p.Nodes).Pods, false)
 	lease, before := a.kubelet.lease, make(chan []string, 1)
 	if cause != trial.CauseBoot {
 		a.kubelet.beforeCause = cause
@@ -28,13 +36,7 @@ func (a *Agent) observeStart(ctx context.Context, cause trial.Cause) {
 		}
 	}
 	go func() {
-		var active []string
-		for _, p := range lease.readBase(ctx, a.p.Nodes).Pods {
-			if isActive(p) {
-				active = append(active, string(p.UID))
-			}
-		}
-		before <- active
+		before <- podUIDs(lease.readBase(ctx, a.p.Nodes).Pods, true)
 	}()
 }
 
@@ -56,9 +58,68 @@ func (a *Agent) reportLosses(ctx context.Context) {
 		if !s.Complete {
 			s = a.p.Nodes.Snapshot(ctx)
 		}
-		if lost := lostPods(s.Pods, active); len(lost) > 0 {
+		if lost, _ := lostPods(s.Pods, active, nil); len(lost) > 0 {
 			a.reportEvent(a.o.Log, trial.Event{Warning: true, Reason: "PodsLost", Message: fmt.Sprintf(
 				"the restart of the kubelet (%s) ended %d of %s: %s", cause, len(lost), printable.Count(len(active), "pod"), printable.Few(lost))})
 		}
 	}()
+}
+
+// ending is how a pod has ended.
+type ending int
+
+const (
+	notLost   ending = iota // it has not, or by itself, at its own limits, or by a request to the API server
+	mayBeLost               // perhaps by the kubelet, for a reason that is not known
+	isLost                  // by the kubelet: it lacked a resource, or did not admit the pod again
+)
+
+// What the kubelets 1.33 to 1.37 write to the status of a pod that they end.
+var (
+	evicted, rejected, shutDown = "Evicted", "Pod was rejected: ", "Pod was terminated in response to imminent node shutdown."
+
+	shortage = regexp.MustCompile(`^The node (was low on resource|had condition): `)
+	ownLimit = regexp.MustCompile(`^(Usage of EmptyDir volume "[^"]*" exceeds the limit|` +
+		`Pod ephemeral local storage usage exceeds the total limit of containers|Container \S+ exceeded its local ephemeral storage limit) `)
+	otherEnds = []string{"DeadlineExceeded", "Terminated", "NodeShutdown", "TaintToleration"}
+	// rejections are reasons to reject a pod that the kubelet has admitted before, besides a shortage (OutOf...).
+	rejections = []string{
+		"NodeAffinity", "NodeName", "NodePorts", "UnexpectedAdmissionError", "TopologyAffinityError", "SMTAlignmentError",
+		"EmptyPodSharedPoolError", "AppArmor", "SysctlForbidden", "PodFeatureUnsupported", "PodLevelResourcesNotSupported",
+		"InitContainerRestartPolicyForbidden", "SupplementalGroupsPolicyNotSupported", "PodOSSelectorNodeLabelDoesNotMatch", "PodOSNotSupported",
+	}
+)
+
+// endingOf returns how a pod has ended. The final states of its containers may have replaced what the kubelet wrote to its status.
+// settled means that the kubelet which runs now has not rejected the pod.
+func endingOf(p source.Pod, settled bool) ending {
+	message, byKubelet := strings.TrimPrefix(p.Message, rejected), p.Disruption == corev1.PodReasonTerminationByKubelet
+	if p.Reason == "" && byKubelet {
+		message = p.DisruptionMessage
+	}
+	wasRejected := strings.HasPrefix(p.Message, rejected)
+	switch {
+	case isActive(p), slices.Contains(otherEnds, p.Reason), message == shutDown, ownLimit.MatchString(message):
+		return notLost
+	case shortage.MatchString(message), wasRejected && (slices.Contains(rejections, p.Reason) || strings.HasPrefix(p.Reason, "OutOf")):
+		return isLost
+	case wasRejected, p.Reason == evicted, p.Reason == "Preempting", p.Reason == "" && byKubelet:
+		return mayBeLost
+	case p.Reason != "", !p.RestartsAlways, p.Deleting, p.Disruption != "", p.LimitsStorage && settled:
+		return notLost
+	}
+	return mayBeLost
+}
+
+// lostPods describes those of the pods of before that the kubelet has ended since, or may have ended. unexplained means that none of them
+// is known to be lost. settled are pods that the kubelet which runs now has not rejected.
+func lostPods(pods []source.Pod, before, settled []string) (names []string, unexplained bool) {
+	words := map[ending]string{isLost: evicted, mayBeLost: "ended, and it is not known why"} // of an eviction, the condition remains
+	for _, p := range pods {
+		if e := endingOf(p, slices.Contains(settled, string(p.UID))); e != notLost && slices.Contains(before, string(p.UID)) {
+			names = append(names, fmt.Sprintf("pod %s/%s: %s", p.Namespace, p.Name, cmp.Or(p.Reason, words[e])))
+			unexplained = e == mayBeLost && (unexplained || len(names) == 1)
+		}
+	}
+	return names, unexplained
 }

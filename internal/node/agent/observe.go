@@ -3,8 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -89,13 +87,9 @@ func (a *Agent) nodeState(ctx context.Context) trial.Node {
 		s := a.node.view.now(a.p.Nodes)
 		n.API, n.Pressure = s.Reachable, s.Pressure
 		n.Ready = s.Ready && (a.state.Trial == nil || a.kubelet.lease.renewed(s))
-		for _, p := range s.Pods {
-			if isActive(p) {
-				n.Pods = append(n.Pods, string(p.UID))
-			}
-		}
+		n.Pods = podUIDs(s.Pods, true)
 		if t := a.state.Trial; t != nil {
-			n.LostPods = lostPods(s.Pods, t.Baseline.Pods)
+			n.LostPods, n.LossUnexplained = lostPods(s.Pods, t.Baseline.Pods, a.kubelet.settled)
 		}
 	}
 	if a.state.Trial != nil || a.kubelet.exit != nil || a.kubelet.process == nil {
@@ -113,6 +107,16 @@ func isActive(p source.Pod) bool {
 	return p.Phase != string(corev1.PodFailed) && p.Phase != string(corev1.PodSucceeded)
 }
 
+// podUIDs returns the UIDs of the pods that are active, or of those that are not.
+func podUIDs(pods []source.Pod, active bool) (uids []string) {
+	for _, p := range pods {
+		if isActive(p) == active {
+			uids = append(uids, string(p.UID))
+		}
+	}
+	return uids
+}
+
 // countActive counts the active pods: all, and those that are neither static nor of a DaemonSet.
 func countActive(pods []source.Pod) (all, workload int64) {
 	for _, p := range pods {
@@ -124,22 +128,4 @@ func countActive(pods []source.Pod) (all, workload int64) {
 		}
 	}
 	return all, workload
-}
-
-// lostPods describes the pods that ran at adoption and that the kubelet has evicted or rejected since.
-func lostPods(pods []source.Pod, before []string) []string {
-	var lost []string
-	for _, p := range pods {
-		if !slices.Contains(before, string(p.UID)) || isActive(p) {
-			continue
-		}
-		switch {
-		case p.Phase == string(corev1.PodFailed) && (p.Reason == "Evicted" || strings.HasPrefix(p.Message, "Pod was rejected")):
-			lost = append(lost, fmt.Sprintf("pod %s/%s: %s", p.Namespace, p.Name, p.Reason))
-		case p.RestartsAlways && !p.Deleting && p.Reason == "":
-			// The final state of the containers of a rejected pod may replace the reason.
-			lost = append(lost, fmt.Sprintf("pod %s/%s: ended by the kubelet", p.Namespace, p.Name))
-		}
-	}
-	return lost
 }

@@ -75,7 +75,13 @@ func (a *Agent) preflightJudge(r v1alpha1.PreflightRequest) func(context.Context
 			return v1alpha1.PreflightAnswer{Verdict: v1alpha1.PreflightAccepted}
 		}
 		v := a.compareFields(a.p.Kubelet.Check(ctx, p))
-		switch out := trialVerdict(v); out.Outcome {
+		out := trialVerdict(v)
+		if v.isUndecided() {
+			if out = blameLocal(out, a.p.Kubelet.CheckLocal(ctx)); out.Guard == v1alpha1.ReasonLocalInvalid {
+				return unknownAnswer(out.Guard, out.Message)
+			}
+		}
+		switch out.Outcome {
 		case trial.Accepted:
 		case trial.Rejected:
 			return refusedAnswer(v1alpha1.ReasonValidationFailed, out.Message)

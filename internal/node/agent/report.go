@@ -87,7 +87,7 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 	}
 	a.o.Metrics.status(st, status, a.object)
 	if st.Condition != a.reports.condition {
-		if slices.Contains(refusals, st.Condition.Reason) {
+		if slices.Contains(refusals, st.Condition.Reason) && d.Action.Kind != trial.Refuse {
 			a.reportEvent(a.log(a.assignment.config), trial.Event{Warning: true, Reason: "ConfigRefused", Message: st.Condition.Cause})
 		}
 		a.log(a.assignment.config).Info(v1alpha1.ConditionConfigOK, "status", st.Condition.Status, "reason", st.Condition.Reason, "message", st.Condition.Message+": "+st.Condition.Cause, "words", st.Error)
@@ -175,7 +175,8 @@ func (a *Agent) saveRunning(c Configz) {
 }
 
 // refusals are reasons that get an Event although they are neither a verdict nor a transition.
-var refusals = []string{v1alpha1.ReasonWouldEvictPods, v1alpha1.ReasonRestartWouldEvictPods, v1alpha1.ReasonNeedsDrain, v1alpha1.ReasonProtectedFields, v1alpha1.ReasonRevoked}
+var refusals = []string{v1alpha1.ReasonWouldEvictPods, v1alpha1.ReasonRestartWouldEvictPods, v1alpha1.ReasonNeedsDrain,
+	v1alpha1.ReasonProtectedFields, v1alpha1.ReasonRevoked, v1alpha1.ReasonLocalInvalid}
 
 // reportEvent writes a log line and an Event on the Node.
 func (a *Agent) reportEvent(log *slog.Logger, e trial.Event) {

@@ -2,9 +2,12 @@ package agent
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/node/source"
@@ -17,7 +20,7 @@ func inChangedWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
 	inGoodWorld(t, func(w *world) {
 		w.pods("a", "b")
-		w.api.set(func(api *simAPI) { api.selector, api.labels = onlyOnZoneA, map[string]string{"zone": "b"} })
+		w.api.set(func(api *simAPI) { api.spec.NodeSelector, api.labels = onlyOnZoneA, map[string]string{"zone": "b"} })
 		test(w)
 	})
 }
@@ -91,7 +94,7 @@ func TestAReturnToLocalFromADeadKubeletIsNotGuarded(t *testing.T) {
 func TestTheGuardAtAStartComparesWithTheCurrentConfiguration(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pods("a", "b")
-		w.api.set(func(api *simAPI) { api.selector, api.labels = onlyOnZoneA, map[string]string{"zone": "b"} })
+		w.api.set(func(api *simAPI) { api.spec.NodeSelector, api.labels = onlyOnZoneA, map[string]string{"zone": "b"} })
 		w.assign("uid-next", conf{name: "next"})
 		w.start()
 		w.runs("")
@@ -104,7 +107,7 @@ func TestARollbackIsNotGuardedAndItsCostIsReported(t *testing.T) {
 		w.pods("a", "b")
 		w.assign("uid-sick", sick)
 		w.until("it runs", func() bool { return len(w.kubelet.get().starts) == 3 })
-		w.api.set(func(api *simAPI) { api.selector, api.labels = onlyOnZoneA, map[string]string{"zone": "b"} })
+		w.api.set(func(api *simAPI) { api.spec.NodeSelector, api.labels = onlyOnZoneA, map[string]string{"zone": "b"} })
 		w.runs("good")
 		w.api.set(func(api *simAPI) {
 			api.pods[1].Phase, api.pods[1].Reason, api.pods[1].Message = "Failed", "NodeAffinity", "Pod was rejected: Predicate NodeAffinity failed"
@@ -211,7 +214,7 @@ func TestTheGuardSeesThePodsOfTheMomentOfTheRestart(t *testing.T) {
 		w.assign("uid-next", conf{name: "next"})
 		w.pass(100 * time.Millisecond) // the dry run is in progress, the pods are counted
 		w.api.set(func(api *simAPI) {
-			api.selector = onlyOnZoneA
+			api.spec.NodeSelector = onlyOnZoneA
 			api.pods = append(api.pods, source.Pod{UID: "pod-late", Namespace: "default", Name: "late", Phase: "Pending"})
 		})
 		w.pass(20 * time.Second)
@@ -254,5 +257,60 @@ func TestTheBaselineOfATrialIsOfTheMomentOfTheRestart(t *testing.T) {
 		w.runs("next")
 		w.promoted("uid-next")
 		w.wantStarts("", "good", "next")
+	})
+}
+
+// A kubelet of 1.37 does not admit pods with mount options of volumes without an alpha gate; earlier ones do not know the field.
+func TestTheGuardPredictsForTheKubeletThatWillStart(t *testing.T) {
+	replaced := func(w *world, version string) {
+		w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode-"+version, version })
+	}
+	needsOptions := func(api *simAPI) {
+		api.spec.Containers = []corev1.Container{{Name: "a", VolumeMounts: []corev1.VolumeMount{{Name: "v", BindMountOptions: []string{"noexec"}}}}}
+	}
+	refused := regexp.MustCompile(`^False .* would end 2 of the node's 2 pods.*: PodFeatureUnsupported`)
+	inStartedWorld(t, func(w *world) {
+		w.pods("a", "b")
+		w.api.set(needsOptions)
+		w.assign("uid-few", conf{name: "few", maxPods: 1}) // refused, and validated by the old kubelet
+		w.pass(5 * time.Second)
+		replaced(w, "v1.37.0")
+		w.assign("uid-next", conf{name: "next"})
+		w.pass(20 * time.Second)
+		if got := w.configOK(); !refused.MatchString(got) {
+			t.Errorf("ConfigOK is %s", got)
+		}
+		w.wantStarts("")
+		replaced(w, "v1.36.3")
+		w.runs("next")
+		w.wantStarts("", "next")
+	})
+	inWorld(t, func(w *world) {
+		p := w.takesPreflights()
+		w.start()
+		w.runs("")
+		w.pods("a", "b")
+		w.api.set(needsOptions)
+		replaced(w, "v1.37.0")
+		p.ask("request", conf{name: "next"}, 0)
+		if a := w.answered("request"); a.Verdict != v1alpha1.PreflightRefused || !strings.Contains(a.Message, "PodFeatureUnsupported") {
+			t.Errorf("the answer is %+v", a)
+		}
+	})
+}
+
+func TestAReplacedBinaryValidatesWhatIsAssigned(t *testing.T) {
+	inStartedWorld(t, func(w *world) {
+		w.pods("a", "b")
+		w.assign("uid-few", conf{name: "few", maxPods: 1})
+		w.pass(5 * time.Second)
+		w.kubelet.set(func(s *kubeletState) {
+			s.identity, s.version = "inode-2", "v1.37.0"
+			s.confs["few"] = conf{name: "few", rejected: "unrecognized feature gate"} // by that one
+		})
+		w.pods("a") // and it would be adopted
+		w.pass(20 * time.Second)
+		w.wantStarts("")
+		w.wantConfigOK("False | using last-known-good (init): failed to validate current (UID: uid-few) (ValidationFailed)")
 	})
 }

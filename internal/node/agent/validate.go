@@ -30,7 +30,8 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 		}
 		if c.IsLocal() {
 			a.validations.begin(ctx, "", func(ctx context.Context) verdict {
-				return verdict{Verdict: a.logVerdict(ctx, string(a.p.Kubelet.Local()), a.p.Kubelet.CheckLocal(ctx))}
+				basis := a.basis()
+				return verdict{Verdict: a.logVerdict(ctx, string(a.p.Kubelet.Local()), a.p.Kubelet.CheckLocal(ctx)), basis: basis}
 			})
 			continue
 		}
@@ -58,13 +59,13 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 		// API.
 		count := !a.state.Current.Same(c) && !a.state.LastKnownGood.Same(c)
 		a.validations.begin(ctx, c.Revision, func(ctx context.Context) verdict {
-			counted, local := a.countPods(ctx), a.p.Kubelet.LocalDigest()
+			counted, basis := a.countPods(ctx), a.basis()
 			found := a.p.Kubelet.Check(ctx, p)
 			if ctx.Err() == nil {
 				found = a.validations.countUndecided(c.Revision, found)
 			}
 			v := a.compareFields(a.logVerdict(ctx, c.Revision, found))
-			v.local = local
+			v.basis = basis
 			if count {
 				<-counted
 			}
@@ -75,6 +76,12 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 		a.preflight.stop()
 		a.flags.stop()
 	}
+}
+
+// basis changes with everything that a verdict depends on, besides the configuration: the kubelet's binary and the local configuration.
+func (a *Agent) basis() string {
+	identity, _ := a.p.Kubelet.Identity() // empty while there is none
+	return identity + " " + a.p.Kubelet.LocalDigest()
 }
 
 // requestDownload marks a checkpoint as unavailable. If it is assigned, it is downloaded again, but not often: the

@@ -42,6 +42,7 @@ type Answer struct {
 	Revoked *[]string
 
 	noneSoon bool // a better answer is not expected within seconds
+	mayPass  bool // the object cannot be read: after its start an API server refuses for a moment what it accepts later
 }
 
 // answers holds the newest answer of a source for its readers.
@@ -77,7 +78,7 @@ func (a *answers) Current() Answer {
 // one.
 func (a *answers) Changed() <-chan struct{} { return a.changed }
 
-// First waits for the first answer, until ctx ends. It returns Unanswered if ctx ends, or if no answer is expected soon:
+// First waits for the first answer, until ctx ends. It returns what is known if ctx ends, or if no answer is expected soon:
 // the connection is refused, the kubeconfig is missing, or there is no NodeConfig.
 func (a *answers) First(ctx context.Context) Answer {
 	select {
@@ -104,7 +105,7 @@ func (a *answers) publish(answer Answer) {
 		return
 	}
 	a.answer, a.published = answer, true
-	if answer.Kind != trial.Unanswered || answer.noneSoon {
+	if answer.Kind != trial.Unanswered && !answer.mayPass || answer.noneSoon {
 		select {
 		case <-a.ready:
 		default:

@@ -116,7 +116,8 @@ func (s *ConfigMapSource) compose() (Answer, bool) {
 	s.mu.Unlock()
 	switch {
 	case v.err != nil:
-		return Answer{Kind: trial.Unanswered, noneSoon: unavailable(v.err), Silent: silent(v.err), Cause: s.describeError(v.err)}, true
+		return Answer{Kind: intentAfter(v.err), mayPass: true, noneSoon: unavailable(v.err), Silent: silent(v.err),
+			Cause: s.describeError(v.err)}, true
 	case !v.synced:
 		return Answer{}, false
 	case v.object == nil:

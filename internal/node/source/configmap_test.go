@@ -263,7 +263,7 @@ func TestConfigMapNeedsRole(t *testing.T) {
 	cm := createConfigMap(t, namespace, own.Name, false, map[string]string{"kubelet": kubelet110})
 	p := newProxy(t, node)
 	s := startOwn(t, newClient(t, p.Kubeconfig), own, &disk{})
-	a := awaitAnswer(t, s, "the refusal", cause(trial.Unanswered, "(403)"))
+	a := awaitAnswer(t, s, "the refusal", cause(trial.Invalid, "(403)"))
 	want := fmt.Sprintf("ConfigMap %s/kubelet-%s cannot be read: forbidden to this node (403): apply what `evenkeel-agent rbac %s --config-namespace=%s` prints, "+
 		"or config/configmap-source, which lets every node read that whole namespace", namespace, node, node, namespace)
 	assert.That(t, a.Cause == want && a.Config.Revision == "", "answer %+v, want %q", a, want)
@@ -300,7 +300,7 @@ func ownBehindProxy(t *testing.T) (string, *corev1.ConfigMap, *proxy, *ConfigMap
 	return node, cm, p, s
 }
 
-func TestConfigMapOutageIsUnansweredAndChangesNothing(t *testing.T) {
+func TestConfigMapThatCannotBeReadChangesNothing(t *testing.T) {
 	for status, words := range map[int]string{
 		http.StatusUnauthorized:       "the API server does not accept this node's credentials (401): check whether the client certificate of its kubeconfig has expired",
 		http.StatusNotFound:           "the server does not know ConfigMaps (404): check that the kubeconfig names an API server",
@@ -310,7 +310,11 @@ func TestConfigMapOutageIsUnansweredAndChangesNothing(t *testing.T) {
 		before := s.Current()
 		p.fail(all(status))
 		p.CloseConnections()
-		a := awaitAnswer(t, s, words, kind(trial.Unanswered))
+		refusal := trial.Unanswered
+		if status == http.StatusUnauthorized {
+			refusal = trial.Invalid
+		}
+		a := awaitAnswer(t, s, words, kind(refusal))
 		want := "ConfigMap evenkeel-system/kubelet-" + node + " cannot be read: " + words
 		assert.That(t, a.Cause == want && a.Config.Revision == "", "answer %+v, want %q", a, want)
 		p.fail(nil)

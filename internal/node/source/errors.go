@@ -11,6 +11,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
 var (
@@ -43,6 +45,15 @@ func unavailable(err error) bool {
 func silent(err error) bool {
 	code := codeOf(err)
 	return code == 0 || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
+}
+
+// intentAfter returns what the failure to read an object says about the intended configuration: that credentials or rights are missing is
+// an answer, after which the object is not used. Everything else may be an outage.
+func intentAfter(err error) trial.IntentKind {
+	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) {
+		return trial.Invalid
+	}
+	return trial.Unanswered
 }
 
 // noSuchResource reports whether the API server does not know the kind of object, as opposed to the object.

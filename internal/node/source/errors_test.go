@@ -1,6 +1,8 @@
 package source
 
 import (
+	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -35,6 +38,24 @@ func TestSilenceIsNotARefusal(t *testing.T) {
 	} {
 		for _, err := range all {
 			assert.Equal(t, silent(fmt.Errorf("watch: %w", err)), want, err)
+		}
+	}
+}
+
+// Everything but missing credentials and rights may be an outage: the running configuration is not doubted.
+func TestOnlyMissingRightsAreAnAnswer(t *testing.T) {
+	maps := schema.GroupResource{Resource: "configmaps"}
+	for want, all := range map[trial.IntentKind][]error{
+		trial.Invalid: {apierrors.NewForbidden(maps, "a", errors.New("no")), apierrors.NewUnauthorized("no")},
+		trial.Unanswered: {
+			errNoAnswer, errClosed, &kubeconfigError{"kubeconfig", fs.ErrNotExist}, x509.UnknownAuthorityError{}, context.DeadlineExceeded,
+			apierrors.NewBadRequest("no"), apierrors.NewConflict(maps, "a", errors.New("no")), apierrors.NewResourceExpired("no"), apierrors.NewTooManyRequests("no", 1),
+			apierrors.NewInternalError(errors.New("etcd")), apierrors.NewServiceUnavailable("starting"), apierrors.NewTimeoutError("slow", 1),
+			apierrors.NewNotFound(maps, ""), // another server answers
+		},
+	} {
+		for _, err := range all {
+			assert.Equal(t, intentAfter(fmt.Errorf("get: %w", err)), want, err)
 		}
 	}
 }

@@ -129,7 +129,8 @@ func (f *fetch) download(ctx context.Context) (Answer, *corev1.ConfigMap) {
 			return invalid("referenced %s not found", f.object()), nil
 		}
 		f.report(Answer{
-			Kind:     trial.Unanswered,
+			Kind:     intentAfter(err),
+			mayPass:  true,
 			noneSoon: unavailable(err),
 			Silent:   silent(err),
 			Cause: describeError(err, f.object(), fmt.Sprintf(

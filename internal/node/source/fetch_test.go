@@ -1,6 +1,7 @@
 package source
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -87,7 +88,7 @@ func TestUndecodablePayloadIsAssigned(t *testing.T) {
 	}
 }
 
-func TestForbiddenNamespaceIsUnansweredUntilGranted(t *testing.T) {
+func TestForbiddenNamespaceIsInvalidUntilGranted(t *testing.T) {
 	node, namespace := newName("node"), newName("closed")
 	asAdmin(t, request{verb: "POST", gv: coreV1, resource: "namespaces", body: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace}}})
 	cm := createConfigMap(t, namespace, "cm", false, map[string]string{"kubelet": kubelet110})
@@ -95,7 +96,7 @@ func TestForbiddenNamespaceIsUnansweredUntilGranted(t *testing.T) {
 	s := startSource(t, newClient(t, nodeKubeconfig(t, node)), node, &disk{})
 	a := awaitAnswer(t, s, "the refusal", func(a Answer) bool { return a.Config.Revision != "" })
 	want := "ConfigMap " + namespace + "/cm cannot be read: forbidden to this node (403): grant the group system:nodes get, list and watch on configmaps in namespace " + namespace
-	assert.That(t, a.Kind == trial.Unanswered && a.Cause == want, "answer %+v, want Unanswered: %q", a, want)
+	assert.That(t, a.Kind == trial.Invalid && a.Cause == want, "answer %+v, want Invalid: %q", a, want)
 	rbac := rbacV1
 	for resource, body := range map[string]map[string]any{
 		"roles": {"kind": "Role", "rules": []any{map[string]any{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "verbs": []string{"get", "list", "watch"}}}},
@@ -218,5 +219,22 @@ func TestSameComparesAnswers(t *testing.T) {
 		c := a
 		edit(&c)
 		assert.That(t, !same(a, c), "answers with different %s are equal", name)
+	}
+}
+
+// An API server that has just started refuses what it accepts a moment later: the start of the node waits for that.
+func TestFirstWaitsForTheEndOfARefusal(t *testing.T) {
+	for _, status := range []int{401, 403} {
+		node, cm := newName("node"), newConfigMap(t)
+		assign(t, node, refTo(cm))
+		p := newProxy(t, node)
+		p.fail(of("/configmaps/", status))
+		s := startSource(t, newClient(t, p.Kubeconfig), node, &disk{})
+		awaitAnswer(t, s, "the refusal", kind(trial.Invalid))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		assert.Equal(t, s.First(ctx).Kind, trial.Invalid, "what is known when nothing better came in time")
+		p.fail(nil)
+		assert.Equal(t, s.First(t.Context()).Kind, trial.Assigned, status)
 	}
 }

@@ -46,12 +46,16 @@ type Pod struct {
 	Namespace, Name string
 	Phase           string
 	Reason, Message string // of the status
-	OwnerKind       string // of the controlling owner, empty if there is none
-	Static          bool   // a mirror pod
-	Deleting        bool
-	RestartsAlways  bool // restartPolicy: Always
-	Ready           bool
-	Probed          bool // a container or a sidecar has a readiness or startup probe
+	// Disruption and DisruptionMessage are those of the condition DisruptionTarget, empty if it is not True. The kubelet keeps them when
+	// the final states of the containers replace Reason and Message.
+	Disruption, DisruptionMessage string
+	OwnerKind                     string // of the controlling owner, empty if there is none
+	Static                        bool   // a mirror pod
+	Deleting                      bool
+	RestartsAlways                bool // restartPolicy: Always, and no containers with other policies let the pod end by itself
+	LimitsStorage                 bool // an emptyDir or a container has a limit of local storage: the kubelet evicts the pod that exceeds it
+	Ready                         bool
+	Probed                        bool // a container or a sidecar has a readiness or startup probe
 }
 
 // NodeWatch watches a node, its Lease and its pods, between Start and Stop.
@@ -307,13 +311,27 @@ func podOf(p *pod) Pod {
 	out := Pod{
 		UID: p.UID, Namespace: p.Namespace, Name: p.Name,
 		Phase: p.Status.Phase, Reason: p.Status.Reason, Message: p.Status.Message,
-		Deleting: p.DeletionTimestamp != nil, RestartsAlways: p.Spec.RestartPolicy == "Always",
+		Deleting: p.DeletionTimestamp != nil,
 	}
 	if owner := metav1.GetControllerOfNoCopy(p); owner != nil {
 		out.OwnerKind = owner.Kind
 	}
 	_, out.Static = p.Annotations["kubernetes.io/config.mirror"]
-	out.Ready = slices.Contains(p.Status.Conditions, podCondition{"Ready", "True"})
+	for _, c := range p.Status.Conditions {
+		switch {
+		case c.Status != "True":
+		case c.Type == "Ready":
+			out.Ready = true
+		case c.Type == string(corev1.DisruptionTarget):
+			out.Disruption, out.DisruptionMessage = c.Reason, c.Message
+		}
+	}
+	ends := func(c container) bool { return c.RestartPolicy != "" && c.RestartPolicy != "Always" }
+	out.RestartsAlways = p.Spec.RestartPolicy == "Always" && !slices.ContainsFunc(p.Spec.InitContainers, ends) &&
+		slices.ContainsFunc(p.Spec.Containers, func(c container) bool { return !ends(c) })
+	limited := func(c container) bool { return c.Resources.Limits["ephemeral-storage"] != nil }
+	out.LimitsStorage = slices.ContainsFunc(p.Spec.Containers, limited) || slices.ContainsFunc(p.Spec.InitContainers, limited) ||
+		slices.ContainsFunc(p.Spec.Volumes, func(v volume) bool { return v.EmptyDir["sizeLimit"] != nil })
 	probed := func(c container) bool { return c.ReadinessProbe != nil || c.StartupProbe != nil }
 	out.Probed = slices.ContainsFunc(p.Spec.Containers, probed) || slices.ContainsFunc(p.Spec.InitContainers, probed) // only sidecars may have probes
 	return out

@@ -2,6 +2,7 @@ package source
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -194,5 +195,28 @@ func TestPodIsProbedIfAContainerOrASidecarIs(t *testing.T) {
 		p := &pod{}
 		assert.NoError(t, json.Unmarshal([]byte(text), p))
 		assert.Equal(t, podOf(p), want, text)
+	}
+}
+
+func TestPodEndsByItselfOnlyIfItsContainersMay(t *testing.T) {
+	const always = `{"apiVersion": "v1", "kind": "Pod", "spec": {"restartPolicy": "Always", %s}}`
+	for text, want := range map[string]Pod{
+		`"containers": [{"name": "a"}]`:                                                                                                                         {RestartsAlways: true},
+		`"containers": [{"restartPolicy": "Always"}]`:                                                                                                           {RestartsAlways: true},
+		`"containers": [{"restartPolicy": "Never"}]`:                                                                                                            {},
+		`"containers": [{"restartPolicy": "Never"}, {"restartPolicy": "OnFailure"}]`:                                                                            {},
+		`"containers": [{"restartPolicy": "Never"}, {"name": "a"}]`:                                                                                             {RestartsAlways: true},
+		`"containers": [{"name": "a"}], "initContainers": [{"restartPolicy": "Always"}, {}]`:                                                                    {RestartsAlways: true},
+		`"containers": [{"name": "a"}], "initContainers": [{"restartPolicy": "Never"}]`:                                                                         {},
+		`"containers": [{"resources": {"limits": {"memory": "1Gi"}}}], "volumes": [{"emptyDir": {}}, {}]`:                                                       {RestartsAlways: true},
+		`"containers": [{"resources": {"limits": {"ephemeral-storage": "1Gi"}}}]`:                                                                               {RestartsAlways: true, LimitsStorage: true},
+		`"containers": [{}], "initContainers": [{"resources": {"limits": {"ephemeral-storage": "1Gi"}}}]`:                                                       {RestartsAlways: true, LimitsStorage: true},
+		`"containers": [{}], "volumes": [{"configMap": {"name": "a"}}, {"emptyDir": {"sizeLimit": "1Mi"}}]`:                                                     {RestartsAlways: true, LimitsStorage: true},
+		`"containers": [{"restartPolicy": "Never"}]}, "status": {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "r", "message": "m"}]`: {Disruption: "r", DisruptionMessage: "m"},
+		`"containers": [{"restartPolicy": "Never"}]}, "status": {"conditions": [{"type": "DisruptionTarget", "status": "False", "reason": "r"}]`:                {},
+	} {
+		p, _, err := codecs.UniversalDeserializer().Decode(fmt.Appendf(nil, always, text), nil, nil) // which does not ignore case
+		assert.NoError(t, err)
+		assert.Equal(t, podOf(p.(*pod)), want, text)
 	}
 }

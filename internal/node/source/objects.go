@@ -60,6 +60,7 @@ type pod struct {
 		RestartPolicy  string      `json:"restartPolicy,omitempty"`
 		Containers     []container `json:"containers,omitempty"`
 		InitContainers []container `json:"initContainers,omitempty"`
+		Volumes        []volume    `json:"volumes,omitempty"`
 	} `json:"spec"`
 	Status struct {
 		Phase      string         `json:"phase,omitempty"`
@@ -72,11 +73,21 @@ type pod struct {
 type container struct {
 	ReadinessProbe *struct{} `json:"readinessProbe,omitempty"`
 	StartupProbe   *struct{} `json:"startupProbe,omitempty"`
+	RestartPolicy  string    `json:"restartPolicy,omitempty"`
+	Resources      struct {
+		Limits map[string]any `json:"limits,omitempty"`
+	} `json:"resources"`
+}
+
+type volume struct {
+	EmptyDir map[string]any `json:"emptyDir,omitempty"`
 }
 
 type podCondition struct {
-	Type   string `json:"type"`
-	Status string `json:"status"`
+	Type    string `json:"type"`
+	Status  string `json:"status"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
 }
 
 type lease struct {

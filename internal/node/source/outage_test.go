@@ -74,11 +74,15 @@ func TestFailureIsUnansweredWithCauseUntilItEnds(t *testing.T) {
 		}
 		assert.Equal(t, p.count("GET", "/configmaps/"), 1, "downloads")
 
-		// The download of a ConfigMap is retried in the same way.
+		// The download of a ConfigMap is retried in the same way. Missing rights are an answer about it.
+		failed := trial.Unanswered
+		if c.status == http.StatusUnauthorized || c.status == http.StatusForbidden {
+			failed = trial.Invalid
+		}
 		cm := newConfigMap(t)
 		p.fail(of("/configmaps/", c.status))
 		assign(t, node, refTo(cm))
-		awaitAnswer(t, s, "the failed download", cause(trial.Unanswered, fmt.Sprintf("ConfigMap evenkeel-system/%s cannot be read: ", cm.Name)))
+		awaitAnswer(t, s, "the failed download", cause(failed, fmt.Sprintf("ConfigMap evenkeel-system/%s cannot be read: ", cm.Name)))
 		p.fail(nil)
 		awaitAnswer(t, s, "the download", func(a Answer) bool { return a.Kind == trial.Assigned && a.Config.UID == string(cm.UID) })
 	}

@@ -87,12 +87,10 @@ func (d *decider) adopt() bool {
 	case Rejected:
 		d.markBad(c, ValidationFailed, fmt.Sprintf("failed to validate current %s", c.UIDLabel()), v.Message)
 		d.event(true, eventConfigRejected, "failed to validate current %s: %s", c.UIDLabel(), v.Message)
-	case Refused, Protected:
-		d.blocked = d.guardBlocker(c, v)
 	case Accepted:
 		d.adoptConfig(c)
 	default:
-		d.blocked = blocker{status: "Unknown", reason: reasonCouldNotValidate, cause: fmt.Sprintf("could not validate current %s: %s", c.UIDLabel(), v.Message), pods: true}
+		d.blocked = d.guardBlocker(c, v)
 	}
 	return true
 }
@@ -230,8 +228,9 @@ func (d *decider) requestVerdict(c Config) bool {
 }
 
 func (d *decider) guardBlocker(c Config, v Verdict) blocker {
-	if v.Guard == reasonCouldNotValidate {
-		return blocker{status: "Unknown", reason: v.Guard, cause: fmt.Sprintf("could not validate current %s: %s", label(c, d.o.Local), v.Message), pods: true}
+	if v.Guard == reasonCouldNotValidate || v.Guard == "" {
+		cause := fmt.Sprintf("could not validate current %s: %s", label(c, d.o.Local), v.Message)
+		return blocker{status: "Unknown", reason: reasonCouldNotValidate, cause: cause, pods: true}
 	}
 	return blocker{status: "False", reason: v.Guard, cause: fmt.Sprintf("refused current %s: %s", label(c, d.o.Local), v.Message), pods: v.Outcome == Refused}
 }

@@ -63,14 +63,14 @@ func (d *decider) chooseConfig() bool {
 			d.resumeIfLast(last)
 			return true
 		}
-		if c.IsLocal() {
-			if d.o.Verdicts[""].Outcome == Rejected {
+		v, ok := d.o.Verdicts[c.Revision]
+		if c.IsLocal() && ok {
+			if v.Outcome == Rejected {
 				continue
 			}
 			d.choice = c
 			return true
 		}
-		v, ok := d.o.Verdicts[c.Revision]
 		if !ok {
 			d.toValidate = append(d.toValidate, c)
 			if _, bad := s.BadEntry(s.Run.Config); bad && d.o.Child.Alive && !s.LastKnownGood.Same(c) {
@@ -95,10 +95,11 @@ func (d *decider) chooseConfig() bool {
 			}
 			continue
 		}
-		if v.Outcome == Unavailable || v.Outcome == Protected {
+		invalidBase := c.Dropin && v.Outcome == CouldNotTell && v.Guard == reasonLocalInvalid // it would be merged with that
+		if v.Outcome == Unavailable || v.Outcome == Protected || invalidBase {
 			if s.Current.Same(c) && d.blocked.status == "" {
 				d.blocked = blocker{status: "Unknown", reason: reasonSyncFailed, cause: "failed to sync, desired config unclear, cause: " + v.Message}
-				if v.Outcome == Protected {
+				if v.Guard != "" {
 					d.blocked = d.guardBlocker(c, v)
 				}
 			}

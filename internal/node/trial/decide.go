@@ -34,17 +34,18 @@ var steps = []func(*decider) bool{
 }
 
 type decider struct {
-	next       State
-	o          Observed
-	starting   bool      // this agent has not started a kubelet yet
-	trialBegan bool      // a trial begins with this decision
-	replaced   *Baseline // of the trial that this decision ended; nil: none
-	action     Action
-	toValidate []Config
-	events     []Event
-	blocked    blocker // why the intended configuration does not run, although it is not bad
-	choice     Config
-	startCause Cause
+	next        State
+	o           Observed
+	starting    bool      // this agent has not started a kubelet yet
+	trialBegan  bool      // a trial begins with this decision
+	replaced    *Baseline // of the trial that this decision ended; nil: none
+	unexplained bool      // the pods were lost for an unknown reason, so that the verdict is provisional
+	action      Action
+	toValidate  []Config
+	events      []Event
+	blocked     blocker // why the intended configuration does not run, although it is not bad
+	choice      Config
+	startCause  Cause
 }
 
 func (d *decider) decision() Decision {

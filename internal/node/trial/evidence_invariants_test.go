@@ -168,6 +168,9 @@ func (e *evidence) rollbacksDoNotWait(before State, o Observed, d Decision) {
 		return
 	}
 	back := d.Next.LastKnownGood.Config
+	if v := o.Verdicts[back.Revision].Outcome; d.Next.forbids(back) || v == Rejected || v == Unavailable || v == Protected {
+		back = Config{}
+	}
 	others := slices.ContainsFunc(d.Validate, func(c Config) bool { return c.Revision != back.Revision })
 	e.saw(failedWhileValidating, happened(d, "ConfigRolledBack") && others)
 	if d.Action.Kind == None && !slices.ContainsFunc(d.Validate, func(c Config) bool { return c.Revision == back.Revision }) {

@@ -162,6 +162,10 @@ func (d *decider) rejectLastKnownGood(failure Failure, words string) bool {
 	if c.IsLocal() || !s.LastKnownGood.Same(c) || s.Current.Same(c) || d.isPromotedOn(c, local) || d.forbidden(c) || !d.localCanRun() {
 		return false
 	}
+	if _, known := d.o.Verdicts[""]; !known && d.o.Child.Alive { // until local runs, this failure would be judged again and again
+		d.toValidate = append(d.toValidate, Config{})
+		return true
+	}
 	if failure == CrashLooped && (d.outage() || d.next.Run.Counted <= d.o.Limits.CrashLoopThreshold) {
 		return true // an outage leads to no verdict, and local would not do better
 	}

@@ -97,6 +97,7 @@ func (d *decider) judgeTrial() {
 	case run.NotReady >= o.Limits.ReadyTimeout && run.NotReady > 0 && !o.Node.Ready:
 		d.fail(NotReady, fmt.Sprintf("left the node not ready for %s%s", o.Limits.ReadyTimeout, d.inAll(o.Limits.ReadyTimeout)))
 	case !d.clocksPaused() && !t.Terms.AllowPodLoss && len(o.Node.LostPods) > 0 && run.SinceStart > 0:
+		d.unexplained = o.Node.LossUnexplained && len(pressure) == 0
 		d.fail(WorkloadHarmed, "harmed the workload: "+joinFirst(o.Node.LostPods))
 	case !d.clocksPaused() && t.Baseline.API && len(pressure) > 0 && run.SinceStart > 0:
 		d.fail(WorkloadHarmed, "harmed the workload: "+strings.Join(pressure, ", ")+" turned True")

@@ -53,6 +53,20 @@ func TestHarmToTheWorkloadIsJudgedByWhatTheAPISays(t *testing.T) {
 	}
 }
 
+func TestOnlyAnUnexplainedLossIsProvisional(t *testing.T) {
+	for _, unexplained := range []bool{false, true} {
+		for _, pressure := range [][]string{nil, {"MemoryPressure"}} {
+			d := onTrial()
+			d.o.Node.LostPods, d.o.Node.LossUnexplained, d.o.Node.Pressure = []string{"default/web"}, unexplained, pressure
+			d.judgeTrial()
+			want := unexplained && pressure == nil
+			if got := d.next.Bad[0]; got.Provisional != want || (d.next.Trial != nil) != want {
+				t.Errorf("unexplained %t, pressure %v: %+v, trial %+v", unexplained, pressure, got, d.next.Trial)
+			}
+		}
+	}
+}
+
 func TestTheAPIIsProbedIfAnotherConfigurationCanRun(t *testing.T) {
 	invalid := func(d *decider) { d.o.Verdicts[""] = Verdict{Outcome: Rejected} }
 	again := func(d *decider) { d.next.LastKnownGood = d.next.Current } // last-known-good itself is on trial

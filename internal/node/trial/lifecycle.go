@@ -157,7 +157,7 @@ func (d *decider) markBad(c Config, f Failure, reason, detail string) BadConfig 
 	b := BadConfig{
 		Revision: c.Revision, Namespace: c.Namespace, Name: c.Name, UID: c.UID, Payload: c.Payload,
 		Time: d.o.Now, Reason: reason, Detail: detail, Failure: f, Attempt: c.Rollout.Attempt,
-		Provisional: f == CrashLooped || f == NotHealthy || f == NotReady,
+		Provisional: f == CrashLooped || f == NotHealthy || f == NotReady || f == WorkloadHarmed && d.unexplained,
 	}
 	d.next.Bad = slices.DeleteFunc(d.next.Bad, func(b BadConfig) bool { return b.Revision == c.Revision })
 	d.next.Bad = trimBad(append([]BadConfig{b}, d.next.Bad...), d.next.Current.Config, d.next.LastKnownGood.Config, d.o.Intent.Config)

@@ -88,7 +88,7 @@ const (
 // Verdict is the result of validating one configuration.
 type Verdict struct {
 	Outcome Outcome
-	Guard   string // CamelCase, of Refused and Protected
+	Guard   string // CamelCase, of Refused and Protected; of CouldNotTell if the local configuration is the cause
 	Message string
 }
 
@@ -106,13 +106,15 @@ type Child struct {
 
 // Node is the node's state in the API, and the state of what the kubelet depends on.
 type Node struct {
-	API          bool // reachable with the kubelet's own credentials
-	Ready        bool // Ready, and its Lease was renewed since this start
-	Pressure     []string
-	Pods         []string // UIDs of the running pods
-	LostPods     []string // ran at adoption and were evicted or rejected since
-	RuntimeDown  bool     // a runtime socket that the payload does not change is unreachable
-	ShuttingDown bool
+	API      bool // reachable with the kubelet's own credentials
+	Ready    bool // Ready, and its Lease was renewed since this start
+	Pressure []string
+	Pods     []string // UIDs of the running pods
+	LostPods []string // ran at adoption and were ended by the kubelet since, or perhaps by it
+	// LossUnexplained means that it is not known of any of LostPods that the kubelet ended it.
+	LossUnexplained bool
+	RuntimeDown     bool // a runtime socket that the payload does not change is unreachable
+	ShuttingDown    bool
 }
 
 // ActionKind is what a decision can request.

@@ -224,6 +224,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 		}),
 		"workload": n.change(func() {
 			n.node.Pressure, n.node.LostPods = nil, nil
+			n.node.LossUnexplained = coin("explained")
 			switch rapid.IntRange(0, 5).Draw(n.r, "harm") {
 			case 0:
 				n.node.Pressure = []string{"MemoryPressure"}

@@ -64,8 +64,8 @@ type State struct {
 // Failure is the way in which a configuration failed.
 type Failure string
 
-// The failures. After the first three the verdict stays provisional until the fallback has been healthy for long
-// enough.
+// The failures. After the first three, and after a loss of pods that nobody can explain, the verdict stays provisional until the
+// fallback has been healthy for long enough.
 const (
 	CrashLooped      Failure = "CrashLooped"
 	NotHealthy       Failure = "NotHealthy"
