@@ -343,7 +343,7 @@ func TestALocalFileThatBecomesInvalidIsReportedAndNotStarted(t *testing.T) {
 	n := newNode(t, "edited", "--config-trial-duration=1s")
 	n.Up()
 	whole, err := os.ReadFile(n.Node.KubeletConfig())
-	must(t, err)
+	assert.NoError(t, err)
 	next, dropin := n.ConfigMap("next", map[string]any{"maxPods": 120}), n.dropin("dropin", "maxPods: 120")
 	n.local(map[string]any{"imageGCHighThresholdPercent": 101})
 	const words = "the local configuration is invalid: invalid configuration: imageGCHighThresholdPercent (--image-gc-high-threshold) 101 must be between 0 and 100, inclusive"
@@ -356,7 +356,7 @@ func TestALocalFileThatBecomesInvalidIsReportedAndNotStarted(t *testing.T) {
 	n.kill(n.RunningPID())
 	n.exitsWith(4)
 	n.logged(words)
-	must(t, os.WriteFile(n.Node.KubeletConfig(), whole, 0o600))
+	assert.NoError(t, os.WriteFile(n.Node.KubeletConfig(), whole, 0o600))
 	n.start()
 	n.is(allChecksPassed(dropin))
 }
