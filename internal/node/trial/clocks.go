@@ -106,10 +106,10 @@ func (d *decider) updateNodeClocks(gap time.Duration, wasHealthy bool) {
 		run.BadFor = 0
 	}
 	switch {
-	case !run.Healthy || !wasHealthy || d.clocksPaused():
+	case !run.Healthy || d.clocksPaused():
 	case !n.Ready:
 		run.ReadyFor = 0
-	default:
+	case wasHealthy:
 		run.ReadyFor += gap
 	}
 	if run.Healthy && wasHealthy && !notReady && !d.clocksPaused() && d.onTrial() && !d.next.Trial.Baseline.Pending {

@@ -29,6 +29,10 @@ func TestEachClockCountsOnlyWhatItMeasures(t *testing.T) {
 			func(_ *State, o *Observed) { o.Node.Ready = false },
 			clocks{1, 3, 0, 3, 3, 2, 0},
 		},
+		"not Ready, and healthy for the first time": {
+			func(s *State, o *Observed) { o.Node.Ready, s.Run.Healthy = false, false },
+			clocks{1, 3, 0, 2, 3, 2, 0},
+		},
 		"not Ready, and the API is away": {
 			func(_ *State, o *Observed) { o.Node.Ready, o.Node.API = false, false },
 			clocks{1, 2, 2, 3, 3, 2, 0},
