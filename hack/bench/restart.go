@@ -55,7 +55,7 @@ func variants(ctx context.Context, versions string) (_ []variant, err error) {
 	tools := filepath.Join(root, "bin", "tools")
 	paths := must.Get(filepath.Glob(filepath.Join(tools, "kubelets", "*", "kubelet")))
 	var out []variant
-	for _, path := range append(paths, filepath.Join(tools, "kubelet")) { // Glob sorts
+	for _, path := range append(paths, filepath.Join(tools, "kubelet")) {
 		raw, err := exec.CommandContext(ctx, path, "--version").Output()
 		if err != nil {
 			return nil, fmt.Errorf("run `make tools`: %s: %w", path, err)
@@ -77,6 +77,7 @@ func variants(ctx context.Context, versions string) (_ []variant, err error) {
 	if len(out) == 0 {
 		return nil, fmt.Errorf("there is no kubelet %s in %s", versions, tools)
 	}
+	slices.SortStableFunc(out, func(a, b variant) int { return strings.Compare(a.version, b.version) })
 	return out, nil
 }
 
