@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -52,6 +54,8 @@ func TestProgress(t *testing.T) {
 func TestProgressOfARefusedStatusIsTriedAgainAtEachTenthOnly(t *testing.T) {
 	w := statusWriter{uid: "u", now: time.Now, written: someStatus("minimal")}
 	refused := someStatus("full")
+	w.written.Conditions[0].LastTransitionTime = metav1.Now()
+	refused.Conditions[0].LastTransitionTime = w.written.Conditions[0].LastTransitionTime
 	refused.Trial = &v1alpha1.Trial{HealthySeconds: 5, DurationSeconds: 100}
 	w.refused = &refused
 	again := *refused.DeepCopy()
