@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 )
 
 // renewed reports whether a leader repeated the assignment of an earlier one, whatever has become of the budget since.
@@ -60,6 +61,9 @@ func (w *world) checkBudget(was *nodeConfig, nc *nodeConfig, renewed bool) {
 	s := nc.Spec.ConfigSource
 	if s == nil || s.RolloutRef == nil || s.ConfigMapRef == nil {
 		return
+	}
+	if at, now := s.RolloutRef.AssignedAt.Time, w.server.Clock(); at.After(now.Add(2 * policy.MaxAhead)) {
+		w.book.fail("%s is assigned revision %d of rollout %s at %s, and it is %s: a record has moved the rollout's clock", nc.Name, s.RolloutRef.Revision, s.RolloutRef.Name, at, now)
 	}
 	r := w.checks.rollouts[s.RolloutRef.Name]
 	if r == nil || r.Status.UpdateRevision == nil || r.Status.UpdateRevision.Number != s.RolloutRef.Revision || r.Status.UpdateRevision.ConfigMapRef.SHA256 != s.ConfigMapRef.SHA256 {

@@ -50,6 +50,7 @@ func init() {
 		{"delete rollout", 1, people, (*act).deleteRollout},
 		{"delete NodeConfig", 1, people, (*act).deleteNodeConfig},
 		{"delete revision", 1, people, (*act).deleteRevision},
+		{"forge record", 2, people, (*act).forgeRecord},
 		{"kill agent", 3, processes, func(x *act) { x.machine().kill(false, nil, between(x.r, time.Second, 5*time.Second)) }},
 		{"crash agent at an operation", 4, processes, (*act).crashAtOperation},
 		{"restart agent", 2, processes, func(x *act) { x.machine().stopAgent() }},
@@ -322,6 +323,21 @@ func (x *act) deleteRollout() {
 	if o := x.rollout(); o != nil {
 		x.server.Delete("nodeconfigrollouts", "", o.Name)
 		x.later(between(x.r, time.Second, 10*time.Minute), x.create)
+	}
+}
+
+// forgeRecord writes a record of the controller with a time that is still to come: it must not move the rollout's clock.
+func (x *act) forgeRecord() {
+	var nc v1alpha1.NodeConfig
+	if name := x.machine().name; x.server.Get("nodeconfigs", "", name, &nc) && nc.Spec.ConfigSource != nil && nc.Spec.ConfigSource.RolloutRef != nil {
+		ref, ahead := nc.Spec.ConfigSource.RolloutRef, pick(x.r, 5*time.Minute, time.Hour, 200*365*24*time.Hour)
+		record := map[string]any{
+			"rollout": ref.Name, "revision": ref.Revision, "attempt": ref.Attempt,
+			"fineSince": x.server.Clock().Add(ahead).UTC().Format(time.RFC3339),
+		}
+		x.direct(x.server.Patch("nodeconfigs", "", name, types.MergePatchType, map[string]any{
+			"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationObserved: text(record)}},
+		}))
 	}
 }
 
