@@ -27,6 +27,9 @@ func (e *evidence) watch(before State, o Observed, d Decision) {
 		e.ran += o.Elapsed
 	}
 	runs := before.Run.Started && before.OnTrial(before.Run.Config) && before.Trial.Fallback == NoFallback && !before.forbids(before.Run.Config)
+	if t := before.Trial; !before.Run.Started && t != nil && t.Baseline.Pending {
+		e.begun[t.StartTime], e.open[t.StartTime] = Node{}, true // what the agent before saw may not be on disk
+	}
 	if t := before.Trial; runs && e.open[t.StartTime] && o.Child.Alive && o.Child.Healthy && o.Node.API && o.Node.Ready {
 		e.begun[t.StartTime], e.open[t.StartTime] = o.Node, false
 	}
