@@ -30,7 +30,7 @@ func TestPublishedFlagsContainNoSecret(t *testing.T) {
 		return err
 	}))
 	assert.That(t, !strings.Contains(text, "s.0123") && !strings.Contains(text, "s.inthepath"), "%s", text)
-	for _, want := range []string{"--max-pods=250 (maxPods)", "--manifest-url=https://vault/masked", "--manifest-url-header=masked", "cannot read https://vault/masked and masked masked", "\nmaxPods: 250\n"} {
+	for _, want := range []string{"--max-pods=250 (maxPods)", "--manifest-url=https://vault/masked", "--manifest-url-header=masked", "cannot read https://vault/masked and X-Vault-Token masked", "\nmaxPods: 250\n"} {
 		assert.That(t, strings.Contains(text, want), "%s, want in it %q", text, want)
 	}
 }

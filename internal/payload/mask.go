@@ -70,6 +70,8 @@ func maskHeaders(value any) any {
 }
 
 var (
+	// headerNames are those in the value of a flag, such as a:x,b:y.
+	headerNames = regexp.MustCompile(`(^|,)[^:,]*:`)
 	// secretName matches the name of a field or a flag whose value is a credential, or can contain one.
 	secretName = regexp.MustCompile(`(?i)(password|passwd|passphrase|token|secret|credentials?|headers?|(api|access|secret|private|account|encryption)[_-]?key)$`)
 	// urlPath matches a URL with a path or a query, where webhooks and servers of manifests have their credentials.
@@ -105,14 +107,28 @@ func MaskArguments(args []string) []string {
 func SecretsOf(args []string, configs ...map[string]any) func(text string) string {
 	var secrets, pairs []string
 	for i, shown := range MaskArguments(args) {
-		if shown != args[i] {
-			secrets = append(secrets, args[i][strings.Index(args[i], "=")+1:])
+		if shown == args[i] {
+			continue
 		}
+		flag, value, hasValue := strings.Cut(args[i], "=")
+		if !hasValue && i > 0 {
+			flag, value = args[i-1], flag
+		}
+		if strings.HasSuffix(flag, "header") { // the names of headers are no secrets
+			value = headerNames.ReplaceAllString(value, "$1")
+		}
+		secrets = append(secrets, value)
 	}
 	for _, config := range configs {
 		for name, value := range config {
-			if strings.EqualFold(name, urlField) || strings.EqualFold(name, headerField) {
+			headers, _ := value.(map[string]any)
+			switch {
+			case strings.EqualFold(name, urlField):
 				secrets = append(secrets, fmt.Sprint(value))
+			case strings.EqualFold(name, headerField):
+				for _, values := range headers { // their names are no secrets
+					secrets = append(secrets, fmt.Sprint(values))
+				}
 			}
 		}
 	}

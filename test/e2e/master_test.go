@@ -172,7 +172,7 @@ func TestAControlPlaneNodeStartsBeforeItsAPIServer(t *testing.T) {
 	assert.NoError(t, syscall.Kill(server, syscall.SIGKILL))
 	m.start()
 	m.healthyOn(second)
-	m.AgentSays("Unknown", "SyncFailed", fmt.Sprintf(unread, "UID: "+second)+"the API server refuses connections (")
+	m.AgentSays("Unknown", "SyncFailed", fmt.Sprintf(unread, strings.Trim(label(second), "()"))+"the API server refuses connections (")
 	m.recorded(second, second)
 	kubelet = m.SteadyFromNow()
 	m.place(m.apiServer())

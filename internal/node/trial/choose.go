@@ -168,8 +168,11 @@ func (d *decider) chooseAction() bool {
 		}
 	} else {
 		d.startCause = CauseCrash
+		if d.onTrial() { // a crash that counts has set them to zero
+			d.editTrial(func(t *Trial) { t.Unhealthy, t.NotReady = run.Unhealthy, run.NotReady })
+		}
 		run.Config, run.Local = d.choice, d.o.LocalDigest
-		run.Uptime, run.HealthyFor, run.ReadyFor, run.Unhealthy, run.NotReady, run.BadFor, run.Healthy = 0, 0, 0, 0, 0, 0, false
+		run.Uptime, run.HealthyFor, run.ReadyFor, run.Unhealthy, run.NotReady, run.Relapsed, run.Healthy = 0, 0, 0, 0, 0, false, false
 	}
 	d.restoreUnhealthyTime()
 	if s.OnTrial(d.choice) {

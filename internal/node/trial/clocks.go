@@ -102,9 +102,6 @@ func (d *decider) updateNodeClocks(gap time.Duration, wasHealthy bool) {
 	case run.Healthy && !run.ClocksPaused: // the rest of the interval in which an outage ended does not count
 		run.NotReady += gap
 	}
-	if run.BadFor += gap; run.Healthy && !notReady {
-		run.BadFor = 0
-	}
 	switch {
 	case !run.Healthy || d.clocksPaused():
 	case !n.Ready:
@@ -123,7 +120,9 @@ func (d *decider) recovered(bad, gap, limit time.Duration) time.Duration {
 	if !d.runsTrial() {
 		return 0
 	}
-	return max(0, min(bad, limit)-gap/4)
+	left := max(0, min(bad, limit)-gap/4)
+	d.next.Run.Relapsed = d.next.Run.Relapsed || left > 0
+	return left
 }
 
 func (d *decider) updateAPIClocks(gap time.Duration) {

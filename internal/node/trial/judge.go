@@ -93,9 +93,9 @@ func (d *decider) judgeTrial() {
 	}
 	switch {
 	case run.Unhealthy >= o.Limits.HealthTimeout && run.Unhealthy > 0 && !run.Healthy:
-		d.fail(NotHealthy, fmt.Sprintf("was not healthy for %s%s", o.Limits.HealthTimeout, d.inAll(o.Limits.HealthTimeout)))
+		d.fail(NotHealthy, fmt.Sprintf("was not healthy for %s%s", o.Limits.HealthTimeout, d.inAll()))
 	case run.NotReady >= o.Limits.ReadyTimeout && run.NotReady > 0 && !o.Node.Ready:
-		d.fail(NotReady, fmt.Sprintf("left the node not ready for %s%s", o.Limits.ReadyTimeout, d.inAll(o.Limits.ReadyTimeout)))
+		d.fail(NotReady, fmt.Sprintf("left the node not ready for %s%s", o.Limits.ReadyTimeout, d.inAll()))
 	case !d.clocksPaused() && !t.Terms.AllowPodLoss && len(o.Node.LostPods) > 0 && run.SinceStart > 0:
 		d.unexplained = o.Node.LossUnexplained && len(pressure) == 0
 		d.fail(WorkloadHarmed, "harmed the workload: "+joinFirst(o.Node.LostPods))
@@ -116,8 +116,8 @@ func (d *decider) judgeTrial() {
 }
 
 // inAll returns words for a time in a bad state that was interrupted.
-func (d *decider) inAll(limit time.Duration) string {
-	if d.next.Run.BadFor < limit {
+func (d *decider) inAll() string {
+	if d.next.Run.Relapsed {
 		return " in all"
 	}
 	return ""

@@ -54,7 +54,7 @@ func (d *decider) endTrial() {
 	}
 	d.next.Trial, d.next.Startups = nil, nil
 	run := &d.next.Run
-	run.UnsavedHealthy, run.NotReady, run.BadFor, run.Waited, run.Retries = 0, 0, 0, 0, 0
+	run.UnsavedHealthy, run.NotReady, run.Relapsed, run.Waited, run.Retries = 0, 0, false, 0, 0
 	if run.Healthy {
 		run.Unhealthy = 0
 	}

@@ -173,7 +173,7 @@ type Run struct {
 	Unhealthy      time.Duration // running but not healthy; on trial, a quarter of the time of health is taken off, else all of it
 	Waiting        time.Duration // running but waiting for its lock, without a break
 	NotReady       time.Duration // healthy, but the node is not Ready; on trial, a quarter of the time of Ready is taken off, else all of it
-	BadFor         time.Duration // not healthy or not Ready, without a break
+	Relapsed       bool          // Unhealthy or NotReady was interrupted by a good time
 	Outage         bool          // at the last decision, something that health depends on was unavailable
 	Excused        bool          // the last exit did not count, because of an outage that had just ended
 	ClocksPaused   bool          // at the last decision, the clocks that depend on the API or the runtime were stopped
