@@ -121,7 +121,7 @@ func (d *decider) recovered(bad, gap, limit time.Duration) time.Duration {
 		return 0
 	}
 	left := max(0, min(bad, limit)-gap/4)
-	d.next.Run.Relapsed = d.next.Run.Relapsed || left > 0
+	d.next.Run.Relapsed = d.next.Run.Relapsed || gap > 0 && left > 0
 	return left
 }
 
