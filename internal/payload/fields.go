@@ -35,8 +35,8 @@ var tighterPIDs = &Limit{"free up to the local value; -1 and 0 are no limit", fu
 	return ok && known && (l <= 0 || v > 0 && v <= l)
 }}
 
-// Fields are all fields of the upstream type, and of a preview of the next version, sorted by path. Structs are listed by their fields; a mapping with free
-// keys is one field.
+// Fields are all fields of the upstream type, and of a preview of the next version, sorted by path. Structs are listed by their
+// fields; a mapping with free keys is one field.
 var Fields = []Field{
 	{Path: "address", Group: "server", Protected: "where the kubelet's API listens, with readOnlyPort too"},
 	{Path: "allowedUnsafeSysctls", Group: "security", Protected: "lets pods set kernel parameters of the node"},

@@ -36,7 +36,8 @@ func (a *Agent) judgePreflight(ctx context.Context) {
 		judge := a.preflightJudge(request.PreflightRequest)
 		return func(ctx context.Context) v1alpha1.PreflightAnswer {
 			answer := judge(ctx)
-			if answer.UID = id; answer.Message != "" && answer.Reason != v1alpha1.ReasonSyncFailed && a.isForeign(trial.Config{Namespace: request.ConfigMapRef.Namespace}) {
+			answer.UID = id
+			if answer.Message != "" && answer.Reason != v1alpha1.ReasonSyncFailed && a.isForeign(request.ConfigMapRef.Namespace) {
 				answer.Message = withheld
 			}
 			return answer

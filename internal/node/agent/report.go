@@ -74,7 +74,7 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 		WorkloadPods: workload, PodsUnreadyOnRestart: unready, Preflight: a.preflight.answer, Flags: a.flags.answer, Drift: a.drift.found, Capabilities: a.capabilities(),
 		DefaultTrialSeconds: new(int64(a.o.Limits.TrialDuration / time.Second)),
 	})
-	if a.isForeign(d.Status.Active) {
+	if a.isForeign(d.Status.Active.Namespace) {
 		status.OverriddenFields = nil
 	}
 	if a.p.Reporter != nil && !a.isHeldBack(d, o) {

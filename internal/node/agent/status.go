@@ -15,18 +15,20 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
-// withheld replaces what a kubelet, a guard or a decoder says about a ConfigMap outside of evenkeel's namespace. Whoever writes a NodeConfig
-// may not be allowed to read that ConfigMap, so that no report names its keys or values.
+// withheld replaces what a kubelet, a guard or a decoder says about a ConfigMap outside of evenkeel's namespace. Whoever writes a
+// NodeConfig may not be allowed to read that ConfigMap, so that no report names its keys or values.
 const withheld = "the details are only in this node's log, because the ConfigMap is outside of namespace " + v1alpha1.SystemNamespace
 
-// isForeign reports whether a NodeConfig made the node read a configuration from outside of evenkeel's namespace.
-func (a *Agent) isForeign(c trial.Config) bool {
-	return a.o.Remote == v1alpha1.RemoteConfigNodeConfig && c.Namespace != "" && c.Namespace != v1alpha1.SystemNamespace
+// isForeign reports whether a NodeConfig made the node read a configuration of this namespace from outside of evenkeel's.
+func (a *Agent) isForeign(namespace string) bool {
+	return a.o.Remote == v1alpha1.RemoteConfigNodeConfig && namespace != "" && namespace != v1alpha1.SystemNamespace
 }
 
 // readsForeign reports whether one of the node's configurations is foreign.
 func (a *Agent) readsForeign() bool {
-	return a.isForeign(a.assignment.config) || a.isForeign(a.state.Current.Config) || a.isForeign(a.state.LastKnownGood.Config) || a.isForeign(a.state.Run.Config)
+	s := a.state
+	configs := []trial.Config{a.assignment.config, s.Current.Config, s.LastKnownGood.Config, s.Run.Config}
+	return slices.ContainsFunc(configs, func(c trial.Config) bool { return a.isForeign(c.Namespace) })
 }
 
 // published returns a decision's status as others may see it. The reason and the effect always stay, and so does the cause if the
@@ -34,7 +36,7 @@ func (a *Agent) readsForeign() bool {
 func (a *Agent) published(st trial.Status) trial.Status {
 	st.Bad = slices.Clone(st.Bad)
 	for i, b := range st.Bad {
-		if b.Detail != "" && a.isForeign(trial.Config{Namespace: b.Namespace}) {
+		if b.Detail != "" && a.isForeign(b.Namespace) {
 			st.Bad[i].Detail = withheld
 		}
 	}
