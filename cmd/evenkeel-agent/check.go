@@ -56,14 +56,14 @@ cannot, 2 could not tell.`,
   evenkeel-agent check kubelet.yaml -- /usr/bin/kubelet --config=/var/lib/kubelet/config.yaml
 
   # Can evenkeel drive the kubelet of a planned upgrade?
-  evenkeel-agent check --self-test -- ./kubelet-v1.37.1 --config=/var/lib/kubelet/config.yaml
+  evenkeel-agent check --self-test -- ./kubelet-v1.37.2 --config=/var/lib/kubelet/config.yaml
 
   # Would the kubelet of a planned upgrade accept it?
-  evenkeel-agent check --anywhere kubelet.yaml -- ./kubelet-v1.37.1
+  evenkeel-agent check --anywhere kubelet.yaml -- ./kubelet-v1.37.2
 
   # Would the kube-proxy of a planned upgrade accept the cluster's configuration?
   kubectl -n kube-system get configmap kube-proxy -o 'jsonpath={.data.config\.conf}' |
-    evenkeel-agent check --component=kube-proxy - -- ./kube-proxy-v1.37.1`,
+    evenkeel-agent check --component=kube-proxy - -- ./kube-proxy-v1.37.2`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
 			if selfTest {

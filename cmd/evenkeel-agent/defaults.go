@@ -25,7 +25,7 @@ certificate, are empty.
 
 Exit codes: 0 printed, 2 could not tell, 3 usage.`,
 		Example: `  # What changes with an upgrade?
-  diff <(evenkeel-agent defaults -- ./kubelet-v1.36.3) <(evenkeel-agent defaults -- ./kubelet-v1.37.1)
+  diff <(evenkeel-agent defaults -- ./kubelet-v1.36.3) <(evenkeel-agent defaults -- ./kubelet-v1.37.2)
 
   evenkeel-agent defaults --component=kube-proxy -- /usr/local/bin/kube-proxy > kube-proxy.yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {

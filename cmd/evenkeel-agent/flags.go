@@ -48,7 +48,7 @@ Exit codes: 0 equivalent, 1 not equivalent, 2 could not tell, 3 usage. With --ap
 		Example: `  evenkeel-agent flags -- /usr/bin/kubelet --config=/var/lib/kubelet/config.yaml --max-pods=250
 
   # Which flags does the kubelet of a planned upgrade no longer have?
-  evenkeel-agent flags --newer-kubelet=./kubelet-v1.37.1 -- /usr/bin/kubelet --containerd=/run/containerd.sock
+  evenkeel-agent flags --newer-kubelet=./kubelet-v1.37.2 -- /usr/bin/kubelet --containerd=/run/containerd.sock
 
   # Replace the flags of this node's kubelet:
   evenkeel-agent flags --apply`,

@@ -153,7 +153,7 @@ func TestFlagsStayWhereADropInHasNoEffect(t *testing.T) {
 	for path, content := range map[string]string{filepath.Join(initDir, "kubelet"): "x", file: ""} {
 		assert.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 	}
-	store := assert.Value(checkpoint.Open(atomicfile.OS{}, state, "v1.37.1", nil))(t)
+	store := assert.Value(checkpoint.Open(atomicfile.OS{}, state, "v1.37.2", nil))(t)
 	assigned := trial.Config{Revision: "u1", Namespace: "n", Name: "c", UID: "u1", Payload: strings.Repeat("a", 64), Checkpoint: strings.Repeat("b", 64)}
 	assert.NoError(t, store.Save(trial.State{Current: trial.AdoptedConfig{Config: assigned, Since: time.Unix(1, 0).UTC()}}))
 	for _, c := range []struct{ flag, want string }{

@@ -15,7 +15,7 @@ const flaggedKubelet = `#!/bin/sh
 end() { echo "E1121 07:10:36.358684   21610 run.go:72] \"command failed\" err=\"$1\"" >&2; exit 1; }
 for a in "$@"; do case "$a" in
 --gone*) [ "${0##*/}" = newer ] && end "failed to parse kubelet flag: unknown flag: --gone";;
---version) echo "Kubernetes v1.37.1"; exit;;
+--version) echo "Kubernetes v1.37.2"; exit;;
 --config=*) config=$(cat "${a#--config=}");;
 --config-dir=*) dropins=$(cat "${a#--config-dir=}"/*.conf);;
 --max-pods=*) flag=${a#*=};;
@@ -51,7 +51,7 @@ func TestFlagsPrintsADropInAndTheRemainingCommandLine(t *testing.T) {
 			"# These flags of the kubelet can be removed:\n#   --max-pods=250 (maxPods)\n# These flags stay:\n#   '--node-labels=a=it'\\''s\\x1b,b'\n" +
 				"# The remaining command line:\n#   " + kubelet + " '--node-labels=a=it'\\''s\\x1b,b'\n" + unchanged + dropin},
 		{"flags that a newer kubelet does not have", []string{"--newer-kubelet=" + newer, "--", kubelet, "--max-pods=250", "--gone"}, 0,
-			"# These flags of the kubelet can be removed:\n#   --max-pods=250 (maxPods)\n# These flags stay:\n#   --gone (kubelet v1.37.1 does not have this flag)\n" +
+			"# These flags of the kubelet can be removed:\n#   --max-pods=250 (maxPods)\n# These flags stay:\n#   --gone (kubelet v1.37.2 does not have this flag)\n" +
 				"# The remaining command line:\n#   " + kubelet + " --gone\n" + unchanged + dropin},
 		{"nothing to convert", []string{"--", kubelet, "--manifest-url-header=a:b"}, 0,
 			"# These flags stay:\n#   --manifest-url-header=a:b (staticPodURLHeader; it stays, because the kubelet does not print the values of this field)\n" +

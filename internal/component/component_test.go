@@ -138,7 +138,7 @@ func TestRealComponentsAcceptTheirOwnDefaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := realComponent(t, name)
-			assert.Returns(t, "v1.37.1", "version")(c.Version(context.Background()))
+			assert.Returns(t, "v1.37.2", "version")(c.Version(context.Background()))
 			assert.Returns(t, want["apiVersion"], "preferred version")(c.PreferredVersion(context.Background()))
 			defaults, err := c.Defaults(context.Background())
 			assert.NoError(t, err)

@@ -132,14 +132,14 @@ for a in "$@"; do case "$a" in
 --gone*) echo 'E1121 07:10:36.358684   21610 run.go:72] "command failed" err="failed to parse kubelet flag: unknown flag: --gone"' >&2; exit 1;;
 --max-pods=many) echo 'invalid argument' >&2; exit 1;;
 esac; done
-echo Kubernetes v1.37.1
+echo Kubernetes v1.37.2
 `, 0o755)
 	ask := func(path string, flags ...string) (string, []string, error) {
 		k, err := ParseKubelet(append([]string{"/usr/bin/kubelet"}, flags...))
 		assert.NoError(t, err)
 		return k.UnknownFlags(context.Background(), path)
 	}
-	if version, unknown, err := ask(newer, "--max-pods=2", "--gone", "yes", "-v=2"); err != nil || version != "v1.37.1" || !slices.Equal(unknown, []string{"gone"}) {
+	if version, unknown, err := ask(newer, "--max-pods=2", "--gone", "yes", "-v=2"); err != nil || version != "v1.37.2" || !slices.Equal(unknown, []string{"gone"}) {
 		t.Errorf("%s has no %q: %v", version, unknown, err)
 	}
 	if _, _, err := ask(newer, "--max-pods=many"); err == nil || err.Error() != `kubelet --version: exit code 1, "invalid argument" is not a version` {

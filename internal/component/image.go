@@ -35,7 +35,7 @@ func NewImage(name, reference, scratchDir string, log *slog.Logger) (Component, 
 	case !ok:
 		return nil, unknownComponent(name)
 	case reference == "" || reference[0] == '-' || strings.ContainsFunc(reference, func(r rune) bool { return r <= ' ' }):
-		return nil, fmt.Errorf("%q is not an image reference such as registry.k8s.io/%s:v1.37.1", reference, name)
+		return nil, fmt.Errorf("%q is not an image reference such as registry.k8s.io/%s:v1.37.2", reference, name)
 	}
 	scratchDir, err := filepath.Abs(scratchDir) // containerd mounts a subdirectory
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
 
-const proxyImage = "registry.k8s.io/kube-proxy:v1.37.1"
+const proxyImage = "registry.k8s.io/kube-proxy:v1.37.2"
 
 // startNode returns a node whose containerd has only its own images, and makes ctr use it.
 func startNode(t *testing.T) *localcluster.Node {
@@ -81,9 +81,9 @@ func TestNewImageRejectsComponentsWithoutAnImage(t *testing.T) {
 	for _, tt := range []struct{ name, reference, want string }{
 		{"kubelet", proxyImage, "a kubelet cannot run from an image: use --component-binary kubelet=PATH"},
 		{"kube-dns", proxyImage, `there is no component "kube-dns"; there are kube-proxy, kubelet`},
-		{"kube-proxy", "", `"" is not an image reference such as registry.k8s.io/kube-proxy:v1.37.1`},
-		{"kube-proxy", "--privileged", `"--privileged" is not an image reference such as registry.k8s.io/kube-proxy:v1.37.1`},
-		{"kube-proxy", "a b", `"a b" is not an image reference such as registry.k8s.io/kube-proxy:v1.37.1`},
+		{"kube-proxy", "", `"" is not an image reference such as registry.k8s.io/kube-proxy:v1.37.2`},
+		{"kube-proxy", "--privileged", `"--privileged" is not an image reference such as registry.k8s.io/kube-proxy:v1.37.2`},
+		{"kube-proxy", "a b", `"a b" is not an image reference such as registry.k8s.io/kube-proxy:v1.37.2`},
 	} {
 		assert.Error(t, assert.Err(NewImage(tt.name, tt.reference, t.TempDir(), slogDiscard())), tt.want, tt.name, "by", tt.reference)
 	}
@@ -166,7 +166,7 @@ func realKubeProxyOfAnImage(t *testing.T, n *localcluster.Node) {
 		})
 	}
 	t.Run("its version", func(t *testing.T) {
-		assert.Returns(t, "v1.37.1")(c.Version(t.Context()))
+		assert.Returns(t, "v1.37.2")(c.Version(t.Context()))
 	})
 	t.Run("the version that it prefers", func(t *testing.T) {
 		assert.Returns(t, "kubeproxy.config.k8s.io/v1alpha1")(c.PreferredVersion(t.Context()))

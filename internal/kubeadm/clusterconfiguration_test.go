@@ -12,14 +12,14 @@ import (
 func TestAClusterConfigurationIsParsedAndDefaulted(t *testing.T) {
 	const v4, v3 = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n", "apiVersion: kubeadm.k8s.io/v1beta3\nkind: ClusterConfiguration\n"
 	const all = `
-kubernetesVersion: v1.37.1
+kubernetesVersion: v1.37.2
 controlPlaneEndpoint: api.example.org:443
 certificatesDir: /srv/pki
 networking: {serviceSubnet: "10.96.0.0/16,fd00:10::/112", podSubnet: "10.244.0.0/16,fd00:20::/56", dnsDomain: example.org}
 proxy: {disabled: true}
 `
 	everything := ClusterConfiguration{
-		APIVersion: "kubeadm.k8s.io/v1beta4", KubernetesVersion: "v1.37.1", ControlPlaneEndpoint: "api.example.org:443", CertificatesDir: "/srv/pki",
+		APIVersion: "kubeadm.k8s.io/v1beta4", KubernetesVersion: "v1.37.2", ControlPlaneEndpoint: "api.example.org:443", CertificatesDir: "/srv/pki",
 		ServiceSubnet: "10.96.0.0/16,fd00:10::/112", PodSubnet: "10.244.0.0/16,fd00:20::/56", DNSDomain: "example.org", ProxyDisabled: true,
 	}
 	inV1beta3 := everything

@@ -129,13 +129,13 @@ func TestReplaceKeepsOtherKeysOfTheConfigMap(t *testing.T) {
 func TestAStoredClusterConfigurationKeepsTheControlPlanesVersion(t *testing.T) {
 	stored := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: KubeadmConfigMap}, Data: map[string]string{KubeadmConfigKey: v1beta4("")}}
 	input := clusterConfiguration(t, "clusterName: new\n")
-	input.Document = []byte(strings.Replace(string(input.Document), "v1.37.1", "v1.40.0", 1))
+	input.Document = []byte(strings.Replace(string(input.Document), "v1.37.2", "v1.40.0", 1))
 	input.KubernetesVersion = "v1.40.0"
 	existing := &Cluster{Configuration: clusterConfiguration(t, ""), ConfigMaps: map[string]*corev1.ConfigMap{KubeadmConfigMap: stored}, Endpoint: "192.0.2.10:6443"}
 	_, write, err := Decide(existing, &Input{File: "new.yaml", Cluster: input}, Options{})
 	assert.NoError(t, err)
 	text := write.New.Data[KubeadmConfigKey]
-	assert.That(t, strings.Contains(text, "kubernetesVersion: v1.37.1\n") && strings.Contains(text, "clusterName: new\n"), "%s", text)
+	assert.That(t, strings.Contains(text, "kubernetesVersion: v1.37.2\n") && strings.Contains(text, "clusterName: new\n"), "%s", text)
 	_, _, err = Decide(&Cluster{}, &Input{File: "new.yaml", Cluster: &ClusterConfiguration{ServiceSubnet: "10.96.0.0/16"}, Endpoint: "192.0.2.10:6443"}, Options{})
 	assert.That(t, err != nil && err.Error() == "the ClusterConfiguration in new.yaml has no kubernetesVersion, and neither has ConfigMap kube-system/kubeadm-config: add the field", "%v", err)
 }
@@ -287,7 +287,7 @@ func TestGatherFindsTheControlPlanesAddress(t *testing.T) {
 	upload(t, localcluster.KubeadmConfig(addressV4, v1beta4("controlPlaneEndpoint: api.example:443\n")))
 	existing, err := Gather(t.Context(), admin)
 	assert.NoError(t, err)
-	assert.That(t, existing.ProxyServer == "api.example:443" && existing.Endpoint == "" && existing.ProxyImage == "registry.k8s.io/kube-proxy:v1.37.1" && existing.Configuration.KubernetesVersion == "v1.37.1",
+	assert.That(t, existing.ProxyServer == "api.example:443" && existing.Endpoint == "" && existing.ProxyImage == "registry.k8s.io/kube-proxy:v1.37.2" && existing.Configuration.KubernetesVersion == "v1.37.2",
 		"%+v", existing)
 	// What the API server says of itself counts where no kube-proxy is told. An API server on loopback says nothing of
 	// itself; so this one is made up.

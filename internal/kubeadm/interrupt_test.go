@@ -179,7 +179,7 @@ func TestSeveralInterruptedAppliesAreUndone(t *testing.T) {
 			one, two := &line{cut: first}, &line{cut: second}
 			_ = Store(t.Context(), over(t, one), "v1.37.0", to(t, c, wanted)) // whatever it says
 			want += complete(t, c, wanted)
-			_ = Store(t.Context(), over(t, two), "v1.37.1", to(t, c, other)) // whatever it says
+			_ = Store(t.Context(), over(t, two), "v1.37.2", to(t, c, other)) // whatever it says
 			want += complete(t, c, other)
 			store(t, c, "v1.37.2", contents{"kubelet-config": "a4"})
 			assert.Equal(t, countRecords(t, c), want, "records")
@@ -304,7 +304,7 @@ func TestAnUndoDuringAnApplyLosesNothing(t *testing.T) {
 
 func TestAnotherApplyDuringAnApplyLosesNothing(t *testing.T) {
 	amid(t, func(t *testing.T, c client.Client) {
-		store(t, c, "v1.37.1", contents{"kubelet-config": "a3", "kube-proxy": "b3"})
+		store(t, c, "v1.37.2", contents{"kubelet-config": "a3", "kube-proxy": "b3"})
 	}, unwindAll)
 }
 

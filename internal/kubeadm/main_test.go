@@ -49,7 +49,7 @@ const (
 
 // v1beta4 is a ClusterConfiguration with these fields more.
 func v1beta4(more string) string {
-	return "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.37.1\n" + more
+	return "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.37.2\n" + more
 }
 
 // kubeadmMaps are the ConfigMaps that the real kubeadm uploads, and uploads the copies of them by the configuration file. Each test gets

@@ -304,7 +304,7 @@ func (r *Row) Short(apiVersion string) string {
 func ParseTarget(s string) (string, error) {
 	v, err := version.ParseSemantic(s)
 	if err != nil {
-		return "", fmt.Errorf("%q is not a version of Kubernetes: use one such as v1.37.1", s)
+		return "", fmt.Errorf("%q is not a version of Kubernetes: use one such as v1.37.2", s)
 	}
 	return "v" + v.String(), nil
 }

@@ -48,7 +48,7 @@ func judges(t *testing.T) map[string]component.Component {
 func makePlan(t *testing.T, input *Input, binaries map[string]component.Component) *Plan {
 	t.Helper()
 	existing := assert.Value(Gather(t.Context(), admin))(t)
-	p := assert.Value(MakePlan(t.Context(), existing, input, "v1.37.1", binaries, Options{}))(t)
+	p := assert.Value(MakePlan(t.Context(), existing, input, "v1.37.2", binaries, Options{}))(t)
 	return p
 }
 
@@ -115,7 +115,7 @@ func TestPlanOfEveryOriginOfEveryComponentInEveryState(t *testing.T) {
 					if p.NeedsManualUpgrade() != byHand {
 						t.Errorf("it says %v of whether hands are needed", p.NeedsManualUpgrade())
 					}
-					assert.NoError(t, Store(t.Context(), admin, "v1.37.1", p.Writes()))
+					assert.NoError(t, Store(t.Context(), admin, "v1.37.2", p.Writes()))
 					t.Cleanup(func() { forgetRecords(t) })
 					is, why := OriginOf(configMaps(t)[c.ConfigMap])
 					assert.That(t, is == origin, "after it was stored it is %s: %s", is, why)
@@ -139,7 +139,7 @@ func forgetRecords(t *testing.T) {
 func TestABinaryOfAnotherMinorVersionIsAnError(t *testing.T) {
 	existing := &Cluster{Configuration: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}
 	for target, want := range map[string]string{
-		"v1.38.0": "the given kubelet is v1.37.1, but the target is v1.38.0: pass a binary of the target version",
+		"v1.38.0": "the given kubelet is v1.37.2, but the target is v1.38.0: pass a binary of the target version",
 		"v1.37.9": "", // the format does not change within a minor version
 		"":        "",
 	} {
@@ -148,19 +148,19 @@ func TestABinaryOfAnotherMinorVersionIsAnError(t *testing.T) {
 			assert.That(t, err != nil && err.Error() == want, "%s: %v", target, err)
 			continue
 		}
-		assert.That(t, err == nil && p.Components[0].ValidatedBy == "kubelet v1.37.1", "%s: %v", target, err)
+		assert.That(t, err == nil && p.Components[0].ValidatedBy == "kubelet v1.37.2", "%s: %v", target, err)
 	}
 }
 
 func TestParseTargetReadsOnlyKubernetesVersions(t *testing.T) {
-	for s, want := range map[string]string{"v1.37.1": "v1.37.1", "1.38.0": "v1.38.0", "v1.38.0-rc.1": "v1.38.0-rc.1", "1.37": "", "stable": "", "": ""} {
+	for s, want := range map[string]string{"v1.37.2": "v1.37.2", "1.38.0": "v1.38.0", "v1.38.0-rc.1": "v1.38.0-rc.1", "1.37": "", "stable": "", "": ""} {
 		got, err := ParseTarget(s)
 		assert.That(t, got == want && (err == nil) == (want != ""), "%q: %q, %v", s, got, err)
 	}
 }
 
 // mute is a kubelet that cannot be asked.
-const mute = "#!/bin/sh\ncase \"$*\" in *--version*) echo 'Kubernetes v1.37.1'; exit 0;; esac\necho 'not today' >&2\nexit 1\n"
+const mute = "#!/bin/sh\ncase \"$*\" in *--version*) echo 'Kubernetes v1.37.2'; exit 0;; esac\necho 'not today' >&2\nexit 1\n"
 
 func TestUnvalidatedConfigurationsAreNotAccepted(t *testing.T) {
 	stub := func(script string) map[string]component.Component {
@@ -186,7 +186,7 @@ func TestUnvalidatedConfigurationsAreNotAccepted(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			existing := &Cluster{Configuration: clusterConfiguration(t, ""), Endpoint: "192.0.2.10:6443"}
-			p := assert.Value(MakePlan(t.Context(), existing, tt.given, "v1.37.1", tt.judges, Options{}))(t)
+			p := assert.Value(MakePlan(t.Context(), existing, tt.given, "v1.37.2", tt.judges, Options{}))(t)
 			row := p.Components[0]
 			assert.That(t, row.Validation == tt.validation && row.ManualUpgrade == tt.manual && row.PreferredVersion == "" && len(row.Warnings) != 0 && !p.NeedsManualUpgrade(), "%+v", row)
 			if (len(p.NotValidated()) > 0) != (tt.validation == CouldNotTell) {

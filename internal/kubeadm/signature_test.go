@@ -167,7 +167,7 @@ func TestTheRealKubeadmSeesTheSameOrigin(t *testing.T) {
 				assert.Must(t, got == tt.want, "%s: %s: %s", c.Name, got, why)
 				assert.NoError(t, admin.Update(t.Context(), cm))
 			}
-			err := cluster.Kubeadm(t.Context(), "", "upgrade apply phase upload-config kubelet v1.37.1", "upgrade apply phase addon kube-proxy v1.37.1")
+			err := cluster.Kubeadm(t.Context(), "", "upgrade apply phase upload-config kubelet v1.37.2", "upgrade apply phase addon kube-proxy v1.37.2")
 			assert.NoError(t, err)
 			after := configMaps(t)
 			for _, c := range Components() {
@@ -208,7 +208,7 @@ func givenControlPlane(t *testing.T) {
 			},
 			Spec: corev1.PodSpec{
 				NodeName:                     host,
-				Containers:                   []corev1.Container{{Name: "kube-apiserver", Image: "registry.k8s.io/kube-apiserver:v1.37.1"}},
+				Containers:                   []corev1.Container{{Name: "kube-apiserver", Image: "registry.k8s.io/kube-apiserver:v1.37.2"}},
 				AutomountServiceAccountToken: new(bool),
 			},
 		},

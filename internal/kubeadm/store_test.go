@@ -213,9 +213,9 @@ func TestAConflictKeepsWhatAnInterruptedApplySaved(t *testing.T) {
 		edit(t, c, "kubelet-config", func(cm *corev1.ConfigMap) { replaceContent(cm, configMap("kubelet-config", "theirs")) })
 		return nil
 	})
-	says(t, Store(t.Context(), late, "v1.37.1", to(t, c, contents{"kubelet-config": "a3"})), "0 of 1 ConfigMaps were written", "was changed in the meantime")
-	recorded(t, c, "00001 v1.37.1 stopped")
-	says(t, undo(t.Context(), c, false), "changed since the apply of v1.37.1", "kube-system/kubelet-config")
+	says(t, Store(t.Context(), late, "v1.37.2", to(t, c, contents{"kubelet-config": "a3"})), "0 of 1 ConfigMaps were written", "was changed in the meantime")
+	recorded(t, c, "00001 v1.37.2 stopped")
+	says(t, undo(t.Context(), c, false), "changed since the apply of v1.37.2", "kube-system/kubelet-config")
 	assert.NoError(t, undo(t.Context(), c, true))
 	has(t, c, contents{"kubelet-config": "a", "kube-proxy": "b"})
 }

@@ -116,7 +116,7 @@ func TestTheExampleReplacesTheKubeletsCommandLineAndKeepsTheAgents(t *testing.T)
 		"--config-dir=/etc/kubernetes/kubelet.conf.d", "--hostname-override=$(NODE_NAME)", "--node-ip=$(HOST_IP)",
 	}
 	assert.NoDiff(t, cmp.Diff(want, example.Args))
-	assert.That(t, example.Image == "registry.example.com/evenkeel/kubelet:v1.37.1" && len(example.Env) == len(base.Env)+1,
+	assert.That(t, example.Image == "registry.example.com/evenkeel/kubelet:v1.37.2" && len(example.Env) == len(base.Env)+1,
 		"image %s, environment %v", example.Image, example.Env)
 }
 

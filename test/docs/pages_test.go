@@ -135,7 +135,7 @@ func commandLine(w *world) error {
 
 // binaries has programs of the version to upgrade to, and files for them to judge.
 func binaries(w *world) error {
-	return errors.Join(w.linkTool("kubelet", "kubelet-v1.37.1"), w.linkTool("kube-proxy", "kube-proxy-v1.37.1"), w.write("kubelet.yaml", ownFile),
+	return errors.Join(w.linkTool("kubelet", "kubelet-v1.37.2"), w.linkTool("kube-proxy", "kube-proxy-v1.37.2"), w.write("kubelet.yaml", ownFile),
 		w.write("config.conf", "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmodus: iptables\n"))
 }
 
@@ -178,7 +178,7 @@ func install(w *world) error {
 }
 
 func kubelets(w *world) error {
-	if err := errors.Join(binaries(w), installed(w), w.kubeadm("v1.37.1")); err != nil {
+	if err := errors.Join(binaries(w), installed(w), w.kubeadm("v1.37.2")); err != nil {
 		return err
 	}
 	_, err := w.realNode()

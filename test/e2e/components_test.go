@@ -59,7 +59,7 @@ func TestDefaultsAreAConfigurationOfTheComponentThatPrintedThem(t *testing.T) {
 	for name, c := range map[string]struct{ path, begin string }{
 		"kubelet": {underTest.path, "# The defaults of kubelet " + underTest.version + ", as it printed them.\n" +
 			"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\naddress: 0.0.0.0\n"},
-		"kube-proxy": {tool("kube-proxy"), "# The defaults of kube-proxy v1.37.1, as it printed them.\n" + proxyHeader + "bindAddress: 0.0.0.0\n"},
+		"kube-proxy": {tool("kube-proxy"), "# The defaults of kube-proxy v1.37.2, as it printed them.\n" + proxyHeader + "bindAddress: 0.0.0.0\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &bench{t, b.tmp}

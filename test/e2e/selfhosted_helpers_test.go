@@ -26,7 +26,7 @@ import (
 // The self-hosted kubelet's versions before and after an update; the bootstrap kubelet is the node's own.
 const (
 	versionOne = "v1.33.13"
-	versionTwo = "v1.37.1"
+	versionTwo = "v1.37.2"
 )
 
 // pivot is a node whose first process plays the init system: it runs containerd and, as the unit says, the

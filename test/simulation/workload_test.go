@@ -445,7 +445,7 @@ func (x *act) kubeletHangs() {
 func (x *act) upgradeKubelet() {
 	m := x.machine()
 	m.mu.Lock()
-	m.kubelets = pick(x.r, "v1.35.1", "v1.36.3", "v1.37.1")
+	m.kubelets = pick(x.r, "v1.35.1", "v1.36.3", "v1.37.2")
 	m.mu.Unlock()
 	m.stopAgent()
 }

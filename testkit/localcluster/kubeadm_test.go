@@ -9,7 +9,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-const anyCluster = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.37.1\n"
+const anyCluster = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.37.2\n"
 
 func TestKubeadmUploadsItsConfigurations(t *testing.T) {
 	c := startCluster(t, Options{})
@@ -27,7 +27,7 @@ func TestKubeadmUploadsItsConfigurations(t *testing.T) {
 
 func TestErrorsOfKubeadmHaveItsOutput(t *testing.T) {
 	c := startCluster(t, Options{APIServerLater: true})
-	bad := strings.Replace(anyCluster, "v1.37.1", "latest-but-one", 1)
+	bad := strings.Replace(anyCluster, "v1.37.2", "latest-but-one", 1)
 	err := c.Kubeadm(t.Context(), KubeadmConfig("192.0.2.10", bad), "init phase upload-config kubeadm")
 	if err == nil || !strings.Contains(err.Error(), "kubeadm init phase upload-config kubeadm: exit status") || !strings.Contains(err.Error(), "latest-but-one") {
 		t.Error(err)

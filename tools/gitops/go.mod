@@ -7,7 +7,7 @@ go 1.26.0
 require (
 	github.com/fluxcd/cli-utils v1.3.0
 	github.com/yuin/gopher-lua v1.1.2
-	k8s.io/apimachinery v0.37.0
+	k8s.io/apimachinery v0.37.2
 )
 
 require (

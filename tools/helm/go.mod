@@ -6,17 +6,17 @@ tool helm.sh/helm/v3/cmd/helm
 
 require helm.sh/helm/v3 v3.21.4 // indirect
 
-require k8s.io/api v0.37.1 // indirect
+require k8s.io/api v0.37.2 // indirect
 
-require k8s.io/apiextensions-apiserver v0.37.1 // indirect
+require k8s.io/apiextensions-apiserver v0.37.2 // indirect
 
-require k8s.io/apimachinery v0.37.1 // indirect
+require k8s.io/apimachinery v0.37.2 // indirect
 
-require k8s.io/cli-runtime v0.37.1 // indirect
+require k8s.io/cli-runtime v0.37.2 // indirect
 
-require k8s.io/client-go v0.37.1 // indirect
+require k8s.io/client-go v0.37.2 // indirect
 
-require k8s.io/component-base v0.37.1 // indirect
+require k8s.io/component-base v0.37.2 // indirect
 
 require (
 	dario.cat/mergo v1.0.1 // indirect
@@ -115,10 +115,10 @@ require (
 	gopkg.in/evanphx/json-patch.v4 v4.13.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
-	k8s.io/apiserver v0.37.1 // indirect
+	k8s.io/apiserver v0.37.2 // indirect
 	k8s.io/klog/v2 v2.140.0 // indirect
 	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad // indirect
-	k8s.io/kubectl v0.37.1 // indirect
+	k8s.io/kubectl v0.37.2 // indirect
 	k8s.io/utils v0.0.0-20260626114624-be93311217bd // indirect
 	oras.land/oras-go/v2 v2.6.1 // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect

@@ -37,7 +37,7 @@ func (f *componentFlags) add(cmd *cobra.Command) {
 	cmd.Flags().Var(&programFlag{f, componentBinary, "PATH"}, componentBinary,
 		"the program that validates a component's configuration, such as kubelet=/usr/bin/kubelet; can be repeated")
 	cmd.Flags().Var(&programFlag{f, componentImage, "REF"}, componentImage,
-		"a container image with that program, such as kube-proxy=registry.k8s.io/kube-proxy:v1.37.1; can be repeated")
+		"a container image with that program, such as kube-proxy=registry.k8s.io/kube-proxy:v1.37.2; can be repeated")
 	for _, flag := range []string{componentBinary, componentImage} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			var begun []string

@@ -58,7 +58,7 @@ Exit codes:
 
   # Validate all of kubeadm's configuration in a CI job
   kubectl evenkeel config validate kubeadm.yaml -o json \
-    --component-binary kubelet=kubelet --component-image kube-proxy=registry.k8s.io/kube-proxy:v1.37.1`,
+    --component-binary kubelet=kubelet --component-image kube-proxy=registry.k8s.io/kube-proxy:v1.37.2`,
 		Args: func(cmd *cobra.Command, files []string) error {
 			again := slices.Index(files, "-") + 1
 			switch {

@@ -24,7 +24,7 @@ func TestTheCostOfRestarts(t *testing.T) {
 		{"an old kubelet without probed pods", []query.Restart{reported("v1.34.4", 0)}, ""},
 		{"one pod", []query.Restart{reported("v1.34.4", 1)}, begin + "1 pod on 1 node (kubelet 1.34)"},
 		{"old kubelets", []query.Restart{reported("v1.34.4", 300), reported("v1.33.13", 10), reported("v1.33.1-eks-1", 2)}, begin + "312 pods on 3 nodes (kubelet 1.33, 1.34)"},
-		{"static pods, or the feature gate", []query.Restart{reported("v1.37.1", 3), reported("v1.36.3", 0)}, begin + "3 pods on 1 node (kubelet 1.37)"},
+		{"static pods, or the feature gate", []query.Restart{reported("v1.37.2", 3), reported("v1.36.3", 0)}, begin + "3 pods on 1 node (kubelet 1.37)"},
 		{"agents that do not count", []query.Restart{unknown("v1.34.4"), unknown("v1.30.1")}, begin + "an unknown number on 2 nodes (kubelet 1.30, 1.34)"},
 		{"a mix", []query.Restart{reported("v1.33.13", 5), unknown("v1.34.4"), unknown("v1.36.3")}, begin + "5 pods on 1 node, and an unknown number on 1 node (kubelet 1.33, 1.34)"},
 		{"no version", []query.Restart{reported("\x1b[31m", 5)}, begin + "5 pods on 1 node"},

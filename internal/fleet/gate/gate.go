@@ -83,7 +83,7 @@ func (s *Servers) Query(ctx context.Context, server, query string, sent func()) 
 	if sent != nil {
 		sent()
 	}
-	value, warnings, err := c.api.Query(ctx, query, time.Time{}, prometheusv1.WithTimeout(s.timeout))
+	value, warnings, _, err := c.api.Query(ctx, query, time.Time{}, prometheusv1.WithTimeout(s.timeout))
 	if err == nil {
 		var result Result
 		if result, err = resultOf(value, warnings); err == nil {

@@ -94,7 +94,7 @@ func TestKubeletWithoutLockFileFlagRunsWithoutIt(t *testing.T) {
 		want   string // the lock that it is given; none: it cannot be run
 		err    string
 	}{
-		"it does":          {"echo Kubernetes v1.37.1", "/run/lock", ""},
+		"it does":          {"echo Kubernetes v1.37.2", "/run/lock", ""},
 		"it does not":      {`case "$*" in *lock-file*) echo 'E1122 13:18:48.173756    3352 run.go:72] "command failed" err="failed to parse kubelet flag: unknown flag: --lock-file"' >&2; exit 1 ;; esac; echo Kubernetes v1.40.0`, "", ""},
 		"it cannot be run": {"echo out of order >&2; exit 3", "/run/lock", "out of order"},
 	} {
@@ -122,7 +122,7 @@ func TestPreparedVerdictIsUsedOnce(t *testing.T) {
 	c := newAskedKubelet(t)
 	c.prepare(component.Accepted)
 	for range 2 {
-		if version, err := c.host.Version(t.Context()); err != nil || version != "v1.37.1" || c.asked() != 0 {
+		if version, err := c.host.Version(t.Context()); err != nil || version != "v1.37.2" || c.asked() != 0 {
 			t.Errorf("the version is %q, %v, or the kubelet was asked for it", version, err)
 		}
 	}

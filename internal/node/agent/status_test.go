@@ -183,7 +183,7 @@ func TestStatusSaysHowManyPodsARestartMakesUnready(t *testing.T) {
 		gates   map[string]any
 		want    int64
 	}{
-		{"v1.33.13", nil, 2}, {"v1.34.4-eks-1a2b3c", nil, 2}, {"v1.35.4", nil, 1}, {"v1.36.3", on, 2}, {"v1.37.1", nil, 1},
+		{"v1.33.13", nil, 2}, {"v1.34.4-eks-1a2b3c", nil, 2}, {"v1.35.4", nil, 1}, {"v1.36.3", on, 2}, {"v1.37.2", nil, 1},
 		{"unknown", nil, 1}, // as the guards take it
 	} {
 		inWorld(t, func(w *world) {
