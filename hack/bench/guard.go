@@ -15,6 +15,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/node/admission"
 	"github.com/evenkeel/evenkeel/internal/node/machine"
 	"github.com/evenkeel/evenkeel/internal/node/source"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/figures"
 	"github.com/evenkeel/evenkeel/testkit/must"
@@ -65,7 +66,7 @@ func guards(ctx context.Context, b *bed.Bed, runs int) (err error) {
 		described.Node, described.Pods = in.Node, in.Pods
 		for range 2 {
 			if lost := admission.Predict(described); len(lost) > 0 || len(described.Pods) != guarded {
-				return fmt.Errorf("%d pods, lost would be %v", len(described.Pods), lost)
+				return fmt.Errorf("%s, lost would be %v", printable.Count(len(described.Pods), "pod"), lost)
 			}
 		}
 		if i > 0 {
@@ -73,7 +74,7 @@ func guards(ctx context.Context, b *bed.Bed, runs int) (err error) {
 		}
 	}
 	m, f := figures.Median(took), figures.Median(floor)
-	figures.PrintRow(fmt.Sprintf("pod guard, %d pods", guarded), ms(m), ms(f), "20 ms", m <= 20*time.Millisecond)
+	figures.PrintRow("pod guard, "+printable.Count(guarded, "pod"), ms(m), ms(f), "20 ms", m <= 20*time.Millisecond)
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
@@ -161,7 +162,7 @@ func (p *probedPods) becomeReady(ctx context.Context) error {
 			}
 		}
 		if len(missing) > 0 {
-			return fmt.Errorf("%d pods are not Ready, the first is %s", len(missing), missing[0])
+			return fmt.Errorf("not Ready: %s, the first is %s", printable.Count(len(missing), "pod"), missing[0])
 		}
 		return nil
 	})

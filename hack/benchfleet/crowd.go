@@ -96,7 +96,7 @@ func (b *bench) rushByRollout(ctx context.Context, f *fleet) (r rush, err error)
 	must.OK(f.admin.Get(context.WithoutCancel(ctx), client.ObjectKeyFromObject(o), o))
 	note("the rollout", "%s: %s", o.Status.Phase, o.Status.Message)
 	if o.Status.Nodes.Failed > 0 {
-		return r, fmt.Errorf("%d nodes failed, although the configuration is good", o.Status.Nodes.Failed)
+		return r, fmt.Errorf("%d failed, although the configuration is good", o.Status.Nodes.Failed)
 	}
 	return r, nil
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/figures"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
@@ -100,7 +101,7 @@ func (w *world) look(ctx context.Context, o *v1alpha1.NodeConfigRollout, nodes i
 			return err
 		}
 		if int(o.Status.Nodes.Selected) != nodes {
-			return fmt.Errorf("%d of %d nodes are selected: %s", o.Status.Nodes.Selected, nodes, o.Status.Message)
+			return fmt.Errorf("%d of %s are selected: %s", o.Status.Nodes.Selected, printable.Count(nodes, "node"), o.Status.Message)
 		}
 		return nil
 	}, c.done))

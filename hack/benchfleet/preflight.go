@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/auditlog"
 	"github.com/evenkeel/evenkeel/testkit/figures"
 	"github.com/evenkeel/evenkeel/testkit/must"
@@ -52,7 +53,7 @@ func (f *fleet) preflight(ctx context.Context) (a asked, err error) {
 	a.took = time.Since(begin)
 	r := o.Status.Result
 	if a.unknown = int(r.Unknown); int(r.Accepted)+a.unknown != f.nodes {
-		return a, fmt.Errorf("%d of %d nodes accept: %+v", r.Accepted, f.nodes, r)
+		return a, fmt.Errorf("%d of %s accept: %+v", r.Accepted, printable.Count(f.nodes, "node"), r)
 	}
 	must.OK(f.quiet(ctx))
 	_, a.most = must.Get2(figures.Memory(c.pid()))

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
@@ -106,7 +107,7 @@ func (f *fleet) recover(ctx context.Context, begin time.Time, ready func() error
 		}
 		switch {
 		case r.watching[100] == 0:
-			return fmt.Errorf("%.0f of %d agents watch their NodeConfig", watching, f.nodes)
+			return fmt.Errorf("%.0f of %s watch their NodeConfig", watching, printable.Count(f.nodes, "agent"))
 		case r.controller == 0:
 			return errors.New("the controller is not ready")
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
@@ -108,7 +109,7 @@ func (r *results) table(parts []string) string {
 	var out strings.Builder
 	out.WriteString("| part | figure | limit |")
 	for _, n := range nodes {
-		fmt.Fprintf(&out, " %d nodes |", n)
+		fmt.Fprintf(&out, " %s |", printable.Count(n, "node"))
 	}
 	out.WriteString("\n| --- | --- | --- |" + strings.Repeat(" --- |", len(nodes)) + "\n")
 	for _, part := range parts {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/auditlog"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/figures"
@@ -165,7 +166,7 @@ func (f *fleet) byHand(ctx context.Context, most int) (_ phase, err error) {
 			printed = time.Now()
 			note("", "%d nodes are done by hand after %s", done, seconds(time.Since(begin)))
 		}
-		return fmt.Errorf("%d of %d nodes are done", done, f.nodes)
+		return fmt.Errorf("%d of %s are done", done, printable.Count(f.nodes, "node"))
 	}, nil)
 	must.OK(cmp.Or(failed, err))
 	return f.end(ctx, begin, before, "benchfleet", nil)

@@ -29,6 +29,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/controller"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/auditlog"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/figures"
@@ -290,7 +291,7 @@ func (w *world) view(ctx context.Context) *view {
 func (v *view) all(ctx context.Context, nodes int, is func(seen) bool) error {
 	return eventually(ctx, time.Duration(nodes)*nodeTimeout+10*time.Minute, 200*time.Millisecond, func() error {
 		if n := v.count(is); n != nodes {
-			return fmt.Errorf("%d of %d nodes are so far", n, nodes)
+			return fmt.Errorf("%d of %s are so far", n, printable.Count(nodes, "node"))
 		}
 		return nil
 	}, nil)

@@ -234,7 +234,7 @@ func (s *show) capacity(ctx context.Context, want int64) error {
 
 		node := must.Get(s.Kube.CoreV1().Nodes().Get(ctx, s.Node.Name(), metav1.GetOptions{}))
 		if pods := node.Status.Capacity.Pods().Value(); pods != want {
-			return fmt.Errorf("the node has a capacity of %d pods, not %d", pods, want)
+			return fmt.Errorf("the node has a capacity for pods of %d, not %d", pods, want)
 		}
 		if !isReady(node) {
 			return errors.New("the node is not Ready")

@@ -187,7 +187,7 @@ func (n *onTrial) runs(ctx context.Context, want int64) error {
 		}
 		pods, err := n.MaxPods(ctx)
 		if err == nil && pods != want {
-			err = fmt.Errorf("the node has a capacity of %d pods, not %d", pods, want)
+			err = fmt.Errorf("the node has a capacity for pods of %d, not %d", pods, want)
 		}
 		return err
 	})

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/must"
@@ -226,7 +227,7 @@ func (w *world) listContainers(ctx context.Context) (_ map[string]string, err er
 		}
 	}
 	if len(out) != pods {
-		return nil, fmt.Errorf("%d of %d pods run without a restart: %v", len(out), pods, out)
+		return nil, fmt.Errorf("%d of %s run without a restart: %v", len(out), printable.Count(pods, "pod"), out)
 	}
 	return out, nil
 }

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/must"
 )
 
@@ -88,7 +89,7 @@ func (l *lab) runSteps(ctx context.Context, only string) error {
 	}
 	err := errors.Join(ctx.Err(), l.close())
 	if len(failed) > 0 {
-		err = errors.Join(fmt.Errorf("%d of %d steps failed: %s", len(failed), len(chosen), strings.Join(failed, ", ")), err)
+		err = errors.Join(fmt.Errorf("%d of %s failed: %s", len(failed), printable.Count(len(chosen), "step"), strings.Join(failed, ", ")), err)
 	}
 	return err
 }

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -72,7 +73,7 @@ func (s *tally) of(reason string) *cause {
 
 func (s *tally) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d pairs: %d truly safe (%d%%), of which %d refused (%d%%); %d unsafe; %d pods did not run before\n",
+	fmt.Fprintf(&b, "%d pairs: %d truly safe (%d%%), of which %d refused (%d%%); %d unsafe; pods that did not run before: %d\n",
 		s.pairs, s.safe, s.safe*100/max(1, s.pairs), s.refused, s.refused*100/max(1, s.safe), s.pairs-s.safe, s.unplaced)
 	fmt.Fprintf(&b, "%-30s %7s %8s\n", "cause", "unsafe", "refused")
 	for _, reason := range slices.Sorted(maps.Keys(s.causes)) {
@@ -195,7 +196,7 @@ func (n *node) place(seed uint64, before, after world) (names []string, unplaced
 			return err
 		}
 		if len(pods) < len(names) {
-			return fmt.Errorf("%d of %d pods are in the API", len(pods), len(names))
+			return fmt.Errorf("%d of %s are in the API", len(pods), printable.Count(len(names), "pod"))
 		}
 		unplaced = map[string]bool{}
 		for _, pod := range pods {

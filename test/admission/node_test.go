@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/internal/component"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/bed"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
@@ -331,7 +332,7 @@ func (n *node) remove(names []string, lost map[string]string) {
 			return err
 		}
 		if len(left) > 0 {
-			return fmt.Errorf("%d pods are left, the first is %s", len(left), left[0].Name)
+			return fmt.Errorf("%s left, the first is %s", printable.Count(len(left), "pod"), left[0].Name)
 		}
 		return nil
 	})

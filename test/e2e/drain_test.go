@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 	"github.com/evenkeel/evenkeel/testkit/nodetest"
@@ -108,7 +109,7 @@ func (p *pair) runWeb() {
 			}
 		}
 		if len(on) != len(p.nodes) || on[p.nodes[0].Node.Name()]+on[p.nodes[1].Node.Name()] != webPods {
-			return fmt.Errorf("of %d pods ready are %v", len(list.Items), on)
+			return fmt.Errorf("of %s ready are %v", printable.Count(len(list.Items), "pod"), on)
 		}
 		return nil
 	})

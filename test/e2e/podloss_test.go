@@ -152,7 +152,7 @@ func TestAPodThatIsNotAdmittedAgainFailsTheTrial(t *testing.T) {
 // podsLeft waits until this number of the node's pods run, without a restart, and the others have ended.
 func (n *node) podsLeft(want int, before map[string]string) {
 	n.t.Helper()
-	n.Eventually(fmt.Sprintf("%d pods are left", want), func(ctx context.Context) error {
+	n.Eventually(printable.Count(want, "pod")+" left", func(ctx context.Context) error {
 		now := n.Containers()
 		left := 0
 		for pod, state := range now {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/build/image"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
@@ -219,7 +220,7 @@ func (p *pivot) podReady(tag string) types.UID {
 	p.Eventually("a pod of "+tag+" is ready", func(ctx context.Context) error {
 		pods, err := p.pods(ctx, tag)
 		if err != nil || len(pods) != 1 {
-			return fmt.Errorf("%d pods: %w", len(pods), err)
+			return fmt.Errorf("%s: %w", printable.Count(len(pods), "pod"), err)
 		}
 		for _, c := range pods[0].Status.Conditions {
 			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue && pods[0].DeletionTimestamp == nil {

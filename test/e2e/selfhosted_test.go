@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -120,7 +121,7 @@ func deletedPodIsReplaced(p *pivot) {
 	p.Eventually("another pod has its place", func(ctx context.Context) error {
 		pods, err := p.pods(ctx, versionOne)
 		if err != nil || len(pods) != 1 || pods[0].UID == before {
-			return fmt.Errorf("there are %d pods, the first may be the old one: %v", len(pods), err)
+			return fmt.Errorf("%s, the first may be the old one: %v", printable.Count(len(pods), "pod"), err)
 		}
 		return nil
 	})

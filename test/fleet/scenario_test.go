@@ -341,7 +341,7 @@ func that(what string, so func(*v1alpha1.NodeConfigRolloutStatus) bool) check {
 
 // updated requires this number of updated nodes.
 func updated(n int32) check {
-	return that(fmt.Sprintf("%d nodes are updated", n), func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Updated == n })
+	return that(fmt.Sprintf("updated nodes: %d", n), func(st *v1alpha1.NodeConfigRolloutStatus) bool { return st.Nodes.Updated == n })
 }
 
 // await waits until the status answers the spec and passes the checks, and returns it.

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -97,7 +98,7 @@ func running(client kubernetes.Interface, selector string, want int) func(contex
 			}
 		}
 		if len(others) > 0 || len(pods.Items) != want {
-			return fmt.Errorf("%d pods, want %d; that do not run: %s", len(pods.Items), want, strings.Join(others, "; "))
+			return fmt.Errorf("%s, want %d; that do not run: %s", printable.Count(len(pods.Items), "pod"), want, strings.Join(others, "; "))
 		}
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/printable"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -56,7 +57,7 @@ func TestParseStepsNamesTheWrongStep(t *testing.T) {
 		{"1,pause:0s", `"0s" is not a duration`},
 		{"1,pause:-5m", `"-5m" is not a duration`},
 		{"pauses", `step 0: "pauses" is neither`},
-		{strings.Repeat("1,", v1alpha1.MaxSteps) + "1", fmt.Sprintf("%d steps are more than the limit of %d", v1alpha1.MaxSteps+1, v1alpha1.MaxSteps)},
+		{strings.Repeat("1,", v1alpha1.MaxSteps) + "1", fmt.Sprintf("%s are more than the limit of %d", printable.Count(v1alpha1.MaxSteps+1, "step"), v1alpha1.MaxSteps)},
 	} {
 		steps, err := parseSteps(tt.in)
 		assert.That(t, err != nil && strings.Contains(err.Error(), tt.want), "%q is %v with error %v, want %q", tt.in, steps, err, tt.want)

@@ -185,7 +185,7 @@ func TestObjectsDeletedDuringAnOutageAreRemoved(t *testing.T) {
 		c.fleet.mu.Lock()
 		defer c.fleet.mu.Unlock()
 		if c.fleet.nodes["g2"] != nil || c.fleet.rollouts["gonetoo"] != nil || len(c.fleet.revisions["gonetoo"]) != 0 || c.fleet.nodes["g1"] == nil {
-			return fmt.Errorf("%d nodes, %d rollouts, %d revisions are known", len(c.fleet.nodes), len(c.fleet.rollouts), len(c.fleet.revisions))
+			return fmt.Errorf("known are nodes: %d, rollouts: %d, revisions: %d", len(c.fleet.nodes), len(c.fleet.rollouts), len(c.fleet.revisions))
 		}
 		return nil
 	})
