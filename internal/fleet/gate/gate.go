@@ -106,6 +106,8 @@ func resultOf(value model.Value, warnings prometheusv1.Warnings) (Result, error)
 		return number(v.Value), nil
 	case model.Vector:
 		switch {
+		case v == nil: // null
+			return Result{}, errors.New("the answer has no result")
 		case len(v) == 0:
 			return Result{NoData: true}, nil
 		case len(v) > 1:
