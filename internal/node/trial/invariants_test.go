@@ -336,7 +336,8 @@ func (r *invariants) unhealthyGetsAVerdict(before State, o Observed, d Decision)
 		r.unhealthyNow += o.Elapsed
 	}
 	forbidden := d.Next.forbids(before.Run.Config) // what was just revoked is replaced without a verdict
-	n.must(forbidden || noWayOut(before, o) || r.unhealthy[key] < n.limits.HealthTimeout || r.unhealthyNow < n.limits.HealthTimeout/4, "not healthy for %s in all, and no verdict", r.unhealthy[key])
+	lifted := o.Intent.Kind == Assigned && o.Intent.Config.Rollout.Attempt > before.Current.Rollout.Attempt && happened(d, "ConfigRolledBack")
+	n.must(forbidden || lifted || noWayOut(before, o) || r.unhealthy[key] < n.limits.HealthTimeout || r.unhealthyNow < n.limits.HealthTimeout/4, "not healthy for %s in all, and no verdict", r.unhealthy[key])
 }
 
 // fallbackProvesBlame: a verdict becomes final only if the fallback was healthy for a minute, or for longer than the
