@@ -66,8 +66,9 @@ func TimelineNodeOf(r *v1alpha1.NodeConfigRollout, nc *v1alpha1.NodeConfig, stat
 		return n, false
 	}
 	var has bool
-	if s := nc.Spec.ConfigSource; s != nil && s.RolloutRef != nil && s.RolloutRef.Name == r.Name && s.RolloutRef.Revision == u.Number {
-		has, n.Assigned = true, s.RolloutRef.AssignedAt.Time
+	if s := nc.Spec.ConfigSource; s != nil && s.RolloutRef != nil && s.RolloutRef.Name == r.Name {
+		// A node that has the content with an earlier number, as after an undo, is not assigned it again.
+		has, n.Assigned = s.RolloutRef.Revision == u.Number || s.ConfigMapRef != nil && s.ConfigMapRef.SHA256 == u.ConfigMapRef.SHA256, s.RolloutRef.AssignedAt.Time
 	}
 	st := &nc.Status
 	bad := slices.IndexFunc(st.BadConfigs, func(b v1alpha1.BadConfig) bool { return b.UID == u.ConfigMapRef.UID })

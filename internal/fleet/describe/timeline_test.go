@@ -211,7 +211,11 @@ func TestTheTimesOfANodeComeFromTheControllerWhereItKnowsThem(t *testing.T) {
 		{"failed, with a verdict", withRevision(func(nc *v1alpha1.NodeConfig) { failed(nc); bad("u2")(nc) }), nil, "1 5 Failed"},
 		{"refused because of pods", withRevision(func(nc *v1alpha1.NodeConfig) { failed(nc); nc.Status.Conditions[0].Reason = v1alpha1.ReasonNeedsDrain }), nil, "1  Pending"},
 		{"rolled back after a failure", withRevision(func(nc *v1alpha1.NodeConfig) { nc.Spec.ConfigSource = nil; bad("u2")(nc) }), nil, " 5 Failed"},
-		{"with another revision", withRevision(func(nc *v1alpha1.NodeConfig) { nc.Spec.ConfigSource.RolloutRef.Revision = 1; bad("u1")(nc) }), nil, "none"},
+		{"with the same content as an earlier revision", withRevision(func(nc *v1alpha1.NodeConfig) { nc.Spec.ConfigSource.RolloutRef.Revision = 1 }), nil, "1 11 Updated"},
+		{"with another revision", withRevision(func(nc *v1alpha1.NodeConfig) {
+			nc.Spec.ConfigSource.RolloutRef.Revision, nc.Spec.ConfigSource.ConfigMapRef.SHA256 = 1, "other"
+			bad("u1")(nc)
+		}), nil, "none"},
 		{"of another rollout", withRevision(func(nc *v1alpha1.NodeConfig) { nc.Spec.ConfigSource.RolloutRef.Name = "others" }), nil, "none"},
 	} {
 		got := "none"
