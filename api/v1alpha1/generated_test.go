@@ -83,8 +83,8 @@ func TestBoundsInTheCodeAreThoseOfTheCRD(t *testing.T) {
 		"MaxRolloutMessage":      {v1alpha1.MaxRolloutMessage, progress["message"].MaxLength},
 		"MaxRolloutMessage, why": {v1alpha1.MaxRolloutMessage, progress["halt"].Properties["message"].MaxLength},
 		"MaxOutcomeMessage":      {v1alpha1.MaxOutcomeMessage, outcome["message"].MaxLength},
-		"MaxRequestText":         {v1alpha1.MaxRequestText, rollout["pausedBy"].MaxLength},
-		"MaxRequestText, why":    {v1alpha1.MaxRequestText, rollout["abort"].Properties["reason"].MaxLength},
+		"MaxReason":              {v1alpha1.MaxReason, rollout["pausedReason"].MaxLength},
+		"MaxReason, of an abort": {v1alpha1.MaxReason, rollout["abort"].Properties["reason"].MaxLength},
 		"MaxFailedMessage":       {v1alpha1.MaxFailedMessage, failed["message"].MaxLength},
 	} {
 		if bound.crd == nil || *bound.crd != bound.code {

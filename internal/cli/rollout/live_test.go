@@ -116,7 +116,7 @@ func TestTheLiveViewLimitsZonesAndNodes(t *testing.T) {
 	}
 	lines := view{rollout: moving(), nodes: nodes, now: noon}.lines(unlimited)
 	all := strings.Join(lines, "\n")
-	for _, want := range []string{"and 8 more zones", "and 5 more; see kubectl evenkeel nodes", "zone-19 "} {
+	for _, want := range []string{"and 8 more zones", "and 5 more: kubectl evenkeel nodes --rollout workers", "zone-19 "} {
 		assert.That(t, strings.Contains(all, want), "no %q in\n%s", want, all)
 	}
 	assert.Equal(t, strings.Count(all, " Trial"), mostOpen)
@@ -177,7 +177,7 @@ func TestTheViewCountsMoreFailedNodes(t *testing.T) {
 	lines := view{rollout: r, now: noon}.lines(unlimited)
 	check(t, lines[len(lines)-2:], `
 node-7  Timeout  took too long
-and 2 more failed nodes
+and 2 more failed nodes: kubectl evenkeel nodes --rollout workers --failed
 `)
 }
 
@@ -191,7 +191,7 @@ func TestTheViewListsDrainingNodes(t *testing.T) {
 	lines := v.lines(unlimited)
 	check(t, lines[len(lines)-2:], `
 node-8  draining for 3m  2 pods\x1b[2J to evict
-and 1 more draining nodes
+and 1 more draining nodes: kubectl evenkeel nodes --rollout workers
 `)
 }
 
@@ -331,7 +331,7 @@ func TestTheViewShowsTheAnswersOfAPreflight(t *testing.T) {
 	r.Status.Preflight = &v1alpha1.RolloutPreflight{PreflightResult: v1alpha1.PreflightResult{Accepted: 7, Refused: 1, Refusals: []v1alpha1.PreflightRefusal{
 		{Verdict: "Refused", Reason: "ValidationFailed", Message: "maxPods", Nodes: 1, Examples: []string{"node-7"}}}}}
 	all := strings.Join(view{rollout: r, now: noon}.lines(unlimited), "\n") + "\n"
-	want := "\nAsked  7 accepted, 1 refused\n"
+	want := "\nAgents 7 accepted, 1 refused\n"
 	assert.That(t, strings.Contains(all, want) && !strings.Contains(all, "ValidationFailed"), "no %q, or more, in:\n%s", want, all)
 	r.Status.Halt = &v1alpha1.RolloutHalt{Time: *ago(time.Second)}
 	all = strings.Join(view{rollout: r, now: noon}.lines(unlimited), "\n") + "\n"
