@@ -181,6 +181,37 @@ and 2 more failed nodes: kubectl evenkeel nodes --rollout workers --failed
 `)
 }
 
+func TestTheStatusSaysThatAFailedNodeIsGone(t *testing.T) {
+	api := newAPI(t)
+	api.AddNode("there", "x", "z1")
+	api.AddRolledOut("workers", func(r *v1alpha1.NodeConfigRollout) {
+		r.Status.FailedNodes = []v1alpha1.FailedNode{{Name: "there", Reason: "Timeout", Message: "late"}, {Name: "gone", Reason: "Timeout", Message: "late"}}
+	})
+	api.Run("rollout", "status", "workers").WantOutput(t, "there Timeout late\n", "gone Timeout late (the node no longer exists)\n")
+	api.Forbid("get", "Node")
+	api.Run("rollout", "status", "workers").WantOutput(t, "gone Timeout late\n")
+}
+
+func TestAWaitGivesTheControllerTimeToObserveAChange(t *testing.T) {
+	api := newAPI(t)
+	api.AddRolledOut("workers", func(r *v1alpha1.NodeConfigRollout) { r.Status.ObservedGeneration = -1 })
+	got := api.Run("rollout", "status", "workers", "-w", "--timeout", "2s")
+	assert.That(t, got.Code == command.ExitTimeout && got.Out == "", "after two seconds: exit %d, %s%s", got.Code, got.Out, got.Err)
+}
+
+func TestALineSaysNothingTwice(t *testing.T) {
+	r := moving()
+	r.Status.StepsDone, r.Status.Updated = "2/5", "61/120"
+	for message, want := range map[string]string{
+		"revision 4: 61 of 120 nodes updated, 3 in flight":             "workers revision 4 attempt 2: Progressing, 2/5 steps done: 61 of 120 nodes updated, 3 in flight",
+		"revision 4: 2/5 steps done; waiting; 61 of 120 nodes updated": "workers revision 4 attempt 2: Progressing: 2/5 steps done; waiting; 61 of 120 nodes updated",
+		"revision 4 was stopped":                                       "workers revision 4 attempt 2: Progressing, 2/5 steps done, 61/120 updated, 3 in flight, 1 failed: revision 4 was stopped",
+	} {
+		r.Status.Message = message
+		assert.Equal(t, plainLine(r), want)
+	}
+}
+
 func TestTheViewListsDrainingNodes(t *testing.T) {
 	r := moving()
 	r.Status.Nodes.Draining = 2

@@ -200,7 +200,7 @@ func TestRequestsAreShownWithTheirReasons(t *testing.T) {
 	s, _ := served(t, true, r)
 	d := assert.Value(s.clusters[0].detail(t.Context(), "workers", metav1.Now().Time))(t)
 	got := d.History[0].Requested
-	assert.That(t, len(got) == 1 && got[0] == "aborted by bob", "the history shows %q", got)
+	assert.That(t, len(got) == 1 && got[0] == "aborted", "the history shows %q", got)
 }
 
 func TestAnEmergencyDoesNotWaitForAStepThatHasPassed(t *testing.T) {
