@@ -199,6 +199,17 @@ func TestAWaitGivesTheControllerTimeToObserveAChange(t *testing.T) {
 	assert.That(t, got.Code == command.ExitTimeout && got.Out == "", "after two seconds: exit %d, %s%s", got.Code, got.Out, got.Err)
 }
 
+func TestNoTwoRowsOfTheViewHaveTheSameName(t *testing.T) {
+	r := moving()
+	r.Status.Requests = []v1alpha1.RolloutRequest{
+		{Kind: v1alpha1.RequestPause, Reason: "a storm", Time: *ago(3 * time.Minute)}, {Kind: v1alpha1.RequestFreeze, Time: *ago(2 * time.Minute)},
+	}
+	r.Status.Preflight = &v1alpha1.RolloutPreflight{PreflightResult: v1alpha1.PreflightResult{Accepted: 7, EndTime: ago(time.Minute)}}
+	text := strings.Join(view{rollout: r, now: noon}.lines(unlimited), "\n")
+	want := "\nAsked  paused: a storm (3m ago)\n       frozen (2m ago)\nAgents 7 accepted"
+	assert.That(t, strings.Contains(text, want), "the view is\n%s", text)
+}
+
 func TestALineSaysNothingTwice(t *testing.T) {
 	r := moving()
 	r.Status.StepsDone, r.Status.Updated = "2/5", "61/120"
