@@ -19,7 +19,8 @@ const (
 	root    = "../.."
 	crdFile = "evenkeel.dev_nodeconfigs.yaml"
 
-	rolloutCRDFile = "evenkeel.dev_nodeconfigrollouts.yaml"
+	rolloutCRDFile   = "evenkeel.dev_nodeconfigrollouts.yaml"
+	preflightCRDFile = "evenkeel.dev_nodeconfigpreflights.yaml"
 )
 
 func TestGeneratedFilesAreWhatTheGeneratorsMakeOfTheTypes(t *testing.T) {
@@ -28,10 +29,11 @@ func TestGeneratedFilesAreWhatTheGeneratorsMakeOfTheTypes(t *testing.T) {
 	generate(t, "crd-ref-docs", "--source-path=api/v1alpha1", "--config=tools/docs/config.yaml", "--templates-dir=tools/docs/templates",
 		"--renderer=markdown", "--output-path="+filepath.Join(dir, "api.md"))
 	for committed, generated := range map[string]string{
-		filepath.Join(root, "config/api/crd", crdFile):        crdFile,
-		filepath.Join(root, "config/api/crd", rolloutCRDFile): rolloutCRDFile,
-		filepath.Join(root, "docs/api.md"):                    "api.md",
-		"zz_generated.deepcopy.go":                            "zz_generated.deepcopy.go",
+		filepath.Join(root, "config/api/crd", crdFile):          crdFile,
+		filepath.Join(root, "config/api/crd", rolloutCRDFile):   rolloutCRDFile,
+		filepath.Join(root, "config/api/crd", preflightCRDFile): preflightCRDFile,
+		filepath.Join(root, "docs/api.md"):                      "api.md",
+		"zz_generated.deepcopy.go":                              "zz_generated.deepcopy.go",
 	} {
 		if diff := cmp.Diff(read(t, filepath.Join(dir, generated)), read(t, committed)); diff != "" {
 			t.Errorf("%s is stale: run `make generate` (- generated now, + on disk)\n%s", committed, diff)
@@ -83,8 +85,8 @@ func TestBoundsInTheCodeAreThoseOfTheCRD(t *testing.T) {
 		"MaxRolloutMessage":      {v1alpha1.MaxRolloutMessage, progress["message"].MaxLength},
 		"MaxRolloutMessage, why": {v1alpha1.MaxRolloutMessage, progress["halt"].Properties["message"].MaxLength},
 		"MaxOutcomeMessage":      {v1alpha1.MaxOutcomeMessage, outcome["message"].MaxLength},
-		"MaxRequestText":         {v1alpha1.MaxRequestText, rollout["pausedBy"].MaxLength},
-		"MaxRequestText, why":    {v1alpha1.MaxRequestText, rollout["abort"].Properties["reason"].MaxLength},
+		"MaxReason":              {v1alpha1.MaxReason, rollout["pausedReason"].MaxLength},
+		"MaxReason, of an abort": {v1alpha1.MaxReason, rollout["abort"].Properties["reason"].MaxLength},
 		"MaxFailedMessage":       {v1alpha1.MaxFailedMessage, failed["message"].MaxLength},
 	} {
 		if bound.crd == nil || *bound.crd != bound.code {

@@ -87,6 +87,7 @@ type NodeConfigSpec struct {
 	// unless revoked lists the source or takenBack names it. Otherwise an absent
 	// source changes nothing. Written by a person or a controller.
 	// +optional
+	// +structType=atomic
 	ConfigSource *NodeConfigSource `json:"configSource,omitempty"`
 
 	// takenBack names an assignment that a rollout withdrew from a node that had
@@ -94,6 +95,7 @@ type NodeConfigSpec struct {
 	// last-known-good configuration and forgets nothing. Ignored if configSource
 	// is set. Written by the controller.
 	// +optional
+	// +structType=atomic
 	TakenBack *TakenBackAssignment `json:"takenBack,omitempty"`
 
 	// revoked lists the UIDs of ConfigMaps that this node must never run and never

@@ -65,6 +65,7 @@ type NodeConfigPreflightSpec struct {
 	// template is the configuration. Exactly one of kubelet and kubeletDropIn must
 	// be set.
 	// +required
+	// +structType=atomic
 	Template PreflightTemplate `json:"template"`
 
 	// trial holds the settings for the trial, such as allowPodLoss, which decides

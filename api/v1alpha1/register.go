@@ -12,9 +12,6 @@ const GroupName = "evenkeel.dev"
 // SystemNamespace is the only namespace whose ConfigMaps nodes may read, unless an administrator grants others.
 const SystemNamespace = "evenkeel-system"
 
-// ActorsPolicy is the name of the MutatingAdmissionPolicy that writes users' names into requests, and of its binding.
-const ActorsPolicy = "evenkeel-actors"
-
 // The Lease of the leading controller.
 const (
 	// ControllerLease is the name of the Lease. Its namespace is SystemNamespace by default.

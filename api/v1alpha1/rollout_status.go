@@ -114,8 +114,7 @@ type NodeConfigRolloutStatus struct {
 	// +kubebuilder:validation:MaxItems=10
 	Gates []GateStatus `json:"gates,omitempty"`
 
-	// requests lists what people asked of this rollout and is in force: who asked,
-	// and why.
+	// requests lists what people asked of this rollout and is in force, and why.
 	// +optional
 	// +listType=map
 	// +listMapKey=kind
@@ -476,14 +475,6 @@ type RolloutRequest struct {
 	// step is the step that an Approval is about, counted from 0.
 	// +optional
 	Step *int32 `json:"step,omitempty"`
-	// user is the name of the user. Absent if it is not known.
-	// +optional
-	// +kubebuilder:validation:MaxLength=256
-	User string `json:"user,omitempty"`
-	// verified reports whether the API server wrote the user's name. Otherwise the
-	// name is what the client claimed.
-	// +optional
-	Verified bool `json:"verified,omitempty"`
 	// reason is what the person gave as the reason.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256

@@ -38,7 +38,7 @@ const (
 	MaxRolloutNameLength = 63
 	MaxRolloutMessage    = 4096
 	MaxOutcomeMessage    = 1024
-	MaxRequestText       = 256 // of a user's name and of a reason, in characters
+	MaxReason            = 256 // of a request
 	MaxFailedMessage     = 1024
 )
 
@@ -109,6 +109,7 @@ type NodeConfigRolloutSpec struct {
 	// template is the configuration. Exactly one of kubelet, kubeletDropIn and
 	// configMapRef must be set. Each new content is a new revision.
 	// +required
+	// +structType=atomic
 	Template RolloutTemplate `json:"template"`
 
 	// pin makes an earlier revision the target in place of the template, as long
@@ -116,6 +117,7 @@ type NodeConfigRolloutSpec struct {
 	// controller that restores template. While the pinned revision's ConfigMap is
 	// gone, no node moves. kubectl evenkeel rollout undo sets it.
 	// +optional
+	// +structType=atomic
 	Pin *RolloutPin `json:"pin,omitempty"`
 
 	// trial holds the settings for the trial on each node. The controller copies
@@ -137,12 +139,6 @@ type NodeConfigRolloutSpec struct {
 	// +kubebuilder:validation:MaxLength=256
 	PausedReason string `json:"pausedReason,omitempty"`
 
-	// pausedBy is the name of the user who paused the rollout. See
-	// status.requests for whether it was verified.
-	// +optional
-	// +kubebuilder:validation:MaxLength=256
-	PausedBy string `json:"pausedBy,omitempty"`
-
 	// frozen stops all writes to NodeConfigs, including rollbacks and assignments
 	// to nodes that join. Defaults to false.
 	// +optional
@@ -153,12 +149,6 @@ type NodeConfigRolloutSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	FrozenReason string `json:"frozenReason,omitempty"`
-
-	// frozenBy is the name of the user who froze the rollout. See
-	// status.requests for whether it was verified.
-	// +optional
-	// +kubebuilder:validation:MaxLength=256
-	FrozenBy string `json:"frozenBy,omitempty"`
 
 	// newNodes is the revision for nodes that join before the target revision has
 	// succeeded. LastSucceeded is the newest revision that succeeded. Target is
@@ -220,15 +210,18 @@ type NodeConfigRolloutSpec struct {
 
 	// approval lets a revision pass a step and every step before it.
 	// +optional
+	// +structType=atomic
 	Approval *RolloutApproval `json:"approval,omitempty"`
 
 	// abort stops a revision permanently.
 	// +optional
+	// +structType=atomic
 	Abort *RolloutAbort `json:"abort,omitempty"`
 
 	// retry makes nodes on which a revision failed try it again, and lifts the
 	// stop of the revision.
 	// +optional
+	// +structType=atomic
 	Retry *RolloutRetry `json:"retry,omitempty"`
 }
 
@@ -553,6 +546,7 @@ type RolloutGate struct {
 
 	// prometheus is the query and its condition.
 	// +required
+	// +structType=atomic
 	Prometheus PrometheusGate `json:"prometheus"`
 
 	// interval is the time between two evaluations, such as 1m. From 10s to 24h.
@@ -721,12 +715,6 @@ type RolloutApproval struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Reason string `json:"reason,omitempty"`
-
-	// requestedBy is the name of the user who approved the step. See
-	// status.requests for whether it was verified.
-	// +optional
-	// +kubebuilder:validation:MaxLength=256
-	RequestedBy string `json:"requestedBy,omitempty"`
 }
 
 // RolloutAbort stops a revision permanently.
@@ -747,12 +735,6 @@ type RolloutAbort struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Reason string `json:"reason,omitempty"`
-
-	// requestedBy is the name of the user who stopped the revision. See
-	// status.requests for whether it was verified.
-	// +optional
-	// +kubebuilder:validation:MaxLength=256
-	RequestedBy string `json:"requestedBy,omitempty"`
 }
 
 // RolloutRetry makes nodes try a revision again.

@@ -58,8 +58,6 @@ var templates = []template{
 	{file: "people-rbac.yaml", source: "api/people-rbac.yaml"},
 	{file: "rollout-admission.yaml", source: "api/rollout-admission.yaml"},
 	{file: "revision-admission.yaml", source: "api/revision-admission.yaml"},
-	{file: "actors-policy.yaml", source: "actors/policy.yaml", when: ".Values.actors.enabled"},
-	{file: "actors-rbac.yaml", source: "actors/rbac.yaml", when: ".Values.actors.enabled"},
 	{file: "preflight-admission.yaml", source: "api/preflight-admission.yaml"},
 	{file: "record-admission.yaml", source: "api/record-admission.yaml"},
 	{file: "event-admission.yaml", source: "api/event-admission.yaml"},

@@ -164,7 +164,7 @@ func TestHelmAndKustomizeRenderTheSameObjects(t *testing.T) {
 }
 
 func TestAComponentHasTheSameObjectsInTheChart(t *testing.T) {
-	for component, value := range map[string]string{"actors": "actors.enabled=true", "drain": "drain.enabled=true", "drift": "drift.enabled=true", "startup-taint": "startupTaint.enabled=true"} {
+	for component, value := range map[string]string{"drain": "drain.enabled=true", "drift": "drift.enabled=true", "startup-taint": "startupTaint.enabled=true"} {
 		want := objects(t, must(t, os.DevNull, root+"/bin/tools/kubectl", "kustomize", root+"/config/base"))
 		maps.Copy(want, objects(t, must(t, os.DevNull, root+"/bin/tools/kubectl", "kustomize", root+"/config/"+component)))
 		assert.NoDiff(t, cmp.Diff(want, rendered(t, "--set", value)), component, "(- kustomize, + helm)")

@@ -46,7 +46,7 @@ Exit codes:
   2  the rollout is halted, rolled back, invalid or stuck; "upgrade": a configuration must be migrated by hand;
      "install" and "uninstall": a node failed; "assign": the node refused the configuration or rolled back;
      "preflight": a node refuses
-  3  --timeout expired, or an agent does not answer
+  3  --timeout expired, or an agent does not answer; "upgrade plan": it is unknown whether a configuration must be migrated by hand
   4  the rollout waits for approval ("rollout promote")
 "config validate" and "doctor" have other exit codes.
 
@@ -80,9 +80,18 @@ Output is colored on a terminal only, and never if NO_COLOR is set.`,
 	connection.VisitAll(func(f *pflag.Flag) { f.Hidden = f.Name != "kubeconfig" && f.Name != "context" })
 	root.PersistentFlags().AddFlagSet(connection)
 	env.AddVerbosity(root.PersistentFlags())
-	root.AddCommand(rollout.Command(env), rollout.PushCommand(env), rollout.PreflightCommand(env), node.AssignCommand(env), node.NodesCommand(env), node.Command(env), node.FlagsCommand(env),
-		install.Command(env), install.UninstallCommand(env), doctor.Command(env), support.Command(env), config.Command(env), config.UpgradeCommand(env),
-		version.Command(env), dashboard.Command(env))
+	command.AddTitled(root, "Change and watch nodes:", rollout.Command(env), rollout.PushCommand(env), rollout.PreflightCommand(env), node.AssignCommand(env),
+		node.NodesCommand(env), node.Command(env), dashboard.Command(env))
+	command.AddTitled(root, "Install and diagnose:", install.Command(env), install.UninstallCommand(env), doctor.Command(env), support.Command(env), version.Command(env))
+	command.AddTitled(root, "Compare and migrate configurations:", config.Command(env), config.UpgradeCommand(env), node.FlagsCommand(env))
+	for path, role := range map[string]string{
+		"rollout": "evenkeel-operator", "rollout list": "evenkeel-view", "rollout status": "evenkeel-view", "push": "evenkeel-operator",
+		"assign": "evenkeel-operator", "preflight": "evenkeel-preflight", "install": "evenkeel-installer", "uninstall": "evenkeel-installer",
+	} {
+		if cmd, _, err := root.Find(strings.Fields(path)); err == nil {
+			command.NeedsRoles(cmd, role)
+		}
+	}
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

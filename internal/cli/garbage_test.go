@@ -111,7 +111,7 @@ func TestGarbageFromAServerIsExplained(t *testing.T) {
 		{"200 with text that claims to be JSON", discovered(answer(200, "application/json", "<html>")), false, "", noObject, "log in to the proxy"},
 		{"empty", answer(200, "application/json", ""), false, "", noObject, "log in to the proxy"},
 		{"empty after discovery", discovered(answer(200, "application/json", "")), false, "", noObject, "log in to the proxy"},
-		{"another object", ok, false, "", `no matches for kind "NodeConfigRollout"`, "install evenkeel's API"},
+		{"another object", ok, false, "", "the cluster does not serve evenkeel.dev/v1alpha1", "install evenkeel's API"},
 		{"a closed connection", closes, false, "", "the API server cannot be reached: it closed every connection before it answered, until the time was up", "it may be restarting"},
 		{"redirects", redirect, false, "", "the server redirects without end: a proxy or a login page answers in place of the API server", "log in to the proxy"},
 		{"a huge body", answer(200, "text/plain", huge), false, "", noObject, "log in to the proxy"},

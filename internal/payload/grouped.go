@@ -216,15 +216,11 @@ func unknown(key string, known []string, at string) string {
 	case place != "":
 		return key + " belongs in " + strings.TrimSuffix(place, "."+key) + ": " + place
 	}
-	for _, name := range known {
-		if strings.EqualFold(name, key) {
-			return "no such field; did you mean " + join(at, name) + "?"
-		}
+	if name := Nearest(key, known); name != "" {
+		return "no such field; did you mean " + join(at, name) + "?"
 	}
-	for _, name := range keys(groupedPaths) {
-		if strings.EqualFold(name, key) {
-			return "no such field; did you mean " + groupedPaths[name] + "?"
-		}
+	if name := Nearest(key, keys(groupedPaths)); name != "" {
+		return "no such field; did you mean " + groupedPaths[name] + "?"
 	}
 	return "no such field"
 }

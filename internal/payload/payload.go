@@ -81,7 +81,7 @@ const (
 type Error struct {
 	Problem Problem
 	Object  string // "namespace/name" of the ConfigMap; empty if Decode got only data
-	Key     string // invalid data key; empty if the error is about the whole ConfigMap
+	Key     string // invalid data key; empty if the error is about the whole ConfigMap, or Decode got only data
 	Message string
 }
 
@@ -126,16 +126,15 @@ func FromConfigMap(cm *corev1.ConfigMap) (Payload, error) {
 	}
 	p, err := Decode(found[0], []byte(cm.Data[found[0]]))
 	if refused := (*Error)(nil); errors.As(err, &refused) {
-		refused.Object = object
+		refused.Object, refused.Key = object, found[0]
 	}
 	return p, err
 }
 
-// Decode decodes the payload of a data key. The error is an *Error with the name of the key.
+// Decode decodes the payload of a data key. The error is an *Error, which does not name the key: files have none.
 func Decode(key string, data []byte) (Payload, error) {
 	p := Payload{Key: key, Data: data, SHA256: Digest(key, data), Upstream: data}
 	if refused := p.decode(); refused != nil {
-		refused.Key = key
 		return Payload{}, refused
 	}
 	return p, nil
@@ -143,7 +142,7 @@ func Decode(key string, data []byte) (Payload, error) {
 
 func (p *Payload) decode() *Error {
 	if p.Key != KeyKubelet && p.Key != KeyKubeletDropin {
-		return &Error{Problem: ProblemKeys, Message: "unknown key"}
+		return &Error{Problem: ProblemKeys, Message: "unknown key " + quote(p.Key)}
 	}
 	if len(p.Data) > MaxSize {
 		return &Error{Problem: ProblemTooLarge, Message: "larger than 1 MiB"}

@@ -165,14 +165,7 @@ func resolveEntry(path string) (string, error) {
 }
 
 func unknownEntry(path string) error {
-	var best string
-	least := 1 + max(2, len(path)/6)
-	for _, candidate := range namedPaths() {
-		if d := EditDistance(strings.ToLower(path), strings.ToLower(candidate)); d < least {
-			best, least = candidate, d
-		}
-	}
-	if best != "" {
+	if best := Nearest(path, namedPaths()); best != "" {
 		return fmt.Errorf("unknown field %s: did you mean %s?", quote(path), best)
 	}
 	return fmt.Errorf("unknown field %s; %w", quote(path), errNotKnown)
@@ -189,6 +182,17 @@ func namedPaths() []string {
 		}
 	}
 	return paths
+}
+
+// Nearest returns the known name that is most similar to a name; empty if none is similar.
+func Nearest(name string, known []string) string {
+	best, least := "", 1+min(len(name)/3, max(2, len(name)/6))
+	for _, candidate := range known {
+		if d := EditDistance(strings.ToLower(name), strings.ToLower(candidate)); d < least {
+			best, least = candidate, d
+		}
+	}
+	return best
 }
 
 // EditDistance returns the number of bytes to insert, delete or replace to turn a into b.

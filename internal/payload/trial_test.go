@@ -109,7 +109,7 @@ func TestErrorsOfInvalidTrialSettings(t *testing.T) {
 	} {
 		t.Run(data, func(t *testing.T) {
 			_, err := Decode(KeyKubelet, []byte(grouped+data))
-			checkRefused(t, err, ProblemTrial, `key "kubelet": `+words)
+			checkRefused(t, err, ProblemTrial, words)
 		})
 	}
 }

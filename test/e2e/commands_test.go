@@ -204,7 +204,7 @@ func (n *node) checks(t *testing.T) {
 		{"a drop-in, rejected", 1, nodetest.Upstream + "MaxPods: 131\n", "- --drop-in", n.Kubelet, `evenkeel-agent: rejected: strict decoding error: unknown field "MaxPods"`},
 		{"a drop-in, refused", 1, nodetest.Upstream + "readOnlyPort: 10255\n", "- --drop-in", n.Kubelet, "evenkeel-agent: refused: protected field readOnlyPort would be 10255, but is 0 locally\n"},
 		{"grouped, accepted", 0, groupedHeader + "trial: {configTrialDuration: 1m}\nresources: {maxPods: 131}\n", "- --drop-in", n.Kubelet, "accepted\n"},
-		{"grouped, rejected by its names", 1, groupedHeader + "networking: {maxPods: 131}\n", "- --drop-in", n.Kubelet, `evenkeel-agent: rejected: key "kubelet-dropin": networking.maxPods: maxPods belongs in resources: resources.maxPods`},
+		{"grouped, rejected by its names", 1, groupedHeader + "networking: {maxPods: 131}\n", "- --drop-in", n.Kubelet, `evenkeel-agent: rejected: networking.maxPods: maxPods belongs in resources: resources.maxPods`},
 		{"refused", 1, config(map[string]any{"readOnlyPort": 10255}), "-", n.Kubelet, "evenkeel-agent: refused: protected field readOnlyPort would be 10255, but is 0 locally\n"},
 		{"a protected field that this node frees", 0, config(map[string]any{"readOnlyPort": 10255}), "- --protected-fields=-readOnlyPort", n.Kubelet, "accepted\n"},
 		{"a field that this node protects besides", 1, good, "- --protected-fields=+maxPods", n.Kubelet, "evenkeel-agent: refused: protected field maxPods would be 131, but is 110 locally\n"},

@@ -47,7 +47,7 @@ func TestTheReleaseHasAllFilesAndTheirDigests(t *testing.T) {
 		"evenkeel-agent-" + version + "-" + runtime.GOARCH + ".tar", "evenkeel-controller-" + version + "-" + runtime.GOARCH + ".tar",
 		"evenkeel-agent_9.8.7~rc.1_" + runtime.GOARCH + ".deb", "kubectl-evenkeel_9.8.7~rc.1_" + runtime.GOARCH + ".deb",
 		"kubectl-evenkeel" + of + ".tar.gz", "evenkeel.yaml", "artifacthub-repo.yml", "evenkeel-9.8.7-rc.1.tgz", "evenkeel-" + version + ".provenance.json",
-		"install.yaml", "evenkeel-actors-" + version + ".yaml", "evenkeel-api-" + version + ".yaml", "evenkeel-drain-" + version + ".yaml", "evenkeel-self-hosted-" + version + ".yaml",
+		"install.yaml", "evenkeel-api-" + version + ".yaml", "evenkeel-drain-" + version + ".yaml", "evenkeel-self-hosted-" + version + ".yaml",
 	} {
 		assert.That(t, slices.Contains(all, want), "there is no %s in %q", want, all)
 	}

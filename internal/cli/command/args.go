@@ -42,6 +42,15 @@ func Group(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
+// AddTitled adds subcommands below a title in the help of their parent.
+func AddTitled(parent *cobra.Command, title string, cmds ...*cobra.Command) {
+	parent.AddGroup(&cobra.Group{ID: title, Title: title})
+	for _, cmd := range cmds {
+		cmd.GroupID = title
+	}
+	parent.AddCommand(cmds...)
+}
+
 // UnknownCommand returns the error for a subcommand that a command does not have.
 func UnknownCommand(cmd *cobra.Command, name string) error {
 	cmd.SuggestionsMinimumDistance = 2
@@ -60,6 +69,9 @@ func UnknownCommand(cmd *cobra.Command, name string) error {
 
 // FlagError returns the error for a wrong flag: it names a similar flag, or what the flag takes.
 func FlagError(cmd *cobra.Command, err error) error {
+	if cmd.HasSubCommands() && cmd.Flags().NArg() > 0 { // a mistyped command, with a flag that only the command has
+		return UnknownCommand(cmd, cmd.Flags().Arg(0))
+	}
 	var unknown *pflag.NotExistError
 	var invalid *pflag.InvalidValueError
 	switch {

@@ -32,7 +32,7 @@ func (c *Changes) Changed(name, lasting string) bool {
 
 // End ends a round: it names the rows that are no longer listed.
 func (c *Changes) End() {
-	for _, name := range slices.Sorted(maps.Keys(c.last)) {
+	for _, name := range slices.SortedFunc(maps.Keys(c.last), printable.CompareNatural) {
 		if _, exists := c.now[name]; !exists {
 			fmt.Fprintf(c.ErrOut, "note: %s %s is no longer listed\n", c.Noun, printable.Line(name))
 		}

@@ -72,7 +72,7 @@ func NewEnv(info program.Info, streams genericclioptions.IOStreams) *Env {
 
 // Execute runs a program's root command, prints its error, and returns its exit code.
 func (e *Env) Execute(ctx context.Context, root *cobra.Command) int {
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return ExitComplete
 	}
@@ -82,9 +82,25 @@ func (e *Env) Execute(ctx context.Context, root *cobra.Command) int {
 		code, err = exit.Code, exit.Err
 	}
 	if err != nil {
-		fmt.Fprintln(e.ErrOut, "error:", describe.Printable(describe.WithAdvice(err, e.Program.Version).Error()))
+		fmt.Fprintln(e.ErrOut, "error:", describe.Printable(describe.WithAdvice(err, e.Program.Version, rolesOf(cmd)...).Error()))
 	}
 	return code
+}
+
+// NeedsRoles notes the roles of evenkeel that a command and its subcommands need.
+func NeedsRoles(cmd *cobra.Command, roles ...string) {
+	cmd.Annotations = map[string]string{needsRoles: strings.Join(roles, " ")}
+}
+
+const needsRoles = "evenkeel.dev/roles"
+
+func rolesOf(cmd *cobra.Command) []string {
+	for ; cmd != nil; cmd = cmd.Parent() {
+		if roles, is := cmd.Annotations[needsRoles]; is {
+			return strings.Fields(roles)
+		}
+	}
+	return nil
 }
 
 // Colored returns the stream for output with colors, and whether colors may be used.
@@ -166,7 +182,7 @@ func (e *Env) CompleteRollout(cmd *cobra.Command, args []string, _ string) ([]st
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return e.complete(cmd, query.RolloutNames)
+	return e.Complete(cmd, query.RolloutNames)
 }
 
 // CompleteNode completes the name of a node as the first argument.
@@ -174,15 +190,16 @@ func (e *Env) CompleteNode(cmd *cobra.Command, args []string, _ string) ([]strin
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return e.complete(cmd, query.NodeNames)
+	return e.Complete(cmd, query.NodeNames)
 }
 
 // CompleteNodes completes the name of a node as any argument.
 func (e *Env) CompleteNodes(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return e.complete(cmd, query.NodeNames)
+	return e.Complete(cmd, query.NodeNames)
 }
 
-func (e *Env) complete(cmd *cobra.Command, names func(context.Context, client.Reader) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+// Complete completes a word with what names reads, within three seconds.
+func (e *Env) Complete(cmd *cobra.Command, names func(context.Context, client.Reader) ([]string, error)) ([]string, cobra.ShellCompDirective) {
 	c, err := e.Client()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -39,7 +38,6 @@ func (e *Env) connect() (client.WithWatch, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		v1alpha1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme, metav1.AddMetaToScheme, appsv1.AddToScheme, discoveryv1.AddToScheme,
-		authenticationv1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, err

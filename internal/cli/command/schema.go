@@ -78,7 +78,7 @@ type schema struct {
 // unknownField is a field that KubeletConfiguration does not have.
 type unknownField struct {
 	path    string
-	similar string // a field with another case; may be empty
+	similar string // a field with a similar name; may be empty
 }
 
 // expected describes the types that decode themselves.
@@ -102,19 +102,18 @@ func (s *schema) fields(path string, values map[string]any, t reflect.Type) {
 	}
 }
 
-// fieldNamed returns the type of the field of a struct with a JSON name. Without such a field, it returns nil and the name that
-// differs only in case, if there is one.
+// fieldNamed returns the type of the field of a struct with a JSON name. Without such a field, it returns nil and the most similar
+// name, if there is one.
 func fieldNamed(t reflect.Type, key string) (field reflect.Type, similar string) {
+	var names []string
 	for _, f := range reflect.VisibleFields(t) {
-		switch name, _, _ := strings.Cut(f.Tag.Get("json"), ","); {
-		case name == "" || !strings.EqualFold(name, key):
-		case name == key:
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == key && name != "" {
 			return f.Type, ""
-		default:
-			similar = name
 		}
+		names = append(names, name)
 	}
-	return nil, similar
+	return nil, payload.Nearest(key, names)
 }
 
 // value checks one value.

@@ -94,7 +94,7 @@ func TestTheSchemaHasEveryKnownField(t *testing.T) {
 func TestAnUnknownFieldIsANoteThatNamesASimilarField(t *testing.T) {
 	notes, err := checked(t, "maxPods: 1\nmayPods: 1\nPodPidsLimit: 1\nlogging: {Format: json}")
 	for _, want := range []string{
-		`note: unknown field "mayPods" of KubeletConfiguration: a kubelet without this field`,
+		`note: unknown field "mayPods" of KubeletConfiguration (did you mean maxPods?): a kubelet without this field`,
 		`note: unknown field "PodPidsLimit" of KubeletConfiguration (did you mean podPidsLimit?): `,
 		`note: unknown field "logging.Format" of KubeletConfiguration (did you mean format?): `,
 	} {

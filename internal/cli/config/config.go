@@ -33,8 +33,8 @@ func Command(env *command.Env) *cobra.Command {
   kubectl evenkeel config validate kubelet.yaml --component-binary kubelet=/usr/bin/kubelet
   kubectl evenkeel config convert --form=grouped kubelet.yaml`,
 	})
-	cmd.AddCommand(a.configDiffCommand(), a.configValidateCommand(), a.configConvertCommand())
-	cmd.AddCommand(a.configViewCommand(), a.configPrintCommand(), a.configUploadCommand())
+	command.AddTitled(cmd, "Compare and validate:", a.configDiffCommand(), a.configValidateCommand())
+	command.AddTitled(cmd, "Convert, and migrate kubeadm's configurations:", a.configConvertCommand(), a.configViewCommand(), a.configPrintCommand(), a.configUploadCommand())
 	return cmd
 }
 
@@ -146,8 +146,8 @@ func (a *app) filePayload(ctx context.Context, path string) (payload.Payload, er
 		return payload.Payload{}, fmt.Errorf("%w (use node/NAME or rollout/NAME[@REVISION] for configurations in the cluster)", err)
 	}
 	p, err := payload.Decode(payload.KeyKubelet, data)
-	if refused := (*payload.Error)(nil); errors.As(err, &refused) {
-		return p, fmt.Errorf("file %s is not a KubeletConfiguration: %s", path, refused.Message)
+	if err != nil {
+		err = fmt.Errorf("file %s is not a KubeletConfiguration: %w", path, err)
 	}
 	return p, err
 }

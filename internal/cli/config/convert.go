@@ -75,7 +75,7 @@ func Convert(file string, data []byte, form string) ([]byte, error) {
 	if otherForm(d) == form {
 		data, err = convert(d)
 	} else {
-		_, err = decode(data)
+		_, err = payload.Decode(payload.KeyKubelet, data)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w; nothing was written", file, err)
@@ -104,7 +104,7 @@ func oneKubeletConfiguration(file string, data []byte) (kubeadm.Document, error)
 
 // convert returns the other form of a KubeletConfiguration. The error names what would be lost.
 func convert(d kubeadm.Document) ([]byte, error) {
-	p, err := decode(d.Text)
+	p, err := payload.Decode(payload.KeyKubelet, d.Text)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func convert(d kubeadm.Document) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	back, err := decode(text)
+	back, err := payload.Decode(payload.KeyKubelet, text)
 	if err != nil { // such as an unknown field within a struct, or more than 1 MiB
 		return nil, fmt.Errorf("the %s form is not valid: %w", otherForm(d), err)
 	}
@@ -156,15 +156,6 @@ func otherForm(d kubeadm.Document) string {
 		return "flat"
 	}
 	return "grouped"
-}
-
-// decode is payload.Decode for a file: its error does not mention a key of a ConfigMap.
-func decode(text []byte) (payload.Payload, error) {
-	p, err := payload.Decode(payload.KeyKubelet, text)
-	if refused := (*payload.Error)(nil); errors.As(err, &refused) {
-		return p, errors.New(refused.Message)
-	}
-	return p, err
 }
 
 // exactly returns the fields of a document without converting numbers.

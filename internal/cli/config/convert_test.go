@@ -20,7 +20,7 @@ const header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfigur
 // thereAndBack converts a flat KubeletConfiguration into the grouped form and back, and fails if it means another then.
 func thereAndBack(t rapid.TB, flat []byte) {
 	t.Helper()
-	want, err := decode(flat)
+	want, err := payload.Decode(payload.KeyKubelet, flat)
 	assert.Must(t, err == nil, "%v: %s", err, flat)
 	text := flat
 	for range 2 {
@@ -30,7 +30,7 @@ func thereAndBack(t rapid.TB, flat []byte) {
 			t.Fatalf("%v: %s", err, d[0].Text)
 		}
 	}
-	got := assert.Value(decode(text))(t)
+	got := assert.Value(payload.Decode(payload.KeyKubelet, text))(t)
 	diff := cmp.Diff(want.Fields, got.Fields)
 	assert.Must(t, diff == "", "%s\n%s", diff, text)
 	assert.Must(t, strings.HasPrefix(string(text), "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"),

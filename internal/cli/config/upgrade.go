@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -119,9 +120,10 @@ runs. Without binary and image, the configuration is unvalidated, and the prefer
 the version of the binaries.
 
 Exit codes:
-  0  nothing must be migrated by hand; unvalidated configurations are listed on standard error
+  0  nothing must be migrated by hand
   1  wrong usage, or the cluster cannot be read
-  2  a configuration must be migrated by hand before the upgrade`,
+  2  a configuration must be migrated by hand before the upgrade
+  3  it is unknown whether one must be: its binary was not given, or gave no verdict`,
 		Example: `  # Plan an upgrade to 1.37
   kubectl evenkeel upgrade plan v1.37.0 --component-binary kubelet=./kubelet --component-image kube-proxy=registry.k8s.io/kube-proxy:v1.37.0
 
@@ -160,6 +162,8 @@ func (a *app) upgradePlan(ctx context.Context, target string, u upgradeFlags, ou
 		return err
 	case p.NeedsManualUpgrade():
 		return &command.Exit{Code: command.ExitHalted}
+	case slices.ContainsFunc(p.Components, func(r kubeadm.Row) bool { return r.ManualUpgrade == kubeadm.ManualUnknown }):
+		return &command.Exit{Code: command.ExitTimeout}
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/kubeadm"
+	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -223,7 +224,7 @@ func judge(ctx context.Context, s submission, components map[string]component.Co
 		j.Component = known.Name
 	default:
 		j.Component = "kubelet"
-		p, err := decode(text)
+		p, err := payload.Decode(payload.KeyKubelet, text)
 		if err != nil {
 			j.Verdict, j.Words = rejected, "the grouped form: "+err.Error()
 			return j

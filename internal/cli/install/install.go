@@ -48,7 +48,7 @@ func (o *installFlags) add(cmd *cobra.Command) {
 	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "time limit for one node; it must be longer than a rollback on the node, which takes some minutes")
 	f.BoolVar(&o.retry, "retry", false, "try failed nodes again")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the nodes, and change nothing")
-	f.BoolVar(&o.yes, "yes", false, "do not ask for confirmation")
+	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask for confirmation")
 	printing.FormatFlag(cmd, &o.output, printing.JSON, printing.YAML)
 }
 

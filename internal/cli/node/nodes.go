@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -111,31 +112,40 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 	if o.watch {
 		return a.watchNodes(ctx, c, o, selector)
 	}
-	out := newNodeRows(a.Out, o)
-	if err := a.eachNode(ctx, c, o, selector, out.add); err != nil {
+	rows, err := a.rows(ctx, c, o, selector)
+	if err != nil {
 		return err
+	}
+	out := newNodeRows(a.Out, o)
+	for _, row := range rows {
+		if err := out.add(row); err != nil {
+			return err
+		}
 	}
 	return out.end(a.ErrOut)
 }
 
-// eachNode shows the nodes that the flags select. It can be called again after an error.
-func (a *app) eachNode(ctx context.Context, c client.Client, o nodesOptions, selector labels.Selector, to func(describe.Row) error) error {
+// rows returns the nodes that the flags select, in the natural order of their names.
+func (a *app) rows(ctx context.Context, c client.Client, o nodesOptions, selector labels.Selector) (rows []describe.Row, err error) {
 	if o.compared != nil {
 		*o.compared = driftRows{notCompared: map[string]int{}}
 	}
-	show := func(row describe.Row) error {
+	defer func() {
+		slices.SortFunc(rows, func(a, b describe.Row) int { return printable.CompareNatural(a.Name, b.Name) })
+	}()
+	show := func(row describe.Row) {
 		if o.drift && !o.compared.count(row) {
-			return nil
+			return
 		}
 		failed := row.Health == describe.HealthFailed || row.State == rollout.Failed.String()
 		bad := failed || row.Health == describe.HealthUnknown || row.Position == describe.PositionBlocked || len(row.Problems) > 0
-		if o.failed && !failed || o.problems && !bad {
-			return nil
+		if (!o.failed || failed) && (!o.problems || bad) {
+			rows = append(rows, row)
 		}
-		return to(row)
 	}
 	if o.rollout != "" {
-		return a.rolloutNodes(ctx, c, o.rollout, show)
+		err = a.rolloutNodes(ctx, c, o.rollout, show)
+		return rows, err
 	}
 	pairs, unread := query.Pairs(ctx, c, selector), selector.Empty() && query.MayNotListNodes(ctx, c)
 	if unread {
@@ -147,20 +157,18 @@ func (a *app) eachNode(ctx context.Context, c client.Client, o nodesOptions, sel
 	}
 	for p, err := range pairs {
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if err := show(describe.RowOf(p, nil, timeout, time.Now())); err != nil {
-			return err
-		}
+		show(describe.RowOf(p, nil, timeout, time.Now()))
 	}
 	if unread {
 		fmt.Fprintln(a.ErrOut, "note: you are not allowed to list Nodes: nodes without a NodeConfig, zones, and whether Nodes are Ready are not shown")
 	}
-	return nil
+	return rows, nil
 }
 
 // rolloutNodes shows the nodes that a rollout selects, with their state in it.
-func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, show func(describe.Row) error) error {
+func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, show func(describe.Row)) error {
 	r, err := query.Rollout(ctx, c, name)
 	if err != nil {
 		return err
@@ -180,9 +188,7 @@ func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, sh
 	plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
 	for i, row := range rows {
 		row.Standing = row.Standing.In(f.NodeState(&plan, i), f.Nodes[i].Reported)
-		if err := show(row); err != nil {
-			return err
-		}
+		show(row)
 	}
 	return nil
 }

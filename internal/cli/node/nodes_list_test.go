@@ -214,3 +214,13 @@ func TestWhoMayNotListNodesSeesTheSameHealth(t *testing.T) {
 	assert.That(t, !strings.Contains(got.Out, "does not exist"), "the Node that may not be read is said not to exist: %s", got.Out)
 	api.Run("node", "nowhere").WantError(t, "get node nowhere", "forbidden")
 }
+
+func TestNodesAreListedInNaturalOrder(t *testing.T) {
+	api := newAPI(t)
+	for _, name := range []string{"w-10", "w-2", "w-1", "w-100"} {
+		api.AddNode(name, "x", "z1")
+	}
+	got := api.Run("nodes", "-o", "name")
+	assert.Equal(t, got.Out, "node/w-1\nnode/w-2\nnode/w-10\nnode/w-100\n")
+	api.Run("nodes").WantOutput(t, "w-1 ", "w-2 ", "w-10 ", "w-100 ")
+}

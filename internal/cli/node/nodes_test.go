@@ -6,7 +6,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -17,8 +16,7 @@ func TestNodesThatAreReadAgainAreComparedOnce(t *testing.T) {
 	api.AddNodeConfig("a", nil, func(st *v1alpha1.NodeConfigStatus) { st.Conditions = nil })
 	o := nodesOptions{drift: true, compared: &driftRows{}}
 	for range 2 {
-		err := (&app{}).eachNode(t.Context(), api, o, labels.SelectorFromSet(labels.Set{"pool": "x"}), func(describe.Row) error { return nil })
-		assert.NoError(t, err)
+		assert.NoError(t, assert.Err((&app{}).rows(t.Context(), api, o, labels.SelectorFromSet(labels.Set{"pool": "x"}))))
 		got := o.compared
 		assert.Must(t, got.agents == 1 && got.silent == 1, "counted %+v", got)
 	}

@@ -22,11 +22,8 @@ func (a *app) watchNodes(ctx context.Context, c client.WithWatch, o nodesOptions
 	lister := &app{&env} // prints its notes in the first round only
 	kinds := []client.ObjectList{&corev1.NodeList{}, &v1alpha1.NodeConfigList{}, &v1alpha1.NodeConfigRolloutList{}}
 	return a.WatchList(ctx, c, kinds, func(c client.WithWatch) error {
-		var rows []describe.Row
-		if err := lister.eachNode(ctx, c, o, selector, func(row describe.Row) error {
-			rows = append(rows, row)
-			return nil
-		}); err != nil {
+		rows, err := lister.rows(ctx, c, o, selector)
+		if err != nil {
 			return err
 		}
 		first := changes.Begin()

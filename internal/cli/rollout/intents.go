@@ -32,7 +32,7 @@ func (a *app) simpleCommands() []*cobra.Command {
 	for _, s := range []struct {
 		name, long string
 		change     steer.Change
-		request    func(steer.By) steer.Change // with --reason
+		request    func(reason string) steer.Change // with --reason
 	}{
 		{"pause", `Stop assigning the revision to more nodes.
 
@@ -58,11 +58,11 @@ The revision that undo pinned (spec.pin) gives way to the template, which become
 		cmd := a.editCommand(s.name+" NAME", s.long, example, func(ctx context.Context, c client.Client, args []string) (string, error) {
 			change := s.change
 			if s.request != nil {
-				by, err := steer.ByMe(ctx, c, reason)
+				why, err := steer.Reason(reason)
 				if err != nil {
 					return "", err
 				}
-				change = s.request(by)
+				change = s.request(why)
 			}
 			return steer.Edit(ctx, c, args[0], change)
 		})
@@ -74,9 +74,9 @@ The revision that undo pinned (spec.pin) gives way to the template, which become
 	return all
 }
 
-// reasonFlag adds --reason to a command whose request the rollout shows with the user's name.
+// reasonFlag adds --reason to a command whose request the rollout shows.
 func reasonFlag(cmd *cobra.Command, reason *string) {
-	cmd.Flags().StringVar(reason, "reason", "", "why, for other people: shown with your name in the rollout's status")
+	cmd.Flags().StringVar(reason, "reason", "", "why, for other people: shown in the rollout's status")
 }
 
 // revisionFlag adds --revision to a command that changes the state of the revision that is being rolled out.
@@ -94,11 +94,11 @@ The rollout continues after the pause that it has reached. With --full it contin
 step; budgets and the failure policy still apply.`, `  kubectl evenkeel rollout promote workers
   kubectl evenkeel rollout promote workers --full`,
 		func(ctx context.Context, c client.Client, args []string) (string, error) {
-			by, err := steer.ByMe(ctx, c, reason)
+			why, err := steer.Reason(reason)
 			if err != nil {
 				return "", err
 			}
-			return steer.EditObserved(ctx, c, args[0], revision, steer.Promote(full, by))
+			return steer.EditObserved(ctx, c, args[0], revision, steer.Promote(full, why))
 		})
 	cmd.Flags().BoolVar(&full, "full", false, "also continue after every later pause")
 	revisionFlag(cmd, &revision)
@@ -116,11 +116,11 @@ Nodes that run it keep it. With --rollback they return to the last revision that
 that has stopped or is complete.`, `  kubectl evenkeel rollout abort workers
   kubectl evenkeel rollout abort workers --rollback --reason "wrong eviction threshold"`,
 		func(ctx context.Context, c client.Client, args []string) (string, error) {
-			by, err := steer.ByMe(ctx, c, reason)
+			why, err := steer.Reason(reason)
 			if err != nil {
 				return "", err
 			}
-			return steer.EditObserved(ctx, c, args[0], revision, steer.Abort(rollback, by))
+			return steer.EditObserved(ctx, c, args[0], revision, steer.Abort(rollback, why))
 		})
 	cmd.Flags().BoolVar(&rollback, "rollback", false, "return the nodes to the last revision that succeeded")
 	revisionFlag(cmd, &revision)

@@ -29,9 +29,10 @@ const (
 // view has what the output about one rollout needs; lines formats it.
 type view struct {
 	rollout *v1alpha1.NodeConfigRollout
-	nodes   []liveNode // nil: not needed, or not known yet
-	trouble string     // why the view may be old
-	noNodes string     // why the nodes cannot be read
+	nodes   []liveNode      // nil: not needed, or not known yet
+	gone    map[string]bool // failed nodes that no longer exist
+	trouble string          // why the view may be old
+	noNodes string          // why the nodes cannot be read
 	now     time.Time
 	style   printing.Style
 	wide    bool
@@ -56,11 +57,11 @@ func (v view) lines(width int) []string {
 		return clipped(lines, width)
 	}
 	lines = append(lines, "", "Steps  "+v.steps(), "Nodes  "+v.counts())
-	for _, r := range st.Requests {
-		lines = append(lines, "Asked  "+describe.RequestAge(r, v.now))
+	for i, r := range st.Requests {
+		lines = append(lines, []string{"Asked  ", "       "}[min(i, 1)]+describe.RequestAge(r, v.now))
 	}
 	if p := st.Preflight; p != nil {
-		lines = append(lines, "Asked  "+describe.PreflightLine(&p.PreflightResult))
+		lines = append(lines, "Agents "+describe.PreflightLine(&p.PreflightResult))
 		if p.Refused+p.Blocked+p.Unknown > 0 && (st.Halt != nil || v.wide) {
 			for _, line := range describe.Preflight(&p.PreflightResult)[1:] {
 				lines = append(lines, "       "+line)
@@ -194,10 +195,14 @@ func (v view) failed() []string {
 		if i == 0 {
 			lines = append(lines, "")
 		}
-		lines = append(lines, fmt.Sprintf("%s  %s  %s", printable.Line(n.Name), v.style.Red(printable.Line(n.Reason)), printable.Line(describe.WithoutUIDs(n.Message))))
+		line := fmt.Sprintf("%s  %s  %s", printable.Line(n.Name), v.style.Red(printable.Line(n.Reason)), printable.Line(describe.WithoutUIDs(n.Message)))
+		if v.gone[n.Name] {
+			line += "  (the node no longer exists)"
+		}
+		lines = append(lines, line)
 	}
 	if more := int(v.rollout.Status.Nodes.Failed) - len(v.rollout.Status.FailedNodes); more > 0 && len(lines) > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more failed nodes", more))
+		lines = append(lines, fmt.Sprintf("and %d more failed nodes: kubectl evenkeel nodes --rollout %s --failed", more, v.rollout.Name))
 	}
 	return lines
 }
@@ -212,7 +217,7 @@ func (v view) draining() []string {
 		lines = append(lines, fmt.Sprintf("%s  draining for %s  %s", printable.Line(n.Name), duration.HumanDuration(max(0, v.now.Sub(n.Since.Time))), printable.Line(n.Message)))
 	}
 	if more := int(v.rollout.Status.Nodes.Draining) - len(v.rollout.Status.DrainingNodes); more > 0 && len(lines) > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more draining nodes", more))
+		lines = append(lines, fmt.Sprintf("and %d more draining nodes: kubectl evenkeel nodes --rollout %s", more, v.rollout.Name))
 	}
 	return lines
 }
@@ -249,7 +254,7 @@ func (v view) zones() []string {
 	for _, z := range byName {
 		zones = append(zones, z)
 	}
-	slices.SortFunc(zones, func(a, b *zone) int { return cmp.Compare(a.name, b.name) })
+	slices.SortFunc(zones, func(a, b *zone) int { return printable.CompareNatural(a.name, b.name) })
 	if len(zones) > mostZones {
 		slices.SortStableFunc(zones, func(a, b *zone) int { return cmp.Compare(b.open+b.failed, a.open+a.failed) })
 	}
@@ -269,7 +274,7 @@ func (v view) zones() []string {
 		lines = append(lines, line)
 	}
 	if more := len(zones) - len(shown); more > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more zones", more))
+		lines = append(lines, fmt.Sprintf("and %d more zones: kubectl evenkeel nodes --rollout %s -o wide", more, v.rollout.Name))
 	}
 	return lines
 }
@@ -301,7 +306,7 @@ func (v view) open() []string {
 		}
 	}
 	slices.SortFunc(open, func(a, b liveNode) int {
-		return cmp.Or(cmp.Compare(b.state, a.state), cmp.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(b.state, a.state), printable.CompareNatural(a.name, b.name))
 	})
 	shown := open[:min(len(open), mostOpen)]
 	if len(shown) == 0 {
@@ -323,7 +328,7 @@ func (v view) open() []string {
 		lines = append(lines, strings.TrimRight(line+"  "+printable.Line(n.why), " "))
 	}
 	if more := len(open) - len(shown); more > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more; see kubectl evenkeel nodes", more))
+		lines = append(lines, fmt.Sprintf("and %d more: kubectl evenkeel nodes --rollout %s", more, v.rollout.Name))
 	}
 	return lines
 }

@@ -116,7 +116,7 @@ func TestTheLiveViewLimitsZonesAndNodes(t *testing.T) {
 	}
 	lines := view{rollout: moving(), nodes: nodes, now: noon}.lines(unlimited)
 	all := strings.Join(lines, "\n")
-	for _, want := range []string{"and 8 more zones", "and 5 more; see kubectl evenkeel nodes", "zone-19 "} {
+	for _, want := range []string{"and 8 more zones", "and 5 more: kubectl evenkeel nodes --rollout workers", "zone-19 "} {
 		assert.That(t, strings.Contains(all, want), "no %q in\n%s", want, all)
 	}
 	assert.Equal(t, strings.Count(all, " Trial"), mostOpen)
@@ -177,8 +177,50 @@ func TestTheViewCountsMoreFailedNodes(t *testing.T) {
 	lines := view{rollout: r, now: noon}.lines(unlimited)
 	check(t, lines[len(lines)-2:], `
 node-7  Timeout  took too long
-and 2 more failed nodes
+and 2 more failed nodes: kubectl evenkeel nodes --rollout workers --failed
 `)
+}
+
+func TestTheStatusSaysThatAFailedNodeIsGone(t *testing.T) {
+	api := newAPI(t)
+	api.AddNode("there", "x", "z1")
+	api.AddRolledOut("workers", func(r *v1alpha1.NodeConfigRollout) {
+		r.Status.FailedNodes = []v1alpha1.FailedNode{{Name: "there", Reason: "Timeout", Message: "late"}, {Name: "gone", Reason: "Timeout", Message: "late"}}
+	})
+	api.Run("rollout", "status", "workers").WantOutput(t, "there Timeout late\n", "gone Timeout late (the node no longer exists)\n")
+	api.Forbid("get", "Node")
+	api.Run("rollout", "status", "workers").WantOutput(t, "gone Timeout late\n")
+}
+
+func TestAWaitGivesTheControllerTimeToObserveAChange(t *testing.T) {
+	api := newAPI(t)
+	api.AddRolledOut("workers", func(r *v1alpha1.NodeConfigRollout) { r.Status.ObservedGeneration = -1 })
+	got := api.Run("rollout", "status", "workers", "-w", "--timeout", "2s")
+	assert.That(t, got.Code == command.ExitTimeout && got.Out == "", "after two seconds: exit %d, %s%s", got.Code, got.Out, got.Err)
+}
+
+func TestNoTwoRowsOfTheViewHaveTheSameName(t *testing.T) {
+	r := moving()
+	r.Status.Requests = []v1alpha1.RolloutRequest{
+		{Kind: v1alpha1.RequestPause, Reason: "a storm", Time: *ago(3 * time.Minute)}, {Kind: v1alpha1.RequestFreeze, Time: *ago(2 * time.Minute)},
+	}
+	r.Status.Preflight = &v1alpha1.RolloutPreflight{PreflightResult: v1alpha1.PreflightResult{Accepted: 7, EndTime: ago(time.Minute)}}
+	text := strings.Join(view{rollout: r, now: noon}.lines(unlimited), "\n")
+	want := "\nAsked  paused: a storm (3m ago)\n       frozen (2m ago)\nAgents 7 accepted"
+	assert.That(t, strings.Contains(text, want), "the view is\n%s", text)
+}
+
+func TestALineSaysNothingTwice(t *testing.T) {
+	r := moving()
+	r.Status.StepsDone, r.Status.Updated = "2/5", "61/120"
+	for message, want := range map[string]string{
+		"revision 4: 61 of 120 nodes updated, 3 in flight":             "workers revision 4 attempt 2: Progressing, 2/5 steps done: 61 of 120 nodes updated, 3 in flight",
+		"revision 4: 2/5 steps done; waiting; 61 of 120 nodes updated": "workers revision 4 attempt 2: Progressing: 2/5 steps done; waiting; 61 of 120 nodes updated",
+		"revision 4 was stopped":                                       "workers revision 4 attempt 2: Progressing, 2/5 steps done, 61/120 updated, 3 in flight, 1 failed: revision 4 was stopped",
+	} {
+		r.Status.Message = message
+		assert.Equal(t, plainLine(r), want)
+	}
 }
 
 func TestTheViewListsDrainingNodes(t *testing.T) {
@@ -191,7 +233,7 @@ func TestTheViewListsDrainingNodes(t *testing.T) {
 	lines := v.lines(unlimited)
 	check(t, lines[len(lines)-2:], `
 node-8  draining for 3m  2 pods\x1b[2J to evict
-and 1 more draining nodes
+and 1 more draining nodes: kubectl evenkeel nodes --rollout workers
 `)
 }
 
@@ -331,7 +373,7 @@ func TestTheViewShowsTheAnswersOfAPreflight(t *testing.T) {
 	r.Status.Preflight = &v1alpha1.RolloutPreflight{PreflightResult: v1alpha1.PreflightResult{Accepted: 7, Refused: 1, Refusals: []v1alpha1.PreflightRefusal{
 		{Verdict: "Refused", Reason: "ValidationFailed", Message: "maxPods", Nodes: 1, Examples: []string{"node-7"}}}}}
 	all := strings.Join(view{rollout: r, now: noon}.lines(unlimited), "\n") + "\n"
-	want := "\nAsked  7 accepted, 1 refused\n"
+	want := "\nAgents 7 accepted, 1 refused\n"
 	assert.That(t, strings.Contains(all, want) && !strings.Contains(all, "ValidationFailed"), "no %q, or more, in:\n%s", want, all)
 	r.Status.Halt = &v1alpha1.RolloutHalt{Time: *ago(time.Second)}
 	all = strings.Join(view{rollout: r, now: noon}.lines(unlimited), "\n") + "\n"

@@ -510,7 +510,7 @@ func zoneCounts(zones map[string]int) string {
 		return "-"
 	}
 	var out []string
-	for _, z := range slices.Sorted(maps.Keys(zones)) {
+	for _, z := range slices.SortedFunc(maps.Keys(zones), printable.CompareNatural) {
 		out = append(out, fmt.Sprintf("%s:%d", z, zones[z]))
 	}
 	return strings.Join(out, " ")

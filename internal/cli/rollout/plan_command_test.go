@@ -70,7 +70,7 @@ func TestPlanShortensAListOfManyBatches(t *testing.T) {
 	api.Run("rollout", "plan", "-f", fakeapi.File(t, strings.Replace(inPool, "maxUnavailable: 20%", "maxUnavailable: 0", 1)), "--nodes", "5").WantOutput(t,
 		"No node is assigned the revision: Progressing: ", "maxUnavailable is 0")
 	slow := strings.NewReplacer("maxUnavailable: 20%", "maxUnavailable: 1", "configTrialDuration: 2m", "configTrialDuration: 24h").Replace(inPool)
-	api.Run("rollout", "plan", "-f", fakeapi.File(t, slow), "--nodes", "40").WantOutput(t, "The rollout is not complete within 720h; increase strategy.maxUnavailable to make it faster.\n")
+	api.Run("rollout", "plan", "-f", fakeapi.File(t, slow), "--nodes", "40").WantOutput(t, "The rollout is not complete within 30d; increase strategy.maxUnavailable to make it faster.\n")
 }
 
 func TestPlanSimulatesFailures(t *testing.T) {

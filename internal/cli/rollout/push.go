@@ -257,7 +257,7 @@ func (p Push) Change(old *v1alpha1.NodeConfigRollout, data []byte) (*Change, err
 		}
 		return nil, err
 	}
-	return &Change{old, r, content}, nil
+	return &Change{old, r, content}, steer.SaveApplied(old, r)
 }
 
 // Rehearse checks the types of the configuration's fields, has the API server validate a change without storing it, and prints what
@@ -337,7 +337,10 @@ func (change *Change) patch(ctx context.Context, c client.Client) ([]steer.Opera
 		if now.UID != change.old.UID || !equality.Semantic.DeepEqual(now.Spec, change.old.Spec) {
 			return nil, errors.New("somebody else changed it in the meantime: nothing was written; push again to see what changes now")
 		}
-		change.old.ResourceVersion = now.ResourceVersion
+		change.old.ObjectMeta = now.ObjectMeta
+		if err := steer.SaveApplied(change.old, change.desired); err != nil {
+			return nil, err
+		}
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -182,7 +184,7 @@ func (a *app) status(ctx context.Context, name string, f printing.Format) error 
 		err = printing.Object(a.Out, f, r)
 	} else {
 		out, colors := a.Colored()
-		v := view{rollout: r, now: time.Now(), style: printing.Style(colors), wide: f == printing.Wide}
+		v := view{rollout: r, gone: goneNodes(ctx, c, r), now: time.Now(), style: printing.Style(colors), wide: f == printing.Wide}
 		_, err = fmt.Fprintln(out, strings.Join(v.lines(unlimited), "\n"))
 	}
 	if err != nil {
@@ -192,6 +194,15 @@ func (a *app) status(ctx context.Context, name string, f printing.Format) error 
 		return &command.Exit{Code: code}
 	}
 	return nil
+}
+
+// goneNodes returns the nodes that a rollout's status names as failed, and that no longer exist.
+func goneNodes(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout) map[string]bool {
+	gone := map[string]bool{}
+	for _, n := range r.Status.FailedNodes {
+		gone[n.Name] = apierrors.IsNotFound(c.Get(ctx, client.ObjectKey{Name: n.Name}, &corev1.Node{}))
+	}
+	return gone
 }
 
 // warnIfControllerSilent warns about a rollout's controller that does not renew its Lease.
@@ -228,7 +239,7 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 	if query.Observed(r) {
 		out.show(r)
 	} else {
-		late = time.After(time.Second) // give the controller a moment to answer
+		late = time.After(query.ObserveTimeout) // the controller answers soon
 	}
 	for updates := watchRollout(follow, c, name); ; {
 		if code, over := exitCode(r, w.until); over {
@@ -252,10 +263,12 @@ func (a *app) await(ctx context.Context, name string, f printing.Format, w waiti
 			default:
 				r = u.Object
 				query.FromServer(r)
-				out.show(r)
+				if query.Observed(r) || late == nil {
+					out.show(r)
+				}
 			}
 		case <-late:
-			if !query.Observed(r) {
+			if late = nil; !query.Observed(r) {
 				out.show(r)
 			}
 		case <-out.tick():
@@ -294,20 +307,24 @@ func plainLine(r *v1alpha1.NodeConfigRollout) string {
 		}
 	}
 	fmt.Fprintf(&b, ": %s", describe.OrUnknown(st.Phase))
-	if st.StepsDone != "" {
+	message := st.Message
+	if st.UpdateRevision != nil {
+		message = strings.TrimPrefix(message, fmt.Sprintf("revision %d: ", st.UpdateRevision.Number))
+	}
+	if st.StepsDone != "" && !strings.Contains(message, " steps done") {
 		fmt.Fprintf(&b, ", %s steps done", st.StepsDone)
 	}
-	if st.Updated != "" {
+	if st.Updated != "" && !strings.Contains(message, " updated") { // otherwise the message has the counts
 		fmt.Fprintf(&b, ", %s updated", st.Updated)
+		if n := inFlight(&st.Nodes); n > 0 {
+			fmt.Fprintf(&b, ", %d in flight", n)
+		}
+		if st.Nodes.Failed > 0 {
+			fmt.Fprintf(&b, ", %d failed", st.Nodes.Failed)
+		}
 	}
-	if n := inFlight(&st.Nodes); n > 0 {
-		fmt.Fprintf(&b, ", %d in flight", n)
-	}
-	if st.Nodes.Failed > 0 {
-		fmt.Fprintf(&b, ", %d failed", st.Nodes.Failed)
-	}
-	if st.Message != "" {
-		fmt.Fprintf(&b, ": %s", st.Message)
+	if message != "" {
+		fmt.Fprintf(&b, ": %s", message)
 	}
 	return printable.Line(b.String())
 }

@@ -6,10 +6,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
@@ -38,7 +40,26 @@ when the template changes, by push or by a GitOps controller, or with "rollout u
 		},
 	}
 	cmd.Flags().Int64Var(&number, "to-revision", 0, "number of the revision to return to")
+	_ = cmd.RegisterFlagCompletionFunc("to-revision", a.completeRevision)
 	return cmd
+}
+
+// completeRevision completes the number of a revision to which a rollout can return.
+func (a *app) completeRevision(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.Complete(cmd, func(ctx context.Context, c client.Reader) ([]string, error) {
+		r, err := query.Rollout(ctx, c, args[0])
+		if err != nil {
+			return nil, err
+		}
+		var all []string
+		for _, o := range r.Status.History {
+			all = append(all, fmt.Sprintf("%d\t%s", o.Revision, o.Outcome))
+		}
+		return all, nil
+	})
 }
 
 func (a *app) undo(ctx context.Context, name string, number int64) error {

@@ -10,12 +10,10 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -88,12 +86,6 @@ type Controller struct {
 	election *election // nil: the controller does not wait for the Lease
 	term     int64     // of this leader; 0: without an election
 
-	// The API server has older CRDs, without a field for:
-	noTermField     atomic.Bool // the term
-	noSettingsField atomic.Bool // the controller's settings
-	noRequestsField atomic.Bool // who asked for what
-	onlyOldSettings atomic.Bool // the settings that are newer than the others
-
 	kubernetes   kubernetes.Interface // to drain nodes
 	passes       sync.WaitGroup       // eviction passes
 	drainChecked time.Time            // when the permissions for drains were checked; of the loop
@@ -144,7 +136,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	c.metrics.expectEvaluations(c.settings.PrometheusServers)
 	c.measurements.metrics = c.metrics
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), policyv1.AddToScheme(scheme), admissionv1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), policyv1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("make a scheme: %w", err)
 	}
 	config = rest.CopyConfig(config)
@@ -250,8 +242,6 @@ func mapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	m.Add(v1alpha1.GroupVersion.WithKind("NodeConfigPreflight"), meta.RESTScopeRoot)
 	m.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
 	m.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
-	m.Add(admissionv1.SchemeGroupVersion.WithKind("MutatingAdmissionPolicy"), meta.RESTScopeRoot)
-	m.Add(admissionv1.SchemeGroupVersion.WithKind("MutatingAdmissionPolicyBinding"), meta.RESTScopeRoot)
 	m.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
 	m.Add(policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"), meta.RESTScopeNamespace)
 	m.Add(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"), meta.RESTScopeRoot)

@@ -22,7 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
-// kindPreflights is watched, but not needed for rollouts: an API server with older CRDs does not serve it.
+// kindPreflights is watched, but not needed for rollouts: the controller works without it.
 const kindPreflights = "nodeconfigpreflights.evenkeel.dev/v1alpha1"
 
 // ask writes a preflight request into the annotation of the nodes' NodeConfigs. It changes only metadata, so that the generation

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -172,21 +171,6 @@ func recordOutcome(st *v1alpha1.NodeConfigRolloutStatus, p *rollout.Policy, resu
 		return
 	}
 	addOutcome(st, out)
-}
-
-// removeUnknownOfHistory removes the fields from outcomes that an older CRD lacks according to an error, and reports whether
-// there were any.
-func removeUnknownOfHistory(st *v1alpha1.NodeConfigRolloutStatus, err string) (removed bool) {
-	for i := range st.History {
-		h := &st.History[i]
-		if h.Reason != "" && strings.Contains(err, `].reason"`) {
-			h.Reason, removed = "", true
-		}
-		if h.Requests != nil && strings.Contains(err, `].requests"`) {
-			h.Requests, removed = nil, true
-		}
-	}
-	return removed
 }
 
 // addOutcome adds an outcome to the history, newest first, one for each revision. An existing entry changes only if the outcome

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -128,7 +127,6 @@ func (c *Controller) policyOf(ctx context.Context, r *rolloutEntry, o *v1alpha1.
 		return rollout.Policy{}, rollout.Progress{}, err
 	}
 	in.Now, _ = c.fleet.timeOf(r)
-	in.Verifies = policy.HasNewUser(o) && !c.noRequestsField.Load() && c.usersAreVerified(ctx)
 	if o.Status.UpdateRevision == nil {
 		in.Assigned = c.fleet.assignedNumbers(o.Name)
 	}
@@ -205,15 +203,7 @@ func nextPlan(planned, now time.Time, result *rollout.Result) time.Time {
 func (c *Controller) recordStatus(ctx context.Context, r *rolloutEntry, in *planInput, result *rollout.Result) (time.Time, error) {
 	o := in.object
 	st := statusOf(o, &in.policy, result, in.nodes, c.fleet.identifyHistory(o))
-	if st.Controller = nil; !c.noSettingsField.Load() {
-		st.Controller = c.settings.Publish()
-		if c.onlyOldSettings.Load() {
-			removeNewSettings(st.Controller)
-		}
-	}
-	if c.noRequestsField.Load() {
-		st.Requests = nil
-	}
+	st.Controller = c.settings.Publish()
 	changed, decided := changesOf(&o.Status, &st)
 	interval := countsInterval
 	if len(result.Moves) > 0 {
@@ -225,9 +215,6 @@ func (c *Controller) recordStatus(ctx context.Context, r *rolloutEntry, in *plan
 	}
 	if changed {
 		got, err := c.patchStatus(ctx, o, &st)
-		for unknownField(err) && c.removeUnknown(&st, err) {
-			got, err = c.patchStatus(ctx, o, &st)
-		}
 		if err != nil {
 			r.progress = nil // the next plan starts from the stored status
 			return time.Time{}, c.statusFailed(ctx, o, err)
@@ -238,38 +225,6 @@ func (c *Controller) recordStatus(ctx context.Context, r *rolloutEntry, in *plan
 	}
 	r.progress = &result.Next
 	return time.Time{}, nil
-}
-
-// removeUnknown removes the fields from a status that an older CRD lacks according to an error, and reports whether there was
-// one. The reason of an outcome is still in its message. Without the settings, other programs use the defaults.
-func (c *Controller) removeUnknown(st *v1alpha1.NodeConfigRolloutStatus, err error) (removed bool) {
-	if strings.Contains(err.Error(), `"status.history[`) {
-		removed = removeUnknownOfHistory(st, err.Error())
-	}
-	if st.Requests != nil && strings.Contains(err.Error(), `"status.requests"`) {
-		st.Requests, removed = nil, true
-		if !c.noRequestsField.Swap(true) {
-			c.log.Warn("the status of rollouts does not say who asked for what: the CRD of NodeConfigRollouts is older than this controller; run kubectl apply -f install.yaml, then restart the controller")
-		}
-	}
-	if st.Controller != nil && strings.Contains(err.Error(), `"status.controller.`) {
-		removed = removeNewSettings(st.Controller)
-		c.onlyOldSettings.Store(true) // nor does that CRD have gates, drains
-	}
-	if st.Controller != nil && strings.Contains(err.Error(), `"status.controller"`) {
-		st.Controller, removed = nil, true
-		if !c.noSettingsField.Swap(true) {
-			c.log.Warn("the status of rollouts does not contain this controller's times and namespace, so kubectl evenkeel and the dashboard use the defaults: the CRD of NodeConfigRollouts is older than this controller; run kubectl apply -f install.yaml, then restart the controller")
-		}
-	}
-	return removed
-}
-
-// removeNewSettings removes the settings that older CRDs lack, and reports whether there were any.
-func removeNewSettings(s *v1alpha1.RolloutController) bool {
-	had := s.Drain != nil || s.Maintenance != nil || s.PrometheusServers != nil
-	s.Drain, s.Maintenance, s.PrometheusServers = nil, nil, nil
-	return had
 }
 
 // patchStatus writes a rollout's status if the rollout has not changed, and returns the stored rollout.

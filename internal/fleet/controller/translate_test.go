@@ -1,20 +1,9 @@
 package controller
 
 import (
-	"context"
-	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -28,39 +17,6 @@ func TestTakingBackToNoSourceSetsTakenBack(t *testing.T) {
 	before := rollout.Source{Kind: rollout.SourceConfigMap, Rollout: "workers", Revision: 2, Attempt: 1, AssignedAt: then}
 	if spec := specOf(&given, rollout.Move{Kind: rollout.TakeBack, Source: before}); spec.TakenBack != nil || spec.ConfigSource == nil {
 		t.Errorf("with a source before it the spec is %+v", spec)
-	}
-}
-
-// olderCRD refuses what a CRD without spec.takenBack does not know.
-type olderCRD struct {
-	client.Client
-	refused int
-}
-
-func (c *olderCRD) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-	if data, err := p.Data(o); err != nil || strings.Contains(string(data), "takenBack") {
-		c.refused++
-		return apierrors.NewBadRequest(`strict decoding error: unknown field "spec.takenBack"`)
-	}
-	return c.Client.Patch(ctx, o, p, opts...)
-}
-
-func TestWithAnOlderCRDTakingBackOmitsTakenBack(t *testing.T) {
-	nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "older-crd"}}
-	nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{
-		ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: "n", Name: "c", UID: "u"},
-		RolloutRef:   &v1alpha1.RolloutReference{Name: "workers", Revision: 1, Attempt: 1, AssignedAt: metav1.Now()},
-	}
-	assert.NoError(t, admin.Create(t.Context(), nc))
-	c := assert.Value(New(own(), Options{MetricsAddress: "0", ProbeAddress: "0", Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)}))(t)
-	api := &olderCRD{Client: c.client}
-	c.client = api
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nc.Name}}
-	c.fleet.setConfig(nc)
-	planned := policy.NodeOf(node, nc)
-	assert.NoError(t, c.moveNode(t.Context(), &planned, rollout.Move{Kind: rollout.TakeBack}, nil))
-	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(nc), nc); err != nil || nc.Spec.ConfigSource != nil || api.refused != 1 {
-		t.Errorf("%v, refused %d times, and the spec is %+v", err, api.refused, nc.Spec)
 	}
 }
 

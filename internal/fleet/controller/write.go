@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -63,15 +62,8 @@ func (c *Controller) moveNode(ctx context.Context, planned *rollout.Node, m roll
 	if s := known.Spec.ConfigSource; spec.TakenBack != nil && s != nil && s.RolloutRef != nil {
 		spec.TakenBack.AssignedAt = s.RolloutRef.AssignedAt // as the agent has it, even if the plan ignored it
 	}
-	if c.noTermField.Load() && spec.ConfigSource != nil && spec.ConfigSource.RolloutRef != nil {
-		spec.ConfigSource.RolloutRef.Term = 0
-	}
 	began := c.fleet.now()
 	err := c.patchSpec(ctx, known, spec)
-	if unknownField(err) && spec.TakenBack != nil { // an older CRD: the assignment must be taken back all the same
-		spec.TakenBack = nil
-		err = c.patchSpec(ctx, known, spec)
-	}
 	switch {
 	case err == nil:
 		return nil
@@ -79,12 +71,6 @@ func (c *Controller) moveNode(ctx context.Context, planned *rollout.Node, m roll
 		c.metrics.wrote("nodeconfig", "unknown")
 		c.fleet.markUncertain(name, began.Add(writeTimeout+time.Second))
 		return fmt.Errorf("write the spec of NodeConfig %s: outcome unknown: %w", name, err)
-	case unknownField(err) && strings.Contains(err.Error(), "rolloutRef.term"): // an older CRD: the next plan writes without the term
-		c.metrics.wrote("nodeconfig", "error")
-		if !c.noTermField.Swap(true) {
-			c.log.Warn("assignments do not contain the leader's term: the CRD of NodeConfigs is older than this controller; run kubectl apply -f install.yaml, then restart the controller")
-		}
-		return fmt.Errorf("write the spec of NodeConfig %s without a term: %w", name, errConflict)
 	case apierrors.IsForbidden(err), unknownField(err):
 		c.metrics.wrote("nodeconfig", "error")
 		return advise("patch nodeconfigs.evenkeel.dev/v1alpha1", err)

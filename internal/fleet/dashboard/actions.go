@@ -27,7 +27,7 @@ type action struct {
 	grave   bool // it cannot simply be undone
 	// change is nil for an undo, which depends on more than the rollout. That of a retry is about all nodes, and reads nothing. See
 	// carryOut for both.
-	change func(steer.By) steer.Change
+	change func(reason string) steer.Change
 	// reason is whether the rollout shows a reason for the action.
 	reason bool
 	// observed requires a status for the newest spec.
@@ -74,19 +74,19 @@ var actions = []action{
 	{verbPause, "Pause", "No further nodes get the revision. Nodes in flight finish, nodes that join get it, and a rollback finishes.",
 		[]string{"pause"}, false, steer.Pause, true, false, ofRollout, restartsNone},
 	{verbResume, "Resume", "The pause ends. A halt, a freeze, or a missing approval stays.",
-		[]string{"resume"}, false, func(steer.By) steer.Change { return steer.Resume }, false, false, ofRevision, restartsPending},
+		[]string{"resume"}, false, func(string) steer.Change { return steer.Resume }, false, false, ofRevision, restartsPending},
 	{verbPromote, "Promote", "The rollout passes its current pause and continues with the next step. Limits and the failure policy still apply.",
-		[]string{"promote"}, false, func(by steer.By) steer.Change { return steer.Promote(false, by) }, true, true, ofStep, restartsPending},
+		[]string{"promote"}, false, func(why string) steer.Change { return steer.Promote(false, why) }, true, true, ofStep, restartsPending},
 	{verbPromoteFull, "Promote to the end", "The rollout passes this and every later pause. Limits and the failure policy still apply.",
-		[]string{"promote", "--full"}, false, func(by steer.By) steer.Change { return steer.Promote(true, by) }, true, true, ofStep, restartsPending},
+		[]string{"promote", "--full"}, false, func(why string) steer.Change { return steer.Promote(true, why) }, true, true, ofStep, restartsPending},
 	{verbRetry, "Retry", "Nodes on which the revision failed try it again, a halt or an abort is lifted, and the rollout continues.",
-		[]string{"retry"}, false, func(steer.By) steer.Change { return steer.Retry(context.Background(), nil, nil) }, false, true, ofRevision, restartsAgain},
+		[]string{"retry"}, false, func(string) steer.Change { return steer.Retry(context.Background(), nil, nil) }, false, true, ofRevision, restartsAgain},
 	{verbUndo, "Undo", "The last succeeded revision becomes the target again, with the next number, and is rolled out by the same steps.",
 		[]string{"undo"}, false, nil, false, true, ofRevision, restartsBack},
 	{verbAbort, "Abort", "The revision is stopped permanently. Nodes that run it keep it.",
-		[]string{"abort"}, true, func(by steer.By) steer.Change { return steer.Abort(false, by) }, true, true, ofRevision, restartsNone},
+		[]string{"abort"}, true, func(why string) steer.Change { return steer.Abort(false, why) }, true, true, ofRevision, restartsNone},
 	{verbAbortRollback, "Abort and roll back", "The revision is stopped permanently, and its nodes return to the last succeeded revision.",
-		[]string{"abort", "--rollback"}, true, func(by steer.By) steer.Change { return steer.Abort(true, by) }, true, true, ofRevision, restartsBack},
+		[]string{"abort", "--rollback"}, true, func(why string) steer.Change { return steer.Abort(true, why) }, true, true, ofRevision, restartsBack},
 }
 
 // actionView is an action as the page shows it.
@@ -136,7 +136,7 @@ func (a *action) not(r *v1alpha1.NodeConfigRollout) string {
 		return ""
 	}
 	copied := r.DeepCopy()
-	switch words, err := a.change(steer.By{})(copied); {
+	switch words, err := a.change("")(copied); {
 	case err != nil:
 		return printable.Line(r.Name + " " + err.Error())
 	case equality.Semantic.DeepEqual(copied.Spec, r.Spec):
@@ -238,12 +238,12 @@ func (c *cluster) act(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, fmt.Errorf("%s is about a whole rollout: it takes no nodes", verb))
 		return
 	}
-	by, err := steer.ByMe(r.Context(), c.api, o.Reason)
+	reason, err := steer.Reason(o.Reason)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err)
 		return
 	}
-	words, err := carryOut(r.Context(), c.api, name, a, by, o)
+	words, err := carryOut(r.Context(), c.api, name, a, reason, o)
 	if err != nil {
 		c.logf("%s of rollout %s: %v", verb, name, err)
 		c.fail(w, http.StatusConflict, err)
@@ -257,7 +257,7 @@ func (c *cluster) act(w http.ResponseWriter, r *http.Request) {
 var errMoved = errors.New("has changed since the page was updated: review it and try again")
 
 // carryOut applies an action, if the rollout has not changed since the user saw it.
-func carryOut(ctx context.Context, c client.Client, name string, a *action, by steer.By, o request) (string, error) {
+func carryOut(ctx context.Context, c client.Client, name string, a *action, reason string, o request) (string, error) {
 	if a.verb == verbUndo {
 		if o.Revision == 0 {
 			return "", fmt.Errorf("rollout %q %w", name, errMoved)
@@ -265,7 +265,7 @@ func carryOut(ctx context.Context, c client.Client, name string, a *action, by s
 		words, notes, err := steer.Undo(ctx, c, name, 0, o.Revision)
 		return strings.Join(append([]string{words}, notes...), "; "), err
 	}
-	does := a.change(by)
+	does := a.change(reason)
 	if a.verb == verbRetry {
 		does = steer.Retry(ctx, c, o.Nodes)
 	}

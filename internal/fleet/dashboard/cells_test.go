@@ -164,7 +164,7 @@ func TestRolloutsThatCannotBeSeenAreNotNone(t *testing.T) {
 
 func TestTroubleSaysWhatToDo(t *testing.T) {
 	for want, err := range map[string]error{
-		`no matches for kind "NodeConfig" in version "evenkeel.dev/v1alpha1"; the cluster does not serve evenkeel.dev/v1alpha1: install evenkeel's API`: &meta.NoKindMatchError{
+		"the cluster does not serve evenkeel.dev/v1alpha1; install evenkeel's API": &meta.NoKindMatchError{
 			GroupKind: schema.GroupKind{Group: v1alpha1.GroupName, Kind: "NodeConfig"}, SearchedVersions: []string{"v1alpha1"},
 		},
 		"context deadline exceeded": context.DeadlineExceeded,

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -51,7 +50,7 @@ func (s *Server) newCluster(o Cluster) (*cluster, error) {
 	o.Config = config
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		v1alpha1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme, authorizationv1.AddToScheme, authenticationv1.AddToScheme,
+		v1alpha1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme, authorizationv1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, err

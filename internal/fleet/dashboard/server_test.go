@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"testing"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,7 +33,7 @@ func served(t *testing.T, may bool, objects ...client.Object) (*Server, *strings
 	t.Helper()
 	scheme := runtime.NewScheme()
 	assert.NoError(t,
-		errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme)))
+		errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme)))
 	indexed := func(of func(*corev1.Event) string) client.IndexerFunc {
 		return func(o client.Object) []string { return []string{of(o.(*corev1.Event))} }
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // RowDrift says how the running kubelet of a node compares with what its agent started: the condition Drifted, and the details in
-// status.drift, which an older CRD omits.
+// status.drift.
 type RowDrift struct {
 	RowStatus
 

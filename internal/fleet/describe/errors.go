@@ -31,9 +31,9 @@ func (a *advised) Error() string { return a.words }
 func (a *advised) Unwrap() error { return a.err }
 
 // WithAdvice returns an error of the API in plain words, and in further lines what to do next. Other errors are returned unchanged.
-// version is the version of this program.
-func WithAdvice(err error, version string) error {
-	e, ok := explain(err, version)
+// version is the version of this program; roles are the roles of evenkeel that the command needs, as far as they are known.
+func WithAdvice(err error, version string, roles ...string) error {
+	e, ok := explain(err, version, roles)
 	if !ok {
 		return err
 	}
@@ -42,23 +42,25 @@ func WithAdvice(err error, version string) error {
 
 // Brief returns an error of the API in plain words, without advice.
 func Brief(err error) string {
-	if e, ok := explain(err, ""); ok {
+	if e, ok := explain(err, "", nil); ok {
 		return e.in(err.Error())
 	}
 	return err.Error()
 }
 
 // explain returns the explanation of an error of the API. ok is false for other errors.
-func explain(err error, version string) (e explanation, ok bool) {
+func explain(err error, version string, roles []string) (e explanation, ok bool) {
 	var status apierrors.APIStatus
 	switch {
 	case errors.Is(err, context.Canceled):
 		return explanation{next: "the command was interrupted: run it again"}, true
 	case meta.IsNoMatchError(err):
-		return explanation{next: "the cluster does not serve " + v1alpha1.GroupVersion.String() + ": install evenkeel's API with: kubectl apply -f install.yaml\n" +
-			"if it is installed, this is another cluster: kubectl config current-context; choose one with --context"}, true
+		return explanation{beginning(err, "no matches for "), "the cluster does not serve " + v1alpha1.GroupVersion.String(),
+			"install evenkeel's API with: kubectl apply -f install.yaml\n" +
+				"if it is installed, the API server is overloaded or starting: run the command again in a minute\n" +
+				"or this is another cluster: kubectl config current-context; choose one with --context"}, true
 	case errors.As(err, &status):
-		return ofStatus(status, err, version)
+		return ofStatus(status, err, version, roles)
 	}
 	if e, ok := ofConnection(err); ok {
 		return e, true
@@ -67,7 +69,7 @@ func explain(err error, version string) (e explanation, ok bool) {
 }
 
 // ofStatus explains an answer of the API server, or of something that answers in its place.
-func ofStatus(status apierrors.APIStatus, err error, version string) (explanation, bool) {
+func ofStatus(status apierrors.APIStatus, err error, version string, roles []string) (explanation, bool) {
 	s := status.Status()
 	raw, _ := status.(error)
 	foreign := apierrors.HasStatusCause(raw, metav1.CauseTypeUnexpectedServerResponse)
@@ -78,7 +80,7 @@ func ofStatus(status apierrors.APIStatus, err error, version string) (explanatio
 	case foreign:
 		return ofForeign(raw, s), true
 	case apierrors.IsForbidden(err):
-		return ofForbidden(s), true
+		return ofForbidden(s, roles), true
 	case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "strict decoding error: unknown field"):
 		return explanation{next: "the cluster's CRDs are older than this kubectl-evenkeel (" + version + "): kubectl apply -f install.yaml"}, true
 	case apierrors.IsTooManyRequests(err):

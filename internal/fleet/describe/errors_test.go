@@ -29,7 +29,10 @@ func TestErrorsAreExplainedWithAdvice(t *testing.T) {
 		next   string // in the lines after it; empty: none
 		passes bool
 	}{
-		{"no CRD", &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "evenkeel.dev", Kind: "NodeConfigRollout"}}, "", "kubectl apply -f install.yaml", false},
+		{"no CRD", &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "evenkeel.dev", Kind: "NodeConfigRollout"}}, "the cluster does not serve evenkeel.dev/v1alpha1", "kubectl apply -f install.yaml", false},
+		{"an API server that does not list the API", &meta.NoResourceMatchError{PartialResource: schema.GroupVersionResource{Group: "evenkeel.dev", Version: "v1alpha1"}}, "the cluster does not serve evenkeel.dev/v1alpha1", "overloaded", false},
+		{"a broken stream", errors.New("stream error: stream ID 7; INTERNAL_ERROR; received from peer"), "the API server broke off its answer", "overloaded", true},
+		{"a request whose stream broke", &url.Error{Op: "Get", URL: "https://api:6443/api", Err: errors.New("http2: client connection lost")}, "the API server broke off its answer", "overloaded", true},
 		{"not logged in", apierrors.NewUnauthorized("who are you"), "the API server does not accept your credentials (401 Unauthorized): they are missing, have expired, or are of another cluster", "log in again", false},
 		{"refused by admission", apierrors.NewForbidden(rollouts, "workers", errors.New("no")), "", "an admission policy or webhook of the cluster refused the request", false},
 		{"an older CRD", apierrors.NewBadRequest(`strict decoding error: unknown field "spec.x"`), "", "CRDs are older than this kubectl-evenkeel (v1)", false},
@@ -71,7 +74,7 @@ func TestAnAttemptThatCannotBeginInTimeIsExplained(t *testing.T) {
 			"list rollouts: failed to get server groups: %w", fmt.Errorf("client rate limiter Wait returned an error: %w - error from a previous attempt: EOF", limiter)),
 		"list rollouts: the API server did not answer in time": fmt.Errorf("list rollouts: %w", fmt.Errorf("client rate limiter Wait returned an error: %w", limiter)),
 	} {
-		e, ok := explain(err, "")
+		e, ok := explain(err, "", nil)
 		got := e.in(err.Error())
 		assert.That(t, ok && strings.HasPrefix(got, text) && !strings.Contains(got, "rate"), "%v: %q, want %q", err, got, text)
 	}

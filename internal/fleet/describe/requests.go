@@ -8,8 +8,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// RequestWords describes a request in a rollout's status: what was requested, by whom, and why. A name that the API server did not
-// write is only claimed.
+// RequestWords describes a request in a rollout's status: what was requested, and why.
 func RequestWords(r v1alpha1.RolloutRequest) string {
 	words := "requested " + string(r.Kind)
 	switch r.Kind {
@@ -24,12 +23,6 @@ func RequestWords(r v1alpha1.RolloutRequest) string {
 		words = "paused"
 	case v1alpha1.RequestFreeze:
 		words = "frozen"
-	}
-	switch {
-	case r.User != "" && r.Verified:
-		words += " by " + r.User
-	case r.User != "":
-		words += " by " + r.User + " (claimed)"
 	}
 	if r.Reason != "" {
 		words += ": " + r.Reason

@@ -1,6 +1,7 @@
 package describe
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"regexp"
@@ -39,8 +40,8 @@ func rightIn(s metav1.Status) (r right, ok bool) {
 	return r, err == nil
 }
 
-// ofForbidden explains a request that the API server forbids.
-func ofForbidden(s metav1.Status) explanation {
+// ofForbidden explains a request that the API server forbids to a command that needs these roles.
+func ofForbidden(s metav1.Status, needed []string) explanation {
 	r, ok := rightIn(s)
 	switch {
 	case !ok && strings.Contains(s.Message, " cannot "):
@@ -52,12 +53,12 @@ func ofForbidden(s metav1.Status) explanation {
 	case r.verb == "impersonate":
 		return explanation{next: "--as and --as-group need the permission to impersonate: omit them, or ask an administrator for it"}
 	}
-	return explanation{next: r.advice()}
+	return explanation{next: r.advice(needed)}
 }
 
-// advice names the role of evenkeel that includes the permission, and the commands that bind it.
-func (r right) advice() string {
-	name := r.role()
+// advice names the roles of evenkeel that the command needs, or the one that includes the permission, and the commands that bind them.
+func (r right) advice(needed []string) string {
+	name := r.role(needed)
 	if name == "" {
 		words := "no role of evenkeel includes this permission"
 		if r.resource == "nodes/proxy" {
@@ -66,10 +67,16 @@ func (r right) advice() string {
 		return words + "; an administrator can grant it alone:\n" + r.alone()
 	}
 	words := fmt.Sprintf("evenkeel's role %s includes this permission; an administrator can grant it:", name)
+	if !slices.Contains(needed, name) {
+		needed = append([]string{name}, needed...)
+	}
+	if len(needed) > 1 {
+		words = fmt.Sprintf("this command needs evenkeel's roles %s; an administrator can grant them:", strings.Join(needed, " and "))
+	}
 	reads := slices.Contains([]string{"get", "list", "watch"}, r.verb)
 	writes := false
 	for _, role := range roles() {
-		if role.Name != name {
+		if !slices.Contains(needed, role.Name) {
 			continue
 		}
 		words += "\n" + role.bind(r.user)
@@ -77,20 +84,24 @@ func (r right) advice() string {
 			return slices.ContainsFunc(rule.Verbs, func(v string) bool { return v != "get" && v != "list" && v != "watch" })
 		})
 	}
-	if reads && writes {
+	if reads && writes && len(needed) == 1 {
 		words += "\nthis role also allows changes; to grant only this permission:\n" + r.alone()
 	}
 	return words
 }
 
-// role returns the name of the least powerful role of evenkeel that includes the permission; empty if none does.
-func (r right) role() string {
+// role returns the name of the least powerful role of evenkeel that includes the permission, one of the needed ones if possible;
+// empty if none does.
+func (r right) role(needed []string) (name string) {
 	for _, role := range roles() {
 		if (role.Namespace == "" || role.Namespace == r.namespace) && slices.ContainsFunc(role.Rules, r.in) {
-			return role.Name
+			if slices.Contains(needed, role.Name) {
+				return role.Name
+			}
+			name = cmp.Or(name, role.Name)
 		}
 	}
-	return ""
+	return name
 }
 
 func (r right) in(rule rbacv1.PolicyRule) bool {

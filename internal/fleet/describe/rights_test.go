@@ -119,3 +119,21 @@ kubectl create rolebinding 'evenkeel-view-ann$(id)-o'\''x' -n default --role=eve
 		})
 	}
 }
+
+func TestTheAdviceNamesEveryRoleThatACommandNeeds(t *testing.T) {
+	denied := deny("ann", "get", "evenkeel.dev", "nodeconfigrollouts", "", "a")
+	for _, tt := range []struct {
+		needed []string
+		want   string
+	}{
+		{nil, "evenkeel's role evenkeel-view includes this permission; an administrator can grant it:"},
+		{[]string{"evenkeel-operator"}, "evenkeel's role evenkeel-operator includes this permission; an administrator can grant it:"},
+		{[]string{"evenkeel-preflight"}, "this command needs evenkeel's roles evenkeel-view and evenkeel-preflight; an administrator can grant them:"},
+	} {
+		first, binds, _ := strings.Cut(strings.TrimPrefix(WithAdvice(denied, "", tt.needed...).Error(), denied.Error()+"\n"), "\n")
+		assert.Equal(t, first, tt.want)
+		for _, role := range tt.needed {
+			assert.That(t, strings.Contains(binds, "--clusterrole="+role+" --user=ann"), "%s is not bound: %s", role, binds)
+		}
+	}
+}

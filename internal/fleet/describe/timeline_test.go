@@ -101,8 +101,8 @@ func TestATimelineCountsNodesAndShowsSteps(t *testing.T) {
 			r.Status.History = []v1alpha1.RolloutOutcome{{Revision: 2, Updated: 7, Failed: 1}}
 		}, []TimelineNode{{Ended: minute(39), State: rollout.Failed}}, "0s:0/0 39:0/1 40:7/1 1h0:0/1; step 1 node 0s-30, step 100% 30-40, halt TooManyFailures 40-"},
 		{"paused by a person", inSteps(0, minute(0)), func(r *v1alpha1.NodeConfigRollout) {
-			r.Status.Requests = []v1alpha1.RolloutRequest{{Kind: v1alpha1.RequestPause, User: "ann", Verified: true, Time: metav1.NewTime(minute(5))}}
-		}, nil, "0s:0/0 1h0:0/0; step 1 node 0s-, pause paused by ann 5-"},
+			r.Status.Requests = []v1alpha1.RolloutRequest{{Kind: v1alpha1.RequestPause, Reason: "a storm", Time: metav1.NewTime(minute(5))}}
+		}, nil, "0s:0/0 1h0:0/0; step 1 node 0s-, pause paused: a storm 5-"},
 		{"clocks of nodes that are wrong", inSteps(2, minute(30)), nil, []TimelineNode{node(1, -10000, rollout.Updated), node(31, 10000, rollout.Updated), node(-5, 20, rollout.Failed)},
 			"0s:0/0 1:1/0 20:1/1 1h0:2/1 1h0:2/1; step 1 node 0s-1, pause pause 1-30, step 100% 30-"},
 		{"a status with impossible times", inSteps(9, minute(9999)), func(r *v1alpha1.NodeConfigRollout) {

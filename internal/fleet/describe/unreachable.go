@@ -1,6 +1,7 @@
 package describe
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -25,7 +26,9 @@ const (
 func ofConnection(err error) (e explanation, ok bool) {
 	var request *url.Error
 	var network *net.OpError
-	switch {
+	switch broken := beginning(err, "stream error: ", "http2: "); {
+	case broken != nil:
+		return explanation{broken, "the API server broke off its answer", "it is overloaded or restarting: run the command again in a minute"}, true
 	case errors.As(err, &request):
 		e.raw = request
 	case errors.As(err, &network) && network.Op != "listen":
@@ -123,12 +126,23 @@ func timeIsUp(err error) bool {
 
 // deadline returns the part of the chain that says which attempts failed before the deadline.
 func deadline(err error) error {
+	return cmp.Or(beginning(err, context.DeadlineExceeded.Error(), rateLimiter), context.DeadlineExceeded)
+}
+
+// beginning returns the part of an error's chain whose text begins with one of these words, and nil if there is none. A request that
+// failed with that part is returned as a whole.
+func beginning(err error, words ...string) (whole error) {
 	for e := err; e != nil; e = errors.Unwrap(e) {
-		if strings.HasPrefix(e.Error(), context.DeadlineExceeded.Error()) || strings.HasPrefix(e.Error(), rateLimiter) {
-			return e
+		if _, is := e.(*url.Error); is {
+			whole = e
+		}
+		for _, w := range words {
+			if strings.HasPrefix(e.Error(), w) {
+				return cmp.Or(whole, e)
+			}
 		}
 	}
-	return context.DeadlineExceeded
+	return nil
 }
 
 func innermost(err error) error {

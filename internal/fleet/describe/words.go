@@ -26,8 +26,12 @@ func JoinWords(reason, why string) string {
 	return reason + ": " + why
 }
 
-// Span formats a duration to the second, without trailing zeros: 10m, 3m12s.
+// Span formats a duration: to the second and without trailing zeros below ten hours, such as 10m and 3m12s, and as an age otherwise,
+// such as 3d4h.
 func Span(d time.Duration) string {
+	if d >= 10*time.Hour {
+		return duration.HumanDuration(d)
+	}
 	s := d.Round(time.Second).String()
 	if strings.HasSuffix(s, "m0s") {
 		s = strings.TrimSuffix(s, "0s")

@@ -30,6 +30,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Look gathers the facts. Objects that the user is not allowed to read become facts too. It returns an error if the API server
@@ -183,7 +184,7 @@ func (l *look) nodes(ctx context.Context) error {
 			return fmt.Errorf("list nodes: %w", err)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+	for _, name := range slices.SortedFunc(maps.Keys(nodes), printable.CompareNatural) {
 		l.f.Nodes = append(l.f.Nodes, *nodes[name])
 	}
 	return nil

@@ -49,6 +49,7 @@ func (o Operation) Nodes(ctx context.Context, c client.Reader, names []string, s
 	if len(missing) > 0 {
 		return nil, fmt.Errorf("nodes not found: %s; see `kubectl get nodes`; nothing was changed", printable.Few(slices.Sorted(maps.Keys(missing))))
 	}
+	slices.SortFunc(nodes, func(a, b Node) int { return printable.CompareNatural(a.Name, b.Name) })
 	return nodes, nil
 }
 

@@ -89,7 +89,7 @@ func TestEventsOfAState(t *testing.T) {
 func TestTheFormatOfAnEvent(t *testing.T) {
 	r := rolloutIn(v1alpha1.RolloutHalted, halted, func(st *v1alpha1.NodeConfigRolloutStatus) {
 		st.FailedNodes = []v1alpha1.FailedNode{{Name: "node-7", Message: "not sent"}}
-		st.Requests = []v1alpha1.RolloutRequest{{Kind: v1alpha1.RequestPause, User: "ann", Reason: "a storm", Time: at(5)}}
+		st.Requests = []v1alpha1.RolloutRequest{{Kind: v1alpha1.RequestPause, Reason: "a storm", Time: at(5)}}
 	})
 	got := assert.Value(json.MarshalIndent(EventsOf(r, false)[0], "", " "))(t)
 	head, nodes, _ := strings.Cut(string(got), `"nodes": {`)
@@ -119,7 +119,6 @@ func TestTheFormatOfAnEvent(t *testing.T) {
   "requests": [
    {
     "kind": "Pause",
-    "user": "ann",
     "reason": "a storm",
     "time": "2026-03-04T05:06:12Z"
    }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"encoding/json"
+	"reflect"
 	"testing"
 	"time"
 
@@ -16,9 +17,9 @@ import (
 // keep their times.
 func FuzzRollout(f *testing.F) {
 	for _, text := range []string{
-		`{}`, `{"spec":{"strategy":{"maxUnavailable":"10%","steps":[{"nodes":1},{"pause":{}},{"nodes":"50%"}],"windows":[{"schedule":"0 22 * * *","duration":"6h"}]},"paused":true,"pausedBy":"a","pausedReason":"b"}}`,
+		`{}`, `{"spec":{"strategy":{"maxUnavailable":"10%","steps":[{"nodes":1},{"pause":{}},{"nodes":"50%"}],"windows":[{"schedule":"0 22 * * *","duration":"6h"}]},"paused":true,"pausedReason":"b"}}`,
 		`{"spec":{"strategy":{"maxUnavailable":"101%"}}}`, `{"spec":{"failurePolicy":{"maxFailures":-1}}}`, `{"spec":{"soakSeconds":-9223372036854775808,"nodeTimeoutSeconds":9223372036854775807}}`,
-		`{"spec":{"approval":{"revision":1,"step":-1,"requestedBy":"x"},"abort":{"revision":1,"rollback":true}},"status":{"requests":[{"kind":"Approval","revision":1,"user":"x","time":"2026-05-01T11:00:00Z"}],"updateRevision":{"number":1}}}`,
+		`{"spec":{"approval":{"revision":1,"step":-1,"reason":"x"},"abort":{"revision":1,"rollback":true}},"status":{"requests":[{"kind":"Approval","revision":1,"step":-1,"reason":"x","time":"2026-05-01T11:00:00Z"}],"updateRevision":{"number":1}}}`,
 		`{"spec":{"pin":{"sha256":"a","instead":"b"},"template":{"kubelet":"x"},"gates":[{"name":"a","server":"b","query":"c"}]}}`,
 		`{"metadata":{"annotations":{"evenkeel.dev/requested-by":"\u001b"}},"spec":{"nodeSelector":{"matchExpressions":[{"key":"a","operator":"In"}]}}}`,
 	} {
@@ -34,11 +35,11 @@ func FuzzRollout(f *testing.F) {
 		assert.That(t, err == nil || err.Error() != "", "%s is refused without a reason", data)
 		a := p.MaxUnavailable
 		assert.That(t, a.Value >= 0 && (!a.Percent || a.Value <= 100), "%s has maxUnavailable %+v", data, a)
-		for _, q := range RequestsOf(&r.Status, &p) {
-			was := recorded(&r.Status, q)
-			assert.That(t, was == nil || was.Time.Equal(&q.Time), "the request %+v of %s lost its time", q, data)
-		}
-		HasNewUser(&r)
+		first := RequestsOf(&r.Status, &p)
+		later := p
+		later.Now = now.Add(time.Hour)
+		again := RequestsOf(&v1alpha1.NodeConfigRolloutStatus{Requests: first}, &later)
+		assert.That(t, reflect.DeepEqual(first, again), "the requests %+v of %s become %+v", first, data, again)
 		SelfSelectionWarning(&r.Spec)
 		if selection, err := SelectionOf(&r); err == nil {
 			ClaimsOn([]Selection{selection}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{"a": "b"}}})

@@ -37,9 +37,6 @@ type Input struct {
 	Assigned []int64
 	Settings Settings
 	Now      time.Time
-	// Verifies is whether the API server writes the user's name into requests that the status does not record yet. Only the
-	// controller knows.
-	Verifies bool
 	// Permissions are the controller's additional ones; nil if they are not known, as to the CLI.
 	Permissions *Permissions
 }
@@ -73,7 +70,6 @@ func Build(in Input) (rollout.Policy, rollout.Progress) {
 		p.Invalid, p.Target = err.Error(), RevisionOf(r.Status.UpdateRevision)
 		p.Pinned, p.PinGone = false, errors.Is(err, errPinGone)
 	}
-	verifyRequests(&p, &r.Status, in.Verifies)
 	p.Trial, p.AnyTrial = DefaultTrial, true
 	if d := in.Template.Trial.Duration; d != nil {
 		p.Trial, p.AnyTrial = min(*d, MaxTrialLength), false

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"slices"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -10,88 +9,33 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
-// requestsIn returns the requests in a policy that have a user or a reason, without their times. Requests about other revisions
-// than the target are not in force.
-func requestsIn(p *rollout.Policy) (out []v1alpha1.RolloutRequest) {
-	add := func(kind v1alpha1.RequestKind, r rollout.Request, revision int64) {
-		if r.User != "" || r.Reason != "" {
-			out = append(out, v1alpha1.RolloutRequest{Kind: kind, Revision: revision, User: r.User, Verified: r.Verified, Reason: r.Reason})
+// RequestsOf returns the requests in force for the status of a rollout. A request that the status records keeps its time. Requests
+// about other revisions than the target are not in force.
+func RequestsOf(st *v1alpha1.NodeConfigRolloutStatus, p *rollout.Policy) (all []v1alpha1.RolloutRequest) {
+	add := func(r v1alpha1.RolloutRequest) {
+		r.Time = metav1.NewTime(p.Now)
+		i := slices.IndexFunc(st.Requests, func(x v1alpha1.RolloutRequest) bool {
+			return x.Kind == r.Kind && x.Revision == r.Revision && x.Reason == r.Reason && equal(x.Step, r.Step)
+		})
+		if i >= 0 {
+			r.Time = st.Requests[i].Time
 		}
+		all = append(all, r)
 	}
-	if a := p.Approval; a.Revision == p.Target.Number {
-		add(v1alpha1.RequestApproval, a.Request, a.Revision)
-		if len(out) > 0 {
-			out[0].Step = new(int32(a.Step))
-		}
+	target := p.Target.Number
+	if a := p.Approval; target != 0 && a.Revision == target {
+		add(v1alpha1.RolloutRequest{Kind: v1alpha1.RequestApproval, Revision: target, Step: new(int32(a.Step)), Reason: a.Reason})
 	}
-	if a := p.Abort; a.Revision == p.Target.Number {
-		add(v1alpha1.RequestAbort, a.Request, a.Revision)
+	if a := p.Abort; target != 0 && a.Revision == target {
+		add(v1alpha1.RolloutRequest{Kind: v1alpha1.RequestAbort, Revision: target, Reason: a.Reason})
 	}
 	if p.Paused {
-		add(v1alpha1.RequestPause, p.Pauser, 0)
+		add(v1alpha1.RolloutRequest{Kind: v1alpha1.RequestPause, Reason: p.PausedReason})
 	}
 	if p.Frozen {
-		add(v1alpha1.RequestFreeze, p.Freezer, 0)
-	}
-	return out
-}
-
-// recorded returns the entry of a status for the same request; nil if there is none.
-func recorded(st *v1alpha1.NodeConfigRolloutStatus, r v1alpha1.RolloutRequest) *v1alpha1.RolloutRequest {
-	i := slices.IndexFunc(st.Requests, func(x v1alpha1.RolloutRequest) bool {
-		return x.Kind == r.Kind && x.Revision == r.Revision && x.User == r.User && x.Reason == r.Reason && equal(x.Step, r.Step)
-	})
-	if i < 0 {
-		return nil
-	}
-	return &st.Requests[i]
-}
-
-func equal(a, b *int32) bool { return a == b || a != nil && b != nil && *a == *b }
-
-// RequestsOf returns the requests in force for the status of a rollout. A request that the status records keeps its time.
-func RequestsOf(st *v1alpha1.NodeConfigRolloutStatus, p *rollout.Policy) []v1alpha1.RolloutRequest {
-	all := requestsIn(p)
-	for i := range all {
-		all[i].Time = metav1.NewTime(p.Now)
-		if was := recorded(st, all[i]); was != nil {
-			all[i].Time = was.Time
-		}
+		add(v1alpha1.RolloutRequest{Kind: v1alpha1.RequestFreeze, Reason: p.FrozenReason})
 	}
 	return all
 }
 
-// verifyRequests marks the users that the API server wrote. For a request that the status records, the record counts: later
-// nobody can find out.
-func verifyRequests(p *rollout.Policy, st *v1alpha1.NodeConfigRolloutStatus, verifies bool) {
-	of := map[v1alpha1.RequestKind]*rollout.Request{
-		v1alpha1.RequestApproval: &p.Approval.Request, v1alpha1.RequestAbort: &p.Abort.Request,
-		v1alpha1.RequestPause: &p.Pauser, v1alpha1.RequestFreeze: &p.Freezer,
-	}
-	for _, r := range requestsIn(p) {
-		verified := verifies
-		if was := recorded(st, r); was != nil {
-			verified = was.Verified
-		}
-		of[r.Kind].Verified = verified && r.User != ""
-	}
-}
-
-// HasNewUser reports whether a rollout's spec names a user in a request that its status does not record: then the caller has to
-// find out whether the API server wrote the name.
-func HasNewUser(r *v1alpha1.NodeConfigRollout) bool {
-	p, _ := FromSpec(r, Times{}, time.Time{}) // an invalid spec has requests too
-	revisions := []int64{p.Approval.Revision, p.Abort.Revision}
-	if u := r.Status.UpdateRevision; u != nil { // requests about earlier revisions are over
-		revisions = []int64{max(u.Number, p.Approval.Revision), max(u.Number, p.Abort.Revision)}
-	}
-	for _, revision := range revisions {
-		p.Target.Number = revision
-		for _, x := range requestsIn(&p) {
-			if x.User != "" && recorded(&r.Status, x) == nil {
-				return true
-			}
-		}
-	}
-	return false
-}
+func equal(a, b *int32) bool { return a == b || a != nil && b != nil && *a == *b }

@@ -82,19 +82,19 @@ func FromSpec(r *v1alpha1.NodeConfigRollout, t Times, now time.Time) (rollout.Po
 		p.Steps = append(p.Steps, out)
 	}
 	if s.Paused {
-		p.Pauser = rollout.Request{User: s.PausedBy, Reason: s.PausedReason}
+		p.PausedReason = s.PausedReason
 	}
 	if s.Frozen {
-		p.Freezer = rollout.Request{User: s.FrozenBy, Reason: s.FrozenReason}
+		p.FrozenReason = s.FrozenReason
 	}
 	if err == nil {
 		p.Gates, err = gatesOf(s)
 	}
 	if a := s.Approval; a != nil {
-		p.Approval = rollout.Approval{Revision: a.Revision, Step: int(a.Step), Request: rollout.Request{User: a.RequestedBy, Reason: a.Reason}}
+		p.Approval = rollout.Approval{Revision: a.Revision, Step: int(a.Step), Reason: a.Reason}
 	}
 	if a := s.Abort; a != nil {
-		p.Abort = rollout.Abort{Revision: a.Revision, Rollback: a.Rollback, Request: rollout.Request{User: a.RequestedBy, Reason: a.Reason}}
+		p.Abort = rollout.Abort{Revision: a.Revision, Rollback: a.Rollback, Reason: a.Reason}
 	}
 	if a := s.Retry; a != nil && numbered(a.Revision, a.Attempt) {
 		p.Retry = rollout.Retry{Revision: a.Revision, Attempt: a.Attempt, Nodes: a.Nodes}

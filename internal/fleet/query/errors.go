@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,7 +29,8 @@ func Passing(err error) bool {
 	case errors.Is(err, context.Canceled):
 		return false
 	}
-	return errors.As(err, &unreachable) || errors.As(err, &network)
+	text := err.Error()
+	return errors.As(err, &unreachable) || errors.As(err, &network) || strings.Contains(text, "stream error: ") || strings.Contains(text, "http2: ")
 }
 
 // missing reports whether an object does not exist. A 404 without the API server's Status means that the address does not.

@@ -81,13 +81,13 @@ func (d *planner) describe() (phase, message string) {
 	case h != nil:
 		return d.describeHalt(revision, h)
 	case d.p.Frozen:
-		return PhaseFrozen, d.p.frozenWords() + "no node moves, not even new nodes; " + d.summary() + "; continue with: kubectl evenkeel rollout unfreeze " + d.p.Name
+		return PhaseFrozen, "spec.frozen" + because(d.p.FrozenReason) + "; no node moves, not even new nodes; " + d.summary() + "; continue with: kubectl evenkeel rollout unfreeze " + d.p.Name
 	case d.counts.Members == 0:
 		return PhaseNoNodes, d.noNodesMessage()
 	case d.complete:
 		return PhaseComplete, revision + ": " + d.summary()
 	case d.p.Paused:
-		return PhasePaused, fmt.Sprintf("spec.paused%s; %s: %s; continue with: kubectl evenkeel rollout resume %s", d.p.Pauser.words(), revision, d.summary(), d.p.Name)
+		return PhasePaused, fmt.Sprintf("spec.paused%s; %s: %s; continue with: kubectl evenkeel rollout resume %s", because(d.p.PausedReason), revision, d.summary(), d.p.Name)
 	case d.asking:
 		return PhaseWaiting, revision + ": " + d.preflightMessage()
 	case d.waitsForGate:
@@ -104,6 +104,14 @@ func (d *planner) describe() (phase, message string) {
 	return PhaseProgressing, revision + ": " + d.summary() + d.waitSuffix()
 }
 
+// because returns ": REASON", or "" without a reason.
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + reason
+}
+
 func (d *planner) waitSuffix() string {
 	if d.waitReason == "" {
 		return ""
@@ -114,7 +122,7 @@ func (d *planner) waitSuffix() string {
 func (d *planner) describeHalt(revision string, h *Halt) (phase, message string) {
 	what := fmt.Sprintf("%s was stopped (%s): %s", revision, h.Reason, h.Message)
 	if d.p.Frozen {
-		what += "; " + d.p.frozenWords() + "no node moves"
+		what += "; spec.frozen" + because(d.p.FrozenReason) + "; no node moves"
 	}
 	again := fmt.Sprintf("; push a fixed configuration, or: kubectl evenkeel rollout retry %s", d.p.Name)
 	if d.lastGood().Number != 0 && !d.lastGood().Gone {

@@ -16,7 +16,7 @@ func (d *planner) checkStop() {
 	if a := d.p.Abort; a.Revision == d.next.Revision {
 		switch {
 		case h == nil:
-			d.halt(HaltAborted, a.stoppedBy(), a.Rollback)
+			d.halt(HaltAborted, "stopped by a person"+because(a.Reason), a.Rollback)
 		case a.Rollback && !h.Rollback:
 			stop := *h
 			stop.Rollback, stop.Time = true, d.p.Now

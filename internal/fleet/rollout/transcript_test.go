@@ -91,17 +91,10 @@ func (w *world) set(cmd, key, value string) error {
 		p.Approval = Approval{Revision: p.Target.Number, Step: step}
 		return err
 	case "abort":
-		p.Abort = Abort{p.Target.Number, key == "rollback", p.Pauser}
-	case "by": // of the pause, the freeze, and an abort that follows
-		switch key {
-		case "user":
-			p.Pauser.User = value
-		case "verified":
-			p.Pauser.Verified = value == "true"
-		case "reason":
-			p.Pauser.Reason = strings.ReplaceAll(value, "_", " ")
-		}
-		p.Freezer = p.Pauser
+		p.Abort = Abort{p.Target.Number, key == "rollback", p.PausedReason}
+	case "reason": // of the pause, the freeze, and an abort that follows
+		p.PausedReason = strings.ReplaceAll(key, "_", " ")
+		p.FrozenReason = p.PausedReason
 	case "retry":
 		p.Abort = Abort{}
 		p.Retry = Retry{p.Target.Number, w.progress.Attempt + 1, nil}

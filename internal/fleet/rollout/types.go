@@ -40,14 +40,14 @@ func (s Step) IsPause() bool { return s.Nodes == Amount{} }
 type Approval struct {
 	Revision int64
 	Step     int
-	Request
+	Reason   string // for people
 }
 
 // Abort stops a revision.
 type Abort struct {
 	Revision int64
 	Rollback bool
-	Request
+	Reason   string // for people
 }
 
 // Retry starts another attempt of a revision.
@@ -80,9 +80,9 @@ type Policy struct {
 	// Since is since when the fleet has been observed without a gap. Timeouts do not begin earlier.
 	Since time.Time
 
-	Paused, Frozen  bool
-	Pauser, Freezer Request // who paused and froze the rollout, and why
-	NewNodesTarget  bool    // new nodes get Target, not LastSucceeded
+	Paused, Frozen             bool
+	PausedReason, FrozenReason string // for people
+	NewNodesTarget             bool   // new nodes get Target, not LastSucceeded
 
 	MaxUnavailable          Amount
 	MaxJoining              *Amount // nil: as MaxUnavailable

@@ -100,7 +100,7 @@ func Assign(ctx context.Context, c client.Client, nc *v1alpha1.NodeConfig, sourc
 	patch, err := json.Marshal([]Operation{
 		{Op: "test", Path: "/metadata/uid", Value: nc.UID},
 		{Op: "test", Path: "/metadata/generation", Value: nc.Generation},
-		{Op: "add", Path: "/spec", Value: spec}, // as a whole: with an older CRD there may be no spec to add fields to
+		{Op: "add", Path: "/spec", Value: spec},
 	})
 	if err != nil {
 		return nil, err

@@ -37,7 +37,7 @@ type Operation struct {
 // same object.
 const MostConflicts = 10
 
-// Patch writes the differences between two specs of a rollout and returns them. The error is a conflict if the rollout was
+// Patch writes the differences between two specs of a rollout, and the annotations, and returns those of the specs. The error is a conflict if the rollout was
 // changed since before was read. Without differences it writes nothing.
 func Patch(ctx context.Context, c client.Client, before, after *v1alpha1.NodeConfigRollout) ([]Operation, error) {
 	changes, err := differences(before, after)
@@ -45,6 +45,9 @@ func Patch(ctx context.Context, c client.Client, before, after *v1alpha1.NodeCon
 		return nil, err
 	}
 	all := append([]Operation{{Op: "replace", Path: "/metadata/resourceVersion", Value: before.ResourceVersion}}, changes...)
+	if !maps.Equal(before.Annotations, after.Annotations) {
+		all = append(all, Operation{Op: "add", Path: "/metadata/annotations", Value: after.Annotations})
+	}
 	data, err := json.Marshal(all)
 	if err != nil {
 		return nil, err
@@ -116,12 +119,6 @@ func Edit(ctx context.Context, c client.Client, name string, change Change) (str
 			return "", fmt.Errorf("rollout %q %w; nothing was changed", name, err)
 		}
 		_, err = Patch(ctx, c, r, edited)
-		if lacksBy(err) {
-			if withoutBy(&edited.Spec) {
-				words += "; the reason was not stored, because the cluster's CRDs are older than this command: kubectl apply -f install.yaml"
-			}
-			_, err = Patch(ctx, c, r, edited)
-		}
 		if apierrors.IsConflict(err) && try < MostConflicts {
 			continue
 		}

@@ -22,15 +22,15 @@ import (
 type Change func(*v1alpha1.NodeConfigRollout) (string, error)
 
 // Pause stops assigning the revision to further nodes.
-func Pause(by By) Change {
-	return func(r *v1alpha1.NodeConfigRollout) (string, error) { return pause(r, by) }
+func Pause(reason string) Change {
+	return func(r *v1alpha1.NodeConfigRollout) (string, error) { return pause(r, reason) }
 }
 
-func pause(r *v1alpha1.NodeConfigRollout, by By) (string, error) {
+func pause(r *v1alpha1.NodeConfigRollout, reason string) (string, error) {
 	if r.Spec.Paused {
 		return "is paused already: nothing changes", nil
 	}
-	r.Spec.Paused, r.Spec.PausedBy, r.Spec.PausedReason = true, by.User, by.Reason
+	r.Spec.Paused, r.Spec.PausedReason = true, reason
 	if Halted(r) {
 		return "paused; the rollout is " + HaltWords(r), nil
 	}
@@ -38,12 +38,12 @@ func pause(r *v1alpha1.NodeConfigRollout, by By) (string, error) {
 }
 
 // Freeze stops all assignments, including those of rollbacks and to nodes that join.
-func Freeze(by By) Change {
+func Freeze(reason string) Change {
 	return func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		if r.Spec.Frozen {
 			return "is frozen already: nothing changes", nil
 		}
-		r.Spec.Frozen, r.Spec.FrozenBy, r.Spec.FrozenReason = true, by.User, by.Reason
+		r.Spec.Frozen, r.Spec.FrozenReason = true, reason
 		return "frozen: the controller writes no NodeConfigs; continue with: kubectl evenkeel rollout unfreeze " + r.Name, nil
 	}
 }
@@ -53,7 +53,7 @@ func Unfreeze(r *v1alpha1.NodeConfigRollout) (string, error) {
 	if !r.Spec.Frozen {
 		return "is not frozen: nothing changes", nil
 	}
-	r.Spec.Frozen, r.Spec.FrozenBy, r.Spec.FrozenReason = false, "", ""
+	r.Spec.Frozen, r.Spec.FrozenReason = false, ""
 	return "unfrozen; " + nextUnlessHalted(r), nil
 }
 
@@ -61,7 +61,7 @@ func Unfreeze(r *v1alpha1.NodeConfigRollout) (string, error) {
 func Resume(r *v1alpha1.NodeConfigRollout) (string, error) {
 	switch {
 	case r.Spec.Paused:
-		r.Spec.Paused, r.Spec.PausedBy, r.Spec.PausedReason = false, "", ""
+		r.Spec.Paused, r.Spec.PausedReason = false, ""
 		return "resumed; " + nextUnlessHalted(r), nil
 	case Halted(r):
 		return "", haltedError(r)
@@ -113,11 +113,11 @@ func orUndo(r *v1alpha1.NodeConfigRollout) string {
 }
 
 // Promote lets a rollout pass the pause at which it waits; with full, every later pause as well.
-func Promote(full bool, by By) Change {
-	return func(r *v1alpha1.NodeConfigRollout) (string, error) { return promote(r, full, by) }
+func Promote(full bool, reason string) Change {
+	return func(r *v1alpha1.NodeConfigRollout) (string, error) { return promote(r, full, reason) }
 }
 
-func promote(r *v1alpha1.NodeConfigRollout, full bool, by By) (string, error) {
+func promote(r *v1alpha1.NodeConfigRollout, full bool, reason string) (string, error) {
 	steps, err := describe.StepsOf(r)
 	if err != nil {
 		return "", err
@@ -139,7 +139,7 @@ func promote(r *v1alpha1.NodeConfigRollout, full bool, by By) (string, error) {
 	if p := r.Spec.Approval; p != nil && p.Revision == revision && int(p.Step) >= target {
 		return fmt.Sprintf("has the approval of revision %d up to %s already: nothing changes", revision, describe.StepName(steps, min(int(p.Step), last))), nil
 	}
-	r.Spec.Approval = &v1alpha1.RolloutApproval{Revision: revision, Step: int32(target), RequestedBy: by.User, Reason: by.Reason}
+	r.Spec.Approval = &v1alpha1.RolloutApproval{Revision: revision, Step: int32(target), Reason: reason}
 	words := fmt.Sprintf("promoted: revision %d passes %s", revision, describe.StepName(steps, target))
 	if full {
 		words = fmt.Sprintf("promoted: revision %d passes every pause", revision)
@@ -148,11 +148,11 @@ func promote(r *v1alpha1.NodeConfigRollout, full bool, by By) (string, error) {
 }
 
 // Abort stops the revision permanently; with rollback, its nodes return to the last succeeded revision.
-func Abort(rollback bool, by By) Change {
-	return func(r *v1alpha1.NodeConfigRollout) (string, error) { return abort(r, rollback, by) }
+func Abort(rollback bool, reason string) Change {
+	return func(r *v1alpha1.NodeConfigRollout) (string, error) { return abort(r, rollback, reason) }
 }
 
-func abort(r *v1alpha1.NodeConfigRollout, rollback bool, by By) (string, error) {
+func abort(r *v1alpha1.NodeConfigRollout, rollback bool, reason string) (string, error) {
 	st := &r.Status
 	revision := st.UpdateRevision.Number
 	there := r.Spec.Abort != nil && r.Spec.Abort.Revision == revision
@@ -164,7 +164,7 @@ func abort(r *v1alpha1.NodeConfigRollout, rollback bool, by By) (string, error) 
 	case st.Phase == v1alpha1.RolloutComplete && !rollback:
 		return "", fmt.Errorf("is complete: there is nothing to stop; to roll back: kubectl evenkeel rollout abort %s --rollback%s", r.Name, orUndo(r))
 	}
-	r.Spec.Abort = &v1alpha1.RolloutAbort{Revision: revision, Rollback: rollback, RequestedBy: by.User, Reason: by.Reason}
+	r.Spec.Abort = &v1alpha1.RolloutAbort{Revision: revision, Rollback: rollback, Reason: reason}
 	words := fmt.Sprintf("aborted: revision %d stops, and nodes that run it keep it; ", revision)
 	if rollback {
 		words = fmt.Sprintf("aborted: revision %d stops, and its nodes roll back; ", revision)

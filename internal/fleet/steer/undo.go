@@ -87,7 +87,7 @@ func nothingBefore(r *v1alpha1.NodeConfigRollout, all []query.Revision) error {
 	others := slices.DeleteFunc(slices.Clone(all), func(p query.Revision) bool { return p.Gone || p.ConfigMap == target.ConfigMapRef.Name })
 	advice := "push another configuration"
 	if len(others) > 0 {
-		advice = fmt.Sprintf("choose one with --to-revision (there are %s), or %s", query.Available(others), advice)
+		advice = fmt.Sprintf("choose a revision with --to-revision (available: %s), or %s", query.Available(others), advice)
 	}
 	if r.Status.Halt == nil || !r.Status.Halt.Rollback {
 		advice += fmt.Sprintf("; kubectl evenkeel rollout abort %s --rollback returns the nodes to their previous configuration", r.Name)

@@ -228,7 +228,7 @@ export class Rollouts {
         h("li", { "data-state": g.state, title: g.query }, h("strong", {}, g.name), ` ${g.state}`, h("span", { class: "muted clamp" }, g.words))))],
       h("dl", { class: "facts" },
         r.budget && [h("dt", {}, "Unavailable"), h("dd", {}, `${number(r.budget.used)} of ${number(r.budget.of)} allowed`, this.meter(r.budget))],
-        r.asked && [h("dt", {}, "Asked"), h("dd", {}, r.asked[0])],
+        r.asked && [h("dt", {}, "Agents"), h("dd", {}, r.asked[0])],
         r.window && [h("dt", {}, "Next window"), h("dd", {}, r.window)],
         h("dt", {}, "Failed"), h("dd", {}, `${number(r.failures.n)} (stops at ${number(r.failures.most)})`)),
       r.asked?.length > 1 && h("ul", { class: "failures", "aria-label": "Answers of the preflight" }, r.asked.slice(1).map((line) => h("li", {}, line))),

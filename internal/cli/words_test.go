@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/fakeapi"
+)
+
+func TestAMistypedCommandWithAFlagOfThatCommandIsNamed(t *testing.T) {
+	for line, want := range map[string]string{
+		"asign worker-1 -f x.yaml":          `unknown command "asign" for "kubectl evenkeel" (did you mean assign?)`,
+		"asign -f x.yaml":                   `unknown command "asign" for "kubectl evenkeel" (did you mean assign?)`,
+		"rolout status workers --for=step=": `unknown command "rolout" for "kubectl evenkeel" (did you mean rollout?)`,
+		"rollout staus workers --for=x":     `unknown command "staus" for "kubectl evenkeel rollout" (did you mean status?)`,
+		"--nonsense asign":                  "unknown flag: --nonsense",
+	} {
+		got := newAPI(t).Run(strings.Fields(line)...)
+		assert.That(t, got.Code == 1 && strings.Contains(got.Err, want), "%s: exit %d, %s", line, got.Code, got.Err)
+	}
+}
+
+func TestTheHelpGroupsCommands(t *testing.T) {
+	for line, want := range map[string]string{
+		"--help":        "Compare and migrate configurations:\n  config ",
+		"config --help": "Convert, and migrate kubeadm's configurations:\n  convert ",
+	} {
+		got := newAPI(t).Run(strings.Fields(line)...)
+		assert.That(t, strings.Contains(got.Out, want) && strings.Contains(got.Out, "  upgrade ") == (line == "--help"), "%s shows\n%s", line, got.Out)
+	}
+}
+
+func TestEveryCommandThatAsksTakesTheShortFlag(t *testing.T) {
+	for _, line := range []string{"push", "assign", "install", "uninstall", "upgrade apply", "upgrade undo", "config upload"} {
+		got := newAPI(t).Run(append(strings.Fields(line), "--help")...)
+		assert.That(t, strings.Contains(got.Out, "-y, --yes"), "%s has no -y:\n%s", line, got.Out)
+	}
+}
+
+func TestRevisionsToReturnToAreCompleted(t *testing.T) {
+	api := newAPI(t)
+	cm := api.AddRevision("workers", 3, "maxPods: 1\n")
+	api.AddRolledOut("workers", func(r *v1alpha1.NodeConfigRollout) {
+		r.Status.History = []v1alpha1.RolloutOutcome{{Revision: 4, Outcome: v1alpha1.OutcomeHalted}, fakeapi.SucceededAs(3, cm)}
+	})
+	got := api.Run("__complete", "rollout", "undo", "workers", "--to-revision", "")
+	assert.That(t, strings.HasPrefix(got.Out, "4\tHalted\n3\tSucceeded\n"), "it completes\n%s", got.Out)
+	got = api.Run("__complete", "rollout", "undo", "--to-revision", "")
+	assert.That(t, strings.HasPrefix(got.Out, ":"), "without a name it completes\n%s", got.Out)
+}
+
+func TestAForbiddenCommandNamesTheRoleThatItNeeds(t *testing.T) {
+	for line, want := range map[string]string{
+		"rollout list":          "evenkeel-view",
+		"rollout pause workers": "evenkeel-operator", // the first request, a read, is part of evenkeel-view too
+		"rollout plan workers":  "evenkeel-operator",
+		"nodes":                 "evenkeel-view",
+	} {
+		api := newAPI(t)
+		api.Forbid("*", "NodeConfigRollout", "NodeConfig", "Node")
+		got := api.Run(strings.Fields(line)...)
+		assert.That(t, strings.Contains(got.Err, "--clusterrole="+want+" --user=nobody"), "%s names another role than %s:\n%s", line, want, got.Err)
+	}
+	file := fakeapi.File(t, fakeapi.Header+"maxPods: 50\n")
+	api := newAPI(t)
+	api.Forbid("get", "NodeConfigRollout")
+	got := api.Run("push", "workers", "-f", file, "--all-nodes", "--yes")
+	assert.That(t, strings.Contains(got.Err, "--role=evenkeel-operator --user=nobody"), "push names\n%s", got.Err)
+}
+
+func TestErrorsOfAFileSpeakOfTheFile(t *testing.T) {
+	for _, line := range []string{"push workers --all-nodes --drop-in", "preflight --all-nodes --drop-in", "assign a --drop-in"} {
+		got := newAPI(t).Run(append(strings.Fields(line), "-f", fakeapi.File(t, "maxPods: 1\nmaxPods: 2\n"))...)
+		assert.That(t, got.Code == 1 && strings.Contains(got.Err, "duplicate key") && !strings.Contains(got.Err, "kubelet-dropin"), "%s: exit %d, %s", line, got.Code, got.Err)
+	}
+}
