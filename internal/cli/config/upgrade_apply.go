@@ -345,13 +345,9 @@ func (a *app) changeRollout(ctx context.Context, c client.Client, u *upgrade, pl
 		return nil, err
 	}
 	fmt.Fprintf(a.Out, "\nRollout %s:\n", p.Name)
-	if differs, err := p.Rehearse(ctx, a.Env, c, change); err != nil || !differs {
-		return nil, err
-	}
-	if err := p.CheckStopped(ctx, a.Env, c, change, u.dryRun); err != nil {
-		err := fmt.Errorf("%w; nothing was written", err)
+	if differs, err := p.Rehearse(ctx, a.Env, c, change, u.dryRun); err != nil || !differs {
 		if exit := (*command.Exit)(nil); errors.As(err, &exit) {
-			return nil, &command.Exit{Code: exit.Code, Err: err}
+			return nil, &command.Exit{Code: exit.Code, Err: fmt.Errorf("%w; nothing was written", err)}
 		}
 		return nil, err
 	}

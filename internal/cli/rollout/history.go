@@ -16,6 +16,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/fleet/steer"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -123,7 +124,15 @@ func (a *app) printHistory(f printing.Format, r *v1alpha1.NodeConfigRollout, all
 		}
 		rows = append(rows, row)
 	}
-	return printing.Table(a.Out, header, rows)
+	if err := printing.Table(a.Out, header, rows); err != nil || f == printing.Wide {
+		return err
+	}
+	for _, p := range all {
+		if p.Message != "" && p.EndTime != nil {
+			fmt.Fprintf(a.Out, "revision %d: %s\n", p.Number, printable.Line(p.Message))
+		}
+	}
+	return nil
 }
 
 // requestWords describes the requests about a revision.
@@ -142,7 +151,8 @@ func (a *app) diffCommand() *cobra.Command {
 		Short: "Compare two revisions, field by field",
 		Long: `Compare two revisions of a rollout, field by field.
 
---from defaults to the last revision that succeeded, and --to to the revision that is being rolled out.`,
+Without --from and --to it compares what nodes run with what they are going to run. If no node changes its configuration, and with
+one of the flags, --from defaults to the last revision that succeeded, and --to to the revision that is being rolled out.`,
 		Example: `  kubectl evenkeel rollout diff workers
   kubectl evenkeel rollout diff workers --from 3 --to 5`,
 		Args: oneRollout, ValidArgsFunction: a.CompleteRollout,
@@ -172,6 +182,12 @@ func (a *app) diffRevisions(ctx context.Context, name string, from, to int64) er
 	}
 	if !query.Observed(r) {
 		fmt.Fprintf(a.ErrOut, "note: %s\n", query.Unobserved)
+	}
+	if from == 0 && to == 0 && r.Status.UpdateRevision != nil {
+		if e, err := steer.Foresee(ctx, c, r); err == nil && len(e.Moves) > 0 {
+			showEffect(ctx, a.Env, c, e)
+			return nil
+		}
 	}
 	if to == 0 {
 		if r.Status.UpdateRevision == nil {

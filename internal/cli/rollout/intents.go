@@ -46,9 +46,6 @@ Use unfreeze to continue.`, nil, steer.Freeze},
 		{"unfreeze", `End a freeze.
 
 A pause stays.`, steer.Unfreeze, nil},
-		{"unpin", `Roll out the template again, after undo.
-
-The revision that undo pinned (spec.pin) gives way to the template, which becomes the target by the same steps.`, steer.Unpin, nil},
 	} {
 		var reason string
 		example := "  kubectl evenkeel rollout " + s.name + " workers"
@@ -120,7 +117,7 @@ that has stopped or is complete.`, `  kubectl evenkeel rollout abort workers
 			if err != nil {
 				return "", err
 			}
-			return steer.EditObserved(ctx, c, args[0], revision, steer.Abort(rollback, why))
+			return steer.EditObserved(ctx, c, args[0], revision, steer.Foretold(ctx, c, steer.Abort(rollback, why)))
 		})
 	cmd.Flags().BoolVar(&rollback, "rollback", false, "return the nodes to the last revision that succeeded")
 	revisionFlag(cmd, &revision)
@@ -129,13 +126,17 @@ that has stopped or is complete.`, `  kubectl evenkeel rollout abort workers
 }
 
 func (a *app) retryCommand() *cobra.Command {
+	var force bool
 	cmd := a.editCommand("retry NAME [NODE...]", `Try a revision again on nodes on which it failed, and lift its stop.
 
-This also lifts an abort. Without node names, all nodes on which the revision failed try it again.`, `  kubectl evenkeel rollout retry workers
-  kubectl evenkeel rollout retry workers node-7 node-12`,
+This also lifts an abort. Other nodes wait until the named nodes have proven the revision. Without node names, all nodes on which
+it failed try it again, and the rollout goes on with the others: a revision that was stopped needs --force then, except after an
+outage (Inconclusive).`, `  kubectl evenkeel rollout retry workers node-7 node-12
+  kubectl evenkeel rollout retry workers --force`,
 		func(ctx context.Context, c client.Client, args []string) (string, error) {
-			return steer.EditObserved(ctx, c, args[0], 0, steer.Retry(ctx, c, args[1:]))
+			return steer.EditObserved(ctx, c, args[0], 0, steer.Foretold(ctx, c, steer.Retry(ctx, c, args[1:], force)))
 		})
+	cmd.Flags().BoolVar(&force, "force", false, "go on with all nodes, although the revision was stopped")
 	cmd.Args, cmd.ValidArgsFunction = rolloutAndMore, a.completeRetry
 	return cmd
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
+	"github.com/evenkeel/evenkeel/internal/fleet/steer"
 	"github.com/evenkeel/evenkeel/internal/payload"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -131,6 +132,12 @@ func (a *app) plan(ctx context.Context, args []string, o planOptions) error {
 	}
 	if o.output != "" {
 		return errors.Join(printing.Encode(a.Out, o.output, v), invalid)
+	}
+	if !o.madeUpNodes && invalid == nil {
+		if err := refuseFailed(a.Env, v.Rollout, v.effect.Failed, true, true); err != nil {
+			return err
+		}
+		fmt.Fprintln(a.Out, v.effect.Words())
 	}
 	v.print(a.Out)
 	if v.Simulation != nil {
@@ -265,6 +272,7 @@ type PlanReport struct {
 	limit   time.Duration // of the plan
 	windows bool          // the rollout has windows
 	run     rollout.Run   // with the failures of the model
+	effect  *steer.Effect // nil: the rollout is invalid
 }
 
 // gateView is a gate as it is planned.
@@ -335,7 +343,8 @@ func newPlanReport(ctx context.Context, f *query.Fleet, m rollout.Model) (*PlanR
 	for _, b := range run.Batches {
 		v.Batches = append(v.Batches, batchOf(f, run, b))
 	}
-	v.RestartCost = describe.RestartCostOf(restartsOf(f, run))
+	v.effect = steer.EffectOn(ctx, f)
+	v.RestartCost = v.effect.Restart
 	v.run = rollout.Simulate(f.Policy, f.Progress, f.Nodes, m)
 	return v, ctx.Err()
 }
@@ -358,24 +367,6 @@ func batchOf(f *query.Fleet, run rollout.Run, b rollout.Batch) batchView {
 	for _, i := range b.Nodes {
 		out.Nodes = append(out.Nodes, f.Nodes[i].Name)
 		out.Zones[describe.Dash(f.Zones[i])]++
-	}
-	return out
-}
-
-// restartsOf returns the restarts of the nodes that restart their kubelets in a run, once for each node.
-func restartsOf(f *query.Fleet, run rollout.Run) []query.Restart {
-	var out []query.Restart
-	counted := map[int]bool{}
-	for _, b := range run.Batches {
-		if b.Kind == rollout.TakeBack || b.Kind == rollout.Renew {
-			continue
-		}
-		for _, i := range b.Nodes {
-			if !counted[i] {
-				out = append(out, f.Restarts[i])
-			}
-			counted[i] = true
-		}
 	}
 	return out
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -112,10 +111,7 @@ func (a *app) push(ctx context.Context, p Push) error {
 	if err != nil {
 		return err
 	}
-	if differs, err := p.Rehearse(ctx, a.Env, c, change); err != nil || !differs {
-		return err
-	}
-	if err := p.CheckStopped(ctx, a.Env, c, change, p.dryRun); err != nil {
+	if differs, err := p.Rehearse(ctx, a.Env, c, change, p.dryRun); err != nil || !differs {
 		return err
 	}
 	if p.dryRun {
@@ -150,55 +146,6 @@ func (p Push) Stored(ctx context.Context, c client.Reader) (*v1alpha1.NodeConfig
 type Change struct {
 	old, desired *v1alpha1.NodeConfigRollout // old is nil if the rollout does not exist yet
 	content      policy.Content
-}
-
-// CheckStopped prints a warning if a revision with the same content was stopped. It returns an error if the push would roll that content
-// out again, unless --force is given or the run is dry.
-func (p Push) CheckStopped(ctx context.Context, env *command.Env, c client.Client, change *Change, dry bool) error {
-	words, anew, err := change.stopped(ctx, c)
-	if err != nil {
-		return err
-	}
-	if words != "" {
-		fmt.Fprintln(env.ErrOut, "warning:", printable.Line(words))
-	}
-	if anew && !p.force && !dry {
-		return &command.Exit{Code: command.ExitHalted, Err: fmt.Errorf("rollout %s was not changed: push another configuration, or use --force if the cause of the stop is repaired", p.Name)}
-	}
-	return nil
-}
-
-// stopped reports whether a revision with the same content was stopped. words describe it; they are empty if there is none. anew
-// reports whether the push would roll that content out again.
-func (change *Change) stopped(ctx context.Context, c client.Client) (words string, anew bool, err error) {
-	r := change.desired
-	content, err := policy.ContentOf(r.Spec.Template, nil)
-	if err != nil {
-		return "", false, err
-	}
-	settings, err := query.Settings(ctx, c, r)
-	if err != nil {
-		return "", false, err
-	}
-	key := client.ObjectKey{Namespace: settings.Namespace, Name: policy.RevisionName(r.Name, content.SHA256)}
-	cm := &corev1.ConfigMap{}
-	switch err := c.Get(ctx, key, cm); {
-	case apierrors.IsNotFound(err):
-		return "", false, nil
-	case apierrors.IsForbidden(err):
-		return fmt.Sprintf("it is not known whether this configuration was stopped before: you are not allowed to read ConfigMap %s", key), false, nil
-	case err != nil:
-		return "", false, fmt.Errorf("read ConfigMap %s: %w", key, err)
-	}
-	reason, is := cm.Annotations[v1alpha1.AnnotationStopped]
-	if !is || !policy.IsRevision(cm) {
-		return "", false, nil
-	}
-	retry := "kubectl evenkeel rollout retry " + r.Name
-	if target := r.Status.UpdateRevision; target != nil && policy.RecordedOf(target).Is(cm) {
-		return fmt.Sprintf("this is the configuration of revision %d, which was stopped (%s) and stays so; to try it again: %s", target.Number, reason, retry), false, nil
-	}
-	return fmt.Sprintf("this is the configuration of revision %d, which was stopped (%s); nodes on which it failed refuse it until: %s", policy.NumberOf(cm), reason, retry), true, nil
 }
 
 // Verb returns "Create" or "Update".
@@ -261,8 +208,9 @@ func (p Push) Change(old *v1alpha1.NodeConfigRollout, data []byte) (*Change, err
 }
 
 // Rehearse checks the types of the configuration's fields, has the API server validate a change without storing it, and prints what
-// changes and what the rollout would do. It reports whether anything changes.
-func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, change *Change) (differs bool, err error) {
+// changes and what the rollout would do. It reports whether anything changes. The error says that the configuration failed before, unless
+// --force is given or the run is dry.
+func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, change *Change, dry bool) (differs bool, err error) {
 	decoded, err := query.PayloadOf(change.content)
 	if err == nil {
 		err = env.CheckFields(decoded)
@@ -271,12 +219,11 @@ func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, c
 		return false, command.Unusable(p.File, err, "changed")
 	}
 	var changes []steer.Operation
-	var before policy.Content
-	old, desired, dry := change.old, change.desired, client.NewDryRunClient(c)
+	old, desired, rehearsal := change.old, change.desired, client.NewDryRunClient(c)
 	if old == nil {
-		err = dry.Create(ctx, desired.DeepCopy(), client.FieldValidation(metav1.FieldValidationStrict))
+		err = rehearsal.Create(ctx, desired.DeepCopy(), client.FieldValidation(metav1.FieldValidationStrict))
 	} else {
-		changes, err = change.patch(ctx, dry)
+		changes, err = change.patch(ctx, rehearsal)
 		if err == nil && len(changes) == 0 {
 			hint := "kubectl evenkeel rollout status " + p.Name
 			if steer.Halted(old) {
@@ -284,13 +231,6 @@ func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, c
 			}
 			fmt.Fprintf(env.Out, "rollout %s already has this configuration: nothing changes; %s\n", p.Name, printable.Line(hint))
 			return false, nil
-		}
-		if err == nil {
-			var unreadable error
-			if before, unreadable = query.ContentIn(ctx, c, old.Spec.Template); unreadable != nil { // it is replaced anyway
-				fmt.Fprintf(env.ErrOut, "note: cannot compare with the present configuration: %s\n", printable.Line(unreadable.Error()))
-				before = policy.Content{}
-			}
 		}
 	}
 	if err != nil {
@@ -305,7 +245,7 @@ func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, c
 			return false, fmt.Errorf("--steps: %w; nothing was changed", err)
 		}
 	}
-	if err := showChanges(env, old == nil, changes, before, change.content); err != nil {
+	if err := change.show(ctx, env, c, changes, plan.effect); err != nil {
 		return false, err
 	}
 	plan.print(env.Out)
@@ -313,7 +253,10 @@ func (p Push) Rehearse(ctx context.Context, env *command.Env, c client.Client, c
 	if old != nil && p.Changed("steps") && !equality.Semantic.DeepEqual(old.Spec.Strategy.Steps, desired.Spec.Strategy.Steps) {
 		fmt.Fprintf(env.ErrOut, "note: --steps is stored: later pushes and undos use it too; to return to the present steps, push with --steps %s\n", stepsFlag(old.Spec.Strategy.Steps))
 	}
-	return true, nil
+	if old != nil && steer.Halted(old) && plan.Revision == old.Status.Halt.Revision {
+		fmt.Fprintf(env.ErrOut, "warning: the rollout stays %s\n", printable.Line(steer.HaltWords(old)))
+	}
+	return true, refuseFailed(env, p.Name, plan.effect.Failed, p.force, dry)
 }
 
 // warnOfSelector prints a warning if nodes can choose by themselves whether a rollout selects them.
@@ -363,20 +306,27 @@ func (change *Change) Write(ctx context.Context, env *command.Env, c client.Clie
 	return nil
 }
 
-func showChanges(env *command.Env, isNew bool, changes []steer.Operation, before, after policy.Content) error {
-	words, err := describe.ContentDiff(before, after)
-	if err != nil {
-		return fmt.Errorf("compare the configurations: %w", err)
+// show prints what changes on nodes, and in the rollout. If no node changes, it compares the templates.
+func (change *Change) show(ctx context.Context, env *command.Env, c client.Client, changes []steer.Operation, e *steer.Effect) error {
+	showEffect(ctx, env, c, e)
+	if len(e.Moves) == 0 {
+		var before policy.Content // nodes run none of a template that cannot be read
+		if change.old != nil {
+			before, _ = query.ContentIn(ctx, c, change.old.Spec.Template)
+		}
+		words, err := describe.ContentDiff(before, change.content)
+		if err != nil {
+			return fmt.Errorf("compare the configurations: %w", err)
+		}
+		fmt.Fprintln(env.Out, "No node changes its configuration now. Changes of the template:")
+		env.PrintDiff(words)
 	}
-	if isNew {
-		fmt.Fprintln(env.Out, "New rollout; compared with the local configuration of its nodes:")
-	} else {
-		fmt.Fprintln(env.Out, "Changes:")
-	}
-	env.PrintDiff(words)
-	for _, change := range changes {
-		if !strings.HasPrefix(change.Path, "/spec/template") {
-			fmt.Fprintf(env.Out, "%s: %s -> %s\n", printable.Line(strings.ReplaceAll(change.Path[1:], "/", ".")), printable.Line(printing.Value(change.From)), printable.Line(printing.Value(change.Value)))
+	for _, x := range changes {
+		switch {
+		case x.Path == "/spec/pin":
+			fmt.Fprintln(env.Out, "spec.pin, with which undo held an earlier revision in place of the template, is removed")
+		case x.Path != "/spec/template":
+			fmt.Fprintf(env.Out, "%s: %s -> %s\n", printable.Line(strings.ReplaceAll(x.Path[1:], "/", ".")), printable.Line(printing.Value(x.From)), printable.Line(printing.Value(x.Value)))
 		}
 	}
 	return nil

@@ -36,10 +36,10 @@ func TestPushOfAStoppedConfigurationNeedsForce(t *testing.T) {
 	r.Spec.Template.Kubelet = fakeapi.Pods(91)
 	api.Write(r)
 	file := fakeapi.File(t, fakeapi.Header+"maxPods: 90\n")
-	const warning = "warning: this is the configuration of revision 3, which was stopped (TooManyFailures); nodes on which it failed refuse it until: kubectl evenkeel rollout retry repush\n"
+	const warning = "warning: this configuration failed before: revision 3 was stopped (TooManyFailures)\n"
 	api.Run("push", "repush", "-f", file, "--dry-run").Want(t, command.ExitComplete, []string{"dry run: nothing was written\n"}, warning)
 	api.Run("push", "repush", "-f", file, "--yes").Want(t, command.ExitHalted, nil, warning,
-		"error: rollout repush was not changed: push another configuration, or use --force if the cause of the stop is repaired\n")
+		"error: rollout repush was not changed: push another configuration, or use --force if the cause of the failure is repaired\n")
 	now := &v1alpha1.NodeConfigRollout{}
 	if err := api.Get(t.Context(), client.ObjectKey{Name: "repush"}, now); err != nil || now.Generation != r.Generation {
 		t.Errorf("generation %d, want %d: %v", now.Generation, r.Generation, err)
@@ -55,9 +55,10 @@ func TestPushOfSettingsOfAStoppedRolloutOnlyWarns(t *testing.T) {
 	ref := stoppedRevision(t, api, r, 2, "Aborted")
 	r.Status.ObservedGeneration = r.Generation
 	r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: ref}
+	r.Status.Phase, r.Status.Halt = v1alpha1.RolloutHalted, &v1alpha1.RolloutHalt{Revision: 2, Attempt: 1, Reason: v1alpha1.HaltAborted}
 	api.Report(r)
 	api.Run("push", "rehalt", "-f", fakeapi.File(t, fakeapi.Header+"maxPods: 90\n"), "--max-failures", "3", "--yes").Want(t, command.ExitComplete,
-		[]string{"rollout rehalt updated"}, "warning: this is the configuration of revision 2, which was stopped (Aborted) and stays so; to try it again: kubectl evenkeel rollout retry rehalt\n")
+		[]string{"rollout rehalt updated"}, "warning: the rollout stays halted at revision 2 (Aborted): push a fixed configuration\n")
 }
 
 func TestPushRefusesValuesOfWrongTypes(t *testing.T) {

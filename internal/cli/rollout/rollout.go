@@ -39,7 +39,7 @@ and what happens next. Running a command twice changes nothing.`,
 	})
 	cmd.AddCommand(a.listCommand(), a.statusCommand(), a.historyCommand(), a.diffCommand(), a.planCommand())
 	cmd.AddCommand(a.simpleCommands()...)
-	cmd.AddCommand(a.promoteCommand(), a.abortCommand(), a.retryCommand(), a.undoCommand())
+	cmd.AddCommand(a.promoteCommand(), a.abortCommand(), a.retryCommand(), a.undoCommand(), a.unpinCommand())
 	return cmd
 }
 

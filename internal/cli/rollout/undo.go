@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -10,22 +11,25 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
 	"github.com/evenkeel/evenkeel/internal/payload"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 func (a *app) undoCommand() *cobra.Command {
 	var number int64
+	o := retargeting{yes: true}
 	cmd := &cobra.Command{
 		Use:   "undo NAME",
 		Short: "Roll out the configuration of an older revision again",
 		Long: `Roll out the configuration of an older revision again.
 
-It becomes a new revision with the next number, and is rolled out by the same steps. --to-revision defaults to the last
-revision that succeeded, or to the one before it if that is the target already. To take nodes off a revision at once,
-without steps, use abort --rollback.
+It becomes a new revision with the next number, and is rolled out by the same steps, but without their pauses: limits, gates and
+the failure policy still apply. --to-revision defaults to the last revision that succeeded, or to the one before it if that is
+the target already. A revision that failed needs --force. To take nodes off a revision at once, without steps, use abort --rollback.
 
 The rollout's template does not change: undo sets spec.pin, which holds the older revision in place of the template. It ends
 when the template changes, by push or by a GitOps controller, or with "rollout unpin".`,
@@ -36,11 +40,14 @@ when the template changes, by push or by a GitOps controller, or with "rollout u
 			if cmd.Flags().Changed("to-revision") && number < 1 {
 				return fmt.Errorf("--to-revision must be a number from 1, not %d", number)
 			}
-			return a.undo(cmd.Context(), args[0], number)
+			return a.retarget(cmd.Context(), o, func(ctx context.Context, c client.Client) (*steer.Retarget, error) {
+				return steer.Undo(ctx, c, args[0], number, 0)
+			})
 		},
 	}
 	cmd.Flags().Int64Var(&number, "to-revision", 0, "number of the revision to return to")
 	_ = cmd.RegisterFlagCompletionFunc("to-revision", a.completeRevision)
+	o.addFlags(cmd)
 	return cmd
 }
 
@@ -62,16 +69,111 @@ func (a *app) completeRevision(cmd *cobra.Command, args []string, _ string) ([]s
 	})
 }
 
-func (a *app) undo(ctx context.Context, name string, number int64) error {
+func (a *app) unpinCommand() *cobra.Command {
+	var o retargeting
+	cmd := &cobra.Command{
+		Use:   "unpin NAME",
+		Short: "Roll out the template again, after undo",
+		Long: `Roll out the template again, after undo.
+
+The revision that undo pinned (spec.pin) gives way to the template, which becomes the target by the same steps. The command prints
+what changes on which nodes, and asks for confirmation. If the template's configuration failed before, it needs --force.`,
+		Example: `  kubectl evenkeel rollout unpin workers
+  kubectl evenkeel rollout unpin workers --dry-run`,
+		Args: oneRollout, ValidArgsFunction: a.CompleteRollout,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.retarget(cmd.Context(), o, func(ctx context.Context, c client.Client) (*steer.Retarget, error) {
+				return steer.Unpin(ctx, c, args[0])
+			})
+		},
+	}
+	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask for confirmation")
+	o.addFlags(cmd)
+	return cmd
+}
+
+// retargeting has the flags of undo and unpin.
+type retargeting struct{ yes, dryRun, force bool }
+
+func (o *retargeting) addFlags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "print what changes, and write nothing")
+	cmd.Flags().BoolVar(&o.force, "force", false, "roll out a configuration although it failed before")
+}
+
+// retarget prints what a change of the target does, asks, and writes it. An undo does not wait for an answer about its nodes: it is an
+// emergency.
+func (a *app) retarget(ctx context.Context, o retargeting, prepare func(context.Context, client.Client) (*steer.Retarget, error)) error {
 	c, err := a.Client()
 	if err != nil {
 		return err
 	}
-	words, notes, err := steer.Undo(ctx, c, name, number, 0)
-	for _, note := range notes {
-		fmt.Fprintln(a.ErrOut, "note:", note)
+	t, err := prepare(ctx, c)
+	if err != nil {
+		return err
 	}
-	return a.print(words, err)
+	if t.Changes() {
+		e, err := steer.Foresee(ctx, c, t.Desired)
+		switch {
+		case err == nil:
+			t.Failed = cmp.Or(t.Failed, e.Failed)
+			showEffect(ctx, a.Env, c, e)
+			for _, words := range []string{e.Drains, e.Restart.String()} {
+				if words != "" {
+					fmt.Fprintf(a.Out, "Note: %s.\n", words)
+				}
+			}
+		case !o.yes:
+			return err
+		default:
+			fmt.Fprintf(a.ErrOut, "note: it is not known which nodes that concerns: %s\n", printable.Line(err.Error()))
+		}
+		if err := refuseFailed(a.Env, t.Known.Name, t.Failed, o.force, o.dryRun); err != nil {
+			return err
+		}
+		if o.dryRun {
+			fmt.Fprintln(a.Out, "dry run: nothing was written")
+			return nil
+		}
+		if err := a.Confirm(ctx, "Change rollout "+t.Known.Name+"?", o.yes, false); err != nil {
+			return err
+		}
+	}
+	return a.print(t.Write(ctx, c, o.force))
+}
+
+// refuseFailed prints a warning if a change rolls out a configuration that failed before, and returns an error, unless it is forced or the
+// run is dry.
+func refuseFailed(env *command.Env, name, failed string, force, dry bool) error {
+	if failed == "" {
+		return nil
+	}
+	fmt.Fprintf(env.ErrOut, "warning: this configuration failed before: %s\n", printable.Line(failed))
+	if force || dry {
+		return nil
+	}
+	return &command.Exit{Code: command.ExitHalted, Err: fmt.Errorf("rollout %s was not changed: push another configuration, or use --force if the cause of the failure is repaired", name)}
+}
+
+// mostGroups is the largest number of groups of nodes whose changes are printed.
+const mostGroups = 4
+
+// showEffect prints what changes on which nodes, field by field.
+func showEffect(ctx context.Context, env *command.Env, c client.Client, e *steer.Effect) {
+	for i, g := range e.Moves {
+		if i == mostGroups {
+			fmt.Fprintf(env.Out, "and %d more groups of nodes\n", len(e.Moves)-i)
+			break
+		}
+		fmt.Fprintf(env.Out, "%s:\n", g)
+		if words, err := e.Diff(ctx, c, g); err != nil {
+			fmt.Fprintf(env.Out, "cannot be compared: %s\n", printable.Line(err.Error()))
+		} else {
+			env.PrintDiff(words)
+		}
+	}
+	for _, g := range e.Stays {
+		fmt.Fprintln(env.Out, g)
+	}
 }
 
 // same reports whether a template holds content.

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,25 +34,17 @@ func (c *Controller) report(o *v1alpha1.NodeConfigRollout, e rollout.Event) {
 	c.log.Info(e.Message, "rollout", o.Name, "event", e.Reason)
 }
 
-// reportDeleted reports which revisions the nodes of deleted rollouts keep. It reports whether a rollout was deleted.
+// reportDeleted reports what the nodes of deleted rollouts run. It reports whether a rollout was deleted.
 func (c *Controller) reportDeleted() bool {
-	deleted, nodes := c.fleet.takeDeleted()
-	for _, o := range deleted {
+	deleted, run := c.fleet.takeDeleted()
+	for i, o := range deleted {
 		c.metrics.forget(o.Name)
 		c.notifier.Forget(o.Name)
 		c.measurements.forget(o.UID)
 		c.writeErrors.set(o.Name, nil)
 		message := "the rollout was deleted; no node has a revision of it"
-		if counts := nodes[o.Name]; len(counts) > 0 {
-			var parts []string
-			for _, revision := range slices.Sorted(maps.Keys(counts)) {
-				keep := "nodes keep"
-				if counts[revision] == 1 {
-					keep = "node keeps"
-				}
-				parts = append(parts, fmt.Sprintf("%d %s revision %d", counts[revision], keep, revision))
-			}
-			message = "the rollout was deleted; its nodes stay as they are: " + strings.Join(parts, ", ")
+		if run[i] != "" {
+			message = "the rollout was deleted; its nodes stay as they are: " + run[i]
 		}
 		c.report(o, rollout.Event{Reason: "RolloutDeleted", Message: message})
 	}

@@ -224,28 +224,22 @@ func (f *fleet) nodesWithoutConfig(r *rolloutEntry) []string {
 	return names
 }
 
-// takeDeleted returns the rollouts that were deleted since the last call, and how many nodes still have each of their
-// revisions, by rollout and number.
-func (f *fleet) takeDeleted() (deleted []*v1alpha1.NodeConfigRollout, nodes map[string]map[int64]int) {
+// takeDeleted returns the rollouts that were deleted since the last call, and what the nodes run that they assigned, by count; empty if
+// there are none.
+func (f *fleet) takeDeleted() (deleted []*v1alpha1.NodeConfigRollout, run []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	deleted, f.deleted = f.deleted, nil
-	if len(deleted) == 0 {
-		return nil, nil
-	}
-	nodes = map[string]map[int64]int{}
 	for _, o := range deleted {
-		nodes[o.Name] = map[int64]int{}
-	}
-	for _, n := range f.nodes {
-		if n.config == nil || n.config.Spec.ConfigSource == nil || n.config.Spec.ConfigSource.RolloutRef == nil {
-			continue
+		var nodes []*rollout.Node
+		for _, n := range f.nodes {
+			if n.observed.Source.Rollout == o.Name {
+				nodes = append(nodes, &n.observed)
+			}
 		}
-		if r := n.config.Spec.ConfigSource.RolloutRef; nodes[r.Name] != nil {
-			nodes[r.Name][r.Revision]++
-		}
+		run = append(run, (&rollout.Policy{Claim: rollout.Claim{Name: o.Name}}).RunWords(nodes))
 	}
-	return deleted, nodes
+	return deleted, run
 }
 
 // orphans returns the NodeConfigs without a Node that may be deleted.
@@ -338,46 +332,6 @@ func (f *fleet) countNodes() (counts map[configOK]int, due int, overdue float64)
 	return counts, due, overdue
 }
 
-// identifyHistory identifies the ConfigMaps of history entries that an earlier version wrote: these entries have a name,
-// but no UID and no sha256. A ConfigMap of that name is the revision's if the controller recorded its UID and sha256
-// elsewhere, in the status or in a NodeConfig; or if it is immutable and older than the end of the revision: the controller
-// knew then that it was the revision's. Other entries stay as they are and are not used.
-func (f *fleet) identifyHistory(o *v1alpha1.NodeConfigRollout) []policy.Recorded {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var out []policy.Recorded
-	for _, h := range o.Status.History {
-		cm := f.revisions[o.Name][h.ConfigMap]
-		if h.UID != "" && h.SHA256 != "" || cm == nil || !policy.IsRevision(cm) {
-			continue
-		}
-		r := policy.Recorded{Number: h.Revision, Name: h.ConfigMap, UID: cm.UID, SHA256: policy.PayloadDigest(cm)}
-		if h.EndTime != nil && !cm.CreationTimestamp.After(h.EndTime.Time) || f.assigned(o, r) {
-			out = append(out, r)
-		}
-	}
-	return out
-}
-
-// assigned reports whether the controller assigned a ConfigMap and its content to nodes as a revision of a rollout, or names
-// it in the rollout's status.
-func (f *fleet) assigned(o *v1alpha1.NodeConfigRollout, r policy.Recorded) bool {
-	for _, v := range []*v1alpha1.RolloutRevision{o.Status.UpdateRevision, o.Status.CurrentRevision} {
-		if v != nil && policy.RecordedOf(v).Matches(r.UID, r.SHA256) {
-			return true
-		}
-	}
-	is := func(s *rollout.Source) bool {
-		return s != nil && s.Rollout == o.Name && s.UID == string(r.UID) && s.SHA256 == r.SHA256
-	}
-	for _, n := range f.nodes {
-		if s := &n.observed.Source; is(s) || is(s.Previous) {
-			return true
-		}
-	}
-	return false
-}
-
 // unusedRevisions returns the revisions that neither a node nor a rollout names, beyond the newest that a rollout
 // keeps. The newest are found by creation time, which cannot be forged.
 func (f *fleet) unusedRevisions() []*corev1.ConfigMap {
@@ -388,7 +342,6 @@ func (f *fleet) unusedRevisions() []*corev1.ConfigMap {
 	for _, owner := range slices.Sorted(maps.Keys(f.revisions)) {
 		keep := 0
 		used := maps.Clone(inUse)
-		unidentified := map[string]bool{} // names in history entries without UID or sha256
 		pinned := ""
 		if r := f.rollouts[owner]; r != nil {
 			if r.progress == nil || r.object.Status.UpdateRevision == nil {
@@ -406,12 +359,9 @@ func (f *fleet) unusedRevisions() []*corev1.ConfigMap {
 					keep--
 				}
 			}
-			for _, h := range r.object.Status.History {
-				unidentified[h.ConfigMap] = unidentified[h.ConfigMap] || h.UID == "" || h.SHA256 == ""
-			}
 		}
 		unused := slices.DeleteFunc(slices.Collect(maps.Values(f.revisions[owner])), func(cm *corev1.ConfigMap) bool {
-			return used[cm.UID] || unidentified[cm.Name] || cm.Name == pinned || !policy.IsRevision(cm)
+			return used[cm.UID] || cm.Name == pinned || !policy.IsRevision(cm)
 		})
 		slices.SortFunc(unused, func(a, b *corev1.ConfigMap) int {
 			return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(policy.NumberOf(b), policy.NumberOf(a)))

@@ -232,3 +232,26 @@ func TestRefusedReportsWhetherAWriteFailed(t *testing.T) {
 		assert.That(t, got == test.want, "%v: certainly refused: %t, want %t", test.err, got, test.want)
 	}
 }
+
+// A node that went back to its local configuration has none of the rollout's revisions.
+func TestADeletedRolloutSaysWhatItsNodesRun(t *testing.T) {
+	f := newFleet("", time.Second)
+	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "u", ResourceVersion: "1"}, Spec: v1alpha1.NodeConfigRolloutSpec{AllNodes: true}}
+	f.setRollout(o)
+	for i := range 6 {
+		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i), UID: "u", ResourceVersion: "1", Generation: 1}}
+		ref := &v1alpha1.ConfigMapReference{Namespace: "s", Name: "c", UID: "cm", SHA256: digest("c")}
+		switch {
+		case i < 3:
+			nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: ref, RolloutRef: &v1alpha1.RolloutReference{Name: "r", Revision: 1}}
+			nc.Status.Active = &v1alpha1.ConfigRevision{UID: ref.UID, SHA256: ref.SHA256}
+		case i < 5:
+			nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{Local: &v1alpha1.LocalSource{}, RolloutRef: &v1alpha1.RolloutReference{Name: "r", Revision: 2}}
+		}
+		f.setNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nc.Name}})
+		f.setConfig(nc)
+	}
+	f.deleteRollout(o)
+	deleted, run := f.takeDeleted()
+	assert.That(t, len(deleted) == 1 && len(run) == 1 && run[0] == "3 on revision 1, 2 on the local configuration", "it says %q about %d rollouts", run, len(deleted))
+}

@@ -51,70 +51,6 @@ func knowing(all ...*corev1.ConfigMap) *Controller {
 	return c
 }
 
-func TestHistoryEntriesWithoutUIDAreIdentifiedOrKept(t *testing.T) {
-	good := held("good", "1", "u1")
-	late := held("good", "1", "u1")
-	late.CreationTimestamp = metav1.NewTime(then.Add(time.Hour))
-	mutable := held("good", "1", "u1")
-	mutable.Immutable = nil
-	misnamed := held("good", "1", "u1")
-	misnamed.Annotations[policy.AnnotationDigest] = digest("other")
-	node := func(ref v1alpha1.ConfigMapReference, of string) *v1alpha1.NodeConfig {
-		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n"}}
-		nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: &ref, RolloutRef: &v1alpha1.RolloutReference{Name: of, Revision: 1, Attempt: 1}}
-		return nc
-	}
-	other := revisionNamed(1, held("good", "1", "another")).ConfigMapRef
-	for name, test := range map[string]struct {
-		cm     *corev1.ConfigMap
-		ended  bool // the history has when
-		status *v1alpha1.RolloutRevision
-		node   *v1alpha1.NodeConfig
-		want   bool
-	}{
-		"older than its end":                      {cm: good, ended: true, want: true},
-		"younger than its end":                    {cm: late, ended: true},
-		"of unknown end":                          {cm: good},
-		"younger, and named in the status":        {cm: late, ended: true, status: revisionNamed(3, late), want: true},
-		"younger, and another is in the status":   {cm: late, ended: true, status: revisionNamed(3, held("good", "3", "another"))},
-		"younger, and a node was given it":        {cm: late, ended: true, node: node(revisionNamed(1, late).ConfigMapRef, "r"), want: true},
-		"younger, and a node was given another":   {cm: late, ended: true, node: node(other, "r")},
-		"younger, and another rollout gave it":    {cm: late, ended: true, node: node(revisionNamed(1, late).ConfigMapRef, "x")},
-		"older, and can be changed":               {cm: mutable, ended: true},
-		"older, and holds something else by name": {cm: misnamed, ended: true},
-		"gone": {ended: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := knowing()
-			if test.cm != nil {
-				c.fleet.setRevision(test.cm)
-			}
-			if test.node != nil {
-				c.fleet.setNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
-				c.fleet.setConfig(test.node)
-			}
-			o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
-			o.Status.UpdateRevision = test.status
-			h := v1alpha1.RolloutOutcome{Revision: 1, ConfigMap: good.Name, Outcome: v1alpha1.OutcomeSucceeded}
-			if test.ended {
-				h.EndTime = new(metav1.NewTime(then.Add(time.Minute)))
-			}
-			o.Status.History = []v1alpha1.RolloutOutcome{h}
-			identified := c.fleet.identifyHistory(o)
-			assert.Must(t, (len(identified) == 1) == test.want, "identified is %+v, want one: %v", identified, test.want)
-			st := o.Status.DeepCopy()
-			completeHistory(st, identified)
-			if is := st.History[0]; test.want && (is.UID != "u1" || is.SHA256 != digest("good")) || !test.want && (is.UID != "" || is.SHA256 != "") {
-				t.Errorf("the entry is %+v", is)
-			}
-			recorded := o.DeepCopy()
-			recorded.Status.History[0].UID, recorded.Status.History[0].SHA256 = "was", "was"
-			got := c.fleet.identifyHistory(recorded)
-			assert.That(t, len(got) == 0, "what was recorded is %+v", got)
-		})
-	}
-}
-
 func TestForgedConfigMapsDoNotDisplaceRevisions(t *testing.T) {
 	limit := int32(2)
 	target, first := held("target", "2", "u2"), held("first", "1", "u1")
@@ -125,16 +61,14 @@ func TestForgedConfigMapsDoNotDisplaceRevisions(t *testing.T) {
 		cm.CreationTimestamp = metav1.NewTime(then.Add(time.Hour))
 		all = append(all, cm)
 	}
-	named := held("named", "0", "u0")
 	foreign := held("foreign", "9", "f")
 	foreign.Name = "precious"
-	c := knowing(append(all, named, foreign)...)
+	c := knowing(append(all, foreign)...)
 	o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r"}, Spec: v1alpha1.NodeConfigRolloutSpec{AllNodes: true, RevisionHistoryLimit: &limit}}
 	o.Spec.Pin = &v1alpha1.RolloutPin{SHA256: digest("pinned"), Instead: digest("edited since")}
 	o.Status.UpdateRevision = revisionNamed(2, target)
 	o.Status.History = []v1alpha1.RolloutOutcome{
 		{Revision: 1, ConfigMap: first.Name, UID: "u1", SHA256: digest("first")},
-		{Revision: 0, ConfigMap: named.Name}, // an earlier version's: nobody knows what it means
 	}
 	c.fleet.setRollout(o)
 	c.fleet.rollouts["r"].progress = &rollout.Progress{}
@@ -156,4 +90,48 @@ func TestARecreatedTargetUpdatesItsUIDInTheHistory(t *testing.T) {
 	updateTargetUID(st, rollout.Revision{Number: 3, Name: "r-a", UID: "is", SHA256: "sa"})
 	assert.That(t, st.History[0].UID == "is" && st.History[1].UID == "ub" && st.History[2].UID == "" && st.CurrentRevision.ConfigMapRef.UID == "is",
 		"the status says %+v and %+v", st.History, st.CurrentRevision)
+}
+
+// A revision that failed stays so in the history, whatever becomes of it: a retry that succeeds, one that fails again, or is replaced.
+func TestTheHistoryKeepsTheFailuresOfEarlierAttempts(t *testing.T) {
+	const first = "TooManyFailures: 1 node failed (limit 1): n1 CrashLooped"
+	halt := func(attempt int64, message string, rollback bool) *rollout.Halt {
+		return &rollout.Halt{Revision: 2, Attempt: attempt, Reason: rollout.HaltTooManyFailures, Message: message, Rollback: rollback}
+	}
+	play := func(next ...rollout.Result) v1alpha1.RolloutOutcome {
+		o := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "r"}}
+		for _, result := range next {
+			target := rollout.Revision{Number: result.Next.Revision, Name: "r-1", SHA256: "a"}
+			o.Status = statusOf(o, &rollout.Policy{Target: target, Now: then}, &result, []rollout.Node{{Name: "n1"}})
+		}
+		return o.Status.History[len(o.Status.History)-1]
+	}
+	failed := rollout.Result{Phase: rollout.PhaseHalted, Next: rollout.Progress{Revision: 2, Attempt: 1, Halt: halt(1, "1 node failed (limit 1): n1 CrashLooped", false)}}
+	back := rollout.Result{Phase: rollout.PhaseRolledBack, Where: "now 26 on revision 1, 23 on the local configuration",
+		Next: rollout.Progress{Revision: 2, Attempt: 1, Halt: halt(1, "1 node failed (limit 1): n1 CrashLooped", true)}}
+	retried := rollout.Result{Phase: rollout.PhaseProgressing, Next: rollout.Progress{Revision: 2, Attempt: 2}}
+	succeeded := rollout.Result{Phase: rollout.PhaseComplete, Next: rollout.Progress{Revision: 2, Attempt: 2, Succeeded: true}}
+	again := rollout.Result{Phase: rollout.PhaseHalted, Next: rollout.Progress{Revision: 2, Attempt: 2, Halt: halt(2, "1 node failed (limit 1): n2 Timeout", false)}}
+	replaced := rollout.Result{Phase: rollout.PhaseProgressing, Next: rollout.Progress{Revision: 3, Attempt: 1}}
+	for name, tt := range map[string]struct {
+		play          []rollout.Result
+		outcome, want string
+	}{
+		"it failed":                      {[]rollout.Result{failed, failed}, v1alpha1.OutcomeHalted, first},
+		"rolled back":                    {[]rollout.Result{failed, back, back}, v1alpha1.OutcomeRolledBack, first + "; now 26 on revision 1, 23 on the local configuration"},
+		"a retry in progress":            {[]rollout.Result{failed, retried}, v1alpha1.OutcomeHalted, first},
+		"a retry that succeeds":          {[]rollout.Result{failed, retried, succeeded, succeeded}, v1alpha1.OutcomeSucceeded, "earlier: " + first},
+		"a retry that fails":             {[]rollout.Result{failed, retried, again, again}, v1alpha1.OutcomeHalted, "TooManyFailures: attempt 2: 1 node failed (limit 1): n2 Timeout; earlier: " + first},
+		"a retry that is replaced":       {[]rollout.Result{failed, retried, replaced}, v1alpha1.OutcomeHalted, first},
+		"replaced before it was decided": {[]rollout.Result{{Failed: []int{0}, Next: rollout.Progress{Revision: 2}}, replaced}, v1alpha1.OutcomeSuperseded, "replaced by revision 3; failed: n1 CrashLooped"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i := range tt.play {
+				tt.play[i].NodeState = func(int) rollout.NodeState { return rollout.NodeState{State: rollout.Failed, Reason: "CrashLooped"} }
+			}
+			got := play(tt.play...)
+			assert.Equal(t, got.Outcome, tt.outcome, "the outcome")
+			assert.Equal(t, got.Message, tt.want, "the message")
+		})
+	}
 }

@@ -206,7 +206,7 @@ func (c *Controller) markStopped(ctx context.Context, o *v1alpha1.NodeConfigRoll
 		return nil
 	}
 	if stopped {
-		reason, attempt = h.Reason, strconv.FormatInt(h.Attempt, 10)
+		reason, attempt = policy.Cut(policy.StopMessage(h.Reason, h.Message), v1alpha1.MaxOutcomeMessage), strconv.FormatInt(h.Attempt, 10)
 	}
 	_, err := c.patchRevision(ctx, cm, map[string]any{"annotations": map[string]any{v1alpha1.AnnotationStopped: reason, v1alpha1.AnnotationStoppedAttempt: attempt}})
 	return err

@@ -160,7 +160,7 @@ func TestADeletedRolloutKeepsItsNodesAndReportsIt(t *testing.T) {
 	before := generations(t, names...)
 	assert.NoError(t, admin.Delete(t.Context(), r))
 	eventually(t, func() error {
-		return told(t, "deleted", "its nodes stay as they are: 1 node keeps revision 1, 1 node keeps revision 2")
+		return told(t, "deleted", "its nodes stay as they are: 1 on revision 1, 1 on revision 2")
 	})
 	c.cleanUp(t.Context(), time.Now())
 	got := revisions(t, "deleted")

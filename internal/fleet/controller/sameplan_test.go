@@ -318,10 +318,7 @@ func (d *drawnFleet) drawStatus(st *v1alpha1.NodeConfigRolloutStatus) {
 	for i := range slices.Backward(d.revisions[:target]) {
 		reason := rapid.SampledFrom([]string{rollout.HaltTooManyFailures, rollout.HaltInconclusive}).Draw(d.T, "reason")
 		h := v1alpha1.RolloutOutcome{Revision: int64(i + 1), ConfigMap: d.revisions[i].Name, UID: d.revisions[i].UID, SHA256: policy.PayloadDigest(d.revisions[i]),
-			Outcome: rapid.SampledFrom([]string{"Succeeded", "Halted", "RolledBack", "Superseded"}).Draw(d.T, "outcome"), Message: reason + ": so it went"}
-		if d.chance(5, "an earlier version's") {
-			h.UID, h.SHA256 = "", ""
-		}
+			Outcome: rapid.SampledFrom([]string{"Succeeded", "Halted", "RolledBack", "Superseded"}).Draw(d.T, "outcome"), Reason: reason}
 		st.History = append(st.History, h)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -16,11 +17,10 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
-// statusOf returns a rollout's status after a plan. identified completes history entries that have no UID.
-func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.Result, nodes []rollout.Node, identified []policy.Recorded) v1alpha1.NodeConfigRolloutStatus {
+// statusOf returns a rollout's status after a plan.
+func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.Result, nodes []rollout.Node) v1alpha1.NodeConfigRolloutStatus {
 	st := *o.Status.DeepCopy()
 	next, c := &result.Next, &result.Counts
-	completeHistory(&st, identified)
 	recordSuperseded(&st, p)
 	st.ObservedGeneration = o.Generation
 	st.Phase, st.Message = v1alpha1.RolloutPhase(result.Phase), policy.Cut(result.Message, v1alpha1.MaxRolloutMessage)
@@ -68,11 +68,6 @@ func statusOf(o *v1alpha1.NodeConfigRollout, p *rollout.Policy, result *rollout.
 			ObservedGeneration: o.Generation, LastTransitionTime: metav1.NewTime(p.Now),
 		})
 	}
-	if was := o.Status.Halt; was != nil && next.Halt == nil { // a retry: the outcome is open again
-		st.History = slices.DeleteFunc(st.History, func(h v1alpha1.RolloutOutcome) bool {
-			return h.Revision == next.Revision && h.Outcome != v1alpha1.OutcomeSucceeded
-		})
-	}
 	recordOutcome(&st, p, result)
 	updateTargetUID(&st, p.Target)
 	st.History = st.History[:min(len(st.History), historyLimit(o), v1alpha1.MaxHistory)]
@@ -98,17 +93,6 @@ func drainingNodes(p *rollout.Policy, result *rollout.Result, nodes []rollout.No
 	return all
 }
 
-// completeHistory adds UID and sha256 to history entries that an earlier version wrote.
-func completeHistory(st *v1alpha1.NodeConfigRolloutStatus, identified []policy.Recorded) {
-	for _, r := range identified {
-		for i := range st.History {
-			if h := &st.History[i]; h.Revision == r.Number && h.ConfigMap == r.Name && (h.UID == "" || h.SHA256 == "") {
-				h.UID, h.SHA256 = r.UID, r.SHA256
-			}
-		}
-	}
-}
-
 // updateTargetUID writes the UID of the target's ConfigMap, which may have been created again, into the other places that name
 // the same content.
 func updateTargetUID(st *v1alpha1.NodeConfigRolloutStatus, target rollout.Revision) {
@@ -129,15 +113,22 @@ func recordSuperseded(st *v1alpha1.NodeConfigRolloutStatus, p *rollout.Policy) {
 	if was == nil || was.Number == p.Target.Number || p.Target.Number == 0 {
 		return
 	}
-	i := slices.IndexFunc(st.History, func(h v1alpha1.RolloutOutcome) bool { return h.Revision == was.Number })
-	if i >= 0 && (st.Halt != nil || st.History[i].Outcome == v1alpha1.OutcomeSucceeded) {
+	if slices.ContainsFunc(st.History, func(h v1alpha1.RolloutOutcome) bool { return h.Revision == was.Number }) { // a stop stays, also after a retry
 		return
+	}
+	message := fmt.Sprintf("replaced by revision %d", p.Target.Number)
+	var failed []string
+	for _, f := range st.FailedNodes {
+		failed = append(failed, f.Name+" "+f.Reason)
+	}
+	if len(failed) > 0 {
+		message += "; failed: " + rollout.JoinNames(failed)
 	}
 	addOutcome(st, v1alpha1.RolloutOutcome{
 		Revision: was.Number, ConfigMap: was.ConfigMapRef.Name, UID: was.ConfigMapRef.UID, SHA256: was.ConfigMapRef.SHA256, Outcome: v1alpha1.OutcomeSuperseded,
-		Message:   fmt.Sprintf("replaced by revision %d", p.Target.Number),
+		Message:   policy.Cut(message, policy.MaxErrorKept),
 		StartTime: st.StartTime, EndTime: apiTime(p.Now), Updated: st.Nodes.Updated, Failed: st.Nodes.Failed, Requests: requestsAbout(st, was.Number),
-	})
+	}, "")
 }
 
 // requestsAbout returns the requests in a status about a revision, for its outcome.
@@ -161,7 +152,11 @@ func recordOutcome(st *v1alpha1.NodeConfigRolloutStatus, p *rollout.Policy, resu
 	case next.Revision == 0:
 		return
 	case h != nil:
-		out.Outcome, out.Reason, out.Message = v1alpha1.OutcomeHalted, h.Reason, policy.Cut(policy.StopMessage(h.Reason, h.Message), policy.MaxErrorKept)
+		message := h.Message
+		if h.Attempt > 1 {
+			message = fmt.Sprintf("attempt %d: %s", h.Attempt, message)
+		}
+		out.Outcome, out.Reason, out.Message = v1alpha1.OutcomeHalted, h.Reason, policy.Cut(policy.StopMessage(h.Reason, message), policy.MaxErrorKept)
 		if result.Phase == rollout.PhaseRolledBack {
 			out.Outcome = v1alpha1.OutcomeRolledBack
 		}
@@ -170,25 +165,34 @@ func recordOutcome(st *v1alpha1.NodeConfigRolloutStatus, p *rollout.Policy, resu
 	default:
 		return
 	}
-	addOutcome(st, out)
+	addOutcome(st, out, result.Where)
 }
 
 // addOutcome adds an outcome to the history, newest first, one for each revision. An existing entry changes only if the outcome
-// does.
-func addOutcome(st *v1alpha1.NodeConfigRolloutStatus, out v1alpha1.RolloutOutcome) {
-	for i, h := range st.History {
-		if h.Revision != out.Revision {
-			continue
-		}
-		if h.Outcome != out.Outcome && !(h.Outcome == v1alpha1.OutcomeRolledBack && out.Outcome == v1alpha1.OutcomeHalted) {
-			if h.Outcome == v1alpha1.OutcomeHalted && out.Outcome == v1alpha1.OutcomeRolledBack {
-				out.Updated, out.Failed = h.Updated, h.Failed // as of the stop: now no node has the revision
-			}
-			st.History[i] = out
-		}
-		return
+// does, and keeps what is said about the stops of earlier attempts. where says what nodes run after a rollback; may be empty.
+func addOutcome(st *v1alpha1.NodeConfigRolloutStatus, out v1alpha1.RolloutOutcome, where string) {
+	add := func(words string) {
+		out.Message = policy.Cut(strings.TrimPrefix(out.Message+"; "+words, "; "), v1alpha1.MaxOutcomeMessage)
 	}
-	st.History = append(st.History, out)
+	i := slices.IndexFunc(st.History, func(h v1alpha1.RolloutOutcome) bool { return h.Revision == out.Revision })
+	if i < 0 {
+		i = len(st.History)
+		st.History = append(st.History, v1alpha1.RolloutOutcome{})
+	}
+	h := st.History[i]
+	same := strings.HasPrefix(h.Message, out.Message) // the same stop, or a success
+	switch {
+	case same && (h.Outcome == out.Outcome || h.Outcome == v1alpha1.OutcomeRolledBack && out.Outcome == v1alpha1.OutcomeHalted):
+		return
+	case same && out.Outcome == v1alpha1.OutcomeRolledBack:
+		out.Updated, out.Failed, out.Message = h.Updated, h.Failed, h.Message // as of the stop: now no node has the revision
+	case h.Message != "":
+		add("earlier: " + strings.TrimPrefix(h.Message, "earlier: "))
+	}
+	if where != "" {
+		add(where)
+	}
+	st.History[i] = out
 	slices.SortStableFunc(st.History, func(a, b v1alpha1.RolloutOutcome) int { return cmp.Compare(b.Revision, a.Revision) })
 }
 

@@ -202,7 +202,7 @@ func nextPlan(planned, now time.Time, result *rollout.Result) time.Time {
 // recordStatus writes the rollout's status. It returns when delayed counts are due to be written.
 func (c *Controller) recordStatus(ctx context.Context, r *rolloutEntry, in *planInput, result *rollout.Result) (time.Time, error) {
 	o := in.object
-	st := statusOf(o, &in.policy, result, in.nodes, c.fleet.identifyHistory(o))
+	st := statusOf(o, &in.policy, result, in.nodes)
 	st.Controller = c.settings.Publish()
 	changed, decided := changesOf(&o.Status, &st)
 	interval := countsInterval

@@ -3,6 +3,7 @@ package controller
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ func TestAStoppedRevisionIsAnnotatedBeyondTheHistoryLimit(t *testing.T) {
 	bad := awaitRollout(t, "brand", phase(v1alpha1.RolloutHalted)).Status.UpdateRevision.ConfigMapRef
 	eventually(t, func() error {
 		cm := revisions(t, "brand")["1"]
-		return assert.Unless(cm.Annotations[v1alpha1.AnnotationStopped] == "TooManyFailures",
+		return assert.Unless(strings.HasPrefix(cm.Annotations[v1alpha1.AnnotationStopped], "TooManyFailures: 1 node failed (limit 1): "),
 			"the stopped revision bears %v", cm.Annotations)
 	})
 	failed := rolloutNamed(t, "brand").Status.FailedNodes[0].Name

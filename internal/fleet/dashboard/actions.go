@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,19 +34,7 @@ type action struct {
 	// of is the part of the rollout that must not have changed since the user saw it. In an emergency, pausing and aborting must not
 	// fail because the rollout has moved to the next step.
 	of scope
-	// restarts says where the action restarts kubelets.
-	restarts restarts
 }
-
-// restarts names the nodes whose kubelets restart, for the page.
-type restarts string
-
-const (
-	restartsNone    restarts = ""
-	restartsPending restarts = "pending" // nodes to which the revision is still to come
-	restartsBack    restarts = "back"    // nodes that have the revision
-	restartsAgain   restarts = "again"   // nodes on which it failed, and those to which it is still to come
-)
 
 // scope is the part of a rollout that an action refers to.
 type scope int
@@ -72,21 +59,21 @@ const (
 
 var actions = []action{
 	{verbPause, "Pause", "No further nodes get the revision. Nodes in flight finish, nodes that join get it, and a rollback finishes.",
-		[]string{"pause"}, false, steer.Pause, true, false, ofRollout, restartsNone},
+		[]string{"pause"}, false, steer.Pause, true, false, ofRollout},
 	{verbResume, "Resume", "The pause ends. A halt, a freeze, or a missing approval stays.",
-		[]string{"resume"}, false, func(string) steer.Change { return steer.Resume }, false, false, ofRevision, restartsPending},
+		[]string{"resume"}, false, func(string) steer.Change { return steer.Resume }, false, false, ofRevision},
 	{verbPromote, "Promote", "The rollout passes its current pause and continues with the next step. Limits and the failure policy still apply.",
-		[]string{"promote"}, false, func(why string) steer.Change { return steer.Promote(false, why) }, true, true, ofStep, restartsPending},
+		[]string{"promote"}, false, func(why string) steer.Change { return steer.Promote(false, why) }, true, true, ofStep},
 	{verbPromoteFull, "Promote to the end", "The rollout passes this and every later pause. Limits and the failure policy still apply.",
-		[]string{"promote", "--full"}, false, func(why string) steer.Change { return steer.Promote(true, why) }, true, true, ofStep, restartsPending},
+		[]string{"promote", "--full"}, false, func(why string) steer.Change { return steer.Promote(true, why) }, true, true, ofStep},
 	{verbRetry, "Retry", "Nodes on which the revision failed try it again, a halt or an abort is lifted, and the rollout continues.",
-		[]string{"retry"}, false, func(string) steer.Change { return steer.Retry(context.Background(), nil, nil) }, false, true, ofRevision, restartsAgain},
-	{verbUndo, "Undo", "The last succeeded revision becomes the target again, with the next number, and is rolled out by the same steps.",
-		[]string{"undo"}, false, nil, false, true, ofRevision, restartsBack},
+		[]string{"retry"}, false, func(string) steer.Change { return steer.Retry(context.Background(), nil, nil, true) }, false, true, ofRevision},
+	{verbUndo, "Undo", "The last succeeded revision becomes the target again, with the next number, and is rolled out by the same steps, without their pauses.",
+		[]string{"undo"}, false, nil, false, true, ofRevision},
 	{verbAbort, "Abort", "The revision is stopped permanently. Nodes that run it keep it.",
-		[]string{"abort"}, true, func(why string) steer.Change { return steer.Abort(false, why) }, true, true, ofRevision, restartsNone},
+		[]string{"abort"}, true, func(why string) steer.Change { return steer.Abort(false, why) }, true, true, ofRevision},
 	{verbAbortRollback, "Abort and roll back", "The revision is stopped permanently, and its nodes return to the last succeeded revision.",
-		[]string{"abort", "--rollback"}, true, func(why string) steer.Change { return steer.Abort(true, why) }, true, true, ofRevision, restartsBack},
+		[]string{"abort", "--rollback"}, true, func(why string) steer.Change { return steer.Abort(true, why) }, true, true, ofRevision},
 }
 
 // actionView is an action as the page shows it.
@@ -99,8 +86,7 @@ type actionView struct {
 	Not     string `json:"not,omitempty"`    // why it is not available; empty: it is
 	Reason  bool   `json:"reason,omitempty"` // the page asks for a reason
 	Primary bool   `json:"primary,omitempty"`
-	// Restarts is the key in rolloutView.RestartCosts of the nodes whose kubelets restart; empty: none do.
-	Restarts restarts `json:"restarts,omitempty"`
+	Moves   bool   `json:"moves,omitempty"` // nodes change their configuration: the page asks which
 }
 
 // offered returns the actions on a rollout.
@@ -110,7 +96,7 @@ func (c *cluster) offered(r *v1alpha1.NodeConfigRollout, mayNot string) []action
 	for _, a := range actions {
 		command := append([]string{"rollout", a.command[0], r.Name}, a.command[1:]...)
 		v := actionView{
-			Verb: a.verb, Title: a.title, Means: a.means, Command: c.command(command...), Grave: a.grave, Reason: a.reason, Restarts: a.restarts, Not: mayNot,
+			Verb: a.verb, Title: a.title, Means: a.means, Command: c.command(command...), Grave: a.grave, Reason: a.reason, Moves: a.verb != verbPause, Not: mayNot,
 		}
 		if mayNot == "" {
 			v.Not = a.not(r)
@@ -189,20 +175,6 @@ func actionOf(verb string) *action {
 	return &actions[i]
 }
 
-// setActions sets the verbs of the available actions.
-func (v *rolloutView) setActions(r *v1alpha1.NodeConfigRollout, may bool) {
-	v.Others = []string{}
-	if !may {
-		return
-	}
-	v.Primary = primaryOf(r)
-	for i := range actions {
-		if a := &actions[i]; a.verb != v.Primary && a.not(r) == "" {
-			v.Others = append(v.Others, a.verb)
-		}
-	}
-}
-
 // seen is the state of the rollout that the user saw.
 type seen struct {
 	Revision int64 `json:"revision"`
@@ -253,6 +225,42 @@ func (c *cluster) act(w http.ResponseWriter, r *http.Request) {
 	reply(w, map[string]string{"words": words})
 }
 
+// foresee answers with what an action would do to the nodes.
+func (c *cluster) foresee(w http.ResponseWriter, r *http.Request) {
+	ctx, name := r.Context(), r.PathValue("name")
+	a := actionOf(r.PathValue("verb"))
+	if a == nil {
+		fail(w, http.StatusNotFound, fmt.Errorf("there is no action %q", r.PathValue("verb")))
+		return
+	}
+	var e *steer.Effect
+	edited, err := a.edited(ctx, c.api, name)
+	if err == nil {
+		e, err = steer.Foresee(ctx, cachedReader{c.cache}, edited)
+	}
+	if err != nil {
+		c.fail(w, http.StatusConflict, err)
+		return
+	}
+	reply(w, map[string][]string{"lines": e.Lines()})
+}
+
+// edited returns a rollout as an action would write it.
+func (a *action) edited(ctx context.Context, c client.Client, name string) (*v1alpha1.NodeConfigRollout, error) {
+	if a.change == nil {
+		t, err := steer.Undo(ctx, c, name, 0, 0)
+		if err != nil {
+			return nil, err
+		}
+		return t.Desired, nil
+	}
+	r, err := query.Rollout(ctx, c, name)
+	if err == nil {
+		_, err = a.change("")(r)
+	}
+	return r, err
+}
+
 // errMoved is the error for a rollout that has changed since the user saw it.
 var errMoved = errors.New("has changed since the page was updated: review it and try again")
 
@@ -262,12 +270,15 @@ func carryOut(ctx context.Context, c client.Client, name string, a *action, reas
 		if o.Revision == 0 {
 			return "", fmt.Errorf("rollout %q %w", name, errMoved)
 		}
-		words, notes, err := steer.Undo(ctx, c, name, 0, o.Revision)
-		return strings.Join(append([]string{words}, notes...), "; "), err
+		t, err := steer.Undo(ctx, c, name, 0, o.Revision)
+		if err != nil {
+			return "", err
+		}
+		return t.Write(ctx, c, false)
 	}
 	does := a.change(reason)
 	if a.verb == verbRetry {
-		does = steer.Retry(ctx, c, o.Nodes)
+		does = steer.Retry(ctx, c, o.Nodes, true) // the page has said how it failed
 	}
 	change := func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		now := seen{Step: r.Status.Step}

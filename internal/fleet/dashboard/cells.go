@@ -123,7 +123,6 @@ func (w *cache) snapshot(ctx context.Context, now time.Time) snapshot {
 		if !nodesMissing {
 			w.setPlanned(ctx, r, &v, &p)
 		}
-		v.setActions(r, p.Rights.MayPatch)
 		p.Rollouts = append(p.Rollouts, v)
 	}
 	slices.SortStableFunc(p.Rollouts, byUrgency)
@@ -165,30 +164,6 @@ func (w *cache) setPlanned(ctx context.Context, r *v1alpha1.NodeConfigRollout, v
 	if plan.RequeueAfter > 0 && (p.wake == 0 || plan.RequeueAfter < p.wake) {
 		p.wake = plan.RequeueAfter
 	}
-}
-
-// restartCosts says what restarts cost the pods of the nodes that are to get the revision, of those that have it, and of
-// those that a retry concerns.
-func restartCosts(f *query.Fleet, plan *rollout.Result) map[restarts]string {
-	nodes := map[restarts][]query.Restart{}
-	for i, state := range plan.States {
-		switch state {
-		case rollout.Failed, rollout.Blocked:
-			nodes[restartsAgain] = append(nodes[restartsAgain], f.Restarts[i])
-		case rollout.Pending:
-			nodes[restartsAgain] = append(nodes[restartsAgain], f.Restarts[i])
-			nodes[restartsPending] = append(nodes[restartsPending], f.Restarts[i])
-		case rollout.Assigned, rollout.Trial, rollout.Soaking, rollout.Updated:
-			nodes[restartsBack] = append(nodes[restartsBack], f.Restarts[i])
-		}
-	}
-	costs := map[restarts]string{}
-	for which, restarts := range nodes {
-		if cost := describe.RestartCostOf(restarts); cost != nil {
-			costs[which] = "Note: " + cost.String() + "."
-		}
-	}
-	return costs
 }
 
 // brief shortens a text for a table's cell.

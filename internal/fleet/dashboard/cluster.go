@@ -161,6 +161,7 @@ func (c *cluster) handler() http.Handler {
 	api.HandleFunc("GET /nodes/{name}/config", limited(c.nodeConfig))
 	api.HandleFunc("GET /rollouts/{name}", limited(c.rollout))
 	api.HandleFunc("GET /rollouts/{name}/diff", limited(c.diff))
+	api.HandleFunc("GET /rollouts/{name}/effect/{verb}", limited(c.foresee))
 	api.HandleFunc("GET /rollouts/{name}/timeline", limited(c.timeline))
 	api.HandleFunc("GET /rollouts/{name}/log", limited(c.log))
 	api.HandleFunc("POST /rollouts/{name}/{verb}", c.act)

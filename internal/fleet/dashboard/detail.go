@@ -29,7 +29,6 @@ type rolloutDetail struct {
 	MayNot    string          `json:"mayNot,omitempty"`
 	History   []pastView      `json:"history"`
 	NoHistory string          `json:"noHistory,omitempty"` // why there is none
-	Changes   *changesView    `json:"changes,omitempty"`
 	Notes     []string        `json:"notes,omitempty"`
 	Rules     []describe.Line `json:"rules"`
 	// Revisions are what diff compares, the newest first, after 0, the local configuration.
@@ -50,14 +49,6 @@ type pastView struct {
 	Ended string `json:"ended,omitempty"`
 	// Requested describes the requests about the revision.
 	Requested []string `json:"requested,omitempty"`
-}
-
-// changesView lists the changes of a revision.
-type changesView struct {
-	From  string `json:"from"`
-	To    string `json:"to"`
-	Words string `json:"words"` // one line for each field
-	Error string `json:"error,omitempty"`
 }
 
 // detail reads the details of a rollout.
@@ -106,7 +97,6 @@ func (c *cluster) detail(ctx context.Context, name string, now time.Time) (*roll
 		}
 		d.Revisions = append(d.Revisions, v)
 	}
-	d.Changes = changesOf(r, all)
 	return d, nil
 }
 
@@ -161,29 +151,6 @@ func rulesOf(r *v1alpha1.NodeConfigRollout) []describe.Line {
 		out = append(out, describe.Line{Key: "Trial", Text: strings.Join(asked, ", ")})
 	}
 	return out
-}
-
-// changesOf compares the revision with the last succeeded one.
-func changesOf(r *v1alpha1.NodeConfigRollout, all []query.Revision) *changesView {
-	target, current := r.Status.UpdateRevision, r.Status.CurrentRevision
-	if target == nil || current != nil && current.Number == target.Number {
-		return nil
-	}
-	v := &changesView{From: "local", To: fmt.Sprintf("revision %d", target.Number)}
-	var before policy.Content
-	after, err := query.ContentAt(r, all, target.Number)
-	if err == nil && current != nil {
-		v.From = fmt.Sprintf("revision %d", current.Number)
-		before, err = query.ContentAt(r, all, current.Number)
-	}
-	if err == nil {
-		v.Words, err = describe.ContentDiff(before, after)
-	}
-	if err != nil {
-		v.Error = printable.Line(err.Error())
-	}
-	v.Words = describe.Printable(v.Words)
-	return v
 }
 
 // diffView compares two revisions of a rollout, field by field. 0 is the local configuration.

@@ -38,12 +38,9 @@ type rolloutView struct {
 	Requests []requestView   `json:"requests,omitempty"`
 	Gates    []describe.Gate `json:"gates,omitempty"`
 	Window   string          `json:"window,omitempty"` // when the next maintenance window opens
-	// RestartCosts says what restarts cost pods, where they do.
-	RestartCosts map[restarts]string `json:"restartCosts,omitempty"`
-	Urgency      int                 `json:"urgency"` // 0: it needs a person at once, and so on
-	Primary      string              `json:"primary"` // the verb of the action that a person most likely wants; empty: none
-	Others       []string            `json:"actions"` // the verbs of the other available actions
-	Version      string              `json:"version"` // resource version; the page reads the details again when it changes
+	Runs     *int64          `json:"runs,omitempty"`   // the revision that most nodes run that are not updated, 0: local; nil: not known
+	Urgency  int             `json:"urgency"`          // 0: it needs a person at once, and so on
+	Version  string          `json:"version"`          // resource version; the page reads the details again when it changes
 }
 
 type stepView struct {
@@ -86,6 +83,9 @@ func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 	v := rolloutView{
 		Name: r.Name, Phase: printable.Line(describe.OrUnknown(st.Phase)), Tone: toneOf(st.Phase), Message: printable.Line(st.Message), Attempt: st.Attempt, Commands: commandsOf(r.Name, ""),
 		Selector: describe.SelectorWords(&r.Spec), Step: st.Step, Updated: printable.Line(st.Updated), Paused: r.Spec.Paused, Version: r.ResourceVersion,
+	}
+	if len(st.FailedNodes) > 0 {
+		v.Commands = commandsOf(r.Name, st.FailedNodes[0].Name)
 	}
 	if !query.Observed(r) {
 		v.Phase, v.Tone, v.Message = "Unseen", "waits", query.Unobserved
@@ -158,7 +158,7 @@ func (v *rolloutView) setCounts(n *v1alpha1.RolloutCounts) {
 // setPlan replaces the numbers of the status, which the controller wrote some time ago, by those of a plan of the cached nodes, so
 // that they agree with the cells. The phase stays that of the controller.
 func (v *rolloutView) setPlan(f *query.Fleet, plan *rollout.Result) {
-	v.RestartCosts = restartCosts(f, plan)
+	v.Runs = runBefore(f, plan)
 	v.Budget = &budget{Used: plan.Counts.Unavailable, Of: plan.Counts.Budget}
 	n := policy.CountsOf(plan.Counts)
 	v.setCounts(&n)
@@ -171,6 +171,27 @@ func (v *rolloutView) setPlan(f *query.Fleet, plan *rollout.Result) {
 		s := f.NodeState(plan, i)
 		v.Failures.add(f.Nodes[i].Name, s.Reason, s.Message)
 	}
+}
+
+// runBefore returns the revision that most nodes run that do not run the target; 0 is the local configuration. nil: not known.
+func runBefore(f *query.Fleet, plan *rollout.Result) *int64 {
+	counts := map[int64]int{}
+	most := int64(-1)
+	for i, s := range plan.States {
+		n := &f.Nodes[i]
+		known, is := f.Policy.Contents[n.Active.SHA256]
+		if s == rollout.Conflicted || s == rollout.Manual || !n.Reported || n.Active.SHA256 == f.Policy.Target.SHA256 || !is && n.Active.SHA256 != "" {
+			continue
+		}
+		counts[known.Number]++
+		if most < 0 || counts[known.Number] > counts[most] {
+			most = known.Number
+		}
+	}
+	if most < 0 {
+		return nil
+	}
+	return &most
 }
 
 func maxFailures(r *v1alpha1.NodeConfigRollout) string {

@@ -70,12 +70,28 @@ func Build(in Input) (rollout.Policy, rollout.Progress) {
 		p.Invalid, p.Target = err.Error(), RevisionOf(r.Status.UpdateRevision)
 		p.Pinned, p.PinGone = false, errors.Is(err, errPinGone)
 	}
+	p.TargetFailed = FailureOf(&r.Status, in.Revisions[p.Target.Name], p.Target)
 	p.Trial, p.AnyTrial = DefaultTrial, true
 	if d := in.Template.Trial.Duration; d != nil {
 		p.Trial, p.AnyTrial = min(*d, MaxTrialLength), false
 	}
 	p.LastSucceeded = lastSucceeded(&r.Status, in.Revisions, p.Target)
 	p.Stopped = append(stopped(&r.Status, in.Revisions, p.Target), in.StoppedElsewhere...)
+	p.Contents = map[string]rollout.Content{}
+	for _, x := range slices.Backward(RecordedIn(&r.Status)) { // the newest number of a content counts
+		p.Contents[x.SHA256] = rollout.Content{Number: x.Number, Stopped: slices.Contains(p.Stopped, x.Name)}
+	}
+	if pin := r.Spec.Pin; p.Pinned && pin.SHA256 != pin.Instead {
+		p.Replaced = "the template"
+		template := rollout.Revision{Name: RevisionName(r.Name, pin.Instead), SHA256: pin.Instead}
+		failure := FailureOf(&r.Status, in.Revisions[template.Name], template)
+		switch c, known := p.Contents[pin.Instead]; {
+		case failure != "":
+			p.Replaced += ": " + failure
+		case known:
+			p.Replaced += fmt.Sprintf(" (revision %d)", c.Number)
+		}
+	}
 	p.Revisions = make([]string, 0, len(in.Revisions))
 	for _, name := range slices.Sorted(maps.Keys(in.Revisions)) {
 		p.Revisions = append(p.Revisions, string(in.Revisions[name].UID))
@@ -107,8 +123,11 @@ func PinnedName(r *v1alpha1.NodeConfigRollout) string {
 // nil if there is no configMapRef, or no such ConfigMap. pinned is the ConfigMap with the name PinnedName; nil if there is none.
 func TemplateOf(r *v1alpha1.NodeConfigRollout, source, pinned *corev1.ConfigMap) Template {
 	t := templateOf(r, source)
-	if pin := r.Spec.Pin; pin != nil && pin.Instead == t.Content.SHA256 && pin.SHA256 != pin.Instead {
-		return pinnedTemplate(r, pinned)
+	if pin := r.Spec.Pin; pin != nil && pin.Instead == t.Content.SHA256 {
+		if pin.SHA256 != pin.Instead {
+			return pinnedTemplate(r, pinned)
+		}
+		t.Pinned = true // an undo of an undo
 	}
 	return t
 }
@@ -116,8 +135,8 @@ func TemplateOf(r *v1alpha1.NodeConfigRollout, source, pinned *corev1.ConfigMap)
 // pinnedTemplate returns the content of the pinned revision. Its own trial terms replace those of the spec.
 func pinnedTemplate(r *v1alpha1.NodeConfigRollout, cm *corev1.ConfigMap) Template {
 	gone := func(why string) Template {
-		return Template{Err: fmt.Errorf("%w: spec.pin names the revision with sha256 %s, but %s; no node moves until then: kubectl evenkeel rollout unpin %s follows the template again, "+
-			"undo --to-revision pins another revision", errPinGone, r.Spec.Pin.SHA256, why, r.Name)}
+		return Template{Err: fmt.Errorf("%w: spec.pin names the revision with sha256 %s, but %s; no node moves until then: push a configuration, or pin another revision: "+
+			"kubectl evenkeel rollout undo %s --to-revision N", errPinGone, r.Spec.Pin.SHA256, why, r.Name)}
 	}
 	if cm == nil {
 		return gone("there is no ConfigMap " + PinnedName(r))
@@ -242,6 +261,30 @@ func stopped(st *v1alpha1.NodeConfigRolloutStatus, revisions map[string]*corev1.
 	}
 	maps.DeleteFunc(bad, func(name string, is bool) bool { return !is || name == target.Name })
 	return slices.Sorted(maps.Keys(bad))
+}
+
+// FailureOf says how the content of a target failed the last time that it was the target before; empty if it did not, or if nothing
+// is known about that. have is the ConfigMap of the content; nil: none.
+func FailureOf(st *v1alpha1.NodeConfigRolloutStatus, have *corev1.ConfigMap, target rollout.Revision) string {
+	current := st.UpdateRevision
+	if current != nil && current.Number == target.Number {
+		have = nil // its annotation is about this time
+	}
+	for _, h := range st.History {
+		switch {
+		case h.SHA256 == "" || h.SHA256 != target.SHA256 || h.Revision == target.Number:
+		case h.Outcome == v1alpha1.OutcomeSucceeded:
+			return ""
+		case stoppedAsBad(h):
+			return fmt.Sprintf("revision %d was stopped (%s)", h.Revision, h.Message)
+		case h.Outcome == v1alpha1.OutcomeSuperseded && h.Failed > 0:
+			return fmt.Sprintf("revision %d failed on %d of its nodes (%s)", h.Revision, h.Failed, h.Message)
+		}
+	}
+	if have != nil && MarkedStopped(have) {
+		return fmt.Sprintf("revision %d was stopped (%s)", NumberOf(have), have.Annotations[v1alpha1.AnnotationStopped])
+	}
+	return ""
 }
 
 // CountsOf converts counts for a status.

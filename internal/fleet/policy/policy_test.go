@@ -171,7 +171,7 @@ func TestAPinReplacesTheTemplateWhileThatHasTheSameContent(t *testing.T) {
 			r.Spec.Pin = &tt.pin
 			got := TemplateOf(r, source, tt.pinned)
 			if tt.err == "" {
-				assert.That(t, got.Err == nil && got.Content.SHA256 == digest(tt.want) && got.Pinned == (tt.want != template), "%+v", got)
+				assert.That(t, got.Err == nil && got.Content.SHA256 == digest(tt.want) && got.Pinned == (tt.pin.Instead == digest(template)), "%+v", got)
 				return
 			}
 			assert.Must(t, got.Err != nil && strings.Contains(got.Err.Error(), tt.err), "the error is %v, want %q", got.Err, tt.err)
@@ -181,7 +181,7 @@ func TestAPinReplacesTheTemplateWhileThatHasTheSameContent(t *testing.T) {
 			for _, c := range plan.Conditions {
 				gone = gone || c.Type == "Degraded" && c.Reason == "RevisionGone"
 			}
-			assert.That(t, gone && !p.Pinned && strings.Contains(p.Invalid, "kubectl evenkeel rollout unpin r"),
+			assert.That(t, gone && !p.Pinned && strings.Contains(p.Invalid, "kubectl evenkeel rollout undo r --to-revision N"),
 				"it says %q, conditions %+v", p.Invalid, plan.Conditions)
 		})
 	}

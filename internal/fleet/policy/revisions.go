@@ -50,14 +50,7 @@ func RecordedIn(st *v1alpha1.NodeConfigRolloutStatus) []Recorded {
 		}
 	}
 	for _, h := range st.History {
-		r := Recorded{h.Revision, h.ConfigMap, h.UID, h.SHA256}
-		for _, v := range []*v1alpha1.RolloutRevision{st.UpdateRevision, st.CurrentRevision} {
-			// An earlier version recorded only the name. A content that became the target again still has its ConfigMap.
-			if v != nil && r.UID == "" && r.SHA256 == "" && r.Name == v.ConfigMapRef.Name {
-				r.UID, r.SHA256 = v.ConfigMapRef.UID, v.ConfigMapRef.SHA256
-			}
-		}
-		add(r)
+		add(Recorded{h.Revision, h.ConfigMap, h.UID, h.SHA256})
 	}
 	slices.SortStableFunc(out, func(a, b Recorded) int { return int(min(1, max(-1, b.Number-a.Number))) })
 	return out

@@ -26,6 +26,8 @@ type Fleet struct {
 	Restarts []Restart       // of Nodes, in their order
 	Template policy.Template // what the rollout's template holds
 
+	// active has the ConfigMaps that nodes run, by the sha256 of their payload, as the nodes report them.
+	active map[string]client.ObjectKey
 	// trial is the longest default length of a trial that the nodes report; 0: none does.
 	trial time.Duration
 	// draining says what drains wait for, by node, as the controller wrote it into the rollout's status: only the controller
@@ -40,6 +42,30 @@ func (f *Fleet) NodeState(plan *rollout.Result, i int) rollout.NodeState {
 		s.Message = message
 	}
 	return s
+}
+
+// Content returns the content with a sha256 that the rollout rolls out, had as a revision, or that a node runs. Empty is that of the
+// local configuration, which is a zero Content.
+func (f *Fleet) Content(ctx context.Context, c client.Reader, sha256 string) (policy.Content, error) {
+	switch sha256 {
+	case "":
+		return policy.Content{}, nil
+	case f.Template.Content.SHA256:
+		return f.Template.Content, nil
+	}
+	key, runs := f.active[sha256]
+	if !runs {
+		key = client.ObjectKey{Namespace: f.Policy.Target.Namespace, Name: policy.RevisionName(f.Policy.Name, sha256)}
+	}
+	cm, err := readConfigMap(ctx, c, key.Namespace, key.Name)
+	if err != nil {
+		return policy.Content{}, err
+	}
+	p, err := payload.FromConfigMap(cm)
+	if err == nil && p.SHA256 != sha256 {
+		err = fmt.Errorf("ConfigMap %s has another content now", key)
+	}
+	return policy.Content{Key: p.Key, Data: string(p.Data), SHA256: p.SHA256}, err
 }
 
 // maxBehind is by how much this machine's clock may be behind the controller's: later records are ignored.
@@ -64,7 +90,7 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 	if in.Revisions, err = revisionsIn(ctx, c, &in); err != nil {
 		return nil, err
 	}
-	f := &Fleet{Template: in.Template, draining: map[string]string{}}
+	f := &Fleet{Template: in.Template, active: map[string]client.ObjectKey{}, draining: map[string]string{}}
 	for _, d := range r.Status.DrainingNodes {
 		f.draining[d.Name] = d.Message
 	}
@@ -102,6 +128,9 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 		f.Zones = append(f.Zones, p.Node.Labels[corev1.LabelTopologyZone])
 		f.Restarts = append(f.Restarts, p.Restart())
 		f.trial = max(f.trial, policy.ReportedTrial(p.Config))
+		if p.Config != nil && p.Config.Status.Active != nil {
+			f.active[n.Active.SHA256] = client.ObjectKey{Namespace: p.Config.Status.Active.Namespace, Name: p.Config.Status.Active.Name}
+		}
 		if visit != nil {
 			visit(p)
 		}

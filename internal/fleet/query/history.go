@@ -74,7 +74,7 @@ func revisionsOf(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.Confi
 	}
 	for _, o := range r.Status.History {
 		p := at(o.Revision, o.ConfigMap)
-		p.Outcome, p.Reason, p.Updated, p.Failed, p.Message = o.Outcome, policy.StopReason(o), o.Updated, o.Failed, o.Message
+		p.Outcome, p.Reason, p.Updated, p.Failed, p.Message = o.Outcome, o.Reason, o.Updated, o.Failed, o.Message
 		p.StartTime, p.EndTime, p.Requests = o.StartTime, o.EndTime, o.Requests
 	}
 	if v := r.Status.CurrentRevision; v != nil {
@@ -90,7 +90,10 @@ func revisionsOf(r *v1alpha1.NodeConfigRollout, objects map[string]*corev1.Confi
 			if st.Halt != nil {
 				p.Reason = st.Halt.Reason
 			}
-			p.Outcome, p.StartTime, p.Message = cmp.Or(string(st.Phase), "Unknown"), st.StartTime, st.Message
+			if p.Message != "" && again {
+				p.Message = "; earlier: " + p.Message
+			}
+			p.Outcome, p.StartTime, p.Message = cmp.Or(string(st.Phase), "Unknown"), st.StartTime, st.Message+p.Message
 			p.Updated, p.Failed = st.Nodes.Updated, st.Nodes.Failed
 			p.Requests = nil
 			for _, x := range st.Requests {
@@ -157,9 +160,6 @@ func ContentAt(r *v1alpha1.NodeConfigRollout, all []Revision, number int64) (pol
 			"find out who created the latter, and delete it", number, r.Name, what, printable.Few(p.claims))
 	case p.sameName == nil:
 		return refuse("%s of revision %d of rollout %q was deleted", what, number, r.Name)
-	case p.UID == "" || p.SHA256 == "":
-		return refuse("an earlier version of evenkeel-controller recorded revision %d of rollout %q without a checksum, so %s may have changed: "+
-			"review it, and push its content if it is right", number, r.Name, what)
 	case p.sameName.UID != p.UID:
 		return refuse("%s of revision %d of rollout %q was deleted and created again: it has another UID than the rollout's status lists", what, number, r.Name)
 	case p.Object == nil:

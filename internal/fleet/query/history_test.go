@@ -19,7 +19,7 @@ func TestTheHistorySaysWhyARevisionWasStopped(t *testing.T) {
 		History: []v1alpha1.RolloutOutcome{
 			{Revision: 3, Outcome: v1alpha1.OutcomeSucceeded, EndTime: &now},
 			{Revision: 2, Outcome: v1alpha1.OutcomeRolledBack, Reason: v1alpha1.HaltTooManyFailures, EndTime: &now},
-			{Revision: 1, Outcome: v1alpha1.OutcomeHalted, Message: "Inconclusive: an earlier version wrote this", EndTime: &now},
+			{Revision: 1, Outcome: v1alpha1.OutcomeHalted, Reason: v1alpha1.HaltInconclusive, EndTime: &now},
 		},
 	}
 	list := func() []string {

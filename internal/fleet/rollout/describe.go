@@ -1,7 +1,10 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -44,8 +47,11 @@ func (d *planner) result() Result {
 	if d.joiningMessage != "" {
 		message += "; " + d.joiningMessage
 	}
-	if d.p.Pinned {
-		message += "; spec.pin holds this revision in place of the template: kubectl evenkeel rollout unpin " + d.p.Name
+	if d.p.Replaced != "" {
+		message += "; spec.pin holds this revision in place of " + d.p.Replaced
+	}
+	if d.p.TargetFailed != "" && d.next.Halt == nil && !d.next.Succeeded {
+		message += "; the same content failed before: " + d.p.TargetFailed
 	}
 	var draining []int
 	for i := range d.nodes {
@@ -62,7 +68,7 @@ func (d *planner) result() Result {
 		Observations: d.observations, Next: d.next, Moves: d.moves, Ask: d.ask, Taints: d.taints, Evict: d.evict, HandOver: d.handOver, Startup: d.startups, Draining: draining, States: d.states, Counts: d.counts, Failed: d.failed,
 		Measure:   d.measure,
 		NodeState: func(i int) NodeState { return d.nodeState(&d.nodes[i]) },
-		Phase:     phase, Message: message, Conditions: d.conditions(phase, message), Events: d.events,
+		Phase:     phase, Message: message, Where: d.where, Conditions: d.conditions(phase, message), Events: d.events,
 		Inspect: d.disruption.inspect, ReadBudgets: d.disruption.read,
 		NextWindow: d.nextWindow(), RequeueAfter: d.requeueAfter,
 	}
@@ -124,7 +130,13 @@ func (d *planner) describeHalt(revision string, h *Halt) (phase, message string)
 	if d.p.Frozen {
 		what += "; spec.frozen" + because(d.p.FrozenReason) + "; no node moves"
 	}
-	again := fmt.Sprintf("; push a fixed configuration, or: kubectl evenkeel rollout retry %s", d.p.Name)
+	again := "; push a fixed configuration"
+	switch {
+	case h.Reason == HaltInconclusive:
+		again = "; when the outage is over: kubectl evenkeel rollout retry " + d.p.Name
+	case len(d.failed) > 0: // other nodes wait for this one
+		again += fmt.Sprintf(", or: kubectl evenkeel rollout retry %s %s", d.p.Name, d.nodes[d.failed[0]].Name)
+	}
 	if d.lastGood().Number != 0 && !d.lastGood().Gone {
 		again += ", or: kubectl evenkeel rollout undo " + d.p.Name
 	}
@@ -134,7 +146,7 @@ func (d *planner) describeHalt(revision string, h *Halt) (phase, message string)
 	case d.lastGood().Gone:
 		return PhaseHalted, fmt.Sprintf("%s; cannot roll back: ConfigMap %s/%s of revision %d is gone%s", what, d.p.LastSucceeded.Namespace, d.p.LastSucceeded.Name, d.p.LastSucceeded.Number, again)
 	case d.leaving > 0:
-		return PhaseRollingBack, fmt.Sprintf("%s; %s to roll back, %d in progress", what, plural(d.leaving, "node"), d.moving)
+		return PhaseRollingBack, fmt.Sprintf("%s; %s to roll back, %d in progress: %s", what, plural(d.leaving, "node"), d.moving, d.goingTo.words("to"))
 	}
 	gone := "; its nodes were rolled back"
 	if n := len(d.remaining); n > 0 {
@@ -144,7 +156,79 @@ func (d *planner) describeHalt(revision string, h *Halt) (phase, message string)
 		}
 		gone = fmt.Sprintf("; the rollback was assigned to all its nodes, but %s %s: %s", plural(n, "node"), still, JoinNames(d.remaining))
 	}
+	if d.locate(); d.where != "" {
+		gone += "; " + d.where
+	}
 	return PhaseRolledBack, what + gone + again
+}
+
+// counter counts nodes by what describes them.
+type counter map[string]int
+
+// words lists the counts, the largest first, with a preposition: 26 to revision 1, 23 to the local configuration.
+func (c counter) words(preposition string) string {
+	var parts []string
+	for _, what := range slices.SortedFunc(maps.Keys(c), func(a, b string) int { return cmp.Or(c[b]-c[a], strings.Compare(a, b)) }) {
+		parts = append(parts, fmt.Sprintf("%d %s %s", c[what], preposition, what))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// locate says how many members run what, after a rollback.
+func (d *planner) locate() {
+	var nodes []*Node
+	for i, s := range d.states {
+		if n := &d.nodes[i]; s != Conflicted && s != Manual && n.OtherSource == "" && n.Reported {
+			nodes = append(nodes, n)
+		}
+	}
+	if len(nodes) > 0 {
+		d.where = "now " + d.p.RunWords(nodes)
+	}
+}
+
+// RunWords says how many nodes run what: 26 on revision 1, 23 on the local configuration.
+func (p *Policy) RunWords(nodes []*Node) string {
+	run := counter{}
+	for _, n := range nodes {
+		run[p.RunsName(n)]++
+	}
+	return run.words("on")
+}
+
+// RunsName names the configuration that a node runs.
+func (p *Policy) RunsName(n *Node) string {
+	if n.Active.SHA256 == "" {
+		return p.sourceName(&Source{})
+	}
+	for _, s := range []*Source{&n.Source, n.Source.Previous} {
+		if s != nil && n.runs(s) {
+			return p.sourceName(s)
+		}
+	}
+	return p.sourceName(&Source{Kind: SourceConfigMap, SHA256: n.Active.SHA256})
+}
+
+// sourceName names the configuration of a source.
+func (p *Policy) sourceName(s *Source) string {
+	c, known := p.Contents[s.SHA256]
+	switch {
+	case s.Kind != SourceConfigMap:
+		return "the local configuration"
+	case s.SHA256 == p.Target.SHA256:
+		return fmt.Sprintf("revision %d", p.Target.Number)
+	case known && c.Stopped:
+		return fmt.Sprintf("revision %d (stopped)", c.Number)
+	case known:
+		return fmt.Sprintf("revision %d", c.Number)
+	case s.Rollout == p.Name:
+		return fmt.Sprintf("revision %d", s.Revision)
+	case s.Rollout != "":
+		return fmt.Sprintf("revision %d of rollout %s", s.Revision, s.Rollout)
+	case s.Name == "":
+		return "another configuration"
+	}
+	return fmt.Sprintf("ConfigMap %s/%s", s.Namespace, s.Name)
 }
 
 // maxNames is how many nodes a message names.

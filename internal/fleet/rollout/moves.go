@@ -117,6 +117,7 @@ func (d *planner) goBack() {
 			continue
 		}
 		d.leaving++
+		d.goingTo[d.p.sourceName(&to)]++
 		switch {
 		case d.p.Frozen:
 		case s == Failed || !n.Ready:

@@ -9,7 +9,7 @@ import (
 // Plan decides what one rollout does next. It is called after every change and after Result.RequeueAfter. It converges: when
 // its moves were made and nothing else changes, it decides to do nothing.
 func Plan(p Policy, was Progress, nodes []Node) Result {
-	d := &planner{p: p, was: was, next: was, nodes: nodes, states: make([]State, len(nodes)), moved: make([]bool, len(nodes)), domains: map[string]*domain{}}
+	d := &planner{p: p, was: was, next: was, nodes: nodes, states: make([]State, len(nodes)), moved: make([]bool, len(nodes)), domains: map[string]*domain{}, goingTo: counter{}}
 	d.startRevision()      // a new target starts with empty progress
 	d.startAttempt()       // a retry lifts a stop; earlier failures no longer count
 	d.checkWindows()       // may the target be assigned now?
@@ -43,14 +43,16 @@ type planner struct {
 	counts  Counts
 	domains map[string]*domain
 	// Of the nodes that have the target:
-	assigned int // counted by the step
-	missing  int // members that cannot get the target now
-	resting  int // of these, members under maintenance
-	failures int // counted towards the stop
-	refusing int // Blocked, and still assigned the target
-	freeing  int // Blocked, the assignment was taken back, and the agent is expected to confirm soon
-	moving   int // being rolled back
-	leaving  int // being rolled back, or waiting for it
+	assigned int     // counted by the step
+	missing  int     // members that cannot get the target now
+	resting  int     // of these, members under maintenance
+	failures int     // counted towards the stop
+	refusing int     // Blocked, and still assigned the target
+	freeing  int     // Blocked, the assignment was taken back, and the agent is expected to confirm soon
+	moving   int     // being rolled back
+	leaving  int     // being rolled back, or waiting for it
+	goingTo  counter // of leaving: the names of their destinations
+	where    string  // what members run, by count, after a rollback
 	used     usage
 
 	remaining []string // nodes that still run the target although their assignment was taken back
@@ -174,6 +176,8 @@ func (d *planner) stepDone(s Step) bool {
 	c := d.counts
 	switch {
 	case d.p.Approval.Revision == d.next.Revision && d.p.Approval.Step >= d.next.Step:
+		return true
+	case s.IsPause() && d.p.Pinned: // an undo is an emergency
 		return true
 	case s.IsPause() && s.Pause == 0:
 		return false

@@ -367,6 +367,7 @@ func (d *planner) countNode(n *Node, s NodeState) {
 		}
 		if d.rollingBack(n) {
 			d.moving++
+			d.goingTo[d.p.sourceName(&n.Source)]++
 		}
 		if s.State == Draining {
 			d.assigned++ // it gets the target next

@@ -158,6 +158,8 @@ func (w *world) setPolicy(key, value string) error {
 		p.RollbackOnFailure = value == "rollback"
 	case "rollback":
 		p.RollbackMaxUnavailable = parseAmount(value)
+	case "pinned":
+		p.Pinned = value == "true"
 	case "paused":
 		p.Paused = value == "true"
 	case "frozen":

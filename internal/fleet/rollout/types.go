@@ -27,6 +27,12 @@ type Revision struct {
 	Gone            bool   // its ConfigMap does not exist: rollback to it is impossible
 }
 
+// Content is a payload that was a revision of the rollout.
+type Content struct {
+	Number  int64
+	Stopped bool // it failed or was aborted the last time
+}
+
 // Step is a number of nodes to update, or a pause.
 type Step struct {
 	Nodes Amount        // zero: a pause
@@ -67,12 +73,16 @@ type Policy struct {
 
 	Target        Revision // of the last valid template; zero: there is none
 	Invalid       string   // why the template is invalid; empty: it is valid
-	Pinned        bool     // spec.pin replaces the template by Target
+	Pinned        bool     // spec.pin chose the Target: it passes the pauses of the steps
+	Replaced      string   // what spec.pin holds Target in place of; empty: nothing
 	PinGone       bool     // Invalid, because the revision that spec.pin names is gone
+	TargetFailed  string   // how the content of Target failed as an earlier revision; empty: it did not
 	LastSucceeded Revision // the newest that succeeded, other than the target
 	// Stopped are the names of the ConfigMaps of revisions that failed or were aborted, of this rollout and of others. A node must
 	// never fall back to them.
 	Stopped []string
+	// Contents are the contents of the revisions that the status names, by the sha256 of the payload, with the newest number of each.
+	Contents map[string]Content
 	// Revisions are the UIDs of the ConfigMaps of this rollout's revisions; nil: not known.
 	Revisions []string
 	// Term is the number of the controller's leadership, higher for each leader. 0: there is no election.
@@ -369,6 +379,7 @@ type Result struct {
 	Failed       []int // indexes of failed nodes, at most MostFailed
 	Phase        string
 	Message      string
+	Where        string // what the members run, by count, after a rollback; otherwise empty
 	Conditions   []Condition
 	Events       []Event
 	Measure      []string      // gates to evaluate now; the caller plans again with their Measurements

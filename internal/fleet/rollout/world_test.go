@@ -3,6 +3,7 @@ package rollout
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -211,9 +212,15 @@ func (w *world) remember(r Result) {
 		w.succeeded = append(w.succeeded, p.Target)
 	}
 	p.Stopped = slices.DeleteFunc(p.Stopped, func(name string) bool { return name == p.Target.Name })
-	if h := r.Next.Halt; h != nil && h.Reason != HaltInconclusive {
+	stopped := r.Next.Halt != nil && r.Next.Halt.Reason != HaltInconclusive
+	if stopped {
 		p.Stopped = append(p.Stopped, p.Target.Name)
 	}
+	p.Contents = maps.Clone(p.Contents)
+	if p.Contents == nil {
+		p.Contents = map[string]Content{}
+	}
+	p.Contents[p.Target.SHA256] = Content{p.Target.Number, stopped}
 }
 
 func (w *world) write(moves []Move) {

@@ -97,9 +97,14 @@ func Halted(r *v1alpha1.NodeConfigRollout) bool { return r.Status.Halt != nil &&
 
 // HaltWords describes a halt, and what to do about it.
 func HaltWords(r *v1alpha1.NodeConfigRollout) string {
-	h := r.Status.Halt
-	return fmt.Sprintf("%s at revision %d (%s): push a fixed configuration, or kubectl evenkeel rollout retry %s%s",
-		describe.PhaseWords(r.Status.Phase), h.Revision, h.Reason, r.Name, orUndo(r))
+	h, again := r.Status.Halt, "push a fixed configuration"
+	switch failed := r.Status.FailedNodes; {
+	case h.Reason == v1alpha1.HaltInconclusive:
+		again = "when the outage is over, kubectl evenkeel rollout retry " + r.Name
+	case len(failed) > 0: // other nodes wait for this one
+		again += fmt.Sprintf(", or kubectl evenkeel rollout retry %s %s", r.Name, failed[0].Name)
+	}
+	return fmt.Sprintf("%s at revision %d (%s): %s%s", describe.PhaseWords(r.Status.Phase), h.Revision, h.Reason, again, orUndo(r))
 }
 
 func haltedError(r *v1alpha1.NodeConfigRollout) error { return errors.New("is " + HaltWords(r)) }
@@ -175,39 +180,33 @@ func abort(r *v1alpha1.NodeConfigRollout, rollback bool, reason string) (string,
 	return words + "push a fixed configuration" + orUndo(r), nil
 }
 
-// Pin makes the revision with this number and content the target in place of the template, which has the other content.
-func Pin(r *v1alpha1.NodeConfigRollout, template, content policy.Content, number int64) (string, error) {
+// pin makes the revision with this number and content the target in place of the template, which can have the same content.
+func pin(r *v1alpha1.NodeConfigRollout, template, content policy.Content, number int64) string {
 	target := template.SHA256
 	if p := r.Spec.Pin; p != nil && p.Instead == target {
 		target = p.SHA256
 	}
-	switch content.SHA256 {
-	case target:
-		return fmt.Sprintf("already has the configuration of revision %d: nothing changes", number), nil
-	case template.SHA256:
-		r.Spec.Pin = nil
-		return fmt.Sprintf("undone: the configuration of revision %d, which is that of the template, is the target again, with the next number; %s", number, Next(r)), nil
+	if content.SHA256 == target {
+		return fmt.Sprintf("already has the configuration of revision %d: nothing changes", number)
 	}
 	r.Spec.Pin = &v1alpha1.RolloutPin{SHA256: content.SHA256, Instead: template.SHA256}
-	return fmt.Sprintf("undone: the configuration of revision %d is the target again, with the next number, until the template changes (spec.pin); %s", number, Next(r)), nil
-}
-
-// Unpin makes the template the target again.
-func Unpin(r *v1alpha1.NodeConfigRollout) (string, error) {
-	if r.Spec.Pin == nil {
-		return "is not pinned: nothing changes", nil
+	until := "until the template changes (spec.pin)"
+	if content.SHA256 == template.SHA256 {
+		until = "which is that of the template"
 	}
-	r.Spec.Pin = nil
-	return "unpinned: the template is the target; " + Next(r), nil
+	if len(r.Spec.Strategy.Windows) > 0 {
+		until += "; nodes wait for the next maintenance window, unlike with abort --rollback"
+	}
+	return fmt.Sprintf("undone: the configuration of revision %d is the target again, with the next number, %s; %s", number, until, Next(r))
 }
 
 // checkRetry returns an error for nodes on which the revision did not fail. A node that recorded the revision as bad counts as
-// failed.
-func checkRetry(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout, nodes []string) error {
+// failed. undecided are nodes that have the revision without a verdict: it counts, although their attempt is an earlier one.
+func checkRetry(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout, nodes []string) (undecided []string, err error) {
 	var all []query.Pair
 	f, err := query.Gather(ctx, c, r, func(p query.Pair) { all = append(all, p) })
 	if err != nil {
-		return fmt.Errorf("cannot be planned: %w", err)
+		return nil, fmt.Errorf("cannot be planned: %w", err)
 	}
 	target := r.Status.UpdateRevision
 	plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
@@ -221,6 +220,9 @@ func checkRetry(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRoll
 			why[p.Node.Name] = ""
 		default:
 			why[p.Node.Name] = "it is " + s.State.String()
+			if s.State == rollout.Assigned || s.State == rollout.Trial || s.State == rollout.Soaking {
+				undecided = append(undecided, p.Node.Name)
+			}
 		}
 	}
 	var wrong []string
@@ -234,14 +236,15 @@ func checkRetry(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRoll
 		}
 	}
 	if len(wrong) > 0 {
-		return fmt.Errorf("cannot retry revision %d on nodes on which it did not fail: %s; to list the failed nodes: kubectl evenkeel nodes --rollout %s --failed",
+		return nil, fmt.Errorf("cannot retry revision %d on nodes on which it did not fail: %s; to list the failed nodes: kubectl evenkeel nodes --rollout %s --failed",
 			target.Number, printable.Few(wrong), r.Name)
 	}
-	return nil
+	return undecided, nil
 }
 
-// Retry assigns the revision again to nodes on which it failed, all of them if none are named, and lifts a halt.
-func Retry(ctx context.Context, c client.Reader, nodes []string) Change {
+// Retry assigns the revision again to nodes on which it failed, all of them if none are named, and lifts a halt. While named nodes try it,
+// the others wait; without names it needs force, if the revision was stopped for a reason that can be its own.
+func Retry(ctx context.Context, c client.Reader, nodes []string, force bool) Change {
 	nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))
 	return func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		if len(nodes) > v1alpha1.MaxRetryNodes {
@@ -249,10 +252,21 @@ func Retry(ctx context.Context, c client.Reader, nodes []string) Change {
 		}
 		before := r.DeepCopy()
 		words, err := retry(r, nodes)
-		if err == nil && len(nodes) > 0 && !equality.Semantic.DeepEqual(before.Spec, r.Spec) {
-			err = checkRetry(ctx, c, before, nodes)
+		if h := before.Status.Halt; err == nil && h != nil && h.Reason != v1alpha1.HaltInconclusive && len(nodes) == 0 && !force && !equality.Semantic.DeepEqual(before.Spec, r.Spec) {
+			return "", fmt.Errorf("was stopped at revision %d (%s): name nodes on which it failed, and the others wait for them; or use --force to go on with all nodes",
+				h.Revision, policy.StopMessage(h.Reason, h.Message))
 		}
-		return words, err
+		if err != nil || c == nil || equality.Semantic.DeepEqual(before.Spec, r.Spec) {
+			return words, err
+		}
+		undecided, err := checkRetry(ctx, c, before, nodes)
+		if err != nil && len(nodes) > 0 {
+			return "", err
+		}
+		if len(undecided) > 0 {
+			words += "; a failure still counts on these nodes, which have no verdict yet: " + printable.Few(undecided)
+		}
+		return words, nil
 	}
 }
 
@@ -276,7 +290,7 @@ func retry(r *v1alpha1.NodeConfigRollout, nodes []string) (string, error) {
 		which = printable.Few(nodes) + " try it again; other nodes wait for them"
 	}
 	if st.Halt != nil {
-		which += "; the halt is lifted"
+		which += fmt.Sprintf("; the halt is lifted (%s)", policy.StopMessage(st.Halt.Reason, st.Halt.Message))
 	}
 	return fmt.Sprintf("retried: attempt %d at revision %d begins, %s; %s", attempt, revision, which, Next(r)), nil
 }
@@ -287,12 +301,12 @@ func PreviousRevision(r *v1alpha1.NodeConfigRollout) int64 {
 	if target == nil {
 		return 0
 	}
-	if current != nil && current.Number != target.Number {
+	if current != nil && current.Number != target.Number && failureOf(r, current.ConfigMapRef.SHA256) == "" {
 		return current.Number
 	}
 	var newest int64
 	for _, o := range r.Status.History {
-		if o.Revision < target.Number && o.Outcome == v1alpha1.OutcomeSucceeded && o.ConfigMap != target.ConfigMapRef.Name {
+		if o.Revision < target.Number && o.Outcome == v1alpha1.OutcomeSucceeded && o.ConfigMap != target.ConfigMapRef.Name && failureOf(r, o.SHA256) == "" {
 			newest = max(newest, o.Revision)
 		}
 	}

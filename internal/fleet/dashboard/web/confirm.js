@@ -1,7 +1,7 @@
 // The dialog that asks before an action changes a rollout. It shows the equivalent command and what restarts cost.
 
 import { h, $, redraw, command } from "./dom.js";
-import { ask, cluster } from "./ask.js";
+import { ask, cluster, get } from "./ask.js";
 
 export class Confirmation {
   /** @param say announces @param done is called with the rollout, the action, and what was written @param back returns the element that gets the focus */
@@ -17,8 +17,7 @@ export class Confirmation {
     this.asked = { r, a, path: cluster.path };
     $("confirm-title").textContent = `${a.title}: ${r.name}, revision ${r.revision}?`;
     $("confirm-means").textContent = a.means;
-    $("confirm-cost").textContent = r.restartCosts?.[a.restarts] ?? "";
-    $("confirm-cost").hidden = !$("confirm-cost").textContent;
+    this.foresee(this.asked);
     redraw($("confirm-command"), h("span", { class: "muted" }, "The same as"), command(a.command));
     $("confirm-error").textContent = "";
     $("confirm-reason").value = "";
@@ -29,6 +28,17 @@ export class Confirmation {
     yes.className = a.grave ? "primary grave" : "primary";
     $("confirm").showModal();
     $("confirm-no").focus();
+  }
+
+  /** Shows what the action does to the nodes. The action does not wait for it. */
+  async foresee(asked) {
+    const { r, a } = asked, cost = $("confirm-cost");
+    cost.hidden = !a.moves;
+    if (!a.moves) return;
+    cost.textContent = "Reading what the nodes will do …";
+    const words = await get(`rollouts/${encodeURIComponent(r.name)}/effect/${a.verb}`)
+      .then((e) => e.lines.join(". ") + ".", (e) => "It is not known what the nodes will do: " + e.message);
+    if (this.asked === asked) cost.textContent = words;
   }
 
   async carryOut() {

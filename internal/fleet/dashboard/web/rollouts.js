@@ -158,13 +158,13 @@ export class Rollouts {
     return { ...this.line, points: newer ? [...points, { t: this.line.now, updated, failed }] : points, estimate: r.stopped || r.tone === "good" ? null : this.line.estimate };
   }
 
-  /** The numbers of the revisions that are compared: chosen, or the target and the last succeeded one before it. */
+  /** The numbers of the revisions that are compared: chosen, or the target and what most of the other nodes run, or ran last. */
   compared() {
     const r = this.list.find((x) => x.name === this.open), all = this.detail?.revisions ?? [];
     const to = Number(this.chosen.to || r?.revision || 0);
     const before = all.filter((v) => v.number < to);
     const good = before.find((v) => v.number > 0 && /^(Complete|Succeeded)/.test(v.note ?? ""));
-    return [Number(this.chosen.from ?? good?.number ?? 0), to];
+    return [Number(this.chosen.from ?? r?.runs ?? good?.number ?? 0), to];
   }
 
   draw() {
@@ -304,7 +304,7 @@ export class Rollouts {
   history(r, d) {
     return h("div", { class: "scroll" }, h("table", { class: "compact history", "aria-label": "Revisions of " + r.name },
       h("thead", {}, h("tr", {}, ["Revision", "Outcome", "Nodes", "Started"].map((t) => h("th", { scope: "col" }, t)))),
-      h("tbody", {}, [...d.history].reverse().map((p) => h("tr", {}, h("th", { scope: "row" }, String(p.revision)), h("td", { title: p.message }, p.outcome ?? "", p.reason && `: ${p.reason}`, p.gone ? " (gone)" : "", p.requested?.map((q) => h("span", { class: "muted requested" }, q))),
+      h("tbody", {}, [...d.history].reverse().map((p) => h("tr", {}, h("th", { scope: "row" }, String(p.revision)), h("td", { title: p.message }, p.outcome ?? "", p.reason && `: ${p.reason}`, p.gone ? " (gone)" : "", p.endTime && p.message && h("span", { class: "muted requested" }, p.message), p.requested?.map((q) => h("span", { class: "muted requested" }, q))),
         h("td", {}, [p.updated && `${number(p.updated)} updated`, p.failed && `${number(p.failed)} failed`].filter(Boolean).join(", ")), h("td", {}, p.ago ?? ""))))));
   }
 }
