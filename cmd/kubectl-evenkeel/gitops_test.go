@@ -73,7 +73,7 @@ func TestAnApplyAfterAPushGivesExactlyWhatTheManifestHas(t *testing.T) {
 				before(t, args)
 				err := apply(args)
 				if err != nil && strings.HasPrefix(args, "apply --server-side") && !strings.HasPrefix(args, forced) {
-					assert.ErrorHas(t, err, "- .spec.template")
+					assert.ErrorHas(t, err, ".spec.template")
 					assert.ErrorHas(t, err, `"kubectl-evenkeel`)
 					err = apply(strings.Replace(args, "apply --server-side", forced, 1))
 				}

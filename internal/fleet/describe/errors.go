@@ -55,7 +55,7 @@ func explain(err error, version string, roles []string) (e explanation, ok bool)
 	case errors.Is(err, context.Canceled):
 		return explanation{next: "the command was interrupted: run it again"}, true
 	case meta.IsNoMatchError(err):
-		return explanation{beginning(err, "no matches for "), "the cluster does not serve " + v1alpha1.GroupVersion.String(),
+		return explanation{beginning(err, "unable to retrieve the complete list of server APIs: ", "no matches for "), "the cluster does not serve " + v1alpha1.GroupVersion.String(),
 			"install evenkeel's API with: kubectl apply -f install.yaml\n" +
 				"if it is installed, the API server is overloaded or starting: run the command again in a minute\n" +
 				"or this is another cluster: kubectl config current-context; choose one with --context"}, true
