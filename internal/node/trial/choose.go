@@ -167,12 +167,11 @@ func (d *decider) chooseAction() bool {
 			APISeen: adopted && d.o.Node.API,
 		}
 	} else {
-		d.startCause = CauseCrash
-		if d.onTrial() { // a crash that counts has set them to zero
-			d.editTrial(func(t *Trial) { t.Unhealthy, t.NotReady = run.Unhealthy, run.NotReady })
+		if d.startCause = CauseCrash; run.Crashes == 0 {
+			d.startCause = CauseBoot // it was stopped, and its binary is another one
 		}
 		run.Config, run.Local = d.choice, d.o.LocalDigest
-		run.Uptime, run.HealthyFor, run.ReadyFor, run.Unhealthy, run.NotReady, run.Relapsed, run.Healthy = 0, 0, 0, 0, 0, false, false
+		run.Uptime, run.HealthyFor, run.ReadyFor, run.Relapsed, run.Healthy = 0, 0, 0, false, false
 	}
 	d.restoreUnhealthyTime()
 	if s.OnTrial(d.choice) {

@@ -170,14 +170,20 @@ func (d *decider) saveUnhealthyTime() {
 	d.next.Trial = &t
 }
 
-// restoreUnhealthyTime continues the count of the previous agent, up to three quarters of each limit: the time that a
-// kubelet takes to start must not fail a trial because the agent was restarted.
+// restoreUnhealthyTime continues the count of the previous kubelet in the trial, or of the previous agent, up to three quarters of
+// each limit: the time that a kubelet takes to start must not fail the trial.
 func (d *decider) restoreUnhealthyTime() {
+	run := &d.next.Run
+	unhealthy, notReady := run.Unhealthy, run.NotReady // a crash that counts has set them to zero
+	run.Unhealthy, run.NotReady = 0, 0
 	if !d.onTrial() {
 		return
 	}
 	d.editTrial(func(t *Trial) {
-		t.Unhealthy, t.NotReady = min(t.Unhealthy, d.o.Limits.HealthTimeout*3/4), min(t.NotReady, d.o.Limits.ReadyTimeout*3/4)
+		if d.startCause != CauseCrash {
+			unhealthy, notReady = t.Unhealthy, t.NotReady
+		}
+		t.Unhealthy, t.NotReady = min(unhealthy, d.o.Limits.HealthTimeout*3/4), min(notReady, d.o.Limits.ReadyTimeout*3/4)
+		run.Unhealthy, run.NotReady = t.Unhealthy, t.NotReady
 	})
-	d.next.Run.Unhealthy, d.next.Run.NotReady = d.next.Trial.Unhealthy, d.next.Trial.NotReady
 }

@@ -159,7 +159,9 @@ func (d *decider) markBad(c Config, f Failure, reason, detail string) BadConfig 
 		Time: d.o.Now, Reason: reason, Detail: detail, Failure: f, Attempt: c.Rollout.Attempt,
 		Provisional: f == CrashLooped || f == NotHealthy || f == NotReady || f == WorkloadHarmed && d.unexplained,
 	}
-	d.next.Bad = slices.DeleteFunc(d.next.Bad, func(b BadConfig) bool { return b.Revision == c.Revision })
+	d.next.Bad = slices.DeleteFunc(d.next.Bad, func(b BadConfig) bool { // also what an earlier attempt with the same content left
+		return b.Revision == c.Revision || b.matches(c) && !b.Provisional && b.Attempt < c.Rollout.Attempt
+	})
 	d.next.Bad = trimBad(append([]BadConfig{b}, d.next.Bad...), d.next.Current.Config, d.next.LastKnownGood.Config, d.o.Intent.Config)
 	return b
 }
