@@ -90,9 +90,6 @@ func (d *decider) chooseConfig() bool {
 		if v.Outcome == Rejected {
 			d.markBad(c, ValidationFailed, fmt.Sprintf("failed to validate current %s", c.UIDLabel()), v.Message)
 			d.event(true, eventConfigRejected, "failed to validate current %s: %s", c.UIDLabel(), v.Message)
-			if s.Current.Same(c) {
-				d.endTrial()
-			}
 			continue
 		}
 		invalidBase := c.Dropin && v.Outcome == CouldNotTell && v.Guard == reasonLocalInvalid // it would be merged with that

@@ -174,16 +174,15 @@ func (d *decider) saveUnhealthyTime() {
 // each limit: the time that a kubelet takes to start must not fail the trial.
 func (d *decider) restoreUnhealthyTime() {
 	run := &d.next.Run
-	unhealthy, notReady := run.Unhealthy, run.NotReady // a crash that counts has set them to zero
-	run.Unhealthy, run.NotReady = 0, 0
 	if !d.onTrial() {
+		run.Unhealthy, run.NotReady = 0, 0
 		return
 	}
 	d.editTrial(func(t *Trial) {
-		if d.startCause != CauseCrash {
-			unhealthy, notReady = t.Unhealthy, t.NotReady
+		if d.startCause != CauseCrash { // one that counts has set them to zero
+			run.Unhealthy, run.NotReady = t.Unhealthy, t.NotReady
 		}
-		t.Unhealthy, t.NotReady = min(unhealthy, d.o.Limits.HealthTimeout*3/4), min(notReady, d.o.Limits.ReadyTimeout*3/4)
+		t.Unhealthy, t.NotReady = min(run.Unhealthy, d.o.Limits.HealthTimeout*3/4), min(run.NotReady, d.o.Limits.ReadyTimeout*3/4)
 		run.Unhealthy, run.NotReady = t.Unhealthy, t.NotReady
 	})
 }

@@ -151,8 +151,6 @@ func (d *decider) fail(f Failure, words string) {
 			t.noteUptime(s.Run.Uptime)
 			t.Unhealthy, t.NotReady = 0, 0 // if the verdict is withdrawn, they count from zero
 		})
-	} else {
-		d.endTrial()
 	}
 	s.Run.UnsavedHealthy = 0
 	d.startCause = CauseRollback
