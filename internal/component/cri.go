@@ -39,12 +39,11 @@ func CallRuntime(ctx context.Context, endpoint, method string, message Message) 
 	}
 	defer response.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(response.Body, 16<<20)) // the kubelet's own limit
-	if err != nil {
-		return nil, err
-	}
 	trailer := func(name string) string { return cmp.Or(response.Trailer.Get(name), response.Header.Get(name)) }
 	text, _ := url.PathUnescape(trailer("Grpc-Message")) // empty if it is not encoded as it should be
 	switch code := trailer("Grpc-Status"); {
+	case err != nil:
+		return nil, err
 	case code == "12":
 		return nil, fmt.Errorf("%w: %s", errors.ErrUnsupported, text)
 	case code != "" && code != "0":

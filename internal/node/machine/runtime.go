@@ -26,10 +26,8 @@ func (m Machine) askRuntime(ctx context.Context, endpoint string, in *admission.
 	case errors.Is(err, errors.ErrUnsupported):
 	case err != nil:
 		return fmt.Errorf("the container runtime does not report its cgroup driver: %w", err)
-	case len(linux) > 0 && string(linux[0].Get(1)) == "\x01":
-		in.Machine.CgroupDriver = "cgroupfs"
 	case len(linux) > 0:
-		in.Machine.CgroupDriver = "systemd"
+		in.Machine.CgroupDriver = map[string]string{"": "systemd", "\x01": "cgroupfs"}[string(linux[0].Get(1))] // 0 and 1
 	}
 	// A runtime that cannot tell leaves the Node's conditions to be used.
 	if images, err := component.CallRuntime(ctx, endpoint, "ImageService/ImageFsInfo", nil); err == nil {

@@ -168,7 +168,7 @@ func (d *decider) chooseAction() bool {
 			d.startCause = CauseBoot // it was stopped, and its binary is another one
 		}
 		run.Config, run.Local = d.choice, d.o.LocalDigest
-		run.Uptime, run.HealthyFor, run.ReadyFor, run.Relapsed, run.Healthy = 0, 0, 0, false, false
+		run.Uptime, run.HealthyFor, run.ReadyFor, run.Unhealthy, run.NotReady, run.Relapsed, run.Healthy = 0, 0, 0, 0, 0, false, false
 	}
 	d.restoreUnhealthyTime()
 	if s.OnTrial(d.choice) {

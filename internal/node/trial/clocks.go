@@ -158,7 +158,7 @@ func (d *decider) mustBeReady() bool {
 func (d *decider) saveUnhealthyTime() {
 	run, t := &d.next.Run, *d.next.Trial
 	keep := func(kept *time.Duration, now time.Duration) {
-		if now == 0 || (now-*kept).Abs() >= unhealthySaveStep {
+		if now == 0 || d.o.Child.Exited || (now-*kept).Abs() >= unhealthySaveStep { // at an exit for the next start
 			*kept = now
 		}
 	}
@@ -173,16 +173,11 @@ func (d *decider) saveUnhealthyTime() {
 // restoreUnhealthyTime continues the count of the previous kubelet in the trial, or of the previous agent, up to three quarters of
 // each limit: the time that a kubelet takes to start must not fail the trial.
 func (d *decider) restoreUnhealthyTime() {
-	run := &d.next.Run
 	if !d.onTrial() {
-		run.Unhealthy, run.NotReady = 0, 0
 		return
 	}
 	d.editTrial(func(t *Trial) {
-		if d.startCause != CauseCrash { // one that counts has set them to zero
-			run.Unhealthy, run.NotReady = t.Unhealthy, t.NotReady
-		}
-		t.Unhealthy, t.NotReady = min(run.Unhealthy, d.o.Limits.HealthTimeout*3/4), min(run.NotReady, d.o.Limits.ReadyTimeout*3/4)
-		run.Unhealthy, run.NotReady = t.Unhealthy, t.NotReady
+		t.Unhealthy, t.NotReady = min(t.Unhealthy, d.o.Limits.HealthTimeout*3/4), min(t.NotReady, d.o.Limits.ReadyTimeout*3/4)
 	})
+	d.next.Run.Unhealthy, d.next.Run.NotReady = d.next.Trial.Unhealthy, d.next.Trial.NotReady
 }

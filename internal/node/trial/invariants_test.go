@@ -388,7 +388,8 @@ func (r *invariants) fallbackProvesBlame(before State, o Observed, d Decision) {
 
 // noWayOut reports whether no verdict on last-known-good is possible, because local is invalid.
 func noWayOut(before State, o Observed) bool {
-	return before.LastKnownGood.Same(before.Current.Config) && o.Verdicts[""].Outcome == Rejected
+	local := o.Verdicts[""].Outcome // it may be validated again
+	return before.LastKnownGood.Same(before.Current.Config) && (local == Rejected || local == NotValidated)
 }
 
 // killed updates the counters for an agent that had no time to save.
