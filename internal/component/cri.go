@@ -17,7 +17,7 @@ import (
 )
 
 // CallRuntime makes a request of the CRI, such as RuntimeService/Version, and returns the answer. It speaks as much of gRPC as
-// evenkeel's few requests need: the library and the generated code of the whole CRI would cost each agent 3 MiB of memory. Like the
+// evenkeel's few requests need: the library and the generated code of the whole CRI would cost each agent 2.5 MiB of memory. Like the
 // kubelet on Linux, it supports only unix sockets. The error is errors.ErrUnsupported if the runtime does not know the request.
 func CallRuntime(ctx context.Context, endpoint, method string, message Message) (Message, error) {
 	path, err := socketPath(endpoint)
