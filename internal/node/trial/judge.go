@@ -140,9 +140,9 @@ func (d *decider) fail(f Failure, words string) {
 	s := &d.next
 	c := s.Current.Config
 	if local, known := d.o.Verdicts[""]; s.LastKnownGood.Same(c) && (!known || local.Outcome == Rejected) {
-		if !known { // the file or the binary has changed
+		if !known && d.o.Child.Alive { // the file or the binary has changed
 			d.toValidate = append(d.toValidate, Config{})
-		} else if f == CrashLooped || f == NotHealthy {
+		} else if known && (f == CrashLooped || f == NotHealthy) {
 			d.reportDeadEnd(words, detail)
 		}
 		return
