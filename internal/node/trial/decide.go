@@ -128,7 +128,7 @@ func (d *decider) rebooted() bool {
 	if t.BootID == "" || d.o.BootID == "" {
 		return false // it is not known whether this is another boot
 	}
-	return !t.Clean
+	return !t.Clean && d.starting // a binary that was replaced while the agent runs finds a trial of long ago
 }
 
 // forbidden reports whether c must not run, whatever the dry run says.

@@ -372,7 +372,7 @@ func (r *invariants) fallbackProvesBlame(before State, o Observed, d Decision) {
 	failed := slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == "DeadEnd" })
 	for _, b := range before.Bad {
 		if x, bad := d.Next.BadEntry(Config{Revision: b.Revision}); bad && x.Revision == b.Revision && b.Provisional {
-			n.must(x.Provisional || r.streak >= time.Minute || r.streak > r.longest[trial] || r.lostWrite[n.version],
+			n.must(x.Provisional || x.Failure == ValidationFailed || r.streak >= time.Minute || r.streak > r.longest[trial] || r.lostWrite[n.version],
 				"%s is to blame for good, after %s of health, and one lived for %s", b.Revision, r.streak, r.longest[trial])
 			n.must(!failed || before.Current.Revision != b.Revision || before.Run.Config.Revision == b.Revision || before.Trial == nil,
 				"%s stays bad, although what replaced it failed too", b.Revision)

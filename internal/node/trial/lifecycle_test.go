@@ -62,6 +62,19 @@ func TestAnOldTrialOfAnotherConfigurationIsNoReference(t *testing.T) {
 	}
 }
 
+// The node did not go down with a kubelet of that version: others have run since.
+func TestATrialOfAReplacedBinaryCountsNoReboot(t *testing.T) {
+	for _, started := range []bool{true, false} {
+		c := Config{Revision: "u", UID: "u", Payload: "p1"}
+		s := State{Current: AdoptedConfig{c, epoch}, Startups: []time.Time{epoch}, Run: Run{Started: started, Config: c}}
+		s.Trial = &Trial{Revision: "u", StartTime: epoch, Terms: Terms{Duration: time.Minute}, BootID: "then"}
+		d := Decide(s, Observed{Now: epoch.Add(time.Hour), BootID: "now", Verdicts: map[string]Verdict{"": {Outcome: Accepted}, "u": {Outcome: Accepted}}})
+		if _, bad := d.Next.BadEntry(c); bad == started {
+			t.Errorf("with an agent that runs %t: bad %t", started, bad)
+		}
+	}
+}
+
 func TestATrialOverAnotherLocalConfigurationBeginsAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		good     string // last-known-good
