@@ -4,14 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"strings"
 	"time"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // HasStaticPods reports whether the static pod path has manifests: a file, or a directory with a file whose name does
@@ -65,33 +60,10 @@ func socketPath(endpoint string) (string, error) {
 // RuntimeReachable returns nil if the container runtime answers a request for its version, which is the kubelet's
 // first request; a hanging runtime still accepts connections.
 func RuntimeReachable(ctx context.Context, endpoint string) error {
-	conn, err := DialRuntime(endpoint)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
 	defer cancel()
-	if _, err := runtimeapi.NewRuntimeServiceClient(conn).Version(ctx, &runtimeapi.VersionRequest{}); err != nil {
+	if _, err := CallRuntime(ctx, endpoint, "RuntimeService/Version", nil); err != nil {
 		return fmt.Errorf("the container runtime does not answer: %w", err)
 	}
 	return nil
-}
-
-// DialRuntime returns a connection to the container runtime, which is made with the first request. Like the kubelet on
-// Linux, it supports only unix sockets. Close the connection.
-func DialRuntime(endpoint string) (*grpc.ClientConn, error) {
-	path, err := socketPath(endpoint)
-	if err != nil {
-		return nil, err
-	}
-	dial := func(ctx context.Context, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", path)
-	}
-	conn, err := grpc.NewClient("passthrough:///runtime", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithAuthority("localhost"), grpc.WithContextDialer(dial))
-	if err != nil {
-		return nil, fmt.Errorf("the container runtime cannot be reached: %w", err)
-	}
-	return conn, nil
 }

@@ -51,6 +51,7 @@ var forbidden = []struct{ from, to, reason string }{
 	{"cmd/evenkeel-agent", module + "internal/fleet", "a node must work without the fleet's code, and with any controller's version"},
 	{"cmd/evenkeel-agent", "sigs.k8s.io/controller-runtime", "its caches and clients cost each node memory"},
 	{"cmd/evenkeel-agent", "k8s.io/client-go/informers", "an informer factory links the types of every API group into the program"},
+	{"cmd/evenkeel-agent", "google.golang.org/grpc", "with the generated code of the CRI, it costs each node 2.5 MiB of memory"},
 	{"cmd/evenkeel-agent", "k8s.io/client-go/kubernetes", "the typed clientset links the types of every API group into the program"},
 	{"cmd/evenkeel-controller", module + "internal/node", "the controller sees a node through the API only, whatever version its agent has"},
 	{"cmd/kubectl-evenkeel", module + "internal/node", "the CLI is built for macOS and Windows; node code is for Linux"},

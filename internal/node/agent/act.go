@@ -78,7 +78,7 @@ func (a *Agent) awaitReport(ctx context.Context, action trial.Action) {
 
 func (a *Agent) start(ctx context.Context, action trial.Action, run component.RunConfig) error {
 	v := a.verdictFor(action.Config)
-	a.moveManagerState(action, v.EffectiveOrAssumed())
+	a.moveManagerState(ctx, action, v.EffectiveOrAssumed())
 	a.kubelet.config, a.kubelet.verdict = action.Config, v
 	a.kubelet.wasHealthy = false
 	files := a.p.Kubelet.LocalFiles()
@@ -119,14 +119,14 @@ func (a *Agent) collect() {
 // moveManagerState moves away state of the CPU or memory manager that contradicts the configuration, because a
 // kubelet that finds it exits. It does so only if an assigned configuration is or was involved: if a person edited
 // the local configuration, the kubelet's refusal is correct.
-func (a *Agent) moveManagerState(action trial.Action, effective component.Effective) {
+func (a *Agent) moveManagerState(ctx context.Context, action trial.Action, effective component.Effective) {
 	if effective == nil || a.disk.store == nil || action.Cause == trial.CauseCrash {
 		return
 	}
 	if action.Config.IsLocal() && !a.kubelet.ranRemote && len(a.disk.store.Rendered()) == 0 {
 		return
 	}
-	in := admission.Input{Minor: a.minor(), Before: a.kubelet.verdict.EffectiveOrAssumed(), After: effective}
+	in := admission.Input{Minor: a.nextMinor(ctx), Before: a.kubelet.verdict.EffectiveOrAssumed(), After: effective}
 	conflicts, err := a.p.Kubelet.StateConflicts(&in)
 	if err != nil {
 		a.o.Log.Warn("cannot read the state of the CPU and memory managers", "err", err)

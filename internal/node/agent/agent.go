@@ -142,7 +142,7 @@ func (a *Agent) pass(ctx context.Context) error {
 	before := a.state.Run
 	d := a.decide(&o)
 	if d.Action.Kind == trial.Refuse {
-		a.report(d, o)
+		a.report(ctx, d, o)
 		a.flush(ctx)
 		return fmt.Errorf("%w: %s", ErrLocalInvalid, d.Action.Message)
 	}
@@ -155,7 +155,7 @@ func (a *Agent) pass(ctx context.Context) error {
 		}
 		return nil
 	}
-	a.report(d, o)
+	a.report(ctx, d, o)
 	a.carryOut(ctx, d.Action, run)
 	a.validate(ctx, d.Validate)
 	a.watch(ctx, d)

@@ -151,6 +151,21 @@ func TestBinaryReplacedBeforeARestartCausesAnotherDecision(t *testing.T) {
 	})
 }
 
+// The kubelet of another file is not restarted after a crash: it would exit at state of before, as with any change.
+func TestStateIsMovedAsideAlsoForAReplacedBinary(t *testing.T) {
+	for _, version := range []string{"v1.36.3", "v1.37.0"} {
+		inGoodWorld(t, func(w *world) {
+			w.kubelet.set(func(s *kubeletState) { s.identity, s.version, s.cpuState = "inode-2", version, "none" })
+			w.api.set(func(api *simAPI) { api.unschedulable = true })
+			w.assign("uid-static", conf{name: "static", policy: "static"})
+			w.runs("static")
+			if moved := w.kubelet.get().moved; len(moved) != 1 {
+				t.Errorf("%s: moved aside: %q\n%s", version, moved, w.tail())
+			}
+		})
+	}
+}
+
 func TestLongStopDoesNotCountForTheNextKubelet(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.options = func(o *Options) { o.Limits.HealthTimeout = 10 * time.Second }

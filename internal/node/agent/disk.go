@@ -28,6 +28,8 @@ type binary struct {
 	identity string
 	version  string
 	retryAt  time.Time // when to try again to open the state of another version
+	next     string    // the identity of the file, which may have been replaced since
+	minor    int       // of next
 }
 
 // storageRetry is how long the agent adopts nothing new after the disk failed.
@@ -116,9 +118,18 @@ func (a *Agent) refreshVersion(ctx context.Context) error {
 		}
 		a.load(store)
 	}
-	a.binary.identity, a.binary.version, a.binary.retryAt = identity, version, time.Time{}
+	a.binary = binary{identity: identity, version: version, next: identity, minor: minorOf(version)}
 	a.validations.clear()
 	return nil
+}
+
+// nextMinor returns the minor version of the kubelet that starts next.
+func (a *Agent) nextMinor(ctx context.Context) int {
+	if identity, err := a.p.Kubelet.Identity(); err == nil && identity != a.binary.next {
+		version, _ := a.p.Kubelet.Version(ctx) // an unreadable one counts as the newest, until the file is replaced again
+		a.binary.next, a.binary.minor = identity, minorOf(version)
+	}
+	return a.binary.minor
 }
 
 // closeVersion saves the final state of a version whose binary was replaced while this agent runs. The end of its

@@ -20,12 +20,14 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// renewVerdicts drops verdicts that must be found again. Those found on another basis matter only if something may be started soon, and
-// then the verdict on the local configuration, which may become the fallback, is found again at once.
+// renewVerdicts drops verdicts that must be found again. Those found on another basis matter only if something may be started soon, or
+// not everything is as it should be, and then the verdict on the local configuration, which may become the fallback, is found again at once.
 func (a *Agent) renewVerdicts(ctx context.Context, o trial.Observed) {
-	mayStart := a.kubelet.process == nil || a.state.Trial != nil || o.Intent.Kind == trial.Assigned && !a.isRunning(o.Intent.Config.Revision)
+	o.Verdicts = a.verdicts()
+	mayStart := a.kubelet.process == nil || a.state.Trial != nil || o.Intent.Kind == trial.Assigned && !a.isRunning(o.Intent.Config.Revision) ||
+		a.reports.condition.Status != string(metav1.ConditionTrue) || trial.Decide(a.state, o).Action.Kind != trial.None
 	if mayStart {
-		a.validations.dropOther(a.basis())
+		a.validations.dropOther(a.basis(o.LocalDigest))
 	}
 	a.validations.dropUndecided(o.Now, a.state.Run.Config.Revision, a.kubelet.process != nil)
 	if mayStart {
@@ -319,9 +321,6 @@ func (h *HostKubelet) Losses(ctx context.Context, nodes Nodes, before, after com
 	}
 	return describeLosses(admission.Predict(in)), nil
 }
-
-// minor returns the minor version of the kubelet's binary.
-func (a *Agent) minor() int { return minorOf(a.binary.version) }
 
 // minorOf returns the minor version. An unreadable version counts as the newest.
 func minorOf(version string) int {

@@ -12,8 +12,9 @@ import (
 
 // invariants checks the invariants of docs/architecture.md.
 type invariants struct {
-	w     *world
-	where string // said with every complaint
+	w      *world
+	where  string    // said with every complaint
+	edited time.Time // when the local configuration or the binary was replaced, perhaps while the kubelet was being stopped
 }
 
 // newInvariants checks each start of a kubelet from now on.
@@ -32,8 +33,11 @@ func (r *invariants) complain(format string, args ...any) {
 // and is not bad.
 func (r *invariants) started(name string) {
 	w, s := r.w, &r.w.kubelet.s
-	if words := s.confs[name].rejected; words != "" {
+	if words := s.rejection(name); words != "" && time.Since(r.edited) > s.stopTakes {
 		r.complain("started %s, which its dry run rejects: %s", orLocal(name), words)
+	}
+	if words := s.rejection(""); words != "" && s.confs[name].dropin && time.Since(r.edited) > s.stopTakes {
+		r.complain("started %s over a local configuration that its dry run rejects: %s", name, words)
 	}
 	if name == "" {
 		return

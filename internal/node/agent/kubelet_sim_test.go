@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/component"
@@ -77,23 +78,36 @@ type kubeletState struct {
 	lastErrors        string // before each exit
 	stopTakes         time.Duration
 
-	mended bool // the dry run rejects local no more
+	mended  bool            // the dry run rejects local no more
+	refuses map[string]bool // configurations that this binary rejects, by name
 
 	starts  []string // names, in their order
 	ports   []string // of the health endpoint, as the agent knew it at each start
 	checks  map[string]int
 	healthy map[string]time.Duration // observed, by name and version
 	moved   []string
-	lease   time.Time     // when it was renewed last
-	ended   time.Time     // when the last one ended; zero: none has
+	lease   time.Time // when it was renewed last
+	ended   time.Time // when the last one ended; zero: none has
+	exit    supervisor.Exit
 	gap     time.Duration // the longest without any, after the first
 }
 
 // clone returns a copy that shares nothing with s.
 func (s kubeletState) clone() kubeletState {
-	s.confs, s.checks, s.healthy = maps.Clone(s.confs), maps.Clone(s.checks), maps.Clone(s.healthy)
+	s.confs, s.checks, s.healthy, s.refuses = maps.Clone(s.confs), maps.Clone(s.checks), maps.Clone(s.healthy), maps.Clone(s.refuses)
 	s.starts, s.ports, s.moved = slices.Clone(s.starts), slices.Clone(s.ports), slices.Clone(s.moved)
 	return s
+}
+
+// rejection returns why the dry run rejects a configuration by itself; empty: it does not.
+func (s kubeletState) rejection(name string) string {
+	switch {
+	case s.refuses[name]:
+		return "unrecognized feature gate: " + s.identity
+	case name == "" && s.mended:
+		return ""
+	}
+	return s.confs[name].rejected
 }
 
 // simKubelet is a kubelet binary: it validates configurations, and runs one at a time.
@@ -105,6 +119,9 @@ type simKubelet struct {
 	process *simProcess
 	ignored bool
 	onStart func(name string) // before it counts
+
+	asked atomic.Int32 // how often for its version
+	reads atomic.Int32 // of the local configuration
 }
 
 var _ Kubelet = (*simKubelet)(nil)
@@ -170,15 +187,22 @@ func (k *simKubelet) Identity() (string, error) {
 	return s.identity, s.identityErr
 }
 
-func (k *simKubelet) Version(context.Context) (string, error) { return k.get().version, nil }
-func (k *simKubelet) Local() trial.Local                      { return trial.Init }
+func (k *simKubelet) Local() trial.Local { return trial.Init }
+
+func (k *simKubelet) Version(context.Context) (string, error) {
+	k.asked.Add(1)
+	return k.get().version, nil
+}
 
 func (k *simKubelet) CheckLocal(ctx context.Context) component.Verdict { return k.judge(ctx, "") }
 
-func (k *simKubelet) LocalDigest() string { return fmt.Sprint(k.get().confs[""]) }
+func (k *simKubelet) LocalDigest() string {
+	k.reads.Add(1)
+	return fmt.Sprint(k.get().confs[""])
+}
 
 func (k *simKubelet) LocalFiles() map[string]string {
-	return map[string]string{"/var/lib/kubelet/config.yaml": k.LocalDigest()}
+	return map[string]string{"/var/lib/kubelet/config.yaml": fmt.Sprint(k.get().confs[""])}
 }
 
 func (k *simKubelet) Check(ctx context.Context, p payload.Payload) component.Verdict {
@@ -200,12 +224,7 @@ func (k *simKubelet) judge(ctx context.Context, name string) component.Verdict {
 	k.s.checks[name]++
 	c, known := k.s.confs[name]
 	local := k.s.confs[""]
-	if k.s.mended {
-		local.rejected = ""
-	}
-	if name == "" {
-		c = local
-	}
+	c.rejected, local.rejected = k.s.rejection(name), k.s.rejection("")
 	k.mu.Unlock()
 	takes := 300 * time.Millisecond
 	if c.hangs || c.slow {
@@ -383,7 +402,7 @@ func (p *simProcess) run() {
 	p.endHealth() // the probes of a real kubelet end with it, without a signal
 	p.kubelet.mu.Lock()
 	p.exit = exit
-	p.kubelet.process, p.kubelet.s.ended = nil, time.Now()
+	p.kubelet.process, p.kubelet.s.ended, p.kubelet.s.exit = nil, time.Now(), exit
 	p.kubelet.mu.Unlock()
 	close(p.done)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/node/trial"
 	"github.com/evenkeel/evenkeel/internal/payload"
 )
 
@@ -107,6 +108,52 @@ func TestAnInvalidLocalFileIsNotStarted(t *testing.T) {
 				if w.stop(); !errors.Is(w.err, ErrLocalInvalid) {
 					t.Errorf("it ended with %v", w.err)
 				}
+			})
+		})
+	}
+}
+
+// A kubelet that has run for long was validated with the files of its start. What replaces it must be valid now.
+func TestWhatReplacesAKubeletIsValidatedWithTheFilesOfNow(t *testing.T) {
+	revoked := func(w *world) { w.revoke("uid-good") }
+	taken := func(w *world) { w.unassign("nc-1", trial.RolloutRef{Name: "workers", Revision: 1, Attempt: 1}) }
+	t.Run("the local file is invalid", func(t *testing.T) {
+		inGoodWorld(t, func(w *world) {
+			w.breaksLocal()
+			revoked(w)
+			w.pass(time.Minute)
+			w.wantStarts("", "good")
+			if c := w.status().Conditions[0]; c.Reason != v1alpha1.ReasonDeadEnd {
+				t.Errorf("%+v", c)
+			}
+		})
+	})
+	t.Run("the binary rejects last-known-good", func(t *testing.T) {
+		inGoodWorld(t, func(w *world) {
+			w.assign("uid-next", conf{name: "next"}, 1)
+			w.runs("next")
+			w.kubelet.set(func(s *kubeletState) { s.identity, s.refuses = "inode-2", map[string]bool{"good": true} })
+			taken(w)
+			w.runs("")
+			w.wantStarts("", "good", "next", "")
+		})
+	})
+}
+
+func TestALocalFileThatIsRepairedRunsAtOnceWhereNothingElseMay(t *testing.T) {
+	for name, wants := range map[string]func(w *world){
+		"local is assigned":       func(w *world) { w.assignLocal() },
+		"the current one revoked": func(w *world) { w.revoke("uid-good") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inGoodWorld(t, func(w *world) {
+				w.breaksLocal()
+				wants(w)
+				w.pass(20 * time.Minute)
+				w.wantStarts("", "good")
+				w.kubelet.set(func(s *kubeletState) { s.confs[""] = conf{maxPods: 90} })
+				w.pass(15 * time.Second)
+				w.wantStarts("", "good", "")
 			})
 		})
 	}

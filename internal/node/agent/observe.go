@@ -17,20 +17,18 @@ import (
 func (a *Agent) observe(ctx context.Context) trial.Observed {
 	now := time.Now()
 	o := trial.Observed{
-		Now:    now,
-		BootID: a.o.BootID,
-		Limits: a.o.Limits,
-		Local:  a.p.Kubelet.Local(),
-		Child:  a.child(),
-		Intent: a.intent(),
-		Node:   a.nodeState(ctx),
-		Forget: a.disk.requested,
+		Now:         now,
+		BootID:      a.o.BootID,
+		Limits:      a.o.Limits,
+		Local:       a.p.Kubelet.Local(),
+		LocalDigest: a.p.Kubelet.LocalDigest(),
+		Child:       a.child(),
+		Intent:      a.intent(),
+		Node:        a.nodeState(ctx),
+		Forget:      a.disk.requested,
 	}
-	if a.disk.store != nil {
-		o.LocalDigest = a.p.Kubelet.LocalDigest()
-		if a.p.Source != nil {
-			o.Revoked = a.assignment.answer.Revoked
-		}
+	if a.disk.store != nil && a.p.Source != nil {
+		o.Revoked = a.assignment.answer.Revoked
 	}
 	if !a.decided.IsZero() {
 		o.Elapsed = now.Sub(a.decided) // monotonic

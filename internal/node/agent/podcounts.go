@@ -54,7 +54,7 @@ func (a *Agent) recountPods(ctx context.Context) {
 	}
 	first := a.node.recount.IsZero()
 	a.node.recount = time.Now().Add(wait.Jitter(recountInterval, 0.2))
-	if first || a.node.watching || a.kubelet.process == nil || !admission.ResetsReadiness(a.kubelet.verdict.EffectiveOrAssumed(), a.minor()) {
+	if first || a.node.watching || a.kubelet.process == nil || !admission.ResetsReadiness(a.kubelet.verdict.EffectiveOrAssumed(), a.nextMinor(ctx)) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, max(a.o.SyncTimeout, countTimeout))

@@ -43,7 +43,7 @@ func (a *Agent) reportEvents(ctx context.Context, d trial.Decision, o trial.Obse
 }
 
 // report reports the present state: log, status, metrics, /configz. It reports nothing while a verdict is missing.
-func (a *Agent) report(d trial.Decision, o trial.Observed) {
+func (a *Agent) report(ctx context.Context, d trial.Decision, o trial.Observed) {
 	if d.Action.Kind != trial.None {
 		a.kubelet.started = o.Now // lastHeartbeatTime changes at each start, and before it
 	}
@@ -64,7 +64,7 @@ func (a *Agent) report(d trial.Decision, o trial.Observed) {
 	}
 	var workload, unready *int64
 	if c := a.node.counts; c != nil {
-		workload, unready = &c.workload, new(c.unreadyOnRestart(shown.EffectiveOrAssumed(), a.minor()))
+		workload, unready = &c.workload, new(c.unreadyOnRestart(shown.EffectiveOrAssumed(), a.nextMinor(ctx)))
 	}
 	limits := a.validations.limits()
 	public := a.published(st)

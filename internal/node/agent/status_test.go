@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -196,6 +197,47 @@ func TestStatusSaysHowManyPodsARestartMakesUnready(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The files may be many, and a node makes a decision every few seconds.
+func TestTheLocalFilesAreReadOncePerDecision(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var decisions atomic.Int32
+		w.options = func(o *Options) { o.GiveUp = func(time.Time, bool) error { decisions.Add(1); return nil } }
+		w.start()
+		w.assign("uid-good", good)
+		w.runs("good")
+		w.pass(5 * time.Second) // the dry run of the fallback is over
+		decided, read := decisions.Load(), w.kubelet.reads.Load()
+		w.pass(20 * time.Second)
+		decided, read = decisions.Load()-decided, w.kubelet.reads.Load()-read
+		if w.status().Trial == nil || decided == 0 || read != decided {
+			t.Errorf("in %d decisions of a trial the local files were read %d times", decided, read)
+		}
+	})
+}
+
+func TestPodsThatTheNextKubeletMakesUnreadyAreReported(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.probedPods()
+		w.start()
+		w.runs("")
+		replace := func(version string, want int64) {
+			t.Helper()
+			w.kubelet.set(func(s *kubeletState) { s.identity, s.version = "inode of "+version, version })
+			asked := w.kubelet.asked.Load()
+			w.pass(2 * recountInterval)
+			if s := w.status(); unreadyOf(s) != want || s.ComponentVersion != "v1.36.3" {
+				t.Errorf("%s was replaced by %s: %d pods, want %d", s.ComponentVersion, version, unreadyOf(s), want)
+			}
+			if n := w.kubelet.asked.Load() - asked; n != 1 {
+				t.Errorf("the version was asked for %d times, want once", n)
+			}
+		}
+		replace("v1.34.4", 2)
+		replace("v1.37.2", 1)
+		w.wantStarts("")
+	})
 }
 
 func TestIdleAgentCountsPodsAgainWhereARestartMakesThemUnready(t *testing.T) {

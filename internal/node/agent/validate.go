@@ -30,7 +30,7 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 		}
 		if c.IsLocal() {
 			a.validations.begin(ctx, "", func(ctx context.Context) verdict {
-				basis := a.basis()
+				basis := a.basis(a.p.Kubelet.LocalDigest())
 				return verdict{Verdict: a.logVerdict(ctx, string(a.p.Kubelet.Local()), a.p.Kubelet.CheckLocal(ctx)), basis: basis}
 			})
 			continue
@@ -59,7 +59,7 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 		// API.
 		count := !a.state.Current.Same(c) && !a.state.LastKnownGood.Same(c)
 		a.validations.begin(ctx, c.Revision, func(ctx context.Context) verdict {
-			counted, basis := a.countPods(ctx), a.basis()
+			counted, basis := a.countPods(ctx), a.basis(a.p.Kubelet.LocalDigest())
 			found := a.p.Kubelet.Check(ctx, p)
 			if ctx.Err() == nil {
 				found = a.validations.countUndecided(c.Revision, found)
@@ -79,9 +79,9 @@ func (a *Agent) validate(ctx context.Context, configs []trial.Config) {
 }
 
 // basis changes with everything that a verdict depends on, besides the configuration: the kubelet's binary and the local configuration.
-func (a *Agent) basis() string {
+func (a *Agent) basis(localDigest string) string {
 	identity, _ := a.p.Kubelet.Identity() // empty while there is none
-	return identity + " " + a.p.Kubelet.LocalDigest()
+	return identity + " " + localDigest
 }
 
 // requestDownload marks a checkpoint as unavailable. If it is assigned, it is downloaded again, but not often: the

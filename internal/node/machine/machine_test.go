@@ -203,7 +203,7 @@ func TestTheContainerRuntimeIsAsked(t *testing.T) {
 		t.Errorf("with devices: %+v, %v", in, err)
 	}
 	r.listed = status.Error(codes.Internal, "it is confused")
-	if _, err := describe(devices); err == nil || !strings.Contains(err.Error(), "the container runtime does not list its containers: rpc error: code = Internal desc = it is confused") {
+	if _, err := describe(devices); err == nil || !strings.Contains(err.Error(), "the container runtime does not list its containers: it is confused (gRPC code 13)") {
 		t.Error(err)
 	}
 	r.config = status.Error(codes.Unimplemented, "an old runtime")
@@ -211,7 +211,7 @@ func TestTheContainerRuntimeIsAsked(t *testing.T) {
 		t.Errorf("%+v, %v", in.Machine, err)
 	}
 	r.config = status.Error(codes.Unavailable, "starting")
-	if _, err := describe(nil); err == nil || !strings.Contains(err.Error(), "the container runtime does not report its cgroup driver: rpc error: code = Unavailable desc = starting") {
+	if _, err := describe(nil); err == nil || !strings.Contains(err.Error(), "the container runtime does not report its cgroup driver: starting (gRPC code 14)") {
 		t.Error(err)
 	}
 	in = admission.Input{After: component.Effective{"containerRuntimeEndpoint": "tcp://127.0.0.1:1"}}

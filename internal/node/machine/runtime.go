@@ -2,12 +2,10 @@ package machine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/evenkeel/evenkeel/internal/component"
 	"github.com/evenkeel/evenkeel/internal/node/admission"
@@ -22,51 +20,47 @@ const (
 // askRuntime asks the container runtime for its cgroup driver and the filesystem of the images and, if device plugins are in
 // use, for the running containers.
 func (m Machine) askRuntime(ctx context.Context, endpoint string, in *admission.Input) error {
-	conn, err := component.DialRuntime(endpoint)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	runtime := runtimeapi.NewRuntimeServiceClient(conn)
-	config, err := runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
+	config, err := component.CallRuntime(ctx, endpoint, "RuntimeService/RuntimeConfig", nil)
+	linux := config.All(1)
 	switch {
-	case status.Code(err) == codes.Unimplemented:
+	case errors.Is(err, errors.ErrUnsupported):
 	case err != nil:
 		return fmt.Errorf("the container runtime does not report its cgroup driver: %w", err)
-	case config.Linux != nil && config.Linux.CgroupDriver == runtimeapi.CgroupDriver_CGROUPFS:
-		in.Machine.CgroupDriver = "cgroupfs"
-	case config.Linux != nil:
-		in.Machine.CgroupDriver = "systemd"
+	case len(linux) > 0:
+		in.Machine.CgroupDriver = map[string]string{"": "systemd", "\x01": "cgroupfs"}[string(linux[0].Get(1))] // 0 and 1
 	}
 	// A runtime that cannot tell leaves the Node's conditions to be used.
-	if images, err := runtimeapi.NewImageServiceClient(conn).ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{}); err == nil {
-		in.Usage.ImageFS, in.Usage.ImageFSInodes = m.mounted(images.ImageFilesystems)
-		in.Usage.ContainerFS, in.Usage.ContainerFSInodes = m.mounted(images.ContainerFilesystems)
+	if images, err := component.CallRuntime(ctx, endpoint, "ImageService/ImageFsInfo", nil); err == nil {
+		in.Usage.ImageFS, in.Usage.ImageFSInodes = m.mounted(images.All(1))
+		in.Usage.ContainerFS, in.Usage.ContainerFSInodes = m.mounted(images.All(2))
 	}
 	if len(in.Devices.Registered) == 0 && len(in.Devices.Allocated) == 0 {
 		return nil
 	}
-	containers, err := runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
-		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
-	}})
+	running := component.Message{1<<3 | 2, 4, 2<<3 | 2, 2, 1 << 3, 1} // the fields filter, state and state
+	containers, err := component.CallRuntime(ctx, endpoint, "RuntimeService/ListContainers", running)
 	if err != nil {
 		return fmt.Errorf("the container runtime does not list its containers: %w", err)
 	}
 	in.Running = map[types.UID]map[string]bool{}
-	for _, c := range containers.Containers {
-		uid := types.UID(c.Labels[podUIDLabel])
+	for _, c := range containers.All(1) {
+		labels := map[string]string{}
+		for _, entry := range c.All(8) {
+			labels[string(entry.Get(1))] = string(entry.Get(2))
+		}
+		uid := types.UID(labels[podUIDLabel])
 		if in.Running[uid] == nil {
 			in.Running[uid] = map[string]bool{}
 		}
-		in.Running[uid][c.Labels[containerNameLabel]] = true
+		in.Running[uid][labels[containerNameLabel]] = true
 	}
 	return nil
 }
 
 // mounted returns the levels of the only filesystem of a list; zero if there is none, or more than one.
-func (m Machine) mounted(list []*runtimeapi.FilesystemUsage) (bytes, inodes admission.Level) {
-	if len(list) != 1 || list[0].GetFsId().GetMountpoint() == "" {
+func (m Machine) mounted(list []component.Message) (bytes, inodes admission.Level) {
+	if len(list) != 1 || len(list[0].Get(2)) == 0 {
 		return admission.Level{}, admission.Level{}
 	}
-	return filesystem(m.Root + list[0].FsId.Mountpoint)
+	return filesystem(m.Root + string(list[0].Get(2).Get(1)))
 }

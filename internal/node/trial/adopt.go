@@ -44,10 +44,11 @@ func (d *decider) adopt() bool {
 		d.blocked = blocker{status: "False", reason: reasonRevoked, cause: fmt.Sprintf("refused current %s: it is revoked", c.UIDLabel())}
 		return true
 	}
-	if _, bad := s.BadEntry(c); bad {
-		if _, final := s.FinalEntry(c); final {
-			return true // the condition shows the verdict
-		}
+	if _, final := s.FinalEntry(c); final {
+		return true // the condition shows the verdict
+	}
+	// An earlier verdict on the content of c stays until c is accepted: another revision with it may be current, and still be rejected.
+	if _, bad := s.BadEntry(c); bad && (s.Current.Same(c) || d.o.Verdicts[c.Revision].Outcome == Accepted) {
 		if d.o.Storage != "" { // the verdict is withdrawn only together with an adoption
 			return d.blockOnStorage()
 		}

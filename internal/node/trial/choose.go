@@ -90,9 +90,6 @@ func (d *decider) chooseConfig() bool {
 		if v.Outcome == Rejected {
 			d.markBad(c, ValidationFailed, fmt.Sprintf("failed to validate current %s", c.UIDLabel()), v.Message)
 			d.event(true, eventConfigRejected, "failed to validate current %s: %s", c.UIDLabel(), v.Message)
-			if s.Current.Same(c) {
-				d.endTrial()
-			}
 			continue
 		}
 		invalidBase := c.Dropin && v.Outcome == CouldNotTell && v.Guard == reasonLocalInvalid // it would be merged with that
@@ -167,9 +164,8 @@ func (d *decider) chooseAction() bool {
 			APISeen: adopted && d.o.Node.API,
 		}
 	} else {
-		d.startCause = CauseCrash
-		if d.onTrial() { // a crash that counts has set them to zero
-			d.editTrial(func(t *Trial) { t.Unhealthy, t.NotReady = run.Unhealthy, run.NotReady })
+		if d.startCause = CauseCrash; run.Crashes == 0 {
+			d.startCause = CauseBoot // it was stopped, and its binary is another one
 		}
 		run.Config, run.Local = d.choice, d.o.LocalDigest
 		run.Uptime, run.HealthyFor, run.ReadyFor, run.Unhealthy, run.NotReady, run.Relapsed, run.Healthy = 0, 0, 0, 0, 0, false, false

@@ -158,7 +158,7 @@ func (d *decider) mustBeReady() bool {
 func (d *decider) saveUnhealthyTime() {
 	run, t := &d.next.Run, *d.next.Trial
 	keep := func(kept *time.Duration, now time.Duration) {
-		if now == 0 || (now-*kept).Abs() >= unhealthySaveStep {
+		if now == 0 || d.o.Child.Exited || (now-*kept).Abs() >= unhealthySaveStep { // at an exit for the next start
 			*kept = now
 		}
 	}
@@ -170,8 +170,8 @@ func (d *decider) saveUnhealthyTime() {
 	d.next.Trial = &t
 }
 
-// restoreUnhealthyTime continues the count of the previous agent, up to three quarters of each limit: the time that a
-// kubelet takes to start must not fail a trial because the agent was restarted.
+// restoreUnhealthyTime continues the count of the previous kubelet in the trial, or of the previous agent, up to three quarters of
+// each limit: the time that a kubelet takes to start must not fail the trial.
 func (d *decider) restoreUnhealthyTime() {
 	if !d.onTrial() {
 		return

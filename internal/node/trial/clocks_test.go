@@ -89,3 +89,19 @@ func TestEachClockCountsOnlyWhatItMeasures(t *testing.T) {
 		})
 	}
 }
+
+// An exit that does not count, such as of a kubelet that could not be started, does not shorten the time in a bad state.
+func TestTheTimeInABadStateSurvivesAnExit(t *testing.T) {
+	n := newNodeSim(t)
+	n.start()
+	n.intent = Intent{Kind: Assigned, Config: Config{Revision: "u", UID: "u", Payload: "p1"}}
+	n.converge()
+	n.healthy = false
+	n.pass(7 * time.Second)
+	n.exit("exec format error", false)
+	before := n.state.Run.Unhealthy
+	n.pass(n.state.Run.Delay)
+	if now := n.state.Run.Unhealthy; !n.child.Alive || before < 7*time.Second || now != before || n.state.Trial.Unhealthy != before {
+		t.Errorf("not healthy for %s before the exit, %s after the start, saved %s", before, now, n.state.Trial.Unhealthy)
+	}
+}

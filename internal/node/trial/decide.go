@@ -96,6 +96,7 @@ func (d *decider) recoverFromCrash() bool {
 	good := s.LastKnownGood.Same(s.Current.Config)
 	if s.Trial != nil && (s.Trial.Revision != s.Current.Revision || good && d.isPromotedOn(s.Current.Config, s.Trial.Local) || bad && !b.Provisional) {
 		d.endTrial()
+		d.replaced = nil // it may be of long ago
 	}
 	if s.Trial != nil && s.Trial.Terms == (Terms{}) { // saved by an agent that did not keep the terms
 		d.editTrial(func(t *Trial) { t.Terms = d.terms(s.Current.RequestedTerms) })
@@ -127,7 +128,7 @@ func (d *decider) rebooted() bool {
 	if t.BootID == "" || d.o.BootID == "" {
 		return false // it is not known whether this is another boot
 	}
-	return !t.Clean
+	return !t.Clean && d.starting // a binary that was replaced while the agent runs finds a trial of long ago
 }
 
 // forbidden reports whether c must not run, whatever the dry run says.

@@ -57,6 +57,9 @@ func (e *evidence) watch(before State, o Observed, d Decision) {
 			node.Ready = node.Ready || !e.open[was.StartTime] && e.begun[was.StartTime].Ready
 			open = !node.Ready && e.open[was.StartTime]
 		}
+		if t.Baseline.Pending { // the earlier trial may be a record of long ago
+			node, open = Node{}, true
+		}
 		e.begun[t.StartTime], e.open[t.StartTime] = node, open
 	}
 	if d.Action.Kind != None && d.Action.Cause != CauseCrash {

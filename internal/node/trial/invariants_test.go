@@ -108,6 +108,7 @@ func (r *invariants) neverStartsForbidden(o Observed, d Decision) {
 	n.must(!bad, "started %s, which is bad", c.Revision)
 	n.must(!d.Next.IsRevoked(c), "started %s, which is revoked", c.Revision)
 	n.must(n.dryRuns[c.Revision].Outcome != Rejected || c.IsLocal(), "started %s, which its dry run rejects", c.Revision)
+	n.must(o.Verdicts[c.Revision].Outcome == NotValidated || n.basis[c.Revision] == n.files(), "started %s, which was validated with other files than those of now", label(c, n.local))
 	n.must(o.Verdicts[c.Revision].Outcome != Protected, "started %s, which changes what is protected", c.Revision)
 	n.must(!o.Node.ShuttingDown, "started %s while the node shuts down", c.Revision)
 	n.must(d.Next.Current.Same(c) || d.Next.LastKnownGood.Same(c) || c.IsLocal(), "started %s, which is neither current, last-known-good nor local", c.Revision)
@@ -221,7 +222,7 @@ func (r *invariants) verdictsHaveACause(before State, o Observed, d Decision) {
 	rebooted := r.booted != n.boot
 	r.booted = n.boot
 	outage := o.Node.RuntimeDown || o.Node.ShuttingDown
-	on := before.Run.Started && before.OnTrial(before.Run.Config) && before.Trial.Fallback == NoFallback
+	on := before.Run.Started && before.OnTrial(before.Run.Config) && before.Trial.Fallback == NoFallback && !before.forbids(before.Run.Config)
 	exited := on && o.Child.Exited && o.Child.Spawned && !outage && (!r.outage || before.Run.Excused)
 	if exited {
 		r.exits[n.version]++
@@ -322,7 +323,8 @@ func (r *invariants) unhealthyGetsAVerdict(before State, o Observed, d Decision)
 		r.unhealthyNow = 0
 		return
 	}
-	if t == nil || !before.OnTrial(before.Run.Config) || t.Fallback != NoFallback || d.Next.Trial == nil || d.Next.Current.Payload != before.Current.Payload || n.diskFails != "" || n.tearDisk != nil {
+	hasOne := before.forbids(before.Run.Config) // it runs because nothing else can
+	if t == nil || hasOne || !before.OnTrial(before.Run.Config) || t.Fallback != NoFallback || d.Next.Trial == nil || d.Next.Current.Payload != before.Current.Payload || n.diskFails != "" || n.tearDisk != nil {
 		clear(r.unhealthy)
 		return
 	}
@@ -370,7 +372,7 @@ func (r *invariants) fallbackProvesBlame(before State, o Observed, d Decision) {
 	failed := slices.ContainsFunc(d.Events, func(e Event) bool { return e.Reason == "DeadEnd" })
 	for _, b := range before.Bad {
 		if x, bad := d.Next.BadEntry(Config{Revision: b.Revision}); bad && x.Revision == b.Revision && b.Provisional {
-			n.must(x.Provisional || r.streak >= time.Minute || r.streak > r.longest[trial] || r.lostWrite[n.version],
+			n.must(x.Provisional || x.Failure == ValidationFailed || r.streak >= time.Minute || r.streak > r.longest[trial] || r.lostWrite[n.version],
 				"%s is to blame for good, after %s of health, and one lived for %s", b.Revision, r.streak, r.longest[trial])
 			n.must(!failed || before.Current.Revision != b.Revision || before.Run.Config.Revision == b.Revision || before.Trial == nil,
 				"%s stays bad, although what replaced it failed too", b.Revision)
@@ -386,7 +388,8 @@ func (r *invariants) fallbackProvesBlame(before State, o Observed, d Decision) {
 
 // noWayOut reports whether no verdict on last-known-good is possible, because local is invalid.
 func noWayOut(before State, o Observed) bool {
-	return before.LastKnownGood.Same(before.Current.Config) && o.Verdicts[""].Outcome == Rejected
+	local := o.Verdicts[""].Outcome // it may be validated again
+	return before.LastKnownGood.Same(before.Current.Config) && (local == Rejected || local == NotValidated)
 }
 
 // killed updates the counters for an agent that had no time to save.
@@ -459,7 +462,7 @@ func (r *invariants) restartsOnlyForAChange(before State, o Observed, d Decision
 	}
 	r.n.must(before.Run.Config.Revision != d.Action.Config.Revision, "restarted %s for nothing", d.Action.Config.Revision)
 	_, bad := d.Next.BadEntry(before.Run.Config)
-	failed := !before.Current.Same(before.Run.Config) // it runs because nothing else can; a higher attempt starts it anew
+	failed := !before.Current.Same(before.Run.Config) || before.forbids(before.Run.Config) // it runs because nothing else can; a higher attempt starts it anew
 	r.n.must(bad || failed || d.Next.IsRevoked(before.Run.Config) || before.Run.Config.Payload != d.Action.Config.Payload || d.Action.Config.IsLocal() || before.Run.Config.IsLocal() || d.Action.Cause != CauseChange,
 		"restarted for the same content under another name: %s to %s", before.Run.Config.Revision, d.Action.Config.Revision)
 }

@@ -92,9 +92,9 @@ func (d *decider) judgeTrial() {
 		}
 	}
 	switch {
-	case run.Unhealthy >= o.Limits.HealthTimeout && run.Unhealthy > 0 && !run.Healthy:
+	case run.Unhealthy >= o.Limits.HealthTimeout && run.Unhealthy > 0 && !run.Healthy && !d.outage():
 		d.fail(NotHealthy, fmt.Sprintf("was not healthy for %s%s", o.Limits.HealthTimeout, d.inAll()))
-	case run.NotReady >= o.Limits.ReadyTimeout && run.NotReady > 0 && !o.Node.Ready:
+	case run.NotReady >= o.Limits.ReadyTimeout && run.NotReady > 0 && !o.Node.Ready && !d.clocksPaused():
 		d.fail(NotReady, fmt.Sprintf("left the node not ready for %s%s", o.Limits.ReadyTimeout, d.inAll()))
 	case !d.clocksPaused() && !t.Terms.AllowPodLoss && len(o.Node.LostPods) > 0 && run.SinceStart > 0:
 		d.unexplained = o.Node.LossUnexplained && len(pressure) == 0
@@ -139,8 +139,10 @@ func (d *decider) fail(f Failure, words string) {
 	detail := d.lastErrors(f)
 	s := &d.next
 	c := s.Current.Config
-	if s.LastKnownGood.Same(c) && !d.localCanRun() {
-		if f == CrashLooped || f == NotHealthy {
+	if local, known := d.o.Verdicts[""]; s.LastKnownGood.Same(c) && (!known || local.Outcome == Rejected) {
+		if !known && d.o.Child.Alive { // the file or the binary has changed
+			d.toValidate = append(d.toValidate, Config{})
+		} else if known && (f == CrashLooped || f == NotHealthy) {
 			d.reportDeadEnd(words, detail)
 		}
 		return
@@ -151,8 +153,6 @@ func (d *decider) fail(f Failure, words string) {
 			t.noteUptime(s.Run.Uptime)
 			t.Unhealthy, t.NotReady = 0, 0 // if the verdict is withdrawn, they count from zero
 		})
-	} else {
-		d.endTrial()
 	}
 	s.Run.UnsavedHealthy = 0
 	d.startCause = CauseRollback

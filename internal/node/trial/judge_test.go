@@ -130,3 +130,40 @@ func TestAStateThatHasEndedIsNoVerdict(t *testing.T) {
 		t.Errorf("%s are left of an hour beyond the limit", left)
 	}
 }
+
+// Of last-known-good that is on trial again, local is the fallback. If that was invalid for long, the time in a bad state is over any limit.
+func TestLastKnownGoodIsNotRejectedBeforeLocalIsKnownToRun(t *testing.T) {
+	for name, tt := range map[string]struct {
+		local Outcome
+		node  Node
+		bad   bool
+	}{
+		"local is not validated": {NotValidated, Node{API: true}, false},
+		"local is invalid":       {Rejected, Node{API: true}, false},
+		"the API is away":        {Accepted, Node{}, false},
+		"the runtime is away":    {Accepted, Node{API: true, RuntimeDown: true}, false},
+		"local may run":          {Accepted, Node{API: true}, true},
+	} {
+		for _, healthy := range []bool{true, false} {
+			c := Config{Revision: "u", UID: "u", Payload: "p1"}
+			s := State{Current: AdoptedConfig{c, epoch}, LastKnownGood: AdoptedConfig{c, epoch}, Startups: []time.Time{epoch}}
+			s.Trial = &Trial{Revision: "u", StartTime: epoch, Terms: Terms{Duration: time.Hour, Threshold: 3}, Baseline: Baseline{API: true, Ready: true}}
+			s.Run = Run{Started: true, Config: c, Healthy: healthy, NotReady: time.Hour, Unhealthy: time.Hour}
+			if healthy {
+				s.Run.Unhealthy = 0
+			}
+			o := Observed{
+				Now: epoch, Limits: Limits{HealthTimeout: time.Minute, ReadyTimeout: time.Minute}, Intent: Intent{Kind: Assigned, Config: c},
+				Child: Child{Alive: true, Healthy: healthy}, Node: tt.node, Verdicts: map[string]Verdict{},
+			}
+			if tt.local != NotValidated {
+				o.Verdicts[""] = Verdict{Outcome: tt.local}
+			}
+			want := tt.bad || name == "the API is away" && !healthy // that is no reason to be unhealthy
+			d := Decide(s, o)
+			if got := len(d.Next.Bad) > 0; got != want || tt.local == NotValidated && len(d.Validate) == 0 {
+				t.Errorf("%s, healthy %t: bad %+v, waits for %+v", name, healthy, d.Next.Bad, d.Validate)
+			}
+		}
+	}
+}

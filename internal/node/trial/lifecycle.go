@@ -153,15 +153,19 @@ func (d *decider) fallbackLabel() string {
 	return "local " + label(Config{}, d.o.Local)
 }
 
-func (d *decider) markBad(c Config, f Failure, reason, detail string) BadConfig {
+func (d *decider) markBad(c Config, f Failure, reason, detail string) {
 	b := BadConfig{
 		Revision: c.Revision, Namespace: c.Namespace, Name: c.Name, UID: c.UID, Payload: c.Payload,
 		Time: d.o.Now, Reason: reason, Detail: detail, Failure: f, Attempt: c.Rollout.Attempt,
 		Provisional: f == CrashLooped || f == NotHealthy || f == NotReady || f == WorkloadHarmed && d.unexplained,
 	}
-	d.next.Bad = slices.DeleteFunc(d.next.Bad, func(b BadConfig) bool { return b.Revision == c.Revision })
+	if !b.Provisional && b.matches(d.next.Current.Config) {
+		d.endTrial()
+	}
+	d.next.Bad = slices.DeleteFunc(d.next.Bad, func(b BadConfig) bool { // also what an earlier attempt with the same content left
+		return b.Revision == c.Revision || b.matches(c) && !b.Provisional && b.Attempt < c.Rollout.Attempt
+	})
 	d.next.Bad = trimBad(append([]BadConfig{b}, d.next.Bad...), d.next.Current.Config, d.next.LastKnownGood.Config, d.o.Intent.Config)
-	return b
 }
 
 // trimBad keeps the newest entries and, however old, those that forbid a configuration in keep: without its entry

@@ -48,6 +48,33 @@ func TestAPromotionCountsForItsLocalConfiguration(t *testing.T) {
 	}
 }
 
+// A version of the kubelet that runs again finds the trial that it had then: what the node was like is not known any more.
+func TestAnOldTrialOfAnotherConfigurationIsNoReference(t *testing.T) {
+	for _, then := range []Baseline{{}, {API: true, Ready: true}, {Pending: true}} {
+		s := State{
+			Current: AdoptedConfig{Config{Revision: "u", Payload: "p1"}, epoch}, Startups: []time.Time{epoch},
+			Trial: &Trial{Revision: "old", StartTime: epoch, Terms: Terms{Duration: time.Minute, Threshold: 3}, Baseline: then},
+		}
+		d := Decide(s, Observed{Now: epoch.Add(time.Hour)}) // nobody has looked at the Node yet
+		if got := d.Next.Trial; got == nil || got.Revision != "u" || !got.Baseline.Pending || got.Baseline.Ready {
+			t.Errorf("after %+v: %+v", then, got)
+		}
+	}
+}
+
+// The node did not go down with a kubelet of that version: others have run since.
+func TestATrialOfAReplacedBinaryCountsNoReboot(t *testing.T) {
+	for _, started := range []bool{true, false} {
+		c := Config{Revision: "u", UID: "u", Payload: "p1"}
+		s := State{Current: AdoptedConfig{c, epoch}, Startups: []time.Time{epoch}, Run: Run{Started: started, Config: c}}
+		s.Trial = &Trial{Revision: "u", StartTime: epoch, Terms: Terms{Duration: time.Minute}, BootID: "then"}
+		d := Decide(s, Observed{Now: epoch.Add(time.Hour), BootID: "now", Verdicts: map[string]Verdict{"": {Outcome: Accepted}, "u": {Outcome: Accepted}}})
+		if _, bad := d.Next.BadEntry(c); bad == started {
+			t.Errorf("with an agent that runs %t: bad %t", started, bad)
+		}
+	}
+}
+
 func TestATrialOverAnotherLocalConfigurationBeginsAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		good     string // last-known-good

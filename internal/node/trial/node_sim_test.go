@@ -40,13 +40,19 @@ type nodeSim struct {
 	waiting         bool
 	validationHangs bool // dry runs do not end
 	validationTakes time.Duration
-	bootIDUnknown   bool // the boot ID cannot be read
+	bootIDUnknown   bool   // the boot ID cannot be read
+	compares        bool   // payloads are compared with the local configuration, which must be valid for that
+	fileVersion     string // of the kubelet's file, which may have been replaced while a kubelet runs
+	file            int    // changes with each replacement
 	tearDisk        func(steps int) int
 
 	// The agent; reset when it dies.
 	up       bool
 	state    State
 	verdicts map[string]Verdict
+	basis    map[string]string // by revision: the files that the verdict was found with; nil: verdicts are not renewed
+	examined int               // the kubelet's file that the agent knows
+	stopped  int               // how often a kubelet was only stopped, because its file had been replaced
 	child    Child
 	forget   []string
 	storage  string
@@ -131,6 +137,9 @@ func (n *nodeSim) start() {
 	}
 	n.up, n.refused = true, false
 	n.clock += time.Millisecond
+	if n.examined != n.file {
+		n.version, n.examined = n.fileVersion, n.file
+	}
 	n.state, n.verdicts, n.child, n.last = n.load(), map[string]Verdict{}, Child{}, Decision{}
 	n.decided, n.counted = n.clock, -1
 	n.converge()
@@ -172,6 +181,56 @@ func (n *nodeSim) replaced(version string) {
 	n.child = Child{}
 }
 
+// replaceFile replaces the kubelet's file, while the kubelet runs on.
+func (n *nodeSim) replaceFile(version string) {
+	n.file++
+	n.fileVersion = version
+}
+
+// examine takes over a file that was replaced, when no kubelet runs. The records of a new version may not be readable.
+func (n *nodeSim) examine() {
+	if n.examined == n.file || n.fileVersion != n.version && n.diskFails != "" {
+		return
+	}
+	n.replaced(n.fileVersion)
+	n.examined, n.verdicts = n.file, map[string]Verdict{}
+}
+
+// files identifies what a verdict depends on besides the configuration.
+func (n *nodeSim) files() string { return fmt.Sprint(n.file, n.digest) }
+
+// renew drops verdicts that were found with other files, if something may be started soon, as the agent does.
+func (n *nodeSim) renew(o *Observed) {
+	if n.basis == nil || !n.mayStart() && Decide(n.state, *o).Action.Kind == None {
+		return
+	}
+	maps.DeleteFunc(n.verdicts, func(revision string, _ Verdict) bool { return n.basis[revision] != n.files() })
+	o.Verdicts = maps.Clone(n.verdicts)
+}
+
+func (n *nodeSim) mayStart() bool {
+	return !n.child.Alive || n.state.Trial != nil || n.last.Status.Condition.Status != "True" || n.intent.Kind == Assigned && n.state.Run.Config.Revision != n.intent.Config.Revision
+}
+
+// dryRun returns what the kubelet's file says about a configuration now.
+func (n *nodeSim) dryRun(c Config) Verdict {
+	v, ok := n.dryRuns[c.Revision]
+	if !ok {
+		v.Outcome = Accepted
+	}
+	if local := n.dryRuns[""]; c.IsLocal() || n.basis == nil || local.Outcome != Rejected || v.Outcome == Rejected || !n.compares && !c.Dropin {
+		return v
+	}
+	v = Verdict{Outcome: Refused, Guard: reasonLocalInvalid}
+	if c.Dropin {
+		v.Outcome = CouldNotTell
+	}
+	if n.verdicts[""].Outcome != Rejected {
+		v.Guard = "" // it is not known why
+	}
+	return v
+}
+
 // nodeMonitorGracePeriod is for how long the control plane calls a node Ready whose kubelet does not renew its Lease.
 const nodeMonitorGracePeriod = 40 * time.Second
 
@@ -195,11 +254,13 @@ func (n *nodeSim) observe() Observed {
 	if !n.last.Watch && (n.counted < 0 || n.clock-n.counted > snapshotLifetime) {
 		node = Node{RuntimeDown: node.RuntimeDown, ShuttingDown: node.ShuttingDown} // nobody looks at the Node
 	}
-	return Observed{
+	o := Observed{
 		Now: epoch.Add(n.clock + n.clockJumps), Elapsed: n.clock - n.decided, BootID: n.bootID(),
 		Limits: n.limits, Local: n.local, LocalDigest: n.digest, Intent: n.intent, Verdicts: maps.Clone(n.verdicts), Child: n.child, Node: node,
 		Revoked: n.revoked, Forget: n.forget, Storage: storage,
 	}
+	n.renew(&o)
+	return o
 }
 
 // save saves a state if it differs from the last saved one. It returns false if the disk fails.
@@ -246,7 +307,9 @@ func (n *nodeSim) decide() {
 		n.kill()
 		return
 	}
-	n.carryOut(d)
+	if n.carryOut(d); d.Action.Kind == Restart && !n.child.Alive {
+		return // the next decision starts one
+	}
 	if n.up && (d.Action.Kind == None || len(d.Validate) == 0) { // otherwise the start may make a verdict unnecessary
 		n.checkFixedPoint(o)
 	}
@@ -260,6 +323,13 @@ func (n *nodeSim) carryOut(d Decision) {
 		n.note("Refuse: %s", d.Action.Message)
 		n.refused = true
 		n.kill()
+		return
+	}
+	if d.Action.Kind == Restart && n.examined != n.file {
+		n.note("stopped: the kubelet's file was replaced")
+		n.child = Child{}
+		n.stopped++
+		n.examine()
 		return
 	}
 	n.note("%s %s, cause %s", d.Action.Kind, label(d.Action.Config, n.local), d.Action.Cause)
@@ -289,13 +359,17 @@ func (n *nodeSim) converge() {
 // validate sets the verdicts that the last decision requested. It returns false if there are none.
 func (n *nodeSim) validate() bool {
 	found := false
-	for _, c := range n.last.Validate {
+	configs := n.last.Validate
+	if n.basis != nil && n.mayStart() {
+		configs = append([]Config{{}}, configs...) // the fallback, at once
+	}
+	for _, c := range configs {
 		if _, ok := n.verdicts[c.Revision]; ok || n.validationHangs {
 			continue
 		}
-		v, ok := n.dryRuns[c.Revision]
-		if !ok {
-			v = Verdict{Outcome: Accepted}
+		v := n.dryRun(c)
+		if n.basis != nil {
+			n.basis[c.Revision] = n.files()
 		}
 		n.note("validate %s: %s", label(c, n.local), outcomeName(v.Outcome))
 		n.verdicts[c.Revision], n.counted, found = v, n.clock, true
@@ -325,6 +399,7 @@ func (n *nodeSim) convergeAfter(d time.Duration) {
 // exit ends the kubelet unexpectedly.
 func (n *nodeSim) exit(words string, spawned bool) {
 	n.child = Child{Exited: true, Spawned: spawned, Exit: words, LastErrors: n.lastErrors}
+	n.examine()
 	n.converge()
 }
 
@@ -354,6 +429,9 @@ func (n *nodeSim) checkFixedPoint(o Observed) {
 		o.Child = Child{Alive: true}
 	}
 	d := n.ask(n.state, o)
+	if c := o.Intent.Config; n.last.Action.Kind != None && o.Intent.Kind == Assigned && n.state.Run.Config.Payload == c.Payload && !n.state.Current.Same(c) {
+		return // after a rollback, what is assigned may be the content that runs now
+	}
 	if n.last.Action.Kind != None {
 		d.Next.Run.APISeen = n.state.Run.APISeen // since that start: the API is seen for the first time
 		if t := d.Next.Trial; t != nil && n.state.Trial != nil && o.Node.API {

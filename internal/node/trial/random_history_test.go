@@ -87,6 +87,7 @@ func newRandomNode(r *rapid.T, seen map[string]int) *randomNode {
 			n.dryRuns[randomConfig(p, u).Revision] = Verdict{Outcome: outcome, Guard: "WouldEvictPods", Message: "so it is"}
 		}
 	}
+	n.basis, n.compares, n.fileVersion = map[string]string{}, rapid.Bool().Draw(r, "compares"), n.version
 	n.healthy = true
 	if p := rapid.IntRange(0, 11).Draw(r, "never renews"); p < 6 { // a long nodeLeaseDurationSeconds does that
 		n.neverRenews = func(c Config) bool { return c.Payload == randomConfig(p, 0).Payload }
@@ -149,6 +150,7 @@ func (n *randomNode) change(change func()) func(*rapid.T) {
 				n.inv.starts-- // neither a failed trial nor a withdrawn verdict waits for the verdict on the next assignment
 			}
 		}
+		n.inv.starts, n.stopped = n.inv.starts-n.stopped, 0
 		n.must(n.inv.starts <= 1, "one change cost the node %d starts of its kubelet", n.inv.starts)
 	}
 }
@@ -166,7 +168,10 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 	})
 	replace := func() {
 		n.inv.starts-- // the start after that exit was not requested
-		n.replaced(rapid.SampledFrom([]string{"v1", "v2", "v3"}).Draw(n.r, "version"))
+		n.otherFile()
+		if n.fileVersion != n.version {
+			n.examine()
+		}
 	}
 	actions := map[string]func(*rapid.T){
 		"assign": assign, "assign2": assign, "pass": pass, "pass2": pass, "exit": exit, "exit2": exit,
@@ -353,7 +358,7 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 		"sigterm": func(*rapid.T) { n.sigterm(); n.start() },
 		"upgrade": func(*rapid.T) {
 			n.sigterm()
-			n.version = rapid.SampledFrom([]string{"v1", "v2"}).Draw(n.r, "version")
+			n.replaceFile(rapid.SampledFrom([]string{"v1", "v2"}).Draw(n.r, "version"))
 			n.start()
 		},
 		"replace": n.change(replace),
@@ -370,7 +375,21 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 			n.change(n.repairAll)(n.r)
 			n.pass(65 * time.Second)
 		},
-		"edit-local": n.change(func() { n.digest = rapid.SampledFrom([]string{"local-1", "local-2"}).Draw(n.r, "local") }),
+		"edit-local":   n.change(func() { n.editLocal() }),
+		"replace-file": n.change(func() { n.otherFile() }),
+		"edit-and-roll-back": func(*rapid.T) { // the local configuration is the fallback, and changes while the trial runs
+			n.change(n.repairAll)(n.r)
+			assign(n.r)
+			n.pass(5 * time.Second)
+			n.change(func() { n.editLocal() })(n.r)
+			n.change(func() { n.healthy = false })(n.r)
+			n.pass(65 * time.Second)
+			if coin("edited again") {
+				n.change(func() { n.editLocal() })(n.r)
+			}
+			n.change(n.repairAll)(n.r)
+			n.pass(65 * time.Second)
+		},
 		"reboot": func(*rapid.T) {
 			if coin("clean") {
 				n.sigterm()
@@ -410,6 +429,30 @@ func (n *randomNode) actions() map[string]func(*rapid.T) {
 	actions["trial-goes-wrong2"] = actions["trial-goes-wrong"]
 	maps.Copy(actions, n.rareScenarios())
 	return actions
+}
+
+// editLocal edits the local file, which may become invalid, or valid again.
+func (n *randomNode) editLocal() {
+	n.digest, n.dryRuns[""] = rapid.SampledFrom([]string{"local-1", "local-2", "typo"}).Draw(n.r, "local"), Verdict{Outcome: Accepted}
+	if n.digest == "typo" {
+		n.dryRuns[""] = Verdict{Outcome: Rejected, Message: "it has a typo"}
+	}
+}
+
+// otherFile replaces the kubelet's file by one that may decide differently. It runs at the next start.
+func (n *randomNode) otherFile() {
+	n.replaceFile(rapid.SampledFrom([]string{"v1", "v2", "v3"}).Draw(n.r, "version"))
+	n.otherVerdicts()
+}
+
+// otherVerdicts are those of another binary.
+func (n *randomNode) otherVerdicts() {
+	outcome := rapid.SampledFrom([]Outcome{Accepted, Rejected, CouldNotTell}).Draw(n.r, "verdict")
+	for p := range rapid.IntRange(0, 6).Draw(n.r, "payloads") {
+		for u := range 2 {
+			n.dryRuns[randomConfig(p, u).Revision] = Verdict{Outcome: outcome, Message: "so says another binary"}
+		}
+	}
 }
 
 // repairAll ends every outage and failure.

@@ -131,7 +131,7 @@ func (n *randomNode) rareScenarios() map[string]func(*rapid.T) {
 			if n.state.LastKnownGood.IsLocal() && coin("proven") {
 				prove()
 			}
-			if n.change(func() { n.inv.starts--; n.replaced("v3") })(n.r); n.state.Trial == nil {
+			if n.change(func() { n.inv.starts--; n.replaceFile("v3"); n.examine() })(n.r); n.state.Trial == nil {
 				fresh(any())
 			}
 			n.healthy = false
