@@ -310,9 +310,12 @@ func (change *Change) Write(ctx context.Context, env *command.Env, c client.Clie
 func (change *Change) show(ctx context.Context, env *command.Env, c client.Client, changes []steer.Operation, e *steer.Effect) error {
 	showEffect(ctx, env, c, e)
 	if len(e.Moves) == 0 {
-		var before policy.Content // nodes run none of a template that cannot be read
+		var before policy.Content
+		var err error
 		if change.old != nil {
-			before, _ = query.ContentIn(ctx, c, change.old.Spec.Template)
+			if before, err = query.ContentIn(ctx, c, change.old.Spec.Template); err != nil { // it is replaced anyway
+				fmt.Fprintf(env.ErrOut, "note: cannot compare with the present configuration: %s\n", printable.Line(err.Error()))
+			}
 		}
 		words, err := describe.ContentDiff(before, change.content)
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -242,7 +243,14 @@ func (c *cluster) foresee(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, http.StatusConflict, err)
 		return
 	}
-	reply(w, map[string][]string{"lines": e.Lines()})
+	lines := e.Lines()
+	if h := edited.Status.Halt; a.verb == verbRetry && h != nil {
+		lines = append([]string{"the revision was stopped: " + policy.StopMessage(h.Reason, h.Message)}, lines...)
+	}
+	for i := range lines { // nodes write parts of them
+		lines[i] = printable.Line(lines[i])
+	}
+	reply(w, map[string][]string{"lines": lines})
 }
 
 // edited returns a rollout as an action would write it.
