@@ -76,7 +76,7 @@ func readFlagTables(page, text string) map[string][]flagRow {
 }
 
 // helpFlag matches a flag in a command's help: its short and long names, and its text.
-var helpFlag = regexp.MustCompile(`(?m)^ +(?:(-\w), )?(--[a-z-]+)(?: [a-zA-Z=]+(?:\[="[a-z]+"\])?)? {2,}(.*)$`)
+var helpFlag = regexp.MustCompile(`(?m)^ +(?:(-\w), )?(--[a-z-]+)(?:\[=true\|false\])?(?: [a-zA-Z=]+(?:\[="[a-z]+"\])?)? {2,}(.*)$`)
 
 var helpDefault = regexp.MustCompile(`\(default "?([^"]*?)"?\)$`)
 
