@@ -81,7 +81,7 @@ type failedNode struct {
 func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 	st := &r.Status
 	v := rolloutView{
-		Name: r.Name, Phase: printable.Line(describe.OrUnknown(st.Phase)), Tone: toneOf(st.Phase), Message: printable.Line(st.Message), Attempt: st.Attempt, Commands: commandsOf(r.Name, ""),
+		Name: r.Name, Phase: printable.Line(describe.OrUnknown(st.Phase)), Tone: toneOf(r), Message: printable.Line(st.Message), Attempt: st.Attempt, Commands: commandsOf(r.Name, ""),
 		Selector: describe.SelectorWords(&r.Spec), Step: st.Step, Updated: printable.Line(st.Updated), Paused: r.Spec.Paused, Version: r.ResourceVersion,
 	}
 	if len(st.FailedNodes) > 0 {
@@ -152,7 +152,6 @@ func (v *rolloutView) setCounts(n *v1alpha1.RolloutCounts) {
 			v.Counts = append(v.Counts, c)
 		}
 	}
-	v.Urgency = urgencyOf(v1alpha1.RolloutPhase(v.Phase), n.Failed)
 }
 
 // setPlan replaces the numbers of the status, which the controller wrote some time ago, by those of a plan of the cached nodes, so
@@ -198,14 +197,15 @@ func maxFailures(r *v1alpha1.NodeConfigRollout) string {
 	return cmp.Or(r.Spec.FailurePolicy.MaxFailures, &policy.DefaultMaxFailures).String()
 }
 
-// toneOf returns the color class of a phase.
-func toneOf(p v1alpha1.RolloutPhase) string {
-	switch {
-	case p == v1alpha1.RolloutComplete:
-		return "good"
-	case describe.Stopped(p):
+// toneOf returns the color class of a rollout.
+func toneOf(r *v1alpha1.NodeConfigRollout) string {
+	level, _ := describe.LevelOfRollout(r)
+	switch phase := r.Status.Phase; {
+	case level == describe.LevelProblem:
 		return "bad"
-	case p == v1alpha1.RolloutProgressing:
+	case phase == v1alpha1.RolloutComplete:
+		return "good"
+	case phase == v1alpha1.RolloutProgressing:
 		return "busy"
 	}
 	return "waits"

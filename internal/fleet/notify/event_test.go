@@ -73,8 +73,8 @@ func TestEventsOfAState(t *testing.T) {
 		moving bool
 		want   []string // id: message
 	}{
-		"progressing":                    {rolloutIn(v1alpha1.RolloutProgressing), false, nil},
-		"halted":                         {rolloutIn(v1alpha1.RolloutHalted, halted), false, []string{"uid.3.1.Halted." + stamp(30) + ": what happens"}},
+		"progressing": {rolloutIn(v1alpha1.RolloutProgressing), false, nil},
+		"halted":      {rolloutIn(v1alpha1.RolloutHalted, halted), false, []string{"uid.3.1.Halted." + stamp(30) + ": what happens"}},
 		"rolling back": {rolloutIn(v1alpha1.RolloutRollingBack, halted), true,
 			[]string{"uid.3.1.Halted." + stamp(30) + ": what happens", "uid.3.1.RollingBack." + stamp(30) + ": what happens"}},
 		"rolling back and frozen": {frozen(rolloutIn(v1alpha1.RolloutRollingBack, halted)), false,
