@@ -114,7 +114,7 @@ func (s *Situation) Add(p query.Pair, standing Standing, maintenance []string) {
 	}
 }
 
-// SummaryOf returns what matters in a cluster. Every command, page, metric and notification takes its level and words from here.
+// SummaryOf returns what matters in a cluster. The commands, the page and the metric take their words and numbers from here.
 func SummaryOf(s Situation) Summary {
 	var out Summary
 	add := func(l SummaryLine) {

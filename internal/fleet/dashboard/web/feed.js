@@ -81,6 +81,7 @@ export class Feed {
       const { value, done } = await within(silence, reader.read());
       if (done) return;
       text += value;
+      this.since = 0;
       for (let end; (end = text.indexOf("\n\n")) >= 0; text = text.slice(end + 2)) {
         const line = text.slice(0, end);
         if (!line.startsWith("data: ")) continue;
@@ -88,7 +89,6 @@ export class Feed {
         await this.take(JSON.parse(line.slice(6)), signal);
         if (signal.aborted) return;
       }
-      this.since = 0;
       this.link("live");
     }
   }
