@@ -18,7 +18,7 @@ type Health string
 
 const (
 	// HealthNotReady means: the Node is not Ready, whatever its agent reported before.
-	HealthNotReady Health = "NotReady"
+	HealthNotReady Health = v1alpha1.ReasonNotReady
 	// HealthHealthy means: the kubelet runs the configuration that it is to run, or keeps its configuration because of its pods.
 	HealthHealthy Health = "Healthy"
 	// HealthOnTrial means: the kubelet runs a configuration on trial, or the verdict on it is provisional.

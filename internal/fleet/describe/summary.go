@@ -235,7 +235,7 @@ var nodeReasons = []struct {
 	is            func(NodeKind) bool
 }{
 	{"Failed", LevelProblem, "failed", "?health=Failed", healthIs(HealthFailed)},
-	{"NotReady", LevelProblem, "not Ready", "?health=NotReady", healthIs(HealthNotReady)},
+	{string(HealthNotReady), LevelProblem, "not Ready", "?health=NotReady", healthIs(HealthNotReady)},
 	{"Unknown", LevelProblem, "unknown", "?health=Unknown", healthIs(HealthUnknown)},
 	{"WithoutAgent", LevelProblem, "without an agent", "?health=NoAgent", func(k NodeKind) bool { return k.Agentless }},
 	{"Blocked", LevelNotice, "blocked", "?position=Blocked", func(k NodeKind) bool { return k.Position == PositionBlocked }},

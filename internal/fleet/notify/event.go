@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 )
 
 // Kind is what a notification is about.
@@ -105,12 +106,12 @@ func EventsOf(r *v1alpha1.NodeConfigRollout, moving bool) []Event {
 	}
 	if h := st.Halt; h != nil {
 		add(Halted, h.Reason, st.Message, h.Time)
-		switch {
-		case st.Phase == v1alpha1.RolloutRollingBack && r.Spec.Frozen:
+		switch _, reason := describe.LevelOfRollout(r); reason {
+		case describe.ReasonRollingBackFrozen:
 			add(Frozen, h.Reason, st.Message, h.Time)
-		case st.Phase == v1alpha1.RolloutRollingBack:
+		case string(RollingBack):
 			add(RollingBack, h.Reason, st.Message, h.Time)
-		case st.Phase == v1alpha1.RolloutRolledBack:
+		case string(RolledBack):
 			add(RolledBack, h.Reason, st.Message, outcome(v1alpha1.OutcomeRolledBack, h.Time))
 		}
 		return out
