@@ -16,14 +16,18 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 )
 
+// Suspect is a revision, and a symptom of nodes that run it.
+type Suspect struct {
+	Rollout  string // empty: the node runs a configuration that no rollout assigned
+	Revision int64
+	Symptom  string // to follow "nodes are"; empty: none
+}
+
 // NodeHealth is what Suspicions needs to know of a node: the revision that it runs, and what is wrong with it.
 type NodeHealth struct {
-	Zone     string
-	Rollout  string // that assigned the revision it runs; empty: it runs another configuration
-	Revision int64
-	Assigned time.Time // when
-	Symptom  string    // to follow "nodes are"; empty: none
-	Since    time.Time // of the symptom
+	Suspect
+	Zone            string
+	Assigned, Since time.Time // of the revision, and of the symptom
 }
 
 // symptoms are conditions of a Node that a configuration can cause long after its trial, the worst first.
@@ -63,13 +67,11 @@ func nodeHealthOf(p query.Pair, maintenance []string) (h NodeHealth, ok bool) {
 
 // Suspicion says that nodes became unhealthy within a day after they received the same revision. It informs and never acts.
 type Suspicion struct {
-	Rollout  string
-	Revision int64
-	Symptom  string
-	Nodes    int           // with the symptom that run the revision
-	Others   int           // with the symptom that do not run it, or that something else explains
-	Of       int           // nodes of the fleet
-	Within   time.Duration // from the assignment to the symptom, at most
+	Suspect
+	Nodes  int           // that the revision may have made unhealthy
+	Others int           // with the symptom that do not run it, or that something else explains
+	Of     int           // nodes of the fleet
+	Within time.Duration // from the assignment to the symptom, at most
 	// Compared reports whether enough nodes do not run the revision, and are healthy. Otherwise only the times say so.
 	Compared bool
 }
@@ -82,26 +84,24 @@ const (
 	likely = 0.01
 )
 
-// suspect is a revision and a symptom that they have in common.
-type suspect struct {
-	rollout  string
-	revision int64
-	symptom  string
+// afterChange reports whether a symptom began within a day after the node received its revision.
+func (n NodeHealth) afterChange() bool {
+	after := n.Since.Sub(n.Assigned)
+	return n.Symptom != "" && n.Rollout != "" && after >= 0 && after <= suspectFor
 }
 
 // Suspicions returns what changes of configuration and of health have in common. Within each zone it compares nodes with and
 // without the revision: an outage hits both.
 func Suspicions(nodes []NodeHealth) []Suspicion {
-	ill := map[suspect][]NodeHealth{}
+	began := map[Suspect]time.Time{}
 	for _, n := range nodes {
-		if n.afterChange() {
-			s := suspect{n.Rollout, n.Revision, n.Symptom}
-			ill[s] = append(ill[s], n)
+		if t, known := began[n.Suspect]; n.afterChange() && (!known || n.Since.Before(t)) {
+			began[n.Suspect] = n.Since
 		}
 	}
 	var out []Suspicion
-	for s, first := range ill {
-		if found, ok := s.judge(nodes, first); ok {
+	for s, since := range began {
+		if found, ok := s.judge(nodes, since); ok {
 			out = append(out, found)
 		}
 	}
@@ -111,12 +111,6 @@ func Suspicions(nodes []NodeHealth) []Suspicion {
 	return out
 }
 
-// afterChange reports whether a symptom began within a day after the node received its revision.
-func (n NodeHealth) afterChange() bool {
-	after := n.Since.Sub(n.Assigned)
-	return n.Symptom != "" && n.Rollout != "" && after >= 0 && after <= suspectFor
-}
-
 // tally counts nodes with and without a revision, and those of them with the symptom.
 type tally struct{ with, illWith, without, illWithout int }
 
@@ -124,33 +118,26 @@ func (t *tally) add(u tally) {
 	t.with, t.illWith, t.without, t.illWithout = t.with+u.with, t.illWith+u.illWith, t.without+u.without, t.illWithout+u.illWithout
 }
 
-// judge compares the nodes. ill are those with the symptom that run the revision.
-func (s suspect) judge(nodes, ill []NodeHealth) (found Suspicion, ok bool) {
-	from := ill[0].Since
-	for _, n := range ill {
-		found.Within = max(found.Within, n.Since.Sub(n.Assigned))
-		if n.Since.Before(from) {
-			from = n.Since
-		}
-	}
+// judge compares the nodes. began is when the first node that runs the revision became unhealthy.
+func (s Suspect) judge(nodes []NodeHealth, began time.Time) (found Suspicion, ok bool) {
+	found.Suspect, found.Of = s, len(nodes)
 	zones := map[string]tally{}
 	for _, n := range nodes {
-		runs, has := n.Rollout == s.rollout && n.Revision == s.revision, n.Symptom == s.symptom
-		if has {
+		t, runs, ill := tally{}, n.Rollout == s.Rollout && n.Revision == s.Revision, n.Symptom == s.Symptom
+		switch {
+		case ill && runs && n.afterChange():
+			t, found.Within = tally{with: 1, illWith: 1}, max(found.Within, n.Since.Sub(n.Assigned))
+		case ill && !runs && !n.Since.Before(began.Add(-sameCause)):
+			t = tally{without: 1, illWithout: 1}
+		case !ill && runs:
+			t = tally{with: 1}
+		case !ill:
+			t = tally{without: 1}
+		} // the others were unhealthy before the change
+		if ill {
 			found.Others++
 		}
-		t := zones[n.Zone]
-		switch {
-		case runs && has && n.afterChange():
-			t.add(tally{with: 1, illWith: 1})
-		case has && (runs || n.Since.Before(from.Add(-sameCause))): // it was unhealthy before the change
-		case runs:
-			t.add(tally{with: 1})
-		case has:
-			t.add(tally{without: 1, illWithout: 1})
-		default:
-			t.add(tally{without: 1})
-		}
+		t.add(zones[n.Zone])
 		zones[n.Zone] = t
 	}
 	var compared, all tally
@@ -160,16 +147,12 @@ func (s suspect) judge(nodes, ill []NodeHealth) (found Suspicion, ok bool) {
 			continue
 		}
 		all.add(t)
-		zonesWith++
-		if t.illWith > 0 {
-			zonesIll++
-		}
+		zonesWith, zonesIll = zonesWith+1, zonesIll+min(t.illWith, 1)
 		if t.without > 0 {
 			compared.add(t)
 		}
 	}
-	found.Rollout, found.Revision, found.Symptom = s.rollout, s.revision, s.symptom
-	found.Nodes, found.Others, found.Of = all.illWith, found.Others-all.illWith, len(nodes)
+	found.Nodes, found.Others = all.illWith, found.Others-all.illWith
 	if compared.illWith >= 2 {
 		share := float64(compared.with) / float64(compared.with+compared.without)
 		found.Compared = chance(compared.illWith, compared.illWith+compared.illWithout, share) < likely

@@ -134,7 +134,7 @@ func TestTheSymptomAndTheRevisionOfANode(t *testing.T) {
 	nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: ref, RolloutRef: &v1alpha1.RolloutReference{Name: "workers", Revision: 7, AssignedAt: at(0)}}
 	nc.Status.Active = &v1alpha1.ConfigRevision{UID: "uid"}
 	nc.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonDeadEnd, LastTransitionTime: at(3)}}
-	runs := NodeHealth{Zone: "a", Rollout: "workers", Revision: 7, Assigned: at(0).Time}
+	runs := NodeHealth{Suspect: Suspect{Rollout: "workers", Revision: 7}, Zone: "a", Assigned: at(0).Time}
 	check := func(name, symptom string, minutes int) {
 		t.Helper()
 		stripped, config := node.DeepCopy(), nc.DeepCopy() // as the controller and the page keep them

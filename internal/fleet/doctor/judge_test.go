@@ -70,7 +70,7 @@ func failsLater(f *Facts) {
 	for i := range 300 {
 		h := describe.NodeHealth{}
 		if i < 50 {
-			h = describe.NodeHealth{Rollout: "workers", Revision: 7, Assigned: ago(time.Hour), Symptom: "not Ready", Since: ago(57 * time.Minute)}
+			h = describe.NodeHealth{Suspect: describe.Suspect{Rollout: "workers", Revision: 7, Symptom: "not Ready"}, Assigned: ago(time.Hour), Since: ago(57 * time.Minute)}
 		}
 		f.Situation.Healths = append(f.Situation.Healths, h)
 	}
