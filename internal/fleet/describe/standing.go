@@ -73,7 +73,10 @@ func StandingOf(p query.Pair, s *rollout.NodeState, agentTimeout time.Duration, 
 	var out Standing
 	out.Health, out.Cause = healthOf(p.Config, agentTimeout, now)
 	out.New = out.Health == HealthNoAgent && p.Node != nil && now.Sub(p.Node.CreationTimestamp.Time) < joinGrace
-	if out.Health != HealthFailed && p.Node != nil && !query.IsReady(p.Node) {
+	switch {
+	case p.Node == nil && !p.NodeUnread:
+		out.Health, out.Cause = HealthUnknown, "the Node does not exist"
+	case out.Health != HealthFailed && p.Node != nil && !query.IsReady(p.Node):
 		out.Health, out.Cause = HealthNotReady, "the Node is not Ready"
 	}
 	if s != nil {

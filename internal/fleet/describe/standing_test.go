@@ -13,7 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-func TestTheHealthOfANodeIsWhatItsNodeConfigSays(t *testing.T) {
+func TestTheHealthOfANodeIsWhatItsNodeConfigAndItsNodeSay(t *testing.T) {
 	now := time.Unix(10_000, 0)
 	ok := func(status metav1.ConditionStatus, reason string) v1alpha1.NodeConfigStatus {
 		return v1alpha1.NodeConfigStatus{AgentVersion: "v1", ObservedGeneration: 3, Conditions: []metav1.Condition{
@@ -63,7 +63,7 @@ func TestTheHealthOfANodeIsWhatItsNodeConfigSays(t *testing.T) {
 		assert.That(t, got == want, "%s: got %+v, want %+v", tt.name, got, want)
 		// The plan of a rollout changes the health only of a node that looks well and failed in the rollout.
 		for s := rollout.Pending; s <= rollout.Draining; s++ {
-			in := StandingOf(query.Pair{Config: nc}, &rollout.NodeState{State: s, Reason: "Timeout"}, time.Minute, now)
+			in := StandingOf(query.Pair{Config: nc, NodeUnread: true}, &rollout.NodeState{State: s, Reason: "Timeout"}, time.Minute, now)
 			if s == rollout.Failed && (want.Health == HealthHealthy || want.Health == HealthOnTrial) {
 				assert.That(t, in.Health == HealthFailed && in.Cause == "Timeout", "%s, %v: got %+v", tt.name, s, in)
 				continue
@@ -77,7 +77,9 @@ func TestTheHealthOfANodeIsWhatItsNodeConfigSays(t *testing.T) {
 		}
 		assert.That(t, dead == want, "%s, not Ready: got %+v, want %+v", tt.name, dead, want)
 	}
-	got := StandingOf(query.Pair{}, nil, time.Minute, now)
+	got := StandingOf(query.Pair{Config: &v1alpha1.NodeConfig{}}, nil, time.Minute, now)
+	assert.That(t, got.Health == HealthUnknown && got.Cause == "the Node does not exist", "without a Node: %+v", got)
+	got = StandingOf(query.Pair{Node: nodeReady(true)}, nil, time.Minute, now)
 	assert.That(t, got.Health == HealthNoAgent && !got.New, "without a NodeConfig: %+v", got)
 	got = StandingOf(query.Pair{Node: nodeReady(true)}, nil, time.Minute, nodeReady(true).CreationTimestamp.Add(time.Minute))
 	assert.That(t, got.Health == HealthNoAgent && got.New, "a new node: %+v", got)
@@ -116,12 +118,12 @@ func TestThePositionOfANodeFollowsItsStateInTheRollout(t *testing.T) {
 		{rollout.Conflicted, silent, PositionSkipped, "Skipped/Conflicted"},
 		{rollout.Manual, silent, PositionSkipped, "Skipped/Manual"},
 	} {
-		got := StandingOf(query.Pair{Config: tt.nc}, &rollout.NodeState{State: tt.state, Reason: "Reason", Message: "words"}, time.Minute, time.Unix(0, 0))
+		got := StandingOf(query.Pair{Config: tt.nc, NodeUnread: true}, &rollout.NodeState{State: tt.state, Reason: "Reason", Message: "words"}, time.Minute, time.Unix(0, 0))
 		if got.Position != tt.position || got.Place() != tt.place || got.Why != "Reason: words" {
 			t.Errorf("%v: got %+v, %s, want %s, %s", tt.state, got, got.Place(), tt.position, tt.place)
 		}
 	}
-	none := StandingOf(query.Pair{Config: silent}, nil, time.Minute, time.Unix(0, 0))
+	none := StandingOf(query.Pair{Config: silent, NodeUnread: true}, nil, time.Minute, time.Unix(0, 0))
 	assert.That(t, none.Position == "" && none.Place() == "", "without a rollout: %+v", none)
 }
 
