@@ -122,7 +122,7 @@ func (w *cache) snapshot(ctx context.Context, now time.Time) snapshot {
 	ctx, cancel := context.WithTimeout(ctx, 2*pingInterval)
 	defer cancel()
 	if len(all.Items) > 0 {
-		known.NoLeader = describe.ControllerSilent(query.ControllerRenewal(ctx, cachedReader{w}, settings.Namespace), settings.Namespace, now)
+		known.NoLeader = describe.ControllerSilent(w.renewal(ctx, settings.Namespace, now), settings.Namespace, now)
 	}
 	for i := range all.Items {
 		r := &all.Items[i]

@@ -22,6 +22,9 @@ func summarize(p *snapshot, known describe.Situation) describe.Summary {
 			known.Unread = append(known.Unread, t.What)
 		}
 	}
+	if known.Unanswered { // nobody knows
+		known.NoLeader = ""
+	}
 	return describe.SummaryOf(known)
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -94,6 +95,7 @@ func TestTheSummarySaysWhatIsWrongWithEvenkeelItself(t *testing.T) {
 		{"all is well", complete, time.Second, false, "no problems"},
 		{"nobody leads", complete, 2 * time.Minute, false, "evenkeel-controller has not renewed its lease for 2m: is it running? kubectl -n evenkeel-system get pods"},
 		{"the API server does not answer", complete, time.Second, true, "the API server does not answer"},
+		{"whether somebody leads is not known then", complete, time.Hour, true, "the API server does not answer"},
 		{"a frozen rollback", held, time.Second, false, "1 rollout frozen while rolling back"},
 	} {
 		s, _ := served(t, true, lease(tt.leader))
@@ -105,6 +107,32 @@ func TestTheSummarySaysWhatIsWrongWithEvenkeelItself(t *testing.T) {
 		got := w.snapshot(t.Context(), time.Now()).Summary
 		assert.Equal(t, got.Headline(), tt.want, tt.name)
 	}
+}
+
+// The clocks of the controller and of this machine can differ.
+func TestAControllerWithAnotherClockLeads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}}
+		behind := func() *metav1.MicroTime { return new(metav1.NewMicroTime(time.Now().Add(-time.Hour))) }
+		lease.Spec.RenewTime = behind()
+		s, _ := served(t, true, lease)
+		w := s.clusters[0].cache
+		known(w, inPhase("workers", v1alpha1.RolloutComplete, 0))
+		silent := func() bool { return w.snapshot(t.Context(), time.Now()).Summary.Level() == describe.LevelProblem }
+		assert.That(t, silent(), "a Lease that looks old")
+		for range 3 {
+			time.Sleep(2 * time.Second)
+			lease.Spec.RenewTime = behind()
+			assert.NoError(t, w.api.Update(t.Context(), lease))
+			time.Sleep(cacheDuration + time.Second)
+			assert.That(t, !silent(), "a Lease that is renewed")
+		}
+		for range 5 {
+			time.Sleep(cacheDuration + time.Second)
+			silent()
+		}
+		assert.That(t, silent(), "a Lease that is not renewed any more")
+	})
 }
 
 func TestAUserWithFewerRightsSeesTheSameHealthsAndNoPositions(t *testing.T) {
