@@ -129,7 +129,7 @@ func listRow(f printing.Format, r *v1alpha1.NodeConfigRollout) []string {
 	phase, message := string(st.Phase), st.Message
 	if !query.Observed(r) {
 		phase, message = "Unseen", query.Unobserved
-	} else if _, reason := describe.LevelOfRollout(r); reason == describe.ReasonRollingBackFrozen {
+	} else if describe.UrgencyOf(r).Reason == describe.ReasonRollingBackFrozen {
 		phase += ",Frozen"
 	}
 	row := []string{r.Name, revision, phase, st.StepsDone, st.Updated, fmt.Sprint(st.Nodes.Failed), describe.Age(r.CreationTimestamp, time.Now())}

@@ -130,7 +130,6 @@ func (w *cache) snapshot(ctx context.Context, now time.Time) snapshot {
 		if !nodesMissing {
 			w.setPlanned(ctx, r, &v, &p)
 		}
-		v.Urgency = urgencyOf(r, v.Failures.N)
 		p.Rollouts = append(p.Rollouts, v)
 	}
 	slices.SortStableFunc(p.Rollouts, byUrgency)

@@ -28,34 +28,6 @@ func summarize(p *snapshot, known describe.Situation) describe.Summary {
 	return describe.SummaryOf(known)
 }
 
-// Urgencies of rollouts, the most urgent first.
-const (
-	urgentStopped = iota
-	urgentApproval
-	urgentFailures
-	urgentProgress
-	urgentPaused
-	urgentNot
-)
-
-// urgencyOf says how urgently a rollout needs a person.
-func urgencyOf(r *v1alpha1.NodeConfigRollout, failed int32) int {
-	level, reason := describe.LevelOfRollout(r)
-	switch phase := r.Status.Phase; {
-	case level == describe.LevelProblem && reason != describe.ReasonDegraded:
-		return urgentStopped
-	case phase == v1alpha1.RolloutAwaitingApproval:
-		return urgentApproval
-	case failed > 0:
-		return urgentFailures
-	case level == describe.LevelNotice && phase != v1alpha1.RolloutNoNodes:
-		return urgentPaused
-	case phase == v1alpha1.RolloutComplete, phase == v1alpha1.RolloutNoNodes:
-		return urgentNot
-	}
-	return urgentProgress
-}
-
 // byUrgency compares rollouts: the most urgent first, then the one with the most failed nodes, then by name.
 func byUrgency(a, b rolloutView) int {
 	return cmp.Or(cmp.Compare(a.Urgency, b.Urgency), cmp.Compare(b.Failures.N, a.Failures.N), cmp.Compare(a.Name, b.Name))

@@ -59,7 +59,7 @@ func TestTheSummaryBeginsWithWhatNeedsAPerson(t *testing.T) {
 	for _, r := range got.Rollouts {
 		order = append(order, r.Name)
 	}
-	if want := []string{"g-halted", "f-halted", "h-stuck", "e-waiting", "i-waiting", "d-failing", "c-going", "b-paused", "a-complete"}; !slices.Equal(order, want) {
+	if want := []string{"g-halted", "f-halted", "h-stuck", "e-waiting", "i-waiting", "b-paused", "d-failing", "c-going", "a-complete"}; !slices.Equal(order, want) {
 		t.Errorf("the rollouts are %q, want %q", order, want)
 	}
 	var lines []string
@@ -69,7 +69,7 @@ func TestTheSummaryBeginsWithWhatNeedsAPerson(t *testing.T) {
 	want := []string{
 		"2 2 rollouts halted problem rollouts/g-halted", "1 1 rollout stuck problem rollouts/h-stuck", "9 9 nodes failed problem ?health=Failed",
 		"2 2 rollouts waiting for approval notice rollouts/e-waiting", "1 1 rollout paused notice rollouts/b-paused",
-		"2 2 rollouts in progress ok rollouts/d-failing", "2 2 nodes healthy ok ?health=Healthy",
+		"2 2 rollouts in progress ok rollouts/d-failing", "1 1 rollout complete ok rollouts/a-complete", "2 2 nodes healthy ok ?health=Healthy",
 	}
 	assert.That(t, slices.Equal(lines, want), "the summary is\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
 }

@@ -118,6 +118,9 @@ func (s *Situation) Add(p query.Pair, standing Standing, maintenance []string) {
 func SummaryOf(s Situation) Summary {
 	var out Summary
 	add := func(l SummaryLine) {
+		if l.Level == LevelOK {
+			l.Next = ""
+		}
 		if l.Count > 0 {
 			out = append(out, l)
 		}
@@ -193,6 +196,7 @@ var rolloutReasons = []struct {
 	{string(v1alpha1.RolloutNoNodes), LevelNotice, "without nodes"},
 	{"", LevelNotice, "not seen by a controller yet"},
 	{string(v1alpha1.RolloutProgressing), LevelOK, "in progress"},
+	{string(v1alpha1.RolloutComplete), LevelOK, "complete"},
 }
 
 // reasonsOf returns the reasons for which a rollout appears in a summary, the most urgent first.
@@ -215,15 +219,22 @@ func reasonsOf(r *v1alpha1.NodeConfigRollout) []string {
 	return append(out, string(phase))
 }
 
-// LevelOfRollout returns how urgently a rollout needs a person, and the most urgent reason.
-func LevelOfRollout(r *v1alpha1.NodeConfigRollout) (Level, string) {
+// Urgency says how urgently a rollout needs a person.
+type Urgency struct {
+	Rank   int // 0: the most urgent
+	Level  Level
+	Reason string
+}
+
+// UrgencyOf returns the urgency of a rollout.
+func UrgencyOf(r *v1alpha1.NodeConfigRollout) Urgency {
 	first := reasonsOf(r)[0]
-	for _, reason := range rolloutReasons {
+	for i, reason := range rolloutReasons {
 		if reason.name == first {
-			return reason.level, first
+			return Urgency{i, reason.level, first}
 		}
 	}
-	return LevelOK, first
+	return Urgency{len(rolloutReasons), LevelOK, first} // of a later version
 }
 
 // nodeReasons are all reasons of nodes, the most urgent first. Every node counts for one of those with a health, and the numbers

@@ -126,7 +126,7 @@ func TestTheHeadlineOfASituation(t *testing.T) {
 		next     string // of the first line
 	}{
 		{"an empty cluster", Situation{}, "no problems", ""},
-		{"all is well", Situation{Rollouts: rollouts(inPhase(v1alpha1.RolloutComplete, false, false, 0)), Nodes: fleet(NodeKind{Health: HealthHealthy}, 60)}, "no problems", "kubectl evenkeel nodes --problems"},
+		{"all is well", Situation{Rollouts: rollouts(inPhase(v1alpha1.RolloutComplete, false, false, 0)), Nodes: fleet(NodeKind{Health: HealthHealthy}, 60)}, "no problems", ""},
 		{"36 dead nodes of 329 that the rollout counts as failed", Situation{
 			Rollouts: rollouts(inPhase(v1alpha1.RolloutHalted, false, false, 200)),
 			Nodes:    fleet(NodeKind{Health: HealthNotReady, Position: PositionFailed}, 36, NodeKind{Health: HealthHealthy, Position: PositionWaiting}, 293),

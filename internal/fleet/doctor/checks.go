@@ -277,7 +277,7 @@ func rollouts(f *Facts) []Finding {
 		if words := policy.SelfSelectionWarning(&r.Spec); words != "" {
 			out = append(out, Finding{Severity: Note, Object: objectOf(r), Wrong: words, Do: "see docs/security.md for the labels that nodes can set on themselves"})
 		}
-		level, _ := describe.LevelOfRollout(r)
+		level := describe.UrgencyOf(r).Level
 		degraded := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionDegraded)
 		words := fmt.Sprintf("is %s: %s", r.Status.Phase, r.Status.Message)
 		switch {

@@ -131,8 +131,7 @@ func others(f *Facts, found []Finding) int {
 // inTrouble reports whether a finding is about a rollout that the headline counts among the problems.
 func inTrouble(f *Facts, about Finding) bool {
 	return slices.ContainsFunc(f.Rollouts, func(r v1alpha1.NodeConfigRollout) bool {
-		level, _ := describe.LevelOfRollout(&r)
-		return about.Object == objectOf(&r) && level == describe.LevelProblem
+		return about.Object == objectOf(&r) && describe.UrgencyOf(&r).Level == describe.LevelProblem
 	})
 }
 

@@ -106,7 +106,7 @@ func EventsOf(r *v1alpha1.NodeConfigRollout, moving bool) []Event {
 	}
 	if h := st.Halt; h != nil {
 		add(Halted, h.Reason, st.Message, h.Time)
-		switch _, reason := describe.LevelOfRollout(r); reason {
+		switch describe.UrgencyOf(r).Reason {
 		case describe.ReasonRollingBackFrozen:
 			add(Frozen, h.Reason, st.Message, h.Time)
 		case string(RollingBack):
