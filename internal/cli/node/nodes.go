@@ -43,9 +43,10 @@ func NodesCommand(env *command.Env) *cobra.Command {
 		Long: `List nodes with their health and their assigned, active and last-known-good configurations, one line for each node.
 
 HEALTH says how the node fares: Healthy, OnTrial, Failed, NotReady, Unknown (its agent is silent, or does not know), NoAgent, or
-OptedOut. A note counts the nodes that need a person, and the NodeConfigs without a Node, which are not listed. ASSIGNED is a rollout and its revision, the name of a ConfigMap that a person assigned, or local. CONFIGOK is the status
-and the reason of the node's ConfigOK condition. TRIAL is the age of the trial and its shortest duration. SINCE is the time
-since CONFIGOK changed. Nodes without an agent are listed too.
+OptedOut. A note counts the nodes that need a person, and the NodeConfigs without a Node, which are not listed. ASSIGNED is a
+rollout and its revision, the name of a ConfigMap that a person assigned, or local. CONFIGOK is the status and the reason of the
+node's ConfigOK condition. TRIAL is the age of the trial and its shortest duration. SINCE is the time since CONFIGOK changed.
+Nodes without an agent are listed too.
 
 With --rollout, POSITION is the node's place in the rollout: Waiting, InFlight, Updated, Failed, Blocked (its pods prevent a
 restart) or Skipped, and after a slash the rollout's own name for the state.

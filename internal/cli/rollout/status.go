@@ -185,7 +185,10 @@ func (a *app) status(ctx context.Context, name string, f printing.Format) error 
 		err = printing.Object(a.Out, f, r)
 	} else {
 		out, colors := a.Colored()
-		v := view{rollout: r, gone: goneNodes(ctx, c, r), suspected: suspected(ctx, c, r), now: time.Now(), style: printing.Style(colors), wide: f == printing.Wide}
+		v := view{
+			rollout: r, gone: goneNodes(ctx, c, r), suspected: suspected(ctx, c, r), now: time.Now(), style: printing.Style(colors),
+			wide: f == printing.Wide,
+		}
 		_, err = fmt.Fprintln(out, strings.Join(v.lines(unlimited), "\n"))
 	}
 	if err != nil {
@@ -206,8 +209,8 @@ func goneNodes(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollo
 	return gone
 }
 
-// suspected says what changes of configuration by a rollout and of health have in common. It returns nothing if the nodes cannot be read:
-// the status does not depend on them.
+// suspected says what changes of configuration by a rollout and of health have in common. It returns nothing if the nodes cannot
+// be read: the status does not depend on them.
 func suspected(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) (lines []string) {
 	settings, err := query.Settings(ctx, c, r)
 	if err != nil || r.Status.Nodes.Updated == 0 {

@@ -33,7 +33,8 @@ func newCollector(f *fleet, startupDeadline, agentTimeout time.Duration, watchEr
 		due:            prometheus.NewDesc("evenkeel_controller_due_rollouts", "Rollouts that are due to be planned.", nil, nil),
 		overdue:        prometheus.NewDesc("evenkeel_controller_overdue_seconds", "For how long the longest overdue rollout has been due.", nil, nil),
 		problems:       prometheus.NewDesc("evenkeel_controller_problems", "Problems that keep the controller from working: kinds it cannot watch, rollouts it cannot write.", []string{"kind"}, nil),
-		attention:      prometheus.NewDesc("evenkeel_attention", "Rollouts or nodes that need a person, by level and reason.", []string{"level", "reason", "rollout"}, nil),
+		attention: prometheus.NewDesc("evenkeel_attention", "Rollouts or nodes that need a person, by level and reason.",
+			[]string{"level", "reason", "rollout"}, nil),
 	}
 }
 
