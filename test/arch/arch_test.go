@@ -26,11 +26,12 @@ const module = "github.com/evenkeel/evenkeel/"
 var layers = [][]string{
 	{"api", "config", "internal/node/trial", "internal/fleet/rollout", "internal/atomicfile", "internal/printable"},
 	{"internal/payload"},
-	{"internal/component", "internal/fleet/gate", "internal/fleet/notify", "internal/fleet/policy", "internal/node/checkpoint", "internal/node/hostns", "internal/node/lockfile", "internal/node/relay", "internal/node/source", "internal/node/supervisor"},
+	{"internal/component", "internal/fleet/gate", "internal/fleet/policy", "internal/node/checkpoint", "internal/node/hostns", "internal/node/lockfile", "internal/node/relay", "internal/node/source", "internal/node/supervisor"},
 	{"internal/node/admission"},
 	{"internal/node/machine"},
 	{"internal/program", "internal/kubeadm", "internal/fleet/drain", "internal/fleet/query", "internal/node/agent", "internal/node/install"},
 	{"internal/fleet/describe"},
+	{"internal/fleet/notify"},
 	{"internal/fleet/controller", "internal/fleet/doctor", "internal/fleet/installer", "internal/fleet/steer", "internal/node/handover", "internal/node/inspect"},
 	{"internal/fleet/dashboard", "internal/fleet/support", "internal/rehearsal", "internal/cli/command", "internal/cli/printing"},
 	{"internal/cli/rollout"},

@@ -55,8 +55,8 @@ func TestEveryNodeRolloutAndFilterHasAnAddress(t *testing.T) {
 
 	// A summary line is a link to what it counts.
 	b.waits(`((a) => { a?.click(); return Boolean(a); })([...document.querySelectorAll("#summary a")].find((a) => a.textContent === "1 node not Ready"))`)
-	at("#/localcluster?down=1")
-	b.shows("#nodes tbody", "seen-011", "Healthy, not Ready")
+	at("#/localcluster?health=NotReady")
+	b.shows("#nodes tbody", "seen-011", "Not ready")
 
 	// No address of the page ever has the token. Whoever opens a shared one is asked for the address of the own dashboard.
 	assert.That(t, !strings.Contains(shared, token), "the link %s has the token", shared)
@@ -98,7 +98,7 @@ func TestSeveralClustersHaveATabWithTheirOwnSummary(t *testing.T) {
 	address, _ := serve(t, path, "--context=here", "--context=away/1")
 	b := open(t, address)
 	b.shows("#fleet-words", "12 nodes in 3 zones")
-	b.shows("#clusters", "here", "1 node failed", "away/1", "unreachable")
+	b.shows("#clusters", "here", "1 node failed", "away/1", "the API server does not answer")
 	for _, violation := range axe(b) {
 		t.Error(violation)
 	}

@@ -96,7 +96,7 @@ func TestTheStatesOfThePageAreAccessibleOnScreensAndPhones(t *testing.T) {
 	b.takeOf("general", "promote")
 	b.click("#confirm-yes")
 	b.shows("[data-rollout=general]", "3/5 steps done", "12 updated")
-	b.shows("#summary", "1 rollout awaits approval")
+	b.shows("#summary", "1 rollout waiting for approval")
 	b.waits(`document.getElementById("do-general-promote") !== null`)
 	b.click("[id='row-hollow-0']")
 	b.shows("#node", "What happens next", "maxPods")

@@ -51,7 +51,7 @@ func TestThePageWorksWithTheKeyboardAlone(t *testing.T) {
 		assert.That(t, value[bool](b, `document.activeElement === document.body || getComputedStyle(document.activeElement).outlineStyle !== "none"`),
 			"the focus on %s is not seen", at)
 	}
-	for _, want := range []string{"skip", "rollout-waiting", "do-waiting-promote", "menu-waiting", "health-Healthy", "node-down", "map", "search", "filter-zone", "sort-reason", "row-seen-004"} {
+	for _, want := range []string{"skip", "rollout-waiting", "do-waiting-promote", "menu-waiting", "health-Healthy", "health-NotReady", "map", "search", "filter-zone", "sort-reason", "row-seen-004"} {
 		assert.That(t, slices.Contains(stops, want), "%s is not come to: %q", want, stops)
 	}
 	// The map: arrows, zones, the next that is not fine.
@@ -72,7 +72,7 @@ func TestThePageWorksWithTheKeyboardAlone(t *testing.T) {
 	cell("seen-029")
 	// The next unhealthy node: its health counts, not its position.
 	b.press("n")
-	cell("seen-009, Unknown: no agent has reported")
+	cell("seen-009, No agent: no agent has reported")
 	b.press("n")
 	cell("seen-004, Failed: CrashLooped: current (UID: 1234) crash-looped")
 	b.press(kb.Enter)

@@ -54,7 +54,7 @@ func TestTheTableSortsNaturallyByEachColumnAndFilters(t *testing.T) {
 		assert.Equal(t, order(b), want, what)
 	}
 	b.waits(`document.querySelectorAll("#nodes tbody tr").length === 7`)
-	check("most urgent first", "node-20 node-2 node-4 other-1 node-3 node-1 node-10")
+	check("most urgent first", "node-2 node-4 node-20 other-1 node-3 node-1 node-10")
 	for _, tt := range []struct{ column, up, down string }{
 		{"name", "node-1 node-2 node-3 node-4 node-10 node-20 other-1", "other-1 node-20 node-10 node-4 node-3 node-2 node-1"},
 		{"health", "node-2 node-4 node-20 other-1 node-3 node-1 node-10", "node-1 node-10 node-3 other-1 node-2 node-4 node-20"},
@@ -93,19 +93,19 @@ func TestTheTableSortsNaturallyByEachColumnAndFilters(t *testing.T) {
 	filter("zone", "zone-2", "node-2 node-4 node-1")
 	filter("zone", "none", "other-1")
 	filter("kubelet", "v1.36.10", "node-3 node-10")
-	filter("reason", "ValidationFailed", "node-20 node-2")
-	b.click("#node-down")
-	check("not Ready", "node-20")
+	filter("reason", "ValidationFailed", "node-2 node-20")
+	b.click("#health-NoAgent")
+	check("no agent", "other-1")
 	b.click("#health-Failed")
-	b.click("#node-down")
+	b.click("#health-NoAgent")
 	b.click("#health-OnTrial")
 	b.waits(`location.hash.endsWith("?health=Failed%2COnTrial")`)
-	check("two healths", "node-20 node-2 node-4 node-3")
+	check("two healths", "node-2 node-4 node-20 node-3")
 	b.click("#clear")
 	b.do(focus("#search"))
 	b.press("e", "-", "2")
 	b.waits(`location.hash.endsWith("?name=e-2")`)
-	check("part of a name", "node-20 node-2")
+	check("part of a name", "node-2 node-20")
 	b.press("x")
 	b.shows("#nodes-words", "No node matches.")
 }

@@ -20,6 +20,8 @@ func TestAnUnreachableAPIServerIsReportedUntilItReturns(t *testing.T) {
 	assert.NoError(t, cluster.StopAPIServer())
 	b.shows("#troubles", "The API server has not answered since ", "The page shows the state of that time.")
 	b.shows("#link", "API server unreachable")
+	b.shows("#summary", "the API server does not answer")
+	b.waits(`document.querySelector("#summary .calm") === null`)
 	b.shows("#fleet-words", "30 nodes") // as it was
 	since := b.text("#troubles strong")
 	b.click("[id='do-waiting-promote']")

@@ -2,6 +2,8 @@ package fleet_test
 
 import (
 	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -40,8 +42,10 @@ func openWebhook(t *testing.T, key string, broken int) *webhook {
 		if err == nil {
 			err = json.Unmarshal(body, &e)
 		}
-		if err != nil || !hmac.Equal([]byte(r.Header.Get(notify.SignatureHeader)), []byte(notify.Sign(w.key, body))) {
-			w.wrong = append(w.wrong, fmt.Sprintf("%s %s: %v", r.Header.Get(notify.SignatureHeader), body, err))
+		mac := hmac.New(sha256.New, w.key)
+		fmt.Fprintf(mac, "%s.%s.%s", r.Header.Get("webhook-id"), r.Header.Get("webhook-timestamp"), body)
+		if err != nil || r.Header.Get("webhook-id") != e.ID || r.Header.Get("webhook-signature") != "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)) {
+			w.wrong = append(w.wrong, fmt.Sprintf("%v %s: %v", r.Header, body, err))
 		}
 		if w.broken > 0 {
 			w.broken--
@@ -68,14 +72,14 @@ func (w *webhook) of(rollout string, kind notify.Kind) (out []notify.Event) {
 
 // TestNotificationsReachAWebhook with a receiver that fails at first, beside two that never work: one is down, one redirects.
 func TestNotificationsReachAWebhook(t *testing.T) { // not parallel: it stops the shared controller
-	const key = "the key of this test"
+	const key = "the key of this test, of 32 bytes"
 	s := play(t, "notify", 3, faulty("crashloop,field=maxPods:7"))
 	alone(t)
 	hook := openWebhook(t, key, 2)
 	redirect := httptest.NewServer(http.RedirectHandler(hook.URL, http.StatusTemporaryRedirect))
 	defer redirect.Close()
 	file := filepath.Join(t.TempDir(), "key")
-	s.do(os.WriteFile(file, []byte(key+"\n"), 0o600))
+	s.do(os.WriteFile(file, []byte("whsec_"+base64.StdEncoding.EncodeToString([]byte(key))+"\n"), 0o600))
 	flags := []string{
 		"--leader-elect=false", "--notify=down=http://127.0.0.1:1/a-secret", "--notify=elsewhere=" + redirect.URL + "/a-secret",
 		"--notify=ops=" + hook.URL + "/a-secret,key-file=" + file,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/doctor"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -55,7 +56,7 @@ A controller that seems to be gone is watched for the duration of its lease, 15s
 Exit codes:
   0  no problems; there may be notes
   1  something could not be checked, and there are no problems otherwise; or the API server does not answer
-  2  there are errors or warnings
+  2  there are errors or warnings, or the first line names a problem
   3  wrong usage`,
 		Example: `  kubectl evenkeel doctor
 
@@ -102,7 +103,7 @@ func (a *app) doctor(ctx context.Context, f printing.Format) error {
 
 func exitCode(r doctor.Report) int {
 	switch {
-	case r.Count(doctor.Error)+r.Count(doctor.Warning) > 0:
+	case r.Level == describe.LevelProblem:
 		return ExitProblems
 	case r.Count(doctor.Unknown) > 0:
 		return ExitUnknown
@@ -142,7 +143,7 @@ func printReport(w io.Writer, r doctor.Report, all bool) error {
 	case follow > 1:
 		fmt.Fprintf(&out, "\n%d more findings follow from these: -o wide lists everything", follow)
 	}
-	fmt.Fprintf(&out, "\nchecked %s, %s, %s%s\n", printable.Count(r.Nodes, "node"), printable.Count(r.Agents, "agent"), printable.Count(r.Rollouts, "rollout"), counts(r))
+	fmt.Fprintf(&out, "\nchecked %s, %s, %s%s\n", printable.Count(r.Nodes, "node"), fmt.Sprintf("%d with an agent", r.Agents), printable.Count(r.Rollouts, "rollout"), counts(r))
 	_, err := io.WriteString(w, out.String())
 	return err
 }

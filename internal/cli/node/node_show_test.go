@@ -63,7 +63,7 @@ func TestFailedNodeShowsHowToRetry(t *testing.T) {
 		"ConfigOK: False, CrashLooped,",
 		"Error: the kubelet exited: \\x1b[31m4 times\n",
 		"Bad: evenkeel-system/"+rev.Name+", 12m ago: crash-looped\n",
-		"Position: Blocked/Failed\n",
+		"Position: Failed\n",
 		"- rollout broken does not change the node; to retry, while other nodes wait: kubectl evenkeel rollout retry broken broken-a\n",
 		"- rollout broken is Halted: ")
 	api.Run("node", "broken-b").WantOutput(t,
@@ -75,7 +75,7 @@ func TestFailedNodeShowsHowToRetry(t *testing.T) {
 	if v.Name != "broken-a" || v.Rollout != "broken" || v.State != "Failed" || v.Phase != "Halted" || v.Spec == nil || v.Status == nil || len(v.Next) != 2 {
 		t.Errorf("as JSON: %+v", v)
 	}
-	api.Run("node", "broken-a", "-o", "yaml").WantOutput(t, "name: broken-a\n", "position: Blocked\n", "rollout: broken\n", "state: Failed\n")
+	api.Run("node", "broken-a", "-o", "yaml").WantOutput(t, "name: broken-a\n", "position: Failed\n", "rollout: broken\n", "state: Failed\n")
 }
 
 func TestNodeShowsItsDrain(t *testing.T) {

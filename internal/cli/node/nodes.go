@@ -28,7 +28,8 @@ type nodesOptions struct {
 	selector, rollout string
 	failed, problems  bool
 	drift, watch      bool
-	compared          *driftRows // counts nodes; nil without --drift
+	compared          *driftRows          // counts nodes; nil without --drift
+	seen              *describe.Situation // counts all nodes
 	output            printing.Format
 }
 
@@ -41,13 +42,14 @@ func NodesCommand(env *command.Env) *cobra.Command {
 		Short: "List nodes with their assigned, active and last-known-good configurations",
 		Long: `List nodes with their health and their assigned, active and last-known-good configurations, one line for each node.
 
-HEALTH says how the node fares with its configuration, whatever a rollout wants of it: Healthy, OnTrial, Failed, Unknown, or
-OptedOut. ASSIGNED is a rollout and its revision, the name of a ConfigMap that a person assigned, or local. CONFIGOK is the status
-and the reason of the node's ConfigOK condition. TRIAL is the age of the trial and its shortest duration. SINCE is the time
-since CONFIGOK changed. Nodes without an agent are listed too.
+HEALTH says how the node fares: Healthy, OnTrial, Failed, NotReady, Unknown (its agent is silent, or does not know), NoAgent, or
+OptedOut. A note counts the nodes that need a person, and the NodeConfigs without a Node, which are not listed. ASSIGNED is a
+rollout and its revision, the name of a ConfigMap that a person assigned, or local. CONFIGOK is the status and the reason of the
+node's ConfigOK condition. TRIAL is the age of the trial and its shortest duration. SINCE is the time since CONFIGOK changed.
+Nodes without an agent are listed too.
 
-With --rollout, POSITION is the node's place in the rollout: Waiting, InFlight, Updated, Blocked (it failed, its pods prevent a
-restart, or its agent is silent) or Skipped, and after a slash the rollout's own name for the state.
+With --rollout, POSITION is the node's place in the rollout: Waiting, InFlight, Updated, Failed, Blocked (its pods prevent a
+restart) or Skipped, and after a slash the rollout's own name for the state.
 
 With --drift, the list has only nodes whose running kubelet or local files differ from what the agent started, and what differs:
 running: fields that the kubelet's /configz shows with other values; file: files that were edited since. Agents compare every 10
@@ -109,6 +111,7 @@ func (a *app) nodes(ctx context.Context, o nodesOptions) error {
 	if o.drift {
 		o.compared = &driftRows{}
 	}
+	o.seen = &describe.Situation{}
 	if o.watch {
 		return a.watchNodes(ctx, c, o, selector)
 	}
@@ -130,14 +133,18 @@ func (a *app) rows(ctx context.Context, c client.Client, o nodesOptions, selecto
 	if o.compared != nil {
 		*o.compared = driftRows{notCompared: map[string]int{}}
 	}
+	*o.seen = describe.Situation{}
 	defer func() {
 		slices.SortFunc(rows, func(a, b describe.Row) int { return printable.CompareNatural(a.Name, b.Name) })
 	}()
-	show := func(row describe.Row) {
+	show := func(p query.Pair, row describe.Row) {
+		if o.seen.Add(p, row.Standing, nil); p.Node == nil && !p.NodeUnread {
+			return
+		}
 		if o.drift && !o.compared.count(row) {
 			return
 		}
-		failed := row.Health == describe.HealthFailed || row.State == rollout.Failed.String()
+		failed := row.Health == describe.HealthFailed || row.Position == describe.PositionFailed
 		bad := failed || row.Health == describe.HealthUnknown || row.Position == describe.PositionBlocked || len(row.Problems) > 0
 		if (!o.failed || failed) && (!o.problems || bad) {
 			rows = append(rows, row)
@@ -159,7 +166,7 @@ func (a *app) rows(ctx context.Context, c client.Client, o nodesOptions, selecto
 		if err != nil {
 			return nil, err
 		}
-		show(describe.RowOf(p, nil, timeout, time.Now()))
+		show(p, describe.RowOf(p, nil, timeout, time.Now()))
 	}
 	if unread {
 		fmt.Fprintln(a.ErrOut, "note: you are not allowed to list Nodes: nodes without a NodeConfig, zones, and whether Nodes are Ready are not shown")
@@ -168,7 +175,7 @@ func (a *app) rows(ctx context.Context, c client.Client, o nodesOptions, selecto
 }
 
 // rolloutNodes shows the nodes that a rollout selects, with their state in it.
-func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, show func(describe.Row)) error {
+func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, show func(query.Pair, describe.Row)) error {
 	r, err := query.Rollout(ctx, c, name)
 	if err != nil {
 		return err
@@ -177,8 +184,8 @@ func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, sh
 	if err != nil {
 		return err
 	}
-	var rows []describe.Row
-	f, err := query.Gather(ctx, c, r, func(p query.Pair) { rows = append(rows, describe.RowOf(p, nil, settings.Times.Agent, time.Now())) })
+	var pairs []query.Pair
+	f, err := query.Gather(ctx, c, r, func(p query.Pair) { pairs = append(pairs, p) })
 	if err != nil {
 		return err
 	}
@@ -186,9 +193,9 @@ func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, sh
 		fmt.Fprintf(a.ErrOut, "note: rollout %s is invalid: %s\n", r.Name, printable.Line(f.Policy.Invalid))
 	}
 	plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
-	for i, row := range rows {
-		row.Standing = row.Standing.In(f.NodeState(&plan, i), f.Nodes[i].Reported)
-		show(row)
+	for i, p := range pairs {
+		state := f.NodeState(&plan, i)
+		show(p, describe.RowOf(p, &state, settings.Times.Agent, time.Now()))
 	}
 	return nil
 }
@@ -207,11 +214,12 @@ type nodeRows struct {
 	modes map[string]int
 	// drift replaces the columns; nil without --drift.
 	drift *driftRows
+	seen  *describe.Situation
 	Items []describe.Row `json:"items"`
 }
 
 func newNodeRows(w io.Writer, o nodesOptions) *nodeRows {
-	return &nodeRows{w: w, format: o.output, inRollout: o.rollout != "", watched: o.watch, drift: o.compared, agents: map[string]int{}, modes: map[string]int{}, Items: []describe.Row{}}
+	return &nodeRows{w: w, format: o.output, inRollout: o.rollout != "", watched: o.watch, drift: o.compared, seen: o.seen, agents: map[string]int{}, modes: map[string]int{}, Items: []describe.Row{}}
 }
 
 func (r *nodeRows) add(row describe.Row) error {
@@ -249,6 +257,9 @@ func (r *nodeRows) end(errOut io.Writer) error {
 	if r.drift != nil {
 		defer r.drift.notes(errOut, r.n)
 	}
+	if r.format == "" || r.format == printing.Wide {
+		defer summaryNote(errOut, describe.SummaryOf(*r.seen))
+	}
 	switch {
 	case r.watched && (r.format == printing.JSON || r.format == printing.YAML):
 	case r.format == printing.JSON || r.format == printing.YAML:
@@ -266,6 +277,19 @@ func (r *nodeRows) end(errOut io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// summaryNote says in one line which nodes need a person, and how many NodeConfigs have no Node.
+func summaryNote(w io.Writer, s describe.Summary) {
+	words := append(s.Words(describe.LevelProblem), s.Words(describe.LevelNotice)...)
+	for _, l := range s {
+		if l.Reason == describe.ReasonOrphans {
+			words = append(words, l.Words)
+		}
+	}
+	if len(words) > 0 {
+		fmt.Fprintln(w, "note: "+strings.Join(words, ", "))
+	}
 }
 
 // flush writes rows that are still in the table.

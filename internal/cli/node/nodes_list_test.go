@@ -49,9 +49,9 @@ func TestNodesListsConfigurations(t *testing.T) {
 		"table-a OnTrial table/2 table/2 table/1 True/AllChecksPassed 3m1",
 		"s/10m 120m\n",
 		"table-b Failed "+manual.Name+" "+old.Name+" "+old.Name+" False/CrashLooped - 120m\n",
-		"table-c Unknown - - - no agent yet - -\n",
+		"table-c NoAgent - - - no agent yet - -\n",
 		"table-d Healthy local local local True/AllChecksPassed - 120m\n",
-		"table-e Unknown local - - no agent yet - -\n",
+		"table-e NoAgent local - - no agent yet - -\n",
 	)
 	api.Run("nodes", "-l", "pool="+pool, "-o", "wide").WantOutput(t,
 		"ZONE KUBELET AGENT SOURCE RUN-MODE PROBLEMS\n", "table-b", "z1 v1.36.3 v0.1.0 NodeConfig Host ConfigOK is not True\n",
@@ -91,8 +91,8 @@ func TestNodesOfARolloutShowTheirState(t *testing.T) {
 	api.Run("nodes", "--rollout", "standing").WantOutput(t,
 		"NAME HEALTH ASSIGNED ACTIVE LAST-KNOWN-GOOD CONFIGOK TRIAL SINCE POSITION\n",
 		"standing-a Healthy standing/1 standing/1 standing/1 True/AllChecksPassed - 120m Updated\n",
-		"standing-b Failed standing/1 local local False/NotHealthy - 120m Blocked/Failed\n",
-		"standing-c Unknown - - - no agent yet - - Skipped/Stale\n")
+		"standing-b Failed standing/1 local local False/NotHealthy - 120m Failed\n",
+		"standing-c NoAgent - - - no agent yet - - Skipped/Stale\n")
 	api.Run("nodes", "--rollout", "standing", "-o", "wide").WantOutput(t, "PROBLEMS WHY\n", "ConfigOK is not True NotHealthy: it was not healthy for 2m\n")
 	var list struct{ Items []describe.Row }
 	got := api.Run("nodes", "--rollout", "standing", "--failed", "-o", "json")
@@ -223,4 +223,21 @@ func TestNodesAreListedInNaturalOrder(t *testing.T) {
 	got := api.Run("nodes", "-o", "name")
 	assert.Equal(t, got.Out, "node/w-1\nnode/w-2\nnode/w-10\nnode/w-100\n")
 	api.Run("nodes").WantOutput(t, "w-1 ", "w-2 ", "w-10 ", "w-100 ")
+}
+
+// Dead nodes do not pass as healthy, and nodes that an autoscaler removed leave the fleet at once.
+func TestNodesThatAreDownOrGoneAreNotHealthy(t *testing.T) {
+	api := newAPI(t)
+	api.AddNode("fine", "x", "z1")
+	down := api.AddNode("down", "x", "z1")
+	down.Status.Conditions[0].Status = corev1.ConditionUnknown
+	api.Report(down)
+	for _, name := range []string{"fine", "down", "removed-1", "removed-2"} {
+		api.AddNodeConfig(name, nil, nil)
+	}
+	got := api.Run("nodes")
+	got.Want(t, 0, []string{"down NotReady local", "fine Healthy local"}, "note: 1 node not Ready, 2 NodeConfigs have no Node")
+	assert.That(t, !strings.Contains(got.Out, "removed"), "nodes that are gone are listed: %s", got.Out)
+	got = api.Run("nodes", "-o", "name", "--problems")
+	assert.That(t, got.Out == "node/down\n" && got.Err == "", "problems: %+v", got)
 }

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -14,7 +15,7 @@ func TestNodesThatAreReadAgainAreComparedOnce(t *testing.T) {
 	api := newAPI(t)
 	api.AddNode("a", "x", "z1")
 	api.AddNodeConfig("a", nil, func(st *v1alpha1.NodeConfigStatus) { st.Conditions = nil })
-	o := nodesOptions{drift: true, compared: &driftRows{}}
+	o := nodesOptions{drift: true, compared: &driftRows{}, seen: &describe.Situation{}}
 	for range 2 {
 		assert.NoError(t, assert.Err((&app{}).rows(t.Context(), api, o, labels.SelectorFromSet(labels.Set{"pool": "x"}))))
 		got := o.compared

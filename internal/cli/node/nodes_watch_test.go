@@ -38,7 +38,7 @@ func TestNodesAreWatched(t *testing.T) {
 		for line := range strings.Lines(fakeapi.Squeeze(table.Out.String())) {
 			names = append(names, strings.Join(strings.Fields(line)[:2], " "))
 		}
-		if got, want := strings.Join(names, ", "), "NAME HEALTH, watched-a Healthy, watched-b Unknown, watched-a Failed, watched-b Unknown"; got != want {
+		if got, want := strings.Join(names, ", "), "NAME HEALTH, watched-a Healthy, watched-b NoAgent, watched-a Failed, watched-b NoAgent"; got != want {
 			t.Errorf("the table is %s, want %s", got, want)
 		}
 		assert.That(t, strings.Contains(table.Err.String(), "note: node watched-b is no longer listed"), "the notes are %s", table.Err)

@@ -51,3 +51,17 @@ func TestAWatchOfRolloutsNeedsPermission(t *testing.T) {
 		api.Run("rollout", "list", "-w").WantError(t, "is forbidden", "evenkeel's role evenkeel-view includes this permission")
 	})
 }
+
+func TestTheListSaysWhatNeedsAPerson(t *testing.T) {
+	api := newAPI(t)
+	for name, phase := range map[string]v1alpha1.RolloutPhase{"back": v1alpha1.RolloutRollingBack, "done": v1alpha1.RolloutComplete, "cold": v1alpha1.RolloutFrozen} {
+		api.AddRollout(name, name, fakeapi.Pods(50), func(r *v1alpha1.NodeConfigRollout) {
+			r.Spec.Frozen = name != "done"
+			r.Status.Phase, r.Status.ObservedGeneration, r.Status.Nodes.Pending = phase, 1, 3
+		})
+	}
+	got := api.Run("rollout", "list")
+	got.Want(t, 0, []string{"back - RollingBack,Frozen ", "cold - Frozen ", "done - Complete "},
+		"note: 1 rollout frozen while rolling back: kubectl evenkeel rollout status back\nnote: 1 rollout frozen before the end: kubectl evenkeel rollout status cold\n")
+	assert.That(t, !strings.Contains(got.Err, "done"), "a rollout that is well is mentioned: %s", got.Err)
+}

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,6 +22,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
+	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -379,4 +381,42 @@ func TestTheViewShowsTheAnswersOfAPreflight(t *testing.T) {
 	all = strings.Join(view{rollout: r, now: noon}.lines(unlimited), "\n") + "\n"
 	want = "\n       1 node refuses\n         1 ValidationFailed (node-7): maxPods\n"
 	assert.That(t, strings.Contains(all, want), "no %q in:\n%s", want, all)
+}
+
+// A failure that shows later is in the status, with the step back, and changes nothing else.
+func TestTheStatusNamesAFailureThatShowsLater(t *testing.T) {
+	api := newAPI(t)
+	before, rev := api.AddRevision("later", 1, "maxPods: 110\n"), api.AddRevision("later", 2, "maxPods: 120\n")
+	api.AddRollout("later", "later", nil, func(r *v1alpha1.NodeConfigRollout) {
+		r.Spec.Template = fakeapi.Follow(rev.Namespace, rev.Name)
+		r.Status.Phase, r.Status.ObservedGeneration, r.Status.Message = v1alpha1.RolloutComplete, 1, "revision 2: 5 of 5 nodes updated"
+		r.Status.UpdateRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: fakeapi.RefTo(rev)}
+		r.Status.Nodes = v1alpha1.RolloutCounts{Selected: 5, Updated: 5}
+		r.Status.History = []v1alpha1.RolloutOutcome{{Revision: 2, Outcome: v1alpha1.OutcomeSucceeded}, {Revision: 1, Outcome: v1alpha1.OutcomeSucceeded}}
+	})
+	down := func(n *corev1.Node) {
+		n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = corev1.ConditionUnknown, metav1.NewTime(time.Now().Add(-time.Minute))
+		api.Report(n)
+	}
+	var late []*corev1.Node
+	for i := range 20 {
+		name := fmt.Sprint("node-", i)
+		if i >= 5 {
+			api.AddNode(name, "other", "z")
+			api.AddNodeConfig(name, nil, nil)
+			continue
+		}
+		late = append(late, api.AddNode(name, "later", "z"))
+		api.AddNodeConfig(name, fakeapi.ByRollout("later", 2, rev, before), func(st *v1alpha1.NodeConfigStatus) { st.Active = fakeapi.Runs(rev) })
+	}
+	got := api.Run("rollout", "status", "later")
+	assert.That(t, got.Code == command.ExitComplete && !strings.Contains(got.Out, "not Ready"), "all is well: %+v", got)
+	for _, n := range late {
+		down(n)
+	}
+	got = api.Run("rollout", "status", "later")
+	got.Want(t, command.ExitComplete, []string{"5 of 20 nodes are not Ready; all 5 run later/2, received at most 11m", " earlier: kubectl evenkeel rollout undo later\n"}, "")
+	api.Forbid("list", "Node")
+	got = api.Run("rollout", "status", "later")
+	assert.That(t, got.Code == command.ExitComplete && strings.Contains(got.Out, "revision 2: 5 of 5 nodes updated") && !strings.Contains(got.Out, "not Ready"), "without permission: %+v", got)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/evenkeel/evenkeel/internal/cli/command"
 	"github.com/evenkeel/evenkeel/internal/cli/printing"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 )
 
@@ -68,7 +69,7 @@ With -w it goes on until Ctrl-C: it prints a line for each rollout that changes;
 			if err != nil {
 				return fmt.Errorf("list rollouts: %w", err)
 			}
-			return a.printList(f, list)
+			return a.printList(cmd.Context(), c, f, list)
 		},
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "after listing the rollouts, print each rollout that changes, until Ctrl-C")
@@ -76,7 +77,7 @@ With -w it goes on until Ctrl-C: it prints a line for each rollout that changes;
 	return cmd
 }
 
-func (a *app) printList(f printing.Format, list *v1alpha1.NodeConfigRolloutList) error {
+func (a *app) printList(ctx context.Context, c client.Client, f printing.Format, list *v1alpha1.NodeConfigRolloutList) error {
 	switch {
 	case f == printing.Name:
 		for i := range list.Items {
@@ -95,7 +96,17 @@ func (a *app) printList(f printing.Format, list *v1alpha1.NodeConfigRolloutList)
 	for i := range list.Items {
 		rows = append(rows, listRow(f, &list.Items[i]))
 	}
-	return printing.Table(a.Out, listHeader(f), rows)
+	if err := printing.Table(a.Out, listHeader(f), rows); err != nil {
+		return err
+	}
+	settings := policy.SettingsIn(list.Items)
+	silent := describe.ControllerSilent(query.ControllerRenewal(ctx, c, settings.Namespace), settings.Namespace, time.Now())
+	for _, l := range describe.SummaryOf(describe.Situation{Rollouts: list.Items, NoLeader: silent}) {
+		if l.Level != describe.LevelOK {
+			fmt.Fprintf(a.ErrOut, "note: %s: %s\n", l.Words, l.Next)
+		}
+	}
+	return nil
 }
 
 func listHeader(f printing.Format) []string {
@@ -118,6 +129,8 @@ func listRow(f printing.Format, r *v1alpha1.NodeConfigRollout) []string {
 	phase, message := string(st.Phase), st.Message
 	if !query.Observed(r) {
 		phase, message = "Unseen", query.Unobserved
+	} else if describe.UrgencyOf(r).Reason == describe.ReasonRollingBackFrozen {
+		phase += ",Frozen"
 	}
 	row := []string{r.Name, revision, phase, st.StepsDone, st.Updated, fmt.Sprint(st.Nodes.Failed), describe.Age(r.CreationTimestamp, time.Now())}
 	if f == printing.Wide {

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -184,7 +185,10 @@ func (a *app) status(ctx context.Context, name string, f printing.Format) error 
 		err = printing.Object(a.Out, f, r)
 	} else {
 		out, colors := a.Colored()
-		v := view{rollout: r, gone: goneNodes(ctx, c, r), now: time.Now(), style: printing.Style(colors), wide: f == printing.Wide}
+		v := view{
+			rollout: r, gone: goneNodes(ctx, c, r), suspected: suspected(ctx, c, r), now: time.Now(), style: printing.Style(colors),
+			wide: f == printing.Wide,
+		}
 		_, err = fmt.Fprintln(out, strings.Join(v.lines(unlimited), "\n"))
 	}
 	if err != nil {
@@ -203,6 +207,28 @@ func goneNodes(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollo
 		gone[n.Name] = apierrors.IsNotFound(c.Get(ctx, client.ObjectKey{Name: n.Name}, &corev1.Node{}))
 	}
 	return gone
+}
+
+// suspected says what changes of configuration by a rollout and of health have in common. It returns nothing if the nodes cannot
+// be read: the status does not depend on them.
+func suspected(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) (lines []string) {
+	settings, err := query.Settings(ctx, c, r)
+	if err != nil || r.Status.Nodes.Updated == 0 {
+		return nil
+	}
+	s := describe.Situation{Rollouts: []v1alpha1.NodeConfigRollout{*r}}
+	for p, err := range query.Pairs(ctx, c, labels.Everything()) {
+		if err != nil {
+			return nil
+		}
+		s.Add(p, describe.Standing{}, settings.Maintenance)
+	}
+	for _, l := range describe.SummaryOf(s) {
+		if l.Reason == describe.ReasonSuspected && l.Object == r.Name {
+			lines = append(lines, l.Words+": "+l.Next)
+		}
+	}
+	return lines
 }
 
 // warnIfControllerSilent warns about a rollout's controller that does not renew its Lease.

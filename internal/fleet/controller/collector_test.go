@@ -1,10 +1,13 @@
 package controller
 
 import (
+	"fmt"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -45,4 +48,42 @@ func TestTheCollectorCountsNodesByConfigOKAndDueRollouts(t *testing.T) {
 	}
 	assert.That(t, maps.Equal(counts, want), "counted %v, want %v", counts, want)
 	assert.That(t, due == 2 && overdue == 3, "%d rollouts wait, the first for %gs, want 2 and 3s", due, overdue)
+}
+
+// What the metric counts has the words and numbers of doctor and the page.
+func TestTheMetricCountsWhatNeedsAPerson(t *testing.T) {
+	f, now := newFleet("", 0), time.Unix(1_000_000, 0)
+	f.now = func() time.Time { return now }
+	changed := metav1.NewTime(now.Add(-time.Hour))
+	for i := range 20 {
+		name := fmt.Sprint("n", i)
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: changed}}
+		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		nc.Status = v1alpha1.NodeConfigStatus{AgentVersion: "v1", Conditions: []metav1.Condition{{Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionTrue}}}
+		if i < 5 {
+			n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = corev1.ConditionUnknown, metav1.NewTime(now.Add(-time.Minute))
+			ref := &v1alpha1.ConfigMapReference{UID: "uid"}
+			nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: ref, RolloutRef: &v1alpha1.RolloutReference{Name: "workers", Revision: 7, AssignedAt: changed}}
+			nc.Status.Active = &v1alpha1.ConfigRevision{UID: "uid"}
+		}
+		f.setNode(n)
+		f.setConfig(nc)
+	}
+	f.setConfig(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "gone"}})
+	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "workers"}}
+	r.Spec.Frozen, r.Status.Phase = true, v1alpha1.RolloutRollingBack
+	f.setRollout(r)
+	registry, none := prometheus.NewRegistry(), &problems{}
+	assert.NoError(t, registry.Register(newCollector(f, 0, time.Minute, none, none)))
+	var got []string
+	for _, family := range assert.Value(registry.Gather())(t) {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == "evenkeel_attention" {
+				got = append(got, fmt.Sprint(m.GetLabel()[0].GetValue(), " ", m.GetLabel()[1].GetValue(), " ", m.GetLabel()[2].GetValue(), " ", m.GetGauge().GetValue()))
+			}
+		}
+	}
+	want := []string{"problem NodesNotReady  5", "problem RevisionSuspected workers 5", "problem RolloutsRollingBackFrozen  1"}
+	assert.That(t, slices.Equal(got, want), "got %q, want %q", got, want)
 }

@@ -123,7 +123,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	c.fleet.now, c.fleet.maintenance, c.fleet.startupKey = c.clock.now, o.Maintenance, o.Startup.Key
 	c.watchErrors, c.writeErrors = c.newProblems("cannot watch", "what"), c.newProblems("cannot write", "rollout")
 	var err error
-	if c.metrics, err = newMeters(o.Registry, o.Version, o.Commit, newCollector(c.fleet, o.Startup.Times.Deadline, c.watchErrors, c.writeErrors)); err != nil {
+	if c.metrics, err = newMeters(o.Registry, o.Version, o.Commit, newCollector(c.fleet, o.Startup.Times.Deadline, c.settings.Times.Agent, c.watchErrors, c.writeErrors)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	if c.notifier, err = notify.New(o.Notify, "evenkeel-controller/"+o.Version, o.Log, o.Registry); err != nil {

@@ -11,7 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
@@ -330,6 +332,24 @@ func (f *fleet) countNodes() (counts map[configOK]int, due int, overdue float64)
 		}
 	}
 	return counts, due, overdue
+}
+
+// situation returns what a summary of the cluster depends on.
+func (f *fleet) situation(agentTimeout time.Duration) describe.Situation {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var s describe.Situation
+	now := f.now()
+	for _, n := range f.nodes {
+		pair := query.Pair{Node: n.node, Config: n.config}
+		s.Add(pair, describe.StandingOf(pair, nil, agentTimeout, now), f.maintenance)
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.rollouts)) {
+		if o := f.rollouts[name].object; o != nil {
+			s.Rollouts = append(s.Rollouts, *o)
+		}
+	}
+	return s
 }
 
 // unusedRevisions returns the revisions that neither a node nor a rollout names, beyond the newest that a rollout

@@ -450,7 +450,7 @@ func (d *drawnFleet) controller(api client.WithWatch, now time.Time) *Controller
 	}
 	c.fleet.now, c.fleet.since, c.fleet.maintenance = func() time.Time { return now }, d.since, d.settings.Maintenance
 	var err error
-	c.metrics, err = newMeters(prometheus.NewRegistry(), "v1", "", newCollector(c.fleet, 0, c.newProblems("", ""), c.newProblems("", "")))
+	c.metrics, err = newMeters(prometheus.NewRegistry(), "v1", "", newCollector(c.fleet, 0, time.Minute, c.newProblems("", ""), c.newProblems("", "")))
 	assert.NoError(d, err)
 	c.sources = newTemplateSources(api, func() {})
 	if d.source != nil {

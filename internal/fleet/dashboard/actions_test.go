@@ -267,7 +267,7 @@ func TestARolloutIsSummedUp(t *testing.T) {
 	for phase, want := range map[v1alpha1.RolloutPhase]string{
 		v1alpha1.RolloutComplete: "good", v1alpha1.RolloutProgressing: "busy", v1alpha1.RolloutHalted: "bad", v1alpha1.RolloutPaused: "waits", "": "waits",
 	} {
-		got := toneOf(phase)
+		got := toneOf(inPhase("a", phase, 0))
 		assert.That(t, got == want, "the tone of %q is %s, want %s", phase, got, want)
 	}
 }

@@ -40,6 +40,22 @@ type cache struct {
 	rightsKnown bool
 	mayNotPatch string
 	changed     chan struct{}
+	// renewed is the last renewal of the controller's Lease, and renewedAt when it was seen, on the clock of this machine.
+	renewed, renewedAt time.Time
+}
+
+// renewal returns when the controller last renewed its Lease: on its own clock at first, and later on that of this machine.
+func (w *cache) renewal(ctx context.Context, namespace string, now time.Time) time.Time {
+	at := query.ControllerRenewal(ctx, cachedReader{w}, namespace)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.renewed.IsZero():
+		w.renewed, w.renewedAt = at, at
+	case !at.Equal(w.renewed):
+		w.renewed, w.renewedAt = at, now
+	}
+	return w.renewedAt
 }
 
 // failure is why a kind cannot be read, and since when.

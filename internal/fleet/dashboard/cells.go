@@ -52,7 +52,6 @@ func states() (all []string) {
 type cell struct {
 	Name, Zone, Rollout string
 	Kubelet             string // the version
-	Down                bool   // the Node is not Ready, or does not exist
 	describe.Standing
 }
 
@@ -60,7 +59,7 @@ type cell struct {
 type snapshot struct {
 	Cells    map[string]cell
 	Rollouts []rolloutView // the most urgent first
-	Summary  summary
+	Summary  describe.Summary
 	Trouble  []trouble
 	Notes    []string // what is missing, and why
 	Rights   rights
@@ -91,32 +90,40 @@ func (w *cache) snapshot(ctx context.Context, now time.Time) snapshot {
 	var nodes corev1.NodeList
 	var list v1alpha1.NodeConfigList
 	if w.List(ctx, &all) != nil || w.List(ctx, &list) != nil {
-		p.Summary = summarize(&p)
+		p.Summary = summarize(&p, describe.Situation{})
 		return p // the trouble says why
 	}
 	nodesMissing := w.List(ctx, &nodes) != nil
-	agentTimeout := policy.SettingsIn(all.Items).Times.Agent
+	settings := policy.SettingsIn(all.Items)
+	known := describe.Situation{Rollouts: all.Items}
+	pairs := map[string]query.Pair{} // also NodeConfigs without a Node
 	for i := range nodes.Items {
-		n := &nodes.Items[i]
-		p.Cells[n.Name] = cell{
-			Name: n.Name, Zone: n.Labels[corev1.LabelTopologyZone], Kubelet: n.Status.NodeInfo.KubeletVersion, Down: !query.IsReady(n),
-			Standing: describe.StandingOf(nil, nil, agentTimeout, now),
-		}
+		pairs[nodes.Items[i].Name] = query.Pair{Node: &nodes.Items[i]}
 	}
 	for i := range list.Items {
 		nc := &list.Items[i]
-		c, there := p.Cells[nc.Name]
-		if !there {
-			c = cell{Name: nc.Name, Down: !nodesMissing}
+		pairs[nc.Name] = query.Pair{Node: pairs[nc.Name].Node, Config: nc, NodeUnread: nodesMissing}
+	}
+	for name, pair := range pairs {
+		if pair.Node == nil && !pair.NodeUnread {
+			continue
 		}
-		c.Kubelet = printable.Line(cmp.Or(nc.Status.ComponentVersion, c.Kubelet))
-		c.Standing = describe.StandingOf(nc, nil, agentTimeout, now)
+		c := cell{Name: name, Standing: describe.StandingOf(pair, nil, settings.Times.Agent, now)}
+		if n := pair.Node; n != nil {
+			c.Zone, c.Kubelet = n.Labels[corev1.LabelTopologyZone], n.Status.NodeInfo.KubeletVersion
+		}
+		if nc := pair.Config; nc != nil {
+			c.Kubelet = printable.Line(cmp.Or(nc.Status.ComponentVersion, c.Kubelet))
+		}
 		c.Cause = brief(c.Cause)
-		p.Cells[nc.Name] = c
+		p.Cells[name] = c
 	}
 	// The snapshot itself says that the API server does not answer: it must not wait for it.
 	ctx, cancel := context.WithTimeout(ctx, 2*pingInterval)
 	defer cancel()
+	if len(all.Items) > 0 {
+		known.NoLeader = describe.ControllerSilent(w.renewal(ctx, settings.Namespace, now), settings.Namespace, now)
+	}
 	for i := range all.Items {
 		r := &all.Items[i]
 		v := viewOf(r, now)
@@ -126,7 +133,13 @@ func (w *cache) snapshot(ctx context.Context, now time.Time) snapshot {
 		p.Rollouts = append(p.Rollouts, v)
 	}
 	slices.SortStableFunc(p.Rollouts, byUrgency)
-	p.Summary = summarize(&p)
+	slices.SortStableFunc(known.Rollouts, func(a, b v1alpha1.NodeConfigRollout) int {
+		return cmp.Compare(b.Status.Nodes.Failed, a.Status.Nodes.Failed)
+	})
+	for name, pair := range pairs {
+		known.Add(pair, p.Cells[name].Standing, settings.Maintenance)
+	}
+	p.Summary = summarize(&p, known)
 	return p
 }
 
@@ -156,8 +169,8 @@ func (w *cache) setPlanned(ctx context.Context, r *v1alpha1.NodeConfigRollout, v
 		case rollout.Failed, rollout.Skipped, rollout.Stale, rollout.Manual, rollout.Blocked, rollout.Draining: // the others need no words
 			s = f.NodeState(&plan, i)
 		}
-		c.Rollout, c.Standing = r.Name, c.In(s, f.Nodes[i].Reported)
-		c.Why = brief(c.Why)
+		c.Rollout, c.Standing = r.Name, c.In(s)
+		c.Why, c.Cause = brief(c.Why), brief(c.Cause)
 		p.Cells[c.Name] = c
 	}
 	v.setPlan(f, &plan)

@@ -77,21 +77,22 @@ func TestANodeOfNoRolloutIsShownAsItSaysItself(t *testing.T) {
 	standing := func(health describe.Health, cause string) describe.Standing {
 		return describe.Standing{Health: health, Cause: cause}
 	}
-	none := standing(describe.HealthUnknown, "no agent has reported")
+	none := standing(describe.HealthNoAgent, "no agent has reported")
 	for name, want := range map[string]cell{
 		"fine":       {Zone: "z1", Standing: standing(describe.HealthHealthy, "")},
-		"down":       {Zone: "z2", Standing: standing(describe.HealthHealthy, ""), Down: true},
+		"down":       {Zone: "z2", Standing: standing(describe.HealthNotReady, "the Node is not Ready")},
 		"failed":     {Zone: "z1", Standing: standing(describe.HealthFailed, "CrashLooped: words of failed")},
 		"unknown":    {Standing: standing(describe.HealthUnknown, "SyncFailed: words of unknown")},
 		"trial":      {Standing: standing(describe.HealthOnTrial, "")},
 		"bare":       {Standing: none},
 		"unreported": {Standing: none},
-		"orphan":     {Standing: standing(describe.HealthHealthy, ""), Down: true},
 	} {
 		want.Name = name
 		assert.Equal(t, got.Cells[name], want, name)
 	}
-	assert.That(t, len(got.Cells) == 8 && got.Ready && len(got.Trouble)+len(got.Notes) <= 0,
+	last := got.Summary[len(got.Summary)-1]
+	assert.Equal(t, last.Words, "1 NodeConfig has no Node", "the last line")
+	assert.That(t, len(got.Cells) == 7 && got.Ready && len(got.Trouble)+len(got.Notes) <= 0,
 		"beside: %d cells, ready %v, %v %v", len(got.Cells), got.Ready, got.Trouble, got.Notes)
 }
 
@@ -108,7 +109,7 @@ func TestANodeOfARolloutIsShownAsTheRolloutSeesIt(t *testing.T) {
 		"worker": {Zone: "z", Rollout: "workers", Standing: describe.Standing{Health: describe.HealthHealthy, Position: describe.PositionWaiting, State: "Pending"}},
 		"other":  {Zone: "z", Standing: describe.Standing{Health: describe.HealthHealthy}},
 		"new": {Zone: "z", Rollout: "workers", Standing: describe.Standing{
-			Health: describe.HealthUnknown, Cause: "no agent has reported", Position: describe.PositionSkipped, State: "Stale", Why: "no NodeConfig: no agent has created one",
+			Health: describe.HealthNoAgent, Cause: "no agent has reported", Position: describe.PositionSkipped, State: "Stale", Why: "no NodeConfig: no agent has created one",
 		}},
 	} {
 		want.Name = name
@@ -236,10 +237,10 @@ func TestAPageGetsWhatIsNewerThanWhatItHasSeenAndNoMore(t *testing.T) {
 		t.Errorf("a page of an earlier server gets %+v", m)
 	}
 	for want, c := range map[string]cellTuple{
-		`["n",2,1,1,1,7,1,0,"no"]`:               {cell: cell{Name: "n", Down: true, Standing: describe.Standing{Health: "Failed", Cause: "no", Position: "Blocked", State: "Skipped"}}, zone: 2, owner: 1},
-		`["n",0,0,4]`:                            {cell: cell{Name: "n", Standing: describe.Standing{Health: "Healthy"}}},
-		`["n",0,0,4,3,1,0,2,"","waits"]`:         {cell: cell{Name: "n", Standing: describe.Standing{Health: "Healthy", Position: "Waiting", State: "Pending", Why: "waits"}}, kubelet: 2},
-		`["n",0,0,0,0,0,0,0,"","unknown words"]`: {cell: cell{Name: "n", Standing: describe.Standing{Health: "New", Position: "New", State: "New", Why: "unknown words"}}},
+		`["n",2,1,1,2,7,0,"no"]`:               {cell: cell{Name: "n", Standing: describe.Standing{Health: "Failed", Cause: "no", Position: "Blocked", State: "Skipped"}}, zone: 2, owner: 1},
+		`["n",0,0,6]`:                          {cell: cell{Name: "n", Standing: describe.Standing{Health: "Healthy"}}},
+		`["n",0,0,6,4,1,2,"","waits"]`:         {cell: cell{Name: "n", Standing: describe.Standing{Health: "Healthy", Position: "Waiting", State: "Pending", Why: "waits"}}, kubelet: 2},
+		`["n",0,0,0,0,0,0,"","unknown words"]`: {cell: cell{Name: "n", Standing: describe.Standing{Health: "New", Position: "New", State: "New", Why: "unknown words"}}},
 	} {
 		text, err := json.Marshal(c)
 		assert.That(t, err == nil && string(text) == want, "a cell is sent as %s (%v), want %s", text, err, want)

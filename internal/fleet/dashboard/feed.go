@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 )
 
 const (
@@ -125,29 +127,25 @@ type message struct {
 }
 
 type messageRest struct {
-	Ready    bool          `json:"ready"`
-	Summary  summary       `json:"summary"`
-	Rollouts []rolloutView `json:"rollouts"`
-	Trouble  []trouble     `json:"trouble"`
-	Notes    []string      `json:"notes"`
-	Rights   rights        `json:"rights"`
+	Ready    bool             `json:"ready"`
+	Summary  describe.Summary `json:"summary"`
+	Rollouts []rolloutView    `json:"rollouts"`
+	Trouble  []trouble        `json:"trouble"`
+	Notes    []string         `json:"notes"`
+	Rights   rights           `json:"rights"`
 }
 
 // cellTuple is a cell encoded as an array, to save space: name, indexes of zone and owner, numbers of health, position and state
-// (see words), 1 if the Node is down, index of the kubelet's version, cause and why. Zeros and empty texts at the end are omitted.
+// (see words), index of the kubelet's version, cause and why. Zeros and empty texts at the end are omitted.
 type cellTuple struct {
 	cell
 	zone, owner, kubelet int
 }
 
 func (t cellTuple) MarshalJSON() ([]byte, error) {
-	down := 0
-	if t.Down {
-		down = 1
-	}
 	tuple := []any{
 		t.Name, t.zone, t.owner, numberOf(allWords.Health, string(t.Health)), numberOf(allWords.Position, string(t.Position)), numberOf(allWords.State, t.State),
-		down, t.kubelet, t.Cause, t.Why,
+		t.kubelet, t.Cause, t.Why,
 	}
 	for last := len(tuple) - 1; last > 0 && (tuple[last] == 0 || tuple[last] == ""); last-- {
 		tuple = tuple[:last]

@@ -39,7 +39,7 @@ type rolloutView struct {
 	Gates    []describe.Gate `json:"gates,omitempty"`
 	Window   string          `json:"window,omitempty"` // when the next maintenance window opens
 	Runs     *int64          `json:"runs,omitempty"`   // the revision that most nodes run that are not updated, 0: local; nil: not known
-	Urgency  int             `json:"urgency"`          // 0: it needs a person at once, and so on
+	Urgency  int             `json:"urgency"`          // 0: the most urgent, and so on
 	Version  string          `json:"version"`          // resource version; the page reads the details again when it changes
 }
 
@@ -81,7 +81,7 @@ type failedNode struct {
 func viewOf(r *v1alpha1.NodeConfigRollout, now time.Time) rolloutView {
 	st := &r.Status
 	v := rolloutView{
-		Name: r.Name, Phase: printable.Line(describe.OrUnknown(st.Phase)), Tone: toneOf(st.Phase), Message: printable.Line(st.Message), Attempt: st.Attempt, Commands: commandsOf(r.Name, ""),
+		Name: r.Name, Phase: printable.Line(describe.OrUnknown(st.Phase)), Tone: toneOf(r), Urgency: describe.UrgencyOf(r).Rank, Message: printable.Line(st.Message), Attempt: st.Attempt, Commands: commandsOf(r.Name, ""),
 		Selector: describe.SelectorWords(&r.Spec), Step: st.Step, Updated: printable.Line(st.Updated), Paused: r.Spec.Paused, Version: r.ResourceVersion,
 	}
 	if len(st.FailedNodes) > 0 {
@@ -152,7 +152,6 @@ func (v *rolloutView) setCounts(n *v1alpha1.RolloutCounts) {
 			v.Counts = append(v.Counts, c)
 		}
 	}
-	v.Urgency = urgencyOf(v1alpha1.RolloutPhase(v.Phase), n.Failed)
 }
 
 // setPlan replaces the numbers of the status, which the controller wrote some time ago, by those of a plan of the cached nodes, so
@@ -198,14 +197,14 @@ func maxFailures(r *v1alpha1.NodeConfigRollout) string {
 	return cmp.Or(r.Spec.FailurePolicy.MaxFailures, &policy.DefaultMaxFailures).String()
 }
 
-// toneOf returns the color class of a phase.
-func toneOf(p v1alpha1.RolloutPhase) string {
-	switch {
-	case p == v1alpha1.RolloutComplete:
-		return "good"
-	case describe.Stopped(p):
+// toneOf returns the color class of a rollout.
+func toneOf(r *v1alpha1.NodeConfigRollout) string {
+	switch phase := r.Status.Phase; {
+	case describe.UrgencyOf(r).Level == describe.LevelProblem:
 		return "bad"
-	case p == v1alpha1.RolloutProgressing:
+	case phase == v1alpha1.RolloutComplete:
+		return "good"
+	case phase == v1alpha1.RolloutProgressing:
 		return "busy"
 	}
 	return "waits"

@@ -160,11 +160,10 @@ func (s *Server) about(w http.ResponseWriter, _ *http.Request) {
 
 // clusterSummary is what the page shows of a cluster while it shows another one.
 type clusterSummary struct {
-	ID      int     `json:"id"`
-	Context string  `json:"context"`
-	Ready   bool    `json:"ready"`
-	Away    bool    `json:"away"` // the API server does not answer
-	Summary summary `json:"summary"`
+	ID      int              `json:"id"`
+	Context string           `json:"context"`
+	Ready   bool             `json:"ready"`
+	Summary describe.Summary `json:"summary"`
 }
 
 // summaries answers with the summaries of all clusters.
@@ -173,11 +172,8 @@ func (s *Server) summaries(w http.ResponseWriter, _ *http.Request) {
 	for i, c := range s.clusters {
 		p := c.feed.now()
 		v := clusterSummary{ID: i, Context: printable.Line(c.Context), Ready: p.Ready, Summary: p.Summary}
-		for _, t := range p.Trouble {
-			v.Away = v.Away || t.Away
-		}
-		if v.Summary.Lines == nil { // there is no snapshot yet
-			v.Summary = summarize(&p)
+		if v.Summary == nil { // there is no snapshot yet
+			v.Summary = summarize(&p, describe.Situation{})
 		}
 		all = append(all, v)
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -33,7 +34,7 @@ func served(t *testing.T, may bool, objects ...client.Object) (*Server, *strings
 	t.Helper()
 	scheme := runtime.NewScheme()
 	assert.NoError(t,
-		errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme)))
+		errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), coordinationv1.AddToScheme(scheme), authorizationv1.AddToScheme(scheme)))
 	indexed := func(of func(*corev1.Event) string) client.IndexerFunc {
 		return func(o client.Object) []string { return []string{of(o.(*corev1.Event))} }
 	}

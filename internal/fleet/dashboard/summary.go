@@ -15,123 +15,17 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// summary says what needs a person, and counts nodes.
-type summary struct {
-	Lines  []summaryLine `json:"lines"` // the most urgent first
-	Counts counts        `json:"counts"`
-}
-
-type summaryLine struct {
-	Count int    `json:"count"`
-	Words string `json:"words"` // with the count
-	Tone  string `json:"tone"`  // good, busy, waits or bad
-	// Filter leads to what was counted. It follows #/CONTEXT/ in a link: rollouts/NAME or ?health=Failed. Empty: everything.
-	Filter string `json:"filter"`
-}
-
-// counts are numbers of nodes by health and, as far as it is known, by position.
-type counts struct {
-	Health   map[describe.Health]int   `json:"health"`
-	Position map[describe.Position]int `json:"position"`
-}
-
-// summarize counts the cells and rollouts of a snapshot, whose rollouts are sorted by urgency.
-func summarize(p *snapshot) summary {
-	s := summary{Lines: []summaryLine{}, Counts: counts{map[describe.Health]int{}, map[describe.Position]int{}}}
-	var blocked, down int
-	for _, c := range p.Cells {
-		s.Counts.Health[c.Health]++
-		if c.Position != "" {
-			s.Counts.Position[c.Position]++
-		}
-		if c.Position == describe.PositionBlocked && c.Health != describe.HealthFailed {
-			blocked++
-		}
-		if c.Down {
-			down++
+// summarize completes what is known about the cluster.
+func summarize(p *snapshot, known describe.Situation) describe.Summary {
+	for _, t := range p.Trouble {
+		if known.Unanswered = known.Unanswered || t.Away; !t.Away {
+			known.Unread = append(known.Unread, t.What)
 		}
 	}
-	line := func(n int, words, tone, filter string) {
-		if n > 0 {
-			s.Lines = append(s.Lines, summaryLine{n, words, tone, filter})
-		}
+	if known.Unanswered { // nobody knows
+		known.NoLeader = ""
 	}
-	rollouts := func(words, tone string, is func(v1alpha1.RolloutPhase) bool) {
-		n, first := 0, ""
-		for _, r := range p.Rollouts {
-			if is(v1alpha1.RolloutPhase(r.Phase)) {
-				n, first = n+1, cmp.Or(first, r.Name)
-			}
-		}
-		line(n, printable.Count(n, "rollout")+" "+words, tone, "rollouts/"+first)
-	}
-	in := func(phases ...v1alpha1.RolloutPhase) func(v1alpha1.RolloutPhase) bool {
-		return func(p v1alpha1.RolloutPhase) bool {
-			for _, phase := range phases {
-				if p == phase {
-					return true
-				}
-			}
-			return false
-		}
-	}
-	nodes := func(n int, words, tone, filter string) { line(n, printable.Count(n, "node")+" "+words, tone, filter) }
-	approvals := "awaits approval"
-	if n := countOf(p.Rollouts, v1alpha1.RolloutAwaitingApproval); n > 1 {
-		approvals = "await approval"
-	}
-	rollouts("halted", "bad", in(v1alpha1.RolloutHalted))
-	rollouts("rolling back", "bad", in(v1alpha1.RolloutRollingBack))
-	rollouts("rolled back", "bad", in(v1alpha1.RolloutRolledBack))
-	rollouts("stuck", "bad", in(v1alpha1.RolloutStuck))
-	rollouts("invalid", "bad", in(v1alpha1.RolloutInvalid))
-	nodes(s.Counts.Health[describe.HealthFailed], "failed", "bad", "?health="+string(describe.HealthFailed))
-	rollouts(approvals, "waits", in(v1alpha1.RolloutAwaitingApproval))
-	nodes(blocked, "blocked", "waits", "?position="+string(describe.PositionBlocked))
-	nodes(down, "not Ready", "waits", "?down=1")
-	nodes(s.Counts.Health[describe.HealthUnknown], "unknown", "waits", "?health="+string(describe.HealthUnknown))
-	rollouts("paused", "waits", in(v1alpha1.RolloutPaused))
-	rollouts("frozen", "waits", in(v1alpha1.RolloutFrozen))
-	rollouts("in progress", "busy", in(v1alpha1.RolloutProgressing, v1alpha1.RolloutWaiting))
-	nodes(s.Counts.Health[describe.HealthOnTrial], "on trial", "busy", "?health="+string(describe.HealthOnTrial))
-	nodes(s.Counts.Health[describe.HealthHealthy], "healthy", "good", "?health="+string(describe.HealthHealthy))
-	return s
-}
-
-func countOf(all []rolloutView, phase v1alpha1.RolloutPhase) (n int) {
-	for _, r := range all {
-		if r.Phase == string(phase) {
-			n++
-		}
-	}
-	return n
-}
-
-// Urgencies of rollouts, the most urgent first.
-const (
-	urgentStopped = iota
-	urgentApproval
-	urgentFailures
-	urgentProgress
-	urgentPaused
-	urgentNot
-)
-
-// urgencyOf says how urgently a rollout needs a person.
-func urgencyOf(phase v1alpha1.RolloutPhase, failed int32) int {
-	switch {
-	case describe.Stopped(phase):
-		return urgentStopped
-	case phase == v1alpha1.RolloutAwaitingApproval:
-		return urgentApproval
-	case failed > 0:
-		return urgentFailures
-	case phase == v1alpha1.RolloutPaused, phase == v1alpha1.RolloutFrozen:
-		return urgentPaused
-	case phase == v1alpha1.RolloutComplete, phase == v1alpha1.RolloutNoNodes:
-		return urgentNot
-	}
-	return urgentProgress
+	return describe.SummaryOf(known)
 }
 
 // byUrgency compares rollouts: the most urgent first, then the one with the most failed nodes, then by name.

@@ -9,8 +9,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,38 +59,80 @@ func TestTheSummaryBeginsWithWhatNeedsAPerson(t *testing.T) {
 	for _, r := range got.Rollouts {
 		order = append(order, r.Name)
 	}
-	if want := []string{"g-halted", "f-halted", "h-stuck", "e-waiting", "i-waiting", "d-failing", "c-going", "b-paused", "a-complete"}; !slices.Equal(order, want) {
+	if want := []string{"g-halted", "f-halted", "h-stuck", "e-waiting", "i-waiting", "b-paused", "d-failing", "c-going", "a-complete"}; !slices.Equal(order, want) {
 		t.Errorf("the rollouts are %q, want %q", order, want)
 	}
 	var lines []string
-	for _, l := range got.Summary.Lines {
-		lines = append(lines, fmt.Sprintf("%d %s %s %s", l.Count, l.Words, l.Tone, l.Filter))
+	for _, l := range got.Summary {
+		lines = append(lines, fmt.Sprintf("%d %s %s %s", l.Count, l.Words, l.Level, l.Filter))
 	}
 	want := []string{
-		"2 2 rollouts halted bad rollouts/g-halted", "1 1 rollout stuck bad rollouts/h-stuck", "9 9 nodes failed bad ?health=Failed",
-		"2 2 rollouts await approval waits rollouts/e-waiting", "1 1 rollout paused waits rollouts/b-paused",
-		"2 2 rollouts in progress busy rollouts/d-failing", "2 2 nodes healthy good ?health=Healthy",
+		"2 2 rollouts halted problem rollouts/g-halted", "1 1 rollout stuck problem rollouts/h-stuck", "9 9 nodes failed problem ?health=Failed",
+		"2 2 rollouts waiting for approval notice rollouts/e-waiting", "1 1 rollout paused notice rollouts/b-paused",
+		"2 2 rollouts in progress ok rollouts/d-failing", "1 1 rollout complete ok rollouts/a-complete", "2 2 nodes healthy ok ?health=Healthy",
 	}
 	assert.That(t, slices.Equal(lines, want), "the summary is\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
 }
 
-func TestAFailedNodeIsNotCountedAsBlockedToo(t *testing.T) {
-	at := func(h describe.Health, p describe.Position) cell {
-		return cell{Standing: describe.Standing{Health: h, Position: p}}
+// Nothing looks calm while the page is old, nobody leads, or a rollout goes back.
+func TestTheSummarySaysWhatIsWrongWithEvenkeelItself(t *testing.T) {
+	healthy := []client.Object{nodeOf("a", "", true), configOf("a", metav1.ConditionTrue, "AllChecksPassed")}
+	lease := func(renewed time.Duration) *coordinationv1.Lease {
+		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}}
+		l.Spec.RenewTime = new(metav1.NewMicroTime(time.Now().Add(-renewed)))
+		return l
 	}
-	p := snapshot{Cells: map[string]cell{
-		"a": at(describe.HealthFailed, describe.PositionBlocked), "b": at(describe.HealthHealthy, describe.PositionBlocked), "c": at(describe.HealthHealthy, describe.PositionUpdated),
-	}}
-	s := summarize(&p)
-	var lines []string
-	for _, l := range s.Lines {
-		lines = append(lines, l.Words)
+	complete := inPhase("workers", v1alpha1.RolloutComplete, 0)
+	held := inPhase("workers", v1alpha1.RolloutRollingBack, 0)
+	held.Spec.Frozen = true
+	for _, tt := range []struct {
+		name   string
+		r      *v1alpha1.NodeConfigRollout
+		leader time.Duration
+		away   bool
+		want   string
+	}{
+		{"all is well", complete, time.Second, false, "no problems"},
+		{"nobody leads", complete, 2 * time.Minute, false, "evenkeel-controller has not renewed its lease for 2m: is it running? kubectl -n evenkeel-system get pods"},
+		{"the API server does not answer", complete, time.Second, true, "the API server does not answer"},
+		{"whether somebody leads is not known then", complete, time.Hour, true, "the API server does not answer"},
+		{"a frozen rollback", held, time.Second, false, "1 rollout frozen while rolling back"},
+	} {
+		s, _ := served(t, true, lease(tt.leader))
+		w := s.clusters[0].cache
+		known(w, append(healthy, tt.r)...)
+		if tt.away {
+			w.record(kindAPI, &url.Error{Err: syscall.ECONNREFUSED})
+		}
+		got := w.snapshot(t.Context(), time.Now()).Summary
+		assert.Equal(t, got.Headline(), tt.want, tt.name)
 	}
-	want := []string{"1 node failed", "1 node blocked", "2 nodes healthy"}
-	assert.That(t, slices.Equal(lines, want), "the lines are %q, want %q", lines, want)
-	if s.Counts.Health[describe.HealthFailed] != 1 || s.Counts.Position[describe.PositionBlocked] != 2 || s.Counts.Position[describe.PositionUpdated] != 1 {
-		t.Errorf("the counts are %+v", s.Counts)
-	}
+}
+
+// The clocks of the controller and of this machine can differ.
+func TestAControllerWithAnotherClockLeads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.ControllerLease}}
+		behind := func() *metav1.MicroTime { return new(metav1.NewMicroTime(time.Now().Add(-time.Hour))) }
+		lease.Spec.RenewTime = behind()
+		s, _ := served(t, true, lease)
+		w := s.clusters[0].cache
+		known(w, inPhase("workers", v1alpha1.RolloutComplete, 0))
+		silent := func() bool { return w.snapshot(t.Context(), time.Now()).Summary.Level() == describe.LevelProblem }
+		assert.That(t, silent(), "a Lease that looks old")
+		for range 3 {
+			time.Sleep(2 * time.Second)
+			lease.Spec.RenewTime = behind()
+			assert.NoError(t, w.api.Update(t.Context(), lease))
+			time.Sleep(cacheDuration + time.Second)
+			assert.That(t, !silent(), "a Lease that is renewed")
+		}
+		for range 5 {
+			time.Sleep(cacheDuration + time.Second)
+			silent()
+		}
+		assert.That(t, silent(), "a Lease that is not renewed any more")
+	})
 }
 
 func TestAUserWithFewerRightsSeesTheSameHealthsAndNoPositions(t *testing.T) {
@@ -97,22 +141,21 @@ func TestAUserWithFewerRightsSeesTheSameHealthsAndNoPositions(t *testing.T) {
 	trial := configOf("trial", metav1.ConditionTrue, "AllChecksPassed")
 	trial.Status.Trial, trial.Status.ComponentVersion = &v1alpha1.Trial{}, "v1.36.3"
 	known(w, waiting(), nodeOf("fine", "z", true), configOf("fine", metav1.ConditionTrue, "AllChecksPassed"), nodeOf("trial", "z", true), trial,
-		nodeOf("failed", "z", false), configOf("failed", metav1.ConditionFalse, "CrashLooped"), nodeOf("blocked", "z", true), configOf("blocked", metav1.ConditionFalse, "NeedsDrain"))
+		nodeOf("down", "z", false), configOf("down", metav1.ConditionTrue, "AllChecksPassed"), nodeOf("failed", "z", false), configOf("failed", metav1.ConditionFalse, "CrashLooped"), nodeOf("blocked", "z", true), configOf("blocked", metav1.ConditionFalse, "NeedsDrain"))
 	assert.NoError(t, w.checkRights(t.Context()))
 	all := w.snapshot(t.Context(), time.Now())
 	forbidNodes(w)
 	fewer := w.snapshot(t.Context(), time.Now())
-	assert.Must(t, len(all.Cells) == 4 && len(fewer.Cells) == 4, "%d and %d nodes", len(all.Cells), len(fewer.Cells))
+	assert.Must(t, len(all.Cells) == 5 && len(fewer.Cells) == 5, "%d and %d nodes", len(all.Cells), len(fewer.Cells))
 	for name, c := range all.Cells {
 		want := cell{Name: name, Kubelet: c.Kubelet, Standing: describe.Standing{Health: c.Health, Cause: c.Cause}}
+		if name == "down" { // whether it is Ready is not known
+			want.Health, want.Cause = describe.HealthHealthy, ""
+		}
 		assert.Equal(t, fewer.Cells[name], want, name)
-		assert.That(t, c.Position != "" && c.Rollout == "workers", "to an administrator %s is %+v", name, c)
+		assert.That(t, c.Position != "" && c.Rollout == "workers" && fewer.Cells[name].Position == "", "to an administrator %s is %+v", name, c)
 	}
 	assert.Equal(t, fewer.Cells["trial"].Kubelet, "v1.36.3", "the kubelet")
-	for health, n := range all.Summary.Counts.Health {
-		assert.That(t, fewer.Summary.Counts.Health[health] == n, "%d nodes are %s, want %d", fewer.Summary.Counts.Health[health], health, n)
-	}
-	assert.That(t, len(fewer.Summary.Counts.Position) == 0, "the positions are %v", fewer.Summary.Counts.Position)
 	want := "Read only, and without zones, positions in rollouts, and nodes without an agent: the role evenkeel-operator allows to change rollouts and to list Nodes."
 	assert.Equal(t, fewer.Rights, (rights{Words: want}), "the rights")
 	assert.That(t, all.Rights.Words == "Read only: the role evenkeel-operator allows to change rollouts." && all.Rights.MayListNodes,
@@ -188,12 +231,12 @@ func TestEachClusterIsServedBelowItsNumber(t *testing.T) {
 		t.Errorf("about answers %d %s", code, body)
 	}
 	s.clusters[0].feed.update(snapshot{Cells: map[string]cell{"a": {Name: "a", Standing: describe.Standing{Health: describe.HealthFailed}}}, Ready: true,
-		Summary: summary{Lines: []summaryLine{{1, "1 node failed", "bad", "?health=Failed"}}}})
+		Summary: describe.Summary{{Level: describe.LevelProblem, Reason: "NodesFailed", Count: 1, Words: "1 node failed", Filter: "?health=Failed"}}})
 	s.clusters[1].cache.record(kindAPI, &url.Error{Err: syscall.ECONNREFUSED})
 	s.clusters[1].feed.update(s.clusters[1].cache.snapshot(t.Context(), time.Now()))
-	const empty = `"summary":{"lines":[],"counts":{"health":{},"position":{}}}}`
-	if code, body := answer(s, asked(http.MethodGet, "/api/summaries", "")); code != 200 || !strings.HasPrefix(body, `[{"id":0,"context":"here","ready":true,"away":false,"summary":{"lines":[{"count":1,"words":"1 node failed",`) ||
-		!strings.Contains(body, `{"id":1,"context":"it's/there","ready":false,"away":true,`+empty) {
+	const away = `"summary":[{"level":"problem","reason":"APIServerAway","count":1,"words":"the API server does not answer","filter":""}]}`
+	if code, body := answer(s, asked(http.MethodGet, "/api/summaries", "")); code != 200 || !strings.HasPrefix(body, `[{"id":0,"context":"here","ready":true,"summary":[{"level":"problem","reason":"NodesFailed","count":1,"words":"1 node failed",`) ||
+		!strings.Contains(body, `{"id":1,"context":"it's/there","ready":false,`+away) {
 		t.Errorf("the summaries are %d %s", code, body)
 	}
 	for path, want := range map[string]string{

@@ -59,7 +59,7 @@ const local = "local"
 
 // RowOf summarizes a node. See StandingOf for s and agentTimeout.
 func RowOf(p query.Pair, s *rollout.NodeState, agentTimeout time.Duration, now time.Time) Row {
-	row := Row{Problems: problemsOf(p), Standing: StandingOf(p.Config, s, agentTimeout, now)}
+	row := Row{Problems: problemsOf(p), Standing: StandingOf(p, s, agentTimeout, now)}
 	if p.Node != nil {
 		row.Name, row.Zone = p.Node.Name, p.Node.Labels[corev1.LabelTopologyZone]
 		row.ComponentVersion = p.Node.Status.NodeInfo.KubeletVersion

@@ -13,24 +13,28 @@ import (
 	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
-// Health says how a node fares with its configuration, whatever a rollout wants of it.
+// Health says how a node fares. Every node has one, so that the numbers of all healths add up to the fleet.
 type Health string
 
 const (
+	// HealthNotReady means: the Node is not Ready, whatever its agent reported before.
+	HealthNotReady Health = v1alpha1.ReasonNotReady
 	// HealthHealthy means: the kubelet runs the configuration that it is to run, or keeps its configuration because of its pods.
 	HealthHealthy Health = "Healthy"
 	// HealthOnTrial means: the kubelet runs a configuration on trial, or the verdict on it is provisional.
 	HealthOnTrial Health = "OnTrial"
-	// HealthFailed means: the node refused its configuration, or rolled back, or needs a person.
+	// HealthFailed means: the node refused its configuration, or rolled back, or needs a person; or it failed in its rollout.
 	HealthFailed Health = "Failed"
-	// HealthUnknown means: no agent has reported, the agent is silent, or it does not know.
+	// HealthUnknown means: the agent is silent, or does not know.
 	HealthUnknown Health = "Unknown"
+	// HealthNoAgent means: no agent has ever reported.
+	HealthNoAgent Health = "NoAgent"
 	// HealthOptedOut means: the agent does not take configurations from the API.
 	HealthOptedOut Health = "OptedOut"
 )
 
 // Healths are all values of Health, those that need a person first.
-var Healths = []Health{HealthFailed, HealthUnknown, HealthOnTrial, HealthHealthy, HealthOptedOut}
+var Healths = []Health{HealthFailed, HealthNotReady, HealthUnknown, HealthNoAgent, HealthOnTrial, HealthHealthy, HealthOptedOut}
 
 // Position is the place of a node in the rollout that owns it. It is empty if no rollout does, or if the plan is not known.
 type Position string
@@ -42,14 +46,16 @@ const (
 	PositionInFlight Position = "InFlight"
 	// PositionUpdated means: the node runs the revision.
 	PositionUpdated Position = "Updated"
-	// PositionBlocked means: the node cannot continue by itself. It failed, its pods prevent a restart, or its agent is silent.
+	// PositionFailed means: the node failed in the rollout.
+	PositionFailed Position = "Failed"
+	// PositionBlocked means: the node's pods prevent a restart of its kubelet.
 	PositionBlocked Position = "Blocked"
-	// PositionSkipped means: the rollout does not change the node now.
+	// PositionSkipped means: the rollout does not change the node now, for example because its agent is silent.
 	PositionSkipped Position = "Skipped"
 )
 
 // Positions are all values of Position, those that need a person first.
-var Positions = []Position{PositionBlocked, PositionInFlight, PositionWaiting, PositionUpdated, PositionSkipped}
+var Positions = []Position{PositionFailed, PositionBlocked, PositionInFlight, PositionWaiting, PositionUpdated, PositionSkipped}
 
 // Standing is the health of a node, and separately its position in a rollout.
 type Standing struct {
@@ -58,25 +64,37 @@ type Standing struct {
 	Position Position `json:"position,omitempty"`
 	State    string   `json:"state,omitempty"` // the rollout's own name for the position: Trial, Soaking, Stale, ...
 	Why      string   `json:"why,omitempty"`   // explains the position
+	New      bool     `json:"-"`               // the Node is so new that its agent may not have started
 }
 
-// StandingOf returns the standing of a node with this NodeConfig, which may be nil. Only the NodeConfig decides about the
-// health, so that a user who may read less sees less, and never something different. s is nil if no rollout owns the node, or
-// if its plan is not known. An agent that has not answered for agentTimeout counts as silent.
-func StandingOf(nc *v1alpha1.NodeConfig, s *rollout.NodeState, agentTimeout time.Duration, now time.Time) Standing {
+// StandingOf returns the standing of a node. A user who may not read Nodes sees what the NodeConfig says. s is nil if no rollout
+// owns the node, or if its plan is not known. An agent that has not answered for agentTimeout counts as silent.
+func StandingOf(p query.Pair, s *rollout.NodeState, agentTimeout time.Duration, now time.Time) Standing {
 	var out Standing
-	out.Health, out.Cause = healthOf(nc, agentTimeout, now)
+	out.Health, out.Cause = healthOf(p.Config, agentTimeout, now)
+	out.New = out.Health == HealthNoAgent && p.Node != nil && now.Sub(p.Node.CreationTimestamp.Time) < joinGrace
+	switch {
+	case p.Node == nil && !p.NodeUnread:
+		out.Health, out.Cause = HealthUnknown, "the Node does not exist"
+	case out.Health != HealthFailed && p.Node != nil && !query.IsReady(p.Node):
+		out.Health, out.Cause = HealthNotReady, "the Node is not Ready"
+	}
 	if s != nil {
-		out = out.In(*s, nc != nil && query.HasReported(nc))
+		out = out.In(*s)
 	}
 	return out
 }
 
-// In returns the standing with the position of a node in this state of its rollout. reported says whether an agent has ever
-// written the status of the node's NodeConfig.
-func (s Standing) In(state rollout.NodeState, reported bool) Standing {
-	s.Position = positionOf(state.State, reported)
-	s.State, s.Why = state.State.String(), JoinWords(state.Reason, state.Message)
+// joinGrace is how long a new Node may be without an agent.
+const joinGrace = 10 * time.Minute
+
+// In returns the standing of a node in this state of its rollout. A node that looks well and failed in its rollout, such as one
+// whose trial takes too long, has failed.
+func (s Standing) In(state rollout.NodeState) Standing {
+	s.Position, s.State, s.Why = positions[state.State], state.State.String(), JoinWords(state.Reason, state.Message)
+	if state.State == rollout.Failed && (s.Health == HealthHealthy || s.Health == HealthOnTrial) {
+		s.Health, s.Cause = HealthFailed, s.Why
+	}
 	return s
 }
 
@@ -91,7 +109,7 @@ func (s Standing) Place() string {
 
 func healthOf(nc *v1alpha1.NodeConfig, agentTimeout time.Duration, now time.Time) (Health, string) {
 	if nc == nil || !query.HasReported(nc) {
-		return HealthUnknown, "no agent has reported"
+		return HealthNoAgent, "no agent has reported"
 	}
 	st := &nc.Status
 	ok := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionConfigOK)
@@ -128,21 +146,9 @@ func assignedAt(nc *v1alpha1.NodeConfig) *metav1.Time {
 	return nil
 }
 
-// positionOf returns the position of a node in a state. A node on which no agent was ever installed is skipped, not blocked.
-func positionOf(s rollout.State, reported bool) Position {
-	switch s {
-	case rollout.Pending:
-		return PositionWaiting
-	case rollout.Assigned, rollout.Trial, rollout.Soaking, rollout.Draining:
-		return PositionInFlight
-	case rollout.Updated:
-		return PositionUpdated
-	case rollout.Failed, rollout.Blocked:
-		return PositionBlocked
-	case rollout.Stale:
-		if reported {
-			return PositionBlocked
-		}
-	}
-	return PositionSkipped
+// positions are those of the states.
+var positions = map[rollout.State]Position{
+	rollout.Pending: PositionWaiting, rollout.Assigned: PositionInFlight, rollout.Trial: PositionInFlight, rollout.Soaking: PositionInFlight,
+	rollout.Draining: PositionInFlight, rollout.Updated: PositionUpdated, rollout.Failed: PositionFailed, rollout.Blocked: PositionBlocked,
+	rollout.Skipped: PositionSkipped, rollout.Stale: PositionSkipped, rollout.Conflicted: PositionSkipped, rollout.Manual: PositionSkipped,
 }

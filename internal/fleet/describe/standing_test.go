@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
@@ -12,7 +13,7 @@ import (
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
-func TestTheHealthOfANodeIsWhatItsNodeConfigSays(t *testing.T) {
+func TestTheHealthOfANodeIsWhatItsNodeConfigAndItsNodeSay(t *testing.T) {
 	now := time.Unix(10_000, 0)
 	ok := func(status metav1.ConditionStatus, reason string) v1alpha1.NodeConfigStatus {
 		return v1alpha1.NodeConfigStatus{AgentVersion: "v1", ObservedGeneration: 3, Conditions: []metav1.Condition{
@@ -35,7 +36,7 @@ func TestTheHealthOfANodeIsWhatItsNodeConfigSays(t *testing.T) {
 		health Health
 		cause  string
 	}{
-		{"no agent", nil, v1alpha1.NodeConfigStatus{}, HealthUnknown, "no agent has reported"},
+		{"no agent", nil, v1alpha1.NodeConfigStatus{}, HealthNoAgent, "no agent has reported"},
 		{"no condition", nil, v1alpha1.NodeConfigStatus{AgentVersion: "v1"}, HealthUnknown, "the agent has not reported a ConfigOK condition"},
 		{"fine", assigned(time.Hour), ok("True", "AllChecksPassed"), HealthHealthy, ""},
 		{"on trial", assigned(time.Hour), with(ok("True", "AllChecksPassed"), func(st *v1alpha1.NodeConfigStatus) { st.Trial = &v1alpha1.Trial{} }), HealthOnTrial, ""},
@@ -57,18 +58,42 @@ func TestTheHealthOfANodeIsWhatItsNodeConfigSays(t *testing.T) {
 		{"opted out, and broken", nil, with(ok("False", "DeadEnd"), func(st *v1alpha1.NodeConfigStatus) { st.RemoteConfig = v1alpha1.RemoteConfigDisabled }), HealthFailed, "DeadEnd: the message"},
 	} {
 		nc := &v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Generation: 3}, Spec: v1alpha1.NodeConfigSpec{ConfigSource: tt.source}, Status: tt.status}
-		got := StandingOf(nc, nil, time.Minute, now)
+		got := StandingOf(query.Pair{Config: nc, Node: nodeReady(true)}, nil, time.Minute, now)
 		want := (Standing{Health: tt.health, Cause: tt.cause})
 		assert.That(t, got == want, "%s: got %+v, want %+v", tt.name, got, want)
-		// The plan of a rollout never changes the health.
+		// The plan of a rollout changes the health only of a node that looks well and failed in the rollout.
 		for s := rollout.Pending; s <= rollout.Draining; s++ {
-			in := StandingOf(nc, &rollout.NodeState{State: s}, time.Minute, now)
+			in := StandingOf(query.Pair{Config: nc, NodeUnread: true}, &rollout.NodeState{State: s, Reason: "Timeout"}, time.Minute, now)
+			if s == rollout.Failed && (want.Health == HealthHealthy || want.Health == HealthOnTrial) {
+				assert.That(t, in.Health == HealthFailed && in.Cause == "Timeout", "%s, %v: got %+v", tt.name, s, in)
+				continue
+			}
 			assert.That(t, in.Health == got.Health && in.Cause == got.Cause, "%s, %v: got %+v, want %+v", tt.name, s, in, got)
 		}
+		// Nothing that an agent reported before makes a dead node look healthy.
+		dead := StandingOf(query.Pair{Config: nc, Node: nodeReady(false)}, nil, time.Minute, now)
+		if want.Health != HealthFailed {
+			want = Standing{Health: HealthNotReady, Cause: "the Node is not Ready"}
+		}
+		assert.That(t, dead == want, "%s, not Ready: got %+v, want %+v", tt.name, dead, want)
 	}
-	if got := StandingOf(nil, nil, time.Minute, now); got.Health != HealthUnknown {
-		t.Errorf("without a NodeConfig: %+v", got)
+	got := StandingOf(query.Pair{Config: &v1alpha1.NodeConfig{}}, nil, time.Minute, now)
+	assert.That(t, got.Health == HealthUnknown && got.Cause == "the Node does not exist", "without a Node: %+v", got)
+	got = StandingOf(query.Pair{Node: nodeReady(true)}, nil, time.Minute, now)
+	assert.That(t, got.Health == HealthNoAgent && !got.New, "without a NodeConfig: %+v", got)
+	got = StandingOf(query.Pair{Node: nodeReady(true)}, nil, time.Minute, nodeReady(true).CreationTimestamp.Add(time.Minute))
+	assert.That(t, got.Health == HealthNoAgent && got.New, "a new node: %+v", got)
+}
+
+// nodeReady returns a Node that is old enough to have an agent.
+func nodeReady(ready bool) *corev1.Node {
+	n := &corev1.Node{}
+	n.CreationTimestamp = metav1.NewTime(time.Unix(1, 0))
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
+	if ready {
+		n.Status.Conditions[0].Status = corev1.ConditionTrue
 	}
+	return n
 }
 
 func TestThePositionOfANodeFollowsItsStateInTheRollout(t *testing.T) {
@@ -85,20 +110,20 @@ func TestThePositionOfANodeFollowsItsStateInTheRollout(t *testing.T) {
 		{rollout.Soaking, silent, PositionInFlight, "InFlight/Soaking"},
 		{rollout.Draining, silent, PositionInFlight, "InFlight/Draining"},
 		{rollout.Updated, silent, PositionUpdated, "Updated"},
-		{rollout.Failed, silent, PositionBlocked, "Blocked/Failed"},
+		{rollout.Failed, silent, PositionFailed, "Failed"},
 		{rollout.Blocked, silent, PositionBlocked, "Blocked"},
-		{rollout.Stale, silent, PositionBlocked, "Blocked/Stale"},
+		{rollout.Stale, silent, PositionSkipped, "Skipped/Stale"},
 		{rollout.Stale, nil, PositionSkipped, "Skipped/Stale"},
 		{rollout.Skipped, silent, PositionSkipped, "Skipped"},
 		{rollout.Conflicted, silent, PositionSkipped, "Skipped/Conflicted"},
 		{rollout.Manual, silent, PositionSkipped, "Skipped/Manual"},
 	} {
-		got := StandingOf(tt.nc, &rollout.NodeState{State: tt.state, Reason: "Reason", Message: "words"}, time.Minute, time.Unix(0, 0))
+		got := StandingOf(query.Pair{Config: tt.nc, NodeUnread: true}, &rollout.NodeState{State: tt.state, Reason: "Reason", Message: "words"}, time.Minute, time.Unix(0, 0))
 		if got.Position != tt.position || got.Place() != tt.place || got.Why != "Reason: words" {
 			t.Errorf("%v: got %+v, %s, want %s, %s", tt.state, got, got.Place(), tt.position, tt.place)
 		}
 	}
-	none := StandingOf(silent, nil, time.Minute, time.Unix(0, 0))
+	none := StandingOf(query.Pair{Config: silent, NodeUnread: true}, nil, time.Minute, time.Unix(0, 0))
 	assert.That(t, none.Position == "" && none.Place() == "", "without a rollout: %+v", none)
 }
 

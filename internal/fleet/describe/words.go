@@ -105,7 +105,8 @@ func ImageVersion(image string) string {
 // seconds.
 const silence = time.Minute
 
-// ControllerSilent returns a warning if evenkeel-controller has not renewed its Lease for some time, and otherwise nothing.
+// ControllerSilent returns a warning if evenkeel-controller has not renewed its Lease for some time, and otherwise nothing. A zero
+// time means: there is no Lease, or it cannot be read.
 func ControllerSilent(renewed time.Time, namespace string, now time.Time) string {
 	if renewed.IsZero() || now.Sub(renewed) < silence {
 		return ""

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,7 +21,6 @@ const (
 	answerTimeout  = time.Minute      // a running agent answers within this time
 	unknownGrace   = 5 * time.Minute  // ConfigOK can be Unknown for this long without a finding
 	trialGrace     = time.Hour        // added to the length of a trial
-	orphanGrace    = 24 * time.Hour   // within this time the controller deletes a NodeConfig without a Node
 	rolloutTimeout = 30 * time.Second // a running controller processes a new rollout within this time
 	installTimeout = 15 * time.Minute // longer than install and uninstall allow for a node
 )
@@ -103,28 +101,29 @@ func deadEnd(f *Facts) []Finding {
 
 func fallenBack(f *Facts) []Finding {
 	return byReason(f, Warning, "went back to last-known-good", "push a fixed configuration, or repair the node and retry",
-		func(n *Node) bool { return n.Exists && n.Status == "False" && describe.IsTrialFailure(n.Reason) })
+		func(n *Node) bool { return n.Status == "False" && describe.IsTrialFailure(n.Reason) })
 }
 
 func refused(f *Facts) []Finding {
-	return byReason(f, Warning, "refuses the assigned configuration and keeps the previous one", "its output says what to do",
-		func(n *Node) bool {
-			return n.Exists && n.Status == "False" && n.Reason != v1alpha1.ReasonDeadEnd && !describe.IsTrialFailure(n.Reason)
-		})
+	refuses := func(pods bool) func(*Node) bool {
+		return func(n *Node) bool {
+			return n.Status == "False" && n.Reason != v1alpha1.ReasonDeadEnd && !describe.IsTrialFailure(n.Reason) && describe.AboutPods(n.Reason) == pods
+		}
+	}
+	return append(
+		byReason(f, Warning, "refuses the assigned configuration and keeps the previous one", "its output says what to do", refuses(false)),
+		byReason(f, Note, "is blocked: it keeps the previous configuration because of its pods", "its output says what to do", refuses(true))...)
 }
 
 func unclear(f *Facts) []Finding {
 	return byReason(f, Warning, "cannot determine its assigned configuration, or whether that is valid", "fix what the message names",
-		func(n *Node) bool { return n.Exists && n.Status == "Unknown" && f.Now.Sub(n.Since) > unknownGrace })
+		func(n *Node) bool { return n.Status == "Unknown" && f.Now.Sub(n.Since) > unknownGrace })
 }
 
 // limited reports kubelets with which evenkeel's features are limited.
 func limited(f *Facts) []Finding {
 	var out []Finding
 	for _, g := range groupBy(f, func(n *Node) string {
-		if !n.Exists {
-			return ""
-		}
 		return n.Limited
 	}) {
 		out = append(out, of(Warning, g.nodes, fmt.Sprintf("evenkeel's features are limited with its kubelet (%s): %s", g.key, cut(g.nodes[0].Limits)),
@@ -136,7 +135,7 @@ func limited(f *Facts) []Finding {
 func trialStuck(f *Facts) []Finding {
 	return one(f, Warning, "its trial should have ended an hour ago", "look for something unstable on the node: the API server, the container runtime, the kubelet's health",
 		func(n *Node) bool {
-			return n.Exists && !n.TrialStart.IsZero() && f.Now.Sub(n.TrialStart) > n.TrialDuration+trialGrace
+			return !n.TrialStart.IsZero() && f.Now.Sub(n.TrialStart) > n.TrialDuration+trialGrace
 		})
 }
 
@@ -153,11 +152,47 @@ func one(f *Facts, severity Severity, wrong, do string, selects func(*Node) bool
 	return nil
 }
 
+// silent reports agents that do not answer. An agent has no heartbeat, so those that were asked nothing are only counted.
 func silent(f *Facts) []Finding {
-	return one(f, Warning, "the Node is Ready, but its agent has not answered the newest spec of its NodeConfig", "systemctl status kubelet on the node; docs/troubleshooting.md, The agent does not start",
-		func(n *Node) bool {
-			return n.Exists && n.Ready && n.Reported && !n.Unanswered.IsZero() && f.Now.Sub(n.Unanswered) > answerTimeout
-		})
+	is := func(n *Node) bool {
+		return n.Ready && n.Reported && !n.Answered && !n.Asked.IsZero() && f.Now.Sub(n.Asked) > answerTimeout
+	}
+	found := one(f, Warning, "the Node is Ready, but its agent has not answered the newest spec of its NodeConfig",
+		"systemctl status kubelet on the node; docs/troubleshooting.md, The agent does not start", is)
+	if len(found) == 0 {
+		return nil
+	}
+	since := slices.MinFunc(found[0].nodes, func(a, b *Node) int { return a.Asked.Compare(b.Asked) }).Asked
+	answered, others := 0, 0
+	for i := range f.Nodes {
+		if n := &f.Nodes[i]; n.Ready && n.Reported && !is(n) {
+			others++
+			if n.Answered && !n.Asked.Before(since) {
+				answered++
+			}
+		}
+	}
+	if answered == 0 && others > 0 {
+		found[0].Wrong += fmt.Sprintf("; no agent that was asked since %s has answered: the other %s may be silent too", since.UTC().Format(time.RFC3339), printable.Count(others, "agent"))
+	}
+	return found
+}
+
+// notReady reports Nodes that are not Ready.
+func notReady(f *Facts) []Finding {
+	return one(f, Warning, "the Node is not Ready", "kubectl describe node NAME, then journalctl -u kubelet on the node",
+		func(n *Node) bool { return n.Standing.Health == describe.HealthNotReady })
+}
+
+// later reports failures that began after a change of configuration.
+func later(f *Facts) []Finding {
+	var out []Finding
+	for _, l := range summaryOf(f, nil) {
+		if l.Reason == describe.ReasonSuspected {
+			out = append(out, Finding{Severity: Warning, Object: "NodeConfigRollout " + l.Object, Wrong: l.Words, Do: l.Next})
+		}
+	}
+	return out
 }
 
 // installation reports installs and uninstalls that failed or were interrupted.
@@ -179,7 +214,7 @@ func installation(f *Facts) []Finding {
 	for _, label := range []string{v1alpha1.AgentInstall, v1alpha1.AgentUninstall} {
 		command := "kubectl evenkeel " + label
 		set, known := f.Installers[label]
-		labelled := func(n *Node) bool { return n.Exists && n.Label == label }
+		labelled := func(n *Node) bool { return n.Label == label }
 		// Once a node has an agent, the installer only upgrades it. A successful uninstall removes its label.
 		waits := func(n *Node) bool { return labelled(n) && (label == v1alpha1.AgentUninstall || !n.Reported) }
 		switch {
@@ -204,17 +239,17 @@ func noAgent(f *Facts) []Finding {
 		return nil
 	}
 	// The check "install" reports labelled nodes.
-	bare := func(n *Node) bool { return n.Exists && !n.Reported && n.Label != v1alpha1.AgentInstall }
+	bare := func(n *Node) bool { return !n.Reported && n.Label != v1alpha1.AgentInstall }
 	return append(
 		one(f, Warning, "a rollout selects it, but no agent has ever reported", "kubectl evenkeel install, or change the rollout's selector",
-			func(n *Node) bool { return bare(n) && n.Selected }),
+			func(n *Node) bool { return bare(n) && n.Selected && !n.Standing.New }),
 		one(f, Note, "no agent has ever reported, and no rollout selects it", "", func(n *Node) bool { return bare(n) && !n.Selected })...)
 }
 
 func sources(f *Facts) []Finding {
 	var out []Finding
 	for _, g := range groupBy(f, func(n *Node) string {
-		if !n.Exists || n.Source == nil || !f.Read[n.Source.Namespace] {
+		if n.Source == nil || !f.Read[n.Source.Namespace] {
 			return ""
 		}
 		name := types.NamespacedName{Namespace: n.Source.Namespace, Name: n.Source.Name}
@@ -242,17 +277,24 @@ func rollouts(f *Facts) []Finding {
 		if words := policy.SelfSelectionWarning(&r.Spec); words != "" {
 			out = append(out, Finding{Severity: Note, Object: objectOf(r), Wrong: words, Do: "see docs/security.md for the labels that nodes can set on themselves"})
 		}
+		level := describe.UrgencyOf(r).Level
 		degraded := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionDegraded)
-		switch r.Status.Phase {
-		case v1alpha1.RolloutHalted, v1alpha1.RolloutRolledBack, v1alpha1.RolloutStuck, v1alpha1.RolloutInvalid:
-			say(Warning, fmt.Sprintf("is %s: %s", r.Status.Phase, r.Status.Message))
+		words := fmt.Sprintf("is %s: %s", r.Status.Phase, r.Status.Message)
+		switch {
+		case describe.Stopped(r.Status.Phase):
+			if r.Spec.Frozen && r.Status.Phase == v1alpha1.RolloutRollingBack {
+				words = "is frozen and " + strings.TrimPrefix(words, "is ")
+			}
+			say(Warning, words)
 			continue
-		case v1alpha1.RolloutAwaitingApproval, v1alpha1.RolloutPaused, v1alpha1.RolloutFrozen, v1alpha1.RolloutNoNodes:
-			say(Note, fmt.Sprintf("is %s: %s", r.Status.Phase, r.Status.Message))
-		case "":
+		case r.Status.Phase == v1alpha1.RolloutFrozen && level == describe.LevelProblem:
+			say(Warning, words)
+		case r.Status.Phase == "":
 			if f.Lease.Alive && f.Now.Sub(r.CreationTimestamp.Time) > rolloutTimeout {
 				say(Warning, "the controller has not processed it: see the controller's log")
 			}
+		case r.Status.Phase != v1alpha1.RolloutComplete && r.Status.Phase != v1alpha1.RolloutProgressing && r.Status.Phase != v1alpha1.RolloutWaiting:
+			say(Note, words)
 		}
 		if degraded != nil && degraded.Status == metav1.ConditionTrue {
 			say(Warning, fmt.Sprintf("is degraded (%s): %s", degraded.Reason, degraded.Message))
@@ -289,8 +331,15 @@ func nodesOf(groups []group) [][]*Node {
 	return out
 }
 
-// leftOver reports NodeConfigs without a Node. The controller deletes those of rollouts after an hour.
+// leftOver reports NodeConfigs without a Node, which no number counts.
 func leftOver(f *Facts) []Finding {
-	return one(f, Note, "has a NodeConfig but no Node", "kubectl delete nodeconfig NAME, if the node will not come back",
-		func(n *Node) bool { return n.Config && !n.Exists && f.Now.Sub(cmp.Or(n.Since, f.Now)) > orphanGrace })
+	if len(f.Orphans) == 0 {
+		return nil
+	}
+	have := "have"
+	if len(f.Orphans) == 1 {
+		have = "has"
+	}
+	return []Finding{{Severity: Note, Object: printable.Count(len(f.Orphans), "NodeConfig"), Wrong: have + " no Node: " + printable.Few(f.Orphans),
+		Do: "nothing: the controller deletes those that a rollout assigned after an hour; for others: kubectl delete nodeconfig NAME"}}
 }

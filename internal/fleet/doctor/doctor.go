@@ -85,6 +85,8 @@ var checks = []struct {
 	{"kubelet", "with this kubelet some checks or features are missing", limited},
 	{"trial", "a configuration is not last-known-good before its trial ends", trialStuck},
 	{"silent", "an agent that does not answer applies no configuration", silent},
+	{"not-ready", "nothing is known about a node that is not Ready", notReady},
+	{"later", "a configuration can make nodes unhealthy after its trial", later},
 	{"install", "failed and interrupted installs do not continue by themselves", installation},
 	{"no-agent", "rollouts skip a node without an agent", noAgent},
 	{"sources", "a node that loses its disk cannot get its configuration again", sources},

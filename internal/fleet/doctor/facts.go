@@ -17,6 +17,9 @@ type Facts struct {
 	Denied    []Denied // objects that could not be read
 	HasConfig bool     // the API server serves NodeConfigs and NodeConfigRollouts, and they could be read
 	Nodes     []Node   // by name
+	Orphans   []string // NodeConfigs without a Node: no node of the fleet
+	// Situation counts the nodes for the headline.
+	Situation describe.Situation
 	Rollouts  []v1alpha1.NodeConfigRollout
 	Lease     Lease
 	// Installers are the DaemonSets of the installer and the uninstaller, by the value of LabelAgent that they serve. Only values
@@ -56,24 +59,23 @@ type Installer struct {
 	Version string // from the tag of its image; may be empty
 }
 
-// Node is a node of the cluster: its Node, its NodeConfig, or both.
+// Node is a node of the cluster, with its NodeConfig. If Nodes cannot be read, each NodeConfig counts as one.
 type Node struct {
 	Name       string
-	Exists     bool // there is a Node
 	Ready      bool
 	Selected   bool   // by a rollout
-	Config     bool   // there is a NodeConfig
 	Label      string // of the agent's installation, such as install or install-failed; may be empty
 	LabelSince time.Time
 	Because    string // why an install or uninstall failed
 	Reported   bool   // an agent has written the NodeConfig's status
-	Health     describe.Health
+	Standing   describe.Standing
 
 	Agent                   string // its version
 	Status, Reason, Message string // of ConfigOK
 	Since                   time.Time
 	Limited, Limits         string    // the reason and the message of KubeletLimited; empty: not limited
-	Unanswered              time.Time // when the newest spec was written, if the agent has not answered it; otherwise zero
+	Asked                   time.Time // when the newest spec was written; zero: the agent does not follow its NodeConfig
+	Answered                bool      // the agent has answered it
 	TrialStart              time.Time
 	TrialDuration           time.Duration
 	Source                  *v1alpha1.ConfigMapReference // the assigned ConfigMap

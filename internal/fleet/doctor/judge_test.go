@@ -17,6 +17,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/localcluster"
 )
@@ -28,7 +29,7 @@ func ago(d time.Duration) time.Time { return now.Add(-d) }
 // fine is a node of which nothing is to be said, changed.
 func fine(name string, change ...func(*Node)) Node {
 	n := Node{
-		Name: name, Exists: true, Ready: true, Config: true, Reported: true, Agent: "v0.1.0",
+		Name: name, Ready: true, Reported: true, Agent: "v0.1.0", Standing: describe.Standing{Health: describe.HealthHealthy},
 		Status: "True", Reason: v1alpha1.ReasonAllChecksPassed, Message: "using current", Since: ago(time.Hour),
 	}
 	for _, f := range change {
@@ -54,12 +55,29 @@ func labelled(label string, since time.Duration) func(*Node) {
 
 // bare is one without an agent.
 func bare(name, label string, since time.Duration) Node {
-	n := Node{Name: name, Exists: true, Ready: true, Selected: true}
+	n := Node{Name: name, Ready: true, Selected: true}
 	labelled(label, since)(&n)
 	return n
 }
 
-func gone(n *Node) { n.Exists, n.Ready = false, false }
+// asked was asked so long ago and has answered, or not.
+func asked(ago time.Duration, answered bool) func(*Node) {
+	return func(n *Node) { n.Asked, n.Answered = now.Add(-ago), answered }
+}
+
+// failsLater makes 50 of 300 nodes unhealthy three minutes after a change.
+func failsLater(f *Facts) {
+	for i := range 300 {
+		h := describe.NodeHealth{}
+		if i < 50 {
+			h = describe.NodeHealth{Suspect: describe.Suspect{Rollout: "workers", Revision: 7, Symptom: "not Ready"}, Assigned: ago(time.Hour), Since: ago(57 * time.Minute)}
+		}
+		f.Situation.Healths = append(f.Situation.Healths, h)
+	}
+}
+
+// health sets the standing of a node.
+func health(h describe.Health) func(*Node) { return func(n *Node) { n.Standing.Health = h } }
 
 func installers(version string) map[string]Installer {
 	return map[string]Installer{
@@ -187,17 +205,21 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			"warning fallen-back: node a: went back to last-known-good (NotReady): x -> kubectl evenkeel node a; push a fixed configuration, or repair the node and retry",
 		}},
 		{"refused", nodes(fine("a", condition("False", "NeedsDrain", "cpu manager", time.Hour))),
-			[]string{"warning refused: node a: refuses the assigned configuration and keeps the previous one (NeedsDrain): cpu manager -> kubectl evenkeel node a; its output says what to do"}},
+			[]string{"note refused: node a: is blocked: it keeps the previous configuration because of its pods (NeedsDrain): cpu manager -> kubectl evenkeel node a; its output says what to do"}},
 		{"unclear for long", nodes(fine("a", condition("Unknown", "SyncFailed", "not found", 6*time.Minute))),
 			[]string{"warning unclear: node a: cannot determine its assigned configuration, or whether that is valid (SyncFailed): not found -> kubectl evenkeel node a; fix what the message names"}},
 		{"unclear for a moment", nodes(fine("a", condition("Unknown", "SyncFailed", "not found", 4*time.Minute))), nil},
 		{"a trial that does not end", nodes(fine("a", func(n *Node) { n.TrialStart, n.TrialDuration = ago(71*time.Minute), 10*time.Minute })),
 			[]string{"warning trial: node a: its trial should have ended an hour ago -> look for something unstable on the node: the API server, the container runtime, the kubelet's health"}},
 		{"a long trial", nodes(fine("a", func(n *Node) { n.TrialStart, n.TrialDuration = ago(71*time.Minute), time.Hour })), nil},
-		{"a silent agent", nodes(fine("a", func(n *Node) { n.Unanswered = ago(2 * time.Minute) })),
+		{"a silent agent", nodes(fine("a", asked(2*time.Minute, false)), fine("b", asked(time.Minute, true))),
 			[]string{"warning silent: node a: the Node is Ready, but its agent has not answered the newest spec of its NodeConfig -> systemctl status kubelet on the node; docs/troubleshooting.md, The agent does not start"}},
-		{"an agent that has just been asked", nodes(fine("a", func(n *Node) { n.Unanswered = ago(30 * time.Second) })), nil},
-		{"a node that is down", nodes(fine("a", func(n *Node) { n.Unanswered, n.Ready = ago(time.Hour), false })), nil},
+		{"an agent that has just been asked", nodes(fine("a", asked(30*time.Second, false))), nil},
+		{"agents of which few were asked, and none answers", nodes(fine("a", asked(5*time.Minute, false)), fine("b", asked(2*time.Minute, false)), fine("c", asked(time.Hour, true)), fine("d")),
+			[]string{"warning silent: 2 nodes (a, b): the Node is Ready, but its agent has not answered the newest spec of its NodeConfig; no agent that was asked since 2026-01-02T02:59:05Z has answered: the other 2 agents may be silent too -> systemctl status kubelet on the node; docs/troubleshooting.md, The agent does not start"}},
+		{"nodes that are down", nodes(fine("a", asked(time.Hour, false), health(describe.HealthNotReady), func(n *Node) { n.Ready = false }), fine("b", health(describe.HealthNotReady))),
+			[]string{"warning not-ready: 2 nodes (a, b): the Node is not Ready -> kubectl describe node NAME, then journalctl -u kubelet on the node"}},
+		{"a failure that shows later", failsLater, []string{"warning later: NodeConfigRollout workers: 50 of 300 nodes are not Ready; all 50 run workers/7, received at most 3m earlier -> kubectl evenkeel nodes --rollout workers --problems"}},
 		{"installations that failed", nodes(fine("a", func(n *Node) { n.Label, n.Because = "install-failed", "the kubelet did not\nbecome healthy" }),
 			fine("b", func(n *Node) { n.Label = "uninstall-failed" }), fine("c", func(n *Node) { n.Label = "install-failed" })), []string{
 			"warning install: 2 nodes (a, c): kubectl evenkeel install failed: the kubelet did not become healthy -> fix the cause, then kubectl evenkeel install --retry a",
@@ -226,15 +248,11 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			f.Nodes = []Node{fine("b", labelled("install", time.Hour))}
 		}, []string{"note install: DaemonSet evenkeel-install/evenkeel-installer: its image is v0.0.9, the controller is v0.1.0 -> kubectl apply -f install.yaml of one version, then kubectl evenkeel install"}},
 		{"an installer that may not be read", nodes(fine("b", labelled("install", time.Hour))), nil},
-		{"a node that is gone is nobody's to mend", nodes(
-			fine("a", gone, condition("False", "CrashLooped", "x", 0)), fine("b", gone, condition("False", "NeedsDrain", "x", 0)), fine("c", gone, condition("Unknown", "SyncFailed", "x", time.Hour)),
-			fine("d", gone, func(n *Node) { n.TrialStart = ago(2 * time.Hour) }), fine("e", gone, assigned("uid-0")),
-		), nil},
-		{"nodes without an agent", nodes(Node{Name: "a", Exists: true, Selected: true}, Node{Name: "b", Exists: true, Config: true}, fine("c")), []string{
+		{"nodes without an agent", nodes(Node{Name: "a", Selected: true}, Node{Name: "b"}, Node{Name: "new", Selected: true, Standing: describe.Standing{New: true}}, fine("c")), []string{
 			"warning no-agent: node a: a rollout selects it, but no agent has ever reported -> kubectl evenkeel install, or change the rollout's selector",
 			"note no-agent: node b: no agent has ever reported, and no rollout selects it -> ",
 		}},
-		{"NodeConfigs that may not be read", func(f *Facts) { f.HasConfig, f.Nodes = false, []Node{{Name: "a", Exists: true, Selected: true}} }, nil},
+		{"NodeConfigs that may not be read", func(f *Facts) { f.HasConfig, f.Nodes = false, []Node{{Name: "a", Selected: true}} }, nil},
 		{"a ConfigMap that is there", nodes(fine("a", assigned("uid-1"))), nil},
 		{"a ConfigMap that was made anew", nodes(fine("a", assigned("uid-0")), fine("b", assigned("uid-0")), fine("c", assigned("uid-0")), fine("d", assigned("uid-0"))),
 			[]string{"warning sources: 4 nodes (a, b, c, ...): the assigned ConfigMap evenkeel-system/workers-1 was deleted and created again; nodes that run it keep it from their checkpoint, and no other node can get it -> push again, or assign an existing ConfigMap"}},
@@ -249,12 +267,19 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 				rollout("workers", v1alpha1.RolloutComplete, "done", degraded),
 				rollout("workers", v1alpha1.RolloutAwaitingApproval, "step 1"),
 				rollout("workers", "", ""),
+				rollout("back", v1alpha1.RolloutRollingBack, "2 nodes to roll back"), rollout("held", v1alpha1.RolloutRollingBack, "2 nodes to roll back"),
+				rollout("cold", v1alpha1.RolloutFrozen, "no node moves"), rollout("cool", v1alpha1.RolloutFrozen, "no node moves"),
 			}
+			f.Rollouts[7].Spec.Frozen, f.Rollouts[8].Status.Nodes.Pending = true, 3
 		}, []string{
 			"warning rollouts: NodeConfigRollout workers: is Halted: revision 2 was stopped -> " + showWorkers,
 			"warning rollouts: NodeConfigRollout workers: is degraded (NodesFailed): 1 node failed -> " + showWorkers,
 			"warning rollouts: NodeConfigRollout workers: the controller has not processed it: see the controller's log -> " + showWorkers,
+			"warning rollouts: NodeConfigRollout back: is RollingBack: 2 nodes to roll back -> kubectl evenkeel rollout status back",
+			"warning rollouts: NodeConfigRollout held: is frozen and RollingBack: 2 nodes to roll back -> kubectl evenkeel rollout status held",
+			"warning rollouts: NodeConfigRollout cold: is Frozen: no node moves -> kubectl evenkeel rollout status cold",
 			"note rollouts: NodeConfigRollout workers: is AwaitingApproval: step 1 -> " + showWorkers,
+			"note rollouts: NodeConfigRollout cool: is Frozen: no node moves -> kubectl evenkeel rollout status cool",
 		}},
 		{"a rollout that nodes can join by themselves", func(f *Facts) {
 			open, closed := rollout("open", v1alpha1.RolloutComplete, "done"), rollout("closed", v1alpha1.RolloutComplete, "done")
@@ -267,9 +292,8 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			[]string{"note versions: node b: runs a different agent version than most nodes: v0.1.0 on 2, v0.0.9 on 1 -> kubectl evenkeel nodes -o wide shows which; upgrade them if no upgrade is in progress"}},
 		{"a controller of another version", func(f *Facts) { f.Lease.Version = "v0.2.0" },
 			[]string{"note versions: the controller: is v0.2.0, the agents are v0.1.0 -> upgrade the older ones"}},
-		{"a NodeConfig that is left over", nodes(fine("a", func(n *Node) { n.Exists, n.Since = false, ago(48*time.Hour) })),
-			[]string{"note left-over: node a: has a NodeConfig but no Node -> kubectl delete nodeconfig NAME, if the node will not come back"}},
-		{"a node that has just left", nodes(fine("a", func(n *Node) { n.Exists = false })), nil},
+		{"NodeConfigs that are left over", func(f *Facts) { f.Orphans = []string{"x", "y"} },
+			[]string{"note left-over: 2 NodeConfigs: have no Node: x, y -> nothing: the controller deletes those that a rollout assigned after an hour; for others: kubectl delete nodeconfig NAME"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string

@@ -148,51 +148,61 @@ func (l *look) rollouts(ctx context.Context) error {
 }
 
 func (l *look) nodes(ctx context.Context) error {
-	nodes := map[string]*Node{}
-	node := func(name string) *Node {
-		if nodes[name] == nil {
-			nodes[name] = &Node{Name: name}
-		}
-		return nodes[name]
-	}
+	configs, pairs := map[string]*v1alpha1.NodeConfig{}, map[string]query.Pair{}
 	l.f.HasConfig = true
-	timeout := policy.SettingsIn(l.f.Rollouts).Times.Agent
 	for nc, err := range query.Configs(ctx, l) {
 		switch {
 		case err == nil:
-			of := node(nc.Name)
-			of.setConfig(nc)
-			of.Health = describe.StandingOf(nc, nil, timeout, l.f.Now).Health
+			configs[nc.Name] = nc
 		case unserved(err) || l.denied("NodeConfigs", err):
 			l.f.HasConfig = false
 		default:
 			return fmt.Errorf("list NodeConfigs: %w", err)
 		}
 	}
-	selections := policy.SelectionsOf(l.f.Rollouts)
 	for n, err := range query.Pages[*corev1.Node](ctx, l, &corev1.NodeList{}) {
 		switch {
 		case err == nil:
-			of := node(n.Name)
-			of.setNode(n)
-			of.Selected = slices.ContainsFunc(selections, func(s policy.Selection) bool { return s.Selects(n) })
+			pairs[n.Name] = query.Pair{Node: n, Config: configs[n.Name]}
+			delete(configs, n.Name)
 		case l.denied("Nodes", err): // assume that each node exists: nothing is known about the Nodes
-			for _, n := range nodes {
-				n.Exists = true
+			for name, nc := range configs {
+				pairs[name] = query.Pair{Config: nc, NodeUnread: true}
 			}
+			clear(configs)
 		default:
 			return fmt.Errorf("list nodes: %w", err)
 		}
 	}
-	for _, name := range slices.SortedFunc(maps.Keys(nodes), printable.CompareNatural) {
-		l.f.Nodes = append(l.f.Nodes, *nodes[name])
+	l.f.Orphans = slices.SortedFunc(maps.Keys(configs), printable.CompareNatural)
+	settings, selections := policy.SettingsIn(l.f.Rollouts), policy.SelectionsOf(l.f.Rollouts)
+	for _, name := range slices.SortedFunc(maps.Keys(pairs), printable.CompareNatural) {
+		pair, n := pairs[name], Node{Name: name}
+		n.Standing = describe.StandingOf(pair, nil, settings.Times.Agent, l.f.Now)
+		if pair.Config != nil {
+			n.setConfig(pair.Config)
+		}
+		if pair.Node != nil {
+			n.setNode(pair.Node)
+			n.Selected = slices.ContainsFunc(selections, func(s policy.Selection) bool { return s.Selects(pair.Node) })
+		}
+		switch { // as a plan of its rollout would say
+		case n.Selected && n.Standing.Health == describe.HealthNoAgent && n.Label != v1alpha1.AgentInstall:
+			n.Standing.Position = describe.PositionSkipped
+		case n.Status == "False" && describe.AboutPods(n.Reason):
+			n.Standing.Position = describe.PositionBlocked
+		}
+		if l.f.HasConfig {
+			l.f.Situation.Add(pair, n.Standing, settings.Maintenance)
+		}
+		l.f.Nodes = append(l.f.Nodes, n)
 	}
 	return nil
 }
 
 // setNode copies the facts of a Node.
 func (n *Node) setNode(node *corev1.Node) {
-	n.Exists, n.Ready = true, query.IsReady(node)
+	n.Ready = query.IsReady(node)
 	n.Label, n.Because = node.Labels[v1alpha1.LabelAgent], node.Annotations[v1alpha1.AnnotationAgentFailed]
 	n.LabelSince = node.CreationTimestamp.Time
 	for _, m := range node.ManagedFields {
@@ -226,7 +236,7 @@ func (l *look) installers(ctx context.Context) error {
 // setConfig copies the facts of a NodeConfig.
 func (n *Node) setConfig(nc *v1alpha1.NodeConfig) {
 	st := &nc.Status
-	n.Config, n.Agent = true, st.AgentVersion
+	n.Agent = st.AgentVersion
 	if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionConfigOK); c != nil {
 		n.Reported = true
 		n.Status, n.Reason, n.Message, n.Since = string(c.Status), c.Reason, c.Message, c.LastTransitionTime.Time
@@ -235,11 +245,11 @@ func (n *Node) setConfig(nc *v1alpha1.NodeConfig) {
 		n.Limited, n.Limits = c.Reason, c.Message
 	}
 	follows := st.RemoteConfig == "" || st.RemoteConfig == v1alpha1.RemoteConfigNodeConfig
-	if follows && st.ObservedGeneration != nc.Generation {
-		n.Unanswered = nc.CreationTimestamp.Time
+	if follows {
+		n.Asked, n.Answered = nc.CreationTimestamp.Time, st.ObservedGeneration == nc.Generation
 		for _, m := range nc.ManagedFields {
-			if m.Subresource == "" && m.Time != nil && m.Time.After(n.Unanswered) {
-				n.Unanswered = m.Time.Time
+			if m.Subresource == "" && m.Time != nil && m.Time.After(n.Asked) {
+				n.Asked = m.Time.Time
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/testkit/assert"
@@ -84,6 +86,9 @@ func (e *empty) List(_ context.Context, list client.ObjectList, _ ...client.List
 		nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: &v1alpha1.ConfigMapReference{Namespace: "ns", Name: "x", UID: "y"}}
 		configs.Items = append(configs.Items, nc)
 	}
+	if nodes, ok := list.(*corev1.NodeList); ok {
+		nodes.Items = []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}
+	}
 	return e.answers()
 }
 
@@ -139,8 +144,42 @@ func TestAnAgentOwesAnAnswerSinceTheSpecWasWritten(t *testing.T) {
 	} {
 		n, nc := &Node{}, nc.DeepCopy()
 		tt.change(nc)
-		if n.setConfig(nc); !n.Unanswered.Equal(tt.want) {
-			t.Errorf("%s: since %s, want %s", tt.name, n.Unanswered, tt.want)
+		n.setConfig(nc)
+		var since time.Time
+		if !n.Answered {
+			since = n.Asked
 		}
+		assert.That(t, since.Equal(tt.want), "%s: since %s, want %s", tt.name, since, tt.want)
 	}
+}
+
+// Nodes that an autoscaler removed leave the fleet at once, and dead nodes do not pass as healthy.
+func TestOnlyNodesThatExistCount(t *testing.T) {
+	api := fakeapi.New(t)
+	for _, name := range []string{"fine", "down", "bare"} {
+		api.AddNode(name, "pool", "z")
+	}
+	down := &corev1.Node{}
+	assert.NoError(t, api.Get(t.Context(), client.ObjectKey{Name: "down"}, down))
+	down.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
+	api.Report(down)
+	for _, name := range []string{"fine", "down", "removed-1", "removed-2"} {
+		api.AddNodeConfig(name, nil, nil)
+	}
+	f := assert.Value(Look(t.Context(), api))(t)
+	r := NewReport(f)
+	assert.That(t, r.Nodes == 3 && r.Agents == 2, "%d nodes, %d agents", r.Nodes, r.Agents)
+	assert.Equal(t, summaryOf(f, nil).Headline(), "1 node not Ready", "the headline")
+	at := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.Check == "left-over" })
+	assert.Must(t, at >= 0, "the NodeConfigs are not reported: %+v", r.Findings)
+	assert.Equal(t, r.Findings[at].Object+" "+r.Findings[at].Wrong, "2 NodeConfigs have no Node: removed-1, removed-2", "it")
+	f = assert.Value(Look(t.Context(), interceptor.NewClient(api, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+			if _, nodes := list.(*corev1.NodeList); nodes {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no"))
+			}
+			return c.List(ctx, list, o...)
+		}})))(t)
+	assert.That(t, len(f.Nodes) == 4 && len(f.Orphans) == 0, "without permission: %d nodes, %q", len(f.Nodes), f.Orphans)
+	assert.Equal(t, summaryOf(f, nil).Headline(), "no problems", "the headline")
 }

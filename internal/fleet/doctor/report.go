@@ -12,20 +12,18 @@ import (
 
 // Report is what "doctor" prints.
 type Report struct {
-	Headline string    `json:"headline"` // one line, without a full stop
-	Nodes    int       `json:"nodes"`
-	Agents   int       `json:"agents"` // nodes whose agent has reported
-	Rollouts int       `json:"rollouts"`
-	Findings []Finding `json:"findings"`
+	Headline string         `json:"headline"` // one line, without a full stop
+	Level    describe.Level `json:"level"`    // a problem also if there are errors or warnings
+	Nodes    int            `json:"nodes"`
+	Agents   int            `json:"agents"` // nodes whose agent has ever reported
+	Rollouts int            `json:"rollouts"`
+	Findings []Finding      `json:"findings"`
 }
 
 // NewReport returns the report about these facts.
 func NewReport(f *Facts) Report {
-	r := Report{Rollouts: len(f.Rollouts), Findings: Judge(f)}
+	r := Report{Nodes: len(f.Nodes), Rollouts: len(f.Rollouts), Findings: Judge(f)}
 	for i := range f.Nodes {
-		if f.Nodes[i].Exists {
-			r.Nodes++
-		}
 		if f.Nodes[i].Reported {
 			r.Agents++
 		}
@@ -33,7 +31,11 @@ func NewReport(f *Facts) Report {
 	if r.Findings == nil {
 		r.Findings = []Finding{}
 	}
-	r.Headline = headline(f, r.Findings)
+	summary := summaryOf(f, r.Findings)
+	r.Headline, r.Level = headline(f, r.Findings, summary), summary.Level()
+	if r.Count(Error)+r.Count(Warning) > 0 {
+		r.Level = describe.LevelProblem
+	}
 	return r
 }
 
@@ -48,27 +50,12 @@ func (r Report) Count(s Severity) int {
 	return n
 }
 
-// troubles are the phases in which a rollout needs a person because something is wrong, the most urgent first.
-var troubles = []v1alpha1.RolloutPhase{v1alpha1.RolloutHalted, v1alpha1.RolloutStuck, v1alpha1.RolloutRolledBack, v1alpha1.RolloutInvalid}
-
 // headline returns the report in one line: what is wrong, the most important first.
-func headline(f *Facts, found []Finding) string {
+func headline(f *Facts, found []Finding, summary describe.Summary) string {
 	if slices.ContainsFunc(found, func(f Finding) bool { return f.absent }) {
 		return "evenkeel is not installed in this cluster"
 	}
-	words := aboutInstallation(found)
-	phases := map[v1alpha1.RolloutPhase]int{}
-	for i := range f.Rollouts {
-		phases[f.Rollouts[i].Status.Phase]++
-	}
-	for _, p := range troubles {
-		if n := phases[p]; n > 0 {
-			words = append(words, fmt.Sprintf("%s %s %s", printable.Count(n, "rollout"), are(n), describe.PhaseWords(p)))
-		}
-	}
-	if n := failedNodes(f); n > 0 {
-		words = append(words, printable.Count(n, "node")+" failed")
-	}
+	words := append(aboutInstallation(found), summary.Words(describe.LevelProblem)...)
 	if n := others(f, found); n > 0 && len(words) > 0 {
 		words = append(words, printable.Count(n, "more problem"))
 	} else if n > 0 {
@@ -85,15 +72,20 @@ func headline(f *Facts, found []Finding) string {
 	case incomplete:
 		words = append(words, "not everything could be checked")
 	}
-	if n := phases[v1alpha1.RolloutAwaitingApproval]; n == 1 {
-		words = append(words, "1 rollout awaits approval")
-	} else if n > 1 {
-		words = append(words, printable.Count(n, "rollout")+" await approval")
-	}
-	return strings.Join(words, ", ")
+	return strings.Join(append(words, summary.Words(describe.LevelNotice)...), ", ")
 }
 
-// aboutInstallation returns what a headline says about the manifests and the controller.
+// summaryOf returns what matters in the cluster, apart from the installation.
+func summaryOf(f *Facts, found []Finding) describe.Summary {
+	s := f.Situation
+	s.Rollouts = f.Rollouts
+	if slices.ContainsFunc(found, func(f Finding) bool { return f.Check == "controller" && f.Severity == Error && f.ExplainedBy == "" }) {
+		s.NoLeader = "no controller runs"
+	}
+	return describe.SummaryOf(s)
+}
+
+// aboutInstallation returns what a headline says about the manifests.
 func aboutInstallation(found []Finding) []string {
 	var words []string
 	differ := 0
@@ -109,9 +101,6 @@ func aboutInstallation(found []Finding) []string {
 	if differ > 0 {
 		words = append(words, fmt.Sprintf("%s of the installation %s missing or outdated", printable.Count(differ, "object"), are(differ)))
 	}
-	if slices.ContainsFunc(found, func(f Finding) bool { return f.Check == "controller" && f.Severity == Error && f.ExplainedBy == "" }) {
-		words = append(words, "no controller runs")
-	}
 	return words
 }
 
@@ -122,26 +111,16 @@ func are(n int) string {
 	return "are"
 }
 
-// failed reports whether a node counts as failed in a headline.
-func (n *Node) failed() bool { return n.Exists && n.Health == describe.HealthFailed }
-
-func failedNodes(f *Facts) int {
-	n := 0
-	for i := range f.Nodes {
-		if f.Nodes[i].failed() {
-			n++
-		}
-	}
-	return n
-}
+// counted reports whether a headline counts a node among the problems.
+func (n *Node) counted() bool { return n.Standing.Kind().Level() == describe.LevelProblem }
 
 // others counts the errors and warnings that the rest of a headline does not mention.
 func others(f *Facts, found []Finding) int {
 	n := 0
 	for _, one := range found {
-		mentioned := one.ExplainedBy != "" || one.Check == checkInstallation || one.Check == "rollouts" && inTrouble(f, one) ||
+		mentioned := one.ExplainedBy != "" || slices.Contains([]string{checkInstallation, "later"}, one.Check) || one.Check == "rollouts" && inTrouble(f, one) ||
 			one.Severity == Error && slices.Contains([]string{"api", "controller-rights", "controller"}, one.Check) ||
-			len(one.nodes) > 0 && !slices.ContainsFunc(one.nodes, func(n *Node) bool { return !n.failed() })
+			len(one.nodes) > 0 && !slices.ContainsFunc(one.nodes, func(n *Node) bool { return !n.counted() })
 		if (one.Severity == Error || one.Severity == Warning) && !mentioned {
 			n++
 		}
@@ -149,10 +128,10 @@ func others(f *Facts, found []Finding) int {
 	return n
 }
 
-// inTrouble reports whether a finding is about a rollout whose phase the headline counts.
+// inTrouble reports whether a finding is about a rollout that the headline counts among the problems.
 func inTrouble(f *Facts, about Finding) bool {
 	return slices.ContainsFunc(f.Rollouts, func(r v1alpha1.NodeConfigRollout) bool {
-		return about.Object == objectOf(&r) && slices.Contains(troubles, r.Status.Phase)
+		return about.Object == objectOf(&r) && describe.UrgencyOf(&r).Level == describe.LevelProblem
 	})
 }
 

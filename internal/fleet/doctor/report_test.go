@@ -11,6 +11,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -27,7 +28,7 @@ func removed(kinds ...string) func(*Facts) {
 
 // failed makes a node's ConfigOK False, for this reason.
 func failed(reason string) func(*Node) {
-	return func(n *Node) { n.Status, n.Reason, n.Health = "False", reason, describe.HealthFailed }
+	return func(n *Node) { n.Status, n.Reason, n.Standing.Health = "False", reason, describe.HealthFailed }
 }
 
 // A report starts with what matters most, lists what explains the rest, and counts the rest.
@@ -87,24 +88,34 @@ func TestAReportStartsWithAHeadlineAndTheFindingsThatExplainTheOthers(t *testing
 		{"halted rollouts and failed nodes", func(f *Facts) {
 			f.Rollouts = []v1alpha1.NodeConfigRollout{rollout("a", v1alpha1.RolloutHalted, ""), rollout("b", v1alpha1.RolloutHalted, ""), rollout("c", v1alpha1.RolloutStuck, "")}
 			f.Nodes = append(many(8, failed("CrashLooped")), fine("z", failed("DeadEnd")))
-		}, "2 rollouts are halted, 1 rollout is stuck, 9 nodes failed", []string{"dead-end", "fallen-back", "rollouts", "rollouts-2", "rollouts-3"}, nil},
+		}, "2 rollouts halted, 1 rollout stuck, 9 nodes failed", []string{"dead-end", "fallen-back", "rollouts", "rollouts-2", "rollouts-3"}, nil},
 		{"one of each", func(f *Facts) {
 			f.Rollouts = []v1alpha1.NodeConfigRollout{rollout("a", v1alpha1.RolloutRolledBack, ""), rollout("b", v1alpha1.RolloutAwaitingApproval, "")}
 			f.Nodes = many(1, failed("ValidationFailed"))
-		}, "1 rollout is rolled back, 1 node failed, 1 rollout awaits approval", []string{"refused", "rollouts", "rollouts-2"}, nil},
+		}, "1 rollout rolled back, 1 node failed, 1 rollout waiting for approval", []string{"refused", "rollouts", "rollouts-2"}, nil},
 		{"nothing but approval", func(f *Facts) {
 			f.Rollouts = []v1alpha1.NodeConfigRollout{rollout("a", v1alpha1.RolloutAwaitingApproval, ""), rollout("b", v1alpha1.RolloutAwaitingApproval, "")}
-		}, "no problems, 2 rollouts await approval", []string{"rollouts", "rollouts-2"}, nil},
-		{"a node that keeps its configuration because of its pods has not failed", nodes(fine("a", condition("False", "NeedsDrain", "cpu manager", time.Hour))),
-			"1 problem", []string{"refused"}, nil},
-		{"a node that is gone has not failed", nodes(fine("a", gone, failed("CrashLooped"))), "no problems", nil, nil},
+		}, "no problems, 2 rollouts waiting for approval", []string{"rollouts", "rollouts-2"}, nil},
+		{"a node that keeps its configuration because of its pods has not failed", nodes(fine("a", condition("False", "NeedsDrain", "cpu manager", time.Hour),
+			func(n *Node) { n.Standing.Position = describe.PositionBlocked })), "no problems, 1 node blocked", []string{"refused"}, nil},
+		{"NodeConfigs of nodes that are gone", func(f *Facts) { f.Orphans = []string{"x", "y"} }, "no problems", []string{"left-over"}, nil},
+		{"nodes that are not Ready", nodes(fine("a", health(describe.HealthNotReady)), fine("b")), "1 node not Ready", []string{"not-ready"}, nil},
+		{"an agent that has just become unclear", nodes(fine("a", health(describe.HealthUnknown))), "1 node unknown", nil, nil},
+		{"a rollback in progress, and one that somebody froze", func(f *Facts) {
+			f.Rollouts = []v1alpha1.NodeConfigRollout{rollout("a", v1alpha1.RolloutRollingBack, ""), rollout("b", v1alpha1.RolloutRollingBack, "")}
+			f.Rollouts[1].Spec.Frozen = true
+		}, "1 rollout frozen while rolling back, 1 rollout rolling back", []string{"rollouts", "rollouts-2"}, nil},
+		{"nodes that became unhealthy after a change", func(f *Facts) {
+			failsLater(f)
+			f.Nodes = many(50, health(describe.HealthNotReady))
+		}, "50 of 300 nodes are not Ready; all 50 run workers/7, received at most 3m earlier, 50 nodes not Ready", []string{"not-ready", "later"}, nil},
 		{"a degraded rollout that works, beside failed nodes", func(f *Facts) {
 			f.Rollouts = []v1alpha1.NodeConfigRollout{rollout("a", v1alpha1.RolloutComplete, "", metav1.Condition{Type: "Degraded", Status: "True", Reason: "X"})}
 			f.Nodes = many(1, failed("CrashLooped"))
-		}, "1 node failed, 1 more problem", []string{"fallen-back", "rollouts"}, nil},
+		}, "1 rollout degraded, 1 node failed", []string{"fallen-back", "rollouts"}, nil},
 		{"no controller", func(f *Facts) {
 			f.Lease.Alive = false
-			f.Nodes = []Node{fine("a", func(n *Node) { n.Exists, n.Since = false, ago(48*time.Hour) })}
+			f.Orphans = []string{"a"}
 		}, "no controller runs", []string{"controller"}, map[string]int{"controller": 1}},
 		{"a ConfigMap that is gone", nodes(
 			fine("a", assigned("uid-0"), condition("Unknown", "SyncFailed", "not found", time.Hour)), fine("b", assigned("uid-0")),
@@ -126,8 +137,17 @@ func TestAReportStartsWithAHeadlineAndTheFindingsThatExplainTheOthers(t *testing
 		}, "2 nodes failed, not everything could be checked", []string{"fallen-back", "rights"}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := NewReport(well(t, tt.change))
+			facts := well(t, tt.change)
+			for i := range facts.Nodes { // as Look does
+				if facts.HasConfig {
+					facts.Situation.Add(query.Pair{NodeUnread: true}, facts.Nodes[i].Standing, nil)
+				}
+			}
+			r := NewReport(facts)
 			assert.Equal(t, r.Headline, tt.headline, "headline")
+			// The exit code and the headline agree.
+			calm := strings.HasPrefix(tt.headline, "no problems") || strings.HasPrefix(tt.headline, "nothing could")
+			assert.That(t, (r.Level == describe.LevelProblem) != calm, "the level is %s", r.Level)
 			var listed []string
 			follow, before := map[string]int{}, 0
 			for _, f := range r.Findings {
@@ -182,7 +202,8 @@ func TestNoFindingExplainsWhatExplainsIt(t *testing.T) {
 	f := well(t, func(f *Facts) {
 		removed()(f)
 		f.Lease = Lease{}
-		f.Nodes = []Node{bare("a", "install-failed", time.Hour), fine("b", assigned("uid-0"), condition("Unknown", "SyncFailed", "x", time.Hour)), fine("c", gone, func(n *Node) { n.Since = ago(48 * time.Hour) })}
+		f.Nodes = []Node{bare("a", "install-failed", time.Hour), fine("b", assigned("uid-0"), condition("Unknown", "SyncFailed", "x", time.Hour))}
+		f.Orphans = []string{"c"}
 		f.Rollouts = []v1alpha1.NodeConfigRollout{rollout("r", v1alpha1.RolloutHalted, "")}
 	})
 	by := map[string]string{}

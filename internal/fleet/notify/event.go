@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/describe"
 )
 
 // Kind is what a notification is about.
@@ -20,6 +21,9 @@ type Kind string
 // The kinds of notifications.
 const (
 	Halted           = Kind(v1alpha1.ConditionHalted)         // the revision was stopped
+	RollingBack      = Kind(v1alpha1.RolloutRollingBack)      // nodes return from the stopped revision
+	RolledBack       = Kind(v1alpha1.RolloutRolledBack)       // all nodes that had the stopped revision have returned
+	Frozen           = Kind(v1alpha1.RolloutFrozen)           // no node moves, not even back
 	Blocked          = Kind("Blocked")                        // nodes refuse the revision because of their pods, and no other node is in progress
 	AwaitingApproval = Kind(v1alpha1.RolloutAwaitingApproval) // at a pause that ends with an approval
 	Complete         = Kind(v1alpha1.ConditionComplete)       // every node that can run the revision has proven it
@@ -91,8 +95,25 @@ func EventsOf(r *v1alpha1.NodeConfigRollout, moving bool) []Event {
 		}
 		return nil
 	}
+	// outcome returns when an outcome of the target was recorded, which does not change any more.
+	outcome := func(want string, otherwise metav1.Time) metav1.Time {
+		for _, o := range st.History {
+			if st.UpdateRevision != nil && o.Revision == st.UpdateRevision.Number && o.Outcome == want && o.EndTime != nil {
+				return *o.EndTime
+			}
+		}
+		return otherwise
+	}
 	if h := st.Halt; h != nil {
 		add(Halted, h.Reason, st.Message, h.Time)
+		switch describe.UrgencyOf(r).Reason {
+		case describe.ReasonRollingBackFrozen:
+			add(Frozen, h.Reason, st.Message, h.Time)
+		case string(RollingBack):
+			add(RollingBack, h.Reason, st.Message, h.Time)
+		case string(RolledBack):
+			add(RolledBack, h.Reason, st.Message, outcome(v1alpha1.OutcomeRolledBack, h.Time))
+		}
 		return out
 	}
 	n := &st.Nodes
@@ -104,8 +125,16 @@ func EventsOf(r *v1alpha1.NodeConfigRollout, moving bool) []Event {
 		}
 	case v1alpha1.RolloutComplete:
 		if c := condition(v1alpha1.ConditionComplete); c != nil {
-			add(Complete, "", st.Message, c.LastTransitionTime)
+			add(Complete, "", st.Message, outcome(v1alpha1.OutcomeSucceeded, c.LastTransitionTime))
 		}
+	case v1alpha1.RolloutFrozen:
+		var since metav1.Time // one of these conditions became False then, and none changes while the rollout is frozen
+		for _, c := range st.Conditions {
+			if (c.Type == v1alpha1.ConditionProgressing || c.Type == v1alpha1.ConditionComplete) && c.LastTransitionTime.After(since.Time) {
+				since = c.LastTransitionTime
+			}
+		}
+		add(Frozen, "", st.Message, since)
 	case v1alpha1.RolloutProgressing, v1alpha1.RolloutStuck:
 		if n.Blocked > 0 && idle && st.ProgressTime != nil {
 			add(Blocked, "", st.Message, *st.ProgressTime)

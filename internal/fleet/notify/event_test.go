@@ -36,6 +36,24 @@ func halted(st *v1alpha1.NodeConfigRolloutStatus) {
 	st.Halt = &v1alpha1.RolloutHalt{Revision: 3, Attempt: 1, Reason: v1alpha1.HaltTooManyFailures, Time: at(30)}
 }
 
+func frozen(r *v1alpha1.NodeConfigRollout) *v1alpha1.NodeConfigRollout {
+	r.Spec.Frozen = true
+	return r
+}
+
+// ended records the outcome of revision 3, beside that of an earlier one.
+func ended(outcome string, seconds int) func(*v1alpha1.NodeConfigRolloutStatus) {
+	return func(st *v1alpha1.NodeConfigRolloutStatus) {
+		st.History = []v1alpha1.RolloutOutcome{{Revision: 3, Outcome: outcome, EndTime: new(at(seconds))}, {Revision: 2, Outcome: outcome, EndTime: new(at(1))}}
+	}
+}
+
+func isNot(kind string, seconds int) func(*v1alpha1.NodeConfigRolloutStatus) {
+	return func(st *v1alpha1.NodeConfigRolloutStatus) {
+		st.Conditions = append(st.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionFalse, LastTransitionTime: at(seconds)})
+	}
+}
+
 func is(kind, reason string) func(*v1alpha1.NodeConfigRolloutStatus) {
 	return func(st *v1alpha1.NodeConfigRolloutStatus) {
 		st.Conditions = append(st.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: kind + " message", LastTransitionTime: at(40)})
@@ -55,9 +73,19 @@ func TestEventsOfAState(t *testing.T) {
 		moving bool
 		want   []string // id: message
 	}{
-		"progressing":                    {rolloutIn(v1alpha1.RolloutProgressing), false, nil},
-		"halted":                         {rolloutIn(v1alpha1.RolloutHalted, halted), false, []string{"uid.3.1.Halted." + stamp(30) + ": what happens"}},
-		"rolling back":                   {rolloutIn(v1alpha1.RolloutRollingBack, halted), true, []string{"uid.3.1.Halted." + stamp(30) + ": what happens"}},
+		"progressing": {rolloutIn(v1alpha1.RolloutProgressing), false, nil},
+		"halted":      {rolloutIn(v1alpha1.RolloutHalted, halted), false, []string{"uid.3.1.Halted." + stamp(30) + ": what happens"}},
+		"rolling back": {rolloutIn(v1alpha1.RolloutRollingBack, halted), true,
+			[]string{"uid.3.1.Halted." + stamp(30) + ": what happens", "uid.3.1.RollingBack." + stamp(30) + ": what happens"}},
+		"rolling back and frozen": {frozen(rolloutIn(v1alpha1.RolloutRollingBack, halted)), false,
+			[]string{"uid.3.1.Halted." + stamp(30) + ": what happens", "uid.3.1.Frozen." + stamp(30) + ": what happens"}},
+		"rolled back": {rolloutIn(v1alpha1.RolloutRolledBack, halted, ended(v1alpha1.OutcomeRolledBack, 35)), false,
+			[]string{"uid.3.1.Halted." + stamp(30) + ": what happens", "uid.3.1.RolledBack." + stamp(35) + ": what happens"}},
+		"frozen": {frozen(rolloutIn(v1alpha1.RolloutFrozen, isNot(v1alpha1.ConditionProgressing, 45))), false, []string{"uid.3.1.Frozen." + stamp(45) + ": what happens"}},
+		"frozen when it was complete": {frozen(rolloutIn(v1alpha1.RolloutFrozen, isNot(v1alpha1.ConditionProgressing, 35), isNot(v1alpha1.ConditionComplete, 50))), false,
+			[]string{"uid.3.1.Frozen." + stamp(50) + ": what happens"}},
+		"complete again, after it was frozen": {rolloutIn(v1alpha1.RolloutComplete, is(v1alpha1.ConditionComplete, "AllUpdated"), ended(v1alpha1.OutcomeSucceeded, 25)), false,
+			[]string{"uid.3.1.Complete." + stamp(25) + ": what happens"}},
 		"halted is degraded, said once":  {rolloutIn(v1alpha1.RolloutHalted, halted, is(v1alpha1.ConditionDegraded, "NodesFailed")), false, []string{"uid.3.1.Halted." + stamp(30) + ": what happens"}},
 		"waiting for an approval":        {rolloutIn(v1alpha1.RolloutAwaitingApproval), false, []string{"uid.3.1.AwaitingApproval." + stamp(10) + ": what happens"}},
 		"at a timed pause":               {rolloutIn(v1alpha1.RolloutWaiting), false, nil},

@@ -218,7 +218,7 @@ func (q *queue) run(ctx context.Context) {
 func (q *queue) send(ctx context.Context, e Event) error {
 	body, err := e.encode()
 	if err == nil {
-		err = q.client.send(ctx, body)
+		err = q.client.send(ctx, e.ID, body)
 	}
 	if ctx.Err() != nil {
 		return ctx.Err() // no failure of the receiver

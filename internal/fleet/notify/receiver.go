@@ -7,18 +7,18 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/hex"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/evenkeel/evenkeel/internal/atomicfile"
-	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Receiver is a webhook, as the controller's flag --notify defines it.
@@ -63,8 +63,10 @@ func ParseReceiver(s string) (Receiver, error) {
 }
 
 const (
-	// SignatureHeader is the header with the signature of an event: "sha256=" and the HMAC-SHA256 of the body in hexadecimal.
-	SignatureHeader = "Evenkeel-Signature"
+	// The headers of Standard Webhooks, https://www.standardwebhooks.com.
+	idHeader        = "webhook-id"
+	timeHeader      = "webhook-timestamp"
+	signatureHeader = "webhook-signature"
 
 	contentType   = "application/cloudevents+json; charset=utf-8"
 	requestTime   = 10 * time.Second // for one request, with the answer
@@ -85,7 +87,7 @@ type client struct {
 }
 
 // send sends an event once. It reads the files each time, so that they can be changed.
-func (c *client) send(ctx context.Context, body []byte) error {
+func (c *client) send(ctx context.Context, id string, body []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.receiver.URL, bytes.NewReader(body))
@@ -94,12 +96,15 @@ func (c *client) send(ctx context.Context, body []byte) error {
 	}
 	request.Header.Set("Content-Type", contentType)
 	request.Header.Set("User-Agent", c.agent)
+	stamp := strconv.FormatInt(time.Now().Unix(), 10)
+	request.Header.Set(idHeader, id)
+	request.Header.Set(timeHeader, stamp)
 	if c.receiver.KeyFile != "" {
 		key, err := readKey(c.receiver.KeyFile)
 		if err != nil {
 			return fmt.Errorf("sign the event: %w", err) // never unsigned
 		}
-		request.Header.Set(SignatureHeader, Sign(key, body))
+		request.Header.Set(signatureHeader, sign(key, id, stamp, body))
 	}
 	if err := c.connect(); err != nil {
 		return err
@@ -162,28 +167,29 @@ func (c *client) close() {
 	}
 }
 
-// Sign returns the value of SignatureHeader for a body.
-func Sign(key, body []byte) string {
+// sign returns the signature of a request by Standard Webhooks.
+func sign(key []byte, id, stamp string, body []byte) string {
 	mac := hmac.New(sha256.New, key)
-	mac.Write(body) // never fails
-	return "sha256=" + hex.EncodeToString(mac.Sum(nil))
+	fmt.Fprintf(mac, "%s.%s.%s", id, stamp, body) // never fails
+	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// readKey returns the content of a key file without the line end that editors add.
+// readKey returns the key in a file: whsec_ and the key in base64, as Standard Webhooks writes it.
 func readKey(file string) ([]byte, error) {
-	key, err := atomicfile.ReadBounded(file, mostFileBytes)
+	text, err := atomicfile.ReadBounded(file, mostFileBytes)
 	if err != nil {
 		return nil, err
 	}
-	key = bytes.TrimSuffix(bytes.TrimSuffix(key, []byte("\n")), []byte("\r"))
-	if len(key) < minKey {
-		return nil, fmt.Errorf("the key in %s has %s, want at least %d: create one with: openssl rand -hex 32", file, printable.Count(len(key), "byte"), minKey)
+	encoded, prefixed := strings.CutPrefix(strings.TrimSpace(string(text)), "whsec_")
+	key, err := base64.StdEncoding.DecodeString(encoded)
+	if !prefixed || err != nil || len(key) < minKey || len(key) > maxKey {
+		return nil, fmt.Errorf("%s must contain whsec_ and a key of %d to %d bytes in base64: create one with: echo whsec_$(openssl rand -base64 32)", file, minKey, maxKey)
 	}
 	return key, nil
 }
 
-// minKey is the length of the shortest key: a receiver must not accept what others can guess.
-const minKey = 16
+// The limits of a key's length in Standard Webhooks.
+const minKey, maxKey = 24, 64
 
 // withoutURL removes the URL from an error: it can contain a secret, and errors are logged.
 func withoutURL(err error) error {

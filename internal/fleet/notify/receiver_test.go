@@ -2,6 +2,9 @@ package notify
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"io"
@@ -9,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -85,41 +89,53 @@ func answers(code int) http.HandlerFunc {
 }
 
 func TestAnEventArrivesWithItsSignature(t *testing.T) {
-	key := write(t, "key", "0123456789abcdef\n")
+	const body, secret = `{"id":"1"}`, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	key := write(t, "key", secret+"\n")
 	c, received := sender(t, Receiver{KeyFile: key}, answers(http.StatusAccepted))
-	assert.NoError(t, c.send(t.Context(), []byte(`{"id":"1"}`)))
-	r, body := received()
-	// printf '{"id":"1"}' | openssl dgst -sha256 -hmac 0123456789abcdef
-	const signature = "sha256=4883735ecc1a7c87abe469367b9a53985bc6659fdf34419bf61569c2a176a20e"
-	if r.Method != http.MethodPost || body != `{"id":"1"}` || r.Header.Get("Content-Type") != "application/cloudevents+json; charset=utf-8" ||
-		r.UserAgent() != "evenkeel-controller/v1" || r.Header.Get("Evenkeel-Signature") != signature {
-		t.Errorf("got %s %q with %v", r.Method, body, r.Header)
+	assert.NoError(t, c.send(t.Context(), "uid.1", []byte(body)))
+	r, got := received()
+	if r.Method != http.MethodPost || got != body || r.Header.Get("Content-Type") != "application/cloudevents+json; charset=utf-8" || r.UserAgent() != "evenkeel-controller/v1" {
+		t.Errorf("got %s %q with %v", r.Method, got, r.Header)
 	}
+	stamp := r.Header.Get("webhook-timestamp")
+	sent := assert.Value(strconv.ParseInt(stamp, 10, 64))(t)
+	assert.That(t, r.Header.Get("webhook-id") == "uid.1" && time.Since(time.Unix(sent, 0)) < time.Minute, "got %v", r.Header)
+	mac := hmac.New(sha256.New, assert.Value(base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_")))(t))
+	mac.Write([]byte("uid.1." + stamp + "." + body))
+	assert.Equal(t, r.Header.Get("webhook-signature"), "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)), "the signature")
 
-	rewrite(t, key, "another key, of more bytes")
-	assert.NoError(t, c.send(t.Context(), []byte(`{"id":"1"}`)))
-	if r, _ := received(); r.Header.Get(SignatureHeader) != Sign([]byte("another key, of more bytes"), []byte(`{"id":"1"}`)) {
-		t.Error("the changed key is not used")
-	}
+	signature := r.Header.Get("webhook-signature")
+	rewrite(t, key, "whsec_"+base64.StdEncoding.EncodeToString([]byte("another key, of more bytes")))
+	assert.NoError(t, c.send(t.Context(), "uid.1", []byte(body)))
+	r, _ = received()
+	assert.That(t, r.Header.Get("webhook-signature") != signature, "the changed key is not used")
 
 	c, received = sender(t, Receiver{}, answers(http.StatusOK))
-	assert.NoError(t, c.send(t.Context(), nil))
-	if r, _ := received(); r.Header.Get(SignatureHeader) != "" {
-		t.Error("an event is signed without a key")
-	}
+	assert.NoError(t, c.send(t.Context(), "uid.1", nil))
+	r, _ = received()
+	assert.That(t, r.Header.Get("webhook-signature") == "" && r.Header.Get("webhook-id") == "uid.1", "without a key: %v", r.Header)
+}
+
+// The example of the specification of Standard Webhooks, which its libraries test too.
+func TestTheSignatureIsThatOfStandardWebhooks(t *testing.T) {
+	key := assert.Value(readKey(write(t, "key", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")))(t)
+	got := sign(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", []byte(`{"test": 2432232314}`))
+	assert.Equal(t, got, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=", "the signature")
 }
 
 func TestWithoutAUsableKeyNothingIsSent(t *testing.T) {
 	for name, tt := range map[string]struct{ file, want string }{
 		"missing":   {filepath.Join(t.TempDir(), "none"), "no such file"},
-		"short":     {write(t, "key", "too short\n"), "has 9 bytes, want at least 16: create one with: openssl rand -hex 32"},
-		"empty":     {write(t, "key", "\n"), "has 0 bytes"},
+		"short":     {write(t, "key", "whsec_dG9vIHNob3J0\n"), "must contain whsec_ and a key of 24 to 64 bytes in base64: create one with: echo whsec_$(openssl rand -base64 32)"},
+		"bare":      {write(t, "key", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n"), "must contain whsec_"},
+		"no base64": {write(t, "key", "whsec_0123456789abcdef0123456789abcdef!\n"), "must contain whsec_"},
+		"empty":     {write(t, "key", "\n"), "must contain whsec_"},
 		"directory": {t.TempDir(), "is not a regular file"},
 		"large":     {write(t, "key", strings.Repeat("k", mostFileBytes+1)), "is larger than the limit of 1048576 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, received := sender(t, Receiver{KeyFile: tt.file}, answers(http.StatusOK))
-			err := c.send(t.Context(), nil)
+			err := c.send(t.Context(), "1", nil)
 			if err == nil || !strings.Contains(err.Error(), "sign the event: ") || !strings.Contains(err.Error(), tt.want) || errors.Is(err, errRejected) {
 				t.Errorf("error %v, want %q", err, tt.want)
 			}
@@ -166,7 +182,7 @@ func TestAnswersOfReceivers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, _ := sender(t, Receiver{}, tt.answer)
-			err := c.send(t.Context(), []byte("{}"))
+			err := c.send(t.Context(), "1", []byte("{}"))
 			switch {
 			case tt.want == "" && err != nil:
 				t.Error(err)
@@ -185,7 +201,7 @@ func TestAReceiverThatIsDown(t *testing.T) {
 	server := httptest.NewServer(nil)
 	server.Close()
 	c := &client{receiver: Receiver{URL: server.URL + "/a-secret"}}
-	err := c.send(t.Context(), nil)
+	err := c.send(t.Context(), "1", nil)
 	assert.That(t, err != nil && strings.Contains(err.Error(), "connection refused") && !strings.Contains(err.Error(), "a-secret"), "%v", err)
 }
 
@@ -201,7 +217,7 @@ func TestASlowReceiverIsGivenUpAfterTenSeconds(t *testing.T) {
 			return nil, r.Context().Err()
 		})}, receiver: Receiver{URL: "http://slow"}}
 		began := time.Now()
-		err := c.send(t.Context(), nil)
+		err := c.send(t.Context(), "1", nil)
 		took := time.Since(began)
 		assert.That(t, errors.Is(err, context.DeadlineExceeded) && took == requestTime, "error %v after %s", err, took)
 	})
@@ -212,15 +228,15 @@ func TestTheServersCertificateIsVerified(t *testing.T) {
 	defer server.Close()
 	own := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 	c := &client{receiver: Receiver{URL: server.URL}}
-	assert.ErrorHas(t, c.send(t.Context(), nil), "certificate", "an unknown certificate")
+	assert.ErrorHas(t, c.send(t.Context(), "1", nil), "certificate", "an unknown certificate")
 	file := write(t, "ca", own)
 	c = &client{receiver: Receiver{URL: server.URL, CAFile: file}}
 	defer c.close()
-	assert.OK(t, c.send(t.Context(), nil))
+	assert.OK(t, c.send(t.Context(), "1", nil))
 	rewrite(t, file, "no certificate")
-	assert.ErrorHas(t, c.send(t.Context(), nil), "contains no PEM certificate", "garbage")
+	assert.ErrorHas(t, c.send(t.Context(), "1", nil), "contains no PEM certificate", "garbage")
 	assert.NoError(t, os.Remove(file))
-	assert.ErrorHas(t, c.send(t.Context(), nil), "read the CA certificates: ", "missing")
+	assert.ErrorHas(t, c.send(t.Context(), "1", nil), "read the CA certificates: ", "missing")
 	rewrite(t, file, own+"\n")
-	assert.OK(t, c.send(t.Context(), nil), "restored")
+	assert.OK(t, c.send(t.Context(), "1", nil), "restored")
 }

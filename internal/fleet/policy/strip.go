@@ -25,6 +25,9 @@ func StripMeta(m *metav1.ObjectMeta, labels map[string]string) {
 // maintenance. A node can set any number of conditions on itself.
 const maxAnnouncements = 32
 
+// pressures are conditions of a Node that a configuration of its kubelet can cause.
+var pressures = []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure}
+
 // StripNode removes from a Node what NodeOf, MaintenanceOf, HasStartupTaint and selectors do not read.
 func StripNode(n *corev1.Node) {
 	StripMeta(&n.ObjectMeta, internKeys(n.Labels, n.Name))
@@ -49,6 +52,8 @@ func StripNode(n *corev1.Node) {
 		switch {
 		case c.Type == corev1.NodeReady:
 			conditions = append(conditions, corev1.NodeCondition{Type: corev1.NodeReady, Status: intern(c.Status), LastTransitionTime: c.LastTransitionTime})
+		case c.Status == corev1.ConditionTrue && slices.Contains(pressures, c.Type):
+			conditions = append(conditions, corev1.NodeCondition{Type: intern(c.Type), Status: corev1.ConditionTrue, LastTransitionTime: c.LastTransitionTime})
 		case isMaintenanceCondition(&c, nil):
 			conditions = append(conditions, corev1.NodeCondition{Type: intern(c.Type), Status: corev1.ConditionTrue})
 		case c.Status == corev1.ConditionTrue && others < maxAnnouncements:

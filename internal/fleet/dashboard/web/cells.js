@@ -6,8 +6,10 @@ import { spaced } from "./dom.js";
 export const words = { health: [""], position: [""], state: [""] };
 
 const healthMeans = {
-  Failed: "the node refused its configuration, rolled back, or needs a person",
-  Unknown: "no agent has reported, or the agent is silent or does not know",
+  Failed: "the node refused its configuration, rolled back, needs a person, or failed in its rollout",
+  NotReady: "the Node is not Ready",
+  Unknown: "the agent is silent, or does not know",
+  NoAgent: "no agent has ever reported",
   OnTrial: "the kubelet runs a configuration on trial",
   Healthy: "the kubelet runs the configuration that it is to run",
   OptedOut: "the agent does not take configurations from the API",
@@ -15,7 +17,8 @@ const healthMeans = {
 
 const positionMeans = {
   "": "no rollout owns the node, or you may not see its position",
-  Blocked: "the node cannot continue by itself",
+  Failed: "the node failed in the rollout",
+  Blocked: "the node's pods prevent a restart of its kubelet",
   InFlight: "the node was assigned the revision, and has not passed its soak time",
   Waiting: "its turn has not come",
   Updated: "the node runs the revision",
@@ -28,7 +31,7 @@ export const healthMeaning = (i) => healthMeans[words.health[i]] ?? "";
 export const positionMeaning = (i) => positionMeans[words.position[i]] ?? "";
 
 /** Reports whether a node needs a person. */
-export const unhealthy = (n) => words.health[n.health] === "Failed" || words.health[n.health] === "Unknown" || n.down;
+export const unhealthy = (n) => ["Failed", "NotReady", "Unknown", "NoAgent"].includes(words.health[n.health]);
 
 /** The position of a node in words, with the rollout's finer state where that says more. */
 export function place(n) {
@@ -38,12 +41,12 @@ export function place(n) {
 }
 
 /** The standing of a node in words. */
-export const standing = (n) => [healthName(n.health) + (n.down ? ", not Ready" : ""), place(n)].filter(Boolean).join(", ");
+export const standing = (n) => [healthName(n.health), place(n)].filter(Boolean).join(", ");
 
 export const healthColor = (i) => "--h-" + (words.health[i] || "Unknown").toLowerCase();
 
 /** Draws one cell into a square of this size, in device pixels. */
-export function drawCell(g, position, down, x, y, size, color, ink) {
+export function drawCell(g, position, health, x, y, size, color, ink) {
   const line = Math.max(1, size / 7);
   const box = (inset) => {
     g.beginPath();
@@ -66,11 +69,12 @@ export function drawCell(g, position, down, x, y, size, color, ink) {
     case "Updated": solid(); break;
     case "Waiting": hollow(); break;
     case "InFlight": hollow(); g.fillRect(x + line / 2, y + size / 2, size - line, size / 2 - line / 2); break;
+    case "Failed": solid(); strokes([0.34, 0.34, 0.66, 0.66], [0.66, 0.34, 0.34, 0.66]); break;
     case "Blocked": solid(); strokes([0.36, 0.3, 0.36, 0.7], [0.64, 0.3, 0.64, 0.7]); break;
     case "Skipped": hollow(); strokes([0.3, 0.5, 0.7, 0.5]); break;
     default: g.beginPath(); g.arc(x + size / 2, y + size / 2, size * 0.44, 0, 7); g.fill();
   }
-  if (down) { // a corner is cut out
+  if (words.health[health] === "NotReady") { // a corner is cut out
     g.globalCompositeOperation = "destination-out";
     g.beginPath();
     g.moveTo(x + size, y);
@@ -92,18 +96,18 @@ for (const query of ["(prefers-color-scheme: dark)", "(forced-colors: active)"])
 const pictures = new Map(); // of cells, drawn once
 
 /** A small picture of a cell, for the legend and the table. Without a health it has the color of the text. */
-export function picture(health, position, down = false, size = 12) {
+export function picture(health, position, size = 12) {
   const canvas = document.createElement("canvas");
   const scale = Math.max(1, devicePixelRatio);
   canvas.width = canvas.height = Math.round(size * scale);
   canvas.className = "cell";
   canvas.setAttribute("aria-hidden", "true");
   const fill = color(health === null ? "--muted" : healthColor(health));
-  const key = [position, down, fill, canvas.width].join();
+  const key = [position, health, fill, canvas.width].join();
   canvas.dataset.picture = key;
   if (!pictures.has(key)) {
     const once = new OffscreenCanvas(canvas.width, canvas.height);
-    drawCell(once.getContext("2d"), position, down, 0, 0, canvas.width, fill, color("--h-ink"));
+    drawCell(once.getContext("2d"), position, health, 0, 0, canvas.width, fill, color("--h-ink"));
     pictures.set(key, once);
   }
   canvas.getContext("2d").drawImage(pictures.get(key), 0, 0);

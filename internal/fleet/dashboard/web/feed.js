@@ -48,7 +48,7 @@ export class Feed {
       const name = plain(t[0]), was = this.nodes.get(name);
       const now = {
         name, key: was?.key ?? natural(name), rank: was?.rank ?? 0, zone: zones[t[1] ?? 0] ?? "", rollout: owners[t[2] ?? 0] ?? "", health: t[3] ?? 0, position: t[4] ?? 0,
-        state: t[5] ?? 0, down: t[6] === 1, kubelet: kubelets[t[7] ?? 0] ?? "", reason: plain(t[8] || t[9] || ""),
+        state: t[5] ?? 0, kubelet: kubelets[t[6] ?? 0] ?? "", reason: plain(t[7] || t[8] || ""),
       };
       nodes.set(name, now);
       changed.push(name);
@@ -81,6 +81,7 @@ export class Feed {
       const { value, done } = await within(silence, reader.read());
       if (done) return;
       text += value;
+      this.since = 0;
       for (let end; (end = text.indexOf("\n\n")) >= 0; text = text.slice(end + 2)) {
         const line = text.slice(0, end);
         if (!line.startsWith("data: ")) continue;
@@ -88,7 +89,6 @@ export class Feed {
         await this.take(JSON.parse(line.slice(6)), signal);
         if (signal.aborted) return;
       }
-      this.since = 0;
       this.link("live");
     }
   }
@@ -159,7 +159,7 @@ export class Announcer {
   /** Announces a node whose health changed, later if nobody is needed. */
   health(n) {
     this.moved.set(n.name, n.health);
-    this.in(words.health[n.health] === "Failed" || words.health[n.health] === "Unknown" ? 4000 : 20000);
+    this.in(["Failed", "NotReady", "Unknown"].includes(words.health[n.health]) ? 4000 : 20000);
   }
 
   in(ms) {

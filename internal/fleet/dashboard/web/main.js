@@ -49,12 +49,14 @@ const feed = new Feed((changed, others, replaced) => {
     map.update(feed.nodes, changed, others);
     if (panel.name && (changed.includes(panel.name) || others)) panel.changed();
   }
-  table.draw(feed.nodes, feed.rest?.summary?.counts);
+  table.draw(feed.nodes);
 }, (state, more) => {
   if (state === "live") {
     $("gone")?.remove();
     return;
   }
+  drawRest.drawn = null;
+  drawRest(); // without the word that all is well
   link("bad", state === "refused" ? "no token" : "not connected");
   if (state === "refused") askToken(more);
   else redraw($("troubles"), h("p", { class: "banner bad", id: "gone" }, h("strong", {}, `The command that serves this page has not answered since ${clock(more)}.`), " Is kubectl evenkeel dashboard still running? Each run has a new address with another token."));
@@ -77,7 +79,7 @@ function show() {
     for (const id of ["summary-lines", "rights", "troubles", "notes", "failed"]) redraw($(id));
     $("failed").hidden = true;
     map.update(new Map(), [], true);
-    table.draw(new Map(), null);
+    table.draw(new Map());
     if (at) feed.start();
     else feed.stop();
   } else {
@@ -95,29 +97,33 @@ function show() {
   document.title = [node || (place.kind && place.name), at?.context, "evenkeel"].filter(Boolean).join(" · ");
 }
 
+const toneOf = (l) => ({ problem: "bad", notice: "waits" })[l.level] ?? (["RolloutsProgressing", "NodesOnTrial"].includes(l.reason) ? "busy" : "good");
+
 /** Draws everything but the nodes. */
 function drawRest() {
   const rest = feed.rest;
   if (!rest || drawRest.drawn === rest) return;
   drawRest.drawn = rest;
-  const lines = rest.summary?.lines ?? [], urgent = lines.filter((l) => ["bad", "waits"].includes(l.tone)), quiet = lines.filter((l) => !urgent.includes(l));
-  const to = (l) => h("a", { class: "line", "data-tone": l.tone, href: write({ context: place.context, kind: "", name: "", chosen: {} }) + (l.filter.startsWith("?") ? l.filter : "/" + l.filter) }, l.words);
+  const lines = rest.summary ?? [], urgent = lines.filter((l) => l.level !== "ok"), quiet = lines.filter((l) => l.level === "ok");
+  const to = (l) => h("a", { class: "line", "data-tone": toneOf(l), title: l.next, href: write({ context: place.context, kind: "", name: "", chosen: {} }) + (l.filter.startsWith("?") ? l.filter : "/" + l.filter) }, l.words);
   redraw($("summary-lines"),
-    rest.ready && (urgent.length ? h("p", { class: "urgent" }, urgent.map(to)) : h("p", { class: "urgent calm" }, "Nothing needs a person.")),
+    urgent.length > 0 && h("p", { class: "urgent" }, urgent.map(to)),
+    rest.ready && !urgent.length && !feed.since && h("p", { class: "urgent calm" }, "Nothing needs a person."),
     quiet.length > 0 && h("p", { class: "quiet" }, quiet.map(to)));
   redraw($("rights"), rest.rights?.words ?? "");
   rollouts.update(rest.rollouts, rest.ready);
   troubles(rest.trouble);
   redraw($("notes"), rest.notes.map((n) => h("p", { class: "banner waits" }, n)));
-  drawFailed(rest.summary?.counts?.health?.Failed ?? 0);
+  drawFailed();
 }
 
 /** Draws the first failed nodes, for a small screen. */
-function drawFailed(all) {
-  const failed = [...feed.nodes.values()].filter((n) => words.health[n.health] === "Failed").sort(orderOf("name")).slice(0, 3), reasons = differences(failed);
+function drawFailed() {
+  const every = [...feed.nodes.values()].filter((n) => words.health[n.health] === "Failed"), all = every.length;
+  const failed = every.sort(orderOf("name")).slice(0, 3), reasons = differences(failed);
   $("failed").hidden = failed.length === 0;
   redraw($("failed"), h("h2", { id: "failed-title" }, count(all, "failed node")),
-    h("ul", {}, failed.map((n) => h("li", {}, picture(n.health, n.position, n.down), h("button", { id: "failed-node-" + n.name, type: "button", class: "link-button", onclick: () => look(n.name) }, n.name),
+    h("ul", {}, failed.map((n) => h("li", {}, picture(n.health, n.position), h("button", { id: "failed-node-" + n.name, type: "button", class: "link-button", onclick: () => look(n.name) }, n.name),
       h("span", { class: "muted why" }, [reasonOf(n), reasons.get(n.name)].filter(Boolean).join(": "))))),
     all > failed.length && h("p", {}, h("a", { href: write({ context: place.context, kind: "", name: "", chosen: { health: "Failed" } }) }, `Show all ${all.toLocaleString("en")}`)));
 }
@@ -143,9 +149,9 @@ function drawClusters() {
   const text = clusters.length < 2 && here ? [here.context, here.server].filter(Boolean).join(" · ") : "";
   redraw($("cluster"), text);
   redraw($("clusters"), clusters.length > 1 && clusters.map((c) => {
-    const of = drawClusters.summaries?.find((s) => s.id === c.id), first = of?.away ? { words: "unreachable", tone: "bad" } : of?.summary?.lines?.[0];
+    const of = drawClusters.summaries?.find((s) => s.id === c.id), first = of?.summary?.[0];
     return h("a", { class: "tab", href: write({ context: c.context, kind: "", name: "", chosen: {} }), "aria-current": c === here ? "page" : null, title: c.server },
-      h("strong", {}, c.context), h("span", { class: "tab-words", "data-tone": first?.tone ?? "good" }, first?.words ?? "no nodes"));
+      h("strong", {}, c.context), h("span", { class: "tab-words", "data-tone": first ? toneOf(first) : "good" }, first?.words ?? "no nodes"));
   }));
 }
 

@@ -125,19 +125,17 @@ export class FleetMap {
     return [inset + (k % this.perRow) * this.pitch, z.top + heading + Math.floor(k / this.perRow) * this.pitch];
   }
 
-  /** Draws each kind of cell once: a row of positions for each health, and once more with the corner cut. */
+  /** Draws each kind of cell once: a row of positions for each health. */
   makeSprites() {
     const size = Math.round(this.size * this.scale), healths = words.health.length;
-    const sheet = new OffscreenCanvas(size * words.position.length, size * 2 * healths);
+    const sheet = new OffscreenCanvas(size * words.position.length, size * healths);
     const g = sheet.getContext("2d");
     for (let health = 0; health < healths; health++) {
       for (let position = 0; position < words.position.length; position++) {
-        for (const down of [0, 1]) {
-          // Each has its own canvas, so that cutting a corner does not affect others.
-          const one = new OffscreenCanvas(size, size);
-          drawCell(one.getContext("2d"), position, down === 1, 0, 0, size, color(healthColor(health)), color("--h-ink"));
-          g.drawImage(one, position * size, (health + down * healths) * size);
-        }
+        // Each has its own canvas, so that cutting a corner does not affect others.
+        const one = new OffscreenCanvas(size, size);
+        drawCell(one.getContext("2d"), position, health, 0, 0, size, color(healthColor(health)), color("--h-ink"));
+        g.drawImage(one, position * size, health * size);
       }
     }
     this.sprites = sheet;
@@ -191,7 +189,7 @@ export class FleetMap {
     if (!n) return;
     const s = this.spriteSize;
     g.globalAlpha = this.shown(n) ? 1 : 0.16;
-    g.drawImage(this.sprites, n.position * s, (n.health + (n.down ? words.health.length : 0)) * s, s, s, Math.round(x * this.scale), Math.round(y * this.scale), s, s);
+    g.drawImage(this.sprites, n.position * s, n.health * s, s, s, Math.round(x * this.scale), Math.round(y * this.scale), s, s);
     g.globalAlpha = 1;
   }
 

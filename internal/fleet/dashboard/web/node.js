@@ -86,9 +86,9 @@ export class NodePanel {
     const n = this.node;
     redraw(this.body,
       cell && h("ul", { class: "standing", "aria-label": "Standing" },
-        h("li", { title: healthMeaning(cell.health) }, picture(cell.health, cell.position, cell.down, 16), h("strong", {}, healthName(cell.health))),
+        h("li", { title: healthMeaning(cell.health) }, picture(cell.health, cell.position, 16), h("strong", {}, healthName(cell.health))),
         cell.position > 0 && h("li", { title: positionMeaning(cell.position) }, place(cell), cell.rollout && [" in ", cell.rollout]),
-        cell.down && h("li", {}, "Node not Ready"), cell.zone && h("li", {}, cell.zone), cell.kubelet && h("li", {}, cell.kubelet)),
+        cell.zone && h("li", {}, cell.zone), cell.kubelet && h("li", {}, cell.kubelet)),
       this.error && h("p", { class: "error" }, this.error),
       !n && !this.error && h("p", { class: "muted" }, "Reading …"),
       n && [

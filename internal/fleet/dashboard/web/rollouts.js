@@ -155,7 +155,7 @@ export class Rollouts {
     const points = this.line.points ?? [], last = points.at(-1);
     const updated = r.counts?.find((c) => c.state === "Updated")?.n ?? 0, failed = r.failures.n;
     const newer = last && !this.line.end && (last.updated !== updated || last.failed !== failed);
-    return { ...this.line, points: newer ? [...points, { t: this.line.now, updated, failed }] : points, estimate: r.stopped || r.tone === "good" ? null : this.line.estimate };
+    return { ...this.line, points: newer ? [...points, { t: this.line.now, updated, failed }] : points, estimate: r.stopped || r.phase === "Complete" ? null : this.line.estimate };
   }
 
   /** The numbers of the revisions that are compared: chosen, or the target and what most of the other nodes run, or ran last. */

@@ -19,14 +19,14 @@ export function filterOf(chosen) {
   const equal = ["zone", "rollout", "kubelet"].filter((key) => chosen[key]);
   const none = (value) => value || "none";
   return (n) => (!healths.length || healths.includes(words.health[n.health])) && (!positions.length || positions.includes(none(words.position[n.position])))
-    && (!chosen.down || n.down) && (!part || n.name.toLowerCase().includes(part)) && equal.every((key) => none(n[key]) === chosen[key])
+    && (!part || n.name.toLowerCase().includes(part)) && equal.every((key) => none(n[key]) === chosen[key])
     && (!chosen.reason || reasonOf(n) === chosen.reason);
 }
 
 /** Compares nodes for the order of the table: by a column, or the most urgent first. */
 export function orderOf(sort = "") {
   const key = sort.replace(/^-/, ""), sign = sort.startsWith("-") ? -1 : 1;
-  const urgent = (a, b) => (a.health || 9) - (b.health || 9) || Number(b.down) - Number(a.down) || (a.position || 9) - (b.position || 9) || a.rank - b.rank;
+  const urgent = (a, b) => (a.health || 9) - (b.health || 9) || (a.position || 9) - (b.position || 9) || a.rank - b.rank;
   const texts = (of) => (a, b) => sign * (of(a) < of(b) ? -1 : of(a) > of(b) ? 1 : 0) || a.rank - b.rank;
   switch (key) {
     case "name": return (a, b) => sign * (a.rank - b.rank);
@@ -80,7 +80,7 @@ export class NodeTable {
       h("button", { id: "sort-" + key, type: "button", class: "sort", onclick: () => this.sortBy(key) }, title, h("span", { class: "arrow", "aria-hidden": "true" })))));
     $("more").addEventListener("click", () => { this.rows += 200; this.draw(); });
     $("search").addEventListener("input", () => this.choose({ name: $("search").value.trim() }, true));
-    $("clear").addEventListener("click", () => this.choose(Object.fromEntries(["health", "position", "zone", "rollout", "reason", "kubelet", "down", "name"].map((key) => [key, ""]))));
+    $("clear").addEventListener("click", () => this.choose(Object.fromEntries(["health", "position", "zone", "rollout", "reason", "kubelet", "name"].map((key) => [key, ""]))));
   }
 
   sortBy(key) {
@@ -101,22 +101,21 @@ export class NodeTable {
       else $("column-" + key).removeAttribute("aria-sort");
       $("sort-" + key).lastChild.textContent = sorted ? (down ? " ↓" : " ↑") : "";
     }
-    $("clear").hidden = !["health", "position", "zone", "rollout", "reason", "kubelet", "down", "name"].some((key) => chosen[key]);
+    $("clear").hidden = !["health", "position", "zone", "rollout", "reason", "kubelet", "name"].some((key) => chosen[key]);
   }
 
-  draw(nodes = this.nodes, counts = this.counts) {
+  draw(nodes = this.nodes) {
     this.nodes = nodes;
-    this.counts = counts;
-    let down = 0;
+    const counts = { health: [], position: [] }; // by number
     const values = { zone: new Set(), rollout: new Set(), kubelet: new Set(), reason: new Set() };
     const all = [];
     for (const n of nodes.values()) {
-      if (n.down) down++;
       for (const key of ["zone", "rollout", "kubelet"]) values[key].add(n[key]);
       if (n.reason) values.reason.add(reasonOf(n));
+      for (const kind of ["health", "position"]) counts[kind][n[kind]] = (counts[kind][n[kind]] ?? 0) + 1;
       if (this.shown(n)) all.push(n);
     }
-    this.legend(down);
+    this.legend(counts);
     this.choices(values);
     all.sort(orderOf(this.chosen.sort));
     const list = all.slice(0, this.rows), reasons = differences(list);
@@ -134,29 +133,25 @@ export class NodeTable {
     const word = reasonOf(n);
     return h("tr", { "data-node": n.name },
       h("th", { scope: "row" }, h("button", { id: "row-" + n.name, type: "button", class: "link-button", onclick: () => this.look(n.name) }, n.name)),
-      h("td", { class: "state" }, picture(n.health, n.position, n.down), h("span", {}, healthName(n.health) + (n.down ? ", not Ready" : ""))),
+      h("td", { class: "state" }, picture(n.health, n.position), h("span", {}, healthName(n.health))),
       h("td", { class: "c-position" }, place(n)), h("td", { class: "c-zone" }, n.zone), h("td", { class: "c-rollout" }, n.rollout), h("td", { class: "c-kubelet" }, n.kubelet),
       h("td", { class: "why", title: n.reason || null }, word && word !== "Other" && [h("strong", {}, word), reason ? ": " : ""], reason));
   }
 
   /** Draws the number of nodes with each health and at each position, as buttons that show only these. */
-  legend(down) {
-    const c = this.counts ?? { health: {}, position: {} };
-    const key = JSON.stringify([c, down, this.chosen.health, this.chosen.position, this.chosen.down, this.scheme]);
+  legend(counts) {
+    const key = JSON.stringify([counts, this.chosen.health, this.chosen.position, this.scheme]);
     if (this.legendDrawn === key) return;
     this.legendDrawn = key;
     const group = (kind, name, meaning, sign) => words[kind].map((word, i) => {
-      const n = c[kind]?.[word] ?? 0, pressed = (this.chosen[kind] ?? "").split(",").includes(word);
+      const n = counts[kind][i] ?? 0, pressed = (this.chosen[kind] ?? "").split(",").includes(word);
       return word && (n > 0 || pressed) && this.chip(`${kind}-${word}`, sign(i), name(i), n, meaning(i), pressed, () => this.toggle(kind, word));
     });
     const updated = words.position.indexOf("Updated");
     const positions = group("position", positionName, positionMeaning, (i) => picture(null, i));
     const chips = (title, list) => h("div", { class: "legend", role: "group", "aria-label": `Show only nodes by ${title.toLowerCase()}` }, h("span", { class: "legend-title" }, title), list);
     redraw($("legend"),
-      chips("Health", [
-        group("health", healthName, healthMeaning, (i) => picture(i, updated)),
-        (down > 0 || this.chosen.down) && this.chip("node-down", picture(null, updated, true), "Not Ready", down, "the Node is not Ready, or does not exist", Boolean(this.chosen.down), () => this.choose({ down: this.chosen.down ? "" : "1" })),
-      ]),
+      chips("Health", group("health", healthName, healthMeaning, (i) => picture(i, updated))),
       positions.some(Boolean) && chips("Position", [positions, h("span", { class: "muted no-rollout" }, picture(null, 0), "no rollout")]));
   }
 

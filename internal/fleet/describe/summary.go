@@ -1,0 +1,259 @@
+package describe
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
+)
+
+// Level says whether a person is needed.
+type Level string
+
+// The levels, the most urgent first.
+const (
+	LevelProblem Level = "problem" // something does not work, and does not repair itself
+	LevelNotice  Level = "notice"  // a person is expected or was asked to act
+	LevelOK      Level = "ok"
+)
+
+// SummaryLine is one statement about a cluster.
+type SummaryLine struct {
+	Level  Level  `json:"level"`
+	Reason string `json:"reason"` // in CamelCase, for metrics
+	Count  int    `json:"count"`
+	Words  string `json:"words"` // with the count
+	Object string `json:"-"`     // the name of the rollout, or of the first of them; empty: it is about something else
+	Next   string `json:"next,omitempty"`
+	// Filter leads to what was counted on the page: rollouts/NAME or ?health=Failed. Empty: everything.
+	Filter string `json:"filter"`
+}
+
+// Summary says what matters in a cluster, the most urgent first.
+type Summary []SummaryLine
+
+// Level returns the most urgent level.
+func (s Summary) Level() Level {
+	if len(s) == 0 {
+		return LevelOK
+	}
+	return s[0].Level
+}
+
+// Words returns the words of the lines of a level.
+func (s Summary) Words(l Level) (words []string) {
+	for _, line := range s {
+		if line.Level == l {
+			words = append(words, line.Words)
+		}
+	}
+	return words
+}
+
+// Headline returns the problems and notices in one line, without a full stop.
+func (s Summary) Headline() string {
+	words := s.Words(LevelProblem)
+	if len(words) == 0 {
+		words = append(words, "no problems")
+	}
+	return strings.Join(append(words, s.Words(LevelNotice)...), ", ")
+}
+
+// NodeKind is all of a node's standing that a summary depends on.
+type NodeKind struct {
+	Health   Health
+	Position Position
+	// Agentless nodes should have an agent: a rollout selects them, and they are not new.
+	Agentless bool
+}
+
+// Kind returns how a summary counts a node.
+func (s Standing) Kind() NodeKind {
+	return NodeKind{s.Health, s.Position, s.Health == HealthNoAgent && !s.New && s.Position != ""}
+}
+
+// Level returns how urgently a node needs a person.
+func (k NodeKind) Level() Level {
+	for _, reason := range nodeReasons {
+		if reason.is(k) {
+			return reason.level
+		}
+	}
+	return LevelOK
+}
+
+// Situation is all that the summary of a cluster depends on.
+type Situation struct {
+	Unanswered bool     // the API server does not answer: everything else is old
+	Unread     []string // kinds that cannot be read
+	NoLeader   string   // why no controller leads; empty: one leads, or nobody knows
+	Rollouts   []v1alpha1.NodeConfigRollout
+	Nodes      map[NodeKind]int
+	Orphans    int          // NodeConfigs without a Node
+	Healths    []NodeHealth // of the nodes, to find failures that show later
+}
+
+// Add counts a node. A NodeConfig without a Node is none, and counts by itself.
+func (s *Situation) Add(p query.Pair, standing Standing, maintenance []string) {
+	if p.Node == nil && !p.NodeUnread {
+		s.Orphans++
+		return
+	}
+	if s.Nodes == nil {
+		s.Nodes = map[NodeKind]int{}
+	}
+	s.Nodes[standing.Kind()]++
+	if h, ok := nodeHealthOf(p, maintenance); ok {
+		s.Healths = append(s.Healths, h)
+	}
+}
+
+// SummaryOf returns what matters in a cluster. The commands, the page and the metric take their words and numbers from here.
+func SummaryOf(s Situation) Summary {
+	var out Summary
+	add := func(l SummaryLine) {
+		if l.Level == LevelOK {
+			l.Next = ""
+		}
+		if l.Count > 0 {
+			out = append(out, l)
+		}
+	}
+	if s.Unanswered {
+		add(SummaryLine{Level: LevelProblem, Reason: "APIServerAway", Count: 1, Words: "the API server does not answer"})
+	}
+	add(SummaryLine{Level: LevelProblem, Reason: "CannotRead", Count: len(s.Unread), Words: "cannot read " + strings.Join(s.Unread, ", ")})
+	if s.NoLeader != "" {
+		add(SummaryLine{Level: LevelProblem, Reason: "NoController", Count: 1, Words: s.NoLeader, Next: "kubectl evenkeel doctor"})
+	}
+	for _, x := range Suspicions(s.Healths) {
+		add(x.line(s.Rollouts))
+	}
+	for _, reason := range rolloutReasons {
+		n, first := 0, ""
+		for i := range s.Rollouts {
+			if r := &s.Rollouts[i]; slices.Contains(reasonsOf(r), reason.name) {
+				n, first = n+1, cmp.Or(first, r.Name)
+			}
+		}
+		add(SummaryLine{reason.level, "Rollouts" + OrUnknown(v1alpha1.RolloutPhase(reason.name)), n, printable.Count(n, "rollout") + " " + reason.words, first,
+			"kubectl evenkeel rollout status " + first, "rollouts/" + first})
+	}
+	for _, reason := range nodeReasons {
+		n := 0
+		for kind, count := range s.Nodes {
+			if reason.is(kind) {
+				n += count
+			}
+		}
+		add(SummaryLine{Level: reason.level, Reason: "Nodes" + reason.name, Count: n, Words: printable.Count(n, "node") + " " + reason.words,
+			Next: "kubectl evenkeel nodes --problems", Filter: reason.filter})
+	}
+	have := "have"
+	if s.Orphans == 1 {
+		have = "has"
+	}
+	add(SummaryLine{Level: LevelOK, Reason: ReasonOrphans, Count: s.Orphans, Words: fmt.Sprintf("%s %s no Node", printable.Count(s.Orphans, "NodeConfig"), have)})
+	slices.SortStableFunc(out, func(a, b SummaryLine) int { return slices.Index(levels, a.Level) - slices.Index(levels, b.Level) })
+	return out
+}
+
+var levels = []Level{LevelProblem, LevelNotice, LevelOK}
+
+// Reasons for which a rollout appears in a summary, beside its phase.
+const (
+	ReasonRollingBackFrozen = "RollingBackFrozen"
+	ReasonFrozenMidway      = "FrozenMidway"
+	ReasonDegraded          = v1alpha1.ConditionDegraded
+
+	ReasonSuspected = "RevisionSuspected"      // of a revision
+	ReasonOrphans   = "NodeConfigsWithoutNode" // of NodeConfigs
+)
+
+// rolloutReasons are all reasons of rollouts, the most urgent first. The others are phases.
+var rolloutReasons = []struct {
+	name  string
+	level Level
+	words string
+}{
+	{string(v1alpha1.RolloutHalted), LevelProblem, "halted"},
+	{ReasonRollingBackFrozen, LevelProblem, "frozen while rolling back"},
+	{string(v1alpha1.RolloutRollingBack), LevelProblem, "rolling back"},
+	{string(v1alpha1.RolloutRolledBack), LevelProblem, "rolled back"},
+	{string(v1alpha1.RolloutStuck), LevelProblem, "stuck"},
+	{string(v1alpha1.RolloutInvalid), LevelProblem, "invalid"},
+	{ReasonFrozenMidway, LevelProblem, "frozen before the end"},
+	{ReasonDegraded, LevelProblem, "degraded"},
+	{string(v1alpha1.RolloutAwaitingApproval), LevelNotice, "waiting for approval"},
+	{string(v1alpha1.RolloutPaused), LevelNotice, "paused"},
+	{string(v1alpha1.RolloutFrozen), LevelNotice, "frozen"},
+	{string(v1alpha1.RolloutNoNodes), LevelNotice, "without nodes"},
+	{"", LevelNotice, "not seen by a controller yet"},
+	{string(v1alpha1.RolloutProgressing), LevelOK, "in progress"},
+	{string(v1alpha1.RolloutComplete), LevelOK, "complete"},
+}
+
+// reasonsOf returns the reasons for which a rollout appears in a summary, the most urgent first.
+func reasonsOf(r *v1alpha1.NodeConfigRollout) []string {
+	phase, n := r.Status.Phase, &r.Status.Nodes
+	switch {
+	case phase == v1alpha1.RolloutRollingBack && r.Spec.Frozen:
+		return []string{ReasonRollingBackFrozen}
+	case Stopped(phase):
+		return []string{string(phase)}
+	case phase == v1alpha1.RolloutFrozen && n.Pending+n.Assigned+n.Trial+n.Soaking+n.Draining+n.Blocked > 0:
+		return []string{ReasonFrozenMidway}
+	case phase == v1alpha1.RolloutWaiting:
+		phase = v1alpha1.RolloutProgressing
+	}
+	var out []string
+	if meta.IsStatusConditionTrue(r.Status.Conditions, v1alpha1.ConditionDegraded) {
+		out = append(out, ReasonDegraded)
+	}
+	return append(out, string(phase))
+}
+
+// Urgency says how urgently a rollout needs a person.
+type Urgency struct {
+	Rank   int // 0: the most urgent
+	Level  Level
+	Reason string
+}
+
+// UrgencyOf returns the urgency of a rollout.
+func UrgencyOf(r *v1alpha1.NodeConfigRollout) Urgency {
+	first := reasonsOf(r)[0]
+	for i, reason := range rolloutReasons {
+		if reason.name == first {
+			return Urgency{i, reason.level, first}
+		}
+	}
+	return Urgency{len(rolloutReasons), LevelOK, first} // of a later version
+}
+
+// nodeReasons are all reasons of nodes, the most urgent first. Every node counts for one of those with a health, and the numbers
+// are those of the healths in the map's legend.
+var nodeReasons = []struct {
+	name          string
+	level         Level
+	words, filter string
+	is            func(NodeKind) bool
+}{
+	{"Failed", LevelProblem, "failed", "?health=Failed", healthIs(HealthFailed)},
+	{string(HealthNotReady), LevelProblem, "not Ready", "?health=NotReady", healthIs(HealthNotReady)},
+	{"Unknown", LevelProblem, "unknown", "?health=Unknown", healthIs(HealthUnknown)},
+	{"WithoutAgent", LevelProblem, "without an agent", "?health=NoAgent", func(k NodeKind) bool { return k.Agentless }},
+	{"Blocked", LevelNotice, "blocked", "?position=Blocked", func(k NodeKind) bool { return k.Position == PositionBlocked }},
+	{"OnTrial", LevelOK, "on trial", "?health=OnTrial", healthIs(HealthOnTrial)},
+	{"Healthy", LevelOK, "healthy", "?health=Healthy", healthIs(HealthHealthy)},
+	{"NoAgent", LevelOK, "without an agent", "?health=NoAgent", func(k NodeKind) bool { return k.Health == HealthNoAgent && !k.Agentless }},
+	{"OptedOut", LevelOK, "opted out", "?health=OptedOut", healthIs(HealthOptedOut)},
+}
+
+func healthIs(h Health) func(NodeKind) bool { return func(k NodeKind) bool { return k.Health == h } }
