@@ -329,5 +329,5 @@ func TestRolloutsWorkWithoutTheCRDOfPreflights(t *testing.T) {
 	c := start(t, own())
 	roll(t, "without")
 	awaitRollout(t, "without", completeAt(1))
-	assert.OK(t, c.ready(nil), "the controller is not ready")
+	assert.OK(t, c.ready(), "the controller is not ready")
 }
