@@ -76,7 +76,7 @@ func Remedies(name, reason, message, node string, undo bool) string {
 	if node != "" && !strings.Contains(words, " retry ") { // other nodes wait for this one
 		words += ", or: kubectl evenkeel rollout retry NAME " + node
 	}
-	if undo && reason != HaltInconclusive { // the revision is not the cause
+	if undo {
 		words += ", or: kubectl evenkeel rollout undo NAME"
 	}
 	return strings.ReplaceAll(words, "NAME", name)
