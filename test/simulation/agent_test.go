@@ -45,8 +45,12 @@ func (w *world) flagsOf(upgrades int) (limits trial.Limits, version string) {
 	if chance(r, 0.1) {
 		longest = 10 * time.Minute
 	}
+	length := between(r, time.Minute, longest).Truncate(time.Second)
+	if w.plan.trial > 0 {
+		length = w.plan.trial
+	}
 	return trial.Limits{
-		TrialDuration: between(r, time.Minute, longest).Truncate(time.Second), CrashLoopThreshold: r.IntN(4),
+		TrialDuration: length, CrashLoopThreshold: r.IntN(4),
 		HealthTimeout: between(r, 30*time.Second, 2*time.Minute).Truncate(time.Second), ReadyTimeout: between(r, 90*time.Second, 3*time.Minute).Truncate(time.Second),
 	}, fmt.Sprintf("v0.%d.0", upgrades+1)
 }

@@ -16,6 +16,7 @@ type plan struct {
 	active time.Duration // until when something is done or goes wrong
 	quiet  time.Duration // how long the API must not change after the fleet has converged
 	lease  time.Duration // of the controllers
+	trial  time.Duration // of all agents; 0: each has its own
 
 	replicas int           // of the controller
 	own      int           // the machine whose configuration comes from its own ConfigMap; -1: none

@@ -20,7 +20,7 @@ func (a *app) upgradeUndoCommand() *cobra.Command {
 delete those that it created. Run it again to undo the change before: the last ten changes are kept.
 
 The command prints the changes and asks for confirmation. If somebody has changed a ConfigMap since, it refuses, unless
---overwrite is given. It does not change a rollout of the kubelet's configuration: use kubectl evenkeel rollout undo, or
+--overwrite is given. It does not change a rollout of the kubelet's configuration: use kubectl evenkeel rollout undo NAME, or
 rollout abort --rollback for the first revision.`,
 		Example: `  kubectl evenkeel upgrade undo --dry-run
   kubectl evenkeel upgrade undo`,

@@ -63,7 +63,7 @@ The exit code is 0 when the configuration has passed its trial, 2 when the node 
 
   # Print the changes only
   kubectl evenkeel assign worker-17 -f more-pods.yaml --drop-in --dry-run`,
-		Args:              command.Args(1, 1, "needs the name of one node: list them with: kubectl evenkeel nodes; for many nodes use kubectl evenkeel push"),
+		Args:              command.Args(1, 1, "needs the name of one node: list them with: kubectl evenkeel nodes; for many nodes use kubectl evenkeel push NAME -f FILE --selector LABELS"),
 		ValidArgsFunction: a.CompleteNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.node = args[0]

@@ -24,7 +24,7 @@ func (a *app) watchList(ctx context.Context, c client.WithWatch, f printing.Form
 			return fmt.Errorf("list rollouts: %w", err)
 		}
 		if first := changes.Begin(); first && len(list.Items) == 0 {
-			fmt.Fprintln(a.ErrOut, "No rollouts found yet; create one with: kubectl evenkeel push")
+			fmt.Fprintln(a.ErrOut, "No rollouts found yet; create one with: kubectl evenkeel push NAME -f FILE --selector LABELS")
 		}
 		for i := range list.Items {
 			r := &list.Items[i]

@@ -216,7 +216,7 @@ func ParseManifest(data []byte) (*v1alpha1.NodeConfigRollout, error) {
 		return nil, fmt.Errorf("not a NodeConfigRollout: %w", err)
 	}
 	if r.APIVersion != v1alpha1.GroupVersion.String() || r.Kind != "NodeConfigRollout" {
-		return nil, fmt.Errorf("not a NodeConfigRollout of %s, but %s %s: -f takes the manifest of a rollout; for a kubelet configuration use: kubectl evenkeel push --dry-run", v1alpha1.GroupVersion, describe.Dash(r.APIVersion), describe.Dash(r.Kind))
+		return nil, fmt.Errorf("not a NodeConfigRollout of %s, but %s %s: -f takes the manifest of a rollout; for a kubelet configuration use: kubectl evenkeel push NAME -f FILE --dry-run", v1alpha1.GroupVersion, describe.Dash(r.APIVersion), describe.Dash(r.Kind))
 	}
 	if err := yaml.UnmarshalStrict(data, &r); err != nil {
 		return nil, err

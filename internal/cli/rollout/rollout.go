@@ -89,7 +89,7 @@ func (a *app) printList(ctx context.Context, c client.Client, f printing.Format,
 	case f != "" && f != printing.Wide:
 		return printing.Object(a.Out, f, list)
 	case len(list.Items) == 0:
-		fmt.Fprintln(a.ErrOut, "No rollouts found; create one with: kubectl evenkeel push")
+		fmt.Fprintln(a.ErrOut, "No rollouts found; create one with: kubectl evenkeel push NAME -f FILE --selector LABELS")
 		return nil
 	}
 	var rows [][]string

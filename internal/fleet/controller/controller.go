@@ -83,8 +83,9 @@ type Controller struct {
 	recorder events.EventRecorder
 	metrics  *meters
 	notifier *notify.Notifier
-	election *election // nil: the controller does not wait for the Lease
-	term     int64     // of this leader; 0: without an election
+	election *election   // nil: the controller does not wait for the Lease
+	silent   func() bool // reports whether the API server has not answered for a while
+	term     int64       // of this leader; 0: without an election
 
 	kubernetes   kubernetes.Interface // to drain nodes
 	passes       sync.WaitGroup       // eviction passes
@@ -120,7 +121,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		watches:      newSyncState(kindRollouts, kindConfigs, kindNodes, kindRevisions),
 		startupTaint: o.Startup, log: o.Log, fleet: newFleet(o.NodeName, cmp.Or(o.Tick, DefaultTick)), clock: newClock(),
 	}
-	c.fleet.now, c.fleet.maintenance, c.fleet.startupKey = c.clock.now, o.Maintenance, o.Startup.Key
+	c.fleet.now, c.fleet.maintenance, c.fleet.startupKey, c.fleet.agent = c.clock.now, o.Maintenance, o.Startup.Key, c.settings.Times.Agent
 	c.watchErrors, c.writeErrors = c.newProblems("cannot watch", "what"), c.newProblems("cannot write", "rollout")
 	var err error
 	if c.metrics, err = newMeters(o.Registry, o.Version, o.Commit, newCollector(c.fleet, o.Startup.Times.Deadline, c.settings.Times.Agent, c.watchErrors, c.writeErrors)); err != nil {
@@ -155,12 +156,17 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		Scheme: scheme, MapperProvider: mapper, Logger: logr.FromSlogHandler(o.Log.Handler()),
 		LeaderElectionID:              v1alpha1.ControllerLease, // the name of its metric
 		LeaderElectionReleaseOnCancel: true, LeaseDuration: &lease, RenewDeadline: &renew, RetryPeriod: &retry,
-		Metrics: metricsserver.Options{BindAddress: o.MetricsAddress}, HealthProbeBindAddress: o.ProbeAddress,
+		Metrics: metricsserver.Options{BindAddress: o.MetricsAddress},
 	}
 	if o.MetricsSecure {
 		options.Metrics.SecureServing, options.Metrics.FilterProvider = true, filters.WithAuthenticationAndAuthorization
 		options.Metrics.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }}
 	}
+	lock.back = func(from time.Duration) {
+		c.fleet.setLost(c.fleet.now().Add(-from))
+		c.fleet.restartObservation()
+	}
+	c.silent = lock.silent
 	if o.LeaderElection {
 		c.election = lock
 		options.LeaderElection, options.LeaderElectionResourceLockInterface = true, lock
@@ -197,16 +203,34 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		return nil, fmt.Errorf("make a watch client: %w", err)
 	}
 	c.sources = newTemplateSources(c.watching, c.fleet.scheduleAll)
-	return c, errors.Join(
-		c.manager.Add(manager.RunnableFunc(c.lead)),
-		c.manager.AddHealthzCheck("ping", func(*http.Request) error { return nil }),
-		c.manager.AddReadyzCheck("api", c.ready),
-	)
+	return c, errors.Join(c.manager.Add(manager.RunnableFunc(c.lead)), c.serveProbes(o.ProbeAddress))
 }
 
-// ready returns the problems that keep the controller from working.
-func (c *Controller) ready(*http.Request) error {
-	return errors.Join(c.watchErrors.err(), c.writeErrors.err())
+// serveProbes serves /healthz, which says that the controller runs, and /readyz, which lists the problems that keep it from working.
+// The manager's own server withholds them.
+func (c *Controller) serveProbes(address string) error {
+	if address == "0" {
+		return nil
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("listen for probes: %w", err)
+	}
+	return c.manager.Add(&manager.Server{Name: "probes", Listener: listener, Server: &http.Server{Handler: c.probes(), ReadHeaderTimeout: time.Minute}})
+}
+
+// probes answers the probes of the kubelet.
+func (c *Controller) probes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := c.ready(); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	return mux
 }
 
 // newProblems returns an empty set of problems. Each change is logged: message with the subject as this attribute.
@@ -220,6 +244,9 @@ func (c *Controller) newProblems(message, attribute string) *problems {
 		c.fleet.restartObservation()
 	}}
 }
+
+// ready returns the problems that keep the controller from working.
+func (c *Controller) ready() error { return errors.Join(c.watchErrors.err(), c.writeErrors.err()) }
 
 // leaseLabels are the labels of the Lease. A version that is not a valid label value is left out: it must not prevent the
 // election.

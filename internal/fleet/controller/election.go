@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -28,12 +30,15 @@ type election struct {
 	lease    *resourcelock.LeaseLock // the wrapped lock
 	duration time.Duration           // of the Lease
 
-	mu      sync.Mutex
-	holder  string // as last read
-	term    int64  // 0: this controller does not lead
-	renewed time.Time
-	lost    chan struct{} // closed when this controller stops leading
-	cause   error         // why it stopped
+	back func(silent time.Duration) // called when the API server answers again after a silence
+
+	mu       sync.Mutex
+	holder   string // as last read
+	term     int64  // 0: this controller does not lead
+	renewed  time.Time
+	answered time.Time     // when the API server last answered a request for the Lease, which is sent every few seconds; zero: never
+	lost     chan struct{} // closed when this controller stops leading
+	cause    error         // why it stopped
 }
 
 // newElection returns an election and makes no request yet.
@@ -55,9 +60,36 @@ func newElection(config *rest.Config, namespace, version string, duration, renew
 	return &election{Interface: lock, lease: lock, duration: duration, lost: make(chan struct{})}, nil
 }
 
+// silence is how long the API server may be silent: a watch does not show that it hangs. Requests for the Lease are sent at intervals
+// of up to 4.4 fifteenths of its duration.
+func (e *election) silence() time.Duration { return max(5*time.Second, e.duration/3) }
+
+// silent reports whether the API server has answered before, and is silent now.
+func (e *election) silent() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.answered.IsZero() && time.Since(e.answered) > e.silence()
+}
+
+// noteAnswer notes that the API server has answered a request for the Lease, unless the error says that it has not.
+func (e *election) noteAnswer(err error) {
+	if s := apierrors.APIStatus(nil); err != nil && (!errors.As(err, &s) || s.Status().Code >= http.StatusTooManyRequests) {
+		return
+	}
+	e.mu.Lock()
+	was := e.answered
+	e.answered = time.Now()
+	gap := e.answered.Sub(was)
+	e.mu.Unlock()
+	if !was.IsZero() && gap > e.silence() {
+		e.back(gap)
+	}
+}
+
 // Get implements resourcelock.Interface.
 func (e *election) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	r, raw, err := e.Interface.Get(ctx)
+	e.noteAnswer(err)
 	if err == nil {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -87,7 +119,9 @@ func (e *election) Update(ctx context.Context, r resourcelock.LeaderElectionReco
 
 func (e *election) write(r resourcelock.LeaderElectionRecord, do func() error) error {
 	began := time.Now() // the Lease is valid from here
-	if err := do(); err != nil {
+	err := do()
+	e.noteAnswer(err)
+	if err != nil {
 		return err
 	}
 	e.mu.Lock()
@@ -139,7 +173,7 @@ func (e *election) leads() (int64, error) {
 // renewWhileFree holds the Lease while no other controller does, for a controller that does not wait for it: other
 // controllers then wait, and users see the controller. It returns when ctx ends.
 func (e *election) renewWhileFree(ctx context.Context, config leaderelection.LeaderElectionConfig) error {
-	config.Lock, config.Name, config.ReleaseOnCancel = e.Interface, v1alpha1.ControllerLease, true
+	config.Lock, config.Name, config.ReleaseOnCancel = e, v1alpha1.ControllerLease, true
 	config.Callbacks = leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}}
 	for ctx.Err() == nil {
 		elector, err := leaderelection.NewLeaderElector(config)

@@ -31,7 +31,10 @@ type fleet struct {
 	startup     map[string]*nodeEntry // nodes with the startup taint
 	nodes       map[string]*nodeEntry
 	rollouts    map[string]*rolloutEntry
-	since       time.Time // since when all watches have been complete
+	since       time.Time        // since when all watches have been complete
+	lostAt      time.Time        // when they no longer were; zero: they are
+	outages     []rollout.Outage // the last ones
+	agent       time.Duration    // how long an agent may take to come back after an outage
 	// revisions are the ConfigMaps of revisions, by rollout and name.
 	revisions map[string]map[string]*corev1.ConfigMap
 	deleted   []*v1alpha1.NodeConfigRollout // not reported yet
@@ -110,9 +113,26 @@ func (f *fleet) scheduleAt(r *rolloutEntry, t time.Time) {
 // restartObservation makes every rollout due, after a time in which the controller could not see or write everything.
 func (f *fleet) restartObservation() {
 	f.mu.Lock()
-	f.since = f.now()
+	now := f.now()
+	if !f.since.IsZero() {
+		f.outages = append(f.outages, rollout.Outage{From: earliest(f.lostAt, now), To: now})
+		f.outages = f.outages[max(0, len(f.outages)-maxOutages):]
+	}
+	f.since, f.lostAt = now, time.Time{}
 	f.mu.Unlock()
 	f.scheduleAll()
+}
+
+// maxOutages is how many outages are remembered.
+const maxOutages = 100
+
+// setLost notes since when the controller does not see everything; zero: it does.
+func (f *fleet) setLost(at time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if at.IsZero() || f.lostAt.IsZero() {
+		f.lostAt = at
+	}
 }
 
 // scheduleAll makes every rollout due soon.

@@ -94,12 +94,20 @@ func (f *fleet) offsetOf(r *rolloutEntry) time.Duration {
 	return max(0, newest.Sub(f.now().Truncate(time.Second)))
 }
 
-// timeOf returns the time of a rollout, and since when the fleet has been observed without a gap.
-func (f *fleet) timeOf(r *rolloutEntry) (now, since time.Time) {
+// timeOf returns the time of a rollout.
+func (f *fleet) timeOf(r *rolloutEntry) time.Time {
+	// The API keeps whole seconds: times are then the same before and after a restart.
+	return f.now().Add(r.clockOffset).Truncate(time.Second)
+}
+
+// setObservation sets since when the fleet has been observed without a gap, and the outages before.
+func (f *fleet) setObservation(r *rolloutEntry, p *rollout.Policy) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	// The API keeps whole seconds: times are then the same before and after a restart.
-	return f.now().Add(r.clockOffset).Truncate(time.Second), f.since.Add(r.clockOffset)
+	p.Since = f.since.Add(r.clockOffset)
+	for _, o := range f.outages {
+		p.Outages = append(p.Outages, rollout.Outage{From: o.From.Add(r.clockOffset), To: o.To.Add(r.clockOffset)})
+	}
 }
 
 // planNodes appends the nodes of a rollout as rollout.Plan takes them, by name. It returns false if the rollout's spec is no

@@ -31,9 +31,9 @@ func (c *Controller) loop(ctx context.Context) {
 		if c.reportDeleted() {
 			c.cleanUp(ctx, c.fleet.now())
 		}
-		if !c.watches.complete() {
+		if !c.watches.complete() || c.silent() {
 			c.releaseStartup(ctx, false)
-			continue // all rollouts become due when the watches are complete
+			continue // all rollouts become due when the watches are complete and the API server answers
 		}
 		due, sources := c.fleet.takeDue()
 		c.sources.watch(ctx, sources)

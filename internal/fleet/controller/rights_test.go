@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -37,6 +41,26 @@ func says(err error, want ...string) error {
 	return nil
 }
 
+func TestReadyzSaysWhatIsWrong(t *testing.T) {
+	c := &Controller{log: slog.New(slog.DiscardHandler), fleet: newFleet("", time.Second)}
+	c.watchErrors, c.writeErrors = c.newProblems("cannot watch", "what"), c.newProblems("cannot write", "rollout")
+	get := func(path string) (int, string) {
+		w := httptest.NewRecorder()
+		c.probes().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		return w.Code, w.Body.String()
+	}
+	for _, path := range []string{"/healthz", "/readyz"} {
+		code, body := get(path)
+		assert.That(t, code == http.StatusOK && body == "ok\n", "%s answers %d %q", path, code, body)
+	}
+	c.watchErrors.set(kindNodes, errors.New("the API server does not serve nodes"))
+	c.writeErrors.set("workers", errors.New("rollout workers: no"))
+	code, body := get("/readyz")
+	assert.That(t, code == http.StatusInternalServerError && body == "the API server does not serve nodes\nrollout workers: no\n", "/readyz answers %d %q", code, body)
+	code, _ = get("/healthz")
+	assert.Equal(t, code, http.StatusOK, "/healthz")
+}
+
 func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 	bare := localcluster.StartForTest(t, localcluster.Options{Manifests: localcluster.NoManifests})
 	was, wasAdmin := cluster, admin
@@ -46,7 +70,7 @@ func TestMissingCRDsAndPermissionsAreReportedUntilFixed(t *testing.T) {
 	admin, err = client.New(bare.AdminConfig(), client.Options{Scheme: wasAdmin.Scheme()})
 	assert.NoError(t, err)
 	c := start(t, own())
-	ready := func() error { return c.ready(nil) }
+	ready := c.ready
 	eventually(t, func() error {
 		return says(ready(), "lacks permission: nodeconfigrollouts.evenkeel.dev/v1alpha1: kubectl apply -f install.yaml", "system:serviceaccount:evenkeel-system:evenkeel-controller")
 	})

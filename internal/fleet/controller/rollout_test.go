@@ -189,7 +189,7 @@ func TestARolloutWithoutProgressIsStuck(t *testing.T) {
 	awaitRollout(t, "stuck", func(st status) error {
 		return assert.Unless(st.ProgressTime != nil, "its progress is not recorded yet")
 	})
-	later(c, 10*time.Second)
+	later(c, policy.DefaultTimes.Agent+10*time.Second) // the controller has just begun
 	st := awaitRollout(t, "stuck", phase(v1alpha1.RolloutStuck)).Status
 	degraded := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionDegraded)
 	assert.That(t, degraded != nil && degraded.Status == "True" && degraded.Reason == "ProgressDeadlineExceeded" && !degraded.LastTransitionTime.Time.Before(st.ProgressTime.Add(10*time.Second)),

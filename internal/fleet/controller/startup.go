@@ -80,6 +80,10 @@ func (f *fleet) dueStartup(times rollout.StartupTimes, complete bool) (due []sta
 			s.State = n.startup
 		}
 		why, again := s.Release(now, times)
+		// Nodes could not report in an outage: the deadline is not over before agents have come back.
+		if back := f.since.Add(f.agent); complete && why == rollout.ReleasedAtDeadline && now.Before(back) {
+			why, again = rollout.StartupKeep, back
+		}
 		if why == rollout.StartupKeep {
 			next = earliest(next, again)
 			continue

@@ -121,7 +121,7 @@ func TestANodeThatNoRolloutSelectsIsOpenAfterTheGrace(t *testing.T) {
 func TestNoNodeIsHeldAfterTheDeadline(t *testing.T) {
 	world(t)
 	grant(t, "startup-taint")
-	c := start(t, own(), startups(time.Second, 3*time.Second))
+	c := start(t, own(), startups(time.Second, 3*time.Second), func(o *Options) { o.Times = policy.Times{Agent: time.Second, NotReady: time.Minute} })
 	roll(t, "silent", func(s *v1alpha1.NodeConfigRolloutSpec) { s.NewNodes = v1alpha1.NewNodesTarget })
 	<-time.After(time.Second)            // creation times have whole seconds: only a younger node joins
 	addNodes(t, "pool=silent", "silent") // without an agent

@@ -126,7 +126,7 @@ func (c *Controller) policyOf(ctx context.Context, r *rolloutEntry, o *v1alpha1.
 	if in.Permissions, err = c.permissionsFor(ctx, r, o); err != nil {
 		return rollout.Policy{}, rollout.Progress{}, err
 	}
-	in.Now, _ = c.fleet.timeOf(r)
+	in.Now = c.fleet.timeOf(r)
 	if o.Status.UpdateRevision == nil {
 		in.Assigned = c.fleet.assignedNumbers(o.Name)
 	}
@@ -143,7 +143,7 @@ func (c *Controller) policyOf(ctx context.Context, r *rolloutEntry, o *v1alpha1.
 		}
 	}
 	p.Term = c.term
-	_, p.Since = c.fleet.timeOf(r)
+	c.fleet.setObservation(r, &p)
 	if l := p.LastSucceeded; l.Gone && r.reportedGone != l.UID {
 		r.reportedGone = l.UID
 		c.report(o, rollout.Event{Warning: true, Reason: "RevisionGone", Message: fmt.Sprintf(

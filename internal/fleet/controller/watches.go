@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -87,10 +88,14 @@ func (c *Controller) runWatches(ctx context.Context) {
 		feed.Synced = func() {
 			c.watchErrors.set(kind, nil)
 			c.watches.synced(kind)
+			if c.watches.complete() {
+				f.setLost(time.Time{})
+			}
 			f.scheduleAll()
 		}
 		feed.Lost = func(err error) {
 			c.watches.lost(kind)
+			f.setLost(f.now())
 			if err != nil && ctx.Err() == nil {
 				c.watchErrors.set(kind, advise(kind, err))
 			}

@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -30,6 +31,10 @@ func ofForeign(raw error, s metav1.Status) explanation {
 				body = c.Message
 			}
 		}
+	}
+	if d := s.Details; s.Code == http.StatusNotFound && d != nil && d.Group == v1alpha1.GroupName && strings.TrimSpace(body) == "404 page not found" {
+		return explanation{raw, fmt.Sprintf("the API server does not serve %s.%s: its CustomResourceDefinition is missing", d.Kind, d.Group),
+			"kubectl apply -f install.yaml creates it; if it exists, something else answers in place of the API server: " + checkServer}
 	}
 	if strings.Contains(body, "HTTP request to an HTTPS server") {
 		return explanation{raw, "the server expects https, and the kubeconfig or --server says http", "use https:// in the server's address; " + checkServer}

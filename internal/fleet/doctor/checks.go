@@ -209,7 +209,7 @@ func installation(f *Facts) []Finding {
 	}) {
 		command := "kubectl evenkeel " + g.key
 		out = append(out, of(Warning, g.nodes, fmt.Sprintf("%s failed: %s", command, cut(g.nodes[0].Because)),
-			"fix the cause, then "+command+" --retry "+g.nodes[0].Name))
+			"fix the cause, then "+command+" --retry NAMES"))
 	}
 	for _, label := range []string{v1alpha1.AgentInstall, v1alpha1.AgentUninstall} {
 		command := "kubectl evenkeel " + label
@@ -241,7 +241,7 @@ func noAgent(f *Facts) []Finding {
 	// The check "install" reports labelled nodes.
 	bare := func(n *Node) bool { return !n.Reported && n.Label != v1alpha1.AgentInstall }
 	return append(
-		one(f, Warning, "a rollout selects it, but no agent has ever reported", "kubectl evenkeel install, or change the rollout's selector",
+		one(f, Warning, "a rollout selects it, but no agent has ever reported", "kubectl evenkeel install NAMES, or change the rollout's selector",
 			func(n *Node) bool { return bare(n) && n.Selected && !n.Standing.New }),
 		one(f, Note, "no agent has ever reported, and no rollout selects it", "", func(n *Node) bool { return bare(n) && !n.Selected })...)
 }

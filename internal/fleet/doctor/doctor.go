@@ -59,12 +59,13 @@ func (f Finding) About() string {
 // mostNames is the number of nodes that a finding names.
 const mostNames = 3
 
-// of returns a finding about nodes.
+// of returns a finding about nodes. NAMES in what to do are those of the first nodes.
 func of(severity Severity, nodes []*Node, wrong, do string) Finding {
-	f := Finding{Severity: severity, Nodes: len(nodes), Wrong: wrong, Do: do, nodes: nodes}
+	f := Finding{Severity: severity, Nodes: len(nodes), Wrong: wrong, nodes: nodes}
 	for _, n := range nodes[:min(len(nodes), mostNames)] {
 		f.Names = append(f.Names, n.Name)
 	}
+	f.Do = strings.ReplaceAll(do, "NAMES", strings.Join(f.Names, " "))
 	return f
 }
 

@@ -222,7 +222,7 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		{"a failure that shows later", failsLater, []string{"warning later: NodeConfigRollout workers: 50 of 300 nodes are not Ready; all 50 run workers/7, received at most 3m earlier -> kubectl evenkeel nodes --rollout workers --problems"}},
 		{"installations that failed", nodes(fine("a", func(n *Node) { n.Label, n.Because = "install-failed", "the kubelet did not\nbecome healthy" }),
 			fine("b", func(n *Node) { n.Label = "uninstall-failed" }), fine("c", func(n *Node) { n.Label = "install-failed" })), []string{
-			"warning install: 2 nodes (a, c): kubectl evenkeel install failed: the kubelet did not become healthy -> fix the cause, then kubectl evenkeel install --retry a",
+			"warning install: 2 nodes (a, c): kubectl evenkeel install failed: the kubelet did not become healthy -> fix the cause, then kubectl evenkeel install --retry a c",
 			"warning install: node b: kubectl evenkeel uninstall failed: -> fix the cause, then kubectl evenkeel uninstall --retry b",
 		}},
 		{"installations that go on", func(f *Facts) {
@@ -249,7 +249,7 @@ func TestEachFindingSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		}, []string{"note install: DaemonSet evenkeel-install/evenkeel-installer: its image is v0.0.9, the controller is v0.1.0 -> kubectl apply -f install.yaml of one version, then kubectl evenkeel install"}},
 		{"an installer that may not be read", nodes(fine("b", labelled("install", time.Hour))), nil},
 		{"nodes without an agent", nodes(Node{Name: "a", Selected: true}, Node{Name: "b"}, Node{Name: "new", Selected: true, Standing: describe.Standing{New: true}}, fine("c")), []string{
-			"warning no-agent: node a: a rollout selects it, but no agent has ever reported -> kubectl evenkeel install, or change the rollout's selector",
+			"warning no-agent: node a: a rollout selects it, but no agent has ever reported -> kubectl evenkeel install a, or change the rollout's selector",
 			"note no-agent: node b: no agent has ever reported, and no rollout selects it -> ",
 		}},
 		{"NodeConfigs that may not be read", func(f *Facts) { f.HasConfig, f.Nodes = false, []Node{{Name: "a", Selected: true}} }, nil},

@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net"
+	"net/url"
 	"slices"
 	"time"
 
@@ -90,8 +92,15 @@ func (s *Servers) Query(ctx context.Context, server, query string, sent func()) 
 			return result, nil
 		}
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
+	var request *url.Error
+	var network *net.OpError
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
 		err = fmt.Errorf("no answer within %s", s.timeout)
+	case errors.As(err, &network) && network.Op == "dial":
+		err = fmt.Errorf("it cannot be reached (%w): check that it runs, and its address in --prometheus-server", network)
+	case errors.As(err, &request):
+		err = request.Err // the name of the server is enough
 	}
 	return Result{}, errors.New("Prometheus server " + server + ": " + printable.Truncate(printable.Line(err.Error()), maxError))
 }

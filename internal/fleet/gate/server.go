@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net"
 	"net/http"
 	"net/url"
@@ -95,6 +96,11 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer, err := base.RoundTrip(r)
 	if err != nil {
 		return nil, err
+	}
+	if kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type")); kind == "text/html" && answer.StatusCode/100 != 3 {
+		_ = answer.Body.Close() // nobody reads a web page
+		return nil, fmt.Errorf("a proxy or a login page answers in its place (a web page, HTTP %d): --prometheus-server needs the address of the API, "+
+			"and a token-file if that asks for a login", answer.StatusCode)
 	}
 	answer.Body = &limitedBody{body: answer.Body, left: maxAnswer + 1}
 	return answer, nil

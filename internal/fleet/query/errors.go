@@ -45,7 +45,7 @@ func notFound(ctx context.Context, c client.Reader, name string) error {
 		return fmt.Errorf("rollout %q does not exist", name)
 	}
 	if len(names) == 0 {
-		return fmt.Errorf("rollout %q does not exist, and there are no others: create one with: kubectl evenkeel push", name)
+		return fmt.Errorf("rollout %q does not exist, and there are no others: create one with: kubectl evenkeel push NAME -f FILE --selector LABELS", name)
 	}
 	return fmt.Errorf("rollout %q does not exist; existing rollouts: %s", name, printable.Few(names))
 }

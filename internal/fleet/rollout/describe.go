@@ -130,16 +130,11 @@ func (d *planner) describeHalt(revision string, h *Halt) (phase, message string)
 	if d.p.Frozen {
 		what += "; spec.frozen" + because(d.p.FrozenReason) + "; no node moves"
 	}
-	again := "; push a fixed configuration"
-	switch {
-	case h.Reason == HaltInconclusive:
-		again = "; when the outage is over: kubectl evenkeel rollout retry " + d.p.Name
-	case len(d.failed) > 0: // other nodes wait for this one
-		again += fmt.Sprintf(", or: kubectl evenkeel rollout retry %s %s", d.p.Name, d.nodes[d.failed[0]].Name)
+	node := ""
+	if len(d.failed) > 0 {
+		node = d.nodes[d.failed[0]].Name
 	}
-	if d.lastGood().Number != 0 && !d.lastGood().Gone {
-		again += ", or: kubectl evenkeel rollout undo " + d.p.Name
-	}
+	again := "; " + Remedies(d.p.Name, h.Reason, h.Message, node, d.lastGood().Number != 0 && !d.lastGood().Gone)
 	switch {
 	case !h.Rollback:
 		return PhaseHalted, what + again
@@ -308,12 +303,73 @@ func (d *planner) blocked() string {
 	return fmt.Sprintf("%s blocked by pods: %s: %s", plural(d.counts.Blocked, "node"), strings.Join(names, ", "), strings.Join(todo, "; "))
 }
 
-// budgetMessage says which budget is used up.
+// budgetMessage says which budget is used up, and which nodes hold its places.
 func (d *planner) budgetMessage() string {
+	words := "the budgets of the domains are used up"
 	if c := d.counts; c.Unavailable >= c.Budget {
-		return fmt.Sprintf("maxUnavailable is used up: %d of %d", c.Unavailable, c.Budget)
+		words = fmt.Sprintf("maxUnavailable is used up: %d of %d", c.Unavailable, c.Budget)
 	}
-	return "the budgets of the domains are used up"
+	return words + d.holders()
+}
+
+// holders says which nodes hold the places of the budgets; empty if all of them are in progress, as the summary says. The budget counts as
+// held if at least half of them do not answer or are not Ready.
+func (d *planner) holders() string {
+	kinds := map[string][]string{}
+	all, gone := 0, 0
+	for i, s := range d.states {
+		n := &d.nodes[i]
+		if s == Conflicted || s == Manual || n.OtherSource != "" || !d.countsUnavailable(n, s) {
+			continue
+		}
+		what, answers := d.holderOf(n, s)
+		kinds[what] = append(kinds[what], n.Name)
+		if all++; !answers {
+			gone++
+		}
+	}
+	d.budgetHeld = gone > 0 && 2*gone >= all
+	if len(kinds[inProgress]) == all {
+		return ""
+	}
+	var words []string
+	for _, what := range slices.Sorted(maps.Keys(kinds)) {
+		names := ""
+		if what != inProgress {
+			names = " (" + JoinNames(kinds[what]) + ")"
+		}
+		words = append(words, fmt.Sprintf("%d %s%s", len(kinds[what]), what, names))
+	}
+	return ", held by nodes: " + strings.Join(words, ", ")
+}
+
+const inProgress = "in progress"
+
+// holderOf says what keeps a node from giving its place in the budgets back, and whether the node answers and is Ready.
+func (d *planner) holderOf(n *Node, s State) (what string, answers bool) {
+	switch earlier := !d.hasTarget(n) && s != Draining; {
+	case earlier && n.Observed != n.Generation:
+		written := n.Source.AssignedAt
+		if n.Observation.Blocked.After(written) {
+			written = n.Observation.Blocked
+		}
+		soon := d.since(written).Add(d.p.AgentTimeout / 2)
+		d.requeueAt(soon)
+		return "whose agents have not answered since the assignment was taken back or replaced", d.p.Now.Before(soon)
+	case s == Failed:
+		return "failed", true
+	case s != Draining && n.refuses():
+		return "blocked by pods", true
+	case earlier:
+		return "in progress with an earlier revision", true
+	case s == Stale:
+		return "with a silent agent", false
+	case s == Skipped:
+		return "NotReady or under maintenance", false
+	case s == Updated:
+		return "updated, but NotReady", false
+	}
+	return inProgress, true
 }
 
 // plural returns a number with a noun.
@@ -380,8 +436,12 @@ func (d *planner) degraded() Condition {
 		return Condition{conditionDegraded, "True", "NodesFailed", "failed: " + d.examples(false)}
 	case d.stuck:
 		return Condition{conditionDegraded, "True", "ProgressDeadlineExceeded", fmt.Sprintf("no progress for %s%s", d.p.ProgressDeadline, d.waitSuffix())}
+	case d.windowWait && d.window.next.IsZero():
+		return Condition{conditionDegraded, "True", "NoWindow", d.windowMessage()}
 	case d.troubled:
 		return Condition{conditionDegraded, "True", "GatesNotPassing", d.gatesWaited()}
+	case d.budgetHeld:
+		return Condition{conditionDegraded, "True", "BudgetHeld", d.waitReason + ": kubectl evenkeel nodes --problems"}
 	case c.Blocked > 0:
 		return Condition{conditionDegraded, "True", "NodesBlocked", d.blocked()}
 	case d.p.LastSucceeded.Gone:

@@ -73,7 +73,7 @@ func (d *planner) toAssign(n *Node) bool {
 
 // draining derives the state of a node that is being drained.
 func (d *planner) draining(n *Node) NodeState {
-	d.requeueAt(n.Drain.Since.Add(d.p.DrainTimeout))
+	d.requeueAt(d.drainEnds(n))
 	return NodeState{State: Draining, Message: "being drained since " + n.Drain.Since.UTC().Format(time.RFC3339) + ": " + drainWaits(n)}
 }
 
@@ -188,6 +188,11 @@ func (d *planner) continueDrain(i int) {
 	d.requeueAt(d.p.Now.Add(evictionInterval))
 }
 
+// drainEnds returns when the drain of a node is given up.
+func (d *planner) drainEnds(n *Node) time.Time {
+	return n.Drain.Since.Add(d.p.DrainTimeout + d.unobserved(n.Drain.Since))
+}
+
 // drainFails returns why a drain is given up; empty: it continues.
 func (d *planner) drainFails(n *Node) (reason, message string) {
 	r := n.DrainReport
@@ -202,7 +207,7 @@ func (d *planner) drainFails(n *Node) (reason, message string) {
 	case n.refuses() && n.Reason == agentNeedsDrain && n.drained() && len(r.Ignored) > 0:
 		return DrainIgnoredPods, fmt.Sprintf("the revision needs an empty node, and drainOptions.ignoredPods leaves %s alone: %s", strings.Join(r.Ignored, ", "), n.Error)
 	case n.drained() && n.Ready && d.toAssign(n): // it is assigned the target now
-	case !d.p.Now.Before(n.Drain.Since.Add(d.p.DrainTimeout)):
+	case !d.p.Now.Before(d.drainEnds(n)):
 		return DrainTimeout, fmt.Sprintf("the drain was given up after %s: %s", d.p.DrainTimeout, drainWaits(n))
 	}
 	return "", ""

@@ -3,6 +3,7 @@ package rollout
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -290,6 +291,9 @@ func (d *planner) gatesWaited() string {
 	out := strings.Join(d.waiting, "; ")
 	if !d.troubled {
 		return out
+	}
+	if slices.ContainsFunc(d.next.Gates, func(g GateProgress) bool { return g.State == GateError }) {
+		return out + "; repair the Prometheus server, or correct or remove the gate in spec.strategy.gates"
 	}
 	return out + "; correct what the gate measures, or correct or remove the gate in spec.strategy.gates"
 }

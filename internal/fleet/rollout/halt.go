@@ -30,7 +30,7 @@ func (d *planner) checkStop() {
 	case h != nil:
 		return
 	case again != "":
-		d.halt(HaltTooManyFailures, "it failed again on "+again, d.p.RollbackOnFailure)
+		d.halt(HaltTooManyFailures, "it failed again on "+again+d.withoutVerdict(), d.p.RollbackOnFailure)
 		return
 	case d.failures < limit:
 		return
@@ -40,7 +40,46 @@ func (d *planner) checkStop() {
 		d.halt(HaltInconclusive, fmt.Sprintf("%s went NotReady, but so did nodes without the revision in %s: the revision is not the cause", plural(excused, "node"), where), false)
 		return
 	}
-	d.halt(HaltTooManyFailures, fmt.Sprintf("%s failed (limit %d): %s", plural(d.failures, "node"), limit, d.examples(true)), d.p.RollbackOnFailure)
+	d.halt(HaltTooManyFailures, fmt.Sprintf("%s failed (limit %d): %s%s", plural(d.failures, "node"), limit, d.examples(true), d.withoutVerdict()), d.p.RollbackOnFailure)
+}
+
+// noVerdict ends the message of a stop for which no node has blamed the revision. Remedies depends on it.
+const noVerdict = "; no node gave a verdict on the revision"
+
+// withoutVerdict returns noVerdict if all failures that count are timeouts.
+func (d *planner) withoutVerdict() string {
+	for i, s := range d.states {
+		if n := &d.nodes[i]; s == Failed && d.counted(n) && d.nodeState(n).Reason != FailedTimeout {
+			return ""
+		}
+	}
+	return noVerdict
+}
+
+// remedies say what a person can do about a stop, by its reason.
+var remedies = map[string]string{
+	HaltTooManyFailures:  "push a fixed configuration",
+	noVerdict:            "find out what delays the nodes with: kubectl evenkeel nodes --rollout NAME --failed",
+	HaltInconclusive:     "when the outage is over: kubectl evenkeel rollout retry NAME",
+	HaltAborted:          "push a fixed configuration",
+	HaltPreflightRefused: "push a fixed configuration, or correct the nodes, then: kubectl evenkeel rollout retry NAME --force",
+	HaltGateFailed:       "push a fixed configuration, or correct what the gate measures, then: kubectl evenkeel rollout retry NAME --force",
+}
+
+// Remedies returns what a person can do about a stop of a rollout with this reason and message. It failed on the node, if one is named.
+// undo reports whether an earlier revision can be the target again.
+func Remedies(name, reason, message, node string, undo bool) string {
+	if strings.HasSuffix(message, noVerdict) {
+		reason = noVerdict
+	}
+	words := remedies[reason]
+	if node != "" && !strings.Contains(words, " retry ") { // other nodes wait for this one
+		words += ", or: kubectl evenkeel rollout retry NAME " + node
+	}
+	if undo {
+		words += ", or: kubectl evenkeel rollout undo NAME"
+	}
+	return strings.ReplaceAll(words, "NAME", name)
 }
 
 // failedAgain returns a node that a retry names and on which the target failed again; empty if there is none.

@@ -68,6 +68,7 @@ type planner struct {
 	ask          []int  // nodes to ask about the target
 	asking       bool   // the preflight is not over
 	waitReason   string // why no candidate moves; empty if there is none
+	budgetHeld   bool   // no candidate moves, because nodes that do not answer or are not Ready hold the places of the budgets
 	disruption   disruption
 	window       windowState
 	windowWait   bool // no progress before a window opens

@@ -80,7 +80,7 @@ type PreflightGroup struct {
 type Inquiry struct {
 	UID     string // of the requests
 	Now     time.Time
-	Since   time.Time     // since when the fleet has been observed: no node is too late before it had Timeout from then on
+	Since   time.Time     // since when the fleet has been observed: agents had come back Timeout later, and no node is late before another Timeout
 	Timeout time.Duration // for an agent to answer
 	Room    int           // how many requests of this preflight may be unanswered at the same time
 
@@ -124,9 +124,9 @@ func (q Inquiry) Evaluate(started time.Time, nodes []Node) (r PreflightResult, a
 		addName(&r.UnansweredNodes, n.Name)
 		switch {
 		case p.Asked == q.UID:
-			asked := p.AskedAt
-			if asked.Before(q.Since) || asked.After(q.Now.Add(q.Timeout)) { // the controller writes no such time
-				asked = q.Since
+			asked, back := p.AskedAt, q.Since.Add(q.Timeout)
+			if asked.Before(back) || asked.After(q.Now.Add(q.Timeout)) { // the controller writes no such time
+				asked = back
 			}
 			if left := asked.Add(q.Timeout).Sub(q.Now); left > 0 {
 				pending++

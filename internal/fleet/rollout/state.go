@@ -66,12 +66,26 @@ func (d *planner) assignedTarget(n *Node) bool {
 	return d.hasTarget(n) && n.Source.Revision == d.next.Revision
 }
 
-// since returns the start of something that could only be observed from Policy.Since on.
+// since returns the start of something that nodes could only report from Policy.Since on, when their agents had come back.
 func (d *planner) since(t time.Time) time.Time {
-	if t.Before(d.p.Since) {
-		return d.p.Since
+	if reported := d.p.Since.Add(d.p.AgentTimeout); t.Before(reported) {
+		return reported
 	}
 	return t
+}
+
+// unobserved returns how much time after t nodes could not report, because of outages that this leader knows.
+func (d *planner) unobserved(t time.Time) (total time.Duration) {
+	for _, o := range d.p.Outages {
+		from := o.From
+		if from.Before(t) {
+			from = t
+		}
+		if end := o.To.Add(d.p.AgentTimeout); end.After(from) {
+			total, t = total+end.Sub(from), end
+		}
+	}
+	return total
 }
 
 // wentNotReady returns when a node was last seen to become NotReady.
@@ -223,7 +237,7 @@ func (d *planner) soaking(n *Node) NodeState {
 	case !n.healthy():
 		return NodeState{State: Soaking, Message: "ConfigOK is not True: the soak starts again when it is: " + n.Error}
 	default:
-		end := since.Add(d.p.Soak)
+		end := since.Add(d.p.Soak + d.unobserved(since))
 		if !d.p.Now.Before(end) {
 			return NodeState{State: Updated}
 		}

@@ -87,8 +87,10 @@ type Policy struct {
 	Revisions []string
 	// Term is the number of the controller's leadership, higher for each leader. 0: there is no election.
 	Term int64
-	// Since is since when the fleet has been observed without a gap. Timeouts do not begin earlier.
-	Since time.Time
+	// Since is since when the fleet has been observed without a gap. Timeouts begin at the earliest AgentTimeout later: agents need
+	// that long to come back after an outage.
+	Since   time.Time
+	Outages []Outage // that this leader knows, the oldest first
 
 	Paused, Frozen             bool
 	PausedReason, FrozenReason string // for people
@@ -127,9 +129,12 @@ type Policy struct {
 	Preflight     PreflightMode
 	PreflightRoom int // how many preflight requests of this rollout may be unanswered at the same time
 
-	AgentTimeout  time.Duration // for an agent to accept an assignment, while the Node is Ready
+	AgentTimeout  time.Duration // for an agent to accept an assignment, while the Node is Ready, or to come back after an outage
 	NotReadyGrace time.Duration // for how long a node may be NotReady before it counts as failed
 }
+
+// Outage is a time in which the fleet was not observed.
+type Outage struct{ From, To time.Time }
 
 // SourceKind is the kind of a NodeConfig's spec.configSource.
 type SourceKind int

@@ -41,6 +41,7 @@ type world struct {
 // agent is the part of a node that no controller sees.
 type agent struct {
 	silent  bool
+	back    time.Time         // until when it does not reach the API server
 	does    map[string]string // how a payload ends here: reject, unsure, evict, drain, crash, hang, notready; else well
 	bad     map[string]int64  // attempts by payload
 	adopted time.Time         // when the kubelet was restarted last for a change
@@ -263,11 +264,29 @@ func (w *world) restart() {
 	}
 }
 
+// outage takes the API server away for a time. Each agent is back some time after that, and its trial pauses until then.
+func (w *world) outage(length time.Duration, late func(*Node) time.Duration) {
+	from := w.now
+	w.now = w.now.Add(length)
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		a := w.agents[n.Name]
+		away := from
+		if a.back.After(away) { // not back from the outage before
+			away = a.back
+		}
+		if a.back = w.now.Add(late(n)); n.InTrial && a.back.After(away) {
+			a.adopted = a.adopted.Add(a.back.Sub(away))
+		}
+	}
+	w.policy.Since, w.policy.Outages = w.now, append(w.policy.Outages, Outage{from, w.now})
+}
+
 // act lets every agent do what it has to do by now.
 func (w *world) act() {
 	for i := range w.nodes {
 		n := &w.nodes[i]
-		if a := w.agents[n.Name]; !a.silent {
+		if a := w.agents[n.Name]; !a.silent && !w.now.Before(a.back) {
 			if newest := w.terms[n.Source.UID]; n.Observed != n.Generation && n.Source.Rollout != "" && n.Source.Term < newest && n.Active.UID != n.Source.UID {
 				n.Observed = n.Generation
 				a.setConfigOK(n, w.now, "Unknown", "StaleAssignment", "a former leader's")

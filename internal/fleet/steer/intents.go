@@ -97,14 +97,12 @@ func Halted(r *v1alpha1.NodeConfigRollout) bool { return r.Status.Halt != nil &&
 
 // HaltWords describes a halt, and what to do about it.
 func HaltWords(r *v1alpha1.NodeConfigRollout) string {
-	h, again := r.Status.Halt, "push a fixed configuration"
-	switch failed := r.Status.FailedNodes; {
-	case h.Reason == v1alpha1.HaltInconclusive:
-		again = "when the outage is over, kubectl evenkeel rollout retry " + r.Name
-	case len(failed) > 0: // other nodes wait for this one
-		again += fmt.Sprintf(", or kubectl evenkeel rollout retry %s %s", r.Name, failed[0].Name)
+	h, node := r.Status.Halt, ""
+	if failed := r.Status.FailedNodes; len(failed) > 0 {
+		node = failed[0].Name
 	}
-	return fmt.Sprintf("%s at revision %d (%s): %s%s", describe.PhaseWords(r.Status.Phase), h.Revision, h.Reason, again, orUndo(r))
+	return fmt.Sprintf("%s at revision %d (%s): %s",
+		describe.PhaseWords(r.Status.Phase), h.Revision, h.Reason, rollout.Remedies(r.Name, h.Reason, h.Message, node, PreviousRevision(r) != 0))
 }
 
 func haltedError(r *v1alpha1.NodeConfigRollout) error { return errors.New("is " + HaltWords(r)) }

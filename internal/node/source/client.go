@@ -39,7 +39,7 @@ func NewClient(kubeconfig, userAgent string) (*Client, error) {
 	if kubeconfig == "" || userAgent == "" {
 		return nil, errors.New("a client needs the path of a kubeconfig and a user agent")
 	}
-	return &Client{path: kubeconfig, userAgent: userAgent, timeout: 15 * time.Second, up: make(chan struct{})}, nil
+	return &Client{path: kubeconfig, userAgent: userAgent, timeout: requestTimeout, up: make(chan struct{})}, nil
 }
 
 // NewClientFor returns a client that uses an existing HTTP client, with its credentials and user agent. Several Clients
@@ -48,7 +48,7 @@ func NewClientFor(config *rest.Config, client *http.Client) (*Client, error) {
 	if config == nil || client == nil {
 		return nil, errors.New("a client needs a configuration and an HTTP client")
 	}
-	return &Client{config: restConfig(config), http: client, timeout: 15 * time.Second, up: make(chan struct{})}, nil
+	return &Client{config: restConfig(config), http: client, timeout: requestTimeout, up: make(chan struct{})}, nil
 }
 
 // restConfig is a copy of config with the encoding and rate limit of the agent.

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -78,7 +77,7 @@ func (s *ConfigMapSource) Run(ctx context.Context) {
 	defer cancel()
 	w := watchObject(watcher{
 		client: s.client, gv: coreV1, namespace: s.own.Namespace, resource: "configmaps",
-		maxDelay: 20 * time.Second,
+		maxDelay: longestWatchDelay,
 		fail:     func(err error) { s.see(nil, err) },
 	}, s.own.Name, func(cm *corev1.ConfigMap) { s.see(cm, nil) })
 	watching.Go(func() { w.run(ctx) })

@@ -52,7 +52,7 @@ func (s *NodeConfigSource) Run(ctx context.Context) {
 	defer cancel()
 	w := watchObject(watcher{
 		client: s.client, gv: v1alpha1.GroupVersion, resource: "nodeconfigs",
-		maxDelay: 20 * time.Second,
+		maxDelay: longestWatchDelay,
 		fail:     func(err error) { s.see(nil, err) },
 	}, s.node, func(nc *v1alpha1.NodeConfig) { s.see(nc, nil) })
 	all.Go(func() { w.run(ctx) })

@@ -174,7 +174,7 @@ func (w *writer) run(ctx context.Context) {
 		case <-w.signal:
 		}
 		retry, warned := newRetry(w.client, time.Minute), false
-		retry.pause = time.Second // what the sources read first may change the report
+		retry.pause = reportPause // what the sources read first may change the report
 		for {
 			w.mu.Lock()
 			report, pending := w.newest, w.pending

@@ -8,6 +8,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
+const (
+	requestTimeout = 15 * time.Second // of one request; a watch has it for its list
+	// longestWatchDelay is the longest delay between two attempts to watch what is assigned, without jitter.
+	longestWatchDelay = 20 * time.Second
+	backoffJitter     = 2           // a delay is longer by up to this part of it
+	reportPause       = time.Second // before a report after an outage; the most is twice as long
+)
+
+// LongestReturn is how long an agent may take, after an outage of the API server, to see its assignment and to report: one request that
+// hangs, one delay, and the pause of the Reporter. The controller gives it this time before any timeout of its node runs.
+const LongestReturn = requestTimeout + longestWatchDelay + longestWatchDelay/backoffJitter + 2*reportPause
+
 // retry spaces the attempts of one goroutine at a request. When the API server answers again after an outage, the next
 // attempt follows at once, or after pause, and the delays begin again: what the API server refuses just after its start it may accept a
 // second later.
@@ -51,7 +63,7 @@ func (r *retry) wait(ctx context.Context, err error, wake <-chan struct{}) bool 
 
 // newBackoff returns delays from half a second up to limit, with jitter.
 func newBackoff(limit time.Duration) wait.Backoff {
-	return wait.Backoff{Duration: 400 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 30, Cap: limit}
+	return wait.Backoff{Duration: 400 * time.Millisecond, Factor: 2, Jitter: 1. / backoffJitter, Steps: 30, Cap: limit}
 }
 
 // overloadedDelay is the least delay before a retry at an overloaded API server; with jitter up to three times as long.

@@ -44,6 +44,16 @@ func TestDelaysStartAgainAfterAnOutage(t *testing.T) {
 	})
 }
 
+func TestNoDelayIsLongerThanLongestReturnSays(t *testing.T) {
+	for range 100 {
+		b := newBackoff(longestWatchDelay)
+		for range 40 {
+			d := retryDelay(apierrors.NewTooManyRequests("later", 1), b.Step())
+			assert.Must(t, d+requestTimeout+2*reportPause <= LongestReturn, "a delay of %s", d)
+		}
+	}
+}
+
 // What the sources read after an outage may change the report.
 func TestTheReporterPausesAfterAnOutage(t *testing.T) {
 	outage := errors.New("refused")

@@ -169,7 +169,7 @@ export class Rollouts {
 
   draw() {
     if (!this.list.length) {
-      redraw(this.host, this.ready ? h("p", { class: "muted empty" }, "There are no rollouts. Create one with ", h("code", {}, "kubectl evenkeel push"), ".") : h("p", { class: "muted empty" }, "Loading …"));
+      redraw(this.host, this.ready ? h("p", { class: "muted empty" }, "There are no rollouts. Create one with ", h("code", {}, "kubectl evenkeel push NAME -f FILE --selector LABELS"), ".") : h("p", { class: "muted empty" }, "Loading …"));
       this.drawn = "";
       return;
     }
