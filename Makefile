@@ -19,7 +19,7 @@ export CGO_ENABLED := 0
 # All builds have the flag that releases need, so that they share the packages that they compile.
 export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 
-.PHONY: help build tools kubelets previous programs cli-programs image release deps demo check test test-all shards matrix admission e2e bench bench-restart bench-page bench-fleet longrun soak vm mutants lint generate clean
+.PHONY: help build tools kubelets previous programs cli-programs image release deps demo check test test-all shards matrix admission e2e bench bench-restart bench-page bench-fleet pictures longrun soak vm mutants lint generate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -316,10 +316,14 @@ VERSIONS ?= all
 admission: tools $(KUBELETS) deps ## compare the predicted losses of PAIRS random restarts (default: 200) with those of all kubelets
 	@$(AS_ROOT) go test -timeout 90m -count=1 -parallel 8 -v ./test/admission -kubelets=$(VERSIONS) -seed=$(SEED) -pairs=$(PAIRS)
 
-bench-page: tools deps build ## measure the dashboard with 5,000 nodes and 30 changes per second (takes 3 minutes); no limit fails it
-	@go test ./test/dashboard -count=1 -v -run '^TestFiveThousandNodesAreShownAndFollowed$$' -figures
-
 NODES ?= 5000
+bench-page: tools deps build ## measure the dashboard with NODES nodes (default: 5000) and 30 changes per second (takes 3 minutes); no limit fails it
+	@go test ./test/dashboard -count=1 -v -run '^TestThousandsOfNodesAreShownAndFollowed$$' -figures -nodes=$(NODES)
+
+pictures: $(page_NEEDS) $(core) deps build ## take the pictures of the dashboard in docs/images from the present page (takes minutes); look at each
+	$(call go_test,./test/dashboard -count=1 -run 'StatesOfThePage|ThousandsOfNodes' -pictures=$(CURDIR)/docs/images)
+	@go test ./internal/fleet/dashboard -count=1 -run ThePicturesInTheDocumentation -pictured
+
 bench-fleet: tools build ## measure the controller with NODES hollow nodes (default: 5000; takes an hour); fail if a limit is exceeded
 	@go run ./hack/benchfleet -nodes=$(NODES)
 

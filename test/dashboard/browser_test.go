@@ -145,12 +145,19 @@ func call[P, R any](b *browser, command cdp.Command[P, R], params P) R {
 	return r
 }
 
+// drawn waits until the map is drawn: a large one in several frames, and again if the window gets a scroll bar.
+func (b *browser) drawn() {
+	b.t.Helper()
+	b.waits(`new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(document.getElementById("map").ariaBusy === "false"))))`)
+}
+
 // picture keeps what the window shows, if pictures are wanted.
 func (b *browser) picture(name string) {
 	b.t.Helper()
 	if *pictures == "" {
 		return
 	}
+	b.drawn()
 	shot := assert.Value(chromedp.Run(b.ctx, chromedp.CaptureScreenshot()))(b.t)
 	assert.NoError(b.t, os.WriteFile(filepath.Join(*pictures, name+".png"), shot, 0o644))
 }

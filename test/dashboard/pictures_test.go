@@ -17,11 +17,11 @@ import (
 // axeScript is made by `make deps`.
 var axeScript = filepath.Join(root, "bin/page/node_modules/axe-core/axe.min.js")
 
-// sizes are the windows in which the page is looked at: a screen and a phone.
+// sizes are the windows in which the page is looked at: screens and a phone. Without a name, no picture is kept.
 var sizes = []struct {
 	name          string
 	width, height int64
-}{{"wide", 1600, 1000}, {"narrow", 390, 844}}
+}{{"wide", 1600, 900}, {"", 1280, 720}, {"narrow", 390, 844}}
 
 // size sets the size of the window.
 func (b *browser) size(width, height int64) {
@@ -31,7 +31,7 @@ func (b *browser) size(width, height int64) {
 }
 
 // review looks at the page in both color schemes and sizes: nothing is wider than the window, axe-core finds nothing, and a
-// picture is kept if pictures are wanted.
+// picture is kept if the state has a name, and pictures are wanted.
 func (b *browser) review(state string) {
 	b.t.Helper()
 	for _, size := range sizes {
@@ -40,12 +40,14 @@ func (b *browser) review(state string) {
 			b.scheme(scheme)
 			b.waits(`document.documentElement.scrollWidth <= innerWidth`)
 			for _, violation := range axe(b) {
-				b.t.Errorf("%s, %s, %s: %s", state, size.name, scheme, violation)
+				b.t.Errorf("%s, width %d, %s: %s", state, size.width, scheme, violation)
 			}
-			b.picture(fmt.Sprintf("dashboard-%s-%s-%s", state, size.name, scheme))
+			if state != "" && size.name != "" {
+				b.picture(fmt.Sprintf("dashboard-%s-%s-%s", state, size.name, scheme))
+			}
 		}
 	}
-	b.size(1600, 1000)
+	b.size(1600, 900)
 	b.scheme("light")
 }
 
@@ -82,7 +84,7 @@ func TestTheStatesOfThePageAreAccessibleOnScreensAndPhones(t *testing.T) {
 		"--fault=crashloop,field=maxPods:7,node=hollow-3", "--fault=crashloop,field=maxPods:7,node=hollow-12", "--fault=crashloop,field=maxPods:7,node=hollow-41")
 	address, _ := serve(t, cluster.AdminKubeconfig())
 	b := open(t, address)
-	b.size(1600, 1000)
+	b.size(1600, 900)
 	b.shows("#fleet-words", "66 nodes")
 
 	pushWith(t, "general", 110, "--steps=2,100%", "--max-unavailable=50%")
@@ -111,6 +113,27 @@ func TestTheStatesOfThePageAreAccessibleOnScreensAndPhones(t *testing.T) {
 	b.shows("#summary", "1 rollout halted", "3 nodes failed")
 	b.waits(`document.getElementById("do-general-undo")?.className === "primary"`)
 	b.review("halted")
+}
+
+func TestAnEmptyClusterSaysTheFirstStep(t *testing.T) {
+	if chromium == "" {
+		t.Skip("there is no chromium")
+	}
+	cleared(t)
+	address, _ := serve(t, cluster.AdminKubeconfig())
+	b := open(t, address)
+	b.shows("#first", "There are no nodes with an agent yet. Begin with one node: kubectl evenkeel install NODE.")
+	b.waits(`document.getElementById("map").offsetHeight === 0 && document.getElementById("nodes").offsetHeight === 0`)
+	b.review("")
+	bare := healthyNodes("bare", 3)
+	for i := range bare {
+		bare[i].report = nil
+	}
+	seed(t, admin, bare)
+	b.shows("#first", "No node has an agent yet.")
+	b.waits(`document.getElementById("map").offsetHeight > 0`)
+	seed(t, admin, healthyNodes("worker", 1))
+	b.waits(`document.getElementById("first").innerText === ""`)
 }
 
 // healthyNodes are nodes without a rollout.

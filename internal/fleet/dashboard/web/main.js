@@ -115,6 +115,14 @@ function drawRest() {
   troubles(rest.trouble);
   redraw($("notes"), rest.notes.map((n) => h("p", { class: "banner waits" }, n)));
   drawFailed();
+  drawFirst(rest.ready);
+}
+
+/** Draws the first step, where no node has an agent. A cluster without nodes has no map. */
+function drawFirst(ready) {
+  const nodes = [...feed.nodes.values()], begun = nodes.some((n) => words.health[n.health] !== "NoAgent");
+  document.body.classList.toggle("no-nodes", ready && !nodes.length);
+  redraw($("first"), ready && !begun && h("p", { class: "empty" }, h("strong", {}, nodes.length ? "No node has an agent yet. " : "There are no nodes with an agent yet. "), "Begin with one node: ", h("code", {}, "kubectl evenkeel install NODE"), ". Nothing changes on it until you assign a configuration. Then roll one out: ", h("code", {}, "kubectl evenkeel push"), "."));
 }
 
 /** Draws the first failed nodes, for a small screen. */

@@ -9,7 +9,8 @@ const heading = 26;
 const padding = 16; // of the map
 const inset = 4; // of cells in the canvas, for the ring around the current one
 const between = 16; // zones
-const slice = 500; // cells that are drawn in one frame
+const slice = 250; // cells that are drawn before the time is looked at
+const frame = 8; // milliseconds of drawing in one frame
 
 export class FleetMap {
   /** @param host the listbox @param look is called with the name of the node to open */
@@ -143,6 +144,7 @@ export class FleetMap {
   }
 
   later() {
+    if (this.stale === null) this.host.setAttribute("aria-busy", "true");
     if (!this.due) this.due = requestAnimationFrame(() => { this.due = 0; this.draw(); });
   }
 
@@ -159,7 +161,7 @@ export class FleetMap {
       this.stale = new Set();
     }
     const first = this.next;
-    while (this.next < this.order.length && (this.next - first) < slice) {
+    while (this.next < this.order.length && ((this.next - first) % slice || performance.now() - start < frame)) {
       const [x, y] = this.xy(this.next);
       g.clearRect((x - 3) * this.scale, (y - 3) * this.scale, (this.size + 4) * this.scale, (this.size + 4) * this.scale);
       this.drawAt(g, this.next, x, y);
@@ -179,7 +181,9 @@ export class FleetMap {
     const selected = this.place.get(this.selected) ?? -1;
     this.ringed = [...new Set([focused, selected])].filter((i) => i >= 0 && i < this.next);
     for (const i of this.ringed) this.ring(g, i, i === focused);
-    if (this.next < this.order.length) this.later();
+    const unfinished = this.next < this.order.length;
+    this.host.setAttribute("aria-busy", String(unfinished));
+    if (unfinished) this.later();
     performance.measure("draw", { start, detail: this.next - first });
     performance.clearMeasures("draw"); // observers have it
   }
