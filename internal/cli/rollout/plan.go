@@ -344,7 +344,9 @@ func newPlanReport(ctx context.Context, f *query.Fleet, m rollout.Model) (*PlanR
 		v.Batches = append(v.Batches, batchOf(f, run, b))
 	}
 	v.effect = steer.EffectOn(ctx, f)
-	v.RestartCost = v.effect.Restart
+	if len(v.Batches) > 0 {
+		v.RestartCost = v.effect.Restart
+	}
 	v.run = rollout.Simulate(f.Policy, f.Progress, f.Nodes, m)
 	return v, ctx.Err()
 }

@@ -122,7 +122,7 @@ function drawRest() {
 function drawFirst(ready) {
   const nodes = [...feed.nodes.values()], begun = nodes.some((n) => words.health[n.health] !== "NoAgent");
   document.body.classList.toggle("no-nodes", ready && !nodes.length);
-  redraw($("first"), ready && !begun && h("p", { class: "empty" }, h("strong", {}, nodes.length ? "No node has an agent yet. " : "There are no nodes with an agent yet. "), "Begin with one node: ", h("code", {}, "kubectl evenkeel install NODE"), ". Nothing changes on it until you assign a configuration. Then roll one out: ", h("code", {}, "kubectl evenkeel push"), "."));
+  redraw($("first"), ready && !begun && h("p", { class: "empty" }, h("strong", {}, nodes.length ? "No node has an agent yet. " : "There are no nodes with an agent yet. "), "Begin with one node: ", h("code", {}, "kubectl evenkeel install NODE"), ". Nothing changes on it until you assign a configuration."));
 }
 
 /** Draws the first failed nodes, for a small screen. */
