@@ -16,6 +16,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
+// maxAnswer is how much the runtime may answer, in bytes: the kubelet's own limit.
+const maxAnswer = 16 << 20
+
 // CallRuntime makes a request of the CRI, such as RuntimeService/Version, and returns the answer. It speaks as much of gRPC as
 // evenkeel's few requests need: the library and the generated code of the whole CRI would cost each agent 2.5 MiB of memory. Like the
 // kubelet on Linux, it supports only unix sockets. The error is errors.ErrUnsupported if the runtime does not know the request.
@@ -38,16 +41,18 @@ func CallRuntime(ctx context.Context, endpoint, method string, message Message) 
 		return nil, err
 	}
 	defer response.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(response.Body, 16<<20)) // the kubelet's own limit
+	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	trailer := func(name string) string { return cmp.Or(response.Trailer.Get(name), response.Header.Get(name)) }
 	text, _ := url.PathUnescape(trailer("Grpc-Message")) // empty if it is not encoded as it should be
 	switch code := trailer("Grpc-Status"); {
 	case err != nil:
 		return nil, err
+	case len(answer) > maxAnswer:
+		return nil, fmt.Errorf("the answer has more than %d MiB", maxAnswer>>20)
 	case code == "12":
 		return nil, fmt.Errorf("%w: %s", errors.ErrUnsupported, text)
 	case code != "" && code != "0":
-		return nil, fmt.Errorf("%s (gRPC code %s)", text, code)
+		return nil, fmt.Errorf("%s (gRPC code %s)", cmp.Or(text, "no reason was given"), code)
 	case code == "" || !bytes.HasPrefix(answer, header(len(answer)-5)):
 		return nil, fmt.Errorf("HTTP status %s with %d bytes is no answer of gRPC", response.Status, len(answer))
 	}

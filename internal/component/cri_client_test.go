@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,7 +38,7 @@ func TestErrorsOfTheRuntimeAreReturned(t *testing.T) {
 		{nil, "", false},
 		{status.Error(codes.Unimplemented, "an old runtime"), "unsupported operation: an old runtime", true},
 		{status.Error(codes.Internal, "100% broken, ü"), "100% broken, ü (gRPC code 13)", false},
-		{status.Error(codes.NotFound, ""), " (gRPC code 5)", false},
+		{status.Error(codes.NotFound, ""), "no reason was given (gRPC code 5)", false},
 	} {
 		runtime.config = tt.err
 		_, err := CallRuntime(t.Context(), socket, "RuntimeService/RuntimeConfig", nil)
@@ -74,6 +75,7 @@ func TestAnAnswerThatIsNotOfGRPCIsAnError(t *testing.T) {
 		"a short message":      {200, "\x00\x00\x00\x00\x02\x0a", "0", "HTTP status 200 OK with 6 bytes is no answer of gRPC"},
 		"a very long message":  {200, "\x00\xff\xff\xff\xff\x0a", "0", "HTTP status 200 OK with 6 bytes is no answer of gRPC"},
 		"two messages":         {200, "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00", "0", "HTTP status 200 OK with 10 bytes is no answer of gRPC"},
+		"a huge message":       {200, "\x00\x01\x00\x00\x00" + strings.Repeat("x", maxAnswer), "0", "the answer has more than 16 MiB"},
 		"another server":       {404, "404 page not found", "", "HTTP status 404 Not Found with 18 bytes is no answer of gRPC"},
 	} {
 		socket := shortDir(t) + "/s"
