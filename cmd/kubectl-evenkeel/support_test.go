@@ -171,7 +171,7 @@ func TestASupportBundleHasWhatAMaintainerNeedsAndNoSecret(t *testing.T) {
 	files, order := untar(t, archive)
 	for name, words := range map[string][]string{
 		"version.json":       {`"v0.0.0-test"`, `"gitVersion"`, `"v0.1.0": 1`},
-		"doctor.json":        {`"headline": "`, "1 rollout is halted, 1 node failed", "password=masked"},
+		"doctor.json":        {`"headline": "`, "1 rollout halted, 1 node failed", "password=masked"},
 		"installation.json":  {"nodeconfigs.evenkeel.dev", "ValidatingAdmissionPolicyBinding", "evenkeel-operator"},
 		"rollouts/1.json":    {`"bundled"`, `"Halted"`, `"maxPods": 78`, `"masked"`},
 		"nodeconfigs/1.json": {`"bundled-1"`, "cannot open the file with token=masked"},
