@@ -100,7 +100,7 @@ func (d *decider) recoverFromCrash() bool {
 	}
 	unclean := d.rebooted()
 	if !s.Current.IsLocal() && !good && !d.forbidden(s.Current.Config) && d.sameContentAsGood(s.Current.Config) {
-		s.LastKnownGood, good = AdoptedConfig{s.Current.Config, d.o.Now}, true
+		s.LastKnownGood = AdoptedConfig{s.Current.Config, d.o.Now}
 		d.endTrial()
 	}
 	switch {
