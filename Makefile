@@ -19,7 +19,7 @@ export CGO_ENABLED := 0
 # All builds have the flag that releases need, so that they share the packages that they compile.
 export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 
-.PHONY: help build tools kubelets previous programs cli-programs image release deps demo check test test-all shards matrix admission e2e bench bench-restart bench-page bench-fleet pictures longrun soak vm mutants lint generate clean
+.PHONY: help build tools kubelets programs cli-programs image release deps demo check test test-all shards matrix admission e2e bench bench-restart bench-page bench-fleet pictures longrun soak vm mutants lint generate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,24 +100,6 @@ KUBELETS := $(foreach module,$(KUBELET_MODULES),$(call older_of,$(module),kubele
 APISERVERS := $(foreach module,$(APISERVER_MODULES),$(call older_of,$(module),kube-apiserver))
 OLDEST_KUBELET := $(firstword $(KUBELETS))
 kubelets: $(KUBELETS) ## build the older kubelets, and a preview of the next, for the tests (once; takes minutes for each)
-
-# The programs of the previous version, which tests run beside the current ones. They are built from the commit in
-# test/skew/previous, which a shallow clone does not have.
-PREVIOUS := $(shell cat test/skew/previous)
-PREVIOUS_DIR := bin/previous/$(PREVIOUS)
-previous: $(PREVIOUS_DIR)/.built ## build the programs of the previous version into bin/previous/ (once; takes a minute or two)
-$(PREVIOUS_DIR)/.built: test/skew/previous $(wildcard test/skew/largest/*)
-	@git cat-file -e $(PREVIOUS)^{commit} 2>/dev/null || { \
-	  echo "test/skew/previous names commit $(PREVIOUS), which this clone does not have:" \
-	    "$$(git rev-parse --is-shallow-repository | sed 's/true/it is shallow, run git fetch --unshallow/; s/false/fetch it/')" >&2; exit 1; }
-	@rm -rf bin/previous; mkdir -p $(PREVIOUS_DIR)/src
-	@git archive $(PREVIOUS) | tar -x -C $(PREVIOUS_DIR)/src
-	@mkdir -p $(PREVIOUS_DIR)/src/cmd/largest-status
-	@cp test/skew/largest/main.go.txt $(PREVIOUS_DIR)/src/cmd/largest-status/main.go
-	@cp test/skew/largest/agent.go.txt $(PREVIOUS_DIR)/src/internal/agent/largest.go
-	@echo "building the programs of $(PREVIOUS)"
-	@go -C $(PREVIOUS_DIR)/src build -buildvcs=false -ldflags "-s -w -X main.version=v0.0.0-previous" -o .. ./cmd/evenkeel-hollow ./cmd/evenkeel-controller ./cmd/largest-status
-	@touch $@
 
 # The platforms of a release: all programs for those of nodes, the kubectl plugin also for those of workstations.
 PLATFORMS ?= linux/amd64 linux/arm64
@@ -227,7 +209,7 @@ LONG := ./internal/node/trial
 # The shards of `make test-all`, with their packages.
 SHARDS := e2e fleet page components docs release-test
 e2e_PACKAGES := ./test/e2e
-fleet_PACKAGES := ./test/fleet ./test/simulation ./test/skew
+fleet_PACKAGES := ./test/fleet ./test/simulation
 page_PACKAGES := ./test/dashboard
 components_PACKAGES := ./cmd/evenkeel-agent ./hack/demo ./internal/cli/config ./internal/component ./internal/fleet/doctor ./internal/kubeadm \
   ./internal/node/admission ./internal/node/agent ./internal/node/handover ./internal/node/hostns ./internal/node/install \
@@ -239,7 +221,7 @@ MORE_TESTS := ^(TestCommandLineForComponents|TestTheSelfHostedKubeletRunsOnlyOnB
 MORE_TEST_PACKAGES := ./cmd/kubectl-evenkeel ./test/api
 # What they need besides CORE.
 e2e_NEEDS := $(OLDEST_KUBELET) $(call programs_of,$(MORE))
-fleet_NEEDS := $(TOOLS)/object-health previous prometheus
+fleet_NEEDS := $(TOOLS)/object-health prometheus
 page_NEEDS := $(AXE)
 components_NEEDS := $(OLDEST_KUBELET) $(call programs_of,$(MORE))
 docs_NEEDS := tools $(AXE)
@@ -278,7 +260,7 @@ shards: $(foreach shard,$(SHARDS),$($(shard)_NEEDS)) $(core) deps build ## run a
 	$(call go_test,-run '$(MORE_TESTS)' $(MORE_TEST_PACKAGES))
 	@if [ -f bin/simulation ]; then cat bin/simulation; fi
 
-fleet: ## shard: rollouts with real controllers and hollow nodes, random histories of whole clusters, the previous version
+fleet: ## shard: rollouts with real controllers and hollow nodes, random histories of whole clusters
 page: ## shard: the dashboard in a browser
 components: ## shard: dry runs, the node's lock, systemd and pods with real kubelets, oldest and newest
 docs: ## shard: every command of README and docs/, and generated files

@@ -144,8 +144,8 @@ type NodeConfigStatus struct {
 	// +optional
 	Drift *Drift `json:"drift,omitempty"`
 
-	// capabilities lists what this agent supports and older agents do not, such as
-	// Preflight. Written by the agent.
+	// capabilities lists the requests that this agent answers, such as Preflight.
+	// Written by the agent.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=20

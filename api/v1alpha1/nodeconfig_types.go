@@ -9,9 +9,8 @@ import (
 // characters, the policy counts bytes. Every writer of a status must respect them: the API server refuses the whole status
 // for one entry or one byte too many.
 //
-// The limits of a status are wider than what an agent writes today, so that an agent of the previous version, which allowed
-// longer texts, can report its largest status. internal/node/source has the limits of today's agent, test/skew the
-// arithmetic.
+// The limits of a status are wider than what an agent writes today, so that an agent of another release, which may allow
+// longer texts, can report its largest status. internal/node/source has the limits of today's agent.
 const (
 	MaxRevoked               = 10
 	MaxBadConfigs            = 10

@@ -23,7 +23,7 @@ type NodeConfigRolloutStatus struct {
 	Message string `json:"message,omitempty"`
 
 	// controller holds the settings from the controller's flags, which apply to
-	// every rollout. Absent if an older controller wrote this status.
+	// every rollout.
 	// +optional
 	Controller *RolloutController `json:"controller,omitempty"`
 
@@ -515,8 +515,7 @@ type RolloutOutcome struct {
 	// +optional
 	ConfigMap string `json:"configMap,omitempty"`
 	// uid is the metadata.uid of that ConfigMap. A ConfigMap with another UID is
-	// not this revision. Absent if an earlier version of the controller wrote this
-	// entry; then nothing proves which ConfigMap it meant.
+	// not this revision.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=128
@@ -530,9 +529,7 @@ type RolloutOutcome struct {
 	// +required
 	Outcome string `json:"outcome"`
 	// reason is the reason of the stop if the outcome is Halted or RolledBack:
-	// TooManyFailures, Inconclusive, Aborted, GateFailed or PreflightRefused. If
-	// it is absent with these outcomes, an earlier version of the controller wrote
-	// this entry, and message begins with the reason.
+	// TooManyFailures, Inconclusive, Aborted, GateFailed or PreflightRefused.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason,omitempty"`

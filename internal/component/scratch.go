@@ -44,8 +44,7 @@ func makeScratch(parent string, subs ...string) (string, error) {
 		return "", err
 	}
 	dir, err := os.MkdirTemp(parent, "dryrun-")
-	var path *fs.PathError
-	if errors.As(err, &path) { // drop the random name, so that repeated errors are equal
+	if path, ok := errors.AsType[*fs.PathError](err); ok { // drop the random name, so that repeated errors are equal
 		return "", fmt.Errorf("%s in %s: %w", path.Op, parent, path.Err)
 	}
 	if err != nil {

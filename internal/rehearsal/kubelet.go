@@ -43,7 +43,6 @@ var Defaults = map[string]any{
 // kubelet is the simulated kubelet of one node. It implements agent.Kubelet.
 type kubelet struct {
 	NoMachine
-	name      string
 	heartbeat *heartbeat
 
 	mu      sync.Mutex

@@ -41,7 +41,7 @@ type node struct {
 func newHollowNode(f *Fleet, name string) *node {
 	skew := skewOf(name, f.o.ClockSkew)
 	h := &heartbeat{fleet: f, name: name, period: f.o.LeasePeriod, skew: skew}
-	n := &node{fleet: f, name: name, skew: skew, dir: filepath.Join(f.dir, name), heartbeat: h, kubelet: &kubelet{name: name, heartbeat: h}}
+	n := &node{fleet: f, name: name, skew: skew, dir: filepath.Join(f.dir, name), heartbeat: h, kubelet: &kubelet{heartbeat: h}}
 	n.setFaults(nil)
 	return n
 }

@@ -1,15 +1,12 @@
 package api_test
 
 import (
-	"context"
 	"fmt"
-	"path/filepath"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
@@ -46,49 +43,6 @@ func TestANodeConfigWithoutASpecGetsAnEmptyOne(t *testing.T) {
 			assignable(t, "bare", 2)
 		})
 	}
-}
-
-// The CRD of an earlier release has no default: objects are stored without a spec, and stay so until they are written.
-func TestAfterAnUpgradeAStoredNodeConfigWithoutASpecCanBeAssigned(t *testing.T) {
-	const schema = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/default"
-	mustKubectl(t, "patch", "crd", "nodeconfigs.evenkeel.dev", "--type=json", "-p", fmt.Sprintf(`[{"op": "remove", "path": %q}]`, schema))
-	upgraded := false
-	upgrade := func(ctx context.Context) error {
-		upgraded = true
-		_, err := kubectl(ctx, "apply", "-k", filepath.Join(root, "config/base"))
-		return err
-	}
-	t.Cleanup(func() {
-		if !upgraded {
-			assert.OK(t, upgrade(context.Background()))
-		}
-	})
-	// The API server serves a changed CRD a moment later.
-	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
-		o, err := asAdmin(t).Create(ctx, parse("metadata: {name: probe}"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return err == nil && o.Object["spec"] == nil, nil
-	})
-	assert.NoError(t, err, "waiting for the CRD without a default")
-	given(t, "metadata: {name: earlier}")
-	_, err = asAdmin(t).Patch(t.Context(), "earlier", types.JSONPatchType, []byte(addSource), metav1.PatchOptions{})
-	wantRefused(t, err, 422, "the server rejected our request due to an error in our request")
-
-	assert.NoError(t, upgrade(t.Context()))
-	err = wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(context.Context) (bool, error) {
-		return hasEmptySpec(get(t, "earlier")), nil
-	})
-	if err != nil {
-		t.Fatalf("it is read without a spec: %v", get(t, "earlier").Object)
-	}
-	// Until a person writes, generation 1 says that nothing was ever assigned; a status does not change that.
-	status := []byte(`{"status":{"agentVersion":"v0.1.0"}}`)
-	assert.NoError(t, assert.Err(asNode(t, "earlier").Patch(t.Context(), "earlier", types.MergePatchType, status, metav1.PatchOptions{}, "status")))
-	assert.NoError(t,
-		assert.Err(asAdmin(t).Patch(t.Context(), "earlier", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})))
-	if o := get(t, "earlier"); o.GetGeneration() != 1 || !hasEmptySpec(o) {
-		t.Errorf("after a status and a label it has generation %d and %v, want 1 and an empty spec", o.GetGeneration(), o.Object["spec"])
-	}
-	assignable(t, "earlier", 2)
 }
 
 func TestAJSONPatchCanAddToEveryPartOfADefaultedRollout(t *testing.T) {

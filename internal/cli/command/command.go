@@ -77,8 +77,7 @@ func (e *Env) Execute(ctx context.Context, root *cobra.Command) int {
 		return ExitComplete
 	}
 	code := ExitError
-	var exit *Exit
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*Exit](err); ok {
 		code, err = exit.Code, exit.Err
 	}
 	if err != nil {

@@ -56,8 +56,7 @@ func unreadable(file string, err error) error {
 
 // cause returns the error of the system, without the operation and the path.
 func cause(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err
 	}
 	return err

@@ -17,9 +17,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// Exit codes of config validate.
+// Exit codes of config validate for all but an accepted configuration.
 const (
-	exitAccepted = 0
 	exitRejected = 1
 	exitUnknown  = 2
 	exitUsage    = 3

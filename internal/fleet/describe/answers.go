@@ -83,8 +83,7 @@ func ofAnswer(err error) (explanation, bool) {
 		what: "the answer is not from a Kubernetes API server: it is no object of the API; a proxy or a login page answers in its place, or the address is wrong",
 		next: "log in to the proxy, or go around it; " + checkServer,
 	}
-	var syntax *json.SyntaxError
-	if errors.As(err, &syntax) && strings.Contains(err.Error(), noise[0]) {
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok && strings.Contains(err.Error(), noise[0]) {
 		e.raw = syntax
 		return e, true
 	}

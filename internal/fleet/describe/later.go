@@ -14,6 +14,7 @@ import (
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
+	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
 // Suspect is a revision, and a symptom of nodes that run it.
@@ -173,7 +174,7 @@ func chance(n, k int, share float64) (p float64) {
 
 // String describes the suspicion in one sentence, without a full stop.
 func (s Suspicion) String() string {
-	fleet, revision, within := Count(s.Of, "node"), fmt.Sprintf("%s/%d", s.Rollout, s.Revision), Span(s.Within)
+	fleet, revision, within := printable.Count(s.Of, "node"), fmt.Sprintf("%s/%d", s.Rollout, s.Revision), Span(s.Within)
 	switch {
 	case !s.Compared:
 		return fmt.Sprintf("%d of %s became %s within %s after they received %s; too few nodes run something else to compare", s.Nodes, fleet, s.Symptom, within, revision)

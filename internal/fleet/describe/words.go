@@ -79,9 +79,6 @@ func OrUnknown(p v1alpha1.RolloutPhase) string {
 	return string(p)
 }
 
-// Count is printable.Count.
-func Count(n int, noun string) string { return printable.Count(n, noun) }
-
 // SelectorWords describes the nodes that a rollout selects.
 func SelectorWords(s *v1alpha1.NodeConfigRolloutSpec) string {
 	if s.AllNodes {

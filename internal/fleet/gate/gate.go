@@ -44,9 +44,8 @@ type Servers struct {
 
 // client evaluates queries at one server.
 type client struct {
-	server Server
-	api    prometheusv1.API
-	slots  chan struct{}
+	api   prometheusv1.API
+	slots chan struct{}
 }
 
 // New returns servers, each with a name of its own, whose answers may take up to a timeout. It makes no request.
@@ -57,7 +56,7 @@ func New(servers []Server, timeout time.Duration) (*Servers, error) {
 		if err != nil {
 			return nil, fmt.Errorf("make a client for the Prometheus server %s: %w", server.Name, err)
 		}
-		s.byName[server.Name] = &client{server: server, api: prometheusv1.NewAPI(c), slots: make(chan struct{}, maxAtOnce)}
+		s.byName[server.Name] = &client{api: prometheusv1.NewAPI(c), slots: make(chan struct{}, maxAtOnce)}
 	}
 	return s, nil
 }

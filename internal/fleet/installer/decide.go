@@ -153,29 +153,19 @@ func (p Progress) next(policy Policy) (int, bool) {
 func (d *Decision) choose(p Policy) {
 	inProgress := d.Next.In(Doing)
 	if i, ok := d.Next.next(p); ok {
-		d.Verdict, d.Reason, d.Read = Read, ReasonNextNode, []string{d.Next.Nodes[i].Name}
+		d.Verdict, d.Read = Read, []string{d.Next.Nodes[i].Name}
 		return
 	}
 	d.Verdict, d.Read = Wait, inProgress
 	if len(inProgress) == 0 {
 		d.Verdict = End
 	}
-	switch {
-	case d.Next.Stopped:
-		d.Reason = ReasonNodeFailed
-	case len(d.Next.In(ToDo)) > 0:
-		d.Reason = ReasonLimitReached
-	case len(inProgress) > 0:
-		d.Reason = ReasonLastNodes
-	default:
-		d.Reason = ReasonAllFinished
-	}
 }
 
 // restore ends an interrupted operation. It restores the labels of nodes on which no process has started. The others finish by
 // themselves.
 func (d *Decision) restore(p Policy, nodes map[string]Node) {
-	d.Verdict, d.Reason = End, ReasonInterrupted
+	d.Verdict = End
 	for i := range d.Next.Nodes {
 		n := &d.Next.Nodes[i]
 		if n.State.Stage != Doing || n.labelBefore == nil {

@@ -191,26 +191,12 @@ const (
 	End  Verdict = "End"
 )
 
-// Reason is why a decision has its verdict.
-type Reason string
-
-// The reasons, each with the verdicts that it belongs to.
-const (
-	ReasonNextNode     Reason = "NextNode"     // Read: another node may begin
-	ReasonLimitReached Reason = "LimitReached" // Wait: MaxUnavailable nodes are in progress
-	ReasonLastNodes    Reason = "LastNodes"    // Wait: no other node is left to begin
-	ReasonNodeFailed   Reason = "NodeFailed"   // Wait, End: a node has failed, and no other node begins
-	ReasonAllFinished  Reason = "AllFinished"  // End
-	ReasonInterrupted  Reason = "Interrupted"  // Read, End
-)
-
 // Decision is the result of Decide. The steps are carried out first, in order; then Next is the progress. Begin is the only step
 // of its decision.
 type Decision struct {
 	Steps   []Step
 	Next    Progress
 	Verdict Verdict
-	Reason  Reason
 	Read    []string // nodes
 }
 

@@ -213,7 +213,7 @@ func (w *world) run(out *strings.Builder, most time.Duration, interrupted bool) 
 				fmt.Fprintf(out, "%s%s\n", at, strings.TrimSuffix(fmt.Sprintf("%s %s: %s", n.Name, s.Stage, s.Why), ": "))
 			}
 		}
-		verdict := strings.TrimSpace(fmt.Sprintf("%s: %s %s", d.Verdict, d.Reason, strings.Join(d.Read, " ")))
+		verdict := strings.TrimSpace(fmt.Sprintf("%s %s", d.Verdict, strings.Join(d.Read, " ")))
 		if verdict != w.last {
 			w.last = verdict
 			fmt.Fprintf(out, "%s%s\n", at, verdict)

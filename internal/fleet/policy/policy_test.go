@@ -187,7 +187,6 @@ func TestAPinReplacesTheTemplateWhileThatHasTheSameContent(t *testing.T) {
 	}
 }
 
-// Agents of older versions write neither their version nor where they take their source from.
 func TestANodeIsReportedIfItsAgentHasWrittenAnything(t *testing.T) {
 	answered := []metav1.Condition{{Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionTrue}}
 	for name, tt := range map[string]struct {
@@ -195,7 +194,7 @@ func TestANodeIsReportedIfItsAgentHasWrittenAnything(t *testing.T) {
 		want   bool
 	}{
 		"nothing": {v1alpha1.NodeConfigStatus{}, false}, "its version": {v1alpha1.NodeConfigStatus{AgentVersion: "v1"}, true},
-		"an older version's answer": {v1alpha1.NodeConfigStatus{Conditions: answered}, true},
+		"an answer": {v1alpha1.NodeConfigStatus{Conditions: answered}, true},
 	} {
 		n := NodeOf(&corev1.Node{}, &v1alpha1.NodeConfig{Status: tt.status})
 		assert.That(t, n.Reported == tt.want && n.OtherSource == "", "%s: the node is %+v, want reported %t", name, n, tt.want)

@@ -1,13 +1,11 @@
 package agent
 
 import (
-	"log/slog"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/evenkeel/evenkeel/internal/node/checkpoint"
 	"github.com/evenkeel/evenkeel/internal/node/trial"
 )
 
@@ -29,16 +27,14 @@ func TestOnlyARemovalFromTheAssigningObjectMeansLocal(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		attempt []int64 // of a rollout; none: a person assigned it
-		old     bool    // the state is of an agent that did not record who had assigned
 		then    func(w *world)
 		runs    string
 		good    string // last-known-good
 	}{
-		{"removed by a person", nil, false, func(w *world) { w.unassign("nc-1", trial.RolloutRef{}) }, "", ""},
-		{"made anew", nil, false, func(w *world) { w.unassign("nc-2", trial.RolloutRef{}) }, "good", "uid-good"},
-		{"removed, with the state of an earlier agent", nil, true, func(w *world) { w.unassign("nc-1", trial.RolloutRef{}) }, "good", "uid-good"},
-		{"taken back by a rollout", []int64{1}, false, func(w *world) { w.unassign("nc-1", back) }, "good", "uid-good"},
-		{"removed and revoked", nil, false, func(w *world) { w.unassign("nc-1", trial.RolloutRef{}, "uid-good") }, "", "uid-good"},
+		{"removed by a person", nil, func(w *world) { w.unassign("nc-1", trial.RolloutRef{}) }, "", ""},
+		{"made anew", nil, func(w *world) { w.unassign("nc-2", trial.RolloutRef{}) }, "good", "uid-good"},
+		{"taken back by a rollout", []int64{1}, func(w *world) { w.unassign("nc-1", back) }, "good", "uid-good"},
+		{"removed and revoked", nil, func(w *world) { w.unassign("nc-1", trial.RolloutRef{}, "uid-good") }, "", "uid-good"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -46,17 +42,6 @@ func TestOnlyARemovalFromTheAssigningObjectMeansLocal(t *testing.T) {
 				w.assign("uid-good", good, c.attempt...)
 				w.promoted("uid-good")
 				w.stop()
-				if c.old {
-					store, err := checkpoint.Open(w.disk, dir, w.kubelet.get().version, slog.New(slog.DiscardHandler))
-					if err != nil {
-						t.Fatal(err)
-					}
-					state, _ := store.Load()
-					state.Current.AssignedBy, state.LastKnownGood.AssignedBy = "", ""
-					if err := store.Save(state); err != nil {
-						t.Fatal(err)
-					}
-				}
 				w.source = nil
 				c.then(w)
 				w.start()

@@ -117,6 +117,7 @@ func TestImpossibleValuesAreCorrupt(t *testing.T) {
 		{version + "/promoted", `"revision": "uid-a"`, `"revision": ".."`, "not a safe name"},
 		{version + "/startups", "2026", "26", "parsing time"},
 		{version + "/trial", "1m3s", "1 minute", "observedHealthy"},
+		{version + "/trial", `"terms"`, `"others"`, "the trial has no terms"},
 		{version + "/trial", "30m0s", "half an hour", "configTrialDuration"},
 		{"current", "30m0s", "half an hour", "configTrialDuration"},
 		{version + "/trial", `"revision": "uid-b"`, `"revision": "/"`, "not a safe name"},

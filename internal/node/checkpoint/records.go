@@ -322,17 +322,17 @@ func decodeTrial(data []byte, r record, s *trial.State) error {
 		return err
 	}
 	t := v.Trial
+	if t.Terms == nil {
+		return errors.New("the trial has no terms")
+	}
 	duration, threshold, err := t.Terms.read()
 	if err != nil {
 		return err
 	}
-	var kept trial.Terms // zero: saved by an agent that did not keep the terms
-	if t.Terms != nil {
-		kept = trial.Terms{Duration: duration, Threshold: max(threshold, 0), AllowPodLoss: t.Terms.AllowPodLoss}
-	}
 	s.Trial = &trial.Trial{
-		Revision: t.Revision, Terms: kept, Local: t.Local, StartTime: t.StartTime, BootID: t.BootID, Clean: t.Clean,
+		Revision: t.Revision, Local: t.Local, StartTime: t.StartTime, BootID: t.BootID, Clean: t.Clean,
 		Baseline: t.Baseline, Fallback: t.Fallback, APILostEarly: t.APILostEarly, APIProbed: t.APIProbed,
+		Terms: trial.Terms{Duration: duration, Threshold: max(threshold, 0), AllowPodLoss: t.Terms.AllowPodLoss},
 	}
 	return errors.Join(
 		checkRevision(t.Revision),

@@ -52,8 +52,8 @@ func (c *nodeConfigCreator) run(ctx context.Context, delay time.Duration) {
 	}
 }
 
-// newNodeConfig is the request that creates a NodeConfig that assigns nothing. It has an empty spec: a CRD that is older
-// than this agent adds none, and without one a JSON patch cannot add spec.configSource.
+// newNodeConfig is the request that creates a NodeConfig that assigns nothing. It has an empty spec: without one a JSON patch
+// cannot add spec.configSource.
 func newNodeConfig(node string) request {
 	return request{verb: "POST", gv: v1alpha1.GroupVersion, resource: "nodeconfigs", body: map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(),

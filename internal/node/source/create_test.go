@@ -27,7 +27,6 @@ func TestCreationOfNodeConfigEndsWithItsContext(t *testing.T) {
 	stop()
 }
 
-// An older CRD does not add an empty spec to an object that has none.
 func TestCreatedNodeConfigHasEmptySpec(t *testing.T) {
 	body, err := json.Marshal(newNodeConfig("worker-1").body)
 	want := `{"apiVersion":"evenkeel.dev/v1alpha1","kind":"NodeConfig","metadata":{"name":"worker-1"},"spec":{}}`

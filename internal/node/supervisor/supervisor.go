@@ -235,12 +235,10 @@ func startError(path string, err error) error { return fmt.Errorf("start %s: %w"
 
 // describeError adds what is wrong with the program at path, and removes duplicate paths.
 func describeError(path string, err error) error {
-	var lookup *exec.Error
-	if errors.As(err, &lookup) {
+	if lookup, ok := errors.AsType[*exec.Error](err); ok {
 		err = lookup.Err
 	}
-	var op *fs.PathError
-	if errors.As(err, &op) && op.Path == path {
+	if op, ok := errors.AsType[*fs.PathError](err); ok && op.Path == path {
 		err = op.Err
 	}
 	switch {

@@ -98,12 +98,9 @@ func (d *decider) recoverFromCrash() bool {
 		d.endTrial()
 		d.replaced = nil // it may be of long ago
 	}
-	if s.Trial != nil && s.Trial.Terms == (Terms{}) { // saved by an agent that did not keep the terms
-		d.editTrial(func(t *Trial) { t.Terms = d.terms(s.Current.RequestedTerms) })
-	}
 	unclean := d.rebooted()
 	if !s.Current.IsLocal() && !good && !d.forbidden(s.Current.Config) && d.sameContentAsGood(s.Current.Config) {
-		s.LastKnownGood, good = AdoptedConfig{s.Current.Config, d.o.Now}, true
+		s.LastKnownGood = AdoptedConfig{s.Current.Config, d.o.Now}
 		d.endTrial()
 	}
 	switch {

@@ -110,9 +110,7 @@ func (d *decider) checkMergeBase() {
 		return
 	}
 	d.editTrial(func(t *Trial) {
-		if t.Local != "" {
-			t.Healthy = 0
-		}
+		t.Healthy = 0
 		if t.Local = local; !d.isPromoted(c) { // no longer a probation
 			t.Terms.Duration = max(t.Terms.Duration, d.terms(c.RequestedTerms).Duration)
 		}
@@ -127,20 +125,18 @@ func (d *decider) sameContentAsGood(c Config) bool {
 }
 
 // isPromoted reports whether the content of c passed a trial with this version of the component and, for a drop-in,
-// with the same local configuration. A promotion without a digest of the local configuration counts: an earlier agent
-// recorded it.
+// with the same local configuration. Without a digest of that configuration every promotion counts: one that was restored from the
+// promotions does not say whether it is a drop-in.
 func (d *decider) isPromoted(c Config) bool { return d.isPromotedOn(c, d.mergeBase(c)) }
 
 func (d *decider) isPromotedOn(c Config, local string) bool {
 	return !c.IsLocal() && slices.ContainsFunc(d.next.Promoted, func(p Promotion) bool {
-		return p.Payload == c.Payload && (p.Local == local || p.Local == "" || local == "")
+		return p.Payload == c.Payload && (p.Local == local || local == "")
 	})
 }
 
 func (d *decider) recordPromotion(c Config, local string) {
-	p := slices.DeleteFunc(d.next.Promoted, func(p Promotion) bool {
-		return p.Revision == c.Revision && (p.Local == local || p.Local == "")
-	})
+	p := slices.DeleteFunc(d.next.Promoted, func(p Promotion) bool { return p.Revision == c.Revision && p.Local == local })
 	d.next.Promoted = append([]Promotion{{c.Revision, c.Payload, d.o.Now, local}}, p...)
 	d.next.Promoted = d.next.Promoted[:min(len(d.next.Promoted), maxPromoted)]
 }

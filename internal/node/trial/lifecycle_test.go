@@ -30,14 +30,14 @@ func TestAPromotionCountsForItsLocalConfiguration(t *testing.T) {
 		payload, promoted, local string
 		want                     bool
 	}{
-		{"p1", "a", "a", true}, {"p1", "a", "b", false}, {"p1", "", "b", true}, {"p1", "a", "", true}, {"p2", "a", "a", false}, {"p2", "", "", false},
+		{"p1", "a", "a", true}, {"p1", "a", "b", false}, {"p1", "", "b", false}, {"p1", "a", "", true}, {"p2", "a", "a", false}, {"p2", "", "", false},
 	} {
 		d := &decider{next: State{Promoted: []Promotion{{Revision: "u", Payload: "p1", Local: c.promoted}}}}
 		if got := d.isPromotedOn(Config{Revision: "v", Payload: c.payload}, c.local); got != c.want {
 			t.Errorf("%s with %q, promoted with %q: %t", c.payload, c.local, c.promoted, got)
 		}
 	}
-	d := &decider{next: State{Promoted: []Promotion{{"u", "p1", epoch, "a"}, {"v", "p1", epoch, "a"}, {"u", "p1", epoch, ""}, {"u", "p1", epoch, "b"}}}}
+	d := &decider{next: State{Promoted: []Promotion{{"u", "p1", epoch, "a"}, {"v", "p1", epoch, "a"}, {"u", "p1", epoch, "b"}}}}
 	d.recordPromotion(Config{Revision: "u", Payload: "p1"}, "a")
 	got := ""
 	for _, p := range d.next.Promoted {

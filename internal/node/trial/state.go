@@ -98,7 +98,7 @@ type Promotion struct {
 	Revision string    `json:"revision"`
 	Payload  string    `json:"payloadSHA256"`
 	Time     time.Time `json:"time"`
-	Local    string    `json:"localDigest,omitempty"` // the local configuration that it was merged with; empty: it is no drop-in, or an earlier agent did not record it
+	Local    string    `json:"localDigest,omitempty"` // the local configuration that it was merged with; empty: it is no drop-in
 }
 
 // Fallback is the reason why last-known-good runs although the configuration on trial is not bad.
