@@ -138,7 +138,7 @@ func TestStartErrorsNameTheirCause(t *testing.T) {
 		{"an invalid port", []string{"--kubeconfig=" + cluster.AdminKubeconfig(), "--port=70000"}, []string{"--port must be from 0 to 65535, not 70000"}},
 		{"a broken kubeconfig", []string{"--kubeconfig=" + broken}, []string{"the kubeconfig cannot be read: error loading config file", broken}},
 		{"a missing kubeconfig", []string{"--kubeconfig=" + broken + "-not"}, []string{broken + "-not", "does not exist: correct --kubeconfig"}},
-		{"a cluster without evenkeel's API", []string{"--kubeconfig=" + bare.AdminKubeconfig()}, []string{"list NodeConfigs", "the cluster does not serve evenkeel.dev/v1alpha1: install evenkeel's API with: kubectl apply -f install.yaml"}},
+		{"a cluster without evenkeel's API", []string{"--kubeconfig=" + bare.AdminKubeconfig()}, []string{"list NodeConfigs", "the cluster does not serve evenkeel.dev/v1alpha1", "install evenkeel's API with: kubectl apply -f install.yaml"}},
 		{"a user without any right", []string{"--kubeconfig=" + userWith(t, "nobody")}, []string{"list NodeConfigs", `User "nobody" cannot list resource "nodeconfigs"`, "an administrator can grant it"}},
 		{"an API server that is not there", []string{"--kubeconfig=" + cluster.AdminKubeconfig(), "--server=https://127.0.0.1:1"}, []string{"the API server cannot be reached"}},
 	} {

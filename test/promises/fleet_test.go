@@ -67,7 +67,7 @@ func TestARolloutHaltsAtABadConfigurationAndIsUndone(t *testing.T) {
 		n.RolloutEnds("workers", 4) // it needs approval
 		f.canary(t, 1)
 		n.Plugin(0, []string{"rollout", "promote", "workers"})
-		n.RolloutEnds("workers", 0, "2/2")
+		n.RolloutEnds("workers", 0, "2 of 2 nodes updated")
 		f.has(t, 125)
 		good = source(n).ConfigMapRef.UID
 		for _, n := range f {
