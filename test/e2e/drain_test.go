@@ -38,7 +38,7 @@ type pair struct {
 func (p *pair) push(fields map[string]any, flags ...string) {
 	p.t.Helper()
 	p.nodes[0].Push("pair", fields, flags...)
-	p.nodes[0].RolloutEnds("pair", 0, "2/2")
+	p.nodes[0].RolloutEnds("pair", 0, "2 of 2 nodes updated")
 }
 
 // TestARolloutDrainsNodesWithinThePodDisruptionBudget has a scheduler and a controller manager of its own: pods that are evicted
