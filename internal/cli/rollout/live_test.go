@@ -402,7 +402,7 @@ func TestTheStatusNamesAFailureThatShowsLater(t *testing.T) {
 	for i := range 20 {
 		name := fmt.Sprint("node-", i)
 		if i >= 5 {
-			api.AddNode(name, "other", "z")
+			api.AddNode(name, "later", "z")
 			api.AddNodeConfig(name, nil, nil)
 			continue
 		}

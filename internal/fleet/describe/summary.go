@@ -132,7 +132,7 @@ func SummaryOf(s Situation) Summary {
 	if s.NoLeader != "" {
 		add(SummaryLine{Level: LevelProblem, Reason: "NoController", Count: 1, Words: s.NoLeader, Next: "kubectl evenkeel doctor"})
 	}
-	for _, x := range Suspicions(s.Healths) {
+	for _, x := range Suspicions(s.Healths, s.Rollouts) {
 		add(x.line(s.Rollouts))
 	}
 	for _, reason := range rolloutReasons {
