@@ -221,7 +221,7 @@ func suspected(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollo
 		if err != nil {
 			return nil
 		}
-		s.Add(p, describe.Standing{}, settings.Maintenance)
+		s.Add(p, describe.Standing{}, settings.Maintenance, time.Now())
 	}
 	for _, l := range describe.SummaryOf(s) {
 		if l.Reason == describe.ReasonSuspected && l.Object == r.Name {

@@ -137,7 +137,7 @@ func (w *cache) snapshot(ctx context.Context, now time.Time) snapshot {
 		return cmp.Compare(b.Status.Nodes.Failed, a.Status.Nodes.Failed)
 	})
 	for name, pair := range pairs {
-		known.Add(pair, p.Cells[name].Standing, settings.Maintenance)
+		known.Add(pair, p.Cells[name].Standing, settings.Maintenance, now)
 	}
 	p.Summary = summarize(&p, known)
 	return p

@@ -43,9 +43,9 @@ var symptoms = []struct {
 }
 
 // nodeHealthOf returns what Suspicions needs to know of a node. ok is false for a node that says nothing about its configuration:
-// without a Node, or under maintenance.
-func nodeHealthOf(p query.Pair, maintenance []string) (h NodeHealth, ok bool) {
-	if p.Node == nil || policy.MaintenanceOf(p.Node, maintenance) != "" {
+// without a Node, under maintenance, on trial (its agent judges the configuration), or with a symptom that may pass.
+func nodeHealthOf(p query.Pair, maintenance []string, now time.Time) (h NodeHealth, ok bool) {
+	if p.Node == nil || p.Config != nil && p.Config.Status.Trial != nil || policy.MaintenanceOf(p.Node, maintenance) != "" {
 		return h, false
 	}
 	h.Zone, h.Node = p.Node.Labels[corev1.LabelTopologyZone], p.Node
@@ -66,7 +66,7 @@ func nodeHealthOf(p query.Pair, maintenance []string) (h NodeHealth, ok bool) {
 			}
 		}
 	}
-	return h, true
+	return h, h.Symptom == "" || now.Sub(h.Since) >= lasts
 }
 
 // Suspicion says that nodes became unhealthy within a day after they received the same revision. It informs and never acts.
@@ -81,6 +81,7 @@ type Suspicion struct {
 }
 
 const (
+	lasts      = time.Minute    // a symptom that is younger may pass, such as that of a reboot
 	suspectFor = 24 * time.Hour // after a change, a symptom can have to do with it
 	// sameCause is the longest time between two nodes that become unhealthy for the same cause, such as an outage.
 	sameCause = 5 * time.Minute
