@@ -67,6 +67,7 @@ func TestTheSummaryBeginsWithWhatNeedsAPerson(t *testing.T) {
 		lines = append(lines, fmt.Sprintf("%d %s %s %s", l.Count, l.Words, l.Level, l.Filter))
 	}
 	want := []string{
+		"1 no controller runs: namespace evenkeel-system has no Lease evenkeel-controller problem ",
 		"2 2 rollouts halted problem rollouts/g-halted", "1 1 rollout stuck problem rollouts/h-stuck", "9 9 nodes failed problem ?health=Failed",
 		"2 2 rollouts waiting for approval notice rollouts/e-waiting", "1 1 rollout paused notice rollouts/b-paused",
 		"2 2 rollouts in progress ok rollouts/d-failing", "1 1 rollout complete ok rollouts/a-complete", "2 2 nodes healthy ok ?health=Healthy",
