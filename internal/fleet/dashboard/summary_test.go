@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -260,4 +261,20 @@ func TestEachClusterIsServedBelowItsNumber(t *testing.T) {
 	}
 	assert.That(t, commands["promote-full"] == `kubectl evenkeel rollout promote workers --full --context 'it'\''s/there'`,
 		"the command is %s, want %s", commands["promote-full"], `kubectl evenkeel rollout promote workers --full --context 'it'\''s/there'`)
+}
+
+// unlisted is an API server that lists nothing.
+type unlisted struct{ client.WithWatch }
+
+func (unlisted) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	return errors.New("no")
+}
+
+func TestARolloutWhosePlanIsNotKnownIsAProblem(t *testing.T) {
+	s, _ := served(t, true)
+	w := s.clusters[0].cache
+	known(w, inPhase("w", v1alpha1.RolloutComplete, 0))
+	w.api = unlisted{w.api}
+	got := w.snapshot(t.Context(), time.Now()).Summary.Words(describe.LevelProblem)
+	assert.That(t, slices.Contains(got, "cannot read rollout w"), "the problems are %q", got)
 }
