@@ -79,7 +79,14 @@ func (a *API) Read(o client.Object) {
 // AddNode adds a Ready Node of a pool.
 func (a *API) AddNode(name, pool, zone string) *corev1.Node {
 	a.t.Helper()
+	return a.AddNodeOf(0, name, pool, zone)
+}
+
+// AddNodeOf adds a Ready Node of this age.
+func (a *API) AddNodeOf(age time.Duration, name, pool, zone string) *corev1.Node {
+	a.t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": pool, corev1.LabelTopologyZone: zone, corev1.LabelHostname: name}}}
+	node.CreationTimestamp = metav1.NewTime(time.Now().Add(-age))
 	node.Status.NodeInfo.KubeletVersion = "v1.36.3"
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Hour))}}
 	return Add(a, node)

@@ -134,11 +134,15 @@ func (a *app) rows(ctx context.Context, c client.Client, o nodesOptions, selecto
 		*o.compared = driftRows{notCompared: map[string]int{}}
 	}
 	*o.seen = describe.Situation{}
+	settings := policy.DefaultSettings
+	if all, err := query.Rollouts(ctx, c); err == nil { // otherwise the error about the nodes says why
+		o.seen.Rollouts, settings = all.Items, policy.SettingsIn(all.Items)
+	}
 	defer func() {
 		slices.SortFunc(rows, func(a, b describe.Row) int { return printable.CompareNatural(a.Name, b.Name) })
 	}()
 	show := func(p query.Pair, row describe.Row) {
-		if o.seen.Add(p, row.Standing, nil); p.Node == nil && !p.NodeUnread {
+		if o.seen.Add(p, row.Standing, settings.Maintenance, time.Now()); p.Node == nil && !p.NodeUnread {
 			return
 		}
 		if o.drift && !o.compared.count(row) {
@@ -151,22 +155,18 @@ func (a *app) rows(ctx context.Context, c client.Client, o nodesOptions, selecto
 		}
 	}
 	if o.rollout != "" {
-		err = a.rolloutNodes(ctx, c, o.rollout, show)
+		err = a.rolloutNodes(ctx, c, o.rollout, settings.Times.Agent, show)
 		return rows, err
 	}
 	pairs, unread := query.Pairs(ctx, c, selector), selector.Empty() && query.MayNotListNodes(ctx, c)
 	if unread {
 		pairs = query.ConfigPairs(ctx, c)
 	}
-	timeout := policy.DefaultTimes.Agent
-	if all, err := query.Rollouts(ctx, c); err == nil { // otherwise the error about the nodes says why
-		timeout = policy.SettingsIn(all.Items).Times.Agent
-	}
 	for p, err := range pairs {
 		if err != nil {
 			return nil, err
 		}
-		show(p, describe.RowOf(p, nil, timeout, time.Now()))
+		show(p, describe.RowOf(p, nil, settings.Times.Agent, time.Now()))
 	}
 	if unread {
 		fmt.Fprintln(a.ErrOut, "note: you are not allowed to list Nodes: nodes without a NodeConfig, zones, and whether Nodes are Ready are not shown")
@@ -175,12 +175,8 @@ func (a *app) rows(ctx context.Context, c client.Client, o nodesOptions, selecto
 }
 
 // rolloutNodes shows the nodes that a rollout selects, with their state in it.
-func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, show func(query.Pair, describe.Row)) error {
+func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, agentTimeout time.Duration, show func(query.Pair, describe.Row)) error {
 	r, err := query.Rollout(ctx, c, name)
-	if err != nil {
-		return err
-	}
-	settings, err := query.Settings(ctx, c, r)
 	if err != nil {
 		return err
 	}
@@ -195,7 +191,7 @@ func (a *app) rolloutNodes(ctx context.Context, c client.Client, name string, sh
 	plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
 	for i, p := range pairs {
 		state := f.NodeState(&plan, i)
-		show(p, describe.RowOf(p, &state, settings.Times.Agent, time.Now()))
+		show(p, describe.RowOf(p, &state, agentTimeout, time.Now()))
 	}
 	return nil
 }
@@ -281,9 +277,9 @@ func (r *nodeRows) end(errOut io.Writer) error {
 
 // summaryNote says in one line which nodes need a person, and how many NodeConfigs have no Node.
 func summaryNote(w io.Writer, s describe.Summary) {
-	words := append(s.Words(describe.LevelProblem), s.Words(describe.LevelNotice)...)
+	var words []string
 	for _, l := range s {
-		if l.Reason == describe.ReasonOrphans {
+		if l.Level != describe.LevelOK && !strings.HasPrefix(l.Reason, "Rollouts") || l.Reason == describe.ReasonOrphans {
 			words = append(words, l.Words)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/fleet/describe"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
@@ -229,7 +230,7 @@ func TestNodesAreListedInNaturalOrder(t *testing.T) {
 func TestNodesThatAreDownOrGoneAreNotHealthy(t *testing.T) {
 	api := newAPI(t)
 	api.AddNode("fine", "x", "z1")
-	down := api.AddNode("down", "x", "z1")
+	down := api.AddNodeOf(time.Hour, "down", "x", "z1")
 	down.Status.Conditions[0].Status = corev1.ConditionUnknown
 	api.Report(down)
 	for _, name := range []string{"fine", "down", "removed-1", "removed-2"} {
@@ -240,4 +241,12 @@ func TestNodesThatAreDownOrGoneAreNotHealthy(t *testing.T) {
 	assert.That(t, !strings.Contains(got.Out, "removed"), "nodes that are gone are listed: %s", got.Out)
 	got = api.Run("nodes", "-o", "name", "--problems")
 	assert.That(t, got.Out == "node/down\n" && got.Err == "", "problems: %+v", got)
+	// Maintenance is what the controller's flags say.
+	settings := policy.DefaultSettings
+	settings.Maintenance = []string{"example.com/repair"}
+	api.AddRollout("x", "x", nil, func(r *v1alpha1.NodeConfigRollout) { r.Status.Controller = settings.Publish() })
+	api.Read(down)
+	down.Spec.Taints = []corev1.Taint{{Key: "example.com/repair", Effect: corev1.TaintEffectNoSchedule}}
+	assert.NoError(t, api.Update(t.Context(), down))
+	api.Run("nodes").Want(t, 0, nil, "note: 1 node not Ready under maintenance, 2 NodeConfigs have no Node")
 }

@@ -36,8 +36,6 @@ type view struct {
 	now     time.Time
 	style   printing.Style
 	wide    bool
-	// suspected says what failures after the trials have in common.
-	suspected []string
 }
 
 // lines returns the lines of the view, at most width wide.
@@ -48,9 +46,6 @@ func (v view) lines(width int) []string {
 		lines = append(lines, wrap(v.style.Yellow, query.Unobserved, width)...)
 	} else if st.Message != "" {
 		lines = append(lines, wrap(func(s string) string { return s }, printable.Line(st.Message), width)...)
-	}
-	for _, words := range v.suspected {
-		lines = append(lines, wrap(v.style.Red, printable.Line(words), width)...)
 	}
 	if v.trouble != "" {
 		lines = append(lines, v.style.Yellow("the API server does not answer, this view is old: "+printable.Line(v.trouble)))

@@ -402,7 +402,7 @@ func TestTheStatusNamesAFailureThatShowsLater(t *testing.T) {
 	for i := range 20 {
 		name := fmt.Sprint("node-", i)
 		if i >= 5 {
-			api.AddNode(name, "other", "z")
+			api.AddNode(name, "later", "z")
 			api.AddNodeConfig(name, nil, nil)
 			continue
 		}
@@ -416,6 +416,7 @@ func TestTheStatusNamesAFailureThatShowsLater(t *testing.T) {
 	}
 	got = api.Run("rollout", "status", "later")
 	got.Want(t, command.ExitComplete, []string{"5 of 20 nodes are not Ready; all 5 run later/2, received at most 11m", " earlier: kubectl evenkeel rollout undo later\n"}, "")
+	assert.That(t, strings.HasSuffix(got.Out, "rollout undo later\n"), "the status waits for the nodes: %s", got.Out)
 	api.Forbid("list", "Node")
 	got = api.Run("rollout", "status", "later")
 	assert.That(t, got.Code == command.ExitComplete && strings.Contains(got.Out, "revision 2: 5 of 5 nodes updated") && !strings.Contains(got.Out, "not Ready"), "without permission: %+v", got)

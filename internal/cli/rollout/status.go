@@ -185,11 +185,12 @@ func (a *app) status(ctx context.Context, name string, f printing.Format) error 
 		err = printing.Object(a.Out, f, r)
 	} else {
 		out, colors := a.Colored()
-		v := view{
-			rollout: r, gone: goneNodes(ctx, c, r), suspected: suspected(ctx, c, r), now: time.Now(), style: printing.Style(colors),
-			wide: f == printing.Wide,
+		v := view{rollout: r, gone: goneNodes(ctx, c, r), now: time.Now(), style: printing.Style(colors), wide: f == printing.Wide}
+		if _, err = fmt.Fprintln(out, strings.Join(v.lines(unlimited), "\n")); err == nil {
+			for _, words := range suspected(ctx, c, r) {
+				_, err = fmt.Fprintln(out, "\n"+v.style.Red(printable.Line(words)))
+			}
 		}
-		_, err = fmt.Fprintln(out, strings.Join(v.lines(unlimited), "\n"))
 	}
 	if err != nil {
 		return err
@@ -210,8 +211,10 @@ func goneNodes(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollo
 }
 
 // suspected says what changes of configuration by a rollout and of health have in common. It returns nothing if the nodes cannot
-// be read: the status does not depend on them.
+// be read in a short time: the status does not depend on them.
 func suspected(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollout) (lines []string) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
 	settings, err := query.Settings(ctx, c, r)
 	if err != nil || r.Status.Nodes.Updated == 0 {
 		return nil
@@ -221,7 +224,7 @@ func suspected(ctx context.Context, c client.Client, r *v1alpha1.NodeConfigRollo
 		if err != nil {
 			return nil
 		}
-		s.Add(p, describe.Standing{}, settings.Maintenance)
+		s.Add(p, describe.Standing{}, settings.Maintenance, time.Now())
 	}
 	for _, l := range describe.SummaryOf(s) {
 		if l.Reason == describe.ReasonSuspected && l.Object == r.Name {

@@ -72,7 +72,7 @@ func TestTheMetricCountsWhatNeedsAPerson(t *testing.T) {
 	}
 	f.setConfig(&v1alpha1.NodeConfig{ObjectMeta: metav1.ObjectMeta{Name: "gone"}})
 	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "workers"}}
-	r.Spec.Frozen, r.Status.Phase = true, v1alpha1.RolloutRollingBack
+	r.Spec.AllNodes, r.Spec.Frozen, r.Status.Phase = true, true, v1alpha1.RolloutRollingBack
 	f.setRollout(r)
 	registry, none := prometheus.NewRegistry(), &problems{}
 	assert.NoError(t, registry.Register(newCollector(f, 0, time.Minute, none, none)))

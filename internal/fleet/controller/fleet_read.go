@@ -350,7 +350,7 @@ func (f *fleet) situation(agentTimeout time.Duration) describe.Situation {
 	now := f.now()
 	for _, n := range f.nodes {
 		pair := query.Pair{Node: n.node, Config: n.config}
-		s.Add(pair, describe.StandingOf(pair, nil, agentTimeout, now), f.maintenance)
+		s.Add(pair, describe.StandingOf(pair, nil, agentTimeout, now), f.maintenance, now)
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.rollouts)) {
 		if o := f.rollouts[name].object; o != nil {

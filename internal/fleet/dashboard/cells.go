@@ -122,13 +122,14 @@ func (w *cache) snapshot(ctx context.Context, now time.Time) snapshot {
 	ctx, cancel := context.WithTimeout(ctx, 2*pingInterval)
 	defer cancel()
 	if len(all.Items) > 0 {
-		known.NoLeader = describe.ControllerSilent(w.renewal(ctx, settings.Namespace, now), settings.Namespace, now)
+		known.NoLeader = cmp.Or(describe.ControllerSilent(w.renewal(ctx, settings.Namespace, now), settings.Namespace, now),
+			query.NoLease(ctx, cachedReader{w}, settings.Namespace))
 	}
 	for i := range all.Items {
 		r := &all.Items[i]
 		v := viewOf(r, now)
-		if !nodesMissing {
-			w.setPlanned(ctx, r, &v, &p)
+		if !nodesMissing && !w.setPlanned(ctx, r, &v, &p) {
+			known.Unread = append(known.Unread, "rollout "+r.Name)
 		}
 		p.Rollouts = append(p.Rollouts, v)
 	}
@@ -137,7 +138,7 @@ func (w *cache) snapshot(ctx context.Context, now time.Time) snapshot {
 		return cmp.Compare(b.Status.Nodes.Failed, a.Status.Nodes.Failed)
 	})
 	for name, pair := range pairs {
-		known.Add(pair, p.Cells[name].Standing, settings.Maintenance)
+		known.Add(pair, p.Cells[name].Standing, settings.Maintenance, now)
 	}
 	p.Summary = summarize(&p, known)
 	return p
@@ -151,12 +152,13 @@ func troubleWords(err error) string {
 	return printable.Line(strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
-// setPlanned plans a rollout, and sets the standing of the nodes that it owns and its own numbers from that plan.
-func (w *cache) setPlanned(ctx context.Context, r *v1alpha1.NodeConfigRollout, v *rolloutView, p *snapshot) {
+// setPlanned plans a rollout, and sets the standing of the nodes that it owns and its own numbers from that plan. It returns false
+// if what the plan needs cannot be read.
+func (w *cache) setPlanned(ctx context.Context, r *v1alpha1.NodeConfigRollout, v *rolloutView, p *snapshot) bool {
 	f, err := query.Gather(ctx, cachedReader{w}, r, nil)
 	if err != nil {
 		p.Notes = append(p.Notes, fmt.Sprintf("the positions of the nodes of rollout %s are not shown: %s", r.Name, printable.Line(err.Error())))
-		return
+		return false
 	}
 	plan := rollout.Plan(f.Policy, f.Progress, f.Nodes)
 	for i := range f.Nodes {
@@ -177,6 +179,7 @@ func (w *cache) setPlanned(ctx context.Context, r *v1alpha1.NodeConfigRollout, v
 	if plan.RequeueAfter > 0 && (p.wake == 0 || plan.RequeueAfter < p.wake) {
 		p.wake = plan.RequeueAfter
 	}
+	return true
 }
 
 // brief shortens a text for a table's cell.

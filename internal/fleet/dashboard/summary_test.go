@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -67,6 +68,7 @@ func TestTheSummaryBeginsWithWhatNeedsAPerson(t *testing.T) {
 		lines = append(lines, fmt.Sprintf("%d %s %s %s", l.Count, l.Words, l.Level, l.Filter))
 	}
 	want := []string{
+		"1 no controller runs: namespace evenkeel-system has no Lease evenkeel-controller problem ",
 		"2 2 rollouts halted problem rollouts/g-halted", "1 1 rollout stuck problem rollouts/h-stuck", "9 9 nodes failed problem ?health=Failed",
 		"2 2 rollouts waiting for approval notice rollouts/e-waiting", "1 1 rollout paused notice rollouts/b-paused",
 		"2 2 rollouts in progress ok rollouts/d-failing", "1 1 rollout complete ok rollouts/a-complete", "2 2 nodes healthy ok ?health=Healthy",
@@ -259,4 +261,20 @@ func TestEachClusterIsServedBelowItsNumber(t *testing.T) {
 	}
 	assert.That(t, commands["promote-full"] == `kubectl evenkeel rollout promote workers --full --context 'it'\''s/there'`,
 		"the command is %s, want %s", commands["promote-full"], `kubectl evenkeel rollout promote workers --full --context 'it'\''s/there'`)
+}
+
+// unlisted is an API server that lists nothing.
+type unlisted struct{ client.WithWatch }
+
+func (unlisted) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	return errors.New("no")
+}
+
+func TestARolloutWhosePlanIsNotKnownIsAProblem(t *testing.T) {
+	s, _ := served(t, true)
+	w := s.clusters[0].cache
+	known(w, inPhase("w", v1alpha1.RolloutComplete, 0))
+	w.api = unlisted{w.api}
+	got := w.snapshot(t.Context(), time.Now()).Summary.Words(describe.LevelProblem)
+	assert.That(t, slices.Contains(got, "cannot read rollout w"), "the problems are %q", got)
 }

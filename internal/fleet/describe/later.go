@@ -28,7 +28,9 @@ type Suspect struct {
 type NodeHealth struct {
 	Suspect
 	Zone            string
-	Assigned, Since time.Time // of the revision, and of the symptom
+	Assigned, Since time.Time    // of the revision, and of the symptom
+	Node            *corev1.Node // says which rollouts select it, and how old it is; nil: not known
+	First           bool         // no rollout assigned it anything before the revision
 }
 
 // symptoms are conditions of a Node that a configuration can cause long after its trial, the worst first.
@@ -41,16 +43,17 @@ var symptoms = []struct {
 }
 
 // nodeHealthOf returns what Suspicions needs to know of a node. ok is false for a node that says nothing about its configuration:
-// without a Node, or under maintenance.
-func nodeHealthOf(p query.Pair, maintenance []string) (h NodeHealth, ok bool) {
-	if p.Node == nil || policy.MaintenanceOf(p.Node, maintenance) != "" {
+// without a Node, under maintenance, on trial (its agent judges the configuration), or with a symptom that may pass.
+func nodeHealthOf(p query.Pair, maintenance []string, now time.Time) (h NodeHealth, ok bool) {
+	if p.Node == nil || p.Config != nil && p.Config.Status.Trial != nil || policy.MaintenanceOf(p.Node, maintenance) != "" {
 		return h, false
 	}
-	h.Zone = p.Node.Labels[corev1.LabelTopologyZone]
+	h.Zone, h.Node = p.Node.Labels[corev1.LabelTopologyZone], p.Node
 	if nc := p.Config; nc != nil {
 		s, active := nc.Spec.ConfigSource, nc.Status.Active
 		if s != nil && s.RolloutRef != nil && s.ConfigMapRef != nil && active != nil && active.UID == s.ConfigMapRef.UID {
 			h.Rollout, h.Revision, h.Assigned = s.RolloutRef.Name, s.RolloutRef.Revision, s.RolloutRef.AssignedAt.Time
+			h.First = s.RolloutRef.Previous == nil
 		}
 		if c := meta.FindStatusCondition(nc.Status.Conditions, v1alpha1.ConditionConfigOK); c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonDeadEnd {
 			h.Symptom, h.Since = "in a crash loop of the kubelet", c.LastTransitionTime.Time
@@ -63,7 +66,7 @@ func nodeHealthOf(p query.Pair, maintenance []string) (h NodeHealth, ok bool) {
 			}
 		}
 	}
-	return h, true
+	return h, h.Symptom == "" || now.Sub(h.Since) >= lasts
 }
 
 // Suspicion says that nodes became unhealthy within a day after they received the same revision. It informs and never acts.
@@ -78,6 +81,7 @@ type Suspicion struct {
 }
 
 const (
+	lasts      = time.Minute    // a symptom that is younger may pass, such as that of a reboot
 	suspectFor = 24 * time.Hour // after a change, a symptom can have to do with it
 	// sameCause is the longest time between two nodes that become unhealthy for the same cause, such as an outage.
 	sameCause = 5 * time.Minute
@@ -85,24 +89,30 @@ const (
 	likely = 0.01
 )
 
-// afterChange reports whether a symptom began within a day after the node received its revision.
-func (n NodeHealth) afterChange() bool {
+// afterChange reports whether a symptom began within a day after the node received its revision. The revision of a node that
+// joined is no change: every new node of a pool has received its revision lately. pool is what the rollout selects.
+func (n NodeHealth) afterChange(pool policy.Selection) bool {
 	after := n.Since.Sub(n.Assigned)
-	return n.Symptom != "" && n.Rollout != "" && after >= 0 && after <= suspectFor
+	joined := n.First && n.Node != nil && n.Node.CreationTimestamp.After(pool.Claim.Created)
+	return n.Symptom != "" && n.Rollout != "" && after >= 0 && after <= suspectFor && !joined
 }
 
 // Suspicions returns what changes of configuration and of health have in common. Within each zone it compares nodes with and
-// without the revision: an outage hits both.
-func Suspicions(nodes []NodeHealth) []Suspicion {
+// without the revision: an outage hits both. Only nodes that the same rollout selects are alike.
+func Suspicions(nodes []NodeHealth, rollouts []v1alpha1.NodeConfigRollout) []Suspicion {
+	pools := map[string]policy.Selection{}
+	for _, pool := range policy.SelectionsOf(rollouts) {
+		pools[pool.Claim.Name] = pool
+	}
 	began := map[Suspect]time.Time{}
 	for _, n := range nodes {
-		if t, known := began[n.Suspect]; n.afterChange() && (!known || n.Since.Before(t)) {
+		if t, known := began[n.Suspect]; n.afterChange(pools[n.Rollout]) && (!known || n.Since.Before(t)) {
 			began[n.Suspect] = n.Since
 		}
 	}
 	var out []Suspicion
 	for s, since := range began {
-		if found, ok := s.judge(nodes, since); ok {
+		if found, ok := s.judge(nodes, pools[s.Rollout], since); ok {
 			out = append(out, found)
 		}
 	}
@@ -112,31 +122,36 @@ func Suspicions(nodes []NodeHealth) []Suspicion {
 	return out
 }
 
-// tally counts nodes with and without a revision, and those of them with the symptom.
-type tally struct{ with, illWith, without, illWithout int }
+// tally counts nodes with and without a revision, and those of them with the symptom. Outside are nodes that the rollout does not
+// select.
+type tally struct{ with, illWith, without, illWithout, outside, illOutside int }
 
 func (t *tally) add(u tally) {
 	t.with, t.illWith, t.without, t.illWithout = t.with+u.with, t.illWith+u.illWith, t.without+u.without, t.illWithout+u.illWithout
+	t.outside, t.illOutside = t.outside+u.outside, t.illOutside+u.illOutside
 }
 
-// judge compares the nodes. began is when the first node that runs the revision became unhealthy.
-func (s Suspect) judge(nodes []NodeHealth, began time.Time) (found Suspicion, ok bool) {
+// judge compares the nodes. pool is what the rollout selects, and began is when the first node that runs the revision became unhealthy.
+func (s Suspect) judge(nodes []NodeHealth, pool policy.Selection, began time.Time) (found Suspicion, ok bool) {
 	found.Suspect, found.Of = s, len(nodes)
 	zones := map[string]tally{}
 	for _, n := range nodes {
-		t, runs, ill := tally{}, n.Rollout == s.Rollout && n.Revision == s.Revision, n.Symptom == s.Symptom
-		switch {
-		case ill && runs && n.afterChange():
-			t, found.Within = tally{with: 1, illWith: 1}, max(found.Within, n.Since.Sub(n.Assigned))
-		case ill && !runs && !n.Since.Before(began.Add(-sameCause)):
-			t = tally{without: 1, illWithout: 1}
-		case !ill && runs:
-			t = tally{with: 1}
-		case !ill:
-			t = tally{without: 1}
-		} // the others were unhealthy before the change
-		if ill {
+		runs, sick := n.Rollout == s.Rollout && n.Revision == s.Revision, 0
+		if n.Symptom == s.Symptom {
+			sick = 1
 			found.Others++
+		}
+		t := tally{outside: 1, illOutside: sick}
+		switch {
+		case sick == 1 && (runs && !n.afterChange(pool) || !runs && n.Since.Before(began.Add(-sameCause))):
+			continue // unhealthy before the change
+		case runs:
+			t = tally{with: 1, illWith: sick}
+			if sick == 1 {
+				found.Within = max(found.Within, n.Since.Sub(n.Assigned))
+			}
+		case n.Rollout == s.Rollout, n.Node != nil && pool.Selects(n.Node):
+			t = tally{without: 1, illWithout: sick}
 		}
 		t.add(zones[n.Zone])
 		zones[n.Zone] = t
@@ -144,7 +159,8 @@ func (s Suspect) judge(nodes []NodeHealth, began time.Time) (found Suspicion, ok
 	var compared, all tally
 	zonesWith, zonesIll := 0, 0
 	for _, t := range zones {
-		if t.with == 0 || t.illWithout > 0 && 2*t.illWithout*t.with >= t.illWith*t.without { // an outage
+		ill, others := t.illWithout+t.illOutside, t.without+t.outside
+		if t.with == 0 || ill > 0 && 2*ill*t.with >= t.illWith*others { // an outage
 			continue
 		}
 		all.add(t)

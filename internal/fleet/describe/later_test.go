@@ -32,6 +32,27 @@ func some(n int, zone string, revision int64, with ...func(*NodeHealth)) (out []
 	return out
 }
 
+// pool is the rollout of these nodes.
+var pool = v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "workers", CreationTimestamp: metav1.NewTime(changed.Add(-time.Hour))},
+	Spec: v1alpha1.NodeConfigRolloutSpec{NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"pool": "workers"}}}}
+
+// outside makes it a node of another pool, that another rollout configured long ago.
+func outside(h *NodeHealth) {
+	h.Rollout, h.Revision, h.Assigned, h.Node = "others", 3, changed.Add(-100*time.Hour), &corev1.Node{}
+}
+
+// born makes it a node that was created so long after the change, and that received the revision when it joined.
+func born(after time.Duration) func(*NodeHealth) {
+	return func(h *NodeHealth) {
+		h.First, h.Assigned, h.Node = true, changed.Add(after+time.Minute), &corev1.Node{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(changed.Add(after))}}
+	}
+}
+
+// waits makes it a node of the pool that no rollout has configured yet.
+func waits(h *NodeHealth) {
+	h.Node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"pool": "workers"}}}
+}
+
 // down makes a node not Ready, so long after the change.
 func down(after time.Duration) func(*NodeHealth) {
 	return func(h *NodeHealth) { h.Symptom, h.Since = "not Ready", changed.Add(after) }
@@ -70,11 +91,20 @@ func TestAChangeOfHealthIsConnectedWithTheRevisionThatTheNodesHaveInCommon(t *te
 		{"nodes without the revision that went down long before say nothing", join(some(50, "a", 7, down(time.Hour)), some(50, "a", 6, down(-10*time.Hour)), some(50, "a", 6)),
 			[]string{"100 of 150 nodes are not Ready; for 50 of them the cause may be workers/7, received at most 1h earlier"}},
 		{"a local configuration is suspected of nothing", join(some(50, "a", 0, down(time.Hour)), some(50, "a", 6)), nil},
+		{"two canaries of the first revision", join(some(2, "a", 7, down(time.Hour)), some(298, "a", 0, waits)), []string{"2 of 300 nodes are not Ready; all 2 run workers/7, received at most 1h earlier"}},
+		{"a failure of one pool is not compared with another pool", join(some(10, "a", 7, down(time.Hour)), some(90, "a", 7), some(200, "a", 3, outside)),
+			[]string{"10 of 300 nodes became not Ready within 1h after they received workers/7; too few nodes run something else to compare"}},
+		{"two nodes of a pool beside another pool", join(some(2, "a", 7, down(time.Hour)), some(8, "a", 7), some(290, "a", 3, outside)), nil},
+		{"an outage that hits two pools", join(some(50, "a", 7, down(time.Hour)), some(50, "a", 3, outside, down(time.Hour)), some(100, "b", 7)), nil},
+		{"new nodes of a pool that never become Ready", join(some(20, "a", 7, born(time.Hour), down(2*time.Hour)), some(80, "a", 6)), nil},
+		{"new nodes of a pool in which all run it", join(some(20, "a", 7, born(time.Hour), down(2*time.Hour)), some(80, "a", 7)), nil},
+		{"a change of nodes that joined before", join(some(20, "a", 7, born(-time.Minute), func(h *NodeHealth) { h.First, h.Assigned = false, changed }, down(time.Hour)), some(80, "a", 6)),
+			[]string{"20 of 100 nodes are not Ready; all 20 run workers/7, received at most 1h earlier"}},
 		{"two symptoms", join(some(5, "a", 7, down(time.Hour)), some(5, "a", 7, func(h *NodeHealth) { h.Symptom, h.Since = "under memory pressure", changed.Add(time.Minute) }), some(90, "a", 6)), []string{
 			"5 of 100 nodes are not Ready; all 5 run workers/7, received at most 1h earlier", "5 of 100 nodes are under memory pressure; all 5 run workers/7, received at most 1m earlier"}},
 	} {
 		var got []string
-		for _, s := range Suspicions(tt.nodes) {
+		for _, s := range Suspicions(tt.nodes, []v1alpha1.NodeConfigRollout{pool}) {
 			got = append(got, s.String())
 		}
 		assert.Equal(t, fmt.Sprintf("%q", got), fmt.Sprintf("%q", tt.want), tt.name)
@@ -96,7 +126,7 @@ func TestFailuresAtRandomSuspectNoRevision(t *testing.T) {
 			}
 			nodes = append(nodes, n)
 		}
-		wrong += len(Suspicions(nodes))
+		wrong += len(Suspicions(nodes, nil))
 	}
 	assert.That(t, wrong <= 3*fleets/100, "%d suspicions in %d fleets", wrong, fleets)
 }
@@ -134,7 +164,7 @@ func TestTheSymptomAndTheRevisionOfANode(t *testing.T) {
 	nc.Spec.ConfigSource = &v1alpha1.NodeConfigSource{ConfigMapRef: ref, RolloutRef: &v1alpha1.RolloutReference{Name: "workers", Revision: 7, AssignedAt: at(0)}}
 	nc.Status.Active = &v1alpha1.ConfigRevision{UID: "uid"}
 	nc.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionConfigOK, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonDeadEnd, LastTransitionTime: at(3)}}
-	runs := NodeHealth{Suspect: Suspect{Rollout: "workers", Revision: 7}, Zone: "a", Assigned: at(0).Time}
+	runs := NodeHealth{Suspect: Suspect{Rollout: "workers", Revision: 7}, Zone: "a", Assigned: at(0).Time, First: true}
 	check := func(name, symptom string, minutes int) {
 		t.Helper()
 		stripped, config := node.DeepCopy(), nc.DeepCopy() // as the controller and the page keep them
@@ -143,7 +173,8 @@ func TestTheSymptomAndTheRevisionOfANode(t *testing.T) {
 		want := runs
 		want.Symptom, want.Since = symptom, at(minutes).Time
 		for _, p := range []query.Pair{{Node: node, Config: nc}, {Node: stripped, Config: config}} {
-			got, ok := nodeHealthOf(p, nil)
+			got, ok := nodeHealthOf(p, nil, at(10).Time)
+			want.Node = p.Node
 			assert.That(t, ok && got == want, "%s: got %+v, want %+v", name, got, want)
 		}
 	}
@@ -153,11 +184,17 @@ func TestTheSymptomAndTheRevisionOfANode(t *testing.T) {
 	node.Status.Conditions[0].Status = corev1.ConditionUnknown
 	check("not Ready", "not Ready", 1)
 	nc.Status.Active.UID = types.UID("another")
-	got, ok := nodeHealthOf(query.Pair{Node: node, Config: nc}, nil)
+	got, ok := nodeHealthOf(query.Pair{Node: node, Config: nc}, nil, at(10).Time)
 	assert.That(t, ok && got.Rollout == "", "a node that runs another configuration: %+v", got)
+	_, ok = nodeHealthOf(query.Pair{Node: node, Config: nc}, nil, at(1).Add(59*time.Second))
+	assert.That(t, !ok, "a symptom of 59 seconds counts")
+	nc.Status.Trial = &v1alpha1.Trial{}
+	_, ok = nodeHealthOf(query.Pair{Node: node, Config: nc}, nil, at(10).Time)
+	assert.That(t, !ok, "a node on trial counts")
+	nc.Status.Trial = nil
 	node.Spec.Unschedulable = true
-	_, ok = nodeHealthOf(query.Pair{Node: node, Config: nc}, nil)
+	_, ok = nodeHealthOf(query.Pair{Node: node, Config: nc}, nil, at(10).Time)
 	assert.That(t, !ok, "a cordoned node counts")
-	_, ok = nodeHealthOf(query.Pair{Config: nc}, nil)
+	_, ok = nodeHealthOf(query.Pair{Config: nc}, nil, at(10).Time)
 	assert.That(t, !ok, "a NodeConfig without a Node counts")
 }

@@ -64,7 +64,9 @@ type Standing struct {
 	Position Position `json:"position,omitempty"`
 	State    string   `json:"state,omitempty"` // the rollout's own name for the position: Trial, Soaking, Stale, ...
 	Why      string   `json:"why,omitempty"`   // explains the position
-	New      bool     `json:"-"`               // the Node is so new that its agent may not have started
+	New      bool     `json:"-"`               // the Node is so new that it need not be Ready, and need not have an agent
+	// Maintained reports whether somebody works on the node. Only a summary depends on it.
+	Maintained bool `json:"-"`
 }
 
 // StandingOf returns the standing of a node. A user who may not read Nodes sees what the NodeConfig says. s is nil if no rollout
@@ -72,20 +74,21 @@ type Standing struct {
 func StandingOf(p query.Pair, s *rollout.NodeState, agentTimeout time.Duration, now time.Time) Standing {
 	var out Standing
 	out.Health, out.Cause = healthOf(p.Config, agentTimeout, now)
-	out.New = out.Health == HealthNoAgent && p.Node != nil && now.Sub(p.Node.CreationTimestamp.Time) < joinGrace
+	out.New = p.Node != nil && now.Sub(p.Node.CreationTimestamp.Time) < joinGrace
 	switch {
 	case p.Node == nil && !p.NodeUnread:
 		out.Health, out.Cause = HealthUnknown, "the Node does not exist"
 	case out.Health != HealthFailed && p.Node != nil && !query.IsReady(p.Node):
 		out.Health, out.Cause = HealthNotReady, "the Node is not Ready"
 	}
+	out.New = out.New && (out.Health == HealthNoAgent || out.Health == HealthNotReady)
 	if s != nil {
 		out = out.In(*s)
 	}
 	return out
 }
 
-// joinGrace is how long a new Node may be without an agent.
+// joinGrace is how long a new Node may be not Ready, or without an agent.
 const joinGrace = 10 * time.Minute
 
 // In returns the standing of a node in this state of its rollout. A node that looks well and failed in its rollout, such as one

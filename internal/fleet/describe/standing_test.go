@@ -83,6 +83,8 @@ func TestTheHealthOfANodeIsWhatItsNodeConfigAndItsNodeSay(t *testing.T) {
 	assert.That(t, got.Health == HealthNoAgent && !got.New, "without a NodeConfig: %+v", got)
 	got = StandingOf(query.Pair{Node: nodeReady(true)}, nil, time.Minute, nodeReady(true).CreationTimestamp.Add(time.Minute))
 	assert.That(t, got.Health == HealthNoAgent && got.New, "a new node: %+v", got)
+	got = StandingOf(query.Pair{Node: nodeReady(false)}, nil, time.Minute, nodeReady(true).CreationTimestamp.Add(time.Minute))
+	assert.That(t, got.Health == HealthNotReady && got.New, "a new node that is not Ready: %+v", got)
 }
 
 // nodeReady returns a Node that is old enough to have an agent.

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
@@ -71,11 +73,21 @@ type NodeKind struct {
 	Position Position
 	// Agentless nodes should have an agent: a rollout selects them, and they are not new.
 	Agentless bool
+	// Excuse is the level of a node that need not be Ready: OK for a new one, a notice under maintenance. Empty: it must be Ready.
+	Excuse Level
 }
 
 // Kind returns how a summary counts a node.
 func (s Standing) Kind() NodeKind {
-	return NodeKind{s.Health, s.Position, s.Health == HealthNoAgent && !s.New && s.Position != ""}
+	k := NodeKind{Health: s.Health, Position: s.Position, Agentless: s.Health == HealthNoAgent && !s.New && s.Position != ""}
+	switch {
+	case s.Health != HealthNotReady:
+	case s.Maintained:
+		k.Excuse = LevelNotice
+	case s.New:
+		k.Excuse = LevelOK
+	}
+	return k
 }
 
 // Level returns how urgently a node needs a person.
@@ -100,7 +112,7 @@ type Situation struct {
 }
 
 // Add counts a node. A NodeConfig without a Node is none, and counts by itself.
-func (s *Situation) Add(p query.Pair, standing Standing, maintenance []string) {
+func (s *Situation) Add(p query.Pair, standing Standing, maintenance []string, now time.Time) {
 	if p.Node == nil && !p.NodeUnread {
 		s.Orphans++
 		return
@@ -108,8 +120,9 @@ func (s *Situation) Add(p query.Pair, standing Standing, maintenance []string) {
 	if s.Nodes == nil {
 		s.Nodes = map[NodeKind]int{}
 	}
+	standing.Maintained = p.Node != nil && policy.MaintenanceOf(p.Node, maintenance) != ""
 	s.Nodes[standing.Kind()]++
-	if h, ok := nodeHealthOf(p, maintenance); ok {
+	if h, ok := nodeHealthOf(p, maintenance, now); ok {
 		s.Healths = append(s.Healths, h)
 	}
 }
@@ -132,7 +145,7 @@ func SummaryOf(s Situation) Summary {
 	if s.NoLeader != "" {
 		add(SummaryLine{Level: LevelProblem, Reason: "NoController", Count: 1, Words: s.NoLeader, Next: "kubectl evenkeel doctor"})
 	}
-	for _, x := range Suspicions(s.Healths) {
+	for _, x := range Suspicions(s.Healths, s.Rollouts) {
 		add(x.line(s.Rollouts))
 	}
 	for _, reason := range rolloutReasons {
@@ -172,6 +185,8 @@ const (
 	ReasonFrozenMidway      = "FrozenMidway"
 	ReasonDegraded          = v1alpha1.ConditionDegraded
 
+	reasonUnknownPhase = "InUnknownPhase" // of a later version
+
 	ReasonSuspected = "RevisionSuspected"      // of a revision
 	ReasonOrphans   = "NodeConfigsWithoutNode" // of NodeConfigs
 )
@@ -194,6 +209,7 @@ var rolloutReasons = []struct {
 	{string(v1alpha1.RolloutPaused), LevelNotice, "paused"},
 	{string(v1alpha1.RolloutFrozen), LevelNotice, "frozen"},
 	{string(v1alpha1.RolloutNoNodes), LevelNotice, "without nodes"},
+	{reasonUnknownPhase, LevelNotice, "in an unknown phase"},
 	{"", LevelNotice, "not seen by a controller yet"},
 	{string(v1alpha1.RolloutProgressing), LevelOK, "in progress"},
 	{string(v1alpha1.RolloutComplete), LevelOK, "complete"},
@@ -216,7 +232,12 @@ func reasonsOf(r *v1alpha1.NodeConfigRollout) []string {
 	if meta.IsStatusConditionTrue(r.Status.Conditions, v1alpha1.ConditionDegraded) {
 		out = append(out, ReasonDegraded)
 	}
-	return append(out, string(phase))
+	for _, known := range rolloutReasons {
+		if known.name == string(phase) {
+			return append(out, string(phase))
+		}
+	}
+	return append(out, reasonUnknownPhase)
 }
 
 // Urgency says how urgently a rollout needs a person.
@@ -234,7 +255,7 @@ func UrgencyOf(r *v1alpha1.NodeConfigRollout) Urgency {
 			return Urgency{i, reason.level, first}
 		}
 	}
-	return Urgency{len(rolloutReasons), LevelOK, first} // of a later version
+	return Urgency{len(rolloutReasons), LevelNotice, first} // no other reason exists
 }
 
 // nodeReasons are all reasons of nodes, the most urgent first. Every node counts for one of those with a health, and the numbers
@@ -246,14 +267,20 @@ var nodeReasons = []struct {
 	is            func(NodeKind) bool
 }{
 	{"Failed", LevelProblem, "failed", "?health=Failed", healthIs(HealthFailed)},
-	{string(HealthNotReady), LevelProblem, "not Ready", "?health=NotReady", healthIs(HealthNotReady)},
+	{string(HealthNotReady), LevelProblem, "not Ready", "?health=NotReady", notReady("")},
 	{"Unknown", LevelProblem, "unknown", "?health=Unknown", healthIs(HealthUnknown)},
 	{"WithoutAgent", LevelProblem, "without an agent", "?health=NoAgent", func(k NodeKind) bool { return k.Agentless }},
 	{"Blocked", LevelNotice, "blocked", "?position=Blocked", func(k NodeKind) bool { return k.Position == PositionBlocked }},
+	{"NotReadyMaintained", LevelNotice, "not Ready under maintenance", "?health=NotReady", notReady(LevelNotice)},
 	{"OnTrial", LevelOK, "on trial", "?health=OnTrial", healthIs(HealthOnTrial)},
 	{"Healthy", LevelOK, "healthy", "?health=Healthy", healthIs(HealthHealthy)},
+	{"NotReadyNew", LevelOK, "not Ready yet", "?health=NotReady", notReady(LevelOK)},
 	{"NoAgent", LevelOK, "without an agent", "?health=NoAgent", func(k NodeKind) bool { return k.Health == HealthNoAgent && !k.Agentless }},
 	{"OptedOut", LevelOK, "opted out", "?health=OptedOut", healthIs(HealthOptedOut)},
+}
+
+func notReady(excuse Level) func(NodeKind) bool {
+	return func(k NodeKind) bool { return k.Health == HealthNotReady && k.Excuse == excuse }
 }
 
 func healthIs(h Health) func(NodeKind) bool { return func(k NodeKind) bool { return k.Health == h } }

@@ -40,7 +40,7 @@ func TestTheSummaryOfEveryCombination(t *testing.T) {
 							for _, readable := range bools {
 								for _, health := range Healths {
 									for _, position := range append([]Position{""}, Positions...) {
-										kind := NodeKind{health, position, health == HealthNoAgent && position != ""}
+										kind := NodeKind{Health: health, Position: position, Agentless: health == HealthNoAgent && position != ""}
 										s := Situation{Unanswered: away, Rollouts: []v1alpha1.NodeConfigRollout{r}, Nodes: map[NodeKind]int{kind: 7}}
 										if !leads {
 											s.NoLeader = "no controller leads"
@@ -140,7 +140,11 @@ func TestTheHeadlineOfASituation(t *testing.T) {
 		{"degraded", Situation{Rollouts: rollouts(degraded)}, "1 rollout degraded", "kubectl evenkeel rollout status workers"},
 		{"a halted rollout is degraded too", Situation{Rollouts: rollouts(degradedAndHalted)}, "1 rollout halted", "kubectl evenkeel rollout status workers"},
 		{"no leader, and everything else is well", Situation{NoLeader: "no controller runs", Nodes: fleet(NodeKind{Health: HealthHealthy}, 1)}, "no controller runs", "kubectl evenkeel doctor"},
-		{"an agent that is missing, and one that nobody expects", Situation{Nodes: fleet(NodeKind{HealthNoAgent, PositionSkipped, true}, 1, NodeKind{Health: HealthNoAgent}, 3)}, "1 node without an agent", "kubectl evenkeel nodes --problems"},
+		{"an agent that is missing, and one that nobody expects", Situation{Nodes: fleet(NodeKind{Health: HealthNoAgent, Position: PositionSkipped, Agentless: true}, 1, NodeKind{Health: HealthNoAgent}, 3)}, "1 node without an agent", "kubectl evenkeel nodes --problems"},
+		{"nodes that need not be Ready", Situation{Nodes: fleet(Standing{Health: HealthNotReady, New: true}.Kind(), 4, Standing{Health: HealthNotReady, Maintained: true, New: true}.Kind(), 2)},
+			"no problems, 2 nodes not Ready under maintenance", "kubectl evenkeel nodes --problems"},
+		{"a phase of a later version", Situation{Rollouts: rollouts(inPhase("Dreaming", false, false, 0), inPhase(v1alpha1.RolloutComplete, false, false, 0))},
+			"no problems, 1 rollout in an unknown phase", "kubectl evenkeel rollout status workers"},
 		{"removed nodes are no problem", Situation{Orphans: 11}, "no problems", ""},
 		{"a failure that shows later", Situation{Rollouts: rollouts(inPhase(v1alpha1.RolloutComplete, false, false, 0)), Healths: append(some(50, "a", 7, down(3*time.Minute)), some(250, "a", 6)...)},
 			"50 of 300 nodes are not Ready; all 50 run workers/7, received at most 3m earlier", "kubectl evenkeel nodes --rollout workers --problems"},

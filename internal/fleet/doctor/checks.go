@@ -181,7 +181,7 @@ func silent(f *Facts) []Finding {
 // notReady reports Nodes that are not Ready.
 func notReady(f *Facts) []Finding {
 	return one(f, Warning, "the Node is not Ready", "kubectl describe node NAME, then journalctl -u kubelet on the node",
-		func(n *Node) bool { return n.Standing.Health == describe.HealthNotReady })
+		func(n *Node) bool { return n.Standing.Health == describe.HealthNotReady && n.counted() })
 }
 
 // later reports failures that began after a change of configuration.

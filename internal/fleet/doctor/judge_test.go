@@ -68,7 +68,7 @@ func asked(ago time.Duration, answered bool) func(*Node) {
 // failsLater makes 50 of 300 nodes unhealthy three minutes after a change.
 func failsLater(f *Facts) {
 	for i := range 300 {
-		h := describe.NodeHealth{}
+		h := describe.NodeHealth{Suspect: describe.Suspect{Rollout: "workers", Revision: 6}}
 		if i < 50 {
 			h = describe.NodeHealth{Suspect: describe.Suspect{Rollout: "workers", Revision: 7, Symptom: "not Ready"}, Assigned: ago(time.Hour), Since: ago(57 * time.Minute)}
 		}

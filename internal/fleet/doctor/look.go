@@ -184,6 +184,7 @@ func (l *look) nodes(ctx context.Context) error {
 		}
 		if pair.Node != nil {
 			n.setNode(pair.Node)
+			n.Standing.Maintained = policy.MaintenanceOf(pair.Node, settings.Maintenance) != ""
 			n.Selected = slices.ContainsFunc(selections, func(s policy.Selection) bool { return s.Selects(pair.Node) })
 		}
 		switch { // as a plan of its rollout would say
@@ -193,7 +194,7 @@ func (l *look) nodes(ctx context.Context) error {
 			n.Standing.Position = describe.PositionBlocked
 		}
 		if l.f.HasConfig {
-			l.f.Situation.Add(pair, n.Standing, settings.Maintenance)
+			l.f.Situation.Add(pair, n.Standing, settings.Maintenance, l.f.Now)
 		}
 		l.f.Nodes = append(l.f.Nodes, n)
 	}

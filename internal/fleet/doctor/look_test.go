@@ -156,11 +156,13 @@ func TestAnAgentOwesAnAnswerSinceTheSpecWasWritten(t *testing.T) {
 // Nodes that an autoscaler removed leave the fleet at once, and dead nodes do not pass as healthy.
 func TestOnlyNodesThatExistCount(t *testing.T) {
 	api := fakeapi.New(t)
-	for _, name := range []string{"fine", "down", "bare"} {
+	for _, name := range []string{"fine", "bare"} {
 		api.AddNode(name, "pool", "z")
 	}
-	down := &corev1.Node{}
-	assert.NoError(t, api.Get(t.Context(), client.ObjectKey{Name: "down"}, down))
+	joins := api.AddNode("joins", "pool", "z")
+	joins.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse}}
+	api.Report(joins)
+	down := api.AddNodeOf(time.Hour, "down", "pool", "z")
 	down.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
 	api.Report(down)
 	for _, name := range []string{"fine", "down", "removed-1", "removed-2"} {
@@ -168,9 +170,11 @@ func TestOnlyNodesThatExistCount(t *testing.T) {
 	}
 	f := assert.Value(Look(t.Context(), api))(t)
 	r := NewReport(f)
-	assert.That(t, r.Nodes == 3 && r.Agents == 2, "%d nodes, %d agents", r.Nodes, r.Agents)
+	assert.That(t, r.Nodes == 4 && r.Agents == 2, "%d nodes, %d agents", r.Nodes, r.Agents)
 	assert.Equal(t, summaryOf(f, nil).Headline(), "1 node not Ready", "the headline")
-	at := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.Check == "left-over" })
+	at := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.Check == "not-ready" })
+	assert.That(t, at >= 0 && slices.Equal(r.Findings[at].Names, []string{"down"}), "not Ready: %+v", r.Findings)
+	at = slices.IndexFunc(r.Findings, func(f Finding) bool { return f.Check == "left-over" })
 	assert.Must(t, at >= 0, "the NodeConfigs are not reported: %+v", r.Findings)
 	assert.Equal(t, r.Findings[at].Object+" "+r.Findings[at].Wrong, "2 NodeConfigs have no Node: removed-1, removed-2", "it")
 	f = assert.Value(Look(t.Context(), interceptor.NewClient(api, interceptor.Funcs{

@@ -140,7 +140,7 @@ func TestAReportStartsWithAHeadlineAndTheFindingsThatExplainTheOthers(t *testing
 			facts := well(t, tt.change)
 			for i := range facts.Nodes { // as Look does
 				if facts.HasConfig {
-					facts.Situation.Add(query.Pair{NodeUnread: true}, facts.Nodes[i].Standing, nil)
+					facts.Situation.Add(query.Pair{NodeUnread: true}, facts.Nodes[i].Standing, nil, now)
 				}
 			}
 			r := NewReport(facts)

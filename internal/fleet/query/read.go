@@ -266,6 +266,14 @@ func ControllerRenewal(ctx context.Context, c client.Reader, namespace string) t
 	return lease.Spec.RenewTime.Time
 }
 
+// NoLease says that a namespace has no Lease of evenkeel-controller; empty if it has one, or if it cannot be read.
+func NoLease(ctx context.Context, c client.Reader, namespace string) string {
+	if !apierrors.IsNotFound(c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.ControllerLease}, &coordinationv1.Lease{})) {
+		return ""
+	}
+	return fmt.Sprintf("no controller runs: namespace %s has no Lease %s", namespace, v1alpha1.ControllerLease)
+}
+
 // controllerLease reads the Lease of evenkeel-controller; nil if there is none, or it cannot be read.
 func controllerLease(ctx context.Context, c client.Reader, namespace string) *coordinationv1.Lease {
 	lease := &coordinationv1.Lease{}
