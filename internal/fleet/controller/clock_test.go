@@ -265,7 +265,7 @@ func lead(now *time.Time, o *v1alpha1.NodeConfigRollout, all []*model, clock fun
 	l.fleet.now = func() time.Time { return *now }
 	l.fleet.setRollout(o)
 	l.see(all)
-	l.fleet.restartObservation()
+	l.fleet.endOutage(time.Time{})
 	return l
 }
 
@@ -280,7 +280,7 @@ func (l *leader) see(all []*model) {
 func (l *leader) plan(policy rollout.Policy, was rollout.Progress) rollout.Result {
 	r := l.fleet.rollouts["r"]
 	l.nodes, _ = l.fleet.planNodes(r, r.object.Generation, l.nodes[:0])
-	policy.Since = l.fleet.since
+	policy.Outages = l.fleet.outages
 	return rollout.Plan(policy, was, l.nodes)
 }
 

@@ -85,7 +85,9 @@ type Controller struct {
 	notifier *notify.Notifier
 	election *election   // nil: the controller does not wait for the Lease
 	silent   func() bool // reports whether the API server has not answered for a while
-	term     int64       // of this leader; 0: without an election
+	// formerRenewal returns when an earlier leader renewed the Lease last; zero: not known.
+	formerRenewal func() time.Time
+	term          int64 // of this leader; 0: without an election
 
 	kubernetes   kubernetes.Interface // to drain nodes
 	passes       sync.WaitGroup       // eviction passes
@@ -122,7 +124,8 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		startupTaint: o.Startup, log: o.Log, fleet: newFleet(o.NodeName, cmp.Or(o.Tick, DefaultTick)), clock: newClock(),
 	}
 	c.fleet.now, c.fleet.maintenance, c.fleet.startupKey, c.fleet.agent = c.clock.now, o.Maintenance, o.Startup.Key, c.settings.Times.Agent
-	c.watchErrors, c.writeErrors = c.newProblems("cannot watch", "what"), c.newProblems("cannot write", "rollout")
+	c.watchErrors = c.newProblems("cannot watch", "what", func(string) { c.fleet.endOutage(time.Time{}) })
+	c.writeErrors = c.newProblems("cannot write", "rollout", c.fleet.endUnwritten)
 	var err error
 	if c.metrics, err = newMeters(o.Registry, o.Version, o.Commit, newCollector(c.fleet, o.Startup.Times.Deadline, c.settings.Times.Agent, c.watchErrors, c.writeErrors)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
@@ -163,10 +166,9 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		options.Metrics.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }}
 	}
 	lock.back = func(from time.Duration) {
-		c.fleet.setLost(c.fleet.now().Add(-from))
-		c.fleet.restartObservation()
+		c.fleet.endOutage(c.fleet.now().Add(-from))
 	}
-	c.silent = lock.silent
+	c.silent, c.formerRenewal, lock.now = lock.silent, lock.formerRenewal, c.clock.now
 	if o.LeaderElection {
 		c.election = lock
 		options.LeaderElection, options.LeaderElectionResourceLockInterface = true, lock
@@ -234,14 +236,14 @@ func (c *Controller) probes() http.Handler {
 }
 
 // newProblems returns an empty set of problems. Each change is logged: message with the subject as this attribute.
-func (c *Controller) newProblems(message, attribute string) *problems {
+func (c *Controller) newProblems(message, attribute string, solved func(subject string)) *problems {
 	return &problems{errs: map[string]error{}, changed: func(subject string, err error) {
 		if err != nil {
 			c.log.Error(message+"; retrying", attribute, subject, "err", err)
 			return
 		}
 		c.log.Info("problem solved", attribute, subject)
-		c.fleet.restartObservation()
+		solved(subject)
 	}}
 }
 
@@ -321,7 +323,7 @@ func (c *Controller) work(ctx context.Context) error {
 		}
 	}
 	c.log.Info("all watches are synced")
-	c.fleet.restartObservation()
+	c.fleet.endOutage(c.formerRenewal())
 	c.loop(ctx)
 	return nil
 }

@@ -32,9 +32,12 @@ type election struct {
 
 	back func(silent time.Duration) // called when the API server answers again after a silence
 
+	now func() time.Time // of the Lease's renewals: the machines' clocks can differ
+
 	mu       sync.Mutex
-	holder   string // as last read
-	term     int64  // 0: this controller does not lead
+	holder   string    // as last read
+	former   time.Time // when the Lease was renewed last before this controller had it
+	term     int64     // 0: this controller does not lead
 	renewed  time.Time
 	answered time.Time     // when the API server last answered a request for the Lease, which is sent every few seconds; zero: never
 	lost     chan struct{} // closed when this controller stops leading
@@ -71,6 +74,13 @@ func (e *election) silent() bool {
 	return !e.answered.IsZero() && time.Since(e.answered) > e.silence()
 }
 
+// formerRenewal returns when another controller renewed the Lease last; zero: not known.
+func (e *election) formerRenewal() time.Time {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.former
+}
+
 // noteAnswer notes that the API server has answered a request for the Lease, unless the error says that it has not.
 func (e *election) noteAnswer(err error) {
 	if s := apierrors.APIStatus(nil); err != nil && (!errors.As(err, &s) || s.Status().Code >= http.StatusTooManyRequests) {
@@ -93,7 +103,9 @@ func (e *election) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord,
 	if err == nil {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.holder = r.HolderIdentity
+		if e.holder = r.HolderIdentity; e.term == 0 {
+			e.former = r.RenewTime.Time
+		}
 		if e.term != 0 && e.holder != e.Identity() {
 			_ = e.end(fmt.Errorf("the Lease names %q", e.holder)) // read by leads
 		}
@@ -103,7 +115,7 @@ func (e *election) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord,
 
 // Create implements resourcelock.Interface.
 func (e *election) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
-	return e.write(r, func() error { return e.Interface.Create(ctx, r) })
+	return e.write(r, func(r resourcelock.LeaderElectionRecord) error { return e.Interface.Create(ctx, r) })
 }
 
 // Update implements resourcelock.Interface.
@@ -114,12 +126,13 @@ func (e *election) Update(ctx context.Context, r resourcelock.LeaderElectionReco
 	if foreign { // the elector would release the Lease of another holder
 		return errNotLeader
 	}
-	return e.write(r, func() error { return e.Interface.Update(ctx, r) })
+	return e.write(r, func(r resourcelock.LeaderElectionRecord) error { return e.Interface.Update(ctx, r) })
 }
 
-func (e *election) write(r resourcelock.LeaderElectionRecord, do func() error) error {
+func (e *election) write(r resourcelock.LeaderElectionRecord, do func(resourcelock.LeaderElectionRecord) error) error {
 	began := time.Now() // the Lease is valid from here
-	err := do()
+	r.RenewTime = metav1.NewTime(e.now())
+	err := do(r)
 	e.noteAnswer(err)
 	if err != nil {
 		return err

@@ -31,10 +31,9 @@ type fleet struct {
 	startup     map[string]*nodeEntry // nodes with the startup taint
 	nodes       map[string]*nodeEntry
 	rollouts    map[string]*rolloutEntry
-	since       time.Time        // since when all watches have been complete
-	lostAt      time.Time        // when they no longer were; zero: they are
-	outages     []rollout.Outage // the last ones
-	agent       time.Duration    // how long an agent may take to come back after an outage
+	lostAt      time.Time       // since when the watches are not complete; zero: they are
+	outages     rollout.Outages // the first ends with the first view
+	agent       time.Duration   // how long an agent may take to come back after an outage
 	// revisions are the ConfigMaps of revisions, by rollout and name.
 	revisions map[string]map[string]*corev1.ConfigMap
 	deleted   []*v1alpha1.NodeConfigRollout // not reported yet
@@ -75,11 +74,14 @@ type rolloutEntry struct {
 	// clockOffset is how far the newest time recorded for the rollout was ahead of the clock when this leader started. It is
 	// added to the clock, so that the rollout's time never goes back.
 	clockOffset time.Duration
+	// unwritten are the times in which this leader could not write what it had decided.
+	unwritten rollout.Outages
 
 	// Of the loop:
 	progress         *rollout.Progress // nil: what the status says
 	statusWritten    time.Time
 	failures         int               // failed steps in a row
+	failedAt         time.Time         // the first of them
 	template         *resolvedTemplate // of the last step
 	reportedGone     string            // the UID of the revision for which RevisionGone was reported
 	reportedError    string            // the last write error that was reported
@@ -110,21 +112,32 @@ func (f *fleet) scheduleAt(r *rolloutEntry, t time.Time) {
 	signal(f.changed)
 }
 
-// restartObservation makes every rollout due, after a time in which the controller could not see or write everything.
-func (f *fleet) restartObservation() {
+// endOutage notes that the controller could not see everything since a time, or since the watches are not complete, and makes every
+// rollout due.
+func (f *fleet) endOutage(from time.Time) {
 	f.mu.Lock()
-	now := f.now()
-	if !f.since.IsZero() {
-		f.outages = append(f.outages, rollout.Outage{From: earliest(f.lostAt, now), To: now})
-		f.outages = f.outages[max(0, len(f.outages)-maxOutages):]
-	}
-	f.since, f.lostAt = now, time.Time{}
+	f.outages = f.withOutage(f.outages, earliest(from, f.lostAt))
 	f.mu.Unlock()
 	f.scheduleAll()
 }
 
-// maxOutages is how many outages are remembered.
-const maxOutages = 100
+// withOutage adds an outage that ends now, and forgets old ones. A time in the future is now.
+func (f *fleet) withOutage(all rollout.Outages, from time.Time) rollout.Outages {
+	const most = 100
+	now := f.now()
+	all = all.Add(rollout.Outage{From: earliest(from, now), To: now})
+	return all[max(0, len(all)-most):]
+}
+
+// endUnwritten notes that a rollout is written again, and makes it due.
+func (f *fleet) endUnwritten(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r := f.rollouts[name]; r != nil {
+		r.unwritten = f.withOutage(r.unwritten, r.failedAt)
+		f.schedule(r)
+	}
+}
 
 // setLost notes since when the controller does not see everything; zero: it does.
 func (f *fleet) setLost(at time.Time) {

@@ -114,12 +114,11 @@ func (f *fleet) askingRollouts() map[string]bool {
 	return out
 }
 
-// times returns the time on the fleet's clock in whole seconds, as the API keeps it, and since when the fleet has been
-// observed without a gap.
-func (f *fleet) times() (now, since time.Time) {
+// times returns the time on the fleet's clock in whole seconds, as the API keeps it, and the outages.
+func (f *fleet) times() (time.Time, rollout.Outages) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.now().Truncate(time.Second), f.since
+	return f.now().Truncate(time.Second), slices.Clone(f.outages)
 }
 
 // recordedBy returns a time that is not before any that was recorded in a preflight's status.

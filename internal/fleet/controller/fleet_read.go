@@ -100,13 +100,14 @@ func (f *fleet) timeOf(r *rolloutEntry) time.Time {
 	return f.now().Add(r.clockOffset).Truncate(time.Second)
 }
 
-// setObservation sets since when the fleet has been observed without a gap, and the outages before.
+// setObservation sets the outages that concern a rollout.
 func (f *fleet) setObservation(r *rolloutEntry, p *rollout.Policy) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	p.Since = f.since.Add(r.clockOffset)
-	for _, o := range f.outages {
-		p.Outages = append(p.Outages, rollout.Outage{From: o.From.Add(r.clockOffset), To: o.To.Add(r.clockOffset)})
+	all := slices.Concat(f.outages, r.unwritten)
+	slices.SortFunc(all, func(a, b rollout.Outage) int { return a.To.Compare(b.To) })
+	for _, o := range all {
+		p.Outages = p.Outages.Add(rollout.Outage{From: o.From.Add(r.clockOffset), To: o.To.Add(r.clockOffset)})
 	}
 }
 

@@ -67,7 +67,9 @@ func (c *Controller) process(ctx context.Context, r *rolloutEntry) {
 	case unread:
 		next = c.fleet.now().Add(longestRetry)
 	default:
-		r.failures++
+		if r.failures++; r.failures == 1 {
+			r.failedAt = c.fleet.now()
+		}
 		next = c.fleet.now().Add(min(longestRetry, 250*time.Millisecond<<min(r.failures, 10)))
 		notBefore = next
 	}

@@ -148,7 +148,7 @@ const defaultPreflightTTL = time.Hour
 
 // stepPreflight does the next work of one NodeConfigPreflight: store the configuration, count the answers, record, ask.
 func (c *Controller) stepPreflight(ctx context.Context, o *v1alpha1.NodeConfigPreflight) (time.Time, error) {
-	now, since := c.fleet.times()
+	now, outages := c.fleet.times()
 	now = recordedBy(&o.Status, now)
 	st := o.Status.DeepCopy()
 	t := policy.PreflightTemplateOf(o)
@@ -167,7 +167,7 @@ func (c *Controller) stepPreflight(ctx context.Context, o *v1alpha1.NodeConfigPr
 	nodes := c.nodes
 	busy := c.fleet.askingRollouts()
 	q := rollout.Inquiry{
-		UID: string(o.UID), Now: now, Since: since, Timeout: c.settings.Times.Agent,
+		UID: string(o.UID), Now: now, Outages: outages, Timeout: c.settings.Times.Agent,
 		Room:      rollout.MaxUnanswered - c.fleet.unanswered(string(o.UID), c.settings.Times.Agent),
 		TakesPart: func(n *rollout.Node) bool { return n.OtherSource == "" },
 		Runs: func(n *rollout.Node) bool {

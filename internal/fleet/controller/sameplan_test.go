@@ -106,7 +106,7 @@ func comparePlans(t *rapid.T, seen map[string]int) {
 		"evicted":       len(result.Evict) > 0,
 		"may not drain": strings.Contains(wants.Invalid, "kubectl apply -k config/drain"),
 		"invalid spec":  d.invalid == 1, "invalid selector": d.invalid == 2,
-		"invalid with nodes": wants.Invalid != "" && len(nodes) > 0, "new leader": !wants.Since.IsZero(),
+		"invalid with nodes": wants.Invalid != "" && len(nodes) > 0, "new leader": len(wants.Outages) > 0,
 		"gates": len(wants.Gates) > 0, "unknown server": strings.Contains(wants.Invalid, "no Prometheus server"),
 		"late": result.Counts.Stale > 0 || result.Counts.Failed > 0, "conflicted": result.Counts.Conflicted > 0,
 		"maintenance by flag": slices.ContainsFunc(nodes, func(n rollout.Node) bool { return n.Maintenance == "condition example.com/Repair" }),
@@ -448,9 +448,12 @@ func (d *drawnFleet) controller(api client.WithWatch, now time.Time) *Controller
 		settings: d.settings, writers: 1, client: api, fleet: newFleet("", time.Second), recorder: events.NewFakeRecorder(100),
 		log: slog.New(slog.DiscardHandler),
 	}
-	c.fleet.now, c.fleet.since, c.fleet.maintenance = func() time.Time { return now }, d.since, d.settings.Maintenance
+	c.fleet.now, c.fleet.maintenance = func() time.Time { return now }, d.settings.Maintenance
+	if !d.since.IsZero() {
+		c.fleet.outages = rollout.Outages{{From: d.since, To: d.since}}
+	}
 	var err error
-	c.metrics, err = newMeters(prometheus.NewRegistry(), "v1", "", newCollector(c.fleet, 0, time.Minute, c.newProblems("", ""), c.newProblems("", "")))
+	c.metrics, err = newMeters(prometheus.NewRegistry(), "v1", "", newCollector(c.fleet, 0, time.Minute, c.newProblems("", "", nil), c.newProblems("", "", nil)))
 	assert.NoError(d, err)
 	c.sources = newTemplateSources(api, func() {})
 	if d.source != nil {

@@ -81,7 +81,7 @@ func (f *fleet) dueStartup(times rollout.StartupTimes, complete bool) (due []sta
 		}
 		why, again := s.Release(now, times)
 		// Nodes could not report in an outage: the deadline is not over before agents have come back.
-		if back := f.since.Add(f.agent); complete && why == rollout.ReleasedAtDeadline && now.Before(back) {
+		if back := f.outages.End(s.Created.Add(times.Deadline), 1, f.agent).Add(-1); complete && why == rollout.ReleasedAtDeadline && now.Before(back) {
 			why, again = rollout.StartupKeep, back
 		}
 		if why == rollout.StartupKeep {

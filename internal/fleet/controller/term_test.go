@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
 
@@ -97,7 +98,7 @@ func TestATermBelongsToOneHolderOfTheLease(t *testing.T) {
 	}
 	begin := func() (*election, *memory) {
 		m := &memory{}
-		return &election{Interface: m, duration: time.Hour, lost: make(chan struct{})}, m
+		return &election{Interface: m, duration: time.Hour, now: time.Now, lost: make(chan struct{})}, m
 	}
 	ctx := t.Context()
 	e, m := begin()
@@ -219,4 +220,26 @@ func TestAControllerWithoutElectionRenewsAFreeLease(t *testing.T) {
 	l := lease(t)
 	assert.That(t, *l.Spec.HolderIdentity == "", "it keeps the lease: %+v", l.Spec)
 	_ = client.IgnoreNotFound(admin.Delete(t.Context(), lease(t)))
+}
+
+// The next leader knows from the Lease how long nobody observed the fleet. Its clock is the API server's.
+func TestANewLeaderKnowsWhenTheFormerOneWasThereLast(t *testing.T) {
+	m := &memory{record: resourcelock.LeaderElectionRecord{HolderIdentity: "other", RenewTime: metav1.NewTime(then)}}
+	now := then.Add(time.Hour)
+	e := &election{Interface: m, duration: time.Hour, now: func() time.Time { return now }, lost: make(chan struct{})}
+	read := func() {
+		_, _, err := e.Get(t.Context())
+		assert.NoError(t, err)
+	}
+	read()
+	assert.NoError(t, e.Update(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "me", RenewTime: metav1.NewTime(then.Add(-time.Hour))}))
+	assert.That(t, m.record.RenewTime.Time.Equal(now), "it renewed the Lease at %s", m.record.RenewTime)
+	read() // its own
+	assert.That(t, e.formerRenewal().Equal(then), "the former leader renewed it at %s", e.formerRenewal())
+	f := newFleet("", time.Second)
+	f.now = func() time.Time { return now }
+	f.endOutage(e.formerRenewal())
+	p := rollout.Policy{}
+	f.setObservation(&rolloutEntry{}, &p)
+	assert.That(t, len(p.Outages) == 1 && p.Outages[0] == (rollout.Outage{From: then, To: now}), "the outages are %v", p.Outages)
 }

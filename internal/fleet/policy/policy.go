@@ -43,7 +43,7 @@ type Input struct {
 
 // Build returns the policy of a rollout, and the progress in its status. If the spec or the template is invalid,
 // Policy.Invalid says why, and Policy.Target is the revision in the status. Policy.Target.UID is UIDNotCreated if the
-// revision's ConfigMap does not exist. The controller sets Policy.Term and Policy.Since.
+// revision's ConfigMap does not exist. The controller sets Policy.Term and Policy.Outages.
 func Build(in Input) (rollout.Policy, rollout.Progress) {
 	r := in.Rollout
 	p, err := FromSpec(r, in.Settings.Times, in.Now)

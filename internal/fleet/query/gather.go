@@ -145,11 +145,12 @@ func Gather(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout,
 }
 
 // build sets the policy and the progress. The controller observes at least since it acquired its Lease, on the clock of its
-// machine; only the controller knows about later gaps. Without permission to read the Lease, Policy.Since stays zero.
+// machine; only the controller knows about later gaps. Without permission to read the Lease, there are none.
 func (f *Fleet) build(ctx context.Context, c client.Reader, in policy.Input) {
 	f.Policy, f.Progress = policy.Build(in)
 	if l := controllerLease(ctx, c, in.Settings.Namespace); l != nil && l.Spec.AcquireTime != nil {
-		f.Policy.Since = l.Spec.AcquireTime.Time
+		at := l.Spec.AcquireTime.Time
+		f.Policy.Outages = rollout.Outages{{From: at, To: at}}
 	}
 }
 

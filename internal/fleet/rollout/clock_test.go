@@ -44,7 +44,7 @@ func TestASoakBeginsWhenTheNodeWasFirstSeenHealthy(t *testing.T) {
 func TestANewLeaderContinuesARecordedSoak(t *testing.T) {
 	w := soaking(t)
 	w.now = w.now.Add(9 * time.Minute)
-	w.policy.Since = w.now // the leader is new
+	w.policy.Outages = seenSince(w.now) // the leader is new
 	assert.Equal(t, w.stateAfter(time.Minute), Updated, "the node")
 }
 
@@ -60,7 +60,7 @@ func TestANewLeaderRestartsAnUnrecordedSoak(t *testing.T) {
 			w := soaking(t)
 			change(&w.nodes[0].Observation)
 			w.now = w.now.Add(10 * time.Minute)
-			w.policy.Since = w.now
+			w.policy.Outages = seenSince(w.now)
 			s := w.plan().States[0]
 			assert.Must(t, s == Soaking, "the node is %s", s)
 			assert.That(t, w.nodes[0].Observation.HealthySince.Equal(w.now), "the mark is %+v at %s", w.nodes[0].Observation, w.now)
@@ -116,7 +116,7 @@ func TestFailuresBeforeARetryDoNotCountWhateverTheClocks(t *testing.T) {
 	w, failed := retried(t)
 	assert.Must(t, failed.Observation.Failed == 1 && failed.Observation.Attempt == 1, "the mark is %+v", failed.Observation)
 	for _, now := range []time.Time{w.now, w.now.Add(-time.Hour), w.now.Add(time.Hour)} {
-		w.now, w.policy.Since = now, now // a new leader
+		w.now, w.policy.Outages = now, seenSince(now) // a new leader
 		w.act()
 		w.plan()
 		assert.That(t, w.progress.Halt == nil, "it was stopped: %s", w.last.Message)

@@ -353,7 +353,7 @@ func (d *planner) holderOf(n *Node, s State) (what string, answers bool) {
 		if n.Observation.Blocked.After(written) {
 			written = n.Observation.Blocked
 		}
-		soon := d.since(written).Add(d.p.AgentTimeout / 2)
+		soon := d.deadline(written, d.p.AgentTimeout/2)
 		d.requeueAt(soon)
 		return "whose agents have not answered since the assignment was taken back or replaced", d.p.Now.Before(soon)
 	case s == Failed:

@@ -190,7 +190,7 @@ func (d *planner) continueDrain(i int) {
 
 // drainEnds returns when the drain of a node is given up.
 func (d *planner) drainEnds(n *Node) time.Time {
-	return n.Drain.Since.Add(d.p.DrainTimeout + d.unobserved(n.Drain.Since))
+	return d.ends(n.Drain.Since, d.p.DrainTimeout)
 }
 
 // drainFails returns why a drain is given up; empty: it continues.

@@ -401,14 +401,14 @@ func TestARevisionThatNoNodeHasProvenIsNotComplete(t *testing.T) {
 }
 
 func TestTimeWithoutObservationDoesNotCountForTimeouts(t *testing.T) {
-	for since, stuck := range map[time.Duration]bool{0: true, 2 * time.Hour: false} {
+	for until, stuck := range map[time.Duration]bool{0: true, 2 * time.Hour: false} {
 		w := fleet(1)
 		w.assigned("n1")
 		w.node("n1").Source.AssignedAt = epoch.Add(2 * time.Hour)
-		w.now, w.policy.Since = epoch.Add(2*time.Hour), epoch.Add(since)
+		w.now, w.policy.Outages = epoch.Add(2*time.Hour), Outages{{epoch, epoch.Add(until)}}
 		r := w.plan()
 		late := slices.ContainsFunc(r.Conditions, func(c Condition) bool { return c.Reason == "ProgressDeadlineExceeded" })
-		assert.That(t, late == stuck, "seen since %s: %+v", since, r.Conditions)
+		assert.That(t, late == stuck, "seen since %s: %+v", until, r.Conditions)
 	}
 }
 
@@ -420,13 +420,13 @@ func TestOnlyChangesAfterTheAssignmentFailANode(t *testing.T) {
 	}{
 		{"it went NotReady", func(w *world, n *Node) { n.Ready, n.WentNotReady = false, epoch.Add(time.Second) }, Failed},
 		{"NotReady while not observed", func(w *world, n *Node) {
-			n.Ready, n.WentNotReady, w.policy.Since = false, epoch.Add(time.Second), w.now
+			n.Ready, n.WentNotReady, w.policy.Outages = false, epoch.Add(time.Second), Outages{{epoch, w.now}}
 		}, Trial},
 		{"it was created again", func(w *world, n *Node) { n.Ready, n.Created = false, epoch.Add(time.Second) }, Skipped},
 		{"its agent is silent", func(w *world, n *Node) { n.Observed = 1 }, Stale},
 		{"its agent cannot read its NodeConfig", func(w *world, n *Node) { n.Observed = 0 }, Trial},
 		{"nor could it before the trial", func(w *world, n *Node) { n.Observed, n.InTrial, n.Active = 0, false, Ref{} }, Stale},
-		{"silent while not observed", func(w *world, n *Node) { n.Observed, w.policy.Since = 1, w.now }, Assigned},
+		{"silent while not observed", func(w *world, n *Node) { n.Observed, w.policy.Outages = 1, Outages{{epoch, w.now}} }, Assigned},
 		{"its trial does not end", func(w *world, n *Node) { w.now = epoch.Add(time.Hour) }, Failed},
 		{"it lost the API, and cannot tell why", func(w *world, n *Node) {
 			w.now, n.OK, n.Reason = epoch.Add(time.Hour), "Unknown", "LostAPI"

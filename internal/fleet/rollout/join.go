@@ -142,7 +142,7 @@ func (d *planner) joinFailed(n *Node) string {
 		if !is {
 			return ""
 		}
-		end := judged.Add(d.p.NotReadyGrace)
+		end := d.deadline(judged, d.p.NotReadyGrace)
 		d.requeueAt(end)
 		if !d.p.Now.Before(end) {
 			return FailedNotReady
@@ -163,7 +163,7 @@ func (d *planner) joinInProgress(n *Node) bool {
 	if n.Observed == n.Generation {
 		return true
 	}
-	end := d.since(n.Source.AssignedAt).Add(d.p.AgentTimeout)
+	end := d.deadline(n.Source.AssignedAt, d.p.AgentTimeout)
 	d.requeueAt(end)
 	return d.p.Now.Before(end)
 }

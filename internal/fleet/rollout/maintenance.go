@@ -42,7 +42,7 @@ func (d *planner) maintenance(n *Node) Maintenance {
 // excused if only the maintenance keeps the timeout from having ended.
 func (d *planner) timeout(n *Node, length time.Duration) (end time.Time, over, excused bool) {
 	m := d.maintenance(n)
-	end = d.since(n.Source.AssignedAt).Add(length + m.Total)
+	end = d.deadline(n.Source.AssignedAt, length+m.Total)
 	d.requeueAt(end)
 	over = !d.p.Now.Before(end)
 	excused = over && !m.Since.IsZero() && m.Since.Before(end)
@@ -53,7 +53,7 @@ func (d *planner) timeout(n *Node, length time.Duration) (end time.Time, over, e
 // maintenance that began before.
 func (d *planner) judgedNotReadySince(n *Node) (time.Time, bool) {
 	m := d.maintenance(n)
-	since := d.since(n.WentNotReady)
+	since := d.wentNotReady(n)
 	if m.Ended.After(since) {
 		since = m.Ended
 	}

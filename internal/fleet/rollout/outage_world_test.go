@@ -1,6 +1,8 @@
 package rollout
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -8,6 +10,9 @@ import (
 
 	"github.com/evenkeel/evenkeel/testkit/assert"
 )
+
+// seenSince are the outages of a leader that has seen the fleet since a time, without a gap.
+func seenSince(t time.Time) Outages { return Outages{{t, t}} }
 
 // hasty is a world of healthy nodes that have hardly more time than their trial.
 func hasty(nodes int) *world {
@@ -41,20 +46,26 @@ func TestAnOutageInTheMiddleOfATrialFailsNoNode(t *testing.T) {
 	}
 }
 
-// TestRandomOutagesFailNoNode holds however often the API server goes away, if agents come back in the time that they may take.
+// TestRandomOutagesFailNoNode holds if agents come back in the time that they may take, and no trial has more outages than that they may
+// come back from.
 func TestRandomOutagesFailNoNode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := hasty(rapid.IntRange(1, 12).Draw(t, "nodes"))
 		w.policy.MaxUnavailable = Amount{Value: rapid.IntRange(1, 6).Draw(t, "maxUnavailable")}
 		w.policy.Soak = time.Duration(rapid.IntRange(0, 120).Draw(t, "soak")) * time.Second
 		w.target("r1")
+		var began []time.Time // of the last outages
 		for pass := 0; w.last.Phase != PhaseComplete; pass++ {
 			w.act()
 			w.plan()
 			assert.Must(t, w.progress.Halt == nil, "it was stopped: %s", w.last.Message)
 			assert.Must(t, pass < 5000, "it does not complete: %s", w.last.Message)
 			w.now = w.now.Add(time.Duration(rapid.IntRange(1, 5).Draw(t, "seconds")) * time.Second)
-			if pass < 200 && rapid.IntRange(0, 15).Draw(t, "outage") == 0 {
+			many := len(began) >= mostReturns && slices.ContainsFunc(w.nodes, func(n Node) bool {
+				return n.LastKnownGood.SHA256 != n.Source.SHA256 && !n.Source.AssignedAt.After(began[len(began)-mostReturns])
+			})
+			if pass < 200 && !many && rapid.IntRange(0, 15).Draw(t, "outage") == 0 {
+				began = append(began, w.now)
 				w.outage(time.Duration(rapid.IntRange(1, 120).Draw(t, "length"))*time.Second, func(*Node) time.Duration {
 					return time.Duration(rapid.IntRange(0, 47).Draw(t, "late")) * time.Second
 				})
@@ -90,8 +101,123 @@ func TestASoakDoesNotCountTheTimeOfOutages(t *testing.T) {
 	assert.Equal(t, w.stateAfter(time.Second), Updated, "at its end the node")
 }
 
+// often is a world whose API server goes away for six seconds, every so often. Agents are back at once.
+func (w *world) often(every time.Duration) {
+	w.outage(6*time.Second, func(*Node) time.Duration { return 0 })
+	w.now = w.now.Add(every - 6*time.Second)
+}
+
+func TestAnAPIServerThatOftenFailsEndsNoDeadlineForEver(t *testing.T) {
+	for name, c := range map[string]struct {
+		does string
+		down bool
+		want State
+		most time.Duration
+	}{
+		"a dead node fails":                          {"", true, Failed, 8 * time.Minute},
+		"a hung node fails":                          {"hang", false, Failed, 8 * time.Minute},
+		"the assignment of a silent agent goes back": {"silent", false, Stale, 9 * time.Minute},
+	} {
+		for _, forgets := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, each time another leader: %t", name, forgets), func(t *testing.T) {
+				w := hasty(1)
+				w.agents["n1"].does["r1"], w.agents["n1"].silent = c.does, c.does == "silent"
+				w.target("r1")
+				w.plan()
+				if c.down {
+					w.setNotReady(w.node("n1"), true)
+				}
+				is := w.plan().States[0]
+				for is != c.want && w.now.Before(epoch.Add(2*c.most)) {
+					w.often(30 * time.Second)
+					if last := len(w.policy.Outages) - 1; forgets {
+						w.policy.Outages = w.policy.Outages[last:]
+					}
+					w.act()
+					is = w.plan().States[0]
+				}
+				assert.That(t, is == c.want && w.now.Before(epoch.Add(2*c.most)), "after %s it is %s", w.now.Sub(epoch), is)
+			})
+		}
+	}
+}
+
+func TestAStuckRolloutIsReportedAlthoughTheAPIServerFailsOnceAnHour(t *testing.T) {
+	w := hasty(1)
+	w.policy.MaxUnavailable = Amount{}
+	w.target("r1")
+	for range 3 {
+		w.plan()
+		w.often(50 * time.Minute)
+	}
+	assert.Equal(t, w.plan().Phase, PhaseStuck, "the phase")
+}
+
+func TestASilentAgentDelaysARollbackForALimitedTimeWhateverTheOutages(t *testing.T) {
+	w := hasty(2)
+	w.policy.MaxUnavailable, w.policy.RollbackMaxUnavailable = Amount{Value: 2}, Amount{Value: 1}
+	for _, name := range []string{"r1", "r2"} {
+		w.target(name)
+		for w.plan().Phase != PhaseComplete {
+			w.now = w.now.Add(5 * time.Second)
+			w.act()
+		}
+	}
+	w.agents["n1"].silent, w.agents["n2"].silent = true, true
+	w.policy.Abort = Abort{Revision: 2, Rollback: true}
+	began := w.now
+	for w.plan().Phase != PhaseRolledBack && w.now.Before(began.Add(time.Hour)) {
+		w.often(30 * time.Second)
+		w.act()
+	}
+	assert.That(t, w.now.Before(began.Add(20*time.Minute)), "it took %s: %s", w.now.Sub(began), w.last.Message)
+}
+
+func TestAnOutageAfterTheSoakChangesNothing(t *testing.T) {
+	w := soaking(t)
+	w.policy.Steps = []Step{{Nodes: Amount{Value: 1}}, {}, {Nodes: Amount{100, true}}} // it stays incomplete
+	is := w.stateAfter(10 * time.Minute)
+	assert.Must(t, is == Updated && !w.progress.Succeeded, "the node is %s; %s: %s", is, w.last.Phase, w.last.Message)
+	w.outage(3*time.Minute, func(*Node) time.Duration { return 0 })
+	assert.Equal(t, w.stateAfter(0), Updated, "after the outage the node")
+}
+
+func TestOutagesEndAtTheirTime(t *testing.T) {
+	at := func(seconds ...int) (all Outages) {
+		for i := 0; i < len(seconds); i += 2 {
+			all = append(all, Outage{epoch.Add(time.Duration(seconds[i]) * time.Second), epoch.Add(time.Duration(seconds[i+1]) * time.Second)})
+		}
+		return all
+	}
+	for name, c := range map[string]struct {
+		outages             Outages
+		start, length, want int
+		deadline            int
+	}{
+		"none":                            {nil, 0, 100, 100, 100},
+		"one":                             {at(50, 80), 0, 100, 100 + 30 + 60, 150 + 30 + 60},
+		"at the end":                      {at(100, 180), 0, 100, 100, 100 + 100 + 80 + 60},
+		"before the start":                {at(-100, -70), 0, 100, 100, 100},
+		"agents were not yet back":        {at(-100, -20), 0, 100, 140, 140},
+		"it began before the start":       {at(-100, 20), 0, 100, 180, 180},
+		"two, agents not back in between": {at(10, 20, 30, 40), 0, 100, 100 + 10 + 10 + 10 + 60, 110 + 10 + 10 + 10 + 60},
+		"short ones use up the returns":   {at(0, 1, 100, 101, 200, 201, 300, 301, 400, 401, 500, 501, 600, 601, 700, 701), 0, 250, 250 + 6 + 300, 250 + 6 + 300},
+		"not a long one":                  {at(0, 1, 100, 101, 200, 201, 300, 301, 400, 401, 500, 801), 0, 250, 250 + 5 + 300 + 301 + 60, 250 + 5 + 300 + 301 + 60},
+		"much is unknown":                 {at(5000, 5100), 0, 100, 100, 400},
+	} {
+		start, length := epoch.Add(time.Duration(c.start)*time.Second), time.Duration(c.length)*time.Second
+		assert.Equal(t, c.outages.End(start, length, time.Minute).Sub(epoch), time.Duration(c.want)*time.Second, name+": the end")
+		assert.Equal(t, c.outages.Deadline(start, length, time.Minute).Sub(epoch), time.Duration(c.deadline)*time.Second, name+": the deadline")
+	}
+	merged := Outages(nil)
+	for _, o := range at(0, 10, 20, 30, 15, 40, 40, 40, 50, 60) {
+		merged = merged.Add(o)
+	}
+	assert.That(t, slices.Equal(merged, at(0, 10, 15, 40, 50, 60)), "merged they are %v", merged)
+}
+
 func TestADrainDoesNotCountTheTimeOfOutages(t *testing.T) {
-	d := planner{p: Policy{DrainTimeout: 5 * time.Minute, AgentTimeout: time.Minute, Outages: []Outage{
+	d := planner{p: Policy{DrainTimeout: 5 * time.Minute, AgentTimeout: time.Minute, Outages: Outages{
 		{epoch.Add(-time.Hour), epoch.Add(-time.Minute)}, {epoch.Add(time.Minute), epoch.Add(3 * time.Minute)},
 	}}}
 	assert.Equal(t, d.drainEnds(&Node{Drain: Drain{Since: epoch}}), epoch.Add(8*time.Minute), "the drain ends")

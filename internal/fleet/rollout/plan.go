@@ -227,7 +227,7 @@ func (d *planner) checkDeadline() {
 	if d.next.Waiting || d.p.ProgressDeadline == 0 {
 		return
 	}
-	end := d.since(d.next.ProgressTime).Add(d.p.ProgressDeadline)
+	end := d.deadline(d.next.ProgressTime, d.p.ProgressDeadline)
 	d.stuck = !now.Before(end)
 	d.requeueAt(end)
 }

@@ -80,7 +80,7 @@ type PreflightGroup struct {
 type Inquiry struct {
 	UID     string // of the requests
 	Now     time.Time
-	Since   time.Time     // since when the fleet has been observed: agents had come back Timeout later, and no node is late before another Timeout
+	Outages Outages       // that this leader knows
 	Timeout time.Duration // for an agent to answer
 	Room    int           // how many requests of this preflight may be unanswered at the same time
 
@@ -124,11 +124,11 @@ func (q Inquiry) Evaluate(started time.Time, nodes []Node) (r PreflightResult, a
 		addName(&r.UnansweredNodes, n.Name)
 		switch {
 		case p.Asked == q.UID:
-			asked, back := p.AskedAt, q.Since.Add(q.Timeout)
-			if asked.Before(back) || asked.After(q.Now.Add(q.Timeout)) { // the controller writes no such time
-				asked = back
+			asked := p.AskedAt
+			if asked.After(q.Now.Add(q.Timeout)) { // the controller writes no such time
+				asked = started
 			}
-			if left := asked.Add(q.Timeout).Sub(q.Now); left > 0 {
+			if left := q.Outages.Deadline(asked, q.Timeout, q.Timeout).Sub(q.Now); left > 0 {
 				pending++
 				wait(left)
 			}
@@ -229,7 +229,7 @@ func (d *planner) preflight() {
 		started = was.Started
 	}
 	q := Inquiry{
-		UID: PreflightUID(d.p.UID, d.next.Revision, d.next.Attempt), Now: d.p.Now, Since: d.p.Since, Timeout: d.p.AgentTimeout, Room: d.p.PreflightRoom,
+		UID: PreflightUID(d.p.UID, d.next.Revision, d.next.Attempt), Now: d.p.Now, Outages: d.p.Outages, Timeout: d.p.AgentTimeout, Room: d.p.PreflightRoom,
 		TakesPart: func(n *Node) bool { return n.Owner == "" && n.OtherSource == "" && !n.manual() },
 		Runs:      func(n *Node) bool { return d.hasTarget(n) && d.proven(n) && n.OK != "False" },
 		Busy:      func(*Node) bool { return false }, // the newer request counts

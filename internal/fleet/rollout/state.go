@@ -66,32 +66,10 @@ func (d *planner) assignedTarget(n *Node) bool {
 	return d.hasTarget(n) && n.Source.Revision == d.next.Revision
 }
 
-// since returns the start of something that nodes could only report from Policy.Since on, when their agents had come back.
-func (d *planner) since(t time.Time) time.Time {
-	if reported := d.p.Since.Add(d.p.AgentTimeout); t.Before(reported) {
-		return reported
-	}
-	return t
-}
-
-// unobserved returns how much time after t nodes could not report, because of outages that this leader knows.
-func (d *planner) unobserved(t time.Time) (total time.Duration) {
-	for _, o := range d.p.Outages {
-		from := o.From
-		if from.Before(t) {
-			from = t
-		}
-		if end := o.To.Add(d.p.AgentTimeout); end.After(from) {
-			total, t = total+end.Sub(from), end
-		}
-	}
-	return total
-}
-
 // wentNotReady returns when a node was last seen to become NotReady.
 func (d *planner) wentNotReady(n *Node) time.Time {
-	if n.WentNotReady.IsZero() {
-		return d.p.Since
+	if n.WentNotReady.IsZero() && len(d.p.Outages) > 0 {
+		return d.p.Outages[0].To
 	}
 	return n.WentNotReady
 }
@@ -141,7 +119,7 @@ func (d *planner) stateOf(n *Node) NodeState {
 		return NodeState{State: Stale, Message: "its agent is silent; " + waitsForAnswer}
 	case n.Observed != n.Generation:
 		// The assignment is new, or the agent was silent before.
-		answer := d.since(n.Source.AssignedAt).Add(d.p.AgentTimeout)
+		answer := d.deadline(n.Source.AssignedAt, d.p.AgentTimeout)
 		if n.Source.Kind != SourceNone && d.p.Now.Before(answer) {
 			d.requeueAt(answer)
 			return NodeState{State: Pending, Message: "its agent has not answered the previous assignment"}
@@ -164,7 +142,6 @@ func (d *planner) stateOf(n *Node) NodeState {
 
 // assignedNodeState is nodeState for a node whose spec names the target.
 func (d *planner) assignedNodeState(n *Node) NodeState {
-	now, assigned := d.p.Now, d.since(n.Source.AssignedAt)
 	// An agent that cannot read its NodeConfig for the moment reports generation 0. It continues the trial that it has begun.
 	continues := n.Observed == 0 && n.InTrial && n.Active.SHA256 == d.p.Target.SHA256
 	answered, proven := n.Observed == n.Generation || continues, d.proven(n) && n.OK != "False"
@@ -184,7 +161,7 @@ func (d *planner) assignedNodeState(n *Node) NodeState {
 		if !is {
 			return NodeState{State: Skipped, Message: "NotReady under maintenance (" + n.Maintenance + ") that began earlier: no failure, and " + timeoutsWait}
 		}
-		if end := judged.Add(d.p.NotReadyGrace); now.Before(end) {
+		if end := d.deadline(judged, d.p.NotReadyGrace); d.p.Now.Before(end) {
 			d.requeueAt(end)
 			break
 		}
@@ -211,7 +188,7 @@ func (d *planner) assignedNodeState(n *Node) NodeState {
 	case excused:
 		return d.excused(n, "its trial has not ended yet")
 	case late:
-		return NodeState{Failed, FailedTimeout, fmt.Sprintf("the trial had not ended by %s, %s after the assignment: %s", end.UTC().Format(time.RFC3339), end.Sub(assigned), n.Error)}
+		return NodeState{Failed, FailedTimeout, fmt.Sprintf("the trial had not ended by %s, %s after the assignment: %s", end.UTC().Format(time.RFC3339), end.Sub(n.Source.AssignedAt), n.Error)}
 	case n.InTrial:
 		return NodeState{State: Trial, Message: "on trial"}
 	}
@@ -237,7 +214,7 @@ func (d *planner) soaking(n *Node) NodeState {
 	case !n.healthy():
 		return NodeState{State: Soaking, Message: "ConfigOK is not True: the soak starts again when it is: " + n.Error}
 	default:
-		end := since.Add(d.p.Soak + d.unobserved(since))
+		end := d.ends(since, d.p.Soak)
 		if !d.p.Now.Before(end) {
 			return NodeState{State: Updated}
 		}
@@ -431,7 +408,7 @@ func (d *planner) returning(n *Node) bool {
 
 // answerExpected reports whether the agent of a returning node is expected to answer soon.
 func (d *planner) answerExpected(n *Node) bool {
-	end := d.since(n.Observation.Blocked).Add(d.p.AgentTimeout)
+	end := d.deadline(n.Observation.Blocked, d.p.AgentTimeout)
 	if !d.returning(n) || !d.p.Now.Before(end) {
 		return false
 	}
@@ -505,7 +482,7 @@ func (d *planner) countsInFlight(n *Node, s State) bool {
 		return d.hasTarget(n) // until the assignment is taken back
 	case Skipped:
 		if !d.hasTarget(n) { // under maintenance, and maybe still on trial with an earlier revision
-			answer := d.since(n.Source.AssignedAt).Add(d.p.AgentTimeout)
+			answer := d.deadline(n.Source.AssignedAt, d.p.AgentTimeout)
 			return n.Ready && n.Source.Rollout == d.p.Name && (n.inFlight() || n.refuses()) && !d.leftBehind(n) && (n.Observed == n.Generation || d.p.Now.Before(answer))
 		}
 		return n.Ready || d.assignedTarget(n) && !d.maintenance(n).Since.IsZero() && !n.Created.After(n.Source.AssignedAt) // it continues after its maintenance
@@ -540,7 +517,7 @@ func (d *planner) rollingBack(n *Node) bool {
 	if n.Observed != n.Generation {
 		most = d.p.AgentTimeout
 	}
-	end := d.since(n.Source.AssignedAt).Add(most)
+	end := d.deadline(n.Source.AssignedAt, most)
 	d.requeueAt(end)
 	return d.p.Now.Before(end)
 }

@@ -77,7 +77,7 @@ func (w *world) set(cmd, key, value string) error {
 			w.terms[uid] = p.Term
 		}
 		if key == "forgets" { // it sees all nodes for the first time
-			p.Since = w.now
+			p.Outages = seenSince(w.now)
 			w.forgetObservations()
 		}
 	case "restart":

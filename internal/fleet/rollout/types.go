@@ -86,11 +86,8 @@ type Policy struct {
 	// Revisions are the UIDs of the ConfigMaps of this rollout's revisions; nil: not known.
 	Revisions []string
 	// Term is the number of the controller's leadership, higher for each leader. 0: there is no election.
-	Term int64
-	// Since is since when the fleet has been observed without a gap. Timeouts begin at the earliest AgentTimeout later: agents need
-	// that long to come back after an outage.
-	Since   time.Time
-	Outages []Outage // that this leader knows, the oldest first
+	Term    int64
+	Outages Outages // that this leader knows
 
 	Paused, Frozen             bool
 	PausedReason, FrozenReason string // for people
@@ -132,9 +129,6 @@ type Policy struct {
 	AgentTimeout  time.Duration // for an agent to accept an assignment, while the Node is Ready, or to come back after an outage
 	NotReadyGrace time.Duration // for how long a node may be NotReady before it counts as failed
 }
-
-// Outage is a time in which the fleet was not observed.
-type Outage struct{ From, To time.Time }
 
 // SourceKind is the kind of a NodeConfig's spec.configSource.
 type SourceKind int

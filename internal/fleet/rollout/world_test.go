@@ -279,7 +279,7 @@ func (w *world) outage(length time.Duration, late func(*Node) time.Duration) {
 			a.adopted = a.adopted.Add(a.back.Sub(away))
 		}
 	}
-	w.policy.Since, w.policy.Outages = w.now, append(w.policy.Outages, Outage{from, w.now})
+	w.policy.Outages = w.policy.Outages.Add(Outage{from, w.now})
 }
 
 // act lets every agent do what it has to do by now.
