@@ -27,8 +27,8 @@ func (a *app) undoCommand() *cobra.Command {
 		Short: "Roll out the configuration of an older revision again",
 		Long: `Roll out the configuration of an older revision again.
 
-It becomes a new revision with the next number, and is rolled out by the same steps, but without their pauses: limits, gates and
-the failure policy still apply. --to-revision defaults to the last revision that succeeded, or to the one before it if that is
+It becomes a new revision with the next number, and is rolled out by the same steps: limits, gates and the failure policy still
+apply. A revision that succeeded passes the pauses of the steps. --to-revision defaults to the last revision that succeeded, or to the one before it if that is
 the target already. A revision that failed needs --force. To take nodes off a revision at once, without steps, use abort --rollback.
 
 The rollout's template does not change: undo sets spec.pin, which holds the older revision in place of the template. It ends

@@ -192,6 +192,9 @@ func pin(r *v1alpha1.NodeConfigRollout, template, content policy.Content, number
 	if content.SHA256 == template.SHA256 {
 		until = "which is that of the template"
 	}
+	if !policy.Succeeded(&r.Status, content.SHA256) || failureOf(r, content.SHA256) != "" {
+		until += "; it has not succeeded, so the pauses of the steps hold"
+	}
 	if len(r.Spec.Strategy.Windows) > 0 {
 		until += "; nodes wait for the next maintenance window, unlike with abort --rollback"
 	}
