@@ -117,7 +117,7 @@ that has stopped or is complete.`, `  kubectl evenkeel rollout abort workers
 			if err != nil {
 				return "", err
 			}
-			return steer.EditObserved(ctx, c, args[0], revision, steer.Foretold(ctx, c, steer.Abort(rollback, why)))
+			return steer.EditAndTell(ctx, c, args[0], revision, steer.Abort(rollback, why))
 		})
 	cmd.Flags().BoolVar(&rollback, "rollback", false, "return the nodes to the last revision that succeeded")
 	revisionFlag(cmd, &revision)
@@ -134,7 +134,7 @@ it failed try it again, and the rollout goes on with the others: a revision that
 outage (Inconclusive).`, `  kubectl evenkeel rollout retry workers node-7 node-12
   kubectl evenkeel rollout retry workers --force`,
 		func(ctx context.Context, c client.Client, args []string) (string, error) {
-			return steer.EditObserved(ctx, c, args[0], 0, steer.Foretold(ctx, c, steer.Retry(ctx, c, args[1:], force)))
+			return steer.EditAndTell(ctx, c, args[0], 0, steer.Retry(ctx, c, args[1:], force))
 		})
 	cmd.Flags().BoolVar(&force, "force", false, "go on with all nodes, although the revision was stopped")
 	cmd.Args, cmd.ValidArgsFunction = rolloutAndMore, a.completeRetry

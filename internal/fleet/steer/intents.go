@@ -247,6 +247,8 @@ func checkRetry(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRoll
 // the others wait; without names it needs force, if the revision was stopped for a reason that can be its own.
 func Retry(ctx context.Context, c client.Reader, nodes []string, force bool) Change {
 	nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))
+	var undecided []string
+	var checked int64 // the revision: reading the fleet again after a conflict would only lead to the next one
 	return func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		if len(nodes) > v1alpha1.MaxRetryNodes {
 			return "", fmt.Errorf("cannot retry %s, more than the limit of %d: name no nodes to retry all that failed", printable.Count(len(nodes), "node"), v1alpha1.MaxRetryNodes)
@@ -260,9 +262,11 @@ func Retry(ctx context.Context, c client.Reader, nodes []string, force bool) Cha
 		if err != nil || c == nil || equality.Semantic.DeepEqual(before.Spec, r.Spec) {
 			return words, err
 		}
-		undecided, err := checkRetry(ctx, c, before, nodes)
-		if err != nil && len(nodes) > 0 {
-			return "", err
+		if now := r.Status.UpdateRevision.Number; checked != now {
+			if undecided, err = checkRetry(ctx, c, before, nodes); err != nil && len(nodes) > 0 {
+				return "", err
+			}
+			checked = now
 		}
 		if len(undecided) > 0 {
 			words += "; a failure still counts on these nodes, which have no verdict yet: " + printable.Few(undecided)

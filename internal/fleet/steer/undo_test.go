@@ -47,11 +47,16 @@ func halted(t *testing.T, funcs interceptor.Funcs) client.WithWatch {
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).Build()
 }
 
-func specOf(t *testing.T, c client.Client) v1alpha1.NodeConfigRolloutSpec {
+func rolloutOf(t *testing.T, c client.Client) *v1alpha1.NodeConfigRollout {
 	t.Helper()
 	var r v1alpha1.NodeConfigRollout
 	assert.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r))
-	return r.Spec
+	return &r
+}
+
+func specOf(t *testing.T, c client.Client) v1alpha1.NodeConfigRolloutSpec {
+	t.Helper()
+	return rolloutOf(t, c).Spec
 }
 
 func undo(t *testing.T, c client.Client, number, target int64) (string, error) {
