@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
-	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -96,8 +95,13 @@ func (c *cluster) offered(r *v1alpha1.NodeConfigRollout, mayNot string) []action
 	primary := primaryOf(r)
 	for _, a := range actions {
 		command := append([]string{"rollout", a.command[0], r.Name}, a.command[1:]...)
+		means := a.means
+		if why := steer.Stopped(r); why != "" && a.verb == verbRetry {
+			command = append(command, "--force")
+			means += " " + printable.Line("The revision was stopped: "+why+".")
+		}
 		v := actionView{
-			Verb: a.verb, Title: a.title, Means: a.means, Command: c.command(command...), Grave: a.grave, Reason: a.reason, Moves: a.verb != verbPause, Not: mayNot,
+			Verb: a.verb, Title: a.title, Means: means, Command: c.command(command...), Grave: a.grave, Reason: a.reason, Moves: a.verb != verbPause, Not: mayNot,
 		}
 		if mayNot == "" {
 			v.Not = a.not(r)
@@ -244,9 +248,6 @@ func (c *cluster) foresee(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	lines := e.Lines()
-	if h := edited.Status.Halt; a.verb == verbRetry && h != nil {
-		lines = append([]string{"the revision was stopped: " + policy.StopMessage(h.Reason, h.Message)}, lines...)
-	}
 	for i := range lines { // nodes write parts of them
 		lines[i] = printable.Line(lines[i])
 	}
@@ -286,7 +287,7 @@ func carryOut(ctx context.Context, c client.Client, name string, a *action, reas
 	}
 	does := a.change(reason)
 	if a.verb == verbRetry {
-		does = steer.Retry(ctx, c, o.Nodes, true) // the page has said how it failed
+		does = steer.Retry(ctx, c, o.Nodes, true) // the page has said why it was stopped
 	}
 	change := func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		now := seen{Step: r.Status.Step}

@@ -255,9 +255,9 @@ func Retry(ctx context.Context, c client.Reader, nodes []string, force bool) Cha
 		}
 		before := r.DeepCopy()
 		words, err := retry(r, nodes)
-		if h := before.Status.Halt; err == nil && h != nil && h.Reason != v1alpha1.HaltInconclusive && len(nodes) == 0 && !force && !equality.Semantic.DeepEqual(before.Spec, r.Spec) {
+		if why := Stopped(before); err == nil && why != "" && len(nodes) == 0 && !force && !equality.Semantic.DeepEqual(before.Spec, r.Spec) {
 			return "", fmt.Errorf("was stopped at revision %d (%s): name nodes on which it failed, and the others wait for them; or use --force to go on with all nodes",
-				h.Revision, policy.StopMessage(h.Reason, h.Message))
+				before.Status.Halt.Revision, why)
 		}
 		if err != nil || c == nil || equality.Semantic.DeepEqual(before.Spec, r.Spec) {
 			return words, err
@@ -273,6 +273,14 @@ func Retry(ctx context.Context, c client.Reader, nodes []string, force bool) Cha
 		}
 		return words, nil
 	}
+}
+
+// Stopped says why a revision was stopped: to retry it on all nodes needs force. Empty: it was not, or an outage was the cause.
+func Stopped(r *v1alpha1.NodeConfigRollout) string {
+	if h := r.Status.Halt; h != nil && h.Reason != v1alpha1.HaltInconclusive {
+		return policy.StopMessage(h.Reason, h.Message)
+	}
+	return ""
 }
 
 func retry(r *v1alpha1.NodeConfigRollout, nodes []string) (string, error) {
