@@ -96,9 +96,9 @@ func (c *cluster) offered(r *v1alpha1.NodeConfigRollout, mayNot string) []action
 	for _, a := range actions {
 		command := append([]string{"rollout", a.command[0], r.Name}, a.command[1:]...)
 		means := a.means
-		if why := steer.Stopped(r); why != "" && a.verb == verbRetry {
+		if why := a.forced(r); why != "" {
 			command = append(command, "--force")
-			means += " " + printable.Line("The revision was stopped: "+why+".")
+			means += " " + printable.Line(why+".")
 		}
 		v := actionView{
 			Verb: a.verb, Title: a.title, Means: means, Command: c.command(command...), Grave: a.grave, Reason: a.reason, Moves: a.verb != verbPause, Not: mayNot,
@@ -110,6 +110,19 @@ func (c *cluster) offered(r *v1alpha1.NodeConfigRollout, mayNot string) []action
 		out = append(out, v)
 	}
 	return out
+}
+
+// forced says why an action needs --force on the command line; empty if it does not. The page says so before it carries the action out.
+func (a *action) forced(r *v1alpha1.NodeConfigRollout) string {
+	if a.verb == verbRetry && steer.Stopped(r) != "" {
+		return "The revision was stopped: " + steer.Stopped(r)
+	}
+	if edited := r.DeepCopy(); (a.verb == verbResume || a.command[0] == verbPromote) && a.not(r) == "" {
+		if _, err := a.change("")(edited); err == nil && steer.TargetFailed(edited) != "" {
+			return "This configuration failed before: " + steer.TargetFailed(edited)
+		}
+	}
+	return ""
 }
 
 // not says why an action on a rollout is not available; empty if it is. It tries the action on a copy.

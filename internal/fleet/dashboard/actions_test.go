@@ -100,6 +100,20 @@ func TestARetryOfAStoppedRevisionSaysWhyAndShowsTheCommandThatWorks(t *testing.T
 	}
 }
 
+func TestAContentThatFailedBeforeIsNotRolledOutWithoutAWord(t *testing.T) {
+	r := waiting()
+	r.Status.UpdateRevision.ConfigMapRef.SHA256 = "bad"
+	r.Status.History = []v1alpha1.RolloutOutcome{{Revision: 2, SHA256: "bad", Outcome: v1alpha1.OutcomeHalted, Reason: v1alpha1.HaltTooManyFailures, Message: "w-7 CrashLooped"}}
+	for _, paused := range []bool{false, true} {
+		r.Spec.Paused = paused
+		for _, a := range new(cluster).offered(r, "") {
+			force := a.Verb == verbResume && paused || strings.HasPrefix(a.Verb, verbPromote) && !paused
+			assert.Equal(t, strings.Contains(a.Command, " --force"), force, a.Verb, paused, a.Command)
+			assert.Equal(t, strings.HasSuffix(a.Means, " This configuration failed before: revision 2 was stopped (w-7 CrashLooped)."), force, a.Verb, paused, a.Means)
+		}
+	}
+}
+
 func TestAnActionWritesWhatTheCommandLineWrites(t *testing.T) {
 	for verb, want := range map[string]func(*v1alpha1.NodeConfigRolloutSpec) bool{
 		"pause": func(s *v1alpha1.NodeConfigRolloutSpec) bool { return s.Paused },

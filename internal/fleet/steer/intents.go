@@ -73,6 +73,28 @@ func Resume(r *v1alpha1.NodeConfigRollout) (string, error) {
 	return "is not paused: nothing changes", nil
 }
 
+// Onward is a change after which a rollout continues. It needs force if TargetFailed: somebody else, such as a GitOps controller, may have
+// made a stopped content the target again.
+func Onward(change Change, force bool) Change {
+	return func(r *v1alpha1.NodeConfigRollout) (string, error) {
+		before := r.DeepCopy()
+		words, err := change(r)
+		if why := TargetFailed(r); err == nil && why != "" && !force && !equality.Semantic.DeepEqual(before.Spec, r.Spec) {
+			return "", fmt.Errorf("would roll out a configuration that failed before: %s; push another one, or use --force if the cause is repaired", why)
+		}
+		return words, err
+	}
+}
+
+// TargetFailed says how the target's content failed before, if the rollout rolls it out now and it has not succeeded since; otherwise empty.
+func TargetFailed(r *v1alpha1.NodeConfigRollout) string {
+	target, current := r.Status.UpdateRevision, r.Status.CurrentRevision
+	if target == nil || r.Status.Halt != nil || r.Spec.Paused || r.Spec.Frozen || current != nil && current.Number == target.Number {
+		return ""
+	}
+	return policy.FailureOf(&r.Status, nil, policy.RevisionOf(target))
+}
+
 // Next names what still blocks the rollout after an edit, or how to follow it.
 func Next(r *v1alpha1.NodeConfigRollout) string {
 	switch {
