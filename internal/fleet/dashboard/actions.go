@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/policy"
 	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/fleet/steer"
 	"github.com/evenkeel/evenkeel/internal/printable"
@@ -134,7 +135,7 @@ func (a *action) not(r *v1alpha1.NodeConfigRollout) string {
 		return printable.Line(r.Name + " has no revision")
 	}
 	if a.change == nil {
-		if steer.PreviousRevision(r) == 0 {
+		if policy.PreviousRevision(&r.Status) == 0 {
 			return printable.Line(fmt.Sprintf("%s has no revision that succeeded before revision %d", r.Name, r.Status.UpdateRevision.Number))
 		}
 		return ""

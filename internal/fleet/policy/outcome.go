@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/rollout"
 )
 
 // StopMessage returns the message of the outcome of a stopped revision, which begins with the reason.
@@ -20,4 +21,23 @@ func Succeeded(st *v1alpha1.NodeConfigRolloutStatus, sha256 string) bool {
 func stoppedAsBad(o v1alpha1.RolloutOutcome) bool {
 	stopped := o.Outcome == v1alpha1.OutcomeHalted || o.Outcome == v1alpha1.OutcomeRolledBack
 	return stopped && o.Reason != v1alpha1.HaltInconclusive
+}
+
+// PreviousRevision returns the revision to which an undo returns by default; 0 if there is none.
+func PreviousRevision(st *v1alpha1.NodeConfigRolloutStatus) int64 {
+	target, current := st.UpdateRevision, st.CurrentRevision
+	failed := func(sha256 string) bool { return FailureOf(st, nil, rollout.Revision{SHA256: sha256}) != "" }
+	if target == nil {
+		return 0
+	}
+	if current != nil && current.Number != target.Number && !failed(current.ConfigMapRef.SHA256) {
+		return current.Number
+	}
+	var newest int64
+	for _, o := range st.History {
+		if o.Revision < target.Number && o.Outcome == v1alpha1.OutcomeSucceeded && o.ConfigMap != target.ConfigMapRef.Name && !failed(o.SHA256) {
+			newest = max(newest, o.Revision)
+		}
+	}
+	return newest
 }

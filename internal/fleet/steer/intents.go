@@ -124,14 +124,14 @@ func HaltWords(r *v1alpha1.NodeConfigRollout) string {
 		node = failed[0].Name
 	}
 	return fmt.Sprintf("%s at revision %d (%s): %s",
-		describe.PhaseWords(r.Status.Phase), h.Revision, h.Reason, rollout.Remedies(r.Name, h.Reason, h.Message, node, PreviousRevision(r) != 0))
+		describe.PhaseWords(r.Status.Phase), h.Revision, h.Reason, rollout.Remedies(r.Name, h.Reason, h.Message, node, policy.PreviousRevision(&r.Status) != 0))
 }
 
 func haltedError(r *v1alpha1.NodeConfigRollout) error { return errors.New("is " + HaltWords(r)) }
 
 // orUndo offers an undo if there is an earlier revision.
 func orUndo(r *v1alpha1.NodeConfigRollout) string {
-	if PreviousRevision(r) == 0 {
+	if policy.PreviousRevision(&r.Status) == 0 {
 		return ""
 	}
 	return ", or kubectl evenkeel rollout undo " + r.Name
@@ -328,22 +328,4 @@ func retry(r *v1alpha1.NodeConfigRollout, nodes []string) (string, error) {
 		which += fmt.Sprintf("; the halt is lifted (%s)", policy.StopMessage(st.Halt.Reason, st.Halt.Message))
 	}
 	return fmt.Sprintf("retried: attempt %d at revision %d begins, %s; %s", attempt, revision, which, Next(r)), nil
-}
-
-// PreviousRevision returns the revision to which an undo returns by default; 0 if there is none.
-func PreviousRevision(r *v1alpha1.NodeConfigRollout) int64 {
-	target, current := r.Status.UpdateRevision, r.Status.CurrentRevision
-	if target == nil {
-		return 0
-	}
-	if current != nil && current.Number != target.Number && failureOf(r, current.ConfigMapRef.SHA256) == "" {
-		return current.Number
-	}
-	var newest int64
-	for _, o := range r.Status.History {
-		if o.Revision < target.Number && o.Outcome == v1alpha1.OutcomeSucceeded && o.ConfigMap != target.ConfigMapRef.Name && failureOf(r, o.SHA256) == "" {
-			newest = max(newest, o.Revision)
-		}
-	}
-	return newest
 }
