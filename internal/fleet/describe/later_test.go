@@ -113,7 +113,8 @@ func TestUndoIsOfferedOnlyIfItGoesBackFromThatRevision(t *testing.T) {
 	const look = "kubectl evenkeel nodes --rollout workers --problems"
 	assert.Equal(t, next(nodes[:50], r), look, "not compared")
 	failed := *r.DeepCopy() // after its success: undo refuses it
-	failed.Status.History[0].Outcome = v1alpha1.OutcomeHalted
+	failed.Status.History = append([]v1alpha1.RolloutOutcome{{Revision: 6, ConfigMap: "workers-6", SHA256: "6", Outcome: v1alpha1.OutcomeHalted}}, before)
+	failed.Status.History[1].Revision = 5
 	assert.Equal(t, next(nodes, failed), look, "it was stopped later")
 	other := *r.DeepCopy()
 	other.Status.UpdateRevision.Number = 8
