@@ -48,13 +48,16 @@ Use unfreeze to continue.`, nil, steer.Freeze},
 A pause stays.`, steer.Unfreeze, nil},
 	} {
 		var reason string
+		var force bool
 		example := "  kubectl evenkeel rollout " + s.name + " workers"
 		if s.request != nil {
 			example += "\n" + example + ` --reason "incident 4711"`
 		}
 		cmd := a.editCommand(s.name+" NAME", s.long, example, func(ctx context.Context, c client.Client, args []string) (string, error) {
 			change := s.change
-			if s.request != nil {
+			if s.request == nil {
+				change = steer.Onward(change, force)
+			} else {
 				why, err := steer.Reason(reason)
 				if err != nil {
 					return "", err
@@ -65,6 +68,8 @@ A pause stays.`, steer.Unfreeze, nil},
 		})
 		if s.request != nil {
 			reasonFlag(cmd, &reason)
+		} else {
+			forceFlag(cmd, &force)
 		}
 		all = append(all, cmd)
 	}
@@ -76,13 +81,18 @@ func reasonFlag(cmd *cobra.Command, reason *string) {
 	cmd.Flags().StringVar(reason, "reason", "", "why, for other people: shown in the rollout's status")
 }
 
+// forceFlag adds --force to a command after which a rollout continues.
+func forceFlag(cmd *cobra.Command, force *bool) {
+	cmd.Flags().BoolVar(force, "force", false, "continue, although the configuration failed before")
+}
+
 // revisionFlag adds --revision to a command that changes the state of the revision that is being rolled out.
 func revisionFlag(cmd *cobra.Command, revision *int64) {
 	cmd.Flags().Int64Var(revision, "revision", 0, "only if this revision is being rolled out")
 }
 
 func (a *app) promoteCommand() *cobra.Command {
-	var full bool
+	var full, force bool
 	var revision int64
 	var reason string
 	cmd := a.editCommand("promote NAME", `Approve the next steps of a rollout that waits at a pause.
@@ -95,9 +105,10 @@ step; budgets and the failure policy still apply.`, `  kubectl evenkeel rollout 
 			if err != nil {
 				return "", err
 			}
-			return steer.EditObserved(ctx, c, args[0], revision, steer.Promote(full, why))
+			return steer.EditObserved(ctx, c, args[0], revision, steer.Onward(steer.Promote(full, why), force))
 		})
 	cmd.Flags().BoolVar(&full, "full", false, "also continue after every later pause")
+	forceFlag(cmd, &force)
 	revisionFlag(cmd, &revision)
 	reasonFlag(cmd, &reason)
 	return cmd
@@ -117,7 +128,7 @@ that has stopped or is complete.`, `  kubectl evenkeel rollout abort workers
 			if err != nil {
 				return "", err
 			}
-			return steer.EditObserved(ctx, c, args[0], revision, steer.Foretold(ctx, c, steer.Abort(rollback, why)))
+			return steer.EditAndTell(ctx, c, args[0], revision, steer.Abort(rollback, why))
 		})
 	cmd.Flags().BoolVar(&rollback, "rollback", false, "return the nodes to the last revision that succeeded")
 	revisionFlag(cmd, &revision)
@@ -134,7 +145,7 @@ it failed try it again, and the rollout goes on with the others: a revision that
 outage (Inconclusive).`, `  kubectl evenkeel rollout retry workers node-7 node-12
   kubectl evenkeel rollout retry workers --force`,
 		func(ctx context.Context, c client.Client, args []string) (string, error) {
-			return steer.EditObserved(ctx, c, args[0], 0, steer.Foretold(ctx, c, steer.Retry(ctx, c, args[1:], force)))
+			return steer.EditAndTell(ctx, c, args[0], 0, steer.Retry(ctx, c, args[1:], force))
 		})
 	cmd.Flags().BoolVar(&force, "force", false, "go on with all nodes, although the revision was stopped")
 	cmd.Args, cmd.ValidArgsFunction = rolloutAndMore, a.completeRetry

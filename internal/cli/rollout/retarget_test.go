@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
 	"github.com/evenkeel/evenkeel/internal/cli/command"
+	"github.com/evenkeel/evenkeel/internal/fleet/steer"
 	"github.com/evenkeel/evenkeel/testkit/assert"
 	"github.com/evenkeel/evenkeel/testkit/fakeapi"
 )
@@ -92,6 +94,15 @@ func TestUndoToAStoppedRevisionNeedsForce(t *testing.T) {
 	api.Run("rollout", "undo", "undone", "--to-revision", "2", "--force").Want(t, command.ExitComplete, []string{"rollout undone undone: the configuration of revision 2"},
 		"warning: this configuration failed before")
 	assert.That(t, pinOf(t, api).SHA256 == pinOf(t, api).Instead, "the pin is %+v, want one of the template's content", pinOf(t, api))
+}
+
+func TestAnUndoDoesNotWaitLongToSayWhichNodesChange(t *testing.T) {
+	t.Cleanup(func(before time.Duration) func() { return func() { steer.Patience = before } }(steer.Patience))
+	steer.Patience = 0
+	api := undone(t, nil)
+	api.Run("rollout", "undo", "undone", "--to-revision", "2", "--force").Want(t, command.ExitComplete, []string{"rollout undone undone: the configuration of revision 2"},
+		"note: cannot tell which nodes change: context deadline exceeded\n")
+	api.Run("rollout", "unpin", "undone", "--dry-run").Want(t, command.ExitComplete, []string{"dry run: nothing was written\n"})
 }
 
 func TestAbortSaysWhereNodesGoAndWhatRemainsToGoBackTo(t *testing.T) {

@@ -27,8 +27,8 @@ func (a *app) undoCommand() *cobra.Command {
 		Short: "Roll out the configuration of an older revision again",
 		Long: `Roll out the configuration of an older revision again.
 
-It becomes a new revision with the next number, and is rolled out by the same steps, but without their pauses: limits, gates and
-the failure policy still apply. --to-revision defaults to the last revision that succeeded, or to the one before it if that is
+It becomes a new revision with the next number, and is rolled out by the same steps: limits, gates and the failure policy still
+apply. A revision that succeeded passes the pauses of the steps. --to-revision defaults to the last revision that succeeded, or to the one before it if that is
 the target already. A revision that failed needs --force. To take nodes off a revision at once, without steps, use abort --rollback.
 
 The rollout's template does not change: undo sets spec.pin, which holds the older revision in place of the template. It ends
@@ -100,8 +100,8 @@ func (o *retargeting) addFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&o.force, "force", false, "roll out a configuration although it failed before")
 }
 
-// retarget prints what a change of the target does, asks, and writes it. An undo does not wait for an answer about its nodes: it is an
-// emergency.
+// retarget prints what a change of the target does, asks, and writes it. An undo, which is an emergency, does not wait long for an answer
+// about its nodes.
 func (a *app) retarget(ctx context.Context, o retargeting, prepare func(context.Context, client.Client) (*steer.Retarget, error)) error {
 	c, err := a.Client()
 	if err != nil {
@@ -112,11 +112,16 @@ func (a *app) retarget(ctx context.Context, o retargeting, prepare func(context.
 		return err
 	}
 	if t.Changes() {
-		e, err := steer.Foresee(ctx, c, t.Desired)
+		look, cancel := context.WithCancel(ctx)
+		if o.yes && !o.dryRun {
+			look, cancel = context.WithTimeout(ctx, steer.Patience)
+		}
+		defer cancel()
+		e, err := steer.Foresee(look, c, t.Desired)
 		switch {
 		case err == nil:
 			t.Failed = cmp.Or(t.Failed, e.Failed)
-			showEffect(ctx, a.Env, c, e)
+			showEffect(look, a.Env, c, e)
 			for _, words := range []string{e.Drains, e.Restart.String()} {
 				if words != "" {
 					fmt.Fprintf(a.Out, "Note: %s.\n", words)
@@ -125,7 +130,7 @@ func (a *app) retarget(ctx context.Context, o retargeting, prepare func(context.
 		case !o.yes:
 			return err
 		default:
-			fmt.Fprintf(a.ErrOut, "note: it is not known which nodes that concerns: %s\n", printable.Line(err.Error()))
+			fmt.Fprintf(a.ErrOut, "note: %s\n", printable.Line(steer.Unknown(err)))
 		}
 		if err := refuseFailed(a.Env, t.Known.Name, t.Failed, o.force, o.dryRun); err != nil {
 			return err

@@ -96,8 +96,13 @@ func (c *cluster) offered(r *v1alpha1.NodeConfigRollout, mayNot string) []action
 	primary := primaryOf(r)
 	for _, a := range actions {
 		command := append([]string{"rollout", a.command[0], r.Name}, a.command[1:]...)
+		means := a.means
+		if why := a.forced(r); why != "" {
+			command = append(command, "--force")
+			means += " " + printable.Line(why+".")
+		}
 		v := actionView{
-			Verb: a.verb, Title: a.title, Means: a.means, Command: c.command(command...), Grave: a.grave, Reason: a.reason, Moves: a.verb != verbPause, Not: mayNot,
+			Verb: a.verb, Title: a.title, Means: means, Command: c.command(command...), Grave: a.grave, Reason: a.reason, Moves: a.verb != verbPause, Not: mayNot,
 		}
 		if mayNot == "" {
 			v.Not = a.not(r)
@@ -106,6 +111,19 @@ func (c *cluster) offered(r *v1alpha1.NodeConfigRollout, mayNot string) []action
 		out = append(out, v)
 	}
 	return out
+}
+
+// forced says why an action needs --force on the command line; empty if it does not. The page says so before it carries the action out.
+func (a *action) forced(r *v1alpha1.NodeConfigRollout) string {
+	if a.verb == verbRetry && steer.Stopped(r) != "" {
+		return "The revision was stopped: " + steer.Stopped(r)
+	}
+	if edited := r.DeepCopy(); (a.verb == verbResume || a.command[0] == verbPromote) && a.not(r) == "" {
+		if _, err := a.change("")(edited); err == nil && steer.TargetFailed(edited) != "" {
+			return "This configuration failed before: " + steer.TargetFailed(edited)
+		}
+	}
+	return ""
 }
 
 // not says why an action on a rollout is not available; empty if it is. It tries the action on a copy.
@@ -117,7 +135,7 @@ func (a *action) not(r *v1alpha1.NodeConfigRollout) string {
 		return printable.Line(r.Name + " has no revision")
 	}
 	if a.change == nil {
-		if steer.PreviousRevision(r) == 0 {
+		if policy.PreviousRevision(&r.Status) == 0 {
 			return printable.Line(fmt.Sprintf("%s has no revision that succeeded before revision %d", r.Name, r.Status.UpdateRevision.Number))
 		}
 		return ""
@@ -244,9 +262,6 @@ func (c *cluster) foresee(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	lines := e.Lines()
-	if h := edited.Status.Halt; a.verb == verbRetry && h != nil {
-		lines = append([]string{"the revision was stopped: " + policy.StopMessage(h.Reason, h.Message)}, lines...)
-	}
 	for i := range lines { // nodes write parts of them
 		lines[i] = printable.Line(lines[i])
 	}
@@ -286,7 +301,7 @@ func carryOut(ctx context.Context, c client.Client, name string, a *action, reas
 	}
 	does := a.change(reason)
 	if a.verb == verbRetry {
-		does = steer.Retry(ctx, c, o.Nodes, true) // the page has said how it failed
+		does = steer.Retry(ctx, c, o.Nodes, true) // the page has said why it was stopped
 	}
 	change := func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		now := seen{Step: r.Status.Step}

@@ -80,6 +80,40 @@ func TestOnlyWhatHasAnEffectIsOfferedAndTheOthersSayWhyNot(t *testing.T) {
 	}
 }
 
+// The words do not wait for the fleet: who confirms has read them.
+func TestARetryOfAStoppedRevisionSaysWhyAndShowsTheCommandThatWorks(t *testing.T) {
+	for _, tt := range []struct{ reason, means, command string }{
+		{"", "", "kubectl evenkeel rollout retry workers"},
+		{v1alpha1.HaltInconclusive, "", "kubectl evenkeel rollout retry workers"},
+		{v1alpha1.HaltTooManyFailures, " The revision was stopped: TooManyFailures: 1 node failed.", "kubectl evenkeel rollout retry workers --force"},
+	} {
+		r := waiting()
+		if tt.reason != "" {
+			r.Status.Halt = &v1alpha1.RolloutHalt{Revision: 3, Reason: tt.reason, Message: "1 node failed"}
+		}
+		for _, a := range new(cluster).offered(r, "") {
+			if a.Verb == verbRetry {
+				assert.Equal(t, a.Means, actionOf(verbRetry).means+tt.means, tt.reason, "it means")
+				assert.That(t, strings.HasPrefix(a.Command, "kubectl evenkeel") && strings.HasSuffix(a.Command, strings.TrimPrefix(tt.command, "kubectl evenkeel")), "%s: %s", tt.reason, a.Command)
+			}
+		}
+	}
+}
+
+func TestAContentThatFailedBeforeIsNotRolledOutWithoutAWord(t *testing.T) {
+	r := waiting()
+	r.Status.UpdateRevision.ConfigMapRef.SHA256 = "bad"
+	r.Status.History = []v1alpha1.RolloutOutcome{{Revision: 2, SHA256: "bad", Outcome: v1alpha1.OutcomeHalted, Reason: v1alpha1.HaltTooManyFailures, Message: "w-7 CrashLooped"}}
+	for _, paused := range []bool{false, true} {
+		r.Spec.Paused = paused
+		for _, a := range new(cluster).offered(r, "") {
+			force := a.Verb == verbResume && paused || strings.HasPrefix(a.Verb, verbPromote) && !paused
+			assert.Equal(t, strings.Contains(a.Command, " --force"), force, a.Verb, paused, a.Command)
+			assert.Equal(t, strings.HasSuffix(a.Means, " This configuration failed before: revision 2 was stopped (w-7 CrashLooped)."), force, a.Verb, paused, a.Means)
+		}
+	}
+}
+
 func TestAnActionWritesWhatTheCommandLineWrites(t *testing.T) {
 	for verb, want := range map[string]func(*v1alpha1.NodeConfigRolloutSpec) bool{
 		"pause": func(s *v1alpha1.NodeConfigRolloutSpec) bool { return s.Paused },

@@ -55,13 +55,6 @@ func TestConfirmationsSayWhatTheNodesDoAndWhatRestartsCost(t *testing.T) {
 	}
 	code, body := answer(s, asked(http.MethodGet, "/api/clusters/0/rollouts/workers/effect/retry", ""))
 	assert.That(t, code == 200 && strings.Contains(body, `["3 nodes go from the local configuration`), "retry: %d %s", code, body)
-	var stored v1alpha1.NodeConfigRollout
-	assert.NoError(t, s.clusters[0].api.Get(t.Context(), client.ObjectKey{Name: "workers"}, &stored))
-	stored.Status.Phase = v1alpha1.RolloutHalted
-	stored.Status.Halt = &v1alpha1.RolloutHalt{Revision: 3, Attempt: 1, Reason: v1alpha1.HaltTooManyFailures, Message: "1 node failed (limit 1): has-it CrashLooped", Time: metav1.Now()}
-	assert.NoError(t, s.clusters[0].api.Status().Update(t.Context(), &stored))
-	_, body = answer(s, asked(http.MethodGet, "/api/clusters/0/rollouts/workers/effect/retry", ""))
-	assert.That(t, strings.Contains(body, `["the revision was stopped: TooManyFailures: 1 node failed (limit 1): has-it CrashLooped"`), "retry after a stop: %s", body)
 	code, body = answer(s, asked(http.MethodGet, "/api/clusters/0/rollouts/workers/effect/undo", ""))
 	assert.That(t, code == 409 && strings.Contains(body, "has no revision that succeeded"), "undo: %d %s", code, body)
 	for _, a := range s.clusters[0].offered(r, "") {

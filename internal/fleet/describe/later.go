@@ -206,9 +206,7 @@ func (s Suspicion) line(rollouts []v1alpha1.NodeConfigRollout) SummaryLine {
 		Next: "kubectl evenkeel nodes --rollout " + s.Rollout + " --problems"}
 	for i := range rollouts {
 		r, target := &rollouts[i], rollouts[i].Status.UpdateRevision
-		if r.Name == s.Rollout && s.Compared && target != nil && target.Number == s.Revision && slices.ContainsFunc(r.Status.History, func(o v1alpha1.RolloutOutcome) bool {
-			return o.Revision < s.Revision && o.Outcome == v1alpha1.OutcomeSucceeded
-		}) {
+		if r.Name == s.Rollout && s.Compared && target != nil && target.Number == s.Revision && policy.PreviousRevision(&r.Status) != 0 {
 			l.Next = "kubectl evenkeel rollout undo " + s.Rollout
 		}
 	}

@@ -132,7 +132,7 @@ func TestFailuresAtRandomSuspectNoRevision(t *testing.T) {
 }
 
 func TestUndoIsOfferedOnlyIfItGoesBackFromThatRevision(t *testing.T) {
-	before := v1alpha1.RolloutOutcome{Revision: 6, Outcome: v1alpha1.OutcomeSucceeded}
+	before := v1alpha1.RolloutOutcome{Revision: 6, ConfigMap: "workers-6", SHA256: "6", Outcome: v1alpha1.OutcomeSucceeded}
 	r := v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "workers"}}
 	r.Status.UpdateRevision, r.Status.History = &v1alpha1.RolloutRevision{Number: 7}, []v1alpha1.RolloutOutcome{before}
 	next := func(nodes []NodeHealth, r v1alpha1.NodeConfigRollout) string {
@@ -142,6 +142,10 @@ func TestUndoIsOfferedOnlyIfItGoesBackFromThatRevision(t *testing.T) {
 	assert.Equal(t, next(nodes, r), "kubectl evenkeel rollout undo workers", "compared")
 	const look = "kubectl evenkeel nodes --rollout workers --problems"
 	assert.Equal(t, next(nodes[:50], r), look, "not compared")
+	failed := *r.DeepCopy() // after its success: undo refuses it
+	failed.Status.History = append([]v1alpha1.RolloutOutcome{{Revision: 6, ConfigMap: "workers-6", SHA256: "6", Outcome: v1alpha1.OutcomeHalted}}, before)
+	failed.Status.History[1].Revision = 5
+	assert.Equal(t, next(nodes, failed), look, "it was stopped later")
 	other := *r.DeepCopy()
 	other.Status.UpdateRevision.Number = 8
 	assert.Equal(t, next(nodes, other), look, "another target")

@@ -40,3 +40,35 @@ func TestTheLastOutcomeOfAContentSaysWhetherItFailed(t *testing.T) {
 		})
 	}
 }
+
+// An undo to a revision that nobody has seen succeed must wait for the approvals of the steps.
+func TestOnlyAnUndoToARevisionThatSucceededPassesThePauses(t *testing.T) {
+	content := held("kind: KubeletConfiguration", "3", "u1")
+	sha256 := PayloadDigest(content)
+	entry := func(outcome, reason string) v1alpha1.RolloutOutcome {
+		return v1alpha1.RolloutOutcome{Revision: 3, SHA256: sha256, Outcome: outcome, Reason: reason}
+	}
+	succeeded := entry(v1alpha1.OutcomeSucceeded, "")
+	for name, tt := range map[string]struct {
+		history []v1alpha1.RolloutOutcome // newest first
+		current *v1alpha1.RolloutRevision
+		pinned  bool
+		want    bool
+	}{
+		"it succeeded":               {[]v1alpha1.RolloutOutcome{succeeded}, nil, true, true},
+		"beyond the history":         {nil, &v1alpha1.RolloutRevision{Number: 3, ConfigMapRef: v1alpha1.ConfigMapReference{SHA256: sha256}}, true, true},
+		"replaced in the next undo":  {[]v1alpha1.RolloutOutcome{entry(v1alpha1.OutcomeSuperseded, ""), succeeded}, nil, true, true},
+		"replaced at its first step": {[]v1alpha1.RolloutOutcome{entry(v1alpha1.OutcomeSuperseded, "")}, nil, true, false},
+		"aborted after its success":  {[]v1alpha1.RolloutOutcome{entry(v1alpha1.OutcomeHalted, v1alpha1.HaltAborted), succeeded}, nil, true, false},
+		"nothing is known":           {nil, nil, true, false},
+		"no undo":                    {[]v1alpha1.RolloutOutcome{succeeded}, nil, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &v1alpha1.NodeConfigRollout{Status: v1alpha1.NodeConfigRolloutStatus{History: tt.history, CurrentRevision: tt.current}}
+			r.Spec.AllNodes, r.Spec.Pin = true, &v1alpha1.RolloutPin{SHA256: sha256, Instead: "other"}
+			p, _ := Build(Input{Rollout: r, Template: Template{Content: Content{SHA256: sha256}, Pinned: tt.pinned}, Settings: DefaultSettings})
+			assert.Equal(t, p.Invalid, "", "invalid")
+			assert.Equal(t, p.PassPauses, tt.want, "it passes the pauses")
+		})
+	}
+}

@@ -65,12 +65,12 @@ func Build(in Input) (rollout.Policy, rollout.Progress) {
 	if err == nil {
 		p.Target, err = targetOf(in)
 	}
-	p.Pinned = in.Template.Pinned
 	if err != nil {
 		p.Invalid, p.Target = err.Error(), RevisionOf(r.Status.UpdateRevision)
-		p.Pinned, p.PinGone = false, errors.Is(err, errPinGone)
+		p.PinGone = errors.Is(err, errPinGone)
 	}
 	p.TargetFailed = FailureOf(&r.Status, in.Revisions[p.Target.Name], p.Target)
+	p.PassPauses = err == nil && in.Template.Pinned && p.TargetFailed == "" && Succeeded(&r.Status, p.Target.SHA256)
 	p.Trial, p.AnyTrial = DefaultTrial, true
 	if d := in.Template.Trial.Duration; d != nil {
 		p.Trial, p.AnyTrial = min(*d, MaxTrialLength), false
@@ -81,7 +81,7 @@ func Build(in Input) (rollout.Policy, rollout.Progress) {
 	for _, x := range slices.Backward(RecordedIn(&r.Status)) { // the newest number of a content counts
 		p.Contents[x.SHA256] = rollout.Content{Number: x.Number, Stopped: slices.Contains(p.Stopped, x.Name)}
 	}
-	if pin := r.Spec.Pin; p.Pinned && pin.SHA256 != pin.Instead {
+	if pin := r.Spec.Pin; err == nil && in.Template.Pinned && pin.SHA256 != pin.Instead {
 		p.Replaced = "the template"
 		template := rollout.Revision{Name: RevisionName(r.Name, pin.Instead), SHA256: pin.Instead}
 		failure := FailureOf(&r.Status, in.Revisions[template.Name], template)

@@ -181,7 +181,7 @@ func TestAPinReplacesTheTemplateWhileThatHasTheSameContent(t *testing.T) {
 			for _, c := range plan.Conditions {
 				gone = gone || c.Type == "Degraded" && c.Reason == "RevisionGone"
 			}
-			assert.That(t, gone && !p.Pinned && strings.Contains(p.Invalid, "kubectl evenkeel rollout undo r --to-revision N"),
+			assert.That(t, gone && !p.PassPauses && strings.Contains(p.Invalid, "kubectl evenkeel rollout undo r --to-revision N"),
 				"it says %q, conditions %+v", p.Invalid, plan.Conditions)
 		})
 	}

@@ -47,7 +47,7 @@ func TestAMessageNamesACommandOnlyIfItIsTheSafeNextStep(t *testing.T) {
 		"an outage": {func(_ *Policy, was *Progress) { was.Halt.Reason = HaltInconclusive },
 			"; when the outage is over: kubectl evenkeel rollout retry workers, or: kubectl evenkeel rollout undo workers"},
 		"after an undo, the template is not offered": {func(p *Policy, was *Progress) {
-			was.Halt, p.Pinned, p.Replaced = nil, true, "the template: revision 2 was stopped (TooManyFailures: 1 node failed (limit 1): w-7 CrashLooped)"
+			was.Halt, p.PassPauses, p.Replaced = nil, true, "the template: revision 2 was stopped (TooManyFailures: 1 node failed (limit 1): w-7 CrashLooped)"
 		}, "; spec.pin holds this revision in place of the template: revision 2 was stopped (TooManyFailures: 1 node failed (limit 1): w-7 CrashLooped)"},
 		"a content that failed before": {func(p *Policy, was *Progress) {
 			was.Halt, p.TargetFailed = nil, "revision 2 was stopped (Aborted: by a person)"

@@ -44,7 +44,7 @@ func (d *planner) checkStop() {
 }
 
 // noVerdict ends the message of a stop for which no node has blamed the revision. Remedies depends on it.
-const noVerdict = "; no node gave a verdict on the revision"
+const noVerdict = "; all failures are timeouts"
 
 // withoutVerdict returns noVerdict if all failures that count are timeouts.
 func (d *planner) withoutVerdict() string {

@@ -178,7 +178,7 @@ func (d *planner) stepDone(s Step) bool {
 	switch {
 	case d.p.Approval.Revision == d.next.Revision && d.p.Approval.Step >= d.next.Step:
 		return true
-	case s.IsPause() && d.p.Pinned: // an undo is an emergency
+	case s.IsPause() && d.p.PassPauses: // an undo is an emergency
 		return true
 	case s.IsPause() && s.Pause == 0:
 		return false

@@ -159,7 +159,7 @@ func (w *world) setPolicy(key, value string) error {
 	case "rollback":
 		p.RollbackMaxUnavailable = parseAmount(value)
 	case "pinned":
-		p.Pinned = value == "true"
+		p.PassPauses = value == "true"
 	case "paused":
 		p.Paused = value == "true"
 	case "frozen":

@@ -73,7 +73,7 @@ type Policy struct {
 
 	Target        Revision // of the last valid template; zero: there is none
 	Invalid       string   // why the template is invalid; empty: it is valid
-	Pinned        bool     // spec.pin chose the Target: it passes the pauses of the steps
+	PassPauses    bool     // the Target is an undo to a revision that succeeded: it passes the pauses of the steps
 	Replaced      string   // what spec.pin holds Target in place of; empty: nothing
 	PinGone       bool     // Invalid, because the revision that spec.pin names is gone
 	TargetFailed  string   // how the content of Target failed as an earlier revision; empty: it did not

@@ -18,8 +18,8 @@ import (
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
-// Effect is what a rollout does to its nodes from now on, if all of them are healthy and nobody pauses it. It is the answer of every
-// command and button to the question what a change of the rollout does.
+// Effect is what a rollout does to its nodes from now on, if all of them are healthy and nobody pauses it. Commands and buttons
+// show it with a change of the rollout.
 type Effect struct {
 	Moves []Group // nodes that change their configuration, the largest group first
 	Stays []Group // nodes that do not
@@ -70,21 +70,34 @@ func Foresee(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRollout
 	return e, ctx.Err()
 }
 
-// Foretold is a change whose message also says what happens to the nodes, or why that is not known.
-func Foretold(ctx context.Context, c client.Reader, change Change) Change {
-	return func(r *v1alpha1.NodeConfigRollout) (string, error) {
+// Patience is how long an emergency waits for its effect: reading a large fleet takes longer than a person in need can wait.
+var Patience = 5 * time.Second
+
+// EditAndTell is EditObserved whose message also says what happens to the nodes, or why that is not known. It writes first.
+func EditAndTell(ctx context.Context, c client.Client, name string, revision int64, change Change) (string, error) {
+	var written *v1alpha1.NodeConfigRollout
+	words, err := EditObserved(ctx, c, name, revision, func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		before := r.DeepCopy()
 		words, err := change(r)
-		if err != nil || equality.Semantic.DeepEqual(before.Spec, r.Spec) {
-			return words, err
+		if written = nil; !equality.Semantic.DeepEqual(before.Spec, r.Spec) {
+			written = r
 		}
-		e, unknown := Foresee(ctx, c, r)
-		if unknown != nil {
-			return words + "; it is not known which nodes that concerns: " + unknown.Error(), nil
-		}
-		return words + "; " + strings.Join(e.Lines(), "; "), nil
+		return words, err
+	})
+	if err != nil || written == nil {
+		return words, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	e, unknown := Foresee(ctx, c, written)
+	if unknown != nil {
+		return printable.Line(words + "; " + Unknown(unknown)), nil
+	}
+	return printable.Line(words + "; " + strings.Join(e.Lines(), "; ")), nil
 }
+
+// Unknown says that the effect of a change is not known, and why.
+func Unknown(why error) string { return "cannot tell which nodes change: " + why.Error() }
 
 // EffectOn is Foresee for the fleet of a valid rollout that has been read. It plays the rollout without what only delays it: steps,
 // budgets, windows, gates, a pause and a freeze.
@@ -147,7 +160,7 @@ func (e *Effect) Words() string {
 	for _, g := range append(slices.Clone(e.Moves), e.Stays...) {
 		words = append(words, g.String())
 	}
-	return cmp.Or(strings.Join(words, ", "), "no node is concerned")
+	return cmp.Or(strings.Join(words, ", "), "no node changes")
 }
 
 // Lines are the sentences of a confirmation, without the fields that differ.

@@ -73,6 +73,28 @@ func Resume(r *v1alpha1.NodeConfigRollout) (string, error) {
 	return "is not paused: nothing changes", nil
 }
 
+// Onward is a change after which a rollout continues. It needs force if TargetFailed: somebody else, such as a GitOps controller, may have
+// made a stopped content the target again.
+func Onward(change Change, force bool) Change {
+	return func(r *v1alpha1.NodeConfigRollout) (string, error) {
+		before := r.DeepCopy()
+		words, err := change(r)
+		if why := TargetFailed(r); err == nil && why != "" && !force && !equality.Semantic.DeepEqual(before.Spec, r.Spec) {
+			return "", fmt.Errorf("would roll out a configuration that failed before: %s; push another one, or use --force if the cause is repaired", why)
+		}
+		return words, err
+	}
+}
+
+// TargetFailed says how the target's content failed before, if the rollout rolls it out now and it has not succeeded since; otherwise empty.
+func TargetFailed(r *v1alpha1.NodeConfigRollout) string {
+	target, current := r.Status.UpdateRevision, r.Status.CurrentRevision
+	if target == nil || r.Status.Halt != nil || r.Spec.Paused || r.Spec.Frozen || current != nil && current.Number == target.Number {
+		return ""
+	}
+	return policy.FailureOf(&r.Status, nil, policy.RevisionOf(target))
+}
+
 // Next names what still blocks the rollout after an edit, or how to follow it.
 func Next(r *v1alpha1.NodeConfigRollout) string {
 	switch {
@@ -102,14 +124,14 @@ func HaltWords(r *v1alpha1.NodeConfigRollout) string {
 		node = failed[0].Name
 	}
 	return fmt.Sprintf("%s at revision %d (%s): %s",
-		describe.PhaseWords(r.Status.Phase), h.Revision, h.Reason, rollout.Remedies(r.Name, h.Reason, h.Message, node, PreviousRevision(r) != 0))
+		describe.PhaseWords(r.Status.Phase), h.Revision, h.Reason, rollout.Remedies(r.Name, h.Reason, h.Message, node, policy.PreviousRevision(&r.Status) != 0))
 }
 
 func haltedError(r *v1alpha1.NodeConfigRollout) error { return errors.New("is " + HaltWords(r)) }
 
 // orUndo offers an undo if there is an earlier revision.
 func orUndo(r *v1alpha1.NodeConfigRollout) string {
-	if PreviousRevision(r) == 0 {
+	if policy.PreviousRevision(&r.Status) == 0 {
 		return ""
 	}
 	return ", or kubectl evenkeel rollout undo " + r.Name
@@ -192,6 +214,9 @@ func pin(r *v1alpha1.NodeConfigRollout, template, content policy.Content, number
 	if content.SHA256 == template.SHA256 {
 		until = "which is that of the template"
 	}
+	if !policy.Succeeded(&r.Status, content.SHA256) || failureOf(r, content.SHA256) != "" {
+		until += "; it has not succeeded, so the pauses of the steps hold"
+	}
 	if len(r.Spec.Strategy.Windows) > 0 {
 		until += "; nodes wait for the next maintenance window, unlike with abort --rollback"
 	}
@@ -244,28 +269,40 @@ func checkRetry(ctx context.Context, c client.Reader, r *v1alpha1.NodeConfigRoll
 // the others wait; without names it needs force, if the revision was stopped for a reason that can be its own.
 func Retry(ctx context.Context, c client.Reader, nodes []string, force bool) Change {
 	nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))
+	var undecided []string
+	var checked int64 // the revision: reading the fleet again after a conflict would only lead to the next one
 	return func(r *v1alpha1.NodeConfigRollout) (string, error) {
 		if len(nodes) > v1alpha1.MaxRetryNodes {
 			return "", fmt.Errorf("cannot retry %s, more than the limit of %d: name no nodes to retry all that failed", printable.Count(len(nodes), "node"), v1alpha1.MaxRetryNodes)
 		}
 		before := r.DeepCopy()
 		words, err := retry(r, nodes)
-		if h := before.Status.Halt; err == nil && h != nil && h.Reason != v1alpha1.HaltInconclusive && len(nodes) == 0 && !force && !equality.Semantic.DeepEqual(before.Spec, r.Spec) {
+		if why := Stopped(before); err == nil && why != "" && len(nodes) == 0 && !force && !equality.Semantic.DeepEqual(before.Spec, r.Spec) {
 			return "", fmt.Errorf("was stopped at revision %d (%s): name nodes on which it failed, and the others wait for them; or use --force to go on with all nodes",
-				h.Revision, policy.StopMessage(h.Reason, h.Message))
+				before.Status.Halt.Revision, why)
 		}
 		if err != nil || c == nil || equality.Semantic.DeepEqual(before.Spec, r.Spec) {
 			return words, err
 		}
-		undecided, err := checkRetry(ctx, c, before, nodes)
-		if err != nil && len(nodes) > 0 {
-			return "", err
+		if now := r.Status.UpdateRevision.Number; checked != now {
+			if undecided, err = checkRetry(ctx, c, before, nodes); err != nil && len(nodes) > 0 {
+				return "", err
+			}
+			checked = now
 		}
 		if len(undecided) > 0 {
 			words += "; a failure still counts on these nodes, which have no verdict yet: " + printable.Few(undecided)
 		}
 		return words, nil
 	}
+}
+
+// Stopped says why a revision was stopped: to retry it on all nodes needs force. Empty: it was not, or an outage was the cause.
+func Stopped(r *v1alpha1.NodeConfigRollout) string {
+	if h := r.Status.Halt; h != nil && h.Reason != v1alpha1.HaltInconclusive {
+		return policy.StopMessage(h.Reason, h.Message)
+	}
+	return ""
 }
 
 func retry(r *v1alpha1.NodeConfigRollout, nodes []string) (string, error) {
@@ -291,22 +328,4 @@ func retry(r *v1alpha1.NodeConfigRollout, nodes []string) (string, error) {
 		which += fmt.Sprintf("; the halt is lifted (%s)", policy.StopMessage(st.Halt.Reason, st.Halt.Message))
 	}
 	return fmt.Sprintf("retried: attempt %d at revision %d begins, %s; %s", attempt, revision, which, Next(r)), nil
-}
-
-// PreviousRevision returns the revision to which an undo returns by default; 0 if there is none.
-func PreviousRevision(r *v1alpha1.NodeConfigRollout) int64 {
-	target, current := r.Status.UpdateRevision, r.Status.CurrentRevision
-	if target == nil {
-		return 0
-	}
-	if current != nil && current.Number != target.Number && failureOf(r, current.ConfigMapRef.SHA256) == "" {
-		return current.Number
-	}
-	var newest int64
-	for _, o := range r.Status.History {
-		if o.Revision < target.Number && o.Outcome == v1alpha1.OutcomeSucceeded && o.ConfigMap != target.ConfigMapRef.Name && failureOf(r, o.SHA256) == "" {
-			newest = max(newest, o.Revision)
-		}
-	}
-	return newest
 }

@@ -12,6 +12,7 @@ import (
 func TestAPinReplacesTheTemplate(t *testing.T) {
 	r := &v1alpha1.NodeConfigRollout{}
 	r.Name = "workers"
+	r.Status.CurrentRevision = &v1alpha1.RolloutRevision{Number: 2, ConfigMapRef: v1alpha1.ConfigMapReference{SHA256: "b"}}
 	template, older, oldest := policy.Content{SHA256: "c"}, policy.Content{SHA256: "b"}, policy.Content{SHA256: "a"}
 	for i, step := range []struct {
 		pin   func() string
@@ -20,7 +21,7 @@ func TestAPinReplacesTheTemplate(t *testing.T) {
 	}{
 		{func() string { return pin(r, template, older, 2) }, "until the template changes (spec.pin); follow it", v1alpha1.RolloutPin{SHA256: "b", Instead: "c"}},
 		{func() string { return pin(r, template, older, 2) }, "already has the configuration of revision 2", v1alpha1.RolloutPin{SHA256: "b", Instead: "c"}},
-		{func() string { return pin(r, template, oldest, 1) }, "the configuration of revision 1 is the target", v1alpha1.RolloutPin{SHA256: "a", Instead: "c"}},
+		{func() string { return pin(r, template, oldest, 1) }, "(spec.pin); it has not succeeded, so the pauses of the steps hold; follow it", v1alpha1.RolloutPin{SHA256: "a", Instead: "c"}},
 		{func() string { return pin(r, template, template, 3) }, "which is that of the template", v1alpha1.RolloutPin{SHA256: "c", Instead: "c"}},
 		{func() string { return pin(r, template, template, 3) }, "already has the configuration of revision 3", v1alpha1.RolloutPin{SHA256: "c", Instead: "c"}},
 		{func() string { return pin(r, template, older, 2) }, "undone", v1alpha1.RolloutPin{SHA256: "b", Instead: "c"}},

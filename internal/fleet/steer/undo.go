@@ -26,7 +26,7 @@ type Retarget struct {
 	target int64 // the revision that the rollout must be at; 0: any
 }
 
-// Undo makes an older revision the target in place of the template; 0 is the one that PreviousRevision returns. It refuses a rollout
+// Undo makes an older revision the target in place of the template; 0 is the one that policy.PreviousRevision returns. It refuses a rollout
 // that is at another revision than target; 0 allows every one.
 func Undo(ctx context.Context, c client.Client, name string, number, target int64) (*Retarget, error) {
 	// The default revision depends on the status, which must not be old.
@@ -46,7 +46,7 @@ func Undo(ctx context.Context, c client.Client, name string, number, target int6
 		return nil, err
 	}
 	if number == 0 {
-		if number = PreviousRevision(r); number == 0 {
+		if number = policy.PreviousRevision(&r.Status); number == 0 {
 			return nil, nothingBefore(r, all)
 		}
 	}

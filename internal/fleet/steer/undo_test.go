@@ -47,11 +47,16 @@ func halted(t *testing.T, funcs interceptor.Funcs) client.WithWatch {
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).Build()
 }
 
-func specOf(t *testing.T, c client.Client) v1alpha1.NodeConfigRolloutSpec {
+func rolloutOf(t *testing.T, c client.Client) *v1alpha1.NodeConfigRollout {
 	t.Helper()
 	var r v1alpha1.NodeConfigRollout
 	assert.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "workers"}, &r))
-	return r.Spec
+	return &r
+}
+
+func specOf(t *testing.T, c client.Client) v1alpha1.NodeConfigRolloutSpec {
+	t.Helper()
+	return rolloutOf(t, c).Spec
 }
 
 func undo(t *testing.T, c client.Client, number, target int64) (string, error) {
@@ -104,26 +109,4 @@ func TestAnUndoDoesNotOverwriteAConcurrentPush(t *testing.T) {
 	got := string(spec.Template.Kubelet.Raw)
 	assert.That(t, strings.Contains(got, `"maxPods":7`), "the template is %s, want what was pushed", got)
 	assert.Equal(t, spec.Pin, nil, "the pin")
-}
-
-// A revision that succeeded and was aborted later is nothing to return to.
-func TestAnUndoPassesOverARevisionThatFailedAfterItsSuccess(t *testing.T) {
-	revision := func(number int64, sha256 string) *v1alpha1.RolloutRevision {
-		return &v1alpha1.RolloutRevision{Number: number, ConfigMapRef: v1alpha1.ConfigMapReference{Name: "workers-" + sha256, SHA256: sha256}}
-	}
-	entry := func(number int64, sha256, outcome, reason string) v1alpha1.RolloutOutcome {
-		return v1alpha1.RolloutOutcome{Revision: number, ConfigMap: "workers-" + sha256, SHA256: sha256, Outcome: outcome, Reason: reason, Message: reason}
-	}
-	r := &v1alpha1.NodeConfigRollout{Status: v1alpha1.NodeConfigRolloutStatus{
-		UpdateRevision: revision(3, "c"), CurrentRevision: revision(2, "b"),
-		History: []v1alpha1.RolloutOutcome{
-			entry(2, "b", v1alpha1.OutcomeRolledBack, v1alpha1.HaltAborted), entry(1, "a", v1alpha1.OutcomeSucceeded, ""),
-		},
-	}}
-	assert.Equal(t, PreviousRevision(r), 1, "after the abort it returns")
-	r.Status.History[0].Outcome = v1alpha1.OutcomeSucceeded
-	assert.Equal(t, PreviousRevision(r), 2, "after a success it returns")
-	r.Status.History[1].Revision, r.Status.History[0] = 0, entry(2, "b", v1alpha1.OutcomeHalted, v1alpha1.HaltTooManyFailures)
-	r.Status.History = r.Status.History[:1]
-	assert.Equal(t, PreviousRevision(r), 0, "without any it returns")
 }
