@@ -54,7 +54,7 @@ func TestEveryNodeRolloutAndFilterHasAnAddress(t *testing.T) {
 	b.shows("#fleet-words", "30 nodes in 3 zones, 2 shown")
 
 	// A summary line is a link to what it counts.
-	b.waits(`((a) => { a?.click(); return Boolean(a); })([...document.querySelectorAll("#summary a")].find((a) => a.textContent === "1 node not Ready"))`)
+	b.waits(`((a) => { a?.click(); return Boolean(a); })([...document.querySelectorAll("#summary a")].find((a) => a.textContent === "1 node not Ready yet"))`)
 	at("#/localcluster?health=NotReady")
 	b.shows("#nodes tbody", "seen-011", "Not ready")
 
