@@ -5,7 +5,6 @@
 package rollout
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -101,9 +100,8 @@ func (a *app) printList(ctx context.Context, c client.Client, f printing.Format,
 		return err
 	}
 	settings := policy.SettingsIn(list.Items)
-	silent := describe.ControllerSilent(query.ControllerRenewal(ctx, c, settings.Namespace), settings.Namespace, time.Now())
-	silent = cmp.Or(silent, query.NoLease(ctx, c, settings.Namespace))
-	for _, l := range describe.SummaryOf(describe.Situation{Rollouts: list.Items, NoLeader: silent}) {
+	away := describe.NoController(query.ControllerRenewal(ctx, c, settings.Namespace), settings.Namespace, time.Now())
+	for _, l := range describe.SummaryOf(describe.Situation{Rollouts: list.Items, NoLeader: away}) {
 		if l.Level != describe.LevelOK {
 			fmt.Fprintf(a.ErrOut, "note: %s: %s\n", l.Words, l.Next)
 		}

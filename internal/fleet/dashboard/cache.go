@@ -45,17 +45,18 @@ type cache struct {
 }
 
 // renewal returns when the controller last renewed its Lease: on its own clock at first, and later on that of this machine.
-func (w *cache) renewal(ctx context.Context, namespace string, now time.Time) time.Time {
-	at := query.ControllerRenewal(ctx, cachedReader{w}, namespace)
+func (w *cache) renewal(ctx context.Context, namespace string, now time.Time) query.Renewal {
+	lease := query.ControllerRenewal(ctx, cachedReader{w}, namespace)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case w.renewed.IsZero():
-		w.renewed, w.renewedAt = at, at
-	case !at.Equal(w.renewed):
-		w.renewed, w.renewedAt = at, now
+		w.renewed, w.renewedAt = lease.Time, lease.Time
+	case !lease.Time.Equal(w.renewed):
+		w.renewed, w.renewedAt = lease.Time, now
 	}
-	return w.renewedAt
+	lease.Time = w.renewedAt
+	return lease
 }
 
 // failure is why a kind cannot be read, and since when.

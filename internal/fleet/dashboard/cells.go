@@ -122,8 +122,7 @@ func (w *cache) snapshot(ctx context.Context, now time.Time) snapshot {
 	ctx, cancel := context.WithTimeout(ctx, 2*pingInterval)
 	defer cancel()
 	if len(all.Items) > 0 {
-		known.NoLeader = cmp.Or(describe.ControllerSilent(w.renewal(ctx, settings.Namespace, now), settings.Namespace, now),
-			query.NoLease(ctx, cachedReader{w}, settings.Namespace))
+		known.NoLeader = describe.NoController(w.renewal(ctx, settings.Namespace, now), settings.Namespace, now)
 	}
 	for i := range all.Items {
 		r := &all.Items[i]

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/evenkeel/evenkeel/api/v1alpha1"
+	"github.com/evenkeel/evenkeel/internal/fleet/query"
 	"github.com/evenkeel/evenkeel/internal/printable"
 )
 
@@ -102,14 +103,21 @@ func ImageVersion(image string) string {
 // seconds.
 const silence = time.Minute
 
-// ControllerSilent returns a warning if evenkeel-controller has not renewed its Lease for some time, and otherwise nothing. A zero
-// time means: there is no Lease, or it cannot be read.
-func ControllerSilent(renewed time.Time, namespace string, now time.Time) string {
-	if renewed.IsZero() || now.Sub(renewed) < silence {
+// NoController says that a namespace has no Lease of evenkeel-controller, or that ControllerSilent; otherwise nothing.
+func NoController(lease query.Renewal, namespace string, now time.Time) string {
+	if lease.Missing {
+		return fmt.Sprintf("no controller runs: namespace %s has no Lease %s", namespace, v1alpha1.ControllerLease)
+	}
+	return ControllerSilent(lease, namespace, now)
+}
+
+// ControllerSilent returns a warning if evenkeel-controller has not renewed its Lease for some time, and otherwise nothing.
+func ControllerSilent(lease query.Renewal, namespace string, now time.Time) string {
+	if lease.Time.IsZero() || now.Sub(lease.Time) < silence {
 		return ""
 	}
 	return fmt.Sprintf("evenkeel-controller has not renewed its lease for %s: is it running? kubectl -n %s get pods",
-		Age(metav1.NewTime(renewed), now), namespace)
+		Age(metav1.NewTime(lease.Time), now), namespace)
 }
 
 // uidNote matches the UID that agents add to the name of a configuration.

@@ -256,31 +256,25 @@ func IsReady(node *corev1.Node) bool {
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// ControllerRenewal returns when evenkeel-controller last renewed its Lease in a namespace; zero if there is no Lease, or it
-// cannot be read.
-func ControllerRenewal(ctx context.Context, c client.Reader, namespace string) time.Time {
-	lease := controllerLease(ctx, c, namespace)
-	if lease == nil || lease.Spec.RenewTime == nil {
-		return time.Time{}
-	}
-	return lease.Spec.RenewTime.Time
+// Renewal is when evenkeel-controller last renewed its Lease. Time is zero if there is no Lease, or if it cannot be read.
+type Renewal struct {
+	Time    time.Time
+	Missing bool // there is no Lease
 }
 
-// NoLease says that a namespace has no Lease of evenkeel-controller; empty if it has one, or if it cannot be read.
-func NoLease(ctx context.Context, c client.Reader, namespace string) string {
-	if !apierrors.IsNotFound(c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.ControllerLease}, &coordinationv1.Lease{})) {
-		return ""
+// ControllerRenewal reads the Lease of evenkeel-controller in a namespace.
+func ControllerRenewal(ctx context.Context, c client.Reader, namespace string) Renewal {
+	lease, err := controllerLease(ctx, c, namespace)
+	r := Renewal{Missing: apierrors.IsNotFound(err)}
+	if err == nil && lease.Spec.RenewTime != nil {
+		r.Time = lease.Spec.RenewTime.Time
 	}
-	return fmt.Sprintf("no controller runs: namespace %s has no Lease %s", namespace, v1alpha1.ControllerLease)
+	return r
 }
 
-// controllerLease reads the Lease of evenkeel-controller; nil if there is none, or it cannot be read.
-func controllerLease(ctx context.Context, c client.Reader, namespace string) *coordinationv1.Lease {
+func controllerLease(ctx context.Context, c client.Reader, namespace string) (*coordinationv1.Lease, error) {
 	lease := &coordinationv1.Lease{}
-	if c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.ControllerLease}, lease) != nil {
-		return nil
-	}
-	return lease
+	return lease, c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.ControllerLease}, lease)
 }
 
 // Settings returns the settings of the controller that runs a rollout. It reads the other rollouts if the controller has not
