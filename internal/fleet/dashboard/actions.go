@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -96,29 +97,27 @@ func (c *cluster) offered(r *v1alpha1.NodeConfigRollout, mayNot string) []action
 	primary := primaryOf(r)
 	for _, a := range actions {
 		command := append([]string{"rollout", a.command[0], r.Name}, a.command[1:]...)
-		means := a.means
-		if why := a.forced(r); why != "" {
+		not, means := a.not(r), a.means
+		if why := a.forced(r, not); why != "" {
 			command = append(command, "--force")
 			means += " " + printable.Line(why+".")
 		}
 		v := actionView{
-			Verb: a.verb, Title: a.title, Means: means, Command: c.command(command...), Grave: a.grave, Reason: a.reason, Moves: a.verb != verbPause, Not: mayNot,
-		}
-		if mayNot == "" {
-			v.Not = a.not(r)
-			v.Primary = a.verb == primary
+			Verb: a.verb, Title: a.title, Means: means, Command: c.command(command...), Grave: a.grave, Reason: a.reason, Moves: a.verb != verbPause, Not: cmp.Or(mayNot, not),
+			Primary: mayNot == "" && a.verb == primary,
 		}
 		out = append(out, v)
 	}
 	return out
 }
 
-// forced says why an action needs --force on the command line; empty if it does not. The page says so before it carries the action out.
-func (a *action) forced(r *v1alpha1.NodeConfigRollout) string {
+// forced says why an action needs --force on the command line; empty if it does not. The page says so before it carries the action
+// out. not is why the action is not available.
+func (a *action) forced(r *v1alpha1.NodeConfigRollout, not string) string {
 	if a.verb == verbRetry && steer.Stopped(r) != "" {
 		return "The revision was stopped: " + steer.Stopped(r)
 	}
-	if edited := r.DeepCopy(); (a.verb == verbResume || a.command[0] == verbPromote) && a.not(r) == "" {
+	if edited := r.DeepCopy(); (a.verb == verbResume || a.command[0] == verbPromote) && not == "" {
 		if _, err := a.change("")(edited); err == nil && steer.TargetFailed(edited) != "" {
 			return "This configuration failed before: " + steer.TargetFailed(edited)
 		}

@@ -37,8 +37,8 @@ type Operation struct {
 // same object.
 const MostConflicts = 10
 
-// Patch writes the differences between two specs of a rollout, and the annotations, and returns those of the specs. The error is a conflict if the rollout was
-// changed since before was read. Without differences it writes nothing.
+// Patch writes the differences between two specs of a rollout, and the annotations, and returns those of the specs. The error is a
+// conflict if the rollout was changed since before was read. Without differences it writes nothing.
 func Patch(ctx context.Context, c client.Client, before, after *v1alpha1.NodeConfigRollout) ([]Operation, error) {
 	changes, err := differences(before, after)
 	if err != nil || len(changes) == 0 {
@@ -146,8 +146,8 @@ func EditObserved(ctx context.Context, c client.Client, name string, revision in
 			}
 			return "", fmt.Errorf("has no revision: kubectl evenkeel rollout status %s", r.Name)
 		}
-		if now := r.Status.UpdateRevision.Number; revision != 0 && revision != now {
-			return "", fmt.Errorf("is at revision %d, not %d: kubectl evenkeel rollout status %s", now, revision, r.Name)
+		if err := atRevision(r, revision); err != nil {
+			return "", err
 		}
 		before := r.DeepCopy()
 		words, err := change(r)

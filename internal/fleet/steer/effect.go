@@ -123,10 +123,11 @@ func EffectOn(ctx context.Context, f *query.Fleet) *Effect {
 		}
 		g := Group{From: p.RunsName(was), To: p.RunsName(is), from: was.Active.SHA256, to: is.Active.SHA256}
 		groups[g]++
-		if g.from != g.to {
-			restarts = append(restarts, f.Restarts[i])
+		if g.from == g.to {
+			continue
 		}
-		if g.from != g.to && g.to == p.Target.SHA256 {
+		restarts = append(restarts, f.Restarts[i])
+		if g.to == p.Target.SHA256 {
 			toTarget++
 		}
 	}

@@ -86,7 +86,8 @@ func Onward(change Change, force bool) Change {
 	}
 }
 
-// TargetFailed says how the target's content failed before, if the rollout rolls it out now and it has not succeeded since; otherwise empty.
+// TargetFailed says how the target's content failed before, if the rollout rolls it out now and it has not succeeded since;
+// otherwise empty.
 func TargetFailed(r *v1alpha1.NodeConfigRollout) string {
 	target, current := r.Status.UpdateRevision, r.Status.CurrentRevision
 	if target == nil || r.Status.Halt != nil || r.Spec.Paused || r.Spec.Frozen || current != nil && current.Number == target.Number {
