@@ -16,7 +16,6 @@ import (
 type collector struct {
 	fleet                    *fleet
 	startupDeadline          time.Duration
-	agentTimeout             time.Duration
 	watchErrors, writeErrors *problems
 
 	startup, startupOverdue       *prometheus.Desc
@@ -24,9 +23,9 @@ type collector struct {
 	attention                     *prometheus.Desc
 }
 
-func newCollector(f *fleet, startupDeadline, agentTimeout time.Duration, watchErrors, writeErrors *problems) *collector {
+func newCollector(f *fleet, startupDeadline time.Duration, watchErrors, writeErrors *problems) *collector {
 	return &collector{
-		fleet: f, startupDeadline: startupDeadline, agentTimeout: agentTimeout, watchErrors: watchErrors, writeErrors: writeErrors,
+		fleet: f, startupDeadline: startupDeadline, watchErrors: watchErrors, writeErrors: writeErrors,
 		nodes:          prometheus.NewDesc("evenkeel_nodes", "Nodes of the cluster, by status and reason of ConfigOK.", []string{"status", "reason"}, nil),
 		startup:        prometheus.NewDesc("evenkeel_startup_taint_nodes", "Nodes with the startup taint.", nil, nil),
 		startupOverdue: prometheus.NewDesc("evenkeel_startup_taint_overdue_nodes", "Nodes that have the startup taint although their deadline has passed.", nil, nil),
@@ -61,7 +60,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	gauge(c.overdue, overdue)
 	type attention struct{ level, reason, rollout string }
 	needed := map[attention]int{} // a rollout can be suspected of several symptoms
-	for _, l := range describe.SummaryOf(c.fleet.situation(c.agentTimeout)) {
+	for _, l := range describe.SummaryOf(c.fleet.situation()) {
 		a := attention{level: string(l.Level), reason: l.Reason}
 		if l.Reason == describe.ReasonSuspected {
 			a.rollout = l.Object

@@ -74,8 +74,9 @@ func TestTheMetricCountsWhatNeedsAPerson(t *testing.T) {
 	r := &v1alpha1.NodeConfigRollout{ObjectMeta: metav1.ObjectMeta{Name: "workers"}}
 	r.Spec.AllNodes, r.Spec.Frozen, r.Status.Phase = true, true, v1alpha1.RolloutRollingBack
 	f.setRollout(r)
+	f.agent = time.Minute
 	registry, none := prometheus.NewRegistry(), &problems{}
-	assert.NoError(t, registry.Register(newCollector(f, 0, time.Minute, none, none)))
+	assert.NoError(t, registry.Register(newCollector(f, 0, none, none)))
 	var got []string
 	for _, family := range assert.Value(registry.Gather())(t) {
 		for _, m := range family.GetMetric() {

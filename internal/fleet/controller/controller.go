@@ -127,7 +127,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	c.watchErrors = c.newProblems("cannot watch", "what", func(string) { c.fleet.endOutage(time.Time{}) })
 	c.writeErrors = c.newProblems("cannot write", "rollout", c.fleet.endUnwritten)
 	var err error
-	if c.metrics, err = newMeters(o.Registry, o.Version, o.Commit, newCollector(c.fleet, o.Startup.Times.Deadline, c.settings.Times.Agent, c.watchErrors, c.writeErrors)); err != nil {
+	if c.metrics, err = newMeters(o.Registry, o.Version, o.Commit, newCollector(c.fleet, o.Startup.Times.Deadline, c.watchErrors, c.writeErrors)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	if c.notifier, err = notify.New(o.Notify, "evenkeel-controller/"+o.Version, o.Log, o.Registry); err != nil {

@@ -344,14 +344,14 @@ func (f *fleet) countNodes() (counts map[configOK]int, due int, overdue float64)
 }
 
 // situation returns what a summary of the cluster depends on.
-func (f *fleet) situation(agentTimeout time.Duration) describe.Situation {
+func (f *fleet) situation() describe.Situation {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var s describe.Situation
 	now := f.now()
 	for _, n := range f.nodes {
 		pair := query.Pair{Node: n.node, Config: n.config}
-		s.Add(pair, describe.StandingOf(pair, nil, agentTimeout, now), f.maintenance, now)
+		s.Add(pair, describe.StandingOf(pair, nil, f.agent, now), f.maintenance, now)
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.rollouts)) {
 		if o := f.rollouts[name].object; o != nil {

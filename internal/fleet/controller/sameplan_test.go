@@ -448,12 +448,12 @@ func (d *drawnFleet) controller(api client.WithWatch, now time.Time) *Controller
 		settings: d.settings, writers: 1, client: api, fleet: newFleet("", time.Second), recorder: events.NewFakeRecorder(100),
 		log: slog.New(slog.DiscardHandler),
 	}
-	c.fleet.now, c.fleet.maintenance = func() time.Time { return now }, d.settings.Maintenance
+	c.fleet.now, c.fleet.maintenance, c.fleet.agent = func() time.Time { return now }, d.settings.Maintenance, time.Minute
 	if !d.since.IsZero() {
 		c.fleet.outages = rollout.Outages{{From: d.since, To: d.since}}
 	}
 	var err error
-	c.metrics, err = newMeters(prometheus.NewRegistry(), "v1", "", newCollector(c.fleet, 0, time.Minute, c.newProblems("", "", nil), c.newProblems("", "", nil)))
+	c.metrics, err = newMeters(prometheus.NewRegistry(), "v1", "", newCollector(c.fleet, 0, c.newProblems("", "", nil), c.newProblems("", "", nil)))
 	assert.NoError(d, err)
 	c.sources = newTemplateSources(api, func() {})
 	if d.source != nil {
