@@ -21,7 +21,8 @@ import (
 )
 
 // renewVerdicts drops verdicts that must be found again. Those found on another basis matter only if something may be started soon, or
-// not everything is as it should be, and then the verdict on the local configuration, which may become the fallback, is found again at once.
+// if not everything is as it should be. Then the verdict on the local configuration, which may become the fallback, is found again at
+// once.
 func (a *Agent) renewVerdicts(ctx context.Context, o trial.Observed) {
 	o.Verdicts = a.verdicts()
 	mayStart := a.kubelet.process == nil || a.state.Trial != nil || o.Intent.Kind == trial.Assigned && !a.isRunning(o.Intent.Config.Revision) ||
